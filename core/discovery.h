@@ -1,0 +1,36 @@
+/* Finding plugins: the three routes of rule D1. */
+#ifndef FLHOST_CORE_DISCOVERY_H
+#define FLHOST_CORE_DISCOVERY_H
+
+#include "core/config.h"
+#include "core/loader.h"
+
+typedef struct fl_found {
+  char *path;        /* of the library */
+  char *symbol;      /* NULL = register_builtins */
+  char *name;        /* from the manifest, else NULL */
+  char *problem;     /* not NULL: cannot be loaded, and why (bad manifest, no such module) */
+  const char *route; /* "directory", "manifest", "module" */
+  bool critical, disabled;
+} fl_found;
+
+typedef struct fl_found_list {
+  fl_found *items;
+  uint32_t n, capacity;
+} fl_found_list;
+
+/* The default plugin directories (D2): beside libflhost itself, then the configured prefix. */
+bool fl_default_plugin_directories(fl_strings *directories);
+
+/* The installed platform files' directory, found the same way. malloc'ed; never NULL unless out of memory. */
+char *fl_default_config_directory(void);
+
+/* Everything that is there, in order of loading: directories, manifests, modules. `directories` gets those searched. */
+fl_status fl_discover(const fl_config_sources *sources, fl_log *log, fl_strings *directories, fl_found_list *found);
+
+/* One module entry (D3): a path or a name, with optional ":symbol". */
+fl_status fl_find_module(const fl_strings *directories, const char *entry, fl_found *found);
+
+void fl_found_list_free(fl_found_list *found);
+
+#endif

@@ -1,0 +1,18 @@
+/* The thread's last error: one message, kept until the next failing call of this thread. */
+#ifndef FLHOST_CORE_ERROR_H
+#define FLHOST_CORE_ERROR_H
+
+#include <flhost/flhost.h>
+
+#define FL_ERROR_MAX 4096
+
+/* Sets the thread's message and gives back `status`. `format`'s arguments may point into the old message. */
+fl_status fl_error(fl_status status, const char *format, ...) FL_PRINTF(2, 3);
+
+/* The thread's message buffer itself (FL_ERROR_MAX bytes), for a call that an implementation writes into. */
+char *fl_error_buffer(void);
+
+/* The out-of-memory error: no allocation. */
+fl_status fl_error_no_memory(void);
+
+#endif

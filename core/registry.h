@@ -1,0 +1,38 @@
+/*
+ * The registry of one host: ops with their schemas and implementations. What is published is an immutable generation;
+ * registering or withdrawing publishes the next one.
+ */
+#ifndef FLHOST_CORE_REGISTRY_H
+#define FLHOST_CORE_REGISTRY_H
+
+#include "core/log.h"
+#include "core/text.h"
+#include <flhost/flhost.h>
+
+typedef struct fl_host fl_store; /* the registry is a part of its host */
+
+/* What one plugin registers, until it is committed as a whole. */
+typedef struct fl_stage fl_stage;
+
+/* Begins. `plugin` is its name, `file` its path, `flags` those of its note. NULL: out of memory. */
+fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *file, uint32_t flags);
+
+/* The table to hand to register_builtins. */
+fl_registry *fl_stage_table(fl_stage *stage);
+
+/* Publishes what was staged. FL_EPLUGIN (nothing published) when a row was refused and the flags do not allow it; the
+ * message says which rows and why, or what registry->error() was told. *n_impls: implementations published. Frees the
+ * stage. */
+fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls);
+
+/* Drops it. The message that registry->error() was given, if any, is put into the thread's error message. */
+void fl_stage_abort(fl_stage *stage);
+
+/* A component that a plugin brought. */
+typedef struct fl_component_record {
+  char *plugin, *type, *name;
+  fl_platform platform; /* type "platform" */
+  void *self;
+} fl_component_record;
+
+#endif

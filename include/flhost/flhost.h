@@ -1,0 +1,437 @@
+/*
+ * flhost/flhost.h: all that an engine needs to load backends and call operators.
+ *
+ *     fl_host *host;
+ *     if (fl_host_create(NULL, &host)) { fprintf(stderr, "%s\n", fl_error_message()); return 1; }
+ *     fl_op *relu2 = fl_find_op(host, "relu2");
+ *     fl_value values[] = {fl_tensor(&x), fl_tensor(&out)};
+ *     fl_call call = FL_CALL(values);
+ *     if (fl_invoke(relu2, &call)) fprintf(stderr, "%s\n", fl_error_message());
+ *     fl_host_destroy(host);
+ *
+ * flhost/ops.h has a typed call for each built-in op.
+ *
+ * Unless a comment says otherwise: every function may be called from any thread at any time; a function that returns
+ * fl_status leaves its outputs alone on error and sets this thread's fl_error_message(); a `const char *` or struct that
+ * is handed out belongs to the object it came from and lives as long as that.
+ */
+#ifndef FLHOST_FLHOST_H
+#define FLHOST_FLHOST_H
+
+#include <flhost/plugin.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FL_API __attribute__((visibility("default")))
+
+/* Version of the library, "0.1.0". */
+FL_API const char *fl_version(void);
+
+/* ------------------------------------------------------------------------------------------------------- errors */
+
+/* Why the last failing call in this thread failed, "" when none did. Valid until the thread's next failing call. */
+FL_API const char *fl_error_message(void);
+
+/* "FL_EINVAL" and so on; "unknown status" for other numbers. */
+FL_API const char *fl_status_name(fl_status status);
+
+/* -------------------------------------------------------------------------------------------------------- hosts */
+
+/* A registry of implementations, a policy, and the plugins that were loaded. Several may live in one process. */
+typedef struct fl_host fl_host;
+
+/* Receives one log line (without newline). `level` is one of FL_LOG_*. Called from any thread, also several at once. */
+typedef void (*fl_log_fn)(void *user, int level, const char *line);
+
+enum {
+  FL_HOST_NO_PLUGINS = 1 << 0,         /* load no plugin by itself; fl_load_plugin still does */
+  FL_HOST_NO_ARGUMENT_CHECKS = 1 << 1, /* trust the caller: calls skip the schema's checks. A wrong call is then
+                                          undefined behaviour, as in a direct call of the kernel */
+  FL_HOST_STATISTICS = 1 << 2          /* count calls (failures and fallbacks are always counted) */
+};
+
+/* How to create a host. A zero or NULL field leaves the setting to the environment and files. */
+typedef struct fl_host_options {
+  uint32_t size;  /* sizeof(fl_host_options) */
+  uint32_t flags; /* FL_HOST_* */
+  /* NAME=VALUE strings, ended by NULL, in place of the process's environment; an empty list: no environment. */
+  const char *const *environment;
+  const char *config_file;    /* beats VLLM_FL_CONFIG */
+  const char *config_dir;     /* beats VLLM_FL_CONFIG_DIR */
+  const char *platform;       /* beats VLLM_FL_PLATFORM */
+  const char *plugin_path;    /* beats VLLM_FL_PLUGIN_PATH */
+  const char *plugin_modules; /* beats VLLM_FL_PLUGIN_MODULES */
+  fl_log_fn log;              /* NULL: lines go to standard error */
+  void *log_user;
+} fl_host_options;
+
+/*
+ * Reads settings, finds the platform, loads the plugins. `options` may be NULL. On success the caller owns *host.
+ * FL_ECONFIG: a setting is invalid; FL_EPLUGIN: a plugin that its manifest calls critical failed.
+ */
+FL_API fl_status fl_host_create(const fl_host_options *options, fl_host **host);
+
+/* Ends a host. No call, scope or other object of it may be in use; its op handles are gone. NULL is ignored. */
+FL_API void fl_host_destroy(fl_host *host);
+
+/* The host that a process shares, created from the environment at first use; NULL on error (fl_error_message()). */
+FL_API fl_host *fl_get_default_manager(void);
+
+/* Destroys it; the next fl_get_default_manager() creates a new one. Nobody may be using it. */
+FL_API void fl_reset_default_manager(void);
+
+/* Least severe level that is logged: "DEBUG", "INFO", "WARNING" or "ERROR", any case. FL_EINVAL: another word. */
+FL_API fl_status fl_set_log_level(fl_host *host, const char *level);
+
+/* -------------------------------------------------------------------------------------------------- ops and calls */
+
+/* A handle of one op in one host, valid until the host is destroyed. */
+typedef struct fl_op fl_op;
+
+/* The op of that name; NULL if there is none (the message names the nearest). */
+FL_API fl_op *fl_find_op(fl_host *host, const char *name);
+
+/* A fl_call over an array of values. */
+#ifdef __cplusplus
+#define FL_CALL(values_) \
+  fl_call { (uint32_t)sizeof(fl_call), (uint32_t)(sizeof(values_) / sizeof((values_)[0])), (values_), NULL, NULL, 0, NULL, 0 }
+#else
+#define FL_CALL(values_)                                                                        \
+  ((fl_call){.size = sizeof(fl_call), .count = (uint32_t)(sizeof(values_) / sizeof((values_)[0])), \
+             .values = (values_)})
+#endif
+
+/*
+ * Calls an op: checks the arguments against the schema, picks the implementation under the policy in force, falls back
+ * when that fails and the policy allows it. `op` may be NULL (FL_ENOENT).
+ *   FL_OK       the outputs are written
+ *   FL_EINVAL   bad arguments; nothing was called, or the implementation found them bad
+ *   FL_ENOIMPL  nothing to call; the message lists every registered implementation and why it was not used
+ *   FL_ENOTSUP, FL_ENOMEM, FL_EDEVICE, FL_EINTERNAL   what the last implementation returned
+ */
+FL_API fl_status fl_invoke(fl_op *op, fl_call *call);
+
+/* The same by name. FL_ENOENT: no such op. */
+FL_API fl_status fl_call_op(fl_host *host, const char *name, fl_call *call);
+
+/*
+ * Shapes, dtypes and devices of an op's results, from the arguments' shapes and attributes; no data is read. Only the
+ * arguments in call->values need to be set, and call->count may leave out the results. `results` has room for
+ * `n_results` specs, one per result of the schema (more is an error).
+ */
+FL_API fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results, uint32_t n_results);
+
+/* Checks a call's arguments as fl_invoke does, without calling anything. */
+FL_API fl_status fl_check(const fl_op *op, const fl_call *call);
+
+/* One argument or result of an op. */
+typedef struct fl_argument {
+  const char *name;
+  fl_type type;
+  bool optional;         /* written `Type?`: may be none */
+  bool mutates;          /* written `Tensor(a!)`: may be overwritten */
+  bool has_default;      /* an argument that may be left out */
+  fl_value default_value;
+  int32_t alias;         /* result: index of the argument that it may be (in place), else -1; argument: -1 */
+} fl_argument;
+
+FL_API const char *fl_op_name(const fl_op *op);
+FL_API const char *fl_op_schema(const fl_op *op);   /* canonical text */
+FL_API const char *fl_op_rules(const fl_op *op);    /* shapes and dtypes, "" if none are given */
+FL_API const char *fl_op_category(const fl_op *op); /* "" if none */
+FL_API const char *fl_op_doc(const fl_op *op);      /* "" if none */
+FL_API const char *fl_op_formula(const fl_op *op);  /* "" if none */
+FL_API uint32_t fl_op_argument_count(const fl_op *op);
+FL_API uint32_t fl_op_result_count(const fl_op *op);
+FL_API const fl_argument *fl_op_argument(const fl_op *op, uint32_t index); /* arguments, then results; else NULL */
+
+/* The op's tolerance for an element type (fl_tolerance), or vLLM IR's default for that type. */
+FL_API fl_tolerance fl_op_tolerance(const fl_op *op, DLDataType dtype);
+
+/* ------------------------------------------------------------------------------------------------------ policies */
+
+/*
+ * Which implementations may run, in which order. Immutable and counted: fl_policy_retain/release; a function that gives
+ * out a `fl_policy **` gives out a count that the caller releases.
+ */
+typedef struct fl_policy fl_policy;
+
+/* The tokens to try for one op, in order: flagos, vendor, vendor:NAME, reference, impl:ID. */
+typedef struct fl_op_order {
+  const char *op;
+  const char *const *tokens;
+  uint32_t n_tokens;
+} fl_op_order;
+
+typedef struct fl_policy_fields {
+  uint32_t size;
+  const char *prefer;   /* "flagos", "vendor" or "reference"; NULL = flagos */
+  bool strict;          /* fail at once, never fall back */
+  bool preserve_inputs; /* keep a copy of what an in-place call overwrites, so that a fallback can start from it */
+  const fl_op_order *per_op;
+  uint32_t n_per_op;
+  const char *const *deny_vendors;
+  uint32_t n_deny_vendors;
+  const char *const *allow_vendors; /* NULL: all vendors; not NULL and n 0: none */
+  uint32_t n_allow_vendors;
+} fl_policy_fields;
+
+/* FL_EINVAL: an unknown `prefer` or token; the message names the nearest valid one. */
+FL_API fl_status fl_policy_create(const fl_policy_fields *fields, fl_policy **policy);
+
+/* From a YAML file of the form that VLLM_FL_CONFIG takes. FL_ECONFIG with file, line and column. */
+FL_API fl_status fl_policy_from_config(const char *path, fl_policy **policy);
+
+FL_API fl_policy *fl_policy_retain(fl_policy *policy);
+FL_API void fl_policy_release(fl_policy *policy);
+
+/* The fields, valid as long as the policy. per_op is sorted by op, the vendor sets by name. */
+FL_API const fl_policy_fields *fl_policy_get_fields(const fl_policy *policy);
+FL_API bool fl_policy_equal(const fl_policy *a, const fl_policy *b);
+
+/* "prefer=flagos;st=0;allow=a,b;deny=c;per=op=x|y", the form of the dispatcher that flhost replaces. */
+FL_API const char *fl_policy_fingerprint(const fl_policy *policy);
+
+/* Derived policies. */
+FL_API fl_status fl_policy_with_strict(const fl_policy *policy, bool strict, fl_policy **derived);
+FL_API fl_status fl_policy_with_preference(const fl_policy *policy, const char *prefer, fl_policy **derived);
+/* Replaces the set of allowed vendors; n 0 lifts the restriction. */
+FL_API fl_status fl_policy_with_allowed_vendors(const fl_policy *policy, const char *const *vendors, uint32_t n,
+                                                fl_policy **derived);
+/* Adds to the set of denied vendors. */
+FL_API fl_status fl_policy_with_denied_vendors(const fl_policy *policy, const char *const *vendors, uint32_t n,
+                                               fl_policy **derived);
+
+/* The policy in force in this thread: the innermost scope's, else the host's. The caller releases it. To hand a thread's
+ * policy to another thread, take it here and enter a scope with it there. */
+FL_API fl_policy *fl_get_policy(fl_host *host);
+
+/* In force for every thread's next call outside scopes. */
+FL_API fl_status fl_set_global_policy(fl_host *host, fl_policy *policy);
+
+/* Rereads environment and files. FL_ECONFIG: an invalid setting; the old policy stays. */
+FL_API fl_status fl_reset_global_policy(fl_host *host);
+
+/* Forgets failures and everything resolved, as after a policy change. */
+FL_API void fl_bump_policy_epoch(fl_host *host);
+
+/*
+ * A policy for this thread only, until the scope is left. Storage is the caller's; scopes nest and must be left in
+ * reverse order, by the thread that entered them.
+ *     fl_scope scope;
+ *     if (fl_scope_prefer(host, "reference", &scope)) …;
+ *     … calls …
+ *     fl_scope_leave(&scope);
+ */
+typedef struct fl_scope {
+  fl_host *host;
+  fl_policy *policy;
+  struct fl_scope *outer;
+  void *view;         /* the host's */
+  uint64_t thread_id; /* the thread that entered it */
+} fl_scope;
+
+FL_API fl_status fl_scope_enter(fl_host *host, fl_policy *policy, fl_scope *scope);
+/* Like fl_policy_with_…, derived from the policy in force in this thread. */
+FL_API fl_status fl_scope_strict(fl_host *host, fl_scope *scope);
+FL_API fl_status fl_scope_prefer(fl_host *host, const char *prefer, fl_scope *scope);
+FL_API fl_status fl_scope_allow_vendors(fl_host *host, const char *const *vendors, uint32_t n, fl_scope *scope);
+FL_API fl_status fl_scope_deny_vendors(fl_host *host, const char *const *vendors, uint32_t n, fl_scope *scope);
+/* FL_ESTATE: not this thread's innermost scope. */
+FL_API fl_status fl_scope_leave(fl_scope *scope);
+
+/* ---------------------------------------------------------------------------------------------- resolving, asking why */
+
+/* The winner for an op. */
+typedef struct fl_resolution {
+  fl_kernel_fn fn;
+  void *self;
+  fl_kind kind;
+  int32_t priority;
+  char impl_id[FL_NAME_MAX + 1];
+  char vendor[FL_NAME_MAX + 1]; /* "" if none */
+} fl_resolution;
+
+/* The implementation that the policy in force puts first for tensors on a device type (kDLCPU…), whether or not it
+ * failed before. FL_ENOENT: no such op; FL_ENOIMPL: none. */
+FL_API fl_status fl_resolve_op(fl_host *host, const char *op, int32_t device_type, fl_resolution *resolution);
+
+/* Its impl_id, into `buffer`. */
+FL_API fl_status fl_get_selected_impl_id(fl_host *host, const char *op, int32_t device_type, char *buffer, size_t size);
+
+typedef enum fl_verdict { FL_SELECTED = 1, FL_CANDIDATE = 2, FL_REJECTED = 3 } fl_verdict;
+
+/* One registered implementation and what became of it. */
+typedef struct fl_explained {
+  const char *impl_id;
+  const char *kind;   /* "flagos", "vendor", "reference" */
+  const char *vendor; /* NULL if none */
+  int32_t priority;
+  const char *plugin; /* who registered it */
+  fl_verdict verdict;
+  const char *reason; /* the rule that decided, with the setting and where it comes from */
+} fl_explained;
+
+/* Why an op resolves as it does: candidates in the order they are tried, then the rejected ones. */
+typedef struct fl_explanation {
+  const char *op;
+  const char *const *order; /* tokens */
+  uint32_t n_order;
+  const char *order_origin; /* "VLLM_FL_PER_OP", "policy.yaml:4", … */
+  const char *selected;     /* impl_id or NULL */
+  const char *error;        /* NULL, or why nothing is selected */
+  const fl_explained *impls;
+  uint32_t n_impls;
+} fl_explanation;
+
+/* The caller frees it. FL_ENOENT: no such op. */
+FL_API fl_status fl_explain(fl_host *host, const char *op, int32_t device_type, fl_explanation **explanation);
+FL_API void fl_explanation_free(fl_explanation *explanation);
+
+/* ------------------------------------------------------------------------------------------------------ registry */
+
+/* Registers from the engine itself, as a plugin named "engine" would; visible at once. */
+FL_API fl_status fl_register_op(fl_host *host, const fl_op_def *op);
+FL_API fl_status fl_register_impl(fl_host *host, const fl_impl *impl);
+
+/* Withdraws all impls of a plugin (or "engine"): returns when no call of them is in flight. FL_ENOENT: no such plugin;
+ * FL_ESTATE: called from inside a call of an op. */
+FL_API fl_status fl_withdraw_plugin(fl_host *host, const char *plugin);
+
+typedef struct fl_impl_info {
+  const char *op_name, *impl_id, *vendor, *plugin, *min_arch; /* vendor, min_arch: NULL if none */
+  fl_kind kind;
+  int32_t priority;
+  uint32_t flags, dtypes;
+  uint64_t devices;
+  bool available;
+  const char *reason; /* why it is not available, else NULL */
+} fl_impl_info;
+
+/* What is registered at one moment. Stays as it is until released, whatever happens to the host's registry. */
+typedef struct fl_snapshot fl_snapshot;
+FL_API fl_snapshot *fl_registry_snapshot(fl_host *host);
+FL_API void fl_snapshot_release(fl_snapshot *snapshot);
+FL_API uint32_t fl_snapshot_op_count(const fl_snapshot *snapshot);
+FL_API const char *fl_snapshot_op_name(const fl_snapshot *snapshot, uint32_t op);         /* sorted by name */
+FL_API uint32_t fl_snapshot_impl_count(const fl_snapshot *snapshot, uint32_t op);
+FL_API const fl_impl_info *fl_snapshot_impl(const fl_snapshot *snapshot, uint32_t op, uint32_t impl);
+
+/* ---------------------------------------------------------------------------------------------- failures, counters */
+
+typedef struct fl_failed_impl {
+  const char *op, *impl_id, *reason;
+  double retry_in; /* seconds until it is tried again; negative: never */
+} fl_failed_impl;
+
+typedef struct fl_failed_impls {
+  const fl_failed_impl *impls;
+  uint32_t n;
+} fl_failed_impls;
+
+/* Impls that are skipped because they failed, of one op or (NULL) all. The caller frees the list. */
+FL_API fl_status fl_get_failed_impls(fl_host *host, const char *op, fl_failed_impls **failed);
+FL_API void fl_failed_impls_free(fl_failed_impls *failed);
+
+/* Lets them be tried again: those of one op, or (NULL) all. */
+FL_API void fl_clear_failed_impls(fl_host *host, const char *op);
+
+typedef struct fl_counters {
+  uint64_t calls;                  /* with FL_HOST_STATISTICS, else 0 */
+  uint64_t fallbacks_not_supported; /* passed over, supports_args or FL_ENOTSUP */
+  uint64_t fallbacks_failed;        /* left for the next after a failure */
+  uint64_t failures;
+} fl_counters;
+
+/* FL_ENOENT: no such op or impl. */
+FL_API fl_status fl_get_counters(fl_host *host, const char *op, const char *impl_id, fl_counters *counters);
+
+/* ------------------------------------------------------------------------------------------------------- plugins */
+
+typedef struct fl_plugin_info {
+  const char *name, *file, *version, *vendor, *licence; /* "" where unknown */
+  const char *route;  /* "directory", "manifest", "module", "engine" */
+  const char *abi;    /* "0.1", "" where unknown */
+  const char *status; /* "loaded", "unavailable", "skipped", "failed" */
+  const char *reason; /* "" when loaded */
+  double load_us;     /* time that loading took, microseconds */
+  uint32_t impls;     /* number of implementations that it registered */
+} fl_plugin_info;
+
+typedef struct fl_plugins {
+  const fl_plugin_info *plugins;
+  uint32_t n;
+} fl_plugins;
+
+/* Every plugin that was found, in the order of loading. The caller frees the list. */
+FL_API fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **plugins);
+FL_API void fl_plugins_free(fl_plugins *plugins);
+
+/* Looks again: loads what was not loaded before. `n_loaded` (may be NULL) gets the number of newly loaded ones. */
+FL_API fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded);
+
+/* Forgets the record of plugins that are not loaded. */
+FL_API void fl_clear_discovered_plugins(fl_host *host);
+
+/* Loads one: a path, or a name that is looked up in the plugin directories; either may carry ":symbol". */
+FL_API fl_status fl_load_plugin(fl_host *host, const char *module);
+
+/* The directories that are searched, in order, "" ended by NULL; valid as long as the host. */
+FL_API const char *const *fl_plugin_directories(fl_host *host);
+
+/* ------------------------------------------------------------------------------------------------ settings, platform */
+
+typedef struct fl_setting {
+  const char *name;     /* the YAML key, or the variable where there is none */
+  const char *variable; /* "" if none */
+  const char *value;    /* JSON text: true, "flagos", ["cuda"], {"op": ["vendor"]}, null */
+  const char *origin;   /* "VLLM_FL_PREFER", "/etc/policy.yaml:3", "built-in", … */
+  const char *doc;      /* one line */
+} fl_setting;
+
+typedef struct fl_settings {
+  const fl_setting *settings;
+  uint32_t n;
+} fl_settings;
+
+/* Every setting in force and where it comes from. The caller frees it. */
+FL_API fl_status fl_get_settings(fl_host *host, fl_settings **settings);
+FL_API void fl_settings_free(fl_settings *settings);
+
+/* Out-of-tree replacement: may the layer be replaced, by the switches and lists? */
+FL_API bool fl_is_oot_enabled(fl_host *host);
+FL_API bool fl_is_oot_allowed(fl_host *host, const char *layer);
+/* May the op use implementations of kind default, by the switches and FlagGems lists? */
+FL_API bool fl_is_flagos_allowed(fl_host *host, const char *op);
+
+/* What was found of one platform. */
+typedef struct fl_platform_info {
+  const char *name;        /* "cpu", "cuda", "rocm", "ascend", or a plugin's */
+  const char *plugin;      /* "" for the built-in ones */
+  bool active;             /* the one whose file is used */
+  uint32_t pci_devices;    /* devices of that vendor on the bus */
+  const char *pci;         /* their names, comma separated, "" if none */
+  bool driver_found;       /* the driver library opens */
+  const char *driver;      /* its name, or the loader's words why it does not open; "" if none is needed */
+  int32_t device_count;    /* devices that the driver reports; -1 = not asked or failed */
+  const char *diagnosis;   /* one sentence */
+} fl_platform_info;
+
+typedef struct fl_platform_report {
+  const char *active;        /* name of the platform in force */
+  const char *active_origin; /* "VLLM_FL_PLATFORM", "detected", … */
+  const char *config_file;   /* its platform file, "" if none */
+  const fl_platform_info *platforms;
+  uint32_t n;
+} fl_platform_report;
+
+/* Looks at the hardware and drivers. May take some 100 ms. The caller frees the report. */
+FL_API fl_status fl_get_platform(fl_host *host, fl_platform_report **report);
+FL_API void fl_platform_report_free(fl_platform_report *report);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FLHOST_FLHOST_H */

@@ -1,0 +1,32 @@
+/* What every suite shares: one test case a function, each test in a process of its own (Check's fork mode). */
+#ifndef FLHOST_TESTS_SUITE_H
+#define FLHOST_TESTS_SUITE_H
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Runs one suite; the program's exit status. `timeout` is in seconds, for each test. */
+static inline int run_suite(const char *name, void (*add_tests)(TCase *), double timeout) {
+  Suite *suite = suite_create(name);
+  TCase *tests = tcase_create(name);
+  SRunner *runner;
+  int failed;
+  tcase_set_timeout(tests, timeout);
+  add_tests(tests);
+  suite_add_tcase(suite, tests);
+  runner = srunner_create(suite);
+  srunner_run_all(runner, CK_NORMAL);
+  failed = srunner_ntests_failed(runner);
+  srunner_free(runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* The directory of what was built (FLHOST_BUILD, else "build"). Tests run in the project's root. */
+static inline const char *build_dir(void) {
+  const char *dir = getenv("FLHOST_BUILD");
+  return dir ? dir : "build";
+}
+
+#endif
