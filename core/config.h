@@ -1,6 +1,6 @@
 /*
- * Settings: what is in force, and where each value comes from (rules C and L of the manual). One table in config.c lists
- * every variable and YAML key; nothing else reads the environment.
+ * Settings: what is in force, and where each value comes from (rules C and L of the manual). One table in config.c
+ * lists every variable and YAML key; nothing else reads the environment.
  */
 #ifndef FLHOST_CORE_CONFIG_H
 #define FLHOST_CORE_CONFIG_H
@@ -13,7 +13,7 @@
 typedef struct fl_config_sources {
   const char *const *environment; /* NULL: the process's, and none in a set-uid program */
   const char *config_file, *config_dir, *platform, *plugin_path, *plugin_modules; /* options of the engine, or NULL */
-  const char *default_config_dir; /* installed platform files */
+  const char *default_config_dir;                                                 /* installed platform files */
 } fl_config_sources;
 
 /* A variable's value; NULL when unset or empty (C4). */
@@ -22,8 +22,8 @@ const char *fl_config_getenv(const fl_config_sources *sources, const char *name)
 /* VLLM_FL_LOG_LEVEL, needed before all else; FL_LOG_INFO when unset or invalid (which fl_config_load reports). */
 int fl_config_log_level(const fl_config_sources *sources);
 
-/* The platform that options or VLLM_FL_PLATFORM force, as its canonical name, NULL if none ("auto" too). An unknown name
- * is returned as it is: a plugin may bring that platform. *origin says which. */
+/* The platform that options or VLLM_FL_PLATFORM force, as its canonical name, NULL if none ("auto" too). An unknown
+ * name is returned as it is: a plugin may bring that platform. *origin says which. */
 const char *fl_config_forced_platform(const fl_config_sources *sources, const char **origin);
 
 /* What VLLM_FL_PLUGIN_PATH (colons) and VLLM_FL_PLUGIN_MODULES (commas), or the options in their place, list. *has_path
@@ -40,24 +40,24 @@ typedef struct fl_config_list {
 /* Settings in force. Immutable once loaded. */
 typedef struct fl_config {
   fl_policy *policy;
-  bool dispatch_enabled;     /* VLLM_FL_PREFER_ENABLED */
-  bool use_flaggems;         /* USE_FLAGGEMS */
+  bool dispatch_enabled; /* VLLM_FL_PREFER_ENABLED */
+  bool use_flaggems;     /* USE_FLAGGEMS */
   fl_config_list flagos_whitelist, flagos_blacklist;
-  bool oot_enabled;          /* with VLLM_FL_PREFER_ENABLED taken in */
+  bool oot_enabled; /* with VLLM_FL_PREFER_ENABLED taken in */
   fl_config_list oot_whitelist, oot_blacklist;
-  bool custom_ops_default;   /* true: all, false: none */
+  bool custom_ops_default;                  /* true: all, false: none */
   fl_strings custom_ops_on, custom_ops_off; /* +op, -op */
   int log_level;
   bool dispatch_debug;
-  char *oplist_path;         /* FLAGGEMS_ENABLE_OPLIST_PATH or NULL */
+  char *oplist_path;             /* FLAGGEMS_ENABLE_OPLIST_PATH or NULL */
   double retry_first, retry_max; /* seconds; first 0 = never */
-  char *platform_file;       /* the platform file that was read, or NULL */
-  char *config_dir;          /* where platform files are looked for */
-  fl_setting *settings;      /* all, in the order of the manual's table; values as JSON text */
+  char *platform_file;           /* the platform file that was read, or NULL */
+  char *config_dir;              /* where platform files are looked for */
+  fl_setting *settings;          /* all, in the order of the manual's table; values as JSON text */
   uint32_t n_settings;
   struct fl_config_op_origin {
     char *op, *origin;
-  } *op_origins;             /* where each per-op order comes from */
+  } * op_origins; /* where each per-op order comes from */
   uint32_t n_op_origins;
 } fl_config;
 

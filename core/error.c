@@ -28,8 +28,9 @@ const char *fl_error_message(void) {
 }
 
 const char *fl_status_name(fl_status status) {
-  static const char *const names[] = {"FL_OK",      "FL_EINVAL", "FL_ENOTSUP", "FL_ENOMEM", "FL_EDEVICE", "FL_EINTERNAL",
-                                      "FL_ENOIMPL", "FL_ECONFIG", "FL_EPLUGIN", "FL_EEXIST", "FL_ENOENT", "FL_ESTATE"};
+  static const char *const names[] = {"FL_OK",      "FL_EINVAL",    "FL_ENOTSUP", "FL_ENOMEM",
+                                      "FL_EDEVICE", "FL_EINTERNAL", "FL_ENOIMPL", "FL_ECONFIG",
+                                      "FL_EPLUGIN", "FL_EEXIST",    "FL_ENOENT",  "FL_ESTATE"};
   if (status < 0 || (size_t)status >= sizeof names / sizeof names[0])
     return "unknown status";
   return names[status];

@@ -31,8 +31,8 @@ void fl_plugin_record_clear(fl_plugin_record *record);
 
 /* What a file says of itself, read without mapping it as code. */
 typedef struct fl_note_info {
-  fl_plugin_note note;  /* zero beyond what the file's own size covers; strings always end */
-  char build_id[65];    /* hex, "" if none */
+  fl_plugin_note note; /* zero beyond what the file's own size covers; strings always end */
+  char build_id[65];   /* hex, "" if none */
 } fl_note_info;
 
 /* FL_EPLUGIN: not an ELF file, truncated, another architecture, no note: the message says what the file is. */
@@ -43,9 +43,9 @@ fl_status fl_note_read(const char *path, fl_note_info *info);
 bool fl_isa_available(const char *isa, char *missing, size_t size);
 
 /*
- * Loads one file into a host: note, permissions, dlopen(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE), entry symbol in that very
- * file, register_builtins, commit. `symbol` NULL = "register_builtins". Fills `record` in every case; FL_EPLUGIN with the
- * loader's own words and a hint when it failed. Holds no lock while the plugin's code runs.
+ * Loads one file into a host: note, permissions, dlopen(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE), entry symbol in that
+ * very file, register_builtins, commit. `symbol` NULL = "register_builtins". Fills `record` in every case; FL_EPLUGIN
+ * with the loader's own words and a hint when it failed. Holds no lock while the plugin's code runs.
  */
 fl_status fl_plugin_load(fl_host *host, const char *path, const char *symbol, fl_plugin_record *record);
 

@@ -1,4 +1,5 @@
-/* Policies: immutable values that say which implementations may run and in which order (rules T and P of the manual). */
+/* Policies: immutable values that say which implementations may run and in which order (rules T and P of the manual).
+ */
 #ifndef FLHOST_CORE_POLICY_H
 #define FLHOST_CORE_POLICY_H
 

@@ -1,6 +1,6 @@
 /*
- * An op's schema: its arguments and results, the rules for their shapes and dtypes, and what follows from them: argument
- * checks, shape inference, identity. Immutable once created.
+ * An op's schema: its arguments and results, the rules for their shapes and dtypes, and what follows from them:
+ * argument checks, shape inference, identity. Immutable once created.
  */
 #ifndef FLHOST_CORE_SCHEMA_H
 #define FLHOST_CORE_SCHEMA_H
@@ -9,16 +9,16 @@
 
 typedef struct fl_schema {
   char *op_name;
-  char *text;  /* canonical: one space after commas, defaults as given */
-  char *rules; /* "" if none */
+  char *text;                     /* canonical: one space after commas, defaults as given */
+  char *rules;                    /* "" if none */
   char *category, *doc, *formula; /* "" if none */
   uint32_t n_arguments, n_results;
-  fl_argument *values; /* arguments, then results; names and default strings/lists owned */
+  fl_argument *values;     /* arguments, then results; names and default strings/lists owned */
   fl_tolerance *tolerance; /* ended by dtype 0; NULL if none */
   fl_status (*infer)(fl_call *call, fl_tensor_spec *results);
   fl_status (*check)(fl_call *call);
-  int32_t device_argument; /* the argument whose device selects: the first required tensor, else the first tensor; -1:
-                              the op has no tensor */
+  int32_t device_argument;   /* the argument whose device selects: the first required tensor, else the first tensor; -1:
+                                the op has no tensor */
   struct fl_rules *compiled; /* parsed rules; NULL if none */
 } fl_schema;
 
@@ -30,14 +30,15 @@ void fl_schema_free(fl_schema *schema);
 bool fl_schema_same(const fl_schema *a, const fl_schema *b);
 
 /*
- * Checks a call: number and types of values, none only where optional, ranks, shapes and dtypes by the rules, contiguous
- * last dimension, all tensors on one device, an output that overlaps an argument only where the schema lets it be that
- * very tensor, the entry's own check. FL_EINVAL, message: "rms_norm: argument 'weight': shape [4], expected [8] (H of
- * 'x')". Reads no tensor data.
+ * Checks a call: number and types of values, none only where optional, ranks, shapes and dtypes by the rules,
+ * contiguous last dimension, all tensors on one device, an output that overlaps an argument only where the schema lets
+ * it be that very tensor, the entry's own check. FL_EINVAL, message: "rms_norm: argument 'weight': shape [4], expected
+ * [8] (H of 'x')". Reads no tensor data.
  */
 fl_status fl_schema_check(const fl_schema *schema, const fl_call *call);
 
-/* fl_infer's work: checks the arguments (results in the call, if any, are not looked at) and fills one spec a result. */
+/* fl_infer's work: checks the arguments (results in the call, if any, are not looked at) and fills one spec a result.
+ */
 fl_status fl_schema_infer(const fl_schema *schema, const fl_call *call, fl_tensor_spec *results, uint32_t n_results);
 
 /* The tolerance for an element type: the entry's, else vLLM IR's default table. */

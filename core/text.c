@@ -218,7 +218,8 @@ static unsigned distance(const char *a, const char *b) {
         best = before[j] + 1;
       if (now[j - 1] + 1 < best)
         best = now[j - 1] + 1;
-      if (i > 1 && j > 1 && fold(a[i - 1]) == fold(b[j - 2]) && fold(a[i - 2]) == fold(b[j - 1]) && before2[j - 2] + 1 < best)
+      if (i > 1 && j > 1 && fold(a[i - 1]) == fold(b[j - 2]) && fold(a[i - 2]) == fold(b[j - 1]) &&
+          before2[j - 2] + 1 < best)
         best = before2[j - 2] + 1;
       now[j] = best;
     }

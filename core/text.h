@@ -16,7 +16,8 @@ void fl_text_add(fl_text *text, const char *format, ...) FL_PRINTF(2, 3);
 void fl_text_add_bytes(fl_text *text, const char *bytes, size_t length);
 void fl_text_add_json(fl_text *text, const char *string); /* quoted and escaped; NULL gives null */
 const char *fl_text_get(const fl_text *text);
-char *fl_text_take(fl_text *text); /* the malloc'ed string (never NULL unless out of memory); the buffer is empty again */
+char *
+fl_text_take(fl_text *text); /* the malloc'ed string (never NULL unless out of memory); the buffer is empty again */
 void fl_text_free(fl_text *text);
 
 /* A list of owned strings. Zero-initialise. */
@@ -25,8 +26,8 @@ typedef struct fl_strings {
   uint32_t n, capacity;
 } fl_strings;
 
-bool fl_strings_add(fl_strings *list, const char *string);                       /* a copy; false: out of memory */
-bool fl_strings_add_bytes(fl_strings *list, const char *bytes, size_t length);   /* a copy */
+bool fl_strings_add(fl_strings *list, const char *string);                     /* a copy; false: out of memory */
+bool fl_strings_add_bytes(fl_strings *list, const char *bytes, size_t length); /* a copy */
 bool fl_strings_has(const fl_strings *list, const char *string);
 bool fl_strings_copy(fl_strings *to, const fl_strings *from); /* `to` is overwritten */
 void fl_strings_sort_unique(fl_strings *list);                /* bytewise */
@@ -42,7 +43,8 @@ bool fl_split(fl_strings *list, const char *string, char separator);
 size_t fl_trim(const char **string, size_t length);
 
 /* The word of `words` (ended by NULL, or `n` of them) that is nearest to `word`, if near enough to be a slip of the
- * keyboard (edit distance ≤ 1/3 of its length, at least 1 and at most 3; letter case and -/_ count little), else NULL. */
+ * keyboard (edit distance ≤ 1/3 of its length, at least 1 and at most 3; letter case and -/_ count little), else NULL.
+ */
 const char *fl_nearest(const char *word, const char *const *words, size_t n);
 
 /* malloc'ed copies; NULL gives NULL. */

@@ -1,4 +1,5 @@
-/* The built-in ops: one entry (fl_op_def) each, in a file per category. Everything else about an op comes from its entry. */
+/* The built-in ops: one entry (fl_op_def) each, in a file per category. Everything else about an op comes from its
+ * entry. */
 #ifndef FLHOST_CORE_OPS_H
 #define FLHOST_CORE_OPS_H
 

@@ -12,8 +12,8 @@
  * flhost/ops.h has a typed call for each built-in op.
  *
  * Unless a comment says otherwise: every function may be called from any thread at any time; a function that returns
- * fl_status leaves its outputs alone on error and sets this thread's fl_error_message(); a `const char *` or struct that
- * is handed out belongs to the object it came from and lives as long as that.
+ * fl_status leaves its outputs alone on error and sets this thread's fl_error_message(); a `const char *` or struct
+ * that is handed out belongs to the object it came from and lives as long as that.
  */
 #ifndef FLHOST_FLHOST_H
 #define FLHOST_FLHOST_H
@@ -95,12 +95,13 @@ FL_API fl_op *fl_find_op(fl_host *host, const char *name);
 
 /* A fl_call over an array of values. */
 #ifdef __cplusplus
-#define FL_CALL(values_) \
-  fl_call { (uint32_t)sizeof(fl_call), (uint32_t)(sizeof(values_) / sizeof((values_)[0])), (values_), NULL, NULL, 0, NULL, 0 }
+#define FL_CALL(values_)                                                                                               \
+  fl_call {                                                                                                            \
+    (uint32_t)sizeof(fl_call), (uint32_t)(sizeof(values_) / sizeof((values_)[0])), (values_), NULL, NULL, 0, NULL, 0   \
+  }
 #else
-#define FL_CALL(values_)                                                                        \
-  ((fl_call){.size = sizeof(fl_call), .count = (uint32_t)(sizeof(values_) / sizeof((values_)[0])), \
-             .values = (values_)})
+#define FL_CALL(values_)                                                                                               \
+  ((fl_call){.size = sizeof(fl_call), .count = (uint32_t)(sizeof(values_) / sizeof((values_)[0])), .values = (values_)})
 #endif
 
 /*
@@ -130,11 +131,11 @@ FL_API fl_status fl_check(const fl_op *op, const fl_call *call);
 typedef struct fl_argument {
   const char *name;
   fl_type type;
-  bool optional;         /* written `Type?`: may be none */
-  bool mutates;          /* written `Tensor(a!)`: may be overwritten */
-  bool has_default;      /* an argument that may be left out */
+  bool optional;    /* written `Type?`: may be none */
+  bool mutates;     /* written `Tensor(a!)`: may be overwritten */
+  bool has_default; /* an argument that may be left out */
   fl_value default_value;
-  int32_t alias;         /* result: index of the argument that it may be (in place), else -1; argument: -1 */
+  int32_t alias; /* result: index of the argument that it may be (in place), else -1; argument: -1 */
 } fl_argument;
 
 FL_API const char *fl_op_name(const fl_op *op);
@@ -204,8 +205,8 @@ FL_API fl_status fl_policy_with_allowed_vendors(const fl_policy *policy, const c
 FL_API fl_status fl_policy_with_denied_vendors(const fl_policy *policy, const char *const *vendors, uint32_t n,
                                                fl_policy **derived);
 
-/* The policy in force in this thread: the innermost scope's, else the host's. The caller releases it. To hand a thread's
- * policy to another thread, take it here and enter a scope with it there. */
+/* The policy in force in this thread: the innermost scope's, else the host's. The caller releases it. To hand a
+ * thread's policy to another thread, take it here and enter a scope with it there. */
 FL_API fl_policy *fl_get_policy(fl_host *host);
 
 /* In force for every thread's next call outside scopes. */
@@ -242,7 +243,8 @@ FL_API fl_status fl_scope_deny_vendors(fl_host *host, const char *const *vendors
 /* FL_ESTATE: not this thread's innermost scope. */
 FL_API fl_status fl_scope_leave(fl_scope *scope);
 
-/* ---------------------------------------------------------------------------------------------- resolving, asking why */
+/* ---------------------------------------------------------------------------------------------- resolving, asking why
+ */
 
 /* The winner for an op. */
 typedef struct fl_resolution {
@@ -315,7 +317,7 @@ typedef struct fl_snapshot fl_snapshot;
 FL_API fl_snapshot *fl_registry_snapshot(fl_host *host);
 FL_API void fl_snapshot_release(fl_snapshot *snapshot);
 FL_API uint32_t fl_snapshot_op_count(const fl_snapshot *snapshot);
-FL_API const char *fl_snapshot_op_name(const fl_snapshot *snapshot, uint32_t op);         /* sorted by name */
+FL_API const char *fl_snapshot_op_name(const fl_snapshot *snapshot, uint32_t op); /* sorted by name */
 FL_API uint32_t fl_snapshot_impl_count(const fl_snapshot *snapshot, uint32_t op);
 FL_API const fl_impl_info *fl_snapshot_impl(const fl_snapshot *snapshot, uint32_t op, uint32_t impl);
 
@@ -339,7 +341,7 @@ FL_API void fl_failed_impls_free(fl_failed_impls *failed);
 FL_API void fl_clear_failed_impls(fl_host *host, const char *op);
 
 typedef struct fl_counters {
-  uint64_t calls;                  /* with FL_HOST_STATISTICS, else 0 */
+  uint64_t calls;                   /* with FL_HOST_STATISTICS, else 0 */
   uint64_t fallbacks_not_supported; /* passed over, supports_args or FL_ENOTSUP */
   uint64_t fallbacks_failed;        /* left for the next after a failure */
   uint64_t failures;
@@ -352,12 +354,12 @@ FL_API fl_status fl_get_counters(fl_host *host, const char *op, const char *impl
 
 typedef struct fl_plugin_info {
   const char *name, *file, *version, *vendor, *licence; /* "" where unknown */
-  const char *route;  /* "directory", "manifest", "module", "engine" */
-  const char *abi;    /* "0.1", "" where unknown */
-  const char *status; /* "loaded", "unavailable", "skipped", "failed" */
-  const char *reason; /* "" when loaded */
-  double load_us;     /* time that loading took, microseconds */
-  uint32_t impls;     /* number of implementations that it registered */
+  const char *route;                                    /* "directory", "manifest", "module", "engine" */
+  const char *abi;                                      /* "0.1", "" where unknown */
+  const char *status;                                   /* "loaded", "unavailable", "skipped", "failed" */
+  const char *reason;                                   /* "" when loaded */
+  double load_us;                                       /* time that loading took, microseconds */
+  uint32_t impls;                                       /* number of implementations that it registered */
 } fl_plugin_info;
 
 typedef struct fl_plugins {
@@ -381,7 +383,8 @@ FL_API fl_status fl_load_plugin(fl_host *host, const char *module);
 /* The directories that are searched, in order, "" ended by NULL; valid as long as the host. */
 FL_API const char *const *fl_plugin_directories(fl_host *host);
 
-/* ------------------------------------------------------------------------------------------------ settings, platform */
+/* ------------------------------------------------------------------------------------------------ settings, platform
+ */
 
 typedef struct fl_setting {
   const char *name;     /* the YAML key, or the variable where there is none */
@@ -408,15 +411,15 @@ FL_API bool fl_is_flagos_allowed(fl_host *host, const char *op);
 
 /* What was found of one platform. */
 typedef struct fl_platform_info {
-  const char *name;        /* "cpu", "cuda", "rocm", "ascend", or a plugin's */
-  const char *plugin;      /* "" for the built-in ones */
-  bool active;             /* the one whose file is used */
-  uint32_t pci_devices;    /* devices of that vendor on the bus */
-  const char *pci;         /* their names, comma separated, "" if none */
-  bool driver_found;       /* the driver library opens */
-  const char *driver;      /* its name, or the loader's words why it does not open; "" if none is needed */
-  int32_t device_count;    /* devices that the driver reports; -1 = not asked or failed */
-  const char *diagnosis;   /* one sentence */
+  const char *name;      /* "cpu", "cuda", "rocm", "ascend", or a plugin's */
+  const char *plugin;    /* "" for the built-in ones */
+  bool active;           /* the one whose file is used */
+  uint32_t pci_devices;  /* devices of that vendor on the bus */
+  const char *pci;       /* their names, comma separated, "" if none */
+  bool driver_found;     /* the driver library opens */
+  const char *driver;    /* its name, or the loader's words why it does not open; "" if none is needed */
+  int32_t device_count;  /* devices that the driver reports; -1 = not asked or failed */
+  const char *diagnosis; /* one sentence */
 } fl_platform_info;
 
 typedef struct fl_platform_report {

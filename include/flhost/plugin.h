@@ -220,7 +220,7 @@ enum { FL_PRIORITY_DEFAULT = 150, FL_PRIORITY_VENDOR = 100, FL_PRIORITY_REFERENC
 
 /* Sets of DLPack device types and of element types, for fl_impl. */
 #define FL_DEVICE(device_type) (UINT64_C(1) << (device_type))
-#define FL_DEVICE_ANY UINT64_MAX
+#define FL_DEVICE_ANY          UINT64_MAX
 enum {
   FL_FLOAT32 = 1 << 0,
   FL_FLOAT16 = 1 << 1,
@@ -254,7 +254,7 @@ typedef struct fl_impl {
   int32_t priority;    /* higher first among impls that match the same policy token; 0 = that of the kind */
   const char *vendor;  /* required for FL_KIND_VENDOR */
   uint64_t devices;    /* set of FL_DEVICE(type): where its tensors may be; required */
-  uint32_t dtypes;     /* set of FL_FLOAT32…: element types of the first tensor that it takes; 0 = all of the schema */
+  uint32_t dtypes; /* set of FL_FLOAT32…: element types of the first tensor that it takes; 0 = all of the schema */
   const char *min_arch; /* least device architecture ("sm_80", "gfx90a"), for display; NULL = any */
   fl_kernel_fn fn;      /* required */
   void *self;           /* given back to the functions below */
@@ -386,24 +386,24 @@ typedef struct fl_plugin_note {
  * Instruction sets are a comma list in the compiler's spelling ("avx2,fma,avx512f", "sve"), "" for none. A file
  * compiled with -mavx2 that does not say so crashes on an older machine; one that does is turned down with a reason.
  */
-#define FL_PLUGIN(name_, version_, vendor_, licence_, isa_) \
+#define FL_PLUGIN(name_, version_, vendor_, licence_, isa_)                                                            \
   FL_PLUGIN_WITH_FLAGS(name_, version_, vendor_, licence_, isa_, 0)
-#define FL_PLUGIN_WITH_FLAGS(name_, version_, vendor_, licence_, isa_, flags_)                             \
-  FL_EXPORT extern const fl_plugin_note flhost_plugin_note;                                                \
-  __attribute__((section(".note.flhost"), used, aligned(4))) const fl_plugin_note flhost_plugin_note = { \
-      8,                                                                                                   \
-      (uint32_t)(sizeof(fl_plugin_note) - offsetof(fl_plugin_note, size)),                                 \
-      1,                                                                                                   \
-      "flhost",                                                                                            \
-      (uint32_t)(sizeof(fl_plugin_note) - offsetof(fl_plugin_note, size)),                                 \
-      FL_ABI_MAJOR,                                                                                        \
-      FL_ABI_MINOR,                                                                                        \
-      (flags_),                                                                                            \
-      name_,                                                                                               \
-      version_,                                                                                            \
-      vendor_,                                                                                             \
-      licence_,                                                                                            \
-      isa_}
+#define FL_PLUGIN_WITH_FLAGS(name_, version_, vendor_, licence_, isa_, flags_)                                         \
+  FL_EXPORT extern const fl_plugin_note flhost_plugin_note;                                                            \
+  __attribute__((section(".note.flhost"), used, aligned(4)))                                                           \
+  const fl_plugin_note flhost_plugin_note = {8,                                                                        \
+                                             (uint32_t)(sizeof(fl_plugin_note) - offsetof(fl_plugin_note, size)),      \
+                                             1,                                                                        \
+                                             "flhost",                                                                 \
+                                             (uint32_t)(sizeof(fl_plugin_note) - offsetof(fl_plugin_note, size)),      \
+                                             FL_ABI_MAJOR,                                                             \
+                                             FL_ABI_MINOR,                                                             \
+                                             (flags_),                                                                 \
+                                             name_,                                                                    \
+                                             version_,                                                                 \
+                                             vendor_,                                                                  \
+                                             licence_,                                                                 \
+                                             isa_}
 
 #ifdef __cplusplus
 }
