@@ -31,6 +31,7 @@ fl_status fl_discover(const fl_config_sources *sources, fl_log *log, fl_strings 
 /* One module entry (D3): a path or a name, with optional ":symbol". */
 fl_status fl_find_module(const fl_strings *directories, const char *entry, fl_found *found);
 
+void fl_found_clear(fl_found *found);
 void fl_found_list_free(fl_found_list *found);
 
 #endif

@@ -44,6 +44,9 @@ fl_status fl_schema_infer(const fl_schema *schema, const fl_call *call, fl_tenso
 /* The tolerance for an element type: the entry's, else vLLM IR's default table. */
 fl_tolerance fl_schema_tolerance(const fl_schema *schema, DLDataType dtype);
 
+/* Element types that the rules admit for the argument whose device selects; 0 = any. */
+uint32_t fl_schema_dtypes(const fl_schema *schema);
+
 /* The bit of FL_FLOAT32… for an element type, 0 if it has none; and its name ("float32"), "?" if none. */
 uint32_t fl_dtype_bit(DLDataType dtype);
 const char *fl_dtype_name(DLDataType dtype);
