@@ -79,6 +79,9 @@ json_t *cli_json_string(const char *text);
 /* A JSON list of the words of a list separated by commas. */
 json_t *cli_json_words(const char *words);
 
+/* Appends a value, which it takes over. The list; NULL, with both released, when either is NULL or memory ran out. */
+json_t *cli_json_append(json_t *list, json_t *value);
+
 /* Says that memory ran out; gives back the exit status for it. */
 int cli_no_memory(void);
 
@@ -104,9 +107,11 @@ const char *cli_nearest(const char *word, const char *const *words);
  * back EXIT_USAGE. */
 int cli_unknown(const char *what, const char *prefix, const char *word, const char *const *words, const char *advice);
 
-/* Device type by its name ("cpu", "cuda", "rocm", "ascend"…); prints a message and returns false for another word. */
+/* Device type by its name ("cpu", "cuda", "rocm", "ascend"…); false for another word, which cli_device_type also says.
+ */
+bool cli_find_device_type(const char *name, int32_t *device_type);
 bool cli_device_type(const char *name, int32_t *device_type);
-const char *cli_device_name(int32_t device_type); /* "type 99" for one without a name: in static storage */
+const char *cli_device_name(int32_t device_type); /* "unknown" for one without a name */
 
 /* Lists, separated by commas, of a set of FL_DEVICE(type) or of FL_FLOAT32…; malloc'ed. */
 char *cli_device_names(uint64_t devices);

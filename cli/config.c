@@ -3,6 +3,7 @@
 #include "cli/table.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A setting's value, which the library gives as JSON text. */
 static json_t *setting_value(const fl_setting *setting) {

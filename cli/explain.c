@@ -13,14 +13,14 @@ static const char *verdict_name(fl_verdict verdict) {
 static json_t *explanation_json(const fl_explanation *explanation) {
   json_t *order = json_array(), *candidates = json_array();
   for (uint32_t i = 0; i < explanation->n_order; i++)
-    json_array_append_new(order, cli_json_string(explanation->order[i]));
+    order = cli_json_append(order, cli_json_string(explanation->order[i]));
   for (uint32_t i = 0; i < explanation->n_impls; i++) {
     const fl_explained *impl = &explanation->impls[i];
-    json_array_append_new(candidates,
-                          json_pack("{s:o, s:s, s:o, s:i, s:o, s:s, s:o}", "impl_id", cli_json_string(impl->impl_id),
-                                    "kind", impl->kind, "vendor", cli_json_string(impl->vendor), "priority",
-                                    impl->priority, "plugin", cli_json_string(impl->plugin), "verdict",
-                                    verdict_name(impl->verdict), "reason", cli_json_string(impl->reason)));
+    candidates = cli_json_append(
+        candidates, json_pack("{s:o, s:s, s:o, s:i, s:o, s:s, s:o}", "impl_id", cli_json_string(impl->impl_id), "kind",
+                              impl->kind, "vendor", cli_json_string(impl->vendor), "priority", impl->priority, "plugin",
+                              cli_json_string(impl->plugin), "verdict", verdict_name(impl->verdict), "reason",
+                              cli_json_string(impl->reason)));
   }
   return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "op", cli_json_string(explanation->op), "order", order,
                    "order_origin", cli_json_string(explanation->order_origin), "selected",
@@ -75,46 +75,43 @@ static int explain_one(fl_host *host, const char *op, int32_t device_type, bool 
   return exit_status;
 }
 
-/* Why the implementation that is tried first is; where none is selected, why the first was rejected. */
-static const char *summary_reason(const fl_explanation *explanation) {
-  return explanation->n_impls ? explanation->impls[0].reason : "nothing is registered";
+/* One line for an op: what is selected and why; where nothing is, why the first was rejected. */
+static void add_summary(cli_table *table, const fl_explanation *explanation) {
+  uint32_t n[FL_REJECTED + 1] = {0};
+  for (uint32_t i = 0; i < explanation->n_impls; i++)
+    n[explanation->impls[i].verdict]++;
+  cli_table_add(table, explanation->op);
+  cli_table_add(table, explanation->selected);
+  cli_table_format(table, "%u", n[FL_SELECTED] + n[FL_CANDIDATE]);
+  cli_table_format(table, "%u", n[FL_REJECTED]);
+  cli_table_add(table, explanation->order_origin);
+  cli_table_add(table, explanation->n_impls ? explanation->impls[0].reason : "nothing is registered");
 }
 
 static int explain_all(fl_host *host, int32_t device_type, bool json) {
   static const char *const headers[] = {"OP", "SELECTED", ">CANDIDATES", ">REJECTED", "ORDER", "REASON", NULL};
   cli_table table;
-  json_t *list = json ? json_array() : NULL;
+  fl_status status = FL_OK;
   fl_snapshot *snapshot = fl_registry_snapshot(host);
-  int exit_status = EXIT_OK;
+  json_t *list = json_array();
+  if (!snapshot) {
+    json_decref(list);
+    return cli_no_memory();
+  }
   cli_table_begin(&table, headers, 0);
-  for (uint32_t i = 0; snapshot && i < fl_snapshot_op_count(snapshot) && !exit_status; i++) {
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot) && !status; i++) {
     fl_explanation *explanation;
-    uint32_t n[FL_REJECTED + 1] = {0};
-    fl_status status = fl_explain(host, fl_snapshot_op_name(snapshot, i), device_type, &explanation);
-    if (status) {
-      exit_status = cli_fail(status);
+    status = fl_explain(host, fl_snapshot_op_name(snapshot, i), device_type, &explanation);
+    if (status)
       break;
-    }
-    for (uint32_t impl = 0; impl < explanation->n_impls; impl++)
-      n[explanation->impls[impl].verdict]++;
-    cli_table_add(&table, explanation->op);
-    cli_table_add(&table, explanation->selected);
-    cli_table_format(&table, "%u", n[FL_SELECTED] + n[FL_CANDIDATE]);
-    cli_table_format(&table, "%u", n[FL_REJECTED]);
-    cli_table_add(&table, explanation->order_origin);
-    cli_table_add(&table, summary_reason(explanation));
-    if (json && json_array_append_new(list, explanation_json(explanation)))
-      exit_status = cli_no_memory();
+    if (json)
+      list = cli_json_append(list, explanation_json(explanation));
+    else
+      add_summary(&table, explanation);
     fl_explanation_free(explanation);
   }
-  if (!snapshot)
-    exit_status = cli_no_memory();
-  if (json && !exit_status)
-    exit_status = cli_print_json(json_incref(list));
-  if (json || exit_status)
-    cli_table_free(&table);
-  else
-    exit_status = cli_table_print(&table);
+  int exit_status = status ? cli_fail(status) : json ? cli_print_json(json_incref(list)) : cli_table_print(&table);
+  cli_table_free(&table);
   json_decref(list);
   fl_snapshot_release(snapshot);
   return exit_status;

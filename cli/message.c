@@ -98,11 +98,21 @@ json_t *cli_json_string(const char *text) {
   return string;
 }
 
+json_t *cli_json_append(json_t *list, json_t *value) {
+  if (list && value && !json_array_append(list, value)) {
+    json_decref(value);
+    return list;
+  }
+  json_decref(value);
+  json_decref(list);
+  return NULL;
+}
+
 json_t *cli_json_words(const char *words) {
   json_t *list = json_array();
   while (words && *words) {
     size_t length = strcspn(words, ",");
-    json_array_append_new(list, json_stringn(words, length));
+    list = cli_json_append(list, json_stringn(words, length));
     words += length + (words[length] == ',');
   }
   return list;

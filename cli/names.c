@@ -98,17 +98,21 @@ int cli_unknown(const char *what, const char *prefix, const char *word, const ch
   return EXIT_USAGE;
 }
 
-bool cli_device_type(const char *word, int32_t *device_type) {
-  const char *words[sizeof device_types / sizeof *device_types];
-  size_t n = 0;
-  for (const name *type = device_types; type->name; type++) {
+bool cli_find_device_type(const char *word, int32_t *device_type) {
+  for (const name *type = device_types; type->name; type++)
     if (!strcmp(type->name, word)) {
       *device_type = type->number;
       return true;
     }
-    words[n++] = type->name;
-  }
-  words[n] = NULL;
+  return false;
+}
+
+bool cli_device_type(const char *word, int32_t *device_type) {
+  const char *words[sizeof device_types / sizeof *device_types] = {NULL};
+  if (cli_find_device_type(word, device_type))
+    return true;
+  for (size_t i = 0; device_types[i].name; i++)
+    words[i] = device_types[i].name;
   cli_unknown("device type", "", word, words, "device types: cpu, cuda, rocm, ascend (ext)");
   return false;
 }

@@ -33,7 +33,7 @@ static json_t *impl_json(const fl_impl_info *impl) {
 static json_t *op_json(const fl_op *op, const fl_snapshot *snapshot, uint32_t index) {
   json_t *impls = json_array(), *tolerance = json_object();
   for (uint32_t i = 0; i < fl_snapshot_impl_count(snapshot, index); i++)
-    json_array_append_new(impls, impl_json(fl_snapshot_impl(snapshot, index, i)));
+    impls = cli_json_append(impls, impl_json(fl_snapshot_impl(snapshot, index, i)));
   for (size_t i = 0; i < sizeof tolerance_types / sizeof *tolerance_types; i++) {
     fl_tolerance bound = fl_op_tolerance(op, tolerance_types[i].dtype);
     json_object_set_new(tolerance, tolerance_types[i].name,
@@ -52,10 +52,8 @@ static int print_json(fl_host *host, const fl_snapshot *snapshot, uint32_t index
     const fl_op *op = fl_find_op(host, fl_snapshot_op_name(snapshot, i));
     if (index != i && index != fl_snapshot_op_count(snapshot))
       continue;
-    if (op && json_array_append_new(list, op_json(op, snapshot, i))) {
-      json_decref(list);
-      return cli_no_memory();
-    }
+    if (op)
+      list = cli_json_append(list, op_json(op, snapshot, i));
   }
   return cli_print_json(list);
 }

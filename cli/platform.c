@@ -15,10 +15,7 @@ static int print_json(const fl_platform_report *report) {
                   (int)platform->driver_found, "driver", cli_json_string(platform->driver), "device_count",
                   platform->device_count < 0 ? json_null() : json_integer(platform->device_count), "diagnosis",
                   cli_json_string(platform->diagnosis));
-    if (json_array_append_new(list, entry)) {
-      json_decref(list);
-      return cli_no_memory();
-    }
+    list = cli_json_append(list, entry);
   }
   return cli_print_json(json_pack("{s:o, s:o, s:o, s:o}", "active", cli_json_string(report->active), "origin",
                                   cli_json_string(report->active_origin), "config_file",

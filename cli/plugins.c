@@ -13,10 +13,7 @@ static int print_json(const fl_plugins *plugins) {
                   cli_json_string(plugin->abi), "route", cli_json_string(plugin->route), "status",
                   cli_json_string(plugin->status), "reason", cli_json_string(plugin->reason), "load_us",
                   plugin->load_us, "impls", (json_int_t)plugin->impls);
-    if (json_array_append_new(list, entry)) {
-      json_decref(list);
-      return cli_no_memory();
-    }
+    list = cli_json_append(list, entry);
   }
   return cli_print_json(list);
 }
@@ -46,7 +43,7 @@ static int print_table(const fl_plugins *plugins) {
 /* An empty table says nothing: where was looked? */
 static void report_none(fl_host *host) {
   cli_error("no plugin was found; directories that were searched:");
-  for (const char *const *directory = fl_plugin_directories(host); **directory; directory++)
+  for (const char *const *directory = fl_plugin_directories(host); *directory; directory++)
     cli_error("  %s", *directory);
 }
 
