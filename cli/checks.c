@@ -14,7 +14,7 @@
 /* Anyone could put code or a policy there. */
 static void check_writable(const char *path, const struct stat *status, const char *area, findings *list) {
   if (status->st_mode & S_IWOTH)
-    finding_add(list, SEVERITY_PROBLEM, area, "take the right away: chmod o-w", "every user may write to %s", path);
+    finding_add(list, FINDING_PROBLEM, area, "take the right away: chmod o-w", "every user may write to %s", path);
 }
 
 /* ----------------------------------------------------------------------------------------------------- directories */
@@ -27,18 +27,18 @@ static bool is_set(const char *variable) {
 static void check_directory(const char *path, bool named, findings *list) {
   struct stat status;
   if (stat(path, &status))
-    finding_add(list, !named && errno == ENOENT ? SEVERITY_NOTE : SEVERITY_PROBLEM, "directories",
+    finding_add(list, !named && errno == ENOENT ? FINDING_NOTE : FINDING_PROBLEM, "directories",
                 named ? "create it, or correct VLLM_FL_PLUGIN_PATH" : "", "plugin directory %s: %s", path,
                 strerror(errno));
   else if (!S_ISDIR(status.st_mode))
-    finding_add(list, SEVERITY_PROBLEM, "directories",
+    finding_add(list, FINDING_PROBLEM, "directories",
                 "VLLM_FL_PLUGIN_PATH takes directories; a file goes into VLLM_FL_PLUGIN_MODULES",
                 "%s is not a directory", path);
   else if (access(path, R_OK | X_OK))
-    finding_add(list, SEVERITY_PROBLEM, "directories", "give read and search permission: chmod a+rx",
+    finding_add(list, FINDING_PROBLEM, "directories", "give read and search permission: chmod a+rx",
                 "plugin directory %s: %s", path, strerror(errno));
   else {
-    finding_add(list, SEVERITY_OK, "directories", "", "plugin directory %s", path);
+    finding_add(list, FINDING_OK, "directories", "", "plugin directory %s", path);
     check_writable(path, &status, "directories", list);
   }
 }
@@ -55,23 +55,23 @@ void check_plugins(fl_host *host, findings *list) {
   fl_plugins *plugins;
   uint32_t loaded = 0;
   if (fl_get_discovered_plugins(host, &plugins)) {
-    finding_add(list, SEVERITY_PROBLEM, "plugins", "", "%s", fl_error_message());
+    finding_add(list, FINDING_PROBLEM, "plugins", "", "%s", fl_error_message());
     return;
   }
   for (uint32_t i = 0; i < plugins->n; i++) {
     const fl_plugin_info *plugin = &plugins->plugins[i];
     const char *name = *plugin->name ? plugin->name : plugin->file;
     if (!strcmp(plugin->status, "failed"))
-      finding_add(list, SEVERITY_PROBLEM, "plugins", "repair or remove the file; the other plugins work without it",
+      finding_add(list, FINDING_PROBLEM, "plugins", "repair or remove the file; the other plugins work without it",
                   "%s failed: %s (%s)", name, plugin->reason, plugin->file);
     else if (strcmp(plugin->status, "loaded") != 0)
-      finding_add(list, SEVERITY_NOTE, "plugins", "", "%s is %s: %s", name, plugin->status, plugin->reason);
+      finding_add(list, FINDING_NOTE, "plugins", "", "%s is %s: %s", name, plugin->status, plugin->reason);
     else
-      finding_add(list, SEVERITY_OK, "plugins", "", "%s %s: %u implementations", name, plugin->version, plugin->impls);
+      finding_add(list, FINDING_OK, "plugins", "", "%s %s: %u implementations", name, plugin->version, plugin->impls);
     loaded += !strcmp(plugin->status, "loaded");
   }
   if (!loaded)
-    finding_add(list, SEVERITY_PROBLEM, "plugins", "install plugins, or name their directory in VLLM_FL_PLUGIN_PATH",
+    finding_add(list, FINDING_PROBLEM, "plugins", "install plugins, or name their directory in VLLM_FL_PLUGIN_PATH",
                 "no plugin is loaded");
   fl_plugins_free(plugins);
 }
@@ -98,7 +98,7 @@ static void check_nodes(const char *platform, findings *list) {
       continue;
     for (size_t node = 0; node < found.gl_pathc; node++)
       if (access(found.gl_pathv[node], R_OK | W_OK))
-        finding_add(list, SEVERITY_PROBLEM, "platform", device_nodes[i].advice, "%s: %s", found.gl_pathv[node],
+        finding_add(list, FINDING_PROBLEM, "platform", device_nodes[i].advice, "%s: %s", found.gl_pathv[node],
                     strerror(errno));
     globfree(&found);
   }
@@ -106,17 +106,17 @@ static void check_nodes(const char *platform, findings *list) {
 
 static void check_hardware(const fl_platform_info *platform, findings *list) {
   if (platform->active && !platform->driver_found && *platform->driver)
-    finding_add(list, SEVERITY_PROBLEM, "platform",
+    finding_add(list, FINDING_PROBLEM, "platform",
                 "install the driver, or choose another platform with VLLM_FL_PLATFORM", "%s is in force, but: %s",
                 platform->name, platform->diagnosis);
   else if (platform->pci_devices && !platform->driver_found && *platform->driver)
-    finding_add(list, SEVERITY_WARNING, "platform", "install the driver, or put its directory into LD_LIBRARY_PATH",
+    finding_add(list, FINDING_WARNING, "platform", "install the driver, or put its directory into LD_LIBRARY_PATH",
                 "%s", platform->diagnosis);
   else if (platform->pci_devices && platform->driver_found && platform->device_count <= 0)
-    finding_add(list, SEVERITY_WARNING, "platform",
-                "look at the driver's own tool and at the device nodes' permissions", "%s", platform->diagnosis);
+    finding_add(list, FINDING_WARNING, "platform", "look at the driver's own tool and at the device nodes' permissions",
+                "%s", platform->diagnosis);
   else if (platform->active || platform->pci_devices)
-    finding_add(list, SEVERITY_OK, "platform", "", "%s: %s", platform->name, platform->diagnosis);
+    finding_add(list, FINDING_OK, "platform", "", "%s: %s", platform->name, platform->diagnosis);
   if (platform->active || platform->pci_devices)
     check_nodes(platform->name, list);
 }
@@ -125,13 +125,13 @@ void check_platform(fl_host *host, findings *list) {
   fl_platform_report *report;
   struct stat status;
   if (fl_get_platform(host, &report)) {
-    finding_add(list, SEVERITY_PROBLEM, "platform", "", "%s", fl_error_message());
+    finding_add(list, FINDING_PROBLEM, "platform", "", "%s", fl_error_message());
     return;
   }
   for (uint32_t i = 0; i < report->n; i++)
     check_hardware(&report->platforms[i], list);
   if (!*report->config_file)
-    finding_add(list, SEVERITY_NOTE, "platform", "", "no platform file for %s: built-in values are in force",
+    finding_add(list, FINDING_NOTE, "platform", "", "no platform file for %s: built-in values are in force",
                 report->active);
   else if (!stat(report->config_file, &status))
     check_writable(report->config_file, &status, "settings", list);
@@ -176,7 +176,7 @@ static void check_word(const fl_setting *setting, const char *word, names which,
     if (!strcmp(*name, word))
       return;
   const char *nearest = cli_nearest(word, known);
-  finding_add(list, SEVERITY_WARNING, "settings",
+  finding_add(list, FINDING_WARNING, "settings",
               which == NAMES_OPS ? "'flhost ops' lists the operators" : "'flhost ops --impls' lists the vendors",
               "%s (%s) names the %s '%s', which is not registered%s%s%s", setting->name, setting->origin, what[which],
               word, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
@@ -206,7 +206,7 @@ static void check_names(const fl_setting *setting, names which, const fl_snapsho
 /* A variable that something else beats. */
 static void check_effect(const fl_setting *setting, findings *list) {
   if (*setting->variable && is_set(setting->variable) && !strstr(setting->origin, setting->variable))
-    finding_add(list, SEVERITY_WARNING, "settings", "remove the variable, or the setting that beats it",
+    finding_add(list, FINDING_WARNING, "settings", "remove the variable, or the setting that beats it",
                 "%s is set but has no effect: the value of %s comes from %s", setting->variable, setting->name,
                 setting->origin);
 }
@@ -223,7 +223,7 @@ void check_settings(fl_host *host, findings *list) {
   fl_settings *settings;
   fl_snapshot *snapshot = fl_registry_snapshot(host);
   if (!snapshot || fl_get_settings(host, &settings)) {
-    finding_add(list, SEVERITY_PROBLEM, "settings", "", "%s", fl_error_message());
+    finding_add(list, FINDING_PROBLEM, "settings", "", "%s", fl_error_message());
     fl_snapshot_release(snapshot);
     return;
   }
@@ -236,7 +236,7 @@ void check_settings(fl_host *host, findings *list) {
   }
   check_config_file(list);
   if (list->n == before)
-    finding_add(list, SEVERITY_OK, "settings", "", "%u settings", settings->n);
+    finding_add(list, FINDING_OK, "settings", "", "%u settings", settings->n);
   fl_settings_free(settings);
   fl_snapshot_release(snapshot);
 }
@@ -265,7 +265,7 @@ static void count_flagos(fl_host *host, const fl_explanation *explanation, op_co
 static void check_op(fl_host *host, const char *op, int32_t device_type, op_counts *counts, findings *list) {
   fl_explanation *explanation;
   if (fl_explain(host, op, device_type, &explanation)) {
-    finding_add(list, SEVERITY_PROBLEM, "ops", "", "%s", fl_error_message());
+    finding_add(list, FINDING_PROBLEM, "ops", "", "%s", fl_error_message());
     return;
   }
   count_flagos(host, explanation, counts);
@@ -274,7 +274,7 @@ static void check_op(fl_host *host, const char *op, int32_t device_type, op_coun
   else if (!explanation->n_impls)
     counts->unimplemented++;
   else
-    finding_add(list, SEVERITY_WARNING, "ops", "'flhost explain OP' tells more",
+    finding_add(list, FINDING_WARNING, "ops", "'flhost explain OP' tells more",
                 "%s has no implementation that may run on %s; %s: %s", op, cli_device_name(device_type),
                 explanation->impls[0].impl_id, explanation->impls[0].reason);
   fl_explanation_free(explanation);
@@ -297,13 +297,13 @@ void check_ops(fl_host *host, findings *list) {
   fl_snapshot *snapshot = fl_registry_snapshot(host);
   for (uint32_t i = 0; snapshot && i < fl_snapshot_op_count(snapshot); i++)
     check_op(host, fl_snapshot_op_name(snapshot, i), device_type, &counts, list);
-  finding_add(list, counts.ready ? SEVERITY_OK : SEVERITY_PROBLEM, "ops", "", "%u operators are ready on %s",
+  finding_add(list, counts.ready ? FINDING_OK : FINDING_PROBLEM, "ops", "", "%u operators are ready on %s",
               counts.ready, cli_device_name(device_type));
   if (counts.unimplemented)
-    finding_add(list, SEVERITY_NOTE, "ops", "", "%u operators have no implementation in any plugin",
+    finding_add(list, FINDING_NOTE, "ops", "", "%u operators have no implementation in any plugin",
                 counts.unimplemented);
   if (counts.with_flagos && counts.flagos_disabled == counts.with_flagos)
-    finding_add(list, SEVERITY_WARNING, "ops", "remove the setting if that is not meant",
+    finding_add(list, FINDING_WARNING, "ops", "remove the setting if that is not meant",
                 "implementations of kind flagos are not used for any operator: %s", counts.reason);
   fl_snapshot_release(snapshot);
 }

@@ -7,12 +7,14 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
 static const char *const severity_names[] = {"ok", "note", "warning", "problem"};
 
-void finding_add(findings *list, severity severity, const char *area, const char *advice, const char *format, ...) {
+void finding_add(findings *list, finding_level severity, const char *area, const char *advice, const char *format,
+                 ...) {
   char *what = NULL, *copy = strdup(advice);
   va_list arguments;
   va_start(arguments, format);
@@ -47,7 +49,7 @@ out:
 /* Lines from WARNING up that the host logs while it starts. */
 static void collect_line(void *user, int level, const char *line) {
   if (level == FL_LOG_WARNING) /* errors are failed plugins, which check_plugins reports, or invalid settings */
-    finding_add(user, SEVERITY_WARNING, "settings", "", "%s", line);
+    finding_add(user, FINDING_WARNING, "settings", "", "%s", line);
 }
 
 static void ignore_line(void *user, int level, const char *line) {
@@ -64,7 +66,7 @@ static bool defines(const char *entry, const char *name) {
  * turned into warnings. The entries stay those of the process. */
 static const char **altered_environment(bool tolerant) {
   const char *level = getenv("VLLM_FL_LOG_LEVEL");
-  bool hides_warnings = level && (!strcasecmp(level, "ERROR") || !strcasecmp(level, "DEBUG"));
+  bool hides_warnings = level && !strcasecmp(level, "ERROR");
   size_t n = 0, kept = 0;
   while (environ[n])
     n++;
@@ -78,14 +80,14 @@ static const char **altered_environment(bool tolerant) {
   return altered;
 }
 
-static fl_status create(bool tolerant, fl_log_fn log, findings *list, fl_host **host) {
+/* The host uses *environment as long as it lives. */
+static fl_status create(bool tolerant, fl_log_fn log, findings *list, const char ***environment, fl_host **host) {
   fl_host_options options = {.size = sizeof options, .log = log, .log_user = list};
-  /* A program with more rights than its caller has does not look at the environment. */
-  const char **environment = getauxval(AT_SECURE) ? NULL : altered_environment(tolerant);
-  options.environment = environment;
-  fl_status status = fl_host_create(&options, host);
-  free(environment);
-  return status;
+  free(*environment);
+  /* A program with more rights than its caller does not look at the environment. */
+  *environment = getauxval(AT_SECURE) ? NULL : altered_environment(tolerant);
+  options.environment = *environment;
+  return fl_host_create(&options, host);
 }
 
 /* Each line of the message why no host could be created. */
@@ -96,22 +98,22 @@ static void add_message(findings *list, fl_status status) {
                            : "the plugin's manifest calls it critical: repair it or remove the manifest";
   for (const char *line = fl_error_message(); *line;) {
     int length = (int)strcspn(line, "\n");
-    finding_add(list, SEVERITY_PROBLEM, area, status == FL_ECONFIG || status == FL_EPLUGIN ? advice : "", "%.*s",
-                length, line);
+    finding_add(list, FINDING_PROBLEM, area, status == FL_ECONFIG || status == FL_EPLUGIN ? advice : "", "%.*s", length,
+                line);
     line += length + (line[length] == '\n');
   }
 }
 
 /* A host for the other checks, also when the settings are invalid; NULL if there is no way. */
-static fl_host *open_host(findings *list) {
+static fl_host *open_host(findings *list, const char ***environment) {
   fl_host *host = NULL;
-  fl_status status = create(false, collect_line, list, &host);
+  fl_status status = create(false, collect_line, list, environment, &host);
   if (!status)
     return host;
   add_message(list, status);
-  if (create(true, ignore_line, list, &host))
+  if (create(true, ignore_line, list, environment, &host))
     return NULL;
-  finding_add(list, SEVERITY_NOTE, "settings", "", "what follows was found with the invalid settings left out");
+  finding_add(list, FINDING_NOTE, "settings", "", "what follows was found with the invalid settings left out");
   return host;
 }
 
@@ -162,15 +164,17 @@ int command_doctor(int argc, char **argv) {
   int exit_status;
   if (cli_parse(&syntax, argc, argv, &exit_status) < 0)
     return exit_status;
-  fl_host *host = open_host(&list);
+  const char **environment = NULL;
+  fl_host *host = open_host(&list, &environment);
   for (size_t i = 0; host && i < sizeof checks / sizeof *checks; i++)
     checks[i](host, &list);
   for (size_t i = 0; i < list.n; i++)
-    problem |= list.items[i].severity == SEVERITY_PROBLEM;
+    problem |= list.items[i].severity == FINDING_PROBLEM;
   exit_status = list.failed ? cli_no_memory() : json ? print_json(&list) : print_table(&list);
   if (!exit_status && problem)
     exit_status = EXIT_USAGE;
   findings_free(&list);
   fl_host_destroy(host);
+  free(environment);
   return exit_status;
 }

@@ -4,10 +4,10 @@
 
 #include <flhost/flhost.h>
 
-typedef enum severity { SEVERITY_OK, SEVERITY_NOTE, SEVERITY_WARNING, SEVERITY_PROBLEM } severity;
+typedef enum finding_level { FINDING_OK, FINDING_NOTE, FINDING_WARNING, FINDING_PROBLEM } finding_level;
 
 typedef struct finding {
-  severity severity;
+  finding_level severity;
   const char *area;
   char *what, *advice; /* advice: what to do, "" if nothing */
 } finding;
@@ -20,7 +20,7 @@ typedef struct findings {
 } findings;
 
 /* Adds one; `area` is static text. The same finding twice is kept once. */
-void finding_add(findings *list, severity severity, const char *area, const char *advice, const char *format, ...)
+void finding_add(findings *list, finding_level severity, const char *area, const char *advice, const char *format, ...)
     FL_PRINTF(5, 6);
 
 /* Each looks at one area of a host and adds what it finds, good or bad. */
