@@ -118,8 +118,7 @@ bench: ## build and run the benchmarks
 
 # ------------------------------------------------------------------------------------------------------------ tests
 # tests/run gives the suites these; test_install builds the examples with the compiler and the flags of the library.
-TEST_ENVIRONMENT = FLHOST_BUILD='$(BUILD)' PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' CC='$(CC)' CXX='$(CXX)' \
-  SANITIZE='$(SANITIZE)'
+TEST_ENVIRONMENT = FLHOST_BUILD='$(BUILD)' PREFIX='$(PREFIX)' CC='$(CC)' SANITIZE='$(SANITIZE)'
 
 .PHONY: tests
 tests: $(TESTS)
@@ -180,7 +179,7 @@ install: all ## install under PREFIX (/usr/local), staged in DESTDIR
 	$(INSTALL) -m 644 $(DOCS) '$(DESTDIR)$(DOC_DIR)'
 	$(INSTALL) -m 644 $(EXAMPLES) '$(DESTDIR)$(DOC_DIR)/examples'
 	for page in $(MAN_PAGES); do $(INSTALL) -D -m 644 -t '$(DESTDIR)$(MAN_DIR)'/man$${page##*.} $$page || exit 1; done
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|' -e 's|@VERSION@|$(VERSION)|' \
 	  -e 's|@PRIVATE_LIBS@|$(strip $(PRIVATE_LIBS))|' flhost.pc.in > '$(DESTDIR)$(LIBDIR)/pkgconfig/flhost.pc'
 	chmod 644 '$(DESTDIR)$(LIBDIR)/pkgconfig/flhost.pc'
 
