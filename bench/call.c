@@ -18,11 +18,11 @@ static fl_status nothing(void *self, fl_call *call) {
 /* The direct call goes through a pointer that the compiler does not see through, as a plugin's does. */
 static fl_kernel_fn volatile direct_kernel = nothing;
 
-typedef struct way {
+typedef struct call_way {
   const char *name;
   uint32_t host_flags;
   fl_status (*call)(fl_host *host, fl_op *op, fl_call *call);
-} way;
+} call_way;
 
 static fl_status direct(fl_host *host, fl_op *op, fl_call *call) {
   (void)host;
@@ -40,7 +40,7 @@ static fl_status by_name(fl_host *host, fl_op *op, fl_call *call) {
   return fl_call_op(host, "bench_nothing", call);
 }
 
-static const way ways[] = {
+static const call_way ways[] = {
     {"kernel, called directly", 0, direct},
     {"fl_invoke, unchecked", FL_HOST_NO_ARGUMENT_CHECKS, by_handle},
     {"fl_invoke", 0, by_handle},
@@ -49,7 +49,7 @@ static const way ways[] = {
 };
 
 typedef struct job {
-  const way *way;
+  const call_way *way;
   fl_host *host;
   fl_op *op;
   pthread_barrier_t *barrier;
@@ -77,6 +77,8 @@ static void *work(void *argument) {
   values[1] = fl_tensor(&out);
   fl_call call = FL_CALL(values);
   j->status = j->way->call(j->host, j->op, &call);
+  if (j->status)
+    fprintf(stderr, "%s: %s\n", j->way->name, fl_error_message());
   pthread_barrier_wait(j->barrier);
   start = now();
   for (long i = 0; i < j->calls; i++)
@@ -86,7 +88,7 @@ static void *work(void *argument) {
 }
 
 /* The slowest thread's time, the best of some rounds; negative when a call failed. */
-static double measure(const way *way, fl_host *host, fl_op *op, int n_threads, long calls) {
+static double measure(const call_way *way, fl_host *host, fl_op *op, int n_threads, long calls) {
   double best = -1;
   for (int round = 0; round < ROUNDS; round++) {
     pthread_barrier_t barrier;
@@ -113,7 +115,7 @@ static double measure(const way *way, fl_host *host, fl_op *op, int n_threads, l
 }
 
 /* One way of calling, in a host of its own. */
-static fl_status run(const way *way, int n_threads, long calls) {
+static fl_status run(const call_way *way, int n_threads, long calls) {
   static const char *const environment[] = {NULL};
   const fl_host_options options = {.size = sizeof options,
                                    .flags = FL_HOST_NO_PLUGINS | way->host_flags,
@@ -133,11 +135,11 @@ static fl_status run(const way *way, int n_threads, long calls) {
     status = fl_register_op(host, &op);
   if (!status)
     status = fl_register_impl(host, &impl);
-  if (!status && (ns = measure(way, host, fl_find_op(host, "bench_nothing"), n_threads, calls)) < 0)
-    status = FL_EINTERNAL;
   if (status)
-    fprintf(stderr, "%s: %s\n", way->name, fl_error_message());
-  else
+    fprintf(stderr, "%s\n", fl_error_message());
+  else if ((ns = measure(way, host, fl_find_op(host, "bench_nothing"), n_threads, calls)) < 0)
+    status = FL_EINTERNAL;
+  if (!status)
     printf("%-28s %2d thread%s %9.1f ns\n", way->name, n_threads, n_threads > 1 ? "s" : " ", ns);
   fl_host_destroy(host);
   return status;
