@@ -63,6 +63,12 @@ $(BUILD)/ops.stamp: $(BUILD)/generate-ops
 $(BUILD)/obj/core/%.o: core/%.c | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CORE_CFLAGS) $(CFLAGS) -c -o $@ $<
+# The library knows its prefix: made anew when that changes.
+$(BUILD)/prefix: .FORCE
+	@mkdir -p $(@D)
+	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' > $@
+.PHONY: .FORCE
+$(BUILD)/obj/core/discovery.o: $(BUILD)/prefix
 $(BUILD)/obj/%.o: %.c | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
@@ -161,13 +167,14 @@ MAN_DIR = $(PREFIX)/share/man
 MAN_PAGES := $(wildcard docs/man/*.[1-9])
 DOCS := README.md LICENSE CONTRIBUTING.md $(wildcard docs/*.md)
 EXAMPLES := $(wildcard examples/*)
+COMPLETION_DIR = $(PREFIX)/share/bash-completion/completions
 # Links need no flags of the host's own: see flhost.pc.in.
 PRIVATE_LIBS = $(CORE_LIBS) -pthread
 
 .PHONY: install
 install: all ## install under PREFIX (/usr/local), staged in DESTDIR
 	$(INSTALL) -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/include/flhost' '$(DESTDIR)$(LIBDIR)/pkgconfig' \
-	  '$(DESTDIR)$(PLUGINS_DIR)' '$(DESTDIR)$(CONFIG_DIR)' '$(DESTDIR)$(DOC_DIR)/examples'
+	  '$(DESTDIR)$(PLUGINS_DIR)' '$(DESTDIR)$(CONFIG_DIR)' '$(DESTDIR)$(DOC_DIR)/examples' '$(DESTDIR)$(COMPLETION_DIR)'
 	$(INSTALL) -m 755 $(COMMAND) '$(DESTDIR)$(PREFIX)/bin'
 	$(INSTALL) -m 644 $(HEADERS) '$(DESTDIR)$(PREFIX)/include/flhost'
 	$(INSTALL) -m 755 $(SHARED).$(SOVERSION) '$(DESTDIR)$(LIBDIR)/libflhost.so.$(VERSION)'
@@ -178,6 +185,7 @@ install: all ## install under PREFIX (/usr/local), staged in DESTDIR
 	$(INSTALL) -m 644 $(wildcard config/*.yaml) '$(DESTDIR)$(CONFIG_DIR)'
 	$(INSTALL) -m 644 $(DOCS) '$(DESTDIR)$(DOC_DIR)'
 	$(INSTALL) -m 644 $(EXAMPLES) '$(DESTDIR)$(DOC_DIR)/examples'
+	$(INSTALL) -m 644 cli/completions/flhost.bash '$(DESTDIR)$(COMPLETION_DIR)/flhost'
 	for page in $(MAN_PAGES); do $(INSTALL) -D -m 644 -t '$(DESTDIR)$(MAN_DIR)'/man$${page##*.} $$page || exit 1; done
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|' -e 's|@VERSION@|$(VERSION)|' \
 	  -e 's|@PRIVATE_LIBS@|$(strip $(PRIVATE_LIBS))|' flhost.pc.in > '$(DESTDIR)$(LIBDIR)/pkgconfig/flhost.pc'
@@ -186,7 +194,7 @@ install: all ## install under PREFIX (/usr/local), staged in DESTDIR
 # Only what install put there: other vendors' plugins stay, and so do directories that are not empty.
 .PHONY: uninstall
 uninstall: ## remove what install put there
-	rm -f '$(DESTDIR)$(PREFIX)/bin/flhost' $(HEADERS:include/flhost/%='$(DESTDIR)$(PREFIX)/include/flhost/%') \
+	rm -f '$(DESTDIR)$(PREFIX)/bin/flhost' '$(DESTDIR)$(COMPLETION_DIR)/flhost' $(HEADERS:include/flhost/%='$(DESTDIR)$(PREFIX)/include/flhost/%') \
 	  '$(DESTDIR)$(LIBDIR)/libflhost.so.$(VERSION)' '$(DESTDIR)$(LIBDIR)/libflhost.so.$(SOVERSION)' \
 	  '$(DESTDIR)$(LIBDIR)/libflhost.so' '$(DESTDIR)$(LIBDIR)/libflhost.a' '$(DESTDIR)$(LIBDIR)/pkgconfig/flhost.pc' \
 	  $(patsubst %,'$(DESTDIR)$(PLUGINS_DIR)/%',$(notdir $(PLUGINS))) \
