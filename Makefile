@@ -64,11 +64,11 @@ $(BUILD)/obj/core/%.o: core/%.c | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CORE_CFLAGS) $(CFLAGS) -c -o $@ $<
 # The library knows its prefix: made anew when that changes.
-$(BUILD)/prefix: .FORCE
+$(BUILD)/prefix.stamp: .FORCE
 	@mkdir -p $(@D)
 	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' > $@
 .PHONY: .FORCE
-$(BUILD)/obj/core/discovery.o: $(BUILD)/prefix
+$(BUILD)/obj/core/discovery.o: $(BUILD)/prefix.stamp
 $(BUILD)/obj/%.o: %.c | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
@@ -194,15 +194,16 @@ install: all ## install under PREFIX (/usr/local), staged in DESTDIR
 # Only what install put there: other vendors' plugins stay, and so do directories that are not empty.
 .PHONY: uninstall
 uninstall: ## remove what install put there
-	rm -f '$(DESTDIR)$(PREFIX)/bin/flhost' '$(DESTDIR)$(COMPLETION_DIR)/flhost' $(HEADERS:include/flhost/%='$(DESTDIR)$(PREFIX)/include/flhost/%') \
+	rm -f '$(DESTDIR)$(PREFIX)/bin/flhost' '$(DESTDIR)$(COMPLETION_DIR)/flhost' \
+	  $(HEADERS:include/flhost/%='$(DESTDIR)$(PREFIX)/include/flhost/%') \
 	  '$(DESTDIR)$(LIBDIR)/libflhost.so.$(VERSION)' '$(DESTDIR)$(LIBDIR)/libflhost.so.$(SOVERSION)' \
 	  '$(DESTDIR)$(LIBDIR)/libflhost.so' '$(DESTDIR)$(LIBDIR)/libflhost.a' '$(DESTDIR)$(LIBDIR)/pkgconfig/flhost.pc' \
 	  $(patsubst %,'$(DESTDIR)$(PLUGINS_DIR)/%',$(notdir $(PLUGINS))) \
 	  $(patsubst config/%,'$(DESTDIR)$(CONFIG_DIR)/%',$(wildcard config/*.yaml)) \
 	  $(patsubst %,'$(DESTDIR)$(DOC_DIR)/%',$(notdir $(DOCS)) $(EXAMPLES))
 	for page in $(MAN_PAGES); do rm -f '$(DESTDIR)$(MAN_DIR)'/man$${page##*.}/$${page##*/}; done
-	for directory in '$(PREFIX)/include/flhost' '$(PLUGINS_DIR)' '$(LIBDIR)/flhost' '$(CONFIG_DIR)' '$(PREFIX)/share/flhost' \
-	  '$(DOC_DIR)/examples' '$(DOC_DIR)'; do rmdir "$(DESTDIR)$$directory" 2>/dev/null || true; done
+	for directory in '$(PREFIX)/include/flhost' '$(PLUGINS_DIR)' '$(LIBDIR)/flhost' '$(CONFIG_DIR)' \
+	  '$(PREFIX)/share/flhost' '$(DOC_DIR)/examples' '$(DOC_DIR)'; do rmdir "$(DESTDIR)$$directory" 2>/dev/null || true; done
 
 # --------------------------------------------------------------------------------------------------------- the rest
 .PHONY: clean
