@@ -5,7 +5,7 @@
 #include "plugins/driver.h"
 #include <flhost/plugin.h>
 
-FL_PLUGIN("ascend", "0.1.0", "Huawei", "Apache-2.0", "");
+FL_PLUGIN("ascend", FLHOST_VERSION, "Huawei", "Apache-2.0", "");
 
 static driver ascend = {.libraries = {"libascendcl.so", "libacl_rt.so"}, .nodes = {"/dev/davinci_manager"}};
 

@@ -1,8 +1,8 @@
 # The Huawei backend: any C compiler builds it; its kernels would need CANN.
 PLUGINS += $(BUILD)/plugins/ascend.so
-$(BUILD)/plugins/ascend.so: plugins/ascend/ascend.c
+$(BUILD)/plugins/ascend.so: plugins/ascend/ascend.c plugins/driver.h
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) $(PLUGIN_LINK) -o $@ $< $(LINK) -ldl
+	$(CC) $(BASE) $(CFLAGS) -DFLHOST_VERSION='"$(VERSION)"' $(PLUGIN_LINK) -o $@ $< $(LINK) -ldl
 
 .PHONY: toolchain-ascend
 toolchains: toolchain-ascend

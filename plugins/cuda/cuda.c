@@ -5,7 +5,7 @@
 #include "plugins/driver.h"
 #include <flhost/plugin.h>
 
-FL_PLUGIN("cuda", "0.1.0", "NVIDIA", "Apache-2.0", "");
+FL_PLUGIN("cuda", FLHOST_VERSION, "NVIDIA", "Apache-2.0", "");
 
 static driver cuda = {.libraries = {"libcuda.so.1"}, .nodes = {"/dev/nvidiactl", "/dev/dxg"}};
 

@@ -1,8 +1,8 @@
 # The NVIDIA backend: any C compiler builds it; its kernels would need nvcc.
 PLUGINS += $(BUILD)/plugins/cuda.so
-$(BUILD)/plugins/cuda.so: plugins/cuda/cuda.c
+$(BUILD)/plugins/cuda.so: plugins/cuda/cuda.c plugins/driver.h
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) $(PLUGIN_LINK) -o $@ $< $(LINK) -ldl
+	$(CC) $(BASE) $(CFLAGS) -DFLHOST_VERSION='"$(VERSION)"' $(PLUGIN_LINK) -o $@ $< $(LINK) -ldl
 
 .PHONY: toolchain-cuda
 toolchains: toolchain-cuda

@@ -1,8 +1,8 @@
 # The AMD backend: any C compiler builds it; its kernels would need hipcc.
 PLUGINS += $(BUILD)/plugins/rocm.so
-$(BUILD)/plugins/rocm.so: plugins/rocm/rocm.c
+$(BUILD)/plugins/rocm.so: plugins/rocm/rocm.c plugins/driver.h
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) $(PLUGIN_LINK) -o $@ $< $(LINK) -ldl
+	$(CC) $(BASE) $(CFLAGS) -DFLHOST_VERSION='"$(VERSION)"' $(PLUGIN_LINK) -o $@ $< $(LINK) -ldl
 
 .PHONY: toolchain-rocm
 toolchains: toolchain-rocm

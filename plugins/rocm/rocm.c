@@ -5,7 +5,7 @@
 #include "plugins/driver.h"
 #include <flhost/plugin.h>
 
-FL_PLUGIN("rocm", "0.1.0", "AMD", "Apache-2.0", "");
+FL_PLUGIN("rocm", FLHOST_VERSION, "AMD", "Apache-2.0", "");
 
 static driver rocm = {.libraries = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, .nodes = {"/dev/kfd"}};
 
