@@ -35,6 +35,7 @@ static fl_status collect(fl_registry *registry, const fl_impl *impl) {
 static void load_plugin(void) {
   char path[512];
   fl_registry registry = {.size = sizeof registry, .abi_major = FL_ABI_MAJOR, .register_impl = collect};
+  n_impls = 0;
   snprintf(path, sizeof path, "%s/plugins/cpu.so", build_dir());
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   ck_assert_msg(library != NULL, "%s", library ? "" : dlerror());
