@@ -7,19 +7,85 @@
 
 enum { EXIT_OK = 0, EXIT_MISMATCH = 1, EXIT_USAGE = 2, EXIT_NO_IMPL = 3 };
 
-/* Each takes its own words, argv[0] being the subcommand's name, parses options with getopt_long (--help, --json, …) and
- * returns the exit status. Results go to standard output, messages ("flhost: …") to standard error. */
+/* Each takes its own words, argv[0] being the subcommand's name, and returns the exit status. Results go to standard
+ * output, messages ("flhost: …") to standard error. */
 int command_config(int argc, char **argv);
 int command_doctor(int argc, char **argv);
 int command_explain(int argc, char **argv);
+int command_help(int argc, char **argv);
 int command_ops(int argc, char **argv);
 int command_platform(int argc, char **argv);
 int command_plugins(int argc, char **argv);
 int command_resolve(int argc, char **argv);
 int command_run(int argc, char **argv);
+int command_version(int argc, char **argv);
 
-/* Prints "flhost: …" to standard error. */
+typedef struct cli_command {
+  const char *name;
+  int (*function)(int argc, char **argv);
+  const char *summary;
+} cli_command;
+
+extern const cli_command cli_commands[]; /* ended by name NULL */
+
+/* Runs the command that argv[0] names, or says that there is none. Exit status. */
+int cli_run_command(int argc, char **argv);
+
+/* -------------------------------------------------------------------------------------------------- the command line
+ */
+
+typedef struct cli_option {
+  const char *name;     /* without the dashes */
+  const char *argument; /* what the help calls its argument; NULL: a switch */
+  const char *help;
+  bool *flag;         /* a switch: set to true when given */
+  const char **value; /* else: set to the argument when given */
+} cli_option;
+
+/* What a subcommand takes. --help comes by itself. */
+typedef struct cli_syntax {
+  const char *operands; /* "[OP]", "" if it takes none */
+  int least, most;      /* how many operands; most -1: any number */
+  const char *description;
+  const cli_option *options; /* ended by name NULL */
+} cli_syntax;
+
+#define CLI_DEVICE(value_)                                                                                             \
+  { "device", "TYPE", "for tensors on cpu (default), cuda, rocm or ascend (ext)", NULL, (value_) }
+#define CLI_JSON(flag_)                                                                                                \
+  { "json", NULL, "print JSON, for programs", (flag_), NULL }
+
+/* Parses the words. Index of the first operand (argv is reordered), or -1 when there is nothing left to do (--help was
+ * answered, or a message was printed): *exit_status is then the command's. */
+int cli_parse(const cli_syntax *syntax, int argc, char **argv, int *exit_status);
+
+/* -------------------------------------------------------------------------------------------------------- messages */
+
+/* Prints "flhost: …" to standard error, each line of the text with that prefix. */
 void cli_error(const char *format, ...) FL_PRINTF(1, 2);
+
+/* Writes text with control characters shown as \x1b: names and reasons may come from a file nobody vetted. */
+void cli_put_text(FILE *file, const char *text);
+
+/* Is the file a terminal that may be written to in colour and bold (NO_COLOR, TERM=dumb)? */
+bool cli_is_styled(FILE *file);
+
+/* Prints a JSON value with a newline and releases it; NULL stands for "out of memory" and is said so. Exit status. */
+int cli_print_json(json_t *value);
+
+/* A JSON string from any bytes (those that are not UTF-8 become U+FFFD); NULL gives null. */
+json_t *cli_json_string(const char *text);
+
+/* A JSON list of the words of a list separated by commas. */
+json_t *cli_json_words(const char *words);
+
+/* Appends a value, which it takes over. The list; NULL, with both released, when either is NULL or memory ran out. */
+json_t *cli_json_append(json_t *list, json_t *value);
+
+/* Says that memory ran out; gives back the exit status for it. */
+int cli_no_memory(void);
+
+/* ------------------------------------------------------------------------------------------------------------ hosts */
 
 /* A host from the environment, quiet below WARNING unless VLLM_FL_LOG_LEVEL is set. On failure prints why and returns
  * NULL; *exit_status is then the command's. */
@@ -28,7 +94,29 @@ fl_host *cli_open_host(uint32_t flags, int *exit_status);
 /* Exit status that an fl_status stands for: FL_ENOIMPL → 3, others → 2. */
 int cli_exit_status(fl_status status);
 
-/* Prints a JSON value with a newline and releases it. */
-void cli_print_json(json_t *value);
+/* Prints this thread's fl_error_message(); cli_exit_status(status). */
+int cli_fail(fl_status status);
+
+/* ------------------------------------------------------------------------------------------------------------ names */
+
+/* The one of `words` (ended by NULL) that `word` is probably meant to be: a slip of the keyboard, or the beginning of
+ * just one of them; else NULL. */
+const char *cli_nearest(const char *word, const char *const *words);
+
+/* Prints "unknown command 'opps'; did you mean 'ops'?" and the advice; both words get the prefix ("--" or ""). Gives
+ * back EXIT_USAGE. */
+int cli_unknown(const char *what, const char *prefix, const char *word, const char *const *words, const char *advice);
+
+/* Device type by its name ("cpu", "cuda", "rocm", "ascend"…); false for another word, which cli_device_type also says.
+ */
+bool cli_find_device_type(const char *name, int32_t *device_type);
+bool cli_device_type(const char *name, int32_t *device_type);
+const char *cli_device_name(int32_t device_type); /* "unknown" for one without a name */
+
+/* Lists, separated by commas, of a set of FL_DEVICE(type) or of FL_FLOAT32…; malloc'ed. */
+char *cli_device_names(uint64_t devices);
+char *cli_dtype_names(uint32_t dtypes);
+
+const char *cli_kind_name(fl_kind kind);
 
 #endif

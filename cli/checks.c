@@ -1,0 +1,309 @@
+/* The checks of `flhost doctor`, one function for each area. They use the public API and look at files and devices
+ * themselves only for what it does not say: permissions, and variables that had no effect. */
+#include "cli/cli.h"
+#include "cli/doctor.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Anyone could put code or a policy there. */
+static void check_writable(const char *path, const struct stat *status, const char *area, findings *list) {
+  if (status->st_mode & S_IWOTH)
+    finding_add(list, FINDING_PROBLEM, area, "take the right away: chmod o-w", "every user may write to %s", path);
+}
+
+/* ----------------------------------------------------------------------------------------------------- directories */
+
+static bool is_set(const char *variable) {
+  const char *value = getenv(variable);
+  return value && *value;
+}
+
+static void check_directory(const char *path, bool named, findings *list) {
+  struct stat status;
+  if (stat(path, &status))
+    finding_add(list, !named && errno == ENOENT ? FINDING_NOTE : FINDING_PROBLEM, "directories",
+                named ? "create it, or correct VLLM_FL_PLUGIN_PATH" : "", "plugin directory %s: %s", path,
+                strerror(errno));
+  else if (!S_ISDIR(status.st_mode))
+    finding_add(list, FINDING_PROBLEM, "directories",
+                "VLLM_FL_PLUGIN_PATH takes directories; a file goes into VLLM_FL_PLUGIN_MODULES",
+                "%s is not a directory", path);
+  else if (access(path, R_OK | X_OK))
+    finding_add(list, FINDING_PROBLEM, "directories", "give read and search permission: chmod a+rx",
+                "plugin directory %s: %s", path, strerror(errno));
+  else {
+    finding_add(list, FINDING_OK, "directories", "", "plugin directory %s", path);
+    check_writable(path, &status, "directories", list);
+  }
+}
+
+void check_directories(fl_host *host, findings *list) {
+  bool named = is_set("VLLM_FL_PLUGIN_PATH");
+  for (const char *const *directory = fl_plugin_directories(host); directory && *directory; directory++)
+    check_directory(*directory, named, list);
+}
+
+/* --------------------------------------------------------------------------------------------------------- plugins */
+
+void check_plugins(fl_host *host, findings *list) {
+  fl_plugins *plugins;
+  uint32_t loaded = 0;
+  if (fl_get_discovered_plugins(host, &plugins)) {
+    finding_add(list, FINDING_PROBLEM, "plugins", "", "%s", fl_error_message());
+    return;
+  }
+  for (uint32_t i = 0; i < plugins->n; i++) {
+    const fl_plugin_info *plugin = &plugins->plugins[i];
+    const char *name = *plugin->name ? plugin->name : plugin->file;
+    if (!strcmp(plugin->status, "failed"))
+      finding_add(list, FINDING_PROBLEM, "plugins", "repair or remove the file; the other plugins work without it",
+                  "%s failed: %s (%s)", name, plugin->reason, plugin->file);
+    else if (strcmp(plugin->status, "loaded") != 0)
+      finding_add(list, FINDING_NOTE, "plugins", "", "%s is %s: %s", name, plugin->status, plugin->reason);
+    else
+      finding_add(list, FINDING_OK, "plugins", "", "%s %s: %u implementations", name, plugin->version, plugin->impls);
+    loaded += !strcmp(plugin->status, "loaded");
+  }
+  if (!loaded)
+    finding_add(list, FINDING_PROBLEM, "plugins", "install plugins, or name their directory in VLLM_FL_PLUGIN_PATH",
+                "no plugin is loaded");
+  fl_plugins_free(plugins);
+}
+
+/* -------------------------------------------------------------------------------------------------------- platform */
+
+/* Device nodes that a user of the platform must be able to open. */
+static const struct {
+  const char *platform, *pattern, *advice;
+} device_nodes[] = {
+    {"cuda", "/dev/nvidiactl", "give this user access, often by the group that owns it"},
+    {"cuda", "/dev/nvidia[0-9]*", "give this user access, often by the group that owns it"},
+    {"cuda", "/dev/nvidia-uvm", "give this user access, often by the group that owns it"},
+    {"rocm", "/dev/kfd", "add this user to the groups render and video"},
+    {"rocm", "/dev/dri/renderD*", "add this user to the groups render and video"},
+    {"ascend", "/dev/davinci_manager", "add this user to the group HwHiAiUser"},
+    {"ascend", "/dev/davinci[0-9]*", "add this user to the group HwHiAiUser"},
+};
+
+static void check_nodes(const char *platform, findings *list) {
+  for (size_t i = 0; i < sizeof device_nodes / sizeof *device_nodes; i++) {
+    glob_t found;
+    if (strcmp(device_nodes[i].platform, platform) != 0 || glob(device_nodes[i].pattern, 0, NULL, &found))
+      continue;
+    for (size_t node = 0; node < found.gl_pathc; node++)
+      if (access(found.gl_pathv[node], R_OK | W_OK))
+        finding_add(list, FINDING_PROBLEM, "platform", device_nodes[i].advice, "%s: %s", found.gl_pathv[node],
+                    strerror(errno));
+    globfree(&found);
+  }
+}
+
+static void check_hardware(const fl_platform_info *platform, findings *list) {
+  if (platform->active && !platform->driver_found && *platform->driver)
+    finding_add(list, FINDING_PROBLEM, "platform",
+                "install the driver, or choose another platform with VLLM_FL_PLATFORM", "%s is in force, but: %s",
+                platform->name, platform->diagnosis);
+  else if (platform->pci_devices && !platform->driver_found && *platform->driver)
+    finding_add(list, FINDING_WARNING, "platform", "install the driver, or put its directory into LD_LIBRARY_PATH",
+                "%s", platform->diagnosis);
+  else if (platform->pci_devices && platform->driver_found && platform->device_count <= 0)
+    finding_add(list, FINDING_WARNING, "platform", "look at the driver's own tool and at the device nodes' permissions",
+                "%s", platform->diagnosis);
+  else if (platform->active || platform->pci_devices)
+    finding_add(list, FINDING_OK, "platform", "", "%s: %s", platform->name, platform->diagnosis);
+  if (platform->active || platform->pci_devices)
+    check_nodes(platform->name, list);
+}
+
+void check_platform(fl_host *host, findings *list) {
+  fl_platform_report *report;
+  struct stat status;
+  if (fl_get_platform(host, &report)) {
+    finding_add(list, FINDING_PROBLEM, "platform", "", "%s", fl_error_message());
+    return;
+  }
+  for (uint32_t i = 0; i < report->n; i++)
+    check_hardware(&report->platforms[i], list);
+  if (!*report->config_file)
+    finding_add(list, FINDING_NOTE, "platform", "", "no platform file for %s: built-in values are in force",
+                report->active);
+  else if (!stat(report->config_file, &status))
+    check_writable(report->config_file, &status, "settings", list);
+  fl_platform_report_free(report);
+}
+
+/* -------------------------------------------------------------------------------------------------------- settings */
+
+/* What the words of a setting name. */
+typedef enum names { NAMES_OPS = 1, NAMES_VENDORS } names;
+static const struct {
+  const char *setting;
+  names names;
+} named_settings[] = {
+    {"op_backends", NAMES_OPS},      {"flagos_whitelist", NAMES_OPS},
+    {"flagos_blacklist", NAMES_OPS}, {"VLLM_FL_FLAGOS_BLACKLIST_APPEND", NAMES_OPS},
+    {"custom_ops", NAMES_OPS},       {"allow_vendors", NAMES_VENDORS},
+    {"deny_vendors", NAMES_VENDORS},
+};
+
+/* Everything that a setting may name, ended by NULL, of one moment; the strings are the snapshot's. */
+static const char **known_names(const fl_snapshot *snapshot, names which) {
+  uint32_t n_ops = fl_snapshot_op_count(snapshot);
+  size_t n = n_ops, kept = 0;
+  for (uint32_t op = 0; op < n_ops; op++)
+    n += fl_snapshot_impl_count(snapshot, op);
+  const char **words = calloc(n + 1, sizeof *words);
+  for (uint32_t op = 0; words && op < n_ops; op++) {
+    if (which == NAMES_OPS)
+      words[kept++] = fl_snapshot_op_name(snapshot, op);
+    for (uint32_t i = 0; which == NAMES_VENDORS && i < fl_snapshot_impl_count(snapshot, op); i++)
+      if (fl_snapshot_impl(snapshot, op, i)->vendor)
+        words[kept++] = fl_snapshot_impl(snapshot, op, i)->vendor;
+  }
+  return words;
+}
+
+static void check_word(const fl_setting *setting, const char *word, names which, const char *const *known,
+                       findings *list) {
+  static const char *const what[] = {[NAMES_OPS] = "op", [NAMES_VENDORS] = "vendor"};
+  for (const char *const *name = known; *name; name++)
+    if (!strcmp(*name, word))
+      return;
+  const char *nearest = cli_nearest(word, known);
+  finding_add(list, FINDING_WARNING, "settings",
+              which == NAMES_OPS ? "'flhost ops' lists the operators" : "'flhost ops --impls' lists the vendors",
+              "%s (%s) names the %s '%s', which is not registered%s%s%s", setting->name, setting->origin, what[which],
+              word, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+/* Do the words of a list, or the keys of an object, name something that is there? */
+static void check_names(const fl_setting *setting, names which, const fl_snapshot *snapshot, findings *list) {
+  const char **known = known_names(snapshot, which), *key;
+  json_t *value = json_loads(setting->value, JSON_DECODE_ANY, NULL), *item;
+  size_t index;
+  if (!known) {
+    list->failed = true;
+  } else if (json_is_object(value)) {
+    json_object_foreach(value, key, item) check_word(setting, key, which, known, list);
+  } else if (json_is_array(value)) {
+    json_array_foreach(value, index, item) {
+      const char *word = json_string_value(item);
+      bool is_switch = word && !strcmp(setting->name, "custom_ops"); /* all, none, +op, -op */
+      if (word && (!is_switch || strchr("+-", *word)))
+        check_word(setting, word + is_switch, which, known, list);
+    }
+  }
+  json_decref(value);
+  free(known);
+}
+
+/* A variable that something else beats. */
+static void check_effect(const fl_setting *setting, findings *list) {
+  if (*setting->variable && is_set(setting->variable) && !strstr(setting->origin, setting->variable))
+    finding_add(list, FINDING_WARNING, "settings", "remove the variable, or the setting that beats it",
+                "%s is set but has no effect: the value of %s comes from %s", setting->variable, setting->name,
+                setting->origin);
+}
+
+static void check_config_file(findings *list) {
+  const char *path = getenv("VLLM_FL_CONFIG");
+  struct stat status;
+  if (path && *path && !stat(path, &status))
+    check_writable(path, &status, "settings", list);
+}
+
+void check_settings(fl_host *host, findings *list) {
+  size_t before = list->n;
+  fl_settings *settings;
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  if (!snapshot || fl_get_settings(host, &settings)) {
+    finding_add(list, FINDING_PROBLEM, "settings", "", "%s", fl_error_message());
+    fl_snapshot_release(snapshot);
+    return;
+  }
+  for (uint32_t i = 0; i < settings->n; i++) {
+    const fl_setting *setting = &settings->settings[i];
+    check_effect(setting, list);
+    for (size_t known = 0; known < sizeof named_settings / sizeof *named_settings; known++)
+      if (!strcmp(named_settings[known].setting, setting->name))
+        check_names(setting, named_settings[known].names, snapshot, list);
+  }
+  check_config_file(list);
+  if (list->n == before)
+    finding_add(list, FINDING_OK, "settings", "", "%u settings", settings->n);
+  fl_settings_free(settings);
+  fl_snapshot_release(snapshot);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- ops */
+
+typedef struct op_counts {
+  uint32_t ready, unimplemented, with_flagos, flagos_disabled;
+  char reason[256]; /* why kind flagos is disabled for the first op where it is */
+} op_counts;
+
+/* Has the op implementations of kind default, and do the settings turn them all off? */
+static void count_flagos(fl_host *host, const fl_explanation *explanation, op_counts *counts) {
+  for (uint32_t i = 0; i < explanation->n_impls; i++) {
+    if (strcmp(explanation->impls[i].kind, "flagos") != 0)
+      continue;
+    counts->with_flagos++;
+    if (fl_is_flagos_allowed(host, explanation->op))
+      return;
+    if (!counts->flagos_disabled++)
+      snprintf(counts->reason, sizeof counts->reason, "%s", explanation->impls[i].reason);
+    return;
+  }
+}
+
+static void check_op(fl_host *host, const char *op, int32_t device_type, op_counts *counts, findings *list) {
+  fl_explanation *explanation;
+  if (fl_explain(host, op, device_type, &explanation)) {
+    finding_add(list, FINDING_PROBLEM, "ops", "", "%s", fl_error_message());
+    return;
+  }
+  count_flagos(host, explanation, counts);
+  if (explanation->selected)
+    counts->ready++;
+  else if (!explanation->n_impls)
+    counts->unimplemented++;
+  else
+    finding_add(list, FINDING_WARNING, "ops", "'flhost explain OP' tells more",
+                "%s has no implementation that may run on %s; %s: %s", op, cli_device_name(device_type),
+                explanation->impls[0].impl_id, explanation->impls[0].reason);
+  fl_explanation_free(explanation);
+}
+
+/* Device type of the tensors on the platform in force. */
+static int32_t active_device_type(fl_host *host) {
+  fl_platform_report *report;
+  int32_t device_type = kDLCPU;
+  if (fl_get_platform(host, &report))
+    return kDLCPU;
+  cli_find_device_type(report->active, &device_type);
+  fl_platform_report_free(report);
+  return device_type;
+}
+
+void check_ops(fl_host *host, findings *list) {
+  op_counts counts = {0};
+  int32_t device_type = active_device_type(host);
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  for (uint32_t i = 0; snapshot && i < fl_snapshot_op_count(snapshot); i++)
+    check_op(host, fl_snapshot_op_name(snapshot, i), device_type, &counts, list);
+  finding_add(list, counts.ready ? FINDING_OK : FINDING_PROBLEM, "ops", "", "%u operators are ready on %s",
+              counts.ready, cli_device_name(device_type));
+  if (counts.unimplemented)
+    finding_add(list, FINDING_NOTE, "ops", "", "%u operators have no implementation in any plugin",
+                counts.unimplemented);
+  if (counts.with_flagos && counts.flagos_disabled == counts.with_flagos)
+    finding_add(list, FINDING_WARNING, "ops", "remove the setting if that is not meant",
+                "implementations of kind flagos are not used for any operator: %s", counts.reason);
+  fl_snapshot_release(snapshot);
+}

@@ -1,0 +1,34 @@
+# Completion for flhost in bash: commands, options, operators, device types.
+_flhost() {
+  local word=$2 command=${COMP_WORDS[1]} commands='config doctor explain help ops platform plugins resolve run version'
+  COMPREPLY=()
+  if ((COMP_CWORD == 1)); then
+    mapfile -t COMPREPLY < <(compgen -W "$commands --help --version" -- "$word")
+    return
+  fi
+  case $3 in
+  --device)
+    mapfile -t COMPREPLY < <(compgen -W 'cpu cuda rocm ascend ext' -- "$word")
+    return
+    ;;
+  --out)
+    mapfile -t COMPREPLY < <(compgen -d -- "$word")
+    return
+    ;;
+  esac
+  case $command:$word in
+  run:-*) mapfile -t COMPREPLY < <(compgen -W '--device --out --json --help' -- "$word") ;;
+  explain:-* | resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;
+  ops:-*) mapfile -t COMPREPLY < <(compgen -W '--impls --json --help' -- "$word") ;;
+  *:-*) mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$word") ;;
+  explain:* | resolve:* | ops:*)
+    mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" ops 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$word")
+    ;;
+  help:*) mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word") ;;
+  run:*)
+    mapfile -t COMPREPLY < <(compgen -f -- "$word")
+    compopt -o filenames
+    ;;
+  esac
+}
+complete -F _flhost flhost

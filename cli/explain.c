@@ -1,0 +1,141 @@
+/* flhost explain: every implementation of an op, in the order they are tried, and the rule that decided. */
+#include "cli/cli.h"
+#include "cli/table.h"
+
+#include <stdio.h>
+
+static const char *verdict_name(fl_verdict verdict) {
+  static const char *const names[] = {
+      [FL_SELECTED] = "selected", [FL_CANDIDATE] = "candidate", [FL_REJECTED] = "rejected"};
+  return names[verdict];
+}
+
+static json_t *explanation_json(const fl_explanation *explanation) {
+  json_t *order = json_array(), *candidates = json_array();
+  for (uint32_t i = 0; i < explanation->n_order; i++)
+    order = cli_json_append(order, cli_json_string(explanation->order[i]));
+  for (uint32_t i = 0; i < explanation->n_impls; i++) {
+    const fl_explained *impl = &explanation->impls[i];
+    candidates = cli_json_append(
+        candidates, json_pack("{s:o, s:s, s:o, s:i, s:o, s:s, s:o}", "impl_id", cli_json_string(impl->impl_id), "kind",
+                              impl->kind, "vendor", cli_json_string(impl->vendor), "priority", impl->priority, "plugin",
+                              cli_json_string(impl->plugin), "verdict", verdict_name(impl->verdict), "reason",
+                              cli_json_string(impl->reason)));
+  }
+  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "op", cli_json_string(explanation->op), "order", order,
+                   "order_origin", cli_json_string(explanation->order_origin), "selected",
+                   cli_json_string(explanation->selected), "error", cli_json_string(explanation->error), "candidates",
+                   candidates);
+}
+
+static void print_order(const fl_explanation *explanation) {
+  fputs("order:    ", stdout);
+  for (uint32_t i = 0; i < explanation->n_order; i++) {
+    fputs(i ? ", " : "", stdout);
+    cli_put_text(stdout, explanation->order[i]);
+  }
+  fputs(" (", stdout);
+  cli_put_text(stdout, explanation->order_origin);
+  puts(")");
+}
+
+static int print_explanation(const fl_explanation *explanation) {
+  static const char *const headers[] = {"IMPL", "KIND", "VENDOR", ">PRIORITY", "PLUGIN", "VERDICT", "REASON", NULL};
+  cli_table table;
+  cli_print_title(explanation->op);
+  print_order(explanation);
+  fputs("selected: ", stdout);
+  cli_put_text(stdout, explanation->selected ? explanation->selected : "none");
+  puts("\n");
+  cli_table_begin(&table, headers, 0);
+  for (uint32_t i = 0; i < explanation->n_impls; i++) {
+    const fl_explained *impl = &explanation->impls[i];
+    cli_table_add(&table, impl->impl_id);
+    cli_table_add(&table, impl->kind);
+    cli_table_add(&table, impl->vendor);
+    cli_table_format(&table, "%d", impl->priority);
+    cli_table_add(&table, impl->plugin);
+    cli_table_add(&table, verdict_name(impl->verdict));
+    cli_table_add(&table, impl->reason);
+  }
+  return cli_table_print(&table);
+}
+
+static int explain_one(fl_host *host, const char *op, int32_t device_type, bool json) {
+  fl_explanation *explanation;
+  fl_status status = fl_explain(host, op, device_type, &explanation);
+  if (status)
+    return cli_fail(status);
+  int exit_status = json ? cli_print_json(explanation_json(explanation)) : print_explanation(explanation);
+  if (!exit_status && !explanation->selected) {
+    cli_error("%s", explanation->error ? explanation->error : "no implementation is selected");
+    exit_status = EXIT_NO_IMPL;
+  }
+  fl_explanation_free(explanation);
+  return exit_status;
+}
+
+/* One line for an op: what is selected and why; where nothing is, why the first was rejected. */
+static void add_summary(cli_table *table, const fl_explanation *explanation) {
+  uint32_t n[FL_REJECTED + 1] = {0};
+  for (uint32_t i = 0; i < explanation->n_impls; i++)
+    n[explanation->impls[i].verdict]++;
+  cli_table_add(table, explanation->op);
+  cli_table_add(table, explanation->selected);
+  cli_table_format(table, "%u", n[FL_SELECTED] + n[FL_CANDIDATE]);
+  cli_table_format(table, "%u", n[FL_REJECTED]);
+  cli_table_add(table, explanation->order_origin);
+  cli_table_add(table, explanation->n_impls ? explanation->impls[0].reason : "nothing is registered");
+}
+
+static int explain_all(fl_host *host, int32_t device_type, bool json) {
+  static const char *const headers[] = {"OP", "SELECTED", ">CANDIDATES", ">REJECTED", "ORDER", "REASON", NULL};
+  cli_table table;
+  fl_status status = FL_OK;
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  json_t *list = json_array();
+  if (!snapshot) {
+    json_decref(list);
+    return cli_no_memory();
+  }
+  cli_table_begin(&table, headers, 0);
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot) && !status; i++) {
+    fl_explanation *explanation;
+    status = fl_explain(host, fl_snapshot_op_name(snapshot, i), device_type, &explanation);
+    if (status)
+      break;
+    if (json)
+      list = cli_json_append(list, explanation_json(explanation));
+    else
+      add_summary(&table, explanation);
+    fl_explanation_free(explanation);
+  }
+  int exit_status = status ? cli_fail(status) : json ? cli_print_json(json_incref(list)) : cli_table_print(&table);
+  cli_table_free(&table);
+  json_decref(list);
+  fl_snapshot_release(snapshot);
+  return exit_status;
+}
+
+int command_explain(int argc, char **argv) {
+  const char *device = "cpu";
+  bool json = false;
+  const cli_option options[] = {CLI_DEVICE(&device), CLI_JSON(&json), {NULL, NULL, NULL, NULL, NULL}};
+  const cli_syntax syntax = {"[OP]", 0, 1,
+                             "Lists every registered implementation of an operator in the order they are tried, with\n"
+                             "the verdict and the rule, setting and place that decided. Without OP: one line for each\n"
+                             "operator. Exit status 3: OP has no implementation that may run.",
+                             options};
+  int32_t device_type;
+  int exit_status, first = cli_parse(&syntax, argc, argv, &exit_status);
+  if (first < 0)
+    return exit_status;
+  if (!cli_device_type(device, &device_type))
+    return EXIT_USAGE;
+  fl_host *host = cli_open_host(0, &exit_status);
+  if (!host)
+    return exit_status;
+  exit_status = first < argc ? explain_one(host, argv[first], device_type, json) : explain_all(host, device_type, json);
+  fl_host_destroy(host);
+  return exit_status;
+}

@@ -1,0 +1,160 @@
+/* Names on the command line and in the output: device types, element types, kinds, and the word that was meant. */
+#include "cli/cli.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct name {
+  const char *name;
+  int32_t number;
+} name;
+
+/* The first name of a number is the one that is printed. */
+static const name device_types[] = {
+    {"cpu", kDLCPU},
+    {"cuda", kDLCUDA},
+    {"rocm", kDLROCM},
+    {"ascend", kDLExtDev}, /* DLPack's number for any device of a vendor's own */
+    {"ext", kDLExtDev},
+    {"nvidia", kDLCUDA},
+    {"amd", kDLROCM},
+    {"npu", kDLExtDev},
+    {"cuda_host", kDLCUDAHost},
+    {"cuda_managed", kDLCUDAManaged},
+    {"rocm_host", kDLROCMHost},
+    {"opencl", kDLOpenCL},
+    {"vulkan", kDLVulkan},
+    {"metal", kDLMetal},
+    {NULL, 0},
+};
+
+static const name dtypes[] = {
+    {"float32", FL_FLOAT32},
+    {"float16", FL_FLOAT16},
+    {"bfloat16", FL_BFLOAT16},
+    {"float8_e4m3fn", FL_FLOAT8_E4M3FN},
+    {"float64", FL_FLOAT64},
+    {"int32", FL_INT32},
+    {"int64", FL_INT64},
+    {"uint8", FL_UINT8},
+    {"int8", FL_INT8},
+    {"bool", FL_BOOLEAN},
+    {NULL, 0},
+};
+
+enum { MAX_WORD = 63 };
+
+/* Edit distance, case ignored; -1 when a word is too long to be one of ours. */
+static int distance(const char *a, const char *b) {
+  size_t n = strlen(a), m = strlen(b);
+  int row[MAX_WORD + 1];
+  if (n > MAX_WORD || m > MAX_WORD)
+    return -1;
+  for (size_t j = 0; j <= m; j++)
+    row[j] = (int)j;
+  for (size_t i = 1; i <= n; i++) {
+    int diagonal = row[0];
+    row[0] = (int)i;
+    for (size_t j = 1; j <= m; j++) {
+      bool same = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
+      int best = diagonal + !same;
+      if (row[j] + 1 < best)
+        best = row[j] + 1;
+      if (row[j - 1] + 1 < best)
+        best = row[j - 1] + 1;
+      diagonal = row[j];
+      row[j] = best;
+    }
+  }
+  return row[m];
+}
+
+const char *cli_nearest(const char *word, const char *const *words) {
+  const char *nearest = NULL, *begun = NULL;
+  size_t length = strlen(word), n_begun = 0;
+  int least = length < 4 ? 1 : length < 8 ? 2 : 3;
+  for (; *words; words++) {
+    int d = distance(word, *words);
+    if (d >= 0 && d <= least) {
+      nearest = *words;
+      least = d - 1;
+    }
+    if (length && !strncmp(word, *words, length)) {
+      begun = *words;
+      n_begun++;
+    }
+  }
+  return n_begun == 1 ? begun : nearest;
+}
+
+int cli_unknown(const char *what, const char *prefix, const char *word, const char *const *words, const char *advice) {
+  const char *nearest = cli_nearest(word, words);
+  if (nearest)
+    cli_error("unknown %s '%s%s'; did you mean '%s%s'?\n%s", what, prefix, word, prefix, nearest, advice);
+  else
+    cli_error("unknown %s '%s%s'\n%s", what, prefix, word, advice);
+  return EXIT_USAGE;
+}
+
+bool cli_find_device_type(const char *word, int32_t *device_type) {
+  for (const name *type = device_types; type->name; type++)
+    if (!strcmp(type->name, word)) {
+      *device_type = type->number;
+      return true;
+    }
+  return false;
+}
+
+bool cli_device_type(const char *word, int32_t *device_type) {
+  const char *words[sizeof device_types / sizeof *device_types] = {NULL};
+  if (cli_find_device_type(word, device_type))
+    return true;
+  for (size_t i = 0; device_types[i].name; i++)
+    words[i] = device_types[i].name;
+  cli_unknown("device type", "", word, words, "device types: cpu, cuda, rocm, ascend (ext)");
+  return false;
+}
+
+const char *cli_device_name(int32_t device_type) {
+  for (const name *type = device_types; type->name; type++)
+    if (type->number == device_type)
+      return type->name;
+  return "unknown";
+}
+
+/* Adds a name to a list separated by commas, which has room for it. */
+static void append(char *list, const char *word) {
+  if (*list)
+    strcat(list, ",");
+  strcat(list, word);
+}
+
+char *cli_device_names(uint64_t devices) {
+  char *list = calloc(1, 1024);
+  if (!list || devices == FL_DEVICE_ANY)
+    return list ? strcpy(list, "any") : NULL;
+  for (int32_t type = 0; type < 64; type++) {
+    const char *known = cli_device_name(type);
+    char number[16];
+    snprintf(number, sizeof number, "type %d", type);
+    if (devices & FL_DEVICE(type))
+      append(list, strcmp(known, "unknown") ? known : number);
+  }
+  return list;
+}
+
+char *cli_dtype_names(uint32_t set) {
+  char *list = calloc(1, 256);
+  if (!list)
+    return NULL;
+  for (const name *dtype = dtypes; dtype->name; dtype++)
+    if (set & (uint32_t)dtype->number)
+      append(list, dtype->name);
+  return list;
+}
+
+const char *cli_kind_name(fl_kind kind) {
+  return kind == FL_KIND_DEFAULT ? "flagos" : kind == FL_KIND_VENDOR ? "vendor" : "reference";
+}

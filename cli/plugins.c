@@ -1,0 +1,75 @@
+/* flhost plugins: every plugin that was found, and what became of it. */
+#include "cli/cli.h"
+#include "cli/table.h"
+
+static int print_json(const fl_plugins *plugins) {
+  json_t *list = json_array();
+  for (uint32_t i = 0; i < plugins->n; i++) {
+    const fl_plugin_info *plugin = &plugins->plugins[i];
+    json_t *entry =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:I}", "name", cli_json_string(plugin->name),
+                  "file", cli_json_string(plugin->file), "version", cli_json_string(plugin->version), "vendor",
+                  cli_json_string(plugin->vendor), "licence", cli_json_string(plugin->licence), "abi",
+                  cli_json_string(plugin->abi), "route", cli_json_string(plugin->route), "status",
+                  cli_json_string(plugin->status), "reason", cli_json_string(plugin->reason), "load_us",
+                  plugin->load_us, "impls", (json_int_t)plugin->impls);
+    list = cli_json_append(list, entry);
+  }
+  return cli_print_json(list);
+}
+
+static int print_table(const fl_plugins *plugins) {
+  static const char *const headers[] = {"NAME",   "STATUS",   "VERSION", "VENDOR", "ABI",
+                                        ">IMPLS", ">LOAD MS", "ROUTE",   "FILE",   NULL};
+  cli_table table;
+  cli_table_begin(&table, headers, 0);
+  for (uint32_t i = 0; i < plugins->n; i++) {
+    const fl_plugin_info *plugin = &plugins->plugins[i];
+    cli_table_add(&table, plugin->name);
+    cli_table_add(&table, plugin->status);
+    cli_table_add(&table, plugin->version);
+    cli_table_add(&table, plugin->vendor);
+    cli_table_add(&table, plugin->abi);
+    cli_table_format(&table, "%u", plugin->impls);
+    cli_table_format(&table, "%.1f", plugin->load_us / 1000);
+    cli_table_add(&table, plugin->route);
+    cli_table_add(&table, plugin->file);
+    if (*plugin->reason)
+      cli_table_note(&table, plugin->reason);
+  }
+  return cli_table_print(&table);
+}
+
+/* An empty table says nothing: where was looked? */
+static void report_none(fl_host *host) {
+  cli_error("no plugin was found; directories that were searched:");
+  for (const char *const *directory = fl_plugin_directories(host); *directory; directory++)
+    cli_error("  %s", *directory);
+}
+
+int command_plugins(int argc, char **argv) {
+  bool json = false;
+  const cli_option options[] = {CLI_JSON(&json), {NULL, NULL, NULL, NULL, NULL}};
+  const cli_syntax syntax = {"", 0, 0,
+                             "Lists every plugin that was found, in the order of loading: loaded, unavailable (its\n"
+                             "implementations cannot run here), skipped or failed, with the reason.",
+                             options};
+  int exit_status;
+  fl_plugins *plugins;
+  if (cli_parse(&syntax, argc, argv, &exit_status) < 0)
+    return exit_status;
+  fl_host *host = cli_open_host(0, &exit_status);
+  if (!host)
+    return exit_status;
+  fl_status status = fl_get_discovered_plugins(host, &plugins);
+  if (status) {
+    exit_status = cli_fail(status);
+  } else {
+    if (!plugins->n)
+      report_none(host);
+    exit_status = json ? print_json(plugins) : plugins->n ? print_table(plugins) : EXIT_OK;
+    fl_plugins_free(plugins);
+  }
+  fl_host_destroy(host);
+  return exit_status;
+}
