@@ -34,7 +34,7 @@ COMMAND := $(BUILD)/flhost
 PLUGINS :=
 
 .PHONY: all
-all: lib $(COMMAND) plugins config-files
+all: lib $(COMMAND) plugins config-files ## build the library, the command and the plugins (default)
 
 include plugins/plugins.mk
 include tests/tests.mk
@@ -63,6 +63,12 @@ $(BUILD)/ops.stamp: $(BUILD)/generate-ops
 $(BUILD)/obj/core/%.o: core/%.c | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CORE_CFLAGS) $(CFLAGS) -c -o $@ $<
+# The library knows its prefix: made anew when that changes.
+$(BUILD)/prefix.stamp: .FORCE
+	@mkdir -p $(@D)
+	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' > $@
+.PHONY: .FORCE
+$(BUILD)/obj/core/discovery.o: $(BUILD)/prefix.stamp
 $(BUILD)/obj/%.o: %.c | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
@@ -86,5 +92,131 @@ $(COMMAND): $(CLI_OBJECTS) $(SHARED)
 $(BUILD)/bench/%: bench/%.c $(STATIC) | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(STATIC) $(LINK) $(CORE_LIBS) $(BENCH_LIBS)
+
+
+# ------------------------------------------------------------------------------------------------------ daily work
+# As many jobs as processors, unless the caller of make chose a number.
+PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
+# DEPS=no: trust the machine, install nothing.
+DEPS ?= tools/deps
+INSTALL_DEPS = $(if $(filter no,$(DEPS)),@:,@$(DEPS))
+
+.PHONY: deps
+deps: ## install what is missing of the Debian packages in packages.txt
+	@tools/deps build check
+
+.PHONY: run
+run: ## install what is missing, build, and run the main job
+	$(INSTALL_DEPS) build
+	@$(MAKE) --no-print-directory $(PARALLEL) all
+	@echo
+	@echo "==> flhost run tests/golden, policy examples/policy.yaml: results against vLLM's own"
+	VLLM_FL_CONFIG=examples/policy.yaml $(COMMAND) run tests/golden
+	@echo
+	@echo "==> The same with VLLM_FL_PREFER=reference, without VLLM_FL_CONFIG, beside which no variable counts"
+	VLLM_FL_PREFER=reference $(COMMAND) run tests/golden
+
+.PHONY: bench
+bench: ## build and run the benchmarks
+	$(INSTALL_DEPS) build
+	@$(MAKE) --no-print-directory $(PARALLEL) all $(BENCHES)
+	@for bench in $(BENCHES); do echo "==> $$bench"; FLHOST_BUILD=$(BUILD) $$bench || exit 1; done
+
+# ------------------------------------------------------------------------------------------------------------ tests
+# tests/run gives the suites these; test_install builds the examples with the compiler and the flags of the library.
+TEST_ENVIRONMENT = FLHOST_BUILD='$(BUILD)' PREFIX='$(PREFIX)' CC='$(CC)' SANITIZE='$(SANITIZE)'
+
+.PHONY: tests
+tests: $(TESTS)
+
+.PHONY: check
+check: ## install what is missing, build, and run all tests
+	$(INSTALL_DEPS) build check
+	@$(MAKE) --no-print-directory $(PARALLEL) all tests
+	@$(TEST_ENVIRONMENT) tests/run $(TESTS)
+
+.PHONY: check-asan
+check-asan: ## all tests with the address and undefined-behaviour sanitizers, in build/asan
+	@ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 CK_TIMEOUT_MULTIPLIER=6 \
+	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/asan CFLAGS='-O1 -g -fno-omit-frame-pointer' \
+	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
+
+# die_after_fork=0: tests fork while other threads run, on purpose.
+.PHONY: check-tsan
+check-tsan: ## all tests with the thread sanitizer, in build/tsan
+	@TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 CK_TIMEOUT_MULTIPLIER=10 \
+	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/tsan CFLAGS='-O1 -g' SANITIZE=-fsanitize=thread
+
+# Children are checked too, and leaks in them; but not the compilers and shells that tests call.
+VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible \
+  --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/* --child-silent-after-fork=no
+.PHONY: check-valgrind
+check-valgrind: ## all tests under valgrind, leaks are errors
+	@TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check
+
+.PHONY: format
+format: ## format C files by .clang-format
+	clang-format -i $$(git ls-files '*.c' '*.h')
+
+# ---------------------------------------------------------------------------------------------------------- install
+INSTALL ?= install
+PLUGINS_DIR = $(LIBDIR)/flhost/plugins
+CONFIG_DIR = $(PREFIX)/share/flhost/config
+DOC_DIR = $(PREFIX)/share/doc/flhost
+MAN_DIR = $(PREFIX)/share/man
+MAN_PAGES := $(wildcard docs/man/*.[1-9])
+DOCS := README.md LICENSE CONTRIBUTING.md $(wildcard docs/*.md)
+EXAMPLES := $(wildcard examples/*)
+COMPLETION_DIR = $(PREFIX)/share/bash-completion/completions
+# Links need no flags of the host's own: see flhost.pc.in.
+PRIVATE_LIBS = $(CORE_LIBS) -pthread
+
+.PHONY: install
+install: all ## install under PREFIX (/usr/local), staged in DESTDIR
+	$(INSTALL) -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/include/flhost' '$(DESTDIR)$(LIBDIR)/pkgconfig' \
+	  '$(DESTDIR)$(PLUGINS_DIR)' '$(DESTDIR)$(CONFIG_DIR)' '$(DESTDIR)$(DOC_DIR)/examples' '$(DESTDIR)$(COMPLETION_DIR)'
+	$(INSTALL) -m 755 $(COMMAND) '$(DESTDIR)$(PREFIX)/bin'
+	$(INSTALL) -m 644 $(HEADERS) '$(DESTDIR)$(PREFIX)/include/flhost'
+	$(INSTALL) -m 755 $(SHARED).$(SOVERSION) '$(DESTDIR)$(LIBDIR)/libflhost.so.$(VERSION)'
+	ln -sf libflhost.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libflhost.so.$(SOVERSION)'
+	ln -sf libflhost.so.$(SOVERSION) '$(DESTDIR)$(LIBDIR)/libflhost.so'
+	$(INSTALL) -m 644 $(STATIC) '$(DESTDIR)$(LIBDIR)'
+	$(INSTALL) -m 755 $(PLUGINS) '$(DESTDIR)$(PLUGINS_DIR)'
+	$(INSTALL) -m 644 $(wildcard config/*.yaml) '$(DESTDIR)$(CONFIG_DIR)'
+	$(INSTALL) -m 644 $(DOCS) '$(DESTDIR)$(DOC_DIR)'
+	$(INSTALL) -m 644 $(EXAMPLES) '$(DESTDIR)$(DOC_DIR)/examples'
+	$(INSTALL) -m 644 cli/completions/flhost.bash '$(DESTDIR)$(COMPLETION_DIR)/flhost'
+	for page in $(MAN_PAGES); do $(INSTALL) -D -m 644 -t '$(DESTDIR)$(MAN_DIR)'/man$${page##*.} $$page || exit 1; done
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|' -e 's|@VERSION@|$(VERSION)|' \
+	  -e 's|@PRIVATE_LIBS@|$(strip $(PRIVATE_LIBS))|' flhost.pc.in > '$(DESTDIR)$(LIBDIR)/pkgconfig/flhost.pc'
+	chmod 644 '$(DESTDIR)$(LIBDIR)/pkgconfig/flhost.pc'
+
+# Only what install put there: other vendors' plugins stay, and so do directories that are not empty.
+.PHONY: uninstall
+uninstall: ## remove what install put there
+	rm -f '$(DESTDIR)$(PREFIX)/bin/flhost' '$(DESTDIR)$(COMPLETION_DIR)/flhost' \
+	  $(HEADERS:include/flhost/%='$(DESTDIR)$(PREFIX)/include/flhost/%') \
+	  '$(DESTDIR)$(LIBDIR)/libflhost.so.$(VERSION)' '$(DESTDIR)$(LIBDIR)/libflhost.so.$(SOVERSION)' \
+	  '$(DESTDIR)$(LIBDIR)/libflhost.so' '$(DESTDIR)$(LIBDIR)/libflhost.a' '$(DESTDIR)$(LIBDIR)/pkgconfig/flhost.pc' \
+	  $(patsubst %,'$(DESTDIR)$(PLUGINS_DIR)/%',$(notdir $(PLUGINS))) \
+	  $(patsubst config/%,'$(DESTDIR)$(CONFIG_DIR)/%',$(wildcard config/*.yaml)) \
+	  $(patsubst %,'$(DESTDIR)$(DOC_DIR)/%',$(notdir $(DOCS)) $(EXAMPLES))
+	for page in $(MAN_PAGES); do rm -f '$(DESTDIR)$(MAN_DIR)'/man$${page##*.}/$${page##*/}; done
+	for directory in '$(PREFIX)/include/flhost' '$(PLUGINS_DIR)' '$(LIBDIR)/flhost' '$(CONFIG_DIR)' \
+	  '$(PREFIX)/share/flhost' '$(DOC_DIR)/examples' '$(DOC_DIR)'; do rmdir "$(DESTDIR)$$directory" 2>/dev/null || true; done
+
+# --------------------------------------------------------------------------------------------------------- the rest
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf $(BUILD)
+
+.PHONY: dist-clean
+dist-clean: ## remove everything built, by any variant
+	rm -rf build $(BUILD)
+
+.PHONY: help
+help: ## show this list
+	@echo "make [TARGET] [BUILD=$(BUILD)] [CC=$(CC)] [PREFIX=$(PREFIX)] [DESTDIR=] [DEPS=no]"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,5 +1,5 @@
 /*
- * Settings: what is in force, and where each value comes from (rules C and L of the manual). One table in config.c
+ * Settings: what is in force, and where each value comes from (rules C and L of the manual). One table in settings.c
  * lists every variable and YAML key; nothing else reads the environment.
  */
 #ifndef FLHOST_CORE_CONFIG_H
@@ -14,6 +14,8 @@ typedef struct fl_config_sources {
   const char *const *environment; /* NULL: the process's, and none in a set-uid program */
   const char *config_file, *config_dir, *platform, *plugin_path, *plugin_modules; /* options of the engine, or NULL */
   const char *default_config_dir;                                                 /* installed platform files */
+  bool set_uid; /* ignore the process's environment, as in a set-uid program (where that is so anyway) */
+  bool reload;  /* not the first time: what concerns names, not values, was said before */
 } fl_config_sources;
 
 /* A variable's value; NULL when unset or empty (C4). */

@@ -1,4 +1,8 @@
-/* Finding plugins: the three routes of rule D1. */
+/*
+ * Finding plugins: the three routes of rule D1. Nothing here depends on the working directory: a relative directory is
+ * a mistake that is reported. A plugin directory is searched for *.so files, bytewise; names like libacme.so.1 are
+ * passed over, being what libacme.so leads to.
+ */
 #ifndef FLHOST_CORE_DISCOVERY_H
 #define FLHOST_CORE_DISCOVERY_H
 
@@ -28,9 +32,19 @@ char *fl_default_config_directory(void);
 /* Everything that is there, in order of loading: directories, manifests, modules. `directories` gets those searched. */
 fl_status fl_discover(const fl_config_sources *sources, fl_log *log, fl_strings *directories, fl_found_list *found);
 
-/* One module entry (D3): a path or a name, with optional ":symbol". */
+/* One module entry (D3): a path (with a slash; a relative one is made absolute) or a name to be looked up, with
+ * optional
+ * ":symbol". When there is none, found->problem says where it was looked for; only FL_ENOMEM is an error. */
 fl_status fl_find_module(const fl_strings *directories, const char *entry, fl_found *found);
 
+/* Used by the routes: appends an empty item, NULL when out of memory. */
+fl_found *fl_found_list_add(fl_found_list *found);
+
+/* Names in a directory that end in `suffix` and do not begin with a dot, bytewise sorted. errno says why not (false).
+ */
+bool fl_list_directory(const char *directory, const char *suffix, fl_strings *names);
+
+void fl_found_clear(fl_found *found);
 void fl_found_list_free(fl_found_list *found);
 
 #endif

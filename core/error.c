@@ -1,17 +1,50 @@
-/* The thread's last error. Thread-local, so that no caller ever sees another thread's message. */
+/*
+ * The thread's last error, so that no caller ever sees another thread's message. The buffer is allocated when a thread
+ * first needs it: thread storage of a library that may be opened late has to stay small.
+ */
 #include "core/error.h"
 
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
-static _Thread_local char message[FL_ERROR_MAX];
+static _Thread_local char *message;
+static _Thread_local bool no_memory;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+
+static void release(void *buffer) {
+  free(buffer);
+  message = NULL;
+}
+
+static void initialise(void) {
+  pthread_key_create(&key, release);
+}
+
+char *fl_error_buffer(void) {
+  if (!message) {
+    pthread_once(&once, initialise);
+    char *buffer = calloc(1, FL_ERROR_MAX);
+    if (!buffer || pthread_setspecific(key, buffer)) {
+      free(buffer);
+      return NULL;
+    }
+    message = buffer;
+  }
+  return message;
+}
 
 fl_status fl_error(fl_status status, const char *format, ...) {
-  char text[FL_ERROR_MAX];
+  char text[FL_ERROR_MAX], *buffer = fl_error_buffer();
   va_list arguments;
+  no_memory = !buffer;
+  if (!buffer)
+    return status;
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  memcpy(message, text, strlen(text) + 1);
+  memcpy(buffer, text, strlen(text) + 1);
   return status;
 }
 
@@ -19,12 +52,8 @@ fl_status fl_error_no_memory(void) {
   return fl_error(FL_ENOMEM, "out of memory");
 }
 
-char *fl_error_buffer(void) {
-  return message;
-}
-
 const char *fl_error_message(void) {
-  return message;
+  return no_memory ? "out of memory" : message ? message : "";
 }
 
 const char *fl_status_name(fl_status status) {

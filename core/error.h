@@ -9,7 +9,8 @@
 /* Sets the thread's message and gives back `status`. `format`'s arguments may point into the old message. */
 fl_status fl_error(fl_status status, const char *format, ...) FL_PRINTF(2, 3);
 
-/* The thread's message buffer itself (FL_ERROR_MAX bytes), for a call that an implementation writes into. */
+/* The thread's message buffer itself (FL_ERROR_MAX bytes), for a call that an implementation writes into; NULL when out
+ * of memory. Freed when the thread ends. */
 char *fl_error_buffer(void);
 
 /* The out-of-memory error: no allocation. */

@@ -29,6 +29,17 @@ typedef struct fl_plugin_record {
 
 void fl_plugin_record_clear(fl_plugin_record *record);
 
+/* The record of the file that `path` leads to, by device and inode; NULL: not among them, or no such file. */
+const fl_plugin_record *fl_plugin_record_find(const fl_plugin_record *records, uint32_t n, const char *path);
+
+/* A plugin's name before its note is read: the file's name without "libflhost_" or "lib" and ".so". malloc'ed. */
+char *fl_plugin_name_of_file(const char *path);
+
+/* FL_EPLUGIN: `path` may be replaced or written by anyone on this machine: the file is world-writable, or its directory
+ * (also that of the link's target) is, without the sticky bit or with a file of another user. FL_ENOENT: no such file.
+ */
+fl_status fl_file_trusted(const char *path);
+
 /* What a file says of itself, read without mapping it as code. */
 typedef struct fl_note_info {
   fl_plugin_note note; /* zero beyond what the file's own size covers; strings always end */
@@ -38,15 +49,28 @@ typedef struct fl_note_info {
 /* FL_EPLUGIN: not an ELF file, truncated, another architecture, no note: the message says what the file is. */
 fl_status fl_note_read(const char *path, fl_note_info *info);
 
+/* Libraries that the file names as needed, and symbols that it exports (by its section headers; none if stripped).
+ * Either list may be NULL. FL_EPLUGIN as fl_note_read. */
+fl_status fl_elf_read_dynamic(const char *path, fl_strings *needed, fl_strings *exports);
+
 /* Does this processor (and operating system) have every instruction set of the comma list? If not, *missing (into the
- * buffer) is the first that it lacks; an unknown name counts as lacking. */
+ * buffer) is the first that it lacks; an unknown name counts as lacking, and is said to be unknown. */
 bool fl_isa_available(const char *isa, char *missing, size_t size);
 
 /*
- * Loads one file into a host: note, permissions, dlopen(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE), entry symbol in that
- * very file, register_builtins, commit. `symbol` NULL = "register_builtins". Fills `record` in every case; FL_EPLUGIN
- * with the loader's own words and a hint when it failed. Holds no lock while the plugin's code runs.
+ * Loads one file into a host: permissions, note, ABI, instruction sets, dlopen(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE),
+ * entry symbol in that very file, register_builtins, commit. `symbol` NULL = "register_builtins". Fills `record` in
+ * every case but FL_ENOMEM (then it is empty); its route and critical are the caller's to set. FL_EPLUGIN with the
+ * loader's own words and a hint when it failed: the message, also in record->reason. What the plugin changed in the
+ * process is put back and warned of in `log`. Holds no lock while the plugin's code runs.
  */
-fl_status fl_plugin_load(fl_host *host, const char *path, const char *symbol, fl_plugin_record *record);
+fl_status fl_plugin_load(fl_host *host, fl_log *log, const char *path, const char *symbol, fl_plugin_record *record);
+
+/*
+ * Once all are loaded: a loaded plugin of which nothing is usable here becomes FL_PLUGIN_UNAVAILABLE, with the reason.
+ * That is: none of its implementations is available, or it has none and its platform is not active. `components` are
+ * all that plugins brought. false: out of memory.
+ */
+bool fl_plugin_judge(fl_host *host, const fl_component_record *components, uint32_t n, fl_plugin_record *record);
 
 #endif

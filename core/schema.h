@@ -7,6 +7,9 @@
 
 #include <flhost/flhost.h>
 
+/* Most arguments and results of one op together, and results alone. */
+enum { FL_SCHEMA_MAX_VALUES = 64, FL_SCHEMA_MAX_RESULTS = 16 };
+
 typedef struct fl_schema {
   char *op_name;
   char *text;                     /* canonical: one space after commas, defaults as given */
@@ -43,6 +46,18 @@ fl_status fl_schema_infer(const fl_schema *schema, const fl_call *call, fl_tenso
 
 /* The tolerance for an element type: the entry's, else vLLM IR's default table. */
 fl_tolerance fl_schema_tolerance(const fl_schema *schema, DLDataType dtype);
+
+/* Element types that the rules admit for the argument whose device selects; 0 = any. */
+uint32_t fl_schema_dtypes(const fl_schema *schema);
+
+/* The element types that have a bit: row i is that of bit i. Tolerances are vLLM IR's defaults; integers are exact. */
+typedef struct fl_dtype_row {
+  const char *name;
+  DLDataType dtype;
+  double atol, rtol;
+} fl_dtype_row;
+enum { FL_DTYPE_COUNT = 10 };
+extern const fl_dtype_row fl_dtypes[FL_DTYPE_COUNT];
 
 /* The bit of FL_FLOAT32… for an element type, 0 if it has none; and its name ("float32"), "?" if none. */
 uint32_t fl_dtype_bit(DLDataType dtype);

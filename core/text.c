@@ -88,7 +88,7 @@ void fl_text_add_list(fl_text *text, const char *const *items, uint32_t n) {
 bool fl_strings_add_bytes(fl_strings *list, const char *bytes, size_t length) {
   if (list->n == list->capacity) {
     uint32_t capacity = list->capacity ? list->capacity * 2 : 8;
-    char **grown = realloc(list->items, capacity * sizeof *grown);
+    char **grown = realloc(list->items, (capacity + 1) * sizeof *grown);
     if (!grown)
       return false;
     list->items = grown;
@@ -100,6 +100,7 @@ bool fl_strings_add_bytes(fl_strings *list, const char *bytes, size_t length) {
   memcpy(copy, bytes, length);
   copy[length] = 0;
   list->items[list->n++] = copy;
+  list->items[list->n] = NULL;
   return true;
 }
 
@@ -139,6 +140,8 @@ void fl_strings_sort_unique(fl_strings *list) {
       list->items[kept++] = list->items[i];
   }
   list->n = kept;
+  if (list->items)
+    list->items[kept] = NULL;
 }
 
 void fl_strings_free(fl_strings *list) {

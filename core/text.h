@@ -20,7 +20,7 @@ char *
 fl_text_take(fl_text *text); /* the malloc'ed string (never NULL unless out of memory); the buffer is empty again */
 void fl_text_free(fl_text *text);
 
-/* A list of owned strings. Zero-initialise. */
+/* A list of owned strings. Zero-initialise. Ends in NULL once it holds something. */
 typedef struct fl_strings {
   char **items;
   uint32_t n, capacity;

@@ -1,0 +1,380 @@
+/* Creating and ending hosts: settings, plugins and platform are brought together here. */
+#include "core/host.h"
+
+#include "core/discovery.h"
+#include "core/error.h"
+#include "core/platform.h"
+#include "core/select.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+const char *fl_version(void) {
+  return FLHOST_VERSION;
+}
+
+/* ------------------------------------------------------------------------------------------------------ creation */
+
+/* Options that the caller's struct may be too old to have are zero. */
+static fl_host_options read_options(const fl_host_options *given) {
+  fl_host_options options = {.size = sizeof options};
+  if (given)
+    memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
+  return options;
+}
+
+/* A copy that lives as long as the host; NULL gives NULL. */
+static const char *keep(fl_host *host, const char *string, bool *failed) {
+  if (!string)
+    return NULL;
+  if (fl_strings_add(&host->owned, string))
+    return host->owned.items[host->owned.n - 1];
+  *failed = true;
+  return NULL;
+}
+
+static bool copy_environment(fl_host *host, const char *const *environment) {
+  size_t n = 0;
+  bool failed = false;
+  while (environment[n])
+    n++;
+  host->environment = calloc(n + 1, sizeof *host->environment);
+  for (size_t i = 0; host->environment && i < n; i++)
+    host->environment[i] = keep(host, environment[i], &failed);
+  return host->environment && !failed;
+}
+
+static fl_status copy_options(fl_host *host, const fl_host_options *options) {
+  bool failed = false;
+  if (options->environment && !copy_environment(host, options->environment))
+    return fl_error_no_memory();
+  char *default_config_dir = fl_default_config_directory();
+  host->sources = (fl_config_sources){
+      .environment = host->environment,
+      .config_file = keep(host, options->config_file, &failed),
+      .config_dir = keep(host, options->config_dir, &failed),
+      .platform = keep(host, options->platform, &failed),
+      .plugin_path = keep(host, options->plugin_path, &failed),
+      .plugin_modules = keep(host, options->plugin_modules, &failed),
+      .default_config_dir = keep(host, default_config_dir, &failed),
+  };
+  free(default_config_dir);
+  host->log.fn = options->log;
+  host->log.user = options->log_user;
+  atomic_init(&host->log.level, fl_config_log_level(&host->sources));
+  host->statistics = options->flags & FL_HOST_STATISTICS;
+  host->checks = !(options->flags & FL_HOST_NO_ARGUMENT_CHECKS);
+  return failed ? fl_error_no_memory() : FL_OK;
+}
+
+static void init_locks(fl_host *host) {
+  pthread_mutexattr_t recursive;
+  pthread_mutex_init(&host->lock, NULL);
+  pthread_mutex_init(&host->loading, NULL);
+  pthread_mutexattr_init(&recursive);
+  pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&host->availability_lock, &recursive);
+  pthread_mutexattr_destroy(&recursive);
+}
+
+/* H2: what is forced, else what a plugin brings, else what was found. */
+static fl_status choose_platform(fl_host *host) {
+  const char *origin = NULL, *name = NULL, *plugin = NULL;
+  const char *forced = fl_config_forced_platform(&host->sources, &origin);
+  fl_status status = fl_platform_activate(forced, host->components, host->n_components, &name, &plugin);
+  if (status)
+    return status;
+  host->platform = fl_strdup(name);
+  host->platform_origin = fl_strdup(forced ? origin : plugin ? plugin : "detected");
+  host->platform_plugin = plugin ? fl_strdup(plugin) : NULL;
+  if (!host->platform || !host->platform_origin || (plugin && !host->platform_plugin))
+    return fl_error_no_memory();
+  if (plugin)
+    fl_log_line(&host->log, FL_LOG_INFO, "Platform plugin %s is activated", plugin);
+  return FL_OK;
+}
+
+/* Loads the settings and puts them in force. */
+static fl_status load_settings(fl_host *host) {
+  fl_config *config = NULL;
+  fl_status status = fl_config_load(&host->sources, host->platform, &host->log, &config);
+  if (status)
+    return status;
+  pthread_mutex_lock(&host->lock);
+  fl_config *before = host->config;
+  fl_policy *policy_before = host->policy;
+  host->config = config;
+  host->policy = fl_policy_retain(config->policy);
+  host->policy_is_set = false;
+  atomic_store(&host->log.level, config->log_level);
+  fl_host_advance(host);
+  pthread_mutex_unlock(&host->lock);
+  fl_config_free(before);
+  fl_policy_release(policy_before);
+  return FL_OK;
+}
+
+/* T2, and its like for ops: names that no plugin has registered may come later, so they are warnings. */
+static void warn_of_unknown_names(fl_host *host) {
+  fl_strings vendors = {0};
+  fl_text lines = {0};
+  pthread_mutex_lock(&host->lock);
+  const char **ops = calloc(host->n_ops + 1, sizeof *ops);
+  for (uint32_t i = 0; ops && i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
+    ops[i] = host->ops[i]->name;
+    for (uint32_t j = 0; set && j < set->n; j++)
+      if (set->impls[j]->impl.vendor && !fl_strings_has(&vendors, set->impls[j]->impl.vendor))
+        fl_strings_add(&vendors, set->impls[j]->impl.vendor);
+  }
+  const fl_policy_fields *fields = &host->policy->fields;
+  for (uint32_t i = 0; ops && i < fields->n_per_op; i++) {
+    const char *op = fields->per_op[i].op, *origin = fl_config_op_origin(host->config, op);
+    if (!fl_registry_find(host, op)) {
+      const char *nearest = fl_nearest(op, ops, host->n_ops);
+      fl_text_add(&lines, "%s: no op '%s' is registered%s%s%s\n", origin ? origin : "op_backends", op,
+                  nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+    }
+    for (uint32_t j = 0; j < fields->per_op[i].n_tokens; j++) {
+      const char *token = fields->per_op[i].tokens[j];
+      if (strncmp(token, "vendor:", 7) || fl_strings_has(&vendors, token + 7))
+        continue;
+      const char *nearest = fl_nearest(token + 7, (const char *const *)vendors.items, vendors.n);
+      fl_text_add(&lines, "%s: token '%s' for op '%s': no plugin has registered vendor '%s'%s%s%s\n",
+                  origin ? origin : "op_backends", token, op, token + 7, nearest ? "; did you mean '" : "",
+                  nearest ? nearest : "", nearest ? "'?" : "");
+    }
+  }
+  pthread_mutex_unlock(&host->lock);
+  for (char *line = lines.text, *end; line && (end = strchr(line, '\n')); line = end + 1)
+    fl_log_line(&host->log, FL_LOG_WARNING, "%.*s", (int)(end - line), line);
+  fl_text_free(&lines);
+  fl_strings_free(&vendors);
+  free(ops);
+}
+
+/* VLLM_FL_DISPATCH_DEBUG: the table of ops and implementations. */
+static void log_registered(fl_host *host) {
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  if (!snapshot)
+    return;
+  fl_log_line(&host->log, FL_LOG_INFO, "VLLM-FL Dispatch: Registered Operators");
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++) {
+    if (!fl_snapshot_impl_count(snapshot, i))
+      continue;
+    fl_log_line(&host->log, FL_LOG_INFO, "[Operator: %s]", fl_snapshot_op_name(snapshot, i));
+    for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, i); j++) {
+      const fl_impl_info *impl = fl_snapshot_impl(snapshot, i, j);
+      fl_log_line(&host->log, FL_LOG_INFO, "  %s %s (kind=%s, priority=%d%s%s)", impl->available ? "✓" : "✗",
+                  impl->impl_id, fl_kind_name(impl->kind), impl->priority, impl->vendor ? ", vendor=" : "",
+                  impl->vendor ? impl->vendor : "");
+    }
+  }
+  fl_snapshot_release(snapshot);
+}
+
+static void log_summary(fl_host *host) {
+  uint32_t ops = 0, impls = 0;
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
+    ops += set && set->n;
+    impls += set ? set->n : 0;
+  }
+  pthread_mutex_unlock(&host->lock);
+  fl_log_line(&host->log, FL_LOG_INFO, "OpManager initialized: %u ops with %u implementations", ops, impls);
+}
+
+fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
+  if (given && given->size < offsetof(fl_host_options, environment))
+    return fl_error(FL_EINVAL, "fl_host_create: options without size: set .size = sizeof(fl_host_options)");
+  fl_host_options options = read_options(given);
+  fl_host *host = calloc(1, sizeof *host);
+  if (!host)
+    return fl_error_no_memory();
+  init_locks(host);
+  fl_hosts_add(host);
+  fl_status status = fl_thread_join();
+  if (!status)
+    status = copy_options(host, &options);
+  if (!status)
+    status = fl_registry_init(host);
+  if (!status && !(options.flags & FL_HOST_NO_PLUGINS))
+    status = fl_discover_plugins(host, NULL);
+  if (!status)
+    status = choose_platform(host);
+  if (!status)
+    status = load_settings(host);
+  if (status) {
+    char message[FL_ERROR_MAX];
+    snprintf(message, sizeof message, "%s", fl_error_message());
+    fl_host_destroy(host);
+    return fl_error(status, "%s", message);
+  }
+  host->dispatch_debug = host->config->dispatch_debug;
+  warn_of_unknown_names(host);
+  log_summary(host);
+  if (host->dispatch_debug)
+    log_registered(host);
+  *result = host;
+  return FL_OK;
+}
+
+void fl_host_destroy(fl_host *host) {
+  if (!host)
+    return;
+  fl_hosts_remove(host);
+  fl_views_free(host);
+  fl_registry_free(host);
+  fl_retired_free(&host->retired);
+  fl_policy_release(host->policy);
+  fl_config_free(host->config);
+  for (uint32_t i = 0; i < host->n_plugins; i++)
+    fl_plugin_record_clear(&host->plugins[i]);
+  free(host->plugins);
+  fl_strings_free(&host->oplist);
+  fl_strings_free(&host->directories);
+  fl_strings_free(&host->owned);
+  free(host->environment);
+  free(host->platform);
+  free(host->platform_origin);
+  free(host->platform_plugin);
+  pthread_mutex_destroy(&host->lock);
+  pthread_mutex_destroy(&host->loading);
+  pthread_mutex_destroy(&host->availability_lock);
+  free(host);
+}
+
+/* ----------------------------------------------------------------------------------------------- the default host */
+
+static pthread_mutex_t default_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* held while it is created, so that it is created once */
+static _Atomic(fl_host *) default_host;
+
+fl_host *fl_get_default_manager(void) {
+  fl_host *host = atomic_load_explicit(&default_host, memory_order_acquire);
+  if (host)
+    return host;
+  pthread_mutex_lock(&default_lock);
+  host = atomic_load_explicit(&default_host, memory_order_relaxed);
+  if (!host && !fl_host_create(NULL, &host))
+    atomic_store_explicit(&default_host, host, memory_order_release);
+  pthread_mutex_unlock(&default_lock);
+  return host;
+}
+
+void fl_reset_default_manager(void) {
+  pthread_mutex_lock(&default_lock);
+  fl_host_destroy(atomic_exchange(&default_host, NULL));
+  pthread_mutex_unlock(&default_lock);
+}
+
+void fl_default_after_fork(void) {
+  pthread_mutex_init(&default_lock, NULL);
+}
+
+/* ---------------------------------------------------------------------------------------------- settings in force */
+
+fl_status fl_set_log_level(fl_host *host, const char *level) {
+  static const char *const names[] = {"DEBUG", "INFO", "WARNING", "ERROR", NULL};
+  int number = fl_log_level_from_name(level);
+  if (!number) {
+    const char *nearest = fl_nearest(level, names, SIZE_MAX);
+    return fl_error(FL_EINVAL, "log level '%s': expected DEBUG, INFO, WARNING or ERROR%s%s%s", level,
+                    nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  }
+  atomic_store(&host->log.level, number);
+  return FL_OK;
+}
+
+fl_status fl_reset_global_policy(fl_host *host) {
+  fl_status status = load_settings(host);
+  if (!status)
+    warn_of_unknown_names(host);
+  return status;
+}
+
+/* A list of settings and the strings that it points to. */
+typedef struct settings {
+  fl_settings public; /* first */
+  fl_strings strings;
+} settings;
+
+static const char *settings_keep(settings *list, const char *string, bool *failed) {
+  if (fl_strings_add(&list->strings, string))
+    return list->strings.items[list->strings.n - 1];
+  *failed = true;
+  return "";
+}
+
+fl_status fl_get_settings(fl_host *host, fl_settings **result) {
+  bool failed = false;
+  settings *list = calloc(1, sizeof *list);
+  if (!list)
+    return fl_error_no_memory();
+  pthread_mutex_lock(&host->lock);
+  const fl_config *config = host->config;
+  fl_setting *items = calloc(config->n_settings + 1, sizeof *items);
+  for (uint32_t i = 0; items && i < config->n_settings; i++) {
+    const fl_setting *from = &config->settings[i];
+    items[i] = (fl_setting){
+        .name = settings_keep(list, from->name, &failed),
+        .variable = settings_keep(list, from->variable, &failed),
+        .value = settings_keep(list, from->value, &failed),
+        .origin = settings_keep(list, from->origin, &failed),
+        .doc = settings_keep(list, from->doc, &failed),
+    };
+  }
+  list->public = (fl_settings){items, config->n_settings};
+  pthread_mutex_unlock(&host->lock);
+  if (!items || failed) {
+    fl_settings_free(&list->public);
+    return fl_error_no_memory();
+  }
+  *result = &list->public;
+  return FL_OK;
+}
+
+void fl_settings_free(fl_settings *result) {
+  settings *list = (settings *)result;
+  if (!list)
+    return;
+  free((void *)list->public.settings);
+  fl_strings_free(&list->strings);
+  free(list);
+}
+
+bool fl_is_oot_enabled(fl_host *host) {
+  pthread_mutex_lock(&host->lock);
+  bool enabled = host->config->oot_enabled;
+  pthread_mutex_unlock(&host->lock);
+  return enabled;
+}
+
+bool fl_is_oot_allowed(fl_host *host, const char *layer) {
+  pthread_mutex_lock(&host->lock);
+  bool allowed = fl_config_oot_allowed(host->config, layer);
+  pthread_mutex_unlock(&host->lock);
+  return allowed;
+}
+
+bool fl_is_flagos_allowed(fl_host *host, const char *op) {
+  pthread_mutex_lock(&host->lock);
+  bool allowed = fl_config_flagos_allowed(host->config, op, NULL, 0);
+  pthread_mutex_unlock(&host->lock);
+  return allowed;
+}
+
+fl_status fl_get_platform(fl_host *host, fl_platform_report **report) {
+  pthread_mutex_lock(&host->loading); /* no plugin is loaded or withdrawn meanwhile: the components stay */
+  pthread_mutex_lock(&host->lock);
+  char *file = fl_strdup(host->config->platform_file ? host->config->platform_file : "");
+  pthread_mutex_unlock(&host->lock);
+  fl_status status = file ? fl_platform_report_create(host->platform, host->platform_origin, file, host->components,
+                                                      host->n_components, report)
+                          : fl_error_no_memory();
+  pthread_mutex_unlock(&host->loading);
+  free(file);
+  return status;
+}

@@ -1,0 +1,201 @@
+/*
+ * A host and its parts, as the core sees them: registry, policy and bindings.
+ *
+ * One lock a host, for writers and for everything that is not on the call path. It is never held while code of a plugin
+ * or of the engine runs: availability checks, kernels and log callbacks are called without it. What readers see
+ * (fl_op.slots, fl_op.impls, the table of names) is immutable once published and retired when replaced (thread.h).
+ */
+#ifndef FLHOST_CORE_HOST_H
+#define FLHOST_CORE_HOST_H
+
+#include "core/config.h"
+#include "core/loader.h"
+#include "core/log.h"
+#include "core/policy.h"
+#include "core/registry.h"
+#include "core/schema.h"
+#include "core/thread.h"
+
+/* Device types that have a place of their own in a binding table; 0 stands for an op without tensors. */
+enum { FL_DEVICE_SLOTS = 20 };
+
+/* One registered implementation. Immutable, but for what is said to be guarded. */
+typedef struct fl_impl_record {
+  fl_impl impl; /* strings owned */
+  char *plugin; /* who registered it */
+  struct fl_op *op;
+  /* R6. Written under the host's availability lock, `asked` last. */
+  _Atomic uint64_t asked; /* generation of the registry in which is_available was asked; 0 = never */
+  _Atomic bool available;
+  _Atomic(const char *) reason; /* static string of the plugin */
+  /* F8. `count` guarded by the host's lock. */
+  uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far */
+  _Atomic uint64_t fallbacks_not_supported, fallbacks_failed, failures;
+  struct fl_impl_record *withdrawn; /* list of those that fl_withdraw_plugin is about to free */
+} fl_impl_record;
+
+/* All implementations of one op, in the order of registration. Immutable. */
+typedef struct fl_impl_set {
+  uint32_t n;
+  fl_impl_record *impls[];
+} fl_impl_set;
+
+/* An implementation that failed (F4). */
+typedef struct fl_failure {
+  struct fl_failure *next;
+  fl_impl_record *impl;
+  char *reason;
+  double backoff;  /* seconds; 0 = for ever */
+  double retry_at; /* monotonic seconds */
+} fl_failure;
+
+/* What was resolved for one op, policy and device type: S5. Immutable. */
+typedef struct fl_binding {
+  fl_kernel_fn fn;     /* the kernel itself where nothing can go another way, else a function of manager.c */
+  void *self;          /* the kernel's, or this binding */
+  uint64_t generation; /* of the host; another one means that this binding is out of date */
+  bool direct;         /* fn is candidates[0]'s kernel */
+  bool strict, preserve_inputs, statistics;
+  double retry_at; /* when a failed implementation that was left out may be tried again; 0 = none is left out */
+  struct fl_op *op;
+  uint32_t n;
+  struct fl_candidate {
+    fl_impl_record *record;
+    fl_kernel_fn fn;
+    void *self;
+    bool (*supports_args)(void *self, const fl_call *call, const char **reason);
+    uint32_t dtypes;   /* element types that it takes; 0 = all that the schema lets through */
+    uint32_t count;    /* number for fl_count_call */
+    bool on_probation; /* it failed before and its back-off is over */
+    bool inplace_only;
+    _Atomic bool *noted; /* F1 was logged for it under this binding */
+  } candidates[];
+} fl_binding;
+
+/* Bindings of one op, by device type. */
+typedef struct fl_slots {
+  _Atomic(fl_binding *) by_device[FL_DEVICE_SLOTS];
+} fl_slots;
+
+struct fl_op {
+  fl_slots slots; /* under the global policy */
+  fl_host *host;
+  int32_t device_argument; /* of the schema */
+  bool checked;            /* arguments are checked */
+  fl_schema *schema;
+  char *name;
+  uint32_t index;
+  uint64_t hash;
+  _Atomic(fl_impl_set *) impls;
+  char *schema_plugin;  /* who declared it */
+  char *last_used;      /* impl_id that F1 logged last; guarded by the host's lock */
+  fl_failure *failures; /* guarded by the host's lock */
+};
+
+/* Names to ops: open addressing, immutable but for empty places that get filled. */
+typedef struct fl_name_table {
+  uint32_t mask;
+  _Atomic(fl_op *) places[];
+} fl_name_table;
+
+/* A policy in a host, with the bindings that were resolved under it. Lives in fl_host.views. */
+typedef struct fl_view {
+  fl_policy *policy;
+  uint32_t users; /* scopes that hold it; guarded by the host's lock */
+  uint64_t used;  /* when it was entered last, for throwing out the oldest */
+  struct fl_view *next;
+  _Atomic(struct fl_view_table *) table;
+} fl_view;
+
+typedef struct fl_view_table {
+  uint32_t n;
+  _Atomic(fl_slots *) ops[]; /* by fl_op.index */
+} fl_view_table;
+
+struct fl_host {
+  _Atomic uint64_t generation; /* of everything that resolving depends on */
+  _Atomic(fl_name_table *) names;
+  bool statistics, checks, dispatch_debug; /* set at creation */
+
+  pthread_mutex_t lock; /* guards all that follows, but for what is atomic */
+  uint64_t registry_generation;
+  fl_op **ops; /* all, by index */
+  uint32_t n_ops, ops_capacity;
+  fl_component_record *components;
+  uint32_t n_components;
+
+  fl_policy *policy;  /* the global one */
+  bool policy_is_set; /* by fl_set_global_policy, not from settings */
+  fl_config *config;
+  fl_view *views;
+  uint32_t n_views;
+  uint64_t view_clock;
+  fl_retired retired;
+  fl_strings oplist; /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
+
+  pthread_mutex_t availability_lock; /* recursive; held while is_available runs, and never together with `lock` */
+
+  /* Set at creation. */
+  fl_log log;
+  fl_config_sources sources; /* strings owned: copies of the options */
+  fl_strings owned;
+  const char **environment;
+  fl_strings directories;
+  char *platform, *platform_origin, *platform_plugin;
+
+  fl_plugin_record *plugins; /* guarded by `lock` */
+  uint32_t n_plugins;
+  pthread_mutex_t loading; /* one discovery at a time; taken before `lock` */
+
+  fl_host *next; /* of the process's hosts, thread.c */
+};
+
+/* ---------------------------------------------------------------------------------------------------- registry.c */
+
+fl_status fl_registry_init(fl_host *host); /* with the built-in ops */
+void fl_registry_free(fl_host *host);
+
+/* The op, NULL if none; no message. The caller is reading, or holds the host's lock. */
+fl_op *fl_registry_find(fl_host *host, const char *name);
+
+/* FL_ENOENT, with the nearest name. */
+fl_status fl_registry_no_such_op(fl_host *host, const char *name);
+
+/* Asks is_available of each impl that was not asked in this generation of the registry (R6). Takes the availability
+ * lock, and nothing may be held. */
+void fl_registry_ask_availability(fl_host *host, const fl_op *op);
+
+/* Adds an op; takes over the schema. NULL: out of memory. The host's lock is held. */
+fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin);
+
+/* The implementation, NULL if there is none. The caller is reading, or holds the host's lock. */
+fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id);
+
+void fl_impl_record_free(void *record);
+void fl_component_record_clear(fl_component_record *component);
+
+/* Everything resolved before is out of date. The host's lock is held. */
+void fl_host_advance(fl_host *host);
+
+/* ------------------------------------------------------------------------------------------------------ manager.c */
+
+/* Seconds of a clock that only goes forward. */
+double fl_monotonic(void);
+
+/* Forgets failures: of one implementation, or all of an op. The host's lock is held. */
+void fl_failure_forget(fl_op *op, const fl_impl_record *impl);
+void fl_failures_free(fl_op *op);
+/* In the child of a fork; the host's lock is held. */
+void fl_host_after_fork(fl_host *host);
+void fl_default_after_fork(void); /* host.c */
+void fl_binding_free(void *binding);
+
+/* -------------------------------------------------------------------------------------------------------- scope.c */
+
+/* The slots of an op under the thread's innermost scope for the op's host; its own when there is none. */
+fl_slots *fl_scope_slots(fl_thread *self, fl_op *op);
+/* The policy in force in this thread, not retained; the host's lock is held. */
+fl_policy *fl_scope_policy(fl_host *host, bool *scoped);
+void fl_views_free(fl_host *host);
+
+#endif

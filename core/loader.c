@@ -1,0 +1,469 @@
+/*
+ * Loads one plugin file: judges it while it is still data, then opens it, finds its entry and calls that. A plugin has
+ * the process's rights, so a file that anyone may write is refused; and once opened it stays mapped, since threads,
+ * exit handlers and thread-local destructors of its libraries may point into it.
+ */
+#include "core/loader.h"
+#include "core/error.h"
+#include "core/process_state.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <gnu/libc-version.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------------------------------------ records */
+
+void fl_plugin_record_clear(fl_plugin_record *record) {
+  char *strings[] = {record->name,    record->file, record->version, record->vendor,
+                     record->licence, record->abi,  record->reason,  record->build_id};
+  for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++)
+    free(strings[i]);
+  *record = (fl_plugin_record){0};
+}
+
+/* Puts a copy in the place of an owned string. */
+static bool replace(char **string, const char *with) {
+  char *copy = fl_strdup(with);
+  if (!copy)
+    return false;
+  free(*string);
+  *string = copy;
+  return true;
+}
+
+const fl_plugin_record *fl_plugin_record_find(const fl_plugin_record *records, uint32_t n, const char *path) {
+  struct stat status;
+  if (stat(path, &status))
+    return NULL;
+  for (uint32_t i = 0; i < n; i++)
+    if (records[i].inode == status.st_ino && records[i].device == status.st_dev)
+      return &records[i];
+  return NULL;
+}
+
+char *fl_plugin_name_of_file(const char *path) {
+  static const char *const prefixes[] = {"libflhost_", "lib"};
+  const char *slash = strrchr(path, '/');
+  const char *name = slash ? slash + 1 : path;
+  size_t length = strlen(name);
+  if (length > 3 && !strcmp(name + length - 3, ".so"))
+    length -= 3;
+  for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
+    size_t prefix = strlen(prefixes[i]);
+    if (length > prefix && !strncmp(name, prefixes[i], prefix)) {
+      name += prefix;
+      length -= prefix;
+      break;
+    }
+  }
+  return fl_format("%.*s", (int)length, name);
+}
+
+static bool record_begin(fl_plugin_record *record, const char *path) {
+  struct stat status;
+  *record = (fl_plugin_record){.route = "", .status = FL_PLUGIN_FAILED};
+  if (!stat(path, &status)) {
+    record->device = status.st_dev;
+    record->inode = status.st_ino;
+  }
+  record->name = fl_plugin_name_of_file(path);
+  return record->name && replace(&record->file, path) && replace(&record->version, "") &&
+         replace(&record->vendor, "") && replace(&record->licence, "") && replace(&record->abi, "") &&
+         replace(&record->reason, "") && replace(&record->build_id, "");
+}
+
+static double now_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+/* -------------------------------------------------------------------------------------------------- permissions */
+
+/* The directory that holds `path` (malloc'ed). */
+static char *directory_of(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return !slash ? fl_strdup(".") : slash == path ? fl_strdup("/") : fl_format("%.*s", (int)(slash - path), path);
+}
+
+/* Who may write into the directory can put another file in the place of this one. The sticky bit prevents that, but
+ * does not say who put it there. */
+static fl_status check_directory(const char *path, uid_t owner) {
+  struct stat status;
+  char *directory = directory_of(path);
+  fl_status result = FL_OK;
+  if (!directory)
+    return fl_error_no_memory();
+  if (stat(directory, &status))
+    result = fl_error(FL_EPLUGIN, "directory '%s': %s", directory, strerror(errno));
+  else if (status.st_mode & S_IWOTH && !(status.st_mode & S_ISVTX))
+    result = fl_error(FL_EPLUGIN,
+                      "its directory '%s' is world-writable (mode %04o), and nothing is loaded from there; "
+                      "'chmod o-w %s' mends it",
+                      directory, status.st_mode & 07777u, directory);
+  else if (status.st_mode & S_IWOTH && owner != 0 && owner != geteuid())
+    result = fl_error(FL_EPLUGIN,
+                      "it belongs to user %u and lies in '%s', where everyone may put files; move it to a "
+                      "directory of its own",
+                      (unsigned)owner, directory);
+  free(directory);
+  return result;
+}
+
+fl_status fl_file_trusted(const char *path) {
+  struct stat status;
+  if (stat(path, &status))
+    return fl_error(errno == ENOENT ? FL_ENOENT : FL_EPLUGIN, "cannot be opened: %s", strerror(errno));
+  if (status.st_mode & S_IWOTH && S_ISREG(status.st_mode))
+    return fl_error(FL_EPLUGIN,
+                    "it is world-writable (mode %04o), and nothing is loaded from such a file; "
+                    "'chmod o-w %s' mends it",
+                    status.st_mode & 07777u, path);
+  fl_status result = check_directory(path, status.st_uid);
+  char *target = result ? NULL : realpath(path, NULL);
+  if (target)
+    result = check_directory(target, status.st_uid);
+  free(target);
+  return result;
+}
+
+/* ------------------------------------------------------------------------------------- what the file says of itself */
+
+/* One attempt to load. */
+typedef struct loading {
+  fl_host *host;
+  fl_log *log;
+  const char *path, *symbol;
+  fl_plugin_record *record;
+  fl_note_info info;
+  struct link_map *map;
+  fl_register_fn entry;
+} loading;
+
+static fl_status check_abi(const fl_plugin_note *note) {
+  if (note->abi_major == FL_ABI_MAJOR)
+    return FL_OK;
+  return fl_error(FL_EPLUGIN, "built for ABI %u.%u, this host has %d.%d; %s", note->abi_major, note->abi_minor,
+                  FL_ABI_MAJOR, FL_ABI_MINOR,
+                  note->abi_major > FL_ABI_MAJOR ? "it needs a newer flhost"
+                                                 : "it must be built again with this flhost's <flhost/plugin.h>");
+}
+
+/* Of another ABI major only the version is believed: the rest may be laid out differently. */
+static bool record_note(fl_plugin_record *record, const fl_note_info *info) {
+  const fl_plugin_note *note = &info->note;
+  char abi[24];
+  snprintf(abi, sizeof abi, "%u.%u", note->abi_major, note->abi_minor);
+  if (!replace(&record->abi, abi) || !replace(&record->build_id, info->build_id))
+    return false;
+  if (note->abi_major != FL_ABI_MAJOR)
+    return true;
+  return replace(&record->name, note->name) && replace(&record->version, note->version) &&
+         replace(&record->vendor, note->vendor) && replace(&record->licence, note->licence);
+}
+
+/* Everything that can be said before any of its code runs. */
+static fl_status judge(loading *l) {
+  char missing[160];
+  fl_status status = fl_file_trusted(l->path);
+  if (!status)
+    status = fl_note_read(l->path, &l->info);
+  if (!status && !record_note(l->record, &l->info))
+    status = fl_error_no_memory();
+  if (!status)
+    status = check_abi(&l->info.note);
+  if (!status && !fl_isa_available(l->info.note.isa, missing, sizeof missing))
+    status =
+        fl_error(FL_EPLUGIN, "needs the instruction sets '%s', and this machine lacks %s", l->info.note.isa, missing);
+  return status == FL_ENOENT ? FL_EPLUGIN : status;
+}
+
+/* ------------------------------------------------------------------------------------------------- loader's errors */
+
+static void add_names(fl_text *text, const fl_strings *names) {
+  for (uint32_t i = 0; i < names->n; i++)
+    fl_text_add(text, "%s%s", i ? ", " : "", names->items[i]);
+}
+
+/* "libx.so.1: cannot open shared object file: …": who asks for it? */
+static void hint_missing_library(fl_text *hint, const char *words, const fl_strings *needed) {
+  const char *end = strchr(words, ':');
+  char library[256];
+  snprintf(library, sizeof library, "%.*s", end ? (int)(end - words) : 0, words);
+  if (fl_strings_has(needed, library)) {
+    fl_text_add(hint, "the plugin needs '%s': install it, or name its directory in LD_LIBRARY_PATH", library);
+    return;
+  }
+  fl_text_add(hint, "'%s' is needed by one of the libraries that the plugin needs (", library);
+  add_names(hint, needed);
+  fl_text_add(hint, "): install it, or name its directory in LD_LIBRARY_PATH");
+}
+
+static void hint_undefined_symbol(fl_text *hint, const char *words, const fl_strings *needed) {
+  const char *symbol = strstr(words, "undefined symbol: ") + strlen("undefined symbol: ");
+  if (!strncmp(symbol, "fl_", 3)) {
+    fl_text_add(hint, "a plugin links nothing of the host: it uses the functions that register_builtins is handed");
+    return;
+  }
+  fl_text_add(hint, "neither the plugin nor the libraries that it names (%s", needed->n ? "" : "none");
+  add_names(hint, needed);
+  fl_text_add(hint, ") define it: one is missing on the plugin's link line, or has another version here; linking with "
+                    "-Wl,-z,defs finds this when it is built");
+}
+
+static void hint_static_tls(fl_text *hint, const char *words, const fl_strings *needed) {
+  (void)words;
+  (void)needed;
+  fl_text_add(hint, "start the program with GLIBC_TUNABLES=glibc.rtld.optional_static_tls=65536");
+}
+
+static void hint_version(fl_text *hint, const char *words, const fl_strings *needed) {
+  (void)needed;
+  if (strstr(words, "GLIBC_"))
+    fl_text_add(hint, "it was built for a newer C library than this system's (glibc %s)", gnu_get_libc_version());
+  else
+    fl_text_add(hint, "a library that it needs is older here than where it was built");
+}
+
+static void hint_architecture(fl_text *hint, const char *words, const fl_strings *needed) {
+  (void)words;
+  fl_text_add(hint, "the file that it names is for another architecture or damaged; the plugin needs ");
+  add_names(hint, needed);
+}
+
+static void hint_mapping(fl_text *hint, const char *words, const fl_strings *needed) {
+  (void)words;
+  (void)needed;
+  fl_text_add(hint, "does a mount option (noexec) or a security policy forbid to run code from there?");
+}
+
+static void hint_program(fl_text *hint, const char *words, const fl_strings *needed) {
+  (void)words;
+  (void)needed;
+  fl_text_add(hint, "it is a program; link it with -shared");
+}
+
+static const struct {
+  const char *words;
+  void (*hint)(fl_text *hint, const char *words, const fl_strings *needed);
+} hints[] = {
+    {"cannot open shared object file: No such file", hint_missing_library},
+    {"undefined symbol: ", hint_undefined_symbol},
+    {"static TLS", hint_static_tls},
+    {"' not found (required by", hint_version},
+    {"wrong ELF class", hint_architecture},
+    {"invalid ELF header", hint_architecture},
+    {"file too short", hint_architecture},
+    {"failed to map segment", hint_mapping},
+    {"executable stack", hint_mapping},
+    {"position-independent executable", hint_program},
+};
+
+/* The loader's own words, and what to do about them. */
+static fl_status loader_error(const loading *l, const char *words) {
+  fl_text hint = {0};
+  fl_strings needed = {0};
+  fl_status status = fl_elf_read_dynamic(l->path, &needed, NULL);
+  for (size_t i = 0; i < sizeof hints / sizeof hints[0] && status != FL_ENOMEM; i++)
+    if (strstr(words, hints[i].words)) {
+      hints[i].hint(&hint, words, &needed);
+      break;
+    }
+  status = hint.failed || status == FL_ENOMEM ? fl_error_no_memory()
+                                              : fl_error(FL_EPLUGIN, "%s%s%s%s", words, hint.length ? " (" : "",
+                                                         fl_text_get(&hint), hint.length ? ")" : "");
+  fl_text_free(&hint);
+  fl_strings_free(&needed);
+  return status;
+}
+
+/* --------------------------------------------------------------------------------------------------------- entry */
+
+static fl_status no_entry(const loading *l, const char *words) {
+  fl_strings exports = {0};
+  fl_status status = fl_elf_read_dynamic(l->path, NULL, &exports);
+  if (status != FL_ENOMEM) {
+    const char *nearest = fl_nearest(l->symbol, (const char *const *)exports.items, exports.n);
+    status = fl_error(
+        FL_EPLUGIN,
+        "%s (it must export 'FL_EXPORT fl_status %s(fl_registry *registry)', in C++ within extern \"C\"%s%s%s)", words,
+        l->symbol, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  }
+  fl_strings_free(&exports);
+  return status;
+}
+
+/* dlsym also looks into the libraries that the file needs, and would find another plugin's entry there. */
+static fl_status find_entry(loading *l, void *handle) {
+  struct link_map *owner = NULL;
+  const ElfW(Sym) *symbol = NULL;
+  Dl_info info;
+  dlerror();
+  void *address = dlsym(handle, l->symbol);
+  const char *words = dlerror();
+  if (!address)
+    return no_entry(l, words ? words : "its entry symbol is NULL");
+  if (dlinfo(handle, RTLD_DI_LINKMAP, &l->map) || !dladdr1(address, &info, (void **)&owner, RTLD_DL_LINKMAP))
+    return fl_error(FL_EPLUGIN, "cannot tell which file '%s' belongs to", l->symbol);
+  if (owner != l->map)
+    return fl_error(FL_EPLUGIN, "it does not export '%s' itself: the one found is in '%s', which it needs", l->symbol,
+                    owner->l_name);
+  if (dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol &&
+      ELF64_ST_TYPE(symbol->st_info) == STT_OBJECT)
+    return fl_error(FL_EPLUGIN, "'%s' is a variable, expected a function", l->symbol);
+  /* The conversion from an object pointer that POSIX blesses. */
+  memcpy(&l->entry, &address, sizeof l->entry);
+  return FL_OK;
+}
+
+/* Its reason, by preference: what registry->error() was told or which rows were refused, else the last thing that went
+ * wrong in this thread meanwhile. */
+static fl_status refused(const loading *l, fl_stage *stage, fl_status status) {
+  char before[FL_ERROR_MAX], reason[FL_ERROR_MAX];
+  snprintf(before, sizeof before, "%s", fl_error_message());
+  fl_error(FL_OK, "%s", "");
+  fl_stage_abort(stage);
+  snprintf(reason, sizeof reason, "%s", *fl_error_message() ? fl_error_message() : before);
+  const char *name = fl_status_name(status);
+  bool named = strcmp(name, "unknown status") != 0;
+  char number[24];
+  snprintf(number, sizeof number, "status %d", (int)status);
+  return fl_error(FL_EPLUGIN, "%s returned %s%s%s", l->symbol, named ? name : number,
+                  *reason ? ": " : " and gave no reason", reason);
+}
+
+static fl_status call_entry(loading *l, fl_stage *stage) {
+  fl_error(FL_OK, "%s", "");
+  return l->entry(fl_stage_table(stage));
+}
+
+static void report_change(void *user, const char *what, bool restored) {
+  loading *l = user;
+  fl_log_line(l->log, FL_LOG_WARNING, "plugin %s changed %s while loading; %s", l->record->name, what,
+              restored ? "restored" : "could not be restored");
+}
+
+/* Runs the plugin's code: its initialisers, then its entry, whose status goes to *entered. */
+static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
+  fl_process_state state;
+  fl_status status = FL_OK;
+  fl_process_state_save(&state);
+  dlerror();
+  /* A name without a slash would be searched for in the library path. */
+  char *path = strchr(l->path, '/') ? fl_strdup(l->path) : fl_format("./%s", l->path);
+  void *handle = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) : NULL;
+  if (!path)
+    status = fl_error_no_memory();
+  else if (!handle) {
+    const char *words = dlerror();
+    status = loader_error(l, words ? words : "dlopen failed");
+  }
+  if (!status)
+    status = find_entry(l, handle);
+  if (!status)
+    *entered = call_entry(l, stage);
+  char message[FL_ERROR_MAX]; /* reporting may run the engine's log callback, which may fail calls of its own */
+  snprintf(message, sizeof message, "%s", fl_error_message());
+  fl_process_state_restore(&state, report_change, l);
+  fl_error(FL_OK, "%s", message);
+  free(path);
+  return status;
+}
+
+static fl_status open_and_register(loading *l) {
+  fl_status entered = FL_OK;
+  fl_stage *stage = fl_stage_begin(l->host, l->record->name, l->path, l->info.note.flags);
+  if (!stage)
+    return fl_error_no_memory();
+  fl_status status = run(l, stage, &entered);
+  if (status) {
+    char message[FL_ERROR_MAX];
+    snprintf(message, sizeof message, "%s", fl_error_message());
+    fl_stage_abort(stage);
+    return fl_error(status, "%s", message);
+  }
+  if (entered)
+    return refused(l, stage, entered);
+  /* Rows that the note's flags let be refused are told in the message although the commit succeeds. */
+  fl_error(FL_OK, "%s", "");
+  return fl_stage_commit(stage, &l->record->impls);
+}
+
+fl_status fl_plugin_load(fl_host *host, fl_log *log, const char *path, const char *symbol, fl_plugin_record *record) {
+  double start = now_us();
+  loading l = {
+      .host = host, .log = log, .path = path, .record = record, .symbol = symbol ? symbol : "register_builtins"};
+  fl_status status = record_begin(record, path) ? judge(&l) : fl_error_no_memory();
+  if (!status) {
+    fl_error(FL_OK, "%s", "");
+    status = open_and_register(&l);
+  }
+  if (status != FL_ENOMEM && !replace(&record->reason, fl_error_message()))
+    status = fl_error_no_memory();
+  if (status == FL_ENOMEM) {
+    fl_plugin_record_clear(record);
+    return status;
+  }
+  record->status = status ? FL_PLUGIN_FAILED : FL_PLUGIN_LOADED;
+  record->load_us = now_us() - start;
+  return status ? FL_EPLUGIN : FL_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------- judgement */
+
+/* Is any implementation of the plugin available? *reason: why the last one is not, valid as long as the snapshot. */
+static bool any_available(const fl_snapshot *snapshot, const char *plugin, const char **reason) {
+  for (uint32_t op = 0; op < fl_snapshot_op_count(snapshot); op++)
+    for (uint32_t i = 0; i < fl_snapshot_impl_count(snapshot, op); i++) {
+      const fl_impl_info *impl = fl_snapshot_impl(snapshot, op, i);
+      if (strcmp(impl->plugin, plugin))
+        continue;
+      if (impl->available)
+        return true;
+      *reason = impl->reason ? impl->reason : "is_available says no";
+    }
+  return false;
+}
+
+static bool any_active(const fl_component_record *components, uint32_t n, const char *plugin, const char **reason) {
+  for (uint32_t i = 0; i < n; i++) {
+    const fl_component_record *component = &components[i];
+    const char *why = NULL;
+    if (strcmp(component->plugin, plugin) || strcmp(component->type, "platform"))
+      continue;
+    if (component->platform.is_active(component->self, &why))
+      return true;
+    *reason = why ? why : "is_active says no";
+  }
+  return false;
+}
+
+bool fl_plugin_judge(fl_host *host, const fl_component_record *components, uint32_t n, fl_plugin_record *record) {
+  const char *reason = NULL;
+  bool usable, done = true;
+  fl_snapshot *snapshot = NULL;
+  if (record->status != FL_PLUGIN_LOADED)
+    return true;
+  if (record->impls) {
+    snapshot = fl_registry_snapshot(host);
+    if (!snapshot)
+      return false;
+    usable = any_available(snapshot, record->name, &reason);
+  } else {
+    usable = any_active(components, n, record->name, &reason);
+  }
+  if (!usable && reason) {
+    char *text = fl_format("not available: %s", reason);
+    done = text && replace(&record->reason, text);
+    record->status = done ? FL_PLUGIN_UNAVAILABLE : record->status;
+    free(text);
+  }
+  if (snapshot)
+    fl_snapshot_release(snapshot);
+  return done;
+}

@@ -1,0 +1,459 @@
+/*
+ * Calling an op (rules S3 and F). fl_invoke is the call path: it takes no lock, allocates nothing, writes nothing that
+ * another thread reads. Everything that can go another way than straight into a kernel is in fl_run_guarded and
+ * fl_run_candidates, which a binding names in place of the kernel (bind.c).
+ */
+#include "core/bind.h"
+#include "core/error.h"
+#include "core/select.h"
+#include "core/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define likely(condition)   __builtin_expect(!!(condition), 1)
+#define unlikely(condition) __builtin_expect(!!(condition), 0)
+
+enum { VALUES_MAX = 64 }; /* of one call, where they have to be copied */
+
+/* The device type that selects: that of the schema's argument; 0 when the op has no tensor. */
+static inline int32_t call_device(const fl_op *op, const fl_call *call) {
+  if (op->device_argument < 0 || call->values[op->device_argument].type != FL_TENSOR)
+    return 0;
+  return (int32_t)call->values[op->device_argument].v.tensor->device.device_type;
+}
+
+static fl_status run_failed(const fl_binding *binding, fl_call *call, fl_status status);
+
+/* The thread is reading, and the arguments are good. */
+static fl_status dispatch(fl_thread *self, fl_op *op, fl_call *call) {
+  int32_t device = call_device(op, call);
+  if (unlikely(device < 0 || device >= FL_DEVICE_SLOTS))
+    return fl_error(FL_EINVAL, "%s: device type %d is not known", op->name, device);
+  fl_slots *slots = likely(!self->scope) ? &op->slots : fl_scope_slots(self, op);
+  if (unlikely(!slots))
+    return fl_error_no_memory();
+  fl_binding *binding = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
+  if (unlikely(!binding || binding->generation != atomic_load_explicit(&op->host->generation, memory_order_acquire))) {
+    fl_status status;
+    binding = fl_bind(op, slots, device, &status);
+    if (!binding)
+      return status;
+  }
+  fl_status status = binding->fn(binding->self, call);
+  if (unlikely(status && binding->direct))
+    return run_failed(binding, call, status);
+  return status;
+}
+
+fl_status fl_invoke(fl_op *op, fl_call *call) {
+  fl_thread *self = &fl_self;
+  if (unlikely(!op || !call || call->size < sizeof *call))
+    return !op ? fl_error(FL_ENOENT, "fl_invoke: the op is NULL: this host has no op of that name")
+               : fl_error(FL_EINVAL, "%s: the call has no size: use FL_CALL or set .size = sizeof(fl_call)", op->name);
+  if (unlikely(self->scope == &fl_thread_unknown) && fl_thread_join())
+    return FL_ENOMEM;
+  uint64_t outer = fl_read_begin(self);
+  call->message = self->message;
+  call->message_size = FL_ERROR_MAX;
+  self->message[0] = 0;
+  fl_status status = op->checked ? fl_schema_check(op->schema, call) : FL_OK;
+  if (likely(!status))
+    status = dispatch(self, op, call);
+  fl_read_end(self, outer);
+  return status;
+}
+
+fl_op *fl_find_op(fl_host *host, const char *name) {
+  if (fl_thread_join())
+    return NULL;
+  uint64_t outer = fl_read_begin(&fl_self);
+  fl_op *op = fl_registry_find(host, name);
+  fl_read_end(&fl_self, outer);
+  if (!op)
+    fl_registry_no_such_op(host, name);
+  return op;
+}
+
+fl_status fl_call_op(fl_host *host, const char *name, fl_call *call) {
+  fl_op *op = fl_find_op(host, name);
+  return likely(op) ? fl_invoke(op, call) : FL_ENOENT;
+}
+
+/* ------------------------------------------------------------------------------------------- one candidate's turn */
+
+/* Does a candidate take the call? */
+static inline bool takes(const fl_binding *binding, const struct fl_candidate *candidate, const fl_call *call,
+                         const char **reason) {
+  if (candidate->dtypes) {
+    const DLTensor *tensor =
+        binding->op->device_argument < 0 ? NULL : call->values[binding->op->device_argument].v.tensor;
+    if (tensor && !(candidate->dtypes & fl_dtype_bit(tensor->dtype))) {
+      *reason = "it does not declare this element type";
+      return false;
+    }
+  }
+  if (!candidate->supports_args || candidate->supports_args(candidate->self, call, reason))
+    return true;
+  if (!*reason)
+    *reason = "supports_args says no and gives no reason";
+  return false;
+}
+
+/* What an implementation may return; anything else counts as an internal error. */
+static fl_status normal_status(fl_status status) {
+  return status >= FL_OK && status <= FL_EINTERNAL ? status : FL_EINTERNAL;
+}
+
+static void note_once(const fl_binding *binding, const struct fl_candidate *candidate) {
+  if (unlikely(!atomic_load_explicit(candidate->noted, memory_order_relaxed))) {
+    atomic_store_explicit(candidate->noted, true, memory_order_relaxed);
+    fl_note_use(binding->op, candidate->record);
+  }
+}
+
+fl_status fl_run_guarded(void *self, fl_call *call) {
+  const fl_binding *binding = self;
+  const struct fl_candidate *first = &binding->candidates[0];
+  const char *reason = NULL;
+  if (unlikely(!takes(binding, first, call, &reason)))
+    return fl_run_candidates(self, call);
+  note_once(binding, first);
+  if (binding->statistics)
+    fl_count_call(&fl_self, first->count);
+  fl_status status = first->fn(first->self, call);
+  return likely(!status) ? FL_OK : run_failed(binding, call, status);
+}
+
+/* ------------------------------------------------------------------------------------------- in place, and copies */
+
+/* Does a call overwrite argument `i`: as the very tensor of a result, or as a state that no result stands for? */
+static bool overwrites(const fl_schema *schema, const fl_call *call, uint32_t i) {
+  bool has_result = false;
+  if (!schema->values[i].mutates || call->values[i].type != FL_TENSOR)
+    return false;
+  for (uint32_t r = schema->n_arguments; r < schema->n_arguments + schema->n_results; r++) {
+    if (schema->values[r].alias != (int32_t)i)
+      continue;
+    has_result = true;
+    if (call->values[r].type == FL_TENSOR && fl_data(call->values[r].v.tensor) == fl_data(call->values[i].v.tensor))
+      return true;
+  }
+  return !has_result;
+}
+
+/* Copies of the arguments that a call overwrites, so that a fallback starts from what the caller gave (F6). */
+typedef struct fl_kept {
+  void *copies[VALUES_MAX];
+} fl_kept;
+
+static void kept_free(fl_kept *kept, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    free(kept->copies[i]);
+}
+
+static void keep_inputs(const fl_schema *schema, const fl_call *call, fl_kept *kept) {
+  for (uint32_t i = 0; i < schema->n_arguments; i++) {
+    const DLTensor *tensor = call->values[i].v.tensor;
+    kept->copies[i] = NULL;
+    if (!overwrites(schema, call, i) || !fl_tensor_is_on_host(tensor))
+      continue;
+    size_t size = (size_t)fl_tensor_elements(tensor) * fl_tensor_item_size(tensor);
+    kept->copies[i] = malloc(size ? size : 1);
+    if (kept->copies[i])
+      fl_tensor_save(kept->copies[i], tensor);
+  }
+}
+
+/* The first argument that is lost: overwritten, and no copy kept. NULL: a fallback may start. */
+static const char *restore_inputs(const fl_schema *schema, const fl_call *call, const fl_kept *kept) {
+  for (uint32_t i = 0; i < schema->n_arguments; i++)
+    if (overwrites(schema, call, i) && !(kept && kept->copies[i]))
+      return schema->values[i].name;
+  for (uint32_t i = 0; kept && i < schema->n_arguments; i++)
+    if (kept->copies[i])
+      fl_tensor_restore(call->values[i].v.tensor, kept->copies[i]);
+  return NULL;
+}
+
+/* An implementation that works only in place is called with the results in the place of the arguments they may be. */
+static fl_status call_in_place(const fl_binding *binding, const struct fl_candidate *candidate, fl_call *call) {
+  const fl_schema *schema = binding->op->schema;
+  fl_value values[VALUES_MAX];
+  fl_call inner = *call;
+  inner.values = values;
+  memcpy(values, call->values, call->count * sizeof *values);
+  for (uint32_t r = schema->n_arguments; r < call->count; r++) {
+    int32_t alias = schema->values[r].alias;
+    if (alias < 0 || values[r].type != FL_TENSOR || values[alias].type != FL_TENSOR)
+      continue;
+    DLTensor *to = values[r].v.tensor, *from = values[alias].v.tensor;
+    if (fl_data(to) == fl_data(from))
+      continue;
+    if (!fl_tensor_is_on_host(to) || !fl_tensor_is_on_host(from))
+      return fl_fail(call, FL_ENOTSUP, "it works only in place, and '%s' cannot be copied on this device",
+                     schema->values[alias].name);
+    fl_tensor_copy(to, from);
+    values[alias].v.tensor = to;
+  }
+  return candidate->fn(candidate->self, &inner);
+}
+
+static fl_status call_candidate(const fl_binding *binding, const struct fl_candidate *candidate, fl_call *call) {
+  if (binding->statistics)
+    fl_count_call(&fl_self, candidate->count);
+  call->message[0] = 0;
+  fl_status status =
+      candidate->inplace_only ? call_in_place(binding, candidate, call) : candidate->fn(candidate->self, call);
+  return normal_status(status);
+}
+
+/* ------------------------------------------------------------------------------------------------------ fallback */
+
+static const char *failure_reason(const fl_call *call, fl_status status) {
+  return call->message[0] ? call->message : fl_status_name(status);
+}
+
+/* The next candidate from `i` on that takes the call; those passed over are counted and listed in `why`. */
+static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call *call, fl_text *why) {
+  for (; i < binding->n; i++) {
+    const struct fl_candidate *candidate = &binding->candidates[i];
+    const char *reason = NULL;
+    if (takes(binding, candidate, call, &reason))
+      break;
+    atomic_fetch_add_explicit(&candidate->record->fallbacks_not_supported, 1, memory_order_relaxed);
+    fl_text_add(why, "\n  %s: not supported: %s", candidate->record->impl.impl_id, reason);
+    fl_log_line(&binding->op->host->log, FL_LOG_DEBUG, "Op '%s' passes over '%s': %s", binding->op->name,
+                candidate->record->impl.impl_id, reason);
+  }
+  return i;
+}
+
+/* Nothing failed, and nothing took the call. */
+static fl_status none_takes(const fl_binding *binding, const fl_text *why) {
+  return fl_error(FL_ENOIMPL, "No implementation of op='%s' supports these arguments:%s", binding->op->name,
+                  fl_text_get(why));
+}
+
+/*
+ * Goes through the candidates from `i` on. `status` is what candidate `i` returned already, or FL_OK if it was not
+ * called yet. `kept` are the caller's inputs, or NULL if no copies are kept.
+ */
+static fl_status run_from(const fl_binding *binding, fl_call *call, uint32_t i, fl_status status, fl_kept *kept) {
+  fl_op *op = binding->op;
+  fl_log *log = &op->host->log;
+  fl_text why = {0};
+  uint32_t failed = 0;
+  bool called = status != FL_OK;
+  if (!called)
+    i = next_taker(binding, i, call, &why);
+  for (;;) {
+    if (i == binding->n) {
+      status = none_takes(binding, &why);
+      goto out;
+    }
+    const struct fl_candidate *candidate = &binding->candidates[i];
+    const char *id = candidate->record->impl.impl_id;
+    if (!called) {
+      if (failed)
+        fl_log_line(log, FL_LOG_INFO, "Op '%s' fallback to '%s' (kind=%s, vendor=%s)", op->name, id,
+                    fl_kind_name((fl_kind)candidate->record->impl.kind),
+                    candidate->record->impl.vendor ? candidate->record->impl.vendor : "None");
+      else
+        note_once(binding, candidate);
+      status = call_candidate(binding, candidate, call);
+    }
+    called = false;
+    if (status == FL_OK) {
+      if (failed)
+        fl_note_fallback(op, candidate->record);
+      if (candidate->on_probation)
+        fl_forget_failure(op, candidate->record);
+      goto out;
+    }
+    if (status == FL_EINVAL)
+      goto out;
+    if (status == FL_ENOTSUP) {
+      if (binding->strict)
+        goto out;
+      atomic_fetch_add_explicit(&candidate->record->fallbacks_not_supported, 1, memory_order_relaxed);
+      fl_text_add(&why, "\n  %s: not supported: %s", id, failure_reason(call, status));
+      fl_log_line(log, FL_LOG_DEBUG, "Op '%s': '%s' does not support the call: %s", op->name, id,
+                  failure_reason(call, status));
+      i = next_taker(binding, i + 1, call, &why);
+      continue;
+    }
+    atomic_fetch_add_explicit(&candidate->record->failures, 1, memory_order_relaxed);
+    if (binding->strict)
+      goto out;
+    failed++;
+    fl_remember_failure(op, candidate->record, failure_reason(call, status));
+    uint32_t next = next_taker(binding, i + 1, call, &why);
+    const char *lost = next < binding->n ? restore_inputs(op->schema, call, kept) : NULL;
+    if (lost) {
+      fl_log_line(log, FL_LOG_ERROR, "Implementation '%s' failed for op '%s': %s", id, op->name,
+                  failure_reason(call, status));
+      fl_error(status,
+               "Implementation '%s' failed for op '%s': %s. No fallback: it may have overwritten '%s' in place; set "
+               "preserve_inputs to keep a copy",
+               id, op->name, failure_reason(call, status), lost);
+      goto out;
+    }
+    if (next == binding->n) {
+      fl_log_line(log, FL_LOG_ERROR, "Last implementation '%s' failed for op '%s': %s", id, op->name,
+                  failure_reason(call, status));
+      fl_error(status, "All %u implementation(s) failed for op='%s'. Last error: %s", failed, op->name,
+               failure_reason(call, status));
+      goto out;
+    }
+    fl_log_line(log, FL_LOG_WARNING, "Implementation '%s' failed for op '%s': %s", id, op->name,
+                failure_reason(call, status));
+    atomic_fetch_add_explicit(&candidate->record->fallbacks_failed, 1, memory_order_relaxed);
+    i = next;
+  }
+out:
+  fl_text_free(&why);
+  return status;
+}
+
+/* Candidate 0 was called directly and returned an error. */
+static fl_status run_failed(const fl_binding *binding, fl_call *call, fl_status status) {
+  return run_from(binding, call, 0, normal_status(status), NULL);
+}
+
+/* A back-off is over: what was left out may be tried again, which takes a new binding. */
+static fl_status run_again(const fl_binding *binding, fl_call *call) {
+  fl_host *host = binding->op->host;
+  pthread_mutex_lock(&host->lock);
+  if (binding->generation == atomic_load_explicit(&host->generation, memory_order_relaxed))
+    fl_host_advance(host);
+  pthread_mutex_unlock(&host->lock);
+  return dispatch(&fl_self, binding->op, call);
+}
+
+fl_status fl_run_candidates(void *self, fl_call *call) {
+  const fl_binding *binding = self;
+  if (binding->retry_at && fl_monotonic() >= binding->retry_at)
+    return run_again(binding, call);
+  if (call->count > VALUES_MAX)
+    return fl_error(FL_EINVAL, "%s: %u values in one call, at most %d are supported", binding->op->name, call->count,
+                    VALUES_MAX);
+  if (!binding->preserve_inputs)
+    return run_from(binding, call, 0, FL_OK, NULL);
+  fl_kept kept;
+  keep_inputs(binding->op->schema, call, &kept);
+  fl_status status = run_from(binding, call, 0, FL_OK, &kept);
+  kept_free(&kept, binding->op->schema->n_arguments);
+  return status;
+}
+
+/* ---------------------------------------------------------------------------------------------- failures, counters */
+
+fl_status fl_get_failed_impls(fl_host *host, const char *name, fl_failed_impls **failed) {
+  fl_op *only = NULL;
+  if (name && !(only = fl_find_op(host, name)))
+    return FL_ENOENT;
+  fl_status status = FL_OK;
+  pthread_mutex_lock(&host->lock);
+  size_t n = 0, text = 0;
+  for (uint32_t i = 0; i < host->n_ops; i++)
+    for (const fl_failure *f = host->ops[i]->failures; f && (!only || only == host->ops[i]); f = f->next) {
+      n++;
+      text += strlen(host->ops[i]->name) + strlen(f->impl->impl.impl_id) + strlen(f->reason ? f->reason : "") + 3;
+    }
+  /* One block: the list, its items, then their strings. */
+  fl_failed_impls *list = malloc(sizeof *list + n * sizeof *list->impls + text);
+  if (list) {
+    fl_failed_impl *items = (fl_failed_impl *)(list + 1);
+    char *at = (char *)(items + n);
+    double now = fl_monotonic();
+    *list = (fl_failed_impls){items, 0};
+    for (uint32_t i = 0; i < host->n_ops; i++)
+      for (const fl_failure *f = host->ops[i]->failures; f && (!only || only == host->ops[i]); f = f->next) {
+        fl_failed_impl *item = &items[list->n++];
+        item->op = strcpy(at, host->ops[i]->name);
+        at += strlen(at) + 1;
+        item->impl_id = strcpy(at, f->impl->impl.impl_id);
+        at += strlen(at) + 1;
+        item->reason = strcpy(at, f->reason ? f->reason : "");
+        at += strlen(at) + 1;
+        item->retry_in = !f->retry_at ? -1 : f->retry_at > now ? f->retry_at - now : 0;
+      }
+    *failed = list;
+  } else {
+    status = fl_error_no_memory();
+  }
+  pthread_mutex_unlock(&host->lock);
+  return status;
+}
+
+void fl_failed_impls_free(fl_failed_impls *failed) {
+  free(failed);
+}
+
+void fl_clear_failed_impls(fl_host *host, const char *name) {
+  bool cleared = false;
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_ops; i++)
+    if (!name || !strcmp(name, host->ops[i]->name)) {
+      cleared = cleared || host->ops[i]->failures;
+      fl_failures_free(host->ops[i]);
+    }
+  if (cleared)
+    fl_host_advance(host);
+  pthread_mutex_unlock(&host->lock);
+  if (!name)
+    fl_log_line(&host->log, FL_LOG_DEBUG, "Cleared all failed implementations cache");
+  else if (cleared)
+    fl_log_line(&host->log, FL_LOG_DEBUG, "Cleared failed implementations cache for op '%s'", name);
+}
+
+void fl_bump_policy_epoch(fl_host *host) {
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_ops; i++)
+    fl_failures_free(host->ops[i]);
+  host->registry_generation++; /* availability is asked again */
+  fl_host_advance(host);
+  uint64_t generation = atomic_load_explicit(&host->generation, memory_order_relaxed);
+  pthread_mutex_unlock(&host->lock);
+  fl_log_line(&host->log, FL_LOG_DEBUG, "Policy epoch bumped to %llu", (unsigned long long)generation);
+}
+
+fl_status fl_get_counters(fl_host *host, const char *name, const char *impl_id, fl_counters *counters) {
+  fl_op *op = fl_find_op(host, name);
+  if (!op)
+    return FL_ENOENT;
+  pthread_mutex_lock(&host->lock);
+  const fl_impl_record *record = fl_registry_find_impl(op, impl_id);
+  if (record)
+    *counters = (fl_counters){
+        .calls = record->count == UINT32_MAX ? 0 : fl_count_total(record->count),
+        .fallbacks_not_supported = atomic_load_explicit(&record->fallbacks_not_supported, memory_order_relaxed),
+        .fallbacks_failed = atomic_load_explicit(&record->fallbacks_failed, memory_order_relaxed),
+        .failures = atomic_load_explicit(&record->failures, memory_order_relaxed),
+    };
+  pthread_mutex_unlock(&host->lock);
+  return record ? FL_OK : fl_error(FL_ENOENT, "op '%s' has no implementation '%s'", name, impl_id);
+}
+
+void fl_host_after_fork(fl_host *host) {
+  pthread_mutexattr_t recursive;
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    fl_op *op = host->ops[i];
+    fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
+    fl_failures_free(op);
+    for (uint32_t j = 0; set && j < set->n; j++) {
+      atomic_store_explicit(&set->impls[j]->fallbacks_not_supported, 0, memory_order_relaxed);
+      atomic_store_explicit(&set->impls[j]->fallbacks_failed, 0, memory_order_relaxed);
+      atomic_store_explicit(&set->impls[j]->failures, 0, memory_order_relaxed);
+    }
+  }
+  /* Another thread may have been asking, or loading, when the process forked. */
+  pthread_mutexattr_init(&recursive);
+  pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&host->availability_lock, &recursive);
+  pthread_mutexattr_destroy(&recursive);
+  pthread_mutex_init(&host->loading, NULL);
+  host->registry_generation++;
+  fl_host_advance(host);
+}

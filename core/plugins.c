@@ -1,0 +1,268 @@
+/* The plugins of a host: finding and loading them (rules D1–D5), and the record of what became of each. */
+#include "core/discovery.h"
+#include "core/error.h"
+#include "core/host.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The record of a file that is loaded already, NULL if none. The loading lock is held. */
+static const fl_plugin_record *find_loaded(const fl_host *host, const char *path) {
+  struct stat file;
+  if (stat(path, &file))
+    return NULL;
+  for (uint32_t i = 0; i < host->n_plugins; i++)
+    if (host->plugins[i].status == FL_PLUGIN_LOADED && host->plugins[i].device == file.st_dev &&
+        host->plugins[i].inode == file.st_ino)
+      return &host->plugins[i];
+  return NULL;
+}
+
+/* Adds a record, in the place of an older one of the same file that was not loaded. Takes it over. */
+static bool add_record(fl_host *host, fl_plugin_record *record) {
+  bool added = true;
+  pthread_mutex_lock(&host->lock);
+  uint32_t i = 0;
+  while (i < host->n_plugins &&
+         (strcmp(host->plugins[i].file, record->file) || host->plugins[i].status == FL_PLUGIN_LOADED))
+    i++;
+  if (i < host->n_plugins) {
+    fl_plugin_record_clear(&host->plugins[i]);
+  } else {
+    fl_plugin_record *grown = realloc(host->plugins, (host->n_plugins + 1) * sizeof *grown);
+    added = grown != NULL;
+    if (grown) {
+      host->plugins = grown;
+      host->n_plugins++;
+    }
+  }
+  if (added)
+    host->plugins[i] = *record;
+  pthread_mutex_unlock(&host->lock);
+  if (!added)
+    fl_plugin_record_clear(record);
+  return added;
+}
+
+/* A record of what is not loaded. */
+static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_status status, const char *reason) {
+  const char *file = found->path ? found->path : "";
+  fl_plugin_record record = {
+      .name = found->name ? fl_strdup(found->name) : fl_plugin_name_of_file(file),
+      .file = fl_strdup(file),
+      .version = fl_strdup(""),
+      .vendor = fl_strdup(""),
+      .licence = fl_strdup(""),
+      .abi = fl_strdup(""),
+      .reason = fl_strdup(reason),
+      .build_id = fl_strdup(""),
+      .route = found->route,
+      .status = status,
+      .critical = found->critical,
+  };
+  if (!record.name || !record.file || !record.version || !record.vendor || !record.licence || !record.abi ||
+      !record.reason || !record.build_id) {
+    fl_plugin_record_clear(&record);
+    return false;
+  }
+  return add_record(host, &record);
+}
+
+/* D4: loads one and keeps the record. The loading lock is held. FL_EPLUGIN when it failed. */
+static fl_status load_found(fl_host *host, const fl_found *found, bool *loaded) {
+  *loaded = false;
+  if (found->problem) {
+    fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s",
+                found->name   ? found->name
+                : found->path ? found->path
+                              : "",
+                found->problem);
+    if (!record_unloaded(host, found, FL_PLUGIN_FAILED, found->problem))
+      return fl_error_no_memory();
+    return fl_error(FL_EPLUGIN, "%s", found->problem);
+  }
+  if (found->disabled)
+    return record_unloaded(host, found, FL_PLUGIN_SKIPPED, "disabled by its manifest") ? FL_OK : fl_error_no_memory();
+  const fl_plugin_record *same = find_loaded(host, found->path);
+  if (same) {
+    char *reason =
+        strcmp(same->file, found->path) ? fl_format("the same file as %s, which is loaded", same->file) : NULL;
+    bool recorded = !reason || record_unloaded(host, found, FL_PLUGIN_SKIPPED, reason);
+    free(reason);
+    return recorded ? FL_OK : fl_error_no_memory();
+  }
+  fl_plugin_record record = {0};
+  fl_status status = fl_plugin_load(host, &host->log, found->path, found->symbol, &record);
+  record.route = found->route;
+  record.critical = found->critical;
+  if (status)
+    fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s", record.name, record.reason);
+  else
+    fl_log_line(&host->log, FL_LOG_INFO, "plugin %s loaded.", record.name);
+  *loaded = !status;
+  return add_record(host, &record) ? status : fl_error_no_memory();
+}
+
+fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
+  fl_found_list found = {0};
+  fl_strings directories = {0};
+  uint32_t n = 0;
+  char *critical = NULL;
+  pthread_mutex_lock(&host->loading);
+  fl_status status = fl_discover(&host->sources, &host->log, &directories, &found);
+  if (status)
+    goto out;
+  if (!host->directories.n) { /* what was handed out by fl_plugin_directories stays */
+    host->directories = directories;
+    directories = (fl_strings){0};
+  }
+  if (found.n)
+    fl_log_line(&host->log, FL_LOG_INFO, "Available plugins for group flhost.plugins:");
+  for (uint32_t i = 0; i < found.n; i++) {
+    char *name =
+        found.items[i].name ? fl_strdup(found.items[i].name) : fl_plugin_name_of_file(found.items[i].path ? found.items[i].path : "");
+    fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s", name ? name : "",
+                found.items[i].path ? found.items[i].path : "");
+    free(name);
+  }
+  for (uint32_t i = 0; i < found.n && !critical; i++) {
+    bool loaded;
+    fl_status one = load_found(host, &found.items[i], &loaded);
+    n += loaded;
+    if (one && found.items[i].critical)
+      critical = fl_format("critical plugin %s: %s", found.items[i].name ? found.items[i].name : found.items[i].path,
+                           fl_error_message());
+  }
+  if (critical)
+    status = fl_error(FL_EPLUGIN, "%s", critical);
+  if (n_loaded)
+    *n_loaded = n;
+out:
+  pthread_mutex_unlock(&host->loading);
+  free(critical);
+  fl_strings_free(&directories);
+  fl_found_list_free(&found);
+  return status;
+}
+
+fl_status fl_load_plugin(fl_host *host, const char *module) {
+  fl_found found = {0};
+  bool loaded;
+  pthread_mutex_lock(&host->loading);
+  fl_status status = FL_OK;
+  if (!host->directories.n && !fl_default_plugin_directories(&host->directories))
+    status = fl_error_no_memory();
+  if (!status)
+    status = fl_find_module(&host->directories, module, &found);
+  if (!status)
+    status = load_found(host, &found, &loaded);
+  pthread_mutex_unlock(&host->loading);
+  fl_found_clear(&found);
+  return status;
+}
+
+void fl_clear_discovered_plugins(fl_host *host) {
+  uint32_t kept = 0;
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_plugins; i++) {
+    if (host->plugins[i].status == FL_PLUGIN_LOADED)
+      host->plugins[kept++] = host->plugins[i];
+    else
+      fl_plugin_record_clear(&host->plugins[i]);
+  }
+  host->n_plugins = kept;
+  pthread_mutex_unlock(&host->lock);
+}
+
+const char *const *fl_plugin_directories(fl_host *host) {
+  static const char *const none[] = {NULL};
+  return host->directories.n ? (const char *const *)host->directories.items : none;
+}
+
+/* ------------------------------------------------------------------------------------------------------ the list */
+
+/* A list of plugins and the strings that it points to. */
+typedef struct plugins {
+  fl_plugins public; /* first */
+  fl_strings strings;
+} plugins;
+
+static const char *plugins_keep(plugins *list, const char *string, bool *failed) {
+  if (fl_strings_add(&list->strings, string ? string : ""))
+    return list->strings.items[list->strings.n - 1];
+  *failed = true;
+  return "";
+}
+
+/* D4: is anything of the plugin available? The first reason why not. The host's lock is held, availability was asked.
+ */
+static bool is_available(const fl_host *host, const char *plugin, const char **reason) {
+  *reason = NULL;
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
+    for (uint32_t j = 0; set && j < set->n; j++) {
+      if (strcmp(set->impls[j]->plugin, plugin))
+        continue;
+      if (atomic_load(&set->impls[j]->available))
+        return true;
+      if (!*reason)
+        *reason = atomic_load(&set->impls[j]->reason);
+    }
+  }
+  return !*reason;
+}
+
+static fl_plugin_info describe(const fl_host *host, const fl_plugin_record *record, plugins *list, bool *failed) {
+  static const char *const names[] = {"?", "loaded", "unavailable", "skipped", "failed"};
+  const char *reason = NULL;
+  fl_plugin_status status = record->status;
+  if (status == FL_PLUGIN_LOADED && !is_available(host, record->name, &reason))
+    status = FL_PLUGIN_UNAVAILABLE;
+  return (fl_plugin_info){
+      .name = plugins_keep(list, record->name, failed),
+      .file = plugins_keep(list, record->file, failed),
+      .version = plugins_keep(list, record->version, failed),
+      .vendor = plugins_keep(list, record->vendor, failed),
+      .licence = plugins_keep(list, record->licence, failed),
+      .route = record->route,
+      .abi = plugins_keep(list, record->abi, failed),
+      .status = names[status],
+      .reason = plugins_keep(list, reason ? reason : record->reason, failed),
+      .load_us = record->load_us,
+      .impls = record->impls,
+  };
+}
+
+fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **result) {
+  bool failed = false;
+  plugins *list = calloc(1, sizeof *list);
+  fl_snapshot *snapshot = fl_registry_snapshot(host); /* asks for every availability */
+  if (!list || !snapshot) {
+    free(list);
+    fl_snapshot_release(snapshot);
+    return fl_error_no_memory();
+  }
+  fl_snapshot_release(snapshot);
+  pthread_mutex_lock(&host->lock);
+  fl_plugin_info *items = calloc(host->n_plugins + 1, sizeof *items);
+  for (uint32_t i = 0; items && i < host->n_plugins; i++)
+    items[i] = describe(host, &host->plugins[i], list, &failed);
+  list->public = (fl_plugins){items, host->n_plugins};
+  pthread_mutex_unlock(&host->lock);
+  if (!items || failed) {
+    fl_plugins_free(&list->public);
+    return fl_error_no_memory();
+  }
+  *result = &list->public;
+  return FL_OK;
+}
+
+void fl_plugins_free(fl_plugins *result) {
+  plugins *list = (plugins *)result;
+  if (!list)
+    return;
+  free((void *)list->public.plugins);
+  fl_strings_free(&list->strings);
+  free(list);
+}

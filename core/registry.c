@@ -1,0 +1,238 @@
+/*
+ * Ops by name, their implementations, and whether these are available. Writers hold the host's lock and publish;
+ * readers follow published pointers (host.h). Staging by plugins is in stage.c.
+ */
+#include "core/registry.h"
+
+#include "core/error.h"
+#include "core/host.h"
+#include "core/ops/ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------------- names */
+
+static uint64_t mix(uint64_t a, uint64_t b) {
+  __uint128_t product = (__uint128_t)a * b;
+  return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* Eight bytes at a time; the constants are odd numbers with as many ones as zeros. */
+static uint64_t hash_name(const char *name, size_t length) {
+  const uint64_t k = UINT64_C(0x9e3779b97f4a7c15);
+  uint64_t hash = k ^ length, word;
+  for (; length >= 8; name += 8, length -= 8) {
+    memcpy(&word, name, 8);
+    hash = mix(hash ^ word, k);
+  }
+  word = 0;
+  if (length >= 4) {
+    uint32_t low, high;
+    memcpy(&low, name, 4);
+    memcpy(&high, name + length - 4, 4);
+    word = (uint64_t)high << 32 | low;
+  } else if (length) {
+    word = (uint64_t)(unsigned char)name[0] << 16 | (uint64_t)(unsigned char)name[length / 2] << 8 |
+           (unsigned char)name[length - 1];
+  }
+  return mix(hash ^ word, UINT64_C(0xd6e8feb86659fd93));
+}
+
+fl_op *fl_registry_find(fl_host *host, const char *name) {
+  size_t length = strlen(name);
+  uint64_t hash = hash_name(name, length);
+  const fl_name_table *table = atomic_load_explicit(&host->names, memory_order_acquire);
+  for (uint32_t i = (uint32_t)hash & table->mask;; i = (i + 1) & table->mask) {
+    fl_op *op = atomic_load_explicit(&table->places[i], memory_order_acquire);
+    if (!op)
+      return NULL;
+    if (op->hash == hash && !memcmp(op->name, name, length + 1))
+      return op;
+  }
+}
+
+static void table_put(fl_name_table *table, fl_op *op) {
+  uint32_t i = (uint32_t)op->hash & table->mask;
+  while (atomic_load_explicit(&table->places[i], memory_order_relaxed))
+    i = (i + 1) & table->mask;
+  atomic_store_explicit(&table->places[i], op, memory_order_release);
+}
+
+static fl_name_table *table_create(uint32_t places) {
+  fl_name_table *table = calloc(1, sizeof *table + places * sizeof table->places[0]);
+  if (table)
+    table->mask = places - 1;
+  return table;
+}
+
+/* Room for one more op in the list and the table of names. */
+static bool ops_reserve(fl_host *host) {
+  if (host->n_ops == host->ops_capacity) {
+    uint32_t capacity = host->ops_capacity * 2;
+    fl_op **grown = realloc(host->ops, capacity * sizeof *grown);
+    if (!grown)
+      return false;
+    host->ops = grown;
+    host->ops_capacity = capacity;
+  }
+  fl_name_table *table = atomic_load_explicit(&host->names, memory_order_relaxed);
+  if (host->n_ops * 2 > table->mask) {
+    fl_name_table *grown = table_create((table->mask + 1) * 2);
+    if (!grown)
+      return false;
+    for (uint32_t i = 0; i < host->n_ops; i++)
+      table_put(grown, host->ops[i]);
+    atomic_store_explicit(&host->names, grown, memory_order_release);
+    fl_retire(&host->retired, table, free);
+  }
+  return true;
+}
+
+static void op_free(fl_op *op) {
+  if (!op)
+    return;
+  fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  for (uint32_t i = 0; set && i < set->n; i++)
+    fl_impl_record_free(set->impls[i]);
+  free(set);
+  for (int i = 0; i < FL_DEVICE_SLOTS; i++)
+    fl_binding_free(atomic_load_explicit(&op->slots.by_device[i], memory_order_relaxed));
+  fl_failures_free(op);
+  fl_schema_free(op->schema);
+  free(op->name);
+  free(op->schema_plugin);
+  free(op->last_used);
+  free(op);
+}
+
+fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin) {
+  fl_op *op = calloc(1, sizeof *op);
+  if (!op || !(op->name = fl_strdup(schema->op_name)) || !(op->schema_plugin = fl_strdup(plugin)) ||
+      !ops_reserve(host)) {
+    op_free(op);
+    return NULL;
+  }
+  op->host = host;
+  op->schema = schema;
+  op->device_argument = schema->device_argument;
+  op->checked = host->checks;
+  op->hash = hash_name(op->name, strlen(op->name));
+  op->index = host->n_ops;
+  host->ops[host->n_ops++] = op;
+  table_put(atomic_load_explicit(&host->names, memory_order_relaxed), op);
+  return op;
+}
+
+fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
+  const char *nearest = NULL;
+  pthread_mutex_lock(&host->lock);
+  const char **names = malloc((host->n_ops + 1) * sizeof *names);
+  for (uint32_t i = 0; names && i < host->n_ops; i++)
+    names[i] = host->ops[i]->name;
+  if (names)
+    nearest = fl_nearest(name, names, host->n_ops);
+  pthread_mutex_unlock(&host->lock);
+  free(names);
+  if (nearest) /* ops are never taken away, so the name stays valid without the lock */
+    return fl_error(FL_ENOENT, "no op '%s'; did you mean '%s'?", name, nearest);
+  return fl_error(FL_ENOENT, "no op '%s'", name);
+}
+
+fl_status fl_registry_init(fl_host *host) {
+  enum { FIRST_PLACES = 256, FIRST_OPS = 128 };
+  fl_name_table *table = table_create(FIRST_PLACES);
+  host->ops = malloc(FIRST_OPS * sizeof *host->ops);
+  atomic_init(&host->names, table);
+  if (!table || !host->ops)
+    return fl_error_no_memory();
+  host->ops_capacity = FIRST_OPS;
+  host->registry_generation = 1;
+  atomic_init(&host->generation, 1);
+  for (const fl_op_def *const *entry = fl_builtin_ops; *entry; entry++) {
+    fl_schema *schema = NULL;
+    fl_status status = fl_schema_create(*entry, &schema);
+    if (status)
+      return status;
+    if (!fl_registry_add_op(host, schema, "flhost")) {
+      fl_schema_free(schema);
+      return fl_error_no_memory();
+    }
+  }
+  return FL_OK;
+}
+
+void fl_registry_free(fl_host *host) {
+  for (uint32_t i = 0; i < host->n_ops; i++)
+    op_free(host->ops[i]);
+  free(host->ops);
+  free(atomic_load_explicit(&host->names, memory_order_relaxed));
+  for (uint32_t i = 0; i < host->n_components; i++)
+    fl_component_record_clear(&host->components[i]);
+  free(host->components);
+}
+
+/* --------------------------------------------------------------------------------------------- implementations */
+
+void fl_impl_record_free(void *memory) {
+  fl_impl_record *record = memory;
+  if (!record)
+    return;
+  if (record->count != UINT32_MAX)
+    fl_count_release(record->count);
+  free((char *)record->impl.op_name);
+  free((char *)record->impl.impl_id);
+  free((char *)record->impl.vendor);
+  free((char *)record->impl.min_arch);
+  free(record->plugin);
+  free(record);
+}
+
+void fl_component_record_clear(fl_component_record *component) {
+  free(component->plugin);
+  free(component->type);
+  free(component->name);
+}
+
+const char *fl_kind_name(fl_kind kind) {
+  static const char *const names[] = {"?", "flagos", "vendor", "reference"};
+  return kind >= FL_KIND_DEFAULT && kind <= FL_KIND_REFERENCE ? names[kind] : names[0];
+}
+
+fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
+  for (uint32_t i = 0; set && i < set->n; i++)
+    if (!strcmp(set->impls[i]->impl.impl_id, impl_id))
+      return set->impls[i];
+  return NULL;
+}
+
+void fl_registry_ask_availability(fl_host *host, const fl_op *op) {
+  if (fl_thread_join())
+    return;
+  pthread_mutex_lock(&host->lock);
+  uint64_t generation = host->registry_generation;
+  pthread_mutex_unlock(&host->lock);
+
+  /* Reading keeps the records; plugins stay mapped. */
+  fl_thread *self = &fl_self;
+  uint64_t outer = fl_read_begin(self);
+  pthread_mutex_lock(&host->availability_lock);
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
+  for (uint32_t i = 0; set && i < set->n; i++) {
+    fl_impl_record *record = set->impls[i];
+    if (atomic_load(&record->asked) >= generation)
+      continue;
+    const char *reason = NULL;
+    bool available = !record->impl.is_available || record->impl.is_available(record->impl.self, &reason);
+    atomic_store(&record->available, available);
+    atomic_store(&record->reason, available ? NULL : reason ? reason : "is_available says no and gives no reason");
+    atomic_store(&record->asked, generation);
+  }
+  pthread_mutex_unlock(&host->availability_lock);
+  fl_read_end(self, outer);
+}
+
+void fl_host_advance(fl_host *host) {
+  atomic_fetch_add_explicit(&host->generation, 1, memory_order_release);
+}

@@ -1,0 +1,235 @@
+/*
+ * Policies of a host: the global one, and scopes of a thread (rules P5, P6). A scope's bindings are kept with its
+ * policy in a view, so that entering the same policy again finds them resolved.
+ */
+#include "core/error.h"
+#include "core/host.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { VIEWS_KEPT = 32 }; /* that no scope holds */
+
+/* -------------------------------------------------------------------------------------------------------- views */
+
+static void slots_free(void *memory) {
+  fl_slots *slots = memory;
+  if (!slots)
+    return;
+  for (int i = 0; i < FL_DEVICE_SLOTS; i++)
+    fl_binding_free(atomic_load_explicit(&slots->by_device[i], memory_order_relaxed));
+  free(slots);
+}
+
+static void view_free(void *memory) {
+  fl_view *view = memory;
+  fl_view_table *table = atomic_load_explicit(&view->table, memory_order_relaxed);
+  for (uint32_t i = 0; table && i < table->n; i++)
+    slots_free(atomic_load_explicit(&table->ops[i], memory_order_relaxed));
+  free(table);
+  fl_policy_release(view->policy);
+  free(view);
+}
+
+void fl_views_free(fl_host *host) {
+  while (host->views) {
+    fl_view *next = host->views->next;
+    view_free(host->views);
+    host->views = next;
+  }
+}
+
+/* Throws out the view that was not entered for the longest time, of those that no scope holds. Lock held. */
+static void drop_oldest_view(fl_host *host) {
+  fl_view **oldest = NULL;
+  for (fl_view **link = &host->views; *link; link = &(*link)->next)
+    if (!(*link)->users && (!oldest || (*link)->used < (*oldest)->used))
+      oldest = link;
+  if (!oldest)
+    return;
+  fl_view *view = *oldest;
+  *oldest = view->next;
+  host->n_views--;
+  fl_retire(&host->retired, view, view_free);
+}
+
+/* The host's lock is held. NULL: out of memory. */
+static fl_view *view_get(fl_host *host, fl_policy *policy) {
+  fl_view *view = host->views;
+  while (view && !fl_policy_equal(view->policy, policy))
+    view = view->next;
+  if (!view) {
+    view = calloc(1, sizeof *view);
+    if (!view)
+      return NULL;
+    view->policy = fl_policy_retain(policy);
+    view->next = host->views;
+    host->views = view;
+    host->n_views++;
+  }
+  view->users++;
+  view->used = ++host->view_clock;
+  if (host->n_views > VIEWS_KEPT)
+    drop_oldest_view(host);
+  return view;
+}
+
+/* The slots of an op in a view; made, and the table grown, where they are missing. */
+static fl_slots *view_slots(fl_view *view, fl_op *op) {
+  fl_host *host = op->host;
+  fl_view_table *table = atomic_load_explicit(&view->table, memory_order_acquire);
+  fl_slots *slots = NULL;
+  if (table && op->index < table->n && (slots = atomic_load_explicit(&table->ops[op->index], memory_order_acquire)))
+    return slots;
+
+  pthread_mutex_lock(&host->lock);
+  table = atomic_load_explicit(&view->table, memory_order_relaxed);
+  if (!table || op->index >= table->n) {
+    uint32_t n = host->n_ops + host->n_ops / 2;
+    fl_view_table *grown = calloc(1, sizeof *grown + n * sizeof grown->ops[0]);
+    if (grown) {
+      grown->n = n;
+      for (uint32_t i = 0; table && i < table->n; i++)
+        atomic_init(&grown->ops[i], atomic_load_explicit(&table->ops[i], memory_order_relaxed));
+      atomic_store_explicit(&view->table, grown, memory_order_release);
+      fl_retire(&host->retired, table, free);
+    }
+    table = grown;
+  }
+  if (table) {
+    slots = atomic_load_explicit(&table->ops[op->index], memory_order_relaxed);
+    if (!slots && (slots = calloc(1, sizeof *slots)))
+      atomic_store_explicit(&table->ops[op->index], slots, memory_order_release);
+  }
+  pthread_mutex_unlock(&host->lock);
+  return slots;
+}
+
+static const fl_scope *innermost(const fl_host *host) {
+  const fl_scope *scope = fl_self.scope == &fl_thread_unknown ? NULL : fl_self.scope;
+  while (scope && scope->host != host)
+    scope = scope->outer;
+  return scope;
+}
+
+fl_slots *fl_scope_slots(fl_thread *self, fl_op *op) {
+  (void)self;
+  const fl_scope *scope = innermost(op->host);
+  return scope ? view_slots(scope->view, op) : &op->slots;
+}
+
+fl_policy *fl_scope_policy(fl_host *host, bool *scoped) {
+  const fl_scope *scope = innermost(host);
+  *scoped = scope != NULL;
+  return scope ? scope->policy : host->policy;
+}
+
+/* ------------------------------------------------------------------------------------------------- global policy */
+
+fl_policy *fl_get_policy(fl_host *host) {
+  bool scoped;
+  pthread_mutex_lock(&host->lock);
+  fl_policy *policy = fl_policy_retain(fl_scope_policy(host, &scoped));
+  pthread_mutex_unlock(&host->lock);
+  return policy;
+}
+
+/* Waits, where so much memory is retired that calls cannot have let go of it yet. */
+static void keep_memory_bounded(fl_host *host) {
+  pthread_mutex_lock(&host->lock);
+  bool is_long = fl_retired_is_long(&host->retired);
+  pthread_mutex_unlock(&host->lock);
+  if (is_long && !atomic_load_explicit(&fl_self.reading, memory_order_relaxed))
+    fl_synchronize();
+}
+
+fl_status fl_set_global_policy(fl_host *host, fl_policy *policy) {
+  if (!policy)
+    return fl_error(FL_EINVAL, "fl_set_global_policy: the policy is NULL; fl_reset_global_policy rereads the settings");
+  pthread_mutex_lock(&host->lock);
+  fl_policy *before = host->policy;
+  host->policy = fl_policy_retain(policy);
+  host->policy_is_set = true;
+  fl_host_advance(host);
+  pthread_mutex_unlock(&host->lock);
+  fl_policy_release(before);
+  keep_memory_bounded(host);
+  return FL_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------------- scopes */
+
+fl_status fl_scope_enter(fl_host *host, fl_policy *policy, fl_scope *scope) {
+  if (!policy)
+    return fl_error(FL_EINVAL, "fl_scope_enter: the policy is NULL");
+  if (fl_thread_join())
+    return FL_ENOMEM;
+  for (const fl_scope *entered = fl_self.scope; entered; entered = entered->outer)
+    if (entered == scope)
+      return fl_error(FL_ESTATE, "fl_scope_enter: this scope is entered already");
+  pthread_mutex_lock(&host->lock);
+  fl_view *view = view_get(host, policy);
+  pthread_mutex_unlock(&host->lock);
+  if (!view)
+    return fl_error_no_memory();
+  *scope = (fl_scope){
+      .host = host,
+      .policy = fl_policy_retain(policy),
+      .outer = fl_self.scope,
+      .view = view,
+      .thread_id = fl_self.id,
+  };
+  fl_self.scope = scope;
+  keep_memory_bounded(host);
+  return FL_OK;
+}
+
+fl_status fl_scope_leave(fl_scope *scope) {
+  if (fl_self.scope != scope || scope == &fl_thread_unknown)
+    return fl_error(FL_ESTATE,
+                    "fl_scope_leave: not the innermost scope of this thread: scopes are left in reverse order, by "
+                    "the thread that entered them");
+  fl_self.scope = scope->outer;
+  pthread_mutex_lock(&scope->host->lock);
+  ((fl_view *)scope->view)->users--;
+  pthread_mutex_unlock(&scope->host->lock);
+  fl_policy_release(scope->policy);
+  scope->policy = NULL;
+  return FL_OK;
+}
+
+/* Enters a derived policy and lets go of it. */
+static fl_status enter_derived(fl_host *host, fl_status status, fl_policy *derived, fl_scope *scope) {
+  if (!status)
+    status = fl_scope_enter(host, derived, scope);
+  fl_policy_release(derived);
+  return status;
+}
+
+fl_status fl_scope_strict(fl_host *host, fl_scope *scope) {
+  fl_policy *policy = fl_get_policy(host), *derived = NULL;
+  fl_status status = fl_policy_with_strict(policy, true, &derived);
+  fl_policy_release(policy);
+  return enter_derived(host, status, derived, scope);
+}
+
+fl_status fl_scope_prefer(fl_host *host, const char *prefer, fl_scope *scope) {
+  fl_policy *policy = fl_get_policy(host), *derived = NULL;
+  fl_status status = fl_policy_with_preference(policy, prefer, &derived);
+  fl_policy_release(policy);
+  return enter_derived(host, status, derived, scope);
+}
+
+fl_status fl_scope_allow_vendors(fl_host *host, const char *const *vendors, uint32_t n, fl_scope *scope) {
+  fl_policy *policy = fl_get_policy(host), *derived = NULL;
+  fl_status status = fl_policy_with_allowed_vendors(policy, vendors, n, &derived);
+  fl_policy_release(policy);
+  return enter_derived(host, status, derived, scope);
+}
+
+fl_status fl_scope_deny_vendors(fl_host *host, const char *const *vendors, uint32_t n, fl_scope *scope) {
+  fl_policy *policy = fl_get_policy(host), *derived = NULL;
+  fl_status status = fl_policy_with_denied_vendors(policy, vendors, n, &derived);
+  fl_policy_release(policy);
+  return enter_derived(host, status, derived, scope);
+}

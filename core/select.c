@@ -1,0 +1,260 @@
+/* Selection: see select.h. */
+#include "core/select.h"
+
+#include "core/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* S1: everything but the order. */
+static fl_rejection filter(const fl_selection *selection, const fl_impl_record *record, bool flagos_allowed) {
+  const fl_impl *impl = &record->impl;
+  if (selection->override != FL_DISPATCH_OFF) {
+    if (impl->kind == FL_KIND_VENDOR && !fl_policy_vendor_allowed(selection->policy, impl->vendor)) {
+      const fl_policy_fields *fields = &selection->policy->fields;
+      for (uint32_t i = 0; i < fields->n_deny_vendors; i++)
+        if (!strcmp(fields->deny_vendors[i], impl->vendor))
+          return FL_REJECTED_DENIED;
+      return FL_REJECTED_NOT_ALLOWED;
+    }
+    if (impl->kind == FL_KIND_DEFAULT && !flagos_allowed)
+      return FL_REJECTED_LIST;
+  }
+  if (!atomic_load(&record->available))
+    return FL_REJECTED_UNAVAILABLE;
+  if (selection->device_type && !(impl->devices & FL_DEVICE(selection->device_type)))
+    return FL_REJECTED_DEVICE;
+  return FL_ACCEPTED;
+}
+
+/* S2: by priority, then impl_id, both descending. */
+static bool goes_before(const fl_impl_record *a, const fl_impl_record *b) {
+  if (a->impl.priority != b->impl.priority)
+    return a->impl.priority > b->impl.priority;
+  return strcmp(a->impl.impl_id, b->impl.impl_id) > 0;
+}
+
+static bool has_kind(const fl_impl_set *set, fl_kind kind) {
+  for (uint32_t i = 0; set && i < set->n; i++)
+    if (set->impls[i]->impl.kind == (int32_t)kind)
+      return true;
+  return false;
+}
+
+static void choose_order(fl_selection *selection, const fl_impl_set *set) {
+  static const char *const reference[] = {"reference"}, *const vendor[] = {"vendor"};
+  const fl_config *config = selection->op->host->config;
+  if (config && !config->dispatch_enabled)
+    selection->override = FL_DISPATCH_OFF;
+  else if (config && !fl_config_op_enabled(config, selection->op->name))
+    selection->override = FL_OP_DISABLED;
+  if (selection->override == FL_NO_OVERRIDE) {
+    selection->order = fl_policy_order(selection->policy, selection->op->name, &selection->n_order, &selection->per_op);
+    return;
+  }
+  /* An op without a reference (attention_backend in the dispatcher before) runs its vendor's. */
+  selection->order = has_kind(set, FL_KIND_REFERENCE) ? reference : vendor;
+  selection->n_order = 1;
+}
+
+/* Moves item `from` up to `to`, those between one down. */
+static void move_up(fl_selected *items, uint32_t from, uint32_t to) {
+  fl_selected item = items[from];
+  memmove(items + to + 1, items + to, (from - to) * sizeof *items);
+  items[to] = item;
+}
+
+fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *policy, int32_t device_type) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
+  uint32_t n = set ? set->n : 0, accepted = 0;
+  selection->op = op;
+  selection->policy = policy;
+  selection->device_type = device_type;
+  selection->override = FL_NO_OVERRIDE;
+  selection->per_op = selection->unasked = false;
+  selection->n = n;
+  selection->items = selection->local;
+  if (n > sizeof selection->local / sizeof selection->local[0]) {
+    selection->items = malloc(n * sizeof *selection->items);
+    if (!selection->items)
+      return fl_error_no_memory();
+  }
+  choose_order(selection, set);
+  bool flagos_allowed = !op->host->config || fl_config_flagos_allowed(op->host->config, op->name, NULL, 0);
+  fl_selected *items = selection->items;
+  for (uint32_t i = 0; i < n; i++) {
+    fl_rejection rejection = filter(selection, set->impls[i], flagos_allowed);
+    selection->unasked = selection->unasked || atomic_load(&set->impls[i]->asked) < op->host->registry_generation;
+    /* Whatever passes is not a candidate until a token matches it. */
+    items[i] = (fl_selected){set->impls[i], rejection ? rejection : FL_REJECTED_ORDER, 0};
+  }
+  for (uint32_t t = 0; t < selection->n_order; t++) {
+    uint32_t first = accepted; /* of this token's matches */
+    for (uint32_t i = accepted; i < n; i++) {
+      const fl_impl *impl = &items[i].record->impl;
+      if (items[i].rejection != FL_REJECTED_ORDER ||
+          !fl_token_matches(selection->order[t], (fl_kind)impl->kind, impl->vendor, impl->impl_id))
+        continue;
+      items[i].rejection = FL_ACCEPTED;
+      items[i].token = t;
+      uint32_t place = first;
+      while (place < accepted && goes_before(items[place].record, items[i].record))
+        place++;
+      move_up(items, i, place);
+      accepted++;
+    }
+  }
+  selection->n_accepted = accepted;
+  return FL_OK;
+}
+
+void fl_selection_free(fl_selection *selection) {
+  if (selection->items != selection->local)
+    free(selection->items);
+}
+
+/* --------------------------------------------------------------------------------------------------- in words */
+
+static const char *origin(const fl_selection *selection, const char *setting, bool scoped) {
+  const fl_host *host = selection->op->host;
+  if (scoped)
+    return "the thread's scope";
+  if (host->policy_is_set || !host->config)
+    return "fl_set_global_policy";
+  return fl_config_origin(host->config, setting);
+}
+
+void fl_selection_order_origin(const fl_selection *selection, bool scoped, fl_text *text) {
+  const fl_host *host = selection->op->host;
+  if (selection->override == FL_DISPATCH_OFF) {
+    fl_text_add(text, "dispatch is off: %s", fl_config_origin(host->config, "VLLM_FL_PREFER_ENABLED"));
+  } else if (selection->override == FL_OP_DISABLED) {
+    fl_text_add(text, "custom_ops: %s", fl_config_origin(host->config, "custom_ops"));
+  } else if (selection->per_op) {
+    const char *own =
+        !scoped && !host->policy_is_set && host->config ? fl_config_op_origin(host->config, selection->op->name) : NULL;
+    fl_text_add(text, "op_backends: %s", own ? own : origin(selection, "op_backends", scoped));
+  } else {
+    fl_text_add(text, "prefer %s: %s", selection->policy->fields.prefer, origin(selection, "prefer", scoped));
+  }
+}
+
+static void add_order(const fl_selection *selection, fl_text *text) {
+  for (uint32_t i = 0; i < selection->n_order; i++)
+    fl_text_add(text, "%s%s", i ? " > " : "", selection->order[i]);
+}
+
+static void add_devices(uint64_t devices, fl_text *text) {
+  const char *separator = "";
+  for (int type = 1; type < 64; type++)
+    if (devices & FL_DEVICE(type)) {
+      fl_text_add(text, "%s%s", separator, fl_device_name(type));
+      separator = ", ";
+    }
+}
+
+const char *fl_device_name(int32_t device_type) {
+  static const char *const names[FL_DEVICE_SLOTS] = {
+      "none", "cpu",       "cuda",    "cuda_host",    "opencl", "5",      "6",       "vulkan", "metal", "vpi",
+      "rocm", "rocm_host", "ext_dev", "cuda_managed", "oneapi", "webgpu", "hexagon", "maia",   "trn",   "19"};
+  return device_type >= 0 && device_type < FL_DEVICE_SLOTS ? names[device_type] : "?";
+}
+
+static void rejection_reason(const fl_selection *selection, const fl_selected *item, bool scoped, fl_text *text) {
+  const fl_impl *impl = &item->record->impl;
+  const fl_host *host = selection->op->host;
+  char list[512];
+  switch (item->rejection) {
+  case FL_ACCEPTED:
+    break;
+  case FL_REJECTED_DENIED:
+    fl_text_add(text, "vendor '%s' is denied (deny_vendors: %s)", impl->vendor,
+                origin(selection, "deny_vendors", scoped));
+    break;
+  case FL_REJECTED_NOT_ALLOWED:
+    fl_text_add(text, "vendor '%s' is not allowed (allow_vendors: %s)", impl->vendor,
+                origin(selection, "allow_vendors", scoped));
+    break;
+  case FL_REJECTED_LIST:
+    fl_config_flagos_allowed(host->config, selection->op->name, list, sizeof list);
+    fl_text_add(text, "%s", list);
+    break;
+  case FL_REJECTED_UNAVAILABLE: {
+    const char *reason = atomic_load(&item->record->reason);
+    fl_text_add(text, "not available: %s", reason ? reason : "was not asked");
+  } break;
+  case FL_REJECTED_DEVICE:
+    fl_text_add(text, "works on ");
+    add_devices(impl->devices, text);
+    fl_text_add(text, ", the tensors are on %s", fl_device_name(selection->device_type));
+    break;
+  case FL_REJECTED_ORDER:
+    fl_text_add(text, "no token of the order matches it: ");
+    add_order(selection, text);
+    fl_text_add(text, " (");
+    fl_selection_order_origin(selection, scoped, text);
+    fl_text_add(text, ")");
+    break;
+  }
+}
+
+void fl_selection_reason(const fl_selection *selection, uint32_t i, bool scoped, fl_text *text) {
+  const fl_selected *item = &selection->items[i];
+  if (item->rejection) {
+    rejection_reason(selection, item, scoped, text);
+    return;
+  }
+  fl_text_add(text, "token '%s' of order ", selection->order[item->token]);
+  add_order(selection, text);
+  fl_text_add(text, " (");
+  fl_selection_order_origin(selection, scoped, text);
+  fl_text_add(text, ")");
+  if (i && selection->items[i - 1].token == item->token)
+    fl_text_add(text, ", %s %d after %s",
+                item->record->impl.priority == selection->items[i - 1].record->impl.priority
+                    ? "impl_id at equal priority"
+                    : "priority",
+                item->record->impl.priority, selection->items[i - 1].record->impl.impl_id);
+}
+
+/* The ids in the order of registration: those that a filter left over, or all. */
+static void add_ids(const fl_selection *selection, bool all, fl_text *text) {
+  const fl_impl_set *set = atomic_load_explicit(&selection->op->impls, memory_order_acquire);
+  const char *separator = "";
+  fl_text_add(text, "[");
+  for (uint32_t i = 0; set && i < set->n; i++)
+    for (uint32_t j = 0; j < selection->n; j++)
+      if (selection->items[j].record == set->impls[i] &&
+          (all || !selection->items[j].rejection || selection->items[j].rejection == FL_REJECTED_ORDER)) {
+        fl_text_add(text, "%s'%s'", separator, set->impls[i]->impl.impl_id);
+        separator = ", ";
+      }
+  fl_text_add(text, "]");
+}
+
+fl_status fl_selection_error(const fl_selection *selection) {
+  const char *op = selection->op->name;
+  fl_text text = {0};
+  bool passed = false;
+  for (uint32_t i = 0; i < selection->n; i++)
+    passed = passed || !selection->items[i].rejection || selection->items[i].rejection == FL_REJECTED_ORDER;
+  if (!passed) {
+    fl_text_add(&text, "No available implementation for op='%s'. Registered: ", op);
+    add_ids(selection, true, &text);
+  } else if (selection->policy->fields.strict && selection->override == FL_NO_OVERRIDE) {
+    fl_text_add(&text, "No implementation available for op='%s' under strict policy. Candidates: ", op);
+    add_ids(selection, false, &text);
+  } else {
+    fl_text_add(&text, "No implementation selected for op='%s'. Candidates: ", op);
+    add_ids(selection, false, &text);
+    fl_text_add(&text, ", Order: ");
+    fl_text_add_list(&text, selection->order, selection->n_order);
+  }
+  for (uint32_t i = 0; i < selection->n; i++) {
+    fl_text_add(&text, "\n  %s: ", selection->items[i].record->impl.impl_id);
+    fl_selection_reason(selection, i, selection->policy != selection->op->host->policy, &text);
+  }
+  fl_status status = fl_error(FL_ENOIMPL, "%s", fl_text_get(&text));
+  fl_text_free(&text);
+  return status;
+}

@@ -1,0 +1,119 @@
+/* Snapshots of the registry (rule R5): copies, so that nothing that happens later shows in them. */
+#include "core/error.h"
+#include "core/host.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct fl_snapshot {
+  fl_strings strings;
+  uint32_t n_ops, n_impls;
+  struct snapshot_op {
+    const char *name;
+    uint32_t first, n;
+  } * ops;
+  fl_impl_info *impls;
+};
+
+static const char *snapshot_keep(fl_snapshot *snapshot, const char *string, bool *failed) {
+  if (!string)
+    return NULL;
+  if (fl_strings_add(&snapshot->strings, string))
+    return snapshot->strings.items[snapshot->strings.n - 1];
+  *failed = true;
+  return "";
+}
+
+static int compare_ops(const void *a, const void *b) {
+  return strcmp(((const struct snapshot_op *)a)->name, ((const struct snapshot_op *)b)->name);
+}
+
+static void snapshot_impl(fl_snapshot *snapshot, const fl_impl_record *record, bool *failed) {
+  snapshot->impls[snapshot->n_impls++] = (fl_impl_info){
+      .op_name = snapshot_keep(snapshot, record->impl.op_name, failed),
+      .impl_id = snapshot_keep(snapshot, record->impl.impl_id, failed),
+      .vendor = snapshot_keep(snapshot, record->impl.vendor, failed),
+      .plugin = snapshot_keep(snapshot, record->plugin, failed),
+      .min_arch = snapshot_keep(snapshot, record->impl.min_arch, failed),
+      .kind = (fl_kind)record->impl.kind,
+      .priority = record->impl.priority,
+      .flags = record->impl.flags,
+      .dtypes = record->impl.dtypes,
+      .devices = record->impl.devices,
+      .available = atomic_load(&record->available),
+      .reason = atomic_load(&record->reason), /* static in the plugin */
+  };
+}
+
+/* The host's lock is held. */
+static void snapshot_fill(fl_snapshot *snapshot, const fl_host *host, bool *failed) {
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
+    snapshot->ops[snapshot->n_ops++] =
+        (struct snapshot_op){snapshot_keep(snapshot, host->ops[i]->name, failed), snapshot->n_impls, set ? set->n : 0};
+    for (uint32_t j = 0; set && j < set->n; j++)
+      snapshot_impl(snapshot, set->impls[j], failed);
+  }
+  qsort(snapshot->ops, snapshot->n_ops, sizeof *snapshot->ops, compare_ops);
+}
+
+fl_snapshot *fl_registry_snapshot(fl_host *host) {
+  bool failed = false;
+  uint32_t n_impls = 0;
+  pthread_mutex_lock(&host->lock);
+  uint32_t n_ops = host->n_ops;
+  pthread_mutex_unlock(&host->lock);
+  for (uint32_t i = 0; i < n_ops; i++) {
+    pthread_mutex_lock(&host->lock);
+    fl_op *op = host->ops[i];
+    pthread_mutex_unlock(&host->lock);
+    fl_registry_ask_availability(host, op);
+  }
+  fl_snapshot *snapshot = calloc(1, sizeof *snapshot);
+  if (!snapshot) {
+    fl_error_no_memory();
+    return NULL;
+  }
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
+    n_impls += set ? set->n : 0;
+  }
+  snapshot->ops = calloc(host->n_ops + 1, sizeof *snapshot->ops);
+  snapshot->impls = calloc(n_impls + 1, sizeof *snapshot->impls);
+  if (snapshot->ops && snapshot->impls)
+    snapshot_fill(snapshot, host, &failed);
+  else
+    failed = true;
+  pthread_mutex_unlock(&host->lock);
+  if (!failed)
+    return snapshot;
+  fl_snapshot_release(snapshot);
+  fl_error_no_memory();
+  return NULL;
+}
+
+void fl_snapshot_release(fl_snapshot *snapshot) {
+  if (!snapshot)
+    return;
+  fl_strings_free(&snapshot->strings);
+  free(snapshot->ops);
+  free(snapshot->impls);
+  free(snapshot);
+}
+
+uint32_t fl_snapshot_op_count(const fl_snapshot *snapshot) {
+  return snapshot->n_ops;
+}
+
+const char *fl_snapshot_op_name(const fl_snapshot *snapshot, uint32_t op) {
+  return op < snapshot->n_ops ? snapshot->ops[op].name : NULL;
+}
+
+uint32_t fl_snapshot_impl_count(const fl_snapshot *snapshot, uint32_t op) {
+  return op < snapshot->n_ops ? snapshot->ops[op].n : 0;
+}
+
+const fl_impl_info *fl_snapshot_impl(const fl_snapshot *snapshot, uint32_t op, uint32_t impl) {
+  return impl < fl_snapshot_impl_count(snapshot, op) ? &snapshot->impls[snapshot->ops[op].first + impl] : NULL;
+}

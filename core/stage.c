@@ -1,0 +1,501 @@
+/*
+ * What one plugin registers is staged and then published as a whole (rule R3). Rows are judged when they are handed in,
+ * so that the plugin hears of a refusal at once, and again when they are published, since others may have come first.
+ */
+#include "core/error.h"
+#include "core/host.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct fl_stage {
+  fl_registry table; /* first: the plugin's pointer leads back here */
+  fl_host *host;
+  char *plugin, *file;
+  uint32_t flags;
+  fl_schema **schemas;
+  uint32_t n_schemas;
+  fl_impl_record **records;
+  uint32_t n_records;
+  fl_component_record *components;
+  uint32_t n_components;
+  fl_text refused; /* one line a row */
+  fl_text told;    /* registry->error() */
+};
+
+/* Grows an array of pointers or structs by one place. */
+static void *array_add(void *array, uint32_t *n, size_t size) {
+  void *grown = realloc(array, (*n + 1) * size);
+  if (grown) {
+    memset((char *)grown + *n * size, 0, size);
+    (*n)++;
+  }
+  return grown;
+}
+
+/* Copies what the plugin's struct has; what it lacks stays zero. */
+static void copy_struct(void *to, size_t to_size, const void *from, uint32_t from_size) {
+  memset(to, 0, to_size);
+  memcpy(to, from, from_size < to_size ? from_size : to_size);
+}
+
+static fl_status refuse(fl_stage *stage, fl_status status, const char *row) {
+  char reason[FL_ERROR_MAX];
+  snprintf(reason, sizeof reason, "%s", fl_error_message());
+  fl_text_add(&stage->refused, "%s%s: %s", stage->refused.length ? "\n" : "", row, reason);
+  fl_log_line(&stage->host->log, FL_LOG_WARNING, "plugin %s: refused %s: %s", stage->plugin, row, reason);
+  return fl_error(status, "%s", reason);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- ops */
+
+static fl_schema *staged_schema(const fl_stage *stage, const char *op) {
+  for (uint32_t i = 0; i < stage->n_schemas; i++)
+    if (!strcmp(stage->schemas[i]->op_name, op))
+      return stage->schemas[i];
+  return NULL;
+}
+
+/* FL_EEXIST when the op is known with another schema; *known when it is known with this one. */
+static fl_status schema_conflict(const fl_schema *known_schema, const char *plugin, const fl_schema *schema,
+                                 bool *known) {
+  *known = known_schema != NULL;
+  if (!known_schema || fl_schema_same(known_schema, schema))
+    return FL_OK;
+  return fl_error(FL_EEXIST, "op '%s' is declared as '%s', but plugin '%s' declared it as '%s'", schema->op_name,
+                  schema->text, plugin, known_schema->text);
+}
+
+static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
+  fl_stage *stage = (fl_stage *)registry;
+  fl_op_def def;
+  fl_schema *schema = NULL;
+  bool known = false;
+  char row[FL_NAME_MAX + 8] = "op";
+  if (!op || op->size < offsetof(fl_op_def, schema) + sizeof op->schema)
+    return refuse(stage, fl_error(FL_EINVAL, "op definition without size: set .size = sizeof(fl_op_def)"), row);
+  copy_struct(&def, sizeof def, op, op->size);
+  fl_status status = fl_schema_create(&def, &schema);
+  if (!status) {
+    snprintf(row, sizeof row, "op '%.*s'", FL_NAME_MAX, schema->op_name);
+    pthread_mutex_lock(&stage->host->lock);
+    fl_op *existing = fl_registry_find(stage->host, schema->op_name);
+    pthread_mutex_unlock(&stage->host->lock); /* an op stays */
+    fl_schema *staged = staged_schema(stage, schema->op_name);
+    status = schema_conflict(existing ? existing->schema : staged, existing ? existing->schema_plugin : stage->plugin,
+                             schema, &known);
+  }
+  if (!status && !known) {
+    fl_schema **grown = array_add(stage->schemas, &stage->n_schemas, sizeof *grown);
+    if (grown) {
+      stage->schemas = grown;
+      grown[stage->n_schemas - 1] = schema;
+      return FL_OK;
+    }
+    status = fl_error_no_memory();
+  }
+  fl_schema_free(schema);
+  return status ? refuse(stage, status, row) : FL_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ implementations */
+
+static bool name_is_bad(const char *name) {
+  return !name || !*name || strlen(name) > FL_NAME_MAX;
+}
+
+/* R1. */
+static fl_status check_impl(const fl_impl *impl) {
+  if (name_is_bad(impl->op_name))
+    return fl_error(FL_EINVAL, "op_name is %s", impl->op_name && *impl->op_name ? "longer than 127 bytes" : "empty");
+  if (name_is_bad(impl->impl_id))
+    return fl_error(FL_EINVAL, "impl_id is %s", impl->impl_id && *impl->impl_id ? "longer than 127 bytes" : "empty");
+  if (impl->kind < FL_KIND_DEFAULT || impl->kind > FL_KIND_REFERENCE)
+    return fl_error(FL_EINVAL, "kind is %d, expected FL_KIND_DEFAULT (1), FL_KIND_VENDOR (2) or FL_KIND_REFERENCE (3)",
+                    impl->kind);
+  const char *vendor = impl->vendor ? impl->vendor : "";
+  size_t length = fl_trim(&vendor, strlen(vendor));
+  if (impl->kind == FL_KIND_VENDOR && !length)
+    return fl_error(FL_EINVAL, "vendor is empty, but kind is FL_KIND_VENDOR");
+  if (impl->vendor && strlen(impl->vendor) > FL_NAME_MAX)
+    return fl_error(FL_EINVAL, "vendor is longer than %d bytes", FL_NAME_MAX);
+  if (!impl->devices)
+    return fl_error(FL_EINVAL, "devices is empty: set FL_DEVICE(kDLCPU), another device type, or FL_DEVICE_ANY");
+  if (!impl->fn)
+    return fl_error(FL_EINVAL, "fn is NULL");
+  return FL_OK;
+}
+
+/* R2, against the registry. The host's lock is held. */
+static fl_status check_registered(const fl_stage *stage, const char *op_name, const char *impl_id, bool *known_op) {
+  const fl_op *op = fl_registry_find(stage->host, op_name);
+  const fl_impl_record *taken = op ? fl_registry_find_impl(op, impl_id) : NULL;
+  *known_op = op != NULL;
+  if (!taken)
+    return FL_OK;
+  return fl_error(FL_EEXIST, "Duplicate impl_id '%s' for op='%s': from plugin '%s', registered before by plugin '%s'",
+                  impl_id, op_name, stage->plugin, taken->plugin);
+}
+
+/* R2, against the registry and what the plugin itself staged; and is there such an op? */
+static fl_status check_free(const fl_stage *stage, const char *op_name, const char *impl_id) {
+  bool known_op;
+  pthread_mutex_lock(&stage->host->lock);
+  fl_status status = check_registered(stage, op_name, impl_id, &known_op);
+  pthread_mutex_unlock(&stage->host->lock);
+  if (status)
+    return status;
+  for (uint32_t i = 0; i < stage->n_records; i++)
+    if (!strcmp(stage->records[i]->impl.op_name, op_name) && !strcmp(stage->records[i]->impl.impl_id, impl_id))
+      return fl_error(FL_EEXIST, "Duplicate impl_id '%s' for op='%s': plugin '%s' registers it twice", impl_id, op_name,
+                      stage->plugin);
+  return known_op || staged_schema(stage, op_name) ? FL_OK : fl_registry_no_such_op(stage->host, op_name);
+}
+
+static int32_t impl_priority(const fl_impl *impl) {
+  static const int32_t by_kind[] = {0, FL_PRIORITY_DEFAULT, FL_PRIORITY_VENDOR, FL_PRIORITY_REFERENCE};
+  if (impl->priority || impl->flags & FL_IMPL_PRIORITY_ZERO)
+    return impl->priority;
+  return by_kind[impl->kind];
+}
+
+static fl_impl_record *record_create(const fl_impl *impl, const char *plugin) {
+  fl_impl_record *record = calloc(1, sizeof *record);
+  if (!record)
+    return NULL;
+  record->impl = *impl;
+  record->impl.priority = impl_priority(impl);
+  record->impl.op_name = fl_strdup(impl->op_name);
+  record->impl.impl_id = fl_strdup(impl->impl_id);
+  record->impl.vendor = impl->vendor && *impl->vendor ? fl_strdup(impl->vendor) : NULL;
+  record->impl.min_arch = impl->min_arch ? fl_strdup(impl->min_arch) : NULL;
+  record->plugin = fl_strdup(plugin);
+  record->count = UINT32_MAX;
+  if (!record->impl.op_name || !record->impl.impl_id || !record->plugin ||
+      (impl->vendor && *impl->vendor && !record->impl.vendor) || (impl->min_arch && !record->impl.min_arch)) {
+    fl_impl_record_free(record);
+    return NULL;
+  }
+  return record;
+}
+
+static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
+  fl_stage *stage = (fl_stage *)registry;
+  char row[2 * FL_NAME_MAX + 32] = "impl";
+  fl_impl impl;
+  if (!given || given->size < offsetof(fl_impl, fn) + sizeof given->fn)
+    return refuse(stage, fl_error(FL_EINVAL, "implementation without size: set .size = sizeof(fl_impl)"), row);
+  copy_struct(&impl, sizeof impl, given, given->size);
+  snprintf(row, sizeof row, "impl '%.*s' of op '%.*s'", FL_NAME_MAX, impl.impl_id ? impl.impl_id : "", FL_NAME_MAX,
+           impl.op_name ? impl.op_name : "");
+  fl_status status = check_impl(&impl);
+  if (!status)
+    status = check_free(stage, impl.op_name, impl.impl_id);
+  if (status)
+    return refuse(stage, status, row);
+  fl_impl_record *record = record_create(&impl, stage->plugin);
+  fl_impl_record **grown = record ? array_add(stage->records, &stage->n_records, sizeof *grown) : NULL;
+  if (!grown) {
+    fl_impl_record_free(record);
+    return refuse(stage, fl_error_no_memory(), row);
+  }
+  stage->records = grown;
+  grown[stage->n_records - 1] = record;
+  return FL_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------------- components */
+
+static fl_status stage_component(fl_registry *registry, const fl_component *given) {
+  fl_stage *stage = (fl_stage *)registry;
+  char row[FL_NAME_MAX + 16] = "component";
+  fl_component component;
+  if (!given || given->size < offsetof(fl_component, functions) + sizeof given->functions)
+    return refuse(stage, fl_error(FL_EINVAL, "component without size: set .size = sizeof(fl_component)"), row);
+  copy_struct(&component, sizeof component, given, given->size);
+  snprintf(row, sizeof row, "component '%.*s'", FL_NAME_MAX, component.name ? component.name : "");
+  const fl_platform *platform = component.functions;
+  if (name_is_bad(component.name))
+    return refuse(stage, fl_error(FL_EINVAL, "name is empty or longer than %d bytes", FL_NAME_MAX), row);
+  if (!component.type || strcmp(component.type, "platform"))
+    return refuse(stage, fl_error(FL_EINVAL, "type is '%s', expected 'platform'", component.type ? component.type : ""),
+                  row);
+  if (!platform || platform->size < offsetof(fl_platform, is_active) + sizeof platform->is_active ||
+      !platform->is_active)
+    return refuse(stage, fl_error(FL_EINVAL, "functions: is_active is missing"), row);
+  fl_component_record record = {
+      .plugin = fl_strdup(stage->plugin),
+      .type = fl_strdup(component.type),
+      .name = fl_strdup(component.name),
+      .self = component.self,
+  };
+  copy_struct(&record.platform, sizeof record.platform, platform, platform->size);
+  fl_component_record *grown = record.plugin && record.type && record.name
+                                   ? array_add(stage->components, &stage->n_components, sizeof *grown)
+                                   : NULL;
+  if (!grown) {
+    fl_component_record_clear(&record);
+    return refuse(stage, fl_error_no_memory(), row);
+  }
+  stage->components = grown;
+  grown[stage->n_components - 1] = record;
+  return FL_OK;
+}
+
+static void stage_error(fl_registry *registry, const char *message) {
+  fl_stage *stage = (fl_stage *)registry;
+  fl_text_add(&stage->told, "%s%s", stage->told.length ? "; " : "", message ? message : "");
+}
+
+static void stage_log(fl_registry *registry, int level, const char *message) {
+  fl_stage *stage = (fl_stage *)registry;
+  fl_log_line(&stage->host->log, level, "plugin %s: %s", stage->plugin, message ? message : "");
+}
+
+/* ------------------------------------------------------------------------------------------- begin, commit, abort */
+
+fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *file, uint32_t flags) {
+  fl_stage *stage = calloc(1, sizeof *stage);
+  if (!stage)
+    return NULL;
+  stage->table = (fl_registry){
+      .size = sizeof stage->table,
+      .abi_major = FL_ABI_MAJOR,
+      .abi_minor = FL_ABI_MINOR,
+      .host = host,
+      .register_op = stage_op,
+      .register_impl = stage_impl,
+      .register_component = stage_component,
+      .error = stage_error,
+      .log = stage_log,
+  };
+  stage->host = host;
+  stage->flags = flags;
+  stage->plugin = fl_strdup(plugin);
+  stage->file = fl_strdup(file);
+  if (!stage->plugin || !stage->file) {
+    fl_stage_abort(stage);
+    return NULL;
+  }
+  return stage;
+}
+
+fl_registry *fl_stage_table(fl_stage *stage) {
+  return &stage->table;
+}
+
+static void stage_free(fl_stage *stage) {
+  for (uint32_t i = 0; i < stage->n_schemas; i++)
+    fl_schema_free(stage->schemas[i]);
+  for (uint32_t i = 0; i < stage->n_records; i++)
+    fl_impl_record_free(stage->records[i]);
+  for (uint32_t i = 0; i < stage->n_components; i++)
+    fl_component_record_clear(&stage->components[i]);
+  free(stage->schemas);
+  free(stage->records);
+  free(stage->components);
+  fl_text_free(&stage->refused);
+  fl_text_free(&stage->told);
+  free(stage->plugin);
+  free(stage->file);
+  free(stage);
+}
+
+void fl_stage_abort(fl_stage *stage) {
+  if (stage->told.length)
+    fl_error(FL_EPLUGIN, "%s", fl_text_get(&stage->told));
+  else if (stage->refused.length)
+    fl_error(FL_EPLUGIN, "refused rows:\n%s", fl_text_get(&stage->refused));
+  stage_free(stage);
+}
+
+/* Adds a record to its op; the set is replaced, since calls may be reading it. */
+static bool publish_record(fl_host *host, fl_op *op, fl_impl_record *record) {
+  fl_impl_set *old = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  uint32_t n = old ? old->n : 0;
+  fl_impl_set *set = malloc(sizeof *set + (n + 1) * sizeof set->impls[0]);
+  if (!set)
+    return false;
+  set->n = n + 1;
+  if (n)
+    memcpy(set->impls, old->impls, n * sizeof set->impls[0]);
+  set->impls[n] = record;
+  record->op = op;
+  atomic_store_explicit(&op->impls, set, memory_order_release);
+  fl_retire(&host->retired, old, free);
+  return true;
+}
+
+/* What came first since the rows were staged. The host's lock is held. */
+static fl_status check_again(fl_stage *stage) {
+  for (uint32_t i = 0; i < stage->n_schemas; i++) {
+    bool known;
+    fl_op *op = fl_registry_find(stage->host, stage->schemas[i]->op_name);
+    fl_status status = schema_conflict(op ? op->schema : NULL, op ? op->schema_plugin : "", stage->schemas[i], &known);
+    if (status)
+      return status;
+  }
+  for (uint32_t i = 0; i < stage->n_records; i++) {
+    bool known_op;
+    const fl_impl *impl = &stage->records[i]->impl;
+    fl_status status = check_registered(stage, impl->op_name, impl->impl_id, &known_op);
+    if (status)
+      return status;
+  }
+  return FL_OK;
+}
+
+/* The host's lock is held; nothing conflicts. Running out of memory half-way leaves what is there, and says so. */
+static fl_status publish(fl_stage *stage, uint32_t *n_impls) {
+  fl_host *host = stage->host;
+  for (uint32_t i = 0; i < stage->n_schemas; i++) {
+    if (fl_registry_find(host, stage->schemas[i]->op_name))
+      continue;
+    if (!fl_registry_add_op(host, stage->schemas[i], stage->plugin))
+      return fl_error_no_memory();
+    stage->schemas[i] = NULL;
+  }
+  for (uint32_t i = 0; i < stage->n_records; i++) {
+    if (!publish_record(host, fl_registry_find(host, stage->records[i]->impl.op_name), stage->records[i]))
+      return fl_error_no_memory();
+    stage->records[i] = NULL;
+    (*n_impls)++;
+  }
+  for (uint32_t i = 0; i < stage->n_components; i++) {
+    fl_component_record *grown = array_add(host->components, &host->n_components, sizeof *grown);
+    if (!grown)
+      return fl_error_no_memory();
+    host->components = grown;
+    grown[host->n_components - 1] = stage->components[i];
+    stage->components[i] = (fl_component_record){0};
+  }
+  return FL_OK;
+}
+
+fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls) {
+  fl_host *host = stage->host;
+  fl_status status = FL_OK;
+  uint32_t published = 0;
+  if (stage->refused.length && !(stage->flags & FL_PLUGIN_SKIP_REFUSED))
+    status = fl_error(FL_EPLUGIN, "refused rows, so nothing of it is registered:\n%s", fl_text_get(&stage->refused));
+  if (!status) {
+    pthread_mutex_lock(&host->lock);
+    status = check_again(stage);
+    if (!status) {
+      status = publish(stage, &published);
+      host->registry_generation++;
+      fl_host_advance(host);
+    }
+    pthread_mutex_unlock(&host->lock);
+  }
+  if (!status && stage->refused.length) /* kept by the flags: the caller may want to say so */
+    fl_error(FL_OK, "refused rows:\n%s", fl_text_get(&stage->refused));
+  *n_impls = published;
+  stage_free(stage);
+  return status;
+}
+
+/* ----------------------------------------------------------------------------------------------------- the engine */
+
+enum { ENGINE_FLAGS = 0 };
+
+fl_status fl_register_op(fl_host *host, const fl_op_def *op) {
+  uint32_t n;
+  fl_stage *stage = fl_stage_begin(host, "engine", "", ENGINE_FLAGS);
+  if (!stage)
+    return fl_error_no_memory();
+  fl_status status = stage->table.register_op(&stage->table, op);
+  if (!status)
+    return fl_stage_commit(stage, &n);
+  stage_free(stage);
+  return status;
+}
+
+fl_status fl_register_impl(fl_host *host, const fl_impl *impl) {
+  uint32_t n;
+  fl_stage *stage = fl_stage_begin(host, "engine", "", ENGINE_FLAGS);
+  if (!stage)
+    return fl_error_no_memory();
+  fl_status status = stage->table.register_impl(&stage->table, impl);
+  if (!status)
+    return fl_stage_commit(stage, &n);
+  stage_free(stage);
+  return status;
+}
+
+/* --------------------------------------------------------------------------------------------------- withdrawing */
+
+/* Takes a plugin's impls out of one op; they are put before `*withdrawn`. The host's lock is held. */
+static bool withdraw_from(fl_host *host, fl_op *op, const char *plugin, fl_impl_record **withdrawn) {
+  fl_impl_set *old = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  uint32_t kept = 0, total = old ? old->n : 0;
+  for (uint32_t i = 0; i < total; i++)
+    kept += strcmp(old->impls[i]->plugin, plugin) != 0;
+  if (kept == total)
+    return true;
+  fl_impl_set *set = malloc(sizeof *set + kept * sizeof set->impls[0]);
+  if (!set)
+    return false;
+  set->n = 0;
+  for (uint32_t i = 0; i < total; i++) {
+    if (strcmp(old->impls[i]->plugin, plugin)) {
+      set->impls[set->n++] = old->impls[i];
+      continue;
+    }
+    fl_failure_forget(op, old->impls[i]);
+    old->impls[i]->withdrawn = *withdrawn;
+    *withdrawn = old->impls[i];
+  }
+  atomic_store_explicit(&op->impls, set, memory_order_release);
+  fl_retire(&host->retired, old, free);
+  return true;
+}
+
+fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
+  fl_impl_record *withdrawn = NULL;
+  fl_status status = FL_OK;
+  uint32_t n = 0; /* of components and plugins */
+  if (fl_thread_join())
+    return FL_ENOMEM;
+  if (atomic_load_explicit(&fl_self.reading, memory_order_relaxed))
+    return fl_error(FL_ESTATE, "fl_withdraw_plugin: called from inside a call of an op, which it would wait for");
+  pthread_mutex_lock(&host->loading);
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_ops && !status; i++)
+    if (!withdraw_from(host, host->ops[i], plugin, &withdrawn))
+      status = fl_error_no_memory();
+  for (uint32_t i = 0; i < host->n_components;) {
+    if (strcmp(host->components[i].plugin, plugin)) {
+      i++;
+      continue;
+    }
+    fl_component_record_clear(&host->components[i]);
+    host->components[i] = host->components[--host->n_components];
+    n++;
+  }
+  for (uint32_t i = 0; i < host->n_plugins; i++)
+    if (!strcmp(host->plugins[i].name, plugin) && host->plugins[i].status == FL_PLUGIN_LOADED) {
+      char *reason = fl_strdup("withdrawn");
+      if (reason) {
+        free(host->plugins[i].reason);
+        host->plugins[i].reason = reason;
+      }
+      host->plugins[i].status = FL_PLUGIN_SKIPPED;
+      host->plugins[i].impls = 0;
+      n++;
+    }
+  host->registry_generation++;
+  fl_host_advance(host);
+  pthread_mutex_unlock(&host->lock);
+  pthread_mutex_unlock(&host->loading);
+  if (!n && !withdrawn && !status)
+    status = fl_error(FL_ENOENT, "no plugin '%s' is loaded", plugin);
+  /* Calls that began before may still run its kernels. */
+  fl_synchronize();
+  while (withdrawn) {
+    fl_impl_record *next = withdrawn->withdrawn;
+    fl_impl_record_free(withdrawn);
+    withdrawn = next;
+  }
+  return status;
+}

@@ -1,0 +1,60 @@
+/*
+ * What the files of the CPU backend share: its kernels, and how they read a call.
+ *
+ * The host has checked a call against the op's schema before a kernel sees it (number, types and shapes of the values).
+ * Kernels still answer for what the schema leaves open: element types of secondary tensors, and indices in data.
+ */
+#ifndef FLHOST_CPU_H
+#define FLHOST_CPU_H
+
+#include <flhost/plugin.h>
+
+/* Element types that the kernels compute with, as an index into their tables. */
+typedef enum cpu_dtype { CPU_FLOAT32, CPU_FLOAT16, CPU_BFLOAT16, CPU_N_DTYPES, CPU_OTHER = CPU_N_DTYPES } cpu_dtype;
+
+static inline cpu_dtype cpu_dtype_of(const DLTensor *tensor) {
+  DLDataType type = tensor->dtype;
+  if (type.lanes == 1 && type.code == kDLFloat && type.bits == 32)
+    return CPU_FLOAT32;
+  if (type.lanes == 1 && type.code == kDLFloat && type.bits == 16)
+    return CPU_FLOAT16;
+  if (type.lanes == 1 && type.code == kDLBfloat && type.bits == 16)
+    return CPU_BFLOAT16;
+  return CPU_OTHER;
+}
+
+static inline int64_t cpu_dtype_size(cpu_dtype dtype) {
+  return dtype == CPU_FLOAT32 ? 4 : 2;
+}
+
+/* The tensor at `index` of a call; NULL if there is none. */
+static inline DLTensor *cpu_tensor(const fl_call *call, uint32_t index) {
+  return call->values[index].type == FL_TENSOR ? call->values[index].v.tensor : NULL;
+}
+
+/* `variance_size`: the number of leading elements of a row that the variance is taken over; none = all of them. */
+static inline fl_status cpu_variance_size(fl_call *call, uint32_t index, int64_t hidden, int64_t *size) {
+  const fl_value *value = &call->values[index];
+  *size = value->type == FL_INT ? value->v.i : hidden;
+  if (*size < 1 || *size > hidden) {
+    if (!hidden && value->type != FL_INT)
+      return FL_OK;
+    return fl_fail(call, FL_EINVAL, "argument 'variance_size' is %lld, expected 1 to %lld (the size of a row of 'x')",
+                   (long long)*size, (long long)hidden);
+  }
+  return FL_OK;
+}
+
+fl_status cpu_attention_backend(void *self, fl_call *call);
+
+fl_status cpu_reference_silu_and_mul(void *self, fl_call *call);
+fl_status cpu_reference_gelu_and_mul(void *self, fl_call *call);
+fl_status cpu_reference_rms_norm(void *self, fl_call *call);
+fl_status cpu_reference_rotary_embedding(void *self, fl_call *call);
+
+fl_status cpu_flagos_silu_and_mul(void *self, fl_call *call);
+fl_status cpu_flagos_gelu_and_mul(void *self, fl_call *call);
+fl_status cpu_flagos_rms_norm(void *self, fl_call *call);
+fl_status cpu_flagos_rotary_embedding(void *self, fl_call *call);
+
+#endif

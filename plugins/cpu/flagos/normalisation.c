@@ -1,0 +1,108 @@
+/*
+ * RMS norm, a block of a row at a time: squares are added in float in LANES independent sums, scale and weight are
+ * applied in float and rounded once, as vLLM's CUDA and CPU kernels do. The norm is that of the unrounded sum of x and
+ * residual, as in vLLM's native definition. The order of additions is fixed: the same bits every time.
+ */
+#include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/rows.h"
+
+#include <math.h>
+
+enum { LANES = 16 };
+
+typedef struct norm_arguments {
+  DLTensor *x, *residual, *weight, *out, *residual_out; /* residual, weight, residual_out may be NULL */
+  float epsilon;
+  int64_t variance_size;
+} norm_arguments;
+
+typedef struct norm_row {
+  const cpu_block_type *type, *weight_type;
+  const void *x, *residual, *weight;
+  void *out, *residual_out;
+  int64_t size, variance_size;
+  float epsilon;
+} norm_row;
+
+/* A block of x, plus the residual where there is one. */
+static void load_input(const norm_row *row, float *values, int64_t first, int64_t n) {
+  float residual[CPU_BLOCK];
+  row->type->load(values, row->x, first, n);
+  if (!row->residual)
+    return;
+  row->type->load(residual, row->residual, first, n);
+  for (int64_t i = 0; i < n; i++)
+    values[i] += residual[i];
+}
+
+static float sum_of_squares(const norm_row *row) {
+  float values[CPU_BLOCK], sums[LANES] = {0}, sum = 0;
+  for (int64_t first = 0; first < row->variance_size; first += CPU_BLOCK) {
+    int64_t n = cpu_block_size(row->variance_size - first), i = 0;
+    load_input(row, values, first, n);
+    for (; i + LANES <= n; i += LANES)
+      for (int lane = 0; lane < LANES; lane++)
+        sums[lane] += values[i + lane] * values[i + lane];
+    for (; i < n; i++)
+      sums[0] += values[i] * values[i];
+  }
+  for (int lane = 0; lane < LANES; lane++)
+    sum += sums[lane];
+  return sum;
+}
+
+static void normalise(const norm_row *row) {
+  float values[CPU_BLOCK], weight[CPU_BLOCK];
+  float scale = 1.0f / sqrtf(sum_of_squares(row) / (float)row->variance_size + row->epsilon);
+  for (int64_t first = 0; first < row->size; first += CPU_BLOCK) {
+    int64_t n = cpu_block_size(row->size - first);
+    load_input(row, values, first, n);
+    if (row->residual_out)
+      row->type->store(row->residual_out, first, values, n);
+    for (int64_t i = 0; i < n; i++)
+      values[i] *= scale;
+    if (row->weight) {
+      row->weight_type->load(weight, row->weight, first, n);
+      for (int64_t i = 0; i < n; i++)
+        values[i] *= weight[i];
+    }
+    row->type->store(row->out, first, values, n);
+  }
+}
+
+/* In place is fine: a block of x and residual is read for the last time before it is overwritten. */
+static fl_status run(fl_call *call, const norm_arguments *norm) {
+  DLTensor *const tensors[] = {norm->x, norm->residual, norm->out, norm->residual_out};
+  cpu_dtype dtype = cpu_dtype_of(norm->x), weight_dtype = norm->weight ? cpu_dtype_of(norm->weight) : dtype;
+  if (dtype == CPU_OTHER || weight_dtype == CPU_OTHER || (norm->residual && cpu_dtype_of(norm->residual) != dtype))
+    return fl_fail(call, FL_ENOTSUP,
+                   "element types: float32, float16 or bfloat16, and the same for x and residual, expected");
+  for (cpu_rows rows = cpu_rows_begin(4, tensors); rows.left; cpu_rows_next(&rows)) {
+    norm_row row = {.type = &cpu_block_types[dtype],
+                    .weight_type = &cpu_block_types[weight_dtype],
+                    .x = rows.at[0],
+                    .residual = rows.at[1],
+                    .weight = norm->weight ? fl_data(norm->weight) : NULL,
+                    .out = rows.at[2],
+                    .residual_out = rows.at[3],
+                    .size = norm->x->shape[norm->x->ndim - 1],
+                    .variance_size = norm->variance_size,
+                    .epsilon = norm->epsilon};
+    normalise(&row);
+  }
+  return FL_OK;
+}
+
+/* rms_norm(x, residual, weight, epsilon, variance_size) -> (out, residual_out), and fused_add_rms_norm, which has the
+ * same values in the same places and whose residual is required. */
+fl_status cpu_flagos_rms_norm(void *self, fl_call *call) {
+  norm_arguments norm = {.x = cpu_tensor(call, 0),
+                         .residual = cpu_tensor(call, 1),
+                         .weight = cpu_tensor(call, 2),
+                         .out = cpu_tensor(call, 5),
+                         .residual_out = cpu_tensor(call, 6),
+                         .epsilon = (float)call->values[3].v.f};
+  fl_status status = cpu_variance_size(call, 4, norm.x->shape[norm.x->ndim - 1], &norm.variance_size);
+  (void)self;
+  return status ? status : run(call, &norm);
+}

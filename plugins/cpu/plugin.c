@@ -1,0 +1,39 @@
+/*
+ * The CPU backend: for each op a reference implementation (plain C that computes what vLLM's forward_native computes,
+ * step by step) and a default one (portable C, optimised). Needs the C library and libm only.
+ */
+#include "plugins/cpu/cpu.h"
+
+FL_PLUGIN("cpu", FLHOST_VERSION, "flhost", "Apache-2.0", "");
+
+#define REFERENCE .impl_id = "reference.c", .kind = FL_KIND_REFERENCE
+#define FLAGOS    .impl_id = "default.flagos", .kind = FL_KIND_DEFAULT
+
+static const fl_impl impls[] = {
+    {.op_name = "silu_and_mul", REFERENCE, .fn = cpu_reference_silu_and_mul},
+    {.op_name = "silu_and_mul", FLAGOS, .fn = cpu_flagos_silu_and_mul},
+    {.op_name = "gelu_and_mul", REFERENCE, .fn = cpu_reference_gelu_and_mul},
+    {.op_name = "gelu_and_mul", FLAGOS, .fn = cpu_flagos_gelu_and_mul},
+    {.op_name = "rms_norm", REFERENCE, .fn = cpu_reference_rms_norm},
+    {.op_name = "rms_norm", FLAGOS, .fn = cpu_flagos_rms_norm},
+    {.op_name = "fused_add_rms_norm", REFERENCE, .fn = cpu_reference_rms_norm},
+    {.op_name = "fused_add_rms_norm", FLAGOS, .fn = cpu_flagos_rms_norm},
+    {.op_name = "rotary_embedding", REFERENCE, .fn = cpu_reference_rotary_embedding},
+    {.op_name = "rotary_embedding", FLAGOS, .fn = cpu_flagos_rotary_embedding},
+    {.op_name = "attention_backend", REFERENCE, .fn = cpu_attention_backend},
+    {.op_name = "attention_backend", FLAGOS, .fn = cpu_attention_backend},
+};
+
+fl_status register_builtins(fl_registry *registry) {
+  for (size_t i = 0; i < sizeof impls / sizeof impls[0]; i++) {
+    fl_impl impl = impls[i];
+    impl.size = sizeof impl;
+    impl.flags = FL_IMPL_DETERMINISTIC; /* one thread, one order */
+    impl.devices = FL_DEVICE(kDLCPU);
+    impl.dtypes = FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16;
+    fl_status status = registry->register_impl(registry, &impl);
+    if (status)
+      return status;
+  }
+  return FL_OK;
+}

@@ -1,0 +1,10 @@
+# The CPU backend. The optimised kernels are written for the vectoriser, so they get -O3.
+CPU_PLUGIN := $(BUILD)/plugins/cpu.so
+CPU_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/cpu/*.c plugins/cpu/reference/*.c plugins/cpu/flagos/*.c))
+PLUGINS += $(CPU_PLUGIN)
+$(CPU_PLUGIN_OBJECTS): $(BUILD)/obj/plugins/cpu/%.o: plugins/cpu/%.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) $(if $(findstring plugins/cpu/flagos/,$<),-O3 -fno-math-errno -fno-trapping-math) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
+$(CPU_PLUGIN): $(CPU_PLUGIN_OBJECTS)
+	@mkdir -p $(@D)
+	$(CC) $(PLUGIN_LINK) -o $@ $^ $(LINK) -lm

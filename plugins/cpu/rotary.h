@@ -1,0 +1,47 @@
+/*
+ * What both rotary kernels need before they compute: the arguments as numbers, [tokens, heads, head size] views of
+ * query and key, and the check of the positions. Nothing has been written when cpu_rotary_read fails.
+ */
+#ifndef FLHOST_CPU_ROTARY_H
+#define FLHOST_CPU_ROTARY_H
+
+#include "plugins/cpu/cpu.h"
+
+#include <string.h>
+
+/* query or key and its output, as [tokens, heads, size]; strides in bytes. */
+typedef struct cpu_heads {
+  char *in, *out;
+  int64_t heads, size;
+  int64_t in_token, in_head, out_token, out_head;
+} cpu_heads;
+
+typedef struct cpu_rotary {
+  cpu_dtype dtype, table_dtype; /* of query and key; of cos and sin */
+  int64_t tokens, pairs, offset;
+  bool interleaved, inverse;
+  cpu_heads heads[2]; /* query, then key; `in` is NULL where there is none */
+  const char *cos, *sin;
+  int64_t cos_stride, sin_stride; /* bytes from one position to the next */
+  const void *positions;
+  bool wide_positions; /* int64, else int32 */
+} cpu_rotary;
+
+static inline int64_t cpu_rotary_position(const cpu_rotary *rotary, int64_t token) {
+  return rotary->wide_positions ? ((const int64_t *)rotary->positions)[token]
+                                : ((const int32_t *)rotary->positions)[token];
+}
+
+/* What lies outside the rotated elements of a head of `size` elements passes through, bit for bit. */
+static inline void cpu_rotary_pass_through(const cpu_rotary *rotary, int64_t size, const char *in, char *out) {
+  int64_t bytes = cpu_dtype_size(rotary->dtype);
+  int64_t before = rotary->offset * bytes, end = (rotary->offset + 2 * rotary->pairs) * bytes;
+  if (in == out)
+    return;
+  memcpy(out, in, (size_t)before);
+  memcpy(out + end, in + end, (size_t)(size * bytes - end));
+}
+
+fl_status cpu_rotary_read(fl_call *call, cpu_rotary *rotary);
+
+#endif

@@ -1,0 +1,54 @@
+/*
+ * Walks over the rows (last dimension) of several tensors of the same leading shape in step, whatever the strides of
+ * their leading dimensions. Most kernels are a loop over rows:
+ *     DLTensor *const tensors[] = {x, out};
+ *     for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
+ *       one_row(rows.at[0], rows.at[1]);
+ */
+#ifndef FLHOST_CPU_ROWS_H
+#define FLHOST_CPU_ROWS_H
+
+#include "plugins/cpu/cpu.h"
+
+enum { CPU_ROWS_TENSORS = 4 };
+
+typedef struct cpu_rows {
+  int n_tensors, n_dims; /* n_dims: leading dimensions */
+  int64_t left;          /* rows still to come, the present one included */
+  int64_t index[FL_MAX_DIMS], shape[FL_MAX_DIMS];
+  int64_t stride[CPU_ROWS_TENSORS][FL_MAX_DIMS]; /* in bytes */
+  void *at[CPU_ROWS_TENSORS];                    /* the present row of each tensor; NULL where there is no tensor */
+} cpu_rows;
+
+/* The leading shape is that of the first tensor, which must be there; others may be NULL. */
+static inline cpu_rows cpu_rows_begin(int n_tensors, DLTensor *const *tensors) {
+  cpu_rows rows = {.n_tensors = n_tensors, .n_dims = tensors[0]->ndim - 1, .left = 1};
+  for (int d = 0; d < rows.n_dims; d++) {
+    rows.shape[d] = tensors[0]->shape[d];
+    rows.left *= rows.shape[d];
+  }
+  for (int t = 0; t < n_tensors; t++) {
+    if (!tensors[t])
+      continue;
+    rows.at[t] = fl_data(tensors[t]);
+    for (int d = 0; d < rows.n_dims; d++)
+      rows.stride[t][d] = fl_stride(tensors[t], d) * ((tensors[t]->dtype.bits + 7) / 8);
+  }
+  return rows;
+}
+
+static inline void cpu_rows_next(cpu_rows *rows) {
+  rows->left--;
+  for (int d = rows->n_dims - 1; d >= 0; d--) {
+    bool wraps = ++rows->index[d] == rows->shape[d];
+    int64_t steps = wraps ? 1 - rows->shape[d] : 1;
+    for (int t = 0; t < rows->n_tensors; t++)
+      if (rows->at[t])
+        rows->at[t] = (char *)rows->at[t] + steps * rows->stride[t][d];
+    if (!wraps)
+      return;
+    rows->index[d] = 0;
+  }
+}
+
+#endif
