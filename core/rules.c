@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { NONE = FL_RULES_NONE, MAX_NODES = 512, MAX_ALTERNATIVES = 255, MAX_DEPTH = 32 };
+enum { NONE = FL_RULES_NONE, MAX_NODES = 512, MAX_ALTERNATIVES = 64, MAX_DEPTH = 32 };
 
 typedef struct compiler {
   fl_scanner scan;
@@ -420,7 +420,7 @@ static fl_status link_results(const compiler *c) {
     int32_t like = result->alias >= 0 ? result->alias : first_tensor;
     if (result->type != FL_TENSOR || rules->result_clause[i] != NONE)
       continue;
-    if (like >= 0)
+    if (like >= 0 && (result->optional || !schema->values[like].optional))
       rules->result_like[i] = (uint8_t)like;
     else if (!schema->infer)
       return fl_error(FL_EINVAL, "%s: nothing says the shape and dtype of result '%s': expected rules or infer",
@@ -456,4 +456,23 @@ void fl_rules_free(fl_rules *rules) {
   free(rules->dimensions);
   free(rules->nodes);
   free(rules);
+}
+
+uint32_t fl_schema_dtypes(const fl_schema *schema) {
+  const fl_rules *rules = schema->compiled;
+  for (uint32_t i = 0; rules && schema->device_argument >= 0 && i < rules->n_argument_clauses; i++) {
+    const fl_rule_clause *clause = &rules->clauses[i];
+    uint32_t dtypes = 0;
+    if (clause->value != schema->device_argument)
+      continue;
+    for (uint32_t a = clause->first_alternative; a < clause->first_alternative + clause->n_alternatives; a++) {
+      const fl_rule_alternative *alternative = &rules->alternatives[a];
+      bool variable = alternative->variable != FL_RULES_NONE;
+      if (variable ? !rules->variables[alternative->variable].limited : !alternative->dtypes)
+        return 0;
+      dtypes |= alternative->dtypes | (variable ? rules->variables[alternative->variable].limit : 0);
+    }
+    return dtypes;
+  }
+  return 0;
 }
