@@ -167,6 +167,7 @@ MAN_DIR = $(PREFIX)/share/man
 MAN_PAGES := $(wildcard docs/man/*.[1-9])
 DOCS := README.md LICENSE CONTRIBUTING.md $(wildcard docs/*.md)
 EXAMPLES := $(wildcard examples/*)
+TEMPLATE := $(addprefix plugins/template/,Makefile README.md template.c)
 COMPLETION_DIR = $(PREFIX)/share/bash-completion/completions
 # Links need no flags of the host's own: see flhost.pc.in.
 PRIVATE_LIBS = $(CORE_LIBS) -pthread
@@ -174,7 +175,8 @@ PRIVATE_LIBS = $(CORE_LIBS) -pthread
 .PHONY: install
 install: all ## install under PREFIX (/usr/local), staged in DESTDIR
 	$(INSTALL) -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/include/flhost' '$(DESTDIR)$(LIBDIR)/pkgconfig' \
-	  '$(DESTDIR)$(PLUGINS_DIR)' '$(DESTDIR)$(CONFIG_DIR)' '$(DESTDIR)$(DOC_DIR)/examples' '$(DESTDIR)$(COMPLETION_DIR)'
+	  '$(DESTDIR)$(PLUGINS_DIR)' '$(DESTDIR)$(CONFIG_DIR)' '$(DESTDIR)$(DOC_DIR)/examples' '$(DESTDIR)$(DOC_DIR)/template' \
+	  '$(DESTDIR)$(COMPLETION_DIR)'
 	$(INSTALL) -m 755 $(COMMAND) '$(DESTDIR)$(PREFIX)/bin'
 	$(INSTALL) -m 644 $(HEADERS) '$(DESTDIR)$(PREFIX)/include/flhost'
 	$(INSTALL) -m 755 $(SHARED).$(SOVERSION) '$(DESTDIR)$(LIBDIR)/libflhost.so.$(VERSION)'
@@ -185,6 +187,7 @@ install: all ## install under PREFIX (/usr/local), staged in DESTDIR
 	$(INSTALL) -m 644 $(wildcard config/*.yaml) '$(DESTDIR)$(CONFIG_DIR)'
 	$(INSTALL) -m 644 $(DOCS) '$(DESTDIR)$(DOC_DIR)'
 	$(INSTALL) -m 644 $(EXAMPLES) '$(DESTDIR)$(DOC_DIR)/examples'
+	$(INSTALL) -m 644 $(TEMPLATE) '$(DESTDIR)$(DOC_DIR)/template'
 	$(INSTALL) -m 644 cli/completions/flhost.bash '$(DESTDIR)$(COMPLETION_DIR)/flhost'
 	for page in $(MAN_PAGES); do $(INSTALL) -D -m 644 -t '$(DESTDIR)$(MAN_DIR)'/man$${page##*.} $$page || exit 1; done
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|' -e 's|@VERSION@|$(VERSION)|' \
@@ -200,10 +203,10 @@ uninstall: ## remove what install put there
 	  '$(DESTDIR)$(LIBDIR)/libflhost.so' '$(DESTDIR)$(LIBDIR)/libflhost.a' '$(DESTDIR)$(LIBDIR)/pkgconfig/flhost.pc' \
 	  $(patsubst %,'$(DESTDIR)$(PLUGINS_DIR)/%',$(notdir $(PLUGINS))) \
 	  $(patsubst config/%,'$(DESTDIR)$(CONFIG_DIR)/%',$(wildcard config/*.yaml)) \
-	  $(patsubst %,'$(DESTDIR)$(DOC_DIR)/%',$(notdir $(DOCS)) $(EXAMPLES))
+	  $(patsubst %,'$(DESTDIR)$(DOC_DIR)/%',$(notdir $(DOCS)) $(EXAMPLES) $(TEMPLATE:plugins/%=%))
 	for page in $(MAN_PAGES); do rm -f '$(DESTDIR)$(MAN_DIR)'/man$${page##*.}/$${page##*/}; done
 	for directory in '$(PREFIX)/include/flhost' '$(PLUGINS_DIR)' '$(LIBDIR)/flhost' '$(CONFIG_DIR)' \
-	  '$(PREFIX)/share/flhost' '$(DOC_DIR)/examples' '$(DOC_DIR)'; do rmdir "$(DESTDIR)$$directory" 2>/dev/null || true; done
+	  '$(PREFIX)/share/flhost' '$(DOC_DIR)/examples' '$(DOC_DIR)/template' '$(DOC_DIR)'; do rmdir "$(DESTDIR)$$directory" 2>/dev/null || true; done
 
 # --------------------------------------------------------------------------------------------------------- the rest
 .PHONY: clean
