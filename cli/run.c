@@ -205,37 +205,44 @@ static void add_row(cli_table *table, const run_job *job, const run_report *repo
   cli_table_add(table, report->why);
 }
 
-/* "135 files: 135 ok. Expected results: vLLM 0.32.0 …" */
-static void print_summary(const run_report *reports, size_t n) {
+/* "131 files: 130 ok, 1 failed" */
+static void print_counts(const run_report *reports, size_t n) {
   size_t counts[RUN_ERROR + 1] = {0};
+  const char *separator = ": ";
   for (size_t i = 0; i < n; i++)
     counts[reports[i].status]++;
-  printf("\n%zu file%s:", n, n == 1 ? "" : "s");
-  const char *separator = " ";
+  printf("\n%zu file%s", n, n == 1 ? "" : "s");
   for (int status = 0; status <= RUN_ERROR; status++)
     if (counts[status]) {
       printf("%s%zu %s", separator, counts[status], status_names[status]);
       separator = ", ";
     }
-  puts(". MAX ERROR is the largest difference from what the file expects; the time is that of the fastest call.");
+  putchar('\n');
 }
 
-/* The sources of the expected results, each once. */
-static void print_sources(const run_report *reports, size_t n) {
-  puts("\nExpected results come from:");
+/* Has an earlier report the same source? */
+static bool is_repeated(const run_report *reports, size_t index) {
+  for (size_t i = 0; i < index; i++)
+    if (reports[i].expected && reports[i].source && !strcmp(reports[i].source, reports[index].source))
+      return true;
+  return false;
+}
+
+/* What the columns mean, and the sources of the expected results, each once. */
+static void print_legend(const run_report *reports, size_t n, int repeat) {
+  printf("\nTIME US is the fastest of %d call%s, in microseconds, after one to warm up.\n", repeat,
+         repeat == 1 ? "" : "s");
+  puts("MAX ERROR is the largest difference from the results in the file. Where they come from:");
   for (size_t i = 0; i < n; i++) {
-    bool seen = !reports[i].source || !reports[i].expected;
-    for (size_t j = 0; j < i && !seen; j++)
-      seen = reports[j].expected && reports[j].source && !strcmp(reports[i].source, reports[j].source);
-    if (seen)
+    if (!reports[i].expected || (reports[i].source && is_repeated(reports, i)))
       continue;
     fputs("  ", stdout);
-    cli_put_text(stdout, reports[i].source);
+    cli_put_text(stdout, reports[i].source ? reports[i].source : "(a file does not say)");
     putchar('\n');
   }
 }
 
-static int print_reports(const run_list *jobs, const run_report *reports, bool json) {
+static int print_reports(const run_list *jobs, const run_report *reports, int repeat, bool json) {
   static const char *const headers[] = {"FILE", "OP", "IMPL", ">MAX ERROR", ">TIME US", "STATUS", "WHY", NULL};
   cli_table table;
   bool expected = false;
@@ -248,14 +255,14 @@ static int print_reports(const run_list *jobs, const run_report *reports, bool j
   cli_table_begin(&table, headers, 0);
   for (size_t i = 0; i < jobs->n; i++) {
     add_row(&table, &jobs->items[i], &reports[i]);
-    expected = expected || (reports[i].expected && reports[i].source);
+    expected = expected || reports[i].expected;
   }
   int status = cli_table_print(&table);
   if (status)
     return status;
   if (expected)
-    print_sources(reports, jobs->n);
-  print_summary(reports, jobs->n);
+    print_legend(reports, jobs->n, repeat);
+  print_counts(reports, jobs->n);
   return EXIT_OK;
 }
 
@@ -290,7 +297,7 @@ static int run_jobs(fl_host *host, const run_list *jobs, int repeat, bool json) 
       cli_error("%s: %s", job->path, reports[done].problem);
   }
   if (!status)
-    status = print_reports(jobs, reports, json);
+    status = print_reports(jobs, reports, repeat, json);
   if (!status)
     status = exit_status_of(reports, done);
   for (size_t i = 0; i < done; i++)
