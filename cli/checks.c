@@ -27,6 +27,7 @@ static bool is_set(const char *variable) {
 /* The host itself warns about directories that a setting names and that cannot be read. */
 static void check_directory(const char *path, bool named, findings *list) {
   struct stat status;
+  errno = ENOTDIR;
   if (!stat(path, &status) && S_ISDIR(status.st_mode) && !access(path, R_OK | X_OK)) {
     finding_add(list, FINDING_OK, "directories", "", "plugin directory %s", path);
     check_writable(path, &status, "directories", list);
