@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Anyone could put code or a policy there. */
+/* Anyone could put code or a policy there. In a sticky directory others cannot replace what is there. */
 static void check_writable(const char *path, const struct stat *status, const char *area, findings *list) {
-  if (status->st_mode & S_IWOTH)
+  if ((status->st_mode & S_IWOTH) && !(status->st_mode & S_ISVTX))
     finding_add(list, FINDING_PROBLEM, area, "take the right away: chmod o-w", "every user may write to %s", path);
 }
 
@@ -140,16 +140,14 @@ void check_platform(fl_host *host, findings *list) {
 
 /* -------------------------------------------------------------------------------------------------------- settings */
 
-/* What the words of a setting name. */
+/* What the words of a setting name. The host itself warns about those of op_backends. */
 typedef enum names { NAMES_OPS = 1, NAMES_VENDORS } names;
 static const struct {
   const char *setting;
   names names;
 } named_settings[] = {
-    {"op_backends", NAMES_OPS},      {"flagos_whitelist", NAMES_OPS},
-    {"flagos_blacklist", NAMES_OPS}, {"VLLM_FL_FLAGOS_BLACKLIST_APPEND", NAMES_OPS},
-    {"custom_ops", NAMES_OPS},       {"allow_vendors", NAMES_VENDORS},
-    {"deny_vendors", NAMES_VENDORS},
+    {"flagos_whitelist", NAMES_OPS}, {"flagos_blacklist", NAMES_OPS},  {"VLLM_FL_FLAGOS_BLACKLIST_APPEND", NAMES_OPS},
+    {"custom_ops", NAMES_OPS},       {"allow_vendors", NAMES_VENDORS}, {"deny_vendors", NAMES_VENDORS},
 };
 
 /* Everything that a setting may name, ended by NULL, of one moment; the strings are the snapshot's. */
@@ -182,23 +180,20 @@ static void check_word(const fl_setting *setting, const char *word, names which,
               word, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
 }
 
-/* Do the words of a list, or the keys of an object, name something that is there? */
+/* Do the words of a list name something that is there? */
 static void check_names(const fl_setting *setting, names which, const fl_snapshot *snapshot, findings *list) {
-  const char **known = known_names(snapshot, which), *key;
+  const char **known = known_names(snapshot, which);
   json_t *value = json_loads(setting->value, JSON_DECODE_ANY, NULL), *item;
   size_t index;
-  if (!known) {
+  if (!known)
     list->failed = true;
-  } else if (json_is_object(value)) {
-    json_object_foreach(value, key, item) check_word(setting, key, which, known, list);
-  } else if (json_is_array(value)) {
-    json_array_foreach(value, index, item) {
+  else
+    json_array_foreach(value, index, item) { /* nothing for what is no list */
       const char *word = json_string_value(item);
       bool is_switch = word && !strcmp(setting->name, "custom_ops"); /* all, none, +op, -op */
-      if (word && (!is_switch || strchr("+-", *word)))
+      if (word && *word && (!is_switch || strchr("+-", *word)))
         check_word(setting, word + is_switch, which, known, list);
     }
-  }
   json_decref(value);
   free(known);
 }

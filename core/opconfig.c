@@ -12,12 +12,12 @@
 #include <strings.h>
 
 /* A position in text that is known to be JSON. */
-typedef struct cursor {
+typedef struct position {
   const char *at, *line_start;
   unsigned line;
-} cursor;
+} position;
 
-static void skip_space(cursor *cursor) {
+static void skip_space(position *cursor) {
   for (; *cursor->at && strchr(" \t\r\n", *cursor->at); cursor->at++)
     if (*cursor->at == '\n') {
       cursor->line++;
@@ -25,12 +25,12 @@ static void skip_space(cursor *cursor) {
     }
 }
 
-static fl_place place_of(const cursor *cursor, const char *path) {
+static fl_place place_of(const position *cursor, const char *path) {
   return (fl_place){path, cursor->line, (unsigned)(cursor->at - cursor->line_start) + 1};
 }
 
 /* The decoded string that begins here, and past it; NULL when there is another kind of value, or no memory. */
-static json_t *take_string(cursor *cursor) {
+static json_t *take_string(position *cursor) {
   const char *start = cursor->at, *end = start + 1;
   if (*start != '"')
     return NULL;
@@ -66,7 +66,7 @@ static bool add_order(fl_problems *problems, fl_place place, const char *op, fl_
 }
 
 /* One member; false ends the reading. */
-static bool read_member(fl_problems *problems, cursor *cursor, const char *path, fl_orders *orders) {
+static bool read_member(fl_problems *problems, position *cursor, const char *path, fl_orders *orders) {
   fl_place place = place_of(cursor, path), value_place;
   json_t *op = take_string(cursor), *value = NULL;
   bool more = false;
@@ -94,7 +94,7 @@ out:
 }
 
 static void read_members(fl_problems *problems, const char *text, const char *path, fl_orders *orders) {
-  cursor cursor = {text, text, 1};
+  position cursor = {text, text, 1};
   do {
     skip_space(&cursor);
     cursor.at++; /* the brace, or the comma behind a member */
@@ -122,7 +122,7 @@ void fl_opconfig_load(fl_problems *problems, const char *path, fl_orders *orders
     return;
   json = json_loadb(text, length, JSON_DECODE_ANY, &error);
   if (!json)
-    fl_problem_fatal(problems, (fl_place){path, error.line > 0 ? (unsigned)error.line : 1, (unsigned)error.column},
+    fl_problem_fatal(problems, (fl_place){path, (unsigned)error.line, (unsigned)error.column},
                      "Invalid VLLM_FL_OP_CONFIG JSON file. %s", error.text);
   else if (!json_is_object(json))
     fl_problem_fatal(problems, (fl_place){path, 1, 1},

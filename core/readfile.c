@@ -28,7 +28,7 @@ fl_status fl_read_file(const char *path, char **text, size_t *length) {
     goto out;
   }
   if (!S_ISREG(about.st_mode)) {
-    status = fl_error(FL_ECONFIG, "not a regular file");
+    status = fl_error(FL_EINVAL, "not a regular file");
     goto out;
   }
   bytes = malloc((size_t)FL_TEXT_FILE_MAX + 2);

@@ -6,8 +6,8 @@
 
 enum { FL_TEXT_FILE_MAX = 1 << 20 };
 
-/* The caller frees *text, which ends in NUL. FL_ENOENT: no such file; FL_ECONFIG: not a regular file, too large or
- * unreadable. The thread's message says which, without the path. */
+/* The caller frees *text, which ends in NUL. FL_ENOENT: no such file; FL_EINVAL: not a regular file; FL_ECONFIG: too
+ * large or unreadable. The thread's message says which, without the path. */
 fl_status fl_read_file(const char *path, char **text, size_t *length);
 
 #endif

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { NONE = FL_RULES_NONE, MAX_NODES = 512, MAX_ALTERNATIVES = 255, MAX_DEPTH = 32 };
+enum { NONE = FL_RULES_NONE, MAX_NODES = 512, MAX_ALTERNATIVES = 64, MAX_DEPTH = 32 };
 
 typedef struct compiler {
   fl_scanner scan;
@@ -420,7 +420,7 @@ static fl_status link_results(const compiler *c) {
     int32_t like = result->alias >= 0 ? result->alias : first_tensor;
     if (result->type != FL_TENSOR || rules->result_clause[i] != NONE)
       continue;
-    if (like >= 0)
+    if (like >= 0 && (result->optional || !schema->values[like].optional))
       rules->result_like[i] = (uint8_t)like;
     else if (!schema->infer)
       return fl_error(FL_EINVAL, "%s: nothing says the shape and dtype of result '%s': expected rules or infer",

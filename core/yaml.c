@@ -264,8 +264,8 @@ fl_status fl_yaml_load(const char *path, fl_yaml **yaml) {
   fl_status status = made && (made->path = fl_strdup(path)) ? FL_OK : fl_error_no_memory();
   if (!status)
     status = fl_read_file(path, &text, &length);
-  if (status == FL_ECONFIG)
-    status = fl_error(FL_ECONFIG, "%s: %s", path, fl_error_message());
+  if (status && status != FL_ENOMEM)
+    status = fl_error(status, "%s: %s", path, fl_error_message());
   if (!status)
     status = load_text(made, text, length);
   if (!status) {

@@ -20,7 +20,7 @@ typedef enum fl_yaml_kind {
   FL_YAML_MAP
 } fl_yaml_kind;
 
-/* FL_ENOENT: no such file, without a message of its own; FL_ECONFIG: the message says what is wrong, with path and, in
+/* FL_ENOENT: no such file; FL_EINVAL: not a regular file; FL_ECONFIG: the message says what is wrong, with path and, in
  * the text, line and column. Tags other than YAML's own for simple values are refused. */
 fl_status fl_yaml_load(const char *path, fl_yaml **yaml);
 void fl_yaml_free(fl_yaml *yaml);
