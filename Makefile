@@ -128,6 +128,7 @@ TEST_ENVIRONMENT = FLHOST_BUILD='$(BUILD)' PREFIX='$(PREFIX)' CC='$(CC)' SANITIZ
 
 .PHONY: tests
 tests: $(TESTS)
+.SECONDARY: $(TEST_SUPPORT)
 
 .PHONY: check
 check: ## install what is missing, build, and run all tests
