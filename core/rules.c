@@ -479,22 +479,3 @@ void fl_rules_free(fl_rules *rules) {
   free(rules->nodes);
   free(rules);
 }
-
-uint32_t fl_schema_dtypes(const fl_schema *schema) {
-  const fl_rules *rules = schema->compiled;
-  for (uint32_t i = 0; rules && schema->device_argument >= 0 && i < rules->n_argument_clauses; i++) {
-    const fl_rule_clause *clause = &rules->clauses[i];
-    uint32_t dtypes = 0;
-    if (clause->value != schema->device_argument)
-      continue;
-    for (uint32_t a = clause->first_alternative; a < clause->first_alternative + clause->n_alternatives; a++) {
-      const fl_rule_alternative *alternative = &rules->alternatives[a];
-      bool variable = alternative->variable != FL_RULES_NONE;
-      if (variable ? !rules->variables[alternative->variable].limited : !alternative->dtypes)
-        return 0;
-      dtypes |= alternative->dtypes | (variable ? rules->variables[alternative->variable].limit : 0);
-    }
-    return dtypes;
-  }
-  return 0;
-}
