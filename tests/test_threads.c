@@ -275,7 +275,8 @@ static int child(state *s) {
       return 4;
     while (s->calls < 100)
       sched_yield();
-    pthread_join((s->stop = true, thread), NULL);
+    s->stop = true;
+    pthread_join(thread, NULL);
   }
   if (fl_register_op(s->host, &(fl_op_def){.size = sizeof(fl_op_def), .schema = "new() -> str"}))
     return 5;
