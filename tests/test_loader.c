@@ -138,7 +138,7 @@ START_TEST(the_vendors_template_computes) {
   ck_ok(fl_call_op(host, "silu_and_mul", &call));
   ck_assert_float_eq_tol(out[0], 2.1931758f, 1e-6f);  /* 3 * 1 / (1 + e^-1) */
   ck_assert_float_eq_tol(out[1], -0.9536235f, 1e-6f); /* 4 * -2 / (1 + e^2) */
-  from.ndim = to.ndim = 1; /* supports_args says no, and nobody else is there */
+  from.ndim = to.ndim = 1;                            /* supports_args says no, and nobody else is there */
   from.shape = in_shape + 1;
   to.shape = out_shape + 1;
   ck_assert_int_ne(fl_call_op(host, "silu_and_mul", &call), FL_OK);
