@@ -122,7 +122,7 @@ void fl_opconfig_load(fl_problems *problems, const char *path, fl_orders *orders
     return;
   json = json_loadb(text, length, JSON_DECODE_ANY, &error);
   if (!json)
-    fl_problem_fatal(problems, (fl_place){path, (unsigned)error.line, (unsigned)error.column},
+    fl_problem_fatal(problems, (fl_place){path, (unsigned)error.line, error.column > 0 ? (unsigned)error.column : 1},
                      "Invalid VLLM_FL_OP_CONFIG JSON file. %s", error.text);
   else if (!json_is_object(json))
     fl_problem_fatal(problems, (fl_place){path, 1, 1},

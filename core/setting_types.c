@@ -43,10 +43,10 @@ static const char *const true_words[] = {"1", "true", NULL}, *const false_words[
 static const char *const more_true_words[] = {"yes", "on", NULL}, *const more_false_words[] = {"no", "off", NULL};
 
 static const char *nearest_boolean(const char *word) {
-  static const char *const words[] = {"true", "false", "1", "0"};
+  static const char *const words[] = {"true", "false"};
   if (is_one_of(word, more_true_words))
     return "1";
-  return is_one_of(word, more_false_words) ? "0" : fl_nearest(word, words, 4);
+  return is_one_of(word, more_false_words) ? "0" : fl_nearest(word, words, 2);
 }
 
 /* C5. What is no boolean is false to the peer, whatever the file says. */
