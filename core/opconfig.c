@@ -56,13 +56,14 @@ static bool add_order(fl_problems *problems, fl_place place, const char *op, fl_
                      fl_did_you_mean(hint, sizeof hint, fl_nearest(value, kinds, 3)));
     return true;
   }
-  if (!fl_strings_add(&tokens, kind))
-    return false;
-  const char *name = op;
-  length = fl_trim(&name, strlen(op));
-  fl_orders_add(problems, orders, name, length, &tokens, place);
+  bool added = fl_strings_add(&tokens, kind);
+  if (added) {
+    const char *name = op;
+    length = fl_trim(&name, strlen(op));
+    fl_orders_add(problems, orders, name, length, &tokens, place);
+  }
   fl_strings_free(&tokens);
-  return true;
+  return added;
 }
 
 /* One member; false ends the reading. */
