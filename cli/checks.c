@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Anyone could put code or a policy there. */
+/* Anyone could put code or a policy there. In a sticky directory others cannot replace what is there. */
 static void check_writable(const char *path, const struct stat *status, const char *area, findings *list) {
-  if (status->st_mode & S_IWOTH)
+  if ((status->st_mode & S_IWOTH) && !(status->st_mode & S_ISVTX))
     finding_add(list, FINDING_PROBLEM, area, "take the right away: chmod o-w", "every user may write to %s", path);
 }
 
@@ -24,22 +24,15 @@ static bool is_set(const char *variable) {
   return value && *value;
 }
 
+/* The host itself warns about directories that a setting names and that cannot be read. */
 static void check_directory(const char *path, bool named, findings *list) {
   struct stat status;
-  if (stat(path, &status))
-    finding_add(list, !named && errno == ENOENT ? FINDING_NOTE : FINDING_PROBLEM, "directories",
-                named ? "create it, or correct VLLM_FL_PLUGIN_PATH" : "", "plugin directory %s: %s", path,
-                strerror(errno));
-  else if (!S_ISDIR(status.st_mode))
-    finding_add(list, FINDING_PROBLEM, "directories",
-                "VLLM_FL_PLUGIN_PATH takes directories; a file goes into VLLM_FL_PLUGIN_MODULES",
-                "%s is not a directory", path);
-  else if (access(path, R_OK | X_OK))
-    finding_add(list, FINDING_PROBLEM, "directories", "give read and search permission: chmod a+rx",
-                "plugin directory %s: %s", path, strerror(errno));
-  else {
+  errno = ENOTDIR;
+  if (!stat(path, &status) && S_ISDIR(status.st_mode) && !access(path, R_OK | X_OK)) {
     finding_add(list, FINDING_OK, "directories", "", "plugin directory %s", path);
     check_writable(path, &status, "directories", list);
+  } else if (!named) {
+    finding_add(list, FINDING_NOTE, "directories", "", "plugin directory %s: %s", path, strerror(errno));
   }
 }
 
@@ -63,11 +56,12 @@ void check_plugins(fl_host *host, findings *list) {
     const char *name = *plugin->name ? plugin->name : plugin->file;
     if (!strcmp(plugin->status, "failed"))
       finding_add(list, FINDING_PROBLEM, "plugins", "repair or remove the file; the other plugins work without it",
-                  "%s failed: %s (%s)", name, plugin->reason, plugin->file);
+                  "plugin %s failed: %s (%s)", name, plugin->reason, plugin->file);
     else if (strcmp(plugin->status, "loaded") != 0)
-      finding_add(list, FINDING_NOTE, "plugins", "", "%s is %s: %s", name, plugin->status, plugin->reason);
+      finding_add(list, FINDING_NOTE, "plugins", "", "plugin %s is %s: %s", name, plugin->status, plugin->reason);
     else
-      finding_add(list, FINDING_OK, "plugins", "", "%s %s: %u implementations", name, plugin->version, plugin->impls);
+      finding_add(list, FINDING_OK, "plugins", "", "plugin %s %s: %u implementations", name, plugin->version,
+                  plugin->impls);
     loaded += !strcmp(plugin->status, "loaded");
   }
   if (!loaded)
@@ -140,16 +134,14 @@ void check_platform(fl_host *host, findings *list) {
 
 /* -------------------------------------------------------------------------------------------------------- settings */
 
-/* What the words of a setting name. */
+/* What the words of a setting name. The host itself warns about those of op_backends. */
 typedef enum names { NAMES_OPS = 1, NAMES_VENDORS } names;
 static const struct {
   const char *setting;
   names names;
 } named_settings[] = {
-    {"op_backends", NAMES_OPS},      {"flagos_whitelist", NAMES_OPS},
-    {"flagos_blacklist", NAMES_OPS}, {"VLLM_FL_FLAGOS_BLACKLIST_APPEND", NAMES_OPS},
-    {"custom_ops", NAMES_OPS},       {"allow_vendors", NAMES_VENDORS},
-    {"deny_vendors", NAMES_VENDORS},
+    {"flagos_whitelist", NAMES_OPS}, {"flagos_blacklist", NAMES_OPS},  {"VLLM_FL_FLAGOS_BLACKLIST_APPEND", NAMES_OPS},
+    {"custom_ops", NAMES_OPS},       {"allow_vendors", NAMES_VENDORS}, {"deny_vendors", NAMES_VENDORS},
 };
 
 /* Everything that a setting may name, ended by NULL, of one moment; the strings are the snapshot's. */
@@ -182,23 +174,20 @@ static void check_word(const fl_setting *setting, const char *word, names which,
               word, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
 }
 
-/* Do the words of a list, or the keys of an object, name something that is there? */
+/* Do the words of a list name something that is there? */
 static void check_names(const fl_setting *setting, names which, const fl_snapshot *snapshot, findings *list) {
-  const char **known = known_names(snapshot, which), *key;
+  const char **known = known_names(snapshot, which);
   json_t *value = json_loads(setting->value, JSON_DECODE_ANY, NULL), *item;
   size_t index;
-  if (!known) {
+  if (!known)
     list->failed = true;
-  } else if (json_is_object(value)) {
-    json_object_foreach(value, key, item) check_word(setting, key, which, known, list);
-  } else if (json_is_array(value)) {
-    json_array_foreach(value, index, item) {
+  else
+    json_array_foreach(value, index, item) { /* nothing for what is no list */
       const char *word = json_string_value(item);
       bool is_switch = word && !strcmp(setting->name, "custom_ops"); /* all, none, +op, -op */
-      if (word && (!is_switch || strchr("+-", *word)))
+      if (word && *word && (!is_switch || strchr("+-", *word)))
         check_word(setting, word + is_switch, which, known, list);
     }
-  }
   json_decref(value);
   free(known);
 }
@@ -236,7 +225,7 @@ void check_settings(fl_host *host, findings *list) {
   }
   check_config_file(list);
   if (list->n == before)
-    finding_add(list, FINDING_OK, "settings", "", "%u settings", settings->n);
+    finding_add(list, FINDING_OK, "settings", "", "%u settings, all of them valid", settings->n);
   fl_settings_free(settings);
   fl_snapshot_release(snapshot);
 }

@@ -2,7 +2,21 @@
 #ifndef FLHOST_CORE_PLATFORM_H
 #define FLHOST_CORE_PLATFORM_H
 
+#include "core/platform_probe.h"
 #include "core/registry.h"
+
+/* One built-in platform: how its devices show on the bus, in the file system and through their driver. */
+typedef struct fl_platform_kind {
+  const char *name, *title; /* "cuda", "NVIDIA" */
+  const char *aliases[3];   /* ended by NULL */
+  uint16_t pci_vendor;
+  uint16_t pci_classes[4]; /* base class and subclass, 0x0302; ended by 0 */
+  const char *nodes[3];    /* without one of them there is nothing to ask; ended by NULL */
+  fl_driver driver;
+} fl_platform_kind;
+
+/* Of which the first needs no device ("cpu"); ended by a NULL name. */
+extern const fl_platform_kind fl_platform_kinds[];
 
 /* Names of the built-in platforms, ended by NULL: "cpu", "cuda", "rocm", "ascend". */
 extern const char *const fl_platform_names[];
@@ -11,17 +25,29 @@ extern const char *const fl_platform_names[];
 const char *fl_platform_canonical(const char *name);
 
 /*
- * The active platform, quickly: no bus scan and no driver is touched where no device node exists. `forced` (or NULL)
- * wins over all. `components` are what plugins brought: one that is active beats the built-in ones, two are FL_EINVAL
- * naming both. *plugin is the plugin of the platform or NULL. *name lives as long as `forced`, the components, or for
- * ever.
+ * The active platform, quickly: no bus scan, and no driver is touched where no device node exists. `forced` (or NULL)
+ * wins over all; FL_ECONFIG when it is neither built in nor brought by a plugin. `components` are what plugins brought:
+ * one that is active beats the built-in ones, two are FL_EINVAL naming both. Of the built-in ones it is the first of
+ * the table that has a device. *plugin is the plugin of the platform or NULL. *name lives as long as the components, or
+ * for ever.
  */
 fl_status fl_platform_activate(const char *forced, const fl_component_record *components, uint32_t n, const char **name,
                                const char **plugin);
 
-/* The full report: bus through hwloc, driver libraries opened in a child process's stead only when device nodes exist.
- */
+/* The full report: bus through hwloc, drivers opened (and, where a device node exists, asked) in a child process. */
 fl_status fl_platform_report_create(const char *active, const char *origin, const char *config_file,
                                     const fl_component_record *components, uint32_t n, fl_platform_report **report);
+
+/* Both, among other platforms than the built-in ones. */
+fl_status fl_platform_activate_among(const fl_platform_kind *kinds, const char *forced,
+                                     const fl_component_record *components, uint32_t n, const char **name,
+                                     const char **plugin);
+fl_status fl_platform_report_among(const fl_platform_kind *kinds, const char *active, const char *origin,
+                                   const char *config_file, const fl_component_record *components, uint32_t n,
+                                   fl_platform_report **report);
+
+/* The first device node of a platform that exists, NULL if none does. */
+const char *fl_platform_node(const fl_platform_kind *kind);
+bool fl_component_is_platform(const fl_component_record *component);
 
 #endif

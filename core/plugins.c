@@ -45,21 +45,11 @@ static bool add_record(fl_host *host, fl_plugin_record *record) {
   return added;
 }
 
-/* The file's name without directory and ending: what a plugin is called before its note was read. */
-static char *stem(const char *path) {
-  const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-  const char *dot = strstr(base, ".so");
-  char *name = fl_strdup(base);
-  if (name && dot)
-    name[dot - base] = 0;
-  return name;
-}
-
 /* A record of what is not loaded. */
 static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_status status, const char *reason) {
   const char *file = found->path ? found->path : "";
   fl_plugin_record record = {
-      .name = found->name ? fl_strdup(found->name) : stem(file),
+      .name = found->name ? fl_strdup(found->name) : fl_plugin_name_of_file(file),
       .file = fl_strdup(file),
       .version = fl_strdup(""),
       .vendor = fl_strdup(""),
@@ -103,7 +93,7 @@ static fl_status load_found(fl_host *host, const fl_found *found, bool *loaded) 
     return recorded ? FL_OK : fl_error_no_memory();
   }
   fl_plugin_record record = {0};
-  fl_status status = fl_plugin_load(host, found->path, found->symbol, &record);
+  fl_status status = fl_plugin_load(host, &host->log, found->path, found->symbol, &record);
   record.route = found->route;
   record.critical = found->critical;
   if (status)
@@ -130,8 +120,8 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   if (found.n)
     fl_log_line(&host->log, FL_LOG_INFO, "Available plugins for group flhost.plugins:");
   for (uint32_t i = 0; i < found.n; i++) {
-    char *name =
-        found.items[i].name ? fl_strdup(found.items[i].name) : stem(found.items[i].path ? found.items[i].path : "");
+    char *name = found.items[i].name ? fl_strdup(found.items[i].name)
+                                     : fl_plugin_name_of_file(found.items[i].path ? found.items[i].path : "");
     fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s", name ? name : "",
                 found.items[i].path ? found.items[i].path : "");
     free(name);

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { NONE = FL_RULES_NONE, MAX_NODES = 512, MAX_ALTERNATIVES = 255, MAX_DEPTH = 32 };
+enum { NONE = FL_RULES_NONE, MAX_NODES = 512, MAX_ALTERNATIVES = 64, MAX_DEPTH = 32 };
 
 typedef struct compiler {
   fl_scanner scan;
@@ -420,7 +420,7 @@ static fl_status link_results(const compiler *c) {
     int32_t like = result->alias >= 0 ? result->alias : first_tensor;
     if (result->type != FL_TENSOR || rules->result_clause[i] != NONE)
       continue;
-    if (like >= 0)
+    if (like >= 0 && (result->optional || !schema->values[like].optional))
       rules->result_like[i] = (uint8_t)like;
     else if (!schema->infer)
       return fl_error(FL_EINVAL, "%s: nothing says the shape and dtype of result '%s': expected rules or infer",
@@ -446,6 +446,28 @@ fl_status fl_rules_compile(const fl_schema *schema, fl_rules **rules) {
   else
     *rules = c.rules;
   return status;
+}
+
+/* Those of one alternative; 0: any. */
+static uint32_t admitted_dtypes(const fl_rules *rules, const fl_rule_alternative *alternative) {
+  if (alternative->variable == NONE)
+    return alternative->dtypes;
+  const fl_rule_variable *variable = &rules->variables[alternative->variable];
+  return variable->limited ? alternative->dtypes | variable->limit : 0;
+}
+
+uint32_t fl_schema_dtypes(const fl_schema *schema) {
+  const fl_rules *rules = schema->compiled;
+  uint32_t dtypes = 0;
+  for (uint32_t i = 0; i < rules->n_argument_clauses; i++)
+    for (unsigned j = 0; j < rules->clauses[i].n_alternatives && rules->clauses[i].value == schema->device_argument;
+         j++) {
+      uint32_t admitted = admitted_dtypes(rules, &rules->alternatives[rules->clauses[i].first_alternative + j]);
+      if (!admitted)
+        return 0;
+      dtypes |= admitted;
+    }
+  return dtypes;
 }
 
 void fl_rules_free(fl_rules *rules) {

@@ -117,7 +117,7 @@ END_TEST
 START_TEST(engine_example_builds_with_the_static_library) {
   shell("$CC $flags examples/call_op.c $(pc --static --cflags --libs | sed 's/-lflhost /-l:libflhost.a /') -lm"
         " -o $stage/static");
-  ck_assert_str_eq(shell("objdump -p $stage/static | grep flhost || true"), "");
+  ck_assert_str_eq(shell("objdump -p $stage/static | grep NEEDED.*flhost || true"), "");
   assert_contains(shell("VLLM_FL_PLUGIN_PATH=$tree/lib/flhost/plugins $stage/static"), "largest error");
 }
 END_TEST
@@ -133,6 +133,16 @@ START_TEST(vendor_example_builds_from_the_header_alone_and_is_chosen) {
   output = shell("VLLM_FL_PREFER=vendor $tree/bin/flhost run tests/golden/silu_and_mul");
   assert_contains(output, "vendor.acme");
   shell("rm $(pc --variable=pluginsdir)/acme.so");
+}
+END_TEST
+
+START_TEST(copy_of_the_template_builds_and_loads_on_the_first_try) {
+  shell("cp -r $tree/share/doc/flhost/template $stage/mine; test $(wc -l < $stage/mine/template.c) -lt 50;"
+        " PKG_CONFIG_SYSROOT_DIR=$stage make -s -C $stage/mine CFLAGS='-O2 %s'",
+        setting("SANITIZE", ""));
+  assert_contains(shell("VLLM_FL_PLUGIN_MODULES=$stage/mine/acme.so VLLM_FL_PREFER=vendor"
+                        " $tree/bin/flhost resolve silu_and_mul"),
+                  "vendor.acme");
 }
 END_TEST
 
@@ -161,6 +171,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, engine_example_builds_through_pkg_config_and_runs);
   tcase_add_test(tests, engine_example_builds_with_the_static_library);
   tcase_add_test(tests, vendor_example_builds_from_the_header_alone_and_is_chosen);
+  tcase_add_test(tests, copy_of_the_template_builds_and_loads_on_the_first_try);
   tcase_add_test(tests, installed_command_uses_the_installed_plugins_and_platform_files);
   tcase_add_test(tests, uninstall_leaves_only_what_others_put_there);
 }

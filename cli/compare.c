@@ -1,0 +1,172 @@
+/* Comparison of tensors: see compare.h. */
+#include "cli/compare.h"
+
+#include <flhost/dtype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* An element type: its value as a double, which is exact for all but wide integers. */
+typedef struct element_type {
+  DLDataType dtype;
+  bool floating;
+  double (*value)(const void *data, int64_t i);
+} element_type;
+
+static double float32_value(const void *data, int64_t i) {
+  return ((const float *)data)[i];
+}
+
+static double float64_value(const void *data, int64_t i) {
+  return ((const double *)data)[i];
+}
+
+static double float16_value(const void *data, int64_t i) {
+  return fl_f16_to_float(((const uint16_t *)data)[i]);
+}
+
+static double bfloat16_value(const void *data, int64_t i) {
+  return fl_bf16_to_float(((const uint16_t *)data)[i]);
+}
+
+static double float8_e4m3fn_value(const void *data, int64_t i) {
+  return fl_e4m3fn_to_float(((const uint8_t *)data)[i]);
+}
+
+static double float8_e5m2_value(const void *data, int64_t i) {
+  return fl_e5m2_to_float(((const uint8_t *)data)[i]);
+}
+
+static double int32_value(const void *data, int64_t i) {
+  return ((const int32_t *)data)[i];
+}
+
+static double int64_value(const void *data, int64_t i) {
+  return (double)((const int64_t *)data)[i];
+}
+
+static double int8_value(const void *data, int64_t i) {
+  return ((const int8_t *)data)[i];
+}
+
+static double uint8_value(const void *data, int64_t i) {
+  return ((const uint8_t *)data)[i];
+}
+
+static const element_type element_types[] = {
+    {{kDLFloat, 32, 1}, true, float32_value},
+    {{kDLFloat, 16, 1}, true, float16_value},
+    {{kDLBfloat, 16, 1}, true, bfloat16_value},
+    {{kDLFloat, 64, 1}, true, float64_value},
+    {{FL_DTYPE_FLOAT8_E4M3FN, 8, 1}, true, float8_e4m3fn_value},
+    {{FL_DTYPE_FLOAT8_E5M2, 8, 1}, true, float8_e5m2_value},
+    {{kDLInt, 32, 1}, false, int32_value},
+    {{kDLInt, 64, 1}, false, int64_value},
+    {{kDLInt, 8, 1}, false, int8_value},
+    {{kDLUInt, 8, 1}, false, uint8_value},
+    {{FL_DTYPE_BOOL, 8, 1}, false, uint8_value},
+};
+
+static bool same_dtype(DLDataType a, DLDataType b) {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+
+static const element_type *find_type(DLDataType dtype) {
+  for (size_t i = 0; i < sizeof element_types / sizeof element_types[0]; i++)
+    if (same_dtype(element_types[i].dtype, dtype))
+      return &element_types[i];
+  return NULL;
+}
+
+static void print_shape(const DLTensor *tensor, char *text, size_t size) {
+  size_t length = 0;
+  for (int d = 0; d < tensor->ndim && length < size; d++)
+    length += (size_t)snprintf(text + length, size - length, "%s%" PRId64, d ? ", " : "", tensor->shape[d]);
+  if (!tensor->ndim)
+    *text = 0;
+}
+
+/* Fills `problem` and gives false where the tensors are not of one kind. */
+static bool comparable(const DLTensor *result, const DLTensor *expected, char *problem, size_t size) {
+  char a[96], b[96];
+  bool same = result->ndim == expected->ndim;
+  for (int d = 0; same && d < result->ndim; d++)
+    same = result->shape[d] == expected->shape[d];
+  if (!same) {
+    print_shape(result, a, sizeof a);
+    print_shape(expected, b, sizeof b);
+    snprintf(problem, size, "shape [%s], expected [%s]", a, b);
+    return false;
+  }
+  if (!same_dtype(result->dtype, expected->dtype)) {
+    snprintf(problem, size, "element type (code %u, %u bits), expected (code %u, %u bits)", result->dtype.code,
+             result->dtype.bits, expected->dtype.code, expected->dtype.bits);
+    return false;
+  }
+  if (!find_type(result->dtype)) {
+    snprintf(problem, size, "element type (code %u, %u bits) cannot be compared", result->dtype.code,
+             result->dtype.bits);
+    return false;
+  }
+  return true;
+}
+
+/* |a - b| where NaN equals NaN and an infinity equals itself; infinite where just one is not finite. */
+static double distance(double a, double b) {
+  if ((isnan(a) && isnan(b)) || a == b)
+    return 0;
+  return isfinite(a) && isfinite(b) ? fabs(a - b) : INFINITY;
+}
+
+/* How a comparison decides. */
+typedef struct comparison_rule {
+  const element_type *type;
+  double atol, rtol;
+  bool exact;
+} comparison_rule;
+
+/* Takes one pair of elements into account; `excess` is how far the worst so far lies outside the tolerance. */
+static bool compare_element(const comparison_rule *rule, const char *got, const char *want, int64_t i,
+                            comparison *result, double *excess) {
+  size_t bytes = rule->type->dtype.bits / 8u;
+  if (!memcmp(got + (size_t)i * bytes, want + (size_t)i * bytes, bytes))
+    return true;
+  double a = rule->type->value(got, i), b = rule->type->value(want, i), error = distance(a, b);
+  double allowed = rule->exact || !isfinite(b) ? 0 : rule->atol + rule->rtol * fabs(b);
+  bool pass = rule->exact ? isnan(a) && isnan(b) : error <= allowed;
+  if (error > result->max_abs_err)
+    result->max_abs_err = error;
+  if (b != 0 && error / fabs(b) > result->max_rel_err)
+    result->max_rel_err = error / fabs(b);
+  /* A failing element (say, -0 for 0, bit for bit) counts for more than any that passes. */
+  double beyond = error - allowed + !pass;
+  if ((error > 0 || !pass) && beyond > *excess) {
+    *excess = beyond;
+    result->worst = i;
+  }
+  return pass;
+}
+
+comparison compare_tensors(const DLTensor *result, const DLTensor *expected, double atol, double rtol, bool bit_exact) {
+  comparison found = {.worst = -1};
+  int64_t n = 1, failures = 0;
+  double excess = -INFINITY;
+  if (!comparable(result, expected, found.problem, sizeof found.problem)) {
+    found.max_abs_err = found.max_rel_err = INFINITY;
+    return found;
+  }
+  comparison_rule rule = {.type = find_type(result->dtype), .atol = atol, .rtol = rtol};
+  const char *got = fl_data(result), *want = fl_data(expected);
+  rule.exact = bit_exact || !rule.type->floating;
+  for (int d = 0; d < result->ndim; d++)
+    n *= result->shape[d];
+  for (int64_t i = 0; i < n; i++)
+    failures += !compare_element(&rule, got, want, i, &found, &excess);
+  found.pass = !failures;
+  if (failures)
+    snprintf(found.problem, sizeof found.problem,
+             "%" PRId64 " of %" PRId64 " elements differ%s, worst at %" PRId64 ": %.9g, expected %.9g", failures, n,
+             bit_exact ? " in their bits" : "", found.worst, rule.type->value(got, found.worst),
+             rule.type->value(want, found.worst));
+  return found;
+}

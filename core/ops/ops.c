@@ -1,0 +1,14 @@
+/* The table of built-in ops, in the order of lists and docs. */
+#include "core/ops/ops.h"
+
+#include "core/ops/entries.h"
+
+const fl_op_def *const fl_builtin_ops[] = {
+    &fl_op_silu_and_mul,
+    &fl_op_gelu_and_mul,
+    &fl_op_rms_norm,
+    &fl_op_fused_add_rms_norm,
+    &fl_op_rotary_embedding,
+    &fl_op_attention_backend,
+    NULL,
+};

@@ -1,0 +1,63 @@
+/* Rotary position embeddings. */
+#include "core/ops/entries.h"
+
+#include <string.h>
+
+enum { QUERY, KEY, COS, SIN, POSITION_IDS, INTERLEAVED, ROPE_DIM_OFFSET };
+
+/* A tensor's number of heads and their size. Without an own dimension for heads, a head is as long as a rotation: the
+ * rules have seen to it that the last dimension holds a whole number of them. */
+typedef struct heads {
+  int64_t count, size;
+} heads;
+
+static heads heads_of(const DLTensor *tensor, int64_t rotary_dim) {
+  if (tensor->ndim == 3)
+    return (heads){tensor->shape[1], tensor->shape[2]};
+  return (heads){rotary_dim ? tensor->shape[1] / rotary_dim : 0, rotary_dim};
+}
+
+static fl_status check_key(fl_call *call, const DLTensor *query, const DLTensor *key, int64_t rotary_dim) {
+  heads of_query = heads_of(query, rotary_dim), of_key = heads_of(key, rotary_dim);
+  if (key->ndim != query->ndim)
+    return fl_fail(call, FL_EINVAL, "argument 'key': %d dimensions, expected %d (as 'query')", key->ndim, query->ndim);
+  if (of_key.count ? of_query.count % of_key.count : of_query.count)
+    return fl_fail(call, FL_EINVAL, "argument 'key': %lld heads, expected a divisor of the %lld heads of 'query'",
+                   (long long)of_key.count, (long long)of_query.count);
+  return FL_OK;
+}
+
+static fl_status check_rotary_embedding(fl_call *call) {
+  const fl_value *values = call->values;
+  const DLTensor *query = values[QUERY].v.tensor, *cos = values[COS].v.tensor, *sin = values[SIN].v.tensor;
+  int64_t rotary_dim = 2 * cos->shape[1], offset = values[ROPE_DIM_OFFSET].v.i;
+  int64_t room = heads_of(query, rotary_dim).size - rotary_dim;
+  if (memcmp(&cos->dtype, &sin->dtype, sizeof cos->dtype))
+    return fl_fail(call, FL_EINVAL, "argument 'sin': expected the dtype of 'cos'");
+  if (room < 0)
+    return fl_fail(call, FL_EINVAL, "argument 'cos': rotates %lld dimensions of a head, but heads of 'query' have %lld",
+                   (long long)rotary_dim, (long long)(room + rotary_dim));
+  if (offset < 0 || offset > room)
+    return fl_fail(call, FL_EINVAL,
+                   "argument 'rope_dim_offset': %lld, expected 0 to %lld (size of a head less rotated dimensions)",
+                   (long long)offset, (long long)room);
+  return values[KEY].type == FL_TENSOR ? check_key(call, query, values[KEY].v.tensor, rotary_dim) : FL_OK;
+}
+
+const fl_op_def fl_op_rotary_embedding = {
+    .size = sizeof(fl_op_def),
+    .schema = "rotary_embedding(Tensor(a!) query, Tensor(b!)? key, Tensor cos, Tensor sin, Tensor position_ids, "
+              "bool interleaved=False, int rope_dim_offset=0, bool inverse=False) -> "
+              "(Tensor(a) query_out, Tensor(b)? key_out)",
+    .rules = "query: T[n, h, d] or T[n, h*2*r]; key: T[n, k, d] or T[n, k*2*r]; cos: T|float32[p, r]; "
+             "sin: T|float32[p, r]; position_ids: int32|int64[n]; T = float32|float16|bfloat16",
+    .category = "rotary embedding",
+    .doc =
+        "Rotates pairs of dimensions of each head by the angle of the token's position; query and key of two "
+        "dimensions have heads of 2*r. Dimensions outside [rope_dim_offset, rope_dim_offset + 2*r) stay as they are.",
+    .formula =
+        "(x1, x2) -> (x1*c - x2*s, x2*c + x1*s), c = cos[position, i], s = sin[position, i] (-s if inverse); the "
+        "pair is (i, i + r), or (2*i, 2*i + 1) if interleaved; rounded to T after each product and the sum "
+        "(vLLM: RotaryEmbedding, kernel rotary_embedding)",
+    .check = check_rotary_embedding,
+};

@@ -1,0 +1,47 @@
+/*
+ * Asking a driver library for its devices, in a child process: contexts that a driver makes do not survive a later
+ * fork of the engine, and a driver that crashes or hangs must not take the engine with it.
+ */
+#ifndef FLHOST_CORE_PLATFORM_PROBE_H
+#define FLHOST_CORE_PLATFORM_PROBE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A driver that has to start many devices first takes its time. */
+enum { FL_PROBE_WORDS = 400, FL_DRIVER_TIMEOUT_MS = 30000 };
+
+/* What a probe found. */
+typedef struct fl_probe {
+  bool opened;                /* the driver library opens */
+  int32_t count;              /* devices; -1: not asked, or it failed */
+  char driver[64];            /* the library that opened, "" if none */
+  char words[FL_PROBE_WORDS]; /* the loader's or driver's words when something failed, else "" */
+} fl_probe;
+
+/* Counts the devices through an open driver library: the number, or -1 with the driver's words. */
+typedef int (*fl_count_fn)(void *library, char *words, size_t size);
+
+/* A driver library and how to ask it. */
+typedef struct fl_driver {
+  const char *libraries[6]; /* names to try, newest first, ended by NULL */
+  fl_count_fn count;
+  /* The same without initialising anything, for a library that this process uses already: a driver that was initialised
+   * before the fork refuses to work in the child. -1: it is not in use after all. NULL: there is no such way. */
+  fl_count_fn count_in_use;
+} fl_driver;
+
+int fl_count_cuda(void *library, char *words, size_t size);
+int fl_count_cuda_in_use(void *library, char *words, size_t size);
+int fl_count_rocm(void *library, char *words, size_t size);
+int fl_count_ascend(void *library, char *words, size_t size);
+
+/* Opens the driver's library and, with `count`, counts devices. Waits `timeout_ms` at most. What goes wrong is told in
+ * the probe. */
+void fl_probe_driver(const fl_driver *driver, bool count, int timeout_ms, fl_probe *probe);
+
+/* Calls `count` in a child process too: what a plugin's function does there is nobody else's business. */
+void fl_probe_function(int (*count)(void *self), void *self, const char *name, int timeout_ms, fl_probe *probe);
+
+#endif

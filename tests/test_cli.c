@@ -1,0 +1,801 @@
+/*
+ * Scenarios through the command itself: built plugins in a directory, settings in variables and files, and what a
+ * person or a program then reads. Rule ids are those of the manual's chapter on dispatch.
+ */
+#include "tests/command.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Each test starts from a directory with two good plugins, no platform file, and nothing else set. */
+static void set_up(void) {
+  copy_built("plugins/cpu.so", "plugins");
+  copy_built("tests/plugins/two_vendors.so", "plugins");
+  mkdir(scratch("platforms"), 0755);
+  setting("VLLM_FL_PLUGIN_PATH=%s", scratch("plugins"));
+  setting("VLLM_FL_CONFIG_DIR=%s", scratch("platforms"));
+  setting("VLLM_FL_PLATFORM=cpu");
+}
+
+static void assert_status(outcome run, int expected) {
+  ck_assert_msg(run.status == expected, "exit status %d, expected %d\nstdout:\n%s\nstderr:\n%s", run.status, expected,
+                run.out, run.err);
+}
+
+/* Succeeded, and said nothing that nobody asked for. */
+static void assert_quiet(outcome run) {
+  assert_status(run, 0);
+  ck_assert_str_eq(run.err, "");
+}
+
+/* Refused: exit status 2, nothing on standard output, and messages that all have the prefix. */
+static void assert_refused(outcome run) {
+  assert_status(run, 2);
+  ck_assert_str_eq(run.out, "");
+  for (const char *line = run.err; *line; line = strchr(line, '\n') + 1)
+    ck_assert_msg(!strncmp(line, "flhost: ", 8), "no prefix: %s", line);
+}
+
+static const char *text_at(const json_t *object, const char *key) {
+  const char *text = json_string_value(json_object_get(object, key));
+  ck_assert_msg(text != NULL, "no string at '%s'", key);
+  return text;
+}
+
+/* The entry of a list whose `key` is `value`. */
+static json_t *entry_of(const json_t *list, const char *key, const char *value) {
+  json_t *entry;
+  size_t index;
+  json_array_foreach(list, index, entry) if (!strcmp(text_at(entry, key), value)) return entry;
+  ck_abort_msg("no entry with %s '%s'", key, value);
+  return NULL;
+}
+
+/* `flhost explain OP --json` and one candidate of it. */
+static json_t *explain(const char *op) {
+  outcome run = FLHOST("explain", op, "--json");
+  assert_quiet(run);
+  return parse_json(run.out, JSON_OBJECT);
+}
+
+static json_t *candidate(const json_t *explanation, const char *impl_id) {
+  return entry_of(json_object_get(explanation, "candidates"), "impl_id", impl_id);
+}
+
+static json_t *config(void) {
+  outcome run = FLHOST("config", "--json");
+  assert_quiet(run);
+  return json_object_get(parse_json(run.out, JSON_OBJECT), "settings");
+}
+
+static const char *origin_of(const json_t *settings, const char *name) {
+  return text_at(json_object_get(settings, name), "origin");
+}
+
+/* -------------------------------------------------------------------------------------------------------------- help
+ */
+
+static const char *const commands[] = {"run",    "explain",  "resolve", "ops",     "plugins",
+                                       "config", "platform", "doctor",  "version", "help"};
+
+START_TEST(help_lists_every_command) {
+  outcome run = FLHOST("help");
+  assert_quiet(run);
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    assert_contains(run.out, commands[i]);
+  ck_assert_str_eq(FLHOST("--help").out, run.out);
+  ck_assert_str_eq(FLHOST("-h").out, run.out);
+}
+END_TEST
+
+START_TEST(every_command_has_help_in_three_ways) {
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    outcome run = FLHOST("help", commands[i]);
+    assert_quiet(run);
+    assert_contains(run.out, "usage: flhost ");
+    assert_contains(run.out, commands[i]);
+    ck_assert_str_eq(FLHOST(commands[i], "--help").out, run.out);
+    ck_assert_str_eq(FLHOST(commands[i], "-h").out, run.out);
+  }
+}
+END_TEST
+
+/* The manual page is written by hand: every command and every option that a help text shows must be in it. */
+START_TEST(manual_page_has_every_command_and_option) {
+  char page[1 << 16];
+  FILE *file = fopen("docs/man/flhost.1", "r");
+  ck_assert_ptr_nonnull(file);
+  page[fread(page, 1, sizeof page - 1, file)] = 0;
+  fclose(file);
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    char word[64];
+    const char *help = FLHOST("help", commands[i]).out, *option = help;
+    snprintf(word, sizeof word, "It Cm %s", commands[i]);
+    assert_contains(page, word);
+    while ((option = strstr(option, "\n  --"))) {
+      snprintf(word, sizeof word, "Fl -%.*s", (int)strcspn(option + 5, " ,=\n"), option + 5);
+      assert_contains(page, word);
+      option += 5;
+    }
+  }
+}
+END_TEST
+
+START_TEST(version_has_library_and_interface) {
+  static const char *const keys[] = {"version", "library", "abi", NULL};
+  outcome run = FLHOST("version", "--json");
+  assert_quiet(run);
+  json_t *version = parse_json(run.out, JSON_OBJECT);
+  assert_keys(version, keys);
+  ck_assert_str_eq(text_at(version, "version"), text_at(version, "library"));
+  assert_contains(FLHOST("--version").out, text_at(version, "version"));
+  ck_assert_str_eq(FLHOST("--version").out, FLHOST("version").out);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------------ wrong words */
+
+START_TEST(unknown_command_names_the_nearest) {
+  outcome run = FLHOST("explian", "silu_and_mul");
+  assert_refused(run);
+  assert_contains(run.err, "unknown command 'explian'; did you mean 'explain'?");
+  run = FLHOST("help", "plugin");
+  assert_refused(run);
+  assert_contains(run.err, "did you mean 'plugins'?");
+  run = FLHOST("frobnicate");
+  assert_refused(run);
+  assert_lacks(run.err, "did you mean");
+}
+END_TEST
+
+START_TEST(no_command_is_a_usage_error) {
+  assert_refused(run_flhost((const char *const[]){NULL}));
+}
+END_TEST
+
+START_TEST(unknown_option_names_the_nearest) {
+  outcome run = FLHOST("config", "--jsno");
+  assert_refused(run);
+  assert_contains(run.err, "unknown option '--jsno'; did you mean '--json'?");
+  run = FLHOST("--hlep");
+  assert_refused(run);
+  assert_contains(run.err, "did you mean '--help'?");
+  run = FLHOST("ops", "-q");
+  assert_refused(run);
+  assert_contains(run.err, "'-q'");
+}
+END_TEST
+
+START_TEST(wrong_number_of_words_is_a_usage_error) {
+  outcome run = FLHOST("resolve");
+  assert_refused(run);
+  assert_contains(run.err, "needs OP");
+  run = FLHOST("config", "prefer");
+  assert_refused(run);
+  assert_contains(run.err, "'prefer'");
+  run = FLHOST("resolve", "silu_and_mul", "--device");
+  assert_refused(run);
+  assert_contains(run.err, "needs an argument");
+  run = FLHOST("config", "--json=yes");
+  assert_refused(run);
+  assert_contains(run.err, "takes no argument");
+}
+END_TEST
+
+START_TEST(unknown_device_type_names_the_nearest) {
+  outcome run = FLHOST("resolve", "--device", "cdua", "silu_and_mul");
+  assert_refused(run);
+  assert_contains(run.err, "did you mean 'cuda'?");
+}
+END_TEST
+
+START_TEST(unknown_op_names_the_nearest) {
+  static const char *const takes_op[] = {"explain", "resolve", "ops"};
+  for (size_t i = 0; i < sizeof takes_op / sizeof *takes_op; i++) {
+    outcome run = FLHOST(takes_op[i], "silu_and_mull");
+    assert_refused(run);
+    assert_contains(run.err, "silu_and_mull");
+    assert_contains(run.err, "'silu_and_mul'");
+  }
+}
+END_TEST
+
+/* ----------------------------------------------------------------------------------------------- explain and resolve
+ */
+
+START_TEST(explain_has_the_promised_keys) {
+  static const char *const keys[] = {"op", "order", "order_origin", "selected", "error", "candidates", NULL};
+  static const char *const candidate_keys[] = {"impl_id", "kind",    "vendor", "priority",
+                                               "plugin",  "verdict", "reason", NULL};
+  json_t *explanation = explain("silu_and_mul"), *candidates = json_object_get(explanation, "candidates"), *impl;
+  size_t index;
+  assert_keys(explanation, keys);
+  ck_assert_str_eq(text_at(explanation, "op"), "silu_and_mul");
+  ck_assert_str_eq(text_at(explanation, "selected"), "default.flagos");
+  ck_assert_uint_eq(json_array_size(candidates), 5);
+  json_array_foreach(candidates, index, impl) {
+    assert_keys(impl, candidate_keys);
+    ck_assert_uint_gt(strlen(text_at(impl, "reason")), 0);
+  }
+  ck_assert(json_is_null(json_object_get(candidate(explanation, "default.flagos"), "vendor")));
+  ck_assert_int_eq(json_integer_value(json_object_get(candidate(explanation, "vendor.bolt"), "priority")), 120);
+  ck_assert_str_eq(text_at(candidate(explanation, "vendor.bolt"), "plugin"), "two_vendors");
+}
+END_TEST
+
+START_TEST(S2_explain_lists_candidates_in_the_order_they_are_tried) {
+  static const char *const expected[][2] = {{"default.flagos", "selected"},
+                                            {"vendor.bolt", "candidate"},
+                                            {"vendor.acme", "candidate"},
+                                            {"reference.c", "candidate"},
+                                            {"vendor.bolt_card", "rejected"}};
+  json_t *candidates = json_object_get(explain("silu_and_mul"), "candidates");
+  for (size_t i = 0; i < 5; i++) {
+    ck_assert_str_eq(text_at(json_array_get(candidates, i), "impl_id"), expected[i][0]);
+    ck_assert_str_eq(text_at(json_array_get(candidates, i), "verdict"), expected[i][1]);
+  }
+}
+END_TEST
+
+START_TEST(S1_explain_tells_why_an_implementation_is_not_available) {
+  assert_contains(text_at(candidate(explain("silu_and_mul"), "vendor.bolt_card"), "reason"),
+                  "no bolt card in this machine");
+}
+END_TEST
+
+START_TEST(explain_is_readable) {
+  outcome run = FLHOST("explain", "silu_and_mul");
+  assert_quiet(run);
+  assert_contains(run.out, "selected: default.flagos");
+  assert_contains(run.out, "vendor.bolt_card");
+  assert_contains(run.out, "no bolt card in this machine");
+  assert_lacks(run.out, "\033");
+}
+END_TEST
+
+START_TEST(explain_without_op_has_one_line_for_each) {
+  outcome run = FLHOST("explain", "--json");
+  assert_quiet(run);
+  json_t *list = parse_json(run.out, JSON_ARRAY);
+  ck_assert_str_eq(text_at(entry_of(list, "op", "rms_norm"), "selected"), "default.flagos");
+  ck_assert(json_is_null(json_object_get(entry_of(list, "op", "acme_scale"), "selected")));
+  run = FLHOST("explain");
+  assert_quiet(run);
+  size_t lines = 0;
+  for (const char *c = run.out; *c; c++)
+    lines += *c == '\n';
+  ck_assert_uint_eq(lines, json_array_size(list) + 1);
+}
+END_TEST
+
+START_TEST(resolve_prints_the_winner) {
+  static const char *const keys[] = {"op", "impl_id", "kind", "vendor", "priority", "device", NULL};
+  outcome run = FLHOST("resolve", "silu_and_mul", "--json");
+  assert_quiet(run);
+  json_t *found = parse_json(run.out, JSON_OBJECT);
+  assert_keys(found, keys);
+  ck_assert_str_eq(text_at(found, "impl_id"), "default.flagos");
+  ck_assert_str_eq(text_at(found, "kind"), "flagos");
+  ck_assert_str_eq(text_at(found, "device"), "cpu");
+  ck_assert_int_eq(json_integer_value(json_object_get(found, "priority")), 150);
+  assert_contains(FLHOST("resolve", "silu_and_mul").out, "default.flagos");
+}
+END_TEST
+
+START_TEST(S1_device_decides_what_can_run) {
+  outcome run = FLHOST("resolve", "--device=cuda", "acme_scale", "--json");
+  assert_quiet(run);
+  ck_assert_str_eq(text_at(parse_json(run.out, JSON_OBJECT), "impl_id"), "vendor.acme");
+  ck_assert_str_eq(text_at(parse_json(run.out, JSON_OBJECT), "device"), "cuda");
+  run = FLHOST("explain", "--device", "cuda", "silu_and_mul", "--json");
+  assert_status(run, 3);
+  assert_contains(text_at(candidate(parse_json(run.out, JSON_OBJECT), "reference.c"), "reason"), "cuda");
+}
+END_TEST
+
+START_TEST(S4_no_implementation_is_exit_status_3) {
+  outcome run = FLHOST("resolve", "acme_scale");
+  assert_status(run, 3);
+  ck_assert_str_eq(run.out, "");
+  assert_contains(run.err, "flhost: No available implementation for op='acme_scale'");
+  run = FLHOST("explain", "acme_scale", "--json");
+  assert_status(run, 3);
+  json_t *explanation = parse_json(run.out, JSON_OBJECT);
+  ck_assert(json_is_null(json_object_get(explanation, "selected")));
+  assert_contains(text_at(explanation, "error"), "No available implementation for op='acme_scale'");
+  ck_assert_str_eq(text_at(candidate(explanation, "vendor.acme"), "verdict"), "rejected");
+}
+END_TEST
+
+START_TEST(P2_preference_changes_the_choice) {
+  setting("VLLM_FL_PREFER=reference");
+  json_t *explanation = explain("rms_norm");
+  ck_assert_str_eq(text_at(explanation, "selected"), "reference.c");
+  assert_contains(text_at(explanation, "order_origin"), "VLLM_FL_PREFER");
+  ck_assert_str_eq(json_string_value(json_array_get(json_object_get(explanation, "order"), 0)), "reference");
+  setting("VLLM_FL_PREFER=vendor");
+  ck_assert_str_eq(text_at(explain("silu_and_mul"), "selected"), "vendor.bolt");
+}
+END_TEST
+
+START_TEST(P4_denied_vendor_is_rejected_by_the_variable) {
+  setting("VLLM_FL_DENY_VENDORS=bolt");
+  json_t *explanation = explain("silu_and_mul"), *bolt = candidate(explanation, "vendor.bolt");
+  ck_assert_str_eq(text_at(bolt, "verdict"), "rejected");
+  assert_contains(text_at(bolt, "reason"), "VLLM_FL_DENY_VENDORS");
+  ck_assert_str_eq(text_at(candidate(explanation, "vendor.acme"), "verdict"), "candidate");
+}
+END_TEST
+
+START_TEST(C3_reasons_name_file_and_line) {
+  setting("VLLM_FL_CONFIG=%s", scratch_file("policy.yaml", "# policy\n"
+                                                           "prefer: vendor\n"
+                                                           "deny_vendors:\n"
+                                                           "  - bolt\n"
+                                                           "op_backends:\n"
+                                                           "  rms_norm: [reference, flagos]\n"));
+  json_t *explanation = explain("silu_and_mul");
+  ck_assert_str_eq(text_at(explanation, "selected"), "vendor.acme");
+  assert_contains(text_at(explanation, "order_origin"), "policy.yaml:2");
+  assert_contains(text_at(candidate(explanation, "vendor.bolt"), "reason"), "policy.yaml:3");
+  explanation = explain("rms_norm");
+  ck_assert_str_eq(text_at(explanation, "selected"), "reference.c");
+  assert_contains(text_at(explanation, "order_origin"), "policy.yaml:6");
+}
+END_TEST
+
+START_TEST(P3_order_of_one_op_leaves_out_what_it_does_not_list) {
+  setting("VLLM_FL_PER_OP=silu_and_mul=vendor:acme|impl:reference.c");
+  json_t *explanation = explain("silu_and_mul");
+  ck_assert_str_eq(text_at(explanation, "selected"), "vendor.acme");
+  assert_contains(text_at(explanation, "order_origin"), "VLLM_FL_PER_OP");
+  ck_assert_str_eq(text_at(candidate(explanation, "reference.c"), "verdict"), "candidate");
+  ck_assert_str_eq(text_at(candidate(explanation, "default.flagos"), "verdict"), "rejected");
+  ck_assert_str_eq(text_at(explain("rms_norm"), "selected"), "default.flagos");
+}
+END_TEST
+
+START_TEST(L3_filtered_op_names_the_list) {
+  setting("VLLM_FL_FLAGOS_BLACKLIST=silu_and_mul");
+  json_t *filtered = candidate(explain("silu_and_mul"), "default.flagos");
+  ck_assert_str_eq(text_at(filtered, "verdict"), "rejected");
+  assert_contains(text_at(filtered, "reason"), "VLLM_FL_FLAGOS_BLACKLIST");
+  ck_assert_str_eq(text_at(explain("rms_norm"), "selected"), "default.flagos");
+}
+END_TEST
+
+/* -------------------------------------------------------------------------------------------------------------- ops */
+
+START_TEST(ops_has_signatures_and_implementations) {
+  outcome run = FLHOST("ops", "--json");
+  assert_quiet(run);
+  json_t *op = entry_of(parse_json(run.out, JSON_ARRAY), "name", "acme_scale");
+  ck_assert_str_eq(text_at(op, "signature"), "acme_scale(Tensor x, float alpha=1.0) -> Tensor out");
+  ck_assert_str_eq(text_at(op, "category"), "test");
+  ck_assert_str_eq(text_at(op, "doc"), "alpha times x");
+  json_t *impl = entry_of(json_object_get(op, "impls"), "impl_id", "vendor.acme");
+  ck_assert_str_eq(text_at(impl, "min_arch"), "sm_80");
+  ck_assert_str_eq(json_string_value(json_array_get(json_object_get(impl, "devices"), 0)), "cuda");
+  ck_assert_uint_eq(json_array_size(json_object_get(impl, "dtypes")), 2);
+  ck_assert(json_is_true(json_object_get(impl, "available")));
+}
+END_TEST
+
+START_TEST(ops_tells_one_op_in_full) {
+  outcome run = FLHOST("ops", "silu_and_mul");
+  assert_quiet(run);
+  assert_contains(run.out, "silu_and_mul(Tensor x) -> Tensor out");
+  assert_contains(run.out, "bfloat16: atol ");
+  assert_contains(run.out, "no: no bolt card in this machine");
+  run = FLHOST("ops", "silu_and_mul", "--json");
+  assert_quiet(run);
+  ck_assert_uint_eq(json_array_size(parse_json(run.out, JSON_ARRAY)), 1);
+}
+END_TEST
+
+START_TEST(ops_lists_implementations) {
+  outcome run = FLHOST("ops", "--impls");
+  assert_quiet(run);
+  assert_contains(run.out, "float32,bfloat16");
+  assert_contains(run.out, "vendor.bolt_card");
+}
+END_TEST
+
+/* ---------------------------------------------------------------------------------------------------------- plugins */
+
+START_TEST(plugins_has_the_promised_keys) {
+  static const char *const keys[] = {"name",  "file",   "version", "vendor",  "licence", "abi",
+                                     "route", "status", "reason",  "load_us", "impls",   NULL};
+  outcome run = FLHOST("plugins", "--json");
+  assert_quiet(run);
+  json_t *list = parse_json(run.out, JSON_ARRAY), *plugin = entry_of(list, "name", "two_vendors");
+  ck_assert_uint_eq(json_array_size(list), 2);
+  assert_keys(plugin, keys);
+  ck_assert_str_eq(text_at(plugin, "status"), "loaded");
+  ck_assert_str_eq(text_at(plugin, "version"), "2.1");
+  ck_assert_str_eq(text_at(plugin, "vendor"), "acme");
+  assert_contains(text_at(plugin, "file"), "two_vendors.so");
+  ck_assert_int_eq(json_integer_value(json_object_get(plugin, "impls")), 4);
+  ck_assert_double_gt(json_number_value(json_object_get(plugin, "load_us")), 0);
+  assert_contains(FLHOST("plugins").out, "two_vendors.so");
+}
+END_TEST
+
+START_TEST(D4_bad_plugin_does_not_keep_good_ones_from_loading) {
+  scratch_file("plugins/broken.so", "#!/bin/sh\necho no plugin\n");
+  outcome run = FLHOST("plugins", "--json");
+  assert_status(run, 0);
+  assert_contains(run.err, "flhost: ERROR: plugin broken failed: ");
+  json_t *list = parse_json(run.out, JSON_ARRAY), *plugin;
+  size_t index, failed = 0;
+  json_array_foreach(list, index, plugin) if (!strcmp(text_at(plugin, "status"), "failed")) {
+    assert_contains(text_at(plugin, "file"), "broken.so");
+    ck_assert_uint_gt(strlen(text_at(plugin, "reason")), 0);
+    failed++;
+  }
+  ck_assert_uint_eq(failed, 1);
+  ck_assert_uint_eq(json_array_size(list), 3);
+  run = FLHOST("resolve", "silu_and_mul");
+  assert_status(run, 0);
+  assert_contains(run.out, "default.flagos");
+}
+END_TEST
+
+START_TEST(empty_directory_says_where_was_looked) {
+  mkdir(scratch("empty"), 0755);
+  setting("VLLM_FL_PLUGIN_PATH=%s", scratch("empty"));
+  outcome run = FLHOST("plugins");
+  assert_status(run, 0);
+  ck_assert_str_eq(run.out, "");
+  assert_contains(run.err, scratch("empty"));
+  assert_status(FLHOST("resolve", "silu_and_mul"), 3);
+}
+END_TEST
+
+START_TEST(control_characters_of_a_plugin_do_not_reach_the_terminal) {
+  scratch_file("plugins/\033[31mred.so", "not a plugin\n");
+  outcome run = FLHOST("plugins");
+  assert_status(run, 0);
+  assert_contains(run.out, "\\x1b[31mred.so");
+  assert_lacks(run.out, "\033");
+  assert_lacks(run.err, "\033");
+}
+END_TEST
+
+/* ----------------------------------------------------------------------------------------------------------- config */
+
+START_TEST(C3_config_knows_every_origin) {
+  setting("VLLM_FL_PREFER=vendor");
+  scratch_file("platforms/cpu.yaml", "strict: true\nop_backends:\n  rms_norm: reference|flagos\n");
+  json_t *settings = config(), *value = json_object_get(json_object_get(settings, "op_backends"), "value");
+  ck_assert_str_eq(origin_of(settings, "prefer"), "VLLM_FL_PREFER");
+  assert_contains(origin_of(settings, "strict"), "cpu.yaml:1");
+  ck_assert(json_is_true(json_object_get(json_object_get(settings, "strict"), "value")));
+  ck_assert_str_eq(origin_of(settings, "USE_FLAGGEMS"), "built-in");
+  ck_assert_str_eq(json_string_value(json_array_get(json_object_get(value, "rms_norm"), 0)), "reference");
+  outcome run = FLHOST("config");
+  assert_quiet(run);
+  assert_contains(run.out, "cpu.yaml:1");
+  assert_contains(run.out, "VLLM_FL_PREFER");
+}
+END_TEST
+
+START_TEST(C1_environment_beats_the_platform_file) {
+  scratch_file("platforms/cpu.yaml", "prefer: reference\n");
+  ck_assert_str_eq(text_at(explain("rms_norm"), "selected"), "reference.c");
+  setting("VLLM_FL_PREFER=flagos");
+  ck_assert_str_eq(text_at(explain("rms_norm"), "selected"), "default.flagos");
+}
+END_TEST
+
+START_TEST(C1_config_file_beats_the_environment) {
+  setting("VLLM_FL_CONFIG=%s", scratch_file("policy.yaml", "prefer: reference\n"));
+  setting("VLLM_FL_PREFER=flagos");
+  ck_assert_str_eq(text_at(explain("rms_norm"), "selected"), "reference.c");
+  assert_contains(origin_of(config(), "prefer"), "policy.yaml:1");
+}
+END_TEST
+
+/* ---------------------------------------------------------------------------------------------------- bad settings */
+
+START_TEST(C1_bad_value_of_a_variable_is_refused) {
+  setting("VLLM_FL_PREFER=vendro");
+  outcome run = FLHOST("config");
+  assert_refused(run);
+  assert_contains(run.err, "VLLM_FL_PREFER");
+  assert_contains(run.err, "'vendro'");
+  assert_contains(run.err, "'vendor'");
+}
+END_TEST
+
+START_TEST(C1_unknown_key_is_refused_with_its_place) {
+  setting("VLLM_FL_CONFIG=%s", scratch_file("policy.yaml", "prefer: vendor\nop_backend:\n  rms_norm: [flagos]\n"));
+  outcome run = FLHOST("explain", "rms_norm");
+  assert_refused(run);
+  assert_contains(run.err, "policy.yaml:2");
+  assert_contains(run.err, "'op_backend'");
+  assert_contains(run.err, "'op_backends'");
+}
+END_TEST
+
+START_TEST(T2_unknown_token_is_refused_with_the_nearest) {
+  setting("VLLM_FL_PER_OP=rms_norm=flagos|refrence");
+  outcome run = FLHOST("resolve", "rms_norm");
+  assert_refused(run);
+  assert_contains(run.err, "VLLM_FL_PER_OP");
+  assert_contains(run.err, "'refrence'");
+  assert_contains(run.err, "'reference'");
+}
+END_TEST
+
+START_TEST(C1_missing_config_file_is_refused) {
+  setting("VLLM_FL_CONFIG=%s", scratch("nowhere.yaml"));
+  outcome run = FLHOST("plugins");
+  assert_refused(run);
+  assert_contains(run.err, "nowhere.yaml");
+}
+END_TEST
+
+START_TEST(C1_check_warn_goes_on_without_the_invalid_part) {
+  setting("VLLM_FL_PREFER=vendro");
+  setting("VLLM_FL_CHECK=warn");
+  outcome run = FLHOST("resolve", "rms_norm");
+  assert_status(run, 0);
+  assert_contains(run.out, "default.flagos");
+  assert_contains(run.err, "flhost: WARNING: ");
+  assert_contains(run.err, "vendro");
+}
+END_TEST
+
+START_TEST(C2_unknown_variable_is_warned_about) {
+  setting("VLLM_FL_PERFER=vendor");
+  outcome run = FLHOST("resolve", "rms_norm");
+  assert_status(run, 0);
+  assert_contains(run.err, "VLLM_FL_PERFER");
+  assert_contains(run.err, "VLLM_FL_PREFER");
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------ platform, doctor */
+
+START_TEST(platform_has_the_promised_keys) {
+  static const char *const keys[] = {"active", "origin", "config_file", "platforms", NULL};
+  static const char *const platform_keys[] = {"name",         "plugin", "active",       "pci_devices", "pci",
+                                              "driver_found", "driver", "device_count", "diagnosis",   NULL};
+  outcome run = FLHOST("platform", "--json");
+  assert_quiet(run);
+  json_t *report = parse_json(run.out, JSON_OBJECT);
+  assert_keys(report, keys);
+  ck_assert_str_eq(text_at(report, "active"), "cpu");
+  ck_assert_str_eq(text_at(report, "origin"), "VLLM_FL_PLATFORM");
+  json_t *cpu = entry_of(json_object_get(report, "platforms"), "name", "cpu");
+  assert_keys(cpu, platform_keys);
+  ck_assert(json_is_true(json_object_get(cpu, "active")));
+  entry_of(json_object_get(report, "platforms"), "name", "ascend");
+  assert_contains(FLHOST("platform").out, "VLLM_FL_PLATFORM");
+}
+END_TEST
+
+/* The finding whose text contains `part`. */
+static json_t *finding(const json_t *list, const char *part) {
+  json_t *entry;
+  size_t index;
+  json_array_foreach(list, index, entry) if (strstr(text_at(entry, "what"), part)) return entry;
+  ck_abort_msg("no finding with '%s' in:\n%s", part, json_dumps(list, JSON_INDENT(1)));
+  return NULL;
+}
+
+static json_t *doctor(int expected_status) {
+  outcome run = FLHOST("doctor", "--json");
+  assert_status(run, expected_status);
+  ck_assert_str_eq(run.err, "");
+  return parse_json(run.out, JSON_ARRAY);
+}
+
+START_TEST(doctor_is_content_with_a_sound_machine) {
+  static const char *const keys[] = {"severity", "area", "what", "advice", NULL};
+  json_t *list = doctor(0);
+  assert_keys(json_array_get(list, 0), keys);
+  ck_assert_str_eq(text_at(finding(list, "operators are ready on cpu"), "severity"), "ok");
+  ck_assert_str_eq(text_at(finding(list, "two_vendors 2.1"), "severity"), "ok");
+  outcome run = FLHOST("doctor");
+  assert_quiet(run);
+  assert_contains(run.out, "operators are ready on cpu");
+}
+END_TEST
+
+START_TEST(doctor_works_with_invalid_settings) {
+  setting("VLLM_FL_PREFER=vendro");
+  json_t *list = doctor(2), *invalid = finding(list, "'vendro'");
+  ck_assert_str_eq(text_at(invalid, "severity"), "problem");
+  ck_assert_uint_gt(strlen(text_at(invalid, "advice")), 0);
+  finding(list, "two_vendors 2.1");
+}
+END_TEST
+
+START_TEST(doctor_finds_failed_plugins) {
+  scratch_file("plugins/broken.so", "not a plugin\n");
+  json_t *broken = finding(doctor(2), "broken.so");
+  ck_assert_str_eq(text_at(broken, "severity"), "problem");
+  ck_assert_str_eq(text_at(broken, "area"), "plugins");
+}
+END_TEST
+
+START_TEST(doctor_finds_missing_directories) {
+  setting("VLLM_FL_PLUGIN_PATH=%s:%s", scratch("plugins"), scratch("nowhere"));
+  json_t *missing = finding(doctor(0), scratch("nowhere"));
+  ck_assert_str_eq(text_at(missing, "severity"), "warning");
+  assert_contains(text_at(missing, "what"), "VLLM_FL_PLUGIN_PATH");
+  setting("VLLM_FL_PLUGIN_PATH=%s", scratch("nowhere"));
+  ck_assert_str_eq(text_at(finding(doctor(2), "no plugin is loaded"), "severity"), "problem");
+}
+END_TEST
+
+START_TEST(doctor_finds_directories_that_everyone_may_write_to) {
+  ck_assert_int_eq(chmod(scratch("plugins"), 0777), 0);
+  json_t *open = finding(doctor(2), "every user may write to");
+  ck_assert_str_eq(text_at(open, "severity"), "problem");
+  assert_contains(text_at(open, "what"), scratch("plugins"));
+}
+END_TEST
+
+START_TEST(doctor_finds_names_that_are_not_registered) {
+  setting("VLLM_FL_PER_OP=silu_and_mull=flagos");
+  setting("VLLM_FL_DENY_VENDORS=acne");
+  json_t *list = doctor(0), *op = finding(list, "'silu_and_mull'");
+  ck_assert_str_eq(text_at(op, "severity"), "warning");
+  assert_contains(text_at(op, "what"), "'silu_and_mul'");
+  assert_contains(text_at(op, "what"), "VLLM_FL_PER_OP");
+  assert_contains(text_at(finding(list, "'acne'"), "what"), "'acme'");
+}
+END_TEST
+
+START_TEST(doctor_finds_variables_without_effect) {
+  setting("VLLM_FL_CONFIG=%s", scratch_file("policy.yaml", "prefer: reference\n"));
+  setting("VLLM_FL_PREFER=flagos");
+  json_t *beaten = finding(doctor(0), "VLLM_FL_PREFER is set but has no effect");
+  ck_assert_str_eq(text_at(beaten, "severity"), "warning");
+  assert_contains(text_at(beaten, "what"), "policy.yaml:1");
+}
+END_TEST
+
+START_TEST(doctor_finds_that_kind_flagos_is_off) {
+  setting("USE_FLAGGEMS=false");
+  json_t *off = finding(doctor(0), "kind flagos are not used for any operator");
+  ck_assert_str_eq(text_at(off, "severity"), "warning");
+  assert_contains(text_at(off, "what"), "USE_FLAGGEMS");
+}
+END_TEST
+
+START_TEST(doctor_hears_warnings_at_any_log_level) {
+  setting("VLLM_FL_LOG_LEVEL=ERROR");
+  setting("VLLM_FL_PERFER=vendor");
+  ck_assert_str_eq(text_at(finding(doctor(0), "VLLM_FL_PERFER"), "severity"), "warning");
+}
+END_TEST
+
+/* ---------------------------------------------------------------------------------------------------------- output */
+
+START_TEST(log_lines_appear_only_when_asked_for) {
+  assert_quiet(FLHOST("plugins"));
+  setting("VLLM_FL_LOG_LEVEL=INFO");
+  outcome run = FLHOST("plugins");
+  assert_status(run, 0);
+  assert_contains(run.err, "flhost: INFO: ");
+}
+END_TEST
+
+START_TEST(headings_are_bold_on_a_terminal_only) {
+  static const char *const words[] = {"explain", "silu_and_mul", NULL};
+  setting("TERM=xterm");
+  assert_contains(run_flhost_on_terminal(words).out, "\033[1m");
+  assert_lacks(run_flhost(words).out, "\033");
+  setting("NO_COLOR=1");
+  assert_lacks(run_flhost_on_terminal(words).out, "\033");
+  setting("NO_COLOR=");
+  setting("TERM=dumb");
+  assert_lacks(run_flhost_on_terminal(words).out, "\033");
+}
+END_TEST
+
+START_TEST(long_text_is_folded_on_a_terminal_only) {
+  static const char *const words[] = {"ops", "silu_and_mul", NULL};
+  size_t longest = 0;
+  setting("NO_COLOR=1");
+  const char *folded = run_flhost_on_terminal((const char *const[]){"ops", NULL}).out;
+  for (const char *line = folded; *line; line += strcspn(line, "\n") + 1)
+    ck_assert_uint_le(strcspn(line, "\r\n"), 100);
+  const char *plain = run_flhost(words).out;
+  for (const char *line = plain; *line; line += strcspn(line, "\n") + 1)
+    longest = strcspn(line, "\n") > longest ? strcspn(line, "\n") : longest;
+  ck_assert_uint_gt(longest, 100);
+}
+END_TEST
+
+START_TEST(full_disk_is_an_error) {
+  static const char *const words[] = {"ops", "--json", NULL};
+  outcome run = run_flhost_into("/dev/full", words);
+  assert_status(run, 2);
+  assert_contains(run.err, "flhost: cannot write to standard output: ");
+}
+END_TEST
+
+START_TEST(bash_completes_commands_options_and_ops) {
+  char command[2048], line[256], words[512] = "";
+  snprintf(command, sizeof command,
+           "VLLM_FL_PLUGIN_PATH='%s' bash -c 'source cli/completions/flhost.bash;"
+           " complete_() { COMP_WORDS=(%s/flhost \"$@\"); COMP_CWORD=$#; _flhost flhost \"${@: -1}\" \"${@: -2:1}\";"
+           " echo \"${COMPREPLY[@]}\"; };"
+           " complete_ expl; complete_ ops --im; complete_ explain silu_and_mul_w; complete_ resolve acme'",
+           scratch("plugins"), build_dir());
+  FILE *pipe = popen(command, "r");
+  ck_assert_ptr_nonnull(pipe);
+  while (fgets(line, sizeof line, pipe))
+    strcat(words, line);
+  pclose(pipe);
+  assert_contains(words, "explain\n--impls\n");
+  assert_contains(words, "acme_scale\n");
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_checked_fixture(tests, set_up, remove_scratch);
+  tcase_add_test(tests, help_lists_every_command);
+  tcase_add_test(tests, every_command_has_help_in_three_ways);
+  tcase_add_test(tests, manual_page_has_every_command_and_option);
+  tcase_add_test(tests, version_has_library_and_interface);
+  tcase_add_test(tests, unknown_command_names_the_nearest);
+  tcase_add_test(tests, no_command_is_a_usage_error);
+  tcase_add_test(tests, unknown_option_names_the_nearest);
+  tcase_add_test(tests, wrong_number_of_words_is_a_usage_error);
+  tcase_add_test(tests, unknown_device_type_names_the_nearest);
+  tcase_add_test(tests, unknown_op_names_the_nearest);
+  tcase_add_test(tests, explain_has_the_promised_keys);
+  tcase_add_test(tests, S2_explain_lists_candidates_in_the_order_they_are_tried);
+  tcase_add_test(tests, S1_explain_tells_why_an_implementation_is_not_available);
+  tcase_add_test(tests, explain_is_readable);
+  tcase_add_test(tests, explain_without_op_has_one_line_for_each);
+  tcase_add_test(tests, resolve_prints_the_winner);
+  tcase_add_test(tests, S1_device_decides_what_can_run);
+  tcase_add_test(tests, S4_no_implementation_is_exit_status_3);
+  tcase_add_test(tests, P2_preference_changes_the_choice);
+  tcase_add_test(tests, P4_denied_vendor_is_rejected_by_the_variable);
+  tcase_add_test(tests, C3_reasons_name_file_and_line);
+  tcase_add_test(tests, P3_order_of_one_op_leaves_out_what_it_does_not_list);
+  tcase_add_test(tests, L3_filtered_op_names_the_list);
+  tcase_add_test(tests, ops_has_signatures_and_implementations);
+  tcase_add_test(tests, ops_tells_one_op_in_full);
+  tcase_add_test(tests, ops_lists_implementations);
+  tcase_add_test(tests, plugins_has_the_promised_keys);
+  tcase_add_test(tests, D4_bad_plugin_does_not_keep_good_ones_from_loading);
+  tcase_add_test(tests, empty_directory_says_where_was_looked);
+  tcase_add_test(tests, control_characters_of_a_plugin_do_not_reach_the_terminal);
+  tcase_add_test(tests, C3_config_knows_every_origin);
+  tcase_add_test(tests, C1_environment_beats_the_platform_file);
+  tcase_add_test(tests, C1_config_file_beats_the_environment);
+  tcase_add_test(tests, C1_bad_value_of_a_variable_is_refused);
+  tcase_add_test(tests, C1_unknown_key_is_refused_with_its_place);
+  tcase_add_test(tests, T2_unknown_token_is_refused_with_the_nearest);
+  tcase_add_test(tests, C1_missing_config_file_is_refused);
+  tcase_add_test(tests, C1_check_warn_goes_on_without_the_invalid_part);
+  tcase_add_test(tests, C2_unknown_variable_is_warned_about);
+  tcase_add_test(tests, platform_has_the_promised_keys);
+  tcase_add_test(tests, doctor_is_content_with_a_sound_machine);
+  tcase_add_test(tests, doctor_works_with_invalid_settings);
+  tcase_add_test(tests, doctor_finds_failed_plugins);
+  tcase_add_test(tests, doctor_finds_missing_directories);
+  tcase_add_test(tests, doctor_finds_directories_that_everyone_may_write_to);
+  tcase_add_test(tests, doctor_finds_names_that_are_not_registered);
+  tcase_add_test(tests, doctor_finds_variables_without_effect);
+  tcase_add_test(tests, doctor_finds_that_kind_flagos_is_off);
+  tcase_add_test(tests, doctor_hears_warnings_at_any_log_level);
+  tcase_add_test(tests, log_lines_appear_only_when_asked_for);
+  tcase_add_test(tests, headings_are_bold_on_a_terminal_only);
+  tcase_add_test(tests, long_text_is_folded_on_a_terminal_only);
+  tcase_add_test(tests, full_disk_is_an_error);
+  tcase_add_test(tests, bash_completes_commands_options_and_ops);
+}
+
+int main(void) {
+  return run_suite("cli", add_tests, 30);
+}
