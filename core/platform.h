@@ -27,16 +27,27 @@ const char *fl_platform_canonical(const char *name);
 /*
  * The active platform, quickly: no bus scan, and no driver is touched where no device node exists. `forced` (or NULL)
  * wins over all; FL_ECONFIG when it is neither built in nor brought by a plugin. `components` are what plugins brought:
- * one that is active beats the built-in ones, two are FL_EINVAL naming both. Of the built-in ones the first of the
- * table that has a device. *plugin is the plugin of the platform or NULL. *name lives as long as the components, or
+ * one that is active beats the built-in ones, two are FL_EINVAL naming both. Of the built-in ones it is the first of
+ * the table that has a device. *plugin is the plugin of the platform or NULL. *name lives as long as the components, or
  * for ever.
  */
-fl_status fl_platform_activate(const fl_platform_kind *kinds, const char *forced, const fl_component_record *components,
-                               uint32_t n, const char **name, const char **plugin);
+fl_status fl_platform_activate(const char *forced, const fl_component_record *components, uint32_t n, const char **name,
+                               const char **plugin);
 
-/* The full report: bus through hwloc, drivers asked in a child process, and only opened where no device node exists. */
-fl_status fl_platform_report_create(const fl_platform_kind *kinds, const char *active, const char *origin,
-                                    const char *config_file, const fl_component_record *components, uint32_t n,
-                                    fl_platform_report **report);
+/* The full report: bus through hwloc, drivers opened (and, where a device node exists, asked) in a child process. */
+fl_status fl_platform_report_create(const char *active, const char *origin, const char *config_file,
+                                    const fl_component_record *components, uint32_t n, fl_platform_report **report);
+
+/* Both, among other platforms than the built-in ones. */
+fl_status fl_platform_activate_among(const fl_platform_kind *kinds, const char *forced,
+                                     const fl_component_record *components, uint32_t n, const char **name,
+                                     const char **plugin);
+fl_status fl_platform_report_among(const fl_platform_kind *kinds, const char *active, const char *origin,
+                                   const char *config_file, const fl_component_record *components, uint32_t n,
+                                   fl_platform_report **report);
+
+/* The first device node of a platform that exists, NULL if none does. */
+const char *fl_platform_node(const fl_platform_kind *kind);
+bool fl_component_is_platform(const fl_component_record *component);
 
 #endif

@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FL_PROBE_WORDS = 400 };
+/* A driver that has to start many devices first takes its time. */
+enum { FL_PROBE_WORDS = 400, FL_DRIVER_TIMEOUT_MS = 30000 };
 
 /* What a probe found. */
 typedef struct fl_probe {

@@ -120,8 +120,8 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   if (found.n)
     fl_log_line(&host->log, FL_LOG_INFO, "Available plugins for group flhost.plugins:");
   for (uint32_t i = 0; i < found.n; i++) {
-    char *name =
-        found.items[i].name ? fl_strdup(found.items[i].name) : fl_plugin_name_of_file(found.items[i].path ? found.items[i].path : "");
+    char *name = found.items[i].name ? fl_strdup(found.items[i].name)
+                                     : fl_plugin_name_of_file(found.items[i].path ? found.items[i].path : "");
     fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s", name ? name : "",
                 found.items[i].path ? found.items[i].path : "");
     free(name);

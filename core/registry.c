@@ -194,11 +194,6 @@ void fl_component_record_clear(fl_component_record *component) {
   free(component->name);
 }
 
-const char *fl_kind_name(fl_kind kind) {
-  static const char *const names[] = {"?", "flagos", "vendor", "reference"};
-  return kind >= FL_KIND_DEFAULT && kind <= FL_KIND_REFERENCE ? names[kind] : names[0];
-}
-
 fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id) {
   const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
   for (uint32_t i = 0; set && i < set->n; i++)

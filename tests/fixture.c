@@ -4,7 +4,10 @@ captured_log test_log = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void capture(void *user, int level, const char *line) {
   captured_log *log = user;
-  const char *name = level >= FL_LOG_ERROR ? "ERROR" : level >= FL_LOG_WARNING ? "WARNING" : level >= FL_LOG_INFO ? "INFO" : "DEBUG";
+  const char *name = level >= FL_LOG_ERROR     ? "ERROR"
+                     : level >= FL_LOG_WARNING ? "WARNING"
+                     : level >= FL_LOG_INFO    ? "INFO"
+                                               : "DEBUG";
   pthread_mutex_lock(&log->lock);
   size_t used = strlen(log->text);
   snprintf(log->text + used, sizeof log->text - used, "%s %s\n", name, line);
@@ -86,7 +89,9 @@ void test_register(fl_host *host, const char *op, test_impl *impl, int32_t prior
       .size = sizeof record,
       .op_name = op,
       .impl_id = impl->id,
-      .kind = vendor ? FL_KIND_VENDOR : reference ? FL_KIND_REFERENCE : FL_KIND_DEFAULT,
+      .kind = vendor      ? FL_KIND_VENDOR
+              : reference ? FL_KIND_REFERENCE
+                          : FL_KIND_DEFAULT,
       .vendor = vendor ? impl->id + 7 : NULL,
       .priority = priority,
       .devices = FL_DEVICE(kDLCPU),

@@ -1,4 +1,5 @@
-/* A host without plugins and environment, an op "op() -> str" whose result is the impl_id that ran, and captured logs. */
+/* A host without plugins and environment, an op "op() -> str" whose result is the impl_id that ran, and captured logs.
+ */
 #ifndef FLHOST_TESTS_FIXTURE_H
 #define FLHOST_TESTS_FIXTURE_H
 
@@ -19,8 +20,8 @@ int test_log_count(const char *line);
 
 /* An implementation under the test's control. */
 typedef struct test_impl {
-  const char *id; /* the impl_id; its kind and vendor follow from it: default.x, vendor.x, reference.x */
-  fl_status status; /* what it returns; FL_OK: its id is the result */
+  const char *id;      /* the impl_id; its kind and vendor follow from it: default.x, vendor.x, reference.x */
+  fl_status status;    /* what it returns; FL_OK: its id is the result */
   const char *message; /* with a status that is not FL_OK; NULL: "E:ID" */
   bool unavailable;
   bool unsupported; /* supports_args says no */
@@ -40,6 +41,7 @@ fl_status test_call(fl_host *host, const char *name, const char **result);
 
 /* Asserts the status and, on failure, shows the message. */
 #define ck_ok(expression) ck_assert_msg((expression) == FL_OK, "%s: %s", #expression, fl_error_message())
-#define ck_contains(text, part) ck_assert_msg(strstr((text), (part)) != NULL, "'%s' does not contain '%s'", (text), (part))
+#define ck_contains(text, part)                                                                                        \
+  ck_assert_msg(strstr((text), (part)) != NULL, "'%s' does not contain '%s'", (text), (part))
 
 #endif

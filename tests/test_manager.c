@@ -87,7 +87,8 @@ START_TEST(S3_a_candidate_that_does_not_support_the_call_is_passed_over) {
 END_TEST
 
 START_TEST(S3_when_none_supports_the_call_each_says_why) {
-  static test_impl odd = {.id = "default.odd", .unsupported = true}, late = {.id = "reference.late", .status = FL_ENOTSUP};
+  static test_impl odd = {.id = "default.odd", .unsupported = true},
+                   late = {.id = "reference.late", .status = FL_ENOTSUP};
   fl_host *host = test_host(NULL, 0);
   test_op(host, "op");
   test_register(host, "op", &odd, 0, true);
@@ -110,8 +111,9 @@ START_TEST(S4_errors_keep_the_words_that_callers_rely_on) {
   fl_host *host = host_with_four(NULL);
   set_policy(host, (fl_policy_fields){.per_op = &order, .n_per_op = 1});
   ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL);
-  ck_contains(fl_error_message(), "No implementation selected for op='op'. Candidates: ['default.flagos', 'vendor.cuda', "
-                                  "'vendor.ascend', 'reference.torch'], Order: ['vendor:nobody']\n");
+  ck_contains(fl_error_message(),
+              "No implementation selected for op='op'. Candidates: ['default.flagos', 'vendor.cuda', "
+              "'vendor.ascend', 'reference.torch'], Order: ['vendor:nobody']\n");
   ck_contains(fl_error_message(), "\n  vendor.cuda: no token of the order matches it: vendor:nobody");
   set_policy(host, (fl_policy_fields){.per_op = &order, .n_per_op = 1, .strict = true});
   ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL);
@@ -119,8 +121,9 @@ START_TEST(S4_errors_keep_the_words_that_callers_rely_on) {
   flagos.unavailable = cuda.unavailable = ascend.unavailable = reference.unavailable = true;
   fl_bump_policy_epoch(host);
   ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL);
-  ck_contains(fl_error_message(), "No available implementation for op='op'. Registered: ['default.flagos', 'vendor.cuda', "
-                                  "'vendor.ascend', 'reference.torch']\n");
+  ck_contains(fl_error_message(),
+              "No available implementation for op='op'. Registered: ['default.flagos', 'vendor.cuda', "
+              "'vendor.ascend', 'reference.torch']\n");
   ck_contains(fl_error_message(), "default.flagos: not available: no such device here");
   ck_assert_int_eq(test_call(host, "nope", NULL), FL_ENOENT);
   fl_host_destroy(host);
@@ -174,7 +177,8 @@ START_TEST(F2_when_all_fail_the_last_error_comes_back) {
   reference.status = FL_ENOMEM;
   ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOMEM);
   ck_assert_str_eq(fl_error_message(), "All 4 implementation(s) failed for op='op'. Last error: E:reference.torch");
-  ck_assert_int_eq(test_log_count("ERROR Last implementation 'reference.torch' failed for op 'op': E:reference.torch"), 1);
+  ck_assert_int_eq(test_log_count("ERROR Last implementation 'reference.torch' failed for op 'op': E:reference.torch"),
+                   1);
   ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL);
   ck_contains(fl_error_message(), "All implementations for op='op' have failed previously. Failed impl_ids: "
                                   "{'default.flagos', 'vendor.cuda', 'vendor.ascend', 'reference.torch'}");

@@ -25,9 +25,15 @@ static fl_host *host_with_op(void) {
 START_TEST(R1_bad_fields_are_refused_by_name) {
   static const struct {
     const char *field, *message;
-  } rows[] = {{"op_name", "op_name is empty"}, {"impl_id", "impl_id is empty"},   {"kind", "kind is 7"},
-              {"fn", "fn is NULL"},            {"vendor", "vendor is empty"},     {"blank", "vendor is empty"},
-              {"devices", "devices is empty"}, {"size", "set .size"},             {"long", "longer than 127 bytes"}};
+  } rows[] = {{"op_name", "op_name is empty"},
+              {"impl_id", "impl_id is empty"},
+              {"kind", "kind is 7"},
+              {"fn", "fn is NULL"},
+              {"vendor", "vendor is empty"},
+              {"blank", "vendor is empty"},
+              {"devices", "devices is empty"},
+              {"size", "set .size"},
+              {"long", "longer than 127 bytes"}};
   char longest[200];
   fl_host *host = host_with_op();
   memset(longest, 'x', sizeof longest - 1);
@@ -164,7 +170,8 @@ START_TEST(R5_a_snapshot_stays_as_it_was) {
 END_TEST
 
 START_TEST(R6_availability_is_asked_once_a_generation_and_its_reason_kept) {
-  static test_impl away = {.id = "default.x", .unavailable = true}, there = {.id = "reference.c"}, late = {.id = "vendor.b"};
+  static test_impl away = {.id = "default.x", .unavailable = true}, there = {.id = "reference.c"},
+                   late = {.id = "vendor.b"};
   const char *ran;
   fl_host *host = host_with_op();
   test_register(host, "op", &away, 0, false);

@@ -1,0 +1,264 @@
+/*
+ * The platform report (H1): of each platform what is on the bus, which driver library opens, how many devices that
+ * reports, and one sentence that says what this means.
+ */
+#include "core/error.h"
+#include "core/platform.h"
+
+#include <grp.h>
+#include <hwloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------------------------------------------- bus */
+
+/* What hwloc sees. */
+typedef struct machine {
+  hwloc_topology_t topology;
+  bool known; /* it could be loaded */
+} machine;
+
+/* hwloc's components for accelerators load the vendors' libraries into the process: off. Only PCI is wanted. */
+static bool machine_load(machine *m) {
+  static const char *const unwanted[] = {"opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"};
+  *m = (machine){0};
+  if (hwloc_topology_init(&m->topology))
+    return false;
+  for (size_t i = 0; i < sizeof unwanted / sizeof unwanted[0]; i++)
+    hwloc_topology_set_components(m->topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, unwanted[i]);
+  hwloc_topology_set_all_types_filter(m->topology, HWLOC_TYPE_FILTER_KEEP_NONE);
+  hwloc_topology_set_type_filter(m->topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
+  hwloc_topology_set_type_filter(m->topology, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  m->known = !hwloc_topology_load(m->topology);
+  return true;
+}
+
+static bool of_kind(const fl_platform_kind *kind, const struct hwloc_pcidev_attr_s *device) {
+  if (device->vendor_id != kind->pci_vendor)
+    return false;
+  for (const uint16_t *class_id = kind->pci_classes; *class_id; class_id++)
+    if (device->class_id == *class_id)
+      return true;
+  return false;
+}
+
+/* Devices of one platform on the bus, with their names. */
+static uint32_t list_devices(const machine *m, const fl_platform_kind *kind, fl_text *names) {
+  uint32_t n = 0;
+  for (hwloc_obj_t object = NULL; m->known && (object = hwloc_get_next_pcidev(m->topology, object));) {
+    const struct hwloc_pcidev_attr_s *device = &object->attr->pcidev;
+    if (!of_kind(kind, device))
+      continue;
+    const char *name = hwloc_obj_get_info_by_name(object, "PCIDevice");
+    fl_text_add(names, "%s%s %s (%04x:%04x at %04x:%02x:%02x.%x)", n ? ", " : "", kind->title, name ? name : "device",
+                device->vendor_id, device->device_id, device->domain, device->bus, device->dev, device->func);
+    n++;
+  }
+  return n;
+}
+
+/* ------------------------------------------------------------------------------------------------------- diagnosis */
+
+/* What is known of one built-in platform. */
+typedef struct finding {
+  const fl_platform_kind *kind;
+  bool bus_known;
+  uint32_t on_bus;
+  const char *node;
+  fl_probe probe;
+} finding;
+
+/* A device node that is there but closed to this user explains most "no device" answers. */
+static void add_permission(const char *node, fl_text *text) {
+  struct stat status;
+  char buffer[4096];
+  struct group entry, *group = NULL;
+  if (!node || !access(node, R_OK | W_OK) || stat(node, &status))
+    return;
+  if (getgrgid_r(status.st_gid, &entry, buffer, sizeof buffer, &group))
+    group = NULL;
+  fl_text_add(text, "; permission denied on %s (mode %04o, group %s)", node, status.st_mode & 07777u,
+              group ? group->gr_name : "unknown");
+  if (group && status.st_mode & S_IRGRP && status.st_mode & S_IWGRP)
+    fl_text_add(text, ": add the user to group '%s'", group->gr_name);
+}
+
+static void add_bus(const finding *f, fl_text *text) {
+  if (!f->bus_known)
+    fl_text_add(text, "the PCI bus cannot be read");
+  else if (f->on_bus)
+    fl_text_add(text, "%s device present", f->kind->title);
+  else
+    fl_text_add(text, "no %s device on the PCI bus", f->kind->title);
+}
+
+static void add_driver(const finding *f, fl_text *text) {
+  const fl_probe *probe = &f->probe;
+  bool missing = !probe->opened && strstr(probe->words, "cannot open shared object file: No such file");
+  if (missing && !f->on_bus && !f->node) /* nothing speaks for such a device: no need for the loader's words */
+    fl_text_add(text, "; driver library not found");
+  else if (missing)
+    fl_text_add(text, ", driver library not found: %s", probe->words);
+  else if (!probe->opened)
+    fl_text_add(text, ", driver library does not open: %s", probe->words);
+  else if (!f->node)
+    fl_text_add(text, "; driver library %s opens, but there is no device node %s", probe->driver, f->kind->nodes[0]);
+  else if (!probe->count)
+    fl_text_add(text, "; driver reports no device");
+  else
+    fl_text_add(text, "; driver failed: %s", probe->words);
+}
+
+static void diagnose(const finding *f, fl_text *text) {
+  int count = f->probe.count;
+  if (count > 0) {
+    fl_text_add(text, "driver reports %d device%s", count, count == 1 ? "" : "s");
+    if (f->bus_known && !f->on_bus)
+      fl_text_add(text, ", though none is to be seen on the PCI bus (as in a container)");
+    return;
+  }
+  add_bus(f, text);
+  add_driver(f, text);
+  add_permission(f->node, text);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- report */
+
+/* The report and all that it points to. */
+typedef struct owned_report {
+  fl_platform_report report; /* first: the pointer that is handed out leads back here */
+  fl_strings strings;
+  fl_platform_info platforms[];
+} owned_report;
+
+void fl_platform_report_free(fl_platform_report *report) {
+  owned_report *owned = (owned_report *)report;
+  if (!owned)
+    return;
+  fl_strings_free(&owned->strings);
+  free(owned);
+}
+
+/* A copy that lives as long as the report; "" and *failed when out of memory. */
+static const char *keep(owned_report *owned, const char *string, bool *failed) {
+  if (fl_strings_add(&owned->strings, string ? string : ""))
+    return owned->strings.items[owned->strings.n - 1];
+  *failed = true;
+  return "";
+}
+
+/* The same of a text, which is freed. */
+static const char *keep_text(owned_report *owned, fl_text *text, bool *failed) {
+  const char *kept = keep(owned, fl_text_get(text), failed);
+  *failed |= text->failed;
+  fl_text_free(text);
+  return kept;
+}
+
+static fl_platform_info report_cpu(owned_report *owned, const fl_platform_kind *kind, const machine *m, bool *failed) {
+  fl_text text = {0};
+  int cores = m->known ? hwloc_get_nbobjs_by_type(m->topology, HWLOC_OBJ_CORE) : 0;
+  fl_text_add(&text, "always available");
+  if (cores > 0)
+    fl_text_add(&text, ", %d core%s", cores, cores == 1 ? "" : "s");
+  return (fl_platform_info){.name = kind->name,
+                            .plugin = "",
+                            .pci = "",
+                            .driver_found = true,
+                            .driver = "",
+                            .device_count = 1,
+                            .diagnosis = keep_text(owned, &text, failed)};
+}
+
+static fl_platform_info report_kind(owned_report *owned, const fl_platform_kind *kind, const machine *m, bool *failed) {
+  fl_text names = {0}, diagnosis = {0};
+  finding f = {.kind = kind, .bus_known = m->known, .node = fl_platform_node(kind)};
+  f.on_bus = list_devices(m, kind, &names);
+  fl_probe_driver(&kind->driver, f.node != NULL, FL_DRIVER_TIMEOUT_MS, &f.probe);
+  diagnose(&f, &diagnosis);
+  return (fl_platform_info){.name = kind->name,
+                            .plugin = "",
+                            .pci_devices = f.on_bus,
+                            .pci = keep_text(owned, &names, failed),
+                            .driver_found = f.probe.opened,
+                            .driver = keep(owned, f.probe.opened ? f.probe.driver : f.probe.words, failed),
+                            .device_count = f.probe.count,
+                            .diagnosis = keep_text(owned, &diagnosis, failed)};
+}
+
+static fl_platform_info report_component(owned_report *owned, const fl_component_record *component, bool *failed) {
+  const char *reason = NULL;
+  fl_text diagnosis = {0};
+  fl_probe probe = {.count = -1};
+  bool active = component->platform.is_active(component->self, &reason);
+  if (active && component->platform.device_count)
+    fl_probe_function(component->platform.device_count, component->self, component->plugin, FL_DRIVER_TIMEOUT_MS,
+                      &probe);
+  if (probe.count >= 0)
+    fl_text_add(&diagnosis, "plugin '%s' reports %d device%s", component->plugin, probe.count,
+                probe.count == 1 ? "" : "s");
+  else if (active)
+    fl_text_add(&diagnosis, "plugin '%s' says that it is active%s%s", component->plugin, *probe.words ? "; " : "",
+                probe.words);
+  else
+    fl_text_add(&diagnosis, "plugin '%s' says: %s", component->plugin, reason ? reason : "not active");
+  return (fl_platform_info){.name = keep(owned, component->name, failed),
+                            .plugin = keep(owned, component->plugin, failed),
+                            .pci = "",
+                            .driver_found = active,
+                            .driver = keep(owned, active ? "" : reason, failed),
+                            .device_count = probe.count < 0 ? -1 : probe.count,
+                            .diagnosis = keep_text(owned, &diagnosis, failed)};
+}
+
+/* The platform in force: the plugin's when one brings that name, else the built-in one. */
+static void mark_active(fl_platform_info *platforms, uint32_t n, const char *active) {
+  fl_platform_info *found = NULL;
+  for (uint32_t i = 0; i < n; i++)
+    if (!strcmp(platforms[i].name, active))
+      found = &platforms[i];
+  if (found)
+    found->active = true;
+}
+
+fl_status fl_platform_report_among(const fl_platform_kind *kinds, const char *active, const char *origin,
+                                   const char *config_file, const fl_component_record *components, uint32_t n,
+                                   fl_platform_report **report) {
+  machine m;
+  bool failed = false;
+  uint32_t n_kinds = 0;
+  while (kinds[n_kinds].name)
+    n_kinds++;
+  owned_report *owned = calloc(1, sizeof *owned + (n_kinds + n) * sizeof owned->platforms[0]);
+  if (!owned || !machine_load(&m)) {
+    free(owned);
+    return fl_error_no_memory();
+  }
+  fl_platform_info *info = owned->platforms;
+  *info++ = report_cpu(owned, kinds, &m, &failed);
+  for (const fl_platform_kind *kind = kinds + 1; kind->name; kind++)
+    *info++ = report_kind(owned, kind, &m, &failed);
+  for (uint32_t i = 0; i < n; i++)
+    if (fl_component_is_platform(&components[i]))
+      *info++ = report_component(owned, &components[i], &failed);
+  hwloc_topology_destroy(m.topology);
+  owned->report.active = keep(owned, active, &failed);
+  owned->report.active_origin = keep(owned, origin, &failed);
+  owned->report.config_file = keep(owned, config_file, &failed);
+  owned->report.platforms = owned->platforms;
+  owned->report.n = (uint32_t)(info - owned->platforms);
+  mark_active(owned->platforms, owned->report.n, active);
+  if (failed) {
+    fl_platform_report_free(&owned->report);
+    return fl_error_no_memory();
+  }
+  *report = &owned->report;
+  return FL_OK;
+}
+
+fl_status fl_platform_report_create(const char *active, const char *origin, const char *config_file,
+                                    const fl_component_record *components, uint32_t n, fl_platform_report **report) {
+  return fl_platform_report_among(fl_platform_kinds, active, origin, config_file, components, n, report);
+}
