@@ -97,6 +97,8 @@ $(BUILD)/bench/%: bench/%.c $(STATIC) | $(BUILD)/ops.stamp
 # ------------------------------------------------------------------------------------------------------ daily work
 # As many jobs as processors, unless the caller of make chose a number.
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
+# The commands of a build are many; `make` alone shows them.
+BUILD_QUIETLY = @echo "Building in $(BUILD)" && $(MAKE) -s $(PARALLEL)
 # DEPS=no: trust the machine, install nothing.
 DEPS ?= tools/deps
 INSTALL_DEPS = $(if $(filter no,$(DEPS)),@:,@$(DEPS))
@@ -108,18 +110,18 @@ deps: ## install what is missing of the Debian packages in packages.txt
 .PHONY: run
 run: ## install what is missing, build, and run the main job
 	$(INSTALL_DEPS) build
-	@$(MAKE) --no-print-directory $(PARALLEL) all
+	$(BUILD_QUIETLY) all
 	@echo
 	@echo "==> flhost run tests/golden, policy examples/policy.yaml: results against vLLM's own"
 	VLLM_FL_CONFIG=examples/policy.yaml $(COMMAND) run tests/golden
 	@echo
-	@echo "==> The same with VLLM_FL_PREFER=reference, without VLLM_FL_CONFIG, beside which no variable counts"
-	VLLM_FL_PREFER=reference $(COMMAND) run tests/golden
+	@echo "==> The same with VLLM_FL_PREFER=reference (and no VLLM_FL_CONFIG: beside a policy file that variable is ignored)"
+	VLLM_FL_CONFIG= VLLM_FL_PREFER=reference $(COMMAND) run tests/golden
 
 .PHONY: bench
 bench: ## build and run the benchmarks
 	$(INSTALL_DEPS) build
-	@$(MAKE) --no-print-directory $(PARALLEL) all $(BENCHES)
+	$(BUILD_QUIETLY) all $(BENCHES)
 	@for bench in $(BENCHES); do echo "==> $$bench"; FLHOST_BUILD=$(BUILD) $$bench || exit 1; done
 
 # ------------------------------------------------------------------------------------------------------------ tests
@@ -128,11 +130,12 @@ TEST_ENVIRONMENT = FLHOST_BUILD='$(BUILD)' PREFIX='$(PREFIX)' CC='$(CC)' SANITIZ
 
 .PHONY: tests
 tests: $(TESTS)
+.SECONDARY: $(TEST_SUPPORT)
 
 .PHONY: check
 check: ## install what is missing, build, and run all tests
 	$(INSTALL_DEPS) build check
-	@$(MAKE) --no-print-directory $(PARALLEL) all tests
+	$(BUILD_QUIETLY) all tests
 	@$(TEST_ENVIRONMENT) tests/run $(TESTS)
 
 .PHONY: check-asan
@@ -176,8 +179,8 @@ PRIVATE_LIBS = $(CORE_LIBS) -pthread
 .PHONY: install
 install: all ## install under PREFIX (/usr/local), staged in DESTDIR
 	$(INSTALL) -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/include/flhost' '$(DESTDIR)$(LIBDIR)/pkgconfig' \
-	  '$(DESTDIR)$(PLUGINS_DIR)' '$(DESTDIR)$(CONFIG_DIR)' '$(DESTDIR)$(DOC_DIR)/examples' '$(DESTDIR)$(DOC_DIR)/template' \
-	  '$(DESTDIR)$(COMPLETION_DIR)'
+	  '$(DESTDIR)$(PLUGINS_DIR)' '$(DESTDIR)$(CONFIG_DIR)' '$(DESTDIR)$(COMPLETION_DIR)' \
+	  '$(DESTDIR)$(DOC_DIR)/examples' '$(DESTDIR)$(DOC_DIR)/template'
 	$(INSTALL) -m 755 $(COMMAND) '$(DESTDIR)$(PREFIX)/bin'
 	$(INSTALL) -m 644 $(HEADERS) '$(DESTDIR)$(PREFIX)/include/flhost'
 	$(INSTALL) -m 755 $(SHARED).$(SOVERSION) '$(DESTDIR)$(LIBDIR)/libflhost.so.$(VERSION)'
@@ -207,7 +210,8 @@ uninstall: ## remove what install put there
 	  $(patsubst %,'$(DESTDIR)$(DOC_DIR)/%',$(notdir $(DOCS)) $(EXAMPLES) $(TEMPLATE:plugins/%=%))
 	for page in $(MAN_PAGES); do rm -f '$(DESTDIR)$(MAN_DIR)'/man$${page##*.}/$${page##*/}; done
 	for directory in '$(PREFIX)/include/flhost' '$(PLUGINS_DIR)' '$(LIBDIR)/flhost' '$(CONFIG_DIR)' \
-	  '$(PREFIX)/share/flhost' '$(DOC_DIR)/examples' '$(DOC_DIR)/template' '$(DOC_DIR)'; do rmdir "$(DESTDIR)$$directory" 2>/dev/null || true; done
+	  '$(PREFIX)/share/flhost' '$(DOC_DIR)/examples' '$(DOC_DIR)/template' '$(DOC_DIR)'; do \
+	  rmdir "$(DESTDIR)$$directory" 2>/dev/null || true; done
 
 # --------------------------------------------------------------------------------------------------------- the rest
 .PHONY: clean
