@@ -24,22 +24,15 @@ static bool is_set(const char *variable) {
   return value && *value;
 }
 
+/* The host itself warns about directories that a setting names and that cannot be read. */
 static void check_directory(const char *path, bool named, findings *list) {
   struct stat status;
-  if (stat(path, &status))
-    finding_add(list, !named && errno == ENOENT ? FINDING_NOTE : FINDING_PROBLEM, "directories",
-                named ? "create it, or correct VLLM_FL_PLUGIN_PATH" : "", "plugin directory %s: %s", path,
-                strerror(errno));
-  else if (!S_ISDIR(status.st_mode))
-    finding_add(list, FINDING_PROBLEM, "directories",
-                "VLLM_FL_PLUGIN_PATH takes directories; a file goes into VLLM_FL_PLUGIN_MODULES",
-                "%s is not a directory", path);
-  else if (access(path, R_OK | X_OK))
-    finding_add(list, FINDING_PROBLEM, "directories", "give read and search permission: chmod a+rx",
-                "plugin directory %s: %s", path, strerror(errno));
-  else {
+  errno = ENOTDIR;
+  if (!stat(path, &status) && S_ISDIR(status.st_mode) && !access(path, R_OK | X_OK)) {
     finding_add(list, FINDING_OK, "directories", "", "plugin directory %s", path);
     check_writable(path, &status, "directories", list);
+  } else if (!named) {
+    finding_add(list, FINDING_NOTE, "directories", "", "plugin directory %s: %s", path, strerror(errno));
   }
 }
 
@@ -63,11 +56,12 @@ void check_plugins(fl_host *host, findings *list) {
     const char *name = *plugin->name ? plugin->name : plugin->file;
     if (!strcmp(plugin->status, "failed"))
       finding_add(list, FINDING_PROBLEM, "plugins", "repair or remove the file; the other plugins work without it",
-                  "%s failed: %s (%s)", name, plugin->reason, plugin->file);
+                  "plugin %s failed: %s (%s)", name, plugin->reason, plugin->file);
     else if (strcmp(plugin->status, "loaded") != 0)
-      finding_add(list, FINDING_NOTE, "plugins", "", "%s is %s: %s", name, plugin->status, plugin->reason);
+      finding_add(list, FINDING_NOTE, "plugins", "", "plugin %s is %s: %s", name, plugin->status, plugin->reason);
     else
-      finding_add(list, FINDING_OK, "plugins", "", "%s %s: %u implementations", name, plugin->version, plugin->impls);
+      finding_add(list, FINDING_OK, "plugins", "", "plugin %s %s: %u implementations", name, plugin->version,
+                  plugin->impls);
     loaded += !strcmp(plugin->status, "loaded");
   }
   if (!loaded)
@@ -231,7 +225,7 @@ void check_settings(fl_host *host, findings *list) {
   }
   check_config_file(list);
   if (list->n == before)
-    finding_add(list, FINDING_OK, "settings", "", "%u settings", settings->n);
+    finding_add(list, FINDING_OK, "settings", "", "%u settings, all of them valid", settings->n);
   fl_settings_free(settings);
   fl_snapshot_release(snapshot);
 }

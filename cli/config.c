@@ -2,8 +2,8 @@
 #include "cli/cli.h"
 #include "cli/table.h"
 
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* A setting's value, which the library gives as JSON text. */
 static json_t *setting_value(const fl_setting *setting) {
@@ -25,14 +25,53 @@ static int print_json(const fl_settings *settings) {
   return cli_print_json(json_pack("{s:o}", "settings", object));
 }
 
-/* For people: strings without quotes, none as nothing; the rest as JSON in one line. */
+/* One word of a list, or an op and its order: as one writes them in a variable. */
+static void add_item(FILE *text, const char *key, const json_t *item) {
+  const json_t *token;
+  size_t index;
+  if (!key) {
+    fputs(json_string_value(item) ? json_string_value(item) : "", text);
+    return;
+  }
+  fprintf(text, "%s=", key);
+  json_array_foreach(item, index, token) fprintf(text, "%s%s", index ? "|" : "", json_string_value(token));
+}
+
+/* For people: lists and orders as one writes them in a variable, an unset value as nothing. NULL: out of memory. */
 static char *readable(const fl_setting *setting) {
-  json_t *value = setting_value(setting);
-  char *text = json_is_null(value)     ? strdup("")
-               : json_is_string(value) ? strdup(json_string_value(value))
-                                       : json_dumps(value, JSON_ENCODE_ANY);
+  json_t *value = setting_value(setting), *item;
+  char *result = NULL;
+  size_t size, index;
+  const char *key, *separator = "";
+  FILE *text = open_memstream(&result, &size);
+  if (!text)
+    goto out;
+  if (json_is_string(value)) {
+    fputs(json_string_value(value), text);
+  } else if ((json_is_array(value) && !json_array_size(value)) || (json_is_object(value) && !json_object_size(value))) {
+    fputs("none", text);
+  } else if (json_is_array(value)) {
+    json_array_foreach(value, index, item) {
+      fputs(separator, text);
+      add_item(text, NULL, item);
+      separator = ",";
+    }
+  } else if (json_is_object(value)) {
+    json_object_foreach(value, key, item) {
+      fputs(separator, text);
+      add_item(text, key, item);
+      separator = ";";
+    }
+  } else if (!json_is_null(value)) {
+    json_dumpf(value, text, JSON_ENCODE_ANY);
+  }
+  if (fclose(text)) {
+    free(result);
+    result = NULL;
+  }
+out:
   json_decref(value);
-  return text;
+  return result;
 }
 
 static int print_table(const fl_settings *settings) {
@@ -41,6 +80,7 @@ static int print_table(const fl_settings *settings) {
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < settings->n; i++) {
     char *value = readable(&settings->settings[i]);
+    table.failed |= !value;
     cli_table_add(&table, settings->settings[i].name);
     cli_table_add(&table, value);
     cli_table_add(&table, settings->settings[i].origin);

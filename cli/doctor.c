@@ -49,7 +49,7 @@ out:
 /* Lines from WARNING up that the host logs while it starts. */
 static void collect_line(void *user, int level, const char *line) {
   if (level == FL_LOG_WARNING) /* errors are failed plugins, which check_plugins reports, or invalid settings */
-    finding_add(user, FINDING_WARNING, "settings", "", "%s", line);
+    finding_add(user, FINDING_WARNING, "host", "correct what it names", "%s", line);
 }
 
 static void ignore_line(void *user, int level, const char *line) {

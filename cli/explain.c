@@ -84,12 +84,11 @@ static void add_summary(cli_table *table, const fl_explanation *explanation) {
   cli_table_add(table, explanation->selected);
   cli_table_format(table, "%u", n[FL_SELECTED] + n[FL_CANDIDATE]);
   cli_table_format(table, "%u", n[FL_REJECTED]);
-  cli_table_add(table, explanation->order_origin);
   cli_table_add(table, explanation->n_impls ? explanation->impls[0].reason : "nothing is registered");
 }
 
 static int explain_all(fl_host *host, int32_t device_type, bool json) {
-  static const char *const headers[] = {"OP", "SELECTED", ">CANDIDATES", ">REJECTED", "ORDER", "REASON", NULL};
+  static const char *const headers[] = {"OP", "SELECTED", ">CANDIDATES", ">REJECTED", "REASON", NULL};
   cli_table table;
   fl_status status = FL_OK;
   fl_snapshot *snapshot = fl_registry_snapshot(host);

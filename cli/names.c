@@ -46,29 +46,34 @@ static const name dtypes[] = {
 
 enum { MAX_WORD = 63 };
 
-/* Edit distance, case ignored; -1 when a word is too long to be one of ours. */
+static bool same_letter(char a, char b) {
+  return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+/* Edit distance, case ignored, two neighbours swapped counting one; -1 when a word is too long to be one of ours. */
 static int distance(const char *a, const char *b) {
   size_t n = strlen(a), m = strlen(b);
-  int row[MAX_WORD + 1];
+  int rows[3][MAX_WORD + 1];
   if (n > MAX_WORD || m > MAX_WORD)
     return -1;
   for (size_t j = 0; j <= m; j++)
-    row[j] = (int)j;
+    rows[0][j] = (int)j;
   for (size_t i = 1; i <= n; i++) {
-    int diagonal = row[0];
+    int *row = rows[i % 3], *above = rows[(i + 2) % 3], *second = rows[(i + 1) % 3];
     row[0] = (int)i;
     for (size_t j = 1; j <= m; j++) {
-      bool same = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
-      int best = diagonal + !same;
-      if (row[j] + 1 < best)
-        best = row[j] + 1;
+      int best = above[j - 1] + !same_letter(a[i - 1], b[j - 1]);
+      if (above[j] + 1 < best)
+        best = above[j] + 1;
       if (row[j - 1] + 1 < best)
         best = row[j - 1] + 1;
-      diagonal = row[j];
+      if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) && same_letter(a[i - 2], b[j - 1]) &&
+          second[j - 2] + 1 < best)
+        best = second[j - 2] + 1;
       row[j] = best;
     }
   }
-  return row[m];
+  return rows[n % 3][m];
 }
 
 const char *cli_nearest(const char *word, const char *const *words) {

@@ -2,6 +2,7 @@
 #include "cli/safetensors.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -268,7 +269,9 @@ out:
 }
 
 bool safetensors_read(const char *path, safetensors *file, char error[SAFETENSORS_ERROR_MAX]) {
-  FILE *stream = fopen(path, "rb");
+  /* O_NONBLOCK: a pipe in place of a file is refused below, not waited for. */
+  int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  FILE *stream = descriptor < 0 ? NULL : fdopen(descriptor, "rb");
   json_t *header = NULL;
   struct stat status;
   uint64_t data_start = 0;
@@ -289,6 +292,8 @@ out:
   json_decref(header);
   if (stream)
     fclose(stream);
+  else if (descriptor >= 0)
+    close(descriptor);
   if (!ok)
     safetensors_free(file);
   return ok;

@@ -124,6 +124,38 @@ static void list_op(fl_host *host, const fl_impl_record *record) {
   free(path);
 }
 
+/* Takes a binding out of its slot, unless `record` is its first candidate. The host's lock is held. */
+static void unbind(fl_host *host, fl_slots *slots, const fl_impl_record *record) {
+  uint64_t generation = atomic_load_explicit(&host->generation, memory_order_relaxed);
+  for (int i = 0; i < FL_DEVICE_SLOTS; i++) {
+    fl_binding *binding = atomic_load_explicit(&slots->by_device[i], memory_order_relaxed);
+    if (!binding || binding->generation != generation || binding->candidates[0].record == record)
+      continue; /* one that is out of date is made anew, and noted, anyway */
+    atomic_store_explicit(&slots->by_device[i], NULL, memory_order_release);
+    fl_retire(&host->retired, binding, fl_binding_free);
+  }
+}
+
+/*
+ * A use is noted when a binding is made, so that no call has to look. For a scope that comes and goes to be noted each
+ * time, a change unbinds the op wherever it was bound otherwise; but only so often, lest threads under different
+ * policies unbind each other for ever.
+ */
+enum { SWITCHES_NOTED = 16 };
+
+static void unbind_others(fl_op *op, const fl_impl_record *record) {
+  if (op->switches++ >= SWITCHES_NOTED)
+    return;
+  unbind(op->host, &op->slots, record);
+  for (fl_view *view = op->host->views; view; view = view->next) {
+    fl_view_table *table = atomic_load_explicit(&view->table, memory_order_relaxed);
+    fl_slots *slots =
+        table && op->index < table->n ? atomic_load_explicit(&table->ops[op->index], memory_order_relaxed) : NULL;
+    if (slots)
+      unbind(op->host, slots, record);
+  }
+}
+
 /* Remembers what the op uses; `before` gets what it used (malloc'ed). False: no change. */
 static bool change_use(fl_op *op, const fl_impl_record *record, char **before) {
   bool changed = false;
@@ -135,6 +167,7 @@ static bool change_use(fl_op *op, const fl_impl_record *record, char **before) {
       *before = op->last_used;
       op->last_used = copy;
       changed = true;
+      unbind_others(op, record);
     }
   }
   pthread_mutex_unlock(&op->host->lock);

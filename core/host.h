@@ -89,6 +89,7 @@ struct fl_op {
   _Atomic(fl_impl_set *) impls;
   char *schema_plugin;  /* who declared it */
   char *last_used;      /* impl_id that F1 logged last; guarded by the host's lock */
+  uint32_t switches;    /* changes of last_used; guarded by the host's lock */
   fl_failure *failures; /* guarded by the host's lock */
 };
 

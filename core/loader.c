@@ -5,6 +5,7 @@
  */
 #include "core/loader.h"
 #include "core/error.h"
+#include "core/host.h"
 #include "core/process_state.h"
 
 #include <dlfcn.h>
@@ -375,6 +376,36 @@ static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
   return status;
 }
 
+/* The next platform of the plugin after number *at; components may be withdrawn meanwhile, so it is copied. */
+static bool next_platform(const loading *l, uint32_t *at, fl_component_record *platform, char name[FL_NAME_MAX + 1]) {
+  bool found = false;
+  pthread_mutex_lock(&l->host->lock);
+  for (; *at < l->host->n_components && !found; ++*at) {
+    const fl_component_record *component = &l->host->components[*at];
+    found = !strcmp(component->plugin, l->record->name) && !strcmp(component->type, "platform");
+    if (found) {
+      *platform = *component;
+      snprintf(name, FL_NAME_MAX + 1, "%s", component->name);
+    }
+  }
+  pthread_mutex_unlock(&l->host->lock);
+  return found;
+}
+
+/* Why a plugin that brings nothing but platforms is of no use here, if so, as the message. */
+static void explain_inactive(const loading *l) {
+  fl_component_record platform;
+  char name[FL_NAME_MAX + 1], message[FL_ERROR_MAX] = "";
+  for (uint32_t at = 0; !l->record->impls && next_platform(l, &at, &platform, name);) {
+    const char *reason = NULL;
+    if (platform.platform.is_active(platform.self, &reason))
+      return;
+    snprintf(message, sizeof message, "platform '%s' is not active: %s", name, reason ? reason : "no reason given");
+  }
+  if (*message)
+    fl_error(FL_OK, "%s", message);
+}
+
 static fl_status open_and_register(loading *l) {
   fl_status entered = FL_OK;
   fl_stage *stage = fl_stage_begin(l->host, l->record->name, l->path, l->info.note.flags);
@@ -391,7 +422,10 @@ static fl_status open_and_register(loading *l) {
     return refused(l, stage, entered);
   /* Rows that the note's flags let be refused are told in the message although the commit succeeds. */
   fl_error(FL_OK, "%s", "");
-  return fl_stage_commit(stage, &l->record->impls);
+  status = fl_stage_commit(stage, &l->record->impls);
+  if (!status)
+    explain_inactive(l);
+  return status;
 }
 
 fl_status fl_plugin_load(fl_host *host, fl_log *log, const char *path, const char *symbol, fl_plugin_record *record) {
@@ -412,58 +446,4 @@ fl_status fl_plugin_load(fl_host *host, fl_log *log, const char *path, const cha
   record->status = status ? FL_PLUGIN_FAILED : FL_PLUGIN_LOADED;
   record->load_us = now_us() - start;
   return status ? FL_EPLUGIN : FL_OK;
-}
-
-/* ------------------------------------------------------------------------------------------------------- judgement */
-
-/* Is any implementation of the plugin available? *reason: why the last one is not, valid as long as the snapshot. */
-static bool any_available(const fl_snapshot *snapshot, const char *plugin, const char **reason) {
-  for (uint32_t op = 0; op < fl_snapshot_op_count(snapshot); op++)
-    for (uint32_t i = 0; i < fl_snapshot_impl_count(snapshot, op); i++) {
-      const fl_impl_info *impl = fl_snapshot_impl(snapshot, op, i);
-      if (strcmp(impl->plugin, plugin))
-        continue;
-      if (impl->available)
-        return true;
-      *reason = impl->reason ? impl->reason : "is_available says no";
-    }
-  return false;
-}
-
-static bool any_active(const fl_component_record *components, uint32_t n, const char *plugin, const char **reason) {
-  for (uint32_t i = 0; i < n; i++) {
-    const fl_component_record *component = &components[i];
-    const char *why = NULL;
-    if (strcmp(component->plugin, plugin) || strcmp(component->type, "platform"))
-      continue;
-    if (component->platform.is_active(component->self, &why))
-      return true;
-    *reason = why ? why : "is_active says no";
-  }
-  return false;
-}
-
-bool fl_plugin_judge(fl_host *host, const fl_component_record *components, uint32_t n, fl_plugin_record *record) {
-  const char *reason = NULL;
-  bool usable, done = true;
-  fl_snapshot *snapshot = NULL;
-  if (record->status != FL_PLUGIN_LOADED)
-    return true;
-  if (record->impls) {
-    snapshot = fl_registry_snapshot(host);
-    if (!snapshot)
-      return false;
-    usable = any_available(snapshot, record->name, &reason);
-  } else {
-    usable = any_active(components, n, record->name, &reason);
-  }
-  if (!usable && reason) {
-    char *text = fl_format("not available: %s", reason);
-    done = text && replace(&record->reason, text);
-    record->status = done ? FL_PLUGIN_UNAVAILABLE : record->status;
-    free(text);
-  }
-  if (snapshot)
-    fl_snapshot_release(snapshot);
-  return done;
 }

@@ -61,16 +61,10 @@ bool fl_isa_available(const char *isa, char *missing, size_t size);
  * Loads one file into a host: permissions, note, ABI, instruction sets, dlopen(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE),
  * entry symbol in that very file, register_builtins, commit. `symbol` NULL = "register_builtins". Fills `record` in
  * every case but FL_ENOMEM (then it is empty); its route and critical are the caller's to set. FL_EPLUGIN with the
- * loader's own words and a hint when it failed: the message, also in record->reason. What the plugin changed in the
- * process is put back and warned of in `log`. Holds no lock while the plugin's code runs.
+ * loader's own words and a hint when it failed: the message, also in record->reason. When it loaded, the reason says
+ * which rows were refused, or why its platform is not active when it brings nothing else. What the plugin changed in
+ * the process is put back and warned of in `log`. Holds no lock while the plugin's code runs.
  */
 fl_status fl_plugin_load(fl_host *host, fl_log *log, const char *path, const char *symbol, fl_plugin_record *record);
-
-/*
- * Once all are loaded: a loaded plugin of which nothing is usable here becomes FL_PLUGIN_UNAVAILABLE, with the reason.
- * That is: none of its implementations is available, or it has none and its platform is not active. `components` are
- * all that plugins brought. false: out of memory.
- */
-bool fl_plugin_judge(fl_host *host, const fl_component_record *components, uint32_t n, fl_plugin_record *record);
 
 #endif

@@ -448,6 +448,28 @@ fl_status fl_rules_compile(const fl_schema *schema, fl_rules **rules) {
   return status;
 }
 
+/* Those of one alternative; 0: any. */
+static uint32_t admitted_dtypes(const fl_rules *rules, const fl_rule_alternative *alternative) {
+  if (alternative->variable == NONE)
+    return alternative->dtypes;
+  const fl_rule_variable *variable = &rules->variables[alternative->variable];
+  return variable->limited ? alternative->dtypes | variable->limit : 0;
+}
+
+uint32_t fl_schema_dtypes(const fl_schema *schema) {
+  const fl_rules *rules = schema->compiled;
+  uint32_t dtypes = 0;
+  for (uint32_t i = 0; i < rules->n_argument_clauses; i++)
+    for (unsigned j = 0; j < rules->clauses[i].n_alternatives && rules->clauses[i].value == schema->device_argument;
+         j++) {
+      uint32_t admitted = admitted_dtypes(rules, &rules->alternatives[rules->clauses[i].first_alternative + j]);
+      if (!admitted)
+        return 0;
+      dtypes |= admitted;
+    }
+  return dtypes;
+}
+
 void fl_rules_free(fl_rules *rules) {
   if (!rules)
     return;
@@ -456,23 +478,4 @@ void fl_rules_free(fl_rules *rules) {
   free(rules->dimensions);
   free(rules->nodes);
   free(rules);
-}
-
-uint32_t fl_schema_dtypes(const fl_schema *schema) {
-  const fl_rules *rules = schema->compiled;
-  for (uint32_t i = 0; rules && schema->device_argument >= 0 && i < rules->n_argument_clauses; i++) {
-    const fl_rule_clause *clause = &rules->clauses[i];
-    uint32_t dtypes = 0;
-    if (clause->value != schema->device_argument)
-      continue;
-    for (uint32_t a = clause->first_alternative; a < clause->first_alternative + clause->n_alternatives; a++) {
-      const fl_rule_alternative *alternative = &rules->alternatives[a];
-      bool variable = alternative->variable != FL_RULES_NONE;
-      if (variable ? !rules->variables[alternative->variable].limited : !alternative->dtypes)
-        return 0;
-      dtypes |= alternative->dtypes | (variable ? rules->variables[alternative->variable].limit : 0);
-    }
-    return dtypes;
-  }
-  return 0;
 }

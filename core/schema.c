@@ -266,9 +266,12 @@ static fl_status add_value(parser *p, bool is_result, fl_argument **value) {
 }
 
 static fl_status set_name(parser *p, fl_argument *value, const char *name, size_t length) {
-  for (const fl_argument *other = p->schema->values; other < value; other++)
-    if (strlen(other->name) == length && !memcmp(other->name, name, length))
-      return fl_scan_fail(&p->scan, p->scan.at, "there are two values named '%s'", other->name);
+  const fl_schema *schema = p->schema;
+  for (uint32_t i = 0; i < schema->n_arguments + schema->n_results; i++) {
+    const char *other = schema->values[i].name;
+    if (other && strlen(other) == length && !memcmp(other, name, length))
+      return fl_scan_fail(&p->scan, p->scan.at, "there are two values named '%s'", other);
+  }
   value->name = fl_format("%.*s", (int)length, name);
   return value->name ? FL_OK : fl_error_no_memory();
 }

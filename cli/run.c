@@ -1,0 +1,356 @@
+/* flhost run: calls operators on safetensors files, compares with the results in them, and says what ran and why. */
+#include "cli/cli.h"
+#include "cli/run_file.h"
+#include "cli/table.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { REPEAT_DEFAULT = 5, REPEAT_MAX = 1000000 };
+
+/* A file to run, and where its results go. */
+typedef struct run_job {
+  char *path, *out_path; /* out_path: NULL without --out */
+} run_job;
+
+typedef struct run_list {
+  run_job *items;
+  size_t n, capacity;
+  const char *out; /* --out, or NULL */
+} run_list;
+
+static const char *const status_names[] = {[RUN_OK] = "ok",
+                                           [RUN_WRITTEN] = "written",
+                                           [RUN_FAILED] = "failed",
+                                           [RUN_NO_IMPL] = "no_impl",
+                                           [RUN_ERROR] = "error"};
+
+/* ------------------------------------------------------------------------------------------------------ the files */
+
+static void jobs_free(run_list *jobs) {
+  for (size_t i = 0; i < jobs->n; i++) {
+    free(jobs->items[i].path);
+    free(jobs->items[i].out_path);
+  }
+  free(jobs->items);
+}
+
+/* Two files of one name would overwrite each other's results. */
+static int check_out_path(const run_list *jobs, const run_job *added) {
+  for (size_t i = 0; added->out_path && i < jobs->n; i++)
+    if (!strcmp(jobs->items[i].out_path, added->out_path)) {
+      cli_error("--out: the results of '%s' and '%s' would both be '%s'", jobs->items[i].path, added->path,
+                added->out_path);
+      return EXIT_USAGE;
+    }
+  return EXIT_OK;
+}
+
+/* `name`: its path below the operand, which is also that below --out. */
+static int add_job(run_list *jobs, const char *path, const char *name) {
+  run_job added = {.path = strdup(path)};
+  if (jobs->n == jobs->capacity) {
+    size_t capacity = jobs->capacity ? jobs->capacity * 2 : 64;
+    run_job *grown = realloc(jobs->items, capacity * sizeof *grown);
+    if (!grown) {
+      free(added.path);
+      return cli_no_memory();
+    }
+    jobs->items = grown;
+    jobs->capacity = capacity;
+  }
+  if (jobs->out && asprintf(&added.out_path, "%s/%s", jobs->out, name) < 0)
+    added.out_path = NULL;
+  int status = !added.path || (jobs->out && !added.out_path) ? cli_no_memory() : check_out_path(jobs, &added);
+  if (status) {
+    free(added.path);
+    free(added.out_path);
+    return status;
+  }
+  jobs->items[jobs->n++] = added;
+  return EXIT_OK;
+}
+
+static bool is_safetensors(const char *name) {
+  static const char suffix[] = ".safetensors";
+  size_t length = strlen(name);
+  return length > strlen(suffix) && !strcmp(name + length - strlen(suffix), suffix);
+}
+
+static int keep_entry(const struct dirent *entry) {
+  return entry->d_name[0] != '.';
+}
+
+static int compare_entries(const struct dirent **a, const struct dirent **b) {
+  return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int add_directory(run_list *jobs, const char *path, const char *name);
+
+static int add_entry(run_list *jobs, const char *directory, const char *directory_name, const char *entry) {
+  struct stat status;
+  char *path = NULL, *name = NULL;
+  int result = EXIT_OK;
+  size_t length = strlen(directory);
+  if (asprintf(&path, "%s%s%s", directory, length && directory[length - 1] == '/' ? "" : "/", entry) < 0)
+    path = NULL;
+  if (asprintf(&name, "%s%s%s", directory_name, *directory_name ? "/" : "", entry) < 0)
+    name = NULL;
+  if (!path || !name)
+    result = cli_no_memory();
+  else if (lstat(path, &status))
+    result = EXIT_OK;               /* gone meanwhile */
+  else if (S_ISDIR(status.st_mode)) /* links to directories are not followed: they may lead round in circles */
+    result = add_directory(jobs, path, name);
+  else if (is_safetensors(entry))
+    result = add_job(jobs, path, name);
+  free(path);
+  free(name);
+  return result;
+}
+
+/* All *.safetensors files below, in bytewise order. */
+static int add_directory(run_list *jobs, const char *path, const char *name) {
+  struct dirent **entries;
+  int status = EXIT_OK, n = scandir(path, &entries, keep_entry, compare_entries);
+  if (n < 0) {
+    cli_error("%s: %s", path, strerror(errno));
+    return EXIT_USAGE;
+  }
+  for (int i = 0; i < n; i++) {
+    if (!status)
+      status = add_entry(jobs, path, name, entries[i]->d_name);
+    free(entries[i]);
+  }
+  free(entries);
+  return status;
+}
+
+static int add_operand(run_list *jobs, const char *path) {
+  struct stat status;
+  size_t before = jobs->n;
+  if (stat(path, &status)) {
+    cli_error("%s: %s", path, strerror(errno));
+    return EXIT_USAGE;
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    const char *slash = strrchr(path, '/');
+    return add_job(jobs, path, slash ? slash + 1 : path);
+  }
+  int result = add_directory(jobs, path, "");
+  if (!result && jobs->n == before) {
+    cli_error("%s: no .safetensors file in it", path);
+    return EXIT_USAGE;
+  }
+  return result;
+}
+
+/* mkdir -p of what lies above `path`. */
+static int make_parents(const char *path) {
+  char *copy = strdup(path);
+  if (!copy)
+    return cli_no_memory();
+  for (char *slash = strchr(copy + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    *slash = 0;
+    if (mkdir(copy, 0777) && errno != EEXIST) {
+      cli_error("--out: %s: %s", copy, strerror(errno));
+      free(copy);
+      return EXIT_USAGE;
+    }
+    *slash = '/';
+  }
+  free(copy);
+  return EXIT_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------------- the output
+ */
+
+/* JSON has no infinity: an error that is not a finite number is null. */
+static json_t *number(bool known, double value) {
+  return known && isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *report_json(const run_job *job, const run_report *report) {
+  json_t *tolerance =
+      report->compared ? json_pack("{s:f, s:f}", "atol", report->atol, "rtol", report->rtol) : json_null();
+  return json_pack("{s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "file", cli_json_string(job->path), "op",
+                   cli_json_string(report->op), "impl_id", cli_json_string(report->impl_id), "status",
+                   status_names[report->status], "max_abs_err", number(report->compared, report->max_abs_err),
+                   "max_rel_err", number(report->compared, report->max_rel_err), "tolerance", tolerance, "time_us",
+                   number(report->time_us >= 0, report->time_us), "why", cli_json_string(report->why), "source",
+                   cli_json_string(report->source), "problem", cli_json_string(report->problem));
+}
+
+static void add_row(cli_table *table, const run_job *job, const run_report *report) {
+  cli_table_add(table, job->path);
+  cli_table_add(table, report->op);
+  cli_table_add(table, report->impl_id);
+  if (report->compared && report->atol == 0 && report->rtol == 0 && report->max_abs_err == 0)
+    cli_table_add(table, "0, same bits");
+  else if (report->compared)
+    cli_table_format(table, "%.3g", report->max_abs_err);
+  else
+    cli_table_add(table, NULL);
+  if (report->time_us >= 0)
+    cli_table_format(table, "%.1f", report->time_us);
+  else
+    cli_table_add(table, NULL);
+  cli_table_add(table, status_names[report->status]);
+  cli_table_add(table, report->why);
+}
+
+/* "131 files: 130 ok, 1 failed" */
+static void print_counts(const run_report *reports, size_t n) {
+  size_t counts[RUN_ERROR + 1] = {0};
+  const char *separator = ": ";
+  for (size_t i = 0; i < n; i++)
+    counts[reports[i].status]++;
+  printf("\n%zu file%s", n, n == 1 ? "" : "s");
+  for (int status = 0; status <= RUN_ERROR; status++)
+    if (counts[status]) {
+      printf("%s%zu %s", separator, counts[status], status_names[status]);
+      separator = ", ";
+    }
+  putchar('\n');
+}
+
+/* Has an earlier report the same source? */
+static bool is_repeated(const run_report *reports, size_t index) {
+  for (size_t i = 0; i < index; i++)
+    if (reports[i].expected && reports[i].source && !strcmp(reports[i].source, reports[index].source))
+      return true;
+  return false;
+}
+
+/* What the columns mean, and the sources of the expected results, each once. */
+static void print_legend(const run_report *reports, size_t n, int repeat) {
+  printf("\nTIME US is the fastest of %d call%s, in microseconds, after one to warm up.\n", repeat,
+         repeat == 1 ? "" : "s");
+  puts("MAX ERROR is the largest difference from the results in the file. Where they come from:");
+  for (size_t i = 0; i < n; i++) {
+    if (!reports[i].expected || (reports[i].source && is_repeated(reports, i)))
+      continue;
+    fputs("  ", stdout);
+    cli_put_text(stdout, reports[i].source ? reports[i].source : "(a file does not say)");
+    putchar('\n');
+  }
+}
+
+static int print_reports(const run_list *jobs, const run_report *reports, int repeat, bool json) {
+  static const char *const headers[] = {"FILE", "OP", "IMPL", ">MAX ERROR", ">TIME US", "STATUS", "WHY", NULL};
+  cli_table table;
+  bool expected = false;
+  if (json) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < jobs->n; i++)
+      list = cli_json_append(list, report_json(&jobs->items[i], &reports[i]));
+    return cli_print_json(list);
+  }
+  cli_table_begin(&table, headers, 0);
+  for (size_t i = 0; i < jobs->n; i++) {
+    add_row(&table, &jobs->items[i], &reports[i]);
+    expected = expected || reports[i].expected;
+  }
+  int status = cli_table_print(&table);
+  if (status)
+    return status;
+  if (expected)
+    print_legend(reports, jobs->n, repeat);
+  print_counts(reports, jobs->n);
+  return EXIT_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------------- the command */
+
+/* A file that cannot be run outweighs a missing implementation, which outweighs a wrong result. */
+static int exit_status_of(const run_report *reports, size_t n) {
+  static const int exits[] = {[RUN_OK] = EXIT_OK,
+                              [RUN_WRITTEN] = EXIT_OK,
+                              [RUN_FAILED] = EXIT_MISMATCH,
+                              [RUN_NO_IMPL] = EXIT_NO_IMPL,
+                              [RUN_ERROR] = EXIT_USAGE};
+  run_status worst = RUN_OK;
+  for (size_t i = 0; i < n; i++)
+    if (reports[i].status > worst)
+      worst = reports[i].status;
+  return exits[worst];
+}
+
+static int run_jobs(fl_host *host, const run_list *jobs, int repeat, bool json) {
+  run_report *reports = calloc(jobs->n + 1, sizeof *reports);
+  int status = EXIT_OK;
+  size_t done = 0;
+  if (!reports)
+    return cli_no_memory();
+  for (; done < jobs->n && !status; done++) {
+    const run_job *job = &jobs->items[done];
+    if (job->out_path && (status = make_parents(job->out_path)))
+      break;
+    reports[done] = run_file(host, job->path, job->out_path, repeat);
+    if (reports[done].problem)
+      cli_error("%s: %s", job->path, reports[done].problem);
+  }
+  if (!status)
+    status = print_reports(jobs, reports, repeat, json);
+  if (!status)
+    status = exit_status_of(reports, done);
+  for (size_t i = 0; i < done; i++)
+    run_report_free(&reports[i]);
+  free(reports);
+  return status;
+}
+
+static int parse_repeat(const char *text, int *repeat) {
+  char *end;
+  errno = 0;
+  long value = strtol(text, &end, 10);
+  if (errno || end == text || *end || value < 1 || value > REPEAT_MAX) {
+    cli_error("--repeat: '%s' is not a number from 1 to %d", text, REPEAT_MAX);
+    return EXIT_USAGE;
+  }
+  *repeat = (int)value;
+  return EXIT_OK;
+}
+
+int command_run(int argc, char **argv) {
+  const char *repeat_text = NULL;
+  bool json = false;
+  run_list jobs = {0};
+  const cli_option options[] = {
+      {"out", "DIR", "write the results into DIR, under the names of the files", NULL, &jobs.out},
+      {"repeat", "N", "time the fastest of N calls after one to warm up (5)", NULL, &repeat_text},
+      CLI_JSON(&json),
+      {NULL, NULL, NULL, NULL, NULL}};
+  const cli_syntax syntax = {
+      "FILE|DIR…", 1, -1,
+      "Calls an operator for each safetensors file (of a directory: for all below it) and compares the results with\n"
+      "those in the file, under the operator's tolerance; bit for bit where the file says 'bitexact' and the "
+      "reference\n"
+      "implementation ran. The metadata names the operator ('op') and its attributes ('attrs', JSON); arguments are\n"
+      "tensors under their names, expected results are 'out.NAME', state after the call is 'after.NAME'.\n"
+      "Exit status 0: all well. 1: a result is not as expected. 2: a file, a setting or a call was bad.\n"
+      "3: there is no implementation for a call.",
+      options};
+  int status, repeat = REPEAT_DEFAULT, first = cli_parse(&syntax, argc, argv, &status);
+  fl_host *host = NULL;
+  if (first < 0)
+    return status;
+  if (repeat_text && (status = parse_repeat(repeat_text, &repeat)))
+    return status;
+  status = EXIT_OK;
+  for (int i = first; i < argc && !status; i++)
+    status = add_operand(&jobs, argv[i]);
+  if (!status)
+    host = cli_open_host(FL_HOST_STATISTICS, &status);
+  if (host)
+    status = run_jobs(host, &jobs, repeat, json);
+  fl_host_destroy(host);
+  jobs_free(&jobs);
+  return status;
+}

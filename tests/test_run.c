@@ -1,0 +1,364 @@
+/* flhost run, through the command itself: what runs, what is compared, what is written, and what goes wrong. */
+#include "cli/safetensors.h"
+#include "tests/command.h"
+
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void set_up(void) {
+  copy_built("plugins/cpu.so", "plugins");
+  mkdir(scratch("platforms"), 0755);
+  setting("VLLM_FL_PLUGIN_PATH=%s", scratch("plugins"));
+  setting("VLLM_FL_CONFIG_DIR=%s", scratch("platforms"));
+  setting("VLLM_FL_PLATFORM=cpu");
+}
+
+static void assert_status(outcome run, int expected) {
+  ck_assert_msg(run.status == expected, "exit status %d, expected %d\nstdout:\n%s\nstderr:\n%s", run.status, expected,
+                run.out, run.err);
+}
+
+/* A file of float32 vectors. */
+typedef struct vector {
+  const char *name;
+  float values[4];
+  int n;
+} vector;
+
+/* Writes one into the scratch directory; its path. Metadata: key, value, …, NULL; vectors end with a NULL name. */
+static const char *file(const char *name, const char *const *metadata, const vector *vectors) {
+  char error[SAFETENSORS_ERROR_MAX];
+  safetensors_entry entries[8];
+  safetensors made = {.metadata = json_object(), .entries = entries};
+  const char *path = scratch("%s", name);
+  for (; *metadata; metadata += 2)
+    json_object_set_new(made.metadata, metadata[0], json_string(metadata[1]));
+  for (; vectors->name; vectors++) {
+    int64_t shape[] = {vectors->n};
+    ck_assert(safetensors_entry_create(&entries[made.n], vectors->name, (DLDataType){kDLFloat, 32, 1}, 1, shape));
+    memcpy(entries[made.n++].tensor.data, vectors->values, sizeof(float) * (size_t)vectors->n);
+  }
+  ck_assert_msg(safetensors_write(path, &made, error), "%s", error);
+  for (size_t i = 0; i < made.n; i++)
+    safetensors_entry_free(&entries[i]);
+  json_decref(made.metadata);
+  return path;
+}
+
+#define METADATA(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define VECTORS(...)  ((const vector[]){__VA_ARGS__, {NULL, {0}, 0}})
+
+/* silu_and_mul of [0, 1 | 5, 2] is [0, 2 / (1 + exp(-1))]. */
+static const vector x = {"x", {0, 1, 5, 2}, 4};
+
+static json_t *run_json(const char *path, int status) {
+  outcome run = FLHOST("run", "--json", path);
+  assert_status(run, status);
+  return parse_json(run.out, JSON_ARRAY);
+}
+
+static const char *text_at(const json_t *object, const char *key) {
+  const char *text = json_string_value(json_object_get(object, key));
+  ck_assert_msg(text != NULL, "no string at '%s'", key);
+  return text;
+}
+
+/* The command refuses the file: exit status 2, and a message with its name and these words. */
+static void check_bad_file(const char *path, const char *words) {
+  outcome run = FLHOST("run", path);
+  assert_status(run, 2);
+  assert_contains(run.err, path);
+  assert_contains(run.err, words);
+}
+
+/* ------------------------------------------------------------------------------------------------- golden files */
+
+START_TEST(golden_files_agree_under_the_default_policy_and_say_what_ran_and_why) {
+  json_t *reports = run_json("tests/golden", 0), *report;
+  size_t i;
+  ck_assert_uint_eq(json_array_size(reports), 131);
+  json_array_foreach(reports, i, report) {
+    ck_assert_str_eq(text_at(report, "status"), "ok");
+    ck_assert_str_eq(text_at(report, "impl_id"), "default.flagos");
+    assert_contains(text_at(report, "why"), "prefer flagos: built-in");
+    assert_contains(text_at(report, "source"), "PyTorch 2.13.0 CPU");
+    ck_assert(json_is_number(json_object_get(report, "max_abs_err")));
+    ck_assert(json_real_value(json_object_get(report, "time_us")) >= 0);
+    ck_assert(json_real_value(json_object_get(json_object_get(report, "tolerance"), "atol")) > 0);
+    if (i)
+      ck_assert_str_lt(text_at(json_array_get(reports, i - 1), "file"), text_at(report, "file"));
+  }
+}
+END_TEST
+
+START_TEST(golden_files_agree_bit_for_bit_with_the_reference_where_they_say_so) {
+  size_t i, exact = 0;
+  json_t *reports, *report;
+  setting("VLLM_FL_PREFER=reference");
+  reports = run_json("tests/golden", 0);
+  json_array_foreach(reports, i, report) {
+    json_t *tolerance = json_object_get(report, "tolerance");
+    ck_assert_str_eq(text_at(report, "impl_id"), "reference.c");
+    assert_contains(text_at(report, "why"), "VLLM_FL_PREFER");
+    exact += json_number_value(json_object_get(tolerance, "atol")) == 0 &&
+             json_number_value(json_object_get(report, "max_abs_err")) == 0;
+  }
+  ck_assert_uint_eq(exact, 46);
+}
+END_TEST
+
+START_TEST(the_table_has_a_line_for_each_file_and_sums_up) {
+  outcome run = FLHOST("run", "tests/golden/silu_and_mul/awkward_bf16.safetensors",
+                       "tests/golden/silu_and_mul/f32_1x64_0.safetensors");
+  assert_status(run, 0);
+  ck_assert_str_eq(run.err, "");
+  assert_contains(run.out, "awkward_bf16.safetensors");
+  assert_contains(run.out, "default.flagos");
+  assert_contains(run.out, "vLLM 0.32.0 SiluAndMul.forward_native");
+  assert_contains(run.out, "2 files: 2 ok\n");
+}
+END_TEST
+
+START_TEST(json_has_the_documented_keys) {
+  static const char *const keys[] = {"file",      "op",      "impl_id", "status", "max_abs_err", "max_rel_err",
+                                     "tolerance", "time_us", "why",     "source", "problem",     NULL};
+  json_t *reports = run_json("tests/golden/silu_and_mul/awkward_bf16.safetensors", 0);
+  assert_keys(json_array_get(reports, 0), keys);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------- comparison, exit statuses */
+
+START_TEST(a_wrong_result_is_exit_status_1_and_names_the_element) {
+  const char *path = file("wrong.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x, {"out.out", {0, 9}, 2}));
+  outcome run = FLHOST("run", path);
+  assert_status(run, 1);
+  assert_contains(run.err, "'out.out': 1 of 2 elements differ, worst at 1: 1.46211");
+  assert_contains(run.out, "1 file: 1 failed");
+}
+END_TEST
+
+START_TEST(an_error_that_is_no_number_is_null_in_json) {
+  const char *path = file("nan.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x, {"out.out", {0, NAN}, 2}));
+  json_t *report = json_array_get(run_json(path, 1), 0);
+  ck_assert_str_eq(text_at(report, "status"), "failed");
+  ck_assert(json_is_null(json_object_get(report, "max_abs_err")));
+}
+END_TEST
+
+START_TEST(a_result_of_another_shape_fails) {
+  const char *path = file("shape.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x, {"out.out", {0}, 1}));
+  outcome run = FLHOST("run", path);
+  assert_status(run, 1);
+  assert_contains(run.err, "'out.out': shape [2], expected [1]");
+}
+END_TEST
+
+/* bitexact holds the reference, and only it, to the bits. */
+START_TEST(a_file_that_says_bitexact_tells_the_implementations_apart) {
+  const char *path = file("exact.safetensors", METADATA("op", "silu_and_mul", "bitexact", "yes"),
+                          VECTORS(x, {"out.out", {0, 1.462118f}, 2}));
+  assert_status(FLHOST("run", path), 0);
+  setting("VLLM_FL_PREFER=reference");
+  outcome run = FLHOST("run", path);
+  assert_status(run, 1);
+  assert_contains(run.err, "differ in their bits");
+}
+END_TEST
+
+START_TEST(a_string_result_is_compared_with_the_metadata) {
+  const char *path =
+      file("backend.safetensors",
+           METADATA("op", "attention_backend", "out.out", "vllm.v1.attention.backends.cpu_attn.CPUAttentionBackend"),
+           VECTORS({NULL, {0}, 0}));
+  assert_status(FLHOST("run", path), 0);
+  path = file("backend.safetensors", METADATA("op", "attention_backend", "out.out", "other"), VECTORS({NULL, {0}, 0}));
+  outcome run = FLHOST("run", path);
+  assert_status(run, 1);
+  assert_contains(run.err, "expected \"other\"");
+}
+END_TEST
+
+START_TEST(no_implementation_is_exit_status_3) {
+  const char *path = file("mla.safetensors", METADATA("op", "attention_backend", "attrs", "{\"use_mla\": true}"),
+                          VECTORS({NULL, {0}, 0}));
+  outcome run = FLHOST("run", path);
+  assert_status(run, 3);
+  assert_contains(run.err, "vLLM has no MLA attention backend for CPUs");
+  path = file("plain.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x));
+  setting("VLLM_FL_PER_OP=silu_and_mul=vendor");
+  run = FLHOST("run", "--json", path);
+  assert_status(run, 3);
+  ck_assert_str_eq(text_at(json_array_get(parse_json(run.out, JSON_ARRAY), 0), "status"), "no_impl");
+}
+END_TEST
+
+/* What ran after two vendors failed is neither of them, and the reason says so. */
+START_TEST(the_implementation_that_a_fallback_reached_is_the_one_reported) {
+  const char *path = file("plain.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x));
+  copy_built("tests/plugins/two_vendors.so", "plugins");
+  setting("VLLM_FL_PREFER=vendor");
+  json_t *report = json_array_get(run_json(path, 0), 0);
+  ck_assert_str_eq(text_at(report, "impl_id"), "default.flagos");
+  assert_contains(text_at(report, "why"), "fallback from 'vendor.bolt'");
+}
+END_TEST
+
+START_TEST(the_worst_file_decides_the_exit_status_and_all_are_run) {
+  const char *good = file("a.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x));
+  file("b.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x, {"out.out", {9, 9}, 2}));
+  file("c.safetensors", METADATA("op", "silu_nad_mul"), VECTORS(x));
+  json_t *reports = run_json(scratch_dir(), 2);
+  ck_assert_uint_eq(json_array_size(reports), 3);
+  ck_assert_str_eq(text_at(json_array_get(reports, 0), "file"), good);
+  ck_assert_str_eq(text_at(json_array_get(reports, 0), "status"), "ok");
+  ck_assert_str_eq(text_at(json_array_get(reports, 1), "status"), "failed");
+  ck_assert_str_eq(text_at(json_array_get(reports, 2), "status"), "error");
+  assert_contains(text_at(json_array_get(reports, 2), "problem"), "did you mean 'silu_and_mul'?");
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------------ bad files */
+
+START_TEST(bad_files_are_named_with_the_reason) {
+  const char *path = scratch_file("text.safetensors", "this is a text file and no tensor");
+  check_bad_file(path, "not a safetensors file");
+  path = file("op.safetensors", METADATA("source", "x"), VECTORS(x));
+  check_bad_file(path, "names no op");
+  path = file("op.safetensors", METADATA("op", "silu_and_mul", "attrs", "{"), VECTORS(x));
+  check_bad_file(path, "metadata 'attrs': ");
+  path = file("op.safetensors", METADATA("op", "silu_and_mul", "attrs", "[]"), VECTORS(x));
+  check_bad_file(path, "metadata 'attrs' is not a JSON object");
+  path = file("op.safetensors", METADATA("op", "silu_and_mul"), VECTORS({"z", {0}, 4}));
+  check_bad_file(path, "tensor 'z' is none of silu_and_mul(Tensor x) -> Tensor out");
+  path = file("op.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x, {"out.put", {0}, 2}));
+  check_bad_file(path, "tensor 'out.put' is none of");
+  path = file("op.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x, {"after.x", {0}, 2}));
+  check_bad_file(path, "tensor 'after.x' is none of");
+  path = file("op.safetensors", METADATA("op", "silu_and_mul"), VECTORS({"out.out", {0}, 2}));
+  check_bad_file(path, "tensor 'x' is missing");
+  path = file("op.safetensors", METADATA("op", "silu_and_mul"), VECTORS({"x", {0}, 3}));
+  check_bad_file(path, "argument 'x': shape [3]");
+  path = file("op.safetensors", METADATA("op", "gelu_and_mul", "attrs", "{\"approximat\": \"tanh\"}"), VECTORS(x));
+  check_bad_file(path, "did you mean 'approximate'?");
+  path = file("op.safetensors", METADATA("op", "gelu_and_mul", "attrs", "{\"approximate\": 1}"), VECTORS(x));
+  check_bad_file(path, "attribute 'approximate': expected a string");
+  path = file("op.safetensors", METADATA("op", "rms_norm", "attrs", "{\"variance_size\": 1.5}"), VECTORS(x));
+  check_bad_file(path, "attribute 'variance_size': expected an integer or null");
+  path = file("op.safetensors", METADATA("op", "fused_add_rms_norm"), VECTORS(x, {"x_residual", {0}, 4}));
+  check_bad_file(path, "attribute 'epsilon' is missing");
+}
+END_TEST
+
+START_TEST(bad_words_on_the_command_line_are_refused) {
+  outcome run = FLHOST("run");
+  assert_status(run, 2);
+  run = FLHOST("run", "/nonexistent/file");
+  assert_status(run, 2);
+  assert_contains(run.err, "/nonexistent/file: No such file or directory");
+  run = FLHOST("run", scratch("platforms"));
+  assert_status(run, 2);
+  assert_contains(run.err, "no .safetensors file in it");
+  run = FLHOST("run", "--repeat", "0", "tests/golden");
+  assert_status(run, 2);
+  assert_contains(run.err, "--repeat: '0' is not a number from 1");
+  run = FLHOST("run", "--jsno", "tests/golden");
+  assert_status(run, 2);
+  assert_contains(run.err, "did you mean '--json'?");
+  const char *pipe = scratch("pipe");
+  ck_assert_int_eq(mkfifo(pipe, 0600), 0);
+  check_bad_file(pipe, "not a regular file");
+}
+END_TEST
+
+/* --------------------------------------------------------------------------------------------------------- writing */
+
+static void read_result(const char *path, const char *name, const float *expected, int64_t n) {
+  char error[SAFETENSORS_ERROR_MAX];
+  safetensors written;
+  ck_assert_msg(safetensors_read(path, &written, error), "%s: %s", path, error);
+  const DLTensor *result = safetensors_find(&written, name);
+  ck_assert_ptr_nonnull(result);
+  ck_assert_int_eq(result->shape[0], n);
+  for (int64_t i = 0; i < n; i++)
+    ck_assert_float_eq_tol(((const float *)result->data)[i], expected[i], 1e-5f);
+  safetensors_free(&written);
+}
+
+START_TEST(out_writes_results_that_serve_as_expected_results) {
+  const float silu[] = {0, 1.4621172f};
+  const char *out = scratch("new/out");
+  file("plain.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x));
+  outcome run = FLHOST("run", "--json", "--out", out, scratch("plain.safetensors"));
+  assert_status(run, 0);
+  ck_assert_str_eq(text_at(json_array_get(parse_json(run.out, JSON_ARRAY), 0), "status"), "written");
+  read_result(scratch("new/out/plain.safetensors"), "out.out", silu, 2);
+}
+END_TEST
+
+/* A directory's tree is kept; results of rms_norm are its results, not the copies of its arguments. */
+START_TEST(out_keeps_the_tree_of_a_directory) {
+  char error[SAFETENSORS_ERROR_MAX];
+  safetensors written;
+  mkdir(scratch("in"), 0755);
+  mkdir(scratch("in/deep"), 0755);
+  file("in/deep/norm.safetensors", METADATA("op", "rms_norm", "attrs", "{\"epsilon\": 0.5}"), VECTORS(x));
+  file("in/notes.txt", METADATA("op", "not run"), VECTORS(x));
+  assert_status(FLHOST("run", "--out", scratch("out"), scratch("in")), 0);
+  ck_assert_int_ne(access(scratch("out/notes.txt"), F_OK), 0);
+  ck_assert(safetensors_read(scratch("out/deep/norm.safetensors"), &written, error));
+  ck_assert_uint_eq(written.n, 1);
+  ck_assert_ptr_nonnull(safetensors_find(&written, "out.out"));
+  ck_assert_str_eq(safetensors_metadata(&written, "op"), "rms_norm");
+  ck_assert_str_eq(safetensors_metadata(&written, "attrs"), "{\"epsilon\": 0.5}");
+  assert_contains(safetensors_metadata(&written, "source"), "default.flagos");
+  safetensors_free(&written);
+}
+END_TEST
+
+START_TEST(out_refuses_to_write_two_results_into_one_file) {
+  mkdir(scratch("a"), 0755);
+  mkdir(scratch("b"), 0755);
+  file("a/one.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x));
+  file("b/one.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x));
+  outcome run = FLHOST("run", "--out", scratch("out"), scratch("a"), scratch("b"));
+  assert_status(run, 2);
+  assert_contains(run.err, "would both be");
+  ck_assert_int_ne(access(scratch("out"), F_OK), 0);
+}
+END_TEST
+
+START_TEST(out_where_nothing_can_be_written_is_exit_status_2) {
+  const char *path = file("plain.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x));
+  outcome run = FLHOST("run", "--out", path, path);
+  assert_status(run, 2);
+  assert_contains(run.err, "Not a directory");
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_checked_fixture(tests, set_up, remove_scratch);
+  tcase_add_test(tests, golden_files_agree_under_the_default_policy_and_say_what_ran_and_why);
+  tcase_add_test(tests, golden_files_agree_bit_for_bit_with_the_reference_where_they_say_so);
+  tcase_add_test(tests, the_table_has_a_line_for_each_file_and_sums_up);
+  tcase_add_test(tests, json_has_the_documented_keys);
+  tcase_add_test(tests, a_wrong_result_is_exit_status_1_and_names_the_element);
+  tcase_add_test(tests, an_error_that_is_no_number_is_null_in_json);
+  tcase_add_test(tests, a_result_of_another_shape_fails);
+  tcase_add_test(tests, a_file_that_says_bitexact_tells_the_implementations_apart);
+  tcase_add_test(tests, a_string_result_is_compared_with_the_metadata);
+  tcase_add_test(tests, no_implementation_is_exit_status_3);
+  tcase_add_test(tests, the_implementation_that_a_fallback_reached_is_the_one_reported);
+  tcase_add_test(tests, the_worst_file_decides_the_exit_status_and_all_are_run);
+  tcase_add_test(tests, bad_files_are_named_with_the_reason);
+  tcase_add_test(tests, bad_words_on_the_command_line_are_refused);
+  tcase_add_test(tests, out_writes_results_that_serve_as_expected_results);
+  tcase_add_test(tests, out_keeps_the_tree_of_a_directory);
+  tcase_add_test(tests, out_refuses_to_write_two_results_into_one_file);
+  tcase_add_test(tests, out_where_nothing_can_be_written_is_exit_status_2);
+}
+
+int main(void) {
+  return run_suite("run", add_tests, 30);
+}
