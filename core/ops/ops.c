@@ -21,7 +21,13 @@ const fl_op_def *const fl_builtin_ops[] = {
     &fl_op_xielu,
     &fl_op_rms_norm,
     &fl_op_fused_add_rms_norm,
+    &fl_op_gemma_rms_norm,
+    &fl_op_rms_norm_gated,
+    &fl_op_mixer2_gated_rms_norm,
     &fl_op_rotary_embedding,
+    &fl_op_apply_rotary_emb,
+    &fl_op_dual_chunk_rotary_embedding,
+    &fl_op_quant_fp8,
     &fl_op_attention_backend,
     NULL,
 };
