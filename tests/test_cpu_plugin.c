@@ -19,20 +19,6 @@ enum { MAX_VALUES = FL_SCHEMA_MAX_VALUES, MAX_LIST = 8 };
 
 /* ------------------------------------------------------------------------------------------------- golden files */
 
-/* An op as its built-in entry has it; fl_schema_free. */
-static fl_schema *schema_of(const char *op) {
-  fl_schema *schema = NULL;
-  for (const fl_op_def *const *entry = fl_builtin_ops; *entry && !schema; entry++) {
-    ck_assert_msg(fl_schema_create(*entry, &schema) == FL_OK, "%s", fl_error_message());
-    if (strcmp(schema->op_name, op)) {
-      fl_schema_free(schema);
-      schema = NULL;
-    }
-  }
-  ck_assert_msg(schema != NULL, "no entry for %s", op);
-  return schema;
-}
-
 static comparison compare_as(const fl_schema *schema, const DLTensor *result, const DLTensor *expected, bool exact) {
   fl_tolerance tolerance = fl_schema_tolerance(schema, expected->dtype);
   return compare_tensors(result, expected, tolerance.atol, tolerance.rtol, exact);
@@ -147,13 +133,6 @@ START_TEST(O5_default_agrees_with_the_golden_files_within_tolerance) {
   check_golden_files("default.flagos");
 }
 END_TEST
-
-static void check_close(const char *op, const DLTensor *result, const DLTensor *expected) {
-  fl_schema *schema = schema_of(op);
-  comparison c = compare_as(schema, result, expected, false);
-  ck_assert_msg(c.pass, "%s: %s", op, c.problem);
-  fl_schema_free(schema);
-}
 
 /* ------------------------------------------------------------------------------------------------- registration */
 
