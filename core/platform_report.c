@@ -21,9 +21,10 @@ typedef struct machine {
   bool known; /* it could be loaded */
 } machine;
 
-/* hwloc's components for accelerators load the vendors' libraries into the process: off. Only PCI is wanted. */
+/* Only the bus and the number of cores are wanted, from the kernel: hwloc's components for accelerators would load the
+ * vendors' libraries into the process, its own for PCI leaks, and its x86 one asks each processor in turn. */
 static bool machine_load(machine *m) {
-  static const char *const unwanted[] = {"opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"};
+  static const char *const unwanted[] = {"opencl", "gl", "cuda", "nvml", "rsmi", "levelzero", "pci", "x86"};
   *m = (machine){0};
   if (hwloc_topology_init(&m->topology))
     return false;
