@@ -192,8 +192,11 @@ static void check_names(const fl_setting *setting, names which, const fl_snapsho
   free(known);
 }
 
-/* A variable that something else beats. */
+/* A variable that something else beats. One that is invalid was reported already. */
 static void check_effect(const fl_setting *setting, findings *list) {
+  for (size_t i = 0; i < list->n; i++)
+    if (*setting->variable && strstr(list->items[i].what, setting->variable))
+      return;
   if (*setting->variable && is_set(setting->variable) && !strstr(setting->origin, setting->variable))
     finding_add(list, FINDING_WARNING, "settings", "remove the variable, or the setting that beats it",
                 "%s is set but has no effect: the value of %s comes from %s", setting->variable, setting->name,

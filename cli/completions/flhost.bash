@@ -8,7 +8,7 @@ _flhost() {
   fi
   case $3 in
   --device)
-    mapfile -t COMPREPLY < <(compgen -W 'cpu cuda rocm ascend ext' -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W 'cpu cuda rocm ascend ext_dev' -- "$word")
     return
     ;;
   --out)
@@ -17,7 +17,7 @@ _flhost() {
     ;;
   esac
   case $command:$word in
-  run:-*) mapfile -t COMPREPLY < <(compgen -W '--device --out --json --help' -- "$word") ;;
+  run:-*) mapfile -t COMPREPLY < <(compgen -W '--out --repeat --json --help' -- "$word") ;;
   explain:-* | resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;
   ops:-*) mapfile -t COMPREPLY < <(compgen -W '--impls --json --help' -- "$word") ;;
   *:-*) mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$word") ;;
