@@ -154,16 +154,6 @@ static int remove_entry(const char *path, const struct stat *status, int type, s
   return remove(path);
 }
 
-void begin_scenario(void) {
-  copy_built("plugins/cpu.so", "plugins");
-  copy_built("tests/plugins/two_vendors.so", "plugins");
-  mkdir(scratch("platforms"), 0755);
-  setting("VLLM_FL_PLUGIN_PATH=%s", scratch("plugins"));
-  setting("VLLM_FL_CONFIG_DIR=%s", scratch("platforms"));
-  setting("VLLM_FL_PLATFORM=cpu");
-  setting("HWLOC_COMPONENTS=-pci,-x86"); /* hwloc's own: libpciaccess leaks, and the x86 part speaks under valgrind */
-}
-
 void end_scenario(void) {
   if (*scratch_path)
     nftw(scratch_path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
@@ -234,35 +224,4 @@ void assert_keys(const json_t *object, const char *const *keys) {
   for (; keys[n]; n++)
     ck_assert_msg(json_object_get(object, keys[n]) != NULL, "key '%s' is missing", keys[n]);
   ck_assert_uint_eq(json_object_size(object), n);
-}
-
-void assert_status(outcome run, int expected) {
-  ck_assert_msg(run.status == expected, "exit status %d, expected %d\nstdout:\n%.3000s\nstderr:\n%.3000s", run.status,
-                expected, run.out, run.err);
-}
-
-void assert_quiet(outcome run) {
-  assert_status(run, 0);
-  ck_assert_str_eq(run.err, "");
-}
-
-void assert_refused(outcome run) {
-  assert_status(run, 2);
-  ck_assert_str_eq(run.out, "");
-  for (const char *line = run.err; *line; line = strchr(line, '\n') + 1)
-    ck_assert_msg(!strncmp(line, "flhost: ", 8), "no prefix: %s", line);
-}
-
-const char *text_at(const json_t *object, const char *key) {
-  const char *text = json_string_value(json_object_get(object, key));
-  ck_assert_msg(text != NULL, "no string at '%s'", key);
-  return text;
-}
-
-json_t *entry_of(const json_t *list, const char *key, const char *value) {
-  json_t *entry;
-  size_t index;
-  json_array_foreach(list, index, entry) if (!strcmp(text_at(entry, key), value)) return entry;
-  ck_abort_msg("no entry with %s '%s'", key, value);
-  return NULL;
 }

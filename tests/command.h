@@ -24,10 +24,7 @@ outcome run_flhost(const char *const *words);
 outcome run_flhost_on_terminal(const char *const *words);
 outcome run_flhost_into(const char *path, const char *const *words);
 
-/* Fixtures. A scenario starts from a directory "plugins" with two good plugins, an empty one, "platforms", for the
- * platform files, and nothing else set. */
-void begin_scenario(void);
-/* Frees all that the functions here have handed out and removes the scratch directory. */
+/* A fixture's teardown: frees all that the functions here have handed out and removes the scratch directory. */
 void end_scenario(void);
 
 /* A directory of the test's own, made at first use. */
@@ -45,18 +42,10 @@ void copy_built(const char *from, const char *directory);
 void assert_contains(const char *text, const char *expected);
 void assert_lacks(const char *text, const char *unexpected);
 
-void assert_status(outcome run, int expected);
-void assert_quiet(outcome run);   /* succeeded, and said nothing that nobody asked for */
-void assert_refused(outcome run); /* exit status 2, nothing on standard output, each message with the prefix */
-
 /* Parses text as JSON of that type; fails the test if it is none. */
 json_t *parse_json(const char *text, json_type type);
 
 /* Fails the test unless the object has just these keys (a list ended by NULL). */
 void assert_keys(const json_t *object, const char *const *keys);
-
-/* The string at a key of an object; the entry of a list whose `key` is `value`. They fail the test if there is none. */
-const char *text_at(const json_t *object, const char *key);
-json_t *entry_of(const json_t *list, const char *key, const char *value);
 
 #endif

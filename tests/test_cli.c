@@ -2,7 +2,7 @@
  * Scenarios through the command itself: built plugins in a directory, settings in variables and files, and what a
  * person or a program then reads. Rule ids are those of the manual's chapter on dispatch.
  */
-#include "tests/command.h"
+#include "tests/scenario.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* Scenarios of `flhost doctor`: each makes one thing wrong and looks for the finding. */
-#include "tests/command.h"
+#include "tests/scenario.h"
 
 #include <sys/stat.h>
 
