@@ -60,8 +60,9 @@ void check_plugins(fl_host *host, findings *list) {
     else if (strcmp(plugin->status, "loaded") != 0)
       finding_add(list, FINDING_NOTE, "plugins", "", "plugin %s is %s: %s", name, plugin->status, plugin->reason);
     else
-      finding_add(list, FINDING_OK, "plugins", "", "plugin %s %s: %u implementations", name, plugin->version,
-                  plugin->impls);
+      finding_add(list, *plugin->reason ? FINDING_NOTE : FINDING_OK, "plugins", "",
+                  "plugin %s %s: %u implementations%s%s", name, plugin->version, plugin->impls,
+                  *plugin->reason ? "; " : "", plugin->reason);
     loaded += !strcmp(plugin->status, "loaded");
   }
   if (!loaded)
@@ -228,7 +229,7 @@ void check_settings(fl_host *host, findings *list) {
   }
   check_config_file(list);
   if (list->n == before)
-    finding_add(list, FINDING_OK, "settings", "", "%u settings, all of them valid", settings->n);
+    finding_add(list, FINDING_OK, "settings", "", "%u settings are in force", settings->n);
   fl_settings_free(settings);
   fl_snapshot_release(snapshot);
 }
