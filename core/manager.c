@@ -5,6 +5,7 @@
  */
 #include "core/bind.h"
 #include "core/error.h"
+#include "core/memo.h"
 #include "core/select.h"
 #include "core/tensor.h"
 
@@ -47,11 +48,23 @@ static inline fl_status dispatch(fl_op *op, fl_slots *slots, fl_call *call) {
   return unlikely(status && binding->direct) ? run_failed(binding, call, status) : status;
 }
 
+/* A call of a form that was not seen before, or that is wrong. */
+static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const fl_op *op, const fl_call *call) {
+  fl_status status = fl_schema_check(op->schema, call);
+  if (!status)
+    fl_memo_keep(self->memos, op->schema, call);
+  return status;
+}
+
+static inline fl_status check(fl_thread *self, const fl_op *op, const fl_call *call) {
+  return likely(fl_memo_has(self->memos, op->schema, call)) ? FL_OK : check_in_full(self, op, call);
+}
+
 static inline fl_status check_and_dispatch(fl_thread *self, fl_op *op, fl_slots *slots, fl_call *call) {
   call->message = self->message;
   call->message_size = FL_ERROR_MAX;
   self->message[0] = 0;
-  fl_status status = op->checked ? fl_schema_check_call(op->schema, call) : FL_OK;
+  fl_status status = op->checked ? check(self, op, call) : FL_OK;
   return likely(!status) ? dispatch(op, slots, call) : status;
 }
 

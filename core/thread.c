@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "core/host.h"
+#include "core/memo.h"
 
 #include <linux/membarrier.h>
 #include <sched.h>
@@ -48,7 +49,9 @@ static void thread_leave(void *argument) {
     self->next->previous = self->previous;
   pthread_mutex_unlock(&threads_lock);
   free(self->calls);
+  fl_memos_free(self->memos);
   self->calls = NULL;
+  self->memos = NULL;
   self->n_calls = 0;
   self->message = NULL;
   self->scope = &fl_thread_unknown; /* a later destructor of the thread may still call an op: it joins anew */
@@ -98,8 +101,12 @@ fl_status fl_thread_join(void) {
     return FL_OK;
   pthread_once(&once, initialise);
   self->message = fl_error_buffer();
-  if (!self->message || pthread_setspecific(key, self))
+  self->memos = fl_memos_create();
+  if (!self->message || !self->memos || pthread_setspecific(key, self)) {
+    fl_memos_free(self->memos);
+    self->memos = NULL;
     return fl_error_no_memory();
+  }
   pthread_mutex_lock(&threads_lock);
   self->id = ++last_thread_id;
   self->previous = NULL;
