@@ -21,7 +21,7 @@ static fl_status run_failed(const fl_binding *binding, fl_call *call, fl_status 
 
 /* The device type that selects: that of the schema's argument; 0 when the op has no tensor. */
 static inline uint32_t call_device(const fl_op *op, const fl_call *call) {
-  if (op->device_argument < 0 || call->values[op->device_argument].type != FL_TENSOR)
+  if (unlikely(op->device_argument < 0 || call->values[op->device_argument].type != FL_TENSOR))
     return 0;
   return (uint32_t)call->values[op->device_argument].v.tensor->device.device_type;
 }
