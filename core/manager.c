@@ -16,51 +16,71 @@
 
 enum { VALUES_MAX = 64 }; /* of one call, where they have to be copied */
 
-/* The device type that selects: that of the schema's argument; 0 when the op has no tensor. */
-static inline int32_t call_device(const fl_op *op, const fl_call *call) {
-  if (op->device_argument < 0 || call->values[op->device_argument].type != FL_TENSOR)
-    return 0;
-  return (int32_t)call->values[op->device_argument].v.tensor->device.device_type;
-}
-
 static fl_status run_failed(const fl_binding *binding, fl_call *call, fl_status status);
 
-/* The thread is reading, and the arguments are good. */
-static fl_status dispatch(fl_thread *self, fl_op *op, fl_call *call) {
-  int32_t device = call_device(op, call);
-  if (unlikely(device < 0 || device >= FL_DEVICE_SLOTS))
-    return fl_error(FL_EINVAL, "%s: device type %d is not known", op->name, device);
-  fl_slots *slots = likely(!self->scope) ? &op->slots : fl_scope_slots(self, op);
-  if (unlikely(!slots))
-    return fl_error_no_memory();
-  fl_binding *binding = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
-  if (unlikely(!binding || binding->generation != atomic_load_explicit(&op->host->generation, memory_order_acquire))) {
-    fl_status status;
-    binding = fl_bind(op, slots, device, &status);
-    if (!binding)
-      return status;
-  }
-  fl_status status = binding->fn(binding->self, call);
-  if (unlikely(status && binding->direct))
-    return run_failed(binding, call, status);
-  return status;
+/* The device type that selects: that of the schema's argument; 0 when the op has no tensor. */
+static inline uint32_t call_device(const fl_op *op, const fl_call *call) {
+  if (op->device_argument < 0 || call->values[op->device_argument].type != FL_TENSOR)
+    return 0;
+  return (uint32_t)call->values[op->device_argument].v.tensor->device.device_type;
 }
 
-fl_status fl_invoke(fl_op *op, fl_call *call) {
-  fl_thread *self = &fl_self;
-  if (unlikely(!op || !call || call->size < sizeof *call))
-    return !op ? fl_error(FL_ENOENT, "fl_invoke: the op is NULL: this host has no op of that name")
-               : fl_error(FL_EINVAL, "%s: the call has no size: use FL_CALL or set .size = sizeof(fl_call)", op->name);
-  if (unlikely(self->scope == &fl_thread_unknown) && fl_thread_join())
-    return FL_ENOMEM;
-  uint64_t outer = fl_read_begin(self);
+/* Nothing is bound that is up to date. */
+static __attribute__((noinline)) fl_status bind_and_call(fl_op *op, fl_slots *slots, uint32_t device, fl_call *call) {
+  fl_status status;
+  fl_binding *binding = fl_bind(op, slots, (int32_t)device, &status);
+  if (!binding)
+    return status;
+  status = binding->fn(binding->self, call);
+  return status && binding->direct ? run_failed(binding, call, status) : status;
+}
+
+/* The thread is reading, and the arguments are good. */
+static inline fl_status dispatch(fl_op *op, fl_slots *slots, fl_call *call) {
+  uint32_t device = call_device(op, call);
+  if (unlikely(device >= FL_DEVICE_SLOTS))
+    return fl_error(FL_EINVAL, "%s: device type %u is not known", op->name, device);
+  fl_binding *binding = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
+  if (unlikely(!binding || binding->generation != atomic_load_explicit(&op->host->generation, memory_order_acquire)))
+    return bind_and_call(op, slots, device, call);
+  fl_status status = binding->fn(binding->self, call);
+  return unlikely(status && binding->direct) ? run_failed(binding, call, status) : status;
+}
+
+static inline fl_status check_and_dispatch(fl_thread *self, fl_op *op, fl_slots *slots, fl_call *call) {
   call->message = self->message;
   call->message_size = FL_ERROR_MAX;
   self->message[0] = 0;
   fl_status status = op->checked ? fl_schema_check(op->schema, call) : FL_OK;
-  if (likely(!status))
-    status = dispatch(self, op, call);
+  return likely(!status) ? dispatch(op, slots, call) : status;
+}
+
+/* A thread's first call, a call inside a scope or inside another call, a call that is wrong from the outset. */
+static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *call) {
+  fl_thread *self = &fl_self;
+  if (!op)
+    return fl_error(FL_ENOENT, "fl_invoke: the op is NULL: this host has no op of that name");
+  if (!call || call->size < sizeof *call)
+    return fl_error(FL_EINVAL, "%s: the call has no size: use FL_CALL or set .size = sizeof(fl_call)", op->name);
+  if (fl_thread_join())
+    return FL_ENOMEM;
+  uint64_t outer = fl_read_begin(self);
+  fl_slots *slots = self->scope ? fl_scope_slots(self, op) : &op->slots;
+  fl_status status = slots ? check_and_dispatch(self, op, slots, call) : fl_error_no_memory();
   fl_read_end(self, outer);
+  return status;
+}
+
+/* What nearly every call is: from outside any other, outside any scope. A thread that is unknown, or that has to fence
+ * by itself, carries a mark in place of its scope. */
+fl_status fl_invoke(fl_op *op, fl_call *call) {
+  fl_thread *self = &fl_self;
+  if (unlikely(!op || !call || call->size < sizeof *call || self->scope ||
+               atomic_load_explicit(&self->reading, memory_order_relaxed)))
+    return invoke_otherwise(op, call);
+  fl_read_begin_outermost(self);
+  fl_status status = check_and_dispatch(self, op, &op->slots, call);
+  fl_read_end(self, 0);
   return status;
 }
 
@@ -271,8 +291,10 @@ static fl_status run_from(const fl_binding *binding, fl_call *call, uint32_t i, 
         fl_forget_failure(op, candidate->record);
       goto out;
     }
-    if (status == FL_EINVAL)
+    if (status == FL_EINVAL) {
+      fl_error(status, "%s: %s", op->name, failure_reason(call, status));
       goto out;
+    }
     if (status == FL_ENOTSUP) {
       if (binding->strict)
         goto out;
@@ -328,7 +350,8 @@ static fl_status run_again(const fl_binding *binding, fl_call *call) {
   if (binding->generation == atomic_load_explicit(&host->generation, memory_order_relaxed))
     fl_host_advance(host);
   pthread_mutex_unlock(&host->lock);
-  return dispatch(&fl_self, binding->op, call);
+  fl_slots *slots = fl_scope_slots(&fl_self, binding->op);
+  return slots ? dispatch(binding->op, slots, call) : fl_error_no_memory();
 }
 
 fl_status fl_run_candidates(void *self, fl_call *call) {

@@ -56,13 +56,14 @@ static bool add_order(fl_problems *problems, fl_place place, const char *op, fl_
                      fl_did_you_mean(hint, sizeof hint, fl_nearest(value, kinds, 3)));
     return true;
   }
-  if (!fl_strings_add(&tokens, kind))
-    return false;
-  const char *name = op;
-  length = fl_trim(&name, strlen(op));
-  fl_orders_add(problems, orders, name, length, &tokens, place);
+  bool added = fl_strings_add(&tokens, kind);
+  if (added) {
+    const char *name = op;
+    length = fl_trim(&name, strlen(op));
+    fl_orders_add(problems, orders, name, length, &tokens, place);
+  }
   fl_strings_free(&tokens);
-  return true;
+  return added;
 }
 
 /* One member; false ends the reading. */
@@ -122,7 +123,7 @@ void fl_opconfig_load(fl_problems *problems, const char *path, fl_orders *orders
     return;
   json = json_loadb(text, length, JSON_DECODE_ANY, &error);
   if (!json)
-    fl_problem_fatal(problems, (fl_place){path, (unsigned)error.line, (unsigned)error.column},
+    fl_problem_fatal(problems, (fl_place){path, (unsigned)error.line, error.column > 0 ? (unsigned)error.column : 1},
                      "Invalid VLLM_FL_OP_CONFIG JSON file. %s", error.text);
   else if (!json_is_object(json))
     fl_problem_fatal(problems, (fl_place){path, 1, 1},

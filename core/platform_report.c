@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/platform.h"
 
+#include <fcntl.h>
 #include <grp.h>
 #include <hwloc.h>
 #include <stdlib.h>
@@ -75,7 +76,7 @@ static void add_permission(const char *node, fl_text *text) {
   struct stat status;
   char buffer[4096];
   struct group entry, *group = NULL;
-  if (!node || !access(node, R_OK | W_OK) || stat(node, &status))
+  if (!node || !faccessat(AT_FDCWD, node, R_OK | W_OK, AT_EACCESS) || stat(node, &status))
     return;
   if (getgrgid_r(status.st_gid, &entry, buffer, sizeof buffer, &group))
     group = NULL;

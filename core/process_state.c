@@ -96,7 +96,12 @@ static change restore_locale(fl_process_state *state) {
 }
 
 static void save_directory(fl_process_state *state) {
-  state->directory = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  int fd = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  state->directory = fd;
+  if (fd >= 0 && fd < FL_STANDARD_STREAMS) { /* a standard stream is closed: it must not seem to be open */
+    state->directory = fcntl(fd, F_DUPFD_CLOEXEC, FL_STANDARD_STREAMS);
+    close(fd);
+  }
 }
 
 static change restore_directory(fl_process_state *state) {

@@ -43,10 +43,10 @@ static const char *const true_words[] = {"1", "true", NULL}, *const false_words[
 static const char *const more_true_words[] = {"yes", "on", NULL}, *const more_false_words[] = {"no", "off", NULL};
 
 static const char *nearest_boolean(const char *word) {
-  static const char *const words[] = {"true", "false", "1", "0"};
+  static const char *const words[] = {"true", "false"};
   if (is_one_of(word, more_true_words))
     return "1";
-  return is_one_of(word, more_false_words) ? "0" : fl_nearest(word, words, 4);
+  return is_one_of(word, more_false_words) ? "0" : fl_nearest(word, words, 2);
 }
 
 /* C5. What is no boolean is false to the peer, whatever the file says. */
@@ -108,22 +108,26 @@ static const char *nearest_word(const char *word, const char *const *words) {
   return nearest;
 }
 
-static bool read_word(fl_problems *problems, const fl_setting_row *row, fl_place place, const char *word,
-                      fl_setting_value *value) {
+static void report_word(fl_problems *problems, const fl_setting_row *row, fl_place place, const char *word) {
   fl_text allowed = {0};
   char hint[HINT_SIZE];
-  if (!row->words)
-    return keep(problems, &value->word, fl_strdup(word));
-  for (const char *const *known = row->words; *known; known++) {
-    if (!strcasecmp(word, *known))
-      return keep(problems, &value->word, fl_strdup(*known));
+  for (const char *const *known = row->words; *known; known++)
     fl_text_add(&allowed, "%s%s", known == row->words ? "" : ", ", *known);
-  }
   /* In a file the place says the line; the key says what the word was for. */
   (row->flags & FL_SETTING_FATAL ? fl_problem_fatal : fl_problem)(
       problems, place, "%s%s'%s' is not one of %s%s", place.line ? row->key : "", place.line ? ": " : "", word,
       fl_text_get(&allowed), fl_did_you_mean(hint, sizeof hint, nearest_word(word, row->words)));
   fl_text_free(&allowed);
+}
+
+static bool read_word(fl_problems *problems, const fl_setting_row *row, fl_place place, const char *word,
+                      fl_setting_value *value) {
+  if (!row->words)
+    return keep(problems, &value->word, fl_strdup(word));
+  for (const char *const *known = row->words; *known; known++)
+    if (!strcasecmp(word, *known))
+      return keep(problems, &value->word, fl_strdup(*known));
+  report_word(problems, row, place, word);
   return false;
 }
 

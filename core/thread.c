@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-fl_scope fl_thread_unknown;
+fl_scope fl_thread_unknown, fl_thread_fences;
 _Thread_local fl_thread fl_self __attribute__((tls_model("initial-exec"))) = {.scope = &fl_thread_unknown};
 _Atomic uint64_t fl_period = 1;
 bool fl_thread_has_membarrier;
@@ -107,7 +107,7 @@ fl_status fl_thread_join(void) {
   if (threads)
     threads->previous = self;
   threads = self;
-  self->scope = NULL;
+  self->scope = fl_thread_has_membarrier ? NULL : &fl_thread_fences;
   pthread_mutex_unlock(&threads_lock);
   return FL_OK;
 }

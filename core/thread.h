@@ -25,28 +25,36 @@ typedef struct fl_thread {
   struct fl_thread *next, *previous; /* of all threads that ever called an op */
 } fl_thread;
 
+#pragma GCC visibility push(hidden) /* reached without a look into the table of symbols */
+
 /* initial-exec: the address is one addition away, at the price of a little static thread storage. */
 extern _Thread_local fl_thread fl_self __attribute__((tls_model("initial-exec")));
 
-/* `scope` of a thread that is not in the list yet. */
-extern fl_scope fl_thread_unknown;
+/* Outermost scope of a thread that is not in the list yet, and of one that is but must fence by itself, since there is
+ * no membarrier here: both have to leave the short way of fl_invoke. */
+extern fl_scope fl_thread_unknown, fl_thread_fences;
 
 /* Current period; advances when somebody waits. */
 extern _Atomic uint64_t fl_period;
 /* False: no membarrier here, readers fence by themselves. */
 extern bool fl_thread_has_membarrier;
 
+#pragma GCC visibility pop
+
 /* Enters the calling thread into the list, if it is not there. FL_ENOMEM. */
 fl_status fl_thread_join(void);
 
 /* Begins and ends reading; nests. Between them, what was published stays valid. The thread must have joined. */
+static inline void fl_read_begin_outermost(fl_thread *self) {
+  atomic_store_explicit(&self->reading, atomic_load_explicit(&fl_period, memory_order_relaxed), memory_order_relaxed);
+  atomic_signal_fence(memory_order_seq_cst); /* the kernel's membarrier does the rest, for the one who waits */
+}
+
 static inline uint64_t fl_read_begin(fl_thread *self) {
   uint64_t outer = atomic_load_explicit(&self->reading, memory_order_relaxed);
   if (!outer) {
-    atomic_store_explicit(&self->reading, atomic_load_explicit(&fl_period, memory_order_relaxed), memory_order_relaxed);
-    if (__builtin_expect(fl_thread_has_membarrier, 1))
-      atomic_signal_fence(memory_order_seq_cst);
-    else
+    fl_read_begin_outermost(self);
+    if (!fl_thread_has_membarrier)
       atomic_thread_fence(memory_order_seq_cst);
   }
   return outer;

@@ -16,6 +16,21 @@ enum { MAX_WORDS = 16, MAX_SETTINGS = 32 };
 static char scratch_path[PATH_MAX];
 static char *environment[MAX_SETTINGS + 1];
 
+/* What is handed out, for the end of the test. */
+static struct kept {
+  struct kept *next;
+  void *text;
+  json_t *json;
+} * kept_list;
+
+static void *keep(void *text, json_t *json) {
+  struct kept *one = malloc(sizeof *one);
+  ck_assert(one && (text || json));
+  *one = (struct kept){kept_list, text, json};
+  kept_list = one;
+  return text;
+}
+
 /* ------------------------------------------------------------------------------------------------------------- runs */
 
 void setting(const char *format, ...) {
@@ -29,7 +44,7 @@ void setting(const char *format, ...) {
   while (environment[i] && strncmp(environment[i], text, length) != 0)
     i++;
   ck_assert_uint_lt(i, MAX_SETTINGS);
-  environment[i] = text;
+  environment[i] = keep(text, NULL);
 }
 
 /* What sanitizers need to be told. */
@@ -52,18 +67,20 @@ static char *read_all(int file) {
     }
   }
   text[size] = 0;
-  return text;
+  return keep(text, NULL);
 }
 
-static int temporary_file(void) {
+static FILE *temporary_file(void) {
   FILE *file = tmpfile();
   ck_assert_ptr_nonnull(file);
-  return fileno(file);
+  return file;
 }
 
-static char *text_of(int file) {
-  lseek(file, 0, SEEK_SET);
-  return read_all(file);
+static char *text_of(FILE *file) {
+  lseek(fileno(file), 0, SEEK_SET);
+  char *text = read_all(fileno(file));
+  fclose(file);
+  return text;
 }
 
 static pid_t start(const char *const *words, int out, int err) {
@@ -94,23 +111,26 @@ static int finish(pid_t child) {
 }
 
 outcome run_flhost(const char *const *words) {
-  int out = temporary_file(), err = temporary_file(), status = finish(start(words, out, err));
+  FILE *out = temporary_file(), *err = temporary_file();
+  int status = finish(start(words, fileno(out), fileno(err)));
   return (outcome){text_of(out), text_of(err), status};
 }
 
 outcome run_flhost_into(const char *path, const char *const *words) {
-  int out = open(path, O_WRONLY), err = temporary_file();
+  int out = open(path, O_WRONLY);
+  FILE *err = temporary_file();
   ck_assert_int_ge(out, 0);
-  int status = finish(start(words, out, err));
+  int status = finish(start(words, out, fileno(err)));
   close(out);
-  return (outcome){strdup(""), text_of(err), status};
+  return (outcome){NULL, text_of(err), status};
 }
 
 outcome run_flhost_on_terminal(const char *const *words) {
-  int out, terminal, err = temporary_file();
+  int out, terminal;
+  FILE *err = temporary_file();
   struct winsize size = {.ws_row = 24, .ws_col = 100};
   ck_assert_int_eq(openpty(&terminal, &out, NULL, NULL, &size), 0);
-  pid_t child = start(words, out, err);
+  pid_t child = start(words, out, fileno(err));
   close(out);
   char *text = read_all(terminal); /* until the child has closed the other end */
   close(terminal);
@@ -134,9 +154,16 @@ static int remove_entry(const char *path, const struct stat *status, int type, s
   return remove(path);
 }
 
-void remove_scratch(void) {
+void end_scenario(void) {
   if (*scratch_path)
     nftw(scratch_path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+  while (kept_list) {
+    struct kept *one = kept_list;
+    kept_list = one->next;
+    json_decref(one->json);
+    free(one->text);
+    free(one);
+  }
 }
 
 const char *scratch(const char *format, ...) {
@@ -147,7 +174,7 @@ const char *scratch(const char *format, ...) {
   va_end(arguments);
   ck_assert_int_gt(asprintf(&path, "%s/%s", scratch_dir(), name), 0);
   free(name);
-  return path;
+  return keep(path, NULL);
 }
 
 const char *scratch_file(const char *name, const char *text) {
@@ -175,17 +202,18 @@ void copy_built(const char *from, const char *directory) {
 /* ------------------------------------------------------------------------------------------------------- assertions */
 
 void assert_contains(const char *text, const char *expected) {
-  ck_assert_msg(strstr(text, expected) != NULL, "expected '%s' in:\n%s", expected, text);
+  ck_assert_msg(strstr(text, expected) != NULL, "expected '%s' in:\n%.3000s", expected, text);
 }
 
 void assert_lacks(const char *text, const char *unexpected) {
-  ck_assert_msg(strstr(text, unexpected) == NULL, "did not expect '%s' in:\n%s", unexpected, text);
+  ck_assert_msg(strstr(text, unexpected) == NULL, "did not expect '%s' in:\n%.3000s", unexpected, text);
 }
 
 json_t *parse_json(const char *text, json_type type) {
   json_error_t error;
   json_t *value = json_loads(text, JSON_REJECT_DUPLICATES, &error);
-  ck_assert_msg(value != NULL, "%s at %d:%d of:\n%s", error.text, error.line, error.column, text);
+  ck_assert_msg(value != NULL, "%s at %d:%d of:\n%.3000s", error.text, error.line, error.column, text);
+  keep(NULL, value);
   ck_assert_int_eq(json_typeof(value), type);
   return value;
 }

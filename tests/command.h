@@ -6,8 +6,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* What a run left behind. `status` is the exit status, or 128 + the signal that ended it. The strings live until the
- * test's process ends. */
+/* What a run left behind. `status` is the exit status, or 128 + the signal that ended it. */
 typedef struct outcome {
   char *out, *err;
   int status;
@@ -25,11 +24,13 @@ outcome run_flhost(const char *const *words);
 outcome run_flhost_on_terminal(const char *const *words);
 outcome run_flhost_into(const char *path, const char *const *words);
 
-/* A directory of the test's own, made at first use; remove_scratch (a fixture's teardown) takes it away. */
-const char *scratch_dir(void);
-void remove_scratch(void);
+/* A fixture's teardown: frees all that the functions here have handed out and removes the scratch directory. */
+void end_scenario(void);
 
-/* A path in it; the string lives until the test's process ends. */
+/* A directory of the test's own, made at first use. */
+const char *scratch_dir(void);
+
+/* A path in it. */
 const char *scratch(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Writes a file in it; its path. */

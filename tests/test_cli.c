@@ -18,7 +18,7 @@ static void set_up(void) {
 }
 
 static void assert_status(outcome run, int expected) {
-  ck_assert_msg(run.status == expected, "exit status %d, expected %d\nstdout:\n%s\nstderr:\n%s", run.status, expected,
+  ck_assert_msg(run.status == expected, "exit status %d, expected %d\nstdout:\n%.3000s\nstderr:\n%.3000s", run.status, expected,
                 run.out, run.err);
 }
 
@@ -581,7 +581,7 @@ static json_t *finding(const json_t *list, const char *part) {
   json_t *entry;
   size_t index;
   json_array_foreach(list, index, entry) if (strstr(text_at(entry, "what"), part)) return entry;
-  ck_abort_msg("no finding with '%s' in:\n%s", part, json_dumps(list, JSON_INDENT(1)));
+  ck_abort_msg("no finding with '%s' in:\n%.3000s", part, json_dumps(list, JSON_INDENT(1)));
   return NULL;
 }
 
@@ -739,7 +739,7 @@ START_TEST(bash_completes_commands_options_and_ops) {
 END_TEST
 
 static void add_tests(TCase *tests) {
-  tcase_add_checked_fixture(tests, set_up, remove_scratch);
+  tcase_add_checked_fixture(tests, set_up, end_scenario);
   tcase_add_test(tests, help_lists_every_command);
   tcase_add_test(tests, every_command_has_help_in_three_ways);
   tcase_add_test(tests, manual_page_has_every_command_and_option);

@@ -291,7 +291,7 @@ START_TEST(F5_bad_arguments_return_at_once_and_are_held_against_nobody) {
   ck_assert_int_eq(flagos.calls, 0);
   flagos.status = FL_EINVAL; /* found by the implementation: an index out of range, say */
   ck_assert_int_eq(test_call(host, "op", NULL), FL_EINVAL);
-  ck_assert_str_eq(fl_error_message(), "E:default.flagos");
+  ck_assert_str_eq(fl_error_message(), "op: E:default.flagos");
   ck_assert_int_eq(cuda.calls, 0);
   ck_ok(fl_get_failed_impls(host, NULL, &failed));
   ck_assert_uint_eq(failed->n, 0);

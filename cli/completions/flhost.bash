@@ -17,7 +17,7 @@ _flhost() {
     ;;
   esac
   case $command:$word in
-  run:-*) mapfile -t COMPREPLY < <(compgen -W '--device --out --json --help' -- "$word") ;;
+  run:-*) mapfile -t COMPREPLY < <(compgen -W '--out --repeat --json --help' -- "$word") ;;
   explain:-* | resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;
   ops:-*) mapfile -t COMPREPLY < <(compgen -W '--impls --json --help' -- "$word") ;;
   *:-*) mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$word") ;;

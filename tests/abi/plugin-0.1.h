@@ -1,0 +1,411 @@
+/*
+ * flhost/plugin.h: all that a backend needs to offer operators to flhost.
+ *
+ * A backend is one shared object. It carries a note that says what it is (FL_PLUGIN) and exports one function,
+ * register_builtins(), which the host calls once with a table of function pointers. It links nothing of the host.
+ *
+ *     #include <flhost/plugin.h>
+ *     FL_PLUGIN("acme", "1.0", "acme", "Apache-2.0", "");
+ *     static fl_status relu2(void *self, fl_call *call) { ... }
+ *     fl_status register_builtins(fl_registry *registry) {
+ *         static const fl_impl impl = {.size = sizeof impl, .op_name = "relu2", .impl_id = "vendor.acme",
+ *             .kind = FL_KIND_VENDOR, .vendor = "acme", .devices = FL_DEVICE(kDLCPU), .fn = relu2};
+ *         return registry->register_impl(registry, &impl);
+ *     }
+ *
+ * Rules of this interface:
+ * - Every struct that crosses it begins with its size. Fields are only ever appended; a missing one reads as zero.
+ * - Memory belongs to the side that made it. Tensors, values and strings of a call are borrowed for that call. The
+ *   host copies what it is given at registration, except `fn`, `self` and the other function pointers.
+ * - A plugin stays mapped until the process ends, so its functions and static strings stay valid.
+ * - Strings are UTF-8 and end in NUL.
+ */
+#ifndef FLHOST_PLUGIN_H
+#define FLHOST_PLUGIN_H
+
+#include <dlpack/dlpack.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version of this interface. A plugin for another major is refused before any of its code runs; a different minor is
+ * fine in both directions. Major 0 means: not yet released, may still change. */
+#define FL_ABI_MAJOR 0
+#define FL_ABI_MINOR 1
+
+/* Makes register_builtins visible in a plugin that is compiled with -fvisibility=hidden (as it should be). */
+#define FL_EXPORT __attribute__((visibility("default")))
+
+#if defined(__GNUC__)
+#define FL_PRINTF(format_index, first_index) __attribute__((format(printf, format_index, first_index)))
+#else
+#define FL_PRINTF(format_index, first_index)
+#endif
+
+/* ------------------------------------------------------------------------------------------------ status codes */
+
+/*
+ * What a function of flhost or of an implementation returns. What the host does when an implementation returns:
+ *   FL_OK        the outputs are written.
+ *   FL_EINVAL    the caller's arguments are wrong. Returned to the caller at once, held against nobody.
+ *   FL_ENOTSUP   these arguments are not supported here, and nothing was written. The next candidate is tried.
+ *   FL_ENOMEM, FL_EDEVICE, FL_EINTERNAL
+ *                the implementation failed. Counted, and (policy not strict) the next candidate is tried.
+ * Any other value that an implementation returns counts as FL_EINTERNAL.
+ */
+typedef int32_t fl_status;
+enum {
+  FL_OK = 0,
+  FL_EINVAL = 1,    /* bad argument */
+  FL_ENOTSUP = 2,   /* not supported for these arguments */
+  FL_ENOMEM = 3,    /* out of host or device memory */
+  FL_EDEVICE = 4,   /* device or driver error */
+  FL_EINTERNAL = 5, /* any other failure of an implementation, or of the host itself */
+  FL_ENOIMPL = 6,   /* no implementation is registered, allowed, available or left */
+  FL_ECONFIG = 7,   /* an invalid setting */
+  FL_EPLUGIN = 8,   /* a plugin that cannot be used */
+  FL_EEXIST = 9,    /* there is one already */
+  FL_ENOENT = 10,   /* no such op, implementation, plugin or file */
+  FL_ESTATE = 11    /* not allowed in the present state */
+};
+
+/* ------------------------------------------------------------------------------------------------------- values */
+
+/* DLPack type codes that came after the release in Debian 12 (0.6); a tensor may carry them. */
+enum { FL_DTYPE_BOOL = 6, FL_DTYPE_FLOAT8_E4M3FN = 10, FL_DTYPE_FLOAT8_E5M2 = 12 };
+
+/* Tensors have at most this many dimensions. */
+#define FL_MAX_DIMS 8
+
+typedef enum fl_type {
+  FL_NONE = 0,
+  FL_TENSOR = 1,  /* DLTensor *; strides may be NULL (compact, row-major) */
+  FL_INT = 2,     /* int64_t */
+  FL_FLOAT = 3,   /* double */
+  FL_BOOL = 4,    /* bool */
+  FL_STRING = 5,  /* const char * */
+  FL_INT_LIST = 6 /* const int64_t *, `length` of them */
+} fl_type;
+
+/* One argument or result of an op: 16 bytes, the type first. */
+typedef struct fl_value {
+  uint32_t type;   /* fl_type */
+  uint32_t length; /* number of elements of an FL_INT_LIST, else 0 */
+  union {
+    DLTensor *tensor;
+    int64_t i;
+    double f;
+    bool b;
+    const char *s;
+    const int64_t *ints;
+  } v;
+} fl_value;
+
+static inline fl_value fl_none(void) {
+  fl_value value;
+  value.type = FL_NONE;
+  value.length = 0;
+  value.v.i = 0;
+  return value;
+}
+
+/* A tensor; NULL gives none. */
+static inline fl_value fl_tensor(DLTensor *tensor) {
+  fl_value value = fl_none();
+  value.type = tensor ? FL_TENSOR : FL_NONE;
+  value.v.tensor = tensor;
+  return value;
+}
+
+static inline fl_value fl_int(int64_t i) {
+  fl_value value = fl_none();
+  value.type = FL_INT;
+  value.v.i = i;
+  return value;
+}
+
+static inline fl_value fl_float(double f) {
+  fl_value value = fl_none();
+  value.type = FL_FLOAT;
+  value.v.f = f;
+  return value;
+}
+
+static inline fl_value fl_bool(bool b) {
+  fl_value value = fl_none();
+  value.type = FL_BOOL;
+  value.v.b = b;
+  return value;
+}
+
+/* A string, not copied; NULL gives none. */
+static inline fl_value fl_string(const char *s) {
+  fl_value value = fl_none();
+  value.type = s ? FL_STRING : FL_NONE;
+  value.v.s = s;
+  return value;
+}
+
+/* A list of integers, not copied. */
+static inline fl_value fl_ints(const int64_t *ints, uint32_t length) {
+  fl_value value = fl_none();
+  value.type = FL_INT_LIST;
+  value.length = length;
+  value.v.ints = ints;
+  return value;
+}
+
+/* -------------------------------------------------------------------------------------------------------- calls */
+
+/*
+ * One call of an op, the same for all ops. `values` holds the arguments and then the results, in the order of the
+ * schema. The caller provides every output tensor (fl_infer says shapes and dtypes); an optional result is FL_NONE
+ * when it is not there; a result that is a string, number or bool is written into its value by the implementation.
+ */
+typedef struct fl_call {
+  uint32_t size;       /* sizeof(fl_call) of the caller */
+  uint32_t count;      /* number of values */
+  fl_value *values;    /* arguments, then results */
+  void *stream;        /* the device's stream or queue; NULL = the device's default */
+  char *message;       /* where an implementation says why it failed (fl_fail); set by the host */
+  size_t message_size; /* bytes at `message` */
+  void *workspace;     /* device memory for the call, when the implementation asked for some */
+  size_t workspace_size;
+} fl_call;
+
+/* Implements one op. Called from any thread, several at a time. */
+typedef fl_status (*fl_kernel_fn)(void *self, fl_call *call);
+
+/* Says why a call is not carried out and gives back `status`, for `return fl_fail(call, FL_EDEVICE, "...")`. */
+static inline FL_PRINTF(3, 4) fl_status fl_fail(fl_call *call, fl_status status, const char *format, ...) {
+  if (call->message && call->message_size) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(call->message, call->message_size, format, arguments);
+    va_end(arguments);
+  }
+  return status;
+}
+
+/* First element of a tensor. */
+static inline void *fl_data(const DLTensor *tensor) {
+  return (char *)tensor->data + tensor->byte_offset;
+}
+
+/* Number of elements between two neighbours along `dim`. */
+static inline int64_t fl_stride(const DLTensor *tensor, int dim) {
+  int64_t stride = 1;
+  if (tensor->strides)
+    return tensor->strides[dim];
+  for (int i = tensor->ndim - 1; i > dim; i--)
+    stride *= tensor->shape[i];
+  return stride;
+}
+
+/* ----------------------------------------------------------------------------------------------- implementations */
+
+typedef enum fl_kind {
+  FL_KIND_DEFAULT = 1,  /* printed `flagos`, priority 150 */
+  FL_KIND_VENDOR = 2,   /* printed `vendor`, priority 100 */
+  FL_KIND_REFERENCE = 3 /* printed `reference`, priority 50 */
+} fl_kind;
+
+enum { FL_PRIORITY_DEFAULT = 150, FL_PRIORITY_VENDOR = 100, FL_PRIORITY_REFERENCE = 50 };
+
+/* Sets of DLPack device types and of element types, for fl_impl. */
+#define FL_DEVICE(device_type) (UINT64_C(1) << (device_type))
+#define FL_DEVICE_ANY          UINT64_MAX
+enum {
+  FL_FLOAT32 = 1 << 0,
+  FL_FLOAT16 = 1 << 1,
+  FL_BFLOAT16 = 1 << 2,
+  FL_FLOAT8_E4M3FN = 1 << 3,
+  FL_FLOAT64 = 1 << 4,
+  FL_INT32 = 1 << 5,
+  FL_INT64 = 1 << 6,
+  FL_UINT8 = 1 << 7,
+  FL_INT8 = 1 << 8,
+  FL_BOOLEAN = 1 << 9
+};
+
+enum {
+  FL_IMPL_INPLACE_ONLY = 1 << 0,  /* works only where an output is the very tensor of its (a!) argument; the host copies
+                                     the argument into the output first when the caller gave two tensors */
+  FL_IMPL_DETERMINISTIC = 1 << 1, /* the same bits with any number of threads */
+  FL_IMPL_PRIORITY_ZERO = 1 << 2  /* `priority` is really 0 */
+};
+
+/* Longest op name, impl_id, vendor or plugin name, in bytes without the NUL. */
+#define FL_NAME_MAX 127
+
+/* One implementation of one op. */
+typedef struct fl_impl {
+  uint32_t size;       /* sizeof(fl_impl) */
+  uint32_t flags;      /* FL_IMPL_* */
+  const char *op_name; /* the op; required */
+  const char *impl_id; /* unique within the op; by convention default.flagos, vendor.<vendor>, reference.<name> */
+  int32_t kind;        /* fl_kind */
+  int32_t priority;    /* higher first among impls that match the same policy token; 0 = that of the kind */
+  const char *vendor;  /* required for FL_KIND_VENDOR */
+  uint64_t devices;    /* set of FL_DEVICE(type): where its tensors may be; required */
+  uint32_t dtypes; /* set of FL_FLOAT32…: element types of the first tensor that it takes; 0 = all of the schema */
+  const char *min_arch; /* least device architecture ("sm_80", "gfx90a"), for display; NULL = any */
+  fl_kernel_fn fn;      /* required */
+  void *self;           /* given back to the functions below */
+  /* Does this machine have the device, driver and library? Asked once, never per call; NULL = yes. Sets *reason to a
+   * static string when not. It must not look at environment variables or policy: whether an impl is *wanted* is not
+   * its business. Threads: the host calls it from one thread at a time. */
+  bool (*is_available)(void *self, const char **reason);
+  /* Does it take this call (dtype, shape, layout, alignment)? Asked before each call, after the arguments passed the
+   * schema; NULL = takes all. May set *reason to a static string when not; `reason` may be NULL. */
+  bool (*supports_args)(void *self, const fl_call *call, const char **reason);
+} fl_impl;
+
+/* ----------------------------------------------------------------------------------------------------------- ops */
+
+/* Largest accepted difference |result - expected| <= atol + rtol * |expected|, for one element type. */
+typedef struct fl_tolerance {
+  uint32_t dtype; /* one of FL_FLOAT32… */
+  double atol, rtol;
+} fl_tolerance;
+
+/* Shape and dtype of a tensor, without data. */
+typedef struct fl_tensor_spec {
+  bool present; /* false: an optional result that is not there */
+  int32_t ndim;
+  DLDataType dtype;
+  DLDevice device;
+  int64_t shape[FL_MAX_DIMS];
+} fl_tensor_spec;
+
+/* An op. Only `size` and `schema` are required. */
+typedef struct fl_op_def {
+  uint32_t size;
+  uint32_t flags;     /* 0 */
+  const char *schema; /* PyTorch's form: "my_op(Tensor x, float alpha=1.0) -> Tensor out" */
+  /* Shapes and dtypes, as text: "x: T[..., 2*d]; out: T[..., d]; T = float32|float16|bfloat16". One clause per tensor:
+   * dtype, then dimensions. A dimension is a number, a name (equal wherever it stands; an int argument's name has its
+   * value), or an expression of + - * / over those. `...` stands for any leading dimensions, the same everywhere; [] is
+   * a tensor of no dimensions, no brackets any shape. A capital letter is a dtype variable, bound by the first tensor
+   * that carries it, limited by its own clause. Alternatives for one tensor: "query: T[n, h, d] or T[n, hd]".
+   * NULL: outputs have the shape and dtype of the first tensor. */
+  const char *rules;
+  const char *category;          /* "activation", "normalisation"… for lists and docs */
+  const char *doc;               /* one line: what it computes */
+  const char *formula;           /* the formula and where it comes from */
+  const fl_tolerance *tolerance; /* ended by dtype 0; NULL or a missing dtype = vLLM IR's default table */
+  /* Where rules cannot say it: shapes and dtypes of the results (one spec each). Called after the arguments passed
+   * type and rule checks, with only the arguments in call->values valid. NULL = by the rules. */
+  fl_status (*infer)(fl_call *call, fl_tensor_spec *results);
+  /* Further argument checks that need no data. Called with all values. NULL = none. */
+  fl_status (*check)(fl_call *call);
+} fl_op_def;
+
+/* ---------------------------------------------------------------------------------------------------- components */
+
+/* A hardware platform that a plugin brings (component type "platform"). */
+typedef struct fl_platform {
+  uint32_t size;
+  int32_t device_type; /* DLDeviceType of its tensors */
+  /* Is it there and usable? `reason` says why not. Called from one thread at a time, may be called again. */
+  bool (*is_active)(void *self, const char **reason);
+  /* Number of devices; negative on error. NULL = unknown. */
+  int (*device_count)(void *self);
+} fl_platform;
+
+/* Something other than an op that a plugin brings. */
+typedef struct fl_component {
+  uint32_t size;
+  const char *type;      /* "platform" */
+  const char *name;      /* "acme" */
+  const void *functions; /* fl_platform * for "platform" */
+  void *self;
+} fl_component;
+
+/* --------------------------------------------------------------------------------------------- register_builtins */
+
+enum { FL_LOG_DEBUG = 10, FL_LOG_INFO = 20, FL_LOG_WARNING = 30, FL_LOG_ERROR = 40 };
+
+/*
+ * What register_builtins is given. Valid only during that call and in that thread. What is registered becomes visible
+ * all together when register_builtins returns FL_OK, and not at all otherwise.
+ */
+typedef struct fl_registry fl_registry;
+struct fl_registry {
+  uint32_t size;
+  uint16_t abi_major, abi_minor; /* those of the host */
+  void *host;                    /* the host's own */
+  /* Each copies the struct and its strings. FL_EINVAL: a field is wrong; FL_EEXIST: (op_name, impl_id) is taken, or the
+   * op is known with another schema. The host reports the refused row by itself; when the plugin's note has
+   * FL_PLUGIN_SKIP_REFUSED the other rows stand, else the whole plugin is refused. */
+  fl_status (*register_op)(fl_registry *registry, const fl_op_def *op);
+  fl_status (*register_impl)(fl_registry *registry, const fl_impl *impl);
+  fl_status (*register_component)(fl_registry *registry, const fl_component *component);
+  /* Why register_builtins is about to return an error; shown by `flhost plugins`. */
+  void (*error)(fl_registry *registry, const char *message);
+  void (*log)(fl_registry *registry, int level, const char *message);
+};
+
+/*
+ * The one function of a plugin. Called once, from one thread. Returns FL_OK, or an error after registry->error().
+ * It must be quick, must not start threads or print, and must leave the process as it was (working directory, locale,
+ * signal handlers, floating-point mode). No device needs to be present: say so in is_available.
+ */
+FL_EXPORT fl_status register_builtins(fl_registry *registry);
+typedef fl_status (*fl_register_fn)(fl_registry *registry);
+
+/* ---------------------------------------------------------------------------------------------------- the note */
+
+enum {
+  FL_PLUGIN_SKIP_REFUSED = 1 << 0 /* a refused row does not spoil the plugin's other rows */
+};
+
+/* What the host reads from the file before it maps it (ELF note "flhost", type 1). */
+typedef struct fl_plugin_note {
+  uint32_t name_size, descriptor_size, type; /* ELF note header */
+  char owner[8];                             /* "flhost" */
+  uint32_t size;                             /* of all that follows, this field included */
+  uint16_t abi_major, abi_minor;
+  uint32_t flags; /* FL_PLUGIN_* */
+  char name[64];
+  char version[32];
+  char vendor[64];
+  char licence[32]; /* SPDX */
+  char isa[128];    /* instruction sets that its code needs beyond the architecture's base, "avx2,fma" */
+} fl_plugin_note;
+
+/*
+ * Stands once in a plugin, outside functions:
+ *     FL_PLUGIN("name", "version", "vendor", "SPDX licence", "instruction sets");
+ * Instruction sets are a comma list in the compiler's spelling ("avx2,fma,avx512f", "sve"), "" for none. A file
+ * compiled with -mavx2 that does not say so crashes on an older machine; one that does is turned down with a reason.
+ */
+#define FL_PLUGIN(name_, version_, vendor_, licence_, isa_)                                                            \
+  FL_PLUGIN_WITH_FLAGS(name_, version_, vendor_, licence_, isa_, 0)
+#define FL_PLUGIN_WITH_FLAGS(name_, version_, vendor_, licence_, isa_, flags_)                                         \
+  FL_EXPORT extern const fl_plugin_note flhost_plugin_note;                                                            \
+  __attribute__((section(".note.flhost"), used, aligned(4)))                                                           \
+  const fl_plugin_note flhost_plugin_note = {8,                                                                        \
+                                             (uint32_t)(sizeof(fl_plugin_note) - offsetof(fl_plugin_note, size)),      \
+                                             1,                                                                        \
+                                             "flhost",                                                                 \
+                                             (uint32_t)(sizeof(fl_plugin_note) - offsetof(fl_plugin_note, size)),      \
+                                             FL_ABI_MAJOR,                                                             \
+                                             FL_ABI_MINOR,                                                             \
+                                             (flags_),                                                                 \
+                                             name_,                                                                    \
+                                             version_,                                                                 \
+                                             vendor_,                                                                  \
+                                             licence_,                                                                 \
+                                             isa_}
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FLHOST_PLUGIN_H */

@@ -1,0 +1,70 @@
+# Plugins that the tests load: one that is in order, and one for each thing that can be wrong with a plugin. Variants
+# that are no product of a linker (truncated, another architecture, …) are made from good.so by the tests themselves.
+TP := $(BUILD)/tests/plugins
+TP_BUILD = $(CC) $(BASE) -Itests/plugins $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
+
+TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good no_entry wrong_abi error entries needs_good no_note changes \
+  failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
+  absent_middle platform_a platform_b platform_asleep cxx) $(TP)/lib/libfake_driver.so
+
+$(TP)/%.so: tests/plugins/%.c
+	@mkdir -p $(@D)
+	$(TP_BUILD)
+# A build id that the tests know.
+$(TP)/good.so: tests/plugins/good.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -Wl,--build-id=0x00c0ffee
+$(TP)/duplicate.so: tests/plugins/duplicate.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"duplicate"' -DFLAGS=0
+$(TP)/duplicate_skip.so: tests/plugins/duplicate.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"duplicate_skip"' -DFLAGS=FL_PLUGIN_SKIP_REFUSED
+$(TP)/undefined.so: tests/plugins/undefined.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"undefined"' -DSYMBOL=acme_missing
+$(TP)/undefined_host.so: tests/plugins/undefined.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"undefined_host"' -DSYMBOL=fl_get_the_registry
+# Of the instruction sets that have a name, two that were given up.
+$(TP)/isa.so: tests/plugins/isa.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"isa"' -DISA='"sse2, xop,fma4"'
+$(TP)/isa_unknown.so: tests/plugins/isa.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"isa_unknown"' -DISA='"avx513f"'
+$(TP)/platform_a.so: tests/plugins/platform.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"platform_a"' -DACTIVE=1
+$(TP)/platform_b.so: tests/plugins/platform.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"platform_b"' -DACTIVE=1
+$(TP)/platform_asleep.so: tests/plugins/platform.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"platform_asleep"' -DACTIVE=0
+$(TP)/needs_good.so: tests/plugins/needs_good.c $(TP)/good.so
+	@mkdir -p $(@D)
+	$(TP_BUILD) -Wl,--no-as-needed -L$(TP) -l:good.so -Wl,-rpath,'$$ORIGIN'
+$(TP)/frozen.so: tests/abi/plugin-0.1.h
+
+# A library to link against that is gone when the plugin is loaded (it lies in no run path), and one that needs it.
+$(BUILD)/tests/absent/libfltest_absent.so.1: tests/plugins/missing_library.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -Wl,-soname,libfltest_absent.so.1
+$(TP)/lib/libfltest_middle.so: tests/plugins/missing_library.c $(BUILD)/tests/absent/libfltest_absent.so.1
+	@mkdir -p $(@D)
+	$(TP_BUILD) -Wl,-soname,libfltest_middle.so -Wl,--no-as-needed $(BUILD)/tests/absent/libfltest_absent.so.1
+$(TP)/absent.so: tests/plugins/missing_library.c $(BUILD)/tests/absent/libfltest_absent.so.1
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"absent"' -Wl,--no-as-needed $(BUILD)/tests/absent/libfltest_absent.so.1
+$(TP)/absent_middle.so: tests/plugins/missing_library.c $(TP)/lib/libfltest_middle.so
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"absent_middle"' -Wl,--no-as-needed,--allow-shlib-undefined $(TP)/lib/libfltest_middle.so -Wl,-rpath,'$$ORIGIN/lib'
+$(TP)/lib/libfake_driver.so: tests/plugins/fake_driver.c
+	@mkdir -p $(@D)
+	$(TP_BUILD)
+$(TP)/cxx.so: tests/plugins/cxx.cc
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
+
+$(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)

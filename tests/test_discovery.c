@@ -1,0 +1,421 @@
+/* Finding plugins: routes, order, names and manifests (D1–D3), and what a host makes of what is found (D4, D5). */
+#include "core/discovery.h"
+#include "core/manifest.h"
+#include "tests/fixture.h"
+#include "tests/scratch.h"
+
+static fl_found_list found;
+static fl_strings directories;
+static char lines[8192]; /* of the log */
+
+static void collect(void *user, int level, const char *line) {
+  (void)user;
+  snprintf(lines + strlen(lines), sizeof lines - strlen(lines), "%d %s\n", level, line);
+}
+
+static fl_log logger = {.fn = collect, .level = FL_LOG_INFO};
+
+static void set_up(void) {
+  scratch_make();
+}
+
+static void tear_down(void) {
+  fl_found_list_free(&found);
+  fl_strings_free(&directories);
+  scratch_remove();
+}
+
+/* Discovers with up to three variables; files are found, not read, so that any content will do. */
+static void discover(const char *a, const char *b, const char *c) {
+  const char *environment[] = {a, b, c, NULL};
+  fl_config_sources sources = {.environment = environment};
+  fl_found_list_free(&found);
+  fl_strings_free(&directories);
+  ck_ok(fl_discover(&sources, &logger, &directories, &found));
+}
+
+static const char *variable(const char *name, const char *value) {
+  static char *texts[4];
+  static int turn;
+  char **text = &texts[turn++ % 4];
+  free(*text);
+  ck_assert_int_gt(asprintf(text, "%s=%s", name, value), 0);
+  return *text;
+}
+
+static void make_directory(const char *name) {
+  ck_assert_int_eq(mkdir(in_scratch(name), 0755), 0);
+}
+
+static fl_found *module(const char *entry) {
+  static fl_found one;
+  fl_found_clear(&one);
+  ck_ok(fl_find_module(&directories, entry, &one));
+  ck_assert_str_eq(one.route, "module");
+  return &one;
+}
+
+static void expect_path(const fl_found *one, const char *path) {
+  ck_assert_msg(!one->problem, "%s", one->problem);
+  ck_assert_str_eq(one->path, path);
+}
+
+/* ---------------------------------------------------------------------------------------------------- directories */
+
+START_TEST(D1_D2_directories_come_first_in_bytewise_order) {
+  make_directory("one");
+  make_directory("two");
+  make_directory("user");
+  make_directory("user/flhost");
+  make_directory("user/flhost/plugins.d");
+  const char *files[] = {"one/b.so",       "one/a.so",   "one/B.so", "one/libc.so.1",
+                         "one/.hidden.so", "one/readme", "two/a.so"};
+  for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+    write_text(files[i], "");
+  write_text("user/flhost/plugins.d/m.yaml", "library: x.so\n");
+  char path[4 * PATH_MAX];
+  snprintf(path, sizeof path, "%s:%s:%s", in_scratch("two"), in_scratch("one"), in_scratch("two"));
+  discover(variable("VLLM_FL_PLUGIN_PATH", path), variable("XDG_CONFIG_HOME", in_scratch("user")),
+           variable("VLLM_FL_PLUGIN_MODULES", "b:entry , a"));
+  const char *expected[][2] = {
+      {"two/a.so", "directory"},
+      {"one/B.so", "directory"},
+      {"one/a.so", "directory"},
+      {"one/b.so", "directory"},
+      {"user/flhost/plugins.d/x.so", "manifest"},
+      {"one/b.so", "module"},
+      {"two/a.so", "module"},
+  };
+  ck_assert_uint_eq(found.n, sizeof expected / sizeof expected[0]);
+  for (uint32_t i = 0; i < found.n; i++) {
+    expect_path(&found.items[i], in_scratch(expected[i][0]));
+    ck_assert_str_eq(found.items[i].route, expected[i][1]);
+  }
+  ck_assert_str_eq(found.items[5].symbol, "entry");
+  ck_assert_ptr_null(found.items[6].symbol);
+  ck_assert_uint_eq(directories.n, 2);
+  ck_assert_str_eq(directories.items[0], in_scratch("two"));
+}
+END_TEST
+
+START_TEST(D2_relative_directories_are_an_error_record) {
+  discover("VLLM_FL_PLUGIN_PATH=plugins", NULL, NULL);
+  ck_assert_uint_eq(found.n, 1);
+  ck_assert_str_eq(found.items[0].problem, "VLLM_FL_PLUGIN_PATH: 'plugins' is relative to wherever the program starts, "
+                                           "expected an absolute path");
+  ck_assert_uint_eq(directories.n, 0);
+}
+END_TEST
+
+START_TEST(directories_that_are_not_there_or_empty_are_warned_of) {
+  char expected[8 * PATH_MAX], path[4 * PATH_MAX];
+  make_directory("empty");
+  snprintf(path, sizeof path, "%s:%s", in_scratch("none"), in_scratch("empty"));
+  discover(variable("VLLM_FL_PLUGIN_PATH", path), NULL, NULL);
+  ck_assert_uint_eq(found.n, 0);
+  snprintf(expected, sizeof expected,
+           "30 VLLM_FL_PLUGIN_PATH: '%s': No such file or directory\n"
+           "30 VLLM_FL_PLUGIN_PATH: '%s': no plugin (*.so) there\n",
+           in_scratch("none"), in_scratch("empty"));
+  ck_assert_str_eq(lines, expected);
+}
+END_TEST
+
+/* A program that holds the library looks in ../lib/flhost/plugins; never in the working directory. */
+START_TEST(D2_default_directories_do_not_depend_on_the_working_directory) {
+  char back[PATH_MAX];
+  fl_strings here = {0}, elsewhere = {0};
+  ck_assert_ptr_nonnull(getcwd(back, sizeof back));
+  ck_assert(fl_default_plugin_directories(&here));
+  ck_assert_int_eq(chdir("/"), 0);
+  ck_assert(fl_default_plugin_directories(&elsewhere));
+  char *config = fl_default_config_directory();
+  ck_assert_int_eq(chdir(back), 0);
+  ck_assert_uint_eq(here.n, elsewhere.n);
+  for (uint32_t i = 0; i < here.n; i++) {
+    ck_assert_str_eq(here.items[i], elsewhere.items[i]);
+    ck_assert_int_eq(here.items[i][0], '/');
+  }
+  ck_assert_str_eq(here.items[here.n - 1], FLHOST_PREFIX "/lib/flhost/plugins");
+  ck_assert_int_eq(config[0], '/');
+  free(config);
+  fl_strings_free(&here);
+  fl_strings_free(&elsewhere);
+}
+END_TEST
+
+/* The shared library finds the plugins of the tree that it lies in, wherever that is: asked through a program. */
+START_TEST(D2_the_library_finds_its_own_tree) {
+  char command[8 * PATH_MAX], output[4096] = "";
+  make_directory("lib");
+  make_directory("lib/flhost");
+  make_directory("lib/flhost/plugins");
+  copy_to_scratch(built("libflhost.so"), "lib/libflhost.so.0");
+  copy_to_scratch(built("tests/plugins/good.so"), "lib/flhost/plugins/good.so");
+  make_directory("bin");
+  ck_assert_int_eq(chmod(copy_to_scratch(built("flhost"), "bin/flhost"), 0755), 0);
+  snprintf(command, sizeof command, "cd / && env -i ASAN_OPTIONS=detect_leaks=0 %s plugins --json",
+           in_scratch("bin/flhost"));
+  FILE *pipe = popen(command, "r");
+  ck_assert_ptr_nonnull(pipe);
+  output[fread(output, 1, sizeof output - 1, pipe)] = 0;
+  ck_assert_int_eq(pclose(pipe), 0);
+  ck_contains(output, in_scratch("lib/flhost/plugins/good.so"));
+  ck_contains(output, "\"loaded\"");
+}
+END_TEST
+
+/* -------------------------------------------------------------------------------------------------------- modules */
+
+START_TEST(D3_names_are_looked_up_in_three_forms) {
+  make_directory("one");
+  make_directory("two");
+  ck_assert(fl_strings_add(&directories, in_scratch("one")) && fl_strings_add(&directories, in_scratch("two")));
+  write_text("two/acme.so", "");
+  write_text("one/libbeta.so", "");
+  write_text("one/libflhost_gamma.so", "");
+  write_text("two/gamma.so", "");
+  expect_path(module("acme"), in_scratch("two/acme.so"));
+  expect_path(module("beta"), in_scratch("one/libbeta.so"));
+  expect_path(module("gamma"), in_scratch("one/libflhost_gamma.so")); /* directories in order */
+  expect_path(module("acme.so"), in_scratch("two/acme.so"));
+  ck_assert_ptr_null(module("acme")->symbol);
+  ck_assert_str_eq(module("acme:init_2")->symbol, "init_2");
+}
+END_TEST
+
+START_TEST(D3_paths_are_taken_as_they_are) {
+  char back[PATH_MAX], entry[4 * PATH_MAX];
+  write_text("x.so", "");
+  write_text("a:b.so", "");
+  expect_path(module(in_scratch("x.so")), in_scratch("x.so"));
+  snprintf(entry, sizeof entry, "%s:start", in_scratch("x.so"));
+  expect_path(module(entry), in_scratch("x.so"));
+  ck_assert_str_eq(module(entry)->symbol, "start");
+  ck_assert_ptr_nonnull(getcwd(back, sizeof back));
+  ck_assert_int_eq(chdir(scratch), 0);
+  expect_path(module("./x.so"), in_scratch("x.so"));
+  ck_assert_ptr_nonnull(module("x.so")->problem); /* a name: not looked up in the working directory */
+  ck_assert_int_eq(chdir(back), 0);
+}
+END_TEST
+
+START_TEST(D3_a_missing_module_says_where_it_was_looked_for) {
+  char expected[8 * PATH_MAX];
+  make_directory("one");
+  make_directory("two");
+  ck_assert(fl_strings_add(&directories, in_scratch("one")) && fl_strings_add(&directories, in_scratch("two")));
+  write_text("two/libflhost_ascend.so", "");
+  snprintf(
+      expected, sizeof expected,
+      "no plugin 'asend': looked for asend.so, libasend.so and libflhost_asend.so in %s, %s; did you mean 'ascend'?",
+      in_scratch("one"), in_scratch("two"));
+  ck_assert_str_eq(module("asend")->problem, expected);
+  snprintf(expected, sizeof expected, "no plugin 'zzz.so' in %s, %s", in_scratch("one"), in_scratch("two"));
+  ck_assert_str_eq(module("zzz.so")->problem, expected);
+  snprintf(expected, sizeof expected, "no file '%s'; did you mean '%s'?", in_scratch("two/libflhost_acsend.so"),
+           in_scratch("two/libflhost_ascend.so"));
+  ck_assert_str_eq(module(in_scratch("two/libflhost_acsend.so"))->problem, expected);
+}
+END_TEST
+
+START_TEST(D3_a_malformed_entry_is_named) {
+  ck_assert_str_eq(module("acme:2x")->problem,
+                   "'acme:2x': '2x' is not a symbol's name, expected a path or name, with or without ':symbol'");
+  ck_assert_str_eq(module("acme:")->problem,
+                   "'acme:': '' is not a symbol's name, expected a path or name, with or without ':symbol'");
+  ck_assert_str_eq(module(":x")->problem,
+                   "':x': the plugin's name is empty, expected a path or name, with or without ':symbol'");
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------------ manifests */
+
+static const fl_found *manifest(const char *text) {
+  static fl_found one;
+  fl_found_clear(&one);
+  ck_ok(fl_manifest_read(write_text("acme.yaml", text), &one));
+  return &one;
+}
+
+START_TEST(D1_a_manifest_names_a_library_relative_to_itself) {
+  const fl_found *one = manifest("name: acme\nlibrary: lib/acme.so\nsymbol: start\ncritical: yes\nenabled: off\n");
+  expect_path(one, in_scratch("lib/acme.so"));
+  ck_assert_str_eq(one->name, "acme");
+  ck_assert_str_eq(one->symbol, "start");
+  ck_assert_str_eq(one->route, "manifest");
+  ck_assert(one->critical);
+  ck_assert(one->disabled);
+  one = manifest("library: '/opt/acme.so' # absolute\n");
+  expect_path(one, "/opt/acme.so");
+  ck_assert(!one->critical && !one->disabled && !one->name && !one->symbol);
+}
+END_TEST
+
+/* What is wrong, with its place; `critical` is heard all the same. */
+static const struct {
+  const char *text, *problem;
+  bool critical;
+} bad_manifests[] = {
+    {"", "1:1: expected a mapping: 'library: acme.so' and other keys", false},
+    {"- library\n", "1:1: expected a mapping: 'library: acme.so' and other keys", false},
+    {"name: acme\n", "1:1: 'library' is missing: the path of the plugin, relative to this file", false},
+    {"name: acme\nlibary: acme.so\ncritical: true\n",
+     "2:1: unknown key 'libary', expected name, library, symbol, critical or enabled; did you mean 'library'?", true},
+    {"library: a.so\ncolour: red\n", "2:1: unknown key 'colour', expected name, library, symbol, critical or enabled",
+     false},
+    {"library: a.so\ncritical: 'true'\n", "2:11: 'critical': found 'true', expected true or false", false},
+    {"library: a.so\nenabled: maybe\n", "2:10: 'enabled': found 'maybe', expected true or false", false},
+    {"library: a.so\nenabled: [true]\n", "2:10: 'enabled': found a list or mapping, expected true or false", false},
+    {"library: [a.so]\n", "1:10: 'library': expected a non-empty string", false},
+    {"library:\n", "1:9: 'library': expected a non-empty string", false},
+    {"library: a.so\nlibrary: b.so\n", "2:1: 'library' stands twice", false},
+    {"library: a.so\n  name: b\n", "2:7: mapping values are not allowed in this context", false},
+    {"critical: true\nlibrary: a.so\n[x]: y\n", "3:1: a key must be a word", true},
+};
+
+START_TEST(D1_a_bad_manifest_is_answered_with_file_line_and_column) {
+  char expected[2 * PATH_MAX];
+  const fl_found *one = manifest(bad_manifests[_i].text);
+  snprintf(expected, sizeof expected, "%s:%s", in_scratch("acme.yaml"), bad_manifests[_i].problem);
+  ck_assert_ptr_nonnull(one->problem);
+  ck_assert_str_eq(one->problem, expected);
+  ck_assert_ptr_nonnull(one->path);
+  ck_assert_int_eq(one->critical, bad_manifests[_i].critical);
+}
+END_TEST
+
+START_TEST(a_world_writable_manifest_is_refused) {
+  fl_found one;
+  const char *path = write_text("acme.yaml", "library: a.so\n");
+  ck_assert_int_eq(chmod(path, 0646), 0);
+  ck_ok(fl_manifest_read(path, &one));
+  ck_contains(one.problem, "it is world-writable (mode 0646)");
+  fl_found_clear(&one);
+}
+END_TEST
+
+START_TEST(a_later_directory_overrides_a_manifest_by_file_name) {
+  const char *names[] = {"package", "system", "user", "none"};
+  make_directory("package");
+  make_directory("system");
+  make_directory("user");
+  write_text("package/b.yaml", "library: package-b.so\n");
+  write_text("package/a.yaml", "library: package-a.so\n");
+  write_text("package/c.yml", "library: not-read.so\n");
+  write_text("system/a.yaml", "library: system-a.so\n");
+  write_text("user/a.yaml", "library: user-a.so\nenabled: false\n");
+  for (size_t i = 0; i < 4; i++)
+    ck_assert(fl_strings_add(&directories, in_scratch(names[i])));
+  ck_ok(fl_manifests_find(&directories, &found));
+  ck_assert_uint_eq(found.n, 2);
+  expect_path(&found.items[0], in_scratch("user/user-a.so"));
+  ck_assert(found.items[0].disabled);
+  expect_path(&found.items[1], in_scratch("package/package-b.so"));
+}
+END_TEST
+
+START_TEST(D1_the_users_manifests_are_found) {
+  make_directory("xdg");
+  make_directory("xdg/flhost");
+  make_directory("xdg/flhost/plugins.d");
+  make_directory("home");
+  make_directory("home/.config");
+  make_directory("home/.config/flhost");
+  make_directory("home/.config/flhost/plugins.d");
+  make_directory("empty");
+  write_text("xdg/flhost/plugins.d/x.yaml", "library: x.so\n");
+  write_text("home/.config/flhost/plugins.d/h.yaml", "library: h.so\n");
+  const char *nothing = variable("VLLM_FL_PLUGIN_PATH", in_scratch("empty"));
+  discover(nothing, variable("XDG_CONFIG_HOME", in_scratch("xdg")), variable("HOME", in_scratch("home")));
+  ck_assert_uint_eq(found.n, 1);
+  expect_path(&found.items[0], in_scratch("xdg/flhost/plugins.d/x.so"));
+  discover(nothing, variable("HOME", in_scratch("home")), "XDG_CONFIG_HOME=relative");
+  ck_assert_uint_eq(found.n, 1);
+  expect_path(&found.items[0], in_scratch("home/.config/flhost/plugins.d/h.so"));
+}
+END_TEST
+
+/* ----------------------------------------------------------------------------------------------------- the host */
+
+static fl_status create(const char *a, const char *b, fl_host **host) {
+  const char *environment[] = {a, b, "VLLM_FL_PLATFORM=cpu", NULL};
+  fl_host_options options = {.size = sizeof options, .environment = environment, .log = collect};
+  return fl_host_create(&options, host);
+}
+
+static fl_plugins *plugins_of(fl_host *host) {
+  fl_plugins *plugins;
+  ck_ok(fl_get_discovered_plugins(host, &plugins));
+  return plugins;
+}
+
+/* D4, D5: what is broken does not keep the others from loading, and all is reported. */
+START_TEST(D4_a_host_goes_on_past_broken_plugins) {
+  fl_host *host;
+  copy_to_scratch(built("tests/plugins/good.so"), "b_good.so");
+  ck_assert_int_eq(symlink("b_good.so", in_scratch("c_link.so")), 0);
+  write_text("a_text.so", "hello\n");
+  copy_to_scratch(built("tests/plugins/unavailable.so"), "d_unavailable.so");
+  ck_ok(create(variable("VLLM_FL_PLUGIN_PATH", scratch), NULL, &host));
+  fl_plugins *plugins = plugins_of(host);
+  ck_assert_uint_eq(plugins->n, 4);
+  const char *expected[][3] = {
+      {"a_text", "failed", "not a shared library (no ELF file): it is text"},
+      {"good", "loaded", ""},
+      {"c_link", "skipped", "the same file as"},
+      {"unavailable", "unavailable", "no Acme device found"},
+  };
+  for (uint32_t i = 0; i < 4; i++) {
+    ck_assert_str_eq(plugins->plugins[i].name, expected[i][0]);
+    ck_assert_str_eq(plugins->plugins[i].status, expected[i][1]);
+    ck_contains(plugins->plugins[i].reason, expected[i][2]);
+    ck_assert_str_eq(plugins->plugins[i].route, "directory");
+  }
+  ck_contains(lines, "40 plugin a_text failed: not a shared library (no ELF file): it is text\n");
+  ck_contains(lines, "20 plugin good loaded.\n");
+  fl_plugins_free(plugins);
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(D4_a_critical_plugin_that_fails_is_the_hosts_failure) {
+  fl_host *host = NULL;
+  make_directory("flhost");
+  make_directory("flhost/plugins.d");
+  make_directory("empty");
+  write_text("flhost/plugins.d/acme.yaml", "name: acme\nlibrary: none.so\ncritical: true\n");
+  const char *nothing = variable("VLLM_FL_PLUGIN_PATH", in_scratch("empty"));
+  ck_assert_int_eq(create(nothing, variable("XDG_CONFIG_HOME", scratch), &host), FL_EPLUGIN);
+  ck_contains(fl_error_message(), "acme");
+  ck_contains(fl_error_message(), "cannot be opened: No such file or directory");
+  write_text("flhost/plugins.d/acme.yaml", "name: acme\nlibrary: none.so\n");
+  ck_ok(create(nothing, variable("XDG_CONFIG_HOME", scratch), &host));
+  fl_host_destroy(host);
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_checked_fixture(tests, set_up, tear_down);
+  tcase_add_test(tests, D1_D2_directories_come_first_in_bytewise_order);
+  tcase_add_test(tests, D2_relative_directories_are_an_error_record);
+  tcase_add_test(tests, directories_that_are_not_there_or_empty_are_warned_of);
+  tcase_add_test(tests, D2_default_directories_do_not_depend_on_the_working_directory);
+  tcase_add_test(tests, D2_the_library_finds_its_own_tree);
+  tcase_add_test(tests, D3_names_are_looked_up_in_three_forms);
+  tcase_add_test(tests, D3_paths_are_taken_as_they_are);
+  tcase_add_test(tests, D3_a_missing_module_says_where_it_was_looked_for);
+  tcase_add_test(tests, D3_a_malformed_entry_is_named);
+  tcase_add_test(tests, D1_a_manifest_names_a_library_relative_to_itself);
+  tcase_add_loop_test(tests, D1_a_bad_manifest_is_answered_with_file_line_and_column, 0,
+                      sizeof bad_manifests / sizeof bad_manifests[0]);
+  tcase_add_test(tests, a_world_writable_manifest_is_refused);
+  tcase_add_test(tests, a_later_directory_overrides_a_manifest_by_file_name);
+  tcase_add_test(tests, D1_the_users_manifests_are_found);
+  tcase_add_test(tests, D4_a_host_goes_on_past_broken_plugins);
+  tcase_add_test(tests, D4_a_critical_plugin_that_fails_is_the_hosts_failure);
+}
+
+int main(void) {
+  return run_suite("discovery", add_tests, 60);
+}

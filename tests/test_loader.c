@@ -1,0 +1,571 @@
+/* Loading one file: each way to be wrong is refused with its reason (D4), registers nothing (R3) and harms nobody. */
+#include "core/host.h"
+#include "tests/fixture.h"
+#include "tests/scratch.h"
+
+#include <dlfcn.h>
+#include <fenv.h>
+#include <locale.h>
+#include <signal.h>
+
+static fl_host *host;
+static fl_plugin_record record;
+
+static void set_up(void) {
+  scratch_make();
+  host = test_host(NULL, FL_HOST_NO_PLUGINS);
+}
+
+static void tear_down(void) {
+  fl_plugin_record_clear(&record);
+  fl_host_destroy(host);
+  scratch_remove();
+}
+
+static fl_status load(const char *path, const char *symbol) {
+  fl_plugin_record_clear(&record);
+  return fl_plugin_load(host, &host->log, path, symbol, &record);
+}
+
+/* As it was built. */
+static const char *plugin(const char *name) {
+  char path[64];
+  snprintf(path, sizeof path, "tests/plugins/%s.so", name);
+  return built(path);
+}
+
+/* The whole reason; nothing of the plugin is registered. */
+static void expect_failure(const char *path, const char *symbol, const char *reason) {
+  ck_assert_int_eq(load(path, symbol), FL_EPLUGIN);
+  ck_assert_str_eq(record.reason, reason);
+  ck_assert_str_eq(fl_error_message(), reason);
+  ck_assert_int_eq(record.status, FL_PLUGIN_FAILED);
+  ck_assert_uint_eq(record.impls, 0);
+  ck_assert_str_eq(record.file, path);
+  ck_assert_ptr_null(fl_find_op(host, "test_scale"));
+}
+
+static void expect_failure_of(const char *name, const char *format, ...) {
+  char reason[2 * PATH_MAX];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(reason, sizeof reason, format, arguments);
+  va_end(arguments);
+  expect_failure(plugin(name), NULL, reason);
+}
+
+/* Calls test_scale under a policy that prefers vendors: [1, 2, 3] * 2. */
+static fl_status scale(float out[3]) {
+  float x[] = {1, 2, 3};
+  int64_t shape[] = {3};
+  DLTensor from = {.data = x, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = shape}, to = from;
+  fl_value values[] = {fl_tensor(&from), fl_float(2), fl_tensor(&to)};
+  fl_call call = FL_CALL(values);
+  fl_scope scope;
+  to.data = out;
+  ck_ok(fl_scope_prefer(host, "vendor", &scope));
+  fl_status status = fl_call_op(host, "test_scale", &call);
+  ck_ok(fl_scope_leave(&scope));
+  return status;
+}
+
+static void expect_scaled(const char *impl_id) {
+  float out[3] = {0};
+  char selected[FL_NAME_MAX + 1];
+  fl_scope scope;
+  ck_ok(scale(out));
+  ck_assert_float_eq(out[0], 2);
+  ck_assert_float_eq(out[2], 6);
+  ck_ok(fl_scope_prefer(host, "vendor", &scope));
+  ck_ok(fl_get_selected_impl_id(host, "test_scale", kDLCPU, selected, sizeof selected));
+  ck_ok(fl_scope_leave(&scope));
+  ck_assert_str_eq(selected, impl_id);
+}
+
+/* ------------------------------------------------------------------------------------------------ plugins in order */
+
+START_TEST(D4_a_good_plugin_is_loaded_and_called) {
+  struct stat status;
+  ck_ok(load(plugin("good"), NULL));
+  ck_assert_int_eq(record.status, FL_PLUGIN_LOADED);
+  ck_assert_str_eq(record.name, "good");
+  ck_assert_str_eq(record.version, "1.2.3");
+  ck_assert_str_eq(record.vendor, "Good GmbH");
+  ck_assert_str_eq(record.licence, "MIT");
+  ck_assert_str_eq(record.abi, "0.1");
+  ck_assert_str_eq(record.reason, "");
+  ck_assert_str_eq(record.build_id, "00c0ffee");
+  ck_assert_uint_eq(record.impls, 2);
+  ck_assert_double_gt(record.load_us, 0);
+  ck_assert_double_lt(record.load_us, 5e6);
+  ck_assert_int_eq(stat(plugin("good"), &status), 0);
+  ck_assert(record.device == status.st_dev && record.inode == status.st_ino);
+  expect_scaled("vendor.good");
+}
+END_TEST
+
+/* Structs that grew, note that grew; the first header; another language. */
+static const struct {
+  const char *name, *impl_id, *abi;
+} compatible[] = {
+    {"frozen", "vendor.frozen", "0.1"}, {"new_minor", "vendor.new_minor", "0.99"}, {"cxx", "vendor.cxx", "0.1"}};
+
+START_TEST(plugins_of_other_headers_and_languages_run) {
+  ck_ok(load(plugin(compatible[_i].name), NULL));
+  ck_assert_str_eq(record.abi, compatible[_i].abi);
+  ck_assert_str_eq(record.reason, "");
+  expect_scaled(compatible[_i].impl_id);
+}
+END_TEST
+
+START_TEST(D3_another_entry_symbol_is_called) {
+  ck_ok(load(plugin("entries"), "acme_entry"));
+  expect_scaled("vendor.entries");
+}
+END_TEST
+
+START_TEST(the_vendors_template_computes) {
+  float x[] = {1, -2, 3, 4}, out[2] = {0};
+  int64_t in_shape[] = {1, 4}, out_shape[] = {1, 2};
+  DLTensor from = {.data = x, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = in_shape};
+  DLTensor to = from;
+  fl_value values[] = {fl_tensor(&from), fl_tensor(&to)};
+  fl_call call = FL_CALL(values);
+  to.data = out;
+  to.shape = out_shape;
+  ck_ok(load(plugin("template"), NULL));
+  ck_assert_str_eq(record.name, "acme");
+  ck_ok(fl_call_op(host, "silu_and_mul", &call));
+  ck_assert_float_eq_tol(out[0], 2.1931758f, 1e-6f);  /* 3 * 1 / (1 + e^-1) */
+  ck_assert_float_eq_tol(out[1], -0.9536235f, 1e-6f); /* 4 * -2 / (1 + e^2) */
+  from.ndim = to.ndim = 1;                            /* supports_args says no, and nobody else is there */
+  from.shape = in_shape + 1;
+  to.shape = out_shape + 1;
+  ck_assert_int_ne(fl_call_op(host, "silu_and_mul", &call), FL_OK);
+  ck_contains(fl_error_message(), "only tensors of two dimensions");
+}
+END_TEST
+
+START_TEST(several_hosts_load_the_same_file) {
+  fl_host *other = test_host(NULL, FL_HOST_NO_PLUGINS), *first = host;
+  ck_ok(load(plugin("good"), NULL));
+  host = other;
+  ck_ok(load(plugin("good"), NULL));
+  expect_scaled("vendor.good");
+  fl_host_destroy(other);
+  host = first;
+  expect_scaled("vendor.good");
+}
+END_TEST
+
+START_TEST(D6_plugins_stay_mapped) {
+  ck_ok(load(plugin("good"), NULL));
+  fl_host_destroy(host);
+  void *handle = dlopen(plugin("good"), RTLD_LAZY | RTLD_NOLOAD);
+  ck_assert_ptr_nonnull(handle);
+  ck_assert_ptr_nonnull(dlsym(handle, "register_builtins"));
+  ck_assert_ptr_null(dlsym(RTLD_DEFAULT, "register_builtins")); /* RTLD_LOCAL */
+  dlclose(handle);
+  host = test_host(NULL, FL_HOST_NO_PLUGINS);
+}
+END_TEST
+
+START_TEST(relative_paths_are_not_searched_for_in_the_library_path) {
+  char back[PATH_MAX];
+  ck_assert_ptr_nonnull(getcwd(back, sizeof back));
+  copy_to_scratch(plugin("good"), "libm.so.6"); /* a name that the loader would find elsewhere */
+  ck_assert_int_eq(chdir(scratch), 0);
+  ck_ok(load("libm.so.6", NULL));
+  ck_assert_str_eq(record.name, "good");
+  ck_assert_int_eq(chdir(back), 0);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------- judged before they run */
+
+START_TEST(D4_another_abi_major_is_refused_before_its_code_runs) {
+  expect_failure_of("wrong_abi", "built for ABI 7.0, this host has 0.1; it needs a newer flhost");
+  ck_assert_str_eq(record.abi, "7.0");
+  ck_assert_str_eq(record.name, "wrong_abi"); /* of the file: its note is not believed */
+  ck_assert_str_eq(record.version, "");
+}
+END_TEST
+
+START_TEST(D4_an_unknown_instruction_set_is_refused_before_its_code_runs) {
+#ifdef __x86_64__
+  expect_failure_of("isa", "needs the instruction sets 'sse2, xop,fma4', and this machine lacks xop");
+  expect_failure_of("isa_unknown", "needs the instruction sets 'avx513f', and this machine lacks avx513f (unknown "
+                                   "instruction set; did you mean 'avx512f'?)");
+#endif
+  ck_assert_str_eq(record.name, "isa_unknown");
+}
+END_TEST
+
+START_TEST(D4_a_file_without_note_is_no_plugin) {
+  expect_failure_of("no_note",
+                    "not an flhost plugin: it has no 'flhost' note, though it exports register_builtins; add "
+                    "FL_PLUGIN(...) to one of its files");
+}
+END_TEST
+
+START_TEST(D4_not_an_elf_file_is_named) {
+  expect_failure(write_text("x.so", "#include <flhost/plugin.h>\n"), NULL,
+                 "not a shared library (no ELF file): it is text");
+  expect_failure(in_scratch("none.so"), NULL, "cannot be opened: No such file or directory");
+  ck_assert_str_eq(record.name, "none");
+}
+END_TEST
+
+START_TEST(D4_a_truncated_file_is_named) {
+  char reason[160];
+  struct stat status;
+  const char *path = copy_to_scratch(plugin("good"), "cut.so");
+  ck_assert_int_eq(stat(path, &status), 0);
+  ck_assert_int_eq(truncate(path, status.st_size / 2), 0);
+  ck_assert_int_eq(load(path, NULL), FL_EPLUGIN);
+  snprintf(reason, sizeof reason, "truncated: the file has %lld bytes, its headers speak of ",
+           (long long)status.st_size / 2);
+  ck_contains(record.reason, reason);
+}
+END_TEST
+
+START_TEST(D4_another_architecture_is_named) {
+  const char *path = copy_to_scratch(plugin("good"), "arm.so");
+  int fd = open(path, O_WRONLY);
+#ifdef __aarch64__
+  unsigned char machine = 62;
+  const char *reason = "built for x86-64, this host is aarch64";
+#else
+  unsigned char machine = 183;
+  const char *reason = "built for aarch64, this host is x86-64";
+#endif
+  ck_assert_int_eq(pwrite(fd, &machine, 1, 18), 1);
+  close(fd);
+  expect_failure(path, NULL, reason);
+}
+END_TEST
+
+/* -------------------------------------------------------------------------------------------------- permissions */
+
+static void expect_untrusted(const char *path, const char *format, ...) {
+  char reason[3 * PATH_MAX];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(reason, sizeof reason, format, arguments);
+  va_end(arguments);
+  expect_failure(path, NULL, reason);
+}
+
+START_TEST(world_writable_files_are_refused) {
+  const char *path = copy_to_scratch(plugin("good"), "w.so");
+  ck_assert_int_eq(chmod(path, 0666), 0);
+  expect_untrusted(
+      path, "it is world-writable (mode 0666), and nothing is loaded from such a file; 'chmod o-w %s' mends it", path);
+  ck_assert_int_eq(chmod(path, 0664), 0);
+  ck_ok(load(path, NULL));
+}
+END_TEST
+
+START_TEST(world_writable_directories_are_refused) {
+  const char *path = copy_to_scratch(plugin("good"), "w.so");
+  ck_assert_int_eq(chmod(scratch, 0777), 0);
+  expect_untrusted(path,
+                   "its directory '%s' is world-writable (mode 0777), and nothing is loaded from there; 'chmod o-w %s' "
+                   "mends it",
+                   scratch, scratch);
+  ck_assert_int_eq(chmod(scratch, 01777), 0); /* as /tmp: ours cannot be replaced by others */
+  ck_ok(load(path, NULL));
+}
+END_TEST
+
+START_TEST(other_peoples_files_in_a_shared_directory_are_refused) {
+  const char *path = copy_to_scratch(plugin("good"), "w.so");
+  if (geteuid())
+    return; /* only root can give files away */
+  ck_assert_int_eq(chmod(scratch, 01777), 0);
+  ck_assert_int_eq(chown(path, 12345, (gid_t)-1), 0);
+  expect_untrusted(path,
+                   "it belongs to user 12345 and lies in '%s', where everyone may put files; move it to a directory "
+                   "of its own",
+                   scratch);
+}
+END_TEST
+
+START_TEST(a_links_target_is_judged_too) {
+  ck_assert_int_eq(mkdir(in_scratch("open"), 0755), 0);
+  copy_to_scratch(plugin("good"), "open/good.so");
+  ck_assert_int_eq(chmod(in_scratch("open"), 0777), 0);
+  ck_assert_int_eq(symlink(in_scratch("open/good.so"), in_scratch("link.so")), 0);
+  const char *open_directory = in_scratch("open");
+  expect_untrusted(in_scratch("link.so"),
+                   "its directory '%s' is world-writable (mode 0777), and nothing is loaded from there; 'chmod o-w %s' "
+                   "mends it",
+                   open_directory, open_directory);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------ the loader's words
+ */
+
+START_TEST(D4_a_missing_library_is_named_with_who_needs_it) {
+  expect_failure_of("absent", "libfltest_absent.so.1: cannot open shared object file: No such file or directory (the "
+                              "plugin needs 'libfltest_absent.so.1': install it, or name its directory in "
+                              "LD_LIBRARY_PATH)");
+  ck_assert_int_eq(load(plugin("absent_middle"), NULL), FL_EPLUGIN);
+  ck_contains(record.reason, "libfltest_absent.so.1: cannot open shared object file: No such file or directory "
+                             "('libfltest_absent.so.1' is needed by one of the libraries that the plugin needs (");
+  ck_contains(record.reason, "libfltest_middle.so");
+}
+END_TEST
+
+START_TEST(D4_an_undefined_symbol_is_named) {
+  ck_assert_int_eq(load(plugin("undefined"), NULL), FL_EPLUGIN);
+  ck_contains(record.reason,
+              "undefined.so: undefined symbol: acme_missing (neither the plugin nor the libraries that it "
+              "names (");
+  expect_failure_of("undefined_host",
+                    "%s: undefined symbol: fl_get_the_registry (a plugin links nothing of the host: it uses the "
+                    "functions that register_builtins is handed)",
+                    plugin("undefined_host"));
+}
+END_TEST
+
+START_TEST(D4_a_missing_entry_is_named_with_the_nearest) {
+  expect_failure_of("no_entry",
+                    "%s: undefined symbol: register_builtins (it must export 'FL_EXPORT fl_status "
+                    "register_builtins(fl_registry *registry)', in C++ within extern \"C\"; did you mean "
+                    "'register_builtin'?)",
+                    plugin("no_entry"));
+}
+END_TEST
+
+START_TEST(an_entry_of_a_needed_library_is_not_taken) {
+  expect_failure_of("needs_good",
+                    "it does not export 'register_builtins' itself: the one found is in '%s', which it needs",
+                    plugin("good"));
+}
+END_TEST
+
+START_TEST(an_entry_that_is_a_variable_is_not_called) {
+  expect_failure(plugin("entries"), "variable_entry", "'variable_entry' is a variable, expected a function");
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------- register_builtins
+ */
+
+START_TEST(R3_an_error_registers_nothing_and_gives_its_reason) {
+  expect_failure_of("error", "register_builtins returned FL_EDEVICE: no licence for device 3");
+  ck_ok(load(plugin("good"), NULL)); /* the others go on */
+  expect_scaled("vendor.good");
+}
+END_TEST
+
+START_TEST(an_unknown_status_without_message_is_an_error) {
+  expect_failure(plugin("entries"), "silent_entry", "silent_entry returned status 77 and gave no reason");
+}
+END_TEST
+
+START_TEST(R3_a_refused_row_that_is_passed_on_gives_the_reason) {
+  expect_failure(plugin("entries"), "refused_entry",
+                 "refused_entry returned FL_EINVAL: refused rows:\nimpl '' of op 'test_scale': impl_id is empty");
+}
+END_TEST
+
+START_TEST(R3_a_refused_row_spoils_the_plugin) {
+  expect_failure_of("duplicate", "refused rows, so nothing of it is registered:\nimpl 'vendor.twice' of op "
+                                 "'test_scale': Duplicate impl_id 'vendor.twice' for op='test_scale': plugin "
+                                 "'duplicate' registers it twice");
+}
+END_TEST
+
+START_TEST(R3_a_refused_row_does_not_spoil_the_others_if_the_note_says_so) {
+  ck_ok(load(plugin("duplicate_skip"), NULL));
+  ck_assert_uint_eq(record.impls, 2);
+  ck_assert_str_eq(record.reason, "refused rows:\nimpl 'vendor.twice' of op 'test_scale': Duplicate impl_id "
+                                  "'vendor.twice' for op='test_scale': plugin 'duplicate_skip' registers it twice");
+  expect_scaled("vendor.twice");
+}
+END_TEST
+
+START_TEST(R2_a_row_of_another_plugin_stays) {
+  const char *copy = copy_to_scratch(plugin("good"), "copy.so");
+  ck_ok(load(plugin("good"), NULL));
+  ck_assert_int_eq(load(copy, NULL), FL_EPLUGIN);
+  ck_contains(record.reason, "Duplicate impl_id 'vendor.good' for op='test_scale'");
+  expect_scaled("vendor.good");
+}
+END_TEST
+
+START_TEST(failing_implementations_load_and_fail) {
+  float out[3];
+  ck_ok(load(plugin("failing"), NULL));
+  ck_assert_uint_eq(record.impls, 7);
+  ck_assert_int_eq(scale(out), FL_EINVAL);
+  ck_contains(fl_error_message(), "failing on purpose with status 1");
+}
+END_TEST
+
+START_TEST(H1_a_platform_that_is_not_active_says_why) {
+  ck_ok(load(plugin("platform_asleep"), NULL));
+  ck_assert_str_eq(record.reason, "platform 'platform_asleep' is not active: its device is asleep");
+  ck_ok(load(plugin("platform_a"), NULL));
+  ck_assert_str_eq(record.reason, "");
+}
+END_TEST
+
+/* The device plugins load everywhere. */
+START_TEST(H1_device_plugins_name_the_driver_that_is_missing) {
+  static const struct {
+    const char *plugin, *platform, *library;
+  } backends[] = {{"plugins/cuda.so", "cuda", "libcuda.so.1"},
+                  {"plugins/rocm.so", "rocm", "libamdhip64.so.7"},
+                  {"plugins/ascend.so", "ascend", "libascendcl.so"}};
+  char reason[512];
+  ck_ok(load(built(backends[_i].plugin), NULL));
+  ck_assert_int_eq(record.status, FL_PLUGIN_LOADED);
+  ck_assert_str_eq(record.version, fl_version());
+  if (dlopen(backends[_i].library, RTLD_LAZY | RTLD_LOCAL))
+    return; /* this machine has the driver */
+  snprintf(reason, sizeof reason, "platform '%s' is not active: %s", backends[_i].platform, dlerror());
+  ck_assert_str_eq(record.reason, reason);
+}
+END_TEST
+
+/* --------------------------------------------------------------------------------------------------- process state */
+
+START_TEST(loading_leaves_the_process_as_it_was) {
+  char before[PATH_MAX], after[PATH_MAX];
+  struct stat out_before, out_after;
+  struct sigaction action;
+  sigset_t blocked;
+  static const char *const changes[] = {"the floating-point mode", "signal handlers",
+                                        "the signal mask",         "the locale",
+                                        "the working directory",   "standard input, output or error"};
+  ck_assert_ptr_nonnull(getcwd(before, sizeof before));
+  ck_assert_int_eq(fstat(STDOUT_FILENO, &out_before), 0);
+  ck_assert_str_eq(setlocale(LC_ALL, NULL), "C");
+  ck_ok(load(plugin("changes"), NULL));
+  ck_assert_ptr_nonnull(getcwd(after, sizeof after));
+  ck_assert_str_eq(after, before);
+  ck_assert_int_eq(fegetround(), FE_TONEAREST);
+  ck_assert_int_eq(sigaction(SIGUSR1, NULL, &action), 0);
+  ck_assert(action.sa_handler == SIG_DFL);
+  ck_assert_int_eq(pthread_sigmask(SIG_SETMASK, NULL, &blocked), 0);
+  ck_assert_int_eq(sigismember(&blocked, SIGUSR2), 0);
+  ck_assert_str_eq(setlocale(LC_ALL, NULL), "C");
+  ck_assert_int_eq(fstat(STDOUT_FILENO, &out_after), 0);
+  ck_assert(out_before.st_dev == out_after.st_dev && out_before.st_ino == out_after.st_ino);
+  for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+    char line[160];
+    snprintf(line, sizeof line, "WARNING plugin changes changed %s while loading; restored", changes[i]);
+    ck_assert_msg(test_log_count(line) == 1, "'%s' is not in the log:\n%s", line, test_log.text);
+  }
+}
+END_TEST
+
+/* A rounding mode, handlers, closed streams that the engine itself set are not touched. */
+START_TEST(loading_respects_what_the_engine_set) {
+  struct sigaction action = {.sa_handler = SIG_IGN}, after;
+  struct stat status;
+  int spare = dup(STDIN_FILENO);
+  fesetround(FE_UPWARD);
+  ck_assert_int_eq(sigaction(SIGUSR1, &action, NULL), 0);
+  ck_assert_ptr_nonnull(setlocale(LC_ALL, "C.UTF-8"));
+  close(STDIN_FILENO);
+  ck_ok(load(plugin("changes"), NULL));
+  ck_assert_int_eq(fegetround(), FE_UPWARD);
+  ck_assert_int_eq(sigaction(SIGUSR1, NULL, &after), 0);
+  ck_assert(after.sa_handler == SIG_IGN);
+  ck_assert_str_eq(setlocale(LC_ALL, NULL), "C.UTF-8");
+  ck_assert_int_ne(fstat(STDIN_FILENO, &status), 0);
+  dup2(spare, STDIN_FILENO);
+  close(spare);
+  fesetround(FE_TONEAREST);
+}
+END_TEST
+
+/* No descriptor is left open, whatever happens. */
+START_TEST(loading_leaks_no_descriptor) {
+  static const char *const names[] = {"good", "changes", "wrong_abi", "undefined", "error", "no_note"};
+  int before = dup(STDIN_FILENO);
+  close(before);
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    load(plugin(names[i]), NULL);
+  int after = dup(STDIN_FILENO);
+  close(after);
+  ck_assert_int_eq(after, before);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------------------- names
+ */
+
+START_TEST(names_of_files_lose_what_is_common) {
+  static const char *const names[][2] = {
+      {"/a/acme.so", "acme"}, {"libacme.so", "acme"}, {"/x/libflhost_acme.so", "acme"},
+      {"lib.so", "lib"},      {"/a/b/odd", "odd"},    {".so", ".so"}};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    char *name = fl_plugin_name_of_file(names[i][0]);
+    ck_assert_str_eq(name, names[i][1]);
+    free(name);
+  }
+}
+END_TEST
+
+START_TEST(D2_a_record_is_found_by_any_path_of_its_file) {
+  const char *path = copy_to_scratch(plugin("good"), "good.so");
+  ck_assert_int_eq(symlink("good.so", in_scratch("link.so")), 0);
+  ck_assert_int_eq(link(path, in_scratch("hard.so")), 0);
+  copy_to_scratch(plugin("good"), "copy.so");
+  ck_ok(load(path, NULL));
+  ck_assert_ptr_eq(fl_plugin_record_find(&record, 1, in_scratch("link.so")), &record);
+  ck_assert_ptr_eq(fl_plugin_record_find(&record, 1, in_scratch("hard.so")), &record);
+  ck_assert_ptr_null(fl_plugin_record_find(&record, 1, in_scratch("copy.so")));
+  ck_assert_ptr_null(fl_plugin_record_find(&record, 1, in_scratch("none.so")));
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_checked_fixture(tests, set_up, tear_down);
+  tcase_add_test(tests, D4_a_good_plugin_is_loaded_and_called);
+  tcase_add_loop_test(tests, plugins_of_other_headers_and_languages_run, 0, 3);
+  tcase_add_test(tests, D3_another_entry_symbol_is_called);
+  tcase_add_test(tests, the_vendors_template_computes);
+  tcase_add_test(tests, several_hosts_load_the_same_file);
+  tcase_add_test(tests, D6_plugins_stay_mapped);
+  tcase_add_test(tests, relative_paths_are_not_searched_for_in_the_library_path);
+  tcase_add_test(tests, D4_another_abi_major_is_refused_before_its_code_runs);
+  tcase_add_test(tests, D4_an_unknown_instruction_set_is_refused_before_its_code_runs);
+  tcase_add_test(tests, D4_a_file_without_note_is_no_plugin);
+  tcase_add_test(tests, D4_not_an_elf_file_is_named);
+  tcase_add_test(tests, D4_a_truncated_file_is_named);
+  tcase_add_test(tests, D4_another_architecture_is_named);
+  tcase_add_test(tests, world_writable_files_are_refused);
+  tcase_add_test(tests, world_writable_directories_are_refused);
+  tcase_add_test(tests, other_peoples_files_in_a_shared_directory_are_refused);
+  tcase_add_test(tests, a_links_target_is_judged_too);
+  tcase_add_test(tests, D4_a_missing_library_is_named_with_who_needs_it);
+  tcase_add_test(tests, D4_an_undefined_symbol_is_named);
+  tcase_add_test(tests, D4_a_missing_entry_is_named_with_the_nearest);
+  tcase_add_test(tests, an_entry_of_a_needed_library_is_not_taken);
+  tcase_add_test(tests, an_entry_that_is_a_variable_is_not_called);
+  tcase_add_test(tests, R3_an_error_registers_nothing_and_gives_its_reason);
+  tcase_add_test(tests, an_unknown_status_without_message_is_an_error);
+  tcase_add_test(tests, R3_a_refused_row_that_is_passed_on_gives_the_reason);
+  tcase_add_test(tests, R3_a_refused_row_spoils_the_plugin);
+  tcase_add_test(tests, R3_a_refused_row_does_not_spoil_the_others_if_the_note_says_so);
+  tcase_add_test(tests, R2_a_row_of_another_plugin_stays);
+  tcase_add_test(tests, failing_implementations_load_and_fail);
+  tcase_add_test(tests, H1_a_platform_that_is_not_active_says_why);
+  tcase_add_loop_test(tests, H1_device_plugins_name_the_driver_that_is_missing, 0, 3);
+  tcase_add_test(tests, loading_leaves_the_process_as_it_was);
+  tcase_add_test(tests, loading_respects_what_the_engine_set);
+  tcase_add_test(tests, loading_leaks_no_descriptor);
+  tcase_add_test(tests, names_of_files_lose_what_is_common);
+  tcase_add_test(tests, D2_a_record_is_found_by_any_path_of_its_file);
+}
+
+int main(void) {
+  return run_suite("loader", add_tests, 30);
+}

@@ -1,0 +1,416 @@
+/* The platform: what is found on the bus, through device nodes and drivers (H1), and which one is in force (H2). */
+#include "core/platform.h"
+#include "tests/fixture.h"
+#include "tests/scratch.h"
+
+#include <dlfcn.h>
+#include <grp.h>
+
+/* Machines with and without devices, as hwloc would see them. */
+#define PCI(index, address, class, vendor)                                                                             \
+  "<object type=\"PCIDev\" gp_index=\"" index "\" pci_busid=\"" address                                                \
+  "\" pci_type=\"" class " [" vendor "] [0000:0000] 00\" pci_link_speed=\"0\"/>"
+#define MACHINE(devices)                                                                                               \
+  "<?xml version=\"1.0\"?><!DOCTYPE topology SYSTEM \"hwloc2.dtd\"><topology version=\"2.0\">"                         \
+  "<object type=\"Machine\" os_index=\"0\" cpuset=\"0x3\" complete_cpuset=\"0x3\" allowed_cpuset=\"0x3\" "             \
+  "nodeset=\"0x1\" complete_nodeset=\"0x1\" allowed_nodeset=\"0x1\" gp_index=\"1\">"                                   \
+  "<object type=\"NUMANode\" os_index=\"0\" cpuset=\"0x3\" complete_cpuset=\"0x3\" nodeset=\"0x1\" "                   \
+  "complete_nodeset=\"0x1\" gp_index=\"2\" local_memory=\"1024\"/>"                                                    \
+  "<object type=\"Core\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" "                       \
+  "complete_nodeset=\"0x1\" gp_index=\"3\"><object type=\"PU\" os_index=\"0\" cpuset=\"0x1\" "                         \
+  "complete_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\" gp_index=\"4\"/></object>"                         \
+  "<object type=\"Core\" os_index=\"1\" cpuset=\"0x2\" complete_cpuset=\"0x2\" nodeset=\"0x1\" "                       \
+  "complete_nodeset=\"0x1\" gp_index=\"5\"><object type=\"PU\" os_index=\"1\" cpuset=\"0x2\" "                         \
+  "complete_cpuset=\"0x2\" nodeset=\"0x1\" complete_nodeset=\"0x1\" gp_index=\"6\"/></object>"                         \
+  "<object type=\"Bridge\" gp_index=\"7\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"0000:[00-01]\">" devices        \
+  "</object></object></topology>"
+
+static const char bare[] = MACHINE(PCI("20", "0000:00:02.0", "0200", "8086:1000"));
+static const char with_nvidia[] = MACHINE(PCI("20", "0000:00:02.0", "0302", "10de:2330") PCI(
+    "21", "0000:00:03.0", "0302", "10de:2330") PCI("22", "0000:00:04.0", "0403", "10de:10fa"));
+static const char with_amd[] = MACHINE(PCI("20", "0000:00:02.0", "1200", "1002:74a1"));
+/* The vendor's network card, and an accelerator. */
+static const char with_huawei[] =
+    MACHINE(PCI("20", "0000:00:02.0", "0200", "19e5:1822") PCI("21", "0000:00:03.0", "1200", "19e5:d802"));
+
+/* Platforms whose nodes and drivers are the test's own. */
+static char node[2 * PATH_MAX], driver[2 * PATH_MAX];
+static fl_platform_kind kinds[5];
+
+static void set_up(void) {
+  scratch_make();
+  snprintf(node, sizeof node, "%s", in_scratch("node"));
+  snprintf(driver, sizeof driver, "%s", built("tests/plugins/lib/libfake_driver.so"));
+  for (int i = 0; i < 4; i++) {
+    kinds[i] = fl_platform_kinds[i];
+    memset(kinds[i].nodes, 0, sizeof kinds[i].nodes);
+    memset(kinds[i].driver.libraries, 0, sizeof kinds[i].driver.libraries);
+    kinds[i].nodes[0] = "/nonexistent/node";
+    kinds[i].driver.libraries[0] = "libflhost_no_such_driver.so.1";
+  }
+  setenv("HWLOC_THISSYSTEM", "0", 1);
+}
+
+static void tear_down(void) {
+  scratch_remove();
+}
+
+static void set_machine(const char *xml) {
+  setenv("HWLOC_XMLFILE", write_text("machine.xml", xml), 1);
+}
+
+/* Gives a platform of the table a device node and a driver that behaves as told. */
+static void install(int kind, bool with_node, const char *behaviour) {
+  write_text("node", "");
+  if (with_node)
+    kinds[kind].nodes[0] = node;
+  if (behaviour) {
+    kinds[kind].driver.libraries[0] = driver;
+    setenv("FAKE_DRIVER", behaviour, 1);
+  }
+}
+
+static fl_platform_report *report_of(const fl_component_record *components, uint32_t n) {
+  fl_platform_report *report;
+  ck_ok(fl_platform_report_among(kinds, "cpu", "detected", "/etc/cpu.yaml", components, n, &report));
+  return report;
+}
+
+static void expect_diagnosis(const char *platform, const char *diagnosis) {
+  fl_platform_report *report = report_of(NULL, 0);
+  const fl_platform_info *info = NULL;
+  for (uint32_t i = 0; i < report->n; i++)
+    if (!strcmp(report->platforms[i].name, platform))
+      info = &report->platforms[i];
+  ck_assert_ptr_nonnull(info);
+  ck_assert_str_eq(info->diagnosis, diagnosis);
+  fl_platform_report_free(report);
+}
+
+enum { CUDA = 1, ROCM = 2, ASCEND = 3 };
+
+/* ------------------------------------------------------------------------------------------------------ diagnoses */
+
+START_TEST(H1_no_device_and_no_driver) {
+  set_machine(bare);
+  expect_diagnosis("cuda", "no NVIDIA device on the PCI bus; driver library not found");
+  expect_diagnosis("rocm", "no AMD device on the PCI bus; driver library not found");
+  expect_diagnosis("ascend", "no Ascend device on the PCI bus; driver library not found");
+  expect_diagnosis("cpu", "always available, 2 cores");
+}
+END_TEST
+
+START_TEST(H1_a_device_without_driver_is_a_diagnosis) {
+  set_machine(with_nvidia);
+  expect_diagnosis("cuda",
+                   "NVIDIA device present, driver library not found: libflhost_no_such_driver.so.1: cannot open "
+                   "shared object file: No such file or directory");
+  fl_platform_report *report = report_of(NULL, 0);
+  ck_assert_uint_eq(report->platforms[CUDA].pci_devices, 2); /* the sound function of the card is not one */
+  ck_contains(report->platforms[CUDA].pci, "(10de:2330 at 0000:00:02.0), NVIDIA");
+  ck_assert(!report->platforms[CUDA].driver_found);
+  ck_contains(report->platforms[CUDA].driver, "cannot open shared object file");
+  ck_assert_int_eq(report->platforms[CUDA].device_count, -1);
+  fl_platform_report_free(report);
+}
+END_TEST
+
+START_TEST(H1_vendor_and_class_must_both_fit) {
+  set_machine(with_huawei);
+  fl_platform_report *report = report_of(NULL, 0);
+  ck_assert_uint_eq(report->platforms[ASCEND].pci_devices, 1);
+  ck_contains(report->platforms[ASCEND].pci, "19e5:d802");
+  fl_platform_report_free(report);
+  set_machine(with_amd);
+  report = report_of(NULL, 0);
+  ck_assert_uint_eq(report->platforms[ROCM].pci_devices, 1);
+  ck_assert_uint_eq(report->platforms[CUDA].pci_devices, 0);
+  fl_platform_report_free(report);
+}
+END_TEST
+
+START_TEST(H1_the_driver_counts_devices) {
+  set_machine(with_nvidia);
+  install(CUDA, true, "2");
+  expect_diagnosis("cuda", "driver reports 2 devices");
+  set_machine(bare);
+  expect_diagnosis("cuda", "driver reports 2 devices, though none is to be seen on the PCI bus (as in a container)");
+  set_machine(with_nvidia);
+  install(CUDA, true, "0");
+  expect_diagnosis("cuda", "NVIDIA device present; driver reports no device");
+  fl_platform_report *report = report_of(NULL, 0);
+  ck_assert(report->platforms[CUDA].driver_found);
+  ck_assert_str_eq(report->platforms[CUDA].driver, driver);
+  ck_assert_int_eq(report->platforms[CUDA].device_count, 0);
+  fl_platform_report_free(report);
+}
+END_TEST
+
+START_TEST(H1_each_vendors_driver_is_asked_in_its_way) {
+  set_machine(with_amd);
+  install(ROCM, true, "8");
+  expect_diagnosis("rocm", "driver reports 8 devices");
+  install(ROCM, true, "0");
+  expect_diagnosis("rocm", "AMD device present; driver reports no device");
+  install(ROCM, true, "error");
+  expect_diagnosis("rocm",
+                   "AMD device present; driver failed: hipGetDeviceCount returned 35, hipErrorInsufficientDriver");
+  set_machine(with_huawei);
+  install(ASCEND, true, "1");
+  expect_diagnosis("ascend", "driver reports 1 device");
+  install(ASCEND, true, "error");
+  expect_diagnosis("ascend", "Ascend device present; driver failed: aclrtGetDeviceCount returned 507899");
+}
+END_TEST
+
+START_TEST(H1_a_driver_that_fails_or_crashes_is_told) {
+  char expected[4 * PATH_MAX];
+  set_machine(with_nvidia);
+  install(CUDA, true, "error");
+  expect_diagnosis("cuda",
+                   "NVIDIA device present; driver failed: cuInit returned 803, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH");
+  install(CUDA, true, "crash");
+  snprintf(expected, sizeof expected,
+           "NVIDIA device present, driver library does not open: %s crashed or ended the process that asked it "
+           "(Segmentation fault)",
+           driver);
+  expect_diagnosis("cuda", expected);
+}
+END_TEST
+
+START_TEST(H1_a_driver_that_hangs_is_given_up) {
+  const fl_driver hanging = {{driver}, fl_count_cuda, NULL};
+  char expected[4 * PATH_MAX];
+  fl_probe probe;
+  setenv("FAKE_DRIVER", "hang", 1);
+  fl_probe_driver(&hanging, true, 300, &probe);
+  snprintf(expected, sizeof expected, "%s did not answer within 1 s", driver);
+  ck_assert_str_eq(probe.words, expected);
+  ck_assert_int_eq(probe.count, -1);
+}
+END_TEST
+
+START_TEST(H1_without_device_node_the_driver_is_not_asked) {
+  char expected[4 * PATH_MAX];
+  set_machine(with_nvidia);
+  install(CUDA, false, "crash"); /* it would */
+  snprintf(expected, sizeof expected,
+           "NVIDIA device present; driver library %s opens, but there is no device node /nonexistent/node", driver);
+  expect_diagnosis("cuda", expected);
+}
+END_TEST
+
+START_TEST(H1_a_device_node_without_permission_is_told) {
+  char expected[4 * PATH_MAX];
+  bool root = !geteuid();
+  set_machine(with_amd);
+  install(ROCM, true, NULL);
+  ck_assert_int_eq(chmod(node, 0660), 0);
+  if (root) { /* who may do all: be somebody else meanwhile */
+    ck_assert_int_eq(chmod(scratch, 0755), 0);
+    ck_assert(!chown(node, 0, 0) && !setgroups(0, NULL) && !setegid(65534) && !seteuid(65534));
+    snprintf(expected, sizeof expected,
+             "; permission denied on %s (mode 0660, group root): add the user to group 'root'", node);
+  } else {
+    ck_assert_int_eq(chmod(node, 0), 0);
+    snprintf(expected, sizeof expected, "; permission denied on %s (mode 0000, group ", node);
+  }
+  fl_platform_report *report = report_of(NULL, 0);
+  ck_contains(report->platforms[ROCM].diagnosis, expected);
+  fl_platform_report_free(report);
+  ck_assert(!root || !seteuid(0));
+}
+END_TEST
+
+START_TEST(a_driver_in_use_is_asked_where_it_is) {
+  const fl_driver cuda = {{driver}, fl_count_cuda, fl_count_cuda_in_use};
+  fl_probe probe;
+  int (*init)(unsigned);
+  void *library = dlopen(driver, RTLD_NOW | RTLD_LOCAL);
+  ck_assert_ptr_nonnull(library);
+  setenv("FAKE_DRIVER", "3", 1);
+  fl_probe_driver(&cuda, true, 10000, &probe); /* there, but not initialised: a child is asked */
+  ck_assert_int_eq(probe.count, 3);
+  void *address = dlsym(library, "cuInit");
+  memcpy(&init, &address, sizeof init);
+  ck_assert_int_eq(init(0), 0);
+  fl_probe_driver(&cuda, true, 0, &probe); /* no time for a child */
+  ck_assert_int_eq(probe.count, 3);
+  ck_assert_str_eq(probe.driver, driver);
+  dlclose(library);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------------ in force */
+
+static const char *active_name, *active_plugin;
+
+static fl_status activate(const char *forced, const fl_component_record *components, uint32_t n) {
+  return fl_platform_activate_among(kinds, forced, components, n, &active_name, &active_plugin);
+}
+
+static bool is_active(void *self, const char **reason) {
+  *reason = "asleep";
+  return self != NULL;
+}
+
+static int four(void *self) {
+  (void)self;
+  return 4;
+}
+
+static fl_component_record component(char *plugin, char *name, bool active) {
+  return (fl_component_record){.plugin = plugin,
+                               .type = (char *)"platform",
+                               .name = name,
+                               .platform = {.size = sizeof(fl_platform), .is_active = is_active, .device_count = four},
+                               .self = active ? plugin : NULL};
+}
+
+static char acme[] = "acme", npu2[] = "npu2", bolt[] = "bolt", cuda[] = "cuda";
+
+START_TEST(H2_without_devices_it_is_the_cpu) {
+  ck_ok(activate(NULL, NULL, 0));
+  ck_assert_str_eq(active_name, "cpu");
+  ck_assert_ptr_null(active_plugin);
+}
+END_TEST
+
+START_TEST(H2_the_first_platform_with_a_device_is_active) {
+  install(ROCM, true, "1");
+  install(ASCEND, true, "1");
+  ck_ok(activate(NULL, NULL, 0));
+  ck_assert_str_eq(active_name, "rocm");
+  install(CUDA, true, "1");
+  ck_ok(activate(NULL, NULL, 0));
+  ck_assert_str_eq(active_name, "cuda");
+  setenv("FAKE_DRIVER", "0", 1);
+  ck_ok(activate(NULL, NULL, 0));
+  ck_assert_str_eq(active_name, "cpu");
+  setenv("FAKE_DRIVER", "crash", 1);
+  ck_ok(activate(NULL, NULL, 0));
+  ck_assert_str_eq(active_name, "cpu");
+}
+END_TEST
+
+START_TEST(H2_an_active_plugin_beats_the_built_in_ones) {
+  fl_component_record components[] = {component(bolt, bolt, false), component(acme, npu2, true)};
+  install(CUDA, true, "1");
+  ck_ok(activate(NULL, components, 2));
+  ck_assert_str_eq(active_name, "npu2");
+  ck_assert_str_eq(active_plugin, "acme");
+  ck_ok(activate(NULL, components, 1));
+  ck_assert_str_eq(active_name, "cuda");
+}
+END_TEST
+
+START_TEST(H2_two_active_plugins_are_an_error_that_names_both) {
+  fl_component_record components[] = {component(bolt, bolt, true), component(acme, npu2, true)};
+  ck_assert_int_eq(activate(NULL, components, 2), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(),
+                   "two platforms claim to be active: 'bolt' of plugin 'bolt' and 'npu2' of plugin 'acme'; choose one "
+                   "with VLLM_FL_PLATFORM, or remove one of the plugins");
+  ck_ok(activate("npu2", components, 2));
+  ck_assert_str_eq(active_plugin, "acme");
+}
+END_TEST
+
+START_TEST(H2_what_is_forced_wins) {
+  fl_component_record components[] = {component(acme, cuda, false), component(bolt, bolt, true)};
+  ck_ok(activate("ascend", components, 2));
+  ck_assert_str_eq(active_name, "ascend");
+  ck_assert_ptr_null(active_plugin);
+  ck_ok(activate("nvidia", components + 1, 1));
+  ck_assert_str_eq(active_name, "cuda");
+  ck_assert_ptr_null(active_plugin);
+  ck_ok(activate("cuda", components, 2)); /* the plugin's, active or not */
+  ck_assert_str_eq(active_plugin, "acme");
+}
+END_TEST
+
+START_TEST(H2_an_unknown_platform_is_answered_with_the_nearest) {
+  fl_component_record components[] = {component(acme, npu2, true)};
+  ck_assert_int_eq(activate("rcom", components, 1), FL_ECONFIG);
+  ck_assert_str_eq(fl_error_message(), "unknown platform 'rcom', expected one of cpu, cuda, nvidia, rocm, amd, ascend, "
+                                       "npu, npu2, auto; did you mean 'rocm'?");
+}
+END_TEST
+
+START_TEST(aliases_are_resolved) {
+  ck_assert_str_eq(fl_platform_canonical("nvidia"), "cuda");
+  ck_assert_str_eq(fl_platform_canonical("amd"), "rocm");
+  ck_assert_str_eq(fl_platform_canonical("npu"), "ascend");
+  ck_assert_str_eq(fl_platform_canonical("acme"), "acme");
+  for (int i = 0; fl_platform_names[i]; i++)
+    ck_assert_str_eq(fl_platform_names[i], fl_platform_kinds[i].name);
+  ck_assert_ptr_null(fl_platform_kinds[4].name);
+}
+END_TEST
+
+START_TEST(H1_plugins_platforms_are_reported) {
+  fl_component_record components[] = {component(bolt, bolt, false), component(acme, cuda, true)};
+  fl_platform_report *report;
+  set_machine(bare);
+  ck_ok(fl_platform_report_among(kinds, "cuda", "acme", NULL, components, 2, &report));
+  ck_assert_str_eq(report->active, "cuda");
+  ck_assert_str_eq(report->active_origin, "acme");
+  ck_assert_str_eq(report->config_file, "");
+  ck_assert_uint_eq(report->n, 6);
+  ck_assert(!report->platforms[CUDA].active); /* the plugin's of the same name is */
+  ck_assert_str_eq(report->platforms[4].diagnosis, "plugin 'bolt' says: asleep");
+  ck_assert_int_eq(report->platforms[4].device_count, -1);
+  ck_assert(report->platforms[5].active);
+  ck_assert_str_eq(report->platforms[5].plugin, "acme");
+  ck_assert_int_eq(report->platforms[5].device_count, 4);
+  ck_assert_str_eq(report->platforms[5].diagnosis, "plugin 'acme' reports 4 devices");
+  fl_platform_report_free(report);
+}
+END_TEST
+
+/* The same through a host and real files. */
+START_TEST(H2_a_host_takes_the_platform_of_a_plugin) {
+  const char *environment[] = {NULL, NULL};
+  char path[4 * PATH_MAX];
+  fl_host_options options = {.size = sizeof options, .environment = environment};
+  fl_host *host = NULL;
+  fl_platform_report *report;
+  copy_to_scratch(built("tests/plugins/platform_a.so"), "a.so");
+  snprintf(path, sizeof path, "VLLM_FL_PLUGIN_PATH=%s", scratch);
+  environment[0] = path;
+  ck_ok(fl_host_create(&options, &host));
+  ck_ok(fl_get_platform(host, &report));
+  ck_assert_str_eq(report->active, "platform_a");
+  fl_platform_report_free(report);
+  fl_host_destroy(host);
+  copy_to_scratch(built("tests/plugins/platform_b.so"), "b.so");
+  ck_assert_int_ne(fl_host_create(&options, &host), FL_OK);
+  ck_contains(fl_error_message(), "'platform_a' of plugin 'platform_a' and 'platform_b' of plugin 'platform_b'");
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_checked_fixture(tests, set_up, tear_down);
+  tcase_add_test(tests, H1_no_device_and_no_driver);
+  tcase_add_test(tests, H1_a_device_without_driver_is_a_diagnosis);
+  tcase_add_test(tests, H1_vendor_and_class_must_both_fit);
+  tcase_add_test(tests, H1_the_driver_counts_devices);
+  tcase_add_test(tests, H1_each_vendors_driver_is_asked_in_its_way);
+  tcase_add_test(tests, H1_a_driver_that_fails_or_crashes_is_told);
+  tcase_add_test(tests, H1_a_driver_that_hangs_is_given_up);
+  tcase_add_test(tests, H1_without_device_node_the_driver_is_not_asked);
+  tcase_add_test(tests, H1_a_device_node_without_permission_is_told);
+  tcase_add_test(tests, a_driver_in_use_is_asked_where_it_is);
+  tcase_add_test(tests, H2_without_devices_it_is_the_cpu);
+  tcase_add_test(tests, H2_the_first_platform_with_a_device_is_active);
+  tcase_add_test(tests, H2_an_active_plugin_beats_the_built_in_ones);
+  tcase_add_test(tests, H2_two_active_plugins_are_an_error_that_names_both);
+  tcase_add_test(tests, H2_what_is_forced_wins);
+  tcase_add_test(tests, H2_an_unknown_platform_is_answered_with_the_nearest);
+  tcase_add_test(tests, aliases_are_resolved);
+  tcase_add_test(tests, H1_plugins_platforms_are_reported);
+  tcase_add_test(tests, H2_a_host_takes_the_platform_of_a_plugin);
+}
+
+int main(void) {
+  return run_suite("platform", add_tests, 60);
+}
