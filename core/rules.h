@@ -1,6 +1,16 @@
 /*
  * The rules of an op, compiled: what they say about the shapes and dtypes of its tensors, in arrays that match.c walks.
- * The language is described at fl_op_def.rules. Immutable once compiled.
+ * Immutable once compiled. The language, described for authors at fl_op_def.rules:
+ *
+ *   rules       = rule (";" rule)*
+ *   rule        = tensor ":" alternative ("or" alternative)*     of an argument or result
+ *               | variable "=" dtype ("|" dtype)*                what a dtype variable may be
+ *   alternative = type ("|" type)* ["[" dimensions "]"]          type: a dtype, or one capital letter, at most one
+ *   dimensions  = ["..."] expression, ...                        + - * / ( ) over numbers and names; / is exact
+ *
+ * Arguments are matched in the order of the text, each with its first alternative that fits; an expression binds its
+ * one unknown name. Beside named dtypes a variable is only compared ("T|float32"). A result takes its first alternative
+ * in which all is known; a result without rule that may be an argument is as that argument.
  */
 #ifndef FLHOST_CORE_RULES_H
 #define FLHOST_CORE_RULES_H

@@ -52,12 +52,11 @@ const fl_op_def fl_op_rotary_embedding = {
     .rules = "query: T[n, h, d] or T[n, h*2*r]; key: T[n, k, d] or T[n, k*2*r]; cos: T|float32[p, r]; "
              "sin: T|float32[p, r]; position_ids: int32|int64[n]; T = float32|float16|bfloat16",
     .category = "rotary embedding",
-    .doc =
-        "Rotates pairs of dimensions of each head by the angle of the token's position; query and key of two "
-        "dimensions have heads of 2*r. Dimensions outside [rope_dim_offset, rope_dim_offset + 2*r) stay as they are.",
+    .doc = "Rotates pairs of dimensions of each head of query and key by the angle of the token's position.",
     .formula =
         "(x1, x2) -> (x1*c - x2*s, x2*c + x1*s), c = cos[position, i], s = sin[position, i] (-s if inverse); the "
-        "pair is (i, i + r), or (2*i, 2*i + 1) if interleaved; rounded to T after each product and the sum "
-        "(vLLM: RotaryEmbedding, kernel rotary_embedding)",
+        "pair is (i, i + r), or (2*i, 2*i + 1) if interleaved, from rope_dim_offset on; other dimensions stay. "
+        "Query and key of two dimensions have heads of 2*r. Rounded to T after each product and the sum (vLLM: "
+        "RotaryEmbedding, kernel rotary_embedding)",
     .check = check_rotary_embedding,
 };

@@ -153,8 +153,7 @@ static inline fl_status fl_fused_add_rms_norm(const fl_ops *ops, void *stream, D
 }
 
 /*
- * Rotates pairs of dimensions of each head by the angle of the token's position; query and key of two dimensions have
- * heads of 2*r. Dimensions outside [rope_dim_offset, rope_dim_offset + 2*r) stay as they are.
+ * Rotates pairs of dimensions of each head of query and key by the angle of the token's position.
  *     rotary_embedding(Tensor(a!) query, Tensor(b!)? key, Tensor cos, Tensor sin, Tensor position_ids,
  *         bool interleaved=False, int rope_dim_offset=0, bool inverse=False) -> (Tensor(a) query_out,
  *         Tensor(b)? key_out)
@@ -170,8 +169,9 @@ static inline fl_status fl_fused_add_rms_norm(const fl_ops *ops, void *stream, D
  * key_out may be the very tensor key (in place); else key stays as it is. NULL exactly where that is NULL.
  * key: NULL for none.
  * Formula: (x1, x2) -> (x1*c - x2*s, x2*c + x1*s), c = cos[position, i], s = sin[position, i] (-s if inverse); the pair
- * is (i, i + r), or (2*i, 2*i + 1) if interleaved; rounded to T after each product and the sum (vLLM: RotaryEmbedding,
- * kernel rotary_embedding)
+ * is (i, i + r), or (2*i, 2*i + 1) if interleaved, from rope_dim_offset on; other dimensions stay. Query and key of two
+ * dimensions have heads of 2*r. Rounded to T after each product and the sum (vLLM: RotaryEmbedding, kernel
+ * rotary_embedding)
  */
 static inline fl_status fl_rotary_embedding(const fl_ops *ops, void *stream, DLTensor *query, DLTensor *key,
                                             DLTensor *cos, DLTensor *sin, DLTensor *position_ids, bool interleaved,
