@@ -691,14 +691,18 @@ END_TEST
 
 /* ------------------------------------------------------------------------------------------- what is installed */
 
-START_TEST(the_installed_platform_files_are_valid) {
+/* An op's own order goes before VLLM_FL_PREFER: one that says no more than `prefer` would only disable the variable. */
+START_TEST(the_installed_platform_files_are_valid_and_leave_the_preference_in_force) {
   static const char *const names[] = {"cpu", "cuda", "rocm", "ascend"};
   for (size_t i = 0; i < 4; i++) {
     fl_config *config =
         load_from((fl_config_sources){.environment = no_environment, .default_config_dir = "config"}, names[i]);
     ck_assert_ptr_nonnull(config->platform_file);
-    ck_assert_ptr_null(fl_policy_get_fields(config->policy)->allow_vendors);
-    ck_assert_ptr_nonnull(fl_config_op_origin(config, "rms_norm"));
+    const fl_policy_fields *fields = fl_policy_get_fields(config->policy);
+    ck_assert_ptr_null(fields->allow_vendors);
+    for (uint32_t op = 0; op < fields->n_per_op; op++)
+      ck_assert_msg(strcmp(fields->per_op[op].tokens[0], fields->prefer), "%s.yaml: %s", names[i],
+                    fields->per_op[op].op);
     unload(config);
   }
 }
@@ -735,7 +739,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, early_plugins);
   tcase_add_test(tests, early_variables);
   tcase_add_test(tests, a_set_uid_program_ignores_its_environment_and_says_so);
-  tcase_add_test(tests, the_installed_platform_files_are_valid);
+  tcase_add_test(tests, the_installed_platform_files_are_valid_and_leave_the_preference_in_force);
 }
 
 int main(void) {
