@@ -212,6 +212,7 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
     fl_host_destroy(host);
     return fl_error(status, "%s", message);
   }
+  host->sources.reload = true; /* what was said of the sources once is not said again */
   host->dispatch_debug = host->config->dispatch_debug;
   warn_of_unknown_names(host);
   log_summary(host);
