@@ -16,7 +16,8 @@ static const name device_types[] = {
     {"cpu", kDLCPU},
     {"cuda", kDLCUDA},
     {"rocm", kDLROCM},
-    {"ascend", kDLExtDev}, /* DLPack's number for any device of a vendor's own */
+    {"ext_dev", kDLExtDev}, /* DLPack's number for any device of a vendor's own, Ascend's too */
+    {"ascend", kDLExtDev},
     {"ext", kDLExtDev},
     {"nvidia", kDLCUDA},
     {"amd", kDLROCM},
@@ -27,6 +28,7 @@ static const name device_types[] = {
     {"opencl", kDLOpenCL},
     {"vulkan", kDLVulkan},
     {"metal", kDLMetal},
+    {"vpi", kDLVPI},
     {NULL, 0},
 };
 
@@ -118,7 +120,7 @@ bool cli_device_type(const char *word, int32_t *device_type) {
     return true;
   for (size_t i = 0; device_types[i].name; i++)
     words[i] = device_types[i].name;
-  cli_unknown("device type", "", word, words, "device types: cpu, cuda, rocm, ascend (ext)");
+  cli_unknown("device type", "", word, words, "device types: cpu, cuda, rocm, ascend (ext_dev)");
   return false;
 }
 

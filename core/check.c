@@ -4,6 +4,7 @@
  */
 #include "core/error.h"
 #include "core/match.h"
+#include "core/quick.h"
 
 #include <string.h>
 
@@ -453,6 +454,12 @@ fl_status fl_schema_check(const fl_schema *schema, const fl_call *call) {
   if (!status)
     status = check_overlap(&inspected);
   return status || !schema->check ? status : run_check(schema, call);
+}
+
+fl_status fl_schema_check_call(const fl_schema *schema, fl_call *call) {
+  if (schema->quick && fl_quick_check(schema->quick, call) && (!schema->check || !schema->check(call)))
+    return FL_OK;
+  return fl_schema_check(schema, call); /* with the words, if there is anything to say */
 }
 
 fl_status fl_schema_infer(const fl_schema *schema, const fl_call *call, fl_tensor_spec *results, uint32_t n_results) {

@@ -37,16 +37,6 @@ static bool replace(char **string, const char *with) {
   return true;
 }
 
-const fl_plugin_record *fl_plugin_record_find(const fl_plugin_record *records, uint32_t n, const char *path) {
-  struct stat status;
-  if (stat(path, &status))
-    return NULL;
-  for (uint32_t i = 0; i < n; i++)
-    if (records[i].inode == status.st_ino && records[i].device == status.st_dev)
-      return &records[i];
-  return NULL;
-}
-
 char *fl_plugin_name_of_file(const char *path) {
   static const char *const prefixes[] = {"libflhost_", "lib"};
   const char *slash = strrchr(path, '/');

@@ -51,7 +51,7 @@ static inline fl_status check_and_dispatch(fl_thread *self, fl_op *op, fl_slots 
   call->message = self->message;
   call->message_size = FL_ERROR_MAX;
   self->message[0] = 0;
-  fl_status status = op->checked ? fl_schema_check(op->schema, call) : FL_OK;
+  fl_status status = op->checked ? fl_schema_check_call(op->schema, call) : FL_OK;
   return likely(!status) ? dispatch(op, slots, call) : status;
 }
 

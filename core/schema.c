@@ -4,6 +4,7 @@
  */
 #include "core/schema.h"
 
+#include "core/quick.h"
 #include "core/rules.h"
 #include "core/scan.h"
 
@@ -509,6 +510,8 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
     status = copy_tolerance(created, full.tolerance);
   if (!status)
     status = fl_rules_compile(created, &created->compiled);
+  if (!status)
+    created->quick = fl_quick_compile(created);
 out:
   if (status)
     fl_schema_free(created);
@@ -540,6 +543,7 @@ void fl_schema_free(fl_schema *schema) {
   free(schema->formula);
   free(schema->tolerance);
   fl_rules_free(schema->compiled);
+  free(schema->quick);
   free(schema);
 }
 

@@ -8,4 +8,5 @@ CLI_SUITES := $(addprefix $(BUILD)/tests/test_,safetensors compare cpu_plugin ru
 $(CLI_SUITES): CLI_PARTS := $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o)
 $(CLI_SUITES): $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o)
 $(BUILD)/tests/test_cpu_plugin: | $(CPU_PLUGIN)
+$(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor: | $(COMMAND) $(CPU_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so
 -include tests/plugins.mk
