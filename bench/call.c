@@ -116,7 +116,7 @@ static double measure(const call_way *way, fl_host *host, fl_op *op, int n_threa
 
 /* One way of calling, in a host of its own. */
 static fl_status run(const call_way *way, int n_threads, long calls) {
-  static const char *const environment[] = {NULL};
+  static const char *const environment[] = {"VLLM_FL_LOG_LEVEL=WARNING", NULL};
   const fl_host_options options = {.size = sizeof options,
                                    .flags = FL_HOST_NO_PLUGINS | way->host_flags,
                                    .environment = environment,
