@@ -34,7 +34,7 @@ COMMAND := $(BUILD)/flhost
 PLUGINS :=
 
 .PHONY: all
-all: lib $(COMMAND) plugins config-files ## build the library, the command and the plugins (default)
+all: toolchains lib $(COMMAND) plugins config-files ## build the library, the command and the plugins (default)
 
 include plugins/plugins.mk
 include tests/tests.mk
@@ -100,12 +100,12 @@ PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 # The commands of a build are many; `make` alone shows them.
 BUILD_QUIETLY = @echo "Building in $(BUILD)" && $(MAKE) -s $(PARALLEL)
 # DEPS=no: trust the machine, install nothing.
-DEPS ?= tools/deps
+DEPS ?= .ci/deps
 INSTALL_DEPS = $(if $(filter no,$(DEPS)),@:,@$(DEPS))
 
 .PHONY: deps
 deps: ## install what is missing of the Debian packages in packages.txt
-	@tools/deps build check
+	@.ci/deps build check
 
 .PHONY: run
 run: ## install what is missing, build, and run the main job
@@ -156,7 +156,7 @@ VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-l
   --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/* --child-silent-after-fork=no
 .PHONY: check-valgrind
 check-valgrind: ## all tests under valgrind, leaks are errors
-	@TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check
+	@FLHOST_SAMPLE=1 TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check
 
 .PHONY: format
 format: ## format C files by .clang-format

@@ -71,9 +71,16 @@ static void fork_parent(void) {
   pthread_mutex_unlock(&hosts_lock);
 }
 
-/* X1: only this thread is left. The memory of the others' records is theirs (thread storage): forget it. */
+/* X1: only this thread is left. The records of the others are thread storage that nobody frees; what they point to is.
+ */
 static void fork_child(void) {
   bool known = fl_self.scope != &fl_thread_unknown;
+  for (fl_thread *thread = threads; thread; thread = thread->next)
+    if (thread != &fl_self) {
+      free(thread->calls);
+      free(thread->message);
+      fl_memos_free(thread->memos);
+    }
   threads = known ? &fl_self : NULL;
   fl_self.next = fl_self.previous = NULL;
   for (uint32_t i = 0; i < fl_self.n_calls; i++)

@@ -162,7 +162,7 @@ static void compare(const fl_op_def *def, int calls) {
   ck_assert_int_eq(fl_schema_create(def, &schema), FL_OK);
   uint32_t n = schema->n_arguments + schema->n_results;
   int passed = 0, good = 0;
-  for (int number = 0; number < calls; number++) {
+  for (int number = 0; number < rounds(calls); number++) {
     random_call call;
     fl_call made = {.size = sizeof made, .count = n, .values = call.values};
     state = (uint64_t)number * 7919 + 1;
