@@ -348,7 +348,7 @@ static fl_status run_from(const fl_binding *binding, fl_call *call, uint32_t i, 
   }
 out:
   fl_text_free(&why);
-  return status;
+  return status ? fl_error_note(status) : FL_OK;
 }
 
 /* Candidate 0 was called directly and returned an error. */

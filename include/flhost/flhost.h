@@ -34,6 +34,9 @@ FL_API const char *fl_version(void);
 /* Why the last failing call in this thread failed, "" when none did. Valid until the thread's next failing call. */
 FL_API const char *fl_error_message(void);
 
+/* Its status; FL_OK when none failed. For functions that give back a pointer. */
+FL_API fl_status fl_error_status(void);
+
 /* "FL_EINVAL" and so on; "unknown status" for other numbers. */
 FL_API const char *fl_status_name(fl_status status);
 
