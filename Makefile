@@ -27,6 +27,11 @@ TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(wildcard tests/test_*.c),$(wildcard tests/*.c)))
 HEADERS := $(wildcard include/flhost/*.h)
 
+BENCH := $(BUILD)/bench/dispatch
+BENCH_SOURCES := $(wildcard bench/dispatch/*.c)
+BENCH_PLUGIN := $(BUILD)/bench/plugins/idle.so
+BENCH_FIGURES := $(BUILD)/bench/report $(BUILD)/bench/plot
+
 SHARED := $(BUILD)/libflhost.so
 STATIC := $(BUILD)/libflhost.a
 COMMAND := $(BUILD)/flhost
@@ -89,16 +94,13 @@ $(COMMAND): $(CLI_OBJECTS) $(SHARED)
 
 # ------------------------------------------------------------------------------------------------------------ bench
 # The benchmark links the library as engines do. Its plugin is copied under other names, which is why the build id is text.
-BENCH := $(BUILD)/bench/dispatch
-BENCH_SOURCES := $(wildcard bench/dispatch/*.c)
-BENCH_PLUGIN := $(BUILD)/bench/plugins/idle.so
 $(BENCH): $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(SHARED)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $(filter %.o,$^) -L$(BUILD) -lflhost -Wl,-rpath,'$$ORIGIN/..' $(LINK) $(shell pkg-config --libs jansson) -ldl -lm
 $(BENCH_PLUGIN): bench/plugins/idle.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(PLUGIN_LINK) -Wl,--build-id=0x$(shell printf bench_idle_000 | od -An -tx1 | tr -d ' ') -o $@ $< $(LINK)
-$(BUILD)/bench/report: bench/report.c
+$(BENCH_FIGURES): $(BUILD)/bench/%: bench/%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(LINK) $(shell pkg-config --cflags --libs jansson) -lm
 
@@ -131,8 +133,9 @@ bench: ## build and run the benchmark: a table, and build/bench/dispatch.json
 	$(INSTALL_DEPS) build
 	$(BUILD_QUIETLY) all $(BENCH) $(BENCH_PLUGIN)
 	@FLHOST_BUILD=$(BUILD) $(BENCH)
-bench-report: $(BUILD)/bench/report ## put the last run's figures into bench/README.md and bench/dispatch.svg
-	@$< $(BUILD)/bench/dispatch.json bench/README.md bench/dispatch.svg
+bench-report: $(BENCH_FIGURES) ## put the last run's figures into bench/README.md and bench/dispatch.svg
+	@$(BUILD)/bench/report $(BUILD)/bench/dispatch.json bench/README.md
+	@$(BUILD)/bench/plot $(BUILD)/bench/dispatch.json bench/dispatch.svg
 bench-disassembly: $(SHARED) ## show the machine code of a call by handle
 	@objdump -d --no-show-raw-insn --disassemble=fl_invoke $(SHARED)
 

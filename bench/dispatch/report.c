@@ -118,7 +118,7 @@ static const char *number(const json_t *value, const char *unit, bool sign) {
   static int turn;
   char *buffer = buffers[turn++ % 8];
   double v = json_number_value(value);
-  int digits = fabs(v) < 99.95 ? 2 : 0;
+  int digits = v == floor(v) || fabs(v) >= 99.95 ? 0 : 2;
   if (!value || json_is_null(value))
     return "";
   snprintf(buffer, sizeof buffers[0], sign ? "%+.*f %s" : "%.*f %s", digits, v, unit);

@@ -105,16 +105,19 @@ int bench_start_child(int argc, char **argv) {
 /* Runs this program as a child; what it prints. */
 static bool run_child(const char *const *words, double *ns) {
   const char *arguments[8] = {"dispatch", "--child"};
+  char self[PATH_MAX];
+  ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   posix_spawn_file_actions_t actions;
   int ends[2], status = -1;
   pid_t child;
   for (int i = 0; words[i]; i++)
     arguments[i + 2] = words[i];
-  if (pipe2(ends, O_CLOEXEC))
+  if (length < 0 || pipe2(ends, O_CLOEXEC))
     return false;
+  self[length] = 0;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  int error = posix_spawn(&child, "/proc/self/exe", &actions, NULL, (char *const *)arguments, environ);
+  int error = posix_spawn(&child, self, &actions, NULL, (char *const *)arguments, environ);
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   FILE *from = fdopen(ends[0], "r");
@@ -191,9 +194,20 @@ static int remove_one(const char *name, const struct stat *status, int type, str
 
 /* ----------------------------------------------------------------------------------------------------------- rows */
 
+static int count_plugins(const char *directory) {
+  struct dirent **entries;
+  int n = scandir(directory, &entries, is_plugin, NULL);
+  for (int i = 0; i < n; i++)
+    free(entries[i]);
+  if (n >= 0)
+    free(entries);
+  return n;
+}
+
 static void start_four(bench *b, const char *home) {
   char directory[PATH_MAX], path[PATH_MAX + 16];
   bench_pair pair;
+  int n;
   snprintf(path, sizeof path, "%s/plugins", b->build);
   if (!realpath(path, directory)) {
     bench_note(b, ROW_START, "%s: %s", path, strerror(errno));
@@ -202,7 +216,9 @@ static void start_four(bench *b, const char *home) {
   const char *const host[] = {"host", directory, home, NULL}, *const bare[] = {"bare", directory, NULL};
   if (compare_children(b, host, bare, &pair))
     bench_set_ratio(b, ROW_START, &pair, 1e3);
-  else
+  if (b->rows[ROW_START].measured && (n = count_plugins(directory)) != 4)
+    bench_note(b, ROW_START, "the build has %d plugins, not 4", n);
+  else if (!b->rows[ROW_START].measured)
     bench_note(b, ROW_START, "a child failed with the plugins of %s", path);
 }
 
