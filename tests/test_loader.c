@@ -280,8 +280,10 @@ END_TEST
 
 START_TEST(other_peoples_files_in_a_shared_directory_are_refused) {
   const char *path = copy_to_scratch(plugin("good"), "w.so");
-  if (geteuid())
-    return; /* only root can give files away */
+  if (geteuid()) {
+    puts("skip: other_peoples_files_in_a_shared_directory_are_refused: only root can give files away");
+    return;
+  }
   ck_assert_int_eq(chmod(scratch, 01777), 0);
   ck_assert_int_eq(chown(path, 12345, (gid_t)-1), 0);
   expect_untrusted(path,
@@ -425,8 +427,10 @@ START_TEST(H1_device_plugins_name_the_driver_that_is_missing) {
   ck_ok(load(built(backends[_i].plugin), NULL));
   ck_assert_int_eq(record.status, FL_PLUGIN_LOADED);
   ck_assert_str_eq(record.version, fl_version());
-  if (dlopen(backends[_i].library, RTLD_LAZY | RTLD_LOCAL))
-    return; /* this machine has the driver */
+  if (dlopen(backends[_i].library, RTLD_LAZY | RTLD_LOCAL)) { /* this machine has the driver */
+    ck_assert_msg(!*record.reason || strstr(record.reason, "device node"), "%s", record.reason);
+    return;
+  }
   snprintf(reason, sizeof reason, "platform '%s' is not active: %s", backends[_i].platform, dlerror());
   ck_assert_str_eq(record.reason, reason);
 }
@@ -513,19 +517,6 @@ START_TEST(names_of_files_lose_what_is_common) {
 }
 END_TEST
 
-START_TEST(D2_a_record_is_found_by_any_path_of_its_file) {
-  const char *path = copy_to_scratch(plugin("good"), "good.so");
-  ck_assert_int_eq(symlink("good.so", in_scratch("link.so")), 0);
-  ck_assert_int_eq(link(path, in_scratch("hard.so")), 0);
-  copy_to_scratch(plugin("good"), "copy.so");
-  ck_ok(load(path, NULL));
-  ck_assert_ptr_eq(fl_plugin_record_find(&record, 1, in_scratch("link.so")), &record);
-  ck_assert_ptr_eq(fl_plugin_record_find(&record, 1, in_scratch("hard.so")), &record);
-  ck_assert_ptr_null(fl_plugin_record_find(&record, 1, in_scratch("copy.so")));
-  ck_assert_ptr_null(fl_plugin_record_find(&record, 1, in_scratch("none.so")));
-}
-END_TEST
-
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, D4_a_good_plugin_is_loaded_and_called);
@@ -563,7 +554,6 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, loading_respects_what_the_engine_set);
   tcase_add_test(tests, loading_leaks_no_descriptor);
   tcase_add_test(tests, names_of_files_lose_what_is_common);
-  tcase_add_test(tests, D2_a_record_is_found_by_any_path_of_its_file);
 }
 
 int main(void) {

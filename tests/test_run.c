@@ -338,7 +338,7 @@ START_TEST(out_where_nothing_can_be_written_is_exit_status_2) {
 END_TEST
 
 static void add_tests(TCase *tests) {
-  tcase_add_checked_fixture(tests, set_up, remove_scratch);
+  tcase_add_checked_fixture(tests, set_up, end_scenario);
   tcase_add_test(tests, golden_files_agree_under_the_default_policy_and_say_what_ran_and_why);
   tcase_add_test(tests, golden_files_agree_bit_for_bit_with_the_reference_where_they_say_so);
   tcase_add_test(tests, the_table_has_a_line_for_each_file_and_sums_up);
