@@ -78,10 +78,10 @@ typedef struct fl_slots {
 } fl_slots;
 
 struct fl_op {
-  fl_slots slots; /* under the global policy */
   fl_host *host;
   int32_t device_argument; /* of the schema */
   bool checked;            /* arguments are checked */
+  fl_slots slots;          /* under the global policy */
   fl_schema *schema;
   char *name;
   uint32_t index;
