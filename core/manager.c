@@ -90,8 +90,8 @@ static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *
 }
 
 /* The thread is reading: nothing is bound that is up to date, or the kernel came back with an error. */
-static __attribute__((noinline)) fl_status bind_and_finish(fl_op *op, fl_call *call) {
-  fl_status status = dispatch(op, &op->slots, call);
+static __attribute__((noinline)) fl_status bind_and_finish(fl_op *op, fl_slots *slots, fl_call *call) {
+  fl_status status = dispatch(op, slots, call);
   fl_read_end(&fl_self, 0);
   return status;
 }
@@ -104,13 +104,13 @@ static __attribute__((noinline)) fl_status finish_failed(fl_status status) {
   return status;
 }
 
-/* The thread is reading, outside of any scope. Binding and call are left in the thread's own memory for the case that
- * the kernel fails, so that nothing has to be kept across it. */
-static inline fl_status run_bound(fl_thread *self, fl_op *op, fl_call *call) {
+/* The thread is reading, outside of any other call. Binding and call are left in the thread's own memory for the case
+ * that the kernel fails, so that nothing has to be kept across it. */
+static inline fl_status run_bound(fl_thread *self, fl_op *op, fl_slots *slots, fl_call *call) {
   set_message(self, call);
-  const fl_binding *binding = bound(op, &op->slots, call);
+  const fl_binding *binding = bound(op, slots, call);
   if (unlikely(!binding))
-    return bind_and_finish(op, call);
+    return bind_and_finish(op, slots, call);
   self->binding = binding;
   self->call = call;
   fl_status status = binding->fn(binding->self, call);
@@ -124,7 +124,23 @@ static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *ca
   fl_thread *self = &fl_self;
   fl_status status = check(self, op, call);
   if (likely(!status))
-    return run_bound(self, op, call);
+    return run_bound(self, op, &op->slots, call);
+  fl_read_end(self, 0);
+  return status;
+}
+
+/* In a scope of the op's host that has called the op before, outside of any other call; anything else goes on. */
+static __attribute__((noinline)) fl_status invoke_scoped(fl_op *op, fl_call *call) {
+  fl_thread *self = &fl_self;
+  if (!op || self->scope->host != op->host || atomic_load_explicit(&self->reading, memory_order_relaxed))
+    return invoke_otherwise(op, call);
+  fl_read_begin_outermost(self);
+  fl_slots *slots = fl_view_slots(self->scope->view, op);
+  fl_status status = slots ? FL_OK : fl_error_no_memory();
+  if (likely(!status) && op->checked)
+    status = check(self, op, call);
+  if (likely(!status))
+    return run_bound(self, op, slots, call);
   fl_read_end(self, 0);
   return status;
 }
@@ -136,9 +152,9 @@ static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *ca
 fl_status fl_invoke(fl_op *op, fl_call *call) {
   fl_thread *self = &fl_self;
   if (unlikely(!op || (uintptr_t)self->scope | atomic_load_explicit(&self->reading, memory_order_relaxed)))
-    return invoke_otherwise(op, call);
+    return self->scope ? invoke_scoped(op, call) : invoke_otherwise(op, call);
   fl_read_begin_outermost(self);
-  return op->checked ? invoke_checked(op, call) : run_bound(self, op, call);
+  return op->checked ? invoke_checked(op, call) : run_bound(self, op, &op->slots, call);
 }
 
 fl_op *fl_find_op(fl_host *host, const char *name) {
