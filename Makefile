@@ -38,7 +38,7 @@ COMMAND := $(BUILD)/flhost
 PLUGINS :=
 
 .PHONY: all
-all: lib $(COMMAND) plugins config-files ## build the library, the command and the plugins (default)
+all: toolchains lib $(COMMAND) plugins config-files ## build the library, the command and the plugins (default)
 
 include plugins/plugins.mk
 include tests/tests.mk
@@ -54,7 +54,7 @@ $(BUILD)/config/%.yaml: config/%.yaml
 
 # ---------------------------------------------------------------------------------------------------------- library
 # include/flhost/ops.h is made from the entries in core/ops, and committed so that it can be read.
-GENERATOR_SOURCES := core/ops/generate.c core/schema.c core/rules.c core/quick.c core/text.c core/error.c \
+GENERATOR_SOURCES := core/ops/generate.c core/schema.c core/rules.c core/text.c core/error.c \
   $(filter-out core/ops/generate.c,$(wildcard core/ops/*.c))
 $(BUILD)/generate-ops: $(GENERATOR_SOURCES) $(wildcard core/*.h core/ops/*.h) include/flhost/plugin.h include/flhost/flhost.h
 	@mkdir -p $(@D)
@@ -110,12 +110,12 @@ PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 # The commands of a build are many; `make` alone shows them.
 BUILD_QUIETLY = @echo "Building in $(BUILD)" && $(MAKE) -s $(PARALLEL)
 # DEPS=no: trust the machine, install nothing.
-DEPS ?= tools/deps
+DEPS ?= .ci/deps
 INSTALL_DEPS = $(if $(filter no,$(DEPS)),@:,@$(DEPS))
 
 .PHONY: deps
 deps: ## install what is missing of the Debian packages in packages.txt
-	@tools/deps build check
+	@.ci/deps build check
 
 .PHONY: run
 run: ## install what is missing, build, and run the main job
@@ -171,7 +171,7 @@ VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-l
   --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/* --child-silent-after-fork=no
 .PHONY: check-valgrind
 check-valgrind: ## all tests under valgrind, leaks are errors
-	@TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check
+	@FLHOST_SAMPLE=1 TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check
 
 .PHONY: format
 format: ## format C files by .clang-format

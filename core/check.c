@@ -4,7 +4,6 @@
  */
 #include "core/error.h"
 #include "core/match.h"
-#include "core/quick.h"
 
 #include <string.h>
 
@@ -66,22 +65,11 @@ static bool has_handles(DLDeviceType type) {
 
 /* "cuda:0" */
 static const char *name_device(DLDevice device, char *buffer, size_t size) {
-  static const char *const names[] = {[kDLCPU] = "cpu",
-                                      [kDLCUDA] = "cuda",
-                                      [kDLCUDAHost] = "cuda_host",
-                                      [kDLOpenCL] = "opencl",
-                                      [kDLVulkan] = "vulkan",
-                                      [kDLMetal] = "metal",
-                                      [kDLVPI] = "vpi",
-                                      [kDLROCM] = "rocm",
-                                      [kDLROCMHost] = "rocm_host",
-                                      [kDLExtDev] = "ext_dev",
-                                      [kDLCUDAManaged] = "cuda_managed"};
-  unsigned type = (unsigned)device.device_type;
-  if (type < sizeof names / sizeof names[0] && names[type])
-    snprintf(buffer, size, "%s:%d", names[type], device.device_id);
+  const char *name = fl_device_type_name((int32_t)device.device_type);
+  if (name)
+    snprintf(buffer, size, "%s:%d", name, device.device_id);
   else
-    snprintf(buffer, size, "device type %u:%d", type, device.device_id);
+    snprintf(buffer, size, "device type %d:%d", (int)device.device_type, device.device_id);
   return buffer;
 }
 
@@ -454,12 +442,6 @@ fl_status fl_schema_check(const fl_schema *schema, const fl_call *call) {
   if (!status)
     status = check_overlap(&inspected);
   return status || !schema->check ? status : run_check(schema, call);
-}
-
-fl_status fl_schema_check_call(const fl_schema *schema, fl_call *call) {
-  if (schema->quick && fl_quick_check(schema->quick, call) && (!schema->check || !schema->check(call)))
-    return FL_OK;
-  return fl_schema_check(schema, call); /* with the words, if there is anything to say */
 }
 
 fl_status fl_schema_infer(const fl_schema *schema, const fl_call *call, fl_tensor_spec *results, uint32_t n_results) {

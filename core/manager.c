@@ -5,6 +5,7 @@
  */
 #include "core/bind.h"
 #include "core/error.h"
+#include "core/memo.h"
 #include "core/select.h"
 #include "core/tensor.h"
 
@@ -20,7 +21,7 @@ static fl_status run_failed(const fl_binding *binding, fl_call *call, fl_status 
 
 /* The device type that selects: that of the schema's argument; 0 when the op has no tensor. */
 static inline uint32_t call_device(const fl_op *op, const fl_call *call) {
-  if (op->device_argument < 0 || call->values[op->device_argument].type != FL_TENSOR)
+  if (unlikely(op->device_argument < 0 || call->values[op->device_argument].type != FL_TENSOR))
     return 0;
   return (uint32_t)call->values[op->device_argument].v.tensor->device.device_type;
 }
@@ -47,11 +48,23 @@ static inline fl_status dispatch(fl_op *op, fl_slots *slots, fl_call *call) {
   return unlikely(status && binding->direct) ? run_failed(binding, call, status) : status;
 }
 
+/* A call of a form that was not seen before, or that is wrong. */
+static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const fl_op *op, const fl_call *call) {
+  fl_status status = fl_schema_check(op->schema, call);
+  if (!status)
+    fl_memo_keep(self->memos, op->schema, call);
+  return status;
+}
+
+static inline fl_status check(fl_thread *self, const fl_op *op, const fl_call *call) {
+  return likely(fl_memo_has(self->memos, op->schema, call)) ? FL_OK : check_in_full(self, op, call);
+}
+
 static inline fl_status check_and_dispatch(fl_thread *self, fl_op *op, fl_slots *slots, fl_call *call) {
   call->message = self->message;
   call->message_size = FL_ERROR_MAX;
   self->message[0] = 0;
-  fl_status status = op->checked ? fl_schema_check_call(op->schema, call) : FL_OK;
+  fl_status status = op->checked ? check(self, op, call) : FL_OK;
   return likely(!status) ? dispatch(op, slots, call) : status;
 }
 
@@ -335,7 +348,7 @@ static fl_status run_from(const fl_binding *binding, fl_call *call, uint32_t i, 
   }
 out:
   fl_text_free(&why);
-  return status;
+  return status ? fl_error_note(status) : FL_OK;
 }
 
 /* Candidate 0 was called directly and returned an error. */

@@ -4,14 +4,16 @@
  */
 #include "core/schema.h"
 
-#include "core/quick.h"
 #include "core/rules.h"
 #include "core/scan.h"
 
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+
+static _Atomic uint64_t last_id; /* of a schema, in this process */
 
 const fl_dtype_row fl_dtypes[FL_DTYPE_COUNT] = {
     {"float32", {kDLFloat, 32, 1}, 1e-5, 1.3e-6},
@@ -494,6 +496,7 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
     status = fl_error(FL_EINVAL, "%s: flags 0x%x, expected 0", created->op_name, (unsigned)full.flags);
   if (status)
     goto out;
+  created->id = atomic_fetch_add(&last_id, 1) + 1;
   created->infer = full.infer;
   created->check = full.check;
   created->device_argument = find_device_argument(created);
@@ -510,8 +513,6 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
     status = copy_tolerance(created, full.tolerance);
   if (!status)
     status = fl_rules_compile(created, &created->compiled);
-  if (!status)
-    created->quick = fl_quick_compile(created);
 out:
   if (status)
     fl_schema_free(created);
@@ -543,7 +544,6 @@ void fl_schema_free(fl_schema *schema) {
   free(schema->formula);
   free(schema->tolerance);
   fl_rules_free(schema->compiled);
-  free(schema->quick);
   free(schema);
 }
 

@@ -23,7 +23,7 @@ typedef struct fl_schema {
   int32_t device_argument;   /* the argument whose device selects: the first required tensor, else the first tensor; -1:
                                 the op has no tensor */
   struct fl_rules *compiled; /* parsed rules; NULL if none */
-  struct fl_quick *quick;    /* a short way to see that a call is good; NULL if there is none */
+  uint64_t id;               /* no other schema of the process has or had it; not 0 */
 } fl_schema;
 
 /* Parses `def`. FL_EINVAL with the place in the text, what was found and what is expected. */
@@ -40,9 +40,6 @@ bool fl_schema_same(const fl_schema *a, const fl_schema *b);
  * [8] (H of 'x')". Reads no tensor data.
  */
 fl_status fl_schema_check(const fl_schema *schema, const fl_call *call);
-
-/* The same for a call that is about to be made: quicker where nothing is unusual. call->message must be set. */
-fl_status fl_schema_check_call(const fl_schema *schema, fl_call *call);
 
 /* fl_infer's work: checks the arguments (results in the call, if any, are not looked at) and fills one spec a result.
  */

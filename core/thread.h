@@ -19,6 +19,7 @@ typedef struct fl_thread {
   _Atomic uint64_t reading; /* 0: not in a call; else the period in which its outermost call began */
   fl_scope *scope;          /* innermost scope; a mark of fl_thread_join while the thread is unknown */
   char *message;            /* fl_error_buffer() */
+  struct fl_memos *memos;   /* of good calls */
   _Atomic(uint64_t) *calls; /* calls counted by this thread, by fl_impl_record.id */
   uint32_t n_calls;
   uint64_t id;

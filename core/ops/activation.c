@@ -24,7 +24,7 @@ static fl_status check_gelu_and_mul(fl_call *call) {
   for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
     if (!strcmp(given, words[i]))
       return FL_OK;
-  const char *nearest = fl_nearest(given, words, sizeof words / sizeof words[0]);
+  const char *nearest = fl_nearest_word(given, words, sizeof words / sizeof words[0]);
   return fl_fail(call, FL_EINVAL, "argument 'approximate': \"%s\", expected \"none\" or \"tanh\"%s%s%s", given,
                  nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
 }
