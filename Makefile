@@ -29,7 +29,7 @@ HEADERS := $(wildcard include/flhost/*.h)
 
 BENCH := $(BUILD)/bench/dispatch
 BENCH_SOURCES := $(wildcard bench/dispatch/*.c)
-BENCH_PLUGIN := $(BUILD)/bench/plugins/idle.so
+BENCH_PLUGINS := $(patsubst %,$(BUILD)/bench/plugins/%.so,idle many)
 BENCH_FIGURES := $(BUILD)/bench/report $(BUILD)/bench/plot
 
 SHARED := $(BUILD)/libflhost.so
@@ -93,13 +93,13 @@ $(COMMAND): $(CLI_OBJECTS) $(SHARED)
 	  $(shell pkg-config --libs jansson) -lm
 
 # ------------------------------------------------------------------------------------------------------------ bench
-# The benchmark links the library as engines do. Its plugin is copied under other names, which is why the build id is text.
+# The benchmark links the library as engines do. One of its plugins is copied under other names: the build id is text, too.
 $(BENCH): $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(SHARED)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $(filter %.o,$^) -L$(BUILD) -lflhost -Wl,-rpath,'$$ORIGIN/..' $(LINK) $(shell pkg-config --libs jansson) -ldl -lm
-$(BENCH_PLUGIN): bench/plugins/idle.c
+$(BENCH_PLUGINS): $(BUILD)/bench/plugins/%.so: bench/plugins/%.c
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) $(PLUGIN_LINK) -Wl,--build-id=0x$(shell printf bench_idle_000 | od -An -tx1 | tr -d ' ') -o $@ $< $(LINK)
+	$(CC) $(BASE) $(CFLAGS) $(PLUGIN_LINK) -Wl,--build-id=0x$(shell printf bench_$*_000 | od -An -tx1 | tr -d ' ') -o $@ $< $(LINK)
 $(BENCH_FIGURES): $(BUILD)/bench/%: bench/%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(LINK) $(shell pkg-config --cflags --libs jansson) -lm
@@ -131,7 +131,7 @@ run: ## install what is missing, build, and run the main job
 .PHONY: bench bench-report bench-disassembly
 bench: ## build and run the benchmark: a table, and build/bench/dispatch.json
 	$(INSTALL_DEPS) build
-	$(BUILD_QUIETLY) all $(BENCH) $(BENCH_PLUGIN)
+	$(BUILD_QUIETLY) all $(BENCH) $(BENCH_PLUGINS)
 	@FLHOST_BUILD=$(BUILD) $(BENCH)
 bench-report: $(BENCH_FIGURES) ## put the last run's figures into bench/README.md and bench/dispatch.svg
 	@$(BUILD)/bench/report $(BUILD)/bench/dispatch.json bench/README.md
