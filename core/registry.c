@@ -149,17 +149,20 @@ fl_status fl_registry_init(fl_host *host) {
   host->ops_capacity = FIRST_OPS;
   host->registry_generation = 1;
   atomic_init(&host->generation, 1);
-  for (const fl_op_def *const *entry = fl_builtin_ops; *entry; entry++) {
+  fl_status status = FL_OK;
+  for (const fl_op_def *const *entry = fl_builtin_ops; *entry && !status; entry++) {
     fl_schema *schema = NULL;
-    fl_status status = fl_schema_create(*entry, &schema);
+    status = fl_schema_create(*entry, &schema);
     if (status)
-      return status;
+      break;
+    pthread_mutex_lock(&host->lock); /* nobody knows the host yet but fork, which looks through its ops */
     if (!fl_registry_add_op(host, schema, "flhost")) {
       fl_schema_free(schema);
-      return fl_error_no_memory();
+      status = fl_error_no_memory();
     }
+    pthread_mutex_unlock(&host->lock);
   }
-  return FL_OK;
+  return status;
 }
 
 void fl_registry_free(fl_host *host) {
