@@ -46,15 +46,38 @@ static inline fl_status cpu_variance_size(fl_call *call, uint32_t index, int64_t
 }
 
 fl_status cpu_attention_backend(void *self, fl_call *call);
+fl_status cpu_vocab_parallel_embedding(void *self, fl_call *call);
 
 fl_status cpu_reference_silu_and_mul(void *self, fl_call *call);
 fl_status cpu_reference_gelu_and_mul(void *self, fl_call *call);
 fl_status cpu_reference_rms_norm(void *self, fl_call *call);
 fl_status cpu_reference_rotary_embedding(void *self, fl_call *call);
+fl_status cpu_reference_mm_encoder_attn(void *self, fl_call *call);
+fl_status cpu_reference_mla_prefill(void *self, fl_call *call);
+fl_status cpu_reference_mla_decode(void *self, fl_call *call);
+fl_status cpu_reference_merge_attn_states(void *self, fl_call *call);
+fl_status cpu_reference_multi_head_latent_attention(void *self, fl_call *call);
+fl_status cpu_reference_replicated_linear(void *self, fl_call *call);
+fl_status cpu_reference_column_parallel_linear(void *self, fl_call *call);
+fl_status cpu_reference_row_parallel_linear(void *self, fl_call *call);
+fl_status cpu_reference_parallel_lm_head(void *self, fl_call *call);
+fl_status cpu_reference_logits_processor(void *self, fl_call *call);
+fl_status cpu_reference_convolution(void *self, fl_call *call);
 
 fl_status cpu_flagos_silu_and_mul(void *self, fl_call *call);
 fl_status cpu_flagos_gelu_and_mul(void *self, fl_call *call);
 fl_status cpu_flagos_rms_norm(void *self, fl_call *call);
 fl_status cpu_flagos_rotary_embedding(void *self, fl_call *call);
+fl_status cpu_flagos_mm_encoder_attn(void *self, fl_call *call);
+fl_status cpu_flagos_mla_prefill(void *self, fl_call *call);
+fl_status cpu_flagos_mla_decode(void *self, fl_call *call);
+fl_status cpu_flagos_merge_attn_states(void *self, fl_call *call);
+fl_status cpu_flagos_multi_head_latent_attention(void *self, fl_call *call);
+fl_status cpu_flagos_replicated_linear(void *self, fl_call *call);
+fl_status cpu_flagos_column_parallel_linear(void *self, fl_call *call);
+fl_status cpu_flagos_row_parallel_linear(void *self, fl_call *call);
+fl_status cpu_flagos_parallel_lm_head(void *self, fl_call *call);
+fl_status cpu_flagos_logits_processor(void *self, fl_call *call);
+fl_status cpu_flagos_convolution(void *self, fl_call *call);
 
 #endif

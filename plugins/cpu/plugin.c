@@ -8,6 +8,8 @@ FL_PLUGIN("cpu", FLHOST_VERSION, "flhost", "Apache-2.0", "");
 
 #define REFERENCE .impl_id = "reference.c", .kind = FL_KIND_REFERENCE
 #define FLAGOS    .impl_id = "default.flagos", .kind = FL_KIND_DEFAULT
+/* For an op whose first tensor holds indices; of others it holds floats. */
+#define INDICES .dtypes = FL_INT32 | FL_INT64
 
 static const fl_impl impls[] = {
     {.op_name = "silu_and_mul", REFERENCE, .fn = cpu_reference_silu_and_mul},
@@ -22,6 +24,32 @@ static const fl_impl impls[] = {
     {.op_name = "rotary_embedding", FLAGOS, .fn = cpu_flagos_rotary_embedding},
     {.op_name = "attention_backend", REFERENCE, .fn = cpu_attention_backend},
     {.op_name = "attention_backend", FLAGOS, .fn = cpu_attention_backend},
+    {.op_name = "mm_encoder_attn", REFERENCE, .fn = cpu_reference_mm_encoder_attn},
+    {.op_name = "mm_encoder_attn", FLAGOS, .fn = cpu_flagos_mm_encoder_attn},
+    {.op_name = "mla_prefill", REFERENCE, .fn = cpu_reference_mla_prefill},
+    {.op_name = "mla_prefill", FLAGOS, .fn = cpu_flagos_mla_prefill},
+    {.op_name = "mla_decode", REFERENCE, .fn = cpu_reference_mla_decode},
+    {.op_name = "mla_decode", FLAGOS, .fn = cpu_flagos_mla_decode},
+    {.op_name = "merge_attn_states", REFERENCE, .fn = cpu_reference_merge_attn_states},
+    {.op_name = "merge_attn_states", FLAGOS, .fn = cpu_flagos_merge_attn_states},
+    {.op_name = "multi_head_latent_attention", REFERENCE, INDICES, .fn = cpu_reference_multi_head_latent_attention},
+    {.op_name = "multi_head_latent_attention", FLAGOS, INDICES, .fn = cpu_flagos_multi_head_latent_attention},
+    {.op_name = "replicated_linear", REFERENCE, .fn = cpu_reference_replicated_linear},
+    {.op_name = "replicated_linear", FLAGOS, .fn = cpu_flagos_replicated_linear},
+    {.op_name = "column_parallel_linear", REFERENCE, .fn = cpu_reference_column_parallel_linear},
+    {.op_name = "column_parallel_linear", FLAGOS, .fn = cpu_flagos_column_parallel_linear},
+    {.op_name = "row_parallel_linear", REFERENCE, .fn = cpu_reference_row_parallel_linear},
+    {.op_name = "row_parallel_linear", FLAGOS, .fn = cpu_flagos_row_parallel_linear},
+    {.op_name = "vocab_parallel_embedding", REFERENCE, INDICES, .fn = cpu_vocab_parallel_embedding},
+    {.op_name = "vocab_parallel_embedding", FLAGOS, INDICES, .fn = cpu_vocab_parallel_embedding},
+    {.op_name = "parallel_lm_head", REFERENCE, .fn = cpu_reference_parallel_lm_head},
+    {.op_name = "parallel_lm_head", FLAGOS, .fn = cpu_flagos_parallel_lm_head},
+    {.op_name = "logits_processor", REFERENCE, .fn = cpu_reference_logits_processor},
+    {.op_name = "logits_processor", FLAGOS, .fn = cpu_flagos_logits_processor},
+    {.op_name = "conv2d", REFERENCE, .fn = cpu_reference_convolution},
+    {.op_name = "conv2d", FLAGOS, .fn = cpu_flagos_convolution},
+    {.op_name = "conv3d", REFERENCE, .fn = cpu_reference_convolution},
+    {.op_name = "conv3d", FLAGOS, .fn = cpu_flagos_convolution},
 };
 
 fl_status register_builtins(fl_registry *registry) {
@@ -30,7 +58,8 @@ fl_status register_builtins(fl_registry *registry) {
     impl.size = sizeof impl;
     impl.flags = FL_IMPL_DETERMINISTIC; /* one thread, one order */
     impl.devices = FL_DEVICE(kDLCPU);
-    impl.dtypes = FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16;
+    if (!impl.dtypes)
+      impl.dtypes = FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16;
     fl_status status = registry->register_impl(registry, &impl);
     if (status)
       return status;
