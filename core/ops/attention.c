@@ -130,7 +130,8 @@ const fl_op_def fl_op_mla_decode = {
     .rules = "query: T[b, h, c]; kv_cache: T[blocks, size, c]; block_table: int32|int64[b, n]; seq_lens: "
              "int32|int64[b]; out: T[b, h, kv_lora_rank]; lse: float32[b, h]; " FLOATS,
     .category = "attention",
-    .doc = "Latent attention of one query a sequence over a paged cache of rows [kv_c | k_pe], in the latent space.",
+    .doc = "Latent attention of one query a sequence over a paged cache whose rows are kv_c and k_pe, in the latent "
+           "space.",
     .formula = "s = query row^T * scale over the sequence's seq_lens rows; out = softmax(s) row[:kv_lora_rank], in "
                "float32, rounded to T once; lse = log sum exp s; of an empty sequence out = 0, lse = -inf (vLLM: MLA "
                "decode, forward_mqa, kernel mla_decode_kvcache)",

@@ -8,20 +8,56 @@ FL_PLUGIN("cpu", FLHOST_VERSION, "flhost", "Apache-2.0", "");
 
 #define REFERENCE .impl_id = "reference.c", .kind = FL_KIND_REFERENCE
 #define FLAGOS    .impl_id = "default.flagos", .kind = FL_KIND_DEFAULT
-/* For an op whose first tensor holds indices; of others it holds floats. */
-#define INDICES .dtypes = FL_INT32 | FL_INT64
 
 static const fl_impl impls[] = {
     {.op_name = "silu_and_mul", REFERENCE, .fn = cpu_reference_silu_and_mul},
     {.op_name = "silu_and_mul", FLAGOS, .fn = cpu_flagos_silu_and_mul},
+    {.op_name = "mul_and_silu", REFERENCE, .fn = cpu_reference_mul_and_silu},
+    {.op_name = "mul_and_silu", FLAGOS, .fn = cpu_flagos_mul_and_silu},
     {.op_name = "gelu_and_mul", REFERENCE, .fn = cpu_reference_gelu_and_mul},
     {.op_name = "gelu_and_mul", FLAGOS, .fn = cpu_flagos_gelu_and_mul},
+    {.op_name = "gelu_and_mul_sparse", REFERENCE, .fn = cpu_reference_gelu_and_mul_sparse},
+    {.op_name = "gelu_and_mul_sparse", FLAGOS, .fn = cpu_flagos_gelu_and_mul_sparse},
+    {.op_name = "swigluoai_and_mul", REFERENCE, .fn = cpu_reference_swigluoai_and_mul},
+    {.op_name = "swigluoai_and_mul", FLAGOS, .fn = cpu_flagos_swigluoai_and_mul},
+    {.op_name = "fatrelu_and_mul", REFERENCE, .fn = cpu_reference_fatrelu_and_mul},
+    {.op_name = "fatrelu_and_mul", FLAGOS, .fn = cpu_flagos_fatrelu_and_mul},
+    {.op_name = "silu_and_mul_with_clamp", REFERENCE, .fn = cpu_reference_silu_and_mul_with_clamp},
+    {.op_name = "silu_and_mul_with_clamp", FLAGOS, .fn = cpu_flagos_silu_and_mul_with_clamp},
+    {.op_name = "swiglustep_and_mul", REFERENCE, .fn = cpu_reference_swiglustep_and_mul},
+    {.op_name = "swiglustep_and_mul", FLAGOS, .fn = cpu_flagos_swiglustep_and_mul},
+    {.op_name = "situ_and_mul", REFERENCE, .fn = cpu_reference_situ_and_mul},
+    {.op_name = "situ_and_mul", FLAGOS, .fn = cpu_flagos_situ_and_mul},
+    {.op_name = "gelu", REFERENCE, .fn = cpu_reference_gelu},
+    {.op_name = "gelu", FLAGOS, .fn = cpu_flagos_gelu},
+    {.op_name = "gelu_new", REFERENCE, .fn = cpu_reference_gelu_new},
+    {.op_name = "gelu_new", FLAGOS, .fn = cpu_flagos_gelu_new},
+    {.op_name = "gelu_fast", REFERENCE, .fn = cpu_reference_gelu_fast},
+    {.op_name = "gelu_fast", FLAGOS, .fn = cpu_flagos_gelu_fast},
+    {.op_name = "quick_gelu", REFERENCE, .fn = cpu_reference_quick_gelu},
+    {.op_name = "quick_gelu", FLAGOS, .fn = cpu_flagos_quick_gelu},
+    {.op_name = "relu2", REFERENCE, .fn = cpu_reference_relu2},
+    {.op_name = "relu2", FLAGOS, .fn = cpu_flagos_relu2},
+    {.op_name = "xielu", REFERENCE, .fn = cpu_reference_xielu},
+    {.op_name = "xielu", FLAGOS, .fn = cpu_flagos_xielu},
     {.op_name = "rms_norm", REFERENCE, .fn = cpu_reference_rms_norm},
     {.op_name = "rms_norm", FLAGOS, .fn = cpu_flagos_rms_norm},
     {.op_name = "fused_add_rms_norm", REFERENCE, .fn = cpu_reference_rms_norm},
     {.op_name = "fused_add_rms_norm", FLAGOS, .fn = cpu_flagos_rms_norm},
+    {.op_name = "gemma_rms_norm", REFERENCE, .fn = cpu_reference_gemma_rms_norm},
+    {.op_name = "gemma_rms_norm", FLAGOS, .fn = cpu_flagos_gemma_rms_norm},
+    {.op_name = "rms_norm_gated", REFERENCE, .fn = cpu_reference_rms_norm_gated},
+    {.op_name = "rms_norm_gated", FLAGOS, .fn = cpu_flagos_rms_norm_gated},
+    {.op_name = "mixer2_gated_rms_norm", REFERENCE, .fn = cpu_reference_mixer2_gated_rms_norm},
+    {.op_name = "mixer2_gated_rms_norm", FLAGOS, .fn = cpu_flagos_mixer2_gated_rms_norm},
     {.op_name = "rotary_embedding", REFERENCE, .fn = cpu_reference_rotary_embedding},
     {.op_name = "rotary_embedding", FLAGOS, .fn = cpu_flagos_rotary_embedding},
+    {.op_name = "apply_rotary_emb", REFERENCE, .fn = cpu_reference_apply_rotary_emb},
+    {.op_name = "apply_rotary_emb", FLAGOS, .fn = cpu_flagos_apply_rotary_emb},
+    {.op_name = "dual_chunk_rotary_embedding", REFERENCE, .fn = cpu_reference_dual_chunk_rotary_embedding},
+    {.op_name = "dual_chunk_rotary_embedding", FLAGOS, .fn = cpu_flagos_dual_chunk_rotary_embedding},
+    {.op_name = "quant_fp8", REFERENCE, .fn = cpu_reference_quant_fp8},
+    {.op_name = "quant_fp8", FLAGOS, .fn = cpu_flagos_quant_fp8},
     {.op_name = "attention_backend", REFERENCE, .fn = cpu_attention_backend},
     {.op_name = "attention_backend", FLAGOS, .fn = cpu_attention_backend},
     {.op_name = "mm_encoder_attn", REFERENCE, .fn = cpu_reference_mm_encoder_attn},
@@ -32,16 +68,16 @@ static const fl_impl impls[] = {
     {.op_name = "mla_decode", FLAGOS, .fn = cpu_flagos_mla_decode},
     {.op_name = "merge_attn_states", REFERENCE, .fn = cpu_reference_merge_attn_states},
     {.op_name = "merge_attn_states", FLAGOS, .fn = cpu_flagos_merge_attn_states},
-    {.op_name = "multi_head_latent_attention", REFERENCE, INDICES, .fn = cpu_reference_multi_head_latent_attention},
-    {.op_name = "multi_head_latent_attention", FLAGOS, INDICES, .fn = cpu_flagos_multi_head_latent_attention},
+    {.op_name = "multi_head_latent_attention", REFERENCE, .fn = cpu_reference_multi_head_latent_attention},
+    {.op_name = "multi_head_latent_attention", FLAGOS, .fn = cpu_flagos_multi_head_latent_attention},
     {.op_name = "replicated_linear", REFERENCE, .fn = cpu_reference_replicated_linear},
     {.op_name = "replicated_linear", FLAGOS, .fn = cpu_flagos_replicated_linear},
     {.op_name = "column_parallel_linear", REFERENCE, .fn = cpu_reference_column_parallel_linear},
     {.op_name = "column_parallel_linear", FLAGOS, .fn = cpu_flagos_column_parallel_linear},
     {.op_name = "row_parallel_linear", REFERENCE, .fn = cpu_reference_row_parallel_linear},
     {.op_name = "row_parallel_linear", FLAGOS, .fn = cpu_flagos_row_parallel_linear},
-    {.op_name = "vocab_parallel_embedding", REFERENCE, INDICES, .fn = cpu_vocab_parallel_embedding},
-    {.op_name = "vocab_parallel_embedding", FLAGOS, INDICES, .fn = cpu_vocab_parallel_embedding},
+    {.op_name = "vocab_parallel_embedding", REFERENCE, .fn = cpu_vocab_parallel_embedding},
+    {.op_name = "vocab_parallel_embedding", FLAGOS, .fn = cpu_vocab_parallel_embedding},
     {.op_name = "parallel_lm_head", REFERENCE, .fn = cpu_reference_parallel_lm_head},
     {.op_name = "parallel_lm_head", FLAGOS, .fn = cpu_flagos_parallel_lm_head},
     {.op_name = "logits_processor", REFERENCE, .fn = cpu_reference_logits_processor},
@@ -58,8 +94,6 @@ fl_status register_builtins(fl_registry *registry) {
     impl.size = sizeof impl;
     impl.flags = FL_IMPL_DETERMINISTIC; /* one thread, one order */
     impl.devices = FL_DEVICE(kDLCPU);
-    if (!impl.dtypes)
-      impl.dtypes = FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16;
     fl_status status = registry->register_impl(registry, &impl);
     if (status)
       return status;
