@@ -79,6 +79,25 @@ static size_t attend_scratch(const cpu_head *head) {
          (of_scores > of_values ? of_scores : of_values);
 }
 
+static bool all_finite(const float *values, int64_t n) {
+  bool finite = true;
+  for (int64_t i = 0; i < n; i++)
+    finite &= (fl_float_bits(values[i]) & 0x7f800000u) != 0x7f800000u;
+  return finite;
+}
+
+/* One row of the sum over values, without the keys that its query does not see: weight 0 is not enough for those whose
+ * values are not finite. */
+static void sum_visible(const cpu_head *head, const cpu_product *all, int64_t row, int64_t visible, float *result,
+                        float *scratch) {
+  cpu_product product = *all;
+  product.m = 1;
+  product.k = visible;
+  product.a = cpu_matrix_at(all->a, row, 0);
+  product.out = cpu_matrix_in(result, CPU_FLOAT32, head->value_size);
+  cpu_product_run(&product, scratch);
+}
+
 /* Queries first to first + rows - 1; what they do not see has weight 0. */
 static void attend_block(const cpu_head *head, int64_t first, int64_t rows, float *scratch) {
   int64_t keys = cpu_head_visible(head, first + rows - 1);
@@ -105,9 +124,12 @@ static void attend_block(const cpu_head *head, int64_t first, int64_t rows, floa
                           .b_is_k_by_n = true,
                           .out = cpu_matrix_in(sums, CPU_FLOAT32, head->value_size)};
   cpu_product_run(&product, rest);
-  for (int64_t row = 0; row < rows; row++)
-    store_row(head->out.dtype, cpu_matrix_row(head->out, first + row), sums + row * head->value_size, head->value_size,
-              factors[row]);
+  for (int64_t row = 0; row < rows; row++) {
+    float *result = sums + row * head->value_size;
+    if (cpu_head_visible(head, first + row) < keys && !all_finite(result, head->value_size))
+      sum_visible(head, &product, row, cpu_head_visible(head, first + row), result, rest);
+    store_row(head->out.dtype, cpu_matrix_row(head->out, first + row), result, head->value_size, factors[row]);
+  }
 }
 
 static void attend(const cpu_head *head, float *scratch) {
