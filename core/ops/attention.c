@@ -234,9 +234,9 @@ static fl_status check_multi_head_latent_attention(fl_call *call) {
                 : check_cache(call, KV_CACHE, BLOCK_TABLE, SEQ_LENS, call->values[HIDDEN_STATES].v.tensor->shape[0]);
 }
 
-/* vLLM's tests of MLA backends use atol 5e-1, rtol 1e-2: equivalent forms round to T at different places. */
-static const fl_tolerance layer_tolerance[] = {
-    {FL_FLOAT32, 1e-4, 1e-4}, {FL_FLOAT16, 1e-2, 1e-2}, {FL_BFLOAT16, 5e-2, 5e-2}, {0}};
+/* Steps that round to T follow each other, and a difference of one unit goes through two products: vLLM's tests of MLA
+ * backends allow 5e-1 + 1e-2 |e|, which is more than this needs. */
+static const fl_tolerance layer_tolerance[] = {{FL_FLOAT16, 1e-2, 1e-2}, {FL_BFLOAT16, 5e-2, 2e-2}, {0}};
 
 const fl_op_def fl_op_multi_head_latent_attention = {
     .size = sizeof(fl_op_def),
