@@ -25,7 +25,20 @@ extern "C" {
 typedef struct fl_ops {
   uint32_t size; /* sizeof(fl_ops) */
   fl_op *silu_and_mul;
+  fl_op *mul_and_silu;
   fl_op *gelu_and_mul;
+  fl_op *gelu_and_mul_sparse;
+  fl_op *swigluoai_and_mul;
+  fl_op *fatrelu_and_mul;
+  fl_op *silu_and_mul_with_clamp;
+  fl_op *swiglustep_and_mul;
+  fl_op *situ_and_mul;
+  fl_op *gelu;
+  fl_op *gelu_new;
+  fl_op *gelu_fast;
+  fl_op *quick_gelu;
+  fl_op *relu2;
+  fl_op *xielu;
   fl_op *rms_norm;
   fl_op *fused_add_rms_norm;
   fl_op *rotary_embedding;
@@ -38,7 +51,20 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
     return FL_EINVAL;
   ops->size = (uint32_t)sizeof(fl_ops);
   ops->silu_and_mul = fl_find_op(host, "silu_and_mul");
+  ops->mul_and_silu = fl_find_op(host, "mul_and_silu");
   ops->gelu_and_mul = fl_find_op(host, "gelu_and_mul");
+  ops->gelu_and_mul_sparse = fl_find_op(host, "gelu_and_mul_sparse");
+  ops->swigluoai_and_mul = fl_find_op(host, "swigluoai_and_mul");
+  ops->fatrelu_and_mul = fl_find_op(host, "fatrelu_and_mul");
+  ops->silu_and_mul_with_clamp = fl_find_op(host, "silu_and_mul_with_clamp");
+  ops->swiglustep_and_mul = fl_find_op(host, "swiglustep_and_mul");
+  ops->situ_and_mul = fl_find_op(host, "situ_and_mul");
+  ops->gelu = fl_find_op(host, "gelu");
+  ops->gelu_new = fl_find_op(host, "gelu_new");
+  ops->gelu_fast = fl_find_op(host, "gelu_fast");
+  ops->quick_gelu = fl_find_op(host, "quick_gelu");
+  ops->relu2 = fl_find_op(host, "relu2");
+  ops->xielu = fl_find_op(host, "xielu");
   ops->rms_norm = fl_find_op(host, "rms_norm");
   ops->fused_add_rms_norm = fl_find_op(host, "fused_add_rms_norm");
   ops->rotary_embedding = fl_find_op(host, "rotary_embedding");
@@ -65,6 +91,24 @@ static inline fl_status fl_silu_and_mul(const fl_ops *ops, void *stream, DLTenso
 }
 
 /*
+ * The first half of x's last dimension, times SiLU of the second half.
+ *     mul_and_silu(Tensor x) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = x[..., :d] * silu(x[..., d:]), silu(v) = v / (1 + exp(-v)); rounded to T after silu and after the
+ * product (vLLM: MulAndSilu, kernel mul_and_silu)
+ */
+static inline fl_status fl_mul_and_silu(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mul_and_silu, &call);
+}
+
+/*
  * GELU of the first half of x's last dimension, times the second half; approximate is "none" or "tanh".
  *     gelu_and_mul(Tensor x, str approximate="none") -> Tensor out
  * where  x: T[..., 2*d]
@@ -83,6 +127,257 @@ static inline fl_status fl_gelu_and_mul(const fl_ops *ops, void *stream, DLTenso
   fl_call call = FL_CALL(values);
   call.stream = stream;
   return fl_invoke(ops->gelu_and_mul, &call);
+}
+
+/*
+ * GELU of what the first half of x's last dimension has above a cut, times the second half; the cut leaves a part of 1
+ * - activation_sparsity of normally distributed values.
+ *     gelu_and_mul_sparse(Tensor x, float activation_sparsity, str approximate="none") -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = gelu(relu(g - cut)) * u, g = x[..., :d], u = x[..., d:], cut = mean(g) + std(g) * m over the last
+ * dimension, std of the population, m the quantile of the standard normal distribution at activation_sparsity in
+ * float32, gelu(v) = v/2 * (1 + erf(v / sqrt(2))) for "none", v/2 * (1 + tanh(sqrt(2/pi) * (v + 0.044715 * v^3))) for
+ * "tanh"; rounded to T after every step (vLLM: GeluAndMulSparse)
+ */
+static inline fl_status fl_gelu_and_mul_sparse(const fl_ops *ops, void *stream, DLTensor *x, double activation_sparsity,
+                                               const char *approximate, DLTensor *out) {
+  fl_value values[4];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(activation_sparsity);
+  values[2] = fl_string(approximate);
+  values[3] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gelu_and_mul_sparse, &call);
+}
+
+/*
+ * The gated activation of gpt-oss: gate and factor alternate in x's last dimension, both are clamped.
+ *     swigluoai_and_mul(Tensor x, float alpha=1.702, float limit=7.0) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = (u + 1) * (g * sigmoid(alpha * g)), g = min(x[..., 0::2], limit), u = clamp(x[..., 1::2], -limit,
+ * limit); rounded to T after every step (vLLM: SwigluOAIAndMul, kernel swigluoai_and_mul)
+ */
+static inline fl_status fl_swigluoai_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double alpha, double limit,
+                                             DLTensor *out) {
+  fl_value values[4];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(alpha);
+  values[2] = fl_float(limit);
+  values[3] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->swigluoai_and_mul, &call);
+}
+
+/*
+ * What of the first half of x's last dimension is above a threshold, else 0, times the second half.
+ *     fatrelu_and_mul(Tensor x, float threshold=0.0) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = (g > threshold ? g : 0) * u, g = x[..., :d], u = x[..., d:]; compared in float32, NaN stays (vLLM:
+ * FatreluAndMul, kernel fatrelu_and_mul)
+ */
+static inline fl_status fl_fatrelu_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double threshold,
+                                           DLTensor *out) {
+  fl_value values[3];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(threshold);
+  values[2] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->fatrelu_and_mul, &call);
+}
+
+/*
+ * SiLU of the clamped first half of x's last dimension, times the clamped second half plus beta.
+ *     silu_and_mul_with_clamp(Tensor x, float limit, float alpha=1.0, float beta=0.0) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = g * sigmoid(alpha * g) * (u + beta), g = min(x[..., :d], limit), u = clamp(x[..., d:], -limit, limit);
+ * rounded to T after every step (vLLM: SiluAndMulWithClamp, kernel silu_and_mul_with_clamp)
+ */
+static inline fl_status fl_silu_and_mul_with_clamp(const fl_ops *ops, void *stream, DLTensor *x, double limit,
+                                                   double alpha, double beta, DLTensor *out) {
+  fl_value values[5];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(limit);
+  values[2] = fl_float(alpha);
+  values[3] = fl_float(beta);
+  values[4] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->silu_and_mul_with_clamp, &call);
+}
+
+/*
+ * SiLU of the first half of x's last dimension, clamped from above, times the clamped second half.
+ *     swiglustep_and_mul(Tensor x, float limit=7.0) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = min(silu(x[..., :d]), limit) * clamp(x[..., d:], -limit, limit); rounded to T after silu and after the
+ * product (vLLM: SwigluStepAndMul)
+ */
+static inline fl_status fl_swiglustep_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double limit,
+                                              DLTensor *out) {
+  fl_value values[3];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(limit);
+  values[2] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->swiglustep_and_mul, &call);
+}
+
+/*
+ * SiLU with a soft limit of the first half of x's last dimension, times the second half, which is softly limited too
+ * when linear_beta is given.
+ *     situ_and_mul(Tensor x, float beta=1.0, float? linear_beta=None) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * linear_beta: NULL for none.
+ * Formula: out = beta * tanh(g / beta) * sigmoid(g) * u, g = x[..., :d], u = x[..., d:], u -> linear_beta * tanh(u /
+ * linear_beta) if there is one; in float32, rounded once (vLLM: SituAndMul, kernel situ_and_mul)
+ */
+static inline fl_status fl_situ_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double beta,
+                                        const double *linear_beta, DLTensor *out) {
+  fl_value values[4];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(beta);
+  values[2] = linear_beta ? fl_float(*linear_beta) : fl_none();
+  values[3] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->situ_and_mul, &call);
+}
+
+/*
+ * GELU of each element; approximate is "none" or "tanh".
+ *     gelu(Tensor(a!) x, str approximate="none") -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = gelu(x), gelu(v) = v/2 * (1 + erf(v / sqrt(2))) for "none", v/2 * (1 + tanh(sqrt(2/pi) * (v + 0.044715
+ * * v^3))) for "tanh" (vLLM: get_act_fn gelu, gelu_pytorch_tanh)
+ */
+static inline fl_status fl_gelu(const fl_ops *ops, void *stream, DLTensor *x, const char *approximate, DLTensor *out) {
+  fl_value values[3];
+  values[0] = fl_tensor(x);
+  values[1] = fl_string(approximate);
+  values[2] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gelu, &call);
+}
+
+/*
+ * GELU by tanh, in the steps of the first GPT-2.
+ *     gelu_new(Tensor(a!) x) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = 0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))); rounded to T after every step (vLLM: NewGELU,
+ * kernel gelu_new)
+ */
+static inline fl_status fl_gelu_new(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gelu_new, &call);
+}
+
+/*
+ * GELU by tanh, with the cubic factored.
+ *     gelu_fast(Tensor(a!) x) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = 0.5 * x * (1 + tanh(x * 0.7978845608 * (1 + 0.044715 * x * x))); rounded to T after every step (vLLM:
+ * FastGELU, kernel gelu_fast)
+ */
+static inline fl_status fl_gelu_fast(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gelu_fast, &call);
+}
+
+/*
+ * GELU by the logistic function.
+ *     quick_gelu(Tensor(a!) x) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = x * sigmoid(1.702 * x); rounded to T after every step (vLLM: QuickGELU, kernel gelu_quick)
+ */
+static inline fl_status fl_quick_gelu(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->quick_gelu, &call);
+}
+
+/*
+ * The square of what is above 0.
+ *     relu2(Tensor(a!) x) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = max(x, 0)^2; NaN stays (vLLM: ReLUSquaredActivation, kernel relu_squared)
+ */
+static inline fl_status fl_relu2(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->relu2, &call);
+}
+
+/*
+ * Expanded integral of the exponential linear unit, with trained parameters alpha_p and alpha_n.
+ *     xielu(Tensor(a!) x, Tensor alpha_p, Tensor alpha_n, float beta=0.5, float eps=-1e-6) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        alpha_p: float32|float16|bfloat16[1]
+ *        alpha_n: float32|float16|bfloat16[1]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = ap * x * x + beta * x for x > 0, else (expm1(min(x, eps)) - x) * an + beta * x, ap =
+ * softplus(alpha_p), an = beta + softplus(alpha_n); beta and eps are rounded to T, then every step to T, or to float32
+ * where a parameter of another type comes in (vLLM: XIELU)
+ */
+static inline fl_status fl_xielu(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *alpha_p, DLTensor *alpha_n,
+                                 double beta, double eps, DLTensor *out) {
+  fl_value values[6];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(alpha_p);
+  values[2] = fl_tensor(alpha_n);
+  values[3] = fl_float(beta);
+  values[4] = fl_float(eps);
+  values[5] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->xielu, &call);
 }
 
 /*
