@@ -23,5 +23,13 @@ const fl_op_def *const fl_builtin_ops[] = {
     &fl_op_fused_add_rms_norm,
     &fl_op_rotary_embedding,
     &fl_op_attention_backend,
+    &fl_op_grouped_topk,
+    &fl_op_topk_softmax,
+    &fl_op_moe_align_block_size,
+    &fl_op_moe_sum,
+    &fl_op_unquantized_fused_moe,
+    &fl_op_modular_fused_moe,
+    &fl_op_transformers_fused_moe,
+    &fl_op_fused_moe,
     NULL,
 };

@@ -43,6 +43,14 @@ typedef struct fl_ops {
   fl_op *fused_add_rms_norm;
   fl_op *rotary_embedding;
   fl_op *attention_backend;
+  fl_op *grouped_topk;
+  fl_op *topk_softmax;
+  fl_op *moe_align_block_size;
+  fl_op *moe_sum;
+  fl_op *unquantized_fused_moe;
+  fl_op *modular_fused_moe;
+  fl_op *transformers_fused_moe;
+  fl_op *fused_moe;
 } fl_ops;
 
 /* Finds the handles. FL_EINVAL: a null pointer. */
@@ -69,6 +77,14 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->fused_add_rms_norm = fl_find_op(host, "fused_add_rms_norm");
   ops->rotary_embedding = fl_find_op(host, "rotary_embedding");
   ops->attention_backend = fl_find_op(host, "attention_backend");
+  ops->grouped_topk = fl_find_op(host, "grouped_topk");
+  ops->topk_softmax = fl_find_op(host, "topk_softmax");
+  ops->moe_align_block_size = fl_find_op(host, "moe_align_block_size");
+  ops->moe_sum = fl_find_op(host, "moe_sum");
+  ops->unquantized_fused_moe = fl_find_op(host, "unquantized_fused_moe");
+  ops->modular_fused_moe = fl_find_op(host, "modular_fused_moe");
+  ops->transformers_fused_moe = fl_find_op(host, "transformers_fused_moe");
+  ops->fused_moe = fl_find_op(host, "fused_moe");
   return FL_OK;
 }
 
@@ -505,6 +521,285 @@ static inline fl_status fl_attention_backend(const fl_ops *ops, void *stream, bo
   if (status == FL_OK)
     *out = values[2].v.s;
   return status;
+}
+
+/*
+ * The topk best experts of each token, from its topk_group best groups of experts.
+ *     grouped_topk(Tensor gating_output, int topk, bool renormalize, int num_expert_group=1, int topk_group=1,
+ *         str scoring_func="softmax", float routed_scaling_factor=1.0, Tensor? e_score_correction_bias=None)
+ *         -> (Tensor topk_weights, Tensor topk_ids)
+ * where  gating_output: T[..., e]
+ *        e_score_correction_bias: T|float32[e]
+ *        topk_weights: float32[..., topk]
+ *        topk_ids: int32[..., topk]
+ *        T = float32|float16|bfloat16
+ * e_score_correction_bias: NULL for none.
+ * Formula: s = scoring_func(gating_output), rounded to T; s' = s + e_score_correction_bias; a group is as good as its
+ * best s', with a bias as the sum of its two best; ids = the topk best s' in the topk_group best groups, of equal ones
+ * the lowest; weights = s[ids], / their sum if renormalize, * routed_scaling_factor (vLLM: GroupedTopk, kernel
+ * grouped_topk)
+ */
+static inline fl_status fl_grouped_topk(const fl_ops *ops, void *stream, DLTensor *gating_output, int64_t topk,
+                                        bool renormalize, int64_t num_expert_group, int64_t topk_group,
+                                        const char *scoring_func, double routed_scaling_factor,
+                                        DLTensor *e_score_correction_bias, DLTensor *topk_weights, DLTensor *topk_ids) {
+  fl_value values[10];
+  values[0] = fl_tensor(gating_output);
+  values[1] = fl_int(topk);
+  values[2] = fl_bool(renormalize);
+  values[3] = fl_int(num_expert_group);
+  values[4] = fl_int(topk_group);
+  values[5] = fl_string(scoring_func);
+  values[6] = fl_float(routed_scaling_factor);
+  values[7] = fl_tensor(e_score_correction_bias);
+  values[8] = fl_tensor(topk_weights);
+  values[9] = fl_tensor(topk_ids);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->grouped_topk, &call);
+}
+
+/*
+ * The topk most probable experts of each token.
+ *     topk_softmax(Tensor gating_output, int topk, bool renormalize=False) -> (Tensor topk_weights, Tensor topk_ids)
+ * where  gating_output: T[..., e]
+ *        topk_weights: float32[..., topk]
+ *        topk_ids: int32[..., topk]
+ *        T = float32|float16|bfloat16
+ * Formula: p = softmax(gating_output) in float32, 0 where it is not finite; ids = the topk largest p, of equal ones the
+ * lowest; weights = p[ids], / their sum if renormalize and that is above 0 (vLLM: fused_topk, kernel topk_softmax)
+ */
+static inline fl_status fl_topk_softmax(const fl_ops *ops, void *stream, DLTensor *gating_output, int64_t topk,
+                                        bool renormalize, DLTensor *topk_weights, DLTensor *topk_ids) {
+  fl_value values[5];
+  values[0] = fl_tensor(gating_output);
+  values[1] = fl_int(topk);
+  values[2] = fl_bool(renormalize);
+  values[3] = fl_tensor(topk_weights);
+  values[4] = fl_tensor(topk_ids);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->topk_softmax, &call);
+}
+
+/*
+ * The places of topk_ids sorted by expert, each expert's filled up to whole blocks; expert_ids has the expert of each
+ * block (as long as sorted_token_ids / block_size, rounded up).
+ *     moe_align_block_size(Tensor topk_ids, int num_experts, int block_size) -> (Tensor sorted_token_ids,
+ *         Tensor expert_ids, Tensor num_tokens_post_pad)
+ * where  topk_ids: int32|int64[m, k]
+ *        sorted_token_ids: int32[m*k + num_experts*(block_size - 1)]
+ *        num_tokens_post_pad: int32[1]
+ * Formula: sorted_token_ids: for each expert in order the flat indices of topk_ids that name it, in order, then numel
+ * up to a multiple of block_size; behind num_tokens_post_pad sorted_token_ids = numel and expert_ids = -1 (vLLM:
+ * moe_align_block_size)
+ */
+static inline fl_status fl_moe_align_block_size(const fl_ops *ops, void *stream, DLTensor *topk_ids,
+                                                int64_t num_experts, int64_t block_size, DLTensor *sorted_token_ids,
+                                                DLTensor *expert_ids, DLTensor *num_tokens_post_pad) {
+  fl_value values[6];
+  values[0] = fl_tensor(topk_ids);
+  values[1] = fl_int(num_experts);
+  values[2] = fl_int(block_size);
+  values[3] = fl_tensor(sorted_token_ids);
+  values[4] = fl_tensor(expert_ids);
+  values[5] = fl_tensor(num_tokens_post_pad);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->moe_align_block_size, &call);
+}
+
+/*
+ * The sum of what the k experts of a token gave.
+ *     moe_sum(Tensor x) -> Tensor out
+ * where  x: T[..., k, h]
+ *        out: T[..., h]
+ *        T = float32|float16|bfloat16
+ * Formula: out = x.sum(-2), in float32 and in order, rounded to T once (vLLM: moe_sum)
+ */
+static inline fl_status fl_moe_sum(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->moe_sum, &call);
+}
+
+/*
+ * Each token through its experts, their results weighted and added.
+ *     unquantized_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_weights, Tensor topk_ids,
+ *         str activation="silu", bool apply_router_weight_on_input=False, Tensor? expert_map=None,
+ *         Tensor? w13_bias=None, Tensor? w2_bias=None) -> Tensor out
+ * where  x: T[m, h]
+ *        w13: T[e, 2*i, h]
+ *        w2: T[e, h, i]
+ *        topk_weights: T|float32[m, k]
+ *        topk_ids: int32|int64[m, k]
+ *        expert_map: int32|int64[g]
+ *        w13_bias: T|float32[e, 2*i]
+ *        w2_bias: T|float32[e, h]
+ *        out: T[m, h]
+ *        T = float32|float16|bfloat16
+ * expert_map, w13_bias, w2_bias: NULL for none.
+ * Formula: with e = topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 =
+ * activation of t1's first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; out[m] =
+ * sum over j of topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input
+ * (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM:
+ * UnquantizedFusedMoEMethod, fused_experts)
+ */
+static inline fl_status fl_unquantized_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13,
+                                                 DLTensor *w2, DLTensor *topk_weights, DLTensor *topk_ids,
+                                                 const char *activation, bool apply_router_weight_on_input,
+                                                 DLTensor *expert_map, DLTensor *w13_bias, DLTensor *w2_bias,
+                                                 DLTensor *out) {
+  fl_value values[11];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(w13);
+  values[2] = fl_tensor(w2);
+  values[3] = fl_tensor(topk_weights);
+  values[4] = fl_tensor(topk_ids);
+  values[5] = fl_string(activation);
+  values[6] = fl_bool(apply_router_weight_on_input);
+  values[7] = fl_tensor(expert_map);
+  values[8] = fl_tensor(w13_bias);
+  values[9] = fl_tensor(w2_bias);
+  values[10] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->unquantized_fused_moe, &call);
+}
+
+/*
+ * Each token through its experts in three steps: dispatch to the experts' ranks, experts, combine.
+ *     modular_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_weights, Tensor topk_ids, str activation="silu",
+ *         bool apply_router_weight_on_input=False, Tensor? expert_map=None, Tensor? w13_bias=None,
+ *         Tensor? w2_bias=None) -> Tensor out
+ * where  x: T[m, h]
+ *        w13: T[e, 2*i, h]
+ *        w2: T[e, h, i]
+ *        topk_weights: T|float32[m, k]
+ *        topk_ids: int32|int64[m, k]
+ *        expert_map: int32|int64[g]
+ *        w13_bias: T|float32[e, 2*i]
+ *        w2_bias: T|float32[e, h]
+ *        out: T[m, h]
+ *        T = float32|float16|bfloat16
+ * expert_map, w13_bias, w2_bias: NULL for none.
+ * Formula: with e = topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 =
+ * activation of t1's first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; out[m] =
+ * sum over j of topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input
+ * (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM:
+ * FusedMoEModularMethod)
+ */
+static inline fl_status fl_modular_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13, DLTensor *w2,
+                                             DLTensor *topk_weights, DLTensor *topk_ids, const char *activation,
+                                             bool apply_router_weight_on_input, DLTensor *expert_map,
+                                             DLTensor *w13_bias, DLTensor *w2_bias, DLTensor *out) {
+  fl_value values[11];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(w13);
+  values[2] = fl_tensor(w2);
+  values[3] = fl_tensor(topk_weights);
+  values[4] = fl_tensor(topk_ids);
+  values[5] = fl_string(activation);
+  values[6] = fl_bool(apply_router_weight_on_input);
+  values[7] = fl_tensor(expert_map);
+  values[8] = fl_tensor(w13_bias);
+  values[9] = fl_tensor(w2_bias);
+  values[10] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->modular_fused_moe, &call);
+}
+
+/*
+ * Each token through the experts that the model itself chose, their results weighted and added.
+ *     transformers_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_ids, Tensor topk_weights,
+ *         str activation="silu") -> Tensor out
+ * where  x: T[m, h]
+ *        w13: T[e, 2*i, h]
+ *        w2: T[e, h, i]
+ *        topk_weights: T|float32[m, k]
+ *        topk_ids: int32|int64[m, k]
+ *        out: T[m, h]
+ *        T = float32|float16|bfloat16
+ * Formula: with e = topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 =
+ * activation of t1's first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; out[m] =
+ * sum over j of topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input
+ * (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM:
+ * TransformersMoERunner)
+ */
+static inline fl_status fl_transformers_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13,
+                                                  DLTensor *w2, DLTensor *topk_ids, DLTensor *topk_weights,
+                                                  const char *activation, DLTensor *out) {
+  fl_value values[7];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(w13);
+  values[2] = fl_tensor(w2);
+  values[3] = fl_tensor(topk_ids);
+  values[4] = fl_tensor(topk_weights);
+  values[5] = fl_string(activation);
+  values[6] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->transformers_fused_moe, &call);
+}
+
+/*
+ * Routes each token by its router_logits and sends it through its experts.
+ *     fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor router_logits, int top_k, bool renormalize=True,
+ *         bool use_grouped_topk=False, int num_expert_group=1, int topk_group=1, str scoring_func="softmax",
+ *         float routed_scaling_factor=1.0, Tensor? e_score_correction_bias=None, str activation="silu",
+ *         bool apply_router_weight_on_input=False, Tensor? expert_map=None, Tensor? w13_bias=None,
+ *         Tensor? w2_bias=None) -> Tensor out
+ * where  x: T[m, h]
+ *        w13: T[e, 2*i, h]
+ *        w2: T[e, h, i]
+ *        router_logits: R[m, n]
+ *        e_score_correction_bias: R|float32[n]
+ *        expert_map: int32|int64[g]
+ *        w13_bias: T|float32[e, 2*i]
+ *        w2_bias: T|float32[e, h]
+ *        out: T[m, h]
+ *        T = float32|float16|bfloat16
+ *        R = float32|float16|bfloat16
+ * e_score_correction_bias, expert_map, w13_bias, w2_bias: NULL for none.
+ * Formula: topk_weights, topk_ids = grouped_topk(router_logits, …) if use_grouped_topk, else topk_softmax (or the
+ * same of sigmoid, with e_score_correction_bias in the choice, times routed_scaling_factor), in float32; with e =
+ * topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 = activation of t1's
+ * first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; out[m] = sum over j of
+ * topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input (topk 1) x is
+ * multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM: FusedMoE)
+ */
+static inline fl_status fl_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13, DLTensor *w2,
+                                     DLTensor *router_logits, int64_t top_k, bool renormalize, bool use_grouped_topk,
+                                     int64_t num_expert_group, int64_t topk_group, const char *scoring_func,
+                                     double routed_scaling_factor, DLTensor *e_score_correction_bias,
+                                     const char *activation, bool apply_router_weight_on_input, DLTensor *expert_map,
+                                     DLTensor *w13_bias, DLTensor *w2_bias, DLTensor *out) {
+  fl_value values[18];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(w13);
+  values[2] = fl_tensor(w2);
+  values[3] = fl_tensor(router_logits);
+  values[4] = fl_int(top_k);
+  values[5] = fl_bool(renormalize);
+  values[6] = fl_bool(use_grouped_topk);
+  values[7] = fl_int(num_expert_group);
+  values[8] = fl_int(topk_group);
+  values[9] = fl_string(scoring_func);
+  values[10] = fl_float(routed_scaling_factor);
+  values[11] = fl_tensor(e_score_correction_bias);
+  values[12] = fl_string(activation);
+  values[13] = fl_bool(apply_router_weight_on_input);
+  values[14] = fl_tensor(expert_map);
+  values[15] = fl_tensor(w13_bias);
+  values[16] = fl_tensor(w2_bias);
+  values[17] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->fused_moe, &call);
 }
 
 #ifdef __cplusplus

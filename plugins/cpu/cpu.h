@@ -86,4 +86,19 @@ fl_status cpu_flagos_xielu(void *self, fl_call *call);
 fl_status cpu_flagos_rms_norm(void *self, fl_call *call);
 fl_status cpu_flagos_rotary_embedding(void *self, fl_call *call);
 
+/* Mixture of experts. */
+fl_status cpu_moe_align_block_size(void *self, fl_call *call);
+fl_status cpu_reference_grouped_topk(void *self, fl_call *call);
+fl_status cpu_reference_topk_softmax(void *self, fl_call *call);
+fl_status cpu_reference_moe_sum(void *self, fl_call *call);
+fl_status cpu_reference_routed_moe(void *self, fl_call *call);
+fl_status cpu_reference_transformers_moe(void *self, fl_call *call);
+fl_status cpu_reference_fused_moe(void *self, fl_call *call);
+fl_status cpu_flagos_grouped_topk(void *self, fl_call *call);
+fl_status cpu_flagos_topk_softmax(void *self, fl_call *call);
+fl_status cpu_flagos_moe_sum(void *self, fl_call *call);
+fl_status cpu_flagos_routed_moe(void *self, fl_call *call);
+fl_status cpu_flagos_transformers_moe(void *self, fl_call *call);
+fl_status cpu_flagos_fused_moe(void *self, fl_call *call);
+
 #endif
