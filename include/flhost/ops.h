@@ -41,7 +41,13 @@ typedef struct fl_ops {
   fl_op *xielu;
   fl_op *rms_norm;
   fl_op *fused_add_rms_norm;
+  fl_op *gemma_rms_norm;
+  fl_op *rms_norm_gated;
+  fl_op *mixer2_gated_rms_norm;
   fl_op *rotary_embedding;
+  fl_op *apply_rotary_emb;
+  fl_op *dual_chunk_rotary_embedding;
+  fl_op *quant_fp8;
   fl_op *attention_backend;
   fl_op *grouped_topk;
   fl_op *topk_softmax;
@@ -75,7 +81,13 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->xielu = fl_find_op(host, "xielu");
   ops->rms_norm = fl_find_op(host, "rms_norm");
   ops->fused_add_rms_norm = fl_find_op(host, "fused_add_rms_norm");
+  ops->gemma_rms_norm = fl_find_op(host, "gemma_rms_norm");
+  ops->rms_norm_gated = fl_find_op(host, "rms_norm_gated");
+  ops->mixer2_gated_rms_norm = fl_find_op(host, "mixer2_gated_rms_norm");
   ops->rotary_embedding = fl_find_op(host, "rotary_embedding");
+  ops->apply_rotary_emb = fl_find_op(host, "apply_rotary_emb");
+  ops->dual_chunk_rotary_embedding = fl_find_op(host, "dual_chunk_rotary_embedding");
+  ops->quant_fp8 = fl_find_op(host, "quant_fp8");
   ops->attention_backend = fl_find_op(host, "attention_backend");
   ops->grouped_topk = fl_find_op(host, "grouped_topk");
   ops->topk_softmax = fl_find_op(host, "topk_softmax");
@@ -464,6 +476,97 @@ static inline fl_status fl_fused_add_rms_norm(const fl_ops *ops, void *stream, D
 }
 
 /*
+ * Root-mean-square normalisation whose weight is counted from 1, of x, or of x + residual when there is a residual.
+ *     gemma_rms_norm(Tensor(a!) x, Tensor(b!)? residual, Tensor weight, float epsilon=1e-6) -> (Tensor(a) out,
+ *         Tensor(b)? residual_out)
+ * where  x: T[..., H]
+ *        residual: T[..., H]
+ *        weight: T|float32[H]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ *        residual_out: as residual
+ * out may be the very tensor x (in place); else x stays as it is.
+ * residual_out may be the very tensor residual (in place); else residual stays as it is. NULL exactly where that is
+ * NULL.
+ * residual: NULL for none.
+ * Formula: s = x + residual in float32; residual_out = s; out = s / sqrt(mean(s^2) + epsilon) * (1 + weight) in
+ * float32, rounded once (vLLM: GemmaRMSNorm)
+ */
+static inline fl_status fl_gemma_rms_norm(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *residual,
+                                          DLTensor *weight, double epsilon, DLTensor *out, DLTensor *residual_out) {
+  fl_value values[6];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(residual);
+  values[2] = fl_tensor(weight);
+  values[3] = fl_float(epsilon);
+  values[4] = fl_tensor(out);
+  values[5] = fl_tensor(residual_out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gemma_rms_norm, &call);
+}
+
+/*
+ * Root-mean-square normalisation in groups of group_size (none: of the whole dimension), gated by z before or after;
+ * activation is "swish", "silu" (the same) or "sigmoid".
+ *     rms_norm_gated(Tensor x, Tensor? z, Tensor weight, float epsilon=1e-5, int? group_size=None,
+ *         bool norm_before_gate=False, str activation="swish") -> Tensor out
+ * where  x: T[..., H]
+ *        z: T[..., H]
+ *        weight: T|float32[H]
+ *        out: T[..., H]
+ *        T = float32|float16|bfloat16
+ * z, group_size: NULL for none.
+ * Formula: x -> x * act(z) unless norm_before_gate; out = x / sqrt(mean(x^2) + epsilon) * weight, times act(z) if
+ * norm_before_gate; in float32, rounded once (vLLM: RMSNormGated)
+ */
+static inline fl_status fl_rms_norm_gated(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *z, DLTensor *weight,
+                                          double epsilon, const int64_t *group_size, bool norm_before_gate,
+                                          const char *activation, DLTensor *out) {
+  fl_value values[8];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(z);
+  values[2] = fl_tensor(weight);
+  values[3] = fl_float(epsilon);
+  values[4] = group_size ? fl_int(*group_size) : fl_none();
+  values[5] = fl_bool(norm_before_gate);
+  values[6] = fl_string(activation);
+  values[7] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->rms_norm_gated, &call);
+}
+
+/*
+ * Mamba-2's norm: x times SiLU of the gate, normalised by the root mean square of each of n_groups groups. Without
+ * use_rms_norm the product alone (a weight is not used). A float32 weight makes a float32 result.
+ *     mixer2_gated_rms_norm(Tensor x, Tensor gate, Tensor? weight, float epsilon=1e-6, int n_groups=1,
+ *         bool use_rms_norm=True) -> Tensor out
+ * where  x: T[..., H]
+ *        gate: T[..., H]
+ *        weight: T|float32[H]
+ *        T = float32|float16|bfloat16
+ * weight: NULL for none.
+ * Formula: v = x * silu(gate) in float32; out = weight * v / sqrt(mean(v^2) + epsilon); the normalised value is rounded
+ * to T before the product (vLLM: Mixer2RMSNormGated)
+ */
+static inline fl_status fl_mixer2_gated_rms_norm(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *gate,
+                                                 DLTensor *weight, double epsilon, int64_t n_groups, bool use_rms_norm,
+                                                 DLTensor *out) {
+  fl_value values[7];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(gate);
+  values[2] = fl_tensor(weight);
+  values[3] = fl_float(epsilon);
+  values[4] = fl_int(n_groups);
+  values[5] = fl_bool(use_rms_norm);
+  values[6] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mixer2_gated_rms_norm, &call);
+}
+
+/*
  * Rotates pairs of dimensions of each head of query and key by the angle of the token's position.
  *     rotary_embedding(Tensor(a!) query, Tensor(b!)? key, Tensor cos, Tensor sin, Tensor position_ids,
  *         bool interleaved=False, int rope_dim_offset=0, bool inverse=False) -> (Tensor(a) query_out,
@@ -502,6 +605,114 @@ static inline fl_status fl_rotary_embedding(const fl_ops *ops, void *stream, DLT
   fl_call call = FL_CALL(values);
   call.stream = stream;
   return fl_invoke(ops->rotary_embedding, &call);
+}
+
+/*
+ * Rotates pairs of dimensions of each head by the angle of the token's place in the sequence.
+ *     apply_rotary_emb(Tensor x, Tensor cos, Tensor sin, bool is_neox_style=True, bool enable_fp32_compute=False)
+ *         -> Tensor out
+ * where  x: T[..., S, H, 2*r]
+ *        cos: T|float32[S, r]
+ *        sin: T|float32[S, r]
+ *        out: T[..., S, H, 2*r]
+ *        T = float32|float16|bfloat16
+ * Formula: (x1, x2) -> (x1*c - x2*s, x2*c + x1*s), c = cos[place, i], s = sin[place, i] as T; the pair is (i, i + r),
+ * or (2*i, 2*i + 1) if not is_neox_style; rounded to T after each product and the sum, or in float32 and rounded once
+ * if enable_fp32_compute (vLLM: ApplyRotaryEmb)
+ */
+static inline fl_status fl_apply_rotary_emb(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *cos, DLTensor *sin,
+                                            bool is_neox_style, bool enable_fp32_compute, DLTensor *out) {
+  fl_value values[6];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(cos);
+  values[2] = fl_tensor(sin);
+  values[3] = fl_bool(is_neox_style);
+  values[4] = fl_bool(enable_fp32_compute);
+  values[5] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->apply_rotary_emb, &call);
+}
+
+/*
+ * Rotary embedding of dual chunk attention: the key by its position, the query five times, one after the other: within
+ * the chunk, to the chunk before, to those before that, and the last two again without the clamp. A cache row holds
+ * cosines, then sines.
+ *     dual_chunk_rotary_embedding(Tensor position_ids, Tensor query, Tensor key, Tensor q_cache, Tensor qc_cache,
+ *         Tensor k_cache, Tensor qc_no_clamp_cache, Tensor q_inter_cache, int head_size, int rotary_dim,
+ *         int chunk_size, int local_size, bool is_neox_style=True) -> (Tensor query_out, Tensor key_out)
+ * where  position_ids: int32|int64[n]
+ *        query: T[n, h*head_size]
+ *        key: T[n, k*head_size]
+ *        q_cache: T[q, rotary_dim]
+ *        qc_cache: T[c, rotary_dim]
+ *        k_cache: T[p, rotary_dim]
+ *        qc_no_clamp_cache: T[d, rotary_dim]
+ *        q_inter_cache: T[i, rotary_dim]
+ *        query_out: T[n, 5*(h*head_size)]
+ *        key_out: T[n, k*head_size]
+ *        T = float32|float16|bfloat16
+ * Formula: key_out = R(key, k_cache[p]); query_out = R(query, q_cache[p % c]), R(query, qc_cache[p % c]), R(query,
+ * qc_cache[c - 1]), R(query, qc_no_clamp_cache[p % c]), R(query, q_inter_cache[p % c]), c = chunk_size - local_size; R
+ * rotates the first rotary_dim dimensions as rotary_embedding does (vLLM: DualChunkRotaryEmbedding)
+ */
+static inline fl_status fl_dual_chunk_rotary_embedding(const fl_ops *ops, void *stream, DLTensor *position_ids,
+                                                       DLTensor *query, DLTensor *key, DLTensor *q_cache,
+                                                       DLTensor *qc_cache, DLTensor *k_cache,
+                                                       DLTensor *qc_no_clamp_cache, DLTensor *q_inter_cache,
+                                                       int64_t head_size, int64_t rotary_dim, int64_t chunk_size,
+                                                       int64_t local_size, bool is_neox_style, DLTensor *query_out,
+                                                       DLTensor *key_out) {
+  fl_value values[15];
+  values[0] = fl_tensor(position_ids);
+  values[1] = fl_tensor(query);
+  values[2] = fl_tensor(key);
+  values[3] = fl_tensor(q_cache);
+  values[4] = fl_tensor(qc_cache);
+  values[5] = fl_tensor(k_cache);
+  values[6] = fl_tensor(qc_no_clamp_cache);
+  values[7] = fl_tensor(q_inter_cache);
+  values[8] = fl_int(head_size);
+  values[9] = fl_int(rotary_dim);
+  values[10] = fl_int(chunk_size);
+  values[11] = fl_int(local_size);
+  values[12] = fl_bool(is_neox_style);
+  values[13] = fl_tensor(query_out);
+  values[14] = fl_tensor(key_out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->dual_chunk_rotary_embedding, &call);
+}
+
+/*
+ * Quantises to float8 e4m3fn, with one scale for the tensor [-1, -1], each token [1, -1], channel [-1, 1], group [1, G]
+ * or block [R, C]; x is q * scale_out. Without a scale it is computed (tensor, token, group).
+ *     quant_fp8(Tensor x, Tensor? scale=None, Tensor? scale_ub=None, int[] group_shape=[-1, -1], bool use_ue8m0=False,
+ *         int num_token_padding=0) -> (Tensor q, Tensor scale_out)
+ * where  x: T[..., N]
+ *        scale: float32
+ *        scale_ub: float32[1] or float32[]
+ *        T = float32|float16|bfloat16
+ * scale, scale_ub: NULL for none.
+ * Formula: s = max(absmax(x) / 448, 1 / (448 * 512)), absmax limited by scale_ub, or with use_ue8m0 the power of two
+ * from absmax / 448 on; q = clamp(x * (1 / s), -448, 448), of groups clamp(x / s); rows from x's tokens to
+ * num_token_padding are 0 (vLLM: QuantFP8, kernels *_scaled_fp8_quant)
+ */
+static inline fl_status fl_quant_fp8(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *scale, DLTensor *scale_ub,
+                                     const int64_t *group_shape, uint32_t n_group_shape, bool use_ue8m0,
+                                     int64_t num_token_padding, DLTensor *q, DLTensor *scale_out) {
+  fl_value values[8];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(scale);
+  values[2] = fl_tensor(scale_ub);
+  values[3] = fl_ints(group_shape, n_group_shape);
+  values[4] = fl_bool(use_ue8m0);
+  values[5] = fl_int(num_token_padding);
+  values[6] = fl_tensor(q);
+  values[7] = fl_tensor(scale_out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->quant_fp8, &call);
 }
 
 /*

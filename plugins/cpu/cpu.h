@@ -66,7 +66,13 @@ fl_status cpu_reference_quick_gelu(void *self, fl_call *call);
 fl_status cpu_reference_relu2(void *self, fl_call *call);
 fl_status cpu_reference_xielu(void *self, fl_call *call);
 fl_status cpu_reference_rms_norm(void *self, fl_call *call);
+fl_status cpu_reference_gemma_rms_norm(void *self, fl_call *call);
+fl_status cpu_reference_rms_norm_gated(void *self, fl_call *call);
+fl_status cpu_reference_mixer2_gated_rms_norm(void *self, fl_call *call);
 fl_status cpu_reference_rotary_embedding(void *self, fl_call *call);
+fl_status cpu_reference_apply_rotary_emb(void *self, fl_call *call);
+fl_status cpu_reference_dual_chunk_rotary_embedding(void *self, fl_call *call);
+fl_status cpu_reference_quant_fp8(void *self, fl_call *call);
 
 fl_status cpu_flagos_silu_and_mul(void *self, fl_call *call);
 fl_status cpu_flagos_mul_and_silu(void *self, fl_call *call);
@@ -84,7 +90,13 @@ fl_status cpu_flagos_quick_gelu(void *self, fl_call *call);
 fl_status cpu_flagos_relu2(void *self, fl_call *call);
 fl_status cpu_flagos_xielu(void *self, fl_call *call);
 fl_status cpu_flagos_rms_norm(void *self, fl_call *call);
+fl_status cpu_flagos_gemma_rms_norm(void *self, fl_call *call);
+fl_status cpu_flagos_rms_norm_gated(void *self, fl_call *call);
+fl_status cpu_flagos_mixer2_gated_rms_norm(void *self, fl_call *call);
 fl_status cpu_flagos_rotary_embedding(void *self, fl_call *call);
+fl_status cpu_flagos_apply_rotary_emb(void *self, fl_call *call);
+fl_status cpu_flagos_dual_chunk_rotary_embedding(void *self, fl_call *call);
+fl_status cpu_flagos_quant_fp8(void *self, fl_call *call);
 
 /* Mixture of experts. */
 fl_status cpu_moe_align_block_size(void *self, fl_call *call);

@@ -8,7 +8,6 @@ FL_PLUGIN("cpu", FLHOST_VERSION, "flhost", "Apache-2.0", "");
 
 #define REFERENCE .impl_id = "reference.c", .kind = FL_KIND_REFERENCE
 #define FLAGOS    .impl_id = "default.flagos", .kind = FL_KIND_DEFAULT
-#define INDICES   FL_INT32 | FL_INT64 /* element types of a first tensor that holds indices */
 
 static const fl_impl impls[] = {
     {.op_name = "silu_and_mul", REFERENCE, .fn = cpu_reference_silu_and_mul},
@@ -45,16 +44,28 @@ static const fl_impl impls[] = {
     {.op_name = "rms_norm", FLAGOS, .fn = cpu_flagos_rms_norm},
     {.op_name = "fused_add_rms_norm", REFERENCE, .fn = cpu_reference_rms_norm},
     {.op_name = "fused_add_rms_norm", FLAGOS, .fn = cpu_flagos_rms_norm},
+    {.op_name = "gemma_rms_norm", REFERENCE, .fn = cpu_reference_gemma_rms_norm},
+    {.op_name = "gemma_rms_norm", FLAGOS, .fn = cpu_flagos_gemma_rms_norm},
+    {.op_name = "rms_norm_gated", REFERENCE, .fn = cpu_reference_rms_norm_gated},
+    {.op_name = "rms_norm_gated", FLAGOS, .fn = cpu_flagos_rms_norm_gated},
+    {.op_name = "mixer2_gated_rms_norm", REFERENCE, .fn = cpu_reference_mixer2_gated_rms_norm},
+    {.op_name = "mixer2_gated_rms_norm", FLAGOS, .fn = cpu_flagos_mixer2_gated_rms_norm},
     {.op_name = "rotary_embedding", REFERENCE, .fn = cpu_reference_rotary_embedding},
     {.op_name = "rotary_embedding", FLAGOS, .fn = cpu_flagos_rotary_embedding},
+    {.op_name = "apply_rotary_emb", REFERENCE, .fn = cpu_reference_apply_rotary_emb},
+    {.op_name = "apply_rotary_emb", FLAGOS, .fn = cpu_flagos_apply_rotary_emb},
+    {.op_name = "dual_chunk_rotary_embedding", REFERENCE, .fn = cpu_reference_dual_chunk_rotary_embedding},
+    {.op_name = "dual_chunk_rotary_embedding", FLAGOS, .fn = cpu_flagos_dual_chunk_rotary_embedding},
+    {.op_name = "quant_fp8", REFERENCE, .fn = cpu_reference_quant_fp8},
+    {.op_name = "quant_fp8", FLAGOS, .fn = cpu_flagos_quant_fp8},
     {.op_name = "attention_backend", REFERENCE, .fn = cpu_attention_backend},
     {.op_name = "attention_backend", FLAGOS, .fn = cpu_attention_backend},
     {.op_name = "grouped_topk", REFERENCE, .fn = cpu_reference_grouped_topk},
     {.op_name = "grouped_topk", FLAGOS, .fn = cpu_flagos_grouped_topk},
     {.op_name = "topk_softmax", REFERENCE, .fn = cpu_reference_topk_softmax},
     {.op_name = "topk_softmax", FLAGOS, .fn = cpu_flagos_topk_softmax},
-    {.op_name = "moe_align_block_size", REFERENCE, .dtypes = INDICES, .fn = cpu_moe_align_block_size},
-    {.op_name = "moe_align_block_size", FLAGOS, .dtypes = INDICES, .fn = cpu_moe_align_block_size},
+    {.op_name = "moe_align_block_size", REFERENCE, .fn = cpu_moe_align_block_size},
+    {.op_name = "moe_align_block_size", FLAGOS, .fn = cpu_moe_align_block_size},
     {.op_name = "moe_sum", REFERENCE, .fn = cpu_reference_moe_sum},
     {.op_name = "moe_sum", FLAGOS, .fn = cpu_flagos_moe_sum},
     {.op_name = "unquantized_fused_moe", REFERENCE, .fn = cpu_reference_routed_moe},
@@ -73,8 +84,6 @@ fl_status register_builtins(fl_registry *registry) {
     impl.size = sizeof impl;
     impl.flags = FL_IMPL_DETERMINISTIC; /* one thread, one order */
     impl.devices = FL_DEVICE(kDLCPU);
-    if (!impl.dtypes)
-      impl.dtypes = FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16;
     fl_status status = registry->register_impl(registry, &impl);
     if (status)
       return status;
