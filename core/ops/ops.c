@@ -37,5 +37,12 @@ const fl_op_def *const fl_builtin_ops[] = {
     &fl_op_modular_fused_moe,
     &fl_op_transformers_fused_moe,
     &fl_op_fused_moe,
+    &fl_op_causal_conv1d,
+    &fl_op_selective_scan,
+    &fl_op_mamba_chunk_scan,
+    &fl_op_mamba_mixer,
+    &fl_op_mamba_mixer2,
+    &fl_op_plamo2_mamba_mixer,
+    &fl_op_short_conv,
     NULL,
 };

@@ -76,6 +76,20 @@ static const fl_impl impls[] = {
     {.op_name = "transformers_fused_moe", FLAGOS, .fn = cpu_flagos_transformers_moe},
     {.op_name = "fused_moe", REFERENCE, .fn = cpu_reference_fused_moe},
     {.op_name = "fused_moe", FLAGOS, .fn = cpu_flagos_fused_moe},
+    {.op_name = "causal_conv1d", REFERENCE, .fn = cpu_reference_causal_conv1d},
+    {.op_name = "causal_conv1d", FLAGOS, .fn = cpu_flagos_causal_conv1d},
+    {.op_name = "selective_scan", REFERENCE, .fn = cpu_reference_selective_scan},
+    {.op_name = "selective_scan", FLAGOS, .fn = cpu_flagos_selective_scan},
+    {.op_name = "mamba_chunk_scan", REFERENCE, .fn = cpu_reference_mamba_chunk_scan},
+    {.op_name = "mamba_chunk_scan", FLAGOS, .fn = cpu_flagos_mamba_chunk_scan},
+    {.op_name = "mamba_mixer", REFERENCE, .fn = cpu_reference_mamba_mixer},
+    {.op_name = "mamba_mixer", FLAGOS, .fn = cpu_flagos_mamba_mixer},
+    {.op_name = "mamba_mixer2", REFERENCE, .fn = cpu_reference_mamba_mixer2},
+    {.op_name = "mamba_mixer2", FLAGOS, .fn = cpu_flagos_mamba_mixer2},
+    {.op_name = "plamo2_mamba_mixer", REFERENCE, .fn = cpu_reference_plamo2_mamba_mixer},
+    {.op_name = "plamo2_mamba_mixer", FLAGOS, .fn = cpu_flagos_plamo2_mamba_mixer},
+    {.op_name = "short_conv", REFERENCE, .fn = cpu_reference_short_conv},
+    {.op_name = "short_conv", FLAGOS, .fn = cpu_flagos_short_conv},
 };
 
 fl_status register_builtins(fl_registry *registry) {
