@@ -1,8 +1,12 @@
 /* The CPU plugin's implementations, called without a host: see kernels.h. */
 #include "tests/kernels.h"
 
+#include "core/error.h"
+#include "core/ops/ops.h"
+
 #include <dlfcn.h>
 #include <flhost/dtype.h>
+#include <math.h>
 
 enum { MAX_IMPLS = 256 };
 
@@ -138,4 +142,40 @@ void check_same_elements(const DLTensor *compact, const owned *strided) {
            bytes);
   ck_assert_mem_eq(strided->tensor.data, expected, strided->bytes);
   free(expected);
+}
+
+fl_schema *schema_of(const char *op) {
+  fl_schema *schema = NULL;
+  for (const fl_op_def *const *entry = fl_builtin_ops; *entry && !schema; entry++) {
+    ck_assert_msg(fl_schema_create(*entry, &schema) == FL_OK, "%s", fl_error_message());
+    if (strcmp(schema->op_name, op)) {
+      fl_schema_free(schema);
+      schema = NULL;
+    }
+  }
+  ck_assert_msg(schema != NULL, "no entry for %s", op);
+  return schema;
+}
+
+void check_refused(const char *op, const char *expected, const fl_value *values, uint32_t n) {
+  fl_value copy[FL_SCHEMA_MAX_VALUES];
+  fl_call call = {.size = sizeof call, .count = n, .values = copy};
+  fl_schema *schema = schema_of(op);
+  memcpy(copy, values, n * sizeof *copy);
+  fl_status status = fl_schema_check(schema, &call);
+  ck_assert_msg(status == FL_EINVAL, "status %d where this was expected: %s", status, expected);
+  ck_assert_str_eq(fl_error_message(), expected);
+  fl_schema_free(schema);
+}
+
+void check_close(const char *op, const DLTensor *result, const DLTensor *expected) {
+  fl_schema *schema = schema_of(op);
+  fl_tolerance tolerance = fl_schema_tolerance(schema, expected->dtype);
+  for (int64_t i = 0; i < count(expected); i++) {
+    double a = get(result, element_offset(result, i)), b = get(expected, element_offset(expected, i));
+    bool same = (isnan(a) && isnan(b)) || a == b;
+    ck_assert_msg(same || fabs(a - b) <= tolerance.atol + tolerance.rtol * fabs(b),
+                  "%s: element %lld is %.9g, expected %.9g", op, (long long)i, a, b);
+  }
+  fl_schema_free(schema);
 }

@@ -2,6 +2,7 @@
 #ifndef FLHOST_TESTS_KERNELS_H
 #define FLHOST_TESTS_KERNELS_H
 
+#include "core/schema.h"
 #include "tests/suite.h"
 
 #include <flhost/plugin.h>
@@ -20,6 +21,12 @@ const fl_impl *find_impl(const char *op, const char *id);
 extern char message[512];
 fl_status call_impl(const char *op, const char *id, fl_value *values, uint32_t n);
 void check_call(const char *op, const char *id, fl_value *values, uint32_t n);
+
+/* An op as its built-in entry has it; fl_schema_free. */
+fl_schema *schema_of(const char *op);
+
+/* The op's checks refuse the call: nothing of an implementation runs. */
+void check_refused(const char *op, const char *expected, const fl_value *values, uint32_t n);
 
 /* A tensor whose storage may be larger than what it shows. */
 typedef struct owned {
@@ -45,5 +52,8 @@ void fill(DLTensor *tensor, uint32_t seed);
 
 /* The same elements (bit for bit), and where `strided` has padding, that is as make() left it. */
 void check_same_elements(const DLTensor *compact, const owned *strided);
+
+/* Within the op's tolerance; NaN is NaN, and an infinity itself. */
+void check_close(const char *op, const DLTensor *result, const DLTensor *expected);
 
 #endif

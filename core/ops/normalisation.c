@@ -75,7 +75,7 @@ const fl_op_def fl_op_gemma_rms_norm = {
 };
 
 /* vLLM's tests of both gated norms. */
-static const fl_tolerance gated_tolerance[] = {{FL_FLOAT16, 1e-2, 1e-2}, {FL_BFLOAT16, 1e-2, 1.6e-2}, {0}};
+static const fl_tolerance gated_tolerance[] = {{FL_FLOAT16, 1e-2, 1e-2}, {FL_BFLOAT16, 1e-2, 1e-2}, {0}};
 static const fl_tolerance mixer2_tolerance[] = {{FL_FLOAT16, 5e-3, 1e-3}, {0}};
 
 static fl_status check_rms_norm_gated(fl_call *call) {

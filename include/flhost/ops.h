@@ -12,6 +12,7 @@
  * T[..., 2*d] is a tensor of dtype T with any leading dimensions and a last one of 2*d; a letter or name has the same
  * meaning wherever it stands in one op. The last dimension is contiguous, the others may be strided.
  */
+/* clang-format off */
 #ifndef FLHOST_OPS_H
 #define FLHOST_OPS_H
 
