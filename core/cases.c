@@ -59,6 +59,7 @@ static fl_status evaluate_name(expression *e, double *value) {
 }
 
 static fl_status evaluate_number(expression *e, double *value) {
+  char number[64]; /* alone: of 0..1 a reader of numbers takes "0." */
   const char *begin = e->scan.at, *at = begin;
   while (at < e->end && fl_scan_is_digit(*at))
     at++;
@@ -71,7 +72,8 @@ static fl_status evaluate_number(expression *e, double *value) {
     while (at < e->end && fl_scan_is_digit(*at))
       at++;
   }
-  if (!fl_read_float(begin, (size_t)(at - begin), value))
+  snprintf(number, sizeof number, "%.*s", (int)(at - begin), begin);
+  if (!fl_read_float(number, (size_t)(at - begin), value))
     return fl_scan_fail(&e->scan, begin, "expected a number, a name or an expression in parentheses");
   e->scan.at = at;
   return FL_OK;
@@ -179,7 +181,8 @@ static fl_status parse_range(compiler *c, fl_choice *choice) {
   while (low + 1 < length && !(text[low] == '.' && text[low + 1] == '.'))
     low++;
   if (low + 1 >= length)
-    return fl_scan_unexpected(&c->scan, "what is in the tensor: normal, or LOW..HIGH without spaces", NULL, 0);
+    return fl_scan_unexpected(&c->scan, "what is in the tensor: normal, moderate, or LOW..HIGH without spaces", NULL,
+                              0);
   choice->low = (fl_rule_source){text, (uint32_t)low};
   choice->high = (fl_rule_source){text + low + 2, (uint32_t)(length - low - 2)};
   c->scan.at += length;
@@ -188,8 +191,10 @@ static fl_status parse_range(compiler *c, fl_choice *choice) {
 }
 
 static fl_status parse_contents(compiler *c, fl_choice *choice) {
-  choice->contents = FL_CONTENTS_NORMAL;
-  if (fl_scan_accept(&c->scan, "normal"))
+  choice->contents = fl_scan_accept(&c->scan, "normal")     ? FL_CONTENTS_NORMAL
+                     : fl_scan_accept(&c->scan, "moderate") ? FL_CONTENTS_MODERATE
+                                                            : (fl_contents)0;
+  if (choice->contents)
     return FL_OK;
   choice->contents = fl_scan_accept(&c->scan, "distinct")    ? FL_CONTENTS_DISTINCT
                      : fl_scan_accept(&c->scan, "ascending") ? FL_CONTENTS_ASCENDING

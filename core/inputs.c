@@ -145,7 +145,7 @@ static fl_status choose_unspecified(draft *d) {
   static const struct {
     uint32_t n;
     int64_t sizes[3];
-  } leading[] = {{1, {1}}, {1, {7}}, {0, {0}}, {1, {83}}, {1, {0}}, {2, {2, 3}}, {3, {1, 1, 5}}, {1, {1024}}};
+  } leading[] = {{1, {1}}, {1, {7}}, {0, {0}}, {1, {83}}, {1, {0}}, {2, {2, 3}}, {3, {1, 1, 5}}, {1, {2048}}};
   const fl_schema *schema = d->schema;
   const fl_rules *rules = schema->compiled;
   for (uint32_t i = 0; i < rules->n_names; i++) {
@@ -257,8 +257,8 @@ static fl_status choose_shape(draft *d, uint32_t index, const fl_rule_alternativ
 static fl_status choose_contents(draft *d, uint32_t index, const fl_choice *choice) {
   fl_input *input = &d->inputs[index];
   bool is_float = fl_dtype_bit(input->spec.dtype) & (common_floats | FL_FLOAT64 | FL_FLOAT8_E4M3FN);
-  if (!choice || choice->contents == FL_CONTENTS_NORMAL) {
-    input->contents = is_float ? FL_CONTENTS_NORMAL : FL_CONTENTS_RANGE;
+  if (!choice || choice->contents == FL_CONTENTS_NORMAL || choice->contents == FL_CONTENTS_MODERATE) {
+    input->contents = !is_float ? FL_CONTENTS_RANGE : choice ? choice->contents : FL_CONTENTS_NORMAL;
     input->low = 0;
     input->high = fl_dtype_bit(input->spec.dtype) == FL_BOOLEAN ? 1 : 3;
     return FL_OK;

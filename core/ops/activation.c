@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define FLOATS "T = float32|float16|bfloat16"
+#define SIZES  "d: 1 7 64 513 1365; "
 
 const fl_op_def fl_op_silu_and_mul = {
     .size = sizeof(fl_op_def),
@@ -15,6 +16,7 @@ const fl_op_def fl_op_silu_and_mul = {
     .formula =
         "out = silu(x[..., :d]) * x[..., d:], silu(v) = v / (1 + exp(-v)); rounded to T after silu and after the "
         "product (vLLM: SiluAndMul, kernel silu_and_mul)",
+    .cases = SIZES,
 };
 
 static fl_status check_gelu_and_mul(fl_call *call) {
@@ -40,4 +42,5 @@ const fl_op_def fl_op_gelu_and_mul = {
         "v/2 * (1 + tanh(sqrt(2/pi) * (v + 0.044715 * v^3))) for \"tanh\"; rounded to T after gelu and after the "
         "product (vLLM: GeluAndMul, kernels gelu_and_mul, gelu_tanh_and_mul)",
     .check = check_gelu_and_mul,
+    .cases = SIZES "approximate: none tanh; x: moderate", /* 1 + tanh(-4) has few digits, which x2 makes large */
 };

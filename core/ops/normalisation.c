@@ -7,6 +7,8 @@
   "s = x + residual in float32; residual_out = s; out = s / sqrt(mean(s[..., :variance_size]^2) + epsilon) * weight; " \
   "the normalised value is rounded to weight's dtype before the product, the product to T "
 
+#define CASES "H: 1 8 33 769 2048; epsilon: 1e-6 1e-5 0; variance_size: none 7 none H"
+
 /* vLLM IR overrides float16 for both ops. */
 static const fl_tolerance tolerance[] = {{FL_FLOAT16, 1e-2, 2e-3}, {0}};
 
@@ -43,6 +45,7 @@ const fl_op_def fl_op_rms_norm = {
     .formula = FORMULA "(vLLM: RMSNorm, kernels rms_norm, fused_add_rms_norm)",
     .tolerance = tolerance,
     .check = check_rms_norm,
+    .cases = CASES,
 };
 
 static fl_status check_fused_add_rms_norm(fl_call *call) {
@@ -61,4 +64,5 @@ const fl_op_def fl_op_fused_add_rms_norm = {
     .formula = FORMULA "(residual is x_residual; vLLM: IR op and kernel fused_add_rms_norm)",
     .tolerance = tolerance,
     .check = check_fused_add_rms_norm,
+    .cases = CASES,
 };

@@ -59,4 +59,6 @@ const fl_op_def fl_op_rotary_embedding = {
         "Query and key of two dimensions have heads of 2*r. Rounded to T after each product and the sum (vLLM: "
         "RotaryEmbedding, kernel rotary_embedding)",
     .check = check_rotary_embedding,
+    .cases = "n: 1 7 83 0 1024; h: 1 4 8; k: 1 2 4; d: 64 80; r: 4 16 32; p: 1 128; cos: -1..1; sin: -1..1; "
+             "position_ids: 0..p-1; rope_dim_offset: 0 8",
 };

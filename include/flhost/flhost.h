@@ -155,10 +155,11 @@ FL_API fl_tolerance fl_op_tolerance(const fl_op *op, DLDataType dtype);
 
 /* What the elements of a generated tensor are. */
 typedef enum fl_contents {
-  FL_CONTENTS_NORMAL = 1,   /* about standard normal; zeros, infinities, NaN, denormals, largest values make sense too */
-  FL_CONTENTS_RANGE = 2,    /* low to high, both included; integers where the element type is one */
-  FL_CONTENTS_DISTINCT = 3, /* the same, no two alike along the last dimension */
-  FL_CONTENTS_ASCENDING = 4 /* in order along the last dimension, the first `low`, the last `high` */
+  FL_CONTENTS_NORMAL = 1, /* about standard normal; zeros, infinities, NaN, denormals, largest values make sense too */
+  FL_CONTENTS_RANGE = 2,  /* low to high, both included; integers where the element type is one */
+  FL_CONTENTS_DISTINCT = 3,  /* the same, no two alike along the last dimension */
+  FL_CONTENTS_ASCENDING = 4, /* in order along the last dimension, the first `low`, the last `high` */
+  FL_CONTENTS_MODERATE = 5   /* as normal, but no largest values */
 } fl_contents;
 
 /* One argument of a generated call. */
@@ -170,12 +171,11 @@ typedef struct fl_input {
 } fl_input;
 
 /*
- * The arguments of a call to test an op with, by its rules and cases (fl_op_def): `number` 0, 1, 2… gives one call after
- * the other, always the same ones for one `seed`. `dtype`, one of FL_FLOAT32…, is the element type that the rules' first
- * dtype variable stands for, or without variables that of the first tensor; 0: any. `n_inputs` is the number of
- * arguments.
- *   FL_ENOENT: the op does not take that element type. FL_EINVAL: this number makes no call, nor do those that fl_infer
- *   and fl_check refuse: take the next.
+ * The arguments of a call to test an op with, by its rules and cases (fl_op_def): `number` 0, 1, 2… gives one call
+ * after the other, always the same ones for one `seed`. `dtype`, one of FL_FLOAT32…, is the element type that the
+ * rules' first dtype variable stands for, or without variables that of the first tensor; 0: any. `n_inputs` is the
+ * number of arguments. FL_ENOENT: the op does not take that element type. FL_EINVAL: this number makes no call, nor do
+ * those that fl_infer and fl_check refuse: take the next.
  */
 FL_API fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,
                                     uint32_t n_inputs);
