@@ -7,5 +7,5 @@ $(BUILD)/tests/test_%: tests/test_%.c $(STATIC) $(TEST_SUPPORT) | $(BUILD)/ops.s
 CLI_SUITES := $(addprefix $(BUILD)/tests/test_,safetensors compare cpu_plugin run)
 $(CLI_SUITES): CLI_PARTS := $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o)
 $(CLI_SUITES): $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o)
-$(BUILD)/tests/test_cpu_plugin: | $(CPU_PLUGIN)
+$(BUILD)/tests/test_cpu_plugin $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_ops_*.c)): | $(CPU_PLUGIN)
 -include tests/plugins.mk

@@ -12,6 +12,7 @@
  * T[..., 2*d] is a tensor of dtype T with any leading dimensions and a last one of 2*d; a letter or name has the same
  * meaning wherever it stands in one op. The last dimension is contiguous, the others may be strided.
  */
+/* clang-format off */
 #ifndef FLHOST_OPS_H
 #define FLHOST_OPS_H
 
@@ -25,10 +26,29 @@ extern "C" {
 typedef struct fl_ops {
   uint32_t size; /* sizeof(fl_ops) */
   fl_op *silu_and_mul;
+  fl_op *mul_and_silu;
   fl_op *gelu_and_mul;
+  fl_op *gelu_and_mul_sparse;
+  fl_op *swigluoai_and_mul;
+  fl_op *fatrelu_and_mul;
+  fl_op *silu_and_mul_with_clamp;
+  fl_op *swiglustep_and_mul;
+  fl_op *situ_and_mul;
+  fl_op *gelu;
+  fl_op *gelu_new;
+  fl_op *gelu_fast;
+  fl_op *quick_gelu;
+  fl_op *relu2;
+  fl_op *xielu;
   fl_op *rms_norm;
   fl_op *fused_add_rms_norm;
+  fl_op *gemma_rms_norm;
+  fl_op *rms_norm_gated;
+  fl_op *mixer2_gated_rms_norm;
   fl_op *rotary_embedding;
+  fl_op *apply_rotary_emb;
+  fl_op *dual_chunk_rotary_embedding;
+  fl_op *quant_fp8;
   fl_op *attention_backend;
 } fl_ops;
 
@@ -38,10 +58,29 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
     return FL_EINVAL;
   ops->size = (uint32_t)sizeof(fl_ops);
   ops->silu_and_mul = fl_find_op(host, "silu_and_mul");
+  ops->mul_and_silu = fl_find_op(host, "mul_and_silu");
   ops->gelu_and_mul = fl_find_op(host, "gelu_and_mul");
+  ops->gelu_and_mul_sparse = fl_find_op(host, "gelu_and_mul_sparse");
+  ops->swigluoai_and_mul = fl_find_op(host, "swigluoai_and_mul");
+  ops->fatrelu_and_mul = fl_find_op(host, "fatrelu_and_mul");
+  ops->silu_and_mul_with_clamp = fl_find_op(host, "silu_and_mul_with_clamp");
+  ops->swiglustep_and_mul = fl_find_op(host, "swiglustep_and_mul");
+  ops->situ_and_mul = fl_find_op(host, "situ_and_mul");
+  ops->gelu = fl_find_op(host, "gelu");
+  ops->gelu_new = fl_find_op(host, "gelu_new");
+  ops->gelu_fast = fl_find_op(host, "gelu_fast");
+  ops->quick_gelu = fl_find_op(host, "quick_gelu");
+  ops->relu2 = fl_find_op(host, "relu2");
+  ops->xielu = fl_find_op(host, "xielu");
   ops->rms_norm = fl_find_op(host, "rms_norm");
   ops->fused_add_rms_norm = fl_find_op(host, "fused_add_rms_norm");
+  ops->gemma_rms_norm = fl_find_op(host, "gemma_rms_norm");
+  ops->rms_norm_gated = fl_find_op(host, "rms_norm_gated");
+  ops->mixer2_gated_rms_norm = fl_find_op(host, "mixer2_gated_rms_norm");
   ops->rotary_embedding = fl_find_op(host, "rotary_embedding");
+  ops->apply_rotary_emb = fl_find_op(host, "apply_rotary_emb");
+  ops->dual_chunk_rotary_embedding = fl_find_op(host, "dual_chunk_rotary_embedding");
+  ops->quant_fp8 = fl_find_op(host, "quant_fp8");
   ops->attention_backend = fl_find_op(host, "attention_backend");
   return FL_OK;
 }
@@ -65,6 +104,24 @@ static inline fl_status fl_silu_and_mul(const fl_ops *ops, void *stream, DLTenso
 }
 
 /*
+ * The first half of x's last dimension, times SiLU of the second half.
+ *     mul_and_silu(Tensor x) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = x[..., :d] * silu(x[..., d:]), silu(v) = v / (1 + exp(-v)); rounded to T after silu and after the
+ * product (vLLM: MulAndSilu, kernel mul_and_silu)
+ */
+static inline fl_status fl_mul_and_silu(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mul_and_silu, &call);
+}
+
+/*
  * GELU of the first half of x's last dimension, times the second half; approximate is "none" or "tanh".
  *     gelu_and_mul(Tensor x, str approximate="none") -> Tensor out
  * where  x: T[..., 2*d]
@@ -83,6 +140,257 @@ static inline fl_status fl_gelu_and_mul(const fl_ops *ops, void *stream, DLTenso
   fl_call call = FL_CALL(values);
   call.stream = stream;
   return fl_invoke(ops->gelu_and_mul, &call);
+}
+
+/*
+ * GELU of what the first half of x's last dimension has above a cut, times the second half; the cut leaves a part of 1
+ * - activation_sparsity of normally distributed values.
+ *     gelu_and_mul_sparse(Tensor x, float activation_sparsity, str approximate="none") -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = gelu(relu(g - cut)) * u, g = x[..., :d], u = x[..., d:], cut = mean(g) + std(g) * m over the last
+ * dimension, std of the population, m the quantile of the standard normal distribution at activation_sparsity in
+ * float32, gelu(v) = v/2 * (1 + erf(v / sqrt(2))) for "none", v/2 * (1 + tanh(sqrt(2/pi) * (v + 0.044715 * v^3))) for
+ * "tanh"; rounded to T after every step (vLLM: GeluAndMulSparse)
+ */
+static inline fl_status fl_gelu_and_mul_sparse(const fl_ops *ops, void *stream, DLTensor *x, double activation_sparsity,
+                                               const char *approximate, DLTensor *out) {
+  fl_value values[4];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(activation_sparsity);
+  values[2] = fl_string(approximate);
+  values[3] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gelu_and_mul_sparse, &call);
+}
+
+/*
+ * The gated activation of gpt-oss: gate and factor alternate in x's last dimension, both are clamped.
+ *     swigluoai_and_mul(Tensor x, float alpha=1.702, float limit=7.0) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = (u + 1) * (g * sigmoid(alpha * g)), g = min(x[..., 0::2], limit), u = clamp(x[..., 1::2], -limit,
+ * limit); rounded to T after every step (vLLM: SwigluOAIAndMul, kernel swigluoai_and_mul)
+ */
+static inline fl_status fl_swigluoai_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double alpha, double limit,
+                                             DLTensor *out) {
+  fl_value values[4];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(alpha);
+  values[2] = fl_float(limit);
+  values[3] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->swigluoai_and_mul, &call);
+}
+
+/*
+ * What of the first half of x's last dimension is above a threshold, else 0, times the second half.
+ *     fatrelu_and_mul(Tensor x, float threshold=0.0) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = (g > threshold ? g : 0) * u, g = x[..., :d], u = x[..., d:]; compared in float32, NaN stays (vLLM:
+ * FatreluAndMul, kernel fatrelu_and_mul)
+ */
+static inline fl_status fl_fatrelu_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double threshold,
+                                           DLTensor *out) {
+  fl_value values[3];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(threshold);
+  values[2] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->fatrelu_and_mul, &call);
+}
+
+/*
+ * SiLU of the clamped first half of x's last dimension, times the clamped second half plus beta.
+ *     silu_and_mul_with_clamp(Tensor x, float limit, float alpha=1.0, float beta=0.0) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = g * sigmoid(alpha * g) * (u + beta), g = min(x[..., :d], limit), u = clamp(x[..., d:], -limit, limit);
+ * rounded to T after every step (vLLM: SiluAndMulWithClamp, kernel silu_and_mul_with_clamp)
+ */
+static inline fl_status fl_silu_and_mul_with_clamp(const fl_ops *ops, void *stream, DLTensor *x, double limit,
+                                                   double alpha, double beta, DLTensor *out) {
+  fl_value values[5];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(limit);
+  values[2] = fl_float(alpha);
+  values[3] = fl_float(beta);
+  values[4] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->silu_and_mul_with_clamp, &call);
+}
+
+/*
+ * SiLU of the first half of x's last dimension, clamped from above, times the clamped second half.
+ *     swiglustep_and_mul(Tensor x, float limit=7.0) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = min(silu(x[..., :d]), limit) * clamp(x[..., d:], -limit, limit); rounded to T after silu and after the
+ * product (vLLM: SwigluStepAndMul)
+ */
+static inline fl_status fl_swiglustep_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double limit,
+                                              DLTensor *out) {
+  fl_value values[3];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(limit);
+  values[2] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->swiglustep_and_mul, &call);
+}
+
+/*
+ * SiLU with a soft limit of the first half of x's last dimension, times the second half, which is softly limited too
+ * when linear_beta is given.
+ *     situ_and_mul(Tensor x, float beta=1.0, float? linear_beta=None) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * linear_beta: NULL for none.
+ * Formula: out = beta * tanh(g / beta) * sigmoid(g) * u, g = x[..., :d], u = x[..., d:], u -> linear_beta * tanh(u /
+ * linear_beta) if there is one; in float32, rounded once (vLLM: SituAndMul, kernel situ_and_mul)
+ */
+static inline fl_status fl_situ_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double beta,
+                                        const double *linear_beta, DLTensor *out) {
+  fl_value values[4];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(beta);
+  values[2] = linear_beta ? fl_float(*linear_beta) : fl_none();
+  values[3] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->situ_and_mul, &call);
+}
+
+/*
+ * GELU of each element; approximate is "none" or "tanh".
+ *     gelu(Tensor(a!) x, str approximate="none") -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = gelu(x), gelu(v) = v/2 * (1 + erf(v / sqrt(2))) for "none", v/2 * (1 + tanh(sqrt(2/pi) * (v + 0.044715
+ * * v^3))) for "tanh" (vLLM: get_act_fn gelu, gelu_pytorch_tanh)
+ */
+static inline fl_status fl_gelu(const fl_ops *ops, void *stream, DLTensor *x, const char *approximate, DLTensor *out) {
+  fl_value values[3];
+  values[0] = fl_tensor(x);
+  values[1] = fl_string(approximate);
+  values[2] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gelu, &call);
+}
+
+/*
+ * GELU by tanh, in the steps of the first GPT-2.
+ *     gelu_new(Tensor(a!) x) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = 0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))); rounded to T after every step (vLLM: NewGELU,
+ * kernel gelu_new)
+ */
+static inline fl_status fl_gelu_new(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gelu_new, &call);
+}
+
+/*
+ * GELU by tanh, with the cubic factored.
+ *     gelu_fast(Tensor(a!) x) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = 0.5 * x * (1 + tanh(x * 0.7978845608 * (1 + 0.044715 * x * x))); rounded to T after every step (vLLM:
+ * FastGELU, kernel gelu_fast)
+ */
+static inline fl_status fl_gelu_fast(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gelu_fast, &call);
+}
+
+/*
+ * GELU by the logistic function.
+ *     quick_gelu(Tensor(a!) x) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = x * sigmoid(1.702 * x); rounded to T after every step (vLLM: QuickGELU, kernel gelu_quick)
+ */
+static inline fl_status fl_quick_gelu(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->quick_gelu, &call);
+}
+
+/*
+ * The square of what is above 0.
+ *     relu2(Tensor(a!) x) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = max(x, 0)^2; NaN stays (vLLM: ReLUSquaredActivation, kernel relu_squared)
+ */
+static inline fl_status fl_relu2(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->relu2, &call);
+}
+
+/*
+ * Expanded integral of the exponential linear unit, with trained parameters alpha_p and alpha_n.
+ *     xielu(Tensor(a!) x, Tensor alpha_p, Tensor alpha_n, float beta=0.5, float eps=-1e-6) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        alpha_p: float32|float16|bfloat16[1]
+ *        alpha_n: float32|float16|bfloat16[1]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = ap * x * x + beta * x for x > 0, else (expm1(min(x, eps)) - x) * an + beta * x, ap =
+ * softplus(alpha_p), an = beta + softplus(alpha_n); beta and eps are rounded to T, then every step to T, or to float32
+ * where a parameter of another type comes in (vLLM: XIELU)
+ */
+static inline fl_status fl_xielu(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *alpha_p, DLTensor *alpha_n,
+                                 double beta, double eps, DLTensor *out) {
+  fl_value values[6];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(alpha_p);
+  values[2] = fl_tensor(alpha_n);
+  values[3] = fl_float(beta);
+  values[4] = fl_float(eps);
+  values[5] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->xielu, &call);
 }
 
 /*
@@ -153,6 +461,97 @@ static inline fl_status fl_fused_add_rms_norm(const fl_ops *ops, void *stream, D
 }
 
 /*
+ * Root-mean-square normalisation whose weight is counted from 1, of x, or of x + residual when there is a residual.
+ *     gemma_rms_norm(Tensor(a!) x, Tensor(b!)? residual, Tensor weight, float epsilon=1e-6) -> (Tensor(a) out,
+ *         Tensor(b)? residual_out)
+ * where  x: T[..., H]
+ *        residual: T[..., H]
+ *        weight: T|float32[H]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ *        residual_out: as residual
+ * out may be the very tensor x (in place); else x stays as it is.
+ * residual_out may be the very tensor residual (in place); else residual stays as it is. NULL exactly where that is
+ * NULL.
+ * residual: NULL for none.
+ * Formula: s = x + residual in float32; residual_out = s; out = s / sqrt(mean(s^2) + epsilon) * (1 + weight) in
+ * float32, rounded once (vLLM: GemmaRMSNorm)
+ */
+static inline fl_status fl_gemma_rms_norm(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *residual,
+                                          DLTensor *weight, double epsilon, DLTensor *out, DLTensor *residual_out) {
+  fl_value values[6];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(residual);
+  values[2] = fl_tensor(weight);
+  values[3] = fl_float(epsilon);
+  values[4] = fl_tensor(out);
+  values[5] = fl_tensor(residual_out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gemma_rms_norm, &call);
+}
+
+/*
+ * Root-mean-square normalisation in groups of group_size (none: of the whole dimension), gated by z before or after;
+ * activation is "swish", "silu" (the same) or "sigmoid".
+ *     rms_norm_gated(Tensor x, Tensor? z, Tensor weight, float epsilon=1e-5, int? group_size=None,
+ *         bool norm_before_gate=False, str activation="swish") -> Tensor out
+ * where  x: T[..., H]
+ *        z: T[..., H]
+ *        weight: T|float32[H]
+ *        out: T[..., H]
+ *        T = float32|float16|bfloat16
+ * z, group_size: NULL for none.
+ * Formula: x -> x * act(z) unless norm_before_gate; out = x / sqrt(mean(x^2) + epsilon) * weight, times act(z) if
+ * norm_before_gate; in float32, rounded once (vLLM: RMSNormGated)
+ */
+static inline fl_status fl_rms_norm_gated(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *z, DLTensor *weight,
+                                          double epsilon, const int64_t *group_size, bool norm_before_gate,
+                                          const char *activation, DLTensor *out) {
+  fl_value values[8];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(z);
+  values[2] = fl_tensor(weight);
+  values[3] = fl_float(epsilon);
+  values[4] = group_size ? fl_int(*group_size) : fl_none();
+  values[5] = fl_bool(norm_before_gate);
+  values[6] = fl_string(activation);
+  values[7] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->rms_norm_gated, &call);
+}
+
+/*
+ * Mamba-2's norm: x times SiLU of the gate, normalised by the root mean square of each of n_groups groups. Without
+ * use_rms_norm the product alone (a weight is not used). A float32 weight makes a float32 result.
+ *     mixer2_gated_rms_norm(Tensor x, Tensor gate, Tensor? weight, float epsilon=1e-6, int n_groups=1,
+ *         bool use_rms_norm=True) -> Tensor out
+ * where  x: T[..., H]
+ *        gate: T[..., H]
+ *        weight: T|float32[H]
+ *        T = float32|float16|bfloat16
+ * weight: NULL for none.
+ * Formula: v = x * silu(gate) in float32; out = weight * v / sqrt(mean(v^2) + epsilon); the normalised value is rounded
+ * to T before the product (vLLM: Mixer2RMSNormGated)
+ */
+static inline fl_status fl_mixer2_gated_rms_norm(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *gate,
+                                                 DLTensor *weight, double epsilon, int64_t n_groups, bool use_rms_norm,
+                                                 DLTensor *out) {
+  fl_value values[7];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(gate);
+  values[2] = fl_tensor(weight);
+  values[3] = fl_float(epsilon);
+  values[4] = fl_int(n_groups);
+  values[5] = fl_bool(use_rms_norm);
+  values[6] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mixer2_gated_rms_norm, &call);
+}
+
+/*
  * Rotates pairs of dimensions of each head of query and key by the angle of the token's position.
  *     rotary_embedding(Tensor(a!) query, Tensor(b!)? key, Tensor cos, Tensor sin, Tensor position_ids,
  *         bool interleaved=False, int rope_dim_offset=0, bool inverse=False) -> (Tensor(a) query_out,
@@ -191,6 +590,114 @@ static inline fl_status fl_rotary_embedding(const fl_ops *ops, void *stream, DLT
   fl_call call = FL_CALL(values);
   call.stream = stream;
   return fl_invoke(ops->rotary_embedding, &call);
+}
+
+/*
+ * Rotates pairs of dimensions of each head by the angle of the token's place in the sequence.
+ *     apply_rotary_emb(Tensor x, Tensor cos, Tensor sin, bool is_neox_style=True, bool enable_fp32_compute=False)
+ *         -> Tensor out
+ * where  x: T[..., S, H, 2*r]
+ *        cos: T|float32[S, r]
+ *        sin: T|float32[S, r]
+ *        out: T[..., S, H, 2*r]
+ *        T = float32|float16|bfloat16
+ * Formula: (x1, x2) -> (x1*c - x2*s, x2*c + x1*s), c = cos[place, i], s = sin[place, i] as T; the pair is (i, i + r),
+ * or (2*i, 2*i + 1) if not is_neox_style; rounded to T after each product and the sum, or in float32 and rounded once
+ * if enable_fp32_compute (vLLM: ApplyRotaryEmb)
+ */
+static inline fl_status fl_apply_rotary_emb(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *cos, DLTensor *sin,
+                                            bool is_neox_style, bool enable_fp32_compute, DLTensor *out) {
+  fl_value values[6];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(cos);
+  values[2] = fl_tensor(sin);
+  values[3] = fl_bool(is_neox_style);
+  values[4] = fl_bool(enable_fp32_compute);
+  values[5] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->apply_rotary_emb, &call);
+}
+
+/*
+ * Rotary embedding of dual chunk attention: the key by its position, the query five times, one after the other: within
+ * the chunk, to the chunk before, to those before that, and the last two again without the clamp. A cache row holds
+ * cosines, then sines.
+ *     dual_chunk_rotary_embedding(Tensor position_ids, Tensor query, Tensor key, Tensor q_cache, Tensor qc_cache,
+ *         Tensor k_cache, Tensor qc_no_clamp_cache, Tensor q_inter_cache, int head_size, int rotary_dim,
+ *         int chunk_size, int local_size, bool is_neox_style=True) -> (Tensor query_out, Tensor key_out)
+ * where  position_ids: int32|int64[n]
+ *        query: T[n, h*head_size]
+ *        key: T[n, k*head_size]
+ *        q_cache: T[q, rotary_dim]
+ *        qc_cache: T[c, rotary_dim]
+ *        k_cache: T[p, rotary_dim]
+ *        qc_no_clamp_cache: T[d, rotary_dim]
+ *        q_inter_cache: T[i, rotary_dim]
+ *        query_out: T[n, 5*(h*head_size)]
+ *        key_out: T[n, k*head_size]
+ *        T = float32|float16|bfloat16
+ * Formula: key_out = R(key, k_cache[p]); query_out = R(query, q_cache[p % c]), R(query, qc_cache[p % c]), R(query,
+ * qc_cache[c - 1]), R(query, qc_no_clamp_cache[p % c]), R(query, q_inter_cache[p % c]), c = chunk_size - local_size; R
+ * rotates the first rotary_dim dimensions as rotary_embedding does (vLLM: DualChunkRotaryEmbedding)
+ */
+static inline fl_status fl_dual_chunk_rotary_embedding(const fl_ops *ops, void *stream, DLTensor *position_ids,
+                                                       DLTensor *query, DLTensor *key, DLTensor *q_cache,
+                                                       DLTensor *qc_cache, DLTensor *k_cache,
+                                                       DLTensor *qc_no_clamp_cache, DLTensor *q_inter_cache,
+                                                       int64_t head_size, int64_t rotary_dim, int64_t chunk_size,
+                                                       int64_t local_size, bool is_neox_style, DLTensor *query_out,
+                                                       DLTensor *key_out) {
+  fl_value values[15];
+  values[0] = fl_tensor(position_ids);
+  values[1] = fl_tensor(query);
+  values[2] = fl_tensor(key);
+  values[3] = fl_tensor(q_cache);
+  values[4] = fl_tensor(qc_cache);
+  values[5] = fl_tensor(k_cache);
+  values[6] = fl_tensor(qc_no_clamp_cache);
+  values[7] = fl_tensor(q_inter_cache);
+  values[8] = fl_int(head_size);
+  values[9] = fl_int(rotary_dim);
+  values[10] = fl_int(chunk_size);
+  values[11] = fl_int(local_size);
+  values[12] = fl_bool(is_neox_style);
+  values[13] = fl_tensor(query_out);
+  values[14] = fl_tensor(key_out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->dual_chunk_rotary_embedding, &call);
+}
+
+/*
+ * Quantises to float8 e4m3fn, with one scale for the tensor [-1, -1], each token [1, -1], channel [-1, 1], group [1, G]
+ * or block [R, C]; x is q * scale_out. Without a scale it is computed (tensor, token, group).
+ *     quant_fp8(Tensor x, Tensor? scale=None, Tensor? scale_ub=None, int[] group_shape=[-1, -1], bool use_ue8m0=False,
+ *         int num_token_padding=0) -> (Tensor q, Tensor scale_out)
+ * where  x: T[..., N]
+ *        scale: float32
+ *        scale_ub: float32[1] or float32[]
+ *        T = float32|float16|bfloat16
+ * scale, scale_ub: NULL for none.
+ * Formula: s = max(absmax(x) / 448, 1 / (448 * 512)), absmax limited by scale_ub, or with use_ue8m0 the power of two
+ * from absmax / 448 on; q = clamp(x * (1 / s), -448, 448), of groups clamp(x / s); rows from x's tokens to
+ * num_token_padding are 0 (vLLM: QuantFP8, kernels *_scaled_fp8_quant)
+ */
+static inline fl_status fl_quant_fp8(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *scale, DLTensor *scale_ub,
+                                     const int64_t *group_shape, uint32_t n_group_shape, bool use_ue8m0,
+                                     int64_t num_token_padding, DLTensor *q, DLTensor *scale_out) {
+  fl_value values[8];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(scale);
+  values[2] = fl_tensor(scale_ub);
+  values[3] = fl_ints(group_shape, n_group_shape);
+  values[4] = fl_bool(use_ue8m0);
+  values[5] = fl_int(num_token_padding);
+  values[6] = fl_tensor(q);
+  values[7] = fl_tensor(scale_out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->quant_fp8, &call);
 }
 
 /*

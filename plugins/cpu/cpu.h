@@ -45,16 +45,57 @@ static inline fl_status cpu_variance_size(fl_call *call, uint32_t index, int64_t
   return FL_OK;
 }
 
+/* The standard normal distribution's quantile, in the steps of PyTorch's float32. */
+float cpu_normal_quantile(double probability);
+
 fl_status cpu_attention_backend(void *self, fl_call *call);
 
 fl_status cpu_reference_silu_and_mul(void *self, fl_call *call);
+fl_status cpu_reference_mul_and_silu(void *self, fl_call *call);
 fl_status cpu_reference_gelu_and_mul(void *self, fl_call *call);
+fl_status cpu_reference_gelu_and_mul_sparse(void *self, fl_call *call);
+fl_status cpu_reference_swigluoai_and_mul(void *self, fl_call *call);
+fl_status cpu_reference_fatrelu_and_mul(void *self, fl_call *call);
+fl_status cpu_reference_silu_and_mul_with_clamp(void *self, fl_call *call);
+fl_status cpu_reference_swiglustep_and_mul(void *self, fl_call *call);
+fl_status cpu_reference_situ_and_mul(void *self, fl_call *call);
+fl_status cpu_reference_gelu(void *self, fl_call *call);
+fl_status cpu_reference_gelu_new(void *self, fl_call *call);
+fl_status cpu_reference_gelu_fast(void *self, fl_call *call);
+fl_status cpu_reference_quick_gelu(void *self, fl_call *call);
+fl_status cpu_reference_relu2(void *self, fl_call *call);
+fl_status cpu_reference_xielu(void *self, fl_call *call);
 fl_status cpu_reference_rms_norm(void *self, fl_call *call);
+fl_status cpu_reference_gemma_rms_norm(void *self, fl_call *call);
+fl_status cpu_reference_rms_norm_gated(void *self, fl_call *call);
+fl_status cpu_reference_mixer2_gated_rms_norm(void *self, fl_call *call);
 fl_status cpu_reference_rotary_embedding(void *self, fl_call *call);
+fl_status cpu_reference_apply_rotary_emb(void *self, fl_call *call);
+fl_status cpu_reference_dual_chunk_rotary_embedding(void *self, fl_call *call);
+fl_status cpu_reference_quant_fp8(void *self, fl_call *call);
 
 fl_status cpu_flagos_silu_and_mul(void *self, fl_call *call);
+fl_status cpu_flagos_mul_and_silu(void *self, fl_call *call);
 fl_status cpu_flagos_gelu_and_mul(void *self, fl_call *call);
+fl_status cpu_flagos_gelu_and_mul_sparse(void *self, fl_call *call);
+fl_status cpu_flagos_swigluoai_and_mul(void *self, fl_call *call);
+fl_status cpu_flagos_fatrelu_and_mul(void *self, fl_call *call);
+fl_status cpu_flagos_silu_and_mul_with_clamp(void *self, fl_call *call);
+fl_status cpu_flagos_swiglustep_and_mul(void *self, fl_call *call);
+fl_status cpu_flagos_situ_and_mul(void *self, fl_call *call);
+fl_status cpu_flagos_gelu(void *self, fl_call *call);
+fl_status cpu_flagos_gelu_new(void *self, fl_call *call);
+fl_status cpu_flagos_gelu_fast(void *self, fl_call *call);
+fl_status cpu_flagos_quick_gelu(void *self, fl_call *call);
+fl_status cpu_flagos_relu2(void *self, fl_call *call);
+fl_status cpu_flagos_xielu(void *self, fl_call *call);
 fl_status cpu_flagos_rms_norm(void *self, fl_call *call);
+fl_status cpu_flagos_gemma_rms_norm(void *self, fl_call *call);
+fl_status cpu_flagos_rms_norm_gated(void *self, fl_call *call);
+fl_status cpu_flagos_mixer2_gated_rms_norm(void *self, fl_call *call);
 fl_status cpu_flagos_rotary_embedding(void *self, fl_call *call);
+fl_status cpu_flagos_apply_rotary_emb(void *self, fl_call *call);
+fl_status cpu_flagos_dual_chunk_rotary_embedding(void *self, fl_call *call);
+fl_status cpu_flagos_quant_fp8(void *self, fl_call *call);
 
 #endif
