@@ -101,6 +101,15 @@ static int check_golden_file(const fl_schema *schema, const char *id, const char
   return compared;
 }
 
+/* One has no tensors, of the others no software that offers them alone runs on a CPU: suites of their own test them. */
+static bool has_no_golden_files(const char *op) {
+  static const char *const names[] = {"attention_backend", "plamo2_mamba_mixer"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    if (!strcmp(names[i], op))
+      return true;
+  return false;
+}
+
 /* Each op that has golden files, with the implementation `id`. */
 static void check_golden_files(const char *id) {
   char directory[64], path[512];
@@ -118,8 +127,7 @@ static void check_golden_files(const char *id) {
     }
     if (listing)
       closedir(listing);
-    bool has_none = !strcmp(schema->op_name, "attention_backend"); /* it has no tensors */
-    ck_assert_msg(has_none || compared > 0, "no golden file of %s in %s", schema->op_name, directory);
+    ck_assert_msg(has_no_golden_files(schema->op_name) || compared > 0, "no golden file of %s in %s", schema->op_name, directory);
     fl_schema_free(schema);
   }
 }

@@ -17,5 +17,11 @@ extern const fl_op_def fl_op_rotary_embedding, fl_op_apply_rotary_emb, fl_op_dua
 extern const fl_op_def fl_op_quant_fp8;
 /* attention.c */
 extern const fl_op_def fl_op_attention_backend;
+/* moe.c */
+extern const fl_op_def fl_op_grouped_topk, fl_op_topk_softmax, fl_op_moe_align_block_size, fl_op_moe_sum,
+    fl_op_unquantized_fused_moe, fl_op_modular_fused_moe, fl_op_transformers_fused_moe, fl_op_fused_moe;
+/* state_space.c */
+extern const fl_op_def fl_op_causal_conv1d, fl_op_selective_scan, fl_op_mamba_chunk_scan, fl_op_mamba_mixer,
+    fl_op_mamba_mixer2, fl_op_plamo2_mamba_mixer, fl_op_short_conv;
 
 #endif

@@ -303,7 +303,8 @@ typedef struct fl_op_def {
   /* Where rules cannot say it: shapes and dtypes of the results (one spec each). Called after the arguments passed
    * type and rule checks, with only the arguments in call->values valid. NULL = by the rules. */
   fl_status (*infer)(fl_call *call, fl_tensor_spec *results);
-  /* Further argument checks that need no data. Called with all values. NULL = none. */
+  /* Further argument checks that need no data. Called after the rules and before anything is inferred, with only the
+   * arguments in call->values valid. NULL = none. */
   fl_status (*check)(fl_call *call);
   /*
    * Calls to test the op with (`flhost verify`), as text: what each part of a call is drawn from.
