@@ -124,6 +124,9 @@ bool cli_dtype(const char *name, uint32_t *dtype);
 const char *cli_dtype_name(DLDataType dtype);
 const char *cli_dtype_bit_name(uint32_t dtype);
 
+/* DLPack's numbers for one of FL_FLOAT32…; zeros for another number. */
+DLDataType cli_dtype_of_bit(uint32_t dtype);
+
 const char *cli_kind_name(fl_kind kind);
 
 #endif

@@ -188,6 +188,13 @@ const char *cli_dtype_name(DLDataType dtype) {
   return "unknown";
 }
 
+DLDataType cli_dtype_of_bit(uint32_t dtype) {
+  for (size_t i = 0; i < sizeof dtype_codes / sizeof *dtype_codes; i++)
+    if ((uint32_t)dtypes[i].number == dtype)
+      return dtype_codes[i];
+  return (DLDataType){0};
+}
+
 const char *cli_dtype_bit_name(uint32_t dtype) {
   for (const name *row = dtypes; row->name; row++)
     if ((uint32_t)row->number == dtype)

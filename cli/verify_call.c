@@ -86,7 +86,7 @@ static call_outcome fill(test_call *call, uint64_t seed) {
 call_outcome test_call_create(test_call *call, fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number,
                               int64_t *budget) {
   int64_t elements = 0;
-  *call = (test_call){.op = op, .number = number, .awkward = number % 5 >= 3};
+  *call = (test_call){.op = op, .dtype = dtype, .number = number, .awkward = number % 5 >= 3};
   call->n_arguments = fl_op_argument_count(op);
   call->n_values = call->n_arguments + fl_op_result_count(op);
   call_outcome outcome = allocate(call) ? CALL_MADE : CALL_NO_MEMORY;
@@ -257,6 +257,17 @@ bool attempt_writes(const attempt *made, uint32_t index) {
     has_result = true;
   }
   return fl_op_argument(call->op, index)->mutates && !has_result;
+}
+
+fl_tolerance attempt_tolerance(const attempt *made, uint32_t index) {
+  const test_call *call = made->call;
+  fl_tolerance allowed = fl_op_tolerance(call->op, made->tensors[made->source[index]].tensor.dtype);
+  fl_tolerance activations = fl_op_tolerance(call->op, cli_dtype_of_bit(call->dtype));
+  if (allowed.atol > 0 && activations.atol > allowed.atol)
+    allowed.atol = activations.atol;
+  if (allowed.rtol > 0 && activations.rtol > allowed.rtol)
+    allowed.rtol = activations.rtol;
+  return allowed;
 }
 
 bool attempt_keep(const attempt *made, test_call *call) {

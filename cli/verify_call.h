@@ -8,6 +8,7 @@
 /* Arrays are by value of the schema: arguments, then results. */
 typedef struct test_call {
   fl_op *op;
+  uint32_t dtype; /* what was asked for; 0: any */
   uint64_t number;
   bool awkward; /* some of the inputs hold infinities and the like */
   uint32_t n_arguments, n_values;
@@ -47,6 +48,10 @@ typedef struct attempt {
 bool attempt_create(attempt *made, const test_call *call, bool varied);
 bool attempt_clone(attempt *clone, const attempt *made);
 void attempt_free(attempt *made);
+
+/* What is allowed of a value's tensor: the op's tolerance for its element type, or for that of the call's activations
+ * where that is wider, as vLLM's tests have it: a float32 result of bfloat16 steps is no more exact than these. */
+fl_tolerance attempt_tolerance(const attempt *made, uint32_t index);
 
 /* Does the host's check let it pass? */
 bool attempt_is_allowed(attempt *made);

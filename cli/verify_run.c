@@ -135,7 +135,7 @@ static void note_error(test *t, const attempt *made, uint32_t index, const compa
 
 static bool has_elements(test *t, const attempt *made, uint32_t index) {
   const guarded *tensor = &made->tensors[made->source[index]];
-  fl_tolerance allowed = fl_op_tolerance(t->call->op, tensor->tensor.dtype);
+  fl_tolerance allowed = attempt_tolerance(made, index);
   DLTensor got = tensor->tensor, wanted = tensor->tensor;
   char at[WHERE_MAX];
   got.strides = wanted.strides = NULL;

@@ -190,7 +190,31 @@ static fl_status parse_range(compiler *c, fl_choice *choice) {
   return status ? status : check_expression(c, choice->high);
 }
 
+/* "[n, 1]" before what is in the tensor. */
+static fl_status parse_shape(compiler *c, fl_choice *choice) {
+  if (!fl_scan_accept(&c->scan, "["))
+    return FL_OK;
+  choice->n_shape = 0;
+  while (!fl_scan_accept(&c->scan, "]")) {
+    if (choice->n_shape && !fl_scan_accept(&c->scan, ","))
+      return fl_scan_unexpected(&c->scan, "',' or ']' in the shape", NULL, 0);
+    if (choice->n_shape == FL_MAX_DIMS)
+      return fl_scan_fail(&c->scan, c->scan.at, "more than %d dimensions", FL_MAX_DIMS);
+    fl_scan_peek(&c->scan);
+    fl_rule_source size = {c->scan.at, (uint32_t)strcspn(c->scan.at, " \t\r\n,];")};
+    fl_status status = check_expression(c, size);
+    if (status)
+      return status;
+    c->scan.at += size.length;
+    choice->shape[choice->n_shape++] = size;
+  }
+  return FL_OK;
+}
+
 static fl_status parse_contents(compiler *c, fl_choice *choice) {
+  fl_status status = parse_shape(c, choice);
+  if (status)
+    return status;
   choice->contents = fl_scan_accept(&c->scan, "normal")     ? FL_CONTENTS_NORMAL
                      : fl_scan_accept(&c->scan, "moderate") ? FL_CONTENTS_MODERATE
                                                             : (fl_contents)0;
@@ -300,7 +324,7 @@ static fl_status add_choice(compiler *c, fl_case_clause *clause) {
     return fl_error_no_memory();
   cases->choices = grown;
   fl_choice *choice = &grown[cases->n_choices++]; /* counted at once: what it owns is freed with the rest */
-  *choice = (fl_choice){.value = fl_none()};
+  *choice = (fl_choice){.value = fl_none(), .n_shape = -1};
   clause->n_choices++;
   return parse_choice(c, clause->part, choice);
 }

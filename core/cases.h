@@ -23,6 +23,8 @@ typedef struct fl_choice {
   fl_contents contents;     /* of a tensor */
   fl_rule_source low, high; /* expressions: a tensor's range; a dimension or int (low) */
   fl_value value;           /* anything else; its string or list is owned */
+  int32_t n_shape;          /* of a tensor: sizes that are given here; -1: none are */
+  fl_rule_source shape[FL_MAX_DIMS];
 } fl_choice;
 
 /* "d: 1 64 1365" */

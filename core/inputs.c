@@ -254,6 +254,23 @@ static fl_status choose_shape(draft *d, uint32_t index, const fl_rule_alternativ
   return FL_OK;
 }
 
+/* The shape that the clause gives, in place of that of the rules. */
+static fl_status choose_given_shape(draft *d, uint32_t index, const fl_choice *choice) {
+  fl_tensor_spec *spec = &d->inputs[index].spec;
+  for (int32_t i = 0; i < choice->n_shape; i++) {
+    double size;
+    fl_status status = fl_cases_evaluate(d->schema, &d->known, choice->shape[i], &size);
+    if (status)
+      return status;
+    if (size != trunc(size) || size < 0 || size > MAX_SIZE)
+      return fl_error(FL_EINVAL, "%s: '%.*s' is %g, expected a size", d->schema->op_name, (int)choice->shape[i].length,
+                      choice->shape[i].text, size);
+    spec->shape[i] = (int64_t)size;
+  }
+  spec->ndim = choice->n_shape;
+  return FL_OK;
+}
+
 static fl_status choose_contents(draft *d, uint32_t index, const fl_choice *choice) {
   fl_input *input = &d->inputs[index];
   bool is_float = fl_dtype_bit(input->spec.dtype) & (common_floats | FL_FLOAT64 | FL_FLOAT8_E4M3FN);
@@ -284,7 +301,8 @@ static fl_status choose_tensor(draft *d, uint32_t index) {
   d->inputs[index].spec.device = (DLDevice){kDLCPU, 0};
   fl_status status = choose_dtype(d, index, alternative);
   if (!status)
-    status = choose_shape(d, index, alternative);
+    status =
+        choice && choice->n_shape >= 0 ? choose_given_shape(d, index, choice) : choose_shape(d, index, alternative);
   return status ? status : choose_contents(d, index, choice);
 }
 

@@ -76,6 +76,7 @@ const fl_op_def fl_op_gemma_rms_norm = {
                "float32, rounded once (vLLM: GemmaRMSNorm)",
     .tolerance = tolerance,
     .check = check_gemma_rms_norm,
+    .cases = "H: 1 8 33 769 2048; epsilon: 1e-6 1e-5",
 };
 
 /* vLLM's tests of both gated norms. */
@@ -110,6 +111,7 @@ const fl_op_def fl_op_rms_norm_gated = {
                "norm_before_gate; in float32, rounded once (vLLM: RMSNormGated)",
     .tolerance = gated_tolerance,
     .check = check_rms_norm_gated,
+    .cases = "H: 1 8 96 256 1040; group_size: none 8 H; activation: swish silu sigmoid; epsilon: 1e-5 1e-6",
 };
 
 /* The product with a float32 weight is float32, as PyTorch promotes. */
@@ -151,4 +153,5 @@ const fl_op_def fl_op_mixer2_gated_rms_norm = {
     .tolerance = mixer2_tolerance,
     .infer = infer_mixer2,
     .check = check_mixer2,
+    .cases = "H: 1 8 64 768; n_groups: 1 2 4; epsilon: 1e-6 1e-5",
 };

@@ -319,7 +319,8 @@ typedef struct fl_op_def {
    * - a tensor: what is in it. LOW..HIGH, two expressions or numbers, both included. `distinct LOW..HIGH`: integers, no
    *   two alike in a row. `ascending LOW..HIGH`: integers in order, the first is LOW, the last HIGH. `normal`: about
    *   the standard normal distribution, in some calls with zeros, infinities, NaN, denormals and largest values.
-   *   `moderate`: the same without largest values, for an op that makes rounding errors grow with them;
+   *   `moderate`: the same without largest values, for an op that makes rounding errors grow with them. Before any of
+   *   these its shape, [n, 1], where the rules leave it open;
    * - what may be none: also `none`.
    * Without a clause: some small sizes; for `...` some shapes, zero tokens among them; floats `normal`, integers 0..3;
    * a bool both ways; another argument its default; what may be none and has no default: there or not (an attribute:
