@@ -127,7 +127,8 @@ static void check_golden_files(const char *id) {
     }
     if (listing)
       closedir(listing);
-    ck_assert_msg(has_no_golden_files(schema->op_name) || compared > 0, "no golden file of %s in %s", schema->op_name, directory);
+    ck_assert_msg(has_no_golden_files(schema->op_name) || compared > 0, "no golden file of %s in %s", schema->op_name,
+                  directory);
     fl_schema_free(schema);
   }
 }

@@ -25,8 +25,7 @@ static int64_t slots_of(const DLTensor *state) {
   return state ? state->shape[0] : -1;
 }
 
-/* Reads the sequences, and gets scratch for `width` elements a token beside the input and the output where these are
- * of another type. */
+/* Reads the sequences, and gets scratch for `width` elements a token. */
 static fl_status begin(mixer *m, fl_call *call, const cpu_parts *parts, uint32_t sequences, const DLTensor *state,
                        uint32_t out, int64_t width) {
   DLTensor *hidden = cpu_tensor(call, 0);
@@ -40,8 +39,6 @@ static fl_status begin(mixer *m, fl_call *call, const cpu_parts *parts, uint32_t
   fl_status status = cpu_sequences_read(call, sequences, m->tokens, slots_of(state), &m->sequences);
   if (status)
     return status;
-  if (m->dtype != cpu_dtype_of(hidden))
-    width += 2 * hidden->shape[1];
   m->scratch = m->next = malloc((size_t)(m->tokens * width * cpu_dtype_size(m->dtype)) + 1);
   return m->scratch ? FL_OK : fl_fail(call, FL_ENOMEM, "no memory for %lld tokens", (long long)m->tokens);
 }
@@ -73,12 +70,6 @@ static cpu_array by_head(cpu_array array, int64_t size) {
   return array;
 }
 
-static void copy(int64_t rows, int64_t n, const cpu_array *from, const cpu_array *to) {
-  for (int64_t row = 0; row < rows; row++)
-    for (int64_t i = 0; i < n; i++)
-      store(to->dtype, to->data, cpu_at(to, row, i, 0, 0), load(from->dtype, from->data, cpu_at(from, row, i, 0, 0)));
-}
-
 /* out = a * b, rounded to the type of out. */
 static void multiply(int64_t rows, int64_t n, const cpu_array *a, const cpu_array *b, const cpu_array *out) {
   for (int64_t row = 0; row < rows; row++)
@@ -87,22 +78,20 @@ static void multiply(int64_t rows, int64_t n, const cpu_array *a, const cpu_arra
             load(a->dtype, a->data, cpu_at(a, row, i, 0, 0)) * load(b->dtype, b->data, cpu_at(b, row, i, 0, 0)));
 }
 
-static void project_in(mixer *m, const DLTensor *weight, const cpu_array *to) {
-  cpu_array hidden = cpu_array_of(m->hidden), x = hidden;
-  if (x.dtype != m->dtype) {
-    x = take(m, m->hidden->shape[1]);
-    copy(m->tokens, m->hidden->shape[1], &hidden, &x);
-  }
-  m->parts->project(m->tokens, &x, weight, to);
+/* Projects from the input, from what lies between, and to the output. */
+static fl_status project(const mixer *m, const cpu_array *x, const DLTensor *weight, const cpu_array *out) {
+  fl_status status = m->parts->project(m->tokens, x, weight, out);
+  return status ? fl_fail(m->call, status, "no memory to project %lld tokens", (long long)m->tokens) : FL_OK;
 }
 
-static void project_out(mixer *m, const cpu_array *y, const DLTensor *weight) {
-  cpu_array out = cpu_array_of(m->out), to = out;
-  if (to.dtype != m->dtype)
-    to = take(m, m->out->shape[1]);
-  m->parts->project(m->tokens, y, weight, &to);
-  if (out.dtype != m->dtype)
-    copy(m->tokens, m->out->shape[1], &to, &out);
+static fl_status project_in(const mixer *m, const DLTensor *weight, const cpu_array *to) {
+  cpu_array hidden = cpu_array_of(m->hidden);
+  return project(m, &hidden, weight, to);
+}
+
+static fl_status project_out(const mixer *m, const cpu_array *y, const DLTensor *weight) {
+  cpu_array out = cpu_array_of(m->out);
+  return project(m, y, weight, &out);
 }
 
 static DLTensor *view(const mixer *m, cpu_view *to, const cpu_array *array, int64_t n) {
@@ -179,17 +168,18 @@ fl_status cpu_mamba_mixer(fl_call *call, const cpu_parts *parts) {
     return status;
   cpu_array x_gate = take(&m, 2 * inner), x = take(&m, inner), delta = take(&m, inner), dt = take(&m, parameters);
   cpu_array b = columns(dt, rank), c = columns(dt, rank + states);
-  project_in(&m, cpu_tensor(call, IN_PROJ), &x_gate);
-  status = convolve(&m, &x_gate, cpu_tensor(call, CONV_WEIGHT), cpu_tensor(call, CONV_BIAS),
-                    cpu_tensor(call, CONV_STATE), true, &x);
+  status = project_in(&m, cpu_tensor(call, IN_PROJ), &x_gate);
+  if (!status)
+    status = convolve(&m, &x_gate, cpu_tensor(call, CONV_WEIGHT), cpu_tensor(call, CONV_BIAS),
+                      cpu_tensor(call, CONV_STATE), true, &x);
   if (status)
     goto out;
-  parts->project(m.tokens, &x, cpu_tensor(call, X_PROJ), &dt);
-  if ((status = normalise(&m, &dt, rank, cpu_tensor(call, DT_NORM), epsilon)) ||
+  if ((status = project(&m, &x, cpu_tensor(call, X_PROJ), &dt)) ||
+      (status = normalise(&m, &dt, rank, cpu_tensor(call, DT_NORM), epsilon)) ||
       (status = normalise(&m, &b, states, cpu_tensor(call, B_NORM), epsilon)) ||
-      (status = normalise(&m, &c, states, cpu_tensor(call, C_NORM), epsilon)))
+      (status = normalise(&m, &c, states, cpu_tensor(call, C_NORM), epsilon)) ||
+      (status = project(&m, &dt, dt_proj, &delta)))
     goto out;
-  parts->project(m.tokens, &dt, dt_proj, &delta);
   const cpu_selective_scan scan = {.channels = inner,
                                    .groups = 1,
                                    .states = states,
@@ -207,7 +197,7 @@ fl_status cpu_mamba_mixer(fl_call *call, const cpu_parts *parts) {
                                    .sequences = m.sequences};
   status = parts->scan(call, &scan);
   if (!status)
-    project_out(&m, &x, cpu_tensor(call, OUT_PROJ));
+    status = project_out(&m, &x, cpu_tensor(call, OUT_PROJ));
 out:
   free(m.scratch);
   return status;
@@ -247,8 +237,9 @@ fl_status cpu_mamba_mixer2(fl_call *call, const cpu_parts *parts) {
     return status;
   cpu_array gate = take(&m, inner + channels + heads), xbc = take(&m, channels), y = take(&m, inner);
   cpu_array b = columns(xbc, inner), c = columns(xbc, inner + groups * states), into = columns(gate, inner);
-  project_in(&m, cpu_tensor(call, IN_PROJ), &gate);
-  status = convolve(&m, &into, conv_weight, cpu_tensor(call, CONV_BIAS), cpu_tensor(call, CONV_STATE), true, &xbc);
+  status = project_in(&m, cpu_tensor(call, IN_PROJ), &gate);
+  if (!status)
+    status = convolve(&m, &into, conv_weight, cpu_tensor(call, CONV_BIAS), cpu_tensor(call, CONV_STATE), true, &xbc);
   if (status)
     goto out;
   const cpu_chunk_scan scan = {.heads = heads,
@@ -280,7 +271,7 @@ fl_status cpu_mamba_mixer2(fl_call *call, const cpu_parts *parts) {
                      fl_tensor(view(&m, &y_view, &y, inner))};
   status = call_part(&m, parts->mixer2_gated_rms_norm, norm, 7);
   if (!status)
-    project_out(&m, &y, cpu_tensor(call, OUT_PROJ));
+    status = project_out(&m, &y, cpu_tensor(call, OUT_PROJ));
 out:
   free(m.scratch);
   return status;
@@ -322,16 +313,17 @@ fl_status cpu_plamo2_mamba_mixer(fl_call *call, const cpu_parts *parts) {
     return status;
   cpu_array gate = take(&m, 2 * inner), x = take(&m, inner), b = take(&m, 2 * states + rank), dt = take(&m, heads);
   cpu_array c = columns(b, states), low_rank = columns(b, 2 * states), into = columns(gate, inner);
-  project_in(&m, cpu_tensor(call, IN_PROJ), &gate);
-  status = convolve(&m, &into, conv_weight, NULL, cpu_tensor(call, CONV_STATE), true, &x);
+  status = project_in(&m, cpu_tensor(call, IN_PROJ), &gate);
+  if (!status)
+    status = convolve(&m, &into, conv_weight, NULL, cpu_tensor(call, CONV_STATE), true, &x);
   if (status)
     goto out;
-  parts->project(m.tokens, &x, cpu_tensor(call, BCDT_PROJ), &b);
-  if ((status = normalise(&m, &b, states, cpu_tensor(call, B_NORM), epsilon)) ||
+  if ((status = project(&m, &x, cpu_tensor(call, BCDT_PROJ), &b)) ||
+      (status = normalise(&m, &b, states, cpu_tensor(call, B_NORM), epsilon)) ||
       (status = normalise(&m, &c, states, cpu_tensor(call, C_NORM), epsilon)) ||
-      (status = normalise(&m, &low_rank, rank, cpu_tensor(call, DT_NORM), epsilon)))
+      (status = normalise(&m, &low_rank, rank, cpu_tensor(call, DT_NORM), epsilon)) ||
+      (status = project(&m, &low_rank, cpu_tensor(call, DT_PROJ), &dt)))
     goto out;
-  parts->project(m.tokens, &low_rank, cpu_tensor(call, DT_PROJ), &dt);
   const cpu_chunk_scan scan = {.heads = heads,
                                .size = size,
                                .groups = 1,
@@ -351,7 +343,7 @@ fl_status cpu_plamo2_mamba_mixer(fl_call *call, const cpu_parts *parts) {
                                .sequences = m.sequences};
   status = parts->ssd(call, &scan);
   if (!status)
-    project_out(&m, &x, cpu_tensor(call, OUT_PROJ));
+    status = project_out(&m, &x, cpu_tensor(call, OUT_PROJ));
 out:
   free(m.scratch);
   return status;
@@ -369,13 +361,15 @@ fl_status cpu_short_conv(fl_call *call, const cpu_parts *parts) {
     return status;
   cpu_array b = take(&m, 3 * inner), c = columns(b, inner), x = columns(b, 2 * inner);
   cpu_array bx = take(&m, inner), y = take(&m, inner);
-  project_in(&m, cpu_tensor(call, IN_PROJ), &b);
+  status = project_in(&m, cpu_tensor(call, IN_PROJ), &b);
+  if (status)
+    goto out;
   multiply(m.tokens, inner, &b, &x, &bx);
   status = convolve(&m, &bx, conv_weight, cpu_tensor(call, CONV_BIAS), state, false, &y);
   if (status)
     goto out;
   multiply(m.tokens, inner, &c, &y, &y);
-  project_out(&m, &y, cpu_tensor(call, OUT_PROJ));
+  status = project_out(&m, &y, cpu_tensor(call, OUT_PROJ));
 out:
   free(m.scratch);
   return status;

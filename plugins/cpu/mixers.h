@@ -9,8 +9,8 @@
 
 typedef struct cpu_parts {
   bool in_float; /* between the parts is float; else the tensors' own type, to which each part rounds */
-  /* out [rows, weight's rows] = x weight^T; x and out [row, column] of the type between the parts */
-  void (*project)(int64_t rows, const cpu_array *x, const DLTensor *weight, const cpu_array *out);
+  /* out [rows, weight's rows] = x weight^T; x and out [row, column] of any type */
+  fl_status (*project)(int64_t rows, const cpu_array *x, const DLTensor *weight, const cpu_array *out);
   fl_status (*conv)(fl_call *call, const cpu_conv *conv);
   fl_status (*scan)(fl_call *call, const cpu_selective_scan *scan);
   fl_status (*ssd)(fl_call *call, const cpu_chunk_scan *scan);

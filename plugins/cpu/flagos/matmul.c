@@ -5,6 +5,8 @@
 #include "plugins/cpu/flagos/matmul.h"
 #include "plugins/cpu/flagos/block.h"
 
+#include <stdlib.h>
+
 enum { PANEL = 16, LANES = 16, FEW = 4 };
 
 static const void *weight_row(const cpu_matrix *weight, int64_t row) {
@@ -113,10 +115,29 @@ static void multiply_many(int64_t m, int64_t n, int64_t k, const float *x, int64
   }
 }
 
-void cpu_flagos_matmul(int64_t m, int64_t n, int64_t k, const float *x, int64_t x_stride, cpu_matrix weight,
-                       cpu_dtype bias_dtype, const void *bias, float *out, int64_t out_stride) {
-  if (m <= FEW)
-    multiply_few(m, n, k, x, x_stride, &weight, bias_dtype, bias, out, out_stride);
-  else
-    multiply_many(m, n, k, x, x_stride, &weight, bias_dtype, bias, out, out_stride);
+/* Floats of a matrix: its own, or a copy that is to be freed. */
+static float *floats_of(int64_t rows, int64_t n, const cpu_matrix *matrix, bool filled) {
+  float *floats = matrix->dtype == CPU_FLOAT32 ? matrix->data : malloc((size_t)(rows * n) * sizeof *floats + 1);
+  for (int64_t row = 0; floats && floats != matrix->data && filled && row < rows; row++)
+    cpu_block_types[matrix->dtype].load(floats + row * n, weight_row(matrix, row), 0, n);
+  return floats;
+}
+
+fl_status cpu_flagos_linear(int64_t m, int64_t n, int64_t k, cpu_matrix x, cpu_matrix weight, cpu_dtype bias_dtype,
+                            const void *bias, cpu_matrix out) {
+  float *from = floats_of(m, k, &x, true), *to = floats_of(m, n, &out, false);
+  int64_t from_stride = from == x.data ? x.stride / (int64_t)sizeof *from : k;
+  int64_t to_stride = to == out.data ? out.stride / (int64_t)sizeof *to : n;
+  fl_status status = from && to ? FL_OK : FL_ENOMEM;
+  if (!status && m <= FEW)
+    multiply_few(m, n, k, from, from_stride, &weight, bias_dtype, bias, to, to_stride);
+  else if (!status)
+    multiply_many(m, n, k, from, from_stride, &weight, bias_dtype, bias, to, to_stride);
+  for (int64_t row = 0; !status && to != out.data && row < m; row++)
+    cpu_block_types[out.dtype].store((char *)out.data + row * out.stride, 0, to + row * n, n);
+  if (from != x.data)
+    free(from);
+  if (to != out.data)
+    free(to);
+  return status;
 }

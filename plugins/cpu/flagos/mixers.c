@@ -2,9 +2,13 @@
 #include "plugins/cpu/mixers.h"
 #include "plugins/cpu/flagos/matmul.h"
 
-static void project(int64_t rows, const cpu_array *x, const DLTensor *weight, const cpu_array *out) {
-  cpu_flagos_matmul(rows, weight->shape[0], weight->shape[1], x->data, x->stride[0], cpu_matrix_of(weight), CPU_FLOAT32,
-                    NULL, out->data, out->stride[0]);
+static cpu_matrix matrix(const cpu_array *array) {
+  return (cpu_matrix){array->data, array->dtype, array->stride[0] * cpu_dtype_size(array->dtype)};
+}
+
+static fl_status project(int64_t rows, const cpu_array *x, const DLTensor *weight, const cpu_array *out) {
+  return cpu_flagos_linear(rows, weight->shape[0], weight->shape[1], matrix(x), cpu_matrix_of(weight), CPU_FLOAT32,
+                           NULL, matrix(out));
 }
 
 static const cpu_parts parts = {.in_float = true,

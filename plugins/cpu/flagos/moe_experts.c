@@ -65,17 +65,21 @@ static void load_row(const cpu_experts *experts, int64_t m, float *to) {
   cpu_block_types[experts->dtype].load(to, row, 0, experts->hidden);
 }
 
+static cpu_matrix floats(float *data, int64_t width) {
+  return (cpu_matrix){data, CPU_FLOAT32, width * (int64_t)sizeof *data};
+}
+
 /* out [rows, weights' rows] = x W[expert]^T + bias[expert] */
-static void project(const DLTensor *weights, const DLTensor *bias, int64_t expert, int64_t rows, const float *x,
-                    float *out) {
+static fl_status project(const DLTensor *weights, const DLTensor *bias, int64_t expert, int64_t rows, float *x,
+                         float *out) {
   cpu_dtype dtype = cpu_dtype_of(weights), bias_dtype = bias ? cpu_dtype_of(bias) : dtype;
   cpu_matrix weight = cpu_matrix_of(weights);
   const char *bias_row = NULL;
   weight.data = (char *)weight.data + expert * fl_stride(weights, 0) * cpu_dtype_size(dtype);
   if (bias)
     bias_row = (const char *)fl_data(bias) + expert * fl_stride(bias, 0) * cpu_dtype_size(bias_dtype);
-  cpu_flagos_matmul(rows, weights->shape[1], weights->shape[2], x, weights->shape[2], weight, bias_dtype, bias_row, out,
-                    weights->shape[1]);
+  return cpu_flagos_linear(rows, weights->shape[1], weights->shape[2], floats(x, weights->shape[2]), weight, bias_dtype,
+                           bias_row, floats(out, weights->shape[1]));
 }
 
 /* `rows` places of one expert, added to their tokens' sums. */
@@ -94,12 +98,14 @@ static fl_status run_batch(fl_call *call, const cpu_experts *experts, const expe
       cpu_block_types[experts->dtype].round(x, hidden);
     }
   }
-  project(experts->w13, experts->w13_bias, expert, rows, scratch->x, scratch->gate_up);
-  fl_status status = cpu_activate(call, experts->activation, experts->activation->flagos, (DLDataType){kDLFloat, 32, 1},
-                                  rows, experts->inner, scratch->gate_up, scratch->inner);
+  fl_status status = project(experts->w13, experts->w13_bias, expert, rows, scratch->x, scratch->gate_up);
+  if (!status)
+    status = cpu_activate(call, experts->activation, experts->activation->flagos, (DLDataType){kDLFloat, 32, 1}, rows,
+                          experts->inner, scratch->gate_up, scratch->inner);
+  if (!status)
+    status = project(experts->w2, experts->w2_bias, expert, rows, scratch->inner, scratch->down);
   if (status)
-    return status;
-  project(experts->w2, experts->w2_bias, expert, rows, scratch->inner, scratch->down);
+    return fl_fail(call, status, "no memory for a batch of an expert");
   for (int64_t row = 0; row < rows; row++) {
     int64_t token = places[row] / topk;
     float weight = experts->weight_on_input ? 1 : cpu_expert_weight(experts, first + token, places[row] % topk);

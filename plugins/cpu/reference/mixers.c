@@ -6,9 +6,10 @@ static cpu_matrix matrix(const cpu_array *array) {
   return (cpu_matrix){array->data, array->dtype, array->stride[0] * cpu_dtype_size(array->dtype)};
 }
 
-static void project(int64_t rows, const cpu_array *x, const DLTensor *weight, const cpu_array *out) {
+static fl_status project(int64_t rows, const cpu_array *x, const DLTensor *weight, const cpu_array *out) {
   cpu_reference_linear(rows, weight->shape[0], weight->shape[1], matrix(x), cpu_matrix_of(weight), CPU_FLOAT32, NULL,
                        matrix(out));
+  return FL_OK;
 }
 
 static const cpu_parts parts = {.project = project,
