@@ -4,7 +4,9 @@
 
 #define FLOATS "T = float32|float16|bfloat16"
 #define GATED  .rules = "x: T[..., 2*d]; out: T[..., d]; " FLOATS, .category = "activation"
-#define PLAIN  .rules = "x: T[..., d]; " FLOATS, .category = "activation"
+/* What tests draw x's last dimension from. */
+#define SIZES "d: 1 7 64 513 1365"
+#define PLAIN .rules = "x: T[..., d]; " FLOATS, .category = "activation"
 
 /* g and u in formulas. */
 #define HALVES "g = x[..., :d], u = x[..., d:]"
@@ -28,6 +30,7 @@ const fl_op_def fl_op_silu_and_mul = {
     .formula =
         "out = silu(x[..., :d]) * x[..., d:], silu(v) = v / (1 + exp(-v)); rounded to T after silu and after the "
         "product (vLLM: SiluAndMul, kernel silu_and_mul)",
+    .cases = SIZES,
 };
 
 const fl_op_def fl_op_mul_and_silu = {
@@ -38,6 +41,7 @@ const fl_op_def fl_op_mul_and_silu = {
     .formula =
         "out = x[..., :d] * silu(x[..., d:]), silu(v) = v / (1 + exp(-v)); rounded to T after silu and after the "
         "product (vLLM: MulAndSilu, kernel mul_and_silu)",
+    .cases = SIZES,
 };
 
 static fl_status check_gelu_and_mul(fl_call *call) {
@@ -53,6 +57,7 @@ const fl_op_def fl_op_gelu_and_mul = {
     .formula = "out = gelu(x[..., :d]) * x[..., d:], " GELU_NONE GELU_TANH "; rounded to T after gelu and after the "
                "product (vLLM: GeluAndMul, kernels gelu_and_mul, gelu_tanh_and_mul)",
     .check = check_gelu_and_mul,
+    .cases = SIZES "; approximate: none tanh; x: moderate",
 };
 
 /* Compared as float: what the formula takes the quantile of. */
@@ -75,6 +80,7 @@ const fl_op_def fl_op_gelu_and_mul_sparse = {
                "the population, m the quantile of the standard normal distribution at activation_sparsity in "
                "float32, " GELU_NONE GELU_TANH "; rounded to T after every step (vLLM: GeluAndMulSparse)",
     .check = check_gelu_and_mul_sparse,
+    .cases = SIZES "; activation_sparsity: 0.95 0.5 0.1; approximate: none tanh; x: moderate",
 };
 
 static fl_status check_swigluoai_and_mul(fl_call *call) {
@@ -92,6 +98,7 @@ const fl_op_def fl_op_swigluoai_and_mul = {
                "-limit, limit); rounded to T after every step (vLLM: SwigluOAIAndMul, kernel swigluoai_and_mul)",
     .tolerance = clamped,
     .check = check_swigluoai_and_mul,
+    .cases = SIZES "; alpha: 1.702 1; limit: 7 1",
 };
 
 static fl_status check_fatrelu_and_mul(fl_call *call) {
@@ -107,6 +114,7 @@ const fl_op_def fl_op_fatrelu_and_mul = {
     .formula = "out = (g > threshold ? g : 0) * u, " HALVES "; compared in float32, NaN stays (vLLM: FatreluAndMul, "
                "kernel fatrelu_and_mul)",
     .check = check_fatrelu_and_mul,
+    .cases = SIZES "; threshold: 0 0.5 -1",
 };
 
 static fl_status check_silu_and_mul_with_clamp(fl_call *call) {
@@ -126,6 +134,7 @@ const fl_op_def fl_op_silu_and_mul_with_clamp = {
                "limit); rounded to T after every step (vLLM: SiluAndMulWithClamp, kernel silu_and_mul_with_clamp)",
     .tolerance = clamped,
     .check = check_silu_and_mul_with_clamp,
+    .cases = SIZES "; limit: 7 1; alpha: 1 1.5; beta: 0 1",
 };
 
 static fl_status check_swiglustep_and_mul(fl_call *call) {
@@ -142,6 +151,7 @@ const fl_op_def fl_op_swiglustep_and_mul = {
                "after the product (vLLM: SwigluStepAndMul)",
     .tolerance = clamped,
     .check = check_swiglustep_and_mul,
+    .cases = SIZES "; limit: 7 1",
 };
 
 static fl_status check_situ_and_mul(fl_call *call) {
@@ -159,6 +169,7 @@ const fl_op_def fl_op_situ_and_mul = {
     .formula = "out = beta * tanh(g / beta) * sigmoid(g) * u, " HALVES ", u -> linear_beta * tanh(u / linear_beta) if "
                "there is one; in float32, rounded once (vLLM: SituAndMul, kernel situ_and_mul)",
     .check = check_situ_and_mul,
+    .cases = SIZES "; beta: 1 4; linear_beta: none 2",
 };
 
 static fl_status check_gelu(fl_call *call) {
@@ -173,6 +184,7 @@ const fl_op_def fl_op_gelu = {
     .doc = "GELU of each element; approximate is \"none\" or \"tanh\".",
     .formula = "out = gelu(x), " GELU_NONE GELU_TANH " (vLLM: get_act_fn gelu, gelu_pytorch_tanh)",
     .check = check_gelu,
+    .cases = SIZES "; approximate: none tanh",
 };
 
 const fl_op_def fl_op_gelu_new = {
@@ -182,6 +194,7 @@ const fl_op_def fl_op_gelu_new = {
     .doc = "GELU by tanh, in the steps of the first GPT-2.",
     .formula = "out = 0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))); rounded to T after every step (vLLM: "
                "NewGELU, kernel gelu_new)",
+    .cases = SIZES,
 };
 
 const fl_op_def fl_op_gelu_fast = {
@@ -191,6 +204,7 @@ const fl_op_def fl_op_gelu_fast = {
     .doc = "GELU by tanh, with the cubic factored.",
     .formula = "out = 0.5 * x * (1 + tanh(x * 0.7978845608 * (1 + 0.044715 * x * x))); rounded to T after every step "
                "(vLLM: FastGELU, kernel gelu_fast)",
+    .cases = SIZES,
 };
 
 const fl_op_def fl_op_quick_gelu = {
@@ -199,6 +213,7 @@ const fl_op_def fl_op_quick_gelu = {
     PLAIN,
     .doc = "GELU by the logistic function.",
     .formula = "out = x * sigmoid(1.702 * x); rounded to T after every step (vLLM: QuickGELU, kernel gelu_quick)",
+    .cases = SIZES,
 };
 
 const fl_op_def fl_op_relu2 = {
@@ -207,6 +222,7 @@ const fl_op_def fl_op_relu2 = {
     PLAIN,
     .doc = "The square of what is above 0.",
     .formula = "out = max(x, 0)^2; NaN stays (vLLM: ReLUSquaredActivation, kernel relu_squared)",
+    .cases = SIZES,
 };
 
 static fl_status check_xielu(fl_call *call) {
@@ -225,4 +241,5 @@ const fl_op_def fl_op_xielu = {
                "softplus(alpha_p), an = beta + softplus(alpha_n); beta and eps are rounded to T, then every step to T, "
                "or to float32 where a parameter of another type comes in (vLLM: XIELU)",
     .check = check_xielu,
+    .cases = SIZES "; alpha_p: -2..2; alpha_n: -2..2; beta: 0.5 1; eps: -1e-6",
 };

@@ -85,6 +85,8 @@ const fl_op_def fl_op_grouped_topk = {
         "GroupedTopk, kernel grouped_topk)",
     .tolerance = grouped_tolerance,
     .check = check_grouped_topk,
+    .cases = "e: 16 64 128; topk: 1 2 8; num_expert_group: 1 4 8; topk_group: 1 2 4; scoring_func: softmax sigmoid; "
+             "routed_scaling_factor: 1 2.5; e_score_correction_bias: none -1..1; gating_output: -4..4",
 };
 
 static fl_status check_topk_softmax(fl_call *call) {
@@ -106,6 +108,7 @@ const fl_op_def fl_op_topk_softmax = {
         "topk_softmax)",
     .tolerance = softmax_tolerance,
     .check = check_topk_softmax,
+    .cases = "e: 1 8 33 128; topk: 1 2 8",
 };
 
 /* -------------------------------------------------------------------------------------------------------- alignment */
@@ -154,6 +157,7 @@ const fl_op_def fl_op_moe_align_block_size = {
                "expert_ids = -1 (vLLM: moe_align_block_size)",
     .infer = infer_moe_align_block_size,
     .check = check_moe_align_block_size,
+    .cases = "m: 1 7 83 0 1024; k: 1 2 6; num_experts: 1 8 64; block_size: 1 16 64; topk_ids: 0..num_experts-1",
 };
 
 const fl_op_def fl_op_moe_sum = {
@@ -163,6 +167,7 @@ const fl_op_def fl_op_moe_sum = {
     .category = "mixture of experts",
     .doc = "The sum of what the k experts of a token gave.",
     .formula = "out = x.sum(-2), in float32 and in order, rounded to T once (vLLM: moe_sum)",
+    .cases = "k: 1 2 6; h: 1 7 64 513",
 };
 
 /* ---------------------------------------------------------------------------------------------------------- experts */
@@ -170,6 +175,12 @@ const fl_op_def fl_op_moe_sum = {
 #define EXPERTS "x: T[m, h]; w13: T[e, 2*i, h]; w2: T[e, h, i]; "
 #define ROUTED  "topk_weights: T|float32[m, k]; topk_ids: int32|int64[m, k]; "
 #define OPTIONS "expert_map: int32|int64[g]; w13_bias: T|float32[e, 2*i]; w2_bias: T|float32[e, h]; "
+/* What tests are drawn from: weights that keep sums near 1, as vLLM's tests have them. */
+#define EXPERTS_CASES                                                                                                  \
+  "m: 1 2 33 0 128; h: 16 32 100; i: 8 16 48; e: 4 8; x: moderate; w13: -0.1..0.1; w2: -0.1..0.1; "                    \
+  "activation: silu gelu gelu_tanh swigluoai swiglustep; "
+#define ROUTED_CASES  "k: 1 2; topk_weights: 0..1; topk_ids: distinct 0..e-1; "
+#define OPTIONS_CASES "g: e; expert_map: none -1..e-1; w13_bias: none -0.1..0.1; w2_bias: none -0.1..0.1; "
 #define EXPERTS_FORMULA                                                                                                \
   "with e = topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 = "          \
   "activation of t1's first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; "        \
@@ -208,6 +219,7 @@ const fl_op_def fl_op_unquantized_fused_moe = {
     .formula = EXPERTS_FORMULA "(vLLM: UnquantizedFusedMoEMethod, fused_experts)",
     .tolerance = experts_tolerance,
     .check = check_routed_experts,
+    .cases = EXPERTS_CASES ROUTED_CASES OPTIONS_CASES,
 };
 
 const fl_op_def fl_op_modular_fused_moe = {
@@ -221,6 +233,7 @@ const fl_op_def fl_op_modular_fused_moe = {
     .formula = EXPERTS_FORMULA "(vLLM: FusedMoEModularMethod)",
     .tolerance = experts_tolerance,
     .check = check_routed_experts,
+    .cases = EXPERTS_CASES ROUTED_CASES OPTIONS_CASES,
 };
 
 static fl_status check_transformers_fused_moe(fl_call *call) {
@@ -238,6 +251,7 @@ const fl_op_def fl_op_transformers_fused_moe = {
     .formula = EXPERTS_FORMULA "(vLLM: TransformersMoERunner)",
     .tolerance = experts_tolerance,
     .check = check_transformers_fused_moe,
+    .cases = EXPERTS_CASES ROUTED_CASES,
 };
 
 enum {
@@ -302,4 +316,7 @@ const fl_op_def fl_op_fused_moe = {
                "float32; " EXPERTS_FORMULA "(vLLM: FusedMoE)",
     .tolerance = experts_tolerance,
     .check = check_fused_moe,
+    .cases = EXPERTS_CASES OPTIONS_CASES
+    "n: e; top_k: 1 2 4; num_expert_group: 1 2; topk_group: 1 2; scoring_func: softmax sigmoid; "
+    "routed_scaling_factor: 1 2.5; router_logits: -4..4; e_score_correction_bias: none -1..1",
 };

@@ -6,6 +6,8 @@
   "s = x + residual in float32; residual_out = s; out = s / sqrt(mean(s[..., :variance_size]^2) + epsilon) * weight; " \
   "the normalised value is rounded to weight's dtype before the product, the product to T "
 
+#define CASES "H: 1 8 33 769 2048; epsilon: 1e-6 1e-5 0; variance_size: none 7 none H"
+
 /* vLLM IR overrides float16 for both ops. */
 static const fl_tolerance tolerance[] = {{FL_FLOAT16, 1e-2, 2e-3}, {0}};
 
@@ -35,6 +37,7 @@ const fl_op_def fl_op_rms_norm = {
     .formula = FORMULA "(vLLM: RMSNorm, kernels rms_norm, fused_add_rms_norm)",
     .tolerance = tolerance,
     .check = check_rms_norm,
+    .cases = CASES,
 };
 
 static fl_status check_fused_add_rms_norm(fl_call *call) {
@@ -53,6 +56,7 @@ const fl_op_def fl_op_fused_add_rms_norm = {
     .formula = FORMULA "(residual is x_residual; vLLM: IR op and kernel fused_add_rms_norm)",
     .tolerance = tolerance,
     .check = check_fused_add_rms_norm,
+    .cases = CASES,
 };
 
 static fl_status check_gemma_rms_norm(fl_call *call) {
@@ -72,6 +76,7 @@ const fl_op_def fl_op_gemma_rms_norm = {
                "float32, rounded once (vLLM: GemmaRMSNorm)",
     .tolerance = tolerance,
     .check = check_gemma_rms_norm,
+    .cases = "H: 1 8 33 769 2048; epsilon: 1e-6 1e-5",
 };
 
 /* vLLM's tests of both gated norms. */
@@ -106,6 +111,7 @@ const fl_op_def fl_op_rms_norm_gated = {
                "norm_before_gate; in float32, rounded once (vLLM: RMSNormGated)",
     .tolerance = gated_tolerance,
     .check = check_rms_norm_gated,
+    .cases = "H: 1 8 96 256 1040; group_size: none 8 H; activation: swish silu sigmoid; epsilon: 1e-5 1e-6",
 };
 
 /* The product with a float32 weight is float32, as PyTorch promotes. */
@@ -147,4 +153,5 @@ const fl_op_def fl_op_mixer2_gated_rms_norm = {
     .tolerance = mixer2_tolerance,
     .infer = infer_mixer2,
     .check = check_mixer2,
+    .cases = "H: 1 8 64 768; n_groups: 1 2 4; epsilon: 1e-6 1e-5",
 };

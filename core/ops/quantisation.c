@@ -156,4 +156,7 @@ const fl_op_def fl_op_quant_fp8 = {
                "tokens to num_token_padding are 0 (vLLM: QuantFP8, kernels *_scaled_fp8_quant)",
     .tolerance = tolerance,
     .infer = infer_quant_fp8,
+    .cases = "...: [7] [1] [83] [0] [64] [2, 3] []; N: 1 16 128 513; group_shape: [-1, -1] [1, -1] [-1, 1] [1, 64] [1, "
+             "16] [7, 16]; num_token_padding: 0 17; x: moderate; "
+             "scale: none none [1] 0.01..1 [1, N] 0.01..1 [7, 1] 0.01..1 [1, N/16] 0.01..1; scale_ub: none 0.5..2",
 };

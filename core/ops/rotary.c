@@ -59,6 +59,8 @@ const fl_op_def fl_op_rotary_embedding = {
         "Query and key of two dimensions have heads of 2*r. Rounded to T after each product and the sum (vLLM: "
         "RotaryEmbedding, kernel rotary_embedding)",
     .check = check_rotary_embedding,
+    .cases = "n: 1 7 83 0 1024; h: 1 4 8; k: 1 2 4; d: 64 80; r: 4 16 32; p: 1 128; cos: -1..1; sin: -1..1; "
+             "position_ids: 0..p-1; rope_dim_offset: 0 8",
 };
 
 static fl_status check_apply_rotary_emb(fl_call *call) {
@@ -81,6 +83,7 @@ const fl_op_def fl_op_apply_rotary_emb = {
                "(i, i + r), or (2*i, 2*i + 1) if not is_neox_style; rounded to T after each product and the sum, or in "
                "float32 and rounded once if enable_fp32_compute (vLLM: ApplyRotaryEmb)",
     .check = check_apply_rotary_emb,
+    .cases = "...: [] [2] [1, 1]; S: 1 7 83 0 512; H: 1 4; r: 1 16 32; cos: -1..1; sin: -1..1",
 };
 
 enum {
@@ -145,4 +148,10 @@ const fl_op_def fl_op_dual_chunk_rotary_embedding = {
                "chunk_size - local_size; R rotates the first rotary_dim dimensions as rotary_embedding does (vLLM: "
                "DualChunkRotaryEmbedding)",
     .check = check_dual_chunk,
+    .cases = "n: 1 7 83 0 512; h: 1 4; k: 1 2; head_size: 8 64; rotary_dim: 8 32 head_size; chunk_size: 16 64; "
+             "local_size: 0 4; "
+             "q: chunk_size-local_size; c: chunk_size-local_size; d: chunk_size-local_size; i: chunk_size-local_size; "
+             "p: 64 128; "
+             "q_cache: -1..1; qc_cache: -1..1; k_cache: -1..1; qc_no_clamp_cache: -1..1; q_inter_cache: -1..1; "
+             "position_ids: 0..p-1",
 };
