@@ -25,8 +25,12 @@ CORE_OBJECTS := $(CORE_SOURCES:%.c=$(BUILD)/obj/%.o)
 CLI_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(wildcard tests/test_*.c),$(wildcard tests/*.c)))
-BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 HEADERS := $(wildcard include/flhost/*.h)
+
+BENCH := $(BUILD)/bench/dispatch
+BENCH_SOURCES := $(wildcard bench/dispatch/*.c)
+BENCH_PLUGINS := $(patsubst %,$(BUILD)/bench/plugins/%.so,idle many)
+BENCH_FIGURES := $(BUILD)/bench/report $(BUILD)/bench/plot
 
 SHARED := $(BUILD)/libflhost.so
 STATIC := $(BUILD)/libflhost.a
@@ -34,7 +38,7 @@ COMMAND := $(BUILD)/flhost
 PLUGINS :=
 
 .PHONY: all
-all: lib $(COMMAND) plugins config-files ## build the library, the command and the plugins (default)
+all: toolchains lib $(COMMAND) plugins config-files ## build the library, the command and the plugins (default)
 
 include plugins/plugins.mk
 include tests/tests.mk
@@ -89,10 +93,16 @@ $(COMMAND): $(CLI_OBJECTS) $(SHARED)
 	  $(shell pkg-config --libs jansson) -lm
 
 # ------------------------------------------------------------------------------------------------------------ bench
-$(BUILD)/bench/%: bench/%.c $(STATIC) | $(BUILD)/ops.stamp
+# The benchmark links the library as engines do. One of its plugins is copied under other names: the build id is text, too.
+$(BENCH): $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(SHARED)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(STATIC) $(LINK) $(CORE_LIBS) $(BENCH_LIBS)
-
+	$(CC) -o $@ $(filter %.o,$^) -L$(BUILD) -lflhost -Wl,-rpath,'$$ORIGIN/..' $(LINK) $(shell pkg-config --libs jansson) -ldl -lm
+$(BENCH_PLUGINS): $(BUILD)/bench/plugins/%.so: bench/plugins/%.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) $(PLUGIN_LINK) -Wl,--build-id=0x$(shell printf bench_$*_000 | od -An -tx1 | tr -d ' ') -o $@ $< $(LINK)
+$(BENCH_FIGURES): $(BUILD)/bench/%: bench/%.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(LINK) $(shell pkg-config --cflags --libs jansson) -lm
 
 # ------------------------------------------------------------------------------------------------------ daily work
 # As many jobs as processors, unless the caller of make chose a number.
@@ -100,12 +110,12 @@ PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 # The commands of a build are many; `make` alone shows them.
 BUILD_QUIETLY = @echo "Building in $(BUILD)" && $(MAKE) -s $(PARALLEL)
 # DEPS=no: trust the machine, install nothing.
-DEPS ?= tools/deps
+DEPS ?= .ci/deps
 INSTALL_DEPS = $(if $(filter no,$(DEPS)),@:,@$(DEPS))
 
 .PHONY: deps
 deps: ## install what is missing of the Debian packages in packages.txt
-	@tools/deps build check
+	@.ci/deps build check
 
 .PHONY: run
 run: ## install what is missing, build, and run the main job
@@ -118,11 +128,16 @@ run: ## install what is missing, build, and run the main job
 	@echo "==> The same with VLLM_FL_PREFER=reference (and no VLLM_FL_CONFIG: beside a policy file that variable is ignored)"
 	VLLM_FL_CONFIG= VLLM_FL_PREFER=reference $(COMMAND) run tests/golden
 
-.PHONY: bench
-bench: ## build and run the benchmarks
+.PHONY: bench bench-report bench-disassembly
+bench: ## build and run the benchmark: a table, and build/bench/dispatch.json
 	$(INSTALL_DEPS) build
-	$(BUILD_QUIETLY) all $(BENCHES)
-	@for bench in $(BENCHES); do echo "==> $$bench"; FLHOST_BUILD=$(BUILD) $$bench || exit 1; done
+	$(BUILD_QUIETLY) all $(BENCH) $(BENCH_PLUGINS)
+	@FLHOST_BUILD=$(BUILD) $(BENCH)
+bench-report: $(BENCH_FIGURES) ## put the last run's figures into bench/README.md and bench/dispatch.svg
+	@$(BUILD)/bench/report $(BUILD)/bench/dispatch.json bench/README.md
+	@$(BUILD)/bench/plot $(BUILD)/bench/dispatch.json bench/dispatch.svg
+bench-disassembly: $(SHARED) ## show the machine code of a call by handle
+	@objdump -d --no-show-raw-insn --disassemble=fl_invoke $(SHARED)
 
 # ------------------------------------------------------------------------------------------------------------ tests
 # tests/run gives the suites these; test_install builds the examples with the compiler and the flags of the library.
@@ -156,7 +171,7 @@ VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-l
   --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/* --child-silent-after-fork=no
 .PHONY: check-valgrind
 check-valgrind: ## all tests under valgrind, leaks are errors
-	@TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check
+	@FLHOST_SAMPLE=1 TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check
 
 .PHONY: format
 format: ## format C files by .clang-format
@@ -225,6 +240,6 @@ dist-clean: ## remove everything built, by any variant
 .PHONY: help
 help: ## show this list
 	@echo "make [TARGET] [BUILD=$(BUILD)] [CC=$(CC)] [PREFIX=$(PREFIX)] [DESTDIR=] [DEPS=no]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -60,8 +60,9 @@ void check_plugins(fl_host *host, findings *list) {
     else if (strcmp(plugin->status, "loaded") != 0)
       finding_add(list, FINDING_NOTE, "plugins", "", "plugin %s is %s: %s", name, plugin->status, plugin->reason);
     else
-      finding_add(list, FINDING_OK, "plugins", "", "plugin %s %s: %u implementations", name, plugin->version,
-                  plugin->impls);
+      finding_add(list, *plugin->reason ? FINDING_NOTE : FINDING_OK, "plugins", "",
+                  "plugin %s %s: %u implementations%s%s", name, plugin->version, plugin->impls,
+                  *plugin->reason ? "; " : "", plugin->reason);
     loaded += !strcmp(plugin->status, "loaded");
   }
   if (!loaded)
@@ -192,8 +193,11 @@ static void check_names(const fl_setting *setting, names which, const fl_snapsho
   free(known);
 }
 
-/* A variable that something else beats. */
+/* A variable that something else beats. One that is invalid was reported already. */
 static void check_effect(const fl_setting *setting, findings *list) {
+  for (size_t i = 0; i < list->n; i++)
+    if (*setting->variable && strstr(list->items[i].what, setting->variable))
+      return;
   if (*setting->variable && is_set(setting->variable) && !strstr(setting->origin, setting->variable))
     finding_add(list, FINDING_WARNING, "settings", "remove the variable, or the setting that beats it",
                 "%s is set but has no effect: the value of %s comes from %s", setting->variable, setting->name,
@@ -225,7 +229,7 @@ void check_settings(fl_host *host, findings *list) {
   }
   check_config_file(list);
   if (list->n == before)
-    finding_add(list, FINDING_OK, "settings", "", "%u settings, all of them valid", settings->n);
+    finding_add(list, FINDING_OK, "settings", "", "%u settings are in force", settings->n);
   fl_settings_free(settings);
   fl_snapshot_release(snapshot);
 }

@@ -51,7 +51,7 @@ typedef struct cli_syntax {
 } cli_syntax;
 
 #define CLI_DEVICE(value_)                                                                                             \
-  { "device", "TYPE", "for tensors on cpu (default), cuda, rocm or ascend (ext)", NULL, (value_) }
+  { "device", "TYPE", "for tensors on cpu (default), cuda, rocm or ascend (ext_dev)", NULL, (value_) }
 #define CLI_JSON(flag_)                                                                                                \
   { "json", NULL, "print JSON, for programs", (flag_), NULL }
 

@@ -3,6 +3,7 @@
 #include "cli/table.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const char *verdict_name(fl_verdict verdict) {
   static const char *const names[] = {
@@ -68,7 +69,8 @@ static int explain_one(fl_host *host, const char *op, int32_t device_type, bool 
     return cli_fail(status);
   int exit_status = json ? cli_print_json(explanation_json(explanation)) : print_explanation(explanation);
   if (!exit_status && !explanation->selected) {
-    cli_error("%s", explanation->error ? explanation->error : "no implementation is selected");
+    const char *error = explanation->error ? explanation->error : "";
+    cli_error("%.*s", (int)strcspn(error, "\n"), error); /* the lines after it repeat the reasons */
     exit_status = EXIT_NO_IMPL;
   }
   fl_explanation_free(explanation);

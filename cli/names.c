@@ -11,24 +11,13 @@ typedef struct name {
   int32_t number;
 } name;
 
-/* The first name of a number is the one that is printed. */
-static const name device_types[] = {
-    {"cpu", kDLCPU},
-    {"cuda", kDLCUDA},
-    {"rocm", kDLROCM},
+/* Names of device types beside those of the library. */
+static const name aliases[] = {
     {"ascend", kDLExtDev}, /* DLPack's number for any device of a vendor's own */
-    {"ext", kDLExtDev},
-    {"nvidia", kDLCUDA},
-    {"amd", kDLROCM},
-    {"npu", kDLExtDev},
-    {"cuda_host", kDLCUDAHost},
-    {"cuda_managed", kDLCUDAManaged},
-    {"rocm_host", kDLROCMHost},
-    {"opencl", kDLOpenCL},
-    {"vulkan", kDLVulkan},
-    {"metal", kDLMetal},
-    {NULL, 0},
+    {"ext", kDLExtDev},    {"nvidia", kDLCUDA}, {"amd", kDLROCM}, {"npu", kDLExtDev}, {NULL, 0},
 };
+
+enum { DEVICE_TYPES = 64 };
 
 static const name dtypes[] = {
     {"float32", FL_FLOAT32},
@@ -44,53 +33,14 @@ static const name dtypes[] = {
     {NULL, 0},
 };
 
-enum { MAX_WORD = 63 };
-
-static bool same_letter(char a, char b) {
-  return tolower((unsigned char)a) == tolower((unsigned char)b);
-}
-
-/* Edit distance, case ignored, two neighbours swapped counting one; -1 when a word is too long to be one of ours. */
-static int distance(const char *a, const char *b) {
-  size_t n = strlen(a), m = strlen(b);
-  int rows[3][MAX_WORD + 1];
-  if (n > MAX_WORD || m > MAX_WORD)
-    return -1;
-  for (size_t j = 0; j <= m; j++)
-    rows[0][j] = (int)j;
-  for (size_t i = 1; i <= n; i++) {
-    int *row = rows[i % 3], *above = rows[(i + 2) % 3], *second = rows[(i + 1) % 3];
-    row[0] = (int)i;
-    for (size_t j = 1; j <= m; j++) {
-      int best = above[j - 1] + !same_letter(a[i - 1], b[j - 1]);
-      if (above[j] + 1 < best)
-        best = above[j] + 1;
-      if (row[j - 1] + 1 < best)
-        best = row[j - 1] + 1;
-      if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) && same_letter(a[i - 2], b[j - 1]) &&
-          second[j - 2] + 1 < best)
-        best = second[j - 2] + 1;
-      row[j] = best;
-    }
-  }
-  return rows[n % 3][m];
-}
-
 const char *cli_nearest(const char *word, const char *const *words) {
-  const char *nearest = NULL, *begun = NULL;
+  const char *nearest = fl_nearest_word(word, words, SIZE_MAX), *begun = NULL;
   size_t length = strlen(word), n_begun = 0;
-  int least = length < 4 ? 1 : length < 8 ? 2 : 3;
-  for (; *words; words++) {
-    int d = distance(word, *words);
-    if (d >= 0 && d <= least) {
-      nearest = *words;
-      least = d - 1;
-    }
-    if (length && !strncmp(word, *words, length)) {
+  for (; length && *words; words++)
+    if (!strncmp(word, *words, length)) {
       begun = *words;
       n_begun++;
     }
-  }
   return n_begun == 1 ? begun : nearest;
 }
 
@@ -104,29 +54,38 @@ int cli_unknown(const char *what, const char *prefix, const char *word, const ch
 }
 
 bool cli_find_device_type(const char *word, int32_t *device_type) {
-  for (const name *type = device_types; type->name; type++)
-    if (!strcmp(type->name, word)) {
-      *device_type = type->number;
+  for (int32_t type = 0; type < DEVICE_TYPES; type++) {
+    const char *known = fl_device_type_name(type);
+    if (known && !strcmp(known, word)) {
+      *device_type = type;
+      return true;
+    }
+  }
+  for (const name *alias = aliases; alias->name; alias++)
+    if (!strcmp(alias->name, word)) {
+      *device_type = alias->number;
       return true;
     }
   return false;
 }
 
 bool cli_device_type(const char *word, int32_t *device_type) {
-  const char *words[sizeof device_types / sizeof *device_types] = {NULL};
+  const char *words[DEVICE_TYPES + sizeof aliases / sizeof *aliases] = {NULL};
+  size_t n = 0;
   if (cli_find_device_type(word, device_type))
     return true;
-  for (size_t i = 0; device_types[i].name; i++)
-    words[i] = device_types[i].name;
-  cli_unknown("device type", "", word, words, "device types: cpu, cuda, rocm, ascend (ext)");
+  for (int32_t type = 0; type < DEVICE_TYPES; type++)
+    if (fl_device_type_name(type))
+      words[n++] = fl_device_type_name(type);
+  for (const name *alias = aliases; alias->name; alias++)
+    words[n++] = alias->name;
+  cli_unknown("device type", "", word, words, "device types: cpu, cuda, rocm, ascend (ext_dev)");
   return false;
 }
 
 const char *cli_device_name(int32_t device_type) {
-  for (const name *type = device_types; type->name; type++)
-    if (type->number == device_type)
-      return type->name;
-  return "unknown";
+  const char *known = fl_device_type_name(device_type);
+  return known ? known : "unknown";
 }
 
 /* Adds a name to a list separated by commas, which has room for it. */

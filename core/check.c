@@ -65,22 +65,11 @@ static bool has_handles(DLDeviceType type) {
 
 /* "cuda:0" */
 static const char *name_device(DLDevice device, char *buffer, size_t size) {
-  static const char *const names[] = {[kDLCPU] = "cpu",
-                                      [kDLCUDA] = "cuda",
-                                      [kDLCUDAHost] = "cuda_host",
-                                      [kDLOpenCL] = "opencl",
-                                      [kDLVulkan] = "vulkan",
-                                      [kDLMetal] = "metal",
-                                      [kDLVPI] = "vpi",
-                                      [kDLROCM] = "rocm",
-                                      [kDLROCMHost] = "rocm_host",
-                                      [kDLExtDev] = "ext_dev",
-                                      [kDLCUDAManaged] = "cuda_managed"};
-  unsigned type = (unsigned)device.device_type;
-  if (type < sizeof names / sizeof names[0] && names[type])
-    snprintf(buffer, size, "%s:%d", names[type], device.device_id);
+  const char *name = fl_device_type_name((int32_t)device.device_type);
+  if (name)
+    snprintf(buffer, size, "%s:%d", name, device.device_id);
   else
-    snprintf(buffer, size, "device type %u:%d", type, device.device_id);
+    snprintf(buffer, size, "device type %d:%d", (int)device.device_type, device.device_id);
   return buffer;
 }
 

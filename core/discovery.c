@@ -301,7 +301,7 @@ static void say_missing_name(const fl_strings *directories, const char *name, co
   if (!directories->n)
     fl_text_add(text, "no directory");
   char *stem = fl_plugin_name_of_file(name);
-  const char *nearest = stem ? fl_nearest(stem, (const char *const *)known->items, known->n) : NULL;
+  const char *nearest = stem ? fl_nearest_word(stem, (const char *const *)known->items, known->n) : NULL;
   if (nearest)
     fl_text_add(text, "; did you mean '%s'?", nearest);
   text->failed |= !stem;
@@ -314,7 +314,7 @@ static void say_missing_path(const char *path, fl_text *text) {
   const char *nearest = NULL;
   fl_text_add(text, "no file '%s'", path);
   if (directory && fl_list_directory(*directory ? directory : "/", ".so", &files))
-    nearest = fl_nearest(strrchr(path, '/') + 1, (const char *const *)files.items, files.n);
+    nearest = fl_nearest_word(strrchr(path, '/') + 1, (const char *const *)files.items, files.n);
   if (nearest)
     fl_text_add(text, "; did you mean '%s/%s'?", directory, nearest);
   text->failed |= !directory;

@@ -10,6 +10,7 @@
 
 static _Thread_local char *message;
 static _Thread_local bool no_memory;
+static _Thread_local fl_status last_status;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 
@@ -39,6 +40,7 @@ fl_status fl_error(fl_status status, const char *format, ...) {
   char text[FL_ERROR_MAX], *buffer = fl_error_buffer();
   va_list arguments;
   no_memory = !buffer;
+  last_status = status;
   if (!buffer)
     return status;
   va_start(arguments, format);
@@ -54,6 +56,14 @@ fl_status fl_error_no_memory(void) {
 
 const char *fl_error_message(void) {
   return no_memory ? "out of memory" : message ? message : "";
+}
+
+fl_status fl_error_note(fl_status status) {
+  return last_status = status;
+}
+
+fl_status fl_error_status(void) {
+  return last_status;
 }
 
 const char *fl_status_name(fl_status status) {

@@ -132,7 +132,7 @@ static void warn_of_unknown_names(fl_host *host) {
   for (uint32_t i = 0; ops && i < fields->n_per_op; i++) {
     const char *op = fields->per_op[i].op, *origin = fl_config_op_origin(host->config, op);
     if (!fl_registry_find(host, op)) {
-      const char *nearest = fl_nearest(op, ops, host->n_ops);
+      const char *nearest = fl_nearest_word(op, ops, host->n_ops);
       fl_text_add(&lines, "%s: no op '%s' is registered%s%s%s\n", origin ? origin : "op_backends", op,
                   nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
     }
@@ -140,7 +140,7 @@ static void warn_of_unknown_names(fl_host *host) {
       const char *token = fields->per_op[i].tokens[j];
       if (strncmp(token, "vendor:", 7) || fl_strings_has(&vendors, token + 7))
         continue;
-      const char *nearest = fl_nearest(token + 7, (const char *const *)vendors.items, vendors.n);
+      const char *nearest = fl_nearest_word(token + 7, (const char *const *)vendors.items, vendors.n);
       fl_text_add(&lines, "%s: token '%s' for op '%s': no plugin has registered vendor '%s'%s%s%s\n",
                   origin ? origin : "op_backends", token, op, token + 7, nearest ? "; did you mean '" : "",
                   nearest ? nearest : "", nearest ? "'?" : "");
@@ -281,7 +281,7 @@ fl_status fl_set_log_level(fl_host *host, const char *level) {
   static const char *const names[] = {"DEBUG", "INFO", "WARNING", "ERROR", NULL};
   int number = fl_log_level_from_name(level);
   if (!number) {
-    const char *nearest = fl_nearest(level, names, SIZE_MAX);
+    const char *nearest = fl_nearest_word(level, names, SIZE_MAX);
     return fl_error(FL_EINVAL, "log level '%s': expected DEBUG, INFO, WARNING or ERROR%s%s%s", level,
                     nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
   }

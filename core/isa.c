@@ -169,7 +169,7 @@ static void say_unknown(const char *name, size_t length, char *missing, size_t s
   for (size_t i = 0; i < N_FEATURES; i++)
     names[i] = features[i].name;
   snprintf(word, sizeof word, "%.*s", (int)length, name);
-  const char *nearest = fl_nearest(word, names, N_FEATURES);
+  const char *nearest = fl_nearest_word(word, names, N_FEATURES);
   snprintf(missing, size, "%s (unknown instruction set%s%s%s)", word, nearest ? "; did you mean '" : "",
            nearest ? nearest : "", nearest ? "'?" : "");
 }

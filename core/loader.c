@@ -37,16 +37,6 @@ static bool replace(char **string, const char *with) {
   return true;
 }
 
-const fl_plugin_record *fl_plugin_record_find(const fl_plugin_record *records, uint32_t n, const char *path) {
-  struct stat status;
-  if (stat(path, &status))
-    return NULL;
-  for (uint32_t i = 0; i < n; i++)
-    if (records[i].inode == status.st_ino && records[i].device == status.st_dev)
-      return &records[i];
-  return NULL;
-}
-
 char *fl_plugin_name_of_file(const char *path) {
   static const char *const prefixes[] = {"libflhost_", "lib"};
   const char *slash = strrchr(path, '/');
@@ -289,7 +279,7 @@ static fl_status no_entry(const loading *l, const char *words) {
   fl_strings exports = {0};
   fl_status status = fl_elf_read_dynamic(l->path, NULL, &exports);
   if (status != FL_ENOMEM) {
-    const char *nearest = fl_nearest(l->symbol, (const char *const *)exports.items, exports.n);
+    const char *nearest = fl_nearest_word(l->symbol, (const char *const *)exports.items, exports.n);
     status = fl_error(
         FL_EPLUGIN,
         "%s (it must export 'FL_EXPORT fl_status %s(fl_registry *registry)', in C++ within extern \"C\"%s%s%s)", words,

@@ -29,9 +29,6 @@ typedef struct fl_plugin_record {
 
 void fl_plugin_record_clear(fl_plugin_record *record);
 
-/* The record of the file that `path` leads to, by device and inode; NULL: not among them, or no such file. */
-const fl_plugin_record *fl_plugin_record_find(const fl_plugin_record *records, uint32_t n, const char *path);
-
 /* A plugin's name before its note is read: the file's name without "libflhost_" or "lib" and ".so". malloc'ed. */
 char *fl_plugin_name_of_file(const char *path);
 

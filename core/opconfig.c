@@ -53,7 +53,7 @@ static bool add_order(fl_problems *problems, fl_place place, const char *op, fl_
   if (!kind) {
     fl_problem_fatal(problems, value_place,
                      "Unsupported backend '%s' for op '%s'. Must be one of: flagos, reference, vendor%s", value, op,
-                     fl_did_you_mean(hint, sizeof hint, fl_nearest(value, kinds, 3)));
+                     fl_did_you_mean(hint, sizeof hint, fl_nearest_word(value, kinds, 3)));
     return true;
   }
   bool added = fl_strings_add(&tokens, kind);

@@ -21,9 +21,10 @@ typedef struct machine {
   bool known; /* it could be loaded */
 } machine;
 
-/* hwloc's components for accelerators load the vendors' libraries into the process: off. Only PCI is wanted. */
+/* Only the bus and the number of cores are wanted, from the kernel: hwloc's components for accelerators would load the
+ * vendors' libraries into the process, its own for PCI leaks, and its x86 one asks each processor in turn. */
 static bool machine_load(machine *m) {
-  static const char *const unwanted[] = {"opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"};
+  static const char *const unwanted[] = {"opencl", "gl", "cuda", "nvml", "rsmi", "levelzero", "pci", "x86"};
   *m = (machine){0};
   if (hwloc_topology_init(&m->topology))
     return false;
@@ -173,14 +174,42 @@ static fl_platform_info report_cpu(owned_report *owned, const fl_platform_kind *
                             .diagnosis = keep_text(owned, &text, failed)};
 }
 
-static fl_platform_info report_kind(owned_report *owned, const fl_platform_kind *kind, const machine *m, bool *failed) {
-  fl_text names = {0}, diagnosis = {0};
+/* What a plugin says of its platform; `diagnosis` gets a sentence. */
+static fl_probe ask_plugin(const fl_component_record *component, bool *active, fl_text *diagnosis) {
+  const char *reason = NULL;
+  fl_probe probe = {.count = -1};
+  *active = component->platform.is_active(component->self, &reason);
+  if (*active && component->platform.device_count)
+    fl_probe_function(component->platform.device_count, component->self, component->plugin, FL_DRIVER_TIMEOUT_MS,
+                      &probe);
+  if (probe.count >= 0)
+    fl_text_add(diagnosis, "plugin '%s' reports %d device%s", component->plugin, probe.count,
+                probe.count == 1 ? "" : "s");
+  else if (*active)
+    fl_text_add(diagnosis, "plugin '%s' says that it is active%s%s", component->plugin, *probe.words ? "; " : "",
+                probe.words);
+  else
+    fl_text_add(diagnosis, "plugin '%s' says: %s", component->plugin, reason ? reason : "not active");
+  return probe;
+}
+
+/* A built-in platform, with what a plugin of that platform says where that is not what the driver says already. */
+static fl_platform_info report_kind(owned_report *owned, const fl_platform_kind *kind,
+                                    const fl_component_record *component, const machine *m, bool *failed) {
+  fl_text names = {0}, diagnosis = {0}, plugin = {0};
+  bool active = false;
   finding f = {.kind = kind, .bus_known = m->known, .node = fl_platform_node(kind)};
   f.on_bus = list_devices(m, kind, &names);
   fl_probe_driver(&kind->driver, f.node != NULL, FL_DRIVER_TIMEOUT_MS, &f.probe);
   diagnose(&f, &diagnosis);
+  if (component)
+    ask_plugin(component, &active, &plugin);
+  if (component && active != (f.probe.count > 0))
+    fl_text_add(&diagnosis, "; %s", fl_text_get(&plugin));
+  *failed |= plugin.failed;
+  fl_text_free(&plugin);
   return (fl_platform_info){.name = kind->name,
-                            .plugin = "",
+                            .plugin = keep(owned, component ? component->plugin : "", failed),
                             .pci_devices = f.on_bus,
                             .pci = keep_text(owned, &names, failed),
                             .driver_found = f.probe.opened,
@@ -190,38 +219,36 @@ static fl_platform_info report_kind(owned_report *owned, const fl_platform_kind 
 }
 
 static fl_platform_info report_component(owned_report *owned, const fl_component_record *component, bool *failed) {
-  const char *reason = NULL;
   fl_text diagnosis = {0};
-  fl_probe probe = {.count = -1};
-  bool active = component->platform.is_active(component->self, &reason);
-  if (active && component->platform.device_count)
-    fl_probe_function(component->platform.device_count, component->self, component->plugin, FL_DRIVER_TIMEOUT_MS,
-                      &probe);
-  if (probe.count >= 0)
-    fl_text_add(&diagnosis, "plugin '%s' reports %d device%s", component->plugin, probe.count,
-                probe.count == 1 ? "" : "s");
-  else if (active)
-    fl_text_add(&diagnosis, "plugin '%s' says that it is active%s%s", component->plugin, *probe.words ? "; " : "",
-                probe.words);
-  else
-    fl_text_add(&diagnosis, "plugin '%s' says: %s", component->plugin, reason ? reason : "not active");
+  bool active;
+  fl_probe probe = ask_plugin(component, &active, &diagnosis);
   return (fl_platform_info){.name = keep(owned, component->name, failed),
                             .plugin = keep(owned, component->plugin, failed),
                             .pci = "",
                             .driver_found = active,
-                            .driver = keep(owned, active ? "" : reason, failed),
+                            .driver = "",
                             .device_count = probe.count < 0 ? -1 : probe.count,
                             .diagnosis = keep_text(owned, &diagnosis, failed)};
 }
 
-/* The platform in force: the plugin's when one brings that name, else the built-in one. */
-static void mark_active(fl_platform_info *platforms, uint32_t n, const char *active) {
-  fl_platform_info *found = NULL;
+/* The plugin's component for a built-in platform, NULL if none. */
+static const fl_component_record *component_of(const fl_platform_kind *kind, const fl_component_record *components,
+                                               uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
-    if (!strcmp(platforms[i].name, active))
-      found = &platforms[i];
-  if (found)
-    found->active = true;
+    if (fl_component_is_platform(&components[i]) && !strcmp(components[i].name, kind->name))
+      return &components[i];
+  return NULL;
+}
+
+static bool is_built_in(const fl_platform_kind *kinds, const char *name) {
+  while (kinds->name && strcmp(kinds->name, name))
+    kinds++;
+  return kinds->name != NULL;
+}
+
+static void mark_active(fl_platform_info *platforms, uint32_t n, const char *active) {
+  for (uint32_t i = 0; i < n; i++)
+    platforms[i].active = !strcmp(platforms[i].name, active);
 }
 
 fl_status fl_platform_report_among(const fl_platform_kind *kinds, const char *active, const char *origin,
@@ -240,9 +267,9 @@ fl_status fl_platform_report_among(const fl_platform_kind *kinds, const char *ac
   fl_platform_info *info = owned->platforms;
   *info++ = report_cpu(owned, kinds, &m, &failed);
   for (const fl_platform_kind *kind = kinds + 1; kind->name; kind++)
-    *info++ = report_kind(owned, kind, &m, &failed);
+    *info++ = report_kind(owned, kind, component_of(kind, components, n), &m, &failed);
   for (uint32_t i = 0; i < n; i++)
-    if (fl_component_is_platform(&components[i]))
+    if (fl_component_is_platform(&components[i]) && !is_built_in(kinds, components[i].name))
       *info++ = report_component(owned, &components[i], &failed);
   hwloc_topology_destroy(m.topology);
   owned->report.active = keep(owned, active, &failed);

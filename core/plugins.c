@@ -94,6 +94,8 @@ static fl_status load_found(fl_host *host, const fl_found *found, bool *loaded) 
   }
   fl_plugin_record record = {0};
   fl_status status = fl_plugin_load(host, &host->log, found->path, found->symbol, &record);
+  if (status == FL_ENOMEM)
+    return status;
   record.route = found->route;
   record.critical = found->critical;
   if (status)
@@ -217,7 +219,8 @@ static fl_plugin_info describe(const fl_host *host, const fl_plugin_record *reco
   static const char *const names[] = {"?", "loaded", "unavailable", "skipped", "failed"};
   const char *reason = NULL;
   fl_plugin_status status = record->status;
-  if (status == FL_PLUGIN_LOADED && !is_available(host, record->name, &reason))
+  /* Without implementations a plugin may bring a platform; if there is a reason, that is not active. */
+  if (status == FL_PLUGIN_LOADED && (record->impls ? !is_available(host, record->name, &reason) : *record->reason != 0))
     status = FL_PLUGIN_UNAVAILABLE;
   return (fl_plugin_info){
       .name = plugins_keep(list, record->name, failed),

@@ -59,13 +59,13 @@ static const char *nearest_token(const char *token) {
   memcpy(prefix, word, length);
   prefix[length] = 0;
   if (!colon) {
-    nearest = fl_nearest(prefix, kind_words, N_KINDS);
+    nearest = fl_nearest_word(prefix, kind_words, N_KINDS);
     for (size_t i = 0; !nearest && i < sizeof former_words / sizeof *former_words; i++)
       if (!strcasecmp(prefix, former_words[i].word))
         nearest = former_words[i].token;
     return nearest;
   }
-  nearest = fl_nearest(prefix, prefixes, 4);
+  nearest = fl_nearest_word(prefix, prefixes, 4);
   for (size_t i = 0; nearest && i < 4; i++)
     if (nearest == prefixes[i])
       return forms[i];

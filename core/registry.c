@@ -131,7 +131,7 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
   for (uint32_t i = 0; names && i < host->n_ops; i++)
     names[i] = host->ops[i]->name;
   if (names)
-    nearest = fl_nearest(name, names, host->n_ops);
+    nearest = fl_nearest_word(name, names, host->n_ops);
   pthread_mutex_unlock(&host->lock);
   free(names);
   if (nearest) /* ops are never taken away, so the name stays valid without the lock */

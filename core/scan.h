@@ -80,7 +80,7 @@ static inline fl_status fl_scan_unexpected(fl_scanner *scanner, const char *expe
     for (length = 1; (scanner->at[length] & 0xc0) == 0x80;)
       length++;
   snprintf(found, sizeof found, "%.*s", (int)length, scanner->at);
-  const char *nearest = words ? fl_nearest(found, words, n) : NULL;
+  const char *nearest = words ? fl_nearest_word(found, words, n) : NULL;
   return fl_scan_fail(scanner, scanner->at, "found '%s', expected %s%s%s%s", found, expected,
                       nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
 }

@@ -10,7 +10,10 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+
+static _Atomic uint64_t last_id; /* of a schema, in this process */
 
 const fl_dtype_row fl_dtypes[FL_DTYPE_COUNT] = {
     {"float32", {kDLFloat, 32, 1}, 1e-5, 1.3e-6},
@@ -493,6 +496,7 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
     status = fl_error(FL_EINVAL, "%s: flags 0x%x, expected 0", created->op_name, (unsigned)full.flags);
   if (status)
     goto out;
+  created->id = atomic_fetch_add(&last_id, 1) + 1;
   created->infer = full.infer;
   created->check = full.check;
   created->device_argument = find_device_argument(created);

@@ -23,6 +23,7 @@ typedef struct fl_schema {
   int32_t device_argument;   /* the argument whose device selects: the first required tensor, else the first tensor; -1:
                                 the op has no tensor */
   struct fl_rules *compiled; /* parsed rules; NULL if none */
+  uint64_t id;               /* no other schema of the process has or had it; not 0 */
 } fl_schema;
 
 /* Parses `def`. FL_EINVAL with the place in the text, what was found and what is expected. */

@@ -148,16 +148,13 @@ static void add_devices(uint64_t devices, fl_text *text) {
   const char *separator = "";
   for (int type = 1; type < 64; type++)
     if (devices & FL_DEVICE(type)) {
-      fl_text_add(text, "%s%s", separator, fl_device_name(type));
+      const char *name = fl_device_type_name(type);
+      if (name)
+        fl_text_add(text, "%s%s", separator, name);
+      else
+        fl_text_add(text, "%sdevice type %d", separator, type);
       separator = ", ";
     }
-}
-
-const char *fl_device_name(int32_t device_type) {
-  static const char *const names[FL_DEVICE_SLOTS] = {
-      "none", "cpu",       "cuda",    "cuda_host",    "opencl", "5",      "6",       "vulkan", "metal", "vpi",
-      "rocm", "rocm_host", "ext_dev", "cuda_managed", "oneapi", "webgpu", "hexagon", "maia",   "trn",   "19"};
-  return device_type >= 0 && device_type < FL_DEVICE_SLOTS ? names[device_type] : "?";
 }
 
 static void rejection_reason(const fl_selection *selection, const fl_selected *item, bool scoped, fl_text *text) {
@@ -186,7 +183,7 @@ static void rejection_reason(const fl_selection *selection, const fl_selected *i
   case FL_REJECTED_DEVICE:
     fl_text_add(text, "works on ");
     add_devices(impl->devices, text);
-    fl_text_add(text, ", the tensors are on %s", fl_device_name(selection->device_type));
+    fl_text_add(text, ", the tensors are on %s", fl_device_type_name(selection->device_type));
     break;
   case FL_REJECTED_ORDER:
     fl_text_add(text, "no token of the order matches it: ");

@@ -48,9 +48,6 @@ void fl_selection_free(fl_selection *selection);
 /* The error for an empty selection (S4): FL_ENOIMPL. The host's lock is held. */
 fl_status fl_selection_error(const fl_selection *selection);
 
-/* "cpu", "cuda", … of a DLPack device type. */
-const char *fl_device_name(int32_t device_type);
-
 /* One line: why this item is where it is, with the setting and its origin. The host's lock is held. */
 void fl_selection_reason(const fl_selection *selection, uint32_t item, bool scoped, fl_text *reason);
 

@@ -46,7 +46,7 @@ static const char *nearest_boolean(const char *word) {
   static const char *const words[] = {"true", "false"};
   if (is_one_of(word, more_true_words))
     return "1";
-  return is_one_of(word, more_false_words) ? "0" : fl_nearest(word, words, 2);
+  return is_one_of(word, more_false_words) ? "0" : fl_nearest_word(word, words, 2);
 }
 
 /* C5. What is no boolean is false to the peer, whatever the file says. */
@@ -101,7 +101,7 @@ const fl_setting_type fl_type_bool = {bool_from_text, bool_from_yaml, bool_to_js
 /* --------------------------------------------------------------------------------------------------------- words */
 
 static const char *nearest_word(const char *word, const char *const *words) {
-  const char *nearest = fl_nearest(word, words, SIZE_MAX);
+  const char *nearest = fl_nearest_word(word, words, SIZE_MAX);
   /* The tokens know what kinds were called in former times. */
   if (!nearest && !fl_token_valid(word, &nearest) && nearest && !is_one_of(nearest, words))
     nearest = NULL;
@@ -262,7 +262,7 @@ static void check_custom_ops(fl_problems *problems, fl_place place, fl_strings *
       fl_problem(problems, place,
                  "Invalid syntax '%s' for custom op, must be 'all', 'none', '+op' or '-op' (where 'op' is the "
                  "registered op name)%s",
-                 item, fl_did_you_mean(hint, sizeof hint, fl_nearest(item, modes, 2)));
+                 item, fl_did_you_mean(hint, sizeof hint, fl_nearest_word(item, modes, 2)));
     else if (is_mode(item) && mode_seen)
       fl_problem(problems, place, "custom_ops can contain only one base mode: 'all' or 'none'");
     else if (contradicts(names, i))

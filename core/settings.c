@@ -135,12 +135,12 @@ static size_t names_of_rows(const char *names[FL_N_SETTINGS], bool keys) {
 
 const char *fl_setting_nearest_variable(const char *variable) {
   const char *names[FL_N_SETTINGS];
-  return fl_nearest(variable, names, names_of_rows(names, false));
+  return fl_nearest_word(variable, names, names_of_rows(names, false));
 }
 
 const char *fl_setting_nearest_key(const char *key) {
   const char *names[FL_N_SETTINGS];
-  return fl_nearest(key, names, names_of_rows(names, true));
+  return fl_nearest_word(key, names, names_of_rows(names, true));
 }
 
 const char *fl_setting_foreign(const char *name) {

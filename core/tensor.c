@@ -1,6 +1,29 @@
 #include "core/tensor.h"
 
+#include <flhost/flhost.h>
+
 #include <string.h>
+
+const char *fl_device_type_name(int32_t device_type) {
+  /* By DLPack's numbers; those after 13 are newer than the header of Debian 12. */
+  static const char *const names[] = {[kDLCPU] = "cpu",
+                                      [kDLCUDA] = "cuda",
+                                      [kDLCUDAHost] = "cuda_host",
+                                      [kDLOpenCL] = "opencl",
+                                      [kDLVulkan] = "vulkan",
+                                      [kDLMetal] = "metal",
+                                      [kDLVPI] = "vpi",
+                                      [kDLROCM] = "rocm",
+                                      [kDLROCMHost] = "rocm_host",
+                                      [kDLExtDev] = "ext_dev",
+                                      [kDLCUDAManaged] = "cuda_managed",
+                                      [14] = "oneapi",
+                                      [15] = "webgpu",
+                                      [16] = "hexagon",
+                                      [17] = "maia",
+                                      [18] = "trn"};
+  return device_type >= 0 && (size_t)device_type < sizeof names / sizeof names[0] ? names[device_type] : NULL;
+}
 
 size_t fl_tensor_item_size(const DLTensor *tensor) {
   return ((size_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;

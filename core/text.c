@@ -230,7 +230,7 @@ static unsigned distance(const char *a, const char *b) {
   return rows[n % 3][m];
 }
 
-const char *fl_nearest(const char *word, const char *const *words, size_t n) {
+const char *fl_nearest_word(const char *word, const char *const *words, size_t n) {
   const char *nearest = NULL;
   size_t length = strlen(word);
   unsigned limit = length <= 5 ? 1 : length <= 8 ? 2 : 3;

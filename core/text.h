@@ -2,7 +2,7 @@
 #ifndef FLHOST_CORE_TEXT_H
 #define FLHOST_CORE_TEXT_H
 
-#include <flhost/plugin.h>
+#include <flhost/flhost.h>
 
 /* A growing string. Zero-initialise; `text` may be NULL while empty (fl_text_get gives ""). After an allocation failed,
  * `failed` is set and further appends do nothing. */
@@ -41,11 +41,6 @@ bool fl_split(fl_strings *list, const char *string, char separator);
 /* Length of `*string` without the white space around it; `*string` is moved to the first byte. White space is what
  * Python's str.strip() strips: Unicode's too, in UTF-8. */
 size_t fl_trim(const char **string, size_t length);
-
-/* The word of `words` (ended by NULL, or `n` of them) that is nearest to `word`, if near enough to be a slip of the
- * keyboard (edit distance ≤ 1/3 of its length, at least 1 and at most 3; letter case and -/_ count little), else NULL.
- */
-const char *fl_nearest(const char *word, const char *const *words, size_t n);
 
 /* malloc'ed copies; NULL gives NULL. */
 char *fl_strdup(const char *string);

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "core/host.h"
+#include "core/memo.h"
 
 #include <linux/membarrier.h>
 #include <sched.h>
@@ -48,7 +49,9 @@ static void thread_leave(void *argument) {
     self->next->previous = self->previous;
   pthread_mutex_unlock(&threads_lock);
   free(self->calls);
+  fl_memos_free(self->memos);
   self->calls = NULL;
+  self->memos = NULL;
   self->n_calls = 0;
   self->message = NULL;
   self->scope = &fl_thread_unknown; /* a later destructor of the thread may still call an op: it joins anew */
@@ -68,9 +71,16 @@ static void fork_parent(void) {
   pthread_mutex_unlock(&hosts_lock);
 }
 
-/* X1: only this thread is left. The memory of the others' records is theirs (thread storage): forget it. */
+/* X1: only this thread is left. The records of the others are thread storage that nobody frees; what they point to is.
+ */
 static void fork_child(void) {
   bool known = fl_self.scope != &fl_thread_unknown;
+  for (fl_thread *thread = threads; thread; thread = thread->next)
+    if (thread != &fl_self) {
+      free(thread->calls);
+      free(thread->message);
+      fl_memos_free(thread->memos);
+    }
   threads = known ? &fl_self : NULL;
   fl_self.next = fl_self.previous = NULL;
   for (uint32_t i = 0; i < fl_self.n_calls; i++)
@@ -98,8 +108,12 @@ fl_status fl_thread_join(void) {
     return FL_OK;
   pthread_once(&once, initialise);
   self->message = fl_error_buffer();
-  if (!self->message || pthread_setspecific(key, self))
+  self->memos = fl_memos_create();
+  if (!self->message || !self->memos || pthread_setspecific(key, self)) {
+    fl_memos_free(self->memos);
+    self->memos = NULL;
     return fl_error_no_memory();
+  }
   pthread_mutex_lock(&threads_lock);
   self->id = ++last_thread_id;
   self->previous = NULL;

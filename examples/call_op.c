@@ -1,6 +1,6 @@
 /*
  * Calling operators from an engine. Build it against an installed flhost:
- *     cc call_op.c $(pkg-config --cflags --libs flhost) -o call_op
+ *     cc call_op.c $(pkg-config --cflags --libs flhost) -lm -o call_op
  * VLLM_FL_PREFER=reference ./call_op shows another implementation at work.
  */
 #include <flhost/flhost.h>

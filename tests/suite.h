@@ -23,6 +23,11 @@ static inline int run_suite(const char *name, void (*add_tests)(TCase *), double
   return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* `n` rounds, or a sample of them where a tool makes each fifty times as long (FLHOST_SAMPLE is set). */
+static inline int rounds(int n) {
+  return getenv("FLHOST_SAMPLE") ? (n + 99) / 100 : n;
+}
+
 /* The directory of what was built (FLHOST_BUILD, else "build"). Tests run in the project's root. */
 static inline const char *build_dir(void) {
   const char *dir = getenv("FLHOST_BUILD");

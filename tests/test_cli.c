@@ -2,54 +2,10 @@
  * Scenarios through the command itself: built plugins in a directory, settings in variables and files, and what a
  * person or a program then reads. Rule ids are those of the manual's chapter on dispatch.
  */
-#include "tests/command.h"
+#include "tests/scenario.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* Each test starts from a directory with two good plugins, no platform file, and nothing else set. */
-static void set_up(void) {
-  copy_built("plugins/cpu.so", "plugins");
-  copy_built("tests/plugins/two_vendors.so", "plugins");
-  mkdir(scratch("platforms"), 0755);
-  setting("VLLM_FL_PLUGIN_PATH=%s", scratch("plugins"));
-  setting("VLLM_FL_CONFIG_DIR=%s", scratch("platforms"));
-  setting("VLLM_FL_PLATFORM=cpu");
-}
-
-static void assert_status(outcome run, int expected) {
-  ck_assert_msg(run.status == expected, "exit status %d, expected %d\nstdout:\n%.3000s\nstderr:\n%.3000s", run.status, expected,
-                run.out, run.err);
-}
-
-/* Succeeded, and said nothing that nobody asked for. */
-static void assert_quiet(outcome run) {
-  assert_status(run, 0);
-  ck_assert_str_eq(run.err, "");
-}
-
-/* Refused: exit status 2, nothing on standard output, and messages that all have the prefix. */
-static void assert_refused(outcome run) {
-  assert_status(run, 2);
-  ck_assert_str_eq(run.out, "");
-  for (const char *line = run.err; *line; line = strchr(line, '\n') + 1)
-    ck_assert_msg(!strncmp(line, "flhost: ", 8), "no prefix: %s", line);
-}
-
-static const char *text_at(const json_t *object, const char *key) {
-  const char *text = json_string_value(json_object_get(object, key));
-  ck_assert_msg(text != NULL, "no string at '%s'", key);
-  return text;
-}
-
-/* The entry of a list whose `key` is `value`. */
-static json_t *entry_of(const json_t *list, const char *key, const char *value) {
-  json_t *entry;
-  size_t index;
-  json_array_foreach(list, index, entry) if (!strcmp(text_at(entry, key), value)) return entry;
-  ck_abort_msg("no entry with %s '%s'", key, value);
-  return NULL;
-}
 
 /* `flhost explain OP --json` and one candidate of it. */
 static json_t *explain(const char *op) {
@@ -556,7 +512,7 @@ START_TEST(C2_unknown_variable_is_warned_about) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------ platform, doctor */
+/* ------------------------------------------------------------------------------------------------ -------- platform */
 
 START_TEST(platform_has_the_promised_keys) {
   static const char *const keys[] = {"active", "origin", "config_file", "platforms", NULL};
@@ -573,104 +529,6 @@ START_TEST(platform_has_the_promised_keys) {
   ck_assert(json_is_true(json_object_get(cpu, "active")));
   entry_of(json_object_get(report, "platforms"), "name", "ascend");
   assert_contains(FLHOST("platform").out, "VLLM_FL_PLATFORM");
-}
-END_TEST
-
-/* The finding whose text contains `part`. */
-static json_t *finding(const json_t *list, const char *part) {
-  json_t *entry;
-  size_t index;
-  json_array_foreach(list, index, entry) if (strstr(text_at(entry, "what"), part)) return entry;
-  ck_abort_msg("no finding with '%s' in:\n%.3000s", part, json_dumps(list, JSON_INDENT(1)));
-  return NULL;
-}
-
-static json_t *doctor(int expected_status) {
-  outcome run = FLHOST("doctor", "--json");
-  assert_status(run, expected_status);
-  ck_assert_str_eq(run.err, "");
-  return parse_json(run.out, JSON_ARRAY);
-}
-
-START_TEST(doctor_is_content_with_a_sound_machine) {
-  static const char *const keys[] = {"severity", "area", "what", "advice", NULL};
-  json_t *list = doctor(0);
-  assert_keys(json_array_get(list, 0), keys);
-  ck_assert_str_eq(text_at(finding(list, "operators are ready on cpu"), "severity"), "ok");
-  ck_assert_str_eq(text_at(finding(list, "two_vendors 2.1"), "severity"), "ok");
-  outcome run = FLHOST("doctor");
-  assert_quiet(run);
-  assert_contains(run.out, "operators are ready on cpu");
-}
-END_TEST
-
-START_TEST(doctor_works_with_invalid_settings) {
-  setting("VLLM_FL_PREFER=vendro");
-  json_t *list = doctor(2), *invalid = finding(list, "'vendro'");
-  ck_assert_str_eq(text_at(invalid, "severity"), "problem");
-  ck_assert_uint_gt(strlen(text_at(invalid, "advice")), 0);
-  finding(list, "two_vendors 2.1");
-}
-END_TEST
-
-START_TEST(doctor_finds_failed_plugins) {
-  scratch_file("plugins/broken.so", "not a plugin\n");
-  json_t *broken = finding(doctor(2), "broken.so");
-  ck_assert_str_eq(text_at(broken, "severity"), "problem");
-  ck_assert_str_eq(text_at(broken, "area"), "plugins");
-}
-END_TEST
-
-START_TEST(doctor_finds_missing_directories) {
-  setting("VLLM_FL_PLUGIN_PATH=%s:%s", scratch("plugins"), scratch("nowhere"));
-  json_t *missing = finding(doctor(0), scratch("nowhere"));
-  ck_assert_str_eq(text_at(missing, "severity"), "warning");
-  assert_contains(text_at(missing, "what"), "VLLM_FL_PLUGIN_PATH");
-  setting("VLLM_FL_PLUGIN_PATH=%s", scratch("nowhere"));
-  ck_assert_str_eq(text_at(finding(doctor(2), "no plugin is loaded"), "severity"), "problem");
-}
-END_TEST
-
-START_TEST(doctor_finds_directories_that_everyone_may_write_to) {
-  ck_assert_int_eq(chmod(scratch("plugins"), 0777), 0);
-  json_t *open = finding(doctor(2), "every user may write to");
-  ck_assert_str_eq(text_at(open, "severity"), "problem");
-  assert_contains(text_at(open, "what"), scratch("plugins"));
-}
-END_TEST
-
-START_TEST(doctor_finds_names_that_are_not_registered) {
-  setting("VLLM_FL_PER_OP=silu_and_mull=flagos");
-  setting("VLLM_FL_DENY_VENDORS=acne");
-  json_t *list = doctor(0), *op = finding(list, "'silu_and_mull'");
-  ck_assert_str_eq(text_at(op, "severity"), "warning");
-  assert_contains(text_at(op, "what"), "'silu_and_mul'");
-  assert_contains(text_at(op, "what"), "VLLM_FL_PER_OP");
-  assert_contains(text_at(finding(list, "'acne'"), "what"), "'acme'");
-}
-END_TEST
-
-START_TEST(doctor_finds_variables_without_effect) {
-  setting("VLLM_FL_CONFIG=%s", scratch_file("policy.yaml", "prefer: reference\n"));
-  setting("VLLM_FL_PREFER=flagos");
-  json_t *beaten = finding(doctor(0), "VLLM_FL_PREFER is set but has no effect");
-  ck_assert_str_eq(text_at(beaten, "severity"), "warning");
-  assert_contains(text_at(beaten, "what"), "policy.yaml:1");
-}
-END_TEST
-
-START_TEST(doctor_finds_that_kind_flagos_is_off) {
-  setting("USE_FLAGGEMS=false");
-  json_t *off = finding(doctor(0), "kind flagos are not used for any operator");
-  ck_assert_str_eq(text_at(off, "severity"), "warning");
-  assert_contains(text_at(off, "what"), "USE_FLAGGEMS");
-}
-END_TEST
-
-START_TEST(doctor_hears_warnings_at_any_log_level) {
-  setting("VLLM_FL_LOG_LEVEL=ERROR");
-  setting("VLLM_FL_PERFER=vendor");
-  ck_assert_str_eq(text_at(finding(doctor(0), "VLLM_FL_PERFER"), "severity"), "warning");
 }
 END_TEST
 
@@ -739,7 +597,7 @@ START_TEST(bash_completes_commands_options_and_ops) {
 END_TEST
 
 static void add_tests(TCase *tests) {
-  tcase_add_checked_fixture(tests, set_up, end_scenario);
+  tcase_add_checked_fixture(tests, begin_scenario, end_scenario);
   tcase_add_test(tests, help_lists_every_command);
   tcase_add_test(tests, every_command_has_help_in_three_ways);
   tcase_add_test(tests, manual_page_has_every_command_and_option);
@@ -780,15 +638,6 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, C1_check_warn_goes_on_without_the_invalid_part);
   tcase_add_test(tests, C2_unknown_variable_is_warned_about);
   tcase_add_test(tests, platform_has_the_promised_keys);
-  tcase_add_test(tests, doctor_is_content_with_a_sound_machine);
-  tcase_add_test(tests, doctor_works_with_invalid_settings);
-  tcase_add_test(tests, doctor_finds_failed_plugins);
-  tcase_add_test(tests, doctor_finds_missing_directories);
-  tcase_add_test(tests, doctor_finds_directories_that_everyone_may_write_to);
-  tcase_add_test(tests, doctor_finds_names_that_are_not_registered);
-  tcase_add_test(tests, doctor_finds_variables_without_effect);
-  tcase_add_test(tests, doctor_finds_that_kind_flagos_is_off);
-  tcase_add_test(tests, doctor_hears_warnings_at_any_log_level);
   tcase_add_test(tests, log_lines_appear_only_when_asked_for);
   tcase_add_test(tests, headings_are_bold_on_a_terminal_only);
   tcase_add_test(tests, long_text_is_folded_on_a_terminal_only);

@@ -101,6 +101,15 @@ static int check_golden_file(const fl_schema *schema, const char *id, const char
   return compared;
 }
 
+/* One has no tensors, of the others no software that offers them alone runs on a CPU: suites of their own test them. */
+static bool has_no_golden_files(const char *op) {
+  static const char *const names[] = {"attention_backend", "multi_head_latent_attention", "plamo2_mamba_mixer"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    if (!strcmp(names[i], op))
+      return true;
+  return false;
+}
+
 /* Each op that has golden files, with the implementation `id`. */
 static void check_golden_files(const char *id) {
   char directory[64], path[512];
@@ -118,9 +127,8 @@ static void check_golden_files(const char *id) {
     }
     if (listing)
       closedir(listing);
-    bool has_none = !strcmp(schema->op_name, "attention_backend") /* it has no tensors */ ||
-                    !strcmp(schema->op_name, "multi_head_latent_attention");
-    ck_assert_msg(has_none || compared > 0, "no golden file of %s in %s", schema->op_name, directory);
+    ck_assert_msg(has_no_golden_files(schema->op_name) || compared > 0, "no golden file of %s in %s", schema->op_name,
+                  directory);
     fl_schema_free(schema);
   }
 }
@@ -172,55 +180,6 @@ START_TEST(a_refused_implementation_is_passed_on) {
 END_TEST
 
 /* --------------------------------------------------------------------------------------------------- activation */
-
-/* All dtypes, rows that are longer than a block and no multiple of it. */
-START_TEST(gated_activations_take_strided_tensors_of_any_rank) {
-  const DLDataType dtypes[] = {float32, float16, bfloat16};
-  DLDataType dtype = dtypes[_i % 3];
-  const char *id = both[_i / 3];
-  const int64_t in_shape[] = {2, 1, 3, 2 * 301}, out_shape[] = {2, 1, 3, 301};
-  owned *x = make(dtype, 4, in_shape, 0), *out = make(dtype, 4, out_shape, 0);
-  owned *strided_x = make(dtype, 4, in_shape, 5), *strided_out = make(dtype, 4, out_shape, 3);
-  fill(&x->tensor, 1);
-  fill(&strided_x->tensor, 1);
-  fl_value compact[] = {fl_tensor(&x->tensor), fl_tensor(&out->tensor)};
-  fl_value strided[] = {fl_tensor(&strided_x->tensor), fl_tensor(&strided_out->tensor)};
-  check_call("silu_and_mul", id, compact, 2);
-  check_call("silu_and_mul", id, strided, 2);
-  check_same_elements(&out->tensor, strided_out);
-  double gate = get(&x->tensor, 7), up = get(&x->tensor, 301 + 7);
-  ck_assert_double_eq_tol(get(&out->tensor, 7), gate / (1 + exp(-gate)) * up, 0.05);
-  unmake(x);
-  unmake(out);
-  unmake(strided_x);
-  unmake(strided_out);
-}
-END_TEST
-
-/* Every finite 16-bit value of the gate, times 1: the default implementation against the reference. */
-START_TEST(O5_default_activations_agree_with_the_reference_on_every_value) {
-  static const char *const modes[] = {NULL, "none", "tanh"};
-  const DLDataType dtype = _i % 2 ? float16 : bfloat16;
-  const char *mode = modes[_i / 2], *op = mode ? "gelu_and_mul" : "silu_and_mul";
-  enum { D = 65536 };
-  const int64_t in_shape[] = {1, 2 * D}, out_shape[] = {1, D};
-  owned *x = make(dtype, 2, in_shape, 0), *results[2];
-  for (int64_t i = 0; i < D; i++) {
-    ((uint16_t *)x->tensor.data)[i] = (uint16_t)i;
-    set(&x->tensor, D + i, 1);
-  }
-  for (int which = 0; which < 2; which++) {
-    results[which] = make(dtype, 2, out_shape, 0);
-    fl_value values[] = {fl_tensor(&x->tensor), mode ? fl_string(mode) : fl_tensor(&results[which]->tensor),
-                         fl_tensor(&results[which]->tensor)};
-    check_call(op, both[which], values, mode ? 3 : 2);
-  }
-  check_close(op, &results[1]->tensor, &results[0]->tensor);
-  unmake(x);
-  unmake(results[0]);
-  unmake(results[1]);
-}
-END_TEST
 
 START_TEST(silu_and_gelu_at_infinity_are_what_pytorch_gives) {
   const int64_t in_shape[] = {4}, out_shape[] = {2};
@@ -586,8 +545,6 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, O5_default_agrees_with_the_golden_files_within_tolerance);
   tcase_add_test(tests, every_op_has_a_reference_and_a_default_implementation_for_the_cpu);
   tcase_add_test(tests, a_refused_implementation_is_passed_on);
-  tcase_add_loop_test(tests, gated_activations_take_strided_tensors_of_any_rank, 0, 6);
-  tcase_add_loop_test(tests, O5_default_activations_agree_with_the_reference_on_every_value, 0, 6);
   tcase_add_test(tests, silu_and_gelu_at_infinity_are_what_pytorch_gives);
   tcase_add_loop_test(tests, rms_norm_takes_strided_tensors_and_works_in_place, 0, 6);
   tcase_add_test(tests, O4_the_weights_type_decides_where_the_reference_rounds);

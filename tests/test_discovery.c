@@ -379,6 +379,29 @@ START_TEST(D4_a_host_goes_on_past_broken_plugins) {
 }
 END_TEST
 
+/* By device and inode; a copy is another file, whose rows are taken. */
+START_TEST(D2_one_file_by_several_paths_is_loaded_once) {
+  fl_host *host;
+  char modules[8 * PATH_MAX];
+  const char *path = copy_to_scratch(built("tests/plugins/good.so"), "a.so");
+  ck_assert_int_eq(link(path, in_scratch("b_hard.so")), 0);
+  ck_assert_int_eq(symlink("a.so", in_scratch("c_soft.so")), 0);
+  copy_to_scratch(path, "d_copy.so");
+  snprintf(modules, sizeof modules, "VLLM_FL_PLUGIN_MODULES=a,%s", in_scratch("./a.so"));
+  ck_ok(create(variable("VLLM_FL_PLUGIN_PATH", scratch), modules, &host));
+  fl_plugins *plugins = plugins_of(host);
+  ck_assert_uint_eq(plugins->n, 4);
+  ck_assert_str_eq(plugins->plugins[0].status, "loaded");
+  ck_assert_str_eq(plugins->plugins[1].status, "skipped");
+  ck_assert_str_eq(plugins->plugins[2].status, "skipped");
+  ck_assert_str_eq(plugins->plugins[3].status, "failed");
+  ck_contains(plugins->plugins[1].reason, "the same file as");
+  ck_contains(plugins->plugins[3].reason, "Duplicate impl_id 'vendor.good'");
+  fl_plugins_free(plugins);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(D4_a_critical_plugin_that_fails_is_the_hosts_failure) {
   fl_host *host = NULL;
   make_directory("flhost");
@@ -413,6 +436,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_later_directory_overrides_a_manifest_by_file_name);
   tcase_add_test(tests, D1_the_users_manifests_are_found);
   tcase_add_test(tests, D4_a_host_goes_on_past_broken_plugins);
+  tcase_add_test(tests, D2_one_file_by_several_paths_is_loaded_once);
   tcase_add_test(tests, D4_a_critical_plugin_that_fails_is_the_hosts_failure);
 }
 

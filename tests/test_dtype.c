@@ -102,8 +102,9 @@ END_TEST
 /* Every representable value, every midpoint, and the floats next to them: where rounding decides. */
 START_TEST(narrowing_rounds_to_nearest_even_at_every_boundary) {
   const format *const formats[] = {&bf16, &f16, &e4m3fn};
+  const uint32_t step = rounds(100) == 1 ? 37 : 1;
   for (size_t i = 0; i < 3; i++)
-    for (uint32_t magnitude = 0; magnitude <= formats[i]->top; magnitude++) {
+    for (uint32_t magnitude = 0; magnitude <= formats[i]->top; magnitude += step) {
       double here = value_of(formats[i], magnitude);
       double next = magnitude < formats[i]->top ? value_of(formats[i], magnitude + 1)
                                                 : 2 * here - value_of(formats[i], magnitude - 1);
@@ -120,7 +121,7 @@ END_TEST
 
 START_TEST(narrowing_agrees_with_the_oracle_on_sampled_floats) {
   uint32_t bits = 0x12345u;
-  for (int i = 0; i < 400000; i++) {
+  for (int i = 0; i < rounds(400000); i++) {
     float value = fl_float_from_bits(bits);
     check_narrowing(&bf16, value);
     check_narrowing(&f16, value);
@@ -163,7 +164,7 @@ START_TEST(f16_agrees_with_the_compilers_float16) {
     float expected = (float)half, got = fl_f16_to_float(pattern);
     ck_assert(isnan(expected) ? isnan(got) : fl_float_bits(got) == fl_float_bits(expected));
   }
-  for (int i = 0; i < 1000000; i++) {
+  for (int i = 0; i < rounds(1000000); i++) {
     float value = fl_float_from_bits(bits);
     _Float16 half = (_Float16)value;
     uint16_t expected;

@@ -280,8 +280,10 @@ END_TEST
 
 START_TEST(other_peoples_files_in_a_shared_directory_are_refused) {
   const char *path = copy_to_scratch(plugin("good"), "w.so");
-  if (geteuid())
-    return; /* only root can give files away */
+  if (geteuid()) {
+    puts("skip: other_peoples_files_in_a_shared_directory_are_refused: only root can give files away");
+    return;
+  }
   ck_assert_int_eq(chmod(scratch, 01777), 0);
   ck_assert_int_eq(chown(path, 12345, (gid_t)-1), 0);
   expect_untrusted(path,
@@ -415,20 +417,23 @@ START_TEST(H1_a_platform_that_is_not_active_says_why) {
 END_TEST
 
 /* The device plugins load everywhere. */
-START_TEST(H1_device_plugins_name_the_driver_that_is_missing) {
+START_TEST(H1_device_plugins_name_the_device_node_or_the_driver_that_is_missing) {
   static const struct {
-    const char *plugin, *platform, *library;
-  } backends[] = {{"plugins/cuda.so", "cuda", "libcuda.so.1"},
-                  {"plugins/rocm.so", "rocm", "libamdhip64.so.7"},
-                  {"plugins/ascend.so", "ascend", "libascendcl.so"}};
+    const char *plugin, *platform, *library, *nodes[2];
+  } backends[] = {{"plugins/cuda.so", "cuda", "libcuda.so.1", {"/dev/nvidiactl", "/dev/dxg"}},
+                  {"plugins/rocm.so", "rocm", "libamdhip64.so.7", {"/dev/kfd", "/dev/kfd"}},
+                  {"plugins/ascend.so", "ascend", "libascendcl.so", {"/dev/davinci_manager", "/dev/davinci_manager"}}};
   char reason[512];
   ck_ok(load(built(backends[_i].plugin), NULL));
   ck_assert_int_eq(record.status, FL_PLUGIN_LOADED);
   ck_assert_str_eq(record.version, fl_version());
-  if (dlopen(backends[_i].library, RTLD_LAZY | RTLD_LOCAL))
-    return; /* this machine has the driver */
-  snprintf(reason, sizeof reason, "platform '%s' is not active: %s", backends[_i].platform, dlerror());
-  ck_assert_str_eq(record.reason, reason);
+  if (access(backends[_i].nodes[0], F_OK) && access(backends[_i].nodes[1], F_OK)) {
+    snprintf(reason, sizeof reason, "platform '%s' is not active: no device node %s", backends[_i].platform,
+             backends[_i].nodes[0]);
+    ck_assert_str_eq(record.reason, reason);
+  } else if (*record.reason) { /* this machine has the device, so it is the driver or the permission that lacks */
+    ck_assert_msg(strstr(record.reason, "permission") || strstr(record.reason, ".so"), "%s", record.reason);
+  }
 }
 END_TEST
 
@@ -513,19 +518,6 @@ START_TEST(names_of_files_lose_what_is_common) {
 }
 END_TEST
 
-START_TEST(D2_a_record_is_found_by_any_path_of_its_file) {
-  const char *path = copy_to_scratch(plugin("good"), "good.so");
-  ck_assert_int_eq(symlink("good.so", in_scratch("link.so")), 0);
-  ck_assert_int_eq(link(path, in_scratch("hard.so")), 0);
-  copy_to_scratch(plugin("good"), "copy.so");
-  ck_ok(load(path, NULL));
-  ck_assert_ptr_eq(fl_plugin_record_find(&record, 1, in_scratch("link.so")), &record);
-  ck_assert_ptr_eq(fl_plugin_record_find(&record, 1, in_scratch("hard.so")), &record);
-  ck_assert_ptr_null(fl_plugin_record_find(&record, 1, in_scratch("copy.so")));
-  ck_assert_ptr_null(fl_plugin_record_find(&record, 1, in_scratch("none.so")));
-}
-END_TEST
-
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, D4_a_good_plugin_is_loaded_and_called);
@@ -558,12 +550,11 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, R2_a_row_of_another_plugin_stays);
   tcase_add_test(tests, failing_implementations_load_and_fail);
   tcase_add_test(tests, H1_a_platform_that_is_not_active_says_why);
-  tcase_add_loop_test(tests, H1_device_plugins_name_the_driver_that_is_missing, 0, 3);
+  tcase_add_loop_test(tests, H1_device_plugins_name_the_device_node_or_the_driver_that_is_missing, 0, 3);
   tcase_add_test(tests, loading_leaves_the_process_as_it_was);
   tcase_add_test(tests, loading_respects_what_the_engine_set);
   tcase_add_test(tests, loading_leaks_no_descriptor);
   tcase_add_test(tests, names_of_files_lose_what_is_common);
-  tcase_add_test(tests, D2_a_record_is_found_by_any_path_of_its_file);
 }
 
 int main(void) {

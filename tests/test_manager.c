@@ -187,7 +187,7 @@ START_TEST(F2_when_all_fail_the_last_error_comes_back) {
 }
 END_TEST
 
-START_TEST(F3_strict_gives_the_winners_own_error_and_remembers_nothing) {
+START_TEST(F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_nothing) {
   fl_failed_impls *failed;
   fl_host *host = host_with_four(NULL);
   set_policy(host, (fl_policy_fields){.strict = true});
@@ -195,6 +195,7 @@ START_TEST(F3_strict_gives_the_winners_own_error_and_remembers_nothing) {
   for (int i = 0; i < 2; i++) {
     ck_assert_int_eq(test_call(host, "op", NULL), FL_EDEVICE);
     ck_assert_str_eq(fl_error_message(), "E:default.flagos");
+    ck_assert_int_eq(fl_error_status(), FL_EDEVICE);
   }
   ck_assert_int_eq(flagos.calls, 2);
   ck_assert_int_eq(cuda.calls, 0);
@@ -603,7 +604,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, F1_first_use_and_each_change_are_logged_once);
   tcase_add_test(tests, F2_a_failure_is_warned_of_and_the_next_is_tried);
   tcase_add_test(tests, F2_when_all_fail_the_last_error_comes_back);
-  tcase_add_test(tests, F3_strict_gives_the_winners_own_error_and_remembers_nothing);
+  tcase_add_test(tests, F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_nothing);
   tcase_add_test(tests, F3_strict_ignores_the_memory_of_failures);
   tcase_add_test(tests, F4_a_failed_impl_is_skipped_until_cleared);
   tcase_add_test(tests, F4_it_is_tried_again_after_a_back_off_that_doubles);

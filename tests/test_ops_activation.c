@@ -18,6 +18,8 @@ typedef struct variant {
   fl_value attributes[3];
 } variant;
 
+static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
+
 static const variant gated[] = {
     {"silu_and_mul", 0, {NONE}},
     {"mul_and_silu", 0, {NONE}},
@@ -160,9 +162,21 @@ START_TEST(O5_activations_agree_with_the_reference_on_awkward_floats) {
 }
 END_TEST
 
-/* --------------------------------------------------------------------------------------------- layouts */
+/* Rows of several blocks and a rest. */
+START_TEST(O5_gelu_and_mul_sparse_agrees_with_the_reference) {
+  const int64_t in_shape[] = {5, 2 * 701}, out_shape[] = {5, 701};
+  DLDataType dtype = floats[_i % 3];
+  const variant *v = &sparse[_i / 3];
+  owned *x = make(dtype, 2, in_shape, 0), *a = make(dtype, 2, out_shape, 0), *b = make(dtype, 2, out_shape, 0);
+  fill(&x->tensor, 5);
+  run_variant(v, both[0], x, a);
+  run_variant(v, both[1], x, b);
+  check_close(v->op, &b->tensor, &a->tensor);
+  UNMAKE(x, a, b);
+}
+END_TEST
 
-static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
+/* --------------------------------------------------------------------------------------------- layouts */
 
 static void check_strided(const variant *v, const char *id, DLDataType dtype, const int64_t *in_shape,
                           const int64_t *out_shape) {
@@ -434,6 +448,7 @@ static void add_tests(TCase *tests) {
                       2 * N_ELEMENTWISE);
   tcase_add_loop_test(tests, O5_xielu_agrees_with_the_reference_on_every_16_bit_value, 0, 4);
   tcase_add_loop_test(tests, O5_activations_agree_with_the_reference_on_awkward_floats, 0, N_GATED + N_ELEMENTWISE);
+  tcase_add_loop_test(tests, O5_gelu_and_mul_sparse_agrees_with_the_reference, 0, 6);
   tcase_add_loop_test(tests, O2_activations_take_strided_tensors_of_any_rank_and_rows_longer_than_a_block, 0, 6);
   tcase_add_loop_test(tests, O1_elementwise_activations_work_in_place, 0, 6);
   tcase_add_test(tests, O2_no_tokens_and_no_elements_succeed_and_write_nothing);

@@ -348,21 +348,39 @@ START_TEST(aliases_are_resolved) {
 END_TEST
 
 START_TEST(H1_plugins_platforms_are_reported) {
-  fl_component_record components[] = {component(bolt, bolt, false), component(acme, cuda, true)};
+  fl_component_record components[] = {component(bolt, bolt, false), component(acme, npu2, true)};
   fl_platform_report *report;
   set_machine(bare);
-  ck_ok(fl_platform_report_among(kinds, "cuda", "acme", NULL, components, 2, &report));
-  ck_assert_str_eq(report->active, "cuda");
+  ck_ok(fl_platform_report_among(kinds, "npu2", "acme", NULL, components, 2, &report));
+  ck_assert_str_eq(report->active, "npu2");
   ck_assert_str_eq(report->active_origin, "acme");
   ck_assert_str_eq(report->config_file, "");
   ck_assert_uint_eq(report->n, 6);
-  ck_assert(!report->platforms[CUDA].active); /* the plugin's of the same name is */
+  for (uint32_t i = 0; i < 6; i++)
+    ck_assert_int_eq(report->platforms[i].active, i == 5);
   ck_assert_str_eq(report->platforms[4].diagnosis, "plugin 'bolt' says: asleep");
   ck_assert_int_eq(report->platforms[4].device_count, -1);
-  ck_assert(report->platforms[5].active);
   ck_assert_str_eq(report->platforms[5].plugin, "acme");
   ck_assert_int_eq(report->platforms[5].device_count, 4);
   ck_assert_str_eq(report->platforms[5].diagnosis, "plugin 'acme' reports 4 devices");
+  fl_platform_report_free(report);
+}
+END_TEST
+
+/* One row a platform: the plugin is heard where it says something else than the driver. */
+START_TEST(H1_a_plugin_for_a_built_in_platform_shares_its_row) {
+  fl_component_record components[] = {component(acme, cuda, false)};
+  set_machine(with_nvidia);
+  install(CUDA, true, "2");
+  fl_platform_report *report = report_of(components, 1);
+  ck_assert_uint_eq(report->n, 4);
+  ck_assert_str_eq(report->platforms[CUDA].plugin, "acme");
+  ck_assert_int_eq(report->platforms[CUDA].device_count, 2);
+  ck_assert_str_eq(report->platforms[CUDA].diagnosis, "driver reports 2 devices; plugin 'acme' says: asleep");
+  fl_platform_report_free(report);
+  components[0] = component(acme, cuda, true);
+  report = report_of(components, 1);
+  ck_assert_str_eq(report->platforms[CUDA].diagnosis, "driver reports 2 devices");
   fl_platform_report_free(report);
 }
 END_TEST
@@ -408,6 +426,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, H2_an_unknown_platform_is_answered_with_the_nearest);
   tcase_add_test(tests, aliases_are_resolved);
   tcase_add_test(tests, H1_plugins_platforms_are_reported);
+  tcase_add_test(tests, H1_a_plugin_for_a_built_in_platform_shares_its_row);
   tcase_add_test(tests, H2_a_host_takes_the_platform_of_a_plugin);
 }
 

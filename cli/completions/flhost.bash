@@ -8,7 +8,7 @@ _flhost() {
   fi
   case $3 in
   --device)
-    mapfile -t COMPREPLY < <(compgen -W 'cpu cuda rocm ascend ext' -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W 'cpu cuda rocm ascend ext_dev' -- "$word")
     return
     ;;
   --out)

@@ -2,6 +2,7 @@
 #include "core/ops/checks.h"
 
 #include "core/text.h"
+#include <flhost/flhost.h>
 
 #include <math.h>
 #include <string.h>
@@ -37,7 +38,7 @@ fl_status fl_check_word(fl_call *call, uint32_t index, const char *name, const c
       return FL_OK;
   for (uint32_t i = 0; i < n; i++)
     fl_text_add(&text, "%s\"%s\"", !i ? "" : i + 1 == n ? " or " : ", ", words[i]);
-  const char *nearest = fl_nearest(value->v.s, words, n);
+  const char *nearest = fl_nearest_word(value->v.s, words, n);
   fl_status status =
       fl_fail(call, FL_EINVAL, "argument '%s': \"%s\", expected %s%s%s%s", name, value->v.s, fl_text_get(&text),
               nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");

@@ -24,5 +24,11 @@ extern const fl_op_def fl_op_replicated_linear, fl_op_column_parallel_linear, fl
 extern const fl_op_def fl_op_vocab_parallel_embedding, fl_op_parallel_lm_head, fl_op_logits_processor;
 /* convolution.c */
 extern const fl_op_def fl_op_conv2d, fl_op_conv3d;
+/* moe.c */
+extern const fl_op_def fl_op_grouped_topk, fl_op_topk_softmax, fl_op_moe_align_block_size, fl_op_moe_sum,
+    fl_op_unquantized_fused_moe, fl_op_modular_fused_moe, fl_op_transformers_fused_moe, fl_op_fused_moe;
+/* state_space.c */
+extern const fl_op_def fl_op_causal_conv1d, fl_op_selective_scan, fl_op_mamba_chunk_scan, fl_op_mamba_mixer,
+    fl_op_mamba_mixer2, fl_op_plamo2_mamba_mixer, fl_op_short_conv;
 
 #endif

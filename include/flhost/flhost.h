@@ -34,8 +34,23 @@ FL_API const char *fl_version(void);
 /* Why the last failing call in this thread failed, "" when none did. Valid until the thread's next failing call. */
 FL_API const char *fl_error_message(void);
 
+/* Its status; FL_OK when none failed. For functions that give back a pointer. */
+FL_API fl_status fl_error_status(void);
+
 /* "FL_EINVAL" and so on; "unknown status" for other numbers. */
 FL_API const char *fl_status_name(fl_status status);
+
+/* -------------------------------------------------------------------------------------------------------- words */
+
+/*
+ * The word of a list that was probably meant, for "did you mean": at most three slips of the keyboard away (fewer for a
+ * short word), letter case and - for _ not counted; NULL if none is near. The list has `n` words or ends in NULL
+ * before.
+ */
+FL_API const char *fl_nearest_word(const char *word, const char *const *words, size_t n);
+
+/* The name of a DLPack device type: "cpu", "cuda", "rocm", "ext_dev"…; NULL for a number without a name. */
+FL_API const char *fl_device_type_name(int32_t device_type);
 
 /* -------------------------------------------------------------------------------------------------------- hosts */
 

@@ -63,6 +63,21 @@ typedef struct fl_ops {
   fl_op *logits_processor;
   fl_op *conv2d;
   fl_op *conv3d;
+  fl_op *grouped_topk;
+  fl_op *topk_softmax;
+  fl_op *moe_align_block_size;
+  fl_op *moe_sum;
+  fl_op *unquantized_fused_moe;
+  fl_op *modular_fused_moe;
+  fl_op *transformers_fused_moe;
+  fl_op *fused_moe;
+  fl_op *causal_conv1d;
+  fl_op *selective_scan;
+  fl_op *mamba_chunk_scan;
+  fl_op *mamba_mixer;
+  fl_op *mamba_mixer2;
+  fl_op *plamo2_mamba_mixer;
+  fl_op *short_conv;
 } fl_ops;
 
 /* Finds the handles. FL_EINVAL: a null pointer. */
@@ -108,6 +123,21 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->logits_processor = fl_find_op(host, "logits_processor");
   ops->conv2d = fl_find_op(host, "conv2d");
   ops->conv3d = fl_find_op(host, "conv3d");
+  ops->grouped_topk = fl_find_op(host, "grouped_topk");
+  ops->topk_softmax = fl_find_op(host, "topk_softmax");
+  ops->moe_align_block_size = fl_find_op(host, "moe_align_block_size");
+  ops->moe_sum = fl_find_op(host, "moe_sum");
+  ops->unquantized_fused_moe = fl_find_op(host, "unquantized_fused_moe");
+  ops->modular_fused_moe = fl_find_op(host, "modular_fused_moe");
+  ops->transformers_fused_moe = fl_find_op(host, "transformers_fused_moe");
+  ops->fused_moe = fl_find_op(host, "fused_moe");
+  ops->causal_conv1d = fl_find_op(host, "causal_conv1d");
+  ops->selective_scan = fl_find_op(host, "selective_scan");
+  ops->mamba_chunk_scan = fl_find_op(host, "mamba_chunk_scan");
+  ops->mamba_mixer = fl_find_op(host, "mamba_mixer");
+  ops->mamba_mixer2 = fl_find_op(host, "mamba_mixer2");
+  ops->plamo2_mamba_mixer = fl_find_op(host, "plamo2_mamba_mixer");
+  ops->short_conv = fl_find_op(host, "short_conv");
   return FL_OK;
 }
 
@@ -1169,6 +1199,673 @@ static inline fl_status fl_conv3d(const fl_ops *ops, void *stream, DLTensor *x, 
   fl_call call = FL_CALL(values);
   call.stream = stream;
   return fl_invoke(ops->conv3d, &call);
+}
+
+/*
+ * The topk best experts of each token, from its topk_group best groups of experts.
+ *     grouped_topk(Tensor gating_output, int topk, bool renormalize, int num_expert_group=1, int topk_group=1,
+ *         str scoring_func="softmax", float routed_scaling_factor=1.0, Tensor? e_score_correction_bias=None)
+ *         -> (Tensor topk_weights, Tensor topk_ids)
+ * where  gating_output: T[..., e]
+ *        e_score_correction_bias: T|float32[e]
+ *        topk_weights: float32[..., topk]
+ *        topk_ids: int32[..., topk]
+ *        T = float32|float16|bfloat16
+ * e_score_correction_bias: NULL for none.
+ * Formula: s = scoring_func(gating_output), rounded to T; s' = s + e_score_correction_bias; a group is as good as its
+ * best s', with a bias as the sum of its two best; ids = the topk best s' in the topk_group best groups, of equal ones
+ * the lowest; weights = s[ids], / their sum if renormalize, * routed_scaling_factor (vLLM: GroupedTopk, kernel
+ * grouped_topk)
+ */
+static inline fl_status fl_grouped_topk(const fl_ops *ops, void *stream, DLTensor *gating_output, int64_t topk,
+                                        bool renormalize, int64_t num_expert_group, int64_t topk_group,
+                                        const char *scoring_func, double routed_scaling_factor,
+                                        DLTensor *e_score_correction_bias, DLTensor *topk_weights, DLTensor *topk_ids) {
+  fl_value values[10];
+  values[0] = fl_tensor(gating_output);
+  values[1] = fl_int(topk);
+  values[2] = fl_bool(renormalize);
+  values[3] = fl_int(num_expert_group);
+  values[4] = fl_int(topk_group);
+  values[5] = fl_string(scoring_func);
+  values[6] = fl_float(routed_scaling_factor);
+  values[7] = fl_tensor(e_score_correction_bias);
+  values[8] = fl_tensor(topk_weights);
+  values[9] = fl_tensor(topk_ids);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->grouped_topk, &call);
+}
+
+/*
+ * The topk most probable experts of each token.
+ *     topk_softmax(Tensor gating_output, int topk, bool renormalize=False) -> (Tensor topk_weights, Tensor topk_ids)
+ * where  gating_output: T[..., e]
+ *        topk_weights: float32[..., topk]
+ *        topk_ids: int32[..., topk]
+ *        T = float32|float16|bfloat16
+ * Formula: p = softmax(gating_output) in float32, 0 where it is not finite; ids = the topk largest p, of equal ones the
+ * lowest; weights = p[ids], / their sum if renormalize and that is above 0 (vLLM: fused_topk, kernel topk_softmax)
+ */
+static inline fl_status fl_topk_softmax(const fl_ops *ops, void *stream, DLTensor *gating_output, int64_t topk,
+                                        bool renormalize, DLTensor *topk_weights, DLTensor *topk_ids) {
+  fl_value values[5];
+  values[0] = fl_tensor(gating_output);
+  values[1] = fl_int(topk);
+  values[2] = fl_bool(renormalize);
+  values[3] = fl_tensor(topk_weights);
+  values[4] = fl_tensor(topk_ids);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->topk_softmax, &call);
+}
+
+/*
+ * The places of topk_ids sorted by expert, each expert's filled up to whole blocks; expert_ids has the expert of each
+ * block (as long as sorted_token_ids / block_size, rounded up).
+ *     moe_align_block_size(Tensor topk_ids, int num_experts, int block_size) -> (Tensor sorted_token_ids,
+ *         Tensor expert_ids, Tensor num_tokens_post_pad)
+ * where  topk_ids: int32|int64[m, k]
+ *        sorted_token_ids: int32[m*k + num_experts*(block_size - 1)]
+ *        num_tokens_post_pad: int32[1]
+ * Formula: sorted_token_ids: for each expert in order the flat indices of topk_ids that name it, in order, then numel
+ * up to a multiple of block_size; behind num_tokens_post_pad sorted_token_ids = numel and expert_ids = -1 (vLLM:
+ * moe_align_block_size)
+ */
+static inline fl_status fl_moe_align_block_size(const fl_ops *ops, void *stream, DLTensor *topk_ids,
+                                                int64_t num_experts, int64_t block_size, DLTensor *sorted_token_ids,
+                                                DLTensor *expert_ids, DLTensor *num_tokens_post_pad) {
+  fl_value values[6];
+  values[0] = fl_tensor(topk_ids);
+  values[1] = fl_int(num_experts);
+  values[2] = fl_int(block_size);
+  values[3] = fl_tensor(sorted_token_ids);
+  values[4] = fl_tensor(expert_ids);
+  values[5] = fl_tensor(num_tokens_post_pad);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->moe_align_block_size, &call);
+}
+
+/*
+ * The sum of what the k experts of a token gave.
+ *     moe_sum(Tensor x) -> Tensor out
+ * where  x: T[..., k, h]
+ *        out: T[..., h]
+ *        T = float32|float16|bfloat16
+ * Formula: out = x.sum(-2), in float32 and in order, rounded to T once (vLLM: moe_sum)
+ */
+static inline fl_status fl_moe_sum(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->moe_sum, &call);
+}
+
+/*
+ * Each token through its experts, their results weighted and added.
+ *     unquantized_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_weights, Tensor topk_ids,
+ *         str activation="silu", bool apply_router_weight_on_input=False, Tensor? expert_map=None,
+ *         Tensor? w13_bias=None, Tensor? w2_bias=None) -> Tensor out
+ * where  x: T[m, h]
+ *        w13: T[e, 2*i, h]
+ *        w2: T[e, h, i]
+ *        topk_weights: T|float32[m, k]
+ *        topk_ids: int32|int64[m, k]
+ *        expert_map: int32|int64[g]
+ *        w13_bias: T|float32[e, 2*i]
+ *        w2_bias: T|float32[e, h]
+ *        out: T[m, h]
+ *        T = float32|float16|bfloat16
+ * expert_map, w13_bias, w2_bias: NULL for none.
+ * Formula: with e = topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 =
+ * activation of t1's first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; out[m] =
+ * sum over j of topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input
+ * (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM:
+ * UnquantizedFusedMoEMethod, fused_experts)
+ */
+static inline fl_status fl_unquantized_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13,
+                                                 DLTensor *w2, DLTensor *topk_weights, DLTensor *topk_ids,
+                                                 const char *activation, bool apply_router_weight_on_input,
+                                                 DLTensor *expert_map, DLTensor *w13_bias, DLTensor *w2_bias,
+                                                 DLTensor *out) {
+  fl_value values[11];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(w13);
+  values[2] = fl_tensor(w2);
+  values[3] = fl_tensor(topk_weights);
+  values[4] = fl_tensor(topk_ids);
+  values[5] = fl_string(activation);
+  values[6] = fl_bool(apply_router_weight_on_input);
+  values[7] = fl_tensor(expert_map);
+  values[8] = fl_tensor(w13_bias);
+  values[9] = fl_tensor(w2_bias);
+  values[10] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->unquantized_fused_moe, &call);
+}
+
+/*
+ * Each token through its experts in three steps: dispatch to the experts' ranks, experts, combine.
+ *     modular_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_weights, Tensor topk_ids, str activation="silu",
+ *         bool apply_router_weight_on_input=False, Tensor? expert_map=None, Tensor? w13_bias=None,
+ *         Tensor? w2_bias=None) -> Tensor out
+ * where  x: T[m, h]
+ *        w13: T[e, 2*i, h]
+ *        w2: T[e, h, i]
+ *        topk_weights: T|float32[m, k]
+ *        topk_ids: int32|int64[m, k]
+ *        expert_map: int32|int64[g]
+ *        w13_bias: T|float32[e, 2*i]
+ *        w2_bias: T|float32[e, h]
+ *        out: T[m, h]
+ *        T = float32|float16|bfloat16
+ * expert_map, w13_bias, w2_bias: NULL for none.
+ * Formula: with e = topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 =
+ * activation of t1's first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; out[m] =
+ * sum over j of topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input
+ * (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM:
+ * FusedMoEModularMethod)
+ */
+static inline fl_status fl_modular_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13, DLTensor *w2,
+                                             DLTensor *topk_weights, DLTensor *topk_ids, const char *activation,
+                                             bool apply_router_weight_on_input, DLTensor *expert_map,
+                                             DLTensor *w13_bias, DLTensor *w2_bias, DLTensor *out) {
+  fl_value values[11];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(w13);
+  values[2] = fl_tensor(w2);
+  values[3] = fl_tensor(topk_weights);
+  values[4] = fl_tensor(topk_ids);
+  values[5] = fl_string(activation);
+  values[6] = fl_bool(apply_router_weight_on_input);
+  values[7] = fl_tensor(expert_map);
+  values[8] = fl_tensor(w13_bias);
+  values[9] = fl_tensor(w2_bias);
+  values[10] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->modular_fused_moe, &call);
+}
+
+/*
+ * Each token through the experts that the model itself chose, their results weighted and added.
+ *     transformers_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_ids, Tensor topk_weights,
+ *         str activation="silu") -> Tensor out
+ * where  x: T[m, h]
+ *        w13: T[e, 2*i, h]
+ *        w2: T[e, h, i]
+ *        topk_weights: T|float32[m, k]
+ *        topk_ids: int32|int64[m, k]
+ *        out: T[m, h]
+ *        T = float32|float16|bfloat16
+ * Formula: with e = topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 =
+ * activation of t1's first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; out[m] =
+ * sum over j of topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input
+ * (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM:
+ * TransformersMoERunner)
+ */
+static inline fl_status fl_transformers_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13,
+                                                  DLTensor *w2, DLTensor *topk_ids, DLTensor *topk_weights,
+                                                  const char *activation, DLTensor *out) {
+  fl_value values[7];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(w13);
+  values[2] = fl_tensor(w2);
+  values[3] = fl_tensor(topk_ids);
+  values[4] = fl_tensor(topk_weights);
+  values[5] = fl_string(activation);
+  values[6] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->transformers_fused_moe, &call);
+}
+
+/*
+ * Routes each token by its router_logits and sends it through its experts.
+ *     fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor router_logits, int top_k, bool renormalize=True,
+ *         bool use_grouped_topk=False, int num_expert_group=1, int topk_group=1, str scoring_func="softmax",
+ *         float routed_scaling_factor=1.0, Tensor? e_score_correction_bias=None, str activation="silu",
+ *         bool apply_router_weight_on_input=False, Tensor? expert_map=None, Tensor? w13_bias=None,
+ *         Tensor? w2_bias=None) -> Tensor out
+ * where  x: T[m, h]
+ *        w13: T[e, 2*i, h]
+ *        w2: T[e, h, i]
+ *        router_logits: R[m, n]
+ *        e_score_correction_bias: R|float32[n]
+ *        expert_map: int32|int64[g]
+ *        w13_bias: T|float32[e, 2*i]
+ *        w2_bias: T|float32[e, h]
+ *        out: T[m, h]
+ *        T = float32|float16|bfloat16
+ *        R = float32|float16|bfloat16
+ * e_score_correction_bias, expert_map, w13_bias, w2_bias: NULL for none.
+ * Formula: topk_weights, topk_ids = grouped_topk(router_logits, …) if use_grouped_topk, else topk_softmax (or the
+ * same of sigmoid, with e_score_correction_bias in the choice, times routed_scaling_factor), in float32; with e =
+ * topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 = activation of t1's
+ * first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; out[m] = sum over j of
+ * topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input (topk 1) x is
+ * multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM: FusedMoE)
+ */
+static inline fl_status fl_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13, DLTensor *w2,
+                                     DLTensor *router_logits, int64_t top_k, bool renormalize, bool use_grouped_topk,
+                                     int64_t num_expert_group, int64_t topk_group, const char *scoring_func,
+                                     double routed_scaling_factor, DLTensor *e_score_correction_bias,
+                                     const char *activation, bool apply_router_weight_on_input, DLTensor *expert_map,
+                                     DLTensor *w13_bias, DLTensor *w2_bias, DLTensor *out) {
+  fl_value values[18];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(w13);
+  values[2] = fl_tensor(w2);
+  values[3] = fl_tensor(router_logits);
+  values[4] = fl_int(top_k);
+  values[5] = fl_bool(renormalize);
+  values[6] = fl_bool(use_grouped_topk);
+  values[7] = fl_int(num_expert_group);
+  values[8] = fl_int(topk_group);
+  values[9] = fl_string(scoring_func);
+  values[10] = fl_float(routed_scaling_factor);
+  values[11] = fl_tensor(e_score_correction_bias);
+  values[12] = fl_string(activation);
+  values[13] = fl_bool(apply_router_weight_on_input);
+  values[14] = fl_tensor(expert_map);
+  values[15] = fl_tensor(w13_bias);
+  values[16] = fl_tensor(w2_bias);
+  values[17] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->fused_moe, &call);
+}
+
+/*
+ * Depthwise convolution of each channel with its own past; conv_state is left with the last w - 1 inputs. Sequence i is
+ * query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is
+ * skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not).
+ *     causal_conv1d(Tensor x, Tensor weight, Tensor? bias, Tensor(a!)? conv_state, Tensor? query_start_loc=None,
+ *         Tensor? cache_indices=None, Tensor? has_initial_state=None, str activation="silu") -> Tensor out
+ * where  x: T[d, l]
+ *        weight: T|float32[d, w]
+ *        bias: T|float32[d]
+ *        conv_state: S[s, d, w - 1]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[d, l]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ * bias, conv_state, query_start_loc, cache_indices, has_initial_state: NULL for none.
+ * Formula: out[d, t] = activation(bias[d] + sum over j of weight[d, j] * x'[d, t + j]), x' = state (0 where a sequence
+ * does not begin from one), then x; in float32, rounded to T once; activation none or silu (vLLM: causal_conv1d_fn,
+ * causal_conv1d_update)
+ */
+static inline fl_status fl_causal_conv1d(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight, DLTensor *bias,
+                                         DLTensor *conv_state, DLTensor *query_start_loc, DLTensor *cache_indices,
+                                         DLTensor *has_initial_state, const char *activation, DLTensor *out) {
+  fl_value values[9];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_tensor(conv_state);
+  values[4] = fl_tensor(query_start_loc);
+  values[5] = fl_tensor(cache_indices);
+  values[6] = fl_tensor(has_initial_state);
+  values[7] = fl_string(activation);
+  values[8] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->causal_conv1d, &call);
+}
+
+/*
+ * Mamba's scan: each channel has a state of n numbers, of which the last is left in ssm_state. Sequence i is
+ * query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is
+ * skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not).
+ *     selective_scan(Tensor u, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor? D, Tensor? z, Tensor? delta_bias,
+ *         bool delta_softplus, Tensor(a!)? ssm_state, Tensor? query_start_loc=None, Tensor? cache_indices=None,
+ *         Tensor? has_initial_state=None) -> Tensor out
+ * where  u: T[d, l]
+ *        delta: T[d, l]
+ *        A: T|float32[d, n]
+ *        B: T[g, n, l]
+ *        C: T[g, n, l]
+ *        D: T|float32[d]
+ *        z: T[d, l]
+ *        delta_bias: T|float32[d]
+ *        ssm_state: S[s, d, n]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[d, l]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ * D, z, delta_bias, ssm_state, query_start_loc, cache_indices, has_initial_state: NULL for none.
+ * Formula: delta' = delta + delta_bias, log(1 + exp(delta')) if delta_softplus and delta' <= 20; h = exp(delta' * A) *
+ * h + delta' * B * u; out = (sum over n of C * h + D * u) * z / (1 + exp(-z)); channel d uses group d / (channels / g)
+ * of B and C; in float32, rounded to T once (vLLM: selective_scan_fwd, selective_state_update)
+ */
+static inline fl_status fl_selective_scan(const fl_ops *ops, void *stream, DLTensor *u, DLTensor *delta, DLTensor *A,
+                                          DLTensor *B, DLTensor *C, DLTensor *D, DLTensor *z, DLTensor *delta_bias,
+                                          bool delta_softplus, DLTensor *ssm_state, DLTensor *query_start_loc,
+                                          DLTensor *cache_indices, DLTensor *has_initial_state, DLTensor *out) {
+  fl_value values[14];
+  values[0] = fl_tensor(u);
+  values[1] = fl_tensor(delta);
+  values[2] = fl_tensor(A);
+  values[3] = fl_tensor(B);
+  values[4] = fl_tensor(C);
+  values[5] = fl_tensor(D);
+  values[6] = fl_tensor(z);
+  values[7] = fl_tensor(delta_bias);
+  values[8] = fl_bool(delta_softplus);
+  values[9] = fl_tensor(ssm_state);
+  values[10] = fl_tensor(query_start_loc);
+  values[11] = fl_tensor(cache_indices);
+  values[12] = fl_tensor(has_initial_state);
+  values[13] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->selective_scan, &call);
+}
+
+/*
+ * Mamba-2's scan: each head has a state of p by n numbers, of which the last is left in ssm_state; chunk_size is how
+ * many tokens an implementation may take at a time. Sequence i is query_start_loc[i] to [i + 1] (none: there is one),
+ * its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if
+ * has_initial_state[i] (none: it does not).
+ *     mamba_chunk_scan(Tensor x, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor? D, Tensor? z, Tensor? dt_bias,
+ *         bool dt_softplus, Tensor(a!)? ssm_state, int chunk_size=256, Tensor? query_start_loc=None,
+ *         Tensor? cache_indices=None, Tensor? has_initial_state=None, float dt_min=0.0, float? dt_max=None)
+ *         -> Tensor out
+ * where  x: T[t, h, p]
+ *        dt: T|float32[t, h]
+ *        A: T|float32[h]
+ *        B: T[t, g, n]
+ *        C: T[t, g, n]
+ *        D: T|float32[h] or T|float32[h, p]
+ *        z: T[t, h, p]
+ *        dt_bias: T|float32[h]
+ *        ssm_state: S[s, h, p, n]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[t, h, p]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ * D, z, dt_bias, ssm_state, query_start_loc, cache_indices, has_initial_state, dt_max: NULL for none.
+ * Formula: dt' = dt + dt_bias, log(1 + exp(dt')) if dt_softplus and dt' <= 20, then clamped to dt_min and dt_max; S =
+ * exp(dt' * A) * S + dt' * x B^T; out = (S C + D * x) * z / (1 + exp(-z)); head h uses group h / (heads / g) of B and
+ * C; in float32, rounded to T once (vLLM: mamba_chunk_scan_combined_varlen)
+ */
+static inline fl_status fl_mamba_chunk_scan(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *dt, DLTensor *A,
+                                            DLTensor *B, DLTensor *C, DLTensor *D, DLTensor *z, DLTensor *dt_bias,
+                                            bool dt_softplus, DLTensor *ssm_state, int64_t chunk_size,
+                                            DLTensor *query_start_loc, DLTensor *cache_indices,
+                                            DLTensor *has_initial_state, double dt_min, const double *dt_max,
+                                            DLTensor *out) {
+  fl_value values[17];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(dt);
+  values[2] = fl_tensor(A);
+  values[3] = fl_tensor(B);
+  values[4] = fl_tensor(C);
+  values[5] = fl_tensor(D);
+  values[6] = fl_tensor(z);
+  values[7] = fl_tensor(dt_bias);
+  values[8] = fl_bool(dt_softplus);
+  values[9] = fl_tensor(ssm_state);
+  values[10] = fl_int(chunk_size);
+  values[11] = fl_tensor(query_start_loc);
+  values[12] = fl_tensor(cache_indices);
+  values[13] = fl_tensor(has_initial_state);
+  values[14] = fl_float(dt_min);
+  values[15] = dt_max ? fl_float(*dt_max) : fl_none();
+  values[16] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mamba_chunk_scan, &call);
+}
+
+/*
+ * The layer of Mamba; A is -exp(A_log). Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is
+ * slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if
+ * has_initial_state[i] (none: it does not).
+ *     mamba_mixer(Tensor hidden_states, Tensor in_proj, Tensor conv_weight, Tensor? conv_bias, Tensor x_proj,
+ *         Tensor dt_proj, Tensor dt_bias, Tensor A, Tensor D, Tensor out_proj, Tensor? dt_norm, Tensor? b_norm,
+ *         Tensor? c_norm, Tensor(a!)? conv_state, Tensor(b!)? ssm_state, Tensor? query_start_loc=None,
+ *         Tensor? cache_indices=None, Tensor? has_initial_state=None, float epsilon=1e-5) -> Tensor out
+ * where  hidden_states: T[t, m]
+ *        in_proj: T[2*i, m]
+ *        conv_weight: T|float32[i, w]
+ *        conv_bias: T|float32[i]
+ *        x_proj: T[r + 2*n, i]
+ *        dt_proj: T[i, r]
+ *        dt_bias: T|float32[i]
+ *        A: T|float32[i, n]
+ *        D: T|float32[i]
+ *        out_proj: T[m, i]
+ *        dt_norm: T|float32[r]
+ *        b_norm: T|float32[n]
+ *        c_norm: T|float32[n]
+ *        conv_state: S[s, i, w - 1]
+ *        ssm_state: R[s, i, n]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[t, m]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ *        R = float32|float16|bfloat16
+ * conv_bias, dt_norm, b_norm, c_norm, conv_state, ssm_state, query_start_loc, cache_indices, has_initial_state: NULL
+ * for none.
+ * Formula: [x | gate] = in_proj hidden_states; x = causal_conv1d(x), silu; [dt | B | C] = x_proj x, each rms_norm'ed
+ * where it has a norm; y = selective_scan(x, dt_proj dt, A, B, C, D, z = gate, dt_bias, softplus); out = out_proj y;
+ * each rounded to T (vLLM: MambaMixer)
+ */
+static inline fl_status fl_mamba_mixer(const fl_ops *ops, void *stream, DLTensor *hidden_states, DLTensor *in_proj,
+                                       DLTensor *conv_weight, DLTensor *conv_bias, DLTensor *x_proj, DLTensor *dt_proj,
+                                       DLTensor *dt_bias, DLTensor *A, DLTensor *D, DLTensor *out_proj,
+                                       DLTensor *dt_norm, DLTensor *b_norm, DLTensor *c_norm, DLTensor *conv_state,
+                                       DLTensor *ssm_state, DLTensor *query_start_loc, DLTensor *cache_indices,
+                                       DLTensor *has_initial_state, double epsilon, DLTensor *out) {
+  fl_value values[20];
+  values[0] = fl_tensor(hidden_states);
+  values[1] = fl_tensor(in_proj);
+  values[2] = fl_tensor(conv_weight);
+  values[3] = fl_tensor(conv_bias);
+  values[4] = fl_tensor(x_proj);
+  values[5] = fl_tensor(dt_proj);
+  values[6] = fl_tensor(dt_bias);
+  values[7] = fl_tensor(A);
+  values[8] = fl_tensor(D);
+  values[9] = fl_tensor(out_proj);
+  values[10] = fl_tensor(dt_norm);
+  values[11] = fl_tensor(b_norm);
+  values[12] = fl_tensor(c_norm);
+  values[13] = fl_tensor(conv_state);
+  values[14] = fl_tensor(ssm_state);
+  values[15] = fl_tensor(query_start_loc);
+  values[16] = fl_tensor(cache_indices);
+  values[17] = fl_tensor(has_initial_state);
+  values[18] = fl_float(epsilon);
+  values[19] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mamba_mixer, &call);
+}
+
+/*
+ * The layer of Mamba-2; A is -exp(A_log). Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state
+ * is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if
+ * has_initial_state[i] (none: it does not).
+ *     mamba_mixer2(Tensor hidden_states, Tensor in_proj, Tensor conv_weight, Tensor? conv_bias, Tensor dt_bias,
+ *         Tensor A, Tensor D, Tensor norm_weight, Tensor out_proj, Tensor(a!)? conv_state, Tensor(b!)? ssm_state,
+ *         int n_groups, int head_dim, int chunk_size=256, Tensor? query_start_loc=None, Tensor? cache_indices=None,
+ *         Tensor? has_initial_state=None, float epsilon=1e-5) -> Tensor out
+ * where  hidden_states: T[t, m]
+ *        A: T|float32[h]
+ *        in_proj: T[2*h*head_dim + 2*n_groups*n + h, m]
+ *        conv_weight: T|float32[h*head_dim + 2*n_groups*n, w]
+ *        conv_bias: T|float32[h*head_dim + 2*n_groups*n]
+ *        dt_bias: T|float32[h]
+ *        D: T|float32[h]
+ *        norm_weight: T|float32[h*head_dim]
+ *        out_proj: T[m, h*head_dim]
+ *        conv_state: S[s, h*head_dim + 2*n_groups*n, w - 1]
+ *        ssm_state: R[s, h, head_dim, n]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[t, m]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ *        R = float32|float16|bfloat16
+ * conv_bias, conv_state, ssm_state, query_start_loc, cache_indices, has_initial_state: NULL for none.
+ * Formula: [gate | xBC | dt] = in_proj hidden_states; [x | B | C] = causal_conv1d(xBC), silu; y = mamba_chunk_scan(x,
+ * dt, A, B, C, D, dt_bias, softplus); out = out_proj mixer2_gated_rms_norm(y, gate); each rounded to T (vLLM:
+ * MambaMixer2)
+ */
+static inline fl_status fl_mamba_mixer2(const fl_ops *ops, void *stream, DLTensor *hidden_states, DLTensor *in_proj,
+                                        DLTensor *conv_weight, DLTensor *conv_bias, DLTensor *dt_bias, DLTensor *A,
+                                        DLTensor *D, DLTensor *norm_weight, DLTensor *out_proj, DLTensor *conv_state,
+                                        DLTensor *ssm_state, int64_t n_groups, int64_t head_dim, int64_t chunk_size,
+                                        DLTensor *query_start_loc, DLTensor *cache_indices, DLTensor *has_initial_state,
+                                        double epsilon, DLTensor *out) {
+  fl_value values[19];
+  values[0] = fl_tensor(hidden_states);
+  values[1] = fl_tensor(in_proj);
+  values[2] = fl_tensor(conv_weight);
+  values[3] = fl_tensor(conv_bias);
+  values[4] = fl_tensor(dt_bias);
+  values[5] = fl_tensor(A);
+  values[6] = fl_tensor(D);
+  values[7] = fl_tensor(norm_weight);
+  values[8] = fl_tensor(out_proj);
+  values[9] = fl_tensor(conv_state);
+  values[10] = fl_tensor(ssm_state);
+  values[11] = fl_int(n_groups);
+  values[12] = fl_int(head_dim);
+  values[13] = fl_int(chunk_size);
+  values[14] = fl_tensor(query_start_loc);
+  values[15] = fl_tensor(cache_indices);
+  values[16] = fl_tensor(has_initial_state);
+  values[17] = fl_float(epsilon);
+  values[18] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mamba_mixer2, &call);
+}
+
+/*
+ * The state-space layer of PLaMo 2; A is -exp(A_log). Sequence i is query_start_loc[i] to [i + 1] (none: there is one),
+ * its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if
+ * has_initial_state[i] (none: it does not).
+ *     plamo2_mamba_mixer(Tensor hidden_states, Tensor in_proj, Tensor conv_weight, Tensor bcdt_proj, Tensor dt_proj,
+ *         Tensor dt_bias, Tensor A, Tensor D, Tensor b_norm, Tensor c_norm, Tensor dt_norm, Tensor out_proj,
+ *         Tensor(a!)? conv_state, Tensor(b!)? ssm_state, int num_heads, Tensor? query_start_loc=None,
+ *         Tensor? cache_indices=None, Tensor? has_initial_state=None, float epsilon=1e-6) -> Tensor out
+ * where  hidden_states: T[t, m]
+ *        in_proj: T[2*i, m]
+ *        conv_weight: T|float32[i, w]
+ *        bcdt_proj: T[2*n + r, i]
+ *        dt_proj: T[num_heads, r]
+ *        dt_bias: T|float32[num_heads]
+ *        A: T|float32[num_heads]
+ *        D: T|float32[num_heads]
+ *        b_norm: T|float32[n]
+ *        c_norm: T|float32[n]
+ *        dt_norm: T|float32[r]
+ *        out_proj: T[m, i]
+ *        conv_state: S[s, i, w - 1]
+ *        ssm_state: R[s, num_heads, i/num_heads, n]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[t, m]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ *        R = float32|float16|bfloat16
+ * conv_state, ssm_state, query_start_loc, cache_indices, has_initial_state: NULL for none.
+ * Formula: [gate | x] = in_proj hidden_states; x = causal_conv1d(x), silu; [B | C | dt] = bcdt_proj x, each
+ * rms_norm'ed; y = mamba_chunk_scan(x, dt_proj dt, A, B, C, D, z = gate, dt_bias, softplus), B and C of one group; out
+ * = out_proj y; each rounded to T (vLLM: Plamo2MambaMixer)
+ */
+static inline fl_status fl_plamo2_mamba_mixer(const fl_ops *ops, void *stream, DLTensor *hidden_states,
+                                              DLTensor *in_proj, DLTensor *conv_weight, DLTensor *bcdt_proj,
+                                              DLTensor *dt_proj, DLTensor *dt_bias, DLTensor *A, DLTensor *D,
+                                              DLTensor *b_norm, DLTensor *c_norm, DLTensor *dt_norm, DLTensor *out_proj,
+                                              DLTensor *conv_state, DLTensor *ssm_state, int64_t num_heads,
+                                              DLTensor *query_start_loc, DLTensor *cache_indices,
+                                              DLTensor *has_initial_state, double epsilon, DLTensor *out) {
+  fl_value values[20];
+  values[0] = fl_tensor(hidden_states);
+  values[1] = fl_tensor(in_proj);
+  values[2] = fl_tensor(conv_weight);
+  values[3] = fl_tensor(bcdt_proj);
+  values[4] = fl_tensor(dt_proj);
+  values[5] = fl_tensor(dt_bias);
+  values[6] = fl_tensor(A);
+  values[7] = fl_tensor(D);
+  values[8] = fl_tensor(b_norm);
+  values[9] = fl_tensor(c_norm);
+  values[10] = fl_tensor(dt_norm);
+  values[11] = fl_tensor(out_proj);
+  values[12] = fl_tensor(conv_state);
+  values[13] = fl_tensor(ssm_state);
+  values[14] = fl_int(num_heads);
+  values[15] = fl_tensor(query_start_loc);
+  values[16] = fl_tensor(cache_indices);
+  values[17] = fl_tensor(has_initial_state);
+  values[18] = fl_float(epsilon);
+  values[19] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->plamo2_mamba_mixer, &call);
+}
+
+/*
+ * The gated short convolution of LFM2. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is
+ * slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if
+ * has_initial_state[i] (none: it does not).
+ *     short_conv(Tensor hidden_states, Tensor in_proj, Tensor conv_weight, Tensor? conv_bias, Tensor out_proj,
+ *         Tensor(a!)? conv_state, Tensor? query_start_loc=None, Tensor? cache_indices=None,
+ *         Tensor? has_initial_state=None) -> Tensor out
+ * where  hidden_states: T[t, m]
+ *        in_proj: T[3*i, m]
+ *        conv_weight: T|float32[i, w]
+ *        conv_bias: T|float32[i]
+ *        out_proj: T[m, i]
+ *        conv_state: S[s, i, w - 1]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[t, m]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ * conv_bias, conv_state, query_start_loc, cache_indices, has_initial_state: NULL for none.
+ * Formula: [B | C | x] = in_proj hidden_states; out = out_proj (C * causal_conv1d(B * x)), without activation; each
+ * rounded to T (vLLM: ShortConv)
+ */
+static inline fl_status fl_short_conv(const fl_ops *ops, void *stream, DLTensor *hidden_states, DLTensor *in_proj,
+                                      DLTensor *conv_weight, DLTensor *conv_bias, DLTensor *out_proj,
+                                      DLTensor *conv_state, DLTensor *query_start_loc, DLTensor *cache_indices,
+                                      DLTensor *has_initial_state, DLTensor *out) {
+  fl_value values[10];
+  values[0] = fl_tensor(hidden_states);
+  values[1] = fl_tensor(in_proj);
+  values[2] = fl_tensor(conv_weight);
+  values[3] = fl_tensor(conv_bias);
+  values[4] = fl_tensor(out_proj);
+  values[5] = fl_tensor(conv_state);
+  values[6] = fl_tensor(query_start_loc);
+  values[7] = fl_tensor(cache_indices);
+  values[8] = fl_tensor(has_initial_state);
+  values[9] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->short_conv, &call);
 }
 
 #ifdef __cplusplus

@@ -121,4 +121,35 @@ fl_status cpu_flagos_parallel_lm_head(void *self, fl_call *call);
 fl_status cpu_flagos_logits_processor(void *self, fl_call *call);
 fl_status cpu_flagos_convolution(void *self, fl_call *call);
 
+/* Mixture of experts. */
+fl_status cpu_moe_align_block_size(void *self, fl_call *call);
+fl_status cpu_reference_grouped_topk(void *self, fl_call *call);
+fl_status cpu_reference_topk_softmax(void *self, fl_call *call);
+fl_status cpu_reference_moe_sum(void *self, fl_call *call);
+fl_status cpu_reference_routed_moe(void *self, fl_call *call);
+fl_status cpu_reference_transformers_moe(void *self, fl_call *call);
+fl_status cpu_reference_fused_moe(void *self, fl_call *call);
+fl_status cpu_flagos_grouped_topk(void *self, fl_call *call);
+fl_status cpu_flagos_topk_softmax(void *self, fl_call *call);
+fl_status cpu_flagos_moe_sum(void *self, fl_call *call);
+fl_status cpu_flagos_routed_moe(void *self, fl_call *call);
+fl_status cpu_flagos_transformers_moe(void *self, fl_call *call);
+fl_status cpu_flagos_fused_moe(void *self, fl_call *call);
+
+/* State-space models. */
+fl_status cpu_reference_causal_conv1d(void *self, fl_call *call);
+fl_status cpu_reference_selective_scan(void *self, fl_call *call);
+fl_status cpu_reference_mamba_chunk_scan(void *self, fl_call *call);
+fl_status cpu_reference_mamba_mixer(void *self, fl_call *call);
+fl_status cpu_reference_mamba_mixer2(void *self, fl_call *call);
+fl_status cpu_reference_plamo2_mamba_mixer(void *self, fl_call *call);
+fl_status cpu_reference_short_conv(void *self, fl_call *call);
+fl_status cpu_flagos_causal_conv1d(void *self, fl_call *call);
+fl_status cpu_flagos_selective_scan(void *self, fl_call *call);
+fl_status cpu_flagos_mamba_chunk_scan(void *self, fl_call *call);
+fl_status cpu_flagos_mamba_mixer(void *self, fl_call *call);
+fl_status cpu_flagos_mamba_mixer2(void *self, fl_call *call);
+fl_status cpu_flagos_plamo2_mamba_mixer(void *self, fl_call *call);
+fl_status cpu_flagos_short_conv(void *self, fl_call *call);
+
 #endif

@@ -223,19 +223,28 @@ fl_status cpu_flagos_situ_and_mul(void *self, fl_call *call) {
 
 /* --------------------------------------------------------------------------------------------- gelu_and_mul_sparse */
 
-/* Sum of the first d elements of a row less `shift`, or of the squares of these; in double, whose digits outlast any
- * order of additions. */
-static double sum_row(const cpu_block_type *type, const void *row, int64_t d, double shift, bool squared) {
+static double deviation(float value, double mean, bool squared) {
+  double apart = (double)value - mean;
+  return squared ? apart * apart : apart;
+}
+
+/* Sum of what the first d elements of a row deviate from `mean`, or of the squares of that; in double, whose digits
+ * outlast any order of additions, and in lanes, which are independent of each other. */
+static double sum_row(const cpu_block_type *type, const void *row, int64_t d, double mean, bool squared) {
+  enum { LANES = 8 };
   float values[CPU_BLOCK];
-  double sum = 0;
+  double sums[LANES] = {0}, sum = 0;
   for (int64_t first = 0; first < d; first += CPU_BLOCK) {
-    int64_t n = cpu_block_size(d - first);
+    int64_t n = cpu_block_size(d - first), i = 0;
     type->load(values, row, first, n);
-    for (int64_t i = 0; i < n; i++) {
-      double shifted = (double)values[i] - shift;
-      sum += squared ? shifted * shifted : shifted;
-    }
+    for (; i + LANES <= n; i += LANES)
+      for (int lane = 0; lane < LANES; lane++)
+        sums[lane] += deviation(values[i + lane], mean, squared);
+    for (; i < n; i++)
+      sums[0] += deviation(values[i], mean, squared);
   }
+  for (int lane = 0; lane < LANES; lane++)
+    sum += sums[lane];
   return sum;
 }
 

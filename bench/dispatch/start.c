@@ -1,0 +1,277 @@
+/*
+ * What starting a host costs. Each start is made in a new process, this program run as `dispatch --child KIND
+ * DIRECTORY`, which prints the nanoseconds it took; the two that are compared take turns.
+ */
+#include "bench/dispatch/dispatch.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <math.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static const char placeholder[] = "bench_idle_000";
+enum { NEEDED = 2, PLACEHOLDER = sizeof placeholder - 1 };
+
+/* ------------------------------------------------------------------------------------------------------- children */
+
+static int is_plugin(const struct dirent *entry) {
+  size_t length = strlen(entry->d_name);
+  return length > 3 && !strcmp(entry->d_name + length - 3, ".so");
+}
+
+/* Opens the files and finds the entry, which is the least that a loader does. */
+static bool open_bare(const char *directory, double *ns) {
+  struct dirent **entries;
+  int n = scandir(directory, &entries, is_plugin, alphasort);
+  char(*paths)[PATH_MAX] = n > 0 ? malloc((size_t)n * sizeof *paths) : NULL;
+  bool done = paths != NULL;
+  for (int i = 0; i < n && done; i++)
+    snprintf(paths[i], sizeof paths[i], "%s/%s", directory, entries[i]->d_name);
+  double start = bench_now();
+  for (int i = 0; i < n && done; i++) {
+    void *library = dlopen(paths[i], RTLD_NOW | RTLD_LOCAL);
+    done = library && dlsym(library, "register_builtins");
+  }
+  *ns = bench_now() - start;
+  if (!done)
+    fprintf(stderr, "%s: %s\n", directory, paths ? dlerror() : "no plugin there");
+  for (int i = 0; i < n; i++)
+    free(entries[i]);
+  if (n >= 0)
+    free(entries);
+  free(paths);
+  return done;
+}
+
+static void quiet(void *user, int level, const char *line) {
+  if (level >= FL_LOG_ERROR)
+    fprintf(stderr, "%s\n", line);
+  (void)user;
+}
+
+/* A host with the plugins of a directory; when some are needed, a call of the op of each of these. */
+static bool create_host(const char *directory, const char *home, int needed, double *ns) {
+  char home_setting[PATH_MAX + 8], cache_setting[PATH_MAX + 32];
+  snprintf(home_setting, sizeof home_setting, "HOME=%s", home);
+  snprintf(cache_setting, sizeof cache_setting, "XDG_CACHE_HOME=%s/cache", home);
+  const char *const environment[] = {home_setting, cache_setting, NULL};
+  const fl_host_options options = {
+      .size = sizeof options, .environment = environment, .plugin_path = directory, .log = quiet};
+  int64_t shape[] = {1};
+  float data[2] = {0};
+  DLTensor x = {.data = data, .ndim = 1, .shape = shape, .device = {.device_type = kDLCPU}, .dtype = {kDLFloat, 32, 1}};
+  DLTensor out = x;
+  out.data = data + 1;
+  fl_value values[] = {fl_tensor(&x), fl_tensor(&out)};
+  fl_call call = FL_CALL(values);
+  fl_host *host = NULL;
+  double start = bench_now();
+  fl_status status = fl_host_create(&options, &host);
+  for (int i = 0; i < needed && !status; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "bench_idle_%03d", i);
+    status = fl_call_op(host, name, &call);
+  }
+  *ns = bench_now() - start;
+  if (status)
+    fprintf(stderr, "%s: %s\n", directory, fl_error_message());
+  fl_host_destroy(host);
+  return !status;
+}
+
+int bench_start_child(int argc, char **argv) {
+  double ns;
+  bool done = false;
+  if (argc == 2 && !strcmp(argv[0], "bare"))
+    done = open_bare(argv[1], &ns);
+  else if (argc == 3 && (!strcmp(argv[0], "host") || !strcmp(argv[0], "needed")))
+    done = create_host(argv[1], argv[2], *argv[0] == 'n' ? NEEDED : 0, &ns);
+  if (done)
+    printf("%.0f\n", ns);
+  return done ? 0 : 1;
+}
+
+/* Runs this program as a child; what it prints. */
+static bool run_child(const char *const *words, double *ns) {
+  const char *arguments[8] = {"dispatch", "--child"};
+  char self[PATH_MAX];
+  ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+  posix_spawn_file_actions_t actions;
+  int ends[2], status = -1;
+  pid_t child;
+  for (int i = 0; words[i]; i++)
+    arguments[i + 2] = words[i];
+  if (length < 0 || pipe2(ends, O_CLOEXEC))
+    return false;
+  self[length] = 0;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  int error = posix_spawn(&child, self, &actions, NULL, (char *const *)arguments, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  FILE *from = fdopen(ends[0], "r");
+  bool done = !error && from && fscanf(from, "%lf", ns) == 1;
+  if (from)
+    fclose(from);
+  else
+    close(ends[0]);
+  if (!error)
+    done = waitpid(child, &status, 0) == child && status == 0 && done;
+  return done;
+}
+
+/* The same two children in turn, after one of each that fills the caches. */
+static bool compare_children(const bench *b, const char *const *subject, const char *const *baseline,
+                             bench_pair *pair) {
+  enum { MOST_ROUNDS = 201 };
+  int rounds = b->effort.rounds < MOST_ROUNDS ? b->effort.rounds : MOST_ROUNDS, round = 0;
+  double subjects[MOST_ROUNDS], baselines[MOST_ROUNDS], ignored, end = bench_now() + 4 * b->effort.seconds * 1e9;
+  bool done = run_child(subject, &ignored) && run_child(baseline, &ignored);
+  for (; done && round < rounds && (round < 3 || bench_now() < end); round++)
+    done = run_child(subject, &subjects[round]) && run_child(baseline, &baselines[round]);
+  return done && bench_pair_of(subjects, baselines, round, pair);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- files */
+
+static char *read_whole(const char *name, size_t *size) {
+  struct stat status;
+  FILE *file = fopen(name, "rbe");
+  char *bytes = file && !fstat(fileno(file), &status) ? malloc((size_t)status.st_size) : NULL;
+  if (bytes && fread(bytes, 1, (size_t)status.st_size, file) != (size_t)status.st_size) {
+    free(bytes);
+    bytes = NULL;
+  }
+  if (bytes)
+    *size = (size_t)status.st_size;
+  if (file)
+    fclose(file);
+  return bytes;
+}
+
+static bool write_whole(const char *name, const char *bytes, size_t size) {
+  int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  bool done = fd >= 0 && write(fd, bytes, size) == (ssize_t)size;
+  return fd >= 0 && !close(fd) && done;
+}
+
+/* `n` plugins in a new directory, each with a name of its own in the place of the first's. */
+static bool make_plugins(const char *from, const char *directory, int n) {
+  size_t size, n_places = 0;
+  char *bytes = read_whole(from, &size), name[PATH_MAX + 64], *places[16];
+  bool done = bytes && !mkdir(directory, 0755);
+  for (char *at = bytes; done && (at = memmem(at, size - (size_t)(at - bytes), placeholder, PLACEHOLDER)); at++)
+    if (n_places < sizeof places / sizeof places[0])
+      places[n_places++] = at;
+  done = done && n_places >= 3; /* plugin, op and build id */
+  for (int i = 0; i < n && done; i++) {
+    char number[16];
+    snprintf(number, sizeof number, "%03d", i);
+    for (size_t j = 0; j < n_places; j++)
+      memcpy(places[j] + PLACEHOLDER - 3, number, 3);
+    snprintf(name, sizeof name, "%s/bench_idle_%s.so", directory, number);
+    done = write_whole(name, bytes, size);
+  }
+  free(bytes);
+  return done;
+}
+
+static int remove_one(const char *name, const struct stat *status, int type, struct FTW *place) {
+  (void)status, (void)type, (void)place;
+  return remove(name);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- rows */
+
+static int count_plugins(const char *directory) {
+  struct dirent **entries;
+  int n = scandir(directory, &entries, is_plugin, NULL);
+  for (int i = 0; i < n; i++)
+    free(entries[i]);
+  if (n >= 0)
+    free(entries);
+  return n;
+}
+
+static void start_four(bench *b, const char *home) {
+  char directory[PATH_MAX], path[PATH_MAX + 16];
+  bench_pair pair;
+  int n;
+  snprintf(path, sizeof path, "%s/plugins", b->build);
+  if (!realpath(path, directory)) {
+    bench_note(b, ROW_START, "%s: %s", path, strerror(errno));
+    return;
+  }
+  const char *const host[] = {"host", directory, home, NULL}, *const bare[] = {"bare", directory, NULL};
+  if (compare_children(b, host, bare, &pair))
+    bench_set_ratio(b, ROW_START, &pair, 1e3);
+  if (b->rows[ROW_START].measured && (n = count_plugins(directory)) != 4)
+    bench_note(b, ROW_START, "the build has %d plugins, not 4", n);
+  else if (!b->rows[ROW_START].measured)
+    bench_note(b, ROW_START, "a child failed with the plugins of %s", path);
+}
+
+/* What a host costs by itself: settings, platform, registry. */
+static void start_empty(bench *b, const char *home) {
+  enum { MOST_ROUNDS = 201 };
+  char directory[PATH_MAX];
+  int rounds = b->effort.rounds < MOST_ROUNDS ? b->effort.rounds : MOST_ROUNDS, round = 0;
+  double us[MOST_ROUNDS], ns, end = bench_now() + b->effort.seconds * 1e9;
+  snprintf(directory, sizeof directory, "%s/empty", home);
+  const char *const words[] = {"host", directory, home, NULL};
+  bool done = !mkdir(directory, 0755) && run_child(words, &ns);
+  for (; done && round < rounds && (round < 3 || bench_now() < end); round++) {
+    done = run_child(words, &ns);
+    us[round] = ns / 1e3;
+  }
+  if (done)
+    bench_set_absolute(b, ROW_START_EMPTY, bench_spread_of(us, round));
+  else
+    bench_note(b, ROW_START_EMPTY, "a child failed");
+}
+
+static void start_many(bench *b, const char *home) {
+  char from[PATH_MAX], all[PATH_MAX], two[PATH_MAX];
+  int n = b->quick ? 6 : 100;
+  bench_pair pair;
+  snprintf(from, sizeof from, "%s/bench/plugins/idle.so", b->build);
+  snprintf(all, sizeof all, "%s/all", home);
+  snprintf(two, sizeof two, "%s/two", home);
+  if (!make_plugins(from, all, n) || !make_plugins(from, two, NEEDED)) {
+    bench_note(b, ROW_START_MANY, "cannot make copies of %s: %s", from, strerror(errno));
+    return;
+  }
+  const char *const subject[] = {"needed", all, home, NULL}, *const baseline[] = {"needed", two, home, NULL};
+  if (compare_children(b, subject, baseline, &pair))
+    bench_set_difference(b, ROW_START_MANY, &pair, 1e6);
+  else
+    bench_note(b, ROW_START_MANY, "a child failed with copies of %s", from);
+}
+
+fl_status bench_start(bench *b) {
+  const char *parent = getenv("TMPDIR");
+  char home[PATH_MAX / 2];
+  snprintf(home, sizeof home, "%s/flhost-bench-XXXXXX", parent && *parent == '/' ? parent : "/tmp");
+  if (!mkdtemp(home)) {
+    bench_note(b, ROW_START, "%s: %s", home, strerror(errno));
+    bench_note(b, ROW_START_EMPTY, "%s: %s", home, strerror(errno));
+    bench_note(b, ROW_START_MANY, "%s: %s", home, strerror(errno));
+    return FL_OK;
+  }
+  start_four(b, home);
+  start_empty(b, home);
+  start_many(b, home);
+  nftw(home, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+  return FL_OK;
+}

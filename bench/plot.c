@@ -1,0 +1,211 @@
+/*
+ * plot REPORT.json FIGURE.svg: draws what bench/dispatch measured. Above, what one call costs by each way, on one
+ * thread and on two; below, how much of its target each row takes. Both axes are logarithmic. Needs jansson and nothing
+ * else.
+ */
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WIDTH = 960, LEFT = 330, RIGHT = 100, TOP = 70, ROW = 34, BAR = 12, TARGET_ROW = 24, GAP = 90, BOTTOM = 40 };
+
+static const char one_colour[] = "#1f6fb4", two_colour[] = "#e08214", met_colour[] = "#1f6fb4",
+                  missed_colour[] = "#c0392b", grid_colour[] = "#dddddd";
+
+/* A logarithmic axis over the width between LEFT and RIGHT. */
+typedef struct axis {
+  double least, most; /* powers of ten */
+} axis;
+
+static double position(const axis *scale, double value) {
+  double share = (log10(fmin(fmax(value, scale->least), scale->most)) - log10(scale->least)) /
+                 (log10(scale->most) - log10(scale->least));
+  return LEFT + share * (WIDTH - LEFT - RIGHT);
+}
+
+static void text(FILE *out, double x, double y, const char *anchor, const char *style, const char *words) {
+  fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\"%s>", x, y, anchor, style);
+  for (; *words; words++)
+    if (*words == '<' || *words == '>' || *words == '&')
+      fprintf(out, "&#%d;", *words);
+    else
+      fputc(*words, out);
+  fputs("</text>\n", out);
+}
+
+static void grid(FILE *out, const axis *scale, double top, double bottom, const char *unit) {
+  for (double at = scale->least; at <= scale->most * 1.001; at *= 10) {
+    char label[32];
+    double x = position(scale, at);
+    snprintf(label, sizeof label, "%g%s", at, unit);
+    fprintf(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n", x, x, top, bottom,
+            grid_colour);
+    text(out, x, bottom + 16, "middle", " class=\"small\"", label);
+  }
+}
+
+static void bar(FILE *out, const axis *scale, double y, double value, const char *colour, const char *label) {
+  double end = position(scale, value);
+  fprintf(out, "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>\n", LEFT, y, fmax(end - LEFT, 1),
+          BAR, colour);
+  text(out, end + 5, y + BAR - 2, "start", " class=\"small\"", label);
+}
+
+static const char *string_of(const json_t *object, const char *key) {
+  const char *string = json_string_value(json_object_get(object, key));
+  return string ? string : "";
+}
+
+/* The median of a spread; NAN for null. */
+static double median_of(const json_t *object, const char *key) {
+  const json_t *median = json_object_get(json_object_get(object, key), "median");
+  return json_is_number(median) ? json_number_value(median) : NAN;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- costs */
+
+/* A bar for one thread and, below, one for two. */
+static void cost(FILE *out, const axis *scale, double y, const char *name, double one, double two) {
+  char label[32];
+  text(out, LEFT - 10, y + ROW / 2.0 + 4, "end", "", name);
+  snprintf(label, sizeof label, "%.*f ns", one < 99.95 ? 1 : 0, one);
+  bar(out, scale, isnan(two) ? y + (ROW - BAR) / 2.0 : y + 4, one, one_colour, label);
+  if (isnan(two))
+    return;
+  snprintf(label, sizeof label, "%.*f ns", two < 99.95 ? 1 : 0, two);
+  bar(out, scale, y + 5 + BAR, two, two_colour, label);
+}
+
+static int count_costs(const json_t *costs, const json_t *python) {
+  size_t i;
+  int n = 0;
+  json_t *one;
+  json_array_foreach(costs, i, one) n += !isnan(median_of(one, "one_thread"));
+  json_array_foreach(python, i, one) n += json_is_number(json_object_get(one, "ns"));
+  return n;
+}
+
+static double draw_costs(FILE *out, const json_t *costs, const json_t *python, double top) {
+  const axis scale = {1, 1000};
+  double y = top, bottom = top + ROW * count_costs(costs, python);
+  size_t i;
+  json_t *one;
+  text(out, 20, top - 34, "start", " class=\"title\"", "What one call costs a thread");
+  fprintf(out, "<rect x=\"%d\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", LEFT, top - 24, one_colour);
+  text(out, LEFT + 18, top - 14, "start", " class=\"small\"", "one thread");
+  fprintf(out, "<rect x=\"%d\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", LEFT + 100, top - 24,
+          two_colour);
+  text(out, LEFT + 118, top - 14, "start", " class=\"small\"", "two threads at once");
+  grid(out, &scale, top, bottom, " ns");
+  json_array_foreach(costs, i, one) {
+    double alone = median_of(one, "one_thread");
+    if (isnan(alone))
+      continue;
+    cost(out, &scale, y, string_of(one, "name"), alone, median_of(one, "two_threads"));
+    y += ROW;
+  }
+  json_array_foreach(python, i, one) {
+    const json_t *ns = json_object_get(one, "ns");
+    if (!json_is_number(ns))
+      continue;
+    cost(out, &scale, y, string_of(one, "name"), json_number_value(ns), NAN);
+    y += ROW;
+  }
+  return bottom;
+}
+
+/* --------------------------------------------------------------------------------------------------------- targets */
+
+/* How much of its target a row takes, 1 being all of it; NAN where it has none or was not measured. */
+static double share_of_target(const json_t *row) {
+  const json_t *target = json_object_get(row, "target");
+  double value = median_of(row, "value");
+  if (!json_is_number(target) || isnan(value))
+    return NAN;
+  return strcmp(string_of(row, "bound"), "at least") ? value / json_number_value(target)
+                                                     : json_number_value(target) / value;
+}
+
+static int count_targets(const json_t *rows) {
+  size_t i;
+  int n = 0;
+  json_t *row;
+  json_array_foreach(rows, i, row) n += !isnan(share_of_target(row));
+  return n;
+}
+
+static void describe(const json_t *row, char *label, size_t size) {
+  const char *unit = *string_of(row, "kind") == 'r' ? "x" : string_of(row, "unit");
+  snprintf(label, size, "%.3g %s (%s %g)", median_of(row, "value"), unit, string_of(row, "bound"),
+           json_number_value(json_object_get(row, "target")));
+}
+
+static double draw_targets(FILE *out, const json_t *rows, double top) {
+  const axis scale = {0.01, 10};
+  double y = top, bottom = top + TARGET_ROW * count_targets(rows), all = position(&scale, 1);
+  size_t i;
+  json_t *row;
+  text(out, 20, top - 22, "start", " class=\"title\"", "How much of its target each row takes");
+  grid(out, &scale, top, bottom, "");
+  fprintf(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#333333\" stroke-width=\"1.5\"/>\n", all,
+          all, top - 4, bottom);
+  json_array_foreach(rows, i, row) {
+    char label[64];
+    double share = share_of_target(row);
+    if (isnan(share))
+      continue;
+    text(out, LEFT - 10, y + TARGET_ROW / 2.0 + 4, "end", "", string_of(row, "what"));
+    describe(row, label, sizeof label);
+    bar(out, &scale, y + (TARGET_ROW - BAR) / 2.0, share, share <= 1 ? met_colour : missed_colour, label);
+    y += TARGET_ROW;
+  }
+  text(out, all, top - 8, "middle", " class=\"small\"", "target");
+  return bottom;
+}
+
+static void draw(FILE *out, const json_t *report) {
+  const json_t *machine = json_object_get(report, "machine"), *rows = json_object_get(report, "rows");
+  const json_t *costs = json_object_get(report, "costs"), *python = json_object_get(report, "python");
+  double second = TOP + ROW * count_costs(costs, python) + GAP;
+  double height = second + TARGET_ROW * count_targets(rows) + BOTTOM + 20;
+  char caption[512];
+  fprintf(out,
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" font-family=\"sans-serif\" "
+          "font-size=\"13\">\n<style>.small{font-size:11px;fill:#444;stroke:#fff;stroke-width:3px;paint-order:stroke}."
+          "title{font-size:16px;font-weight:bold}</style>\n"
+          "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+          WIDTH, height);
+  draw_costs(out, costs, python, TOP);
+  draw_targets(out, rows, second);
+  snprintf(caption, sizeof caption, "%s, %lld processors, %s, %s, flhost %s, %.10s", string_of(machine, "cpu"),
+           (long long)json_integer_value(json_object_get(machine, "processors")), string_of(machine, "kernel"),
+           string_of(machine, "compiler"), string_of(machine, "flhost"), string_of(machine, "date"));
+  text(out, 20, height - 10, "start", " class=\"small\"", caption);
+  fputs("</svg>\n", out);
+}
+
+int main(int argc, char **argv) {
+  json_error_t error;
+  if (argc != 3) {
+    fprintf(stderr, "usage: plot REPORT.json FIGURE.svg\n");
+    return 2;
+  }
+  json_t *report = json_load_file(argv[1], JSON_REJECT_DUPLICATES, &error);
+  if (!report) {
+    fprintf(stderr, "plot: %s:%d: %s\n", argv[1], error.line, error.text);
+    return 1;
+  }
+  FILE *out = fopen(argv[2], "we");
+  bool done = out != NULL;
+  if (out) {
+    draw(out, report);
+    done = !ferror(out);
+    done = !fclose(out) && done;
+  }
+  if (!done)
+    fprintf(stderr, "plot: cannot write %s: %m\n", argv[2]);
+  json_decref(report);
+  return done ? 0 : 1;
+}
