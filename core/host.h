@@ -156,6 +156,8 @@ struct fl_host {
 fl_status fl_registry_init(fl_host *host); /* with the built-in ops */
 void fl_registry_free(fl_host *host);
 
+uint64_t fl_hash_name(const char *name, size_t length);
+
 /* The op, NULL if none; no message. The caller is reading, or holds the host's lock. */
 fl_op *fl_registry_find(fl_host *host, const char *name);
 

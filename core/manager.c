@@ -169,8 +169,13 @@ fl_op *fl_find_op(fl_host *host, const char *name) {
 }
 
 fl_status fl_call_op(fl_host *host, const char *name, fl_call *call) {
-  fl_op *op = fl_find_op(host, name);
-  return likely(op) ? fl_invoke(op, call) : FL_ENOENT;
+  fl_thread *self = &fl_self;
+  if (unlikely(self->scope == &fl_thread_unknown) && fl_thread_join())
+    return FL_ENOMEM;
+  uint64_t outer = fl_read_begin(self);
+  fl_op *op = fl_registry_find(host, name);
+  fl_read_end(self, outer);
+  return likely(op) ? fl_invoke(op, call) : fl_registry_no_such_op(host, name);
 }
 
 /* ------------------------------------------------------------------------------------------- one candidate's turn */

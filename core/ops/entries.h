@@ -16,7 +16,14 @@ extern const fl_op_def fl_op_rotary_embedding, fl_op_apply_rotary_emb, fl_op_dua
 /* quantisation.c */
 extern const fl_op_def fl_op_quant_fp8;
 /* attention.c */
-extern const fl_op_def fl_op_attention_backend;
+extern const fl_op_def fl_op_attention_backend, fl_op_mm_encoder_attn, fl_op_mla_prefill, fl_op_mla_decode;
+extern const fl_op_def fl_op_merge_attn_states, fl_op_multi_head_latent_attention;
+/* linear.c */
+extern const fl_op_def fl_op_replicated_linear, fl_op_column_parallel_linear, fl_op_row_parallel_linear;
+/* embedding.c */
+extern const fl_op_def fl_op_vocab_parallel_embedding, fl_op_parallel_lm_head, fl_op_logits_processor;
+/* convolution.c */
+extern const fl_op_def fl_op_conv2d, fl_op_conv3d;
 /* moe.c */
 extern const fl_op_def fl_op_grouped_topk, fl_op_topk_softmax, fl_op_moe_align_block_size, fl_op_moe_sum,
     fl_op_unquantized_fused_moe, fl_op_modular_fused_moe, fl_op_transformers_fused_moe, fl_op_fused_moe;

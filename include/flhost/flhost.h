@@ -31,7 +31,7 @@ FL_API const char *fl_version(void);
 
 /* ------------------------------------------------------------------------------------------------------- errors */
 
-/* Why the last failing call in this thread failed, "" when none did. Valid until the thread's next failing call. */
+/* Why the last call in this thread failed, "" when it did not. Valid until the thread's next call of flhost. */
 FL_API const char *fl_error_message(void);
 
 /* Its status; FL_OK when none failed. For functions that give back a pointer. */

@@ -50,6 +50,19 @@ typedef struct fl_ops {
   fl_op *dual_chunk_rotary_embedding;
   fl_op *quant_fp8;
   fl_op *attention_backend;
+  fl_op *mm_encoder_attn;
+  fl_op *mla_prefill;
+  fl_op *mla_decode;
+  fl_op *merge_attn_states;
+  fl_op *multi_head_latent_attention;
+  fl_op *replicated_linear;
+  fl_op *column_parallel_linear;
+  fl_op *row_parallel_linear;
+  fl_op *vocab_parallel_embedding;
+  fl_op *parallel_lm_head;
+  fl_op *logits_processor;
+  fl_op *conv2d;
+  fl_op *conv3d;
   fl_op *grouped_topk;
   fl_op *topk_softmax;
   fl_op *moe_align_block_size;
@@ -97,6 +110,19 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->dual_chunk_rotary_embedding = fl_find_op(host, "dual_chunk_rotary_embedding");
   ops->quant_fp8 = fl_find_op(host, "quant_fp8");
   ops->attention_backend = fl_find_op(host, "attention_backend");
+  ops->mm_encoder_attn = fl_find_op(host, "mm_encoder_attn");
+  ops->mla_prefill = fl_find_op(host, "mla_prefill");
+  ops->mla_decode = fl_find_op(host, "mla_decode");
+  ops->merge_attn_states = fl_find_op(host, "merge_attn_states");
+  ops->multi_head_latent_attention = fl_find_op(host, "multi_head_latent_attention");
+  ops->replicated_linear = fl_find_op(host, "replicated_linear");
+  ops->column_parallel_linear = fl_find_op(host, "column_parallel_linear");
+  ops->row_parallel_linear = fl_find_op(host, "row_parallel_linear");
+  ops->vocab_parallel_embedding = fl_find_op(host, "vocab_parallel_embedding");
+  ops->parallel_lm_head = fl_find_op(host, "parallel_lm_head");
+  ops->logits_processor = fl_find_op(host, "logits_processor");
+  ops->conv2d = fl_find_op(host, "conv2d");
+  ops->conv3d = fl_find_op(host, "conv3d");
   ops->grouped_topk = fl_find_op(host, "grouped_topk");
   ops->topk_softmax = fl_find_op(host, "topk_softmax");
   ops->moe_align_block_size = fl_find_op(host, "moe_align_block_size");
@@ -747,6 +773,432 @@ static inline fl_status fl_attention_backend(const fl_ops *ops, void *stream, bo
   if (status == FL_OK)
     *out = values[2].v.s;
   return status;
+}
+
+/*
+ * Attention without mask, of an encoder of images or sound; cu_seqlens keeps it within segments of tokens.
+ *     mm_encoder_attn(Tensor query, Tensor key, Tensor value, float? scale=None, Tensor? cu_seqlens=None,
+ *         int? max_seqlen=None) -> Tensor out
+ * where  query: T[b, s, h, d] or T[b, s, h*d]
+ *        key: T[b, t, k, d] or T[b, t, k*d]
+ *        value: T[b, t, k, d] or T[b, t, k*d]
+ *        cu_seqlens: int32|int64[segments + 1]
+ *        T = float32|float16|bfloat16
+ * scale, cu_seqlens, max_seqlen: NULL for none.
+ * Formula: out = softmax(query key^T * scale) value for each head, scale = 1 / sqrt(d) if none; key and value heads are
+ * shared by h / k query heads; segment i is tokens cu_seqlens[i] to cu_seqlens[i + 1] - 1 of each batch row; softmax in
+ * float32, rounded to T once; max_seqlen is a hint (vLLM: MMEncoderAttention)
+ */
+static inline fl_status fl_mm_encoder_attn(const fl_ops *ops, void *stream, DLTensor *query, DLTensor *key,
+                                           DLTensor *value, const double *scale, DLTensor *cu_seqlens,
+                                           const int64_t *max_seqlen, DLTensor *out) {
+  fl_value values[7];
+  values[0] = fl_tensor(query);
+  values[1] = fl_tensor(key);
+  values[2] = fl_tensor(value);
+  values[3] = scale ? fl_float(*scale) : fl_none();
+  values[4] = fl_tensor(cu_seqlens);
+  values[5] = max_seqlen ? fl_int(*max_seqlen) : fl_none();
+  values[6] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mm_encoder_attn, &call);
+}
+
+/*
+ * Multi-head latent attention of one sequence, keys and values made from the latent: query i is token query_offset + i.
+ *     mla_prefill(Tensor query, Tensor kv_c, Tensor k_pe, Tensor kv_b_proj, int v_head_dim, float scale,
+ *         int query_offset=0) -> Tensor out
+ * where  query: T[n, h, p+r]
+ *        kv_c: T[t, l]
+ *        k_pe: T[t, r] or T[t, 1, r]
+ *        kv_b_proj: T[h*(p+v_head_dim), l]
+ *        out: T[n, h*v_head_dim]
+ *        T = float32|float16|bfloat16
+ * Formula: [k_nope | v] = kv_c kv_b_proj^T for each head, rounded to T; k = [k_nope | k_pe]; out = softmax(query k^T *
+ * scale) v over tokens up to query_offset + i, softmax in float32, rounded to T once (vLLM: MLA prefill, forward_mha)
+ */
+static inline fl_status fl_mla_prefill(const fl_ops *ops, void *stream, DLTensor *query, DLTensor *kv_c, DLTensor *k_pe,
+                                       DLTensor *kv_b_proj, int64_t v_head_dim, double scale, int64_t query_offset,
+                                       DLTensor *out) {
+  fl_value values[8];
+  values[0] = fl_tensor(query);
+  values[1] = fl_tensor(kv_c);
+  values[2] = fl_tensor(k_pe);
+  values[3] = fl_tensor(kv_b_proj);
+  values[4] = fl_int(v_head_dim);
+  values[5] = fl_float(scale);
+  values[6] = fl_int(query_offset);
+  values[7] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mla_prefill, &call);
+}
+
+/*
+ * Latent attention of one query a sequence over a paged cache whose rows are kv_c and k_pe, in the latent space.
+ *     mla_decode(Tensor query, Tensor kv_cache, Tensor block_table, Tensor seq_lens, float scale, int kv_lora_rank)
+ *         -> (Tensor out, Tensor lse)
+ * where  query: T[b, h, c]
+ *        kv_cache: T[blocks, size, c]
+ *        block_table: int32|int64[b, n]
+ *        seq_lens: int32|int64[b]
+ *        out: T[b, h, kv_lora_rank]
+ *        lse: float32[b, h]
+ *        T = float32|float16|bfloat16
+ * Formula: s = query row^T * scale over the sequence's seq_lens rows; out = softmax(s) row[:kv_lora_rank], in float32,
+ * rounded to T once; lse = log sum exp s; of an empty sequence out = 0, lse = -inf (vLLM: MLA decode, forward_mqa,
+ * kernel mla_decode_kvcache)
+ */
+static inline fl_status fl_mla_decode(const fl_ops *ops, void *stream, DLTensor *query, DLTensor *kv_cache,
+                                      DLTensor *block_table, DLTensor *seq_lens, double scale, int64_t kv_lora_rank,
+                                      DLTensor *out, DLTensor *lse) {
+  fl_value values[8];
+  values[0] = fl_tensor(query);
+  values[1] = fl_tensor(kv_cache);
+  values[2] = fl_tensor(block_table);
+  values[3] = fl_tensor(seq_lens);
+  values[4] = fl_float(scale);
+  values[5] = fl_int(kv_lora_rank);
+  values[6] = fl_tensor(out);
+  values[7] = fl_tensor(lse);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mla_decode, &call);
+}
+
+/*
+ * Joins attention over two parts of a context by their log-sum-exps.
+ *     merge_attn_states(Tensor prefix_output, Tensor prefix_lse, Tensor suffix_output, Tensor suffix_lse)
+ *         -> (Tensor out, Tensor lse)
+ * where  prefix_output: T[n, h, d]
+ *        prefix_lse: float32[h, n]
+ *        suffix_output: T[n, h, d]
+ *        suffix_lse: float32[h, n]
+ *        out: T[n, h, d]
+ *        lse: float32[h, n]
+ *        T = float32|float16|bfloat16
+ * Formula: m = max(prefix_lse, suffix_lse), w = exp(lse - m) of each part; out = (w_p prefix_output + w_s
+ * suffix_output) / (w_p + w_s), lse = log(w_p + w_s) + m; +inf counts as -inf; where both are -inf, out = prefix_output
+ * and lse = -inf (vLLM: kernel merge_attn_states)
+ */
+static inline fl_status fl_merge_attn_states(const fl_ops *ops, void *stream, DLTensor *prefix_output,
+                                             DLTensor *prefix_lse, DLTensor *suffix_output, DLTensor *suffix_lse,
+                                             DLTensor *out, DLTensor *lse) {
+  fl_value values[6];
+  values[0] = fl_tensor(prefix_output);
+  values[1] = fl_tensor(prefix_lse);
+  values[2] = fl_tensor(suffix_output);
+  values[3] = fl_tensor(suffix_lse);
+  values[4] = fl_tensor(out);
+  values[5] = fl_tensor(lse);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->merge_attn_states, &call);
+}
+
+/*
+ * The latent attention layer of DeepSeek's models: projections, norms, rotation, attention, output. Without kv_cache
+ * the tokens are one sequence; with one they are the last t / n tokens of each of n sequences of seq_lens tokens, and
+ * their rows are written to it first.
+ *     multi_head_latent_attention(Tensor position_ids, Tensor hidden_states, Tensor? fused_qkv_a_proj,
+ *         Tensor? q_a_layernorm, Tensor? q_b_proj, Tensor? kv_a_proj_with_mqa, Tensor? q_proj, Tensor kv_a_layernorm,
+ *         Tensor kv_b_proj, Tensor? g_proj, Tensor o_proj, Tensor cos, Tensor sin, Tensor(a!)? kv_cache,
+ *         Tensor? block_table, Tensor? seq_lens, int num_heads, int qk_nope_head_dim, int qk_rope_head_dim,
+ *         int v_head_dim, int kv_lora_rank, float scale, float epsilon=1e-6, bool interleaved=True,
+ *         Tensor? llama_4_scaling=None) -> Tensor out
+ * where  position_ids: int32|int64[t]
+ *        hidden_states: T[t, c]
+ *        fused_qkv_a_proj: T[q + kv_lora_rank + qk_rope_head_dim, c]
+ *        q_a_layernorm: T[q]
+ *        q_b_proj: T[num_heads * (qk_nope_head_dim + qk_rope_head_dim), q]
+ *        kv_a_proj_with_mqa: T[kv_lora_rank + qk_rope_head_dim, c]
+ *        q_proj: T[num_heads * (qk_nope_head_dim + qk_rope_head_dim), c]
+ *        kv_a_layernorm: T[kv_lora_rank]
+ *        kv_b_proj: T[num_heads * (qk_nope_head_dim + v_head_dim), kv_lora_rank]
+ *        g_proj: T[num_heads * v_head_dim, c]
+ *        o_proj: T[c, num_heads * v_head_dim]
+ *        cos: T|float32[p, qk_rope_head_dim / 2]
+ *        sin: T|float32[p, qk_rope_head_dim / 2]
+ *        kv_cache: T[blocks, size, kv_lora_rank + qk_rope_head_dim]
+ *        block_table: int32|int64[n, m]
+ *        seq_lens: int32|int64[n]
+ *        llama_4_scaling: T|float32[t, 1, 1] or T|float32[t]
+ *        out: T[t, c]
+ *        T = float32|float16|bfloat16
+ * fused_qkv_a_proj, q_a_layernorm, q_b_proj, kv_a_proj_with_mqa, q_proj, g_proj, kv_cache, block_table, seq_lens,
+ * llama_4_scaling: NULL for none.
+ * Formula: [q_c | kv] = fused_qkv_a_proj(h), q = q_b_proj(norm(q_c)); or kv = kv_a_proj_with_mqa(h), q = q_proj(h);
+ * [kv_c | k_pe] = kv, kv_c = norm(kv_c); rotary embedding of q[..., qk_nope_head_dim:] and k_pe; q *= llama_4_scaling;
+ * a = latent attention (mla_prefill) of q over rows [kv_c | k_pe]; a *= sigmoid(g_proj(h)); out = o_proj(a); rounded to
+ * T after each step (vLLM: MultiHeadLatentAttentionWrapper)
+ */
+static inline fl_status fl_multi_head_latent_attention(const fl_ops *ops, void *stream, DLTensor *position_ids,
+                                                       DLTensor *hidden_states, DLTensor *fused_qkv_a_proj,
+                                                       DLTensor *q_a_layernorm, DLTensor *q_b_proj,
+                                                       DLTensor *kv_a_proj_with_mqa, DLTensor *q_proj,
+                                                       DLTensor *kv_a_layernorm, DLTensor *kv_b_proj, DLTensor *g_proj,
+                                                       DLTensor *o_proj, DLTensor *cos, DLTensor *sin,
+                                                       DLTensor *kv_cache, DLTensor *block_table, DLTensor *seq_lens,
+                                                       int64_t num_heads, int64_t qk_nope_head_dim,
+                                                       int64_t qk_rope_head_dim, int64_t v_head_dim,
+                                                       int64_t kv_lora_rank, double scale, double epsilon,
+                                                       bool interleaved, DLTensor *llama_4_scaling, DLTensor *out) {
+  fl_value values[26];
+  values[0] = fl_tensor(position_ids);
+  values[1] = fl_tensor(hidden_states);
+  values[2] = fl_tensor(fused_qkv_a_proj);
+  values[3] = fl_tensor(q_a_layernorm);
+  values[4] = fl_tensor(q_b_proj);
+  values[5] = fl_tensor(kv_a_proj_with_mqa);
+  values[6] = fl_tensor(q_proj);
+  values[7] = fl_tensor(kv_a_layernorm);
+  values[8] = fl_tensor(kv_b_proj);
+  values[9] = fl_tensor(g_proj);
+  values[10] = fl_tensor(o_proj);
+  values[11] = fl_tensor(cos);
+  values[12] = fl_tensor(sin);
+  values[13] = fl_tensor(kv_cache);
+  values[14] = fl_tensor(block_table);
+  values[15] = fl_tensor(seq_lens);
+  values[16] = fl_int(num_heads);
+  values[17] = fl_int(qk_nope_head_dim);
+  values[18] = fl_int(qk_rope_head_dim);
+  values[19] = fl_int(v_head_dim);
+  values[20] = fl_int(kv_lora_rank);
+  values[21] = fl_float(scale);
+  values[22] = fl_float(epsilon);
+  values[23] = fl_bool(interleaved);
+  values[24] = fl_tensor(llama_4_scaling);
+  values[25] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->multi_head_latent_attention, &call);
+}
+
+/*
+ * A linear layer whose whole weight every rank has.
+ *     replicated_linear(Tensor x, Tensor weight, Tensor? bias=None, bool skip_bias_add=False) -> Tensor out
+ * where  x: T[..., k]
+ *        weight: T[n, k]
+ *        bias: T[n]
+ *        out: T[..., n]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: out = x W^T + bias, weight stored as [n, k]; products and bias are added in float32 or better and rounded to
+ * T once; skip_bias_add leaves the bias to the caller (vLLM: ReplicatedLinear)
+ */
+static inline fl_status fl_replicated_linear(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight,
+                                             DLTensor *bias, bool skip_bias_add, DLTensor *out) {
+  fl_value values[5];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_bool(skip_bias_add);
+  values[4] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->replicated_linear, &call);
+}
+
+/*
+ * A linear layer of which this rank has some outputs; gather_output joins those of all ranks.
+ *     column_parallel_linear(Tensor x, Tensor weight, Tensor? bias=None, bool gather_output=False,
+ *         bool skip_bias_add=False) -> Tensor out
+ * where  x: T[..., k]
+ *        weight: T[n, k]
+ *        bias: T[n]
+ *        out: T[..., n]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: out = x W^T + bias, weight stored as [n, k]; products and bias are added in float32 or better and rounded to
+ * T once; skip_bias_add leaves the bias to the caller (vLLM: ColumnParallelLinear)
+ */
+static inline fl_status fl_column_parallel_linear(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight,
+                                                  DLTensor *bias, bool gather_output, bool skip_bias_add,
+                                                  DLTensor *out) {
+  fl_value values[6];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_bool(gather_output);
+  values[4] = fl_bool(skip_bias_add);
+  values[5] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->column_parallel_linear, &call);
+}
+
+/*
+ * A linear layer of which this rank has some inputs; reduce_results adds up the results of all ranks.
+ *     row_parallel_linear(Tensor x, Tensor weight, Tensor? bias=None, bool input_is_parallel=True,
+ *         bool reduce_results=True, bool skip_bias_add=False) -> Tensor out
+ * where  x: T[..., k]
+ *        weight: T[n, k]
+ *        bias: T[n]
+ *        out: T[..., n]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: out = x W^T + bias, weight stored as [n, k]; products and bias are added in float32 or better and rounded to
+ * T once; skip_bias_add leaves the bias to the caller (vLLM: RowParallelLinear)
+ */
+static inline fl_status fl_row_parallel_linear(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight,
+                                               DLTensor *bias, bool input_is_parallel, bool reduce_results,
+                                               bool skip_bias_add, DLTensor *out) {
+  fl_value values[7];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_bool(input_is_parallel);
+  values[4] = fl_bool(reduce_results);
+  values[5] = fl_bool(skip_bias_add);
+  values[6] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->row_parallel_linear, &call);
+}
+
+/*
+ * The rows of weight for token ids; of a shard (org_vocab_end given), zeros for the ids of other shards.
+ *     vocab_parallel_embedding(Tensor input_ids, Tensor weight, int org_vocab_start=0, int? org_vocab_end=None,
+ *         int num_org_vocab_padding=0, int added_vocab_start=0, int added_vocab_end=0) -> Tensor out
+ * where  input_ids: int32|int64[...]
+ *        weight: T[v, h]
+ *        out: T[..., h]
+ *        T = float32|float16|bfloat16
+ * org_vocab_end: NULL for none.
+ * Formula: out = weight[row]; row = id without shard; with one, id - org_vocab_start for org_vocab_start <= id <
+ * org_vocab_end, id - added_vocab_start + (org_vocab_end - org_vocab_start) + num_org_vocab_padding for
+ * added_vocab_start <= id < added_vocab_end, else out = 0 (vLLM: VocabParallelEmbedding)
+ */
+static inline fl_status fl_vocab_parallel_embedding(const fl_ops *ops, void *stream, DLTensor *input_ids,
+                                                    DLTensor *weight, int64_t org_vocab_start,
+                                                    const int64_t *org_vocab_end, int64_t num_org_vocab_padding,
+                                                    int64_t added_vocab_start, int64_t added_vocab_end, DLTensor *out) {
+  fl_value values[8];
+  values[0] = fl_tensor(input_ids);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_int(org_vocab_start);
+  values[3] = org_vocab_end ? fl_int(*org_vocab_end) : fl_none();
+  values[4] = fl_int(num_org_vocab_padding);
+  values[5] = fl_int(added_vocab_start);
+  values[6] = fl_int(added_vocab_end);
+  values[7] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->vocab_parallel_embedding, &call);
+}
+
+/*
+ * The logits of this rank's part of the vocabulary.
+ *     parallel_lm_head(Tensor hidden_states, Tensor weight, Tensor? bias=None) -> Tensor logits
+ * where  hidden_states: T[..., h]
+ *        weight: T[v, h]
+ *        bias: T[v]
+ *        logits: T[..., v]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: logits = hidden_states W^T + bias, rounded to T once (vLLM: ParallelLMHead, as LogitsProcessor uses it)
+ */
+static inline fl_status fl_parallel_lm_head(const fl_ops *ops, void *stream, DLTensor *hidden_states, DLTensor *weight,
+                                            DLTensor *bias, DLTensor *logits) {
+  fl_value values[4];
+  values[0] = fl_tensor(hidden_states);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_tensor(logits);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->parallel_lm_head, &call);
+}
+
+/*
+ * The logits of the first org_vocab_size entries of the vocabulary (all, if none), capped and scaled.
+ *     logits_processor(Tensor hidden_states, Tensor weight, Tensor? bias=None, int? org_vocab_size=None,
+ *         float? soft_cap=None, float scale=1.0) -> Tensor logits
+ * where  hidden_states: T[..., h]
+ *        weight: T[v, h]
+ *        bias: T[v]
+ *        logits: T[..., v]
+ *        T = float32|float16|bfloat16
+ * bias, org_vocab_size, soft_cap: NULL for none.
+ * Formula: l = (hidden_states W^T + bias)[..., :org_vocab_size]; with soft_cap l = tanh(l / soft_cap) * soft_cap;
+ * logits = l * scale; rounded to T after each step (vLLM: LogitsProcessor)
+ */
+static inline fl_status fl_logits_processor(const fl_ops *ops, void *stream, DLTensor *hidden_states, DLTensor *weight,
+                                            DLTensor *bias, const int64_t *org_vocab_size, const double *soft_cap,
+                                            double scale, DLTensor *logits) {
+  fl_value values[7];
+  values[0] = fl_tensor(hidden_states);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = org_vocab_size ? fl_int(*org_vocab_size) : fl_none();
+  values[4] = soft_cap ? fl_float(*soft_cap) : fl_none();
+  values[5] = fl_float(scale);
+  values[6] = fl_tensor(logits);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->logits_processor, &call);
+}
+
+/*
+ * Convolution over two dimensions of space, out [n, o, ...].
+ *     conv2d(Tensor x, Tensor weight, Tensor? bias=None, int[] stride=[1, 1], int[] padding=[0, 0], int[] dilation=[1,
+ *         1], int groups=1) -> Tensor out
+ * where  x: T[n, c, h, w]
+ *        weight: T[o, g, i, j]
+ *        bias: T[o]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: out[n, o, y, x] = bias[o] + sum over c, i, j of weight[o, c, i, j] * x[n, group of o + c, y stride + i
+ * dilation - padding, x stride + j dilation - padding]; out size = floor((in + 2 padding - dilation (kernel - 1) - 1) /
+ * stride) + 1; products and bias are added in float32 or better and rounded to T once (vLLM: Conv2dLayer; PyTorch:
+ * conv2d)
+ */
+static inline fl_status fl_conv2d(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight, DLTensor *bias,
+                                  const int64_t *stride, uint32_t n_stride, const int64_t *padding, uint32_t n_padding,
+                                  const int64_t *dilation, uint32_t n_dilation, int64_t groups, DLTensor *out) {
+  fl_value values[8];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_ints(stride, n_stride);
+  values[4] = fl_ints(padding, n_padding);
+  values[5] = fl_ints(dilation, n_dilation);
+  values[6] = fl_int(groups);
+  values[7] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->conv2d, &call);
+}
+
+/*
+ * Convolution over three dimensions of space (or two and time), out [n, o, ...].
+ *     conv3d(Tensor x, Tensor weight, Tensor? bias=None, int[] stride=[1, 1, 1], int[] padding=[0, 0, 0],
+ *         int[] dilation=[1, 1, 1], int groups=1) -> Tensor out
+ * where  x: T[n, c, d, h, w]
+ *        weight: T[o, g, i, j, k]
+ *        bias: T[o]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: conv2d with one more dimension; out size = floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1;
+ * products and bias are added in float32 or better and rounded to T once (vLLM: Conv3dLayer; PyTorch: conv3d)
+ */
+static inline fl_status fl_conv3d(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight, DLTensor *bias,
+                                  const int64_t *stride, uint32_t n_stride, const int64_t *padding, uint32_t n_padding,
+                                  const int64_t *dilation, uint32_t n_dilation, int64_t groups, DLTensor *out) {
+  fl_value values[8];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_ints(stride, n_stride);
+  values[4] = fl_ints(padding, n_padding);
+  values[5] = fl_ints(dilation, n_dilation);
+  values[6] = fl_int(groups);
+  values[7] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->conv3d, &call);
 }
 
 /*

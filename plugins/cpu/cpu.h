@@ -49,6 +49,7 @@ static inline fl_status cpu_variance_size(fl_call *call, uint32_t index, int64_t
 float cpu_normal_quantile(double probability);
 
 fl_status cpu_attention_backend(void *self, fl_call *call);
+fl_status cpu_vocab_parallel_embedding(void *self, fl_call *call);
 
 fl_status cpu_reference_silu_and_mul(void *self, fl_call *call);
 fl_status cpu_reference_mul_and_silu(void *self, fl_call *call);
@@ -73,6 +74,17 @@ fl_status cpu_reference_rotary_embedding(void *self, fl_call *call);
 fl_status cpu_reference_apply_rotary_emb(void *self, fl_call *call);
 fl_status cpu_reference_dual_chunk_rotary_embedding(void *self, fl_call *call);
 fl_status cpu_reference_quant_fp8(void *self, fl_call *call);
+fl_status cpu_reference_mm_encoder_attn(void *self, fl_call *call);
+fl_status cpu_reference_mla_prefill(void *self, fl_call *call);
+fl_status cpu_reference_mla_decode(void *self, fl_call *call);
+fl_status cpu_reference_merge_attn_states(void *self, fl_call *call);
+fl_status cpu_reference_multi_head_latent_attention(void *self, fl_call *call);
+fl_status cpu_reference_replicated_linear(void *self, fl_call *call);
+fl_status cpu_reference_column_parallel_linear(void *self, fl_call *call);
+fl_status cpu_reference_row_parallel_linear(void *self, fl_call *call);
+fl_status cpu_reference_parallel_lm_head(void *self, fl_call *call);
+fl_status cpu_reference_logits_processor(void *self, fl_call *call);
+fl_status cpu_reference_convolution(void *self, fl_call *call);
 
 fl_status cpu_flagos_silu_and_mul(void *self, fl_call *call);
 fl_status cpu_flagos_mul_and_silu(void *self, fl_call *call);
@@ -97,6 +109,17 @@ fl_status cpu_flagos_rotary_embedding(void *self, fl_call *call);
 fl_status cpu_flagos_apply_rotary_emb(void *self, fl_call *call);
 fl_status cpu_flagos_dual_chunk_rotary_embedding(void *self, fl_call *call);
 fl_status cpu_flagos_quant_fp8(void *self, fl_call *call);
+fl_status cpu_flagos_mm_encoder_attn(void *self, fl_call *call);
+fl_status cpu_flagos_mla_prefill(void *self, fl_call *call);
+fl_status cpu_flagos_mla_decode(void *self, fl_call *call);
+fl_status cpu_flagos_merge_attn_states(void *self, fl_call *call);
+fl_status cpu_flagos_multi_head_latent_attention(void *self, fl_call *call);
+fl_status cpu_flagos_replicated_linear(void *self, fl_call *call);
+fl_status cpu_flagos_column_parallel_linear(void *self, fl_call *call);
+fl_status cpu_flagos_row_parallel_linear(void *self, fl_call *call);
+fl_status cpu_flagos_parallel_lm_head(void *self, fl_call *call);
+fl_status cpu_flagos_logits_processor(void *self, fl_call *call);
+fl_status cpu_flagos_convolution(void *self, fl_call *call);
 
 /* Mixture of experts. */
 fl_status cpu_moe_align_block_size(void *self, fl_call *call);

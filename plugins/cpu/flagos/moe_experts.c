@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-enum { CHUNK = 512, BATCH = 64 }; /* tokens sorted together, rows multiplied together */
+enum { CHUNK = 512, BATCH = 128 }; /* tokens sorted together, rows multiplied together */
 
 /* For one chunk. */
 typedef struct expert_scratch {
@@ -18,6 +18,7 @@ typedef struct expert_scratch {
   float *x, *gate_up, *inner, *down; /* [BATCH, hidden], [BATCH, 2 * inner], [BATCH, inner], [BATCH, hidden] */
   int64_t *begin;                    /* [experts + 1]: where an expert's places begin in `places` */
   int64_t *places;                   /* [CHUNK * topk]: token in the chunk * topk + j, sorted by expert */
+  float *product;                    /* what products need */
 } expert_scratch;
 
 static bool allocate(const cpu_experts *experts, expert_scratch *scratch) {
@@ -25,8 +26,11 @@ static bool allocate(const cpu_experts *experts, expert_scratch *scratch) {
   int64_t places = chunk * experts->topk, batch = places < BATCH ? places : BATCH;
   int64_t floats = (chunk + 2 * batch) * experts->hidden + 3 * batch * experts->inner;
   int64_t indices = experts->experts + 1 + places;
+  size_t up = cpu_product_scratch(batch, 2 * experts->inner, experts->hidden);
+  size_t down = cpu_product_scratch(batch, experts->hidden, experts->inner);
   scratch->begin = malloc((size_t)indices * sizeof(int64_t) + (size_t)floats * sizeof(float));
-  if (!scratch->begin)
+  scratch->product = cpu_floats_alloc(up > down ? up : down);
+  if (!scratch->begin || !scratch->product)
     return false;
   scratch->places = scratch->begin + experts->experts + 1;
   scratch->sum = (float *)(scratch->places + places);
@@ -65,21 +69,19 @@ static void load_row(const cpu_experts *experts, int64_t m, float *to) {
   cpu_block_types[experts->dtype].load(to, row, 0, experts->hidden);
 }
 
-static cpu_matrix floats(float *data, int64_t width) {
-  return (cpu_matrix){data, CPU_FLOAT32, width * (int64_t)sizeof *data};
-}
-
 /* out [rows, weights' rows] = x W[expert]^T + bias[expert] */
-static fl_status project(const DLTensor *weights, const DLTensor *bias, int64_t expert, int64_t rows, float *x,
-                         float *out) {
-  cpu_dtype dtype = cpu_dtype_of(weights), bias_dtype = bias ? cpu_dtype_of(bias) : dtype;
-  cpu_matrix weight = cpu_matrix_of(weights);
-  const char *bias_row = NULL;
-  weight.data = (char *)weight.data + expert * fl_stride(weights, 0) * cpu_dtype_size(dtype);
-  if (bias)
-    bias_row = (const char *)fl_data(bias) + expert * fl_stride(bias, 0) * cpu_dtype_size(bias_dtype);
-  return cpu_flagos_linear(rows, weights->shape[1], weights->shape[2], floats(x, weights->shape[2]), weight, bias_dtype,
-                           bias_row, floats(out, weights->shape[1]));
+static void project(const expert_scratch *scratch, const DLTensor *weights, const DLTensor *bias, int64_t expert,
+                    int64_t rows, float *x, float *out) {
+  const cpu_product product = {.m = rows,
+                               .n = weights->shape[1],
+                               .k = weights->shape[2],
+                               .a = cpu_matrix_in(x, CPU_FLOAT32, weights->shape[2]),
+                               .b = {cpu_tensor_at(weights, expert, 0), cpu_dtype_of(weights),
+                                     fl_stride(weights, 1) * cpu_dtype_size(cpu_dtype_of(weights))},
+                               .bias_dtype = bias ? cpu_dtype_of(bias) : CPU_FLOAT32,
+                               .bias = bias ? cpu_tensor_at(bias, expert, 0) : NULL,
+                               .out = cpu_matrix_in(out, CPU_FLOAT32, weights->shape[1])};
+  cpu_product_run(&product, scratch->product);
 }
 
 /* `rows` places of one expert, added to their tokens' sums. */
@@ -98,14 +100,12 @@ static fl_status run_batch(fl_call *call, const cpu_experts *experts, const expe
       cpu_block_types[experts->dtype].round(x, hidden);
     }
   }
-  fl_status status = project(experts->w13, experts->w13_bias, expert, rows, scratch->x, scratch->gate_up);
-  if (!status)
-    status = cpu_activate(call, experts->activation, experts->activation->flagos, (DLDataType){kDLFloat, 32, 1}, rows,
-                          experts->inner, scratch->gate_up, scratch->inner);
-  if (!status)
-    status = project(experts->w2, experts->w2_bias, expert, rows, scratch->inner, scratch->down);
+  project(scratch, experts->w13, experts->w13_bias, expert, rows, scratch->x, scratch->gate_up);
+  fl_status status = cpu_activate(call, experts->activation, experts->activation->flagos, (DLDataType){kDLFloat, 32, 1},
+                                  rows, experts->inner, scratch->gate_up, scratch->inner);
   if (status)
-    return fl_fail(call, status, "no memory for a batch of an expert");
+    return status;
+  project(scratch, experts->w2, experts->w2_bias, expert, rows, scratch->inner, scratch->down);
   for (int64_t row = 0; row < rows; row++) {
     int64_t token = places[row] / topk;
     float weight = experts->weight_on_input ? 1 : cpu_expert_weight(experts, first + token, places[row] % topk);
@@ -137,14 +137,15 @@ static fl_status run_chunk(fl_call *call, const cpu_experts *experts, const expe
 }
 
 static fl_status run(fl_call *call, const cpu_experts *experts) {
-  expert_scratch scratch;
+  expert_scratch scratch = {0};
   fl_status status = FL_OK;
   if (!allocate(experts, &scratch))
-    return fl_fail(call, FL_ENOMEM, "no memory for a chunk of %d tokens", CHUNK);
+    status = fl_fail(call, FL_ENOMEM, "no memory for a chunk of %d tokens", CHUNK);
   for (int64_t first = 0; first < experts->tokens && !status; first += CHUNK) {
     int64_t left = experts->tokens - first;
     status = run_chunk(call, experts, &scratch, first, left < CHUNK ? left : CHUNK);
   }
+  free(scratch.product);
   free(scratch.begin);
   return status;
 }

@@ -12,14 +12,21 @@ double cpu_reference_dot(cpu_dtype a_dtype, const void *a, cpu_dtype b_dtype, co
 void cpu_reference_linear(int64_t m, int64_t n, int64_t k, cpu_matrix x, cpu_matrix weight, cpu_dtype bias_dtype,
                           const void *bias, cpu_matrix out) {
   for (int64_t row = 0; row < m; row++) {
-    const char *x_row = (const char *)x.data + row * x.stride;
-    char *out_row = (char *)out.data + row * out.stride;
     for (int64_t column = 0; column < n; column++) {
-      const char *weight_row = (const char *)weight.data + column * weight.stride;
-      double sum = cpu_reference_dot(x.dtype, x_row, weight.dtype, weight_row, k);
+      double sum = cpu_reference_dot(x.dtype, cpu_matrix_row(x, row), weight.dtype, cpu_matrix_row(weight, column), k);
       if (bias)
         sum += (double)load(bias_dtype, bias, column);
-      store(out.dtype, out_row, column, (float)sum);
+      store(out.dtype, cpu_matrix_row(out, row), column, (float)sum);
     }
   }
+}
+
+void cpu_reference_product(int64_t m, int64_t n, int64_t k, cpu_matrix a, cpu_matrix b, cpu_matrix out) {
+  for (int64_t row = 0; row < m; row++)
+    for (int64_t column = 0; column < n; column++) {
+      double sum = 0;
+      for (int64_t i = 0; i < k; i++)
+        sum += (double)load(a.dtype, cpu_matrix_row(a, row), i) * (double)load(b.dtype, cpu_matrix_row(b, i), column);
+      store(out.dtype, cpu_matrix_row(out, row), column, (float)sum);
+    }
 }
