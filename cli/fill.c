@@ -164,6 +164,8 @@ bool fill_tensor(const fl_input *input, uint64_t seed, bool awkward, void *data)
   if (!type || (!is_normal(input) && !(input->low <= input->high)) ||
       (input->contents == FL_CONTENTS_DISTINCT && input->high - input->low + 1 < (double)length))
     return false;
+  if (input->contents == FL_CONTENTS_DISTINCT && input->high - input->low + 1 >= (double)n)
+    length = n; /* they suffice for all rows */
   double *values = malloc((size_t)length * sizeof *values);
   if (!values)
     return false;

@@ -339,6 +339,31 @@ static fl_status unknown_part(compiler *c, size_t length) {
   return fl_scan_unexpected(&c->scan, "the name of a dimension or argument, or '...'", NULL, 0);
 }
 
+/* "with conv_state", before the choices: a tensor that comes with another one, or instead of it. */
+static fl_status parse_condition(compiler *c, fl_case_clause *clause) {
+  const fl_schema *schema = c->schema;
+  uint32_t n_names = schema->compiled->n_names, own = clause->part - n_names;
+  const char *names[FL_SCHEMA_MAX_VALUES];
+  clause->condition = NONE;
+  if (clause->part < n_names || own >= schema->n_arguments || schema->values[own].type != FL_TENSOR)
+    return FL_OK;
+  clause->without = fl_scan_accept(&c->scan, "without");
+  if (!clause->without && !fl_scan_accept(&c->scan, "with"))
+    return FL_OK;
+  size_t length = fl_scan_word(&c->scan);
+  for (uint32_t i = 0; i < own; i++) {
+    names[i] = schema->values[i].name;
+    if (schema->values[i].type == FL_TENSOR && strlen(names[i]) == length && !memcmp(names[i], c->scan.at, length))
+      clause->condition = (uint8_t)i;
+  }
+  if (clause->condition == NONE)
+    return fl_scan_unexpected(&c->scan, "the name of a tensor argument before this one", names, own);
+  if (!schema->values[own].optional)
+    return fl_scan_fail(&c->scan, c->scan.at, "'%s' cannot be none", schema->values[own].name);
+  c->scan.at += length;
+  return FL_OK;
+}
+
 /* "d: 1 64 1365" */
 static fl_status parse_clause(compiler *c) {
   fl_cases *cases = c->cases;
@@ -356,13 +381,16 @@ static fl_status parse_clause(compiler *c) {
     return fl_scan_fail(&c->scan, begin, "there are two clauses for '%.*s'", (int)(c->scan.at - begin), begin);
   if (!fl_scan_accept(&c->scan, ":"))
     return fl_scan_unexpected(&c->scan, "':' and the choices", NULL, 0);
+  fl_status status = parse_condition(c, &clause);
+  if (status)
+    return status;
   fl_case_clause *grown = realloc(cases->clauses, (cases->n_clauses + 1) * sizeof *grown);
   if (!grown)
     return fl_error_no_memory();
   cases->clauses = grown;
   c->known[clause.part] = false;
   while (fl_scan_peek(&c->scan) && *c->scan.at != ';') {
-    fl_status status = add_choice(c, &clause);
+    status = add_choice(c, &clause);
     if (status)
       return status;
   }

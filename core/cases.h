@@ -30,6 +30,8 @@ typedef struct fl_choice {
 /* "d: 1 64 1365" */
 typedef struct fl_case_clause {
   uint32_t part, first_choice, n_choices;
+  uint8_t condition; /* of a tensor: none unless this argument is there, or (without) is none; else FL_RULES_NONE */
+  bool without;
 } fl_case_clause;
 
 typedef struct fl_cases {

@@ -292,6 +292,8 @@ static fl_status choose_tensor(draft *d, uint32_t index) {
   const fl_choice *choice = clause ? draw_choice(d, clause) : NULL;
   const fl_rule_clause *rule = rule_of(d->schema->compiled, index);
   const fl_rule_alternative *alternative = NULL;
+  if (clause && clause->condition != NONE && d->inputs[clause->condition].spec.present == clause->without)
+    return FL_OK;
   if (choice ? choice->none : argument->optional && draw(d, part, PRESENCE, 2))
     return FL_OK;
   if (rule)

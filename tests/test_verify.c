@@ -91,19 +91,22 @@ END_TEST
 /* ---------------------------------------------------------------------------------------------------------- the report
  */
 
+/* All ops, or (FLHOST_SAMPLE, see tests/suite.h) a few. */
 START_TEST(the_cpu_plugin_passes_in_every_op_and_element_type) {
   size_t i;
   json_t *test;
   copy_built("plugins/cpu.so", "plugins");
-  outcome run = FLHOST("verify", "--json");
+  bool sample = getenv("FLHOST_SAMPLE") != NULL;
+  outcome run = sample ? FLHOST("verify", "--json", "silu_and_mul", "moe_sum") : FLHOST("verify", "--json");
   assert_status(run, 0);
   json_t *tests = tests_of(run);
-  ck_assert_uint_ge(json_array_size(tests), 32);
+  ck_assert_uint_ge(json_array_size(tests), sample ? 12 : 300);
   json_array_foreach(tests, i, test) {
     ck_assert_msg(!strcmp(text_at(test, "status"), "ok"), "%s, %s: %s", text_at(test, "op"), text_at(test, "impl_id"),
                   text_at(test, "status"));
     ck_assert_int_ge(number_at(test, "calls"), 20);
-    ck_assert_int_eq(number_at(test, "skipped_calls"), 0);
+    if (number_at(test, "skipped_calls")) /* what the reference does not take is no test */
+      ck_assert_str_eq(text_at(test, "impl_id"), "default.flagos");
   }
 }
 END_TEST

@@ -89,6 +89,9 @@ const fl_op_def fl_op_mm_encoder_attn = {
         "batch row; softmax in float32, rounded to T once; max_seqlen is a hint (vLLM: MMEncoderAttention)",
     .infer = infer_mm_encoder_attn,
     .check = check_mm_encoder_attn,
+    .cases = "b: 1 2; s: 1 7 64 257; t: s s 1 33; h: 1 4; k: 1 2 4; d: 16 64 80; segments: 1 3; cu_seqlens: none "
+             "ascending 0..s; scale: none 0.125; max_seqlen: none s; "
+             "query: moderate; key: moderate; value: moderate",
 };
 
 /* ------------------------------------------------------------------------------------------------- latent attention */
@@ -114,6 +117,9 @@ const fl_op_def fl_op_mla_prefill = {
                "softmax(query k^T * scale) v over tokens up to query_offset + i, softmax in float32, rounded to T once "
                "(vLLM: MLA prefill, forward_mha)",
     .check = check_mla_prefill,
+    .cases = "query_offset: 0 5; n: 1 7 33; t: n+query_offset; h: 1 4; p: 16 32; r: 8 16; l: 32 64; v_head_dim: 16 32; "
+             "scale: 0.125; "
+             "query: moderate; kv_c: moderate; k_pe: moderate; kv_b_proj: -0.2..0.2",
 };
 
 static fl_status check_mla_decode(fl_call *call) {
@@ -136,6 +142,9 @@ const fl_op_def fl_op_mla_decode = {
                "float32, rounded to T once; lse = log sum exp s; of an empty sequence out = 0, lse = -inf (vLLM: MLA "
                "decode, forward_mqa, kernel mla_decode_kvcache)",
     .check = check_mla_decode,
+    .cases = "b: 1 3 0; h: 1 16; c: 48 72; kv_lora_rank: c-16; blocks: 8; size: 16; n: 1 4; block_table: 0..blocks-1; "
+             "seq_lens: 0..n*size; scale: 0.125; "
+             "query: moderate; kv_cache: moderate",
 };
 
 const fl_op_def fl_op_merge_attn_states = {
@@ -150,6 +159,7 @@ const fl_op_def fl_op_merge_attn_states = {
         "m = max(prefix_lse, suffix_lse), w = exp(lse - m) of each part; out = (w_p prefix_output + w_s "
         "suffix_output) / (w_p + w_s), lse = log(w_p + w_s) + m; +inf counts as -inf; where both are -inf, out = "
         "prefix_output and lse = -inf (vLLM: kernel merge_attn_states)",
+    .cases = "n: 1 7 83 0 512; h: 1 4 16; d: 16 64 80",
 };
 
 /* The projections to query and latent: fused and through a query latent, or two without. */
@@ -267,4 +277,15 @@ const fl_op_def fl_op_multi_head_latent_attention = {
         "out = o_proj(a); rounded to T after each step (vLLM: MultiHeadLatentAttentionWrapper)",
     .tolerance = layer_tolerance,
     .check = check_multi_head_latent_attention,
+    .cases =
+        "t: 1 4 12; c: 32 64; q: 16 32; num_heads: 1 4; qk_nope_head_dim: 16 32; qk_rope_head_dim: 8 16; v_head_dim: "
+        "16 24; kv_lora_rank: 32; p: 64; "
+        "blocks: 16; size: 4; n: 1 2; m: 6; scale: 0.125; hidden_states: moderate; fused_qkv_a_proj: none -0.2..0.2; "
+        "q_a_layernorm: with fused_qkv_a_proj 0.5..2; q_b_proj: with fused_qkv_a_proj -0.2..0.2; "
+        "kv_a_proj_with_mqa: without fused_qkv_a_proj -0.2..0.2; q_proj: without fused_qkv_a_proj -0.2..0.2; "
+        "kv_a_layernorm: 0.5..2; "
+        "kv_b_proj: -0.2..0.2; g_proj: none -0.2..0.2; o_proj: -0.2..0.2; cos: -1..1; sin: -1..1; position_ids: "
+        "0..p-1; "
+        "kv_cache: none -1..1; block_table: with kv_cache distinct 0..blocks-1; seq_lens: with kv_cache t/n..m*size; "
+        "llama_4_scaling: none 0.5..2",
 };

@@ -93,6 +93,9 @@ const fl_op_def fl_op_conv2d = {
                "dilation - padding, x stride + j dilation - padding]; " FORMULA "(vLLM: Conv2dLayer; PyTorch: conv2d)",
     .infer = infer_convolution,
     .check = check_convolution,
+    .cases = "n: 1 2 0; c: 3 4 8; groups: 1 2 4; g: c/groups; h: 1 7 16; w: 1 9 16; o: 1 4 8; i: 1 2 3; j: 1 3; "
+             "stride: [1, 1] [2, 2] [2, 1]; "
+             "padding: [0, 0] [1, 1] [1, 2]; dilation: [1, 1] [2, 1]; x: moderate; weight: -0.3..0.3; bias: none -1..1",
 };
 
 const fl_op_def fl_op_conv3d = {
@@ -105,4 +108,8 @@ const fl_op_def fl_op_conv3d = {
     .formula = "conv2d with one more dimension; " FORMULA "(vLLM: Conv3dLayer; PyTorch: conv3d)",
     .infer = infer_convolution,
     .check = check_convolution,
+    .cases =
+        "n: 1 2 0; c: 2 4; groups: 1 2; g: c/groups; d: 1 4; h: 1 7 9; w: 1 8; o: 1 4; i: 1 2; j: 1 3; k: 1 2; stride: "
+        "[1, 1, 1] [2, 2, 1]; "
+        "padding: [0, 0, 0] [1, 1, 0]; dilation: [1, 1, 1] [1, 2, 1]; x: moderate; weight: -0.3..0.3; bias: none -1..1",
 };

@@ -68,6 +68,9 @@ const fl_op_def fl_op_vocab_parallel_embedding = {
                "org_vocab_end, id - added_vocab_start + (org_vocab_end - org_vocab_start) + num_org_vocab_padding for "
                "added_vocab_start <= id < added_vocab_end, else out = 0 (vLLM: VocabParallelEmbedding)",
     .check = check_vocab_parallel_embedding,
+    .cases = "v: 64 100; h: 1 64 129; input_ids: 0..v-1; org_vocab_end: none 40; org_vocab_start: 0 8; "
+             "num_org_vocab_padding: 0 4; "
+             "added_vocab_start: 0 64; added_vocab_end: 0 64 70",
 };
 
 /* ---------------------------------------------------------------------------------------------------------- logits */
@@ -80,6 +83,7 @@ const fl_op_def fl_op_parallel_lm_head = {
     .doc = "The logits of this rank's part of the vocabulary.",
     .formula =
         "logits = hidden_states W^T + bias, rounded to T once (vLLM: ParallelLMHead, as LogitsProcessor uses it)",
+    .cases = "h: 1 33 128; v: 1 17 256; hidden_states: moderate; weight: -0.2..0.2; bias: none -1..1",
 };
 
 static fl_status check_logits_processor(fl_call *call) {
@@ -112,4 +116,6 @@ const fl_op_def fl_op_logits_processor = {
                "logits = l * scale; rounded to T after each step (vLLM: LogitsProcessor)",
     .infer = infer_logits_processor,
     .check = check_logits_processor,
+    .cases = "h: 1 33 128; v: 17 256; org_vocab_size: none 16; soft_cap: none 30; scale: 1 0.5; hidden_states: "
+             "moderate; weight: -0.2..0.2; bias: none -1..1",
 };

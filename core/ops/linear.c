@@ -2,6 +2,7 @@
 #include "core/ops/entries.h"
 
 #define RULES "x: T[..., k]; weight: T[n, k]; bias: T[n]; out: T[..., n]; T = float32|float16|bfloat16"
+#define CASES "k: 1 33 128; n: 1 17 256; x: moderate; weight: -0.2..0.2; bias: none -1..1"
 #define FORMULA                                                                                                        \
   "out = x W^T + bias, weight stored as [n, k]; products and bias are added in float32 or better and rounded to T "    \
   "once; skip_bias_add leaves the bias to the caller "
@@ -13,6 +14,7 @@ const fl_op_def fl_op_replicated_linear = {
     .category = "linear",
     .doc = "A linear layer whose whole weight every rank has.",
     .formula = FORMULA "(vLLM: ReplicatedLinear)",
+    .cases = CASES,
 };
 
 const fl_op_def fl_op_column_parallel_linear = {
@@ -23,6 +25,7 @@ const fl_op_def fl_op_column_parallel_linear = {
     .category = "linear",
     .doc = "A linear layer of which this rank has some outputs; gather_output joins those of all ranks.",
     .formula = FORMULA "(vLLM: ColumnParallelLinear)",
+    .cases = CASES,
 };
 
 /* The sum over ranks would add a bias once a rank. */
@@ -45,4 +48,5 @@ const fl_op_def fl_op_row_parallel_linear = {
     .doc = "A linear layer of which this rank has some inputs; reduce_results adds up the results of all ranks.",
     .formula = FORMULA "(vLLM: RowParallelLinear)",
     .check = check_row_parallel_linear,
+    .cases = CASES,
 };

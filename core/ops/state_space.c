@@ -9,8 +9,10 @@
 
 /* What tests are drawn from: one sequence or several one behind the other, with states in some of the slots; weights
  * that keep sums near 1. */
-#define SEQUENCE_CASES(length)                                                                                         \
-  "s: 3 5; q: 1 3; query_start_loc: none ascending 0.." length "; cache_indices: none distinct 0..s-1"
+#define SEQUENCE_CASES(length, state)                                                                                  \
+  "s: 3 5; q: 1 3; query_start_loc: none ascending 0.." length "; cache_indices: with " state                          \
+  " none distinct 0..s-1; "                                                                                            \
+  "has_initial_state: with " state " none 0..1"
 #define MIXER                                                                                                          \
   "t: 1 7 33 100 0; m: 16 48; n: 4 16; w: 2 4; hidden_states: moderate; in_proj: -0.2..0.2; conv_weight: -0.5..0.5; "  \
   "dt_bias: -4..0; A: -2..-0.1; D: -1..1; out_proj: -0.1..0.1; conv_state: none -1..1; ssm_state: none -1..1; "
@@ -108,7 +110,7 @@ const fl_op_def fl_op_causal_conv1d = {
     .tolerance = conv_tolerance,
     .check = check_causal_conv1d,
     .cases = "d: 1 16 64; l: 1 7 100 512; w: 2 3 4; activation: silu none; weight: -1..1; bias: none -1..1; "
-             "conv_state: none moderate; x: moderate; " SEQUENCE_CASES("l"),
+             "conv_state: none moderate; x: moderate; " SEQUENCE_CASES("l", "conv_state"),
 };
 
 static fl_status check_selective_scan(fl_call *call) {
@@ -137,7 +139,8 @@ const fl_op_def fl_op_selective_scan = {
     .check = check_selective_scan,
     .cases =
         "d: 4 16 64; l: 1 7 64 300; n: 4 8 16; g: 1 2 4; delta: 0..1; A: -2..-0.1; B: -1..1; C: -1..1; D: none -1..1; "
-        "delta_bias: none 0..1; ssm_state: none -1..1; u: moderate; z: none moderate; " SEQUENCE_CASES("l"),
+        "delta_bias: none 0..1; ssm_state: none -1..1; u: moderate; z: none moderate; " SEQUENCE_CASES("l",
+                                                                                                       "ssm_state"),
 };
 
 static fl_status check_dt_limits(fl_call *call, uint32_t least, uint32_t most) {
@@ -183,7 +186,7 @@ const fl_op_def fl_op_mamba_chunk_scan = {
     .cases = "t: 1 7 64 300; h: 2 4 8; p: 4 16; g: 1 2; n: 4 16; chunk_size: 16 64 256; dt: 0..1; A: -2..-0.1; B: "
              "-1..1; C: -1..1; "
              "D: none -1..1; dt_bias: none -4..0; ssm_state: none -1..1; x: moderate; z: none moderate; dt_max: none "
-             "0.5; " SEQUENCE_CASES("t"),
+             "0.5; " SEQUENCE_CASES("t", "ssm_state"),
 };
 
 /* -------------------------------------------------------------------------------------------------------- the mixers
@@ -241,7 +244,7 @@ const fl_op_def fl_op_mamba_mixer = {
     .check = check_mamba_mixer,
     .cases = MIXER "conv_bias: none -1..1; i: 16 32; r: 1 4; x_proj: -0.3..0.3; dt_proj: -0.3..0.3; dt_norm: none "
                    "0.5..2; b_norm: none "
-                   "0.5..2; c_norm: none 0.5..2; " SEQUENCE_CASES("t"),
+                   "0.5..2; c_norm: none 0.5..2; " SEQUENCE_CASES("t", "conv_state"),
 };
 
 static fl_status check_mamba_mixer2(fl_call *call) {
@@ -298,7 +301,7 @@ const fl_op_def fl_op_mamba_mixer2 = {
     .tolerance = chunk_scan_tolerance,
     .check = check_mamba_mixer2,
     .cases = MIXER "conv_bias: none -1..1; h: 2 4; head_dim: 4 16; n_groups: 1 2; chunk_size: 16 256; norm_weight: "
-                   "0.5..2; " SEQUENCE_CASES("t"),
+                   "0.5..2; " SEQUENCE_CASES("t", "conv_state"),
 };
 
 static fl_status check_plamo2_mamba_mixer(fl_call *call) {
@@ -356,7 +359,7 @@ const fl_op_def fl_op_plamo2_mamba_mixer = {
     .tolerance = chunk_scan_tolerance,
     .check = check_plamo2_mamba_mixer,
     .cases = MIXER "num_heads: 2 4; i: 16 32; r: 1 4; bcdt_proj: -0.3..0.3; dt_proj: -0.3..0.3; dt_norm: 0.5..2; "
-                   "b_norm: 0.5..2; c_norm: 0.5..2; " SEQUENCE_CASES("t"),
+                   "b_norm: 0.5..2; c_norm: 0.5..2; " SEQUENCE_CASES("t", "conv_state"),
 };
 
 static fl_status check_short_conv(fl_call *call) {
@@ -379,5 +382,6 @@ const fl_op_def fl_op_short_conv = {
     .tolerance = conv_tolerance,
     .check = check_short_conv,
     .cases = "t: 1 7 33 100 0; m: 16 48; w: 2 4; i: 16 32; in_proj: -0.2..0.2; out_proj: -0.2..0.2; conv_weight: "
-             "-1..1; conv_bias: none -1..1; conv_state: none -1..1; hidden_states: moderate; " SEQUENCE_CASES("t"),
+             "-1..1; conv_bias: none -1..1; conv_state: none -1..1; hidden_states: moderate; " SEQUENCE_CASES(
+                 "t", "conv_state"),
 };

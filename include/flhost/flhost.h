@@ -172,7 +172,7 @@ FL_API fl_tolerance fl_op_tolerance(const fl_op *op, DLDataType dtype);
 typedef enum fl_contents {
   FL_CONTENTS_NORMAL = 1, /* about standard normal; zeros, infinities, NaN, denormals, largest values make sense too */
   FL_CONTENTS_RANGE = 2,  /* low to high, both included; integers where the element type is one */
-  FL_CONTENTS_DISTINCT = 3,  /* the same, no two alike along the last dimension */
+  FL_CONTENTS_DISTINCT = 3,  /* the same, no two alike; if they do not suffice, along the last dimension */
   FL_CONTENTS_ASCENDING = 4, /* in order along the last dimension, the first `low`, the last `high` */
   FL_CONTENTS_MODERATE = 5   /* as normal, but no largest values */
 } fl_contents;

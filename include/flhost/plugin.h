@@ -317,10 +317,11 @@ typedef struct fl_op_def {
    *   that have a clause: earlier ones);
    * - `...` and int[]: lists, [1, 2]; a float: numbers; a bool: true, false; a str: words, or "texts";
    * - a tensor: what is in it. LOW..HIGH, two expressions or numbers, both included. `distinct LOW..HIGH`: integers, no
-   *   two alike in a row. `ascending LOW..HIGH`: integers in order, the first is LOW, the last HIGH. `normal`: about
-   *   the standard normal distribution, in some calls with zeros, infinities, NaN, denormals and largest values.
-   *   `moderate`: the same without largest values, for an op that makes rounding errors grow with them. Before any of
-   *   these its shape, [n, 1], where the rules leave it open;
+   *   two alike (if they do not suffice: in a row). `ascending LOW..HIGH`: integers in order, the first is LOW, the
+   * last HIGH. `normal`: about the standard normal distribution, in some calls with zeros, infinities, NaN, denormals
+   * and largest values. `moderate`: the same without largest values, for an op that makes rounding errors grow with
+   * them. Before any of these its shape, [n, 1], where the rules leave it open. Before all choices `with NAME` or
+   * `without NAME`: it is none unless that earlier tensor is there, or is not;
    * - what may be none: also `none`.
    * Without a clause: some small sizes; for `...` some shapes, zero tokens among them; floats `normal`, integers 0..3;
    * a bool both ways; another argument its default; what may be none and has no default: there or not (an attribute:
