@@ -163,7 +163,7 @@ check-asan: ## all tests with the address and undefined-behaviour sanitizers, in
 # readers without membarrier need, means nothing to the sanitizer.
 .PHONY: check-tsan
 check-tsan: ## all tests with the thread sanitizer, in build/tsan
-	@TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 CK_TIMEOUT_MULTIPLIER=10 \
+	@FLHOST_SAMPLE=1 TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 CK_TIMEOUT_MULTIPLIER=10 \
 	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/tsan CFLAGS='-O1 -g -Wno-unknown-warning-option -Wno-tsan' SANITIZE=-fsanitize=thread
 
 # Children are checked too, and leaks in them; but not the compilers and shells that tests call.
