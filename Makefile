@@ -173,6 +173,12 @@ VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-l
 check-valgrind: ## all tests under valgrind, leaks are errors
 	@FLHOST_SAMPLE=1 TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check
 
+# Backends of this machine alone would make the pages differ from one to the next: those of the tree.
+.PHONY: docs
+docs: all ## make docs/operators anew from the operators' entries
+	@mkdir -p docs/operators
+	env -i VLLM_FL_PLUGIN_PATH='$(abspath $(BUILD)/plugins)' $(COMMAND) ops --pages docs/operators
+
 .PHONY: format
 format: ## format C files by .clang-format
 	clang-format -i $$(git ls-files '*.c' '*.h')

@@ -129,4 +129,9 @@ DLDataType cli_dtype_of_bit(uint32_t dtype);
 
 const char *cli_kind_name(fl_kind kind);
 
+/* ----------------------------------------------------------------------------------------------------------- pages */
+
+/* Writes a Markdown page of each category of operators into a directory, which must be there. The exit status. */
+int cli_write_pages(fl_host *host, const fl_snapshot *snapshot, const char *directory);
+
 #endif

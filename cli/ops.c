@@ -140,7 +140,7 @@ static int print_op(const fl_op *op, const fl_snapshot *snapshot, uint32_t index
 
 /* --------------------------------------------------------------------------------------------------------- command */
 
-static int show(fl_host *host, const char *name, bool with_impls, bool json) {
+static int show(fl_host *host, const char *name, bool with_impls, bool json, const char *pages) {
   int exit_status;
   const fl_op *op = name ? fl_find_op(host, name) : NULL;
   if (name && !op)
@@ -151,7 +151,9 @@ static int show(fl_host *host, const char *name, bool with_impls, bool json) {
   uint32_t n = fl_snapshot_op_count(snapshot), index = 0;
   while (index < n && (!name || strcmp(fl_snapshot_op_name(snapshot, index), name) != 0))
     index++;
-  if (json)
+  if (pages)
+    exit_status = cli_write_pages(host, snapshot, pages);
+  else if (json)
     exit_status = print_json(host, snapshot, index);
   else if (op)
     exit_status = print_op(op, snapshot, index);
@@ -163,9 +165,12 @@ static int show(fl_host *host, const char *name, bool with_impls, bool json) {
 
 int command_ops(int argc, char **argv) {
   bool json = false, with_impls = false;
-  const cli_option options[] = {{"impls", NULL, "one line for each implementation", &with_impls, NULL},
-                                CLI_JSON(&json),
-                                {NULL, NULL, NULL, NULL, NULL}};
+  const char *pages = NULL;
+  const cli_option options[] = {
+      {"impls", NULL, "one line for each implementation", &with_impls, NULL},
+      {"pages", "DIR", "write the manual's pages of operators into a directory", NULL, &pages},
+      CLI_JSON(&json),
+      {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {"[OP]", 0, 1,
                              "Lists the operators, or tells one's signature, shapes, formula, tolerances and\n"
                              "implementations.",
@@ -176,7 +181,7 @@ int command_ops(int argc, char **argv) {
   fl_host *host = cli_open_host(0, &exit_status);
   if (!host)
     return exit_status;
-  exit_status = show(host, first < argc ? argv[first] : NULL, with_impls, json);
+  exit_status = show(host, first < argc ? argv[first] : NULL, with_impls, json, pages);
   fl_host_destroy(host);
   return exit_status;
 }

@@ -596,6 +596,25 @@ START_TEST(bash_completes_commands_options_and_ops) {
 }
 END_TEST
 
+START_TEST(ops_pages_are_written_a_category_each) {
+  copy_built("plugins/cpu.so", "plugins");
+  outcome run = FLHOST("ops", "--pages", scratch_dir());
+  assert_status(run, 0);
+  FILE *page = fopen(scratch("normalisation.md"), "r");
+  char text[8192] = "";
+  ck_assert_ptr_nonnull(page);
+  ck_assert_uint_gt(fread(text, 1, sizeof text - 1, page), 0);
+  fclose(page);
+  assert_contains(text, "# Normalisation\n");
+  assert_contains(text, "\n## fused_add_rms_norm\n");
+  assert_contains(text, "weight: T|float32[H]");
+  assert_contains(text, "`reference.c` (cpu, on cpu)");
+  run = FLHOST("ops", "--pages", scratch("not/there"));
+  assert_status(run, 2);
+  assert_contains(run.err, "cannot write");
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, begin_scenario, end_scenario);
   tcase_add_test(tests, help_lists_every_command);
@@ -643,6 +662,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, long_text_is_folded_on_a_terminal_only);
   tcase_add_test(tests, full_disk_is_an_error);
   tcase_add_test(tests, bash_completes_commands_options_and_ops);
+  tcase_add_test(tests, ops_pages_are_written_a_category_each);
 }
 
 int main(void) {

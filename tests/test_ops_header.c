@@ -24,21 +24,6 @@ static bool have(const char *program, const char *test) {
   return found;
 }
 
-/* What a shell command prints; the caller frees it. */
-static char *output(const char *format, const char *argument) {
-  char command[1024];
-  size_t length = 0, n;
-  char *text = calloc(1, 1 << 20);
-  ck_assert_ptr_nonnull(text);
-  snprintf(command, sizeof command, format, argument);
-  FILE *stream = popen(command, "r");
-  ck_assert_ptr_nonnull(stream);
-  while ((n = fread(text + length, 1, (1 << 20) - 1 - length, stream)))
-    length += n;
-  ck_assert_int_eq(pclose(stream), 0);
-  return text;
-}
-
 /* ---------------------------------------------------------------------------------------------------------- the text
  */
 
@@ -65,23 +50,6 @@ END_TEST
 START_TEST(the_header_is_written_as_clang_format_leaves_it) {
   if (have("clang-format", "the_header_is_written_as_clang_format_leaves_it"))
     ck_assert_int_eq(run("clang-format include/flhost/ops.h | cmp - include/flhost/ops.h"), 0);
-}
-END_TEST
-
-START_TEST(the_docs_have_one_row_for_each_op) {
-  char *docs = output("%s/generate-ops docs", build_dir());
-  for (const fl_op_def *const *def = fl_builtin_ops; *def; def++) {
-    char row[FL_NAME_MAX + 8];
-    snprintf(row, sizeof row, "\n| `%.*s` | `", (int)strcspn((*def)->schema, "("), (*def)->schema);
-    char *found = strstr(docs, row);
-    ck_assert_msg(found, "no row %s", row);
-    ck_assert_ptr_null(strstr(found + 1, row));
-    ck_assert_ptr_nonnull(strstr(docs, (*def)->doc));
-  }
-  ck_assert_ptr_nonnull(strstr(docs, "\n## Rotary embedding\n"));
-  ck_assert_ptr_nonnull(strstr(docs, "`weight: T\\|float32[H]`"));
-  ck_assert_ptr_nonnull(strstr(docs, "float16 0.01 + 0.002·\\|e\\|"));
-  free(docs);
 }
 END_TEST
 
@@ -222,7 +190,6 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, the_header_compiles_alone_in_c_and_cpp, 0, sizeof compilers / sizeof compilers[0]);
   tcase_add_test(tests, the_committed_header_is_what_the_entries_say);
   tcase_add_test(tests, the_header_is_written_as_clang_format_leaves_it);
-  tcase_add_test(tests, the_docs_have_one_row_for_each_op);
   tcase_add_test(tests, the_generator_refuses_other_words);
   tcase_add_test(tests, every_handle_is_found);
   tcase_add_test(tests, a_typed_call_passes_values_in_the_schemas_order);

@@ -33,7 +33,7 @@ _flhost() {
   run:-*) mapfile -t COMPREPLY < <(compgen -W '--out --repeat --json --help' -- "$word") ;;
   verify:-*) mapfile -t COMPREPLY < <(compgen -W '--impl --dtype --seed --junit --json --help' -- "$word") ;;
   explain:-* | resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;
-  ops:-*) mapfile -t COMPREPLY < <(compgen -W '--impls --json --help' -- "$word") ;;
+  ops:-*) mapfile -t COMPREPLY < <(compgen -W '--impls --pages --json --help' -- "$word") ;;
   *:-*) mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$word") ;;
   explain:* | resolve:* | ops:* | verify:*)
     mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" ops 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$word")

@@ -1,7 +1,6 @@
 /*
  * Build-time program: writes what follows from the entries of the built-in ops to standard output.
  *   generate-ops header   include/flhost/ops.h, a typed call for each op; clang-format is told to leave it alone
- *   generate-ops docs     a table of ops for each category, in Markdown
  */
 #include "core/error.h"
 #include "core/ops/ops.h"
@@ -277,66 +276,12 @@ static bool write_header(fl_text *text, fl_schema *const *schemas, size_t n) {
   return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------- the tables */
-
-/* Text of a table's cell: a bar would end it. */
-static void add_cell(fl_text *text, const char *words, bool code) {
-  fl_text_add(text, code && *words ? " `" : " ");
-  for (; *words; words++)
-    fl_text_add(text, *words == '|' ? "\\|" : "%c", *words);
-  fl_text_add(text, code && text->text[text->length - 1] != ' ' ? "` |" : " |");
-}
-
-static void add_tolerances(fl_text *text, const fl_schema *schema) {
-  bool has_tensor = schema->device_argument >= 0;
-  for (int i = 0; has_tensor && i < 3; i++) { /* float32, float16, bfloat16 */
-    fl_tolerance tolerance = fl_schema_tolerance(schema, fl_dtypes[i].dtype);
-    fl_text_add(text, "%s%s %g + %g·\\|e\\|", i ? "<br>" : " ", fl_dtypes[i].name, tolerance.atol, tolerance.rtol);
-  }
-  fl_text_add(text, " |\n");
-}
-
-static bool add_row(fl_text *text, const fl_schema *schema) {
-  fl_strings rules = {0};
-  bool listed = list_rules(schema, &rules);
-  fl_text_add(text, "|");
-  add_cell(text, schema->op_name, true);
-  add_cell(text, schema->text, true);
-  for (uint32_t i = 0; listed && i < rules.n; i++) {
-    fl_text cell = {0};
-    add_cell(&cell, rules.items[i], true);
-    fl_text_add(text, "%s%.*s", i ? "<br>" : "", (int)cell.length - 2, fl_text_get(&cell));
-    fl_text_free(&cell);
-  }
-  fl_text_add(text, " |");
-  add_cell(text, schema->doc, false);
-  add_cell(text, schema->formula, false);
-  add_tolerances(text, schema);
-  fl_strings_free(&rules);
-  return listed;
-}
-
-static bool write_docs(fl_text *text, fl_schema *const *schemas, size_t n) {
-  const char *category = NULL;
-  for (size_t i = 0; i < n; i++) {
-    if (!category || strcmp(category, schemas[i]->category)) {
-      category = schemas[i]->category;
-      fl_text_add(text, "%s## %c%s\n\n", i ? "\n" : "", *category - 'a' + 'A', category + 1);
-      fl_text_add(text, "| op | signature | shapes and dtypes | what it computes | formula | tolerance |\n"
-                        "|---|---|---|---|---|---|\n");
-    }
-    if (!add_row(text, schemas[i]))
-      return false;
-  }
-  return true;
-}
-
 /* ------------------------------------------------------------------------------------------------------------ main */
 
 static const struct {
   const char *name;
   bool (*write)(fl_text *text, fl_schema *const *schemas, size_t n);
-} outputs[] = {{"header", write_header}, {"docs", write_docs}};
+} outputs[] = {{"header", write_header}};
 
 int main(int argc, char **argv) {
   size_t which = 0, n = 0, n_ops = 0;
@@ -345,7 +290,7 @@ int main(int argc, char **argv) {
   while (which < sizeof outputs / sizeof outputs[0] && (argc != 2 || strcmp(argv[1], outputs[which].name)))
     which++;
   if (which == sizeof outputs / sizeof outputs[0]) {
-    fprintf(stderr, "usage: %s header|docs\n", argv[0]);
+    fprintf(stderr, "usage: %s header\n", argv[0]);
     return 2;
   }
   while (fl_builtin_ops[n_ops])
