@@ -21,8 +21,9 @@ enum { FL_DEVICE_SLOTS = 20 };
 
 /* One registered implementation. Immutable, but for what is said to be guarded. */
 typedef struct fl_impl_record {
-  fl_impl impl; /* strings owned */
-  char *plugin; /* who registered it */
+  fl_impl impl;   /* strings owned */
+  char *plugin;   /* who registered it */
+  char *build_id; /* of the plugin's file, "" if it has none */
   struct fl_op *op;
   /* R6. Written under the host's availability lock, `asked` last. */
   _Atomic uint64_t asked; /* generation of the registry in which is_available was asked; 0 = never */

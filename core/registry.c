@@ -185,6 +185,7 @@ void fl_impl_record_free(void *memory) {
   free((char *)record->impl.vendor);
   free((char *)record->impl.min_arch);
   free(record->plugin);
+  free(record->build_id);
   free(record);
 }
 

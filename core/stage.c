@@ -11,7 +11,7 @@
 struct fl_stage {
   fl_registry table; /* first: the plugin's pointer leads back here */
   fl_host *host;
-  char *plugin, *file;
+  char *plugin, *file, *build_id;
   uint32_t flags;
   fl_schema **schemas;
   uint32_t n_schemas;
@@ -159,7 +159,7 @@ static int32_t impl_priority(const fl_impl *impl) {
   return by_kind[impl->kind];
 }
 
-static fl_impl_record *record_create(const fl_impl *impl, const char *plugin) {
+static fl_impl_record *record_create(const fl_impl *impl, const fl_stage *stage) {
   fl_impl_record *record = calloc(1, sizeof *record);
   if (!record)
     return NULL;
@@ -169,9 +169,10 @@ static fl_impl_record *record_create(const fl_impl *impl, const char *plugin) {
   record->impl.impl_id = fl_strdup(impl->impl_id);
   record->impl.vendor = impl->vendor && *impl->vendor ? fl_strdup(impl->vendor) : NULL;
   record->impl.min_arch = impl->min_arch ? fl_strdup(impl->min_arch) : NULL;
-  record->plugin = fl_strdup(plugin);
+  record->plugin = fl_strdup(stage->plugin);
+  record->build_id = fl_strdup(stage->build_id);
   record->count = UINT32_MAX;
-  if (!record->impl.op_name || !record->impl.impl_id || !record->plugin ||
+  if (!record->impl.op_name || !record->impl.impl_id || !record->plugin || !record->build_id ||
       (impl->vendor && *impl->vendor && !record->impl.vendor) || (impl->min_arch && !record->impl.min_arch)) {
     fl_impl_record_free(record);
     return NULL;
@@ -193,7 +194,7 @@ static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
     status = check_free(stage, impl.op_name, impl.impl_id);
   if (status)
     return refuse(stage, status, row);
-  fl_impl_record *record = record_create(&impl, stage->plugin);
+  fl_impl_record *record = record_create(&impl, stage);
   fl_impl_record **grown = record ? array_add(stage->records, &stage->n_records, sizeof *grown) : NULL;
   if (!grown) {
     fl_impl_record_free(record);
@@ -273,11 +274,21 @@ fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *file, ui
   stage->flags = flags;
   stage->plugin = fl_strdup(plugin);
   stage->file = fl_strdup(file);
-  if (!stage->plugin || !stage->file) {
+  stage->build_id = fl_strdup("");
+  if (!stage->plugin || !stage->file || !stage->build_id) {
     fl_stage_abort(stage);
     return NULL;
   }
   return stage;
+}
+
+bool fl_stage_set_build_id(fl_stage *stage, const char *build_id) {
+  char *copy = fl_strdup(build_id);
+  if (!copy)
+    return false;
+  free(stage->build_id);
+  stage->build_id = copy;
+  return true;
 }
 
 fl_registry *fl_stage_table(fl_stage *stage) {
@@ -298,6 +309,7 @@ static void stage_free(fl_stage *stage) {
   fl_text_free(&stage->told);
   free(stage->plugin);
   free(stage->file);
+  free(stage->build_id);
   free(stage);
 }
 
@@ -416,7 +428,8 @@ fl_status fl_register_impl(fl_host *host, const fl_impl *impl) {
   fl_stage *stage = fl_stage_begin(host, "engine", "", ENGINE_FLAGS);
   if (!stage)
     return fl_error_no_memory();
-  fl_status status = stage->table.register_impl(&stage->table, impl);
+  fl_status status =
+      fl_stage_set_build_id(stage, "engine") ? stage->table.register_impl(&stage->table, impl) : fl_error_no_memory();
   if (!status)
     return fl_stage_commit(stage, &n);
   stage_free(stage);

@@ -3,7 +3,7 @@
 TP := $(BUILD)/tests/plugins
 TP_BUILD = $(CC) $(BASE) -Itests/plugins $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
-TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good no_entry wrong_abi error entries needs_good no_note changes \
+TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt good_anonymous no_entry wrong_abi error entries needs_good no_note changes \
   failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
   absent_middle two_vendors platform_a platform_b platform_asleep cxx) $(TP)/lib/libfake_driver.so
 
@@ -14,6 +14,12 @@ $(TP)/%.so: tests/plugins/%.c
 $(TP)/good.so: tests/plugins/good.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -Wl,--build-id=0x00c0ffee
+$(TP)/good_rebuilt.so: tests/plugins/good.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -Wl,--build-id=0x00c0ffef
+$(TP)/good_anonymous.so: tests/plugins/good.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -Wl,--build-id=none
 $(TP)/duplicate.so: tests/plugins/duplicate.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"duplicate"' -DFLAGS=0

@@ -317,6 +317,14 @@ FL_API fl_status fl_register_impl(fl_host *host, const fl_impl *impl);
  * FL_ESTATE: called from inside a call of an op. */
 FL_API fl_status fl_withdraw_plugin(fl_host *host, const char *plugin);
 
+/*
+ * The identity of an implementation, for keys of caches: the SHA-256, in hex, of the op's schema, the impl_id and the
+ * build id of the plugin's file ("engine" for an implementation of the engine's own). The same inputs give the same
+ * text in every process; a change of any gives another. FL_ENOENT: no such op or implementation; FL_ENOTSUP: the
+ * plugin's file has no build id, so that nothing would tell one build of it from the next.
+ */
+FL_API fl_status fl_impl_uuid(fl_host *host, const char *op, const char *impl_id, char uuid[65]);
+
 typedef struct fl_impl_info {
   const char *op_name, *impl_id, *vendor, *plugin, *min_arch; /* vendor, min_arch: NULL if none */
   fl_kind kind;
