@@ -138,6 +138,10 @@ static void warn_of_unknown_names(fl_host *host) {
     }
     for (uint32_t j = 0; j < fields->per_op[i].n_tokens; j++) {
       const char *token = fields->per_op[i].tokens[j];
+      const fl_op *known = fl_registry_find(host, op);
+      if (!strcmp(token, "unfused") && known && !known->unfused)
+        fl_text_add(&lines, "%s: token 'unfused' for op '%s': the host cannot run it by parts\n",
+                    origin ? origin : "op_backends", op);
       if (strncmp(token, "vendor:", 7) || fl_strings_has(&vendors, token + 7))
         continue;
       const char *nearest = fl_nearest_word(token + 7, (const char *const *)vendors.items, vendors.n);

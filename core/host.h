@@ -88,10 +88,11 @@ struct fl_op {
   uint32_t index;
   uint64_t hash;
   _Atomic(fl_impl_set *) impls;
-  char *schema_plugin;  /* who declared it */
-  char *last_used;      /* impl_id that F1 logged last; guarded by the host's lock */
-  uint32_t switches;    /* changes of last_used; guarded by the host's lock */
-  fl_failure *failures; /* guarded by the host's lock */
+  fl_impl_record *unfused; /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
+  char *schema_plugin;     /* who declared it */
+  char *last_used;         /* impl_id that F1 logged last; guarded by the host's lock */
+  uint32_t switches;       /* changes of last_used; guarded by the host's lock */
+  fl_failure *failures;    /* guarded by the host's lock */
 };
 
 /* Names to ops: open addressing, immutable but for empty places that get filled. */
@@ -170,8 +171,11 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op);
 /* Adds an op; takes over the schema. NULL: out of memory. The host's lock is held. */
 fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin);
 
-/* The implementation, NULL if there is none. The caller is reading, or holds the host's lock. */
+/* The implementation, `unfused` too, NULL if there is none. The caller is reading, or holds the host's lock. */
 fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id);
+
+/* Gives an op that can be run by its parts the implementation that does so (unfused.c). false: out of memory. */
+bool fl_unfused_add(fl_op *op);
 
 void fl_impl_record_free(void *record);
 void fl_component_record_clear(fl_component_record *component);

@@ -104,6 +104,16 @@ static bool name_is_bad(const char *name) {
   return !name || !*name || strlen(name) > FL_NAME_MAX;
 }
 
+/* Tokens of vLLM's IR that no implementation may take for a name. */
+static fl_status check_reserved(const char *field, const char *name) {
+  if (!name || (strcmp(name, "native") != 0 && strcmp(name, "unfused") != 0))
+    return FL_OK;
+  return fl_error(FL_EINVAL,
+                  "%s '%s' is reserved: 'native' names the reference and 'unfused' running an op by its parts; by "
+                  "convention an id is default.flagos, vendor.<vendor> or reference.<name>",
+                  field, name);
+}
+
 /* R1. */
 static fl_status check_impl(const fl_impl *impl) {
   if (name_is_bad(impl->op_name))
@@ -123,7 +133,8 @@ static fl_status check_impl(const fl_impl *impl) {
     return fl_error(FL_EINVAL, "devices is empty: set FL_DEVICE(kDLCPU), another device type, or FL_DEVICE_ANY");
   if (!impl->fn)
     return fl_error(FL_EINVAL, "fn is NULL");
-  return FL_OK;
+  fl_status status = check_reserved("impl_id", impl->impl_id);
+  return status ? status : check_reserved("vendor", impl->vendor);
 }
 
 /* R2, against the registry. The host's lock is held. */

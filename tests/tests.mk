@@ -9,5 +9,6 @@ $(CLI_SUITES): CLI_PARTS := $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.
 $(CLI_SUITES): $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o)
 $(BUILD)/tests/test_cpu_plugin: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor: | $(COMMAND) $(CPU_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so
+$(BUILD)/tests/test_ir: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_PLUGIN) $(BENCH_FIGURES) $(PLUGINS)
 -include tests/plugins.mk

@@ -174,7 +174,8 @@ FL_API fl_tolerance fl_op_tolerance(const fl_op *op, DLDataType dtype);
  */
 typedef struct fl_policy fl_policy;
 
-/* The tokens to try for one op, in order: flagos, vendor, vendor:NAME, reference, impl:ID. */
+/* The tokens to try for one op, in order: flagos, vendor, vendor:NAME, reference, impl:ID; native, which is another word
+ * for reference; unfused, which runs a fused op by its parts (fused_add_rms_norm as an addition and rms_norm). */
 typedef struct fl_op_order {
   const char *op;
   const char *const *tokens;
