@@ -91,6 +91,7 @@ struct fl_op {
   fl_impl_record *unfused; /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
   char *schema_plugin;     /* who declared it */
   char *last_used;         /* impl_id that F1 logged last; guarded by the host's lock */
+  bool order_is_partial; /* warned of: its own order may find nothing for a call; guarded by the host's lock */
   uint32_t switches;       /* changes of last_used; guarded by the host's lock */
   fl_failure *failures;    /* guarded by the host's lock */
 };

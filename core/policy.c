@@ -142,11 +142,10 @@ static fl_status check_tokens(const fl_policy_fields *fields) {
     for (uint32_t t = 0; t < fields->per_op[i].n_tokens; t++) {
       const char *nearest, *token = fields->per_op[i].tokens[t];
       if (!fl_token_valid(token, &nearest))
-        return fl_error(
-            FL_EINVAL,
-            "op '%s': '%s' is not a token (flagos, vendor, vendor:NAME, reference, impl:ID)%s%s%s",
-            fields->per_op[i].op, token, nearest ? "; did you mean '" : "", nearest ? nearest : "",
-            nearest ? "'?" : "");
+        return fl_error(FL_EINVAL,
+                        "op '%s': '%s' is not a token (flagos, vendor, vendor:NAME, reference, impl:ID)%s%s%s",
+                        fields->per_op[i].op, token, nearest ? "; did you mean '" : "", nearest ? nearest : "",
+                        nearest ? "'?" : "");
     }
   return FL_OK;
 }
@@ -469,5 +468,29 @@ fl_status fl_policy_with_denied_vendors(const fl_policy *policy, const char *con
   fields.n_deny_vendors += n;
   status = build(&fields, derived);
   free(all);
+  return status;
+}
+
+fl_status fl_policy_with_op_order(const fl_policy *policy, const char *op, const char *const *tokens, uint32_t n,
+                                  fl_policy **derived) {
+  fl_policy_fields fields = policy->fields, given = {.per_op = &(fl_op_order){op, tokens, n}, .n_per_op = 1};
+  fl_status status = check_shape(&given);
+  if (!status)
+    status = check_tokens(&given);
+  if (status)
+    return status;
+  fl_op_order *orders = calloc((size_t)fields.n_per_op + 1, sizeof *orders);
+  if (!orders)
+    return fl_error_no_memory();
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < fields.n_per_op; i++)
+    if (strcmp(fields.per_op[i].op, op) != 0)
+      orders[kept++] = fields.per_op[i];
+  if (n)
+    orders[kept++] = given.per_op[0];
+  fields.per_op = orders;
+  fields.n_per_op = kept;
+  status = build(&fields, derived);
+  free(orders);
   return status;
 }

@@ -396,6 +396,143 @@ START_TEST(unfused_without_parts_is_warned_of) {
 }
 END_TEST
 
+/* ------------------------------------------------------------------------------------------------- orders of one op */
+
+/* An op with vendor.a, vendor.b and vendor.even (which takes no call of this test) and a reference. */
+static fl_host *host_with_four(const char *const *environment) {
+  static test_impl impls[4];
+  static const char *const ids[] = {"vendor.a", "vendor.b", "vendor.even", "reference.x"};
+  fl_host *host = test_host(environment, 0);
+  test_op(host, "op");
+  for (int i = 0; i < 4; i++) {
+    impls[i] = (test_impl){.id = ids[i], .unsupported = i == 2};
+    test_register(host, "op", &impls[i], 0, i == 2);
+  }
+  return host;
+}
+
+static const char *runs(fl_host *host) {
+  const char *ran = NULL;
+  ck_ok(test_call(host, "op", &ran));
+  return ran;
+}
+
+#define ENTER(host, scope, ...)                                                                                        \
+  fl_scope_op_order(host, "op", (const char *const[]){__VA_ARGS__},                                                    \
+                    sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *), scope)
+
+START_TEST(P5_orders_of_one_op_nest_and_are_restored) {
+  fl_host *host = host_with_four(NULL);
+  fl_scope outer, inner, innermost;
+  ck_assert_str_eq(runs(host), "vendor.b"); /* vendor.even is tried first, and takes nothing */
+  ck_ok(ENTER(host, &outer, "vendor:a", "vendor:b"));
+  ck_assert_str_eq(runs(host), "vendor.a");
+  ck_ok(ENTER(host, &inner, "reference"));
+  ck_assert_str_eq(runs(host), "reference.x");
+  ck_ok(ENTER(host, &innermost, "vendor:even"));
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL); /* an error leaves the scopes as they are */
+  ck_ok(fl_scope_leave(&innermost));
+  ck_assert_str_eq(runs(host), "reference.x");
+  ck_ok(fl_scope_op_order(host, "op", NULL, 0, &innermost)); /* none of its own */
+  ck_assert_str_eq(runs(host), "vendor.b");
+  ck_ok(fl_scope_leave(&innermost));
+  ck_ok(fl_scope_leave(&inner));
+  ck_ok(fl_scope_deny_vendors(host, (const char *const[]){"a"}, 1, &inner));
+  ck_assert_str_eq(runs(host), "vendor.b"); /* a scope of another kind keeps the order */
+  ck_ok(fl_scope_leave(&inner));
+  ck_ok(fl_scope_leave(&outer));
+  ck_assert_str_eq(runs(host), "vendor.b");
+  fl_host_destroy(host);
+}
+END_TEST
+
+static void *run_in_thread(void *host) {
+  return (void *)(uintptr_t)!strcmp(runs(host), "vendor.b");
+}
+
+START_TEST(P5_order_of_one_op_is_the_threads_own) {
+  fl_host *host = host_with_four(NULL);
+  fl_scope scope;
+  pthread_t thread;
+  void *same;
+  ck_ok(ENTER(host, &scope, "native"));
+  ck_assert_str_eq(runs(host), "reference.x");
+  ck_assert_int_eq(pthread_create(&thread, NULL, run_in_thread, host), 0);
+  ck_assert_int_eq(pthread_join(thread, &same), 0);
+  ck_assert_ptr_nonnull(same);
+  ck_ok(fl_scope_leave(&scope));
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(policy_with_the_order_of_one_op_leaves_the_rest_alone) {
+  fl_policy *first = NULL, *second = NULL, *third = NULL;
+  const char *const ab[] = {"vendor:a", "vendor:b"}, *const native[] = {"native"};
+  fl_policy_fields fields = {.size = sizeof fields, .strict = true};
+  ck_ok(fl_policy_create(&fields, &first));
+  ck_ok(fl_policy_with_op_order(first, "op", ab, 2, &second));
+  ck_assert_str_eq(fl_policy_fingerprint(second), "prefer=flagos;st=1;per=op=vendor:a|vendor:b");
+  ck_ok(fl_policy_with_op_order(second, "another", native, 1, &third));
+  ck_assert_str_eq(fl_policy_fingerprint(third), "prefer=flagos;st=1;per=another=native;op=vendor:a|vendor:b");
+  fl_policy_release(second);
+  ck_ok(fl_policy_with_op_order(third, "op", native, 1, &second));
+  ck_assert_str_eq(fl_policy_fingerprint(second), "prefer=flagos;st=1;per=another=native;op=native");
+  fl_policy_release(third);
+  ck_ok(fl_policy_with_op_order(second, "op", NULL, 0, &third));
+  ck_assert_str_eq(fl_policy_fingerprint(third), "prefer=flagos;st=1;per=another=native");
+  fl_policy_release(second);
+  fl_policy_release(third);
+  fl_policy_release(first);
+}
+END_TEST
+
+START_TEST(T2_wrong_order_of_one_op_is_refused_and_enters_nothing) {
+  fl_host *host = host_with_four(NULL);
+  fl_scope scope;
+  ck_assert_int_eq(ENTER(host, &scope, "nativ"), FL_EINVAL);
+  ck_contains(fl_error_message(), "op 'op': 'nativ' is not a token");
+  ck_contains(fl_error_message(), "did you mean 'native'?");
+  ck_assert_int_eq(fl_scope_op_order(host, "silu_and_mull", NULL, 0, &scope), FL_ENOENT);
+  ck_contains(fl_error_message(), "did you mean 'silu_and_mul'?");
+  ck_assert_int_eq(fl_scope_op_order(host, NULL, NULL, 0, &scope), FL_EINVAL);
+  ck_assert_int_eq(fl_scope_op_order(host, "op", NULL, 2, &scope), FL_EINVAL);
+  ck_assert_int_eq(fl_scope_leave(&scope), FL_ESTATE);
+  ck_assert_str_eq(runs(host), "vendor.b");
+  fl_host_destroy(host);
+}
+END_TEST
+
+static const char partial[] = "WARNING Op 'op': no implementation in its order takes all arguments, so that a call may "
+                              "find none; add 'reference' to the end of the order";
+
+START_TEST(order_that_may_find_nothing_is_warned_of_once) {
+  static const char *const environment[] = {"VLLM_FL_PER_OP=op=vendor:even", NULL};
+  fl_host *host = host_with_four(environment);
+  for (int i = 0; i < 3; i++) {
+    ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL);
+    ck_contains(fl_error_message(), "odd sizes only");
+    fl_bump_policy_epoch(host);
+  }
+  ck_assert_int_eq(test_log_count(partial), 1);
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(order_that_always_finds_something_is_not_warned_of) {
+  static const char *const orders[] = {"PER_OP=op=vendor:even|native", "PER_OP=op=vendor:even|reference",
+                                       "PER_OP=op=vendor:even|vendor:a", "PREFER=vendor"};
+  for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+    char variable[64];
+    const char *const environment[] = {variable, NULL};
+    snprintf(variable, sizeof variable, "VLLM_FL_%s", orders[i]);
+    fl_host *host = host_with_four(environment);
+    runs(host);
+    ck_assert_int_eq(test_log_count(partial), 0);
+    fl_host_destroy(host);
+  }
+}
+END_TEST
+
 /* ---------------------------------------------------------------------------------------------------------- tests */
 
 static void add_tests(TCase *tests) {
@@ -412,6 +549,12 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, unfused_is_picked_by_name_only);
   tcase_add_test(tests, F6_unfused_in_place_does_not_claim_that_nothing_was_written);
   tcase_add_test(tests, unfused_without_parts_is_warned_of);
+  tcase_add_test(tests, P5_orders_of_one_op_nest_and_are_restored);
+  tcase_add_test(tests, P5_order_of_one_op_is_the_threads_own);
+  tcase_add_test(tests, policy_with_the_order_of_one_op_leaves_the_rest_alone);
+  tcase_add_test(tests, T2_wrong_order_of_one_op_is_refused_and_enters_nothing);
+  tcase_add_test(tests, order_that_may_find_nothing_is_warned_of_once);
+  tcase_add_test(tests, order_that_always_finds_something_is_not_warned_of);
 }
 
 int main(void) {

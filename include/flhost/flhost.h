@@ -221,6 +221,10 @@ FL_API fl_status fl_policy_with_allowed_vendors(const fl_policy *policy, const c
 FL_API fl_status fl_policy_with_denied_vendors(const fl_policy *policy, const char *const *vendors, uint32_t n,
                                                fl_policy **derived);
 
+/* Replaces the order of one op; n 0 takes it away. FL_EINVAL: an unknown token. */
+FL_API fl_status fl_policy_with_op_order(const fl_policy *policy, const char *op, const char *const *tokens, uint32_t n,
+                                         fl_policy **derived);
+
 /* The policy in force in this thread: the innermost scope's, else the host's. The caller releases it. To hand a
  * thread's policy to another thread, take it here and enter a scope with it there. */
 FL_API fl_policy *fl_get_policy(fl_host *host);
@@ -256,6 +260,9 @@ FL_API fl_status fl_scope_strict(fl_host *host, fl_scope *scope);
 FL_API fl_status fl_scope_prefer(fl_host *host, const char *prefer, fl_scope *scope);
 FL_API fl_status fl_scope_allow_vendors(fl_host *host, const char *const *vendors, uint32_t n, fl_scope *scope);
 FL_API fl_status fl_scope_deny_vendors(fl_host *host, const char *const *vendors, uint32_t n, fl_scope *scope);
+/* FL_ENOENT: the host knows no such op. */
+FL_API fl_status fl_scope_op_order(fl_host *host, const char *op, const char *const *tokens, uint32_t n,
+                                   fl_scope *scope);
 /* FL_ESTATE: not this thread's innermost scope. */
 FL_API fl_status fl_scope_leave(fl_scope *scope);
 
