@@ -65,6 +65,7 @@ static int print_json(fl_host *host, const fl_snapshot *snapshot, uint32_t index
 
 static int print_ops(fl_host *host, const fl_snapshot *snapshot) {
   static const char *const headers[] = {"OP", "CATEGORY", ">IMPLS", "WHAT IT COMPUTES", NULL};
+  uint32_t enabled, disabled;
   cli_table table;
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++) {
@@ -76,7 +77,11 @@ static int print_ops(fl_host *host, const fl_snapshot *snapshot) {
     cli_table_format(&table, "%u", fl_snapshot_impl_count(snapshot, i));
     cli_table_add(&table, fl_op_doc(op));
   }
-  return cli_table_print(&table);
+  int exit_status = cli_table_print(&table);
+  fl_custom_op_counts(host, &enabled, &disabled);
+  if (!exit_status && disabled)
+    printf("\ncustom_ops: %u enabled, %u disabled, which run their reference\n", enabled, disabled);
+  return exit_status;
 }
 
 static void add_impl(cli_table *table, const fl_impl_info *impl) {

@@ -91,7 +91,8 @@ struct fl_op {
   fl_impl_record *unfused; /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
   char *schema_plugin;     /* who declared it */
   char *last_used;         /* impl_id that F1 logged last; guarded by the host's lock */
-  bool order_is_partial; /* warned of: its own order may find nothing for a call; guarded by the host's lock */
+  bool enforced;           /* runs whatever custom_ops says; guarded by the host's lock */
+  bool order_is_partial;   /* warned of: its own order may find nothing for a call; guarded by the host's lock */
   uint32_t switches;       /* changes of last_used; guarded by the host's lock */
   fl_failure *failures;    /* guarded by the host's lock */
 };
@@ -120,6 +121,7 @@ struct fl_host {
   _Atomic uint64_t generation; /* of everything that resolving depends on */
   _Atomic(fl_name_table *) names;
   bool statistics, checks, dispatch_debug; /* set at creation */
+  bool without_plugins;                    /* none was loaded at creation; set there */
 
   pthread_mutex_t lock; /* guards all that follows, but for what is atomic */
   uint64_t registry_generation;
@@ -183,6 +185,15 @@ void fl_component_record_clear(fl_component_record *component);
 
 /* Everything resolved before is out of date. The host's lock is held. */
 void fl_host_advance(fl_host *host);
+
+/* ----------------------------------------------------------------------------------------------------- customop.c */
+
+/* Is it enabled, or does it run its reference? The host's lock is held. */
+bool fl_custom_op_enabled(const fl_op *op);
+
+/* Names in custom_ops that are no op's: FL_ECONFIG, or warnings, as VLLM_FL_CHECK says. Warnings also while the host
+ * has not loaded all plugins, since these may bring the op. */
+fl_status fl_custom_ops_check(fl_host *host, const fl_config *config);
 
 /* ------------------------------------------------------------------------------------------------------ manager.c */
 

@@ -46,7 +46,7 @@ static void choose_order(fl_selection *selection, const fl_impl_set *set) {
   const fl_config *config = selection->op->host->config;
   if (config && !config->dispatch_enabled)
     selection->override = FL_DISPATCH_OFF;
-  else if (config && !fl_config_op_enabled(config, selection->op->name))
+  else if (!fl_custom_op_enabled(selection->op))
     selection->override = FL_OP_DISABLED;
   if (selection->override == FL_NO_OVERRIDE) {
     selection->order = fl_policy_order(selection->policy, selection->op->name, &selection->n_order, &selection->per_op);

@@ -52,6 +52,13 @@ FL_API const char *fl_nearest_word(const char *word, const char *const *words, s
 /* The name of a DLPack device type: "cpu", "cuda", "rocm", "ext_dev"…; NULL for a number without a name. */
 FL_API const char *fl_device_type_name(int32_t device_type);
 
+/*
+ * The device type that one of vLLM's names of dispatch stands for: cuda, hip, xpu, cpu, tpu, oot; 0 for native, which is
+ * the reference on any device; -1 for another word (the message names the nearest). What runs there is what declares
+ * the device: hip runs a CUDA implementation only if that declares ROCm, too.
+ */
+FL_API int32_t fl_dispatch_device(const char *name);
+
 /* -------------------------------------------------------------------------------------------------------- hosts */
 
 /* A registry of implementations, a policy, and the plugins that were loaded. Several may live in one process. */
@@ -107,6 +114,16 @@ typedef struct fl_op fl_op;
 
 /* The op of that name; NULL if there is none (the message names the nearest). */
 FL_API fl_op *fl_find_op(fl_host *host, const char *name);
+
+/*
+ * Enables an op of this host whatever custom_ops says (vLLM's enforce_enable); false: custom_ops decides again. In force
+ * for every thread's next call. FL_ENOENT: `op` is NULL.
+ */
+FL_API fl_status fl_op_enforce_enable(fl_op *op, bool enforce);
+
+/* How many of the ops that have an implementation custom_ops leaves enabled, and how many it makes run their reference.
+ */
+FL_API void fl_custom_op_counts(fl_host *host, uint32_t *enabled, uint32_t *disabled);
 
 /* A fl_call over an array of values. */
 #ifdef __cplusplus

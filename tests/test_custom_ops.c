@@ -1,0 +1,242 @@
+/* vLLM's CustomOp rules: the custom_ops list, what overrides it, names of dispatch, layers that ops replace. */
+#include "fixture.h"
+
+#include "tests/scratch.h"
+
+/* ---------------------------------------------------------------------------------------------------------- the list
+ */
+
+/* Host with a flagos and a reference implementation of four ops of vLLM's test, of which relu2 is not one. */
+static const char *const columns[] = {"norm", "silu", "gelu", "relu3"};
+static test_impl flagos = {.id = "default.x"}, reference = {.id = "reference.x"};
+
+static fl_host *host_with_list(const char *list) {
+  char variable[128];
+  const char *const environment[] = {variable, NULL};
+  snprintf(variable, sizeof variable, "VLLM_FL_CUSTOM_OPS=%s", list);
+  fl_host *host = test_host(environment, 0);
+  for (int i = 0; i < 4; i++) {
+    test_op(host, columns[i]);
+    test_register(host, columns[i], &flagos, 0, false);
+    test_register(host, columns[i], &reference, 0, false);
+  }
+  return host;
+}
+
+/* Does the op run what the policy chooses? */
+static bool is_enabled(fl_host *host, const char *op) {
+  const char *ran;
+  ck_ok(test_call(host, op, &ran));
+  return !strcmp(ran, "default.x");
+}
+
+/* The vectors of vLLM's test_enabled_ops, without the compiler's modes (here the base mode is `all` when none is
+ * given). relu2 is an op of nobody: naming it changes nothing. */
+START_TEST(custom_ops_enable_what_vllm_enables) {
+  static const struct {
+    const char *list, *enabled;
+  } cases[] = {{"all", "1111"},
+               {"none", "0000"},
+               {"+norm,-silu", "1011"},
+               {"none,-norm,+relu3", "0001"},
+               {"all,-silu", "1011"},
+               {"-relu3,+relu2", "1110"},
+               {"none,-relu3,+norm,+silu", "1100"},
+               {"-norm", "0111"},
+               {"none,+relu3", "0001"},
+               {"all,-norm", "0111"},
+               {"+norm,+norm", "1111"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    fl_host *host = host_with_list(cases[i].list);
+    uint32_t enabled = 0, disabled = 0, expected = 0;
+    for (int j = 0; j < 4; j++) {
+      ck_assert_msg(is_enabled(host, columns[j]) == (cases[i].enabled[j] == '1'), "%s: %s", cases[i].list, columns[j]);
+      expected += cases[i].enabled[j] == '1';
+    }
+    fl_custom_op_counts(host, &enabled, &disabled);
+    ck_assert_uint_eq(enabled, expected);
+    ck_assert_uint_eq(disabled, 4 - expected);
+    fl_host_destroy(host);
+  }
+}
+END_TEST
+
+START_TEST(disabled_op_without_reference_runs_its_vendors) {
+  test_impl vendor = {.id = "vendor.x"};
+  fl_host *host = host_with_list("none");
+  const char *ran;
+  test_op(host, "op");
+  test_register(host, "op", &flagos, 0, false);
+  test_register(host, "op", &vendor, 0, false);
+  ck_ok(test_call(host, "op", &ran));
+  ck_assert_str_eq(ran, "vendor.x");
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(enforced_op_is_enabled_in_its_host_only) {
+  fl_host *host = host_with_list("none"), *other = host_with_list("none");
+  fl_explanation *explanation;
+  uint32_t enabled, disabled;
+  ck_assert(!is_enabled(host, "silu"));
+  ck_ok(fl_op_enforce_enable(fl_find_op(host, "silu"), true));
+  ck_assert(is_enabled(host, "silu"));
+  ck_assert(!is_enabled(host, "gelu"));
+  ck_assert(!is_enabled(other, "silu"));
+  fl_custom_op_counts(host, &enabled, &disabled);
+  ck_assert_uint_eq(enabled, 1);
+  ck_assert_uint_eq(disabled, 3);
+  ck_ok(fl_reset_global_policy(host)); /* settings that are read again leave it */
+  ck_assert(is_enabled(host, "silu"));
+  ck_ok(fl_op_enforce_enable(fl_find_op(host, "silu"), false));
+  ck_assert(!is_enabled(host, "silu"));
+  ck_ok(fl_explain(host, "silu", kDLCPU, &explanation));
+  ck_assert_str_eq(explanation->order_origin, "custom_ops: VLLM_FL_CUSTOM_OPS");
+  fl_explanation_free(explanation);
+  ck_assert_int_eq(fl_op_enforce_enable(NULL, true), FL_ENOENT);
+  fl_host_destroy(host);
+  fl_host_destroy(other);
+}
+END_TEST
+
+/* Dispatch that is off is more than an op that is off. */
+START_TEST(enforcing_does_not_switch_dispatch_on) {
+  static const char *const environment[] = {"VLLM_FL_PREFER_ENABLED=false", NULL};
+  fl_host *host = test_host(environment, 0);
+  test_op(host, "silu");
+  test_register(host, "silu", &flagos, 0, false);
+  test_register(host, "silu", &reference, 0, false);
+  ck_ok(fl_op_enforce_enable(fl_find_op(host, "silu"), true));
+  ck_assert(!is_enabled(host, "silu"));
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* A host that loads its plugins from a directory with one that is in order and, if `broken`, one that is none. */
+static fl_status create_host(const char *const *environment, bool broken, fl_host **host) {
+  fl_host_options options = {.size = sizeof options,
+                             .environment = environment,
+                             .config_dir = "/nonexistent",
+                             .plugin_path = scratch,
+                             .log = test_log_capture,
+                             .log_user = &test_log};
+  copy_to_scratch(built("tests/plugins/good.so"), "good.so");
+  if (broken)
+    write_text("broken.so", "no plugin");
+  test_log_clear();
+  return fl_host_create(&options, host);
+}
+
+START_TEST(C1_unknown_custom_op_is_an_error_once_plugins_are_loaded) {
+  static const char *const environment[] = {"VLLM_FL_CUSTOM_OPS=+test_scale,-tset_scale,+zzz", NULL};
+  fl_host *host = NULL;
+  scratch_make();
+  ck_assert_int_eq(create_host(environment, false, &host), FL_ECONFIG);
+  ck_assert_str_eq(fl_error_message(),
+                   "VLLM_FL_CUSTOM_OPS: custom_ops: '+zzz' has no effect: no op 'zzz' is registered\n"
+                   "VLLM_FL_CUSTOM_OPS: custom_ops: '-tset_scale' has no effect: no op 'tset_scale' is registered; did "
+                   "you mean 'test_scale'?");
+  scratch_remove();
+}
+END_TEST
+
+START_TEST(C1_unknown_custom_op_is_a_warning_where_it_may_still_come) {
+  static const char *const strict[] = {"VLLM_FL_CUSTOM_OPS=-zzz", NULL};
+  static const char *const lenient[] = {"VLLM_FL_CUSTOM_OPS=-zzz", "VLLM_FL_CHECK=warn", NULL};
+  static const char *const silent[] = {"VLLM_FL_CUSTOM_OPS=-zzz", "VLLM_FL_CHECK=off", NULL};
+  static const char line[] = "WARNING VLLM_FL_CUSTOM_OPS: custom_ops: '-zzz' has no effect: no op 'zzz' is registered";
+  static const struct {
+    const char *const *environment;
+    bool broken;
+    int lines;
+  } cases[] = {{lenient, false, 1}, {silent, false, 0}, {strict, true, 1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    fl_host *host = NULL;
+    scratch_make();
+    ck_ok(create_host(cases[i].environment, cases[i].broken, &host));
+    ck_assert_int_eq(test_log_count(line), cases[i].lines);
+    fl_host_destroy(host);
+    scratch_remove();
+  }
+  fl_host *host = test_host(strict, 0); /* loads no plugins: the engine brings them */
+  ck_ok(fl_reset_global_policy(host));
+  ck_assert_int_eq(test_log_count(line), 1);
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* ---------------------------------------------------------------------------------------------------- dispatch names
+ */
+
+START_TEST(dispatch_names_are_device_types) {
+  static const struct {
+    const char *name;
+    int32_t device;
+  } cases[] = {{"cuda", kDLCUDA},  {"hip", kDLROCM}, {"xpu", 14}, {"cpu", kDLCPU}, {"tpu", kDLExtDev},
+               {"oot", kDLExtDev}, {"native", 0},    {"hyp", -1}, {"HIP", -1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    ck_assert_int_eq(fl_dispatch_device(cases[i].name), cases[i].device);
+  ck_contains(fl_error_message(), "'HIP' is no name of dispatch");
+  ck_contains(fl_error_message(), "did you mean 'hip'?");
+  ck_assert_str_eq(fl_device_type_name(fl_dispatch_device("xpu")), "oneapi");
+}
+END_TEST
+
+static fl_status nothing(void *self, fl_call *call) {
+  (void)self;
+  (void)call;
+  return FL_OK;
+}
+
+/* CUDA's of one vendor, which declares only that; another's, which declares ROCm, too; and a reference for any. */
+START_TEST(S1_dispatch_follows_the_devices_that_are_declared) {
+  static const fl_impl impls[] = {{.impl_id = "vendor.both",
+                                   .kind = FL_KIND_VENDOR,
+                                   .vendor = "both",
+                                   .devices = FL_DEVICE(kDLCUDA) | FL_DEVICE(kDLROCM)},
+                                  {.impl_id = "vendor.cuda",
+                                   .kind = FL_KIND_VENDOR,
+                                   .vendor = "cuda",
+                                   .priority = 120,
+                                   .devices = FL_DEVICE(kDLCUDA)},
+                                  {.impl_id = "reference.any", .kind = FL_KIND_REFERENCE, .devices = FL_DEVICE_ANY}};
+  static const struct {
+    const char *name, *with_both, *with_cuda;
+  } cases[] = {{"cuda", "vendor.cuda", "vendor.cuda"},    {"hip", "vendor.both", "reference.any"},
+               {"xpu", "reference.any", "reference.any"}, {"cpu", "reference.any", "reference.any"},
+               {"tpu", "reference.any", "reference.any"}, {"oot", "reference.any", "reference.any"}};
+  for (int first = 0; first < 2; first++) {
+    fl_host *host = test_host(NULL, 0);
+    for (int i = first; i < 3; i++) {
+      fl_impl impl = impls[i];
+      impl.size = sizeof impl;
+      impl.op_name = "silu_and_mul";
+      impl.fn = nothing;
+      ck_ok(fl_register_impl(host, &impl));
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+      fl_resolution found;
+      ck_ok(fl_resolve_op(host, "silu_and_mul", fl_dispatch_device(cases[i].name), &found));
+      ck_assert_str_eq(found.impl_id, first ? cases[i].with_cuda : cases[i].with_both);
+    }
+    fl_host_destroy(host);
+  }
+}
+END_TEST
+
+/* ---------------------------------------------------------------------------------------------------------- tests */
+
+static void add_tests(TCase *tests) {
+  tcase_add_test(tests, custom_ops_enable_what_vllm_enables);
+  tcase_add_test(tests, disabled_op_without_reference_runs_its_vendors);
+  tcase_add_test(tests, enforced_op_is_enabled_in_its_host_only);
+  tcase_add_test(tests, enforcing_does_not_switch_dispatch_on);
+  tcase_add_test(tests, C1_unknown_custom_op_is_an_error_once_plugins_are_loaded);
+  tcase_add_test(tests, C1_unknown_custom_op_is_a_warning_where_it_may_still_come);
+  tcase_add_test(tests, dispatch_names_are_device_types);
+  tcase_add_test(tests, S1_dispatch_follows_the_devices_that_are_declared);
+}
+
+int main(void) {
+  return run_suite("custom_ops", add_tests, 10);
+}
