@@ -195,6 +195,22 @@ bool fl_custom_op_enabled(const fl_op *op);
  * has not loaded all plugins, since these may bring the op. */
 fl_status fl_custom_ops_check(fl_host *host, const fl_config *config);
 
+/* ------------------------------------------------------------------------------------------------------- layers.c */
+
+/* A layer class of vLLM's and the op that replaces it. */
+typedef struct fl_layer {
+  const char *class, *op;
+  const char *former; /* another name that lists may have for it, or NULL */
+  const char *plugin; /* who says so */
+} fl_layer;
+
+/* All of these: the host's lock is held. */
+bool fl_layer_find(const fl_host *host, const char *class, fl_layer *layer);
+/* The op that replaces a class, whether or not that is allowed; NULL, with a message. */
+fl_op *fl_layer_op(fl_host *host, const char *class);
+/* The layers that an op replaces (malloc'ed; strings are added to `strings`). false: out of memory. */
+bool fl_layers_of(const fl_host *host, const char *op, fl_strings *strings, fl_replaced **replaced, uint32_t *n);
+
 /* ------------------------------------------------------------------------------------------------------ manager.c */
 
 /* Seconds of a clock that only goes forward. */

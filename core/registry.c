@@ -195,6 +195,7 @@ void fl_component_record_clear(fl_component_record *component) {
   free(component->plugin);
   free(component->type);
   free(component->name);
+  free(component->op);
 }
 
 fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id) {

@@ -35,6 +35,7 @@ void fl_stage_abort(fl_stage *stage);
 typedef struct fl_component_record {
   char *plugin, *type, *name;
   fl_platform platform; /* type "platform" */
+  char *op;             /* type "layer": what replaces the class `name`; else NULL */
   void *self;
 } fl_component_record;
 

@@ -218,6 +218,59 @@ static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
 
 /* ----------------------------------------------------------------------------------------------------- components */
 
+static fl_status take_platform(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
+  const fl_platform *platform = given->functions;
+  (void)stage;
+  if (!platform || platform->size < offsetof(fl_platform, is_active) + sizeof platform->is_active ||
+      !platform->is_active)
+    return fl_error(FL_EINVAL, "functions: is_active is missing");
+  copy_struct(&record->platform, sizeof record->platform, platform, platform->size);
+  return FL_OK;
+}
+
+static fl_status layer_taken(const char *class, const char *plugin, const char *by) {
+  return fl_error(FL_EEXIST, "layer class '%s' is replaced twice: by plugin '%s', and before by plugin '%s'", class,
+                  plugin, by);
+}
+
+/* Against the registry. The host's lock is held. */
+static fl_status check_layer(const fl_stage *stage, const char *class) {
+  fl_layer before;
+  return fl_layer_find(stage->host, class, &before) ? layer_taken(class, stage->plugin, before.plugin) : FL_OK;
+}
+
+/* The class must not be replaced yet, and the op be there or staged before. */
+static fl_status take_layer(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
+  const char *op = given->functions;
+  if (name_is_bad(op))
+    return fl_error(FL_EINVAL, "functions: expected the name of the op that replaces the layer");
+  pthread_mutex_lock(&stage->host->lock);
+  fl_status status = check_layer(stage, given->name);
+  bool known = fl_registry_find(stage->host, op) != NULL;
+  pthread_mutex_unlock(&stage->host->lock);
+  for (uint32_t i = 0; i < stage->n_components && !status; i++)
+    if (stage->components[i].op && !strcmp(stage->components[i].name, given->name))
+      status = layer_taken(given->name, stage->plugin, stage->plugin);
+  if (!status && !known && !staged_schema(stage, op))
+    status = fl_registry_no_such_op(stage->host, op);
+  if (!status && !(record->op = fl_strdup(op)))
+    status = fl_error_no_memory();
+  return status;
+}
+
+/* What a plugin may bring besides ops. */
+static const struct component_type {
+  const char *name;
+  fl_status (*take)(const fl_stage *stage, const fl_component *given, fl_component_record *record);
+} component_types[] = {{"platform", take_platform}, {"layer", take_layer}};
+
+static const struct component_type *find_type(const char *name) {
+  for (size_t i = 0; name && i < sizeof component_types / sizeof *component_types; i++)
+    if (!strcmp(component_types[i].name, name))
+      return &component_types[i];
+  return NULL;
+}
+
 static fl_status stage_component(fl_registry *registry, const fl_component *given) {
   fl_stage *stage = (fl_stage *)registry;
   char row[FL_NAME_MAX + 16] = "component";
@@ -226,28 +279,24 @@ static fl_status stage_component(fl_registry *registry, const fl_component *give
     return refuse(stage, fl_error(FL_EINVAL, "component without size: set .size = sizeof(fl_component)"), row);
   copy_struct(&component, sizeof component, given, given->size);
   snprintf(row, sizeof row, "component '%.*s'", FL_NAME_MAX, component.name ? component.name : "");
-  const fl_platform *platform = component.functions;
+  const struct component_type *type = find_type(component.type);
   if (name_is_bad(component.name))
     return refuse(stage, fl_error(FL_EINVAL, "name is empty or longer than %d bytes", FL_NAME_MAX), row);
-  if (!component.type || strcmp(component.type, "platform"))
-    return refuse(stage, fl_error(FL_EINVAL, "type is '%s', expected 'platform'", component.type ? component.type : ""),
-                  row);
-  if (!platform || platform->size < offsetof(fl_platform, is_active) + sizeof platform->is_active ||
-      !platform->is_active)
-    return refuse(stage, fl_error(FL_EINVAL, "functions: is_active is missing"), row);
-  fl_component_record record = {
-      .plugin = fl_strdup(stage->plugin),
-      .type = fl_strdup(component.type),
-      .name = fl_strdup(component.name),
-      .self = component.self,
-  };
-  copy_struct(&record.platform, sizeof record.platform, platform, platform->size);
-  fl_component_record *grown = record.plugin && record.type && record.name
+  if (!type)
+    return refuse(
+        stage,
+        fl_error(FL_EINVAL, "type is '%s', expected 'platform' or 'layer'", component.type ? component.type : ""), row);
+  fl_component_record record = {.self = component.self};
+  fl_status status = type->take(stage, &component, &record);
+  record.plugin = fl_strdup(stage->plugin);
+  record.type = fl_strdup(component.type);
+  record.name = fl_strdup(component.name);
+  fl_component_record *grown = !status && record.plugin && record.type && record.name
                                    ? array_add(stage->components, &stage->n_components, sizeof *grown)
                                    : NULL;
   if (!grown) {
     fl_component_record_clear(&record);
-    return refuse(stage, fl_error_no_memory(), row);
+    return refuse(stage, status ? status : fl_error_no_memory(), row);
   }
   stage->components = grown;
   grown[stage->n_components - 1] = record;
@@ -362,6 +411,11 @@ static fl_status check_again(fl_stage *stage) {
     bool known_op;
     const fl_impl *impl = &stage->records[i]->impl;
     fl_status status = check_registered(stage, impl->op_name, impl->impl_id, &known_op);
+    if (status)
+      return status;
+  }
+  for (uint32_t i = 0; i < stage->n_components; i++) {
+    fl_status status = stage->components[i].op ? check_layer(stage, stage->components[i].name) : FL_OK;
     if (status)
       return status;
   }

@@ -5,7 +5,7 @@ TP_BUILD = $(CC) $(BASE) -Itests/plugins $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-
 
 TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt good_anonymous no_entry wrong_abi error entries needs_good no_note changes \
   failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
-  absent_middle two_vendors platform_a platform_b platform_asleep cxx) $(TP)/lib/libfake_driver.so
+  absent_middle two_vendors platform_a platform_b platform_asleep layer_a layer_b layer_taken layer_unknown cxx) $(TP)/lib/libfake_driver.so
 
 $(TP)/%.so: tests/plugins/%.c
 	@mkdir -p $(@D)
@@ -48,6 +48,19 @@ $(TP)/platform_b.so: tests/plugins/platform.c
 $(TP)/platform_asleep.so: tests/plugins/platform.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"platform_asleep"' -DACTIVE=0
+# AcmeAttention twice, a class of the host's own table, and an op that nobody has.
+$(TP)/layer_a.so: tests/plugins/layer.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"layer_a"' -DCLASS='"AcmeAttention"' -DOP='"test_layer"'
+$(TP)/layer_b.so: tests/plugins/layer.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"layer_b"' -DCLASS='"AcmeAttention"' -DOP='"rms_norm"'
+$(TP)/layer_taken.so: tests/plugins/layer.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"layer_taken"' -DCLASS='"SiluAndMul"' -DOP='"test_layer"'
+$(TP)/layer_unknown.so: tests/plugins/layer.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"layer_unknown"' -DCLASS='"AcmeAttention"' -DOP='"test_layre"'
 $(TP)/needs_good.so: tests/plugins/needs_good.c $(TP)/good.so
 	@mkdir -p $(@D)
 	$(TP_BUILD) -Wl,--no-as-needed -L$(TP) -l:good.so -Wl,-rpath,$(abspath $(TP))

@@ -224,6 +224,145 @@ START_TEST(S1_dispatch_follows_the_devices_that_are_declared) {
 }
 END_TEST
 
+/* ------------------------------------------------------------------------------------------- layers that ops replace
+ */
+
+static fl_host *host_with(const char *setting) {
+  const char *const environment[] = {setting ? setting : "VLLM_FL_OOT_ENABLED=1", NULL};
+  return test_host(environment, 0);
+}
+
+START_TEST(layer_classes_of_vllm_are_replaced_by_their_ops) {
+  static const char *const cases[][2] = {{"SiluAndMul", "silu_and_mul"},
+                                         {"GeluAndMul", "gelu_and_mul"},
+                                         {"RMSNorm", "rms_norm"},
+                                         {"RotaryEmbedding", "rotary_embedding"}};
+  fl_host *host = host_with(NULL);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const char *op = fl_oot_op(host, cases[i][0]);
+    ck_assert_msg(op != NULL, "%s", fl_error_message());
+    ck_assert_str_eq(op, cases[i][1]);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* As vLLM does it: by the very name of the class. */
+START_TEST(unknown_layer_class_names_the_nearest) {
+  fl_host *host = host_with(NULL);
+  ck_assert_ptr_null(fl_oot_op(host, "SiluAndMull"));
+  ck_assert_int_eq(fl_error_status(), FL_ENOENT);
+  ck_assert_str_eq(fl_error_message(), "no op replaces a layer class 'SiluAndMull'; did you mean 'SiluAndMul'?");
+  ck_assert_ptr_null(fl_oot_op(host, "silu_and_mul"));
+  ck_assert_int_eq(fl_error_status(), FL_ENOENT);
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(L2_lists_name_the_layer_by_class_or_op) {
+  static const struct {
+    const char *setting, *class, *reason; /* NULL: allowed */
+  } cases[] = {
+      {"VLLM_FL_OOT_ENABLED=0", "RMSNorm", "out-of-tree replacement is off (VLLM_FL_OOT_ENABLED)"},
+      {"VLLM_FL_PREFER_ENABLED=false", "RMSNorm", "out-of-tree replacement is off (VLLM_FL_PREFER_ENABLED)"},
+      {"VLLM_FL_OOT_WHITELIST=RMSNorm", "RMSNorm", NULL},
+      {"VLLM_FL_OOT_WHITELIST=rms_norm", "RMSNorm", NULL},
+      {"VLLM_FL_OOT_WHITELIST=rms_norm", "SiluAndMul", "not in the list of VLLM_FL_OOT_WHITELIST"},
+      {"VLLM_FL_OOT_WHITELIST=,", "SiluAndMul", "not in the list of VLLM_FL_OOT_WHITELIST"},
+      {"VLLM_FL_OOT_BLACKLIST=SiluAndMul,GeluAndMul", "SiluAndMul", "in oot_blacklist (VLLM_FL_OOT_BLACKLIST)"},
+      {"VLLM_FL_OOT_BLACKLIST=silu_and_mul", "SiluAndMul", "in oot_blacklist (VLLM_FL_OOT_BLACKLIST)"},
+      {"VLLM_FL_OOT_BLACKLIST=silu_and_mul", "RMSNorm", NULL},
+      {"VLLM_FL_OOT_BLACKLIST=siluandmul", "SiluAndMul", NULL}}; /* names are exact */
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char expected[256];
+    fl_host *host = host_with(cases[i].setting);
+    const char *op = fl_oot_op(host, cases[i].class);
+    ck_assert_msg(!op == !!cases[i].reason, "%s: %s", cases[i].setting, cases[i].class);
+    if (!op) {
+      snprintf(expected, sizeof expected, "layer class '%s' is not replaced: %s", cases[i].class, cases[i].reason);
+      ck_assert_int_eq(fl_error_status(), FL_ESTATE);
+      ck_assert_str_eq(fl_error_message(), expected);
+    }
+    fl_host_destroy(host);
+  }
+}
+END_TEST
+
+/* Each class of the table has a name of its own, or the first would hide the second. */
+START_TEST(every_explanation_lists_the_classes_that_its_op_replaces) {
+  fl_host *host = host_with("VLLM_FL_OOT_BLACKLIST=rms_norm");
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++) {
+    fl_explanation *explanation, *by_class;
+    const char *op = fl_snapshot_op_name(snapshot, i);
+    ck_ok(fl_explain(host, op, kDLCPU, &explanation));
+    for (uint32_t j = 0; j < explanation->n_replaces; j++, n++) {
+      const fl_replaced *layer = &explanation->replaces[j];
+      const char *by = fl_oot_op(host, layer->class_name);
+      ck_assert_int_eq(layer->allowed, by != NULL);
+      ck_assert_int_eq(layer->allowed, strcmp(op, "rms_norm") != 0);
+      if (by)
+        ck_assert_str_eq(by, op);
+      else
+        ck_assert_str_eq(layer->reason, "in oot_blacklist (VLLM_FL_OOT_BLACKLIST)");
+      ck_ok(fl_explain(host, layer->class_name, kDLCPU, &by_class));
+      ck_assert_str_eq(by_class->op, op);
+      fl_explanation_free(by_class);
+    }
+    fl_explanation_free(explanation);
+  }
+  ck_assert_uint_ge(n, 4);
+  fl_snapshot_release(snapshot);
+  fl_host_destroy(host);
+}
+END_TEST
+
+static fl_status load(fl_host *host, const char *plugin) {
+  char name[64];
+  snprintf(name, sizeof name, "tests/plugins/%s.so", plugin);
+  return fl_load_plugin(host, built(name));
+}
+
+START_TEST(plugin_replaces_further_layers) {
+  fl_host *host = host_with(NULL);
+  ck_ok(load(host, "layer_a"));
+  ck_assert_str_eq(fl_oot_op(host, "AcmeAttention"), "test_layer");
+  ck_assert_ptr_null(fl_oot_op(host, "AcmeAttentoin"));
+  ck_contains(fl_error_message(), "did you mean 'AcmeAttention'?");
+  fl_plugins *plugins;
+  ck_ok(fl_get_discovered_plugins(host, &plugins));
+  ck_assert_str_eq(plugins->plugins[0].status, "loaded");
+  fl_plugins_free(plugins);
+  ck_ok(fl_withdraw_plugin(host, "layer_a"));
+  ck_assert_ptr_null(fl_oot_op(host, "AcmeAttention"));
+  ck_assert_int_eq(fl_error_status(), FL_ENOENT);
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(R2_layer_that_is_replaced_already_names_both_plugins) {
+  fl_host *host = host_with(NULL);
+  ck_ok(load(host, "layer_a"));
+  ck_assert_int_eq(load(host, "layer_b"), FL_EPLUGIN);
+  ck_contains(fl_error_message(),
+              "layer class 'AcmeAttention' is replaced twice: by plugin 'layer_b', and before by plugin 'layer_a'");
+  ck_assert_int_eq(load(host, "layer_taken"), FL_EPLUGIN);
+  ck_contains(fl_error_message(),
+              "layer class 'SiluAndMul' is replaced twice: by plugin 'layer_taken', and before by plugin 'flhost'");
+  ck_assert_int_eq(load(host, "layer_unknown"), FL_EPLUGIN);
+  ck_contains(fl_error_message(), "layer class 'AcmeAttention' is replaced twice");
+  ck_assert_str_eq(fl_oot_op(host, "AcmeAttention"), "test_layer");
+  ck_assert_str_eq(fl_oot_op(host, "SiluAndMul"), "silu_and_mul");
+  fl_host_destroy(host);
+  host = host_with(NULL);
+  ck_assert_int_eq(load(host, "layer_unknown"), FL_EPLUGIN);
+  ck_contains(fl_error_message(), "no op 'test_layre'");
+  ck_assert_ptr_null(fl_oot_op(host, "AcmeAttention"));
+  fl_host_destroy(host);
+}
+END_TEST
+
 /* ---------------------------------------------------------------------------------------------------------- tests */
 
 static void add_tests(TCase *tests) {
@@ -235,6 +374,12 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, C1_unknown_custom_op_is_a_warning_where_it_may_still_come);
   tcase_add_test(tests, dispatch_names_are_device_types);
   tcase_add_test(tests, S1_dispatch_follows_the_devices_that_are_declared);
+  tcase_add_test(tests, layer_classes_of_vllm_are_replaced_by_their_ops);
+  tcase_add_test(tests, unknown_layer_class_names_the_nearest);
+  tcase_add_test(tests, L2_lists_name_the_layer_by_class_or_op);
+  tcase_add_test(tests, every_explanation_lists_the_classes_that_its_op_replaces);
+  tcase_add_test(tests, plugin_replaces_further_layers);
+  tcase_add_test(tests, R2_layer_that_is_replaced_already_names_both_plugins);
 }
 
 int main(void) {

@@ -53,8 +53,8 @@ FL_API const char *fl_nearest_word(const char *word, const char *const *words, s
 FL_API const char *fl_device_type_name(int32_t device_type);
 
 /*
- * The device type that one of vLLM's names of dispatch stands for: cuda, hip, xpu, cpu, tpu, oot; 0 for native, which is
- * the reference on any device; -1 for another word (the message names the nearest). What runs there is what declares
+ * The device type that one of vLLM's names of dispatch stands for: cuda, hip, xpu, cpu, tpu, oot; 0 for native, which
+ * is the reference on any device; -1 for another word (the message names the nearest). What runs there is what declares
  * the device: hip runs a CUDA implementation only if that declares ROCm, too.
  */
 FL_API int32_t fl_dispatch_device(const char *name);
@@ -116,8 +116,8 @@ typedef struct fl_op fl_op;
 FL_API fl_op *fl_find_op(fl_host *host, const char *name);
 
 /*
- * Enables an op of this host whatever custom_ops says (vLLM's enforce_enable); false: custom_ops decides again. In force
- * for every thread's next call. FL_ENOENT: `op` is NULL.
+ * Enables an op of this host whatever custom_ops says (vLLM's enforce_enable); false: custom_ops decides again. In
+ * force for every thread's next call. FL_ENOENT: `op` is NULL.
  */
 FL_API fl_status fl_op_enforce_enable(fl_op *op, bool enforce);
 
@@ -191,8 +191,8 @@ FL_API fl_tolerance fl_op_tolerance(const fl_op *op, DLDataType dtype);
  */
 typedef struct fl_policy fl_policy;
 
-/* The tokens to try for one op, in order: flagos, vendor, vendor:NAME, reference, impl:ID; native, which is another word
- * for reference; unfused, which runs a fused op by its parts (fused_add_rms_norm as an addition and rms_norm). */
+/* The tokens to try for one op, in order: flagos, vendor, vendor:NAME, reference, impl:ID; native, which is another
+ * word for reference; unfused, which runs a fused op by its parts (fused_add_rms_norm as an addition and rms_norm). */
 typedef struct fl_op_order {
   const char *op;
   const char *const *tokens;
@@ -316,6 +316,13 @@ typedef struct fl_explained {
   const char *reason; /* the rule that decided, with the setting and where it comes from */
 } fl_explained;
 
+/* A layer class of vLLM's that the op replaces, if the switches and lists for out-of-tree replacement allow it. */
+typedef struct fl_replaced {
+  const char *class_name;
+  bool allowed;
+  const char *reason; /* why not, with the setting and where it comes from; NULL when allowed */
+} fl_replaced;
+
 /* Why an op resolves as it does: candidates in the order they are tried, then the rejected ones. */
 typedef struct fl_explanation {
   const char *op;
@@ -326,9 +333,11 @@ typedef struct fl_explanation {
   const char *error;        /* NULL, or why nothing is selected */
   const fl_explained *impls;
   uint32_t n_impls;
+  const fl_replaced *replaces;
+  uint32_t n_replaces;
 } fl_explanation;
 
-/* The caller frees it. FL_ENOENT: no such op. */
+/* `op` may also be the name of a layer class that an op replaces. The caller frees it. FL_ENOENT: no such op. */
 FL_API fl_status fl_explain(fl_host *host, const char *op, int32_t device_type, fl_explanation **explanation);
 FL_API void fl_explanation_free(fl_explanation *explanation);
 
@@ -454,6 +463,15 @@ FL_API void fl_settings_free(fl_settings *settings);
 /* Out-of-tree replacement: may the layer be replaced, by the switches and lists? */
 FL_API bool fl_is_oot_enabled(fl_host *host);
 FL_API bool fl_is_oot_allowed(fl_host *host, const char *layer);
+
+/*
+ * The op that replaces a layer class of vLLM's ("SiluAndMul"), if that is enabled and the lists allow it; in these the
+ * layer stands by the name of its class or of the op. Valid as long as the host. NULL with fl_error_status():
+ * FL_ENOENT, no op replaces such a class (the message names the nearest), or the op is not registered; FL_ESTATE, not
+ * allowed, and why.
+ */
+FL_API const char *fl_oot_op(fl_host *host, const char *class_name);
+
 /* May the op use implementations of kind default, by the switches and FlagGems lists? */
 FL_API bool fl_is_flagos_allowed(fl_host *host, const char *op);
 

@@ -323,9 +323,9 @@ typedef struct fl_platform {
 /* Something other than an op that a plugin brings. */
 typedef struct fl_component {
   uint32_t size;
-  const char *type;      /* "platform" */
-  const char *name;      /* "acme" */
-  const void *functions; /* fl_platform * for "platform" */
+  const char *type;      /* "platform", or "layer": an op replaces a layer class of vLLM's */
+  const char *name;      /* "acme"; of a layer, the class: "AcmeAttention" */
+  const void *functions; /* fl_platform * for "platform"; the op's name, const char *, for "layer" */
   void *self;
 } fl_component;
 
