@@ -15,7 +15,7 @@ WARNINGS := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototy
 BASE := -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(WARNINGS) -I. -Iinclude -MMD -MP $(SANITIZE)
 LINK := -pthread $(SANITIZE) $(LDFLAGS)
 
-CORE_PACKAGES := yaml-0.1 hwloc jansson
+CORE_PACKAGES := yaml-0.1 hwloc jansson libmd
 CORE_CFLAGS = $(shell pkg-config --cflags $(CORE_PACKAGES)) -DFLHOST_VERSION='"$(VERSION)"' -DFLHOST_PREFIX='"$(PREFIX)"'
 CORE_LIBS = $(shell pkg-config --libs $(CORE_PACKAGES)) -ldl -lm
 CHECK_LIBS = $(shell pkg-config --libs check)

@@ -12,7 +12,7 @@ static const char *verdict_name(fl_verdict verdict) {
 }
 
 static json_t *explanation_json(const fl_explanation *explanation) {
-  json_t *order = json_array(), *candidates = json_array();
+  json_t *order = json_array(), *candidates = json_array(), *replaces = json_array();
   for (uint32_t i = 0; i < explanation->n_order; i++)
     order = cli_json_append(order, cli_json_string(explanation->order[i]));
   for (uint32_t i = 0; i < explanation->n_impls; i++) {
@@ -23,10 +23,16 @@ static json_t *explanation_json(const fl_explanation *explanation) {
                               cli_json_string(impl->plugin), "verdict", verdict_name(impl->verdict), "reason",
                               cli_json_string(impl->reason)));
   }
-  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "op", cli_json_string(explanation->op), "order", order,
+  for (uint32_t i = 0; i < explanation->n_replaces; i++) {
+    const fl_replaced *layer = &explanation->replaces[i];
+    replaces =
+        cli_json_append(replaces, json_pack("{s:o, s:b, s:o}", "class", cli_json_string(layer->class_name), "allowed",
+                                            (int)layer->allowed, "reason", cli_json_string(layer->reason)));
+  }
+  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "op", cli_json_string(explanation->op), "order", order,
                    "order_origin", cli_json_string(explanation->order_origin), "selected",
                    cli_json_string(explanation->selected), "error", cli_json_string(explanation->error), "candidates",
-                   candidates);
+                   candidates, "replaces", replaces);
 }
 
 static void print_order(const fl_explanation *explanation) {
@@ -40,6 +46,14 @@ static void print_order(const fl_explanation *explanation) {
   puts(")");
 }
 
+static void print_replaced(const fl_replaced *layer) {
+  fputs("replaces: ", stdout);
+  cli_put_text(stdout, layer->class_name);
+  fputs(layer->allowed ? " (allowed" : " (not allowed: ", stdout);
+  cli_put_text(stdout, layer->allowed ? "" : layer->reason);
+  puts(")");
+}
+
 static int print_explanation(const fl_explanation *explanation) {
   static const char *const headers[] = {"IMPL", "KIND", "VENDOR", ">PRIORITY", "PLUGIN", "VERDICT", "REASON", NULL};
   cli_table table;
@@ -47,7 +61,10 @@ static int print_explanation(const fl_explanation *explanation) {
   print_order(explanation);
   fputs("selected: ", stdout);
   cli_put_text(stdout, explanation->selected ? explanation->selected : "none");
-  puts("\n");
+  putchar('\n');
+  for (uint32_t i = 0; i < explanation->n_replaces; i++)
+    print_replaced(&explanation->replaces[i]);
+  putchar('\n');
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < explanation->n_impls; i++) {
     const fl_explained *impl = &explanation->impls[i];
@@ -124,7 +141,8 @@ int command_explain(int argc, char **argv) {
   const cli_option options[] = {CLI_DEVICE(&device), CLI_JSON(&json), {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {"[OP]", 0, 1,
                              "Lists every registered implementation of an operator in the order they are tried, with\n"
-                             "the verdict and the rule, setting and place that decided. Without OP: one line for each\n"
+                             "the verdict and the rule, setting and place that decided, and the layer classes of vLLM\n"
+                             "that it replaces, of which each may stand for OP. Without OP: one line for each\n"
                              "operator. Exit status 3: OP has no implementation that may run.",
                              options};
   int32_t device_type;

@@ -73,7 +73,10 @@ bool cli_find_device_type(const char *word, int32_t *device_type) {
       *device_type = alias->number;
       return true;
     }
-  return false;
+  int32_t dispatched = fl_dispatch_device(word); /* vLLM's words: hip, xpu… */
+  if (dispatched > 0)
+    *device_type = dispatched;
+  return dispatched > 0;
 }
 
 bool cli_device_type(const char *word, int32_t *device_type) {

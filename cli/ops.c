@@ -18,22 +18,25 @@ static const struct {
 
 /* ------------------------------------------------------------------------------------------------------------ JSON */
 
-static json_t *impl_json(const fl_impl_info *impl) {
+static json_t *impl_json(fl_host *host, const fl_impl_info *impl) {
+  char uuid[65];
+  bool has_uuid = !fl_impl_uuid(host, impl->op_name, impl->impl_id, uuid);
   char *devices = cli_device_names(impl->devices), *dtypes = cli_dtype_names(impl->dtypes);
-  json_t *object = json_pack(
-      "{s:o, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:b, s:o}", "impl_id", cli_json_string(impl->impl_id), "kind",
-      cli_kind_name(impl->kind), "vendor", cli_json_string(impl->vendor), "priority", impl->priority, "plugin",
-      cli_json_string(impl->plugin), "devices", cli_json_words(devices), "dtypes", cli_json_words(dtypes), "min_arch",
-      cli_json_string(impl->min_arch), "available", (int)impl->available, "reason", cli_json_string(impl->reason));
+  json_t *object =
+      json_pack("{s:o, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "impl_id", cli_json_string(impl->impl_id),
+                "kind", cli_kind_name(impl->kind), "vendor", cli_json_string(impl->vendor), "priority", impl->priority,
+                "plugin", cli_json_string(impl->plugin), "devices", cli_json_words(devices), "dtypes",
+                cli_json_words(dtypes), "min_arch", cli_json_string(impl->min_arch), "available", (int)impl->available,
+                "reason", cli_json_string(impl->reason), "uuid", cli_json_string(has_uuid ? uuid : NULL));
   free(devices);
   free(dtypes);
   return object;
 }
 
-static json_t *op_json(const fl_op *op, const fl_snapshot *snapshot, uint32_t index) {
+static json_t *op_json(fl_host *host, const fl_op *op, const fl_snapshot *snapshot, uint32_t index) {
   json_t *impls = json_array(), *tolerance = json_object();
   for (uint32_t i = 0; i < fl_snapshot_impl_count(snapshot, index); i++)
-    impls = cli_json_append(impls, impl_json(fl_snapshot_impl(snapshot, index, i)));
+    impls = cli_json_append(impls, impl_json(host, fl_snapshot_impl(snapshot, index, i)));
   for (size_t i = 0; i < sizeof tolerance_types / sizeof *tolerance_types; i++) {
     fl_tolerance bound = fl_op_tolerance(op, tolerance_types[i].dtype);
     json_object_set_new(tolerance, tolerance_types[i].name,
@@ -53,7 +56,7 @@ static int print_json(fl_host *host, const fl_snapshot *snapshot, uint32_t index
     if (index != i && index != fl_snapshot_op_count(snapshot))
       continue;
     if (op)
-      list = cli_json_append(list, op_json(op, snapshot, i));
+      list = cli_json_append(list, op_json(host, op, snapshot, i));
   }
   return cli_print_json(list);
 }
@@ -62,6 +65,7 @@ static int print_json(fl_host *host, const fl_snapshot *snapshot, uint32_t index
 
 static int print_ops(fl_host *host, const fl_snapshot *snapshot) {
   static const char *const headers[] = {"OP", "CATEGORY", ">IMPLS", "WHAT IT COMPUTES", NULL};
+  uint32_t enabled, disabled;
   cli_table table;
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++) {
@@ -73,7 +77,11 @@ static int print_ops(fl_host *host, const fl_snapshot *snapshot) {
     cli_table_format(&table, "%u", fl_snapshot_impl_count(snapshot, i));
     cli_table_add(&table, fl_op_doc(op));
   }
-  return cli_table_print(&table);
+  int exit_status = cli_table_print(&table);
+  fl_custom_op_counts(host, &enabled, &disabled);
+  if (!exit_status && disabled)
+    printf("\ncustom_ops: %u enabled, %u disabled, which run their reference\n", enabled, disabled);
+  return exit_status;
 }
 
 static void add_impl(cli_table *table, const fl_impl_info *impl) {

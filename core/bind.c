@@ -287,11 +287,24 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_sta
   return binding;
 }
 
+/* Does the op's own order end without an implementation that takes every call? True once. The host's lock is held. */
+static bool order_is_partial(fl_op *op, const fl_selection *selection) {
+  if (op->order_is_partial || !selection->per_op || !selection->n_accepted)
+    return false;
+  for (uint32_t i = 0; i < selection->n_accepted; i++)
+    if (!selection->items[i].record->impl.supports_args)
+      return false;
+  for (uint32_t i = 0; i < selection->n_order; i++)
+    if (!strcmp(selection->order[i], "reference") || !strcmp(selection->order[i], "native"))
+      return false; /* there is nothing to advise */
+  return op->order_is_partial = true;
+}
+
 fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *status) {
   fl_host *host = op->host;
   fl_selection selection;
   fl_binding *binding = NULL;
-  bool again;
+  bool again, partial = false;
   do {
     bool scoped;
     fl_registry_ask_availability(host, op);
@@ -300,8 +313,10 @@ fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *
     again = !*status && selection.unasked;
     if (!*status && !again && !selection.n_accepted)
       *status = fl_selection_error(&selection);
-    if (!*status && !again)
+    if (!*status && !again) {
+      partial = order_is_partial(op, &selection);
       binding = make_binding(op, &selection, status);
+    }
     if (binding) {
       fl_binding *old = atomic_load_explicit(&slots->by_device[device_type], memory_order_relaxed);
       atomic_store_explicit(&slots->by_device[device_type], binding, memory_order_release);
@@ -310,6 +325,11 @@ fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *
     fl_selection_free(&selection);
     pthread_mutex_unlock(&host->lock);
   } while (again);
+  if (partial)
+    fl_log_line(&host->log, FL_LOG_WARNING,
+                "Op '%s': no implementation in its order takes all arguments, so that a call may find none; add "
+                "'reference' to the end of the order",
+                op->name);
   if (!binding)
     return NULL;
   if (host->dispatch_debug) {

@@ -345,6 +345,7 @@ static bool publish(settings_reader *reader, fl_config *config) {
   if (!list_settings(config, values) || !list_op_origins(config, &values[FL_SETTING_OP_BACKENDS].orders) ||
       !split_custom_ops(config, &values[FL_SETTING_CUSTOM_OPS].names))
     return false;
+  config->check = reader->problems.check;
   config->dispatch_enabled = values[FL_SETTING_PREFER_ENABLED].flag;
   config->use_flaggems = values[FL_SETTING_USE_FLAGGEMS].flag;
   take_list(&config->flagos_whitelist, &values[FL_SETTING_FLAGOS_WHITELIST]);

@@ -6,6 +6,7 @@
 #define FLHOST_CORE_CONFIG_H
 
 #include "core/log.h"
+#include "core/problems.h"
 #include "core/text.h"
 #include <flhost/flhost.h>
 
@@ -42,6 +43,7 @@ typedef struct fl_config_list {
 /* Settings in force. Immutable once loaded. */
 typedef struct fl_config {
   fl_policy *policy;
+  fl_check_mode check;   /* VLLM_FL_CHECK */
   bool dispatch_enabled; /* VLLM_FL_PREFER_ENABLED */
   bool use_flaggems;     /* USE_FLAGGEMS */
   fl_config_list flagos_whitelist, flagos_blacklist;

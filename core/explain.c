@@ -70,6 +70,7 @@ typedef struct explanation {
   fl_strings strings;
   fl_explained *impls;
   const char **order;
+  fl_replaced *replaces;
 } explanation;
 
 /* A copy that lives as long as the explanation; "" when out of memory, which `failed` tells. */
@@ -137,13 +138,26 @@ static void fill(explanation *e, const fl_selection *selection, bool scoped, boo
     fl_selection_error(selection);
     public->error = keep(e, fl_error_message(), failed);
   }
+  if (!fl_layers_of(selection->op->host, selection->op->name, &e->strings, &e->replaces, &public->n_replaces))
+    *failed = true;
+  public->replaces = e->replaces;
   fl_text_free(&origin);
+}
+
+/* The op of that name, or the one that replaces a layer class of that name. */
+static fl_op *find_op_or_layer(fl_host *host, const char *name) {
+  fl_layer layer;
+  pthread_mutex_lock(&host->lock);
+  bool is_class = !fl_registry_find(host, name) && fl_layer_find(host, name, &layer);
+  fl_op *op = is_class ? fl_layer_op(host, name) : NULL;
+  pthread_mutex_unlock(&host->lock);
+  return is_class ? op : fl_find_op(host, name);
 }
 
 fl_status fl_explain(fl_host *host, const char *name, int32_t device_type, fl_explanation **result) {
   fl_selection selection;
   bool scoped, failed = false;
-  fl_op *op = fl_find_op(host, name);
+  fl_op *op = find_op_or_layer(host, name);
   if (!op)
     return FL_ENOENT;
   fl_status status = select_locked(op, device_type, &selection, &scoped);
@@ -175,5 +189,6 @@ void fl_explanation_free(fl_explanation *result) {
   fl_strings_free(&e->strings);
   free(e->impls);
   free(e->order);
+  free(e->replaces);
   free(e);
 }

@@ -64,6 +64,7 @@ static fl_status copy_options(fl_host *host, const fl_host_options *options) {
   host->log.user = options->log_user;
   atomic_init(&host->log.level, fl_config_log_level(&host->sources));
   host->statistics = options->flags & FL_HOST_STATISTICS;
+  host->without_plugins = options->flags & FL_HOST_NO_PLUGINS;
   host->checks = !(options->flags & FL_HOST_NO_ARGUMENT_CHECKS);
   return failed ? fl_error_no_memory() : FL_OK;
 }
@@ -99,8 +100,12 @@ static fl_status choose_platform(fl_host *host) {
 static fl_status load_settings(fl_host *host) {
   fl_config *config = NULL;
   fl_status status = fl_config_load(&host->sources, host->platform, &host->log, &config);
-  if (status)
+  if (!status)
+    status = fl_custom_ops_check(host, config);
+  if (status) {
+    fl_config_free(config);
     return status;
+  }
   pthread_mutex_lock(&host->lock);
   fl_config *before = host->config;
   fl_policy *policy_before = host->policy;
@@ -138,6 +143,10 @@ static void warn_of_unknown_names(fl_host *host) {
     }
     for (uint32_t j = 0; j < fields->per_op[i].n_tokens; j++) {
       const char *token = fields->per_op[i].tokens[j];
+      const fl_op *known = fl_registry_find(host, op);
+      if (!strcmp(token, "unfused") && known && !known->unfused)
+        fl_text_add(&lines, "%s: token 'unfused' for op '%s': the host cannot run it by parts\n",
+                    origin ? origin : "op_backends", op);
       if (strncmp(token, "vendor:", 7) || fl_strings_has(&vendors, token + 7))
         continue;
       const char *nearest = fl_nearest_word(token + 7, (const char *const *)vendors.items, vendors.n);

@@ -21,8 +21,9 @@ enum { FL_DEVICE_SLOTS = 20 };
 
 /* One registered implementation. Immutable, but for what is said to be guarded. */
 typedef struct fl_impl_record {
-  fl_impl impl; /* strings owned */
-  char *plugin; /* who registered it */
+  fl_impl impl;   /* strings owned */
+  char *plugin;   /* who registered it */
+  char *build_id; /* of the plugin's file, "" if it has none */
   struct fl_op *op;
   /* R6. Written under the host's availability lock, `asked` last. */
   _Atomic uint64_t asked; /* generation of the registry in which is_available was asked; 0 = never */
@@ -87,10 +88,13 @@ struct fl_op {
   uint32_t index;
   uint64_t hash;
   _Atomic(fl_impl_set *) impls;
-  char *schema_plugin;  /* who declared it */
-  char *last_used;      /* impl_id that F1 logged last; guarded by the host's lock */
-  uint32_t switches;    /* changes of last_used; guarded by the host's lock */
-  fl_failure *failures; /* guarded by the host's lock */
+  fl_impl_record *unfused; /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
+  char *schema_plugin;     /* who declared it */
+  char *last_used;         /* impl_id that F1 logged last; guarded by the host's lock */
+  bool enforced;           /* runs whatever custom_ops says; guarded by the host's lock */
+  bool order_is_partial;   /* warned of: its own order may find nothing for a call; guarded by the host's lock */
+  uint32_t switches;       /* changes of last_used; guarded by the host's lock */
+  fl_failure *failures;    /* guarded by the host's lock */
 };
 
 /* Names to ops: open addressing, immutable but for empty places that get filled. */
@@ -117,6 +121,7 @@ struct fl_host {
   _Atomic uint64_t generation; /* of everything that resolving depends on */
   _Atomic(fl_name_table *) names;
   bool statistics, checks, dispatch_debug; /* set at creation */
+  bool without_plugins;                    /* none was loaded at creation; set there */
 
   pthread_mutex_t lock; /* guards all that follows, but for what is atomic */
   uint64_t registry_generation;
@@ -171,14 +176,42 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op);
 /* Adds an op; takes over the schema. NULL: out of memory. The host's lock is held. */
 fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin);
 
-/* The implementation, NULL if there is none. The caller is reading, or holds the host's lock. */
+/* The implementation, `unfused` too, NULL if there is none. The caller is reading, or holds the host's lock. */
 fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id);
+
+/* Gives an op that can be run by its parts the implementation that does so (unfused.c). false: out of memory. */
+bool fl_unfused_add(fl_op *op);
 
 void fl_impl_record_free(void *record);
 void fl_component_record_clear(fl_component_record *component);
 
 /* Everything resolved before is out of date. The host's lock is held. */
 void fl_host_advance(fl_host *host);
+
+/* ----------------------------------------------------------------------------------------------------- customop.c */
+
+/* Is it enabled, or does it run its reference? The host's lock is held. */
+bool fl_custom_op_enabled(const fl_op *op);
+
+/* Names in custom_ops that are no op's: FL_ECONFIG, or warnings, as VLLM_FL_CHECK says. Warnings also while the host
+ * has not loaded all plugins, since these may bring the op. */
+fl_status fl_custom_ops_check(fl_host *host, const fl_config *config);
+
+/* ------------------------------------------------------------------------------------------------------- layers.c */
+
+/* A layer class of vLLM's and the op that replaces it. */
+typedef struct fl_layer {
+  const char *class, *op;
+  const char *former; /* another name that lists may have for it, or NULL */
+  const char *plugin; /* who says so */
+} fl_layer;
+
+/* All of these: the host's lock is held. */
+bool fl_layer_find(const fl_host *host, const char *class, fl_layer *layer);
+/* The op that replaces a class, whether or not that is allowed; NULL, with a message. */
+fl_op *fl_layer_op(fl_host *host, const char *class);
+/* The layers that an op replaces (malloc'ed; strings are added to `strings`). false: out of memory. */
+bool fl_layers_of(const fl_host *host, const char *op, fl_strings *strings, fl_replaced **replaced, uint32_t *n);
 
 /* ------------------------------------------------------------------------------------------------------ manager.c */
 

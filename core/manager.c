@@ -537,17 +537,22 @@ fl_status fl_get_counters(fl_host *host, const char *name, const char *impl_id, 
   return record ? FL_OK : fl_error(FL_ENOENT, "op '%s' has no implementation '%s'", name, impl_id);
 }
 
+static void clear_counters(fl_impl_record *record) {
+  atomic_store_explicit(&record->fallbacks_not_supported, 0, memory_order_relaxed);
+  atomic_store_explicit(&record->fallbacks_failed, 0, memory_order_relaxed);
+  atomic_store_explicit(&record->failures, 0, memory_order_relaxed);
+}
+
 void fl_host_after_fork(fl_host *host) {
   pthread_mutexattr_t recursive;
   for (uint32_t i = 0; i < host->n_ops; i++) {
     fl_op *op = host->ops[i];
     fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
     fl_failures_free(op);
-    for (uint32_t j = 0; set && j < set->n; j++) {
-      atomic_store_explicit(&set->impls[j]->fallbacks_not_supported, 0, memory_order_relaxed);
-      atomic_store_explicit(&set->impls[j]->fallbacks_failed, 0, memory_order_relaxed);
-      atomic_store_explicit(&set->impls[j]->failures, 0, memory_order_relaxed);
-    }
+    for (uint32_t j = 0; set && j < set->n; j++)
+      clear_counters(set->impls[j]);
+    if (op->unfused)
+      clear_counters(op->unfused);
   }
   /* Another thread may have been asking, or loading, when the process forked. */
   pthread_mutexattr_init(&recursive);

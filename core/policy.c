@@ -15,6 +15,10 @@
 static const char *const kind_words[] = {"flagos", "vendor", "reference"};
 enum { N_KINDS = 3 };
 
+/* All that stand alone. `native` is vLLM's word for the reference; `unfused` is the host's own (unfused.c). */
+static const char *const plain_words[] = {"flagos", "vendor", "reference", "native", "unfused"};
+enum { N_PLAIN = 5 };
+
 /* Names that the dispatcher before flhost, or its earlier versions, had for a kind. */
 static const struct {
   const char *word, *token;
@@ -38,6 +42,8 @@ bool fl_token_matches(const char *token, fl_kind kind, const char *vendor, const
     return *name && !strcmp(name, impl_id);
   if ((name = after(token, "vendor:")))
     return kind == FL_KIND_VENDOR && *name && vendor && !strcmp(name, vendor);
+  if (!strcmp(token, "native"))
+    return kind == FL_KIND_REFERENCE;
   return !strcmp(token, fl_kind_name(kind));
 }
 
@@ -48,7 +54,8 @@ static bool name_valid(const char *name) {
   return length && fl_trim(&trimmed, length) == length && !strpbrk(name, " \t\r\n\v\f,;|");
 }
 
-static const char *nearest_token(const char *token) {
+/* Among `words` where it stands alone. */
+static const char *nearest_among(const char *token, const char *const *words, size_t n_words) {
   static const char *const prefixes[] = {"vendor", "impl", "flagos", "reference"};
   static const char *const forms[] = {"vendor:NAME", "impl:ID", "flagos", "reference"};
   const char *colon = strchr(token, ':'), *nearest = NULL, *word = token;
@@ -59,7 +66,7 @@ static const char *nearest_token(const char *token) {
   memcpy(prefix, word, length);
   prefix[length] = 0;
   if (!colon) {
-    nearest = fl_nearest_word(prefix, kind_words, N_KINDS);
+    nearest = fl_nearest_word(prefix, words, n_words);
     for (size_t i = 0; !nearest && i < sizeof former_words / sizeof *former_words; i++)
       if (!strcasecmp(prefix, former_words[i].word))
         nearest = former_words[i].token;
@@ -72,11 +79,15 @@ static const char *nearest_token(const char *token) {
   return NULL;
 }
 
+static const char *nearest_token(const char *token) {
+  return nearest_among(token, plain_words, N_PLAIN);
+}
+
 bool fl_token_valid(const char *token, const char **nearest) {
   const char *name;
   *nearest = NULL;
-  for (size_t i = 0; i < N_KINDS; i++)
-    if (!strcmp(token, kind_words[i]))
+  for (size_t i = 0; i < N_PLAIN; i++)
+    if (!strcmp(token, plain_words[i]))
       return true;
   if (((name = after(token, "vendor:")) || (name = after(token, "impl:"))) && name_valid(name))
     return true;
@@ -97,7 +108,7 @@ static const char *prefer_word(const char *prefer) {
 static fl_status check_prefer(const char *prefer) {
   if (prefer_word(prefer))
     return FL_OK;
-  const char *nearest = nearest_token(prefer);
+  const char *nearest = nearest_among(prefer, kind_words, N_KINDS);
   return fl_error(FL_EINVAL, "Invalid prefer value: '%s'. Must be one of: flagos, reference, vendor%s%s%s", prefer,
                   nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
 }
@@ -457,5 +468,29 @@ fl_status fl_policy_with_denied_vendors(const fl_policy *policy, const char *con
   fields.n_deny_vendors += n;
   status = build(&fields, derived);
   free(all);
+  return status;
+}
+
+fl_status fl_policy_with_op_order(const fl_policy *policy, const char *op, const char *const *tokens, uint32_t n,
+                                  fl_policy **derived) {
+  fl_policy_fields fields = policy->fields, given = {.per_op = &(fl_op_order){op, tokens, n}, .n_per_op = 1};
+  fl_status status = check_shape(&given);
+  if (!status)
+    status = check_tokens(&given);
+  if (status)
+    return status;
+  fl_op_order *orders = calloc((size_t)fields.n_per_op + 1, sizeof *orders);
+  if (!orders)
+    return fl_error_no_memory();
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < fields.n_per_op; i++)
+    if (strcmp(fields.per_op[i].op, op) != 0)
+      orders[kept++] = fields.per_op[i];
+  if (n)
+    orders[kept++] = given.per_op[0];
+  fields.per_op = orders;
+  fields.n_per_op = kept;
+  status = build(&fields, derived);
+  free(orders);
   return status;
 }

@@ -96,6 +96,7 @@ static void op_free(fl_op *op) {
   for (uint32_t i = 0; set && i < set->n; i++)
     fl_impl_record_free(set->impls[i]);
   free(set);
+  fl_impl_record_free(op->unfused);
   for (int i = 0; i < FL_DEVICE_SLOTS; i++)
     fl_binding_free(atomic_load_explicit(&op->slots.by_device[i], memory_order_relaxed));
   fl_failures_free(op);
@@ -156,10 +157,11 @@ fl_status fl_registry_init(fl_host *host) {
     if (status)
       break;
     pthread_mutex_lock(&host->lock); /* nobody knows the host yet but fork, which looks through its ops */
-    if (!fl_registry_add_op(host, schema, "flhost")) {
+    fl_op *op = fl_registry_add_op(host, schema, "flhost");
+    if (!op)
       fl_schema_free(schema);
+    if (!op || !fl_unfused_add(op))
       status = fl_error_no_memory();
-    }
     pthread_mutex_unlock(&host->lock);
   }
   return status;
@@ -188,6 +190,7 @@ void fl_impl_record_free(void *memory) {
   free((char *)record->impl.vendor);
   free((char *)record->impl.min_arch);
   free(record->plugin);
+  free(record->build_id);
   free(record);
 }
 
@@ -195,6 +198,7 @@ void fl_component_record_clear(fl_component_record *component) {
   free(component->plugin);
   free(component->type);
   free(component->name);
+  free(component->op);
 }
 
 fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id) {
@@ -202,7 +206,7 @@ fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id) {
   for (uint32_t i = 0; set && i < set->n; i++)
     if (!strcmp(set->impls[i]->impl.impl_id, impl_id))
       return set->impls[i];
-  return NULL;
+  return op->unfused && !strcmp(op->unfused->impl.impl_id, impl_id) ? op->unfused : NULL;
 }
 
 void fl_registry_ask_availability(fl_host *host, const fl_op *op) {

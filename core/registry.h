@@ -17,6 +17,9 @@ typedef struct fl_stage fl_stage;
 /* Begins. `plugin` is its name, `file` its path, `flags` those of its note. NULL: out of memory. */
 fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *file, uint32_t flags);
 
+/* The build id that its implementations carry (fl_impl_uuid); "" when not said. false: out of memory. */
+bool fl_stage_set_build_id(fl_stage *stage, const char *build_id);
+
 /* The table to hand to register_builtins. */
 fl_registry *fl_stage_table(fl_stage *stage);
 
@@ -32,6 +35,7 @@ void fl_stage_abort(fl_stage *stage);
 typedef struct fl_component_record {
   char *plugin, *type, *name;
   fl_platform platform; /* type "platform" */
+  char *op;             /* type "layer": what replaces the class `name`; else NULL */
   void *self;
 } fl_component_record;
 

@@ -228,3 +228,15 @@ fl_status fl_scope_deny_vendors(fl_host *host, const char *const *vendors, uint3
   fl_policy_release(policy);
   return enter_derived(host, status, derived, scope);
 }
+
+fl_status fl_scope_op_order(fl_host *host, const char *op, const char *const *tokens, uint32_t n, fl_scope *scope) {
+  fl_policy *policy, *derived = NULL;
+  if (!op)
+    return fl_error(FL_EINVAL, "fl_scope_op_order: op is NULL, expected the name of an op");
+  if (!fl_find_op(host, op))
+    return FL_ENOENT;
+  policy = fl_get_policy(host);
+  fl_status status = fl_policy_with_op_order(policy, op, tokens, n, &derived);
+  fl_policy_release(policy);
+  return enter_derived(host, status, derived, scope);
+}

@@ -46,7 +46,7 @@ static void choose_order(fl_selection *selection, const fl_impl_set *set) {
   const fl_config *config = selection->op->host->config;
   if (config && !config->dispatch_enabled)
     selection->override = FL_DISPATCH_OFF;
-  else if (config && !fl_config_op_enabled(config, selection->op->name))
+  else if (!fl_custom_op_enabled(selection->op))
     selection->override = FL_OP_DISABLED;
   if (selection->override == FL_NO_OVERRIDE) {
     selection->order = fl_policy_order(selection->policy, selection->op->name, &selection->n_order, &selection->per_op);
@@ -55,6 +55,25 @@ static void choose_order(fl_selection *selection, const fl_impl_set *set) {
   /* An op without a reference (attention_backend in the dispatcher before) runs its vendor's. */
   selection->order = has_kind(set, FL_KIND_REFERENCE) ? reference : vendor;
   selection->n_order = 1;
+}
+
+/* What is registered, and behind that `unfused` where the order names it. */
+static fl_impl_record *record_at(const fl_op *op, const fl_impl_set *set, uint32_t i) {
+  return set && i < set->n ? set->impls[i] : op->unfused;
+}
+
+static bool matches(const char *token, const fl_impl_record *record) {
+  const fl_impl *impl = &record->impl;
+  if (record == record->op->unfused) /* of a kind, but no kind picks it */
+    return !strcmp(token, impl->impl_id) || (!strncmp(token, "impl:", 5) && !strcmp(token + 5, impl->impl_id));
+  return fl_token_matches(token, (fl_kind)impl->kind, impl->vendor, impl->impl_id);
+}
+
+static bool names_unfused(const fl_selection *selection, const fl_op *op) {
+  for (uint32_t t = 0; op->unfused && t < selection->n_order; t++)
+    if (matches(selection->order[t], op->unfused))
+      return true;
+  return false;
 }
 
 /* Moves item `from` up to `to`, those between one down. */
@@ -66,12 +85,14 @@ static void move_up(fl_selected *items, uint32_t from, uint32_t to) {
 
 fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *policy, int32_t device_type) {
   const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
-  uint32_t n = set ? set->n : 0, accepted = 0;
+  uint32_t accepted = 0;
   selection->op = op;
   selection->policy = policy;
   selection->device_type = device_type;
   selection->override = FL_NO_OVERRIDE;
   selection->per_op = selection->unasked = false;
+  choose_order(selection, set);
+  uint32_t n = (set ? set->n : 0) + names_unfused(selection, op);
   selection->n = n;
   selection->items = selection->local;
   if (n > sizeof selection->local / sizeof selection->local[0]) {
@@ -79,21 +100,19 @@ fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *p
     if (!selection->items)
       return fl_error_no_memory();
   }
-  choose_order(selection, set);
   bool flagos_allowed = !op->host->config || fl_config_flagos_allowed(op->host->config, op->name, NULL, 0);
   fl_selected *items = selection->items;
   for (uint32_t i = 0; i < n; i++) {
-    fl_rejection rejection = filter(selection, set->impls[i], flagos_allowed);
-    selection->unasked = selection->unasked || atomic_load(&set->impls[i]->asked) < op->host->registry_generation;
+    fl_impl_record *record = record_at(op, set, i);
+    fl_rejection rejection = filter(selection, record, flagos_allowed);
+    selection->unasked = selection->unasked || atomic_load(&record->asked) < op->host->registry_generation;
     /* Whatever passes is not a candidate until a token matches it. */
-    items[i] = (fl_selected){set->impls[i], rejection ? rejection : FL_REJECTED_ORDER, 0};
+    items[i] = (fl_selected){record, rejection ? rejection : FL_REJECTED_ORDER, 0};
   }
   for (uint32_t t = 0; t < selection->n_order; t++) {
     uint32_t first = accepted; /* of this token's matches */
     for (uint32_t i = accepted; i < n; i++) {
-      const fl_impl *impl = &items[i].record->impl;
-      if (items[i].rejection != FL_REJECTED_ORDER ||
-          !fl_token_matches(selection->order[t], (fl_kind)impl->kind, impl->vendor, impl->impl_id))
+      if (items[i].rejection != FL_REJECTED_ORDER || !matches(selection->order[t], items[i].record))
         continue;
       items[i].rejection = FL_ACCEPTED;
       items[i].token = t;
@@ -219,11 +238,11 @@ static void add_ids(const fl_selection *selection, bool all, fl_text *text) {
   const fl_impl_set *set = atomic_load_explicit(&selection->op->impls, memory_order_acquire);
   const char *separator = "";
   fl_text_add(text, "[");
-  for (uint32_t i = 0; set && i < set->n; i++)
+  for (uint32_t i = 0; i < selection->n; i++)
     for (uint32_t j = 0; j < selection->n; j++)
-      if (selection->items[j].record == set->impls[i] &&
+      if (selection->items[j].record == record_at(selection->op, set, i) &&
           (all || !selection->items[j].rejection || selection->items[j].rejection == FL_REJECTED_ORDER)) {
-        fl_text_add(text, "%s'%s'", separator, set->impls[i]->impl.impl_id);
+        fl_text_add(text, "%s'%s'", separator, selection->items[j].record->impl.impl_id);
         separator = ", ";
       }
   fl_text_add(text, "]");

@@ -28,7 +28,7 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
     [FL_SETTING_OP_BACKENDS] =
         {"VLLM_FL_PER_OP", "op_backends", &fl_type_orders, NULL, NULL, 0, 0,
          "order of an op in place of the preferred one, op1=a|b|c;op2=x|y of the tokens flagos, vendor, vendor:NAME, "
-         "reference, impl:ID; what is not listed is never tried"},
+         "reference (or native), unfused, impl:ID; what is not listed is never tried"},
     [FL_SETTING_ALLOW_VENDORS] = {"VLLM_FL_ALLOW_VENDORS", "allow_vendors", &fl_type_names, NULL, NULL, ',',
                                   FL_SETTING_EMPTY_IS_ALL | FL_SETTING_NONE_IS_NULL,
                                   "vendors whose implementations may run; all when not set or empty"},

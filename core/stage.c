@@ -17,7 +17,7 @@ typedef struct row_index {
 struct fl_stage {
   fl_registry table; /* first: the plugin's pointer leads back here */
   fl_host *host;
-  char *plugin, *file;
+  char *plugin, *file, *build_id;
   uint32_t flags;
   fl_schema **schemas;
   uint32_t n_schemas;
@@ -166,6 +166,16 @@ static bool name_is_bad(const char *name) {
   return !name || !*name || strlen(name) > FL_NAME_MAX;
 }
 
+/* Tokens of vLLM's IR that no implementation may take for a name. */
+static fl_status check_reserved(const char *field, const char *name) {
+  if (!name || (strcmp(name, "native") != 0 && strcmp(name, "unfused") != 0))
+    return FL_OK;
+  return fl_error(FL_EINVAL,
+                  "%s '%s' is reserved: 'native' names the reference and 'unfused' running an op by its parts; by "
+                  "convention an id is default.flagos, vendor.<vendor> or reference.<name>",
+                  field, name);
+}
+
 /* R1. */
 static fl_status check_impl(const fl_impl *impl) {
   if (name_is_bad(impl->op_name))
@@ -185,7 +195,8 @@ static fl_status check_impl(const fl_impl *impl) {
     return fl_error(FL_EINVAL, "devices is empty: set FL_DEVICE(kDLCPU), another device type, or FL_DEVICE_ANY");
   if (!impl->fn)
     return fl_error(FL_EINVAL, "fn is NULL");
-  return FL_OK;
+  fl_status status = check_reserved("impl_id", impl->impl_id);
+  return status ? status : check_reserved("vendor", impl->vendor);
 }
 
 /* R2, against the registry. The host's lock is held. */
@@ -233,7 +244,7 @@ static int32_t impl_priority(const fl_impl *impl) {
   return by_kind[impl->kind];
 }
 
-static fl_impl_record *record_create(const fl_impl *impl, const char *plugin) {
+static fl_impl_record *record_create(const fl_impl *impl, const fl_stage *stage) {
   fl_impl_record *record = calloc(1, sizeof *record);
   if (!record)
     return NULL;
@@ -243,9 +254,10 @@ static fl_impl_record *record_create(const fl_impl *impl, const char *plugin) {
   record->impl.impl_id = fl_strdup(impl->impl_id);
   record->impl.vendor = impl->vendor && *impl->vendor ? fl_strdup(impl->vendor) : NULL;
   record->impl.min_arch = impl->min_arch ? fl_strdup(impl->min_arch) : NULL;
-  record->plugin = fl_strdup(plugin);
+  record->plugin = fl_strdup(stage->plugin);
+  record->build_id = fl_strdup(stage->build_id);
   record->count = UINT32_MAX;
-  if (!record->impl.op_name || !record->impl.impl_id || !record->plugin ||
+  if (!record->impl.op_name || !record->impl.impl_id || !record->plugin || !record->build_id ||
       (impl->vendor && *impl->vendor && !record->impl.vendor) || (impl->min_arch && !record->impl.min_arch)) {
     fl_impl_record_free(record);
     return NULL;
@@ -267,7 +279,7 @@ static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
     status = check_free(stage, impl.op_name, impl.impl_id);
   if (status)
     return refuse(stage, status, row);
-  fl_impl_record *record = record_create(&impl, stage->plugin);
+  fl_impl_record *record = record_create(&impl, stage);
   fl_impl_record **grown = record ? array_add(stage->records, &stage->n_records, sizeof *grown) : NULL;
   if (!grown) {
     fl_impl_record_free(record);
@@ -282,6 +294,59 @@ static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
 
 /* ----------------------------------------------------------------------------------------------------- components */
 
+static fl_status take_platform(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
+  const fl_platform *platform = given->functions;
+  (void)stage;
+  if (!platform || platform->size < offsetof(fl_platform, is_active) + sizeof platform->is_active ||
+      !platform->is_active)
+    return fl_error(FL_EINVAL, "functions: is_active is missing");
+  copy_struct(&record->platform, sizeof record->platform, platform, platform->size);
+  return FL_OK;
+}
+
+static fl_status layer_taken(const char *class, const char *plugin, const char *by) {
+  return fl_error(FL_EEXIST, "layer class '%s' is replaced twice: by plugin '%s', and before by plugin '%s'", class,
+                  plugin, by);
+}
+
+/* Against the registry. The host's lock is held. */
+static fl_status check_layer(const fl_stage *stage, const char *class) {
+  fl_layer before;
+  return fl_layer_find(stage->host, class, &before) ? layer_taken(class, stage->plugin, before.plugin) : FL_OK;
+}
+
+/* The class must not be replaced yet, and the op be there or staged before. */
+static fl_status take_layer(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
+  const char *op = given->functions;
+  if (name_is_bad(op))
+    return fl_error(FL_EINVAL, "functions: expected the name of the op that replaces the layer");
+  pthread_mutex_lock(&stage->host->lock);
+  fl_status status = check_layer(stage, given->name);
+  bool known = fl_registry_find(stage->host, op) != NULL;
+  pthread_mutex_unlock(&stage->host->lock);
+  for (uint32_t i = 0; i < stage->n_components && !status; i++)
+    if (stage->components[i].op && !strcmp(stage->components[i].name, given->name))
+      status = layer_taken(given->name, stage->plugin, stage->plugin);
+  if (!status && !known && !staged_schema(stage, op))
+    status = fl_registry_no_such_op(stage->host, op);
+  if (!status && !(record->op = fl_strdup(op)))
+    status = fl_error_no_memory();
+  return status;
+}
+
+/* What a plugin may bring besides ops. */
+static const struct component_type {
+  const char *name;
+  fl_status (*take)(const fl_stage *stage, const fl_component *given, fl_component_record *record);
+} component_types[] = {{"platform", take_platform}, {"layer", take_layer}};
+
+static const struct component_type *find_type(const char *name) {
+  for (size_t i = 0; name && i < sizeof component_types / sizeof *component_types; i++)
+    if (!strcmp(component_types[i].name, name))
+      return &component_types[i];
+  return NULL;
+}
+
 static fl_status stage_component(fl_registry *registry, const fl_component *given) {
   fl_stage *stage = (fl_stage *)registry;
   char row[FL_NAME_MAX + 16] = "component";
@@ -290,28 +355,24 @@ static fl_status stage_component(fl_registry *registry, const fl_component *give
     return refuse(stage, fl_error(FL_EINVAL, "component without size: set .size = sizeof(fl_component)"), row);
   copy_struct(&component, sizeof component, given, given->size);
   snprintf(row, sizeof row, "component '%.*s'", FL_NAME_MAX, component.name ? component.name : "");
-  const fl_platform *platform = component.functions;
+  const struct component_type *type = find_type(component.type);
   if (name_is_bad(component.name))
     return refuse(stage, fl_error(FL_EINVAL, "name is empty or longer than %d bytes", FL_NAME_MAX), row);
-  if (!component.type || strcmp(component.type, "platform"))
-    return refuse(stage, fl_error(FL_EINVAL, "type is '%s', expected 'platform'", component.type ? component.type : ""),
-                  row);
-  if (!platform || platform->size < offsetof(fl_platform, is_active) + sizeof platform->is_active ||
-      !platform->is_active)
-    return refuse(stage, fl_error(FL_EINVAL, "functions: is_active is missing"), row);
-  fl_component_record record = {
-      .plugin = fl_strdup(stage->plugin),
-      .type = fl_strdup(component.type),
-      .name = fl_strdup(component.name),
-      .self = component.self,
-  };
-  copy_struct(&record.platform, sizeof record.platform, platform, platform->size);
-  fl_component_record *grown = record.plugin && record.type && record.name
+  if (!type)
+    return refuse(
+        stage,
+        fl_error(FL_EINVAL, "type is '%s', expected 'platform' or 'layer'", component.type ? component.type : ""), row);
+  fl_component_record record = {.self = component.self};
+  fl_status status = type->take(stage, &component, &record);
+  record.plugin = fl_strdup(stage->plugin);
+  record.type = fl_strdup(component.type);
+  record.name = fl_strdup(component.name);
+  fl_component_record *grown = !status && record.plugin && record.type && record.name
                                    ? array_add(stage->components, &stage->n_components, sizeof *grown)
                                    : NULL;
   if (!grown) {
     fl_component_record_clear(&record);
-    return refuse(stage, fl_error_no_memory(), row);
+    return refuse(stage, status ? status : fl_error_no_memory(), row);
   }
   stage->components = grown;
   grown[stage->n_components - 1] = record;
@@ -349,11 +410,21 @@ fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *file, ui
   stage->flags = flags;
   stage->plugin = fl_strdup(plugin);
   stage->file = fl_strdup(file);
-  if (!stage->plugin || !stage->file) {
+  stage->build_id = fl_strdup("");
+  if (!stage->plugin || !stage->file || !stage->build_id) {
     fl_stage_abort(stage);
     return NULL;
   }
   return stage;
+}
+
+bool fl_stage_set_build_id(fl_stage *stage, const char *build_id) {
+  char *copy = fl_strdup(build_id);
+  if (!copy)
+    return false;
+  free(stage->build_id);
+  stage->build_id = copy;
+  return true;
 }
 
 fl_registry *fl_stage_table(fl_stage *stage) {
@@ -376,6 +447,7 @@ static void stage_free(fl_stage *stage) {
   fl_text_free(&stage->told);
   free(stage->plugin);
   free(stage->file);
+  free(stage->build_id);
   free(stage);
 }
 
@@ -417,6 +489,11 @@ static fl_status check_again(fl_stage *stage) {
     bool known_op;
     const fl_impl *impl = &stage->records[i]->impl;
     fl_status status = check_registered(stage, impl->op_name, impl->impl_id, &known_op);
+    if (status)
+      return status;
+  }
+  for (uint32_t i = 0; i < stage->n_components; i++) {
+    fl_status status = stage->components[i].op ? check_layer(stage, stage->components[i].name) : FL_OK;
     if (status)
       return status;
   }
@@ -494,7 +571,8 @@ fl_status fl_register_impl(fl_host *host, const fl_impl *impl) {
   fl_stage *stage = fl_stage_begin(host, "engine", "", ENGINE_FLAGS);
   if (!stage)
     return fl_error_no_memory();
-  fl_status status = stage->table.register_impl(&stage->table, impl);
+  fl_status status =
+      fl_stage_set_build_id(stage, "engine") ? stage->table.register_impl(&stage->table, impl) : fl_error_no_memory();
   if (!status)
     return fl_stage_commit(stage, &n);
   stage_free(stage);

@@ -2,7 +2,7 @@
 
 captured_log test_log = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void capture(void *user, int level, const char *line) {
+void test_log_capture(void *user, int level, const char *line) {
   captured_log *log = user;
   const char *name = level >= FL_LOG_ERROR     ? "ERROR"
                      : level >= FL_LOG_WARNING ? "WARNING"
@@ -40,7 +40,7 @@ fl_host *test_host(const char *const *environment, uint32_t flags) {
       .flags = flags | FL_HOST_NO_PLUGINS,
       .environment = environment ? environment : none,
       .config_dir = "/nonexistent",
-      .log = capture,
+      .log = test_log_capture,
       .log_user = &test_log,
   };
   fl_host *host = NULL;

@@ -14,6 +14,8 @@ typedef struct captured_log {
 } captured_log;
 
 extern captured_log test_log;
+/* What test_host gives its hosts as their log. */
+void test_log_capture(void *log, int level, const char *line);
 void test_log_clear(void);
 /* Is the line there, in full? How often? */
 int test_log_count(const char *line);

@@ -3,9 +3,9 @@
 TP := $(BUILD)/tests/plugins
 TP_BUILD = $(CC) $(BASE) -Itests/plugins $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
-TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good no_entry wrong_abi error entries needs_good no_note changes \
+TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt good_anonymous no_entry wrong_abi error entries needs_good no_note changes \
   failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
-  absent_middle two_vendors platform_a platform_b platform_asleep cxx) $(TP)/lib/libfake_driver.so
+  absent_middle two_vendors platform_a platform_b platform_asleep layer_a layer_b layer_taken layer_unknown cxx) $(TP)/lib/libfake_driver.so
 
 # Errors that `flhost verify` must find: one plugin each.
 PLANTED := last_element behind_row overwrites_input overwrites_x ignores_stride ignores_offset odd_sizes drops_nan in_place \
@@ -22,6 +22,12 @@ $(PLANTED_PLUGINS): $(TP)/planted_%.so: tests/plugins/planted.c
 $(TP)/good.so: tests/plugins/good.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -Wl,--build-id=0x00c0ffee
+$(TP)/good_rebuilt.so: tests/plugins/good.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -Wl,--build-id=0x00c0ffef
+$(TP)/good_anonymous.so: tests/plugins/good.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -Wl,--build-id=none
 $(TP)/duplicate.so: tests/plugins/duplicate.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"duplicate"' -DFLAGS=0
@@ -50,6 +56,19 @@ $(TP)/platform_b.so: tests/plugins/platform.c
 $(TP)/platform_asleep.so: tests/plugins/platform.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"platform_asleep"' -DACTIVE=0
+# AcmeAttention twice, a class of the host's own table, and an op that nobody has.
+$(TP)/layer_a.so: tests/plugins/layer.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"layer_a"' -DCLASS='"AcmeAttention"' -DOP='"test_layer"'
+$(TP)/layer_b.so: tests/plugins/layer.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"layer_b"' -DCLASS='"AcmeAttention"' -DOP='"rms_norm"'
+$(TP)/layer_taken.so: tests/plugins/layer.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"layer_taken"' -DCLASS='"SiluAndMul"' -DOP='"test_layer"'
+$(TP)/layer_unknown.so: tests/plugins/layer.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"layer_unknown"' -DCLASS='"AcmeAttention"' -DOP='"test_layre"'
 $(TP)/needs_good.so: tests/plugins/needs_good.c $(TP)/good.so
 	@mkdir -p $(@D)
 	$(TP_BUILD) -Wl,--no-as-needed -L$(TP) -l:good.so -Wl,-rpath,$(abspath $(TP))

@@ -160,7 +160,8 @@ END_TEST
  */
 
 START_TEST(explain_has_the_promised_keys) {
-  static const char *const keys[] = {"op", "order", "order_origin", "selected", "error", "candidates", NULL};
+  static const char *const keys[] = {"op",    "order",      "order_origin", "selected",
+                                     "error", "candidates", "replaces",     NULL};
   static const char *const candidate_keys[] = {"impl_id", "kind",    "vendor", "priority",
                                                "plugin",  "verdict", "reason", NULL};
   json_t *explanation = explain("silu_and_mul"), *candidates = json_object_get(explanation, "candidates"), *impl;
@@ -206,6 +207,21 @@ START_TEST(explain_is_readable) {
   assert_contains(run.out, "vendor.bolt_card");
   assert_contains(run.out, "no bolt card in this machine");
   assert_lacks(run.out, "\033");
+}
+END_TEST
+
+START_TEST(explain_takes_a_layer_class_and_shows_what_is_replaced) {
+  static const char *const keys[] = {"class", "allowed", "reason", NULL};
+  setting("VLLM_FL_OOT_BLACKLIST=RMSNorm");
+  json_t *explanation = explain("SiluAndMul"), *layer = json_array_get(json_object_get(explanation, "replaces"), 0);
+  ck_assert_str_eq(text_at(explanation, "op"), "silu_and_mul");
+  assert_keys(layer, keys);
+  ck_assert_str_eq(text_at(layer, "class"), "SiluAndMul");
+  ck_assert(json_is_true(json_object_get(layer, "allowed")) && json_is_null(json_object_get(layer, "reason")));
+  assert_contains(FLHOST("explain", "silu_and_mul").out, "\nreplaces: SiluAndMul (allowed)\n");
+  assert_contains(FLHOST("explain", "RMSNorm").out,
+                  "\nreplaces: RMSNorm (not allowed: in oot_blacklist (VLLM_FL_OOT_BLACKLIST))\n");
+  ck_assert_uint_eq(json_array_size(json_object_get(explain("attention_backend"), "replaces")), 0);
 }
 END_TEST
 
@@ -631,6 +647,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, S2_explain_lists_candidates_in_the_order_they_are_tried);
   tcase_add_test(tests, S1_explain_tells_why_an_implementation_is_not_available);
   tcase_add_test(tests, explain_is_readable);
+  tcase_add_test(tests, explain_takes_a_layer_class_and_shows_what_is_replaced);
   tcase_add_test(tests, explain_without_op_has_one_line_for_each);
   tcase_add_test(tests, resolve_prints_the_winner);
   tcase_add_test(tests, S1_device_decides_what_can_run);

@@ -10,4 +10,5 @@ $(CLI_SUITES): $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o)
 $(BUILD)/tests/test_cpu_plugin $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_ops_*.c)): | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor: | $(COMMAND) $(CPU_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so
 $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_PLUGINS) $(BENCH_FIGURES) $(PLUGINS)
+$(BUILD)/tests/test_ir: | $(CPU_PLUGIN)
 -include tests/plugins.mk

@@ -52,6 +52,13 @@ FL_API const char *fl_nearest_word(const char *word, const char *const *words, s
 /* The name of a DLPack device type: "cpu", "cuda", "rocm", "ext_dev"…; NULL for a number without a name. */
 FL_API const char *fl_device_type_name(int32_t device_type);
 
+/*
+ * The device type that one of vLLM's names of dispatch stands for: cuda, hip, xpu, cpu, tpu, oot; 0 for native, which
+ * is the reference on any device; -1 for another word (the message names the nearest). What runs there is what declares
+ * the device: hip runs a CUDA implementation only if that declares ROCm, too.
+ */
+FL_API int32_t fl_dispatch_device(const char *name);
+
 /* -------------------------------------------------------------------------------------------------------- hosts */
 
 /* A registry of implementations, a policy, and the plugins that were loaded. Several may live in one process. */
@@ -107,6 +114,16 @@ typedef struct fl_op fl_op;
 
 /* The op of that name; NULL if there is none (the message names the nearest). */
 FL_API fl_op *fl_find_op(fl_host *host, const char *name);
+
+/*
+ * Enables an op of this host whatever custom_ops says (vLLM's enforce_enable); false: custom_ops decides again. In
+ * force for every thread's next call. FL_ENOENT: `op` is NULL.
+ */
+FL_API fl_status fl_op_enforce_enable(fl_op *op, bool enforce);
+
+/* How many of the ops that have an implementation custom_ops leaves enabled, and how many it makes run their reference.
+ */
+FL_API void fl_custom_op_counts(fl_host *host, uint32_t *enabled, uint32_t *disabled);
 
 /* A fl_call over an array of values. */
 #ifdef __cplusplus
@@ -203,7 +220,8 @@ FL_API fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t se
  */
 typedef struct fl_policy fl_policy;
 
-/* The tokens to try for one op, in order: flagos, vendor, vendor:NAME, reference, impl:ID. */
+/* The tokens to try for one op, in order: flagos, vendor, vendor:NAME, reference, impl:ID; native, which is another
+ * word for reference; unfused, which runs a fused op by its parts (fused_add_rms_norm as an addition and rms_norm). */
 typedef struct fl_op_order {
   const char *op;
   const char *const *tokens;
@@ -249,6 +267,10 @@ FL_API fl_status fl_policy_with_allowed_vendors(const fl_policy *policy, const c
 FL_API fl_status fl_policy_with_denied_vendors(const fl_policy *policy, const char *const *vendors, uint32_t n,
                                                fl_policy **derived);
 
+/* Replaces the order of one op; n 0 takes it away. FL_EINVAL: an unknown token. */
+FL_API fl_status fl_policy_with_op_order(const fl_policy *policy, const char *op, const char *const *tokens, uint32_t n,
+                                         fl_policy **derived);
+
 /* The policy in force in this thread: the innermost scope's, else the host's. The caller releases it. To hand a
  * thread's policy to another thread, take it here and enter a scope with it there. */
 FL_API fl_policy *fl_get_policy(fl_host *host);
@@ -284,6 +306,9 @@ FL_API fl_status fl_scope_strict(fl_host *host, fl_scope *scope);
 FL_API fl_status fl_scope_prefer(fl_host *host, const char *prefer, fl_scope *scope);
 FL_API fl_status fl_scope_allow_vendors(fl_host *host, const char *const *vendors, uint32_t n, fl_scope *scope);
 FL_API fl_status fl_scope_deny_vendors(fl_host *host, const char *const *vendors, uint32_t n, fl_scope *scope);
+/* FL_ENOENT: the host knows no such op. */
+FL_API fl_status fl_scope_op_order(fl_host *host, const char *op, const char *const *tokens, uint32_t n,
+                                   fl_scope *scope);
 /* FL_ESTATE: not this thread's innermost scope. */
 FL_API fl_status fl_scope_leave(fl_scope *scope);
 
@@ -320,6 +345,13 @@ typedef struct fl_explained {
   const char *reason; /* the rule that decided, with the setting and where it comes from */
 } fl_explained;
 
+/* A layer class of vLLM's that the op replaces, if the switches and lists for out-of-tree replacement allow it. */
+typedef struct fl_replaced {
+  const char *class_name;
+  bool allowed;
+  const char *reason; /* why not, with the setting and where it comes from; NULL when allowed */
+} fl_replaced;
+
 /* Why an op resolves as it does: candidates in the order they are tried, then the rejected ones. */
 typedef struct fl_explanation {
   const char *op;
@@ -330,9 +362,11 @@ typedef struct fl_explanation {
   const char *error;        /* NULL, or why nothing is selected */
   const fl_explained *impls;
   uint32_t n_impls;
+  const fl_replaced *replaces;
+  uint32_t n_replaces;
 } fl_explanation;
 
-/* The caller frees it. FL_ENOENT: no such op. */
+/* `op` may also be the name of a layer class that an op replaces. The caller frees it. FL_ENOENT: no such op. */
 FL_API fl_status fl_explain(fl_host *host, const char *op, int32_t device_type, fl_explanation **explanation);
 FL_API void fl_explanation_free(fl_explanation *explanation);
 
@@ -345,6 +379,14 @@ FL_API fl_status fl_register_impl(fl_host *host, const fl_impl *impl);
 /* Withdraws all impls of a plugin (or "engine"): returns when no call of them is in flight. FL_ENOENT: no such plugin;
  * FL_ESTATE: called from inside a call of an op. */
 FL_API fl_status fl_withdraw_plugin(fl_host *host, const char *plugin);
+
+/*
+ * The identity of an implementation, for keys of caches: the SHA-256, in hex, of the op's schema, the impl_id and the
+ * build id of the plugin's file ("engine" for an implementation of the engine's own). The same inputs give the same
+ * text in every process; a change of any gives another. FL_ENOENT: no such op or implementation; FL_ENOTSUP: the
+ * plugin's file has no build id, so that nothing would tell one build of it from the next.
+ */
+FL_API fl_status fl_impl_uuid(fl_host *host, const char *op, const char *impl_id, char uuid[65]);
 
 typedef struct fl_impl_info {
   const char *op_name, *impl_id, *vendor, *plugin, *min_arch; /* vendor, min_arch: NULL if none */
@@ -451,6 +493,15 @@ FL_API void fl_settings_free(fl_settings *settings);
 /* Out-of-tree replacement: may the layer be replaced, by the switches and lists? */
 FL_API bool fl_is_oot_enabled(fl_host *host);
 FL_API bool fl_is_oot_allowed(fl_host *host, const char *layer);
+
+/*
+ * The op that replaces a layer class of vLLM's ("SiluAndMul"), if that is enabled and the lists allow it; in these the
+ * layer stands by the name of its class or of the op. Valid as long as the host. NULL with fl_error_status():
+ * FL_ENOENT, no op replaces such a class (the message names the nearest), or the op is not registered; FL_ESTATE, not
+ * allowed, and why.
+ */
+FL_API const char *fl_oot_op(fl_host *host, const char *class_name);
+
 /* May the op use implementations of kind default, by the switches and FlagGems lists? */
 FL_API bool fl_is_flagos_allowed(fl_host *host, const char *op);
 

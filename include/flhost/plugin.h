@@ -249,7 +249,8 @@ typedef struct fl_impl {
   uint32_t size;       /* sizeof(fl_impl) */
   uint32_t flags;      /* FL_IMPL_* */
   const char *op_name; /* the op; required */
-  const char *impl_id; /* unique within the op; by convention default.flagos, vendor.<vendor>, reference.<name> */
+  const char *impl_id; /* unique within the op; by convention default.flagos, vendor.<vendor>, reference.<name>.
+                          Neither this nor `vendor` may be native or unfused: orders use these words */
   int32_t kind;        /* fl_kind */
   int32_t priority;    /* higher first among impls that match the same policy token; 0 = that of the kind */
   const char *vendor;  /* required for FL_KIND_VENDOR */
@@ -345,9 +346,9 @@ typedef struct fl_platform {
 /* Something other than an op that a plugin brings. */
 typedef struct fl_component {
   uint32_t size;
-  const char *type;      /* "platform" */
-  const char *name;      /* "acme" */
-  const void *functions; /* fl_platform * for "platform" */
+  const char *type;      /* "platform", or "layer": an op replaces a layer class of vLLM's */
+  const char *name;      /* "acme"; of a layer, the class: "AcmeAttention" */
+  const void *functions; /* fl_platform * for "platform"; the op's name, const char *, for "layer" */
   void *self;
 } fl_component;
 
