@@ -29,7 +29,7 @@ HEADERS := $(wildcard include/flhost/*.h)
 
 BENCH := $(BUILD)/bench/dispatch
 BENCH_SOURCES := $(wildcard bench/dispatch/*.c)
-BENCH_PLUGIN := $(BUILD)/bench/plugins/idle.so
+BENCH_PLUGINS := $(patsubst %,$(BUILD)/bench/plugins/%.so,idle many)
 BENCH_FIGURES := $(BUILD)/bench/report $(BUILD)/bench/plot
 
 SHARED := $(BUILD)/libflhost.so
@@ -54,7 +54,7 @@ $(BUILD)/config/%.yaml: config/%.yaml
 
 # ---------------------------------------------------------------------------------------------------------- library
 # include/flhost/ops.h is made from the entries in core/ops, and committed so that it can be read.
-GENERATOR_SOURCES := core/ops/generate.c core/schema.c core/rules.c core/text.c core/error.c \
+GENERATOR_SOURCES := core/ops/generate.c core/schema.c core/rules.c core/cases.c core/text.c core/error.c \
   $(filter-out core/ops/generate.c,$(wildcard core/ops/*.c))
 $(BUILD)/generate-ops: $(GENERATOR_SOURCES) $(wildcard core/*.h core/ops/*.h) include/flhost/plugin.h include/flhost/flhost.h
 	@mkdir -p $(@D)
@@ -93,13 +93,13 @@ $(COMMAND): $(CLI_OBJECTS) $(SHARED)
 	  $(shell pkg-config --libs jansson) -lm
 
 # ------------------------------------------------------------------------------------------------------------ bench
-# The benchmark links the library as engines do. Its plugin is copied under other names, which is why the build id is text.
+# The benchmark links the library as engines do. One of its plugins is copied under other names: the build id is text, too.
 $(BENCH): $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(SHARED)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $(filter %.o,$^) -L$(BUILD) -lflhost -Wl,-rpath,'$$ORIGIN/..' $(LINK) $(shell pkg-config --libs jansson) -ldl -lm
-$(BENCH_PLUGIN): bench/plugins/idle.c
+$(BENCH_PLUGINS): $(BUILD)/bench/plugins/%.so: bench/plugins/%.c
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) $(PLUGIN_LINK) -Wl,--build-id=0x$(shell printf bench_idle_000 | od -An -tx1 | tr -d ' ') -o $@ $< $(LINK)
+	$(CC) $(BASE) $(CFLAGS) $(PLUGIN_LINK) -Wl,--build-id=0x$(shell printf bench_$*_000 | od -An -tx1 | tr -d ' ') -o $@ $< $(LINK)
 $(BENCH_FIGURES): $(BUILD)/bench/%: bench/%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(LINK) $(shell pkg-config --cflags --libs jansson) -lm
@@ -131,7 +131,7 @@ run: ## install what is missing, build, and run the main job
 .PHONY: bench bench-report bench-disassembly
 bench: ## build and run the benchmark: a table, and build/bench/dispatch.json
 	$(INSTALL_DEPS) build
-	$(BUILD_QUIETLY) all $(BENCH) $(BENCH_PLUGIN)
+	$(BUILD_QUIETLY) all $(BENCH) $(BENCH_PLUGINS)
 	@FLHOST_BUILD=$(BUILD) $(BENCH)
 bench-report: $(BENCH_FIGURES) ## put the last run's figures into bench/README.md and bench/dispatch.svg
 	@$(BUILD)/bench/report $(BUILD)/bench/dispatch.json bench/README.md
@@ -163,7 +163,7 @@ check-asan: ## all tests with the address and undefined-behaviour sanitizers, in
 # readers without membarrier need, means nothing to the sanitizer.
 .PHONY: check-tsan
 check-tsan: ## all tests with the thread sanitizer, in build/tsan
-	@TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 CK_TIMEOUT_MULTIPLIER=10 \
+	@FLHOST_SAMPLE=1 TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 CK_TIMEOUT_MULTIPLIER=10 \
 	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/tsan CFLAGS='-O1 -g -Wno-unknown-warning-option -Wno-tsan' SANITIZE=-fsanitize=thread
 
 # Children are checked too, and leaks in them; but not the compilers and shells that tests call.

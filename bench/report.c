@@ -22,7 +22,7 @@ static const char *string_of(const json_t *object, const char *key) {
 static void put_number(FILE *out, const json_t *value, const char *unit, bool sign) {
   double v = json_number_value(value);
   if (json_is_number(value))
-    fprintf(out, sign ? "%+.*f %s" : "%.*f %s", v == floor(v) || fabs(v) >= 99.95 ? 0 : 2, v, unit);
+    fprintf(out, sign ? "%+.*f %s" : "%.*f %s", fabs(v) >= 99.95 || !strcmp(unit, "instructions") ? 0 : 2, v, unit);
 }
 
 /* The median of a spread, "" for null. */

@@ -18,6 +18,7 @@ int command_platform(int argc, char **argv);
 int command_plugins(int argc, char **argv);
 int command_resolve(int argc, char **argv);
 int command_run(int argc, char **argv);
+int command_verify(int argc, char **argv);
 int command_version(int argc, char **argv);
 
 typedef struct cli_command {
@@ -116,6 +117,15 @@ const char *cli_device_name(int32_t device_type); /* "unknown" for one without a
 /* Lists, separated by commas, of a set of FL_DEVICE(type) or of FL_FLOAT32…; malloc'ed. */
 char *cli_device_names(uint64_t devices);
 char *cli_dtype_names(uint32_t dtypes);
+
+/* Element type by its name ("float32"…), one of FL_FLOAT32…; false, with a message, for another word. */
+bool cli_dtype(const char *name, uint32_t *dtype);
+/* Its name, "unknown" for one without. */
+const char *cli_dtype_name(DLDataType dtype);
+const char *cli_dtype_bit_name(uint32_t dtype);
+
+/* DLPack's numbers for one of FL_FLOAT32…; zeros for another number. */
+DLDataType cli_dtype_of_bit(uint32_t dtype);
 
 const char *cli_kind_name(fl_kind kind);
 

@@ -149,7 +149,7 @@ static bool compare_element(const comparison_rule *rule, const char *got, const 
 
 comparison compare_tensors(const DLTensor *result, const DLTensor *expected, double atol, double rtol, bool bit_exact) {
   comparison found = {.worst = -1};
-  int64_t n = 1, failures = 0;
+  int64_t n = 1;
   double excess = -INFINITY;
   if (!comparable(result, expected, found.problem, sizeof found.problem)) {
     found.max_abs_err = found.max_rel_err = INFINITY;
@@ -161,12 +161,15 @@ comparison compare_tensors(const DLTensor *result, const DLTensor *expected, dou
   for (int d = 0; d < result->ndim; d++)
     n *= result->shape[d];
   for (int64_t i = 0; i < n; i++)
-    failures += !compare_element(&rule, got, want, i, &found, &excess);
-  found.pass = !failures;
-  if (failures)
+    found.failures += !compare_element(&rule, got, want, i, &found, &excess);
+  found.pass = !found.failures;
+  if (found.worst >= 0) {
+    found.got = rule.type->value(got, found.worst);
+    found.wanted = rule.type->value(want, found.worst);
+  }
+  if (!found.pass)
     snprintf(found.problem, sizeof found.problem,
-             "%" PRId64 " of %" PRId64 " elements differ%s, worst at %" PRId64 ": %.9g, expected %.9g", failures, n,
-             bit_exact ? " in their bits" : "", found.worst, rule.type->value(got, found.worst),
-             rule.type->value(want, found.worst));
+             "%" PRId64 " of %" PRId64 " elements differ%s, worst at %" PRId64 ": %.9g, expected %.9g", found.failures,
+             n, bit_exact ? " in their bits" : "", found.worst, found.got, found.wanted);
   return found;
 }

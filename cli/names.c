@@ -33,6 +33,13 @@ static const name dtypes[] = {
     {NULL, 0},
 };
 
+/* By DLPack's numbers, in the order of the names above. */
+static const DLDataType dtype_codes[] = {
+    {kDLFloat, 32, 1}, {kDLFloat, 16, 1},     {kDLBfloat, 16, 1}, {FL_DTYPE_FLOAT8_E4M3FN, 8, 1},
+    {kDLFloat, 64, 1}, {kDLInt, 32, 1},       {kDLInt, 64, 1},    {kDLUInt, 8, 1},
+    {kDLInt, 8, 1},    {FL_DTYPE_BOOL, 8, 1},
+};
+
 const char *cli_nearest(const char *word, const char *const *words) {
   const char *nearest = fl_nearest_word(word, words, SIZE_MAX), *begun = NULL;
   size_t length = strlen(word), n_begun = 0;
@@ -120,6 +127,41 @@ char *cli_dtype_names(uint32_t set) {
     if (set & (uint32_t)dtype->number)
       append(list, dtype->name);
   return list;
+}
+
+bool cli_dtype(const char *word, uint32_t *dtype) {
+  const char *words[sizeof dtypes / sizeof *dtypes] = {NULL};
+  for (size_t i = 0; dtypes[i].name; i++) {
+    words[i] = dtypes[i].name;
+    if (!strcmp(word, dtypes[i].name)) {
+      *dtype = (uint32_t)dtypes[i].number;
+      return true;
+    }
+  }
+  cli_unknown("element type", "", word, words,
+              "element types: float32, float16, bfloat16, float8_e4m3fn, float64, int32, int64, uint8, int8, bool");
+  return false;
+}
+
+const char *cli_dtype_name(DLDataType dtype) {
+  for (size_t i = 0; i < sizeof dtype_codes / sizeof *dtype_codes; i++)
+    if (!memcmp(&dtype_codes[i], &dtype, sizeof dtype))
+      return dtypes[i].name;
+  return "unknown";
+}
+
+DLDataType cli_dtype_of_bit(uint32_t dtype) {
+  for (size_t i = 0; i < sizeof dtype_codes / sizeof *dtype_codes; i++)
+    if ((uint32_t)dtypes[i].number == dtype)
+      return dtype_codes[i];
+  return (DLDataType){0};
+}
+
+const char *cli_dtype_bit_name(uint32_t dtype) {
+  for (const name *row = dtypes; row->name; row++)
+    if ((uint32_t)row->number == dtype)
+      return row->name;
+  return "unknown";
 }
 
 const char *cli_kind_name(fl_kind kind) {

@@ -361,13 +361,24 @@ static bool ran_reference(const run_case *run) {
   return false;
 }
 
+/* Of a list of integers a file may hold just the beginning: what lies behind is padding, which implementations fill as
+ * they like (moe_align_block_size). */
+static DLTensor shown_part(const DLTensor *result, const DLTensor *expected) {
+  DLTensor part = *result;
+  bool is_list = result->ndim == 1 && expected->ndim == 1 && result->dtype.code == kDLInt;
+  if (is_list && expected->shape[0] > 0 && expected->shape[0] < result->shape[0])
+    part.shape = expected->shape;
+  return part;
+}
+
 static void compare_tensor(run_case *run, const DLTensor *result, const DLTensor *expected, const char *name) {
   const char *exact = safetensors_metadata(&run->file, "bitexact");
   bool bit_exact = exact && !strcmp(exact, "yes") && ran_reference(run);
   fl_tolerance allowed = fl_op_tolerance(run->op, expected->dtype);
   if (bit_exact)
     allowed.atol = allowed.rtol = 0;
-  comparison found = compare_tensors(result, expected, allowed.atol, allowed.rtol, bit_exact);
+  DLTensor part = shown_part(result, expected);
+  comparison found = compare_tensors(&part, expected, allowed.atol, allowed.rtol, bit_exact);
   run_report *report = run->report;
   report->max_abs_err = fmax(report->max_abs_err, found.max_abs_err);
   report->max_rel_err = fmax(report->max_rel_err, found.max_rel_err);

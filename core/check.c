@@ -405,7 +405,15 @@ static fl_status count_error(const fl_schema *schema, uint32_t given) {
                   (unsigned)given, (unsigned)schema->n_arguments, (unsigned)schema->n_results, schema->text);
 }
 
-/* The arguments: types, tensors, rules. */
+static fl_status run_check(const fl_schema *schema, const fl_call *call) {
+  char message[512];
+  fl_call prepared;
+  prepare_call(call, &prepared, message, sizeof message);
+  fl_status status = schema->check(&prepared);
+  return status ? hook_failed(schema, status, message) : FL_OK;
+}
+
+/* The arguments: types, tensors, rules, the entry's own check. */
 static fl_status check_arguments(inspection *inspected, const fl_call *call) {
   const fl_schema *schema = inspected->schema;
   if (call->size < offsetof(fl_call, stream))
@@ -415,15 +423,9 @@ static fl_status check_arguments(inspection *inspected, const fl_call *call) {
     return fl_error(FL_EINVAL, "%s: the call's values are a null pointer", schema->op_name);
   inspected->values = call->values;
   fl_status status = check_values(inspected, 0, schema->n_arguments);
-  return status ? status : fl_match_arguments(schema, call->values, &inspected->bindings);
-}
-
-static fl_status run_check(const fl_schema *schema, const fl_call *call) {
-  char message[512];
-  fl_call prepared;
-  prepare_call(call, &prepared, message, sizeof message);
-  fl_status status = schema->check(&prepared);
-  return status ? hook_failed(schema, status, message) : FL_OK;
+  if (!status)
+    status = fl_match_arguments(schema, call->values, &inspected->bindings);
+  return status || !schema->check ? status : run_check(schema, call);
 }
 
 fl_status fl_schema_check(const fl_schema *schema, const fl_call *call) {
@@ -441,7 +443,7 @@ fl_status fl_schema_check(const fl_schema *schema, const fl_call *call) {
     status = check_results(&inspected, call);
   if (!status)
     status = check_overlap(&inspected);
-  return status || !schema->check ? status : run_check(schema, call);
+  return status;
 }
 
 fl_status fl_schema_infer(const fl_schema *schema, const fl_call *call, fl_tensor_spec *results, uint32_t n_results) {

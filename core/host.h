@@ -79,10 +79,10 @@ typedef struct fl_slots {
 } fl_slots;
 
 struct fl_op {
-  fl_slots slots; /* under the global policy */
   fl_host *host;
   int32_t device_argument; /* of the schema */
   bool checked;            /* arguments are checked */
+  fl_slots slots;          /* under the global policy */
   fl_schema *schema;
   char *name;
   uint32_t index;
@@ -161,6 +161,8 @@ struct fl_host {
 fl_status fl_registry_init(fl_host *host); /* with the built-in ops */
 void fl_registry_free(fl_host *host);
 
+uint64_t fl_hash_name(const char *name, size_t length);
+
 /* The op, NULL if none; no message. The caller is reading, or holds the host's lock. */
 fl_op *fl_registry_find(fl_host *host, const char *name);
 
@@ -225,6 +227,17 @@ void fl_default_after_fork(void); /* host.c */
 void fl_binding_free(void *binding);
 
 /* -------------------------------------------------------------------------------------------------------- scope.c */
+
+/* Makes the slots of an op in a view, and grows its table. NULL: out of memory. */
+fl_slots *fl_view_add_slots(fl_view *view, fl_op *op);
+
+/* The slots of an op in a view. The thread is reading. */
+static inline fl_slots *fl_view_slots(fl_view *view, fl_op *op) {
+  const fl_view_table *table = atomic_load_explicit(&view->table, memory_order_acquire);
+  fl_slots *slots =
+      table && op->index < table->n ? atomic_load_explicit(&table->ops[op->index], memory_order_acquire) : NULL;
+  return slots ? slots : fl_view_add_slots(view, op);
+}
 
 /* The slots of an op under the thread's innermost scope for the op's host; its own when there is none. */
 fl_slots *fl_scope_slots(fl_thread *self, fl_op *op);

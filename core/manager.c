@@ -26,30 +26,41 @@ static inline uint32_t call_device(const fl_op *op, const fl_call *call) {
   return (uint32_t)call->values[op->device_argument].v.tensor->device.device_type;
 }
 
-/* Nothing is bound that is up to date. */
-static __attribute__((noinline)) fl_status bind_and_call(fl_op *op, fl_slots *slots, uint32_t device, fl_call *call) {
+/* What is bound for the call's device and up to date; NULL if nothing is. */
+static inline const fl_binding *bound(const fl_op *op, const fl_slots *slots, const fl_call *call) {
+  uint32_t device = call_device(op, call);
+  if (unlikely(device >= FL_DEVICE_SLOTS))
+    return NULL;
+  const fl_binding *binding = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
+  if (unlikely(!binding || binding->generation != atomic_load_explicit(&op->host->generation, memory_order_acquire)))
+    return NULL;
+  return binding;
+}
+
+/* Where a kernel may write its reason to. */
+static inline void set_message(fl_thread *self, fl_call *call) {
+  call->message = self->message;
+  call->message_size = FL_ERROR_MAX;
+  self->message[0] = 0;
+}
+
+/* The thread is reading, and the arguments are good. */
+static fl_status dispatch(fl_op *op, fl_slots *slots, fl_call *call) {
+  const fl_binding *binding = bound(op, slots, call);
+  uint32_t device = call_device(op, call);
   fl_status status;
-  fl_binding *binding = fl_bind(op, slots, (int32_t)device, &status);
-  if (!binding)
+  if (device >= FL_DEVICE_SLOTS)
+    return fl_error(FL_EINVAL, "%s: device type %u is not known", op->name, device);
+  if (!binding && !(binding = fl_bind(op, slots, (int32_t)device, &status)))
     return status;
   status = binding->fn(binding->self, call);
   return status && binding->direct ? run_failed(binding, call, status) : status;
 }
 
-/* The thread is reading, and the arguments are good. */
-static inline fl_status dispatch(fl_op *op, fl_slots *slots, fl_call *call) {
-  uint32_t device = call_device(op, call);
-  if (unlikely(device >= FL_DEVICE_SLOTS))
-    return fl_error(FL_EINVAL, "%s: device type %u is not known", op->name, device);
-  fl_binding *binding = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
-  if (unlikely(!binding || binding->generation != atomic_load_explicit(&op->host->generation, memory_order_acquire)))
-    return bind_and_call(op, slots, device, call);
-  fl_status status = binding->fn(binding->self, call);
-  return unlikely(status && binding->direct) ? run_failed(binding, call, status) : status;
-}
-
 /* A call of a form that was not seen before, or that is wrong. */
 static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const fl_op *op, const fl_call *call) {
+  if (!call || call->size < sizeof *call)
+    return fl_error(FL_EINVAL, "%s: the call has no size: use FL_CALL or set .size = sizeof(fl_call)", op->name);
   fl_status status = fl_schema_check(op->schema, call);
   if (!status)
     fl_memo_keep(self->memos, op->schema, call);
@@ -57,44 +68,93 @@ static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const 
 }
 
 static inline fl_status check(fl_thread *self, const fl_op *op, const fl_call *call) {
-  return likely(fl_memo_has(self->memos, op->schema, call)) ? FL_OK : check_in_full(self, op, call);
+  return likely(call && fl_memo_has(self->memos, op->schema, call)) ? FL_OK : check_in_full(self, op, call);
 }
 
-static inline fl_status check_and_dispatch(fl_thread *self, fl_op *op, fl_slots *slots, fl_call *call) {
-  call->message = self->message;
-  call->message_size = FL_ERROR_MAX;
-  self->message[0] = 0;
-  fl_status status = op->checked ? check(self, op, call) : FL_OK;
-  return likely(!status) ? dispatch(op, slots, call) : status;
-}
-
-/* A thread's first call, a call inside a scope or inside another call, a call that is wrong from the outset. */
+/* A thread's first call, a call inside a scope or inside another call, no op. */
 static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *call) {
   fl_thread *self = &fl_self;
   if (!op)
     return fl_error(FL_ENOENT, "fl_invoke: the op is NULL: this host has no op of that name");
-  if (!call || call->size < sizeof *call)
-    return fl_error(FL_EINVAL, "%s: the call has no size: use FL_CALL or set .size = sizeof(fl_call)", op->name);
   if (fl_thread_join())
     return FL_ENOMEM;
   uint64_t outer = fl_read_begin(self);
-  fl_slots *slots = self->scope ? fl_scope_slots(self, op) : &op->slots;
-  fl_status status = slots ? check_and_dispatch(self, op, slots, call) : fl_error_no_memory();
+  fl_status status = op->checked ? check(self, op, call) : FL_OK;
+  if (!status) {
+    fl_slots *slots = self->scope ? fl_scope_slots(self, op) : &op->slots;
+    set_message(self, call);
+    status = slots ? dispatch(op, slots, call) : fl_error_no_memory();
+  }
   fl_read_end(self, outer);
   return status;
 }
 
-/* What nearly every call is: from outside any other, outside any scope. A thread that is unknown, or that has to fence
- * by itself, carries a mark in place of its scope. */
-fl_status fl_invoke(fl_op *op, fl_call *call) {
+/* The thread is reading: nothing is bound that is up to date, or the kernel came back with an error. */
+static __attribute__((noinline)) fl_status bind_and_finish(fl_op *op, fl_slots *slots, fl_call *call) {
+  fl_status status = dispatch(op, slots, call);
+  fl_read_end(&fl_self, 0);
+  return status;
+}
+
+static __attribute__((noinline)) fl_status finish_failed(fl_status status) {
   fl_thread *self = &fl_self;
-  if (unlikely(!op || !call || call->size < sizeof *call || self->scope ||
-               atomic_load_explicit(&self->reading, memory_order_relaxed)))
-    return invoke_otherwise(op, call);
-  fl_read_begin_outermost(self);
-  fl_status status = check_and_dispatch(self, op, &op->slots, call);
+  if (self->binding->direct)
+    status = run_failed(self->binding, self->call, status);
   fl_read_end(self, 0);
   return status;
+}
+
+/* The thread is reading, outside of any other call. Binding and call are left in the thread's own memory for the case
+ * that the kernel fails, so that nothing has to be kept across it. */
+static inline fl_status run_bound(fl_thread *self, fl_op *op, fl_slots *slots, fl_call *call) {
+  set_message(self, call);
+  const fl_binding *binding = bound(op, slots, call);
+  if (unlikely(!binding))
+    return bind_and_finish(op, slots, call);
+  self->binding = binding;
+  self->call = call;
+  fl_status status = binding->fn(binding->self, call);
+  if (unlikely(status))
+    return finish_failed(status);
+  fl_read_end(&fl_self, 0);
+  return FL_OK;
+}
+
+static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *call) {
+  fl_thread *self = &fl_self;
+  fl_status status = check(self, op, call);
+  if (likely(!status))
+    return run_bound(self, op, &op->slots, call);
+  fl_read_end(self, 0);
+  return status;
+}
+
+/* In a scope of the op's host that has called the op before, outside of any other call; anything else goes on. */
+static __attribute__((noinline)) fl_status invoke_scoped(fl_op *op, fl_call *call) {
+  fl_thread *self = &fl_self;
+  if (!op || self->scope->host != op->host || atomic_load_explicit(&self->reading, memory_order_relaxed))
+    return invoke_otherwise(op, call);
+  fl_read_begin_outermost(self);
+  fl_slots *slots = fl_view_slots(self->scope->view, op);
+  fl_status status = slots ? FL_OK : fl_error_no_memory();
+  if (likely(!status) && op->checked)
+    status = check(self, op, call);
+  if (likely(!status))
+    return run_bound(self, op, slots, call);
+  fl_read_end(self, 0);
+  return status;
+}
+
+/*
+ * What nearly every call is: from outside any other, outside any scope. A thread that is unknown, or that has to fence
+ * by itself, carries a mark in place of its scope.
+ */
+fl_status fl_invoke(fl_op *op, fl_call *call) {
+  fl_thread *self = &fl_self;
+  if (unlikely(!op || (uintptr_t)self->scope | atomic_load_explicit(&self->reading, memory_order_relaxed)))
+    return self->scope ? invoke_scoped(op, call) : invoke_otherwise(op, call);
+  fl_read_begin_outermost(self);
+  return op->checked ? invoke_checked(op, call) : run_bound(self, op, &op->slots, call);
 }
 
 fl_op *fl_find_op(fl_host *host, const char *name) {
@@ -109,8 +169,13 @@ fl_op *fl_find_op(fl_host *host, const char *name) {
 }
 
 fl_status fl_call_op(fl_host *host, const char *name, fl_call *call) {
-  fl_op *op = fl_find_op(host, name);
-  return likely(op) ? fl_invoke(op, call) : FL_ENOENT;
+  fl_thread *self = &fl_self;
+  if (unlikely(self->scope == &fl_thread_unknown) && fl_thread_join())
+    return FL_ENOMEM;
+  uint64_t outer = fl_read_begin(self);
+  fl_op *op = fl_registry_find(host, name);
+  fl_read_end(self, outer);
+  return likely(op) ? fl_invoke(op, call) : fl_registry_no_such_op(host, name);
 }
 
 /* ------------------------------------------------------------------------------------------- one candidate's turn */

@@ -63,6 +63,10 @@ static outcome evaluate(const fl_rules *rules, const fl_bindings *bindings, unsi
   return compute(node->operation, a, b, value) ? MATCH : MISMATCH;
 }
 
+bool fl_match_evaluate(const fl_rules *rules, const fl_bindings *bindings, unsigned node, int64_t *value) {
+  return evaluate(rules, bindings, node, value) == MATCH;
+}
+
 /* The left operand from the result and the right one: x + b = size, x - b = size… */
 static outcome solve_left(fl_operation operation, int64_t b, int64_t size, int64_t *x) {
   static const uint8_t inverse[] = {

@@ -25,6 +25,9 @@ typedef struct fl_bindings {
 /* Matches the arguments, whose types and tensors are known to be good. FL_EINVAL names argument, given and expected. */
 fl_status fl_match_arguments(const fl_schema *schema, const fl_value *values, fl_bindings *bindings);
 
+/* Value of an expression whose names are known; false if it has none. */
+bool fl_match_evaluate(const fl_rules *rules, const fl_bindings *bindings, unsigned node, int64_t *value);
+
 /* Sets presence, dtype and shape of a result (0 is the first) as the rules have it. FL_EINVAL: the arguments that were
  * given do not say it. Leaves a spec alone that the rules do not speak of. */
 fl_status fl_match_result(const fl_schema *schema, const fl_value *values, const fl_bindings *bindings, uint32_t result,

@@ -41,8 +41,9 @@ typedef struct memo_pair {
 
 typedef struct memo {
   uint64_t schema; /* fl_schema.id; 0: nothing is remembered */
+  uint64_t head;   /* size and count of the call, which lie side by side */
   uint64_t device;
-  uint32_t n_values, n_tensors, n_scalars, n_pairs;
+  uint32_t n_tensors, n_scalars, n_pairs;
   bool has_string;
   uint8_t string; /* the value that is one */
   char text[MAX_STRING];
@@ -110,7 +111,9 @@ bool fl_memo_has(const fl_memos *memos, const fl_schema *schema, const fl_call *
   const memo *known = &memos->places[schema->id % PLACES];
   const fl_value *values = call->values;
   uint64_t begin[MAX_TENSORS], device = known->device, different = known->schema ^ schema->id;
-  if (different | (call->count ^ known->n_values))
+  uint64_t call_head; /* its size and number of values */
+  memcpy(&call_head, call, sizeof call_head);
+  if (different | (call_head ^ known->head))
     return false;
   const memo_scalar *scalar = known->scalars, *scalars_end = scalar + known->n_scalars;
   for (; scalar < scalars_end; scalar++) {
@@ -223,7 +226,7 @@ static bool keep_pairs(memo *kept, const fl_schema *schema) {
 void fl_memo_keep(fl_memos *memos, const fl_schema *schema, const fl_call *call) {
   memo *kept = &memos->places[schema->id % PLACES];
   kept->schema = 0;
-  kept->n_values = call->count;
+  memcpy(&kept->head, call, sizeof kept->head);
   kept->n_tensors = kept->n_scalars = kept->n_pairs = 0;
   kept->has_string = false;
   for (uint8_t i = 0; i < call->count; i++) {

@@ -19,7 +19,7 @@ static uint64_t mix(uint64_t a, uint64_t b) {
 }
 
 /* Eight bytes at a time; the constants are odd numbers with as many ones as zeros. */
-static uint64_t hash_name(const char *name, size_t length) {
+uint64_t fl_hash_name(const char *name, size_t length) {
   const uint64_t k = UINT64_C(0x9e3779b97f4a7c15);
   uint64_t hash = k ^ length, word;
   for (; length >= 8; name += 8, length -= 8) {
@@ -41,7 +41,7 @@ static uint64_t hash_name(const char *name, size_t length) {
 
 fl_op *fl_registry_find(fl_host *host, const char *name) {
   size_t length = strlen(name);
-  uint64_t hash = hash_name(name, length);
+  uint64_t hash = fl_hash_name(name, length);
   const fl_name_table *table = atomic_load_explicit(&host->names, memory_order_acquire);
   for (uint32_t i = (uint32_t)hash & table->mask;; i = (i + 1) & table->mask) {
     fl_op *op = atomic_load_explicit(&table->places[i], memory_order_acquire);
@@ -118,7 +118,7 @@ fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin) 
   op->schema = schema;
   op->device_argument = schema->device_argument;
   op->checked = host->checks;
-  op->hash = hash_name(op->name, strlen(op->name));
+  op->hash = fl_hash_name(op->name, strlen(op->name));
   op->index = host->n_ops;
   host->ops[host->n_ops++] = op;
   table_put(atomic_load_explicit(&host->names, memory_order_relaxed), op);
@@ -150,18 +150,21 @@ fl_status fl_registry_init(fl_host *host) {
   host->ops_capacity = FIRST_OPS;
   host->registry_generation = 1;
   atomic_init(&host->generation, 1);
-  for (const fl_op_def *const *entry = fl_builtin_ops; *entry; entry++) {
+  fl_status status = FL_OK;
+  for (const fl_op_def *const *entry = fl_builtin_ops; *entry && !status; entry++) {
     fl_schema *schema = NULL;
-    fl_status status = fl_schema_create(*entry, &schema);
+    status = fl_schema_create(*entry, &schema);
     if (status)
-      return status;
+      break;
+    pthread_mutex_lock(&host->lock); /* nobody knows the host yet but fork, which looks through its ops */
     fl_op *op = fl_registry_add_op(host, schema, "flhost");
     if (!op)
       fl_schema_free(schema);
     if (!op || !fl_unfused_add(op))
-      return fl_error_no_memory();
+      status = fl_error_no_memory();
+    pthread_mutex_unlock(&host->lock);
   }
-  return FL_OK;
+  return status;
 }
 
 void fl_registry_free(fl_host *host) {

@@ -4,6 +4,7 @@
  */
 #include "core/schema.h"
 
+#include "core/cases.h"
 #include "core/rules.h"
 #include "core/scan.h"
 
@@ -127,7 +128,7 @@ static size_t number_length(const char *at) {
   return n;
 }
 
-static bool read_float(const char *text, size_t length, double *number) {
+bool fl_read_float(const char *text, size_t length, double *number) {
   char *end = NULL;
   locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
   if (!c)
@@ -148,7 +149,7 @@ static fl_status parse_float(parser *p, fl_argument *value) {
   double number;
   fl_scan_peek(&p->scan);
   size_t length = number_length(p->scan.at);
-  if (!read_float(p->scan.at, length, &number))
+  if (!fl_read_float(p->scan.at, length, &number))
     return fl_scan_unexpected(&p->scan, "a number", NULL, 0);
   fl_text_add_bytes(&p->canonical, p->scan.at, length);
   p->scan.at += length;
@@ -506,13 +507,16 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
   } strings[] = {{&created->rules, full.rules},
                  {&created->category, full.category},
                  {&created->doc, full.doc},
-                 {&created->formula, full.formula}};
+                 {&created->formula, full.formula},
+                 {&created->cases, full.cases}};
   for (size_t i = 0; i < sizeof strings / sizeof strings[0] && !status; i++)
     status = copy_string(strings[i].copy, strings[i].string);
   if (!status)
     status = copy_tolerance(created, full.tolerance);
   if (!status)
     status = fl_rules_compile(created, &created->compiled);
+  if (!status)
+    status = fl_cases_compile(created, &created->compiled_cases);
 out:
   if (status)
     fl_schema_free(created);
@@ -543,7 +547,9 @@ void fl_schema_free(fl_schema *schema) {
   free(schema->doc);
   free(schema->formula);
   free(schema->tolerance);
+  free(schema->cases);
   fl_rules_free(schema->compiled);
+  fl_cases_free(schema->compiled_cases);
   free(schema);
 }
 

@@ -15,6 +15,7 @@ typedef struct fl_schema {
   char *text;                     /* canonical: one space after commas, defaults as given */
   char *rules;                    /* "" if none */
   char *category, *doc, *formula; /* "" if none */
+  char *cases;                    /* "" if none */
   uint32_t n_arguments, n_results;
   fl_argument *values;     /* arguments, then results; names and default strings/lists owned */
   fl_tolerance *tolerance; /* ended by dtype 0; NULL if none */
@@ -23,7 +24,8 @@ typedef struct fl_schema {
   int32_t device_argument;   /* the argument whose device selects: the first required tensor, else the first tensor; -1:
                                 the op has no tensor */
   struct fl_rules *compiled; /* parsed rules; NULL if none */
-  uint64_t id;               /* no other schema of the process has or had it; not 0 */
+  struct fl_cases *compiled_cases;
+  uint64_t id; /* no other schema of the process has or had it; not 0 */
 } fl_schema;
 
 /* Parses `def`. FL_EINVAL with the place in the text, what was found and what is expected. */
@@ -59,6 +61,9 @@ typedef struct fl_dtype_row {
 } fl_dtype_row;
 enum { FL_DTYPE_COUNT = 10 };
 extern const fl_dtype_row fl_dtypes[FL_DTYPE_COUNT];
+
+/* A number in C's form, whatever the process's locale; all of the text must belong to it. */
+bool fl_read_float(const char *text, size_t length, double *number);
 
 /* The bit of FL_FLOAT32… for an element type, 0 if it has none; and its name ("float32"), "?" if none. */
 uint32_t fl_dtype_bit(DLDataType dtype);

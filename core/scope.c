@@ -74,16 +74,11 @@ static fl_view *view_get(fl_host *host, fl_policy *policy) {
   return view;
 }
 
-/* The slots of an op in a view; made, and the table grown, where they are missing. */
-static fl_slots *view_slots(fl_view *view, fl_op *op) {
+fl_slots *fl_view_add_slots(fl_view *view, fl_op *op) {
   fl_host *host = op->host;
-  fl_view_table *table = atomic_load_explicit(&view->table, memory_order_acquire);
   fl_slots *slots = NULL;
-  if (table && op->index < table->n && (slots = atomic_load_explicit(&table->ops[op->index], memory_order_acquire)))
-    return slots;
-
   pthread_mutex_lock(&host->lock);
-  table = atomic_load_explicit(&view->table, memory_order_relaxed);
+  fl_view_table *table = atomic_load_explicit(&view->table, memory_order_relaxed);
   if (!table || op->index >= table->n) {
     uint32_t n = host->n_ops + host->n_ops / 2;
     fl_view_table *grown = calloc(1, sizeof *grown + n * sizeof grown->ops[0]);
@@ -115,7 +110,7 @@ static const fl_scope *innermost(const fl_host *host) {
 fl_slots *fl_scope_slots(fl_thread *self, fl_op *op) {
   (void)self;
   const fl_scope *scope = innermost(op->host);
-  return scope ? view_slots(scope->view, op) : &op->slots;
+  return scope ? fl_view_slots(scope->view, op) : &op->slots;
 }
 
 fl_policy *fl_scope_policy(fl_host *host, bool *scoped) {

@@ -42,6 +42,7 @@ static void snapshot_impl(fl_snapshot *snapshot, const fl_impl_record *record, b
       .devices = record->impl.devices,
       .available = atomic_load(&record->available),
       .reason = atomic_load(&record->reason), /* static in the plugin */
+      .has_supports_args = record->impl.supports_args != NULL,
   };
 }
 

@@ -8,6 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Finds staged rows by hash, so that a plugin of ten thousand rows is no different from one of ten. */
+typedef struct row_index {
+  uint32_t *places; /* index of a row + 1; 0: empty */
+  uint32_t n_places, n_rows;
+} row_index;
+
 struct fl_stage {
   fl_registry table; /* first: the plugin's pointer leads back here */
   fl_host *host;
@@ -15,22 +21,72 @@ struct fl_stage {
   uint32_t flags;
   fl_schema **schemas;
   uint32_t n_schemas;
+  row_index schemas_by_op;
   fl_impl_record **records;
   uint32_t n_records;
+  row_index records_by_id;
   fl_component_record *components;
   uint32_t n_components;
   fl_text refused; /* one line a row */
   fl_text told;    /* registry->error() */
 };
 
-/* Grows an array of pointers or structs by one place. */
+/* Grows an array of pointers or structs by one place; to twice the room where that is full. */
 static void *array_add(void *array, uint32_t *n, size_t size) {
-  void *grown = realloc(array, (*n + 1) * size);
+  bool full = !(*n & (*n - 1)); /* a power of two, or nothing */
+  void *grown = full ? realloc(array, (*n ? *n * 2 : 1) * size) : array;
   if (grown) {
     memset((char *)grown + *n * size, 0, size);
     (*n)++;
   }
   return grown;
+}
+
+/* The place of a hash's first row, and of the next after `place`. */
+static uint32_t first_place(const row_index *index, uint64_t hash) {
+  return (uint32_t)hash & (index->n_places - 1);
+}
+
+static uint32_t next_place(const row_index *index, uint32_t place) {
+  return (place + 1) & (index->n_places - 1);
+}
+
+static void index_put(row_index *index, uint64_t hash, uint32_t row) {
+  uint32_t place = first_place(index, hash);
+  while (index->places[place])
+    place = next_place(index, place);
+  index->places[place] = row + 1;
+}
+
+/* Adds row `row`; where the index is full it is made anew with `hash_of`. */
+static bool index_add(row_index *index, uint64_t (*hash_of)(const fl_stage *, uint32_t), const fl_stage *stage,
+                      uint32_t row) {
+  if (index->n_rows * 2 >= index->n_places) {
+    row_index grown = {.n_places = index->n_places ? index->n_places * 2 : 16, .n_rows = index->n_rows};
+    grown.places = calloc(grown.n_places, sizeof *grown.places);
+    if (!grown.places)
+      return false;
+    for (uint32_t i = 0; i < index->n_rows; i++)
+      index_put(&grown, hash_of(stage, i), i);
+    free(index->places);
+    *index = grown;
+  }
+  index_put(index, hash_of(stage, row), row);
+  index->n_rows++;
+  return true;
+}
+
+static uint64_t schema_hash(const fl_stage *stage, uint32_t row) {
+  const char *op = stage->schemas[row]->op_name;
+  return fl_hash_name(op, strlen(op));
+}
+
+static uint64_t names_hash(const char *op, const char *impl_id) {
+  return fl_hash_name(op, strlen(op)) * 31 + fl_hash_name(impl_id, strlen(impl_id));
+}
+
+static uint64_t record_hash(const fl_stage *stage, uint32_t row) {
+  return names_hash(stage->records[row]->impl.op_name, stage->records[row]->impl.impl_id);
 }
 
 /* Copies what the plugin's struct has; what it lacks stays zero. */
@@ -50,9 +106,13 @@ static fl_status refuse(fl_stage *stage, fl_status status, const char *row) {
 /* ---------------------------------------------------------------------------------------------------------- ops */
 
 static fl_schema *staged_schema(const fl_stage *stage, const char *op) {
-  for (uint32_t i = 0; i < stage->n_schemas; i++)
-    if (!strcmp(stage->schemas[i]->op_name, op))
-      return stage->schemas[i];
+  const row_index *index = &stage->schemas_by_op;
+  if (!index->n_rows)
+    return NULL;
+  uint32_t row, place = first_place(index, fl_hash_name(op, strlen(op)));
+  for (; (row = index->places[place]); place = next_place(index, place))
+    if (!strcmp(stage->schemas[row - 1]->op_name, op))
+      return stage->schemas[row - 1];
   return NULL;
 }
 
@@ -89,8 +149,10 @@ static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
     fl_schema **grown = array_add(stage->schemas, &stage->n_schemas, sizeof *grown);
     if (grown) {
       stage->schemas = grown;
-      grown[stage->n_schemas - 1] = schema;
-      return FL_OK;
+      grown[stage->n_schemas - 1] = schema; /* the stage's from now on */
+      if (index_add(&stage->schemas_by_op, schema_hash, stage, stage->n_schemas - 1))
+        return FL_OK;
+      schema = NULL;
     }
     status = fl_error_no_memory();
   }
@@ -148,6 +210,19 @@ static fl_status check_registered(const fl_stage *stage, const char *op_name, co
                   impl_id, op_name, stage->plugin, taken->plugin);
 }
 
+static bool is_staged(const fl_stage *stage, const char *op_name, const char *impl_id) {
+  const row_index *index = &stage->records_by_id;
+  if (!index->n_rows)
+    return false;
+  uint32_t row, place = first_place(index, names_hash(op_name, impl_id));
+  for (; (row = index->places[place]); place = next_place(index, place)) {
+    const fl_impl *impl = &stage->records[row - 1]->impl;
+    if (!strcmp(impl->op_name, op_name) && !strcmp(impl->impl_id, impl_id))
+      return true;
+  }
+  return false;
+}
+
 /* R2, against the registry and what the plugin itself staged; and is there such an op? */
 static fl_status check_free(const fl_stage *stage, const char *op_name, const char *impl_id) {
   bool known_op;
@@ -156,10 +231,9 @@ static fl_status check_free(const fl_stage *stage, const char *op_name, const ch
   pthread_mutex_unlock(&stage->host->lock);
   if (status)
     return status;
-  for (uint32_t i = 0; i < stage->n_records; i++)
-    if (!strcmp(stage->records[i]->impl.op_name, op_name) && !strcmp(stage->records[i]->impl.impl_id, impl_id))
-      return fl_error(FL_EEXIST, "Duplicate impl_id '%s' for op='%s': plugin '%s' registers it twice", impl_id, op_name,
-                      stage->plugin);
+  if (is_staged(stage, op_name, impl_id))
+    return fl_error(FL_EEXIST, "Duplicate impl_id '%s' for op='%s': plugin '%s' registers it twice", impl_id, op_name,
+                    stage->plugin);
   return known_op || staged_schema(stage, op_name) ? FL_OK : fl_registry_no_such_op(stage->host, op_name);
 }
 
@@ -213,6 +287,8 @@ static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
   }
   stage->records = grown;
   grown[stage->n_records - 1] = record;
+  if (!index_add(&stage->records_by_id, record_hash, stage, stage->n_records - 1))
+    return refuse(stage, fl_error_no_memory(), row);
   return FL_OK;
 }
 
@@ -363,7 +439,9 @@ static void stage_free(fl_stage *stage) {
   for (uint32_t i = 0; i < stage->n_components; i++)
     fl_component_record_clear(&stage->components[i]);
   free(stage->schemas);
+  free(stage->schemas_by_op.places);
   free(stage->records);
+  free(stage->records_by_id.places);
   free(stage->components);
   fl_text_free(&stage->refused);
   fl_text_free(&stage->told);

@@ -16,11 +16,13 @@
 #include <stdatomic.h>
 
 typedef struct fl_thread {
-  _Atomic uint64_t reading; /* 0: not in a call; else the period in which its outermost call began */
-  fl_scope *scope;          /* innermost scope; a mark of fl_thread_join while the thread is unknown */
-  char *message;            /* fl_error_buffer() */
-  struct fl_memos *memos;   /* of good calls */
-  _Atomic(uint64_t) *calls; /* calls counted by this thread, by fl_impl_record.id */
+  _Atomic uint64_t reading;         /* 0: not in a call; else the period in which its outermost call began */
+  fl_scope *scope;                  /* innermost scope; a mark of fl_thread_join while the thread is unknown */
+  const struct fl_binding *binding; /* of the outermost call, */
+  fl_call *call;                    /* and that call; for when it fails */
+  char *message;                    /* fl_error_buffer() */
+  struct fl_memos *memos;           /* of good calls */
+  _Atomic(uint64_t) *calls;         /* calls counted by this thread, by fl_impl_record.id */
   uint32_t n_calls;
   uint64_t id;
   struct fl_thread *next, *previous; /* of all threads that ever called an op */

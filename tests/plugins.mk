@@ -7,9 +7,17 @@ TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt goo
   failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
   absent_middle two_vendors platform_a platform_b platform_asleep layer_a layer_b layer_taken layer_unknown cxx) $(TP)/lib/libfake_driver.so
 
+# Errors that `flhost verify` must find: one plugin each.
+PLANTED := last_element behind_row overwrites_input overwrites_x ignores_stride ignores_offset odd_sizes drops_nan in_place \
+  forgets_weight other_threads other_bits enotsup_after_yes writes_before_enotsup fails
+PLANTED_PLUGINS := $(PLANTED:%=$(TP)/planted_%.so)
+
 $(TP)/%.so: tests/plugins/%.c
 	@mkdir -p $(@D)
 	$(TP_BUILD)
+$(PLANTED_PLUGINS): $(TP)/planted_%.so: tests/plugins/planted.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"planted_$*"' -DERROR=$$(echo $* | tr a-z A-Z) -lm
 # A build id that the tests know.
 $(TP)/good.so: tests/plugins/good.c
 	@mkdir -p $(@D)
@@ -87,4 +95,5 @@ $(TP)/cxx.so: tests/plugins/cxx.cc
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
-$(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host verify): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(BUILD)/tests/test_verify: | $(PLANTED_PLUGINS)

@@ -1,335 +1,164 @@
 /*
- * The CPU backend against plugin.h alone: a registry of this file's own collects its implementations, and each is run
- * over the golden files and over cases that these do not have (strides, in place, bad indices). O4, O5, O6, O8 are the
+ * The CPU backend without a host: a registry of this file's own collects its implementations, and each is run over the
+ * golden files and over cases that these do not have (strides, in place, bad indices). O4, O5, O6, O8 are the
  * rules for implementations of operators.
  */
 #include "cli/compare.h"
 #include "cli/safetensors.h"
-#include "tests/suite.h"
+#include "core/error.h"
+#include "core/ops/ops.h"
+#include "core/schema.h"
+#include "tests/kernels.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
 #include <flhost/dtype.h>
 #include <math.h>
 
-static const DLDataType float32 = {kDLFloat, 32, 1}, float16 = {kDLFloat, 16, 1}, bfloat16 = {kDLBfloat, 16, 1};
-static const DLDataType int32 = {kDLInt, 32, 1}, int64 = {kDLInt, 64, 1};
-static const char *const both[] = {"reference.c", "default.flagos"};
-
-/* ---------------------------------------------------------------------------------------------- the plugin, loaded */
-
-enum { MAX_IMPLS = 32, MESSAGE_MAX = 512, MAX_VALUES = 16 };
-
-static fl_impl impls[MAX_IMPLS];
-static int n_impls;
-static char message[MESSAGE_MAX];
-
-static fl_status collect(fl_registry *registry, const fl_impl *impl) {
-  (void)registry;
-  ck_assert_int_lt(n_impls, MAX_IMPLS);
-  ck_assert_uint_eq(impl->size, sizeof *impl);
-  impls[n_impls++] = *impl;
-  return FL_OK;
-}
-
-static void load_plugin(void) {
-  char path[512];
-  fl_registry registry = {.size = sizeof registry, .abi_major = FL_ABI_MAJOR, .register_impl = collect};
-  n_impls = 0;
-  snprintf(path, sizeof path, "%s/plugins/cpu.so", build_dir());
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  ck_assert_msg(library != NULL, "%s", library ? "" : dlerror());
-  fl_register_fn entry = NULL;
-  *(void **)&entry = dlsym(library, "register_builtins");
-  ck_assert_ptr_nonnull(*(void **)&entry);
-  ck_assert_int_eq(entry(&registry), FL_OK);
-}
-
-static const fl_impl *find_impl(const char *op, const char *id) {
-  for (int i = 0; i < n_impls; i++)
-    if (!strcmp(impls[i].op_name, op) && !strcmp(impls[i].impl_id, id))
-      return &impls[i];
-  ck_abort_msg("no implementation %s of %s", id, op);
-  return NULL;
-}
-
-static fl_status call_impl(const char *op, const char *id, fl_value *values, uint32_t n) {
-  const fl_impl *impl = find_impl(op, id);
-  fl_call call = {
-      .size = sizeof call, .count = n, .values = values, .message = message, .message_size = sizeof message};
-  message[0] = 0;
-  return impl->fn(impl->self, &call);
-}
-
-static void check_call(const char *op, const char *id, fl_value *values, uint32_t n) {
-  fl_status status = call_impl(op, id, values, n);
-  ck_assert_msg(status == FL_OK, "%s %s: status %d, %s", op, id, status, message);
-}
+enum { MAX_VALUES = FL_SCHEMA_MAX_VALUES, MAX_LIST = 8 };
 
 /* ------------------------------------------------------------------------------------------------- golden files */
 
-/* The values of an op in order, as its schema has them. */
-typedef struct golden_op {
-  const char *op;
-  struct {
-    const char *name;
-    enum { TENSOR, FLOAT, INT, BOOL, STRING, RESULT } type;
-    fl_value (*fallback)(void);
-  } values[MAX_VALUES];
-} golden_op;
-
-static fl_value default_false(void) {
-  return fl_bool(false);
+static comparison compare_as(const fl_schema *schema, const DLTensor *result, const DLTensor *expected, bool exact) {
+  fl_tolerance tolerance = fl_schema_tolerance(schema, expected->dtype);
+  return compare_tensors(result, expected, tolerance.atol, tolerance.rtol, exact);
 }
 
-static fl_value default_zero(void) {
-  return fl_int(0);
-}
-
-static fl_value default_approximate(void) {
-  return fl_string("none");
-}
-
-static const golden_op golden_ops[] = {
-    {"silu_and_mul", {{"x", TENSOR, fl_none}, {"out", RESULT, fl_none}}},
-    {"gelu_and_mul", {{"x", TENSOR, fl_none}, {"approximate", STRING, default_approximate}, {"out", RESULT, fl_none}}},
-    {"rms_norm",
-     {{"x", TENSOR, fl_none},
-      {"residual", TENSOR, fl_none},
-      {"weight", TENSOR, fl_none},
-      {"epsilon", FLOAT, fl_none},
-      {"variance_size", INT, fl_none},
-      {"out", RESULT, fl_none},
-      {"residual_out", RESULT, fl_none}}},
-    {"fused_add_rms_norm",
-     {{"x", TENSOR, fl_none},
-      {"x_residual", TENSOR, fl_none},
-      {"weight", TENSOR, fl_none},
-      {"epsilon", FLOAT, fl_none},
-      {"variance_size", INT, fl_none},
-      {"out", RESULT, fl_none},
-      {"residual_out", RESULT, fl_none}}},
-    {"rotary_embedding",
-     {{"query", TENSOR, fl_none},
-      {"key", TENSOR, fl_none},
-      {"cos", TENSOR, fl_none},
-      {"sin", TENSOR, fl_none},
-      {"position_ids", TENSOR, fl_none},
-      {"interleaved", BOOL, default_false},
-      {"rope_dim_offset", INT, default_zero},
-      {"inverse", BOOL, default_false},
-      {"query_out", RESULT, fl_none},
-      {"key_out", RESULT, fl_none}}},
-};
-enum { N_GOLDEN_OPS = sizeof golden_ops / sizeof golden_ops[0] };
-
-/* vLLM IR's default tolerances, with its override for the norms (spec table 1.13), independent of the host's entries.
- */
-static void tolerance(const char *op, DLDataType dtype, double *atol, double *rtol) {
-  bool norm = strstr(op, "rms_norm");
-  if (dtype.code == kDLBfloat) {
-    *atol = 1e-3;
-    *rtol = 1.6e-2;
-  } else if (dtype.bits == 16) {
-    *atol = norm ? 1e-2 : 1e-3;
-    *rtol = norm ? 2e-3 : 1e-3;
-  } else {
-    *atol = 1e-5;
-    *rtol = 1.3e-6;
+/* An attribute of a golden file, or its default. Lists go to `list`. */
+static fl_value attribute(const json_t *attributes, const fl_argument *argument, int64_t *list) {
+  json_t *json = json_object_get(attributes, argument->name), *item;
+  size_t i;
+  if (!json || json_is_null(json))
+    return argument->has_default ? argument->default_value : fl_none();
+  json_array_foreach(json, i, item) {
+    ck_assert_uint_lt(i, MAX_LIST);
+    list[i] = json_integer_value(item);
   }
+  return argument->type == FL_FLOAT      ? fl_float(json_number_value(json))
+         : argument->type == FL_INT      ? fl_int(json_integer_value(json))
+         : argument->type == FL_STRING   ? fl_string(json_string_value(json))
+         : argument->type == FL_INT_LIST ? fl_ints(list, (uint32_t)json_array_size(json))
+                                         : fl_bool(json_is_true(json));
 }
 
-static fl_value attribute(json_t *attributes, const char *name, int type, fl_value (*fallback)(void)) {
-  json_t *json = json_object_get(attributes, name);
-  if (!json)
-    return fallback();
-  return type == FLOAT    ? fl_float(json_number_value(json))
-         : type == INT    ? fl_int(json_integer_value(json))
-         : type == STRING ? fl_string(json_string_value(json))
-                          : fl_bool(json_is_true(json));
-}
-
-/* Runs one file; how many tensors were compared. */
-static int check_golden_file(const golden_op *op, const char *id, const char *path) {
-  char error[SAFETENSORS_ERROR_MAX], name[64];
+/* A golden file while it is run. */
+typedef struct golden {
   safetensors file;
-  safetensors_entry results[MAX_VALUES];
+  json_t *attributes;
   fl_value values[MAX_VALUES];
-  uint32_t n = 0;
-  int compared = 0, n_results = 0;
-  ck_assert_msg(safetensors_read(path, &file, error), "%s: %s", path, error);
-  ck_assert_str_eq(safetensors_metadata(&file, "op"), op->op);
-  json_t *attributes = json_loads(safetensors_metadata(&file, "attrs"), 0, NULL);
-  bool bit_exact = !strcmp(id, "reference.c") && !strcmp(safetensors_metadata(&file, "bitexact"), "yes");
-  for (; op->values[n].name; n++) {
-    if (op->values[n].type == TENSOR) {
-      values[n] = fl_tensor(safetensors_find(&file, op->values[n].name));
-    } else if (op->values[n].type == RESULT) {
-      snprintf(name, sizeof name, "out.%s", op->values[n].name);
-      DLTensor *expected = safetensors_find(&file, name);
-      values[n] = fl_none();
-      if (!expected)
-        continue;
-      ck_assert(safetensors_entry_create(&results[n_results], name, expected->dtype, expected->ndim, expected->shape));
-      values[n] = fl_tensor(&results[n_results++].tensor);
-    } else {
-      values[n] = attribute(attributes, op->values[n].name, op->values[n].type, op->values[n].fallback);
-    }
+  int64_t lists[MAX_VALUES][MAX_LIST];
+  safetensors_entry results[MAX_VALUES];
+  int n_results;
+} golden;
+
+static void open_golden(golden *g, const char *path, const fl_schema *schema) {
+  char error[SAFETENSORS_ERROR_MAX], name[64];
+  ck_assert_msg(safetensors_read(path, &g->file, error), "%s: %s", path, error);
+  ck_assert_str_eq(safetensors_metadata(&g->file, "op"), schema->op_name);
+  g->attributes = json_loads(safetensors_metadata(&g->file, "attrs"), 0, NULL);
+  g->n_results = 0;
+  for (uint32_t i = 0; i < schema->n_arguments; i++)
+    g->values[i] = schema->values[i].type == FL_TENSOR ? fl_tensor(safetensors_find(&g->file, schema->values[i].name))
+                                                       : attribute(g->attributes, &schema->values[i], g->lists[i]);
+  for (uint32_t i = schema->n_arguments; i < schema->n_arguments + schema->n_results; i++) {
+    snprintf(name, sizeof name, "out.%s", schema->values[i].name);
+    DLTensor *expected = safetensors_find(&g->file, name);
+    safetensors_entry *result = &g->results[g->n_results];
+    g->values[i] = fl_none();
+    if (!expected)
+      continue;
+    ck_assert(safetensors_entry_create(result, name, expected->dtype, expected->ndim, expected->shape));
+    g->values[i] = fl_tensor(&result->tensor);
+    g->n_results++;
   }
-  check_call(op->op, id, values, n);
-  for (int i = 0; i < n_results; i++, compared++) {
-    DLTensor *expected = safetensors_find(&file, results[i].name);
-    double atol, rtol;
-    tolerance(op->op, expected->dtype, &atol, &rtol);
-    comparison c = compare_tensors(&results[i].tensor, expected, atol, rtol, bit_exact);
-    ck_assert_msg(c.pass, "%s, %s, %s: %s", path, id, results[i].name, c.problem);
-    safetensors_entry_free(&results[i]);
+}
+
+static void close_golden(golden *g) {
+  for (int i = 0; i < g->n_results; i++)
+    safetensors_entry_free(&g->results[i]);
+  json_decref(g->attributes);
+  safetensors_free(&g->file);
+}
+
+/* Runs one file; how many tensors were compared: results, and state that the call changes. */
+static int check_golden_file(const fl_schema *schema, const char *id, const char *path) {
+  static golden g; /* large */
+  char name[64];
+  int compared = 0;
+  open_golden(&g, path, schema);
+  bool exact = !strcmp(id, "reference.c") && !strcmp(safetensors_metadata(&g.file, "bitexact"), "yes");
+  check_call(schema->op_name, id, g.values, schema->n_arguments + schema->n_results);
+  for (uint32_t i = 0; i < schema->n_arguments + schema->n_results; i++) {
+    snprintf(name, sizeof name, "%s.%s", i < schema->n_arguments ? "after" : "out", schema->values[i].name);
+    DLTensor *expected = safetensors_find(&g.file, name);
+    if (!expected)
+      continue;
+    comparison c = compare_as(schema, g.values[i].v.tensor, expected, exact);
+    ck_assert_msg(c.pass, "%s, %s, %s: %s", path, id, name, c.problem);
+    compared++;
   }
-  json_decref(attributes);
-  safetensors_free(&file);
+  close_golden(&g);
   return compared;
 }
 
-static void check_golden_op(const golden_op *op, const char *id) {
+/* One has no tensors, of the others no software that offers them alone runs on a CPU: suites of their own test them. */
+static bool has_no_golden_files(const char *op) {
+  static const char *const names[] = {"attention_backend", "multi_head_latent_attention", "plamo2_mamba_mixer"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    if (!strcmp(names[i], op))
+      return true;
+  return false;
+}
+
+/* Each op that has golden files, with the implementation `id`. */
+static void check_golden_files(const char *id) {
   char directory[64], path[512];
-  int compared = 0;
-  snprintf(directory, sizeof directory, "tests/golden/%s", op->op);
-  DIR *listing = opendir(directory);
-  ck_assert_msg(listing != NULL, "%s is missing", directory);
-  for (struct dirent *file; (file = readdir(listing));) {
-    if (file->d_name[0] == '.')
-      continue;
-    snprintf(path, sizeof path, "%s/%s", directory, file->d_name);
-    compared += check_golden_file(op, id, path);
+  for (const fl_op_def *const *entry = fl_builtin_ops; *entry; entry++) {
+    fl_schema *schema = NULL;
+    int compared = 0;
+    ck_assert_msg(fl_schema_create(*entry, &schema) == FL_OK, "%s", fl_error_message());
+    snprintf(directory, sizeof directory, "tests/golden/%s", schema->op_name);
+    DIR *listing = opendir(directory);
+    for (struct dirent *file; listing && (file = readdir(listing));) {
+      if (file->d_name[0] == '.')
+        continue;
+      snprintf(path, sizeof path, "%s/%s", directory, file->d_name);
+      compared += check_golden_file(schema, id, path);
+    }
+    if (listing)
+      closedir(listing);
+    ck_assert_msg(has_no_golden_files(schema->op_name) || compared > 0, "no golden file of %s in %s", schema->op_name,
+                  directory);
+    fl_schema_free(schema);
   }
-  closedir(listing);
-  ck_assert_int_gt(compared, 10);
 }
 
 START_TEST(O4_reference_reproduces_the_golden_files_bit_for_bit_where_they_say_so) {
-  check_golden_op(&golden_ops[_i], "reference.c");
+  check_golden_files("reference.c");
 }
 END_TEST
 
 START_TEST(O5_default_agrees_with_the_golden_files_within_tolerance) {
-  check_golden_op(&golden_ops[_i], "default.flagos");
+  check_golden_files("default.flagos");
 }
 END_TEST
-
-/* --------------------------------------------------------------------------------------- tensors made by the tests */
-
-/* A tensor whose storage may be larger than what it shows. */
-typedef struct owned {
-  DLTensor tensor;
-  int64_t shape[FL_MAX_DIMS], strides[FL_MAX_DIMS];
-  size_t bytes;
-} owned;
-
-static void set(DLTensor *tensor, int64_t i, double value) {
-  void *data = fl_data(tensor);
-  if (tensor->dtype.code == kDLInt && tensor->dtype.bits == 64)
-    ((int64_t *)data)[i] = (int64_t)value;
-  else if (tensor->dtype.code == kDLInt)
-    ((int32_t *)data)[i] = (int32_t)value;
-  else if (tensor->dtype.bits == 32)
-    ((float *)data)[i] = (float)value;
-  else
-    ((uint16_t *)data)[i] =
-        tensor->dtype.code == kDLBfloat ? fl_float_to_bf16((float)value) : fl_float_to_f16((float)value);
-}
-
-static double get(const DLTensor *tensor, int64_t i) {
-  const void *data = fl_data(tensor);
-  if (tensor->dtype.bits == 32)
-    return (double)((const float *)data)[i];
-  return (double)(tensor->dtype.code == kDLBfloat ? fl_bf16_to_float(((const uint16_t *)data)[i])
-                                                  : fl_f16_to_float(((const uint16_t *)data)[i]));
-}
-
-/* Compact when `padding` is 0; else that many elements lie behind each row and each further leading step. */
-static owned *make(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding) {
-  owned *made = calloc(1, sizeof *made);
-  int64_t size = 1;
-  for (int d = ndim - 1; d >= 0; d--) {
-    made->shape[d] = shape[d];
-    made->strides[d] = size;
-    size = size * shape[d] + padding;
-  }
-  made->bytes = (size_t)size * dtype.bits / 8;
-  made->tensor = (DLTensor){.data = malloc(made->bytes + !made->bytes),
-                            .device = {kDLCPU, 0},
-                            .ndim = ndim,
-                            .dtype = dtype,
-                            .shape = made->shape,
-                            .strides = padding ? made->strides : NULL};
-  memset(made->tensor.data, 0x5a, made->bytes);
-  return made;
-}
-
-static void unmake(owned *made) {
-  if (made)
-    free(made->tensor.data);
-  free(made);
-}
-
-/* Where the i-th element lies in the storage. */
-static int64_t place(const DLTensor *tensor, int64_t i) {
-  int64_t offset = 0;
-  for (int d = tensor->ndim - 1; d >= 0; d--) {
-    offset += i % tensor->shape[d] * fl_stride(tensor, d);
-    i /= tensor->shape[d];
-  }
-  return offset;
-}
-
-static int64_t count(const DLTensor *tensor) {
-  int64_t n = 1;
-  for (int d = 0; d < tensor->ndim; d++)
-    n *= tensor->shape[d];
-  return n;
-}
-
-/* Some values between -4 and 4; the same for the same `seed`, whatever the strides. */
-static void fill(DLTensor *tensor, uint32_t seed) {
-  for (int64_t i = 0; i < count(tensor); i++) {
-    seed = seed * 1664525u + 1013904223u;
-    set(tensor, place(tensor, i), ((double)(seed >> 8) / (1 << 23) - 1) * 4);
-  }
-}
-
-/* The same elements (bit for bit), and where `strided` has padding, that is as make() left it. */
-static void check_same_elements(const DLTensor *compact, const owned *strided) {
-  size_t bytes = compact->dtype.bits / 8;
-  char *expected = malloc(strided->bytes);
-  memset(expected, 0x5a, strided->bytes);
-  for (int64_t i = 0; i < count(compact); i++)
-    memcpy(expected + (size_t)place(&strided->tensor, i) * bytes, (char *)compact->data + (size_t)i * bytes, bytes);
-  ck_assert_mem_eq(strided->tensor.data, expected, strided->bytes);
-  free(expected);
-}
-
-static void check_close(const char *op, const DLTensor *result, const DLTensor *expected) {
-  double atol, rtol;
-  tolerance(op, expected->dtype, &atol, &rtol);
-  comparison c = compare_tensors(result, expected, atol, rtol, false);
-  ck_assert_msg(c.pass, "%s: %s", op, c.problem);
-}
 
 /* ------------------------------------------------------------------------------------------------- registration */
 
 START_TEST(every_op_has_a_reference_and_a_default_implementation_for_the_cpu) {
-  static const char *const ops[] = {"silu_and_mul",       "gelu_and_mul",     "rms_norm",
-                                    "fused_add_rms_norm", "rotary_embedding", "attention_backend"};
-  for (size_t i = 0; i < 6; i++) {
-    const fl_impl *reference = find_impl(ops[i], "reference.c"), *flagos = find_impl(ops[i], "default.flagos");
+  int n = 0;
+  for (const fl_op_def *const *entry = fl_builtin_ops; *entry; entry++, n += 2) {
+    fl_schema *schema = NULL;
+    ck_assert_msg(fl_schema_create(*entry, &schema) == FL_OK, "%s", fl_error_message());
+    const fl_impl *reference = find_impl(schema->op_name, "reference.c");
+    const fl_impl *flagos = find_impl(schema->op_name, "default.flagos");
     ck_assert_int_eq(reference->kind, FL_KIND_REFERENCE);
     ck_assert_int_eq(flagos->kind, FL_KIND_DEFAULT);
     ck_assert_uint_eq(reference->devices, FL_DEVICE(kDLCPU));
     ck_assert_uint_eq(flagos->devices, FL_DEVICE(kDLCPU));
-    ck_assert_uint_eq(reference->dtypes, FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16);
-    ck_assert_uint_eq(flagos->dtypes, FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16);
+    fl_schema_free(schema);
   }
-  ck_assert_int_eq(n_impls, 12);
+  ck_assert_int_eq(count_impls(), n);
 }
 END_TEST
 
@@ -352,55 +181,6 @@ END_TEST
 
 /* --------------------------------------------------------------------------------------------------- activation */
 
-/* All dtypes, rows that are longer than a block and no multiple of it. */
-START_TEST(gated_activations_take_strided_tensors_of_any_rank) {
-  const DLDataType dtypes[] = {float32, float16, bfloat16};
-  DLDataType dtype = dtypes[_i % 3];
-  const char *id = both[_i / 3];
-  const int64_t in_shape[] = {2, 1, 3, 2 * 301}, out_shape[] = {2, 1, 3, 301};
-  owned *x = make(dtype, 4, in_shape, 0), *out = make(dtype, 4, out_shape, 0);
-  owned *strided_x = make(dtype, 4, in_shape, 5), *strided_out = make(dtype, 4, out_shape, 3);
-  fill(&x->tensor, 1);
-  fill(&strided_x->tensor, 1);
-  fl_value compact[] = {fl_tensor(&x->tensor), fl_tensor(&out->tensor)};
-  fl_value strided[] = {fl_tensor(&strided_x->tensor), fl_tensor(&strided_out->tensor)};
-  check_call("silu_and_mul", id, compact, 2);
-  check_call("silu_and_mul", id, strided, 2);
-  check_same_elements(&out->tensor, strided_out);
-  double gate = get(&x->tensor, 7), up = get(&x->tensor, 301 + 7);
-  ck_assert_double_eq_tol(get(&out->tensor, 7), gate / (1 + exp(-gate)) * up, 0.05);
-  unmake(x);
-  unmake(out);
-  unmake(strided_x);
-  unmake(strided_out);
-}
-END_TEST
-
-/* Every finite 16-bit value of the gate, times 1: the default implementation against the reference. */
-START_TEST(O5_default_activations_agree_with_the_reference_on_every_value) {
-  static const char *const modes[] = {NULL, "none", "tanh"};
-  const DLDataType dtype = _i % 2 ? float16 : bfloat16;
-  const char *mode = modes[_i / 2], *op = mode ? "gelu_and_mul" : "silu_and_mul";
-  enum { D = 65536 };
-  const int64_t in_shape[] = {1, 2 * D}, out_shape[] = {1, D};
-  owned *x = make(dtype, 2, in_shape, 0), *results[2];
-  for (int64_t i = 0; i < D; i++) {
-    ((uint16_t *)x->tensor.data)[i] = (uint16_t)i;
-    set(&x->tensor, D + i, 1);
-  }
-  for (int which = 0; which < 2; which++) {
-    results[which] = make(dtype, 2, out_shape, 0);
-    fl_value values[] = {fl_tensor(&x->tensor), mode ? fl_string(mode) : fl_tensor(&results[which]->tensor),
-                         fl_tensor(&results[which]->tensor)};
-    check_call(op, both[which], values, mode ? 3 : 2);
-  }
-  check_close(op, &results[1]->tensor, &results[0]->tensor);
-  unmake(x);
-  unmake(results[0]);
-  unmake(results[1]);
-}
-END_TEST
-
 START_TEST(silu_and_gelu_at_infinity_are_what_pytorch_gives) {
   const int64_t in_shape[] = {4}, out_shape[] = {2};
   owned *x = make(float32, 1, in_shape, 0), *out = make(float32, 1, out_shape, 0);
@@ -416,19 +196,6 @@ START_TEST(silu_and_gelu_at_infinity_are_what_pytorch_gives) {
     ck_assert(isinf(get(&out->tensor, 0)) && isnan(get(&out->tensor, 1)));
     check_call("gelu_and_mul", both[which], tanh, 3);
     ck_assert(isinf(get(&out->tensor, 0)) && isnan(get(&out->tensor, 1)));
-  }
-  unmake(x);
-  unmake(out);
-}
-END_TEST
-
-START_TEST(an_unknown_gelu_approximation_is_a_bad_argument) {
-  const int64_t in_shape[] = {1, 4}, out_shape[] = {1, 2};
-  owned *x = make(float32, 2, in_shape, 0), *out = make(float32, 2, out_shape, 0);
-  fl_value values[] = {fl_tensor(&x->tensor), fl_string("tanhh"), fl_tensor(&out->tensor)};
-  for (int which = 0; which < 2; which++) {
-    ck_assert_int_eq(call_impl("gelu_and_mul", both[which], values, 3), FL_EINVAL);
-    ck_assert_str_eq(message, "argument 'approximate' is \"tanhh\", expected \"none\" or \"tanh\"");
   }
   unmake(x);
   unmake(out);
@@ -564,8 +331,8 @@ static rotary make_rotary(DLDataType dtype, DLDataType table, DLDataType index, 
   fill(&r.query->tensor, 1);
   fill(&r.key->tensor, 2);
   for (int64_t i = 0; i < POSITIONS * PAIRS; i++) {
-    set(&r.cos->tensor, place(&r.cos->tensor, i), cos(0.3 * (double)i));
-    set(&r.sin->tensor, place(&r.sin->tensor, i), sin(0.3 * (double)i));
+    set(&r.cos->tensor, element_offset(&r.cos->tensor, i), cos(0.3 * (double)i));
+    set(&r.sin->tensor, element_offset(&r.sin->tensor, i), sin(0.3 * (double)i));
   }
   for (int64_t i = 0; i < TOKENS; i++)
     set(&r.ids->tensor, i, (double)(i * 7 % POSITIONS));
@@ -774,14 +541,11 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, load_plugin, NULL);
-  tcase_add_loop_test(tests, O4_reference_reproduces_the_golden_files_bit_for_bit_where_they_say_so, 0, N_GOLDEN_OPS);
-  tcase_add_loop_test(tests, O5_default_agrees_with_the_golden_files_within_tolerance, 0, N_GOLDEN_OPS);
+  tcase_add_test(tests, O4_reference_reproduces_the_golden_files_bit_for_bit_where_they_say_so);
+  tcase_add_test(tests, O5_default_agrees_with_the_golden_files_within_tolerance);
   tcase_add_test(tests, every_op_has_a_reference_and_a_default_implementation_for_the_cpu);
   tcase_add_test(tests, a_refused_implementation_is_passed_on);
-  tcase_add_loop_test(tests, gated_activations_take_strided_tensors_of_any_rank, 0, 6);
-  tcase_add_loop_test(tests, O5_default_activations_agree_with_the_reference_on_every_value, 0, 6);
   tcase_add_test(tests, silu_and_gelu_at_infinity_are_what_pytorch_gives);
-  tcase_add_test(tests, an_unknown_gelu_approximation_is_a_bad_argument);
   tcase_add_loop_test(tests, rms_norm_takes_strided_tensors_and_works_in_place, 0, 6);
   tcase_add_test(tests, O4_the_weights_type_decides_where_the_reference_rounds);
   tcase_add_test(tests, a_variance_size_outside_the_row_is_a_bad_argument);

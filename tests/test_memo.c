@@ -156,6 +156,14 @@ static void alter(const fl_schema *schema, random_call *call) {
   }
 }
 
+/* Lists of integers are not: a memo has no room for them. */
+static bool may_be_remembered(const fl_schema *schema) {
+  for (uint32_t i = 0; i < schema->n_arguments; i++)
+    if (schema->values[i].type == FL_INT_LIST)
+      return false;
+  return true;
+}
+
 static void compare(const fl_op_def *def, int calls) {
   fl_schema *schema = NULL;
   fl_memos *memos = fl_memos_create();
@@ -184,7 +192,8 @@ static void compare(const fl_op_def *def, int calls) {
     }
   }
   /* It must be of use, too: whatever is good once is good twice. */
-  ck_assert_msg(passed * 10 >= good * 9, "%s: %d of %d good calls remembered", schema->op_name, passed, good);
+  ck_assert_msg(!may_be_remembered(schema) || passed * 10 >= good * 9, "%s: %d of %d good calls remembered",
+                schema->op_name, passed, good);
   fl_schema_free(schema);
   fl_memos_free(memos);
 }

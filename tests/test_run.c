@@ -2,6 +2,7 @@
 #include "cli/safetensors.h"
 #include "tests/command.h"
 
+#include <glob.h>
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -74,10 +75,19 @@ static void check_bad_file(const char *path, const char *words) {
 
 /* ------------------------------------------------------------------------------------------------- golden files */
 
+static size_t count_golden_files(void) {
+  glob_t found;
+  ck_assert_int_eq(glob("tests/golden/*/*.safetensors", 0, NULL, &found), 0);
+  size_t n = found.gl_pathc;
+  globfree(&found);
+  ck_assert_uint_gt(n, 0);
+  return n;
+}
+
 START_TEST(golden_files_agree_under_the_default_policy_and_say_what_ran_and_why) {
   json_t *reports = run_json("tests/golden", 0), *report;
   size_t i;
-  ck_assert_uint_eq(json_array_size(reports), 131);
+  ck_assert_uint_eq(json_array_size(reports), count_golden_files());
   json_array_foreach(reports, i, report) {
     ck_assert_str_eq(text_at(report, "status"), "ok");
     ck_assert_str_eq(text_at(report, "impl_id"), "default.flagos");
@@ -85,12 +95,21 @@ START_TEST(golden_files_agree_under_the_default_policy_and_say_what_ran_and_why)
     assert_contains(text_at(report, "source"), "PyTorch 2.13.0 CPU");
     ck_assert(json_is_number(json_object_get(report, "max_abs_err")));
     ck_assert(json_real_value(json_object_get(report, "time_us")) >= 0);
-    ck_assert(json_real_value(json_object_get(json_object_get(report, "tolerance"), "atol")) > 0);
+    ck_assert(json_number_value(json_object_get(json_object_get(report, "tolerance"), "atol")) >= 0);
     if (i)
       ck_assert_str_lt(text_at(json_array_get(reports, i - 1), "file"), text_at(report, "file"));
   }
 }
 END_TEST
+
+static bool is_exact(const char *path) {
+  safetensors file;
+  char error[SAFETENSORS_ERROR_MAX];
+  ck_assert_msg(safetensors_read(path, &file, error), "%s: %s", path, error);
+  bool exact = !strcmp(safetensors_metadata(&file, "bitexact"), "yes");
+  safetensors_free(&file);
+  return exact;
+}
 
 START_TEST(golden_files_agree_bit_for_bit_with_the_reference_where_they_say_so) {
   size_t i, exact = 0;
@@ -98,13 +117,15 @@ START_TEST(golden_files_agree_bit_for_bit_with_the_reference_where_they_say_so) 
   setting("VLLM_FL_PREFER=reference");
   reports = run_json("tests/golden", 0);
   json_array_foreach(reports, i, report) {
-    json_t *tolerance = json_object_get(report, "tolerance");
     ck_assert_str_eq(text_at(report, "impl_id"), "reference.c");
     assert_contains(text_at(report, "why"), "VLLM_FL_PREFER");
-    exact += json_number_value(json_object_get(tolerance, "atol")) == 0 &&
-             json_number_value(json_object_get(report, "max_abs_err")) == 0;
+    if (!is_exact(text_at(report, "file")))
+      continue;
+    ck_assert(json_number_value(json_object_get(json_object_get(report, "tolerance"), "atol")) == 0);
+    ck_assert(json_number_value(json_object_get(report, "max_abs_err")) == 0);
+    exact++;
   }
-  ck_assert_uint_eq(exact, 46);
+  ck_assert_uint_gt(exact, 200);
 }
 END_TEST
 

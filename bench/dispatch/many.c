@@ -1,7 +1,9 @@
 /* First resolutions, and hosts with many ops: what grows with the registry, and what must not. */
 #include "bench/dispatch/dispatch.h"
 
+#include <errno.h>
 #include <features.h>
+#include <limits.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +143,43 @@ static fl_status fill(op_name *names, uint32_t n, fl_host **host, growth *grown)
   return status;
 }
 
+/* The same by one plugin, loaded and resolved. */
+static fl_status fill_by_plugin(const char *plugin, op_name *names, uint32_t n, double *ms) {
+  fl_host *host = NULL;
+  bench_caller *caller = aligned_alloc(_Alignof(bench_caller), sizeof *caller);
+  fl_status status = caller ? bench_host(FL_HOST_NO_ARGUMENT_CHECKS, "WARNING", &host) : FL_ENOMEM;
+  double start = bench_now();
+  if (!status)
+    status = fl_load_plugin(host, plugin);
+  if (!status)
+    bench_caller_init(caller, host, names[0]);
+  for (uint32_t i = 0; i < n && !status; i++)
+    status = fl_call_op(host, names[i], &caller->call);
+  *ms = (bench_now() - start) / 1e6;
+  fl_host_destroy(host);
+  free(caller);
+  return status;
+}
+
+static fl_status many_by_plugin(bench *b, op_name *names, uint32_t n) {
+  enum { ROUNDS = 9 };
+  double ms[ROUNDS], end = bench_now() + 5 * b->effort.seconds * 1e9;
+  char file[PATH_MAX], plugin[PATH_MAX], count[16];
+  int round = 0;
+  fl_status status = FL_OK;
+  snprintf(file, sizeof file, "%s/bench/plugins/many.so", b->build);
+  snprintf(count, sizeof count, "%u", n);
+  if (!realpath(file, plugin) || setenv("FLHOST_BENCH_OPS", count, 1)) {
+    bench_note(b, ROW_MANY_PLUGIN, "%s: %s", file, strerror(errno));
+    return FL_OK;
+  }
+  for (; !status && round < ROUNDS && (round < 1 || bench_now() < end); round++)
+    status = fill_by_plugin(plugin, names, n, &ms[round]);
+  if (!status)
+    bench_set_absolute(b, ROW_MANY_PLUGIN, bench_spread_of(ms, round));
+  return status;
+}
+
 /* Calls by name, over a list of names in turn. */
 typedef struct turns {
   fl_host *host;
@@ -256,6 +295,8 @@ fl_status bench_many(bench *b) {
     bench_set_absolute(b, ROW_MANY_TIME, bench_spread_of(ms, round));
     set_memory(b, &grown, names, n);
     status = call_by_name(b, host, names, n);
+    if (!status)
+      status = many_by_plugin(b, names, n);
   }
   fl_host_destroy(host);
   free(names);

@@ -194,7 +194,7 @@ json_t *bench_python_peers(const bench *b) {
   json_error_t error;
   const char *python = getenv("PYTHON");
   char command[512];
-  snprintf(command, sizeof command, "%s bench/peers.py%s 2>&1", python ? python : "python3",
+  snprintf(command, sizeof command, "%s bench/peers.py%s 2>/dev/null", python ? python : "python3",
            b->quick ? " --quick" : "");
   FILE *from = popen(command, "r");
   json_t *peers = from ? json_loadf(from, JSON_DISABLE_EOF_CHECK, &error) : NULL;

@@ -33,6 +33,7 @@ static const row rows[BENCH_ROWS] = {
     [ROW_MANY_CALL] = {"many_call", "by name, 10 000 ops x 8 impls", "10 ops", RATIO, "ns", 1.5, false},
     [ROW_MANY_CALL_ALL] = {"many_call_all", "the same, all 10 000 in random order", "10 ops", RATIO, "ns", 0, false},
     [ROW_MANY_TIME] = {"many_time", "registering and resolving 10 000 x 8", NULL, ABSOLUTE, "ms", 100, false},
+    [ROW_MANY_PLUGIN] = {"many_plugin", "the same, registered by one plugin", NULL, ABSOLUTE, "ms", 100, false},
     [ROW_MANY_MEMORY] = {"many_memory", "memory of an impl beside its strings", NULL, ABSOLUTE, "bytes", 200, false},
     [ROW_MANY_OP_MEMORY] = {"many_op_memory", "memory of an op with its schema", NULL, ABSOLUTE, "bytes", 0, false},
     [ROW_OFF] = {"off", "tracing, statistics off: the call path", NULL, ABSOLUTE, "instructions", 0, false},
@@ -40,6 +41,7 @@ static const row rows[BENCH_ROWS] = {
     [ROW_STATISTICS_THREADS] = {"statistics_threads", "statistics on, two threads: calls/s", "one thread", RATIO, "ns",
                                 1.9, true},
     [ROW_START] = {"start", "fl_host_create with 4 plugins", "bare dlopen + dlsym", RATIO, "us", 1.3, false},
+    [ROW_START_EMPTY] = {"start_empty", "fl_host_create without plugins", NULL, ABSOLUTE, "us", 0, false},
     [ROW_START_MANY] = {"start_many", "start with 100 plugins, 2 needed", "those 2 alone", DIFFERENCE, "ms", 2, false},
 };
 
@@ -118,7 +120,7 @@ static const char *number(const json_t *value, const char *unit, bool sign) {
   static int turn;
   char *buffer = buffers[turn++ % 8];
   double v = json_number_value(value);
-  int digits = v == floor(v) || fabs(v) >= 99.95 ? 0 : 2;
+  int digits = fabs(v) >= 99.95 || !strcmp(unit, "instructions") ? 0 : 2;
   if (!value || json_is_null(value))
     return "";
   snprintf(buffer, sizeof buffers[0], sign ? "%+.*f %s" : "%.*f %s", digits, v, unit);

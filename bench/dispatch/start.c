@@ -79,7 +79,7 @@ static bool create_host(const char *directory, const char *home, int needed, dou
   double start = bench_now();
   fl_status status = fl_host_create(&options, &host);
   for (int i = 0; i < needed && !status; i++) {
-    char name[PLACEHOLDER + 1];
+    char name[32];
     snprintf(name, sizeof name, "bench_idle_%03d", i);
     status = fl_call_op(host, name, &call);
   }
@@ -222,6 +222,25 @@ static void start_four(bench *b, const char *home) {
     bench_note(b, ROW_START, "a child failed with the plugins of %s", path);
 }
 
+/* What a host costs by itself: settings, platform, registry. */
+static void start_empty(bench *b, const char *home) {
+  enum { MOST_ROUNDS = 201 };
+  char directory[PATH_MAX];
+  int rounds = b->effort.rounds < MOST_ROUNDS ? b->effort.rounds : MOST_ROUNDS, round = 0;
+  double us[MOST_ROUNDS], ns, end = bench_now() + b->effort.seconds * 1e9;
+  snprintf(directory, sizeof directory, "%s/empty", home);
+  const char *const words[] = {"host", directory, home, NULL};
+  bool done = !mkdir(directory, 0755) && run_child(words, &ns);
+  for (; done && round < rounds && (round < 3 || bench_now() < end); round++) {
+    done = run_child(words, &ns);
+    us[round] = ns / 1e3;
+  }
+  if (done)
+    bench_set_absolute(b, ROW_START_EMPTY, bench_spread_of(us, round));
+  else
+    bench_note(b, ROW_START_EMPTY, "a child failed");
+}
+
 static void start_many(bench *b, const char *home) {
   char from[PATH_MAX], all[PATH_MAX], two[PATH_MAX];
   int n = b->quick ? 6 : 100;
@@ -246,10 +265,12 @@ fl_status bench_start(bench *b) {
   snprintf(home, sizeof home, "%s/flhost-bench-XXXXXX", parent && *parent == '/' ? parent : "/tmp");
   if (!mkdtemp(home)) {
     bench_note(b, ROW_START, "%s: %s", home, strerror(errno));
+    bench_note(b, ROW_START_EMPTY, "%s: %s", home, strerror(errno));
     bench_note(b, ROW_START_MANY, "%s: %s", home, strerror(errno));
     return FL_OK;
   }
   start_four(b, home);
+  start_empty(b, home);
   start_many(b, home);
   nftw(home, remove_one, 16, FTW_DEPTH | FTW_PHYS);
   return FL_OK;

@@ -1,6 +1,6 @@
 # Completion for flhost in bash: commands, options, operators, device types.
 _flhost() {
-  local word=$2 command=${COMP_WORDS[1]} commands='config doctor explain help ops platform plugins resolve run version'
+  local word=$2 command=${COMP_WORDS[1]} commands='config doctor explain help ops platform plugins resolve run verify version'
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     mapfile -t COMPREPLY < <(compgen -W "$commands --help --version" -- "$word")
@@ -11,6 +11,19 @@ _flhost() {
     mapfile -t COMPREPLY < <(compgen -W 'cpu cuda rocm ascend ext_dev' -- "$word")
     return
     ;;
+  --dtype)
+    mapfile -t COMPREPLY < <(compgen -W 'float32 float16 bfloat16 float8_e4m3fn float64 int32 int64 uint8 int8 bool' -- "$word")
+    return
+    ;;
+  --impl)
+    mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" ops --impls 2>/dev/null | awk 'NR > 1 { print $2 }')" -- "$word")
+    return
+    ;;
+  --junit)
+    mapfile -t COMPREPLY < <(compgen -f -- "$word")
+    compopt -o filenames
+    return
+    ;;
   --out)
     mapfile -t COMPREPLY < <(compgen -d -- "$word")
     return
@@ -18,10 +31,11 @@ _flhost() {
   esac
   case $command:$word in
   run:-*) mapfile -t COMPREPLY < <(compgen -W '--out --repeat --json --help' -- "$word") ;;
+  verify:-*) mapfile -t COMPREPLY < <(compgen -W '--impl --dtype --seed --junit --json --help' -- "$word") ;;
   explain:-* | resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;
   ops:-*) mapfile -t COMPREPLY < <(compgen -W '--impls --json --help' -- "$word") ;;
   *:-*) mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$word") ;;
-  explain:* | resolve:* | ops:*)
+  explain:* | resolve:* | ops:* | verify:*)
     mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" ops 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$word")
     ;;
   help:*) mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word") ;;

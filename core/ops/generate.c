@@ -1,6 +1,6 @@
 /*
  * Build-time program: writes what follows from the entries of the built-in ops to standard output.
- *   generate-ops header   include/flhost/ops.h, a typed call for each op, in the form that clang-format leaves alone
+ *   generate-ops header   include/flhost/ops.h, a typed call for each op; clang-format is told to leave it alone
  *   generate-ops docs     a table of ops for each category, in Markdown
  */
 #include "core/error.h"
@@ -234,6 +234,7 @@ static const char header_begin[] =
     "same\n"
     " * meaning wherever it stands in one op. The last dimension is contiguous, the others may be strided.\n"
     " */\n"
+    "/* clang-format off */\n"
     "#ifndef FLHOST_OPS_H\n"
     "#define FLHOST_OPS_H\n"
     "\n"

@@ -59,4 +59,99 @@ const fl_op_def fl_op_rotary_embedding = {
         "Query and key of two dimensions have heads of 2*r. Rounded to T after each product and the sum (vLLM: "
         "RotaryEmbedding, kernel rotary_embedding)",
     .check = check_rotary_embedding,
+    .cases = "n: 1 7 83 0 1024; h: 1 4 8; k: 1 2 4; d: 64 80; r: 4 16 32; p: 1 128; cos: -1..1; sin: -1..1; "
+             "position_ids: 0..p-1; rope_dim_offset: 0 8",
+};
+
+static fl_status check_apply_rotary_emb(fl_call *call) {
+  enum { X, COS_TABLE, SIN_TABLE };
+  const DLTensor *cos = call->values[COS_TABLE].v.tensor, *sin = call->values[SIN_TABLE].v.tensor;
+  if (memcmp(&cos->dtype, &sin->dtype, sizeof cos->dtype))
+    return fl_fail(call, FL_EINVAL, "argument 'sin': expected the dtype of 'cos'");
+  return FL_OK;
+}
+
+const fl_op_def fl_op_apply_rotary_emb = {
+    .size = sizeof(fl_op_def),
+    .schema = "apply_rotary_emb(Tensor x, Tensor cos, Tensor sin, bool is_neox_style=True, "
+              "bool enable_fp32_compute=False) -> Tensor out",
+    .rules = "x: T[..., S, H, 2*r]; cos: T|float32[S, r]; sin: T|float32[S, r]; out: T[..., S, H, 2*r]; "
+             "T = float32|float16|bfloat16",
+    .category = "rotary embedding",
+    .doc = "Rotates pairs of dimensions of each head by the angle of the token's place in the sequence.",
+    .formula = "(x1, x2) -> (x1*c - x2*s, x2*c + x1*s), c = cos[place, i], s = sin[place, i] as T; the pair is "
+               "(i, i + r), or (2*i, 2*i + 1) if not is_neox_style; rounded to T after each product and the sum, or in "
+               "float32 and rounded once if enable_fp32_compute (vLLM: ApplyRotaryEmb)",
+    .check = check_apply_rotary_emb,
+    .cases = "...: [] [2] [1, 1]; S: 1 7 83 0 512; H: 1 4; r: 1 16 32; cos: -1..1; sin: -1..1",
+};
+
+enum {
+  CHUNK_POSITIONS,
+  CHUNK_QUERY,
+  CHUNK_KEY,
+  Q_CACHE,
+  QC_CACHE,
+  K_CACHE,
+  QC_NO_CLAMP_CACHE,
+  Q_INTER_CACHE,
+  HEAD_SIZE,
+  ROTARY_DIM,
+  CHUNK_SIZE,
+  LOCAL_SIZE
+};
+
+static fl_status check_dual_chunk(fl_call *call) {
+  static const struct {
+    uint32_t index;
+    const char *name;
+  } caches[] = {{Q_CACHE, "q_cache"},
+                {QC_CACHE, "qc_cache"},
+                {QC_NO_CLAMP_CACHE, "qc_no_clamp_cache"},
+                {Q_INTER_CACHE, "q_inter_cache"}};
+  const fl_value *values = call->values;
+  int64_t head = values[HEAD_SIZE].v.i, rotary = values[ROTARY_DIM].v.i;
+  int64_t chunk = values[CHUNK_SIZE].v.i, local = values[LOCAL_SIZE].v.i;
+  if (head < 1)
+    return fl_fail(call, FL_EINVAL, "argument 'head_size': %lld, expected 1 or more", (long long)head);
+  if (rotary < 2 || rotary > head || rotary % 2)
+    return fl_fail(call, FL_EINVAL, "argument 'rotary_dim': %lld, expected an even number from 2 to %lld (head_size)",
+                   (long long)rotary, (long long)head);
+  if (local < 0 || local >= chunk)
+    return fl_fail(call, FL_EINVAL, "argument 'local_size': %lld, expected 0 or more and less than %lld (chunk_size)",
+                   (long long)local, (long long)chunk);
+  for (size_t i = 0; i < sizeof caches / sizeof caches[0]; i++) {
+    int64_t rows = values[caches[i].index].v.tensor->shape[0];
+    if (rows < chunk - local)
+      return fl_fail(call, FL_EINVAL, "argument '%s': %lld rows, expected at least %lld (chunk_size - local_size)",
+                     caches[i].name, (long long)rows, (long long)(chunk - local));
+  }
+  return FL_OK;
+}
+
+const fl_op_def fl_op_dual_chunk_rotary_embedding = {
+    .size = sizeof(fl_op_def),
+    .schema = "dual_chunk_rotary_embedding(Tensor position_ids, Tensor query, Tensor key, Tensor q_cache, "
+              "Tensor qc_cache, Tensor k_cache, Tensor qc_no_clamp_cache, Tensor q_inter_cache, int head_size, "
+              "int rotary_dim, int chunk_size, int local_size, bool is_neox_style=True) -> "
+              "(Tensor query_out, Tensor key_out)",
+    .rules = "position_ids: int32|int64[n]; query: T[n, h*head_size]; key: T[n, k*head_size]; "
+             "q_cache: T[q, rotary_dim]; qc_cache: T[c, rotary_dim]; k_cache: T[p, rotary_dim]; "
+             "qc_no_clamp_cache: T[d, rotary_dim]; q_inter_cache: T[i, rotary_dim]; "
+             "query_out: T[n, 5*(h*head_size)]; key_out: T[n, k*head_size]; T = float32|float16|bfloat16",
+    .category = "rotary embedding",
+    .doc = "Rotary embedding of dual chunk attention: the key by its position, the query five times, one after the "
+           "other: within the chunk, to the chunk before, to those before that, and the last two again without the "
+           "clamp. A cache row holds cosines, then sines.",
+    .formula = "key_out = R(key, k_cache[p]); query_out = R(query, q_cache[p % c]), R(query, qc_cache[p % c]), "
+               "R(query, qc_cache[c - 1]), R(query, qc_no_clamp_cache[p % c]), R(query, q_inter_cache[p % c]), c = "
+               "chunk_size - local_size; R rotates the first rotary_dim dimensions as rotary_embedding does (vLLM: "
+               "DualChunkRotaryEmbedding)",
+    .check = check_dual_chunk,
+    .cases = "n: 1 7 83 0 512; h: 1 4; k: 1 2; head_size: 8 64; rotary_dim: 8 32 head_size; chunk_size: 16 64; "
+             "local_size: 0 4; "
+             "q: chunk_size-local_size; c: chunk_size-local_size; d: chunk_size-local_size; i: chunk_size-local_size; "
+             "p: 64 128; "
+             "q_cache: -1..1; qc_cache: -1..1; k_cache: -1..1; qc_no_clamp_cache: -1..1; q_inter_cache: -1..1; "
+             "position_ids: 0..p-1",
 };

@@ -31,7 +31,7 @@ FL_API const char *fl_version(void);
 
 /* ------------------------------------------------------------------------------------------------------- errors */
 
-/* Why the last failing call in this thread failed, "" when none did. Valid until the thread's next failing call. */
+/* Why the last call in this thread failed, "" when it did not. Valid until the thread's next call of flhost. */
 FL_API const char *fl_error_message(void);
 
 /* Its status; FL_OK when none failed. For functions that give back a pointer. */
@@ -182,6 +182,35 @@ FL_API const fl_argument *fl_op_argument(const fl_op *op, uint32_t index); /* ar
 
 /* The op's tolerance for an element type (fl_tolerance), or vLLM IR's default for that type. */
 FL_API fl_tolerance fl_op_tolerance(const fl_op *op, DLDataType dtype);
+
+/* ------------------------------------------------------------------------------------------------ generated calls */
+
+/* What the elements of a generated tensor are. */
+typedef enum fl_contents {
+  FL_CONTENTS_NORMAL = 1, /* about standard normal; zeros, infinities, NaN, denormals, largest values make sense too */
+  FL_CONTENTS_RANGE = 2,  /* low to high, both included; integers where the element type is one */
+  FL_CONTENTS_DISTINCT = 3,  /* the same, no two alike; if they do not suffice, along the last dimension */
+  FL_CONTENTS_ASCENDING = 4, /* in order along the last dimension, the first `low`, the last `high` */
+  FL_CONTENTS_MODERATE = 5   /* as normal, but no largest values */
+} fl_contents;
+
+/* One argument of a generated call. */
+typedef struct fl_input {
+  fl_value value;      /* unless it is a tensor; strings and lists live as long as the op */
+  fl_tensor_spec spec; /* a tensor: present or not, element type, shape */
+  fl_contents contents;
+  double low, high;
+} fl_input;
+
+/*
+ * The arguments of a call to test an op with, by its rules and cases (fl_op_def): `number` 0, 1, 2… gives one call
+ * after the other, always the same ones for one `seed`. `dtype`, one of FL_FLOAT32…, is the element type that the
+ * rules' first dtype variable stands for, or without variables that of the first tensor; 0: any. `n_inputs` is the
+ * number of arguments. FL_ENOENT: the op does not take that element type. FL_EINVAL: this number makes no call, nor do
+ * those that fl_infer and fl_check refuse: take the next.
+ */
+FL_API fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,
+                                    uint32_t n_inputs);
 
 /* ------------------------------------------------------------------------------------------------------ policies */
 
@@ -366,7 +395,8 @@ typedef struct fl_impl_info {
   uint32_t flags, dtypes;
   uint64_t devices;
   bool available;
-  const char *reason; /* why it is not available, else NULL */
+  const char *reason;     /* why it is not available, else NULL */
+  bool has_supports_args; /* it has that function; without, it is said to take all calls */
 } fl_impl_info;
 
 /* What is registered at one moment. Stays as it is until released, whatever happens to the host's registry. */

@@ -12,6 +12,7 @@
  * T[..., 2*d] is a tensor of dtype T with any leading dimensions and a last one of 2*d; a letter or name has the same
  * meaning wherever it stands in one op. The last dimension is contiguous, the others may be strided.
  */
+/* clang-format off */
 #ifndef FLHOST_OPS_H
 #define FLHOST_OPS_H
 
@@ -25,11 +26,58 @@ extern "C" {
 typedef struct fl_ops {
   uint32_t size; /* sizeof(fl_ops) */
   fl_op *silu_and_mul;
+  fl_op *mul_and_silu;
   fl_op *gelu_and_mul;
+  fl_op *gelu_and_mul_sparse;
+  fl_op *swigluoai_and_mul;
+  fl_op *fatrelu_and_mul;
+  fl_op *silu_and_mul_with_clamp;
+  fl_op *swiglustep_and_mul;
+  fl_op *situ_and_mul;
+  fl_op *gelu;
+  fl_op *gelu_new;
+  fl_op *gelu_fast;
+  fl_op *quick_gelu;
+  fl_op *relu2;
+  fl_op *xielu;
   fl_op *rms_norm;
   fl_op *fused_add_rms_norm;
+  fl_op *gemma_rms_norm;
+  fl_op *rms_norm_gated;
+  fl_op *mixer2_gated_rms_norm;
   fl_op *rotary_embedding;
+  fl_op *apply_rotary_emb;
+  fl_op *dual_chunk_rotary_embedding;
+  fl_op *quant_fp8;
   fl_op *attention_backend;
+  fl_op *mm_encoder_attn;
+  fl_op *mla_prefill;
+  fl_op *mla_decode;
+  fl_op *merge_attn_states;
+  fl_op *multi_head_latent_attention;
+  fl_op *replicated_linear;
+  fl_op *column_parallel_linear;
+  fl_op *row_parallel_linear;
+  fl_op *vocab_parallel_embedding;
+  fl_op *parallel_lm_head;
+  fl_op *logits_processor;
+  fl_op *conv2d;
+  fl_op *conv3d;
+  fl_op *grouped_topk;
+  fl_op *topk_softmax;
+  fl_op *moe_align_block_size;
+  fl_op *moe_sum;
+  fl_op *unquantized_fused_moe;
+  fl_op *modular_fused_moe;
+  fl_op *transformers_fused_moe;
+  fl_op *fused_moe;
+  fl_op *causal_conv1d;
+  fl_op *selective_scan;
+  fl_op *mamba_chunk_scan;
+  fl_op *mamba_mixer;
+  fl_op *mamba_mixer2;
+  fl_op *plamo2_mamba_mixer;
+  fl_op *short_conv;
 } fl_ops;
 
 /* Finds the handles. FL_EINVAL: a null pointer. */
@@ -38,11 +86,58 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
     return FL_EINVAL;
   ops->size = (uint32_t)sizeof(fl_ops);
   ops->silu_and_mul = fl_find_op(host, "silu_and_mul");
+  ops->mul_and_silu = fl_find_op(host, "mul_and_silu");
   ops->gelu_and_mul = fl_find_op(host, "gelu_and_mul");
+  ops->gelu_and_mul_sparse = fl_find_op(host, "gelu_and_mul_sparse");
+  ops->swigluoai_and_mul = fl_find_op(host, "swigluoai_and_mul");
+  ops->fatrelu_and_mul = fl_find_op(host, "fatrelu_and_mul");
+  ops->silu_and_mul_with_clamp = fl_find_op(host, "silu_and_mul_with_clamp");
+  ops->swiglustep_and_mul = fl_find_op(host, "swiglustep_and_mul");
+  ops->situ_and_mul = fl_find_op(host, "situ_and_mul");
+  ops->gelu = fl_find_op(host, "gelu");
+  ops->gelu_new = fl_find_op(host, "gelu_new");
+  ops->gelu_fast = fl_find_op(host, "gelu_fast");
+  ops->quick_gelu = fl_find_op(host, "quick_gelu");
+  ops->relu2 = fl_find_op(host, "relu2");
+  ops->xielu = fl_find_op(host, "xielu");
   ops->rms_norm = fl_find_op(host, "rms_norm");
   ops->fused_add_rms_norm = fl_find_op(host, "fused_add_rms_norm");
+  ops->gemma_rms_norm = fl_find_op(host, "gemma_rms_norm");
+  ops->rms_norm_gated = fl_find_op(host, "rms_norm_gated");
+  ops->mixer2_gated_rms_norm = fl_find_op(host, "mixer2_gated_rms_norm");
   ops->rotary_embedding = fl_find_op(host, "rotary_embedding");
+  ops->apply_rotary_emb = fl_find_op(host, "apply_rotary_emb");
+  ops->dual_chunk_rotary_embedding = fl_find_op(host, "dual_chunk_rotary_embedding");
+  ops->quant_fp8 = fl_find_op(host, "quant_fp8");
   ops->attention_backend = fl_find_op(host, "attention_backend");
+  ops->mm_encoder_attn = fl_find_op(host, "mm_encoder_attn");
+  ops->mla_prefill = fl_find_op(host, "mla_prefill");
+  ops->mla_decode = fl_find_op(host, "mla_decode");
+  ops->merge_attn_states = fl_find_op(host, "merge_attn_states");
+  ops->multi_head_latent_attention = fl_find_op(host, "multi_head_latent_attention");
+  ops->replicated_linear = fl_find_op(host, "replicated_linear");
+  ops->column_parallel_linear = fl_find_op(host, "column_parallel_linear");
+  ops->row_parallel_linear = fl_find_op(host, "row_parallel_linear");
+  ops->vocab_parallel_embedding = fl_find_op(host, "vocab_parallel_embedding");
+  ops->parallel_lm_head = fl_find_op(host, "parallel_lm_head");
+  ops->logits_processor = fl_find_op(host, "logits_processor");
+  ops->conv2d = fl_find_op(host, "conv2d");
+  ops->conv3d = fl_find_op(host, "conv3d");
+  ops->grouped_topk = fl_find_op(host, "grouped_topk");
+  ops->topk_softmax = fl_find_op(host, "topk_softmax");
+  ops->moe_align_block_size = fl_find_op(host, "moe_align_block_size");
+  ops->moe_sum = fl_find_op(host, "moe_sum");
+  ops->unquantized_fused_moe = fl_find_op(host, "unquantized_fused_moe");
+  ops->modular_fused_moe = fl_find_op(host, "modular_fused_moe");
+  ops->transformers_fused_moe = fl_find_op(host, "transformers_fused_moe");
+  ops->fused_moe = fl_find_op(host, "fused_moe");
+  ops->causal_conv1d = fl_find_op(host, "causal_conv1d");
+  ops->selective_scan = fl_find_op(host, "selective_scan");
+  ops->mamba_chunk_scan = fl_find_op(host, "mamba_chunk_scan");
+  ops->mamba_mixer = fl_find_op(host, "mamba_mixer");
+  ops->mamba_mixer2 = fl_find_op(host, "mamba_mixer2");
+  ops->plamo2_mamba_mixer = fl_find_op(host, "plamo2_mamba_mixer");
+  ops->short_conv = fl_find_op(host, "short_conv");
   return FL_OK;
 }
 
@@ -65,6 +160,24 @@ static inline fl_status fl_silu_and_mul(const fl_ops *ops, void *stream, DLTenso
 }
 
 /*
+ * The first half of x's last dimension, times SiLU of the second half.
+ *     mul_and_silu(Tensor x) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = x[..., :d] * silu(x[..., d:]), silu(v) = v / (1 + exp(-v)); rounded to T after silu and after the
+ * product (vLLM: MulAndSilu, kernel mul_and_silu)
+ */
+static inline fl_status fl_mul_and_silu(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mul_and_silu, &call);
+}
+
+/*
  * GELU of the first half of x's last dimension, times the second half; approximate is "none" or "tanh".
  *     gelu_and_mul(Tensor x, str approximate="none") -> Tensor out
  * where  x: T[..., 2*d]
@@ -83,6 +196,257 @@ static inline fl_status fl_gelu_and_mul(const fl_ops *ops, void *stream, DLTenso
   fl_call call = FL_CALL(values);
   call.stream = stream;
   return fl_invoke(ops->gelu_and_mul, &call);
+}
+
+/*
+ * GELU of what the first half of x's last dimension has above a cut, times the second half; the cut leaves a part of 1
+ * - activation_sparsity of normally distributed values.
+ *     gelu_and_mul_sparse(Tensor x, float activation_sparsity, str approximate="none") -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = gelu(relu(g - cut)) * u, g = x[..., :d], u = x[..., d:], cut = mean(g) + std(g) * m over the last
+ * dimension, std of the population, m the quantile of the standard normal distribution at activation_sparsity in
+ * float32, gelu(v) = v/2 * (1 + erf(v / sqrt(2))) for "none", v/2 * (1 + tanh(sqrt(2/pi) * (v + 0.044715 * v^3))) for
+ * "tanh"; rounded to T after every step (vLLM: GeluAndMulSparse)
+ */
+static inline fl_status fl_gelu_and_mul_sparse(const fl_ops *ops, void *stream, DLTensor *x, double activation_sparsity,
+                                               const char *approximate, DLTensor *out) {
+  fl_value values[4];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(activation_sparsity);
+  values[2] = fl_string(approximate);
+  values[3] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gelu_and_mul_sparse, &call);
+}
+
+/*
+ * The gated activation of gpt-oss: gate and factor alternate in x's last dimension, both are clamped.
+ *     swigluoai_and_mul(Tensor x, float alpha=1.702, float limit=7.0) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = (u + 1) * (g * sigmoid(alpha * g)), g = min(x[..., 0::2], limit), u = clamp(x[..., 1::2], -limit,
+ * limit); rounded to T after every step (vLLM: SwigluOAIAndMul, kernel swigluoai_and_mul)
+ */
+static inline fl_status fl_swigluoai_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double alpha, double limit,
+                                             DLTensor *out) {
+  fl_value values[4];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(alpha);
+  values[2] = fl_float(limit);
+  values[3] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->swigluoai_and_mul, &call);
+}
+
+/*
+ * What of the first half of x's last dimension is above a threshold, else 0, times the second half.
+ *     fatrelu_and_mul(Tensor x, float threshold=0.0) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = (g > threshold ? g : 0) * u, g = x[..., :d], u = x[..., d:]; compared in float32, NaN stays (vLLM:
+ * FatreluAndMul, kernel fatrelu_and_mul)
+ */
+static inline fl_status fl_fatrelu_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double threshold,
+                                           DLTensor *out) {
+  fl_value values[3];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(threshold);
+  values[2] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->fatrelu_and_mul, &call);
+}
+
+/*
+ * SiLU of the clamped first half of x's last dimension, times the clamped second half plus beta.
+ *     silu_and_mul_with_clamp(Tensor x, float limit, float alpha=1.0, float beta=0.0) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = g * sigmoid(alpha * g) * (u + beta), g = min(x[..., :d], limit), u = clamp(x[..., d:], -limit, limit);
+ * rounded to T after every step (vLLM: SiluAndMulWithClamp, kernel silu_and_mul_with_clamp)
+ */
+static inline fl_status fl_silu_and_mul_with_clamp(const fl_ops *ops, void *stream, DLTensor *x, double limit,
+                                                   double alpha, double beta, DLTensor *out) {
+  fl_value values[5];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(limit);
+  values[2] = fl_float(alpha);
+  values[3] = fl_float(beta);
+  values[4] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->silu_and_mul_with_clamp, &call);
+}
+
+/*
+ * SiLU of the first half of x's last dimension, clamped from above, times the clamped second half.
+ *     swiglustep_and_mul(Tensor x, float limit=7.0) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: out = min(silu(x[..., :d]), limit) * clamp(x[..., d:], -limit, limit); rounded to T after silu and after the
+ * product (vLLM: SwigluStepAndMul)
+ */
+static inline fl_status fl_swiglustep_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double limit,
+                                              DLTensor *out) {
+  fl_value values[3];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(limit);
+  values[2] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->swiglustep_and_mul, &call);
+}
+
+/*
+ * SiLU with a soft limit of the first half of x's last dimension, times the second half, which is softly limited too
+ * when linear_beta is given.
+ *     situ_and_mul(Tensor x, float beta=1.0, float? linear_beta=None) -> Tensor out
+ * where  x: T[..., 2*d]
+ *        out: T[..., d]
+ *        T = float32|float16|bfloat16
+ * linear_beta: NULL for none.
+ * Formula: out = beta * tanh(g / beta) * sigmoid(g) * u, g = x[..., :d], u = x[..., d:], u -> linear_beta * tanh(u /
+ * linear_beta) if there is one; in float32, rounded once (vLLM: SituAndMul, kernel situ_and_mul)
+ */
+static inline fl_status fl_situ_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double beta,
+                                        const double *linear_beta, DLTensor *out) {
+  fl_value values[4];
+  values[0] = fl_tensor(x);
+  values[1] = fl_float(beta);
+  values[2] = linear_beta ? fl_float(*linear_beta) : fl_none();
+  values[3] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->situ_and_mul, &call);
+}
+
+/*
+ * GELU of each element; approximate is "none" or "tanh".
+ *     gelu(Tensor(a!) x, str approximate="none") -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = gelu(x), gelu(v) = v/2 * (1 + erf(v / sqrt(2))) for "none", v/2 * (1 + tanh(sqrt(2/pi) * (v + 0.044715
+ * * v^3))) for "tanh" (vLLM: get_act_fn gelu, gelu_pytorch_tanh)
+ */
+static inline fl_status fl_gelu(const fl_ops *ops, void *stream, DLTensor *x, const char *approximate, DLTensor *out) {
+  fl_value values[3];
+  values[0] = fl_tensor(x);
+  values[1] = fl_string(approximate);
+  values[2] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gelu, &call);
+}
+
+/*
+ * GELU by tanh, in the steps of the first GPT-2.
+ *     gelu_new(Tensor(a!) x) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = 0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))); rounded to T after every step (vLLM: NewGELU,
+ * kernel gelu_new)
+ */
+static inline fl_status fl_gelu_new(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gelu_new, &call);
+}
+
+/*
+ * GELU by tanh, with the cubic factored.
+ *     gelu_fast(Tensor(a!) x) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = 0.5 * x * (1 + tanh(x * 0.7978845608 * (1 + 0.044715 * x * x))); rounded to T after every step (vLLM:
+ * FastGELU, kernel gelu_fast)
+ */
+static inline fl_status fl_gelu_fast(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gelu_fast, &call);
+}
+
+/*
+ * GELU by the logistic function.
+ *     quick_gelu(Tensor(a!) x) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = x * sigmoid(1.702 * x); rounded to T after every step (vLLM: QuickGELU, kernel gelu_quick)
+ */
+static inline fl_status fl_quick_gelu(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->quick_gelu, &call);
+}
+
+/*
+ * The square of what is above 0.
+ *     relu2(Tensor(a!) x) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = max(x, 0)^2; NaN stays (vLLM: ReLUSquaredActivation, kernel relu_squared)
+ */
+static inline fl_status fl_relu2(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->relu2, &call);
+}
+
+/*
+ * Expanded integral of the exponential linear unit, with trained parameters alpha_p and alpha_n.
+ *     xielu(Tensor(a!) x, Tensor alpha_p, Tensor alpha_n, float beta=0.5, float eps=-1e-6) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        alpha_p: float32|float16|bfloat16[1]
+ *        alpha_n: float32|float16|bfloat16[1]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = ap * x * x + beta * x for x > 0, else (expm1(min(x, eps)) - x) * an + beta * x, ap =
+ * softplus(alpha_p), an = beta + softplus(alpha_n); beta and eps are rounded to T, then every step to T, or to float32
+ * where a parameter of another type comes in (vLLM: XIELU)
+ */
+static inline fl_status fl_xielu(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *alpha_p, DLTensor *alpha_n,
+                                 double beta, double eps, DLTensor *out) {
+  fl_value values[6];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(alpha_p);
+  values[2] = fl_tensor(alpha_n);
+  values[3] = fl_float(beta);
+  values[4] = fl_float(eps);
+  values[5] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->xielu, &call);
 }
 
 /*
@@ -153,6 +517,97 @@ static inline fl_status fl_fused_add_rms_norm(const fl_ops *ops, void *stream, D
 }
 
 /*
+ * Root-mean-square normalisation whose weight is counted from 1, of x, or of x + residual when there is a residual.
+ *     gemma_rms_norm(Tensor(a!) x, Tensor(b!)? residual, Tensor weight, float epsilon=1e-6) -> (Tensor(a) out,
+ *         Tensor(b)? residual_out)
+ * where  x: T[..., H]
+ *        residual: T[..., H]
+ *        weight: T|float32[H]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ *        residual_out: as residual
+ * out may be the very tensor x (in place); else x stays as it is.
+ * residual_out may be the very tensor residual (in place); else residual stays as it is. NULL exactly where that is
+ * NULL.
+ * residual: NULL for none.
+ * Formula: s = x + residual in float32; residual_out = s; out = s / sqrt(mean(s^2) + epsilon) * (1 + weight) in
+ * float32, rounded once (vLLM: GemmaRMSNorm)
+ */
+static inline fl_status fl_gemma_rms_norm(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *residual,
+                                          DLTensor *weight, double epsilon, DLTensor *out, DLTensor *residual_out) {
+  fl_value values[6];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(residual);
+  values[2] = fl_tensor(weight);
+  values[3] = fl_float(epsilon);
+  values[4] = fl_tensor(out);
+  values[5] = fl_tensor(residual_out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->gemma_rms_norm, &call);
+}
+
+/*
+ * Root-mean-square normalisation in groups of group_size (none: of the whole dimension), gated by z before or after;
+ * activation is "swish", "silu" (the same) or "sigmoid".
+ *     rms_norm_gated(Tensor x, Tensor? z, Tensor weight, float epsilon=1e-5, int? group_size=None,
+ *         bool norm_before_gate=False, str activation="swish") -> Tensor out
+ * where  x: T[..., H]
+ *        z: T[..., H]
+ *        weight: T|float32[H]
+ *        out: T[..., H]
+ *        T = float32|float16|bfloat16
+ * z, group_size: NULL for none.
+ * Formula: x -> x * act(z) unless norm_before_gate; out = x / sqrt(mean(x^2) + epsilon) * weight, times act(z) if
+ * norm_before_gate; in float32, rounded once (vLLM: RMSNormGated)
+ */
+static inline fl_status fl_rms_norm_gated(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *z, DLTensor *weight,
+                                          double epsilon, const int64_t *group_size, bool norm_before_gate,
+                                          const char *activation, DLTensor *out) {
+  fl_value values[8];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(z);
+  values[2] = fl_tensor(weight);
+  values[3] = fl_float(epsilon);
+  values[4] = group_size ? fl_int(*group_size) : fl_none();
+  values[5] = fl_bool(norm_before_gate);
+  values[6] = fl_string(activation);
+  values[7] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->rms_norm_gated, &call);
+}
+
+/*
+ * Mamba-2's norm: x times SiLU of the gate, normalised by the root mean square of each of n_groups groups. Without
+ * use_rms_norm the product alone (a weight is not used). A float32 weight makes a float32 result.
+ *     mixer2_gated_rms_norm(Tensor x, Tensor gate, Tensor? weight, float epsilon=1e-6, int n_groups=1,
+ *         bool use_rms_norm=True) -> Tensor out
+ * where  x: T[..., H]
+ *        gate: T[..., H]
+ *        weight: T|float32[H]
+ *        T = float32|float16|bfloat16
+ * weight: NULL for none.
+ * Formula: v = x * silu(gate) in float32; out = weight * v / sqrt(mean(v^2) + epsilon); the normalised value is rounded
+ * to T before the product (vLLM: Mixer2RMSNormGated)
+ */
+static inline fl_status fl_mixer2_gated_rms_norm(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *gate,
+                                                 DLTensor *weight, double epsilon, int64_t n_groups, bool use_rms_norm,
+                                                 DLTensor *out) {
+  fl_value values[7];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(gate);
+  values[2] = fl_tensor(weight);
+  values[3] = fl_float(epsilon);
+  values[4] = fl_int(n_groups);
+  values[5] = fl_bool(use_rms_norm);
+  values[6] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mixer2_gated_rms_norm, &call);
+}
+
+/*
  * Rotates pairs of dimensions of each head of query and key by the angle of the token's position.
  *     rotary_embedding(Tensor(a!) query, Tensor(b!)? key, Tensor cos, Tensor sin, Tensor position_ids,
  *         bool interleaved=False, int rope_dim_offset=0, bool inverse=False) -> (Tensor(a) query_out,
@@ -194,6 +649,114 @@ static inline fl_status fl_rotary_embedding(const fl_ops *ops, void *stream, DLT
 }
 
 /*
+ * Rotates pairs of dimensions of each head by the angle of the token's place in the sequence.
+ *     apply_rotary_emb(Tensor x, Tensor cos, Tensor sin, bool is_neox_style=True, bool enable_fp32_compute=False)
+ *         -> Tensor out
+ * where  x: T[..., S, H, 2*r]
+ *        cos: T|float32[S, r]
+ *        sin: T|float32[S, r]
+ *        out: T[..., S, H, 2*r]
+ *        T = float32|float16|bfloat16
+ * Formula: (x1, x2) -> (x1*c - x2*s, x2*c + x1*s), c = cos[place, i], s = sin[place, i] as T; the pair is (i, i + r),
+ * or (2*i, 2*i + 1) if not is_neox_style; rounded to T after each product and the sum, or in float32 and rounded once
+ * if enable_fp32_compute (vLLM: ApplyRotaryEmb)
+ */
+static inline fl_status fl_apply_rotary_emb(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *cos, DLTensor *sin,
+                                            bool is_neox_style, bool enable_fp32_compute, DLTensor *out) {
+  fl_value values[6];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(cos);
+  values[2] = fl_tensor(sin);
+  values[3] = fl_bool(is_neox_style);
+  values[4] = fl_bool(enable_fp32_compute);
+  values[5] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->apply_rotary_emb, &call);
+}
+
+/*
+ * Rotary embedding of dual chunk attention: the key by its position, the query five times, one after the other: within
+ * the chunk, to the chunk before, to those before that, and the last two again without the clamp. A cache row holds
+ * cosines, then sines.
+ *     dual_chunk_rotary_embedding(Tensor position_ids, Tensor query, Tensor key, Tensor q_cache, Tensor qc_cache,
+ *         Tensor k_cache, Tensor qc_no_clamp_cache, Tensor q_inter_cache, int head_size, int rotary_dim,
+ *         int chunk_size, int local_size, bool is_neox_style=True) -> (Tensor query_out, Tensor key_out)
+ * where  position_ids: int32|int64[n]
+ *        query: T[n, h*head_size]
+ *        key: T[n, k*head_size]
+ *        q_cache: T[q, rotary_dim]
+ *        qc_cache: T[c, rotary_dim]
+ *        k_cache: T[p, rotary_dim]
+ *        qc_no_clamp_cache: T[d, rotary_dim]
+ *        q_inter_cache: T[i, rotary_dim]
+ *        query_out: T[n, 5*(h*head_size)]
+ *        key_out: T[n, k*head_size]
+ *        T = float32|float16|bfloat16
+ * Formula: key_out = R(key, k_cache[p]); query_out = R(query, q_cache[p % c]), R(query, qc_cache[p % c]), R(query,
+ * qc_cache[c - 1]), R(query, qc_no_clamp_cache[p % c]), R(query, q_inter_cache[p % c]), c = chunk_size - local_size; R
+ * rotates the first rotary_dim dimensions as rotary_embedding does (vLLM: DualChunkRotaryEmbedding)
+ */
+static inline fl_status fl_dual_chunk_rotary_embedding(const fl_ops *ops, void *stream, DLTensor *position_ids,
+                                                       DLTensor *query, DLTensor *key, DLTensor *q_cache,
+                                                       DLTensor *qc_cache, DLTensor *k_cache,
+                                                       DLTensor *qc_no_clamp_cache, DLTensor *q_inter_cache,
+                                                       int64_t head_size, int64_t rotary_dim, int64_t chunk_size,
+                                                       int64_t local_size, bool is_neox_style, DLTensor *query_out,
+                                                       DLTensor *key_out) {
+  fl_value values[15];
+  values[0] = fl_tensor(position_ids);
+  values[1] = fl_tensor(query);
+  values[2] = fl_tensor(key);
+  values[3] = fl_tensor(q_cache);
+  values[4] = fl_tensor(qc_cache);
+  values[5] = fl_tensor(k_cache);
+  values[6] = fl_tensor(qc_no_clamp_cache);
+  values[7] = fl_tensor(q_inter_cache);
+  values[8] = fl_int(head_size);
+  values[9] = fl_int(rotary_dim);
+  values[10] = fl_int(chunk_size);
+  values[11] = fl_int(local_size);
+  values[12] = fl_bool(is_neox_style);
+  values[13] = fl_tensor(query_out);
+  values[14] = fl_tensor(key_out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->dual_chunk_rotary_embedding, &call);
+}
+
+/*
+ * Quantises to float8 e4m3fn, with one scale for the tensor [-1, -1], each token [1, -1], channel [-1, 1], group [1, G]
+ * or block [R, C]; x is q * scale_out. Without a scale it is computed (tensor, token, group).
+ *     quant_fp8(Tensor x, Tensor? scale=None, Tensor? scale_ub=None, int[] group_shape=[-1, -1], bool use_ue8m0=False,
+ *         int num_token_padding=0) -> (Tensor q, Tensor scale_out)
+ * where  x: T[..., N]
+ *        scale: float32
+ *        scale_ub: float32[1] or float32[]
+ *        T = float32|float16|bfloat16
+ * scale, scale_ub: NULL for none.
+ * Formula: s = max(absmax(x) / 448, 1 / (448 * 512)), absmax limited by scale_ub, or with use_ue8m0 the power of two
+ * from absmax / 448 on; q = clamp(x * (1 / s), -448, 448), of groups clamp(x / s); rows from x's tokens to
+ * num_token_padding are 0 (vLLM: QuantFP8, kernels *_scaled_fp8_quant)
+ */
+static inline fl_status fl_quant_fp8(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *scale, DLTensor *scale_ub,
+                                     const int64_t *group_shape, uint32_t n_group_shape, bool use_ue8m0,
+                                     int64_t num_token_padding, DLTensor *q, DLTensor *scale_out) {
+  fl_value values[8];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(scale);
+  values[2] = fl_tensor(scale_ub);
+  values[3] = fl_ints(group_shape, n_group_shape);
+  values[4] = fl_bool(use_ue8m0);
+  values[5] = fl_int(num_token_padding);
+  values[6] = fl_tensor(q);
+  values[7] = fl_tensor(scale_out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->quant_fp8, &call);
+}
+
+/*
  * The attention backend to use: the path of a class, or for a C engine the name of an attention component.
  *     attention_backend(bool use_mla=False, bool use_sparse=False) -> str
  * Formula: (vLLM: Platform.get_attn_backend_cls)
@@ -210,6 +773,1099 @@ static inline fl_status fl_attention_backend(const fl_ops *ops, void *stream, bo
   if (status == FL_OK)
     *out = values[2].v.s;
   return status;
+}
+
+/*
+ * Attention without mask, of an encoder of images or sound; cu_seqlens keeps it within segments of tokens.
+ *     mm_encoder_attn(Tensor query, Tensor key, Tensor value, float? scale=None, Tensor? cu_seqlens=None,
+ *         int? max_seqlen=None) -> Tensor out
+ * where  query: T[b, s, h, d] or T[b, s, h*d]
+ *        key: T[b, t, k, d] or T[b, t, k*d]
+ *        value: T[b, t, k, d] or T[b, t, k*d]
+ *        cu_seqlens: int32|int64[segments + 1]
+ *        T = float32|float16|bfloat16
+ * scale, cu_seqlens, max_seqlen: NULL for none.
+ * Formula: out = softmax(query key^T * scale) value for each head, scale = 1 / sqrt(d) if none; key and value heads are
+ * shared by h / k query heads; segment i is tokens cu_seqlens[i] to cu_seqlens[i + 1] - 1 of each batch row; softmax in
+ * float32, rounded to T once; max_seqlen is a hint (vLLM: MMEncoderAttention)
+ */
+static inline fl_status fl_mm_encoder_attn(const fl_ops *ops, void *stream, DLTensor *query, DLTensor *key,
+                                           DLTensor *value, const double *scale, DLTensor *cu_seqlens,
+                                           const int64_t *max_seqlen, DLTensor *out) {
+  fl_value values[7];
+  values[0] = fl_tensor(query);
+  values[1] = fl_tensor(key);
+  values[2] = fl_tensor(value);
+  values[3] = scale ? fl_float(*scale) : fl_none();
+  values[4] = fl_tensor(cu_seqlens);
+  values[5] = max_seqlen ? fl_int(*max_seqlen) : fl_none();
+  values[6] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mm_encoder_attn, &call);
+}
+
+/*
+ * Multi-head latent attention of one sequence, keys and values made from the latent: query i is token query_offset + i.
+ *     mla_prefill(Tensor query, Tensor kv_c, Tensor k_pe, Tensor kv_b_proj, int v_head_dim, float scale,
+ *         int query_offset=0) -> Tensor out
+ * where  query: T[n, h, p+r]
+ *        kv_c: T[t, l]
+ *        k_pe: T[t, r] or T[t, 1, r]
+ *        kv_b_proj: T[h*(p+v_head_dim), l]
+ *        out: T[n, h*v_head_dim]
+ *        T = float32|float16|bfloat16
+ * Formula: [k_nope | v] = kv_c kv_b_proj^T for each head, rounded to T; k = [k_nope | k_pe]; out = softmax(query k^T *
+ * scale) v over tokens up to query_offset + i, softmax in float32, rounded to T once (vLLM: MLA prefill, forward_mha)
+ */
+static inline fl_status fl_mla_prefill(const fl_ops *ops, void *stream, DLTensor *query, DLTensor *kv_c, DLTensor *k_pe,
+                                       DLTensor *kv_b_proj, int64_t v_head_dim, double scale, int64_t query_offset,
+                                       DLTensor *out) {
+  fl_value values[8];
+  values[0] = fl_tensor(query);
+  values[1] = fl_tensor(kv_c);
+  values[2] = fl_tensor(k_pe);
+  values[3] = fl_tensor(kv_b_proj);
+  values[4] = fl_int(v_head_dim);
+  values[5] = fl_float(scale);
+  values[6] = fl_int(query_offset);
+  values[7] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mla_prefill, &call);
+}
+
+/*
+ * Latent attention of one query a sequence over a paged cache whose rows are kv_c and k_pe, in the latent space.
+ *     mla_decode(Tensor query, Tensor kv_cache, Tensor block_table, Tensor seq_lens, float scale, int kv_lora_rank)
+ *         -> (Tensor out, Tensor lse)
+ * where  query: T[b, h, c]
+ *        kv_cache: T[blocks, size, c]
+ *        block_table: int32|int64[b, n]
+ *        seq_lens: int32|int64[b]
+ *        out: T[b, h, kv_lora_rank]
+ *        lse: float32[b, h]
+ *        T = float32|float16|bfloat16
+ * Formula: s = query row^T * scale over the sequence's seq_lens rows; out = softmax(s) row[:kv_lora_rank], in float32,
+ * rounded to T once; lse = log sum exp s; of an empty sequence out = 0, lse = -inf (vLLM: MLA decode, forward_mqa,
+ * kernel mla_decode_kvcache)
+ */
+static inline fl_status fl_mla_decode(const fl_ops *ops, void *stream, DLTensor *query, DLTensor *kv_cache,
+                                      DLTensor *block_table, DLTensor *seq_lens, double scale, int64_t kv_lora_rank,
+                                      DLTensor *out, DLTensor *lse) {
+  fl_value values[8];
+  values[0] = fl_tensor(query);
+  values[1] = fl_tensor(kv_cache);
+  values[2] = fl_tensor(block_table);
+  values[3] = fl_tensor(seq_lens);
+  values[4] = fl_float(scale);
+  values[5] = fl_int(kv_lora_rank);
+  values[6] = fl_tensor(out);
+  values[7] = fl_tensor(lse);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mla_decode, &call);
+}
+
+/*
+ * Joins attention over two parts of a context by their log-sum-exps.
+ *     merge_attn_states(Tensor prefix_output, Tensor prefix_lse, Tensor suffix_output, Tensor suffix_lse)
+ *         -> (Tensor out, Tensor lse)
+ * where  prefix_output: T[n, h, d]
+ *        prefix_lse: float32[h, n]
+ *        suffix_output: T[n, h, d]
+ *        suffix_lse: float32[h, n]
+ *        out: T[n, h, d]
+ *        lse: float32[h, n]
+ *        T = float32|float16|bfloat16
+ * Formula: m = max(prefix_lse, suffix_lse), w = exp(lse - m) of each part; out = (w_p prefix_output + w_s
+ * suffix_output) / (w_p + w_s), lse = log(w_p + w_s) + m; +inf counts as -inf; where both are -inf, out = prefix_output
+ * and lse = -inf (vLLM: kernel merge_attn_states)
+ */
+static inline fl_status fl_merge_attn_states(const fl_ops *ops, void *stream, DLTensor *prefix_output,
+                                             DLTensor *prefix_lse, DLTensor *suffix_output, DLTensor *suffix_lse,
+                                             DLTensor *out, DLTensor *lse) {
+  fl_value values[6];
+  values[0] = fl_tensor(prefix_output);
+  values[1] = fl_tensor(prefix_lse);
+  values[2] = fl_tensor(suffix_output);
+  values[3] = fl_tensor(suffix_lse);
+  values[4] = fl_tensor(out);
+  values[5] = fl_tensor(lse);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->merge_attn_states, &call);
+}
+
+/*
+ * The latent attention layer of DeepSeek's models: projections, norms, rotation, attention, output. Without kv_cache
+ * the tokens are one sequence; with one they are the last t / n tokens of each of n sequences of seq_lens tokens, and
+ * their rows are written to it first.
+ *     multi_head_latent_attention(Tensor position_ids, Tensor hidden_states, Tensor? fused_qkv_a_proj,
+ *         Tensor? q_a_layernorm, Tensor? q_b_proj, Tensor? kv_a_proj_with_mqa, Tensor? q_proj, Tensor kv_a_layernorm,
+ *         Tensor kv_b_proj, Tensor? g_proj, Tensor o_proj, Tensor cos, Tensor sin, Tensor(a!)? kv_cache,
+ *         Tensor? block_table, Tensor? seq_lens, int num_heads, int qk_nope_head_dim, int qk_rope_head_dim,
+ *         int v_head_dim, int kv_lora_rank, float scale, float epsilon=1e-6, bool interleaved=True,
+ *         Tensor? llama_4_scaling=None) -> Tensor out
+ * where  position_ids: int32|int64[t]
+ *        hidden_states: T[t, c]
+ *        fused_qkv_a_proj: T[q + kv_lora_rank + qk_rope_head_dim, c]
+ *        q_a_layernorm: T[q]
+ *        q_b_proj: T[num_heads * (qk_nope_head_dim + qk_rope_head_dim), q]
+ *        kv_a_proj_with_mqa: T[kv_lora_rank + qk_rope_head_dim, c]
+ *        q_proj: T[num_heads * (qk_nope_head_dim + qk_rope_head_dim), c]
+ *        kv_a_layernorm: T[kv_lora_rank]
+ *        kv_b_proj: T[num_heads * (qk_nope_head_dim + v_head_dim), kv_lora_rank]
+ *        g_proj: T[num_heads * v_head_dim, c]
+ *        o_proj: T[c, num_heads * v_head_dim]
+ *        cos: T|float32[p, qk_rope_head_dim / 2]
+ *        sin: T|float32[p, qk_rope_head_dim / 2]
+ *        kv_cache: T[blocks, size, kv_lora_rank + qk_rope_head_dim]
+ *        block_table: int32|int64[n, m]
+ *        seq_lens: int32|int64[n]
+ *        llama_4_scaling: T|float32[t, 1, 1] or T|float32[t]
+ *        out: T[t, c]
+ *        T = float32|float16|bfloat16
+ * fused_qkv_a_proj, q_a_layernorm, q_b_proj, kv_a_proj_with_mqa, q_proj, g_proj, kv_cache, block_table, seq_lens,
+ * llama_4_scaling: NULL for none.
+ * Formula: [q_c | kv] = fused_qkv_a_proj(h), q = q_b_proj(norm(q_c)); or kv = kv_a_proj_with_mqa(h), q = q_proj(h);
+ * [kv_c | k_pe] = kv, kv_c = norm(kv_c); rotary embedding of q[..., qk_nope_head_dim:] and k_pe; q *= llama_4_scaling;
+ * a = latent attention (mla_prefill) of q over rows [kv_c | k_pe]; a *= sigmoid(g_proj(h)); out = o_proj(a); rounded to
+ * T after each step (vLLM: MultiHeadLatentAttentionWrapper)
+ */
+static inline fl_status fl_multi_head_latent_attention(const fl_ops *ops, void *stream, DLTensor *position_ids,
+                                                       DLTensor *hidden_states, DLTensor *fused_qkv_a_proj,
+                                                       DLTensor *q_a_layernorm, DLTensor *q_b_proj,
+                                                       DLTensor *kv_a_proj_with_mqa, DLTensor *q_proj,
+                                                       DLTensor *kv_a_layernorm, DLTensor *kv_b_proj, DLTensor *g_proj,
+                                                       DLTensor *o_proj, DLTensor *cos, DLTensor *sin,
+                                                       DLTensor *kv_cache, DLTensor *block_table, DLTensor *seq_lens,
+                                                       int64_t num_heads, int64_t qk_nope_head_dim,
+                                                       int64_t qk_rope_head_dim, int64_t v_head_dim,
+                                                       int64_t kv_lora_rank, double scale, double epsilon,
+                                                       bool interleaved, DLTensor *llama_4_scaling, DLTensor *out) {
+  fl_value values[26];
+  values[0] = fl_tensor(position_ids);
+  values[1] = fl_tensor(hidden_states);
+  values[2] = fl_tensor(fused_qkv_a_proj);
+  values[3] = fl_tensor(q_a_layernorm);
+  values[4] = fl_tensor(q_b_proj);
+  values[5] = fl_tensor(kv_a_proj_with_mqa);
+  values[6] = fl_tensor(q_proj);
+  values[7] = fl_tensor(kv_a_layernorm);
+  values[8] = fl_tensor(kv_b_proj);
+  values[9] = fl_tensor(g_proj);
+  values[10] = fl_tensor(o_proj);
+  values[11] = fl_tensor(cos);
+  values[12] = fl_tensor(sin);
+  values[13] = fl_tensor(kv_cache);
+  values[14] = fl_tensor(block_table);
+  values[15] = fl_tensor(seq_lens);
+  values[16] = fl_int(num_heads);
+  values[17] = fl_int(qk_nope_head_dim);
+  values[18] = fl_int(qk_rope_head_dim);
+  values[19] = fl_int(v_head_dim);
+  values[20] = fl_int(kv_lora_rank);
+  values[21] = fl_float(scale);
+  values[22] = fl_float(epsilon);
+  values[23] = fl_bool(interleaved);
+  values[24] = fl_tensor(llama_4_scaling);
+  values[25] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->multi_head_latent_attention, &call);
+}
+
+/*
+ * A linear layer whose whole weight every rank has.
+ *     replicated_linear(Tensor x, Tensor weight, Tensor? bias=None, bool skip_bias_add=False) -> Tensor out
+ * where  x: T[..., k]
+ *        weight: T[n, k]
+ *        bias: T[n]
+ *        out: T[..., n]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: out = x W^T + bias, weight stored as [n, k]; products and bias are added in float32 or better and rounded to
+ * T once; skip_bias_add leaves the bias to the caller (vLLM: ReplicatedLinear)
+ */
+static inline fl_status fl_replicated_linear(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight,
+                                             DLTensor *bias, bool skip_bias_add, DLTensor *out) {
+  fl_value values[5];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_bool(skip_bias_add);
+  values[4] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->replicated_linear, &call);
+}
+
+/*
+ * A linear layer of which this rank has some outputs; gather_output joins those of all ranks.
+ *     column_parallel_linear(Tensor x, Tensor weight, Tensor? bias=None, bool gather_output=False,
+ *         bool skip_bias_add=False) -> Tensor out
+ * where  x: T[..., k]
+ *        weight: T[n, k]
+ *        bias: T[n]
+ *        out: T[..., n]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: out = x W^T + bias, weight stored as [n, k]; products and bias are added in float32 or better and rounded to
+ * T once; skip_bias_add leaves the bias to the caller (vLLM: ColumnParallelLinear)
+ */
+static inline fl_status fl_column_parallel_linear(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight,
+                                                  DLTensor *bias, bool gather_output, bool skip_bias_add,
+                                                  DLTensor *out) {
+  fl_value values[6];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_bool(gather_output);
+  values[4] = fl_bool(skip_bias_add);
+  values[5] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->column_parallel_linear, &call);
+}
+
+/*
+ * A linear layer of which this rank has some inputs; reduce_results adds up the results of all ranks.
+ *     row_parallel_linear(Tensor x, Tensor weight, Tensor? bias=None, bool input_is_parallel=True,
+ *         bool reduce_results=True, bool skip_bias_add=False) -> Tensor out
+ * where  x: T[..., k]
+ *        weight: T[n, k]
+ *        bias: T[n]
+ *        out: T[..., n]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: out = x W^T + bias, weight stored as [n, k]; products and bias are added in float32 or better and rounded to
+ * T once; skip_bias_add leaves the bias to the caller (vLLM: RowParallelLinear)
+ */
+static inline fl_status fl_row_parallel_linear(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight,
+                                               DLTensor *bias, bool input_is_parallel, bool reduce_results,
+                                               bool skip_bias_add, DLTensor *out) {
+  fl_value values[7];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_bool(input_is_parallel);
+  values[4] = fl_bool(reduce_results);
+  values[5] = fl_bool(skip_bias_add);
+  values[6] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->row_parallel_linear, &call);
+}
+
+/*
+ * The rows of weight for token ids; of a shard (org_vocab_end given), zeros for the ids of other shards.
+ *     vocab_parallel_embedding(Tensor input_ids, Tensor weight, int org_vocab_start=0, int? org_vocab_end=None,
+ *         int num_org_vocab_padding=0, int added_vocab_start=0, int added_vocab_end=0) -> Tensor out
+ * where  input_ids: int32|int64[...]
+ *        weight: T[v, h]
+ *        out: T[..., h]
+ *        T = float32|float16|bfloat16
+ * org_vocab_end: NULL for none.
+ * Formula: out = weight[row]; row = id without shard; with one, id - org_vocab_start for org_vocab_start <= id <
+ * org_vocab_end, id - added_vocab_start + (org_vocab_end - org_vocab_start) + num_org_vocab_padding for
+ * added_vocab_start <= id < added_vocab_end, else out = 0 (vLLM: VocabParallelEmbedding)
+ */
+static inline fl_status fl_vocab_parallel_embedding(const fl_ops *ops, void *stream, DLTensor *input_ids,
+                                                    DLTensor *weight, int64_t org_vocab_start,
+                                                    const int64_t *org_vocab_end, int64_t num_org_vocab_padding,
+                                                    int64_t added_vocab_start, int64_t added_vocab_end, DLTensor *out) {
+  fl_value values[8];
+  values[0] = fl_tensor(input_ids);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_int(org_vocab_start);
+  values[3] = org_vocab_end ? fl_int(*org_vocab_end) : fl_none();
+  values[4] = fl_int(num_org_vocab_padding);
+  values[5] = fl_int(added_vocab_start);
+  values[6] = fl_int(added_vocab_end);
+  values[7] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->vocab_parallel_embedding, &call);
+}
+
+/*
+ * The logits of this rank's part of the vocabulary.
+ *     parallel_lm_head(Tensor hidden_states, Tensor weight, Tensor? bias=None) -> Tensor logits
+ * where  hidden_states: T[..., h]
+ *        weight: T[v, h]
+ *        bias: T[v]
+ *        logits: T[..., v]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: logits = hidden_states W^T + bias, rounded to T once (vLLM: ParallelLMHead, as LogitsProcessor uses it)
+ */
+static inline fl_status fl_parallel_lm_head(const fl_ops *ops, void *stream, DLTensor *hidden_states, DLTensor *weight,
+                                            DLTensor *bias, DLTensor *logits) {
+  fl_value values[4];
+  values[0] = fl_tensor(hidden_states);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_tensor(logits);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->parallel_lm_head, &call);
+}
+
+/*
+ * The logits of the first org_vocab_size entries of the vocabulary (all, if none), capped and scaled.
+ *     logits_processor(Tensor hidden_states, Tensor weight, Tensor? bias=None, int? org_vocab_size=None,
+ *         float? soft_cap=None, float scale=1.0) -> Tensor logits
+ * where  hidden_states: T[..., h]
+ *        weight: T[v, h]
+ *        bias: T[v]
+ *        logits: T[..., v]
+ *        T = float32|float16|bfloat16
+ * bias, org_vocab_size, soft_cap: NULL for none.
+ * Formula: l = (hidden_states W^T + bias)[..., :org_vocab_size]; with soft_cap l = tanh(l / soft_cap) * soft_cap;
+ * logits = l * scale; rounded to T after each step (vLLM: LogitsProcessor)
+ */
+static inline fl_status fl_logits_processor(const fl_ops *ops, void *stream, DLTensor *hidden_states, DLTensor *weight,
+                                            DLTensor *bias, const int64_t *org_vocab_size, const double *soft_cap,
+                                            double scale, DLTensor *logits) {
+  fl_value values[7];
+  values[0] = fl_tensor(hidden_states);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = org_vocab_size ? fl_int(*org_vocab_size) : fl_none();
+  values[4] = soft_cap ? fl_float(*soft_cap) : fl_none();
+  values[5] = fl_float(scale);
+  values[6] = fl_tensor(logits);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->logits_processor, &call);
+}
+
+/*
+ * Convolution over two dimensions of space, out [n, o, ...].
+ *     conv2d(Tensor x, Tensor weight, Tensor? bias=None, int[] stride=[1, 1], int[] padding=[0, 0], int[] dilation=[1,
+ *         1], int groups=1) -> Tensor out
+ * where  x: T[n, c, h, w]
+ *        weight: T[o, g, i, j]
+ *        bias: T[o]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: out[n, o, y, x] = bias[o] + sum over c, i, j of weight[o, c, i, j] * x[n, group of o + c, y stride + i
+ * dilation - padding, x stride + j dilation - padding]; out size = floor((in + 2 padding - dilation (kernel - 1) - 1) /
+ * stride) + 1; products and bias are added in float32 or better and rounded to T once (vLLM: Conv2dLayer; PyTorch:
+ * conv2d)
+ */
+static inline fl_status fl_conv2d(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight, DLTensor *bias,
+                                  const int64_t *stride, uint32_t n_stride, const int64_t *padding, uint32_t n_padding,
+                                  const int64_t *dilation, uint32_t n_dilation, int64_t groups, DLTensor *out) {
+  fl_value values[8];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_ints(stride, n_stride);
+  values[4] = fl_ints(padding, n_padding);
+  values[5] = fl_ints(dilation, n_dilation);
+  values[6] = fl_int(groups);
+  values[7] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->conv2d, &call);
+}
+
+/*
+ * Convolution over three dimensions of space (or two and time), out [n, o, ...].
+ *     conv3d(Tensor x, Tensor weight, Tensor? bias=None, int[] stride=[1, 1, 1], int[] padding=[0, 0, 0],
+ *         int[] dilation=[1, 1, 1], int groups=1) -> Tensor out
+ * where  x: T[n, c, d, h, w]
+ *        weight: T[o, g, i, j, k]
+ *        bias: T[o]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: conv2d with one more dimension; out size = floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1;
+ * products and bias are added in float32 or better and rounded to T once (vLLM: Conv3dLayer; PyTorch: conv3d)
+ */
+static inline fl_status fl_conv3d(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight, DLTensor *bias,
+                                  const int64_t *stride, uint32_t n_stride, const int64_t *padding, uint32_t n_padding,
+                                  const int64_t *dilation, uint32_t n_dilation, int64_t groups, DLTensor *out) {
+  fl_value values[8];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_ints(stride, n_stride);
+  values[4] = fl_ints(padding, n_padding);
+  values[5] = fl_ints(dilation, n_dilation);
+  values[6] = fl_int(groups);
+  values[7] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->conv3d, &call);
+}
+
+/*
+ * The topk best experts of each token, from its topk_group best groups of experts.
+ *     grouped_topk(Tensor gating_output, int topk, bool renormalize, int num_expert_group=1, int topk_group=1,
+ *         str scoring_func="softmax", float routed_scaling_factor=1.0, Tensor? e_score_correction_bias=None)
+ *         -> (Tensor topk_weights, Tensor topk_ids)
+ * where  gating_output: T[..., e]
+ *        e_score_correction_bias: T|float32[e]
+ *        topk_weights: float32[..., topk]
+ *        topk_ids: int32[..., topk]
+ *        T = float32|float16|bfloat16
+ * e_score_correction_bias: NULL for none.
+ * Formula: s = scoring_func(gating_output), rounded to T; s' = s + e_score_correction_bias; a group is as good as its
+ * best s', with a bias as the sum of its two best; ids = the topk best s' in the topk_group best groups, of equal ones
+ * the lowest; weights = s[ids], / their sum if renormalize, * routed_scaling_factor (vLLM: GroupedTopk, kernel
+ * grouped_topk)
+ */
+static inline fl_status fl_grouped_topk(const fl_ops *ops, void *stream, DLTensor *gating_output, int64_t topk,
+                                        bool renormalize, int64_t num_expert_group, int64_t topk_group,
+                                        const char *scoring_func, double routed_scaling_factor,
+                                        DLTensor *e_score_correction_bias, DLTensor *topk_weights, DLTensor *topk_ids) {
+  fl_value values[10];
+  values[0] = fl_tensor(gating_output);
+  values[1] = fl_int(topk);
+  values[2] = fl_bool(renormalize);
+  values[3] = fl_int(num_expert_group);
+  values[4] = fl_int(topk_group);
+  values[5] = fl_string(scoring_func);
+  values[6] = fl_float(routed_scaling_factor);
+  values[7] = fl_tensor(e_score_correction_bias);
+  values[8] = fl_tensor(topk_weights);
+  values[9] = fl_tensor(topk_ids);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->grouped_topk, &call);
+}
+
+/*
+ * The topk most probable experts of each token.
+ *     topk_softmax(Tensor gating_output, int topk, bool renormalize=False) -> (Tensor topk_weights, Tensor topk_ids)
+ * where  gating_output: T[..., e]
+ *        topk_weights: float32[..., topk]
+ *        topk_ids: int32[..., topk]
+ *        T = float32|float16|bfloat16
+ * Formula: p = softmax(gating_output) in float32, 0 where it is not finite; ids = the topk largest p, of equal ones the
+ * lowest; weights = p[ids], / their sum if renormalize and that is above 0 (vLLM: fused_topk, kernel topk_softmax)
+ */
+static inline fl_status fl_topk_softmax(const fl_ops *ops, void *stream, DLTensor *gating_output, int64_t topk,
+                                        bool renormalize, DLTensor *topk_weights, DLTensor *topk_ids) {
+  fl_value values[5];
+  values[0] = fl_tensor(gating_output);
+  values[1] = fl_int(topk);
+  values[2] = fl_bool(renormalize);
+  values[3] = fl_tensor(topk_weights);
+  values[4] = fl_tensor(topk_ids);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->topk_softmax, &call);
+}
+
+/*
+ * The places of topk_ids sorted by expert, each expert's filled up to whole blocks; expert_ids has the expert of each
+ * block (as long as sorted_token_ids / block_size, rounded up).
+ *     moe_align_block_size(Tensor topk_ids, int num_experts, int block_size) -> (Tensor sorted_token_ids,
+ *         Tensor expert_ids, Tensor num_tokens_post_pad)
+ * where  topk_ids: int32|int64[m, k]
+ *        sorted_token_ids: int32[m*k + num_experts*(block_size - 1)]
+ *        num_tokens_post_pad: int32[1]
+ * Formula: sorted_token_ids: for each expert in order the flat indices of topk_ids that name it, in order, then numel
+ * up to a multiple of block_size; behind num_tokens_post_pad sorted_token_ids = numel and expert_ids = -1 (vLLM:
+ * moe_align_block_size)
+ */
+static inline fl_status fl_moe_align_block_size(const fl_ops *ops, void *stream, DLTensor *topk_ids,
+                                                int64_t num_experts, int64_t block_size, DLTensor *sorted_token_ids,
+                                                DLTensor *expert_ids, DLTensor *num_tokens_post_pad) {
+  fl_value values[6];
+  values[0] = fl_tensor(topk_ids);
+  values[1] = fl_int(num_experts);
+  values[2] = fl_int(block_size);
+  values[3] = fl_tensor(sorted_token_ids);
+  values[4] = fl_tensor(expert_ids);
+  values[5] = fl_tensor(num_tokens_post_pad);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->moe_align_block_size, &call);
+}
+
+/*
+ * The sum of what the k experts of a token gave.
+ *     moe_sum(Tensor x) -> Tensor out
+ * where  x: T[..., k, h]
+ *        out: T[..., h]
+ *        T = float32|float16|bfloat16
+ * Formula: out = x.sum(-2), in float32 and in order, rounded to T once (vLLM: moe_sum)
+ */
+static inline fl_status fl_moe_sum(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
+  fl_value values[2];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->moe_sum, &call);
+}
+
+/*
+ * Each token through its experts, their results weighted and added.
+ *     unquantized_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_weights, Tensor topk_ids,
+ *         str activation="silu", bool apply_router_weight_on_input=False, Tensor? expert_map=None,
+ *         Tensor? w13_bias=None, Tensor? w2_bias=None) -> Tensor out
+ * where  x: T[m, h]
+ *        w13: T[e, 2*i, h]
+ *        w2: T[e, h, i]
+ *        topk_weights: T|float32[m, k]
+ *        topk_ids: int32|int64[m, k]
+ *        expert_map: int32|int64[g]
+ *        w13_bias: T|float32[e, 2*i]
+ *        w2_bias: T|float32[e, h]
+ *        out: T[m, h]
+ *        T = float32|float16|bfloat16
+ * expert_map, w13_bias, w2_bias: NULL for none.
+ * Formula: with e = topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 =
+ * activation of t1's first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; out[m] =
+ * sum over j of topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input
+ * (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM:
+ * UnquantizedFusedMoEMethod, fused_experts)
+ */
+static inline fl_status fl_unquantized_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13,
+                                                 DLTensor *w2, DLTensor *topk_weights, DLTensor *topk_ids,
+                                                 const char *activation, bool apply_router_weight_on_input,
+                                                 DLTensor *expert_map, DLTensor *w13_bias, DLTensor *w2_bias,
+                                                 DLTensor *out) {
+  fl_value values[11];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(w13);
+  values[2] = fl_tensor(w2);
+  values[3] = fl_tensor(topk_weights);
+  values[4] = fl_tensor(topk_ids);
+  values[5] = fl_string(activation);
+  values[6] = fl_bool(apply_router_weight_on_input);
+  values[7] = fl_tensor(expert_map);
+  values[8] = fl_tensor(w13_bias);
+  values[9] = fl_tensor(w2_bias);
+  values[10] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->unquantized_fused_moe, &call);
+}
+
+/*
+ * Each token through its experts in three steps: dispatch to the experts' ranks, experts, combine.
+ *     modular_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_weights, Tensor topk_ids, str activation="silu",
+ *         bool apply_router_weight_on_input=False, Tensor? expert_map=None, Tensor? w13_bias=None,
+ *         Tensor? w2_bias=None) -> Tensor out
+ * where  x: T[m, h]
+ *        w13: T[e, 2*i, h]
+ *        w2: T[e, h, i]
+ *        topk_weights: T|float32[m, k]
+ *        topk_ids: int32|int64[m, k]
+ *        expert_map: int32|int64[g]
+ *        w13_bias: T|float32[e, 2*i]
+ *        w2_bias: T|float32[e, h]
+ *        out: T[m, h]
+ *        T = float32|float16|bfloat16
+ * expert_map, w13_bias, w2_bias: NULL for none.
+ * Formula: with e = topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 =
+ * activation of t1's first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; out[m] =
+ * sum over j of topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input
+ * (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM:
+ * FusedMoEModularMethod)
+ */
+static inline fl_status fl_modular_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13, DLTensor *w2,
+                                             DLTensor *topk_weights, DLTensor *topk_ids, const char *activation,
+                                             bool apply_router_weight_on_input, DLTensor *expert_map,
+                                             DLTensor *w13_bias, DLTensor *w2_bias, DLTensor *out) {
+  fl_value values[11];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(w13);
+  values[2] = fl_tensor(w2);
+  values[3] = fl_tensor(topk_weights);
+  values[4] = fl_tensor(topk_ids);
+  values[5] = fl_string(activation);
+  values[6] = fl_bool(apply_router_weight_on_input);
+  values[7] = fl_tensor(expert_map);
+  values[8] = fl_tensor(w13_bias);
+  values[9] = fl_tensor(w2_bias);
+  values[10] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->modular_fused_moe, &call);
+}
+
+/*
+ * Each token through the experts that the model itself chose, their results weighted and added.
+ *     transformers_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_ids, Tensor topk_weights,
+ *         str activation="silu") -> Tensor out
+ * where  x: T[m, h]
+ *        w13: T[e, 2*i, h]
+ *        w2: T[e, h, i]
+ *        topk_weights: T|float32[m, k]
+ *        topk_ids: int32|int64[m, k]
+ *        out: T[m, h]
+ *        T = float32|float16|bfloat16
+ * Formula: with e = topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 =
+ * activation of t1's first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; out[m] =
+ * sum over j of topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input
+ * (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM:
+ * TransformersMoERunner)
+ */
+static inline fl_status fl_transformers_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13,
+                                                  DLTensor *w2, DLTensor *topk_ids, DLTensor *topk_weights,
+                                                  const char *activation, DLTensor *out) {
+  fl_value values[7];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(w13);
+  values[2] = fl_tensor(w2);
+  values[3] = fl_tensor(topk_ids);
+  values[4] = fl_tensor(topk_weights);
+  values[5] = fl_string(activation);
+  values[6] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->transformers_fused_moe, &call);
+}
+
+/*
+ * Routes each token by its router_logits and sends it through its experts.
+ *     fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor router_logits, int top_k, bool renormalize=True,
+ *         bool use_grouped_topk=False, int num_expert_group=1, int topk_group=1, str scoring_func="softmax",
+ *         float routed_scaling_factor=1.0, Tensor? e_score_correction_bias=None, str activation="silu",
+ *         bool apply_router_weight_on_input=False, Tensor? expert_map=None, Tensor? w13_bias=None,
+ *         Tensor? w2_bias=None) -> Tensor out
+ * where  x: T[m, h]
+ *        w13: T[e, 2*i, h]
+ *        w2: T[e, h, i]
+ *        router_logits: R[m, n]
+ *        e_score_correction_bias: R|float32[n]
+ *        expert_map: int32|int64[g]
+ *        w13_bias: T|float32[e, 2*i]
+ *        w2_bias: T|float32[e, h]
+ *        out: T[m, h]
+ *        T = float32|float16|bfloat16
+ *        R = float32|float16|bfloat16
+ * e_score_correction_bias, expert_map, w13_bias, w2_bias: NULL for none.
+ * Formula: topk_weights, topk_ids = grouped_topk(router_logits, …) if use_grouped_topk, else topk_softmax (or the
+ * same of sigmoid, with e_score_correction_bias in the choice, times routed_scaling_factor), in float32; with e =
+ * topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 = activation of t1's
+ * first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; out[m] = sum over j of
+ * topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input (topk 1) x is
+ * multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM: FusedMoE)
+ */
+static inline fl_status fl_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13, DLTensor *w2,
+                                     DLTensor *router_logits, int64_t top_k, bool renormalize, bool use_grouped_topk,
+                                     int64_t num_expert_group, int64_t topk_group, const char *scoring_func,
+                                     double routed_scaling_factor, DLTensor *e_score_correction_bias,
+                                     const char *activation, bool apply_router_weight_on_input, DLTensor *expert_map,
+                                     DLTensor *w13_bias, DLTensor *w2_bias, DLTensor *out) {
+  fl_value values[18];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(w13);
+  values[2] = fl_tensor(w2);
+  values[3] = fl_tensor(router_logits);
+  values[4] = fl_int(top_k);
+  values[5] = fl_bool(renormalize);
+  values[6] = fl_bool(use_grouped_topk);
+  values[7] = fl_int(num_expert_group);
+  values[8] = fl_int(topk_group);
+  values[9] = fl_string(scoring_func);
+  values[10] = fl_float(routed_scaling_factor);
+  values[11] = fl_tensor(e_score_correction_bias);
+  values[12] = fl_string(activation);
+  values[13] = fl_bool(apply_router_weight_on_input);
+  values[14] = fl_tensor(expert_map);
+  values[15] = fl_tensor(w13_bias);
+  values[16] = fl_tensor(w2_bias);
+  values[17] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->fused_moe, &call);
+}
+
+/*
+ * Depthwise convolution of each channel with its own past; conv_state is left with the last w - 1 inputs. Sequence i is
+ * query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is
+ * skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not).
+ *     causal_conv1d(Tensor x, Tensor weight, Tensor? bias, Tensor(a!)? conv_state, Tensor? query_start_loc=None,
+ *         Tensor? cache_indices=None, Tensor? has_initial_state=None, str activation="silu") -> Tensor out
+ * where  x: T[d, l]
+ *        weight: T|float32[d, w]
+ *        bias: T|float32[d]
+ *        conv_state: S[s, d, w - 1]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[d, l]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ * bias, conv_state, query_start_loc, cache_indices, has_initial_state: NULL for none.
+ * Formula: out[d, t] = activation(bias[d] + sum over j of weight[d, j] * x'[d, t + j]), x' = state (0 where a sequence
+ * does not begin from one), then x; in float32, rounded to T once; activation none or silu (vLLM: causal_conv1d_fn,
+ * causal_conv1d_update)
+ */
+static inline fl_status fl_causal_conv1d(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight, DLTensor *bias,
+                                         DLTensor *conv_state, DLTensor *query_start_loc, DLTensor *cache_indices,
+                                         DLTensor *has_initial_state, const char *activation, DLTensor *out) {
+  fl_value values[9];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_tensor(conv_state);
+  values[4] = fl_tensor(query_start_loc);
+  values[5] = fl_tensor(cache_indices);
+  values[6] = fl_tensor(has_initial_state);
+  values[7] = fl_string(activation);
+  values[8] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->causal_conv1d, &call);
+}
+
+/*
+ * Mamba's scan: each channel has a state of n numbers, of which the last is left in ssm_state. Sequence i is
+ * query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is
+ * skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not).
+ *     selective_scan(Tensor u, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor? D, Tensor? z, Tensor? delta_bias,
+ *         bool delta_softplus, Tensor(a!)? ssm_state, Tensor? query_start_loc=None, Tensor? cache_indices=None,
+ *         Tensor? has_initial_state=None) -> Tensor out
+ * where  u: T[d, l]
+ *        delta: T[d, l]
+ *        A: T|float32[d, n]
+ *        B: T[g, n, l]
+ *        C: T[g, n, l]
+ *        D: T|float32[d]
+ *        z: T[d, l]
+ *        delta_bias: T|float32[d]
+ *        ssm_state: S[s, d, n]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[d, l]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ * D, z, delta_bias, ssm_state, query_start_loc, cache_indices, has_initial_state: NULL for none.
+ * Formula: delta' = delta + delta_bias, log(1 + exp(delta')) if delta_softplus and delta' <= 20; h = exp(delta' * A) *
+ * h + delta' * B * u; out = (sum over n of C * h + D * u) * z / (1 + exp(-z)); channel d uses group d / (channels / g)
+ * of B and C; in float32, rounded to T once (vLLM: selective_scan_fwd, selective_state_update)
+ */
+static inline fl_status fl_selective_scan(const fl_ops *ops, void *stream, DLTensor *u, DLTensor *delta, DLTensor *A,
+                                          DLTensor *B, DLTensor *C, DLTensor *D, DLTensor *z, DLTensor *delta_bias,
+                                          bool delta_softplus, DLTensor *ssm_state, DLTensor *query_start_loc,
+                                          DLTensor *cache_indices, DLTensor *has_initial_state, DLTensor *out) {
+  fl_value values[14];
+  values[0] = fl_tensor(u);
+  values[1] = fl_tensor(delta);
+  values[2] = fl_tensor(A);
+  values[3] = fl_tensor(B);
+  values[4] = fl_tensor(C);
+  values[5] = fl_tensor(D);
+  values[6] = fl_tensor(z);
+  values[7] = fl_tensor(delta_bias);
+  values[8] = fl_bool(delta_softplus);
+  values[9] = fl_tensor(ssm_state);
+  values[10] = fl_tensor(query_start_loc);
+  values[11] = fl_tensor(cache_indices);
+  values[12] = fl_tensor(has_initial_state);
+  values[13] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->selective_scan, &call);
+}
+
+/*
+ * Mamba-2's scan: each head has a state of p by n numbers, of which the last is left in ssm_state; chunk_size is how
+ * many tokens an implementation may take at a time. Sequence i is query_start_loc[i] to [i + 1] (none: there is one),
+ * its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if
+ * has_initial_state[i] (none: it does not).
+ *     mamba_chunk_scan(Tensor x, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor? D, Tensor? z, Tensor? dt_bias,
+ *         bool dt_softplus, Tensor(a!)? ssm_state, int chunk_size=256, Tensor? query_start_loc=None,
+ *         Tensor? cache_indices=None, Tensor? has_initial_state=None, float dt_min=0.0, float? dt_max=None)
+ *         -> Tensor out
+ * where  x: T[t, h, p]
+ *        dt: T|float32[t, h]
+ *        A: T|float32[h]
+ *        B: T[t, g, n]
+ *        C: T[t, g, n]
+ *        D: T|float32[h] or T|float32[h, p]
+ *        z: T[t, h, p]
+ *        dt_bias: T|float32[h]
+ *        ssm_state: S[s, h, p, n]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[t, h, p]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ * D, z, dt_bias, ssm_state, query_start_loc, cache_indices, has_initial_state, dt_max: NULL for none.
+ * Formula: dt' = dt + dt_bias, log(1 + exp(dt')) if dt_softplus and dt' <= 20, then clamped to dt_min and dt_max; S =
+ * exp(dt' * A) * S + dt' * x B^T; out = (S C + D * x) * z / (1 + exp(-z)); head h uses group h / (heads / g) of B and
+ * C; in float32, rounded to T once (vLLM: mamba_chunk_scan_combined_varlen)
+ */
+static inline fl_status fl_mamba_chunk_scan(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *dt, DLTensor *A,
+                                            DLTensor *B, DLTensor *C, DLTensor *D, DLTensor *z, DLTensor *dt_bias,
+                                            bool dt_softplus, DLTensor *ssm_state, int64_t chunk_size,
+                                            DLTensor *query_start_loc, DLTensor *cache_indices,
+                                            DLTensor *has_initial_state, double dt_min, const double *dt_max,
+                                            DLTensor *out) {
+  fl_value values[17];
+  values[0] = fl_tensor(x);
+  values[1] = fl_tensor(dt);
+  values[2] = fl_tensor(A);
+  values[3] = fl_tensor(B);
+  values[4] = fl_tensor(C);
+  values[5] = fl_tensor(D);
+  values[6] = fl_tensor(z);
+  values[7] = fl_tensor(dt_bias);
+  values[8] = fl_bool(dt_softplus);
+  values[9] = fl_tensor(ssm_state);
+  values[10] = fl_int(chunk_size);
+  values[11] = fl_tensor(query_start_loc);
+  values[12] = fl_tensor(cache_indices);
+  values[13] = fl_tensor(has_initial_state);
+  values[14] = fl_float(dt_min);
+  values[15] = dt_max ? fl_float(*dt_max) : fl_none();
+  values[16] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mamba_chunk_scan, &call);
+}
+
+/*
+ * The layer of Mamba; A is -exp(A_log). Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is
+ * slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if
+ * has_initial_state[i] (none: it does not).
+ *     mamba_mixer(Tensor hidden_states, Tensor in_proj, Tensor conv_weight, Tensor? conv_bias, Tensor x_proj,
+ *         Tensor dt_proj, Tensor dt_bias, Tensor A, Tensor D, Tensor out_proj, Tensor? dt_norm, Tensor? b_norm,
+ *         Tensor? c_norm, Tensor(a!)? conv_state, Tensor(b!)? ssm_state, Tensor? query_start_loc=None,
+ *         Tensor? cache_indices=None, Tensor? has_initial_state=None, float epsilon=1e-5) -> Tensor out
+ * where  hidden_states: T[t, m]
+ *        in_proj: T[2*i, m]
+ *        conv_weight: T|float32[i, w]
+ *        conv_bias: T|float32[i]
+ *        x_proj: T[r + 2*n, i]
+ *        dt_proj: T[i, r]
+ *        dt_bias: T|float32[i]
+ *        A: T|float32[i, n]
+ *        D: T|float32[i]
+ *        out_proj: T[m, i]
+ *        dt_norm: T|float32[r]
+ *        b_norm: T|float32[n]
+ *        c_norm: T|float32[n]
+ *        conv_state: S[s, i, w - 1]
+ *        ssm_state: R[s, i, n]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[t, m]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ *        R = float32|float16|bfloat16
+ * conv_bias, dt_norm, b_norm, c_norm, conv_state, ssm_state, query_start_loc, cache_indices, has_initial_state: NULL
+ * for none.
+ * Formula: [x | gate] = in_proj hidden_states; x = causal_conv1d(x), silu; [dt | B | C] = x_proj x, each rms_norm'ed
+ * where it has a norm; y = selective_scan(x, dt_proj dt, A, B, C, D, z = gate, dt_bias, softplus); out = out_proj y;
+ * each rounded to T (vLLM: MambaMixer)
+ */
+static inline fl_status fl_mamba_mixer(const fl_ops *ops, void *stream, DLTensor *hidden_states, DLTensor *in_proj,
+                                       DLTensor *conv_weight, DLTensor *conv_bias, DLTensor *x_proj, DLTensor *dt_proj,
+                                       DLTensor *dt_bias, DLTensor *A, DLTensor *D, DLTensor *out_proj,
+                                       DLTensor *dt_norm, DLTensor *b_norm, DLTensor *c_norm, DLTensor *conv_state,
+                                       DLTensor *ssm_state, DLTensor *query_start_loc, DLTensor *cache_indices,
+                                       DLTensor *has_initial_state, double epsilon, DLTensor *out) {
+  fl_value values[20];
+  values[0] = fl_tensor(hidden_states);
+  values[1] = fl_tensor(in_proj);
+  values[2] = fl_tensor(conv_weight);
+  values[3] = fl_tensor(conv_bias);
+  values[4] = fl_tensor(x_proj);
+  values[5] = fl_tensor(dt_proj);
+  values[6] = fl_tensor(dt_bias);
+  values[7] = fl_tensor(A);
+  values[8] = fl_tensor(D);
+  values[9] = fl_tensor(out_proj);
+  values[10] = fl_tensor(dt_norm);
+  values[11] = fl_tensor(b_norm);
+  values[12] = fl_tensor(c_norm);
+  values[13] = fl_tensor(conv_state);
+  values[14] = fl_tensor(ssm_state);
+  values[15] = fl_tensor(query_start_loc);
+  values[16] = fl_tensor(cache_indices);
+  values[17] = fl_tensor(has_initial_state);
+  values[18] = fl_float(epsilon);
+  values[19] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mamba_mixer, &call);
+}
+
+/*
+ * The layer of Mamba-2; A is -exp(A_log). Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state
+ * is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if
+ * has_initial_state[i] (none: it does not).
+ *     mamba_mixer2(Tensor hidden_states, Tensor in_proj, Tensor conv_weight, Tensor? conv_bias, Tensor dt_bias,
+ *         Tensor A, Tensor D, Tensor norm_weight, Tensor out_proj, Tensor(a!)? conv_state, Tensor(b!)? ssm_state,
+ *         int n_groups, int head_dim, int chunk_size=256, Tensor? query_start_loc=None, Tensor? cache_indices=None,
+ *         Tensor? has_initial_state=None, float epsilon=1e-5) -> Tensor out
+ * where  hidden_states: T[t, m]
+ *        A: T|float32[h]
+ *        in_proj: T[2*h*head_dim + 2*n_groups*n + h, m]
+ *        conv_weight: T|float32[h*head_dim + 2*n_groups*n, w]
+ *        conv_bias: T|float32[h*head_dim + 2*n_groups*n]
+ *        dt_bias: T|float32[h]
+ *        D: T|float32[h]
+ *        norm_weight: T|float32[h*head_dim]
+ *        out_proj: T[m, h*head_dim]
+ *        conv_state: S[s, h*head_dim + 2*n_groups*n, w - 1]
+ *        ssm_state: R[s, h, head_dim, n]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[t, m]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ *        R = float32|float16|bfloat16
+ * conv_bias, conv_state, ssm_state, query_start_loc, cache_indices, has_initial_state: NULL for none.
+ * Formula: [gate | xBC | dt] = in_proj hidden_states; [x | B | C] = causal_conv1d(xBC), silu; y = mamba_chunk_scan(x,
+ * dt, A, B, C, D, dt_bias, softplus); out = out_proj mixer2_gated_rms_norm(y, gate); each rounded to T (vLLM:
+ * MambaMixer2)
+ */
+static inline fl_status fl_mamba_mixer2(const fl_ops *ops, void *stream, DLTensor *hidden_states, DLTensor *in_proj,
+                                        DLTensor *conv_weight, DLTensor *conv_bias, DLTensor *dt_bias, DLTensor *A,
+                                        DLTensor *D, DLTensor *norm_weight, DLTensor *out_proj, DLTensor *conv_state,
+                                        DLTensor *ssm_state, int64_t n_groups, int64_t head_dim, int64_t chunk_size,
+                                        DLTensor *query_start_loc, DLTensor *cache_indices, DLTensor *has_initial_state,
+                                        double epsilon, DLTensor *out) {
+  fl_value values[19];
+  values[0] = fl_tensor(hidden_states);
+  values[1] = fl_tensor(in_proj);
+  values[2] = fl_tensor(conv_weight);
+  values[3] = fl_tensor(conv_bias);
+  values[4] = fl_tensor(dt_bias);
+  values[5] = fl_tensor(A);
+  values[6] = fl_tensor(D);
+  values[7] = fl_tensor(norm_weight);
+  values[8] = fl_tensor(out_proj);
+  values[9] = fl_tensor(conv_state);
+  values[10] = fl_tensor(ssm_state);
+  values[11] = fl_int(n_groups);
+  values[12] = fl_int(head_dim);
+  values[13] = fl_int(chunk_size);
+  values[14] = fl_tensor(query_start_loc);
+  values[15] = fl_tensor(cache_indices);
+  values[16] = fl_tensor(has_initial_state);
+  values[17] = fl_float(epsilon);
+  values[18] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->mamba_mixer2, &call);
+}
+
+/*
+ * The state-space layer of PLaMo 2; A is -exp(A_log). Sequence i is query_start_loc[i] to [i + 1] (none: there is one),
+ * its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if
+ * has_initial_state[i] (none: it does not).
+ *     plamo2_mamba_mixer(Tensor hidden_states, Tensor in_proj, Tensor conv_weight, Tensor bcdt_proj, Tensor dt_proj,
+ *         Tensor dt_bias, Tensor A, Tensor D, Tensor b_norm, Tensor c_norm, Tensor dt_norm, Tensor out_proj,
+ *         Tensor(a!)? conv_state, Tensor(b!)? ssm_state, int num_heads, Tensor? query_start_loc=None,
+ *         Tensor? cache_indices=None, Tensor? has_initial_state=None, float epsilon=1e-6) -> Tensor out
+ * where  hidden_states: T[t, m]
+ *        in_proj: T[2*i, m]
+ *        conv_weight: T|float32[i, w]
+ *        bcdt_proj: T[2*n + r, i]
+ *        dt_proj: T[num_heads, r]
+ *        dt_bias: T|float32[num_heads]
+ *        A: T|float32[num_heads]
+ *        D: T|float32[num_heads]
+ *        b_norm: T|float32[n]
+ *        c_norm: T|float32[n]
+ *        dt_norm: T|float32[r]
+ *        out_proj: T[m, i]
+ *        conv_state: S[s, i, w - 1]
+ *        ssm_state: R[s, num_heads, i/num_heads, n]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[t, m]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ *        R = float32|float16|bfloat16
+ * conv_state, ssm_state, query_start_loc, cache_indices, has_initial_state: NULL for none.
+ * Formula: [gate | x] = in_proj hidden_states; x = causal_conv1d(x), silu; [B | C | dt] = bcdt_proj x, each
+ * rms_norm'ed; y = mamba_chunk_scan(x, dt_proj dt, A, B, C, D, z = gate, dt_bias, softplus), B and C of one group; out
+ * = out_proj y; each rounded to T (vLLM: Plamo2MambaMixer)
+ */
+static inline fl_status fl_plamo2_mamba_mixer(const fl_ops *ops, void *stream, DLTensor *hidden_states,
+                                              DLTensor *in_proj, DLTensor *conv_weight, DLTensor *bcdt_proj,
+                                              DLTensor *dt_proj, DLTensor *dt_bias, DLTensor *A, DLTensor *D,
+                                              DLTensor *b_norm, DLTensor *c_norm, DLTensor *dt_norm, DLTensor *out_proj,
+                                              DLTensor *conv_state, DLTensor *ssm_state, int64_t num_heads,
+                                              DLTensor *query_start_loc, DLTensor *cache_indices,
+                                              DLTensor *has_initial_state, double epsilon, DLTensor *out) {
+  fl_value values[20];
+  values[0] = fl_tensor(hidden_states);
+  values[1] = fl_tensor(in_proj);
+  values[2] = fl_tensor(conv_weight);
+  values[3] = fl_tensor(bcdt_proj);
+  values[4] = fl_tensor(dt_proj);
+  values[5] = fl_tensor(dt_bias);
+  values[6] = fl_tensor(A);
+  values[7] = fl_tensor(D);
+  values[8] = fl_tensor(b_norm);
+  values[9] = fl_tensor(c_norm);
+  values[10] = fl_tensor(dt_norm);
+  values[11] = fl_tensor(out_proj);
+  values[12] = fl_tensor(conv_state);
+  values[13] = fl_tensor(ssm_state);
+  values[14] = fl_int(num_heads);
+  values[15] = fl_tensor(query_start_loc);
+  values[16] = fl_tensor(cache_indices);
+  values[17] = fl_tensor(has_initial_state);
+  values[18] = fl_float(epsilon);
+  values[19] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->plamo2_mamba_mixer, &call);
+}
+
+/*
+ * The gated short convolution of LFM2. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is
+ * slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if
+ * has_initial_state[i] (none: it does not).
+ *     short_conv(Tensor hidden_states, Tensor in_proj, Tensor conv_weight, Tensor? conv_bias, Tensor out_proj,
+ *         Tensor(a!)? conv_state, Tensor? query_start_loc=None, Tensor? cache_indices=None,
+ *         Tensor? has_initial_state=None) -> Tensor out
+ * where  hidden_states: T[t, m]
+ *        in_proj: T[3*i, m]
+ *        conv_weight: T|float32[i, w]
+ *        conv_bias: T|float32[i]
+ *        out_proj: T[m, i]
+ *        conv_state: S[s, i, w - 1]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[t, m]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ * conv_bias, conv_state, query_start_loc, cache_indices, has_initial_state: NULL for none.
+ * Formula: [B | C | x] = in_proj hidden_states; out = out_proj (C * causal_conv1d(B * x)), without activation; each
+ * rounded to T (vLLM: ShortConv)
+ */
+static inline fl_status fl_short_conv(const fl_ops *ops, void *stream, DLTensor *hidden_states, DLTensor *in_proj,
+                                      DLTensor *conv_weight, DLTensor *conv_bias, DLTensor *out_proj,
+                                      DLTensor *conv_state, DLTensor *query_start_loc, DLTensor *cache_indices,
+                                      DLTensor *has_initial_state, DLTensor *out) {
+  fl_value values[10];
+  values[0] = fl_tensor(hidden_states);
+  values[1] = fl_tensor(in_proj);
+  values[2] = fl_tensor(conv_weight);
+  values[3] = fl_tensor(conv_bias);
+  values[4] = fl_tensor(out_proj);
+  values[5] = fl_tensor(conv_state);
+  values[6] = fl_tensor(query_start_loc);
+  values[7] = fl_tensor(cache_indices);
+  values[8] = fl_tensor(has_initial_state);
+  values[9] = fl_tensor(out);
+  fl_call call = FL_CALL(values);
+  call.stream = stream;
+  return fl_invoke(ops->short_conv, &call);
 }
 
 #ifdef __cplusplus

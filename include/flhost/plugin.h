@@ -304,8 +304,31 @@ typedef struct fl_op_def {
   /* Where rules cannot say it: shapes and dtypes of the results (one spec each). Called after the arguments passed
    * type and rule checks, with only the arguments in call->values valid. NULL = by the rules. */
   fl_status (*infer)(fl_call *call, fl_tensor_spec *results);
-  /* Further argument checks that need no data. Called with all values. NULL = none. */
+  /* Further argument checks that need no data. Called after the rules and before anything is inferred, with only the
+   * arguments in call->values valid. NULL = none. */
   fl_status (*check)(fl_call *call);
+  /*
+   * Calls to test the op with (`flhost verify`), as text: what each part of a call is drawn from.
+   *     "...: [1] [7, 3] [0]; d: 1 64 2*g; approximate: none tanh; position_ids: 0..p-1; weight: none 0.5..2"
+   * One clause for each part: a dimension's name of the rules, `...` or an argument; a colon; the choices, divided by
+   * white space. All choices of a clause are taken equally often, and clauses independently of each other: a call that
+   * the rules, `check` or `infer` refuse is left out, so only a good part of the calls has to be a valid one.
+   * Choices are, for
+   * - a dimension or an int: an expression of + - * / ( ) without spaces, over numbers, dimensions and ints (of those
+   *   that have a clause: earlier ones);
+   * - `...` and int[]: lists, [1, 2]; a float: numbers; a bool: true, false; a str: words, or "texts";
+   * - a tensor: what is in it. LOW..HIGH, two expressions or numbers, both included. `distinct LOW..HIGH`: integers, no
+   *   two alike (if they do not suffice: in a row). `ascending LOW..HIGH`: integers in order, the first is LOW, the
+   * last HIGH. `normal`: about the standard normal distribution, in some calls with zeros, infinities, NaN, denormals
+   * and largest values. `moderate`: the same without largest values, for an op that makes rounding errors grow with
+   * them. Before any of these its shape, [n, 1], where the rules leave it open. Before all choices `with NAME` or
+   * `without NAME`: it is none unless that earlier tensor is there, or is not;
+   * - what may be none: also `none`.
+   * Without a clause: some small sizes; for `...` some shapes, zero tokens among them; floats `normal`, integers 0..3;
+   * a bool both ways; another argument its default; what may be none and has no default: there or not (an attribute:
+   * not). A str without default needs a clause. A name of both a dimension and a tensor is the dimension's.
+   */
+  const char *cases;
 } fl_op_def;
 
 /* ---------------------------------------------------------------------------------------------------- components */

@@ -1,21 +1,21 @@
-/* Reads the arguments of rotary_embedding for both kernels: see rotary.h. */
+/* Reads the arguments of the rotary embeddings for the kernels of both implementations: see rotary.h. */
 #include "plugins/cpu/rotary.h"
 
 enum { QUERY, KEY, COS, SIN, POSITION_IDS, INTERLEAVED, ROPE_DIM_OFFSET, INVERSE, QUERY_OUT, KEY_OUT };
 
-/* A tensor [tokens, heads * size] has heads of the rotary dimension: the schema gives no other size for it. */
-static cpu_heads view_heads(const DLTensor *in, const DLTensor *out, int64_t rotary_dim) {
+/* A tensor [tokens, heads * size] has heads of `flat_size`. */
+static cpu_heads view_heads(const DLTensor *in, const DLTensor *out, int64_t flat_size) {
   int64_t bytes = in->dtype.bits / 8;
   bool flat = in->ndim == 2;
   return (cpu_heads){
       .in = fl_data(in),
       .out = fl_data(out),
-      .heads = flat ? in->shape[1] / rotary_dim : in->shape[1],
-      .size = flat ? rotary_dim : in->shape[2],
+      .heads = flat ? in->shape[1] / flat_size : in->shape[1],
+      .size = flat ? flat_size : in->shape[2],
       .in_token = fl_stride(in, 0) * bytes,
-      .in_head = (flat ? rotary_dim : fl_stride(in, 1)) * bytes,
+      .in_head = (flat ? flat_size : fl_stride(in, 1)) * bytes,
       .out_token = fl_stride(out, 0) * bytes,
-      .out_head = (flat ? rotary_dim : fl_stride(out, 1)) * bytes,
+      .out_head = (flat ? flat_size : fl_stride(out, 1)) * bytes,
   };
 }
 
@@ -36,12 +36,12 @@ static fl_status check_heads(fl_call *call, const char *name, const DLTensor *te
   return FL_OK;
 }
 
-static fl_status check_positions(fl_call *call, const cpu_rotary *rotary, int64_t max_position) {
+static fl_status check_positions(fl_call *call, const cpu_rotary *rotary, int64_t max_position, const char *table) {
   for (int64_t token = 0; token < rotary->tokens; token++) {
     int64_t position = cpu_rotary_position(rotary, token);
     if (position < 0 || position >= max_position)
-      return fl_fail(call, FL_EINVAL, "argument 'position_ids'[%lld] is %lld, expected 0 to %lld (rows of 'cos')",
-                     (long long)token, (long long)position, (long long)max_position - 1);
+      return fl_fail(call, FL_EINVAL, "argument 'position_ids'[%lld] is %lld, expected 0 to %lld (rows of '%s')",
+                     (long long)token, (long long)position, (long long)max_position - 1, table);
   }
   return FL_OK;
 }
@@ -54,6 +54,7 @@ fl_status cpu_rotary_read(fl_call *call, cpu_rotary *rotary) {
   *rotary = (cpu_rotary){
       .dtype = cpu_dtype_of(query),
       .table_dtype = cpu_dtype_of(cos),
+      .rounding = cpu_dtype_of(query),
       .tokens = query->shape[0],
       .pairs = cos->shape[1],
       .offset = call->values[ROPE_DIM_OFFSET].v.i,
@@ -77,10 +78,75 @@ fl_status cpu_rotary_read(fl_call *call, cpu_rotary *rotary) {
                    (long long)rotary->pairs);
   if ((status = check_heads(call, "query", query, rotary)) ||
       (key && (status = check_heads(call, "key", key, rotary))) ||
-      (status = check_positions(call, rotary, cos->shape[0])))
+      (status = check_positions(call, rotary, cos->shape[0], "cos")))
     return status;
+  /* Heads of query [tokens, heads * size] are as long as a rotation: the schema gives no other size. */
   rotary->heads[0] = view_heads(query, cpu_tensor(call, QUERY_OUT), 2 * rotary->pairs);
   if (key)
     rotary->heads[1] = view_heads(key, cpu_tensor(call, KEY_OUT), 2 * rotary->pairs);
   return FL_OK;
+}
+
+/* apply_rotary_emb(x, cos, sin, is_neox_style, enable_fp32_compute) -> out */
+fl_status cpu_rotary_read_apply(fl_call *call, cpu_rotary *rotary) {
+  const DLTensor *x = cpu_tensor(call, 0), *of_cos = cpu_tensor(call, 1), *of_sin = cpu_tensor(call, 2);
+  *rotary = (cpu_rotary){
+      .dtype = cpu_dtype_of(x),
+      .table_dtype = cpu_dtype_of(of_cos),
+      .rounding = call->values[4].v.b ? CPU_FLOAT32 : cpu_dtype_of(x),
+      .pairs = of_cos->shape[1],
+      .interleaved = !call->values[3].v.b,
+      .cos = fl_data(of_cos),
+      .sin = fl_data(of_sin),
+      .cos_stride = fl_stride(of_cos, 0) * (of_cos->dtype.bits / 8),
+      .sin_stride = fl_stride(of_sin, 0) * (of_sin->dtype.bits / 8),
+  };
+  if (rotary->dtype == CPU_OTHER || rotary->table_dtype == CPU_OTHER || cpu_dtype_of(of_sin) != rotary->table_dtype)
+    return fl_fail(call, FL_ENOTSUP, "element types: cos and sin alike, and all float32, float16 or bfloat16 expected");
+  return FL_OK;
+}
+
+/* The q-th of the five results of the query, which lie side by side. */
+static cpu_heads view_part(const DLTensor *in, const DLTensor *out, int64_t size, int q) {
+  cpu_heads heads = view_heads(in, out, size);
+  heads.out += q * heads.heads * heads.out_head;
+  return heads;
+}
+
+/* dual_chunk_rotary_embedding(position_ids, query, key, q_cache, qc_cache, k_cache, qc_no_clamp_cache, q_inter_cache,
+ * head_size, rotary_dim, chunk_size, local_size, is_neox_style) -> (query_out, key_out) */
+fl_status cpu_dual_chunk_read(fl_call *call, cpu_dual_chunk *dual) {
+  enum { CHUNK_POSITIONS, CHUNK_QUERY, CHUNK_KEY, Q, QC, K, QC_NO_CLAMP, Q_INTER, CHUNK_QUERY_OUT = 13, CHUNK_KEY_OUT };
+  static const int caches[CPU_DUAL_CHUNK_PARTS] = {Q, QC, QC, QC_NO_CLAMP, Q_INTER, K};
+  const DLTensor *ids = cpu_tensor(call, CHUNK_POSITIONS), *query = cpu_tensor(call, CHUNK_QUERY);
+  const fl_value *values = call->values;
+  int64_t size = values[8].v.i;
+  cpu_dtype dtype = cpu_dtype_of(query);
+  dual->length = values[10].v.i - values[11].v.i;
+  dual->rotary = (cpu_rotary){.dtype = dtype,
+                              .table_dtype = dtype,
+                              .rounding = dtype,
+                              .tokens = query->shape[0],
+                              .pairs = values[9].v.i / 2,
+                              .interleaved = !values[12].v.b,
+                              .positions = fl_data(ids),
+                              .wide_positions = ids->dtype.bits == 64};
+  if (dtype == CPU_OTHER)
+    return fl_fail(call, FL_ENOTSUP, "element type of 'query': float32, float16 or bfloat16 expected");
+  for (int part = 0; part < CPU_DUAL_CHUNK_PARTS; part++) {
+    const DLTensor *cache = cpu_tensor(call, (uint32_t)caches[part]);
+    dual->parts[part].heads = caches[part] == K
+                                  ? view_heads(cpu_tensor(call, CHUNK_KEY), cpu_tensor(call, CHUNK_KEY_OUT), size)
+                                  : view_part(query, cpu_tensor(call, CHUNK_QUERY_OUT), size, part);
+    dual->parts[part].cache = fl_data(cache);
+    dual->parts[part].stride = fl_stride(cache, 0) * (cache->dtype.bits / 8);
+  }
+  return check_positions(call, &dual->rotary, cpu_tensor(call, K)->shape[0], "k_cache");
+}
+
+const char *cpu_dual_chunk_angles(const cpu_dual_chunk *dual, int part, int64_t token) {
+  enum { INTER = 2, KEYS = 5 };
+  int64_t position = cpu_rotary_position(&dual->rotary, token);
+  int64_t row = part == INTER ? dual->length - 1 : part == KEYS ? position : position % dual->length;
+  return dual->parts[part].cache + row * dual->parts[part].stride;
 }

@@ -1,6 +1,6 @@
 /*
- * What both rotary kernels need before they compute: the arguments as numbers, [tokens, heads, head size] views of
- * query and key, and the check of the positions. Nothing has been written when cpu_rotary_read fails.
+ * What the kernels of both implementations need before they compute: the arguments as numbers, [tokens, heads, head
+ * size] views of query and key, and the check of the positions. Nothing has been written when cpu_rotary_read fails.
  */
 #ifndef FLHOST_CPU_ROTARY_H
 #define FLHOST_CPU_ROTARY_H
@@ -18,6 +18,7 @@ typedef struct cpu_heads {
 
 typedef struct cpu_rotary {
   cpu_dtype dtype, table_dtype; /* of query and key; of cos and sin */
+  cpu_dtype rounding;           /* what is rounded to between steps: `dtype`, or float32 for none */
   int64_t tokens, pairs, offset;
   bool interleaved, inverse;
   cpu_heads heads[2]; /* query, then key; `in` is NULL where there is none */
@@ -43,5 +44,27 @@ static inline void cpu_rotary_pass_through(const cpu_rotary *rotary, int64_t siz
 }
 
 fl_status cpu_rotary_read(fl_call *call, cpu_rotary *rotary);
+
+/* apply_rotary_emb: the shape, without heads. The kernels walk over x [..., places, heads, size] by rows. */
+fl_status cpu_rotary_read_apply(fl_call *call, cpu_rotary *rotary);
+
+/* dual_chunk_rotary_embedding: five rotations of the query, then that of the key, each with a table of its own whose
+ * rows hold cosines and then sines. */
+enum { CPU_DUAL_CHUNK_PARTS = 6 };
+
+typedef struct cpu_dual_chunk {
+  cpu_rotary rotary;
+  int64_t length; /* of the part of a chunk that is not local: what positions are taken modulo of */
+  struct {
+    cpu_heads heads;
+    const char *cache;
+    int64_t stride; /* bytes from one row of the cache to the next */
+  } parts[CPU_DUAL_CHUNK_PARTS];
+} cpu_dual_chunk;
+
+fl_status cpu_dual_chunk_read(fl_call *call, cpu_dual_chunk *dual);
+
+/* The cosines of a part's rotation of a token; `pairs` elements further its sines. */
+const char *cpu_dual_chunk_angles(const cpu_dual_chunk *dual, int part, int64_t token);
 
 #endif

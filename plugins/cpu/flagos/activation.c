@@ -1,118 +1,216 @@
 /*
- * Gated activations, a block of a row at a time: exp and erf by polynomials without branches, so that the loops are
- * vectorised; the two roundings of vLLM's kernels (activation, then product).
+ * Element-wise activations, a block at a time, with the roundings of vLLM's native definition: where these fall between
+ * steps they decide more than the tolerance allows. All work in place.
  */
 #include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/rows.h"
 
-#include <flhost/dtype.h>
+#include <math.h>
 #include <string.h>
 
-/* exp(x) to 2 ulp; infinite above 88.8, 0 below -104, NaN stays NaN. */
-static inline float vector_exp(float x) {
-  const float log2_e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-  const float shifter = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, found in the low bits */
-  float limited = x > 89.0f ? 89.0f : x;
-  limited = limited < -104.0f ? -104.0f : limited;
-  float shifted = limited * log2_e + shifter;
-  float n = shifted - shifter;
-  float r = limited - n * ln2_high - n * ln2_low; /* |r| <= ln(2) / 2, where the series to r^7 is exact enough */
-  float series = 1.0f / 5040.0f;
-  series = series * r + 1.0f / 720.0f;
-  series = series * r + 1.0f / 120.0f;
-  series = series * r + 1.0f / 24.0f;
-  series = series * r + 1.0f / 6.0f;
-  series = series * r + 0.5f;
-  series = series * r + 1.0f;
-  series = series * r + 1.0f;
-  /* 2^n in two factors: either is a normal float where 2^n itself is not. */
-  int32_t exponent = (int32_t)(fl_float_bits(shifted) - fl_float_bits(shifter));
-  int32_t half = exponent >> 1;
-  float scale1 = fl_float_from_bits((uint32_t)(half + 127) << 23);
-  float scale2 = fl_float_from_bits((uint32_t)(exponent - half + 127) << 23);
-  return series * scale1 * scale2;
-}
+/* Attributes and parameters of xielu, the only one that has some. */
+typedef struct parameters {
+  float beta, eps; /* in x's type */
+  float positive_alpha, negative_alpha;
+  const cpu_block_type *positive_type, *negative_type; /* that a product with them has */
+} parameters;
 
-/* erfc(z) for z >= 0, relative error below 1e-6 for z < 4. exp(z^2) erfc(z) / t with t = 1 / (1 + 0.3 z) is smooth; its
- * interpolation at the 9 Chebyshev points of 0 <= z <= 10.5, in s from -1 to 1, is good to 3e-8. */
-static inline float vector_erfc(float z) {
-  float t = 1.0f / (1.0f + 0.3f * z);
-  float s = 2.6349206f * t - 1.6349206f;
-  float smooth = -5.634746986e-05f;
-  smooth = smooth * s - 1.783180669e-04f;
-  smooth = smooth * s + 6.001702357e-04f;
-  smooth = smooth * s + 6.563232682e-03f;
-  smooth = smooth * s + 2.825705251e-02f;
-  smooth = smooth * s + 8.162070711e-02f;
-  smooth = smooth * s + 1.771702872e-01f;
-  smooth = smooth * s + 3.009986777e-01f;
-  smooth = smooth * s + 4.050245162e-01f;
-  return smooth * t * vector_exp(-z * z);
-}
+typedef void (*elementwise_fn)(const cpu_block_type *type, const parameters *p, float *values, int64_t n);
 
-static void silu(float *values, int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    values[i] = values[i] / (1.0f + vector_exp(-values[i]));
-}
-
-/* x times the normal distribution function, which is erfc(-x / sqrt(2)) / 2. */
-static void gelu(float *values, int64_t n) {
-  const float sqrt_half = 0.70710678f;
-  for (int64_t i = 0; i < n; i++) {
-    float x = values[i];
-    float tail = 0.5f * vector_erfc((x < 0.0f ? -x : x) * sqrt_half);
-    values[i] = x * (x < 0.0f ? tail : 1.0f - tail);
-  }
-}
-
-/* 0.5 x (1 + tanh(y)) = x / (1 + exp(-2y)) */
-static void gelu_tanh(float *values, int64_t n) {
-  const float sqrt_8_over_pi = 1.59576912f;
-  for (int64_t i = 0; i < n; i++) {
-    float x = values[i];
-    values[i] = x / (1.0f + vector_exp(-sqrt_8_over_pi * (x + 0.044715f * (x * x * x))));
-  }
-}
-
-static void gated_row(const cpu_block_type *type, void (*activation)(float *, int64_t), const void *x, void *out,
-                      int64_t d) {
-  float gate[CPU_BLOCK], up[CPU_BLOCK];
-  for (int64_t first = 0; first < d; first += CPU_BLOCK) {
-    int64_t n = cpu_block_size(d - first);
-    type->load(gate, x, first, n);
-    type->load(up, x, d + first, n);
-    activation(gate, n);
-    type->round(gate, n);
-    for (int64_t i = 0; i < n; i++)
-      gate[i] *= up[i];
-    type->store(out, first, gate, n);
-  }
-}
-
-static fl_status gated(fl_call *call, void (*activation)(float *, int64_t), DLTensor *x, DLTensor *out) {
-  DLTensor *const tensors[] = {x, out};
+static fl_status elementwise(fl_call *call, elementwise_fn function, const parameters *p, DLTensor *out) {
+  DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, out};
   cpu_dtype dtype = cpu_dtype_of(x);
-  int64_t d = x->shape[x->ndim - 1] / 2;
+  float values[CPU_BLOCK];
   if (dtype == CPU_OTHER)
     return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+  const cpu_block_type *type = &cpu_block_types[dtype];
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
-    gated_row(&cpu_block_types[dtype], activation, rows.at[0], rows.at[1], d);
+    for (int64_t first = 0, d = x->shape[x->ndim - 1]; first < d; first += CPU_BLOCK) {
+      int64_t n = cpu_block_size(d - first);
+      type->load(values, rows.at[0], first, n);
+      function(type, p, values, n);
+      type->store(rows.at[1], first, values, n);
+    }
   return FL_OK;
 }
 
-/* silu_and_mul(x) -> out */
-fl_status cpu_flagos_silu_and_mul(void *self, fl_call *call) {
-  (void)self;
-  return gated(call, silu, cpu_tensor(call, 0), cpu_tensor(call, 1));
+static void gelu(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
+  (void)type;
+  (void)p;
+  for (int64_t i = 0; i < n; i++)
+    values[i] = vector_gelu(values[i]);
 }
 
-/* gelu_and_mul(x, approximate) -> out */
-fl_status cpu_flagos_gelu_and_mul(void *self, fl_call *call) {
-  const char *approximate = call->values[1].v.s;
+static void gelu_tanh(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
+  (void)type;
+  (void)p;
+  for (int64_t i = 0; i < n; i++)
+    values[i] = vector_gelu_tanh(values[i]);
+}
+
+/* gelu(x, approximate) -> out */
+fl_status cpu_flagos_gelu(void *self, fl_call *call) {
   (void)self;
-  if (!strcmp(approximate, "none"))
-    return gated(call, gelu, cpu_tensor(call, 0), cpu_tensor(call, 2));
-  if (!strcmp(approximate, "tanh"))
-    return gated(call, gelu_tanh, cpu_tensor(call, 0), cpu_tensor(call, 2));
-  return fl_fail(call, FL_EINVAL, "argument 'approximate' is \"%s\", expected \"none\" or \"tanh\"", approximate);
+  return elementwise(call, strcmp(call->values[1].v.s, "tanh") ? gelu : gelu_tanh, NULL, cpu_tensor(call, 2));
+}
+
+/* 0.5 x (1 + tanh(inner)) */
+static void half_one_plus_tanh(const cpu_block_type *type, float *restrict values, float *restrict inner, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    inner[i] = vector_tanh(inner[i]);
+  type->round(inner, n);
+  for (int64_t i = 0; i < n; i++) {
+    inner[i] += 1.0f;
+    values[i] *= 0.5f;
+  }
+  type->round(inner, n);
+  type->round(values, n);
+  for (int64_t i = 0; i < n; i++)
+    values[i] *= inner[i];
+}
+
+/* inner = sqrt(2 / pi) (x + 0.044715 x^3) */
+static void gelu_new(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
+  const float sqrt_2_over_pi = 0.79788456f;
+  float inner[CPU_BLOCK];
+  (void)p;
+  for (int64_t i = 0; i < n; i++)
+    inner[i] = values[i] * values[i];
+  if (type == &cpu_block_types[CPU_BFLOAT16]) /* only there does PyTorch's pow(x, 3) round the square */
+    type->round(inner, n);
+  for (int64_t i = 0; i < n; i++)
+    inner[i] *= values[i];
+  type->round(inner, n);
+  for (int64_t i = 0; i < n; i++)
+    inner[i] *= 0.044715f;
+  type->round(inner, n);
+  for (int64_t i = 0; i < n; i++)
+    inner[i] += values[i];
+  type->round(inner, n);
+  for (int64_t i = 0; i < n; i++)
+    inner[i] *= sqrt_2_over_pi;
+  type->round(inner, n);
+  half_one_plus_tanh(type, values, inner, n);
+}
+
+/* gelu_new(x) -> out */
+fl_status cpu_flagos_gelu_new(void *self, fl_call *call) {
+  (void)self;
+  return elementwise(call, gelu_new, NULL, cpu_tensor(call, 1));
+}
+
+/* inner = 0.7978845608 x (1 + 0.044715 x x) */
+static void gelu_fast(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
+  float inner[CPU_BLOCK], scaled[CPU_BLOCK];
+  (void)p;
+  for (int64_t i = 0; i < n; i++) {
+    inner[i] = 0.044715f * values[i];
+    scaled[i] = values[i] * 0.7978845608f;
+  }
+  type->round(inner, n);
+  type->round(scaled, n);
+  for (int64_t i = 0; i < n; i++)
+    inner[i] *= values[i];
+  type->round(inner, n);
+  for (int64_t i = 0; i < n; i++)
+    inner[i] += 1.0f;
+  type->round(inner, n);
+  for (int64_t i = 0; i < n; i++)
+    inner[i] *= scaled[i];
+  type->round(inner, n);
+  half_one_plus_tanh(type, values, inner, n);
+}
+
+/* gelu_fast(x) -> out */
+fl_status cpu_flagos_gelu_fast(void *self, fl_call *call) {
+  (void)self;
+  return elementwise(call, gelu_fast, NULL, cpu_tensor(call, 1));
+}
+
+static void quick_gelu(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
+  float logistic[CPU_BLOCK];
+  (void)p;
+  for (int64_t i = 0; i < n; i++)
+    logistic[i] = 1.702f * values[i];
+  type->round(logistic, n);
+  for (int64_t i = 0; i < n; i++)
+    logistic[i] = vector_sigmoid(logistic[i]);
+  type->round(logistic, n);
+  for (int64_t i = 0; i < n; i++)
+    values[i] *= logistic[i];
+}
+
+/* quick_gelu(x) -> out */
+fl_status cpu_flagos_quick_gelu(void *self, fl_call *call) {
+  (void)self;
+  return elementwise(call, quick_gelu, NULL, cpu_tensor(call, 1));
+}
+
+static void relu2(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
+  (void)type;
+  (void)p;
+  for (int64_t i = 0; i < n; i++) {
+    float above = values[i] < 0.0f ? 0.0f : values[i];
+    values[i] = above * above;
+  }
+}
+
+/* relu2(x) -> out */
+fl_status cpu_flagos_relu2(void *self, fl_call *call) {
+  (void)self;
+  return elementwise(call, relu2, NULL, cpu_tensor(call, 1));
+}
+
+/* Both branches of all elements, then the one that counts: ap x x or (expm1(min(x, eps)) - x) an, plus beta x. */
+static void xielu(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
+  float positive[CPU_BLOCK], negative[CPU_BLOCK], linear[CPU_BLOCK];
+  const parameters of = *p;
+  for (int64_t i = 0; i < n; i++) {
+    positive[i] = of.positive_alpha * values[i];
+    negative[i] = vector_expm1(vector_clamp_above(values[i], of.eps));
+    linear[i] = of.beta * values[i];
+  }
+  of.positive_type->round(positive, n);
+  type->round(negative, n);
+  type->round(linear, n);
+  for (int64_t i = 0; i < n; i++) {
+    positive[i] *= values[i];
+    negative[i] -= values[i];
+  }
+  of.positive_type->round(positive, n);
+  type->round(negative, n);
+  for (int64_t i = 0; i < n; i++)
+    negative[i] *= of.negative_alpha;
+  of.negative_type->round(negative, n);
+  for (int64_t i = 0; i < n; i++)
+    values[i] = (values[i] > 0.0f ? positive[i] : negative[i]) + linear[i];
+}
+
+/* log(1 + exp(x)), rounded to the parameter's type. */
+static float softplus(const cpu_block_type *type, const DLTensor *parameter) {
+  float x;
+  type->load(&x, fl_data(parameter), 0, 1);
+  x = x > 20.0f ? x : log1pf(expf(x));
+  type->round(&x, 1);
+  return x;
+}
+
+/* xielu(x, alpha_p, alpha_n, beta, eps) -> out */
+fl_status cpu_flagos_xielu(void *self, fl_call *call) {
+  const DLTensor *alpha_p = cpu_tensor(call, 1), *alpha_n = cpu_tensor(call, 2);
+  cpu_dtype dtype = cpu_dtype_of(cpu_tensor(call, 0)), dtype_p = cpu_dtype_of(alpha_p), dtype_n = cpu_dtype_of(alpha_n);
+  parameters p = {.beta = (float)call->values[3].v.f, .eps = (float)call->values[4].v.f};
+  (void)self;
+  /* Above 0, eps would lead where vector_expm1 does not reach. */
+  if (dtype == CPU_OTHER || dtype_p == CPU_OTHER || dtype_n == CPU_OTHER || p.eps > 0)
+    return fl_fail(call, FL_ENOTSUP, "element types float32, float16 or bfloat16 and an eps of at most 0 expected");
+  cpu_block_types[dtype].round(&p.beta, 1);
+  cpu_block_types[dtype].round(&p.eps, 1);
+  p.positive_type = &cpu_block_types[dtype == dtype_p ? dtype : CPU_FLOAT32];
+  p.negative_type = &cpu_block_types[dtype == dtype_n ? dtype : CPU_FLOAT32];
+  p.positive_alpha = softplus(&cpu_block_types[dtype_p], alpha_p);
+  p.negative_alpha = p.beta + softplus(&cpu_block_types[dtype_n], alpha_n);
+  cpu_block_types[dtype_n].round(&p.negative_alpha, 1);
+  return elementwise(call, xielu, &p, cpu_tensor(call, 5));
 }

@@ -1,19 +1,19 @@
 /*
- * RMS norm, a block of a row at a time: squares are added in float in LANES independent sums, scale and weight are
+ * RMS norm, a block of a row at a time: squares are added in float in independent sums, scale and weight are
  * applied in float and rounded once, as vLLM's CUDA and CPU kernels do. The norm is that of the unrounded sum of x and
  * residual, as in vLLM's native definition. The order of additions is fixed: the same bits every time.
  */
 #include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/squares.h"
 #include "plugins/cpu/rows.h"
 
 #include <math.h>
-
-enum { LANES = 16 };
 
 typedef struct norm_arguments {
   DLTensor *x, *residual, *weight, *out, *residual_out; /* residual, weight, residual_out may be NULL */
   float epsilon;
   int64_t variance_size;
+  float weight_from; /* what the weight is counted from: 1 for Gemma, else 0 */
 } norm_arguments;
 
 typedef struct norm_row {
@@ -21,7 +21,7 @@ typedef struct norm_row {
   const void *x, *residual, *weight;
   void *out, *residual_out;
   int64_t size, variance_size;
-  float epsilon;
+  float epsilon, weight_from;
 } norm_row;
 
 /* A block of x, plus the residual where there is one. */
@@ -36,19 +36,14 @@ static void load_input(const norm_row *row, float *values, int64_t first, int64_
 }
 
 static float sum_of_squares(const norm_row *row) {
-  float values[CPU_BLOCK], sums[LANES] = {0}, sum = 0;
+  float values[CPU_BLOCK];
+  cpu_squares squares = {{0}};
   for (int64_t first = 0; first < row->variance_size; first += CPU_BLOCK) {
-    int64_t n = cpu_block_size(row->variance_size - first), i = 0;
+    int64_t n = cpu_block_size(row->variance_size - first);
     load_input(row, values, first, n);
-    for (; i + LANES <= n; i += LANES)
-      for (int lane = 0; lane < LANES; lane++)
-        sums[lane] += values[i + lane] * values[i + lane];
-    for (; i < n; i++)
-      sums[0] += values[i] * values[i];
+    cpu_squares_add(&squares, values, n);
   }
-  for (int lane = 0; lane < LANES; lane++)
-    sum += sums[lane];
-  return sum;
+  return cpu_squares_sum(&squares);
 }
 
 static void normalise(const norm_row *row) {
@@ -64,7 +59,7 @@ static void normalise(const norm_row *row) {
     if (row->weight) {
       row->weight_type->load(weight, row->weight, first, n);
       for (int64_t i = 0; i < n; i++)
-        values[i] *= weight[i];
+        values[i] *= row->weight_from + weight[i];
     }
     row->type->store(row->out, first, values, n);
   }
@@ -87,7 +82,8 @@ static fl_status run(fl_call *call, const norm_arguments *norm) {
                     .residual_out = rows.at[3],
                     .size = norm->x->shape[norm->x->ndim - 1],
                     .variance_size = norm->variance_size,
-                    .epsilon = norm->epsilon};
+                    .epsilon = norm->epsilon,
+                    .weight_from = norm->weight_from};
     normalise(&row);
   }
   return FL_OK;
@@ -105,4 +101,19 @@ fl_status cpu_flagos_rms_norm(void *self, fl_call *call) {
   fl_status status = cpu_variance_size(call, 4, norm.x->shape[norm.x->ndim - 1], &norm.variance_size);
   (void)self;
   return status ? status : run(call, &norm);
+}
+
+/* gemma_rms_norm(x, residual, weight, epsilon) -> (out, residual_out) */
+fl_status cpu_flagos_gemma_rms_norm(void *self, fl_call *call) {
+  DLTensor *x = cpu_tensor(call, 0);
+  const norm_arguments norm = {.x = x,
+                               .residual = cpu_tensor(call, 1),
+                               .weight = cpu_tensor(call, 2),
+                               .out = cpu_tensor(call, 4),
+                               .residual_out = cpu_tensor(call, 5),
+                               .epsilon = (float)call->values[3].v.f,
+                               .variance_size = x->shape[x->ndim - 1],
+                               .weight_from = 1.0f};
+  (void)self;
+  return run(call, &norm);
 }

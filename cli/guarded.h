@@ -1,0 +1,49 @@
+/*
+ * Tensors in memory that is watched: a margin around the elements and the gaps between strided rows hold a pattern, and
+ * a copy of everything is kept, so that whatever a kernel writes where it must not is found.
+ */
+#ifndef FLHOST_CLI_GUARDED_H
+#define FLHOST_CLI_GUARDED_H
+
+#include <flhost/plugin.h>
+
+typedef enum layout {
+  LAYOUT_COMPACT, /* no strides */
+  LAYOUT_STRIDES, /* compact, with strides, and not at the beginning of a cache line */
+  LAYOUT_PADDED,  /* gaps after each row and each further dimension */
+  LAYOUT_PERMUTED /* leading dimensions lie in memory in the opposite order, rows have gaps */
+} layout;
+
+/* Stays where it is: `tensor` points into it. */
+typedef struct guarded {
+  DLTensor tensor;
+  int64_t shape[FL_MAX_DIMS], strides[FL_MAX_DIMS];
+  char *memory, *kept; /* the copy, of the same size */
+  size_t size;
+} guarded;
+
+/* Makes a tensor whose elements are those of `data` (compact), or the pattern (NULL). false: out of memory. */
+bool guarded_create(guarded *tensor, const fl_tensor_spec *spec, layout as, const void *data);
+void guarded_free(guarded *tensor);
+
+/* A tensor of the same layout with the kept contents, for another thread. false: out of memory. */
+bool guarded_clone(guarded *clone, const guarded *tensor);
+
+/* Puts the kept contents back. */
+void guarded_reset(guarded *tensor);
+
+/* Copies the elements, in order, to `data`; guarded_bytes() says how many bytes. */
+void guarded_read(const guarded *tensor, void *data);
+size_t guarded_bytes(const guarded *tensor);
+
+/* Is everything as it was kept? With `may_change` its elements may differ. Else says in `where` which byte is not:
+ * "element [2, 0]", "3 bytes behind the last element", "the gap between rows, 1 byte behind element [0, 6]". */
+bool guarded_is_intact(const guarded *tensor, bool may_change, char *where, size_t size);
+
+/* Same bits? Else sets *element to the linear index of the first element that differs. */
+bool guarded_same(const guarded *a, const guarded *b, int64_t *element);
+
+/* "[2, 0]" for the linear index of an element. */
+void format_index(const DLTensor *tensor, int64_t element, char *text, size_t size);
+
+#endif

@@ -1,0 +1,395 @@
+/*
+ * flhost verify: tests every implementation that is available against the op's reference, on calls that are generated
+ * from the op's schema entry. A client of the public API: a particular implementation is called under a policy that
+ * names no other.
+ */
+#include "cli/verify.h"
+
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { DTYPES = 10, BAR = 30 };
+
+/* Of one op with one element type: calls that are made, numbers that are tried for them, elements of all calls and of
+ * one. With these an op takes about a second. */
+enum { CALLS = 48, NUMBERS = 1000, ELEMENTS = 8000000, ELEMENTS_OF_ONE = 2000000 };
+
+/* What the command line asks for. */
+typedef struct request {
+  const char *impl; /* --impl, or NULL */
+  uint32_t dtype;   /* --dtype, or 0 */
+  uint64_t seed;
+  const char *junit;
+  bool json;
+} request;
+
+/* One op while it is tested. */
+typedef struct session {
+  fl_host *host;
+  const request *asked;
+  fl_op *op;
+  verify_impl reference; /* info NULL: there is none */
+  verify_impl *impls;
+  uint32_t n_impls;
+  size_t first_row; /* of the present element type: a row for each impl */
+  verify_rows *rows;
+  bool no_memory;
+} session;
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ progress
+ */
+
+/* "[#######               ]  7 of 50  rms_norm" on a terminal; with no op the line is wiped. */
+static void show_progress(uint32_t done, uint32_t all, const char *op) {
+  const char *term = getenv("TERM");
+  if (!isatty(STDERR_FILENO) || !term || !strcmp(term, "dumb"))
+    return;
+  fputs("\r\033[K", stderr);
+  if (op) {
+    int filled = (int)(done * BAR / all);
+    fputs("[", stderr);
+    for (int i = 0; i < BAR; i++)
+      putc(i < filled ? '#' : ' ', stderr);
+    fprintf(stderr, "] %" PRIu32 " of %" PRIu32 " ", done, all);
+    cli_put_text(stderr, op);
+  }
+  fflush(stderr);
+}
+
+/* ---------------------------------------------------------------------------------------------------- implementations
+ */
+
+/* Under it, only this implementation may run, and what it returns is returned. */
+static bool create_policy(const session *s, verify_impl *impl) {
+  char *token;
+  if (asprintf(&token, "impl:%s", impl->info->impl_id) < 0)
+    return false;
+  const char *const tokens[] = {token};
+  const fl_op_order order = {.op = fl_op_name(s->op), .tokens = tokens, .n_tokens = 1};
+  const fl_policy_fields fields = {.size = sizeof fields, .strict = true, .per_op = &order, .n_per_op = 1};
+  fl_status status = fl_policy_create(&fields, &impl->policy);
+  free(token);
+  return !status;
+}
+
+static bool is_asked(const session *s, const fl_impl_info *info) {
+  return !s->asked->impl || !strcmp(s->asked->impl, info->impl_id);
+}
+
+static bool is_on_cpu(const fl_impl_info *info) {
+  return info->devices & FL_DEVICE(kDLCPU);
+}
+
+/* A row for an implementation that cannot be tested. */
+static void add_untested(session *s, const char *impl_id, const char *format, const char *why) {
+  verify_row *row = verify_rows_add(s->rows, fl_op_name(s->op), impl_id, "");
+  if (!row || asprintf(&row->reason, format, why) < 0) {
+    if (row)
+      row->reason = NULL;
+    s->no_memory = true;
+  }
+}
+
+/* Can it be tested here? Says in a row why not. */
+static bool is_testable(session *s, const fl_impl_info *info) {
+  if (!info->available) {
+    add_untested(s, info->impl_id, "not available: %s", info->reason ? info->reason : "it does not say why");
+    return false;
+  }
+  if (!is_on_cpu(info)) {
+    char *devices = cli_device_names(info->devices);
+    add_untested(s, info->impl_id, "it is for tensors on %s, and this command has tensors on the cpu",
+                 devices ? devices : "another device");
+    free(devices);
+    return false;
+  }
+  return true;
+}
+
+/* Sorts out what can be tested, and against what: the reference of highest priority. */
+static void find_impls(session *s, const fl_snapshot *snapshot, uint32_t index) {
+  uint32_t n = fl_snapshot_impl_count(snapshot, index);
+  s->impls = calloc(n + 1, sizeof *s->impls);
+  s->no_memory |= !s->impls;
+  for (uint32_t i = 0; i < n && !s->no_memory; i++) {
+    const fl_impl_info *info = fl_snapshot_impl(snapshot, index, i);
+    bool is_better = !s->reference.info || info->priority > s->reference.info->priority;
+    if (info->kind == FL_KIND_REFERENCE && info->available && is_on_cpu(info) && is_better)
+      s->reference.info = info;
+    if (is_asked(s, info) && is_testable(s, info))
+      s->impls[s->n_impls++].info = info;
+  }
+  if (s->no_memory || !s->reference.info)
+    return;
+  s->no_memory = !create_policy(s, &s->reference);
+  for (uint32_t i = 0; i < s->n_impls && !s->no_memory; i++)
+    s->no_memory = !create_policy(s, &s->impls[i]);
+}
+
+static void session_free(session *s) {
+  fl_policy_release(s->reference.policy);
+  for (uint32_t i = 0; s->impls && i < s->n_impls; i++)
+    fl_policy_release(s->impls[i].policy);
+  free(s->impls);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- tests
+ */
+
+/* What the reference makes of the call, on compact tensors. false: the call is of no use. */
+static bool expect(session *s, test_call *call) {
+  attempt made;
+  bool useful = false;
+  if (!attempt_create(&made, call, false)) {
+    s->no_memory = true;
+    return false;
+  }
+  if (attempt_is_allowed(&made)) {
+    attempt_run(&made, s->host, s->reference.policy);
+    useful = made.status != FL_ENOIMPL && made.status != FL_ENOTSUP;
+    s->no_memory |= useful && !attempt_keep(&made, call);
+  }
+  attempt_free(&made);
+  return useful && !s->no_memory;
+}
+
+/* One call, all implementations. */
+static void test_impls(session *s, const test_call *call) {
+  for (uint32_t i = 0; i < s->n_impls && !s->no_memory; i++) {
+    verify_row *row = &s->rows->items[s->first_row + i];
+    double begin = now();
+    s->no_memory = !verify_with_call(s->host, &s->impls[i], call, row);
+    row->seconds += now() - begin;
+  }
+}
+
+/* Rows of tests that no call was found for: that must not look like success. */
+static void fail_without_calls(session *s) {
+  for (uint32_t i = 0; i < s->n_impls; i++) {
+    verify_row *row = &s->rows->items[s->first_row + i];
+    s->no_memory |= asprintf(&row->problem,
+                             "no call to test it with: of %d generated ones none passes the op's checks "
+                             "and the reference; the last: %s",
+                             NUMBERS, fl_error_message()) < 0;
+    if (s->no_memory)
+      row->problem = NULL;
+  }
+}
+
+static void test_dtype(session *s, uint32_t dtype, const char *name) {
+  int64_t elements = ELEMENTS;
+  int calls = 0;
+  s->first_row = s->rows->n;
+  for (uint32_t i = 0; i < s->n_impls && !s->no_memory; i++)
+    s->no_memory = !verify_rows_add(s->rows, fl_op_name(s->op), s->impls[i].info->impl_id, name);
+  for (uint64_t number = 0; number < NUMBERS && calls < CALLS && !s->no_memory; number++) {
+    test_call call;
+    int64_t budget = elements < ELEMENTS_OF_ONE ? elements : ELEMENTS_OF_ONE, given = budget;
+    call_outcome outcome = test_call_create(&call, s->op, dtype, s->asked->seed, number, &budget);
+    s->no_memory = outcome == CALL_NO_MEMORY;
+    if (outcome != CALL_MADE)
+      continue;
+    if (expect(s, &call)) {
+      elements -= given - budget;
+      calls++;
+      test_impls(s, &call);
+    }
+    test_call_free(&call);
+  }
+  if (!calls && !s->no_memory)
+    fail_without_calls(s);
+}
+
+/* Does the op take that element type? 0: it has no tensors. */
+static bool takes_dtype(session *s, uint32_t dtype) {
+  uint32_t n = fl_op_argument_count(s->op);
+  fl_input *inputs = calloc(n + 1, sizeof *inputs);
+  fl_status status = inputs ? fl_generate_inputs(s->op, dtype, s->asked->seed, 0, inputs, n) : FL_ENOMEM;
+  s->no_memory |= !inputs;
+  free(inputs);
+  return inputs && status != FL_ENOENT;
+}
+
+static bool has_tensors(const fl_op *op) {
+  for (uint32_t i = 0; i < fl_op_argument_count(op); i++)
+    if (fl_op_argument(op, i)->type == FL_TENSOR)
+      return true;
+  return false;
+}
+
+/* One op with each element type that it takes and that is asked for. */
+static void test_op(session *s) {
+  if (!s->reference.info) {
+    for (uint32_t i = 0; i < s->n_impls; i++)
+      add_untested(s, s->impls[i].info->impl_id, "no reference implementation of %s is available", fl_op_name(s->op));
+    return;
+  }
+  if (!has_tensors(s->op) && !s->asked->dtype)
+    test_dtype(s, 0, "");
+  for (int bit = 0; bit < DTYPES && !s->no_memory; bit++) {
+    uint32_t dtype = UINT32_C(1) << bit;
+    if ((!s->asked->dtype || s->asked->dtype == dtype) && has_tensors(s->op) && takes_dtype(s, dtype))
+      test_dtype(s, dtype, cli_dtype_bit_name(dtype));
+  }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- the
+ * command
+ */
+
+static bool is_selected(const char *name, int n, char **ops) {
+  for (int i = 0; i < n; i++)
+    if (!strcmp(name, ops[i]))
+      return true;
+  return !n;
+}
+
+/* --impl must name an implementation of one of the ops. */
+static int check_impl(const fl_snapshot *snapshot, const char *impl, int n, char **ops) {
+  const char **words = NULL;
+  size_t n_words = 0;
+  int status = EXIT_OK;
+  for (uint32_t i = 0; impl && i < fl_snapshot_op_count(snapshot); i++)
+    for (uint32_t j = 0;
+         is_selected(fl_snapshot_op_name(snapshot, i), n, ops) && j < fl_snapshot_impl_count(snapshot, i); j++) {
+      const char **grown = realloc(words, (n_words + 2) * sizeof *grown);
+      if (!grown) {
+        free(words);
+        return cli_no_memory();
+      }
+      words = grown;
+      words[n_words++] = fl_snapshot_impl(snapshot, i, j)->impl_id;
+      words[n_words] = NULL;
+      if (!strcmp(words[n_words - 1], impl)) {
+        free(words);
+        return EXIT_OK;
+      }
+    }
+  static const char *const none[] = {NULL};
+  if (impl)
+    status =
+        cli_unknown("implementation", "", impl, words ? words : none, "'flhost ops --impls' lists the implementations");
+  free(words);
+  return status;
+}
+
+static int test_all(fl_host *host, const request *asked, const fl_snapshot *snapshot, int n, char **ops,
+                    verify_rows *rows) {
+  uint32_t all = 0, done = 0;
+  bool no_memory = false;
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++)
+    all += is_selected(fl_snapshot_op_name(snapshot, i), n, ops);
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot) && !no_memory; i++) {
+    const char *name = fl_snapshot_op_name(snapshot, i);
+    if (!is_selected(name, n, ops))
+      continue;
+    show_progress(done++, all, name);
+    session s = {.host = host, .asked = asked, .op = fl_find_op(host, name), .rows = rows};
+    if (!s.op)
+      continue; /* withdrawn meanwhile */
+    find_impls(&s, snapshot, i);
+    if (!s.no_memory)
+      test_op(&s);
+    no_memory = s.no_memory;
+    session_free(&s);
+  }
+  show_progress(done, all, NULL);
+  return no_memory ? cli_no_memory() : EXIT_OK;
+}
+
+static int exit_status_of(const verify_rows *rows) {
+  bool tested = false;
+  for (size_t i = 0; i < rows->n; i++) {
+    if (verify_row_status(&rows->items[i]) == VERIFY_FAILED)
+      return EXIT_MISMATCH;
+    tested |= verify_row_status(&rows->items[i]) == VERIFY_OK;
+  }
+  return tested ? EXIT_OK : EXIT_NO_IMPL;
+}
+
+static int verify(fl_host *host, const request *asked, int n, char **ops) {
+  verify_rows rows = {0};
+  fl_snapshot *snapshot = NULL;
+  int status = EXIT_OK;
+  for (int i = 0; i < n; i++)
+    if (!fl_find_op(host, ops[i]))
+      return cli_fail(FL_ENOENT);
+  snapshot = fl_registry_snapshot(host);
+  if (!snapshot)
+    return cli_no_memory();
+  status = check_impl(snapshot, asked->impl, n, ops);
+  if (!status)
+    status = test_all(host, asked, snapshot, n, ops, &rows);
+  if (!status && !rows.n)
+    cli_error("nothing to verify: no implementation of these operators takes what was asked for");
+  if (!status)
+    status = asked->json ? verify_print_json(&rows, asked->seed) : verify_print_table(&rows);
+  if (!status && asked->junit)
+    status = verify_write_junit(&rows, asked->junit);
+  if (!status)
+    status = exit_status_of(&rows);
+  verify_rows_free(&rows);
+  fl_snapshot_release(snapshot);
+  return status;
+}
+
+static int parse_seed(const char *text, uint64_t *seed) {
+  char *end;
+  errno = 0;
+  unsigned long long value = strtoull(text, &end, 10);
+  if (errno || end == text || *end || *text == '-' || value > INT64_MAX) {
+    cli_error("--seed: '%s' is not a number from 0 to %" PRId64, text, INT64_MAX);
+    return EXIT_USAGE;
+  }
+  *seed = value;
+  return EXIT_OK;
+}
+
+int command_verify(int argc, char **argv) {
+  request asked = {.seed = 1};
+  const char *dtype = NULL, *seed = NULL;
+  const cli_option options[] = {
+      {"impl", "ID", "only implementations of that identifier", NULL, &asked.impl},
+      {"dtype", "NAME", "only calls of that element type (float32, bfloat16…)", NULL, &dtype},
+      {"seed", "N", "other calls with other data (1); the same ones for the same N", NULL, &seed},
+      {"junit", "FILE", "also write a report in JUnit's form", NULL, &asked.junit},
+      CLI_JSON(&asked.json),
+      {NULL, NULL, NULL, NULL, NULL}};
+  const cli_syntax syntax = {
+      "[OP…]", 0, -1,
+      "Tests each available implementation (of all operators, or of those named) against the operator's reference\n"
+      "implementation, on calls that are generated from the operator's schema: sizes from nothing to thousands of\n"
+      "tokens, strided tensors, results in place and not, optional arguments there and not, zeros, infinities, NaN "
+      "and\n"
+      "the like. Results must agree within the operator's tolerance. It also looks whether the implementation keeps "
+      "its\n"
+      "contract: writes its results and nothing else, leaves arguments alone, gives the same bits again and, if it is\n"
+      "declared deterministic, from several threads at once, and takes what its supports_args says it takes.\n"
+      "Exit status 0: all well. 1: a difference, or a broken contract. 2: bad usage or settings. 3: nothing to verify.",
+      options};
+  int status, first = cli_parse(&syntax, argc, argv, &status);
+  if (first < 0)
+    return status;
+  if (dtype && !cli_dtype(dtype, &asked.dtype))
+    return EXIT_USAGE;
+  if (seed && (status = parse_seed(seed, &asked.seed)))
+    return status;
+  fl_host *host = cli_open_host(0, &status);
+  if (!host)
+    return status;
+  status = verify(host, &asked, argc - first, argv + first);
+  fl_host_destroy(host);
+  return status;
+}

@@ -1,0 +1,54 @@
+/* `flhost verify` in parts: rows of the report, testing one implementation with one call, printing. */
+#ifndef FLHOST_CLI_VERIFY_H
+#define FLHOST_CLI_VERIFY_H
+
+#include "cli/verify_call.h"
+#include <jansson.h>
+
+/* What became of one implementation with one element type. Strings but `dtype` are malloc'ed. */
+typedef struct verify_row {
+  char *op, *impl_id;
+  const char *dtype; /* "" for an op without tensors, or where nothing could be called */
+  uint32_t calls;    /* calls that it was tested with */
+  uint32_t failures; /* those with a difference or a broken contract */
+  uint32_t skipped;  /* calls that it does not take */
+  char *problem;     /* the first failure */
+  char *reason;      /* of the first call that it does not take, or why it was not tested at all */
+  bool compared;     /* some elements were: the numbers below are meaningful */
+  double max_abs_err, max_rel_err;
+  double share;       /* the worst error as a share of what is allowed; infinite where nothing is */
+  char *worst;        /* where it is: "out[3, 17] in call 5: …"; NULL: all are equal */
+  double got, wanted; /* the values there */
+  double atol, rtol;  /* what is allowed there */
+  double seconds;
+} verify_row;
+
+typedef enum verify_status { VERIFY_OK, VERIFY_FAILED, VERIFY_SKIPPED } verify_status;
+verify_status verify_row_status(const verify_row *row);
+
+/* Zero-initialise. */
+typedef struct verify_rows {
+  verify_row *items;
+  size_t n, capacity;
+} verify_rows;
+
+/* A new row; NULL when out of memory. Earlier rows may move. */
+verify_row *verify_rows_add(verify_rows *rows, const char *op, const char *impl_id, const char *dtype);
+void verify_rows_free(verify_rows *rows);
+
+/* An implementation under test. */
+typedef struct verify_impl {
+  const fl_impl_info *info;
+  fl_policy *policy; /* this one and no other */
+} verify_impl;
+
+/* Tests one implementation with one call, whose expected results are known. false: out of memory. */
+bool verify_with_call(fl_host *host, const verify_impl *impl, const test_call *call, verify_row *row);
+
+/* Prints; the exit status of printing. */
+int verify_print_table(const verify_rows *rows);
+int verify_print_json(const verify_rows *rows, uint64_t seed);
+/* Writes a JUnit report. */
+int verify_write_junit(const verify_rows *rows, const char *path);
+
+#endif

@@ -1,0 +1,353 @@
+/* Generated calls: see verify_call.h. */
+#include "cli/verify_call.h"
+
+#include "cli/cli.h"
+#include "cli/fill.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t mix(uint64_t x, uint64_t y) {
+  x = (x ^ y) * UINT64_C(0x9e3779b97f4a7c15);
+  x = (x ^ x >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+  return x ^ x >> 32;
+}
+
+static int64_t count_elements(const fl_tensor_spec *spec) {
+  int64_t n = 1;
+  for (int d = 0; d < spec->ndim; d++)
+    if (__builtin_mul_overflow(n, spec->shape[d], &n))
+      return INT64_MAX / 256;
+  return n;
+}
+
+static size_t spec_bytes(const fl_tensor_spec *spec) {
+  return (size_t)count_elements(spec) * (spec->dtype.bits / 8u);
+}
+
+/* What is said of a value's tensor; NULL where there is none. */
+static const fl_tensor_spec *spec_of(const test_call *call, uint32_t index) {
+  const fl_tensor_spec *spec =
+      index < call->n_arguments ? &call->inputs[index].spec : &call->results[index - call->n_arguments];
+  return fl_op_argument(call->op, index)->type == FL_TENSOR && spec->present ? spec : NULL;
+}
+
+/* -------------------------------------------------------------------------------------------------- generated calls */
+
+static bool allocate(test_call *call) {
+  uint32_t n = call->n_values;
+  call->inputs = calloc(n + 1, sizeof *call->inputs);
+  call->results = calloc(n + 1, sizeof *call->results);
+  call->data = calloc(n + 1, sizeof *call->data);
+  call->expected = calloc(n + 1, sizeof *call->expected);
+  call->expected_values = calloc(n + 1, sizeof *call->expected_values);
+  return call->inputs && call->results && call->data && call->expected && call->expected_values;
+}
+
+/* Shapes of the results, from tensors without data. */
+static fl_status infer(test_call *call) {
+  fl_value *values = calloc(call->n_arguments + 1, sizeof *values);
+  DLTensor *tensors = calloc(call->n_arguments + 1, sizeof *tensors);
+  fl_status status = FL_ENOMEM;
+  if (!values || !tensors)
+    goto out;
+  for (uint32_t i = 0; i < call->n_arguments; i++) {
+    const fl_tensor_spec *spec = spec_of(call, i);
+    values[i] = call->inputs[i].value;
+    if (!spec)
+      continue;
+    tensors[i] = (DLTensor){
+        .device = spec->device, .ndim = spec->ndim, .dtype = spec->dtype, .shape = call->inputs[i].spec.shape};
+    values[i] = fl_tensor(&tensors[i]);
+  }
+  fl_call made = {.size = sizeof made, .count = call->n_arguments, .values = values};
+  status = fl_infer(call->op, &made, call->results, call->n_values - call->n_arguments);
+out:
+  free(values);
+  free(tensors);
+  return status;
+}
+
+static call_outcome fill(test_call *call, uint64_t seed) {
+  for (uint32_t i = 0; i < call->n_arguments; i++) {
+    const fl_tensor_spec *spec = spec_of(call, i);
+    if (!spec)
+      continue;
+    call->data[i] = malloc(spec_bytes(spec) + 1);
+    if (!call->data[i])
+      return CALL_NO_MEMORY;
+    if (!fill_tensor(&call->inputs[i], mix(mix(seed, call->number), i), call->awkward, call->data[i]))
+      return CALL_IMPOSSIBLE;
+  }
+  return CALL_MADE;
+}
+
+call_outcome test_call_create(test_call *call, fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number,
+                              int64_t *budget) {
+  int64_t elements = 0;
+  *call = (test_call){.op = op, .dtype = dtype, .number = number, .awkward = number % 5 >= 3};
+  call->n_arguments = fl_op_argument_count(op);
+  call->n_values = call->n_arguments + fl_op_result_count(op);
+  call_outcome outcome = allocate(call) ? CALL_MADE : CALL_NO_MEMORY;
+  if (outcome == CALL_MADE &&
+      (fl_generate_inputs(op, dtype, seed, number, call->inputs, call->n_arguments) || infer(call)))
+    outcome = CALL_IMPOSSIBLE;
+  for (uint32_t i = 0; outcome == CALL_MADE && i < call->n_values; i++)
+    elements += spec_of(call, i) ? count_elements(spec_of(call, i)) : 0;
+  if (outcome == CALL_MADE && elements > *budget)
+    outcome = CALL_IMPOSSIBLE;
+  if (outcome == CALL_MADE)
+    outcome = fill(call, seed);
+  if (outcome == CALL_MADE)
+    *budget -= elements;
+  else
+    test_call_free(call);
+  return outcome;
+}
+
+void test_call_free(test_call *call) {
+  for (uint32_t i = 0; call->data && call->expected && i < call->n_values; i++) {
+    free(call->data[i]);
+    free(call->expected[i]);
+    if (call->expected_values && call->expected_values[i].type == FL_STRING)
+      free((char *)call->expected_values[i].v.s);
+  }
+  free(call->inputs);
+  free(call->results);
+  free(call->data);
+  free(call->expected);
+  free(call->expected_values);
+  free(call->message);
+  memset(call, 0, sizeof *call);
+}
+
+/* --------------------------------------------------------------------------------------------------------- attempts */
+
+/* Each fourth call is all compact, all padded, all with needless strides, or mixed. */
+static layout layout_for(const test_call *call, uint32_t index) {
+  static const layout layouts[] = {LAYOUT_COMPACT, LAYOUT_PADDED, LAYOUT_STRIDES};
+  uint64_t turn = call->number % 4;
+  return turn < 3 ? layouts[turn] : (layout)(mix(call->number, index) % 4);
+}
+
+/* Of twelve calls four have all results in place, four none, four some. */
+static bool wants_in_place(const test_call *call, uint32_t index) {
+  uint64_t turn = call->number / 4 % 3;
+  return turn == 1 || (turn == 2 && mix(call->number + 1, index) % 2);
+}
+
+static bool same_spec(const fl_tensor_spec *a, const fl_tensor_spec *b) {
+  return a->ndim == b->ndim && !memcmp(&a->dtype, &b->dtype, sizeof a->dtype) &&
+         !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
+}
+
+static bool allocate_attempt(attempt *made, const test_call *call) {
+  uint32_t n = call->n_values + 1;
+  *made = (attempt){.call = call};
+  made->tensors = calloc(n, sizeof *made->tensors);
+  made->source = calloc(n, sizeof *made->source);
+  made->values = calloc(n, sizeof *made->values);
+  made->layouts = calloc(n, sizeof *made->layouts);
+  return made->tensors && made->source && made->values && made->layouts;
+}
+
+/* The tensor that a value is: an argument's for a result in its place, its own, or none. */
+static int choose_source(const test_call *call, uint32_t index, bool varied) {
+  const fl_tensor_spec *spec = spec_of(call, index);
+  int32_t alias = fl_op_argument(call->op, index)->alias;
+  if (!spec)
+    return -1;
+  if (varied && alias >= 0 && spec_of(call, (uint32_t)alias) && same_spec(spec, spec_of(call, (uint32_t)alias)) &&
+      wants_in_place(call, index))
+    return alias;
+  return (int)index;
+}
+
+/* Points the values at the tensors. */
+static void set_values(attempt *made) {
+  const test_call *call = made->call;
+  for (uint32_t i = 0; i < call->n_values; i++) {
+    if (made->source[i] >= 0)
+      made->values[i] = fl_tensor(&made->tensors[made->source[i]].tensor);
+    else
+      made->values[i] = i < call->n_arguments ? call->inputs[i].value : fl_none();
+  }
+}
+
+bool attempt_create(attempt *made, const test_call *call, bool varied) {
+  bool complete = allocate_attempt(made, call);
+  for (uint32_t i = 0; complete && i < call->n_values; i++) {
+    made->source[i] = choose_source(call, i, varied);
+    made->layouts[i] = varied ? layout_for(call, i) : LAYOUT_COMPACT;
+    if (made->source[i] == (int)i)
+      complete = guarded_create(&made->tensors[i], spec_of(call, i), made->layouts[i], call->data[i]);
+  }
+  if (complete)
+    set_values(made);
+  else
+    attempt_free(made);
+  return complete;
+}
+
+bool attempt_clone(attempt *clone, const attempt *made) {
+  bool complete = allocate_attempt(clone, made->call);
+  for (uint32_t i = 0; complete && i < made->call->n_values; i++) {
+    clone->source[i] = made->source[i];
+    clone->layouts[i] = made->layouts[i];
+    if (made->source[i] == (int)i)
+      complete = guarded_clone(&clone->tensors[i], &made->tensors[i]);
+  }
+  if (complete)
+    set_values(clone);
+  else
+    attempt_free(clone);
+  return complete;
+}
+
+void attempt_free(attempt *made) {
+  for (uint32_t i = 0; made->tensors && i < made->call->n_values; i++)
+    guarded_free(&made->tensors[i]);
+  free(made->tensors);
+  free(made->source);
+  free(made->values);
+  free(made->layouts);
+  free(made->message);
+  memset(made, 0, sizeof *made);
+}
+
+bool attempt_is_allowed(attempt *made) {
+  fl_call call = {.size = sizeof call, .count = made->call->n_values, .values = made->values};
+  return !fl_check(made->call->op, &call);
+}
+
+void attempt_run(attempt *made, fl_host *host, fl_policy *policy) {
+  const test_call *call = made->call;
+  fl_scope scope;
+  fl_call run = {.size = sizeof run, .count = call->n_values, .values = made->values};
+  for (uint32_t i = 0; i < call->n_values; i++)
+    if (made->tensors[i].memory)
+      guarded_reset(&made->tensors[i]);
+  set_values(made);
+  free(made->message);
+  made->message = NULL;
+  made->status = fl_scope_enter(host, policy, &scope);
+  if (!made->status) {
+    made->status = fl_invoke(call->op, &run);
+    if (made->status)
+      made->message = strdup(fl_error_message());
+    fl_scope_leave(&scope);
+  } else {
+    made->message = strdup(fl_error_message());
+  }
+}
+
+bool attempt_writes(const attempt *made, uint32_t index) {
+  const test_call *call = made->call;
+  bool has_result = false;
+  if (made->source[index] < 0)
+    return false;
+  if (index >= call->n_arguments)
+    return true;
+  for (uint32_t i = call->n_arguments; i < call->n_values; i++) {
+    if (fl_op_argument(call->op, i)->alias != (int32_t)index)
+      continue;
+    if (made->source[i] == (int)index)
+      return true;
+    has_result = true;
+  }
+  return fl_op_argument(call->op, index)->mutates && !has_result;
+}
+
+fl_tolerance attempt_tolerance(const attempt *made, uint32_t index) {
+  const test_call *call = made->call;
+  fl_tolerance allowed = fl_op_tolerance(call->op, made->tensors[made->source[index]].tensor.dtype);
+  fl_tolerance activations = fl_op_tolerance(call->op, cli_dtype_of_bit(call->dtype));
+  if (allowed.atol > 0 && activations.atol > allowed.atol)
+    allowed.atol = activations.atol;
+  if (allowed.rtol > 0 && activations.rtol > allowed.rtol)
+    allowed.rtol = activations.rtol;
+  return allowed;
+}
+
+bool attempt_keep(const attempt *made, test_call *call) {
+  call->status = made->status;
+  call->message = made->message ? strdup(made->message) : NULL;
+  for (uint32_t i = 0; i < call->n_values; i++) {
+    if (attempt_writes(made, i)) {
+      const guarded *tensor = &made->tensors[made->source[i]];
+      call->expected[i] = malloc(guarded_bytes(tensor) + 1);
+      if (!call->expected[i])
+        return false;
+      guarded_read(tensor, call->expected[i]);
+    } else if (i >= call->n_arguments && made->values[i].type != FL_TENSOR) {
+      call->expected_values[i] = made->values[i];
+      if (made->values[i].type == FL_STRING)
+        call->expected_values[i] = fl_string(strdup(made->values[i].v.s));
+    }
+  }
+  return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- words
+ */
+
+static void describe_tensor(FILE *text, const attempt *made, uint32_t index) {
+  static const char *const words[] = {"", " strided", " padded", " permuted"};
+  const fl_tensor_spec *spec = spec_of(made->call, index);
+  fprintf(text, " %s[", cli_dtype_name(spec->dtype));
+  for (int d = 0; d < spec->ndim; d++)
+    fprintf(text, "%s%" PRId64, d ? ", " : "", spec->shape[d]);
+  fprintf(text, "]%s", words[made->layouts[index]]);
+}
+
+static void describe_value(FILE *text, const fl_value *value) {
+  switch (value->type) {
+  case FL_INT:
+    fprintf(text, "=%" PRId64, value->v.i);
+    break;
+  case FL_FLOAT:
+    fprintf(text, "=%g", value->v.f);
+    break;
+  case FL_BOOL:
+    fputs(value->v.b ? "=true" : "=false", text);
+    break;
+  case FL_STRING:
+    fprintf(text, "=\"%s\"", value->v.s);
+    break;
+  case FL_INT_LIST:
+    for (uint32_t i = 0; i < value->length; i++)
+      fprintf(text, "%s%" PRId64, i ? ", " : "=[", value->v.ints[i]);
+    fputs(value->length ? "]" : "=[]", text);
+    break;
+  default:
+    fputs("=none", text);
+  }
+}
+
+char *attempt_describe(const attempt *made) {
+  const test_call *call = made->call;
+  char *words = NULL;
+  size_t size;
+  FILE *text = open_memstream(&words, &size);
+  if (!text)
+    return NULL;
+  fprintf(text, "call %" PRIu64 "%s:", call->number, call->awkward ? " (with awkward values)" : "");
+  for (uint32_t i = 0; i < call->n_values; i++) {
+    const fl_argument *value = fl_op_argument(call->op, i);
+    if (i >= call->n_arguments && made->source[i] < 0)
+      continue;
+    fprintf(text, "%s %s", i ? "," : "", value->name);
+    if (made->source[i] == (int)i)
+      describe_tensor(text, made, i);
+    else if (made->source[i] >= 0)
+      fputs(" in place", text);
+    else
+      describe_value(text, &made->values[i]);
+  }
+  if (fclose(text)) {
+    free(words);
+    return NULL;
+  }
+  return words;
+}

@@ -1,0 +1,373 @@
+/*
+ * One implementation, one call: is what it gives right, and does it keep the contract of plugin.h? The call is made
+ * twice, some calls by several threads at once, and everything near its tensors is watched.
+ */
+#include "cli/cli.h"
+#include "cli/compare.h"
+#include "cli/verify.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREADS = 4, ROUNDS = 3, THREADED_BYTES = 1 << 18, WHERE_MAX = 192 };
+
+/* One test: what it is about, and the first thing that is wrong. */
+typedef struct test {
+  fl_host *host;
+  const verify_impl *impl;
+  const test_call *call;
+  verify_row *row;
+  char *problem;
+  bool no_memory;
+} test;
+
+/* Sets the problem; the first one stays. */
+static FL_PRINTF(2, 3) bool fail(test *t, const char *format, ...) {
+  va_list arguments;
+  if (t->problem)
+    return false;
+  va_start(arguments, format);
+  if (vasprintf(&t->problem, format, arguments) < 0)
+    t->problem = NULL;
+  va_end(arguments);
+  t->no_memory |= !t->problem;
+  return false;
+}
+
+static const char *kind_of(const test *t, uint32_t index) {
+  return index < t->call->n_arguments ? "argument" : "result";
+}
+
+static const char *name_of(const test *t, uint32_t index) {
+  return fl_op_argument(t->call->op, index)->name;
+}
+
+static const char *words(const attempt *made) {
+  return made->message && *made->message ? made->message : "(no message)";
+}
+
+/* ---------------------------------------------------------------------------------------------------- what was written
+ */
+
+/* Nothing at all may be written by a call that was turned down. */
+static bool is_untouched(test *t, const attempt *made) {
+  char where[WHERE_MAX];
+  for (uint32_t i = 0; i < t->call->n_values; i++)
+    if (made->source[i] == (int)i && !guarded_is_intact(&made->tensors[i], false, where, sizeof where))
+      return fail(t, "%s '%s' was written (%s) before the implementation returned FL_ENOTSUP", kind_of(t, i),
+                  name_of(t, i), where);
+  return true;
+}
+
+/* Results and states may be written, nothing around them and nothing else. */
+static bool stays_inside(test *t, const attempt *made) {
+  char where[WHERE_MAX];
+  for (uint32_t i = 0; i < t->call->n_values; i++) {
+    bool written = attempt_writes(made, i), mutable = fl_op_argument(t->call->op, i)->mutates;
+    if (made->source[i] != (int)i || guarded_is_intact(&made->tensors[i], written, where, sizeof where))
+      continue;
+    if (written)
+      return fail(t, "written outside %s '%s': %s", kind_of(t, i), name_of(t, i), where);
+    return fail(t, "argument '%s' was overwritten (%s), %s", name_of(t, i), where,
+                mutable ? "though the result is another tensor" : "which the schema does not mark as mutable");
+  }
+  return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- values
+ */
+
+static bool same_value(const fl_value *a, const fl_value *b) {
+  if (a->type != b->type || a->length != b->length)
+    return false;
+  if (a->type == FL_STRING)
+    return !strcmp(a->v.s, b->v.s);
+  if (a->type == FL_FLOAT)
+    return a->v.f == b->v.f || (isnan(a->v.f) && isnan(b->v.f));
+  if (a->type == FL_BOOL)
+    return a->v.b == b->v.b;
+  if (a->type == FL_INT_LIST)
+    return !a->length || !memcmp(a->v.ints, b->v.ints, a->length * sizeof *a->v.ints);
+  return a->v.i == b->v.i;
+}
+
+static bool has_value(test *t, const attempt *made, uint32_t index) {
+  const fl_value *got = &made->values[index], *wanted = &t->call->expected_values[index];
+  if (same_value(got, wanted))
+    return true;
+  if (got->type == FL_STRING && wanted->type == FL_STRING)
+    return fail(t, "result '%s' is \"%s\", the reference gives \"%s\"", name_of(t, index), got->v.s, wanted->v.s);
+  return fail(t, "result '%s' is not what the reference gives", name_of(t, index));
+}
+
+/* Takes a comparison into the row's numbers. */
+static void note_error(test *t, const attempt *made, uint32_t index, const comparison *found, fl_tolerance allowed) {
+  verify_row *row = t->row;
+  double limit = isfinite(found->wanted) ? allowed.atol + allowed.rtol * fabs(found->wanted) : 0;
+  double error = found->pass && !(found->max_abs_err > 0) ? 0 : fabs(found->got - found->wanted);
+  double share = !found->pass && !(error / limit > 1) ? INFINITY : error > 0 ? error / limit : 0;
+  char at[WHERE_MAX], *call, *worst = NULL;
+  row->compared = true;
+  if (found->max_abs_err > row->max_abs_err)
+    row->max_abs_err = found->max_abs_err;
+  if (found->max_rel_err > row->max_rel_err)
+    row->max_rel_err = found->max_rel_err;
+  if (found->worst < 0 || (row->worst && share <= row->share))
+    return;
+  format_index(&made->tensors[made->source[index]].tensor, found->worst, at, sizeof at);
+  call = attempt_describe(made);
+  if (!call || asprintf(&worst, "%s%s in %s", name_of(t, index), at, call) < 0) {
+    t->no_memory = true;
+    worst = NULL;
+  }
+  free(call);
+  free(row->worst);
+  row->worst = worst;
+  row->share = share;
+  row->got = found->got;
+  row->wanted = found->wanted;
+  row->atol = allowed.atol;
+  row->rtol = allowed.rtol;
+}
+
+static bool has_elements(test *t, const attempt *made, uint32_t index) {
+  const guarded *tensor = &made->tensors[made->source[index]];
+  fl_tolerance allowed = attempt_tolerance(made, index);
+  DLTensor got = tensor->tensor, wanted = tensor->tensor;
+  char at[WHERE_MAX];
+  got.strides = wanted.strides = NULL;
+  got.byte_offset = wanted.byte_offset = 0;
+  got.data = malloc(guarded_bytes(tensor) + 1);
+  wanted.data = t->call->expected[index];
+  if (!got.data) {
+    t->no_memory = true;
+    return false;
+  }
+  guarded_read(tensor, got.data);
+  comparison found = compare_tensors(&got, &wanted, allowed.atol, allowed.rtol, false);
+  free(got.data);
+  note_error(t, made, index, &found, allowed);
+  if (found.pass)
+    return true;
+  if (found.worst < 0)
+    return fail(t, "%s '%s': %s", kind_of(t, index), name_of(t, index), found.problem);
+  format_index(&tensor->tensor, found.worst, at, sizeof at);
+  return fail(t,
+              "%s '%s': %" PRId64
+              " element%s from the reference, the worst at %s: %.9g, the reference gives %.9g (atol %g, rtol %g)",
+              kind_of(t, index), name_of(t, index), found.failures, found.failures == 1 ? " differs" : "s differ", at,
+              found.got, found.wanted, allowed.atol, allowed.rtol);
+}
+
+/* Are the results, and the states, those of the reference? */
+static bool is_right(test *t, const attempt *made) {
+  const test_call *call = t->call;
+  for (uint32_t i = 0; i < call->n_values; i++) {
+    bool stands_for_argument = made->source[i] >= 0 && made->source[i] != (int)i;
+    if (i < call->n_arguments && !call->expected[i])
+      continue; /* no state; what a result writes in its place is looked at there */
+    if (attempt_writes(made, i) ? !has_elements(t, made, i)
+                                : i >= call->n_arguments && !stands_for_argument && !has_value(t, made, i))
+      return false;
+  }
+  return true;
+}
+
+/* Same bits as an earlier attempt? */
+static bool has_bits(test *t, const attempt *first, const attempt *made, const char *when) {
+  char at[WHERE_MAX];
+  int64_t element;
+  for (uint32_t i = 0; i < t->call->n_values; i++) {
+    if (made->source[i] != (int)i || !attempt_writes(made, i) ||
+        guarded_same(&first->tensors[i], &made->tensors[i], &element))
+      continue;
+    format_index(&made->tensors[i].tensor, element, at, sizeof at);
+    return fail(t, "%s: %s '%s' differs at element %s", when, kind_of(t, i), name_of(t, i), at);
+  }
+  return true;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- status
+ */
+
+/* Why the host did not call the implementation: the part of its message that says so. */
+static char *skip_reason(const char *message) {
+  static const char mark[] = "not supported: ";
+  const char *found = message ? strstr(message, mark) : NULL;
+  char *reason = strdup(found ? found + strlen(mark) : message ? message : "");
+  for (char *c = reason; c && *c; c++)
+    if (*c == '\n')
+      *c = ' ';
+  return reason;
+}
+
+static bool skip(test *t, const attempt *made) {
+  t->row->skipped++;
+  if (!t->row->reason)
+    t->row->reason = skip_reason(made->message);
+  return true;
+}
+
+/* Is the status in order? *judge: there is something to look at. */
+static bool check_status(test *t, const attempt *made, bool *judge) {
+  const test_call *call = t->call;
+  *judge = made->status == FL_OK && call->status == FL_OK;
+  if (made->status == FL_ENOIMPL)
+    return skip(t, made);
+  if (made->status == FL_ENOTSUP) {
+    if (!is_untouched(t, made))
+      return false;
+    return t->impl->info->has_supports_args
+               ? fail(t, "returned FL_ENOTSUP, although its supports_args said that it takes the call: %s", words(made))
+               : skip(t, made);
+  }
+  t->row->calls++;
+  if (made->status == call->status)
+    return true;
+  if (made->status == FL_OK)
+    return fail(t, "returned FL_OK, but the reference refuses the call: %s", call->message ? call->message : "");
+  return fail(t, "returned %s: %s", fl_status_name(made->status), words(made));
+}
+
+/* ------------------------------------------------------------------------------------------------------------- threads
+ */
+
+/* One of several threads that make the same call on tensors of their own. */
+typedef struct worker {
+  test test; /* its own: problems are found in its thread */
+  attempt attempt;
+  const attempt *first;
+  pthread_mutex_t *gate; /* open when all are there */
+  pthread_t thread;
+} worker;
+
+static bool run_once(worker *w) {
+  test *t = &w->test;
+  attempt_run(&w->attempt, t->host, t->impl->policy);
+  if (w->attempt.status)
+    return fail(t, "returned %s: %s", fl_status_name(w->attempt.status), words(&w->attempt));
+  if (!stays_inside(t, &w->attempt))
+    return false;
+  if (t->impl->info->flags & FL_IMPL_DETERMINISTIC)
+    return has_bits(t, w->first, &w->attempt, "other bits than alone, although it is declared deterministic");
+  return is_right(t, &w->attempt);
+}
+
+static void *work(void *self) {
+  worker *w = self;
+  pthread_mutex_lock(w->gate);
+  pthread_mutex_unlock(w->gate);
+  for (int round = 0; round < ROUNDS && run_once(w); round++)
+    ;
+  return NULL;
+}
+
+/* false: not all could be started. */
+static bool run_workers(worker *workers) {
+  pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+  int n = 0;
+  pthread_mutex_lock(&gate);
+  for (; n < THREADS; n++) {
+    workers[n].gate = &gate;
+    if (pthread_create(&workers[n].thread, NULL, work, &workers[n]))
+      break;
+  }
+  pthread_mutex_unlock(&gate);
+  for (int i = 0; i < n; i++)
+    pthread_join(workers[i].thread, NULL);
+  pthread_mutex_destroy(&gate);
+  return n == THREADS;
+}
+
+static bool agrees_in_threads(test *t, const attempt *first) {
+  worker workers[THREADS];
+  verify_row rows[THREADS]; /* numbers of threads are not kept: they are those of the calls before, or a failure's */
+  int n = 0;
+  memset(workers, 0, sizeof workers);
+  memset(rows, 0, sizeof rows);
+  for (; n < THREADS; n++) {
+    workers[n].test = *t;
+    workers[n].test.row = &rows[n];
+    workers[n].first = first;
+    if (!attempt_clone(&workers[n].attempt, first))
+      break;
+  }
+  if (n < THREADS || !run_workers(workers))
+    t->no_memory = true;
+  for (int i = 0; i < n; i++) {
+    if (workers[i].test.problem)
+      fail(t, "called from %d threads at once: %s", THREADS, workers[i].test.problem);
+    t->no_memory |= workers[i].test.no_memory;
+    free(workers[i].test.problem);
+    free(rows[i].worst);
+    attempt_free(&workers[i].attempt);
+  }
+  return !t->problem;
+}
+
+/* Some of the calls that are not large. */
+static bool wants_threads(const attempt *made) {
+  size_t bytes = 0;
+  for (uint32_t i = 0; i < made->call->n_values; i++)
+    bytes += made->tensors[i].size;
+  return made->call->number % 3 == 1 && bytes <= THREADED_BYTES;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the test
+ */
+
+static bool run_test(test *t, attempt *made) {
+  attempt again;
+  bool judge, same;
+  attempt_run(made, t->host, t->impl->policy);
+  if (!check_status(t, made, &judge))
+    return false;
+  if (!judge)
+    return true;
+  if (!stays_inside(t, made) || !is_right(t, made))
+    return false;
+  if (!attempt_clone(&again, made)) {
+    t->no_memory = true;
+    return false;
+  }
+  attempt_run(&again, t->host, t->impl->policy);
+  same = again.status ? fail(t, "returned %s when called once more: %s", fl_status_name(again.status), words(&again))
+                      : has_bits(t, made, &again, "called twice with the same arguments, it gave different bits");
+  attempt_free(&again);
+  return same && (!wants_threads(made) || agrees_in_threads(t, made));
+}
+
+/* An op may refuse a layout: its calls are then all compact. */
+static bool create_attempt(attempt *made, const test_call *call) {
+  if (!attempt_create(made, call, true))
+    return false;
+  if (attempt_is_allowed(made))
+    return true;
+  attempt_free(made);
+  return attempt_create(made, call, false);
+}
+
+bool verify_with_call(fl_host *host, const verify_impl *impl, const test_call *call, verify_row *row) {
+  test t = {.host = host, .impl = impl, .call = call, .row = row};
+  attempt made;
+  char *described = NULL;
+  if (!create_attempt(&made, call))
+    return false;
+  uint32_t calls = row->calls;
+  run_test(&t, &made);
+  if (t.problem) {
+    row->calls = calls + 1;
+    row->failures++;
+    described = row->problem ? NULL : attempt_describe(&made);
+    if (described && asprintf(&row->problem, "%s, in %s", t.problem, described) < 0)
+      row->problem = NULL;
+    t.no_memory |= !row->problem;
+  }
+  free(described);
+  free(t.problem);
+  attempt_free(&made);
+  return !t.no_memory;
+}

@@ -1,0 +1,334 @@
+/*
+ * fl_generate_inputs: calls to test an op with. Every choice of a clause comes once in each run of as many calls, in an
+ * order of its own for each run, so that a few calls see all choices and many see them in all company.
+ */
+#include "core/cases.h"
+#include "core/error.h"
+#include "core/host.h"
+#include "core/match.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { NONE = FL_RULES_NONE, MAX_SIZE = 1 << 30 };
+
+static const uint32_t common_floats = FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16;
+
+/* A call while it is put together. */
+typedef struct draft {
+  const fl_schema *schema;
+  uint32_t dtype; /* wanted; 0: any */
+  uint64_t seed, number;
+  fl_input *inputs;
+  fl_known known;
+  fl_bindings bindings; /* what the rules' expressions need */
+  int32_t n_leading;
+  int64_t leading[FL_MAX_DIMS];
+} draft;
+
+/* ---------------------------------------------------------------------------------------------------------- drawing */
+
+/* A number without order for each number (splitmix64). */
+static uint64_t scramble(uint64_t x) {
+  x += UINT64_C(0x9e3779b97f4a7c15);
+  x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+  return x ^ x >> 31;
+}
+
+/* What is drawn for one part of a call, or one of its traits. */
+typedef enum trait { CHOICE, PRESENCE, ALTERNATIVE, DTYPE } trait;
+
+/* 0 to n - 1: in each run of n calls each of them once. n is at most FL_CHOICES_MAX. */
+static uint32_t draw(const draft *d, uint32_t part, trait what, uint32_t n) {
+  uint8_t order[FL_CHOICES_MAX];
+  uint64_t state = scramble(scramble(d->seed) + scramble((uint64_t)part * 8 + what) + d->number / n);
+  for (uint32_t i = 0; i < n; i++)
+    order[i] = (uint8_t)i;
+  for (uint32_t i = n - 1; i; i--) {
+    state = scramble(state);
+    uint32_t other = (uint32_t)(state % (i + 1));
+    uint8_t moved = order[i];
+    order[i] = order[other];
+    order[other] = moved;
+  }
+  return order[d->number % n];
+}
+
+static const fl_case_clause *clause_of(const draft *d, uint32_t part) {
+  const fl_cases *cases = d->schema->compiled_cases;
+  return cases->clause_of[part] == NONE ? NULL : &cases->clauses[cases->clause_of[part]];
+}
+
+static const fl_choice *draw_choice(const draft *d, const fl_case_clause *clause) {
+  return &d->schema->compiled_cases->choices[clause->first_choice + draw(d, clause->part, CHOICE, clause->n_choices)];
+}
+
+/* One bit of a set that is not empty. */
+static uint32_t draw_bit(const draft *d, uint32_t part, trait what, uint32_t set) {
+  uint32_t skip = draw(d, part, what, (uint32_t)__builtin_popcount(set));
+  while (skip--)
+    set &= set - 1;
+  return set & -set;
+}
+
+/* ------------------------------------------------------------------------------------------------ names, attributes */
+
+/* A dimension or int is known; the argument of that name has its value. */
+static void set_int(draft *d, uint32_t part, int64_t value) {
+  const fl_rules *rules = d->schema->compiled;
+  uint32_t argument = part < rules->n_names ? rules->names[part].argument : part - rules->n_names;
+  d->known.known[part] = true;
+  d->known.values[part] = value;
+  if (part < rules->n_names) {
+    d->bindings.names_known |= UINT32_C(1) << part;
+    d->bindings.names[part] = value;
+  }
+  if (argument < d->schema->n_arguments)
+    d->inputs[argument].value = fl_int(value);
+}
+
+static fl_status choose_int(draft *d, uint32_t part, const fl_choice *choice) {
+  double value;
+  if (choice->none)
+    return FL_OK;
+  fl_status status = fl_cases_evaluate(d->schema, &d->known, choice->low, &value);
+  if (status)
+    return status;
+  if (value != trunc(value) || fabs(value) >= 0x1p53)
+    return fl_error(FL_EINVAL, "%s: '%.*s' is %g, expected an integer", d->schema->op_name, (int)choice->low.length,
+                    choice->low.text, value);
+  set_int(d, part, (int64_t)value);
+  return FL_OK;
+}
+
+static void set_leading(draft *d, const int64_t *sizes, uint32_t n) {
+  d->n_leading = (int32_t)n;
+  for (uint32_t i = 0; i < n; i++)
+    d->leading[i] = sizes[i];
+}
+
+/* Is it an int argument whose value a dimension of the rules is, or would be? */
+static bool is_name(const fl_rules *rules, uint32_t argument) {
+  for (uint32_t i = 0; i < rules->n_names; i++)
+    if (rules->names[i].argument == argument)
+      return true;
+  return false;
+}
+
+/* The default, or what usually makes sense. A required string cannot be guessed. */
+static fl_status choose_default(draft *d, uint32_t index) {
+  const fl_argument *argument = &d->schema->values[index];
+  uint32_t part = fl_part_of_argument(d->schema, index);
+  if (argument->type == FL_BOOL && !argument->optional) {
+    d->inputs[index].value = fl_bool(draw(d, part, CHOICE, 2));
+    return FL_OK;
+  }
+  d->inputs[index].value = argument->default_value;
+  if (argument->has_default && argument->default_value.type == FL_INT)
+    set_int(d, part, argument->default_value.v.i);
+  if (argument->has_default || argument->optional)
+    return FL_OK;
+  if (argument->type == FL_INT)
+    set_int(d, part, 1 + draw(d, part, CHOICE, 4));
+  else if (argument->type == FL_FLOAT)
+    d->inputs[index].value = fl_float(draw(d, part, CHOICE, 2) ? 0.5 : 1.0);
+  else
+    return fl_error(FL_EINVAL, "%s: nothing says what argument '%s' may be: expected a clause in the op's cases",
+                    d->schema->op_name, argument->name);
+  return FL_OK;
+}
+
+/* What has no clause, and so depends on nothing. */
+static fl_status choose_unspecified(draft *d) {
+  static const int64_t sizes[] = {1, 2, 7, 16, 33, 64};
+  static const struct {
+    uint32_t n;
+    int64_t sizes[3];
+  } leading[] = {{1, {1}}, {1, {7}}, {0, {0}}, {1, {83}}, {1, {0}}, {2, {2, 3}}, {3, {1, 1, 5}}, {1, {2048}}};
+  const fl_schema *schema = d->schema;
+  const fl_rules *rules = schema->compiled;
+  for (uint32_t i = 0; i < rules->n_names; i++) {
+    uint8_t argument = rules->names[i].argument;
+    if (clause_of(d, i))
+      continue;
+    if (argument != NONE && schema->values[argument].has_default) {
+      if (schema->values[argument].default_value.type == FL_INT)
+        set_int(d, i, schema->values[argument].default_value.v.i);
+    } else if (argument == NONE || !schema->values[argument].optional) {
+      set_int(d, i, sizes[draw(d, i, CHOICE, sizeof sizes / sizeof sizes[0])]);
+    }
+  }
+  uint32_t drawn = draw(d, fl_part_leading(schema), CHOICE, sizeof leading / sizeof leading[0]);
+  set_leading(d, leading[drawn].sizes, leading[drawn].n);
+  for (uint32_t i = 0; i < schema->n_arguments; i++) {
+    if (schema->values[i].type == FL_TENSOR || is_name(rules, i) || clause_of(d, fl_part_of_argument(schema, i)))
+      continue;
+    fl_status status = choose_default(d, i);
+    if (status)
+      return status;
+  }
+  return FL_OK;
+}
+
+/* What has a clause, in the order of the text; tensors come later. */
+static fl_status choose_specified(draft *d) {
+  const fl_schema *schema = d->schema;
+  const fl_cases *cases = schema->compiled_cases;
+  for (uint32_t i = 0; i < cases->n_clauses; i++) {
+    uint32_t part = cases->clauses[i].part, n_names = schema->compiled->n_names;
+    const fl_choice *choice = draw_choice(d, &cases->clauses[i]);
+    fl_status status = FL_OK;
+    if (part == fl_part_leading(schema))
+      set_leading(d, choice->value.v.ints, choice->value.length);
+    else if (part < n_names || schema->values[part - n_names].type == FL_INT)
+      status = choose_int(d, part, choice);
+    else if (schema->values[part - n_names].type != FL_TENSOR)
+      d->inputs[part - n_names].value = choice->value;
+    if (status)
+      return status;
+  }
+  return FL_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- tensors */
+
+static fl_status no_such_dtype(const draft *d) {
+  return fl_error(FL_ENOENT, "%s does not take %s", d->schema->op_name, fl_dtypes[__builtin_ctz(d->dtype)].name);
+}
+
+/* What the variables stand for. The wanted dtype is that of the first. */
+static fl_status choose_variables(draft *d) {
+  const fl_rules *rules = d->schema->compiled;
+  for (uint32_t i = 0; i < rules->n_variables; i++) {
+    uint32_t admitted = rules->variables[i].limited ? rules->variables[i].limit : common_floats;
+    if (!i && d->dtype)
+      admitted &= d->dtype;
+    if (!admitted)
+      return no_such_dtype(d);
+    /* Variables have no part of their own; arguments draw their dtype from a set, these by another trait. */
+    uint32_t bit = draw_bit(d, i, DTYPE, admitted);
+    d->bindings.variables_known |= UINT32_C(1) << i;
+    d->bindings.variables[i] = fl_dtypes[__builtin_ctz(bit)].dtype;
+  }
+  return FL_OK;
+}
+
+static const fl_rule_clause *rule_of(const fl_rules *rules, uint32_t argument) {
+  for (uint32_t i = 0; i < rules->n_argument_clauses; i++)
+    if (rules->clauses[i].value == argument)
+      return &rules->clauses[i];
+  return NULL;
+}
+
+static fl_status choose_dtype(draft *d, uint32_t index, const fl_rule_alternative *alternative) {
+  const fl_rules *rules = d->schema->compiled;
+  uint32_t admitted = alternative ? alternative->dtypes : common_floats;
+  if (alternative && alternative->variable != NONE)
+    admitted |= fl_dtype_bit(d->bindings.variables[alternative->variable]);
+  if (d->dtype && !rules->n_variables && (int32_t)index == d->schema->device_argument)
+    admitted &= d->dtype;
+  if (!admitted)
+    return no_such_dtype(d);
+  uint32_t part = fl_part_of_argument(d->schema, index);
+  d->inputs[index].spec.dtype = fl_dtypes[__builtin_ctz(draw_bit(d, part, DTYPE, admitted))].dtype;
+  return FL_OK;
+}
+
+static fl_status choose_shape(draft *d, uint32_t index, const fl_rule_alternative *alternative) {
+  fl_tensor_spec *spec = &d->inputs[index].spec;
+  bool shaped = alternative && alternative->shaped;
+  int32_t n = 0;
+  for (; (!shaped || alternative->leading) && n < d->n_leading; n++)
+    spec->shape[n] = d->leading[n];
+  for (unsigned i = 0; shaped && i < alternative->n_dimensions; i++, n++) {
+    const fl_rule_dimension *dimension = &d->schema->compiled->dimensions[alternative->first_dimension + i];
+    int64_t size;
+    if (n == FL_MAX_DIMS || !fl_match_evaluate(d->schema->compiled, &d->bindings, dimension->root, &size) || size < 0 ||
+        size > MAX_SIZE)
+      return fl_error(FL_EINVAL, "%s: argument '%s': these choices give no size for '%.*s'", d->schema->op_name,
+                      d->schema->values[index].name, (int)dimension->source.length, dimension->source.text);
+    spec->shape[n] = size;
+  }
+  spec->ndim = n;
+  return FL_OK;
+}
+
+/* The shape that the clause gives, in place of that of the rules. */
+static fl_status choose_given_shape(draft *d, uint32_t index, const fl_choice *choice) {
+  fl_tensor_spec *spec = &d->inputs[index].spec;
+  for (int32_t i = 0; i < choice->n_shape; i++) {
+    double size;
+    fl_status status = fl_cases_evaluate(d->schema, &d->known, choice->shape[i], &size);
+    if (status)
+      return status;
+    if (size != trunc(size) || size < 0 || size > MAX_SIZE)
+      return fl_error(FL_EINVAL, "%s: '%.*s' is %g, expected a size", d->schema->op_name, (int)choice->shape[i].length,
+                      choice->shape[i].text, size);
+    spec->shape[i] = (int64_t)size;
+  }
+  spec->ndim = choice->n_shape;
+  return FL_OK;
+}
+
+static fl_status choose_contents(draft *d, uint32_t index, const fl_choice *choice) {
+  fl_input *input = &d->inputs[index];
+  bool is_float = fl_dtype_bit(input->spec.dtype) & (common_floats | FL_FLOAT64 | FL_FLOAT8_E4M3FN);
+  if (!choice || choice->contents == FL_CONTENTS_NORMAL || choice->contents == FL_CONTENTS_MODERATE) {
+    input->contents = !is_float ? FL_CONTENTS_RANGE : choice ? choice->contents : FL_CONTENTS_NORMAL;
+    input->low = 0;
+    input->high = fl_dtype_bit(input->spec.dtype) == FL_BOOLEAN ? 1 : 3;
+    return FL_OK;
+  }
+  input->contents = choice->contents;
+  fl_status status = fl_cases_evaluate(d->schema, &d->known, choice->low, &input->low);
+  return status ? status : fl_cases_evaluate(d->schema, &d->known, choice->high, &input->high);
+}
+
+static fl_status choose_tensor(draft *d, uint32_t index) {
+  const fl_argument *argument = &d->schema->values[index];
+  uint32_t part = fl_part_of_argument(d->schema, index);
+  const fl_case_clause *clause = clause_of(d, part);
+  const fl_choice *choice = clause ? draw_choice(d, clause) : NULL;
+  const fl_rule_clause *rule = rule_of(d->schema->compiled, index);
+  const fl_rule_alternative *alternative = NULL;
+  if (clause && clause->condition != NONE && d->inputs[clause->condition].spec.present == clause->without)
+    return FL_OK;
+  if (choice ? choice->none : argument->optional && draw(d, part, PRESENCE, 2))
+    return FL_OK;
+  if (rule)
+    alternative =
+        &d->schema->compiled->alternatives[rule->first_alternative + draw(d, part, ALTERNATIVE, rule->n_alternatives)];
+  d->inputs[index].spec.present = true;
+  d->inputs[index].spec.device = (DLDevice){kDLCPU, 0};
+  fl_status status = choose_dtype(d, index, alternative);
+  if (!status)
+    status =
+        choice && choice->n_shape >= 0 ? choose_given_shape(d, index, choice) : choose_shape(d, index, alternative);
+  return status ? status : choose_contents(d, index, choice);
+}
+
+fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,
+                             uint32_t n_inputs) {
+  if (!op)
+    return fl_error(FL_ENOENT, "fl_generate_inputs: the op is NULL");
+  const fl_schema *schema = op->schema;
+  draft d = {.schema = schema, .dtype = dtype, .seed = seed, .number = number, .inputs = inputs};
+  if (n_inputs != schema->n_arguments)
+    return fl_error(FL_EINVAL, "%s: room for %u inputs, expected one for each of its %u arguments", schema->op_name,
+                    (unsigned)n_inputs, (unsigned)schema->n_arguments);
+  if (dtype & (dtype - 1) || dtype >> FL_DTYPE_COUNT)
+    return fl_error(FL_EINVAL, "%s: dtype 0x%x, expected one of FL_FLOAT32... or 0", schema->op_name, (unsigned)dtype);
+  if (dtype && schema->device_argument < 0)
+    return no_such_dtype(&d);
+  memset(inputs, 0, n_inputs * sizeof *inputs);
+  fl_status status = choose_unspecified(&d);
+  if (!status)
+    status = choose_specified(&d);
+  if (!status)
+    status = choose_variables(&d);
+  for (uint32_t i = 0; i < n_inputs && !status; i++)
+    if (schema->values[i].type == FL_TENSOR)
+      status = choose_tensor(&d, i);
+  return status;
+}

@@ -1,0 +1,47 @@
+/* Checks of attributes: see checks.h. */
+#include "core/ops/checks.h"
+
+#include "core/text.h"
+#include <flhost/flhost.h>
+
+#include <math.h>
+#include <string.h>
+
+static fl_status check_number(fl_call *call, uint32_t index, const char *name, double least, bool above,
+                              const char *expected) {
+  const fl_value *value = &call->values[index];
+  double number = value->v.f;
+  if (value->type == FL_NONE || (isfinite(number) && (above ? number > least : number >= least)))
+    return FL_OK;
+  return fl_fail(call, FL_EINVAL, "argument '%s': %g, expected a finite number%s", name, number, expected);
+}
+
+fl_status fl_check_finite(fl_call *call, uint32_t index, const char *name) {
+  return check_number(call, index, name, -INFINITY, false, "");
+}
+
+fl_status fl_check_positive(fl_call *call, uint32_t index, const char *name) {
+  return check_number(call, index, name, 0, true, " above 0");
+}
+
+fl_status fl_check_not_negative(fl_call *call, uint32_t index, const char *name) {
+  return check_number(call, index, name, 0, false, ", 0 or more");
+}
+
+fl_status fl_check_word(fl_call *call, uint32_t index, const char *name, const char *const *words, uint32_t n) {
+  const fl_value *value = &call->values[index];
+  fl_text text = {0};
+  if (value->type == FL_NONE)
+    return FL_OK;
+  for (uint32_t i = 0; i < n; i++)
+    if (!strcmp(value->v.s, words[i]))
+      return FL_OK;
+  for (uint32_t i = 0; i < n; i++)
+    fl_text_add(&text, "%s\"%s\"", !i ? "" : i + 1 == n ? " or " : ", ", words[i]);
+  const char *nearest = fl_nearest_word(value->v.s, words, n);
+  fl_status status =
+      fl_fail(call, FL_EINVAL, "argument '%s': \"%s\", expected %s%s%s%s", name, value->v.s, fl_text_get(&text),
+              nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+  fl_text_free(&text);
+  return status;
+}

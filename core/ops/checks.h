@@ -1,0 +1,13 @@
+/* What the entries' check hooks have in common: attributes in a range or in a list of words. `index` and `name` are the
+ * argument's; one that is none passes. FL_EINVAL with what was given and what is expected. */
+#ifndef FLHOST_CORE_OPS_CHECKS_H
+#define FLHOST_CORE_OPS_CHECKS_H
+
+#include <flhost/plugin.h>
+
+fl_status fl_check_finite(fl_call *call, uint32_t index, const char *name);
+fl_status fl_check_positive(fl_call *call, uint32_t index, const char *name);     /* and finite */
+fl_status fl_check_not_negative(fl_call *call, uint32_t index, const char *name); /* and finite */
+fl_status fl_check_word(fl_call *call, uint32_t index, const char *name, const char *const *words, uint32_t n);
+
+#endif

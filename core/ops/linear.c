@@ -1,0 +1,52 @@
+/* Linear layers. Without a communicator each computes its local part, as if the world had one rank. */
+#include "core/ops/entries.h"
+
+#define RULES "x: T[..., k]; weight: T[n, k]; bias: T[n]; out: T[..., n]; T = float32|float16|bfloat16"
+#define CASES "k: 1 33 128; n: 1 17 256; x: moderate; weight: -0.2..0.2; bias: none -1..1"
+#define FORMULA                                                                                                        \
+  "out = x W^T + bias, weight stored as [n, k]; products and bias are added in float32 or better and rounded to T "    \
+  "once; skip_bias_add leaves the bias to the caller "
+
+const fl_op_def fl_op_replicated_linear = {
+    .size = sizeof(fl_op_def),
+    .schema = "replicated_linear(Tensor x, Tensor weight, Tensor? bias=None, bool skip_bias_add=False) -> Tensor out",
+    .rules = RULES,
+    .category = "linear",
+    .doc = "A linear layer whose whole weight every rank has.",
+    .formula = FORMULA "(vLLM: ReplicatedLinear)",
+    .cases = CASES,
+};
+
+const fl_op_def fl_op_column_parallel_linear = {
+    .size = sizeof(fl_op_def),
+    .schema = "column_parallel_linear(Tensor x, Tensor weight, Tensor? bias=None, bool gather_output=False, "
+              "bool skip_bias_add=False) -> Tensor out",
+    .rules = RULES,
+    .category = "linear",
+    .doc = "A linear layer of which this rank has some outputs; gather_output joins those of all ranks.",
+    .formula = FORMULA "(vLLM: ColumnParallelLinear)",
+    .cases = CASES,
+};
+
+/* The sum over ranks would add a bias once a rank. */
+static fl_status check_row_parallel_linear(fl_call *call) {
+  enum { X, WEIGHT, BIAS, INPUT_IS_PARALLEL, REDUCE_RESULTS, SKIP_BIAS_ADD };
+  const fl_value *values = call->values;
+  if (values[REDUCE_RESULTS].v.b || values[BIAS].type == FL_NONE || values[SKIP_BIAS_ADD].v.b)
+    return FL_OK;
+  return fl_fail(call, FL_EINVAL,
+                 "argument 'bias': given, expected none or 'skip_bias_add': when not reduce the results, adding bias "
+                 "to the results can lead to incorrect results");
+}
+
+const fl_op_def fl_op_row_parallel_linear = {
+    .size = sizeof(fl_op_def),
+    .schema = "row_parallel_linear(Tensor x, Tensor weight, Tensor? bias=None, bool input_is_parallel=True, "
+              "bool reduce_results=True, bool skip_bias_add=False) -> Tensor out",
+    .rules = RULES,
+    .category = "linear",
+    .doc = "A linear layer of which this rank has some inputs; reduce_results adds up the results of all ranks.",
+    .formula = FORMULA "(vLLM: RowParallelLinear)",
+    .check = check_row_parallel_linear,
+    .cases = CASES,
+};

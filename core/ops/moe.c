@@ -1,0 +1,322 @@
+/* Mixture of experts: routing of tokens to experts, and the experts themselves. */
+#include "core/ops/checks.h"
+#include "core/ops/entries.h"
+
+#include <string.h>
+
+#define FLOATS "T = float32|float16|bfloat16"
+
+/* vLLM's tests of its kernels: ids are integers and exact, weights are float32. */
+static const fl_tolerance grouped_tolerance[] = {{FL_FLOAT32, 2e-2, 0}, {0}};
+static const fl_tolerance softmax_tolerance[] = {{FL_FLOAT32, 1e-2, 1e-2}, {0}};
+/* atol of vLLM's tests of the experts; rtol of its default table. */
+static const fl_tolerance experts_tolerance[] = {
+    {FL_FLOAT32, 2e-2, 1.3e-6}, {FL_FLOAT16, 2e-2, 1e-3}, {FL_BFLOAT16, 2e-2, 1.6e-2}, {0}};
+
+static const char *const scoring_words[] = {"softmax", "sigmoid"};
+static const char *const activation_words[] = {"silu", "gelu", "gelu_tanh", "swigluoai", "swiglustep"};
+enum { N_SCORING_WORDS = 2, N_ACTIVATION_WORDS = 5 };
+
+/* `what` says where `most` comes from. */
+static fl_status check_int(fl_call *call, uint32_t index, const char *name, int64_t most, const char *what) {
+  int64_t given = call->values[index].v.i;
+  if (given >= 1 && given <= most)
+    return FL_OK;
+  return fl_fail(call, FL_EINVAL, "argument '%s': %lld, expected 1 to %lld (%s)", name, (long long)given,
+                 (long long)most, what);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- routing */
+
+/* Where an op that routes by groups of experts has its arguments. */
+typedef struct grouping {
+  const char *topk_name;
+  uint32_t topk, num_expert_group, topk_group, bias;
+} grouping;
+
+static fl_status check_groups(fl_call *call, const grouping *at, int64_t experts) {
+  const fl_value *values = call->values;
+  int64_t groups = values[at->num_expert_group].v.i;
+  fl_status status = check_int(call, at->num_expert_group, "num_expert_group", experts, "the number of experts");
+  if (status)
+    return status;
+  if (experts % groups)
+    return fl_fail(call, FL_EINVAL,
+                   "argument 'num_expert_group': %lld, expected a divisor of %lld (the number of "
+                   "experts)",
+                   (long long)groups, (long long)experts);
+  if (values[at->bias].type == FL_TENSOR && groups == experts)
+    return fl_fail(call, FL_EINVAL,
+                   "argument 'num_expert_group': %lld, expected groups of 2 experts or more: with "
+                   "'e_score_correction_bias' a group is as good as its two best",
+                   (long long)groups);
+  status = check_int(call, at->topk_group, "topk_group", groups, "argument 'num_expert_group'");
+  return status ? status
+                : check_int(call, at->topk, at->topk_name, values[at->topk_group].v.i * (experts / groups),
+                            "the number of experts in 'topk_group' groups");
+}
+
+static int64_t last_dimension(const DLTensor *tensor) {
+  return tensor->shape[tensor->ndim - 1];
+}
+
+static fl_status check_grouped_topk(fl_call *call) {
+  enum { GATING_OUTPUT, TOPK, RENORMALIZE, NUM_EXPERT_GROUP, TOPK_GROUP, SCORING_FUNC, ROUTED_SCALING_FACTOR, BIAS };
+  static const grouping at = {"topk", TOPK, NUM_EXPERT_GROUP, TOPK_GROUP, BIAS};
+  fl_status status = fl_check_word(call, SCORING_FUNC, "scoring_func", scoring_words, N_SCORING_WORDS);
+  if (!status)
+    status = fl_check_finite(call, ROUTED_SCALING_FACTOR, "routed_scaling_factor");
+  return status ? status : check_groups(call, &at, last_dimension(call->values[GATING_OUTPUT].v.tensor));
+}
+
+const fl_op_def fl_op_grouped_topk = {
+    .size = sizeof(fl_op_def),
+    .schema = "grouped_topk(Tensor gating_output, int topk, bool renormalize, int num_expert_group=1, "
+              "int topk_group=1, str scoring_func=\"softmax\", float routed_scaling_factor=1.0, "
+              "Tensor? e_score_correction_bias=None) -> (Tensor topk_weights, Tensor topk_ids)",
+    .rules = "gating_output: T[..., e]; e_score_correction_bias: T|float32[e]; topk_weights: float32[..., topk]; "
+             "topk_ids: int32[..., topk]; " FLOATS,
+    .category = "mixture of experts",
+    .doc = "The topk best experts of each token, from its topk_group best groups of experts.",
+    .formula =
+        "s = scoring_func(gating_output), rounded to T; s' = s + e_score_correction_bias; a group is as good as its "
+        "best s', with a bias as the sum of its two best; ids = the topk best s' in the topk_group best groups, of "
+        "equal ones the lowest; weights = s[ids], / their sum if renormalize, * routed_scaling_factor (vLLM: "
+        "GroupedTopk, kernel grouped_topk)",
+    .tolerance = grouped_tolerance,
+    .check = check_grouped_topk,
+    .cases = "e: 16 64 128; topk: 1 2 8; num_expert_group: 1 4 8; topk_group: 1 2 4; scoring_func: softmax sigmoid; "
+             "routed_scaling_factor: 1 2.5; e_score_correction_bias: none -1..1; gating_output: -4..4",
+};
+
+static fl_status check_topk_softmax(fl_call *call) {
+  enum { GATING_OUTPUT, TOPK };
+  int64_t experts = last_dimension(call->values[GATING_OUTPUT].v.tensor);
+  return check_int(call, TOPK, "topk", experts, "the number of experts");
+}
+
+const fl_op_def fl_op_topk_softmax = {
+    .size = sizeof(fl_op_def),
+    .schema = "topk_softmax(Tensor gating_output, int topk, bool renormalize=False) -> "
+              "(Tensor topk_weights, Tensor topk_ids)",
+    .rules = "gating_output: T[..., e]; topk_weights: float32[..., topk]; topk_ids: int32[..., topk]; " FLOATS,
+    .category = "mixture of experts",
+    .doc = "The topk most probable experts of each token.",
+    .formula =
+        "p = softmax(gating_output) in float32, 0 where it is not finite; ids = the topk largest p, of equal ones "
+        "the lowest; weights = p[ids], / their sum if renormalize and that is above 0 (vLLM: fused_topk, kernel "
+        "topk_softmax)",
+    .tolerance = softmax_tolerance,
+    .check = check_topk_softmax,
+    .cases = "e: 1 8 33 128; topk: 1 2 8",
+};
+
+/* -------------------------------------------------------------------------------------------------------- alignment */
+
+enum { ALIGN_TOPK_IDS, ALIGN_NUM_EXPERTS, ALIGN_BLOCK_SIZE };
+
+/* Sizes that int32 can index, as the results are int32. */
+static fl_status check_moe_align_block_size(fl_call *call) {
+  const DLTensor *ids = call->values[ALIGN_TOPK_IDS].v.tensor;
+  int64_t experts = call->values[ALIGN_NUM_EXPERTS].v.i, block = call->values[ALIGN_BLOCK_SIZE].v.i, numel, size;
+  fl_status status = check_int(call, ALIGN_NUM_EXPERTS, "num_experts", INT32_MAX, "what int32 can say");
+  if (!status)
+    status = check_int(call, ALIGN_BLOCK_SIZE, "block_size", INT32_MAX, "what int32 can say");
+  if (status)
+    return status;
+  if (__builtin_mul_overflow(ids->shape[0], ids->shape[1], &numel) ||
+      __builtin_add_overflow(numel, experts * (block - 1), &size) || size > INT32_MAX)
+    return fl_fail(call, FL_EINVAL,
+                   "arguments 'num_experts' and 'block_size': %lld and %lld, expected fewer than 2^31 entries in "
+                   "'sorted_token_ids'",
+                   (long long)experts, (long long)block);
+  return FL_OK;
+}
+
+/* A division that rounds up is beyond the rules. */
+static fl_status infer_moe_align_block_size(fl_call *call, fl_tensor_spec *results) {
+  enum { SORTED_TOKEN_IDS, EXPERT_IDS };
+  int64_t block = call->values[ALIGN_BLOCK_SIZE].v.i;
+  results[EXPERT_IDS] = results[SORTED_TOKEN_IDS];
+  results[EXPERT_IDS].shape[0] = (results[SORTED_TOKEN_IDS].shape[0] + block - 1) / block;
+  return FL_OK;
+}
+
+const fl_op_def fl_op_moe_align_block_size = {
+    .size = sizeof(fl_op_def),
+    .schema = "moe_align_block_size(Tensor topk_ids, int num_experts, int block_size) -> "
+              "(Tensor sorted_token_ids, Tensor expert_ids, Tensor num_tokens_post_pad)",
+    .rules = "topk_ids: int32|int64[m, k]; sorted_token_ids: int32[m*k + num_experts*(block_size - 1)]; "
+             "num_tokens_post_pad: int32[1]",
+    .category = "mixture of experts",
+    .doc =
+        "The places of topk_ids sorted by expert, each expert's filled up to whole blocks; expert_ids has the expert "
+        "of each block (as long as sorted_token_ids / block_size, rounded up).",
+    .formula = "sorted_token_ids: for each expert in order the flat indices of topk_ids that name it, in order, then "
+               "numel up to a multiple of block_size; behind num_tokens_post_pad sorted_token_ids = numel and "
+               "expert_ids = -1 (vLLM: moe_align_block_size)",
+    .infer = infer_moe_align_block_size,
+    .check = check_moe_align_block_size,
+    .cases = "m: 1 7 83 0 1024; k: 1 2 6; num_experts: 1 8 64; block_size: 1 16 64; topk_ids: 0..num_experts-1",
+};
+
+const fl_op_def fl_op_moe_sum = {
+    .size = sizeof(fl_op_def),
+    .schema = "moe_sum(Tensor x) -> Tensor out",
+    .rules = "x: T[..., k, h]; out: T[..., h]; " FLOATS,
+    .category = "mixture of experts",
+    .doc = "The sum of what the k experts of a token gave.",
+    .formula = "out = x.sum(-2), in float32 and in order, rounded to T once (vLLM: moe_sum)",
+    .cases = "k: 1 2 6; h: 1 7 64 513",
+};
+
+/* ---------------------------------------------------------------------------------------------------------- experts */
+
+#define EXPERTS "x: T[m, h]; w13: T[e, 2*i, h]; w2: T[e, h, i]; "
+#define ROUTED  "topk_weights: T|float32[m, k]; topk_ids: int32|int64[m, k]; "
+#define OPTIONS "expert_map: int32|int64[g]; w13_bias: T|float32[e, 2*i]; w2_bias: T|float32[e, h]; "
+/* What tests are drawn from: weights that keep sums near 1, as vLLM's tests have them. */
+#define EXPERTS_CASES                                                                                                  \
+  "m: 1 2 33 0 128; h: 16 32 100; i: 8 16 48; e: 4 8; x: moderate; w13: -0.1..0.1; w2: -0.1..0.1; "                    \
+  "activation: silu gelu gelu_tanh swigluoai swiglustep; "
+#define ROUTED_CASES  "k: 1 2; topk_weights: 0..1; topk_ids: distinct 0..e-1; "
+#define OPTIONS_CASES "g: e; expert_map: none -1..e-1; w13_bias: none -0.1..0.1; w2_bias: none -0.1..0.1; "
+#define EXPERTS_FORMULA                                                                                                \
+  "with e = topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 = "          \
+  "activation of t1's first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; "        \
+  "out[m] = sum over j of topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With "                    \
+  "apply_router_weight_on_input (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, "   \
+  "swigluoai or swiglustep "
+
+static fl_status check_activation(fl_call *call, uint32_t index) {
+  return fl_check_word(call, index, "activation", activation_words, N_ACTIVATION_WORDS);
+}
+
+static fl_status check_weight_on_input(fl_call *call, uint32_t index, int64_t topk) {
+  if (!call->values[index].v.b || topk == 1)
+    return FL_OK;
+  return fl_fail(call, FL_EINVAL,
+                 "argument 'apply_router_weight_on_input': true, expected false for %lld experts a "
+                 "token (only for 1)",
+                 (long long)topk);
+}
+
+static fl_status check_routed_experts(fl_call *call) {
+  enum { X, W13, W2, TOPK_WEIGHTS, TOPK_IDS, ACTIVATION, APPLY_ROUTER_WEIGHT_ON_INPUT };
+  fl_status status = check_activation(call, ACTIVATION);
+  int64_t topk = last_dimension(call->values[TOPK_IDS].v.tensor);
+  return status ? status : check_weight_on_input(call, APPLY_ROUTER_WEIGHT_ON_INPUT, topk);
+}
+
+const fl_op_def fl_op_unquantized_fused_moe = {
+    .size = sizeof(fl_op_def),
+    .schema = "unquantized_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_weights, Tensor topk_ids, "
+              "str activation=\"silu\", bool apply_router_weight_on_input=False, Tensor? expert_map=None, "
+              "Tensor? w13_bias=None, Tensor? w2_bias=None) -> Tensor out",
+    .rules = EXPERTS ROUTED OPTIONS "out: T[m, h]; " FLOATS,
+    .category = "mixture of experts",
+    .doc = "Each token through its experts, their results weighted and added.",
+    .formula = EXPERTS_FORMULA "(vLLM: UnquantizedFusedMoEMethod, fused_experts)",
+    .tolerance = experts_tolerance,
+    .check = check_routed_experts,
+    .cases = EXPERTS_CASES ROUTED_CASES OPTIONS_CASES,
+};
+
+const fl_op_def fl_op_modular_fused_moe = {
+    .size = sizeof(fl_op_def),
+    .schema = "modular_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_weights, Tensor topk_ids, "
+              "str activation=\"silu\", bool apply_router_weight_on_input=False, Tensor? expert_map=None, "
+              "Tensor? w13_bias=None, Tensor? w2_bias=None) -> Tensor out",
+    .rules = EXPERTS ROUTED OPTIONS "out: T[m, h]; " FLOATS,
+    .category = "mixture of experts",
+    .doc = "Each token through its experts in three steps: dispatch to the experts' ranks, experts, combine.",
+    .formula = EXPERTS_FORMULA "(vLLM: FusedMoEModularMethod)",
+    .tolerance = experts_tolerance,
+    .check = check_routed_experts,
+    .cases = EXPERTS_CASES ROUTED_CASES OPTIONS_CASES,
+};
+
+static fl_status check_transformers_fused_moe(fl_call *call) {
+  enum { X, W13, W2, TOPK_IDS, TOPK_WEIGHTS, ACTIVATION };
+  return check_activation(call, ACTIVATION);
+}
+
+const fl_op_def fl_op_transformers_fused_moe = {
+    .size = sizeof(fl_op_def),
+    .schema = "transformers_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_ids, Tensor topk_weights, "
+              "str activation=\"silu\") -> Tensor out",
+    .rules = EXPERTS ROUTED "out: T[m, h]; " FLOATS,
+    .category = "mixture of experts",
+    .doc = "Each token through the experts that the model itself chose, their results weighted and added.",
+    .formula = EXPERTS_FORMULA "(vLLM: TransformersMoERunner)",
+    .tolerance = experts_tolerance,
+    .check = check_transformers_fused_moe,
+    .cases = EXPERTS_CASES ROUTED_CASES,
+};
+
+enum {
+  FUSED_X,
+  FUSED_W13,
+  FUSED_W2,
+  FUSED_ROUTER_LOGITS,
+  FUSED_TOP_K,
+  FUSED_RENORMALIZE,
+  FUSED_USE_GROUPED_TOPK,
+  FUSED_NUM_EXPERT_GROUP,
+  FUSED_TOPK_GROUP,
+  FUSED_SCORING_FUNC,
+  FUSED_ROUTED_SCALING_FACTOR,
+  FUSED_BIAS,
+  FUSED_ACTIVATION,
+  FUSED_APPLY_ROUTER_WEIGHT_ON_INPUT,
+  FUSED_EXPERT_MAP
+};
+
+/* The router knows all experts: those of w13, or those that expert_map maps. */
+static fl_status check_router(fl_call *call, int64_t routed) {
+  const fl_value *map = &call->values[FUSED_EXPERT_MAP];
+  int64_t experts = map->type == FL_TENSOR ? map->v.tensor->shape[0] : call->values[FUSED_W13].v.tensor->shape[0];
+  if (routed == experts)
+    return FL_OK;
+  return fl_fail(call, FL_EINVAL, "argument 'router_logits': %lld experts, expected %lld (of '%s')", (long long)routed,
+                 (long long)experts, map->type == FL_TENSOR ? "expert_map" : "w13");
+}
+
+static fl_status check_fused_moe(fl_call *call) {
+  static const grouping at = {"top_k", FUSED_TOP_K, FUSED_NUM_EXPERT_GROUP, FUSED_TOPK_GROUP, FUSED_BIAS};
+  int64_t experts = last_dimension(call->values[FUSED_ROUTER_LOGITS].v.tensor);
+  fl_status status = check_router(call, experts);
+  if (!status)
+    status = fl_check_word(call, FUSED_SCORING_FUNC, "scoring_func", scoring_words, N_SCORING_WORDS);
+  if (!status)
+    status = fl_check_finite(call, FUSED_ROUTED_SCALING_FACTOR, "routed_scaling_factor");
+  if (!status)
+    status = call->values[FUSED_USE_GROUPED_TOPK].v.b
+                 ? check_groups(call, &at, experts)
+                 : check_int(call, FUSED_TOP_K, "top_k", experts, "the number of experts");
+  if (!status)
+    status = check_activation(call, FUSED_ACTIVATION);
+  return status ? status
+                : check_weight_on_input(call, FUSED_APPLY_ROUTER_WEIGHT_ON_INPUT, call->values[FUSED_TOP_K].v.i);
+}
+
+const fl_op_def fl_op_fused_moe = {
+    .size = sizeof(fl_op_def),
+    .schema = "fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor router_logits, int top_k, bool renormalize=True, "
+              "bool use_grouped_topk=False, int num_expert_group=1, int topk_group=1, str scoring_func=\"softmax\", "
+              "float routed_scaling_factor=1.0, Tensor? e_score_correction_bias=None, str activation=\"silu\", "
+              "bool apply_router_weight_on_input=False, Tensor? expert_map=None, Tensor? w13_bias=None, "
+              "Tensor? w2_bias=None) -> Tensor out",
+    .rules = EXPERTS "router_logits: R[m, n]; e_score_correction_bias: R|float32[n]; " OPTIONS "out: T[m, h]; " FLOATS
+                     "; R = float32|float16|bfloat16",
+    .category = "mixture of experts",
+    .doc = "Routes each token by its router_logits and sends it through its experts.",
+    .formula = "topk_weights, topk_ids = grouped_topk(router_logits, …) if use_grouped_topk, else topk_softmax "
+               "(or the same of sigmoid, with e_score_correction_bias in the choice, times routed_scaling_factor), in "
+               "float32; " EXPERTS_FORMULA "(vLLM: FusedMoE)",
+    .tolerance = experts_tolerance,
+    .check = check_fused_moe,
+    .cases = EXPERTS_CASES OPTIONS_CASES
+    "n: e; top_k: 1 2 4; num_expert_group: 1 2; topk_group: 1 2; scoring_func: softmax sigmoid; "
+    "routed_scaling_factor: 1 2.5; router_logits: -4..4; e_score_correction_bias: none -1..1",
+};

@@ -1,0 +1,76 @@
+/*
+ * Attention: what an op must have at hand to be built from the parts of either kind of implementation. The ops' own
+ * files read and check arguments and walk over batches, heads and sequences; the arithmetic is in the parts.
+ */
+#ifndef FLHOST_CPU_ATTENTION_H
+#define FLHOST_CPU_ATTENTION_H
+
+#include "plugins/cpu/matrix.h"
+
+/* One head over one sequence: out = softmax(query key^T * scale) value. Of no visible key, out is 0. */
+typedef struct cpu_head {
+  int64_t queries, keys, size, value_size;
+  cpu_matrix query, key, value, out;
+  double scale;
+  int64_t offset; /* query i sees keys 0 to offset + i; from `keys` on: all */
+} cpu_head;
+
+static inline int64_t cpu_head_visible(const cpu_head *head, int64_t query) {
+  if (head->offset >= head->keys - query)
+    return head->keys;
+  return head->offset + query + 1;
+}
+
+typedef struct cpu_attention_parts {
+  /* out [m, n] = x [m, k] weight [n, k]^T; out = a [m, k] b [k, n]. FL_ENOMEM or FL_OK. */
+  fl_status (*linear)(int64_t m, int64_t n, int64_t k, cpu_matrix x, cpu_matrix weight, cpu_matrix out);
+  fl_status (*product)(int64_t m, int64_t n, int64_t k, cpu_matrix a, cpu_matrix b, cpu_matrix out);
+  size_t (*scratch)(const cpu_head *head); /* floats that `attend` needs for heads up to the sizes of this one */
+  void (*attend)(const cpu_head *head, float *scratch);
+  fl_kernel_fn rms_norm, rotary_embedding, mla_decode;
+} cpu_attention_parts;
+
+/* ------------------------------------------------------------------------------------------------------ whole ops */
+
+fl_status cpu_mm_encoder_attn(const cpu_attention_parts *parts, fl_call *call);
+fl_status cpu_mla_prefill(const cpu_attention_parts *parts, fl_call *call);
+fl_status cpu_multi_head_latent_attention(const cpu_attention_parts *parts, fl_call *call);
+
+/* ------------------------------------------------------------------------------------------------- latent attention */
+
+/* Latent attention of one sequence. Rows of kv_c and k_pe belong to tokens, those of kv_b_proj to [head, p + v]. */
+typedef struct cpu_latent {
+  int64_t tokens, keys, heads, nope, rope, v, rank;
+  cpu_matrix query, kv_c, k_pe, kv_b_proj, out; /* query [tokens, heads * (nope + rope)], out [tokens, heads * v] */
+  int64_t query_head;                           /* bytes from a head of query to the next */
+  double scale;
+  int64_t offset;
+} cpu_latent;
+
+/* FL_ENOMEM without memory for keys and values. */
+fl_status cpu_latent_attend(const cpu_attention_parts *parts, const cpu_latent *latent);
+
+/* A paged cache: block_table[sequence, i] is the block of rows i * size to (i + 1) * size - 1 of a sequence. */
+typedef struct cpu_pages {
+  const DLTensor *cache, *table, *lens;
+  int64_t size;
+} cpu_pages;
+
+/* FL_EINVAL unless all blocks that the sequences use are blocks of the cache; a sequence has `least` rows or more. */
+fl_status cpu_pages_check(fl_call *call, const cpu_pages *pages, int64_t least);
+int64_t cpu_pages_length(const cpu_pages *pages, int64_t sequence);
+/* The row's address, and at *run how many rows follow it in the same block, itself included. */
+void *cpu_pages_row(const cpu_pages *pages, int64_t sequence, int64_t row, int64_t *run);
+
+/* mla_decode(query, kv_cache, block_table, seq_lens, scale, kv_lora_rank) -> (out, lse) */
+typedef struct cpu_decode {
+  const DLTensor *query, *out, *lse;
+  cpu_pages pages;
+  cpu_dtype dtype;
+  int64_t heads, size, rank;
+  double scale;
+} cpu_decode;
+
+fl_status cpu_decode_read(fl_call *call, cpu_decode *decode);
+
+#endif

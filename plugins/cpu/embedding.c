@@ -1,0 +1,102 @@
+/*
+ * vocab_parallel_embedding: rows of the weight, copied. There is nothing to compute, so both kinds of implementation
+ * are this one.
+ */
+#include "plugins/cpu/index.h"
+#include "plugins/cpu/rows.h"
+
+#include <string.h>
+
+/* Which ids have a row here, and which. */
+typedef struct vocabulary {
+  bool sharded;
+  int64_t rows; /* of the weight */
+  int64_t org_start, org_end, added_start, added_end;
+  int64_t added_row; /* row of added_start */
+} vocabulary;
+
+enum { INPUT_IDS, WEIGHT, ORG_START, ORG_END, ORG_PADDING, ADDED_START, ADDED_END, OUT };
+
+static vocabulary read_vocabulary(const fl_call *call) {
+  const fl_value *values = call->values;
+  vocabulary v = {.rows = values[WEIGHT].v.tensor->shape[0]};
+  if (values[ORG_END].type == FL_NONE)
+    return v;
+  v.sharded = true;
+  v.org_start = values[ORG_START].v.i;
+  v.org_end = values[ORG_END].v.i;
+  v.added_start = values[ADDED_START].v.i;
+  v.added_end = values[ADDED_END].v.i;
+  v.added_row = v.org_end - v.org_start + values[ORG_PADDING].v.i;
+  return v;
+}
+
+/* -1: another shard's. */
+static int64_t row_of(const vocabulary *v, int64_t id) {
+  if (!v->sharded)
+    return id;
+  if (id >= v->org_start && id < v->org_end)
+    return id - v->org_start;
+  return id >= v->added_start && id < v->added_end ? id - v->added_start + v->added_row : -1;
+}
+
+/* The ids with a last dimension of 1 behind, so that their leading dimensions are those of the result. */
+typedef struct id_view {
+  DLTensor tensor;
+  int64_t shape[FL_MAX_DIMS], strides[FL_MAX_DIMS];
+} id_view;
+
+static void view_ids(const DLTensor *ids, id_view *view) {
+  view->tensor = *ids;
+  view->tensor.ndim++;
+  view->tensor.shape = view->shape;
+  view->tensor.strides = view->strides;
+  for (int d = 0; d < ids->ndim; d++) {
+    view->shape[d] = ids->shape[d];
+    view->strides[d] = fl_stride(ids, d);
+  }
+  view->shape[ids->ndim] = view->strides[ids->ndim] = 1;
+}
+
+static int64_t id_at(const DLTensor *ids, const void *at) {
+  return ids->dtype.bits == 64 ? *(const int64_t *)at : *(const int32_t *)at;
+}
+
+/* An id of another shard may be any that is not negative: this one does not know how many there are. */
+static fl_status check_ids(fl_call *call, DLTensor *ids, const vocabulary *v) {
+  DLTensor *const tensors[] = {ids};
+  int64_t position = 0;
+  for (cpu_rows rows = cpu_rows_begin(1, tensors); rows.left; cpu_rows_next(&rows), position++) {
+    int64_t id = id_at(ids, rows.at[0]);
+    if (id < 0 && v->sharded)
+      return fl_fail(call, FL_EINVAL, "argument 'input_ids'[%lld] is %lld, expected 0 or more", (long long)position,
+                     (long long)id);
+    if (!v->sharded && (id < 0 || id >= v->rows))
+      return fl_fail(call, FL_EINVAL, "argument 'input_ids'[%lld] is %lld, expected 0 to %lld (rows of 'weight')",
+                     (long long)position, (long long)id, (long long)v->rows - 1);
+  }
+  return FL_OK;
+}
+
+fl_status cpu_vocab_parallel_embedding(void *self, fl_call *call) {
+  const DLTensor *weight = cpu_tensor(call, WEIGHT);
+  vocabulary v = read_vocabulary(call);
+  id_view ids;
+  size_t item = weight->dtype.bits / 8, bytes = (size_t)weight->shape[1] * item;
+  (void)self;
+  if (cpu_dtype_of(weight) == CPU_OTHER)
+    return fl_fail(call, FL_ENOTSUP, "element type of 'weight': float32, float16 or bfloat16 expected");
+  view_ids(cpu_tensor(call, INPUT_IDS), &ids);
+  fl_status status = check_ids(call, &ids.tensor, &v);
+  if (status)
+    return status;
+  DLTensor *const tensors[] = {&ids.tensor, cpu_tensor(call, OUT)};
+  for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left && bytes; cpu_rows_next(&rows)) {
+    int64_t row = row_of(&v, id_at(&ids.tensor, rows.at[0]));
+    if (row < 0)
+      memset(rows.at[1], 0, bytes);
+    else
+      memcpy(rows.at[1], (const char *)fl_data(weight) + (size_t)(row * fl_stride(weight, 0)) * item, bytes);
+  }
+  return FL_OK;
+}

@@ -1,0 +1,116 @@
+/*
+ * conv2d and conv3d as matrix products: for a block of output positions the inputs under the kernel are gathered into
+ * rows, which the weights of a group are multiplied with. Elements are moved, not converted, by the gathering.
+ */
+#include "plugins/cpu/convolution.h"
+#include "plugins/cpu/flagos/matmul.h"
+
+#include <string.h>
+
+enum { POSITION_BLOCK = 512 };
+
+/* A convolution and what is the same for all its blocks. */
+typedef struct plan {
+  cpu_convolution c;
+  int64_t item, taps, k; /* bytes of an element; taps of the kernel; those of all channels of a group */
+  int64_t positions;     /* of an output plane */
+  int64_t run;           /* positions whose outputs follow each other in memory */
+  char *columns;         /* [POSITION_BLOCK, k] */
+  float *scratch;
+} plan;
+
+/* Taps along the last dimension of space, from `x` on; zeros outside. */
+static void gather_line(const plan *p, char *to, const char *x, int64_t origin) {
+  const cpu_convolution *c = &p->c;
+  int64_t taps = c->weight.space[2], size = c->x.space[2], dilation = c->dilation[2];
+  if (dilation == 1 && origin >= 0 && origin + taps <= size) {
+    memcpy(to, x + origin * p->item, (size_t)(taps * p->item));
+    return;
+  }
+  for (int64_t tap = 0; tap < taps; tap++, origin += dilation, to += p->item)
+    if (origin >= 0 && origin < size)
+      memcpy(to, x + origin * p->item, (size_t)p->item);
+    else
+      memset(to, 0, (size_t)p->item);
+}
+
+/* The k inputs that one output position is made of. */
+static void gather_position(const plan *p, char *to, const char *x, int64_t position) {
+  const cpu_convolution *c = &p->c;
+  const int64_t *kernel = c->weight.space, *out = c->out.space;
+  int64_t line = kernel[2] * p->item;
+  int64_t origin0 = cpu_convolution_origin(c, 0, position / (out[1] * out[2]));
+  int64_t origin1 = cpu_convolution_origin(c, 1, position / out[2] % out[1]);
+  int64_t origin2 = cpu_convolution_origin(c, 2, position % out[2]);
+  for (int64_t channel = 0; channel < c->weight.b; channel++, x += c->x.b_stride * p->item)
+    for (int64_t i = 0; i < kernel[0]; i++)
+      for (int64_t j = 0; j < kernel[1]; j++, to += line) {
+        int64_t at0 = origin0 + i * c->dilation[0], at1 = origin1 + j * c->dilation[1];
+        if (at0 < 0 || at0 >= c->x.space[0] || at1 < 0 || at1 >= c->x.space[1])
+          memset(to, 0, (size_t)line);
+        else
+          gather_line(p, to, x + (at0 * c->x.strides[0] + at1 * c->x.strides[1]) * p->item, origin2);
+      }
+}
+
+/* Outputs of one group at positions first to first + n - 1, which follow each other. */
+static void one_block(const plan *p, int64_t batch, int64_t group, int64_t first, int64_t n) {
+  const cpu_convolution *c = &p->c;
+  const int64_t *out = c->out.space, *strides = c->out.strides;
+  int64_t output = group * c->group_outputs;
+  int64_t offset = first / (out[1] * out[2]) * strides[0] + first / out[2] % out[1] * strides[1] + first % out[2];
+  const char *x = (const char *)c->x.data + (batch * c->x.a_stride + group * c->weight.b * c->x.b_stride) * p->item;
+  for (int64_t i = 0; i < n; i++)
+    gather_position(p, p->columns + i * p->k * p->item, x, first + i);
+  cpu_product product = {
+      .m = c->group_outputs,
+      .n = n,
+      .k = p->k,
+      .a = {(char *)c->weight.data + output * c->weight.a_stride * p->item, c->dtype, c->weight.a_stride * p->item},
+      .b = cpu_matrix_in(p->columns, c->dtype, p->k),
+      .bias_by_row = true,
+      .bias_dtype = c->dtype,
+      .bias = c->bias ? (const char *)c->bias + output * p->item : NULL,
+      .out = {(char *)c->out.data + (batch * c->out.a_stride + output * c->out.b_stride + offset) * p->item, c->dtype,
+              c->out.b_stride * p->item}};
+  cpu_product_run(&product, p->scratch);
+}
+
+static bool is_compact(const cpu_volume *volume) {
+  return volume->strides[2] == 1 && volume->strides[1] == volume->space[2] &&
+         (volume->space[0] == 1 || volume->strides[0] == volume->space[1] * volume->space[2]);
+}
+
+static void run_plan(const plan *p) {
+  for (int64_t batch = 0; batch < p->c.out.a; batch++)
+    for (int64_t group = 0; group < p->c.groups; group++)
+      for (int64_t run = 0; run < p->positions; run += p->run)
+        for (int64_t first = 0; first < p->run; first += POSITION_BLOCK)
+          one_block(p, batch, group, run + first, p->run - first < POSITION_BLOCK ? p->run - first : POSITION_BLOCK);
+}
+
+/* conv2d and conv3d(x, weight, bias, stride, padding, dilation, groups) -> out */
+fl_status cpu_flagos_convolution(void *self, fl_call *call) {
+  plan p;
+  fl_status status = cpu_convolution_read(call, &p.c);
+  const cpu_convolution *c = &p.c;
+  (void)self;
+  if (status)
+    return status;
+  p.item = cpu_dtype_size(c->dtype);
+  p.taps = c->weight.space[0] * c->weight.space[1] * c->weight.space[2];
+  p.k = c->weight.b * p.taps;
+  p.positions = c->out.space[0] * c->out.space[1] * c->out.space[2];
+  p.run = is_compact(&c->out) ? p.positions : c->out.space[2];
+  if (!is_compact(&c->weight) || (c->weight.b > 1 && c->weight.b_stride != p.taps))
+    return fl_fail(call, FL_ENOTSUP, "argument 'weight': the kernels of an output do not follow each other in memory");
+  int64_t block = p.run < POSITION_BLOCK ? p.run : POSITION_BLOCK;
+  size_t of_columns = (size_t)(block * p.k), of_product = cpu_product_scratch(c->group_outputs, block, p.k);
+  p.scratch = cpu_floats_alloc(of_product + of_columns);
+  if (!p.scratch)
+    return fl_fail(call, FL_ENOMEM, "out of memory");
+  p.columns = (char *)(p.scratch + of_product);
+  run_plan(&p);
+  free(p.scratch);
+  return FL_OK;
+}

@@ -1,0 +1,115 @@
+/*
+ * quant_fp8, a block of a row at a time, with the arithmetic of vLLM's native definition: codes are the same. The
+ * largest magnitude is found among the bits of floats, which are ordered like magnitudes, with NaN above all.
+ */
+#include "plugins/cpu/quantisation.h"
+#include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/rows.h"
+
+#include <flhost/dtype.h>
+
+static const uint32_t magnitude_bits = 0x7fffffff;
+
+/* The larger of `largest` and the magnitudes of elements [begin, end) of a row, all as bits. */
+static int32_t absolute_maximum(const cpu_block_type *type, const void *row, int64_t begin, int64_t end,
+                                int32_t largest) {
+  float values[CPU_BLOCK];
+  for (int64_t first = begin; first < end; first += CPU_BLOCK) {
+    int64_t n = cpu_block_size(end - first);
+    type->load(values, row, first, n);
+    for (int64_t i = 0; i < n; i++) {
+      int32_t magnitude = (int32_t)(fl_float_bits(values[i]) & magnitude_bits);
+      largest = magnitude > largest ? magnitude : largest;
+    }
+  }
+  return largest;
+}
+
+static float scale_of(const cpu_quant *quant, int32_t largest_bits) {
+  float largest = fl_float_from_bits((uint32_t)largest_bits);
+  float scale = (largest > quant->upper_bound ? quant->upper_bound : largest) / CPU_FP8_MAX;
+  if (quant->power_of_two)
+    scale = exp2f(ceilf(log2f(scale)));
+  return scale < CPU_FP8_MIN_SCALE ? CPU_FP8_MIN_SCALE : scale;
+}
+
+static void convert(uint8_t *restrict q, const float *restrict values, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    q[i] = fl_float_to_e4m3fn(values[i]);
+}
+
+static void quantise(const cpu_quant *quant, const void *row, uint8_t *q, int64_t begin, int64_t end, float scale) {
+  const cpu_block_type *type = &cpu_block_types[quant->dtype];
+  float values[CPU_BLOCK], reciprocal = 1.0f / scale;
+  for (int64_t first = begin; first < end; first += CPU_BLOCK) {
+    int64_t n = cpu_block_size(end - first);
+    type->load(values, row, first, n);
+    if (quant->mode == CPU_QUANT_GROUP)
+      for (int64_t i = 0; i < n; i++)
+        values[i] /= scale;
+    else
+      for (int64_t i = 0; i < n; i++)
+        values[i] *= reciprocal;
+    convert(q + first, values, n);
+  }
+}
+
+/* Each column has a scale of its own. */
+static void quantise_channels(const cpu_quant *quant, const void *row, uint8_t *q, int64_t at_row) {
+  const cpu_block_type *type = &cpu_block_types[quant->dtype];
+  const float *scales = quant->scales + at_row / quant->rows * quant->row_step;
+  float values[CPU_BLOCK];
+  for (int64_t first = 0; first < quant->hidden; first += CPU_BLOCK) {
+    int64_t n = cpu_block_size(quant->hidden - first);
+    type->load(values, row, first, n);
+    for (int64_t i = 0; i < n; i++)
+      values[i] *= 1.0f / scales[first + i];
+    convert(q + first, values, n);
+  }
+}
+
+static int32_t maximum_of_tensor(const cpu_quant *quant) {
+  int32_t largest = 0;
+  for (cpu_rows rows = cpu_rows_begin(1, &quant->x); rows.left; cpu_rows_next(&rows))
+    largest = absolute_maximum(&cpu_block_types[quant->dtype], rows.at[0], 0, quant->hidden, largest);
+  return largest;
+}
+
+static void quantise_row(const cpu_quant *quant, const cpu_rows *rows, float tensor_scale) {
+  const cpu_block_type *type = &cpu_block_types[quant->dtype];
+  const void *x = rows->at[0];
+  float *scales = rows->at[2]; /* of a row of which they are computed */
+  if (quant->mode == CPU_QUANT_STATIC && quant->columns == 1 && quant->column_step == 1) {
+    quantise_channels(quant, x, rows->at[1], rows->index[0]);
+    return;
+  }
+  for (int64_t begin = 0, tile = 0; begin < quant->hidden; begin += quant->columns, tile++) {
+    int64_t end = begin + (quant->hidden - begin < quant->columns ? quant->hidden - begin : quant->columns);
+    float scale = tensor_scale;
+    if (quant->mode == CPU_QUANT_STATIC)
+      scale = cpu_quant_given_scale(quant, rows->index[0], begin);
+    else if (quant->mode != CPU_QUANT_TENSOR)
+      scales[tile] = scale = scale_of(quant, absolute_maximum(type, x, begin, end, 0));
+    quantise(quant, x, rows->at[1], begin, end, scale);
+  }
+  if (quant->mode == CPU_QUANT_TOKEN && !quant->hidden)
+    scales[0] = scale_of(quant, 0);
+}
+
+/* quant_fp8(x, scale, scale_ub, group_shape, use_ue8m0, num_token_padding) -> (q, scale_out) */
+fl_status cpu_flagos_quant_fp8(void *self, fl_call *call) {
+  cpu_quant quant;
+  fl_status status = cpu_quant_read(call, &quant);
+  float tensor_scale = 0;
+  (void)self;
+  if (status)
+    return status;
+  if (quant.mode == CPU_QUANT_TENSOR)
+    *(float *)fl_data(quant.scale_out) = tensor_scale = scale_of(&quant, maximum_of_tensor(&quant));
+  bool by_row = quant.mode == CPU_QUANT_TOKEN || quant.mode == CPU_QUANT_GROUP;
+  DLTensor *const tensors[] = {quant.x, quant.q, by_row ? quant.scale_out : NULL};
+  for (cpu_rows rows = cpu_rows_begin(3, tensors); rows.left; cpu_rows_next(&rows))
+    quantise_row(&quant, &rows, tensor_scale);
+  cpu_quant_finish(&quant, cpu_tensor(call, 1));
+  return FL_OK;
+}

@@ -1,0 +1,352 @@
+/*
+ * multi_head_latent_attention: the layer, composed of the parts of either kind of implementation. A part that is an op
+ * of its own is called as one, on tensors that are views of this layer's memory. What is stored between steps has the
+ * type of the hidden states, as in vLLM.
+ */
+#include "plugins/cpu/attention.h"
+#include "plugins/cpu/index.h"
+#include "plugins/cpu/reference/element.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+  POSITION_IDS,
+  HIDDEN_STATES,
+  FUSED_QKV_A_PROJ,
+  Q_A_LAYERNORM,
+  Q_B_PROJ,
+  KV_A_PROJ_WITH_MQA,
+  Q_PROJ,
+  KV_A_LAYERNORM,
+  KV_B_PROJ,
+  G_PROJ,
+  O_PROJ,
+  COS,
+  SIN,
+  KV_CACHE,
+  BLOCK_TABLE,
+  SEQ_LENS,
+  NUM_HEADS,
+  QK_NOPE_HEAD_DIM,
+  QK_ROPE_HEAD_DIM,
+  V_HEAD_DIM,
+  KV_LORA_RANK,
+  SCALE,
+  EPSILON,
+  INTERLEAVED,
+  LLAMA_4_SCALING,
+  OUT
+};
+
+typedef struct layer {
+  fl_call *call;
+  const cpu_attention_parts *parts;
+  cpu_dtype dtype;
+  DLDataType type;
+  int64_t tokens, hidden, heads, nope, rope, v, rank;
+  int64_t q_rank;              /* columns of q_c, 0 without a query latent */
+  int64_t row, query;          /* columns of [kv_c | k_pe], of all heads of q */
+  cpu_matrix hidden_states;    /* [tokens, hidden] */
+  cpu_matrix latents;          /* [tokens, q_c | kv_c | k_pe] */
+  cpu_matrix q;                /* [tokens, heads * (nope + rope)] */
+  cpu_matrix attended, gate;   /* [tokens, heads * v] */
+  cpu_pages pages;             /* cache is NULL: none */
+  int64_t sequences, new_rows; /* with a cache: new_rows tokens of each sequence */
+} layer;
+
+static fl_status out_of_memory(const layer *l) {
+  return fl_fail(l->call, FL_ENOMEM, "out of memory");
+}
+
+/* A tensor over a matrix: [rows, heads, columns], or [rows, columns] where `heads` is 0. */
+typedef struct matrix_view {
+  DLTensor tensor;
+  int64_t shape[3], strides[3];
+} matrix_view;
+
+static DLTensor *view(const layer *l, matrix_view *made, cpu_matrix matrix, int64_t rows, int64_t heads,
+                      int64_t columns, int64_t head_stride) {
+  int64_t row_stride = matrix.stride / cpu_dtype_size(matrix.dtype);
+  *made = (matrix_view){.shape = {rows, columns}, .strides = {row_stride, 1}};
+  if (heads)
+    *made = (matrix_view){.shape = {rows, heads, columns}, .strides = {row_stride, head_stride, 1}};
+  made->tensor = (DLTensor){.data = matrix.data,
+                            .device = {kDLCPU, 0},
+                            .ndim = heads ? 3 : 2,
+                            .dtype = l->type,
+                            .shape = made->shape,
+                            .strides = made->strides};
+  return &made->tensor;
+}
+
+/* Calls an op of the same backend; its message is the layer's. */
+static fl_status call_part(const layer *l, fl_kernel_fn part, fl_value *values, uint32_t n) {
+  fl_call call = {.size = sizeof call,
+                  .count = n,
+                  .values = values,
+                  .message = l->call->message,
+                  .message_size = l->call->message_size};
+  return part(NULL, &call);
+}
+
+/* out [tokens, n] = x [tokens, k] weight^T, for a weight of the call. */
+static fl_status project(const layer *l, uint32_t weight, cpu_matrix x, cpu_matrix out) {
+  const DLTensor *tensor = cpu_tensor(l->call, weight);
+  fl_status status = l->parts->linear(l->tokens, tensor->shape[0], tensor->shape[1], x, cpu_matrix_of(tensor), out);
+  return status ? out_of_memory(l) : FL_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------------- projections */
+
+static fl_status normalise(const layer *l, uint32_t weight, cpu_matrix x, int64_t columns) {
+  matrix_view made;
+  fl_value values[] = {fl_tensor(view(l, &made, x, l->tokens, 0, columns, 0)),
+                       fl_none(),
+                       l->call->values[weight],
+                       l->call->values[EPSILON],
+                       fl_none(),
+                       fl_tensor(&made.tensor),
+                       fl_none()};
+  return call_part(l, l->parts->rms_norm, values, sizeof values / sizeof values[0]);
+}
+
+/* The rotated parts of q and k_pe, in place. */
+static fl_status rotate(const layer *l) {
+  matrix_view query, key;
+  int64_t head = l->nope + l->rope;
+  view(l, &query, cpu_matrix_at(l->q, 0, l->nope), l->tokens, l->heads, l->rope, head);
+  view(l, &key, cpu_matrix_at(l->latents, 0, l->q_rank + l->rank), l->tokens, 1, l->rope, l->rope);
+  fl_value values[] = {fl_tensor(&query.tensor),
+                       fl_tensor(&key.tensor),
+                       l->call->values[COS],
+                       l->call->values[SIN],
+                       l->call->values[POSITION_IDS],
+                       l->call->values[INTERLEAVED],
+                       fl_int(0),
+                       fl_bool(false),
+                       fl_tensor(&query.tensor),
+                       fl_tensor(&key.tensor)};
+  return call_part(l, l->parts->rotary_embedding, values, sizeof values / sizeof values[0]);
+}
+
+static void scale_queries(const layer *l) {
+  const DLTensor *scaling = cpu_tensor(l->call, LLAMA_4_SCALING);
+  for (int64_t token = 0; scaling && token < l->tokens; token++) {
+    float factor = load(cpu_dtype_of(scaling), fl_data(scaling), token * fl_stride(scaling, 0));
+    void *row = cpu_matrix_row(l->q, token);
+    for (int64_t i = 0; i < l->query; i++)
+      store(l->dtype, row, i, load(l->dtype, row, i) * factor);
+  }
+}
+
+static fl_status make_queries_and_latents(const layer *l) {
+  cpu_matrix rows = cpu_matrix_at(l->latents, 0, l->q_rank);
+  fl_status status = project(l, cpu_tensor(l->call, FUSED_QKV_A_PROJ) ? FUSED_QKV_A_PROJ : KV_A_PROJ_WITH_MQA,
+                             l->hidden_states, l->latents);
+  if (!status && cpu_tensor(l->call, FUSED_QKV_A_PROJ)) {
+    status = normalise(l, Q_A_LAYERNORM, l->latents, l->q_rank);
+    if (!status)
+      status = project(l, Q_B_PROJ, l->latents, l->q);
+  } else if (!status) {
+    status = project(l, Q_PROJ, l->hidden_states, l->q);
+  }
+  if (!status)
+    status = normalise(l, KV_A_LAYERNORM, rows, l->rank);
+  if (!status)
+    status = rotate(l);
+  if (!status)
+    scale_queries(l);
+  return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------- attention */
+
+/* One sequence whose rows [kv_c | k_pe] are a matrix: tokens first to first + n - 1 are the last of `keys`. */
+static fl_status attend_sequence(const layer *l, int64_t first, int64_t n, cpu_matrix rows, int64_t keys) {
+  cpu_latent latent = {.tokens = n,
+                       .keys = keys,
+                       .heads = l->heads,
+                       .nope = l->nope,
+                       .rope = l->rope,
+                       .v = l->v,
+                       .rank = l->rank,
+                       .query = cpu_matrix_at(l->q, first, 0),
+                       .kv_c = rows,
+                       .k_pe = cpu_matrix_at(rows, 0, l->rank),
+                       .kv_b_proj = cpu_matrix_of(cpu_tensor(l->call, KV_B_PROJ)),
+                       .out = cpu_matrix_at(l->attended, first, 0),
+                       .query_head = (l->nope + l->rope) * cpu_dtype_size(l->dtype),
+                       .scale = l->call->values[SCALE].v.f,
+                       .offset = keys - n};
+  return cpu_latent_attend(l->parts, &latent) ? out_of_memory(l) : FL_OK;
+}
+
+static void write_cache(const layer *l) {
+  size_t bytes = (size_t)(l->row * cpu_dtype_size(l->dtype));
+  int64_t run;
+  for (int64_t token = 0; token < l->tokens; token++) {
+    int64_t sequence = token / l->new_rows;
+    int64_t row = cpu_pages_length(&l->pages, sequence) - l->new_rows + token % l->new_rows;
+    memcpy(cpu_pages_row(&l->pages, sequence, row, &run),
+           cpu_matrix_row(cpu_matrix_at(l->latents, 0, l->q_rank), token), bytes);
+  }
+}
+
+/* Each sequence's rows are gathered, and keys and values are made of them. */
+static fl_status attend_cached(const layer *l) {
+  int64_t longest = 0, run;
+  fl_status status = FL_OK;
+  for (int64_t i = 0; i < l->sequences; i++)
+    longest = cpu_pages_length(&l->pages, i) > longest ? cpu_pages_length(&l->pages, i) : longest;
+  cpu_matrix rows = cpu_matrix_in(malloc((size_t)(longest * l->row * cpu_dtype_size(l->dtype)) + 1), l->dtype, l->row);
+  if (!rows.data)
+    return out_of_memory(l);
+  for (int64_t i = 0; i < l->sequences && !status; i++) {
+    int64_t length = cpu_pages_length(&l->pages, i);
+    for (int64_t row = 0; row < length; row++)
+      memcpy(cpu_matrix_row(rows, row), cpu_pages_row(&l->pages, i, row, &run), (size_t)rows.stride);
+    status = attend_sequence(l, i * l->new_rows, l->new_rows, rows, length);
+  }
+  free(rows.data);
+  return status;
+}
+
+/* Per head: the query into the latent space, [q_nope W_UK | q_pe]. */
+static fl_status absorb(const layer *l, cpu_matrix latent_queries) {
+  cpu_matrix weight = cpu_matrix_of(cpu_tensor(l->call, KV_B_PROJ));
+  for (int64_t head = 0; head < l->heads; head++) {
+    cpu_matrix q = cpu_matrix_at(l->q, 0, head * (l->nope + l->rope));
+    cpu_matrix out = cpu_matrix_at(latent_queries, 0, head * l->row);
+    if (l->parts->product(l->tokens, l->rank, l->nope, q, cpu_matrix_at(weight, head * (l->nope + l->v), 0), out))
+      return out_of_memory(l);
+    for (int64_t token = 0; token < l->tokens; token++)
+      memcpy(cpu_matrix_row(cpu_matrix_at(out, 0, l->rank), token), cpu_matrix_row(cpu_matrix_at(q, 0, l->nope), token),
+             (size_t)(l->rope * cpu_dtype_size(l->dtype)));
+  }
+  return FL_OK;
+}
+
+/* Per head: the result out of the latent space, o W_UV. */
+static fl_status expand(const layer *l, cpu_matrix latent_results) {
+  cpu_matrix weight = cpu_matrix_of(cpu_tensor(l->call, KV_B_PROJ));
+  for (int64_t head = 0; head < l->heads; head++)
+    if (l->parts->linear(l->tokens, l->v, l->rank, cpu_matrix_at(latent_results, 0, head * l->rank),
+                         cpu_matrix_at(weight, head * (l->nope + l->v) + l->nope, 0),
+                         cpu_matrix_at(l->attended, 0, head * l->v)))
+      return out_of_memory(l);
+  return FL_OK;
+}
+
+/* One token a sequence: attention in the latent space, where keys and values need not be made of the whole cache. */
+static fl_status attend_decode(const layer *l) {
+  static const DLDataType float32 = {kDLFloat, 32, 1};
+  size_t item = (size_t)cpu_dtype_size(l->dtype), rows = (size_t)(l->tokens * l->heads);
+  cpu_matrix queries = cpu_matrix_in(malloc(rows * (size_t)l->row * item + 1), l->dtype, l->heads * l->row);
+  cpu_matrix results = cpu_matrix_in(malloc(rows * (size_t)l->rank * item + 1), l->dtype, l->heads * l->rank);
+  float *lse = malloc(rows * sizeof *lse + 1);
+  fl_status status = queries.data && results.data && lse ? absorb(l, queries) : out_of_memory(l);
+  if (!status) {
+    matrix_view query, out;
+    int64_t lse_shape[] = {l->tokens, l->heads};
+    DLTensor lse_tensor = {.data = lse, .device = {kDLCPU, 0}, .ndim = 2, .dtype = float32, .shape = lse_shape};
+    fl_value values[] = {fl_tensor(view(l, &query, queries, l->tokens, l->heads, l->row, l->row)),
+                         l->call->values[KV_CACHE],
+                         l->call->values[BLOCK_TABLE],
+                         l->call->values[SEQ_LENS],
+                         l->call->values[SCALE],
+                         fl_int(l->rank),
+                         fl_tensor(view(l, &out, results, l->tokens, l->heads, l->rank, l->rank)),
+                         fl_tensor(&lse_tensor)};
+    status = call_part(l, l->parts->mla_decode, values, sizeof values / sizeof values[0]);
+  }
+  if (!status)
+    status = expand(l, results);
+  free(queries.data);
+  free(results.data);
+  free(lse);
+  return status;
+}
+
+static fl_status attend(const layer *l) {
+  if (!l->pages.cache)
+    return attend_sequence(l, 0, l->tokens, cpu_matrix_at(l->latents, 0, l->q_rank), l->tokens);
+  write_cache(l);
+  return l->new_rows == 1 ? attend_decode(l) : attend_cached(l);
+}
+
+/* attended *= sigmoid(g_proj(hidden_states)) */
+static fl_status apply_gate(const layer *l) {
+  fl_status status = FL_OK;
+  if (!cpu_tensor(l->call, G_PROJ))
+    return FL_OK;
+  status = project(l, G_PROJ, l->hidden_states, l->gate);
+  for (int64_t token = 0; token < l->tokens && !status; token++) {
+    void *row = cpu_matrix_row(l->attended, token);
+    const void *gate = cpu_matrix_row(l->gate, token);
+    for (int64_t i = 0; i < l->heads * l->v; i++) {
+      float sigmoid = round_to(l->dtype, 1.0f / (1.0f + expf(-load(l->dtype, gate, i))));
+      store(l->dtype, row, i, load(l->dtype, row, i) * sigmoid);
+    }
+  }
+  return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------- the layer */
+
+static fl_status read_layer(fl_call *call, const cpu_attention_parts *parts, layer *l) {
+  const DLTensor *hidden = cpu_tensor(call, HIDDEN_STATES), *latent_weight = cpu_tensor(call, FUSED_QKV_A_PROJ);
+  const fl_value *values = call->values;
+  *l = (layer){
+      .call = call,
+      .parts = parts,
+      .dtype = cpu_dtype_of(hidden),
+      .type = hidden->dtype,
+      .tokens = hidden->shape[0],
+      .hidden = hidden->shape[1],
+      .heads = values[NUM_HEADS].v.i,
+      .nope = values[QK_NOPE_HEAD_DIM].v.i,
+      .rope = values[QK_ROPE_HEAD_DIM].v.i,
+      .v = values[V_HEAD_DIM].v.i,
+      .rank = values[KV_LORA_RANK].v.i,
+      .hidden_states = cpu_matrix_of(hidden),
+  };
+  if (l->dtype == CPU_OTHER)
+    return fl_fail(call, FL_ENOTSUP, "element type of 'hidden_states': float32, float16 or bfloat16 expected");
+  l->row = l->rank + l->rope;
+  l->query = l->heads * (l->nope + l->rope);
+  l->q_rank = latent_weight ? latent_weight->shape[0] - l->row : 0;
+  if (!cpu_tensor(call, KV_CACHE))
+    return FL_OK;
+  l->pages = (cpu_pages){cpu_tensor(call, KV_CACHE), cpu_tensor(call, BLOCK_TABLE), cpu_tensor(call, SEQ_LENS),
+                         cpu_tensor(call, KV_CACHE)->shape[1]};
+  l->sequences = l->pages.lens->shape[0];
+  l->new_rows = l->sequences ? l->tokens / l->sequences : 0;
+  return cpu_pages_check(call, &l->pages, l->new_rows);
+}
+
+fl_status cpu_multi_head_latent_attention(const cpu_attention_parts *parts, fl_call *call) {
+  layer l;
+  fl_status status = read_layer(call, parts, &l);
+  if (status || !l.tokens)
+    return status;
+  size_t item = (size_t)cpu_dtype_size(l.dtype), tokens = (size_t)l.tokens;
+  int64_t latents = l.q_rank + l.row, values = l.heads * l.v;
+  size_t columns = (size_t)(latents + l.query + 2 * values);
+  char *memory = malloc(tokens * columns * item + 1);
+  if (!memory)
+    return out_of_memory(&l);
+  l.latents = cpu_matrix_in(memory, l.dtype, latents);
+  l.q = cpu_matrix_in((char *)l.latents.data + tokens * (size_t)latents * item, l.dtype, l.query);
+  l.attended = cpu_matrix_in((char *)l.q.data + tokens * (size_t)l.query * item, l.dtype, values);
+  l.gate = cpu_matrix_in((char *)l.attended.data + tokens * (size_t)values * item, l.dtype, values);
+  status = make_queries_and_latents(&l);
+  if (!status)
+    status = attend(&l);
+  if (!status)
+    status = apply_gate(&l);
+  if (!status)
+    status = project(&l, O_PROJ, l.attended, cpu_matrix_of(cpu_tensor(call, OUT)));
+  free(memory);
+  return status;
+}

@@ -1,0 +1,53 @@
+/*
+ * What the linear layers have in common: x [..., k], weight [n, k], bias [n], out [..., n], and how their leading
+ * dimensions become rows of matrices. Without a communicator a parallel layer is the local one.
+ */
+#ifndef FLHOST_CPU_LINEAR_H
+#define FLHOST_CPU_LINEAR_H
+
+#include "plugins/cpu/matrix.h"
+#include "plugins/cpu/rows.h"
+
+typedef struct cpu_linear {
+  DLTensor *x, *weight, *bias, *out; /* bias may be NULL */
+} cpu_linear;
+
+/* FL_ENOTSUP where element types are not one of ours, or not the same. */
+static inline fl_status cpu_linear_check(fl_call *call, const cpu_linear *linear) {
+  cpu_dtype dtype = cpu_dtype_of(linear->x);
+  if (dtype != CPU_OTHER && cpu_dtype_of(linear->weight) == dtype && cpu_dtype_of(linear->out) == dtype &&
+      (!linear->bias || cpu_dtype_of(linear->bias) == dtype))
+    return FL_OK;
+  return fl_fail(call, FL_ENOTSUP,
+                 "element types: float32, float16 or bfloat16, and the same for all tensors, expected");
+}
+
+/* Matrices in a tensor, with the rows that all lie at one distance from the next: the longest run of leading dimensions
+ * that is so in both tensors. The dimensions before it are walked through with cpu_rows. */
+typedef struct cpu_linear_walk {
+  cpu_rows matrices; /* first rows of x and of out */
+  int64_t m;         /* rows of a matrix */
+  int64_t strides[2];
+} cpu_linear_walk;
+
+static inline cpu_linear_walk cpu_linear_begin(DLTensor *x, DLTensor *out) {
+  DLTensor *const tensors[] = {x, out};
+  cpu_linear_walk walk = {.matrices = cpu_rows_begin(2, tensors), .m = 1};
+  cpu_rows *rows = &walk.matrices;
+  int d = rows->n_dims - 1;
+  if (d >= 0) {
+    walk.m = rows->shape[d];
+    walk.strides[0] = rows->stride[0][d];
+    walk.strides[1] = rows->stride[1][d];
+  }
+  for (d--; d >= 0; d--) {
+    if (rows->stride[0][d] != walk.strides[0] * walk.m || rows->stride[1][d] != walk.strides[1] * walk.m)
+      break;
+    walk.m *= rows->shape[d];
+  }
+  rows->n_dims = d < 0 ? 0 : d + 1;
+  rows->left = walk.m ? rows->left / walk.m : 0;
+  return walk;
+}
+
+#endif

@@ -1,0 +1,194 @@
+/* Reads the arguments of the ops that run experts: see moe_experts.h. */
+#include "plugins/cpu/moe_experts.h"
+#include "plugins/cpu/index.h"
+#include "plugins/cpu/reference/element.h"
+#include "plugins/cpu/view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STRING(text)                                                                                                   \
+  { .type = FL_STRING, .v.s = text }
+#define NUMBER(value)                                                                                                  \
+  { .type = FL_FLOAT, .v.f = value }
+
+static const cpu_expert_activation activations[] = {
+    {"silu", cpu_reference_silu_and_mul, cpu_flagos_silu_and_mul, 0, {{0}}},
+    {"gelu", cpu_reference_gelu_and_mul, cpu_flagos_gelu_and_mul, 1, {STRING("none")}},
+    {"gelu_tanh", cpu_reference_gelu_and_mul, cpu_flagos_gelu_and_mul, 1, {STRING("tanh")}},
+    {"swigluoai",
+     cpu_reference_swigluoai_and_mul,
+     cpu_flagos_swigluoai_and_mul,
+     2,
+     {NUMBER(1.702), NUMBER(7.0)}}, /* alpha, limit */
+    {"swiglustep", cpu_reference_swiglustep_and_mul, cpu_flagos_swiglustep_and_mul, 1, {NUMBER(7.0)}}, /* limit */
+};
+
+fl_status cpu_activate(fl_call *call, const cpu_expert_activation *activation, fl_kernel_fn kernel, DLDataType dtype,
+                       int64_t rows, int64_t inner, void *x, void *out) {
+  cpu_view x_view, out_view;
+  fl_value values[4];
+  uint32_t n = 0;
+  values[n++] = fl_tensor(cpu_view_matrix(&x_view, x, dtype, rows, 2 * inner, 2 * inner));
+  for (uint32_t i = 0; i < activation->n_arguments; i++)
+    values[n++] = activation->arguments[i];
+  values[n++] = fl_tensor(cpu_view_matrix(&out_view, out, dtype, rows, inner, inner));
+  fl_call part = {.size = sizeof part,
+                  .count = n,
+                  .values = values,
+                  .stream = call->stream,
+                  .message = call->message,
+                  .message_size = call->message_size};
+  return kernel(NULL, &part);
+}
+
+int64_t cpu_expert_of(const cpu_experts *experts, int64_t m, int64_t j) {
+  int64_t id = cpu_index_at(experts->topk_ids, m, j);
+  return experts->expert_map ? cpu_index(experts->expert_map, id) : id;
+}
+
+float cpu_expert_weight(const cpu_experts *experts, int64_t m, int64_t j) {
+  const DLTensor *weights = experts->topk_weights;
+  return load(cpu_dtype_of(weights), fl_data(weights), m * fl_stride(weights, 0) + j);
+}
+
+/* The activation and, from the tensors, sizes. */
+static fl_status complete(fl_call *call, cpu_experts *experts, const char *activation) {
+  experts->dtype = cpu_dtype_of(experts->x);
+  experts->tokens = experts->x->shape[0];
+  experts->hidden = experts->x->shape[1];
+  experts->experts = experts->w13->shape[0];
+  experts->inner = experts->w2->shape[2];
+  for (size_t i = 0; i < sizeof activations / sizeof activations[0]; i++)
+    if (!strcmp(activations[i].name, activation))
+      experts->activation = &activations[i];
+  return experts->activation ? FL_OK : fl_fail(call, FL_ENOTSUP, "activation \"%s\" is not implemented", activation);
+}
+
+static fl_status check_map(fl_call *call, const cpu_experts *experts) {
+  if (!experts->expert_map)
+    return FL_OK;
+  return cpu_check_index_list(call, "expert_map", experts->expert_map, -1, experts->experts - 1,
+                              "experts of 'w13'; -1: none here");
+}
+
+static fl_status check_ids(fl_call *call, const cpu_experts *experts) {
+  const DLTensor *map = experts->expert_map;
+  return cpu_check_indices(call, "topk_ids", experts->topk_ids, 0, (map ? map->shape[0] : experts->experts) - 1,
+                           map ? "experts of 'expert_map'" : "experts of 'w13'");
+}
+
+/* x, w13, w2, topk_weights, topk_ids, activation, apply_router_weight_on_input, expert_map, w13_bias, w2_bias -> out */
+fl_status cpu_routed_moe(fl_call *call, cpu_experts_fn run) {
+  enum { X, W13, W2, WEIGHTS, IDS, ACTIVATION, WEIGHT_ON_INPUT, EXPERT_MAP, W13_BIAS, W2_BIAS, OUT };
+  cpu_experts experts = {.x = cpu_tensor(call, X),
+                         .w13 = cpu_tensor(call, W13),
+                         .w2 = cpu_tensor(call, W2),
+                         .topk_weights = cpu_tensor(call, WEIGHTS),
+                         .topk_ids = cpu_tensor(call, IDS),
+                         .topk = cpu_tensor(call, IDS)->shape[1],
+                         .expert_map = cpu_tensor(call, EXPERT_MAP),
+                         .w13_bias = cpu_tensor(call, W13_BIAS),
+                         .w2_bias = cpu_tensor(call, W2_BIAS),
+                         .out = cpu_tensor(call, OUT),
+                         .weight_on_input = call->values[WEIGHT_ON_INPUT].v.b};
+  fl_status status = complete(call, &experts, call->values[ACTIVATION].v.s);
+  if (!status)
+    status = check_map(call, &experts);
+  if (!status)
+    status = check_ids(call, &experts);
+  return status ? status : run(call, &experts);
+}
+
+/* x, w13, w2, topk_ids, topk_weights, activation -> out */
+fl_status cpu_transformers_moe(fl_call *call, cpu_experts_fn run) {
+  enum { X, W13, W2, IDS, WEIGHTS, ACTIVATION, OUT };
+  cpu_experts experts = {.x = cpu_tensor(call, X),
+                         .w13 = cpu_tensor(call, W13),
+                         .w2 = cpu_tensor(call, W2),
+                         .topk_weights = cpu_tensor(call, WEIGHTS),
+                         .topk_ids = cpu_tensor(call, IDS),
+                         .topk = cpu_tensor(call, IDS)->shape[1],
+                         .out = cpu_tensor(call, OUT)};
+  fl_status status = complete(call, &experts, call->values[ACTIVATION].v.s);
+  if (!status)
+    status = check_ids(call, &experts);
+  return status ? status : run(call, &experts);
+}
+
+enum {
+  FUSED_X,
+  FUSED_W13,
+  FUSED_W2,
+  FUSED_ROUTER_LOGITS,
+  FUSED_TOP_K,
+  FUSED_RENORMALIZE,
+  FUSED_USE_GROUPED_TOPK,
+  FUSED_NUM_EXPERT_GROUP,
+  FUSED_TOPK_GROUP,
+  FUSED_SCORING_FUNC,
+  FUSED_ROUTED_SCALING_FACTOR,
+  FUSED_BIAS,
+  FUSED_ACTIVATION,
+  FUSED_WEIGHT_ON_INPUT,
+  FUSED_EXPERT_MAP,
+  FUSED_W13_BIAS,
+  FUSED_W2_BIAS,
+  FUSED_OUT
+};
+
+/* Without groups as the op topk_softmax, in float32. */
+static cpu_routing read_routing(const fl_call *call) {
+  const fl_value *values = call->values;
+  const DLTensor *logits = cpu_tensor(call, FUSED_ROUTER_LOGITS);
+  bool grouped = values[FUSED_USE_GROUPED_TOPK].v.b;
+  return (cpu_routing){.experts = logits->shape[1],
+                       .topk = values[FUSED_TOP_K].v.i,
+                       .groups = grouped ? values[FUSED_NUM_EXPERT_GROUP].v.i : 1,
+                       .topk_group = grouped ? values[FUSED_TOPK_GROUP].v.i : 1,
+                       .sigmoid = !strcmp(values[FUSED_SCORING_FUNC].v.s, "sigmoid"),
+                       .renormalize = values[FUSED_RENORMALIZE].v.b,
+                       .guarded = !grouped,
+                       .dtype = cpu_dtype_of(logits),
+                       .rounding = grouped ? cpu_dtype_of(logits) : CPU_FLOAT32,
+                       .bias = cpu_tensor(call, FUSED_BIAS),
+                       .scaling = (float)values[FUSED_ROUTED_SCALING_FACTOR].v.f};
+}
+
+fl_status cpu_fused_moe(fl_call *call, cpu_score_fn score, cpu_experts_fn run) {
+  static const DLDataType float32 = {kDLFloat, 32, 1}, int32 = {kDLInt, 32, 1};
+  cpu_routing routing = read_routing(call);
+  cpu_view weights_view, ids_view;
+  cpu_experts experts = {.x = cpu_tensor(call, FUSED_X),
+                         .w13 = cpu_tensor(call, FUSED_W13),
+                         .w2 = cpu_tensor(call, FUSED_W2),
+                         .topk = routing.topk,
+                         .expert_map = cpu_tensor(call, FUSED_EXPERT_MAP),
+                         .w13_bias = cpu_tensor(call, FUSED_W13_BIAS),
+                         .w2_bias = cpu_tensor(call, FUSED_W2_BIAS),
+                         .out = cpu_tensor(call, FUSED_OUT),
+                         .weight_on_input = call->values[FUSED_WEIGHT_ON_INPUT].v.b};
+  float *weights = NULL;
+  fl_status status = complete(call, &experts, call->values[FUSED_ACTIVATION].v.s);
+  if (!status)
+    status = check_map(call, &experts);
+  if (status || !experts.tokens)
+    goto out;
+  size_t places = (size_t)(experts.tokens * routing.topk);
+  weights = malloc(places * (sizeof(float) + sizeof(int32_t)));
+  if (!weights) {
+    status = fl_fail(call, FL_ENOMEM, "no memory to route %lld tokens", (long long)experts.tokens);
+    goto out;
+  }
+  DLTensor *weights_tensor =
+      cpu_view_matrix(&weights_view, weights, float32, experts.tokens, routing.topk, routing.topk);
+  DLTensor *ids = cpu_view_matrix(&ids_view, weights + places, int32, experts.tokens, routing.topk, routing.topk);
+  experts.topk_weights = weights_tensor;
+  experts.topk_ids = ids;
+  status = cpu_route(call, &routing, score, cpu_tensor(call, FUSED_ROUTER_LOGITS), weights_tensor, ids);
+  if (!status)
+    status = run(call, &experts);
+out:
+  free(weights);
+  return status;
+}

@@ -1,0 +1,43 @@
+/*
+ * The experts of a mixture: the arguments of the ops that run them, which differ in where routing comes from and in
+ * the order of their arguments. Nothing has been written when reading fails.
+ */
+#ifndef FLHOST_CPU_MOE_EXPERTS_H
+#define FLHOST_CPU_MOE_EXPERTS_H
+
+#include "plugins/cpu/moe_routing.h"
+
+/* A gated activation: the kernels of the op of that kind, called as op(x, arguments…) -> out. */
+typedef struct cpu_expert_activation {
+  const char *name;
+  fl_kernel_fn reference, flagos;
+  uint32_t n_arguments;
+  fl_value arguments[2];
+} cpu_expert_activation;
+
+typedef struct cpu_experts {
+  cpu_dtype dtype;
+  int64_t tokens, topk, hidden, inner, experts; /* inner: what w2 takes, half of what w13 gives */
+  const DLTensor *x, *w13, *w2, *w13_bias, *w2_bias;
+  const DLTensor *topk_weights, *topk_ids, *expert_map;
+  DLTensor *out;
+  const cpu_expert_activation *activation;
+  bool weight_on_input;
+} cpu_experts;
+
+typedef fl_status (*cpu_experts_fn)(fl_call *call, const cpu_experts *experts);
+
+/* The ops, with the experts computed by `run` (and the router's scores by `score`). */
+fl_status cpu_routed_moe(fl_call *call, cpu_experts_fn run);
+fl_status cpu_transformers_moe(fl_call *call, cpu_experts_fn run);
+fl_status cpu_fused_moe(fl_call *call, cpu_score_fn score, cpu_experts_fn run);
+
+/* The expert that token `m` goes to as its `j`th; -1: none here. */
+int64_t cpu_expert_of(const cpu_experts *experts, int64_t m, int64_t j);
+float cpu_expert_weight(const cpu_experts *experts, int64_t m, int64_t j);
+
+/* `kernel` of the activation on x [rows, 2 * inner] -> out [rows, inner], both compact. */
+fl_status cpu_activate(fl_call *call, const cpu_expert_activation *activation, fl_kernel_fn kernel, DLDataType dtype,
+                       int64_t rows, int64_t inner, void *x, void *out);
+
+#endif

@@ -1,0 +1,64 @@
+/* Arguments of quant_fp8: see quantisation.h. The host has checked shapes and attributes. */
+#include "plugins/cpu/quantisation.h"
+
+#include "plugins/cpu/rows.h"
+
+#include <string.h>
+
+enum { X, SCALE, SCALE_UB, GROUP_SHAPE, USE_UE8M0, NUM_TOKEN_PADDING, Q, SCALE_OUT };
+
+/* At least 1, so that it divides. */
+static int64_t tile(int64_t group, int64_t size) {
+  return group > 0 ? group : size > 0 ? size : 1;
+}
+
+static void read_scales(const DLTensor *scale, const int64_t *group, cpu_quant *quant) {
+  const DLTensor *x = quant->x;
+  quant->scales = fl_data(scale);
+  quant->rows = tile(group[0], x->shape[0]);
+  if (scale->ndim == 2) {
+    quant->row_step = fl_stride(scale, 0);
+    quant->column_step = 1;
+  } else if (scale->ndim == 1) { /* one for each token, or for each channel */
+    quant->row_step = group[0] == 1;
+    quant->column_step = group[1] == 1;
+  }
+}
+
+fl_status cpu_quant_read(fl_call *call, cpu_quant *quant) {
+  const DLTensor *scale = cpu_tensor(call, SCALE), *bound = cpu_tensor(call, SCALE_UB);
+  const int64_t *group = call->values[GROUP_SHAPE].v.ints;
+  DLTensor *x = cpu_tensor(call, X);
+  *quant = (cpu_quant){.x = x,
+                       .q = cpu_tensor(call, Q),
+                       .scale_out = cpu_tensor(call, SCALE_OUT),
+                       .dtype = cpu_dtype_of(x),
+                       .mode = scale          ? CPU_QUANT_STATIC
+                               : group[0] < 0 ? CPU_QUANT_TENSOR
+                               : group[1] < 0 ? CPU_QUANT_TOKEN
+                                              : CPU_QUANT_GROUP,
+                       .hidden = x->shape[x->ndim - 1],
+                       .columns = tile(group[1], x->shape[x->ndim - 1]),
+                       .power_of_two = call->values[USE_UE8M0].v.b,
+                       .upper_bound = bound ? *(const float *)fl_data(bound) : INFINITY};
+  if (quant->dtype == CPU_OTHER)
+    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+  if (scale)
+    read_scales(scale, group, quant);
+  return FL_OK;
+}
+
+static void copy_scales(const DLTensor *from, DLTensor *to) {
+  int64_t n = from->ndim ? from->shape[from->ndim - 1] : 1, rows = from->ndim == 2 ? from->shape[0] : 1;
+  for (int64_t row = 0; row < rows; row++)
+    memcpy((float *)fl_data(to) + (rows > 1 ? row * fl_stride(to, 0) : 0),
+           (const float *)fl_data(from) + (rows > 1 ? row * fl_stride(from, 0) : 0), (size_t)n * sizeof(float));
+}
+
+void cpu_quant_finish(const cpu_quant *quant, const DLTensor *scale) {
+  if (scale)
+    copy_scales(scale, quant->scale_out);
+  if (quant->hidden)
+    for (int64_t row = quant->x->shape[0]; quant->x->ndim == 2 && row < quant->q->shape[0]; row++)
+      memset((uint8_t *)fl_data(quant->q) + row * fl_stride(quant->q, 0), 0, (size_t)quant->hidden);
+}

@@ -1,0 +1,37 @@
+/* What both kernels of quant_fp8 need: the arguments as numbers, and where the scale of an element lies. */
+#ifndef FLHOST_CPU_QUANTISATION_H
+#define FLHOST_CPU_QUANTISATION_H
+
+#include "plugins/cpu/cpu.h"
+
+#include <math.h>
+
+/* Largest float8 e4m3fn, and the least scale that is computed. */
+#define CPU_FP8_MAX       448.0f
+#define CPU_FP8_MIN_SCALE (float)(1.0 / (448.0 * 512.0))
+
+typedef enum cpu_quant_mode { CPU_QUANT_STATIC, CPU_QUANT_TENSOR, CPU_QUANT_TOKEN, CPU_QUANT_GROUP } cpu_quant_mode;
+
+typedef struct cpu_quant {
+  DLTensor *x, *q, *scale_out;
+  cpu_dtype dtype;
+  cpu_quant_mode mode; /* static, or what a computed scale is for */
+  int64_t hidden;      /* elements in a row of x */
+  int64_t columns;     /* elements of a row that share a scale */
+  bool power_of_two;
+  float upper_bound; /* of the largest magnitude */
+  /* Given scales: that of row m and column n is scales[m / rows * row_step + n / columns * column_step]. */
+  const float *scales;
+  int64_t rows, row_step, column_step;
+} cpu_quant;
+
+fl_status cpu_quant_read(fl_call *call, cpu_quant *quant);
+
+/* Copies given scales to scale_out, and makes the rows of q behind x's tokens 0. */
+void cpu_quant_finish(const cpu_quant *quant, const DLTensor *scale);
+
+static inline float cpu_quant_given_scale(const cpu_quant *quant, int64_t row, int64_t column) {
+  return quant->scales[row / quant->rows * quant->row_step + column / quant->columns * quant->column_step];
+}
+
+#endif

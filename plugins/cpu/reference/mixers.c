@@ -1,0 +1,40 @@
+/* The mixers from the reference kernels of their parts, each part's result rounded to the tensors' type. */
+#include "plugins/cpu/mixers.h"
+#include "plugins/cpu/reference/matmul.h"
+
+static cpu_matrix matrix(const cpu_array *array) {
+  return (cpu_matrix){array->data, array->dtype, array->stride[0] * cpu_dtype_size(array->dtype)};
+}
+
+static fl_status project(int64_t rows, const cpu_array *x, const DLTensor *weight, const cpu_array *out) {
+  cpu_reference_linear(rows, weight->shape[0], weight->shape[1], matrix(x), cpu_matrix_of(weight), CPU_FLOAT32, NULL,
+                       matrix(out));
+  return FL_OK;
+}
+
+static const cpu_parts parts = {.project = project,
+                                .conv = cpu_reference_conv,
+                                .scan = cpu_reference_scan,
+                                .ssd = cpu_reference_ssd,
+                                .rms_norm = cpu_reference_rms_norm,
+                                .mixer2_gated_rms_norm = cpu_reference_mixer2_gated_rms_norm};
+
+fl_status cpu_reference_mamba_mixer(void *self, fl_call *call) {
+  (void)self;
+  return cpu_mamba_mixer(call, &parts);
+}
+
+fl_status cpu_reference_mamba_mixer2(void *self, fl_call *call) {
+  (void)self;
+  return cpu_mamba_mixer2(call, &parts);
+}
+
+fl_status cpu_reference_plamo2_mamba_mixer(void *self, fl_call *call) {
+  (void)self;
+  return cpu_plamo2_mamba_mixer(call, &parts);
+}
+
+fl_status cpu_reference_short_conv(void *self, fl_call *call) {
+  (void)self;
+  return cpu_short_conv(call, &parts);
+}

@@ -1,0 +1,61 @@
+/*
+ * Scores of experts as PyTorch computes softmax and sigmoid, and the sum over experts. Needs libm only.
+ */
+#include "plugins/cpu/moe_routing.h"
+#include "plugins/cpu/reference/element.h"
+#include "plugins/cpu/reference/functions.h"
+#include "plugins/cpu/rows.h"
+#include "plugins/cpu/view.h"
+
+#include <math.h>
+
+/* exp(x - largest) / sum */
+static void softmax(const cpu_routing *routing, const void *logits, float *scores) {
+  float largest = -INFINITY;
+  double sum = 0;
+  for (int64_t i = 0; i < routing->experts; i++)
+    largest = fmaxf(largest, load(routing->dtype, logits, i));
+  for (int64_t i = 0; i < routing->experts; i++) {
+    scores[i] = expf(load(routing->dtype, logits, i) - largest);
+    sum += (double)scores[i];
+  }
+  for (int64_t i = 0; i < routing->experts; i++)
+    scores[i] /= (float)sum;
+}
+
+void cpu_reference_score(const cpu_routing *routing, const void *logits, float *scores) {
+  if (!routing->sigmoid) {
+    softmax(routing, logits, scores);
+    return;
+  }
+  for (int64_t i = 0; i < routing->experts; i++)
+    scores[i] = sigmoid(load(routing->dtype, logits, i));
+}
+
+fl_status cpu_reference_grouped_topk(void *self, fl_call *call) {
+  (void)self;
+  return cpu_grouped_topk(call, cpu_reference_score);
+}
+
+fl_status cpu_reference_topk_softmax(void *self, fl_call *call) {
+  (void)self;
+  return cpu_topk_softmax(call, cpu_reference_score);
+}
+
+/* moe_sum(x [..., k, h]) -> out [..., h] */
+fl_status cpu_reference_moe_sum(void *self, fl_call *call) {
+  DLTensor *x = cpu_tensor(call, 0), *out = cpu_tensor(call, 1);
+  cpu_view first;
+  DLTensor *const tensors[] = {out, cpu_view_first(&first, x, x->ndim - 2)};
+  cpu_dtype dtype = cpu_dtype_of(x);
+  int64_t k = x->shape[x->ndim - 2], step = fl_stride(x, x->ndim - 2);
+  (void)self;
+  for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
+    for (int64_t i = 0; i < out->shape[out->ndim - 1]; i++) {
+      float sum = 0;
+      for (int64_t j = 0; j < k; j++)
+        sum += load(dtype, rows.at[1], j * step + i);
+      store(dtype, rows.at[0], i, sum);
+    }
+  return FL_OK;
+}

@@ -1,0 +1,78 @@
+/*
+ * quant_fp8 as vLLM's QuantFP8.forward_native computes it, in float32: tensors and tokens are multiplied by the
+ * reciprocal of their scale, groups are divided by it. NaN spreads to the scale, and to the codes from there. Needs
+ * libm only.
+ */
+#include "plugins/cpu/quantisation.h"
+#include "plugins/cpu/reference/element.h"
+#include "plugins/cpu/rows.h"
+
+/* The larger one; NaN if there is one. */
+static float larger(float a, float b) {
+  return a > b || isnan(a) ? a : b;
+}
+
+/* Largest magnitude of elements [begin, end) of a row. */
+static float absolute_maximum(const cpu_quant *quant, const void *row, int64_t begin, int64_t end) {
+  float largest = 0;
+  for (int64_t i = begin; i < end; i++)
+    largest = larger(largest, fabsf(load(quant->dtype, row, i)));
+  return largest;
+}
+
+static float scale_of(const cpu_quant *quant, float largest) {
+  float scale = (largest > quant->upper_bound ? quant->upper_bound : largest) / CPU_FP8_MAX;
+  if (quant->power_of_two)
+    scale = exp2f(ceilf(log2f(scale)));
+  return scale < CPU_FP8_MIN_SCALE ? CPU_FP8_MIN_SCALE : scale;
+}
+
+/* Elements [begin, end) of a row. The conversion clamps. */
+static void quantise(const cpu_quant *quant, const void *row, uint8_t *q, int64_t begin, int64_t end, float scale) {
+  float reciprocal = 1.0f / scale;
+  for (int64_t i = begin; i < end; i++) {
+    float value = load(quant->dtype, row, i);
+    q[i] = fl_float_to_e4m3fn(quant->mode == CPU_QUANT_GROUP ? value / scale : value * reciprocal);
+  }
+}
+
+static float maximum_of_tensor(const cpu_quant *quant) {
+  float largest = 0;
+  for (cpu_rows rows = cpu_rows_begin(1, &quant->x); rows.left; cpu_rows_next(&rows))
+    largest = larger(largest, absolute_maximum(quant, rows.at[0], 0, quant->hidden));
+  return largest;
+}
+
+static void quantise_row(const cpu_quant *quant, const cpu_rows *rows, float tensor_scale) {
+  const void *x = rows->at[0];
+  float *scales = rows->at[2]; /* of a row of which they are computed */
+  for (int64_t begin = 0, tile = 0; begin < quant->hidden; begin += quant->columns, tile++) {
+    int64_t end = quant->hidden - begin < quant->columns ? quant->hidden : begin + quant->columns;
+    float scale = tensor_scale;
+    if (quant->mode == CPU_QUANT_STATIC)
+      scale = cpu_quant_given_scale(quant, rows->index[0], begin);
+    else if (quant->mode != CPU_QUANT_TENSOR)
+      scales[tile] = scale = scale_of(quant, absolute_maximum(quant, x, begin, end));
+    quantise(quant, x, rows->at[1], begin, end, scale);
+  }
+  if (quant->mode == CPU_QUANT_TOKEN && !quant->hidden)
+    scales[0] = scale_of(quant, 0);
+}
+
+/* quant_fp8(x, scale, scale_ub, group_shape, use_ue8m0, num_token_padding) -> (q, scale_out) */
+fl_status cpu_reference_quant_fp8(void *self, fl_call *call) {
+  cpu_quant quant;
+  fl_status status = cpu_quant_read(call, &quant);
+  float tensor_scale = 0;
+  (void)self;
+  if (status)
+    return status;
+  if (quant.mode == CPU_QUANT_TENSOR)
+    *(float *)fl_data(quant.scale_out) = tensor_scale = scale_of(&quant, maximum_of_tensor(&quant));
+  bool by_row = quant.mode == CPU_QUANT_TOKEN || quant.mode == CPU_QUANT_GROUP;
+  DLTensor *const tensors[] = {quant.x, quant.q, by_row ? quant.scale_out : NULL};
+  for (cpu_rows rows = cpu_rows_begin(3, tensors); rows.left; cpu_rows_next(&rows))
+    quantise_row(&quant, &rows, tensor_scale);
+  cpu_quant_finish(&quant, cpu_tensor(call, 1));
+  return FL_OK;
+}

@@ -1,0 +1,181 @@
+/* The CPU plugin's implementations, called without a host: see kernels.h. */
+#include "tests/kernels.h"
+
+#include "core/error.h"
+#include "core/ops/ops.h"
+
+#include <dlfcn.h>
+#include <flhost/dtype.h>
+#include <math.h>
+
+enum { MAX_IMPLS = 256 };
+
+static fl_impl impls[MAX_IMPLS];
+static int n_impls;
+char message[512];
+
+static fl_status collect(fl_registry *registry, const fl_impl *impl) {
+  (void)registry;
+  ck_assert_int_lt(n_impls, MAX_IMPLS);
+  ck_assert_uint_eq(impl->size, sizeof *impl);
+  impls[n_impls++] = *impl;
+  return FL_OK;
+}
+
+void load_plugin(void) {
+  char path[512];
+  fl_registry registry = {.size = sizeof registry, .abi_major = FL_ABI_MAJOR, .register_impl = collect};
+  n_impls = 0;
+  snprintf(path, sizeof path, "%s/plugins/cpu.so", build_dir());
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  ck_assert_msg(library != NULL, "%s", library ? "" : dlerror());
+  fl_register_fn entry = NULL;
+  *(void **)&entry = dlsym(library, "register_builtins");
+  ck_assert_ptr_nonnull(*(void **)&entry);
+  ck_assert_int_eq(entry(&registry), FL_OK);
+}
+
+const fl_impl *find_impl(const char *op, const char *id) {
+  for (int i = 0; i < n_impls; i++)
+    if (!strcmp(impls[i].op_name, op) && !strcmp(impls[i].impl_id, id))
+      return &impls[i];
+  ck_abort_msg("no implementation %s of %s", id, op);
+  return NULL;
+}
+
+fl_status call_impl(const char *op, const char *id, fl_value *values, uint32_t n) {
+  const fl_impl *impl = find_impl(op, id);
+  fl_call call = {
+      .size = sizeof call, .count = n, .values = values, .message = message, .message_size = sizeof message};
+  message[0] = 0;
+  return impl->fn(impl->self, &call);
+}
+
+void check_call(const char *op, const char *id, fl_value *values, uint32_t n) {
+  fl_status status = call_impl(op, id, values, n);
+  ck_assert_msg(status == FL_OK, "%s %s: status %d, %s", op, id, status, message);
+}
+
+int count_impls(void) {
+  return n_impls;
+}
+
+void set(DLTensor *tensor, int64_t i, double value) {
+  void *data = fl_data(tensor);
+  if (tensor->dtype.code == kDLInt && tensor->dtype.bits == 64)
+    ((int64_t *)data)[i] = (int64_t)value;
+  else if (tensor->dtype.code == kDLInt)
+    ((int32_t *)data)[i] = (int32_t)value;
+  else if (tensor->dtype.bits == 32)
+    ((float *)data)[i] = (float)value;
+  else if (tensor->dtype.bits == 8)
+    ((uint8_t *)data)[i] = fl_float_to_e4m3fn((float)value);
+  else
+    ((uint16_t *)data)[i] =
+        tensor->dtype.code == kDLBfloat ? fl_float_to_bf16((float)value) : fl_float_to_f16((float)value);
+}
+
+double get(const DLTensor *tensor, int64_t i) {
+  const void *data = fl_data(tensor);
+  if (tensor->dtype.bits == 32)
+    return (double)((const float *)data)[i];
+  if (tensor->dtype.bits == 8)
+    return (double)fl_e4m3fn_to_float(((const uint8_t *)data)[i]);
+  return (double)(tensor->dtype.code == kDLBfloat ? fl_bf16_to_float(((const uint16_t *)data)[i])
+                                                  : fl_f16_to_float(((const uint16_t *)data)[i]));
+}
+
+owned *make(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding) {
+  owned *made = calloc(1, sizeof *made);
+  int64_t size = 1;
+  for (int d = ndim - 1; d >= 0; d--) {
+    made->shape[d] = shape[d];
+    made->strides[d] = size;
+    size = size * shape[d] + padding;
+  }
+  made->bytes = (size_t)size * dtype.bits / 8;
+  made->tensor = (DLTensor){.data = malloc(made->bytes + !made->bytes),
+                            .device = {kDLCPU, 0},
+                            .ndim = ndim,
+                            .dtype = dtype,
+                            .shape = made->shape,
+                            .strides = padding ? made->strides : NULL};
+  memset(made->tensor.data, 0x5a, made->bytes);
+  return made;
+}
+
+void unmake(owned *made) {
+  if (made)
+    free(made->tensor.data);
+  free(made);
+}
+
+int64_t element_offset(const DLTensor *tensor, int64_t i) {
+  int64_t offset = 0;
+  for (int d = tensor->ndim - 1; d >= 0; d--) {
+    offset += i % tensor->shape[d] * fl_stride(tensor, d);
+    i /= tensor->shape[d];
+  }
+  return offset;
+}
+
+int64_t count(const DLTensor *tensor) {
+  int64_t n = 1;
+  for (int d = 0; d < tensor->ndim; d++)
+    n *= tensor->shape[d];
+  return n;
+}
+
+void fill(DLTensor *tensor, uint32_t seed) {
+  for (int64_t i = 0; i < count(tensor); i++) {
+    seed = seed * 1664525u + 1013904223u;
+    set(tensor, element_offset(tensor, i), ((double)(seed >> 8) / (1 << 23) - 1) * 4);
+  }
+}
+
+void check_same_elements(const DLTensor *compact, const owned *strided) {
+  size_t bytes = compact->dtype.bits / 8;
+  char *expected = malloc(strided->bytes);
+  memset(expected, 0x5a, strided->bytes);
+  for (int64_t i = 0; i < count(compact); i++)
+    memcpy(expected + (size_t)element_offset(&strided->tensor, i) * bytes, (char *)compact->data + (size_t)i * bytes,
+           bytes);
+  ck_assert_mem_eq(strided->tensor.data, expected, strided->bytes);
+  free(expected);
+}
+
+fl_schema *schema_of(const char *op) {
+  fl_schema *schema = NULL;
+  for (const fl_op_def *const *entry = fl_builtin_ops; *entry && !schema; entry++) {
+    ck_assert_msg(fl_schema_create(*entry, &schema) == FL_OK, "%s", fl_error_message());
+    if (strcmp(schema->op_name, op)) {
+      fl_schema_free(schema);
+      schema = NULL;
+    }
+  }
+  ck_assert_msg(schema != NULL, "no entry for %s", op);
+  return schema;
+}
+
+void check_refused(const char *op, const char *expected, const fl_value *values, uint32_t n) {
+  fl_value copy[FL_SCHEMA_MAX_VALUES];
+  fl_call call = {.size = sizeof call, .count = n, .values = copy};
+  fl_schema *schema = schema_of(op);
+  memcpy(copy, values, n * sizeof *copy);
+  fl_status status = fl_schema_check(schema, &call);
+  ck_assert_msg(status == FL_EINVAL, "status %d where this was expected: %s", status, expected);
+  ck_assert_str_eq(fl_error_message(), expected);
+  fl_schema_free(schema);
+}
+
+void check_close(const char *op, const DLTensor *result, const DLTensor *expected) {
+  fl_schema *schema = schema_of(op);
+  fl_tolerance tolerance = fl_schema_tolerance(schema, expected->dtype);
+  for (int64_t i = 0; i < count(expected); i++) {
+    double a = get(result, element_offset(result, i)), b = get(expected, element_offset(expected, i));
+    bool same = (isnan(a) && isnan(b)) || a == b;
+    ck_assert_msg(same || fabs(a - b) <= tolerance.atol + tolerance.rtol * fabs(b),
+                  "%s: element %lld is %.9g, expected %.9g", op, (long long)i, a, b);
+  }
+  fl_schema_free(schema);
+}

@@ -1,0 +1,59 @@
+/* The CPU plugin's implementations, called without a host, and tensors for them. */
+#ifndef FLHOST_TESTS_KERNELS_H
+#define FLHOST_TESTS_KERNELS_H
+
+#include "core/schema.h"
+#include "tests/suite.h"
+
+#include <flhost/plugin.h>
+
+static const DLDataType float32 = {kDLFloat, 32, 1}, float16 = {kDLFloat, 16, 1}, bfloat16 = {kDLBfloat, 16, 1};
+static const DLDataType int32 = {kDLInt, 32, 1}, int64 = {kDLInt, 64, 1};
+static const DLDataType float8 = {FL_DTYPE_FLOAT8_E4M3FN, 8, 1};
+static const char *const both[] = {"reference.c", "default.flagos"};
+
+/* Loads the plugin into a registry of the tests' own: a fixture. */
+void load_plugin(void);
+int count_impls(void);
+const fl_impl *find_impl(const char *op, const char *id);
+
+/* Calls one; `message` is what it had to say. check_call wants FL_OK. */
+extern char message[512];
+fl_status call_impl(const char *op, const char *id, fl_value *values, uint32_t n);
+void check_call(const char *op, const char *id, fl_value *values, uint32_t n);
+
+/* An op as its built-in entry has it; fl_schema_free. */
+fl_schema *schema_of(const char *op);
+
+/* The op's checks refuse the call: nothing of an implementation runs. */
+void check_refused(const char *op, const char *expected, const fl_value *values, uint32_t n);
+
+/* A tensor whose storage may be larger than what it shows. */
+typedef struct owned {
+  DLTensor tensor;
+  int64_t shape[FL_MAX_DIMS], strides[FL_MAX_DIMS];
+  size_t bytes;
+} owned;
+
+/* Compact when `padding` is 0; else that many elements lie behind each row and each further leading step. */
+owned *make(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding);
+void unmake(owned *made);
+
+/* Element `i` of the storage. */
+void set(DLTensor *tensor, int64_t i, double value);
+double get(const DLTensor *tensor, int64_t i);
+
+/* Where the i-th element lies in the storage, and how many there are. */
+int64_t element_offset(const DLTensor *tensor, int64_t i);
+int64_t count(const DLTensor *tensor);
+
+/* Some values between -4 and 4; the same for the same `seed`, whatever the strides. */
+void fill(DLTensor *tensor, uint32_t seed);
+
+/* The same elements (bit for bit), and where `strided` has padding, that is as make() left it. */
+void check_same_elements(const DLTensor *compact, const owned *strided);
+
+/* Within the op's tolerance; NaN is NaN, and an infinity itself. */
+void check_close(const char *op, const DLTensor *result, const DLTensor *expected);
+
+#endif

@@ -1,0 +1,236 @@
+/* Cases of ops, and the calls that fl_generate_inputs makes of them. */
+#include "tests/fixture.h"
+
+#include <math.h>
+
+enum { MANY = 60, SEED = 3 };
+
+static fl_host *host;
+
+static void set_up(void) {
+  host = test_host(NULL, 0);
+}
+
+static void tear_down(void) {
+  fl_host_destroy(host);
+}
+
+static const char rules[] = "x: T[..., 2*d]; weight: T|float32[d]; ids: int32|int64[n]; table: int32[n, m]; "
+                            "out: T[..., d]; T = float32|bfloat16";
+
+/* An op with an argument of each kind. */
+static fl_op *op_with(const char *cases) {
+  const fl_op_def def = {.size = sizeof def,
+                         .schema = "op(Tensor x, Tensor? weight, Tensor ids, Tensor? table, int n, str mode, "
+                                   "float? scale=None, int[] list=[3], bool flag=False, int count=4) -> Tensor out",
+                         .rules = rules,
+                         .cases = cases};
+  ck_ok(fl_register_op(host, &def));
+  return fl_find_op(host, "op");
+}
+
+enum { X, WEIGHT, IDS, TABLE, N, MODE, SCALE, LIST, FLAG, COUNT, N_ARGUMENTS };
+
+static void refused(const char *cases, const char *message) {
+  const fl_op_def def = {.size = sizeof def,
+                         .schema = "op(Tensor x, Tensor? weight, Tensor ids, Tensor? table, int n, str mode, "
+                                   "float? scale=None, int[] list=[3], bool flag=False, int count=4) -> Tensor out",
+                         .rules = rules,
+                         .cases = cases};
+  ck_assert_int_eq(fl_register_op(host, &def), FL_EINVAL);
+  ck_contains(fl_error_message(), message);
+}
+
+START_TEST(every_choice_is_taken_and_expressions_use_what_is_chosen) {
+  fl_input in[N_ARGUMENTS];
+  int sizes[3] = {0}, modes[2] = {0}, weights[2] = {0}, lists[2] = {0}, leading[2] = {0};
+  fl_op *op = op_with("...: [7] [2, 3]; d: 4 8 16; n: d/2; m: n+1; mode: fast \"very slow\"; ids: 0..n*2-1; "
+                      "weight: none 0.5..2; list: [1, -1] []; count: 9");
+  for (uint64_t i = 0; i < MANY; i++) {
+    ck_ok(fl_generate_inputs(op, 0, SEED, i, in, N_ARGUMENTS));
+    int64_t d = in[X].spec.shape[in[X].spec.ndim - 1] / 2;
+    ck_assert(d == 4 || d == 8 || d == 16);
+    sizes[d / 8]++;
+    leading[in[X].spec.ndim == 3]++;
+    ck_assert_int_eq(in[X].spec.shape[0], in[X].spec.ndim == 3 ? 2 : 7);
+    ck_assert_int_eq(in[N].value.v.i, d / 2);
+    ck_assert_int_eq(in[IDS].spec.shape[0], d / 2);
+    ck_assert_int_eq(in[IDS].contents, FL_CONTENTS_RANGE);
+    ck_assert_double_eq(in[IDS].high, (double)d - 1);
+    if (in[TABLE].spec.present)
+      ck_assert_int_eq(in[TABLE].spec.shape[1], d / 2 + 1);
+    modes[!strcmp(in[MODE].value.v.s, "very slow")]++;
+    ck_assert(!strcmp(in[MODE].value.v.s, "very slow") || !strcmp(in[MODE].value.v.s, "fast"));
+    weights[in[WEIGHT].spec.present]++;
+    lists[in[LIST].value.length == 2]++;
+    ck_assert_int_eq(in[LIST].value.type, FL_INT_LIST);
+    ck_assert_int_eq(in[COUNT].value.v.i, 9);
+  }
+  for (int i = 0; i < 3; i++)
+    ck_assert_int_eq(sizes[i], MANY / 3);
+  for (int i = 0; i < 2; i++) {
+    ck_assert_int_eq(modes[i], MANY / 2);
+    ck_assert_int_eq(weights[i], MANY / 2);
+    ck_assert_int_eq(lists[i], MANY / 2);
+    ck_assert_int_eq(leading[i], MANY / 2);
+  }
+}
+END_TEST
+
+START_TEST(what_has_no_clause_takes_what_usually_makes_sense) {
+  fl_input in[N_ARGUMENTS];
+  int flags = 0, tables = 0, empty = 0, float32 = 0;
+  fl_op *op = op_with("mode: fast");
+  for (uint64_t i = 0; i < MANY; i++) {
+    ck_ok(fl_generate_inputs(op, 0, SEED, i, in, N_ARGUMENTS));
+    flags += in[FLAG].value.v.b;
+    tables += in[TABLE].spec.present;
+    for (int32_t d = 0; d < in[X].spec.ndim; d++)
+      empty += in[X].spec.shape[d] == 0;
+    float32 += in[X].spec.dtype.code == kDLFloat;
+    ck_assert_int_eq(in[X].contents, FL_CONTENTS_NORMAL);
+    ck_assert_int_eq(in[IDS].contents, FL_CONTENTS_RANGE);
+    ck_assert_int_eq(in[SCALE].value.type, FL_NONE);
+    ck_assert_int_eq(in[LIST].value.v.ints[0], 3);
+    ck_assert_int_eq(in[COUNT].value.v.i, 4);
+    ck_assert_int_eq(in[IDS].spec.shape[0], in[N].value.v.i);
+  }
+  ck_assert_int_eq(flags, MANY / 2);
+  ck_assert_int_eq(tables, MANY / 2);
+  ck_assert_int_eq(float32, MANY / 2);
+  ck_assert_int_gt(empty, 0);
+}
+END_TEST
+
+START_TEST(contents_of_tensors_are_as_written) {
+  fl_input in[N_ARGUMENTS];
+  fl_op *op = op_with("mode: fast; n: 5; x: moderate; weight: normal; ids: distinct 0..n-1; table: ascending -1..2*n");
+  ck_ok(fl_generate_inputs(op, 0, SEED, 0, in, N_ARGUMENTS));
+  ck_assert_int_eq(in[X].contents, FL_CONTENTS_MODERATE);
+  ck_assert_int_eq(in[WEIGHT].contents, FL_CONTENTS_NORMAL);
+  ck_assert_int_eq(in[IDS].contents, FL_CONTENTS_DISTINCT);
+  ck_assert_int_eq(in[TABLE].contents, FL_CONTENTS_ASCENDING);
+  ck_assert_double_eq(in[IDS].high, 4);
+  ck_assert_double_eq(in[TABLE].low, -1);
+  ck_assert_double_eq(in[TABLE].high, 10);
+}
+END_TEST
+
+START_TEST(a_tensor_comes_with_another_one_or_instead_of_it) {
+  fl_input in[N_ARGUMENTS];
+  int with = 0;
+  fl_op *op = op_with("mode: fast; weight: none normal; table: with weight [2, 3] 0..1");
+  for (uint64_t i = 0; i < MANY; i++) {
+    ck_ok(fl_generate_inputs(op, 0, SEED, i, in, N_ARGUMENTS));
+    ck_assert(in[WEIGHT].spec.present == in[TABLE].spec.present);
+    with += in[TABLE].spec.present;
+    if (in[TABLE].spec.present)
+      ck_assert(in[TABLE].spec.shape[0] == 2 && in[TABLE].spec.shape[1] == 3);
+  }
+  ck_assert_int_eq(with, MANY / 2);
+}
+END_TEST
+
+START_TEST(without_is_the_contrary_of_with) {
+  fl_input in[N_ARGUMENTS];
+  fl_op *op = op_with("mode: fast; weight: none normal; table: without weight 0..1");
+  for (uint64_t i = 0; i < MANY; i++) {
+    ck_ok(fl_generate_inputs(op, 0, SEED, i, in, N_ARGUMENTS));
+    ck_assert(in[WEIGHT].spec.present != in[TABLE].spec.present);
+  }
+}
+END_TEST
+
+START_TEST(the_element_type_that_is_asked_for_is_that_of_the_first_variable) {
+  fl_input in[N_ARGUMENTS];
+  fl_op *op = op_with("mode: fast; weight: normal");
+  int float32 = 0;
+  for (uint64_t i = 0; i < MANY; i++) {
+    ck_ok(fl_generate_inputs(op, FL_BFLOAT16, SEED, i, in, N_ARGUMENTS));
+    ck_assert_int_eq(in[X].spec.dtype.code, kDLBfloat);
+    float32 += in[WEIGHT].spec.dtype.code == kDLFloat;
+  }
+  ck_assert_int_eq(float32, MANY / 2);
+  ck_assert_int_eq(fl_generate_inputs(op, FL_FLOAT16, SEED, 0, in, N_ARGUMENTS), FL_ENOENT);
+  ck_assert_str_eq(fl_error_message(), "op does not take float16");
+}
+END_TEST
+
+START_TEST(a_seed_gives_the_same_calls_and_another_one_others) {
+  fl_input in[N_ARGUMENTS], again[N_ARGUMENTS], other[N_ARGUMENTS];
+  fl_op *op = op_with("mode: fast");
+  int different = 0;
+  for (uint64_t i = 0; i < MANY; i++) {
+    ck_ok(fl_generate_inputs(op, 0, 1, i, in, N_ARGUMENTS));
+    ck_ok(fl_generate_inputs(op, 0, 1, i, again, N_ARGUMENTS));
+    ck_ok(fl_generate_inputs(op, 0, 2, i, other, N_ARGUMENTS));
+    ck_assert_mem_eq(in, again, sizeof in);
+    different += memcmp(in, other, sizeof in) != 0;
+  }
+  ck_assert_int_gt(different, MANY / 2);
+}
+END_TEST
+
+START_TEST(a_call_that_cannot_be_is_refused_with_the_reason) {
+  fl_input in[N_ARGUMENTS];
+  fl_op *op = op_with("mode: fast; d: 3; n: d/2");
+  ck_assert_int_eq(fl_generate_inputs(op, 0, SEED, 0, in, N_ARGUMENTS), FL_EINVAL);
+  ck_contains(fl_error_message(), "3 / 2 is not exact");
+  ck_assert_int_eq(fl_generate_inputs(op, 0, SEED, 0, in, 3), FL_EINVAL);
+  ck_assert_int_eq(fl_generate_inputs(op, 3, SEED, 0, in, N_ARGUMENTS), FL_EINVAL);
+  ck_assert_int_eq(fl_generate_inputs(NULL, 0, SEED, 0, in, N_ARGUMENTS), FL_ENOENT);
+}
+END_TEST
+
+START_TEST(a_string_without_clause_and_default_is_named) {
+  fl_input in[N_ARGUMENTS];
+  fl_op *op = op_with(NULL);
+  ck_assert_int_eq(fl_generate_inputs(op, 0, SEED, 0, in, N_ARGUMENTS), FL_EINVAL);
+  ck_contains(fl_error_message(), "nothing says what argument 'mode' may be");
+}
+END_TEST
+
+START_TEST(bad_cases_are_refused_with_the_place) {
+  refused("dd: 4", "cases 'dd: 4', column 1: found 'dd', expected a dimension of the rules, an argument or '...'");
+  refused("wieght: normal", "did you mean 'weight'?");
+  refused("d 4", "column 3: found '4', expected ':' and the choices");
+  refused("d:", "found the end, expected a choice");
+  refused("d: 4; d: 5", "there are two clauses for 'd'");
+  refused("d: 4 none", "column 6: this cannot be none");
+  refused("d: e", "'e' is neither a dimension of the rules nor an int");
+  refused("d: 2*scale", "'scale' is neither a dimension of the rules nor an int");
+  refused("d: n; n: 4", "'n' has its own clause further on");
+  refused("d: d", "'d' has its own clause further on");
+  refused("d: (4", "found the end, expected ')'");
+  refused("d: 4x", "expected an operator or the end of '4x'");
+  refused("ids: 0", "expected what is in the tensor: normal, moderate, or LOW..HIGH");
+  refused("ids: 0..", "expected a number, a name or an expression in parentheses");
+  refused("scale: much", "found 'much', expected a number");
+  refused("flag: maybe", "found 'maybe', expected true or false");
+  refused("mode: \"fast", "expected '\"' at the end of the text");
+  refused("list: 3", "found '3', expected a list of integers in []");
+  refused("list: [x]", "found 'x', expected an integer");
+  refused("...: [-1]", "a size is negative");
+  refused("ids: none", "this cannot be none");
+  refused("table: with ids none; weight: with table normal", "a tensor argument before this one");
+  refused("ids: with x 0..1", "'ids' cannot be none");
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_checked_fixture(tests, set_up, tear_down);
+  tcase_add_test(tests, every_choice_is_taken_and_expressions_use_what_is_chosen);
+  tcase_add_test(tests, what_has_no_clause_takes_what_usually_makes_sense);
+  tcase_add_test(tests, contents_of_tensors_are_as_written);
+  tcase_add_test(tests, a_tensor_comes_with_another_one_or_instead_of_it);
+  tcase_add_test(tests, without_is_the_contrary_of_with);
+  tcase_add_test(tests, the_element_type_that_is_asked_for_is_that_of_the_first_variable);
+  tcase_add_test(tests, a_seed_gives_the_same_calls_and_another_one_others);
+  tcase_add_test(tests, a_call_that_cannot_be_is_refused_with_the_reason);
+  tcase_add_test(tests, a_string_without_clause_and_default_is_named);
+  tcase_add_test(tests, bad_cases_are_refused_with_the_place);
+}
+
+int main(void) {
+  return run_suite("inputs", add_tests, 30);
+}

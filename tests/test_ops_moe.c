@@ -1,0 +1,422 @@
+/* Mixture of experts: routing by hand, experts against the formula in double precision, edges and bad calls. */
+#include "core/error.h"
+#include "tests/op_case.h"
+
+#include <math.h>
+
+static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
+
+static void set_all(op_case *c, const char *name, const double *values) {
+  for (int64_t i = 0; i < count(op_case_tensor(c, name)); i++)
+    op_case_set(c, name, i, values[i]);
+}
+
+static void assert_all(op_case *c, const char *name, const double *values, int64_t n, double tolerance) {
+  for (int64_t i = 0; i < n; i++)
+    ck_assert_msg(fabs(op_case_get(c, name, i) - values[i]) <= tolerance, "%s[%d] is %g, expected %g", name, (int)i,
+                  op_case_get(c, name, i), values[i]);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- routing */
+
+START_TEST(grouped_topk_chooses_from_the_best_groups_and_weighs_without_the_bias) {
+  /* Groups {0, 1}, {2, 3}, {4, 5}. By best score: {2, 3} and {4, 5}; with the bias, by the two best: {0, 1}, {2, 3}. */
+  const double logits[] = {0, 0, 2, -9, 1, -9}, bias[] = {1, 1, 0, 0, -3, -3};
+  const double without[] = {2, 4}, with_bias[] = {0, 1};
+  op_case *c = op_case_make("grouped_topk gating_output=f1x6 topk=2 renormalize=true num_expert_group=3 topk_group=2 "
+                            "scoring_func=sigmoid routed_scaling_factor=2.5 e_score_correction_bias=f6",
+                            float32, 0);
+  set_all(c, "gating_output", logits);
+  set_all(c, "e_score_correction_bias", bias);
+  op_case_run(c, both[_i]);
+  assert_all(c, "topk_ids", with_bias, 2, 0);
+  assert_all(c, "topk_weights", (double[]){1.25, 1.25}, 2, 1e-6);
+  *op_case_value(c, "e_score_correction_bias") = fl_none();
+  op_case_run(c, both[_i]);
+  double a = 1 / (1 + exp(-2)), b = 1 / (1 + exp(-1));
+  assert_all(c, "topk_ids", without, 2, 0);
+  assert_all(c, "topk_weights", (double[]){2.5 * a / (a + b), 2.5 * b / (a + b)}, 2, 1e-6);
+  op_case_free(c);
+}
+END_TEST
+
+START_TEST(of_equal_experts_the_lowest_is_chosen) {
+  static const char *const calls[] = {"grouped_topk gating_output=f3x8 topk=3 renormalize=false",
+                                      "grouped_topk gating_output=f3x8 topk=3 renormalize=false num_expert_group=4 "
+                                      "topk_group=2 scoring_func=sigmoid",
+                                      "topk_softmax gating_output=f3x8 topk=3"};
+  for (size_t i = 0; i < 3; i++) {
+    op_case *c = op_case_make(calls[i], floats[_i % 3], 5);
+    for (int64_t j = 0; j < 24; j++)
+      op_case_set(c, "gating_output", j, 0.5);
+    op_case_run(c, both[_i / 3]);
+    for (int64_t j = 0; j < 9; j++)
+      ck_assert_double_eq(op_case_get(c, "topk_ids", j), (double)(j % 3));
+    op_case_free(c);
+  }
+}
+END_TEST
+
+/* Scores in bfloat16: those that a rounding makes equal are a tie. */
+START_TEST(O4_grouped_topk_rounds_scores_to_the_type_of_the_logits) {
+  op_case *c =
+      op_case_make("grouped_topk gating_output=f1x2 topk=1 renormalize=false scoring_func=sigmoid", bfloat16, 0);
+  set_all(c, "gating_output", (double[]){6, 6.03125}); /* 0.99753 and 0.99760: 1 - 2^-8 is nearest */
+  op_case_run(c, both[_i]);
+  ck_assert_double_eq(op_case_get(c, "topk_ids", 0), 0);
+  ck_assert_double_eq(op_case_get(c, "topk_weights", 0), 0.99609375);
+  op_case_free(c);
+}
+END_TEST
+
+START_TEST(topk_softmax_takes_scores_that_are_not_finite_for_0) {
+  const double bad[] = {NAN, INFINITY};
+  for (size_t i = 0; i < 2; i++) {
+    op_case *c = op_case_make("topk_softmax gating_output=f1x4 topk=2 renormalize=true", float32, 0);
+    op_case_set(c, "gating_output", 2, bad[i]);
+    op_case_run(c, both[_i]);
+    assert_all(c, "topk_ids", (double[]){0, 1}, 2, 0);
+    assert_all(c, "topk_weights", (double[]){0, 0}, 2, 0);
+    op_case_free(c);
+  }
+}
+END_TEST
+
+START_TEST(topk_softmax_weighs_by_probability) {
+  op_case *c = op_case_make("topk_softmax gating_output=f1x4 topk=2", float16, 0);
+  double sum = exp(0) + exp(1) + exp(3) + exp(2);
+  set_all(c, "gating_output", (double[]){0, 1, 3, 2});
+  op_case_run(c, both[_i]);
+  assert_all(c, "topk_ids", (double[]){2, 3}, 2, 0);
+  assert_all(c, "topk_weights", (double[]){exp(3) / sum, exp(2) / sum}, 2, 1e-6);
+  *op_case_value(c, "renormalize") = fl_bool(true);
+  op_case_run(c, both[_i]);
+  assert_all(c, "topk_weights", (double[]){exp(3) / (exp(3) + exp(2)), exp(2) / (exp(3) + exp(2))}, 2, 1e-6);
+  op_case_free(c);
+}
+END_TEST
+
+START_TEST(moe_align_fills_each_experts_blocks_and_marks_the_rest) {
+  /* Of 6 places expert 1 has 3 and expert 3 has 3, blocks of 2: [1 1 | 1 -][3 3 | 3 -]. */
+  op_case *c = op_case_make("moe_align_block_size topk_ids=l3x2 num_experts=4 block_size=2", float32, 0);
+  const double ids[] = {3, 1, 1, 3, 3, 1};
+  set_all(c, "topk_ids", ids);
+  op_case_run(c, both[_i]);
+  ck_assert_int_eq(op_case_tensor(c, "sorted_token_ids")->shape[0], 6 + 4);
+  ck_assert_int_eq(op_case_tensor(c, "expert_ids")->shape[0], 5);
+  assert_all(c, "sorted_token_ids", (double[]){1, 2, 5, 6, 0, 3, 4, 6, 6, 6}, 10, 0);
+  assert_all(c, "expert_ids", (double[]){1, 1, 3, 3, -1}, 5, 0);
+  assert_all(c, "num_tokens_post_pad", (double[]){8}, 1, 0);
+  op_case_free(c);
+}
+END_TEST
+
+/* 1 + 2^-8 + 2^-8 in bfloat16: added up in float32 it is 1 + 2^-7, step by step it would stay 1. */
+START_TEST(O4_moe_sum_rounds_once) {
+  op_case *c = op_case_make("moe_sum x=f2x3x300", bfloat16, 7);
+  for (int64_t i = 0; i < 2 * 3 * 300; i++)
+    op_case_set(c, "x", i, i / 300 % 3 ? 0.00390625 : 1);
+  op_case_run(c, both[_i]);
+  for (int64_t i = 0; i < 600; i++)
+    ck_assert_double_eq(op_case_get(c, "out", i), 1.0078125);
+  op_case_free(c);
+}
+END_TEST
+
+/* ---------------------------------------------------------------------------------------------------------- experts */
+
+#define EXPERTS "x=f70x24 w13=f4x36x24 w2=f4x24x18 topk_weights=w70x2 topk_ids=i70x2%4 w13_bias=f4x36 w2_bias=f4x24"
+
+static double activated(const char *name, const double *gate_up, int64_t inner, int64_t i) {
+  double gate = gate_up[i], up = gate_up[inner + i];
+  if (!strcmp(name, "silu"))
+    return gate / (1 + exp(-gate)) * up;
+  if (!strcmp(name, "gelu"))
+    return gate * 0.5 * (1 + erf(gate / sqrt(2))) * up;
+  if (!strcmp(name, "gelu_tanh"))
+    return gate * 0.5 * (1 + tanh(sqrt(2 / acos(-1)) * (gate + 0.044715 * gate * gate * gate))) * up;
+  if (!strcmp(name, "swiglustep"))
+    return fmin(gate / (1 + exp(-gate)), 7) * fmax(-7, fmin(up, 7));
+  gate = fmin(gate_up[2 * i], 7);
+  return (fmax(-7, fmin(gate_up[2 * i + 1], 7)) + 1) * gate / (1 + exp(-1.702 * gate));
+}
+
+/* What expert `e` makes of token `m` times `weight`, at `column`. */
+static double expert_result(op_case *c, const char *activation, int64_t m, int64_t e, double weight, int64_t column) {
+  enum { HIDDEN = 24, INNER = 18 };
+  double gate_up[2 * INNER], sum = op_case_get(c, "w2_bias", e * HIDDEN + column);
+  for (int64_t i = 0; i < 2 * INNER; i++) {
+    gate_up[i] = op_case_get(c, "w13_bias", e * 2 * INNER + i);
+    for (int64_t k = 0; k < HIDDEN; k++)
+      gate_up[i] +=
+          weight * op_case_get(c, "x", m * HIDDEN + k) * op_case_get(c, "w13", (e * 2 * INNER + i) * HIDDEN + k);
+  }
+  for (int64_t i = 0; i < INNER; i++)
+    sum += op_case_get(c, "w2", (e * HIDDEN + column) * INNER + i) * activated(activation, gate_up, INNER, i);
+  return sum;
+}
+
+static void check_experts(op_case *c, const char *id, const char *activation, int64_t topk, bool on_input) {
+  const double tolerance[] = {1e-5, 2e-2, 1e-1};
+  DLDataType dtype = op_case_tensor(c, "x")->dtype;
+  double allowed = tolerance[dtype.bits == 32 ? 0 : dtype.code == kDLFloat ? 1 : 2];
+  bool mapped = op_case_value(c, "expert_map")->type == FL_TENSOR;
+  op_case_run(c, id);
+  for (int64_t m = 0; m < 70; m += 23)
+    for (int64_t column = 0; column < 24; column++) {
+      double sum = 0;
+      for (int64_t j = 0; j < topk; j++) {
+        double weight = op_case_get(c, "topk_weights", m * topk + j);
+        int64_t e = (int64_t)op_case_get(c, "topk_ids", m * topk + j);
+        e = mapped ? (int64_t)op_case_get(c, "expert_map", e) : e;
+        if (e >= 0)
+          sum += (on_input ? 1 : weight) * expert_result(c, activation, m, e, on_input ? weight : 1, column);
+      }
+      double got = op_case_get(c, "out", m * 24 + column);
+      ck_assert_msg(fabs(got - sum) <= allowed * fmax(1, fabs(sum)), "%s, %s: out[%d, %d] is %g, expected %g", id,
+                    activation, (int)m, (int)column, got, sum);
+    }
+}
+
+START_TEST(experts_compute_the_formula_with_each_activation_and_any_strides) {
+  static const char *const activations[] = {"silu", "gelu", "gelu_tanh", "swigluoai", "swiglustep"};
+  for (int strided = 0; strided < 2; strided++)
+    for (size_t i = 0; i < 5; i++) {
+      op_case *c = op_case_make("unquantized_fused_moe " EXPERTS, floats[_i % 3], strided ? 3 : 0);
+      *op_case_value(c, "activation") = fl_string(activations[i]);
+      check_experts(c, both[_i / 3], activations[i], 2, false);
+      op_case_free(c);
+    }
+}
+END_TEST
+
+START_TEST(experts_that_are_not_here_add_nothing) {
+  op_case *c = op_case_make("modular_fused_moe " EXPERTS " expert_map=l6", float32, 0);
+  set_all(c, "expert_map", (double[]){-1, 3, -1, 0, 1, 1});
+  for (int64_t i = 0; i < 140; i++)
+    op_case_set(c, "topk_ids", i, (double)(i % 3 ? i % 6 : 0));
+  check_experts(c, both[_i], "silu", 2, false);
+  for (int64_t i = 0; i < 6; i++)
+    op_case_set(c, "expert_map", i, -1);
+  op_case_run(c, both[_i]);
+  for (int64_t i = 0; i < 70 * 24; i++)
+    ck_assert_double_eq(op_case_get(c, "out", i), 0);
+  op_case_free(c);
+}
+END_TEST
+
+START_TEST(the_routers_weight_may_be_applied_to_the_input) {
+  op_case *c = op_case_make("unquantized_fused_moe x=f70x24 w13=f4x36x24 w2=f4x24x18 topk_weights=w70x1 "
+                            "topk_ids=i70x1%4 w13_bias=f4x36 w2_bias=f4x24 apply_router_weight_on_input=true",
+                            float32, 0);
+  check_experts(c, both[_i], "silu", 1, true);
+  op_case_free(c);
+}
+END_TEST
+
+static void assert_same(op_case *a, op_case *b, double tolerance) {
+  for (int64_t i = 0; i < count(op_case_tensor(a, "out")); i++)
+    ck_assert_double_eq_tol(op_case_get(a, "out", i), op_case_get(b, "out", i), tolerance);
+}
+
+/* More tokens than are sorted at a time; what the others compute too, from the same routing. */
+START_TEST(fused_moe_is_its_router_and_its_experts) {
+  static const char *const routers[] = {
+      "topk_softmax gating_output=f600x4 topk=2 renormalize=true",
+      "grouped_topk gating_output=f600x4 topk=2 renormalize=true num_expert_group=2 topk_group=1 scoring_func=sigmoid "
+      "routed_scaling_factor=1.5 e_score_correction_bias=w4"};
+  static const char *const fused[] = {
+      "fused_moe x=f600x16 w13=f4x20x16 w2=f4x16x10 router_logits=f600x4 top_k=2",
+      "fused_moe x=f600x16 w13=f4x20x16 w2=f4x16x10 router_logits=f600x4 top_k=2 use_grouped_topk=true "
+      "num_expert_group=2 topk_group=1 scoring_func=sigmoid routed_scaling_factor=1.5 e_score_correction_bias=w4"};
+  for (size_t i = 0; i < 2; i++) {
+    op_case *router = op_case_make(routers[i], float32, 0), *whole = op_case_make(fused[i], float32, 0);
+    op_case *experts = op_case_make("transformers_fused_moe x=f600x16 w13=f4x20x16 w2=f4x16x10 topk_ids=i600x2 "
+                                    "topk_weights=w600x2",
+                                    float32, 0);
+    for (int64_t j = 0; j < 2400; j++)
+      op_case_set(whole, "router_logits", j, op_case_get(router, "gating_output", j));
+    op_case_run(router, both[_i]);
+    *op_case_value(experts, "topk_ids") = *op_case_value(router, "topk_ids");
+    *op_case_value(experts, "topk_weights") = *op_case_value(router, "topk_weights");
+    op_case_run(experts, both[_i]);
+    op_case_run(whole, both[_i]);
+    assert_same(whole, experts, 1e-12);
+    op_case_free(router);
+    op_case_free(whole);
+    op_case_free(experts);
+  }
+}
+END_TEST
+
+/* Sigmoid, a bias and a factor without groups. */
+START_TEST(fused_moe_routes_by_sigmoid_and_bias_without_groups) {
+  op_case *c = op_case_make("fused_moe x=f1x2 w13=f3x2x2 w2=f3x2x1 router_logits=w1x3 top_k=1 renormalize=false "
+                            "scoring_func=sigmoid routed_scaling_factor=2 e_score_correction_bias=w3",
+                            float32, 0);
+  op_case *e =
+      op_case_make("transformers_fused_moe x=f1x2 w13=f3x2x2 w2=f3x2x1 topk_ids=i1x1 topk_weights=w1x1", float32, 0);
+  set_all(c, "router_logits", (double[]){3, 0, 1});
+  set_all(c, "e_score_correction_bias", (double[]){0, 1, 0}); /* 0.5 + 1 is more than sigmoid(3) */
+  op_case_set(e, "topk_ids", 0, 1);
+  op_case_set(e, "topk_weights", 0, 1);
+  op_case_run(c, both[_i]);
+  op_case_run(e, both[_i]);
+  assert_same(c, e, 1e-6);
+  op_case_free(c);
+  op_case_free(e);
+}
+END_TEST
+
+START_TEST(O2_no_tokens_are_no_work) {
+  static const char *const calls[] = {
+      "grouped_topk gating_output=f0x8 topk=2 renormalize=true", "topk_softmax gating_output=f3x0x8 topk=2",
+      "moe_sum x=f0x2x8", "unquantized_fused_moe x=f0x4 w13=f2x4x4 w2=f2x4x2 topk_weights=w0x2 topk_ids=i0x2",
+      "fused_moe x=f0x4 w13=f2x4x4 w2=f2x4x2 router_logits=f0x2 top_k=1"};
+  for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
+    for (int which = 0; which < 2; which++) {
+      op_case *c = op_case_make(calls[i], bfloat16, 0);
+      op_case_run(c, both[which]);
+      op_case_free(c);
+    }
+  op_case *c = op_case_make("moe_align_block_size topk_ids=i0x2 num_experts=3 block_size=4", float32, 0);
+  op_case_run(c, "reference.c");
+  assert_all(c, "expert_ids", (double[]){-1, -1, -1}, 3, 0);
+  assert_all(c, "num_tokens_post_pad", (double[]){0}, 1, 0);
+  op_case_free(c);
+}
+END_TEST
+
+/* -------------------------------------------------------------------------------------------------------- bad calls */
+
+#define ROUTED "unquantized_fused_moe x=f5x8 w13=f3x12x8 w2=f3x8x6 topk_weights=w5x2 "
+#define FUSED  "fused_moe x=f5x8 w13=f4x12x8 w2=f4x8x6 "
+
+static const struct {
+  const char *call, *message;
+} refused[] = {
+    {"grouped_topk gating_output=i5x8 topk=2 renormalize=true",
+     "grouped_topk: argument 'gating_output': dtype int32, expected float32, float16 or bfloat16"},
+    {"grouped_topk gating_output=f5x8 topk=0 renormalize=true",
+     "grouped_topk: argument 'topk': 0, expected 1 to 8 (the number of experts in 'topk_group' groups)"},
+    {"grouped_topk gating_output=f5x8 topk=-1 renormalize=true",
+     "grouped_topk: argument 'topk': -1, expected 1 to 8 (the number of experts in 'topk_group' groups)"},
+    {"grouped_topk gating_output=f5x8 topk=3 renormalize=true num_expert_group=4",
+     "grouped_topk: argument 'topk': 3, expected 1 to 2 (the number of experts in 'topk_group' groups)"},
+    {"grouped_topk gating_output=f5x8 topk=2 renormalize=true num_expert_group=3",
+     "grouped_topk: argument 'num_expert_group': 3, expected a divisor of 8 (the number of experts)"},
+    {"grouped_topk gating_output=f5x8 topk=2 renormalize=true num_expert_group=0",
+     "grouped_topk: argument 'num_expert_group': 0, expected 1 to 8 (the number of experts)"},
+    {"grouped_topk gating_output=f5x8 topk=2 renormalize=true num_expert_group=4 topk_group=5",
+     "grouped_topk: argument 'topk_group': 5, expected 1 to 4 (argument 'num_expert_group')"},
+    {"grouped_topk gating_output=f5x8 topk=2 renormalize=true num_expert_group=8 topk_group=2 "
+     "e_score_correction_bias=f8",
+     "grouped_topk: argument 'num_expert_group': 8, expected groups of 2 experts or more: with "
+     "'e_score_correction_bias' a group is as good as its two best"},
+    {"grouped_topk gating_output=f5x8 topk=2 renormalize=true e_score_correction_bias=f7",
+     "grouped_topk: argument 'e_score_correction_bias': shape [7], expected [8] (e of 'gating_output')"},
+    {"grouped_topk gating_output=f5x8 topk=2 renormalize=true scoring_func=sigmod",
+     "grouped_topk: argument 'scoring_func': \"sigmod\", expected \"softmax\" or \"sigmoid\"; did you mean "
+     "\"sigmoid\"?"},
+    {"grouped_topk gating_output=f5x8 topk=2 renormalize=true routed_scaling_factor=inf",
+     "grouped_topk: argument 'routed_scaling_factor': inf, expected a finite number"},
+    {"topk_softmax gating_output=f5x8 topk=9",
+     "topk_softmax: argument 'topk': 9, expected 1 to 8 (the number of experts)"},
+    {"moe_align_block_size topk_ids=f5x2 num_experts=4 block_size=16",
+     "moe_align_block_size: argument 'topk_ids': dtype float32, expected int32 or int64"},
+    {"moe_align_block_size topk_ids=i5x2%4 num_experts=0 block_size=16",
+     "moe_align_block_size: argument 'num_experts': 0, expected 1 to 2147483647 (what int32 can say)"},
+    {"moe_align_block_size topk_ids=i5x2%4 num_experts=4 block_size=0",
+     "moe_align_block_size: argument 'block_size': 0, expected 1 to 2147483647 (what int32 can say)"},
+    {"moe_align_block_size topk_ids=i5x2%4 num_experts=65536 block_size=65536",
+     "moe_align_block_size: arguments 'num_experts' and 'block_size': 65536 and 65536, expected fewer than 2^31 "
+     "entries in 'sorted_token_ids'"},
+    {"moe_sum x=f8", "moe_sum: argument 'x': shape [8], expected [..., k, h]"},
+    {ROUTED "topk_ids=f5x2", "unquantized_fused_moe: argument 'topk_ids': dtype float32, expected int32 or int64"},
+    {ROUTED "topk_ids=i5x3",
+     "unquantized_fused_moe: argument 'topk_ids': shape [5, 3], expected [5, 2] (k of 'topk_weights')"},
+    {ROUTED "topk_ids=i5x2%3 activation=sliu", "unquantized_fused_moe: argument 'activation': \"sliu\", expected "
+                                               "\"silu\", \"gelu\", \"gelu_tanh\", \"swigluoai\" "
+                                               "or \"swiglustep\"; did you mean \"silu\"?"},
+    {ROUTED "topk_ids=i5x2%3 apply_router_weight_on_input=true",
+     "unquantized_fused_moe: argument 'apply_router_weight_on_input': true, expected false for 2 experts a token (only "
+     "for 1)"},
+    {ROUTED "topk_ids=i5x2%3 w2_bias=f3x6",
+     "unquantized_fused_moe: argument 'w2_bias': shape [3, 6], expected [3, 8] (h of 'x')"},
+    {"transformers_fused_moe x=f5x8 w13=f3x13x8 w2=f3x8x6 topk_ids=i5x2%3 topk_weights=w5x2",
+     "transformers_fused_moe: argument 'w13': shape [3, 13, 8], expected [e, 2*i, 8]"},
+    {FUSED "router_logits=f5x3 top_k=2", "fused_moe: argument 'router_logits': 3 experts, expected 4 (of 'w13')"},
+    {FUSED "router_logits=f5x4 top_k=2 expert_map=i6%4",
+     "fused_moe: argument 'router_logits': 4 experts, expected 6 (of 'expert_map')"},
+    {FUSED "router_logits=f5x4 top_k=5", "fused_moe: argument 'top_k': 5, expected 1 to 4 (the number of experts)"},
+    {FUSED "router_logits=f5x4 top_k=3 use_grouped_topk=true num_expert_group=2",
+     "fused_moe: argument 'top_k': 3, expected 1 to 2 (the number of experts in 'topk_group' groups)"},
+};
+
+START_TEST(O6_bad_arguments_are_named_with_what_is_expected) {
+  op_case *c = op_case_make(refused[_i].call, float32, 0);
+  ck_assert_int_eq(op_case_check(c), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), refused[_i].message);
+  op_case_free(c);
+}
+END_TEST
+
+/* An index that is out of range: of `tensor` the last is `value`. */
+static const struct {
+  const char *call, *tensor;
+  double value;
+  const char *message;
+} bad_indices[] = {
+    {"moe_align_block_size topk_ids=i5x2%4 num_experts=4 block_size=2", "topk_ids", 4,
+     "argument 'topk_ids'[4, 1] is 4, expected 0 to 3 (experts)"},
+    {"moe_align_block_size topk_ids=l5x2%4 num_experts=4 block_size=2", "topk_ids", -1,
+     "argument 'topk_ids'[4, 1] is -1, expected 0 to 3 (experts)"},
+    {ROUTED "topk_ids=i5x2%3", "topk_ids", 3, "argument 'topk_ids'[4, 1] is 3, expected 0 to 2 (experts of 'w13')"},
+    {ROUTED "topk_ids=l5x2%3", "topk_ids", -1, "argument 'topk_ids'[4, 1] is -1, expected 0 to 2 (experts of 'w13')"},
+    {ROUTED "topk_ids=i5x2%3 expert_map=i6%3", "topk_ids", 6,
+     "argument 'topk_ids'[4, 1] is 6, expected 0 to 5 (experts of 'expert_map')"},
+    {ROUTED "topk_ids=i5x2%3 expert_map=l6%3", "expert_map", 3,
+     "argument 'expert_map'[5] is 3, expected -1 to 2 (experts of 'w13'; -1: none here)"},
+    {"transformers_fused_moe x=f5x8 w13=f3x12x8 w2=f3x8x6 topk_ids=i5x2%3 topk_weights=w5x2", "topk_ids", 1e9,
+     "argument 'topk_ids'[4, 1] is 1000000000, expected 0 to 2 (experts of 'w13')"},
+    {FUSED "router_logits=f5x6 top_k=2 expert_map=i6%4", "expert_map", -2,
+     "argument 'expert_map'[5] is -2, expected -1 to 3 (experts of 'w13'; -1: none here)"},
+};
+
+START_TEST(O6_an_index_out_of_range_is_named_and_nothing_is_written) {
+  for (int which = 0; which < 2; which++) {
+    op_case *c = op_case_make(bad_indices[_i].call, float32, 0);
+    op_case_set(c, bad_indices[_i].tensor, count(op_case_tensor(c, bad_indices[_i].tensor)) - 1, bad_indices[_i].value);
+    ck_assert_int_eq(op_case_call(c, both[which]), FL_EINVAL);
+    ck_assert_str_eq(message, bad_indices[_i].message);
+    for (uint32_t i = c->schema->n_arguments; i < c->schema->n_arguments + c->schema->n_results; i++)
+      for (size_t byte = 0; byte < c->tensors[i]->bytes; byte++)
+        ck_assert_int_eq(((char *)c->tensors[i]->tensor.data)[byte], 0x5a);
+    op_case_free(c);
+  }
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_checked_fixture(tests, load_plugin, NULL);
+  tcase_add_loop_test(tests, grouped_topk_chooses_from_the_best_groups_and_weighs_without_the_bias, 0, 2);
+  tcase_add_loop_test(tests, of_equal_experts_the_lowest_is_chosen, 0, 6);
+  tcase_add_loop_test(tests, O4_grouped_topk_rounds_scores_to_the_type_of_the_logits, 0, 2);
+  tcase_add_loop_test(tests, topk_softmax_takes_scores_that_are_not_finite_for_0, 0, 2);
+  tcase_add_loop_test(tests, topk_softmax_weighs_by_probability, 0, 2);
+  tcase_add_loop_test(tests, moe_align_fills_each_experts_blocks_and_marks_the_rest, 0, 2);
+  tcase_add_loop_test(tests, O4_moe_sum_rounds_once, 0, 2);
+  tcase_add_loop_test(tests, experts_compute_the_formula_with_each_activation_and_any_strides, 0, 6);
+  tcase_add_loop_test(tests, experts_that_are_not_here_add_nothing, 0, 2);
+  tcase_add_loop_test(tests, the_routers_weight_may_be_applied_to_the_input, 0, 2);
+  tcase_add_loop_test(tests, fused_moe_is_its_router_and_its_experts, 0, 2);
+  tcase_add_loop_test(tests, fused_moe_routes_by_sigmoid_and_bias_without_groups, 0, 2);
+  tcase_add_test(tests, O2_no_tokens_are_no_work);
+  tcase_add_loop_test(tests, O6_bad_arguments_are_named_with_what_is_expected, 0, sizeof refused / sizeof refused[0]);
+  tcase_add_loop_test(tests, O6_an_index_out_of_range_is_named_and_nothing_is_written, 0,
+                      sizeof bad_indices / sizeof bad_indices[0]);
+}
+
+int main(void) {
+  return run_suite("ops_moe", add_tests, 20);
+}

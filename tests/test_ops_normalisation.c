@@ -1,0 +1,377 @@
+/* Gemma's and the gated RMS norms: their checks, and both CPU kernels against the formula in double precision. */
+#include "tests/kernels.h"
+
+#include <flhost/dtype.h>
+#include <math.h>
+
+static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
+
+static void unmake_all(owned **all, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    unmake(all[i]);
+}
+#define UNMAKE(...) unmake_all((owned *[]){__VA_ARGS__}, sizeof((owned *[]){__VA_ARGS__}) / sizeof(owned *))
+
+static owned *filled(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding, uint32_t seed) {
+  owned *made = make(dtype, ndim, shape, padding);
+  fill(&made->tensor, seed);
+  return made;
+}
+
+static fl_value value_of(owned *tensor) {
+  return tensor ? fl_tensor(&tensor->tensor) : fl_none();
+}
+
+/* ----------------------------------------------------------------------------------------------------------- Gemma */
+
+static void run_gemma(const char *id, owned *x, owned *residual, owned *weight, owned *out, owned *residual_out) {
+  fl_value values[] = {value_of(x),    value_of(residual), value_of(weight),
+                       fl_float(1e-6), value_of(out),      value_of(residual_out)};
+  check_call("gemma_rms_norm", id, values, 6);
+}
+
+START_TEST(gemma_counts_its_weight_from_1) {
+  const int64_t shape[] = {1, 4}, hidden[] = {4};
+  const double expected[] = {.36514837, .73029673, 2 * 1.09544516, 0};
+  owned *x = make(float32, 2, shape, 0), *out = make(float32, 2, shape, 0), *weight = make(float32, 1, hidden, 0);
+  for (int i = 0; i < 4; i++) {
+    set(&x->tensor, i, i + 1);
+    set(&weight->tensor, i, i < 2 ? 0 : i == 2 ? 1 : -1);
+  }
+  run_gemma(both[_i], x, NULL, weight, out, NULL);
+  for (int i = 0; i < 4; i++)
+    ck_assert_double_eq_tol(get(&out->tensor, i), expected[i], 1e-6);
+  UNMAKE(x, out, weight);
+}
+END_TEST
+
+/* The weight is float32 once 1 is added, so the result is rounded once, whatever its own type. */
+START_TEST(O4_gemmas_reference_rounds_once) {
+  enum { N = 128 };
+  const int64_t shape[] = {1, N}, hidden[] = {N};
+  owned *x = filled(bfloat16, 2, shape, 0, 1), *residual = filled(bfloat16, 2, shape, 0, 2);
+  owned *weight = filled(bfloat16, 1, hidden, 0, 3), *out = make(bfloat16, 2, shape, 0);
+  owned *sum_out = make(bfloat16, 2, shape, 0);
+  float sums[N];
+  double squares = 0;
+  int differ = 0;
+  for (int i = 0; i < N; i++) {
+    sums[i] = (float)get(&x->tensor, i) + (float)get(&residual->tensor, i);
+    squares += (double)(sums[i] * sums[i]);
+  }
+  float scale = 1.0f / sqrtf((float)squares / N + 1e-6f);
+  run_gemma("reference.c", x, residual, weight, out, sum_out);
+  for (int i = 0; i < N; i++) {
+    float w = (float)get(&weight->tensor, i) + 1.0f, normed = sums[i] * scale;
+    uint16_t once = fl_float_to_bf16(normed * w);
+    ck_assert_uint_eq(((uint16_t *)out->tensor.data)[i], once);
+    ck_assert_uint_eq(((uint16_t *)sum_out->tensor.data)[i], fl_float_to_bf16(sums[i]));
+    differ += once != fl_float_to_bf16(fl_bf16_to_float(fl_float_to_bf16(normed)) * w);
+  }
+  ck_assert_int_gt(differ, 0);
+  UNMAKE(x, residual, weight, out, sum_out);
+}
+END_TEST
+
+START_TEST(O1_O2_gemma_takes_strided_tensors_and_works_in_place) {
+  const int64_t shape[] = {2, 3, 301}, hidden[] = {301};
+  DLDataType dtype = floats[_i % 3];
+  const char *id = both[_i / 3];
+  for (int wide = 0; wide < 2; wide++) {
+    owned *x = filled(dtype, 3, shape, 0, 1), *residual = filled(dtype, 3, shape, 0, 2);
+    owned *out = make(dtype, 3, shape, 0), *sum = make(dtype, 3, shape, 0);
+    owned *strided_x = filled(dtype, 3, shape, 7, 1), *strided_residual = filled(dtype, 3, shape, 2, 2);
+    owned *weight = filled(wide ? float32 : dtype, 1, hidden, 0, 3), *by_default = make(dtype, 3, shape, 0);
+    run_gemma(id, x, residual, weight, out, sum);
+    run_gemma(id, strided_x, strided_residual, weight, strided_x, strided_residual);
+    check_same_elements(&out->tensor, strided_x);
+    check_same_elements(&sum->tensor, strided_residual);
+    run_gemma("default.flagos", x, residual, weight, by_default, sum);
+    check_close("gemma_rms_norm", &by_default->tensor, &out->tensor);
+    UNMAKE(x, residual, out, sum, strided_x, strided_residual, weight, by_default);
+  }
+}
+END_TEST
+
+/* ---------------------------------------------------------------------------------------------------------- gated */
+
+static double sigmoid(double v) {
+  return 1 / (1 + exp(-v));
+}
+
+/* What a gated norm is to compute. */
+typedef struct formula {
+  const char *activation;
+  int64_t group;
+  bool gated, after, normalised;
+  double epsilon;
+} formula;
+
+static double gate_of(const formula *f, const DLTensor *gate, int64_t i) {
+  if (!f->gated)
+    return 1;
+  double z = get(gate, element_offset(gate, i));
+  return strcmp(f->activation, "sigmoid") ? z * sigmoid(z) : sigmoid(z);
+}
+
+/* Element `i` of the compact result. */
+static double evaluate(const formula *f, const DLTensor *x, const DLTensor *gate, const DLTensor *weight, int64_t i) {
+  int64_t hidden = x->shape[x->ndim - 1], begin = i - i % hidden % f->group;
+  double squares = 0, value = get(x, element_offset(x, i)) * (f->after ? 1 : gate_of(f, gate, i));
+  if (!f->normalised)
+    return value;
+  for (int64_t j = begin; j < begin + f->group; j++) {
+    double other = get(x, element_offset(x, j)) * (f->after ? 1 : gate_of(f, gate, j));
+    squares += other * other;
+  }
+  value *= get(weight, i % hidden) / sqrt(squares / (double)f->group + f->epsilon);
+  return value * (f->after ? gate_of(f, gate, i) : 1);
+}
+
+/* Some elements of every row and group, for long rows not all. */
+static void check_formula(const char *op, const formula *f, const owned *x, const owned *gate, const owned *weight,
+                          const owned *result) {
+  const DLTensor *out = &result->tensor;
+  fl_schema *schema = schema_of(op);
+  fl_tolerance tolerance = fl_schema_tolerance(schema, out->dtype);
+  int64_t n = count(out), step = n > 2000 ? 97 : 1;
+  for (int64_t i = 0; i < n; i += step) {
+    double expected = evaluate(f, &x->tensor, gate ? &gate->tensor : NULL, weight ? &weight->tensor : NULL, i);
+    double given = get(out, element_offset(out, i));
+    ck_assert_msg(fabs(given - expected) <= tolerance.atol + 2 * tolerance.rtol * fabs(expected),
+                  "%s: element %d is %.9g, expected %.9g", op, (int)i, given, expected);
+  }
+  fl_schema_free(schema);
+}
+
+static void run_gated(const char *id, owned *x, owned *z, owned *weight, const formula *f, owned *out) {
+  bool whole = f->group == x->shape[x->tensor.ndim - 1];
+  fl_value values[] = {value_of(x),
+                       value_of(z),
+                       value_of(weight),
+                       fl_float(f->epsilon),
+                       whole ? fl_none() : fl_int(f->group),
+                       fl_bool(f->after),
+                       fl_string(f->activation),
+                       value_of(out)};
+  check_call("rms_norm_gated", id, values, 8);
+}
+
+START_TEST(rms_norm_gated_computes_its_formula_in_every_mode) {
+  const int64_t shape[] = {2, 3, 40}, hidden[] = {40};
+  const formula formulas[] = {{"swish", 40, true, false, true, 1e-5},  {"silu", 8, true, true, true, 1e-5},
+                              {"sigmoid", 8, true, false, true, 1e-2}, {"sigmoid", 40, true, true, true, 0},
+                              {"swish", 20, false, false, true, 1e-5}, {"swish", 40, false, true, true, 1e-5}};
+  DLDataType dtype = floats[_i % 3];
+  const char *id = both[_i / 3];
+  for (size_t i = 0; i < sizeof formulas / sizeof formulas[0]; i++) {
+    owned *x = filled(dtype, 3, shape, 5, 1), *z = formulas[i].gated ? filled(dtype, 3, shape, 3, 2) : NULL;
+    owned *weight = filled(i % 2 ? float32 : dtype, 1, hidden, 0, 3), *out = make(dtype, 3, shape, 1);
+    run_gated(id, x, z, weight, &formulas[i], out);
+    check_formula("rms_norm_gated", &formulas[i], x, z, weight, out);
+    UNMAKE(x, z, weight, out);
+  }
+}
+END_TEST
+
+/* A group that is longer than what the default kernel keeps between its passes. */
+START_TEST(gated_norms_of_long_rows_compute_their_formula) {
+  const int64_t shape[] = {2, 5003}, hidden[] = {5003};
+  const formula before = {"swish", 5003, true, false, true, 1e-5}, after = {"sigmoid", 5003, true, true, true, 1e-5};
+  owned *x = filled(float32, 2, shape, 0, 1), *z = filled(float32, 2, shape, 0, 2);
+  owned *weight = filled(float32, 1, hidden, 0, 3), *out = make(float32, 2, shape, 0);
+  run_gated(both[_i], x, z, weight, &before, out);
+  check_formula("rms_norm_gated", &before, x, z, weight, out);
+  run_gated(both[_i], x, z, weight, &after, out);
+  check_formula("rms_norm_gated", &after, x, z, weight, out);
+  UNMAKE(x, z, weight, out);
+}
+END_TEST
+
+static void run_mixer2(const char *id, owned *x, owned *gate, owned *weight, const formula *f, owned *out) {
+  fl_value values[] = {value_of(x),
+                       value_of(gate),
+                       value_of(weight),
+                       fl_float(f->epsilon),
+                       fl_int(x->shape[x->tensor.ndim - 1] / f->group),
+                       fl_bool(f->normalised),
+                       value_of(out)};
+  fl_schema *schema = schema_of("mixer2_gated_rms_norm");
+  fl_call call = {.size = sizeof call, .count = 7, .values = values};
+  ck_assert_int_eq(fl_schema_check(schema, &call), FL_OK);
+  check_call("mixer2_gated_rms_norm", id, values, 7);
+  fl_schema_free(schema);
+}
+
+START_TEST(mixer2_computes_its_formula_and_a_float32_weight_makes_a_float32_result) {
+  const int64_t shape[] = {2, 3, 40}, hidden[] = {40};
+  const formula formulas[] = {{"silu", 40, true, false, true, 1e-6},
+                              {"silu", 10, true, false, true, 1e-6},
+                              {"silu", 40, true, false, false, 0}};
+  DLDataType dtype = floats[_i % 3];
+  const char *id = both[_i / 3];
+  for (size_t i = 0; i < 6; i++) {
+    const formula *f = &formulas[i % 3];
+    bool wide = i / 3;
+    owned *x = filled(dtype, 3, shape, 5, 1), *gate = filled(dtype, 3, shape, 3, 2);
+    owned *weight = f->normalised || wide ? filled(wide ? float32 : dtype, 1, hidden, 0, 3) : NULL;
+    owned *out = make(wide && f->normalised ? float32 : dtype, 3, shape, 1);
+    run_mixer2(id, x, gate, weight, f, out);
+    if (!wide || !f->normalised)
+      check_formula("mixer2_gated_rms_norm", f, x, gate, weight, out);
+    else /* the normalised value was rounded to x's type */
+      for (int64_t e = 0; e < count(&out->tensor); e++) {
+        double expected = evaluate(f, &x->tensor, &gate->tensor, &weight->tensor, e);
+        double unit = dtype.bits == 32 ? 1e-6 : dtype.code == kDLBfloat ? 1.0 / 256 : 1.0 / 2048;
+        ck_assert_double_eq_tol(get(&out->tensor, element_offset(&out->tensor, e)), expected,
+                                1e-6 + unit * fabs(expected));
+      }
+    UNMAKE(x, gate, weight, out);
+  }
+}
+END_TEST
+
+/* w * T(v * s): two roundings, which the default kernel keeps. */
+START_TEST(O4_mixer2_rounds_before_the_weight) {
+  enum { N = 64 };
+  const int64_t shape[] = {1, N}, hidden[] = {N};
+  owned *x = filled(bfloat16, 2, shape, 0, 1), *gate = make(bfloat16, 2, shape, 0);
+  owned *weight = filled(bfloat16, 1, hidden, 0, 3), *out = make(bfloat16, 2, shape, 0);
+  const formula f = {"silu", N, true, false, true, 1e-6};
+  double squares = 0;
+  int differ = 0;
+  for (int i = 0; i < N; i++) /* silu(32) is 32 */
+    set(&gate->tensor, i, 32);
+  for (int i = 0; i < N; i++)
+    squares += 32 * 32 * get(&x->tensor, i) * get(&x->tensor, i);
+  float scale = 1.0f / sqrtf((float)squares / N + 1e-6f);
+  run_mixer2("reference.c", x, gate, weight, &f, out);
+  for (int i = 0; i < N; i++) {
+    float normed = 32 * (float)get(&x->tensor, i) * scale, w = (float)get(&weight->tensor, i);
+    uint16_t twice = fl_float_to_bf16(fl_bf16_to_float(fl_float_to_bf16(normed)) * w);
+    ck_assert_uint_eq(((uint16_t *)out->tensor.data)[i], twice);
+    differ += twice != fl_float_to_bf16(normed * w);
+  }
+  ck_assert_int_gt(differ, 0);
+  UNMAKE(x, gate, weight, out);
+}
+END_TEST
+
+START_TEST(O2_norms_of_no_tokens_succeed_and_write_nothing) {
+  const int64_t shape[] = {3, 0, 8}, hidden[] = {8};
+  const formula f = {"swish", 8, true, false, true, 1e-5};
+  owned *x = make(float16, 3, shape, 0), *weight = filled(float16, 1, hidden, 0, 1);
+  run_gemma(both[_i], x, x, weight, x, x);
+  run_gated(both[_i], x, x, weight, &f, x);
+  run_mixer2(both[_i], x, x, weight, &f, x);
+  UNMAKE(x, weight);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------------- bad calls */
+
+START_TEST(O6_bad_arguments_of_norms_are_refused_with_a_reason) {
+  const int64_t rows[] = {2, 8}, others[] = {3, 8}, hidden[] = {8}, less[] = {4};
+  owned *x_ = make(float32, 2, rows, 0), *other_ = make(float32, 2, others, 0), *half_ = make(float16, 2, rows, 0);
+  owned *weight_ = make(float32, 1, hidden, 0), *short_ = make(float32, 1, less, 0), *out_ = make(float32, 2, rows, 0);
+  owned *brain_ = make(bfloat16, 1, hidden, 0), *half_out_ = make(float16, 2, rows, 0);
+  const fl_value x = value_of(x_), other = value_of(other_), half = value_of(half_), weight = value_of(weight_);
+  const fl_value small = value_of(short_), out = value_of(out_), brain = value_of(brain_), none = fl_none();
+  const fl_value eps = fl_float(1e-5), swish = fl_string("swish"), no = fl_bool(false), yes = fl_bool(true);
+  const struct {
+    const char *op, *expected;
+    uint32_t n;
+    fl_value values[8];
+  } cases[] = {
+      {"gemma_rms_norm",
+       "argument 'residual': shape [3, 8], expected [2, 8] (the leading dimensions of 'x')",
+       6,
+       {x, other, weight, eps, out, out}},
+      {"gemma_rms_norm", "argument 'weight': shape [4], expected [8] (H of 'x')", 6, {x, none, small, eps, out, none}},
+      {"gemma_rms_norm", "argument 'weight': none, expected Tensor", 6, {x, none, none, eps, out, none}},
+      {"gemma_rms_norm",
+       "argument 'weight': dtype bfloat16, expected float32 (that of 'x')",
+       6,
+       {x, none, brain, eps, out, none}},
+      {"gemma_rms_norm",
+       "argument 'epsilon': -1, expected a finite number, 0 or more",
+       6,
+       {x, none, weight, fl_float(-1), out, none}},
+      {"gemma_rms_norm",
+       "result 'residual_out': given, expected none, as argument 'residual'",
+       6,
+       {x, none, weight, eps, out, other}},
+      {"rms_norm_gated",
+       "argument 'z': dtype float16, expected float32 (that of 'x')",
+       8,
+       {x, half, weight, eps, none, no, swish, out}},
+      {"rms_norm_gated",
+       "argument 'group_size': 3, expected a divisor of 8 (the last dimension of 'x')",
+       8,
+       {x, none, weight, eps, fl_int(3), no, swish, out}},
+      {"rms_norm_gated",
+       "argument 'group_size': 0, expected a divisor of 8 (the last dimension of 'x')",
+       8,
+       {x, none, weight, eps, fl_int(0), no, swish, out}},
+      {"rms_norm_gated",
+       "argument 'epsilon': nan, expected a finite number, 0 or more",
+       8,
+       {x, none, weight, fl_float(NAN), none, no, swish, out}},
+      {"rms_norm_gated",
+       "argument 'activation': \"sigmod\", expected \"silu\", \"swish\" or \"sigmoid\"; did you mean \"sigmoid\"?",
+       8,
+       {x, none, weight, eps, none, no, fl_string("sigmod"), out}},
+      {"rms_norm_gated",
+       "result 'out': overlaps argument 'x', expected other memory",
+       8,
+       {x, none, weight, eps, none, no, swish, x}},
+      {"mixer2_gated_rms_norm",
+       "argument 'weight': none, expected Tensor (use_rms_norm is true)",
+       7,
+       {x, x, none, eps, fl_int(1), yes, out}},
+      {"mixer2_gated_rms_norm",
+       "argument 'n_groups': 3, expected a divisor of 8 (the last dimension of 'x')",
+       7,
+       {x, x, weight, eps, fl_int(3), yes, out}},
+      {"mixer2_gated_rms_norm",
+       "argument 'n_groups': -2, expected a divisor of 8 (the last dimension of 'x')",
+       7,
+       {x, x, weight, eps, fl_int(-2), yes, out}},
+      {"mixer2_gated_rms_norm",
+       "argument 'gate': shape [3, 8], expected [2, 8] (the leading dimensions of 'x')",
+       7,
+       {x, other, weight, eps, fl_int(1), yes, out}},
+      {"mixer2_gated_rms_norm",
+       "argument 'epsilon': inf, expected a finite number, 0 or more",
+       7,
+       {x, x, weight, fl_float(INFINITY), fl_int(1), yes, out}},
+      {"mixer2_gated_rms_norm",
+       "result 'out': dtype float16, expected float32",
+       7,
+       {half, half, weight, eps, fl_int(1), yes, value_of(half_out_)}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char expected[512];
+    snprintf(expected, sizeof expected, "%s: %s", cases[i].op, cases[i].expected);
+    check_refused(cases[i].op, expected, cases[i].values, cases[i].n);
+  }
+  UNMAKE(x_, other_, half_, weight_, short_, out_, brain_, half_out_);
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_checked_fixture(tests, load_plugin, NULL);
+  tcase_add_loop_test(tests, gemma_counts_its_weight_from_1, 0, 2);
+  tcase_add_test(tests, O4_gemmas_reference_rounds_once);
+  tcase_add_loop_test(tests, O1_O2_gemma_takes_strided_tensors_and_works_in_place, 0, 6);
+  tcase_add_loop_test(tests, rms_norm_gated_computes_its_formula_in_every_mode, 0, 6);
+  tcase_add_loop_test(tests, gated_norms_of_long_rows_compute_their_formula, 0, 2);
+  tcase_add_loop_test(tests, mixer2_computes_its_formula_and_a_float32_weight_makes_a_float32_result, 0, 6);
+  tcase_add_test(tests, O4_mixer2_rounds_before_the_weight);
+  tcase_add_loop_test(tests, O2_norms_of_no_tokens_succeed_and_write_nothing, 0, 2);
+  tcase_add_test(tests, O6_bad_arguments_of_norms_are_refused_with_a_reason);
+}
+
+int main(void) {
+  return run_suite("ops_normalisation", add_tests, 20);
+}
