@@ -262,6 +262,9 @@ START_TEST(S1_device_decides_what_can_run) {
   run = FLHOST("explain", "--device", "cuda", "silu_and_mul", "--json");
   assert_status(run, 3);
   assert_contains(text_at(candidate(parse_json(run.out, JSON_OBJECT), "reference.c"), "reason"), "cuda");
+  run = FLHOST("resolve", "--device=hip", "silu_and_mul"); /* vLLM's word */
+  assert_status(run, 3);
+  assert_contains(run.err, "the tensors are on rocm");
 }
 END_TEST
 
