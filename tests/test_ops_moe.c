@@ -40,10 +40,11 @@ START_TEST(grouped_topk_chooses_from_the_best_groups_and_weighs_without_the_bias
 }
 END_TEST
 
+#define GROUPED                                                                                                        \
+  "grouped_topk gating_output=f3x8 topk=3 renormalize=false num_expert_group=4 topk_group=2 scoring_func=sigmoid"
+
 START_TEST(of_equal_experts_the_lowest_is_chosen) {
-  static const char *const calls[] = {"grouped_topk gating_output=f3x8 topk=3 renormalize=false",
-                                      "grouped_topk gating_output=f3x8 topk=3 renormalize=false num_expert_group=4 "
-                                      "topk_group=2 scoring_func=sigmoid",
+  static const char *const calls[] = {"grouped_topk gating_output=f3x8 topk=3 renormalize=false", GROUPED,
                                       "topk_softmax gating_output=f3x8 topk=3"};
   for (size_t i = 0; i < 3; i++) {
     op_case *c = op_case_make(calls[i], floats[_i % 3], 5);
