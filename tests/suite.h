@@ -28,6 +28,11 @@ static inline int rounds(int n) {
   return getenv("FLHOST_SAMPLE") ? (n + 99) / 100 : n;
 }
 
+/* The same for the number of a loop test's cases. */
+static inline int loop_cases(int n) {
+  return getenv("FLHOST_SAMPLE") ? (n + 2) / 3 : n;
+}
+
 /* The directory of what was built (FLHOST_BUILD, else "build"). Tests run in the project's root. */
 static inline const char *build_dir(void) {
   const char *dir = getenv("FLHOST_BUILD");

@@ -407,13 +407,13 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, load_plugin, NULL);
   tcase_add_loop_test(tests, grouped_topk_chooses_from_the_best_groups_and_weighs_without_the_bias, 0, 2);
-  tcase_add_loop_test(tests, of_equal_experts_the_lowest_is_chosen, 0, 6);
+  tcase_add_loop_test(tests, of_equal_experts_the_lowest_is_chosen, 0, loop_cases(6));
   tcase_add_loop_test(tests, O4_grouped_topk_rounds_scores_to_the_type_of_the_logits, 0, 2);
   tcase_add_loop_test(tests, topk_softmax_takes_scores_that_are_not_finite_for_0, 0, 2);
   tcase_add_loop_test(tests, topk_softmax_weighs_by_probability, 0, 2);
   tcase_add_loop_test(tests, moe_align_fills_each_experts_blocks_and_marks_the_rest, 0, 2);
   tcase_add_loop_test(tests, O4_moe_sum_rounds_once, 0, 2);
-  tcase_add_loop_test(tests, experts_compute_the_formula_with_each_activation_and_any_strides, 0, 6);
+  tcase_add_loop_test(tests, experts_compute_the_formula_with_each_activation_and_any_strides, 0, loop_cases(6));
   tcase_add_loop_test(tests, experts_that_are_not_here_add_nothing, 0, 2);
   tcase_add_loop_test(tests, the_routers_weight_may_be_applied_to_the_input, 0, 2);
   tcase_add_loop_test(tests, fused_moe_is_its_router_and_its_experts, 0, 2);

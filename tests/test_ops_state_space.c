@@ -519,12 +519,12 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, load_plugin, NULL);
-  tcase_add_loop_test(tests, causal_conv1d_keeps_each_sequences_past_in_its_slot, 0, 12);
+  tcase_add_loop_test(tests, causal_conv1d_keeps_each_sequences_past_in_its_slot, 0, loop_cases(12));
   tcase_add_loop_test(tests, causal_conv1d_by_hand, 0, 2);
   tcase_add_loop_test(tests, a_convolution_may_be_continued, 0, 2);
-  tcase_add_loop_test(tests, selective_scan_computes_the_formula_and_leaves_its_state, 0, 12);
-  tcase_add_loop_test(tests, mamba_chunk_scan_computes_the_formula_and_leaves_its_state, 0, 12);
-  tcase_add_loop_test(tests, plamo2_mamba_mixer_computes_the_formula, 0, 12);
+  tcase_add_loop_test(tests, selective_scan_computes_the_formula_and_leaves_its_state, 0, loop_cases(12));
+  tcase_add_loop_test(tests, mamba_chunk_scan_computes_the_formula_and_leaves_its_state, 0, loop_cases(12));
+  tcase_add_loop_test(tests, plamo2_mamba_mixer_computes_the_formula, 0, loop_cases(12));
   tcase_add_loop_test(tests, O2_O5_the_mixers_agree_on_batches_and_take_strides, 0,
                       3 * (int)(sizeof mixers / sizeof mixers[0]));
   tcase_add_test(tests, O2_no_tokens_are_no_work_and_leave_the_state_alone);
