@@ -240,7 +240,7 @@ static inline fl_slots *fl_view_slots(fl_view *view, fl_op *op) {
 }
 
 /* The slots of an op under the thread's innermost scope for the op's host; its own when there is none. */
-fl_slots *fl_scope_slots(fl_thread *self, fl_op *op);
+fl_slots *fl_scope_slots(fl_op *op);
 /* The policy in force in this thread, not retained; the host's lock is held. */
 fl_policy *fl_scope_policy(fl_host *host, bool *scoped);
 void fl_views_free(fl_host *host);

@@ -81,7 +81,7 @@ static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *
   uint64_t outer = fl_read_begin(self);
   fl_status status = op->checked ? check(self, op, call) : FL_OK;
   if (!status) {
-    fl_slots *slots = self->scope ? fl_scope_slots(self, op) : &op->slots;
+    fl_slots *slots = self->scope ? fl_scope_slots(op) : &op->slots;
     set_message(self, call);
     status = slots ? dispatch(op, slots, call) : fl_error_no_memory();
   }
@@ -428,7 +428,7 @@ static fl_status run_again(const fl_binding *binding, fl_call *call) {
   if (binding->generation == atomic_load_explicit(&host->generation, memory_order_relaxed))
     fl_host_advance(host);
   pthread_mutex_unlock(&host->lock);
-  fl_slots *slots = fl_scope_slots(&fl_self, binding->op);
+  fl_slots *slots = fl_scope_slots(binding->op);
   return slots ? dispatch(binding->op, slots, call) : fl_error_no_memory();
 }
 

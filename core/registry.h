@@ -9,8 +9,6 @@
 #include "core/text.h"
 #include <flhost/flhost.h>
 
-typedef struct fl_host fl_store; /* the registry is a part of its host */
-
 /* What one plugin registers, until it is committed as a whole. */
 typedef struct fl_stage fl_stage;
 

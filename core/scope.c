@@ -107,8 +107,7 @@ static const fl_scope *innermost(const fl_host *host) {
   return scope;
 }
 
-fl_slots *fl_scope_slots(fl_thread *self, fl_op *op) {
-  (void)self;
+fl_slots *fl_scope_slots(fl_op *op) {
   const fl_scope *scope = innermost(op->host);
   return scope ? fl_view_slots(scope->view, op) : &op->slots;
 }

@@ -115,16 +115,6 @@ bool fl_strings_has(const fl_strings *list, const char *string) {
   return false;
 }
 
-bool fl_strings_copy(fl_strings *to, const fl_strings *from) {
-  *to = (fl_strings){0};
-  for (uint32_t i = 0; i < from->n; i++)
-    if (!fl_strings_add(to, from->items[i])) {
-      fl_strings_free(to);
-      return false;
-    }
-  return true;
-}
-
 static int compare_strings(const void *a, const void *b) {
   return strcmp(*(char *const *)a, *(char *const *)b);
 }
