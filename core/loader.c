@@ -398,10 +398,10 @@ static void explain_inactive(const loading *l) {
 
 static fl_status open_and_register(loading *l) {
   fl_status entered = FL_OK;
-  fl_stage *stage = fl_stage_begin(l->host, l->record->name, l->path, l->info.note.flags);
+  fl_stage *stage = fl_stage_begin(l->host, l->record->name, l->record->build_id, l->info.note.flags);
   if (!stage)
     return fl_error_no_memory();
-  fl_status status = fl_stage_set_build_id(stage, l->record->build_id) ? run(l, stage, &entered) : fl_error_no_memory();
+  fl_status status = run(l, stage, &entered);
   if (status) {
     char message[FL_ERROR_MAX];
     snprintf(message, sizeof message, "%s", fl_error_message());

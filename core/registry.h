@@ -12,11 +12,9 @@
 /* What one plugin registers, until it is committed as a whole. */
 typedef struct fl_stage fl_stage;
 
-/* Begins. `plugin` is its name, `file` its path, `flags` those of its note. NULL: out of memory. */
-fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *file, uint32_t flags);
-
-/* The build id that its implementations carry (fl_impl_uuid); "" when not said. false: out of memory. */
-bool fl_stage_set_build_id(fl_stage *stage, const char *build_id);
+/* Begins. `plugin` is its name, `build_id` what its implementations carry (fl_impl_uuid; "" = unknown), `flags` those
+ * of its note. NULL: out of memory. */
+fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *build_id, uint32_t flags);
 
 /* The table to hand to register_builtins. */
 fl_registry *fl_stage_table(fl_stage *stage);

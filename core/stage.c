@@ -17,7 +17,7 @@ typedef struct row_index {
 struct fl_stage {
   fl_registry table; /* first: the plugin's pointer leads back here */
   fl_host *host;
-  char *plugin, *file, *build_id;
+  char *plugin, *build_id;
   uint32_t flags;
   fl_schema **schemas;
   uint32_t n_schemas;
@@ -391,7 +391,7 @@ static void stage_log(fl_registry *registry, int level, const char *message) {
 
 /* ------------------------------------------------------------------------------------------- begin, commit, abort */
 
-fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *file, uint32_t flags) {
+fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *build_id, uint32_t flags) {
   fl_stage *stage = calloc(1, sizeof *stage);
   if (!stage)
     return NULL;
@@ -409,22 +409,12 @@ fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *file, ui
   stage->host = host;
   stage->flags = flags;
   stage->plugin = fl_strdup(plugin);
-  stage->file = fl_strdup(file);
-  stage->build_id = fl_strdup("");
-  if (!stage->plugin || !stage->file || !stage->build_id) {
+  stage->build_id = fl_strdup(build_id);
+  if (!stage->plugin || !stage->build_id) {
     fl_stage_abort(stage);
     return NULL;
   }
   return stage;
-}
-
-bool fl_stage_set_build_id(fl_stage *stage, const char *build_id) {
-  char *copy = fl_strdup(build_id);
-  if (!copy)
-    return false;
-  free(stage->build_id);
-  stage->build_id = copy;
-  return true;
 }
 
 fl_registry *fl_stage_table(fl_stage *stage) {
@@ -446,7 +436,6 @@ static void stage_free(fl_stage *stage) {
   fl_text_free(&stage->refused);
   fl_text_free(&stage->told);
   free(stage->plugin);
-  free(stage->file);
   free(stage->build_id);
   free(stage);
 }
@@ -552,11 +541,9 @@ fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls) {
 
 /* ----------------------------------------------------------------------------------------------------- the engine */
 
-enum { ENGINE_FLAGS = 0 };
-
 fl_status fl_register_op(fl_host *host, const fl_op_def *op) {
   uint32_t n;
-  fl_stage *stage = fl_stage_begin(host, "engine", "", ENGINE_FLAGS);
+  fl_stage *stage = fl_stage_begin(host, "engine", "engine", 0);
   if (!stage)
     return fl_error_no_memory();
   fl_status status = stage->table.register_op(&stage->table, op);
@@ -568,11 +555,10 @@ fl_status fl_register_op(fl_host *host, const fl_op_def *op) {
 
 fl_status fl_register_impl(fl_host *host, const fl_impl *impl) {
   uint32_t n;
-  fl_stage *stage = fl_stage_begin(host, "engine", "", ENGINE_FLAGS);
+  fl_stage *stage = fl_stage_begin(host, "engine", "engine", 0);
   if (!stage)
     return fl_error_no_memory();
-  fl_status status =
-      fl_stage_set_build_id(stage, "engine") ? stage->table.register_impl(&stage->table, impl) : fl_error_no_memory();
+  fl_status status = stage->table.register_impl(&stage->table, impl);
   if (!status)
     return fl_stage_commit(stage, &n);
   stage_free(stage);
