@@ -88,7 +88,7 @@ static void *open_driver(const char *const *libraries, fl_probe *probe) {
     if (library) {
       probe->opened = true;
       probe->words[0] = 0;
-      snprintf(probe->driver, sizeof probe->driver, "%s", *libraries);
+      probe->driver = *libraries;
       return library;
     }
     const char *words = dlerror();
@@ -137,7 +137,7 @@ static void child(const question *q, int timeout_ms, int answer) {
   setrlimit(RLIMIT_CORE, &no_core);
   alarm((unsigned)timeout_ms / 1000 + 2); /* should the parent be gone */
   ask(q, &probe);
-  /* Less than PIPE_BUF: written as a whole. */
+  /* Less than PIPE_BUF: written as a whole. The name it points to is in the parent at the same address. */
   _exit(write(answer, &probe, sizeof probe) != sizeof probe);
 }
 
@@ -188,7 +188,7 @@ static bool probe_in_use(const fl_driver *driver, fl_probe *probe) {
     if (!library)
       continue;
     probe->count = driver->count_in_use(library, probe->words, sizeof probe->words);
-    snprintf(probe->driver, sizeof probe->driver, "%s", *name);
+    probe->driver = *name;
     dlclose(library);
   }
   probe->opened = probe->count >= 0;

@@ -16,7 +16,7 @@ enum { FL_PROBE_WORDS = 400, FL_DRIVER_TIMEOUT_MS = 30000 };
 typedef struct fl_probe {
   bool opened;                /* the driver library opens */
   int32_t count;              /* devices; -1: not asked, or it failed */
-  char driver[64];            /* the library that opened, "" if none */
+  const char *driver;         /* of the names asked for, the one that opened; NULL if none */
   char words[FL_PROBE_WORDS]; /* the loader's or driver's words when something failed, else "" */
 } fl_probe;
 
