@@ -92,7 +92,7 @@ START_TEST(D4_a_good_plugin_is_loaded_and_called) {
   ck_assert_str_eq(record.version, "1.2.3");
   ck_assert_str_eq(record.vendor, "Good GmbH");
   ck_assert_str_eq(record.licence, "MIT");
-  ck_assert_str_eq(record.abi, "0.1");
+  ck_assert_str_eq(record.abi, "0.2");
   ck_assert_str_eq(record.reason, "");
   ck_assert_str_eq(record.build_id, "00c0ffee");
   ck_assert_uint_eq(record.impls, 2);
@@ -108,7 +108,7 @@ END_TEST
 static const struct {
   const char *name, *impl_id, *abi;
 } compatible[] = {
-    {"frozen", "vendor.frozen", "0.1"}, {"new_minor", "vendor.new_minor", "0.99"}, {"cxx", "vendor.cxx", "0.1"}};
+    {"frozen", "vendor.frozen", "0.1"}, {"new_minor", "vendor.new_minor", "0.99"}, {"cxx", "vendor.cxx", "0.2"}};
 
 START_TEST(plugins_of_other_headers_and_languages_run) {
   ck_ok(load(plugin(compatible[_i].name), NULL));
@@ -184,7 +184,7 @@ END_TEST
 /* ------------------------------------------------------------------------------------------- judged before they run */
 
 START_TEST(D4_another_abi_major_is_refused_before_its_code_runs) {
-  expect_failure_of("wrong_abi", "built for ABI 7.0, this host has 0.1; it needs a newer flhost");
+  expect_failure_of("wrong_abi", "built for ABI 7.0, this host has 0.2; it needs a newer flhost");
   ck_assert_str_eq(record.abi, "7.0");
   ck_assert_str_eq(record.name, "wrong_abi"); /* of the file: its note is not believed */
   ck_assert_str_eq(record.version, "");

@@ -442,7 +442,7 @@ FL_API fl_status fl_get_counters(fl_host *host, const char *op, const char *impl
 typedef struct fl_plugin_info {
   const char *name, *file, *version, *vendor, *licence; /* "" where unknown */
   const char *route;                                    /* "directory", "manifest", "module", "engine" */
-  const char *abi;                                      /* "0.1", "" where unknown */
+  const char *abi;                                      /* "0.2", "" where unknown */
   const char *status;                                   /* "loaded", "unavailable", "skipped", "failed" */
   const char *reason;                                   /* "" when loaded */
   double load_us;                                       /* time that loading took, microseconds */

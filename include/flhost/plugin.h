@@ -37,7 +37,7 @@ extern "C" {
 /* Version of this interface. A plugin for another major is refused before any of its code runs; a different minor is
  * fine in both directions. Major 0 means: not yet released, may still change. */
 #define FL_ABI_MAJOR 0
-#define FL_ABI_MINOR 1
+#define FL_ABI_MINOR 2
 
 /* Makes register_builtins visible in a plugin that is compiled with -fvisibility=hidden (as it should be). */
 #define FL_EXPORT __attribute__((visibility("default")))
@@ -175,7 +175,7 @@ typedef struct fl_call {
   void *stream;        /* the device's stream or queue; NULL = the device's default */
   char *message;       /* where an implementation says why it failed (fl_fail); set by the host */
   size_t message_size; /* bytes at `message` */
-  void *workspace;     /* device memory for the call, when the implementation asked for some */
+  void *workspace;     /* scratch memory on the call's device, aligned to 256; NULL = none (fl_impl.workspace_size) */
   size_t workspace_size;
 } fl_call;
 
@@ -266,6 +266,10 @@ typedef struct fl_impl {
   /* Does it take this call (dtype, shape, layout, alignment)? Asked before each call, after the arguments passed the
    * schema; NULL = takes all. May set *reason to a static string when not; `reason` may be NULL. */
   bool (*supports_args)(void *self, const fl_call *call, const char **reason);
+  /* Bytes of device memory, aligned to 256, that it wants in call->workspace for these arguments; NULL = none. From the
+   * arguments' shapes and attributes alone. A call that brings less gets FL_ENOTSUP, or takes a way that needs none:
+   * an implementation never allocates in a call. */
+  size_t (*workspace_size)(void *self, const fl_call *call);
 } fl_impl;
 
 /* ----------------------------------------------------------------------------------------------------------- ops */
@@ -333,7 +337,25 @@ typedef struct fl_op_def {
 
 /* ---------------------------------------------------------------------------------------------------- components */
 
-/* A hardware platform that a plugin brings (component type "platform"). */
+/* One device of a platform. */
+typedef struct fl_device_properties {
+  uint32_t size;
+  int32_t units;         /* multiprocessors, compute units, cores; 0 = unknown */
+  char name[128];        /* "NVIDIA H200" */
+  char arch[64];         /* "sm_90", "gfx90a:sramecc+:xnack-", "Ascend910B3"; in the form of fl_impl.min_arch */
+  char driver[64];       /* version of the driver, "13.0" */
+  uint64_t memory_total; /* bytes */
+  uint64_t memory_free;
+} fl_device_properties;
+
+/*
+ * A hardware platform that a plugin brings (component type "platform").
+ *
+ * `device` is the device_id of its tensors, 0 for the first. The functions from `properties` on let an engine, and
+ * flhost's own commands, put tensors on the device; they come together: all, or none (NULL). They may be called from
+ * any thread, keep the thread's current device as it was, and return FL_OK, or FL_ENOMEM or FL_EDEVICE with the reason
+ * in `error`.
+ */
 typedef struct fl_platform {
   uint32_t size;
   int32_t device_type; /* DLDeviceType of its tensors */
@@ -341,7 +363,25 @@ typedef struct fl_platform {
   bool (*is_active)(void *self, const char **reason);
   /* Number of devices; negative on error. NULL = unknown. */
   int (*device_count)(void *self);
+  fl_status (*properties)(void *self, int32_t device, fl_device_properties *properties);
+  /* The device that the thread uses. */
+  fl_status (*current_device)(void *self, int32_t *device);
+  /* Aligned to 256; not cleared. */
+  fl_status (*allocate)(void *self, int32_t device, size_t size, void **memory);
+  fl_status (*release)(void *self, int32_t device, void *memory);
+  /* Copies in the order of `stream` (NULL = the device's default), which belongs to `device`. Between memory of that
+   * device it may return before it is done; with host memory on either side (FL_COPY_*) it is done when it returns. */
+  fl_status (*copy)(void *self, int32_t device, void *to, const void *from, size_t size, int32_t direction,
+                    void *stream);
+  /* Waits until all work of the stream is done; `all` waits for the device's other streams, too. An error of earlier
+   * work shows up here. */
+  fl_status (*synchronize)(void *self, int32_t device, void *stream, bool all);
+  /* Why the thread's last of these functions failed; the plugin's own, valid until the thread's next. */
+  const char *(*error)(void *self);
 } fl_platform;
+
+/* What fl_platform.copy copies between. */
+enum { FL_COPY_TO_DEVICE = 1, FL_COPY_TO_HOST = 2, FL_COPY_ON_DEVICE = 3 };
 
 /* Something other than an op that a plugin brings. */
 typedef struct fl_component {
