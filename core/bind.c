@@ -210,18 +210,21 @@ void fl_binding_free(void *memory) {
 /* Can the first candidate's kernel be called without looking at anything? */
 static bool is_direct(const fl_binding *binding) {
   const struct fl_candidate *first = &binding->candidates[0];
-  return !first->supports_args && !first->dtypes && !first->inplace_only && !first->on_probation &&
-         !binding->retry_at && !binding->statistics && !binding->preserve_inputs;
+  return !first->supports_args && !first->dtypes && first->on_devices == UINT64_MAX && !first->inplace_only &&
+         !first->on_probation && !binding->retry_at && !binding->statistics && !binding->preserve_inputs &&
+         !binding->synchronous;
 }
 
 /* Does anything but the first candidate's own predicate have to be looked at? */
 static bool is_guarded(const fl_binding *binding) {
   const struct fl_candidate *first = &binding->candidates[0];
-  return !first->inplace_only && !first->on_probation && !binding->retry_at && !binding->preserve_inputs;
+  return !first->inplace_only && !first->on_probation && !binding->retry_at && !binding->preserve_inputs &&
+         !binding->synchronous;
 }
 
-static bool set_candidate(fl_binding *binding, uint32_t i, fl_impl_record *record, bool on_probation,
+static bool set_candidate(fl_binding *binding, uint32_t i, const fl_selected *selected, bool on_probation,
                           _Atomic bool *noted) {
+  fl_impl_record *record = selected->record;
   struct fl_candidate *candidate = &binding->candidates[i];
   uint32_t all = fl_schema_dtypes(binding->op->schema);
   if (binding->statistics && record->count == UINT32_MAX && (record->count = fl_count_new()) == UINT32_MAX)
@@ -236,13 +239,23 @@ static bool set_candidate(fl_binding *binding, uint32_t i, fl_impl_record *recor
       .count = record->count,
       .on_probation = on_probation,
       .inplace_only = record->impl.flags & FL_IMPL_INPLACE_ONLY,
+      .on_devices = selected->on_devices,
       .noted = noted + i,
   };
   return true;
 }
 
-/* The host's lock is held. */
-static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_status *status) {
+/* Can the host wait for the devices of the type? If not, `why` says so. */
+static bool can_synchronize(fl_host *host, int32_t device_type, char *why, size_t size) {
+  fl_backend backend;
+  bool can = !fl_backend_find(host, device_type, &backend);
+  if (!can)
+    snprintf(why, size, "%s", fl_error_message());
+  return can;
+}
+
+/* `synchronous`: calls wait for the device. The host's lock is held. */
+static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool synchronous, fl_status *status) {
   fl_host *host = op->host;
   uint32_t n = selection->n_accepted;
   bool strict = selection->policy->fields.strict;
@@ -259,6 +272,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_sta
   binding->strict = strict;
   binding->preserve_inputs = selection->policy->fields.preserve_inputs && !strict;
   binding->statistics = host->statistics;
+  binding->synchronous = synchronous;
   binding->generation = atomic_load_explicit(&host->generation, memory_order_relaxed);
   binding->candidates[0].noted = noted;
   for (uint32_t i = 0; i < n; i++) {
@@ -269,7 +283,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_sta
         binding->retry_at = failure->retry_at;
       continue;
     }
-    if (!set_candidate(binding, binding->n, record, failure != NULL, noted)) {
+    if (!set_candidate(binding, binding->n, &selection->items[i], failure != NULL, noted)) {
       fl_binding_free(binding);
       *status = fl_error_no_memory();
       return NULL;
@@ -305,9 +319,13 @@ fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *
   fl_selection selection;
   fl_binding *binding = NULL;
   bool again, partial = false;
+  bool asynchronous = device_type > kDLCPU && host->synchronous; /* and that is not wanted */
+  char why[FL_ERROR_MAX];
+  bool synchronous = asynchronous && can_synchronize(host, device_type, why, sizeof why);
   do {
     bool scoped;
     fl_registry_ask_availability(host, op);
+    fl_architectures_ask(host, op, device_type, true);
     pthread_mutex_lock(&host->lock);
     *status = fl_select(&selection, op, fl_scope_policy(host, &scoped), device_type);
     again = !*status && selection.unasked;
@@ -315,7 +333,7 @@ fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *
       *status = fl_selection_error(&selection);
     if (!*status && !again) {
       partial = order_is_partial(op, &selection);
-      binding = make_binding(op, &selection, status);
+      binding = make_binding(op, &selection, synchronous, status);
     }
     if (binding) {
       fl_binding *old = atomic_load_explicit(&slots->by_device[device_type], memory_order_relaxed);
@@ -332,6 +350,9 @@ fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *
                 op->name);
   if (!binding)
     return NULL;
+  if (asynchronous && !synchronous)
+    fl_log_line(&host->log, FL_LOG_WARNING, "VLLM_FL_SYNCHRONIZE: calls of op '%s' do not wait for the device: %s",
+                op->name, why);
   if (host->dispatch_debug) {
     const fl_impl *impl = &binding->candidates[0].record->impl;
     fl_log_line(&host->log, FL_LOG_DEBUG, "[DISPATCH] Op '%s' -> '%s' (kind=%s%s%s)", op->name, impl->impl_id,

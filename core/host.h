@@ -9,6 +9,7 @@
 #define FLHOST_CORE_HOST_H
 
 #include "core/config.h"
+#include "core/device.h"
 #include "core/loader.h"
 #include "core/log.h"
 #include "core/policy.h"
@@ -57,7 +58,8 @@ typedef struct fl_binding {
   uint64_t generation; /* of the host; another one means that this binding is out of date */
   bool direct;         /* fn is candidates[0]'s kernel */
   bool strict, preserve_inputs, statistics;
-  double retry_at; /* when a failed implementation that was left out may be tried again; 0 = none is left out */
+  bool synchronous; /* waits for the device after each implementation */
+  double retry_at;  /* when a failed implementation that was left out may be tried again; 0 = none is left out */
   struct fl_op *op;
   uint32_t n;
   struct fl_candidate {
@@ -69,6 +71,7 @@ typedef struct fl_binding {
     uint32_t count;    /* number for fl_count_call */
     bool on_probation; /* it failed before and its back-off is over */
     bool inplace_only;
+    uint64_t on_devices; /* a bit for each index of the device type that reaches min_arch */
     _Atomic bool *noted; /* F1 was logged for it under this binding */
   } candidates[];
 } fl_binding;
@@ -121,6 +124,7 @@ struct fl_host {
   _Atomic uint64_t generation; /* of everything that resolving depends on */
   _Atomic(fl_name_table *) names;
   bool statistics, checks, dispatch_debug; /* set at creation */
+  bool synchronous;                        /* calls wait for the device; set there */
   bool without_plugins;                    /* none was loaded at creation; set there */
 
   pthread_mutex_t lock; /* guards all that follows, but for what is atomic */
@@ -129,6 +133,7 @@ struct fl_host {
   uint32_t n_ops, ops_capacity;
   fl_component_record *components;
   uint32_t n_components;
+  fl_device_type device_types[FL_DEVICE_SLOTS];
 
   fl_policy *policy;  /* the global one */
   bool policy_is_set; /* by fl_set_global_policy, not from settings */

@@ -28,7 +28,28 @@ static int compare_ops(const void *a, const void *b) {
   return strcmp(((const struct snapshot_op *)a)->name, ((const struct snapshot_op *)b)->name);
 }
 
-static void snapshot_impl(fl_snapshot *snapshot, const fl_impl_record *record, bool *failed) {
+/* Why no device of this machine reaches its min_arch; NULL if one does, or if that is not known. The host's lock is
+ * held. */
+static const char *too_old(fl_snapshot *snapshot, const fl_host *host, const fl_impl *impl, bool *failed) {
+  fl_text reason = {0};
+  for (int32_t type = 1; type < FL_DEVICE_SLOTS; type++)
+    if (impl->devices & FL_DEVICE(type)) {
+      if (fl_architectures_reaching(host, impl, type)) {
+        fl_text_free(&reason);
+        return NULL;
+      }
+      if (!reason.length)
+        fl_architectures_reason(host, impl, type, &reason);
+    }
+  const char *kept = reason.length ? snapshot_keep(snapshot, fl_text_get(&reason), failed) : NULL;
+  fl_text_free(&reason);
+  return kept;
+}
+
+static void snapshot_impl(fl_snapshot *snapshot, const fl_host *host, const fl_impl_record *record, bool *failed) {
+  bool available = atomic_load(&record->available);
+  const char *reason = atomic_load(&record->reason); /* static in the plugin */
+  const char *lacking = available && record->impl.min_arch ? too_old(snapshot, host, &record->impl, failed) : NULL;
   snapshot->impls[snapshot->n_impls++] = (fl_impl_info){
       .op_name = snapshot_keep(snapshot, record->impl.op_name, failed),
       .impl_id = snapshot_keep(snapshot, record->impl.impl_id, failed),
@@ -40,8 +61,8 @@ static void snapshot_impl(fl_snapshot *snapshot, const fl_impl_record *record, b
       .flags = record->impl.flags,
       .dtypes = record->impl.dtypes,
       .devices = record->impl.devices,
-      .available = atomic_load(&record->available),
-      .reason = atomic_load(&record->reason), /* static in the plugin */
+      .available = available && !lacking,
+      .reason = lacking ? lacking : reason,
       .has_supports_args = record->impl.supports_args != NULL,
   };
 }
@@ -53,7 +74,7 @@ static void snapshot_fill(fl_snapshot *snapshot, const fl_host *host, bool *fail
     snapshot->ops[snapshot->n_ops++] =
         (struct snapshot_op){snapshot_keep(snapshot, host->ops[i]->name, failed), snapshot->n_impls, set ? set->n : 0};
     for (uint32_t j = 0; set && j < set->n; j++)
-      snapshot_impl(snapshot, set->impls[j], failed);
+      snapshot_impl(snapshot, host, set->impls[j], failed);
   }
   qsort(snapshot->ops, snapshot->n_ops, sizeof *snapshot->ops, compare_ops);
 }
@@ -69,6 +90,7 @@ fl_snapshot *fl_registry_snapshot(fl_host *host) {
     fl_op *op = host->ops[i];
     pthread_mutex_unlock(&host->lock);
     fl_registry_ask_availability(host, op);
+    fl_architectures_ask_all(host, op);
   }
   fl_snapshot *snapshot = calloc(1, sizeof *snapshot);
   if (!snapshot) {

@@ -5,7 +5,7 @@ TP_BUILD = $(CC) $(BASE) -Itests/plugins $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-
 
 TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt good_anonymous no_entry wrong_abi error entries needs_good no_note changes \
   failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
-  absent_middle two_vendors platform_a platform_b platform_asleep layer_a layer_b layer_taken layer_unknown cxx) $(TP)/lib/libfake_driver.so
+  absent_middle two_vendors platform_a platform_b platform_asleep layer_a layer_b layer_taken layer_unknown cxx device) $(TP)/lib/libfake_driver.so
 
 # Errors that `flhost verify` must find: one plugin each.
 PLANTED := last_element behind_row overwrites_input overwrites_x ignores_stride ignores_offset odd_sizes drops_nan in_place \
@@ -69,6 +69,9 @@ $(TP)/layer_taken.so: tests/plugins/layer.c
 $(TP)/layer_unknown.so: tests/plugins/layer.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"layer_unknown"' -DCLASS='"AcmeAttention"' -DOP='"test_layre"'
+$(TP)/device.so: tests/plugins/device.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -lm
 $(TP)/needs_good.so: tests/plugins/needs_good.c $(TP)/good.so
 	@mkdir -p $(@D)
 	$(TP_BUILD) -Wl,--no-as-needed -L$(TP) -l:good.so -Wl,-rpath,$(abspath $(TP))
@@ -95,5 +98,5 @@ $(TP)/cxx.so: tests/plugins/cxx.cc
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
-$(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host verify): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host verify device): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_verify: | $(PLANTED_PLUGINS)
