@@ -10,9 +10,10 @@
 #include <unistd.h>
 
 const fl_platform_kind fl_platform_kinds[] = {
-    {.name = "cpu", .title = "CPU"},
+    {.name = "cpu", .title = "CPU", .device_type = kDLCPU},
     {.name = "cuda",
      .title = "NVIDIA",
+     .device_type = kDLCUDA,
      .aliases = {"nvidia"},
      .pci_vendor = 0x10de,
      .pci_classes = {0x0300, 0x0302},
@@ -24,6 +25,7 @@ const fl_platform_kind fl_platform_kinds[] = {
      .driver = {{"libcuda.so.1"}, fl_count_cuda, fl_count_cuda_in_use, fl_version_cuda}},
     {.name = "rocm",
      .title = "AMD",
+     .device_type = kDLROCM,
      .aliases = {"amd"},
      .pci_vendor = 0x1002,
      .pci_classes = {0x0300, 0x0380, 0x1200},
@@ -35,6 +37,7 @@ const fl_platform_kind fl_platform_kinds[] = {
      .driver = {{"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, fl_count_rocm, NULL, fl_version_rocm}},
     {.name = "ascend",
      .title = "Ascend",
+     .device_type = kDLExtDev,
      .aliases = {"npu"},
      .pci_vendor = 0x19e5,
      .pci_classes = {0x1200}, /* the vendor also makes network cards and disks */

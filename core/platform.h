@@ -8,6 +8,7 @@
 /* One built-in platform: how its devices show on the bus, in the file system and through their driver. */
 typedef struct fl_platform_kind {
   const char *name, *title; /* "cuda", "NVIDIA" */
+  int32_t device_type;      /* of its tensors */
   const char *aliases[3];   /* ended by NULL */
   uint16_t pci_vendor;
   uint16_t pci_classes[4]; /* base class and subclass, 0x0302; ended by 0 */

@@ -182,6 +182,7 @@ static void report_cpu(owned_report *owned, const fl_platform_kind *kind, const 
                                          .driver_found = true,
                                          .driver = "",
                                          .device_count = 1,
+                                         .device_type = kind->device_type,
                                          .diagnosis = keep_text(owned, &text, failed)});
   add_lists(owned, NULL, NULL, list, failed);
 }
@@ -235,6 +236,7 @@ static void report_kind(owned_report *owned, const fl_platform_kind *kind, const
                                          .driver_found = f.probe.opened,
                                          .driver = keep(owned, f.probe.opened ? f.probe.driver : f.probe.words, failed),
                                          .device_count = f.probe.count,
+                                         .device_type = kind->device_type,
                                          .diagnosis = keep_text(owned, &diagnosis, failed)});
   add_lists(owned, &f, component ? &plugin : NULL, plugin.list, failed);
   *failed |= names.failed;
@@ -251,6 +253,7 @@ static void report_component(owned_report *owned, const fl_component_record *com
                                   .driver_found = plugin.active,
                                   .driver = "",
                                   .device_count = plugin.list && plugin.list->count >= 0 ? plugin.list->count : -1,
+                                  .device_type = component->platform.device_type,
                                   .diagnosis = keep_text(owned, &diagnosis, failed)});
   add_lists(owned, NULL, &plugin, plugin.list, failed);
 }

@@ -567,6 +567,7 @@ typedef struct fl_platform_info {
   const char *driver;    /* its name, or the loader's words why it does not open; "" if none is needed */
   int32_t device_count;  /* devices that the driver reports; -1 = not asked or failed */
   const char *diagnosis; /* one sentence */
+  int32_t device_type;   /* of its tensors */
   const fl_platform_step *steps;
   uint32_t n_steps;
   uint32_t n_devices; /* of those below: what the platform's plugin, or the host, says of each */

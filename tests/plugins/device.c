@@ -4,13 +4,15 @@
  * gets hold of such a tensor, or a host that looks into one, crashes. A test part: never installed.
  *
  * The devices are of different architectures, td_1 and td_2. Errors of kernels are as late as those of real devices:
- * test_device_fail(x, FAIL_LATE) succeeds, and the next synchronize or kernel of the device fails.
+ * test_device_fail(x, FAIL_LATE) succeeds, and the next synchronize or kernel of the device fails. TEST_DEVICE_ERROR
+ * says what a kernel does wrong: "behind" its result, or its "workspace", it writes a byte.
  */
 #include "device.h"
 #include <flhost/dtype.h>
 
 #include <math.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -274,6 +276,12 @@ static fl_status launch(void *self, fl_call *call) {
   return status;
 }
 
+/* Is this the error that the tests want? */
+static bool errs(const char *how) {
+  const char *wanted = getenv("TEST_DEVICE_ERROR");
+  return wanted && !strcmp(wanted, how);
+}
+
 static fl_status silu_and_mul(fl_call *call) {
   const DLTensor *x = call->values[0].v.tensor, *out = call->values[1].v.tensor;
   int64_t n = row_length(out);
@@ -282,6 +290,8 @@ static fl_status silu_and_mul(fl_call *call) {
       float gate = load(x, row_of(x, row), i), factor = load(x, row_of(x, row), i + n);
       store(out, row_of(out, row), i, rounded(out, gate / (1 + expf(-gate))) * factor);
     }
+  if (errs("behind") && count_rows(out) && n)
+    row_of(out, count_rows(out) - 1)[n * (out->dtype.bits / 8)] ^= 1;
   return FL_OK;
 }
 
@@ -373,6 +383,8 @@ static fl_status mul_and_silu(fl_call *call) {
   for (int64_t row = 0; row < count_rows(x); row++)
     for (int64_t i = 0; i < n; i++)
       staged[row * n + i] = load(x, row_of(x, row), i);
+  if (errs("workspace") && staged)
+    ((char *)staged)[call->workspace_size] ^= 1;
   for (int64_t row = 0; row < count_rows(out); row++)
     for (int64_t i = 0; i < n / 2; i++) {
       float gate = staged[row * n + n / 2 + i];
