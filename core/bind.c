@@ -46,7 +46,7 @@ void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason) 
   pthread_mutex_lock(&host->lock);
   fl_failure *failure = find_failure(op, record);
   /* A plugin that was withdrawn meanwhile leaves nothing behind. */
-  if (!failure && fl_registry_find_impl(op, record->impl.impl_id) == record && (failure = calloc(1, sizeof *failure))) {
+  if (!failure && fl_registry_find_impl(op, record->impl_id) == record && (failure = calloc(1, sizeof *failure))) {
     failure->impl = record;
     fl_failure **link = &op->failures; /* in the order in which they failed */
     while (*link)
@@ -79,8 +79,7 @@ void fl_forget_failure(fl_op *op, const fl_impl_record *record) {
   }
   pthread_mutex_unlock(&op->host->lock);
   if (forgotten)
-    fl_log_line(&op->host->log, FL_LOG_INFO, "Implementation '%s' of op '%s' works again", record->impl.impl_id,
-                op->name);
+    fl_log_line(&op->host->log, FL_LOG_INFO, "Implementation '%s' of op '%s' works again", record->impl_id, op->name);
 }
 
 /* Every candidate failed before and none may be tried yet. The host's lock is held. */
@@ -88,10 +87,10 @@ static fl_status all_failed(const fl_op *op) {
   fl_text text = {0};
   fl_text_add(&text, "All implementations for op='%s' have failed previously. Failed impl_ids: {", op->name);
   for (const fl_failure *failure = op->failures; failure; failure = failure->next)
-    fl_text_add(&text, "%s'%s'", failure == op->failures ? "" : ", ", failure->impl->impl.impl_id);
+    fl_text_add(&text, "%s'%s'", failure == op->failures ? "" : ", ", failure->impl->impl_id);
   fl_text_add(&text, "}");
   for (const fl_failure *failure = op->failures; failure; failure = failure->next)
-    fl_text_add(&text, "\n  %s: %s", failure->impl->impl.impl_id, failure->reason ? failure->reason : "");
+    fl_text_add(&text, "\n  %s: %s", failure->impl->impl_id, failure->reason ? failure->reason : "");
   fl_status status = fl_error(FL_ENOIMPL, "%s", fl_text_get(&text));
   fl_text_free(&text);
   return status;
@@ -100,16 +99,16 @@ static fl_status all_failed(const fl_op *op) {
 /* ---------------------------------------------------------------------------------------------------- first uses */
 
 static const char *vendor_text(const fl_impl_record *record) {
-  return record->impl.vendor ? record->impl.vendor : "None";
+  return record->vendor ? record->vendor : "None";
 }
 
 /* The peer's file of ops that kind default serves: one line for each (op, impl), never through a link. */
 static void list_op(fl_host *host, const fl_impl_record *record) {
   char line[2 * FL_NAME_MAX + 64];
   char *path = NULL;
-  if (record->impl.kind != FL_KIND_DEFAULT)
+  if (record->kind != FL_KIND_DEFAULT)
     return;
-  snprintf(line, sizeof line, "[DEBUG] vllm_fl.dispatch.ops.%s: %s\n", record->impl.op_name, record->impl.impl_id);
+  snprintf(line, sizeof line, "[DEBUG] vllm_fl.dispatch.ops.%s: %s\n", record->op->name, record->impl_id);
   pthread_mutex_lock(&host->lock);
   if (host->config->oplist_path && !fl_strings_has(&host->oplist, line) && fl_strings_add(&host->oplist, line))
     path = fl_strdup(host->config->oplist_path);
@@ -161,8 +160,8 @@ static bool change_use(fl_op *op, const fl_impl_record *record, char **before) {
   bool changed = false;
   *before = NULL;
   pthread_mutex_lock(&op->host->lock);
-  if (!op->last_used || strcmp(op->last_used, record->impl.impl_id)) {
-    char *copy = fl_strdup(record->impl.impl_id);
+  if (!op->last_used || strcmp(op->last_used, record->impl_id)) {
+    char *copy = fl_strdup(record->impl_id);
     if (copy) {
       *before = op->last_used;
       op->last_used = copy;
@@ -176,15 +175,15 @@ static bool change_use(fl_op *op, const fl_impl_record *record, char **before) {
 
 void fl_note_use(fl_op *op, const fl_impl_record *record) {
   fl_log *log = &op->host->log;
-  const char *kind = fl_kind_name((fl_kind)record->impl.kind);
+  const char *kind = fl_kind_name((fl_kind)record->kind);
   char *before;
   if (!change_use(op, record, &before))
     return;
   if (before)
     fl_log_line(log, FL_LOG_INFO, "Op '%s' switched from '%s' to '%s' (kind=%s, vendor=%s)", op->name, before,
-                record->impl.impl_id, kind, vendor_text(record));
+                record->impl_id, kind, vendor_text(record));
   else
-    fl_log_line(log, FL_LOG_INFO, "Op '%s' using '%s' (kind=%s, vendor=%s)", op->name, record->impl.impl_id, kind,
+    fl_log_line(log, FL_LOG_INFO, "Op '%s' using '%s' (kind=%s, vendor=%s)", op->name, record->impl_id, kind,
                 vendor_text(record));
   free(before);
   list_op(op->host, record);
@@ -228,14 +227,14 @@ static bool set_candidate(fl_binding *binding, uint32_t i, fl_impl_record *recor
     return false;
   *candidate = (struct fl_candidate){
       .record = record,
-      .fn = record->impl.fn,
-      .self = record->impl.self,
-      .supports_args = record->impl.supports_args,
+      .fn = record->fn,
+      .self = record->self,
+      .supports_args = record->supports_args,
       /* No need to look at the element type where the schema lets none through that the impl does not take. */
-      .dtypes = all && !(all & ~record->impl.dtypes) ? 0 : record->impl.dtypes,
+      .dtypes = all && !(all & ~record->dtypes) ? 0 : record->dtypes,
       .count = record->count,
       .on_probation = on_probation,
-      .inplace_only = record->impl.flags & FL_IMPL_INPLACE_ONLY,
+      .inplace_only = record->flags & FL_IMPL_INPLACE_ONLY,
       .noted = noted + i,
   };
   return true;
@@ -292,7 +291,7 @@ static bool order_is_partial(fl_op *op, const fl_selection *selection) {
   if (op->order_is_partial || !selection->per_op || !selection->n_accepted)
     return false;
   for (uint32_t i = 0; i < selection->n_accepted; i++)
-    if (!selection->items[i].record->impl.supports_args)
+    if (!selection->items[i].record->supports_args)
       return false;
   for (uint32_t i = 0; i < selection->n_order; i++)
     if (!strcmp(selection->order[i], "reference") || !strcmp(selection->order[i], "native"))
@@ -333,7 +332,7 @@ fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *
   if (!binding)
     return NULL;
   if (host->dispatch_debug) {
-    const fl_impl *impl = &binding->candidates[0].record->impl;
+    const fl_impl_record *impl = binding->candidates[0].record;
     fl_log_line(&host->log, FL_LOG_DEBUG, "[DISPATCH] Op '%s' -> '%s' (kind=%s%s%s)", op->name, impl->impl_id,
                 fl_kind_name((fl_kind)impl->kind), impl->vendor ? ", vendor=" : "", impl->vendor ? impl->vendor : "");
   }

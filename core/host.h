@@ -19,20 +19,41 @@
 /* Device types that have a place of their own in a binding table; 0 stands for an op without tensors. */
 enum { FL_DEVICE_SLOTS = 20 };
 
-/* One registered implementation. Immutable, but for what is said to be guarded. */
+/* Who registers implementations. Lives as long as the host, so that a plugin's name is kept once, not in each. */
+typedef struct fl_provider {
+  struct fl_provider *next;
+  const char *build_id; /* of the plugin's file, "" if it has none */
+  char plugin[];
+} fl_provider;
+
+/* F8: what went wrong with an implementation; made when something does. */
+typedef enum fl_event { FL_EVENT_NOT_SUPPORTED, FL_EVENT_FALLBACK, FL_EVENT_FAILURE, FL_EVENTS } fl_event;
+typedef struct fl_tally {
+  _Atomic uint64_t events[FL_EVENTS];
+} fl_tally;
+
+/* One registered implementation: what fl_impl says, in one piece of memory, since there may be very many. Immutable,
+ * but for what is said to be guarded. */
 typedef struct fl_impl_record {
-  fl_impl impl;   /* strings owned */
-  char *plugin;   /* who registered it */
-  char *build_id; /* of the plugin's file, "" if it has none */
+  fl_kernel_fn fn;
+  void *self;
+  bool (*is_available)(void *self, const char **reason);
+  bool (*supports_args)(void *self, const fl_call *call, const char **reason);
+  size_t (*workspace_size)(void *self, const fl_call *call);
   struct fl_op *op;
+  const fl_provider *provider;
+  const char *vendor, *min_arch; /* behind impl_id; NULL if none */
+  uint64_t devices;
   /* R6. Written under the host's availability lock, `asked` last. */
-  _Atomic uint64_t asked; /* generation of the registry in which is_available was asked; 0 = never */
-  _Atomic bool available;
   _Atomic(const char *) reason; /* static string of the plugin */
-  /* F8. `count` guarded by the host's lock. */
-  uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far */
-  _Atomic uint64_t fallbacks_not_supported, fallbacks_failed, failures;
-  struct fl_impl_record *withdrawn; /* list of those that fl_withdraw_plugin is about to free */
+  _Atomic(fl_tally *) tally;    /* NULL: nothing so far */
+  _Atomic uint32_t asked;       /* generation of the registry in which is_available was asked; 0 = never */
+  uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far; guarded by the host's lock */
+  uint32_t dtypes, flags;
+  int32_t priority;
+  _Atomic bool available;
+  uint8_t kind;
+  char impl_id[];
 } fl_impl_record;
 
 /* All implementations of one op, in the order of registration. Immutable. */
@@ -123,8 +144,9 @@ struct fl_host {
   bool statistics, checks, dispatch_debug; /* set at creation */
   bool without_plugins;                    /* none was loaded at creation; set there */
 
-  pthread_mutex_t lock; /* guards all that follows, but for what is atomic */
-  uint64_t registry_generation;
+  pthread_mutex_t lock;         /* guards all that follows, but for what is atomic */
+  uint32_t registry_generation; /* never 0 */
+  fl_provider *providers;
   fl_op **ops; /* all, by index */
   uint32_t n_ops, ops_capacity;
   fl_component_record *components;
@@ -182,7 +204,20 @@ fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id);
 /* Gives an op that can be run by its parts the implementation that does so (unfused.c). false: out of memory. */
 bool fl_unfused_add(fl_op *op);
 
+/* The provider of that name and build id, known or new; NULL: out of memory. The host's lock is held. */
+const fl_provider *fl_registry_provider(fl_host *host, const char *plugin, const char *build_id);
+
+/* A record of an implementation whose fields are in order, not published yet. NULL: out of memory. */
+fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *provider);
 void fl_impl_record_free(void *record);
+
+/* Counts an event; reads how many there were. */
+void fl_impl_record_count(fl_impl_record *record, fl_event event);
+uint64_t fl_impl_record_events(const fl_impl_record *record, fl_event event);
+
+/* Availability is to be asked again, and everything is to be resolved again. The host's lock is held. */
+void fl_registry_advance(fl_host *host);
+
 void fl_component_record_clear(fl_component_record *component);
 
 /* Everything resolved before is out of date. The host's lock is held. */

@@ -319,10 +319,10 @@ static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call 
     const char *reason = NULL;
     if (takes(binding, candidate, call, &reason))
       break;
-    atomic_fetch_add_explicit(&candidate->record->fallbacks_not_supported, 1, memory_order_relaxed);
-    fl_text_add(why, "\n  %s: not supported: %s", candidate->record->impl.impl_id, reason);
+    fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
+    fl_text_add(why, "\n  %s: not supported: %s", candidate->record->impl_id, reason);
     fl_log_line(&binding->op->host->log, FL_LOG_DEBUG, "Op '%s' passes over '%s': %s", binding->op->name,
-                candidate->record->impl.impl_id, reason);
+                candidate->record->impl_id, reason);
   }
   return i;
 }
@@ -351,12 +351,12 @@ static fl_status run_from(const fl_binding *binding, fl_call *call, uint32_t i, 
       goto out;
     }
     const struct fl_candidate *candidate = &binding->candidates[i];
-    const char *id = candidate->record->impl.impl_id;
+    const char *id = candidate->record->impl_id;
     if (!called) {
       if (failed)
         fl_log_line(log, FL_LOG_INFO, "Op '%s' fallback to '%s' (kind=%s, vendor=%s)", op->name, id,
-                    fl_kind_name((fl_kind)candidate->record->impl.kind),
-                    candidate->record->impl.vendor ? candidate->record->impl.vendor : "None");
+                    fl_kind_name((fl_kind)candidate->record->kind),
+                    candidate->record->vendor ? candidate->record->vendor : "None");
       else
         note_once(binding, candidate);
       status = call_candidate(binding, candidate, call);
@@ -376,14 +376,14 @@ static fl_status run_from(const fl_binding *binding, fl_call *call, uint32_t i, 
     if (status == FL_ENOTSUP) {
       if (binding->strict)
         goto out;
-      atomic_fetch_add_explicit(&candidate->record->fallbacks_not_supported, 1, memory_order_relaxed);
+      fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
       fl_text_add(&why, "\n  %s: not supported: %s", id, failure_reason(call, status));
       fl_log_line(log, FL_LOG_DEBUG, "Op '%s': '%s' does not support the call: %s", op->name, id,
                   failure_reason(call, status));
       i = next_taker(binding, i + 1, call, &why);
       continue;
     }
-    atomic_fetch_add_explicit(&candidate->record->failures, 1, memory_order_relaxed);
+    fl_impl_record_count(candidate->record, FL_EVENT_FAILURE);
     if (binding->strict)
       goto out;
     failed++;
@@ -408,7 +408,7 @@ static fl_status run_from(const fl_binding *binding, fl_call *call, uint32_t i, 
     }
     fl_log_line(log, FL_LOG_WARNING, "Implementation '%s' failed for op '%s': %s", id, op->name,
                 failure_reason(call, status));
-    atomic_fetch_add_explicit(&candidate->record->fallbacks_failed, 1, memory_order_relaxed);
+    fl_impl_record_count(candidate->record, FL_EVENT_FALLBACK);
     i = next;
   }
 out:
@@ -460,7 +460,7 @@ fl_status fl_get_failed_impls(fl_host *host, const char *name, fl_failed_impls *
   for (uint32_t i = 0; i < host->n_ops; i++)
     for (const fl_failure *f = host->ops[i]->failures; f && (!only || only == host->ops[i]); f = f->next) {
       n++;
-      text += strlen(host->ops[i]->name) + strlen(f->impl->impl.impl_id) + strlen(f->reason ? f->reason : "") + 3;
+      text += strlen(host->ops[i]->name) + strlen(f->impl->impl_id) + strlen(f->reason ? f->reason : "") + 3;
     }
   /* One block: the list, its items, then their strings. */
   fl_failed_impls *list = malloc(sizeof *list + n * sizeof *list->impls + text);
@@ -474,7 +474,7 @@ fl_status fl_get_failed_impls(fl_host *host, const char *name, fl_failed_impls *
         fl_failed_impl *item = &items[list->n++];
         item->op = strcpy(at, host->ops[i]->name);
         at += strlen(at) + 1;
-        item->impl_id = strcpy(at, f->impl->impl.impl_id);
+        item->impl_id = strcpy(at, f->impl->impl_id);
         at += strlen(at) + 1;
         item->reason = strcpy(at, f->reason ? f->reason : "");
         at += strlen(at) + 1;
@@ -513,8 +513,7 @@ void fl_bump_policy_epoch(fl_host *host) {
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_ops; i++)
     fl_failures_free(host->ops[i]);
-  host->registry_generation++; /* availability is asked again */
-  fl_host_advance(host);
+  fl_registry_advance(host); /* availability is asked again */
   uint64_t generation = atomic_load_explicit(&host->generation, memory_order_relaxed);
   pthread_mutex_unlock(&host->lock);
   fl_log_line(&host->log, FL_LOG_DEBUG, "Policy epoch bumped to %llu", (unsigned long long)generation);
@@ -529,18 +528,16 @@ fl_status fl_get_counters(fl_host *host, const char *name, const char *impl_id, 
   if (record)
     *counters = (fl_counters){
         .calls = record->count == UINT32_MAX ? 0 : fl_count_total(record->count),
-        .fallbacks_not_supported = atomic_load_explicit(&record->fallbacks_not_supported, memory_order_relaxed),
-        .fallbacks_failed = atomic_load_explicit(&record->fallbacks_failed, memory_order_relaxed),
-        .failures = atomic_load_explicit(&record->failures, memory_order_relaxed),
+        .fallbacks_not_supported = fl_impl_record_events(record, FL_EVENT_NOT_SUPPORTED),
+        .fallbacks_failed = fl_impl_record_events(record, FL_EVENT_FALLBACK),
+        .failures = fl_impl_record_events(record, FL_EVENT_FAILURE),
     };
   pthread_mutex_unlock(&host->lock);
   return record ? FL_OK : fl_error(FL_ENOENT, "op '%s' has no implementation '%s'", name, impl_id);
 }
 
 static void clear_counters(fl_impl_record *record) {
-  atomic_store_explicit(&record->fallbacks_not_supported, 0, memory_order_relaxed);
-  atomic_store_explicit(&record->fallbacks_failed, 0, memory_order_relaxed);
-  atomic_store_explicit(&record->failures, 0, memory_order_relaxed);
+  free(atomic_exchange(&record->tally, NULL));
 }
 
 void fl_host_after_fork(fl_host *host) {
@@ -560,6 +557,5 @@ void fl_host_after_fork(fl_host *host) {
   pthread_mutex_init(&host->availability_lock, &recursive);
   pthread_mutexattr_destroy(&recursive);
   pthread_mutex_init(&host->loading, NULL);
-  host->registry_generation++;
-  fl_host_advance(host);
+  fl_registry_advance(host);
 }
