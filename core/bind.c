@@ -64,7 +64,7 @@ void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason) 
       free(failure->reason);
       failure->reason = copy;
     }
-    fl_host_advance(host);
+    fl_unbind(op, NULL, NULL);
   }
   pthread_mutex_unlock(&host->lock);
 }
@@ -75,7 +75,7 @@ void fl_forget_failure(fl_op *op, const fl_impl_record *record) {
   forgotten = find_failure(op, record) != NULL;
   if (forgotten) {
     fl_failure_forget(op, record);
-    fl_host_advance(op->host);
+    fl_unbind(op, NULL, NULL);
   }
   pthread_mutex_unlock(&op->host->lock);
   if (forgotten)
@@ -123,18 +123,6 @@ static void list_op(fl_host *host, const fl_impl_record *record) {
   free(path);
 }
 
-/* Takes a binding out of its slot, unless `record` is its first candidate. The host's lock is held. */
-static void unbind(fl_host *host, fl_slots *slots, const fl_impl_record *record) {
-  uint64_t generation = atomic_load_explicit(&host->generation, memory_order_relaxed);
-  for (int i = 0; i < FL_DEVICE_SLOTS; i++) {
-    fl_binding *binding = atomic_load_explicit(&slots->by_device[i], memory_order_relaxed);
-    if (!binding || binding->generation != generation || binding->candidates[0].record == record)
-      continue; /* one that is out of date is made anew, and noted, anyway */
-    atomic_store_explicit(&slots->by_device[i], NULL, memory_order_release);
-    fl_retire(&host->retired, binding, fl_binding_free);
-  }
-}
-
 /*
  * A use is noted when a binding is made, so that no call has to look. For a scope that comes and goes to be noted each
  * time, a change unbinds the op wherever it was bound otherwise; but only so often, lest threads under different
@@ -143,16 +131,8 @@ static void unbind(fl_host *host, fl_slots *slots, const fl_impl_record *record)
 enum { SWITCHES_NOTED = 16 };
 
 static void unbind_others(fl_op *op, const fl_impl_record *record) {
-  if (op->switches++ >= SWITCHES_NOTED)
-    return;
-  unbind(op->host, &op->slots, record);
-  for (fl_view *view = op->host->views; view; view = view->next) {
-    fl_view_table *table = atomic_load_explicit(&view->table, memory_order_relaxed);
-    fl_slots *slots =
-        table && op->index < table->n ? atomic_load_explicit(&table->ops[op->index], memory_order_relaxed) : NULL;
-    if (slots)
-      unbind(op->host, slots, record);
-  }
+  if (op->switches++ < SWITCHES_NOTED)
+    fl_unbind(op, NULL, record);
 }
 
 /* Remembers what the op uses; `before` gets what it used (malloc'ed). False: no change. */
@@ -198,59 +178,78 @@ void fl_note_fallback(fl_op *op, const fl_impl_record *record) {
 
 /* ------------------------------------------------------------------------------------------------------ bindings */
 
-void fl_binding_free(void *memory) {
-  fl_binding *binding = memory;
-  if (!binding)
+void fl_slots_init(fl_slots *slots, const fl_op *op) {
+  for (int i = 0; i < FL_DEVICE_SLOTS; i++)
+    atomic_init(&slots->by_device[i], &op->unbound);
+}
+
+static bool is_in(const fl_binding *binding, const fl_slots *slots) {
+  return binding->place >= slots->by_device && binding->place < slots->by_device + FL_DEVICE_SLOTS;
+}
+
+void fl_unbind(fl_op *op, const fl_slots *slots, const fl_impl_record *record) {
+  for (fl_binding **link = &op->bindings; *link;) {
+    fl_binding *binding = *link;
+    if ((slots && !is_in(binding, slots)) || (record && binding->candidates[0].record == record)) {
+      link = &binding->next;
+      continue;
+    }
+    *link = binding->next;
+    atomic_store_explicit(binding->place, &op->unbound, memory_order_release);
+    binding->place = NULL;
+    fl_retire(&op->host->retired, binding, free);
+  }
+}
+
+/* The host's lock is held. */
+static void bind(fl_op *op, fl_binding *binding, _Atomic(const fl_target *) *place) {
+  binding->place = place;
+  binding->next = op->bindings;
+  op->bindings = binding;
+  if (!op->is_bound) {
+    op->is_bound = true;
+    op->next_bound = op->host->bound;
+    op->host->bound = op;
+  }
+  atomic_store_explicit(place, &binding->target, memory_order_release);
+}
+
+void fl_binding_noted(fl_binding *binding) {
+  pthread_mutex_lock(&binding->op->host->lock);
+  if (binding->place && binding->noted.fn)
+    atomic_store_explicit(binding->place, &binding->noted, memory_order_release);
+  pthread_mutex_unlock(&binding->op->host->lock);
+}
+
+/* What is to be called: the kernel itself, or what looks at everything the first time and at less later. */
+static void choose_target(fl_binding *binding) {
+  const fl_candidate *first = &binding->candidates[0];
+  const fl_impl_record *record = first->record;
+  bool runs_all =
+      record->flags & FL_IMPL_INPLACE_ONLY || first->on_probation || binding->retry_at || binding->preserve_inputs;
+  const fl_target kernel = {record->fn, record->self, record->supports_args, binding};
+  binding->fn = record->fn;
+  binding->self = record->self;
+  binding->count = record->count;
+  if (runs_all)
+    binding->target = (fl_target){fl_run_candidates, binding, NULL, binding};
+  else if (first->dtypes || record->supports_args || binding->statistics)
+    binding->target = (fl_target){fl_run_guarded, binding, NULL, binding};
+  else
+    binding->target = kernel;
+  if (runs_all || first->dtypes)
     return;
-  free(binding->candidates[0].noted); /* one array for all */
-  free(binding);
-}
-
-/* Can the first candidate's kernel be called without looking at anything? */
-static bool is_direct(const fl_binding *binding) {
-  const struct fl_candidate *first = &binding->candidates[0];
-  return !first->supports_args && !first->dtypes && !first->inplace_only && !first->on_probation &&
-         !binding->retry_at && !binding->statistics && !binding->preserve_inputs;
-}
-
-/* Does anything but the first candidate's own predicate have to be looked at? */
-static bool is_guarded(const fl_binding *binding) {
-  const struct fl_candidate *first = &binding->candidates[0];
-  return !first->inplace_only && !first->on_probation && !binding->retry_at && !binding->preserve_inputs;
-}
-
-static bool set_candidate(fl_binding *binding, uint32_t i, fl_impl_record *record, bool on_probation,
-                          _Atomic bool *noted) {
-  struct fl_candidate *candidate = &binding->candidates[i];
-  uint32_t all = fl_schema_dtypes(binding->op->schema);
-  if (binding->statistics && record->count == UINT32_MAX && (record->count = fl_count_new()) == UINT32_MAX)
-    return false;
-  *candidate = (struct fl_candidate){
-      .record = record,
-      .fn = record->fn,
-      .self = record->self,
-      .supports_args = record->supports_args,
-      /* No need to look at the element type where the schema lets none through that the impl does not take. */
-      .dtypes = all && !(all & ~record->dtypes) ? 0 : record->dtypes,
-      .count = record->count,
-      .on_probation = on_probation,
-      .inplace_only = record->flags & FL_IMPL_INPLACE_ONLY,
-      .noted = noted + i,
-  };
-  return true;
+  binding->noted = binding->statistics ? (fl_target){fl_run_counted, binding, record->supports_args, binding} : kernel;
 }
 
 /* The host's lock is held. */
 static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_status *status) {
   fl_host *host = op->host;
-  uint32_t n = selection->n_accepted;
+  uint32_t n = selection->n_accepted, all = fl_schema_dtypes(op->schema);
   bool strict = selection->policy->fields.strict;
   double now = op->failures ? fl_monotonic() : 0;
-  _Atomic bool *noted = calloc(n, sizeof *noted);
   fl_binding *binding = calloc(1, sizeof *binding + n * sizeof binding->candidates[0]);
-  if (!binding || !noted) {
-    free((void *)noted);
-    free(binding);
+  if (!binding) {
     *status = fl_error_no_memory();
     return NULL;
   }
@@ -258,8 +257,6 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_sta
   binding->strict = strict;
   binding->preserve_inputs = selection->policy->fields.preserve_inputs && !strict;
   binding->statistics = host->statistics;
-  binding->generation = atomic_load_explicit(&host->generation, memory_order_relaxed);
-  binding->candidates[0].noted = noted;
   for (uint32_t i = 0; i < n; i++) {
     fl_impl_record *record = selection->items[i].record;
     const fl_failure *failure = strict ? NULL : find_failure(op, record);
@@ -268,21 +265,23 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_sta
         binding->retry_at = failure->retry_at;
       continue;
     }
-    if (!set_candidate(binding, binding->n, record, failure != NULL, noted)) {
-      fl_binding_free(binding);
+    if (binding->statistics && record->count == UINT32_MAX && (record->count = fl_count_new()) == UINT32_MAX) {
+      free(binding);
       *status = fl_error_no_memory();
       return NULL;
     }
-    binding->n++;
+    fl_candidate *candidate = &binding->candidates[binding->n++];
+    candidate->record = record;
+    /* No need to look at the element type where the schema lets none through that the impl does not take. */
+    candidate->dtypes = all && !(all & ~record->dtypes) ? 0 : record->dtypes;
+    candidate->on_probation = failure != NULL;
   }
   if (!binding->n) {
     *status = all_failed(op);
-    fl_binding_free(binding);
+    free(binding);
     return NULL;
   }
-  binding->direct = is_direct(binding);
-  binding->fn = binding->direct ? binding->candidates[0].fn : is_guarded(binding) ? fl_run_guarded : fl_run_candidates;
-  binding->self = binding->direct ? binding->candidates[0].self : binding;
+  choose_target(binding);
   return binding;
 }
 
@@ -299,29 +298,39 @@ static bool order_is_partial(fl_op *op, const fl_selection *selection) {
   return op->order_is_partial = true;
 }
 
-fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *status) {
+/* What the slot has, or what was resolved for it. NULL with the error message and *status when there is nothing to
+ * call; *made: it was resolved. */
+static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type, bool *made, fl_status *status) {
   fl_host *host = op->host;
+  _Atomic(const fl_target *) *place = &slots->by_device[device_type];
+  const fl_target *target;
   fl_selection selection;
-  fl_binding *binding = NULL;
   bool again, partial = false;
+  *made = false;
   do {
     bool scoped;
+    *status = FL_OK;
+    again = false;
     fl_registry_ask_availability(host, op);
     pthread_mutex_lock(&host->lock);
-    *status = fl_select(&selection, op, fl_scope_policy(host, &scoped), device_type);
-    again = !*status && selection.unasked;
-    if (!*status && !again && !selection.n_accepted)
-      *status = fl_selection_error(&selection);
-    if (!*status && !again) {
-      partial = order_is_partial(op, &selection);
-      binding = make_binding(op, &selection, status);
+    target = atomic_load_explicit(place, memory_order_relaxed);
+    if (!target->binding) { /* else another thread was first */
+      fl_binding *binding = NULL;
+      *status = fl_select(&selection, op, fl_scope_policy(host, &scoped), (int32_t)device_type);
+      again = !*status && selection.unasked;
+      if (!*status && !again && !selection.n_accepted)
+        *status = fl_selection_error(&selection);
+      if (!*status && !again) {
+        partial = order_is_partial(op, &selection);
+        binding = make_binding(op, &selection, status);
+      }
+      if (binding) {
+        bind(op, binding, place);
+        *made = true;
+      }
+      target = binding ? &binding->target : NULL;
+      fl_selection_free(&selection);
     }
-    if (binding) {
-      fl_binding *old = atomic_load_explicit(&slots->by_device[device_type], memory_order_relaxed);
-      atomic_store_explicit(&slots->by_device[device_type], binding, memory_order_release);
-      fl_retire(&host->retired, old, fl_binding_free);
-    }
-    fl_selection_free(&selection);
     pthread_mutex_unlock(&host->lock);
   } while (again);
   if (partial)
@@ -329,14 +338,34 @@ fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *
                 "Op '%s': no implementation in its order takes all arguments, so that a call may find none; add "
                 "'reference' to the end of the order",
                 op->name);
-  if (!binding)
-    return NULL;
-  if (host->dispatch_debug) {
-    const fl_impl_record *impl = binding->candidates[0].record;
-    fl_log_line(&host->log, FL_LOG_DEBUG, "[DISPATCH] Op '%s' -> '%s' (kind=%s%s%s)", op->name, impl->impl_id,
-                fl_kind_name((fl_kind)impl->kind), impl->vendor ? ", vendor=" : "", impl->vendor ? impl->vendor : "");
-  }
-  if (binding->direct)
-    fl_note_use(op, binding->candidates[0].record);
-  return binding;
+  return target;
+}
+
+const fl_target *fl_bind(fl_op *op, fl_slots *slots, uint32_t device_type, fl_status *status) {
+  fl_host *host = op->host;
+  bool made;
+  const fl_target *target = resolve(op, slots, device_type, &made, status);
+  if (!target || !made)
+    return target;
+  const fl_binding *binding = target->binding;
+  const fl_impl_record *record = binding->candidates[0].record;
+  if (host->dispatch_debug)
+    fl_log_line(&host->log, FL_LOG_DEBUG, "[DISPATCH] Op '%s' -> '%s' (kind=%s%s%s)", op->name, record->impl_id,
+                fl_kind_name((fl_kind)record->kind), record->vendor ? ", vendor=" : "",
+                record->vendor ? record->vendor : "");
+  if (binding->target.self != binding) /* the kernel itself: it will be called */
+    fl_note_use(op, record);
+  return target;
+}
+
+fl_status fl_run_unbound(void *self, fl_call *call) {
+  fl_op *op = self;
+  fl_slots *slots = fl_scope_slots(op);
+  fl_status status = FL_ENOMEM;
+  const fl_target *target = slots ? fl_bind(op, slots, fl_call_device(op, call), &status) : NULL;
+  if (target)
+    status = fl_run_target(target, call);
+  else if (!slots)
+    status = fl_error_no_memory();
+  return fl_settle(status);
 }

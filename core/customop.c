@@ -18,7 +18,7 @@ fl_status fl_op_enforce_enable(fl_op *op, bool enforce) {
   pthread_mutex_lock(&op->host->lock);
   if (op->enforced != enforce) {
     op->enforced = enforce;
-    fl_host_advance(op->host);
+    fl_unbind(op, NULL, NULL);
   }
   pthread_mutex_unlock(&op->host->lock);
   return FL_OK;

@@ -97,8 +97,11 @@ static void op_free(fl_op *op) {
     fl_impl_record_free(set->impls[i]);
   free(set);
   fl_impl_record_free(op->unfused);
-  for (int i = 0; i < FL_DEVICE_SLOTS; i++)
-    fl_binding_free(atomic_load_explicit(&op->slots.by_device[i], memory_order_relaxed));
+  while (op->bindings) {
+    fl_binding *next = op->bindings->next;
+    free(op->bindings);
+    op->bindings = next;
+  }
   fl_failures_free(op);
   fl_schema_free(op->schema);
   free(op->name);
@@ -118,6 +121,11 @@ fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin) 
   op->schema = schema;
   op->device_argument = schema->device_argument;
   op->checked = host->checks;
+  op->path = op->device_argument < 0 || schema->values[op->device_argument].optional ? FL_PATH_OTHERWISE
+             : host->checks                                                          ? FL_PATH_CHECKED
+                                                                                     : FL_PATH_TRUSTING;
+  op->unbound = (fl_target){.fn = fl_run_unbound, .self = op};
+  fl_slots_init(&op->slots, op);
   op->hash = fl_hash_name(op->name, strlen(op->name));
   op->index = host->n_ops;
   host->ops[host->n_ops++] = op;
@@ -149,7 +157,7 @@ fl_status fl_registry_init(fl_host *host) {
     return fl_error_no_memory();
   host->ops_capacity = FIRST_OPS;
   host->registry_generation = 1;
-  atomic_init(&host->generation, 1);
+  host->epoch = 1;
   fl_status status = FL_OK;
   for (const fl_op_def *const *entry = fl_builtin_ops; *entry && !status; entry++) {
     fl_schema *schema = NULL;
@@ -308,7 +316,13 @@ void fl_registry_advance(fl_host *host) {
 }
 
 void fl_host_advance(fl_host *host) {
-  atomic_fetch_add_explicit(&host->generation, 1, memory_order_release);
+  host->epoch++;
+  while (host->bound) {
+    fl_op *op = host->bound;
+    host->bound = op->next_bound;
+    op->is_bound = false;
+    fl_unbind(op, NULL, NULL);
+  }
 }
 
 void fl_registry_free(fl_host *host) {

@@ -599,7 +599,7 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
   uint32_t n = 0; /* of components and plugins */
   if (fl_thread_join())
     return FL_ENOMEM;
-  if (atomic_load_explicit(&fl_self.reading, memory_order_relaxed))
+  if (fl_is_reading(&fl_self))
     return fl_error(FL_ESTATE, "fl_withdraw_plugin: called from inside a call of an op, which it would wait for");
   pthread_mutex_lock(&host->loading);
   pthread_mutex_lock(&host->lock);
