@@ -54,7 +54,7 @@ static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const 
   return status;
 }
 
-static inline fl_status check(fl_thread *self, const fl_op *op, const fl_call *call) {
+static fl_status check(fl_thread *self, const fl_op *op, const fl_call *call) {
   return likely(call && fl_memo_has(self->memos, op->schema, call)) ? FL_OK : check_in_full(self, op, call);
 }
 
@@ -132,11 +132,14 @@ static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *ca
   if (unlikely(op->path == FL_PATH_OTHERWISE))
     return invoke_otherwise(op, call);
   fl_read_begin_outermost(self);
-  fl_status status = check(self, op, call);
-  if (likely(!status))
-    return run(self, op, &op->slots, call, false);
-  fl_read_end(self, 0);
-  return status;
+  if (unlikely(!call || !fl_memo_has(self->memos, op->schema, call))) {
+    fl_status status = check_in_full(self, op, call);
+    if (status) {
+      fl_read_end(self, 0);
+      return status;
+    }
+  }
+  return run(self, op, &op->slots, call, false);
 }
 
 /* In a scope of the op's host, outside of any other call; anything else goes on. */
