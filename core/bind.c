@@ -25,6 +25,14 @@ static fl_failure *find_failure(const fl_op *op, const fl_impl_record *record) {
   return NULL;
 }
 
+static bool skips(const fl_failure *failure, double now) {
+  return failure && (!failure->retry_at || now < failure->retry_at);
+}
+
+bool fl_failure_skips(const fl_op *op, const fl_impl_record *record, double now) {
+  return skips(find_failure(op, record), now);
+}
+
 void fl_failure_forget(fl_op *op, const fl_impl_record *record) {
   for (fl_failure **link = &op->failures; *link; link = &(*link)->next)
     if ((*link)->impl == record) {
@@ -44,9 +52,11 @@ void fl_failures_free(fl_op *op) {
 void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason) {
   fl_host *host = op->host;
   pthread_mutex_lock(&host->lock);
-  fl_failure *failure = find_failure(op, record);
+  bool frozen = atomic_load_explicit(&host->frozen, memory_order_relaxed);
+  fl_failure *failure = frozen ? NULL : find_failure(op, record);
   /* A plugin that was withdrawn meanwhile leaves nothing behind. */
-  if (!failure && fl_registry_find_impl(op, record->impl.impl_id) == record && (failure = calloc(1, sizeof *failure))) {
+  if (!failure && !frozen && fl_registry_find_impl(op, record->impl.impl_id) == record &&
+      (failure = calloc(1, sizeof *failure))) {
     failure->impl = record;
     fl_failure **link = &op->failures; /* in the order in which they failed */
     while (*link)
@@ -72,7 +82,7 @@ void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason) 
 void fl_forget_failure(fl_op *op, const fl_impl_record *record) {
   bool forgotten;
   pthread_mutex_lock(&op->host->lock);
-  forgotten = find_failure(op, record) != NULL;
+  forgotten = !atomic_load_explicit(&op->host->frozen, memory_order_relaxed) && find_failure(op, record);
   if (forgotten) {
     fl_failure_forget(op, record);
     fl_host_advance(op->host);
@@ -92,6 +102,9 @@ static fl_status all_failed(const fl_op *op) {
   fl_text_add(&text, "}");
   for (const fl_failure *failure = op->failures; failure; failure = failure->next)
     fl_text_add(&text, "\n  %s: %s", failure->impl->impl.impl_id, failure->reason ? failure->reason : "");
+  if (op->host->frozen_by.n)
+    fl_text_add(&text, "\n  None is tried again while the host is frozen (fl_freeze by '%s')",
+                op->host->frozen_by.items[0]);
   fl_status status = fl_error(FL_ENOIMPL, "%s", fl_text_get(&text));
   fl_text_free(&text);
   return status;
@@ -190,6 +203,17 @@ void fl_note_use(fl_op *op, const fl_impl_record *record) {
   list_op(op->host, record);
 }
 
+/* An op that is resolved ahead, for one device type after the other perhaps, is not switched by that. */
+static void note_ahead(fl_op *op, const fl_impl_record *record) {
+  pthread_mutex_lock(&op->host->lock);
+  bool first = !op->last_used;
+  pthread_mutex_unlock(&op->host->lock);
+  if (first)
+    fl_note_use(op, record);
+  else
+    list_op(op->host, record);
+}
+
 void fl_note_fallback(fl_op *op, const fl_impl_record *record) {
   char *before;
   change_use(op, record, &before);
@@ -220,10 +244,19 @@ static bool is_guarded(const fl_binding *binding) {
   return !first->inplace_only && !first->on_probation && !binding->retry_at && !binding->preserve_inputs;
 }
 
+/* No need to look at the element type where the schema lets none through that the impl does not take. */
+static uint32_t dtypes_to_check(const fl_op *op, const fl_impl *impl) {
+  uint32_t all = fl_schema_dtypes(op->schema);
+  return all && !(all & ~impl->dtypes) ? 0 : impl->dtypes;
+}
+
+bool fl_takes_all(const fl_op *op, const fl_impl *impl) {
+  return !impl->supports_args && !dtypes_to_check(op, impl);
+}
+
 static bool set_candidate(fl_binding *binding, uint32_t i, fl_impl_record *record, bool on_probation,
                           _Atomic bool *noted) {
   struct fl_candidate *candidate = &binding->candidates[i];
-  uint32_t all = fl_schema_dtypes(binding->op->schema);
   if (binding->statistics && record->count == UINT32_MAX && (record->count = fl_count_new()) == UINT32_MAX)
     return false;
   *candidate = (struct fl_candidate){
@@ -231,8 +264,7 @@ static bool set_candidate(fl_binding *binding, uint32_t i, fl_impl_record *recor
       .fn = record->impl.fn,
       .self = record->impl.self,
       .supports_args = record->impl.supports_args,
-      /* No need to look at the element type where the schema lets none through that the impl does not take. */
-      .dtypes = all && !(all & ~record->impl.dtypes) ? 0 : record->impl.dtypes,
+      .dtypes = dtypes_to_check(binding->op, &record->impl),
       .count = record->count,
       .on_probation = on_probation,
       .inplace_only = record->impl.flags & FL_IMPL_INPLACE_ONLY,
@@ -264,7 +296,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_sta
   for (uint32_t i = 0; i < n; i++) {
     fl_impl_record *record = selection->items[i].record;
     const fl_failure *failure = strict ? NULL : find_failure(op, record);
-    if (failure && (!failure->retry_at || now < failure->retry_at)) {
+    if (skips(failure, now)) {
       if (failure->retry_at && (!binding->retry_at || failure->retry_at < binding->retry_at))
         binding->retry_at = failure->retry_at;
       continue;
@@ -300,7 +332,7 @@ static bool order_is_partial(fl_op *op, const fl_selection *selection) {
   return op->order_is_partial = true;
 }
 
-fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *status) {
+static fl_binding *bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *status) {
   fl_host *host = op->host;
   fl_selection selection;
   fl_binding *binding = NULL;
@@ -337,7 +369,20 @@ fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *
     fl_log_line(&host->log, FL_LOG_DEBUG, "[DISPATCH] Op '%s' -> '%s' (kind=%s%s%s)", op->name, impl->impl_id,
                 fl_kind_name((fl_kind)impl->kind), impl->vendor ? ", vendor=" : "", impl->vendor ? impl->vendor : "");
   }
-  if (binding->direct)
+  return binding;
+}
+
+fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *status) {
+  fl_binding *binding = bind(op, slots, device_type, status);
+  if (binding && binding->direct)
     fl_note_use(op, binding->candidates[0].record);
   return binding;
+}
+
+fl_status fl_bind_ahead(fl_op *op, fl_slots *slots, int32_t device_type) {
+  fl_status status;
+  const fl_binding *binding = bind(op, slots, device_type, &status);
+  if (binding && binding->direct)
+    note_ahead(op, binding->candidates[0].record);
+  return binding ? FL_OK : status;
 }

@@ -235,6 +235,17 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op) {
   fl_read_end(self, outer);
 }
 
+void fl_registry_ask_all(fl_host *host) {
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    fl_op *op = host->ops[i]; /* an op stays */
+    pthread_mutex_unlock(&host->lock);
+    fl_registry_ask_availability(host, op);
+    pthread_mutex_lock(&host->lock);
+  }
+  pthread_mutex_unlock(&host->lock);
+}
+
 void fl_host_advance(fl_host *host) {
   atomic_fetch_add_explicit(&host->generation, 1, memory_order_release);
 }
