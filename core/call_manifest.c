@@ -215,7 +215,7 @@ static fl_status add_ops(manifest *m, const fl_host *host, const fl_policy *poli
     if (status)
       break;
     *again = selection.unasked;
-    if (selection.n)
+    if (selection.n_accepted || fl_registry_has_impl(ops[i], selection.device_type))
       add_op(m, &selection, now);
     fl_selection_free(&selection);
   }

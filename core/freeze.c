@@ -198,15 +198,6 @@ fl_status fl_thaw(fl_host *host, const char *who) {
 
 /* -------------------------------------------------------------------------------------------------------- warm-up */
 
-/* Is there one for tensors there? 0: for anything. */
-static bool has_impl(const fl_op *op, int32_t device_type) {
-  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
-  for (uint32_t i = 0; set && i < set->n; i++)
-    if (!device_type || set->impls[i]->impl.devices & FL_DEVICE(device_type))
-      return true;
-  return false;
-}
-
 /* What became of the ops. */
 typedef struct progress {
   uint32_t resolved, without;
@@ -226,7 +217,7 @@ static fl_status bind_ahead(fl_op *op, int32_t device_type) {
 static fl_status warm_op(fl_op *op, int32_t device_type, progress *done) {
   fl_status status = FL_OK;
   uint64_t outer = fl_read_begin(&fl_self);
-  bool wanted = has_impl(op, device_type);
+  bool wanted = fl_registry_has_impl(op, device_type);
   if (wanted || op->unfused) {
     status = bind_ahead(op, device_type);
     done->resolved += !status;

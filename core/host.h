@@ -171,6 +171,9 @@ fl_op *fl_registry_find(fl_host *host, const char *name);
 /* FL_ENOENT, with the nearest name. */
 fl_status fl_registry_no_such_op(fl_host *host, const char *name);
 
+/* Does an implementation declare the device type (0: any)? The caller is reading, or holds the host's lock. */
+bool fl_registry_has_impl(const fl_op *op, int32_t device_type);
+
 /* Asks is_available of each impl that was not asked in this generation of the registry (R6). Takes the availability
  * lock, and nothing may be held. */
 void fl_registry_ask_availability(fl_host *host, const fl_op *op);

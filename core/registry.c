@@ -209,6 +209,14 @@ fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id) {
   return op->unfused && !strcmp(op->unfused->impl.impl_id, impl_id) ? op->unfused : NULL;
 }
 
+bool fl_registry_has_impl(const fl_op *op, int32_t device_type) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
+  for (uint32_t i = 0; set && i < set->n; i++)
+    if (!device_type || set->impls[i]->impl.devices & FL_DEVICE(device_type))
+      return true;
+  return false;
+}
+
 void fl_registry_ask_availability(fl_host *host, const fl_op *op) {
   if (fl_thread_join())
     return;

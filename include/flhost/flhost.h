@@ -504,7 +504,8 @@ typedef struct fl_manifest_row {
  *     setting VLLM_FL_OOT_WHITELIST LAYER...   only if it is set
  *     setting oot_blacklist LAYER...           only if it is set
  *     layer CLASS OP PLUGIN                    one for each class that a plugin brings, by class
- *     op NAME SCHEMA                           one for each op with an implementation, by name, each followed by
+ *     op NAME SCHEMA                           one for each op with an implementation for the device type (or without
+ *                                              tensors), by name, each followed by
  *     impl PLACE IMPL_ID KIND VENDOR PLUGIN VERSION BUILD_ID
  *                                              one for each of its rows, by place; KIND is flagos, vendor or
  *                                              reference, VENDOR empty if there is none
@@ -519,7 +520,7 @@ typedef struct fl_manifest {
   const char *policy; /* fingerprint */
   const fl_manifest_row *rows;
   uint32_t n_rows;
-  const char *const *without; /* ops with an implementation of which none may run; by name */
+  const char *const *without; /* ops with an implementation for the device type of which none may run; by name */
   uint32_t n_without;
   const char *text;
   const char *sha256;  /* 64 hex digits; NULL if a plugin's file has no build id: nothing would tell its builds apart */
