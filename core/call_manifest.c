@@ -141,8 +141,8 @@ static void add_head(manifest *m, const fl_host *host, const fl_policy *policy) 
 /* Of the plugin that registered it: two builds of one plugin may be loaded. */
 static const char *version_of(const fl_host *host, const fl_impl_record *record) {
   for (uint32_t i = 0; i < host->n_plugins; i++)
-    if (host->plugins[i].status == FL_PLUGIN_LOADED && !strcmp(host->plugins[i].name, record->plugin) &&
-        !strcmp(host->plugins[i].build_id, record->build_id))
+    if (host->plugins[i].status == FL_PLUGIN_LOADED && !strcmp(host->plugins[i].name, record->provider->plugin) &&
+        !strcmp(host->plugins[i].build_id, record->provider->build_id))
       return host->plugins[i].version;
   return record == record->op->unfused ? fl_version() : "";
 }
@@ -152,13 +152,13 @@ static void add_row(manifest *m, const fl_host *host, const fl_impl_record *reco
   fl_manifest_row *row = &m->rows[m->public.n_rows++];
   *row = (fl_manifest_row){
       .op = keep(m, record->op->name),
-      .impl_id = keep(m, record->impl.impl_id),
-      .vendor = keep(m, record->impl.vendor),
-      .kind = (fl_kind)record->impl.kind,
+      .impl_id = keep(m, record->impl_id),
+      .vendor = keep(m, record->vendor),
+      .kind = (fl_kind)record->kind,
       .place = place,
-      .plugin = keep(m, record->plugin),
+      .plugin = keep(m, record->provider->plugin),
       .version = keep(m, version_of(host, record)),
-      .build_id = keep(m, record->build_id),
+      .build_id = keep(m, record->provider->build_id),
   };
   snprintf(number, sizeof number, "%u", place);
   ADD_LINE(&m->text, "impl", number, row->impl_id, fl_kind_name(row->kind), row->vendor ? row->vendor : "", row->plugin,
@@ -175,7 +175,7 @@ static void add_op(manifest *m, const fl_selection *selection, double now) {
     if (!selection->policy->fields.strict && fl_failure_skips(op, record, now))
       continue;
     add_row(m, op->host, record, place++);
-    if (fl_takes_all(op, &record->impl))
+    if (fl_takes_all(record))
       break;
   }
   if (!place)

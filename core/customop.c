@@ -19,7 +19,7 @@ fl_status fl_op_enforce_enable(fl_op *op, bool enforce) {
   fl_status status = fl_refuse_frozen(op->host, "enforcing an op (fl_op_enforce_enable)");
   if (!status && op->enforced != enforce) {
     op->enforced = enforce;
-    fl_host_advance(op->host);
+    fl_unbind(op, NULL, NULL);
   }
   pthread_mutex_unlock(&op->host->lock);
   return status;

@@ -1,7 +1,7 @@
 /*
- * Freezing what calls run, and resolving ahead of them. Nothing of it is on the call path: a binding lasts until the
- * host's generation moves, and all that would move it asks fl_refuse_frozen first. What a call itself would change,
- * when an implementation fails, is left undone (fl_keeps_frozen, and bind.c's memory of failures).
+ * Freezing what calls run, and resolving ahead of them. Nothing of it is on the call path: what is bound lasts until
+ * something changes that resolving depends on, and all that would change it asks fl_refuse_frozen first. What a call
+ * itself would change, when an implementation fails, is left undone (fl_keeps_frozen, and bind.c's memory of failures).
  */
 #include "core/bind.h"
 #include "core/error.h"
@@ -87,30 +87,27 @@ static bool all_asked(const fl_host *host) {
  * try the implementation anyway; the others last. The host's lock is held. */
 static void stop_backoffs(fl_host *host) {
   double now = fl_monotonic();
-  bool any = false;
-  for (uint32_t i = 0; i < host->n_ops; i++)
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    if (host->ops[i]->failures)
+      fl_unbind(host->ops[i], NULL, NULL); /* where something failed, bindings look at the clock */
     for (fl_failure *failure = host->ops[i]->failures, *next; failure; failure = next) {
       next = failure->next;
-      any = true;
       if (failure->retry_at && failure->retry_at <= now)
         fl_failure_forget(host->ops[i], failure->impl);
       else
         failure->retry_at = 0;
     }
-  if (any) /* bindings look at the clock where something failed */
-    fl_host_advance(host);
+  }
 }
 
 static void start_backoffs(fl_host *host) {
   double now = fl_monotonic();
-  bool any = false;
-  for (uint32_t i = 0; i < host->n_ops; i++)
-    for (fl_failure *failure = host->ops[i]->failures; failure; failure = failure->next) {
-      any = true;
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    if (host->ops[i]->failures)
+      fl_unbind(host->ops[i], NULL, NULL);
+    for (fl_failure *failure = host->ops[i]->failures; failure; failure = failure->next)
       failure->retry_at = failure->backoff > 0 ? now + failure->backoff : 0;
-    }
-  if (any)
-    fl_host_advance(host);
+  }
 }
 
 static fl_status check_name(const char *function, const char *who) {
@@ -204,14 +201,12 @@ typedef struct progress {
 } progress;
 
 /* Binds an op in the slots of this thread's policy, unless it is bound there. The thread is reading. */
-static fl_status bind_ahead(fl_op *op, int32_t device_type) {
+static fl_status bind_ahead(fl_op *op, uint32_t device_type) {
   fl_slots *slots = fl_scope_slots(op);
   if (!slots)
     return fl_error_no_memory();
-  const fl_binding *bound = atomic_load_explicit(&slots->by_device[device_type], memory_order_acquire);
-  if (bound && bound->generation == atomic_load_explicit(&op->host->generation, memory_order_acquire))
-    return FL_OK;
-  return fl_bind_ahead(op, slots, device_type);
+  bool bound = atomic_load_explicit(&slots->by_device[device_type], memory_order_acquire)->binding;
+  return bound ? FL_OK : fl_bind_ahead(op, slots, device_type);
 }
 
 static fl_status warm_op(fl_op *op, int32_t device_type, progress *done) {
@@ -219,7 +214,7 @@ static fl_status warm_op(fl_op *op, int32_t device_type, progress *done) {
   uint64_t outer = fl_read_begin(&fl_self);
   bool wanted = fl_registry_has_impl(op, device_type);
   if (wanted || op->unfused) {
-    status = bind_ahead(op, device_type);
+    status = bind_ahead(op, (uint32_t)device_type);
     done->resolved += !status;
     done->without += wanted && status == FL_ENOIMPL;
   }

@@ -136,8 +136,8 @@ static void warn_of_unknown_names(fl_host *host) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
     ops[i] = host->ops[i]->name;
     for (uint32_t j = 0; set && j < set->n; j++)
-      if (set->impls[j]->impl.vendor && !fl_strings_has(&vendors, set->impls[j]->impl.vendor))
-        fl_strings_add(&vendors, set->impls[j]->impl.vendor);
+      if (set->impls[j]->vendor && !fl_strings_has(&vendors, set->impls[j]->vendor))
+        fl_strings_add(&vendors, set->impls[j]->vendor);
   }
   const fl_policy_fields *fields = &host->policy->fields;
   for (uint32_t i = 0; ops && i < fields->n_per_op; i++) {

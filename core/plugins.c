@@ -209,7 +209,7 @@ static bool is_available(const fl_host *host, const char *plugin, const char **r
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     for (uint32_t j = 0; set && j < set->n; j++) {
-      if (strcmp(set->impls[j]->plugin, plugin))
+      if (strcmp(set->impls[j]->provider->plugin, plugin))
         continue;
       if (atomic_load(&set->impls[j]->available))
         return true;
