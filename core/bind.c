@@ -25,6 +25,14 @@ static fl_failure *find_failure(const fl_op *op, const fl_impl_record *record) {
   return NULL;
 }
 
+static bool skips(const fl_failure *failure, double now) {
+  return failure && (!failure->retry_at || now < failure->retry_at);
+}
+
+bool fl_failure_skips(const fl_op *op, const fl_impl_record *record, double now) {
+  return skips(find_failure(op, record), now);
+}
+
 void fl_failure_forget(fl_op *op, const fl_impl_record *record) {
   for (fl_failure **link = &op->failures; *link; link = &(*link)->next)
     if ((*link)->impl == record) {
@@ -44,9 +52,11 @@ void fl_failures_free(fl_op *op) {
 void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason) {
   fl_host *host = op->host;
   pthread_mutex_lock(&host->lock);
-  fl_failure *failure = find_failure(op, record);
+  bool frozen = atomic_load_explicit(&host->frozen, memory_order_relaxed);
+  fl_failure *failure = frozen ? NULL : find_failure(op, record);
   /* A plugin that was withdrawn meanwhile leaves nothing behind. */
-  if (!failure && fl_registry_find_impl(op, record->impl_id) == record && (failure = calloc(1, sizeof *failure))) {
+  if (!failure && !frozen && fl_registry_find_impl(op, record->impl_id) == record &&
+      (failure = calloc(1, sizeof *failure))) {
     failure->impl = record;
     fl_failure **link = &op->failures; /* in the order in which they failed */
     while (*link)
@@ -72,7 +82,7 @@ void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason) 
 void fl_forget_failure(fl_op *op, const fl_impl_record *record) {
   bool forgotten;
   pthread_mutex_lock(&op->host->lock);
-  forgotten = find_failure(op, record) != NULL;
+  forgotten = !atomic_load_explicit(&op->host->frozen, memory_order_relaxed) && find_failure(op, record);
   if (forgotten) {
     fl_failure_forget(op, record);
     fl_unbind(op, NULL, NULL);
@@ -91,6 +101,9 @@ static fl_status all_failed(const fl_op *op) {
   fl_text_add(&text, "}");
   for (const fl_failure *failure = op->failures; failure; failure = failure->next)
     fl_text_add(&text, "\n  %s: %s", failure->impl->impl_id, failure->reason ? failure->reason : "");
+  if (op->host->frozen_by.n)
+    fl_text_add(&text, "\n  None is tried again while the host is frozen (fl_freeze by '%s')",
+                op->host->frozen_by.items[0]);
   fl_status status = fl_error(FL_ENOIMPL, "%s", fl_text_get(&text));
   fl_text_free(&text);
   return status;
@@ -169,6 +182,17 @@ void fl_note_use(fl_op *op, const fl_impl_record *record) {
   list_op(op->host, record);
 }
 
+/* An op that is resolved ahead, for one device type after the other perhaps, is not switched by that. */
+static void note_ahead(fl_op *op, const fl_impl_record *record) {
+  pthread_mutex_lock(&op->host->lock);
+  bool first = !op->last_used;
+  pthread_mutex_unlock(&op->host->lock);
+  if (first)
+    fl_note_use(op, record);
+  else
+    list_op(op->host, record);
+}
+
 void fl_note_fallback(fl_op *op, const fl_impl_record *record) {
   char *before;
   change_use(op, record, &before);
@@ -242,10 +266,20 @@ static void choose_target(fl_binding *binding) {
   binding->noted = binding->statistics ? (fl_target){fl_run_counted, binding, record->supports_args, binding} : kernel;
 }
 
+/* No need to look at the element type where the schema lets none through that the impl does not take. */
+static uint32_t dtypes_to_check(const fl_op *op, const fl_impl_record *record) {
+  uint32_t all = fl_schema_dtypes(op->schema);
+  return all && !(all & ~record->dtypes) ? 0 : record->dtypes;
+}
+
+bool fl_takes_all(const fl_impl_record *record) {
+  return !record->supports_args && !dtypes_to_check(record->op, record);
+}
+
 /* The host's lock is held. */
 static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_status *status) {
   fl_host *host = op->host;
-  uint32_t n = selection->n_accepted, all = fl_schema_dtypes(op->schema);
+  uint32_t n = selection->n_accepted;
   bool strict = selection->policy->fields.strict;
   double now = op->failures ? fl_monotonic() : 0;
   fl_binding *binding = calloc(1, sizeof *binding + n * sizeof binding->candidates[0]);
@@ -260,7 +294,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_sta
   for (uint32_t i = 0; i < n; i++) {
     fl_impl_record *record = selection->items[i].record;
     const fl_failure *failure = strict ? NULL : find_failure(op, record);
-    if (failure && (!failure->retry_at || now < failure->retry_at)) {
+    if (skips(failure, now)) {
       if (failure->retry_at && (!binding->retry_at || failure->retry_at < binding->retry_at))
         binding->retry_at = failure->retry_at;
       continue;
@@ -272,8 +306,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_sta
     }
     fl_candidate *candidate = &binding->candidates[binding->n++];
     candidate->record = record;
-    /* No need to look at the element type where the schema lets none through that the impl does not take. */
-    candidate->dtypes = all && !(all & ~record->dtypes) ? 0 : record->dtypes;
+    candidate->dtypes = dtypes_to_check(op, record);
     candidate->on_probation = failure != NULL;
   }
   if (!binding->n) {
@@ -338,24 +371,35 @@ static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type
                 "Op '%s': no implementation in its order takes all arguments, so that a call may find none; add "
                 "'reference' to the end of the order",
                 op->name);
-  return target;
-}
-
-const fl_target *fl_bind(fl_op *op, fl_slots *slots, uint32_t device_type, fl_status *status) {
-  fl_host *host = op->host;
-  bool made;
-  const fl_target *target = resolve(op, slots, device_type, &made, status);
-  if (!target || !made)
-    return target;
-  const fl_binding *binding = target->binding;
-  const fl_impl_record *record = binding->candidates[0].record;
-  if (host->dispatch_debug)
+  if (*made && host->dispatch_debug) {
+    const fl_impl_record *record = target->binding->candidates[0].record;
     fl_log_line(&host->log, FL_LOG_DEBUG, "[DISPATCH] Op '%s' -> '%s' (kind=%s%s%s)", op->name, record->impl_id,
                 fl_kind_name((fl_kind)record->kind), record->vendor ? ", vendor=" : "",
                 record->vendor ? record->vendor : "");
-  if (binding->target.self != binding) /* the kernel itself: it will be called */
-    fl_note_use(op, record);
+  }
   return target;
+}
+
+/* Is it the kernel itself, which looks at nothing when it is called? */
+static bool is_kernel(const fl_target *target) {
+  return target->self != target->binding;
+}
+
+const fl_target *fl_bind(fl_op *op, fl_slots *slots, uint32_t device_type, fl_status *status) {
+  bool made;
+  const fl_target *target = resolve(op, slots, device_type, &made, status);
+  if (target && made && is_kernel(target)) /* it will be called */
+    fl_note_use(op, target->binding->candidates[0].record);
+  return target;
+}
+
+fl_status fl_bind_ahead(fl_op *op, fl_slots *slots, uint32_t device_type) {
+  fl_status status;
+  bool made;
+  const fl_target *target = resolve(op, slots, device_type, &made, &status);
+  if (target && made && is_kernel(target))
+    note_ahead(op, target->binding->candidates[0].record);
+  return target ? FL_OK : status;
 }
 
 fl_status fl_run_unbound(void *self, fl_call *call) {

@@ -25,15 +25,24 @@ const fl_target *fl_bind(fl_op *op, fl_slots *slots, uint32_t device_type, fl_st
 /* The use of a binding's first candidate was logged. */
 void fl_binding_noted(fl_binding *binding);
 
+/* Resolves before any call does; an op's first use is noted, nothing is unbound. The thread is reading. FL_ENOIMPL:
+ * nothing to call. */
+fl_status fl_bind_ahead(fl_op *op, fl_slots *slots, uint32_t device_type);
+
 /* F1: logs the first use of an op, and a change of what it uses; lists kind default in the oplist file. */
 void fl_note_use(fl_op *op, const fl_impl_record *record);
 /* The same without a line in the log: a fallback was logged already. */
 void fl_note_fallback(fl_op *op, const fl_impl_record *record);
 
-/* F4: remembers a failure; what the op has bound is out of date. */
+/* F4: remembers a failure, unless the host is frozen; what the op has bound is out of date. */
 void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason);
-/* A failed implementation works again. */
+/* Is the implementation skipped at the time `now`? The host's lock is held. */
+bool fl_failure_skips(const fl_op *op, const fl_impl_record *record, double now);
+/* A failed implementation works again. Nothing changes when the host is frozen. */
 void fl_forget_failure(fl_op *op, const fl_impl_record *record);
+
+/* Does it take every call that the op's schema lets through (S3: the search ends with it)? */
+bool fl_takes_all(const fl_impl_record *record);
 
 /* ----------------------------------------------------------------------------------------------------- manager.c */
 

@@ -166,6 +166,7 @@ struct fl_host {
   _Atomic(fl_name_table *) names;
   bool statistics, checks, dispatch_debug; /* set at creation */
   bool without_plugins;                    /* none was loaded at creation; set there */
+  _Atomic bool frozen;                     /* frozen_by is not empty; changed under `lock` */
 
   pthread_mutex_t lock;         /* guards all that follows, but for what is atomic */
   uint64_t epoch;               /* of everything that resolving depends on */
@@ -184,7 +185,8 @@ struct fl_host {
   uint32_t n_views;
   uint64_t view_clock;
   fl_retired retired;
-  fl_strings oplist; /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
+  fl_strings oplist;    /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
+  fl_strings frozen_by; /* one name for each fl_freeze that is not thawed */
 
   pthread_mutex_t availability_lock; /* recursive; held while is_available runs, and never together with `lock` */
 
@@ -216,9 +218,15 @@ fl_op *fl_registry_find(fl_host *host, const char *name);
 /* FL_ENOENT, with the nearest name. */
 fl_status fl_registry_no_such_op(fl_host *host, const char *name);
 
+/* Does an implementation declare the device type (0: any)? The caller is reading, or holds the host's lock. */
+bool fl_registry_has_impl(const fl_op *op, int32_t device_type);
+
 /* Asks is_available of each impl that was not asked in this generation of the registry (R6). Takes the availability
  * lock, and nothing may be held. */
 void fl_registry_ask_availability(fl_host *host, const fl_op *op);
+
+/* The same for every op. */
+void fl_registry_ask_all(fl_host *host);
 
 /* Adds an op; takes over the schema. NULL: out of memory. The host's lock is held. */
 fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin);
@@ -296,6 +304,21 @@ void fl_failures_free(fl_op *op);
 /* In the child of a fork; the host's lock is held. */
 void fl_host_after_fork(fl_host *host);
 void fl_default_after_fork(void); /* host.c */
+
+/* ------------------------------------------------------------------------------------------------------- freeze.c */
+
+/*
+ * To be asked before anything changes that resolving depends on: the registry, the policy, the settings, failures.
+ * FL_ESTATE when the host is frozen; the message says that `what` ("setting the global policy") is refused, who froze
+ * the host, and how to thaw it. The host's lock is held until the change is made; the other one takes it itself, for
+ * refusing early what is refused again later.
+ */
+fl_status fl_refuse_frozen(fl_host *host, const char *what);
+fl_status fl_refuse_frozen_unlocked(fl_host *host, const char *what);
+
+/* An implementation failed: true if the call must end with that, since the host is frozen; the message then says so
+ * after `reason`, which may lie in the thread's message. Nothing is held. */
+bool fl_keeps_frozen(fl_host *host, const char *op, const char *impl_id, const char *reason, fl_status status);
 
 /* -------------------------------------------------------------------------------------------------------- scope.c */
 

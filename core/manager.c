@@ -217,7 +217,7 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
       goto out;
     }
     if (status == FL_ENOTSUP) {
-      if (binding->strict)
+      if (binding->strict || fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
         goto out;
       fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
       fl_text_add(&why, "\n  %s: not supported: %s", id, failure_reason(call, status));
@@ -227,7 +227,7 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
       continue;
     }
     fl_impl_record_count(candidate->record, FL_EVENT_FAILURE);
-    if (binding->strict)
+    if (binding->strict || fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
       goto out;
     failed++;
     fl_remember_failure(op, candidate->record, failure_reason(call, status));
@@ -342,14 +342,17 @@ void fl_failed_impls_free(fl_failed_impls *failed) {
 void fl_clear_failed_impls(fl_host *host, const char *name) {
   bool cleared = false;
   pthread_mutex_lock(&host->lock);
-  for (uint32_t i = 0; i < host->n_ops; i++)
+  fl_status refused = fl_refuse_frozen(host, "clearing failed implementations");
+  for (uint32_t i = 0; i < host->n_ops && !refused; i++)
     if (host->ops[i]->failures && (!name || !strcmp(name, host->ops[i]->name))) {
       cleared = true;
       fl_failures_free(host->ops[i]);
       fl_unbind(host->ops[i], NULL, NULL);
     }
   pthread_mutex_unlock(&host->lock);
-  if (!name)
+  if (refused)
+    fl_log_line(&host->log, FL_LOG_WARNING, "%s", fl_error_message());
+  else if (!name)
     fl_log_line(&host->log, FL_LOG_DEBUG, "Cleared all failed implementations cache");
   else if (cleared)
     fl_log_line(&host->log, FL_LOG_DEBUG, "Cleared failed implementations cache for op '%s'", name);
@@ -357,6 +360,11 @@ void fl_clear_failed_impls(fl_host *host, const char *name) {
 
 void fl_bump_policy_epoch(fl_host *host) {
   pthread_mutex_lock(&host->lock);
+  if (fl_refuse_frozen(host, "bumping the policy epoch")) {
+    pthread_mutex_unlock(&host->lock);
+    fl_log_line(&host->log, FL_LOG_WARNING, "%s", fl_error_message());
+    return;
+  }
   for (uint32_t i = 0; i < host->n_ops; i++)
     fl_failures_free(host->ops[i]);
   fl_registry_advance(host); /* availability is asked again */
@@ -391,7 +399,8 @@ void fl_host_after_fork(fl_host *host) {
   for (uint32_t i = 0; i < host->n_ops; i++) {
     fl_op *op = host->ops[i];
     fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
-    fl_failures_free(op);
+    if (!host->frozen_by.n)
+      fl_failures_free(op);
     for (uint32_t j = 0; set && j < set->n; j++)
       clear_counters(set->impls[j]);
     if (op->unfused)
@@ -403,5 +412,6 @@ void fl_host_after_fork(fl_host *host) {
   pthread_mutex_init(&host->availability_lock, &recursive);
   pthread_mutexattr_destroy(&recursive);
   pthread_mutex_init(&host->loading, NULL);
-  fl_registry_advance(host);
+  if (!host->frozen_by.n) /* else what is bound stays bound */
+    fl_registry_advance(host);
 }

@@ -283,6 +283,14 @@ fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id) {
   return op->unfused && !strcmp(op->unfused->impl_id, impl_id) ? op->unfused : NULL;
 }
 
+bool fl_registry_has_impl(const fl_op *op, int32_t device_type) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
+  for (uint32_t i = 0; set && i < set->n; i++)
+    if (!device_type || set->impls[i]->devices & FL_DEVICE(device_type))
+      return true;
+  return false;
+}
+
 void fl_registry_ask_availability(fl_host *host, const fl_op *op) {
   if (fl_thread_join())
     return;
@@ -307,6 +315,17 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op) {
   }
   pthread_mutex_unlock(&host->availability_lock);
   fl_read_end(self, outer);
+}
+
+void fl_registry_ask_all(fl_host *host) {
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    fl_op *op = host->ops[i]; /* an op stays */
+    pthread_mutex_unlock(&host->lock);
+    fl_registry_ask_availability(host, op);
+    pthread_mutex_lock(&host->lock);
+  }
+  pthread_mutex_unlock(&host->lock);
 }
 
 void fl_registry_advance(fl_host *host) {

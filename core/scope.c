@@ -146,6 +146,11 @@ fl_status fl_set_global_policy(fl_host *host, fl_policy *policy) {
   if (!policy)
     return fl_error(FL_EINVAL, "fl_set_global_policy: the policy is NULL; fl_reset_global_policy rereads the settings");
   pthread_mutex_lock(&host->lock);
+  fl_status status = fl_refuse_frozen(host, "setting the global policy");
+  if (status) {
+    pthread_mutex_unlock(&host->lock);
+    return status;
+  }
   fl_policy *before = host->policy;
   host->policy = fl_policy_retain(policy);
   host->policy_is_set = true;
@@ -174,10 +179,11 @@ fl_status fl_scope_enter(fl_host *host, fl_policy *policy, fl_scope *scope) {
     if (entered == scope)
       return fl_error(FL_ESTATE, "fl_scope_enter: this scope is entered already");
   pthread_mutex_lock(&host->lock);
-  fl_view *view = view_get(host, policy);
+  fl_status refused = fl_refuse_frozen(host, "entering a scope");
+  fl_view *view = refused ? NULL : view_get(host, policy);
   pthread_mutex_unlock(&host->lock);
   if (!view)
-    return fl_error_no_memory();
+    return refused ? refused : fl_error_no_memory();
   *scope = (fl_scope){
       .host = host,
       .policy = fl_policy_retain(policy),

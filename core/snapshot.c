@@ -61,15 +61,7 @@ static void snapshot_fill(fl_snapshot *snapshot, const fl_host *host, bool *fail
 fl_snapshot *fl_registry_snapshot(fl_host *host) {
   bool failed = false;
   uint32_t n_impls = 0;
-  pthread_mutex_lock(&host->lock);
-  uint32_t n_ops = host->n_ops;
-  pthread_mutex_unlock(&host->lock);
-  for (uint32_t i = 0; i < n_ops; i++) {
-    pthread_mutex_lock(&host->lock);
-    fl_op *op = host->ops[i];
-    pthread_mutex_unlock(&host->lock);
-    fl_registry_ask_availability(host, op);
-  }
+  fl_registry_ask_all(host);
   fl_snapshot *snapshot = calloc(1, sizeof *snapshot);
   if (!snapshot) {
     fl_error_no_memory();

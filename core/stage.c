@@ -506,7 +506,9 @@ fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls) {
     status = fl_error(FL_EPLUGIN, "refused rows, so nothing of it is registered:\n%s", fl_text_get(&stage->refused));
   if (!status) {
     pthread_mutex_lock(&host->lock);
-    status = check_again(stage);
+    status = fl_refuse_frozen(host, "registering");
+    if (!status)
+      status = check_again(stage);
     if (!status) {
       status = publish(stage, &published);
       fl_registry_advance(host);
@@ -595,7 +597,6 @@ static bool withdraw_from(fl_host *host, fl_op *op, const char *plugin, withdraw
 
 fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
   withdrawn_impls withdrawn = {0};
-  fl_status status = FL_OK;
   uint32_t n = 0; /* of components and plugins */
   if (fl_thread_join())
     return FL_ENOMEM;
@@ -603,6 +604,12 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
     return fl_error(FL_ESTATE, "fl_withdraw_plugin: called from inside a call of an op, which it would wait for");
   pthread_mutex_lock(&host->loading);
   pthread_mutex_lock(&host->lock);
+  fl_status status = fl_refuse_frozen(host, "withdrawing a plugin");
+  if (status) {
+    pthread_mutex_unlock(&host->lock);
+    pthread_mutex_unlock(&host->loading);
+    return status;
+  }
   for (uint32_t i = 0; i < host->n_ops && !status; i++)
     if (!withdraw_from(host, host->ops[i], plugin, &withdrawn))
       status = fl_error_no_memory();
