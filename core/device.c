@@ -104,7 +104,7 @@ static fl_status choose(fl_host *host, int32_t device_type, const candidate *lis
 }
 
 /* Keeps it for the generation that it was found in. */
-static void keep_backend(fl_host *host, int32_t device_type, uint64_t generation, const fl_backend *backend) {
+static void keep_backend(fl_host *host, int32_t device_type, uint32_t generation, const fl_backend *backend) {
   fl_device_type *type = &host->device_types[device_type];
   fl_backend *copy = malloc(sizeof *copy);
   if (!copy)
@@ -131,7 +131,7 @@ fl_status fl_backend_find(fl_host *host, int32_t device_type, fl_backend *backen
     return fl_error(FL_EINVAL, "device type %d is not known", device_type);
   const fl_device_type *type = &host->device_types[device_type];
   pthread_mutex_lock(&host->lock);
-  uint64_t generation = host->registry_generation;
+  uint32_t generation = host->registry_generation;
   bool found = type->found == generation;
   if (found)
     *backend = *type->backend;
@@ -185,7 +185,7 @@ fl_status fl_backend_failed(const fl_backend *backend, DLDevice device, fl_statu
 
 /* --------------------------------------------------------------------------------------------------- architectures */
 
-static bool is_for(const fl_impl *impl, int32_t device_type) {
+static bool is_for(const fl_impl_record *impl, int32_t device_type) {
   return impl->min_arch && device_type > 0 && device_type < FL_DEVICE_SLOTS && impl->devices & FL_DEVICE(device_type);
 }
 
@@ -198,22 +198,23 @@ static bool op_asks(const fl_op *op, int32_t device_type) {
   uint64_t outer = fl_read_begin(self);
   const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
   for (uint32_t i = 0; set && i < set->n && !asks; i++)
-    asks = is_for(&set->impls[i]->impl, device_type);
+    asks = is_for(set->impls[i], device_type);
   fl_read_end(self, outer);
   return asks;
 }
 
-/* Asks the devices; an empty list where nobody can say. NULL: out of memory. */
-static fl_device_list *list_devices(fl_host *host, int32_t device_type, bool in_process) {
+/* Asks the devices; an empty list where nobody can say, NULL where memory ran out: nothing is known then, either. */
+static fl_device_list *list_devices(fl_host *host, int32_t device_type, bool in_use) {
   fl_backend backend;
   char message[FL_ERROR_MAX]; /* that nothing is known is no error of the caller's */
   fl_device_list *list = calloc(1, sizeof *list);
   snprintf(message, sizeof message, "%s", fl_error_message());
   if (list && !fl_backend_find(host, device_type, &backend)) {
-    if (in_process)
+    bool answered = true;
+    if (!in_use)
+      answered = fl_probe_devices(&backend.platform, backend.self, backend.plugin, FL_DRIVER_TIMEOUT_MS, list);
+    if (answered && !list->n)
       fl_list_devices(&backend.platform, backend.self, list);
-    else
-      fl_probe_devices(&backend.platform, backend.self, backend.plugin, FL_DRIVER_TIMEOUT_MS, list);
   }
   fl_error(FL_OK, "%s", message);
   return list;
@@ -224,19 +225,18 @@ void fl_architectures_ask(fl_host *host, const fl_op *op, int32_t device_type, b
     return;
   fl_device_type *type = &host->device_types[device_type];
   pthread_mutex_lock(&host->lock);
-  uint64_t generation = host->registry_generation;
-  bool known = type->asked == generation && (type->devices->n || type->asked_in_process || !in_use);
+  uint32_t generation = host->registry_generation;
+  bool known = type->asked == generation && (!in_use || (type->devices && type->devices->n));
   pthread_mutex_unlock(&host->lock);
-  fl_device_list *list = known ? NULL : list_devices(host, device_type, in_use);
-  if (!list)
+  if (known)
     return;
+  fl_device_list *list = list_devices(host, device_type, in_use);
   pthread_mutex_lock(&host->lock);
   fl_device_list *before = list;
   if (generation == host->registry_generation) {
     before = type->devices;
     type->devices = list;
     type->asked = generation;
-    type->asked_in_process = in_use;
   }
   pthread_mutex_unlock(&host->lock);
   free(before);
@@ -247,7 +247,7 @@ void fl_architectures_ask_all(fl_host *host, const fl_op *op) {
     fl_architectures_ask(host, op, type, false);
 }
 
-bool fl_architectures_asked(const fl_host *host, const fl_impl *impl, int32_t device_type) {
+bool fl_architectures_asked(const fl_host *host, const fl_impl_record *impl, int32_t device_type) {
   return device_type <= kDLCPU || !is_for(impl, device_type) ||
          host->device_types[device_type].asked == host->registry_generation;
 }
@@ -257,7 +257,7 @@ static const fl_device_list *known_devices(const fl_host *host, int32_t device_t
   return type->asked == host->registry_generation ? type->devices : NULL;
 }
 
-uint64_t fl_architectures_reaching(const fl_host *host, const fl_impl *impl, int32_t device_type) {
+uint64_t fl_architectures_reaching(const fl_host *host, const fl_impl_record *impl, int32_t device_type) {
   uint64_t reaching = 0;
   const fl_device_list *list = is_for(impl, device_type) ? known_devices(host, device_type) : NULL;
   if (!list || !list->n)
@@ -271,7 +271,7 @@ uint64_t fl_architectures_reaching(const fl_host *host, const fl_impl *impl, int
   return all ? UINT64_MAX : list->count >= 0 && (uint32_t)list->count == list->n ? reaching : reaching | unknown;
 }
 
-void fl_architectures_reason(const fl_host *host, const fl_impl *impl, int32_t device_type, fl_text *text) {
+void fl_architectures_reason(const fl_host *host, const fl_impl_record *impl, int32_t device_type, fl_text *text) {
   const fl_device_list *list = known_devices(host, device_type);
   const char *before = NULL;
   fl_text_add(text, "needs %s", impl->min_arch);

@@ -20,12 +20,13 @@ enum { FL_COUNT_UNASKED = INT32_MIN };
 
 /* What a host knows of one device type. Guarded by the host's lock. */
 typedef struct fl_device_type {
-  uint64_t found; /* generation of the registry that `backend` is of; 0 = none */
+  uint32_t found; /* generation of the registry that `backend` is of; 0 = none */
   fl_backend *backend;
-  uint64_t asked;        /* generation in which `devices` were asked for; 0 = never */
-  bool asked_in_process; /* by this process itself, else by a child */
+  uint32_t asked; /* generation in which `devices` were asked for; 0 = never */
   fl_device_list *devices;
 } fl_device_type;
+
+struct fl_impl_record;
 
 void fl_device_type_clear(fl_device_type *type);
 
@@ -51,8 +52,9 @@ fl_status fl_backend_failed(const fl_backend *backend, DLDevice device, fl_statu
 /*
  * Sees to it that the architectures of a type's devices are known, if an implementation of the op asks for one and they
  * were not asked for in this generation of the registry. `in_use`: the process has tensors there, so that its driver
- * may be asked; else a child process asks, since a driver that was initialised does not survive a fork. The host's lock
- * must not be held.
+ * may be asked; else a child process asks first, since a driver that was initialised does not survive a fork. Where the
+ * child learns nothing that may be because the driver is initialised here: then this process asks. The host's lock must
+ * not be held.
  */
 void fl_architectures_ask(fl_host *host, const fl_op *op, int32_t device_type, bool in_use);
 
@@ -60,13 +62,14 @@ void fl_architectures_ask(fl_host *host, const fl_op *op, int32_t device_type, b
 void fl_architectures_ask_all(fl_host *host, const fl_op *op);
 
 /* Were they asked for, or is there no need to? The host's lock is held. */
-bool fl_architectures_asked(const fl_host *host, const fl_impl *impl, int32_t device_type);
+bool fl_architectures_asked(const fl_host *host, const struct fl_impl_record *impl, int32_t device_type);
 
 /* The devices of a type, a bit each, that reach the implementation's min_arch; all bits where nothing speaks against
  * any. The host's lock is held. */
-uint64_t fl_architectures_reaching(const fl_host *host, const fl_impl *impl, int32_t device_type);
+uint64_t fl_architectures_reaching(const fl_host *host, const struct fl_impl_record *impl, int32_t device_type);
 
 /* "needs sm_90, device 0 is sm_80". The host's lock is held. */
-void fl_architectures_reason(const fl_host *host, const fl_impl *impl, int32_t device_type, fl_text *text);
+void fl_architectures_reason(const fl_host *host, const struct fl_impl_record *impl, int32_t device_type,
+                             fl_text *text);
 
 #endif

@@ -147,7 +147,7 @@ static fl_status copy_argument(const fl_op *op, const fl_call *call, const DLTen
                 : FL_OK;
 }
 
-fl_status fl_call_in_place(const fl_op *op, const struct fl_candidate *candidate, fl_call *call) {
+fl_status fl_call_in_place(const fl_op *op, const fl_candidate *candidate, fl_call *call) {
   const fl_schema *schema = op->schema;
   fl_value values[FL_VALUES_MAX];
   fl_call inner = *call;
@@ -165,5 +165,5 @@ fl_status fl_call_in_place(const fl_op *op, const struct fl_candidate *candidate
       return status;
     values[alias].v.tensor = to;
   }
-  return candidate->fn(candidate->self, &inner);
+  return candidate->record->fn(candidate->record->self, &inner);
 }

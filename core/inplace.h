@@ -26,6 +26,6 @@ void fl_kept_free(fl_kept *kept, const fl_op *op, const fl_call *call);
 const char *fl_restore_inputs(const fl_op *op, const fl_call *call, const fl_kept *kept);
 
 /* Calls an implementation that works only in place with the results in the place of the arguments they may be. */
-fl_status fl_call_in_place(const fl_op *op, const struct fl_candidate *candidate, fl_call *call);
+fl_status fl_call_in_place(const fl_op *op, const fl_candidate *candidate, fl_call *call);
 
 #endif

@@ -233,12 +233,13 @@ static bool probe_in_use(const fl_driver *driver, fl_probe *probe) {
 }
 
 /* Fills `answer`; if that does not come about, it is left alone and `words` say why. */
-static void ask_in_child(const question *q, int timeout_ms, void *answer, char *words, size_t size) {
+static bool ask_in_child(const question *q, int timeout_ms, void *answer, char *words, size_t size) {
   int ends[2];
+  bool answered = false;
   void *shared = mmap(NULL, q->answer_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) {
     snprintf(words, size, "not asked: mmap: %s", strerror(errno));
-    return;
+    return false;
   }
   if (pipe2(ends, O_CLOEXEC)) {
     snprintf(words, size, "not asked: pipe: %s", strerror(errno));
@@ -250,11 +251,14 @@ static void ask_in_child(const question *q, int timeout_ms, void *answer, char *
   close(ends[1]);
   if (pid < 0)
     snprintf(words, size, "not asked: fork: %s", strerror(errno));
-  else if (take_answer(pid, ends[0], q->name, timeout_ms, words, size))
+  else
+    answered = take_answer(pid, ends[0], q->name, timeout_ms, words, size);
+  if (answered)
     memcpy(answer, shared, q->answer_size);
   close(ends[0]);
 out:
   munmap(shared, q->answer_size);
+  return answered;
 }
 
 void fl_probe_driver(const fl_driver *driver, bool count, int timeout_ms, fl_probe *probe) {
@@ -294,10 +298,10 @@ void fl_list_devices(const fl_platform *platform, void *self, fl_device_list *li
   }
 }
 
-void fl_probe_devices(const fl_platform *platform, void *self, const char *name, int timeout_ms, fl_device_list *list) {
+bool fl_probe_devices(const fl_platform *platform, void *self, const char *name, int timeout_ms, fl_device_list *list) {
   const question q = {
       .name = name, .ask = ask_platform, .answer_size = sizeof *list, .platform = platform, .self = self};
   memset(list, 0, sizeof *list);
   list->count = -1;
-  ask_in_child(&q, timeout_ms, list, list->words, sizeof list->words);
+  return ask_in_child(&q, timeout_ms, list, list->words, sizeof list->words);
 }

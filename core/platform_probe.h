@@ -59,7 +59,8 @@ typedef struct fl_device_list {
 /* Asks in this process. */
 void fl_list_devices(const fl_platform *platform, void *self, fl_device_list *list);
 
-/* Asks in a child process: what a plugin's functions do there is nobody else's business. `name` is the plugin's. */
-void fl_probe_devices(const fl_platform *platform, void *self, const char *name, int timeout_ms, fl_device_list *list);
+/* Asks in a child process: what a plugin's functions do there is nobody else's business. `name` is the plugin's. false:
+ * the child did not come to an end. */
+bool fl_probe_devices(const fl_platform *platform, void *self, const char *name, int timeout_ms, fl_device_list *list);
 
 #endif

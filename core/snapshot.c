@@ -30,7 +30,7 @@ static int compare_ops(const void *a, const void *b) {
 
 /* Why no device of this machine reaches its min_arch; NULL if one does, or if that is not known. The host's lock is
  * held. */
-static const char *too_old(fl_snapshot *snapshot, const fl_host *host, const fl_impl *impl, bool *failed) {
+static const char *too_old(fl_snapshot *snapshot, const fl_host *host, const fl_impl_record *impl, bool *failed) {
   fl_text reason = {0};
   for (int32_t type = 1; type < FL_DEVICE_SLOTS; type++)
     if (impl->devices & FL_DEVICE(type)) {
@@ -49,21 +49,21 @@ static const char *too_old(fl_snapshot *snapshot, const fl_host *host, const fl_
 static void snapshot_impl(fl_snapshot *snapshot, const fl_host *host, const fl_impl_record *record, bool *failed) {
   bool available = atomic_load(&record->available);
   const char *reason = atomic_load(&record->reason); /* static in the plugin */
-  const char *lacking = available && record->impl.min_arch ? too_old(snapshot, host, &record->impl, failed) : NULL;
+  const char *lacking = available && record->min_arch ? too_old(snapshot, host, record, failed) : NULL;
   snapshot->impls[snapshot->n_impls++] = (fl_impl_info){
-      .op_name = snapshot_keep(snapshot, record->impl.op_name, failed),
-      .impl_id = snapshot_keep(snapshot, record->impl.impl_id, failed),
-      .vendor = snapshot_keep(snapshot, record->impl.vendor, failed),
-      .plugin = snapshot_keep(snapshot, record->plugin, failed),
-      .min_arch = snapshot_keep(snapshot, record->impl.min_arch, failed),
-      .kind = (fl_kind)record->impl.kind,
-      .priority = record->impl.priority,
-      .flags = record->impl.flags,
-      .dtypes = record->impl.dtypes,
-      .devices = record->impl.devices,
+      .op_name = snapshot_keep(snapshot, record->op->name, failed),
+      .impl_id = snapshot_keep(snapshot, record->impl_id, failed),
+      .vendor = snapshot_keep(snapshot, record->vendor, failed),
+      .plugin = snapshot_keep(snapshot, record->provider->plugin, failed),
+      .min_arch = snapshot_keep(snapshot, record->min_arch, failed),
+      .kind = (fl_kind)record->kind,
+      .priority = record->priority,
+      .flags = record->flags,
+      .dtypes = record->dtypes,
+      .devices = record->devices,
       .available = available && !lacking,
       .reason = lacking ? lacking : reason,
-      .has_supports_args = record->impl.supports_args != NULL,
+      .has_supports_args = record->supports_args != NULL,
   };
 }
 
@@ -82,16 +82,7 @@ static void snapshot_fill(fl_snapshot *snapshot, const fl_host *host, bool *fail
 fl_snapshot *fl_registry_snapshot(fl_host *host) {
   bool failed = false;
   uint32_t n_impls = 0;
-  pthread_mutex_lock(&host->lock);
-  uint32_t n_ops = host->n_ops;
-  pthread_mutex_unlock(&host->lock);
-  for (uint32_t i = 0; i < n_ops; i++) {
-    pthread_mutex_lock(&host->lock);
-    fl_op *op = host->ops[i];
-    pthread_mutex_unlock(&host->lock);
-    fl_registry_ask_availability(host, op);
-    fl_architectures_ask_all(host, op);
-  }
+  fl_registry_ask_all(host);
   fl_snapshot *snapshot = calloc(1, sizeof *snapshot);
   if (!snapshot) {
     fl_error_no_memory();
