@@ -370,6 +370,10 @@ typedef struct fl_device_properties {
 /*
  * A hardware platform that a plugin brings (component type "platform").
  *
+ * `is_active` initialises no driver: the engine may still fork. `device_count` and `properties` are asked in a child
+ * process, or in this one when its devices are in use; an initialised driver that is asked in a child answers with an
+ * error, which is held against nobody.
+ *
  * `device` is the device_id of its tensors, 0 for the first. The functions from `properties` on let an engine, and
  * flhost's own commands, put tensors on the device; they come together: all, or none (NULL). They may be called from
  * any thread, keep the thread's current device as it was, and return FL_OK, or FL_ENOMEM or FL_EDEVICE with the reason

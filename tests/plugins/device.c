@@ -41,6 +41,12 @@ static device devices[DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local const char *last_error = "";
 
+static void count(unsigned *events) {
+  pthread_mutex_lock(&lock);
+  ++*events;
+  pthread_mutex_unlock(&lock);
+}
+
 static fl_status fail(fl_status status, const char *words) {
   last_error = words;
   return status;
@@ -150,6 +156,12 @@ static fl_status copy(void *self, int32_t index, void *to, const void *from, siz
   return FL_OK;
 }
 
+static void set_error(device *d, const char *words) {
+  pthread_mutex_lock(&lock);
+  d->error = words;
+  pthread_mutex_unlock(&lock);
+}
+
 /* Tells of an error once. */
 static const char *take_error(device *d) {
   pthread_mutex_lock(&lock);
@@ -162,7 +174,7 @@ static const char *take_error(device *d) {
 static fl_status synchronize(void *self, int32_t index, void *stream, bool all) {
   device *d = find_device(index);
   (void)self, (void)stream, (void)all;
-  test_device_state.synchronous++;
+  count(&test_device_state.synchronous);
   const char *error = d ? take_error(d) : "no such device";
   return error ? fail(FL_EDEVICE, error) : FL_OK;
 }
@@ -177,7 +189,7 @@ static const char *error(void *self) {
 
 static bool is_active(void *self, const char **reason) {
   (void)self;
-  test_device_state.active++;
+  count(&test_device_state.active);
   *reason = test_device_state.asleep ? "the test device is asleep" : NULL;
   return !test_device_state.asleep;
 }
@@ -189,7 +201,7 @@ static int device_count(void *self) {
 
 static fl_status properties(void *self, int32_t index, fl_device_properties *properties) {
   (void)self;
-  test_device_state.properties++;
+  count(&test_device_state.properties);
   if (!find_device(index))
     return fail(FL_EDEVICE, "no such device");
   properties->units = 1;
@@ -254,6 +266,14 @@ static int64_t row_length(const DLTensor *tensor) {
 /* What a kernel computes. */
 typedef fl_status (*compute_fn)(fl_call *call);
 
+static void note_kernel(const fl_call *call, int32_t index) {
+  pthread_mutex_lock(&lock);
+  test_device_state.stream = call->stream;
+  test_device_state.device = index;
+  test_device_state.kernels++;
+  pthread_mutex_unlock(&lock);
+}
+
 /* Every kernel comes through here: the memory is open while it runs. */
 static fl_status launch(void *self, fl_call *call) {
   compute_fn compute;
@@ -267,9 +287,7 @@ static fl_status launch(void *self, fl_call *call) {
     if (call->values[i].type == FL_TENSOR && count_rows(call->values[i].v.tensor) &&
         row_length(call->values[i].v.tensor) && !is_of(d, fl_data(call->values[i].v.tensor), 1))
       return fl_fail(call, FL_EDEVICE, "value %u is not memory of this device", i);
-  test_device_state.stream = call->stream;
-  test_device_state.device = first->device.device_id;
-  test_device_state.kernels++;
+  note_kernel(call, first->device.device_id);
   enter(d);
   fl_status status = compute(call);
   leave(d);
@@ -413,7 +431,7 @@ static fl_status fail_as_told(fl_call *call) {
   if (how == FAIL_AT_ONCE)
     return fl_fail(call, FL_EDEVICE, "launch failed");
   if (how == FAIL_LATE)
-    devices[x->device.device_id].error = "a kernel used an illegal address";
+    set_error(&devices[x->device.device_id], "a kernel used an illegal address");
   return FL_OK;
 }
 
