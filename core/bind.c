@@ -252,19 +252,23 @@ static void choose_target(fl_binding *binding) {
   bool runs_all = record->flags & FL_IMPL_INPLACE_ONLY || first->on_probation || binding->retry_at ||
                   binding->preserve_inputs || binding->synchronous;
   bool looks_at_tensor = first->dtypes || first->on_devices != UINT64_MAX;
-  const fl_target kernel = {record->fn, record->self, record->supports_args, binding};
+  const fl_target kernel = {record->fn, record->self, record->supports_args, record->self, binding};
   binding->fn = record->fn;
   binding->self = record->self;
   binding->count = record->count;
   if (runs_all)
-    binding->target = (fl_target){fl_run_candidates, binding, NULL, binding};
+    binding->target = (fl_target){.fn = fl_run_candidates, .self = binding, .binding = binding};
   else if (looks_at_tensor || record->supports_args || binding->statistics)
-    binding->target = (fl_target){fl_run_guarded, binding, NULL, binding};
+    binding->target = (fl_target){.fn = fl_run_guarded, .self = binding, .binding = binding};
   else
     binding->target = kernel;
   if (runs_all || looks_at_tensor)
     return;
-  binding->noted = binding->statistics ? (fl_target){fl_run_counted, binding, record->supports_args, binding} : kernel;
+  binding->noted = kernel;
+  if (binding->statistics) {
+    binding->noted.fn = fl_run_counted;
+    binding->noted.self = binding;
+  }
 }
 
 /* No need to look at the element type where the schema lets none through that the impl does not take. */
