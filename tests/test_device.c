@@ -4,12 +4,13 @@
  */
 #include "core/arch.h"
 #include "core/error.h"
-#include "core/registry.h"
+#include "core/host.h"
 #include "tests/fixture.h"
 #include "tests/plugins/device.h"
 #include "tests/scratch.h"
 
 #include <dlfcn.h>
+#include <sys/wait.h>
 
 static const DLDevice device0 = {kDLExtDev, 0}, device1 = {kDLExtDev, 1}, cpu = {kDLCPU, 0};
 static const DLDataType float32 = {kDLFloat, 32, 1};
@@ -173,6 +174,53 @@ START_TEST(a_platform_that_is_not_active_brings_no_memory) {
   ck_ok(fl_withdraw_plugin(host, "test_device"));
   ck_assert_int_eq(fl_device_allocate(host, device0, 1, &memory), FL_ENOENT);
   ck_assert_str_eq(fl_error_message(), "no plugin brings the memory of ext_dev; there is cpu");
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* Threads that allocate, copy and free while what is known of the devices is asked anew again and again. */
+static void *use_memory(void *host) {
+  for (int i = 0; i < rounds(300); i++) {
+    DLDevice device = {kDLExtDev, i % 2};
+    int value = i, back = -1;
+    void *memory;
+    ck_ok(fl_device_allocate(host, device, sizeof value, &memory));
+    ck_ok(fl_device_copy(host, device, memory, &value, sizeof value, FL_COPY_TO_DEVICE, NULL));
+    ck_ok(fl_device_copy(host, device, &back, memory, sizeof back, FL_COPY_TO_HOST, NULL));
+    ck_assert_int_eq(back, i);
+    ck_ok(fl_device_free(host, device, memory));
+  }
+  return NULL;
+}
+
+START_TEST(several_threads_may_use_device_memory_at_once) {
+  enum { THREADS = 4 };
+  fl_host *host = device_host(NULL, 0);
+  pthread_t threads[THREADS];
+  for (int i = 0; i < THREADS; i++)
+    ck_assert_int_eq(pthread_create(&threads[i], NULL, use_memory, host), 0);
+  for (int i = 0; i < rounds(300); i++)
+    fl_bump_policy_epoch(host);
+  for (int i = 0; i < THREADS; i++)
+    pthread_join(threads[i], NULL);
+  ck_assert_uint_eq(state->allocations, 0);
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(a_child_process_finds_the_devices_anew) {
+  fl_host *host = device_host(NULL, 0);
+  void *memory;
+  int status = 1;
+  ck_ok(fl_device_allocate(host, device0, 1, &memory));
+  ck_ok(fl_device_free(host, device0, memory));
+  unsigned asked = state->active;
+  pid_t child = fork();
+  ck_assert_int_ge(child, 0);
+  if (!child)
+    _exit(fl_device_allocate(host, device0, 1, &memory) != FL_OK || state->active != asked + 1);
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert_int_eq(status, 0);
   fl_host_destroy(host);
 }
 END_TEST
@@ -651,11 +699,75 @@ START_TEST(functions_for_device_memory_come_all_together_or_not_at_all) {
 }
 END_TEST
 
+static fl_status no_memory(void *self, int32_t device, size_t size, void **memory) {
+  (void)self, (void)device, (void)size, (void)memory;
+  return FL_ENOMEM;
+}
+
+static fl_status no_release(void *self, int32_t device, void *memory) {
+  (void)self, (void)device, (void)memory;
+  return FL_EDEVICE;
+}
+
+static fl_status no_copy(void *self, int32_t device, void *to, const void *from, size_t size, int32_t direction,
+                         void *stream) {
+  (void)self, (void)device, (void)to, (void)from, (void)size, (void)direction, (void)stream;
+  return FL_EDEVICE;
+}
+
+static fl_status no_synchronize(void *self, int32_t device, void *stream, bool all) {
+  (void)self, (void)device, (void)stream, (void)all;
+  return FL_EDEVICE;
+}
+
+static fl_status no_current(void *self, int32_t *device) {
+  (void)self, (void)device;
+  return FL_EDEVICE;
+}
+
+START_TEST(of_several_platforms_of_a_type_the_one_in_force_brings_the_memory) {
+  fl_host *host = device_host(NULL, 0);
+  const fl_platform platform = {.size = sizeof platform,
+                                .device_type = kDLExtDev,
+                                .is_active = always,
+                                .properties = no_properties,
+                                .current_device = no_current,
+                                .allocate = no_memory,
+                                .release = no_release,
+                                .copy = no_copy,
+                                .synchronize = no_synchronize,
+                                .error = no_words};
+  DLDevice current;
+  void *memory;
+  ck_ok(register_platform(host, &platform));
+  ck_ok(fl_device_allocate(host, device0, 1, &memory)); /* the first that was registered */
+  ck_ok(fl_device_free(host, device0, memory));
+  state->asleep = true;
+  fl_bump_policy_epoch(host);
+  ck_assert_int_eq(fl_device_allocate(host, device0, 8, &memory), FL_ENOMEM);
+  ck_assert_str_eq(fl_error_message(), "ext_dev:0: allocating 8 bytes: the plugin gives no reason");
+  ck_assert_int_eq(fl_device_current(host, kDLExtDev, &current), FL_EDEVICE);
+  int32_t count;
+  ck_assert_int_eq(fl_device_count(host, kDLExtDev, &count), FL_EDEVICE);
+  ck_assert_str_eq(fl_error_message(), "plugin 'acme' cannot count its devices");
+  state->asleep = false;
+  free(host->platform);
+  host->platform = strdup("acme");
+  host->platform_plugin = strdup("acme");
+  fl_bump_policy_epoch(host);
+  ck_assert_int_eq(fl_device_allocate(host, device0, 8, &memory), FL_ENOMEM);
+  fl_host_destroy(host);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_test(tests, memory_of_a_device_is_allocated_copied_and_freed);
   tcase_add_test(tests, devices_are_counted_and_described);
   tcase_add_test(tests, device_memory_that_is_not_there_is_an_error_that_says_what_there_is);
   tcase_add_test(tests, a_platform_that_is_not_active_brings_no_memory);
+  tcase_add_test(tests, several_threads_may_use_device_memory_at_once);
+  tcase_add_test(tests, a_child_process_finds_the_devices_anew);
+  tcase_add_test(tests, of_several_platforms_of_a_type_the_one_in_force_brings_the_memory);
   tcase_add_test(tests, a_tensor_on_a_device_gets_that_devices_kernel_and_the_calls_stream);
   tcase_add_test(tests, tensors_on_two_devices_are_an_argument_error);
   tcase_add_test(tests, no_cpu_kernel_stands_in_for_a_device);
