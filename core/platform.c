@@ -44,7 +44,6 @@ const fl_platform_kind fl_platform_kinds[] = {
      .nodes = {"/dev/davinci_manager"},
      .patterns = {"/dev/davinci_manager", "/dev/davinci[0-9]*", "/dev/devmm_svm", "/dev/hisi_hdc"},
      .kernel = {"/dev/davinci_manager"}, /* which the driver makes */
-     .module = "drv_davinci_intf_host",
      .versions = {"/usr/local/Ascend/driver/version.info"},
      .driver = {{"libascendcl.so", "libacl_rt.so"}, fl_count_ascend, NULL, fl_version_ascend}},
     {.name = NULL},

@@ -15,7 +15,7 @@ typedef struct fl_platform_kind {
   const char *nodes[3];    /* without one of them there is nothing to ask; ended by NULL */
   const char *patterns[5]; /* all device nodes that a user must be able to open; ended by NULL */
   const char *kernel[3];   /* files that are there when the kernel driver is loaded; ended by NULL */
-  const char *module;      /* its name */
+  const char *module;      /* its name; NULL: it has several */
   const char *versions[3]; /* files that name its version; ended by NULL */
   fl_driver driver;
 } fl_platform_kind;

@@ -91,12 +91,15 @@ static void add_kernel(steps *list, const fl_finding *f) {
   bool known = false;
   for (const char *const *path = kind->versions; *path && !known; path++)
     known = find_version(*path, version, sizeof version);
+  if (kind->module)
+    fl_text_add(&text, "module %s ", kind->module);
   if (loaded)
-    fl_text_add(&text, "module %s%s%s (%s)", kind->module, known ? " " : "", known ? version : "", loaded);
+    fl_text_add(&text, "%s%s(%s)", known ? version : "", known ? " " : "", loaded);
   else
-    fl_text_add(&text, "module %s is not loaded: there is no %s", kind->module, kind->kernel[0]);
+    fl_text_add(&text, "%snot loaded: there is no %s", kind->module ? "is " : "", kind->kernel[0]);
   if (!loaded)
-    snprintf(advice, sizeof advice, "install the vendor's kernel driver, or load it: modprobe %s", kind->module);
+    snprintf(advice, sizeof advice, "install the vendor's kernel driver%s%s",
+             kind->module ? ", or load it: modprobe " : "", kind->module ? kind->module : "");
   add_step(list, "kernel driver", loaded ? "ok" : "missing", &text, advice);
 }
 
