@@ -136,14 +136,14 @@ static void warn_of_unknown_names(fl_host *host) {
   const fl_policy_fields *fields = &host->policy->fields;
   for (uint32_t i = 0; ops && i < fields->n_per_op; i++) {
     const char *op = fields->per_op[i].op, *origin = fl_config_op_origin(host->config, op);
-    if (!fl_registry_find(host, op)) {
+    if (!fl_registry_known(host, op)) {
       const char *nearest = fl_nearest_word(op, ops, host->n_ops);
       fl_text_add(&lines, "%s: no op '%s' is registered%s%s%s\n", origin ? origin : "op_backends", op,
                   nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
     }
     for (uint32_t j = 0; j < fields->per_op[i].n_tokens; j++) {
       const char *token = fields->per_op[i].tokens[j];
-      const fl_op *known = fl_registry_find(host, op);
+      const fl_op *known = fl_registry_known(host, op);
       if (!strcmp(token, "unfused") && known && !known->unfused)
         fl_text_add(&lines, "%s: token 'unfused' for op '%s': the host cannot run it by parts\n",
                     origin ? origin : "op_backends", op);

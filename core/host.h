@@ -83,13 +83,14 @@ struct fl_op {
   int32_t device_argument; /* of the schema */
   bool checked;            /* arguments are checked */
   fl_slots slots;          /* under the global policy */
-  fl_schema *schema;
-  char *name;
+  fl_schema *schema;       /* NULL as long as nobody needed the built-in op */
+  const fl_op_def *def;    /* built-in: what `schema` is parsed from, else NULL */
+  const char *name;        /* of a built-in op in fl_host.builtin_names, else owned */
   uint32_t index;
   uint64_t hash;
   _Atomic(fl_impl_set *) impls;
   fl_impl_record *unfused; /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
-  char *schema_plugin;     /* who declared it */
+  const char *schema_plugin; /* who declared it; owned unless it is built-in */
   char *last_used;         /* impl_id that F1 logged last; guarded by the host's lock */
   bool enforced;           /* runs whatever custom_ops says; guarded by the host's lock */
   bool order_is_partial;   /* warned of: its own order may find nothing for a call; guarded by the host's lock */
@@ -97,9 +98,9 @@ struct fl_op {
   fl_failure *failures;    /* guarded by the host's lock */
 };
 
-/* Names to ops: open addressing, immutable but for empty places that get filled. */
+/* Names to ops: open addressing, immutable but for empty places that get filled. `n` is its writers'. */
 typedef struct fl_name_table {
-  uint32_t mask;
+  uint32_t mask, n;
   _Atomic(fl_op *) places[];
 } fl_name_table;
 
@@ -119,7 +120,7 @@ typedef struct fl_view_table {
 
 struct fl_host {
   _Atomic uint64_t generation; /* of everything that resolving depends on */
-  _Atomic(fl_name_table *) names;
+  _Atomic(fl_name_table *) names; /* ops that are ready: parsed, and no deferred plugin lists them */
   bool statistics, checks, dispatch_debug; /* set at creation */
   bool without_plugins;                    /* none was loaded at creation; set there */
 
@@ -127,6 +128,9 @@ struct fl_host {
   uint64_t registry_generation;
   fl_op **ops; /* all, by index */
   uint32_t n_ops, ops_capacity;
+  fl_name_table *declared; /* ops that were not ready when they became known: built-in, or listed by a deferred plugin */
+  fl_op *builtin;          /* the built-in ops, in one piece */
+  char *builtin_names;
   fl_component_record *components;
   uint32_t n_components;
 
@@ -163,8 +167,15 @@ void fl_registry_free(fl_host *host);
 
 uint64_t fl_hash_name(const char *name, size_t length);
 
-/* The op, NULL if none; no message. The caller is reading, or holds the host's lock. */
+/* The op, ready to be called; NULL if there is none, no message. For one that is not ready yet its entry is parsed and
+ * the deferred plugins that list it are loaded. The caller is reading, and holds no lock. */
 fl_op *fl_registry_find(fl_host *host, const char *name);
+
+/* The op, ready or not: its schema may not be there. The host's lock is held. */
+fl_op *fl_registry_known(const fl_host *host, const char *name);
+
+/* Sees to it that an op has its schema. No lock is held. */
+fl_status fl_registry_parse(fl_op *op);
 
 /* FL_ENOENT, with the nearest name. */
 fl_status fl_registry_no_such_op(fl_host *host, const char *name);
@@ -208,7 +219,7 @@ typedef struct fl_layer {
 
 /* All of these: the host's lock is held. */
 bool fl_layer_find(const fl_host *host, const char *class, fl_layer *layer);
-/* The op that replaces a class, whether or not that is allowed; NULL, with a message. */
+/* The op that replaces a class, ready or not, whether or not that is allowed; NULL, with a message. */
 fl_op *fl_layer_op(fl_host *host, const char *class);
 /* The layers that an op replaces (malloc'ed; strings are added to `strings`). false: out of memory. */
 bool fl_layers_of(const fl_host *host, const char *op, fl_strings *strings, fl_replaced **replaced, uint32_t *n);

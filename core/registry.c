@@ -39,10 +39,9 @@ uint64_t fl_hash_name(const char *name, size_t length) {
   return mix(hash ^ word, UINT64_C(0xd6e8feb86659fd93));
 }
 
-fl_op *fl_registry_find(fl_host *host, const char *name) {
+static inline fl_op *table_find(const fl_name_table *table, const char *name) {
   size_t length = strlen(name);
   uint64_t hash = fl_hash_name(name, length);
-  const fl_name_table *table = atomic_load_explicit(&host->names, memory_order_acquire);
   for (uint32_t i = (uint32_t)hash & table->mask;; i = (i + 1) & table->mask) {
     fl_op *op = atomic_load_explicit(&table->places[i], memory_order_acquire);
     if (!op)
@@ -57,6 +56,7 @@ static void table_put(fl_name_table *table, fl_op *op) {
   while (atomic_load_explicit(&table->places[i], memory_order_relaxed))
     i = (i + 1) & table->mask;
   atomic_store_explicit(&table->places[i], op, memory_order_release);
+  table->n++;
 }
 
 static fl_name_table *table_create(uint32_t places) {
@@ -66,7 +66,20 @@ static fl_name_table *table_create(uint32_t places) {
   return table;
 }
 
-/* Room for one more op in the list and the table of names. */
+/* A table of twice the size where `table` is full, `table` itself where it is not. NULL: out of memory. */
+static fl_name_table *table_grow(fl_name_table *table) {
+  if (table->n * 2 <= table->mask)
+    return table;
+  fl_name_table *grown = table_create((table->mask + 1) * 2);
+  for (uint32_t i = 0; grown && i <= table->mask; i++) {
+    fl_op *op = atomic_load_explicit(&table->places[i], memory_order_relaxed);
+    if (op)
+      table_put(grown, op);
+  }
+  return grown;
+}
+
+/* Room for one more op in the list and the tables of names. */
 static bool ops_reserve(fl_host *host) {
   if (host->n_ops == host->ops_capacity) {
     uint32_t capacity = host->ops_capacity * 2;
@@ -76,22 +89,20 @@ static bool ops_reserve(fl_host *host) {
     host->ops = grown;
     host->ops_capacity = capacity;
   }
-  fl_name_table *table = atomic_load_explicit(&host->names, memory_order_relaxed);
-  if (host->n_ops * 2 > table->mask) {
-    fl_name_table *grown = table_create((table->mask + 1) * 2);
-    if (!grown)
-      return false;
-    for (uint32_t i = 0; i < host->n_ops; i++)
-      table_put(grown, host->ops[i]);
+  fl_name_table *table = atomic_load_explicit(&host->names, memory_order_relaxed), *grown = table_grow(table);
+  if (grown && grown != table) {
     atomic_store_explicit(&host->names, grown, memory_order_release);
     fl_retire(&host->retired, table, free);
   }
-  return true;
+  fl_name_table *declared = table_grow(host->declared);
+  if (declared && declared != host->declared) {
+    free(host->declared);
+    host->declared = declared;
+  }
+  return grown && declared;
 }
 
-static void op_free(fl_op *op) {
-  if (!op)
-    return;
+static void op_clear(fl_op *op) {
   fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
   for (uint32_t i = 0; set && i < set->n; i++)
     fl_impl_record_free(set->impls[i]);
@@ -101,10 +112,31 @@ static void op_free(fl_op *op) {
     fl_binding_free(atomic_load_explicit(&op->slots.by_device[i], memory_order_relaxed));
   fl_failures_free(op);
   fl_schema_free(op->schema);
-  free(op->name);
-  free(op->schema_plugin);
   free(op->last_used);
+}
+
+/* Of one that is not built-in. */
+static void op_free(fl_op *op) {
+  if (!op)
+    return;
+  op_clear(op);
+  free((char *)op->name);
+  free((char *)op->schema_plugin);
   free(op);
+}
+
+/* The rest of an op that has its name. There is room. */
+static void op_add(fl_host *host, fl_op *op) {
+  op->host = host;
+  op->checked = host->checks;
+  op->hash = fl_hash_name(op->name, strlen(op->name));
+  op->index = host->n_ops;
+  host->ops[host->n_ops++] = op;
+}
+
+static void op_set_schema(fl_op *op, fl_schema *schema) {
+  op->schema = schema;
+  op->device_argument = schema->device_argument;
 }
 
 fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin) {
@@ -114,15 +146,56 @@ fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin) 
     op_free(op);
     return NULL;
   }
-  op->host = host;
-  op->schema = schema;
-  op->device_argument = schema->device_argument;
-  op->checked = host->checks;
-  op->hash = fl_hash_name(op->name, strlen(op->name));
-  op->index = host->n_ops;
-  host->ops[host->n_ops++] = op;
+  op_set_schema(op, schema);
+  op_add(host, op);
   table_put(atomic_load_explicit(&host->names, memory_order_relaxed), op);
   return op;
+}
+
+fl_op *fl_registry_known(const fl_host *host, const char *name) {
+  fl_op *op = table_find(atomic_load_explicit(&host->names, memory_order_relaxed), name);
+  return op ? op : table_find(host->declared, name);
+}
+
+fl_status fl_registry_parse(fl_op *op) {
+  fl_schema *schema = NULL;
+  pthread_mutex_lock(&op->host->lock);
+  bool parsed = op->schema != NULL;
+  pthread_mutex_unlock(&op->host->lock);
+  fl_status status = parsed ? FL_OK : fl_schema_create_builtin(op->def, &schema);
+  if (!schema)
+    return status;
+  pthread_mutex_lock(&op->host->lock);
+  if (!op->schema) { /* else another thread was first */
+    op_set_schema(op, schema);
+    schema = NULL;
+  }
+  pthread_mutex_unlock(&op->host->lock);
+  fl_schema_free(schema);
+  return FL_OK;
+}
+
+/* An op that has its schema gets into the table that readers use. */
+static bool make_ready(fl_host *host, fl_op *op) {
+  pthread_mutex_lock(&host->lock);
+  bool done = table_find(atomic_load_explicit(&host->names, memory_order_relaxed), op->name) || ops_reserve(host);
+  fl_name_table *names = atomic_load_explicit(&host->names, memory_order_relaxed);
+  if (done && !table_find(names, op->name))
+    table_put(names, op);
+  pthread_mutex_unlock(&host->lock);
+  return done;
+}
+
+static __attribute__((noinline)) fl_op *find_otherwise(fl_host *host, const char *name) {
+  pthread_mutex_lock(&host->lock);
+  fl_op *op = fl_registry_known(host, name);
+  pthread_mutex_unlock(&host->lock);
+  return op && !fl_registry_parse(op) && make_ready(host, op) ? op : NULL;
+}
+
+fl_op *fl_registry_find(fl_host *host, const char *name) {
+  fl_op *op = table_find(atomic_load_explicit(&host->names, memory_order_acquire), name);
+  return __builtin_expect(op != NULL, 1) ? op : find_otherwise(host, name);
 }
 
 fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
@@ -140,37 +213,69 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
   return fl_error(FL_ENOENT, "no op '%s'", name);
 }
 
+/* Length of the name that a built-in op's schema begins with. */
+static size_t builtin_name(const fl_op_def *def) {
+  return strcspn(def->schema, "(");
+}
+
+/* The built-in ops, all in one piece and by name alone: most processes use few of them. */
+static bool add_builtin_ops(fl_host *host) {
+  size_t n = 0, length = 0;
+  bool done = true;
+  for (; fl_builtin_ops[n]; n++)
+    length += builtin_name(fl_builtin_ops[n]) + 1;
+  host->builtin = calloc(n, sizeof *host->builtin);
+  host->builtin_names = malloc(length);
+  if (!host->builtin || !host->builtin_names)
+    return false;
+  char *name = host->builtin_names;
+  for (size_t i = 0; i < n && done; i++) {
+    fl_op *op = &host->builtin[i];
+    size_t size = builtin_name(fl_builtin_ops[i]);
+    memcpy(name, fl_builtin_ops[i]->schema, size);
+    name[size] = 0;
+    op->def = fl_builtin_ops[i];
+    op->name = name;
+    op->schema_plugin = "flhost";
+    name += size + 1;
+    done = ops_reserve(host);
+    if (done) {
+      op_add(host, op);
+      table_put(host->declared, op);
+      done = fl_unfused_add(op);
+    }
+  }
+  return done;
+}
+
 fl_status fl_registry_init(fl_host *host) {
   enum { FIRST_PLACES = 256, FIRST_OPS = 128 };
   fl_name_table *table = table_create(FIRST_PLACES);
-  host->ops = malloc(FIRST_OPS * sizeof *host->ops);
   atomic_init(&host->names, table);
-  if (!table || !host->ops)
+  host->declared = table_create(FIRST_PLACES);
+  host->ops = malloc(FIRST_OPS * sizeof *host->ops);
+  if (!table || !host->declared || !host->ops)
     return fl_error_no_memory();
   host->ops_capacity = FIRST_OPS;
   host->registry_generation = 1;
   atomic_init(&host->generation, 1);
-  fl_status status = FL_OK;
-  for (const fl_op_def *const *entry = fl_builtin_ops; *entry && !status; entry++) {
-    fl_schema *schema = NULL;
-    status = fl_schema_create(*entry, &schema);
-    if (status)
-      break;
-    pthread_mutex_lock(&host->lock); /* nobody knows the host yet but fork, which looks through its ops */
-    fl_op *op = fl_registry_add_op(host, schema, "flhost");
-    if (!op)
-      fl_schema_free(schema);
-    if (!op || !fl_unfused_add(op))
-      status = fl_error_no_memory();
-    pthread_mutex_unlock(&host->lock);
-  }
-  return status;
+  pthread_mutex_lock(&host->lock); /* nobody knows the host yet but fork, which looks through its ops */
+  bool done = add_builtin_ops(host);
+  pthread_mutex_unlock(&host->lock);
+  return done ? FL_OK : fl_error_no_memory();
 }
 
 void fl_registry_free(fl_host *host) {
-  for (uint32_t i = 0; i < host->n_ops; i++)
-    op_free(host->ops[i]);
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    if (host->ops[i]->def)
+      op_clear(host->ops[i]);
+    else
+      op_free(host->ops[i]);
+  }
   free(host->ops);
+  free(host->builtin);
+  free(host->builtin_names);
+  free(host->declared);
   free(atomic_load_explicit(&host->names, memory_order_relaxed));
   for (uint32_t i = 0; i < host->n_components; i++)
     fl_component_record_clear(&host->components[i]);

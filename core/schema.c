@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 static _Atomic uint64_t last_id; /* of a schema, in this process */
@@ -484,7 +483,7 @@ static int32_t find_device_argument(const fl_schema *schema) {
   return first;
 }
 
-fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
+fl_status fl_schema_create_builtin(const fl_op_def *def, fl_schema **schema) {
   fl_op_def full = {0}; /* fields that an older caller does not have read as zero */
   if (!def || def->size < offsetof(fl_op_def, schema) + sizeof def->schema || !def->schema)
     return fl_error(FL_EINVAL, "an op needs its struct's size and a schema");
@@ -515,13 +514,35 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
     status = copy_tolerance(created, full.tolerance);
   if (!status)
     status = fl_rules_compile(created, &created->compiled);
-  if (!status)
-    status = fl_cases_compile(created, &created->compiled_cases);
 out:
   if (status)
     fl_schema_free(created);
   else
     *schema = created;
+  return status;
+}
+
+fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
+  fl_schema *created = NULL;
+  const fl_cases *cases;
+  fl_status status = fl_schema_create_builtin(def, &created);
+  if (!status)
+    status = fl_schema_cases(created, &cases);
+  if (status)
+    fl_schema_free(created);
+  else
+    *schema = created;
+  return status;
+}
+
+fl_status fl_schema_cases(const fl_schema *schema, const fl_cases **cases) {
+  _Atomic(fl_cases *) *place = &((fl_schema *)schema)->compiled_cases; /* set once, and nobody else's before */
+  fl_cases *compiled, *before = atomic_load_explicit(place, memory_order_acquire);
+  fl_status status = before ? FL_OK : fl_cases_compile(schema, &compiled);
+  if (!before && !status && !atomic_compare_exchange_strong(place, &before, compiled))
+    fl_cases_free(compiled); /* another thread was first */
+  if (!status)
+    *cases = before ? before : compiled;
   return status;
 }
 
@@ -549,7 +570,7 @@ void fl_schema_free(fl_schema *schema) {
   free(schema->tolerance);
   free(schema->cases);
   fl_rules_free(schema->compiled);
-  fl_cases_free(schema->compiled_cases);
+  fl_cases_free(atomic_load_explicit(&schema->compiled_cases, memory_order_relaxed));
   free(schema);
 }
 

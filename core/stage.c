@@ -139,11 +139,12 @@ static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
   if (!status) {
     snprintf(row, sizeof row, "op '%.*s'", FL_NAME_MAX, schema->op_name);
     pthread_mutex_lock(&stage->host->lock);
-    fl_op *existing = fl_registry_find(stage->host, schema->op_name);
+    fl_op *existing = fl_registry_known(stage->host, schema->op_name);
     pthread_mutex_unlock(&stage->host->lock); /* an op stays */
-    fl_schema *staged = staged_schema(stage, schema->op_name);
-    status = schema_conflict(existing ? existing->schema : staged, existing ? existing->schema_plugin : stage->plugin,
-                             schema, &known);
+    status = existing ? fl_registry_parse(existing) : FL_OK;
+    if (!status)
+      status = schema_conflict(existing ? existing->schema : staged_schema(stage, schema->op_name),
+                               existing ? existing->schema_plugin : stage->plugin, schema, &known);
   }
   if (!status && !known) {
     fl_schema **grown = array_add(stage->schemas, &stage->n_schemas, sizeof *grown);
@@ -201,7 +202,7 @@ static fl_status check_impl(const fl_impl *impl) {
 
 /* R2, against the registry. The host's lock is held. */
 static fl_status check_registered(const fl_stage *stage, const char *op_name, const char *impl_id, bool *known_op) {
-  const fl_op *op = fl_registry_find(stage->host, op_name);
+  const fl_op *op = fl_registry_known(stage->host, op_name);
   const fl_impl_record *taken = op ? fl_registry_find_impl(op, impl_id) : NULL;
   *known_op = op != NULL;
   if (!taken)
@@ -322,7 +323,7 @@ static fl_status take_layer(const fl_stage *stage, const fl_component *given, fl
     return fl_error(FL_EINVAL, "functions: expected the name of the op that replaces the layer");
   pthread_mutex_lock(&stage->host->lock);
   fl_status status = check_layer(stage, given->name);
-  bool known = fl_registry_find(stage->host, op) != NULL;
+  bool known = fl_registry_known(stage->host, op) != NULL;
   pthread_mutex_unlock(&stage->host->lock);
   for (uint32_t i = 0; i < stage->n_components && !status; i++)
     if (stage->components[i].op && !strcmp(stage->components[i].name, given->name))
@@ -469,7 +470,7 @@ static bool publish_record(fl_host *host, fl_op *op, fl_impl_record *record) {
 static fl_status check_again(fl_stage *stage) {
   for (uint32_t i = 0; i < stage->n_schemas; i++) {
     bool known;
-    fl_op *op = fl_registry_find(stage->host, stage->schemas[i]->op_name);
+    fl_op *op = fl_registry_known(stage->host, stage->schemas[i]->op_name);
     fl_status status = schema_conflict(op ? op->schema : NULL, op ? op->schema_plugin : "", stage->schemas[i], &known);
     if (status)
       return status;
@@ -493,14 +494,14 @@ static fl_status check_again(fl_stage *stage) {
 static fl_status publish(fl_stage *stage, uint32_t *n_impls) {
   fl_host *host = stage->host;
   for (uint32_t i = 0; i < stage->n_schemas; i++) {
-    if (fl_registry_find(host, stage->schemas[i]->op_name))
+    if (fl_registry_known(host, stage->schemas[i]->op_name))
       continue;
     if (!fl_registry_add_op(host, stage->schemas[i], stage->plugin))
       return fl_error_no_memory();
     stage->schemas[i] = NULL;
   }
   for (uint32_t i = 0; i < stage->n_records; i++) {
-    if (!publish_record(host, fl_registry_find(host, stage->records[i]->impl.op_name), stage->records[i]))
+    if (!publish_record(host, fl_registry_known(host, stage->records[i]->impl.op_name), stage->records[i]))
       return fl_error_no_memory();
     stage->records[i] = NULL;
     (*n_impls)++;
