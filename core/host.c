@@ -1,6 +1,7 @@
 /* Creating and ending hosts: settings, plugins and platform are brought together here. */
 #include "core/host.h"
 
+#include "core/deferred.h"
 #include "core/discovery.h"
 #include "core/error.h"
 #include "core/platform.h"
@@ -204,9 +205,7 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
     return fl_error_no_memory();
   init_locks(host);
   fl_hosts_add(host);
-  fl_status status = fl_thread_join();
-  if (!status)
-    status = copy_options(host, &options);
+  fl_status status = copy_options(host, &options);
   if (!status)
     status = fl_registry_init(host);
   if (!status && !(options.flags & FL_HOST_NO_PLUGINS))
@@ -377,14 +376,14 @@ bool fl_is_flagos_allowed(fl_host *host, const char *op) {
 }
 
 fl_status fl_get_platform(fl_host *host, fl_platform_report **report) {
-  pthread_mutex_lock(&host->loading); /* no plugin is loaded or withdrawn meanwhile: the components stay */
+  fl_loading_begin(host); /* no plugin is loaded or withdrawn meanwhile: the components stay */
   pthread_mutex_lock(&host->lock);
   char *file = fl_strdup(host->config->platform_file ? host->config->platform_file : "");
   pthread_mutex_unlock(&host->lock);
   fl_status status = file ? fl_platform_report_create(host->platform, host->platform_origin, file, host->components,
                                                       host->n_components, report)
                           : fl_error_no_memory();
-  pthread_mutex_unlock(&host->loading);
+  fl_loading_end(host);
   free(file);
   return status;
 }

@@ -89,13 +89,13 @@ struct fl_op {
   uint32_t index;
   uint64_t hash;
   _Atomic(fl_impl_set *) impls;
-  fl_impl_record *unfused; /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
+  fl_impl_record *unfused;   /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
   const char *schema_plugin; /* who declared it; owned unless it is built-in */
-  char *last_used;         /* impl_id that F1 logged last; guarded by the host's lock */
-  bool enforced;           /* runs whatever custom_ops says; guarded by the host's lock */
-  bool order_is_partial;   /* warned of: its own order may find nothing for a call; guarded by the host's lock */
-  uint32_t switches;       /* changes of last_used; guarded by the host's lock */
-  fl_failure *failures;    /* guarded by the host's lock */
+  char *last_used;           /* impl_id that F1 logged last; guarded by the host's lock */
+  bool enforced;             /* runs whatever custom_ops says; guarded by the host's lock */
+  bool order_is_partial;     /* warned of: its own order may find nothing for a call; guarded by the host's lock */
+  uint32_t switches;         /* changes of last_used; guarded by the host's lock */
+  fl_failure *failures;      /* guarded by the host's lock */
 };
 
 /* Names to ops: open addressing, immutable but for empty places that get filled. `n` is its writers'. */
@@ -119,8 +119,8 @@ typedef struct fl_view_table {
 } fl_view_table;
 
 struct fl_host {
-  _Atomic uint64_t generation; /* of everything that resolving depends on */
-  _Atomic(fl_name_table *) names; /* ops that are ready: parsed, and no deferred plugin lists them */
+  _Atomic uint64_t generation;             /* of everything that resolving depends on */
+  _Atomic(fl_name_table *) names;          /* ops that are ready: parsed, and no deferred plugin lists them */
   bool statistics, checks, dispatch_debug; /* set at creation */
   bool without_plugins;                    /* none was loaded at creation; set there */
 
@@ -128,8 +128,9 @@ struct fl_host {
   uint64_t registry_generation;
   fl_op **ops; /* all, by index */
   uint32_t n_ops, ops_capacity;
-  fl_name_table *declared; /* ops that were not ready when they became known: built-in, or listed by a deferred plugin */
-  fl_op *builtin;          /* the built-in ops, in one piece */
+  fl_name_table
+      *declared;  /* ops that were not ready when they became known: built-in, or listed by a deferred plugin */
+  fl_op *builtin; /* the built-in ops, in one piece */
   char *builtin_names;
   fl_component_record *components;
   uint32_t n_components;
@@ -155,7 +156,10 @@ struct fl_host {
 
   fl_plugin_record *plugins; /* guarded by `lock` */
   uint32_t n_plugins;
-  pthread_mutex_t loading; /* one discovery at a time; taken before `lock` */
+  _Atomic uint32_t n_deferred; /* of `plugins` */
+  pthread_mutex_t loading;     /* fl_loading_begin */
+  _Atomic uint64_t loader;     /* the thread that has it */
+  uint32_t loading_depth;      /* that thread's */
 
   fl_host *next; /* of the process's hosts, thread.c */
 };
@@ -174,6 +178,9 @@ fl_op *fl_registry_find(fl_host *host, const char *name);
 /* The op, ready or not: its schema may not be there. The host's lock is held. */
 fl_op *fl_registry_known(const fl_host *host, const char *name);
 
+/* Do calls find it? The host's lock is held. */
+bool fl_registry_is_ready(const fl_host *host, const char *name);
+
 /* Sees to it that an op has its schema. No lock is held. */
 fl_status fl_registry_parse(fl_op *op);
 
@@ -183,8 +190,10 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name);
 /* Asks is_available of each impl that was not asked in this generation of the registry (R6). Takes the availability
  * lock, and nothing may be held. */
 void fl_registry_ask_availability(fl_host *host, const fl_op *op);
+void fl_registry_ask_all(fl_host *host); /* of all ops */
 
-/* Adds an op; takes over the schema. NULL: out of memory. The host's lock is held. */
+/* Adds an op, ready unless a deferred plugin lists it; takes over the schema. NULL: out of memory. The host's lock is
+ * held. */
 fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin);
 
 /* The implementation, `unfused` too, NULL if there is none. The caller is reading, or holds the host's lock. */

@@ -4,6 +4,7 @@
  */
 #include "core/registry.h"
 
+#include "core/deferred.h"
 #include "core/error.h"
 #include "core/host.h"
 #include "core/ops/ops.h"
@@ -148,8 +149,13 @@ fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin) 
   }
   op_set_schema(op, schema);
   op_add(host, op);
-  table_put(atomic_load_explicit(&host->names, memory_order_relaxed), op);
+  table_put(fl_is_deferred(host, op->name) ? host->declared : atomic_load_explicit(&host->names, memory_order_relaxed),
+            op);
   return op;
+}
+
+bool fl_registry_is_ready(const fl_host *host, const char *name) {
+  return table_find(atomic_load_explicit(&host->names, memory_order_relaxed), name) != NULL;
 }
 
 fl_op *fl_registry_known(const fl_host *host, const char *name) {
@@ -178,19 +184,24 @@ fl_status fl_registry_parse(fl_op *op) {
 /* An op that has its schema gets into the table that readers use. */
 static bool make_ready(fl_host *host, fl_op *op) {
   pthread_mutex_lock(&host->lock);
-  bool done = table_find(atomic_load_explicit(&host->names, memory_order_relaxed), op->name) || ops_reserve(host);
-  fl_name_table *names = atomic_load_explicit(&host->names, memory_order_relaxed);
-  if (done && !table_find(names, op->name))
-    table_put(names, op);
+  bool done = fl_registry_is_ready(host, op->name);
+  if (!done && (done = ops_reserve(host)))
+    table_put(atomic_load_explicit(&host->names, memory_order_relaxed), op);
   pthread_mutex_unlock(&host->lock);
   return done;
 }
 
+/* The thread may be reading: a kernel may call ops by name. */
 static __attribute__((noinline)) fl_op *find_otherwise(fl_host *host, const char *name) {
+  fl_loading_begin(host);
+  fl_load_deferred(host, name);
   pthread_mutex_lock(&host->lock);
   fl_op *op = fl_registry_known(host, name);
   pthread_mutex_unlock(&host->lock);
-  return op && !fl_registry_parse(op) && make_ready(host, op) ? op : NULL;
+  if (op && (fl_registry_parse(op) || !make_ready(host, op)))
+    op = NULL;
+  fl_loading_end(host);
+  return op;
 }
 
 fl_op *fl_registry_find(fl_host *host, const char *name) {
@@ -199,18 +210,26 @@ fl_op *fl_registry_find(fl_host *host, const char *name) {
 }
 
 fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
-  const char *nearest = NULL;
+  char hint[FL_NAME_MAX + 32];
+  fl_strings names = {0};
+  fl_status status;
   pthread_mutex_lock(&host->lock);
-  const char **names = malloc((host->n_ops + 1) * sizeof *names);
-  for (uint32_t i = 0; names && i < host->n_ops; i++)
-    names[i] = host->ops[i]->name;
-  if (names)
-    nearest = fl_nearest_word(name, names, host->n_ops);
+  const fl_plugin_record *failed = fl_failed_lister(host, name);
+  bool known = fl_registry_known(host, name), listed = fl_deferred_ops(host, &names);
+  for (uint32_t i = 0; listed && i < host->n_ops; i++)
+    listed = fl_strings_add(&names, host->ops[i]->name);
+  if (known || !listed) /* it was found, and could not be made ready */
+    status = fl_error_no_memory();
+  else if (failed)
+    status =
+        fl_error(FL_ENOENT, "no op '%s': plugin '%s', which lists it, failed: %s", name, failed->name, failed->reason);
+  else
+    status =
+        fl_error(FL_ENOENT, "no op '%s'%s", name,
+                 fl_did_you_mean(hint, sizeof hint, fl_nearest_word(name, (const char *const *)names.items, names.n)));
   pthread_mutex_unlock(&host->lock);
-  free(names);
-  if (nearest) /* ops are never taken away, so the name stays valid without the lock */
-    return fl_error(FL_ENOENT, "no op '%s'; did you mean '%s'?", name, nearest);
-  return fl_error(FL_ENOENT, "no op '%s'", name);
+  fl_strings_free(&names);
+  return status;
 }
 
 /* Length of the name that a built-in op's schema begins with. */
@@ -338,6 +357,18 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op) {
   }
   pthread_mutex_unlock(&host->availability_lock);
   fl_read_end(self, outer);
+}
+
+void fl_registry_ask_all(fl_host *host) {
+  pthread_mutex_lock(&host->lock);
+  uint32_t n_ops = host->n_ops;
+  pthread_mutex_unlock(&host->lock);
+  for (uint32_t i = 0; i < n_ops; i++) {
+    pthread_mutex_lock(&host->lock);
+    fl_op *op = host->ops[i];
+    pthread_mutex_unlock(&host->lock);
+    fl_registry_ask_availability(host, op);
+  }
 }
 
 void fl_host_advance(fl_host *host) {

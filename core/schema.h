@@ -26,7 +26,7 @@ typedef struct fl_schema {
                                 the op has no tensor */
   struct fl_rules *compiled; /* parsed rules; NULL if none */
   _Atomic(struct fl_cases *) compiled_cases; /* fl_schema_cases */
-  uint64_t id; /* no other schema of the process has or had it; not 0 */
+  uint64_t id;                               /* no other schema of the process has or had it; not 0 */
 } fl_schema;
 
 /* Parses `def`. FL_EINVAL with the place in the text, what was found and what is expected. */

@@ -1,4 +1,5 @@
 /* Snapshots of the registry (rule R5): copies, so that nothing that happens later shows in them. */
+#include "core/deferred.h"
 #include "core/error.h"
 #include "core/host.h"
 
@@ -61,15 +62,8 @@ static void snapshot_fill(fl_snapshot *snapshot, const fl_host *host, bool *fail
 fl_snapshot *fl_registry_snapshot(fl_host *host) {
   bool failed = false;
   uint32_t n_impls = 0;
-  pthread_mutex_lock(&host->lock);
-  uint32_t n_ops = host->n_ops;
-  pthread_mutex_unlock(&host->lock);
-  for (uint32_t i = 0; i < n_ops; i++) {
-    pthread_mutex_lock(&host->lock);
-    fl_op *op = host->ops[i];
-    pthread_mutex_unlock(&host->lock);
-    fl_registry_ask_availability(host, op);
-  }
+  fl_load_deferred(host, NULL);
+  fl_registry_ask_all(host);
   fl_snapshot *snapshot = calloc(1, sizeof *snapshot);
   if (!snapshot) {
     fl_error_no_memory();

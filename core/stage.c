@@ -2,6 +2,7 @@
  * What one plugin registers is staged and then published as a whole (rule R3). Rows are judged when they are handed in,
  * so that the plugin hears of a refusal at once, and again when they are published, since others may have come first.
  */
+#include "core/deferred.h"
 #include "core/error.h"
 #include "core/host.h"
 
@@ -18,6 +19,7 @@ struct fl_stage {
   fl_registry table; /* first: the plugin's pointer leads back here */
   fl_host *host;
   char *plugin, *build_id;
+  const char *ops; /* the only ones that it may bring anything of; NULL: any */
   uint32_t flags;
   fl_schema **schemas;
   uint32_t n_schemas;
@@ -103,6 +105,29 @@ static fl_status refuse(fl_stage *stage, fl_status status, const char *row) {
   return fl_error(status, "%s", reason);
 }
 
+/* ------------------------------------------------------------------------------------------------- the list of ops */
+
+void fl_stage_limit(fl_stage *stage, const char *ops) {
+  stage->ops = ops;
+}
+
+static fl_status check_listed(const fl_stage *stage, const char *op) {
+  char hint[FL_NAME_MAX + 32];
+  fl_strings names = {0};
+  if (!stage->ops || fl_ops_list(stage->ops, strlen(stage->ops), op, strlen(op)))
+    return FL_OK;
+  if (!fl_split(&names, stage->ops, ',')) {
+    fl_strings_free(&names);
+    return fl_error_no_memory();
+  }
+  const char *nearest = fl_nearest_word(op, (const char *const *)names.items, names.n);
+  fl_status status =
+      fl_error(FL_EINVAL, "its FL_PLUGIN_OPS does not list '%s', so the host would not look for it there%s", op,
+               fl_did_you_mean(hint, sizeof hint, nearest));
+  fl_strings_free(&names);
+  return status;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- ops */
 
 static fl_schema *staged_schema(const fl_stage *stage, const char *op) {
@@ -138,6 +163,9 @@ static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
   fl_status status = fl_schema_create(&def, &schema);
   if (!status) {
     snprintf(row, sizeof row, "op '%.*s'", FL_NAME_MAX, schema->op_name);
+    status = check_listed(stage, schema->op_name);
+  }
+  if (!status) {
     pthread_mutex_lock(&stage->host->lock);
     fl_op *existing = fl_registry_known(stage->host, schema->op_name);
     pthread_mutex_unlock(&stage->host->lock); /* an op stays */
@@ -277,6 +305,8 @@ static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
            impl.op_name ? impl.op_name : "");
   fl_status status = check_impl(&impl);
   if (!status)
+    status = check_listed(stage, impl.op_name);
+  if (!status)
     status = check_free(stage, impl.op_name, impl.impl_id);
   if (status)
     return refuse(stage, status, row);
@@ -363,6 +393,13 @@ static fl_status stage_component(fl_registry *registry, const fl_component *give
     return refuse(
         stage,
         fl_error(FL_EINVAL, "type is '%s', expected 'platform' or 'layer'", component.type ? component.type : ""), row);
+  if (stage->ops)
+    return refuse(stage,
+                  fl_error(FL_EINVAL,
+                           "a plugin with FL_PLUGIN_OPS brings ops alone: the host would not look for a %s "
+                           "there",
+                           component.type),
+                  row);
   fl_component_record record = {.self = component.self};
   fl_status status = type->take(stage, &component, &record);
   record.plugin = fl_strdup(stage->plugin);
@@ -542,8 +579,20 @@ fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls) {
 
 /* ----------------------------------------------------------------------------------------------------- the engine */
 
+/* A deferred plugin that was found before comes first, as if it had been loaded then. `op` begins with an op's name. */
+static void load_listers(fl_host *host, const char *op) {
+  char name[FL_NAME_MAX + 1];
+  if (!op || !atomic_load(&host->n_deferred))
+    return;
+  op += strspn(op, " \t\r\n");
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(op, " \t\r\n("), op);
+  fl_load_deferred(host, name);
+}
+
 fl_status fl_register_op(fl_host *host, const fl_op_def *op) {
   uint32_t n;
+  if (op && op->size >= offsetof(fl_op_def, schema) + sizeof op->schema)
+    load_listers(host, op->schema);
   fl_stage *stage = fl_stage_begin(host, "engine", "engine", 0);
   if (!stage)
     return fl_error_no_memory();
@@ -556,6 +605,8 @@ fl_status fl_register_op(fl_host *host, const fl_op_def *op) {
 
 fl_status fl_register_impl(fl_host *host, const fl_impl *impl) {
   uint32_t n;
+  if (impl && impl->size >= offsetof(fl_impl, op_name) + sizeof impl->op_name)
+    load_listers(host, impl->op_name);
   fl_stage *stage = fl_stage_begin(host, "engine", "engine", 0);
   if (!stage)
     return fl_error_no_memory();
@@ -602,7 +653,7 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
     return FL_ENOMEM;
   if (atomic_load_explicit(&fl_self.reading, memory_order_relaxed))
     return fl_error(FL_ESTATE, "fl_withdraw_plugin: called from inside a call of an op, which it would wait for");
-  pthread_mutex_lock(&host->loading);
+  fl_loading_begin(host);
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_ops && !status; i++)
     if (!withdraw_from(host, host->ops[i], plugin, &withdrawn))
@@ -617,12 +668,14 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
     n++;
   }
   for (uint32_t i = 0; i < host->n_plugins; i++)
-    if (!strcmp(host->plugins[i].name, plugin) && host->plugins[i].status == FL_PLUGIN_LOADED) {
+    if (!strcmp(host->plugins[i].name, plugin) &&
+        (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)) {
       char *reason = fl_strdup("withdrawn");
       if (reason) {
         free(host->plugins[i].reason);
         host->plugins[i].reason = reason;
       }
+      host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
       host->plugins[i].status = FL_PLUGIN_SKIPPED;
       host->plugins[i].impls = 0;
       n++;
@@ -630,7 +683,7 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
   host->registry_generation++;
   fl_host_advance(host);
   pthread_mutex_unlock(&host->lock);
-  pthread_mutex_unlock(&host->loading);
+  fl_loading_end(host);
   if (!n && !withdrawn && !status)
     status = fl_error(FL_ENOENT, "no plugin '%s' is loaded", plugin);
   /* Calls that began before may still run its kernels. */
