@@ -52,7 +52,7 @@ char *fl_plugin_name_of_file(const char *path) {
       break;
     }
   }
-  return fl_format("%.*s", (int)length, name);
+  return fl_strndup(name, length);
 }
 
 static bool record_begin(fl_plugin_record *record, const char *path, const fl_file *file) {

@@ -40,9 +40,7 @@ uint64_t fl_hash_name(const char *name, size_t length) {
   return mix(hash ^ word, UINT64_C(0xd6e8feb86659fd93));
 }
 
-static inline fl_op *table_find(const fl_name_table *table, const char *name) {
-  size_t length = strlen(name);
-  uint64_t hash = fl_hash_name(name, length);
+static inline fl_op *table_find(const fl_name_table *table, const char *name, size_t length, uint64_t hash) {
   for (uint32_t i = (uint32_t)hash & table->mask;; i = (i + 1) & table->mask) {
     fl_op *op = atomic_load_explicit(&table->places[i], memory_order_acquire);
     if (!op)
@@ -155,12 +153,16 @@ fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin) 
 }
 
 bool fl_registry_is_ready(const fl_host *host, const char *name) {
-  return table_find(atomic_load_explicit(&host->names, memory_order_relaxed), name) != NULL;
+  size_t length = strlen(name);
+  return table_find(atomic_load_explicit(&host->names, memory_order_relaxed), name, length,
+                    fl_hash_name(name, length)) != NULL;
 }
 
 fl_op *fl_registry_known(const fl_host *host, const char *name) {
-  fl_op *op = table_find(atomic_load_explicit(&host->names, memory_order_relaxed), name);
-  return op ? op : table_find(host->declared, name);
+  size_t length = strlen(name);
+  uint64_t hash = fl_hash_name(name, length);
+  fl_op *op = table_find(atomic_load_explicit(&host->names, memory_order_relaxed), name, length, hash);
+  return op ? op : table_find(host->declared, name, length, hash);
 }
 
 fl_status fl_registry_parse(fl_op *op) {
@@ -205,7 +207,9 @@ static __attribute__((noinline)) fl_op *find_otherwise(fl_host *host, const char
 }
 
 fl_op *fl_registry_find(fl_host *host, const char *name) {
-  fl_op *op = table_find(atomic_load_explicit(&host->names, memory_order_acquire), name);
+  size_t length = strlen(name);
+  const fl_name_table *names = atomic_load_explicit(&host->names, memory_order_acquire);
+  fl_op *op = table_find(names, name, length, fl_hash_name(name, length));
   return __builtin_expect(op != NULL, 1) ? op : find_otherwise(host, name);
 }
 

@@ -294,32 +294,36 @@ static fl_impl_record *record_create(const fl_impl *impl, const fl_stage *stage)
   return record;
 }
 
+static fl_status refuse_impl(fl_stage *stage, fl_status status, const fl_impl *impl) {
+  char row[2 * FL_NAME_MAX + 32];
+  snprintf(row, sizeof row, "impl '%.*s' of op '%.*s'", FL_NAME_MAX, impl->impl_id ? impl->impl_id : "", FL_NAME_MAX,
+           impl->op_name ? impl->op_name : "");
+  return refuse(stage, status, row);
+}
+
 static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
   fl_stage *stage = (fl_stage *)registry;
-  char row[2 * FL_NAME_MAX + 32] = "impl";
   fl_impl impl;
   if (!given || given->size < offsetof(fl_impl, fn) + sizeof given->fn)
-    return refuse(stage, fl_error(FL_EINVAL, "implementation without size: set .size = sizeof(fl_impl)"), row);
+    return refuse(stage, fl_error(FL_EINVAL, "implementation without size: set .size = sizeof(fl_impl)"), "impl");
   copy_struct(&impl, sizeof impl, given, given->size);
-  snprintf(row, sizeof row, "impl '%.*s' of op '%.*s'", FL_NAME_MAX, impl.impl_id ? impl.impl_id : "", FL_NAME_MAX,
-           impl.op_name ? impl.op_name : "");
   fl_status status = check_impl(&impl);
   if (!status)
     status = check_listed(stage, impl.op_name);
   if (!status)
     status = check_free(stage, impl.op_name, impl.impl_id);
   if (status)
-    return refuse(stage, status, row);
+    return refuse_impl(stage, status, &impl);
   fl_impl_record *record = record_create(&impl, stage);
   fl_impl_record **grown = record ? array_add(stage->records, &stage->n_records, sizeof *grown) : NULL;
   if (!grown) {
     fl_impl_record_free(record);
-    return refuse(stage, fl_error_no_memory(), row);
+    return refuse_impl(stage, fl_error_no_memory(), &impl);
   }
   stage->records = grown;
   grown[stage->n_records - 1] = record;
   if (!index_add(&stage->records_by_id, record_hash, stage, stage->n_records - 1))
-    return refuse(stage, fl_error_no_memory(), row);
+    return refuse_impl(stage, fl_error_no_memory(), &impl);
   return FL_OK;
 }
 

@@ -26,7 +26,7 @@ static fl_status look_at_directory(fl_trust *trust, const char *path) {
   if (trust->directory && strlen(trust->directory) == length && !memcmp(trust->directory, name, length))
     return FL_OK;
   free(trust->directory);
-  trust->directory = fl_format("%.*s", (int)length, name);
+  trust->directory = fl_strndup(name, length);
   if (!trust->directory)
     return fl_error_no_memory();
   if (!stat(trust->directory, &trust->status))
