@@ -121,30 +121,59 @@ static fl_status load_settings(fl_host *host) {
   return FL_OK;
 }
 
+/* Vendors that somebody has registered. The host's lock is held. */
+static void list_vendors(const fl_host *host, fl_strings *vendors) {
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
+    for (uint32_t j = 0; set && j < set->n; j++)
+      if (set->impls[j]->impl.vendor && !fl_strings_has(vendors, set->impls[j]->impl.vendor))
+        fl_strings_add(vendors, set->impls[j]->impl.vendor);
+  }
+}
+
+/* Whether a deferred plugin brings the vendor that a policy names is known when it is loaded: those that list the op
+ * are, before anything is said. */
+static void load_for_tokens(fl_host *host) {
+  fl_strings vendors = {0};
+  if (!atomic_load(&host->n_deferred))
+    return;
+  pthread_mutex_lock(&host->lock);
+  list_vendors(host, &vendors);
+  fl_policy *policy = fl_policy_retain(host->policy);
+  pthread_mutex_unlock(&host->lock);
+  for (uint32_t i = 0; i < policy->fields.n_per_op; i++) {
+    const fl_op_order *order = &policy->fields.per_op[i];
+    for (uint32_t j = 0; j < order->n_tokens; j++)
+      if (!strncmp(order->tokens[j], "vendor:", 7) && !fl_strings_has(&vendors, order->tokens[j] + 7))
+        fl_load_deferred(host, order->op);
+  }
+  fl_policy_release(policy);
+  fl_strings_free(&vendors);
+}
+
 /* T2, and its like for ops: names that no plugin has registered may come later, so they are warnings. */
 static void warn_of_unknown_names(fl_host *host) {
-  fl_strings vendors = {0};
+  fl_strings vendors = {0}, ops = {0};
   fl_text lines = {0};
+  load_for_tokens(host);
   pthread_mutex_lock(&host->lock);
-  const char **ops = calloc(host->n_ops + 1, sizeof *ops);
-  for (uint32_t i = 0; ops && i < host->n_ops; i++) {
-    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
-    ops[i] = host->ops[i]->name;
-    for (uint32_t j = 0; set && j < set->n; j++)
-      if (set->impls[j]->impl.vendor && !fl_strings_has(&vendors, set->impls[j]->impl.vendor))
-        fl_strings_add(&vendors, set->impls[j]->impl.vendor);
-  }
   const fl_policy_fields *fields = &host->policy->fields;
-  for (uint32_t i = 0; ops && i < fields->n_per_op; i++) {
+  if (fields->n_per_op) {
+    list_vendors(host, &vendors);
+    fl_deferred_ops(host, &ops);
+    for (uint32_t i = 0; i < host->n_ops; i++)
+      fl_strings_add(&ops, host->ops[i]->name);
+  }
+  for (uint32_t i = 0; i < fields->n_per_op; i++) {
     const char *op = fields->per_op[i].op, *origin = fl_config_op_origin(host->config, op);
-    if (!fl_registry_known(host, op)) {
-      const char *nearest = fl_nearest_word(op, ops, host->n_ops);
+    const fl_op *known = fl_registry_known(host, op);
+    if (!known && !fl_is_deferred(host, op)) {
+      const char *nearest = fl_nearest_word(op, (const char *const *)ops.items, ops.n);
       fl_text_add(&lines, "%s: no op '%s' is registered%s%s%s\n", origin ? origin : "op_backends", op,
                   nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
     }
     for (uint32_t j = 0; j < fields->per_op[i].n_tokens; j++) {
       const char *token = fields->per_op[i].tokens[j];
-      const fl_op *known = fl_registry_known(host, op);
       if (!strcmp(token, "unfused") && known && !known->unfused)
         fl_text_add(&lines, "%s: token 'unfused' for op '%s': the host cannot run it by parts\n",
                     origin ? origin : "op_backends", op);
@@ -161,7 +190,7 @@ static void warn_of_unknown_names(fl_host *host) {
     fl_log_line(&host->log, FL_LOG_WARNING, "%.*s", (int)(end - line), line);
   fl_text_free(&lines);
   fl_strings_free(&vendors);
-  free(ops);
+  fl_strings_free(&ops);
 }
 
 /* VLLM_FL_DISPATCH_DEBUG: the table of ops and implementations. */

@@ -29,6 +29,10 @@ static bool add_record(fl_host *host, fl_plugin_record *record) {
     i++;
   if (i < host->n_plugins) {
     host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
+    if (!record->ops && record->status == FL_PLUGIN_FAILED) { /* who looks for an op of it is told why it is missing */
+      record->ops = host->plugins[i].ops;
+      host->plugins[i].ops = NULL;
+    }
     fl_plugin_record_clear(&host->plugins[i]);
   } else {
     fl_plugin_record *grown = realloc(host->plugins, (host->n_plugins + 1) * sizeof *grown);
