@@ -107,7 +107,7 @@ void fl_load_deferred(fl_host *host, const char *op) {
   fl_loader loader;
   fl_found found;
   bool loaded, any = false;
-  if (!atomic_load(&host->n_deferred))
+  if (!atomic_load(&host->n_deferred) || atomic_load(&host->frozen))
     return;
   fl_loading_begin(host);
   fl_loader_begin(&loader, host, &host->log);

@@ -108,6 +108,12 @@ static fl_status load_settings(fl_host *host) {
     return status;
   }
   pthread_mutex_lock(&host->lock);
+  status = fl_refuse_frozen(host, "resetting the global policy");
+  if (status) {
+    pthread_mutex_unlock(&host->lock);
+    fl_config_free(config);
+    return status;
+  }
   fl_config *before = host->config;
   fl_policy *policy_before = host->policy;
   host->config = config;
@@ -126,8 +132,8 @@ static void list_vendors(const fl_host *host, fl_strings *vendors) {
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
     for (uint32_t j = 0; set && j < set->n; j++)
-      if (set->impls[j]->impl.vendor && !fl_strings_has(vendors, set->impls[j]->impl.vendor))
-        fl_strings_add(vendors, set->impls[j]->impl.vendor);
+      if (set->impls[j]->vendor && !fl_strings_has(vendors, set->impls[j]->vendor))
+        fl_strings_add(vendors, set->impls[j]->vendor);
   }
 }
 
@@ -272,6 +278,7 @@ void fl_host_destroy(fl_host *host) {
     fl_plugin_record_clear(&host->plugins[i]);
   free(host->plugins);
   fl_strings_free(&host->oplist);
+  fl_strings_free(&host->frozen_by);
   fl_strings_free(&host->directories);
   fl_strings_free(&host->owned);
   free(host->environment);
@@ -327,7 +334,9 @@ fl_status fl_set_log_level(fl_host *host, const char *level) {
 }
 
 fl_status fl_reset_global_policy(fl_host *host) {
-  fl_status status = load_settings(host);
+  fl_status status = fl_refuse_frozen_unlocked(host, "resetting the global policy");
+  if (!status)
+    status = load_settings(host);
   if (!status)
     warn_of_unknown_names(host);
   return status;

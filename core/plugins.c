@@ -112,7 +112,7 @@ static bool brought(const fl_host *host, const char *plugin, const char *name) {
   const fl_impl_set *set = op ? atomic_load_explicit(&op->impls, memory_order_relaxed) : NULL;
   bool found = op && !strcmp(op->schema_plugin, plugin);
   for (uint32_t i = 0; set && i < set->n && !found; i++)
-    found = !strcmp(set->impls[i]->plugin, plugin);
+    found = !strcmp(set->impls[i]->provider->plugin, plugin);
   return found;
 }
 
@@ -200,9 +200,12 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   uint32_t n = 0;
   char *critical = NULL;
   fl_loader loader;
+  fl_status status = fl_refuse_frozen_unlocked(host, "discovering plugins");
+  if (status)
+    return status;
   fl_loading_begin(host);
   fl_loader_begin(&loader, host, &host->log);
-  fl_status status = fl_discover(&host->sources, &host->log, &directories, &found);
+  status = fl_discover(&host->sources, &host->log, &directories, &found);
   if (status)
     goto out;
   if (!host->directories.n) { /* what was handed out by fl_plugin_directories stays */
@@ -243,9 +246,11 @@ fl_status fl_load_plugin(fl_host *host, const char *module) {
   fl_found found = {0};
   bool loaded;
   fl_loader loader;
+  fl_status status = fl_refuse_frozen_unlocked(host, "loading a plugin");
+  if (status)
+    return status;
   fl_loading_begin(host);
   fl_loader_begin(&loader, host, &host->log);
-  fl_status status = FL_OK;
   if (!host->directories.n && !fl_default_plugin_directories(&host->directories))
     status = fl_error_no_memory();
   if (!status)
@@ -298,7 +303,7 @@ static bool is_available(const fl_host *host, const char *plugin, const char **r
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     for (uint32_t j = 0; set && j < set->n; j++) {
-      if (strcmp(set->impls[j]->plugin, plugin))
+      if (strcmp(set->impls[j]->provider->plugin, plugin))
         continue;
       if (atomic_load(&set->impls[j]->available))
         return true;
