@@ -217,11 +217,34 @@ static void count(void) {
   ck_assert_uint_eq(enabled + disabled, 1);
 }
 
+static void freeze(void) {
+  ck_ok(fl_freeze(host, "test"));
+  ck_assert_ptr_nonnull(fl_find_op(host, "lazy_a")); /* found for the first time, and nothing is loaded for it */
+}
+
+static void warm_up(void) {
+  uint32_t resolved = 0, without = 1;
+  ck_ok(fl_warm_up(host, kDLCPU, &resolved, &without));
+  ck_assert_uint_ge(resolved, 1);
+  ck_assert_uint_eq(without, 0);
+}
+
+static void list_calls(void) {
+  fl_manifest *manifest;
+  bool found = false;
+  ck_ok(fl_get_manifest(host, kDLCPU, &manifest));
+  for (uint32_t i = 0; i < manifest->n_rows; i++)
+    found = found || !strcmp(manifest->rows[i].impl_id, "vendor.lazy_a");
+  ck_assert(found);
+  fl_manifest_free(manifest);
+}
+
 static void load_by_name(void) {
   ck_ok(fl_load_plugin(host, listed("lazy_a")));
 }
 
-static void (*const questions[])(void) = {take_snapshot, explain, resolve, count, load_by_name};
+static void (*const questions[])(void) = {take_snapshot, explain, resolve,    count,
+                                          freeze,        warm_up, list_calls, load_by_name};
 
 START_TEST(what_needs_implementations_loads_them) {
   start_with("lazy_a");
