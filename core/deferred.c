@@ -81,17 +81,22 @@ bool fl_may_defer(const fl_host *host, const char *ops) {
 
 /* ------------------------------------------------------------------------------------------------------- loading */
 
-/* What is to be loaded next, as it was found; one that this thread is loading already is passed over. */
-static bool take_next(fl_host *host, const char *op, fl_found *found) {
+fl_plugin_record *fl_next_deferred(fl_host *host, const char *op) {
   uint64_t self = thread_number();
-  bool taken = false;
-  pthread_mutex_lock(&host->lock);
-  for (uint32_t i = 0; host->n_deferred && i < host->n_plugins && !taken; i++) {
+  for (uint32_t i = 0; host->n_deferred && i < host->n_plugins; i++) {
     fl_plugin_record *record = &host->plugins[i];
-    if (record->status != FL_PLUGIN_DEFERRED || record->opener == self || (op && !lists(record, op)))
-      continue;
-    taken = true;
-    record->opener = self;
+    if (record->status == FL_PLUGIN_DEFERRED && record->opener != self && (!op || lists(record, op)))
+      return record;
+  }
+  return NULL;
+}
+
+/* What is to be loaded next, as it was found. */
+static bool take_next(fl_host *host, const char *op, fl_found *found) {
+  pthread_mutex_lock(&host->lock);
+  fl_plugin_record *record = fl_next_deferred(host, op);
+  if (record) {
+    record->opener = thread_number();
     *found = (fl_found){
         .path = fl_strdup(record->file),
         .symbol = fl_strdup(record->symbol),
@@ -100,25 +105,39 @@ static bool take_next(fl_host *host, const char *op, fl_found *found) {
     };
   }
   pthread_mutex_unlock(&host->lock);
-  return taken;
+  return record != NULL;
 }
 
-void fl_load_deferred(fl_host *host, const char *op) {
+/* One for which there was no memory may be tried again. */
+static void give_back(fl_host *host, const char *path) {
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_plugins; i++)
+    if (host->plugins[i].status == FL_PLUGIN_DEFERRED && !strcmp(host->plugins[i].file, path))
+      host->plugins[i].opener = 0;
+  pthread_mutex_unlock(&host->lock);
+}
+
+fl_status fl_load_deferred(fl_host *host, const char *op) {
   fl_loader loader;
   fl_found found;
+  fl_status status = FL_OK;
   bool loaded, any = false;
   if (!atomic_load(&host->n_deferred) || atomic_load(&host->frozen))
-    return;
+    return FL_OK;
   fl_loading_begin(host);
   fl_loader_begin(&loader, host, &host->log);
-  while (take_next(host, op, &found)) {
-    if (found.path)
-      fl_plugins_load(&loader, &found, false, &loaded);
+  while (status != FL_ENOMEM && take_next(host, op, &found)) {
+    status = found.path ? fl_plugins_load(&loader, &found, false, &loaded) : FL_ENOMEM;
+    if (status == FL_ENOMEM && found.path)
+      give_back(host, found.path);
     fl_found_clear(&found);
     any = true;
   }
   fl_loader_end(&loader);
   fl_loading_end(host);
+  if (status == FL_ENOMEM)
+    return fl_error_no_memory();
   if (any) /* that one of them failed is no error of the caller's */
     fl_error(FL_OK, "%s", "");
+  return FL_OK;
 }

@@ -11,10 +11,15 @@
 void fl_loading_begin(fl_host *host);
 void fl_loading_end(fl_host *host);
 
-/* Loads the deferred plugins that list the op, or all (NULL). No lock is held. What became of each is in its record. */
-void fl_load_deferred(fl_host *host, const char *op);
+/* Loads the deferred plugins that list the op, or all (NULL). No lock is held. What became of each is in its record; only
+ * FL_ENOMEM is an error. */
+fl_status fl_load_deferred(fl_host *host, const char *op);
 
 /* The rest: the host's lock is held. */
+
+/* A deferred plugin that lists the op (NULL: any op) and that this thread is not just loading; NULL if there is none.
+ */
+fl_plugin_record *fl_next_deferred(fl_host *host, const char *op);
 
 /* Does a deferred plugin list the op? */
 bool fl_is_deferred(const fl_host *host, const char *op);

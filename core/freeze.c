@@ -126,18 +126,14 @@ fl_status fl_freeze(fl_host *host, const char *who) {
   fl_status status = check_name("fl_freeze", who);
   if (!status)
     status = fl_thread_join();
-  if (status)
-    return status;
-  fl_loading_begin(host); /* so that no plugin is deferred between here and there */
-  status = fl_registry_prepare_all(host);
-  if (status) {
-    fl_loading_end(host);
-    return status;
-  }
   for (;;) {
+    if (!status)
+      status = fl_registry_prepare_all(host);
+    if (status)
+      return status;
     fl_registry_ask_all(host);
     pthread_mutex_lock(&host->lock);
-    if (all_asked(host))
+    if (all_asked(host) && !fl_next_deferred(host, NULL))
       break;
     pthread_mutex_unlock(&host->lock);
   }
@@ -148,7 +144,6 @@ fl_status fl_freeze(fl_host *host, const char *who) {
     atomic_store_explicit(&host->frozen, true, memory_order_release);
   }
   pthread_mutex_unlock(&host->lock);
-  fl_loading_end(host);
   if (!status)
     fl_log_line(&host->log, FL_LOG_INFO, "Bindings are frozen by '%s'", who);
   return status;

@@ -206,9 +206,9 @@ static bool make_ready(fl_host *host, fl_op *op) {
 /* The thread may be reading: a kernel may call ops by name. */
 static __attribute__((noinline)) fl_op *find_otherwise(fl_host *host, const char *name) {
   fl_loading_begin(host);
-  fl_load_deferred(host, name);
+  fl_status status = fl_load_deferred(host, name);
   pthread_mutex_lock(&host->lock);
-  fl_op *op = fl_registry_known(host, name);
+  fl_op *op = status ? NULL : fl_registry_known(host, name);
   pthread_mutex_unlock(&host->lock);
   if (op && (fl_registry_parse(op) || !make_ready(host, op)))
     op = NULL;
@@ -217,9 +217,8 @@ static __attribute__((noinline)) fl_op *find_otherwise(fl_host *host, const char
 }
 
 fl_status fl_registry_prepare_all(fl_host *host) {
-  fl_status status = FL_OK;
   fl_loading_begin(host);
-  fl_load_deferred(host, NULL);
+  fl_status status = fl_load_deferred(host, NULL);
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_ops && !status; i++) {
     fl_op *op = host->ops[i]; /* an op stays */
