@@ -11,8 +11,8 @@
 void fl_loading_begin(fl_host *host);
 void fl_loading_end(fl_host *host);
 
-/* Loads the deferred plugins that list the op, or all (NULL). No lock is held. What became of each is in its record; only
- * FL_ENOMEM is an error. */
+/* Loads the deferred plugins that list the op, or all (NULL). No lock is held. What became of each is in its record;
+ * only FL_ENOMEM is an error. */
 fl_status fl_load_deferred(fl_host *host, const char *op);
 
 /* The rest: the host's lock is held. */
