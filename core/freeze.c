@@ -133,8 +133,8 @@ fl_status fl_freeze(fl_host *host, const char *who) {
       return status;
     fl_registry_ask_all(host);
     pthread_mutex_lock(&host->lock);
-    if (all_asked(host) && !fl_next_deferred(host, NULL))
-      break;
+    if (all_asked(host) && (host->frozen_by.n || !fl_next_deferred(host, NULL)))
+      break; /* what was found while the host was being frozen waits until it is thawed */
     pthread_mutex_unlock(&host->lock);
   }
   if (!fl_strings_add(&host->frozen_by, who))
