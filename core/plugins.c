@@ -265,6 +265,7 @@ fl_status fl_load_plugin(fl_host *host, const char *module) {
 
 void fl_clear_discovered_plugins(fl_host *host) {
   uint32_t kept = 0;
+  fl_loading_begin(host);
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_plugins; i++) {
     if (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)
@@ -274,6 +275,7 @@ void fl_clear_discovered_plugins(fl_host *host) {
   }
   host->n_plugins = kept;
   pthread_mutex_unlock(&host->lock);
+  fl_loading_end(host);
 }
 
 const char *const *fl_plugin_directories(fl_host *host) {
