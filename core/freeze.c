@@ -190,6 +190,8 @@ fl_status fl_thaw(fl_host *host, const char *who) {
     start_backoffs(host);
   }
   pthread_mutex_unlock(&host->lock);
+  if (thawed) /* what was found while it was being frozen */
+    status = fl_load_deferred(host, NULL);
   if (!status)
     fl_log_line(&host->log, FL_LOG_INFO, "'%s' has thawed the bindings%s", who,
                 thawed ? "" : "; others keep them frozen");

@@ -246,10 +246,11 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
   fl_status status;
   pthread_mutex_lock(&host->lock);
   const fl_plugin_record *failed = fl_failed_lister(host, name);
-  bool known = fl_registry_known(host, name), listed = fl_deferred_ops(host, &names);
+  bool unready = fl_registry_known(host, name) && !fl_registry_is_ready(host, name);
+  bool listed = fl_deferred_ops(host, &names);
   for (uint32_t i = 0; listed && i < host->n_ops; i++)
     listed = fl_strings_add(&names, host->ops[i]->name);
-  if (known || !listed) /* it was found, and could not be made ready */
+  if (unready || !listed)
     status = fl_error_no_memory();
   else if (failed)
     status =
