@@ -107,7 +107,7 @@ fl_value *op_case_value(op_case *made, const char *name) {
 
 DLTensor *op_case_tensor(op_case *made, const char *name) {
   fl_value *value = op_case_value(made, name);
-  ck_assert_msg(value->type == FL_TENSOR, "%s: '%s' is no tensor", made->schema->op_name, name);
+  ck_each(value->type == FL_TENSOR, "%s: '%s' is no tensor", made->schema->op_name, name);
   return value->v.tensor;
 }
 
