@@ -49,7 +49,8 @@ fl_status fl_thread_join(void);
 
 /* Begins and ends reading; nests. Between them, what was published stays valid. The thread must have joined. */
 static inline void fl_read_begin_outermost(fl_thread *self) {
-  atomic_store_explicit(&self->reading, atomic_load_explicit(&fl_period, memory_order_relaxed), memory_order_relaxed);
+  /* acquire: who sees a period sees what was unpublished before it began. */
+  atomic_store_explicit(&self->reading, atomic_load_explicit(&fl_period, memory_order_acquire), memory_order_relaxed);
   atomic_signal_fence(memory_order_seq_cst); /* the kernel's membarrier does the rest, for the one who waits */
 }
 
