@@ -302,6 +302,7 @@ fl_status fl_reset_global_policy(fl_host *host) {
   fl_status status = load_settings(host);
   if (!status)
     warn_of_unknown_names(host);
+  fl_host_bound_memory(host);
   return status;
 }
 

@@ -244,5 +244,11 @@ fl_slots *fl_scope_slots(fl_op *op);
 /* The policy in force in this thread, not retained; the host's lock is held. */
 fl_policy *fl_scope_policy(fl_host *host, bool *scoped);
 void fl_views_free(fl_host *host);
+/* In the child of a fork, where only this thread's scopes are left; the host's lock is held. */
+void fl_views_after_fork(fl_host *host);
+
+/* Waits, where so much memory is retired that calls cannot have let go of it yet. For whoever changes what calls
+ * depend on; holds no lock, and does nothing inside a call. */
+void fl_host_bound_memory(fl_host *host);
 
 #endif

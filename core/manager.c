@@ -507,6 +507,7 @@ void fl_clear_failed_impls(fl_host *host, const char *name) {
     fl_log_line(&host->log, FL_LOG_DEBUG, "Cleared all failed implementations cache");
   else if (cleared)
     fl_log_line(&host->log, FL_LOG_DEBUG, "Cleared failed implementations cache for op '%s'", name);
+  fl_host_bound_memory(host);
 }
 
 void fl_bump_policy_epoch(fl_host *host) {
@@ -518,6 +519,7 @@ void fl_bump_policy_epoch(fl_host *host) {
   uint64_t generation = atomic_load_explicit(&host->generation, memory_order_relaxed);
   pthread_mutex_unlock(&host->lock);
   fl_log_line(&host->log, FL_LOG_DEBUG, "Policy epoch bumped to %llu", (unsigned long long)generation);
+  fl_host_bound_memory(host);
 }
 
 fl_status fl_get_counters(fl_host *host, const char *name, const char *impl_id, fl_counters *counters) {
@@ -560,6 +562,7 @@ void fl_host_after_fork(fl_host *host) {
   pthread_mutex_init(&host->availability_lock, &recursive);
   pthread_mutexattr_destroy(&recursive);
   pthread_mutex_init(&host->loading, NULL);
+  fl_views_after_fork(host);
   host->registry_generation++;
   fl_host_advance(host);
 }
