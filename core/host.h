@@ -27,8 +27,7 @@ typedef struct fl_impl_record {
   struct fl_op *op;
   /* R6. Written under the host's availability lock, `asked` last. */
   _Atomic uint64_t asked; /* generation of the registry in which is_available was asked; 0 = never */
-  _Atomic bool available;
-  _Atomic(const char *) reason; /* static string of the plugin */
+  _Atomic(const char *) reason; /* why it is not available, a static string; NULL: it is */
   /* F8. `count` guarded by the host's lock. */
   uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far */
   _Atomic uint64_t fallbacks_not_supported, fallbacks_failed, failures;
@@ -172,6 +171,9 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name);
 /* Asks is_available of each impl that was not asked in this generation of the registry (R6). Takes the availability
  * lock, and nothing may be held. */
 void fl_registry_ask_availability(fl_host *host, const fl_op *op);
+
+/* Locks the host at a moment when each implementation of each op has been asked. Nothing may be held before. */
+void fl_registry_lock_asked(fl_host *host);
 
 /* Adds an op; takes over the schema. NULL: out of memory. The host's lock is held. */
 fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin);

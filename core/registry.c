@@ -226,13 +226,43 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op) {
     if (atomic_load(&record->asked) >= generation)
       continue;
     const char *reason = NULL;
-    bool available = !record->impl.is_available || record->impl.is_available(record->impl.self, &reason);
-    atomic_store(&record->available, available);
-    atomic_store(&record->reason, available ? NULL : reason ? reason : "is_available says no and gives no reason");
+    if (!record->impl.is_available || record->impl.is_available(record->impl.self, &reason))
+      reason = NULL;
+    else if (!reason)
+      reason = "is_available says no and gives no reason";
+    atomic_store(&record->reason, reason);
     atomic_store(&record->asked, generation);
   }
   pthread_mutex_unlock(&host->availability_lock);
   fl_read_end(self, outer);
+}
+
+static bool all_asked(const fl_host *host) {
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
+    for (uint32_t j = 0; set && j < set->n; j++)
+      if (!atomic_load(&set->impls[j]->asked))
+        return false;
+  }
+  return true;
+}
+
+void fl_registry_lock_asked(fl_host *host) {
+  for (;;) {
+    pthread_mutex_lock(&host->lock);
+    uint32_t n_ops = host->n_ops;
+    pthread_mutex_unlock(&host->lock);
+    for (uint32_t i = 0; i < n_ops; i++) {
+      pthread_mutex_lock(&host->lock);
+      const fl_op *op = host->ops[i];
+      pthread_mutex_unlock(&host->lock);
+      fl_registry_ask_availability(host, op);
+    }
+    pthread_mutex_lock(&host->lock);
+    if (all_asked(host)) /* else some were registered meanwhile */
+      return;
+    pthread_mutex_unlock(&host->lock);
+  }
 }
 
 void fl_host_advance(fl_host *host) {

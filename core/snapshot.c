@@ -29,6 +29,7 @@ static int compare_ops(const void *a, const void *b) {
 }
 
 static void snapshot_impl(fl_snapshot *snapshot, const fl_impl_record *record, bool *failed) {
+  const char *reason = atomic_load(&record->reason);
   snapshot->impls[snapshot->n_impls++] = (fl_impl_info){
       .op_name = snapshot_keep(snapshot, record->impl.op_name, failed),
       .impl_id = snapshot_keep(snapshot, record->impl.impl_id, failed),
@@ -40,8 +41,8 @@ static void snapshot_impl(fl_snapshot *snapshot, const fl_impl_record *record, b
       .flags = record->impl.flags,
       .dtypes = record->impl.dtypes,
       .devices = record->impl.devices,
-      .available = atomic_load(&record->available),
-      .reason = atomic_load(&record->reason), /* static in the plugin */
+      .available = !reason,
+      .reason = reason, /* static in the plugin */
       .has_supports_args = record->impl.supports_args != NULL,
   };
 }
@@ -61,21 +62,12 @@ static void snapshot_fill(fl_snapshot *snapshot, const fl_host *host, bool *fail
 fl_snapshot *fl_registry_snapshot(fl_host *host) {
   bool failed = false;
   uint32_t n_impls = 0;
-  pthread_mutex_lock(&host->lock);
-  uint32_t n_ops = host->n_ops;
-  pthread_mutex_unlock(&host->lock);
-  for (uint32_t i = 0; i < n_ops; i++) {
-    pthread_mutex_lock(&host->lock);
-    fl_op *op = host->ops[i];
-    pthread_mutex_unlock(&host->lock);
-    fl_registry_ask_availability(host, op);
-  }
   fl_snapshot *snapshot = calloc(1, sizeof *snapshot);
   if (!snapshot) {
     fl_error_no_memory();
     return NULL;
   }
-  pthread_mutex_lock(&host->lock);
+  fl_registry_lock_asked(host);
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     n_impls += set ? set->n : 0;

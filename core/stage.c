@@ -257,6 +257,7 @@ static fl_impl_record *record_create(const fl_impl *impl, const fl_stage *stage)
   record->plugin = fl_strdup(stage->plugin);
   record->build_id = fl_strdup(stage->build_id);
   record->count = UINT32_MAX;
+  atomic_init(&record->reason, "is_available was not asked yet");
   if (!record->impl.op_name || !record->impl.impl_id || !record->plugin || !record->build_id ||
       (impl->vendor && *impl->vendor && !record->impl.vendor) || (impl->min_arch && !record->impl.min_arch)) {
     fl_impl_record_free(record);

@@ -107,7 +107,6 @@ static fl_impl_record *record_create(fl_op *op, fl_kernel_fn fn, uint32_t dtypes
   record->build_id = fl_strdup(FLHOST_VERSION);
   record->count = UINT32_MAX;
   atomic_init(&record->asked, UINT64_MAX);
-  atomic_init(&record->available, true);
   if (record->impl.op_name && record->impl.impl_id && record->plugin && record->build_id)
     return record;
   fl_impl_record_free(record);
