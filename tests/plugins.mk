@@ -18,6 +18,14 @@ $(TP)/%.so: tests/plugins/%.c
 $(PLANTED_PLUGINS): $(TP)/planted_%.so: tests/plugins/planted.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"planted_$*"' -DERROR=$$(echo $* | tr a-z A-Z) -lm
+# Of tests/stress.c.
+STRESS_PLUGINS := $(TP)/stress_acme.so $(TP)/stress_bolt.so $(TP)/stress_even.so $(TP)/stress_reference.so
+$(TP)/stress_even.so: STRESS_FLAGS = -DEVEN -DVENDOR='"even"' -DID='"vendor.even"'
+$(TP)/stress_reference.so: STRESS_FLAGS = -DVENDOR='""' -DID='"reference.stress"'
+$(STRESS_PLUGINS): $(TP)/stress_%.so: tests/plugins/stress.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"stress_$*"' $(or $(STRESS_FLAGS),-DVENDOR='"$*"' -DID='"vendor.$*"')
+$(BUILD)/tests/stress: | $(STRESS_PLUGINS)
 # A build id that the tests know.
 $(TP)/good.so: tests/plugins/good.c
 	@mkdir -p $(@D)

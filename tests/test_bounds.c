@@ -150,6 +150,11 @@ enum { OWN_ALLOCATOR = 0 };
 enum { OWN_ALLOCATOR = 0 };
 #endif
 
+/* Rounds of that many; fewer where each takes long. */
+static long repeat(int n) {
+  return rounds(OWN_ALLOCATOR ? n / 20 : n);
+}
+
 static long resident_bytes(void) {
   long size, resident = 0;
   FILE *file = fopen("/proc/self/statm", "r");
@@ -194,7 +199,7 @@ START_TEST(P6_a_million_global_policies_leave_no_memory_behind) {
   pthread_t threads[CALLERS];
   state *s = start(threads);
   watched w = {0};
-  long total = rounds(MILLION);
+  long total = repeat(MILLION);
   for (long n = 1; n <= total; n++) {
     set_number(s, n);
     if (n % 8 == 0)
@@ -210,7 +215,7 @@ START_TEST(P5_a_million_scopes_with_ever_new_policies_leave_no_memory_behind) {
   pthread_t threads[CALLERS];
   state *s = start(threads);
   watched w = {0};
-  long total = rounds(MILLION);
+  long total = repeat(MILLION);
   for (long n = 1; n <= total; n++) {
     fl_policy *policy = policy_number(n);
     fl_scope scope;
@@ -231,7 +236,7 @@ START_TEST(D6_implementations_that_come_and_go_leave_no_memory_behind) {
   watched w = {0};
   fl_host *host = test_host((const char *const[]){"VLLM_FL_LOG_LEVEL=ERROR", NULL}, FL_HOST_STATISTICS);
   state other = {.host = host};
-  long total = rounds(100000);
+  long total = repeat(100000);
   test_op(host, "op");
   for (long n = 1; n <= total; n++) {
     char id[40];
@@ -256,7 +261,7 @@ START_TEST(threads_that_come_and_go_leave_no_memory_behind) {
   pthread_t threads[CALLERS];
   state *s = start(threads);
   watched w = {0};
-  long total = rounds(20000);
+  long total = repeat(20000);
   for (long n = 1; n <= total; n++) {
     pthread_t thread;
     void *id = NULL;
