@@ -71,8 +71,14 @@ $(BUILD)/obj/core/%.o: core/%.c | $(BUILD)/ops.stamp
 $(BUILD)/prefix.stamp: .FORCE
 	@mkdir -p $(@D)
 	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' > $@
+# And whether it has probes (core/probes.h): made anew when the header comes or goes.
+$(BUILD)/probes.stamp: .FORCE
+	@mkdir -p $(@D)
+	@{ echo '#include <sys/sdt.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes || echo no; } >$@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 .PHONY: .FORCE
 $(BUILD)/obj/core/discovery.o: $(BUILD)/prefix.stamp
+$(addprefix $(BUILD)/obj/core/,bind.o manager.o loader.o) $(BUILD)/tests/test_probes: $(BUILD)/probes.stamp
 $(BUILD)/obj/%.o: %.c | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<

@@ -2,6 +2,7 @@
 #include "core/bind.h"
 
 #include "core/error.h"
+#include "core/probes.h"
 #include "core/select.h"
 
 #include <fcntl.h>
@@ -332,6 +333,7 @@ fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *
                 op->name);
   if (!binding)
     return NULL;
+  fl_probe_resolve(op->name, binding->candidates[0].record->impl.impl_id, device_type);
   if (host->dispatch_debug) {
     const fl_impl *impl = &binding->candidates[0].record->impl;
     fl_log_line(&host->log, FL_LOG_DEBUG, "[DISPATCH] Op '%s' -> '%s' (kind=%s%s%s)", op->name, impl->impl_id,

@@ -6,6 +6,7 @@
 #include "core/loader.h"
 #include "core/error.h"
 #include "core/host.h"
+#include "core/probes.h"
 #include "core/process_state.h"
 
 #include <dlfcn.h>
@@ -435,5 +436,6 @@ fl_status fl_plugin_load(fl_host *host, fl_log *log, const char *path, const cha
   }
   record->status = status ? FL_PLUGIN_FAILED : FL_PLUGIN_LOADED;
   record->load_us = now_us() - start;
+  fl_probe_plugin_load(record->name, record->file, status, (uint64_t)record->load_us);
   return status ? FL_EPLUGIN : FL_OK;
 }

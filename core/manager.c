@@ -6,6 +6,7 @@
 #include "core/bind.h"
 #include "core/error.h"
 #include "core/memo.h"
+#include "core/probes.h"
 #include "core/select.h"
 #include "core/tensor.h"
 
@@ -312,6 +313,10 @@ static const char *failure_reason(const fl_call *call, fl_status status) {
   return call->message[0] ? call->message : fl_status_name(status);
 }
 
+static const char *candidate_id(const fl_binding *binding, uint32_t i) {
+  return i < binding->n ? binding->candidates[i].record->impl.impl_id : "";
+}
+
 /* The next candidate from `i` on that takes the call; those passed over are counted and listed in `why`. */
 static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call *call, fl_text *why) {
   for (; i < binding->n; i++) {
@@ -321,6 +326,7 @@ static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call 
       break;
     atomic_fetch_add_explicit(&candidate->record->fallbacks_not_supported, 1, memory_order_relaxed);
     fl_text_add(why, "\n  %s: not supported: %s", candidate->record->impl.impl_id, reason);
+    fl_probe_fallback(binding->op->name, candidate_id(binding, i), candidate_id(binding, i + 1), reason);
     fl_log_line(&binding->op->host->log, FL_LOG_DEBUG, "Op '%s' passes over '%s': %s", binding->op->name,
                 candidate->record->impl.impl_id, reason);
   }
@@ -378,12 +384,14 @@ static fl_status run_from(const fl_binding *binding, fl_call *call, uint32_t i, 
         goto out;
       atomic_fetch_add_explicit(&candidate->record->fallbacks_not_supported, 1, memory_order_relaxed);
       fl_text_add(&why, "\n  %s: not supported: %s", id, failure_reason(call, status));
+      fl_probe_fallback(op->name, id, candidate_id(binding, i + 1), failure_reason(call, status));
       fl_log_line(log, FL_LOG_DEBUG, "Op '%s': '%s' does not support the call: %s", op->name, id,
                   failure_reason(call, status));
       i = next_taker(binding, i + 1, call, &why);
       continue;
     }
     atomic_fetch_add_explicit(&candidate->record->failures, 1, memory_order_relaxed);
+    fl_probe_failure(op->name, id, status, failure_reason(call, status));
     if (binding->strict)
       goto out;
     failed++;
@@ -409,6 +417,7 @@ static fl_status run_from(const fl_binding *binding, fl_call *call, uint32_t i, 
     fl_log_line(log, FL_LOG_WARNING, "Implementation '%s' failed for op '%s': %s", id, op->name,
                 failure_reason(call, status));
     atomic_fetch_add_explicit(&candidate->record->fallbacks_failed, 1, memory_order_relaxed);
+    fl_probe_fallback(op->name, id, candidate_id(binding, next), failure_reason(call, status));
     i = next;
   }
 out:
