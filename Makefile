@@ -178,11 +178,12 @@ STRESS ?=
 .PHONY: stress check-stress
 stress:
 	$(BUILD_QUIETLY) $(BUILD)/tests/stress
-check-stress: ## all kinds of calls and changes at once: 15 s, and a minute with the thread sanitizer
+check-stress: ## all kinds of calls and changes at once, for 25 s, then a minute with the thread sanitizer
 	$(INSTALL_DEPS) build
 	@$(MAKE) --no-print-directory stress
 	@$(MAKE) --no-print-directory stress BUILD=$(BUILD)/tsan CFLAGS='$(TSAN_CFLAGS)' SANITIZE=-fsanitize=thread
 	@FLHOST_BUILD=$(BUILD) $(BUILD)/tests/stress --seconds 15 $(STRESS)
+	@FLHOST_BUILD=$(BUILD) $(BUILD)/tests/stress --seconds 10 --no-membarrier $(STRESS)
 	@FLHOST_BUILD=$(BUILD)/tsan TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 $(BUILD)/tsan/tests/stress --seconds 60 $(STRESS)
 
 # Children are checked too, and leaks in them; but not the compilers and shells that tests call.

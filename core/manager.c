@@ -130,10 +130,12 @@ static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *ca
   return status;
 }
 
-/* In a scope of the op's host that has called the op before, outside of any other call; anything else goes on. */
+/* In a scope of the op's host that has called the op before, outside of any other call; anything else goes on, and so
+ * does a thread that has to fence by itself: the scope is in the place of its mark. */
 static __attribute__((noinline)) fl_status invoke_scoped(fl_op *op, fl_call *call) {
   fl_thread *self = &fl_self;
-  if (!op || self->scope->host != op->host || atomic_load_explicit(&self->reading, memory_order_relaxed))
+  if (!op || self->scope->host != op->host || atomic_load_explicit(&self->reading, memory_order_relaxed) ||
+      unlikely(!fl_thread_has_membarrier))
     return invoke_otherwise(op, call);
   fl_read_begin_outermost(self);
   fl_slots *slots = fl_view_slots(self->scope->view, op);

@@ -3,7 +3,9 @@
  * withdraw implementations of the engine's own, change the policy, let implementations fail and recover, look at all of
  * it, and fork. `make check-stress` runs it under the thread sanitizer.
  *
- *     stress [--seconds N] [--seed N]
+ *     stress [--seconds N] [--seed N] [--no-membarrier]
+ *
+ * The last: as where the kernel has no membarrier(2), so that threads fence by themselves.
  *
  * Each call is held against what was true while it ran. An implementation leaves its id in the result; who changes
  * something publishes a number before and after, and a call between two numbers may have seen whatever lies between
@@ -15,11 +17,15 @@
 #include <errno.h>
 #include <flhost/flhost.h>
 #include <getopt.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -620,6 +626,20 @@ static void take_line(void *user, int level, const char *line) {
     looked(AGAIN);
 }
 
+/* From now on the kernel knows no membarrier. */
+static void deny_membarrier(void) {
+  struct sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+  need(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program),
+       "--no-membarrier: the kernel allows no filter of system calls");
+  need(syscall(SYS_membarrier, 0, 0, 0) == -1 && errno == ENOSYS, "--no-membarrier has no effect");
+}
+
 static char settings_file[] = "/tmp/flhost-stress-XXXXXX.yaml";
 
 /* With back-offs that end soon. */
@@ -701,19 +721,27 @@ int main(int argc, char **argv) {
               {registrar, first}, {registrar, second}, {policy_changer, NULL}, {failer, NULL},
               {onlooker, NULL},   {forker, NULL}};
   enum { JOBS = sizeof jobs / sizeof jobs[0] };
-  static const struct option options[] = {
-      {"seconds", required_argument, NULL, 's'}, {"seed", required_argument, NULL, 'r'}, {0}};
+  static const struct option options[] = {{"seconds", required_argument, NULL, 's'},
+                                          {"seed", required_argument, NULL, 'r'},
+                                          {"no-membarrier", no_argument, NULL, 'm'},
+                                          {0}};
   pthread_t threads[JOBS];
   double seconds = 60;
   for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-    if (option == '?' || optind > argc) {
-      fprintf(stderr, "usage: stress [--seconds N] [--seed N]\n");
+    switch (option) {
+    case 's':
+      seconds = atof(optarg);
+      break;
+    case 'r':
+      seed = (unsigned)strtoul(optarg, NULL, 10);
+      break;
+    case 'm':
+      deny_membarrier();
+      break;
+    default:
+      fprintf(stderr, "usage: stress [--seconds N] [--seed N] [--no-membarrier]\n");
       return 2;
     }
-    if (option == 's')
-      seconds = atof(optarg);
-    else
-      seed = (unsigned)strtoul(optarg, NULL, 10);
   }
   printf("%g seconds, --seed %u\n", seconds, seed);
   fflush(stdout); /* children have a copy of what is not */
