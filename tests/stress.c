@@ -105,19 +105,19 @@ static struct {
   const char *text;
   _Atomic long n;
 } counts[N_KINDS] = {
-    [CALLS] = {"calls"},
-    [TOLD_APART] = {"of these, some implementation was not allowed"},
-    [IN_SCOPES] = {"calls in scopes"},
-    [THREADS] = {"threads that called and ended"},
-    [POLICIES] = {"global policies set"},
-    [RESETS] = {"global policies reset"},
-    [EPOCHS] = {"epochs bumped"},
-    [LOADED] = {"plugins loaded, engine's implementations registered"},
-    [WITHDRAWN] = {"plugins and the engine's implementations withdrawn"},
-    [FAILURES] = {"failures logged"},
-    [CLEARED] = {"failures cleared"},
-    [FORKS] = {"forks"},
-    [HELD_UP] = {"of these, held up by the sanitizer's allocator"},
+    [CALLS] = {.text = "calls"},
+    [TOLD_APART] = {.text = "of these, some implementation was not allowed"},
+    [IN_SCOPES] = {.text = "calls in scopes"},
+    [THREADS] = {.text = "threads that called and ended"},
+    [POLICIES] = {.text = "global policies set"},
+    [RESETS] = {.text = "global policies reset"},
+    [EPOCHS] = {.text = "epochs bumped"},
+    [LOADED] = {.text = "plugins loaded, engine's implementations registered"},
+    [WITHDRAWN] = {.text = "plugins and the engine's implementations withdrawn"},
+    [FAILURES] = {.text = "failures logged"},
+    [CLEARED] = {.text = "failures cleared"},
+    [FORKS] = {.text = "forks"},
+    [HELD_UP] = {.text = "of these, held up by the sanitizer's allocator"},
 };
 
 static _Atomic bool stop;

@@ -152,7 +152,7 @@ enum { OWN_ALLOCATOR = 0 };
 
 /* Rounds of that many; fewer where each takes long. */
 static long repeat(int n) {
-  return rounds(OWN_ALLOCATOR ? n / 20 : n);
+  return rounds(OWN_ALLOCATOR || getenv("FLHOST_SAMPLE") ? n / 20 : n);
 }
 
 static long resident_bytes(void) {
@@ -236,7 +236,7 @@ START_TEST(D6_implementations_that_come_and_go_leave_no_memory_behind) {
   watched w = {0};
   fl_host *host = test_host((const char *const[]){"VLLM_FL_LOG_LEVEL=ERROR", NULL}, FL_HOST_STATISTICS);
   state other = {.host = host};
-  long total = repeat(100000);
+  long total = repeat(50000);
   test_op(host, "op");
   for (long n = 1; n <= total; n++) {
     char id[40];
@@ -261,7 +261,7 @@ START_TEST(threads_that_come_and_go_leave_no_memory_behind) {
   pthread_t threads[CALLERS];
   state *s = start(threads);
   watched w = {0};
-  long total = repeat(20000);
+  long total = repeat(10000);
   for (long n = 1; n <= total; n++) {
     pthread_t thread;
     void *id = NULL;
