@@ -354,9 +354,11 @@ static op_case *make_mixer(const char *text, DLDataType dtype, int64_t padding) 
   set_all(c, "has_initial_state", (double[]){1, 0, 0});
   for (uint32_t i = 0; i < c->schema->n_arguments; i++) {
     const char *name = c->schema->values[i].name;
-    for (int64_t j = 0; strstr(name, "proj") && j < count(&c->tensors[i]->tensor); j++)
+    int64_t n = c->tensors[i] ? count(&c->tensors[i]->tensor) : 0;
+    bool is_weight = strstr(name, "proj"), decays = !strcmp(name, "A");
+    for (int64_t j = 0; is_weight && j < n; j++)
       op_case_set(c, name, j, op_case_get(c, name, j) / 8);
-    for (int64_t j = 0; !strcmp(name, "A") && j < count(&c->tensors[i]->tensor); j++)
+    for (int64_t j = 0; decays && j < n; j++)
       op_case_set(c, name, j, -0.05 - fabs(op_case_get(c, name, j)));
   }
   return c;
