@@ -31,19 +31,19 @@ static int compare_ops(const void *a, const void *b) {
 static void snapshot_impl(fl_snapshot *snapshot, const fl_impl_record *record, bool *failed) {
   const char *reason = atomic_load(&record->reason);
   snapshot->impls[snapshot->n_impls++] = (fl_impl_info){
-      .op_name = snapshot_keep(snapshot, record->impl.op_name, failed),
-      .impl_id = snapshot_keep(snapshot, record->impl.impl_id, failed),
-      .vendor = snapshot_keep(snapshot, record->impl.vendor, failed),
-      .plugin = snapshot_keep(snapshot, record->plugin, failed),
-      .min_arch = snapshot_keep(snapshot, record->impl.min_arch, failed),
-      .kind = (fl_kind)record->impl.kind,
-      .priority = record->impl.priority,
-      .flags = record->impl.flags,
-      .dtypes = record->impl.dtypes,
-      .devices = record->impl.devices,
+      .op_name = snapshot_keep(snapshot, record->op->name, failed),
+      .impl_id = snapshot_keep(snapshot, record->impl_id, failed),
+      .vendor = snapshot_keep(snapshot, record->vendor, failed),
+      .plugin = snapshot_keep(snapshot, record->provider->plugin, failed),
+      .min_arch = snapshot_keep(snapshot, record->min_arch, failed),
+      .kind = (fl_kind)record->kind,
+      .priority = record->priority,
+      .flags = record->flags,
+      .dtypes = record->dtypes,
+      .devices = record->devices,
       .available = !reason,
       .reason = reason, /* static in the plugin */
-      .has_supports_args = record->impl.supports_args != NULL,
+      .has_supports_args = record->supports_args != NULL,
   };
 }
 
