@@ -5,9 +5,9 @@
 #include <flhost/plugin.h>
 #include <stdatomic.h>
 
-/* stress_0(int tag) -> (str ran, int echo): `ran` is the impl_id, `echo` the tag. */
-#define STRESS_SCHEMA "(int tag) -> (str ran, int echo)"
-enum { STRESS_OPS = 3, STRESS_TAG = 0, STRESS_RAN = 1, STRESS_ECHO = 2, STRESS_VALUES = 3 };
+/* stress_0(Tensor x, int tag) -> (str ran, int echo): `ran` is the impl_id, `echo` the tag. */
+#define STRESS_SCHEMA "(Tensor x, int tag) -> (str ran, int echo)"
+enum { STRESS_OPS = 3, STRESS_X = 0, STRESS_TAG, STRESS_RAN, STRESS_ECHO, STRESS_VALUES };
 
 typedef struct stress_control {
   _Atomic long inside; /* calls that are in a kernel */
