@@ -54,8 +54,8 @@ $(BUILD)/config/%.yaml: config/%.yaml
 
 # ---------------------------------------------------------------------------------------------------------- library
 # include/flhost/ops.h is made from the entries in core/ops, and committed so that it can be read.
-GENERATOR_SOURCES := core/ops/generate.c core/schema.c core/rules.c core/cases.c core/text.c core/error.c \
-  $(filter-out core/ops/generate.c,$(wildcard core/ops/*.c))
+GENERATOR_SOURCES := core/ops/generate.c core/schema.c core/rules.c core/cases.c core/expression.c core/cost.c \
+  core/text.c core/error.c $(filter-out core/ops/generate.c,$(wildcard core/ops/*.c))
 $(BUILD)/generate-ops: $(GENERATOR_SOURCES) $(wildcard core/*.h core/ops/*.h) include/flhost/plugin.h include/flhost/flhost.h
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -MMD -MP,$(BASE)) $(CFLAGS) -o $@ $(GENERATOR_SOURCES) $(LINK) -lm

@@ -5,6 +5,7 @@
 #include "core/schema.h"
 
 #include "core/cases.h"
+#include "core/cost.h"
 #include "core/rules.h"
 #include "core/scan.h"
 
@@ -504,11 +505,9 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
   const struct {
     char **copy;
     const char *string;
-  } strings[] = {{&created->rules, full.rules},
-                 {&created->category, full.category},
-                 {&created->doc, full.doc},
-                 {&created->formula, full.formula},
-                 {&created->cases, full.cases}};
+  } strings[] = {{&created->rules, full.rules},     {&created->category, full.category}, {&created->doc, full.doc},
+                 {&created->formula, full.formula}, {&created->cases, full.cases},       {&created->bench, full.bench},
+                 {&created->bytes, full.bytes},     {&created->flops, full.flops}};
   for (size_t i = 0; i < sizeof strings / sizeof strings[0] && !status; i++)
     status = copy_string(strings[i].copy, strings[i].string);
   if (!status)
@@ -516,7 +515,11 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
   if (!status)
     status = fl_rules_compile(created, &created->compiled);
   if (!status)
-    status = fl_cases_compile(created, &created->compiled_cases);
+    status = fl_cases_compile(created, "cases", created->cases, &created->compiled_cases);
+  if (!status)
+    status = fl_cases_compile(created, "bench", created->bench, &created->compiled_bench);
+  if (!status)
+    status = fl_cost_check(created);
 out:
   if (status)
     fl_schema_free(created);
@@ -548,8 +551,12 @@ void fl_schema_free(fl_schema *schema) {
   free(schema->formula);
   free(schema->tolerance);
   free(schema->cases);
+  free(schema->bench);
+  free(schema->bytes);
+  free(schema->flops);
   fl_rules_free(schema->compiled);
   fl_cases_free(schema->compiled_cases);
+  fl_cases_free(schema->compiled_bench);
   free(schema);
 }
 

@@ -15,7 +15,8 @@ typedef struct fl_schema {
   char *text;                     /* canonical: one space after commas, defaults as given */
   char *rules;                    /* "" if none */
   char *category, *doc, *formula; /* "" if none */
-  char *cases;                    /* "" if none */
+  char *cases, *bench;            /* "" if none */
+  char *bytes, *flops;            /* "" if none */
   uint32_t n_arguments, n_results;
   fl_argument *values;     /* arguments, then results; names and default strings/lists owned */
   fl_tolerance *tolerance; /* ended by dtype 0; NULL if none */
@@ -24,7 +25,7 @@ typedef struct fl_schema {
   int32_t device_argument;   /* the argument whose device selects: the first required tensor, else the first tensor; -1:
                                 the op has no tensor */
   struct fl_rules *compiled; /* parsed rules; NULL if none */
-  struct fl_cases *compiled_cases;
+  struct fl_cases *compiled_cases, *compiled_bench;
   uint64_t id; /* no other schema of the process has or had it; not 0 */
 } fl_schema;
 

@@ -87,6 +87,10 @@ const fl_op_def fl_op_grouped_topk = {
     .check = check_grouped_topk,
     .cases = "e: 16 64 128; topk: 1 2 8; num_expert_group: 1 4 8; topk_group: 1 2 4; scoring_func: softmax sigmoid; "
              "routed_scaling_factor: 1 2.5; e_score_correction_bias: none -1..1; gating_output: -4..4",
+    /* Softmax takes 5 (sigmoid 3), the choice of groups and that of experts a comparison each. Sizes of DeepSeek-V3. */
+    .flops = "(7 + given(e_score_correction_bias))*numel(gating_output) + 2*renormalize*numel(topk_weights)",
+    .bench = "...: [1] [128] [4096]; e: 256; topk: 8; num_expert_group: 8; topk_group: 4; scoring_func: sigmoid; "
+             "renormalize: true; e_score_correction_bias: -1..1",
 };
 
 static fl_status check_topk_softmax(fl_call *call) {
@@ -109,6 +113,9 @@ const fl_op_def fl_op_topk_softmax = {
     .tolerance = softmax_tolerance,
     .check = check_topk_softmax,
     .cases = "e: 1 8 33 128; topk: 1 2 8",
+    /* Softmax takes 5, the choice a comparison. */
+    .flops = "6*numel(gating_output) + 2*renormalize*numel(topk_weights)",
+    .bench = "...: [1] [128] [4096]; e: 64; topk: 8",
 };
 
 /* -------------------------------------------------------------------------------------------------------- alignment */
@@ -158,6 +165,8 @@ const fl_op_def fl_op_moe_align_block_size = {
     .infer = infer_moe_align_block_size,
     .check = check_moe_align_block_size,
     .cases = "m: 1 7 83 0 1024; k: 1 2 6; num_experts: 1 8 64; block_size: 1 16 64; topk_ids: 0..num_experts-1",
+    .flops = "0",
+    .bench = "m: 1 128 4096; k: 8; num_experts: 64; block_size: 64",
 };
 
 const fl_op_def fl_op_moe_sum = {
@@ -168,6 +177,8 @@ const fl_op_def fl_op_moe_sum = {
     .doc = "The sum of what the k experts of a token gave.",
     .formula = "out = x.sum(-2), in float32 and in order, rounded to T once (vLLM: moe_sum)",
     .cases = "k: 1 2 6; h: 1 7 64 513",
+    .flops = "max(numel(x) - numel(out), 0)",
+    .bench = "...: [1] [128] [4096]; k: 8; h: 2048",
 };
 
 /* ---------------------------------------------------------------------------------------------------------- experts */
@@ -181,6 +192,13 @@ const fl_op_def fl_op_moe_sum = {
   "activation: silu gelu gelu_tanh swigluoai swiglustep; "
 #define ROUTED_CASES  "k: 1 2; topk_weights: 0..1; topk_ids: distinct 0..e-1; "
 #define OPTIONS_CASES "g: e; expert_map: none -1..e-1; w13_bias: none -0.1..0.1; w2_bias: none -0.1..0.1; "
+/* Three products of a token with each of its experts. Of the experts no more are read than tokens can choose. */
+#define EXPERTS_FLOPS(k) "6*m*" k "*h*i"
+#define EXPERTS_BYTES(k)                                                                                               \
+  "default - max(e - m*" k                                                                                             \
+  ", 0)*(2*i*h*itemsize(w13) + h*i*itemsize(w2) + 2*i*itemsize(w13_bias) + h*itemsize(w2_bias))"
+/* What is timed: OLMoE 7B. */
+#define EXPERTS_BENCH "m: 1 128 4096; h: 2048; i: 1024; e: 64; "
 #define EXPERTS_FORMULA                                                                                                \
   "with e = topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 = "          \
   "activation of t1's first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; "        \
@@ -220,6 +238,9 @@ const fl_op_def fl_op_unquantized_fused_moe = {
     .tolerance = experts_tolerance,
     .check = check_routed_experts,
     .cases = EXPERTS_CASES ROUTED_CASES OPTIONS_CASES,
+    .flops = EXPERTS_FLOPS("k"),
+    .bytes = EXPERTS_BYTES("k"),
+    .bench = EXPERTS_BENCH "k: 8",
 };
 
 const fl_op_def fl_op_modular_fused_moe = {
@@ -234,6 +255,9 @@ const fl_op_def fl_op_modular_fused_moe = {
     .tolerance = experts_tolerance,
     .check = check_routed_experts,
     .cases = EXPERTS_CASES ROUTED_CASES OPTIONS_CASES,
+    .flops = EXPERTS_FLOPS("k"),
+    .bytes = EXPERTS_BYTES("k"),
+    .bench = EXPERTS_BENCH "k: 8",
 };
 
 static fl_status check_transformers_fused_moe(fl_call *call) {
@@ -252,6 +276,9 @@ const fl_op_def fl_op_transformers_fused_moe = {
     .tolerance = experts_tolerance,
     .check = check_transformers_fused_moe,
     .cases = EXPERTS_CASES ROUTED_CASES,
+    .flops = EXPERTS_FLOPS("k"),
+    .bytes = "default - max(e - m*k, 0)*(2*i*h*itemsize(w13) + h*i*itemsize(w2))",
+    .bench = EXPERTS_BENCH "k: 8",
 };
 
 enum {
@@ -319,4 +346,7 @@ const fl_op_def fl_op_fused_moe = {
     .cases = EXPERTS_CASES OPTIONS_CASES
     "n: e; top_k: 1 2 4; num_expert_group: 1 2; topk_group: 1 2; scoring_func: softmax sigmoid; "
     "routed_scaling_factor: 1 2.5; router_logits: -4..4; e_score_correction_bias: none -1..1",
+    .flops = EXPERTS_FLOPS("top_k") " + 6*numel(router_logits)",
+    .bytes = EXPERTS_BYTES("top_k"),
+    .bench = EXPERTS_BENCH "n: e; top_k: 8",
 };

@@ -159,4 +159,7 @@ const fl_op_def fl_op_quant_fp8 = {
     .cases = "...: [7] [1] [83] [0] [64] [2, 3] []; N: 1 16 128 513; group_shape: [-1, -1] [1, -1] [-1, 1] [1, 64] [1, "
              "16] [7, 16]; num_token_padding: 0 17; x: moderate; "
              "scale: none none [1] 0.01..1 [1, N] 0.01..1 [7, 1] 0.01..1 [1, N/16] 0.01..1; scale_ub: none 0.5..2",
+    /* Largest magnitude 1, product 1, clamp 2. */
+    .flops = "(4 - given(scale))*numel(x)",
+    .bench = "...: [1] [128] [4096]; N: 4096; group_shape: [1, -1]",
 };
