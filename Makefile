@@ -94,7 +94,7 @@ $(COMMAND): $(CLI_OBJECTS) $(SHARED)
 
 # ------------------------------------------------------------------------------------------------------------ bench
 # The benchmark links the library as engines do. One of its plugins is copied under other names: the build id is text, too.
-$(BENCH): $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(SHARED)
+$(BENCH): $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(addprefix $(BUILD)/obj/cli/,bench_measure.o machine.o) $(SHARED)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $(filter %.o,$^) -L$(BUILD) -lflhost -Wl,-rpath,'$$ORIGIN/..' $(LINK) $(shell pkg-config --libs jansson) -ldl -lm
 $(BENCH_PLUGINS): $(BUILD)/bench/plugins/%.so: bench/plugins/%.c

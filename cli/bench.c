@@ -1,0 +1,451 @@
+/*
+ * flhost bench: how fast implementations are, on calls of the sizes that models have. All of one call take turns, with
+ * the reference and a memcpy of as many bytes among them, so that a busy machine slows all alike.
+ */
+#include "cli/bench.h"
+
+#include "cli/bench_measure.h"
+#include "cli/cli.h"
+#include "cli/subjects.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* At most so many rounds, of samples of a millisecond. A call that would take SLOWEST times as long as was asked for
+ * is left out, one of more than once as long is timed once. */
+enum { ROUNDS = 1000, SAMPLE_NS = 1000000, SLOWEST = 10 };
+
+/* What the command line asks for. */
+typedef struct request {
+  const char *impl;  /* --impl, or NULL */
+  const char *sizes; /* --dims, or NULL */
+  uint32_t dtype;    /* --dtype, or 0 */
+  bool small, large; /* --size: the first call, the last one; else all */
+  double seconds;
+  bool json;
+} request;
+
+/* One thing that is timed: an implementation, or memcpy. */
+typedef struct subject {
+  fl_host *host;
+  const fl_impl_info *info; /* NULL: memcpy */
+  fl_policy *policy;        /* this implementation and no other */
+  const timed_call *call;
+  fl_scope scope;
+  char *to, *from; /* of memcpy, `half` bytes each */
+  size_t half;
+  bool shown; /* asked for */
+  double ns;  /* of the call before; NAN: it was not timed */
+  fl_cost cost;
+  double *samples; /* of this call; NULL: not timed in rounds */
+  int rounds;
+  double median; /* NAN: not timed */
+  fl_status status;
+  char *reason;
+} subject;
+
+/* One op while it is timed. */
+typedef struct session {
+  fl_host *host;
+  const request *asked;
+  fl_op *op;
+  subject *subjects; /* implementations, the last is memcpy */
+  int n, reference;  /* index; -1: there is none */
+  timings *rows;
+  bool no_memory;
+} session;
+
+/* ------------------------------------------------------------------------------------------------------------- ways */
+
+static fl_status enter(void *context) {
+  subject *s = context;
+  return s->info ? fl_scope_enter(s->host, s->policy, &s->scope) : FL_OK;
+}
+
+static fl_status leave(void *context) {
+  subject *s = context;
+  if (s->info)
+    fl_scope_leave(&s->scope);
+  return FL_OK;
+}
+
+static fl_status run_impl(subject *s, long n) {
+  fl_call call = {.size = sizeof call, .count = s->call->n_values, .values = s->call->values};
+  fl_status status = FL_OK;
+  while (n-- && !status)
+    status = fl_invoke(s->call->op, &call);
+  return status;
+}
+
+/* Through a pointer that the compiler does not see through: it would leave out what nobody reads. */
+static fl_status run_memcpy(subject *s, long n) {
+  static void *(*volatile const copy)(void *, const void *, size_t) = memcpy;
+  while (n--)
+    copy(s->to, s->from, s->half);
+  return FL_OK;
+}
+
+static fl_status run(void *context, long n) {
+  subject *s = context;
+  return s->info ? run_impl(s, n) : run_memcpy(s, n);
+}
+
+static bench_way way_of(subject *s) {
+  return (bench_way){.run = run, .context = s, .enter = enter, .leave = leave};
+}
+
+/* --------------------------------------------------------------------------------------------------------- subjects */
+
+static bool is_on_cpu(const fl_impl_info *info) {
+  return info->devices & FL_DEVICE(kDLCPU);
+}
+
+/* Why it cannot be timed here, malloc'ed; NULL: it can. */
+static char *why_not(session *s, const fl_impl_info *info) {
+  char *reason = NULL, *devices = NULL;
+  int length = 0;
+  if (!info->available) {
+    length = asprintf(&reason, "not available: %s", info->reason ? info->reason : "it does not say why");
+  } else if (!is_on_cpu(info)) {
+    devices = cli_device_names(info->devices);
+    length = asprintf(&reason, "it is for tensors on %s, and this command has tensors on the cpu",
+                      devices ? devices : "another device");
+    free(devices);
+  }
+  s->no_memory |= length < 0;
+  return length > 0 ? reason : NULL;
+}
+
+/* Implementations that are asked for, and the reference of highest priority. */
+static void find_subjects(session *s, const fl_snapshot *snapshot, uint32_t index) {
+  uint32_t n = fl_snapshot_impl_count(snapshot, index);
+  s->reference = -1;
+  s->subjects = calloc(n + 1, sizeof *s->subjects);
+  s->no_memory |= !s->subjects;
+  for (uint32_t i = 0; i < n && !s->no_memory; i++) {
+    subject *added = &s->subjects[s->n];
+    const fl_impl_info *info = fl_snapshot_impl(snapshot, index, i);
+    bool is_reference = info->kind == FL_KIND_REFERENCE && info->available && is_on_cpu(info);
+    *added = (subject){.host = s->host, .info = info, .ns = NAN};
+    added->shown = !s->asked->impl || !strcmp(s->asked->impl, info->impl_id);
+    if (is_reference && (s->reference < 0 || info->priority > s->subjects[s->reference].info->priority))
+      s->reference = s->n;
+    if (!added->shown && s->reference != s->n)
+      continue;
+    s->no_memory |= !cli_create_policy(fl_op_name(s->op), info->impl_id, &added->policy);
+    s->n++;
+  }
+  if (!s->no_memory)
+    s->subjects[s->n++] = (subject){.shown = true, .ns = NAN};
+}
+
+/* Readies the subjects for a call. */
+static void begin(session *s, const timed_call *call) {
+  for (int i = 0; i < s->n; i++) {
+    subject *each = &s->subjects[i];
+    each->call = call;
+    each->status = FL_OK;
+    each->median = NAN;
+    each->rounds = 0;
+    each->reason = each->info ? why_not(s, each->info) : NULL;
+  }
+}
+
+static void end(session *s) {
+  for (int i = 0; i < s->n; i++) {
+    subject *each = &s->subjects[i];
+    free(each->to);
+    free(each->from);
+    free(each->reason);
+    free(each->samples);
+    each->to = each->from = each->reason = NULL;
+    each->samples = NULL;
+  }
+}
+
+static void session_free(session *s) {
+  for (int i = 0; s->subjects && i < s->n; i++)
+    fl_policy_release(s->subjects[i].policy);
+  free(s->subjects);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- timing */
+
+/* Would a call take too long? From what the call before took. */
+static bool is_too_slow(session *s, subject *each) {
+  double most = s->asked->seconds * SLOWEST;
+  double flops = each->call->cost.flops / each->cost.flops, bytes = each->call->cost.bytes / each->cost.bytes;
+  double seconds = each->ns * 1e-9 * fmax(flops, bytes);
+  if (!(seconds > most))
+    return false;
+  s->no_memory |= asprintf(&each->reason,
+                           "not timed: one call would take about %.3g s, which is more than %d times "
+                           "--seconds",
+                           seconds, SLOWEST) < 0;
+  return true;
+}
+
+/* Once, to see that it works and about how long it takes. */
+static void try_once(session *s, subject *each) {
+  const bench_way way = way_of(each);
+  if (each->info)
+    each->status = bench_sample(&way, 1, &each->ns);
+  else
+    bench_sample(&way, 1, &each->ns);
+  each->cost = each->call->cost;
+  if (each->status == FL_ENOIMPL || each->status == FL_ENOTSUP)
+    each->reason = cli_skip_reason(fl_error_message());
+  else if (each->status &&
+           asprintf(&each->reason, "returned %s: %s", fl_status_name(each->status), fl_error_message()) < 0)
+    each->reason = NULL;
+  s->no_memory |= each->status && !each->reason;
+  if (each->status)
+    each->ns = NAN;
+  else if (each->ns > s->asked->seconds * 1e9) { /* it stays at this once */
+    each->median = each->ns;
+    each->rounds = 1;
+  }
+}
+
+/* Memory for memcpy, which reads half of the bytes and writes half. Written to at once: a page that nobody has written
+ * to would be made during the first copy. */
+static bool ready_memcpy(subject *each) {
+  each->half = (size_t)(each->call->cost.bytes / 2);
+  each->to = malloc(each->half + 1);
+  each->from = malloc(each->half + 1);
+  if (!each->to || !each->from)
+    return false;
+  memset(each->to, 2, each->half + 1);
+  memset(each->from, 1, each->half + 1);
+  return true;
+}
+
+/* Those that are quick enough, in turn. */
+static void time_in_turn(session *s) {
+  bench_way *ways = calloc((size_t)s->n, sizeof *ways);
+  subject **timed = calloc((size_t)s->n, sizeof *timed);
+  double *samples = malloc((size_t)s->n * ROUNDS * sizeof *samples);
+  int n = 0, rounds = 0;
+  s->no_memory |= !ways || !timed || !samples;
+  for (int i = 0; i < s->n && !s->no_memory; i++)
+    if (!s->subjects[i].reason && isnan(s->subjects[i].median)) {
+      timed[n] = &s->subjects[i];
+      ways[n++] = way_of(&s->subjects[i]);
+    }
+  const bench_effort effort = {.rounds = ROUNDS, .seconds = s->asked->seconds * n, .sample_ns = SAMPLE_NS};
+  fl_status status = s->no_memory || !n ? FL_OK : bench_turns(&effort, ways, n, samples, &rounds);
+  for (int i = 0; i < n && !s->no_memory; i++) {
+    subject *each = timed[i];
+    each->status = status;
+    each->rounds = rounds;
+    each->samples = status ? NULL : malloc((size_t)rounds * sizeof *samples);
+    s->no_memory |= status == FL_ENOMEM || (!status && !each->samples);
+    if (status && asprintf(&each->reason, "a call failed: %s", fl_error_message()) < 0)
+      s->no_memory = true;
+    if (!each->samples)
+      continue;
+    memcpy(each->samples, samples + (size_t)i * ROUNDS, (size_t)rounds * sizeof *samples);
+    each->ns = each->median = bench_spread_of(samples + (size_t)i * ROUNDS, rounds).median;
+  }
+  free(ways);
+  free(timed);
+  free(samples);
+}
+
+/* How many times as fast as another: the median over the rounds in which both took turns, else of the medians. */
+static double times_as_fast(const subject *each, const subject *other, double *room) {
+  if (!each->samples || !other->samples)
+    return other->median / each->median;
+  for (int i = 0; i < each->rounds; i++)
+    room[i] = other->samples[i] / each->samples[i];
+  return bench_spread_of(room, each->rounds).median;
+}
+
+static void add_rows(session *s, const timed_call *call, const char *dtype) {
+  double *room = malloc(ROUNDS * sizeof *room);
+  s->no_memory |= !room;
+  for (int i = 0; i < s->n && !s->no_memory; i++) {
+    subject *each = &s->subjects[i], *copy = &s->subjects[s->n - 1];
+    bool is_empty = !each->info && !each->half; /* there is nothing to copy */
+    timing *row = each->shown && !is_empty
+                      ? timings_add(s->rows, call, each->info ? each->info->impl_id : "memcpy", dtype)
+                      : NULL;
+    s->no_memory |= each->shown && !is_empty && !row;
+    if (!row)
+      continue;
+    row->us = each->median / 1e3;
+    row->rounds = each->rounds;
+    row->reason = each->reason;
+    row->failed = each->status && each->status != FL_ENOIMPL && each->status != FL_ENOTSUP;
+    each->reason = NULL;
+    row->is_memcpy = !each->info;
+    if (row->is_memcpy)
+      row->flops = 0;
+    if (each->info && s->reference >= 0 && i != s->reference)
+      row->as_reference = times_as_fast(each, &s->subjects[s->reference], room);
+    if (each->info && copy->half)
+      row->as_memcpy = times_as_fast(each, copy, room);
+  }
+  free(room);
+}
+
+static void time_call(session *s, timed_call *call, uint32_t dtype) {
+  subject *copy = &s->subjects[s->n - 1];
+  bool some = false;
+  begin(s, call);
+  for (int i = 0; i < s->n - 1; i++)
+    some |= !s->subjects[i].reason && !is_too_slow(s, &s->subjects[i]);
+  fl_status status = some ? timed_call_fill(call) : FL_OK;
+  if (some && (status || !ready_memcpy(copy))) {
+    cli_error("%s: no memory for a call of %.3g GB", fl_op_name(s->op), call->cost.bytes / 1e9);
+    s->no_memory = true;
+  }
+  for (int i = 0; i < s->n && some && !s->no_memory; i++)
+    if (!s->subjects[i].reason && (s->subjects[i].info || copy->half))
+      try_once(s, &s->subjects[i]);
+  if (some && !s->no_memory)
+    time_in_turn(s);
+  if (!s->no_memory)
+    add_rows(s, call, timed_call_dtype(call, dtype));
+  end(s);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- the
+ * command
+ */
+
+/* The calls of one op. The exit status. */
+static int time_op(session *s) {
+  uint32_t dtype = s->asked->dtype ? s->asked->dtype : FL_BFLOAT16, number = 0, n = 1;
+  for (; number < n && !s->no_memory; number++) {
+    timed_call call;
+    fl_status status = timed_call_plan(&call, s->op, dtype, s->asked->sizes, number);
+    if (status == FL_ENOENT && !s->asked->dtype && dtype) { /* what most models use it does not take: anything */
+      dtype = 0;
+      status = timed_call_plan(&call, s->op, dtype, s->asked->sizes, number);
+    }
+    if (status)
+      return status == FL_ENOENT ? EXIT_OK : cli_fail(status);
+    n = s->asked->small ? 1 : call.n_calls;
+    if (!s->asked->large || number + 1 == n)
+      time_call(s, &call, dtype);
+    timed_call_free(&call);
+  }
+  return EXIT_OK;
+}
+
+static int time_all(fl_host *host, const request *asked, const fl_snapshot *snapshot, int n, char **ops,
+                    timings *rows) {
+  uint32_t all = 0, done = 0;
+  int status = EXIT_OK;
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++)
+    all += cli_is_selected(fl_snapshot_op_name(snapshot, i), n, ops);
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot) && !status; i++) {
+    const char *name = fl_snapshot_op_name(snapshot, i);
+    if (!cli_is_selected(name, n, ops) || !fl_snapshot_impl_count(snapshot, i))
+      continue;
+    cli_show_progress(done++, all, name);
+    session s = {.host = host, .asked = asked, .op = fl_find_op(host, name), .rows = rows};
+    if (!s.op)
+      continue; /* withdrawn meanwhile */
+    find_subjects(&s, snapshot, i);
+    if (!s.no_memory && (!asked->impl || s.n > 1))
+      status = time_op(&s);
+    if (s.no_memory)
+      status = cli_no_memory();
+    session_free(&s);
+  }
+  cli_show_progress(done, all, NULL);
+  return status;
+}
+
+static int exit_status_of(const timings *rows) {
+  bool timed = false;
+  for (size_t i = 0; i < rows->n; i++) {
+    if (rows->items[i].failed)
+      return EXIT_MISMATCH;
+    timed |= rows->items[i].rounds > 0 && !rows->items[i].is_memcpy;
+  }
+  return timed ? EXIT_OK : EXIT_NO_IMPL;
+}
+
+static int bench(fl_host *host, const request *asked, int n, char **ops) {
+  timings rows = {0};
+  for (int i = 0; i < n; i++)
+    if (!fl_find_op(host, ops[i]))
+      return cli_fail(FL_ENOENT);
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  if (!snapshot)
+    return cli_no_memory();
+  int status = cli_check_impl(snapshot, asked->impl, n, ops);
+  if (!status)
+    status = time_all(host, asked, snapshot, n, ops, &rows);
+  if (!status && !rows.n)
+    cli_error("nothing to time: no implementation of these operators takes what was asked for");
+  if (!status)
+    status = asked->json ? timings_print_json(&rows, asked->seconds) : timings_print_table(&rows);
+  if (!status)
+    status = exit_status_of(&rows);
+  timings_free(&rows);
+  fl_snapshot_release(snapshot);
+  return status;
+}
+
+static bool parse_seconds(const char *text, double *seconds) {
+  char *end;
+  *seconds = strtod(text, &end);
+  if (end != text && !*end && *seconds > 0 && *seconds <= 3600)
+    return true;
+  cli_error("--seconds: '%s' is not a number above 0 and up to 3600", text);
+  return false;
+}
+
+static bool parse_size(const char *word, request *asked) {
+  static const char *const words[] = {"small", "large", NULL};
+  asked->small = !strcmp(word, words[0]);
+  asked->large = !strcmp(word, words[1]);
+  if (!asked->small && !asked->large)
+    cli_unknown("size", "", word, words, "sizes: small (the first call of each operator), large (the last)");
+  return asked->small || asked->large;
+}
+
+int command_bench(int argc, char **argv) {
+  request asked = {.seconds = 0.2};
+  const char *dtype = NULL, *size = NULL, *seconds = NULL, *device = "cpu";
+  const cli_option options[] = {
+      {"impl", "ID", "only implementations of that identifier, beside the reference", NULL, &asked.impl},
+      {"dtype", "NAME", "calls of that element type (bfloat16, or what the operator takes)", NULL, &dtype},
+      {"size", "WORD", "small: only the first call of each operator (one token); large: only the last", NULL, &size},
+      {"dims", "TEXT", "sizes in place of the operator's own: \"n: 1 128; d: 8192\"", NULL, &asked.sizes},
+      {"seconds", "S", "time for each implementation of each call, about (0.2)", NULL, &seconds},
+      CLI_DEVICE(&device),
+      CLI_JSON(&asked.json),
+      {NULL, NULL, NULL, NULL, NULL}};
+  const cli_syntax syntax = {
+      "[OP…]", 0, -1,
+      "Times each available implementation (of all operators, or of those named) on calls of the sizes that models of\n"
+      "about 8 billion parameters have: one token, 128, 4096. Implementations, the operator's reference and a memcpy "
+      "of\n"
+      "as many bytes take turns; times are medians. Bytes and operations are those of the best algorithm, as\n"
+      "'flhost ops OP' shows. X REFERENCE, X MEMCPY: how many times as fast as these.\n"
+      "Exit status 0: all well. 1: an implementation failed. 2: bad usage or settings. 3: nothing to time.",
+      options};
+  int32_t device_type;
+  int status, first = cli_parse(&syntax, argc, argv, &status);
+  if (first < 0)
+    return status;
+  if (!cli_device_type(device, &device_type) || (dtype && !cli_dtype(dtype, &asked.dtype)) ||
+      (size && !parse_size(size, &asked)) || (seconds && !parse_seconds(seconds, &asked.seconds)))
+    return EXIT_USAGE;
+  if (asked.sizes && first == argc) {
+    cli_error("--dims needs the operator that has these dimensions");
+    return EXIT_USAGE;
+  }
+  fl_host *host = cli_open_host(0, &status);
+  if (!host)
+    return status;
+  status = bench(host, &asked, argc - first, argv + first);
+  fl_host_destroy(host);
+  return status;
+}
