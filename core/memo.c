@@ -97,7 +97,7 @@ static inline uint64_t differences(const int64_t *a, const int64_t *b, int32_t n
 
 static inline bool same_form(uint64_t device, const memo_tensor *form, const DLTensor *tensor) {
   int32_t ndim = (int32_t)(uint32_t)form->form;
-  if ((form_of(tensor) ^ form->form) | (device_of(tensor) ^ device))
+  if ((form_of(tensor) ^ form->form) | (device_of(tensor) ^ device) | !tensor->shape)
     return false;
   uint64_t different = differences(tensor->shape, form->shape, ndim);
   if (tensor->strides)
