@@ -2,6 +2,8 @@
 #include "core/ops/checks.h"
 #include "core/ops/entries.h"
 
+#include <string.h>
+
 #define FLOATS "T = float32|float16|bfloat16"
 
 const fl_op_def fl_op_attention_backend = {
@@ -200,6 +202,14 @@ static fl_status check_projections(fl_call *call, uint32_t fused, uint32_t norm,
   return FL_OK;
 }
 
+/* The rules let both be of another type than the activations. */
+static fl_status check_same_dtype(fl_call *call, uint32_t cos, uint32_t sin) {
+  const fl_value *values = call->values;
+  if (!memcmp(&values[cos].v.tensor->dtype, &values[sin].v.tensor->dtype, sizeof(DLDataType)))
+    return FL_OK;
+  return fl_fail(call, FL_EINVAL, "argument 'sin': expected the dtype of 'cos'");
+}
+
 /* A cache is there with its index, and each sequence has as many of the tokens as the others. */
 static fl_status check_cache(fl_call *call, uint32_t cache, uint32_t table, uint32_t lens, int64_t tokens) {
   const fl_value *values = call->values;
@@ -255,6 +265,8 @@ static fl_status check_multi_head_latent_attention(fl_call *call) {
     status = fl_check_finite(call, LAYER_SCALE, "scale");
   if (!status)
     status = fl_check_not_negative(call, EPSILON, "epsilon");
+  if (!status)
+    status = check_same_dtype(call, COS, SIN);
   if (!status)
     status = check_projections(call, FUSED_QKV_A_PROJ, Q_A_LAYERNORM, Q_B_PROJ, KV_A_PROJ_WITH_MQA, Q_PROJ);
   return status ? status

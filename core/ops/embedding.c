@@ -44,18 +44,18 @@ static fl_status check_vocab_parallel_embedding(fl_call *call) {
   if (!status)
     status = check_least(call, ORG_PADDING, 0, "");
   if (!status)
-    status = check_least(call, ADDED_START, added_start == added_end ? 0 : org_end, " (argument 'org_vocab_end')");
+    status = check_least(call, ADDED_START, 0, "");
   if (!status)
     status = check_least(call, ADDED_END, added_start, " (argument 'added_vocab_start')");
   if (status)
     return status;
   int64_t org = org_end - org_start, added = added_end - added_start;
-  if (org <= rows && padding <= rows - org && added <= rows - org - padding)
-    return FL_OK;
-  return fl_fail(call, FL_EINVAL,
-                 "argument 'weight': %lld rows, expected at least those of the shard: %lld of 'org_vocab_start' to "
-                 "'org_vocab_end', %lld of padding, %lld of 'added_vocab_start' to 'added_vocab_end'",
-                 (long long)rows, (long long)org, (long long)padding, (long long)added);
+  if (org > rows || padding > rows - org || added > rows - org - padding)
+    return fl_fail(call, FL_EINVAL,
+                   "argument 'weight': %lld rows, expected at least those of the shard: %lld of 'org_vocab_start' to "
+                   "'org_vocab_end', %lld of 'num_org_vocab_padding', %lld of 'added_vocab_start' to 'added_vocab_end'",
+                   (long long)rows, (long long)org, (long long)padding, (long long)added);
+  return added ? check_least(call, ADDED_START, org_end, " (argument 'org_vocab_end')") : FL_OK;
 }
 
 const fl_op_def fl_op_vocab_parallel_embedding = {

@@ -30,21 +30,19 @@ static fl_status check_int(fl_call *call, uint32_t index, const char *name, int6
 
 /* Where an op that routes by groups of experts has its arguments. */
 typedef struct grouping {
-  const char *topk_name;
+  const char *topk_name, *experts; /* what says how many experts there are */
   uint32_t topk, num_expert_group, topk_group, bias;
 } grouping;
 
 static fl_status check_groups(fl_call *call, const grouping *at, int64_t experts) {
   const fl_value *values = call->values;
   int64_t groups = values[at->num_expert_group].v.i;
-  fl_status status = check_int(call, at->num_expert_group, "num_expert_group", experts, "the number of experts");
+  fl_status status = check_int(call, at->num_expert_group, "num_expert_group", experts, at->experts);
   if (status)
     return status;
   if (experts % groups)
-    return fl_fail(call, FL_EINVAL,
-                   "argument 'num_expert_group': %lld, expected a divisor of %lld (the number of "
-                   "experts)",
-                   (long long)groups, (long long)experts);
+    return fl_fail(call, FL_EINVAL, "argument 'num_expert_group': %lld, expected a divisor of %lld (%s)",
+                   (long long)groups, (long long)experts, at->experts);
   if (values[at->bias].type == FL_TENSOR && groups == experts)
     return fl_fail(call, FL_EINVAL,
                    "argument 'num_expert_group': %lld, expected groups of 2 experts or more: with "
@@ -62,7 +60,7 @@ static int64_t last_dimension(const DLTensor *tensor) {
 
 static fl_status check_grouped_topk(fl_call *call) {
   enum { GATING_OUTPUT, TOPK, RENORMALIZE, NUM_EXPERT_GROUP, TOPK_GROUP, SCORING_FUNC, ROUTED_SCALING_FACTOR, BIAS };
-  static const grouping at = {"topk", TOPK, NUM_EXPERT_GROUP, TOPK_GROUP, BIAS};
+  static const grouping at = {"topk", "the experts of 'gating_output'", TOPK, NUM_EXPERT_GROUP, TOPK_GROUP, BIAS};
   fl_status status = fl_check_word(call, SCORING_FUNC, "scoring_func", scoring_words, N_SCORING_WORDS);
   if (!status)
     status = fl_check_finite(call, ROUTED_SCALING_FACTOR, "routed_scaling_factor");
@@ -96,7 +94,7 @@ const fl_op_def fl_op_grouped_topk = {
 static fl_status check_topk_softmax(fl_call *call) {
   enum { GATING_OUTPUT, TOPK };
   int64_t experts = last_dimension(call->values[GATING_OUTPUT].v.tensor);
-  return check_int(call, TOPK, "topk", experts, "the number of experts");
+  return check_int(call, TOPK, "topk", experts, "the experts of 'gating_output'");
 }
 
 const fl_op_def fl_op_topk_softmax = {
@@ -310,7 +308,8 @@ static fl_status check_router(fl_call *call, int64_t routed) {
 }
 
 static fl_status check_fused_moe(fl_call *call) {
-  static const grouping at = {"top_k", FUSED_TOP_K, FUSED_NUM_EXPERT_GROUP, FUSED_TOPK_GROUP, FUSED_BIAS};
+  static const grouping at = {
+      "top_k", "the experts of 'router_logits'", FUSED_TOP_K, FUSED_NUM_EXPERT_GROUP, FUSED_TOPK_GROUP, FUSED_BIAS};
   int64_t experts = last_dimension(call->values[FUSED_ROUTER_LOGITS].v.tensor);
   fl_status status = check_router(call, experts);
   if (!status)
@@ -318,9 +317,8 @@ static fl_status check_fused_moe(fl_call *call) {
   if (!status)
     status = fl_check_finite(call, FUSED_ROUTED_SCALING_FACTOR, "routed_scaling_factor");
   if (!status)
-    status = call->values[FUSED_USE_GROUPED_TOPK].v.b
-                 ? check_groups(call, &at, experts)
-                 : check_int(call, FUSED_TOP_K, "top_k", experts, "the number of experts");
+    status = call->values[FUSED_USE_GROUPED_TOPK].v.b ? check_groups(call, &at, experts)
+                                                      : check_int(call, FUSED_TOP_K, "top_k", experts, at.experts);
   if (!status)
     status = check_activation(call, FUSED_ACTIVATION);
   return status ? status

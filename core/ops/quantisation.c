@@ -69,7 +69,7 @@ static fl_status check_attributes(fl_call *call, int kind) {
                    (long long)padding);
   if (x->ndim != 2 && (padding || (is_static && kind != TENSOR)))
     return fl_fail(call, FL_EINVAL, "argument 'x': %d dimensions, expected 2 (%s)", x->ndim,
-                   padding ? "num_token_padding is given" : "so that group_shape can say what shares a scale");
+                   padding ? "'num_token_padding' is given" : "so that 'group_shape' can say what shares a scale");
   return FL_OK;
 }
 

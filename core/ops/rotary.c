@@ -121,15 +121,17 @@ static fl_status check_dual_chunk(fl_call *call) {
   if (head < 1)
     return fl_fail(call, FL_EINVAL, "argument 'head_size': %lld, expected 1 or more", (long long)head);
   if (rotary < 2 || rotary > head || rotary % 2)
-    return fl_fail(call, FL_EINVAL, "argument 'rotary_dim': %lld, expected an even number from 2 to %lld (head_size)",
+    return fl_fail(call, FL_EINVAL, "argument 'rotary_dim': %lld, expected an even number from 2 to %lld ('head_size')",
                    (long long)rotary, (long long)head);
+  if (chunk < 1)
+    return fl_fail(call, FL_EINVAL, "argument 'chunk_size': %lld, expected 1 or more", (long long)chunk);
   if (local < 0 || local >= chunk)
-    return fl_fail(call, FL_EINVAL, "argument 'local_size': %lld, expected 0 or more and less than %lld (chunk_size)",
+    return fl_fail(call, FL_EINVAL, "argument 'local_size': %lld, expected 0 or more and less than %lld ('chunk_size')",
                    (long long)local, (long long)chunk);
   for (size_t i = 0; i < sizeof caches / sizeof caches[0]; i++) {
     int64_t rows = values[caches[i].index].v.tensor->shape[0];
     if (rows < chunk - local)
-      return fl_fail(call, FL_EINVAL, "argument '%s': %lld rows, expected at least %lld (chunk_size - local_size)",
+      return fl_fail(call, FL_EINVAL, "argument '%s': %lld rows, expected at least %lld ('chunk_size' - 'local_size')",
                      caches[i].name, (long long)rows, (long long)(chunk - local));
   }
   return FL_OK;
