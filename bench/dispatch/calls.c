@@ -27,12 +27,12 @@ static __attribute__((aligned(64))) fl_status run_stored(void *context, long n) 
   fl_value *values = c->caller.values;
   fl_status status = FL_OK;
   for (long i = 0; i < n; i++) {
-    values[0] = fl_tensor(c->x);
+    values[0] = fl_required_tensor(c->x);
     values[1] = fl_none();
     values[2] = fl_tensor(c->weight);
     values[3] = fl_float(c->epsilon);
     values[4] = fl_none();
-    values[5] = fl_tensor(c->out);
+    values[5] = fl_required_tensor(c->out);
     values[6] = fl_none();
     status |= fl_invoke(c->caller.op, &c->caller.call);
   }
