@@ -53,6 +53,7 @@ typedef struct session {
   subject *subjects; /* implementations, the last is memcpy */
   int n, reference;  /* index; -1: there is none */
   timings *rows;
+  int exit_status; /* not EXIT_OK: the sizes are no good */
   bool no_memory;
 } session;
 
@@ -148,6 +149,7 @@ static void begin(session *s, const timed_call *call) {
     each->status = FL_OK;
     each->median = NAN;
     each->rounds = 0;
+    each->half = 0;
     each->reason = each->info ? why_not(s, each->info) : NULL;
   }
 }
@@ -162,6 +164,11 @@ static void end(session *s) {
     each->to = each->from = each->reason = NULL;
     each->samples = NULL;
   }
+}
+
+/* Is there anything to time, and nothing against it? Of no bytes there is no copy. */
+static bool is_ready(const subject *each) {
+  return !each->reason && (each->info || each->half);
 }
 
 static void session_free(session *s) {
@@ -186,23 +193,24 @@ static bool is_too_slow(session *s, subject *each) {
   return true;
 }
 
-/* Once, to see that it works and about how long it takes. */
+/* Why a call did not work, malloc'ed; NULL: out of memory. */
+static char *describe_failure(fl_status status) {
+  char *reason;
+  if (status == FL_ENOIMPL || status == FL_ENOTSUP)
+    return cli_skip_reason(fl_error_message());
+  return asprintf(&reason, "returned %s: %s", fl_status_name(status), fl_error_message()) < 0 ? NULL : reason;
+}
+
+/* Once, to see that it works and about how long it takes. What takes long stays at this once. */
 static void try_once(session *s, subject *each) {
   const bench_way way = way_of(each);
-  if (each->info)
-    each->status = bench_sample(&way, 1, &each->ns);
-  else
-    bench_sample(&way, 1, &each->ns);
+  each->status = bench_sample(&way, 1, &each->ns);
   each->cost = each->call->cost;
-  if (each->status == FL_ENOIMPL || each->status == FL_ENOTSUP)
-    each->reason = cli_skip_reason(fl_error_message());
-  else if (each->status &&
-           asprintf(&each->reason, "returned %s: %s", fl_status_name(each->status), fl_error_message()) < 0)
-    each->reason = NULL;
-  s->no_memory |= each->status && !each->reason;
-  if (each->status)
+  if (each->status) {
+    each->reason = describe_failure(each->status);
+    s->no_memory |= !each->reason;
     each->ns = NAN;
-  else if (each->ns > s->asked->seconds * 1e9) { /* it stays at this once */
+  } else if (each->ns > s->asked->seconds * 1e9) {
     each->median = each->ns;
     each->rounds = 1;
   }
@@ -221,35 +229,41 @@ static bool ready_memcpy(subject *each) {
   return true;
 }
 
+/* Keeps the samples of one that took its turns. */
+static void keep_samples(session *s, subject *each, const double *samples, int rounds) {
+  double *sorted = malloc((size_t)rounds * sizeof *sorted);
+  each->samples = malloc((size_t)rounds * sizeof *each->samples);
+  s->no_memory |= !sorted || !each->samples;
+  if (!s->no_memory) {
+    memcpy(each->samples, samples, (size_t)rounds * sizeof *samples);
+    memcpy(sorted, samples, (size_t)rounds * sizeof *samples);
+    each->rounds = rounds;
+    each->ns = each->median = bench_spread_of(sorted, rounds).median;
+  }
+  free(sorted);
+}
+
 /* Those that are quick enough, in turn. */
 static void time_in_turn(session *s) {
   bench_way *ways = calloc((size_t)s->n, sizeof *ways);
-  subject **timed = calloc((size_t)s->n, sizeof *timed);
   double *samples = malloc((size_t)s->n * ROUNDS * sizeof *samples);
   int n = 0, rounds = 0;
-  s->no_memory |= !ways || !timed || !samples;
+  s->no_memory |= !ways || !samples;
   for (int i = 0; i < s->n && !s->no_memory; i++)
-    if (!s->subjects[i].reason && isnan(s->subjects[i].median)) {
-      timed[n] = &s->subjects[i];
+    if (is_ready(&s->subjects[i]) && isnan(s->subjects[i].median))
       ways[n++] = way_of(&s->subjects[i]);
-    }
   const bench_effort effort = {.rounds = ROUNDS, .seconds = s->asked->seconds * n, .sample_ns = SAMPLE_NS};
   fl_status status = s->no_memory || !n ? FL_OK : bench_turns(&effort, ways, n, samples, &rounds);
+  s->no_memory |= status == FL_ENOMEM;
   for (int i = 0; i < n && !s->no_memory; i++) {
-    subject *each = timed[i];
+    subject *each = ways[i].context;
     each->status = status;
-    each->rounds = rounds;
-    each->samples = status ? NULL : malloc((size_t)rounds * sizeof *samples);
-    s->no_memory |= status == FL_ENOMEM || (!status && !each->samples);
-    if (status && asprintf(&each->reason, "a call failed: %s", fl_error_message()) < 0)
-      s->no_memory = true;
-    if (!each->samples)
-      continue;
-    memcpy(each->samples, samples + (size_t)i * ROUNDS, (size_t)rounds * sizeof *samples);
-    each->ns = each->median = bench_spread_of(samples + (size_t)i * ROUNDS, rounds).median;
+    if (!status)
+      keep_samples(s, each, samples + (size_t)i * ROUNDS, rounds);
+    else
+      s->no_memory |= !(each->reason = describe_failure(status));
   }
   free(ways);
-  free(timed);
   free(samples);
 }
 
@@ -262,63 +276,73 @@ static double times_as_fast(const subject *each, const subject *other, double *r
   return bench_spread_of(room, each->rounds).median;
 }
 
-static void add_rows(session *s, const timed_call *call, const char *dtype) {
+static void add_row(session *s, subject *each, const char *dtype, double *room) {
+  const subject *copy = &s->subjects[s->n - 1], *reference = s->reference < 0 ? NULL : &s->subjects[s->reference];
+  timing *row = timings_add(s->rows, each->call, each->info ? each->info->impl_id : "memcpy", dtype);
+  if (!row) {
+    s->no_memory = true;
+    return;
+  }
+  row->us = each->median / 1e3;
+  row->rounds = each->rounds;
+  row->reason = each->reason;
+  each->reason = NULL;
+  row->failed = each->status && each->status != FL_ENOIMPL && each->status != FL_ENOTSUP;
+  row->is_memcpy = !each->info;
+  if (row->is_memcpy) {
+    row->flops = 0;
+    return;
+  }
+  if (reference && each != reference)
+    row->as_reference = times_as_fast(each, reference, room);
+  if (copy->half)
+    row->as_memcpy = times_as_fast(each, copy, room);
+}
+
+static void add_rows(session *s, const char *dtype) {
   double *room = malloc(ROUNDS * sizeof *room);
   s->no_memory |= !room;
-  for (int i = 0; i < s->n && !s->no_memory; i++) {
-    subject *each = &s->subjects[i], *copy = &s->subjects[s->n - 1];
-    bool is_empty = !each->info && !each->half; /* there is nothing to copy */
-    timing *row = each->shown && !is_empty
-                      ? timings_add(s->rows, call, each->info ? each->info->impl_id : "memcpy", dtype)
-                      : NULL;
-    s->no_memory |= each->shown && !is_empty && !row;
-    if (!row)
-      continue;
-    row->us = each->median / 1e3;
-    row->rounds = each->rounds;
-    row->reason = each->reason;
-    row->failed = each->status && each->status != FL_ENOIMPL && each->status != FL_ENOTSUP;
-    each->reason = NULL;
-    row->is_memcpy = !each->info;
-    if (row->is_memcpy)
-      row->flops = 0;
-    if (each->info && s->reference >= 0 && i != s->reference)
-      row->as_reference = times_as_fast(each, &s->subjects[s->reference], room);
-    if (each->info && copy->half)
-      row->as_memcpy = times_as_fast(each, copy, room);
-  }
+  for (int i = 0; i < s->n && !s->no_memory; i++)
+    if (s->subjects[i].shown && (s->subjects[i].info || s->subjects[i].half))
+      add_row(s, &s->subjects[i], dtype, room);
   free(room);
 }
 
+/* Memory and data for the call. */
+static bool ready(session *s, timed_call *call) {
+  fl_status status = timed_call_fill(call);
+  if (status == FL_EINVAL) {
+    cli_error("%s: with these sizes an argument has no values to take", fl_op_name(s->op));
+    s->exit_status = EXIT_USAGE;
+  } else if (status || !ready_memcpy(&s->subjects[s->n - 1])) {
+    cli_error("%s: no memory for a call of %.3g GB", fl_op_name(s->op), call->cost.bytes / 1e9);
+    s->no_memory = true;
+  }
+  return !s->exit_status && !s->no_memory;
+}
+
 static void time_call(session *s, timed_call *call, uint32_t dtype) {
-  subject *copy = &s->subjects[s->n - 1];
   bool some = false;
   begin(s, call);
   for (int i = 0; i < s->n - 1; i++)
     some |= !s->subjects[i].reason && !is_too_slow(s, &s->subjects[i]);
-  fl_status status = some ? timed_call_fill(call) : FL_OK;
-  if (some && (status || !ready_memcpy(copy))) {
-    cli_error("%s: no memory for a call of %.3g GB", fl_op_name(s->op), call->cost.bytes / 1e9);
-    s->no_memory = true;
-  }
+  some = some && ready(s, call);
   for (int i = 0; i < s->n && some && !s->no_memory; i++)
-    if (!s->subjects[i].reason && (s->subjects[i].info || copy->half))
+    if (is_ready(&s->subjects[i]))
       try_once(s, &s->subjects[i]);
   if (some && !s->no_memory)
     time_in_turn(s);
-  if (!s->no_memory)
-    add_rows(s, call, timed_call_dtype(call, dtype));
+  if (!s->no_memory && !s->exit_status)
+    add_rows(s, timed_call_dtype(call, dtype));
   end(s);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- the
- * command
- */
+/* ----------------------------------------------------------------------------------------------------- the command */
 
 /* The calls of one op. The exit status. */
 static int time_op(session *s) {
   uint32_t dtype = s->asked->dtype ? s->asked->dtype : FL_BFLOAT16, number = 0, n = 1;
-  for (; number < n && !s->no_memory; number++) {
+  for (; number < n && !s->no_memory && !s->exit_status; number++) {
     timed_call call;
     fl_status status = timed_call_plan(&call, s->op, dtype, s->asked->sizes, number);
     if (status == FL_ENOENT && !s->asked->dtype && dtype) { /* what most models use it does not take: anything */
@@ -332,7 +356,7 @@ static int time_op(session *s) {
       time_call(s, &call, dtype);
     timed_call_free(&call);
   }
-  return EXIT_OK;
+  return s->exit_status;
 }
 
 static int time_all(fl_host *host, const request *asked, const fl_snapshot *snapshot, int n, char **ops,
@@ -412,14 +436,13 @@ static bool parse_size(const char *word, request *asked) {
 
 int command_bench(int argc, char **argv) {
   request asked = {.seconds = 0.2};
-  const char *dtype = NULL, *size = NULL, *seconds = NULL, *device = "cpu";
+  const char *dtype = NULL, *size = NULL, *seconds = NULL;
   const cli_option options[] = {
       {"impl", "ID", "only implementations of that identifier, beside the reference", NULL, &asked.impl},
       {"dtype", "NAME", "calls of that element type (bfloat16, or what the operator takes)", NULL, &dtype},
       {"size", "WORD", "small: only the first call of each operator (one token); large: only the last", NULL, &size},
       {"dims", "TEXT", "sizes in place of the operator's own: \"n: 1 128; d: 8192\"", NULL, &asked.sizes},
       {"seconds", "S", "time for each implementation of each call, about (0.2)", NULL, &seconds},
-      CLI_DEVICE(&device),
       CLI_JSON(&asked.json),
       {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {
@@ -431,12 +454,11 @@ int command_bench(int argc, char **argv) {
       "'flhost ops OP' shows. X REFERENCE, X MEMCPY: how many times as fast as these.\n"
       "Exit status 0: all well. 1: an implementation failed. 2: bad usage or settings. 3: nothing to time.",
       options};
-  int32_t device_type;
   int status, first = cli_parse(&syntax, argc, argv, &status);
   if (first < 0)
     return status;
-  if (!cli_device_type(device, &device_type) || (dtype && !cli_dtype(dtype, &asked.dtype)) ||
-      (size && !parse_size(size, &asked)) || (seconds && !parse_seconds(seconds, &asked.seconds)))
+  if ((dtype && !cli_dtype(dtype, &asked.dtype)) || (size && !parse_size(size, &asked)) ||
+      (seconds && !parse_seconds(seconds, &asked.seconds)))
     return EXIT_USAGE;
   if (asked.sizes && first == argc) {
     cli_error("--dims needs the operator that has these dimensions");

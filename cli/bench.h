@@ -22,7 +22,8 @@ typedef struct timed_call {
 /* Chooses the arguments, without memory for them; `sizes` may be NULL. FL_ENOENT: the op does not take that element
  * type. */
 fl_status timed_call_plan(timed_call *call, fl_op *op, uint32_t dtype, const char *sizes, uint32_t number);
-/* Allocates and fills tensors. FL_ENOMEM: there is not so much memory. */
+/* Allocates and fills tensors. FL_ENOMEM: there is not so much memory; FL_EINVAL: with these sizes an argument has no
+ * values to take. */
 fl_status timed_call_fill(timed_call *call);
 void timed_call_free(timed_call *call);
 

@@ -53,7 +53,7 @@ static void unplace(DLTensor *tensor) {
 
 /* ------------------------------------------------------------------------------------------------------------ data */
 
-/* Fills `data` with the first `n` elements again and again. */
+/* Repeats the first `filled` bytes until there are `bytes`. */
 static void repeat(char *data, size_t bytes, size_t filled) {
   while (filled < bytes) {
     size_t next = bytes - filled < filled ? bytes - filled : filled;
