@@ -24,6 +24,11 @@ static uint32_t count_builtin(void) {
 
 /* ------------------------------------------------------------------------------------------------------ by hand */
 
+#define LAYER                                                                                                          \
+  "multi_head_latent_attention position_ids=i3%4 hidden_states=f3x8 kv_a_proj_with_mqa=f6x8 q_proj=f10x8 "             \
+  "kv_a_layernorm=f4 kv_b_proj=f12x4 o_proj=f8x6 cos=f4x1 sin=f4x1 num_heads=2 qk_nope_head_dim=3 "                    \
+  "qk_rope_head_dim=2 v_head_dim=3 kv_lora_rank=4 scale=1"
+
 /* Calls in the form of op_case.h, without results. */
 static const struct {
   const char *call;
@@ -76,6 +81,15 @@ static const struct {
     {"causal_conv1d x=f4x10 weight=f4x3 conv_state=f7x4x2 query_start_loc=i3%11 cache_indices=i2%7 "
      "has_initial_state=b2%2",
      &float32, 4 * (40 + 12 + 40 + 4 * 8) + 12 + 8 + 2, 360},
+    /* 6 tokens: products with 12 x 4, 4 x 3 and 4 x 4, and two with each of 4 channels */
+    {"short_conv hidden_states=f6x4 in_proj=f12x4 conv_weight=f4x3 out_proj=f4x4", &float32,
+     4 * (24 + 48 + 12 + 16 + 24), 2 * 6 * (48 + 12 + 16) + 2 * 6 * 4},
+    /* 3 tokens: five products with weights, then 6 pairs of 2 heads, 5 + 3 products each; 3 of 4 rows of the tables */
+    {LAYER, &float32, 4 * (3 + 24 + 48 + 80 + 4 + 48 + 48 + 24 + 6), 2 * 3 * (48 + 80 + 48 + 48) + 2 * 6 * 2 * 8},
+    /* over 2 of 5 blocks of 2 rows: 3 x 4 pairs of 2 heads, 4 + 2 + 4 products each; 3 rows are written */
+    {LAYER " kv_cache=f5x2x6 block_table=i1x2%5 seq_lens=i1%4", &float32,
+     4 * (3 + 24 + 48 + 80 + 4 + 48 + 48 + 24 + 6) + 4 * (2 + 1) + 4 * (4 + 3) * 6,
+     2 * 3 * (48 + 80 + 48 + 48) + 2 * 12 * 2 * 10},
     {"attention_backend", &float32, 0, 0},
 };
 enum { N_COUNTED = sizeof counted / sizeof counted[0] };
