@@ -77,7 +77,7 @@ static bool all_asked(const fl_host *host) {
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
     for (uint32_t j = 0; set && j < set->n; j++)
-      if (atomic_load(&set->impls[j]->asked) < host->registry_generation)
+      if (atomic_load(&set->impls[j]->asked) != host->registry_generation)
         return false;
   }
   return true;
