@@ -308,17 +308,27 @@ static void add_rows(session *s, const char *dtype) {
   free(room);
 }
 
+/* For all that would have been timed. */
+static void refuse_all(session *s, const timed_call *call) {
+  for (int i = 0; i < s->n - 1; i++)
+    if (!s->subjects[i].reason)
+      s->no_memory |= asprintf(&s->subjects[i].reason, "not timed: there is no memory for tensors of %.3g GB",
+                               timed_call_bytes(call) / 1e9) < 0;
+}
+
 /* Memory and data for the call. */
 static bool ready(session *s, timed_call *call) {
   fl_status status = timed_call_fill(call);
+  if (!status && ready_memcpy(&s->subjects[s->n - 1]))
+    return true;
   if (status == FL_EINVAL) {
     cli_error("%s: with these sizes an argument has no values to take", fl_op_name(s->op));
     s->exit_status = EXIT_USAGE;
-  } else if (status || !ready_memcpy(&s->subjects[s->n - 1])) {
-    cli_error("%s: no memory for a call of %.3g GB", fl_op_name(s->op), call->cost.bytes / 1e9);
-    s->no_memory = true;
+  } else {
+    s->subjects[s->n - 1].half = 0;
+    refuse_all(s, call);
   }
-  return !s->exit_status && !s->no_memory;
+  return false;
 }
 
 static void time_call(session *s, timed_call *call, uint32_t dtype) {

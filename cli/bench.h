@@ -26,6 +26,7 @@ fl_status timed_call_plan(timed_call *call, fl_op *op, uint32_t dtype, const cha
  * values to take. */
 fl_status timed_call_fill(timed_call *call);
 void timed_call_free(timed_call *call);
+double timed_call_bytes(const timed_call *call); /* of its tensors */
 
 /* The element type that the call was made for, "" without tensors. */
 const char *timed_call_dtype(const timed_call *call, uint32_t asked);

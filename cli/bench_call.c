@@ -9,14 +9,17 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Elements that are generated; a larger tensor repeats them. */
 enum { GENERATED = 1 << 20, ALIGNMENT = 256 };
 
+/* As far as 64 bits hold it. */
 static int64_t count_elements(const fl_tensor_spec *spec) {
   int64_t n = 1;
   for (int d = 0; d < spec->ndim; d++)
-    n *= spec->shape[d];
+    if (__builtin_mul_overflow(n, spec->shape[d], &n))
+      return INT64_MAX / 64;
   return n;
 }
 
@@ -132,8 +135,21 @@ fl_status timed_call_plan(timed_call *call, fl_op *op, uint32_t dtype, const cha
   return status;
 }
 
+double timed_call_bytes(const timed_call *call) {
+  double bytes = 0;
+  for (uint32_t i = 0; i < call->n_values; i++)
+    bytes += spec_of(call, i) ? (double)bytes_of(spec_of(call, i)) : 0;
+  return bytes;
+}
+
+/* Has the machine so much memory at all, memcpy's included? To ask for more may end other processes. */
+static bool has_room(const timed_call *call) {
+  double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+  return timed_call_bytes(call) + call->cost.bytes < memory;
+}
+
 fl_status timed_call_fill(timed_call *call) {
-  fl_status status = FL_OK;
+  fl_status status = has_room(call) ? FL_OK : FL_ENOMEM;
   set_values(call, call->n_arguments, call->n_values);
   for (uint32_t i = 0; i < call->n_values && !status; i++)
     if (spec_of(call, i))

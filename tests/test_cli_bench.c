@@ -201,6 +201,16 @@ START_TEST(a_call_that_an_implementation_does_not_take_is_no_failure) {
 }
 END_TEST
 
+START_TEST(a_call_for_which_there_is_no_memory_is_left_out_with_the_reason) {
+  copy_built("plugins/cpu.so", "plugins");
+  outcome run = FLHOST("bench", "--json", "--dims", "...: [1000000000, 1000000000, 1000000000]; d: 8", "gelu");
+  assert_status(run, 3);
+  const json_t *timings = timings_of(run);
+  ck_assert_uint_eq(json_array_size(timings), 2);
+  assert_contains(text_at(json_array_get(timings, 1), "reason"), "not timed: there is no memory for tensors of ");
+}
+END_TEST
+
 START_TEST(nothing_to_time_is_exit_status_3) {
   outcome run = FLHOST("bench");
   assert_status(run, 3);
@@ -245,6 +255,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, an_unavailable_implementation_has_its_reason);
   tcase_add_test(tests, an_implementation_that_fails_is_named_and_the_exit_status_1);
   tcase_add_test(tests, a_call_that_an_implementation_does_not_take_is_no_failure);
+  tcase_add_test(tests, a_call_for_which_there_is_no_memory_is_left_out_with_the_reason);
   tcase_add_test(tests, nothing_to_time_is_exit_status_3);
   tcase_add_test(tests, a_wrong_word_is_refused_with_the_nearest_right_one);
 }
