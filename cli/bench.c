@@ -201,16 +201,20 @@ static char *describe_failure(fl_status status) {
   return asprintf(&reason, "returned %s: %s", fl_status_name(status), fl_error_message()) < 0 ? NULL : reason;
 }
 
-/* Once, to see that it works and about how long it takes. What takes long stays at this once. */
+/* Once, to see that it works and about how long it takes; again if that is long, as the first call resolves the op and
+ * touches memory for the first time. What takes long even then stays at this once. */
 static void try_once(session *s, subject *each) {
   const bench_way way = way_of(each);
+  double longest = s->asked->seconds * 1e9;
   each->status = bench_sample(&way, 1, &each->ns);
+  if (!each->status && each->ns > longest)
+    each->status = bench_sample(&way, 1, &each->ns);
   each->cost = each->call->cost;
   if (each->status) {
     each->reason = describe_failure(each->status);
     s->no_memory |= !each->reason;
     each->ns = NAN;
-  } else if (each->ns > s->asked->seconds * 1e9) {
+  } else if (each->ns > longest) {
     each->median = each->ns;
     each->rounds = 1;
   }

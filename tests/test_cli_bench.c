@@ -126,15 +126,15 @@ static int count_rows(outcome run, const char *arguments) {
 
 START_TEST(the_entry_says_which_calls_and_size_picks_the_first_or_last) {
   copy_built("plugins/cpu.so", "plugins");
-  outcome all = FLHOST("bench", "--json", "--seconds", "0.001", "moe_align_block_size");
+  outcome all = FLHOST("bench", "--json", "--seconds", "0.1", "moe_align_block_size");
   assert_status(all, 0);
   ck_assert_int_eq(count_rows(all, "topk_ids[1, 8]"), 3);
   ck_assert_int_eq(count_rows(all, "topk_ids[128, 8]"), 3);
   ck_assert_int_eq(count_rows(all, "topk_ids[4096, 8]"), 3);
-  outcome small = FLHOST("bench", "--json", "--seconds", "0.001", "--size", "small", "moe_align_block_size");
+  outcome small = FLHOST("bench", "--json", "--seconds", "0.1", "--size", "small", "moe_align_block_size");
   ck_assert_int_eq(count_rows(small, "topk_ids[1, 8]"), 3);
   ck_assert_uint_eq(json_array_size(timings_of(small)), 3);
-  outcome large = FLHOST("bench", "--json", "--seconds", "0.001", "--size", "large", "moe_align_block_size");
+  outcome large = FLHOST("bench", "--json", "--seconds", "0.1", "--size", "large", "moe_align_block_size");
   ck_assert_int_eq(count_rows(large, "topk_ids[4096, 8]"), 3);
   ck_assert_uint_eq(json_array_size(timings_of(large)), 3);
 }
