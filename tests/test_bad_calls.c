@@ -676,10 +676,10 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_loop_test(tests, O6_every_spoilt_argument_and_result_is_refused_by_name_and_nothing_is_called, 0,
-                      (int)count_builtin());
+                      loop_cases((int)count_builtin()));
   tcase_add_loop_test(tests, O6_an_index_out_of_range_is_refused_by_name_before_anything_is_written, 0,
-                      (int)count_builtin());
-  tcase_add_loop_test(tests, O6_a_call_of_another_length_is_refused, 0, (int)count_builtin());
+                      loop_cases((int)count_builtin()));
+  tcase_add_loop_test(tests, O6_a_call_of_another_length_is_refused, 0, loop_cases((int)count_builtin()));
 }
 
 int main(void) {
