@@ -251,19 +251,23 @@ static void choose_target(fl_binding *binding) {
   const fl_impl_record *record = first->record;
   bool runs_all =
       record->flags & FL_IMPL_INPLACE_ONLY || first->on_probation || binding->retry_at || binding->preserve_inputs;
-  const fl_target kernel = {record->fn, record->self, record->supports_args, binding};
+  const fl_target kernel = {record->fn, record->self, record->supports_args, record->self, binding};
   binding->fn = record->fn;
   binding->self = record->self;
   binding->count = record->count;
   if (runs_all)
-    binding->target = (fl_target){fl_run_candidates, binding, NULL, binding};
+    binding->target = (fl_target){.fn = fl_run_candidates, .self = binding, .binding = binding};
   else if (first->dtypes || record->supports_args || binding->statistics)
-    binding->target = (fl_target){fl_run_guarded, binding, NULL, binding};
+    binding->target = (fl_target){.fn = fl_run_guarded, .self = binding, .binding = binding};
   else
     binding->target = kernel;
   if (runs_all || first->dtypes)
     return;
-  binding->noted = binding->statistics ? (fl_target){fl_run_counted, binding, record->supports_args, binding} : kernel;
+  binding->noted = kernel;
+  if (binding->statistics) {
+    binding->noted.fn = fl_run_counted;
+    binding->noted.self = binding;
+  }
 }
 
 /* No need to look at the element type where the schema lets none through that the impl does not take. */

@@ -76,7 +76,8 @@ typedef struct fl_target {
   fl_kernel_fn fn;
   void *self;
   bool (*supports_args)(void *self, const fl_call *call, const char **reason); /* asked first; NULL: nothing to ask */
-  struct fl_binding *binding;                                                  /* NULL: nothing is bound */
+  void *asked;                /* what it is given: the kernel's `self` */
+  struct fl_binding *binding; /* NULL: nothing is bound */
 } fl_target;
 
 /* One implementation that a binding may call. */
@@ -120,6 +121,7 @@ typedef enum fl_path {
 struct fl_op {
   fl_host *host;
   int32_t device_argument; /* of the schema */
+  uint32_t device_offset;  /* where it is among a call's values, bytes */
   uint8_t path;            /* fl_path */
   bool checked;            /* arguments are checked */
   fl_slots slots;          /* under the global policy */

@@ -28,7 +28,7 @@ static inline void set_message(fl_thread *self, fl_call *call) {
 /* Does the first candidate not take the call? */
 static inline bool is_passed_over(const fl_target *target, const fl_call *call) {
   const char *reason = NULL; /* is asked for again where it is of use */
-  return target->supports_args && !target->supports_args(target->binding->self, call, &reason);
+  return target->supports_args && !target->supports_args(target->asked, call, &reason);
 }
 
 fl_status fl_run_target(const fl_target *target, fl_call *call) {
@@ -94,37 +94,40 @@ static __attribute__((noinline)) fl_status unknown_device(const fl_op *op, const
   return status;
 }
 
-/* The same where the first candidate has a predicate. */
-static __attribute__((noinline)) fl_status run_supported(const fl_target *target, fl_call *call) {
-  const char *reason = NULL; /* is asked for again where it is of use */
-  fl_status status;
-  if (likely(target->supports_args(target->binding->self, call, &reason)))
-    status = target->fn(target->self, call);
-  else
-    status = fl_run_candidates(target->binding, call);
-  if (unlikely(status))
+static __attribute__((noinline)) fl_status run_others(void) {
+  fl_thread *self = &fl_self;
+  fl_status status = fl_run_candidates(self->target->binding, self->call);
+  if (status)
     return finish_failed(status);
-  fl_read_end(&fl_self, state_outside(&fl_self));
+  fl_read_end(self, state_outside(self));
   return status;
 }
 
-/* The thread is reading, outside of any other call. Target and call are left in the thread's own memory for the case
- * that the kernel fails, so that nothing has to be kept across it. */
+static inline fl_status call_kernel(const fl_target *target, fl_call *call, bool scoped) {
+  fl_status status = target->fn(target->self, call);
+  if (unlikely(status))
+    return finish_failed(status);
+  fl_read_end(&fl_self, scoped ? state_outside(&fl_self) : 0);
+  return FL_OK;
+}
+
+/* The thread is reading, outside of any other call. Target and call are left in the thread's own memory, so that
+ * nothing has to be kept across the kernel, or the predicate before it. */
 static inline fl_status run(fl_thread *self, const fl_op *op, const fl_slots *slots, fl_call *call, bool scoped) {
-  uint32_t device = (uint32_t)call->values[op->device_argument].v.tensor->device.device_type;
+  const fl_value *value = (const fl_value *)((const char *)call->values + op->device_offset);
+  uint32_t device = (uint32_t)value->v.tensor->device.device_type;
   if (unlikely(device >= FL_DEVICE_SLOTS))
     return unknown_device(op, slots, call);
   const fl_target *target = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
   set_message(self, call);
   self->target = target;
   self->call = call;
-  if (unlikely(target->supports_args))
-    return run_supported(target, call);
-  fl_status status = target->fn(target->self, call);
-  if (unlikely(status))
-    return finish_failed(status);
-  fl_read_end(&fl_self, scoped ? state_outside(&fl_self) : 0);
-  return status;
+  if (unlikely(target->supports_args)) {
+    if (unlikely(!target->supports_args(target->asked, call, &self->reason)))
+      return run_others();
+    return call_kernel(fl_self.target, fl_self.call, scoped);
+  }
+  return call_kernel(target, call, scoped);
 }
 
 static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *call) {

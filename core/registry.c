@@ -120,6 +120,7 @@ fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin) 
   op->host = host;
   op->schema = schema;
   op->device_argument = schema->device_argument;
+  op->device_offset = op->device_argument < 0 ? 0 : (uint32_t)op->device_argument * (uint32_t)sizeof(fl_value);
   op->checked = host->checks;
   op->path = op->device_argument < 0 || schema->values[op->device_argument].optional ? FL_PATH_OTHERWISE
              : host->checks                                                          ? FL_PATH_CHECKED

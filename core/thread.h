@@ -28,6 +28,7 @@ typedef struct fl_thread {
   const struct fl_target *target; /* of the outermost call, */
   fl_call *call;                  /* and that call; for when it fails */
   char *message;                  /* fl_error_buffer() */
+  const char *reason;             /* of a supports_args that said no; nobody reads it */
   fl_scope *scope;                /* innermost scope; NULL */
   struct fl_memos *memos;         /* of good calls */
   bool settled;                   /* the error that a target returns is the call's: no fallback is left to try */
