@@ -367,8 +367,8 @@ fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uin
   if (!op)
     return fl_error(FL_ENOENT, "fl_generate_inputs: the op is NULL");
   draft d = {.schema = op->schema, .dtype = dtype, .seed = seed, .number = number, .inputs = inputs};
-  d.layers[0] = op->schema->compiled_cases;
-  return generate(&d, n_inputs);
+  fl_status status = fl_schema_cases(op->schema, &d.layers[0]);
+  return status ? status : generate(&d, n_inputs);
 }
 
 /* --------------------------------------------------------------------------------------------------- calls to time */
@@ -405,12 +405,14 @@ fl_status fl_generate_bench_inputs(const fl_op *op, uint32_t dtype, const char *
   fl_status status = sizes ? fl_cases_compile(op->schema, "sizes", sizes, &given) : FL_OK;
   if (!status && given)
     status = check_sizes(op->schema, given);
-  if (status)
-    goto out;
   if (given)
     d.layers[d.n_ordered++] = given;
-  d.layers[d.n_ordered++] = op->schema->compiled_bench;
-  d.layers[d.n_ordered] = op->schema->compiled_cases;
+  if (!status)
+    status = fl_schema_bench(op->schema, &d.layers[d.n_ordered++]);
+  if (!status)
+    status = fl_schema_cases(op->schema, &d.layers[d.n_ordered]);
+  if (status)
+    goto out;
   uint32_t n = count_calls(&d);
   if (number >= n)
     status = fl_error(FL_EINVAL, "%s: call %u to time it with, expected 0 to %u", op->schema->op_name, (unsigned)number,

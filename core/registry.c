@@ -162,7 +162,7 @@ fl_status fl_registry_init(fl_host *host) {
   fl_status status = FL_OK;
   for (const fl_op_def *const *entry = fl_builtin_ops; *entry && !status; entry++) {
     fl_schema *schema = NULL;
-    status = fl_schema_create(*entry, &schema);
+    status = fl_schema_create_builtin(*entry, &schema);
     if (status)
       break;
     pthread_mutex_lock(&host->lock); /* nobody knows the host yet but fork, which looks through its ops */

@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 static _Atomic uint64_t last_id; /* of a schema, in this process */
@@ -485,7 +484,7 @@ static int32_t find_device_argument(const fl_schema *schema) {
   return first;
 }
 
-fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
+fl_status fl_schema_create_builtin(const fl_op_def *def, fl_schema **schema) {
   fl_op_def full = {0}; /* fields that an older caller does not have read as zero */
   if (!def || def->size < offsetof(fl_op_def, schema) + sizeof def->schema || !def->schema)
     return fl_error(FL_EINVAL, "an op needs its struct's size and a schema");
@@ -514,18 +513,49 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
     status = copy_tolerance(created, full.tolerance);
   if (!status)
     status = fl_rules_compile(created, &created->compiled);
-  if (!status)
-    status = fl_cases_compile(created, "cases", created->cases, &created->compiled_cases);
-  if (!status)
-    status = fl_cases_compile(created, "bench", created->bench, &created->compiled_bench);
-  if (!status)
-    status = fl_cost_check(created);
 out:
   if (status)
     fl_schema_free(created);
   else
     *schema = created;
   return status;
+}
+
+fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
+  fl_schema *created = NULL;
+  const fl_cases *parsed;
+  fl_status status = fl_schema_create_builtin(def, &created);
+  if (!status)
+    status = fl_schema_cases(created, &parsed);
+  if (!status)
+    status = fl_schema_bench(created, &parsed);
+  if (!status)
+    status = fl_cost_check(created);
+  if (status)
+    fl_schema_free(created);
+  else
+    *schema = created;
+  return status;
+}
+
+/* `place` is set once: what another thread put there first stays. */
+static fl_status compile_once(const fl_schema *schema, const char *what, const char *text, _Atomic(fl_cases *) *place,
+                              const fl_cases **cases) {
+  fl_cases *compiled, *before = atomic_load_explicit(place, memory_order_acquire);
+  fl_status status = before ? FL_OK : fl_cases_compile(schema, what, text, &compiled);
+  if (!before && !status && !atomic_compare_exchange_strong(place, &before, compiled))
+    fl_cases_free(compiled);
+  if (!status)
+    *cases = before ? before : compiled;
+  return status;
+}
+
+fl_status fl_schema_cases(const fl_schema *schema, const fl_cases **cases) {
+  return compile_once(schema, "cases", schema->cases, &((fl_schema *)schema)->compiled_cases, cases);
+}
+
+fl_status fl_schema_bench(const fl_schema *schema, const fl_cases **bench) {
+  return compile_once(schema, "bench", schema->bench, &((fl_schema *)schema)->compiled_bench, bench);
 }
 
 static void free_default(fl_value *value) {
@@ -555,8 +585,8 @@ void fl_schema_free(fl_schema *schema) {
   free(schema->bytes);
   free(schema->flops);
   fl_rules_free(schema->compiled);
-  fl_cases_free(schema->compiled_cases);
-  fl_cases_free(schema->compiled_bench);
+  fl_cases_free(atomic_load_explicit(&schema->compiled_cases, memory_order_relaxed));
+  fl_cases_free(atomic_load_explicit(&schema->compiled_bench, memory_order_relaxed));
   free(schema);
 }
 
