@@ -72,6 +72,10 @@ typedef struct parser {
   char letters[FL_SCHEMA_MAX_VALUES]; /* of aliases; 0: none */
 } parser;
 
+static void add_canonical(parser *p, const char *text) {
+  fl_text_add_bytes(&p->canonical, text, strlen(text));
+}
+
 /* "(a!)" of an argument, "(a)" of a result. */
 static fl_status parse_alias(parser *p, bool is_result, fl_argument *value, char *letter) {
   char c = fl_scan_peek(&p->scan);
@@ -101,7 +105,7 @@ static fl_status parse_type(parser *p, bool is_result, fl_argument *value, char 
   if (type == N_TYPES)
     return fl_scan_unexpected(&p->scan, "a type (Tensor, int, float, bool or str)", type_words, N_TYPES);
   value->type = types[type];
-  fl_text_add(&p->canonical, "%s", type_words[type]);
+  add_canonical(p, type_words[type]);
   if (value->type == FL_TENSOR && fl_scan_accept(&p->scan, "(")) {
     fl_status status = parse_alias(p, is_result, value, letter);
     if (status)
@@ -111,11 +115,11 @@ static fl_status parse_type(parser *p, bool is_result, fl_argument *value, char 
     if (!fl_scan_accept(&p->scan, "]"))
       return fl_scan_unexpected(&p->scan, "']' of int[]", NULL, 0);
     value->type = FL_INT_LIST;
-    fl_text_add(&p->canonical, "[]");
+    add_canonical(p, "[]");
   }
   value->optional = fl_scan_accept(&p->scan, "?");
   if (value->optional)
-    fl_text_add(&p->canonical, "?");
+    add_canonical(p, "?");
   return FL_OK;
 }
 
@@ -179,7 +183,7 @@ static fl_status parse_bool(parser *p, fl_argument *value) {
   static const char *const words[] = {"False", "True"};
   for (int i = 0; i < 2; i++)
     if (fl_scan_accept(&p->scan, words[i])) {
-      fl_text_add(&p->canonical, "%s", words[i]);
+      add_canonical(p, words[i]);
       value->default_value = fl_bool(i);
       return FL_OK;
     }
@@ -209,14 +213,14 @@ static fl_status parse_string(parser *p, fl_argument *value) {
 static fl_status parse_int_list(parser *p, fl_argument *value) {
   if (!fl_scan_accept(&p->scan, "["))
     return fl_scan_unexpected(&p->scan, "a list of integers in []", NULL, 0);
-  fl_text_add(&p->canonical, "[");
+  add_canonical(p, "[");
   value->default_value = fl_ints(NULL, 0);
   while (!fl_scan_accept(&p->scan, "]")) {
     uint32_t n = value->default_value.length;
     if (n && !fl_scan_accept(&p->scan, ","))
       return fl_scan_unexpected(&p->scan, "',' or ']' in the list", NULL, 0);
     if (n)
-      fl_text_add(&p->canonical, ", ");
+      add_canonical(p, ", ");
     int64_t number;
     fl_status status = parse_int_into(p, &number);
     if (status)
@@ -227,7 +231,7 @@ static fl_status parse_int_list(parser *p, fl_argument *value) {
     grown[n] = number;
     value->default_value = fl_ints(grown, n + 1);
   }
-  fl_text_add(&p->canonical, "]");
+  add_canonical(p, "]");
   return FL_OK;
 }
 
@@ -241,12 +245,12 @@ static fl_status parse_default(parser *p, fl_argument *value) {
       [FL_TENSOR] = parse_none, [FL_INT] = parse_int,       [FL_FLOAT] = parse_float,
       [FL_BOOL] = parse_bool,   [FL_STRING] = parse_string, [FL_INT_LIST] = parse_int_list};
   value->has_default = true;
-  fl_text_add(&p->canonical, "=");
+  add_canonical(p, "=");
   fl_scan_peek(&p->scan);
   const char *begin = p->scan.at;
   if (!fl_scan_accept(&p->scan, "None"))
     return parsers[value->type](p, value);
-  fl_text_add(&p->canonical, "None");
+  add_canonical(p, "None");
   if (value->optional)
     return FL_OK;
   return fl_scan_fail(&p->scan, begin, "'%s' cannot be None: its type has no '?'", value->name);
@@ -276,7 +280,7 @@ static fl_status set_name(parser *p, fl_argument *value, const char *name, size_
     if (other && strlen(other) == length && !memcmp(other, name, length))
       return fl_scan_fail(&p->scan, p->scan.at, "there are two values named '%s'", other);
   }
-  value->name = fl_format("%.*s", (int)length, name);
+  value->name = fl_strndup(name, length);
   return value->name ? FL_OK : fl_error_no_memory();
 }
 
@@ -286,7 +290,8 @@ static fl_status parse_name(parser *p, fl_argument *value, size_t length) {
   if (status)
     return status;
   p->scan.at += length;
-  fl_text_add(&p->canonical, " %s", value->name);
+  add_canonical(p, " ");
+  add_canonical(p, value->name);
   return FL_OK;
 }
 
@@ -381,7 +386,7 @@ static fl_status parse_list(parser *p, fl_status (*parse)(parser *)) {
     if (n && !fl_scan_accept(&p->scan, ","))
       return fl_scan_unexpected(&p->scan, "',' or ')'", NULL, 0);
     if (n)
-      fl_text_add(&p->canonical, ", ");
+      add_canonical(p, ", ");
     fl_status status = parse(p);
     if (status)
       return status;
@@ -395,7 +400,7 @@ static fl_status parse_op_name(parser *p) {
     return fl_scan_unexpected(&p->scan, "the op's name", NULL, 0);
   if (length > FL_NAME_MAX)
     return fl_scan_fail(&p->scan, p->scan.at, "the op's name is longer than %d bytes", FL_NAME_MAX);
-  p->schema->op_name = fl_format("%.*s", (int)length, p->scan.at);
+  p->schema->op_name = fl_strndup(p->scan.at, length);
   p->scan.at += length;
   return p->schema->op_name ? FL_OK : fl_error_no_memory();
 }
