@@ -4,7 +4,7 @@ $(BUILD)/tests/test_%: tests/test_%.c $(STATIC) $(TEST_SUPPORT) | $(BUILD)/ops.s
 	$(CC) $(BASE) $(CORE_CFLAGS) $(CFLAGS) -o $@ $< $(TEST_SUPPORT) $(CLI_PARTS) $(STATIC) $(LINK) $(CORE_LIBS) $(CHECK_LIBS)
 
 # Suites that use or test parts of the command, too.
-CLI_SUITES := $(addprefix $(BUILD)/tests/test_,safetensors compare cpu_plugin run)
+CLI_SUITES := $(addprefix $(BUILD)/tests/test_,safetensors compare cpu_plugin run device_commands)
 $(CLI_SUITES): CLI_PARTS := $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o)
 $(CLI_SUITES): $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o)
 $(BUILD)/tests/test_bad_calls: CLI_PARTS := $(BUILD)/obj/cli/fill.o
