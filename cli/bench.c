@@ -21,6 +21,7 @@ typedef struct request {
   const char *impl;  /* --impl, or NULL */
   const char *sizes; /* --dims, or NULL */
   uint32_t dtype;    /* --dtype, or 0 */
+  DLDevice device;   /* --device, or the processor */
   bool small, large; /* --size: the first call, the last one; else all */
   double seconds;
   bool json;
@@ -33,7 +34,8 @@ typedef struct subject {
   fl_policy *policy;        /* this implementation and no other */
   const timed_call *call;
   fl_scope scope;
-  char *to, *from; /* of memcpy, `half` bytes each */
+  device_memory to, from;  /* of memcpy, `half` bytes each */
+  device_memory workspace; /* of an implementation */
   size_t half;
   bool shown; /* asked for */
   double ns;  /* of the call before; NAN: it was not timed */
@@ -71,20 +73,35 @@ static fl_status leave(void *context) {
   return FL_OK;
 }
 
+static bool is_processor(DLDevice device) {
+  return device.device_type == kDLCPU;
+}
+
+/* A device may still be at work when a call returns. */
+static fl_status finish(const subject *s) {
+  return is_processor(s->call->device) ? FL_OK : fl_device_synchronize(s->host, s->call->device, NULL, true);
+}
+
 static fl_status run_impl(subject *s, long n) {
   fl_call call = {.size = sizeof call, .count = s->call->n_values, .values = s->call->values};
+  call.workspace = s->workspace.memory;
+  call.workspace_size = s->workspace.size;
   fl_status status = FL_OK;
   while (n-- && !status)
     status = fl_invoke(s->call->op, &call);
-  return status;
+  return status ? status : finish(s);
 }
 
-/* Through a pointer that the compiler does not see through: it would leave out what nobody reads. */
+/* On the processor through a pointer that the compiler does not see through: it would leave out what nobody reads. */
 static fl_status run_memcpy(subject *s, long n) {
   static void *(*volatile const copy)(void *, const void *, size_t) = memcpy;
-  while (n--)
-    copy(s->to, s->from, s->half);
-  return FL_OK;
+  fl_status status = FL_OK;
+  while (n-- && !status)
+    if (is_processor(s->call->device))
+      copy(s->to.memory, s->from.memory, s->half);
+    else
+      status = fl_device_copy(s->host, s->call->device, s->to.memory, s->from.memory, s->half, FL_COPY_ON_DEVICE, NULL);
+  return status ? status : finish(s);
 }
 
 static fl_status run(void *context, long n) {
@@ -98,8 +115,8 @@ static bench_way way_of(subject *s) {
 
 /* --------------------------------------------------------------------------------------------------------- subjects */
 
-static bool is_on_cpu(const fl_impl_info *info) {
-  return info->devices & FL_DEVICE(kDLCPU);
+static bool is_for_device(const session *s, const fl_impl_info *info) {
+  return info->devices & FL_DEVICE(s->asked->device.device_type);
 }
 
 /* Why it cannot be timed here, malloc'ed; NULL: it can. */
@@ -108,10 +125,9 @@ static char *why_not(session *s, const fl_impl_info *info) {
   int length = 0;
   if (!info->available) {
     length = asprintf(&reason, "not available: %s", info->reason ? info->reason : "it does not say why");
-  } else if (!is_on_cpu(info)) {
+  } else if (!is_for_device(s, info)) {
     devices = cli_device_names(info->devices);
-    length = asprintf(&reason, "it is for tensors on %s, and this command has tensors on the cpu",
-                      devices ? devices : "another device");
+    length = asprintf(&reason, "it is for tensors on %s (--device)", devices ? devices : "another device");
     free(devices);
   }
   s->no_memory |= length < 0;
@@ -127,9 +143,10 @@ static void find_subjects(session *s, const fl_snapshot *snapshot, uint32_t inde
   for (uint32_t i = 0; i < n && !s->no_memory; i++) {
     subject *added = &s->subjects[s->n];
     const fl_impl_info *info = fl_snapshot_impl(snapshot, index, i);
-    bool is_reference = info->kind == FL_KIND_REFERENCE && info->available && is_on_cpu(info);
+    bool is_reference = info->kind == FL_KIND_REFERENCE && info->available && is_for_device(s, info);
     *added = (subject){.host = s->host, .info = info, .ns = NAN};
-    added->shown = !s->asked->impl || !strcmp(s->asked->impl, info->impl_id);
+    added->shown = s->asked->impl ? !strcmp(s->asked->impl, info->impl_id)
+                                  : is_for_device(s, info) || is_processor(s->asked->device);
     if (is_reference && (s->reference < 0 || info->priority > s->subjects[s->reference].info->priority))
       s->reference = s->n;
     if (!added->shown && s->reference != s->n)
@@ -138,7 +155,7 @@ static void find_subjects(session *s, const fl_snapshot *snapshot, uint32_t inde
     s->n++;
   }
   if (!s->no_memory)
-    s->subjects[s->n++] = (subject){.shown = true, .ns = NAN};
+    s->subjects[s->n++] = (subject){.host = s->host, .shown = true, .ns = NAN};
 }
 
 /* Readies the subjects for a call. */
@@ -157,11 +174,12 @@ static void begin(session *s, const timed_call *call) {
 static void end(session *s) {
   for (int i = 0; i < s->n; i++) {
     subject *each = &s->subjects[i];
-    free(each->to);
-    free(each->from);
+    device_memory_free(&each->to);
+    device_memory_free(&each->from);
+    device_memory_free(&each->workspace);
     free(each->reason);
     free(each->samples);
-    each->to = each->from = each->reason = NULL;
+    each->reason = NULL;
     each->samples = NULL;
   }
 }
@@ -193,6 +211,32 @@ static bool is_too_slow(session *s, subject *each) {
   return true;
 }
 
+/* Memory for memcpy, which reads half of the bytes and writes half. Written to at once: a page that nobody has written
+ * to would be made during the first copy. */
+static bool ready_memcpy(subject *each) {
+  const timed_call *call = each->call;
+  each->half = (size_t)(call->cost.bytes / 2);
+  void *bytes = calloc(1, each->half + 1);
+  bool done = bytes && !device_memory_create(&each->to, call->host, call->device, each->half) &&
+              !device_memory_create(&each->from, call->host, call->device, each->half);
+  if (done && each->half)
+    done = !device_memory_put(&each->to, bytes) && !device_memory_put(&each->from, bytes);
+  free(bytes);
+  return done;
+}
+
+/* The workspace that an implementation asks for. */
+static fl_status ready_workspace(subject *each) {
+  const timed_call *call = each->call;
+  fl_call planned = {.size = sizeof planned, .count = call->n_values, .values = call->values};
+  fl_status status = enter(each);
+  if (status)
+    return status;
+  status = device_workspace(&each->workspace, each->host, call->device, call->op, &planned);
+  leave(each);
+  return status;
+}
+
 /* Why a call did not work, malloc'ed; NULL: out of memory. */
 static char *describe_failure(fl_status status) {
   char *reason;
@@ -206,7 +250,9 @@ static char *describe_failure(fl_status status) {
 static void try_once(session *s, subject *each) {
   const bench_way way = way_of(each);
   double longest = s->asked->seconds * 1e9;
-  each->status = bench_sample(&way, 1, &each->ns);
+  each->status = each->info ? ready_workspace(each) : FL_OK;
+  if (!each->status)
+    each->status = bench_sample(&way, 1, &each->ns);
   if (!each->status && each->ns > longest)
     each->status = bench_sample(&way, 1, &each->ns);
   each->cost = each->call->cost;
@@ -218,19 +264,6 @@ static void try_once(session *s, subject *each) {
     each->median = each->ns;
     each->rounds = 1;
   }
-}
-
-/* Memory for memcpy, which reads half of the bytes and writes half. Written to at once: a page that nobody has written
- * to would be made during the first copy. */
-static bool ready_memcpy(subject *each) {
-  each->half = (size_t)(each->call->cost.bytes / 2);
-  each->to = malloc(each->half + 1);
-  each->from = malloc(each->half + 1);
-  if (!each->to || !each->from)
-    return false;
-  memset(each->to, 2, each->half + 1);
-  memset(each->from, 1, each->half + 1);
-  return true;
 }
 
 /* Keeps the samples of one that took its turns. */
@@ -358,10 +391,10 @@ static int time_op(session *s) {
   uint32_t dtype = s->asked->dtype ? s->asked->dtype : FL_BFLOAT16, number = 0, n = 1;
   for (; number < n && !s->no_memory && !s->exit_status; number++) {
     timed_call call;
-    fl_status status = timed_call_plan(&call, s->op, dtype, s->asked->sizes, number);
+    fl_status status = timed_call_plan(&call, s->host, s->asked->device, s->op, dtype, s->asked->sizes, number);
     if (status == FL_ENOENT && !s->asked->dtype && dtype) { /* what most models use it does not take: anything */
       dtype = 0;
-      status = timed_call_plan(&call, s->op, dtype, s->asked->sizes, number);
+      status = timed_call_plan(&call, s->host, s->asked->device, s->op, dtype, s->asked->sizes, number);
     }
     if (status)
       return status == FL_ENOENT ? EXIT_OK : cli_fail(status);
@@ -422,7 +455,7 @@ static int bench(fl_host *host, const request *asked, int n, char **ops) {
   if (!status && !rows.n)
     cli_error("nothing to time: no implementation of these operators takes what was asked for");
   if (!status)
-    status = asked->json ? timings_print_json(&rows, asked->seconds) : timings_print_table(&rows);
+    status = asked->json ? timings_print_json(&rows, asked->device, asked->seconds) : timings_print_table(&rows);
   if (!status)
     status = exit_status_of(&rows);
   timings_free(&rows);
@@ -449,14 +482,15 @@ static bool parse_size(const char *word, request *asked) {
 }
 
 int command_bench(int argc, char **argv) {
-  request asked = {.seconds = 0.2};
-  const char *dtype = NULL, *size = NULL, *seconds = NULL;
+  request asked = {.seconds = 0.2, .device = {kDLCPU, 0}};
+  const char *dtype = NULL, *size = NULL, *seconds = NULL, *device = NULL;
   const cli_option options[] = {
       {"impl", "ID", "only implementations of that identifier, beside the reference", NULL, &asked.impl},
       {"dtype", "NAME", "calls of that element type (bfloat16, or what the operator takes)", NULL, &dtype},
       {"size", "WORD", "small: only the first call of each operator (one token); large: only the last", NULL, &size},
       {"dims", "TEXT", "sizes in place of the operator's own: \"n: 1 128; d: 8192\"", NULL, &asked.sizes},
       {"seconds", "S", "time for each implementation of each call, about (0.2)", NULL, &seconds},
+      CLI_DEVICE_INDEX(&device),
       CLI_JSON(&asked.json),
       {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {
@@ -471,8 +505,8 @@ int command_bench(int argc, char **argv) {
   int status, first = cli_parse(&syntax, argc, argv, &status);
   if (first < 0)
     return status;
-  if ((dtype && !cli_dtype(dtype, &asked.dtype)) || (size && !parse_size(size, &asked)) ||
-      (seconds && !parse_seconds(seconds, &asked.seconds)))
+  if ((device && !cli_device(device, &asked.device)) || (dtype && !cli_dtype(dtype, &asked.dtype)) ||
+      (size && !parse_size(size, &asked)) || (seconds && !parse_seconds(seconds, &asked.seconds)))
     return EXIT_USAGE;
   if (asked.sizes && first == argc) {
     cli_error("--dims needs the operator that has these dimensions");
@@ -481,7 +515,9 @@ int command_bench(int argc, char **argv) {
   fl_host *host = cli_open_host(0, &status);
   if (!host)
     return status;
-  status = bench(host, &asked, argc - first, argv + first);
+  status = device ? cli_check_device(host, asked.device) : EXIT_OK;
+  if (!status)
+    status = bench(host, &asked, argc - first, argv + first);
   fl_host_destroy(host);
   return status;
 }

@@ -2,13 +2,15 @@
 #ifndef FLHOST_CLI_BENCH_H
 #define FLHOST_CLI_BENCH_H
 
-#include <flhost/flhost.h>
+#include "cli/device.h"
 #include <jansson.h>
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
 
 /* A call to time an op with. Arrays are by value of the schema: arguments, then results. */
 typedef struct timed_call {
+  fl_host *host;
+  DLDevice device; /* of its tensors */
   fl_op *op;
   uint32_t number, n_calls; /* which, of how many */
   uint32_t n_arguments, n_values;
@@ -16,14 +18,16 @@ typedef struct timed_call {
   fl_tensor_spec *results; /* of results only, from 0 */
   fl_cost cost;
   DLTensor *tensors;
+  device_memory *memory;
   fl_value *values;
 } timed_call;
 
 /* Chooses the arguments, without memory for them; `sizes` may be NULL. FL_ENOENT: the op does not take that element
  * type. */
-fl_status timed_call_plan(timed_call *call, fl_op *op, uint32_t dtype, const char *sizes, uint32_t number);
-/* Allocates and fills tensors. FL_ENOMEM: there is not so much memory; FL_EINVAL: with these sizes an argument has no
- * values to take. */
+fl_status timed_call_plan(timed_call *call, fl_host *host, DLDevice device, fl_op *op, uint32_t dtype,
+                          const char *sizes, uint32_t number);
+/* Allocates and fills tensors. FL_ENOMEM: there is not so much memory; FL_EDEVICE; FL_EINVAL: with these sizes an
+ * argument has no values to take. */
 fl_status timed_call_fill(timed_call *call);
 void timed_call_free(timed_call *call);
 double timed_call_bytes(const timed_call *call); /* of its tensors */
@@ -59,6 +63,6 @@ void timings_free(timings *rows);
 
 /* Prints; the exit status of printing. */
 int timings_print_table(const timings *rows);
-int timings_print_json(const timings *rows, double seconds);
+int timings_print_json(const timings *rows, DLDevice device, double seconds);
 
 #endif

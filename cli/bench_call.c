@@ -1,18 +1,19 @@
 /*
  * Calls that `flhost bench` times: arguments as the op's entry wants them, in compact tensors. Where these lie is the
- * business of place() and unplace() alone.
+ * business of place_tensor() alone.
  */
 #include "cli/bench.h"
 #include "cli/cli.h"
 #include "cli/fill.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 /* Elements that are generated; a larger tensor repeats them. */
-enum { GENERATED = 1 << 20, ALIGNMENT = 256 };
+enum { GENERATED = 1 << 20 };
 
 /* As far as 64 bits hold it. */
 static int64_t count_elements(const fl_tensor_spec *spec) {
@@ -37,21 +38,17 @@ static fl_tensor_spec *spec_of(const timed_call *call, uint32_t index) {
 /* ---------------------------------------------------------------------------------------------------------- memory */
 
 /* Makes memory for a tensor with these bytes, or zeros (NULL), in it. */
-static fl_status place(DLTensor *tensor, size_t bytes, const void *data) {
-  size_t size = (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
-  tensor->data = aligned_alloc(ALIGNMENT, size);
-  if (!tensor->data)
+static fl_status place_tensor(timed_call *call, uint32_t index, size_t bytes, const void *data) {
+  device_memory *memory = &call->memory[index];
+  void *zeros = data ? NULL : calloc(1, bytes + 1);
+  if (!data && !zeros)
     return FL_ENOMEM;
-  if (data)
-    memcpy(tensor->data, data, bytes);
-  else
-    memset(tensor->data, 0, bytes);
-  return FL_OK;
-}
-
-static void unplace(DLTensor *tensor) {
-  free(tensor->data);
-  tensor->data = NULL;
+  fl_status status = device_memory_create(memory, call->host, call->device, bytes);
+  if (!status && bytes)
+    status = device_memory_put(memory, data ? data : zeros);
+  call->tensors[index].data = memory->memory;
+  free(zeros);
+  return status;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ data */
@@ -87,7 +84,7 @@ static fl_status fill_argument(timed_call *call, uint32_t index) {
   void *data = malloc(bytes + 1);
   fl_status status = data ? generate(input, index, data) : FL_ENOMEM;
   if (!status)
-    status = place(&call->tensors[index], bytes, data);
+    status = place_tensor(call, index, bytes, data);
   free(data);
   return status;
 }
@@ -100,7 +97,8 @@ static bool allocate(timed_call *call) {
   call->results = calloc(n, sizeof *call->results);
   call->tensors = calloc(n, sizeof *call->tensors);
   call->values = calloc(n, sizeof *call->values);
-  return call->inputs && call->results && call->tensors && call->values;
+  call->memory = calloc(n, sizeof *call->memory);
+  return call->inputs && call->results && call->tensors && call->values && call->memory;
 }
 
 /* Makes the values of a range from what is said of them. */
@@ -111,13 +109,14 @@ static void set_values(timed_call *call, uint32_t begin, uint32_t end) {
     if (!spec)
       continue;
     call->tensors[i] =
-        (DLTensor){.device = spec->device, .ndim = spec->ndim, .dtype = spec->dtype, .shape = spec->shape};
+        (DLTensor){.device = call->device, .ndim = spec->ndim, .dtype = spec->dtype, .shape = spec->shape};
     call->values[i] = fl_tensor(&call->tensors[i]);
   }
 }
 
-fl_status timed_call_plan(timed_call *call, fl_op *op, uint32_t dtype, const char *sizes, uint32_t number) {
-  *call = (timed_call){.op = op, .number = number, .cost = {.size = sizeof call->cost}};
+fl_status timed_call_plan(timed_call *call, fl_host *host, DLDevice device, fl_op *op, uint32_t dtype,
+                          const char *sizes, uint32_t number) {
+  *call = (timed_call){.host = host, .device = device, .op = op, .number = number, .cost = {.size = sizeof call->cost}};
   call->n_arguments = fl_op_argument_count(op);
   call->n_values = call->n_arguments + fl_op_result_count(op);
   fl_status status = allocate(call) ? FL_OK : FL_ENOMEM;
@@ -142,9 +141,12 @@ double timed_call_bytes(const timed_call *call) {
   return bytes;
 }
 
-/* Has the machine so much memory at all, memcpy's included? To ask for more may end other processes. */
+/* Has the machine, or the device, so much memory at all, memcpy's included? To ask for more may end other processes. */
 static bool has_room(const timed_call *call) {
   double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+  fl_device_properties properties = {.size = sizeof properties};
+  if (call->device.device_type != kDLCPU && !fl_device_get_properties(call->host, call->device, &properties))
+    memory = fmin(memory, (double)properties.memory_free);
   return timed_call_bytes(call) + call->cost.bytes < memory;
 }
 
@@ -153,14 +155,14 @@ fl_status timed_call_fill(timed_call *call) {
   set_values(call, call->n_arguments, call->n_values);
   for (uint32_t i = 0; i < call->n_values && !status; i++)
     if (spec_of(call, i))
-      status =
-          i < call->n_arguments ? fill_argument(call, i) : place(&call->tensors[i], bytes_of(spec_of(call, i)), NULL);
+      status = i < call->n_arguments ? fill_argument(call, i) : place_tensor(call, i, bytes_of(spec_of(call, i)), NULL);
   return status;
 }
 
 void timed_call_free(timed_call *call) {
-  for (uint32_t i = 0; call->tensors && i < call->n_values; i++)
-    unplace(&call->tensors[i]);
+  for (uint32_t i = 0; call->memory && i < call->n_values; i++)
+    device_memory_free(&call->memory[i]);
+  free(call->memory);
   free(call->inputs);
   free(call->results);
   free(call->tensors);

@@ -99,9 +99,11 @@ static json_t *row_json(const timing *row) {
       "rounds", row->rounds, "failed", (int)row->failed, "reason", cli_json_string(row->reason));
 }
 
-int timings_print_json(const timings *rows, double seconds) {
+int timings_print_json(const timings *rows, DLDevice device, double seconds) {
+  char name[64];
   json_t *list = json_array();
   for (size_t i = 0; i < rows->n; i++)
     list = cli_json_append(list, row_json(&rows->items[i]));
-  return cli_print_json(json_pack("{s:o, s:f, s:o}", "machine", machine_json(), "seconds", seconds, "timings", list));
+  return cli_print_json(json_pack("{s:o, s:s, s:f, s:o}", "machine", machine_json(), "device",
+                                  cli_device_text(device, name, sizeof name), "seconds", seconds, "timings", list));
 }

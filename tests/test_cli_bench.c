@@ -1,9 +1,5 @@
 /* flhost bench, through the command itself: what it times, what it says of it, what it refuses. */
-#include "tests/command.h"
-
-#include <math.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tests/scenario.h"
 
 static void set_up(void) {
   mkdir(scratch("platforms"), 0755);
@@ -11,17 +7,7 @@ static void set_up(void) {
   setting("VLLM_FL_PLUGIN_PATH=%s", scratch("plugins"));
   setting("VLLM_FL_CONFIG_DIR=%s", scratch("platforms"));
   setting("VLLM_FL_PLATFORM=cpu");
-}
-
-static void assert_status(outcome run, int expected) {
-  ck_assert_msg(run.status == expected, "exit status %d, expected %d\nstdout:\n%s\nstderr:\n%s", run.status, expected,
-                run.out, run.err);
-}
-
-static const char *text_at(const json_t *object, const char *key) {
-  const char *text = json_string_value(json_object_get(object, key));
-  ck_assert_msg(text != NULL, "no string at '%s'", key);
-  return text;
+  setting("HWLOC_COMPONENTS=-pci,-x86"); /* see tests/scenario.h */
 }
 
 static double number_at(const json_t *object, const char *key) {
@@ -35,15 +21,6 @@ static bool is_null_at(const json_t *object, const char *key) {
 
 static json_t *timings_of(outcome run) {
   return json_object_get(parse_json(run.out, JSON_OBJECT), "timings");
-}
-
-/* The row of an implementation, the first of its rows. */
-static const json_t *row_of(const json_t *timings, const char *impl_id) {
-  size_t i;
-  json_t *row;
-  json_array_foreach(timings, i, row) if (!strcmp(text_at(row, "impl_id"), impl_id)) return row;
-  ck_abort_msg("no row of %s", impl_id);
-  return NULL;
 }
 
 /* Long beside a first call, even under valgrind. */
@@ -71,7 +48,8 @@ START_TEST(figures_are_what_the_counts_and_the_time_make) {
   copy_built("plugins/cpu.so", "plugins");
   outcome run = FLHOST("bench", "--json", SMALL, "silu_and_mul");
   assert_status(run, 0);
-  const json_t *timings = timings_of(run), *row = row_of(timings, "default.flagos"), *copy = row_of(timings, "memcpy");
+  const json_t *timings = timings_of(run), *row = entry_of(timings, "impl_id", "default.flagos"),
+               *copy = entry_of(timings, "impl_id", "memcpy");
   ck_assert_uint_eq(json_array_size(timings), 3);
   ck_assert_str_eq(text_at(row, "dtype"), "bfloat16");
   ck_assert_str_eq(text_at(row, "arguments"), "x[2, 16]");
@@ -85,7 +63,7 @@ START_TEST(figures_are_what_the_counts_and_the_time_make) {
   ck_assert_double_gt(number_at(row, "times_as_fast_as_memcpy"), 0);
   ck_assert_int_ge((int)number_at(row, "rounds"), 5);
   ck_assert_double_eq(number_at(row, "rounds"), number_at(copy, "rounds")); /* they took turns */
-  ck_assert(is_null_at(row_of(timings, "reference.c"), "times_as_fast_as_reference"));
+  ck_assert(is_null_at(entry_of(timings, "impl_id", "reference.c"), "times_as_fast_as_reference"));
   ck_assert(is_null_at(copy, "gflop_per_s"));
   ck_assert_double_eq(number_at(copy, "bytes"), 96);
 }
@@ -94,7 +72,7 @@ END_TEST
 START_TEST(the_report_says_where_and_when) {
   static const char *const machine[] = {"cpu",    "architecture", "processors", "kernel", "compiler",
                                         "flhost", "date",         "load",       NULL};
-  static const char *const report[] = {"machine", "seconds", "timings", NULL};
+  static const char *const report[] = {"machine", "device", "seconds", "timings", NULL};
   copy_built("plugins/cpu.so", "plugins");
   json_t *root = parse_json(FLHOST("bench", "--json", SMALL, "gelu_new").out, JSON_OBJECT);
   assert_keys(root, report);
@@ -174,6 +152,24 @@ END_TEST
 
 /* ------------------------------------------------------------------------------------------------ what is not timed */
 
+/* Through the plugin that brings a device of its own. */
+START_TEST(a_device_is_timed_in_its_own_memory) {
+  copy_built("tests/plugins/device.so", "plugins");
+  copy_built("plugins/cpu.so", "plugins");
+  outcome run = FLHOST("bench", "--json", "--device", "ext_dev:1", "--dtype", "float32", "--seconds", "0.2", "--dims",
+                       "...: [2]; d: 8", "silu_and_mul");
+  assert_status(run, 0);
+  ck_assert_str_eq(text_at(parse_json(run.out, JSON_OBJECT), "device"), "ext_dev:1");
+  const json_t *timings = timings_of(run), *row = entry_of(timings, "impl_id", "vendor.test_device");
+  ck_assert_uint_eq(json_array_size(timings), 2); /* the rest is for the processor */
+  ck_assert_double_gt(number_at(row, "us"), 0);
+  ck_assert_double_gt(number_at(row, "times_as_fast_as_memcpy"), 0);
+  run = FLHOST("bench", "--json", "--device", "ext_dev", "--impl", "default.flagos", SMALL, "silu_and_mul");
+  assert_status(run, 3);
+  assert_contains(text_at(json_array_get(timings_of(run), 0), "reason"), "it is for tensors on cpu (--device)");
+}
+END_TEST
+
 START_TEST(an_unavailable_implementation_has_its_reason) {
   copy_built("tests/plugins/unavailable.so", "plugins");
   outcome run = FLHOST("bench", "--json");
@@ -197,7 +193,7 @@ START_TEST(a_call_that_an_implementation_does_not_take_is_no_failure) {
   copy_built("tests/plugins/planted_writes_before_enotsup.so", "plugins");
   outcome run = FLHOST("bench", "--json", "--seconds", "0.001", "--dims", "...: [2]; d: 64", "planted");
   assert_status(run, 0);
-  const json_t *wrong = row_of(timings_of(run), "vendor.wrong");
+  const json_t *wrong = entry_of(timings_of(run), "impl_id", "vendor.wrong");
   ck_assert_str_eq(text_at(wrong, "reason"), "rows of 64 are too long");
   ck_assert(!json_is_true(json_object_get(wrong, "failed")));
 }
@@ -232,6 +228,7 @@ START_TEST(a_wrong_word_is_refused_with_the_nearest_right_one) {
   check_usage(FLHOST("bench", "--impl", "default.flagoss"), "did you mean 'default.flagos'?");
   check_usage(FLHOST("bench", "--dtype", "bfloat61"), "did you mean 'bfloat16'?");
   check_usage(FLHOST("bench", "--size", "smal"), "unknown size 'smal'; did you mean 'small'?");
+  check_usage(FLHOST("bench", "--device", "cdua"), "did you mean 'cuda'?");
   check_usage(FLHOST("bench", "--seconds", "0"), "--seconds: '0' is not a number above 0");
   check_usage(FLHOST("bench", "--seconds", "1s"), "--seconds: '1s' is not a number above 0");
   check_usage(FLHOST("bench", "--dims", "n: 1"), "--dims needs the operator");
@@ -254,6 +251,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, the_entry_says_which_calls_and_size_picks_the_first_or_last);
   tcase_add_test(tests, the_element_type_is_bfloat16_or_what_is_asked_for_or_taken);
   tcase_add_test(tests, a_call_that_would_take_too_long_is_left_out_with_the_reason);
+  tcase_add_test(tests, a_device_is_timed_in_its_own_memory);
   tcase_add_test(tests, an_unavailable_implementation_has_its_reason);
   tcase_add_test(tests, an_implementation_that_fails_is_named_and_the_exit_status_1);
   tcase_add_test(tests, a_call_that_an_implementation_does_not_take_is_no_failure);
