@@ -55,8 +55,8 @@ $(BUILD)/config/%.yaml: config/%.yaml
 
 # ---------------------------------------------------------------------------------------------------------- library
 # include/flhost/ops.h is made from the entries in core/ops, and committed so that it can be read.
-GENERATOR_SOURCES := core/ops/generate.c core/schema.c core/rules.c core/cases.c core/text.c core/error.c \
-  $(filter-out core/ops/generate.c,$(wildcard core/ops/*.c))
+GENERATOR_SOURCES := core/ops/generate.c core/schema.c core/rules.c core/cases.c core/expression.c core/cost.c \
+  core/text.c core/error.c $(filter-out core/ops/generate.c,$(wildcard core/ops/*.c))
 $(BUILD)/generate-ops: $(GENERATOR_SOURCES) $(wildcard core/*.h core/ops/*.h) include/flhost/plugin.h include/flhost/flhost.h
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -MMD -MP,$(BASE)) $(CFLAGS) -o $@ $(GENERATOR_SOURCES) $(LINK) -lm
@@ -101,7 +101,7 @@ $(COMMAND): $(CLI_OBJECTS) $(SHARED)
 
 # ------------------------------------------------------------------------------------------------------------ bench
 # The benchmark links the library as engines do. One of its plugins is copied under other names: the build id is text, too.
-$(BENCH): $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(SHARED) $(BENCH_FORWARD)
+$(BENCH): $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(addprefix $(BUILD)/obj/cli/,bench_measure.o machine.o) $(SHARED) $(BENCH_FORWARD)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $(filter %.o,$^) -L$(BUILD) -lflhost -L$(BUILD)/bench -lforward -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN' $(LINK) $(shell pkg-config --libs jansson) -ldl -lm
 $(BENCH_FORWARD): bench/forward.c

@@ -4,6 +4,7 @@
  */
 #include "cli/cli.h"
 #include "cli/compare.h"
+#include "cli/subjects.h"
 #include "cli/verify.h"
 
 #include <inttypes.h>
@@ -194,21 +195,10 @@ static bool has_bits(test *t, const attempt *first, const attempt *made, const c
 /* -------------------------------------------------------------------------------------------------------------- status
  */
 
-/* Why the host did not call the implementation: the part of its message that says so. */
-static char *skip_reason(const char *message) {
-  static const char mark[] = "not supported: ";
-  const char *found = message ? strstr(message, mark) : NULL;
-  char *reason = strdup(found ? found + strlen(mark) : message ? message : "");
-  for (char *c = reason; c && *c; c++)
-    if (*c == '\n')
-      *c = ' ';
-  return reason;
-}
-
 static bool skip(test *t, const attempt *made) {
   t->row->skipped++;
   if (!t->row->reason)
-    t->row->reason = skip_reason(made->message);
+    t->row->reason = cli_skip_reason(made->message);
   return true;
 }
 

@@ -12,6 +12,8 @@ $(BUILD)/tests/stress: tests/stress.c $(STATIC) | $(BUILD)/ops.stamp
 CLI_SUITES := $(addprefix $(BUILD)/tests/test_,safetensors compare cpu_plugin run device_commands)
 $(CLI_SUITES): CLI_PARTS := $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o)
 $(CLI_SUITES): $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o)
+$(BUILD)/tests/test_bad_calls: CLI_PARTS := $(BUILD)/obj/cli/fill.o
+$(BUILD)/tests/test_bad_calls: $(BUILD)/obj/cli/fill.o | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cpu_plugin $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_ops_*.c)): | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor: | $(COMMAND) $(CPU_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so
 $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_PLUGINS) $(BENCH_FIGURES) $(PLUGINS)
