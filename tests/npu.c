@@ -32,8 +32,8 @@ static void *symbol(void *library, const char *name) {
   return address;
 }
 
-static void open_stand_in(void) {
-  void *library = dlopen(built("tests/drivers/ascend/lib64/libascendcl.so"), RTLD_NOW | RTLD_LOCAL);
+void npu_open_control(const char *path) {
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   ck_assert_msg(library != NULL, "%s", library ? "" : dlerror());
   npu_control.library = library;
   *(void **)&npu_control.set = symbol(library, "stand_in_set");
@@ -42,21 +42,38 @@ static void open_stand_in(void) {
   *(void **)&npu_control.clear = symbol(library, "stand_in_clear");
 }
 
-void npu_open(void) {
+void npu_open_plugin(const char *home, const char *node) {
   fl_registry registry = {.size = sizeof registry,
                           .abi_major = FL_ABI_MAJOR,
                           .abi_minor = FL_ABI_MINOR,
                           .register_impl = collect_impl,
                           .register_component = collect_component};
   fl_register_fn entry;
-  setenv("FLHOST_ASCEND_NODE", "/dev/null", 1);
-  setenv("ASCEND_HOME_PATH", built("tests/drivers/ascend"), 1);
-  open_stand_in();
+  setenv("FLHOST_ASCEND_NODE", node, 1);
+  setenv("ASCEND_HOME_PATH", home, 1);
   n_impls = 0;
   void *library = dlopen(built("plugins/ascend.so"), RTLD_NOW | RTLD_LOCAL);
   ck_assert_msg(library != NULL, "%s", library ? "" : dlerror());
   *(void **)&entry = symbol(library, "register_builtins");
   ck_assert_int_eq(entry(&registry), FL_OK);
+}
+
+void npu_open(void) {
+  npu_open_plugin(built("tests/drivers/ascend"), "/dev/null");
+  npu_open_control(built("tests/drivers/ascend/lib64/libascendcl.so"));
+}
+
+int npu_runtime(const char *name, int argument) {
+  int (*function)(int);
+  *(void **)&function = dlsym(npu_control.library, name);
+  ck_assert_ptr_nonnull(*(void **)&function);
+  return function(argument);
+}
+
+int npu_thread_device(void) {
+  int (*get)(int *), device = -1;
+  *(void **)&get = dlsym(npu_control.library, "aclrtGetDevice");
+  return get(&device) ? -1 : device;
 }
 
 /* What a stream keeps for its calls stays until the process ends. */

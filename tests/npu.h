@@ -9,8 +9,14 @@
 extern const fl_platform *npu;
 extern stand_in npu_control;
 
-/* Environment and plugin: a fixture. The settings that the stand-in has then are its defaults. */
+/* Environment, stand-in and plugin: a fixture. The settings that the stand-in has then are its defaults. */
 void npu_open(void);
+/* The plugin alone, with the toolkit in `home` and that device node; npu_open_control() opens a stand-in's control. */
+void npu_open_plugin(const char *home, const char *node);
+void npu_open_control(const char *library);
+/* A function of the stand-in's runtime; the device that the thread has set, or -1. */
+int npu_runtime(const char *name, int argument);
+int npu_thread_device(void);
 /* Asserts that nothing is left behind, and that no rule was broken. */
 void npu_check_clean(void);
 

@@ -6,8 +6,8 @@ ASCEND_STAND_IN_LIBRARIES := $(patsubst %,$(ASCEND_STAND_IN)/lib64/lib%.so,ascen
 
 $(ASCEND_STAND_IN)/stand_in.so: $(ASCEND_STAND_IN_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) -shared -Wl,-z,defs,-z,now,-Bsymbolic -o $@ $^ $(LINK) -lm
+	$(CC) -shared -Wl,-soname,libascendcl.so -Wl,-z,defs,-z,now,-Bsymbolic -o $@ $^ $(LINK) -lm
 $(ASCEND_STAND_IN_LIBRARIES): $(ASCEND_STAND_IN)/stand_in.so
 	@mkdir -p $(@D)
 	ln -sf ../stand_in.so $@
-$(BUILD)/tests/test_ascend $(BUILD)/tests/test_ascend_ops: | $(ASCEND_STAND_IN_LIBRARIES) $(ASCEND_PLUGIN) $(CPU_PLUGIN)
+$(patsubst %.c,$(BUILD)/%,$(wildcard tests/test_ascend*.c)): | $(ASCEND_STAND_IN_LIBRARIES) $(ASCEND_PLUGIN) $(CPU_PLUGIN) $(TP)/lib/libfake_driver.so
