@@ -98,7 +98,7 @@ bool ascend_libraries_open(const char **reason) {
 }
 
 bool ascend_is_stand_in(void) {
-  return runtime.library && dlsym(runtime.library, "flhost_stand_in");
+  return runtime.library && dlsym(runtime.library, "flhost_stand_in_driver");
 }
 
 /* ------------------------------------------------------------------------------------------------ operator libraries

@@ -60,14 +60,13 @@ static fl_status get_properties(void *self, int32_t device, fl_device_properties
     return status;
   fl_device_properties found = {.size = sizeof found};
   if (ascend_is_stand_in())
-    stand_in = " (stand-in of the tests, not a device)";
+    stand_in = " (a stand-in of the tests)";
   if (!acl.aclrtGetDeviceInfo((uint32_t)device, ACL_DEV_ATTR_AICORE_CORE_NUM, &units))
     found.units = (int32_t)units;
   snprintf(found.name, sizeof found.name, "%s%s", ascend_chip_name(), stand_in);
   snprintf(found.arch, sizeof found.arch, "%s", ascend_chip_name());
   if (!acl.aclrtGetVersion(&major, &minor, &patch))
-    snprintf(found.driver, sizeof found.driver, "ACL %d.%d.%d%s", (int)major, (int)minor, (int)patch,
-             *stand_in ? " (stand-in)" : "");
+    snprintf(found.driver, sizeof found.driver, "%d.%d.%d%s", (int)major, (int)minor, (int)patch, stand_in);
   read_memory(&found);
   ascend_leave(&guard);
   *properties = found;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* By this the plugin knows that it is none of the vendor's. */
-EXPORT const char flhost_stand_in[] = "ACL stand-in of flhost's tests";
+EXPORT const char flhost_stand_in_driver[] = "a stand-in of flhost's tests: it computes on the CPU";
 
 EXPORT void stand_in_set(const char *name, const char *value);
 EXPORT int64_t stand_in_count(const char *name);
