@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ALIGNMENT = 256 };
 
@@ -58,7 +59,8 @@ static fl_status get_properties(void *self, int32_t device, fl_device_properties
   fl_status status = ascend_enter(device, &guard, words, sizeof words);
   if (status)
     return status;
-  fl_device_properties found = {.size = sizeof found};
+  /* As much of it as the host knows. */
+  fl_device_properties found = {.size = properties->size < sizeof found ? properties->size : sizeof found};
   if (ascend_is_stand_in())
     stand_in = " (a stand-in of the tests)";
   if (!acl.aclrtGetDeviceInfo((uint32_t)device, ACL_DEV_ATTR_AICORE_CORE_NUM, &units))
@@ -69,7 +71,7 @@ static fl_status get_properties(void *self, int32_t device, fl_device_properties
     snprintf(found.driver, sizeof found.driver, "%d.%d.%d%s", (int)major, (int)minor, (int)patch, stand_in);
   read_memory(&found);
   ascend_leave(&guard);
-  *properties = found;
+  memcpy(properties, &found, found.size);
   return FL_OK;
 }
 

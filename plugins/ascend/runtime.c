@@ -2,6 +2,7 @@
 #include "plugins/ascend/runtime.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -66,11 +67,13 @@ void ascend_describe(char *text, size_t size, const char *function, int32_t code
 /* ---------------------------------------------------------------------------------------------------- initialisation
  */
 
-static bool started;
+static atomic_bool started;
 
 fl_status ascend_start(char *text, size_t size) {
   const char *reason = NULL;
   fl_status status = FL_OK;
+  if (started)
+    return FL_OK;
   if (!ascend_libraries_open(&reason)) {
     snprintf(text, size, "%s", reason);
     return FL_EDEVICE;
@@ -104,8 +107,7 @@ static const struct {
              {"Ascend310P3", ASCEND_310P},  {"Ascend310P4", ASCEND_310P},  {"Ascend310P5", ASCEND_310P},
              {"Ascend310P7", ASCEND_310P},  {"Ascend950*", ASCEND_950}};
 
-static bool chip_known;
-static ascend_chips chip;
+static atomic_uint chip; /* an ascend_chips, 0 while it is not known */
 static char chip_name[64], chip_reason[160];
 
 static bool name_fits(const char *pattern, const char *name) {
@@ -113,28 +115,32 @@ static bool name_fits(const char *pattern, const char *name) {
   return !strncmp(pattern, name, length) && (pattern[length] == '*' || !name[length]);
 }
 
-static void find_chip(void) {
+static unsigned find_chip(void) {
   const char *name = acl.aclrtGetSocName();
+  unsigned found = 0;
+  if (*chip_reason && !strcmp(name ? name : "", chip_name))
+    return 0; /* still not known */
   snprintf(chip_name, sizeof chip_name, "%s", name ? name : "");
   for (size_t i = 0; name && i < sizeof chips / sizeof chips[0]; i++)
     if (name_fits(chips[i].name, name))
-      chip = chips[i].chip;
+      found = chips[i].chip;
   if (!name)
     snprintf(chip_reason, sizeof chip_reason, "aclrtGetSocName does not know the chip");
-  else if (!chip)
+  else if (!found)
     snprintf(chip_reason, sizeof chip_reason, "the chip is %s, expected an A2, A3, 310P or 950", name);
-  chip_known = name != NULL;
+  return found;
 }
 
 ascend_chips ascend_chip(const char **reason) {
-  pthread_mutex_lock(&lock);
-  if (!chip_known)
-    find_chip();
-  ascend_chips found = chip;
-  pthread_mutex_unlock(&lock);
-  if (!found && reason)
+  if (!chip) {
+    pthread_mutex_lock(&lock);
+    if (!chip)
+      chip = find_chip();
+    pthread_mutex_unlock(&lock);
+  }
+  if (!chip && reason)
     *reason = chip_reason;
-  return found;
+  return (ascend_chips)chip;
 }
 
 const char *ascend_chip_name(void) {

@@ -11,3 +11,4 @@ $(ASCEND_STAND_IN_LIBRARIES): $(ASCEND_STAND_IN)/stand_in.so
 	@mkdir -p $(@D)
 	ln -sf ../stand_in.so $@
 $(patsubst %.c,$(BUILD)/%,$(wildcard tests/test_ascend*.c)): | $(ASCEND_STAND_IN_LIBRARIES) $(ASCEND_PLUGIN) $(CPU_PLUGIN) $(TP)/lib/libfake_driver.so
+$(BUILD)/tests/test_ascend_command: | $(COMMAND) config-files $(BUILD)/tests/plugins/two_vendors.so
