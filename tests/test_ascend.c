@@ -133,6 +133,24 @@ START_TEST(custom_operators_are_found_unless_others_own_them) {
 }
 END_TEST
 
+/* Both have the operator; only the custom one refuses. */
+START_TEST(custom_operators_come_first) {
+  mkdir(in_scratch("op_api"), 0755);
+  mkdir(in_scratch("op_api/lib"), 0755);
+  npu_open_control(copy_to_scratch(built("tests/drivers/ascend/stand_in.so"), "op_api/lib/libcust_opapi.so"));
+  npu_control.set("aclnnSiluGetWorkspaceSize", "561112");
+  setenv("ASCEND_CUSTOM_OPP_PATH", scratch, 1);
+  npu_open_plugin(built("tests/drivers/ascend"), "/dev/null");
+  npu_tensor *x = npu_make((DLDataType){kDLFloat, 32, 1}, 1, (int64_t[]){8}, 0);
+  npu_tensor *out = npu_make((DLDataType){kDLFloat, 32, 1}, 1, (int64_t[]){4}, 0);
+  fl_value values[] = {fl_tensor(&x->tensor), fl_tensor(&out->tensor)};
+  ck_assert_int_eq(npu_call(npu_find("mul_and_silu"), values, 2), FL_ENOTSUP);
+  ck_contains(npu_message, "aclnnSiluGetWorkspaceSize returned 561112");
+  npu_free(x);
+  npu_free(out);
+}
+END_TEST
+
 /* -------------------------------------------------------------------------------------------------- platform, devices
  */
 
@@ -257,6 +275,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_library_that_lacks_a_function_is_named_with_it);
   tcase_add_test(tests, a_library_that_the_engine_has_loaded_is_used);
   tcase_add_test(tests, an_operator_that_no_library_has_is_named);
+  tcase_add_test(tests, custom_operators_come_first);
   tcase_add_loop_test(tests, custom_operators_are_found_unless_others_own_them, 0, 3);
   tcase_add_test(tests, the_platform_tells_its_devices_and_that_they_are_none);
   tcase_add_test(tests, initialised_before_is_fine_and_a_failure_is_told);
