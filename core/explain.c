@@ -14,6 +14,7 @@ static fl_status select_locked(fl_op *op, int32_t device_type, fl_selection *sel
     return fl_error(FL_EINVAL, "device type %d is not known", device_type);
   for (;;) {
     fl_registry_ask_availability(host, op);
+    fl_architectures_ask(host, op, device_type, false);
     pthread_mutex_lock(&host->lock);
     fl_status status =
         fl_select(selection, op, fl_scope_policy(host, scoped), op->device_argument < 0 ? 0 : device_type);
@@ -148,10 +149,10 @@ static void fill(explanation *e, const fl_selection *selection, bool scoped, boo
 static fl_op *find_op_or_layer(fl_host *host, const char *name) {
   fl_layer layer;
   pthread_mutex_lock(&host->lock);
-  bool is_class = !fl_registry_find(host, name) && fl_layer_find(host, name, &layer);
-  fl_op *op = is_class ? fl_layer_op(host, name) : NULL;
+  bool is_class = !fl_registry_known(host, name) && fl_layer_find(host, name, &layer);
+  const fl_op *op = is_class ? fl_layer_op(host, name) : NULL;
   pthread_mutex_unlock(&host->lock);
-  return is_class ? op : fl_find_op(host, name);
+  return is_class && !op ? NULL : fl_find_op(host, is_class ? op->name : name);
 }
 
 fl_status fl_explain(fl_host *host, const char *name, int32_t device_type, fl_explanation **result) {

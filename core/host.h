@@ -9,6 +9,7 @@
 #define FLHOST_CORE_HOST_H
 
 #include "core/config.h"
+#include "core/device.h"
 #include "core/loader.h"
 #include "core/log.h"
 #include "core/policy.h"
@@ -45,13 +46,12 @@ typedef struct fl_impl_record {
   const char *vendor, *min_arch; /* behind impl_id; NULL if none */
   uint64_t devices;
   /* R6. Written under the host's availability lock, `asked` last. */
-  _Atomic(const char *) reason; /* static string of the plugin */
+  _Atomic(const char *) reason; /* why it is not available, a static string; NULL: it is */
   _Atomic(fl_tally *) tally;    /* NULL: nothing so far */
   _Atomic uint32_t asked;       /* generation of the registry in which is_available was asked; 0 = never */
   uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far; guarded by the host's lock */
   uint32_t dtypes, flags;
   int32_t priority;
-  _Atomic bool available;
   uint8_t kind;
   char impl_id[];
 } fl_impl_record;
@@ -83,9 +83,10 @@ typedef struct fl_target {
 /* One implementation that a binding may call. */
 typedef struct fl_candidate {
   fl_impl_record *record;
-  uint32_t dtypes;    /* element types that it takes; 0 = all that the schema lets through */
-  bool on_probation;  /* it failed before and its back-off is over */
-  _Atomic bool noted; /* F1 was logged for it under this binding */
+  uint32_t dtypes;     /* element types that it takes; 0 = all that the schema lets through */
+  bool on_probation;   /* it failed before and its back-off is over */
+  _Atomic bool noted;  /* F1 was logged for it under this binding */
+  uint64_t on_devices; /* a bit for each index of the device type that reaches min_arch */
 } fl_candidate;
 
 /* What was resolved for one op, policy and device type: S5. Immutable, but for what is said to be guarded. */
@@ -102,6 +103,7 @@ typedef struct fl_binding {
   _Atomic(const fl_target *) *place; /* the slot it is in; NULL: in none any more; guarded by the host's lock */
   double retry_at; /* when a failed implementation that was left out may be tried again; 0 = none is left out */
   bool strict, preserve_inputs, statistics;
+  bool synchronous; /* waits for the device after each implementation */
   uint32_t n;
   fl_candidate candidates[];
 } fl_binding;
@@ -126,13 +128,14 @@ struct fl_op {
   bool checked;            /* arguments are checked */
   fl_slots slots;          /* under the global policy */
   fl_target unbound;       /* resolves, and calls what it found */
-  fl_schema *schema;
-  char *name;
+  fl_schema *schema;       /* NULL as long as nobody needed the built-in op */
+  const fl_op_def *def;    /* built-in: what `schema` is parsed from, else NULL */
+  const char *name;        /* of a built-in op in fl_host.builtin_names, else owned */
   uint32_t index;
   uint64_t hash;
   _Atomic(fl_impl_set *) impls;
-  fl_impl_record *unfused; /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
-  char *schema_plugin;     /* who declared it */
+  fl_impl_record *unfused;   /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
+  const char *schema_plugin; /* who declared it; owned unless it is built-in */
   /* Guarded by the host's lock. */
   fl_binding *bindings;  /* that are in slots */
   fl_op *next_bound;     /* of the host's ops that have bindings */
@@ -144,9 +147,9 @@ struct fl_op {
   fl_failure *failures;
 };
 
-/* Names to ops: open addressing, immutable but for empty places that get filled. */
+/* Names to ops: open addressing, immutable but for empty places that get filled. `n` is its writers'. */
 typedef struct fl_name_table {
-  uint32_t mask;
+  uint32_t mask, n;
   _Atomic(fl_op *) places[];
 } fl_name_table;
 
@@ -165,8 +168,9 @@ typedef struct fl_view_table {
 } fl_view_table;
 
 struct fl_host {
-  _Atomic(fl_name_table *) names;
+  _Atomic(fl_name_table *) names;          /* ops that are ready: parsed, and no deferred plugin lists them */
   bool statistics, checks, dispatch_debug; /* set at creation */
+  bool synchronous;                        /* calls wait for the device; set there */
   bool without_plugins;                    /* none was loaded at creation; set there */
   _Atomic bool frozen;                     /* frozen_by is not empty; changed under `lock` */
 
@@ -176,9 +180,13 @@ struct fl_host {
   fl_provider *providers;
   fl_op **ops; /* all, by index */
   uint32_t n_ops, ops_capacity;
+  fl_name_table *declared; /* ops that were not ready when they became known */
+  fl_op *builtin;          /* the built-in ops, in one piece */
+  char *builtin_names;
   fl_op *bound; /* those that have bindings */
   fl_component_record *components;
   uint32_t n_components;
+  fl_device_type device_types[FL_DEVICE_SLOTS];
 
   fl_policy *policy;  /* the global one */
   bool policy_is_set; /* by fl_set_global_policy, not from settings */
@@ -202,7 +210,10 @@ struct fl_host {
 
   fl_plugin_record *plugins; /* guarded by `lock` */
   uint32_t n_plugins;
-  pthread_mutex_t loading; /* one discovery at a time; taken before `lock` */
+  _Atomic uint32_t n_deferred; /* of `plugins` */
+  pthread_mutex_t loading;     /* fl_loading_begin */
+  _Atomic uint64_t loader;     /* the thread that has it */
+  uint32_t loading_depth;      /* that thread's */
 
   fl_host *next; /* of the process's hosts, thread.c */
 };
@@ -214,8 +225,18 @@ void fl_registry_free(fl_host *host);
 
 uint64_t fl_hash_name(const char *name, size_t length);
 
-/* The op, NULL if none; no message. The caller is reading, or holds the host's lock. */
+/* The op, ready to be called; NULL if there is none, no message. For one that is not ready yet its entry is parsed and
+ * the deferred plugins that list it are loaded. The caller is reading, and holds no lock. */
 fl_op *fl_registry_find(fl_host *host, const char *name);
+
+/* The op, ready or not: its schema may not be there. The host's lock is held. */
+fl_op *fl_registry_known(const fl_host *host, const char *name);
+
+/* Do calls find it? The host's lock is held. */
+bool fl_registry_is_ready(const fl_host *host, const char *name);
+
+/* Sees to it that an op has its schema. No lock is held. */
+fl_status fl_registry_parse(fl_op *op);
 
 /* FL_ENOENT, with the nearest name. */
 fl_status fl_registry_no_such_op(fl_host *host, const char *name);
@@ -227,10 +248,14 @@ bool fl_registry_has_impl(const fl_op *op, int32_t device_type);
  * lock, and nothing may be held. */
 void fl_registry_ask_availability(fl_host *host, const fl_op *op);
 
-/* The same for every op. */
-void fl_registry_ask_all(fl_host *host);
+/* Locks the host at a moment when every implementation of every op has been asked. Nothing may be held before. */
+void fl_registry_lock_asked(fl_host *host);
 
-/* Adds an op; takes over the schema. NULL: out of memory. The host's lock is held. */
+/* Makes every op ready: parsed, and all plugins loaded. No lock is held. */
+fl_status fl_registry_prepare_all(fl_host *host);
+
+/* Adds an op, ready unless a deferred plugin lists it; takes over the schema. NULL: out of memory. The host's lock is
+ * held. */
 fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin);
 
 /* The implementation, `unfused` too, NULL if there is none. The caller is reading, or holds the host's lock. */
@@ -290,7 +315,7 @@ typedef struct fl_layer {
 
 /* All of these: the host's lock is held. */
 bool fl_layer_find(const fl_host *host, const char *class, fl_layer *layer);
-/* The op that replaces a class, whether or not that is allowed; NULL, with a message. */
+/* The op that replaces a class, ready or not, whether or not that is allowed; NULL, with a message. */
 fl_op *fl_layer_op(fl_host *host, const char *class);
 /* The layers that an op replaces (malloc'ed; strings are added to `strings`). false: out of memory. */
 bool fl_layers_of(const fl_host *host, const char *op, fl_strings *strings, fl_replaced **replaced, uint32_t *n);
@@ -340,5 +365,11 @@ fl_slots *fl_scope_slots(fl_op *op);
 /* The policy in force in this thread, not retained; the host's lock is held. */
 fl_policy *fl_scope_policy(fl_host *host, bool *scoped);
 void fl_views_free(fl_host *host);
+/* In the child of a fork, where only this thread's scopes are left; the host's lock is held. */
+void fl_views_after_fork(fl_host *host);
+
+/* Waits, where so much memory is retired that calls cannot have let go of it yet. For whoever changes what calls
+ * depend on; holds no lock, and does nothing inside a call. */
+void fl_host_bound_memory(fl_host *host);
 
 #endif

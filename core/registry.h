@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include <flhost/flhost.h>
+#include <pthread.h>
 
 /* What one plugin registers, until it is committed as a whole. */
 typedef struct fl_stage fl_stage;
@@ -15,6 +16,9 @@ typedef struct fl_stage fl_stage;
 /* Begins. `plugin` is its name, `build_id` what its implementations carry (fl_impl_uuid; "" = unknown), `flags` those
  * of its note. NULL: out of memory. */
 fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *build_id, uint32_t flags);
+
+/* From now on rows of other ops than those of the list (FL_PLUGIN_OPS, borrowed) are refused, and so are components. */
+void fl_stage_limit(fl_stage *stage, const char *ops);
 
 /* The table to hand to register_builtins. */
 fl_registry *fl_stage_table(fl_stage *stage);
@@ -33,6 +37,7 @@ typedef struct fl_component_record {
   fl_platform platform; /* type "platform" */
   char *op;             /* type "layer": what replaces the class `name`; else NULL */
   void *self;
+  pthread_mutex_t *asking; /* held while is_active runs; NULL: nobody else asks */
 } fl_component_record;
 
 #endif

@@ -23,6 +23,9 @@ START_TEST(platform_counts_the_devices_of_the_plugin) {
   assert_contains(text_at(report, "config_file"), "/config/ascend.yaml");
   const json_t *ascend = entry_of(json_object_get(report, "platforms"), "name", "ascend");
   assert_contains(text_at(ascend, "diagnosis"), "plugin 'ascend' reports 2 devices");
+  outcome table = FLHOST("platform");
+  assert_contains(table.out, "ascend:1");
+  assert_contains(table.out, "1.17.0 (a stand-in of the tests)  Ascend910B3 (a stand-in of the tests)");
 }
 END_TEST
 
@@ -42,6 +45,22 @@ START_TEST(the_plugin_serves_tensors_of_the_device_and_no_others) {
 }
 END_TEST
 
+START_TEST(verify_and_run_work_on_the_device) {
+  outcome run = FLHOST("verify", "--json", "--impl", "vendor.ascend", "silu_and_mul", "rms_norm", "replicated_linear");
+  assert_status(run, 0);
+  json_t *tests = json_object_get(parse_json(run.out, JSON_OBJECT), "tests"), *test;
+  size_t i;
+  ck_assert_uint_eq(json_array_size(tests), 9); /* each in three element types */
+  json_array_foreach(tests, i, test) {
+    ck_assert_str_eq(text_at(test, "status"), "ok");
+    ck_assert_str_eq(text_at(test, "device"), "ext_dev:0");
+  }
+  run = FLHOST("run", "--device", "ascend", "tests/golden/silu_and_mul");
+  assert_status(run, 0);
+  assert_contains(run.out, "vendor.ascend");
+}
+END_TEST
+
 START_TEST(without_a_device_each_op_says_what_is_missing) {
   setting("FLHOST_ASCEND_NODE=/nonexistent/davinci");
   outcome run = FLHOST("explain", "--device", "ascend", "rms_norm");
@@ -54,6 +73,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, platform_counts_the_devices_of_the_plugin);
   tcase_add_test(tests, a_driver_that_does_not_start_has_no_devices);
   tcase_add_test(tests, the_plugin_serves_tensors_of_the_device_and_no_others);
+  tcase_add_test(tests, verify_and_run_work_on_the_device);
   tcase_add_test(tests, without_a_device_each_op_says_what_is_missing);
 }
 

@@ -396,6 +396,21 @@ START_TEST(plugins_has_the_promised_keys) {
 }
 END_TEST
 
+/* `plugins` opens none; what asks for one of its ops, or for all, does. */
+START_TEST(D4_a_deferred_plugin_is_shown_as_such_until_it_is_needed) {
+  copy_built("tests/plugins/listed/lazy_builtin.so", "plugins");
+  outcome run = FLHOST("plugins");
+  assert_quiet(run);
+  assert_contains(run.out, "deferred");
+  assert_contains(run.out, "until one of its ops is looked for: relu2");
+  json_t *list = parse_json(FLHOST("plugins", "--json").out, JSON_ARRAY);
+  ck_assert_str_eq(text_at(entry_of(list, "name", "lazy_builtin"), "status"), "deferred");
+  assert_contains(FLHOST("explain", "relu2").out, "vendor.lazy_builtin");
+  assert_contains(FLHOST("ops", "relu2").out, "vendor.lazy_builtin");
+  assert_contains(FLHOST("doctor").out, "plugin lazy_builtin 1: 1 implementations");
+}
+END_TEST
+
 START_TEST(D4_bad_plugin_does_not_keep_good_ones_from_loading) {
   scratch_file("plugins/broken.so", "#!/bin/sh\necho no plugin\n");
   outcome run = FLHOST("plugins", "--json");
@@ -535,8 +550,12 @@ END_TEST
 
 START_TEST(platform_has_the_promised_keys) {
   static const char *const keys[] = {"active", "origin", "config_file", "platforms", NULL};
-  static const char *const platform_keys[] = {"name",         "plugin", "active",       "pci_devices", "pci",
-                                              "driver_found", "driver", "device_count", "diagnosis",   NULL};
+  static const char *const platform_keys[] = {
+      "name",      "plugin",      "active", "pci_devices", "pci", "driver_found", "driver", "device_count",
+      "diagnosis", "device_type", "steps",  "devices",     NULL};
+  static const char *const step_keys[] = {"step", "state", "finding", "advice", NULL};
+  static const char *const device_keys[] = {"index", "name",         "arch",        "driver",
+                                            "units", "memory_total", "memory_free", NULL};
   outcome run = FLHOST("platform", "--json");
   assert_quiet(run);
   json_t *report = parse_json(run.out, JSON_OBJECT);
@@ -546,7 +565,11 @@ START_TEST(platform_has_the_promised_keys) {
   json_t *cpu = entry_of(json_object_get(report, "platforms"), "name", "cpu");
   assert_keys(cpu, platform_keys);
   ck_assert(json_is_true(json_object_get(cpu, "active")));
-  entry_of(json_object_get(report, "platforms"), "name", "ascend");
+  assert_keys(json_array_get(json_object_get(cpu, "devices"), 0), device_keys);
+  json_t *ascend = entry_of(json_object_get(report, "platforms"), "name", "ascend");
+  ck_assert_str_eq(text_at(ascend, "device_type"), "ext_dev");
+  json_t *step = entry_of(json_object_get(ascend, "steps"), "step", "user driver");
+  assert_keys(step, step_keys);
   assert_contains(FLHOST("platform").out, "VLLM_FL_PLATFORM");
 }
 END_TEST
@@ -664,6 +687,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, ops_tells_one_op_in_full);
   tcase_add_test(tests, ops_lists_implementations);
   tcase_add_test(tests, plugins_has_the_promised_keys);
+  tcase_add_test(tests, D4_a_deferred_plugin_is_shown_as_such_until_it_is_needed);
   tcase_add_test(tests, D4_bad_plugin_does_not_keep_good_ones_from_loading);
   tcase_add_test(tests, empty_directory_says_where_was_looked);
   tcase_add_test(tests, control_characters_of_a_plugin_do_not_reach_the_terminal);

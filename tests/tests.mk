@@ -3,8 +3,13 @@ $(BUILD)/tests/test_%: tests/test_%.c $(STATIC) $(TEST_SUPPORT) | $(BUILD)/ops.s
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CORE_CFLAGS) $(CFLAGS) -o $@ $< $(TEST_SUPPORT) $(CLI_PARTS) $(STATIC) $(LINK) $(CORE_LIBS) $(CHECK_LIBS)
 
+# No suite: `make check-stress` runs it for a while.
+$(BUILD)/tests/stress: tests/stress.c $(STATIC) | $(BUILD)/ops.stamp
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(STATIC) $(LINK) $(CORE_LIBS)
+
 # Suites that use or test parts of the command, too.
-CLI_SUITES := $(addprefix $(BUILD)/tests/test_,safetensors compare cpu_plugin run ascend_ops)
+CLI_SUITES := $(addprefix $(BUILD)/tests/test_,safetensors compare cpu_plugin run device_commands ascend_ops)
 $(CLI_SUITES): CLI_PARTS := $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o fill.o)
 $(CLI_SUITES): $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o fill.o)
 $(BUILD)/tests/test_cpu_plugin $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_ops_*.c)): | $(CPU_PLUGIN)

@@ -71,7 +71,9 @@ enum {
   FL_HOST_NO_PLUGINS = 1 << 0,         /* load no plugin by itself; fl_load_plugin still does */
   FL_HOST_NO_ARGUMENT_CHECKS = 1 << 1, /* trust the caller: calls skip the schema's checks. A wrong call is then
                                           undefined behaviour, as in a direct call of the kernel */
-  FL_HOST_STATISTICS = 1 << 2          /* count calls (failures and fallbacks are always counted) */
+  FL_HOST_STATISTICS = 1 << 2,         /* count calls (failures and fallbacks are always counted) */
+  FL_HOST_SYNCHRONOUS = 1 << 3         /* wait for the device after each call, so that an error of a kernel is that
+                                          call's; as VLLM_FL_SYNCHRONIZE=1. Not while a graph is captured */
 };
 
 /* How to create a host. A zero or NULL field leaves the setting to the environment and files. */
@@ -112,7 +114,8 @@ FL_API fl_status fl_set_log_level(fl_host *host, const char *level);
 /* A handle of one op in one host, valid until the host is destroyed. */
 typedef struct fl_op fl_op;
 
-/* The op of that name; NULL if there is none (the message names the nearest). */
+/* The op of that name; NULL if there is none (the message names the nearest). The first time that an op is looked for
+ * its schema is parsed, and the deferred plugins that list it are loaded. */
 FL_API fl_op *fl_find_op(fl_host *host, const char *name);
 
 /*
@@ -158,6 +161,14 @@ FL_API fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *
 
 /* Checks a call's arguments as fl_invoke does, without calling anything. */
 FL_API fl_status fl_check(const fl_op *op, const fl_call *call);
+
+/*
+ * Bytes that call->workspace should have: the most that any implementation which the policy in force may run for these
+ * arguments asks for, fallbacks included; 0 if none does. Another policy may want more. The memory lies on the call's
+ * device, aligned to 256 (fl_device_allocate), and may be used again for the next call on the same stream. Errors are
+ * those of fl_check, and FL_ENOIMPL where nothing is there to run.
+ */
+FL_API fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size);
 
 /* One argument or result of an op. */
 typedef struct fl_argument {
@@ -211,6 +222,39 @@ typedef struct fl_input {
  */
 FL_API fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,
                                     uint32_t n_inputs);
+
+/* ------------------------------------------------------------------------------------------------ device memory */
+
+/*
+ * For tools and small engines; one that has an allocator of its own needs none of this. Memory of kDLCPU is the host's
+ * own; that of another device type is what a plugin's platform brings (fl_platform), of several the one in force. In
+ * all of these FL_ENOENT: nobody brings memory of that type (the message says who brings which), the platform is not
+ * active, or there is no device; FL_EINVAL: no such device; FL_ENOMEM, FL_EDEVICE: it failed, in the platform's words.
+ * They may initialise the vendor's driver in this process, which a later fork does not survive.
+ */
+
+/* Devices of a type: their indices are 0 to *count - 1. FL_EDEVICE: the platform cannot count them. */
+FL_API fl_status fl_device_count(fl_host *host, int32_t device_type, int32_t *count);
+
+/* properties->size is set by the caller to sizeof(fl_device_properties). */
+FL_API fl_status fl_device_get_properties(fl_host *host, DLDevice device, fl_device_properties *properties);
+
+/* The device of that type that this thread uses. */
+FL_API fl_status fl_device_current(fl_host *host, int32_t device_type, DLDevice *device);
+
+/* Aligned to 256, not cleared; the caller frees it with fl_device_free, when no work that uses it is left. A size of 0
+ * gives memory, too. */
+FL_API fl_status fl_device_allocate(fl_host *host, DLDevice device, size_t size, void **memory);
+FL_API fl_status fl_device_free(fl_host *host, DLDevice device, void *memory); /* NULL is ignored */
+
+/* Copies in the order of `stream` (NULL = the device's default). `direction` is one of FL_COPY_*: with host memory on
+ * either side the copy is done when this returns. */
+FL_API fl_status fl_device_copy(fl_host *host, DLDevice device, void *to, const void *from, size_t size,
+                                int32_t direction, void *stream);
+
+/* Waits until all work of the stream, or of `all` streams of the device, is done. An error of earlier work shows up
+ * here, as FL_EDEVICE. */
+FL_API fl_status fl_device_synchronize(fl_host *host, DLDevice device, void *stream, bool all);
 
 /* ------------------------------------------------------------------------------------------------------ policies */
 
@@ -541,7 +585,7 @@ typedef struct fl_plugin_info {
   const char *name, *file, *version, *vendor, *licence; /* "" where unknown */
   const char *route;                                    /* "directory", "manifest", "module", "engine" */
   const char *abi;                                      /* "0.2", "" where unknown */
-  const char *status;                                   /* "loaded", "unavailable", "skipped", "failed" */
+  const char *status;                                   /* "loaded", "unavailable", "skipped", "failed", "deferred" */
   const char *reason;                                   /* "" when loaded */
   double load_us;                                       /* time that loading took, microseconds */
   uint32_t impls;                                       /* number of implementations that it registered */
@@ -552,17 +596,23 @@ typedef struct fl_plugins {
   uint32_t n;
 } fl_plugins;
 
-/* Every plugin that was found, in the order of loading. The caller frees the list. */
+/*
+ * Every plugin that was found, in the order of loading. The caller frees the list. One that says in its file which ops
+ * it implements (FL_PLUGIN_OPS) is "deferred", without implementations so far, until one of these is first looked for:
+ * by fl_find_op, a call by name, a registration of that name, or anything that shows all implementations. This function
+ * and fl_withdraw_plugin load none.
+ */
 FL_API fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **plugins);
 FL_API void fl_plugins_free(fl_plugins *plugins);
 
-/* Looks again: loads what was not loaded before. `n_loaded` (may be NULL) gets the number of newly loaded ones. */
+/* Looks again: loads, or defers, what was not found before. `n_loaded` (may be NULL) gets the number of those that were
+ * loaded now. */
 FL_API fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded);
 
-/* Forgets the record of plugins that are not loaded. */
+/* Forgets the record of plugins that are not loaded, nor deferred. */
 FL_API void fl_clear_discovered_plugins(fl_host *host);
 
-/* Loads one: a path, or a name that is looked up in the plugin directories; either may carry ":symbol". */
+/* Loads one, at once: a path, or a name that is looked up in the plugin directories; either may carry ":symbol". */
 FL_API fl_status fl_load_plugin(fl_host *host, const char *module);
 
 /* The directories that are searched, in order, "" ended by NULL; valid as long as the host. */
@@ -603,6 +653,14 @@ FL_API const char *fl_oot_op(fl_host *host, const char *class_name);
 /* May the op use implementations of kind default, by the switches and FlagGems lists? */
 FL_API bool fl_is_flagos_allowed(fl_host *host, const char *op);
 
+/* One step of the way from the bus to the devices; the first that is not in order is what to repair. */
+typedef struct fl_platform_step {
+  const char *name;    /* "bus", "kernel driver", "device node", "user driver", "plugin", "devices" */
+  const char *state;   /* "ok", "missing", "failed", "unknown": not looked at, since an earlier step is not ok */
+  const char *finding; /* what was found, or what is not there */
+  const char *advice;  /* what to do, "" if nothing */
+} fl_platform_step;
+
 /* What was found of one platform. */
 typedef struct fl_platform_info {
   const char *name;      /* "cpu", "cuda", "rocm", "ascend", or a plugin's */
@@ -614,6 +672,11 @@ typedef struct fl_platform_info {
   const char *driver;    /* its name, or the loader's words why it does not open; "" if none is needed */
   int32_t device_count;  /* devices that the driver reports; -1 = not asked or failed */
   const char *diagnosis; /* one sentence */
+  int32_t device_type;   /* of its tensors */
+  const fl_platform_step *steps;
+  uint32_t n_steps;
+  uint32_t n_devices; /* of those below: what the platform's plugin, or the host, says of each */
+  const fl_device_properties *devices;
 } fl_platform_info;
 
 typedef struct fl_platform_report {
