@@ -9,9 +9,9 @@ $(BUILD)/tests/stress: tests/stress.c $(STATIC) | $(BUILD)/ops.stamp
 	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(STATIC) $(LINK) $(CORE_LIBS)
 
 # Suites that use or test parts of the command, too.
-CLI_SUITES := $(addprefix $(BUILD)/tests/test_,safetensors compare cpu_plugin run device_commands)
-$(CLI_SUITES): CLI_PARTS := $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o)
-$(CLI_SUITES): $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o)
+CLI_SUITES := $(addprefix $(BUILD)/tests/test_,safetensors compare cpu_plugin run device_commands ascend_ops)
+$(CLI_SUITES): CLI_PARTS := $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o fill.o)
+$(CLI_SUITES): $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o fill.o)
 $(BUILD)/tests/test_bad_calls: CLI_PARTS := $(BUILD)/obj/cli/fill.o
 $(BUILD)/tests/test_bad_calls: $(BUILD)/obj/cli/fill.o | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cpu_plugin $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_ops_*.c)): | $(CPU_PLUGIN)
@@ -19,3 +19,4 @@ $(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor: | $(COMMAND) $(CPU_PLUGIN) $
 $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_PLUGINS) $(BENCH_FIGURES) $(PLUGINS)
 $(BUILD)/tests/test_ir: | $(CPU_PLUGIN)
 -include tests/plugins.mk
+-include tests/drivers/ascend/stand_in.mk
