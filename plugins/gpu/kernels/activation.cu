@@ -1,0 +1,360 @@
+/*
+ * Activations, element-wise or gated by a part of the row, with the roundings of vLLM's forward_native: what a tensor
+ * would hold between two steps is rounded to the tensor's type. Each thread makes the elements that 16 bytes hold, or
+ * one where rows are not aligned; a block's x runs along a row, its y over rows.
+ */
+#include "plugins/gpu/kernels/device.h"
+
+typedef gpu_activation_arguments arguments;
+
+/* ---------------------------------------------------------------------------------------------- scalar functions */
+
+GPU_DEVICE float sigmoid(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
+
+GPU_DEVICE float silu(float x) {
+  return x / (1.0f + expf(-x));
+}
+
+GPU_DEVICE float gelu_erf(float x) {
+  const float sqrt_half = 0.70710678118654752440f;
+  return x * 0.5f * (1.0f + erff(x * sqrt_half));
+}
+
+GPU_DEVICE float gelu_tanh(float x) {
+  const float sqrt_2_over_pi = 0.79788456080286535588f;
+  float inner = sqrt_2_over_pi * (x + 0.044715f * (x * x * x));
+  return 0.5f * x * (1.0f + tanhf(inner));
+}
+
+GPU_DEVICE float softplus(float x) {
+  return x > 20.0f ? x : log1pf(expf(x));
+}
+
+/* torch.clamp: NaN stays. */
+GPU_DEVICE float clamp_above(float x, float limit) {
+  return x > limit ? limit : x;
+}
+
+GPU_DEVICE float clamp_both(float x, float limit) {
+  return x < -limit ? -limit : clamp_above(x, limit);
+}
+
+/* ------------------------------------------------------------------------------------------------- gated: formulas
+ * Each makes an output, not yet rounded, of a gate and a factor.
+ */
+
+struct silu_gate {
+  template <typename T> static GPU_METHOD float of(const arguments &, float g, float u) {
+    return gpu_round<T>(silu(g)) * u;
+  }
+};
+
+struct silu_factor {
+  template <typename T> static GPU_METHOD float of(const arguments &, float g, float u) {
+    return g * gpu_round<T>(silu(u));
+  }
+};
+
+struct gelu_gate {
+  template <typename T> static GPU_METHOD float of(const arguments &, float g, float u) {
+    return gpu_round<T>(gelu_erf(g)) * u;
+  }
+};
+
+struct gelu_tanh_gate {
+  template <typename T> static GPU_METHOD float of(const arguments &, float g, float u) {
+    return gpu_round<T>(gelu_tanh(g)) * u;
+  }
+};
+
+/* NaN is not below a threshold: it stays. */
+struct fatrelu_gate {
+  template <typename T> static GPU_METHOD float of(const arguments &a, float g, float u) {
+    return (g <= a.threshold ? 0.0f : g) * u;
+  }
+};
+
+struct swigluoai_gate {
+  template <typename T> static GPU_METHOD float of(const arguments &a, float gate, float up) {
+    float limit = gpu_round<T>(a.limit), g = clamp_above(gate, limit), u = clamp_both(up, limit);
+    float gated = gpu_round<T>(g * gpu_round<T>(sigmoid(gpu_round<T>(g * a.alpha))));
+    return gpu_round<T>(u + 1.0f) * gated;
+  }
+};
+
+struct clamped_silu_gate {
+  template <typename T> static GPU_METHOD float of(const arguments &a, float gate, float up) {
+    float limit = gpu_round<T>(a.limit), g = clamp_above(gate, limit), u = clamp_both(up, limit);
+    float gated = gpu_round<T>(g * gpu_round<T>(sigmoid(gpu_round<T>(g * a.alpha))));
+    return gated * gpu_round<T>(u + a.beta);
+  }
+};
+
+struct swiglustep_gate {
+  template <typename T> static GPU_METHOD float of(const arguments &a, float g, float u) {
+    float limit = gpu_round<T>(a.limit);
+    return clamp_above(gpu_round<T>(silu(g)), limit) * clamp_both(u, limit);
+  }
+};
+
+/* All in float. */
+struct situ_gate {
+  template <typename T> static GPU_METHOD float of(const arguments &a, float g, float u) {
+    return a.beta * tanhf(g / a.beta) * sigmoid(g) * u;
+  }
+};
+
+struct limited_situ_gate {
+  template <typename T> static GPU_METHOD float of(const arguments &a, float g, float u) {
+    return situ_gate::of<T>(a, g, a.limit * tanhf(u / a.limit));
+  }
+};
+
+/* -------------------------------------------------------------------------------------------- element-wise: formulas
+ */
+
+struct gelu_element {
+  template <typename T> static GPU_METHOD float of(const arguments &, float x) {
+    return gelu_erf(x);
+  }
+};
+
+struct gelu_tanh_element {
+  template <typename T> static GPU_METHOD float of(const arguments &, float x) {
+    return gelu_tanh(x);
+  }
+};
+
+/* PyTorch's pow(x, 3) rounds once in float16, but after each product in bfloat16. */
+template <typename T> GPU_DEVICE float cube(float x) {
+  return gpu_round<T>(x * x * x);
+}
+
+template <> GPU_DEVICE float cube<gpu_bf16>(float x) {
+  return gpu_round<gpu_bf16>(gpu_round<gpu_bf16>(x * x) * x);
+}
+
+/* 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) */
+struct gelu_new_element {
+  template <typename T> static GPU_METHOD float of(const arguments &, float x) {
+    const float sqrt_2_over_pi = 0.79788456080286535588f;
+    float cubic = gpu_round<T>(0.044715f * cube<T>(x));
+    float inner = gpu_round<T>(sqrt_2_over_pi * gpu_round<T>(x + cubic));
+    return gpu_round<T>(0.5f * x) * gpu_round<T>(1.0f + gpu_round<T>(tanhf(inner)));
+  }
+};
+
+/* 0.5 x (1 + tanh(0.7978845608 x (1 + 0.044715 x x))) */
+struct gelu_fast_element {
+  template <typename T> static GPU_METHOD float of(const arguments &, float x) {
+    float square = gpu_round<T>(gpu_round<T>(0.044715f * x) * x);
+    float inner = gpu_round<T>(gpu_round<T>(x * 0.7978845608f) * gpu_round<T>(1.0f + square));
+    return gpu_round<T>(0.5f * x) * gpu_round<T>(1.0f + gpu_round<T>(tanhf(inner)));
+  }
+};
+
+struct quick_gelu_element {
+  template <typename T> static GPU_METHOD float of(const arguments &, float x) {
+    return x * gpu_round<T>(sigmoid(gpu_round<T>(1.702f * x)));
+  }
+};
+
+/* NaN stays. */
+struct relu2_element {
+  template <typename T> static GPU_METHOD float of(const arguments &, float x) {
+    float above = x < 0 ? 0 : x;
+    return above * above;
+  }
+};
+
+/* Rounded to the type that PyTorch gives a product with a parameter: T if that has it, else float32. */
+template <typename T> GPU_DEVICE float round_promoted(bool of_type, float value) {
+  return of_type ? gpu_round<T>(value) : value;
+}
+
+/* x > 0: ap x x + beta x, else (expm1(min(x, eps)) - x) an + beta x. `alpha` and `threshold` hold ap and an. */
+struct xielu_element {
+  template <typename T> static GPU_METHOD float of(const arguments &a, float x) {
+    bool p = a.dtype_p == T::dtype, n = a.dtype_n == T::dtype;
+    float linear = gpu_round<T>(a.beta * x);
+    if (x > 0)
+      return round_promoted<T>(p, round_promoted<T>(p, a.alpha * x) * x) + linear;
+    float bent = gpu_round<T>(gpu_round<T>(expm1f(clamp_above(x, a.eps))) - x);
+    return round_promoted<T>(n, bent * a.threshold) + linear;
+  }
+};
+
+/* ------------------------------------------------------------------------------------------------------- layouts */
+
+/* The gates of a row come first, then its factors. */
+struct halves {
+  template <typename T, typename F> static GPU_METHOD float one(const arguments &a, int64_t x, int64_t i) {
+    return F::template of<T>(a, gpu_load<T>(a.x, x + i), gpu_load<T>(a.x, x + a.columns + i));
+  }
+  template <typename T, typename F> static GPU_METHOD gpu_vector<T> several(const arguments &a, int64_t x, int64_t i) {
+    gpu_vector<T> gates = gpu_load_vector<T>(a.x, x + i), factors = gpu_load_vector<T>(a.x, x + a.columns + i), made;
+#pragma unroll
+    for (int k = 0; k < gpu_vector<T>::N; k++)
+      made.set(k, F::template of<T>(a, gates.get(k), factors.get(k)));
+    return made;
+  }
+};
+
+/* Gate and factor alternate. */
+struct pairs {
+  template <typename T, typename F> static GPU_METHOD float one(const arguments &a, int64_t x, int64_t i) {
+    return F::template of<T>(a, gpu_load<T>(a.x, x + 2 * i), gpu_load<T>(a.x, x + 2 * i + 1));
+  }
+  template <typename T, typename F> static GPU_METHOD gpu_vector<T> several(const arguments &a, int64_t x, int64_t i) {
+    const int half = gpu_vector<T>::N / 2;
+    gpu_vector<T> first = gpu_load_vector<T>(a.x, x + 2 * i);
+    gpu_vector<T> second = gpu_load_vector<T>(a.x, x + 2 * i + gpu_vector<T>::N), made;
+#pragma unroll
+    for (int k = 0; k < half; k++) {
+      made.set(k, F::template of<T>(a, first.get(2 * k), first.get(2 * k + 1)));
+      made.set(half + k, F::template of<T>(a, second.get(2 * k), second.get(2 * k + 1)));
+    }
+    return made;
+  }
+};
+
+/* Each element of x makes one of out. */
+struct elements {
+  template <typename T, typename F> static GPU_METHOD float one(const arguments &a, int64_t x, int64_t i) {
+    return F::template of<T>(a, gpu_load<T>(a.x, x + i));
+  }
+  template <typename T, typename F> static GPU_METHOD gpu_vector<T> several(const arguments &a, int64_t x, int64_t i) {
+    gpu_vector<T> in = gpu_load_vector<T>(a.x, x + i), made;
+#pragma unroll
+    for (int k = 0; k < gpu_vector<T>::N; k++)
+      made.set(k, F::template of<T>(a, in.get(k)));
+    return made;
+  }
+};
+
+template <typename T, typename Layout, typename F> GPU_DEVICE void activate(const arguments &a) {
+  const int N = gpu_vector<T>::N;
+  int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, i = a.vectorised ? thread * N : thread;
+  uint32_t step = gridDim.y * blockDim.y;
+  if (i >= a.columns)
+    return;
+  for (uint32_t row = blockIdx.y * blockDim.y + threadIdx.y; row < a.rows.count; row += step) {
+    int64_t x = gpu_row_begin(a.rows, 0, row), out = gpu_row_begin(a.rows, 1, row);
+    if (a.vectorised && i + N <= a.columns)
+      gpu_store_vector(a.out, out + i, Layout::template several<T, F>(a, x, i));
+    else
+      for (int64_t k = i; k < (a.vectorised ? a.columns : i + 1); k++)
+        gpu_store<T>(a.out, out + k, Layout::template one<T, F>(a, x, k));
+  }
+}
+
+#define ACTIVATION(name, layout, formula)                                                                              \
+  GPU_KERNEL(gpu_activation_arguments, name##_f32) {                                                                   \
+    activate<gpu_f32, layout, formula>(a);                                                                             \
+  }                                                                                                                    \
+  GPU_KERNEL(gpu_activation_arguments, name##_f16) {                                                                   \
+    activate<gpu_f16, layout, formula>(a);                                                                             \
+  }                                                                                                                    \
+  GPU_KERNEL(gpu_activation_arguments, name##_bf16) {                                                                  \
+    activate<gpu_bf16, layout, formula>(a);                                                                            \
+  }
+
+ACTIVATION(silu_and_mul, halves, silu_gate)
+ACTIVATION(mul_and_silu, halves, silu_factor)
+ACTIVATION(gelu_and_mul, halves, gelu_gate)
+ACTIVATION(gelu_tanh_and_mul, halves, gelu_tanh_gate)
+ACTIVATION(fatrelu_and_mul, halves, fatrelu_gate)
+ACTIVATION(silu_and_mul_with_clamp, halves, clamped_silu_gate)
+ACTIVATION(swiglustep_and_mul, halves, swiglustep_gate)
+ACTIVATION(situ_and_mul, halves, situ_gate)
+ACTIVATION(limited_situ_and_mul, halves, limited_situ_gate)
+ACTIVATION(swigluoai_and_mul, pairs, swigluoai_gate)
+ACTIVATION(gelu, elements, gelu_element)
+ACTIVATION(gelu_tanh, elements, gelu_tanh_element)
+ACTIVATION(gelu_new, elements, gelu_new_element)
+ACTIVATION(gelu_fast, elements, gelu_fast_element)
+ACTIVATION(quick_gelu, elements, quick_gelu_element)
+ACTIVATION(relu2, elements, relu2_element)
+
+/* ---------------------------------------------------------------------------------------------------------- xielu */
+
+GPU_DEVICE float load_as(int dtype, const void *from) {
+  return dtype == GPU_FLOAT32   ? gpu_load<gpu_f32>(from, 0)
+         : dtype == GPU_FLOAT16 ? gpu_load<gpu_f16>(from, 0)
+                                : gpu_load<gpu_bf16>(from, 0);
+}
+
+GPU_DEVICE float round_as(int dtype, float value) {
+  return dtype == GPU_FLOAT32 ? value : dtype == GPU_FLOAT16 ? gpu_round<gpu_f16>(value) : gpu_round<gpu_bf16>(value);
+}
+
+/* The parameters come from memory: each thread makes of them what the formula needs. */
+template <typename T> GPU_DEVICE void xielu(arguments a) {
+  a.beta = gpu_round<T>(a.beta);
+  a.eps = gpu_round<T>(a.eps);
+  a.alpha = round_as(a.dtype_p, softplus(load_as(a.dtype_p, a.alpha_p)));
+  a.threshold = round_as(a.dtype_n, a.beta + round_as(a.dtype_n, softplus(load_as(a.dtype_n, a.alpha_n))));
+  activate<T, elements, xielu_element>(a);
+}
+
+GPU_KERNEL(gpu_activation_arguments, xielu_f32) {
+  xielu<gpu_f32>(a);
+}
+GPU_KERNEL(gpu_activation_arguments, xielu_f16) {
+  xielu<gpu_f16>(a);
+}
+GPU_KERNEL(gpu_activation_arguments, xielu_bf16) {
+  xielu<gpu_bf16>(a);
+}
+
+/* -------------------------------------------------------------------------------------------- gelu_and_mul_sparse */
+
+/* Sum over a row's gates, in double: as exact as its one rounding needs. */
+template <typename T, typename F> GPU_DEVICE double sum_over(const arguments &a, int64_t x, F term) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < a.columns; i += blockDim.x)
+    sum += term(double(gpu_load<T>(a.x, x + i)));
+  return gpu_block_reduce<gpu_sum>(sum, 0.0);
+}
+
+struct itself {
+  GPU_METHOD double operator()(double value) const {
+    return value;
+  }
+};
+
+struct squared_distance {
+  double from;
+  GPU_METHOD double operator()(double value) const {
+    return (value - from) * (value - from);
+  }
+};
+
+/* What of the gate is above a cut that follows from the row's gates. A block for each row. */
+template <typename T, typename Gelu> GPU_DEVICE void activate_sparse(const arguments &a) {
+  int64_t x = gpu_row_begin(a.rows, 0, blockIdx.x), out = gpu_row_begin(a.rows, 1, blockIdx.x);
+  double n = double(a.columns), mean = sum_over<T>(a, x, itself()) / n;
+  float deviation = gpu_round<T>(float(sqrt(sum_over<T>(a, x, squared_distance{mean}) / n)));
+  float cut = gpu_round<T>(gpu_round<T>(float(mean)) + gpu_round<T>(deviation * a.quantile));
+  for (int64_t i = threadIdx.x; i < a.columns; i += blockDim.x) {
+    float above = gpu_round<T>(gpu_load<T>(a.x, x + i) - cut);
+    float up = gpu_load<T>(a.x, x + a.columns + i);
+    gpu_store<T>(a.out, out + i, Gelu::template of<T>(a, above < 0 ? 0 : above, up));
+  }
+}
+
+#define SPARSE(name, formula)                                                                                          \
+  GPU_KERNEL(gpu_activation_arguments, name##_f32) {                                                                   \
+    activate_sparse<gpu_f32, formula>(a);                                                                              \
+  }                                                                                                                    \
+  GPU_KERNEL(gpu_activation_arguments, name##_f16) {                                                                   \
+    activate_sparse<gpu_f16, formula>(a);                                                                              \
+  }                                                                                                                    \
+  GPU_KERNEL(gpu_activation_arguments, name##_bf16) {                                                                  \
+    activate_sparse<gpu_bf16, formula>(a);                                                                             \
+  }
+
+SPARSE(gelu_and_mul_sparse, gelu_gate)
+SPARSE(gelu_tanh_and_mul_sparse, gelu_tanh_gate)

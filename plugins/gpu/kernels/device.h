@@ -1,0 +1,237 @@
+/*
+ * What kernels are written in, for nvcc, for hipcc, and for the C++ compiler with which the tests run them on the CPU
+ * (GPU_EMULATED: the file with the primitives is included before). No header of the vendors' is needed: bfloat16 and
+ * float8 are integers here, with the hardware's conversion where there is one.
+ *
+ * A file of kernels:
+ *     #include "plugins/gpu/kernels/device.h"
+ *     GPU_KERNEL(gpu_example_arguments, example_f32) {      // a: its arguments
+ *       int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+ *       ...
+ *     }
+ * A multiplication and an addition round twice, as written, with every compiler (no contraction): say fmaf() for one.
+ */
+#ifndef FLHOST_GPU_DEVICE_H
+#define FLHOST_GPU_DEVICE_H
+
+#include "plugins/gpu/kernels/arguments.h"
+
+#if defined(__CUDACC__)
+
+enum { GPU_WARP = 32 };
+#define GPU_KERNEL(type, name)   extern "C" __global__ void __launch_bounds__(1024) name(const __grid_constant__ type a)
+#define GPU_DEVICE               __device__ __forceinline__
+#define GPU_METHOD               __device__ __forceinline__
+#define GPU_SHARED               __shared__
+#define GPU_DYNAMIC_SHARED       extern __shared__ __align__(16) unsigned char gpu_dynamic_shared[]
+#define gpu_barrier()            __syncthreads()
+#define gpu_shuffle_xor(v, mask) __shfl_xor_sync(0xffffffffu, (v), (mask))
+#define gpu_shuffle_up(v, n)     __shfl_up_sync(0xffffffffu, (v), (n))
+#define gpu_shuffle_down(v, n)   __shfl_down_sync(0xffffffffu, (v), (n))
+#define gpu_shuffle(v, lane)     __shfl_sync(0xffffffffu, (v), (lane))
+
+#elif defined(__HIP__)
+
+#include <hip/hip_runtime.h>
+#if defined(__GFX9__)
+enum { GPU_WARP = 64 };
+#else
+enum { GPU_WARP = 32 };
+#endif
+#define GPU_KERNEL(type, name)   extern "C" __global__ void __launch_bounds__(1024) name(const type a)
+#define GPU_DEVICE               __device__ __forceinline__
+#define GPU_METHOD               __device__ __forceinline__
+#define GPU_SHARED               __shared__
+#define GPU_DYNAMIC_SHARED       extern __shared__ __align__(16) unsigned char gpu_dynamic_shared[]
+#define gpu_barrier()            __syncthreads()
+#define gpu_shuffle_xor(v, mask) __shfl_xor((v), (mask))
+#define gpu_shuffle_up(v, n)     __shfl_up((v), (n))
+#define gpu_shuffle_down(v, n)   __shfl_down((v), (n))
+#define gpu_shuffle(v, lane)     __shfl((v), (lane))
+
+#elif !defined(GPU_EMULATED)
+#error "a kernel file: compile it with nvcc or hipcc"
+#endif
+
+/* ------------------------------------------------------------------------------------------------- element types */
+
+GPU_DEVICE uint32_t gpu_bits(float value) {
+#if defined(GPU_EMULATED)
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+#else
+  return __float_as_uint(value);
+#endif
+}
+
+GPU_DEVICE float gpu_float(uint32_t bits) {
+#if defined(GPU_EMULATED)
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+#else
+  return __uint_as_float(bits);
+#endif
+}
+
+/* bfloat16: the upper half of a float. NaN stays NaN. */
+GPU_DEVICE float gpu_from_bf16(uint16_t bits) {
+  return gpu_float(uint32_t(bits) << 16);
+}
+
+GPU_DEVICE uint16_t gpu_to_bf16(float value) {
+#if defined(__CUDA_ARCH__)
+  uint16_t rounded;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+  return rounded;
+#else
+  uint32_t bits = gpu_bits(value), rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  return uint16_t((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded);
+#endif
+}
+
+/* IEEE binary16. */
+#if defined(__CUDA_ARCH__)
+GPU_DEVICE float gpu_from_f16(uint16_t bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+
+GPU_DEVICE uint16_t gpu_to_f16(float value) {
+  uint16_t rounded;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+  return rounded;
+}
+#elif defined(__HIP__)
+GPU_DEVICE float gpu_from_f16(uint16_t bits) {
+  return float(__builtin_bit_cast(_Float16, bits));
+}
+
+GPU_DEVICE uint16_t gpu_to_f16(float value) {
+  return __builtin_bit_cast(uint16_t, _Float16(value));
+}
+#endif
+
+/* The element types, as tags: what is stored, and how many of them 16 bytes hold. */
+struct gpu_f32 {
+  enum { dtype = GPU_FLOAT32 };
+  typedef float stored;
+  static GPU_METHOD float load(float value) {
+    return value;
+  }
+  static GPU_METHOD float store(float value) {
+    return value;
+  }
+};
+
+struct gpu_f16 {
+  enum { dtype = GPU_FLOAT16 };
+  typedef uint16_t stored;
+  static GPU_METHOD float load(uint16_t bits) {
+    return gpu_from_f16(bits);
+  }
+  static GPU_METHOD uint16_t store(float value) {
+    return gpu_to_f16(value);
+  }
+};
+
+struct gpu_bf16 {
+  enum { dtype = GPU_BFLOAT16 };
+  typedef uint16_t stored;
+  static GPU_METHOD float load(uint16_t bits) {
+    return gpu_from_bf16(bits);
+  }
+  static GPU_METHOD uint16_t store(float value) {
+    return gpu_to_bf16(value);
+  }
+};
+
+/* What a value becomes when PyTorch writes it into a tensor of that type and reads it again. */
+template <typename T> GPU_DEVICE float gpu_round(float value) {
+  return T::load(T::store(value));
+}
+
+template <typename T> GPU_DEVICE float gpu_load(const void *from, int64_t i) {
+  return T::load(static_cast<const typename T::stored *>(from)[i]);
+}
+
+template <typename T> GPU_DEVICE void gpu_store(void *to, int64_t i, float value) {
+  static_cast<typename T::stored *>(to)[i] = T::store(value);
+}
+
+/* ------------------------------------------------------------------------------------------------------- vectors */
+
+/* As many elements as 16 bytes hold, which one instruction moves. The address has to be a multiple of 16. */
+template <typename T> struct alignas(16) gpu_vector {
+  enum { N = 16 / sizeof(typename T::stored) };
+  typename T::stored v[N];
+  GPU_METHOD float get(int i) const {
+    return T::load(v[i]);
+  }
+  GPU_METHOD void set(int i, float value) {
+    v[i] = T::store(value);
+  }
+};
+
+/* The vector that begins at element `i`. */
+template <typename T> GPU_DEVICE gpu_vector<T> gpu_load_vector(const void *from, int64_t i) {
+  return *reinterpret_cast<const gpu_vector<T> *>(static_cast<const typename T::stored *>(from) + i);
+}
+
+template <typename T> GPU_DEVICE void gpu_store_vector(void *to, int64_t i, const gpu_vector<T> &vector) {
+  *reinterpret_cast<gpu_vector<T> *>(static_cast<typename T::stored *>(to) + i) = vector;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- rows */
+
+/* The element at which a row of tensor number `tensor` begins. */
+GPU_DEVICE int64_t gpu_row_begin(const gpu_rows &rows, int tensor, uint32_t row) {
+  if (rows.dims == 1)
+    return int64_t(row) * rows.stride[tensor][0];
+  int64_t begin = 0;
+  for (int d = rows.dims - 1; d >= 0; d--) {
+    begin += int64_t(row % rows.shape[d]) * rows.stride[tensor][d];
+    row /= rows.shape[d];
+  }
+  return begin;
+}
+
+/* ---------------------------------------------------------------------------------------------------- reductions */
+
+struct gpu_sum {
+  template <typename V> static GPU_METHOD V of(V a, V b) {
+    return a + b;
+  }
+};
+
+/* NaN wins. */
+struct gpu_max {
+  template <typename V> static GPU_METHOD V of(V a, V b) {
+    return a > b || a != a ? a : b;
+  }
+};
+
+/* Over the warp; every thread of it has to come, and gets the result. */
+template <typename Op, typename V> GPU_DEVICE V gpu_warp_reduce(V value) {
+  for (int mask = GPU_WARP / 2; mask > 0; mask /= 2)
+    value = Op::of(value, gpu_shuffle_xor(value, mask));
+  return value;
+}
+
+/* Over a block of a multiple of GPU_WARP threads in one dimension; every thread has to come, and gets the result. May
+ * be called again at once. `none` is what changes nothing: 0 for a sum. */
+template <typename Op, typename V> GPU_DEVICE V gpu_block_reduce(V value, V none) {
+  GPU_SHARED V parts[1024 / GPU_WARP];
+  int warp = int(threadIdx.x) / GPU_WARP, lane = int(threadIdx.x) % GPU_WARP, n = int(blockDim.x) / GPU_WARP;
+  value = gpu_warp_reduce<Op>(value);
+  if (lane == 0)
+    parts[warp] = value;
+  gpu_barrier();
+  value = gpu_warp_reduce<Op>(lane < n ? parts[lane] : none);
+  gpu_barrier();
+  return value;
+}
+
+#endif
