@@ -6,15 +6,26 @@
 #include "plugins/gpu/kernels/device.h"
 
 typedef gpu_activation_arguments arguments;
+typedef gpu_activation_parameters parameters;
+
+enum { THREADS = GPU_ACTIVATION_THREADS };
 
 /* ---------------------------------------------------------------------------------------------- scalar functions */
 
-GPU_DEVICE float sigmoid(float x) {
-  return 1.0f / (1.0f + expf(-x));
+template <typename T> GPU_DEVICE float sigmoid(float x) {
+  return gpu_divide<T>(1.0f, 1.0f + gpu_exp<T>(-x));
 }
 
-GPU_DEVICE float silu(float x) {
-  return x / (1.0f + expf(-x));
+template <typename T> GPU_DEVICE float silu(float x) {
+  return gpu_divide<T>(x, 1.0f + gpu_exp<T>(-x));
+}
+
+/* The short form is off by 1e-7 where the result is near 0, but it comes from 1 + tanh(x) here. */
+template <typename T> GPU_DEVICE float tanh_for_sum(float x) {
+  if constexpr (T::dtype == GPU_FLOAT32)
+    return tanhf(x);
+  else
+    return 1.0f - gpu_divide<T>(2.0f, 1.0f + gpu_exp<T>(2.0f * x));
 }
 
 GPU_DEVICE float gelu_erf(float x) {
@@ -22,10 +33,10 @@ GPU_DEVICE float gelu_erf(float x) {
   return x * 0.5f * (1.0f + erff(x * sqrt_half));
 }
 
-GPU_DEVICE float gelu_tanh(float x) {
+template <typename T> GPU_DEVICE float gelu_tanh(float x) {
   const float sqrt_2_over_pi = 0.79788456080286535588f;
   float inner = sqrt_2_over_pi * (x + 0.044715f * (x * x * x));
-  return 0.5f * x * (1.0f + tanhf(inner));
+  return 0.5f * x * (1.0f + tanh_for_sum<T>(inner));
 }
 
 GPU_DEVICE float softplus(float x) {
@@ -46,69 +57,69 @@ GPU_DEVICE float clamp_both(float x, float limit) {
  */
 
 struct silu_gate {
-  template <typename T> static GPU_METHOD float of(const arguments &, float g, float u) {
-    return gpu_round<T>(silu(g)) * u;
+  template <typename T> static GPU_METHOD float of(const parameters &, float g, float u) {
+    return gpu_round<T>(silu<T>(g)) * u;
   }
 };
 
 struct silu_factor {
-  template <typename T> static GPU_METHOD float of(const arguments &, float g, float u) {
-    return g * gpu_round<T>(silu(u));
+  template <typename T> static GPU_METHOD float of(const parameters &, float g, float u) {
+    return g * gpu_round<T>(silu<T>(u));
   }
 };
 
 struct gelu_gate {
-  template <typename T> static GPU_METHOD float of(const arguments &, float g, float u) {
+  template <typename T> static GPU_METHOD float of(const parameters &, float g, float u) {
     return gpu_round<T>(gelu_erf(g)) * u;
   }
 };
 
 struct gelu_tanh_gate {
-  template <typename T> static GPU_METHOD float of(const arguments &, float g, float u) {
-    return gpu_round<T>(gelu_tanh(g)) * u;
+  template <typename T> static GPU_METHOD float of(const parameters &, float g, float u) {
+    return gpu_round<T>(gelu_tanh<T>(g)) * u;
   }
 };
 
 /* NaN is not below a threshold: it stays. */
 struct fatrelu_gate {
-  template <typename T> static GPU_METHOD float of(const arguments &a, float g, float u) {
-    return (g <= a.threshold ? 0.0f : g) * u;
+  template <typename T> static GPU_METHOD float of(const parameters &p, float g, float u) {
+    return (g <= p.threshold ? 0.0f : g) * u;
   }
 };
 
 struct swigluoai_gate {
-  template <typename T> static GPU_METHOD float of(const arguments &a, float gate, float up) {
-    float limit = gpu_round<T>(a.limit), g = clamp_above(gate, limit), u = clamp_both(up, limit);
-    float gated = gpu_round<T>(g * gpu_round<T>(sigmoid(gpu_round<T>(g * a.alpha))));
+  template <typename T> static GPU_METHOD float of(const parameters &p, float gate, float up) {
+    float limit = gpu_round<T>(p.limit), g = clamp_above(gate, limit), u = clamp_both(up, limit);
+    float gated = gpu_round<T>(g * gpu_round<T>(sigmoid<T>(gpu_round<T>(g * p.alpha))));
     return gpu_round<T>(u + 1.0f) * gated;
   }
 };
 
 struct clamped_silu_gate {
-  template <typename T> static GPU_METHOD float of(const arguments &a, float gate, float up) {
-    float limit = gpu_round<T>(a.limit), g = clamp_above(gate, limit), u = clamp_both(up, limit);
-    float gated = gpu_round<T>(g * gpu_round<T>(sigmoid(gpu_round<T>(g * a.alpha))));
-    return gated * gpu_round<T>(u + a.beta);
+  template <typename T> static GPU_METHOD float of(const parameters &p, float gate, float up) {
+    float limit = gpu_round<T>(p.limit), g = clamp_above(gate, limit), u = clamp_both(up, limit);
+    float gated = gpu_round<T>(g * gpu_round<T>(sigmoid<T>(gpu_round<T>(g * p.alpha))));
+    return gated * gpu_round<T>(u + p.beta);
   }
 };
 
 struct swiglustep_gate {
-  template <typename T> static GPU_METHOD float of(const arguments &a, float g, float u) {
-    float limit = gpu_round<T>(a.limit);
-    return clamp_above(gpu_round<T>(silu(g)), limit) * clamp_both(u, limit);
+  template <typename T> static GPU_METHOD float of(const parameters &p, float g, float u) {
+    float limit = gpu_round<T>(p.limit);
+    return clamp_above(gpu_round<T>(silu<T>(g)), limit) * clamp_both(u, limit);
   }
 };
 
 /* All in float. */
 struct situ_gate {
-  template <typename T> static GPU_METHOD float of(const arguments &a, float g, float u) {
-    return a.beta * tanhf(g / a.beta) * sigmoid(g) * u;
+  template <typename T> static GPU_METHOD float of(const parameters &p, float g, float u) {
+    return p.beta * tanhf(g / p.beta) * sigmoid<gpu_f32>(g) * u;
   }
 };
 
 struct limited_situ_gate {
-  template <typename T> static GPU_METHOD float of(const arguments &a, float g, float u) {
-    return situ_gate::of<T>(a, g, a.limit * tanhf(u / a.limit));
+  template <typename T> static GPU_METHOD float of(const parameters &p, float g, float u) {
+    return situ_gate::of<T>(p, g, p.limit * tanhf(u / p.limit));
   }
 };
 
@@ -116,14 +127,14 @@ struct limited_situ_gate {
  */
 
 struct gelu_element {
-  template <typename T> static GPU_METHOD float of(const arguments &, float x) {
+  template <typename T> static GPU_METHOD float of(const parameters &, float x) {
     return gelu_erf(x);
   }
 };
 
 struct gelu_tanh_element {
-  template <typename T> static GPU_METHOD float of(const arguments &, float x) {
-    return gelu_tanh(x);
+  template <typename T> static GPU_METHOD float of(const parameters &, float x) {
+    return gelu_tanh<T>(x);
   }
 };
 
@@ -138,51 +149,49 @@ template <> GPU_DEVICE float cube<gpu_bf16>(float x) {
 
 /* 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) */
 struct gelu_new_element {
-  template <typename T> static GPU_METHOD float of(const arguments &, float x) {
+  template <typename T> static GPU_METHOD float of(const parameters &, float x) {
     const float sqrt_2_over_pi = 0.79788456080286535588f;
     float cubic = gpu_round<T>(0.044715f * cube<T>(x));
     float inner = gpu_round<T>(sqrt_2_over_pi * gpu_round<T>(x + cubic));
-    return gpu_round<T>(0.5f * x) * gpu_round<T>(1.0f + gpu_round<T>(tanhf(inner)));
+    return gpu_round<T>(0.5f * x) * gpu_round<T>(1.0f + gpu_round<T>(tanh_for_sum<T>(inner)));
   }
 };
 
 /* 0.5 x (1 + tanh(0.7978845608 x (1 + 0.044715 x x))) */
 struct gelu_fast_element {
-  template <typename T> static GPU_METHOD float of(const arguments &, float x) {
+  template <typename T> static GPU_METHOD float of(const parameters &, float x) {
     float square = gpu_round<T>(gpu_round<T>(0.044715f * x) * x);
     float inner = gpu_round<T>(gpu_round<T>(x * 0.7978845608f) * gpu_round<T>(1.0f + square));
-    return gpu_round<T>(0.5f * x) * gpu_round<T>(1.0f + gpu_round<T>(tanhf(inner)));
+    return gpu_round<T>(0.5f * x) * gpu_round<T>(1.0f + gpu_round<T>(tanh_for_sum<T>(inner)));
   }
 };
 
 struct quick_gelu_element {
-  template <typename T> static GPU_METHOD float of(const arguments &, float x) {
-    return x * gpu_round<T>(sigmoid(gpu_round<T>(1.702f * x)));
+  template <typename T> static GPU_METHOD float of(const parameters &, float x) {
+    return x * gpu_round<T>(sigmoid<T>(gpu_round<T>(1.702f * x)));
   }
 };
 
 /* NaN stays. */
 struct relu2_element {
-  template <typename T> static GPU_METHOD float of(const arguments &, float x) {
+  template <typename T> static GPU_METHOD float of(const parameters &, float x) {
     float above = x < 0 ? 0 : x;
     return above * above;
   }
 };
 
-/* Rounded to the type that PyTorch gives a product with a parameter: T if that has it, else float32. */
-template <typename T> GPU_DEVICE float round_promoted(bool of_type, float value) {
-  return of_type ? gpu_round<T>(value) : value;
+template <typename T> GPU_DEVICE float round_if(bool wanted, float value) {
+  return wanted ? gpu_round<T>(value) : value;
 }
 
-/* x > 0: ap x x + beta x, else (expm1(min(x, eps)) - x) an + beta x. `alpha` and `threshold` hold ap and an. */
+/* x > 0: ap x x + beta x, else (expm1(min(x, eps)) - x) an + beta x. */
 struct xielu_element {
-  template <typename T> static GPU_METHOD float of(const arguments &a, float x) {
-    bool p = a.dtype_p == T::dtype, n = a.dtype_n == T::dtype;
-    float linear = gpu_round<T>(a.beta * x);
+  template <typename T> static GPU_METHOD float of(const parameters &p, float x) {
+    float linear = gpu_round<T>(p.beta * x);
     if (x > 0)
-      return round_promoted<T>(p, round_promoted<T>(p, a.alpha * x) * x) + linear;
-    float bent = gpu_round<T>(gpu_round<T>(expm1f(clamp_above(x, a.eps))) - x);
-    return round_promoted<T>(n, bent * a.threshold) + linear;
+      return round_if<T>(p.positive_rounded, round_if<T>(p.positive_rounded, p.positive_alpha * x) * x) + linear;
+    float bent = gpu_round<T>(gpu_round<T>(expm1f(clamp_above(x, p.eps))) - x);
+    return round_if<T>(p.negative_rounded, bent * p.negative_alpha) + linear;
   }
 };
 
@@ -190,31 +199,35 @@ struct xielu_element {
 
 /* The gates of a row come first, then its factors. */
 struct halves {
-  template <typename T, typename F> static GPU_METHOD float one(const arguments &a, int64_t x, int64_t i) {
-    return F::template of<T>(a, gpu_load<T>(a.x, x + i), gpu_load<T>(a.x, x + a.columns + i));
+  template <typename T, typename F>
+  static GPU_METHOD float one(const arguments &a, const parameters &p, int64_t x, int64_t i) {
+    return F::template of<T>(p, gpu_load<T>(a.x, x + i), gpu_load<T>(a.x, x + a.columns + i));
   }
-  template <typename T, typename F> static GPU_METHOD gpu_vector<T> several(const arguments &a, int64_t x, int64_t i) {
+  template <typename T, typename F>
+  static GPU_METHOD gpu_vector<T> several(const arguments &a, const parameters &p, int64_t x, int64_t i) {
     gpu_vector<T> gates = gpu_load_vector<T>(a.x, x + i), factors = gpu_load_vector<T>(a.x, x + a.columns + i), made;
 #pragma unroll
     for (int k = 0; k < gpu_vector<T>::N; k++)
-      made.set(k, F::template of<T>(a, gates.get(k), factors.get(k)));
+      made.set(k, F::template of<T>(p, gates.get(k), factors.get(k)));
     return made;
   }
 };
 
 /* Gate and factor alternate. */
 struct pairs {
-  template <typename T, typename F> static GPU_METHOD float one(const arguments &a, int64_t x, int64_t i) {
-    return F::template of<T>(a, gpu_load<T>(a.x, x + 2 * i), gpu_load<T>(a.x, x + 2 * i + 1));
+  template <typename T, typename F>
+  static GPU_METHOD float one(const arguments &a, const parameters &p, int64_t x, int64_t i) {
+    return F::template of<T>(p, gpu_load<T>(a.x, x + 2 * i), gpu_load<T>(a.x, x + 2 * i + 1));
   }
-  template <typename T, typename F> static GPU_METHOD gpu_vector<T> several(const arguments &a, int64_t x, int64_t i) {
+  template <typename T, typename F>
+  static GPU_METHOD gpu_vector<T> several(const arguments &a, const parameters &p, int64_t x, int64_t i) {
     const int half = gpu_vector<T>::N / 2;
     gpu_vector<T> first = gpu_load_vector<T>(a.x, x + 2 * i);
     gpu_vector<T> second = gpu_load_vector<T>(a.x, x + 2 * i + gpu_vector<T>::N), made;
 #pragma unroll
     for (int k = 0; k < half; k++) {
-      made.set(k, F::template of<T>(a, first.get(2 * k), first.get(2 * k + 1)));
-      made.set(half + k, F::template of<T>(a, second.get(2 * k), second.get(2 * k + 1)));
+      made.set(k, F::template of<T>(p, first.get(2 * k), first.get(2 * k + 1)));
+      made.set(half + k, F::template of<T>(p, second.get(2 * k), second.get(2 * k + 1)));
     }
     return made;
   }
@@ -222,19 +235,21 @@ struct pairs {
 
 /* Each element of x makes one of out. */
 struct elements {
-  template <typename T, typename F> static GPU_METHOD float one(const arguments &a, int64_t x, int64_t i) {
-    return F::template of<T>(a, gpu_load<T>(a.x, x + i));
+  template <typename T, typename F>
+  static GPU_METHOD float one(const arguments &a, const parameters &p, int64_t x, int64_t i) {
+    return F::template of<T>(p, gpu_load<T>(a.x, x + i));
   }
-  template <typename T, typename F> static GPU_METHOD gpu_vector<T> several(const arguments &a, int64_t x, int64_t i) {
+  template <typename T, typename F>
+  static GPU_METHOD gpu_vector<T> several(const arguments &a, const parameters &p, int64_t x, int64_t i) {
     gpu_vector<T> in = gpu_load_vector<T>(a.x, x + i), made;
 #pragma unroll
     for (int k = 0; k < gpu_vector<T>::N; k++)
-      made.set(k, F::template of<T>(a, in.get(k)));
+      made.set(k, F::template of<T>(p, in.get(k)));
     return made;
   }
 };
 
-template <typename T, typename Layout, typename F> GPU_DEVICE void activate(const arguments &a) {
+template <typename T, typename Layout, typename F> GPU_DEVICE void activate(const arguments &a, const parameters &p) {
   const int N = gpu_vector<T>::N;
   int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, i = a.vectorised ? thread * N : thread;
   uint32_t step = gridDim.y * blockDim.y;
@@ -243,22 +258,23 @@ template <typename T, typename Layout, typename F> GPU_DEVICE void activate(cons
   for (uint32_t row = blockIdx.y * blockDim.y + threadIdx.y; row < a.rows.count; row += step) {
     int64_t x = gpu_row_begin(a.rows, 0, row), out = gpu_row_begin(a.rows, 1, row);
     if (a.vectorised && i + N <= a.columns)
-      gpu_store_vector(a.out, out + i, Layout::template several<T, F>(a, x, i));
+      gpu_store_vector(a.out, out + i, Layout::template several<T, F>(a, p, x, i));
     else
+#pragma unroll 1
       for (int64_t k = i; k < (a.vectorised ? a.columns : i + 1); k++)
-        gpu_store<T>(a.out, out + k, Layout::template one<T, F>(a, x, k));
+        gpu_store<T>(a.out, out + k, Layout::template one<T, F>(a, p, x, k));
   }
 }
 
 #define ACTIVATION(name, layout, formula)                                                                              \
-  GPU_KERNEL(gpu_activation_arguments, name##_f32) {                                                                   \
-    activate<gpu_f32, layout, formula>(a);                                                                             \
+  GPU_KERNEL(gpu_activation_arguments, name##_f32, THREADS) {                                                          \
+    activate<gpu_f32, layout, formula>(a, a.parameters);                                                               \
   }                                                                                                                    \
-  GPU_KERNEL(gpu_activation_arguments, name##_f16) {                                                                   \
-    activate<gpu_f16, layout, formula>(a);                                                                             \
+  GPU_KERNEL(gpu_activation_arguments, name##_f16, THREADS) {                                                          \
+    activate<gpu_f16, layout, formula>(a, a.parameters);                                                               \
   }                                                                                                                    \
-  GPU_KERNEL(gpu_activation_arguments, name##_bf16) {                                                                  \
-    activate<gpu_bf16, layout, formula>(a);                                                                            \
+  GPU_KERNEL(gpu_activation_arguments, name##_bf16, THREADS) {                                                         \
+    activate<gpu_bf16, layout, formula>(a, a.parameters);                                                              \
   }
 
 ACTIVATION(silu_and_mul, halves, silu_gate)
@@ -290,22 +306,26 @@ GPU_DEVICE float round_as(int dtype, float value) {
   return dtype == GPU_FLOAT32 ? value : dtype == GPU_FLOAT16 ? gpu_round<gpu_f16>(value) : gpu_round<gpu_bf16>(value);
 }
 
-/* The parameters come from memory: each thread makes of them what the formula needs. */
-template <typename T> GPU_DEVICE void xielu(arguments a) {
-  a.beta = gpu_round<T>(a.beta);
-  a.eps = gpu_round<T>(a.eps);
-  a.alpha = round_as(a.dtype_p, softplus(load_as(a.dtype_p, a.alpha_p)));
-  a.threshold = round_as(a.dtype_n, a.beta + round_as(a.dtype_n, softplus(load_as(a.dtype_n, a.alpha_n))));
-  activate<T, elements, xielu_element>(a);
+/* The parameters come from memory: each thread makes of them what the formula needs. Products with one of another type
+ * than x's are float32. */
+template <typename T> GPU_DEVICE void xielu(const arguments &a) {
+  parameters p = {};
+  p.beta = gpu_round<T>(a.parameters.beta);
+  p.eps = gpu_round<T>(a.parameters.eps);
+  p.positive_alpha = round_as(a.dtype_p, softplus(load_as(a.dtype_p, a.alpha_p)));
+  p.negative_alpha = round_as(a.dtype_n, p.beta + round_as(a.dtype_n, softplus(load_as(a.dtype_n, a.alpha_n))));
+  p.positive_rounded = a.dtype_p == T::dtype;
+  p.negative_rounded = a.dtype_n == T::dtype;
+  activate<T, elements, xielu_element>(a, p);
 }
 
-GPU_KERNEL(gpu_activation_arguments, xielu_f32) {
+GPU_KERNEL(gpu_activation_arguments, xielu_f32, THREADS) {
   xielu<gpu_f32>(a);
 }
-GPU_KERNEL(gpu_activation_arguments, xielu_f16) {
+GPU_KERNEL(gpu_activation_arguments, xielu_f16, THREADS) {
   xielu<gpu_f16>(a);
 }
-GPU_KERNEL(gpu_activation_arguments, xielu_bf16) {
+GPU_KERNEL(gpu_activation_arguments, xielu_bf16, THREADS) {
   xielu<gpu_bf16>(a);
 }
 
@@ -341,18 +361,18 @@ template <typename T, typename Gelu> GPU_DEVICE void activate_sparse(const argum
   for (int64_t i = threadIdx.x; i < a.columns; i += blockDim.x) {
     float above = gpu_round<T>(gpu_load<T>(a.x, x + i) - cut);
     float up = gpu_load<T>(a.x, x + a.columns + i);
-    gpu_store<T>(a.out, out + i, Gelu::template of<T>(a, above < 0 ? 0 : above, up));
+    gpu_store<T>(a.out, out + i, Gelu::template of<T>(a.parameters, above < 0 ? 0 : above, up));
   }
 }
 
 #define SPARSE(name, formula)                                                                                          \
-  GPU_KERNEL(gpu_activation_arguments, name##_f32) {                                                                   \
+  GPU_KERNEL(gpu_activation_arguments, name##_f32, THREADS) {                                                          \
     activate_sparse<gpu_f32, formula>(a);                                                                              \
   }                                                                                                                    \
-  GPU_KERNEL(gpu_activation_arguments, name##_f16) {                                                                   \
+  GPU_KERNEL(gpu_activation_arguments, name##_f16, THREADS) {                                                          \
     activate_sparse<gpu_f16, formula>(a);                                                                              \
   }                                                                                                                    \
-  GPU_KERNEL(gpu_activation_arguments, name##_bf16) {                                                                  \
+  GPU_KERNEL(gpu_activation_arguments, name##_bf16, THREADS) {                                                         \
     activate_sparse<gpu_bf16, formula>(a);                                                                             \
   }
 

@@ -21,14 +21,23 @@ typedef struct gpu_rows {
 /* Element types of activations. */
 typedef enum gpu_dtype { GPU_FLOAT32, GPU_FLOAT16, GPU_BFLOAT16, GPU_N_DTYPES, GPU_OTHER = GPU_N_DTYPES } gpu_dtype;
 
-/* activation.cu */
+/* activation.cu: threads of a block, at most */
+enum { GPU_ACTIVATION_THREADS = 256 };
+
+typedef struct gpu_activation_parameters {
+  float alpha, beta, limit, threshold, eps;
+  float positive_alpha, negative_alpha;       /* of xielu, made on the device */
+  int32_t positive_rounded, negative_rounded; /* are products with them of x's type? */
+} gpu_activation_parameters;
+
 typedef struct gpu_activation_arguments {
   const void *x;
   void *out;
   gpu_rows rows;      /* of x, out */
   int64_t columns;    /* elements of a row of out */
   int32_t vectorised; /* rows begin at multiples of 16 bytes, as do the second halves of x's */
-  float alpha, beta, limit, threshold, quantile, eps;
+  gpu_activation_parameters parameters;
+  float quantile;                /* of gelu_and_mul_sparse */
   const void *alpha_p, *alpha_n; /* of xielu: one element each */
   int32_t dtype_p, dtype_n;      /* gpu_dtype */
 } gpu_activation_arguments;

@@ -5,7 +5,7 @@
  *
  * A file of kernels:
  *     #include "plugins/gpu/kernels/device.h"
- *     GPU_KERNEL(gpu_example_arguments, example_f32) {      // a: its arguments
+ *     GPU_KERNEL(gpu_example_arguments, example_f32, 256) {  // a: its arguments; a block has at most 256 threads
  *       int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
  *       ...
  *     }
@@ -19,7 +19,8 @@
 #if defined(__CUDACC__)
 
 enum { GPU_WARP = 32 };
-#define GPU_KERNEL(type, name)   extern "C" __global__ void __launch_bounds__(1024) name(const __grid_constant__ type a)
+#define GPU_KERNEL(type, name, threads)                                                                                \
+  extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ type a)
 #define GPU_DEVICE               __device__ __forceinline__
 #define GPU_METHOD               __device__ __forceinline__
 #define GPU_SHARED               __shared__
@@ -38,16 +39,16 @@ enum { GPU_WARP = 64 };
 #else
 enum { GPU_WARP = 32 };
 #endif
-#define GPU_KERNEL(type, name)   extern "C" __global__ void __launch_bounds__(1024) name(const type a)
-#define GPU_DEVICE               __device__ __forceinline__
-#define GPU_METHOD               __device__ __forceinline__
-#define GPU_SHARED               __shared__
-#define GPU_DYNAMIC_SHARED       extern __shared__ __align__(16) unsigned char gpu_dynamic_shared[]
-#define gpu_barrier()            __syncthreads()
-#define gpu_shuffle_xor(v, mask) __shfl_xor((v), (mask))
-#define gpu_shuffle_up(v, n)     __shfl_up((v), (n))
-#define gpu_shuffle_down(v, n)   __shfl_down((v), (n))
-#define gpu_shuffle(v, lane)     __shfl((v), (lane))
+#define GPU_KERNEL(type, name, threads) extern "C" __global__ void __launch_bounds__(threads) name(const type a)
+#define GPU_DEVICE                      __device__ __forceinline__
+#define GPU_METHOD                      __device__ __forceinline__
+#define GPU_SHARED                      __shared__
+#define GPU_DYNAMIC_SHARED              extern __shared__ __align__(16) unsigned char gpu_dynamic_shared[]
+#define gpu_barrier()                   __syncthreads()
+#define gpu_shuffle_xor(v, mask)        __shfl_xor((v), (mask))
+#define gpu_shuffle_up(v, n)            __shfl_up((v), (n))
+#define gpu_shuffle_down(v, n)          __shfl_down((v), (n))
+#define gpu_shuffle(v, lane)            __shfl((v), (lane))
 
 #elif !defined(GPU_EMULATED)
 #error "a kernel file: compile it with nvcc or hipcc"
@@ -116,7 +117,7 @@ GPU_DEVICE uint16_t gpu_to_f16(float value) {
 
 /* The element types, as tags: what is stored, and how many of them 16 bytes hold. */
 struct gpu_f32 {
-  enum { dtype = GPU_FLOAT32 };
+  static constexpr gpu_dtype dtype = GPU_FLOAT32;
   typedef float stored;
   static GPU_METHOD float load(float value) {
     return value;
@@ -127,7 +128,7 @@ struct gpu_f32 {
 };
 
 struct gpu_f16 {
-  enum { dtype = GPU_FLOAT16 };
+  static constexpr gpu_dtype dtype = GPU_FLOAT16;
   typedef uint16_t stored;
   static GPU_METHOD float load(uint16_t bits) {
     return gpu_from_f16(bits);
@@ -138,7 +139,7 @@ struct gpu_f16 {
 };
 
 struct gpu_bf16 {
-  enum { dtype = GPU_BFLOAT16 };
+  static constexpr gpu_dtype dtype = GPU_BFLOAT16;
   typedef uint16_t stored;
   static GPU_METHOD float load(uint16_t bits) {
     return gpu_from_bf16(bits);
@@ -148,10 +149,54 @@ struct gpu_bf16 {
   }
 };
 
+/* exp and a quotient to about 22 bits: enough for what is rounded to 16. A divisor above 2^126 may count as infinity.
+ */
+GPU_DEVICE float gpu_exp_approximately(float x) {
+#if defined(GPU_EMULATED)
+  return expf(x);
+#else
+  return __expf(x);
+#endif
+}
+
+GPU_DEVICE float gpu_divide_approximately(float a, float b) {
+#if defined(__CUDACC__)
+  return __fdividef(a, b);
+#elif defined(__HIP__)
+  return a * __builtin_amdgcn_rcpf(b);
+#else
+  return a / b;
+#endif
+}
+
+/* As exact as a tensor of that type shows. */
+template <typename T> GPU_DEVICE float gpu_exp(float x) {
+  if constexpr (T::dtype == GPU_FLOAT32)
+    return expf(x);
+  else
+    return gpu_exp_approximately(x);
+}
+
+template <typename T> GPU_DEVICE float gpu_divide(float a, float b) {
+  if constexpr (T::dtype == GPU_FLOAT32)
+    return a / b;
+  else
+    return gpu_divide_approximately(a, b);
+}
+
 /* What a value becomes when PyTorch writes it into a tensor of that type and reads it again. */
 template <typename T> GPU_DEVICE float gpu_round(float value) {
   return T::load(T::store(value));
 }
+
+#if defined(__CUDA_ARCH__)
+/* The conversion of a pair leaves the upper half where a float has it, and is faster than that of one. */
+template <> GPU_DEVICE float gpu_round<gpu_bf16>(float value) {
+  uint32_t bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(value), "f"(0.0f));
+  return gpu_float(bits);
+}
+#endif
 
 template <typename T> GPU_DEVICE float gpu_load(const void *from, int64_t i) {
   return T::load(static_cast<const typename T::stored *>(from)[i]);
@@ -191,6 +236,7 @@ GPU_DEVICE int64_t gpu_row_begin(const gpu_rows &rows, int tensor, uint32_t row)
   if (rows.dims == 1)
     return int64_t(row) * rows.stride[tensor][0];
   int64_t begin = 0;
+#pragma unroll 1
   for (int d = rows.dims - 1; d >= 0; d--) {
     begin += int64_t(row % rows.shape[d]) * rows.stride[tensor][d];
     row /= rows.shape[d];

@@ -33,7 +33,7 @@ static bool is_flat(const gpu_rows *rows, int64_t columns) {
 
 /* Few blocks of rows where there are many: each then makes several. */
 static gpu_shape shape_for(const gpu_activation_arguments *arguments, int64_t per_thread) {
-  enum { THREADS = 256, MOST_ROWS = 65535 };
+  enum { THREADS = GPU_ACTIVATION_THREADS, MOST_ROWS = 65535 };
   int64_t threads = (arguments->columns + per_thread - 1) / per_thread;
   unsigned x = gpu_power_of_two(threads, THREADS), y = THREADS / x;
   int64_t rows = (arguments->rows.count + y - 1) / y;
@@ -89,7 +89,7 @@ static fl_status activate_sparse(void *self, fl_call *call) {
   fl_status status = gpu_rows_of(op, call, 2, tensors, &arguments.rows);
   if (status || !arguments.rows.count || !arguments.columns)
     return status;
-  gpu_shape shape = {.grid = {arguments.rows.count, 1, 1}, .block = {256, 1, 1}};
+  gpu_shape shape = {.grid = {arguments.rows.count, 1, 1}, .block = {GPU_ACTIVATION_THREADS, 1, 1}};
   return gpu_launch(op, call, &(*choose(v, call))[dtype], &shape, &arguments);
 }
 
@@ -100,29 +100,29 @@ static float number(const fl_call *call, uint32_t index) {
 }
 
 static void read_threshold(const fl_call *call, gpu_activation_arguments *a) {
-  a->threshold = number(call, 1);
+  a->parameters.threshold = number(call, 1);
 }
 
 static void read_alpha_limit(const fl_call *call, gpu_activation_arguments *a) {
-  a->alpha = number(call, 1);
-  a->limit = number(call, 2);
+  a->parameters.alpha = number(call, 1);
+  a->parameters.limit = number(call, 2);
 }
 
 static void read_limit(const fl_call *call, gpu_activation_arguments *a) {
-  a->limit = number(call, 1);
+  a->parameters.limit = number(call, 1);
 }
 
 static void read_limit_alpha_beta(const fl_call *call, gpu_activation_arguments *a) {
-  a->limit = number(call, 1);
-  a->alpha = number(call, 2);
-  a->beta = number(call, 3);
+  a->parameters.limit = number(call, 1);
+  a->parameters.alpha = number(call, 2);
+  a->parameters.beta = number(call, 3);
 }
 
 /* A limit makes another formula of it. */
 static void read_beta_limit(const fl_call *call, gpu_activation_arguments *a) {
-  a->beta = number(call, 1);
+  a->parameters.beta = number(call, 1);
   if (call->values[2].type == FL_FLOAT)
-    a->limit = number(call, 2);
+    a->parameters.limit = number(call, 2);
 }
 
 static void read_xielu(const fl_call *call, gpu_activation_arguments *a) {
@@ -131,8 +131,8 @@ static void read_xielu(const fl_call *call, gpu_activation_arguments *a) {
   a->alpha_n = fl_data(alpha_n);
   a->dtype_p = (int32_t)gpu_dtype_of(alpha_p);
   a->dtype_n = (int32_t)gpu_dtype_of(alpha_n);
-  a->beta = number(call, 3);
-  a->eps = number(call, 4);
+  a->parameters.beta = number(call, 3);
+  a->parameters.eps = number(call, 4);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ops */

@@ -13,12 +13,12 @@
 enum { GPU_WARP = GRID_WARP };
 
 /* A kernel is entered with the address of its arguments; the linker collects its entry. */
-#define GPU_KERNEL(type, name)                                                                                         \
+#define GPU_KERNEL(type, name, threads)                                                                                \
   static void name(const type &a);                                                                                     \
   static void name##_thread(const void *arguments) {                                                                   \
     name(*static_cast<const type *>(arguments));                                                                       \
   }                                                                                                                    \
-  static const grid_kernel name##_entry = {#name, name##_thread, sizeof(type)};                                        \
+  static const grid_kernel name##_entry = {#name, name##_thread, sizeof(type), threads};                               \
   __attribute__((section("grid_kernels"), used)) static const grid_kernel *const name##_listed = &name##_entry;        \
   static void name(const type &a)
 #define GPU_DEVICE inline

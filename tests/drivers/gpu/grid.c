@@ -201,9 +201,9 @@ bool grid_run(const grid_kernel *kernel, const void *arguments, grid_dimensions 
   grid_thread *outer = grid_self;
   unsigned char *memory = NULL;
   bool good = false;
-  if (!b.n || b.n > MOST_THREADS || shared > MOST_SHARED || !grid.x || !grid.y || !grid.z || grid.y > 65535 ||
-      grid.z > 65535) {
-    b.trouble = "a block or grid of a size that no device has";
+  if (!b.n || b.n > MOST_THREADS || b.n > kernel->most_threads || shared > MOST_SHARED || !grid.x || !grid.y ||
+      !grid.z || grid.y > 65535 || grid.z > 65535) {
+    b.trouble = "a block or grid of a size that no device has, or more threads than the kernel is for";
     goto out;
   }
   memory = aligned_alloc(16, (shared + 16u) / 16 * 16);

@@ -23,6 +23,7 @@ typedef struct grid_kernel {
   const char *name;
   void (*run)(const void *arguments); /* one thread */
   size_t arguments_size;
+  unsigned most_threads; /* of a block */
 } grid_kernel;
 
 /* What a thread knows of itself. */
