@@ -17,7 +17,7 @@ typedef struct driver {
 } driver;
 
 /* The engine's own copy goes first: two versions of one driver library in a process do not get along. */
-static void *driver_open(driver *d, int flags) {
+static inline void *driver_open(driver *d, int flags) {
   for (const char **name = d->libraries; *name && !d->library; name++) {
     d->library = dlopen(*name, flags);
     if (!d->library && name == d->libraries) {
@@ -30,7 +30,7 @@ static void *driver_open(driver *d, int flags) {
 
 /* Is there a device node, and a driver? The node first: without one there is nothing to open a library for, and looking
  * for a library takes a hundred times as long. Nothing is initialised, so that the process may still fork. */
-static bool driver_present(driver *d, const char **reason) {
+static inline bool driver_present(driver *d, const char **reason) {
   const char *forbidden = NULL;
   const char **node = d->nodes;
   *reason = d->reason;
@@ -46,7 +46,7 @@ static bool driver_present(driver *d, const char **reason) {
 }
 
 /* A function of the open library; NULL if it has none of that name. `function` is the address of a function pointer. */
-static bool driver_find(const driver *d, const char *name, void *function) {
+static inline bool driver_find(const driver *d, const char *name, void *function) {
   void *address = d->library ? dlsym(d->library, name) : NULL;
   memcpy(function, &address, sizeof address);
   return address != NULL;

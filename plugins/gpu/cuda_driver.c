@@ -1,0 +1,172 @@
+/* CUDA's driver API for the table of driver.h. The prototypes are the published ones; `_v2` is what the library has. */
+#include "plugins/gpu/driver.h"
+
+/* The toolkit that made the kernels, as the driver says its version: 13000 for 13.0; and the architectures that they
+ * were compiled for, each major * 10 + minor. An empty list: this plugin was built without nvcc. */
+#ifndef GPU_TOOLKIT
+#define GPU_TOOLKIT 0
+#endif
+#ifndef GPU_ARCHS
+#define GPU_ARCHS
+#endif
+
+typedef void *context;
+typedef unsigned long long address;
+
+static struct {
+  gpu_code (*attribute)(int *value, int attribute, int device);
+  gpu_code (*device)(int *device, int ordinal);
+  gpu_code (*retain)(context *made, int device);
+  gpu_code (*get_current)(context *current);
+  gpu_code (*get_device)(int *device);
+  gpu_code (*push)(context pushed);
+  gpu_code (*pop)(context *popped);
+  gpu_code (*error_name)(gpu_code code, const char **name);
+  gpu_code (*copy_to_device)(address to, const void *from, size_t size, void *stream);
+  gpu_code (*copy_to_host)(void *to, address from, size_t size, void *stream);
+  gpu_code (*copy_on_device)(address to, address from, size_t size, void *stream);
+  gpu_code (*set_attribute)(void *function, int attribute, int value);
+} cu;
+
+static const gpu_symbol symbols[] = {
+    {"cuInit", &gpu.call.initialise},
+    {"cuDriverGetVersion", &gpu.call.version},
+    {"cuDeviceGetCount", &gpu.call.count},
+    {"cuDeviceGetName", &gpu.call.name},
+    {"cuMemGetInfo_v2", &gpu.call.memory},
+    {"cuModuleLoadData", &gpu.call.load},
+    {"cuModuleGetFunction", &gpu.call.find},
+    {"cuLaunchKernel", &gpu.call.launch},
+    {"cuMemAlloc_v2", &gpu.call.allocate},
+    {"cuMemFree_v2", &gpu.call.release},
+    {"cuStreamSynchronize", &gpu.call.synchronize},
+    {"cuCtxSynchronize", &gpu.call.synchronize_all},
+    {"cuStreamIsCapturing", &gpu.call.capturing},
+    {"cuDeviceGetAttribute", &cu.attribute},
+    {"cuDeviceGet", &cu.device},
+    {"cuDevicePrimaryCtxRetain", &cu.retain},
+    {"cuCtxGetCurrent", &cu.get_current},
+    {"cuCtxGetDevice", &cu.get_device},
+    {"cuCtxPushCurrent_v2", &cu.push},
+    {"cuCtxPopCurrent_v2", &cu.pop},
+    {"cuGetErrorName", &cu.error_name},
+    {"cuMemcpyHtoDAsync_v2", &cu.copy_to_device},
+    {"cuMemcpyDtoHAsync_v2", &cu.copy_to_host},
+    {"cuMemcpyDtoDAsync_v2", &cu.copy_on_device},
+    {"cuFuncSetAttribute", &cu.set_attribute},
+    {NULL, NULL},
+};
+
+static const char *error_name(gpu_code code) {
+  const char *name = NULL;
+  return cu.error_name(code, &name) ? NULL : name;
+}
+
+static gpu_code describe(int ordinal, gpu_properties *p) {
+  enum { WARP = 10, MULTIPROCESSORS = 16, MAJOR = 75, MINOR = 76, SHARED_OPT_IN = 97 };
+  const struct {
+    int attribute, *value;
+  } wanted[] = {{WARP, &p->warp},
+                {MULTIPROCESSORS, &p->units},
+                {MAJOR, &p->major},
+                {MINOR, &p->minor},
+                {SHARED_OPT_IN, &p->shared_limit}};
+  int device;
+  gpu_code code = cu.device(&device, ordinal);
+  for (size_t i = 0; i < sizeof wanted / sizeof wanted[0] && !code; i++)
+    code = cu.attribute(wanted[i].value, wanted[i].attribute, device);
+  snprintf(p->arch, sizeof p->arch, "sm_%d%d", p->major, p->minor);
+  return code;
+}
+
+/* Without a context the device that a first use would take. */
+static gpu_code current(int *ordinal) {
+  context now = NULL;
+  gpu_code code = cu.get_current(&now);
+  *ordinal = 0;
+  return code || !now ? code : cu.get_device(ordinal);
+}
+
+static bool in_use(int *ordinal) {
+  context now = NULL;
+  *ordinal = -1;
+  return !cu.get_current(&now) && (!now || !cu.get_device(ordinal));
+}
+
+/* The primary context is the one that the engine's own library uses. */
+static gpu_code enter(gpu_device *device, gpu_scope *scope) {
+  context now = NULL, wanted = atomic_load_explicit(&device->context, memory_order_acquire);
+  int handle;
+  gpu_code code = GPU_SUCCESS;
+  scope->changed = false;
+  if (!wanted) {
+    if ((code = cu.device(&handle, device->ordinal)) || (code = cu.retain(&wanted, handle)))
+      return code;
+    atomic_store_explicit(&device->context, wanted, memory_order_release);
+  }
+  if ((code = cu.get_current(&now)) || now == wanted)
+    return code;
+  code = cu.push(wanted);
+  scope->changed = !code;
+  return code;
+}
+
+static void leave(const gpu_scope *scope) {
+  context popped;
+  if (scope->changed)
+    cu.pop(&popped);
+}
+
+static gpu_code copy(void *to, const void *from, size_t size, int direction, void *stream) {
+  if (direction == FL_COPY_TO_DEVICE)
+    return cu.copy_to_device((address)to, from, size, stream);
+  if (direction == FL_COPY_TO_HOST)
+    return cu.copy_to_host(to, (address)from, size, stream);
+  return cu.copy_on_device((address)to, (address)from, size, stream);
+}
+
+static gpu_code allow_shared(void *function, int bytes) {
+  enum { MAX_DYNAMIC_SHARED = 8 };
+  return cu.set_attribute(function, MAX_DYNAMIC_SHARED, bytes);
+}
+
+/* Machine code runs on later minors of its major; others get it from the PTX of 8.0, by a driver that is as new as the
+ * toolkit. For machine code the same major of the driver suffices. */
+static bool suits(const gpu_properties *p, int version, char *reason, size_t size) {
+  static const int archs[] = {GPU_ARCHS 0};
+  bool machine_code = false;
+  for (const int *arch = archs; *arch; arch++)
+    machine_code |= *arch / 10 == p->major && *arch % 10 <= p->minor;
+  int needed = machine_code ? GPU_TOOLKIT / 1000 * 1000 : GPU_TOOLKIT;
+  if (!archs[0])
+    snprintf(reason, size, "built without nvcc: there are no kernels in this plugin");
+  else if (p->major < 8)
+    snprintf(reason, size, "device of architecture %s, the kernels need sm_80 or newer", p->arch);
+  else if (version < needed)
+    snprintf(reason, size, "the driver is for CUDA %d.%d, the kernels need one for %d.%d%s", version / 1000,
+             version % 1000 / 10, needed / 1000, needed % 1000 / 10,
+             machine_code ? "" : " to be compiled for this device");
+  else
+    return true;
+  return false;
+}
+
+gpu_driver gpu = {
+    .name = "cuda",
+    .title = "CUDA",
+    .impl_id = "vendor.cuda",
+    .min_arch = "sm_80",
+    .setting = "FLHOST_CUDA_DRIVER",
+    .device_type = kDLCUDA,
+    .symbols = symbols,
+    .suits = suits,
+    .call = {.describe = describe,
+             .current = current,
+             .in_use = in_use,
+             .enter = enter,
+             .leave = leave,
+             .error_name = error_name,
+             .allow_shared = allow_shared,
+             .copy = copy},
+    .library = {.libraries = {"libcuda.so.1"}, .nodes = {"/dev/nvidiactl", "/dev/dxg"}},
+};

@@ -1,0 +1,94 @@
+/*
+ * What an op's file needs: its kernels by name, their launch on a call's stream, and the rows of its tensors.
+ *
+ *     GPU_MODULE(activation);
+ *     static gpu_kernel relu2 = {&gpu_module_activation, "relu2_f32"};
+ *     ...
+ *     return gpu_launch(op, call, &relu2, &(gpu_shape){.grid = {n, 1, 1}, .block = {256, 1, 1}}, &arguments);
+ *
+ * A launch allocates nothing and waits for nothing, so that calls can be captured in a graph.
+ */
+#ifndef FLHOST_GPU_LAUNCH_H
+#define FLHOST_GPU_LAUNCH_H
+
+#include "plugins/gpu/driver.h"
+#include "plugins/gpu/kernels/arguments.h"
+
+/* One file of kernels, compiled and embedded; image.c defines it. */
+typedef struct gpu_module {
+  const char *name;
+  const void *image;                        /* NULL: built without the compiler */
+  _Atomic(void *) handles[GPU_MAX_DEVICES]; /* NULL: not loaded there */
+  char reason[GPU_WORDS];                   /* why is_available could not load it */
+} gpu_module;
+#define GPU_MODULE(name) extern gpu_module gpu_module_##name
+
+/* One kernel. Static, in the file that launches it. */
+typedef struct gpu_kernel {
+  gpu_module *module;
+  const char *name;
+  _Atomic(void *) functions[GPU_MAX_DEVICES]; /* found on first use */
+} gpu_kernel;
+
+/* An implementation that this plugin registers. */
+typedef struct gpu_op gpu_op;
+struct gpu_op {
+  const char *name;                                                       /* of the op */
+  fl_kernel_fn run;                                                       /* gets the gpu_op as `self` */
+  bool (*supports)(void *self, const fl_call *call, const char **reason); /* may be NULL */
+  size_t (*workspace_size)(void *self, const fl_call *call);              /* may be NULL */
+  uint32_t dtypes;                                                        /* as in fl_impl */
+  gpu_module *module;                                                     /* loaded by is_available */
+  const void *variant; /* what `run` makes of several ops in common */
+};
+
+/* Each file of ops/ has one list, ended by a NULL name; plugin.c registers them all. */
+extern const gpu_op gpu_activation_ops[];
+extern const gpu_op gpu_normalisation_ops[];
+
+typedef struct gpu_shape {
+  unsigned grid[3], block[3];
+  unsigned shared; /* bytes of dynamic shared memory */
+} gpu_shape;
+
+/* Queues a kernel on the call's stream and on the device of the call's first tensor. `arguments` is copied. */
+fl_status gpu_launch(const gpu_op *op, fl_call *call, gpu_kernel *kernel, const gpu_shape *shape, void *arguments);
+
+/* The device of the call's first tensor; NULL with status and the call's message set. */
+gpu_device *gpu_call_device(const gpu_op *op, fl_call *call, fl_status *status);
+
+/* Loads the module on the thread's device if the thread uses one already: what is loaded can be captured. false: it
+ * does not load there. */
+bool gpu_module_preload(gpu_module *module, const char **reason);
+
+/* GPU_OTHER: none that activations may have. */
+gpu_dtype gpu_dtype_of(const DLTensor *tensor);
+
+/* The tensor at `index` of a call; NULL if there is none. */
+static inline DLTensor *gpu_tensor(const fl_call *call, uint32_t index) {
+  return call->values[index].type == FL_TENSOR ? call->values[index].v.tensor : NULL;
+}
+
+/* The three kernels of a name, one for each element type. */
+#define GPU_KERNELS(file, kernel)                                                                                      \
+  {                                                                                                                    \
+    {.module = &gpu_module_##file, .name = kernel "_f32"}, {.module = &gpu_module_##file, .name = kernel "_f16"}, {    \
+      .module = &gpu_module_##file, .name = kernel "_bf16"                                                             \
+    }                                                                                                                  \
+  }
+
+/* Rows (last dimension) of up to GPU_ROWS_TENSORS tensors of one leading shape, in step. Leading dimensions that lie
+ * one behind the other in all of them become one. A NULL tensor's strides are 0. FL_ENOTSUP: more rows than a kernel
+ * counts. */
+fl_status gpu_rows_of(const gpu_op *op, fl_call *call, int n_tensors, DLTensor *const *tensors, gpu_rows *rows);
+
+/* Does every row of the tensor, number `index` of them, begin at a multiple of 16 bytes? */
+bool gpu_rows_aligned(const gpu_rows *rows, int index, const DLTensor *tensor);
+
+/* The least power of two that is not less than `n`, but at most `limit`, itself one. */
+unsigned gpu_power_of_two(int64_t n, unsigned limit);
+
+/* The same for the threads of a block that works together: at least a warp of the device. */
+unsigned gpu_block_size(const gpu_device *device, int64_t n, unsigned limit);
+
+#endif

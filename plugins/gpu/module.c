@@ -1,0 +1,122 @@
+/*
+ * Kernels on their way to a device: modules are loaded, and functions found, when a device first needs them, once. What
+ * is found stays for the life of the process, so that later calls only read.
+ */
+#include "plugins/gpu/launch.h"
+
+#include <pthread.h>
+
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+
+/* With the device entered and the lock held. */
+static gpu_code load(gpu_device *device, gpu_module *module, void **handle) {
+  gpu_code code = GPU_SUCCESS;
+  *handle = atomic_load(&module->handles[device->ordinal]);
+  if (!*handle && !(code = gpu.call.load(handle, module->image)))
+    atomic_store(&module->handles[device->ordinal], *handle);
+  return code;
+}
+
+/* Loading allocates, which would spoil a capture. Not to know counts as none: loading says more. */
+static bool is_captured(void *stream) {
+  int status = 0;
+  return !gpu.call.capturing(stream, &status) && status;
+}
+
+/* The first use of a kernel on a device, which is entered. */
+static fl_status find_function(const gpu_op *op, fl_call *call, gpu_device *device, gpu_kernel *kernel) {
+  void *module = NULL, *function = NULL;
+  const char *step = "loading the kernels";
+  if (!kernel->module->image)
+    return fl_fail(call, FL_ENOTSUP, "%s: this plugin was built without its kernels", op->name);
+  if (!atomic_load(&kernel->module->handles[device->ordinal]) && is_captured(call->stream))
+    return fl_fail(call, FL_ENOTSUP,
+                   "%s: its kernels are not on device %d yet, and while a stream is captured they cannot be loaded; "
+                   "call it once before",
+                   op->name, device->ordinal);
+  pthread_mutex_lock(&loading);
+  gpu_code code = load(device, kernel->module, &module);
+  if (!code) {
+    step = kernel->name;
+    code = gpu.call.find(&function, module, kernel->name);
+  }
+  pthread_mutex_unlock(&loading);
+  if (code)
+    return gpu_failed(device, code, op->name, step, call->message, call->message_size);
+  atomic_store_explicit(&kernel->functions[device->ordinal], function, memory_order_release);
+  return FL_OK;
+}
+
+static fl_status launch_entered(const gpu_op *op, fl_call *call, gpu_device *device, gpu_kernel *kernel,
+                                const gpu_shape *shape, void *arguments) {
+  enum { ALWAYS_ALLOWED = 48 << 10 };
+  _Atomic(void *) *slot = &kernel->functions[device->ordinal];
+  gpu_code code = GPU_SUCCESS;
+  void *function = atomic_load_explicit(slot, memory_order_acquire);
+  if (!function) {
+    fl_status status = find_function(op, call, device, kernel);
+    if (status)
+      return status;
+    function = atomic_load_explicit(slot, memory_order_acquire);
+  }
+  if (shape->shared > ALWAYS_ALLOWED)
+    code = gpu.call.allow_shared(function, (int)shape->shared);
+  if (!code)
+    code = gpu.call.launch(function, shape->grid[0], shape->grid[1], shape->grid[2], shape->block[0], shape->block[1],
+                           shape->block[2], shape->shared, call->stream, (void *[]){arguments}, NULL);
+  if (code)
+    return gpu_failed(device, code, op->name, kernel->name, call->message, call->message_size);
+  if (atomic_load_explicit(&device->last_op, memory_order_relaxed) != op->name)
+    atomic_store_explicit(&device->last_op, op->name, memory_order_relaxed);
+  return FL_OK;
+}
+
+gpu_device *gpu_call_device(const gpu_op *op, fl_call *call, fl_status *status) {
+  char words[GPU_WORDS];
+  const DLTensor *tensor = NULL;
+  for (uint32_t i = 0; i < call->count && !tensor; i++)
+    tensor = gpu_tensor(call, i);
+  if (!tensor) {
+    *status = fl_fail(call, FL_EINVAL, "%s: the call has no tensor, so no device", op->name);
+    return NULL;
+  }
+  gpu_device *device = gpu_find_device(tensor->device.device_id, status, words, sizeof words);
+  if (!device)
+    fl_fail(call, *status, "%s: %s", op->name, words);
+  return device;
+}
+
+fl_status gpu_launch(const gpu_op *op, fl_call *call, gpu_kernel *kernel, const gpu_shape *shape, void *arguments) {
+  fl_status status;
+  gpu_scope scope;
+  gpu_device *device = gpu_call_device(op, call, &status);
+  if (!device)
+    return status;
+  gpu_code code = gpu.call.enter(device, &scope);
+  if (code)
+    return gpu_failed(device, code, op->name, "choosing the device", call->message, call->message_size);
+  status = launch_entered(op, call, device, kernel, shape, arguments);
+  gpu.call.leave(&scope);
+  return status;
+}
+
+bool gpu_module_preload(gpu_module *module, const char **reason) {
+  void *handle;
+  int ordinal;
+  fl_status status;
+  gpu_scope scope;
+  if (!gpu.call.in_use(&ordinal) || ordinal < 0)
+    return true;
+  pthread_mutex_lock(&loading);
+  *reason = module->reason;
+  gpu_device *device = gpu_find_device(ordinal, &status, module->reason, sizeof module->reason);
+  gpu_code code = device ? gpu.call.enter(device, &scope) : GPU_SUCCESS;
+  if (device && !code) {
+    code = load(device, module, &handle);
+    gpu.call.leave(&scope);
+  }
+  if (code)
+    gpu_failed(device, code, module->name, "loading the kernels", module->reason, sizeof module->reason);
+  pthread_mutex_unlock(&loading);
+  return device && !code;
+}

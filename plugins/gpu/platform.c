@@ -1,0 +1,173 @@
+/* fl_platform over a GPU's driver: what is there, and memory on it. Ops never come this way. */
+#include "plugins/gpu/platform.h"
+#include "plugins/gpu/driver.h"
+
+/* Why the thread's last of these functions failed. */
+static _Thread_local char words[GPU_WORDS];
+
+static bool is_active(void *self, const char **reason) {
+  (void)self;
+  return gpu_present(reason);
+}
+
+/* No device is an answer, not a failure. Initialises the driver: the host asks in a child process. */
+static int device_count(void *self) {
+  const char *reason;
+  int count = 0;
+  (void)self;
+  if (!gpu_present(&reason))
+    return -1;
+  gpu_code code = gpu.call.initialise(0);
+  if (!code)
+    code = gpu.call.count(&count);
+  return code == GPU_NO_DEVICE ? 0 : code ? -1 : count;
+}
+
+static fl_status failed(gpu_device *device, gpu_code code, const char *where, const char *step) {
+  fl_status status = gpu_failed(device, code, where, step, words, sizeof words);
+  return status == FL_ENOMEM ? status : FL_EDEVICE;
+}
+
+/* A device that the thread uses until leave(). */
+static fl_status enter(int32_t ordinal, const char *where, gpu_device **device, gpu_scope *scope) {
+  fl_status status;
+  *device = gpu_find_device(ordinal, &status, words, sizeof words);
+  if (!*device)
+    return status;
+  gpu_code code = gpu.call.enter(*device, scope);
+  return code ? failed(*device, code, where, "choosing the device") : FL_OK;
+}
+
+/* "13.0", and what it is where it is not the vendor's. */
+static void describe_driver(char *text, size_t size) {
+  int version = 0;
+  if (gpu.call.version(&version))
+    version = 0;
+  bool hip = gpu.device_type == kDLROCM; /* 50221153 is 5.2 */
+  int major = hip ? version / 10000000 : version / 1000, minor = hip ? version / 100000 % 100 : version % 1000 / 10;
+  snprintf(text, size, "%d.%d%s", major, minor, gpu_is_stand_in() ? " (a stand-in of the tests)" : "");
+}
+
+static fl_status properties(void *self, int32_t ordinal, fl_device_properties *p) {
+  gpu_device *device;
+  gpu_scope scope;
+  size_t available = 0, total = 0;
+  const char *step = "asking for the name";
+  (void)self;
+  fl_status status = enter(ordinal, "properties", &device, &scope);
+  if (status)
+    return status;
+  gpu_code code = gpu.call.name(p->name, sizeof p->name, ordinal);
+  if (!code) {
+    step = "asking for the size of the memory";
+    code = gpu.call.memory(&available, &total);
+  }
+  gpu.call.leave(&scope);
+  if (code)
+    return failed(device, code, "properties", step);
+  snprintf(p->arch, sizeof p->arch, "%s", device->properties.arch);
+  describe_driver(p->driver, sizeof p->driver);
+  p->units = device->properties.units;
+  p->memory_free = available;
+  p->memory_total = total;
+  return FL_OK;
+}
+
+static fl_status current_device(void *self, int32_t *ordinal) {
+  const char *reason;
+  int found = 0;
+  (void)self;
+  fl_status status = gpu_open(&reason);
+  if (status) {
+    snprintf(words, sizeof words, "%s", reason);
+    return status;
+  }
+  gpu_code code = gpu.call.current(&found);
+  *ordinal = found;
+  return code ? failed(NULL, code, "current_device", "asking for the thread's device") : FL_OK;
+}
+
+/* Both drivers align to 256 and more. No bytes are no memory, but a pointer that release() takes back. */
+static fl_status allocate(void *self, int32_t ordinal, size_t size, void **memory) {
+  gpu_device *device;
+  gpu_scope scope;
+  (void)self;
+  fl_status status = enter(ordinal, "allocate", &device, &scope);
+  if (status)
+    return status;
+  void *made = NULL;
+  gpu_code code = gpu.call.allocate(&made, size ? size : 1);
+  gpu.call.leave(&scope);
+  if (code == GPU_OUT_OF_MEMORY) {
+    snprintf(words, sizeof words, "device %d has no %zu bytes of memory left", ordinal, size);
+    return FL_ENOMEM;
+  }
+  if (code)
+    return failed(device, code, "allocate", "allocating memory");
+  *memory = made;
+  return FL_OK;
+}
+
+static fl_status release(void *self, int32_t ordinal, void *memory) {
+  gpu_device *device;
+  gpu_scope scope;
+  (void)self;
+  fl_status status = enter(ordinal, "release", &device, &scope);
+  if (status)
+    return status;
+  gpu_code code = gpu.call.release(memory);
+  gpu.call.leave(&scope);
+  return code ? failed(device, code, "release", "giving memory back") : FL_OK;
+}
+
+static fl_status copy(void *self, int32_t ordinal, void *to, const void *from, size_t size, int32_t direction,
+                      void *stream) {
+  gpu_device *device;
+  gpu_scope scope;
+  const char *step = "queueing the copy";
+  (void)self;
+  fl_status status = size ? enter(ordinal, "copy", &device, &scope) : FL_OK;
+  if (status || !size)
+    return status;
+  gpu_code code = gpu.call.copy(to, from, size, direction, stream);
+  if (!code && direction != FL_COPY_ON_DEVICE) {
+    step = "waiting for the copy";
+    code = gpu.call.synchronize(stream);
+  }
+  gpu.call.leave(&scope);
+  return code ? failed(device, code, "copy", step) : FL_OK;
+}
+
+static fl_status synchronize(void *self, int32_t ordinal, void *stream, bool all) {
+  gpu_device *device;
+  gpu_scope scope;
+  (void)self;
+  fl_status status = enter(ordinal, "synchronize", &device, &scope);
+  if (status)
+    return status;
+  gpu_code code = all ? gpu.call.synchronize_all() : gpu.call.synchronize(stream);
+  gpu.call.leave(&scope);
+  return code ? failed(device, code, "synchronize", "waiting for the device") : FL_OK;
+}
+
+static const char *error(void *self) {
+  (void)self;
+  return words;
+}
+
+fl_status gpu_register_platform(fl_registry *registry) {
+  const fl_platform platform = {.size = sizeof platform,
+                                .device_type = gpu.device_type,
+                                .is_active = is_active,
+                                .device_count = device_count,
+                                .properties = properties,
+                                .current_device = current_device,
+                                .allocate = allocate,
+                                .release = release,
+                                .copy = copy,
+                                .synchronize = synchronize,
+                                .error = error};
+  const fl_component component = {
+      .size = sizeof component, .type = "platform", .name = gpu.name, .functions = &platform};
+  return registry->register_component(registry, &component);
+}

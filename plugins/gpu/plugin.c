@@ -1,0 +1,41 @@
+/* What both GPU plugins register: their platform, and an implementation for each op that the files of ops/ list. */
+#include "plugins/gpu/plugin.h"
+#include "plugins/gpu/launch.h"
+#include "plugins/gpu/platform.h"
+
+static const gpu_op *const families[] = {
+    gpu_activation_ops,
+    gpu_normalisation_ops,
+};
+
+static bool is_available(void *self, const char **reason) {
+  const gpu_op *op = self;
+  return gpu_has_suitable_device(reason) && gpu_module_preload(op->module, reason);
+}
+
+static fl_status register_op(fl_registry *registry, const gpu_op *op) {
+  const fl_impl impl = {.size = sizeof impl,
+                        .flags = FL_IMPL_DETERMINISTIC,
+                        .op_name = op->name,
+                        .impl_id = gpu.impl_id,
+                        .kind = FL_KIND_VENDOR,
+                        .vendor = gpu.name,
+                        .devices = FL_DEVICE(gpu.device_type),
+                        .dtypes = op->dtypes,
+                        .min_arch = gpu.min_arch,
+                        .fn = op->run,
+                        .self = (void *)op,
+                        .is_available = is_available,
+                        .supports_args = op->supports,
+                        .workspace_size = op->workspace_size};
+  return registry->register_impl(registry, &impl);
+}
+
+fl_status gpu_register(fl_registry *registry) {
+  gpu_choose_library();
+  fl_status status = gpu_register_platform(registry);
+  for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+    for (const gpu_op *op = families[i]; op->name && !status; op++)
+      status = register_op(registry, op);
+  return status;
+}

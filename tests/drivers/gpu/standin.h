@@ -1,0 +1,58 @@
+/*
+ * What the stand-in drivers share, and what tests tell them: device memory that is the host's, streams, errors on
+ * demand, a log of what was asked for, and kernels that run on the CPU (grid.h).
+ *
+ * A test opens the library that the plugin was told to use, and finds
+ *     bool flhost_stand_in_set(const char *settings)   "devices=2 load=209"; "" is the beginning's
+ *     const char *flhost_stand_in_log(void)            one line a call, oldest first
+ *     void flhost_stand_in_clear(void)                 empties the log
+ * FLHOST_STAND_IN holds the settings of a process that is started anew. The symbol flhost_stand_in_driver marks the
+ * library as what it is.
+ */
+#ifndef FLHOST_TESTS_STANDIN_H
+#define FLHOST_TESTS_STANDIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define STANDIN_EXPORT __attribute__((visibility("default")))
+
+/* Numbers that tests may set. A code is what the function in question returns; 0: it works. */
+typedef struct standin_settings {
+  int devices, version, init, count, describe, major, minor, warp, units, shared;
+  int load, find, allocate, copy, launch, synchronize;
+  int broken;    /* met by the first synchronisation after a launch; from then on by everything */
+  int capturing; /* 1: every stream is being captured, and what that forbids returns 900 */
+  int delay;     /* 1: queued work runs when somebody waits for it */
+  int arch;      /* HIP: which of its names */
+  int crash;     /* 1: initialisation does */
+} standin_settings;
+
+/* The present ones: a copy. */
+standin_settings standin_now(void);
+
+/* The vendor's own beginning; each stand-in defines it. */
+extern const standin_settings standin_defaults;
+
+void standin_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* What every call first asks: the code that follows from a broken device, or `code`. */
+int standin_check(int code);
+
+/* A thread's device or context is the vendor's business; these do the rest, and give codes. */
+int standin_allocate(void **memory, size_t size);
+int standin_release(void *memory);
+int standin_load(void **module, const void *image);
+int standin_find(void **function, void *module, const char *name);
+int standin_launch(void *function, const unsigned *grid, const unsigned *block, unsigned shared, void *stream,
+                   void **arguments);
+int standin_copy(void *to, const void *from, size_t size, void *stream, const char *kind);
+int standin_synchronize(void *stream, bool all);
+int standin_capturing(void *stream, int *status);
+
+STANDIN_EXPORT bool flhost_stand_in_set(const char *settings);
+STANDIN_EXPORT const char *flhost_stand_in_log(void);
+STANDIN_EXPORT void flhost_stand_in_clear(void);
+STANDIN_EXPORT extern const char flhost_stand_in_driver[];
+
+#endif

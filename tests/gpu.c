@@ -1,0 +1,64 @@
+/* GPU plugins on stand-in drivers: see gpu.h. */
+#include "tests/gpu.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+
+const gpu_setup gpu_setups[GPU_SETUPS] = {
+    {"cuda.so", "FLHOST_CUDA_DRIVER", "standin_cuda.so", "vendor.cuda", kDLCUDA},
+    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip5.so", "vendor.rocm", kDLROCM},
+    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip6.so", "vendor.rocm", kDLROCM},
+    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip32.so", "vendor.rocm", kDLROCM},
+};
+
+static void *stand_in;
+static char path[PATH_MAX];
+
+void stand_in_open(const char *name) {
+  snprintf(path, sizeof path, "%s/tests/drivers/%s", build_dir(), name);
+  stand_in = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  ck_assert_msg(stand_in != NULL, "%s", stand_in ? "" : dlerror());
+  stand_in_set("");
+  stand_in_clear();
+}
+
+const char *stand_in_path(void) {
+  return path;
+}
+
+void stand_in_find(const char *name, void *function) {
+  void *address = dlsym(stand_in, name);
+  ck_assert_msg(address != NULL, "the stand-in has no %s", name);
+  memcpy(function, &address, sizeof address);
+}
+
+void stand_in_set(const char *settings) {
+  bool (*set)(const char *);
+  stand_in_find("flhost_stand_in_set", &set);
+  ck_assert_msg(set(settings), "unknown setting in '%s'", settings);
+}
+
+const char *stand_in_log(void) {
+  const char *(*get)(void);
+  stand_in_find("flhost_stand_in_log", &get);
+  return get();
+}
+
+void stand_in_clear(void) {
+  void (*clear)(void);
+  stand_in_find("flhost_stand_in_clear", &clear);
+  clear();
+}
+
+fl_host *gpu_host(const gpu_setup *setup) {
+  static const char *const environment[] = {"VLLM_FL_LOG_LEVEL=DEBUG", "VLLM_FL_PREFER=reference", NULL};
+  char plugin[PATH_MAX];
+  stand_in_open(setup->driver);
+  setenv(setup->setting, path, 1);
+  fl_host *host = test_host(environment, 0);
+  snprintf(plugin, sizeof plugin, "%s/plugins/cpu.so", build_dir());
+  ck_ok(fl_load_plugin(host, plugin));
+  snprintf(plugin, sizeof plugin, "%s/tests/drivers/plugins/%s", build_dir(), setup->plugin);
+  ck_ok(fl_load_plugin(host, plugin));
+  return host;
+}

@@ -1,0 +1,30 @@
+/* A host with the CPU plugin and a GPU plugin on a stand-in driver, whose device memory is the host's. */
+#ifndef FLHOST_TESTS_GPU_H
+#define FLHOST_TESTS_GPU_H
+
+#include "tests/fixture.h"
+
+/* A plugin, and the stand-in that it is told to use. */
+typedef struct gpu_setup {
+  const char *plugin, *setting, *driver, *impl_id;
+  int32_t device_type;
+} gpu_setup;
+
+/* Warps of 32 and of 64 threads, both HIP structs of properties. */
+enum { GPU_SETUPS = 4 };
+extern const gpu_setup gpu_setups[GPU_SETUPS];
+
+/* The host, with the stand-in's settings as they begin. */
+fl_host *gpu_host(const gpu_setup *setup);
+
+/* Opens a stand-in by its file's name, for the functions below; gpu_host() does it by itself. */
+void stand_in_open(const char *name);
+const char *stand_in_path(void);
+
+void stand_in_set(const char *settings);
+const char *stand_in_log(void);
+void stand_in_clear(void);
+/* Any function of it; fails the test if there is none. */
+void stand_in_find(const char *name, void *function);
+
+#endif

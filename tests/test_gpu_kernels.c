@@ -1,0 +1,254 @@
+/*
+ * The GPU plugins' kernels against the reference implementations, op by op: on a stand-in driver that runs the very
+ * sources on the CPU, with warps of 32 and of 64 threads. Generated calls, and vLLM's own results in the golden files.
+ */
+#include "cli/compare.h"
+#include "cli/fill.h"
+#include "core/ops/ops.h"
+#include "tests/golden_files.h"
+#include "tests/gpu.h"
+#include "tests/kernels.h"
+
+#include <stdint.h>
+
+enum { CALLS = 12, MAX_VALUES = FL_SCHEMA_MAX_VALUES, MOST_ELEMENTS = 1 << 14 };
+
+/* How a tensor lies in memory. */
+typedef enum placement { COMPACT, PADDED, OFFSET, N_PLACEMENTS } placement;
+
+/* A call twice: on the CPU, and as the device gets it. */
+typedef struct twin {
+  fl_op *op;
+  uint32_t n_arguments, n_values;
+  fl_input inputs[MAX_VALUES];
+  fl_tensor_spec results[MAX_VALUES];
+  owned *tensors[2][MAX_VALUES]; /* NULL: none, or the argument that a result is in place of */
+  fl_value values[2][MAX_VALUES];
+} twin;
+
+static bool is_tensor(const twin *t, uint32_t i) {
+  const fl_tensor_spec *spec = i < t->n_arguments ? &t->inputs[i].spec : &t->results[i - t->n_arguments];
+  return fl_op_argument(t->op, i)->type == FL_TENSOR && spec->present;
+}
+
+static const fl_tensor_spec *spec_at(const twin *t, uint32_t i) {
+  return i < t->n_arguments ? &t->inputs[i].spec : &t->results[i - t->n_arguments];
+}
+
+static owned *place(const fl_tensor_spec *spec, placement where) {
+  enum { ODD = 3 };
+  int64_t shape[FL_MAX_DIMS];
+  memcpy(shape, spec->shape, sizeof shape);
+  if (where == OFFSET && spec->ndim == 0)
+    where = COMPACT;
+  if (where != OFFSET)
+    return make(spec->dtype, spec->ndim, shape, where == PADDED && spec->ndim > 1 ? 16 : 0);
+  /* Behind some elements of the storage, so that nothing is aligned. */
+  int64_t n = 1;
+  for (int d = 0; d < spec->ndim; d++)
+    n *= shape[d];
+  owned *made = make(spec->dtype, 1, &(int64_t){n + ODD}, 0);
+  made->tensor.ndim = spec->ndim;
+  memcpy(made->shape, shape, sizeof shape);
+  made->tensor.byte_offset = ODD * spec->dtype.bits / 8u;
+  return made;
+}
+
+/* Element by element, in the order of the shape. */
+static void copy_elements(owned *to, const DLTensor *from) {
+  size_t size = from->dtype.bits / 8;
+  for (int64_t i = 0; i < count(from); i++)
+    memcpy((char *)fl_data(&to->tensor) + (size_t)element_offset(&to->tensor, i) * size,
+           (const char *)fl_data(from) + (size_t)element_offset(from, i) * size, size);
+}
+
+static bool same_shape(const fl_tensor_spec *a, const fl_tensor_spec *b) {
+  return a->ndim == b->ndim && !memcmp(&a->dtype, &b->dtype, sizeof a->dtype) &&
+         !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
+}
+
+/* false: the number makes no call. */
+static bool generate(twin *t, fl_op *op, uint32_t dtype, uint64_t number) {
+  fl_value values[MAX_VALUES];
+  DLTensor tensors[MAX_VALUES];
+  int64_t elements = 0;
+  *t = (twin){.op = op, .n_arguments = fl_op_argument_count(op)};
+  t->n_values = t->n_arguments + fl_op_result_count(op);
+  if (fl_generate_inputs(op, dtype, 1, number, t->inputs, t->n_arguments))
+    return false;
+  for (uint32_t i = 0; i < t->n_arguments; i++) {
+    fl_tensor_spec *spec = &t->inputs[i].spec;
+    values[i] = t->inputs[i].value;
+    if (!is_tensor(t, i))
+      continue;
+    tensors[i] = (DLTensor){.device = {kDLCPU, 0}, .ndim = spec->ndim, .dtype = spec->dtype, .shape = spec->shape};
+    values[i] = fl_tensor(&tensors[i]);
+    elements += count(&tensors[i]);
+  }
+  fl_call call = {.size = sizeof call, .count = t->n_arguments, .values = values};
+  return elements <= MOST_ELEMENTS && !fl_infer(op, &call, t->results, t->n_values - t->n_arguments);
+}
+
+/* The device's tensors lie as the number has it; every third call has its results in place where they may be. */
+static bool fill_twin(twin *t, uint64_t number, DLDevice device) {
+  for (uint32_t i = 0; i < t->n_values; i++) {
+    int32_t alias = fl_op_argument(t->op, i)->alias;
+    bool in_place = number % 3 == 1 && alias >= 0 && is_tensor(t, (uint32_t)alias) && is_tensor(t, i) &&
+                    same_shape(spec_at(t, i), spec_at(t, (uint32_t)alias));
+    for (int side = 0; side < 2; side++) {
+      if (!is_tensor(t, i)) {
+        t->values[side][i] = i < t->n_arguments ? t->inputs[i].value : fl_none();
+        continue;
+      }
+      if (in_place) {
+        t->values[side][i] = t->values[side][alias];
+        continue;
+      }
+      owned *made = place(spec_at(t, i), side ? (placement)((number + i) % N_PLACEMENTS) : COMPACT);
+      t->tensors[side][i] = made;
+      t->values[side][i] = fl_tensor(&made->tensor);
+      if (i < t->n_arguments && !side &&
+          !fill_tensor(&t->inputs[i], number * 64 + i, number % 4 == 3, made->tensor.data))
+        return false;
+      if (side) {
+        copy_elements(made, &t->tensors[0][i]->tensor);
+        made->tensor.device = device;
+      }
+    }
+  }
+  return true;
+}
+
+static void free_twin(twin *t) {
+  for (uint32_t i = 0; i < t->n_values; i++)
+    for (int side = 0; side < 2; side++)
+      unmake(t->tensors[side][i]);
+}
+
+/* A call's stream is the default one; the stand-in has run all of it when it returns. */
+static fl_status invoke(twin *t, int side) {
+  fl_call call = {.size = sizeof call, .count = t->n_values, .values = t->values[side]};
+  return fl_invoke(t->op, &call);
+}
+
+static fl_tolerance wider(fl_op *op, DLDataType dtype, DLDataType activations) {
+  fl_tolerance allowed = fl_op_tolerance(op, dtype), other = fl_op_tolerance(op, activations);
+  if (allowed.atol > 0 && other.atol > allowed.atol)
+    allowed.atol = other.atol;
+  if (allowed.rtol > 0 && other.rtol > allowed.rtol)
+    allowed.rtol = other.rtol;
+  return allowed;
+}
+
+static void compare_twin(twin *t, uint64_t number, const char *id) {
+  for (uint32_t i = 0; i < t->n_values; i++) {
+    if (!t->tensors[0][i])
+      continue;
+    const DLTensor *expected = &t->tensors[0][i]->tensor;
+    owned *got = make(expected->dtype, expected->ndim, t->tensors[0][i]->shape, 0);
+    copy_elements(got, &t->tensors[1][i]->tensor);
+    fl_tolerance allowed = wider(t->op, expected->dtype, spec_at(t, 0)->dtype);
+    comparison c = compare_tensors(&got->tensor, expected, allowed.atol, allowed.rtol, false);
+    ck_assert_msg(c.pass, "%s of %s, call %d: '%s': %s", id, fl_op_name(t->op), (int)number,
+                  fl_op_argument(t->op, i)->name, c.problem);
+    unmake(got);
+  }
+}
+
+/* How many calls were compared. */
+static int check_op(fl_op *op, const gpu_setup *setup, uint32_t dtype) {
+  static twin t; /* large */
+  int compared = 0;
+  for (uint64_t number = 0; compared < rounds(CALLS) && number < CALLS * 20; number++) {
+    if (!generate(&t, op, dtype, number))
+      continue;
+    if (fill_twin(&t, number, (DLDevice){(DLDeviceType)setup->device_type, 0})) {
+      fl_status expected = invoke(&t, 0), status = invoke(&t, 1);
+      ck_assert_msg(status == expected, "%s of %s, call %d: %s", setup->impl_id, fl_op_name(op), (int)number,
+                    fl_error_message());
+      if (!status)
+        compare_twin(&t, number, setup->impl_id);
+      compared += !status;
+    }
+    free_twin(&t);
+  }
+  return compared;
+}
+
+START_TEST(O5_kernels_agree_with_the_reference_within_tolerance) {
+  static const uint32_t dtypes[] = {FL_FLOAT32, FL_FLOAT16, FL_BFLOAT16};
+  const gpu_setup *setup = &gpu_setups[_i]; /* warps of 32, and of 64 */
+  fl_host *host = gpu_host(setup);
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  int n_ops = 0;
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++)
+    for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, i); j++) {
+      const fl_impl_info *info = fl_snapshot_impl(snapshot, i, j);
+      if (strcmp(info->impl_id, setup->impl_id))
+        continue;
+      ck_assert_msg(info->available, "%s", info->reason);
+      fl_op *op = fl_find_op(host, fl_snapshot_op_name(snapshot, i));
+      for (size_t k = 0; k < sizeof dtypes / sizeof dtypes[0]; k++)
+        ck_assert_msg(check_op(op, setup, dtypes[k]) > 0, "no call of %s", fl_op_name(op));
+      n_ops++;
+    }
+  ck_assert_int_gt(n_ops, 0);
+  fl_snapshot_release(snapshot);
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* On which device, of which host. */
+typedef struct golden_device {
+  fl_host *host;
+  DLDevice device;
+} golden_device;
+
+static void set_device(fl_value *values, uint32_t n, DLDevice device) {
+  for (uint32_t i = 0; i < n; i++)
+    if (values[i].type == FL_TENSOR)
+      values[i].v.tensor->device = device;
+}
+
+static void call_on_device(void *user, const fl_schema *schema, fl_value *values, uint32_t n) {
+  const golden_device *where = user;
+  fl_call call = {.size = sizeof call, .count = n, .values = values};
+  set_device(values, n, where->device);
+  ck_ok(fl_call_op(where->host, schema->op_name, &call));
+  set_device(values, n, (DLDevice){kDLCPU, 0});
+}
+
+static bool has_impl(fl_host *host, const char *op, const char *id) {
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  bool found = false;
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++)
+    for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, i); j++)
+      found |= !strcmp(fl_snapshot_op_name(snapshot, i), op) && !strcmp(fl_snapshot_impl(snapshot, i, j)->impl_id, id);
+  fl_snapshot_release(snapshot);
+  return found;
+}
+
+START_TEST(O5_kernels_agree_with_the_golden_files_within_tolerance) {
+  const gpu_setup *setup = &gpu_setups[_i]; /* warps of 32, and of 64 */
+  golden_device where = {gpu_host(setup), {(DLDeviceType)setup->device_type, 0}};
+  int compared = 0;
+  for (const fl_op_def *const *entry = fl_builtin_ops; *entry; entry++) {
+    fl_schema *schema = NULL;
+    ck_ok(fl_schema_create(*entry, &schema));
+    if (has_impl(where.host, schema->op_name, setup->impl_id))
+      compared += check_golden_op(schema, false, call_on_device, &where);
+    fl_schema_free(schema);
+  }
+  ck_assert_int_gt(compared, 0);
+  fl_host_destroy(where.host);
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_loop_test(tests, O5_kernels_agree_with_the_reference_within_tolerance, 0, 2);
+  tcase_add_loop_test(tests, O5_kernels_agree_with_the_golden_files_within_tolerance, 0, 2);
+}
+
+int main(void) {
+  return run_suite("gpu_kernels", add_tests, 120);
+}
