@@ -16,12 +16,13 @@ fl_status fl_op_enforce_enable(fl_op *op, bool enforce) {
   if (!op)
     return fl_error(FL_ENOENT, "fl_op_enforce_enable: the op is NULL: this host has no op of that name");
   pthread_mutex_lock(&op->host->lock);
-  if (op->enforced != enforce) {
+  fl_status status = fl_refuse_frozen(op->host, "enforcing an op (fl_op_enforce_enable)");
+  if (!status && op->enforced != enforce) {
     op->enforced = enforce;
-    fl_host_advance(op->host);
+    fl_unbind(op, NULL, NULL);
   }
   pthread_mutex_unlock(&op->host->lock);
-  return FL_OK;
+  return status;
 }
 
 void fl_custom_op_counts(fl_host *host, uint32_t *enabled, uint32_t *disabled) {

@@ -107,6 +107,12 @@ static fl_status load_settings(fl_host *host) {
     return status;
   }
   pthread_mutex_lock(&host->lock);
+  status = fl_refuse_frozen(host, "resetting the global policy");
+  if (status) {
+    pthread_mutex_unlock(&host->lock);
+    fl_config_free(config);
+    return status;
+  }
   fl_config *before = host->config;
   fl_policy *policy_before = host->policy;
   host->config = config;
@@ -130,8 +136,8 @@ static void warn_of_unknown_names(fl_host *host) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
     ops[i] = host->ops[i]->name;
     for (uint32_t j = 0; set && j < set->n; j++)
-      if (set->impls[j]->impl.vendor && !fl_strings_has(&vendors, set->impls[j]->impl.vendor))
-        fl_strings_add(&vendors, set->impls[j]->impl.vendor);
+      if (set->impls[j]->vendor && !fl_strings_has(&vendors, set->impls[j]->vendor))
+        fl_strings_add(&vendors, set->impls[j]->vendor);
   }
   const fl_policy_fields *fields = &host->policy->fields;
   for (uint32_t i = 0; ops && i < fields->n_per_op; i++) {
@@ -244,6 +250,7 @@ void fl_host_destroy(fl_host *host) {
     fl_plugin_record_clear(&host->plugins[i]);
   free(host->plugins);
   fl_strings_free(&host->oplist);
+  fl_strings_free(&host->frozen_by);
   fl_strings_free(&host->directories);
   fl_strings_free(&host->owned);
   free(host->environment);
@@ -299,7 +306,9 @@ fl_status fl_set_log_level(fl_host *host, const char *level) {
 }
 
 fl_status fl_reset_global_policy(fl_host *host) {
-  fl_status status = load_settings(host);
+  fl_status status = fl_refuse_frozen_unlocked(host, "resetting the global policy");
+  if (!status)
+    status = load_settings(host);
   if (!status)
     warn_of_unknown_names(host);
   return status;

@@ -111,8 +111,11 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   fl_strings directories = {0};
   uint32_t n = 0;
   char *critical = NULL;
+  fl_status status = fl_refuse_frozen_unlocked(host, "discovering plugins");
+  if (status)
+    return status;
   pthread_mutex_lock(&host->loading);
-  fl_status status = fl_discover(&host->sources, &host->log, &directories, &found);
+  status = fl_discover(&host->sources, &host->log, &directories, &found);
   if (status)
     goto out;
   if (!host->directories.n) { /* what was handed out by fl_plugin_directories stays */
@@ -151,8 +154,10 @@ out:
 fl_status fl_load_plugin(fl_host *host, const char *module) {
   fl_found found = {0};
   bool loaded;
+  fl_status status = fl_refuse_frozen_unlocked(host, "loading a plugin");
+  if (status)
+    return status;
   pthread_mutex_lock(&host->loading);
-  fl_status status = FL_OK;
   if (!host->directories.n && !fl_default_plugin_directories(&host->directories))
     status = fl_error_no_memory();
   if (!status)
@@ -204,7 +209,7 @@ static bool is_available(const fl_host *host, const char *plugin, const char **r
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     for (uint32_t j = 0; set && j < set->n; j++) {
-      if (strcmp(set->impls[j]->plugin, plugin))
+      if (strcmp(set->impls[j]->provider->plugin, plugin))
         continue;
       if (atomic_load(&set->impls[j]->available))
         return true;

@@ -97,8 +97,11 @@ static void op_free(fl_op *op) {
     fl_impl_record_free(set->impls[i]);
   free(set);
   fl_impl_record_free(op->unfused);
-  for (int i = 0; i < FL_DEVICE_SLOTS; i++)
-    fl_binding_free(atomic_load_explicit(&op->slots.by_device[i], memory_order_relaxed));
+  while (op->bindings) {
+    fl_binding *next = op->bindings->next;
+    free(op->bindings);
+    op->bindings = next;
+  }
   fl_failures_free(op);
   fl_schema_free(op->schema);
   free(op->name);
@@ -117,7 +120,13 @@ fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin) 
   op->host = host;
   op->schema = schema;
   op->device_argument = schema->device_argument;
+  op->device_offset = op->device_argument < 0 ? 0 : (uint32_t)op->device_argument * (uint32_t)sizeof(fl_value);
   op->checked = host->checks;
+  op->path = op->device_argument < 0 || schema->values[op->device_argument].optional ? FL_PATH_OTHERWISE
+             : host->checks                                                          ? FL_PATH_CHECKED
+                                                                                     : FL_PATH_TRUSTING;
+  op->unbound = (fl_target){.fn = fl_run_unbound, .self = op};
+  fl_slots_init(&op->slots, op);
   op->hash = fl_hash_name(op->name, strlen(op->name));
   op->index = host->n_ops;
   host->ops[host->n_ops++] = op;
@@ -149,7 +158,7 @@ fl_status fl_registry_init(fl_host *host) {
     return fl_error_no_memory();
   host->ops_capacity = FIRST_OPS;
   host->registry_generation = 1;
-  atomic_init(&host->generation, 1);
+  host->epoch = 1;
   fl_status status = FL_OK;
   for (const fl_op_def *const *entry = fl_builtin_ops; *entry && !status; entry++) {
     fl_schema *schema = NULL;
@@ -167,17 +176,88 @@ fl_status fl_registry_init(fl_host *host) {
   return status;
 }
 
-void fl_registry_free(fl_host *host) {
-  for (uint32_t i = 0; i < host->n_ops; i++)
-    op_free(host->ops[i]);
-  free(host->ops);
-  free(atomic_load_explicit(&host->names, memory_order_relaxed));
-  for (uint32_t i = 0; i < host->n_components; i++)
-    fl_component_record_clear(&host->components[i]);
-  free(host->components);
+/* --------------------------------------------------------------------------------------------- implementations */
+
+const fl_provider *fl_registry_provider(fl_host *host, const char *plugin, const char *build_id) {
+  for (const fl_provider *known = host->providers; known; known = known->next)
+    if (!strcmp(known->plugin, plugin) && !strcmp(known->build_id, build_id))
+      return known;
+  size_t length = strlen(plugin) + 1;
+  fl_provider *provider = malloc(sizeof *provider + length + strlen(build_id) + 1);
+  if (!provider)
+    return NULL;
+  memcpy(provider->plugin, plugin, length);
+  provider->build_id = strcpy(provider->plugin + length, build_id);
+  provider->next = host->providers;
+  host->providers = provider;
+  return provider;
 }
 
-/* --------------------------------------------------------------------------------------------- implementations */
+static void providers_free(fl_host *host) {
+  while (host->providers) {
+    fl_provider *next = host->providers->next;
+    free(host->providers);
+    host->providers = next;
+  }
+}
+
+static int32_t priority_of(const fl_impl *impl) {
+  static const int32_t by_kind[] = {0, FL_PRIORITY_DEFAULT, FL_PRIORITY_VENDOR, FL_PRIORITY_REFERENCE};
+  return impl->priority || impl->flags & FL_IMPL_PRIORITY_ZERO ? impl->priority : by_kind[impl->kind];
+}
+
+/* Puts a string behind others; NULL and "" are none. */
+static const char *put(char **at, const char *text) {
+  if (!text || !*text)
+    return NULL;
+  char *start = *at;
+  *at = stpcpy(start, text) + 1;
+  return start;
+}
+
+fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *provider) {
+  const char *vendor = impl->vendor ? impl->vendor : "", *min_arch = impl->min_arch ? impl->min_arch : "";
+  size_t text = strlen(impl->impl_id) + strlen(vendor) + strlen(min_arch) + 3;
+  fl_impl_record *record = calloc(1, offsetof(fl_impl_record, impl_id) + text);
+  if (!record)
+    return NULL;
+  char *at = record->impl_id;
+  put(&at, impl->impl_id);
+  record->vendor = put(&at, vendor);
+  record->min_arch = put(&at, min_arch);
+  record->fn = impl->fn;
+  record->self = impl->self;
+  record->is_available = impl->is_available;
+  record->supports_args = impl->supports_args;
+  record->workspace_size = impl->workspace_size;
+  record->provider = provider;
+  record->devices = impl->devices;
+  record->dtypes = impl->dtypes;
+  record->flags = impl->flags;
+  record->priority = priority_of(impl);
+  record->kind = (uint8_t)impl->kind;
+  record->count = UINT32_MAX;
+  return record;
+}
+
+void fl_impl_record_count(fl_impl_record *record, fl_event event) {
+  fl_tally *tally = atomic_load_explicit(&record->tally, memory_order_acquire);
+  if (!tally) {
+    fl_tally *made = calloc(1, sizeof *made);
+    if (!made)
+      return; /* out of memory: this one is not counted */
+    if (atomic_compare_exchange_strong(&record->tally, &tally, made))
+      tally = made;
+    else
+      free(made);
+  }
+  atomic_fetch_add_explicit(&tally->events[event], 1, memory_order_relaxed);
+}
+
+uint64_t fl_impl_record_events(const fl_impl_record *record, fl_event event) {
+  const fl_tally *tally = atomic_load_explicit(&record->tally, memory_order_acquire);
+  return tally ? atomic_load_explicit(&tally->events[event], memory_order_relaxed) : 0;
+}
 
 void fl_impl_record_free(void *memory) {
   fl_impl_record *record = memory;
@@ -185,12 +265,7 @@ void fl_impl_record_free(void *memory) {
     return;
   if (record->count != UINT32_MAX)
     fl_count_release(record->count);
-  free((char *)record->impl.op_name);
-  free((char *)record->impl.impl_id);
-  free((char *)record->impl.vendor);
-  free((char *)record->impl.min_arch);
-  free(record->plugin);
-  free(record->build_id);
+  free(atomic_load_explicit(&record->tally, memory_order_relaxed));
   free(record);
 }
 
@@ -204,16 +279,24 @@ void fl_component_record_clear(fl_component_record *component) {
 fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id) {
   const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
   for (uint32_t i = 0; set && i < set->n; i++)
-    if (!strcmp(set->impls[i]->impl.impl_id, impl_id))
+    if (!strcmp(set->impls[i]->impl_id, impl_id))
       return set->impls[i];
-  return op->unfused && !strcmp(op->unfused->impl.impl_id, impl_id) ? op->unfused : NULL;
+  return op->unfused && !strcmp(op->unfused->impl_id, impl_id) ? op->unfused : NULL;
+}
+
+bool fl_registry_has_impl(const fl_op *op, int32_t device_type) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
+  for (uint32_t i = 0; set && i < set->n; i++)
+    if (!device_type || set->impls[i]->devices & FL_DEVICE(device_type))
+      return true;
+  return false;
 }
 
 void fl_registry_ask_availability(fl_host *host, const fl_op *op) {
   if (fl_thread_join())
     return;
   pthread_mutex_lock(&host->lock);
-  uint64_t generation = host->registry_generation;
+  uint32_t generation = host->registry_generation;
   pthread_mutex_unlock(&host->lock);
 
   /* Reading keeps the records; plugins stay mapped. */
@@ -223,10 +306,10 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op) {
   const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
   for (uint32_t i = 0; set && i < set->n; i++) {
     fl_impl_record *record = set->impls[i];
-    if (atomic_load(&record->asked) >= generation)
+    if (atomic_load(&record->asked) == generation)
       continue;
     const char *reason = NULL;
-    bool available = !record->impl.is_available || record->impl.is_available(record->impl.self, &reason);
+    bool available = !record->is_available || record->is_available(record->self, &reason);
     atomic_store(&record->available, available);
     atomic_store(&record->reason, available ? NULL : reason ? reason : "is_available says no and gives no reason");
     atomic_store(&record->asked, generation);
@@ -235,6 +318,40 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op) {
   fl_read_end(self, outer);
 }
 
+void fl_registry_ask_all(fl_host *host) {
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    fl_op *op = host->ops[i]; /* an op stays */
+    pthread_mutex_unlock(&host->lock);
+    fl_registry_ask_availability(host, op);
+    pthread_mutex_lock(&host->lock);
+  }
+  pthread_mutex_unlock(&host->lock);
+}
+
+void fl_registry_advance(fl_host *host) {
+  host->registry_generation++;
+  host->registry_generation += !host->registry_generation; /* 0 is never */
+  fl_host_advance(host);
+}
+
 void fl_host_advance(fl_host *host) {
-  atomic_fetch_add_explicit(&host->generation, 1, memory_order_release);
+  host->epoch++;
+  while (host->bound) {
+    fl_op *op = host->bound;
+    host->bound = op->next_bound;
+    op->is_bound = false;
+    fl_unbind(op, NULL, NULL);
+  }
+}
+
+void fl_registry_free(fl_host *host) {
+  for (uint32_t i = 0; i < host->n_ops; i++)
+    op_free(host->ops[i]);
+  free(host->ops);
+  free(atomic_load_explicit(&host->names, memory_order_relaxed));
+  for (uint32_t i = 0; i < host->n_components; i++)
+    fl_component_record_clear(&host->components[i]);
+  free(host->components);
+  providers_free(host);
 }

@@ -123,6 +123,14 @@ static inline fl_value fl_tensor(DLTensor *tensor) {
   return value;
 }
 
+/* A tensor that is no optional one: NULL is an error, which the argument check finds. */
+static inline fl_value fl_required_tensor(DLTensor *tensor) {
+  fl_value value = fl_none();
+  value.type = FL_TENSOR;
+  value.v.tensor = tensor;
+  return value;
+}
+
 static inline fl_value fl_int(int64_t i) {
   fl_value value = fl_none();
   value.type = FL_INT;
