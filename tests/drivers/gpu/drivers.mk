@@ -43,9 +43,18 @@ GPU_TEST_PLUGINS := $(TD)/plugins/cuda.so $(TD)/plugins/rocm.so
 GPU_TEST_OBJECTS := $(GPU_OBJECTS) $(GPU_KERNELS:%=$(TD)/%.image.o)
 $(TD)/plugins/cuda.so: $(GPU_TEST_OBJECTS) $(TD)/cuda_driver.o $(BUILD)/obj/plugins/cuda/cuda.o
 $(TD)/plugins/rocm.so: $(GPU_TEST_OBJECTS) $(TD)/hip_driver.o $(BUILD)/obj/plugins/rocm/rocm.o
+# As they are without the vendors' compilers.
+GPU_TEST_PLUGINS += $(TD)/plugins/cuda_bare.so $(TD)/plugins/rocm_bare.so
+$(TD)/bare/cuda_driver.o $(TD)/bare/hip_driver.o: $(TD)/bare/%.o: plugins/gpu/%.c
+	$(GPU_COMPILE) $<
+$(TD)/bare/%.image.o: plugins/gpu/image.c
+	$(GPU_COMPILE) -DGPU_MODULE_NAME=$* $<
+GPU_BARE_OBJECTS := $(GPU_OBJECTS) $(GPU_KERNELS:%=$(TD)/bare/%.image.o)
+$(TD)/plugins/cuda_bare.so: $(GPU_BARE_OBJECTS) $(TD)/bare/cuda_driver.o $(BUILD)/obj/plugins/cuda/cuda.o
+$(TD)/plugins/rocm_bare.so: $(GPU_BARE_OBJECTS) $(TD)/bare/hip_driver.o $(BUILD)/obj/plugins/rocm/rocm.o
 $(GPU_TEST_PLUGINS):
 	@mkdir -p $(@D)
 	$(CC) $(PLUGIN_LINK) -o $@ $(filter %.o,$^) $(LINK) -ldl -lm
 
 $(BUILD)/tests/test_gpu_kernels: | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
-$(BUILD)/tests/test_gpu_host: | $(STANDINS) $(GPU_TEST_PLUGINS) $(PLUGINS)
+$(BUILD)/tests/test_gpu_host: | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
