@@ -6,6 +6,7 @@
 static const gpu_op *const families[] = {
     gpu_activation_ops,
     gpu_normalisation_ops,
+    gpu_quantisation_ops,
     gpu_rotary_ops,
 };
 
