@@ -56,6 +56,9 @@ typedef struct gpu_shape {
 /* Queues a kernel on the call's stream and on the device of the call's first tensor. `arguments` is copied. */
 fl_status gpu_launch(const gpu_op *op, fl_call *call, gpu_kernel *kernel, const gpu_shape *shape, void *arguments);
 
+/* Does the call bring the workspace that op->workspace_size asks for? FL_ENOTSUP, with a message, if not. */
+fl_status gpu_check_workspace(const gpu_op *op, fl_call *call);
+
 /* The device of the call's first tensor; NULL with status and the call's message set. */
 gpu_device *gpu_call_device(const gpu_op *op, fl_call *call, fl_status *status);
 

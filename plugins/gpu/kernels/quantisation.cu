@@ -3,7 +3,7 @@
  * tensor before has found, are applied element by element; where a token or a group has its own, the threads that share
  * it keep what they have read in registers until the scale is known, so that x is read once.
  */
-#include "plugins/gpu/kernels/device.h"
+#include "plugins/gpu/kernels/float8.h"
 
 typedef gpu_quant_arguments arguments;
 
@@ -11,43 +11,16 @@ enum { THREADS = GPU_QUANT_THREADS };
 
 /* ----------------------------------------------------------------------------------------------------------- codes */
 
-/* Two float8 e4m3fn codes, `low` in the lower byte. What lies beyond 448 becomes 448, NaN becomes 0x7f. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-GPU_DEVICE uint32_t to_e4m3_pair(float low, float high) {
-  uint16_t codes;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
-  return codes;
-}
-#else
-GPU_DEVICE uint32_t to_e4m3(float value) {
-  uint32_t bits = gpu_bits(value), magnitude = bits & 0x7fffffffu, sign = bits >> 24 & 0x80u;
-  uint32_t normal = (magnitude - (120u << 23) + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20;
-  /* Next to 2^14 the floats are 2^-9 apart, the unit of e4m3's denormals. */
-  uint32_t subnormal = gpu_bits(gpu_float(magnitude) + 16384.0f) - 0x46800000u;
-  uint32_t finite = magnitude < 0x3c800000u ? subnormal : normal;
-  uint32_t clamped = sign | (magnitude < 0x43e00000u ? finite : 0x7eu);
-  return magnitude > 0x7f800000u ? 0x7fu : clamped;
-}
-
-GPU_DEVICE uint32_t to_e4m3_pair(float low, float high) {
-  return to_e4m3(low) | to_e4m3(high) << 8;
-}
-#endif
-
-GPU_DEVICE uint32_t to_e4m3_word(const float *values) {
-  return to_e4m3_pair(values[0], values[1]) | to_e4m3_pair(values[2], values[3]) << 16;
-}
-
 /* N codes to byte `i` of q on, a multiple of N. */
 template <int N> GPU_DEVICE void store_codes(void *q, int64_t i, const float (&values)[N]) {
   uint8_t *to = static_cast<uint8_t *>(q) + i;
   static_assert(N == 1 || N == 4 || N == 8, "one element, or those of 16 bytes");
   if constexpr (N == 1)
-    *to = uint8_t(to_e4m3_pair(values[0], 0));
+    *to = gpu_e4m3fn::store(values[0]);
   else if constexpr (N == 4)
-    *reinterpret_cast<uint32_t *>(to) = to_e4m3_word(values);
+    *reinterpret_cast<uint32_t *>(to) = gpu_e4m3fn::pack(values);
   else
-    *reinterpret_cast<uint64_t *>(to) = to_e4m3_word(values) | uint64_t(to_e4m3_word(values + 4)) << 32;
+    *reinterpret_cast<uint64_t *>(to) = gpu_e4m3fn::pack(values) | uint64_t(gpu_e4m3fn::pack(values + 4)) << 32;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- scales */

@@ -139,6 +139,9 @@ static gpu_quant_arguments flattened(const gpu_quant_arguments *a) {
 }
 
 static fl_status quantise_tensor(const gpu_op *op, fl_call *call, gpu_quant_arguments *a, gpu_dtype dtype) {
+  fl_status status = gpu_check_workspace(op, call);
+  if (status)
+    return status;
   a->parts = call->workspace;
   if (a->rows.count && a->columns) {
     gpu_quant_arguments flat = flattened(a);
@@ -146,7 +149,7 @@ static fl_status quantise_tensor(const gpu_op *op, fl_call *call, gpu_quant_argu
     gpu_shape shape = {.grid = {least(x, GPU_QUANT_PARTS), 1, 1}, .block = {THREADS, 1, 1}};
     shape.grid[1] = least(flat.rows.count, GPU_QUANT_PARTS / shape.grid[0]);
     a->n_parts = shape.grid[0] * shape.grid[1];
-    fl_status status = gpu_launch(op, call, &find_parts[dtype], &shape, &flat);
+    status = gpu_launch(op, call, &find_parts[dtype], &shape, &flat);
     if (status)
       return status;
   }
