@@ -6,6 +6,8 @@
 static const gpu_op *const families[] = {
     gpu_activation_ops,
     gpu_normalisation_ops,
+    gpu_moe_align_ops,
+    gpu_moe_routing_ops,
     gpu_quantisation_ops,
     gpu_rotary_ops,
 };

@@ -131,4 +131,46 @@ typedef struct gpu_quant_arguments {
   uint32_t n_parts;
 } gpu_quant_arguments;
 
+/* moe_routing.cu: threads of a block, at most */
+enum { GPU_ROUTE_THREADS = 128, GPU_MOE_SUM_THREADS = 256 };
+
+typedef struct gpu_route_arguments {
+  const void *logits;
+  float *weights;
+  int32_t *ids;
+  gpu_rows rows;                              /* of logits, weights, ids */
+  const void *bias;                           /* may be NULL */
+  int32_t bias_dtype;                         /* gpu_dtype, float32 or that of the logits */
+  uint32_t experts, topk, groups, topk_group; /* a warp has 2 * experts + groups + topk words of shared memory */
+  int32_t sigmoid;                            /* else softmax */
+  int32_t renormalize;
+  int32_t guarded; /* a score that is not finite is 0, and a sum of 0 divides nothing */
+  int32_t rounded; /* scores and weights, to the logits' type */
+  float scaling;
+} gpu_route_arguments;
+
+typedef struct gpu_moe_sum_arguments {
+  const void *x;
+  void *out;
+  gpu_rows rows; /* of out, and of x at the first expert */
+  int64_t columns;
+  int64_t experts, step; /* from one expert to the next */
+  int32_t vectorised;    /* all rows begin at multiples of 16 bytes, and are a multiple of that many */
+} gpu_moe_sum_arguments;
+
+/* moe_align.cu: threads of a block, at most */
+enum { GPU_ALIGN_THREADS = 512 };
+
+typedef struct gpu_align_arguments {
+  const void *ids;
+  int32_t wide_ids;         /* int64, else int32 */
+  int64_t row_stride, topk; /* of ids */
+  uint64_t places;          /* in ids */
+  uint32_t chunk;           /* places that a block takes, a multiple of its threads */
+  int32_t experts, block;
+  int32_t *sorted, *expert_ids, *num_tokens_post_pad;
+  int64_t sorted_size, expert_ids_size;
+  int32_t *counts; /* [blocks][experts], where there are several blocks */
+} gpu_align_arguments;
+
 #endif
