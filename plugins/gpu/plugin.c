@@ -5,6 +5,7 @@
 
 static const gpu_op *const families[] = {
     gpu_activation_ops,
+    gpu_embedding_ops,
     gpu_normalisation_ops,
     gpu_moe_align_ops,
     gpu_moe_routing_ops,

@@ -173,4 +173,20 @@ typedef struct gpu_align_arguments {
   int32_t *counts; /* [blocks][experts], where there are several blocks */
 } gpu_align_arguments;
 
+/* embedding.cu: threads of a block */
+enum { GPU_EMBEDDING_THREADS = 256 };
+
+typedef struct gpu_embedding_arguments {
+  const void *ids, *table;
+  void *out;
+  gpu_rows tokens; /* of ids, out */
+  int64_t columns, table_rows, table_stride;
+  int32_t wide_ids;   /* int64, else int32 */
+  int32_t vectorised; /* all rows begin at multiples of 16 bytes, and are a multiple of that many */
+  uint32_t lanes;     /* threads that share a row, a power of two */
+  /* Of a shard: the ids that have rows, and the row of added_start. */
+  int32_t sharded;
+  int64_t org_start, org_end, added_start, added_end, added_row;
+} gpu_embedding_arguments;
+
 #endif
