@@ -77,6 +77,8 @@ void set(DLTensor *tensor, int64_t i, double value) {
 
 double get(const DLTensor *tensor, int64_t i) {
   const void *data = fl_data(tensor);
+  if (tensor->dtype.code == kDLInt)
+    return tensor->dtype.bits == 64 ? (double)((const int64_t *)data)[i] : (double)((const int32_t *)data)[i];
   if (tensor->dtype.bits == 32)
     return (double)((const float *)data)[i];
   if (tensor->dtype.bits == 8)

@@ -125,10 +125,23 @@ static void free_twin(twin *t) {
       unmake(t->tensors[side][i]);
 }
 
-/* A call's stream is the default one; the stand-in has run all of it when it returns. */
-static fl_status invoke(twin *t, int side) {
-  fl_call call = {.size = sizeof call, .count = t->n_values, .values = t->values[side]};
-  return fl_invoke(t->op, &call);
+/* With the workspace that it should have, which holds no zeros. A call's stream is the default one; the stand-in has
+ * run all of it when it returns. */
+static fl_status invoke(fl_op *op, fl_value *values, uint32_t n) {
+  enum { ALIGNMENT = 256, JUNK = 0xa5 };
+  fl_call call = {.size = sizeof call, .count = n, .values = values};
+  fl_status status = fl_workspace(op, &call, &call.workspace_size);
+  if (status)
+    return status;
+  size_t size = (call.workspace_size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  if (size) {
+    call.workspace = aligned_alloc(ALIGNMENT, size);
+    ck_assert_ptr_nonnull(call.workspace);
+    memset(call.workspace, JUNK, size);
+  }
+  status = fl_invoke(op, &call);
+  free(call.workspace);
+  return status;
 }
 
 static fl_tolerance wider(fl_op *op, DLDataType dtype, DLDataType activations) {
@@ -163,7 +176,7 @@ static int check_op(fl_op *op, const gpu_setup *setup, uint32_t dtype) {
     if (!generate(&t, op, dtype, number))
       continue;
     if (fill_twin(&t, number, (DLDevice){(DLDeviceType)setup->device_type, 0})) {
-      fl_status expected = invoke(&t, 0), status = invoke(&t, 1);
+      fl_status expected = invoke(op, t.values[0], t.n_values), status = invoke(op, t.values[1], t.n_values);
       ck_assert_msg(status == expected, "%s of %s, call %d: %s", setup->impl_id, fl_op_name(op), (int)number,
                     fl_error_message());
       if (!status)
@@ -175,8 +188,16 @@ static int check_op(fl_op *op, const gpu_setup *setup, uint32_t dtype) {
   return compared;
 }
 
-START_TEST(O5_kernels_agree_with_the_reference_within_tolerance) {
+/* In each type that activations may have; an op of indices alone has one kind of call. */
+static void check_op_in_its_types(fl_op *op, const gpu_setup *setup) {
   static const uint32_t dtypes[] = {FL_FLOAT32, FL_FLOAT16, FL_BFLOAT16};
+  fl_input inputs[MAX_VALUES];
+  bool indices = fl_generate_inputs(op, FL_FLOAT32, 1, 0, inputs, fl_op_argument_count(op)) == FL_ENOENT;
+  for (size_t i = 0; i < (indices ? 1 : sizeof dtypes / sizeof dtypes[0]); i++)
+    ck_assert_msg(check_op(op, setup, indices ? 0 : dtypes[i]) > 0, "no call of %s", fl_op_name(op));
+}
+
+START_TEST(O5_kernels_agree_with_the_reference_within_tolerance) {
   const gpu_setup *setup = &gpu_setups[_i]; /* warps of 32, and of 64 */
   fl_host *host = gpu_host(setup);
   fl_snapshot *snapshot = fl_registry_snapshot(host);
@@ -187,9 +208,7 @@ START_TEST(O5_kernels_agree_with_the_reference_within_tolerance) {
       if (strcmp(info->impl_id, setup->impl_id))
         continue;
       ck_assert_msg(info->available, "%s", info->reason);
-      fl_op *op = fl_find_op(host, fl_snapshot_op_name(snapshot, i));
-      for (size_t k = 0; k < sizeof dtypes / sizeof dtypes[0]; k++)
-        ck_assert_msg(check_op(op, setup, dtypes[k]) > 0, "no call of %s", fl_op_name(op));
+      check_op_in_its_types(fl_find_op(host, fl_snapshot_op_name(snapshot, i)), setup);
       n_ops++;
     }
   ck_assert_int_gt(n_ops, 0);
@@ -210,12 +229,39 @@ static void set_device(fl_value *values, uint32_t n, DLDevice device) {
       values[i].v.tensor->device = device;
 }
 
+/* Gives results that are longer than what a file holds of them, which has only what is valid, tensors of their own. */
+static void lengthen_results(fl_op *op, fl_value *values, owned **longer) {
+  fl_tensor_spec specs[MAX_VALUES];
+  uint32_t n_arguments = fl_op_argument_count(op), n_results = fl_op_result_count(op);
+  fl_call call = {.size = sizeof call, .count = n_arguments, .values = values};
+  ck_ok(fl_infer(op, &call, specs, n_results));
+  for (uint32_t i = 0; i < n_results; i++) {
+    fl_value *value = &values[n_arguments + i];
+    longer[n_arguments + i] = NULL;
+    if (value->type != FL_TENSOR || specs[i].ndim != 1 || specs[i].shape[0] <= value->v.tensor->shape[0])
+      continue;
+    longer[n_arguments + i] = make(specs[i].dtype, 1, specs[i].shape, 0);
+    longer[n_arguments + i]->tensor.device = value->v.tensor->device;
+    value->v.tensor = &longer[n_arguments + i]->tensor;
+  }
+}
+
 static void call_on_device(void *user, const fl_schema *schema, fl_value *values, uint32_t n) {
   const golden_device *where = user;
-  fl_call call = {.size = sizeof call, .count = n, .values = values};
+  fl_op *op = fl_find_op(where->host, schema->op_name);
+  fl_value given[MAX_VALUES];
+  owned *longer[MAX_VALUES];
   set_device(values, n, where->device);
-  ck_ok(fl_call_op(where->host, schema->op_name, &call));
+  memcpy(given, values, n * sizeof *values);
+  lengthen_results(op, given, longer);
+  ck_ok(invoke(op, given, n));
   set_device(values, n, (DLDevice){kDLCPU, 0});
+  for (uint32_t i = schema->n_arguments; i < n; i++)
+    if (longer[i]) {
+      const DLTensor *valid = values[i].v.tensor;
+      memcpy(fl_data(valid), fl_data(&longer[i]->tensor), (size_t)valid->shape[0] * (valid->dtype.bits / 8u));
+      unmake(longer[i]);
+    }
 }
 
 static bool has_impl(fl_host *host, const char *op, const char *id) {
@@ -244,9 +290,148 @@ START_TEST(O5_kernels_agree_with_the_golden_files_within_tolerance) {
 }
 END_TEST
 
+/* ---------------------------------------------------------------------------------------- indices out of range */
+
+/* On the device that `setup` has, and with results already there. */
+static void call_with(const gpu_setup *setup, const char *op, fl_value *values, uint32_t n) {
+  fl_host *host = gpu_host(setup);
+  set_device(values, n, (DLDevice){(DLDeviceType)setup->device_type, 0});
+  ck_ok(invoke(fl_find_op(host, op), values, n));
+  fl_host_destroy(host);
+}
+
+static owned *make_indices(DLDataType dtype, const int64_t *indices, int64_t n) {
+  owned *made = make(dtype, 1, &n, 0);
+  for (int64_t i = 0; i < n; i++)
+    set(&made->tensor, i, (double)indices[i]);
+  return made;
+}
+
+/* Far ones lie beyond what 32 bits count. */
+enum { N_INDICES = 5, ROWS = 4, COLUMNS = 16 };
+static const int64_t wide_indices[N_INDICES] = {1, -1, ROWS, INT64_C(1) << 40, 3};
+
+START_TEST(an_id_that_the_table_does_not_have_is_embedded_as_zeros) {
+  owned *ids = make_indices(int64, wide_indices, N_INDICES), *weight = make(float16, 2, (int64_t[]){ROWS, COLUMNS}, 0);
+  owned *out = make(float16, 2, (int64_t[]){N_INDICES, COLUMNS}, 0);
+  fill(&weight->tensor, 1);
+  fill(&out->tensor, 2);
+  fl_value values[] = {
+      fl_tensor(&ids->tensor), fl_tensor(&weight->tensor), fl_int(0), fl_none(), fl_int(0), fl_int(0), fl_int(0),
+      fl_tensor(&out->tensor)};
+  call_with(&gpu_setups[_i], "vocab_parallel_embedding", values, sizeof values / sizeof values[0]);
+  for (int64_t i = 0; i < N_INDICES; i++)
+    for (int64_t j = 0; j < COLUMNS; j++) {
+      bool there = wide_indices[i] >= 0 && wide_indices[i] < ROWS;
+      double expected = there ? get(&weight->tensor, wide_indices[i] * COLUMNS + j) : 0;
+      ck_assert_double_eq(get(&out->tensor, i * COLUMNS + j), expected);
+    }
+  unmake(ids);
+  unmake(weight);
+  unmake(out);
+}
+END_TEST
+
+/* A rotation by a quarter: the first half becomes minus the second. */
+START_TEST(a_token_whose_position_the_table_does_not_have_is_left_out) {
+  enum { MARK = 9, HALF = COLUMNS / 2 };
+  owned *ids = make_indices(int64, wide_indices, N_INDICES);
+  owned *cos = make(float32, 2, (int64_t[]){ROWS, HALF}, 0), *sin = make(float32, 2, (int64_t[]){ROWS, HALF}, 0);
+  owned *query = make(float32, 2, (int64_t[]){N_INDICES, COLUMNS}, 0);
+  owned *out = make(float32, 2, (int64_t[]){N_INDICES, COLUMNS}, 0);
+  for (int64_t i = 0; i < N_INDICES * COLUMNS; i++) {
+    set(&query->tensor, i, (double)(i + 1));
+    set(&out->tensor, i, MARK);
+  }
+  for (int64_t i = 0; i < ROWS * HALF; i++) {
+    set(&cos->tensor, i, 0);
+    set(&sin->tensor, i, 1);
+  }
+  fl_value values[] = {fl_tensor(&query->tensor),
+                       fl_none(),
+                       fl_tensor(&cos->tensor),
+                       fl_tensor(&sin->tensor),
+                       fl_tensor(&ids->tensor),
+                       fl_bool(false),
+                       fl_int(0),
+                       fl_bool(false),
+                       fl_tensor(&out->tensor),
+                       fl_none()};
+  call_with(&gpu_setups[_i], "rotary_embedding", values, sizeof values / sizeof values[0]);
+  for (int64_t i = 0; i < N_INDICES; i++)
+    for (int64_t j = 0; j < HALF; j++) {
+      bool there = wide_indices[i] >= 0 && wide_indices[i] < ROWS;
+      double second = get(&query->tensor, i * COLUMNS + HALF + j);
+      ck_assert_double_eq(get(&out->tensor, i * COLUMNS + j), there ? -second : MARK);
+    }
+  unmake(ids);
+  unmake(cos);
+  unmake(sin);
+  unmake(query);
+  unmake(out);
+}
+END_TEST
+
+START_TEST(an_expert_that_there_is_not_gets_no_place) {
+  enum { EXPERTS = 4, BLOCK = 2, SORTED = N_INDICES + EXPERTS * (BLOCK - 1), BLOCKS = (SORTED + 1) / BLOCK };
+  static const int expected[SORTED] = {0, 5, 4, 5, 5, 5, 5, 5, 5}, of_block[BLOCKS] = {1, 3, -1, -1, -1};
+  owned *ids = make_indices(int64, wide_indices, N_INDICES), *sorted = make(int32, 1, (int64_t[]){SORTED}, 0);
+  owned *experts = make(int32, 1, (int64_t[]){BLOCKS}, 0), *padded = make(int32, 1, (int64_t[]){1}, 0);
+  ids->tensor.ndim = 2;
+  ids->shape[1] = ids->strides[0] = ids->strides[1] = 1;
+  fl_value values[] = {
+      fl_tensor(&ids->tensor),     fl_int(EXPERTS),           fl_int(BLOCK), fl_tensor(&sorted->tensor),
+      fl_tensor(&experts->tensor), fl_tensor(&padded->tensor)};
+  call_with(&gpu_setups[_i], "moe_align_block_size", values, sizeof values / sizeof values[0]);
+  for (int64_t i = 0; i < SORTED; i++)
+    ck_assert_double_eq(get(&sorted->tensor, i), expected[i]);
+  for (int64_t i = 0; i < BLOCKS; i++)
+    ck_assert_double_eq(get(&experts->tensor, i), of_block[i]);
+  ck_assert_double_eq(get(&padded->tensor, 0), 2 * BLOCK);
+  unmake(ids);
+  unmake(sorted);
+  unmake(experts);
+  unmake(padded);
+}
+END_TEST
+
+/* More places than a block takes, so that blocks have to know each other's counts; an uneven share of the experts. */
+START_TEST(places_of_several_blocks_are_sorted_in_order) {
+  enum { TOKENS = 3000, TOPK = 3, PLACES = TOKENS * TOPK, EXPERTS = 7, BLOCK = 16 };
+  enum { SORTED = PLACES + EXPERTS * (BLOCK - 1), BLOCKS = (SORTED + BLOCK - 1) / BLOCK };
+  owned *ids = make(int32, 2, (int64_t[]){TOKENS, TOPK}, 0), *sorted = make(int32, 1, (int64_t[]){SORTED}, 0);
+  owned *experts = make(int32, 1, (int64_t[]){BLOCKS}, 0), *padded = make(int32, 1, (int64_t[]){1}, 0);
+  for (int64_t i = 0; i < PLACES; i++)
+    set(&ids->tensor, i, (double)(i * i % 11 % EXPERTS));
+  fl_value values[] = {
+      fl_tensor(&ids->tensor),     fl_int(EXPERTS),           fl_int(BLOCK), fl_tensor(&sorted->tensor),
+      fl_tensor(&experts->tensor), fl_tensor(&padded->tensor)};
+  call_with(&gpu_setups[_i], "moe_align_block_size", values, sizeof values / sizeof values[0]);
+  int64_t at = 0;
+  for (int expert = 0; expert < EXPERTS; expert++) {
+    for (int64_t i = 0; i < PLACES; i++)
+      if (i * i % 11 % EXPERTS == expert) {
+        ck_assert_int_eq((int)get(&experts->tensor, at / BLOCK), expert);
+        ck_assert_int_eq((int)get(&sorted->tensor, at++), (int)i);
+      }
+    for (; at % BLOCK; at++)
+      ck_assert_int_eq((int)get(&sorted->tensor, at), PLACES);
+  }
+  ck_assert_int_eq((int)get(&padded->tensor, 0), (int)at);
+  unmake(ids);
+  unmake(sorted);
+  unmake(experts);
+  unmake(padded);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, O5_kernels_agree_with_the_reference_within_tolerance, 0, 2);
   tcase_add_loop_test(tests, O5_kernels_agree_with_the_golden_files_within_tolerance, 0, 2);
+  tcase_add_loop_test(tests, an_id_that_the_table_does_not_have_is_embedded_as_zeros, 0, 2);
+  tcase_add_loop_test(tests, a_token_whose_position_the_table_does_not_have_is_left_out, 0, 2);
+  tcase_add_loop_test(tests, an_expert_that_there_is_not_gets_no_place, 0, 2);
+  tcase_add_loop_test(tests, places_of_several_blocks_are_sorted_in_order, 0, 2);
 }
 
 int main(void) {

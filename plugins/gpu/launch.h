@@ -44,7 +44,12 @@ struct gpu_op {
 
 /* Each file of ops/ has one list, ended by a NULL name; plugin.c registers them all. */
 extern const gpu_op gpu_activation_ops[];
+extern const gpu_op gpu_embedding_ops[];
 extern const gpu_op gpu_normalisation_ops[];
+extern const gpu_op gpu_moe_align_ops[];
+extern const gpu_op gpu_moe_routing_ops[];
+extern const gpu_op gpu_quantisation_ops[];
+extern const gpu_op gpu_rotary_ops[];
 
 typedef struct gpu_shape {
   unsigned grid[3], block[3];
@@ -53,6 +58,9 @@ typedef struct gpu_shape {
 
 /* Queues a kernel on the call's stream and on the device of the call's first tensor. `arguments` is copied. */
 fl_status gpu_launch(const gpu_op *op, fl_call *call, gpu_kernel *kernel, const gpu_shape *shape, void *arguments);
+
+/* Does the call bring the workspace that op->workspace_size asks for? FL_ENOTSUP, with a message, if not. */
+fl_status gpu_check_workspace(const gpu_op *op, fl_call *call);
 
 /* The device of the call's first tensor; NULL with status and the call's message set. */
 gpu_device *gpu_call_device(const gpu_op *op, fl_call *call, fl_status *status);

@@ -86,6 +86,14 @@ gpu_device *gpu_call_device(const gpu_op *op, fl_call *call, fl_status *status) 
   return device;
 }
 
+fl_status gpu_check_workspace(const gpu_op *op, fl_call *call) {
+  size_t wanted = op->workspace_size((void *)op, call), given = call->workspace ? call->workspace_size : 0;
+  if (given >= wanted)
+    return FL_OK;
+  return fl_fail(call, FL_ENOTSUP, "%s: a workspace of %zu bytes, expected %zu (fl_workspace)", op->name, given,
+                 wanted);
+}
+
 fl_status gpu_launch(const gpu_op *op, fl_call *call, gpu_kernel *kernel, const gpu_shape *shape, void *arguments) {
   fl_status status;
   gpu_scope scope;

@@ -5,7 +5,12 @@
 
 static const gpu_op *const families[] = {
     gpu_activation_ops,
+    gpu_embedding_ops,
     gpu_normalisation_ops,
+    gpu_moe_align_ops,
+    gpu_moe_routing_ops,
+    gpu_quantisation_ops,
+    gpu_rotary_ops,
 };
 
 static bool is_available(void *self, const char **reason) {

@@ -65,4 +65,128 @@ typedef struct gpu_norm_arguments {
   int32_t round_norm; /* to x's type, before the weight comes in */
 } gpu_norm_arguments;
 
+/* rotary.cu: threads of a block, and the most tables that one tensor is rotated by */
+enum { GPU_ROTARY_THREADS = 256, GPU_ROTARY_TABLES = 5 };
+
+/* Which row of a table a position means: its own, that of its place in a chunk, or the last of a chunk. */
+typedef enum gpu_rotary_row { GPU_ROTARY_AT_POSITION, GPU_ROTARY_IN_CHUNK, GPU_ROTARY_AT_CHUNK_END } gpu_rotary_row;
+
+typedef struct gpu_rotary_table {
+  const void *cos, *sin;
+  int64_t cos_stride, sin_stride; /* from one row to the next */
+  int32_t row;                    /* gpu_rotary_row */
+} gpu_rotary_table;
+
+/* query or key: rotated by each of its tables, the results side by side. */
+typedef struct gpu_rotary_tensor {
+  const void *in;
+  void *out;
+  int64_t in_head, out_head; /* from one head to the next */
+  int64_t out_table;         /* from the result of one table to that of the next */
+  uint32_t heads;
+  uint32_t heads_at_once; /* that a block has of a token */
+  uint32_t blocks;        /* of the grid, that take this tensor */
+  uint32_t n_tables;
+  gpu_rotary_table tables[GPU_ROTARY_TABLES];
+} gpu_rotary_tensor;
+
+typedef struct gpu_rotary_arguments {
+  gpu_rotary_tensor tensors[2]; /* the second has no blocks if there is none */
+  gpu_rows tokens;       /* of in and out of the first, in and out of the second: where their first heads begin */
+  const void *positions; /* NULL: a token's is its number modulo n_positions */
+  int64_t n_positions;   /* that the tables have */
+  int64_t chunk;
+  int64_t pairs, offset, size; /* of a head: rotated from element `offset` on, of `size` */
+  uint32_t lanes;              /* threads that share a head, a power of two */
+  int32_t wide_positions;      /* int64, else int32 */
+  int32_t vectorised;          /* pairs begin at multiples of 16 bytes, and are a multiple of that many */
+  int32_t interleaved, inverse;
+  int32_t rounded;     /* after each product */
+  int32_t table_dtype; /* gpu_dtype, float32 or that of the tensors */
+} gpu_rotary_arguments;
+
+/* quantisation.cu: threads of a block, at most, and the most parts that a tensor's scale is found from */
+enum { GPU_QUANT_THREADS = 512, GPU_QUANT_PARTS = 1024 };
+
+typedef struct gpu_quant_arguments {
+  const void *x;
+  void *q;
+  float *scale_out;
+  const float *bound; /* of the largest magnitude; may be NULL */
+  gpu_rows rows;      /* of x, q; of scale_out where rows have scales of their own */
+  int64_t columns;    /* elements of a row */
+  uint32_t q_rows;    /* with those behind x's, which become 0 */
+  int64_t q_stride;   /* from one of these to the next */
+  int32_t power_of_two;
+  int32_t vectorised;                /* what is read begins at multiples of 16 bytes, and is a multiple of that many */
+  uint32_t lanes, groups_at_once;    /* threads that share a group, or a row; groups of a row that a block has */
+  int64_t group_rows, group_columns; /* that share a scale */
+  /* Given scales: that of row m and column n is scale[m / group_rows * row_step + n / group_columns * column_step]. */
+  const float *scale;
+  int64_t row_step, column_step;
+  int32_t shared_by_vector;         /* the elements of 16 bytes have one scale */
+  uint64_t n_scales, scale_columns; /* that are copied to scale_out */
+  int64_t scale_stride, scale_out_stride;
+  float *parts; /* of the tensor's largest magnitude */
+  uint32_t n_parts;
+} gpu_quant_arguments;
+
+/* moe_routing.cu: threads of a block, at most */
+enum { GPU_ROUTE_THREADS = 128, GPU_MOE_SUM_THREADS = 256 };
+
+typedef struct gpu_route_arguments {
+  const void *logits;
+  float *weights;
+  int32_t *ids;
+  gpu_rows rows;                              /* of logits, weights, ids */
+  const void *bias;                           /* may be NULL */
+  int32_t bias_dtype;                         /* gpu_dtype, float32 or that of the logits */
+  uint32_t experts, topk, groups, topk_group; /* a warp has 2 * experts + groups + topk words of shared memory */
+  int32_t sigmoid;                            /* else softmax */
+  int32_t renormalize;
+  int32_t guarded; /* a score that is not finite is 0, and a sum of 0 divides nothing */
+  int32_t rounded; /* scores and weights, to the logits' type */
+  float scaling;
+} gpu_route_arguments;
+
+typedef struct gpu_moe_sum_arguments {
+  const void *x;
+  void *out;
+  gpu_rows rows; /* of out, and of x at the first expert */
+  int64_t columns;
+  int64_t experts, step; /* from one expert to the next */
+  int32_t vectorised;    /* all rows begin at multiples of 16 bytes, and are a multiple of that many */
+} gpu_moe_sum_arguments;
+
+/* moe_align.cu: threads of a block, at most */
+enum { GPU_ALIGN_THREADS = 512 };
+
+typedef struct gpu_align_arguments {
+  const void *ids;
+  int32_t wide_ids;         /* int64, else int32 */
+  int64_t row_stride, topk; /* of ids */
+  uint64_t places;          /* in ids */
+  uint32_t chunk;           /* places that a block takes, a multiple of its threads */
+  int32_t experts, block;
+  int32_t *sorted, *expert_ids, *num_tokens_post_pad;
+  int64_t sorted_size, expert_ids_size;
+  int32_t *counts; /* [blocks][experts], where there are several blocks */
+} gpu_align_arguments;
+
+/* embedding.cu: threads of a block */
+enum { GPU_EMBEDDING_THREADS = 256 };
+
+typedef struct gpu_embedding_arguments {
+  const void *ids, *table;
+  void *out;
+  gpu_rows tokens; /* of ids, out */
+  int64_t columns, table_rows, table_stride;
+  int32_t wide_ids;   /* int64, else int32 */
+  int32_t vectorised; /* all rows begin at multiples of 16 bytes, and are a multiple of that many */
+  uint32_t lanes;     /* threads that share a row, a power of two */
+  /* Of a shard: the ids that have rows, and the row of added_start. */
+  int32_t sharded;
+  int64_t org_start, org_end, added_start, added_end, added_row;
+} gpu_embedding_arguments;
+
 #endif

@@ -26,6 +26,7 @@ enum { GPU_WARP = 32 };
 #define GPU_SHARED               __shared__
 #define GPU_DYNAMIC_SHARED       extern __shared__ __align__(16) unsigned char gpu_dynamic_shared[]
 #define gpu_barrier()            __syncthreads()
+#define gpu_warp_barrier()       __syncwarp()
 #define gpu_shuffle_xor(v, mask) __shfl_xor_sync(0xffffffffu, (v), (mask))
 #define gpu_shuffle_up(v, n)     __shfl_up_sync(0xffffffffu, (v), (n))
 #define gpu_shuffle_down(v, n)   __shfl_down_sync(0xffffffffu, (v), (n))
@@ -49,6 +50,11 @@ enum { GPU_WARP = 32 };
 #define gpu_shuffle_up(v, n)            __shfl_up((v), (n))
 #define gpu_shuffle_down(v, n)          __shfl_down((v), (n))
 #define gpu_shuffle(v, lane)            __shfl((v), (lane))
+/* A warp runs in step: what is wanted is that the compiler keeps the order of accesses. */
+__device__ __forceinline__ void gpu_warp_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+}
 
 #elif !defined(GPU_EMULATED)
 #error "a kernel file: compile it with nvcc or hipcc"

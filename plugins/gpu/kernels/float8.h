@@ -39,25 +39,30 @@ template <int MANTISSA, int BIAS, uint32_t LARGEST, bool FNUZ> struct gpu_float8
     return gpu_float(sign | gpu_bits(value));
   }
 
-  static GPU_METHOD uint8_t store(float value) {
+  /* Two codes, that of `low` in the lower byte. */
+  static GPU_METHOD uint32_t pair(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     if constexpr (!FNUZ) {
-      uint16_t pair;
+      uint16_t codes;
       if constexpr (MANTISSA == 3)
-        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
       else
-        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
-      return uint8_t(pair);
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+      return codes;
     }
 #endif
-    return narrow(value);
+    return narrow(low) | uint32_t(narrow(high)) << 8;
+  }
+
+  static GPU_METHOD uint8_t store(float value) {
+    return uint8_t(pair(value, 0.0f));
   }
 
   static GPU_METHOD float unpack(uint32_t bits, int i) {
     return load(uint8_t(bits >> 8 * i));
   }
   static GPU_METHOD uint32_t pack(const float *v) {
-    return store(v[0]) | uint32_t(store(v[1])) << 8 | uint32_t(store(v[2])) << 16 | uint32_t(store(v[3])) << 24;
+    return pair(v[0], v[1]) | pair(v[2], v[3]) << 16;
   }
 };
 

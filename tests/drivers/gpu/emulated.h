@@ -46,6 +46,10 @@ template <typename V> V gpu_exchange(V value, unsigned from) {
   return value;
 }
 
+inline void gpu_warp_barrier() {
+  gpu_exchange(0, gpu_lane());
+}
+
 template <typename V> V gpu_shuffle_xor(V value, int mask) {
   return gpu_exchange(value, gpu_lane() ^ unsigned(mask));
 }

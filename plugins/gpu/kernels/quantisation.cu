@@ -1,0 +1,261 @@
+/*
+ * quant_fp8, with the roundings of vLLM's QuantFP8.forward_native. Scales that are given, or that one pass over the
+ * tensor before has found, are applied element by element; where a token or a group has its own, the threads that share
+ * it keep what they have read in registers until the scale is known, so that x is read once.
+ */
+#include "plugins/gpu/kernels/float8.h"
+
+typedef gpu_quant_arguments arguments;
+
+enum { THREADS = GPU_QUANT_THREADS };
+
+/* ----------------------------------------------------------------------------------------------------------- codes */
+
+/* N codes to byte `i` of q on, a multiple of N. */
+template <int N> GPU_DEVICE void store_codes(void *q, int64_t i, const float (&values)[N]) {
+  uint8_t *to = static_cast<uint8_t *>(q) + i;
+  static_assert(N == 1 || N == 4 || N == 8, "one element, or those of 16 bytes");
+  if constexpr (N == 1)
+    *to = gpu_e4m3fn::store(values[0]);
+  else if constexpr (N == 4)
+    *reinterpret_cast<uint32_t *>(to) = gpu_e4m3fn::pack(values);
+  else
+    *reinterpret_cast<uint64_t *>(to) = gpu_e4m3fn::pack(values) | uint64_t(gpu_e4m3fn::pack(values + 4)) << 32;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- scales */
+
+/* The larger one; NaN if there is one. */
+template <int N> GPU_DEVICE float largest_of(float largest, const float (&values)[N]) {
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    largest = gpu_max::of(largest, fabsf(values[k]));
+  return largest;
+}
+
+/* exp2(ceil(log2(scale))), where log2 rounds to float: a scale that is hardly above a power of two becomes that one.
+ * The exponent is split off, so that no more than log2 of 1 to 2 has to be exact. */
+GPU_DEVICE float power_of_two_above(float scale) {
+  const int bias = 127;
+  uint32_t bits = gpu_bits(scale);
+  float mantissa = gpu_float((bits & 0x007fffffu) | uint32_t(bias) << 23);
+  float exponent = ceilf(float(int(bits >> 23) - bias) + log2f(mantissa));
+  return exponent > float(bias) ? INFINITY : gpu_float(uint32_t(int(exponent) + bias) << 23);
+}
+
+/* Of the largest magnitude. NaN stays. */
+GPU_DEVICE float scale_of(const arguments &a, float largest) {
+  const float most = 448.0f, least = float(1.0 / (448.0 * 512.0));
+  float bound = a.bound ? *a.bound : INFINITY;
+  float scale = (largest > bound ? bound : largest) / most;
+  if (a.power_of_two && scale >= least / 2 && scale < INFINITY)
+    scale = power_of_two_above(scale);
+  return scale < least ? least : scale;
+}
+
+/* ------------------------------------------------------------------------------- scales of tokens and of groups */
+
+/* The threads that share a scale: the block's, or some neighbours in a warp. KEPT vectors stay in a thread's registers;
+ * longer segments are read twice. */
+struct block_team {
+  enum { KEPT = 4 };
+  GPU_METHOD uint32_t lane() const {
+    return threadIdx.x;
+  }
+  GPU_METHOD uint32_t lanes() const {
+    return blockDim.x;
+  }
+  GPU_METHOD float largest(float value) const {
+    return gpu_block_reduce<gpu_max>(value, 0.0f);
+  }
+};
+
+struct warp_team {
+  enum { KEPT = 1 };
+  uint32_t n; /* a power of two */
+  GPU_METHOD uint32_t lane() const {
+    return threadIdx.x % n;
+  }
+  GPU_METHOD uint32_t lanes() const {
+    return n;
+  }
+  GPU_METHOD float largest(float value) const {
+    for (uint32_t mask = n / 2; mask > 0; mask /= 2)
+      value = gpu_max::of(value, gpu_shuffle_xor(value, int(mask)));
+    return value;
+  }
+};
+
+/* Elements that share a scale, and where the two go. */
+struct segment {
+  int64_t x, q, length;
+  float *scale; /* NULL: no segment, but the team waits for its threads */
+};
+
+/* Tokens are multiplied by the reciprocal of their scale, groups are divided by it. */
+template <int N, bool DIVIDED> GPU_DEVICE void store_scaled(const arguments &a, int64_t q, float (&v)[N], float scale) {
+  float reciprocal = 1.0f / scale;
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    v[k] = DIVIDED ? v[k] / scale : v[k] * reciprocal;
+  store_codes<N>(a.q, q, v);
+}
+
+template <typename T, int N, bool DIVIDED, typename Team>
+GPU_DEVICE void quantise_segment(const arguments &a, const Team &team, const segment &s) {
+  const int KEPT = Team::KEPT;
+  float kept[KEPT][N] = {}, largest = 0;
+  int64_t first = int64_t(team.lane()) * N, step = int64_t(team.lanes()) * N;
+#pragma unroll
+  for (int k = 0; k < KEPT; k++)
+    if (first + k * step < s.length) {
+      gpu_load_floats<T, N>(a.x, s.x + first + k * step, kept[k]);
+      largest = largest_of<N>(largest, kept[k]);
+    }
+#pragma unroll 1
+  for (int64_t i = first + KEPT * step; i < s.length; i += step) {
+    float v[N];
+    gpu_load_floats<T, N>(a.x, s.x + i, v);
+    largest = largest_of<N>(largest, v);
+  }
+  float scale = scale_of(a, team.largest(largest));
+  if (s.scale && team.lane() == 0)
+    *s.scale = scale;
+#pragma unroll
+  for (int k = 0; k < KEPT; k++)
+    if (first + k * step < s.length)
+      store_scaled<N, DIVIDED>(a, s.q + first + k * step, kept[k], scale);
+#pragma unroll 1
+  for (int64_t i = first + KEPT * step; i < s.length; i += step) {
+    float v[N];
+    gpu_load_floats<T, N>(a.x, s.x + i, v);
+    store_scaled<N, DIVIDED>(a, s.q + i, v, scale);
+  }
+}
+
+/* A row of q behind x's. */
+template <int N> GPU_DEVICE void clear_row(const arguments &a, uint32_t row, uint32_t first, uint32_t step) {
+  const float zeros[N] = {};
+  for (int64_t i = int64_t(first) * N; i < a.columns; i += int64_t(step) * N)
+    store_codes<N>(a.q, row * a.q_stride + i, zeros);
+}
+
+/* A block for each row. */
+template <typename T, int N> GPU_DEVICE void quantise_token(const arguments &a) {
+  uint32_t row = blockIdx.x;
+  if (row >= a.rows.count) {
+    clear_row<N>(a, row, threadIdx.x, blockDim.x);
+    return;
+  }
+  segment s = {gpu_row_begin(a.rows, 0, row), gpu_row_begin(a.rows, 1, row), a.columns,
+               a.scale_out + gpu_row_begin(a.rows, 2, row)};
+  quantise_segment<T, N, false>(a, block_team(), s);
+}
+
+/* `lanes` threads for each group; groups of a row follow each other, and a block takes as many rows as it has room for.
+ * All threads go through all rounds, since warps exchange values in each. */
+template <typename T, int N> GPU_DEVICE void quantise_groups(const arguments &a) {
+  uint32_t team = threadIdx.x / a.lanes, teams = blockDim.x / a.lanes, rows_at_once = teams / a.groups_at_once;
+  int64_t group = int64_t(blockIdx.x) * a.groups_at_once + team % a.groups_at_once, begin = group * a.group_columns;
+  for (uint64_t first = uint64_t(blockIdx.y) * rows_at_once; first < a.rows.count; first += gridDim.y * rows_at_once) {
+    uint64_t row = first + team / a.groups_at_once;
+    segment s = {0, 0, 0, nullptr};
+    if (row < a.rows.count && begin < a.columns) {
+      int64_t rest = a.columns - begin;
+      s = {gpu_row_begin(a.rows, 0, uint32_t(row)) + begin, gpu_row_begin(a.rows, 1, uint32_t(row)) + begin,
+           rest < a.group_columns ? rest : a.group_columns,
+           a.scale_out + gpu_row_begin(a.rows, 2, uint32_t(row)) + group};
+    }
+    quantise_segment<T, N, true>(a, warp_team{a.lanes}, s);
+  }
+}
+
+/* ------------------------------------------------------------------- scales that are given, and that of the tensor */
+
+/* The largest magnitude of what a block has seen, into its own of the parts: nothing depends on the blocks' order. */
+template <typename T, int N> GPU_DEVICE void find_part(const arguments &a) {
+  float largest = 0;
+  for (uint32_t row = blockIdx.y; row < a.rows.count; row += gridDim.y) {
+    int64_t x = gpu_row_begin(a.rows, 0, row), step = int64_t(gridDim.x) * blockDim.x * N;
+#pragma unroll 4
+    for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * N; i < a.columns; i += step) {
+      float v[N];
+      gpu_load_floats<T, N>(a.x, x + i, v);
+      largest = largest_of<N>(largest, v);
+    }
+  }
+  largest = gpu_block_reduce<gpu_max>(largest, 0.0f);
+  if (threadIdx.x == 0)
+    a.parts[blockIdx.y * gridDim.x + blockIdx.x] = largest;
+}
+
+/* Every block for itself, from the parts. */
+GPU_DEVICE float find_scale(const arguments &a) {
+  float largest = 0;
+  for (uint32_t i = threadIdx.x; i < a.n_parts; i += blockDim.x)
+    largest = gpu_max::of(largest, a.parts[i]);
+  return scale_of(a, gpu_block_reduce<gpu_max>(largest, 0.0f));
+}
+
+GPU_DEVICE void copy_scales(const arguments &a) {
+  uint64_t block = uint64_t(blockIdx.y) * gridDim.x + blockIdx.x, blocks = uint64_t(gridDim.x) * gridDim.y;
+  for (uint64_t i = block * blockDim.x + threadIdx.x; i < a.n_scales; i += blocks * blockDim.x) {
+    uint64_t row = i / a.scale_columns, column = i % a.scale_columns;
+    a.scale_out[int64_t(row) * a.scale_out_stride + int64_t(column)] =
+        a.scale[int64_t(row) * a.scale_stride + int64_t(column)];
+  }
+}
+
+GPU_DEVICE float given_scale(const arguments &a, uint32_t row, uint32_t column) {
+  return a.scale[row / uint32_t(a.group_rows) * a.row_step + column / uint32_t(a.group_columns) * a.column_step];
+}
+
+/* N elements of a row. `whole` is the tensor's scale. */
+template <typename T, int N>
+GPU_DEVICE void quantise_some(const arguments &a, uint32_t row, uint32_t column, float whole) {
+  float v[N], reciprocal = 0;
+  gpu_load_floats<T, N>(a.x, gpu_row_begin(a.rows, 0, row) + column, v);
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+    if (k == 0 || !a.shared_by_vector)
+      reciprocal = 1.0f / (a.scale ? given_scale(a, row, column + k) : whole);
+    v[k] *= reciprocal;
+  }
+  store_codes<N>(a.q, gpu_row_begin(a.rows, 1, row) + column, v);
+}
+
+/* `lanes` threads along a row, the others of a block on the rows behind. */
+template <typename T, int N> GPU_DEVICE void quantise_scaled(const arguments &a) {
+  float whole = 0;
+  if (a.scale) {
+    copy_scales(a);
+  } else {
+    whole = find_scale(a);
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0)
+      *a.scale_out = whole;
+  }
+  uint32_t per_block = blockDim.x / a.lanes, lane = blockIdx.x * a.lanes + threadIdx.x % a.lanes;
+  uint64_t row = uint64_t(blockIdx.y) * per_block + threadIdx.x / a.lanes;
+  for (; row < a.q_rows; row += gridDim.y * per_block)
+    if (row >= a.rows.count)
+      clear_row<N>(a, uint32_t(row), lane, gridDim.x * a.lanes);
+    else
+      for (int64_t i = int64_t(lane) * N; i < a.columns; i += int64_t(gridDim.x) * a.lanes * N)
+        quantise_some<T, N>(a, uint32_t(row), uint32_t(i), whole);
+}
+
+#define QUANTISATION(name, function)                                                                                   \
+  GPU_KERNEL(gpu_quant_arguments, name##_f32, THREADS) {                                                               \
+    a.vectorised ? function<gpu_f32, gpu_f32::vector>(a) : function<gpu_f32, 1>(a);                                    \
+  }                                                                                                                    \
+  GPU_KERNEL(gpu_quant_arguments, name##_f16, THREADS) {                                                               \
+    a.vectorised ? function<gpu_f16, gpu_f16::vector>(a) : function<gpu_f16, 1>(a);                                    \
+  }                                                                                                                    \
+  GPU_KERNEL(gpu_quant_arguments, name##_bf16, THREADS) {                                                              \
+    a.vectorised ? function<gpu_bf16, gpu_bf16::vector>(a) : function<gpu_bf16, 1>(a);                                 \
+  }
+
+QUANTISATION(quant_fp8_tokens, quantise_token)
+QUANTISATION(quant_fp8_groups, quantise_groups)
+QUANTISATION(quant_fp8_parts, find_part)
+QUANTISATION(quant_fp8_scaled, quantise_scaled)

@@ -1,0 +1,73 @@
+/* Launches of vocab_parallel_embedding: elements of 16 or of 32 bits, whatever they mean. */
+#include "plugins/cpu/view.h"
+#include "plugins/gpu/launch.h"
+
+GPU_MODULE(embedding);
+
+static gpu_kernel of_16_bits = {.module = &gpu_module_embedding, .name = "embedding_16"};
+static gpu_kernel of_32_bits = {.module = &gpu_module_embedding, .name = "embedding_32"};
+
+enum { INPUT_IDS, WEIGHT, ORG_START, ORG_END, ORG_PADDING, ADDED_START, ADDED_END, OUT };
+
+/* With a last dimension of 1 behind, so that the leading dimensions are those of the result. */
+static DLTensor *view_ids(cpu_view *view, const DLTensor *ids) {
+  view->tensor = *ids;
+  view->tensor.ndim++;
+  view->tensor.shape = view->shape;
+  view->tensor.strides = view->strides;
+  for (int d = 0; d < ids->ndim; d++) {
+    view->shape[d] = ids->shape[d];
+    view->strides[d] = fl_stride(ids, d);
+  }
+  view->shape[ids->ndim] = view->strides[ids->ndim] = 1;
+  return &view->tensor;
+}
+
+static void read_shard(const fl_value *values, gpu_embedding_arguments *a) {
+  if (values[ORG_END].type == FL_NONE)
+    return;
+  a->sharded = true;
+  a->org_start = values[ORG_START].v.i;
+  a->org_end = values[ORG_END].v.i;
+  a->added_start = values[ADDED_START].v.i;
+  a->added_end = values[ADDED_END].v.i;
+  a->added_row = a->org_end - a->org_start + values[ORG_PADDING].v.i;
+}
+
+static fl_status vocab_parallel_embedding(void *self, fl_call *call) {
+  enum { THREADS = GPU_EMBEDDING_THREADS, MOST_ROWS = 65535, ALIGNMENT = 16 };
+  const gpu_op *op = self;
+  const DLTensor *ids = gpu_tensor(call, INPUT_IDS), *weight = gpu_tensor(call, WEIGHT);
+  DLTensor *out = gpu_tensor(call, OUT);
+  cpu_view view;
+  DLTensor *const tensors[] = {view_ids(&view, ids), out};
+  int64_t item = weight->dtype.bits / 8;
+  gpu_embedding_arguments a = {.ids = fl_data(ids),
+                               .wide_ids = ids->dtype.bits == 64,
+                               .table = fl_data(weight),
+                               .table_rows = weight->shape[0],
+                               .table_stride = fl_stride(weight, 0),
+                               .out = fl_data(out),
+                               .columns = weight->shape[1]};
+  if (gpu_dtype_of(weight) == GPU_OTHER)
+    return fl_fail(call, FL_ENOTSUP, "element type of 'weight': float32, float16 or bfloat16 expected");
+  fl_status status = gpu_rows_of(op, call, 2, tensors, &a.tokens);
+  if (status || !a.tokens.count || !a.columns)
+    return status;
+  read_shard(call->values, &a);
+  a.vectorised =
+      gpu_rows_aligned(&a.tokens, 1, out) &&
+      ((uintptr_t)a.table | (uint64_t)(a.table_stride * item) | (uint64_t)(a.columns * item)) % ALIGNMENT == 0;
+  int64_t threads = a.vectorised ? a.columns * item / ALIGNMENT : a.columns;
+  a.lanes = gpu_power_of_two(threads, THREADS);
+  int64_t rows = (a.tokens.count + THREADS / a.lanes - 1) / (THREADS / a.lanes);
+  gpu_shape shape = {
+      .grid = {(unsigned)((threads + a.lanes - 1) / a.lanes), (unsigned)(rows < MOST_ROWS ? rows : MOST_ROWS), 1},
+      .block = {THREADS, 1, 1}};
+  return gpu_launch(op, call, item == 4 ? &of_32_bits : &of_16_bits, &shape, &a);
+}
+
+const gpu_op gpu_embedding_ops[] = {
+    {.name = "vocab_parallel_embedding", .run = vocab_parallel_embedding, .module = &gpu_module_embedding},
+    {.name = NULL},
+};
