@@ -206,6 +206,31 @@ template <typename T> GPU_DEVICE void gpu_store(void *to, int64_t i, float value
   static_cast<typename T::stored *>(to)[i] = T::store(value);
 }
 
+/* Of an element type that only the call knows, a gpu_dtype. */
+GPU_DEVICE float gpu_load_as(int dtype, const void *from, int64_t i) {
+  return dtype == GPU_FLOAT32   ? gpu_load<gpu_f32>(from, i)
+         : dtype == GPU_FLOAT16 ? gpu_load<gpu_f16>(from, i)
+                                : gpu_load<gpu_bf16>(from, i);
+}
+
+GPU_DEVICE void gpu_store_as(int dtype, void *to, int64_t i, float value) {
+  if (dtype == GPU_FLOAT32)
+    gpu_store<gpu_f32>(to, i, value);
+  else if (dtype == GPU_FLOAT16)
+    gpu_store<gpu_f16>(to, i, value);
+  else
+    gpu_store<gpu_bf16>(to, i, value);
+}
+
+/* Of a tensor of int64, or else int32. */
+GPU_DEVICE int64_t gpu_load_index(int wide, const void *from, int64_t i) {
+  return wide ? static_cast<const int64_t *>(from)[i] : static_cast<const int32_t *>(from)[i];
+}
+
+GPU_DEVICE int64_t gpu_clamp(int64_t value, int64_t least, int64_t most) {
+  return value < least ? least : value > most ? most : value;
+}
+
 /* ------------------------------------------------------------------------------------------------------- vectors */
 
 /* As many elements as 16 bytes hold, which one instruction moves. The address has to be a multiple of 16. */
