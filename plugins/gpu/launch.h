@@ -45,6 +45,7 @@ struct gpu_op {
 /* Each file of ops/ has one list, ended by a NULL name; plugin.c registers them all. */
 extern const gpu_op gpu_activation_ops[];
 extern const gpu_op gpu_attention_ops[];
+extern const gpu_op gpu_state_space_ops[];
 
 typedef struct gpu_shape {
   unsigned grid[3], block[3];

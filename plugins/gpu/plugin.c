@@ -6,6 +6,7 @@
 static const gpu_op *const families[] = {
     gpu_activation_ops,
     gpu_attention_ops,
+    gpu_state_space_ops,
 };
 
 static bool is_available(void *self, const char **reason) {
