@@ -1,6 +1,7 @@
 /*
  * vLLM's CustomOp rules: which ops custom_ops disables, so that they run their reference, and what overrides that.
  */
+#include "core/deferred.h"
 #include "core/error.h"
 #include "core/host.h"
 
@@ -27,6 +28,7 @@ fl_status fl_op_enforce_enable(fl_op *op, bool enforce) {
 
 void fl_custom_op_counts(fl_host *host, uint32_t *enabled, uint32_t *disabled) {
   uint32_t counts[2] = {0};
+  fl_load_deferred(host, NULL);
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
@@ -84,6 +86,7 @@ fl_status fl_custom_ops_check(fl_host *host, const fl_config *config) {
   if (!on->n && !off->n)
     return FL_OK;
   pthread_mutex_lock(&host->lock);
+  problems.no_memory = !fl_deferred_ops(host, &ops);
   for (uint32_t i = 0; i < host->n_ops; i++)
     if (!fl_strings_add(&ops, host->ops[i]->name))
       problems.no_memory = true;

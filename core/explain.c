@@ -148,10 +148,10 @@ static void fill(explanation *e, const fl_selection *selection, bool scoped, boo
 static fl_op *find_op_or_layer(fl_host *host, const char *name) {
   fl_layer layer;
   pthread_mutex_lock(&host->lock);
-  bool is_class = !fl_registry_find(host, name) && fl_layer_find(host, name, &layer);
-  fl_op *op = is_class ? fl_layer_op(host, name) : NULL;
+  bool is_class = !fl_registry_known(host, name) && fl_layer_find(host, name, &layer);
+  const fl_op *op = is_class ? fl_layer_op(host, name) : NULL;
   pthread_mutex_unlock(&host->lock);
-  return is_class ? op : fl_find_op(host, name);
+  return is_class && !op ? NULL : fl_find_op(host, is_class ? op->name : name);
 }
 
 fl_status fl_explain(fl_host *host, const char *name, int32_t device_type, fl_explanation **result) {

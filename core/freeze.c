@@ -4,6 +4,7 @@
  * itself would change, when an implementation fails, is left undone (fl_keeps_frozen, and bind.c's memory of failures).
  */
 #include "core/bind.h"
+#include "core/deferred.h"
 #include "core/error.h"
 
 #include <stdlib.h>
@@ -125,13 +126,15 @@ fl_status fl_freeze(fl_host *host, const char *who) {
   fl_status status = check_name("fl_freeze", who);
   if (!status)
     status = fl_thread_join();
-  if (status)
-    return status;
   for (;;) {
+    if (!status)
+      status = fl_registry_prepare_all(host);
+    if (status)
+      return status;
     fl_registry_ask_all(host);
     pthread_mutex_lock(&host->lock);
-    if (all_asked(host))
-      break;
+    if (all_asked(host) && (host->frozen_by.n || !fl_next_deferred(host, NULL)))
+      break; /* what was found while the host was being frozen waits until it is thawed */
     pthread_mutex_unlock(&host->lock);
   }
   if (!fl_strings_add(&host->frozen_by, who))
@@ -187,6 +190,8 @@ fl_status fl_thaw(fl_host *host, const char *who) {
     start_backoffs(host);
   }
   pthread_mutex_unlock(&host->lock);
+  if (thawed) /* what was found while it was being frozen */
+    status = fl_load_deferred(host, NULL);
   if (!status)
     fl_log_line(&host->log, FL_LOG_INFO, "'%s' has thawed the bindings%s", who,
                 thawed ? "" : "; others keep them frozen");
@@ -229,6 +234,7 @@ fl_status fl_warm_up(fl_host *host, int32_t device_type, uint32_t *n_resolved, u
     return status;
   if (device_type <= 0 || device_type >= FL_DEVICE_SLOTS)
     return fl_error(FL_EINVAL, "fl_warm_up: device type %d is not known", device_type);
+  status = fl_registry_prepare_all(host);
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_ops && !status; i++) {
     fl_op *op = host->ops[i];

@@ -126,13 +126,14 @@ struct fl_op {
   bool checked;            /* arguments are checked */
   fl_slots slots;          /* under the global policy */
   fl_target unbound;       /* resolves, and calls what it found */
-  fl_schema *schema;
-  char *name;
+  fl_schema *schema;       /* NULL as long as nobody needed the built-in op */
+  const fl_op_def *def;    /* built-in: what `schema` is parsed from, else NULL */
+  const char *name;        /* of a built-in op in fl_host.builtin_names, else owned */
   uint32_t index;
   uint64_t hash;
   _Atomic(fl_impl_set *) impls;
-  fl_impl_record *unfused; /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
-  char *schema_plugin;     /* who declared it */
+  fl_impl_record *unfused;   /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
+  const char *schema_plugin; /* who declared it; owned unless it is built-in */
   /* Guarded by the host's lock. */
   fl_binding *bindings;  /* that are in slots */
   fl_op *next_bound;     /* of the host's ops that have bindings */
@@ -144,9 +145,9 @@ struct fl_op {
   fl_failure *failures;
 };
 
-/* Names to ops: open addressing, immutable but for empty places that get filled. */
+/* Names to ops: open addressing, immutable but for empty places that get filled. `n` is its writers'. */
 typedef struct fl_name_table {
-  uint32_t mask;
+  uint32_t mask, n;
   _Atomic(fl_op *) places[];
 } fl_name_table;
 
@@ -165,7 +166,7 @@ typedef struct fl_view_table {
 } fl_view_table;
 
 struct fl_host {
-  _Atomic(fl_name_table *) names;
+  _Atomic(fl_name_table *) names;          /* ops that are ready: parsed, and no deferred plugin lists them */
   bool statistics, checks, dispatch_debug; /* set at creation */
   bool without_plugins;                    /* none was loaded at creation; set there */
   _Atomic bool frozen;                     /* frozen_by is not empty; changed under `lock` */
@@ -176,6 +177,9 @@ struct fl_host {
   fl_provider *providers;
   fl_op **ops; /* all, by index */
   uint32_t n_ops, ops_capacity;
+  fl_name_table *declared; /* ops that were not ready when they became known */
+  fl_op *builtin;          /* the built-in ops, in one piece */
+  char *builtin_names;
   fl_op *bound; /* those that have bindings */
   fl_component_record *components;
   uint32_t n_components;
@@ -202,7 +206,10 @@ struct fl_host {
 
   fl_plugin_record *plugins; /* guarded by `lock` */
   uint32_t n_plugins;
-  pthread_mutex_t loading; /* one discovery at a time; taken before `lock` */
+  _Atomic uint32_t n_deferred; /* of `plugins` */
+  pthread_mutex_t loading;     /* fl_loading_begin */
+  _Atomic uint64_t loader;     /* the thread that has it */
+  uint32_t loading_depth;      /* that thread's */
 
   fl_host *next; /* of the process's hosts, thread.c */
 };
@@ -214,8 +221,18 @@ void fl_registry_free(fl_host *host);
 
 uint64_t fl_hash_name(const char *name, size_t length);
 
-/* The op, NULL if none; no message. The caller is reading, or holds the host's lock. */
+/* The op, ready to be called; NULL if there is none, no message. For one that is not ready yet its entry is parsed and
+ * the deferred plugins that list it are loaded. The caller is reading, and holds no lock. */
 fl_op *fl_registry_find(fl_host *host, const char *name);
+
+/* The op, ready or not: its schema may not be there. The host's lock is held. */
+fl_op *fl_registry_known(const fl_host *host, const char *name);
+
+/* Do calls find it? The host's lock is held. */
+bool fl_registry_is_ready(const fl_host *host, const char *name);
+
+/* Sees to it that an op has its schema. No lock is held. */
+fl_status fl_registry_parse(fl_op *op);
 
 /* FL_ENOENT, with the nearest name. */
 fl_status fl_registry_no_such_op(fl_host *host, const char *name);
@@ -230,7 +247,11 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op);
 /* The same for every op. */
 void fl_registry_ask_all(fl_host *host);
 
-/* Adds an op; takes over the schema. NULL: out of memory. The host's lock is held. */
+/* Makes every op ready: parsed, and all plugins loaded. No lock is held. */
+fl_status fl_registry_prepare_all(fl_host *host);
+
+/* Adds an op, ready unless a deferred plugin lists it; takes over the schema. NULL: out of memory. The host's lock is
+ * held. */
 fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin);
 
 /* The implementation, `unfused` too, NULL if there is none. The caller is reading, or holds the host's lock. */
@@ -290,7 +311,7 @@ typedef struct fl_layer {
 
 /* All of these: the host's lock is held. */
 bool fl_layer_find(const fl_host *host, const char *class, fl_layer *layer);
-/* The op that replaces a class, whether or not that is allowed; NULL, with a message. */
+/* The op that replaces a class, ready or not, whether or not that is allowed; NULL, with a message. */
 fl_op *fl_layer_op(fl_host *host, const char *class);
 /* The layers that an op replaces (malloc'ed; strings are added to `strings`). false: out of memory. */
 bool fl_layers_of(const fl_host *host, const char *op, fl_strings *strings, fl_replaced **replaced, uint32_t *n);

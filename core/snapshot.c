@@ -1,4 +1,5 @@
 /* Snapshots of the registry (rule R5): copies, so that nothing that happens later shows in them. */
+#include "core/deferred.h"
 #include "core/error.h"
 #include "core/host.h"
 
@@ -61,6 +62,7 @@ static void snapshot_fill(fl_snapshot *snapshot, const fl_host *host, bool *fail
 fl_snapshot *fl_registry_snapshot(fl_host *host) {
   bool failed = false;
   uint32_t n_impls = 0;
+  fl_load_deferred(host, NULL);
   fl_registry_ask_all(host);
   fl_snapshot *snapshot = calloc(1, sizeof *snapshot);
   if (!snapshot) {

@@ -2,6 +2,7 @@
  * What one plugin registers is staged and then published as a whole (rule R3). Rows are judged when they are handed in,
  * so that the plugin hears of a refusal at once, and again when they are published, since others may have come first.
  */
+#include "core/deferred.h"
 #include "core/error.h"
 #include "core/host.h"
 
@@ -25,6 +26,7 @@ struct fl_stage {
   fl_host *host;
   const fl_provider *provider;
   const char *plugin; /* its name */
+  const char *ops;    /* the only ones that it may bring anything of; NULL: any */
   uint32_t flags;
   fl_schema **schemas;
   uint32_t n_schemas;
@@ -110,6 +112,29 @@ static fl_status refuse(fl_stage *stage, fl_status status, const char *row) {
   return fl_error(status, "%s", reason);
 }
 
+/* ------------------------------------------------------------------------------------------------- the list of ops */
+
+void fl_stage_limit(fl_stage *stage, const char *ops) {
+  stage->ops = ops;
+}
+
+static fl_status check_listed(const fl_stage *stage, const char *op) {
+  char hint[FL_NAME_MAX + 32];
+  fl_strings names = {0};
+  if (!stage->ops || fl_ops_list(stage->ops, strlen(stage->ops), op, strlen(op)))
+    return FL_OK;
+  if (!fl_split(&names, stage->ops, ',')) {
+    fl_strings_free(&names);
+    return fl_error_no_memory();
+  }
+  const char *nearest = fl_nearest_word(op, (const char *const *)names.items, names.n);
+  fl_status status =
+      fl_error(FL_EINVAL, "its FL_PLUGIN_OPS does not list '%s', so the host would not look for it there%s", op,
+               fl_did_you_mean(hint, sizeof hint, nearest));
+  fl_strings_free(&names);
+  return status;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- ops */
 
 static fl_schema *staged_schema(const fl_stage *stage, const char *op) {
@@ -145,12 +170,16 @@ static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
   fl_status status = fl_schema_create(&def, &schema);
   if (!status) {
     snprintf(row, sizeof row, "op '%.*s'", FL_NAME_MAX, schema->op_name);
+    status = check_listed(stage, schema->op_name);
+  }
+  if (!status) {
     pthread_mutex_lock(&stage->host->lock);
-    fl_op *existing = fl_registry_find(stage->host, schema->op_name);
+    fl_op *existing = fl_registry_known(stage->host, schema->op_name);
     pthread_mutex_unlock(&stage->host->lock); /* an op stays */
-    fl_schema *staged = staged_schema(stage, schema->op_name);
-    status = schema_conflict(existing ? existing->schema : staged, existing ? existing->schema_plugin : stage->plugin,
-                             schema, &known);
+    status = existing ? fl_registry_parse(existing) : FL_OK;
+    if (!status)
+      status = schema_conflict(existing ? existing->schema : staged_schema(stage, schema->op_name),
+                               existing ? existing->schema_plugin : stage->plugin, schema, &known);
   }
   if (!status && !known) {
     fl_schema **grown = array_add(stage->schemas, &stage->n_schemas, sizeof *grown);
@@ -208,7 +237,7 @@ static fl_status check_impl(const fl_impl *impl) {
 
 /* R2, against the registry. `known` gets the op's name as the registry keeps it, or NULL. The host's lock is held. */
 static fl_status check_registered(const fl_stage *stage, const char *op_name, const char *impl_id, const char **known) {
-  const fl_op *op = fl_registry_find(stage->host, op_name);
+  const fl_op *op = fl_registry_known(stage->host, op_name);
   const fl_impl_record *taken = op ? fl_registry_find_impl(op, impl_id) : NULL;
   *known = op ? op->name : NULL;
   if (!taken)
@@ -247,31 +276,37 @@ static fl_status check_free(const fl_stage *stage, const char *op_name, const ch
   return *known ? FL_OK : fl_registry_no_such_op(stage->host, op_name);
 }
 
+static fl_status refuse_impl(fl_stage *stage, fl_status status, const fl_impl *impl) {
+  char row[2 * FL_NAME_MAX + 32];
+  snprintf(row, sizeof row, "impl '%.*s' of op '%.*s'", FL_NAME_MAX, impl->impl_id ? impl->impl_id : "", FL_NAME_MAX,
+           impl->op_name ? impl->op_name : "");
+  return refuse(stage, status, row);
+}
+
 static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
   fl_stage *stage = (fl_stage *)registry;
-  char row[2 * FL_NAME_MAX + 32] = "impl";
   const char *op_name;
   fl_impl impl;
   if (!given || given->size < offsetof(fl_impl, fn) + sizeof given->fn)
-    return refuse(stage, fl_error(FL_EINVAL, "implementation without size: set .size = sizeof(fl_impl)"), row);
+    return refuse(stage, fl_error(FL_EINVAL, "implementation without size: set .size = sizeof(fl_impl)"), "impl");
   copy_struct(&impl, sizeof impl, given, given->size);
-  snprintf(row, sizeof row, "impl '%.*s' of op '%.*s'", FL_NAME_MAX, impl.impl_id ? impl.impl_id : "", FL_NAME_MAX,
-           impl.op_name ? impl.op_name : "");
   fl_status status = check_impl(&impl);
+  if (!status)
+    status = check_listed(stage, impl.op_name);
   if (!status)
     status = check_free(stage, impl.op_name, impl.impl_id, &op_name);
   if (status)
-    return refuse(stage, status, row);
+    return refuse_impl(stage, status, &impl);
   fl_impl_record *record = fl_impl_record_create(&impl, stage->provider);
   staged_impl *grown = record ? array_add(stage->impls, &stage->n_impls, sizeof *grown) : NULL;
   if (!grown) {
     fl_impl_record_free(record);
-    return refuse(stage, fl_error_no_memory(), row);
+    return refuse_impl(stage, fl_error_no_memory(), &impl);
   }
   stage->impls = grown;
   grown[stage->n_impls - 1] = (staged_impl){op_name, record};
   if (!index_add(&stage->impls_by_id, record_hash, stage, stage->n_impls - 1))
-    return refuse(stage, fl_error_no_memory(), row);
+    return refuse_impl(stage, fl_error_no_memory(), &impl);
   return FL_OK;
 }
 
@@ -305,7 +340,7 @@ static fl_status take_layer(const fl_stage *stage, const fl_component *given, fl
     return fl_error(FL_EINVAL, "functions: expected the name of the op that replaces the layer");
   pthread_mutex_lock(&stage->host->lock);
   fl_status status = check_layer(stage, given->name);
-  bool known = fl_registry_find(stage->host, op) != NULL;
+  bool known = fl_registry_known(stage->host, op) != NULL;
   pthread_mutex_unlock(&stage->host->lock);
   for (uint32_t i = 0; i < stage->n_components && !status; i++)
     if (stage->components[i].op && !strcmp(stage->components[i].name, given->name))
@@ -345,6 +380,13 @@ static fl_status stage_component(fl_registry *registry, const fl_component *give
     return refuse(
         stage,
         fl_error(FL_EINVAL, "type is '%s', expected 'platform' or 'layer'", component.type ? component.type : ""), row);
+  if (stage->ops)
+    return refuse(stage,
+                  fl_error(FL_EINVAL,
+                           "a plugin with FL_PLUGIN_OPS brings ops alone: the host would not look for a %s "
+                           "there",
+                           component.type),
+                  row);
   fl_component_record record = {.self = component.self};
   fl_status status = type->take(stage, &component, &record);
   record.plugin = fl_strdup(stage->plugin);
@@ -452,7 +494,7 @@ static bool publish_record(fl_host *host, fl_op *op, fl_impl_record *record) {
 static fl_status check_again(fl_stage *stage) {
   for (uint32_t i = 0; i < stage->n_schemas; i++) {
     bool known;
-    fl_op *op = fl_registry_find(stage->host, stage->schemas[i]->op_name);
+    fl_op *op = fl_registry_known(stage->host, stage->schemas[i]->op_name);
     fl_status status = schema_conflict(op ? op->schema : NULL, op ? op->schema_plugin : "", stage->schemas[i], &known);
     if (status)
       return status;
@@ -475,14 +517,14 @@ static fl_status check_again(fl_stage *stage) {
 static fl_status publish(fl_stage *stage, uint32_t *n_impls) {
   fl_host *host = stage->host;
   for (uint32_t i = 0; i < stage->n_schemas; i++) {
-    if (fl_registry_find(host, stage->schemas[i]->op_name))
+    if (fl_registry_known(host, stage->schemas[i]->op_name))
       continue;
     if (!fl_registry_add_op(host, stage->schemas[i], stage->plugin))
       return fl_error_no_memory();
     stage->schemas[i] = NULL;
   }
   for (uint32_t i = 0; i < stage->n_impls; i++) {
-    if (!publish_record(host, fl_registry_find(host, stage->impls[i].op_name), stage->impls[i].record))
+    if (!publish_record(host, fl_registry_known(host, stage->impls[i].op_name), stage->impls[i].record))
       return fl_error_no_memory();
     stage->impls[i].record = NULL;
     (*n_impls)++;
@@ -524,8 +566,20 @@ fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls) {
 
 /* ----------------------------------------------------------------------------------------------------- the engine */
 
+/* A deferred plugin that was found before comes first, as if it had been loaded then. `op` begins with an op's name. */
+static void load_listers(fl_host *host, const char *op) {
+  char name[FL_NAME_MAX + 1];
+  if (!op || !atomic_load(&host->n_deferred))
+    return;
+  op += strspn(op, " \t\r\n");
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(op, " \t\r\n("), op);
+  fl_load_deferred(host, name);
+}
+
 fl_status fl_register_op(fl_host *host, const fl_op_def *op) {
   uint32_t n;
+  if (op && op->size >= offsetof(fl_op_def, schema) + sizeof op->schema)
+    load_listers(host, op->schema);
   fl_stage *stage = fl_stage_begin(host, "engine", "engine", 0);
   if (!stage)
     return fl_error_no_memory();
@@ -538,6 +592,8 @@ fl_status fl_register_op(fl_host *host, const fl_op_def *op) {
 
 fl_status fl_register_impl(fl_host *host, const fl_impl *impl) {
   uint32_t n;
+  if (impl && impl->size >= offsetof(fl_impl, op_name) + sizeof impl->op_name)
+    load_listers(host, impl->op_name);
   fl_stage *stage = fl_stage_begin(host, "engine", "engine", 0);
   if (!stage)
     return fl_error_no_memory();
@@ -602,12 +658,12 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
     return FL_ENOMEM;
   if (fl_is_reading(&fl_self))
     return fl_error(FL_ESTATE, "fl_withdraw_plugin: called from inside a call of an op, which it would wait for");
-  pthread_mutex_lock(&host->loading);
+  fl_loading_begin(host);
   pthread_mutex_lock(&host->lock);
   fl_status status = fl_refuse_frozen(host, "withdrawing a plugin");
   if (status) {
     pthread_mutex_unlock(&host->lock);
-    pthread_mutex_unlock(&host->loading);
+    fl_loading_end(host);
     return status;
   }
   for (uint32_t i = 0; i < host->n_ops && !status; i++)
@@ -623,19 +679,21 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
     n++;
   }
   for (uint32_t i = 0; i < host->n_plugins; i++)
-    if (!strcmp(host->plugins[i].name, plugin) && host->plugins[i].status == FL_PLUGIN_LOADED) {
+    if (!strcmp(host->plugins[i].name, plugin) &&
+        (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)) {
       char *reason = fl_strdup("withdrawn");
       if (reason) {
         free(host->plugins[i].reason);
         host->plugins[i].reason = reason;
       }
+      host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
       host->plugins[i].status = FL_PLUGIN_SKIPPED;
       host->plugins[i].impls = 0;
       n++;
     }
   fl_registry_advance(host);
   pthread_mutex_unlock(&host->lock);
-  pthread_mutex_unlock(&host->loading);
+  fl_loading_end(host);
   if (!n && !withdrawn.n && !status)
     status = fl_error(FL_ENOENT, "no plugin '%s' is loaded", plugin);
   /* Calls that began before may still run its kernels. */

@@ -12,6 +12,19 @@ const gpu_setup gpu_setups[GPU_SETUPS] = {
 };
 
 static void *stand_in;
+static char path[PATH_MAX];
+
+void stand_in_open(const char *name) {
+  snprintf(path, sizeof path, "%s/tests/drivers/%s", build_dir(), name);
+  stand_in = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  ck_assert_msg(stand_in != NULL, "%s", stand_in ? "" : dlerror());
+  stand_in_set("");
+  stand_in_clear();
+}
+
+const char *stand_in_path(void) {
+  return path;
+}
 
 void stand_in_find(const char *name, void *function) {
   void *address = dlsym(stand_in, name);
@@ -39,17 +52,13 @@ void stand_in_clear(void) {
 
 fl_host *gpu_host(const gpu_setup *setup) {
   static const char *const environment[] = {"VLLM_FL_LOG_LEVEL=DEBUG", "VLLM_FL_PREFER=reference", NULL};
-  char path[PATH_MAX];
-  snprintf(path, sizeof path, "%s/tests/drivers/%s", build_dir(), setup->driver);
-  stand_in = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  ck_assert_msg(stand_in != NULL, "%s", stand_in ? "" : dlerror());
-  stand_in_set("");
-  stand_in_clear();
+  char plugin[PATH_MAX];
+  stand_in_open(setup->driver);
   setenv(setup->setting, path, 1);
   fl_host *host = test_host(environment, 0);
-  snprintf(path, sizeof path, "%s/plugins/cpu.so", build_dir());
-  ck_ok(fl_load_plugin(host, path));
-  snprintf(path, sizeof path, "%s/tests/drivers/plugins/%s", build_dir(), setup->plugin);
-  ck_ok(fl_load_plugin(host, path));
+  snprintf(plugin, sizeof plugin, "%s/plugins/cpu.so", build_dir());
+  ck_ok(fl_load_plugin(host, plugin));
+  snprintf(plugin, sizeof plugin, "%s/tests/drivers/plugins/%s", build_dir(), setup->plugin);
+  ck_ok(fl_load_plugin(host, plugin));
   return host;
 }

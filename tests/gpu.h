@@ -17,7 +17,10 @@ extern const gpu_setup gpu_setups[GPU_SETUPS];
 /* The host, with the stand-in's settings as they begin. */
 fl_host *gpu_host(const gpu_setup *setup);
 
-/* Of the stand-in that the last gpu_host() used. */
+/* Opens a stand-in by its file's name, for the functions below; gpu_host() does it by itself. */
+void stand_in_open(const char *name);
+const char *stand_in_path(void);
+
 void stand_in_set(const char *settings);
 const char *stand_in_log(void);
 void stand_in_clear(void);

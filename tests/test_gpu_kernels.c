@@ -4,6 +4,8 @@
  */
 #include "cli/compare.h"
 #include "cli/fill.h"
+#include "core/ops/ops.h"
+#include "tests/golden_files.h"
 #include "tests/gpu.h"
 #include "tests/kernels.h"
 
@@ -175,7 +177,7 @@ static int check_op(fl_op *op, const gpu_setup *setup, uint32_t dtype) {
 
 START_TEST(O5_kernels_agree_with_the_reference_within_tolerance) {
   static const uint32_t dtypes[] = {FL_FLOAT32, FL_FLOAT16, FL_BFLOAT16};
-  const gpu_setup *setup = &gpu_setups[_i];
+  const gpu_setup *setup = &gpu_setups[_i]; /* warps of 32, and of 64 */
   fl_host *host = gpu_host(setup);
   fl_snapshot *snapshot = fl_registry_snapshot(host);
   int n_ops = 0;
@@ -196,8 +198,55 @@ START_TEST(O5_kernels_agree_with_the_reference_within_tolerance) {
 }
 END_TEST
 
+/* On which device, of which host. */
+typedef struct golden_device {
+  fl_host *host;
+  DLDevice device;
+} golden_device;
+
+static void set_device(fl_value *values, uint32_t n, DLDevice device) {
+  for (uint32_t i = 0; i < n; i++)
+    if (values[i].type == FL_TENSOR)
+      values[i].v.tensor->device = device;
+}
+
+static void call_on_device(void *user, const fl_schema *schema, fl_value *values, uint32_t n) {
+  const golden_device *where = user;
+  fl_call call = {.size = sizeof call, .count = n, .values = values};
+  set_device(values, n, where->device);
+  ck_ok(fl_call_op(where->host, schema->op_name, &call));
+  set_device(values, n, (DLDevice){kDLCPU, 0});
+}
+
+static bool has_impl(fl_host *host, const char *op, const char *id) {
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  bool found = false;
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++)
+    for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, i); j++)
+      found |= !strcmp(fl_snapshot_op_name(snapshot, i), op) && !strcmp(fl_snapshot_impl(snapshot, i, j)->impl_id, id);
+  fl_snapshot_release(snapshot);
+  return found;
+}
+
+START_TEST(O5_kernels_agree_with_the_golden_files_within_tolerance) {
+  const gpu_setup *setup = &gpu_setups[_i]; /* warps of 32, and of 64 */
+  golden_device where = {gpu_host(setup), {(DLDeviceType)setup->device_type, 0}};
+  int compared = 0;
+  for (const fl_op_def *const *entry = fl_builtin_ops; *entry; entry++) {
+    fl_schema *schema = NULL;
+    ck_ok(fl_schema_create(*entry, &schema));
+    if (has_impl(where.host, schema->op_name, setup->impl_id))
+      compared += check_golden_op(schema, false, call_on_device, &where);
+    fl_schema_free(schema);
+  }
+  ck_assert_int_gt(compared, 0);
+  fl_host_destroy(where.host);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
-  tcase_add_loop_test(tests, O5_kernels_agree_with_the_reference_within_tolerance, 0, GPU_SETUPS);
+  tcase_add_loop_test(tests, O5_kernels_agree_with_the_reference_within_tolerance, 0, 2);
+  tcase_add_loop_test(tests, O5_kernels_agree_with_the_golden_files_within_tolerance, 0, 2);
 }
 
 int main(void) {

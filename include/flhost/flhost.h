@@ -112,7 +112,8 @@ FL_API fl_status fl_set_log_level(fl_host *host, const char *level);
 /* A handle of one op in one host, valid until the host is destroyed. */
 typedef struct fl_op fl_op;
 
-/* The op of that name; NULL if there is none (the message names the nearest). */
+/* The op of that name; NULL if there is none (the message names the nearest). The first time that an op is looked for
+ * its schema is parsed, and the deferred plugins that list it are loaded. */
 FL_API fl_op *fl_find_op(fl_host *host, const char *name);
 
 /*
@@ -541,7 +542,7 @@ typedef struct fl_plugin_info {
   const char *name, *file, *version, *vendor, *licence; /* "" where unknown */
   const char *route;                                    /* "directory", "manifest", "module", "engine" */
   const char *abi;                                      /* "0.2", "" where unknown */
-  const char *status;                                   /* "loaded", "unavailable", "skipped", "failed" */
+  const char *status;                                   /* "loaded", "unavailable", "skipped", "failed", "deferred" */
   const char *reason;                                   /* "" when loaded */
   double load_us;                                       /* time that loading took, microseconds */
   uint32_t impls;                                       /* number of implementations that it registered */
@@ -552,17 +553,23 @@ typedef struct fl_plugins {
   uint32_t n;
 } fl_plugins;
 
-/* Every plugin that was found, in the order of loading. The caller frees the list. */
+/*
+ * Every plugin that was found, in the order of loading. The caller frees the list. One that says in its file which ops
+ * it implements (FL_PLUGIN_OPS) is "deferred", without implementations so far, until one of these is first looked for:
+ * by fl_find_op, a call by name, a registration of that name, or anything that shows all implementations. This function
+ * and fl_withdraw_plugin load none.
+ */
 FL_API fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **plugins);
 FL_API void fl_plugins_free(fl_plugins *plugins);
 
-/* Looks again: loads what was not loaded before. `n_loaded` (may be NULL) gets the number of newly loaded ones. */
+/* Looks again: loads, or defers, what was not found before. `n_loaded` (may be NULL) gets the number of those that were
+ * loaded now. */
 FL_API fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded);
 
-/* Forgets the record of plugins that are not loaded. */
+/* Forgets the record of plugins that are not loaded, nor deferred. */
 FL_API void fl_clear_discovered_plugins(fl_host *host);
 
-/* Loads one: a path, or a name that is looked up in the plugin directories; either may carry ":symbol". */
+/* Loads one, at once: a path, or a name that is looked up in the plugin directories; either may carry ":symbol". */
 FL_API fl_status fl_load_plugin(fl_host *host, const char *module);
 
 /* The directories that are searched, in order, "" ended by NULL; valid as long as the host. */

@@ -121,15 +121,16 @@ fl_status gpu_failed(gpu_device *device, gpu_code code, const char *where, const
   char text[64];
   gpu_code none = 0;
   gpu_error_text(code, text, sizeof text);
-  bool final = is_final(code);
-  if (device && final && atomic_compare_exchange_strong(&device->lost, &none, code))
-    atomic_store(&device->lost_in, where);
-  if (device && final)
-    snprintf(words, size, "%s: %s: device %d is lost: this call, or one before it, failed with %s", where, step,
-             device->ordinal, text);
-  else
+  if (!device || !is_final(code)) {
     snprintf(words, size, "%s: %s: %s%s", where, step, text, hint(code));
-  return status_of(code);
+    return status_of(code);
+  }
+  const char *last = atomic_load(&device->last_op);
+  if (atomic_compare_exchange_strong(&device->lost, &none, code))
+    atomic_store(&device->lost_in, where);
+  snprintf(words, size, "%s: %s: device %d is lost: %s, from this call or an earlier one%s%s%s", where, step,
+           device->ordinal, text, last ? " (the last launch was for '" : "", last ? last : "", last ? "')" : "");
+  return FL_EDEVICE;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- devices */

@@ -47,6 +47,7 @@ typedef struct gpu_device {
   _Atomic(void *) context;       /* CUDA: the primary context, kept for the life of the process */
   _Atomic(gpu_code) lost;        /* the error after which nothing works any more; 0: none */
   _Atomic(const char *) lost_in; /* the op, or function, that met it */
+  _Atomic(const char *) last_op; /* that was launched: the first suspect when waiting fails */
 } gpu_device;
 
 /* What leave() puts back. */

@@ -8,6 +8,7 @@
 #endif
 
 static struct {
+  gpu_code (*init)(unsigned flags);
   gpu_code (*attribute)(int *value, int attribute, int device);
   gpu_code (*get_device)(int *device);
   gpu_code (*set_device)(int device);
@@ -18,7 +19,7 @@ static struct {
 } hip;
 
 static const gpu_symbol symbols[] = {
-    {"hipInit", &gpu.call.initialise},
+    {"hipInit", &hip.init},
     {"hipDriverGetVersion", &gpu.call.version},
     {"hipGetDeviceCount", &gpu.call.count},
     {"hipDeviceGetName", &gpu.call.name},
@@ -50,6 +51,13 @@ static bool bind(const driver *library, char *reason, size_t size) {
     return true;
   snprintf(reason, size, "the driver library lacks hipGetDevicePropertiesR0600 and hipGetDeviceProperties");
   return false;
+}
+
+/* Without a device hipInit calls its device invalid; counting says what is the matter. */
+static gpu_code initialise(unsigned flags) {
+  int n;
+  gpu_code code = gpu.call.count(&n);
+  return code == GPU_NO_DEVICE ? code : hip.init(flags);
 }
 
 static gpu_code describe(int ordinal, gpu_properties *p) {
@@ -134,7 +142,8 @@ gpu_driver gpu = {
     .symbols = symbols,
     .bind = bind,
     .suits = suits,
-    .call = {.describe = describe,
+    .call = {.initialise = initialise,
+             .describe = describe,
              .current = current,
              .in_use = in_use,
              .enter = enter,

@@ -44,6 +44,7 @@ struct gpu_op {
 
 /* Each file of ops/ has one list, ended by a NULL name; plugin.c registers them all. */
 extern const gpu_op gpu_activation_ops[];
+extern const gpu_op gpu_normalisation_ops[];
 extern const gpu_op gpu_attention_ops[];
 extern const gpu_op gpu_state_space_ops[];
 

@@ -64,7 +64,11 @@ static fl_status launch_entered(const gpu_op *op, fl_call *call, gpu_device *dev
   if (!code)
     code = gpu.call.launch(function, shape->grid[0], shape->grid[1], shape->grid[2], shape->block[0], shape->block[1],
                            shape->block[2], shape->shared, call->stream, (void *[]){arguments}, NULL);
-  return code ? gpu_failed(device, code, op->name, kernel->name, call->message, call->message_size) : FL_OK;
+  if (code)
+    return gpu_failed(device, code, op->name, kernel->name, call->message, call->message_size);
+  if (atomic_load_explicit(&device->last_op, memory_order_relaxed) != op->name)
+    atomic_store_explicit(&device->last_op, op->name, memory_order_relaxed);
+  return FL_OK;
 }
 
 gpu_device *gpu_call_device(const gpu_op *op, fl_call *call, fl_status *status) {

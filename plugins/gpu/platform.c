@@ -95,13 +95,17 @@ static fl_status allocate(void *self, int32_t ordinal, size_t size, void **memor
   fl_status status = enter(ordinal, "allocate", &device, &scope);
   if (status)
     return status;
-  gpu_code code = gpu.call.allocate(memory, size ? size : 1);
+  void *made = NULL;
+  gpu_code code = gpu.call.allocate(&made, size ? size : 1);
   gpu.call.leave(&scope);
   if (code == GPU_OUT_OF_MEMORY) {
     snprintf(words, sizeof words, "device %d has no %zu bytes of memory left", ordinal, size);
     return FL_ENOMEM;
   }
-  return code ? failed(device, code, "allocate", "allocating memory") : FL_OK;
+  if (code)
+    return failed(device, code, "allocate", "allocating memory");
+  *memory = made;
+  return FL_OK;
 }
 
 static fl_status release(void *self, int32_t ordinal, void *memory) {

@@ -5,6 +5,7 @@
 
 static const gpu_op *const families[] = {
     gpu_activation_ops,
+    gpu_normalisation_ops,
     gpu_attention_ops,
     gpu_state_space_ops,
 };

@@ -195,74 +195,72 @@ struct xielu_element {
   }
 };
 
-/* ------------------------------------------------------------------------------------------------------- layouts */
+/* ------------------------------------------------------------------------------------------------------- layouts
+ * Each makes N outputs from column `i` on, of the row of x that begins at `x`.
+ */
 
 /* The gates of a row come first, then its factors. */
 struct halves {
-  template <typename T, typename F>
-  static GPU_METHOD float one(const arguments &a, const parameters &p, int64_t x, int64_t i) {
-    return F::template of<T>(p, gpu_load<T>(a.x, x + i), gpu_load<T>(a.x, x + a.columns + i));
-  }
-  template <typename T, typename F>
-  static GPU_METHOD gpu_vector<T> several(const arguments &a, const parameters &p, int64_t x, int64_t i) {
-    gpu_vector<T> gates = gpu_load_vector<T>(a.x, x + i), factors = gpu_load_vector<T>(a.x, x + a.columns + i), made;
+  template <typename T, int N, typename F>
+  static GPU_METHOD void make(const arguments &a, const parameters &p, int64_t x, int64_t i, float (&made)[N]) {
+    float gates[N], factors[N];
+    gpu_load_floats<T, N>(a.x, x + i, gates);
+    gpu_load_floats<T, N>(a.x, x + a.columns + i, factors);
 #pragma unroll
-    for (int k = 0; k < gpu_vector<T>::N; k++)
-      made.set(k, F::template of<T>(p, gates.get(k), factors.get(k)));
-    return made;
+    for (int k = 0; k < N; k++)
+      made[k] = F::template of<T>(p, gates[k], factors[k]);
   }
 };
 
 /* Gate and factor alternate. */
 struct pairs {
-  template <typename T, typename F>
-  static GPU_METHOD float one(const arguments &a, const parameters &p, int64_t x, int64_t i) {
-    return F::template of<T>(p, gpu_load<T>(a.x, x + 2 * i), gpu_load<T>(a.x, x + 2 * i + 1));
-  }
-  template <typename T, typename F>
-  static GPU_METHOD gpu_vector<T> several(const arguments &a, const parameters &p, int64_t x, int64_t i) {
-    const int half = gpu_vector<T>::N / 2;
-    gpu_vector<T> first = gpu_load_vector<T>(a.x, x + 2 * i);
-    gpu_vector<T> second = gpu_load_vector<T>(a.x, x + 2 * i + gpu_vector<T>::N), made;
-#pragma unroll
-    for (int k = 0; k < half; k++) {
-      made.set(k, F::template of<T>(p, first.get(2 * k), first.get(2 * k + 1)));
-      made.set(half + k, F::template of<T>(p, second.get(2 * k), second.get(2 * k + 1)));
+  template <typename T, int N, typename F>
+  static GPU_METHOD void make(const arguments &a, const parameters &p, int64_t x, int64_t i, float (&made)[N]) {
+    float both[2 * N];
+    if constexpr (N == 1) {
+      both[0] = gpu_load<T>(a.x, x + 2 * i);
+      both[1] = gpu_load<T>(a.x, x + 2 * i + 1);
+    } else {
+      gpu_load_floats<T, 2 * N>(a.x, x + 2 * i, both);
     }
-    return made;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      made[k] = F::template of<T>(p, both[2 * k], both[2 * k + 1]);
   }
 };
 
 /* Each element of x makes one of out. */
 struct elements {
-  template <typename T, typename F>
-  static GPU_METHOD float one(const arguments &a, const parameters &p, int64_t x, int64_t i) {
-    return F::template of<T>(p, gpu_load<T>(a.x, x + i));
-  }
-  template <typename T, typename F>
-  static GPU_METHOD gpu_vector<T> several(const arguments &a, const parameters &p, int64_t x, int64_t i) {
-    gpu_vector<T> in = gpu_load_vector<T>(a.x, x + i), made;
+  template <typename T, int N, typename F>
+  static GPU_METHOD void make(const arguments &a, const parameters &p, int64_t x, int64_t i, float (&made)[N]) {
+    float in[N];
+    gpu_load_floats<T, N>(a.x, x + i, in);
 #pragma unroll
-    for (int k = 0; k < gpu_vector<T>::N; k++)
-      made.set(k, F::template of<T>(p, in.get(k)));
-    return made;
+    for (int k = 0; k < N; k++)
+      made[k] = F::template of<T>(p, in[k]);
   }
 };
 
+template <typename T, int N, typename Layout, typename F>
+GPU_DEVICE void make_columns(const arguments &a, const parameters &p, uint32_t row, int64_t i) {
+  float made[N];
+  Layout::template make<T, N, F>(a, p, gpu_row_begin(a.rows, 0, row), i, made);
+  gpu_store_floats<T, N>(a.out, gpu_row_begin(a.rows, 1, row) + i, made);
+}
+
 template <typename T, typename Layout, typename F> GPU_DEVICE void activate(const arguments &a, const parameters &p) {
-  const int N = gpu_vector<T>::N;
+  const int N = T::vector;
   int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, i = a.vectorised ? thread * N : thread;
   uint32_t step = gridDim.y * blockDim.y;
   if (i >= a.columns)
     return;
   for (uint32_t row = blockIdx.y * blockDim.y + threadIdx.y; row < a.rows.count; row += step) {
-    int64_t x = gpu_row_begin(a.rows, 0, row), out = gpu_row_begin(a.rows, 1, row);
     if (a.vectorised && i + N <= a.columns)
-      gpu_store_vector(a.out, out + i, Layout::template several<T, F>(a, p, x, i));
+      make_columns<T, N, Layout, F>(a, p, row, i);
     else
 #pragma unroll 1
       for (int64_t k = i; k < (a.vectorised ? a.columns : i + 1); k++)
-        gpu_store<T>(a.out, out + k, Layout::template one<T, F>(a, p, x, k));
+        make_columns<T, 1, Layout, F>(a, p, row, k);
   }
 }
 

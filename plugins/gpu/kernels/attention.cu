@@ -7,9 +7,15 @@
  */
 #include "plugins/gpu/kernels/device.h"
 
-/* 16 bytes on their way to shared memory, whatever is in them. */
+/* Two elements of 16 bits; 16 bytes on their way to shared memory, whatever is in them. */
+typedef uint32_t __attribute__((may_alias)) word;
+
 struct alignas(16) piece {
-  uint32_t words[4];
+  word words[4];
+};
+
+struct alignas(8) two {
+  float v[2];
 };
 
 struct alignas(16) four {
@@ -28,26 +34,30 @@ template <int N> GPU_DEVICE void read_floats(const float *from, float (&values)[
 }
 
 template <typename T, int N> GPU_DEVICE void read_row(const typename T::stored *from, float (&values)[N]) {
-  gpu_vector<T> read = *reinterpret_cast<const gpu_vector<T> *>(from);
+  piece read = *reinterpret_cast<const piece *>(from);
 #pragma unroll
   for (int k = 0; k < N; k++)
-    values[k] = read.get(k);
+    values[k] = T::unpack(read.words[k / T::word], k % T::word);
 }
 
 /* From an even element on. */
 template <typename T> GPU_DEVICE void read_pair(const typename T::stored *from, float (&values)[2]) {
-  struct alignas(2 * sizeof(typename T::stored)) pair {
-    typename T::stored v[2];
-  } read = *reinterpret_cast<const pair *>(from);
-  values[0] = T::load(read.v[0]);
-  values[1] = T::load(read.v[1]);
+  if constexpr (T::word == 2) {
+    uint32_t read = *reinterpret_cast<const word *>(from);
+    values[0] = T::unpack(read, 0);
+    values[1] = T::unpack(read, 1);
+  } else {
+    two read = *reinterpret_cast<const two *>(from);
+    values[0] = read.v[0];
+    values[1] = read.v[1];
+  }
 }
 
-template <typename T> GPU_DEVICE void write_pair(typename T::stored *to, float first, float second) {
-  struct alignas(2 * sizeof(typename T::stored)) pair {
-    typename T::stored v[2];
-  } made = {{T::store(first), T::store(second)}};
-  *reinterpret_cast<pair *>(to) = made;
+template <typename T> GPU_DEVICE void write_pair(typename T::stored *to, const float (&values)[2]) {
+  if constexpr (T::word == 2)
+    *reinterpret_cast<word *>(to) = T::pack(values);
+  else
+    *reinterpret_cast<two *>(to) = two{{values[0], values[1]}};
 }
 
 /* What a weight is relative to. A greatest score of -inf would make NaN of a key that merely has no weight. */
@@ -78,7 +88,7 @@ GPU_DEVICE float log_sum(float most, float sum, bool any) {
 /* ----------------------------------------------------------------------------------------------- merge_attn_states */
 
 template <typename T> GPU_DEVICE void merge(const gpu_merge_arguments &a) {
-  const int N = gpu_vector<T>::N;
+  const int N = T::vector;
   uint32_t row = blockIdx.x * blockDim.y + threadIdx.y;
   if (row >= a.rows.count)
     return;
@@ -99,11 +109,13 @@ template <typename T> GPU_DEVICE void merge(const gpu_merge_arguments &a) {
     a.lse[head * a.lse_head + token] = empty ? most : logf(sum) + most;
   if (a.vectorised) {
     for (int64_t i = threadIdx.x * N; i < a.size; i += blockDim.x * N) {
-      gpu_vector<T> prefix = gpu_load_vector<T>(a.prefix, p + i), suffix = gpu_load_vector<T>(a.suffix, s + i);
+      float prefix[N], suffix[N];
+      gpu_load_floats<T>(a.prefix, p + i, prefix);
+      gpu_load_floats<T>(a.suffix, s + i, suffix);
 #pragma unroll
-      for (int k = 0; k < N && !empty; k++)
-        prefix.set(k, prefix.get(k) * of_prefix + suffix.get(k) * of_suffix);
-      gpu_store_vector(a.out, out + i, prefix);
+      for (int k = 0; k < N; k++)
+        prefix[k] = empty ? prefix[k] : prefix[k] * of_prefix + suffix[k] * of_suffix;
+      gpu_store_floats<T>(a.out, out + i, prefix);
     }
     return;
   }
@@ -551,12 +563,13 @@ template <typename T, int QUERY_BYTES> struct encoder {
 #pragma unroll
       for (int p = 0; p < PAIRS; p++) {
         int column = (p * SIDE + x) * 2;
+        const float made[2] = {sums[r][p][0] / whole, sums[r][p][1] / whole};
         if (a.vectorised && column < a.size)
-          write_pair<T>(to + column, sums[r][p][0] / whole, sums[r][p][1] / whole);
+          write_pair<T>(to + column, made);
         else
           for (int k = 0; k < 2; k++)
             if (column + k < a.size)
-              to[column + k] = T::store(sums[r][p][k] / whole);
+              to[column + k] = T::store(made[k]);
       }
     }
   }

@@ -54,6 +54,17 @@ enum { GPU_WARP = 32 };
 #error "a kernel file: compile it with nvcc or hipcc"
 #endif
 
+/* Each gives what was there before. Values are int, unsigned or (add) float. */
+#if !defined(GPU_EMULATED)
+template <typename V> GPU_DEVICE V gpu_atomic_add(V *to, V value) {
+  return atomicAdd(to, value);
+}
+
+template <typename V> GPU_DEVICE V gpu_atomic_max(V *to, V value) {
+  return atomicMax(to, value);
+}
+#endif
+
 /* ------------------------------------------------------------------------------------------------- element types */
 
 GPU_DEVICE uint32_t gpu_bits(float value) {
@@ -115,9 +126,11 @@ GPU_DEVICE uint16_t gpu_to_f16(float value) {
 }
 #endif
 
-/* The element types, as tags: what is stored, and how many of them 16 bytes hold. */
+/* The element types, as tags: what is stored, and how many of them 16 bytes hold. For vectors also a word of 32 bits:
+ * the float at a place in it, and a word of the floats from `v` on. */
 struct gpu_f32 {
   static constexpr gpu_dtype dtype = GPU_FLOAT32;
+  enum { vector = 4, word = 1 };
   typedef float stored;
   static GPU_METHOD float load(float value) {
     return value;
@@ -125,10 +138,17 @@ struct gpu_f32 {
   static GPU_METHOD float store(float value) {
     return value;
   }
+  static GPU_METHOD float unpack(uint32_t bits, int) {
+    return gpu_float(bits);
+  }
+  static GPU_METHOD uint32_t pack(const float *v) {
+    return gpu_bits(v[0]);
+  }
 };
 
 struct gpu_f16 {
   static constexpr gpu_dtype dtype = GPU_FLOAT16;
+  enum { vector = 8, word = 2 };
   typedef uint16_t stored;
   static GPU_METHOD float load(uint16_t bits) {
     return gpu_from_f16(bits);
@@ -136,16 +156,41 @@ struct gpu_f16 {
   static GPU_METHOD uint16_t store(float value) {
     return gpu_to_f16(value);
   }
+  static GPU_METHOD float unpack(uint32_t bits, int i) {
+    return gpu_from_f16(uint16_t(bits >> 16 * i));
+  }
+  static GPU_METHOD uint32_t pack(const float *v) {
+#if defined(__CUDA_ARCH__)
+    uint32_t bits;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(v[1]), "f"(v[0]));
+    return bits;
+#else
+    return uint32_t(gpu_to_f16(v[1])) << 16 | gpu_to_f16(v[0]);
+#endif
+  }
 };
 
 struct gpu_bf16 {
   static constexpr gpu_dtype dtype = GPU_BFLOAT16;
+  enum { vector = 8, word = 2 };
   typedef uint16_t stored;
   static GPU_METHOD float load(uint16_t bits) {
     return gpu_from_bf16(bits);
   }
   static GPU_METHOD uint16_t store(float value) {
     return gpu_to_bf16(value);
+  }
+  static GPU_METHOD float unpack(uint32_t bits, int i) {
+    return gpu_float(i ? bits & 0xffff0000u : bits << 16);
+  }
+  static GPU_METHOD uint32_t pack(const float *v) {
+#if defined(__CUDA_ARCH__)
+    uint32_t bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(v[1]), "f"(v[0]));
+    return bits;
+#else
+    return uint32_t(gpu_to_bf16(v[1])) << 16 | gpu_to_bf16(v[0]);
+#endif
   }
 };
 
@@ -233,25 +278,71 @@ GPU_DEVICE int64_t gpu_clamp(int64_t value, int64_t least, int64_t most) {
 
 /* ------------------------------------------------------------------------------------------------------- vectors */
 
-/* As many elements as 16 bytes hold, which one instruction moves. The address has to be a multiple of 16. */
-template <typename T> struct alignas(16) gpu_vector {
-  enum { N = 16 / sizeof(typename T::stored) };
-  typename T::stored v[N];
-  GPU_METHOD float get(int i) const {
-    return T::load(v[i]);
-  }
-  GPU_METHOD void set(int i, float value) {
-    v[i] = T::store(value);
-  }
-};
-
-/* The vector that begins at element `i`. */
-template <typename T> GPU_DEVICE gpu_vector<T> gpu_load_vector(const void *from, int64_t i) {
-  return *reinterpret_cast<const gpu_vector<T> *>(static_cast<const typename T::stored *>(from) + i);
+/* 16 bytes in one access: compilers split the assignment of a struct in places. */
+#if defined(__CUDACC__)
+GPU_DEVICE void gpu_store_words(void *to, const uint32_t (&w)[4]) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(to)), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+               : "memory");
 }
 
-template <typename T> GPU_DEVICE void gpu_store_vector(void *to, int64_t i, const gpu_vector<T> &vector) {
-  *reinterpret_cast<gpu_vector<T> *>(static_cast<typename T::stored *>(to) + i) = vector;
+GPU_DEVICE void gpu_load_words(const void *from, uint32_t (&w)[4]) {
+  asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+               : "l"(__cvta_generic_to_global(from))
+               : "memory");
+}
+#else
+#if defined(__clang__)
+typedef uint32_t gpu_words __attribute__((ext_vector_type(4), may_alias));
+#else
+typedef uint32_t gpu_words __attribute__((vector_size(16), may_alias));
+#endif
+
+GPU_DEVICE void gpu_store_words(void *to, const uint32_t (&w)[4]) {
+  *static_cast<gpu_words *>(to) = gpu_words{w[0], w[1], w[2], w[3]};
+}
+
+GPU_DEVICE void gpu_load_words(const void *from, uint32_t (&w)[4]) {
+  gpu_words loaded = *static_cast<const gpu_words *>(from);
+  w[0] = loaded[0];
+  w[1] = loaded[1];
+  w[2] = loaded[2];
+  w[3] = loaded[3];
+}
+#endif
+
+/* N elements from `i` on as floats: one for N = 1, else by vectors of 16 bytes, whose address has to be a multiple of
+ * 16 and of whose length, T::vector, N is a multiple. */
+template <typename T, int N> GPU_DEVICE void gpu_load_floats(const void *from, int64_t i, float (&values)[N]) {
+  if constexpr (N == 1) {
+    values[0] = gpu_load<T>(from, i);
+  } else {
+    static_assert(N % T::vector == 0, "a number of whole vectors");
+#pragma unroll
+    for (int k = 0; k < N; k += T::vector) {
+      uint32_t words[4];
+      gpu_load_words(static_cast<const typename T::stored *>(from) + i + k, words);
+#pragma unroll
+      for (int j = 0; j < T::vector; j++)
+        values[k + j] = T::unpack(words[j / T::word], j % T::word);
+    }
+  }
+}
+
+template <typename T, int N> GPU_DEVICE void gpu_store_floats(void *to, int64_t i, const float (&values)[N]) {
+  if constexpr (N == 1) {
+    gpu_store<T>(to, i, values[0]);
+  } else {
+    static_assert(N % T::vector == 0, "a number of whole vectors");
+#pragma unroll
+    for (int k = 0; k < N; k += T::vector) {
+      const uint32_t words[4] = {T::pack(values + k), T::pack(values + k + T::word), T::pack(values + k + 2 * T::word),
+                                 T::pack(values + k + 3 * T::word)};
+      gpu_store_words(static_cast<typename T::stored *>(to) + i + k, words);
+    }
+  }
 }
 
 /* ---------------------------------------------------------------------------------------------------------- rows */

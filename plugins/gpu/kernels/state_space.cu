@@ -121,43 +121,43 @@ template <typename T> GPU_DEVICE void conv_by_sequences(const gpu_conv_arguments
   }
 }
 
-/* Results from `t` on of which all inputs are of one sequence and in x. */
+/* N results from `t` on, of which all inputs are of one sequence and in x. */
 template <typename T> GPU_DEVICE void convolve_vector(const gpu_conv_arguments &a, int64_t channel, int64_t t) {
-  const int N = gpu_vector<T>::N, W = GPU_CONV_WIDTH;
-  float input[W - 1 + N], weight[W], bias = conv_bias(a, channel);
-  gpu_vector<T> in, made;
+  const int N = T::vector, W = GPU_CONV_WIDTH;
+  float before[W - 1], in[N], weight[W], made[N], bias = conv_bias(a, channel);
   int64_t from = channel * a.x_channel + t, to = channel * a.out_channel + t;
-  if (a.vectorised)
-    in = gpu_load_vector<T>(a.x, from);
 #pragma unroll
   for (int k = 0; k < W; k++)
     weight[k] = k < W - a.width ? 0.0f : conv_weight(a, channel, k - (W - a.width));
 #pragma unroll
   for (int k = 0; k < W - 1; k++)
-    input[k] = k < W - a.width ? 0.0f : gpu_load<T>(a.x, from - (W - 1) + k);
+    before[k] = k < W - a.width ? 0.0f : gpu_load<T>(a.x, from - (W - 1) + k);
+  if (a.vectorised)
+    gpu_load_floats<T>(a.x, from, in);
+  else
 #pragma unroll
-  for (int k = 0; k < N; k++)
-    input[W - 1 + k] = a.vectorised ? in.get(k) : gpu_load<T>(a.x, from + k);
+    for (int k = 0; k < N; k++)
+      in[k] = gpu_load<T>(a.x, from + k);
 #pragma unroll
   for (int k = 0; k < N; k++) {
     float sum = bias;
 #pragma unroll
     for (int j = 0; j < W; j++)
       if (j >= W - a.width)
-        sum = fmaf(weight[j], input[k + j], sum);
-    made.set(k, conv_activate<T>(a, sum));
+        sum = fmaf(weight[j], k + j < W - 1 ? before[k + j] : in[k + j - (W - 1)], sum);
+    made[k] = conv_activate<T>(a, sum);
   }
   if (a.vectorised)
-    gpu_store_vector(a.out, to, made);
+    gpu_store_floats<T>(a.out, to, made);
   else
 #pragma unroll
     for (int k = 0; k < N; k++)
-      static_cast<typename T::stored *>(a.out)[to + k] = made.v[k];
+      gpu_store<T>(a.out, to + k, made[k]);
 }
 
 /* Long sequences: a thread makes the results that 16 bytes hold, of a channel. */
 template <typename T> GPU_DEVICE void conv_by_tokens(const gpu_conv_arguments &a) {
-  const int N = gpu_vector<T>::N;
+  const int N = T::vector;
   int64_t first = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * N, behind = first + N;
   if (first >= a.sequences.tokens)
     return;
@@ -211,7 +211,7 @@ CONV(bf16)
 
 template <typename T, int PER_LANE> struct scanner {
   static constexpr int LANES = GPU_SCAN_LANES, CHANNELS = GPU_SCAN_THREADS / LANES, STATES = LANES * PER_LANE;
-  static constexpr int TOKENS = PER_LANE > 4 ? LANES : 4 * LANES;
+  static constexpr int TOKENS = PER_LANE == 1 ? 4 * LANES : LANES;
 
   struct step {
     float delta, input; /* delta * u */

@@ -1,6 +1,7 @@
 /* A stand-in for libcuda.so.1: see standin.h. The prototypes are the driver API's. */
 #include "tests/drivers/gpu/standin.h"
 
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,6 +34,8 @@ static _Thread_local int depth;
 EXPORT code cuInit(unsigned flags);
 code cuInit(unsigned flags) {
   standin_settings now = standin_now();
+  if (now.crash)
+    raise(SIGSEGV);
   int failed = now.init ? now.init : now.devices ? 0 : NO_DEVICE;
   initialised = !failed && !flags;
   return failed;

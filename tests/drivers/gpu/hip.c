@@ -4,6 +4,7 @@
  */
 #include "tests/drivers/gpu/standin.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +27,8 @@ static _Thread_local int current;
 EXPORT code hipInit(unsigned flags);
 code hipInit(unsigned flags) {
   standin_settings now = standin_now();
+  if (now.crash)
+    raise(SIGSEGV);
   return now.init ? now.init : flags ? INVALID_VALUE : now.devices ? 0 : INVALID_DEVICE;
 }
 

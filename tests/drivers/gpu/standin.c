@@ -56,7 +56,7 @@ static const struct {
   { #field, offsetof(standin_settings, field) }
     NAME(devices), NAME(version), NAME(init),   NAME(count),       NAME(describe), NAME(major),     NAME(minor),
     NAME(warp),    NAME(units),   NAME(shared), NAME(load),        NAME(find),     NAME(allocate),  NAME(copy),
-    NAME(launch),  NAME(arch),    NAME(broken), NAME(synchronize), NAME(delay),    NAME(capturing),
+    NAME(launch),  NAME(arch),    NAME(broken), NAME(synchronize), NAME(delay),    NAME(capturing), NAME(crash),
 #undef NAME
 };
 

@@ -25,6 +25,7 @@ typedef struct standin_settings {
   int capturing; /* 1: every stream is being captured, and what that forbids returns 900 */
   int delay;     /* 1: queued work runs when somebody waits for it */
   int arch;      /* HIP: which of its names */
+  int crash;     /* 1: initialisation does */
 } standin_settings;
 
 /* The present ones: a copy. */

@@ -1,0 +1,157 @@
+/*
+ * RMS norms over a row, or over each group of a row, with the roundings of vLLM's forward_native. A block takes a
+ * group: it keeps what it has read in registers, adds up the squares, and writes. Each thread writes where it alone has
+ * read, so that results may take their arguments' place.
+ */
+#include "plugins/gpu/kernels/device.h"
+
+typedef gpu_norm_arguments arguments;
+
+/* Where the block's group begins in each tensor. */
+struct place {
+  int64_t x, second, out, residual_out, weight;
+};
+
+/* N weights from column `i` of the group on; ones where there are none. */
+template <typename T, int N>
+GPU_DEVICE void load_weights(const arguments &a, const place &at, int64_t i, float (&w)[N]) {
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    w[k] = 1.0f;
+  if (a.weight && a.weight_dtype == T::dtype)
+    gpu_load_floats<T, N>(a.weight, at.weight + i, w);
+  else if (a.weight)
+    gpu_load_floats<gpu_f32, N>(a.weight, at.weight + i, w);
+}
+
+/* x, plus the residual, not rounded; times the weight in the weight's own type, as `x.to(weight.dtype) * weight`. */
+struct plain_norm {
+  template <typename T, int N>
+  static GPU_METHOD void load(const arguments &a, const place &at, int64_t i, float (&v)[N]) {
+    gpu_load_floats<T, N>(a.x, at.x + i, v);
+    if (a.second) {
+      float residual[N];
+      gpu_load_floats<T, N>(a.second, at.second + i, residual);
+#pragma unroll
+      for (int k = 0; k < N; k++)
+        v[k] += residual[k];
+    }
+  }
+  template <typename T, int N>
+  static GPU_METHOD void store(const arguments &a, const place &at, int64_t i, float (&v)[N], float scale) {
+    float w[N];
+    bool narrow = a.weight_dtype == T::dtype && !a.from_one;
+    if (a.residual_out)
+      gpu_store_floats<T, N>(a.residual_out, at.residual_out + i, v);
+    load_weights<T, N>(a, at, i, w);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      float normed = v[k] * scale;
+      normed = narrow ? gpu_round<T>(normed) : normed;
+      v[k] = normed * (a.from_one ? w[k] + 1.0f : w[k]);
+    }
+    gpu_store_floats<T, N>(a.out, at.out + i, v);
+  }
+};
+
+/* Gated before the norm or after it; in float. */
+struct gated_norm {
+  template <typename T, int N>
+  static GPU_METHOD void gate(const arguments &a, const place &at, int64_t i, float (&v)[N]) {
+    float g[N];
+    gpu_load_floats<T, N>(a.second, at.second + i, g);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      float divisor = 1.0f + gpu_exp<T>(-g[k]);
+      v[k] *= gpu_divide<T>(a.sigmoid ? 1.0f : g[k], divisor);
+    }
+  }
+  template <typename T, int N>
+  static GPU_METHOD void load(const arguments &a, const place &at, int64_t i, float (&v)[N]) {
+    gpu_load_floats<T, N>(a.x, at.x + i, v);
+    if (a.second && !a.gate_after)
+      gate<T, N>(a, at, i, v);
+  }
+  template <typename T, int N>
+  static GPU_METHOD void store(const arguments &a, const place &at, int64_t i, float (&v)[N], float scale) {
+    float w[N];
+    load_weights<T, N>(a, at, i, w);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      v[k] *= a.normalise ? scale : 1.0f;
+      v[k] = a.round_norm ? gpu_round<T>(v[k]) : v[k];
+      v[k] *= w[k];
+    }
+    if (a.second && a.gate_after)
+      gate<T, N>(a, at, i, v);
+    if (a.out_dtype == T::dtype)
+      gpu_store_floats<T, N>(a.out, at.out + i, v);
+    else
+      gpu_store_floats<gpu_f32, N>(a.out, at.out + i, v);
+  }
+};
+
+/* The squares of those that count. */
+template <int N> GPU_DEVICE float squares(const arguments &a, int64_t i, const float (&v)[N]) {
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    sum += i + k < a.counted ? v[k] * v[k] : 0.0f;
+  return sum;
+}
+
+template <typename T, int N, typename Norm> GPU_DEVICE void normalise_group(const arguments &a, const place &at) {
+  const int KEPT = 4; /* times N elements stay in a thread's registers; longer groups are read twice */
+  float kept[KEPT][N], sum = 0;
+  int64_t first = int64_t(threadIdx.x) * N, step = int64_t(blockDim.x) * N;
+#pragma unroll
+  for (int k = 0; k < KEPT; k++)
+    if (first + k * step < a.columns) {
+      Norm::template load<T, N>(a, at, first + k * step, kept[k]);
+      sum += squares<N>(a, first + k * step, kept[k]);
+    }
+#pragma unroll 1
+  for (int64_t i = first + KEPT * step; i < a.columns; i += step) {
+    float v[N];
+    Norm::template load<T, N>(a, at, i, v);
+    sum += squares<N>(a, i, v);
+  }
+  sum = gpu_block_reduce<gpu_sum>(sum, 0.0f);
+  float scale = 1.0f / sqrtf(sum / float(a.counted) + a.epsilon);
+#pragma unroll
+  for (int k = 0; k < KEPT; k++)
+    if (first + k * step < a.columns)
+      Norm::template store<T, N>(a, at, first + k * step, kept[k], scale);
+#pragma unroll 1
+  for (int64_t i = first + KEPT * step; i < a.columns; i += step) {
+    float v[N];
+    Norm::template load<T, N>(a, at, i, v);
+    Norm::template store<T, N>(a, at, i, v, scale);
+  }
+}
+
+template <typename T, typename Norm> GPU_DEVICE void normalise(const arguments &a) {
+  for (uint32_t group = blockIdx.y; group < a.groups; group += gridDim.y) {
+    int64_t begin = group * a.columns;
+    place at = {gpu_row_begin(a.rows, 0, blockIdx.x) + begin, gpu_row_begin(a.rows, 1, blockIdx.x) + begin,
+                gpu_row_begin(a.rows, 2, blockIdx.x) + begin, gpu_row_begin(a.rows, 3, blockIdx.x) + begin, begin};
+    if (a.vectorised)
+      normalise_group<T, T::vector, Norm>(a, at);
+    else
+      normalise_group<T, 1, Norm>(a, at);
+  }
+}
+
+#define NORM(name, norm)                                                                                               \
+  GPU_KERNEL(gpu_norm_arguments, name##_f32, GPU_NORM_THREADS) {                                                       \
+    normalise<gpu_f32, norm>(a);                                                                                       \
+  }                                                                                                                    \
+  GPU_KERNEL(gpu_norm_arguments, name##_f16, GPU_NORM_THREADS) {                                                       \
+    normalise<gpu_f16, norm>(a);                                                                                       \
+  }                                                                                                                    \
+  GPU_KERNEL(gpu_norm_arguments, name##_bf16, GPU_NORM_THREADS) {                                                      \
+    normalise<gpu_bf16, norm>(a);                                                                                      \
+  }
+
+NORM(rms_norm, plain_norm)
+NORM(gated_rms_norm, gated_norm)
