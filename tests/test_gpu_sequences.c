@@ -9,7 +9,7 @@
 
 #include <stdarg.h>
 
-enum { MOST = 16 };
+enum { MOST = 20 };
 
 /* A call twice: on the CPU, and with the same contents on the device. */
 typedef struct twin {
@@ -323,6 +323,51 @@ START_TEST(selective_scan_of_states_of_all_sizes) {
 }
 END_TEST
 
+enum { SSD_STATE = 9, SSD_STARTS = 11 };
+
+static twin make_ssd(DLDataType dtype, int heads, int rows, int tokens, int states, DLDataType of_state) {
+  twin t = {.op = "mamba_chunk_scan"};
+  spread(add_tensor(&t, dtype, 3, tokens, heads, rows), 1, -1, 1);
+  spread(add_tensor(&t, float32, 2, tokens, heads), 2, -1, 1);
+  spread(add_tensor(&t, float32, 1, heads), 3, -2, -0.1);
+  spread(add_tensor(&t, dtype, 3, tokens, 2, states), 4, -0.3, 0.3);
+  spread(add_tensor(&t, dtype, 3, tokens, 2, states), 5, -0.3, 0.3);
+  spread(add_tensor(&t, float32, 2, heads, rows), 6, -1, 1);
+  spread(add_tensor(&t, dtype, 3, tokens, heads, rows), 7, -2, 2);
+  spread(add_tensor(&t, dtype, 1, heads), 8, -1, 0);
+  add_value(&t, fl_bool(true));
+  spread(add_tensor(&t, of_state, 4, 4, heads, rows, states), 9, -1, 1);
+  add_value(&t, fl_int(256));
+  add_sequences(&t, tokens);
+  add_value(&t, fl_float(0.01));
+  add_value(&t, fl_float(0.9));
+  add_tensor(&t, dtype, 3, tokens, heads, rows);
+  return t;
+}
+
+START_TEST(mamba_chunk_scan_of_states_of_all_sizes) {
+  static const struct {
+    int states;
+    const char *kernel;
+  } rows[] = {
+      {16, "mamba_chunk_scan"}, {30, "mamba_chunk_scan"}, {128, "mamba_chunk_scan_128"}, {200, "mamba_chunk_scan_256"}};
+  fl_host *host = gpu_host(setup_of(_i));
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    for (int spoilt = 0; spoilt < 2; spoilt++) {
+      twin t = make_ssd(type_of(_i), 4, 36, 50, rows[i].states, spoilt ? type_of(_i) : float32);
+      mirror(&t, setup_of(_i));
+      if (spoilt)
+        spoil_sequences(&t, SSD_STARTS);
+      stand_in_clear();
+      check_twin(host, &t, SSD_STARTS + 3, NULL, 0);
+      check_close(t.op, &t.tensors[1][SSD_STATE]->tensor, &t.tensors[0][SSD_STATE]->tensor);
+      ck_assert(was_launched(rows[i].kernel, type_of(_i)));
+      free_twin(&t);
+    }
+  fl_host_destroy(host);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, mla_decode_makes_long_sequences_in_parts_where_there_is_workspace, 0, RUNS);
   tcase_add_loop_test(tests, mla_decode_takes_the_rows_of_deepseek, 0, RUNS);
@@ -330,6 +375,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, mm_encoder_attn_gives_a_block_more_queries_where_there_are_many, 0, RUNS);
   tcase_add_loop_test(tests, mm_encoder_attn_keeps_segments_within_the_tokens, 0, RUNS);
   tcase_add_loop_test(tests, causal_conv1d_of_long_and_of_short_sequences, 0, RUNS);
+  tcase_add_loop_test(tests, mamba_chunk_scan_of_states_of_all_sizes, 0, RUNS);
   tcase_add_loop_test(tests, selective_scan_of_states_of_all_sizes, 0, RUNS);
 }
 

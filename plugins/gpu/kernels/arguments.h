@@ -130,8 +130,9 @@ enum {
   GPU_CONV_THREADS = 128,
   GPU_CONV_WIDTH = 4, /* up to this width, inputs stay in registers */
   GPU_SCAN_THREADS = 256,
-  GPU_SCAN_LANES = 16,  /* threads of a channel: each has some of its states */
-  GPU_SCAN_STATES = 256 /* of a channel, at most */
+  GPU_SCAN_LANES = 16,   /* threads of a channel: each has some of its states */
+  GPU_SCAN_STATES = 256, /* of a channel, at most */
+  GPU_SSD_ROWS = 32      /* of a head, which a block makes */
 };
 
 /* Of an element type that only the call knows; NULL where there is no tensor. The last dimension is contiguous. */
@@ -171,5 +172,17 @@ typedef struct gpu_scan_arguments {
   int32_t states, softplus;
   gpu_sequences sequences;
 } gpu_scan_arguments;
+
+typedef struct gpu_ssd_arguments {
+  const void *x, *z, *b, *c;   /* [token, head, row], the same, [token, group, state] */
+  void *out;                   /* as x */
+  gpu_array dt, a, d, dt_bias; /* [token, head], [head], [head, row], [head] */
+  gpu_array state;             /* [slot, head, row, state] */
+  int64_t x_token, x_head, z_token, z_head, b_token, b_group, c_token, c_group, out_token, out_head;
+  uint32_t heads, group_heads, row_blocks; /* heads of a group, blocks of a head */
+  int32_t rows, states, softplus, vectorised;
+  float dt_min, dt_max;
+  gpu_sequences sequences;
+} gpu_ssd_arguments;
 
 #endif

@@ -47,6 +47,25 @@ template <typename T> GPU_DEVICE float silu(float x) {
   return gpu_divide<T>(x, 1.0f + gpu_exp<T>(-x));
 }
 
+/* log(1 + exp(x)); above 20 that is x. */
+GPU_DEVICE float softplus(float x) {
+  return x > 20.0f ? x : log1pf(expf(x));
+}
+
+/* Lane i of `n` neighbours gets the sum of all lanes' shares of token i: at each step a lane gives half of its tokens
+ * away, so that n tokens cost n - 1 shuffles. */
+template <int n> GPU_DEVICE float sum_shares(float (&shares)[n], int lane) {
+#pragma unroll
+  for (int half = n / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int i = 0; i < half; i++) {
+      bool upper = lane & half;
+      float kept = upper ? shares[i + half] : shares[i], given = upper ? shares[i] : shares[i + half];
+      shares[i] = kept + gpu_shuffle_xor(given, half);
+    }
+  return shares[0];
+}
+
 /* --------------------------------------------------------------------------------------------------- causal_conv1d */
 
 GPU_DEVICE int64_t state_at(const gpu_conv_arguments &a, int64_t slot, int64_t channel, int64_t k) {
@@ -264,7 +283,7 @@ template <typename T, int PER_LANE> struct scanner {
         if (a.delta_bias.data)
           delta += gpu_load_as(a.delta_bias.dtype, a.delta_bias.data, of);
         if (a.softplus)
-          delta = delta > 20.0f ? delta : log1pf(expf(delta));
+          delta = softplus(delta);
         made.delta = delta;
         made.input = delta * gpu_load<T>(a.u, of * a.u_channel + token + t);
       }
@@ -292,19 +311,6 @@ template <typename T, int PER_LANE> struct scanner {
       y = fmaf(m.c[t][state(k)], h[k], y);
     }
     return y;
-  }
-
-  /* Lane i gets the sum of all lanes' shares of token i: at each step a lane gives away half of its tokens. */
-  static GPU_METHOD float sum_shares(float (&shares)[LANES], int lane) {
-#pragma unroll
-    for (int half = LANES / 2; half > 0; half /= 2)
-#pragma unroll
-      for (int i = 0; i < half; i++) {
-        bool upper = lane & half;
-        float kept = upper ? shares[i + half] : shares[i], given = upper ? shares[i] : shares[i + half];
-        shares[i] = kept + gpu_shuffle_xor(given, half);
-      }
-    return shares[0];
   }
 
   GPU_METHOD void store(int64_t token, float y) {
@@ -391,3 +397,205 @@ template <typename T, int PER_LANE> struct scanner {
 SCAN(f32)
 SCAN(f16)
 SCAN(bf16)
+
+/* ------------------------------------------------------------------------------------------------ mamba_chunk_scan
+ * A block makes GPU_SSD_ROWS rows of one head over one sequence, token after token. A row's state is spread over LANES
+ * threads, in pieces of four numbers; a thread has the same pieces of two rows, for which it reads B and C once.
+ */
+
+template <typename T, int PIECES> struct ssd {
+  static constexpr int LANES = GPU_SCAN_LANES, SLOTS = GPU_SCAN_THREADS / LANES, ROWS = GPU_SSD_ROWS, R = ROWS / SLOTS;
+  static constexpr int TOKENS = LANES, STATES = PIECES * LANES * 4;
+  static constexpr int STEP = LANES / R; /* so many tokens of all rows are one exchange of shares */
+
+  struct alignas(16) memory {
+    float b[TOKENS][STATES], c[TOKENS][STATES];
+    float x[TOKENS][ROWS + 1], y[TOKENS][ROWS + 1];
+    float dt[TOKENS], decay[TOKENS];
+  };
+  struct alignas(16) four {
+    float v[4];
+  };
+
+  const gpu_ssd_arguments &a;
+  memory &m;
+  int64_t head, group;
+  int first, slot, lane; /* row of the block; of the thread: slot and slot + SLOTS */
+  float h[R][PIECES][4];
+
+  GPU_METHOD ssd(const gpu_ssd_arguments &arguments, memory &shared) : a(arguments), m(shared) {
+    head = blockIdx.x / a.row_blocks;
+    group = head / a.group_heads;
+    first = int(blockIdx.x % a.row_blocks) * ROWS;
+    slot = int(threadIdx.x) / LANES;
+    lane = int(threadIdx.x) % LANES;
+  }
+
+  /* The first number of a piece: neighbours in memory belong to neighbours in the block. */
+  GPU_METHOD int piece_at(int piece) const {
+    return (piece * LANES + lane) * 4;
+  }
+
+  GPU_METHOD int64_t state_at(const sequence &s, int row, int piece) const {
+    return s.slot * a.state.stride[0] + head * a.state.stride[1] + row * a.state.stride[2] + piece_at(piece);
+  }
+
+  GPU_METHOD void begin(const sequence &s) {
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+      for (int piece = 0; piece < PIECES; piece++) {
+        int row = first + slot + r * SLOTS, left = row < a.rows && s.continues ? a.states - piece_at(piece) : 0;
+        if (a.vectorised && left > 0)
+          gpu_load_floats<gpu_f32>(a.state.data, state_at(s, row, piece), h[r][piece]);
+        else
+#pragma unroll
+          for (int k = 0; k < 4; k++)
+            h[r][piece][k] = k < left ? gpu_load_as(a.state.dtype, a.state.data, state_at(s, row, piece) + k) : 0.0f;
+      }
+  }
+
+  GPU_METHOD void leave(const sequence &s) {
+    if (!a.state.data || s.begin >= s.end)
+      return;
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+      for (int piece = 0; piece < PIECES; piece++) {
+        int row = first + slot + r * SLOTS, left = row < a.rows ? a.states - piece_at(piece) : 0;
+        if (a.vectorised && left > 0)
+          gpu_store_floats<gpu_f32>(a.state.data, state_at(s, row, piece), h[r][piece]);
+        else
+#pragma unroll
+          for (int k = 0; k < 4; k++)
+            if (k < left)
+              gpu_store_as(a.state.dtype, a.state.data, state_at(s, row, piece) + k, h[r][piece][k]);
+      }
+  }
+
+  GPU_METHOD void load_steps(int64_t token) {
+    float dt = gpu_load_as(a.dt.dtype, a.dt.data, token * a.dt.stride[0] + head);
+    if (a.dt_bias.data)
+      dt += gpu_load_as(a.dt_bias.dtype, a.dt_bias.data, head);
+    if (a.softplus)
+      dt = softplus(dt);
+    dt = dt < a.dt_min ? a.dt_min : dt > a.dt_max ? a.dt_max : dt;
+    m.dt[threadIdx.x] = dt;
+    m.decay[threadIdx.x] = expf(dt * gpu_load_as(a.a.dtype, a.a.data, head));
+  }
+
+  GPU_METHOD void load_tile(int64_t token, int left) {
+    if (int(threadIdx.x) < left)
+      load_steps(token + threadIdx.x);
+#pragma unroll 2
+    for (int i = int(threadIdx.x); i < left * STATES; i += GPU_SCAN_THREADS) {
+      int t = i / STATES, n = i % STATES;
+      bool there = n < a.states;
+      m.b[t][n] = there ? gpu_load<T>(a.b, (token + t) * a.b_token + group * a.b_group + n) : 0.0f;
+      m.c[t][n] = there ? gpu_load<T>(a.c, (token + t) * a.c_token + group * a.c_group + n) : 0.0f;
+    }
+#pragma unroll 1
+    for (int i = int(threadIdx.x); i < left * ROWS; i += GPU_SCAN_THREADS) {
+      int t = i / ROWS, row = i % ROWS;
+      m.x[t][row] =
+          first + row < a.rows ? gpu_load<T>(a.x, (token + t) * a.x_token + head * a.x_head + first + row) : 0.0f;
+    }
+  }
+
+  /* One token, the i-th of a step: the thread's shares of the rows' sums. */
+  GPU_METHOD void advance(int t, int i, float (&shares)[LANES]) {
+    float decay = m.decay[t], input[R];
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+      input[r] = m.dt[t] * m.x[t][slot + r * SLOTS];
+    }
+#pragma unroll
+    for (int piece = 0; piece < PIECES; piece++) {
+      four b = *reinterpret_cast<const four *>(&m.b[t][piece_at(piece)]);
+      four c = *reinterpret_cast<const four *>(&m.c[t][piece_at(piece)]);
+#pragma unroll
+      for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+          h[r][piece][k] = fmaf(decay, h[r][piece][k], input[r] * b.v[k]);
+          shares[r * STEP + i] = fmaf(c.v[k], h[r][piece][k], shares[r * STEP + i]);
+        }
+    }
+  }
+
+  /* Along rows, as they lie in memory. */
+  GPU_METHOD void store_tile(int64_t token, int left) {
+#pragma unroll 1
+    for (int i = int(threadIdx.x); i < left * ROWS; i += GPU_SCAN_THREADS) {
+      int t = i / ROWS, row = first + i % ROWS;
+      if (row >= a.rows)
+        continue;
+      float y = m.y[t][i % ROWS];
+      if (a.d.data)
+        y = fmaf(gpu_load_as(a.d.dtype, a.d.data, head * a.d.stride[0] + row * a.d.stride[1]), m.x[t][i % ROWS], y);
+      if (a.z)
+        y *= silu<T>(gpu_load<T>(a.z, (token + t) * a.z_token + head * a.z_head + row));
+      gpu_store<T>(a.out, (token + t) * a.out_token + head * a.out_head + row, y);
+    }
+  }
+
+  GPU_METHOD void scan(const sequence &s) {
+    begin(s);
+#pragma unroll 1
+    for (int64_t token = s.begin; token < s.end; token += TOKENS) {
+      int left = s.end - token < TOKENS ? int(s.end - token) : TOKENS;
+      load_tile(token, left);
+      gpu_barrier();
+#pragma unroll 1
+      for (int t = 0; t < left; t += STEP) {
+        float shares[LANES] = {};
+#pragma unroll
+        for (int i = 0; i < STEP; i++)
+          if (t + i < left)
+            advance(t + i, i, shares);
+        m.y[t + lane % STEP][slot + lane / STEP * SLOTS] = sum_shares(shares, lane);
+      }
+      gpu_barrier();
+      store_tile(token, left);
+      gpu_barrier();
+    }
+    leave(s);
+  }
+
+  GPU_METHOD void clear(int64_t from, int64_t to) {
+#pragma unroll 1
+    for (int64_t token = from + slot; token < to; token += SLOTS)
+      for (int row = first + lane; row < first + ROWS && row < a.rows; row += LANES)
+        gpu_store<T>(a.out, token * a.out_token + head * a.out_head + row, 0);
+  }
+
+  GPU_METHOD void run() {
+#pragma unroll 1
+    for (int64_t i = blockIdx.y; i < a.sequences.n; i += gridDim.y) {
+      sequence s = sequence_at(a.sequences, i);
+      if (s.skipped)
+        clear(s.begin, s.end);
+      else
+        scan(s);
+    }
+    if (blockIdx.y == 0)
+      clear(start_of(a.sequences, a.sequences.n), a.sequences.tokens);
+  }
+};
+
+#define SSD(type)                                                                                                      \
+  GPU_KERNEL(gpu_ssd_arguments, mamba_chunk_scan_##type, GPU_SCAN_THREADS) {                                           \
+    GPU_SHARED ssd<gpu_##type, 1>::memory memory;                                                                      \
+    ssd<gpu_##type, 1>(a, memory).run();                                                                               \
+  }                                                                                                                    \
+  GPU_KERNEL(gpu_ssd_arguments, mamba_chunk_scan_128_##type, GPU_SCAN_THREADS) {                                       \
+    GPU_SHARED ssd<gpu_##type, 2>::memory memory;                                                                      \
+    ssd<gpu_##type, 2>(a, memory).run();                                                                               \
+  }                                                                                                                    \
+  GPU_KERNEL(gpu_ssd_arguments, mamba_chunk_scan_256_##type, GPU_SCAN_THREADS) {                                       \
+    GPU_SHARED ssd<gpu_##type, 4>::memory memory;                                                                      \
+    ssd<gpu_##type, 4>(a, memory).run();                                                                               \
+  }
+SSD(f32)
+SSD(f16)
+SSD(bf16)

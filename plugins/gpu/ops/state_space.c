@@ -1,6 +1,7 @@
-/* Launches of the convolution and the scan over sequences. */
+/* Launches of the convolution and the scans over sequences. */
 #include "plugins/gpu/launch.h"
 
+#include <math.h>
 #include <string.h>
 
 GPU_MODULE(state_space);
@@ -13,6 +14,9 @@ KERNELS(causal_conv1d_state);
 KERNELS(selective_scan);
 KERNELS(selective_scan_64);
 KERNELS(selective_scan_256);
+KERNELS(mamba_chunk_scan);
+KERNELS(mamba_chunk_scan_128);
+KERNELS(mamba_chunk_scan_256);
 
 enum { MOST_BLOCKS = 65535 }; /* of a grid, in y */
 
@@ -183,8 +187,121 @@ static fl_status scan(void *self, fl_call *call) {
   return gpu_launch(op, call, choose_scan(arguments.states, dtype), &shape, &arguments);
 }
 
+/* ------------------------------------------------------------------------------------------------ mamba_chunk_scan */
+
+enum {
+  SSD_X,
+  SSD_DT,
+  SSD_A,
+  SSD_B,
+  SSD_C,
+  SSD_D,
+  SSD_Z,
+  SSD_DT_BIAS,
+  SSD_SOFTPLUS,
+  SSD_STATE,
+  SSD_CHUNK_SIZE,
+  SSD_STARTS,
+  SSD_INDICES,
+  SSD_INITIAL,
+  SSD_DT_MIN,
+  SSD_DT_MAX,
+  SSD_OUT
+};
+
+static bool supports_ssd(void *self, const fl_call *call, const char **reason) {
+  bool fits = gpu_tensor(call, SSD_B)->shape[2] <= GPU_SCAN_STATES;
+  (void)self;
+  if (!fits && reason)
+    *reason = "states of more than 256 numbers";
+  return fits;
+}
+
+/* D of a head is that of all its rows. */
+static gpu_array factors_of(const DLTensor *d) {
+  gpu_array array = array_of(d);
+  if (d && d->ndim == 1)
+    array.stride[0] = 1;
+  else if (d)
+    array.stride[1] = 1;
+  return array;
+}
+
+/* Four numbers of a state are 16 bytes, wherever in it. */
+static bool has_aligned_rows(const DLTensor *state) {
+  if (!state || gpu_dtype_of(state) != GPU_FLOAT32 || state->shape[3] % 4)
+    return false;
+  uint64_t places = (uintptr_t)fl_data(state);
+  for (int d = 0; d < 3; d++)
+    if (state->shape[d] > 1)
+      places |= (uint64_t)fl_stride(state, d) * sizeof(float);
+  return places % 16 == 0;
+}
+
+static gpu_ssd_arguments ssd_arguments(const fl_call *call) {
+  const DLTensor *x = gpu_tensor(call, SSD_X), *z = gpu_tensor(call, SSD_Z), *out = gpu_tensor(call, SSD_OUT);
+  const DLTensor *b = gpu_tensor(call, SSD_B), *c = gpu_tensor(call, SSD_C), *state = gpu_tensor(call, SSD_STATE);
+  const fl_value *most = &call->values[SSD_DT_MAX];
+  return (gpu_ssd_arguments){.x = fl_data(x),
+                             .z = z ? fl_data(z) : NULL,
+                             .b = fl_data(b),
+                             .c = fl_data(c),
+                             .out = fl_data(out),
+                             .dt = array_of(gpu_tensor(call, SSD_DT)),
+                             .a = array_of(gpu_tensor(call, SSD_A)),
+                             .d = factors_of(gpu_tensor(call, SSD_D)),
+                             .dt_bias = array_of(gpu_tensor(call, SSD_DT_BIAS)),
+                             .state = array_of(state),
+                             .x_token = fl_stride(x, 0),
+                             .x_head = fl_stride(x, 1),
+                             .z_token = z ? fl_stride(z, 0) : 0,
+                             .z_head = z ? fl_stride(z, 1) : 0,
+                             .b_token = fl_stride(b, 0),
+                             .b_group = fl_stride(b, 1),
+                             .c_token = fl_stride(c, 0),
+                             .c_group = fl_stride(c, 1),
+                             .out_token = fl_stride(out, 0),
+                             .out_head = fl_stride(out, 1),
+                             .heads = (uint32_t)x->shape[1],
+                             .group_heads = (uint32_t)(x->shape[1] / b->shape[1]),
+                             .row_blocks = (uint32_t)divide_up(x->shape[2], GPU_SSD_ROWS),
+                             .rows = (int32_t)x->shape[2],
+                             .states = (int32_t)b->shape[2],
+                             .softplus = call->values[SSD_SOFTPLUS].v.b,
+                             .vectorised = has_aligned_rows(state),
+                             .dt_min = (float)call->values[SSD_DT_MIN].v.f,
+                             .dt_max = most->type == FL_FLOAT ? (float)most->v.f : INFINITY,
+                             .sequences = sequences_of(call, SSD_STARTS, x->shape[0], state)};
+}
+
+static gpu_kernel *choose_ssd(int64_t states, gpu_dtype dtype) {
+  if (states <= 4 * GPU_SCAN_LANES)
+    return &mamba_chunk_scan[dtype];
+  return states <= 8 * GPU_SCAN_LANES ? &mamba_chunk_scan_128[dtype] : &mamba_chunk_scan_256[dtype];
+}
+
+/* Token after token: chunk_size, which is about products of chunks, changes nothing. */
+static fl_status scan_heads(void *self, fl_call *call) {
+  const gpu_op *op = self;
+  const DLTensor *x = gpu_tensor(call, SSD_X);
+  gpu_dtype dtype = gpu_dtype_of(x);
+  const char *reason;
+  if (dtype == GPU_OTHER)
+    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+  if (!supports_ssd(self, call, &reason))
+    return fl_fail(call, FL_ENOTSUP, "%s: %s", op->name, reason);
+  if (!x->shape[0] || !x->shape[1] || !x->shape[2])
+    return FL_OK;
+  gpu_ssd_arguments arguments = ssd_arguments(call);
+  int64_t n = arguments.sequences.n;
+  gpu_shape shape = {.grid = {arguments.heads * arguments.row_blocks, at_most(n ? n : 1), 1},
+                     .block = {GPU_SCAN_THREADS, 1, 1}};
+  return gpu_launch(op, call, choose_ssd(arguments.states, dtype), &shape, &arguments);
+}
+
 const gpu_op gpu_state_space_ops[] = {
     {.name = "causal_conv1d", .run = convolve, .module = &gpu_module_state_space},
+    {.name = "mamba_chunk_scan", .run = scan_heads, .supports = supports_ssd, .module = &gpu_module_state_space},
     {.name = "selective_scan", .run = scan, .supports = supports_scan, .module = &gpu_module_state_space},
     {.name = NULL},
 };
