@@ -307,6 +307,8 @@ template <typename T, int PER_LANE> struct scanner {
     float y = 0;
 #pragma unroll
     for (int k = 0; k < PER_LANE; k++) {
+      if (state(k) >= a.states) /* an infinite u would make NaN of it */
+        continue;
       h[k] = fmaf(gpu_exp<T>(now.delta * rate[k]), h[k], now.input * m.b[t][state(k)]);
       y = fmaf(m.c[t][state(k)], h[k], y);
     }
@@ -517,6 +519,8 @@ template <typename T, int PIECES> struct ssd {
       for (int r = 0; r < R; r++)
 #pragma unroll
         for (int k = 0; k < 4; k++) {
+          if (piece_at(piece) + k >= a.states) /* an infinite x would make NaN of it */
+            continue;
           h[r][piece][k] = fmaf(decay, h[r][piece][k], input[r] * b.v[k]);
           shares[r * STEP + i] = fmaf(c.v[k], h[r][piece][k], shares[r * STEP + i]);
         }
