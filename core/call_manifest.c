@@ -175,7 +175,7 @@ static void add_op(manifest *m, const fl_selection *selection, double now) {
     if (!selection->policy->fields.strict && fl_failure_skips(op, record, now))
       continue;
     add_row(m, op->host, record, place++);
-    if (fl_takes_all(record))
+    if (selection->items[i].on_devices == UINT64_MAX && fl_takes_all(record))
       break;
   }
   if (!place)
@@ -247,8 +247,7 @@ static fl_status create(fl_host *host, int32_t device_type, manifest **made, boo
   if (!m)
     return fl_error_no_memory();
   m->public.device_type = device_type;
-  fl_registry_ask_all(host);
-  pthread_mutex_lock(&host->lock);
+  fl_registry_lock_asked(host);
   const fl_policy *policy = fl_scope_policy(host, &scoped);
   m->public.library = fl_version();
   m->public.policy = keep(m, policy->fingerprint);

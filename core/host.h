@@ -9,6 +9,7 @@
 #define FLHOST_CORE_HOST_H
 
 #include "core/config.h"
+#include "core/device.h"
 #include "core/loader.h"
 #include "core/log.h"
 #include "core/policy.h"
@@ -45,13 +46,12 @@ typedef struct fl_impl_record {
   const char *vendor, *min_arch; /* behind impl_id; NULL if none */
   uint64_t devices;
   /* R6. Written under the host's availability lock, `asked` last. */
-  _Atomic(const char *) reason; /* static string of the plugin */
+  _Atomic(const char *) reason; /* why it is not available, a static string; NULL: it is */
   _Atomic(fl_tally *) tally;    /* NULL: nothing so far */
   _Atomic uint32_t asked;       /* generation of the registry in which is_available was asked; 0 = never */
   uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far; guarded by the host's lock */
   uint32_t dtypes, flags;
   int32_t priority;
-  _Atomic bool available;
   uint8_t kind;
   char impl_id[];
 } fl_impl_record;
@@ -83,9 +83,10 @@ typedef struct fl_target {
 /* One implementation that a binding may call. */
 typedef struct fl_candidate {
   fl_impl_record *record;
-  uint32_t dtypes;    /* element types that it takes; 0 = all that the schema lets through */
-  bool on_probation;  /* it failed before and its back-off is over */
-  _Atomic bool noted; /* F1 was logged for it under this binding */
+  uint32_t dtypes;     /* element types that it takes; 0 = all that the schema lets through */
+  bool on_probation;   /* it failed before and its back-off is over */
+  _Atomic bool noted;  /* F1 was logged for it under this binding */
+  uint64_t on_devices; /* a bit for each index of the device type that reaches min_arch */
 } fl_candidate;
 
 /* What was resolved for one op, policy and device type: S5. Immutable, but for what is said to be guarded. */
@@ -102,6 +103,7 @@ typedef struct fl_binding {
   _Atomic(const fl_target *) *place; /* the slot it is in; NULL: in none any more; guarded by the host's lock */
   double retry_at; /* when a failed implementation that was left out may be tried again; 0 = none is left out */
   bool strict, preserve_inputs, statistics;
+  bool synchronous; /* waits for the device after each implementation */
   uint32_t n;
   fl_candidate candidates[];
 } fl_binding;
@@ -168,6 +170,7 @@ typedef struct fl_view_table {
 struct fl_host {
   _Atomic(fl_name_table *) names;          /* ops that are ready: parsed, and no deferred plugin lists them */
   bool statistics, checks, dispatch_debug; /* set at creation */
+  bool synchronous;                        /* calls wait for the device; set there */
   bool without_plugins;                    /* none was loaded at creation; set there */
   _Atomic bool frozen;                     /* frozen_by is not empty; changed under `lock` */
 
@@ -183,6 +186,7 @@ struct fl_host {
   fl_op *bound; /* those that have bindings */
   fl_component_record *components;
   uint32_t n_components;
+  fl_device_type device_types[FL_DEVICE_SLOTS];
 
   fl_policy *policy;  /* the global one */
   bool policy_is_set; /* by fl_set_global_policy, not from settings */
@@ -244,8 +248,8 @@ bool fl_registry_has_impl(const fl_op *op, int32_t device_type);
  * lock, and nothing may be held. */
 void fl_registry_ask_availability(fl_host *host, const fl_op *op);
 
-/* The same for every op. */
-void fl_registry_ask_all(fl_host *host);
+/* Locks the host at a moment when every implementation of every op has been asked. Nothing may be held before. */
+void fl_registry_lock_asked(fl_host *host);
 
 /* Makes every op ready: parsed, and all plugins loaded. No lock is held. */
 fl_status fl_registry_prepare_all(fl_host *host);
@@ -361,5 +365,11 @@ fl_slots *fl_scope_slots(fl_op *op);
 /* The policy in force in this thread, not retained; the host's lock is held. */
 fl_policy *fl_scope_policy(fl_host *host, bool *scoped);
 void fl_views_free(fl_host *host);
+/* In the child of a fork, where only this thread's scopes are left; the host's lock is held. */
+void fl_views_after_fork(fl_host *host);
+
+/* Waits, where so much memory is retired that calls cannot have let go of it yet. For whoever changes what calls
+ * depend on; holds no lock, and does nothing inside a call. */
+void fl_host_bound_memory(fl_host *host);
 
 #endif

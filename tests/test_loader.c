@@ -416,23 +416,37 @@ START_TEST(H1_a_platform_that_is_not_active_says_why) {
 }
 END_TEST
 
+/* Why nothing of the loaded plugin can be used; "" if something can. */
+static void why_unusable(char *reason, size_t size) {
+  snprintf(reason, size, "%s", record.reason);
+  if (!record.impls)
+    return;
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++)
+    for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, i); j++)
+      if (!strcmp(fl_snapshot_impl(snapshot, i, j)->plugin, record.name) &&
+          !fl_snapshot_impl(snapshot, i, j)->available)
+        snprintf(reason, size, "%s", fl_snapshot_impl(snapshot, i, j)->reason);
+  fl_snapshot_release(snapshot);
+}
+
 /* The device plugins load everywhere. */
 START_TEST(H1_device_plugins_name_the_device_node_or_the_driver_that_is_missing) {
   static const struct {
-    const char *plugin, *platform, *library, *nodes[2];
-  } backends[] = {{"plugins/cuda.so", "cuda", "libcuda.so.1", {"/dev/nvidiactl", "/dev/dxg"}},
-                  {"plugins/rocm.so", "rocm", "libamdhip64.so.7", {"/dev/kfd", "/dev/kfd"}},
-                  {"plugins/ascend.so", "ascend", "libascendcl.so", {"/dev/davinci_manager", "/dev/davinci_manager"}}};
-  char reason[512];
+    const char *plugin, *nodes[2];
+  } backends[] = {{"plugins/cuda.so", {"/dev/nvidiactl", "/dev/dxg"}},
+                  {"plugins/rocm.so", {"/dev/kfd", "/dev/kfd"}},
+                  {"plugins/ascend.so", {"/dev/davinci_manager", "/dev/davinci_manager"}}};
+  char reason[512], expected[128];
   ck_ok(load(built(backends[_i].plugin), NULL));
   ck_assert_int_eq(record.status, FL_PLUGIN_LOADED);
   ck_assert_str_eq(record.version, fl_version());
+  why_unusable(reason, sizeof reason);
   if (access(backends[_i].nodes[0], F_OK) && access(backends[_i].nodes[1], F_OK)) {
-    snprintf(reason, sizeof reason, "platform '%s' is not active: no device node %s", backends[_i].platform,
-             backends[_i].nodes[0]);
-    ck_assert_str_eq(record.reason, reason);
-  } else if (*record.reason) { /* this machine has the device, so it is the driver or the permission that lacks */
-    ck_assert_msg(strstr(record.reason, "permission") || strstr(record.reason, ".so"), "%s", record.reason);
+    snprintf(expected, sizeof expected, "no device node %s", backends[_i].nodes[0]);
+    ck_contains(reason, expected);
+  } else if (*reason) { /* this machine has the device, so it is the driver, the permission or the kernels that lack */
+    ck_assert_msg(strstr(reason, "permission") || strstr(reason, ".so") || strstr(reason, "kernels"), "%s", reason);
   }
 }
 END_TEST

@@ -254,9 +254,9 @@ static owned *vector(DLDataType dtype, int64_t n, const double *elements) {
 static void check_elements(const owned *result, const double *expected, double tolerance) {
   for (int64_t i = 0; i < count(&result->tensor); i++) {
     double given = get(&result->tensor, i);
-    ck_assert_msg((isnan(given) && isnan(expected[i])) || given == expected[i] ||
-                      fabs(given - expected[i]) <= tolerance * fabs(expected[i]),
-                  "element %d: %.9g, expected %.9g", (int)i, given, expected[i]);
+    ck_each((isnan(given) && isnan(expected[i])) || given == expected[i] ||
+                fabs(given - expected[i]) <= tolerance * fabs(expected[i]),
+            "element %d: %.9g, expected %.9g", (int)i, given, expected[i]);
   }
 }
 

@@ -13,8 +13,8 @@ static void set_all(op_case *c, const char *name, const double *values) {
 
 static void assert_all(op_case *c, const char *name, const double *values, int64_t n, double tolerance) {
   for (int64_t i = 0; i < n; i++)
-    ck_assert_msg(fabs(op_case_get(c, name, i) - values[i]) <= tolerance, "%s[%d] is %g, expected %g", name, (int)i,
-                  op_case_get(c, name, i), values[i]);
+    ck_each(fabs(op_case_get(c, name, i) - values[i]) <= tolerance, "%s[%d] is %g, expected %g", name, (int)i,
+            op_case_get(c, name, i), values[i]);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- routing */
@@ -179,8 +179,8 @@ static void check_experts(op_case *c, const char *id, const char *activation, in
     }
     for (int64_t column = 0; column < HIDDEN; column++) {
       double got = op_case_get(c, "out", m * HIDDEN + column), sum = sums[column];
-      ck_assert_msg(fabs(got - sum) <= allowed * fmax(1, fabs(sum)), "%s, %s: out[%d, %d] is %g, expected %g", id,
-                    activation, (int)m, (int)column, got, sum);
+      ck_each(fabs(got - sum) <= allowed * fmax(1, fabs(sum)), "%s, %s: out[%d, %d] is %g, expected %g", id, activation,
+              (int)m, (int)column, got, sum);
     }
   }
 }
@@ -207,7 +207,7 @@ START_TEST(experts_that_are_not_here_add_nothing) {
     op_case_set(c, "expert_map", i, -1);
   op_case_run(c, both[_i]);
   for (int64_t i = 0; i < 70 * 24; i++)
-    ck_assert_double_eq(op_case_get(c, "out", i), 0);
+    ck_each(op_case_get(c, "out", i) == 0, "out[%d] is %g", (int)i, op_case_get(c, "out", i));
   op_case_free(c);
 }
 END_TEST
@@ -223,7 +223,8 @@ END_TEST
 
 static void assert_same(op_case *a, op_case *b, double tolerance) {
   for (int64_t i = 0; i < count(op_case_tensor(a, "out")); i++)
-    ck_assert_double_eq_tol(op_case_get(a, "out", i), op_case_get(b, "out", i), tolerance);
+    ck_each(fabs(op_case_get(a, "out", i) - op_case_get(b, "out", i)) <= tolerance, "out[%d] is %g, expected %g",
+            (int)i, op_case_get(a, "out", i), op_case_get(b, "out", i));
 }
 
 /* More tokens than are sorted at a time; what the others compute too, from the same routing. */
@@ -398,7 +399,7 @@ START_TEST(O6_an_index_out_of_range_is_named_and_nothing_is_written) {
     ck_assert_str_eq(message, bad_indices[_i].message);
     for (uint32_t i = c->schema->n_arguments; i < c->schema->n_arguments + c->schema->n_results; i++)
       for (size_t byte = 0; byte < c->tensors[i]->bytes; byte++)
-        ck_assert_int_eq(((char *)c->tensors[i]->tensor.data)[byte], 0x5a);
+        ck_each(((char *)c->tensors[i]->tensor.data)[byte] == 0x5a, "byte %zu of result %u was written", byte, i);
     op_case_free(c);
   }
 }

@@ -138,8 +138,8 @@ static void check_formula(const char *op, const formula *f, const owned *x, cons
   for (int64_t i = 0; i < n; i += step) {
     double expected = evaluate(f, &x->tensor, gate ? &gate->tensor : NULL, weight ? &weight->tensor : NULL, i);
     double given = get(out, element_offset(out, i));
-    ck_assert_msg(fabs(given - expected) <= tolerance.atol + 2 * tolerance.rtol * fabs(expected),
-                  "%s: element %d is %.9g, expected %.9g", op, (int)i, given, expected);
+    ck_each(fabs(given - expected) <= tolerance.atol + 2 * tolerance.rtol * fabs(expected),
+            "%s: element %d is %.9g, expected %.9g", op, (int)i, given, expected);
   }
   fl_schema_free(schema);
 }

@@ -71,7 +71,8 @@ static void check_apply(const char *id, DLDataType dtype, DLDataType table, int 
       read_row(sin, place * pairs, pairs, s);
     }
     float expected = rounded(dtype, rotated(fp32 ? float32 : dtype, neox, pairs, rows, c, s, i % (2 * pairs)));
-    ck_assert_float_eq((float)element(out, i), expected);
+    ck_each((float)element(out, i) == expected, "element %d is %g, expected %g", (int)i, element(out, i),
+            (double)expected);
   }
   free(rows);
   UNMAKE(x, out, cos, sin);
@@ -147,9 +148,11 @@ static void check_head(const owned *in, int64_t first, const owned *cache, int64
   read_row(in, first, SIZE, head);
   read_row(cache, row * 2 * pairs, pairs, cos);
   read_row(cache, row * 2 * pairs + pairs, pairs, sin);
-  for (int64_t i = 0; i < SIZE; i++)
-    ck_assert_float_eq((float)element(out, first_out + i),
-                       rounded(dtype, rotated(dtype, neox, pairs, head, cos, sin, i)));
+  for (int64_t i = 0; i < SIZE; i++) {
+    float given = (float)element(out, first_out + i);
+    float expected = rounded(dtype, rotated(dtype, neox, pairs, head, cos, sin, i));
+    ck_each(given == expected, "element %d is %g, expected %g", (int)(first_out + i), (double)given, (double)expected);
+  }
 }
 
 static void check_token(const dual *d, int64_t token, int64_t position, bool neox) {

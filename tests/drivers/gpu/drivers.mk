@@ -62,3 +62,4 @@ $(GPU_TEST_PLUGINS):
 
 $(BUILD)/tests/test_gpu_kernels $(BUILD)/tests/test_gpu_sequences: | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
 $(BUILD)/tests/test_gpu_host $(BUILD)/tests/test_gpu_grid: | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
+$(BUILD)/tests/test_gpu_devices: | $(PLUGINS) $(COMMAND)
