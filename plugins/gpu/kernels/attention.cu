@@ -65,20 +65,12 @@ GPU_DEVICE float finite_or_zero(float most) {
   return most == -INFINITY ? 0.0f : most;
 }
 
-/* Over `n` neighbouring lanes, a power of two that divides the width of every warp. */
-template <int n> GPU_DEVICE float greatest_of_lanes(float value) {
-#pragma unroll
-  for (int mask = n / 2; mask > 0; mask /= 2)
-    value = fmaxf(value, gpu_shuffle_xor(value, mask));
-  return value;
-}
-
-template <int n> GPU_DEVICE float sum_of_lanes(float value) {
-#pragma unroll
-  for (int mask = n / 2; mask > 0; mask /= 2)
-    value += gpu_shuffle_xor(value, mask);
-  return value;
-}
+/* NaN loses: it reaches the result by the sum of weights. */
+struct greatest {
+  static GPU_METHOD float of(float a, float b) {
+    return fmaxf(a, b);
+  }
+};
 
 /* log(sum of exp(scores)), of no keys -inf; NaN if scores of -inf leave no weight at all, as their quotient is. */
 GPU_DEVICE float log_sum(float most, float sum, bool any) {
@@ -249,9 +241,9 @@ template <typename T> struct decoder {
         score += partial[(slice * HEADS + head) * ROWS + mine];
       score *= a.scale;
     }
-    float above = fmaxf(most, greatest_of_lanes<ROWS>(score)), base = finite_or_zero(above);
+    float above = fmaxf(most, gpu_lanes_reduce<greatest, ROWS>(score)), base = finite_or_zero(above);
     float weight = head < HEADS && present[mine] ? expf(score - base) : 0.0f, scale = expf(most - base);
-    sum = sum * scale + sum_of_lanes<ROWS>(weight);
+    sum = sum * scale + gpu_lanes_reduce<gpu_sum, ROWS>(weight);
     most = above;
     gpu_barrier(); /* all have read their scores */
     if (head < HEADS)
@@ -508,7 +500,7 @@ template <typename T, int QUERY_BYTES> struct encoder {
         seen[k] = token >= begin[mine] && token < end[mine];
         scores[r][k] = seen[k] ? scores[r][k] * a.scale : -INFINITY;
       }
-      float above = fmaxf(most[r], greatest_of_lanes<SIDE>(fmaxf(scores[r][0], scores[r][1])));
+      float above = fmaxf(most[r], gpu_lanes_reduce<greatest, SIDE>(fmaxf(scores[r][0], scores[r][1])));
       float base = finite_or_zero(above), scale = gpu_exp<T>(most[r] - base), added = 0;
 #pragma unroll
       for (int k = 0; k < 2; k++) {
@@ -516,7 +508,7 @@ template <typename T, int QUERY_BYTES> struct encoder {
         added += weight;
         weights[(x + k * SIDE) * WEIGHTS + mine] = weight;
       }
-      sum[r] = sum[r] * scale + sum_of_lanes<SIDE>(added);
+      sum[r] = sum[r] * scale + gpu_lanes_reduce<gpu_sum, SIDE>(added);
       most[r] = above;
 #pragma unroll
       for (int p = 0; p < PAIRS; p++) {

@@ -382,6 +382,14 @@ template <typename Op, typename V> GPU_DEVICE V gpu_warp_reduce(V value) {
   return value;
 }
 
+/* Over n neighbouring lanes, a power of two of at most 32; the same holds. */
+template <typename Op, int n, typename V> GPU_DEVICE V gpu_lanes_reduce(V value) {
+#pragma unroll
+  for (int mask = n / 2; mask > 0; mask /= 2)
+    value = Op::of(value, gpu_shuffle_xor(value, mask));
+  return value;
+}
+
 /* Over a block of a multiple of GPU_WARP threads in one dimension; every thread has to come, and gets the result. May
  * be called again at once. `none` is what changes nothing: 0 for a sum. */
 template <typename Op, typename V> GPU_DEVICE V gpu_block_reduce(V value, V none) {

@@ -246,6 +246,7 @@ template <typename T, int PER_LANE> struct scanner {
   int64_t group;
   int64_t block_channel; /* the first of the block */
   int row, lane;
+  int n;        /* how many states the lane has */
   int channels; /* of the block */
   float h[PER_LANE], rate[PER_LANE];
 
@@ -257,6 +258,7 @@ template <typename T, int PER_LANE> struct scanner {
     row = int(threadIdx.x) / LANES;
     lane = int(threadIdx.x) % LANES;
     channel = block_channel + row;
+    n = (a.states - lane + LANES - 1) / LANES;
   }
 
   /* State number k of the lane: neighbours in memory belong to neighbours in the block. */
@@ -265,7 +267,7 @@ template <typename T, int PER_LANE> struct scanner {
   }
 
   GPU_METHOD bool has_state(int k) const {
-    return row < channels && state(k) < a.states;
+    return row < channels && k < n;
   }
 
   GPU_METHOD int64_t state_at(int64_t slot, int k) const {
@@ -307,12 +309,32 @@ template <typename T, int PER_LANE> struct scanner {
     float y = 0;
 #pragma unroll
     for (int k = 0; k < PER_LANE; k++) {
-      if (state(k) >= a.states) /* an infinite u would make NaN of it */
+      if (k >= n) /* an infinite u would make NaN of it */
         continue;
       h[k] = fmaf(gpu_exp<T>(now.delta * rate[k]), h[k], now.input * m.b[t][state(k)]);
       y = fmaf(m.c[t][state(k)], h[k], y);
     }
     return y;
+  }
+
+  /* LANES tokens; each lane gets the sum of one. With many states a token's own exchange costs little, and the code of
+   * all tokens in a row much. */
+  GPU_METHOD float make_tokens(int first, int64_t left) {
+    if constexpr (PER_LANE <= 4) {
+      float shares[LANES];
+#pragma unroll
+      for (int t = 0; t < LANES; t++)
+        shares[t] = first + t < left ? advance(first + t) : 0.0f;
+      return sum_shares(shares, lane);
+    } else {
+      float mine = 0;
+#pragma unroll 1
+      for (int t = 0; t < LANES && first + t < left; t++) {
+        float sum = gpu_lanes_reduce<gpu_sum, LANES>(advance(first + t));
+        mine = lane == t ? sum : mine;
+      }
+      return mine;
+    }
   }
 
   GPU_METHOD void store(int64_t token, float y) {
@@ -350,11 +372,7 @@ template <typename T, int PER_LANE> struct scanner {
       gpu_barrier();
 #pragma unroll 1
       for (int first = 0; first < left; first += LANES) {
-        float shares[LANES];
-#pragma unroll
-        for (int t = 0; t < LANES; t++)
-          shares[t] = first + t < left ? advance(first + t) : 0.0f;
-        float y = sum_shares(shares, lane);
+        float y = make_tokens(first, left);
         if (row < channels && first + lane < left)
           store(tile + first + lane, y);
       }
@@ -408,7 +426,7 @@ SCAN(bf16)
 template <typename T, int PIECES> struct ssd {
   static constexpr int LANES = GPU_SCAN_LANES, SLOTS = GPU_SCAN_THREADS / LANES, ROWS = GPU_SSD_ROWS, R = ROWS / SLOTS;
   static constexpr int TOKENS = LANES, STATES = PIECES * LANES * 4;
-  static constexpr int STEP = LANES / R; /* so many tokens of all rows are one exchange of shares */
+  static constexpr int STEP = LANES / R;
 
   struct alignas(16) memory {
     float b[TOKENS][STATES], c[TOKENS][STATES];
@@ -504,12 +522,13 @@ template <typename T, int PIECES> struct ssd {
     }
   }
 
-  /* One token, the i-th of a step: the thread's shares of the rows' sums. */
-  GPU_METHOD void advance(int t, int i, float (&shares)[LANES]) {
+  /* One token: the thread's shares of the rows' sums. */
+  GPU_METHOD void advance(int t, float (&share)[R]) {
     float decay = m.decay[t], input[R];
 #pragma unroll
     for (int r = 0; r < R; r++) {
       input[r] = m.dt[t] * m.x[t][slot + r * SLOTS];
+      share[r] = 0;
     }
 #pragma unroll
     for (int piece = 0; piece < PIECES; piece++) {
@@ -522,9 +541,46 @@ template <typename T, int PIECES> struct ssd {
           if (piece_at(piece) + k >= a.states) /* an infinite x would make NaN of it */
             continue;
           h[r][piece][k] = fmaf(decay, h[r][piece][k], input[r] * b.v[k]);
-          shares[r * STEP + i] = fmaf(c.v[k], h[r][piece][k], shares[r * STEP + i]);
+          share[r] = fmaf(c.v[k], h[r][piece][k], share[r]);
         }
     }
+  }
+
+  /* STEP tokens of R rows are as many sums as there are lanes. */
+  GPU_METHOD void make_step(int first, int left) {
+    float shares[LANES] = {}, share[R];
+#pragma unroll
+    for (int t = 0; t < STEP; t++)
+      if (first + t < left) {
+        advance(first + t, share);
+#pragma unroll
+        for (int r = 0; r < R; r++)
+          shares[r * STEP + t] = share[r];
+      }
+    m.y[first + lane % STEP][slot + lane / STEP * SLOTS] = sum_shares(shares, lane);
+  }
+
+  /* Of many states: as scanner does. */
+  GPU_METHOD void make_token(int t) {
+    float share[R];
+    advance(t, share);
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+      float sum = gpu_lanes_reduce<gpu_sum, LANES>(share[r]);
+      if (lane == 0)
+        m.y[t][slot + r * SLOTS] = sum;
+    }
+  }
+
+  GPU_METHOD void make_tile(int left) {
+    if constexpr (PIECES <= 2)
+#pragma unroll 1
+      for (int t = 0; t < left; t += STEP)
+        make_step(t, left);
+    else
+#pragma unroll 1
+      for (int t = 0; t < left; t++)
+        make_token(t);
   }
 
   /* Along rows, as they lie in memory. */
@@ -550,15 +606,7 @@ template <typename T, int PIECES> struct ssd {
       int left = s.end - token < TOKENS ? int(s.end - token) : TOKENS;
       load_tile(token, left);
       gpu_barrier();
-#pragma unroll 1
-      for (int t = 0; t < left; t += STEP) {
-        float shares[LANES] = {};
-#pragma unroll
-        for (int i = 0; i < STEP; i++)
-          if (t + i < left)
-            advance(t + i, i, shares);
-        m.y[t + lane % STEP][slot + lane / STEP * SLOTS] = sum_shares(shares, lane);
-      }
+      make_tile(left);
       gpu_barrier();
       store_tile(token, left);
       gpu_barrier();
