@@ -50,6 +50,8 @@ extern const gpu_op gpu_moe_align_ops[];
 extern const gpu_op gpu_moe_routing_ops[];
 extern const gpu_op gpu_quantisation_ops[];
 extern const gpu_op gpu_rotary_ops[];
+extern const gpu_op gpu_attention_ops[];
+extern const gpu_op gpu_state_space_ops[];
 
 typedef struct gpu_shape {
   unsigned grid[3], block[3];
@@ -71,6 +73,11 @@ bool gpu_module_preload(gpu_module *module, const char **reason);
 
 /* GPU_OTHER: none that activations may have. */
 gpu_dtype gpu_dtype_of(const DLTensor *tensor);
+
+/* For gpu_load_index. */
+static inline int32_t gpu_is_wide(const DLTensor *tensor) {
+  return tensor && tensor->dtype.bits == 64;
+}
 
 /* The tensor at `index` of a call; NULL if there is none. */
 static inline DLTensor *gpu_tensor(const fl_call *call, uint32_t index) {

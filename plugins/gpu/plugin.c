@@ -11,6 +11,8 @@ static const gpu_op *const families[] = {
     gpu_moe_routing_ops,
     gpu_quantisation_ops,
     gpu_rotary_ops,
+    gpu_attention_ops,
+    gpu_state_space_ops,
 };
 
 static bool is_available(void *self, const char **reason) {

@@ -188,5 +188,124 @@ typedef struct gpu_embedding_arguments {
   int32_t sharded;
   int64_t org_start, org_end, added_start, added_end, added_row;
 } gpu_embedding_arguments;
+/* Bytes of shared memory that a block may have on every device. */
+enum { GPU_LEAST_SHARED = 64 << 10 };
+
+/* attention.cu: threads of blocks, and what they make */
+enum {
+  GPU_MERGE_THREADS = 128,
+  GPU_DECODE_THREADS = 256,
+  GPU_DECODE_JOIN_THREADS = 128,
+  GPU_DECODE_HEADS = 8,
+  GPU_DECODE_COLUMNS = 2,     /* of a thread */
+  GPU_DECODE_ROW_BYTES = 64,  /* a tile has so many rows of one byte: 16 of float32 */
+  GPU_DECODE_PART_ROWS = 128, /* of a sequence, at least, are worth a block */
+  GPU_ENCODER_THREADS = 256,
+  GPU_ENCODER_SIZE = 128, /* of a head, at most */
+  GPU_ENCODER_KEYS = 32,  /* of a tile */
+  GPU_ENCODER_QUERY_BYTES = 128,
+  GPU_ENCODER_FEW_QUERY_BYTES = 64 /* a block has so many queries of one byte */
+};
+
+typedef struct gpu_merge_arguments {
+  const void *prefix, *suffix;          /* [token, head, size] */
+  const float *prefix_lse, *suffix_lse; /* [head, token] */
+  void *out;
+  float *lse;
+  gpu_rows rows; /* of prefix, suffix, out */
+  uint32_t heads;
+  int64_t size, prefix_lse_head, suffix_lse_head, lse_head; /* strides */
+  int32_t vectorised;
+} gpu_merge_arguments;
+
+/* A sequence's rows are made in parts. The only part writes out and lse; of several each leaves the sum of its rows,
+ * not divided, and the greatest score and the sum of weights, which a second kernel joins. */
+typedef struct gpu_decode_arguments {
+  const void *query, *cache;   /* [sequence, head, size], [block, row, size] */
+  const void *table, *lengths; /* [sequence, n], [sequence] */
+  void *out;                   /* [sequence, head, rank] */
+  float *lse;                  /* [sequence, head] */
+  float *parts_out;            /* [sequence, head, part, rank] */
+  float *parts_weight;         /* [sequence, head, part, 2] */
+  int64_t query_sequence, query_head, cache_block, cache_row, table_sequence, out_sequence, out_head, lse_sequence;
+  int64_t blocks, rows; /* of the cache; of a sequence at most */
+  uint32_t block_rows, heads, head_groups, parts;
+  int32_t size, rank, wide_table, wide_lengths, vectorised;
+  float scale;
+} gpu_decode_arguments;
+
+typedef struct gpu_heads {
+  void *data;
+  int64_t batch, token, head; /* strides */
+} gpu_heads;
+
+typedef struct gpu_encoder_arguments {
+  gpu_heads query, key, value, out;
+  const void *ends; /* of segments, the start of the first before; NULL: one segment */
+  int64_t queries, keys, n_ends;
+  uint32_t tiles, heads, heads_per_key; /* tiles of queries */
+  int32_t size, wide_ends, vectorised;
+  float scale;
+} gpu_encoder_arguments;
+
+/* state_space.cu */
+enum {
+  GPU_CONV_THREADS = 128,
+  GPU_CONV_WIDTH = 4, /* up to this width, inputs stay in registers */
+  GPU_SCAN_THREADS = 256,
+  GPU_SCAN_LANES = 16,   /* threads of a channel: each has some of its states */
+  GPU_SCAN_STATES = 256, /* of a channel, at most */
+  GPU_SSD_ROWS = 32      /* of a head, which a block makes */
+};
+
+/* Of an element type that only the call knows; NULL where there is no tensor. The last dimension is contiguous. */
+typedef struct gpu_array {
+  void *data;
+  int32_t dtype;
+  int64_t stride[3];
+} gpu_array;
+
+/* The sequences of a batch; the pointers may be NULL. */
+typedef struct gpu_sequences {
+  int64_t n, tokens, slots;
+  const void *starts, *indices;
+  const uint8_t *initial;
+  int32_t wide_starts, wide_indices;
+} gpu_sequences;
+
+typedef struct gpu_conv_arguments {
+  const void *x;    /* [channel, token] */
+  void *out;        /* the same */
+  gpu_array weight; /* [channel, width] */
+  gpu_array bias;   /* [channel] */
+  gpu_array state;  /* [slot, channel, width - 1] */
+  int64_t channels, x_channel, out_channel;
+  int32_t width, silu, vectorised;
+  gpu_sequences sequences;
+} gpu_conv_arguments;
+
+typedef struct gpu_scan_arguments {
+  const void *u, *delta, *z;  /* [channel, token] */
+  void *out;                  /* the same */
+  const void *b, *c;          /* [group, state, token] */
+  gpu_array a, d, delta_bias; /* [channel, state], [channel], [channel] */
+  gpu_array state;            /* [slot, channel, state] */
+  int64_t u_channel, delta_channel, z_channel, out_channel, b_group, b_state, c_group, c_state;
+  uint32_t group_channels, group_blocks; /* of each group */
+  int32_t states, softplus;
+  gpu_sequences sequences;
+} gpu_scan_arguments;
+
+typedef struct gpu_ssd_arguments {
+  const void *x, *z, *b, *c;   /* [token, head, row], the same, [token, group, state] */
+  void *out;                   /* as x */
+  gpu_array dt, a, d, dt_bias; /* [token, head], [head], [head, row], [head] */
+  gpu_array state;             /* [slot, head, row, state] */
+  int64_t x_token, x_head, z_token, z_head, b_token, b_group, c_token, c_group, out_token, out_head;
+  uint32_t heads, group_heads, row_blocks; /* heads of a group, blocks of a head */
+  int32_t rows, states, softplus, vectorised;
+  float dt_min, dt_max;
+  gpu_sequences sequences;
+} gpu_ssd_arguments;
 
 #endif

@@ -257,6 +257,31 @@ template <typename T> GPU_DEVICE void gpu_store(void *to, int64_t i, float value
   static_cast<typename T::stored *>(to)[i] = T::store(value);
 }
 
+/* Of an element type that only the call knows, a gpu_dtype. */
+GPU_DEVICE float gpu_load_as(int dtype, const void *from, int64_t i) {
+  return dtype == GPU_FLOAT32   ? gpu_load<gpu_f32>(from, i)
+         : dtype == GPU_FLOAT16 ? gpu_load<gpu_f16>(from, i)
+                                : gpu_load<gpu_bf16>(from, i);
+}
+
+GPU_DEVICE void gpu_store_as(int dtype, void *to, int64_t i, float value) {
+  if (dtype == GPU_FLOAT32)
+    gpu_store<gpu_f32>(to, i, value);
+  else if (dtype == GPU_FLOAT16)
+    gpu_store<gpu_f16>(to, i, value);
+  else
+    gpu_store<gpu_bf16>(to, i, value);
+}
+
+/* Of a tensor of int64, or else int32. */
+GPU_DEVICE int64_t gpu_load_index(int wide, const void *from, int64_t i) {
+  return wide ? static_cast<const int64_t *>(from)[i] : static_cast<const int32_t *>(from)[i];
+}
+
+GPU_DEVICE int64_t gpu_clamp(int64_t value, int64_t least, int64_t most) {
+  return value < least ? least : value > most ? most : value;
+}
+
 /* ------------------------------------------------------------------------------------------------------- vectors */
 
 /* 16 bytes in one access: compilers split the assignment of a struct in places. */
@@ -359,6 +384,14 @@ struct gpu_max {
 /* Over the warp; every thread of it has to come, and gets the result. */
 template <typename Op, typename V> GPU_DEVICE V gpu_warp_reduce(V value) {
   for (int mask = GPU_WARP / 2; mask > 0; mask /= 2)
+    value = Op::of(value, gpu_shuffle_xor(value, mask));
+  return value;
+}
+
+/* Over n neighbouring lanes, a power of two of at most 32; the same holds. */
+template <typename Op, int n, typename V> GPU_DEVICE V gpu_lanes_reduce(V value) {
+#pragma unroll
+  for (int mask = n / 2; mask > 0; mask /= 2)
     value = Op::of(value, gpu_shuffle_xor(value, mask));
   return value;
 }

@@ -60,6 +60,6 @@ $(GPU_TEST_PLUGINS):
 	@mkdir -p $(@D)
 	$(CC) $(PLUGIN_LINK) -o $@ $(filter %.o,$^) $(LINK) -ldl -lm
 
-$(BUILD)/tests/test_gpu_kernels: | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
+$(BUILD)/tests/test_gpu_kernels $(BUILD)/tests/test_gpu_sequences: | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
 $(BUILD)/tests/test_gpu_host $(BUILD)/tests/test_gpu_grid: | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
 $(BUILD)/tests/test_gpu_devices: | $(PLUGINS) $(COMMAND)

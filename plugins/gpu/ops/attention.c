@@ -1,0 +1,292 @@
+/* Launches of the attention kernels. */
+#include "plugins/gpu/launch.h"
+
+#include <math.h>
+#include <string.h>
+
+GPU_MODULE(attention);
+
+typedef gpu_kernel kernels[GPU_N_DTYPES];
+#define KERNELS(name) static kernels name = GPU_KERNELS(attention, #name)
+KERNELS(merge_attn_states);
+KERNELS(mla_decode);
+KERNELS(mla_decode_join);
+KERNELS(mm_encoder_attn);
+KERNELS(mm_encoder_attn_few);
+
+/* As many as keep every multiprocessor of a large device busy. */
+enum { MANY_BLOCKS = 384 };
+
+static int64_t item_of(const DLTensor *tensor) {
+  return tensor->dtype.bits / 8;
+}
+
+/* Can all rows of the last dimension be read 16 bytes at a time, to their end? */
+static bool is_aligned(const DLTensor *tensor, int64_t row) {
+  uint64_t places = (uintptr_t)fl_data(tensor) | (uint64_t)(row * item_of(tensor));
+  for (int d = 0; d < tensor->ndim - 1; d++)
+    if (tensor->shape[d] > 1)
+      places |= (uint64_t)(fl_stride(tensor, d) * item_of(tensor));
+  return places % 16 == 0;
+}
+
+static fl_status wrong_type(fl_call *call, const char *name) {
+  return fl_fail(call, FL_ENOTSUP, "element type of '%s': float32, float16 or bfloat16 expected", name);
+}
+
+/* ----------------------------------------------------------------------------------------------- merge_attn_states */
+
+static fl_status merge(void *self, fl_call *call) {
+  enum { PREFIX, PREFIX_LSE, SUFFIX, SUFFIX_LSE, OUT, LSE };
+  const gpu_op *op = self;
+  DLTensor *prefix = gpu_tensor(call, PREFIX), *suffix = gpu_tensor(call, SUFFIX), *out = gpu_tensor(call, OUT);
+  DLTensor *const tensors[] = {prefix, suffix, out};
+  const DLTensor *prefix_lse = gpu_tensor(call, PREFIX_LSE), *suffix_lse = gpu_tensor(call, SUFFIX_LSE);
+  const DLTensor *lse = gpu_tensor(call, LSE);
+  gpu_dtype dtype = gpu_dtype_of(prefix);
+  if (dtype == GPU_OTHER)
+    return wrong_type(call, "prefix_output");
+  gpu_merge_arguments arguments = {.prefix = fl_data(prefix),
+                                   .suffix = fl_data(suffix),
+                                   .prefix_lse = fl_data(prefix_lse),
+                                   .suffix_lse = fl_data(suffix_lse),
+                                   .out = fl_data(out),
+                                   .lse = fl_data(lse),
+                                   .heads = (uint32_t)prefix->shape[1],
+                                   .size = prefix->shape[2],
+                                   .prefix_lse_head = fl_stride(prefix_lse, 0),
+                                   .suffix_lse_head = fl_stride(suffix_lse, 0),
+                                   .lse_head = fl_stride(lse, 0)};
+  fl_status status = gpu_rows_of(op, call, 3, tensors, &arguments.rows);
+  if (status || !arguments.rows.count)
+    return status;
+  int64_t length = 16 / item_of(prefix);
+  arguments.vectorised = arguments.size % length == 0;
+  for (int i = 0; i < 3; i++)
+    arguments.vectorised = arguments.vectorised && gpu_rows_aligned(&arguments.rows, i, tensors[i]);
+  unsigned x = gpu_power_of_two(arguments.vectorised ? arguments.size / length : arguments.size, GPU_MERGE_THREADS);
+  unsigned y = GPU_MERGE_THREADS / x;
+  gpu_shape shape = {.grid = {(arguments.rows.count + y - 1) / y, 1, 1}, .block = {x, y, 1}};
+  return gpu_launch(op, call, &merge_attn_states[dtype], &shape, &arguments);
+}
+
+/* ------------------------------------------------------------------------------------------------------ mla_decode */
+
+enum { QUERY, KV_CACHE, BLOCK_TABLE, SEQ_LENS, DECODE_SCALE, KV_LORA_RANK, OUT, LSE };
+
+/* An element of a row takes one piece of 16 bytes, and each row one more where their number is even: see decoder. */
+static int64_t decode_shared(int64_t item, int64_t size) {
+  int64_t length = 16 / item, pieces = (size + length - 1) / length, rows = GPU_DECODE_ROW_BYTES / item;
+  int64_t floats = GPU_DECODE_HEADS * (pieces * length + GPU_DECODE_THREADS + 1);
+  return rows * (pieces | 1) * 16 + (floats + rows) * (int64_t)sizeof(float);
+}
+
+static bool supports_decode(void *self, const fl_call *call, const char **reason) {
+  const DLTensor *query = gpu_tensor(call, QUERY), *cache = gpu_tensor(call, KV_CACHE);
+  const DLTensor *table = gpu_tensor(call, BLOCK_TABLE);
+  int64_t rows;
+  const char *why = NULL;
+  (void)self;
+  if (call->values[KV_LORA_RANK].v.i > GPU_DECODE_THREADS * GPU_DECODE_COLUMNS)
+    why = "kv_lora_rank above 512";
+  else if (decode_shared(item_of(query), query->shape[2]) > GPU_LEAST_SHARED)
+    why = "rows of 'kv_cache' that are too long for shared memory";
+  else if (__builtin_mul_overflow(table->shape[1], cache->shape[1], &rows) || rows > INT32_MAX)
+    why = "room for more than 2147483647 rows of a sequence in 'block_table'";
+  if (why && reason)
+    *reason = why;
+  return !why;
+}
+
+static int64_t head_groups(int64_t heads) {
+  return (heads + GPU_DECODE_HEADS - 1) / GPU_DECODE_HEADS;
+}
+
+/* Into how many parts sequences should go, of which only the most is known here. */
+static int64_t wanted_parts(const fl_call *call) {
+  const DLTensor *query = gpu_tensor(call, QUERY);
+  int64_t blocks = query->shape[0] * head_groups(query->shape[1]);
+  int64_t rows = gpu_tensor(call, BLOCK_TABLE)->shape[1] * gpu_tensor(call, KV_CACHE)->shape[1];
+  int64_t parts = blocks ? (MANY_BLOCKS + blocks - 1) / blocks : 1,
+          most = (rows + GPU_DECODE_PART_ROWS - 1) / GPU_DECODE_PART_ROWS;
+  parts = parts < most ? parts : most;
+  return parts > 1 ? parts : 1;
+}
+
+/* Each part leaves its sums, its greatest score and its sum of weights. */
+static size_t bytes_of_part(const fl_call *call) {
+  const DLTensor *query = gpu_tensor(call, QUERY);
+  return (size_t)(query->shape[0] * query->shape[1] * (call->values[KV_LORA_RANK].v.i + 2)) * sizeof(float);
+}
+
+static size_t decode_workspace(void *self, const fl_call *call) {
+  int64_t parts = wanted_parts(call);
+  (void)self;
+  return parts > 1 ? (size_t)parts * bytes_of_part(call) : 0;
+}
+
+/* As many as there is memory for: without any, sequences stay whole. */
+static uint32_t choose_parts(const fl_call *call) {
+  int64_t parts = wanted_parts(call);
+  size_t room = call->workspace ? call->workspace_size / bytes_of_part(call) : 0;
+  if ((size_t)parts > room)
+    parts = (int64_t)room;
+  return parts > 1 ? (uint32_t)parts : 1;
+}
+
+static gpu_decode_arguments decode_arguments(const fl_call *call) {
+  const DLTensor *query = gpu_tensor(call, QUERY), *cache = gpu_tensor(call, KV_CACHE), *out = gpu_tensor(call, OUT);
+  const DLTensor *table = gpu_tensor(call, BLOCK_TABLE), *lengths = gpu_tensor(call, SEQ_LENS);
+  const DLTensor *lse = gpu_tensor(call, LSE);
+  gpu_decode_arguments arguments = {.query = fl_data(query),
+                                    .cache = fl_data(cache),
+                                    .table = fl_data(table),
+                                    .lengths = fl_data(lengths),
+                                    .out = fl_data(out),
+                                    .lse = fl_data(lse),
+                                    .query_sequence = fl_stride(query, 0),
+                                    .query_head = fl_stride(query, 1),
+                                    .cache_block = fl_stride(cache, 0),
+                                    .cache_row = fl_stride(cache, 1),
+                                    .table_sequence = fl_stride(table, 0),
+                                    .out_sequence = fl_stride(out, 0),
+                                    .out_head = fl_stride(out, 1),
+                                    .lse_sequence = fl_stride(lse, 0),
+                                    .blocks = cache->shape[0],
+                                    .rows = table->shape[1] * cache->shape[1],
+                                    .block_rows = (uint32_t)cache->shape[1],
+                                    .heads = (uint32_t)query->shape[1],
+                                    .head_groups = (uint32_t)head_groups(query->shape[1]),
+                                    .parts = choose_parts(call),
+                                    .size = (int32_t)query->shape[2],
+                                    .rank = (int32_t)call->values[KV_LORA_RANK].v.i,
+                                    .wide_table = gpu_is_wide(table),
+                                    .wide_lengths = gpu_is_wide(lengths),
+                                    .vectorised = is_aligned(cache, query->shape[2]),
+                                    .scale = (float)call->values[DECODE_SCALE].v.f};
+  arguments.parts_out = call->workspace;
+  arguments.parts_weight = arguments.parts_out + query->shape[0] * query->shape[1] * arguments.parts * arguments.rank;
+  return arguments;
+}
+
+static fl_status decode(void *self, fl_call *call) {
+  const gpu_op *op = self;
+  const DLTensor *query = gpu_tensor(call, QUERY);
+  gpu_dtype dtype = gpu_dtype_of(query);
+  const char *reason;
+  int64_t heads;
+  if (dtype == GPU_OTHER)
+    return wrong_type(call, "query");
+  if (!supports_decode(self, call, &reason))
+    return fl_fail(call, FL_ENOTSUP, "%s: %s", op->name, reason);
+  if (__builtin_mul_overflow(query->shape[0], query->shape[1], &heads) || heads > INT32_MAX)
+    return fl_fail(call, FL_ENOTSUP, "%s: more than 2147483647 heads of sequences", op->name);
+  if (!heads)
+    return FL_OK;
+  gpu_decode_arguments arguments = decode_arguments(call);
+  gpu_shape shape = {.grid = {(unsigned)(query->shape[0] * arguments.head_groups), arguments.parts, 1},
+                     .block = {GPU_DECODE_THREADS, 1, 1},
+                     .shared = (unsigned)decode_shared(item_of(query), query->shape[2])};
+  gpu_shape join = {.grid = {(unsigned)heads, 1, 1}, .block = {GPU_DECODE_JOIN_THREADS, 1, 1}};
+  fl_status status = gpu_launch(op, call, &mla_decode[dtype], &shape, &arguments);
+  if (!status && arguments.parts > 1)
+    status = gpu_launch(op, call, &mla_decode_join[dtype], &join, &arguments);
+  return status;
+}
+
+/* -------------------------------------------------------------------------------------------------- mm_encoder_attn */
+
+enum { ENCODER_QUERY, ENCODER_KEY, ENCODER_VALUE, ENCODER_SCALE, CU_SEQLENS, MAX_SEQLEN, ENCODER_OUT };
+
+/* The schema has seen to it that one of the tensors has a dimension for heads. */
+static int64_t head_size(const fl_call *call) {
+  for (uint32_t i = ENCODER_QUERY; i <= ENCODER_VALUE; i++)
+    if (gpu_tensor(call, i)->ndim == 4)
+      return gpu_tensor(call, i)->shape[3];
+  return 0;
+}
+
+static int64_t count_heads(const DLTensor *tensor, int64_t size) {
+  return tensor->ndim == 4 ? tensor->shape[2] : size ? tensor->shape[2] / size : 0;
+}
+
+static gpu_heads heads_of(const DLTensor *tensor, int64_t size) {
+  return (gpu_heads){.data = fl_data(tensor),
+                     .batch = fl_stride(tensor, 0),
+                     .token = fl_stride(tensor, 1),
+                     .head = tensor->ndim == 4 ? fl_stride(tensor, 2) : size};
+}
+
+static bool supports_encoder(void *self, const fl_call *call, const char **reason) {
+  const char *why = NULL;
+  (void)self;
+  if (head_size(call) > GPU_ENCODER_SIZE)
+    why = "heads of more than 128 elements";
+  else if (gpu_tensor(call, ENCODER_QUERY)->shape[1] > INT32_MAX || gpu_tensor(call, ENCODER_KEY)->shape[1] > INT32_MAX)
+    why = "more than 2147483647 tokens";
+  if (why && reason)
+    *reason = why;
+  return !why;
+}
+
+/* See encoder. */
+static unsigned encoder_shared(int64_t item, int64_t size, int64_t queries) {
+  int64_t length = 16 / item, pieces = (size + length - 1) / length;
+  int64_t floats = queries * (pieces * length + 4) + GPU_ENCODER_KEYS * (queries + 4) + 2 * queries;
+  return (unsigned)(2 * GPU_ENCODER_KEYS * (pieces | 1) * 16 + floats * (int64_t)sizeof(float));
+}
+
+static fl_status encode(void *self, fl_call *call) {
+  const gpu_op *op = self;
+  const DLTensor *query = gpu_tensor(call, ENCODER_QUERY), *key = gpu_tensor(call, ENCODER_KEY);
+  const DLTensor *value = gpu_tensor(call, ENCODER_VALUE), *out = gpu_tensor(call, ENCODER_OUT);
+  const DLTensor *ends = gpu_tensor(call, CU_SEQLENS);
+  int64_t size = head_size(call), heads = count_heads(query, size), item = item_of(query), blocks;
+  gpu_dtype dtype = gpu_dtype_of(query);
+  const char *reason;
+  if (dtype == GPU_OTHER)
+    return wrong_type(call, "query");
+  if (!supports_encoder(self, call, &reason))
+    return fl_fail(call, FL_ENOTSUP, "%s: %s", op->name, reason);
+  if (!query->shape[0] || !query->shape[1] || !heads || !size)
+    return FL_OK;
+  gpu_encoder_arguments arguments = {.query = heads_of(query, size),
+                                     .key = heads_of(key, size),
+                                     .value = heads_of(value, size),
+                                     .out = heads_of(out, size),
+                                     .ends = ends ? fl_data(ends) : NULL,
+                                     .queries = query->shape[1],
+                                     .keys = key->shape[1],
+                                     .n_ends = ends ? ends->shape[0] : 0,
+                                     .heads = (uint32_t)heads,
+                                     .heads_per_key = (uint32_t)(heads / count_heads(key, size)),
+                                     .size = (int32_t)size,
+                                     .wide_ends = gpu_is_wide(ends),
+                                     .vectorised = is_aligned(query, size) && is_aligned(key, size) &&
+                                                   is_aligned(value, size) && is_aligned(out, size),
+                                     .scale = call->values[ENCODER_SCALE].type == FL_FLOAT
+                                                  ? (float)call->values[ENCODER_SCALE].v.f
+                                                  : (float)(1 / sqrt((double)size))};
+  int64_t queries = GPU_ENCODER_QUERY_BYTES / item, all = query->shape[0] * heads;
+  bool few = all * ((query->shape[1] + queries - 1) / queries) < MANY_BLOCKS;
+  if (few)
+    queries = GPU_ENCODER_FEW_QUERY_BYTES / item;
+  arguments.tiles = (uint32_t)((query->shape[1] + queries - 1) / queries);
+  if (__builtin_mul_overflow(all, (int64_t)arguments.tiles, &blocks) || blocks > INT32_MAX)
+    return fl_fail(call, FL_ENOTSUP, "%s: more heads and tokens than a grid has blocks", op->name);
+  gpu_shape shape = {.grid = {(unsigned)blocks, 1, 1},
+                     .block = {GPU_ENCODER_THREADS, 1, 1},
+                     .shared = encoder_shared(item, size, queries)};
+  return gpu_launch(op, call, &(few ? mm_encoder_attn_few : mm_encoder_attn)[dtype], &shape, &arguments);
+}
+
+const gpu_op gpu_attention_ops[] = {
+    {.name = "merge_attn_states", .run = merge, .module = &gpu_module_attention},
+    {.name = "mla_decode",
+     .run = decode,
+     .supports = supports_decode,
+     .workspace_size = decode_workspace,
+     .module = &gpu_module_attention},
+    {.name = "mm_encoder_attn", .run = encode, .supports = supports_encoder, .module = &gpu_module_attention},
+    {.name = NULL},
+};

@@ -1,0 +1,384 @@
+/*
+ * GPU kernels that follow indices in device memory, at sizes that generated calls do not have: sequences that are made
+ * in parts, many queries, large states. Indices that the CPU refuses cannot be checked before a kernel runs: on the
+ * device they mean what the nearest valid ones do, and nothing outside of the tensors is touched (which the address
+ * sanitizer watches, since the stand-in's memory is the host's).
+ */
+#include "tests/gpu.h"
+#include "tests/kernels.h"
+
+#include <stdarg.h>
+
+enum { MOST = 20 };
+
+/* A call twice: on the CPU, and with the same contents on the device. */
+typedef struct twin {
+  const char *op;
+  uint32_t n;
+  owned *tensors[2][MOST]; /* NULL: the value is not a tensor */
+  fl_value values[2][MOST];
+} twin;
+
+static const DLDataType types[] = {{kDLFloat, 32, 1}, {kDLBfloat, 16, 1}};
+enum { TYPES = sizeof types / sizeof types[0], RUNS = 2 * TYPES }; /* warps of 32 and of 64 */
+
+static const gpu_setup *setup_of(int run) {
+  return &gpu_setups[run % 2];
+}
+
+static DLDataType type_of(int run) {
+  return types[run / 2];
+}
+
+static void add_value(twin *t, fl_value value) {
+  ck_assert_uint_lt(t->n, MOST);
+  t->values[0][t->n] = t->values[1][t->n] = value;
+  t->n++;
+}
+
+/* The CPU's tensor, for what is to be in it. */
+static DLTensor *add_tensor(twin *t, DLDataType dtype, int ndim, ...) {
+  int64_t shape[4];
+  va_list sizes;
+  va_start(sizes, ndim);
+  for (int d = 0; d < ndim; d++)
+    shape[d] = va_arg(sizes, int);
+  va_end(sizes);
+  owned *made = make(dtype, ndim, shape, 0);
+  memset(made->tensor.data, 0, made->bytes);
+  t->tensors[0][t->n] = made;
+  add_value(t, fl_tensor(&made->tensor));
+  return &made->tensor;
+}
+
+/* Evenly spread numbers, other ones for other `seed`s. */
+static void spread(DLTensor *tensor, uint32_t seed, double low, double high) {
+  fill(tensor, seed);
+  for (int64_t i = 0; i < count(tensor); i++)
+    set(tensor, i, low + (get(tensor, i) + 4) / 8 * (high - low));
+}
+
+static void put(DLTensor *tensor, int n, ...) {
+  va_list numbers;
+  va_start(numbers, n);
+  ck_assert_int_eq(n, count(tensor));
+  for (int i = 0; i < n; i++)
+    set(tensor, i, va_arg(numbers, int));
+  va_end(numbers);
+}
+
+/* When the CPU's tensors are as they should be: makes the device's. What a kernel does not write stays different. */
+static void mirror(twin *t, const gpu_setup *setup) {
+  for (uint32_t i = 0; i < t->n; i++) {
+    owned *from = t->tensors[0][i];
+    if (!from)
+      continue;
+    owned *to = make(from->tensor.dtype, from->tensor.ndim, from->shape, 0);
+    memcpy(to->tensor.data, from->tensor.data, from->bytes);
+    to->tensor.device = (DLDevice){(DLDeviceType)setup->device_type, 0};
+    t->tensors[1][i] = to;
+    t->values[1][i] = fl_tensor(&to->tensor);
+  }
+}
+
+static void put_on_device(twin *t, uint32_t argument, int64_t i, double value) {
+  set(&t->tensors[1][argument]->tensor, i, value);
+}
+
+/* Runs both, and compares all tensors from number `first` on. */
+static void check_twin(fl_host *host, twin *t, uint32_t first, void *workspace, size_t size) {
+  for (int side = 0; side < 2; side++) {
+    fl_call call = {.size = sizeof call, .count = t->n, .values = t->values[side]};
+    if (side) {
+      call.workspace = workspace;
+      call.workspace_size = size;
+    }
+    ck_ok(fl_call_op(host, t->op, &call));
+  }
+  for (uint32_t i = first; i < t->n; i++)
+    if (t->tensors[0][i])
+      check_close(t->op, &t->tensors[1][i]->tensor, &t->tensors[0][i]->tensor);
+}
+
+static void free_twin(twin *t) {
+  for (uint32_t i = 0; i < t->n; i++)
+    for (int side = 0; side < 2; side++)
+      unmake(t->tensors[side][i]);
+}
+
+/* ------------------------------------------------------------------------------------------------------- attention */
+
+enum { QUERY, KV_CACHE, BLOCK_TABLE, SEQ_LENS, SCALE, KV_LORA_RANK, OUT, LSE };
+
+/* Blocks of 16 rows, a sequence's one after the other, from the last block of the cache to the first. */
+static twin make_decode(DLDataType dtype, int sequences, int heads, int columns, int size, int rank) {
+  twin t = {.op = "mla_decode"};
+  int blocks = sequences * columns;
+  spread(add_tensor(&t, dtype, 3, sequences, heads, size), 1, -2, 2);
+  spread(add_tensor(&t, dtype, 3, blocks, 16, size), 2, -2, 2);
+  DLTensor *table = add_tensor(&t, int32, 2, sequences, columns);
+  for (int i = 0; i < blocks; i++)
+    set(table, i, blocks - 1 - i);
+  add_tensor(&t, int64, 1, sequences);
+  add_value(&t, fl_float(0.125));
+  add_value(&t, fl_int(rank));
+  add_tensor(&t, dtype, 3, sequences, heads, rank);
+  add_tensor(&t, float32, 2, sequences, heads);
+  return t;
+}
+
+START_TEST(mla_decode_makes_long_sequences_in_parts_where_there_is_workspace) {
+  enum { ROOM = 1 << 20 };
+  static const struct {
+    size_t size;
+    bool parts;
+  } rows[] = {{ROOM, true}, {2 * 3 * 9 * (56 + 2) * sizeof(float), true}, {1000, false}, {0, false}};
+  fl_host *host = gpu_host(setup_of(_i));
+  float *workspace = malloc(ROOM);
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    twin t = make_decode(type_of(_i), 3, 9, 40, 72, 56);
+    put(&t.tensors[0][SEQ_LENS]->tensor, 3, 640, 129, 0);
+    mirror(&t, setup_of(_i));
+    memset(workspace, 0xff, ROOM); /* NaN */
+    stand_in_clear();
+    check_twin(host, &t, OUT, rows[i].size ? workspace : NULL, rows[i].size);
+    ck_assert_int_eq(strstr(stand_in_log(), "launch mla_decode_join") != NULL, rows[i].parts);
+    free_twin(&t);
+  }
+  free(workspace);
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(mla_decode_takes_the_rows_of_deepseek) {
+  fl_host *host = gpu_host(setup_of(_i));
+  twin t = make_decode(type_of(_i), 1, 2, 3, 576, 512);
+  put(&t.tensors[0][SEQ_LENS]->tensor, 1, 45);
+  mirror(&t, setup_of(_i));
+  check_twin(host, &t, OUT, NULL, 0);
+  free_twin(&t);
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* The CPU's sequences end where the device's have a block that there is not, or no more blocks. */
+START_TEST(mla_decode_leaves_out_rows_of_blocks_that_are_not_there) {
+  fl_host *host = gpu_host(setup_of(_i));
+  twin t = make_decode(type_of(_i), 4, 3, 4, 48, 32);
+  put(&t.tensors[0][SEQ_LENS]->tensor, 4, 16, 48, 64, 0);
+  mirror(&t, setup_of(_i));
+  put_on_device(&t, SEQ_LENS, 0, 30);
+  put_on_device(&t, BLOCK_TABLE, 1, 16); /* one behind the last */
+  put_on_device(&t, SEQ_LENS, 1, 64);
+  put_on_device(&t, BLOCK_TABLE, 7, -1);
+  put_on_device(&t, SEQ_LENS, 2, 0x1p40);
+  put_on_device(&t, SEQ_LENS, 3, -5);
+  check_twin(host, &t, OUT, NULL, 0);
+  free_twin(&t);
+  fl_host_destroy(host);
+}
+END_TEST
+
+enum { CU_SEQLENS = 4, ENCODER_OUT = 6 };
+
+static twin make_encoder(DLDataType dtype, int batch, int tokens, int heads, int size) {
+  twin t = {.op = "mm_encoder_attn"};
+  for (int i = 0; i < 3; i++)
+    spread(add_tensor(&t, dtype, 4, batch, tokens, i ? heads / 2 : heads, size), (uint32_t)i, -2, 2);
+  add_value(&t, fl_none());
+  put(add_tensor(&t, int32, 1, 5), 5, 0, 3, 3, 50, tokens);
+  add_value(&t, fl_none());
+  add_tensor(&t, dtype, 4, batch, tokens, heads, size);
+  return t;
+}
+
+/* As the stand-in's log has it. */
+static bool was_launched(const char *kernel, DLDataType dtype) {
+  char line[96];
+  snprintf(line, sizeof line, "launch %s_%s grid", kernel, dtype.code == kDLBfloat ? "bf16" : "f32");
+  return strstr(stand_in_log(), line) != NULL;
+}
+
+START_TEST(mm_encoder_attn_gives_a_block_more_queries_where_there_are_many) {
+  static const struct {
+    int heads;
+    const char *kernel;
+  } rows[] = {{2, "mm_encoder_attn_few"}, {96, "mm_encoder_attn"}};
+  fl_host *host = gpu_host(setup_of(_i));
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    twin t = make_encoder(type_of(_i), 2, 70, rows[i].heads, 10);
+    mirror(&t, setup_of(_i));
+    stand_in_clear();
+    check_twin(host, &t, ENCODER_OUT, NULL, 0);
+    ck_assert(was_launched(rows[i].kernel, type_of(_i)));
+    free_twin(&t);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(mm_encoder_attn_keeps_segments_within_the_tokens) {
+  fl_host *host = gpu_host(setup_of(_i));
+  twin t = make_encoder(type_of(_i), 1, 66, 2, 128);
+  mirror(&t, setup_of(_i));
+  put_on_device(&t, CU_SEQLENS, 0, -9);
+  put_on_device(&t, CU_SEQLENS, 4, 1 << 30);
+  check_twin(host, &t, ENCODER_OUT, NULL, 0);
+  free_twin(&t);
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------------- sequences */
+
+/* Four sequences, of which one is skipped and one begins anew; slots of the state are not in order. */
+static void add_sequences(twin *t, int tokens) {
+  put(add_tensor(t, int32, 1, 5), 5, 0, 2, tokens / 2, tokens / 2 + 1, tokens - 3);
+  put(add_tensor(t, int64, 1, 4), 4, 3, 0, -1, 2);
+  DLTensor *initial = add_tensor(t, (DLDataType){FL_DTYPE_BOOL, 8, 1}, 1, 4);
+  memcpy(fl_data(initial), (uint8_t[]){1, 1, 1, 0}, 4);
+}
+
+static void spoil_sequences(twin *t, uint32_t starts) {
+  put_on_device(t, starts, 0, -2);
+  put_on_device(t, starts + 1, 2, 4); /* one behind the last slot */
+}
+
+enum { CONV_STATE = 3, CONV_STARTS };
+
+static twin make_conv(DLDataType dtype, int channels, int tokens, int width) {
+  twin t = {.op = "causal_conv1d"};
+  spread(add_tensor(&t, dtype, 2, channels, tokens), 1, -2, 2);
+  spread(add_tensor(&t, float32, 2, channels, width), 2, -1, 1);
+  spread(add_tensor(&t, dtype, 1, channels), 3, -1, 1);
+  spread(add_tensor(&t, dtype, 3, 4, channels, width - 1), 4, -2, 2);
+  add_sequences(&t, tokens);
+  add_value(&t, fl_string("silu"));
+  add_tensor(&t, dtype, 2, channels, tokens);
+  return t;
+}
+
+/* Rows that are aligned and that are not; a width that registers hold and one that they do not. */
+START_TEST(causal_conv1d_of_long_and_of_short_sequences) {
+  static const struct {
+    int tokens, width;
+    const char *kernel;
+  } rows[] = {{24, 4, "causal_conv1d_short"}, {24, 6, "causal_conv1d_short"}, {320, 4, "causal_conv1d"},
+              {320, 2, "causal_conv1d"},      {321, 3, "causal_conv1d"},      {320, 6, "causal_conv1d"}};
+  fl_host *host = gpu_host(setup_of(_i));
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    for (int spoilt = 0; spoilt < 2; spoilt++) {
+      twin t = make_conv(type_of(_i), 5, rows[i].tokens, rows[i].width);
+      mirror(&t, setup_of(_i));
+      if (spoilt)
+        spoil_sequences(&t, CONV_STARTS);
+      stand_in_clear();
+      check_twin(host, &t, CONV_STARTS + 3, NULL, 0);
+      check_close(t.op, &t.tensors[1][CONV_STATE]->tensor, &t.tensors[0][CONV_STATE]->tensor);
+      ck_assert(was_launched(rows[i].kernel, type_of(_i)));
+      free_twin(&t);
+    }
+  fl_host_destroy(host);
+}
+END_TEST
+
+enum { SSM_STATE = 9, SCAN_STARTS };
+
+static twin make_scan(DLDataType dtype, int channels, int groups, int tokens, int states) {
+  twin t = {.op = "selective_scan"};
+  spread(add_tensor(&t, dtype, 2, channels, tokens), 1, -1, 1);
+  spread(add_tensor(&t, dtype, 2, channels, tokens), 2, -1, 1);
+  spread(add_tensor(&t, float32, 2, channels, states), 3, -2, -0.1);
+  spread(add_tensor(&t, dtype, 3, groups, states, tokens), 4, -0.3, 0.3);
+  spread(add_tensor(&t, dtype, 3, groups, states, tokens), 5, -0.3, 0.3);
+  spread(add_tensor(&t, float32, 1, channels), 6, -1, 1);
+  spread(add_tensor(&t, dtype, 2, channels, tokens), 7, -2, 2);
+  spread(add_tensor(&t, dtype, 1, channels), 8, -1, 0);
+  add_value(&t, fl_bool(true));
+  spread(add_tensor(&t, float32, 3, 4, channels, states), 9, -1, 1);
+  add_sequences(&t, tokens);
+  add_tensor(&t, dtype, 2, channels, tokens);
+  return t;
+}
+
+START_TEST(selective_scan_of_states_of_all_sizes) {
+  static const struct {
+    int states;
+    const char *kernel;
+  } rows[] = {{16, "selective_scan"}, {40, "selective_scan_64"}, {200, "selective_scan_256"}};
+  fl_host *host = gpu_host(setup_of(_i));
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    for (int spoilt = 0; spoilt < 2; spoilt++) {
+      twin t = make_scan(type_of(_i), 38, 2, 150, rows[i].states);
+      mirror(&t, setup_of(_i));
+      if (spoilt)
+        spoil_sequences(&t, SCAN_STARTS);
+      stand_in_clear();
+      check_twin(host, &t, SCAN_STARTS + 3, NULL, 0);
+      check_close(t.op, &t.tensors[1][SSM_STATE]->tensor, &t.tensors[0][SSM_STATE]->tensor);
+      ck_assert(was_launched(rows[i].kernel, type_of(_i)));
+      free_twin(&t);
+    }
+  fl_host_destroy(host);
+}
+END_TEST
+
+enum { SSD_STATE = 9, SSD_STARTS = 11 };
+
+static twin make_ssd(DLDataType dtype, int heads, int rows, int tokens, int states, DLDataType of_state) {
+  twin t = {.op = "mamba_chunk_scan"};
+  spread(add_tensor(&t, dtype, 3, tokens, heads, rows), 1, -1, 1);
+  spread(add_tensor(&t, float32, 2, tokens, heads), 2, -1, 1);
+  spread(add_tensor(&t, float32, 1, heads), 3, -2, -0.1);
+  spread(add_tensor(&t, dtype, 3, tokens, 2, states), 4, -0.3, 0.3);
+  spread(add_tensor(&t, dtype, 3, tokens, 2, states), 5, -0.3, 0.3);
+  spread(add_tensor(&t, float32, 2, heads, rows), 6, -1, 1);
+  spread(add_tensor(&t, dtype, 3, tokens, heads, rows), 7, -2, 2);
+  spread(add_tensor(&t, dtype, 1, heads), 8, -1, 0);
+  add_value(&t, fl_bool(true));
+  spread(add_tensor(&t, of_state, 4, 4, heads, rows, states), 9, -1, 1);
+  add_value(&t, fl_int(256));
+  add_sequences(&t, tokens);
+  add_value(&t, fl_float(0.01));
+  add_value(&t, fl_float(0.9));
+  add_tensor(&t, dtype, 3, tokens, heads, rows);
+  return t;
+}
+
+START_TEST(mamba_chunk_scan_of_states_of_all_sizes) {
+  static const struct {
+    int states;
+    const char *kernel;
+  } rows[] = {
+      {16, "mamba_chunk_scan"}, {30, "mamba_chunk_scan"}, {128, "mamba_chunk_scan_128"}, {200, "mamba_chunk_scan_256"}};
+  fl_host *host = gpu_host(setup_of(_i));
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    for (int spoilt = 0; spoilt < 2; spoilt++) {
+      twin t = make_ssd(type_of(_i), 4, 36, 50, rows[i].states, spoilt ? type_of(_i) : float32);
+      mirror(&t, setup_of(_i));
+      if (spoilt)
+        spoil_sequences(&t, SSD_STARTS);
+      stand_in_clear();
+      check_twin(host, &t, SSD_STARTS + 3, NULL, 0);
+      check_close(t.op, &t.tensors[1][SSD_STATE]->tensor, &t.tensors[0][SSD_STATE]->tensor);
+      ck_assert(was_launched(rows[i].kernel, type_of(_i)));
+      free_twin(&t);
+    }
+  fl_host_destroy(host);
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_loop_test(tests, mla_decode_makes_long_sequences_in_parts_where_there_is_workspace, 0, RUNS);
+  tcase_add_loop_test(tests, mla_decode_takes_the_rows_of_deepseek, 0, RUNS);
+  tcase_add_loop_test(tests, mla_decode_leaves_out_rows_of_blocks_that_are_not_there, 0, RUNS);
+  tcase_add_loop_test(tests, mm_encoder_attn_gives_a_block_more_queries_where_there_are_many, 0, RUNS);
+  tcase_add_loop_test(tests, mm_encoder_attn_keeps_segments_within_the_tokens, 0, RUNS);
+  tcase_add_loop_test(tests, causal_conv1d_of_long_and_of_short_sequences, 0, RUNS);
+  tcase_add_loop_test(tests, mamba_chunk_scan_of_states_of_all_sizes, 0, RUNS);
+  tcase_add_loop_test(tests, selective_scan_of_states_of_all_sizes, 0, RUNS);
+}
+
+int main(void) {
+  return run_suite("gpu_sequences", add_tests, 120);
+}
