@@ -30,6 +30,7 @@ HEADERS := $(wildcard include/flhost/*.h)
 BENCH := $(BUILD)/bench/dispatch
 BENCH_SOURCES := $(wildcard bench/dispatch/*.c)
 BENCH_PLUGINS := $(patsubst %,$(BUILD)/bench/plugins/%.so,idle many)
+BENCH_FORWARD := $(BUILD)/bench/libforward.so
 BENCH_FIGURES := $(BUILD)/bench/report $(BUILD)/bench/plot
 
 SHARED := $(BUILD)/libflhost.so
@@ -94,9 +95,12 @@ $(COMMAND): $(CLI_OBJECTS) $(SHARED)
 
 # ------------------------------------------------------------------------------------------------------------ bench
 # The benchmark links the library as engines do. One of its plugins is copied under other names: the build id is text, too.
-$(BENCH): $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(SHARED)
+$(BENCH): $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(SHARED) $(BENCH_FORWARD)
 	@mkdir -p $(@D)
-	$(CC) -o $@ $(filter %.o,$^) -L$(BUILD) -lflhost -Wl,-rpath,'$$ORIGIN/..' $(LINK) $(shell pkg-config --libs jansson) -ldl -lm
+	$(CC) -o $@ $(filter %.o,$^) -L$(BUILD) -lflhost -L$(BUILD)/bench -lforward -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN' $(LINK) $(shell pkg-config --libs jansson) -ldl -lm
+$(BENCH_FORWARD): bench/forward.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) -shared -o $@ $< $(LINK)
 $(BENCH_PLUGINS): $(BUILD)/bench/plugins/%.so: bench/plugins/%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(PLUGIN_LINK) -Wl,--build-id=0x$(shell printf bench_$*_000 | od -An -tx1 | tr -d ' ') -o $@ $< $(LINK)

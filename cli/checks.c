@@ -47,6 +47,7 @@ void check_directories(fl_host *host, findings *list) {
 void check_plugins(fl_host *host, findings *list) {
   fl_plugins *plugins;
   uint32_t loaded = 0;
+  fl_snapshot_release(fl_registry_snapshot(host)); /* loads those that wait for a call, too */
   if (fl_get_discovered_plugins(host, &plugins)) {
     finding_add(list, FINDING_PROBLEM, "plugins", "", "%s", fl_error_message());
     return;

@@ -11,6 +11,7 @@ const cli_command cli_commands[] = {
     {"verify", command_verify, "test implementations against the reference on generated calls"},
     {"explain", command_explain, "why an operator resolves as it does"},
     {"resolve", command_resolve, "which implementation an operator gets"},
+    {"manifest", command_manifest, "what calls run, all operators resolved ahead, and a digest of it"},
     {"ops", command_ops, "operators and their implementations"},
     {"plugins", command_plugins, "plugins that were found, and what became of each"},
     {"config", command_config, "settings in force and where each comes from"},

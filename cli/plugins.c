@@ -52,7 +52,8 @@ int command_plugins(int argc, char **argv) {
   const cli_option options[] = {CLI_JSON(&json), {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {"", 0, 0,
                              "Lists every plugin that was found, in the order of loading: loaded, unavailable (its\n"
-                             "implementations cannot run here), skipped or failed, with the reason.",
+                             "implementations cannot run here), deferred (not loaded until one of the ops that it\n"
+                             "lists is looked for), skipped or failed, with the reason.",
                              options};
   int exit_status;
   fl_plugins *plugins;

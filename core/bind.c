@@ -25,6 +25,14 @@ static fl_failure *find_failure(const fl_op *op, const fl_impl_record *record) {
   return NULL;
 }
 
+static bool skips(const fl_failure *failure, double now) {
+  return failure && (!failure->retry_at || now < failure->retry_at);
+}
+
+bool fl_failure_skips(const fl_op *op, const fl_impl_record *record, double now) {
+  return skips(find_failure(op, record), now);
+}
+
 void fl_failure_forget(fl_op *op, const fl_impl_record *record) {
   for (fl_failure **link = &op->failures; *link; link = &(*link)->next)
     if ((*link)->impl == record) {
@@ -44,9 +52,11 @@ void fl_failures_free(fl_op *op) {
 void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason) {
   fl_host *host = op->host;
   pthread_mutex_lock(&host->lock);
-  fl_failure *failure = find_failure(op, record);
+  bool frozen = atomic_load_explicit(&host->frozen, memory_order_relaxed);
+  fl_failure *failure = frozen ? NULL : find_failure(op, record);
   /* A plugin that was withdrawn meanwhile leaves nothing behind. */
-  if (!failure && fl_registry_find_impl(op, record->impl.impl_id) == record && (failure = calloc(1, sizeof *failure))) {
+  if (!failure && !frozen && fl_registry_find_impl(op, record->impl_id) == record &&
+      (failure = calloc(1, sizeof *failure))) {
     failure->impl = record;
     fl_failure **link = &op->failures; /* in the order in which they failed */
     while (*link)
@@ -64,7 +74,7 @@ void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason) 
       free(failure->reason);
       failure->reason = copy;
     }
-    fl_host_advance(host);
+    fl_unbind(op, NULL, NULL);
   }
   pthread_mutex_unlock(&host->lock);
 }
@@ -72,15 +82,14 @@ void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason) 
 void fl_forget_failure(fl_op *op, const fl_impl_record *record) {
   bool forgotten;
   pthread_mutex_lock(&op->host->lock);
-  forgotten = find_failure(op, record) != NULL;
+  forgotten = !atomic_load_explicit(&op->host->frozen, memory_order_relaxed) && find_failure(op, record);
   if (forgotten) {
     fl_failure_forget(op, record);
-    fl_host_advance(op->host);
+    fl_unbind(op, NULL, NULL);
   }
   pthread_mutex_unlock(&op->host->lock);
   if (forgotten)
-    fl_log_line(&op->host->log, FL_LOG_INFO, "Implementation '%s' of op '%s' works again", record->impl.impl_id,
-                op->name);
+    fl_log_line(&op->host->log, FL_LOG_INFO, "Implementation '%s' of op '%s' works again", record->impl_id, op->name);
 }
 
 /* Every candidate failed before and none may be tried yet. The host's lock is held. */
@@ -88,10 +97,13 @@ static fl_status all_failed(const fl_op *op) {
   fl_text text = {0};
   fl_text_add(&text, "All implementations for op='%s' have failed previously. Failed impl_ids: {", op->name);
   for (const fl_failure *failure = op->failures; failure; failure = failure->next)
-    fl_text_add(&text, "%s'%s'", failure == op->failures ? "" : ", ", failure->impl->impl.impl_id);
+    fl_text_add(&text, "%s'%s'", failure == op->failures ? "" : ", ", failure->impl->impl_id);
   fl_text_add(&text, "}");
   for (const fl_failure *failure = op->failures; failure; failure = failure->next)
-    fl_text_add(&text, "\n  %s: %s", failure->impl->impl.impl_id, failure->reason ? failure->reason : "");
+    fl_text_add(&text, "\n  %s: %s", failure->impl->impl_id, failure->reason ? failure->reason : "");
+  if (op->host->frozen_by.n)
+    fl_text_add(&text, "\n  None is tried again while the host is frozen (fl_freeze by '%s')",
+                op->host->frozen_by.items[0]);
   fl_status status = fl_error(FL_ENOIMPL, "%s", fl_text_get(&text));
   fl_text_free(&text);
   return status;
@@ -100,16 +112,16 @@ static fl_status all_failed(const fl_op *op) {
 /* ---------------------------------------------------------------------------------------------------- first uses */
 
 static const char *vendor_text(const fl_impl_record *record) {
-  return record->impl.vendor ? record->impl.vendor : "None";
+  return record->vendor ? record->vendor : "None";
 }
 
 /* The peer's file of ops that kind default serves: one line for each (op, impl), never through a link. */
 static void list_op(fl_host *host, const fl_impl_record *record) {
   char line[2 * FL_NAME_MAX + 64];
   char *path = NULL;
-  if (record->impl.kind != FL_KIND_DEFAULT)
+  if (record->kind != FL_KIND_DEFAULT)
     return;
-  snprintf(line, sizeof line, "[DEBUG] vllm_fl.dispatch.ops.%s: %s\n", record->impl.op_name, record->impl.impl_id);
+  snprintf(line, sizeof line, "[DEBUG] vllm_fl.dispatch.ops.%s: %s\n", record->op->name, record->impl_id);
   pthread_mutex_lock(&host->lock);
   if (host->config->oplist_path && !fl_strings_has(&host->oplist, line) && fl_strings_add(&host->oplist, line))
     path = fl_strdup(host->config->oplist_path);
@@ -124,18 +136,6 @@ static void list_op(fl_host *host, const fl_impl_record *record) {
   free(path);
 }
 
-/* Takes a binding out of its slot, unless `record` is its first candidate. The host's lock is held. */
-static void unbind(fl_host *host, fl_slots *slots, const fl_impl_record *record) {
-  uint64_t generation = atomic_load_explicit(&host->generation, memory_order_relaxed);
-  for (int i = 0; i < FL_DEVICE_SLOTS; i++) {
-    fl_binding *binding = atomic_load_explicit(&slots->by_device[i], memory_order_relaxed);
-    if (!binding || binding->generation != generation || binding->candidates[0].record == record)
-      continue; /* one that is out of date is made anew, and noted, anyway */
-    atomic_store_explicit(&slots->by_device[i], NULL, memory_order_release);
-    fl_retire(&host->retired, binding, fl_binding_free);
-  }
-}
-
 /*
  * A use is noted when a binding is made, so that no call has to look. For a scope that comes and goes to be noted each
  * time, a change unbinds the op wherever it was bound otherwise; but only so often, lest threads under different
@@ -144,16 +144,8 @@ static void unbind(fl_host *host, fl_slots *slots, const fl_impl_record *record)
 enum { SWITCHES_NOTED = 16 };
 
 static void unbind_others(fl_op *op, const fl_impl_record *record) {
-  if (op->switches++ >= SWITCHES_NOTED)
-    return;
-  unbind(op->host, &op->slots, record);
-  for (fl_view *view = op->host->views; view; view = view->next) {
-    fl_view_table *table = atomic_load_explicit(&view->table, memory_order_relaxed);
-    fl_slots *slots =
-        table && op->index < table->n ? atomic_load_explicit(&table->ops[op->index], memory_order_relaxed) : NULL;
-    if (slots)
-      unbind(op->host, slots, record);
-  }
+  if (op->switches++ < SWITCHES_NOTED)
+    fl_unbind(op, NULL, record);
 }
 
 /* Remembers what the op uses; `before` gets what it used (malloc'ed). False: no change. */
@@ -161,8 +153,8 @@ static bool change_use(fl_op *op, const fl_impl_record *record, char **before) {
   bool changed = false;
   *before = NULL;
   pthread_mutex_lock(&op->host->lock);
-  if (!op->last_used || strcmp(op->last_used, record->impl.impl_id)) {
-    char *copy = fl_strdup(record->impl.impl_id);
+  if (!op->last_used || strcmp(op->last_used, record->impl_id)) {
+    char *copy = fl_strdup(record->impl_id);
     if (copy) {
       *before = op->last_used;
       op->last_used = copy;
@@ -176,18 +168,29 @@ static bool change_use(fl_op *op, const fl_impl_record *record, char **before) {
 
 void fl_note_use(fl_op *op, const fl_impl_record *record) {
   fl_log *log = &op->host->log;
-  const char *kind = fl_kind_name((fl_kind)record->impl.kind);
+  const char *kind = fl_kind_name((fl_kind)record->kind);
   char *before;
   if (!change_use(op, record, &before))
     return;
   if (before)
     fl_log_line(log, FL_LOG_INFO, "Op '%s' switched from '%s' to '%s' (kind=%s, vendor=%s)", op->name, before,
-                record->impl.impl_id, kind, vendor_text(record));
+                record->impl_id, kind, vendor_text(record));
   else
-    fl_log_line(log, FL_LOG_INFO, "Op '%s' using '%s' (kind=%s, vendor=%s)", op->name, record->impl.impl_id, kind,
+    fl_log_line(log, FL_LOG_INFO, "Op '%s' using '%s' (kind=%s, vendor=%s)", op->name, record->impl_id, kind,
                 vendor_text(record));
   free(before);
   list_op(op->host, record);
+}
+
+/* An op that is resolved ahead, for one device type after the other perhaps, is not switched by that. */
+static void note_ahead(fl_op *op, const fl_impl_record *record) {
+  pthread_mutex_lock(&op->host->lock);
+  bool first = !op->last_used;
+  pthread_mutex_unlock(&op->host->lock);
+  if (first)
+    fl_note_use(op, record);
+  else
+    list_op(op->host, record);
 }
 
 void fl_note_fallback(fl_op *op, const fl_impl_record *record) {
@@ -199,46 +202,82 @@ void fl_note_fallback(fl_op *op, const fl_impl_record *record) {
 
 /* ------------------------------------------------------------------------------------------------------ bindings */
 
-void fl_binding_free(void *memory) {
-  fl_binding *binding = memory;
-  if (!binding)
+void fl_slots_init(fl_slots *slots, const fl_op *op) {
+  for (int i = 0; i < FL_DEVICE_SLOTS; i++)
+    atomic_init(&slots->by_device[i], &op->unbound);
+}
+
+static bool is_in(const fl_binding *binding, const fl_slots *slots) {
+  return binding->place >= slots->by_device && binding->place < slots->by_device + FL_DEVICE_SLOTS;
+}
+
+void fl_unbind(fl_op *op, const fl_slots *slots, const fl_impl_record *record) {
+  for (fl_binding **link = &op->bindings; *link;) {
+    fl_binding *binding = *link;
+    if ((slots && !is_in(binding, slots)) || (record && binding->candidates[0].record == record)) {
+      link = &binding->next;
+      continue;
+    }
+    *link = binding->next;
+    atomic_store_explicit(binding->place, &op->unbound, memory_order_release);
+    binding->place = NULL;
+    fl_retire(&op->host->retired, binding, free);
+  }
+}
+
+/* The host's lock is held. */
+static void bind(fl_op *op, fl_binding *binding, _Atomic(const fl_target *) *place) {
+  binding->place = place;
+  binding->next = op->bindings;
+  op->bindings = binding;
+  if (!op->is_bound) {
+    op->is_bound = true;
+    op->next_bound = op->host->bound;
+    op->host->bound = op;
+  }
+  atomic_store_explicit(place, &binding->target, memory_order_release);
+}
+
+void fl_binding_noted(fl_binding *binding) {
+  pthread_mutex_lock(&binding->op->host->lock);
+  if (binding->place && binding->noted.fn)
+    atomic_store_explicit(binding->place, &binding->noted, memory_order_release);
+  pthread_mutex_unlock(&binding->op->host->lock);
+}
+
+/* What is to be called: the kernel itself, or what looks at everything the first time and at less later. */
+static void choose_target(fl_binding *binding) {
+  const fl_candidate *first = &binding->candidates[0];
+  const fl_impl_record *record = first->record;
+  bool runs_all =
+      record->flags & FL_IMPL_INPLACE_ONLY || first->on_probation || binding->retry_at || binding->preserve_inputs;
+  const fl_target kernel = {record->fn, record->self, record->supports_args, record->self, binding};
+  binding->fn = record->fn;
+  binding->self = record->self;
+  binding->count = record->count;
+  if (runs_all)
+    binding->target = (fl_target){.fn = fl_run_candidates, .self = binding, .binding = binding};
+  else if (first->dtypes || record->supports_args || binding->statistics)
+    binding->target = (fl_target){.fn = fl_run_guarded, .self = binding, .binding = binding};
+  else
+    binding->target = kernel;
+  if (runs_all || first->dtypes)
     return;
-  free(binding->candidates[0].noted); /* one array for all */
-  free(binding);
+  binding->noted = kernel;
+  if (binding->statistics) {
+    binding->noted.fn = fl_run_counted;
+    binding->noted.self = binding;
+  }
 }
 
-/* Can the first candidate's kernel be called without looking at anything? */
-static bool is_direct(const fl_binding *binding) {
-  const struct fl_candidate *first = &binding->candidates[0];
-  return !first->supports_args && !first->dtypes && !first->inplace_only && !first->on_probation &&
-         !binding->retry_at && !binding->statistics && !binding->preserve_inputs;
+/* No need to look at the element type where the schema lets none through that the impl does not take. */
+static uint32_t dtypes_to_check(const fl_op *op, const fl_impl_record *record) {
+  uint32_t all = fl_schema_dtypes(op->schema);
+  return all && !(all & ~record->dtypes) ? 0 : record->dtypes;
 }
 
-/* Does anything but the first candidate's own predicate have to be looked at? */
-static bool is_guarded(const fl_binding *binding) {
-  const struct fl_candidate *first = &binding->candidates[0];
-  return !first->inplace_only && !first->on_probation && !binding->retry_at && !binding->preserve_inputs;
-}
-
-static bool set_candidate(fl_binding *binding, uint32_t i, fl_impl_record *record, bool on_probation,
-                          _Atomic bool *noted) {
-  struct fl_candidate *candidate = &binding->candidates[i];
-  uint32_t all = fl_schema_dtypes(binding->op->schema);
-  if (binding->statistics && record->count == UINT32_MAX && (record->count = fl_count_new()) == UINT32_MAX)
-    return false;
-  *candidate = (struct fl_candidate){
-      .record = record,
-      .fn = record->impl.fn,
-      .self = record->impl.self,
-      .supports_args = record->impl.supports_args,
-      /* No need to look at the element type where the schema lets none through that the impl does not take. */
-      .dtypes = all && !(all & ~record->impl.dtypes) ? 0 : record->impl.dtypes,
-      .count = record->count,
-      .on_probation = on_probation,
-      .inplace_only = record->impl.flags & FL_IMPL_INPLACE_ONLY,
-      .noted = noted + i,
-  };
-  return true;
+bool fl_takes_all(const fl_impl_record *record) {
+  return !record->supports_args && !dtypes_to_check(record->op, record);
 }
 
 /* The host's lock is held. */
@@ -247,11 +286,8 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_sta
   uint32_t n = selection->n_accepted;
   bool strict = selection->policy->fields.strict;
   double now = op->failures ? fl_monotonic() : 0;
-  _Atomic bool *noted = calloc(n, sizeof *noted);
   fl_binding *binding = calloc(1, sizeof *binding + n * sizeof binding->candidates[0]);
-  if (!binding || !noted) {
-    free((void *)noted);
-    free(binding);
+  if (!binding) {
     *status = fl_error_no_memory();
     return NULL;
   }
@@ -259,31 +295,30 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_sta
   binding->strict = strict;
   binding->preserve_inputs = selection->policy->fields.preserve_inputs && !strict;
   binding->statistics = host->statistics;
-  binding->generation = atomic_load_explicit(&host->generation, memory_order_relaxed);
-  binding->candidates[0].noted = noted;
   for (uint32_t i = 0; i < n; i++) {
     fl_impl_record *record = selection->items[i].record;
     const fl_failure *failure = strict ? NULL : find_failure(op, record);
-    if (failure && (!failure->retry_at || now < failure->retry_at)) {
+    if (skips(failure, now)) {
       if (failure->retry_at && (!binding->retry_at || failure->retry_at < binding->retry_at))
         binding->retry_at = failure->retry_at;
       continue;
     }
-    if (!set_candidate(binding, binding->n, record, failure != NULL, noted)) {
-      fl_binding_free(binding);
+    if (binding->statistics && record->count == UINT32_MAX && (record->count = fl_count_new()) == UINT32_MAX) {
+      free(binding);
       *status = fl_error_no_memory();
       return NULL;
     }
-    binding->n++;
+    fl_candidate *candidate = &binding->candidates[binding->n++];
+    candidate->record = record;
+    candidate->dtypes = dtypes_to_check(op, record);
+    candidate->on_probation = failure != NULL;
   }
   if (!binding->n) {
     *status = all_failed(op);
-    fl_binding_free(binding);
+    free(binding);
     return NULL;
   }
-  binding->direct = is_direct(binding);
-  binding->fn = binding->direct ? binding->candidates[0].fn : is_guarded(binding) ? fl_run_guarded : fl_run_candidates;
-  binding->self = binding->direct ? binding->candidates[0].self : binding;
+  choose_target(binding);
   return binding;
 }
 
@@ -292,7 +327,7 @@ static bool order_is_partial(fl_op *op, const fl_selection *selection) {
   if (op->order_is_partial || !selection->per_op || !selection->n_accepted)
     return false;
   for (uint32_t i = 0; i < selection->n_accepted; i++)
-    if (!selection->items[i].record->impl.supports_args)
+    if (!selection->items[i].record->supports_args)
       return false;
   for (uint32_t i = 0; i < selection->n_order; i++)
     if (!strcmp(selection->order[i], "reference") || !strcmp(selection->order[i], "native"))
@@ -300,29 +335,39 @@ static bool order_is_partial(fl_op *op, const fl_selection *selection) {
   return op->order_is_partial = true;
 }
 
-fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *status) {
+/* What the slot has, or what was resolved for it. NULL with the error message and *status when there is nothing to
+ * call; *made: it was resolved. */
+static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type, bool *made, fl_status *status) {
   fl_host *host = op->host;
+  _Atomic(const fl_target *) *place = &slots->by_device[device_type];
+  const fl_target *target;
   fl_selection selection;
-  fl_binding *binding = NULL;
   bool again, partial = false;
+  *made = false;
   do {
     bool scoped;
+    *status = FL_OK;
+    again = false;
     fl_registry_ask_availability(host, op);
     pthread_mutex_lock(&host->lock);
-    *status = fl_select(&selection, op, fl_scope_policy(host, &scoped), device_type);
-    again = !*status && selection.unasked;
-    if (!*status && !again && !selection.n_accepted)
-      *status = fl_selection_error(&selection);
-    if (!*status && !again) {
-      partial = order_is_partial(op, &selection);
-      binding = make_binding(op, &selection, status);
+    target = atomic_load_explicit(place, memory_order_relaxed);
+    if (!target->binding) { /* else another thread was first */
+      fl_binding *binding = NULL;
+      *status = fl_select(&selection, op, fl_scope_policy(host, &scoped), (int32_t)device_type);
+      again = !*status && selection.unasked;
+      if (!*status && !again && !selection.n_accepted)
+        *status = fl_selection_error(&selection);
+      if (!*status && !again) {
+        partial = order_is_partial(op, &selection);
+        binding = make_binding(op, &selection, status);
+      }
+      if (binding) {
+        bind(op, binding, place);
+        *made = true;
+      }
+      target = binding ? &binding->target : NULL;
+      fl_selection_free(&selection);
     }
-    if (binding) {
-      fl_binding *old = atomic_load_explicit(&slots->by_device[device_type], memory_order_relaxed);
-      atomic_store_explicit(&slots->by_device[device_type], binding, memory_order_release);
-      fl_retire(&host->retired, old, fl_binding_free);
-    }
-    fl_selection_free(&selection);
     pthread_mutex_unlock(&host->lock);
   } while (again);
   if (partial)
@@ -330,14 +375,45 @@ fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *
                 "Op '%s': no implementation in its order takes all arguments, so that a call may find none; add "
                 "'reference' to the end of the order",
                 op->name);
-  if (!binding)
-    return NULL;
-  if (host->dispatch_debug) {
-    const fl_impl *impl = &binding->candidates[0].record->impl;
-    fl_log_line(&host->log, FL_LOG_DEBUG, "[DISPATCH] Op '%s' -> '%s' (kind=%s%s%s)", op->name, impl->impl_id,
-                fl_kind_name((fl_kind)impl->kind), impl->vendor ? ", vendor=" : "", impl->vendor ? impl->vendor : "");
+  if (*made && host->dispatch_debug) {
+    const fl_impl_record *record = target->binding->candidates[0].record;
+    fl_log_line(&host->log, FL_LOG_DEBUG, "[DISPATCH] Op '%s' -> '%s' (kind=%s%s%s)", op->name, record->impl_id,
+                fl_kind_name((fl_kind)record->kind), record->vendor ? ", vendor=" : "",
+                record->vendor ? record->vendor : "");
   }
-  if (binding->direct)
-    fl_note_use(op, binding->candidates[0].record);
-  return binding;
+  return target;
+}
+
+/* Is it the kernel itself, which looks at nothing when it is called? */
+static bool is_kernel(const fl_target *target) {
+  return target->self != target->binding;
+}
+
+const fl_target *fl_bind(fl_op *op, fl_slots *slots, uint32_t device_type, fl_status *status) {
+  bool made;
+  const fl_target *target = resolve(op, slots, device_type, &made, status);
+  if (target && made && is_kernel(target)) /* it will be called */
+    fl_note_use(op, target->binding->candidates[0].record);
+  return target;
+}
+
+fl_status fl_bind_ahead(fl_op *op, fl_slots *slots, uint32_t device_type) {
+  fl_status status;
+  bool made;
+  const fl_target *target = resolve(op, slots, device_type, &made, &status);
+  if (target && made && is_kernel(target))
+    note_ahead(op, target->binding->candidates[0].record);
+  return target ? FL_OK : status;
+}
+
+fl_status fl_run_unbound(void *self, fl_call *call) {
+  fl_op *op = self;
+  fl_slots *slots = fl_scope_slots(op);
+  fl_status status = FL_ENOMEM;
+  const fl_target *target = slots ? fl_bind(op, slots, fl_call_device(op, call), &status) : NULL;
+  if (target)
+    status = fl_run_target(target, call);
+  else if (!slots)
+    status = fl_error_no_memory();
+  return fl_settle(status);
 }

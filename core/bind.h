@@ -4,22 +4,63 @@
 
 #include "core/host.h"
 
-/* Resolves and publishes into `slots`. The thread is reading, and must go on until it is done with the binding. NULL
- * with the error message and *status when there is nothing to call. */
-fl_binding *fl_bind(fl_op *op, fl_slots *slots, int32_t device_type, fl_status *status);
+/* ------------------------------------------------------------------------------------------------------ invoke.c */
+
+/* The device type that selects: that of the schema's argument; 0 when the op has no tensor. */
+uint32_t fl_call_device(const fl_op *op, const fl_call *call);
+
+/* Calls what the op has bound, or resolves it first. The thread is reading, the arguments are good, and call->message
+ * is set. */
+fl_status fl_dispatch(const fl_op *op, const fl_slots *slots, fl_call *call);
+
+/* Calls a target, and goes on as the policy wants when that fails. */
+fl_status fl_run_target(const fl_target *target, fl_call *call);
+
+/* -------------------------------------------------------------------------------------------------------- bind.c */
+
+/* Resolves and publishes into `slots`, unless something is bound there. The thread is reading, and must go on until it
+ * is done with the target. NULL with the error message and *status when there is nothing to call. */
+const fl_target *fl_bind(fl_op *op, fl_slots *slots, uint32_t device_type, fl_status *status);
+
+/* The use of a binding's first candidate was logged. */
+void fl_binding_noted(fl_binding *binding);
+
+/* Resolves before any call does; an op's first use is noted, nothing is unbound. The thread is reading. FL_ENOIMPL:
+ * nothing to call. */
+fl_status fl_bind_ahead(fl_op *op, fl_slots *slots, uint32_t device_type);
 
 /* F1: logs the first use of an op, and a change of what it uses; lists kind default in the oplist file. */
 void fl_note_use(fl_op *op, const fl_impl_record *record);
 /* The same without a line in the log: a fallback was logged already. */
 void fl_note_fallback(fl_op *op, const fl_impl_record *record);
 
-/* F4: remembers a failure; the op's bindings are out of date. */
+/* F4: remembers a failure, unless the host is frozen; what the op has bound is out of date. */
 void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason);
-/* A failed implementation works again. */
+/* Is the implementation skipped at the time `now`? The host's lock is held. */
+bool fl_failure_skips(const fl_op *op, const fl_impl_record *record, double now);
+/* A failed implementation works again. Nothing changes when the host is frozen. */
 void fl_forget_failure(fl_op *op, const fl_impl_record *record);
 
-/* What a binding calls when its kernel cannot be called directly. */
-fl_status fl_run_guarded(void *binding, fl_call *call);
-fl_status fl_run_candidates(void *binding, fl_call *call);
+/* Does it take every call that the op's schema lets through (S3: the search ends with it)? */
+bool fl_takes_all(const fl_impl_record *record);
+
+/* ----------------------------------------------------------------------------------------------------- manager.c */
+
+/*
+ * What a binding's target calls when that is not the kernel itself. Like a kernel, fl_run_counted and fl_run_guarded
+ * give back the first candidate's error as it is; what fl_run_candidates gives back is settled.
+ */
+fl_status fl_run_counted(void *binding, fl_call *call);    /* counts the call of the first candidate */
+fl_status fl_run_guarded(void *binding, fl_call *call);    /* asks the first candidate, logs, counts */
+fl_status fl_run_candidates(void *binding, fl_call *call); /* looks at everything */
+
+/* Says that an error is the call's, and gives it back: whoever called the target has nothing left to try. */
+static inline fl_status fl_settle(fl_status status) {
+  fl_self.settled = status != FL_OK;
+  return status;
+}
+
+/* A target came back with an error: that of the first candidate, unless it is settled. */
+fl_status fl_finish_failed(const fl_target *target, fl_call *call, fl_status status);
 
 #endif

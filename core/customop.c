@@ -1,6 +1,7 @@
 /*
  * vLLM's CustomOp rules: which ops custom_ops disables, so that they run their reference, and what overrides that.
  */
+#include "core/deferred.h"
 #include "core/error.h"
 #include "core/host.h"
 
@@ -16,16 +17,18 @@ fl_status fl_op_enforce_enable(fl_op *op, bool enforce) {
   if (!op)
     return fl_error(FL_ENOENT, "fl_op_enforce_enable: the op is NULL: this host has no op of that name");
   pthread_mutex_lock(&op->host->lock);
-  if (op->enforced != enforce) {
+  fl_status status = fl_refuse_frozen(op->host, "enforcing an op (fl_op_enforce_enable)");
+  if (!status && op->enforced != enforce) {
     op->enforced = enforce;
-    fl_host_advance(op->host);
+    fl_unbind(op, NULL, NULL);
   }
   pthread_mutex_unlock(&op->host->lock);
-  return FL_OK;
+  return status;
 }
 
 void fl_custom_op_counts(fl_host *host, uint32_t *enabled, uint32_t *disabled) {
   uint32_t counts[2] = {0};
+  fl_load_deferred(host, NULL);
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
@@ -83,6 +86,7 @@ fl_status fl_custom_ops_check(fl_host *host, const fl_config *config) {
   if (!on->n && !off->n)
     return FL_OK;
   pthread_mutex_lock(&host->lock);
+  problems.no_memory = !fl_deferred_ops(host, &ops);
   for (uint32_t i = 0; i < host->n_ops; i++)
     if (!fl_strings_add(&ops, host->ops[i]->name))
       problems.no_memory = true;

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -95,19 +96,24 @@ static char *mapped_file(const void *address) {
   return path;
 }
 
-/*
- * The directory of the file that holds this library, and whether that is a program that it is linked into. A program's
- * name in the link map is whatever its caller put into argv[0], and a library's may be relative to a working directory
- * that is no longer the same: then the kernel is asked.
- */
-static char *own_directory(bool *is_program) {
+/* The directory of the file that holds this library, and whether that is a program that it is linked into. Found out
+ * once, since neither changes while it is mapped. */
+static struct own_place {
+  char *directory; /* canonical; NULL: not found */
+  bool is_program;
+} own;
+static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+
+/* A program's name in the link map is whatever its caller put into argv[0], and a library's may be relative to a
+ * working directory that is no longer the same: then the kernel is asked. */
+static void find_own_place(void) {
   static const char here = 0;
   struct link_map *map = NULL;
   Dl_info info;
   char *path = NULL;
-  *is_program = true;
+  own.is_program = true;
   if (dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP) && map && map->l_name[0]) {
-    *is_program = false;
+    own.is_program = false;
     path = map->l_name[0] == '/' ? realpath(map->l_name, NULL) : NULL;
   }
   if (!path)
@@ -115,7 +121,7 @@ static char *own_directory(bool *is_program) {
   char *slash = path ? strrchr(path, '/') : NULL;
   if (slash)
     slash[slash == path] = 0;
-  return path;
+  own.directory = path;
 }
 
 /* Where things lie relative to the library's or (statically linked) the program's directory. */
@@ -134,18 +140,17 @@ static const places manifest_places = {
 
 /* The place near the library as an absolute path without "..": NULL if there is none. False: out of memory. */
 static bool find_nearby(const places *where, char **nearby) {
-  bool is_program, done = true;
-  char *directory = own_directory(&is_program);
+  bool done = true;
+  pthread_once(&own_once, find_own_place);
   *nearby = NULL;
-  for (int i = 0; directory && done && !*nearby && i < (is_program ? 1 : 3); i++) {
-    const char *relative = is_program ? where->program : where->beside[i];
-    char *path = relative ? fl_format("%s/%s", directory, relative) : NULL;
+  for (int i = 0; own.directory && done && !*nearby && i < (own.is_program ? 1 : 3); i++) {
+    const char *relative = own.is_program ? where->program : where->beside[i];
+    char *path = relative ? fl_format("%s/%s", own.directory, relative) : NULL;
     if (path && is_directory(path))
       *nearby = realpath(path, NULL);
     done = !relative || path;
     free(path);
   }
-  free(directory);
   return done;
 }
 

@@ -4,6 +4,7 @@
  */
 #include "core/error.h"
 #include "core/loader.h"
+#include "core/scan.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -15,12 +16,14 @@
 #include <unistd.h>
 
 /* Larger tables than any real plugin has; what exceeds them is damaged. */
-enum { MAX_SEGMENTS = 1024, MAX_SECTIONS = 65536, MAX_TABLE = 64 << 20, MAX_NOTES = 1 << 20 };
+enum { MAX_SEGMENTS = 1024, MAX_SECTIONS = 65536, MAX_TABLE = 64 << 20, MAX_NOTES = 1 << 20, MAX_OPS = 1 << 16 };
 
 typedef struct elf_file {
   int fd;
   uint64_t size;
   const char *path;
+  size_t n_start;            /* bytes of the file that are in `start` */
+  unsigned char start[4096]; /* headers and notes lie in the first page, where linkers are left alone */
   ElfW(Ehdr) header;
   ElfW(Phdr) * segments;
   ElfW(Shdr) * sections; /* NULL: stripped of them */
@@ -31,6 +34,10 @@ static bool read_at(const elf_file *file, void *to, uint64_t offset, uint64_t le
   uint64_t done = 0;
   if (offset > file->size || length > file->size - offset)
     return false;
+  if (offset + length <= file->n_start) {
+    memcpy(to, file->start + offset, length);
+    return true;
+  }
   while (done < length) {
     ssize_t n = pread(file->fd, (char *)to + done, length - done, (off_t)(offset + done));
     if (n < 0 && errno == EINTR)
@@ -183,14 +190,28 @@ static fl_status read_segments(elf_file *file) {
   return status;
 }
 
+static bool has_sections(const elf_file *file) {
+  return file->header.e_shoff && file->header.e_shnum;
+}
+
 /* Section headers are not needed to load a file and may be stripped; where they are announced they must be there. */
-static fl_status read_sections(elf_file *file) {
+static fl_status check_sections(const elf_file *file) {
   const ElfW(Ehdr) *header = &file->header;
-  if (!header->e_shoff || !header->e_shnum)
+  uint64_t length = header->e_shnum * sizeof *file->sections;
+  if (!has_sections(file))
     return FL_OK;
   if (header->e_shentsize != sizeof *file->sections)
     return fl_error(FL_EPLUGIN, "damaged: section headers of %u bytes", header->e_shentsize);
-  return read_table(file, header->e_shoff, header->e_shnum * sizeof *file->sections, (void **)&file->sections);
+  if (header->e_shoff > file->size || length > file->size - header->e_shoff)
+    return truncated(file, header->e_shoff, length);
+  return FL_OK;
+}
+
+static fl_status read_sections(elf_file *file) {
+  if (!has_sections(file) || file->sections)
+    return FL_OK;
+  return read_table(file, file->header.e_shoff, file->header.e_shnum * sizeof *file->sections,
+                    (void **)&file->sections);
 }
 
 static void elf_close(elf_file *file) {
@@ -201,9 +222,12 @@ static void elf_close(elf_file *file) {
 }
 
 static fl_status elf_open(const char *path, elf_file *file) {
-  unsigned char start[64];
+  enum { IDENTITY = 64 };
   struct stat status;
-  *file = (elf_file){.path = path};
+  file->path = path;
+  file->segments = NULL;
+  file->sections = NULL;
+  file->n_start = 0;
   /* O_NONBLOCK: a FIFO must not make the host wait. */
   file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file->fd < 0 || fstat(file->fd, &status))
@@ -211,27 +235,30 @@ static fl_status elf_open(const char *path, elf_file *file) {
   if (!S_ISREG(status.st_mode))
     return fl_error(FL_EPLUGIN, "not a regular file: it is %s", S_ISDIR(status.st_mode) ? "a directory" : "a device");
   file->size = (uint64_t)status.st_size;
-  size_t length = file->size < sizeof start ? (size_t)file->size : sizeof start;
-  if (!read_at(file, start, 0, length))
+  size_t length = file->size < sizeof file->start ? (size_t)file->size : sizeof file->start;
+  if (!read_at(file, file->start, 0, length))
     return fl_error(FL_EPLUGIN, "cannot be read: %s", strerror(errno ? errno : EIO));
-  fl_status result = check_identity(start, length);
+  file->n_start = length;
+  fl_status result = check_identity(file->start, length < IDENTITY ? length : (size_t)IDENTITY);
   if (!result && !read_at(file, &file->header, 0, sizeof file->header))
     result = truncated(file, 0, sizeof file->header);
   if (!result)
     result = read_segments(file);
   if (!result)
-    result = read_sections(file);
+    result = check_sections(file);
   return result;
 }
 
 /* ------------------------------------------------------------------------------------------------ dynamic part */
 
 /* Symbols that the file defines for others: its dynamic symbol table, found through the section headers. */
-static fl_status read_exports(const elf_file *file, fl_strings *exports) {
+static fl_status read_exports(elf_file *file, fl_strings *exports) {
   const ElfW(Shdr) *table = NULL;
   ElfW(Sym) *symbols = NULL;
   char *names = NULL;
-  fl_status status = FL_OK;
+  fl_status status = read_sections(file);
+  if (status)
+    return status;
   for (unsigned i = 0; file->sections && i < file->header.e_shnum; i++)
     if (file->sections[i].sh_type == SHT_DYNSYM)
       table = &file->sections[i];
@@ -369,9 +396,88 @@ static fl_status take_descriptor(const unsigned char *bytes, uint32_t length, fl
 
 static void take_build_id(const unsigned char *bytes, uint32_t length, fl_note_info *info) {
   uint32_t most = (sizeof info->build_id - 1) / 2;
-  for (uint32_t i = 0; i < length && i < most; i++)
-    snprintf(info->build_id + 2 * i, 3, "%02x", bytes[i]);
+  uint32_t n = length < most ? length : most;
+  for (uint32_t i = 0; i < n; i++) {
+    info->build_id[2 * i] = "0123456789abcdef"[bytes[i] >> 4];
+    info->build_id[2 * i + 1] = "0123456789abcdef"[bytes[i] & 15];
+  }
+  info->build_id[2 * n] = 0;
 }
+
+/* ------------------------------------------------------------------------------------------------ the list of ops */
+
+/* FL_PLUGIN_OPS as it stands there. A second note adds to the first. */
+static fl_status take_ops(const unsigned char *bytes, uint32_t length, fl_note_info *info) {
+  size_t before = info->ops ? strlen(info->ops) : 0, more = strnlen((const char *)bytes, length);
+  if (before + more > MAX_OPS)
+    return fl_error(FL_EPLUGIN, "damaged 'flhost' note: FL_PLUGIN_OPS has %zu bytes, %d at most", before + more,
+                    (int)MAX_OPS);
+  char *ops = realloc(info->ops, before + more + 2);
+  if (!ops)
+    return fl_error_no_memory();
+  info->ops = ops;
+  if (before)
+    ops[before++] = ',';
+  memcpy(ops + before, bytes, more);
+  ops[before + more] = 0;
+  clean(ops, before + more + 1);
+  return FL_OK;
+}
+
+static bool is_op_name(const char *name, size_t length) {
+  for (size_t i = 0; i < length; i++)
+    if (!fl_scan_is_letter(name[i]) && !(i && fl_scan_is_digit(name[i])))
+      return false;
+  return length && length <= FL_NAME_MAX;
+}
+
+/* Puts name number `n` behind those at the beginning of the list, which take no more room than they were read from. */
+static fl_status add_op(char *ops, size_t *end, unsigned n, const char *name, size_t length) {
+  const char *problem = !length                                ? "is empty"
+                        : !is_op_name(name, length)            ? "is not the name of an op"
+                        : fl_ops_list(ops, *end, name, length) ? "stands there twice"
+                                                               : NULL;
+  if (problem)
+    return fl_error(FL_EPLUGIN, "damaged 'flhost' note: name %u of FL_PLUGIN_OPS, '%.*s', %s", n,
+                    (int)(length < FL_NAME_MAX ? length : FL_NAME_MAX), name, problem);
+  if (*end)
+    ops[(*end)++] = ',';
+  memmove(ops + *end, name, length);
+  *end += length;
+  return FL_OK;
+}
+
+/* Takes out the white space. */
+static fl_status check_ops(char *ops) {
+  size_t end = 0;
+  const char *name = ops;
+  for (unsigned n = 1;; n++) {
+    size_t length = strcspn(name, ",");
+    const char *trimmed = name, *next = name[length] ? name + length + 1 : NULL;
+    size_t trimmed_length = fl_trim(&trimmed, length);
+    fl_status status = add_op(ops, &end, n, trimmed, trimmed_length);
+    if (status)
+      return status;
+    if (!next)
+      break;
+    name = next;
+  }
+  ops[end] = 0;
+  return FL_OK;
+}
+
+bool fl_ops_list(const char *ops, size_t length, const char *name, size_t name_length) {
+  for (const char *at = ops, *end = ops + length; at < end;) {
+    const char *comma = memchr(at, ',', (size_t)(end - at));
+    size_t n = (size_t)((comma ? comma : end) - at);
+    if (n == name_length && !memcmp(at, name, n))
+      return true;
+    at += n + 1;
+  }
+  return false;
+}
+
+/* ------------------------------------------------------------------------------------------------- the note itself */
 
 static uint64_t align_up(uint64_t n, uint64_t alignment) {
   return (n + alignment - 1) & ~(alignment - 1);
@@ -391,13 +497,16 @@ static fl_status take_notes(const unsigned char *bytes, uint64_t length, uint64_
     if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && !memcmp(bytes + name, "GNU", 4))
       take_build_id(bytes + descriptor, note.n_descsz, info);
     /* 7 bytes with the NUL, or the 8 that the header's array has. */
-    if (!*found && note.n_type == 1 && (note.n_namesz == 7 || note.n_namesz == 8) &&
-        !memcmp(bytes + name, "flhost", 7)) {
+    bool ours = (note.n_namesz == 7 || note.n_namesz == 8) && !memcmp(bytes + name, "flhost", 7);
+    fl_status status = FL_OK;
+    if (ours && note.n_type == 1 && !*found) {
       *found = true;
-      fl_status status = take_descriptor(bytes + descriptor, note.n_descsz, info);
-      if (status)
-        return status;
+      status = take_descriptor(bytes + descriptor, note.n_descsz, info);
+    } else if (ours && note.n_type == 2) {
+      status = take_ops(bytes + descriptor, note.n_descsz, info);
     }
+    if (status)
+      return status;
     at = align_up(descriptor + note.n_descsz, alignment);
     if (at > length)
       break;
@@ -405,7 +514,7 @@ static fl_status take_notes(const unsigned char *bytes, uint64_t length, uint64_
   return FL_OK;
 }
 
-static fl_status no_note(const elf_file *file) {
+static fl_status no_note(elf_file *file) {
   fl_strings exports = {0};
   fl_status status = read_exports(file, &exports);
   if (!status)
@@ -425,8 +534,12 @@ fl_status fl_note_read(const char *path, fl_note_info *info) {
   for (unsigned i = 0; !status && i < file.header.e_phnum; i++) {
     const ElfW(Phdr) *segment = &file.segments[i];
     void *bytes = NULL;
-    if (segment->p_type != PT_NOTE || segment->p_filesz > MAX_NOTES)
+    if (segment->p_type != PT_NOTE)
       continue;
+    if (segment->p_filesz > MAX_NOTES) {
+      status = fl_error(FL_EPLUGIN, "damaged: notes of %llu bytes", (unsigned long long)segment->p_filesz);
+      break;
+    }
     status = read_table(&file, segment->p_offset, segment->p_filesz, &bytes);
     if (!status)
       status = take_notes(bytes, segment->p_filesz, segment->p_align == 8 ? 8 : 4, info, &found);
@@ -434,6 +547,16 @@ fl_status fl_note_read(const char *path, fl_note_info *info) {
   }
   if (!status && !found)
     status = no_note(&file);
+  /* Of another ABI major only the version is believed. */
+  if (!status && info->ops && info->note.abi_major == FL_ABI_MAJOR)
+    status = check_ops(info->ops);
   elf_close(&file);
+  if (status)
+    fl_note_clear(info);
   return status;
+}
+
+void fl_note_clear(fl_note_info *info) {
+  free(info->ops);
+  info->ops = NULL;
 }

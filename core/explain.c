@@ -37,7 +37,7 @@ fl_status fl_resolve_op(fl_host *host, const char *name, int32_t device_type, fl
   if (status)
     return status;
   if (selection.n_accepted) {
-    const fl_impl *impl = &selection.items[0].record->impl;
+    const fl_impl_record *impl = selection.items[0].record;
     *resolution =
         (fl_resolution){.fn = impl->fn, .self = impl->self, .kind = (fl_kind)impl->kind, .priority = impl->priority};
     snprintf(resolution->impl_id, sizeof resolution->impl_id, "%s", impl->impl_id);
@@ -93,11 +93,11 @@ static void describe(explanation *e, const fl_selection *selection, uint32_t i, 
   const fl_failure *failure = selection->policy->fields.strict ? NULL : failure_of(selection->op, record);
   fl_explained *to = &e->impls[i];
   fl_text reason = {0};
-  to->impl_id = keep(e, record->impl.impl_id, failed);
-  to->kind = fl_kind_name((fl_kind)record->impl.kind);
-  to->vendor = record->impl.vendor ? keep(e, record->impl.vendor, failed) : NULL;
-  to->priority = record->impl.priority;
-  to->plugin = keep(e, record->plugin, failed);
+  to->impl_id = keep(e, record->impl_id, failed);
+  to->kind = fl_kind_name((fl_kind)record->kind);
+  to->vendor = record->vendor ? keep(e, record->vendor, failed) : NULL;
+  to->priority = record->priority;
+  to->plugin = keep(e, record->provider->plugin, failed);
   to->verdict = selection->items[i].rejection ? FL_REJECTED : i ? FL_CANDIDATE : FL_SELECTED;
   fl_selection_reason(selection, i, scoped, &reason);
   if (failure) {
@@ -110,7 +110,7 @@ static void describe(explanation *e, const fl_selection *selection, uint32_t i, 
     else
       fl_text_add(&reason, ", tried again with the next call");
   }
-  if (record->impl.supports_args && !selection->items[i].rejection)
+  if (record->supports_args && !selection->items[i].rejection)
     fl_text_add(&reason, "; per call if it supports the arguments");
   to->reason = keep(e, fl_text_get(&reason), failed);
   fl_text_free(&reason);
@@ -148,10 +148,10 @@ static void fill(explanation *e, const fl_selection *selection, bool scoped, boo
 static fl_op *find_op_or_layer(fl_host *host, const char *name) {
   fl_layer layer;
   pthread_mutex_lock(&host->lock);
-  bool is_class = !fl_registry_find(host, name) && fl_layer_find(host, name, &layer);
-  fl_op *op = is_class ? fl_layer_op(host, name) : NULL;
+  bool is_class = !fl_registry_known(host, name) && fl_layer_find(host, name, &layer);
+  const fl_op *op = is_class ? fl_layer_op(host, name) : NULL;
   pthread_mutex_unlock(&host->lock);
-  return is_class ? op : fl_find_op(host, name);
+  return is_class && !op ? NULL : fl_find_op(host, is_class ? op->name : name);
 }
 
 fl_status fl_explain(fl_host *host, const char *name, int32_t device_type, fl_explanation **result) {

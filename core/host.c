@@ -1,6 +1,7 @@
 /* Creating and ending hosts: settings, plugins and platform are brought together here. */
 #include "core/host.h"
 
+#include "core/deferred.h"
 #include "core/discovery.h"
 #include "core/error.h"
 #include "core/platform.h"
@@ -107,6 +108,12 @@ static fl_status load_settings(fl_host *host) {
     return status;
   }
   pthread_mutex_lock(&host->lock);
+  status = fl_refuse_frozen(host, "resetting the global policy");
+  if (status) {
+    pthread_mutex_unlock(&host->lock);
+    fl_config_free(config);
+    return status;
+  }
   fl_config *before = host->config;
   fl_policy *policy_before = host->policy;
   host->config = config;
@@ -120,30 +127,59 @@ static fl_status load_settings(fl_host *host) {
   return FL_OK;
 }
 
+/* Vendors that somebody has registered. The host's lock is held. */
+static void list_vendors(const fl_host *host, fl_strings *vendors) {
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
+    for (uint32_t j = 0; set && j < set->n; j++)
+      if (set->impls[j]->vendor && !fl_strings_has(vendors, set->impls[j]->vendor))
+        fl_strings_add(vendors, set->impls[j]->vendor);
+  }
+}
+
+/* Whether a deferred plugin brings the vendor that a policy names is known when it is loaded: those that list the op
+ * are, before anything is said. */
+static void load_for_tokens(fl_host *host) {
+  fl_strings vendors = {0};
+  if (!atomic_load(&host->n_deferred))
+    return;
+  pthread_mutex_lock(&host->lock);
+  list_vendors(host, &vendors);
+  fl_policy *policy = fl_policy_retain(host->policy);
+  pthread_mutex_unlock(&host->lock);
+  for (uint32_t i = 0; i < policy->fields.n_per_op; i++) {
+    const fl_op_order *order = &policy->fields.per_op[i];
+    for (uint32_t j = 0; j < order->n_tokens; j++)
+      if (!strncmp(order->tokens[j], "vendor:", 7) && !fl_strings_has(&vendors, order->tokens[j] + 7))
+        fl_load_deferred(host, order->op);
+  }
+  fl_policy_release(policy);
+  fl_strings_free(&vendors);
+}
+
 /* T2, and its like for ops: names that no plugin has registered may come later, so they are warnings. */
 static void warn_of_unknown_names(fl_host *host) {
-  fl_strings vendors = {0};
+  fl_strings vendors = {0}, ops = {0};
   fl_text lines = {0};
+  load_for_tokens(host);
   pthread_mutex_lock(&host->lock);
-  const char **ops = calloc(host->n_ops + 1, sizeof *ops);
-  for (uint32_t i = 0; ops && i < host->n_ops; i++) {
-    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
-    ops[i] = host->ops[i]->name;
-    for (uint32_t j = 0; set && j < set->n; j++)
-      if (set->impls[j]->impl.vendor && !fl_strings_has(&vendors, set->impls[j]->impl.vendor))
-        fl_strings_add(&vendors, set->impls[j]->impl.vendor);
-  }
   const fl_policy_fields *fields = &host->policy->fields;
-  for (uint32_t i = 0; ops && i < fields->n_per_op; i++) {
+  if (fields->n_per_op) {
+    list_vendors(host, &vendors);
+    fl_deferred_ops(host, &ops);
+    for (uint32_t i = 0; i < host->n_ops; i++)
+      fl_strings_add(&ops, host->ops[i]->name);
+  }
+  for (uint32_t i = 0; i < fields->n_per_op; i++) {
     const char *op = fields->per_op[i].op, *origin = fl_config_op_origin(host->config, op);
-    if (!fl_registry_find(host, op)) {
-      const char *nearest = fl_nearest_word(op, ops, host->n_ops);
+    const fl_op *known = fl_registry_known(host, op);
+    if (!known && !fl_is_deferred(host, op)) {
+      const char *nearest = fl_nearest_word(op, (const char *const *)ops.items, ops.n);
       fl_text_add(&lines, "%s: no op '%s' is registered%s%s%s\n", origin ? origin : "op_backends", op,
                   nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
     }
     for (uint32_t j = 0; j < fields->per_op[i].n_tokens; j++) {
       const char *token = fields->per_op[i].tokens[j];
-      const fl_op *known = fl_registry_find(host, op);
       if (!strcmp(token, "unfused") && known && !known->unfused)
         fl_text_add(&lines, "%s: token 'unfused' for op '%s': the host cannot run it by parts\n",
                     origin ? origin : "op_backends", op);
@@ -160,7 +196,7 @@ static void warn_of_unknown_names(fl_host *host) {
     fl_log_line(&host->log, FL_LOG_WARNING, "%.*s", (int)(end - line), line);
   fl_text_free(&lines);
   fl_strings_free(&vendors);
-  free(ops);
+  fl_strings_free(&ops);
 }
 
 /* VLLM_FL_DISPATCH_DEBUG: the table of ops and implementations. */
@@ -204,9 +240,7 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
     return fl_error_no_memory();
   init_locks(host);
   fl_hosts_add(host);
-  fl_status status = fl_thread_join();
-  if (!status)
-    status = copy_options(host, &options);
+  fl_status status = copy_options(host, &options);
   if (!status)
     status = fl_registry_init(host);
   if (!status && !(options.flags & FL_HOST_NO_PLUGINS))
@@ -244,6 +278,7 @@ void fl_host_destroy(fl_host *host) {
     fl_plugin_record_clear(&host->plugins[i]);
   free(host->plugins);
   fl_strings_free(&host->oplist);
+  fl_strings_free(&host->frozen_by);
   fl_strings_free(&host->directories);
   fl_strings_free(&host->owned);
   free(host->environment);
@@ -299,7 +334,9 @@ fl_status fl_set_log_level(fl_host *host, const char *level) {
 }
 
 fl_status fl_reset_global_policy(fl_host *host) {
-  fl_status status = load_settings(host);
+  fl_status status = fl_refuse_frozen_unlocked(host, "resetting the global policy");
+  if (!status)
+    status = load_settings(host);
   if (!status)
     warn_of_unknown_names(host);
   return status;
@@ -377,14 +414,14 @@ bool fl_is_flagos_allowed(fl_host *host, const char *op) {
 }
 
 fl_status fl_get_platform(fl_host *host, fl_platform_report **report) {
-  pthread_mutex_lock(&host->loading); /* no plugin is loaded or withdrawn meanwhile: the components stay */
+  fl_loading_begin(host); /* no plugin is loaded or withdrawn meanwhile: the components stay */
   pthread_mutex_lock(&host->lock);
   char *file = fl_strdup(host->config->platform_file ? host->config->platform_file : "");
   pthread_mutex_unlock(&host->lock);
   fl_status status = file ? fl_platform_report_create(host->platform, host->platform_origin, file, host->components,
                                                       host->n_components, report)
                           : fl_error_no_memory();
-  pthread_mutex_unlock(&host->loading);
+  fl_loading_end(host);
   free(file);
   return status;
 }

@@ -19,20 +19,41 @@
 /* Device types that have a place of their own in a binding table; 0 stands for an op without tensors. */
 enum { FL_DEVICE_SLOTS = 20 };
 
-/* One registered implementation. Immutable, but for what is said to be guarded. */
+/* Who registers implementations. Lives as long as the host, so that a plugin's name is kept once, not in each. */
+typedef struct fl_provider {
+  struct fl_provider *next;
+  const char *build_id; /* of the plugin's file, "" if it has none */
+  char plugin[];
+} fl_provider;
+
+/* F8: what went wrong with an implementation; made when something does. */
+typedef enum fl_event { FL_EVENT_NOT_SUPPORTED, FL_EVENT_FALLBACK, FL_EVENT_FAILURE, FL_EVENTS } fl_event;
+typedef struct fl_tally {
+  _Atomic uint64_t events[FL_EVENTS];
+} fl_tally;
+
+/* One registered implementation: what fl_impl says, in one piece of memory, since there may be very many. Immutable,
+ * but for what is said to be guarded. */
 typedef struct fl_impl_record {
-  fl_impl impl;   /* strings owned */
-  char *plugin;   /* who registered it */
-  char *build_id; /* of the plugin's file, "" if it has none */
+  fl_kernel_fn fn;
+  void *self;
+  bool (*is_available)(void *self, const char **reason);
+  bool (*supports_args)(void *self, const fl_call *call, const char **reason);
+  size_t (*workspace_size)(void *self, const fl_call *call);
   struct fl_op *op;
+  const fl_provider *provider;
+  const char *vendor, *min_arch; /* behind impl_id; NULL if none */
+  uint64_t devices;
   /* R6. Written under the host's availability lock, `asked` last. */
-  _Atomic uint64_t asked; /* generation of the registry in which is_available was asked; 0 = never */
-  _Atomic bool available;
   _Atomic(const char *) reason; /* static string of the plugin */
-  /* F8. `count` guarded by the host's lock. */
-  uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far */
-  _Atomic uint64_t fallbacks_not_supported, fallbacks_failed, failures;
-  struct fl_impl_record *withdrawn; /* list of those that fl_withdraw_plugin is about to free */
+  _Atomic(fl_tally *) tally;    /* NULL: nothing so far */
+  _Atomic uint32_t asked;       /* generation of the registry in which is_available was asked; 0 = never */
+  uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far; guarded by the host's lock */
+  uint32_t dtypes, flags;
+  int32_t priority;
+  _Atomic bool available;
+  uint8_t kind;
+  char impl_id[];
 } fl_impl_record;
 
 /* All implementations of one op, in the order of registration. Immutable. */
@@ -50,56 +71,83 @@ typedef struct fl_failure {
   double retry_at; /* monotonic seconds */
 } fl_failure;
 
-/* What was resolved for one op, policy and device type: S5. Immutable. */
+/* What a slot points to: what is to be called. */
+typedef struct fl_target {
+  fl_kernel_fn fn;
+  void *self;
+  bool (*supports_args)(void *self, const fl_call *call, const char **reason); /* asked first; NULL: nothing to ask */
+  void *asked;                /* what it is given: the kernel's `self` */
+  struct fl_binding *binding; /* NULL: nothing is bound */
+} fl_target;
+
+/* One implementation that a binding may call. */
+typedef struct fl_candidate {
+  fl_impl_record *record;
+  uint32_t dtypes;    /* element types that it takes; 0 = all that the schema lets through */
+  bool on_probation;  /* it failed before and its back-off is over */
+  _Atomic bool noted; /* F1 was logged for it under this binding */
+} fl_candidate;
+
+/* What was resolved for one op, policy and device type: S5. Immutable, but for what is said to be guarded. */
 typedef struct fl_binding {
-  fl_kernel_fn fn;     /* the kernel itself where nothing can go another way, else a function of manager.c */
-  void *self;          /* the kernel's, or this binding */
-  uint64_t generation; /* of the host; another one means that this binding is out of date */
-  bool direct;         /* fn is candidates[0]'s kernel */
-  bool strict, preserve_inputs, statistics;
-  double retry_at; /* when a failed implementation that was left out may be tried again; 0 = none is left out */
+  /* The kernel itself where nothing can go another way, else a function of manager.c with the binding. */
+  fl_target target;
+  /* What takes its place once the use of the first candidate was logged; fn NULL: it stays. */
+  fl_target noted;
+  fl_kernel_fn fn; /* of the first candidate */
+  void *self;
+  uint32_t count;
   struct fl_op *op;
+  struct fl_binding *next;           /* of the op; guarded by the host's lock */
+  _Atomic(const fl_target *) *place; /* the slot it is in; NULL: in none any more; guarded by the host's lock */
+  double retry_at; /* when a failed implementation that was left out may be tried again; 0 = none is left out */
+  bool strict, preserve_inputs, statistics;
   uint32_t n;
-  struct fl_candidate {
-    fl_impl_record *record;
-    fl_kernel_fn fn;
-    void *self;
-    bool (*supports_args)(void *self, const fl_call *call, const char **reason);
-    uint32_t dtypes;   /* element types that it takes; 0 = all that the schema lets through */
-    uint32_t count;    /* number for fl_count_call */
-    bool on_probation; /* it failed before and its back-off is over */
-    bool inplace_only;
-    _Atomic bool *noted; /* F1 was logged for it under this binding */
-  } candidates[];
+  fl_candidate candidates[];
 } fl_binding;
 
-/* Bindings of one op, by device type. */
+/* What to call for an op, by device type. Never NULL: the op's `unbound` stands where nothing is bound. */
 typedef struct fl_slots {
-  _Atomic(fl_binding *) by_device[FL_DEVICE_SLOTS];
+  _Atomic(const fl_target *) by_device[FL_DEVICE_SLOTS];
 } fl_slots;
+
+/* How fl_invoke goes about a call of the op. */
+typedef enum fl_path {
+  FL_PATH_TRUSTING = 0, /* arguments are not checked */
+  FL_PATH_CHECKED,
+  FL_PATH_OTHERWISE /* it may have no tensor */
+} fl_path;
 
 struct fl_op {
   fl_host *host;
   int32_t device_argument; /* of the schema */
+  uint32_t device_offset;  /* where it is among a call's values, bytes */
+  uint8_t path;            /* fl_path */
   bool checked;            /* arguments are checked */
   fl_slots slots;          /* under the global policy */
-  fl_schema *schema;
-  char *name;
+  fl_target unbound;       /* resolves, and calls what it found */
+  fl_schema *schema;       /* NULL as long as nobody needed the built-in op */
+  const fl_op_def *def;    /* built-in: what `schema` is parsed from, else NULL */
+  const char *name;        /* of a built-in op in fl_host.builtin_names, else owned */
   uint32_t index;
   uint64_t hash;
   _Atomic(fl_impl_set *) impls;
-  fl_impl_record *unfused; /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
-  char *schema_plugin;     /* who declared it */
-  char *last_used;         /* impl_id that F1 logged last; guarded by the host's lock */
-  bool enforced;           /* runs whatever custom_ops says; guarded by the host's lock */
-  bool order_is_partial;   /* warned of: its own order may find nothing for a call; guarded by the host's lock */
-  uint32_t switches;       /* changes of last_used; guarded by the host's lock */
-  fl_failure *failures;    /* guarded by the host's lock */
+  fl_impl_record *unfused;   /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
+  const char *schema_plugin; /* who declared it; owned unless it is built-in */
+  /* Guarded by the host's lock. */
+  fl_binding *bindings;  /* that are in slots */
+  fl_op *next_bound;     /* of the host's ops that have bindings */
+  char *last_used;       /* impl_id that F1 logged last */
+  uint32_t switches;     /* changes of last_used */
+  bool is_bound;         /* it is among the host's `bound` */
+  bool enforced;         /* runs whatever custom_ops says */
+  bool order_is_partial; /* warned of: its own order may find nothing for a call */
+  fl_failure *failures;
 };
 
-/* Names to ops: open addressing, immutable but for empty places that get filled. */
+/* Names to ops: open addressing, immutable but for empty places that get filled. `n` is its writers'. */
 typedef struct fl_name_table {
-  uint32_t mask;
+  uint32_t mask, n;
   _Atomic(fl_op *) places[];
 } fl_name_table;
 
@@ -118,15 +166,21 @@ typedef struct fl_view_table {
 } fl_view_table;
 
 struct fl_host {
-  _Atomic uint64_t generation; /* of everything that resolving depends on */
-  _Atomic(fl_name_table *) names;
+  _Atomic(fl_name_table *) names;          /* ops that are ready: parsed, and no deferred plugin lists them */
   bool statistics, checks, dispatch_debug; /* set at creation */
   bool without_plugins;                    /* none was loaded at creation; set there */
+  _Atomic bool frozen;                     /* frozen_by is not empty; changed under `lock` */
 
-  pthread_mutex_t lock; /* guards all that follows, but for what is atomic */
-  uint64_t registry_generation;
+  pthread_mutex_t lock;         /* guards all that follows, but for what is atomic */
+  uint64_t epoch;               /* of everything that resolving depends on */
+  uint32_t registry_generation; /* never 0 */
+  fl_provider *providers;
   fl_op **ops; /* all, by index */
   uint32_t n_ops, ops_capacity;
+  fl_name_table *declared; /* ops that were not ready when they became known */
+  fl_op *builtin;          /* the built-in ops, in one piece */
+  char *builtin_names;
+  fl_op *bound; /* those that have bindings */
   fl_component_record *components;
   uint32_t n_components;
 
@@ -137,7 +191,8 @@ struct fl_host {
   uint32_t n_views;
   uint64_t view_clock;
   fl_retired retired;
-  fl_strings oplist; /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
+  fl_strings oplist;    /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
+  fl_strings frozen_by; /* one name for each fl_freeze that is not thawed */
 
   pthread_mutex_t availability_lock; /* recursive; held while is_available runs, and never together with `lock` */
 
@@ -151,7 +206,10 @@ struct fl_host {
 
   fl_plugin_record *plugins; /* guarded by `lock` */
   uint32_t n_plugins;
-  pthread_mutex_t loading; /* one discovery at a time; taken before `lock` */
+  _Atomic uint32_t n_deferred; /* of `plugins` */
+  pthread_mutex_t loading;     /* fl_loading_begin */
+  _Atomic uint64_t loader;     /* the thread that has it */
+  uint32_t loading_depth;      /* that thread's */
 
   fl_host *next; /* of the process's hosts, thread.c */
 };
@@ -163,17 +221,37 @@ void fl_registry_free(fl_host *host);
 
 uint64_t fl_hash_name(const char *name, size_t length);
 
-/* The op, NULL if none; no message. The caller is reading, or holds the host's lock. */
+/* The op, ready to be called; NULL if there is none, no message. For one that is not ready yet its entry is parsed and
+ * the deferred plugins that list it are loaded. The caller is reading, and holds no lock. */
 fl_op *fl_registry_find(fl_host *host, const char *name);
+
+/* The op, ready or not: its schema may not be there. The host's lock is held. */
+fl_op *fl_registry_known(const fl_host *host, const char *name);
+
+/* Do calls find it? The host's lock is held. */
+bool fl_registry_is_ready(const fl_host *host, const char *name);
+
+/* Sees to it that an op has its schema. No lock is held. */
+fl_status fl_registry_parse(fl_op *op);
 
 /* FL_ENOENT, with the nearest name. */
 fl_status fl_registry_no_such_op(fl_host *host, const char *name);
+
+/* Does an implementation declare the device type (0: any)? The caller is reading, or holds the host's lock. */
+bool fl_registry_has_impl(const fl_op *op, int32_t device_type);
 
 /* Asks is_available of each impl that was not asked in this generation of the registry (R6). Takes the availability
  * lock, and nothing may be held. */
 void fl_registry_ask_availability(fl_host *host, const fl_op *op);
 
-/* Adds an op; takes over the schema. NULL: out of memory. The host's lock is held. */
+/* The same for every op. */
+void fl_registry_ask_all(fl_host *host);
+
+/* Makes every op ready: parsed, and all plugins loaded. No lock is held. */
+fl_status fl_registry_prepare_all(fl_host *host);
+
+/* Adds an op, ready unless a deferred plugin lists it; takes over the schema. NULL: out of memory. The host's lock is
+ * held. */
 fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin);
 
 /* The implementation, `unfused` too, NULL if there is none. The caller is reading, or holds the host's lock. */
@@ -182,11 +260,36 @@ fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id);
 /* Gives an op that can be run by its parts the implementation that does so (unfused.c). false: out of memory. */
 bool fl_unfused_add(fl_op *op);
 
+/* The provider of that name and build id, known or new; NULL: out of memory. The host's lock is held. */
+const fl_provider *fl_registry_provider(fl_host *host, const char *plugin, const char *build_id);
+
+/* A record of an implementation whose fields are in order, not published yet. NULL: out of memory. */
+fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *provider);
 void fl_impl_record_free(void *record);
+
+/* Counts an event; reads how many there were. */
+void fl_impl_record_count(fl_impl_record *record, fl_event event);
+uint64_t fl_impl_record_events(const fl_impl_record *record, fl_event event);
+
+/* Availability is to be asked again, and everything is to be resolved again. The host's lock is held. */
+void fl_registry_advance(fl_host *host);
+
 void fl_component_record_clear(fl_component_record *component);
 
-/* Everything resolved before is out of date. The host's lock is held. */
+/* Everything resolved before is out of date: nothing is bound any more. The host's lock is held. */
 void fl_host_advance(fl_host *host);
+
+/* -------------------------------------------------------------------------------------------------------- bind.c */
+
+/* Nothing is bound in them. */
+void fl_slots_init(fl_slots *slots, const fl_op *op);
+
+/* Takes what an op has bound out of its slots: of `slots` alone, unless NULL; and not what has `record` for its first
+ * candidate, unless NULL. The host's lock is held. */
+void fl_unbind(fl_op *op, const fl_slots *slots, const fl_impl_record *record);
+
+/* Resolves, and calls what was found: what a slot has where nothing is bound. `self` is the op. */
+fl_status fl_run_unbound(void *self, fl_call *call);
 
 /* ----------------------------------------------------------------------------------------------------- customop.c */
 
@@ -208,7 +311,7 @@ typedef struct fl_layer {
 
 /* All of these: the host's lock is held. */
 bool fl_layer_find(const fl_host *host, const char *class, fl_layer *layer);
-/* The op that replaces a class, whether or not that is allowed; NULL, with a message. */
+/* The op that replaces a class, ready or not, whether or not that is allowed; NULL, with a message. */
 fl_op *fl_layer_op(fl_host *host, const char *class);
 /* The layers that an op replaces (malloc'ed; strings are added to `strings`). false: out of memory. */
 bool fl_layers_of(const fl_host *host, const char *op, fl_strings *strings, fl_replaced **replaced, uint32_t *n);
@@ -224,7 +327,21 @@ void fl_failures_free(fl_op *op);
 /* In the child of a fork; the host's lock is held. */
 void fl_host_after_fork(fl_host *host);
 void fl_default_after_fork(void); /* host.c */
-void fl_binding_free(void *binding);
+
+/* ------------------------------------------------------------------------------------------------------- freeze.c */
+
+/*
+ * To be asked before anything changes that resolving depends on: the registry, the policy, the settings, failures.
+ * FL_ESTATE when the host is frozen; the message says that `what` ("setting the global policy") is refused, who froze
+ * the host, and how to thaw it. The host's lock is held until the change is made; the other one takes it itself, for
+ * refusing early what is refused again later.
+ */
+fl_status fl_refuse_frozen(fl_host *host, const char *what);
+fl_status fl_refuse_frozen_unlocked(fl_host *host, const char *what);
+
+/* An implementation failed: true if the call must end with that, since the host is frozen; the message then says so
+ * after `reason`, which may lie in the thread's message. Nothing is held. */
+bool fl_keeps_frozen(fl_host *host, const char *op, const char *impl_id, const char *reason, fl_status status);
 
 /* -------------------------------------------------------------------------------------------------------- scope.c */
 

@@ -17,6 +17,7 @@ static const uint32_t common_floats = FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16;
 /* A call while it is put together. */
 typedef struct draft {
   const fl_schema *schema;
+  const fl_cases *cases;
   uint32_t dtype; /* wanted; 0: any */
   uint64_t seed, number;
   fl_input *inputs;
@@ -56,12 +57,11 @@ static uint32_t draw(const draft *d, uint32_t part, trait what, uint32_t n) {
 }
 
 static const fl_case_clause *clause_of(const draft *d, uint32_t part) {
-  const fl_cases *cases = d->schema->compiled_cases;
-  return cases->clause_of[part] == NONE ? NULL : &cases->clauses[cases->clause_of[part]];
+  return d->cases->clause_of[part] == NONE ? NULL : &d->cases->clauses[d->cases->clause_of[part]];
 }
 
 static const fl_choice *draw_choice(const draft *d, const fl_case_clause *clause) {
-  return &d->schema->compiled_cases->choices[clause->first_choice + draw(d, clause->part, CHOICE, clause->n_choices)];
+  return &d->cases->choices[clause->first_choice + draw(d, clause->part, CHOICE, clause->n_choices)];
 }
 
 /* One bit of a set that is not empty. */
@@ -174,7 +174,7 @@ static fl_status choose_unspecified(draft *d) {
 /* What has a clause, in the order of the text; tensors come later. */
 static fl_status choose_specified(draft *d) {
   const fl_schema *schema = d->schema;
-  const fl_cases *cases = schema->compiled_cases;
+  const fl_cases *cases = d->cases;
   for (uint32_t i = 0; i < cases->n_clauses; i++) {
     uint32_t part = cases->clauses[i].part, n_names = schema->compiled->n_names;
     const fl_choice *choice = draw_choice(d, &cases->clauses[i]);
@@ -322,7 +322,9 @@ fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uin
   if (dtype && schema->device_argument < 0)
     return no_such_dtype(&d);
   memset(inputs, 0, n_inputs * sizeof *inputs);
-  fl_status status = choose_unspecified(&d);
+  fl_status status = fl_schema_cases(schema, &d.cases);
+  if (!status)
+    status = choose_unspecified(&d);
   if (!status)
     status = choose_specified(&d);
   if (!status)

@@ -130,7 +130,7 @@ fl_op *fl_layer_op(fl_host *host, const char *class) {
     no_such_class(host, class);
     return NULL;
   }
-  fl_op *op = fl_registry_find(host, layer.op);
+  fl_op *op = fl_registry_known(host, layer.op);
   if (!op)
     fl_error(FL_ENOENT, "layer class '%s' is replaced by op '%s', which is not registered", class, layer.op);
   return op;

@@ -20,8 +20,8 @@
 /* ------------------------------------------------------------------------------------------------------ records */
 
 void fl_plugin_record_clear(fl_plugin_record *record) {
-  char *strings[] = {record->name,    record->file, record->version, record->vendor,
-                     record->licence, record->abi,  record->reason,  record->build_id};
+  char *strings[] = {record->name, record->file,   record->version,  record->vendor, record->licence,
+                     record->abi,  record->reason, record->build_id, record->ops,    record->symbol};
   for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++)
     free(strings[i]);
   *record = (fl_plugin_record){0};
@@ -52,15 +52,14 @@ char *fl_plugin_name_of_file(const char *path) {
       break;
     }
   }
-  return fl_format("%.*s", (int)length, name);
+  return fl_strndup(name, length);
 }
 
-static bool record_begin(fl_plugin_record *record, const char *path) {
-  struct stat status;
+static bool record_begin(fl_plugin_record *record, const char *path, const fl_file *file) {
   *record = (fl_plugin_record){.route = "", .status = FL_PLUGIN_FAILED};
-  if (!stat(path, &status)) {
-    record->device = status.st_dev;
-    record->inode = status.st_ino;
+  if (!file->error) {
+    record->device = file->status.st_dev;
+    record->inode = file->status.st_ino;
   }
   record->name = fl_plugin_name_of_file(path);
   return record->name && replace(&record->file, path) && replace(&record->version, "") &&
@@ -74,64 +73,16 @@ static double now_us(void) {
   return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-/* -------------------------------------------------------------------------------------------------- permissions */
-
-/* The directory that holds `path` (malloc'ed). */
-static char *directory_of(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return !slash ? fl_strdup(".") : slash == path ? fl_strdup("/") : fl_format("%.*s", (int)(slash - path), path);
-}
-
-/* Who may write into the directory can put another file in the place of this one. The sticky bit prevents that, but
- * does not say who put it there. */
-static fl_status check_directory(const char *path, uid_t owner) {
-  struct stat status;
-  char *directory = directory_of(path);
-  fl_status result = FL_OK;
-  if (!directory)
-    return fl_error_no_memory();
-  if (stat(directory, &status))
-    result = fl_error(FL_EPLUGIN, "directory '%s': %s", directory, strerror(errno));
-  else if (status.st_mode & S_IWOTH && !(status.st_mode & S_ISVTX))
-    result = fl_error(FL_EPLUGIN,
-                      "its directory '%s' is world-writable (mode %04o), and nothing is loaded from there; "
-                      "'chmod o-w %s' mends it",
-                      directory, status.st_mode & 07777u, directory);
-  else if (status.st_mode & S_IWOTH && owner != 0 && owner != geteuid())
-    result = fl_error(FL_EPLUGIN,
-                      "it belongs to user %u and lies in '%s', where everyone may put files; move it to a "
-                      "directory of its own",
-                      (unsigned)owner, directory);
-  free(directory);
-  return result;
-}
-
-fl_status fl_file_trusted(const char *path) {
-  struct stat status;
-  if (stat(path, &status))
-    return fl_error(errno == ENOENT ? FL_ENOENT : FL_EPLUGIN, "cannot be opened: %s", strerror(errno));
-  if (status.st_mode & S_IWOTH && S_ISREG(status.st_mode))
-    return fl_error(FL_EPLUGIN,
-                    "it is world-writable (mode %04o), and nothing is loaded from such a file; "
-                    "'chmod o-w %s' mends it",
-                    status.st_mode & 07777u, path);
-  fl_status result = check_directory(path, status.st_uid);
-  char *target = result ? NULL : realpath(path, NULL);
-  if (target)
-    result = check_directory(target, status.st_uid);
-  free(target);
-  return result;
-}
-
 /* ------------------------------------------------------------------------------------- what the file says of itself */
 
 /* One attempt to load. */
 typedef struct loading {
+  fl_loader *loader;
   fl_host *host;
   fl_log *log;
   const char *path, *symbol;
   fl_plugin_record *record;
-  fl_note_info info;
+  const fl_note_info *info;
   struct link_map *map;
   fl_register_fn entry;
 } loading;
@@ -155,23 +106,48 @@ static bool record_note(fl_plugin_record *record, const fl_note_info *info) {
   if (note->abi_major != FL_ABI_MAJOR)
     return true;
   return replace(&record->name, note->name) && replace(&record->version, note->version) &&
-         replace(&record->vendor, note->vendor) && replace(&record->licence, note->licence);
+         replace(&record->vendor, note->vendor) && replace(&record->licence, note->licence) &&
+         (!info->ops || replace(&record->ops, info->ops));
 }
 
 /* Everything that can be said before any of its code runs. */
-static fl_status judge(loading *l) {
+static fl_status judge(fl_trust *trust, const char *path, const fl_file *file, fl_plugin_record *record,
+                       fl_note_info *info) {
   char missing[160];
-  fl_status status = fl_file_trusted(l->path);
+  fl_status status = fl_trust_judge(trust, path, file);
   if (!status)
-    status = fl_note_read(l->path, &l->info);
-  if (!status && !record_note(l->record, &l->info))
+    status = fl_note_of_file(path, file, info);
+  if (!status && !record_note(record, info))
     status = fl_error_no_memory();
   if (!status)
-    status = check_abi(&l->info.note);
-  if (!status && !fl_isa_available(l->info.note.isa, missing, sizeof missing))
+    status = check_abi(&info->note);
+  if (!status && !fl_isa_available(info->note.isa, missing, sizeof missing))
     status =
-        fl_error(FL_EPLUGIN, "needs the instruction sets '%s', and this machine lacks %s", l->info.note.isa, missing);
+        fl_error(FL_EPLUGIN, "needs the instruction sets '%s', and this machine lacks %s", info->note.isa, missing);
   return status == FL_ENOENT ? FL_EPLUGIN : status;
+}
+
+/* The end of either step. */
+static fl_status conclude(fl_plugin_record *record, fl_status status, double start) {
+  if (status && status != FL_ENOMEM && !replace(&record->reason, fl_error_message()))
+    status = fl_error_no_memory();
+  record->load_us += now_us() - start;
+  if (status == FL_ENOMEM)
+    fl_plugin_record_clear(record);
+  else if (status)
+    record->status = FL_PLUGIN_FAILED;
+  return status && status != FL_ENOMEM ? FL_EPLUGIN : status;
+}
+
+fl_status fl_loader_judge(fl_loader *loader, const char *path, const fl_file *file, fl_plugin_record *record,
+                          fl_note_info *info) {
+  double start = now_us();
+  *info = (fl_note_info){0};
+  fl_status status =
+      record_begin(record, path, file) ? judge(&loader->trust, path, file, record, info) : fl_error_no_memory();
+  if (status)
+    fl_note_clear(info);
+  return conclude(record, status, start);
 }
 
 /* ------------------------------------------------------------------------------------------------- loader's errors */
@@ -333,36 +309,94 @@ static fl_status call_entry(loading *l, fl_stage *stage) {
   return l->entry(fl_stage_table(stage));
 }
 
+static void warn_of_change(fl_log *log, const char *name, const char *what, bool restored) {
+  fl_log_line(log, FL_LOG_WARNING, "plugin %s changed %s while loading; %s", name, what,
+              restored ? "restored" : "could not be restored");
+}
+
 static void report_change(void *user, const char *what, bool restored) {
   loading *l = user;
-  fl_log_line(l->log, FL_LOG_WARNING, "plugin %s changed %s while loading; %s", l->record->name, what,
-              restored ? "restored" : "could not be restored");
+  warn_of_change(l->log, l->record->name, what, restored);
+}
+
+/* Of a whole round: which of its plugins was it? The one that the handler is in, if it is in one. */
+static void report_later(void *user, const char *what, bool restored) {
+  fl_loader *loader = user;
+  const fl_strings *names = &loader->names;
+  const char *name = names->n == 1 ? names->items[0] : NULL;
+  fl_text all = {0};
+  Dl_info info;
+  bool found = dladdr(loader->state.foreign_handler, &info) && info.dli_fname;
+  for (uint32_t i = 0; i < names->n && !name; i++) {
+    fl_text_add(&all, "%s%s", i ? " or " : "", names->items[i]);
+    if (found && !strcmp(info.dli_fname, loader->files.items[i]))
+      name = names->items[i];
+  }
+  warn_of_change(loader->log, name ? name : fl_text_get(&all), what, restored);
+  fl_text_free(&all);
+}
+
+/*
+ * Ops may be looked for at any time, so files are opened at any time: no fork may come in between, since the dynamic
+ * linker's own lock would then be taken in the child for ever. Recursive, for a plugin whose initialisers fork.
+ */
+static pthread_mutex_t opening = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static pthread_once_t opening_once = PTHREAD_ONCE_INIT;
+
+static void fork_prepare(void) {
+  pthread_mutex_lock(&opening);
+}
+
+static void fork_parent(void) {
+  pthread_mutex_unlock(&opening);
+}
+
+static void fork_child(void) {
+  opening = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+}
+
+static void guard_forks(void) {
+  pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+static fl_status open_file(loading *l, void **handle) {
+  fl_loader *loader = l->loader;
+  /* A name without a slash would be searched for in the library path. */
+  char *path = strchr(l->path, '/') ? fl_strdup(l->path) : fl_format("./%s", l->path);
+  fl_status status = FL_OK;
+  if (!path || !fl_strings_add(&loader->files, path) || !fl_strings_add(&loader->names, l->record->name)) {
+    free(path);
+    return fl_error_no_memory();
+  }
+  pthread_once(&opening_once, guard_forks);
+  pthread_mutex_lock(&opening);
+  dlerror();
+  *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  pthread_mutex_unlock(&opening);
+  if (!*handle) {
+    const char *words = dlerror();
+    status = loader_error(l, words ? words : "dlopen failed");
+  }
+  free(path);
+  return status;
 }
 
 /* Runs the plugin's code: its initialisers, then its entry, whose status goes to *entered. */
 static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
-  fl_process_state state;
-  fl_status status = FL_OK;
-  fl_process_state_save(&state);
-  dlerror();
-  /* A name without a slash would be searched for in the library path. */
-  char *path = strchr(l->path, '/') ? fl_strdup(l->path) : fl_format("./%s", l->path);
-  void *handle = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) : NULL;
-  if (!path)
-    status = fl_error_no_memory();
-  else if (!handle) {
-    const char *words = dlerror();
-    status = loader_error(l, words ? words : "dlopen failed");
-  }
+  fl_loader *loader = l->loader;
+  void *handle = NULL;
+  if (!loader->saved)
+    fl_process_state_save(&loader->state);
+  loader->saved = true;
+  fl_status status = open_file(l, &handle);
   if (!status)
     status = find_entry(l, handle);
   if (!status)
     *entered = call_entry(l, stage);
   char message[FL_ERROR_MAX]; /* reporting may run the engine's log callback, which may fail calls of its own */
   snprintf(message, sizeof message, "%s", fl_error_message());
-  fl_process_state_restore(&state, report_change, l);
+  fl_process_state_restore(&loader->state, report_change, l);
   fl_error(FL_OK, "%s", message);
-  free(path);
   return status;
 }
 
@@ -398,9 +432,11 @@ static void explain_inactive(const loading *l) {
 
 static fl_status open_and_register(loading *l) {
   fl_status entered = FL_OK;
-  fl_stage *stage = fl_stage_begin(l->host, l->record->name, l->record->build_id, l->info.note.flags);
+  fl_stage *stage = fl_stage_begin(l->host, l->record->name, l->record->build_id, l->info->note.flags);
   if (!stage)
     return fl_error_no_memory();
+  if (l->info->ops)
+    fl_stage_limit(stage, l->info->ops);
   fl_status status = run(l, stage, &entered);
   if (status) {
     char message[FL_ERROR_MAX];
@@ -418,22 +454,54 @@ static fl_status open_and_register(loading *l) {
   return status;
 }
 
-fl_status fl_plugin_load(fl_host *host, fl_log *log, const char *path, const char *symbol, fl_plugin_record *record) {
+/* The reason of a plugin that loaded is what was said of its rows or its platform. */
+fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_info *info, fl_plugin_record *record) {
   double start = now_us();
-  loading l = {
-      .host = host, .log = log, .path = path, .record = record, .symbol = symbol ? symbol : "register_builtins"};
-  fl_status status = record_begin(record, path) ? judge(&l) : fl_error_no_memory();
-  if (!status) {
-    fl_error(FL_OK, "%s", "");
-    status = open_and_register(&l);
-  }
-  if (status != FL_ENOMEM && !replace(&record->reason, fl_error_message()))
+  loading l = {.loader = loader,
+               .host = loader->host,
+               .log = loader->log,
+               .path = record->file,
+               .record = record,
+               .info = info,
+               .symbol = symbol ? symbol : "register_builtins"};
+  fl_error(FL_OK, "%s", "");
+  fl_status status = open_and_register(&l);
+  record->status = FL_PLUGIN_LOADED;
+  if (!status && !replace(&record->reason, fl_error_message()))
     status = fl_error_no_memory();
-  if (status == FL_ENOMEM) {
-    fl_plugin_record_clear(record);
-    return status;
+  return conclude(record, status, start);
+}
+
+void fl_loader_begin(fl_loader *loader, fl_host *host, fl_log *log) {
+  loader->host = host;
+  loader->log = log;
+  loader->trust = (fl_trust){0};
+  loader->names = loader->files = (fl_strings){0};
+  loader->saved = false;
+}
+
+void fl_loader_end(fl_loader *loader) {
+  char message[FL_ERROR_MAX]; /* as in run() */
+  fl_status status = fl_error_status();
+  snprintf(message, sizeof message, "%s", fl_error_message());
+  if (loader->saved) {
+    fl_process_state_release(&loader->state, report_later, loader);
+    fl_error(status, "%s", message);
   }
-  record->status = status ? FL_PLUGIN_FAILED : FL_PLUGIN_LOADED;
-  record->load_us = now_us() - start;
-  return status ? FL_EPLUGIN : FL_OK;
+  fl_trust_free(&loader->trust);
+  fl_strings_free(&loader->names);
+  fl_strings_free(&loader->files);
+}
+
+fl_status fl_plugin_load(fl_host *host, fl_log *log, const char *path, const char *symbol, fl_plugin_record *record) {
+  fl_loader loader;
+  fl_note_info info;
+  fl_file file = fl_file_look(path);
+  fl_loader_begin(&loader, host, log);
+  fl_status status = fl_loader_judge(&loader, path, &file, record, &info);
+  if (!status)
+    status = fl_loader_open(&loader, symbol, &info, record);
+  fl_note_clear(&info);
+  fl_loader_end(&loader);
+  return status;
 }

@@ -1,11 +1,9 @@
 /*
- * Calling an op (rules S3 and F). fl_invoke is the call path: it takes no lock, allocates nothing, writes nothing that
- * another thread reads. Everything that can go another way than straight into a kernel is in fl_run_guarded and
- * fl_run_candidates, which a binding names in place of the kernel (bind.c).
+ * Candidates of an op and what becomes of a call when the first is not the one (rules S3 and F): nothing here is on the
+ * way of a call that goes straight into its kernel (invoke.c).
  */
 #include "core/bind.h"
 #include "core/error.h"
-#include "core/memo.h"
 #include "core/select.h"
 #include "core/tensor.h"
 
@@ -17,181 +15,20 @@
 
 enum { VALUES_MAX = 64 }; /* of one call, where they have to be copied */
 
-static fl_status run_failed(const fl_binding *binding, fl_call *call, fl_status status);
-
-/* The device type that selects: that of the schema's argument; 0 when the op has no tensor. */
-static inline uint32_t call_device(const fl_op *op, const fl_call *call) {
-  if (unlikely(op->device_argument < 0 || call->values[op->device_argument].type != FL_TENSOR))
-    return 0;
-  return (uint32_t)call->values[op->device_argument].v.tensor->device.device_type;
-}
-
-/* What is bound for the call's device and up to date; NULL if nothing is. */
-static inline const fl_binding *bound(const fl_op *op, const fl_slots *slots, const fl_call *call) {
-  uint32_t device = call_device(op, call);
-  if (unlikely(device >= FL_DEVICE_SLOTS))
-    return NULL;
-  const fl_binding *binding = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
-  if (unlikely(!binding || binding->generation != atomic_load_explicit(&op->host->generation, memory_order_acquire)))
-    return NULL;
-  return binding;
-}
-
-/* Where a kernel may write its reason to. */
-static inline void set_message(fl_thread *self, fl_call *call) {
-  call->message = self->message;
-  call->message_size = FL_ERROR_MAX;
-  self->message[0] = 0;
-}
-
-/* The thread is reading, and the arguments are good. */
-static fl_status dispatch(fl_op *op, fl_slots *slots, fl_call *call) {
-  const fl_binding *binding = bound(op, slots, call);
-  uint32_t device = call_device(op, call);
-  fl_status status;
-  if (device >= FL_DEVICE_SLOTS)
-    return fl_error(FL_EINVAL, "%s: device type %u is not known", op->name, device);
-  if (!binding && !(binding = fl_bind(op, slots, (int32_t)device, &status)))
-    return status;
-  status = binding->fn(binding->self, call);
-  return status && binding->direct ? run_failed(binding, call, status) : status;
-}
-
-/* A call of a form that was not seen before, or that is wrong. */
-static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const fl_op *op, const fl_call *call) {
-  if (!call || call->size < sizeof *call)
-    return fl_error(FL_EINVAL, "%s: the call has no size: use FL_CALL or set .size = sizeof(fl_call)", op->name);
-  fl_status status = fl_schema_check(op->schema, call);
-  if (!status)
-    fl_memo_keep(self->memos, op->schema, call);
-  return status;
-}
-
-static inline fl_status check(fl_thread *self, const fl_op *op, const fl_call *call) {
-  return likely(call && fl_memo_has(self->memos, op->schema, call)) ? FL_OK : check_in_full(self, op, call);
-}
-
-/* A thread's first call, a call inside a scope or inside another call, no op. */
-static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *call) {
-  fl_thread *self = &fl_self;
-  if (!op)
-    return fl_error(FL_ENOENT, "fl_invoke: the op is NULL: this host has no op of that name");
-  if (fl_thread_join())
-    return FL_ENOMEM;
-  uint64_t outer = fl_read_begin(self);
-  fl_status status = op->checked ? check(self, op, call) : FL_OK;
-  if (!status) {
-    fl_slots *slots = self->scope ? fl_scope_slots(op) : &op->slots;
-    set_message(self, call);
-    status = slots ? dispatch(op, slots, call) : fl_error_no_memory();
-  }
-  fl_read_end(self, outer);
-  return status;
-}
-
-/* The thread is reading: nothing is bound that is up to date, or the kernel came back with an error. */
-static __attribute__((noinline)) fl_status bind_and_finish(fl_op *op, fl_slots *slots, fl_call *call) {
-  fl_status status = dispatch(op, slots, call);
-  fl_read_end(&fl_self, 0);
-  return status;
-}
-
-static __attribute__((noinline)) fl_status finish_failed(fl_status status) {
-  fl_thread *self = &fl_self;
-  if (self->binding->direct)
-    status = run_failed(self->binding, self->call, status);
-  fl_read_end(self, 0);
-  return status;
-}
-
-/* The thread is reading, outside of any other call. Binding and call are left in the thread's own memory for the case
- * that the kernel fails, so that nothing has to be kept across it. */
-static inline fl_status run_bound(fl_thread *self, fl_op *op, fl_slots *slots, fl_call *call) {
-  set_message(self, call);
-  const fl_binding *binding = bound(op, slots, call);
-  if (unlikely(!binding))
-    return bind_and_finish(op, slots, call);
-  self->binding = binding;
-  self->call = call;
-  fl_status status = binding->fn(binding->self, call);
-  if (unlikely(status))
-    return finish_failed(status);
-  fl_read_end(&fl_self, 0);
-  return FL_OK;
-}
-
-static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *call) {
-  fl_thread *self = &fl_self;
-  fl_status status = check(self, op, call);
-  if (likely(!status))
-    return run_bound(self, op, &op->slots, call);
-  fl_read_end(self, 0);
-  return status;
-}
-
-/* In a scope of the op's host that has called the op before, outside of any other call; anything else goes on. */
-static __attribute__((noinline)) fl_status invoke_scoped(fl_op *op, fl_call *call) {
-  fl_thread *self = &fl_self;
-  if (!op || self->scope->host != op->host || atomic_load_explicit(&self->reading, memory_order_relaxed))
-    return invoke_otherwise(op, call);
-  fl_read_begin_outermost(self);
-  fl_slots *slots = fl_view_slots(self->scope->view, op);
-  fl_status status = slots ? FL_OK : fl_error_no_memory();
-  if (likely(!status) && op->checked)
-    status = check(self, op, call);
-  if (likely(!status))
-    return run_bound(self, op, slots, call);
-  fl_read_end(self, 0);
-  return status;
-}
-
-/*
- * What nearly every call is: from outside any other, outside any scope. A thread that is unknown, or that has to fence
- * by itself, carries a mark in place of its scope.
- */
-fl_status fl_invoke(fl_op *op, fl_call *call) {
-  fl_thread *self = &fl_self;
-  if (unlikely(!op || (uintptr_t)self->scope | atomic_load_explicit(&self->reading, memory_order_relaxed)))
-    return self->scope ? invoke_scoped(op, call) : invoke_otherwise(op, call);
-  fl_read_begin_outermost(self);
-  return op->checked ? invoke_checked(op, call) : run_bound(self, op, &op->slots, call);
-}
-
-fl_op *fl_find_op(fl_host *host, const char *name) {
-  if (fl_thread_join())
-    return NULL;
-  uint64_t outer = fl_read_begin(&fl_self);
-  fl_op *op = fl_registry_find(host, name);
-  fl_read_end(&fl_self, outer);
-  if (!op)
-    fl_registry_no_such_op(host, name);
-  return op;
-}
-
-fl_status fl_call_op(fl_host *host, const char *name, fl_call *call) {
-  fl_thread *self = &fl_self;
-  if (unlikely(self->scope == &fl_thread_unknown) && fl_thread_join())
-    return FL_ENOMEM;
-  uint64_t outer = fl_read_begin(self);
-  fl_op *op = fl_registry_find(host, name);
-  fl_read_end(self, outer);
-  return likely(op) ? fl_invoke(op, call) : fl_registry_no_such_op(host, name);
-}
-
 /* ------------------------------------------------------------------------------------------- one candidate's turn */
 
 /* Does a candidate take the call? */
-static inline bool takes(const fl_binding *binding, const struct fl_candidate *candidate, const fl_call *call,
-                         const char **reason) {
+static bool takes(const fl_candidate *candidate, const fl_call *call, const char **reason) {
+  const fl_impl_record *record = candidate->record;
   if (candidate->dtypes) {
-    const DLTensor *tensor =
-        binding->op->device_argument < 0 ? NULL : call->values[binding->op->device_argument].v.tensor;
+    int32_t argument = record->op->device_argument;
+    const DLTensor *tensor = argument < 0 ? NULL : call->values[argument].v.tensor;
     if (tensor && !(candidate->dtypes & fl_dtype_bit(tensor->dtype))) {
       *reason = "it does not declare this element type";
       return false;
     }
   }
-  if (!candidate->supports_args || candidate->supports_args(candidate->self, call, reason))
+  if (!record->supports_args || record->supports_args(record->self, call, reason))
     return true;
   if (!*reason)
     *reason = "supports_args says no and gives no reason";
@@ -203,24 +40,29 @@ static fl_status normal_status(fl_status status) {
   return status >= FL_OK && status <= FL_EINTERNAL ? status : FL_EINTERNAL;
 }
 
-static void note_once(const fl_binding *binding, const struct fl_candidate *candidate) {
-  if (unlikely(!atomic_load_explicit(candidate->noted, memory_order_relaxed))) {
-    atomic_store_explicit(candidate->noted, true, memory_order_relaxed);
-    fl_note_use(binding->op, candidate->record);
-  }
+static void note_once(fl_binding *binding, fl_candidate *candidate) {
+  if (likely(atomic_load_explicit(&candidate->noted, memory_order_relaxed)))
+    return;
+  atomic_store_explicit(&candidate->noted, true, memory_order_relaxed);
+  fl_note_use(binding->op, candidate->record);
+  if (candidate == &binding->candidates[0])
+    fl_binding_noted(binding);
+}
+
+fl_status fl_run_counted(void *self, fl_call *call) {
+  const fl_binding *binding = self;
+  fl_count_call(&fl_self, binding->count);
+  return binding->fn(binding->self, call);
 }
 
 fl_status fl_run_guarded(void *self, fl_call *call) {
-  const fl_binding *binding = self;
-  const struct fl_candidate *first = &binding->candidates[0];
+  fl_binding *binding = self;
+  fl_candidate *first = &binding->candidates[0];
   const char *reason = NULL;
-  if (unlikely(!takes(binding, first, call, &reason)))
+  if (unlikely(!takes(first, call, &reason)))
     return fl_run_candidates(self, call);
   note_once(binding, first);
-  if (binding->statistics)
-    fl_count_call(&fl_self, first->count);
-  fl_status status = first->fn(first->self, call);
-  return likely(!status) ? FL_OK : run_failed(binding, call, status);
+  return binding->statistics ? fl_run_counted(self, call) : binding->fn(binding->self, call);
 }
 
 /* ------------------------------------------------------------------------------------------- in place, and copies */
@@ -275,7 +117,7 @@ static const char *restore_inputs(const fl_schema *schema, const fl_call *call, 
 }
 
 /* An implementation that works only in place is called with the results in the place of the arguments they may be. */
-static fl_status call_in_place(const fl_binding *binding, const struct fl_candidate *candidate, fl_call *call) {
+static fl_status call_in_place(const fl_binding *binding, const fl_candidate *candidate, fl_call *call) {
   const fl_schema *schema = binding->op->schema;
   fl_value values[VALUES_MAX];
   fl_call inner = *call;
@@ -294,15 +136,16 @@ static fl_status call_in_place(const fl_binding *binding, const struct fl_candid
     fl_tensor_copy(to, from);
     values[alias].v.tensor = to;
   }
-  return candidate->fn(candidate->self, &inner);
+  return candidate->record->fn(candidate->record->self, &inner);
 }
 
-static fl_status call_candidate(const fl_binding *binding, const struct fl_candidate *candidate, fl_call *call) {
+static fl_status call_candidate(const fl_binding *binding, const fl_candidate *candidate, fl_call *call) {
   if (binding->statistics)
-    fl_count_call(&fl_self, candidate->count);
+    fl_count_call(&fl_self, candidate->record->count);
   call->message[0] = 0;
-  fl_status status =
-      candidate->inplace_only ? call_in_place(binding, candidate, call) : candidate->fn(candidate->self, call);
+  fl_status status = candidate->record->flags & FL_IMPL_INPLACE_ONLY
+                         ? call_in_place(binding, candidate, call)
+                         : candidate->record->fn(candidate->record->self, call);
   return normal_status(status);
 }
 
@@ -315,14 +158,14 @@ static const char *failure_reason(const fl_call *call, fl_status status) {
 /* The next candidate from `i` on that takes the call; those passed over are counted and listed in `why`. */
 static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call *call, fl_text *why) {
   for (; i < binding->n; i++) {
-    const struct fl_candidate *candidate = &binding->candidates[i];
+    const fl_candidate *candidate = &binding->candidates[i];
     const char *reason = NULL;
-    if (takes(binding, candidate, call, &reason))
+    if (takes(candidate, call, &reason))
       break;
-    atomic_fetch_add_explicit(&candidate->record->fallbacks_not_supported, 1, memory_order_relaxed);
-    fl_text_add(why, "\n  %s: not supported: %s", candidate->record->impl.impl_id, reason);
+    fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
+    fl_text_add(why, "\n  %s: not supported: %s", candidate->record->impl_id, reason);
     fl_log_line(&binding->op->host->log, FL_LOG_DEBUG, "Op '%s' passes over '%s': %s", binding->op->name,
-                candidate->record->impl.impl_id, reason);
+                candidate->record->impl_id, reason);
   }
   return i;
 }
@@ -337,7 +180,7 @@ static fl_status none_takes(const fl_binding *binding, const fl_text *why) {
  * Goes through the candidates from `i` on. `status` is what candidate `i` returned already, or FL_OK if it was not
  * called yet. `kept` are the caller's inputs, or NULL if no copies are kept.
  */
-static fl_status run_from(const fl_binding *binding, fl_call *call, uint32_t i, fl_status status, fl_kept *kept) {
+static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_status status, fl_kept *kept) {
   fl_op *op = binding->op;
   fl_log *log = &op->host->log;
   fl_text why = {0};
@@ -350,13 +193,13 @@ static fl_status run_from(const fl_binding *binding, fl_call *call, uint32_t i, 
       status = none_takes(binding, &why);
       goto out;
     }
-    const struct fl_candidate *candidate = &binding->candidates[i];
-    const char *id = candidate->record->impl.impl_id;
+    fl_candidate *candidate = &binding->candidates[i];
+    const char *id = candidate->record->impl_id;
     if (!called) {
       if (failed)
         fl_log_line(log, FL_LOG_INFO, "Op '%s' fallback to '%s' (kind=%s, vendor=%s)", op->name, id,
-                    fl_kind_name((fl_kind)candidate->record->impl.kind),
-                    candidate->record->impl.vendor ? candidate->record->impl.vendor : "None");
+                    fl_kind_name((fl_kind)candidate->record->kind),
+                    candidate->record->vendor ? candidate->record->vendor : "None");
       else
         note_once(binding, candidate);
       status = call_candidate(binding, candidate, call);
@@ -374,17 +217,17 @@ static fl_status run_from(const fl_binding *binding, fl_call *call, uint32_t i, 
       goto out;
     }
     if (status == FL_ENOTSUP) {
-      if (binding->strict)
+      if (binding->strict || fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
         goto out;
-      atomic_fetch_add_explicit(&candidate->record->fallbacks_not_supported, 1, memory_order_relaxed);
+      fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
       fl_text_add(&why, "\n  %s: not supported: %s", id, failure_reason(call, status));
       fl_log_line(log, FL_LOG_DEBUG, "Op '%s': '%s' does not support the call: %s", op->name, id,
                   failure_reason(call, status));
       i = next_taker(binding, i + 1, call, &why);
       continue;
     }
-    atomic_fetch_add_explicit(&candidate->record->failures, 1, memory_order_relaxed);
-    if (binding->strict)
+    fl_impl_record_count(candidate->record, FL_EVENT_FAILURE);
+    if (binding->strict || fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
       goto out;
     failed++;
     fl_remember_failure(op, candidate->record, failure_reason(call, status));
@@ -408,7 +251,7 @@ static fl_status run_from(const fl_binding *binding, fl_call *call, uint32_t i, 
     }
     fl_log_line(log, FL_LOG_WARNING, "Implementation '%s' failed for op '%s': %s", id, op->name,
                 failure_reason(call, status));
-    atomic_fetch_add_explicit(&candidate->record->fallbacks_failed, 1, memory_order_relaxed);
+    fl_impl_record_count(candidate->record, FL_EVENT_FALLBACK);
     i = next;
   }
 out:
@@ -416,24 +259,24 @@ out:
   return status ? fl_error_note(status) : FL_OK;
 }
 
-/* Candidate 0 was called directly and returned an error. */
-static fl_status run_failed(const fl_binding *binding, fl_call *call, fl_status status) {
-  return run_from(binding, call, 0, normal_status(status), NULL);
+fl_status fl_finish_failed(const fl_target *target, fl_call *call, fl_status status) {
+  bool settled = fl_self.settled;
+  fl_self.settled = false;
+  return settled ? status : run_from(target->binding, call, 0, normal_status(status), NULL);
 }
 
 /* A back-off is over: what was left out may be tried again, which takes a new binding. */
-static fl_status run_again(const fl_binding *binding, fl_call *call) {
-  fl_host *host = binding->op->host;
-  pthread_mutex_lock(&host->lock);
-  if (binding->generation == atomic_load_explicit(&host->generation, memory_order_relaxed))
-    fl_host_advance(host);
-  pthread_mutex_unlock(&host->lock);
-  fl_slots *slots = fl_scope_slots(binding->op);
-  return slots ? dispatch(binding->op, slots, call) : fl_error_no_memory();
+static fl_status run_again(fl_binding *binding, fl_call *call) {
+  fl_op *op = binding->op;
+  pthread_mutex_lock(&op->host->lock);
+  if (binding->place)
+    fl_unbind(op, NULL, NULL);
+  pthread_mutex_unlock(&op->host->lock);
+  const fl_slots *slots = fl_scope_slots(op);
+  return slots ? fl_dispatch(op, slots, call) : fl_error_no_memory();
 }
 
-fl_status fl_run_candidates(void *self, fl_call *call) {
-  const fl_binding *binding = self;
+static fl_status run_candidates(fl_binding *binding, fl_call *call) {
   if (binding->retry_at && fl_monotonic() >= binding->retry_at)
     return run_again(binding, call);
   if (call->count > VALUES_MAX)
@@ -448,6 +291,10 @@ fl_status fl_run_candidates(void *self, fl_call *call) {
   return status;
 }
 
+fl_status fl_run_candidates(void *self, fl_call *call) {
+  return fl_settle(run_candidates(self, call));
+}
+
 /* ---------------------------------------------------------------------------------------------- failures, counters */
 
 fl_status fl_get_failed_impls(fl_host *host, const char *name, fl_failed_impls **failed) {
@@ -460,7 +307,7 @@ fl_status fl_get_failed_impls(fl_host *host, const char *name, fl_failed_impls *
   for (uint32_t i = 0; i < host->n_ops; i++)
     for (const fl_failure *f = host->ops[i]->failures; f && (!only || only == host->ops[i]); f = f->next) {
       n++;
-      text += strlen(host->ops[i]->name) + strlen(f->impl->impl.impl_id) + strlen(f->reason ? f->reason : "") + 3;
+      text += strlen(host->ops[i]->name) + strlen(f->impl->impl_id) + strlen(f->reason ? f->reason : "") + 3;
     }
   /* One block: the list, its items, then their strings. */
   fl_failed_impls *list = malloc(sizeof *list + n * sizeof *list->impls + text);
@@ -474,7 +321,7 @@ fl_status fl_get_failed_impls(fl_host *host, const char *name, fl_failed_impls *
         fl_failed_impl *item = &items[list->n++];
         item->op = strcpy(at, host->ops[i]->name);
         at += strlen(at) + 1;
-        item->impl_id = strcpy(at, f->impl->impl.impl_id);
+        item->impl_id = strcpy(at, f->impl->impl_id);
         at += strlen(at) + 1;
         item->reason = strcpy(at, f->reason ? f->reason : "");
         at += strlen(at) + 1;
@@ -495,15 +342,17 @@ void fl_failed_impls_free(fl_failed_impls *failed) {
 void fl_clear_failed_impls(fl_host *host, const char *name) {
   bool cleared = false;
   pthread_mutex_lock(&host->lock);
-  for (uint32_t i = 0; i < host->n_ops; i++)
-    if (!name || !strcmp(name, host->ops[i]->name)) {
-      cleared = cleared || host->ops[i]->failures;
+  fl_status refused = fl_refuse_frozen(host, "clearing failed implementations");
+  for (uint32_t i = 0; i < host->n_ops && !refused; i++)
+    if (host->ops[i]->failures && (!name || !strcmp(name, host->ops[i]->name))) {
+      cleared = true;
       fl_failures_free(host->ops[i]);
+      fl_unbind(host->ops[i], NULL, NULL);
     }
-  if (cleared)
-    fl_host_advance(host);
   pthread_mutex_unlock(&host->lock);
-  if (!name)
+  if (refused)
+    fl_log_line(&host->log, FL_LOG_WARNING, "%s", fl_error_message());
+  else if (!name)
     fl_log_line(&host->log, FL_LOG_DEBUG, "Cleared all failed implementations cache");
   else if (cleared)
     fl_log_line(&host->log, FL_LOG_DEBUG, "Cleared failed implementations cache for op '%s'", name);
@@ -511,13 +360,17 @@ void fl_clear_failed_impls(fl_host *host, const char *name) {
 
 void fl_bump_policy_epoch(fl_host *host) {
   pthread_mutex_lock(&host->lock);
+  if (fl_refuse_frozen(host, "bumping the policy epoch")) {
+    pthread_mutex_unlock(&host->lock);
+    fl_log_line(&host->log, FL_LOG_WARNING, "%s", fl_error_message());
+    return;
+  }
   for (uint32_t i = 0; i < host->n_ops; i++)
     fl_failures_free(host->ops[i]);
-  host->registry_generation++; /* availability is asked again */
-  fl_host_advance(host);
-  uint64_t generation = atomic_load_explicit(&host->generation, memory_order_relaxed);
+  fl_registry_advance(host); /* availability is asked again */
+  uint64_t epoch = host->epoch;
   pthread_mutex_unlock(&host->lock);
-  fl_log_line(&host->log, FL_LOG_DEBUG, "Policy epoch bumped to %llu", (unsigned long long)generation);
+  fl_log_line(&host->log, FL_LOG_DEBUG, "Policy epoch bumped to %llu", (unsigned long long)epoch);
 }
 
 fl_status fl_get_counters(fl_host *host, const char *name, const char *impl_id, fl_counters *counters) {
@@ -529,18 +382,16 @@ fl_status fl_get_counters(fl_host *host, const char *name, const char *impl_id, 
   if (record)
     *counters = (fl_counters){
         .calls = record->count == UINT32_MAX ? 0 : fl_count_total(record->count),
-        .fallbacks_not_supported = atomic_load_explicit(&record->fallbacks_not_supported, memory_order_relaxed),
-        .fallbacks_failed = atomic_load_explicit(&record->fallbacks_failed, memory_order_relaxed),
-        .failures = atomic_load_explicit(&record->failures, memory_order_relaxed),
+        .fallbacks_not_supported = fl_impl_record_events(record, FL_EVENT_NOT_SUPPORTED),
+        .fallbacks_failed = fl_impl_record_events(record, FL_EVENT_FALLBACK),
+        .failures = fl_impl_record_events(record, FL_EVENT_FAILURE),
     };
   pthread_mutex_unlock(&host->lock);
   return record ? FL_OK : fl_error(FL_ENOENT, "op '%s' has no implementation '%s'", name, impl_id);
 }
 
 static void clear_counters(fl_impl_record *record) {
-  atomic_store_explicit(&record->fallbacks_not_supported, 0, memory_order_relaxed);
-  atomic_store_explicit(&record->fallbacks_failed, 0, memory_order_relaxed);
-  atomic_store_explicit(&record->failures, 0, memory_order_relaxed);
+  free(atomic_exchange(&record->tally, NULL));
 }
 
 void fl_host_after_fork(fl_host *host) {
@@ -548,7 +399,8 @@ void fl_host_after_fork(fl_host *host) {
   for (uint32_t i = 0; i < host->n_ops; i++) {
     fl_op *op = host->ops[i];
     fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
-    fl_failures_free(op);
+    if (!host->frozen_by.n)
+      fl_failures_free(op);
     for (uint32_t j = 0; set && j < set->n; j++)
       clear_counters(set->impls[j]);
     if (op->unfused)
@@ -560,6 +412,6 @@ void fl_host_after_fork(fl_host *host) {
   pthread_mutex_init(&host->availability_lock, &recursive);
   pthread_mutexattr_destroy(&recursive);
   pthread_mutex_init(&host->loading, NULL);
-  host->registry_generation++;
-  fl_host_advance(host);
+  if (!host->frozen_by.n) /* else what is bound stays bound */
+    fl_registry_advance(host);
 }

@@ -1,21 +1,21 @@
 /* The plugins of a host: finding and loading them (rules D1–D5), and the record of what became of each. */
-#include "core/discovery.h"
+#include "core/plugins.h"
+
+#include "core/deferred.h"
 #include "core/error.h"
 #include "core/host.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-/* The record of a file that is loaded already, NULL if none. The loading lock is held. */
-static const fl_plugin_record *find_loaded(const fl_host *host, const char *path) {
-  struct stat file;
-  if (stat(path, &file))
-    return NULL;
-  for (uint32_t i = 0; i < host->n_plugins; i++)
-    if (host->plugins[i].status == FL_PLUGIN_LOADED && host->plugins[i].device == file.st_dev &&
-        host->plugins[i].inode == file.st_ino)
-      return &host->plugins[i];
+/* The record of a file that is loaded already, or may stay deferred, NULL if none. The loading lock is held. */
+static const fl_plugin_record *find_same(const fl_host *host, const fl_file *file, bool may_defer) {
+  for (uint32_t i = 0; !file->error && i < host->n_plugins; i++) {
+    const fl_plugin_record *record = &host->plugins[i];
+    if ((record->status == FL_PLUGIN_LOADED || (may_defer && record->status == FL_PLUGIN_DEFERRED)) &&
+        record->device == file->status.st_dev && record->inode == file->status.st_ino)
+      return record;
+  }
   return NULL;
 }
 
@@ -28,6 +28,11 @@ static bool add_record(fl_host *host, fl_plugin_record *record) {
          (strcmp(host->plugins[i].file, record->file) || host->plugins[i].status == FL_PLUGIN_LOADED))
     i++;
   if (i < host->n_plugins) {
+    host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
+    if (!record->ops && record->status == FL_PLUGIN_FAILED) { /* who looks for an op of it is told why it is missing */
+      record->ops = host->plugins[i].ops;
+      host->plugins[i].ops = NULL;
+    }
     fl_plugin_record_clear(&host->plugins[i]);
   } else {
     fl_plugin_record *grown = realloc(host->plugins, (host->n_plugins + 1) * sizeof *grown);
@@ -37,8 +42,10 @@ static bool add_record(fl_host *host, fl_plugin_record *record) {
       host->n_plugins++;
     }
   }
-  if (added)
+  if (added) {
     host->plugins[i] = *record;
+    host->n_deferred += record->status == FL_PLUGIN_DEFERRED;
+  }
   pthread_mutex_unlock(&host->lock);
   if (!added)
     fl_plugin_record_clear(record);
@@ -69,8 +76,98 @@ static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_stat
   return add_record(host, &record);
 }
 
-/* D4: loads one and keeps the record. The loading lock is held. FL_EPLUGIN when it failed. */
-static fl_status load_found(fl_host *host, const fl_found *found, bool *loaded) {
+/* "not loaded…: op_a,op_b,op_c and 12 more" */
+static char *deferral_reason(const char *ops) {
+  enum { SHOWN = 120 };
+  size_t length = strlen(ops), shown = length;
+  uint32_t more = 0;
+  if (length > SHOWN)
+    for (shown = SHOWN; shown && ops[shown] != ',';)
+      shown--;
+  for (const char *at = ops + shown; (at = strchr(at, ',')); at++)
+    more++;
+  return more ? fl_format("until one of its ops is looked for: %.*s and %u more", (int)shown, ops, (unsigned)more)
+              : fl_format("until one of its ops is looked for: %s", ops);
+}
+
+/* Keeps a plugin that was judged well for later. */
+static fl_status defer(fl_host *host, const fl_found *found, fl_plugin_record *record) {
+  char *reason = deferral_reason(record->ops);
+  record->symbol = fl_strdup(found->symbol);
+  if (!reason || (found->symbol && !record->symbol)) {
+    free(reason);
+    fl_plugin_record_clear(record);
+    return fl_error_no_memory();
+  }
+  free(record->reason);
+  record->reason = reason;
+  record->status = FL_PLUGIN_DEFERRED;
+  record->load_us = 0;
+  fl_log_line(&host->log, FL_LOG_DEBUG, "plugin %s is deferred %s", record->name, reason);
+  return add_record(host, record) ? FL_OK : fl_error_no_memory();
+}
+
+static bool brought(const fl_host *host, const char *plugin, const char *name) {
+  const fl_op *op = fl_registry_known(host, name);
+  const fl_impl_set *set = op ? atomic_load_explicit(&op->impls, memory_order_relaxed) : NULL;
+  bool found = op && !strcmp(op->schema_plugin, plugin);
+  for (uint32_t i = 0; set && i < set->n && !found; i++)
+    found = !strcmp(set->impls[i]->provider->plugin, plugin);
+  return found;
+}
+
+/* Each op that a plugin lists in vain makes somebody load it in vain. */
+static void warn_of_missing_ops(fl_host *host, const fl_plugin_record *record) {
+  fl_strings ops = {0}, missing = {0};
+  bool done = !record->ops || fl_split(&ops, record->ops, ',');
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < ops.n && done; i++)
+    done = brought(host, record->name, ops.items[i]) || fl_strings_add(&missing, ops.items[i]);
+  pthread_mutex_unlock(&host->lock);
+  for (uint32_t i = 0; i < missing.n; i++)
+    fl_log_line(&host->log, FL_LOG_WARNING, "plugin %s: its FL_PLUGIN_OPS lists '%s', of which it registered nothing",
+                record->name, missing.items[i]);
+  fl_strings_free(&ops);
+  fl_strings_free(&missing);
+}
+
+static bool wait_with(fl_host *host, const fl_note_info *info) {
+  pthread_mutex_lock(&host->lock);
+  bool wait = info->ops && fl_may_defer(host, info->ops);
+  pthread_mutex_unlock(&host->lock);
+  return wait;
+}
+
+/* Judges one file, and defers or loads it. */
+static fl_status load_file(fl_loader *loader, const fl_found *found, const fl_file *file, bool may_defer,
+                           bool *loaded) {
+  fl_host *host = loader->host;
+  fl_plugin_record record = {0};
+  fl_note_info info;
+  fl_status status = fl_loader_judge(loader, found->path, file, &record, &info);
+  record.route = found->route;
+  record.critical = found->critical;
+  if (!status && may_defer && !found->critical && wait_with(host, &info)) {
+    fl_note_clear(&info);
+    return defer(host, found, &record);
+  }
+  if (!status)
+    status = fl_loader_open(loader, found->symbol, &info, &record);
+  fl_note_clear(&info);
+  if (status == FL_ENOMEM)
+    return status;
+  if (status) {
+    fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s", record.name, record.reason);
+  } else {
+    fl_log_line(&host->log, FL_LOG_INFO, "plugin %s loaded.", record.name);
+    warn_of_missing_ops(host, &record);
+  }
+  *loaded = !status;
+  return add_record(host, &record) ? status : fl_error_no_memory();
+}
+
+fl_status fl_plugins_load(fl_loader *loader, const fl_found *found, bool may_defer, bool *loaded) {
+  fl_host *host = loader->host;
   *loaded = false;
   if (found->problem) {
     fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s",
@@ -84,26 +181,17 @@ static fl_status load_found(fl_host *host, const fl_found *found, bool *loaded) 
   }
   if (found->disabled)
     return record_unloaded(host, found, FL_PLUGIN_SKIPPED, "disabled by its manifest") ? FL_OK : fl_error_no_memory();
-  const fl_plugin_record *same = find_loaded(host, found->path);
-  if (same) {
-    char *reason =
-        strcmp(same->file, found->path) ? fl_format("the same file as %s, which is loaded", same->file) : NULL;
-    bool recorded = !reason || record_unloaded(host, found, FL_PLUGIN_SKIPPED, reason);
-    free(reason);
-    return recorded ? FL_OK : fl_error_no_memory();
-  }
-  fl_plugin_record record = {0};
-  fl_status status = fl_plugin_load(host, &host->log, found->path, found->symbol, &record);
-  if (status == FL_ENOMEM)
-    return status;
-  record.route = found->route;
-  record.critical = found->critical;
-  if (status)
-    fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s", record.name, record.reason);
-  else
-    fl_log_line(&host->log, FL_LOG_INFO, "plugin %s loaded.", record.name);
-  *loaded = !status;
-  return add_record(host, &record) ? status : fl_error_no_memory();
+  fl_file file = fl_file_look(found->path);
+  const fl_plugin_record *same = find_same(host, &file, may_defer && !found->critical);
+  if (!same)
+    return load_file(loader, found, &file, may_defer, loaded);
+  if (!strcmp(same->file, found->path))
+    return FL_OK;
+  char *reason = fl_format("the same file as %s, which is %s", same->file,
+                           same->status == FL_PLUGIN_LOADED ? "loaded" : "deferred");
+  bool recorded = reason && record_unloaded(host, found, FL_PLUGIN_SKIPPED, reason);
+  free(reason);
+  return recorded ? FL_OK : fl_error_no_memory();
 }
 
 fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
@@ -111,8 +199,13 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   fl_strings directories = {0};
   uint32_t n = 0;
   char *critical = NULL;
-  pthread_mutex_lock(&host->loading);
-  fl_status status = fl_discover(&host->sources, &host->log, &directories, &found);
+  fl_loader loader;
+  fl_status status = fl_refuse_frozen_unlocked(host, "discovering plugins");
+  if (status)
+    return status;
+  fl_loading_begin(host);
+  fl_loader_begin(&loader, host, &host->log);
+  status = fl_discover(&host->sources, &host->log, &directories, &found);
   if (status)
     goto out;
   if (!host->directories.n) { /* what was handed out by fl_plugin_directories stays */
@@ -130,7 +223,7 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   }
   for (uint32_t i = 0; i < found.n && !critical; i++) {
     bool loaded;
-    fl_status one = load_found(host, &found.items[i], &loaded);
+    fl_status one = fl_plugins_load(&loader, &found.items[i], true, &loaded);
     n += loaded;
     if (one && found.items[i].critical)
       critical = fl_format("critical plugin %s: %s", found.items[i].name ? found.items[i].name : found.items[i].path,
@@ -141,7 +234,8 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   if (n_loaded)
     *n_loaded = n;
 out:
-  pthread_mutex_unlock(&host->loading);
+  fl_loader_end(&loader);
+  fl_loading_end(host);
   free(critical);
   fl_strings_free(&directories);
   fl_found_list_free(&found);
@@ -151,30 +245,37 @@ out:
 fl_status fl_load_plugin(fl_host *host, const char *module) {
   fl_found found = {0};
   bool loaded;
-  pthread_mutex_lock(&host->loading);
-  fl_status status = FL_OK;
+  fl_loader loader;
+  fl_status status = fl_refuse_frozen_unlocked(host, "loading a plugin");
+  if (status)
+    return status;
+  fl_loading_begin(host);
+  fl_loader_begin(&loader, host, &host->log);
   if (!host->directories.n && !fl_default_plugin_directories(&host->directories))
     status = fl_error_no_memory();
   if (!status)
     status = fl_find_module(&host->directories, module, &found);
   if (!status)
-    status = load_found(host, &found, &loaded);
-  pthread_mutex_unlock(&host->loading);
+    status = fl_plugins_load(&loader, &found, false, &loaded);
+  fl_loader_end(&loader);
+  fl_loading_end(host);
   fl_found_clear(&found);
   return status;
 }
 
 void fl_clear_discovered_plugins(fl_host *host) {
   uint32_t kept = 0;
+  fl_loading_begin(host);
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_plugins; i++) {
-    if (host->plugins[i].status == FL_PLUGIN_LOADED)
+    if (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)
       host->plugins[kept++] = host->plugins[i];
     else
       fl_plugin_record_clear(&host->plugins[i]);
   }
   host->n_plugins = kept;
   pthread_mutex_unlock(&host->lock);
+  fl_loading_end(host);
 }
 
 const char *const *fl_plugin_directories(fl_host *host) {
@@ -204,7 +305,7 @@ static bool is_available(const fl_host *host, const char *plugin, const char **r
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     for (uint32_t j = 0; set && j < set->n; j++) {
-      if (strcmp(set->impls[j]->plugin, plugin))
+      if (strcmp(set->impls[j]->provider->plugin, plugin))
         continue;
       if (atomic_load(&set->impls[j]->available))
         return true;
@@ -216,7 +317,7 @@ static bool is_available(const fl_host *host, const char *plugin, const char **r
 }
 
 static fl_plugin_info describe(const fl_host *host, const fl_plugin_record *record, plugins *list, bool *failed) {
-  static const char *const names[] = {"?", "loaded", "unavailable", "skipped", "failed"};
+  static const char *const names[] = {"?", "loaded", "unavailable", "skipped", "failed", "deferred"};
   const char *reason = NULL;
   fl_plugin_status status = record->status;
   /* Without implementations a plugin may bring a platform; if there is a reason, that is not active. */
@@ -240,13 +341,9 @@ static fl_plugin_info describe(const fl_host *host, const fl_plugin_record *reco
 fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **result) {
   bool failed = false;
   plugins *list = calloc(1, sizeof *list);
-  fl_snapshot *snapshot = fl_registry_snapshot(host); /* asks for every availability */
-  if (!list || !snapshot) {
-    free(list);
-    fl_snapshot_release(snapshot);
+  if (!list)
     return fl_error_no_memory();
-  }
-  fl_snapshot_release(snapshot);
+  fl_registry_ask_all(host);
   pthread_mutex_lock(&host->lock);
   fl_plugin_info *items = calloc(host->n_plugins + 1, sizeof *items);
   for (uint32_t i = 0; items && i < host->n_plugins; i++)

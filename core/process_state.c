@@ -57,6 +57,7 @@ static change restore_handlers(fl_process_state *state) {
     query_handler(i, &now);
     if (same_handler(&now, &state->handlers[i]))
       continue;
+    memcpy(&state->foreign_handler, &now.sa_handler, sizeof state->foreign_handler);
     if (sigaction(i, &state->handlers[i], NULL))
       return LOST;
     result = RESTORED;
@@ -91,8 +92,17 @@ static change restore_locale(fl_process_state *state) {
     result = uselocale(state->thread_locale) ? RESTORED : LOST;
   if (state->locale && name && strcmp(name, state->locale))
     result = setlocale(LC_ALL, state->locale) ? RESTORED : LOST;
-  free(state->locale);
   return result;
+}
+
+static void release_locale(fl_process_state *state) {
+  free(state->locale);
+}
+
+static void release_directory(fl_process_state *state) {
+  if (state->directory >= 0)
+    close(state->directory);
+  state->directory = -1;
 }
 
 static void save_directory(fl_process_state *state) {
@@ -102,17 +112,16 @@ static void save_directory(fl_process_state *state) {
     state->directory = fcntl(fd, F_DUPFD_CLOEXEC, FL_STANDARD_STREAMS);
     close(fd);
   }
+  if (state->directory >= 0 && fstat(state->directory, &state->directory_status))
+    release_directory(state);
 }
 
 static change restore_directory(fl_process_state *state) {
-  struct stat before, now;
-  change result = SAME;
-  if (state->directory < 0)
+  const struct stat *before = &state->directory_status;
+  struct stat now;
+  if (state->directory < 0 || (!stat(".", &now) && before->st_dev == now.st_dev && before->st_ino == now.st_ino))
     return SAME;
-  if (fstat(state->directory, &before) || stat(".", &now) || before.st_dev != now.st_dev || before.st_ino != now.st_ino)
-    result = fchdir(state->directory) ? LOST : RESTORED;
-  close(state->directory);
-  return result;
+  return fchdir(state->directory) ? LOST : RESTORED;
 }
 
 static void save_streams(fl_process_state *state) {
@@ -138,35 +147,50 @@ static change restore_streams(fl_process_state *state) {
   for (int i = 0; i < FL_STANDARD_STREAMS; i++) {
     change one = restore_stream(i, state->streams[i].copy, &state->streams[i].status);
     result = one > result ? one : result;
-    if (state->streams[i].copy >= 0)
-      close(state->streams[i].copy);
   }
   return result;
+}
+
+static void release_streams(fl_process_state *state) {
+  for (int i = 0; i < FL_STANDARD_STREAMS; i++)
+    if (state->streams[i].copy >= 0)
+      close(state->streams[i].copy);
 }
 
 static const struct {
   const char *what;
   void (*save)(fl_process_state *state);
   change (*restore)(fl_process_state *state);
+  void (*release)(fl_process_state *state); /* NULL: nothing is held */
 } aspects[] = {
-    {"the floating-point mode", save_float, restore_float},
-    {"signal handlers", save_handlers, restore_handlers},
-    {"the signal mask", save_blocked, restore_blocked},
-    {"the locale", save_locale, restore_locale},
-    {"the working directory", save_directory, restore_directory},
-    {"standard input, output or error", save_streams, restore_streams},
+    {"the floating-point mode", save_float, restore_float, NULL},
+    {"the signal mask", save_blocked, restore_blocked, NULL},
+    {"the locale", save_locale, restore_locale, release_locale},
+    {"the working directory", save_directory, restore_directory, release_directory},
+    {"standard input, output or error", save_streams, restore_streams, release_streams},
 };
+enum { N_ASPECTS = sizeof aspects / sizeof aspects[0] };
 
 void fl_process_state_save(fl_process_state *state) {
-  for (size_t i = 0; i < sizeof aspects / sizeof aspects[0]; i++)
+  state->foreign_handler = NULL;
+  save_handlers(state);
+  for (size_t i = 0; i < N_ASPECTS; i++)
     aspects[i].save(state);
 }
 
-void fl_process_state_restore(fl_process_state *state, void (*report)(void *user, const char *what, bool restored),
-                              void *user) {
-  for (size_t i = 0; i < sizeof aspects / sizeof aspects[0]; i++) {
+void fl_process_state_restore(fl_process_state *state, fl_state_report report, void *user) {
+  for (size_t i = 0; i < N_ASPECTS; i++) {
     change result = aspects[i].restore(state);
     if (result != SAME)
       report(user, aspects[i].what, result == RESTORED);
   }
+}
+
+void fl_process_state_release(fl_process_state *state, fl_state_report report, void *user) {
+  change result = restore_handlers(state);
+  for (size_t i = 0; i < N_ASPECTS; i++)
+    if (aspects[i].release)
+      aspects[i].release(state);
+  if (result != SAME)
+    report(user, "signal handlers", result == RESTORED);
 }

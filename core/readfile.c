@@ -20,7 +20,7 @@ fl_status fl_read_file(const char *path, char **text, size_t *length) {
   fl_status status = FL_OK;
   struct stat about;
   char *bytes = NULL;
-  size_t filled = 0;
+  size_t filled = 0, room = 0;
   /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
   int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0 || fstat(file, &about)) {
@@ -31,13 +31,17 @@ fl_status fl_read_file(const char *path, char **text, size_t *length) {
     status = fl_error(FL_EINVAL, "not a regular file");
     goto out;
   }
-  bytes = malloc((size_t)FL_TEXT_FILE_MAX + 2);
-  if (!bytes) {
-    status = fl_error_no_memory();
-    goto out;
-  }
   for (;;) {
-    ssize_t n = read(file, bytes + filled, FL_TEXT_FILE_MAX + 1 - filled);
+    if (filled == room) { /* at first what the file says it has, and the byte that tells that it ends there */
+      room = room ? 2 * room : (size_t)about.st_size < FL_TEXT_FILE_MAX ? (size_t)about.st_size + 1 : FL_TEXT_FILE_MAX;
+      char *grown = realloc(bytes, room + 1);
+      if (!grown) {
+        status = fl_error_no_memory();
+        goto out;
+      }
+      bytes = grown;
+    }
+    ssize_t n = read(file, bytes + filled, room - filled);
     if (n < 0 && errno == EINTR)
       continue;
     if (n < 0) {

@@ -27,15 +27,15 @@ static inline bool fl_scan_is_letter(char c) {
 
 /* Moves past white space and gives the character there, 0 at the end. */
 static inline char fl_scan_peek(fl_scanner *scanner) {
-  scanner->at += strspn(scanner->at, " \t\r\n");
+  while (*scanner->at == ' ' || *scanner->at == '\t' || *scanner->at == '\r' || *scanner->at == '\n')
+    scanner->at++;
   return *scanner->at;
 }
 
 /* Moves past `token` if it stands there. A token that is a word must end there too. */
 static inline bool fl_scan_accept(fl_scanner *scanner, const char *token) {
   size_t length = strlen(token);
-  fl_scan_peek(scanner);
-  if (strncmp(scanner->at, token, length))
+  if (fl_scan_peek(scanner) != *token || strncmp(scanner->at, token, length))
     return false;
   char next = scanner->at[length];
   if (fl_scan_is_letter(*token) && (fl_scan_is_letter(next) || fl_scan_is_digit(next)))

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 static _Atomic uint64_t last_id; /* of a schema, in this process */
@@ -72,6 +71,10 @@ typedef struct parser {
   char letters[FL_SCHEMA_MAX_VALUES]; /* of aliases; 0: none */
 } parser;
 
+static void add_canonical(parser *p, const char *text) {
+  fl_text_add_bytes(&p->canonical, text, strlen(text));
+}
+
 /* "(a!)" of an argument, "(a)" of a result. */
 static fl_status parse_alias(parser *p, bool is_result, fl_argument *value, char *letter) {
   char c = fl_scan_peek(&p->scan);
@@ -101,7 +104,7 @@ static fl_status parse_type(parser *p, bool is_result, fl_argument *value, char 
   if (type == N_TYPES)
     return fl_scan_unexpected(&p->scan, "a type (Tensor, int, float, bool or str)", type_words, N_TYPES);
   value->type = types[type];
-  fl_text_add(&p->canonical, "%s", type_words[type]);
+  add_canonical(p, type_words[type]);
   if (value->type == FL_TENSOR && fl_scan_accept(&p->scan, "(")) {
     fl_status status = parse_alias(p, is_result, value, letter);
     if (status)
@@ -111,11 +114,11 @@ static fl_status parse_type(parser *p, bool is_result, fl_argument *value, char 
     if (!fl_scan_accept(&p->scan, "]"))
       return fl_scan_unexpected(&p->scan, "']' of int[]", NULL, 0);
     value->type = FL_INT_LIST;
-    fl_text_add(&p->canonical, "[]");
+    add_canonical(p, "[]");
   }
   value->optional = fl_scan_accept(&p->scan, "?");
   if (value->optional)
-    fl_text_add(&p->canonical, "?");
+    add_canonical(p, "?");
   return FL_OK;
 }
 
@@ -179,7 +182,7 @@ static fl_status parse_bool(parser *p, fl_argument *value) {
   static const char *const words[] = {"False", "True"};
   for (int i = 0; i < 2; i++)
     if (fl_scan_accept(&p->scan, words[i])) {
-      fl_text_add(&p->canonical, "%s", words[i]);
+      add_canonical(p, words[i]);
       value->default_value = fl_bool(i);
       return FL_OK;
     }
@@ -209,14 +212,14 @@ static fl_status parse_string(parser *p, fl_argument *value) {
 static fl_status parse_int_list(parser *p, fl_argument *value) {
   if (!fl_scan_accept(&p->scan, "["))
     return fl_scan_unexpected(&p->scan, "a list of integers in []", NULL, 0);
-  fl_text_add(&p->canonical, "[");
+  add_canonical(p, "[");
   value->default_value = fl_ints(NULL, 0);
   while (!fl_scan_accept(&p->scan, "]")) {
     uint32_t n = value->default_value.length;
     if (n && !fl_scan_accept(&p->scan, ","))
       return fl_scan_unexpected(&p->scan, "',' or ']' in the list", NULL, 0);
     if (n)
-      fl_text_add(&p->canonical, ", ");
+      add_canonical(p, ", ");
     int64_t number;
     fl_status status = parse_int_into(p, &number);
     if (status)
@@ -227,7 +230,7 @@ static fl_status parse_int_list(parser *p, fl_argument *value) {
     grown[n] = number;
     value->default_value = fl_ints(grown, n + 1);
   }
-  fl_text_add(&p->canonical, "]");
+  add_canonical(p, "]");
   return FL_OK;
 }
 
@@ -241,12 +244,12 @@ static fl_status parse_default(parser *p, fl_argument *value) {
       [FL_TENSOR] = parse_none, [FL_INT] = parse_int,       [FL_FLOAT] = parse_float,
       [FL_BOOL] = parse_bool,   [FL_STRING] = parse_string, [FL_INT_LIST] = parse_int_list};
   value->has_default = true;
-  fl_text_add(&p->canonical, "=");
+  add_canonical(p, "=");
   fl_scan_peek(&p->scan);
   const char *begin = p->scan.at;
   if (!fl_scan_accept(&p->scan, "None"))
     return parsers[value->type](p, value);
-  fl_text_add(&p->canonical, "None");
+  add_canonical(p, "None");
   if (value->optional)
     return FL_OK;
   return fl_scan_fail(&p->scan, begin, "'%s' cannot be None: its type has no '?'", value->name);
@@ -276,7 +279,7 @@ static fl_status set_name(parser *p, fl_argument *value, const char *name, size_
     if (other && strlen(other) == length && !memcmp(other, name, length))
       return fl_scan_fail(&p->scan, p->scan.at, "there are two values named '%s'", other);
   }
-  value->name = fl_format("%.*s", (int)length, name);
+  value->name = fl_strndup(name, length);
   return value->name ? FL_OK : fl_error_no_memory();
 }
 
@@ -286,7 +289,8 @@ static fl_status parse_name(parser *p, fl_argument *value, size_t length) {
   if (status)
     return status;
   p->scan.at += length;
-  fl_text_add(&p->canonical, " %s", value->name);
+  add_canonical(p, " ");
+  add_canonical(p, value->name);
   return FL_OK;
 }
 
@@ -381,7 +385,7 @@ static fl_status parse_list(parser *p, fl_status (*parse)(parser *)) {
     if (n && !fl_scan_accept(&p->scan, ","))
       return fl_scan_unexpected(&p->scan, "',' or ')'", NULL, 0);
     if (n)
-      fl_text_add(&p->canonical, ", ");
+      add_canonical(p, ", ");
     fl_status status = parse(p);
     if (status)
       return status;
@@ -395,7 +399,7 @@ static fl_status parse_op_name(parser *p) {
     return fl_scan_unexpected(&p->scan, "the op's name", NULL, 0);
   if (length > FL_NAME_MAX)
     return fl_scan_fail(&p->scan, p->scan.at, "the op's name is longer than %d bytes", FL_NAME_MAX);
-  p->schema->op_name = fl_format("%.*s", (int)length, p->scan.at);
+  p->schema->op_name = fl_strndup(p->scan.at, length);
   p->scan.at += length;
   return p->schema->op_name ? FL_OK : fl_error_no_memory();
 }
@@ -484,7 +488,7 @@ static int32_t find_device_argument(const fl_schema *schema) {
   return first;
 }
 
-fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
+fl_status fl_schema_create_builtin(const fl_op_def *def, fl_schema **schema) {
   fl_op_def full = {0}; /* fields that an older caller does not have read as zero */
   if (!def || def->size < offsetof(fl_op_def, schema) + sizeof def->schema || !def->schema)
     return fl_error(FL_EINVAL, "an op needs its struct's size and a schema");
@@ -515,13 +519,35 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
     status = copy_tolerance(created, full.tolerance);
   if (!status)
     status = fl_rules_compile(created, &created->compiled);
-  if (!status)
-    status = fl_cases_compile(created, &created->compiled_cases);
 out:
   if (status)
     fl_schema_free(created);
   else
     *schema = created;
+  return status;
+}
+
+fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
+  fl_schema *created = NULL;
+  const fl_cases *cases;
+  fl_status status = fl_schema_create_builtin(def, &created);
+  if (!status)
+    status = fl_schema_cases(created, &cases);
+  if (status)
+    fl_schema_free(created);
+  else
+    *schema = created;
+  return status;
+}
+
+fl_status fl_schema_cases(const fl_schema *schema, const fl_cases **cases) {
+  _Atomic(fl_cases *) *place = &((fl_schema *)schema)->compiled_cases; /* set once, and nobody else's before */
+  fl_cases *compiled, *before = atomic_load_explicit(place, memory_order_acquire);
+  fl_status status = before ? FL_OK : fl_cases_compile(schema, &compiled);
+  if (!before && !status && !atomic_compare_exchange_strong(place, &before, compiled))
+    fl_cases_free(compiled); /* another thread was first */
+  if (!status)
+    *cases = before ? before : compiled;
   return status;
 }
 
@@ -549,7 +575,7 @@ void fl_schema_free(fl_schema *schema) {
   free(schema->tolerance);
   free(schema->cases);
   fl_rules_free(schema->compiled);
-  fl_cases_free(schema->compiled_cases);
+  fl_cases_free(atomic_load_explicit(&schema->compiled_cases, memory_order_relaxed));
   free(schema);
 }
 

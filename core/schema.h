@@ -6,6 +6,7 @@
 #define FLHOST_CORE_SCHEMA_H
 
 #include <flhost/flhost.h>
+#include <stdatomic.h>
 
 /* Most arguments and results of one op together, and results alone. */
 enum { FL_SCHEMA_MAX_VALUES = 64, FL_SCHEMA_MAX_RESULTS = 16 };
@@ -24,13 +25,18 @@ typedef struct fl_schema {
   int32_t device_argument;   /* the argument whose device selects: the first required tensor, else the first tensor; -1:
                                 the op has no tensor */
   struct fl_rules *compiled; /* parsed rules; NULL if none */
-  struct fl_cases *compiled_cases;
-  uint64_t id; /* no other schema of the process has or had it; not 0 */
+  _Atomic(struct fl_cases *) compiled_cases; /* fl_schema_cases */
+  uint64_t id;                               /* no other schema of the process has or had it; not 0 */
 } fl_schema;
 
 /* Parses `def`. FL_EINVAL with the place in the text, what was found and what is expected. */
 fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema);
+/* The same of an entry in core/ops, whose cases are left until somebody generates calls: the build has parsed them. */
+fl_status fl_schema_create_builtin(const fl_op_def *def, fl_schema **schema);
 void fl_schema_free(fl_schema *schema);
+
+/* The parsed cases, which belong to the schema. Any thread may ask. */
+fl_status fl_schema_cases(const fl_schema *schema, const struct fl_cases **cases);
 
 /* Same names, types, defaults, aliases (what makes two declarations of an op one and the same)? */
 bool fl_schema_same(const fl_schema *a, const fl_schema *b);

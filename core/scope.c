@@ -12,23 +12,25 @@ enum { VIEWS_KEPT = 32 }; /* that no scope holds */
 
 /* -------------------------------------------------------------------------------------------------------- views */
 
-static void slots_free(void *memory) {
-  fl_slots *slots = memory;
-  if (!slots)
-    return;
-  for (int i = 0; i < FL_DEVICE_SLOTS; i++)
-    fl_binding_free(atomic_load_explicit(&slots->by_device[i], memory_order_relaxed));
-  free(slots);
-}
-
+/* Its slots are empty. */
 static void view_free(void *memory) {
   fl_view *view = memory;
   fl_view_table *table = atomic_load_explicit(&view->table, memory_order_relaxed);
   for (uint32_t i = 0; table && i < table->n; i++)
-    slots_free(atomic_load_explicit(&table->ops[i], memory_order_relaxed));
+    free(atomic_load_explicit(&table->ops[i], memory_order_relaxed));
   free(table);
   fl_policy_release(view->policy);
   free(view);
+}
+
+/* The host's lock is held. */
+static void view_unbind(fl_host *host, const fl_view *view) {
+  fl_view_table *table = atomic_load_explicit(&view->table, memory_order_relaxed);
+  for (uint32_t i = 0; table && i < table->n; i++) {
+    fl_slots *slots = atomic_load_explicit(&table->ops[i], memory_order_relaxed);
+    if (slots)
+      fl_unbind(host->ops[i], slots, NULL);
+  }
 }
 
 void fl_views_free(fl_host *host) {
@@ -50,6 +52,7 @@ static void drop_oldest_view(fl_host *host) {
   fl_view *view = *oldest;
   *oldest = view->next;
   host->n_views--;
+  view_unbind(host, view);
   fl_retire(&host->retired, view, view_free);
 }
 
@@ -93,15 +96,17 @@ fl_slots *fl_view_add_slots(fl_view *view, fl_op *op) {
   }
   if (table) {
     slots = atomic_load_explicit(&table->ops[op->index], memory_order_relaxed);
-    if (!slots && (slots = calloc(1, sizeof *slots)))
+    if (!slots && (slots = malloc(sizeof *slots))) {
+      fl_slots_init(slots, op);
       atomic_store_explicit(&table->ops[op->index], slots, memory_order_release);
+    }
   }
   pthread_mutex_unlock(&host->lock);
   return slots;
 }
 
 static const fl_scope *innermost(const fl_host *host) {
-  const fl_scope *scope = fl_self.scope == &fl_thread_unknown ? NULL : fl_self.scope;
+  const fl_scope *scope = fl_self.scope;
   while (scope && scope->host != host)
     scope = scope->outer;
   return scope;
@@ -133,7 +138,7 @@ static void keep_memory_bounded(fl_host *host) {
   pthread_mutex_lock(&host->lock);
   bool is_long = fl_retired_is_long(&host->retired);
   pthread_mutex_unlock(&host->lock);
-  if (is_long && !atomic_load_explicit(&fl_self.reading, memory_order_relaxed))
+  if (is_long && !fl_is_reading(&fl_self))
     fl_synchronize();
 }
 
@@ -141,6 +146,11 @@ fl_status fl_set_global_policy(fl_host *host, fl_policy *policy) {
   if (!policy)
     return fl_error(FL_EINVAL, "fl_set_global_policy: the policy is NULL; fl_reset_global_policy rereads the settings");
   pthread_mutex_lock(&host->lock);
+  fl_status status = fl_refuse_frozen(host, "setting the global policy");
+  if (status) {
+    pthread_mutex_unlock(&host->lock);
+    return status;
+  }
   fl_policy *before = host->policy;
   host->policy = fl_policy_retain(policy);
   host->policy_is_set = true;
@@ -153,6 +163,13 @@ fl_status fl_set_global_policy(fl_host *host, fl_policy *policy) {
 
 /* -------------------------------------------------------------------------------------------------------- scopes */
 
+/* The innermost scope, and that there is one. */
+static void set_scope(fl_scope *scope) {
+  uint64_t state = atomic_load_explicit(&fl_self.state, memory_order_relaxed) & ~(uint64_t)FL_THREAD_SCOPED;
+  fl_self.scope = scope;
+  atomic_store_explicit(&fl_self.state, scope ? state | FL_THREAD_SCOPED : state, memory_order_relaxed);
+}
+
 fl_status fl_scope_enter(fl_host *host, fl_policy *policy, fl_scope *scope) {
   if (!policy)
     return fl_error(FL_EINVAL, "fl_scope_enter: the policy is NULL");
@@ -162,10 +179,11 @@ fl_status fl_scope_enter(fl_host *host, fl_policy *policy, fl_scope *scope) {
     if (entered == scope)
       return fl_error(FL_ESTATE, "fl_scope_enter: this scope is entered already");
   pthread_mutex_lock(&host->lock);
-  fl_view *view = view_get(host, policy);
+  fl_status refused = fl_refuse_frozen(host, "entering a scope");
+  fl_view *view = refused ? NULL : view_get(host, policy);
   pthread_mutex_unlock(&host->lock);
   if (!view)
-    return fl_error_no_memory();
+    return refused ? refused : fl_error_no_memory();
   *scope = (fl_scope){
       .host = host,
       .policy = fl_policy_retain(policy),
@@ -173,17 +191,17 @@ fl_status fl_scope_enter(fl_host *host, fl_policy *policy, fl_scope *scope) {
       .view = view,
       .thread_id = fl_self.id,
   };
-  fl_self.scope = scope;
+  set_scope(scope);
   keep_memory_bounded(host);
   return FL_OK;
 }
 
 fl_status fl_scope_leave(fl_scope *scope) {
-  if (fl_self.scope != scope || scope == &fl_thread_unknown)
+  if (!scope || fl_self.scope != scope)
     return fl_error(FL_ESTATE,
                     "fl_scope_leave: not the innermost scope of this thread: scopes are left in reverse order, by "
                     "the thread that entered them");
-  fl_self.scope = scope->outer;
+  set_scope(scope->outer);
   pthread_mutex_lock(&scope->host->lock);
   ((fl_view *)scope->view)->users--;
   pthread_mutex_unlock(&scope->host->lock);

@@ -7,8 +7,7 @@
 #include <string.h>
 
 /* S1: everything but the order. */
-static fl_rejection filter(const fl_selection *selection, const fl_impl_record *record, bool flagos_allowed) {
-  const fl_impl *impl = &record->impl;
+static fl_rejection filter(const fl_selection *selection, const fl_impl_record *impl, bool flagos_allowed) {
   if (selection->override != FL_DISPATCH_OFF) {
     if (impl->kind == FL_KIND_VENDOR && !fl_policy_vendor_allowed(selection->policy, impl->vendor)) {
       const fl_policy_fields *fields = &selection->policy->fields;
@@ -20,7 +19,7 @@ static fl_rejection filter(const fl_selection *selection, const fl_impl_record *
     if (impl->kind == FL_KIND_DEFAULT && !flagos_allowed)
       return FL_REJECTED_LIST;
   }
-  if (!atomic_load(&record->available))
+  if (!atomic_load(&impl->available))
     return FL_REJECTED_UNAVAILABLE;
   if (selection->device_type && !(impl->devices & FL_DEVICE(selection->device_type)))
     return FL_REJECTED_DEVICE;
@@ -29,14 +28,14 @@ static fl_rejection filter(const fl_selection *selection, const fl_impl_record *
 
 /* S2: by priority, then impl_id, both descending. */
 static bool goes_before(const fl_impl_record *a, const fl_impl_record *b) {
-  if (a->impl.priority != b->impl.priority)
-    return a->impl.priority > b->impl.priority;
-  return strcmp(a->impl.impl_id, b->impl.impl_id) > 0;
+  if (a->priority != b->priority)
+    return a->priority > b->priority;
+  return strcmp(a->impl_id, b->impl_id) > 0;
 }
 
 static bool has_kind(const fl_impl_set *set, fl_kind kind) {
   for (uint32_t i = 0; set && i < set->n; i++)
-    if (set->impls[i]->impl.kind == (int32_t)kind)
+    if (set->impls[i]->kind == kind)
       return true;
   return false;
 }
@@ -63,10 +62,9 @@ static fl_impl_record *record_at(const fl_op *op, const fl_impl_set *set, uint32
 }
 
 static bool matches(const char *token, const fl_impl_record *record) {
-  const fl_impl *impl = &record->impl;
   if (record == record->op->unfused) /* of a kind, but no kind picks it */
-    return !strcmp(token, impl->impl_id) || (!strncmp(token, "impl:", 5) && !strcmp(token + 5, impl->impl_id));
-  return fl_token_matches(token, (fl_kind)impl->kind, impl->vendor, impl->impl_id);
+    return !strcmp(token, record->impl_id) || (!strncmp(token, "impl:", 5) && !strcmp(token + 5, record->impl_id));
+  return fl_token_matches(token, (fl_kind)record->kind, record->vendor, record->impl_id);
 }
 
 static bool names_unfused(const fl_selection *selection, const fl_op *op) {
@@ -105,7 +103,8 @@ fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *p
   for (uint32_t i = 0; i < n; i++) {
     fl_impl_record *record = record_at(op, set, i);
     fl_rejection rejection = filter(selection, record, flagos_allowed);
-    selection->unasked = selection->unasked || atomic_load(&record->asked) < op->host->registry_generation;
+    if (record != op->unfused && atomic_load(&record->asked) != op->host->registry_generation)
+      selection->unasked = true;
     /* Whatever passes is not a candidate until a token matches it. */
     items[i] = (fl_selected){record, rejection ? rejection : FL_REJECTED_ORDER, 0};
   }
@@ -177,7 +176,7 @@ static void add_devices(uint64_t devices, fl_text *text) {
 }
 
 static void rejection_reason(const fl_selection *selection, const fl_selected *item, bool scoped, fl_text *text) {
-  const fl_impl *impl = &item->record->impl;
+  const fl_impl_record *impl = item->record;
   const fl_host *host = selection->op->host;
   char list[512];
   switch (item->rejection) {
@@ -227,10 +226,9 @@ void fl_selection_reason(const fl_selection *selection, uint32_t i, bool scoped,
   fl_text_add(text, ")");
   if (i && selection->items[i - 1].token == item->token)
     fl_text_add(text, ", %s %d after %s",
-                item->record->impl.priority == selection->items[i - 1].record->impl.priority
-                    ? "impl_id at equal priority"
-                    : "priority",
-                item->record->impl.priority, selection->items[i - 1].record->impl.impl_id);
+                item->record->priority == selection->items[i - 1].record->priority ? "impl_id at equal priority"
+                                                                                   : "priority",
+                item->record->priority, selection->items[i - 1].record->impl_id);
 }
 
 /* The ids in the order of registration: those that a filter left over, or all. */
@@ -242,7 +240,7 @@ static void add_ids(const fl_selection *selection, bool all, fl_text *text) {
     for (uint32_t j = 0; j < selection->n; j++)
       if (selection->items[j].record == record_at(selection->op, set, i) &&
           (all || !selection->items[j].rejection || selection->items[j].rejection == FL_REJECTED_ORDER)) {
-        fl_text_add(text, "%s'%s'", separator, selection->items[j].record->impl.impl_id);
+        fl_text_add(text, "%s'%s'", separator, selection->items[j].record->impl_id);
         separator = ", ";
       }
   fl_text_add(text, "]");
@@ -267,7 +265,7 @@ fl_status fl_selection_error(const fl_selection *selection) {
     fl_text_add_list(&text, selection->order, selection->n_order);
   }
   for (uint32_t i = 0; i < selection->n; i++) {
-    fl_text_add(&text, "\n  %s: ", selection->items[i].record->impl.impl_id);
+    fl_text_add(&text, "\n  %s: ", selection->items[i].record->impl_id);
     fl_selection_reason(selection, i, selection->policy != selection->op->host->policy, &text);
   }
   fl_status status = fl_error(FL_ENOIMPL, "%s", fl_text_get(&text));

@@ -1,4 +1,5 @@
 /* Snapshots of the registry (rule R5): copies, so that nothing that happens later shows in them. */
+#include "core/deferred.h"
 #include "core/error.h"
 #include "core/host.h"
 
@@ -30,19 +31,19 @@ static int compare_ops(const void *a, const void *b) {
 
 static void snapshot_impl(fl_snapshot *snapshot, const fl_impl_record *record, bool *failed) {
   snapshot->impls[snapshot->n_impls++] = (fl_impl_info){
-      .op_name = snapshot_keep(snapshot, record->impl.op_name, failed),
-      .impl_id = snapshot_keep(snapshot, record->impl.impl_id, failed),
-      .vendor = snapshot_keep(snapshot, record->impl.vendor, failed),
-      .plugin = snapshot_keep(snapshot, record->plugin, failed),
-      .min_arch = snapshot_keep(snapshot, record->impl.min_arch, failed),
-      .kind = (fl_kind)record->impl.kind,
-      .priority = record->impl.priority,
-      .flags = record->impl.flags,
-      .dtypes = record->impl.dtypes,
-      .devices = record->impl.devices,
+      .op_name = snapshot_keep(snapshot, record->op->name, failed),
+      .impl_id = snapshot_keep(snapshot, record->impl_id, failed),
+      .vendor = snapshot_keep(snapshot, record->vendor, failed),
+      .plugin = snapshot_keep(snapshot, record->provider->plugin, failed),
+      .min_arch = snapshot_keep(snapshot, record->min_arch, failed),
+      .kind = (fl_kind)record->kind,
+      .priority = record->priority,
+      .flags = record->flags,
+      .dtypes = record->dtypes,
+      .devices = record->devices,
       .available = atomic_load(&record->available),
       .reason = atomic_load(&record->reason), /* static in the plugin */
-      .has_supports_args = record->impl.supports_args != NULL,
+      .has_supports_args = record->supports_args != NULL,
   };
 }
 
@@ -61,15 +62,8 @@ static void snapshot_fill(fl_snapshot *snapshot, const fl_host *host, bool *fail
 fl_snapshot *fl_registry_snapshot(fl_host *host) {
   bool failed = false;
   uint32_t n_impls = 0;
-  pthread_mutex_lock(&host->lock);
-  uint32_t n_ops = host->n_ops;
-  pthread_mutex_unlock(&host->lock);
-  for (uint32_t i = 0; i < n_ops; i++) {
-    pthread_mutex_lock(&host->lock);
-    fl_op *op = host->ops[i];
-    pthread_mutex_unlock(&host->lock);
-    fl_registry_ask_availability(host, op);
-  }
+  fl_load_deferred(host, NULL);
+  fl_registry_ask_all(host);
   fl_snapshot *snapshot = calloc(1, sizeof *snapshot);
   if (!snapshot) {
     fl_error_no_memory();

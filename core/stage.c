@@ -2,6 +2,7 @@
  * What one plugin registers is staged and then published as a whole (rule R3). Rows are judged when they are handed in,
  * so that the plugin hears of a refusal at once, and again when they are published, since others may have come first.
  */
+#include "core/deferred.h"
 #include "core/error.h"
 #include "core/host.h"
 
@@ -14,17 +15,25 @@ typedef struct row_index {
   uint32_t n_places, n_rows;
 } row_index;
 
+/* An implementation, and the name of its op as the registry, or the staged schema, keeps it. */
+typedef struct staged_impl {
+  const char *op_name;
+  fl_impl_record *record;
+} staged_impl;
+
 struct fl_stage {
   fl_registry table; /* first: the plugin's pointer leads back here */
   fl_host *host;
-  char *plugin, *build_id;
+  const fl_provider *provider;
+  const char *plugin; /* its name */
+  const char *ops;    /* the only ones that it may bring anything of; NULL: any */
   uint32_t flags;
   fl_schema **schemas;
   uint32_t n_schemas;
   row_index schemas_by_op;
-  fl_impl_record **records;
-  uint32_t n_records;
-  row_index records_by_id;
+  staged_impl *impls;
+  uint32_t n_impls;
+  row_index impls_by_id;
   fl_component_record *components;
   uint32_t n_components;
   fl_text refused; /* one line a row */
@@ -86,7 +95,7 @@ static uint64_t names_hash(const char *op, const char *impl_id) {
 }
 
 static uint64_t record_hash(const fl_stage *stage, uint32_t row) {
-  return names_hash(stage->records[row]->impl.op_name, stage->records[row]->impl.impl_id);
+  return names_hash(stage->impls[row].op_name, stage->impls[row].record->impl_id);
 }
 
 /* Copies what the plugin's struct has; what it lacks stays zero. */
@@ -101,6 +110,29 @@ static fl_status refuse(fl_stage *stage, fl_status status, const char *row) {
   fl_text_add(&stage->refused, "%s%s: %s", stage->refused.length ? "\n" : "", row, reason);
   fl_log_line(&stage->host->log, FL_LOG_WARNING, "plugin %s: refused %s: %s", stage->plugin, row, reason);
   return fl_error(status, "%s", reason);
+}
+
+/* ------------------------------------------------------------------------------------------------- the list of ops */
+
+void fl_stage_limit(fl_stage *stage, const char *ops) {
+  stage->ops = ops;
+}
+
+static fl_status check_listed(const fl_stage *stage, const char *op) {
+  char hint[FL_NAME_MAX + 32];
+  fl_strings names = {0};
+  if (!stage->ops || fl_ops_list(stage->ops, strlen(stage->ops), op, strlen(op)))
+    return FL_OK;
+  if (!fl_split(&names, stage->ops, ',')) {
+    fl_strings_free(&names);
+    return fl_error_no_memory();
+  }
+  const char *nearest = fl_nearest_word(op, (const char *const *)names.items, names.n);
+  fl_status status =
+      fl_error(FL_EINVAL, "its FL_PLUGIN_OPS does not list '%s', so the host would not look for it there%s", op,
+               fl_did_you_mean(hint, sizeof hint, nearest));
+  fl_strings_free(&names);
+  return status;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- ops */
@@ -138,12 +170,16 @@ static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
   fl_status status = fl_schema_create(&def, &schema);
   if (!status) {
     snprintf(row, sizeof row, "op '%.*s'", FL_NAME_MAX, schema->op_name);
+    status = check_listed(stage, schema->op_name);
+  }
+  if (!status) {
     pthread_mutex_lock(&stage->host->lock);
-    fl_op *existing = fl_registry_find(stage->host, schema->op_name);
+    fl_op *existing = fl_registry_known(stage->host, schema->op_name);
     pthread_mutex_unlock(&stage->host->lock); /* an op stays */
-    fl_schema *staged = staged_schema(stage, schema->op_name);
-    status = schema_conflict(existing ? existing->schema : staged, existing ? existing->schema_plugin : stage->plugin,
-                             schema, &known);
+    status = existing ? fl_registry_parse(existing) : FL_OK;
+    if (!status)
+      status = schema_conflict(existing ? existing->schema : staged_schema(stage, schema->op_name),
+                               existing ? existing->schema_plugin : stage->plugin, schema, &known);
   }
   if (!status && !known) {
     fl_schema **grown = array_add(stage->schemas, &stage->n_schemas, sizeof *grown);
@@ -199,96 +235,78 @@ static fl_status check_impl(const fl_impl *impl) {
   return status ? status : check_reserved("vendor", impl->vendor);
 }
 
-/* R2, against the registry. The host's lock is held. */
-static fl_status check_registered(const fl_stage *stage, const char *op_name, const char *impl_id, bool *known_op) {
-  const fl_op *op = fl_registry_find(stage->host, op_name);
+/* R2, against the registry. `known` gets the op's name as the registry keeps it, or NULL. The host's lock is held. */
+static fl_status check_registered(const fl_stage *stage, const char *op_name, const char *impl_id, const char **known) {
+  const fl_op *op = fl_registry_known(stage->host, op_name);
   const fl_impl_record *taken = op ? fl_registry_find_impl(op, impl_id) : NULL;
-  *known_op = op != NULL;
+  *known = op ? op->name : NULL;
   if (!taken)
     return FL_OK;
   return fl_error(FL_EEXIST, "Duplicate impl_id '%s' for op='%s': from plugin '%s', registered before by plugin '%s'",
-                  impl_id, op_name, stage->plugin, taken->plugin);
+                  impl_id, op_name, stage->plugin, taken->provider->plugin);
 }
 
 static bool is_staged(const fl_stage *stage, const char *op_name, const char *impl_id) {
-  const row_index *index = &stage->records_by_id;
+  const row_index *index = &stage->impls_by_id;
   if (!index->n_rows)
     return false;
   uint32_t row, place = first_place(index, names_hash(op_name, impl_id));
   for (; (row = index->places[place]); place = next_place(index, place)) {
-    const fl_impl *impl = &stage->records[row - 1]->impl;
-    if (!strcmp(impl->op_name, op_name) && !strcmp(impl->impl_id, impl_id))
+    const staged_impl *impl = &stage->impls[row - 1];
+    if (!strcmp(impl->op_name, op_name) && !strcmp(impl->record->impl_id, impl_id))
       return true;
   }
   return false;
 }
 
-/* R2, against the registry and what the plugin itself staged; and is there such an op? */
-static fl_status check_free(const fl_stage *stage, const char *op_name, const char *impl_id) {
-  bool known_op;
+/* R2, against the registry and what the plugin itself staged; and is there such an op? `known` gets its name as it is
+ * kept there. */
+static fl_status check_free(const fl_stage *stage, const char *op_name, const char *impl_id, const char **known) {
   pthread_mutex_lock(&stage->host->lock);
-  fl_status status = check_registered(stage, op_name, impl_id, &known_op);
+  fl_status status = check_registered(stage, op_name, impl_id, known);
   pthread_mutex_unlock(&stage->host->lock);
   if (status)
     return status;
   if (is_staged(stage, op_name, impl_id))
     return fl_error(FL_EEXIST, "Duplicate impl_id '%s' for op='%s': plugin '%s' registers it twice", impl_id, op_name,
                     stage->plugin);
-  return known_op || staged_schema(stage, op_name) ? FL_OK : fl_registry_no_such_op(stage->host, op_name);
+  const fl_schema *own = *known ? NULL : staged_schema(stage, op_name);
+  if (own)
+    *known = own->op_name;
+  return *known ? FL_OK : fl_registry_no_such_op(stage->host, op_name);
 }
 
-static int32_t impl_priority(const fl_impl *impl) {
-  static const int32_t by_kind[] = {0, FL_PRIORITY_DEFAULT, FL_PRIORITY_VENDOR, FL_PRIORITY_REFERENCE};
-  if (impl->priority || impl->flags & FL_IMPL_PRIORITY_ZERO)
-    return impl->priority;
-  return by_kind[impl->kind];
-}
-
-static fl_impl_record *record_create(const fl_impl *impl, const fl_stage *stage) {
-  fl_impl_record *record = calloc(1, sizeof *record);
-  if (!record)
-    return NULL;
-  record->impl = *impl;
-  record->impl.priority = impl_priority(impl);
-  record->impl.op_name = fl_strdup(impl->op_name);
-  record->impl.impl_id = fl_strdup(impl->impl_id);
-  record->impl.vendor = impl->vendor && *impl->vendor ? fl_strdup(impl->vendor) : NULL;
-  record->impl.min_arch = impl->min_arch ? fl_strdup(impl->min_arch) : NULL;
-  record->plugin = fl_strdup(stage->plugin);
-  record->build_id = fl_strdup(stage->build_id);
-  record->count = UINT32_MAX;
-  if (!record->impl.op_name || !record->impl.impl_id || !record->plugin || !record->build_id ||
-      (impl->vendor && *impl->vendor && !record->impl.vendor) || (impl->min_arch && !record->impl.min_arch)) {
-    fl_impl_record_free(record);
-    return NULL;
-  }
-  return record;
+static fl_status refuse_impl(fl_stage *stage, fl_status status, const fl_impl *impl) {
+  char row[2 * FL_NAME_MAX + 32];
+  snprintf(row, sizeof row, "impl '%.*s' of op '%.*s'", FL_NAME_MAX, impl->impl_id ? impl->impl_id : "", FL_NAME_MAX,
+           impl->op_name ? impl->op_name : "");
+  return refuse(stage, status, row);
 }
 
 static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
   fl_stage *stage = (fl_stage *)registry;
-  char row[2 * FL_NAME_MAX + 32] = "impl";
+  const char *op_name;
   fl_impl impl;
   if (!given || given->size < offsetof(fl_impl, fn) + sizeof given->fn)
-    return refuse(stage, fl_error(FL_EINVAL, "implementation without size: set .size = sizeof(fl_impl)"), row);
+    return refuse(stage, fl_error(FL_EINVAL, "implementation without size: set .size = sizeof(fl_impl)"), "impl");
   copy_struct(&impl, sizeof impl, given, given->size);
-  snprintf(row, sizeof row, "impl '%.*s' of op '%.*s'", FL_NAME_MAX, impl.impl_id ? impl.impl_id : "", FL_NAME_MAX,
-           impl.op_name ? impl.op_name : "");
   fl_status status = check_impl(&impl);
   if (!status)
-    status = check_free(stage, impl.op_name, impl.impl_id);
+    status = check_listed(stage, impl.op_name);
+  if (!status)
+    status = check_free(stage, impl.op_name, impl.impl_id, &op_name);
   if (status)
-    return refuse(stage, status, row);
-  fl_impl_record *record = record_create(&impl, stage);
-  fl_impl_record **grown = record ? array_add(stage->records, &stage->n_records, sizeof *grown) : NULL;
+    return refuse_impl(stage, status, &impl);
+  fl_impl_record *record = fl_impl_record_create(&impl, stage->provider);
+  staged_impl *grown = record ? array_add(stage->impls, &stage->n_impls, sizeof *grown) : NULL;
   if (!grown) {
     fl_impl_record_free(record);
-    return refuse(stage, fl_error_no_memory(), row);
+    return refuse_impl(stage, fl_error_no_memory(), &impl);
   }
-  stage->records = grown;
-  grown[stage->n_records - 1] = record;
-  if (!index_add(&stage->records_by_id, record_hash, stage, stage->n_records - 1))
-    return refuse(stage, fl_error_no_memory(), row);
+  stage->impls = grown;
+  grown[stage->n_impls - 1] = (staged_impl){op_name, record};
+  if (!index_add(&stage->impls_by_id, record_hash, stage, stage->n_impls - 1))
+    return refuse_impl(stage, fl_error_no_memory(), &impl);
   return FL_OK;
 }
 
@@ -322,7 +340,7 @@ static fl_status take_layer(const fl_stage *stage, const fl_component *given, fl
     return fl_error(FL_EINVAL, "functions: expected the name of the op that replaces the layer");
   pthread_mutex_lock(&stage->host->lock);
   fl_status status = check_layer(stage, given->name);
-  bool known = fl_registry_find(stage->host, op) != NULL;
+  bool known = fl_registry_known(stage->host, op) != NULL;
   pthread_mutex_unlock(&stage->host->lock);
   for (uint32_t i = 0; i < stage->n_components && !status; i++)
     if (stage->components[i].op && !strcmp(stage->components[i].name, given->name))
@@ -362,6 +380,13 @@ static fl_status stage_component(fl_registry *registry, const fl_component *give
     return refuse(
         stage,
         fl_error(FL_EINVAL, "type is '%s', expected 'platform' or 'layer'", component.type ? component.type : ""), row);
+  if (stage->ops)
+    return refuse(stage,
+                  fl_error(FL_EINVAL,
+                           "a plugin with FL_PLUGIN_OPS brings ops alone: the host would not look for a %s "
+                           "there",
+                           component.type),
+                  row);
   fl_component_record record = {.self = component.self};
   fl_status status = type->take(stage, &component, &record);
   record.plugin = fl_strdup(stage->plugin);
@@ -408,12 +433,14 @@ fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *build_id
   };
   stage->host = host;
   stage->flags = flags;
-  stage->plugin = fl_strdup(plugin);
-  stage->build_id = fl_strdup(build_id);
-  if (!stage->plugin || !stage->build_id) {
+  pthread_mutex_lock(&host->lock);
+  stage->provider = fl_registry_provider(host, plugin, build_id);
+  pthread_mutex_unlock(&host->lock);
+  if (!stage->provider) {
     fl_stage_abort(stage);
     return NULL;
   }
+  stage->plugin = stage->provider->plugin;
   return stage;
 }
 
@@ -424,19 +451,17 @@ fl_registry *fl_stage_table(fl_stage *stage) {
 static void stage_free(fl_stage *stage) {
   for (uint32_t i = 0; i < stage->n_schemas; i++)
     fl_schema_free(stage->schemas[i]);
-  for (uint32_t i = 0; i < stage->n_records; i++)
-    fl_impl_record_free(stage->records[i]);
+  for (uint32_t i = 0; i < stage->n_impls; i++)
+    fl_impl_record_free(stage->impls[i].record);
   for (uint32_t i = 0; i < stage->n_components; i++)
     fl_component_record_clear(&stage->components[i]);
   free(stage->schemas);
   free(stage->schemas_by_op.places);
-  free(stage->records);
-  free(stage->records_by_id.places);
+  free(stage->impls);
+  free(stage->impls_by_id.places);
   free(stage->components);
   fl_text_free(&stage->refused);
   fl_text_free(&stage->told);
-  free(stage->plugin);
-  free(stage->build_id);
   free(stage);
 }
 
@@ -469,15 +494,14 @@ static bool publish_record(fl_host *host, fl_op *op, fl_impl_record *record) {
 static fl_status check_again(fl_stage *stage) {
   for (uint32_t i = 0; i < stage->n_schemas; i++) {
     bool known;
-    fl_op *op = fl_registry_find(stage->host, stage->schemas[i]->op_name);
+    fl_op *op = fl_registry_known(stage->host, stage->schemas[i]->op_name);
     fl_status status = schema_conflict(op ? op->schema : NULL, op ? op->schema_plugin : "", stage->schemas[i], &known);
     if (status)
       return status;
   }
-  for (uint32_t i = 0; i < stage->n_records; i++) {
-    bool known_op;
-    const fl_impl *impl = &stage->records[i]->impl;
-    fl_status status = check_registered(stage, impl->op_name, impl->impl_id, &known_op);
+  for (uint32_t i = 0; i < stage->n_impls; i++) {
+    const char *op_name;
+    fl_status status = check_registered(stage, stage->impls[i].op_name, stage->impls[i].record->impl_id, &op_name);
     if (status)
       return status;
   }
@@ -493,16 +517,16 @@ static fl_status check_again(fl_stage *stage) {
 static fl_status publish(fl_stage *stage, uint32_t *n_impls) {
   fl_host *host = stage->host;
   for (uint32_t i = 0; i < stage->n_schemas; i++) {
-    if (fl_registry_find(host, stage->schemas[i]->op_name))
+    if (fl_registry_known(host, stage->schemas[i]->op_name))
       continue;
     if (!fl_registry_add_op(host, stage->schemas[i], stage->plugin))
       return fl_error_no_memory();
     stage->schemas[i] = NULL;
   }
-  for (uint32_t i = 0; i < stage->n_records; i++) {
-    if (!publish_record(host, fl_registry_find(host, stage->records[i]->impl.op_name), stage->records[i]))
+  for (uint32_t i = 0; i < stage->n_impls; i++) {
+    if (!publish_record(host, fl_registry_known(host, stage->impls[i].op_name), stage->impls[i].record))
       return fl_error_no_memory();
-    stage->records[i] = NULL;
+    stage->impls[i].record = NULL;
     (*n_impls)++;
   }
   for (uint32_t i = 0; i < stage->n_components; i++) {
@@ -524,11 +548,12 @@ fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls) {
     status = fl_error(FL_EPLUGIN, "refused rows, so nothing of it is registered:\n%s", fl_text_get(&stage->refused));
   if (!status) {
     pthread_mutex_lock(&host->lock);
-    status = check_again(stage);
+    status = fl_refuse_frozen(host, "registering");
+    if (!status)
+      status = check_again(stage);
     if (!status) {
       status = publish(stage, &published);
-      host->registry_generation++;
-      fl_host_advance(host);
+      fl_registry_advance(host);
     }
     pthread_mutex_unlock(&host->lock);
   }
@@ -541,8 +566,20 @@ fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls) {
 
 /* ----------------------------------------------------------------------------------------------------- the engine */
 
+/* A deferred plugin that was found before comes first, as if it had been loaded then. `op` begins with an op's name. */
+static void load_listers(fl_host *host, const char *op) {
+  char name[FL_NAME_MAX + 1];
+  if (!op || !atomic_load(&host->n_deferred))
+    return;
+  op += strspn(op, " \t\r\n");
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(op, " \t\r\n("), op);
+  fl_load_deferred(host, name);
+}
+
 fl_status fl_register_op(fl_host *host, const fl_op_def *op) {
   uint32_t n;
+  if (op && op->size >= offsetof(fl_op_def, schema) + sizeof op->schema)
+    load_listers(host, op->schema);
   fl_stage *stage = fl_stage_begin(host, "engine", "engine", 0);
   if (!stage)
     return fl_error_no_memory();
@@ -555,6 +592,8 @@ fl_status fl_register_op(fl_host *host, const fl_op_def *op) {
 
 fl_status fl_register_impl(fl_host *host, const fl_impl *impl) {
   uint32_t n;
+  if (impl && impl->size >= offsetof(fl_impl, op_name) + sizeof impl->op_name)
+    load_listers(host, impl->op_name);
   fl_stage *stage = fl_stage_begin(host, "engine", "engine", 0);
   if (!stage)
     return fl_error_no_memory();
@@ -567,26 +606,45 @@ fl_status fl_register_impl(fl_host *host, const fl_impl *impl) {
 
 /* --------------------------------------------------------------------------------------------------- withdrawing */
 
-/* Takes a plugin's impls out of one op; they are put before `*withdrawn`. The host's lock is held. */
-static bool withdraw_from(fl_host *host, fl_op *op, const char *plugin, fl_impl_record **withdrawn) {
+/* Those that were registered and are no more, until no call can be running them. */
+typedef struct withdrawn_impls {
+  fl_impl_record **records;
+  uint32_t n, capacity;
+} withdrawn_impls;
+
+static uint32_t count_of(const fl_op *op, const char *plugin) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  uint32_t n = 0;
+  for (uint32_t i = 0; set && i < set->n; i++)
+    n += !strcmp(set->impls[i]->provider->plugin, plugin);
+  return n;
+}
+
+/* Takes a plugin's impls out of one op. The host's lock is held. */
+static bool withdraw_from(fl_host *host, fl_op *op, const char *plugin, withdrawn_impls *withdrawn) {
   fl_impl_set *old = atomic_load_explicit(&op->impls, memory_order_relaxed);
-  uint32_t kept = 0, total = old ? old->n : 0;
-  for (uint32_t i = 0; i < total; i++)
-    kept += strcmp(old->impls[i]->plugin, plugin) != 0;
-  if (kept == total)
+  uint32_t n = count_of(op, plugin), total = old ? old->n : 0, kept = total - n;
+  if (!n)
     return true;
+  if (withdrawn->n + n > withdrawn->capacity) {
+    uint32_t capacity = (withdrawn->n + n) * 2;
+    fl_impl_record **grown = realloc(withdrawn->records, capacity * sizeof *grown);
+    if (!grown)
+      return false;
+    withdrawn->records = grown;
+    withdrawn->capacity = capacity;
+  }
   fl_impl_set *set = malloc(sizeof *set + kept * sizeof set->impls[0]);
   if (!set)
     return false;
   set->n = 0;
   for (uint32_t i = 0; i < total; i++) {
-    if (strcmp(old->impls[i]->plugin, plugin)) {
+    if (strcmp(old->impls[i]->provider->plugin, plugin)) {
       set->impls[set->n++] = old->impls[i];
       continue;
     }
     fl_failure_forget(op, old->impls[i]);
-    old->impls[i]->withdrawn = *withdrawn;
-    *withdrawn = old->impls[i];
+    withdrawn->records[withdrawn->n++] = old->impls[i];
   }
   atomic_store_explicit(&op->impls, set, memory_order_release);
   fl_retire(&host->retired, old, free);
@@ -594,15 +652,20 @@ static bool withdraw_from(fl_host *host, fl_op *op, const char *plugin, fl_impl_
 }
 
 fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
-  fl_impl_record *withdrawn = NULL;
-  fl_status status = FL_OK;
+  withdrawn_impls withdrawn = {0};
   uint32_t n = 0; /* of components and plugins */
   if (fl_thread_join())
     return FL_ENOMEM;
-  if (atomic_load_explicit(&fl_self.reading, memory_order_relaxed))
+  if (fl_is_reading(&fl_self))
     return fl_error(FL_ESTATE, "fl_withdraw_plugin: called from inside a call of an op, which it would wait for");
-  pthread_mutex_lock(&host->loading);
+  fl_loading_begin(host);
   pthread_mutex_lock(&host->lock);
+  fl_status status = fl_refuse_frozen(host, "withdrawing a plugin");
+  if (status) {
+    pthread_mutex_unlock(&host->lock);
+    fl_loading_end(host);
+    return status;
+  }
   for (uint32_t i = 0; i < host->n_ops && !status; i++)
     if (!withdraw_from(host, host->ops[i], plugin, &withdrawn))
       status = fl_error_no_memory();
@@ -616,28 +679,27 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
     n++;
   }
   for (uint32_t i = 0; i < host->n_plugins; i++)
-    if (!strcmp(host->plugins[i].name, plugin) && host->plugins[i].status == FL_PLUGIN_LOADED) {
+    if (!strcmp(host->plugins[i].name, plugin) &&
+        (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)) {
       char *reason = fl_strdup("withdrawn");
       if (reason) {
         free(host->plugins[i].reason);
         host->plugins[i].reason = reason;
       }
+      host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
       host->plugins[i].status = FL_PLUGIN_SKIPPED;
       host->plugins[i].impls = 0;
       n++;
     }
-  host->registry_generation++;
-  fl_host_advance(host);
+  fl_registry_advance(host);
   pthread_mutex_unlock(&host->lock);
-  pthread_mutex_unlock(&host->loading);
-  if (!n && !withdrawn && !status)
+  fl_loading_end(host);
+  if (!n && !withdrawn.n && !status)
     status = fl_error(FL_ENOENT, "no plugin '%s' is loaded", plugin);
   /* Calls that began before may still run its kernels. */
   fl_synchronize();
-  while (withdrawn) {
-    fl_impl_record *next = withdrawn->withdrawn;
-    fl_impl_record_free(withdrawn);
-    withdrawn = next;
-  }
+  for (uint32_t i = 0; i < withdrawn.n; i++)
+    fl_impl_record_free(withdrawn.records[i]);
+  free(withdrawn.records);
   return status;
 }

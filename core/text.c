@@ -32,15 +32,23 @@ void fl_text_add_bytes(fl_text *text, const char *bytes, size_t length) {
 }
 
 void fl_text_add(fl_text *text, const char *format, ...) {
+  enum { MOST_ADDITIONS = 48 }; /* need no more room than this, and so are formatted once */
   va_list arguments;
-  va_start(arguments, format);
-  int length = vsnprintf(NULL, 0, format, arguments);
-  va_end(arguments);
-  if (length < 0 || !text_reserve(text, (size_t)length))
+  if (!text_reserve(text, MOST_ADDITIONS))
     return;
+  size_t room = text->capacity - text->length;
   va_start(arguments, format);
-  vsnprintf(text->text + text->length, (size_t)length + 1, format, arguments);
+  int length = vsnprintf(text->text + text->length, room, format, arguments);
   va_end(arguments);
+  if (length < 0 || !text_reserve(text, (size_t)length)) {
+    text->text[text->length] = 0;
+    return;
+  }
+  if ((size_t)length >= room) {
+    va_start(arguments, format);
+    vsnprintf(text->text + text->length, (size_t)length + 1, format, arguments);
+    va_end(arguments);
+  }
   text->length += (size_t)length;
 }
 
@@ -247,12 +255,24 @@ char *fl_strdup(const char *string) {
   return copy ? memcpy(copy, string, size) : NULL;
 }
 
+char *fl_strndup(const char *string, size_t length) {
+  char *copy = malloc(length + 1);
+  if (!copy)
+    return NULL;
+  memcpy(copy, string, length);
+  copy[length] = 0;
+  return copy;
+}
+
 char *fl_format(const char *format, ...) {
+  char first[256]; /* most are shorter, and so are formatted once */
   va_list arguments;
   va_start(arguments, format);
-  int length = vsnprintf(NULL, 0, format, arguments);
+  int length = vsnprintf(first, sizeof first, format, arguments);
   va_end(arguments);
-  char *text = length < 0 ? NULL : malloc((size_t)length + 1);
+  if (length < 0 || (size_t)length < sizeof first)
+    return length < 0 ? NULL : fl_strndup(first, (size_t)length);
+  char *text = malloc((size_t)length + 1);
   if (!text)
     return NULL;
   va_start(arguments, format);

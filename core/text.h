@@ -43,6 +43,8 @@ size_t fl_trim(const char **string, size_t length);
 
 /* malloc'ed copies; NULL gives NULL. */
 char *fl_strdup(const char *string);
+/* One of the first `length` bytes, which hold no NUL. */
+char *fl_strndup(const char *string, size_t length);
 char *fl_format(const char *format, ...) FL_PRINTF(1, 2);
 
 #endif

@@ -12,10 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-fl_scope fl_thread_unknown, fl_thread_fences;
-_Thread_local fl_thread fl_self __attribute__((tls_model("initial-exec"))) = {.scope = &fl_thread_unknown};
-_Atomic uint64_t fl_period = 1;
-bool fl_thread_has_membarrier;
+_Thread_local fl_thread fl_self __attribute__((tls_model("initial-exec"))) = {.state = FL_THREAD_UNKNOWN};
+_Atomic uint64_t fl_period = FL_PERIOD;
+static bool has_membarrier; /* if not, readers fence by themselves */
 
 /*
  * Two locks of the process, none held while code of a plugin or of the engine runs. Order, as fork takes them:
@@ -54,7 +53,9 @@ static void thread_leave(void *argument) {
   self->memos = NULL;
   self->n_calls = 0;
   self->message = NULL;
-  self->scope = &fl_thread_unknown; /* a later destructor of the thread may still call an op: it joins anew */
+  self->scope = NULL;
+  /* A later destructor of the thread may still call an op: it joins anew. */
+  atomic_store_explicit(&self->state, FL_THREAD_UNKNOWN, memory_order_relaxed);
 }
 
 static void fork_prepare(void) {
@@ -74,7 +75,7 @@ static void fork_parent(void) {
 /* X1: only this thread is left. The records of the others are thread storage that nobody frees; what they point to is.
  */
 static void fork_child(void) {
-  bool known = fl_self.scope != &fl_thread_unknown;
+  bool known = !(atomic_load_explicit(&fl_self.state, memory_order_relaxed) & FL_THREAD_UNKNOWN);
   for (fl_thread *thread = threads; thread; thread = thread->next)
     if (thread != &fl_self) {
       free(thread->calls);
@@ -99,12 +100,12 @@ static void fork_child(void) {
 static void initialise(void) {
   pthread_key_create(&key, thread_leave);
   pthread_atfork(fork_prepare, fork_parent, fork_child);
-  fl_thread_has_membarrier = !syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
+  has_membarrier = !syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
 }
 
 fl_status fl_thread_join(void) {
   fl_thread *self = &fl_self;
-  if (self->scope != &fl_thread_unknown)
+  if (!(atomic_load_explicit(&self->state, memory_order_relaxed) & FL_THREAD_UNKNOWN))
     return FL_OK;
   pthread_once(&once, initialise);
   self->message = fl_error_buffer();
@@ -121,7 +122,7 @@ fl_status fl_thread_join(void) {
   if (threads)
     threads->previous = self;
   threads = self;
-  self->scope = fl_thread_has_membarrier ? NULL : &fl_thread_fences;
+  atomic_store_explicit(&self->state, has_membarrier ? 0 : FL_THREAD_FENCES, memory_order_relaxed);
   pthread_mutex_unlock(&threads_lock);
   return FL_OK;
 }
@@ -130,7 +131,7 @@ fl_status fl_thread_join(void) {
 
 /* Orders every thread's earlier stores before our later loads, and the other way round. */
 static void order_all_threads(void) {
-  if (fl_thread_has_membarrier)
+  if (has_membarrier)
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
   else
     atomic_thread_fence(memory_order_seq_cst);
@@ -142,16 +143,16 @@ static uint64_t oldest_reader(void) {
   order_all_threads();
   pthread_mutex_lock(&threads_lock);
   for (const fl_thread *thread = threads; thread; thread = thread->next) {
-    uint64_t reading = atomic_load_explicit(&thread->reading, memory_order_acquire);
-    if (reading && reading < oldest)
-      oldest = reading;
+    uint64_t state = atomic_load_explicit(&thread->state, memory_order_acquire);
+    if (state >= FL_PERIOD && state < oldest)
+      oldest = state;
   }
   pthread_mutex_unlock(&threads_lock);
   return oldest;
 }
 
 void fl_synchronize(void) {
-  uint64_t period = atomic_fetch_add(&fl_period, 1) + 1;
+  uint64_t period = atomic_fetch_add(&fl_period, FL_PERIOD) + FL_PERIOD;
   pthread_once(&once, initialise);
   for (unsigned i = 0; oldest_reader() < period; i++) {
     if (i < 64)
@@ -188,7 +189,8 @@ void fl_retire(fl_retired *retired, void *memory, void (*release)(void *memory))
     retired->capacity = capacity;
   }
   /* A thread whose reading began before this period may see it. */
-  retired->items[retired->n++] = (struct fl_retired_item){memory, release, atomic_fetch_add(&fl_period, 1) + 1};
+  retired->items[retired->n++] =
+      (struct fl_retired_item){memory, release, atomic_fetch_add(&fl_period, FL_PERIOD) + FL_PERIOD};
   if (retired->n >= retired->checked + RETIRED_BATCH)
     reclaim(retired);
 }

@@ -15,14 +15,24 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* What a thread's state may say besides the period: anything but 0 has to leave the short way of fl_invoke. */
+enum {
+  FL_THREAD_UNKNOWN = 1, /* not in the list of threads yet */
+  FL_THREAD_FENCES = 2,  /* must fence by itself, since there is no membarrier here */
+  FL_THREAD_SCOPED = 4,  /* in a scope */
+  FL_PERIOD = 8          /* periods count in steps of this */
+};
+
 typedef struct fl_thread {
-  _Atomic uint64_t reading;         /* 0: not in a call; else the period in which its outermost call began */
-  fl_scope *scope;                  /* innermost scope; a mark of fl_thread_join while the thread is unknown */
-  const struct fl_binding *binding; /* of the outermost call, */
-  fl_call *call;                    /* and that call; for when it fails */
-  char *message;                    /* fl_error_buffer() */
-  struct fl_memos *memos;           /* of good calls */
-  _Atomic(uint64_t) *calls;         /* calls counted by this thread, by fl_impl_record.id */
+  _Atomic uint64_t state;         /* FL_THREAD_*, and, in a call, the period in which the outermost began */
+  const struct fl_target *target; /* of the outermost call, */
+  fl_call *call;                  /* and that call; for when it fails */
+  char *message;                  /* fl_error_buffer() */
+  const char *reason;             /* of a supports_args that said no; nobody reads it */
+  fl_scope *scope;                /* innermost scope; NULL */
+  struct fl_memos *memos;         /* of good calls */
+  bool settled;                   /* the error that a target returns is the call's: no fallback is left to try */
+  _Atomic(uint64_t) *calls;       /* calls counted by this thread, by fl_impl_record.id */
   uint32_t n_calls;
   uint64_t id;
   struct fl_thread *next, *previous; /* of all threads that ever called an op */
@@ -33,38 +43,39 @@ typedef struct fl_thread {
 /* initial-exec: the address is one addition away, at the price of a little static thread storage. */
 extern _Thread_local fl_thread fl_self __attribute__((tls_model("initial-exec")));
 
-/* Outermost scope of a thread that is not in the list yet, and of one that is but must fence by itself, since there is
- * no membarrier here: both have to leave the short way of fl_invoke. */
-extern fl_scope fl_thread_unknown, fl_thread_fences;
-
 /* Current period; advances when somebody waits. */
 extern _Atomic uint64_t fl_period;
-/* False: no membarrier here, readers fence by themselves. */
-extern bool fl_thread_has_membarrier;
-
 #pragma GCC visibility pop
 
 /* Enters the calling thread into the list, if it is not there. FL_ENOMEM. */
 fl_status fl_thread_join(void);
 
-/* Begins and ends reading; nests. Between them, what was published stays valid. The thread must have joined. */
+/* Is the thread in a call of an op, or reading otherwise? */
+static inline bool fl_is_reading(const fl_thread *self) {
+  return atomic_load_explicit(&self->state, memory_order_relaxed) >= FL_PERIOD;
+}
+
+/* Begins and ends reading; nests. Between them, what was published stays valid. The thread must have joined. In the
+ * short form flags other than FL_THREAD_SCOPED are known not to be set, and that one is not needed. */
 static inline void fl_read_begin_outermost(fl_thread *self) {
-  atomic_store_explicit(&self->reading, atomic_load_explicit(&fl_period, memory_order_relaxed), memory_order_relaxed);
+  atomic_store_explicit(&self->state, atomic_load_explicit(&fl_period, memory_order_relaxed), memory_order_relaxed);
   atomic_signal_fence(memory_order_seq_cst); /* the kernel's membarrier does the rest, for the one who waits */
 }
 
 static inline uint64_t fl_read_begin(fl_thread *self) {
-  uint64_t outer = atomic_load_explicit(&self->reading, memory_order_relaxed);
-  if (!outer) {
-    fl_read_begin_outermost(self);
-    if (!fl_thread_has_membarrier)
+  uint64_t outer = atomic_load_explicit(&self->state, memory_order_relaxed);
+  if (outer < FL_PERIOD) {
+    uint64_t period = atomic_load_explicit(&fl_period, memory_order_relaxed);
+    atomic_store_explicit(&self->state, period | outer, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (outer & FL_THREAD_FENCES)
       atomic_thread_fence(memory_order_seq_cst);
   }
   return outer;
 }
 
 static inline void fl_read_end(fl_thread *self, uint64_t outer) {
-  atomic_store_explicit(&self->reading, outer, memory_order_release);
+  atomic_store_explicit(&self->state, outer, memory_order_release);
 }
 
 /* Waits until every thread that is reading now has stopped. The caller must not be reading. */

@@ -88,30 +88,22 @@ static const struct {
 } unfused[] = {{"fused_add_rms_norm", fused_add_rms_norm, FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16}};
 
 static fl_impl_record *record_create(fl_op *op, fl_kernel_fn fn, uint32_t dtypes) {
-  fl_impl_record *record = calloc(1, sizeof *record);
-  if (!record)
-    return NULL;
-  record->impl = (fl_impl){
-      .size = sizeof record->impl,
-      .op_name = fl_strdup(op->name),
-      .impl_id = fl_strdup("unfused"),
+  const fl_impl impl = {
+      .size = sizeof impl,
+      .impl_id = "unfused",
       .kind = FL_KIND_REFERENCE,
-      .priority = FL_PRIORITY_REFERENCE,
       .devices = FL_DEVICE(kDLCPU),
       .dtypes = dtypes,
       .fn = fn,
       .self = op,
   };
-  record->op = op;
-  record->plugin = fl_strdup("flhost");
-  record->build_id = fl_strdup(FLHOST_VERSION);
-  record->count = UINT32_MAX;
-  atomic_init(&record->asked, UINT64_MAX);
-  atomic_init(&record->available, true);
-  if (record->impl.op_name && record->impl.impl_id && record->plugin && record->build_id)
-    return record;
-  fl_impl_record_free(record);
-  return NULL;
+  const fl_provider *provider = fl_registry_provider(op->host, "flhost", FLHOST_VERSION);
+  fl_impl_record *record = provider ? fl_impl_record_create(&impl, provider) : NULL;
+  if (record) {
+    record->op = op;
+    atomic_init(&record->available, true); /* always; it is never asked */
+  }
+  return record;
 }
 
 bool fl_unfused_add(fl_op *op) {

@@ -23,14 +23,14 @@ fl_status fl_impl_uuid(fl_host *host, const char *name, const char *impl_id, cha
   const fl_impl_record *record = fl_registry_find_impl(op, impl_id);
   if (!record) {
     status = fl_error(FL_ENOENT, "op '%s' has no implementation '%s'", name, impl_id);
-  } else if (!*record->build_id) {
-    status = fl_error(FL_ENOTSUP, "plugin '%s' of '%s' has no build id: link it with -Wl,--build-id", record->plugin,
-                      impl_id);
+  } else if (!*record->provider->build_id) {
+    status = fl_error(FL_ENOTSUP, "plugin '%s' of '%s' has no build id: link it with -Wl,--build-id",
+                      record->provider->plugin, impl_id);
   } else {
     SHA256Init(&digest);
     add(&digest, op->schema->text);
     add(&digest, impl_id);
-    add(&digest, record->build_id);
+    add(&digest, record->provider->build_id);
     SHA256End(&digest, uuid);
   }
   pthread_mutex_unlock(&host->lock);

@@ -7,6 +7,28 @@ TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt goo
   failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
   absent_middle two_vendors platform_a platform_b platform_asleep layer_a layer_b layer_taken layer_unknown cxx) $(TP)/lib/libfake_driver.so
 
+# FL_PLUGIN_OPS: what each lists and what it registers.
+LISTED_PLUGINS := $(patsubst %,$(TP)/listed/%.so,lazy_a lazy_better lazy_builtin lazy_slow lazy_slow_start lazy_other lazy_layer lazy_missing \
+  lazy_fails lazy_again lazy_empty lazy_gap lazy_twice lazy_odd lazy_huge)
+lazy_a_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"'
+lazy_better_IS := -DOPS='" lazy_a , lazy_c "' -DREGISTERS='"lazy_a","lazy_c"' -DPRIORITY=120
+lazy_builtin_IS := -DOPS='"relu2"' -DREGISTERS='"relu2"'
+lazy_slow_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DSLOW=300000
+lazy_slow_start_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DSLOW_START=300000
+lazy_other_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a","lazy_b"'
+lazy_layer_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DLAYER='"AcmeAttention"'
+lazy_missing_IS := -DOPS='"lazy_a,lazy_b"' -DREGISTERS='"lazy_a"'
+lazy_fails_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DFAILS
+lazy_again_IS := -DOPS='"lazy_again_a,lazy_again_b"' -DREGISTERS='"lazy_again_a","lazy_again_b"'
+lazy_empty_IS := -DOPS='""' -DREGISTERS='"lazy_a"'
+lazy_gap_IS := -DOPS='"lazy_a,,lazy_b"' -DREGISTERS='"lazy_a"'
+lazy_twice_IS := -DOPS='"lazy_a,lazy_b,lazy_a"' -DREGISTERS='"lazy_a","lazy_b"'
+lazy_odd_IS := -DOPS='"lazy_a,lazy-b"' -DREGISTERS='"lazy_a"'
+lazy_huge_IS := -DHUGE_LIST=70000 -DREGISTERS='"lazy_a"'
+$(LISTED_PLUGINS): $(TP)/listed/%.so: tests/plugins/listed.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"$*"' $($*_IS)
+
 # Errors that `flhost verify` must find: one plugin each.
 PLANTED := last_element behind_row overwrites_input overwrites_x ignores_stride ignores_offset odd_sizes drops_nan in_place \
   forgets_weight other_threads other_bits enotsup_after_yes writes_before_enotsup fails
@@ -95,5 +117,6 @@ $(TP)/cxx.so: tests/plugins/cxx.cc
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
-$(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host verify): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host verify freeze manifest cli_manifest): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_verify: | $(PLANTED_PLUGINS)
+$(patsubst %,$(BUILD)/tests/test_%,lazy note cli): | $(LISTED_PLUGINS)

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 
 static const char *const row_ids[] = {"handle",
+                                      "library",
+                                      "handle_library",
                                       "typed",
                                       "supports_args",
                                       "name",
@@ -28,8 +30,8 @@ static const char *const row_ids[] = {"handle",
                                       "start_empty",
                                       "start_many",
                                       NULL};
-static const char *const cost_ids[] = {"pointer",  "handle", "counted", "name",    "checked",
-                                       "refcount", "mutex",  "rwlock",  "openssl", NULL};
+static const char *const cost_ids[] = {"pointer",  "library", "handle", "counted", "name", "checked",
+                                       "refcount", "mutex",   "rwlock", "openssl", NULL};
 
 /* Runs a program of build/bench, with nothing printed; its exit status. */
 static int run(const char *name, const char *first, const char *second, const char *third) {

@@ -31,8 +31,8 @@ static const char *origin_of(const json_t *settings, const char *name) {
 /* -------------------------------------------------------------------------------------------------------------- help
  */
 
-static const char *const commands[] = {"run",    "verify",   "explain", "resolve", "ops", "plugins",
-                                       "config", "platform", "doctor",  "version", "help"};
+static const char *const commands[] = {"run",     "verify", "explain",  "resolve", "manifest", "ops",
+                                       "plugins", "config", "platform", "doctor",  "version",  "help"};
 
 START_TEST(help_lists_every_command) {
   outcome run = FLHOST("help");
@@ -396,6 +396,21 @@ START_TEST(plugins_has_the_promised_keys) {
 }
 END_TEST
 
+/* `plugins` opens none; what asks for one of its ops, or for all, does. */
+START_TEST(D4_a_deferred_plugin_is_shown_as_such_until_it_is_needed) {
+  copy_built("tests/plugins/listed/lazy_builtin.so", "plugins");
+  outcome run = FLHOST("plugins");
+  assert_quiet(run);
+  assert_contains(run.out, "deferred");
+  assert_contains(run.out, "until one of its ops is looked for: relu2");
+  json_t *list = parse_json(FLHOST("plugins", "--json").out, JSON_ARRAY);
+  ck_assert_str_eq(text_at(entry_of(list, "name", "lazy_builtin"), "status"), "deferred");
+  assert_contains(FLHOST("explain", "relu2").out, "vendor.lazy_builtin");
+  assert_contains(FLHOST("ops", "relu2").out, "vendor.lazy_builtin");
+  assert_contains(FLHOST("doctor").out, "plugin lazy_builtin 1: 1 implementations");
+}
+END_TEST
+
 START_TEST(D4_bad_plugin_does_not_keep_good_ones_from_loading) {
   scratch_file("plugins/broken.so", "#!/bin/sh\necho no plugin\n");
   outcome run = FLHOST("plugins", "--json");
@@ -664,6 +679,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, ops_tells_one_op_in_full);
   tcase_add_test(tests, ops_lists_implementations);
   tcase_add_test(tests, plugins_has_the_promised_keys);
+  tcase_add_test(tests, D4_a_deferred_plugin_is_shown_as_such_until_it_is_needed);
   tcase_add_test(tests, D4_bad_plugin_does_not_keep_good_ones_from_loading);
   tcase_add_test(tests, empty_directory_says_where_was_looked);
   tcase_add_test(tests, control_characters_of_a_plugin_do_not_reach_the_terminal);

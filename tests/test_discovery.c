@@ -4,6 +4,8 @@
 #include "tests/fixture.h"
 #include "tests/scratch.h"
 
+#include <signal.h>
+
 static fl_found_list found;
 static fl_strings directories;
 static char lines[8192]; /* of the log */
@@ -379,6 +381,22 @@ START_TEST(D4_a_host_goes_on_past_broken_plugins) {
 }
 END_TEST
 
+/* They are looked at when all are loaded; who did it is told by where the handler is. */
+START_TEST(handlers_of_one_plugin_of_several_are_put_back_and_told) {
+  struct sigaction action;
+  fl_host *host;
+  copy_to_scratch(built("tests/plugins/good.so"), "a_good.so");
+  copy_to_scratch(built("tests/plugins/changes.so"), "b_changes.so");
+  copy_to_scratch(built("tests/plugins/unavailable.so"), "c_unavailable.so");
+  ck_ok(create(variable("VLLM_FL_PLUGIN_PATH", scratch), NULL, &host));
+  ck_assert_int_eq(sigaction(SIGUSR1, NULL, &action), 0);
+  ck_assert(action.sa_handler == SIG_DFL);
+  ck_contains(lines, "30 plugin changes changed signal handlers while loading; restored\n");
+  ck_contains(lines, "30 plugin changes changed the working directory while loading; restored\n");
+  fl_host_destroy(host);
+}
+END_TEST
+
 /* By device and inode; a copy is another file, whose rows are taken. */
 START_TEST(D2_one_file_by_several_paths_is_loaded_once) {
   fl_host *host;
@@ -436,6 +454,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_later_directory_overrides_a_manifest_by_file_name);
   tcase_add_test(tests, D1_the_users_manifests_are_found);
   tcase_add_test(tests, D4_a_host_goes_on_past_broken_plugins);
+  tcase_add_test(tests, handlers_of_one_plugin_of_several_are_put_back_and_told);
   tcase_add_test(tests, D2_one_file_by_several_paths_is_loaded_once);
   tcase_add_test(tests, D4_a_critical_plugin_that_fails_is_the_hosts_failure);
 }

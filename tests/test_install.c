@@ -113,6 +113,18 @@ START_TEST(engine_example_builds_through_pkg_config_and_runs) {
 }
 END_TEST
 
+START_TEST(cache_example_builds_and_prints_the_commands_digest) {
+  const char *output = shell("$CC $flags examples/compile_cache.c $(pc --cflags --libs) -Wl,-rpath,$tree/lib"
+                             " -o $stage/compile_cache; $stage/compile_cache");
+  assert_contains(output, " operators are ready, 0 have no implementation that may run\n"
+                          "resetting the global policy is refused: the host is frozen by 'compile_cache'; "
+                          "fl_thaw(host, \"compile_cache\") thaws it\nkey: ");
+  shell("test \"$($stage/compile_cache | sed -n 's/^key: //p')\" ="
+        " \"$($tree/bin/flhost manifest --text | sha256sum | cut -d' ' -f1)\"");
+  shell("test \"$($stage/compile_cache)\" != \"$(VLLM_FL_PREFER=reference $stage/compile_cache)\"");
+}
+END_TEST
+
 /* The system's libraries stay shared, as in every program that loads plugins. */
 START_TEST(engine_example_builds_with_the_static_library) {
   shell("$CC $flags examples/call_op.c $(pc --static --cflags --libs | sed 's/-lflhost /-l:libflhost.a /') -lm"
@@ -168,6 +180,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, every_kind_of_file_is_installed);
   tcase_add_test(tests, library_has_a_versioned_soname);
   tcase_add_test(tests, engine_example_builds_through_pkg_config_and_runs);
+  tcase_add_test(tests, cache_example_builds_and_prints_the_commands_digest);
   tcase_add_test(tests, engine_example_builds_with_the_static_library);
   tcase_add_test(tests, vendor_example_builds_from_the_header_alone_and_is_chosen);
   tcase_add_test(tests, copy_of_the_template_builds_and_loads_on_the_first_try);

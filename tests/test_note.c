@@ -7,13 +7,13 @@
 
 static fl_note_info info;
 
-/* Where good.so's note has its descriptor. */
+/* Where a plugin's note of type 1 has its descriptor. */
 static unsigned char *find_descriptor(unsigned char *bytes, size_t length) {
   static const unsigned char header[] = {8, 0, 0, 0};
-  unsigned char *owner = memmem(bytes, length, "flhost\0", 8);
-  ck_assert_ptr_nonnull(owner);
-  ck_assert_mem_eq(owner - 12, header, 4);
-  return owner + 8;
+  unsigned char *type = memmem(bytes, length, "\1\0\0\0flhost\0", 12);
+  ck_assert_ptr_nonnull(type);
+  ck_assert_mem_eq(type - 8, header, 4);
+  return type + 12;
 }
 
 static void expect_refusal(const char *path, const char *message) {
@@ -31,6 +31,43 @@ START_TEST(note_is_read_from_the_file) {
   ck_assert_uint_eq(info.note.abi_major, FL_ABI_MAJOR);
   ck_assert_uint_eq(info.note.abi_minor, FL_ABI_MINOR);
   ck_assert_str_eq(info.build_id, "00c0ffee");
+}
+END_TEST
+
+START_TEST(a_list_of_ops_is_read_without_white_space) {
+  ck_assert_int_eq(fl_note_read(built("tests/plugins/good.so"), &info), FL_OK);
+  ck_assert_ptr_null(info.ops);
+  ck_assert_int_eq(fl_note_read(built("tests/plugins/listed/lazy_better.so"), &info), FL_OK);
+  ck_assert_str_eq(info.note.name, "lazy_better");
+  ck_assert_str_eq(info.ops, "lazy_a,lazy_c");
+  fl_note_clear(&info);
+}
+END_TEST
+
+START_TEST(names_in_a_list_are_whole_words) {
+  static const char list[] = "rms_norm,gelu,silu_and_mul";
+  static const struct {
+    const char *name;
+    bool listed;
+  } cases[] = {{"rms_norm", true},  {"gelu", true}, {"silu_and_mul", true},       {"rms", false},  {"norm", false},
+               {"silu_and", false}, {"", false},    {"gelu,silu_and_mul", false}, {"gelu_", false}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    ck_assert_msg(fl_ops_list(list, sizeof list - 1, cases[i].name, strlen(cases[i].name)) == cases[i].listed, "'%s'",
+                  cases[i].name);
+}
+END_TEST
+
+/* What a future host appends. */
+START_TEST(a_list_of_another_abi_is_not_believed) {
+  size_t length;
+  uint16_t major = 7;
+  unsigned char *bytes = read_file(built("tests/plugins/listed/lazy_gap.so"), &length);
+  memcpy(find_descriptor(bytes, length) + offsetof(fl_plugin_note, abi_major) - offsetof(fl_plugin_note, size), &major,
+         sizeof major);
+  ck_assert_int_eq(fl_note_read(write_file("x.so", bytes, length), &info), FL_OK);
+  ck_assert_uint_eq(info.note.abi_major, 7);
+  fl_note_clear(&info);
+  free(bytes);
 }
 END_TEST
 
@@ -278,6 +315,9 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, scratch_make, scratch_remove);
   tcase_add_test(tests, note_is_read_from_the_file);
+  tcase_add_test(tests, a_list_of_ops_is_read_without_white_space);
+  tcase_add_test(tests, names_in_a_list_are_whole_words);
+  tcase_add_test(tests, a_list_of_another_abi_is_not_believed);
   tcase_add_test(tests, note_is_read_without_section_headers);
   tcase_add_loop_test(tests, D4_other_files_are_named, 0, sizeof others / sizeof others[0]);
   tcase_add_test(tests, D4_what_is_no_file_is_refused);

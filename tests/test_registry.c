@@ -1,4 +1,5 @@
 /* Rules R1–R6: what is registered, what is refused, snapshots, availability, withdrawing. */
+#include "core/ops/ops.h"
 #include "fixture.h"
 
 static fl_status kernel(void *self, fl_call *call) {
@@ -130,6 +131,71 @@ START_TEST(an_op_declared_otherwise_is_refused_with_both_schemas) {
 }
 END_TEST
 
+/* Of the host's own ops, too, which nobody has looked for yet. */
+START_TEST(a_builtin_op_declared_otherwise_is_refused_with_both_schemas) {
+  fl_host *host = test_host(NULL, 0);
+  fl_op_def same = {.size = sizeof same, .schema = "relu2(Tensor(a!) x)->Tensor(a) out"};
+  fl_op_def other = {.size = sizeof other, .schema = "relu2(Tensor x, int n=1) -> Tensor out"};
+  ck_assert_int_eq(fl_register_op(host, &other), FL_EEXIST);
+  ck_contains(fl_error_message(), "op 'relu2' is declared as 'relu2(Tensor x, int n=1) -> Tensor out', but plugin "
+                                  "'flhost' declared it as 'relu2(Tensor(a!) x) -> Tensor(a) out'");
+  ck_ok(fl_register_op(host, &same));
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* Parsed or not. */
+START_TEST(all_builtin_ops_are_in_a_snapshot_and_found_by_name) {
+  fl_host *host = test_host(NULL, 0);
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  uint32_t n = 0;
+  while (fl_builtin_ops[n])
+    n++;
+  ck_assert_uint_eq(fl_snapshot_op_count(snapshot), n);
+  for (uint32_t i = 0; i < n; i++) {
+    const char *name = fl_snapshot_op_name(snapshot, i);
+    const fl_op *op = fl_find_op(host, name);
+    ck_assert_ptr_nonnull(op);
+    ck_assert_str_eq(fl_op_name(op), name);
+    ck_assert_msg(!strncmp(fl_op_schema(op), name, strlen(name)), "%s: %s", name, fl_op_schema(op));
+  }
+  fl_snapshot_release(snapshot);
+  fl_host_destroy(host);
+}
+END_TEST
+
+static void *find_all(void *argument) {
+  fl_host *host = argument;
+  const fl_op **found = calloc(128, sizeof *found);
+  for (uint32_t i = 0; fl_builtin_ops[i]; i++) {
+    fl_input inputs[64];
+    char name[FL_NAME_MAX + 1];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(fl_builtin_ops[i]->schema, "("), fl_builtin_ops[i]->schema);
+    found[i] = fl_find_op(host, name);
+    if (found[i]) /* the cases, too, are parsed for the first time */
+      fl_generate_inputs(found[i], 0, 1, i, inputs, fl_op_argument_count(found[i]));
+  }
+  return found;
+}
+
+START_TEST(threads_that_look_for_an_op_for_the_first_time_find_the_same) {
+  enum { THREADS = 4 };
+  pthread_t threads[THREADS];
+  const fl_op **found[THREADS];
+  fl_host *host = test_host(NULL, 0);
+  for (int i = 0; i < THREADS; i++)
+    ck_assert_int_eq(pthread_create(&threads[i], NULL, find_all, host), 0);
+  for (int i = 0; i < THREADS; i++)
+    pthread_join(threads[i], (void **)&found[i]);
+  for (uint32_t i = 0; fl_builtin_ops[i]; i++)
+    for (int j = 0; j < THREADS; j++)
+      ck_assert(found[j][i] && found[j][i] == found[0][i]);
+  for (int i = 0; i < THREADS; i++)
+    free(found[i]);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(R4_a_better_impl_registered_late_is_seen_by_the_next_call) {
   static test_impl reference = {.id = "reference.c"}, best = {.id = "default.late"};
   const char *ran;
@@ -251,6 +317,9 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, R2_a_duplicate_is_refused_and_the_first_stays);
   tcase_add_test(tests, an_unknown_op_is_answered_with_the_nearest);
   tcase_add_test(tests, an_op_declared_otherwise_is_refused_with_both_schemas);
+  tcase_add_test(tests, a_builtin_op_declared_otherwise_is_refused_with_both_schemas);
+  tcase_add_test(tests, all_builtin_ops_are_in_a_snapshot_and_found_by_name);
+  tcase_add_test(tests, threads_that_look_for_an_op_for_the_first_time_find_the_same);
   tcase_add_test(tests, R4_a_better_impl_registered_late_is_seen_by_the_next_call);
   tcase_add_test(tests, R5_a_snapshot_stays_as_it_was);
   tcase_add_test(tests, R6_availability_is_asked_once_a_generation_and_its_reason_kept);

@@ -1,6 +1,8 @@
 /* Hosts, ops and callers that the rows share. The kernel does nothing, so that only the way to it is measured. */
 #include "bench/dispatch/dispatch.h"
 
+#include "bench/forward.h"
+
 #include <string.h>
 
 static void quiet(void *user, int level, const char *line) {
@@ -92,6 +94,15 @@ __attribute__((aligned(64))) fl_status bench_run_pointer(void *context, long n) 
   fl_status status = FL_OK;
   for (long i = 0; i < n; i++)
     status |= direct_kernel(NULL, &caller->call);
+  return status;
+}
+
+__attribute__((aligned(64))) fl_status bench_run_library(void *context, long n) {
+  bench_caller *caller = context;
+  const bench_pointer pointer = {direct_kernel, NULL};
+  fl_status status = FL_OK;
+  for (long i = 0; i < n; i++)
+    status |= bench_forward(&pointer, &caller->call);
   return status;
 }
 

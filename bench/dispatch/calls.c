@@ -27,12 +27,12 @@ static __attribute__((aligned(64))) fl_status run_stored(void *context, long n) 
   fl_value *values = c->caller.values;
   fl_status status = FL_OK;
   for (long i = 0; i < n; i++) {
-    values[0] = fl_tensor(c->x);
+    values[0] = fl_required_tensor(c->x);
     values[1] = fl_none();
     values[2] = fl_tensor(c->weight);
     values[3] = fl_float(c->epsilon);
     values[4] = fl_none();
-    values[5] = fl_tensor(c->out);
+    values[5] = fl_required_tensor(c->out);
     values[6] = fl_none();
     status |= fl_invoke(c->caller.op, &c->caller.call);
   }
@@ -113,6 +113,7 @@ fl_status bench_calls(bench *b) {
   plain->policy = policy;
 
   const bench_way pointer = {bench_run_pointer, plain, plain2, NULL, NULL};
+  const bench_way library = {bench_run_library, plain, plain2, NULL, NULL};
   const bench_way handle = {bench_run_handle, plain, plain2, NULL, NULL};
   const bench_way name = {bench_run_name, plain, plain2, NULL, NULL};
   const bench_way scoped = {bench_run_handle, plain, NULL, enter_scope, leave_scope};
@@ -120,6 +121,10 @@ fl_status bench_calls(bench *b) {
   const bench_way guard = {bench_run_handle, guarded, NULL, NULL, NULL};
   const bench_way count = {bench_run_handle, counted, counted2, NULL, NULL};
   status = bench_row_compare(b, ROW_HANDLE, &handle, &pointer);
+  if (!status)
+    status = bench_row_compare(b, ROW_LIBRARY, &library, &pointer);
+  if (!status)
+    status = bench_row_compare(b, ROW_HANDLE_LIBRARY, &handle, &library);
   if (!status)
     status = bench_row_compare(b, ROW_SUPPORTS, &guard, &asking);
   if (!status)
@@ -130,6 +135,8 @@ fl_status bench_calls(bench *b) {
     status = bench_row_compare(b, ROW_STATISTICS, &count, &handle);
   if (!status)
     status = bench_row_scaling(b, BENCH_ROWS, COST_POINTER, &pointer);
+  if (!status)
+    status = bench_row_scaling(b, BENCH_ROWS, COST_LIBRARY, &library);
   if (!status)
     status = bench_row_scaling(b, ROW_THREADS, COST_HANDLE, &handle);
   if (!status)

@@ -11,6 +11,8 @@
 
 typedef enum bench_row {
   ROW_HANDLE,
+  ROW_LIBRARY,
+  ROW_HANDLE_LIBRARY,
   ROW_TYPED,
   ROW_SUPPORTS,
   ROW_NAME,
@@ -37,6 +39,7 @@ typedef enum bench_row {
 
 typedef enum bench_cost {
   COST_POINTER,
+  COST_LIBRARY,
   COST_HANDLE,
   COST_COUNTED,
   COST_NAME,
@@ -144,6 +147,7 @@ void bench_caller_init_rms_norm(bench_caller *caller, fl_host *host, bool residu
 
 /* Loops for bench_way.run; the context is a bench_caller. */
 fl_status bench_run_pointer(void *context, long n);
+fl_status bench_run_library(void *context, long n); /* through a function of another library */
 fl_status bench_run_handle(void *context, long n);
 fl_status bench_run_name(void *context, long n);
 

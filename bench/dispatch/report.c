@@ -18,6 +18,10 @@ typedef struct row {
 static const row rows[BENCH_ROWS] = {
     [ROW_HANDLE] = {"handle", "call by handle, one candidate", "the function through a pointer", DIFFERENCE, "ns", 2,
                     false},
+    [ROW_LIBRARY] = {"library", "a library's function that only calls it", "the function through a pointer", DIFFERENCE,
+                     "ns", 0, false},
+    [ROW_HANDLE_LIBRARY] = {"handle_library", "call by handle", "a library's function that only calls it", DIFFERENCE,
+                            "ns", 0, false},
     [ROW_TYPED] = {"typed", "fl_rms_norm(...)", "by handle, arguments stored", DIFFERENCE, "ns", 1, false},
     [ROW_SUPPORTS] = {"supports_args", "first candidate has supports_args", "predicate + call by handle", DIFFERENCE,
                       "ns", 1, false},
@@ -49,6 +53,7 @@ static const struct {
   const char *id, *name;
 } costs[BENCH_COSTS] = {
     [COST_POINTER] = {"pointer", "function through a pointer"},
+    [COST_LIBRARY] = {"library", "function through a library's function"},
     [COST_HANDLE] = {"handle", "flhost, by handle"},
     [COST_COUNTED] = {"counted", "flhost, by handle, statistics on"},
     [COST_NAME] = {"name", "flhost, by name"},

@@ -62,10 +62,9 @@ static void quiet(void *user, int level, const char *line) {
 
 /* A host with the plugins of a directory; when some are needed, a call of the op of each of these. */
 static bool create_host(const char *directory, const char *home, int needed, double *ns) {
-  char home_setting[PATH_MAX + 8], cache_setting[PATH_MAX + 32];
+  char home_setting[PATH_MAX + 8];
   snprintf(home_setting, sizeof home_setting, "HOME=%s", home);
-  snprintf(cache_setting, sizeof cache_setting, "XDG_CACHE_HOME=%s/cache", home);
-  const char *const environment[] = {home_setting, cache_setting, NULL};
+  const char *const environment[] = {home_setting, NULL};
   const fl_host_options options = {
       .size = sizeof options, .environment = environment, .plugin_path = directory, .log = quiet};
   int64_t shape[] = {1};
@@ -174,7 +173,7 @@ static bool make_plugins(const char *from, const char *directory, int n) {
   for (char *at = bytes; done && (at = memmem(at, size - (size_t)(at - bytes), placeholder, PLACEHOLDER)); at++)
     if (n_places < sizeof places / sizeof places[0])
       places[n_places++] = at;
-  done = done && n_places >= 3; /* plugin, op and build id */
+  done = done && n_places >= 4; /* plugin, list of ops, op and build id */
   for (int i = 0; i < n && done; i++) {
     char number[16];
     snprintf(number, sizeof number, "%03d", i);

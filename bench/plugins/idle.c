@@ -1,10 +1,11 @@
 /*
  * A plugin of one op whose kernel does nothing. The benchmark makes copies of the file in which "bench_idle_000" is
- * another name: that is the plugin's, the op's and, as bytes, the build id's.
+ * another name: that is the plugin's, the op's, also in the list of ops, and, as bytes, the build id's.
  */
 #include <flhost/plugin.h>
 
 FL_PLUGIN("bench_idle_000", "1.0.0", "bench", "Apache-2.0", "");
+FL_PLUGIN_OPS("bench_idle_000");
 
 static fl_status nothing(void *self, fl_call *call) {
   (void)self, (void)call;

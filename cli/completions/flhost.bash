@@ -1,6 +1,6 @@
 # Completion for flhost in bash: commands, options, operators, device types.
 _flhost() {
-  local word=$2 command=${COMP_WORDS[1]} commands='config doctor explain help ops platform plugins resolve run verify version'
+  local word=$2 command=${COMP_WORDS[1]} commands='config doctor explain help manifest ops platform plugins resolve run verify version'
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     mapfile -t COMPREPLY < <(compgen -W "$commands --help --version" -- "$word")
@@ -33,6 +33,7 @@ _flhost() {
   run:-*) mapfile -t COMPREPLY < <(compgen -W '--out --repeat --json --help' -- "$word") ;;
   verify:-*) mapfile -t COMPREPLY < <(compgen -W '--impl --dtype --seed --junit --json --help' -- "$word") ;;
   explain:-* | resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;
+  manifest:-*) mapfile -t COMPREPLY < <(compgen -W '--device --text --json --help' -- "$word") ;;
   ops:-*) mapfile -t COMPREPLY < <(compgen -W '--impls --pages --json --help' -- "$word") ;;
   *:-*) mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$word") ;;
   explain:* | resolve:* | ops:* | verify:*)

@@ -20,7 +20,7 @@ typedef struct c_type {
 } c_type;
 
 static const c_type c_types[] = {
-    [FL_TENSOR] = {"DLTensor *%s", "DLTensor *%s", "DLTensor *%s", "fl_tensor(%s)", "fl_tensor(%s)", NULL},
+    [FL_TENSOR] = {"DLTensor *%s", "DLTensor *%s", "DLTensor *%s", "fl_required_tensor(%s)", "fl_tensor(%s)", NULL},
     [FL_INT] = {"int64_t %s", "const int64_t *%s", "int64_t *%s", "fl_int(%s)", "%s ? fl_int(*%s) : fl_none()", "i"},
     [FL_FLOAT] = {"double %s", "const double *%s", "double *%s", "fl_float(%s)", "%s ? fl_float(*%s) : fl_none()", "f"},
     [FL_BOOL] = {"bool %s", "const bool *%s", "bool *%s", "fl_bool(%s)", "%s ? fl_bool(*%s) : fl_none()", "b"},
@@ -204,7 +204,7 @@ static void add_function(fl_text *text, const fl_schema *schema) {
     add_named(text, is_written ? "fl_none()" : value->optional ? type->optional_value : type->value, value->name);
     fl_text_add(text, ";\n");
   }
-  fl_text_add(text, "  fl_call call = FL_CALL(values);\n  call.stream = stream;\n");
+  fl_text_add(text, "  fl_call call;\n  fl_ops_call(&call, values, %u, stream);\n", (unsigned)n);
   if (!writes_values(schema)) {
     fl_text_add(text, "  return fl_invoke(ops->%s, &call);\n}\n", schema->op_name);
     return;
@@ -265,7 +265,16 @@ static bool write_header(fl_text *text, fl_schema *const *schemas, size_t n) {
                     "  ops->size = (uint32_t)sizeof(fl_ops);\n");
   for (size_t i = 0; i < n; i++)
     fl_text_add(text, "  ops->%s = fl_find_op(host, \"%s\");\n", schemas[i]->op_name, schemas[i]->op_name);
-  fl_text_add(text, "  return FL_OK;\n}\n");
+  fl_text_add(text, "  return FL_OK;\n}\n\n"
+                    "/* What FL_CALL makes, but for the message, which the host sets. */\n"
+                    "static inline void fl_ops_call(fl_call *call, fl_value *values, uint32_t count, void *stream) {\n"
+                    "  call->size = (uint32_t)sizeof *call;\n"
+                    "  call->count = count;\n"
+                    "  call->values = values;\n"
+                    "  call->stream = stream;\n"
+                    "  call->workspace = NULL;\n"
+                    "  call->workspace_size = 0;\n"
+                    "}\n");
   for (size_t i = 0; i < n; i++) {
     fl_text_add(text, "\n");
     if (!add_op_comment(text, schemas[i]))

@@ -112,7 +112,8 @@ FL_API fl_status fl_set_log_level(fl_host *host, const char *level);
 /* A handle of one op in one host, valid until the host is destroyed. */
 typedef struct fl_op fl_op;
 
-/* The op of that name; NULL if there is none (the message names the nearest). */
+/* The op of that name; NULL if there is none (the message names the nearest). The first time that an op is looked for
+ * its schema is parsed, and the deferred plugins that list it are loaded. */
 FL_API fl_op *fl_find_op(fl_host *host, const char *name);
 
 /*
@@ -412,7 +413,7 @@ FL_API const fl_impl_info *fl_snapshot_impl(const fl_snapshot *snapshot, uint32_
 
 typedef struct fl_failed_impl {
   const char *op, *impl_id, *reason;
-  double retry_in; /* seconds until it is tried again; negative: never */
+  double retry_in; /* seconds until it is tried again; negative: never, or not while the host is frozen */
 } fl_failed_impl;
 
 typedef struct fl_failed_impls {
@@ -437,13 +438,111 @@ typedef struct fl_counters {
 /* FL_ENOENT: no such op or impl. */
 FL_API fl_status fl_get_counters(fl_host *host, const char *op, const char *impl_id, fl_counters *counters);
 
+/* ------------------------------------------------------------------------------------------------ freezing, manifest
+ */
+
+/*
+ * Resolves, under the policy in force in this thread, every op that has an implementation for a device type (kDLCPU…),
+ * so that no call has to; an op without tensors, too, since its calls are for any device. Counts as an op's first use
+ * in the log. `n_resolved` gets the number of ops that are ready, `n_without` of those of which no implementation may
+ * run (fl_explain says why), which is no error; either may be NULL. FL_EINVAL: no such device type; FL_ENOMEM.
+ */
+FL_API fl_status fl_warm_up(fl_host *host, int32_t device_type, uint32_t *n_resolved, uint32_t *n_without);
+
+/*
+ * Freezes what calls run, for a graph capture or an ahead-of-time compilation. `who` (up to FL_NAME_MAX bytes) is named
+ * in what is refused until fl_thaw with the same name. Freezes nest and may overlap: the host stays frozen while one is
+ * left. In a frozen host
+ *   - registering, loading, discovering and withdrawing plugins, setting or resetting the global policy, entering a
+ *     scope and fl_op_enforce_enable return FL_ESTATE; fl_bump_policy_epoch and fl_clear_failed_impls do nothing and
+ *     log a warning. Each names what was refused, who froze the host and how to thaw it;
+ *   - a scope that was entered before stays in force in its thread, and may be left;
+ *   - what is bound stays bound. What is not is resolved by its first call, to what it would have been resolved to at
+ *     the freeze: all availability is asked before, and an implementation that failed and was not due to be tried again
+ *     stays out;
+ *   - an implementation that fails is not replaced: its status comes back, with its message and who froze the host, and
+ *     is not remembered. Candidates whose supports_args says no are passed over as ever;
+ *   - a forked child is frozen, too.
+ * A call that is running meanwhile may still fall back, and changes nothing for later ones. FL_EINVAL: `who` is NULL,
+ * empty or too long.
+ */
+FL_API fl_status fl_freeze(fl_host *host, const char *who);
+
+/* Ends one freeze of that name. When it was the last: implementations that failed before the freeze wait for their
+ * back-off from now on. FL_ESTATE: `who` has not frozen the host; the message says who has. */
+FL_API fl_status fl_thaw(fl_host *host, const char *who);
+
+/* Is the host frozen? `who` (may be NULL) gets the names in quotes, in the order of freezing, separated by ", "; cut
+ * off at `size` bytes; "" if it is not. */
+FL_API bool fl_is_frozen(fl_host *host, char *who, size_t size);
+
+/* One implementation that calls of an op may run. */
+typedef struct fl_manifest_row {
+  const char *op, *impl_id, *vendor; /* vendor: NULL if none */
+  fl_kind kind;
+  uint32_t place;       /* 0: tried first; the next is tried where supports_args or the element type says no */
+  const char *plugin;   /* who registered it: "engine" for the engine itself, "flhost" for the host */
+  const char *version;  /* the plugin's, the library's for "flhost"; "" for the engine */
+  const char *build_id; /* of the plugin's file, "" if it has none; "engine" for the engine, the library's version for
+                           the host */
+} fl_manifest_row;
+
+/*
+ * What calls for one device type run, and a digest of it for the key of a compile cache. The digest is the SHA-256, in
+ * hex, of `text`: lines that end in \n, of fields separated by \t. In a field, a backslash and the bytes 00 to 1f and
+ * 7f are written \xHH, with small letters. Lists are sorted bytewise. In this order:
+ *
+ *     flhost-manifest 1                        the version of this form
+ *     library VERSION                          fl_version()
+ *     device TYPE                              DLPack's number, in decimal
+ *     policy FINGERPRINT                       fl_policy_fingerprint
+ *     setting VLLM_FL_PREFER_ENABLED BOOL      true or false
+ *     setting USE_FLAGGEMS BOOL
+ *     setting flagos_whitelist OP...           only if it is set
+ *     setting flagos_blacklist OP...           only if it is set
+ *     setting custom_ops all|none +OP... -OP...
+ *     setting enforced OP...                   fl_op_enforce_enable; only if there are any
+ *     setting VLLM_FL_OOT_ENABLED BOOL
+ *     setting VLLM_FL_OOT_WHITELIST LAYER...   only if it is set
+ *     setting oot_blacklist LAYER...           only if it is set
+ *     layer CLASS OP PLUGIN                    one for each class that a plugin brings, by class
+ *     op NAME SCHEMA                           one for each op with an implementation for the device type (or without
+ *                                              tensors), by name, each followed by
+ *     impl PLACE IMPL_ID KIND VENDOR PLUGIN VERSION BUILD_ID
+ *                                              one for each of its rows, by place; KIND is flagos, vendor or
+ *                                              reference, VENDOR empty if there is none
+ *
+ * An op's last row is the first that takes all calls, as what stands behind it is never reached in a frozen host. The
+ * text is the same in every process and for any order of loading. It says nothing of the hardware, and an
+ * implementation of the engine's own is known by name alone.
+ */
+typedef struct fl_manifest {
+  const char *library; /* fl_version() */
+  int32_t device_type;
+  const char *policy; /* fingerprint */
+  const fl_manifest_row *rows;
+  uint32_t n_rows;
+  const char *const *without; /* ops with an implementation for the device type of which none may run; by name */
+  uint32_t n_without;
+  const char *text;
+  const char *sha256;  /* 64 hex digits; NULL if a plugin's file has no build id: nothing would tell its builds apart */
+  const char *problem; /* then: which plugin, and what to do; else NULL */
+} fl_manifest;
+
+/*
+ * Under the policy in force in this thread; an implementation that calls skip because it failed is left out. Unless the
+ * host is frozen the next call may already run something else. The caller frees it. FL_EINVAL: no such device type.
+ */
+FL_API fl_status fl_get_manifest(fl_host *host, int32_t device_type, fl_manifest **manifest);
+FL_API void fl_manifest_free(fl_manifest *manifest);
+
 /* ------------------------------------------------------------------------------------------------------- plugins */
 
 typedef struct fl_plugin_info {
   const char *name, *file, *version, *vendor, *licence; /* "" where unknown */
   const char *route;                                    /* "directory", "manifest", "module", "engine" */
   const char *abi;                                      /* "0.2", "" where unknown */
-  const char *status;                                   /* "loaded", "unavailable", "skipped", "failed" */
+  const char *status;                                   /* "loaded", "unavailable", "skipped", "failed", "deferred" */
   const char *reason;                                   /* "" when loaded */
   double load_us;                                       /* time that loading took, microseconds */
   uint32_t impls;                                       /* number of implementations that it registered */
@@ -454,17 +553,23 @@ typedef struct fl_plugins {
   uint32_t n;
 } fl_plugins;
 
-/* Every plugin that was found, in the order of loading. The caller frees the list. */
+/*
+ * Every plugin that was found, in the order of loading. The caller frees the list. One that says in its file which ops
+ * it implements (FL_PLUGIN_OPS) is "deferred", without implementations so far, until one of these is first looked for:
+ * by fl_find_op, a call by name, a registration of that name, or anything that shows all implementations. This function
+ * and fl_withdraw_plugin load none.
+ */
 FL_API fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **plugins);
 FL_API void fl_plugins_free(fl_plugins *plugins);
 
-/* Looks again: loads what was not loaded before. `n_loaded` (may be NULL) gets the number of newly loaded ones. */
+/* Looks again: loads, or defers, what was not found before. `n_loaded` (may be NULL) gets the number of those that were
+ * loaded now. */
 FL_API fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded);
 
-/* Forgets the record of plugins that are not loaded. */
+/* Forgets the record of plugins that are not loaded, nor deferred. */
 FL_API void fl_clear_discovered_plugins(fl_host *host);
 
-/* Loads one: a path, or a name that is looked up in the plugin directories; either may carry ":symbol". */
+/* Loads one, at once: a path, or a name that is looked up in the plugin directories; either may carry ":symbol". */
 FL_API fl_status fl_load_plugin(fl_host *host, const char *module);
 
 /* The directories that are searched, in order, "" ended by NULL; valid as long as the host. */

@@ -141,6 +141,16 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   return FL_OK;
 }
 
+/* What FL_CALL makes, but for the message, which the host sets. */
+static inline void fl_ops_call(fl_call *call, fl_value *values, uint32_t count, void *stream) {
+  call->size = (uint32_t)sizeof *call;
+  call->count = count;
+  call->values = values;
+  call->stream = stream;
+  call->workspace = NULL;
+  call->workspace_size = 0;
+}
+
 /*
  * SiLU of the first half of x's last dimension, times the second half.
  *     silu_and_mul(Tensor x) -> Tensor out
@@ -152,10 +162,10 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
  */
 static inline fl_status fl_silu_and_mul(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
   fl_value values[2];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 2, stream);
   return fl_invoke(ops->silu_and_mul, &call);
 }
 
@@ -170,10 +180,10 @@ static inline fl_status fl_silu_and_mul(const fl_ops *ops, void *stream, DLTenso
  */
 static inline fl_status fl_mul_and_silu(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
   fl_value values[2];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 2, stream);
   return fl_invoke(ops->mul_and_silu, &call);
 }
 
@@ -190,11 +200,11 @@ static inline fl_status fl_mul_and_silu(const fl_ops *ops, void *stream, DLTenso
 static inline fl_status fl_gelu_and_mul(const fl_ops *ops, void *stream, DLTensor *x, const char *approximate,
                                         DLTensor *out) {
   fl_value values[3];
-  values[0] = fl_tensor(x);
+  values[0] = fl_required_tensor(x);
   values[1] = fl_string(approximate);
-  values[2] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[2] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 3, stream);
   return fl_invoke(ops->gelu_and_mul, &call);
 }
 
@@ -213,12 +223,12 @@ static inline fl_status fl_gelu_and_mul(const fl_ops *ops, void *stream, DLTenso
 static inline fl_status fl_gelu_and_mul_sparse(const fl_ops *ops, void *stream, DLTensor *x, double activation_sparsity,
                                                const char *approximate, DLTensor *out) {
   fl_value values[4];
-  values[0] = fl_tensor(x);
+  values[0] = fl_required_tensor(x);
   values[1] = fl_float(activation_sparsity);
   values[2] = fl_string(approximate);
-  values[3] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[3] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 4, stream);
   return fl_invoke(ops->gelu_and_mul_sparse, &call);
 }
 
@@ -234,12 +244,12 @@ static inline fl_status fl_gelu_and_mul_sparse(const fl_ops *ops, void *stream, 
 static inline fl_status fl_swigluoai_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double alpha, double limit,
                                              DLTensor *out) {
   fl_value values[4];
-  values[0] = fl_tensor(x);
+  values[0] = fl_required_tensor(x);
   values[1] = fl_float(alpha);
   values[2] = fl_float(limit);
-  values[3] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[3] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 4, stream);
   return fl_invoke(ops->swigluoai_and_mul, &call);
 }
 
@@ -255,11 +265,11 @@ static inline fl_status fl_swigluoai_and_mul(const fl_ops *ops, void *stream, DL
 static inline fl_status fl_fatrelu_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double threshold,
                                            DLTensor *out) {
   fl_value values[3];
-  values[0] = fl_tensor(x);
+  values[0] = fl_required_tensor(x);
   values[1] = fl_float(threshold);
-  values[2] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[2] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 3, stream);
   return fl_invoke(ops->fatrelu_and_mul, &call);
 }
 
@@ -275,13 +285,13 @@ static inline fl_status fl_fatrelu_and_mul(const fl_ops *ops, void *stream, DLTe
 static inline fl_status fl_silu_and_mul_with_clamp(const fl_ops *ops, void *stream, DLTensor *x, double limit,
                                                    double alpha, double beta, DLTensor *out) {
   fl_value values[5];
-  values[0] = fl_tensor(x);
+  values[0] = fl_required_tensor(x);
   values[1] = fl_float(limit);
   values[2] = fl_float(alpha);
   values[3] = fl_float(beta);
-  values[4] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[4] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 5, stream);
   return fl_invoke(ops->silu_and_mul_with_clamp, &call);
 }
 
@@ -297,11 +307,11 @@ static inline fl_status fl_silu_and_mul_with_clamp(const fl_ops *ops, void *stre
 static inline fl_status fl_swiglustep_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double limit,
                                               DLTensor *out) {
   fl_value values[3];
-  values[0] = fl_tensor(x);
+  values[0] = fl_required_tensor(x);
   values[1] = fl_float(limit);
-  values[2] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[2] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 3, stream);
   return fl_invoke(ops->swiglustep_and_mul, &call);
 }
 
@@ -319,12 +329,12 @@ static inline fl_status fl_swiglustep_and_mul(const fl_ops *ops, void *stream, D
 static inline fl_status fl_situ_and_mul(const fl_ops *ops, void *stream, DLTensor *x, double beta,
                                         const double *linear_beta, DLTensor *out) {
   fl_value values[4];
-  values[0] = fl_tensor(x);
+  values[0] = fl_required_tensor(x);
   values[1] = fl_float(beta);
   values[2] = linear_beta ? fl_float(*linear_beta) : fl_none();
-  values[3] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[3] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 4, stream);
   return fl_invoke(ops->situ_and_mul, &call);
 }
 
@@ -340,11 +350,11 @@ static inline fl_status fl_situ_and_mul(const fl_ops *ops, void *stream, DLTenso
  */
 static inline fl_status fl_gelu(const fl_ops *ops, void *stream, DLTensor *x, const char *approximate, DLTensor *out) {
   fl_value values[3];
-  values[0] = fl_tensor(x);
+  values[0] = fl_required_tensor(x);
   values[1] = fl_string(approximate);
-  values[2] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[2] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 3, stream);
   return fl_invoke(ops->gelu, &call);
 }
 
@@ -360,10 +370,10 @@ static inline fl_status fl_gelu(const fl_ops *ops, void *stream, DLTensor *x, co
  */
 static inline fl_status fl_gelu_new(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
   fl_value values[2];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 2, stream);
   return fl_invoke(ops->gelu_new, &call);
 }
 
@@ -379,10 +389,10 @@ static inline fl_status fl_gelu_new(const fl_ops *ops, void *stream, DLTensor *x
  */
 static inline fl_status fl_gelu_fast(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
   fl_value values[2];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 2, stream);
   return fl_invoke(ops->gelu_fast, &call);
 }
 
@@ -397,10 +407,10 @@ static inline fl_status fl_gelu_fast(const fl_ops *ops, void *stream, DLTensor *
  */
 static inline fl_status fl_quick_gelu(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
   fl_value values[2];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 2, stream);
   return fl_invoke(ops->quick_gelu, &call);
 }
 
@@ -415,10 +425,10 @@ static inline fl_status fl_quick_gelu(const fl_ops *ops, void *stream, DLTensor 
  */
 static inline fl_status fl_relu2(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
   fl_value values[2];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 2, stream);
   return fl_invoke(ops->relu2, &call);
 }
 
@@ -438,14 +448,14 @@ static inline fl_status fl_relu2(const fl_ops *ops, void *stream, DLTensor *x, D
 static inline fl_status fl_xielu(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *alpha_p, DLTensor *alpha_n,
                                  double beta, double eps, DLTensor *out) {
   fl_value values[6];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(alpha_p);
-  values[2] = fl_tensor(alpha_n);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(alpha_p);
+  values[2] = fl_required_tensor(alpha_n);
   values[3] = fl_float(beta);
   values[4] = fl_float(eps);
-  values[5] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[5] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 6, stream);
   return fl_invoke(ops->xielu, &call);
 }
 
@@ -471,15 +481,15 @@ static inline fl_status fl_rms_norm(const fl_ops *ops, void *stream, DLTensor *x
                                     double epsilon, const int64_t *variance_size, DLTensor *out,
                                     DLTensor *residual_out) {
   fl_value values[7];
-  values[0] = fl_tensor(x);
+  values[0] = fl_required_tensor(x);
   values[1] = fl_tensor(residual);
   values[2] = fl_tensor(weight);
   values[3] = fl_float(epsilon);
   values[4] = variance_size ? fl_int(*variance_size) : fl_none();
-  values[5] = fl_tensor(out);
+  values[5] = fl_required_tensor(out);
   values[6] = fl_tensor(residual_out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  fl_call call;
+  fl_ops_call(&call, values, 7, stream);
   return fl_invoke(ops->rms_norm, &call);
 }
 
@@ -504,15 +514,15 @@ static inline fl_status fl_fused_add_rms_norm(const fl_ops *ops, void *stream, D
                                               DLTensor *weight, double epsilon, const int64_t *variance_size,
                                               DLTensor *out, DLTensor *residual_out) {
   fl_value values[7];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(x_residual);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(x_residual);
   values[2] = fl_tensor(weight);
   values[3] = fl_float(epsilon);
   values[4] = variance_size ? fl_int(*variance_size) : fl_none();
-  values[5] = fl_tensor(out);
-  values[6] = fl_tensor(residual_out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[5] = fl_required_tensor(out);
+  values[6] = fl_required_tensor(residual_out);
+  fl_call call;
+  fl_ops_call(&call, values, 7, stream);
   return fl_invoke(ops->fused_add_rms_norm, &call);
 }
 
@@ -536,14 +546,14 @@ static inline fl_status fl_fused_add_rms_norm(const fl_ops *ops, void *stream, D
 static inline fl_status fl_gemma_rms_norm(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *residual,
                                           DLTensor *weight, double epsilon, DLTensor *out, DLTensor *residual_out) {
   fl_value values[6];
-  values[0] = fl_tensor(x);
+  values[0] = fl_required_tensor(x);
   values[1] = fl_tensor(residual);
-  values[2] = fl_tensor(weight);
+  values[2] = fl_required_tensor(weight);
   values[3] = fl_float(epsilon);
-  values[4] = fl_tensor(out);
+  values[4] = fl_required_tensor(out);
   values[5] = fl_tensor(residual_out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  fl_call call;
+  fl_ops_call(&call, values, 6, stream);
   return fl_invoke(ops->gemma_rms_norm, &call);
 }
 
@@ -565,16 +575,16 @@ static inline fl_status fl_rms_norm_gated(const fl_ops *ops, void *stream, DLTen
                                           double epsilon, const int64_t *group_size, bool norm_before_gate,
                                           const char *activation, DLTensor *out) {
   fl_value values[8];
-  values[0] = fl_tensor(x);
+  values[0] = fl_required_tensor(x);
   values[1] = fl_tensor(z);
-  values[2] = fl_tensor(weight);
+  values[2] = fl_required_tensor(weight);
   values[3] = fl_float(epsilon);
   values[4] = group_size ? fl_int(*group_size) : fl_none();
   values[5] = fl_bool(norm_before_gate);
   values[6] = fl_string(activation);
-  values[7] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[7] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 8, stream);
   return fl_invoke(ops->rms_norm_gated, &call);
 }
 
@@ -595,15 +605,15 @@ static inline fl_status fl_mixer2_gated_rms_norm(const fl_ops *ops, void *stream
                                                  DLTensor *weight, double epsilon, int64_t n_groups, bool use_rms_norm,
                                                  DLTensor *out) {
   fl_value values[7];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(gate);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(gate);
   values[2] = fl_tensor(weight);
   values[3] = fl_float(epsilon);
   values[4] = fl_int(n_groups);
   values[5] = fl_bool(use_rms_norm);
-  values[6] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[6] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 7, stream);
   return fl_invoke(ops->mixer2_gated_rms_norm, &call);
 }
 
@@ -633,18 +643,18 @@ static inline fl_status fl_rotary_embedding(const fl_ops *ops, void *stream, DLT
                                             int64_t rope_dim_offset, bool inverse, DLTensor *query_out,
                                             DLTensor *key_out) {
   fl_value values[10];
-  values[0] = fl_tensor(query);
+  values[0] = fl_required_tensor(query);
   values[1] = fl_tensor(key);
-  values[2] = fl_tensor(cos);
-  values[3] = fl_tensor(sin);
-  values[4] = fl_tensor(position_ids);
+  values[2] = fl_required_tensor(cos);
+  values[3] = fl_required_tensor(sin);
+  values[4] = fl_required_tensor(position_ids);
   values[5] = fl_bool(interleaved);
   values[6] = fl_int(rope_dim_offset);
   values[7] = fl_bool(inverse);
-  values[8] = fl_tensor(query_out);
+  values[8] = fl_required_tensor(query_out);
   values[9] = fl_tensor(key_out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  fl_call call;
+  fl_ops_call(&call, values, 10, stream);
   return fl_invoke(ops->rotary_embedding, &call);
 }
 
@@ -664,14 +674,14 @@ static inline fl_status fl_rotary_embedding(const fl_ops *ops, void *stream, DLT
 static inline fl_status fl_apply_rotary_emb(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *cos, DLTensor *sin,
                                             bool is_neox_style, bool enable_fp32_compute, DLTensor *out) {
   fl_value values[6];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(cos);
-  values[2] = fl_tensor(sin);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(cos);
+  values[2] = fl_required_tensor(sin);
   values[3] = fl_bool(is_neox_style);
   values[4] = fl_bool(enable_fp32_compute);
-  values[5] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[5] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 6, stream);
   return fl_invoke(ops->apply_rotary_emb, &call);
 }
 
@@ -705,23 +715,23 @@ static inline fl_status fl_dual_chunk_rotary_embedding(const fl_ops *ops, void *
                                                        int64_t local_size, bool is_neox_style, DLTensor *query_out,
                                                        DLTensor *key_out) {
   fl_value values[15];
-  values[0] = fl_tensor(position_ids);
-  values[1] = fl_tensor(query);
-  values[2] = fl_tensor(key);
-  values[3] = fl_tensor(q_cache);
-  values[4] = fl_tensor(qc_cache);
-  values[5] = fl_tensor(k_cache);
-  values[6] = fl_tensor(qc_no_clamp_cache);
-  values[7] = fl_tensor(q_inter_cache);
+  values[0] = fl_required_tensor(position_ids);
+  values[1] = fl_required_tensor(query);
+  values[2] = fl_required_tensor(key);
+  values[3] = fl_required_tensor(q_cache);
+  values[4] = fl_required_tensor(qc_cache);
+  values[5] = fl_required_tensor(k_cache);
+  values[6] = fl_required_tensor(qc_no_clamp_cache);
+  values[7] = fl_required_tensor(q_inter_cache);
   values[8] = fl_int(head_size);
   values[9] = fl_int(rotary_dim);
   values[10] = fl_int(chunk_size);
   values[11] = fl_int(local_size);
   values[12] = fl_bool(is_neox_style);
-  values[13] = fl_tensor(query_out);
-  values[14] = fl_tensor(key_out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[13] = fl_required_tensor(query_out);
+  values[14] = fl_required_tensor(key_out);
+  fl_call call;
+  fl_ops_call(&call, values, 15, stream);
   return fl_invoke(ops->dual_chunk_rotary_embedding, &call);
 }
 
@@ -743,16 +753,16 @@ static inline fl_status fl_quant_fp8(const fl_ops *ops, void *stream, DLTensor *
                                      const int64_t *group_shape, uint32_t n_group_shape, bool use_ue8m0,
                                      int64_t num_token_padding, DLTensor *q, DLTensor *scale_out) {
   fl_value values[8];
-  values[0] = fl_tensor(x);
+  values[0] = fl_required_tensor(x);
   values[1] = fl_tensor(scale);
   values[2] = fl_tensor(scale_ub);
   values[3] = fl_ints(group_shape, n_group_shape);
   values[4] = fl_bool(use_ue8m0);
   values[5] = fl_int(num_token_padding);
-  values[6] = fl_tensor(q);
-  values[7] = fl_tensor(scale_out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[6] = fl_required_tensor(q);
+  values[7] = fl_required_tensor(scale_out);
+  fl_call call;
+  fl_ops_call(&call, values, 8, stream);
   return fl_invoke(ops->quant_fp8, &call);
 }
 
@@ -767,8 +777,8 @@ static inline fl_status fl_attention_backend(const fl_ops *ops, void *stream, bo
   values[0] = fl_bool(use_mla);
   values[1] = fl_bool(use_sparse);
   values[2] = fl_none();
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  fl_call call;
+  fl_ops_call(&call, values, 3, stream);
   fl_status status = fl_invoke(ops->attention_backend, &call);
   if (status == FL_OK)
     *out = values[2].v.s;
@@ -793,15 +803,15 @@ static inline fl_status fl_mm_encoder_attn(const fl_ops *ops, void *stream, DLTe
                                            DLTensor *value, const double *scale, DLTensor *cu_seqlens,
                                            const int64_t *max_seqlen, DLTensor *out) {
   fl_value values[7];
-  values[0] = fl_tensor(query);
-  values[1] = fl_tensor(key);
-  values[2] = fl_tensor(value);
+  values[0] = fl_required_tensor(query);
+  values[1] = fl_required_tensor(key);
+  values[2] = fl_required_tensor(value);
   values[3] = scale ? fl_float(*scale) : fl_none();
   values[4] = fl_tensor(cu_seqlens);
   values[5] = max_seqlen ? fl_int(*max_seqlen) : fl_none();
-  values[6] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[6] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 7, stream);
   return fl_invoke(ops->mm_encoder_attn, &call);
 }
 
@@ -822,16 +832,16 @@ static inline fl_status fl_mla_prefill(const fl_ops *ops, void *stream, DLTensor
                                        DLTensor *kv_b_proj, int64_t v_head_dim, double scale, int64_t query_offset,
                                        DLTensor *out) {
   fl_value values[8];
-  values[0] = fl_tensor(query);
-  values[1] = fl_tensor(kv_c);
-  values[2] = fl_tensor(k_pe);
-  values[3] = fl_tensor(kv_b_proj);
+  values[0] = fl_required_tensor(query);
+  values[1] = fl_required_tensor(kv_c);
+  values[2] = fl_required_tensor(k_pe);
+  values[3] = fl_required_tensor(kv_b_proj);
   values[4] = fl_int(v_head_dim);
   values[5] = fl_float(scale);
   values[6] = fl_int(query_offset);
-  values[7] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[7] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 8, stream);
   return fl_invoke(ops->mla_prefill, &call);
 }
 
@@ -854,16 +864,16 @@ static inline fl_status fl_mla_decode(const fl_ops *ops, void *stream, DLTensor 
                                       DLTensor *block_table, DLTensor *seq_lens, double scale, int64_t kv_lora_rank,
                                       DLTensor *out, DLTensor *lse) {
   fl_value values[8];
-  values[0] = fl_tensor(query);
-  values[1] = fl_tensor(kv_cache);
-  values[2] = fl_tensor(block_table);
-  values[3] = fl_tensor(seq_lens);
+  values[0] = fl_required_tensor(query);
+  values[1] = fl_required_tensor(kv_cache);
+  values[2] = fl_required_tensor(block_table);
+  values[3] = fl_required_tensor(seq_lens);
   values[4] = fl_float(scale);
   values[5] = fl_int(kv_lora_rank);
-  values[6] = fl_tensor(out);
-  values[7] = fl_tensor(lse);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[6] = fl_required_tensor(out);
+  values[7] = fl_required_tensor(lse);
+  fl_call call;
+  fl_ops_call(&call, values, 8, stream);
   return fl_invoke(ops->mla_decode, &call);
 }
 
@@ -886,14 +896,14 @@ static inline fl_status fl_merge_attn_states(const fl_ops *ops, void *stream, DL
                                              DLTensor *prefix_lse, DLTensor *suffix_output, DLTensor *suffix_lse,
                                              DLTensor *out, DLTensor *lse) {
   fl_value values[6];
-  values[0] = fl_tensor(prefix_output);
-  values[1] = fl_tensor(prefix_lse);
-  values[2] = fl_tensor(suffix_output);
-  values[3] = fl_tensor(suffix_lse);
-  values[4] = fl_tensor(out);
-  values[5] = fl_tensor(lse);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[0] = fl_required_tensor(prefix_output);
+  values[1] = fl_required_tensor(prefix_lse);
+  values[2] = fl_required_tensor(suffix_output);
+  values[3] = fl_required_tensor(suffix_lse);
+  values[4] = fl_required_tensor(out);
+  values[5] = fl_required_tensor(lse);
+  fl_call call;
+  fl_ops_call(&call, values, 6, stream);
   return fl_invoke(ops->merge_attn_states, &call);
 }
 
@@ -945,19 +955,19 @@ static inline fl_status fl_multi_head_latent_attention(const fl_ops *ops, void *
                                                        int64_t kv_lora_rank, double scale, double epsilon,
                                                        bool interleaved, DLTensor *llama_4_scaling, DLTensor *out) {
   fl_value values[26];
-  values[0] = fl_tensor(position_ids);
-  values[1] = fl_tensor(hidden_states);
+  values[0] = fl_required_tensor(position_ids);
+  values[1] = fl_required_tensor(hidden_states);
   values[2] = fl_tensor(fused_qkv_a_proj);
   values[3] = fl_tensor(q_a_layernorm);
   values[4] = fl_tensor(q_b_proj);
   values[5] = fl_tensor(kv_a_proj_with_mqa);
   values[6] = fl_tensor(q_proj);
-  values[7] = fl_tensor(kv_a_layernorm);
-  values[8] = fl_tensor(kv_b_proj);
+  values[7] = fl_required_tensor(kv_a_layernorm);
+  values[8] = fl_required_tensor(kv_b_proj);
   values[9] = fl_tensor(g_proj);
-  values[10] = fl_tensor(o_proj);
-  values[11] = fl_tensor(cos);
-  values[12] = fl_tensor(sin);
+  values[10] = fl_required_tensor(o_proj);
+  values[11] = fl_required_tensor(cos);
+  values[12] = fl_required_tensor(sin);
   values[13] = fl_tensor(kv_cache);
   values[14] = fl_tensor(block_table);
   values[15] = fl_tensor(seq_lens);
@@ -970,9 +980,9 @@ static inline fl_status fl_multi_head_latent_attention(const fl_ops *ops, void *
   values[22] = fl_float(epsilon);
   values[23] = fl_bool(interleaved);
   values[24] = fl_tensor(llama_4_scaling);
-  values[25] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[25] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 26, stream);
   return fl_invoke(ops->multi_head_latent_attention, &call);
 }
 
@@ -991,13 +1001,13 @@ static inline fl_status fl_multi_head_latent_attention(const fl_ops *ops, void *
 static inline fl_status fl_replicated_linear(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight,
                                              DLTensor *bias, bool skip_bias_add, DLTensor *out) {
   fl_value values[5];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(weight);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(weight);
   values[2] = fl_tensor(bias);
   values[3] = fl_bool(skip_bias_add);
-  values[4] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[4] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 5, stream);
   return fl_invoke(ops->replicated_linear, &call);
 }
 
@@ -1018,14 +1028,14 @@ static inline fl_status fl_column_parallel_linear(const fl_ops *ops, void *strea
                                                   DLTensor *bias, bool gather_output, bool skip_bias_add,
                                                   DLTensor *out) {
   fl_value values[6];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(weight);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(weight);
   values[2] = fl_tensor(bias);
   values[3] = fl_bool(gather_output);
   values[4] = fl_bool(skip_bias_add);
-  values[5] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[5] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 6, stream);
   return fl_invoke(ops->column_parallel_linear, &call);
 }
 
@@ -1046,15 +1056,15 @@ static inline fl_status fl_row_parallel_linear(const fl_ops *ops, void *stream, 
                                                DLTensor *bias, bool input_is_parallel, bool reduce_results,
                                                bool skip_bias_add, DLTensor *out) {
   fl_value values[7];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(weight);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(weight);
   values[2] = fl_tensor(bias);
   values[3] = fl_bool(input_is_parallel);
   values[4] = fl_bool(reduce_results);
   values[5] = fl_bool(skip_bias_add);
-  values[6] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[6] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 7, stream);
   return fl_invoke(ops->row_parallel_linear, &call);
 }
 
@@ -1076,16 +1086,16 @@ static inline fl_status fl_vocab_parallel_embedding(const fl_ops *ops, void *str
                                                     const int64_t *org_vocab_end, int64_t num_org_vocab_padding,
                                                     int64_t added_vocab_start, int64_t added_vocab_end, DLTensor *out) {
   fl_value values[8];
-  values[0] = fl_tensor(input_ids);
-  values[1] = fl_tensor(weight);
+  values[0] = fl_required_tensor(input_ids);
+  values[1] = fl_required_tensor(weight);
   values[2] = fl_int(org_vocab_start);
   values[3] = org_vocab_end ? fl_int(*org_vocab_end) : fl_none();
   values[4] = fl_int(num_org_vocab_padding);
   values[5] = fl_int(added_vocab_start);
   values[6] = fl_int(added_vocab_end);
-  values[7] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[7] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 8, stream);
   return fl_invoke(ops->vocab_parallel_embedding, &call);
 }
 
@@ -1103,12 +1113,12 @@ static inline fl_status fl_vocab_parallel_embedding(const fl_ops *ops, void *str
 static inline fl_status fl_parallel_lm_head(const fl_ops *ops, void *stream, DLTensor *hidden_states, DLTensor *weight,
                                             DLTensor *bias, DLTensor *logits) {
   fl_value values[4];
-  values[0] = fl_tensor(hidden_states);
-  values[1] = fl_tensor(weight);
+  values[0] = fl_required_tensor(hidden_states);
+  values[1] = fl_required_tensor(weight);
   values[2] = fl_tensor(bias);
-  values[3] = fl_tensor(logits);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[3] = fl_required_tensor(logits);
+  fl_call call;
+  fl_ops_call(&call, values, 4, stream);
   return fl_invoke(ops->parallel_lm_head, &call);
 }
 
@@ -1129,15 +1139,15 @@ static inline fl_status fl_logits_processor(const fl_ops *ops, void *stream, DLT
                                             DLTensor *bias, const int64_t *org_vocab_size, const double *soft_cap,
                                             double scale, DLTensor *logits) {
   fl_value values[7];
-  values[0] = fl_tensor(hidden_states);
-  values[1] = fl_tensor(weight);
+  values[0] = fl_required_tensor(hidden_states);
+  values[1] = fl_required_tensor(weight);
   values[2] = fl_tensor(bias);
   values[3] = org_vocab_size ? fl_int(*org_vocab_size) : fl_none();
   values[4] = soft_cap ? fl_float(*soft_cap) : fl_none();
   values[5] = fl_float(scale);
-  values[6] = fl_tensor(logits);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[6] = fl_required_tensor(logits);
+  fl_call call;
+  fl_ops_call(&call, values, 7, stream);
   return fl_invoke(ops->logits_processor, &call);
 }
 
@@ -1159,16 +1169,16 @@ static inline fl_status fl_conv2d(const fl_ops *ops, void *stream, DLTensor *x, 
                                   const int64_t *stride, uint32_t n_stride, const int64_t *padding, uint32_t n_padding,
                                   const int64_t *dilation, uint32_t n_dilation, int64_t groups, DLTensor *out) {
   fl_value values[8];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(weight);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(weight);
   values[2] = fl_tensor(bias);
   values[3] = fl_ints(stride, n_stride);
   values[4] = fl_ints(padding, n_padding);
   values[5] = fl_ints(dilation, n_dilation);
   values[6] = fl_int(groups);
-  values[7] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[7] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 8, stream);
   return fl_invoke(ops->conv2d, &call);
 }
 
@@ -1188,16 +1198,16 @@ static inline fl_status fl_conv3d(const fl_ops *ops, void *stream, DLTensor *x, 
                                   const int64_t *stride, uint32_t n_stride, const int64_t *padding, uint32_t n_padding,
                                   const int64_t *dilation, uint32_t n_dilation, int64_t groups, DLTensor *out) {
   fl_value values[8];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(weight);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(weight);
   values[2] = fl_tensor(bias);
   values[3] = fl_ints(stride, n_stride);
   values[4] = fl_ints(padding, n_padding);
   values[5] = fl_ints(dilation, n_dilation);
   values[6] = fl_int(groups);
-  values[7] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[7] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 8, stream);
   return fl_invoke(ops->conv3d, &call);
 }
 
@@ -1222,7 +1232,7 @@ static inline fl_status fl_grouped_topk(const fl_ops *ops, void *stream, DLTenso
                                         const char *scoring_func, double routed_scaling_factor,
                                         DLTensor *e_score_correction_bias, DLTensor *topk_weights, DLTensor *topk_ids) {
   fl_value values[10];
-  values[0] = fl_tensor(gating_output);
+  values[0] = fl_required_tensor(gating_output);
   values[1] = fl_int(topk);
   values[2] = fl_bool(renormalize);
   values[3] = fl_int(num_expert_group);
@@ -1230,10 +1240,10 @@ static inline fl_status fl_grouped_topk(const fl_ops *ops, void *stream, DLTenso
   values[5] = fl_string(scoring_func);
   values[6] = fl_float(routed_scaling_factor);
   values[7] = fl_tensor(e_score_correction_bias);
-  values[8] = fl_tensor(topk_weights);
-  values[9] = fl_tensor(topk_ids);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[8] = fl_required_tensor(topk_weights);
+  values[9] = fl_required_tensor(topk_ids);
+  fl_call call;
+  fl_ops_call(&call, values, 10, stream);
   return fl_invoke(ops->grouped_topk, &call);
 }
 
@@ -1250,13 +1260,13 @@ static inline fl_status fl_grouped_topk(const fl_ops *ops, void *stream, DLTenso
 static inline fl_status fl_topk_softmax(const fl_ops *ops, void *stream, DLTensor *gating_output, int64_t topk,
                                         bool renormalize, DLTensor *topk_weights, DLTensor *topk_ids) {
   fl_value values[5];
-  values[0] = fl_tensor(gating_output);
+  values[0] = fl_required_tensor(gating_output);
   values[1] = fl_int(topk);
   values[2] = fl_bool(renormalize);
-  values[3] = fl_tensor(topk_weights);
-  values[4] = fl_tensor(topk_ids);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[3] = fl_required_tensor(topk_weights);
+  values[4] = fl_required_tensor(topk_ids);
+  fl_call call;
+  fl_ops_call(&call, values, 5, stream);
   return fl_invoke(ops->topk_softmax, &call);
 }
 
@@ -1276,14 +1286,14 @@ static inline fl_status fl_moe_align_block_size(const fl_ops *ops, void *stream,
                                                 int64_t num_experts, int64_t block_size, DLTensor *sorted_token_ids,
                                                 DLTensor *expert_ids, DLTensor *num_tokens_post_pad) {
   fl_value values[6];
-  values[0] = fl_tensor(topk_ids);
+  values[0] = fl_required_tensor(topk_ids);
   values[1] = fl_int(num_experts);
   values[2] = fl_int(block_size);
-  values[3] = fl_tensor(sorted_token_ids);
-  values[4] = fl_tensor(expert_ids);
-  values[5] = fl_tensor(num_tokens_post_pad);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[3] = fl_required_tensor(sorted_token_ids);
+  values[4] = fl_required_tensor(expert_ids);
+  values[5] = fl_required_tensor(num_tokens_post_pad);
+  fl_call call;
+  fl_ops_call(&call, values, 6, stream);
   return fl_invoke(ops->moe_align_block_size, &call);
 }
 
@@ -1297,10 +1307,10 @@ static inline fl_status fl_moe_align_block_size(const fl_ops *ops, void *stream,
  */
 static inline fl_status fl_moe_sum(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *out) {
   fl_value values[2];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 2, stream);
   return fl_invoke(ops->moe_sum, &call);
 }
 
@@ -1332,19 +1342,19 @@ static inline fl_status fl_unquantized_fused_moe(const fl_ops *ops, void *stream
                                                  DLTensor *expert_map, DLTensor *w13_bias, DLTensor *w2_bias,
                                                  DLTensor *out) {
   fl_value values[11];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(w13);
-  values[2] = fl_tensor(w2);
-  values[3] = fl_tensor(topk_weights);
-  values[4] = fl_tensor(topk_ids);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(w13);
+  values[2] = fl_required_tensor(w2);
+  values[3] = fl_required_tensor(topk_weights);
+  values[4] = fl_required_tensor(topk_ids);
   values[5] = fl_string(activation);
   values[6] = fl_bool(apply_router_weight_on_input);
   values[7] = fl_tensor(expert_map);
   values[8] = fl_tensor(w13_bias);
   values[9] = fl_tensor(w2_bias);
-  values[10] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[10] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 11, stream);
   return fl_invoke(ops->unquantized_fused_moe, &call);
 }
 
@@ -1375,19 +1385,19 @@ static inline fl_status fl_modular_fused_moe(const fl_ops *ops, void *stream, DL
                                              bool apply_router_weight_on_input, DLTensor *expert_map,
                                              DLTensor *w13_bias, DLTensor *w2_bias, DLTensor *out) {
   fl_value values[11];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(w13);
-  values[2] = fl_tensor(w2);
-  values[3] = fl_tensor(topk_weights);
-  values[4] = fl_tensor(topk_ids);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(w13);
+  values[2] = fl_required_tensor(w2);
+  values[3] = fl_required_tensor(topk_weights);
+  values[4] = fl_required_tensor(topk_ids);
   values[5] = fl_string(activation);
   values[6] = fl_bool(apply_router_weight_on_input);
   values[7] = fl_tensor(expert_map);
   values[8] = fl_tensor(w13_bias);
   values[9] = fl_tensor(w2_bias);
-  values[10] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[10] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 11, stream);
   return fl_invoke(ops->modular_fused_moe, &call);
 }
 
@@ -1412,15 +1422,15 @@ static inline fl_status fl_transformers_fused_moe(const fl_ops *ops, void *strea
                                                   DLTensor *w2, DLTensor *topk_ids, DLTensor *topk_weights,
                                                   const char *activation, DLTensor *out) {
   fl_value values[7];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(w13);
-  values[2] = fl_tensor(w2);
-  values[3] = fl_tensor(topk_ids);
-  values[4] = fl_tensor(topk_weights);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(w13);
+  values[2] = fl_required_tensor(w2);
+  values[3] = fl_required_tensor(topk_ids);
+  values[4] = fl_required_tensor(topk_weights);
   values[5] = fl_string(activation);
-  values[6] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[6] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 7, stream);
   return fl_invoke(ops->transformers_fused_moe, &call);
 }
 
@@ -1457,10 +1467,10 @@ static inline fl_status fl_fused_moe(const fl_ops *ops, void *stream, DLTensor *
                                      const char *activation, bool apply_router_weight_on_input, DLTensor *expert_map,
                                      DLTensor *w13_bias, DLTensor *w2_bias, DLTensor *out) {
   fl_value values[18];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(w13);
-  values[2] = fl_tensor(w2);
-  values[3] = fl_tensor(router_logits);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(w13);
+  values[2] = fl_required_tensor(w2);
+  values[3] = fl_required_tensor(router_logits);
   values[4] = fl_int(top_k);
   values[5] = fl_bool(renormalize);
   values[6] = fl_bool(use_grouped_topk);
@@ -1474,9 +1484,9 @@ static inline fl_status fl_fused_moe(const fl_ops *ops, void *stream, DLTensor *
   values[14] = fl_tensor(expert_map);
   values[15] = fl_tensor(w13_bias);
   values[16] = fl_tensor(w2_bias);
-  values[17] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[17] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 18, stream);
   return fl_invoke(ops->fused_moe, &call);
 }
 
@@ -1505,17 +1515,17 @@ static inline fl_status fl_causal_conv1d(const fl_ops *ops, void *stream, DLTens
                                          DLTensor *conv_state, DLTensor *query_start_loc, DLTensor *cache_indices,
                                          DLTensor *has_initial_state, const char *activation, DLTensor *out) {
   fl_value values[9];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(weight);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(weight);
   values[2] = fl_tensor(bias);
   values[3] = fl_tensor(conv_state);
   values[4] = fl_tensor(query_start_loc);
   values[5] = fl_tensor(cache_indices);
   values[6] = fl_tensor(has_initial_state);
   values[7] = fl_string(activation);
-  values[8] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[8] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 9, stream);
   return fl_invoke(ops->causal_conv1d, &call);
 }
 
@@ -1551,11 +1561,11 @@ static inline fl_status fl_selective_scan(const fl_ops *ops, void *stream, DLTen
                                           bool delta_softplus, DLTensor *ssm_state, DLTensor *query_start_loc,
                                           DLTensor *cache_indices, DLTensor *has_initial_state, DLTensor *out) {
   fl_value values[14];
-  values[0] = fl_tensor(u);
-  values[1] = fl_tensor(delta);
-  values[2] = fl_tensor(A);
-  values[3] = fl_tensor(B);
-  values[4] = fl_tensor(C);
+  values[0] = fl_required_tensor(u);
+  values[1] = fl_required_tensor(delta);
+  values[2] = fl_required_tensor(A);
+  values[3] = fl_required_tensor(B);
+  values[4] = fl_required_tensor(C);
   values[5] = fl_tensor(D);
   values[6] = fl_tensor(z);
   values[7] = fl_tensor(delta_bias);
@@ -1564,9 +1574,9 @@ static inline fl_status fl_selective_scan(const fl_ops *ops, void *stream, DLTen
   values[10] = fl_tensor(query_start_loc);
   values[11] = fl_tensor(cache_indices);
   values[12] = fl_tensor(has_initial_state);
-  values[13] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[13] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 14, stream);
   return fl_invoke(ops->selective_scan, &call);
 }
 
@@ -1606,11 +1616,11 @@ static inline fl_status fl_mamba_chunk_scan(const fl_ops *ops, void *stream, DLT
                                             DLTensor *has_initial_state, double dt_min, const double *dt_max,
                                             DLTensor *out) {
   fl_value values[17];
-  values[0] = fl_tensor(x);
-  values[1] = fl_tensor(dt);
-  values[2] = fl_tensor(A);
-  values[3] = fl_tensor(B);
-  values[4] = fl_tensor(C);
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(dt);
+  values[2] = fl_required_tensor(A);
+  values[3] = fl_required_tensor(B);
+  values[4] = fl_required_tensor(C);
   values[5] = fl_tensor(D);
   values[6] = fl_tensor(z);
   values[7] = fl_tensor(dt_bias);
@@ -1622,9 +1632,9 @@ static inline fl_status fl_mamba_chunk_scan(const fl_ops *ops, void *stream, DLT
   values[13] = fl_tensor(has_initial_state);
   values[14] = fl_float(dt_min);
   values[15] = dt_max ? fl_float(*dt_max) : fl_none();
-  values[16] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[16] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 17, stream);
   return fl_invoke(ops->mamba_chunk_scan, &call);
 }
 
@@ -1671,16 +1681,16 @@ static inline fl_status fl_mamba_mixer(const fl_ops *ops, void *stream, DLTensor
                                        DLTensor *ssm_state, DLTensor *query_start_loc, DLTensor *cache_indices,
                                        DLTensor *has_initial_state, double epsilon, DLTensor *out) {
   fl_value values[20];
-  values[0] = fl_tensor(hidden_states);
-  values[1] = fl_tensor(in_proj);
-  values[2] = fl_tensor(conv_weight);
+  values[0] = fl_required_tensor(hidden_states);
+  values[1] = fl_required_tensor(in_proj);
+  values[2] = fl_required_tensor(conv_weight);
   values[3] = fl_tensor(conv_bias);
-  values[4] = fl_tensor(x_proj);
-  values[5] = fl_tensor(dt_proj);
-  values[6] = fl_tensor(dt_bias);
-  values[7] = fl_tensor(A);
-  values[8] = fl_tensor(D);
-  values[9] = fl_tensor(out_proj);
+  values[4] = fl_required_tensor(x_proj);
+  values[5] = fl_required_tensor(dt_proj);
+  values[6] = fl_required_tensor(dt_bias);
+  values[7] = fl_required_tensor(A);
+  values[8] = fl_required_tensor(D);
+  values[9] = fl_required_tensor(out_proj);
   values[10] = fl_tensor(dt_norm);
   values[11] = fl_tensor(b_norm);
   values[12] = fl_tensor(c_norm);
@@ -1690,9 +1700,9 @@ static inline fl_status fl_mamba_mixer(const fl_ops *ops, void *stream, DLTensor
   values[16] = fl_tensor(cache_indices);
   values[17] = fl_tensor(has_initial_state);
   values[18] = fl_float(epsilon);
-  values[19] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[19] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 20, stream);
   return fl_invoke(ops->mamba_mixer, &call);
 }
 
@@ -1734,15 +1744,15 @@ static inline fl_status fl_mamba_mixer2(const fl_ops *ops, void *stream, DLTenso
                                         DLTensor *query_start_loc, DLTensor *cache_indices, DLTensor *has_initial_state,
                                         double epsilon, DLTensor *out) {
   fl_value values[19];
-  values[0] = fl_tensor(hidden_states);
-  values[1] = fl_tensor(in_proj);
-  values[2] = fl_tensor(conv_weight);
+  values[0] = fl_required_tensor(hidden_states);
+  values[1] = fl_required_tensor(in_proj);
+  values[2] = fl_required_tensor(conv_weight);
   values[3] = fl_tensor(conv_bias);
-  values[4] = fl_tensor(dt_bias);
-  values[5] = fl_tensor(A);
-  values[6] = fl_tensor(D);
-  values[7] = fl_tensor(norm_weight);
-  values[8] = fl_tensor(out_proj);
+  values[4] = fl_required_tensor(dt_bias);
+  values[5] = fl_required_tensor(A);
+  values[6] = fl_required_tensor(D);
+  values[7] = fl_required_tensor(norm_weight);
+  values[8] = fl_required_tensor(out_proj);
   values[9] = fl_tensor(conv_state);
   values[10] = fl_tensor(ssm_state);
   values[11] = fl_int(n_groups);
@@ -1752,9 +1762,9 @@ static inline fl_status fl_mamba_mixer2(const fl_ops *ops, void *stream, DLTenso
   values[15] = fl_tensor(cache_indices);
   values[16] = fl_tensor(has_initial_state);
   values[17] = fl_float(epsilon);
-  values[18] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[18] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 19, stream);
   return fl_invoke(ops->mamba_mixer2, &call);
 }
 
@@ -1800,18 +1810,18 @@ static inline fl_status fl_plamo2_mamba_mixer(const fl_ops *ops, void *stream, D
                                               DLTensor *query_start_loc, DLTensor *cache_indices,
                                               DLTensor *has_initial_state, double epsilon, DLTensor *out) {
   fl_value values[20];
-  values[0] = fl_tensor(hidden_states);
-  values[1] = fl_tensor(in_proj);
-  values[2] = fl_tensor(conv_weight);
-  values[3] = fl_tensor(bcdt_proj);
-  values[4] = fl_tensor(dt_proj);
-  values[5] = fl_tensor(dt_bias);
-  values[6] = fl_tensor(A);
-  values[7] = fl_tensor(D);
-  values[8] = fl_tensor(b_norm);
-  values[9] = fl_tensor(c_norm);
-  values[10] = fl_tensor(dt_norm);
-  values[11] = fl_tensor(out_proj);
+  values[0] = fl_required_tensor(hidden_states);
+  values[1] = fl_required_tensor(in_proj);
+  values[2] = fl_required_tensor(conv_weight);
+  values[3] = fl_required_tensor(bcdt_proj);
+  values[4] = fl_required_tensor(dt_proj);
+  values[5] = fl_required_tensor(dt_bias);
+  values[6] = fl_required_tensor(A);
+  values[7] = fl_required_tensor(D);
+  values[8] = fl_required_tensor(b_norm);
+  values[9] = fl_required_tensor(c_norm);
+  values[10] = fl_required_tensor(dt_norm);
+  values[11] = fl_required_tensor(out_proj);
   values[12] = fl_tensor(conv_state);
   values[13] = fl_tensor(ssm_state);
   values[14] = fl_int(num_heads);
@@ -1819,9 +1829,9 @@ static inline fl_status fl_plamo2_mamba_mixer(const fl_ops *ops, void *stream, D
   values[16] = fl_tensor(cache_indices);
   values[17] = fl_tensor(has_initial_state);
   values[18] = fl_float(epsilon);
-  values[19] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[19] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 20, stream);
   return fl_invoke(ops->plamo2_mamba_mixer, &call);
 }
 
@@ -1853,18 +1863,18 @@ static inline fl_status fl_short_conv(const fl_ops *ops, void *stream, DLTensor 
                                       DLTensor *conv_state, DLTensor *query_start_loc, DLTensor *cache_indices,
                                       DLTensor *has_initial_state, DLTensor *out) {
   fl_value values[10];
-  values[0] = fl_tensor(hidden_states);
-  values[1] = fl_tensor(in_proj);
-  values[2] = fl_tensor(conv_weight);
+  values[0] = fl_required_tensor(hidden_states);
+  values[1] = fl_required_tensor(in_proj);
+  values[2] = fl_required_tensor(conv_weight);
   values[3] = fl_tensor(conv_bias);
-  values[4] = fl_tensor(out_proj);
+  values[4] = fl_required_tensor(out_proj);
   values[5] = fl_tensor(conv_state);
   values[6] = fl_tensor(query_start_loc);
   values[7] = fl_tensor(cache_indices);
   values[8] = fl_tensor(has_initial_state);
-  values[9] = fl_tensor(out);
-  fl_call call = FL_CALL(values);
-  call.stream = stream;
+  values[9] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 10, stream);
   return fl_invoke(ops->short_conv, &call);
 }
 

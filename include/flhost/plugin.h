@@ -123,6 +123,14 @@ static inline fl_value fl_tensor(DLTensor *tensor) {
   return value;
 }
 
+/* A tensor that is no optional one: NULL is an error, which the argument check finds. */
+static inline fl_value fl_required_tensor(DLTensor *tensor) {
+  fl_value value = fl_none();
+  value.type = FL_TENSOR;
+  value.v.tensor = tensor;
+  return value;
+}
+
 static inline fl_value fl_int(int64_t i) {
   fl_value value = fl_none();
   value.type = FL_INT;
@@ -468,6 +476,21 @@ typedef struct fl_plugin_note {
                                              vendor_,                                                                  \
                                              licence_,                                                                 \
                                              isa_}
+
+/*
+ * Beside FL_PLUGIN, once at most: the ops that the plugin implements or defines, a comma list.
+ *     FL_PLUGIN_OPS("rms_norm,silu_and_mul");
+ * The host then need not load the plugin to know what it is good for: it reads the list from the file, and loads the
+ * plugin when one of these ops is first looked for (status "deferred" until then). A row of another op is refused, and
+ * so is a component: a plugin that brings a platform or a layer has no such list, and is loaded at once. A host that is
+ * older than this macro loads every plugin at once.
+ */
+#define FL_PLUGIN_OPS(ops_)                                                                                            \
+  __attribute__((section(".note.flhost"), used, aligned(4))) static const struct {                                     \
+    uint32_t name_size, descriptor_size, type;                                                                         \
+    char owner[8];                                                                                                     \
+    char ops[(sizeof(ops_) + 3) / 4 * 4];                                                                              \
+  } flhost_plugin_ops = {8, (uint32_t)sizeof(ops_), 2, "flhost", ops_}
 
 #ifdef __cplusplus
 }

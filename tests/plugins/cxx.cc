@@ -4,6 +4,7 @@
 #include <string>
 
 FL_PLUGIN("cxx", "1", "Test", "MIT", "");
+FL_PLUGIN_OPS("test_scale");
 
 namespace {
 

@@ -1,0 +1,70 @@
+/*
+ * A plugin with FL_PLUGIN_OPS. What it lists (OPS) and what it registers (REGISTERS, string literals) are apart, so
+ * that they can differ; an op whose name begins with "lazy_" is defined by it, any other is the host's.
+ */
+#include <flhost/plugin.h>
+#include <string.h>
+#include <unistd.h>
+
+FL_PLUGIN(NAME, "1", "Test", "MIT", "");
+
+#ifdef HUGE_LIST
+__attribute__((section(".note.flhost"), used, aligned(4))) static const struct {
+  uint32_t name_size, descriptor_size, type;
+  char owner[8];
+  char ops[HUGE_LIST];
+} list = {8, HUGE_LIST, 2, "flhost", {[0 ... HUGE_LIST - 2] = 'a'}};
+#else
+FL_PLUGIN_OPS(OPS);
+#endif
+
+#ifndef PRIORITY
+#define PRIORITY 0
+#endif
+
+static fl_status run(void *self, fl_call *call) {
+  (void)self;
+  call->values[call->count - 1] = fl_string(NAME);
+  return FL_OK;
+}
+
+#ifdef SLOW_START
+__attribute__((constructor)) static void start(void) {
+  usleep(SLOW_START);
+}
+#endif
+
+static fl_status add(fl_registry *registry, const char *name) {
+  char schema[64] = "";
+  fl_impl impl = {.size = sizeof impl,
+                  .op_name = name,
+                  .impl_id = "vendor." NAME,
+                  .kind = FL_KIND_VENDOR,
+                  .vendor = NAME,
+                  .priority = PRIORITY,
+                  .devices = FL_DEVICE(kDLCPU),
+                  .fn = run};
+  fl_op_def op = {.size = sizeof op, .schema = strcat(strcat(schema, name), "() -> str out")};
+  fl_status status = strncmp(name, "lazy_", 5) ? FL_OK : registry->register_op(registry, &op);
+  return status ? status : registry->register_impl(registry, &impl);
+}
+
+fl_status register_builtins(fl_registry *registry) {
+  static const char *const names[] = {REGISTERS};
+  fl_status status = FL_OK;
+  registry->log(registry, FL_LOG_INFO, "registers");
+#ifdef SLOW
+  usleep(SLOW);
+#endif
+#ifdef LAYER
+  fl_component layer = {.size = sizeof layer, .type = "layer", .name = LAYER, .functions = "relu2"};
+  status = registry->register_component(registry, &layer);
+#endif
+  for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++)
+    status = add(registry, names[i]);
+#ifdef FAILS
+  registry->error(registry, "no licence");
+  status = FL_EINTERNAL;
+#endif
+  return status;
+}
