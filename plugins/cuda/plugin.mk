@@ -10,7 +10,7 @@ endif
 CUDA_PTX = $(firstword $(CUDA_ARCHS)) $(lastword $(CUDA_ARCHS))
 GPU_cuda_KERNELS = $(NVCC) -fatbin --threads 0 --compress-mode=size -std=c++17 -O3 -fmad=false -Werror all-warnings -I. \
   $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
-  $(foreach arch,$(CUDA_PTX),-gencode arch=compute_$(arch),code=compute_$(arch)) -o $@ $<
+  $(foreach arch,$(CUDA_PTX),-gencode arch=compute_$(arch),code=compute_$(arch)) -o $@.new $< && mv $@.new $@
 $(eval $(call gpu_plugin,cuda,cuda_driver))
 
 .PHONY: toolchain-cuda

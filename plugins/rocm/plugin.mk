@@ -7,7 +7,7 @@ ifneq ($(GPU_rocm_COMPILER),)
 GPU_rocm_DEFINES := -DGPU_ARCHS='"$(subst $() ,,$(ROCM_ARCHS:%=%,))"'
 endif
 GPU_rocm_KERNELS = $(HIPCC) --genco -x hip -std=c++17 -O3 -ffp-contract=off -Wall -Wextra -Werror -I. \
-  $(ROCM_ARCHS:%=--offload-arch=%) -o $@ $<
+  $(ROCM_ARCHS:%=--offload-arch=%) -o $@.new $< && mv $@.new $@
 $(eval $(call gpu_plugin,rocm,hip_driver))
 
 .PHONY: toolchain-rocm

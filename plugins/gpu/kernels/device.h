@@ -54,6 +54,17 @@ enum { GPU_WARP = 32 };
 #error "a kernel file: compile it with nvcc or hipcc"
 #endif
 
+/* Each gives what was there before. Values are int, unsigned or (add) float. */
+#if !defined(GPU_EMULATED)
+template <typename V> GPU_DEVICE V gpu_atomic_add(V *to, V value) {
+  return atomicAdd(to, value);
+}
+
+template <typename V> GPU_DEVICE V gpu_atomic_max(V *to, V value) {
+  return atomicMax(to, value);
+}
+#endif
+
 /* ------------------------------------------------------------------------------------------------- element types */
 
 GPU_DEVICE uint32_t gpu_bits(float value) {

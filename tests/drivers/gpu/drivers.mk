@@ -3,14 +3,18 @@
 # warp. The thread sanitizer does not follow the coroutines that they run in.
 TD := $(BUILD)/tests/drivers
 GPU_HOST_SANITIZE := $(filter-out -fsanitize=thread,$(SANITIZE))
-GPU_EMULATION := $(patsubst plugins/gpu/kernels/%.cu,%.kernel.o,$(wildcard plugins/gpu/kernels/*.cu)) grid.o coroutine.o
+GPU_EMULATION := $(patsubst plugins/gpu/kernels/%.cu,%.kernel.o,$(wildcard plugins/gpu/kernels/*.cu)) probe.kernel.o grid.o coroutine.o
 
 $(foreach width,32 64,$(GPU_EMULATION:%=$(TD)/warp$(width)/%)): SANITIZE := $(GPU_HOST_SANITIZE)
+EMULATE = $(CXX) -x c++ -std=c++17 -fno-exceptions -fPIC -fvisibility=hidden -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -I. -Iinclude -MMD -MP \
+  $(SANITIZE) $(CFLAGS) -include tests/drivers/gpu/emulated.h -c -o $@ $<
 define emulation
-$(TD)/warp$(1)/%.kernel.o: plugins/gpu/kernels/%.cu tests/drivers/gpu/emulated.h
+$(TD)/warp$(1)/%.kernel.o: plugins/gpu/kernels/%.cu
 	@mkdir -p $$(@D)
-	$$(CXX) -x c++ -std=c++17 -fPIC -fvisibility=hidden -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -I. -Iinclude -MMD -MP $$(SANITIZE) $$(CFLAGS) \
-	  -DGRID_WARP=$(1) -include tests/drivers/gpu/emulated.h -c -o $$@ $$<
+	$$(EMULATE) -DGRID_WARP=$(1)
+$(TD)/warp$(1)/probe.kernel.o: tests/drivers/gpu/probe.cu
+	@mkdir -p $$(@D)
+	$$(EMULATE) -DGRID_WARP=$(1)
 $(TD)/warp$(1)/%.o: tests/drivers/gpu/%.c
 	@mkdir -p $$(@D)
 	$$(CC) $$(BASE) $$(CFLAGS) -DGRID_WARP=$(1) -c -o $$@ $$<
@@ -57,4 +61,4 @@ $(GPU_TEST_PLUGINS):
 	$(CC) $(PLUGIN_LINK) -o $@ $(filter %.o,$^) $(LINK) -ldl -lm
 
 $(BUILD)/tests/test_gpu_kernels: | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
-$(BUILD)/tests/test_gpu_host: | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
+$(BUILD)/tests/test_gpu_host $(BUILD)/tests/test_gpu_grid: | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)

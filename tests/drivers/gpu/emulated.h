@@ -63,6 +63,24 @@ template <typename V> V gpu_shuffle(V value, int lane) {
   return gpu_exchange(value, unsigned(lane) % GPU_WARP);
 }
 
+/* Several launches may run at once. */
+template <typename V, typename Change> V gpu_change(V *to, Change change) {
+  V before, after;
+  __atomic_load(to, &before, __ATOMIC_RELAXED);
+  do
+    after = change(before);
+  while (!__atomic_compare_exchange(to, &before, &after, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  return before;
+}
+
+template <typename V> V gpu_atomic_add(V *to, V value) {
+  return gpu_change(to, [=](V before) { return V(before + value); });
+}
+
+template <typename V> V gpu_atomic_max(V *to, V value) {
+  return gpu_change(to, [=](V before) { return before < value ? value : before; });
+}
+
 inline float gpu_from_f16(uint16_t bits) {
   return fl_f16_to_float(bits);
 }

@@ -17,7 +17,7 @@ typedef struct meeting {
 typedef struct warp {
   meeting exchange;
   char values[2][GRID_WARP][LANE_BYTES]; /* of this round and of the one before */
-  bool gone[GRID_WARP];                  /* the lane has ended */
+  unsigned given[2][GRID_WARP];          /* in which round, counted from 1 */
 } warp;
 
 typedef struct worker {
@@ -25,7 +25,6 @@ typedef struct worker {
   coroutine *routine; /* NULL: not begun, or ended */
   bool ended;
   struct warp *warp;
-  unsigned lane;
   const meeting *at; /* waits there, or NULL */
   unsigned round;
   struct block *block;
@@ -78,14 +77,15 @@ void grid_barrier(void) {
 
 void grid_exchange(void *value, size_t size, unsigned lane, unsigned from) {
   worker *w = (worker *)grid_self;
-  char(*values)[LANE_BYTES] = w->warp->values[w->warp->exchange.round % 2];
-  memcpy(values[lane], value, size);
+  unsigned round = w->warp->exchange.round, turn = round % 2;
+  memcpy(w->warp->values[turn][lane], value, size);
+  w->warp->given[turn][lane] = round + 1;
   meet(w, &w->warp->exchange);
   if (from >= GRID_WARP)
     return;
-  if (w->warp->gone[from])
+  if (w->warp->given[turn][from] != round + 1)
     w->block->trouble = "a shuffle reads a lane that is not there";
-  memcpy(value, values[from], size);
+  memcpy(value, w->warp->values[turn][from], size);
 }
 
 /* ------------------------------------------------------------------------------------------------------ a block */
@@ -115,7 +115,6 @@ static bool advance(worker *w) {
   w->ended = true;
   b->idle[b->n_idle++] = w->routine;
   w->routine = NULL;
-  w->warp->gone[w->lane] = true;
   stay_away(&w->warp->exchange);
   stay_away(&b->barrier);
   return true;
@@ -147,10 +146,8 @@ static void set_up_block(block *b, grid_dimensions index, grid_dimensions grid, 
   unsigned n_warps = (b->n + GRID_WARP - 1) / GRID_WARP;
   memset(b->warps, 0, n_warps * sizeof *b->warps);
   b->barrier = (meeting){.expected = b->n};
-  for (unsigned i = 0; i < n_warps * GRID_WARP; i++) {
-    b->warps[i / GRID_WARP].gone[i % GRID_WARP] = i >= b->n;
-    b->warps[i / GRID_WARP].exchange.expected += i < b->n;
-  }
+  for (unsigned i = 0; i < b->n; i++)
+    b->warps[i / GRID_WARP].exchange.expected++;
   for (unsigned i = 0; i < b->n; i++)
     b->workers[i] = (worker){.self = {.thread = {i % size.x, i / size.x % size.y, i / size.x / size.y},
                                       .block = index,
@@ -158,7 +155,6 @@ static void set_up_block(block *b, grid_dimensions index, grid_dimensions grid, 
                                       .grid_size = grid,
                                       .shared = shared},
                              .warp = &b->warps[i / GRID_WARP],
-                             .lane = i % GRID_WARP,
                              .block = b};
 }
 
