@@ -65,4 +65,17 @@ typedef struct gpu_norm_arguments {
   int32_t round_norm; /* to x's type, before the weight comes in */
 } gpu_norm_arguments;
 
+/* linear.cu: threads of a block */
+enum { GPU_LINEAR_THREADS = 256 };
+
+typedef struct gpu_linear_arguments {
+  void *out;
+  const void *bias; /* NULL: zeros */
+  gpu_rows rows;    /* of out */
+  int64_t columns;
+  int32_t vectorised;     /* rows of out, and the bias, begin at multiples of 16 bytes and have whole vectors */
+  int32_t capped, scaled; /* process_logits: which of the steps there are */
+  float cap, scale;
+} gpu_linear_arguments;
+
 #endif

@@ -45,8 +45,8 @@ $(TD)/cuda_driver.o $(TD)/hip_driver.o: $(TD)/%.o: plugins/gpu/%.c
 	$(GPU_COMPILE) $(GPU_TEST_DEFINES) $<
 GPU_TEST_PLUGINS := $(TD)/plugins/cuda.so $(TD)/plugins/rocm.so
 GPU_TEST_OBJECTS := $(GPU_OBJECTS) $(GPU_KERNELS:%=$(TD)/%.image.o)
-$(TD)/plugins/cuda.so: $(GPU_TEST_OBJECTS) $(TD)/cuda_driver.o $(BUILD)/obj/plugins/cuda/cuda.o
-$(TD)/plugins/rocm.so: $(GPU_TEST_OBJECTS) $(TD)/hip_driver.o $(BUILD)/obj/plugins/rocm/rocm.o
+$(TD)/plugins/cuda.so: $(GPU_TEST_OBJECTS) $(TD)/cuda_driver.o $(BUILD)/obj/plugins/cuda/cuda.o $(BUILD)/obj/plugins/gpu/cublaslt.o
+$(TD)/plugins/rocm.so: $(GPU_TEST_OBJECTS) $(TD)/hip_driver.o $(BUILD)/obj/plugins/rocm/rocm.o $(BUILD)/obj/plugins/gpu/rocblas.o
 # As they are without the vendors' compilers.
 GPU_TEST_PLUGINS += $(TD)/plugins/cuda_bare.so $(TD)/plugins/rocm_bare.so
 $(TD)/bare/cuda_driver.o $(TD)/bare/hip_driver.o: $(TD)/bare/%.o: plugins/gpu/%.c
@@ -54,8 +54,8 @@ $(TD)/bare/cuda_driver.o $(TD)/bare/hip_driver.o: $(TD)/bare/%.o: plugins/gpu/%.
 $(TD)/bare/%.image.o: plugins/gpu/image.c
 	$(GPU_COMPILE) -DGPU_MODULE_NAME=$* $<
 GPU_BARE_OBJECTS := $(GPU_OBJECTS) $(GPU_KERNELS:%=$(TD)/bare/%.image.o)
-$(TD)/plugins/cuda_bare.so: $(GPU_BARE_OBJECTS) $(TD)/bare/cuda_driver.o $(BUILD)/obj/plugins/cuda/cuda.o
-$(TD)/plugins/rocm_bare.so: $(GPU_BARE_OBJECTS) $(TD)/bare/hip_driver.o $(BUILD)/obj/plugins/rocm/rocm.o
+$(TD)/plugins/cuda_bare.so: $(GPU_BARE_OBJECTS) $(TD)/bare/cuda_driver.o $(BUILD)/obj/plugins/cuda/cuda.o $(BUILD)/obj/plugins/gpu/cublaslt.o
+$(TD)/plugins/rocm_bare.so: $(GPU_BARE_OBJECTS) $(TD)/bare/hip_driver.o $(BUILD)/obj/plugins/rocm/rocm.o $(BUILD)/obj/plugins/gpu/rocblas.o
 $(GPU_TEST_PLUGINS):
 	@mkdir -p $(@D)
 	$(CC) $(PLUGIN_LINK) -o $@ $(filter %.o,$^) $(LINK) -ldl -lm

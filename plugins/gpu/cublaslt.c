@@ -1,0 +1,219 @@
+/*
+ * Products by cuBLASLt. Which algorithm suits a product is asked once for each form that products come in, and
+ * remembered; descriptors lie on the stack. So a call of a form that was seen before takes no lock and no memory.
+ */
+#include "plugins/gpu/cublaslt.h"
+#include "plugins/gpu/math.h"
+
+#include <stdlib.h>
+
+static struct {
+  lt_init_description init_description;
+  lt_set_description set_description;
+  lt_init_layout init_layout;
+  lt_init_preference init_preference;
+  lt_set_preference set_preference;
+  lt_heuristic heuristic;
+  lt_matmul matmul;
+} lt;
+
+static const gpu_symbol symbols[] = {
+    {"cublasLtCreate", &gpu_math.create},
+    {"cublasLtDestroy", &gpu_math.destroy},
+    {"cublasLtMatmulDescInit_internal", &lt.init_description},
+    {"cublasLtMatmulDescSetAttribute", &lt.set_description},
+    {"cublasLtMatrixLayoutInit_internal", &lt.init_layout},
+    {"cublasLtMatmulPreferenceInit_internal", &lt.init_preference},
+    {"cublasLtMatmulPreferenceSetAttribute", &lt.set_preference},
+    {"cublasLtMatmulAlgoGetHeuristic", &lt.heuristic},
+    {"cublasLtMatmul", &lt.matmul},
+    {NULL, NULL},
+};
+
+static const gpu_symbol optional[] = {{NULL, NULL}};
+
+static const gpu_math_status statuses[] = {
+    {LT_NOT_INITIALIZED, "CUBLAS_STATUS_NOT_INITIALIZED", FL_EDEVICE},
+    {LT_ALLOC_FAILED, "CUBLAS_STATUS_ALLOC_FAILED", FL_ENOMEM},
+    {LT_INVALID_VALUE, "CUBLAS_STATUS_INVALID_VALUE", FL_EINTERNAL},
+    {LT_ARCH_MISMATCH, "CUBLAS_STATUS_ARCH_MISMATCH", FL_ENOTSUP},
+    {LT_EXECUTION_FAILED, "CUBLAS_STATUS_EXECUTION_FAILED", FL_EDEVICE},
+    {LT_INTERNAL_ERROR, "CUBLAS_STATUS_INTERNAL_ERROR", FL_EINTERNAL},
+    {LT_NOT_SUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED", FL_ENOTSUP},
+    {0, NULL, 0},
+};
+
+/* ------------------------------------------------------------------------------------------------------ descriptors */
+
+/* Column-major, as the library counts: out^T [n, m] = weight [n, k] x^T [k, m], where a row-major matrix is its own
+ * transpose. A is the weight, B is x. */
+typedef struct descriptors {
+  lt_description product;
+  lt_layout a, b, d;
+} descriptors;
+
+static int describe(const gpu_product *p, descriptors *all) {
+  static const int types[GPU_N_DTYPES] = {LT_R_32F, LT_R_16F, LT_R_16BF}, transposed = LT_OP_T, plain = LT_OP_N;
+  const int epilogue = p->bias ? LT_EPILOGUE_BIAS : LT_EPILOGUE_DEFAULT, type = types[p->dtype];
+  uint64_t m = (uint64_t)p->m, n = (uint64_t)p->n, k = (uint64_t)p->k;
+  lt_description *product = &all->product;
+  int code = lt.init_description(product, sizeof *product, LT_COMPUTE_32F, LT_R_32F);
+  if (!code)
+    code = lt.set_description(product, LT_DESC_TRANSA, &transposed, sizeof transposed);
+  if (!code)
+    code = lt.set_description(product, LT_DESC_TRANSB, &plain, sizeof plain);
+  if (!code)
+    code = lt.set_description(product, LT_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+  if (!code && p->bias)
+    code = lt.set_description(product, LT_DESC_BIAS_POINTER, &p->bias, sizeof p->bias);
+  if (!code)
+    code = lt.init_layout(&all->a, sizeof all->a, type, k, n, p->weight_stride);
+  if (!code)
+    code = lt.init_layout(&all->b, sizeof all->b, type, k, m, p->x_stride);
+  return code ? code : lt.init_layout(&all->d, sizeof all->d, type, n, m, p->out_stride);
+}
+
+/* ------------------------------------------------------------------------------------------------------- algorithms */
+
+enum { N_SLOTS = 1 << 13, PROBES = 8, MOST_ALIGNED = 256, MOST_WORKSPACE = 32 << 20 };
+
+/* All that an algorithm may depend on. Compared as bytes: no padding. */
+typedef struct form {
+  int64_t m, n, k, x_stride, weight_stride, out_stride;
+  uint64_t workspace;    /* at most */
+  uint16_t alignment[4]; /* of weight, x, out, out, in bytes */
+  uint16_t ordinal, dtype, bias, zero;
+} form;
+
+typedef struct choice {
+  form of;
+  lt_result result;
+} choice;
+
+/* Filled and never emptied; what finds no slot is asked for again each time. */
+static _Atomic(const choice *) slots[N_SLOTS];
+
+/* No address is that of a tensor yet without memory, which will be aligned. */
+static uint16_t alignment(const void *address) {
+  uintptr_t value = (uintptr_t)address | MOST_ALIGNED;
+  return (uint16_t)(value & -value);
+}
+
+static form form_of(int ordinal, const gpu_product *p, size_t workspace) {
+  uint16_t of_out = alignment(p->out);
+  return (form){.m = p->m,
+                .n = p->n,
+                .k = p->k,
+                .x_stride = p->x_stride,
+                .weight_stride = p->weight_stride,
+                .out_stride = p->out_stride,
+                .workspace = workspace,
+                .alignment = {alignment(p->weight), alignment(p->x), of_out, of_out},
+                .ordinal = (uint16_t)ordinal,
+                .dtype = (uint16_t)p->dtype,
+                .bias = p->bias != NULL};
+}
+
+static size_t hash(const form *f) {
+  const uint64_t *words = (const uint64_t *)f;
+  uint64_t h = 0;
+  for (size_t i = 0; i < sizeof *f / sizeof *words; i++) {
+    h = (h ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    h ^= h >> 29;
+  }
+  return (size_t)h;
+}
+
+static int ask(void *handle, const form *f, descriptors *all, lt_result *result) {
+  const uint32_t schemes = LT_REDUCTION_COMPUTE_TYPE;
+  lt_preference preference;
+  int found = 0, code = lt.init_preference(&preference, sizeof preference);
+  if (!code)
+    code = lt.set_preference(&preference, LT_PREFERENCE_MAX_WORKSPACE, &f->workspace, sizeof f->workspace);
+  if (!code)
+    code = lt.set_preference(&preference, LT_PREFERENCE_REDUCTION_SCHEMES, &schemes, sizeof schemes);
+  for (int i = 0; i < 4 && !code; i++) {
+    uint32_t bytes = f->alignment[i];
+    code = lt.set_preference(&preference, LT_PREFERENCE_ALIGNMENT_A + i, &bytes, sizeof bytes);
+  }
+  if (!code)
+    code = lt.heuristic(handle, &all->product, &all->a, &all->b, &all->d, &all->d, &preference, 1, result, &found);
+  return code ? code : !found ? LT_NOT_SUPPORTED : result->state;
+}
+
+/* Without memory, or without a slot, it is not remembered. */
+static void remember(size_t first, const form *f, const lt_result *result) {
+  choice *made = malloc(sizeof *made);
+  if (!made)
+    return;
+  *made = (choice){.of = *f, .result = *result};
+  for (size_t i = 0; i < PROBES; i++) {
+    const choice *expected = NULL;
+    if (atomic_compare_exchange_strong(&slots[(first + i) % N_SLOTS], &expected, made))
+      return;
+  }
+  free(made);
+}
+
+static int choose(int ordinal, void *handle, const gpu_product *p, size_t workspace, descriptors *all,
+                  lt_result *result) {
+  const form f = form_of(ordinal, p, workspace);
+  size_t first = hash(&f);
+  for (size_t i = 0; i < PROBES; i++) {
+    const choice *made = atomic_load_explicit(&slots[(first + i) % N_SLOTS], memory_order_acquire);
+    if (!made)
+      break;
+    if (!memcmp(&made->of, &f, sizeof f)) {
+      *result = made->result;
+      return 0;
+    }
+  }
+  int code = ask(handle, &f, all, result);
+  if (!code)
+    remember(first, &f, result);
+  return code;
+}
+
+/* --------------------------------------------------------------------------------------------------------- products */
+
+static size_t workspace_of(int ordinal, void *handle, const gpu_product *p) {
+  descriptors all;
+  lt_result result;
+  int code = describe(p, &all);
+  if (!code)
+    code = choose(ordinal, handle, p, MOST_WORKSPACE, &all, &result);
+  return code ? 0 : result.workspace;
+}
+
+/* The algorithm that one would like best, or, if the workspace is too small for it, one for what there is: the power of
+ * two below, so that forms stay few. */
+static int multiply(int ordinal, void *handle, const gpu_product *p, void *workspace, size_t size, void *stream) {
+  static const float one = 1, zero = 0;
+  descriptors all;
+  lt_result result;
+  int code = describe(p, &all);
+  if (!code)
+    code = choose(ordinal, handle, p, MOST_WORKSPACE, &all, &result);
+  if (!code && result.workspace > size) {
+    size_t limit = 1;
+    while (limit <= size / 2)
+      limit *= 2;
+    code = choose(ordinal, handle, p, size ? limit : 0, &all, &result);
+  }
+  if (code)
+    return code;
+  return lt.matmul(handle, &all.product, &one, p->weight, &all.a, p->x, &all.b, &zero, p->out, &all.d, p->out, &all.d,
+                   &result.algorithm, result.workspace ? workspace : NULL, result.workspace, stream);
+}
+
+gpu_math_library gpu_math = {
+    .title = "cuBLASLt",
+    .setting = "FLHOST_CUBLASLT",
+    .symbols = symbols,
+    .optional = optional,
+    .statuses = statuses,
+    .adds_bias = true,
+    .workspace = workspace_of,
+    .multiply = multiply,
+    .library = {.libraries = {"libcublasLt.so.13", "libcublasLt.so.12"}},
+};
