@@ -4,7 +4,6 @@
 #include "cli/doctor.h"
 
 #include <errno.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,47 +73,34 @@ void check_plugins(fl_host *host, findings *list) {
 
 /* -------------------------------------------------------------------------------------------------------- platform */
 
-/* Device nodes that a user of the platform must be able to open. */
-static const struct {
-  const char *platform, *pattern, *advice;
-} device_nodes[] = {
-    {"cuda", "/dev/nvidiactl", "give this user access, often by the group that owns it"},
-    {"cuda", "/dev/nvidia[0-9]*", "give this user access, often by the group that owns it"},
-    {"cuda", "/dev/nvidia-uvm", "give this user access, often by the group that owns it"},
-    {"rocm", "/dev/kfd", "add this user to the groups render and video"},
-    {"rocm", "/dev/dri/renderD*", "add this user to the groups render and video"},
-    {"ascend", "/dev/davinci_manager", "add this user to the group HwHiAiUser"},
-    {"ascend", "/dev/davinci[0-9]*", "add this user to the group HwHiAiUser"},
-};
-
-static void check_nodes(const char *platform, findings *list) {
-  for (size_t i = 0; i < sizeof device_nodes / sizeof *device_nodes; i++) {
-    glob_t found;
-    if (strcmp(device_nodes[i].platform, platform) != 0 || glob(device_nodes[i].pattern, 0, NULL, &found))
-      continue;
-    for (size_t node = 0; node < found.gl_pathc; node++)
-      if (access(found.gl_pathv[node], R_OK | W_OK))
-        finding_add(list, FINDING_PROBLEM, "platform", device_nodes[i].advice, "%s: %s", found.gl_pathv[node],
-                    strerror(errno));
-    globfree(&found);
-  }
+/* A step on the way to a device, of a platform that is in force or whose device is on the bus. Behind the first that is
+ * not in order (`broken`) the others follow from it, as a rule. */
+static void check_step(const fl_platform_info *platform, const fl_platform_step *step, bool *broken, findings *list) {
+  bool is_ok = !strcmp(step->state, "ok"), is_unknown = !strcmp(step->state, "unknown");
+  /* In a container there may be no bus to look at. */
+  bool is_needed = strcmp(step->name, "bus") != 0 || platform->device_count <= 0;
+  finding_level level = is_ok                                 ? FINDING_OK
+                        : is_unknown || !is_needed || *broken ? FINDING_NOTE
+                        : platform->active                    ? FINDING_PROBLEM
+                                                              : FINDING_WARNING;
+  *broken |= level > FINDING_NOTE;
+  finding_add(list, level, "platform", is_ok || !is_needed ? "" : step->advice, "%s, %s: %s", platform->name,
+              step->name, step->finding);
 }
 
 static void check_hardware(const fl_platform_info *platform, findings *list) {
-  if (platform->active && !platform->driver_found && *platform->driver)
-    finding_add(list, FINDING_PROBLEM, "platform",
-                "install the driver, or choose another platform with VLLM_FL_PLATFORM", "%s is in force, but: %s",
-                platform->name, platform->diagnosis);
-  else if (platform->pci_devices && !platform->driver_found && *platform->driver)
-    finding_add(list, FINDING_WARNING, "platform", "install the driver, or put its directory into LD_LIBRARY_PATH",
-                "%s", platform->diagnosis);
-  else if (platform->pci_devices && platform->driver_found && platform->device_count <= 0)
-    finding_add(list, FINDING_WARNING, "platform", "look at the driver's own tool and at the device nodes' permissions",
-                "%s", platform->diagnosis);
-  else if (platform->active || platform->pci_devices)
+  bool broken = false;
+  if (!platform->active && !platform->pci_devices)
+    return;
+  if (!platform->n_steps)
     finding_add(list, FINDING_OK, "platform", "", "%s: %s", platform->name, platform->diagnosis);
-  if (platform->active || platform->pci_devices)
-    check_nodes(platform->name, list);
+  for (uint32_t i = 0; i < platform->n_steps; i++)
+    check_step(platform, &platform->steps[i], &broken, list);
+  for (uint32_t i = 0; i < platform->n_devices; i++) {
+    const fl_device_properties *device = &platform->devices[i];
+    finding_add(list, FINDING_OK, "platform", "", "%s:%u is %s%s%s", platform->name, i, device->name,
+                *device->arch ? ", " : "", device->arch);
+  }
 }
 
 void check_platform(fl_host *host, findings *list) {
@@ -280,7 +266,9 @@ static int32_t active_device_type(fl_host *host) {
   int32_t device_type = kDLCPU;
   if (fl_get_platform(host, &report))
     return kDLCPU;
-  cli_find_device_type(report->active, &device_type);
+  for (uint32_t i = 0; i < report->n; i++)
+    if (report->platforms[i].active)
+      device_type = report->platforms[i].device_type;
   fl_platform_report_free(report);
   return device_type;
 }

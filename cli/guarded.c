@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* The pattern: a large finite number in every format, so that a kernel that reads it gives a wrong result. */
-enum { MARGIN = 256, PATTERN = 0xfb, ALIGNMENT = 64, GAP = 3 };
+enum { MARGIN = 256, PATTERN = 0xfb, ALIGNMENT = 256, GAP = 3 };
 
 static size_t item_size(const DLTensor *tensor) {
   return tensor->dtype.bits / 8u;
@@ -52,7 +52,8 @@ typedef struct row {
 static row first_row(const guarded *tensor) {
   const DLTensor *t = &tensor->tensor;
   int64_t n = count_elements(t), length = t->ndim ? t->shape[t->ndim - 1] : 1;
-  return (row){.at = fl_data(t), .bytes = (size_t)length * item_size(t), .left = n ? n / length : 0};
+  return (row){
+      .at = tensor->memory + t->byte_offset, .bytes = (size_t)length * item_size(t), .left = n ? n / length : 0};
 }
 
 static void next_row(const guarded *tensor, row *r) {
@@ -73,25 +74,29 @@ static void next_row(const guarded *tensor, row *r) {
 /* ------------------------------------------------------------------------------------------------------------ memory
  */
 
-static bool allocate(guarded *tensor) {
+static bool allocate(guarded *tensor, place at) {
+  bool on_host = at.device.device_type == kDLCPU;
+  tensor->device = (device_memory){0};
   tensor->memory = aligned_alloc(ALIGNMENT, tensor->size);
   tensor->kept = malloc(tensor->size);
-  tensor->tensor.data = tensor->memory;
-  if (tensor->memory && tensor->kept)
-    return true;
-  guarded_free(tensor);
-  return false;
+  bool complete = tensor->memory && tensor->kept &&
+                  (on_host || !device_memory_create(&tensor->device, at.host, at.device, tensor->size));
+  tensor->tensor.device = at.device;
+  tensor->tensor.data = on_host ? tensor->memory : tensor->device.memory;
+  if (!complete)
+    guarded_free(tensor);
+  return complete;
 }
 
-bool guarded_create(guarded *tensor, const fl_tensor_spec *spec, layout as, const void *data) {
+bool guarded_create(guarded *tensor, place at, const fl_tensor_spec *spec, layout as, const void *data) {
   const char *from = data;
   memset(tensor, 0, sizeof *tensor);
   memcpy(tensor->shape, spec->shape, sizeof tensor->shape);
-  tensor->tensor = (DLTensor){.device = spec->device, .ndim = spec->ndim, .dtype = spec->dtype, .shape = tensor->shape};
+  tensor->tensor = (DLTensor){.ndim = spec->ndim, .dtype = spec->dtype, .shape = tensor->shape};
   size_t item = item_size(&tensor->tensor), extent = (size_t)lay_out(tensor, as) * item;
   tensor->tensor.byte_offset = MARGIN + (as == LAYOUT_STRIDES ? item : 0);
   tensor->size = (tensor->tensor.byte_offset + extent + MARGIN + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  if (!allocate(tensor))
+  if (!allocate(tensor, at))
     return false;
   memset(tensor->memory, PATTERN, tensor->size);
   for (row r = first_row(tensor); from && r.left; next_row(tensor, &r)) {
@@ -106,21 +111,27 @@ bool guarded_clone(guarded *clone, const guarded *tensor) {
   *clone = *tensor;
   clone->tensor.shape = clone->shape;
   clone->tensor.strides = tensor->tensor.strides ? clone->strides : NULL;
-  if (!allocate(clone))
+  if (!allocate(clone, (place){tensor->device.host, tensor->tensor.device}))
     return false;
   memcpy(clone->kept, tensor->kept, tensor->size);
-  guarded_reset(clone);
+  memcpy(clone->memory, tensor->kept, tensor->size);
   return true;
 }
 
 void guarded_free(guarded *tensor) {
+  device_memory_free(&tensor->device);
   free(tensor->memory);
   free(tensor->kept);
   memset(tensor, 0, sizeof *tensor);
 }
 
-void guarded_reset(guarded *tensor) {
+fl_status guarded_reset(guarded *tensor) {
   memcpy(tensor->memory, tensor->kept, tensor->size);
+  return tensor->device.memory ? device_memory_put(&tensor->device, tensor->kept) : FL_OK;
+}
+
+fl_status guarded_fetch(guarded *tensor) {
+  return tensor->device.memory ? device_memory_get(&tensor->device, tensor->memory) : FL_OK;
 }
 
 void guarded_read(const guarded *tensor, void *data) {
@@ -150,7 +161,7 @@ void format_index(const DLTensor *tensor, int64_t element, char *text, size_t si
 /* Words for the byte at `offset` of the memory. */
 static void describe(const guarded *tensor, size_t offset, char *where, size_t size) {
   const char *at = tensor->memory + offset;
-  const char *first = fl_data(&tensor->tensor), *before = NULL, *end = first;
+  const char *first = tensor->memory + tensor->tensor.byte_offset, *before = NULL, *end = first;
   size_t item = item_size(&tensor->tensor), distance;
   int64_t element = 0;
   char index[160];

@@ -1,11 +1,12 @@
 /*
  * Tensors in memory that is watched: a margin around the elements and the gaps between strided rows hold a pattern, and
- * a copy of everything is kept, so that whatever a kernel writes where it must not is found.
+ * a copy of everything is kept, so that whatever a kernel writes where it must not is found. On a device the margins
+ * lie there; its memory is looked at on the host, once it was fetched.
  */
 #ifndef FLHOST_CLI_GUARDED_H
 #define FLHOST_CLI_GUARDED_H
 
-#include <flhost/plugin.h>
+#include "cli/device.h"
 
 typedef enum layout {
   LAYOUT_COMPACT, /* no strides */
@@ -20,17 +21,25 @@ typedef struct guarded {
   int64_t shape[FL_MAX_DIMS], strides[FL_MAX_DIMS];
   char *memory, *kept; /* the copy, of the same size */
   size_t size;
+  device_memory device; /* where `tensor` lies, of which `memory` is an image; none: `memory` itself */
 } guarded;
 
+/* Where tensors are made. */
+typedef struct place {
+  fl_host *host;
+  DLDevice device;
+} place;
+
 /* Makes a tensor whose elements are those of `data` (compact), or the pattern (NULL). false: out of memory. */
-bool guarded_create(guarded *tensor, const fl_tensor_spec *spec, layout as, const void *data);
+bool guarded_create(guarded *tensor, place at, const fl_tensor_spec *spec, layout as, const void *data);
 void guarded_free(guarded *tensor);
 
 /* A tensor of the same layout with the kept contents, for another thread. false: out of memory. */
 bool guarded_clone(guarded *clone, const guarded *tensor);
 
-/* Puts the kept contents back. */
-void guarded_reset(guarded *tensor);
+/* Puts the kept contents back, and gets what a device has made of them. An error is the device's. */
+fl_status guarded_reset(guarded *tensor);
+fl_status guarded_fetch(guarded *tensor);
 
 /* Copies the elements, in order, to `data`; guarded_bytes() says how many bytes. */
 void guarded_read(const guarded *tensor, void *data);

@@ -3,23 +3,122 @@
 #include "cli/table.h"
 
 #include <stdio.h>
+#include <string.h>
+
+static json_t *steps_json(const fl_platform_info *platform) {
+  json_t *list = json_array();
+  for (uint32_t i = 0; i < platform->n_steps; i++) {
+    const fl_platform_step *step = &platform->steps[i];
+    list = cli_json_append(list, json_pack("{s:s, s:s, s:o, s:o}", "step", step->name, "state", step->state, "finding",
+                                           cli_json_string(step->finding), "advice", cli_json_string(step->advice)));
+  }
+  return list;
+}
+
+/* What is not known is null. */
+static json_t *text_or_null(const char *text) {
+  return cli_json_string(*text ? text : NULL);
+}
+
+static json_t *number_or_null(uint64_t number) {
+  return number ? json_integer((json_int_t)number) : json_null();
+}
+
+static json_t *devices_json(const fl_platform_info *platform) {
+  json_t *list = json_array();
+  for (uint32_t i = 0; i < platform->n_devices; i++) {
+    const fl_device_properties *device = &platform->devices[i];
+    list = cli_json_append(list, json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "index", (json_int_t)i, "name",
+                                           text_or_null(device->name), "arch", text_or_null(device->arch), "driver",
+                                           text_or_null(device->driver), "units",
+                                           number_or_null(device->units > 0 ? (uint64_t)device->units : 0),
+                                           "memory_total", number_or_null(device->memory_total), "memory_free",
+                                           number_or_null(device->memory_free)));
+  }
+  return list;
+}
 
 static int print_json(const fl_platform_report *report) {
   json_t *list = json_array();
   for (uint32_t i = 0; i < report->n; i++) {
     const fl_platform_info *platform = &report->platforms[i];
-    json_t *entry =
-        json_pack("{s:o, s:o, s:b, s:I, s:o, s:b, s:o, s:o, s:o}", "name", cli_json_string(platform->name), "plugin",
-                  cli_json_string(platform->plugin), "active", (int)platform->active, "pci_devices",
-                  (json_int_t)platform->pci_devices, "pci", cli_json_string(platform->pci), "driver_found",
-                  (int)platform->driver_found, "driver", cli_json_string(platform->driver), "device_count",
-                  platform->device_count < 0 ? json_null() : json_integer(platform->device_count), "diagnosis",
-                  cli_json_string(platform->diagnosis));
+    json_t *entry = json_pack(
+        "{s:o, s:o, s:b, s:I, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "name", cli_json_string(platform->name),
+        "plugin", cli_json_string(platform->plugin), "active", (int)platform->active, "pci_devices",
+        (json_int_t)platform->pci_devices, "pci", cli_json_string(platform->pci), "driver_found",
+        (int)platform->driver_found, "driver", cli_json_string(platform->driver), "device_count",
+        platform->device_count < 0 ? json_null() : json_integer(platform->device_count), "diagnosis",
+        cli_json_string(platform->diagnosis), "device_type", cli_json_string(cli_device_name(platform->device_type)),
+        "steps", steps_json(platform), "devices", devices_json(platform));
     list = cli_json_append(list, entry);
   }
   return cli_print_json(json_pack("{s:o, s:o, s:o, s:o}", "active", cli_json_string(report->active), "origin",
                                   cli_json_string(report->active_origin), "config_file",
                                   cli_json_string(report->config_file), "platforms", list));
+}
+
+/* Is there anything of it: on the bus, in the file system, a library, a plugin that is active? */
+static bool is_of_interest(const fl_platform_info *platform) {
+  bool found = platform->active || platform->pci_devices;
+  for (uint32_t i = 0; i < platform->n_steps; i++)
+    found |= !strcmp(platform->steps[i].state, "ok");
+  return found && platform->n_steps;
+}
+
+static int print_steps(const fl_platform_info *platform) {
+  static const char *const headers[] = {"STEP", "STATE", "FINDING", NULL};
+  cli_table table;
+  printf("\nSteps to a device of %s", platform->name);
+  printf(*platform->plugin ? ", plugin '%s':\n" : ":\n", platform->plugin);
+  cli_table_begin(&table, headers, 0);
+  for (uint32_t i = 0; i < platform->n_steps; i++) {
+    const fl_platform_step *step = &platform->steps[i];
+    cli_table_add(&table, step->name);
+    cli_table_add(&table, step->state);
+    cli_table_add(&table, step->finding);
+    if (*step->advice && strcmp(step->state, "ok") != 0)
+      cli_table_note(&table, step->advice);
+  }
+  return cli_table_print(&table);
+}
+
+static void add_size(cli_table *table, uint64_t bytes) {
+  if (bytes)
+    cli_table_format(table, "%.1f", (double)bytes / (1 << 30));
+  else
+    cli_table_add(table, NULL);
+}
+
+/* What --device takes. */
+static const char *word_for(const fl_platform_info *platform) {
+  int32_t device_type;
+  return cli_find_device_type(platform->name, &device_type) ? platform->name : cli_device_name(platform->device_type);
+}
+
+static void add_devices(cli_table *table, const fl_platform_info *platform) {
+  for (uint32_t i = 0; i < platform->n_devices; i++) {
+    const fl_device_properties *device = &platform->devices[i];
+    cli_table_format(table, "%s:%u", word_for(platform), i);
+    cli_table_add(table, device->arch);
+    if (device->units > 0)
+      cli_table_format(table, "%d", device->units);
+    else
+      cli_table_add(table, NULL);
+    add_size(table, device->memory_total);
+    add_size(table, device->memory_free);
+    cli_table_add(table, device->driver);
+    cli_table_add(table, device->name);
+  }
+}
+
+static int print_devices(const fl_platform_report *report) {
+  static const char *const headers[] = {"DEVICE", "ARCH", ">UNITS", ">GIB", ">GIB FREE", "DRIVER", "NAME", NULL};
+  cli_table table;
+  putchar('\n');
+  cli_table_begin(&table, headers, 0);
+  for (uint32_t i = 0; i < report->n; i++)
+    add_devices(&table, &report->platforms[i]);
+  return cli_table_print(&table);
 }
 
 static int print_table(const fl_platform_report *report) {
@@ -40,16 +139,23 @@ static int print_table(const fl_platform_report *report) {
       cli_table_format(&table, "%d", platform->device_count);
     cli_table_add(&table, platform->diagnosis);
   }
-  return cli_table_print(&table);
+  int status = cli_table_print(&table);
+  for (uint32_t i = 0; i < report->n && !status; i++)
+    if (is_of_interest(&report->platforms[i]))
+      status = print_steps(&report->platforms[i]);
+  return status ? status : print_devices(report);
 }
 
 int command_platform(int argc, char **argv) {
   bool json = false;
   const cli_option options[] = {CLI_JSON(&json), {NULL, NULL, NULL, NULL, NULL}};
-  const cli_syntax syntax = {"", 0, 0,
-                             "Shows the platform in force and, for each known platform, the devices on the bus, the\n"
-                             "driver library, and what that means.",
-                             options};
+  const cli_syntax syntax = {
+      "", 0, 0,
+      "Shows the platform in force and, for each known platform, the devices on the bus, the\n"
+      "driver library, and what that means. Where there is anything of a platform, also each step\n"
+      "from the bus to a device: kernel driver, device nodes and their permissions, the driver's\n"
+      "library and version. Last, the devices.",
+      options};
   int exit_status;
   fl_platform_report *report;
   if (cli_parse(&syntax, argc, argv, &exit_status) < 0)

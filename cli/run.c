@@ -1,5 +1,6 @@
 /* flhost run: calls operators on safetensors files, compares with the results in them, and says what ran and why. */
 #include "cli/cli.h"
+#include "cli/device.h"
 #include "cli/run_file.h"
 #include "cli/table.h"
 
@@ -282,7 +283,7 @@ static int exit_status_of(const run_report *reports, size_t n) {
   return exits[worst];
 }
 
-static int run_jobs(fl_host *host, const run_list *jobs, int repeat, bool json) {
+static int run_jobs(fl_host *host, DLDevice device, const run_list *jobs, int repeat, bool json) {
   run_report *reports = calloc(jobs->n + 1, sizeof *reports);
   int status = EXIT_OK;
   size_t done = 0;
@@ -292,7 +293,7 @@ static int run_jobs(fl_host *host, const run_list *jobs, int repeat, bool json) 
     const run_job *job = &jobs->items[done];
     if (job->out_path && (status = make_parents(job->out_path)))
       break;
-    reports[done] = run_file(host, job->path, job->out_path, repeat);
+    reports[done] = run_file(host, device, job->path, job->out_path, repeat);
     if (reports[done].problem)
       cli_error("%s: %s", job->path, reports[done].problem);
   }
@@ -319,10 +320,12 @@ static int parse_repeat(const char *text, int *repeat) {
 }
 
 int command_run(int argc, char **argv) {
-  const char *repeat_text = NULL;
+  const char *repeat_text = NULL, *device_text = "cpu";
+  DLDevice device;
   bool json = false;
   run_list jobs = {0};
   const cli_option options[] = {
+      CLI_DEVICE_INDEX(&device_text),
       {"out", "DIR", "write the results into DIR, under the names of the files", NULL, &jobs.out},
       {"repeat", "N", "time the fastest of N calls after one to warm up (5)", NULL, &repeat_text},
       CLI_JSON(&json),
@@ -334,6 +337,9 @@ int command_run(int argc, char **argv) {
       "reference\n"
       "implementation ran. The metadata names the operator ('op') and its attributes ('attrs', JSON); arguments are\n"
       "tensors under their names, expected results are 'out.NAME', state after the call is 'after.NAME'.\n"
+      "With --device they are copied to that device, and the results back; a call's time is then that until the "
+      "device\n"
+      "is done.\n"
       "Exit status 0: all well. 1: a result is not as expected. 2: a file, a setting or a call was bad.\n"
       "3: there is no implementation for a call.",
       options};
@@ -341,6 +347,8 @@ int command_run(int argc, char **argv) {
   fl_host *host = NULL;
   if (first < 0)
     return status;
+  if (!cli_device(device_text, &device))
+    return EXIT_USAGE;
   if (repeat_text && (status = parse_repeat(repeat_text, &repeat)))
     return status;
   status = EXIT_OK;
@@ -348,8 +356,10 @@ int command_run(int argc, char **argv) {
     status = add_operand(&jobs, argv[i]);
   if (!status)
     host = cli_open_host(FL_HOST_STATISTICS, &status);
-  if (host)
-    status = run_jobs(host, &jobs, repeat, json);
+  if (host && device.device_type != kDLCPU)
+    status = cli_check_device(host, device);
+  if (host && !status)
+    status = run_jobs(host, device, &jobs, repeat, json);
   fl_host_destroy(host);
   jobs_free(&jobs);
   return status;

@@ -5,6 +5,7 @@
 #include "cli/run_file.h"
 #include "cli/cli.h"
 #include "cli/compare.h"
+#include "cli/device.h"
 #include "cli/safetensors.h"
 
 #include <float.h>
@@ -22,7 +23,11 @@ typedef struct run_case {
   uint32_t n_arguments, n_results;
   safetensors file, results; /* results: out.* and after.*, as they are written */
   json_t *attributes;
-  fl_value *values;   /* arguments, then results */
+  DLDevice device;
+  fl_value *values;         /* arguments, then results; tensors on the host */
+  fl_value *passed;         /* the same as they are passed: tensors on the device */
+  device_tensor *on_device; /* by value; of a call on the host none */
+  device_memory workspace;
   DLTensor **initial; /* by argument: what a tensor that the call may overwrite is before each call; else NULL */
   int64_t **lists;    /* by argument: storage of an integer list */
   fl_explanation *explanation;
@@ -73,10 +78,13 @@ static bool open_op(run_case *run) {
   run->n_results = fl_op_result_count(run->op);
   uint32_t n = run->n_arguments + run->n_results;
   run->values = calloc(n + 1, sizeof *run->values);
+  run->passed = calloc(n + 1, sizeof *run->passed);
+  run->on_device = calloc(n + 1, sizeof *run->on_device);
   run->initial = calloc(n + 1, sizeof *run->initial);
   run->lists = calloc(n + 1, sizeof *run->lists);
   run->results.entries = calloc(n + 1, sizeof *run->results.entries);
-  return (run->values && run->initial && run->lists && run->results.entries) || no_memory(run);
+  return (run->values && run->passed && run->on_device && run->initial && run->lists && run->results.entries) ||
+         no_memory(run);
 }
 
 /* Does the schema have a tensor (or something else than one) of that name, among values first to first + n - 1? */
@@ -205,12 +213,6 @@ static bool set_tensor(run_case *run, uint32_t index, const fl_argument *argumen
   return true;
 }
 
-static void renew_tensors(run_case *run) {
-  for (uint32_t i = 0; i < run->n_arguments; i++)
-    if (run->initial[i])
-      memcpy(run->values[i].v.tensor->data, run->initial[i]->data, safetensors_data_size(run->initial[i]));
-}
-
 static bool set_arguments(run_case *run) {
   for (uint32_t i = 0; i < run->n_arguments; i++) {
     const fl_argument *argument = fl_op_argument(run->op, i);
@@ -231,7 +233,6 @@ static bool set_arguments(run_case *run) {
     if (!ok)
       return false;
   }
-  renew_tensors(run);
   return true;
 }
 
@@ -271,6 +272,53 @@ out:
   return ok;
 }
 
+/* ----------------------------------------------------------------------------------------------------- the device */
+
+static bool device_failed(run_case *run) {
+  return fail(run, RUN_ERROR, "%s", fl_error_message());
+}
+
+/* Puts every tensor on the device. */
+static bool place_tensors(run_case *run) {
+  uint32_t n = run->n_arguments + run->n_results;
+  memcpy(run->passed, run->values, n * sizeof *run->passed);
+  for (uint32_t i = 0; run->device.device_type != kDLCPU && i < n; i++) {
+    device_tensor *placed = &run->on_device[i];
+    if (run->values[i].type != FL_TENSOR)
+      continue;
+    if (device_tensor_create(placed, run->host, run->device, run->values[i].v.tensor) ||
+        (i < run->n_arguments && device_tensor_put(placed, run->values[i].v.tensor)))
+      return device_failed(run);
+    run->passed[i] = fl_tensor(&placed->tensor);
+  }
+  return true;
+}
+
+/* Gives tensors that a call may overwrite what they are before it. */
+static bool renew_tensors(run_case *run) {
+  for (uint32_t i = 0; i < run->n_arguments; i++) {
+    if (!run->initial[i])
+      continue;
+    memcpy(run->values[i].v.tensor->data, run->initial[i]->data, safetensors_data_size(run->initial[i]));
+    if (run->on_device[i].memory.memory && device_tensor_put(&run->on_device[i], run->values[i].v.tensor))
+      return device_failed(run);
+  }
+  return true;
+}
+
+/* What a call has written, from the device. */
+static bool fetch_results(run_case *run) {
+  for (uint32_t i = 0; i < run->n_arguments + run->n_results; i++) {
+    bool written = i >= run->n_arguments || run->initial[i];
+    if (run->passed[i].type != FL_TENSOR)
+      run->values[i] = run->passed[i];
+    else if (written && run->on_device[i].memory.memory &&
+             device_tensor_get(&run->on_device[i], run->values[i].v.tensor))
+      return device_failed(run);
+  }
+  return true;
+}
+
 /* ------------------------------------------------------------------------------------------------------- the call */
 
 static uint64_t count_calls(const run_case *run, const char *impl_id) {
@@ -278,15 +326,8 @@ static uint64_t count_calls(const run_case *run, const char *impl_id) {
   return fl_get_counters(run->host, run->report->op, impl_id, &counters) ? 0 : counters.calls;
 }
 
-static int32_t device_type(const run_case *run) {
-  for (uint32_t i = 0; i < run->n_arguments; i++)
-    if (run->values[i].type == FL_TENSOR)
-      return run->values[i].v.tensor->device.device_type;
-  return kDLCPU;
-}
-
 static bool remember_calls(run_case *run) {
-  if (fl_explain(run->host, run->report->op, device_type(run), &run->explanation))
+  if (fl_explain(run->host, run->report->op, (int32_t)run->device.device_type, &run->explanation))
     return fail(run, RUN_ERROR, "%s", fl_error_message());
   run->calls = calloc(run->explanation->n_impls + 1, sizeof *run->calls);
   if (!run->calls)
@@ -327,10 +368,15 @@ static double now_us(void) {
 }
 
 static bool call_once(run_case *run, double *time_us) {
-  fl_call call = {.size = sizeof call, .count = run->n_arguments + run->n_results, .values = run->values};
-  renew_tensors(run);
+  fl_call call = {.size = sizeof call, .count = run->n_arguments + run->n_results, .values = run->passed};
+  if (!renew_tensors(run))
+    return false;
+  if (device_workspace(&run->workspace, run->host, run->device, run->op, &call))
+    return device_failed(run);
   double start = now_us();
   fl_status status = fl_invoke(run->op, &call);
+  if (!status && run->device.device_type != kDLCPU)
+    status = fl_device_synchronize(run->host, run->device, NULL, false);
   *time_us = now_us() - start;
   if (!status)
     return true;
@@ -349,7 +395,7 @@ static bool call_op(run_case *run, int repeat) {
       best = time_us;
   }
   run->report->time_us = best;
-  return report_who_ran(run);
+  return fetch_results(run) && report_who_ran(run);
 }
 
 /* ----------------------------------------------------------------------------------------------------- comparison */
@@ -492,9 +538,14 @@ static void write_results(run_case *run, const char *path) {
 static void run_free(run_case *run) {
   for (uint32_t i = 0; run->lists && i < run->n_arguments; i++)
     free(run->lists[i]);
+  for (uint32_t i = 0; run->on_device && i < run->n_arguments + run->n_results; i++)
+    device_tensor_free(&run->on_device[i]);
+  device_memory_free(&run->workspace);
   free(run->lists);
   free(run->initial);
   free(run->values);
+  free(run->passed);
+  free(run->on_device);
   free(run->calls);
   fl_explanation_free(run->explanation);
   json_decref(run->attributes);
@@ -502,17 +553,17 @@ static void run_free(run_case *run) {
   safetensors_free(&run->file);
 }
 
-run_report run_file(fl_host *host, const char *path, const char *out_path, int repeat) {
+run_report run_file(fl_host *host, DLDevice device, const char *path, const char *out_path, int repeat) {
   char error[SAFETENSORS_ERROR_MAX];
   run_report report = {.status = RUN_OK, .time_us = -1};
-  run_case run = {.host = host, .report = &report};
+  run_case run = {.host = host, .device = device, .report = &report};
   run.results.metadata = json_object();
   if (!run.results.metadata)
     no_memory(&run);
   else if (!safetensors_read(path, &run.file, error))
     fail(&run, RUN_ERROR, "%s", error);
   else if (open_op(&run) && read_attributes(&run) && check_names(&run) && set_arguments(&run) && make_results(&run) &&
-           call_op(&run, repeat)) {
+           place_tensors(&run) && call_op(&run, repeat)) {
     compare_results(&run);
     if (out_path)
       write_results(&run, out_path);

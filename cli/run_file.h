@@ -27,11 +27,11 @@ typedef struct run_report {
 } run_report;
 
 /*
- * Reads `path`, calls the op that its metadata names with the tensors and attributes in it, once to warm up and then
- * `repeat` times, and compares with the results in it. With `out_path` (or NULL) the results are written there. The
- * host should count calls (FL_HOST_STATISTICS): that tells which implementation ran.
+ * Reads `path`, calls the op that its metadata names with the tensors and attributes in it, on `device`, once to warm
+ * up and then `repeat` times, and compares with the results in it. With `out_path` (or NULL) the results are written
+ * there. The host should count calls (FL_HOST_STATISTICS): that tells which implementation ran.
  */
-run_report run_file(fl_host *host, const char *path, const char *out_path, int repeat);
+run_report run_file(fl_host *host, DLDevice device, const char *path, const char *out_path, int repeat);
 
 void run_report_free(run_report *report);
 

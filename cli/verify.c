@@ -6,6 +6,7 @@
 #include "cli/verify.h"
 
 #include "cli/cli.h"
+#include "cli/device.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DTYPES = 10, BAR = 30 };
+enum { DTYPES = 10, BAR = 30, DEVICE_TYPES = 20 };
 
 /* Of one op with one element type: calls that are made, numbers that are tried for them, elements of all calls and of
  * one. With these an op takes about a second. */
@@ -24,6 +25,8 @@ enum { CALLS = 48, NUMBERS = 1000, ELEMENTS = 8000000, ELEMENTS_OF_ONE = 2000000
 typedef struct request {
   const char *impl; /* --impl, or NULL */
   uint32_t dtype;   /* --dtype, or 0 */
+  bool has_device;  /* --device */
+  DLDevice device;
   uint64_t seed;
   const char *junit;
   bool json;
@@ -84,8 +87,11 @@ static bool create_policy(const session *s, verify_impl *impl) {
   return !status;
 }
 
+/* By its name; without one, a device leaves out those that are not for it. */
 static bool is_asked(const session *s, const fl_impl_info *info) {
-  return !s->asked->impl || !strcmp(s->asked->impl, info->impl_id);
+  if (s->asked->impl)
+    return !strcmp(s->asked->impl, info->impl_id);
+  return !s->asked->has_device || info->devices & FL_DEVICE(s->asked->device.device_type);
 }
 
 static bool is_on_cpu(const fl_impl_info *info) {
@@ -102,20 +108,39 @@ static void add_untested(session *s, const char *impl_id, const char *format, co
   }
 }
 
-/* Can it be tested here? Says in a row why not. */
-static bool is_testable(session *s, const fl_impl_info *info) {
+/* The device to test an implementation on: the one asked for, the processor, or the first of another type that is
+ * there. */
+static bool choose_device(const session *s, const fl_impl_info *info, DLDevice *device) {
+  if (s->asked->has_device) {
+    *device = s->asked->device;
+    return info->devices & FL_DEVICE(device->device_type);
+  }
+  for (int32_t type = kDLCPU; type < DEVICE_TYPES; type++) {
+    int32_t count = 0;
+    if (info->devices & FL_DEVICE(type) && !fl_device_count(s->host, type, &count) && count > 0) {
+      *device = (DLDevice){(DLDeviceType)type, 0};
+      return true;
+    }
+  }
+  return false;
+}
+
+/* Can it be tested here, and on which device? Says in a row why not. */
+static bool is_testable(session *s, const fl_impl_info *info, place *at) {
   if (!info->available) {
     add_untested(s, info->impl_id, "not available: %s", info->reason ? info->reason : "it does not say why");
     return false;
   }
-  if (!is_on_cpu(info)) {
-    char *devices = cli_device_names(info->devices);
-    add_untested(s, info->impl_id, "it is for tensors on %s, and this command has tensors on the cpu",
-                 devices ? devices : "another device");
-    free(devices);
-    return false;
-  }
-  return true;
+  at->host = s->host;
+  if (choose_device(s, info, &at->device))
+    return true;
+  char *devices = cli_device_names(info->devices);
+  add_untested(s, info->impl_id,
+               s->asked->has_device ? "it is for tensors on %s"
+                                    : "it is for tensors on %s, and no plugin has such a device",
+               devices ? devices : "another device");
+  free(devices);
+  return false;
 }
 
 /* Sorts out what can be tested, and against what: the reference of highest priority. */
@@ -127,9 +152,10 @@ static void find_impls(session *s, const fl_snapshot *snapshot, uint32_t index) 
     const fl_impl_info *info = fl_snapshot_impl(snapshot, index, i);
     bool is_better = !s->reference.info || info->priority > s->reference.info->priority;
     if (info->kind == FL_KIND_REFERENCE && info->available && is_on_cpu(info) && is_better)
-      s->reference.info = info;
-    if (is_asked(s, info) && is_testable(s, info))
-      s->impls[s->n_impls++].info = info;
+      s->reference = (verify_impl){.info = info, .at = {s->host, {kDLCPU, 0}}};
+    place at;
+    if (is_asked(s, info) && is_testable(s, info, &at))
+      s->impls[s->n_impls++] = (verify_impl){.info = info, .at = at};
   }
   if (s->no_memory || !s->reference.info)
     return;
@@ -148,16 +174,16 @@ static void session_free(session *s) {
 /* --------------------------------------------------------------------------------------------------------------- tests
  */
 
-/* What the reference makes of the call, on compact tensors. false: the call is of no use. */
+/* What the reference makes of the call, on the processor and on compact tensors. false: the call is of no use. */
 static bool expect(session *s, test_call *call) {
   attempt made;
   bool useful = false;
-  if (!attempt_create(&made, call, false)) {
+  if (!attempt_create(&made, s->reference.at, call, false)) {
     s->no_memory = true;
     return false;
   }
   if (attempt_is_allowed(&made)) {
-    attempt_run(&made, s->host, s->reference.policy);
+    attempt_run(&made, s->reference.policy);
     useful = made.status != FL_ENOIMPL && made.status != FL_ENOTSUP;
     s->no_memory |= useful && !attempt_keep(&made, call);
   }
@@ -170,7 +196,7 @@ static void test_impls(session *s, const test_call *call) {
   for (uint32_t i = 0; i < s->n_impls && !s->no_memory; i++) {
     verify_row *row = &s->rows->items[s->first_row + i];
     double begin = now();
-    s->no_memory = !verify_with_call(s->host, &s->impls[i], call, row);
+    s->no_memory = !verify_with_call(&s->impls[i], call, row);
     row->seconds += now() - begin;
   }
 }
@@ -188,12 +214,19 @@ static void fail_without_calls(session *s) {
   }
 }
 
+static verify_row *add_row(session *s, const verify_impl *impl, const char *dtype) {
+  verify_row *row = verify_rows_add(s->rows, fl_op_name(s->op), impl->info->impl_id, dtype);
+  if (row)
+    cli_device_text(impl->at.device, row->device, sizeof row->device);
+  return row;
+}
+
 static void test_dtype(session *s, uint32_t dtype, const char *name) {
   int64_t elements = ELEMENTS;
   int calls = 0;
   s->first_row = s->rows->n;
   for (uint32_t i = 0; i < s->n_impls && !s->no_memory; i++)
-    s->no_memory = !verify_rows_add(s->rows, fl_op_name(s->op), s->impls[i].info->impl_id, name);
+    s->no_memory = !add_row(s, &s->impls[i], name);
   for (uint64_t number = 0; number < NUMBERS && calls < CALLS && !s->no_memory; number++) {
     test_call call;
     int64_t budget = elements < ELEMENTS_OF_ONE ? elements : ELEMENTS_OF_ONE, given = budget;
@@ -359,8 +392,9 @@ static int parse_seed(const char *text, uint64_t *seed) {
 
 int command_verify(int argc, char **argv) {
   request asked = {.seed = 1};
-  const char *dtype = NULL, *seed = NULL;
+  const char *device = NULL, *dtype = NULL, *seed = NULL;
   const cli_option options[] = {
+      CLI_DEVICE_INDEX(&device),
       {"impl", "ID", "only implementations of that identifier", NULL, &asked.impl},
       {"dtype", "NAME", "only calls of that element type (float32, bfloat16…)", NULL, &dtype},
       {"seed", "N", "other calls with other data (1); the same ones for the same N", NULL, &seed},
@@ -377,6 +411,9 @@ int command_verify(int argc, char **argv) {
       "its\n"
       "contract: writes its results and nothing else, leaves arguments alone, gives the same bits again and, if it is\n"
       "declared deterministic, from several threads at once, and takes what its supports_args says it takes.\n"
+      "One for another device than the processor is tested on the first of these, or on that of --device, which "
+      "leaves\n"
+      "out what is not for it; the reference computes on the processor.\n"
       "Exit status 0: all well. 1: a difference, or a broken contract. 2: bad usage or settings. 3: nothing to verify.",
       options};
   int status, first = cli_parse(&syntax, argc, argv, &status);
@@ -386,10 +423,15 @@ int command_verify(int argc, char **argv) {
     return EXIT_USAGE;
   if (seed && (status = parse_seed(seed, &asked.seed)))
     return status;
+  asked.has_device = device != NULL;
+  if (device && !cli_device(device, &asked.device))
+    return EXIT_USAGE;
   fl_host *host = cli_open_host(0, &status);
   if (!host)
     return status;
-  status = verify(host, &asked, argc - first, argv + first);
+  status = device ? cli_check_device(host, asked.device) : EXIT_OK;
+  if (!status)
+    status = verify(host, &asked, argc - first, argv + first);
   fl_host_destroy(host);
   return status;
 }

@@ -9,6 +9,7 @@
 typedef struct verify_row {
   char *op, *impl_id;
   const char *dtype; /* "" for an op without tensors, or where nothing could be called */
+  char device[32];   /* "cpu", "cuda:0"; "" where nothing could be called */
   uint32_t calls;    /* calls that it was tested with */
   uint32_t failures; /* those with a difference or a broken contract */
   uint32_t skipped;  /* calls that it does not take */
@@ -40,10 +41,11 @@ void verify_rows_free(verify_rows *rows);
 typedef struct verify_impl {
   const fl_impl_info *info;
   fl_policy *policy; /* this one and no other */
+  place at;          /* of its tensors */
 } verify_impl;
 
 /* Tests one implementation with one call, whose expected results are known. false: out of memory. */
-bool verify_with_call(fl_host *host, const verify_impl *impl, const test_call *call, verify_row *row);
+bool verify_with_call(const verify_impl *impl, const test_call *call, verify_row *row);
 
 /* Prints; the exit status of printing. */
 int verify_print_table(const verify_rows *rows);

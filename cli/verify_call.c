@@ -142,9 +142,9 @@ static bool same_spec(const fl_tensor_spec *a, const fl_tensor_spec *b) {
          !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
 }
 
-static bool allocate_attempt(attempt *made, const test_call *call) {
+static bool allocate_attempt(attempt *made, place at, const test_call *call) {
   uint32_t n = call->n_values + 1;
-  *made = (attempt){.call = call};
+  *made = (attempt){.call = call, .at = at};
   made->tensors = calloc(n, sizeof *made->tensors);
   made->source = calloc(n, sizeof *made->source);
   made->values = calloc(n, sizeof *made->values);
@@ -175,13 +175,13 @@ static void set_values(attempt *made) {
   }
 }
 
-bool attempt_create(attempt *made, const test_call *call, bool varied) {
-  bool complete = allocate_attempt(made, call);
+bool attempt_create(attempt *made, place at, const test_call *call, bool varied) {
+  bool complete = allocate_attempt(made, at, call);
   for (uint32_t i = 0; complete && i < call->n_values; i++) {
     made->source[i] = choose_source(call, i, varied);
     made->layouts[i] = varied ? layout_for(call, i) : LAYOUT_COMPACT;
     if (made->source[i] == (int)i)
-      complete = guarded_create(&made->tensors[i], spec_of(call, i), made->layouts[i], call->data[i]);
+      complete = guarded_create(&made->tensors[i], at, spec_of(call, i), made->layouts[i], call->data[i]);
   }
   if (complete)
     set_values(made);
@@ -191,7 +191,7 @@ bool attempt_create(attempt *made, const test_call *call, bool varied) {
 }
 
 bool attempt_clone(attempt *clone, const attempt *made) {
-  bool complete = allocate_attempt(clone, made->call);
+  bool complete = allocate_attempt(clone, made->at, made->call);
   for (uint32_t i = 0; complete && i < made->call->n_values; i++) {
     clone->source[i] = made->source[i];
     clone->layouts[i] = made->layouts[i];
@@ -208,6 +208,7 @@ bool attempt_clone(attempt *clone, const attempt *made) {
 void attempt_free(attempt *made) {
   for (uint32_t i = 0; made->tensors && i < made->call->n_values; i++)
     guarded_free(&made->tensors[i]);
+  guarded_free(&made->workspace);
   free(made->tensors);
   free(made->source);
   free(made->values);
@@ -221,23 +222,63 @@ bool attempt_is_allowed(attempt *made) {
   return !fl_check(made->call->op, &call);
 }
 
-void attempt_run(attempt *made, fl_host *host, fl_policy *policy) {
-  const test_call *call = made->call;
-  fl_scope scope;
-  fl_call run = {.size = sizeof run, .count = call->n_values, .values = made->values};
-  for (uint32_t i = 0; i < call->n_values; i++)
+/* Memory for what the implementation asks for, watched like a tensor's. */
+static fl_status make_workspace(attempt *made, fl_call *call) {
+  fl_tensor_spec bytes = {.present = true, .ndim = 1, .dtype = {kDLUInt, 8, 1}};
+  size_t size = 0;
+  guarded_free(&made->workspace);
+  if (fl_workspace(made->call->op, call, &size) || !size)
+    return FL_OK; /* that nothing may run is what the call says */
+  bytes.shape[0] = (int64_t)size;
+  if (!guarded_create(&made->workspace, made->at, &bytes, LAYOUT_COMPACT, NULL))
+    return FL_ENOMEM;
+  call->workspace = fl_data(&made->workspace.tensor);
+  call->workspace_size = size;
+  return guarded_reset(&made->workspace);
+}
+
+/* The first error of a function over all watched memory. */
+static fl_status for_each(attempt *made, fl_status (*function)(guarded *tensor)) {
+  fl_status status = FL_OK;
+  for (uint32_t i = 0; i < made->call->n_values && !status; i++)
     if (made->tensors[i].memory)
-      guarded_reset(&made->tensors[i]);
-  set_values(made);
+      status = function(&made->tensors[i]);
+  return status;
+}
+
+/* Under the policy; what the device says counts as the implementation's answer. */
+static fl_status call_op(attempt *made) {
+  fl_call call = {.size = sizeof call, .count = made->call->n_values, .values = made->values};
+  fl_status status = make_workspace(made, &call);
+  if (!status)
+    status = fl_invoke(made->call->op, &call);
+  if (!status && made->at.device.device_type != kDLCPU)
+    status = fl_device_synchronize(made->at.host, made->at.device, NULL, false);
+  return status;
+}
+
+void attempt_run(attempt *made, fl_policy *policy) {
+  fl_scope scope;
+  bool entered = false;
   free(made->message);
   made->message = NULL;
-  made->status = fl_scope_enter(host, policy, &scope);
+  set_values(made);
+  made->status = for_each(made, guarded_reset);
   if (!made->status) {
-    made->status = fl_invoke(call->op, &run);
-    if (made->status)
-      made->message = strdup(fl_error_message());
+    made->status = fl_scope_enter(made->at.host, policy, &scope);
+    entered = !made->status;
+  }
+  if (entered)
+    made->status = call_op(made);
+  if (made->status)
+    made->message = strdup(fl_error_message());
+  if (entered)
     fl_scope_leave(&scope);
-  } else {
+  fl_status fetched = for_each(made, guarded_fetch);
+  if (!fetched && made->workspace.memory)
+    fetched = guarded_fetch(&made->workspace);
+  if (fetched && !made->status) {
+    made->status = fetched;
     made->message = strdup(fl_error_message());
   }
 }

@@ -40,12 +40,15 @@ typedef struct attempt {
   int *source;      /* by value: the tensor that it is; -1: no tensor */
   fl_value *values;
   layout *layouts;
+  place at;
+  guarded workspace; /* as the call was given it; no memory: none */
   fl_status status;
   char *message; /* fl_error_message(), or NULL */
 } attempt;
 
-/* `varied`: layouts and results in place as the number of the call has it; else compact and separate. */
-bool attempt_create(attempt *made, const test_call *call, bool varied);
+/* `varied`: layouts and results in place as the number of the call has it; else compact and separate. false: out of
+ * memory, on a device with fl_error_message(). */
+bool attempt_create(attempt *made, place at, const test_call *call, bool varied);
 bool attempt_clone(attempt *clone, const attempt *made);
 void attempt_free(attempt *made);
 
@@ -56,8 +59,9 @@ fl_tolerance attempt_tolerance(const attempt *made, uint32_t index);
 /* Does the host's check let it pass? */
 bool attempt_is_allowed(attempt *made);
 
-/* Puts the inputs back, and calls the op under the policy. */
-void attempt_run(attempt *made, fl_host *host, fl_policy *policy);
+/* Puts the inputs back, and calls the op under the policy, with the workspace it asks for; on a device waits until it
+ * is done. */
+void attempt_run(attempt *made, fl_policy *policy);
 
 /* Keeps what the attempt gave as what is expected of others. false: out of memory. */
 bool attempt_keep(const attempt *made, test_call *call);

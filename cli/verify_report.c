@@ -87,10 +87,20 @@ static void note_skips(cli_table *table, const verify_row *row) {
     free(note);
 }
 
-static void add_row(cli_table *table, const verify_row *row) {
+/* Is there a test on another device than the processor? */
+static bool has_devices(const verify_rows *rows) {
+  for (size_t i = 0; i < rows->n; i++)
+    if (*rows->items[i].device && strcmp(rows->items[i].device, "cpu") != 0)
+      return true;
+  return false;
+}
+
+static void add_row(cli_table *table, const verify_row *row, bool with_device) {
   char *note;
   cli_table_add(table, row->op);
   cli_table_add(table, row->impl_id);
+  if (with_device)
+    cli_table_add(table, row->device);
   cli_table_add(table, row->dtype);
   cli_table_format(table, "%" PRIu32, row->calls);
   add_worst(table, row);
@@ -124,12 +134,15 @@ static void print_worst(const verify_rows *rows) {
 
 int verify_print_table(const verify_rows *rows) {
   static const char *const headers[] = {"OP", "IMPL", "DTYPE", ">CALLS", ">MAX ERROR", ">OF ALLOWED", "STATUS", NULL};
+  static const char *const with_devices[] = {"OP",         "IMPL",        "DEVICE", "DTYPE", ">CALLS",
+                                             ">MAX ERROR", ">OF ALLOWED", "STATUS", NULL};
+  bool devices = has_devices(rows);
   cli_table table;
   size_t counts[N_STATUSES];
   const char *separator = ": ";
-  cli_table_begin(&table, headers, 0);
+  cli_table_begin(&table, devices ? with_devices : headers, 0);
   for (size_t i = 0; i < rows->n; i++)
-    add_row(&table, &rows->items[i]);
+    add_row(&table, &rows->items[i], devices);
   int status = cli_table_print(&table);
   if (status)
     return status;
@@ -162,13 +175,14 @@ static json_t *worst_json(const verify_row *row) {
 }
 
 static json_t *row_json(const verify_row *row) {
-  return json_pack("{s:o, s:o, s:o, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f}", "op", cli_json_string(row->op),
-                   "impl_id", cli_json_string(row->impl_id), "dtype", cli_json_string(*row->dtype ? row->dtype : NULL),
-                   "status", status_names[verify_row_status(row)], "calls", (json_int_t)row->calls, "failures",
-                   (json_int_t)row->failures, "skipped_calls", (json_int_t)row->skipped, "max_abs_err",
-                   number(row->compared, row->max_abs_err), "max_rel_err", number(row->compared, row->max_rel_err),
-                   "worst", worst_json(row), "problem", cli_json_string(row->problem), "reason",
-                   cli_json_string(row->reason), "seconds", row->seconds);
+  return json_pack("{s:o, s:o, s:o, s:o, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f}", "op",
+                   cli_json_string(row->op), "impl_id", cli_json_string(row->impl_id), "device",
+                   cli_json_string(*row->device ? row->device : NULL), "dtype",
+                   cli_json_string(*row->dtype ? row->dtype : NULL), "status", status_names[verify_row_status(row)],
+                   "calls", (json_int_t)row->calls, "failures", (json_int_t)row->failures, "skipped_calls",
+                   (json_int_t)row->skipped, "max_abs_err", number(row->compared, row->max_abs_err), "max_rel_err",
+                   number(row->compared, row->max_rel_err), "worst", worst_json(row), "problem",
+                   cli_json_string(row->problem), "reason", cli_json_string(row->reason), "seconds", row->seconds);
 }
 
 int verify_print_json(const verify_rows *rows, uint64_t seed) {
@@ -203,6 +217,8 @@ static void put_case(FILE *file, const verify_row *row) {
   put_attribute(file, "classname", row->op);
   fputs(" name=\"", file);
   put_xml(file, row->impl_id);
+  if (*row->device && strcmp(row->device, "cpu") != 0)
+    fprintf(file, " %s", row->device);
   fprintf(file, "%s%s\" time=\"%.3f\">", *row->dtype ? " " : "", row->dtype, row->seconds);
   if (row->problem) {
     fputs("<failure", file);

@@ -16,7 +16,6 @@ enum { THREADS = 4, ROUNDS = 3, THREADED_BYTES = 1 << 18, WHERE_MAX = 192 };
 
 /* One test: what it is about, and the first thing that is wrong. */
 typedef struct test {
-  fl_host *host;
   const verify_impl *impl;
   const test_call *call;
   verify_row *row;
@@ -74,6 +73,8 @@ static bool stays_inside(test *t, const attempt *made) {
     return fail(t, "argument '%s' was overwritten (%s), %s", name_of(t, i), where,
                 mutable ? "though the result is another tensor" : "which the schema does not mark as mutable");
   }
+  if (made->workspace.memory && !guarded_is_intact(&made->workspace, true, where, sizeof where))
+    return fail(t, "written outside the workspace of %" PRId64 " bytes: %s", made->workspace.shape[0], where);
   return true;
 }
 
@@ -246,7 +247,7 @@ typedef struct worker {
 
 static bool run_once(worker *w) {
   test *t = &w->test;
-  attempt_run(&w->attempt, t->host, t->impl->policy);
+  attempt_run(&w->attempt, t->impl->policy);
   if (w->attempt.status)
     return fail(t, "returned %s: %s", fl_status_name(w->attempt.status), words(&w->attempt));
   if (!stays_inside(t, &w->attempt))
@@ -322,7 +323,7 @@ static bool wants_threads(const attempt *made) {
 static bool run_test(test *t, attempt *made) {
   attempt again;
   bool judge, same;
-  attempt_run(made, t->host, t->impl->policy);
+  attempt_run(made, t->impl->policy);
   if (!check_status(t, made, &judge))
     return false;
   if (!judge)
@@ -333,7 +334,7 @@ static bool run_test(test *t, attempt *made) {
     t->no_memory = true;
     return false;
   }
-  attempt_run(&again, t->host, t->impl->policy);
+  attempt_run(&again, t->impl->policy);
   same = again.status ? fail(t, "returned %s when called once more: %s", fl_status_name(again.status), words(&again))
                       : has_bits(t, made, &again, "called twice with the same arguments, it gave different bits");
   attempt_free(&again);
@@ -341,21 +342,29 @@ static bool run_test(test *t, attempt *made) {
 }
 
 /* An op may refuse a layout: its calls are then all compact. */
-static bool create_attempt(attempt *made, const test_call *call) {
-  if (!attempt_create(made, call, true))
+static bool create_attempt(attempt *made, place at, const test_call *call) {
+  if (!attempt_create(made, at, call, true))
     return false;
   if (attempt_is_allowed(made))
     return true;
   attempt_free(made);
-  return attempt_create(made, call, false);
+  return attempt_create(made, at, call, false);
 }
 
-bool verify_with_call(fl_host *host, const verify_impl *impl, const test_call *call, verify_row *row) {
-  test t = {.host = host, .impl = impl, .call = call, .row = row};
+/* A device that has no memory for the call's tensors fails the test, and ends nothing. */
+static bool fail_without_memory(verify_row *row, const test_call *call) {
+  row->calls++;
+  row->failures++;
+  return row->problem || asprintf(&row->problem, "no memory for the tensors of call %" PRIu64 ": %s", call->number,
+                                  fl_error_message()) >= 0;
+}
+
+bool verify_with_call(const verify_impl *impl, const test_call *call, verify_row *row) {
+  test t = {.impl = impl, .call = call, .row = row};
   attempt made;
   char *described = NULL;
-  if (!create_attempt(&made, call))
-    return false;
+  if (!create_attempt(&made, impl->at, call))
+    return impl->at.device.device_type != kDLCPU && fail_without_memory(row, call);
   uint32_t calls = row->calls;
   run_test(&t, &made);
   if (t.problem) {

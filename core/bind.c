@@ -249,19 +249,20 @@ void fl_binding_noted(fl_binding *binding) {
 static void choose_target(fl_binding *binding) {
   const fl_candidate *first = &binding->candidates[0];
   const fl_impl_record *record = first->record;
-  bool runs_all =
-      record->flags & FL_IMPL_INPLACE_ONLY || first->on_probation || binding->retry_at || binding->preserve_inputs;
+  bool runs_all = record->flags & FL_IMPL_INPLACE_ONLY || first->on_probation || binding->retry_at ||
+                  binding->preserve_inputs || binding->synchronous;
+  bool looks_at_tensor = first->dtypes || first->on_devices != UINT64_MAX;
   const fl_target kernel = {record->fn, record->self, record->supports_args, record->self, binding};
   binding->fn = record->fn;
   binding->self = record->self;
   binding->count = record->count;
   if (runs_all)
     binding->target = (fl_target){.fn = fl_run_candidates, .self = binding, .binding = binding};
-  else if (first->dtypes || record->supports_args || binding->statistics)
+  else if (looks_at_tensor || record->supports_args || binding->statistics)
     binding->target = (fl_target){.fn = fl_run_guarded, .self = binding, .binding = binding};
   else
     binding->target = kernel;
-  if (runs_all || first->dtypes)
+  if (runs_all || looks_at_tensor)
     return;
   binding->noted = kernel;
   if (binding->statistics) {
@@ -280,8 +281,17 @@ bool fl_takes_all(const fl_impl_record *record) {
   return !record->supports_args && !dtypes_to_check(record->op, record);
 }
 
-/* The host's lock is held. */
-static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_status *status) {
+/* Can the host wait for the devices of the type? If not, `why` says so. */
+static bool can_synchronize(fl_host *host, int32_t device_type, char *why, size_t size) {
+  fl_backend backend;
+  bool can = !fl_backend_find(host, device_type, &backend);
+  if (!can)
+    snprintf(why, size, "%s", fl_error_message());
+  return can;
+}
+
+/* `synchronous`: calls wait for the device. The host's lock is held. */
+static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool synchronous, fl_status *status) {
   fl_host *host = op->host;
   uint32_t n = selection->n_accepted;
   bool strict = selection->policy->fields.strict;
@@ -295,6 +305,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_sta
   binding->strict = strict;
   binding->preserve_inputs = selection->policy->fields.preserve_inputs && !strict;
   binding->statistics = host->statistics;
+  binding->synchronous = synchronous;
   for (uint32_t i = 0; i < n; i++) {
     fl_impl_record *record = selection->items[i].record;
     const fl_failure *failure = strict ? NULL : find_failure(op, record);
@@ -311,6 +322,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, fl_sta
     fl_candidate *candidate = &binding->candidates[binding->n++];
     candidate->record = record;
     candidate->dtypes = dtypes_to_check(op, record);
+    candidate->on_devices = selection->items[i].on_devices;
     candidate->on_probation = failure != NULL;
   }
   if (!binding->n) {
@@ -336,19 +348,24 @@ static bool order_is_partial(fl_op *op, const fl_selection *selection) {
 }
 
 /* What the slot has, or what was resolved for it. NULL with the error message and *status when there is nothing to
- * call; *made: it was resolved. */
-static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type, bool *made, fl_status *status) {
+ * call; *made: it was resolved. `in_use`: for a call, so that the device's driver is at work in this process. */
+static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type, bool in_use, bool *made,
+                                fl_status *status) {
   fl_host *host = op->host;
   _Atomic(const fl_target *) *place = &slots->by_device[device_type];
   const fl_target *target;
   fl_selection selection;
   bool again, partial = false;
+  char why[FL_ERROR_MAX];
+  bool wanted = host->synchronous && device_type > kDLCPU;
+  bool synchronous = wanted && can_synchronize(host, (int32_t)device_type, why, sizeof why);
   *made = false;
   do {
     bool scoped;
     *status = FL_OK;
     again = false;
     fl_registry_ask_availability(host, op);
+    fl_architectures_ask(host, op, (int32_t)device_type, in_use);
     pthread_mutex_lock(&host->lock);
     target = atomic_load_explicit(place, memory_order_relaxed);
     if (!target->binding) { /* else another thread was first */
@@ -359,7 +376,7 @@ static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type
         *status = fl_selection_error(&selection);
       if (!*status && !again) {
         partial = order_is_partial(op, &selection);
-        binding = make_binding(op, &selection, status);
+        binding = make_binding(op, &selection, synchronous, status);
       }
       if (binding) {
         bind(op, binding, place);
@@ -375,6 +392,9 @@ static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type
                 "Op '%s': no implementation in its order takes all arguments, so that a call may find none; add "
                 "'reference' to the end of the order",
                 op->name);
+  if (*made && wanted && !synchronous)
+    fl_log_line(&host->log, FL_LOG_WARNING, "VLLM_FL_SYNCHRONIZE: calls of op '%s' do not wait for the device: %s",
+                op->name, why);
   if (*made && host->dispatch_debug) {
     const fl_impl_record *record = target->binding->candidates[0].record;
     fl_log_line(&host->log, FL_LOG_DEBUG, "[DISPATCH] Op '%s' -> '%s' (kind=%s%s%s)", op->name, record->impl_id,
@@ -391,7 +411,7 @@ static bool is_kernel(const fl_target *target) {
 
 const fl_target *fl_bind(fl_op *op, fl_slots *slots, uint32_t device_type, fl_status *status) {
   bool made;
-  const fl_target *target = resolve(op, slots, device_type, &made, status);
+  const fl_target *target = resolve(op, slots, device_type, true, &made, status);
   if (target && made && is_kernel(target)) /* it will be called */
     fl_note_use(op, target->binding->candidates[0].record);
   return target;
@@ -400,7 +420,7 @@ const fl_target *fl_bind(fl_op *op, fl_slots *slots, uint32_t device_type, fl_st
 fl_status fl_bind_ahead(fl_op *op, fl_slots *slots, uint32_t device_type) {
   fl_status status;
   bool made;
-  const fl_target *target = resolve(op, slots, device_type, &made, &status);
+  const fl_target *target = resolve(op, slots, device_type, false, &made, &status);
   if (target && made && is_kernel(target))
     note_ahead(op, target->binding->candidates[0].record);
   return target ? FL_OK : status;

@@ -175,7 +175,7 @@ static void add_op(manifest *m, const fl_selection *selection, double now) {
     if (!selection->policy->fields.strict && fl_failure_skips(op, record, now))
       continue;
     add_row(m, op->host, record, place++);
-    if (fl_takes_all(record))
+    if (selection->items[i].on_devices == UINT64_MAX && fl_takes_all(record))
       break;
   }
   if (!place)

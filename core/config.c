@@ -355,6 +355,7 @@ static bool publish(settings_reader *reader, fl_config *config) {
   take_list(&config->oot_blacklist, &values[FL_SETTING_OOT_BLACKLIST]);
   config->log_level = fl_log_level_from_name(values[FL_SETTING_LOG_LEVEL].word);
   config->dispatch_debug = values[FL_SETTING_DISPATCH_DEBUG].flag;
+  config->synchronize = values[FL_SETTING_SYNCHRONIZE].flag;
   config->oplist_path = take_word(&values[FL_SETTING_OPLIST_PATH]);
   config->retry_first = values[FL_SETTING_RETRY_FIRST].seconds;
   config->retry_max = values[FL_SETTING_RETRY_MAX].seconds;

@@ -53,6 +53,7 @@ typedef struct fl_config {
   fl_strings custom_ops_on, custom_ops_off; /* +op, -op */
   int log_level;
   bool dispatch_debug;
+  bool synchronize;              /* calls wait for the device */
   char *oplist_path;             /* FLAGGEMS_ENABLE_OPLIST_PATH or NULL */
   double retry_first, retry_max; /* seconds; first 0 = never */
   char *platform_file;           /* the platform file that was read, or NULL */

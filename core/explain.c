@@ -14,6 +14,7 @@ static fl_status select_locked(fl_op *op, int32_t device_type, fl_selection *sel
     return fl_error(FL_EINVAL, "device type %d is not known", device_type);
   for (;;) {
     fl_registry_ask_availability(host, op);
+    fl_architectures_ask(host, op, device_type, false);
     pthread_mutex_lock(&host->lock);
     fl_status status =
         fl_select(selection, op, fl_scope_policy(host, scoped), op->device_argument < 0 ? 0 : device_type);

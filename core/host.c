@@ -257,6 +257,7 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
   }
   host->sources.reload = true; /* what was said of the sources once is not said again */
   host->dispatch_debug = host->config->dispatch_debug;
+  host->synchronous = host->config->synchronize || options.flags & FL_HOST_SYNCHRONOUS;
   warn_of_unknown_names(host);
   log_summary(host);
   if (host->dispatch_debug)
@@ -271,6 +272,8 @@ void fl_host_destroy(fl_host *host) {
   fl_hosts_remove(host);
   fl_views_free(host);
   fl_registry_free(host);
+  for (int i = 0; i < FL_DEVICE_SLOTS; i++)
+    fl_device_type_clear(&host->device_types[i]);
   fl_retired_free(&host->retired);
   fl_policy_release(host->policy);
   fl_config_free(host->config);

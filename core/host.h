@@ -9,6 +9,7 @@
 #define FLHOST_CORE_HOST_H
 
 #include "core/config.h"
+#include "core/device.h"
 #include "core/loader.h"
 #include "core/log.h"
 #include "core/policy.h"
@@ -83,9 +84,10 @@ typedef struct fl_target {
 /* One implementation that a binding may call. */
 typedef struct fl_candidate {
   fl_impl_record *record;
-  uint32_t dtypes;    /* element types that it takes; 0 = all that the schema lets through */
-  bool on_probation;  /* it failed before and its back-off is over */
-  _Atomic bool noted; /* F1 was logged for it under this binding */
+  uint32_t dtypes;     /* element types that it takes; 0 = all that the schema lets through */
+  bool on_probation;   /* it failed before and its back-off is over */
+  _Atomic bool noted;  /* F1 was logged for it under this binding */
+  uint64_t on_devices; /* a bit for each index of the device type that reaches min_arch */
 } fl_candidate;
 
 /* What was resolved for one op, policy and device type: S5. Immutable, but for what is said to be guarded. */
@@ -102,6 +104,7 @@ typedef struct fl_binding {
   _Atomic(const fl_target *) *place; /* the slot it is in; NULL: in none any more; guarded by the host's lock */
   double retry_at; /* when a failed implementation that was left out may be tried again; 0 = none is left out */
   bool strict, preserve_inputs, statistics;
+  bool synchronous; /* waits for the device after each implementation */
   uint32_t n;
   fl_candidate candidates[];
 } fl_binding;
@@ -168,6 +171,7 @@ typedef struct fl_view_table {
 struct fl_host {
   _Atomic(fl_name_table *) names;          /* ops that are ready: parsed, and no deferred plugin lists them */
   bool statistics, checks, dispatch_debug; /* set at creation */
+  bool synchronous;                        /* calls wait for the device; set there */
   bool without_plugins;                    /* none was loaded at creation; set there */
   _Atomic bool frozen;                     /* frozen_by is not empty; changed under `lock` */
 
@@ -183,6 +187,7 @@ struct fl_host {
   fl_op *bound; /* those that have bindings */
   fl_component_record *components;
   uint32_t n_components;
+  fl_device_type device_types[FL_DEVICE_SLOTS];
 
   fl_policy *policy;  /* the global one */
   bool policy_is_set; /* by fl_set_global_policy, not from settings */

@@ -6,6 +6,7 @@
 #include "core/loader.h"
 #include "core/error.h"
 #include "core/host.h"
+#include "core/platform.h"
 #include "core/process_state.h"
 
 #include <dlfcn.h>
@@ -421,8 +422,8 @@ static void explain_inactive(const loading *l) {
   fl_component_record platform;
   char name[FL_NAME_MAX + 1], message[FL_ERROR_MAX] = "";
   for (uint32_t at = 0; !l->record->impls && next_platform(l, &at, &platform, name);) {
-    const char *reason = NULL;
-    if (platform.platform.is_active(platform.self, &reason))
+    const char *reason;
+    if (fl_component_is_active(&platform, &reason))
       return;
     snprintf(message, sizeof message, "platform '%s' is not active: %s", name, reason ? reason : "no reason given");
   }

@@ -4,6 +4,7 @@
  */
 #include "core/bind.h"
 #include "core/error.h"
+#include "core/inplace.h"
 #include "core/select.h"
 #include "core/tensor.h"
 
@@ -13,13 +14,21 @@
 #define likely(condition)   __builtin_expect(!!(condition), 1)
 #define unlikely(condition) __builtin_expect(!!(condition), 0)
 
-enum { VALUES_MAX = 64 }; /* of one call, where they have to be copied */
-
 /* ------------------------------------------------------------------------------------------- one candidate's turn */
+
+/* Devices of one type differ, and the candidate is for some of them: for the call's? */
+static bool reaches(const fl_candidate *candidate, const fl_call *call) {
+  uint32_t device = (uint32_t)call->values[candidate->record->op->device_argument].v.tensor->device.device_id;
+  return device >= FL_DEVICES_MAX || candidate->on_devices >> device & 1;
+}
 
 /* Does a candidate take the call? */
 static bool takes(const fl_candidate *candidate, const fl_call *call, const char **reason) {
   const fl_impl_record *record = candidate->record;
+  if (unlikely(candidate->on_devices != UINT64_MAX) && !reaches(candidate, call)) {
+    *reason = "the tensors' device does not reach its min_arch";
+    return false;
+  }
   if (candidate->dtypes) {
     int32_t argument = record->op->device_argument;
     const DLTensor *tensor = argument < 0 ? NULL : call->values[argument].v.tensor;
@@ -65,87 +74,48 @@ fl_status fl_run_guarded(void *self, fl_call *call) {
   return binding->statistics ? fl_run_counted(self, call) : binding->fn(binding->self, call);
 }
 
-/* ------------------------------------------------------------------------------------------- in place, and copies */
+/* ------------------------------------------------------------------------------------------------- asynchronous errors
+ */
 
-/* Does a call overwrite argument `i`: as the very tensor of a result, or as a state that no result stands for? */
-static bool overwrites(const fl_schema *schema, const fl_call *call, uint32_t i) {
-  bool has_result = false;
-  if (!schema->values[i].mutates || call->values[i].type != FL_TENSOR)
+/* Is the call's tensor where a kernel may still run when the implementation has returned? Its device, if so. */
+static bool is_asynchronous(const fl_op *op, const fl_call *call, DLDevice *device) {
+  const DLTensor *tensor = op->device_argument >= 0 && call->values[op->device_argument].type == FL_TENSOR
+                               ? call->values[op->device_argument].v.tensor
+                               : NULL;
+  if (!tensor || fl_tensor_is_on_host(tensor))
     return false;
-  for (uint32_t r = schema->n_arguments; r < schema->n_arguments + schema->n_results; r++) {
-    if (schema->values[r].alias != (int32_t)i)
-      continue;
-    has_result = true;
-    if (call->values[r].type == FL_TENSOR && fl_data(call->values[r].v.tensor) == fl_data(call->values[i].v.tensor))
-      return true;
-  }
-  return !has_result;
+  *device = tensor->device;
+  return true;
 }
 
-/* Copies of the arguments that a call overwrites, so that a fallback starts from what the caller gave (F6). */
-typedef struct fl_kept {
-  void *copies[VALUES_MAX];
-} fl_kept;
-
-static void kept_free(fl_kept *kept, uint32_t n) {
-  for (uint32_t i = 0; i < n; i++)
-    free(kept->copies[i]);
+/* Waits for the call's stream. The words for an error are where the implementation's own would be. */
+static fl_status wait_for_device(const fl_op *op, const fl_call *call) {
+  DLDevice device;
+  return is_asynchronous(op, call, &device) ? fl_device_synchronize(op->host, device, call->stream, false) : FL_OK;
 }
 
-static void keep_inputs(const fl_schema *schema, const fl_call *call, fl_kept *kept) {
-  for (uint32_t i = 0; i < schema->n_arguments; i++) {
-    const DLTensor *tensor = call->values[i].v.tensor;
-    kept->copies[i] = NULL;
-    if (!overwrites(schema, call, i) || !fl_tensor_is_on_host(tensor))
-      continue;
-    size_t size = (size_t)fl_tensor_elements(tensor) * fl_tensor_item_size(tensor);
-    kept->copies[i] = malloc(size ? size : 1);
-    if (kept->copies[i])
-      fl_tensor_save(kept->copies[i], tensor);
-  }
+/* A driver tells of the error of a kernel when it is called next, which need not be by the same op. */
+static void note_asynchronous(const fl_binding *binding, fl_call *call, fl_status status) {
+  DLDevice device;
+  size_t length = strlen(call->message);
+  if (status == FL_EDEVICE && !binding->synchronous && is_asynchronous(binding->op, call, &device))
+    snprintf(call->message + length, call->message_size - length,
+             "%s (may come from an earlier call; VLLM_FL_SYNCHRONIZE=1 finds it)",
+             length ? "" : fl_status_name(status));
 }
 
-/* The first argument that is lost: overwritten, and no copy kept. NULL: a fallback may start. */
-static const char *restore_inputs(const fl_schema *schema, const fl_call *call, const fl_kept *kept) {
-  for (uint32_t i = 0; i < schema->n_arguments; i++)
-    if (overwrites(schema, call, i) && !(kept && kept->copies[i]))
-      return schema->values[i].name;
-  for (uint32_t i = 0; kept && i < schema->n_arguments; i++)
-    if (kept->copies[i])
-      fl_tensor_restore(call->values[i].v.tensor, kept->copies[i]);
-  return NULL;
-}
+/* ------------------------------------------------------------------------------------------- calling a candidate */
 
-/* An implementation that works only in place is called with the results in the place of the arguments they may be. */
-static fl_status call_in_place(const fl_binding *binding, const fl_candidate *candidate, fl_call *call) {
-  const fl_schema *schema = binding->op->schema;
-  fl_value values[VALUES_MAX];
-  fl_call inner = *call;
-  inner.values = values;
-  memcpy(values, call->values, call->count * sizeof *values);
-  for (uint32_t r = schema->n_arguments; r < call->count; r++) {
-    int32_t alias = schema->values[r].alias;
-    if (alias < 0 || values[r].type != FL_TENSOR || values[alias].type != FL_TENSOR)
-      continue;
-    DLTensor *to = values[r].v.tensor, *from = values[alias].v.tensor;
-    if (fl_data(to) == fl_data(from))
-      continue;
-    if (!fl_tensor_is_on_host(to) || !fl_tensor_is_on_host(from))
-      return fl_fail(call, FL_ENOTSUP, "it works only in place, and '%s' cannot be copied on this device",
-                     schema->values[alias].name);
-    fl_tensor_copy(to, from);
-    values[alias].v.tensor = to;
-  }
-  return candidate->record->fn(candidate->record->self, &inner);
-}
-
-static fl_status call_candidate(const fl_binding *binding, const fl_candidate *candidate, fl_call *call) {
+/* `wait`: until the device is done, too. */
+static fl_status call_candidate(const fl_binding *binding, const fl_candidate *candidate, fl_call *call, bool wait) {
+  const fl_impl_record *record = candidate->record;
   if (binding->statistics)
-    fl_count_call(&fl_self, candidate->record->count);
+    fl_count_call(&fl_self, record->count);
   call->message[0] = 0;
-  fl_status status = candidate->record->flags & FL_IMPL_INPLACE_ONLY
-                         ? call_in_place(binding, candidate, call)
-                         : candidate->record->fn(candidate->record->self, call);
+  fl_status status = record->flags & FL_IMPL_INPLACE_ONLY ? fl_call_in_place(binding->op, candidate, call)
+                                                          : record->fn(record->self, call);
+  if (!status && wait)
+    status = wait_for_device(binding->op, call);
   return normal_status(status);
 }
 
@@ -185,7 +155,7 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
   fl_log *log = &op->host->log;
   fl_text why = {0};
   uint32_t failed = 0;
-  bool called = status != FL_OK;
+  bool called = status != FL_OK, wait = binding->synchronous || (kept && kept->on_device);
   if (!called)
     i = next_taker(binding, i, call, &why);
   for (;;) {
@@ -202,9 +172,10 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
                     candidate->record->vendor ? candidate->record->vendor : "None");
       else
         note_once(binding, candidate);
-      status = call_candidate(binding, candidate, call);
+      status = call_candidate(binding, candidate, call, wait);
     }
     called = false;
+    note_asynchronous(binding, call, status);
     if (status == FL_OK) {
       if (failed)
         fl_note_fallback(op, candidate->record);
@@ -232,7 +203,7 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
     failed++;
     fl_remember_failure(op, candidate->record, failure_reason(call, status));
     uint32_t next = next_taker(binding, i + 1, call, &why);
-    const char *lost = next < binding->n ? restore_inputs(op->schema, call, kept) : NULL;
+    const char *lost = next < binding->n ? fl_restore_inputs(op, call, kept) : NULL;
     if (lost) {
       fl_log_line(log, FL_LOG_ERROR, "Implementation '%s' failed for op '%s': %s", id, op->name,
                   failure_reason(call, status));
@@ -279,20 +250,73 @@ static fl_status run_again(fl_binding *binding, fl_call *call) {
 static fl_status run_candidates(fl_binding *binding, fl_call *call) {
   if (binding->retry_at && fl_monotonic() >= binding->retry_at)
     return run_again(binding, call);
-  if (call->count > VALUES_MAX)
+  if (call->count > FL_VALUES_MAX)
     return fl_error(FL_EINVAL, "%s: %u values in one call, at most %d are supported", binding->op->name, call->count,
-                    VALUES_MAX);
+                    FL_VALUES_MAX);
+  /* What fails now is not this call's; nothing of it was called. */
+  if (binding->synchronous && wait_for_device(binding->op, call))
+    return fl_error(FL_EDEVICE, "%s: not called, since work that was queued before it failed: %s", binding->op->name,
+                    call->message);
   if (!binding->preserve_inputs)
     return run_from(binding, call, 0, FL_OK, NULL);
   fl_kept kept;
-  keep_inputs(binding->op->schema, call, &kept);
+  fl_keep_inputs(binding->op, call, &kept);
   fl_status status = run_from(binding, call, 0, FL_OK, &kept);
-  kept_free(&kept, binding->op->schema->n_arguments);
-  return status;
+  fl_kept_free(&kept, binding->op, call);
+  return status ? fl_error_note(status) : FL_OK;
 }
 
 fl_status fl_run_candidates(void *self, fl_call *call) {
   return fl_settle(run_candidates(self, call));
+}
+
+/* ------------------------------------------------------------------------------------------------------- workspace */
+
+/* What a call's slot has bound under the policy in force in this thread, resolved if need be; the thread is reading.
+ * NULL with *status. */
+static const fl_binding *binding_for(fl_op *op, const fl_call *call, fl_status *status) {
+  fl_slots *slots = fl_scope_slots(op);
+  uint32_t device = fl_call_device(op, call);
+  if (!slots || device >= FL_DEVICE_SLOTS) {
+    *status = slots ? fl_error(FL_EINVAL, "%s: device type %u is not known", op->name, device) : fl_error_no_memory();
+    return NULL;
+  }
+  const fl_target *target = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
+  if (!target->binding)
+    target = fl_bind(op, slots, device, status);
+  return target ? target->binding : NULL;
+}
+
+fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size) {
+  size_t largest = 0;
+  bool taken = false;
+  fl_text why = {0};
+  fl_status status = fl_check(op, call);
+  if (status || (status = fl_thread_join()))
+    return status;
+  uint64_t outer = fl_read_begin(&fl_self);
+  const fl_binding *binding = binding_for(op, call, &status);
+  for (uint32_t i = 0; binding && i < binding->n; i++) {
+    const fl_impl_record *record = binding->candidates[i].record;
+    const char *reason = NULL;
+    if (!takes(&binding->candidates[i], call, &reason)) {
+      fl_text_add(&why, "\n  %s: not supported: %s", record->impl_id, reason);
+      continue;
+    }
+    size_t wanted = record->workspace_size ? record->workspace_size(record->self, call) : 0;
+    taken = true;
+    if (wanted > largest)
+      largest = wanted;
+    if (binding->strict)
+      break; /* no other is called */
+  }
+  if (binding && !taken)
+    status = none_takes(binding, &why);
+  fl_read_end(&fl_self, outer);
+  fl_text_free(&why);
+  if (!status)
+    *size = largest;
+  return status;
 }
 
 /* ---------------------------------------------------------------------------------------------- failures, counters */

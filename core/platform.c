@@ -10,28 +10,42 @@
 #include <unistd.h>
 
 const fl_platform_kind fl_platform_kinds[] = {
-    {.name = "cpu", .title = "CPU"},
+    {.name = "cpu", .title = "CPU", .device_type = kDLCPU},
     {.name = "cuda",
      .title = "NVIDIA",
+     .device_type = kDLCUDA,
      .aliases = {"nvidia"},
      .pci_vendor = 0x10de,
      .pci_classes = {0x0300, 0x0302},
      .nodes = {"/dev/nvidiactl", "/dev/dxg"},
-     .driver = {{"libcuda.so.1"}, fl_count_cuda, fl_count_cuda_in_use}},
+     .patterns = {"/dev/nvidiactl", "/dev/nvidia[0-9]*", "/dev/nvidia-uvm"},
+     .kernel = {"/proc/driver/nvidia/version", "/dev/dxg"},
+     .module = "nvidia",
+     .versions = {"/proc/driver/nvidia/version"},
+     .driver = {{"libcuda.so.1"}, fl_count_cuda, fl_count_cuda_in_use, fl_version_cuda}},
     {.name = "rocm",
      .title = "AMD",
+     .device_type = kDLROCM,
      .aliases = {"amd"},
      .pci_vendor = 0x1002,
      .pci_classes = {0x0300, 0x0380, 0x1200},
      .nodes = {"/dev/kfd"},
-     .driver = {{"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, fl_count_rocm, NULL}},
+     .patterns = {"/dev/kfd", "/dev/dri/renderD*"},
+     .kernel = {"/sys/module/amdgpu"},
+     .module = "amdgpu",
+     .versions = {"/sys/module/amdgpu/version"}, /* of one that is not the kernel's own */
+     .driver = {{"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, fl_count_rocm, NULL, fl_version_rocm}},
     {.name = "ascend",
      .title = "Ascend",
+     .device_type = kDLExtDev,
      .aliases = {"npu"},
      .pci_vendor = 0x19e5,
      .pci_classes = {0x1200}, /* the vendor also makes network cards and disks */
      .nodes = {"/dev/davinci_manager"},
-     .driver = {{"libascendcl.so", "libacl_rt.so"}, fl_count_ascend, NULL}},
+     .patterns = {"/dev/davinci_manager", "/dev/davinci[0-9]*", "/dev/devmm_svm", "/dev/hisi_hdc"},
+     .kernel = {"/dev/davinci_manager"}, /* which the driver makes */
+     .versions = {"/usr/local/Ascend/driver/version.info"},
+     .driver = {{"libascendcl.so", "libacl_rt.so"}, fl_count_ascend, NULL, fl_version_ascend}},
     {.name = NULL},
 };
 
@@ -54,6 +68,16 @@ const char *fl_platform_node(const fl_platform_kind *kind) {
 
 bool fl_component_is_platform(const fl_component_record *component) {
   return !strcmp(component->type, "platform");
+}
+
+bool fl_component_is_active(const fl_component_record *component, const char **reason) {
+  *reason = NULL;
+  if (component->asking)
+    pthread_mutex_lock(component->asking);
+  bool active = component->platform.is_active(component->self, reason);
+  if (component->asking)
+    pthread_mutex_unlock(component->asking);
+  return active;
 }
 
 /* Every name that may be forced. */
@@ -112,8 +136,8 @@ static fl_status find_active_component(const fl_component_record *components, ui
                                        const fl_component_record **active) {
   *active = NULL;
   for (uint32_t i = 0; i < n; i++) {
-    const char *reason = NULL;
-    if (!fl_component_is_platform(&components[i]) || !components[i].platform.is_active(components[i].self, &reason))
+    const char *reason;
+    if (!fl_component_is_platform(&components[i]) || !fl_component_is_active(&components[i], &reason))
       continue;
     if (*active)
       return fl_error(FL_EINVAL,

@@ -8,10 +8,15 @@
 /* One built-in platform: how its devices show on the bus, in the file system and through their driver. */
 typedef struct fl_platform_kind {
   const char *name, *title; /* "cuda", "NVIDIA" */
+  int32_t device_type;      /* of its tensors */
   const char *aliases[3];   /* ended by NULL */
   uint16_t pci_vendor;
   uint16_t pci_classes[4]; /* base class and subclass, 0x0302; ended by 0 */
   const char *nodes[3];    /* without one of them there is nothing to ask; ended by NULL */
+  const char *patterns[5]; /* all device nodes that a user must be able to open; ended by NULL */
+  const char *kernel[3];   /* files that are there when the kernel driver is loaded; ended by NULL */
+  const char *module;      /* its name; NULL: it has several */
+  const char *versions[3]; /* files that name its version; ended by NULL */
   fl_driver driver;
 } fl_platform_kind;
 
@@ -46,8 +51,37 @@ fl_status fl_platform_report_among(const fl_platform_kind *kinds, const char *ac
                                    const char *config_file, const fl_component_record *components, uint32_t n,
                                    fl_platform_report **report);
 
+/* What is known of a built-in platform. */
+typedef struct fl_finding {
+  const fl_platform_kind *kind;
+  bool bus_known;
+  uint32_t on_bus;
+  const char *devices; /* their names */
+  const char *node;
+  fl_probe probe;
+} fl_finding;
+
+/* What a plugin says of its platform. */
+typedef struct fl_plugin_finding {
+  const char *plugin;
+  bool active;
+  char reason[256];     /* why it is not */
+  fl_device_list *list; /* of an active one; malloc'ed. NULL: out of memory */
+} fl_plugin_finding;
+
+/* The steps of a platform as strings of an fl_strings: name, state, finding and advice of each. Either finding may be
+ * NULL. false: out of memory. */
+enum { FL_STEP_WORDS = 4, FL_STEPS_MAX = 6 };
+bool fl_platform_steps(const fl_finding *finding, const fl_plugin_finding *plugin, fl_strings *words);
+
+/* "; permission denied on /dev/kfd (mode 0660, group render): add the user to group 'render'"; nothing if it is not. */
+void fl_platform_add_permission(const char *node, fl_text *text);
+
 /* The first device node of a platform that exists, NULL if none does. */
 const char *fl_platform_node(const fl_platform_kind *kind);
 bool fl_component_is_platform(const fl_component_record *component);
+
+/* Asks a plugin's platform, under the lock for that. */
+bool fl_component_is_active(const fl_component_record *component, const char **reason);
 
 #endif

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -77,6 +78,35 @@ int fl_count_ascend(void *library, char *words, size_t size) {
   return code ? failed(words, size, "aclrtGetDeviceCount", code, NULL) : (int)count;
 }
 
+/* "major.minor", of a number that has three digits for the minor version. */
+static void version_of(int number, char *text, size_t size) {
+  snprintf(text, size, "%d.%d", number / 1000, number % 1000 / 10);
+}
+
+void fl_version_cuda(void *library, char *text, size_t size) {
+  int (*get_version)(int *), version = 0;
+  char words[FL_PROBE_WORDS];
+  if (find(library, "cuDriverGetVersion", &get_version, words, sizeof words) && !get_version(&version) && version > 0)
+    version_of(version, text, size);
+}
+
+/* 50221153 is 5.2.21153. */
+void fl_version_rocm(void *library, char *text, size_t size) {
+  int (*get_version)(int *), version = 0;
+  char words[FL_PROBE_WORDS];
+  if (find(library, "hipRuntimeGetVersion", &get_version, words, sizeof words) && !get_version(&version) && version > 0)
+    snprintf(text, size, "%d.%d.%d", version / 10000000, version / 100000 % 100, version % 100000);
+}
+
+/* Of the interface, not the release of CANN. */
+void fl_version_ascend(void *library, char *text, size_t size) {
+  int (*get_version)(int32_t *, int32_t *, int32_t *);
+  int32_t major = 0, minor = 0, patch = 0;
+  char words[FL_PROBE_WORDS];
+  if (find(library, "aclrtGetVersion", &get_version, words, sizeof words) && !get_version(&major, &minor, &patch))
+    snprintf(text, size, "%d.%d.%d", major, minor, patch);
+}
+
 /* ------------------------------------------------------------------------------------------------------ the child */
 
 /* The first library that opens. When none does, the words are about the first that is there but broken, else about the
@@ -88,7 +118,7 @@ static void *open_driver(const char *const *libraries, fl_probe *probe) {
     if (library) {
       probe->opened = true;
       probe->words[0] = 0;
-      probe->driver = *libraries;
+      probe->driver = *libraries; /* in the parent at the same address */
       return library;
     }
     const char *words = dlerror();
@@ -100,29 +130,33 @@ static void *open_driver(const char *const *libraries, fl_probe *probe) {
   return NULL;
 }
 
-/* What is asked in the child. */
+/* What is asked in the child; the answer is the size of `answer_size` and lies in memory that both share. */
 typedef struct question {
   const char *name; /* of who is asked */
+  void (*ask)(const struct question *q, void *answer);
+  size_t answer_size;
   const fl_driver *driver;
   bool count;
-  int (*function)(void *self); /* in the driver's place, when not NULL */
+  const fl_platform *platform;
   void *self;
 } question;
 
-static void ask(const question *q, fl_probe *probe) {
-  if (q->function) {
-    probe->opened = true;
-    probe->count = q->function(q->self);
-    return;
-  }
+static void ask_driver(const question *q, void *answer) {
+  fl_probe *probe = answer;
+  probe->count = -1;
   void *library = open_driver(q->driver->libraries, probe);
+  if (library && q->driver->version)
+    q->driver->version(library, probe->version, sizeof probe->version);
   if (library && q->count)
     probe->count = q->driver->count(library, probe->words, sizeof probe->words);
 }
 
+static void ask_platform(const question *q, void *answer) {
+  fl_list_devices(q->platform, q->self, answer);
+}
+
 /* Never returns. Drivers print; the engine's handlers are not for a crash in here. */
-static void child(const question *q, int timeout_ms, int answer) {
-  fl_probe probe = {.count = -1};
+static void child(const question *q, int timeout_ms, int done, void *answer) {
   const struct rlimit no_core = {0, 0};
   sigset_t none;
   int null = open("/dev/null", O_RDWR);
@@ -136,9 +170,8 @@ static void child(const question *q, int timeout_ms, int answer) {
   }
   setrlimit(RLIMIT_CORE, &no_core);
   alarm((unsigned)timeout_ms / 1000 + 2); /* should the parent be gone */
-  ask(q, &probe);
-  /* Less than PIPE_BUF: written as a whole. The name it points to is in the parent at the same address. */
-  _exit(write(answer, &probe, sizeof probe) != sizeof probe);
+  q->ask(q, answer);
+  _exit(write(done, "", 1) != 1);
 }
 
 /* ----------------------------------------------------------------------------------------------------- the parent */
@@ -150,10 +183,10 @@ static int64_t now_ms(void) {
 }
 
 /* True: the pipe has something to say, or has ended. */
-static bool wait_for_answer(int answer, int timeout_ms) {
+static bool wait_for_answer(int done, int timeout_ms) {
   int64_t end = now_ms() + timeout_ms;
   for (;;) {
-    struct pollfd pipe_end = {.fd = answer, .events = POLLIN};
+    struct pollfd pipe_end = {.fd = done, .events = POLLIN};
     int64_t left = end - now_ms();
     int n = poll(&pipe_end, 1, left > 0 ? (int)left : 0);
     if (n >= 0 || errno != EINTR)
@@ -161,25 +194,27 @@ static bool wait_for_answer(int answer, int timeout_ms) {
   }
 }
 
-static void take_answer(pid_t pid, int answer, const char *first, int timeout_ms, fl_probe *probe) {
+/* Did the child answer? If not, `words` say why. */
+static bool take_answer(pid_t pid, int done, const char *name, int timeout_ms, char *words, size_t size) {
   int status = 0;
   ssize_t n = 0;
-  bool answered = wait_for_answer(answer, timeout_ms);
+  char byte;
+  bool answered = wait_for_answer(done, timeout_ms);
   if (answered)
     do
-      n = read(answer, probe, sizeof *probe);
+      n = read(done, &byte, 1);
     while (n < 0 && errno == EINTR);
   kill(pid, SIGKILL);
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
     continue;
-  if (n == sizeof *probe)
-    return;
-  *probe = (fl_probe){.count = -1};
+  if (n == 1)
+    return true;
   if (!answered)
-    snprintf(probe->words, sizeof probe->words, "%s did not answer within %d s", first, (timeout_ms + 999) / 1000);
+    snprintf(words, size, "%s did not answer within %d s", name, (timeout_ms + 999) / 1000);
   else
-    snprintf(probe->words, sizeof probe->words, "%s crashed or ended the process that asked it (%s)", first,
+    snprintf(words, size, "%s crashed or ended the process that asked it (%s)", name,
              WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no signal");
+  return false;
 }
 
 static bool probe_in_use(const fl_driver *driver, fl_probe *probe) {
@@ -189,38 +224,84 @@ static bool probe_in_use(const fl_driver *driver, fl_probe *probe) {
       continue;
     probe->count = driver->count_in_use(library, probe->words, sizeof probe->words);
     probe->driver = *name;
+    if (probe->count >= 0 && driver->version)
+      driver->version(library, probe->version, sizeof probe->version);
     dlclose(library);
   }
   probe->opened = probe->count >= 0;
   return probe->opened;
 }
 
-static void probe_in_child(const question *q, int timeout_ms, fl_probe *probe) {
+/* Fills `answer`; if that does not come about, it is left alone and `words` say why. */
+static bool ask_in_child(const question *q, int timeout_ms, void *answer, char *words, size_t size) {
   int ends[2];
-  *probe = (fl_probe){.count = -1};
+  bool answered = false;
+  void *shared = mmap(NULL, q->answer_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) {
+    snprintf(words, size, "not asked: mmap: %s", strerror(errno));
+    return false;
+  }
   if (pipe2(ends, O_CLOEXEC)) {
-    snprintf(probe->words, sizeof probe->words, "not asked: pipe: %s", strerror(errno));
-    return;
+    snprintf(words, size, "not asked: pipe: %s", strerror(errno));
+    goto out;
   }
   pid_t pid = fork();
   if (!pid)
-    child(q, timeout_ms, ends[1]);
+    child(q, timeout_ms, ends[1], shared);
   close(ends[1]);
   if (pid < 0)
-    snprintf(probe->words, sizeof probe->words, "not asked: fork: %s", strerror(errno));
+    snprintf(words, size, "not asked: fork: %s", strerror(errno));
   else
-    take_answer(pid, ends[0], q->name, timeout_ms, probe);
+    answered = take_answer(pid, ends[0], q->name, timeout_ms, words, size);
+  if (answered)
+    memcpy(answer, shared, q->answer_size);
   close(ends[0]);
+out:
+  munmap(shared, q->answer_size);
+  return answered;
 }
 
 void fl_probe_driver(const fl_driver *driver, bool count, int timeout_ms, fl_probe *probe) {
-  const question q = {.name = driver->libraries[0], .driver = driver, .count = count};
+  const question q = {
+      .name = driver->libraries[0], .ask = ask_driver, .answer_size = sizeof *probe, .driver = driver, .count = count};
   *probe = (fl_probe){.count = -1};
-  if (!count || !probe_in_use(driver, probe))
-    probe_in_child(&q, timeout_ms, probe);
+  if (count && probe_in_use(driver, probe))
+    return;
+  *probe = (fl_probe){.count = -1};
+  ask_in_child(&q, timeout_ms, probe, probe->words, sizeof probe->words);
 }
 
-void fl_probe_function(int (*count)(void *self), void *self, const char *name, int timeout_ms, fl_probe *probe) {
-  const question q = {.name = name, .function = count, .self = self};
-  probe_in_child(&q, timeout_ms, probe);
+/* ----------------------------------------------------------------------------------------------------- the devices */
+
+/* Strings of a plugin's may fill their places without an end. */
+static void end_strings(fl_device_properties *properties) {
+  properties->name[sizeof properties->name - 1] = 0;
+  properties->arch[sizeof properties->arch - 1] = 0;
+  properties->driver[sizeof properties->driver - 1] = 0;
+}
+
+/* Without a count there is at least the first, if it answers. */
+void fl_list_devices(const fl_platform *platform, void *self, fl_device_list *list) {
+  memset(list, 0, sizeof *list);
+  list->count = platform->device_count ? platform->device_count(self) : -1;
+  int32_t n = platform->device_count ? list->count : FL_DEVICES_MAX;
+  for (int32_t i = 0; platform->properties && i < n && i < FL_DEVICES_MAX; i++) {
+    list->devices[i].size = sizeof list->devices[i];
+    if (platform->properties(self, i, &list->devices[i])) {
+      const char *words = platform->device_count ? platform->error(self) : NULL;
+      if (words)
+        snprintf(list->words, sizeof list->words, "device %d: %s", i, words);
+      return;
+    }
+    end_strings(&list->devices[i]);
+    list->n++;
+  }
+}
+
+bool fl_probe_devices(const fl_platform *platform, void *self, const char *name, int timeout_ms, fl_device_list *list) {
+  const question q = {
+      .name = name, .ask = ask_platform, .answer_size = sizeof *list, .platform = platform, .self = self};
+  memset(list, 0, sizeof *list);
+  list->count = -1;
+  return ask_in_child(&q, timeout_ms, list, list->words, sizeof list->words);
 }

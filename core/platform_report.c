@@ -2,16 +2,13 @@
  * The platform report (H1): of each platform what is on the bus, which driver library opens, how many devices that
  * reports, and one sentence that says what this means.
  */
+#include "core/device.h"
 #include "core/error.h"
 #include "core/platform.h"
 
-#include <fcntl.h>
-#include <grp.h>
 #include <hwloc.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------------------------- bus */
 
@@ -63,31 +60,7 @@ static uint32_t list_devices(const machine *m, const fl_platform_kind *kind, fl_
 
 /* ------------------------------------------------------------------------------------------------------- diagnosis */
 
-/* What is known of one built-in platform. */
-typedef struct finding {
-  const fl_platform_kind *kind;
-  bool bus_known;
-  uint32_t on_bus;
-  const char *node;
-  fl_probe probe;
-} finding;
-
-/* A device node that is there but closed to this user explains most "no device" answers. */
-static void add_permission(const char *node, fl_text *text) {
-  struct stat status;
-  char buffer[4096];
-  struct group entry, *group = NULL;
-  if (!node || !faccessat(AT_FDCWD, node, R_OK | W_OK, AT_EACCESS) || stat(node, &status))
-    return;
-  if (getgrgid_r(status.st_gid, &entry, buffer, sizeof buffer, &group))
-    group = NULL;
-  fl_text_add(text, "; permission denied on %s (mode %04o, group %s)", node, status.st_mode & 07777u,
-              group ? group->gr_name : "unknown");
-  if (group && status.st_mode & S_IRGRP && status.st_mode & S_IWGRP)
-    fl_text_add(text, ": add the user to group '%s'", group->gr_name);
-}
-
-static void add_bus(const finding *f, fl_text *text) {
+static void add_bus(const fl_finding *f, fl_text *text) {
   if (!f->bus_known)
     fl_text_add(text, "the PCI bus cannot be read");
   else if (f->on_bus)
@@ -96,7 +69,7 @@ static void add_bus(const finding *f, fl_text *text) {
     fl_text_add(text, "no %s device on the PCI bus", f->kind->title);
 }
 
-static void add_driver(const finding *f, fl_text *text) {
+static void add_driver(const fl_finding *f, fl_text *text) {
   const fl_probe *probe = &f->probe;
   bool missing = !probe->opened && strstr(probe->words, "cannot open shared object file: No such file");
   if (missing && !f->on_bus && !f->node) /* nothing speaks for such a device: no need for the loader's words */
@@ -113,7 +86,7 @@ static void add_driver(const finding *f, fl_text *text) {
     fl_text_add(text, "; driver failed: %s", probe->words);
 }
 
-static void diagnose(const finding *f, fl_text *text) {
+static void diagnose(const fl_finding *f, fl_text *text) {
   int count = f->probe.count;
   if (count > 0) {
     fl_text_add(text, "driver reports %d device%s", count, count == 1 ? "" : "s");
@@ -123,15 +96,22 @@ static void diagnose(const finding *f, fl_text *text) {
   }
   add_bus(f, text);
   add_driver(f, text);
-  add_permission(f->node, text);
+  fl_platform_add_permission(f->node, text);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- report */
+
+/* The lists of one platform. */
+typedef struct owned_lists {
+  fl_platform_step steps[FL_STEPS_MAX];
+  fl_device_list *devices;
+} owned_lists;
 
 /* The report and all that it points to. */
 typedef struct owned_report {
   fl_platform_report report; /* first: the pointer that is handed out leads back here */
   fl_strings strings;
+  owned_lists *lists; /* by platform */
   fl_platform_info platforms[];
 } owned_report;
 
@@ -139,6 +119,9 @@ void fl_platform_report_free(fl_platform_report *report) {
   owned_report *owned = (owned_report *)report;
   if (!owned)
     return;
+  for (uint32_t i = 0; i < report->n; i++)
+    free(owned->lists[i].devices);
+  free(owned->lists);
   fl_strings_free(&owned->strings);
   free(owned);
 }
@@ -159,76 +142,120 @@ static const char *keep_text(owned_report *owned, fl_text *text, bool *failed) {
   return kept;
 }
 
-static fl_platform_info report_cpu(owned_report *owned, const fl_platform_kind *kind, const machine *m, bool *failed) {
+/* Adds a platform, whose lists are empty so far. */
+static void add_platform(owned_report *owned, fl_platform_info info) {
+  owned->platforms[owned->report.n++] = info;
+}
+
+/* The steps, and the devices, of which `list` becomes the report's. */
+static void add_lists(owned_report *owned, const fl_finding *finding, const fl_plugin_finding *plugin,
+                      fl_device_list *list, bool *failed) {
+  owned_lists *lists = &owned->lists[owned->report.n - 1];
+  fl_platform_info *info = &owned->platforms[owned->report.n - 1];
+  fl_strings words = {0};
+  if ((finding || plugin) && !fl_platform_steps(finding, plugin, &words))
+    *failed = true;
+  for (uint32_t i = 0; !*failed && i < words.n; i += FL_STEP_WORDS)
+    lists->steps[info->n_steps++] =
+        (fl_platform_step){keep(owned, words.items[i], failed), keep(owned, words.items[i + 1], failed),
+                           keep(owned, words.items[i + 2], failed), keep(owned, words.items[i + 3], failed)};
+  fl_strings_free(&words);
+  lists->devices = list;
+  info->steps = lists->steps;
+  info->n_devices = list ? list->n : 0;
+  info->devices = list ? list->devices : NULL;
+}
+
+static void report_cpu(owned_report *owned, const fl_platform_kind *kind, const machine *m, bool *failed) {
   fl_text text = {0};
   int cores = m->known ? hwloc_get_nbobjs_by_type(m->topology, HWLOC_OBJ_CORE) : 0;
+  fl_device_list *list = malloc(sizeof *list);
+  *failed |= !list;
+  if (list)
+    fl_list_devices(&fl_host_memory, NULL, list);
   fl_text_add(&text, "always available");
   if (cores > 0)
     fl_text_add(&text, ", %d core%s", cores, cores == 1 ? "" : "s");
-  return (fl_platform_info){.name = kind->name,
-                            .plugin = "",
-                            .pci = "",
-                            .driver_found = true,
-                            .driver = "",
-                            .device_count = 1,
-                            .diagnosis = keep_text(owned, &text, failed)};
+  add_platform(owned, (fl_platform_info){.name = kind->name,
+                                         .plugin = "",
+                                         .pci = "",
+                                         .driver_found = true,
+                                         .driver = "",
+                                         .device_count = 1,
+                                         .device_type = kind->device_type,
+                                         .diagnosis = keep_text(owned, &text, failed)});
+  add_lists(owned, NULL, NULL, list, failed);
 }
 
 /* What a plugin says of its platform; `diagnosis` gets a sentence. */
-static fl_probe ask_plugin(const fl_component_record *component, bool *active, fl_text *diagnosis) {
-  const char *reason = NULL;
-  fl_probe probe = {.count = -1};
-  *active = component->platform.is_active(component->self, &reason);
-  if (*active && component->platform.device_count)
-    fl_probe_function(component->platform.device_count, component->self, component->plugin, FL_DRIVER_TIMEOUT_MS,
-                      &probe);
-  if (probe.count >= 0)
-    fl_text_add(diagnosis, "plugin '%s' reports %d device%s", component->plugin, probe.count,
-                probe.count == 1 ? "" : "s");
-  else if (*active)
-    fl_text_add(diagnosis, "plugin '%s' says that it is active%s%s", component->plugin, *probe.words ? "; " : "",
-                probe.words);
+static fl_plugin_finding ask_plugin(const fl_component_record *component, fl_text *diagnosis, bool *failed) {
+  const char *reason;
+  fl_plugin_finding found = {.plugin = component->plugin, .list = calloc(1, sizeof *found.list)};
+  found.active = fl_component_is_active(component, &reason);
+  if (!found.active)
+    snprintf(found.reason, sizeof found.reason, "%s", reason ? reason : "not active");
+  if (!found.list) {
+    *failed = true;
+    return found;
+  }
+  fl_device_list *list = found.list;
+  list->count = -1;
+  if (found.active && (component->platform.device_count || component->platform.properties))
+    fl_probe_devices(&component->platform, component->self, component->plugin, FL_DRIVER_TIMEOUT_MS, list);
+  if (list->count >= 0)
+    fl_text_add(diagnosis, "plugin '%s' reports %d device%s", component->plugin, list->count,
+                list->count == 1 ? "" : "s");
+  else if (found.active)
+    fl_text_add(diagnosis, "plugin '%s' says that it is active%s%s", component->plugin, *list->words ? "; " : "",
+                list->words);
   else
-    fl_text_add(diagnosis, "plugin '%s' says: %s", component->plugin, reason ? reason : "not active");
-  return probe;
+    fl_text_add(diagnosis, "plugin '%s' says: %s", component->plugin, found.reason);
+  return found;
 }
 
 /* A built-in platform, with what a plugin of that platform says where that is not what the driver says already. */
-static fl_platform_info report_kind(owned_report *owned, const fl_platform_kind *kind,
-                                    const fl_component_record *component, const machine *m, bool *failed) {
-  fl_text names = {0}, diagnosis = {0}, plugin = {0};
-  bool active = false;
-  finding f = {.kind = kind, .bus_known = m->known, .node = fl_platform_node(kind)};
+static void report_kind(owned_report *owned, const fl_platform_kind *kind, const fl_component_record *component,
+                        const machine *m, bool *failed) {
+  fl_text names = {0}, diagnosis = {0}, words = {0};
+  fl_plugin_finding plugin = {0};
+  fl_finding f = {.kind = kind, .bus_known = m->known, .node = fl_platform_node(kind)};
   f.on_bus = list_devices(m, kind, &names);
+  f.devices = fl_text_get(&names);
   fl_probe_driver(&kind->driver, f.node != NULL, FL_DRIVER_TIMEOUT_MS, &f.probe);
   diagnose(&f, &diagnosis);
   if (component)
-    ask_plugin(component, &active, &plugin);
-  if (component && active != (f.probe.count > 0))
-    fl_text_add(&diagnosis, "; %s", fl_text_get(&plugin));
-  *failed |= plugin.failed;
-  fl_text_free(&plugin);
-  return (fl_platform_info){.name = kind->name,
-                            .plugin = keep(owned, component ? component->plugin : "", failed),
-                            .pci_devices = f.on_bus,
-                            .pci = keep_text(owned, &names, failed),
-                            .driver_found = f.probe.opened,
-                            .driver = keep(owned, f.probe.opened ? f.probe.driver : f.probe.words, failed),
-                            .device_count = f.probe.count,
-                            .diagnosis = keep_text(owned, &diagnosis, failed)};
+    plugin = ask_plugin(component, &words, failed);
+  if (component && plugin.active != (f.probe.count > 0))
+    fl_text_add(&diagnosis, "; %s", fl_text_get(&words));
+  *failed |= words.failed;
+  fl_text_free(&words);
+  add_platform(owned, (fl_platform_info){.name = kind->name,
+                                         .plugin = keep(owned, component ? component->plugin : "", failed),
+                                         .pci_devices = f.on_bus,
+                                         .pci = keep(owned, f.devices, failed),
+                                         .driver_found = f.probe.opened,
+                                         .driver = keep(owned, f.probe.opened ? f.probe.driver : f.probe.words, failed),
+                                         .device_count = f.probe.count,
+                                         .device_type = kind->device_type,
+                                         .diagnosis = keep_text(owned, &diagnosis, failed)});
+  add_lists(owned, &f, component ? &plugin : NULL, plugin.list, failed);
+  *failed |= names.failed;
+  fl_text_free(&names);
 }
 
-static fl_platform_info report_component(owned_report *owned, const fl_component_record *component, bool *failed) {
+static void report_component(owned_report *owned, const fl_component_record *component, bool *failed) {
   fl_text diagnosis = {0};
-  bool active;
-  fl_probe probe = ask_plugin(component, &active, &diagnosis);
-  return (fl_platform_info){.name = keep(owned, component->name, failed),
-                            .plugin = keep(owned, component->plugin, failed),
-                            .pci = "",
-                            .driver_found = active,
-                            .driver = "",
-                            .device_count = probe.count < 0 ? -1 : probe.count,
-                            .diagnosis = keep_text(owned, &diagnosis, failed)};
+  fl_plugin_finding plugin = ask_plugin(component, &diagnosis, failed);
+  add_platform(owned,
+               (fl_platform_info){.name = keep(owned, component->name, failed),
+                                  .plugin = keep(owned, component->plugin, failed),
+                                  .pci = "",
+                                  .driver_found = plugin.active,
+                                  .driver = "",
+                                  .device_count = plugin.list && plugin.list->count >= 0 ? plugin.list->count : -1,
+                                  .device_type = component->platform.device_type,
+                                  .diagnosis = keep_text(owned, &diagnosis, failed)});
+  add_lists(owned, NULL, &plugin, plugin.list, failed);
 }
 
 /* The plugin's component for a built-in platform, NULL if none. */
@@ -260,23 +287,23 @@ fl_status fl_platform_report_among(const fl_platform_kind *kinds, const char *ac
   while (kinds[n_kinds].name)
     n_kinds++;
   owned_report *owned = calloc(1, sizeof *owned + (n_kinds + n) * sizeof owned->platforms[0]);
-  if (!owned || !machine_load(&m)) {
-    free(owned);
+  if (owned)
+    owned->lists = calloc(n_kinds + n, sizeof *owned->lists);
+  if (!owned || !owned->lists || !machine_load(&m)) {
+    fl_platform_report_free((fl_platform_report *)owned);
     return fl_error_no_memory();
   }
-  fl_platform_info *info = owned->platforms;
-  *info++ = report_cpu(owned, kinds, &m, &failed);
+  report_cpu(owned, kinds, &m, &failed);
   for (const fl_platform_kind *kind = kinds + 1; kind->name; kind++)
-    *info++ = report_kind(owned, kind, component_of(kind, components, n), &m, &failed);
+    report_kind(owned, kind, component_of(kind, components, n), &m, &failed);
   for (uint32_t i = 0; i < n; i++)
     if (fl_component_is_platform(&components[i]) && !is_built_in(kinds, components[i].name))
-      *info++ = report_component(owned, &components[i], &failed);
+      report_component(owned, &components[i], &failed);
   hwloc_topology_destroy(m.topology);
   owned->report.active = keep(owned, active, &failed);
   owned->report.active_origin = keep(owned, origin, &failed);
   owned->report.config_file = keep(owned, config_file, &failed);
   owned->report.platforms = owned->platforms;
-  owned->report.n = (uint32_t)(info - owned->platforms);
   mark_active(owned->platforms, owned->report.n, active);
   if (failed) {
     fl_platform_report_free(&owned->report);

@@ -465,6 +465,7 @@ void fl_registry_ask_all(fl_host *host) {
     fl_op *op = host->ops[i]; /* an op stays */
     pthread_mutex_unlock(&host->lock);
     fl_registry_ask_availability(host, op);
+    fl_architectures_ask_all(host, op);
     pthread_mutex_lock(&host->lock);
   }
   pthread_mutex_unlock(&host->lock);

@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include <flhost/flhost.h>
+#include <pthread.h>
 
 /* What one plugin registers, until it is committed as a whole. */
 typedef struct fl_stage fl_stage;
@@ -36,6 +37,7 @@ typedef struct fl_component_record {
   fl_platform platform; /* type "platform" */
   char *op;             /* type "layer": what replaces the class `name`; else NULL */
   void *self;
+  pthread_mutex_t *asking; /* held while is_active runs; NULL: nobody else asks */
 } fl_component_record;
 
 #endif

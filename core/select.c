@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* S1: everything but the order. */
-static fl_rejection filter(const fl_selection *selection, const fl_impl_record *impl, bool flagos_allowed) {
+static fl_rejection filter(const fl_selection *selection, const fl_impl_record *impl, bool flagos_allowed,
+                           uint64_t on_devices) {
   if (selection->override != FL_DISPATCH_OFF) {
     if (impl->kind == FL_KIND_VENDOR && !fl_policy_vendor_allowed(selection->policy, impl->vendor)) {
       const fl_policy_fields *fields = &selection->policy->fields;
@@ -23,6 +24,8 @@ static fl_rejection filter(const fl_selection *selection, const fl_impl_record *
     return FL_REJECTED_UNAVAILABLE;
   if (selection->device_type && !(impl->devices & FL_DEVICE(selection->device_type)))
     return FL_REJECTED_DEVICE;
+  if (!on_devices)
+    return FL_REJECTED_ARCHITECTURE;
   return FL_ACCEPTED;
 }
 
@@ -102,11 +105,13 @@ fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *p
   fl_selected *items = selection->items;
   for (uint32_t i = 0; i < n; i++) {
     fl_impl_record *record = record_at(op, set, i);
-    fl_rejection rejection = filter(selection, record, flagos_allowed);
-    if (record != op->unfused && atomic_load(&record->asked) != op->host->registry_generation)
+    uint64_t on_devices = fl_architectures_reaching(op->host, record, device_type);
+    fl_rejection rejection = filter(selection, record, flagos_allowed, on_devices);
+    if (record != op->unfused && (atomic_load(&record->asked) != op->host->registry_generation ||
+                                  !fl_architectures_asked(op->host, record, device_type)))
       selection->unasked = true;
     /* Whatever passes is not a candidate until a token matches it. */
-    items[i] = (fl_selected){record, rejection ? rejection : FL_REJECTED_ORDER, 0};
+    items[i] = (fl_selected){record, rejection ? rejection : FL_REJECTED_ORDER, 0, on_devices};
   }
   for (uint32_t t = 0; t < selection->n_order; t++) {
     uint32_t first = accepted; /* of this token's matches */
@@ -203,6 +208,10 @@ static void rejection_reason(const fl_selection *selection, const fl_selected *i
     add_devices(impl->devices, text);
     fl_text_add(text, ", the tensors are on %s", fl_device_type_name(selection->device_type));
     break;
+  case FL_REJECTED_ARCHITECTURE:
+    fl_text_add(text, "not available: ");
+    fl_architectures_reason(host, impl, selection->device_type, text);
+    break;
   case FL_REJECTED_ORDER:
     fl_text_add(text, "no token of the order matches it: ");
     add_order(selection, text);
@@ -229,6 +238,10 @@ void fl_selection_reason(const fl_selection *selection, uint32_t i, bool scoped,
                 item->record->priority == selection->items[i - 1].record->priority ? "impl_id at equal priority"
                                                                                    : "priority",
                 item->record->priority, selection->items[i - 1].record->impl_id);
+  if (item->on_devices != UINT64_MAX) {
+    fl_text_add(text, "; not on each device: ");
+    fl_architectures_reason(selection->op->host, item->record, selection->device_type, text);
+  }
 }
 
 /* The ids in the order of registration: those that a filter left over, or all. */

@@ -15,7 +15,8 @@ typedef enum fl_rejection {
   FL_REJECTED_LIST,        /* USE_FLAGGEMS or a FlagGems list */
   FL_REJECTED_UNAVAILABLE,
   FL_REJECTED_DEVICE,
-  FL_REJECTED_ORDER /* no token of the order matches it */
+  FL_REJECTED_ARCHITECTURE, /* no device of the type reaches min_arch */
+  FL_REJECTED_ORDER         /* no token of the order matches it */
 } fl_rejection;
 
 /* Order that is in force whatever the policy says: dispatch is off, or the op is not among custom_ops. */
@@ -24,7 +25,8 @@ typedef enum fl_override { FL_NO_OVERRIDE = 0, FL_DISPATCH_OFF, FL_OP_DISABLED }
 typedef struct fl_selected {
   fl_impl_record *record;
   fl_rejection rejection;
-  uint32_t token; /* index in the order of the token that matched it */
+  uint32_t token;      /* index in the order of the token that matched it */
+  uint64_t on_devices; /* a bit for each index of the device type that reaches min_arch */
 } fl_selected;
 
 typedef struct fl_selection {
@@ -33,7 +35,7 @@ typedef struct fl_selection {
   int32_t device_type;
   fl_override override;
   bool per_op;  /* the order is the op's own */
-  bool unasked; /* the availability of some implementation was not asked in this generation: ask, and select again */
+  bool unasked; /* availability or architectures were not asked for in this generation: ask, and select again */
   const char *const *order;
   uint32_t n_order;
   uint32_t n, n_accepted; /* accepted ones come first, best first; then the others in the order of registration */

@@ -58,6 +58,9 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
     [FL_SETTING_DISPATCH_DEBUG] =
         {"VLLM_FL_DISPATCH_DEBUG", NULL, &fl_type_bool, "0", NULL, 0, 0,
          "1: logs the table of ops and implementations after start, and each resolution at DEBUG"},
+    [FL_SETTING_SYNCHRONIZE] =
+        {"VLLM_FL_SYNCHRONIZE", NULL, &fl_type_bool, "0", NULL, 0, 0,
+         "1: each call waits for the device, so that an error is told of the operator that caused it"},
     [FL_SETTING_PLUGIN_MODULES] =
         {"VLLM_FL_PLUGIN_MODULES", NULL, &fl_type_names, NULL, NULL, ',', 0,
          "plugins to load besides those of the plugin directories: paths or names, each optionally with :symbol"},

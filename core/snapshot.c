@@ -29,7 +29,28 @@ static int compare_ops(const void *a, const void *b) {
   return strcmp(((const struct snapshot_op *)a)->name, ((const struct snapshot_op *)b)->name);
 }
 
-static void snapshot_impl(fl_snapshot *snapshot, const fl_impl_record *record, bool *failed) {
+/* Why no device of this machine reaches its min_arch; NULL if one does, or if that is not known. The host's lock is
+ * held. */
+static const char *too_old(fl_snapshot *snapshot, const fl_host *host, const fl_impl_record *impl, bool *failed) {
+  fl_text reason = {0};
+  for (int32_t type = 1; type < FL_DEVICE_SLOTS; type++)
+    if (impl->devices & FL_DEVICE(type)) {
+      if (fl_architectures_reaching(host, impl, type)) {
+        fl_text_free(&reason);
+        return NULL;
+      }
+      if (!reason.length)
+        fl_architectures_reason(host, impl, type, &reason);
+    }
+  const char *kept = reason.length ? snapshot_keep(snapshot, fl_text_get(&reason), failed) : NULL;
+  fl_text_free(&reason);
+  return kept;
+}
+
+static void snapshot_impl(fl_snapshot *snapshot, const fl_host *host, const fl_impl_record *record, bool *failed) {
+  bool available = atomic_load(&record->available);
+  const char *reason = atomic_load(&record->reason); /* static in the plugin */
+  const char *lacking = available && record->min_arch ? too_old(snapshot, host, record, failed) : NULL;
   snapshot->impls[snapshot->n_impls++] = (fl_impl_info){
       .op_name = snapshot_keep(snapshot, record->op->name, failed),
       .impl_id = snapshot_keep(snapshot, record->impl_id, failed),
@@ -41,8 +62,8 @@ static void snapshot_impl(fl_snapshot *snapshot, const fl_impl_record *record, b
       .flags = record->flags,
       .dtypes = record->dtypes,
       .devices = record->devices,
-      .available = atomic_load(&record->available),
-      .reason = atomic_load(&record->reason), /* static in the plugin */
+      .available = available && !lacking,
+      .reason = lacking ? lacking : reason,
       .has_supports_args = record->supports_args != NULL,
   };
 }
@@ -54,7 +75,7 @@ static void snapshot_fill(fl_snapshot *snapshot, const fl_host *host, bool *fail
     snapshot->ops[snapshot->n_ops++] =
         (struct snapshot_op){snapshot_keep(snapshot, host->ops[i]->name, failed), snapshot->n_impls, set ? set->n : 0};
     for (uint32_t j = 0; set && j < set->n; j++)
-      snapshot_impl(snapshot, set->impls[j], failed);
+      snapshot_impl(snapshot, host, set->impls[j], failed);
   }
   qsort(snapshot->ops, snapshot->n_ops, sizeof *snapshot->ops, compare_ops);
 }

@@ -312,6 +312,37 @@ static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
 
 /* ----------------------------------------------------------------------------------------------------- components */
 
+/* The functions that put tensors on a device come together, or not at all. */
+static fl_status check_memory(const fl_platform *platform) {
+  const struct {
+    const char *name;
+    bool given;
+  } functions[] = {
+      {"properties", platform->properties != NULL},
+      {"current_device", platform->current_device != NULL},
+      {"allocate", platform->allocate != NULL},
+      {"release", platform->release != NULL},
+      {"copy", platform->copy != NULL},
+      {"synchronize", platform->synchronize != NULL},
+      {"error", platform->error != NULL},
+  };
+  enum { N = sizeof functions / sizeof *functions };
+  const char *missing = NULL, *given = NULL;
+  for (size_t i = 0; i < N; i++) {
+    missing = missing || functions[i].given ? missing : functions[i].name;
+    given = given || !functions[i].given ? given : functions[i].name;
+  }
+  if (missing && given)
+    return fl_error(FL_EINVAL,
+                    "functions: %s is missing, but %s is there; properties, current_device, allocate, release, copy, "
+                    "synchronize and error come together: all, or none",
+                    missing, given);
+  if (given && (platform->device_type <= kDLCPU || platform->device_type >= FL_DEVICE_SLOTS))
+    return fl_error(FL_EINVAL, "device_type is %d, expected a DLDeviceType from %d to %d, other than the host's memory",
+                    platform->device_type, kDLCPU + 1, FL_DEVICE_SLOTS - 1);
+  return FL_OK;
+}
+
 static fl_status take_platform(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
   const fl_platform *platform = given->functions;
   (void)stage;
@@ -319,7 +350,7 @@ static fl_status take_platform(const fl_stage *stage, const fl_component *given,
       !platform->is_active)
     return fl_error(FL_EINVAL, "functions: is_active is missing");
   copy_struct(&record->platform, sizeof record->platform, platform, platform->size);
-  return FL_OK;
+  return check_memory(&record->platform);
 }
 
 static fl_status layer_taken(const char *class, const char *plugin, const char *by) {
@@ -535,6 +566,7 @@ static fl_status publish(fl_stage *stage, uint32_t *n_impls) {
       return fl_error_no_memory();
     host->components = grown;
     grown[host->n_components - 1] = stage->components[i];
+    grown[host->n_components - 1].asking = &host->availability_lock;
     stage->components[i] = (fl_component_record){0};
   }
   return FL_OK;

@@ -41,26 +41,66 @@ bool fl_tensor_is_on_host(const DLTensor *tensor) {
   return type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost;
 }
 
-/* Dimension by dimension; the last one in a single move where it is contiguous on both sides. */
-static void copy_dim(char *to, const DLTensor *to_tensor, const char *from, const DLTensor *from_tensor, int dim,
-                     size_t item) {
-  if (dim == to_tensor->ndim) {
-    memcpy(to, from, item);
-    return;
+size_t fl_tensor_span(const DLTensor *tensor) {
+  int64_t last = 0;
+  if (!fl_tensor_elements(tensor))
+    return 0;
+  for (int i = 0; i < tensor->ndim; i++)
+    last += fl_stride(tensor, i) * (tensor->shape[i] - 1);
+  return (size_t)(last + 1) * fl_tensor_item_size(tensor);
+}
+
+/* From which dimension on are both tensors without gaps? `*elements` lie from there on. */
+static int first_dense(const DLTensor *a, const DLTensor *b, int64_t *elements) {
+  int dim = a->ndim;
+  *elements = 1;
+  for (; dim > 0; dim--) {
+    int64_t n = a->shape[dim - 1];
+    if (n != 1 && (fl_stride(a, dim - 1) != *elements || fl_stride(b, dim - 1) != *elements))
+      break;
+    *elements *= n;
   }
-  int64_t n = to_tensor->shape[dim], to_stride = fl_stride(to_tensor, dim), from_stride = fl_stride(from_tensor, dim);
-  if (dim == to_tensor->ndim - 1 && to_stride == 1 && from_stride == 1) {
-    memcpy(to, from, (size_t)n * item);
-    return;
-  }
-  for (int64_t i = 0; i < n; i++)
-    copy_dim(to + i * to_stride * (int64_t)item, to_tensor, from + i * from_stride * (int64_t)item, from_tensor,
-             dim + 1, item);
+  return dim;
+}
+
+/* One copy of tensors, and what all its runs have in common. */
+typedef struct tensor_copy {
+  const DLTensor *to, *from;
+  int dense; /* from this dimension on all is one run */
+  size_t run, item;
+  fl_copy_fn copy;
+  void *user;
+} tensor_copy;
+
+/* Dimension by dimension, as far as there are gaps. */
+static fl_status copy_dim(const tensor_copy *c, char *to, const char *from, int dim) {
+  fl_status status = FL_OK;
+  if (dim == c->dense)
+    return c->copy(c->user, to, from, c->run);
+  int64_t to_step = fl_stride(c->to, dim) * (int64_t)c->item, from_step = fl_stride(c->from, dim) * (int64_t)c->item;
+  for (int64_t i = 0; i < c->to->shape[dim] && !status; i++)
+    status = copy_dim(c, to + i * to_step, from + i * from_step, dim + 1);
+  return status;
+}
+
+fl_status fl_tensor_copy_with(const DLTensor *to, const DLTensor *from, fl_copy_fn copy, void *user) {
+  tensor_copy c = {.to = to, .from = from, .item = fl_tensor_item_size(to), .copy = copy, .user = user};
+  int64_t elements;
+  if (!fl_tensor_elements(to))
+    return FL_OK;
+  c.dense = first_dense(to, from, &elements);
+  c.run = (size_t)elements * c.item;
+  return copy_dim(&c, fl_data(to), fl_data(from), 0);
+}
+
+static fl_status copy_on_host(void *user, void *to, const void *from, size_t size) {
+  (void)user;
+  memcpy(to, from, size);
+  return FL_OK;
 }
 
 void fl_tensor_copy(const DLTensor *to, const DLTensor *from) {
-  if (fl_tensor_elements(to) > 0)
-    copy_dim(fl_data(to), to, fl_data(from), from, 0, fl_tensor_item_size(to));
+  fl_tensor_copy_with(to, from, copy_on_host, NULL);
 }
 
 /* The same tensor, compact, at `buffer`. */

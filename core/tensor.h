@@ -1,4 +1,4 @@
-/* Tensors in host memory: sizes, and copies for in-place calls. */
+/* Tensors: sizes, and copies for in-place calls. */
 #ifndef FLHOST_CORE_TENSOR_H
 #define FLHOST_CORE_TENSOR_H
 
@@ -11,6 +11,14 @@ int64_t fl_tensor_elements(const DLTensor *tensor);
 
 /* Can the processor read and write it? */
 bool fl_tensor_is_on_host(const DLTensor *tensor);
+
+/* Bytes from the first to behind the last element, gaps between them included; strides are not negative. */
+size_t fl_tensor_span(const DLTensor *tensor);
+
+/* Copies between tensors of equal shape and dtype, whatever their strides, in runs of bytes that lie together on both
+ * sides; neither is looked at. The first error of `copy` ends it. */
+typedef fl_status (*fl_copy_fn)(void *user, void *to, const void *from, size_t size);
+fl_status fl_tensor_copy_with(const DLTensor *to, const DLTensor *from, fl_copy_fn copy, void *user);
 
 /* Copies between tensors of equal shape and dtype, whatever their strides; both on the host, not overlapping. */
 void fl_tensor_copy(const DLTensor *to, const DLTensor *from);

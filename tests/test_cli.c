@@ -550,8 +550,12 @@ END_TEST
 
 START_TEST(platform_has_the_promised_keys) {
   static const char *const keys[] = {"active", "origin", "config_file", "platforms", NULL};
-  static const char *const platform_keys[] = {"name",         "plugin", "active",       "pci_devices", "pci",
-                                              "driver_found", "driver", "device_count", "diagnosis",   NULL};
+  static const char *const platform_keys[] = {
+      "name",      "plugin",      "active", "pci_devices", "pci", "driver_found", "driver", "device_count",
+      "diagnosis", "device_type", "steps",  "devices",     NULL};
+  static const char *const step_keys[] = {"step", "state", "finding", "advice", NULL};
+  static const char *const device_keys[] = {"index", "name",         "arch",        "driver",
+                                            "units", "memory_total", "memory_free", NULL};
   outcome run = FLHOST("platform", "--json");
   assert_quiet(run);
   json_t *report = parse_json(run.out, JSON_OBJECT);
@@ -561,7 +565,11 @@ START_TEST(platform_has_the_promised_keys) {
   json_t *cpu = entry_of(json_object_get(report, "platforms"), "name", "cpu");
   assert_keys(cpu, platform_keys);
   ck_assert(json_is_true(json_object_get(cpu, "active")));
-  entry_of(json_object_get(report, "platforms"), "name", "ascend");
+  assert_keys(json_array_get(json_object_get(cpu, "devices"), 0), device_keys);
+  json_t *ascend = entry_of(json_object_get(report, "platforms"), "name", "ascend");
+  ck_assert_str_eq(text_at(ascend, "device_type"), "ext_dev");
+  json_t *step = entry_of(json_object_get(ascend, "steps"), "step", "user driver");
+  assert_keys(step, step_keys);
   assert_contains(FLHOST("platform").out, "VLLM_FL_PLATFORM");
 }
 END_TEST

@@ -45,7 +45,11 @@ static void set_up(void) {
     kinds[i] = fl_platform_kinds[i];
     memset(kinds[i].nodes, 0, sizeof kinds[i].nodes);
     memset(kinds[i].driver.libraries, 0, sizeof kinds[i].driver.libraries);
-    kinds[i].nodes[0] = "/nonexistent/node";
+    memset(kinds[i].kernel, 0, sizeof kinds[i].kernel);
+    memset(kinds[i].versions, 0, sizeof kinds[i].versions);
+    memset(kinds[i].patterns, 0, sizeof kinds[i].patterns);
+    kinds[i].nodes[0] = kinds[i].patterns[0] = "/nonexistent/node";
+    kinds[i].kernel[0] = "/nonexistent/module";
     kinds[i].driver.libraries[0] = "libflhost_no_such_driver.so.1";
   }
   setenv("HWLOC_THISSYSTEM", "0", 1);
@@ -88,6 +92,22 @@ static void expect_diagnosis(const char *platform, const char *diagnosis) {
 }
 
 enum { CUDA = 1, ROCM = 2, ASCEND = 3 };
+
+/* The step of that name; `finding` NULL: of any finding. */
+static const fl_platform_step *expect_step(const fl_platform_info *platform, const char *name, const char *state,
+                                           const char *finding) {
+  for (uint32_t i = 0; i < platform->n_steps; i++) {
+    const fl_platform_step *step = &platform->steps[i];
+    if (strcmp(step->name, name) != 0)
+      continue;
+    ck_assert_msg(!strcmp(step->state, state), "%s is %s: %s", name, step->state, step->finding);
+    if (finding)
+      ck_contains(step->finding, finding);
+    return step;
+  }
+  ck_abort_msg("%s has no step '%s'", platform->name, name);
+  return NULL;
+}
 
 /* ------------------------------------------------------------------------------------------------------ diagnoses */
 
@@ -179,7 +199,7 @@ START_TEST(H1_a_driver_that_fails_or_crashes_is_told) {
 END_TEST
 
 START_TEST(H1_a_driver_that_hangs_is_given_up) {
-  const fl_driver hanging = {{driver}, fl_count_cuda, NULL};
+  const fl_driver hanging = {{driver}, fl_count_cuda, NULL, NULL};
   char expected[4 * PATH_MAX];
   fl_probe probe;
   setenv("FAKE_DRIVER", "hang", 1);
@@ -205,6 +225,7 @@ START_TEST(H1_a_device_node_without_permission_is_told) {
   bool root = !geteuid();
   set_machine(with_amd);
   install(ROCM, true, NULL);
+  kinds[ROCM].patterns[0] = node;
   ck_assert_int_eq(chmod(node, 0660), 0);
   if (root) { /* who may do all: be somebody else meanwhile */
     ck_assert_int_eq(chmod(scratch, 0755), 0);
@@ -217,13 +238,14 @@ START_TEST(H1_a_device_node_without_permission_is_told) {
   }
   fl_platform_report *report = report_of(NULL, 0);
   ck_contains(report->platforms[ROCM].diagnosis, expected);
+  expect_step(&report->platforms[ROCM], "device node", "failed", expected);
   fl_platform_report_free(report);
   ck_assert(!root || !seteuid(0));
 }
 END_TEST
 
 START_TEST(a_driver_in_use_is_asked_where_it_is) {
-  const fl_driver cuda = {{driver}, fl_count_cuda, fl_count_cuda_in_use};
+  const fl_driver cuda = {{driver}, fl_count_cuda, fl_count_cuda_in_use, NULL};
   fl_probe probe;
   int (*init)(unsigned);
   void *library = dlopen(driver, RTLD_NOW | RTLD_LOCAL);
@@ -238,6 +260,72 @@ START_TEST(a_driver_in_use_is_asked_where_it_is) {
   ck_assert_int_eq(probe.count, 3);
   ck_assert_str_eq(probe.driver, driver);
   dlclose(library);
+}
+END_TEST
+
+/* ---------------------------------------------------------------------------------------------------------- steps */
+
+START_TEST(H1_every_step_is_diagnosed_where_nothing_is_there) {
+  set_machine(bare);
+  fl_platform_report *report = report_of(NULL, 0);
+  const fl_platform_info *cuda_found = &report->platforms[CUDA];
+  const fl_platform_step *step = expect_step(cuda_found, "bus", "missing", "no NVIDIA device on the PCI bus");
+  ck_assert_uint_gt(strlen(step->advice), 0);
+  step = expect_step(cuda_found, "kernel driver", "missing", "module nvidia is not loaded: there is no /nonexistent");
+  ck_contains(step->advice, "modprobe nvidia");
+  expect_step(cuda_found, "device node", "missing", "no device node /nonexistent/node");
+  step = expect_step(cuda_found, "user driver", "missing", "cannot open shared object file");
+  ck_contains(step->advice, "LD_LIBRARY_PATH");
+  expect_step(cuda_found, "devices", "unknown", "an earlier step is not in order");
+  ck_assert_uint_eq(cuda_found->n_steps, 5);
+  ck_assert_uint_eq(cuda_found->n_devices, 0);
+  /* The processor needs no step, and is a device. */
+  ck_assert_uint_eq(report->platforms[0].n_steps, 0);
+  ck_assert_uint_eq(report->platforms[0].n_devices, 1);
+  ck_assert_uint_gt(report->platforms[0].devices[0].memory_total, 0);
+  fl_platform_report_free(report);
+}
+END_TEST
+
+START_TEST(H1_every_step_is_diagnosed_where_all_is_in_order) {
+  static const struct {
+    int kind;
+    const char *version;
+  } drivers[] = {{CUDA, ", version 13.1"}, {ROCM, ", version 6.2.41133"}, {ASCEND, ", version 1.17.0"}};
+  char version_file[2 * PATH_MAX];
+  set_machine(with_nvidia);
+  snprintf(version_file, sizeof version_file, "%s",
+           write_text("version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.82.07  Wed Aug 27\n"));
+  for (size_t i = 0; i < 3; i++) {
+    int kind = drivers[i].kind;
+    install(kind, true, "2");
+    kinds[kind].kernel[0] = kinds[kind].versions[0] = version_file;
+    kinds[kind].patterns[0] = node;
+    fl_platform_report *report = report_of(NULL, 0);
+    const fl_platform_info *found = &report->platforms[kind];
+    if (kind == CUDA)
+      expect_step(found, "bus", "ok", "10de:2330 at 0000:00:02.0");
+    ck_contains(expect_step(found, "kernel driver", "ok", "580.82.07 (")->finding,
+                kinds[kind].module ? kinds[kind].module : version_file);
+    expect_step(found, "device node", "ok", node);
+    expect_step(found, "user driver", "ok", drivers[i].version);
+    ck_assert_str_eq(expect_step(found, "devices", "ok", "2 devices")->advice, "");
+    fl_platform_report_free(report);
+  }
+}
+END_TEST
+
+START_TEST(H1_the_step_that_fails_is_told) {
+  set_machine(with_nvidia);
+  install(CUDA, true, "error");
+  fl_platform_report *report = report_of(NULL, 0);
+  const fl_platform_step *step = expect_step(&report->platforms[CUDA], "devices", "failed", "cuInit returned 803");
+  ck_assert_uint_gt(strlen(step->advice), 0);
+  fl_platform_report_free(report);
+  install(CUDA, true, "0");
+  report = report_of(NULL, 0);
+  expect_step(&report->platforms[CUDA], "devices", "missing", "the driver reports no device");
+  fl_platform_report_free(report);
 }
 END_TEST
 
@@ -406,6 +494,24 @@ START_TEST(H2_a_host_takes_the_platform_of_a_plugin) {
 }
 END_TEST
 
+START_TEST(H1_a_plugin_describes_its_devices) {
+  fl_host *host = test_host(NULL, 0);
+  fl_platform_report *report;
+  ck_ok(fl_load_plugin(host, built("tests/plugins/device.so")));
+  ck_ok(fl_get_platform(host, &report));
+  const fl_platform_info *found = &report->platforms[report->n - 1];
+  ck_assert_str_eq(found->name, "test_device");
+  expect_step(found, "plugin", "ok", "plugin 'test_device' is active");
+  expect_step(found, "devices", "ok", "2 devices");
+  ck_assert_uint_eq(found->n_steps, 2);
+  ck_assert_uint_eq(found->n_devices, 2);
+  ck_assert_str_eq(found->devices[1].arch, "td_2");
+  ck_assert_str_eq(found->devices[1].name, "test part, memory of the host");
+  fl_platform_report_free(report);
+  fl_host_destroy(host);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, H1_no_device_and_no_driver);
@@ -418,6 +524,10 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, H1_without_device_node_the_driver_is_not_asked);
   tcase_add_test(tests, H1_a_device_node_without_permission_is_told);
   tcase_add_test(tests, a_driver_in_use_is_asked_where_it_is);
+  tcase_add_test(tests, H1_every_step_is_diagnosed_where_nothing_is_there);
+  tcase_add_test(tests, H1_every_step_is_diagnosed_where_all_is_in_order);
+  tcase_add_test(tests, H1_the_step_that_fails_is_told);
+  tcase_add_test(tests, H1_a_plugin_describes_its_devices);
   tcase_add_test(tests, H2_without_devices_it_is_the_cpu);
   tcase_add_test(tests, H2_the_first_platform_with_a_device_is_active);
   tcase_add_test(tests, H2_an_active_plugin_beats_the_built_in_ones);

@@ -30,8 +30,8 @@ _flhost() {
     ;;
   esac
   case $command:$word in
-  run:-*) mapfile -t COMPREPLY < <(compgen -W '--out --repeat --json --help' -- "$word") ;;
-  verify:-*) mapfile -t COMPREPLY < <(compgen -W '--impl --dtype --seed --junit --json --help' -- "$word") ;;
+  run:-*) mapfile -t COMPREPLY < <(compgen -W '--device --out --repeat --json --help' -- "$word") ;;
+  verify:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --seed --junit --json --help' -- "$word") ;;
   explain:-* | resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;
   manifest:-*) mapfile -t COMPREPLY < <(compgen -W '--device --text --json --help' -- "$word") ;;
   ops:-*) mapfile -t COMPREPLY < <(compgen -W '--impls --pages --json --help' -- "$word") ;;

@@ -71,7 +71,9 @@ enum {
   FL_HOST_NO_PLUGINS = 1 << 0,         /* load no plugin by itself; fl_load_plugin still does */
   FL_HOST_NO_ARGUMENT_CHECKS = 1 << 1, /* trust the caller: calls skip the schema's checks. A wrong call is then
                                           undefined behaviour, as in a direct call of the kernel */
-  FL_HOST_STATISTICS = 1 << 2          /* count calls (failures and fallbacks are always counted) */
+  FL_HOST_STATISTICS = 1 << 2,         /* count calls (failures and fallbacks are always counted) */
+  FL_HOST_SYNCHRONOUS = 1 << 3         /* wait for the device after each call, so that an error of a kernel is that
+                                          call's; as VLLM_FL_SYNCHRONIZE=1. Not while a graph is captured */
 };
 
 /* How to create a host. A zero or NULL field leaves the setting to the environment and files. */
@@ -160,6 +162,14 @@ FL_API fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *
 /* Checks a call's arguments as fl_invoke does, without calling anything. */
 FL_API fl_status fl_check(const fl_op *op, const fl_call *call);
 
+/*
+ * Bytes that call->workspace should have: the most that any implementation which the policy in force may run for these
+ * arguments asks for, fallbacks included; 0 if none does. Another policy may want more. The memory lies on the call's
+ * device, aligned to 256 (fl_device_allocate), and may be used again for the next call on the same stream. Errors are
+ * those of fl_check, and FL_ENOIMPL where nothing is there to run.
+ */
+FL_API fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size);
+
 /* One argument or result of an op. */
 typedef struct fl_argument {
   const char *name;
@@ -212,6 +222,39 @@ typedef struct fl_input {
  */
 FL_API fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,
                                     uint32_t n_inputs);
+
+/* ------------------------------------------------------------------------------------------------ device memory */
+
+/*
+ * For tools and small engines; one that has an allocator of its own needs none of this. Memory of kDLCPU is the host's
+ * own; that of another device type is what a plugin's platform brings (fl_platform), of several the one in force. In
+ * all of these FL_ENOENT: nobody brings memory of that type (the message says who brings which), the platform is not
+ * active, or there is no device; FL_EINVAL: no such device; FL_ENOMEM, FL_EDEVICE: it failed, in the platform's words.
+ * They may initialise the vendor's driver in this process, which a later fork does not survive.
+ */
+
+/* Devices of a type: their indices are 0 to *count - 1. FL_EDEVICE: the platform cannot count them. */
+FL_API fl_status fl_device_count(fl_host *host, int32_t device_type, int32_t *count);
+
+/* properties->size is set by the caller to sizeof(fl_device_properties). */
+FL_API fl_status fl_device_get_properties(fl_host *host, DLDevice device, fl_device_properties *properties);
+
+/* The device of that type that this thread uses. */
+FL_API fl_status fl_device_current(fl_host *host, int32_t device_type, DLDevice *device);
+
+/* Aligned to 256, not cleared; the caller frees it with fl_device_free, when no work that uses it is left. A size of 0
+ * gives memory, too. */
+FL_API fl_status fl_device_allocate(fl_host *host, DLDevice device, size_t size, void **memory);
+FL_API fl_status fl_device_free(fl_host *host, DLDevice device, void *memory); /* NULL is ignored */
+
+/* Copies in the order of `stream` (NULL = the device's default). `direction` is one of FL_COPY_*: with host memory on
+ * either side the copy is done when this returns. */
+FL_API fl_status fl_device_copy(fl_host *host, DLDevice device, void *to, const void *from, size_t size,
+                                int32_t direction, void *stream);
+
+/* Waits until all work of the stream, or of `all` streams of the device, is done. An error of earlier work shows up
+ * here, as FL_EDEVICE. */
+FL_API fl_status fl_device_synchronize(fl_host *host, DLDevice device, void *stream, bool all);
 
 /* ------------------------------------------------------------------------------------------------------ policies */
 
@@ -610,6 +653,14 @@ FL_API const char *fl_oot_op(fl_host *host, const char *class_name);
 /* May the op use implementations of kind default, by the switches and FlagGems lists? */
 FL_API bool fl_is_flagos_allowed(fl_host *host, const char *op);
 
+/* One step of the way from the bus to the devices; the first that is not in order is what to repair. */
+typedef struct fl_platform_step {
+  const char *name;    /* "bus", "kernel driver", "device node", "user driver", "plugin", "devices" */
+  const char *state;   /* "ok", "missing", "failed", "unknown": not looked at, since an earlier step is not ok */
+  const char *finding; /* what was found, or what is not there */
+  const char *advice;  /* what to do, "" if nothing */
+} fl_platform_step;
+
 /* What was found of one platform. */
 typedef struct fl_platform_info {
   const char *name;      /* "cpu", "cuda", "rocm", "ascend", or a plugin's */
@@ -621,6 +672,11 @@ typedef struct fl_platform_info {
   const char *driver;    /* its name, or the loader's words why it does not open; "" if none is needed */
   int32_t device_count;  /* devices that the driver reports; -1 = not asked or failed */
   const char *diagnosis; /* one sentence */
+  int32_t device_type;   /* of its tensors */
+  const fl_platform_step *steps;
+  uint32_t n_steps;
+  uint32_t n_devices; /* of those below: what the platform's plugin, or the host, says of each */
+  const fl_device_properties *devices;
 } fl_platform_info;
 
 typedef struct fl_platform_report {

@@ -252,6 +252,17 @@ enum {
 /* Longest op name, impl_id, vendor or plugin name, in bytes without the NUL. */
 #define FL_NAME_MAX 127
 
+/*
+ * fl_impl.min_arch is compared with fl_device_properties.arch of the devices; an implementation is not run on a device
+ * that does not reach it. The rule for names of one form, others are not judged:
+ *   sm_80          letters and a decimal number: a device of that number or a greater one. sm_90a: of just that number;
+ *                  sm_100f: of that number or a greater one with the same digits but the last
+ *   gfx90a         the number is hexadecimal. gfx9 and older (wavefronts of 64) and gfx10 and newer (of 32) do not
+ * stand in for each other; the integrated gfx902, gfx909 and gfx90c count as gfx900. A feature (gfx90a:xnack-) keeps
+ * devices off that say the opposite Ascend910B     a series: Ascend910A < Ascend910B (B1 to B4) < Ascend910_93 <
+ * Ascend950; Ascend310P and Ascend310B stand by themselves
+ */
+
 /* One implementation of one op. */
 typedef struct fl_impl {
   uint32_t size;       /* sizeof(fl_impl) */
@@ -264,7 +275,7 @@ typedef struct fl_impl {
   const char *vendor;  /* required for FL_KIND_VENDOR */
   uint64_t devices;    /* set of FL_DEVICE(type): where its tensors may be; required */
   uint32_t dtypes; /* set of FL_FLOAT32…: element types of the first tensor that it takes; 0 = all of the schema */
-  const char *min_arch; /* least device architecture ("sm_80", "gfx90a"), for display; NULL = any */
+  const char *min_arch; /* least device architecture ("sm_80", "gfx90a", "Ascend910B"), see below; NULL = any */
   fl_kernel_fn fn;      /* required */
   void *self;           /* given back to the functions below */
   /* Does this machine have the device, driver and library? Asked once, never per call; NULL = yes. Sets *reason to a
@@ -358,6 +369,10 @@ typedef struct fl_device_properties {
 
 /*
  * A hardware platform that a plugin brings (component type "platform").
+ *
+ * `is_active` initialises no driver: the engine may still fork. `device_count` and `properties` are asked in a child
+ * process, or in this one when its devices are in use; an initialised driver that is asked in a child answers with an
+ * error, which is held against nobody.
  *
  * `device` is the device_id of its tensors, 0 for the first. The functions from `properties` on let an engine, and
  * flhost's own commands, put tensors on the device; they come together: all, or none (NULL). They may be called from

@@ -13,10 +13,13 @@
 EXPORT int cuInit(unsigned flags);
 EXPORT int cuDeviceGetCount(int *count);
 EXPORT int cuGetErrorName(int code, const char **name);
+EXPORT int cuDriverGetVersion(int *version);
 EXPORT int hipGetDeviceCount(int *count);
+EXPORT int hipRuntimeGetVersion(int *version);
 EXPORT const char *hipGetErrorName(int code);
 EXPORT int aclInit(const char *config);
 EXPORT int aclrtGetDeviceCount(uint32_t *count);
+EXPORT int aclrtGetVersion(int32_t *major, int32_t *minor, int32_t *patch);
 
 static int initialised;
 
@@ -47,6 +50,16 @@ int cuGetErrorName(int code, const char **name) {
   return 0;
 }
 
+int cuDriverGetVersion(int *version) {
+  *version = 13010;
+  return 0;
+}
+
+int hipRuntimeGetVersion(int *version) {
+  *version = 60241133;
+  return 0;
+}
+
 int hipGetDeviceCount(int *count) {
   return count_devices(count, 100, 35);
 }
@@ -62,4 +75,11 @@ int aclInit(const char *config) {
 
 int aclrtGetDeviceCount(uint32_t *count) {
   return initialised ? count_devices((int *)count, 0, 507899) : 100001;
+}
+
+int aclrtGetVersion(int32_t *major, int32_t *minor, int32_t *patch) {
+  *major = 1;
+  *minor = 17;
+  *patch = 0;
+  return 0;
 }

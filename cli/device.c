@@ -1,0 +1,116 @@
+/* Devices for the commands that call operators: see device.h. */
+#include "cli/device.h"
+
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool cli_device(const char *word, DLDevice *device) {
+  const char *colon = strchr(word, ':');
+  char type[32], *end = NULL;
+  int32_t device_type;
+  long index = 0;
+  snprintf(type, sizeof type, "%.*s", colon ? (int)(colon - word) : (int)strlen(word), word);
+  errno = 0;
+  if (colon)
+    index = strtol(colon + 1, &end, 10);
+  if (colon && (errno || end == colon + 1 || *end || index < 0 || index > INT32_MAX)) {
+    cli_error("--device: '%s': '%s' is not the index of a device, expected a number from 0 on", word, colon + 1);
+    return false;
+  }
+  if (!cli_device_type(type, &device_type))
+    return false;
+  *device = (DLDevice){(DLDeviceType)device_type, (int32_t)index};
+  return true;
+}
+
+const char *cli_device_text(DLDevice device, char *buffer, size_t size) {
+  if (device.device_type == kDLCPU)
+    snprintf(buffer, size, "cpu");
+  else
+    snprintf(buffer, size, "%s:%d", cli_device_name((int32_t)device.device_type), device.device_id);
+  return buffer;
+}
+
+int cli_check_device(fl_host *host, DLDevice device) {
+  fl_device_properties properties = {.size = sizeof properties};
+  fl_status status = fl_device_get_properties(host, device, &properties);
+  return status ? cli_fail(status) : EXIT_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- memory */
+
+fl_status device_memory_create(device_memory *made, fl_host *host, DLDevice device, size_t size) {
+  *made = (device_memory){.host = host, .device = device, .size = size};
+  return fl_device_allocate(host, device, size, &made->memory);
+}
+
+/* Nothing is left to be done about memory that cannot be freed. */
+void device_memory_free(device_memory *memory) {
+  if (memory->memory)
+    fl_device_free(memory->host, memory->device, memory->memory);
+  *memory = (device_memory){0};
+}
+
+fl_status device_memory_put(const device_memory *to, const void *from) {
+  return fl_device_copy(to->host, to->device, to->memory, from, to->size, FL_COPY_TO_DEVICE, NULL);
+}
+
+fl_status device_memory_get(const device_memory *from, void *to) {
+  return fl_device_copy(from->host, from->device, to, from->memory, from->size, FL_COPY_TO_HOST, NULL);
+}
+
+/* --------------------------------------------------------------------------------------------------------- tensors */
+
+/* Bytes from the first to behind the last element. */
+static size_t span_of(const DLTensor *tensor) {
+  int64_t last = 0;
+  for (int i = 0; i < tensor->ndim; i++) {
+    if (!tensor->shape[i])
+      return 0;
+    last += fl_stride(tensor, i) * (tensor->shape[i] - 1);
+  }
+  return (size_t)(last + 1) * (((size_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8);
+}
+
+fl_status device_tensor_create(device_tensor *made, fl_host *host, DLDevice device, const DLTensor *like) {
+  *made = (device_tensor){.tensor = *like};
+  fl_status status = device_memory_create(&made->memory, host, device, span_of(like));
+  made->tensor.device = device;
+  made->tensor.data = made->memory.memory;
+  made->tensor.byte_offset = 0;
+  return status;
+}
+
+void device_tensor_free(device_tensor *tensor) {
+  device_memory_free(&tensor->memory);
+}
+
+fl_status device_tensor_put(const device_tensor *to, const DLTensor *from) {
+  return device_memory_put(&to->memory, fl_data(from));
+}
+
+fl_status device_tensor_get(const device_tensor *from, const DLTensor *to) {
+  return device_memory_get(&from->memory, fl_data(to));
+}
+
+/* ------------------------------------------------------------------------------------------------------- workspace */
+
+fl_status device_workspace(device_memory *workspace, fl_host *host, DLDevice device, fl_op *op, fl_call *call) {
+  size_t size = 0;
+  call->workspace = NULL;
+  call->workspace_size = 0;
+  if (fl_workspace(op, call, &size) || !size)
+    return FL_OK;
+  if (workspace->size < size) {
+    device_memory_free(workspace);
+    fl_status status = device_memory_create(workspace, host, device, size);
+    if (status)
+      return status;
+  }
+  call->workspace = workspace->memory;
+  call->workspace_size = size;
+  return FL_OK;
+}

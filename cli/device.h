@@ -1,0 +1,54 @@
+/*
+ * Devices for the commands that call operators: naming one, tensors in its memory, a call's workspace. Everything goes
+ * through fl_device_*, so that the processor is a device like another.
+ */
+#ifndef FLHOST_CLI_DEVICE_H
+#define FLHOST_CLI_DEVICE_H
+
+#include <flhost/flhost.h>
+
+#define CLI_DEVICE_INDEX(value_)                                                                                       \
+  { "device", "TYPE[:INDEX]", "tensors on that device: cpu, cuda, cuda:1, rocm, ascend (ext_dev)", NULL, (value_) }
+
+/* "cuda" or "cuda:1". false, with a message, for another word. */
+bool cli_device(const char *word, DLDevice *device);
+
+/* "cuda:1" */
+const char *cli_device_text(DLDevice device, char *buffer, size_t size);
+
+/* Is it there, and can memory be had of it? Exit status; says why not. */
+int cli_check_device(fl_host *host, DLDevice device);
+
+/* Memory of a device. Zero-initialise. On failure of these functions fl_error_message() says why. */
+typedef struct device_memory {
+  fl_host *host;
+  DLDevice device;
+  void *memory;
+  size_t size;
+} device_memory;
+
+fl_status device_memory_create(device_memory *made, fl_host *host, DLDevice device, size_t size);
+void device_memory_free(device_memory *memory);
+
+/* Copies all of it; done when they return. */
+fl_status device_memory_put(const device_memory *to, const void *from);
+fl_status device_memory_get(const device_memory *from, void *to);
+
+/* A tensor on a device, of the shape, strides and element type of one on the host, which must outlive it. */
+typedef struct device_tensor {
+  DLTensor tensor;
+  device_memory memory;
+} device_tensor;
+
+fl_status device_tensor_create(device_tensor *made, fl_host *host, DLDevice device, const DLTensor *like);
+void device_tensor_free(device_tensor *tensor);
+
+/* Copies between it and the one on the host, gaps between rows included. */
+fl_status device_tensor_put(const device_tensor *to, const DLTensor *from);
+fl_status device_tensor_get(const device_tensor *from, const DLTensor *to);
+
+/* Gives the call the workspace that it should have (fl_workspace, under the policy in force in this thread) on the
+ * device; memory that is large enough is used again. FL_OK too where nothing may run the call: calling it says so. */
+fl_status device_workspace(device_memory *workspace, fl_host *host, DLDevice device, fl_op *op, fl_call *call);
+
+#endif
