@@ -5,10 +5,10 @@
 #include <limits.h>
 
 const gpu_setup gpu_setups[GPU_SETUPS] = {
-    {"cuda.so", "FLHOST_CUDA_DRIVER", "standin_cuda.so", "vendor.cuda", kDLCUDA},
-    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip5.so", "vendor.rocm", kDLROCM},
-    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip6.so", "vendor.rocm", kDLROCM},
-    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip32.so", "vendor.rocm", kDLROCM},
+    {"cuda.so", "FLHOST_CUDA_DRIVER", "standin_cuda.so", "vendor.cuda", "FLHOST_CUBLASLT", kDLCUDA},
+    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip5.so", "vendor.rocm", "FLHOST_ROCBLAS", kDLROCM},
+    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip6.so", "vendor.rocm", "FLHOST_ROCBLAS", kDLROCM},
+    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip32.so", "vendor.rocm", "FLHOST_ROCBLAS", kDLROCM},
 };
 
 static void *stand_in;
@@ -55,6 +55,7 @@ fl_host *gpu_host(const gpu_setup *setup) {
   char plugin[PATH_MAX];
   stand_in_open(setup->driver);
   setenv(setup->setting, path, 1);
+  setenv(setup->math, path, 1);
   fl_host *host = test_host(environment, 0);
   snprintf(plugin, sizeof plugin, "%s/plugins/cpu.so", build_dir());
   ck_ok(fl_load_plugin(host, plugin));

@@ -7,6 +7,7 @@
 /* A plugin, and the stand-in that it is told to use. */
 typedef struct gpu_setup {
   const char *plugin, *setting, *driver, *impl_id;
+  const char *math; /* the setting that names the library of matrix products */
   int32_t device_type;
 } gpu_setup;
 

@@ -125,10 +125,18 @@ static void free_twin(twin *t) {
       unmake(t->tensors[side][i]);
 }
 
-/* A call's stream is the default one; the stand-in has run all of it when it returns. */
+/* A call's stream is the default one; the stand-in has run all of it when it returns. With the workspace that the op
+ * asks for, and not a byte more. */
 static fl_status invoke(twin *t, int side) {
   fl_call call = {.size = sizeof call, .count = t->n_values, .values = t->values[side]};
-  return fl_invoke(t->op, &call);
+  fl_status status = fl_workspace(t->op, &call, &call.workspace_size);
+  if (status)
+    return status;
+  if (call.workspace_size)
+    call.workspace = aligned_alloc(256, (call.workspace_size + 255) / 256 * 256);
+  status = fl_invoke(t->op, &call);
+  free(call.workspace);
+  return status;
 }
 
 static fl_tolerance wider(fl_op *op, DLDataType dtype, DLDataType activations) {

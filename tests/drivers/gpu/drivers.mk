@@ -22,10 +22,12 @@ endef
 $(eval $(call emulation,32))
 $(eval $(call emulation,64))
 
-# standin NAME,SOURCE,WARP,FLAGS
+# standin NAME,SOURCE,WARP,FLAGS: a driver, and in the same file the library of matrix products that goes with it.
+MATH_cuda := cublaslt
+MATH_hip := rocblas
 define standin
 STANDINS += $(TD)/$(1)
-$(TD)/$(1): tests/drivers/gpu/$(2).c tests/drivers/gpu/standin.c $(GPU_EMULATION:%=$(TD)/warp$(3)/%)
+$(TD)/$(1): tests/drivers/gpu/$(2).c tests/drivers/gpu/$(MATH_$(2)).c tests/drivers/gpu/product.c tests/drivers/gpu/standin.c $(GPU_EMULATION:%=$(TD)/warp$(3)/%)
 	@mkdir -p $$(@D)
 	$$(CC) $$(BASE) $$(CFLAGS) $(4) -shared -Wl,-z,defs,-z,now,-Bsymbolic -o $$@ $$(filter %.c %.o,$$^) $$(LINK) -lm
 endef
