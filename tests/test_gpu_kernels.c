@@ -125,18 +125,22 @@ static void free_twin(twin *t) {
       unmake(t->tensors[side][i]);
 }
 
-/* A call's stream is the default one; the stand-in has run all of it when it returns. With the workspace that the op
- * asks for, and not a byte more. */
-static fl_status invoke(twin *t, int side) {
-  fl_call call = {.size = sizeof call, .count = t->n_values, .values = t->values[side]};
-  fl_status status = fl_workspace(t->op, &call, &call.workspace_size);
+/* With the workspace that the op asks for, and not a byte more. */
+static fl_status invoke_with_workspace(fl_op *op, fl_call *call) {
+  fl_status status = fl_workspace(op, call, &call->workspace_size);
   if (status)
     return status;
-  if (call.workspace_size)
-    call.workspace = aligned_alloc(256, (call.workspace_size + 255) / 256 * 256);
-  status = fl_invoke(t->op, &call);
-  free(call.workspace);
+  if (call->workspace_size)
+    call->workspace = aligned_alloc(256, (call->workspace_size + 255) / 256 * 256);
+  status = fl_invoke(op, call);
+  free(call->workspace);
   return status;
+}
+
+/* A call's stream is the default one; the stand-in has run all of it when it returns. */
+static fl_status invoke(twin *t, int side) {
+  fl_call call = {.size = sizeof call, .count = t->n_values, .values = t->values[side]};
+  return invoke_with_workspace(t->op, &call);
 }
 
 static fl_tolerance wider(fl_op *op, DLDataType dtype, DLDataType activations) {
@@ -222,7 +226,7 @@ static void call_on_device(void *user, const fl_schema *schema, fl_value *values
   const golden_device *where = user;
   fl_call call = {.size = sizeof call, .count = n, .values = values};
   set_device(values, n, where->device);
-  ck_ok(fl_call_op(where->host, schema->op_name, &call));
+  ck_ok(invoke_with_workspace(fl_find_op(where->host, schema->op_name), &call));
   set_device(values, n, (DLDevice){kDLCPU, 0});
 }
 

@@ -46,7 +46,9 @@ struct gpu_op {
 /* Each file of ops/ has one list, ended by a NULL name; plugin.c registers them all. */
 extern const gpu_op gpu_activation_ops[];
 extern const gpu_op gpu_normalisation_ops[];
+extern const gpu_op gpu_convolution_ops[];
 extern const gpu_op gpu_linear_ops[];
+extern const gpu_op gpu_moe_experts_ops[];
 
 typedef struct gpu_shape {
   unsigned grid[3], block[3];

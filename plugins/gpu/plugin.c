@@ -5,9 +5,7 @@
 #include "plugins/gpu/platform.h"
 
 static const gpu_op *const families[] = {
-    gpu_activation_ops,
-    gpu_normalisation_ops,
-    gpu_linear_ops,
+    gpu_activation_ops, gpu_normalisation_ops, gpu_convolution_ops, gpu_linear_ops, gpu_moe_experts_ops,
 };
 
 static bool is_available(void *self, const char **reason) {
