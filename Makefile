@@ -24,7 +24,7 @@ CORE_SOURCES := $(filter-out core/ops/generate.c,$(wildcard core/*.c core/ops/*.
 CORE_OBJECTS := $(CORE_SOURCES:%.c=$(BUILD)/obj/%.o)
 CLI_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
-TEST_SUPPORT := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(wildcard tests/test_*.c),$(wildcard tests/*.c)))
+TEST_SUPPORT := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(wildcard tests/test_*.c) tests/stress.c,$(wildcard tests/*.c)))
 HEADERS := $(wildcard include/flhost/*.h)
 
 BENCH := $(BUILD)/bench/dispatch
@@ -55,8 +55,8 @@ $(BUILD)/config/%.yaml: config/%.yaml
 
 # ---------------------------------------------------------------------------------------------------------- library
 # include/flhost/ops.h is made from the entries in core/ops, and committed so that it can be read.
-GENERATOR_SOURCES := core/ops/generate.c core/schema.c core/rules.c core/cases.c core/text.c core/error.c \
-  $(filter-out core/ops/generate.c,$(wildcard core/ops/*.c))
+GENERATOR_SOURCES := core/ops/generate.c core/schema.c core/rules.c core/cases.c core/expression.c core/cost.c \
+  core/text.c core/error.c $(filter-out core/ops/generate.c,$(wildcard core/ops/*.c))
 $(BUILD)/generate-ops: $(GENERATOR_SOURCES) $(wildcard core/*.h core/ops/*.h) include/flhost/plugin.h include/flhost/flhost.h
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -MMD -MP,$(BASE)) $(CFLAGS) -o $@ $(GENERATOR_SOURCES) $(LINK) -lm
@@ -72,8 +72,14 @@ $(BUILD)/obj/core/%.o: core/%.c | $(BUILD)/ops.stamp
 $(BUILD)/prefix.stamp: .FORCE
 	@mkdir -p $(@D)
 	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' > $@
+# And whether it has probes (core/probes.h): made anew when the header comes or goes.
+$(BUILD)/probes.stamp: .FORCE
+	@mkdir -p $(@D)
+	@{ echo '#include <sys/sdt.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes || echo no; } >$@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 .PHONY: .FORCE
 $(BUILD)/obj/core/discovery.o: $(BUILD)/prefix.stamp
+$(addprefix $(BUILD)/obj/core/,bind.o manager.o loader.o) $(BUILD)/tests/test_probes: $(BUILD)/probes.stamp
 $(BUILD)/obj/%.o: %.c | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
@@ -95,7 +101,7 @@ $(COMMAND): $(CLI_OBJECTS) $(SHARED)
 
 # ------------------------------------------------------------------------------------------------------------ bench
 # The benchmark links the library as engines do. One of its plugins is copied under other names: the build id is text, too.
-$(BENCH): $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(SHARED) $(BENCH_FORWARD)
+$(BENCH): $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(addprefix $(BUILD)/obj/cli/,bench_measure.o machine.o) $(SHARED) $(BENCH_FORWARD)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $(filter %.o,$^) -L$(BUILD) -lflhost -L$(BUILD)/bench -lforward -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN' $(LINK) $(shell pkg-config --libs jansson) -ldl -lm
 $(BENCH_FORWARD): bench/forward.c
@@ -165,10 +171,25 @@ check-asan: ## all tests with the address and undefined-behaviour sanitizers, in
 
 # die_after_fork=0: tests fork while other threads run, on purpose. -Wno-tsan: the fence of core/thread.h, which only
 # readers without membarrier need, means nothing to the sanitizer.
+TSAN_CFLAGS = -O1 -g -Wno-unknown-warning-option -Wno-tsan
 .PHONY: check-tsan
 check-tsan: ## all tests with the thread sanitizer, in build/tsan
 	@FLHOST_SAMPLE=1 TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 CK_TIMEOUT_MULTIPLIER=10 \
-	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/tsan CFLAGS='-O1 -g -Wno-unknown-warning-option -Wno-tsan' SANITIZE=-fsanitize=thread
+	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/tsan CFLAGS='$(TSAN_CFLAGS)' SANITIZE=-fsanitize=thread
+
+# Without the sanitizer it is faster by ten and forks more freely. STRESS: further options, "--seconds 600 --seed 7".
+STRESS ?=
+.PHONY: stress check-stress
+stress:
+	$(BUILD_QUIETLY) $(BUILD)/tests/stress
+check-stress: ## all kinds of calls and changes at once, for 25 s, then a minute with the thread sanitizer
+	$(INSTALL_DEPS) build
+	@$(MAKE) --no-print-directory stress
+	@$(MAKE) --no-print-directory stress BUILD=$(BUILD)/tsan CFLAGS='$(TSAN_CFLAGS)' SANITIZE=-fsanitize=thread
+	@FLHOST_BUILD=$(BUILD) $(BUILD)/tests/stress --seconds 15 $(STRESS)
+	@FLHOST_BUILD=$(BUILD) $(BUILD)/tests/stress --seconds 10 --no-membarrier $(STRESS)
+	@for seed in 2 3; do FLHOST_BUILD=$(BUILD)/tsan TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 \
+	  $(BUILD)/tsan/tests/stress --seconds 30 --seed $$seed $(STRESS) || exit 1; done
 
 # Children are checked too, and leaks in them; but not the compilers and shells that tests call.
 VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible \

@@ -9,6 +9,7 @@ enum { EXIT_OK = 0, EXIT_MISMATCH = 1, EXIT_USAGE = 2, EXIT_NO_IMPL = 3 };
 
 /* Each takes its own words, argv[0] being the subcommand's name, and returns the exit status. Results go to standard
  * output, messages ("flhost: …") to standard error. */
+int command_bench(int argc, char **argv);
 int command_config(int argc, char **argv);
 int command_doctor(int argc, char **argv);
 int command_explain(int argc, char **argv);
@@ -129,6 +130,9 @@ const char *cli_dtype_bit_name(uint32_t dtype);
 DLDataType cli_dtype_of_bit(uint32_t dtype);
 
 const char *cli_kind_name(fl_kind kind);
+
+/* What an op says of the bytes that a call moves: "default" where it says nothing of its own. */
+const char *cli_op_bytes(const fl_op *op);
 
 /* ----------------------------------------------------------------------------------------------------------- pages */
 

@@ -9,6 +9,7 @@
 const cli_command cli_commands[] = {
     {"run", command_run, "call operators on safetensors files and compare with the results in them"},
     {"verify", command_verify, "test implementations against the reference on generated calls"},
+    {"bench", command_bench, "time implementations beside the reference and memcpy"},
     {"explain", command_explain, "why an operator resolves as it does"},
     {"resolve", command_resolve, "which implementation an operator gets"},
     {"manifest", command_manifest, "what calls run, all operators resolved ahead, and a digest of it"},

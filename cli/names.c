@@ -167,3 +167,7 @@ const char *cli_dtype_bit_name(uint32_t dtype) {
 const char *cli_kind_name(fl_kind kind) {
   return kind == FL_KIND_DEFAULT ? "flagos" : kind == FL_KIND_VENDOR ? "vendor" : "reference";
 }
+
+const char *cli_op_bytes(const fl_op *op) {
+  return *fl_op_bytes(op) ? fl_op_bytes(op) : "default";
+}

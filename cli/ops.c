@@ -42,10 +42,11 @@ static json_t *op_json(fl_host *host, const fl_op *op, const fl_snapshot *snapsh
     json_object_set_new(tolerance, tolerance_types[i].name,
                         json_pack("{s:f, s:f}", "atol", bound.atol, "rtol", bound.rtol));
   }
-  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", cli_json_string(fl_op_name(op)), "signature",
-                   cli_json_string(fl_op_schema(op)), "rules", cli_json_string(fl_op_rules(op)), "category",
-                   cli_json_string(fl_op_category(op)), "doc", cli_json_string(fl_op_doc(op)), "formula",
-                   cli_json_string(fl_op_formula(op)), "tolerance", tolerance, "impls", impls);
+  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", cli_json_string(fl_op_name(op)),
+                   "signature", cli_json_string(fl_op_schema(op)), "rules", cli_json_string(fl_op_rules(op)),
+                   "category", cli_json_string(fl_op_category(op)), "doc", cli_json_string(fl_op_doc(op)), "formula",
+                   cli_json_string(fl_op_formula(op)), "bytes", cli_json_string(cli_op_bytes(op)), "flops",
+                   cli_json_string(*fl_op_flops(op) ? fl_op_flops(op) : NULL), "tolerance", tolerance, "impls", impls);
 }
 
 /* The op of that number, or all (index = number of ops). */
@@ -131,6 +132,8 @@ static int print_op(const fl_op *op, const fl_snapshot *snapshot, uint32_t index
   add_fact(&facts, "category:", fl_op_category(op));
   add_fact(&facts, "computes:", fl_op_doc(op));
   add_fact(&facts, "formula:", fl_op_formula(op));
+  add_fact(&facts, "bytes:", cli_op_bytes(op));
+  add_fact(&facts, "operations:", fl_op_flops(op));
   for (size_t i = 0; i < sizeof tolerance_types / sizeof *tolerance_types; i++) {
     fl_tolerance bound = fl_op_tolerance(op, tolerance_types[i].dtype);
     cli_table_add(&facts, i ? " " : "tolerance:");
@@ -180,7 +183,7 @@ int command_ops(int argc, char **argv) {
       CLI_JSON(&json),
       {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {"[OP]", 0, 1,
-                             "Lists the operators, or tells one's signature, shapes, formula, tolerances and\n"
+                             "Lists the operators, or tells one's signature, shapes, formula, costs, tolerances and\n"
                              "implementations.",
                              options};
   int exit_status, first = cli_parse(&syntax, argc, argv, &exit_status);

@@ -49,6 +49,8 @@ static void write_op(FILE *page, const fl_op *op, const fl_snapshot *snapshot, u
   }
   if (*fl_op_formula(op))
     fprintf(page, "Formula: %s\n\n", fl_op_formula(op));
+  fprintf(page, "Cost: bytes `%s`, operations `%s`.\n\n", cli_op_bytes(op),
+          *fl_op_flops(op) ? fl_op_flops(op) : "not known");
   fputs("Tolerance:", page);
   for (size_t i = 0; i < sizeof tolerance_types / sizeof *tolerance_types; i++) {
     fl_tolerance bound = fl_op_tolerance(op, tolerance_types[i].dtype);
@@ -72,8 +74,9 @@ static FILE *begin_page(const char *directory, const char *category) {
   }
   fprintf(page,
           "# %c%s\n\nMade by `make docs` from the operators' entries. In the shapes `...` stands for any leading "
-          "dimensions, a capital letter for an element type; a result differs from |e|, the expected value, by no more "
-          "than the tolerance.\n",
+          "dimensions, a capital letter for an element type; a result differs from e, the expected value, by no more "
+          "than the tolerance. Costs are those of the best algorithm, in the words of `fl_op_def` (flhost/plugin.h): "
+          "`default` is each argument read once and each result written once.\n",
           toupper((unsigned char)category[0]), category + 1);
   return page;
 }

@@ -7,15 +7,15 @@
 
 #include "cli/cli.h"
 #include "cli/device.h"
+#include "cli/subjects.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { DTYPES = 10, BAR = 30, DEVICE_TYPES = 20 };
+enum { DTYPES = 10, DEVICE_TYPES = 20 };
 
 /* Of one op with one element type: calls that are made, numbers that are tried for them, elements of all calls and of
  * one. With these an op takes about a second. */
@@ -51,41 +51,8 @@ static double now(void) {
   return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ progress
- */
-
-/* "[#######               ]  7 of 50  rms_norm" on a terminal; with no op the line is wiped. */
-static void show_progress(uint32_t done, uint32_t all, const char *op) {
-  const char *term = getenv("TERM");
-  if (!isatty(STDERR_FILENO) || !term || !strcmp(term, "dumb"))
-    return;
-  fputs("\r\033[K", stderr);
-  if (op) {
-    int filled = (int)(done * BAR / all);
-    fputs("[", stderr);
-    for (int i = 0; i < BAR; i++)
-      putc(i < filled ? '#' : ' ', stderr);
-    fprintf(stderr, "] %" PRIu32 " of %" PRIu32 " ", done, all);
-    cli_put_text(stderr, op);
-  }
-  fflush(stderr);
-}
-
 /* ---------------------------------------------------------------------------------------------------- implementations
  */
-
-/* Under it, only this implementation may run, and what it returns is returned. */
-static bool create_policy(const session *s, verify_impl *impl) {
-  char *token;
-  if (asprintf(&token, "impl:%s", impl->info->impl_id) < 0)
-    return false;
-  const char *const tokens[] = {token};
-  const fl_op_order order = {.op = fl_op_name(s->op), .tokens = tokens, .n_tokens = 1};
-  const fl_policy_fields fields = {.size = sizeof fields, .strict = true, .per_op = &order, .n_per_op = 1};
-  fl_status status = fl_policy_create(&fields, &impl->policy);
-  free(token);
-  return !status;
-}
 
 /* By its name; without one, a device leaves out those that are not for it. */
 static bool is_asked(const session *s, const fl_impl_info *info) {
@@ -159,9 +126,9 @@ static void find_impls(session *s, const fl_snapshot *snapshot, uint32_t index) 
   }
   if (s->no_memory || !s->reference.info)
     return;
-  s->no_memory = !create_policy(s, &s->reference);
+  s->no_memory = !cli_create_policy(fl_op_name(s->op), s->reference.info->impl_id, &s->reference.policy);
   for (uint32_t i = 0; i < s->n_impls && !s->no_memory; i++)
-    s->no_memory = !create_policy(s, &s->impls[i]);
+    s->no_memory = !cli_create_policy(fl_op_name(s->op), s->impls[i].info->impl_id, &s->impls[i].policy);
 }
 
 static void session_free(session *s) {
@@ -255,13 +222,6 @@ static bool takes_dtype(session *s, uint32_t dtype) {
   return inputs && status != FL_ENOENT;
 }
 
-static bool has_tensors(const fl_op *op) {
-  for (uint32_t i = 0; i < fl_op_argument_count(op); i++)
-    if (fl_op_argument(op, i)->type == FL_TENSOR)
-      return true;
-  return false;
-}
-
 /* One op with each element type that it takes and that is asked for. */
 static void test_op(session *s) {
   if (!s->reference.info) {
@@ -269,11 +229,11 @@ static void test_op(session *s) {
       add_untested(s, s->impls[i].info->impl_id, "no reference implementation of %s is available", fl_op_name(s->op));
     return;
   }
-  if (!has_tensors(s->op) && !s->asked->dtype)
+  if (!cli_has_tensors(s->op) && !s->asked->dtype)
     test_dtype(s, 0, "");
   for (int bit = 0; bit < DTYPES && !s->no_memory; bit++) {
     uint32_t dtype = UINT32_C(1) << bit;
-    if ((!s->asked->dtype || s->asked->dtype == dtype) && has_tensors(s->op) && takes_dtype(s, dtype))
+    if ((!s->asked->dtype || s->asked->dtype == dtype) && cli_has_tensors(s->op) && takes_dtype(s, dtype))
       test_dtype(s, dtype, cli_dtype_bit_name(dtype));
   }
 }
@@ -282,53 +242,17 @@ static void test_op(session *s) {
  * command
  */
 
-static bool is_selected(const char *name, int n, char **ops) {
-  for (int i = 0; i < n; i++)
-    if (!strcmp(name, ops[i]))
-      return true;
-  return !n;
-}
-
-/* --impl must name an implementation of one of the ops. */
-static int check_impl(const fl_snapshot *snapshot, const char *impl, int n, char **ops) {
-  const char **words = NULL;
-  size_t n_words = 0;
-  int status = EXIT_OK;
-  for (uint32_t i = 0; impl && i < fl_snapshot_op_count(snapshot); i++)
-    for (uint32_t j = 0;
-         is_selected(fl_snapshot_op_name(snapshot, i), n, ops) && j < fl_snapshot_impl_count(snapshot, i); j++) {
-      const char **grown = realloc(words, (n_words + 2) * sizeof *grown);
-      if (!grown) {
-        free(words);
-        return cli_no_memory();
-      }
-      words = grown;
-      words[n_words++] = fl_snapshot_impl(snapshot, i, j)->impl_id;
-      words[n_words] = NULL;
-      if (!strcmp(words[n_words - 1], impl)) {
-        free(words);
-        return EXIT_OK;
-      }
-    }
-  static const char *const none[] = {NULL};
-  if (impl)
-    status =
-        cli_unknown("implementation", "", impl, words ? words : none, "'flhost ops --impls' lists the implementations");
-  free(words);
-  return status;
-}
-
 static int test_all(fl_host *host, const request *asked, const fl_snapshot *snapshot, int n, char **ops,
                     verify_rows *rows) {
   uint32_t all = 0, done = 0;
   bool no_memory = false;
   for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++)
-    all += is_selected(fl_snapshot_op_name(snapshot, i), n, ops);
+    all += cli_is_selected(fl_snapshot_op_name(snapshot, i), n, ops);
   for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot) && !no_memory; i++) {
     const char *name = fl_snapshot_op_name(snapshot, i);
-    if (!is_selected(name, n, ops))
+    if (!cli_is_selected(name, n, ops))
       continue;
-    show_progress(done++, all, name);
+    cli_show_progress(done++, all, name);
     session s = {.host = host, .asked = asked, .op = fl_find_op(host, name), .rows = rows};
     if (!s.op)
       continue; /* withdrawn meanwhile */
@@ -338,7 +262,7 @@ static int test_all(fl_host *host, const request *asked, const fl_snapshot *snap
     no_memory = s.no_memory;
     session_free(&s);
   }
-  show_progress(done, all, NULL);
+  cli_show_progress(done, all, NULL);
   return no_memory ? cli_no_memory() : EXIT_OK;
 }
 
@@ -362,7 +286,7 @@ static int verify(fl_host *host, const request *asked, int n, char **ops) {
   snapshot = fl_registry_snapshot(host);
   if (!snapshot)
     return cli_no_memory();
-  status = check_impl(snapshot, asked->impl, n, ops);
+  status = cli_check_impl(snapshot, asked->impl, n, ops);
   if (!status)
     status = test_all(host, asked, snapshot, n, ops, &rows);
   if (!status && !rows.n)

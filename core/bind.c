@@ -2,6 +2,7 @@
 #include "core/bind.h"
 
 #include "core/error.h"
+#include "core/probes.h"
 #include "core/select.h"
 
 #include <fcntl.h>
@@ -395,6 +396,8 @@ static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type
   if (*made && wanted && !synchronous)
     fl_log_line(&host->log, FL_LOG_WARNING, "VLLM_FL_SYNCHRONIZE: calls of op '%s' do not wait for the device: %s",
                 op->name, why);
+  if (*made)
+    fl_probe_resolve(op->name, target->binding->candidates[0].record->impl_id, (int32_t)device_type);
   if (*made && host->dispatch_debug) {
     const fl_impl_record *record = target->binding->candidates[0].record;
     fl_log_line(&host->log, FL_LOG_DEBUG, "[DISPATCH] Op '%s' -> '%s' (kind=%s%s%s)", op->name, record->impl_id,

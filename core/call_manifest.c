@@ -247,8 +247,7 @@ static fl_status create(fl_host *host, int32_t device_type, manifest **made, boo
   if (!m)
     return fl_error_no_memory();
   m->public.device_type = device_type;
-  fl_registry_ask_all(host);
-  pthread_mutex_lock(&host->lock);
+  fl_registry_lock_asked(host);
   const fl_policy *policy = fl_scope_policy(host, &scoped);
   m->public.library = fl_version();
   m->public.policy = keep(m, policy->fingerprint);

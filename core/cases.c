@@ -1,27 +1,13 @@
-/*
- * The parser of cases, and the evaluation of the expressions in them. Expressions stay text: they are few, and nothing
- * on a call's path looks at them.
- */
+/* The parser of cases, and the evaluation of the expressions in them. */
 #include "core/cases.h"
 
-#include "core/scan.h"
+#include "core/expression.h"
 
-#include <math.h>
 #include <stdlib.h>
 
-enum { NONE = FL_RULES_NONE, MAX_DEPTH = 32 };
+enum { NONE = FL_RULES_NONE };
 
 /* ------------------------------------------------------------------------------------------------------ expressions */
-
-/* `values` NULL: only names and form are looked at. */
-typedef struct expression {
-  fl_scanner scan;
-  const char *end;
-  const fl_schema *schema;
-  const bool *known;
-  const int64_t *values;
-  unsigned depth;
-} expression;
 
 /* The part that a word names: a dimension before an argument, FL_PARTS_MAX if none. */
 static uint32_t find_part(const fl_schema *schema, const char *text, size_t length) {
@@ -40,112 +26,42 @@ static bool is_int_part(const fl_schema *schema, uint32_t part) {
   return part < n_names || (part < fl_part_leading(schema) && schema->values[part - n_names].type == FL_INT);
 }
 
-static char look(const expression *e) {
-  return e->scan.at < e->end ? *e->scan.at : 0;
-}
+/* What the words of an expression are looked up in. `values` NULL: only names and form are looked at. */
+typedef struct meaning {
+  const fl_schema *schema;
+  const bool *known;
+  const int64_t *values;
+} meaning;
 
-static fl_status evaluate_name(expression *e, double *value) {
+static fl_status evaluate_word(fl_expression *e, double *value) {
+  const meaning *m = e->context;
   size_t length = fl_scan_word(&e->scan);
   const char *begin = e->scan.at;
-  uint32_t part = find_part(e->schema, begin, length);
-  if (part == FL_PARTS_MAX || !is_int_part(e->schema, part))
+  uint32_t part = find_part(m->schema, begin, length);
+  if (part == FL_PARTS_MAX || !is_int_part(m->schema, part))
     return fl_scan_fail(&e->scan, begin, "'%.*s' is neither a dimension of the rules nor an int", (int)length, begin);
-  if (!e->known[part])
-    return fl_scan_fail(&e->scan, begin, e->values ? "'%.*s' is none here" : "'%.*s' has its own clause further on",
+  if (!m->known[part])
+    return fl_scan_fail(&e->scan, begin, m->values ? "'%.*s' is none here" : "'%.*s' has its own clause further on",
                         (int)length, begin);
-  *value = e->values ? (double)e->values[part] : 1;
+  *value = m->values ? (double)m->values[part] : 1;
   e->scan.at += length;
   return FL_OK;
 }
 
-static fl_status evaluate_number(expression *e, double *value) {
-  char number[64]; /* alone: of 0..1 a reader of numbers takes "0." */
-  const char *begin = e->scan.at, *at = begin;
-  while (at < e->end && fl_scan_is_digit(*at))
-    at++;
-  if (at + 1 < e->end && *at == '.' && fl_scan_is_digit(at[1])) /* not the points of a range */
-    for (at++; at < e->end && fl_scan_is_digit(*at);)
-      at++;
-  if (at < e->end && *at == 'e') {
-    at++;
-    at += at < e->end && (*at == '-' || *at == '+');
-    while (at < e->end && fl_scan_is_digit(*at))
-      at++;
-  }
-  snprintf(number, sizeof number, "%.*s", (int)(at - begin), begin);
-  if (!fl_read_float(number, (size_t)(at - begin), value))
-    return fl_scan_fail(&e->scan, begin, "expected a number, a name or an expression in parentheses");
-  e->scan.at = at;
-  return FL_OK;
+static fl_status evaluate(const fl_cases *cases, const meaning *m, fl_rule_source source, double *value) {
+  fl_expression e = {.scan = {cases->what, cases->text, source.text},
+                     .end = source.text + source.length,
+                     .word = evaluate_word,
+                     .context = m,
+                     .form = !m->values,
+                     .exact = true};
+  return fl_expression_evaluate(&e, value);
 }
 
-static fl_status evaluate_sum(expression *e, double *value);
-
-static fl_status evaluate_factor(expression *e, double *value) {
-  char first = look(e);
-  if (++e->depth > MAX_DEPTH)
-    return fl_scan_fail(&e->scan, e->scan.at, "more than %d levels of parentheses and signs", MAX_DEPTH);
-  fl_status status;
-  if (first == '-') {
-    e->scan.at++;
-    status = evaluate_factor(e, value);
-    *value = -*value;
-  } else if (first == '(') {
-    e->scan.at++;
-    status = evaluate_sum(e, value);
-    if (!status && look(e) != ')')
-      status = fl_scan_unexpected(&e->scan, "')', without spaces before it", NULL, 0);
-    e->scan.at++;
-  } else {
-    status = fl_scan_is_letter(first) ? evaluate_name(e, value) : evaluate_number(e, value);
-  }
-  e->depth--;
-  return status;
-}
-
-static fl_status evaluate_product(expression *e, double *value) {
-  fl_status status = evaluate_factor(e, value);
-  while (!status && (look(e) == '*' || look(e) == '/')) {
-    const char *sign = e->scan.at++;
-    double right = 0;
-    status = evaluate_factor(e, &right);
-    if (status)
-      return status;
-    if (*sign == '/' && e->values && (right == 0 || fmod(*value, right) != 0))
-      return fl_scan_fail(&e->scan, sign, "%g / %g is not exact", *value, right);
-    *value = *sign == '*' ? *value * right : *value / right;
-  }
-  return status;
-}
-
-static fl_status evaluate_sum(expression *e, double *value) {
-  fl_status status = evaluate_product(e, value);
-  while (!status && (look(e) == '+' || look(e) == '-')) {
-    char sign = *e->scan.at++;
-    double right = 0;
-    status = evaluate_product(e, &right);
-    *value += sign == '+' ? right : -right;
-  }
-  return status;
-}
-
-static fl_status evaluate(const fl_schema *schema, const bool *known, const int64_t *values, fl_rule_source source,
-                          double *value) {
-  expression e = {.scan = {"cases", schema->cases, source.text},
-                  .end = source.text + source.length,
-                  .schema = schema,
-                  .known = known,
-                  .values = values};
-  *value = 0;
-  fl_status status = evaluate_sum(&e, value);
-  if (!status && e.scan.at != e.end)
-    return fl_scan_fail(&e.scan, e.scan.at, "expected an operator or the end of '%.*s'", (int)source.length,
-                        source.text);
-  return status;
-}
-
-fl_status fl_cases_evaluate(const fl_schema *schema, const fl_known *known, fl_rule_source source, double *value) {
-  return evaluate(schema, known->known, known->values, source, value);
+fl_status fl_cases_evaluate(const fl_schema *schema, const fl_cases *cases, const fl_known *known,
+                            fl_rule_source source, double *value) {
+  const meaning m = {schema, known->known, known->values};
+  return evaluate(cases, &m, source, value);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- choices */
@@ -163,8 +79,9 @@ static size_t word_length(const compiler *c) {
 }
 
 static fl_status check_expression(const compiler *c, fl_rule_source source) {
+  const meaning m = {c->schema, c->known, NULL};
   double value;
-  return evaluate(c->schema, c->known, NULL, source, &value);
+  return evaluate(c->cases, &m, source, &value);
 }
 
 static fl_status parse_expression(compiler *c, fl_choice *choice) {
@@ -404,7 +321,7 @@ static fl_status parse_clause(compiler *c) {
 
 /* A name may be used before its clause is met only where it has none. */
 static void find_known(compiler *c) {
-  const char *at = c->schema->cases;
+  const char *at = c->cases->text;
   for (uint32_t i = 0; i < FL_PARTS_MAX; i++)
     c->known[i] = true;
   while (at && *at) {
@@ -417,12 +334,14 @@ static void find_known(compiler *c) {
   }
 }
 
-fl_status fl_cases_compile(const fl_schema *schema, fl_cases **cases) {
-  compiler c = {.scan = {"cases", schema->cases, schema->cases}, .schema = schema};
+fl_status fl_cases_compile(const fl_schema *schema, const char *what, const char *text, fl_cases **cases) {
+  compiler c = {.scan = {what, text, text}, .schema = schema};
   fl_status status = FL_OK;
   c.cases = calloc(1, sizeof *c.cases);
   if (!c.cases)
     return fl_error_no_memory();
+  c.cases->what = what;
+  c.cases->text = text;
   memset(c.cases->clause_of, NONE, sizeof c.cases->clause_of);
   find_known(&c);
   while (!status && fl_scan_peek(&c.scan)) {

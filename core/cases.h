@@ -35,14 +35,16 @@ typedef struct fl_case_clause {
 } fl_case_clause;
 
 typedef struct fl_cases {
+  const char *what, *text;
   fl_case_clause *clauses; /* in the order of the text */
   fl_choice *choices;
   uint32_t n_clauses, n_choices;
   uint8_t clause_of[FL_PARTS_MAX]; /* by part; FL_RULES_NONE: it has none */
 } fl_cases;
 
-/* Parses schema->cases, after the rules. FL_EINVAL with the place in the text, what was found and what is expected. */
-fl_status fl_cases_compile(const fl_schema *schema, fl_cases **cases);
+/* Parses a text, after the rules: schema->cases, or one in that form. It must stay; `what` begins the messages about
+ * it, and is a static string. FL_EINVAL with the place in the text, what was found and what is expected. */
+fl_status fl_cases_compile(const fl_schema *schema, const char *what, const char *text, fl_cases **cases);
 void fl_cases_free(fl_cases *cases);
 
 /* What the names in an expression stand for, by part. */
@@ -51,7 +53,9 @@ typedef struct fl_known {
   int64_t values[FL_PARTS_MAX];
 } fl_known;
 
-/* Value of an expression. FL_EINVAL: a name is not known (an argument that is none), or a division is not exact. */
-fl_status fl_cases_evaluate(const fl_schema *schema, const fl_known *known, fl_rule_source source, double *value);
+/* Value of an expression that stands in `cases`. FL_EINVAL: a name is not known (an argument that is none), or a
+ * division is not exact. */
+fl_status fl_cases_evaluate(const fl_schema *schema, const fl_cases *cases, const fl_known *known,
+                            fl_rule_source source, double *value);
 
 #endif

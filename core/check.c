@@ -446,20 +446,28 @@ fl_status fl_schema_check(const fl_schema *schema, const fl_call *call) {
   return status;
 }
 
-fl_status fl_schema_infer(const fl_schema *schema, const fl_call *call, fl_tensor_spec *results, uint32_t n_results) {
+fl_status fl_schema_bind(const fl_schema *schema, const fl_call *call, fl_bindings *bindings, fl_tensor_spec *specs) {
   inspection inspected;
-  fl_tensor_spec specs[FL_SCHEMA_MAX_RESULTS];
   inspected.schema = schema;
   inspected.without_data = true;
   inspected.first = NULL;
-  if (n_results > schema->n_results)
-    return fl_error(FL_EINVAL, "%s: room for %u results, expected at most %u", schema->op_name, (unsigned)n_results,
-                    (unsigned)schema->n_results);
   if (call->count < schema->n_arguments || call->count > schema->n_arguments + schema->n_results)
     return count_error(schema, call->count);
   fl_status status = check_arguments(&inspected, call);
   if (!status)
     status = infer(&inspected, call, specs);
+  if (!status)
+    *bindings = inspected.bindings;
+  return status;
+}
+
+fl_status fl_schema_infer(const fl_schema *schema, const fl_call *call, fl_tensor_spec *results, uint32_t n_results) {
+  fl_bindings bindings;
+  fl_tensor_spec specs[FL_SCHEMA_MAX_RESULTS];
+  if (n_results > schema->n_results)
+    return fl_error(FL_EINVAL, "%s: room for %u results, expected at most %u", schema->op_name, (unsigned)n_results,
+                    (unsigned)schema->n_results);
+  fl_status status = fl_schema_bind(schema, call, &bindings, specs);
   if (!status && n_results)
     memcpy(results, specs, n_results * sizeof *results);
   return status;

@@ -11,12 +11,20 @@
 static _Thread_local char *message;
 static _Thread_local bool no_memory;
 static _Thread_local fl_status last_status;
+static _Thread_local void (*at_end)(void);
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 
 static void release(void *buffer) {
-  free(buffer);
+  if (at_end)
+    at_end();
+  at_end = NULL;
   message = NULL;
+  free(buffer);
+}
+
+void fl_error_at_thread_end(void (*leave)(void)) {
+  at_end = leave;
 }
 
 static void initialise(void) {

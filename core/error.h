@@ -13,6 +13,9 @@ fl_status fl_error(fl_status status, const char *format, ...) FL_PRINTF(2, 3);
  * of memory. Freed when the thread ends. */
 char *fl_error_buffer(void);
 
+/* Has `leave` called when the thread ends, before its buffer is freed; fl_error_buffer() was called before. */
+void fl_error_at_thread_end(void (*leave)(void));
+
 /* Sets the status alone: the message is in the buffer already. Gives back `status`. */
 fl_status fl_error_note(fl_status status);
 

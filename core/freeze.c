@@ -73,17 +73,6 @@ bool fl_is_frozen(fl_host *host, char *who, size_t size) {
 
 /* ------------------------------------------------------------------------------------------------ freezing, thawing */
 
-/* Was the availability of all implementations asked in this generation? The host's lock is held. */
-static bool all_asked(const fl_host *host) {
-  for (uint32_t i = 0; i < host->n_ops; i++) {
-    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
-    for (uint32_t j = 0; set && j < set->n; j++)
-      if (atomic_load(&set->impls[j]->asked) != host->registry_generation)
-        return false;
-  }
-  return true;
-}
-
 /* From now on what an op skips must not depend on the clock: a failure whose back-off is over is forgotten, since calls
  * try the implementation anyway; the others last. The host's lock is held. */
 static void stop_backoffs(fl_host *host) {
@@ -131,9 +120,8 @@ fl_status fl_freeze(fl_host *host, const char *who) {
       status = fl_registry_prepare_all(host);
     if (status)
       return status;
-    fl_registry_ask_all(host);
-    pthread_mutex_lock(&host->lock);
-    if (all_asked(host) && (host->frozen_by.n || !fl_next_deferred(host, NULL)))
+    fl_registry_lock_asked(host);
+    if (host->frozen_by.n || !fl_next_deferred(host, NULL))
       break; /* what was found while the host was being frozen waits until it is thawed */
     pthread_mutex_unlock(&host->lock);
   }

@@ -342,6 +342,7 @@ fl_status fl_reset_global_policy(fl_host *host) {
     status = load_settings(host);
   if (!status)
     warn_of_unknown_names(host);
+  fl_host_bound_memory(host);
   return status;
 }
 

@@ -46,13 +46,12 @@ typedef struct fl_impl_record {
   const char *vendor, *min_arch; /* behind impl_id; NULL if none */
   uint64_t devices;
   /* R6. Written under the host's availability lock, `asked` last. */
-  _Atomic(const char *) reason; /* static string of the plugin */
+  _Atomic(const char *) reason; /* why it is not available, a static string; NULL: it is */
   _Atomic(fl_tally *) tally;    /* NULL: nothing so far */
   _Atomic uint32_t asked;       /* generation of the registry in which is_available was asked; 0 = never */
   uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far; guarded by the host's lock */
   uint32_t dtypes, flags;
   int32_t priority;
-  _Atomic bool available;
   uint8_t kind;
   char impl_id[];
 } fl_impl_record;
@@ -249,8 +248,8 @@ bool fl_registry_has_impl(const fl_op *op, int32_t device_type);
  * lock, and nothing may be held. */
 void fl_registry_ask_availability(fl_host *host, const fl_op *op);
 
-/* The same for every op. */
-void fl_registry_ask_all(fl_host *host);
+/* Locks the host at a moment when every implementation of every op has been asked. Nothing may be held before. */
+void fl_registry_lock_asked(fl_host *host);
 
 /* Makes every op ready: parsed, and all plugins loaded. No lock is held. */
 fl_status fl_registry_prepare_all(fl_host *host);
@@ -366,5 +365,11 @@ fl_slots *fl_scope_slots(fl_op *op);
 /* The policy in force in this thread, not retained; the host's lock is held. */
 fl_policy *fl_scope_policy(fl_host *host, bool *scoped);
 void fl_views_free(fl_host *host);
+/* In the child of a fork, where only this thread's scopes are left; the host's lock is held. */
+void fl_views_after_fork(fl_host *host);
+
+/* Waits, where so much memory is retired that calls cannot have let go of it yet. For whoever changes what calls
+ * depend on; holds no lock, and does nothing inside a call. */
+void fl_host_bound_memory(fl_host *host);
 
 #endif

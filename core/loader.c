@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/host.h"
 #include "core/platform.h"
+#include "core/probes.h"
 #include "core/process_state.h"
 
 #include <dlfcn.h>
@@ -137,7 +138,10 @@ static fl_status conclude(fl_plugin_record *record, fl_status status, double sta
     fl_plugin_record_clear(record);
   else if (status)
     record->status = FL_PLUGIN_FAILED;
-  return status && status != FL_ENOMEM ? FL_EPLUGIN : status;
+  status = status && status != FL_ENOMEM ? FL_EPLUGIN : status;
+  if (status == FL_EPLUGIN || record->status == FL_PLUGIN_LOADED) /* else it is only judged so far */
+    fl_probe_plugin_load(record->name, record->file, status, (uint64_t)record->load_us);
+  return status;
 }
 
 fl_status fl_loader_judge(fl_loader *loader, const char *path, const fl_file *file, fl_plugin_record *record,

@@ -5,6 +5,7 @@
 #include "core/bind.h"
 #include "core/error.h"
 #include "core/inplace.h"
+#include "core/probes.h"
 #include "core/select.h"
 #include "core/tensor.h"
 
@@ -125,6 +126,10 @@ static const char *failure_reason(const fl_call *call, fl_status status) {
   return call->message[0] ? call->message : fl_status_name(status);
 }
 
+static const char *candidate_id(const fl_binding *binding, uint32_t i) {
+  return i < binding->n ? binding->candidates[i].record->impl_id : "";
+}
+
 /* The next candidate from `i` on that takes the call; those passed over are counted and listed in `why`. */
 static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call *call, fl_text *why) {
   for (; i < binding->n; i++) {
@@ -134,6 +139,7 @@ static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call 
       break;
     fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
     fl_text_add(why, "\n  %s: not supported: %s", candidate->record->impl_id, reason);
+    fl_probe_fallback(binding->op->name, candidate_id(binding, i), candidate_id(binding, i + 1), reason);
     fl_log_line(&binding->op->host->log, FL_LOG_DEBUG, "Op '%s' passes over '%s': %s", binding->op->name,
                 candidate->record->impl_id, reason);
   }
@@ -192,12 +198,14 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
         goto out;
       fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
       fl_text_add(&why, "\n  %s: not supported: %s", id, failure_reason(call, status));
+      fl_probe_fallback(op->name, id, candidate_id(binding, i + 1), failure_reason(call, status));
       fl_log_line(log, FL_LOG_DEBUG, "Op '%s': '%s' does not support the call: %s", op->name, id,
                   failure_reason(call, status));
       i = next_taker(binding, i + 1, call, &why);
       continue;
     }
     fl_impl_record_count(candidate->record, FL_EVENT_FAILURE);
+    fl_probe_failure(op->name, id, status, failure_reason(call, status));
     if (binding->strict || fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
       goto out;
     failed++;
@@ -223,6 +231,7 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
     fl_log_line(log, FL_LOG_WARNING, "Implementation '%s' failed for op '%s': %s", id, op->name,
                 failure_reason(call, status));
     fl_impl_record_count(candidate->record, FL_EVENT_FALLBACK);
+    fl_probe_fallback(op->name, id, candidate_id(binding, next), failure_reason(call, status));
     i = next;
   }
 out:
@@ -380,6 +389,7 @@ void fl_clear_failed_impls(fl_host *host, const char *name) {
     fl_log_line(&host->log, FL_LOG_DEBUG, "Cleared all failed implementations cache");
   else if (cleared)
     fl_log_line(&host->log, FL_LOG_DEBUG, "Cleared failed implementations cache for op '%s'", name);
+  fl_host_bound_memory(host);
 }
 
 void fl_bump_policy_epoch(fl_host *host) {
@@ -395,6 +405,7 @@ void fl_bump_policy_epoch(fl_host *host) {
   uint64_t epoch = host->epoch;
   pthread_mutex_unlock(&host->lock);
   fl_log_line(&host->log, FL_LOG_DEBUG, "Policy epoch bumped to %llu", (unsigned long long)epoch);
+  fl_host_bound_memory(host);
 }
 
 fl_status fl_get_counters(fl_host *host, const char *name, const char *impl_id, fl_counters *counters) {
@@ -436,6 +447,7 @@ void fl_host_after_fork(fl_host *host) {
   pthread_mutex_init(&host->availability_lock, &recursive);
   pthread_mutexattr_destroy(&recursive);
   pthread_mutex_init(&host->loading, NULL);
+  fl_views_after_fork(host);
   if (!host->frozen_by.n) /* else what is bound stays bound */
     fl_registry_advance(host);
 }

@@ -100,14 +100,14 @@ static inline bool fl_memo_has_scalars(const fl_memo *known, const fl_value *val
   return !(different[0] | different[1]);
 }
 
-/* Device, element type and number of dimensions; then the shape may be read. */
+/* Device, element type and number of dimensions, and there is a shape: then it may be read. */
 static inline bool fl_memo_has_form(const fl_memo_tensor *known, const DLTensor *tensor) {
   uint64_t device, form;
   _Static_assert(sizeof device == sizeof tensor->device, "a device is eight bytes");
   _Static_assert(offsetof(DLTensor, dtype) == offsetof(DLTensor, ndim) + 4, "ndim and dtype lie side by side");
   memcpy(&device, &tensor->device, sizeof device);
   memcpy(&form, &tensor->ndim, sizeof form);
-  return !((device ^ known->device) | (form ^ known->form));
+  return !((device ^ known->device) | (form ^ known->form) | !tensor->shape);
 }
 
 static inline bool fl_memo_is_plain(const fl_memo_tensor *known, const DLTensor *tensor) {

@@ -1,4 +1,5 @@
 /* What an op says of itself: a public view of its schema. */
+#include "core/cost.h"
 #include "core/error.h"
 #include "core/host.h"
 
@@ -26,6 +27,14 @@ const char *fl_op_formula(const fl_op *op) {
   return op->schema->formula;
 }
 
+const char *fl_op_bytes(const fl_op *op) {
+  return op->schema->bytes;
+}
+
+const char *fl_op_flops(const fl_op *op) {
+  return op->schema->flops;
+}
+
 uint32_t fl_op_argument_count(const fl_op *op) {
   return op->schema->n_arguments;
 }
@@ -46,6 +55,17 @@ fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results
   if (!op)
     return fl_error(FL_ENOENT, "fl_infer: the op is NULL");
   return fl_schema_infer(op->schema, call, results, n_results);
+}
+
+fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost) {
+  if (!op)
+    return fl_error(FL_ENOENT, "fl_op_cost: the op is NULL");
+  if (!cost || cost->size < sizeof *cost)
+    return fl_error(FL_EINVAL, "fl_op_cost: the cost has no size: set .size = sizeof(fl_cost)");
+  fl_bindings bindings;
+  fl_tensor_spec results[FL_SCHEMA_MAX_RESULTS];
+  fl_status status = fl_schema_bind(op->schema, call, &bindings, results);
+  return status ? status : fl_cost_evaluate(op->schema, call, &bindings, results, cost);
 }
 
 fl_status fl_check(const fl_op *op, const fl_call *call) {

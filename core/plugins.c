@@ -307,10 +307,11 @@ static bool is_available(const fl_host *host, const char *plugin, const char **r
     for (uint32_t j = 0; set && j < set->n; j++) {
       if (strcmp(set->impls[j]->provider->plugin, plugin))
         continue;
-      if (atomic_load(&set->impls[j]->available))
+      const char *why = atomic_load(&set->impls[j]->reason);
+      if (!why)
         return true;
       if (!*reason)
-        *reason = atomic_load(&set->impls[j]->reason);
+        *reason = why;
     }
   }
   return !*reason;
@@ -343,8 +344,7 @@ fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **result) {
   plugins *list = calloc(1, sizeof *list);
   if (!list)
     return fl_error_no_memory();
-  fl_registry_ask_all(host);
-  pthread_mutex_lock(&host->lock);
+  fl_registry_lock_asked(host);
   fl_plugin_info *items = calloc(host->n_plugins + 1, sizeof *items);
   for (uint32_t i = 0; items && i < host->n_plugins; i++)
     items[i] = describe(host, &host->plugins[i], list, &failed);

@@ -142,8 +142,7 @@ static fl_status check_tokens(const fl_policy_fields *fields) {
     for (uint32_t t = 0; t < fields->per_op[i].n_tokens; t++) {
       const char *nearest, *token = fields->per_op[i].tokens[t];
       if (!fl_token_valid(token, &nearest))
-        return fl_error(FL_EINVAL,
-                        "op '%s': '%s' is not a token (flagos, vendor, vendor:NAME, reference, impl:ID)%s%s%s",
+        return fl_error(FL_EINVAL, "op '%s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s%s%s",
                         fields->per_op[i].op, token, nearest ? "; did you mean '" : "", nearest ? nearest : "",
                         nearest ? "'?" : "");
     }

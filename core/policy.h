@@ -22,6 +22,9 @@ bool fl_policy_vendor_allowed(const fl_policy *policy, const char *vendor);
 /* Does an impl match a token? T1: exact, case-sensitive. */
 bool fl_token_matches(const char *token, fl_kind kind, const char *vendor, const char *impl_id);
 
+/* What a token may be, for messages. */
+#define FL_TOKEN_FORMS "flagos, vendor, vendor:NAME, reference, native, unfused or impl:ID"
+
 /* Is it a token at all (T2)? If not, *nearest is the nearest valid one or NULL. */
 bool fl_token_valid(const char *token, const char **nearest);
 

@@ -378,6 +378,7 @@ fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *pr
   record->priority = priority_of(impl);
   record->kind = (uint8_t)impl->kind;
   record->count = UINT32_MAX;
+  atomic_init(&record->reason, "is_available was not asked yet");
   return record;
 }
 
@@ -447,19 +448,22 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op) {
   const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
   for (uint32_t i = 0; set && i < set->n; i++) {
     fl_impl_record *record = set->impls[i];
-    if (atomic_load(&record->asked) == generation)
+    uint32_t asked = atomic_load(&record->asked);
+    if (asked && (int32_t)(asked - generation) >= 0) /* for a later one, perhaps, by another thread */
       continue;
     const char *reason = NULL;
-    bool available = !record->is_available || record->is_available(record->self, &reason);
-    atomic_store(&record->available, available);
-    atomic_store(&record->reason, available ? NULL : reason ? reason : "is_available says no and gives no reason");
+    if (!record->is_available || record->is_available(record->self, &reason))
+      reason = NULL;
+    else if (!reason)
+      reason = "is_available says no and gives no reason";
+    atomic_store(&record->reason, reason);
     atomic_store(&record->asked, generation);
   }
   pthread_mutex_unlock(&host->availability_lock);
   fl_read_end(self, outer);
 }
 
-void fl_registry_ask_all(fl_host *host) {
+static void ask_all(fl_host *host) {
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_ops; i++) {
     fl_op *op = host->ops[i]; /* an op stays */
@@ -469,6 +473,27 @@ void fl_registry_ask_all(fl_host *host) {
     pthread_mutex_lock(&host->lock);
   }
   pthread_mutex_unlock(&host->lock);
+}
+
+/* In this generation? The host's lock is held. */
+static bool all_asked(const fl_host *host) {
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
+    for (uint32_t j = 0; set && j < set->n; j++)
+      if (atomic_load(&set->impls[j]->asked) != host->registry_generation)
+        return false;
+  }
+  return true;
+}
+
+void fl_registry_lock_asked(fl_host *host) {
+  for (;;) {
+    ask_all(host);
+    pthread_mutex_lock(&host->lock);
+    if (all_asked(host)) /* else some were registered, or are out of date, meanwhile */
+      return;
+    pthread_mutex_unlock(&host->lock);
+  }
 }
 
 void fl_registry_advance(fl_host *host) {

@@ -5,6 +5,7 @@
 #include "core/schema.h"
 
 #include "core/cases.h"
+#include "core/cost.h"
 #include "core/rules.h"
 #include "core/scan.h"
 
@@ -508,11 +509,9 @@ fl_status fl_schema_create_builtin(const fl_op_def *def, fl_schema **schema) {
   const struct {
     char **copy;
     const char *string;
-  } strings[] = {{&created->rules, full.rules},
-                 {&created->category, full.category},
-                 {&created->doc, full.doc},
-                 {&created->formula, full.formula},
-                 {&created->cases, full.cases}};
+  } strings[] = {{&created->rules, full.rules},     {&created->category, full.category}, {&created->doc, full.doc},
+                 {&created->formula, full.formula}, {&created->cases, full.cases},       {&created->bench, full.bench},
+                 {&created->bytes, full.bytes},     {&created->flops, full.flops}};
   for (size_t i = 0; i < sizeof strings / sizeof strings[0] && !status; i++)
     status = copy_string(strings[i].copy, strings[i].string);
   if (!status)
@@ -529,10 +528,14 @@ out:
 
 fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
   fl_schema *created = NULL;
-  const fl_cases *cases;
+  const fl_cases *parsed;
   fl_status status = fl_schema_create_builtin(def, &created);
   if (!status)
-    status = fl_schema_cases(created, &cases);
+    status = fl_schema_cases(created, &parsed);
+  if (!status)
+    status = fl_schema_bench(created, &parsed);
+  if (!status)
+    status = fl_cost_check(created);
   if (status)
     fl_schema_free(created);
   else
@@ -540,15 +543,24 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
   return status;
 }
 
-fl_status fl_schema_cases(const fl_schema *schema, const fl_cases **cases) {
-  _Atomic(fl_cases *) *place = &((fl_schema *)schema)->compiled_cases; /* set once, and nobody else's before */
+/* `place` is set once: what another thread put there first stays. */
+static fl_status compile_once(const fl_schema *schema, const char *what, const char *text, _Atomic(fl_cases *) *place,
+                              const fl_cases **cases) {
   fl_cases *compiled, *before = atomic_load_explicit(place, memory_order_acquire);
-  fl_status status = before ? FL_OK : fl_cases_compile(schema, &compiled);
+  fl_status status = before ? FL_OK : fl_cases_compile(schema, what, text, &compiled);
   if (!before && !status && !atomic_compare_exchange_strong(place, &before, compiled))
-    fl_cases_free(compiled); /* another thread was first */
+    fl_cases_free(compiled);
   if (!status)
     *cases = before ? before : compiled;
   return status;
+}
+
+fl_status fl_schema_cases(const fl_schema *schema, const fl_cases **cases) {
+  return compile_once(schema, "cases", schema->cases, &((fl_schema *)schema)->compiled_cases, cases);
+}
+
+fl_status fl_schema_bench(const fl_schema *schema, const fl_cases **bench) {
+  return compile_once(schema, "bench", schema->bench, &((fl_schema *)schema)->compiled_bench, bench);
 }
 
 static void free_default(fl_value *value) {
@@ -574,8 +586,12 @@ void fl_schema_free(fl_schema *schema) {
   free(schema->formula);
   free(schema->tolerance);
   free(schema->cases);
+  free(schema->bench);
+  free(schema->bytes);
+  free(schema->flops);
   fl_rules_free(schema->compiled);
   fl_cases_free(atomic_load_explicit(&schema->compiled_cases, memory_order_relaxed));
+  fl_cases_free(atomic_load_explicit(&schema->compiled_bench, memory_order_relaxed));
   free(schema);
 }
 

@@ -16,7 +16,8 @@ typedef struct fl_schema {
   char *text;                     /* canonical: one space after commas, defaults as given */
   char *rules;                    /* "" if none */
   char *category, *doc, *formula; /* "" if none */
-  char *cases;                    /* "" if none */
+  char *cases, *bench;            /* "" if none */
+  char *bytes, *flops;            /* "" if none */
   uint32_t n_arguments, n_results;
   fl_argument *values;     /* arguments, then results; names and default strings/lists owned */
   fl_tolerance *tolerance; /* ended by dtype 0; NULL if none */
@@ -26,17 +27,20 @@ typedef struct fl_schema {
                                 the op has no tensor */
   struct fl_rules *compiled; /* parsed rules; NULL if none */
   _Atomic(struct fl_cases *) compiled_cases; /* fl_schema_cases */
+  _Atomic(struct fl_cases *) compiled_bench; /* fl_schema_bench */
   uint64_t id;                               /* no other schema of the process has or had it; not 0 */
 } fl_schema;
 
 /* Parses `def`. FL_EINVAL with the place in the text, what was found and what is expected. */
 fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema);
-/* The same of an entry in core/ops, whose cases are left until somebody generates calls: the build has parsed them. */
+/* The same of an entry in core/ops, whose cases, bench and costs are left until somebody asks for them: the build has
+ * parsed them. */
 fl_status fl_schema_create_builtin(const fl_op_def *def, fl_schema **schema);
 void fl_schema_free(fl_schema *schema);
 
-/* The parsed cases, which belong to the schema. Any thread may ask. */
+/* The parsed cases and calls to time, which belong to the schema. Any thread may ask. */
 fl_status fl_schema_cases(const fl_schema *schema, const struct fl_cases **cases);
+fl_status fl_schema_bench(const fl_schema *schema, const struct fl_cases **bench);
 
 /* Same names, types, defaults, aliases (what makes two declarations of an op one and the same)? */
 bool fl_schema_same(const fl_schema *a, const fl_schema *b);

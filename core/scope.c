@@ -41,13 +41,19 @@ void fl_views_free(fl_host *host) {
   }
 }
 
-/* Throws out the view that was not entered for the longest time, of those that no scope holds. Lock held. */
+/* Throws out the view that was not entered for the longest time, of those that no scope holds, if these are too many.
+ * Lock held. */
 static void drop_oldest_view(fl_host *host) {
   fl_view **oldest = NULL;
-  for (fl_view **link = &host->views; *link; link = &(*link)->next)
-    if (!(*link)->users && (!oldest || (*link)->used < (*oldest)->used))
+  uint32_t unused = 0;
+  for (fl_view **link = &host->views; *link; link = &(*link)->next) {
+    if ((*link)->users)
+      continue;
+    unused++;
+    if (!oldest || (*link)->used < (*oldest)->used)
       oldest = link;
-  if (!oldest)
+  }
+  if (unused <= VIEWS_KEPT)
     return;
   fl_view *view = *oldest;
   *oldest = view->next;
@@ -72,9 +78,21 @@ static fl_view *view_get(fl_host *host, fl_policy *policy) {
   }
   view->users++;
   view->used = ++host->view_clock;
-  if (host->n_views > VIEWS_KEPT)
-    drop_oldest_view(host);
   return view;
+}
+
+/* A scope lets go of its view. The host's lock is held. */
+static void view_put(fl_host *host, fl_view *view) {
+  if (!--view->users && host->n_views > VIEWS_KEPT)
+    drop_oldest_view(host);
+}
+
+void fl_views_after_fork(fl_host *host) {
+  for (fl_view *view = host->views; view; view = view->next)
+    view->users = 0;
+  for (const fl_scope *scope = fl_self.scope; scope; scope = scope->outer)
+    if (scope->host == host)
+      ((fl_view *)scope->view)->users++;
 }
 
 fl_slots *fl_view_add_slots(fl_view *view, fl_op *op) {
@@ -133,8 +151,7 @@ fl_policy *fl_get_policy(fl_host *host) {
   return policy;
 }
 
-/* Waits, where so much memory is retired that calls cannot have let go of it yet. */
-static void keep_memory_bounded(fl_host *host) {
+void fl_host_bound_memory(fl_host *host) {
   pthread_mutex_lock(&host->lock);
   bool is_long = fl_retired_is_long(&host->retired);
   pthread_mutex_unlock(&host->lock);
@@ -157,7 +174,7 @@ fl_status fl_set_global_policy(fl_host *host, fl_policy *policy) {
   fl_host_advance(host);
   pthread_mutex_unlock(&host->lock);
   fl_policy_release(before);
-  keep_memory_bounded(host);
+  fl_host_bound_memory(host);
   return FL_OK;
 }
 
@@ -192,7 +209,7 @@ fl_status fl_scope_enter(fl_host *host, fl_policy *policy, fl_scope *scope) {
       .thread_id = fl_self.id,
   };
   set_scope(scope);
-  keep_memory_bounded(host);
+  fl_host_bound_memory(host);
   return FL_OK;
 }
 
@@ -203,7 +220,7 @@ fl_status fl_scope_leave(fl_scope *scope) {
                     "the thread that entered them");
   set_scope(scope->outer);
   pthread_mutex_lock(&scope->host->lock);
-  ((fl_view *)scope->view)->users--;
+  view_put(scope->host, scope->view);
   pthread_mutex_unlock(&scope->host->lock);
   fl_policy_release(scope->policy);
   scope->policy = NULL;

@@ -20,7 +20,7 @@ static fl_rejection filter(const fl_selection *selection, const fl_impl_record *
     if (impl->kind == FL_KIND_DEFAULT && !flagos_allowed)
       return FL_REJECTED_LIST;
   }
-  if (!atomic_load(&impl->available))
+  if (atomic_load(&impl->reason))
     return FL_REJECTED_UNAVAILABLE;
   if (selection->device_type && !(impl->devices & FL_DEVICE(selection->device_type)))
     return FL_REJECTED_DEVICE;
@@ -201,7 +201,7 @@ static void rejection_reason(const fl_selection *selection, const fl_selected *i
     break;
   case FL_REJECTED_UNAVAILABLE: {
     const char *reason = atomic_load(&item->record->reason);
-    fl_text_add(text, "not available: %s", reason ? reason : "was not asked");
+    fl_text_add(text, "not available: %s", reason ? reason : "it has become so since");
   } break;
   case FL_REJECTED_DEVICE:
     fl_text_add(text, "works on ");

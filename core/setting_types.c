@@ -306,9 +306,8 @@ static void check_tokens(fl_problems *problems, fl_place place, const char *op, 
   char hint[HINT_SIZE];
   for (uint32_t i = first; i < tokens->n; i++)
     if (!fl_token_valid(tokens->items[i], &nearest))
-      fl_problem(problems, place,
-                 "op '%.*s': '%s' is not a token, expected flagos, vendor, vendor:NAME, reference or impl:ID%s",
-                 (int)length, op, tokens->items[i], fl_did_you_mean(hint, sizeof hint, nearest));
+      fl_problem(problems, place, "op '%.*s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s", (int)length, op,
+                 tokens->items[i], fl_did_you_mean(hint, sizeof hint, nearest));
 }
 
 /* One entry op=a|b of a variable; `length` bytes without white space around. */

@@ -48,9 +48,8 @@ static const char *too_old(fl_snapshot *snapshot, const fl_host *host, const fl_
 }
 
 static void snapshot_impl(fl_snapshot *snapshot, const fl_host *host, const fl_impl_record *record, bool *failed) {
-  bool available = atomic_load(&record->available);
   const char *reason = atomic_load(&record->reason); /* static in the plugin */
-  const char *lacking = available && record->min_arch ? too_old(snapshot, host, record, failed) : NULL;
+  const char *lacking = !reason && record->min_arch ? too_old(snapshot, host, record, failed) : NULL;
   snapshot->impls[snapshot->n_impls++] = (fl_impl_info){
       .op_name = snapshot_keep(snapshot, record->op->name, failed),
       .impl_id = snapshot_keep(snapshot, record->impl_id, failed),
@@ -62,7 +61,7 @@ static void snapshot_impl(fl_snapshot *snapshot, const fl_host *host, const fl_i
       .flags = record->flags,
       .dtypes = record->dtypes,
       .devices = record->devices,
-      .available = available && !lacking,
+      .available = !reason && !lacking,
       .reason = lacking ? lacking : reason,
       .has_supports_args = record->supports_args != NULL,
   };
@@ -84,13 +83,12 @@ fl_snapshot *fl_registry_snapshot(fl_host *host) {
   bool failed = false;
   uint32_t n_impls = 0;
   fl_load_deferred(host, NULL);
-  fl_registry_ask_all(host);
   fl_snapshot *snapshot = calloc(1, sizeof *snapshot);
   if (!snapshot) {
     fl_error_no_memory();
     return NULL;
   }
-  pthread_mutex_lock(&host->lock);
+  fl_registry_lock_asked(host);
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     n_impls += set ? set->n : 0;

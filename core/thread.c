@@ -33,10 +33,10 @@ static struct {
 } counts;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t key; /* its destructor takes an ending thread out of the list */
 
-static void thread_leave(void *argument) {
-  fl_thread *self = argument;
+/* Takes an ending thread out of the list: before its message buffer goes, which a call or a fork would still touch. */
+static void thread_leave(void) {
+  fl_thread *self = &fl_self;
   pthread_mutex_lock(&threads_lock);
   for (uint32_t i = 0; i < self->n_calls && i < counts.n; i++)
     counts.ended[i] += atomic_load_explicit(&self->calls[i], memory_order_relaxed);
@@ -98,7 +98,6 @@ static void fork_child(void) {
 }
 
 static void initialise(void) {
-  pthread_key_create(&key, thread_leave);
   pthread_atfork(fork_prepare, fork_parent, fork_child);
   has_membarrier = !syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
 }
@@ -110,11 +109,12 @@ fl_status fl_thread_join(void) {
   pthread_once(&once, initialise);
   self->message = fl_error_buffer();
   self->memos = fl_memos_create();
-  if (!self->message || !self->memos || pthread_setspecific(key, self)) {
+  if (!self->message || !self->memos) {
     fl_memos_free(self->memos);
     self->memos = NULL;
     return fl_error_no_memory();
   }
+  fl_error_at_thread_end(thread_leave);
   pthread_mutex_lock(&threads_lock);
   self->id = ++last_thread_id;
   self->previous = NULL;

@@ -58,14 +58,15 @@ static inline bool fl_is_reading(const fl_thread *self) {
 /* Begins and ends reading; nests. Between them, what was published stays valid. The thread must have joined. In the
  * short form flags other than FL_THREAD_SCOPED are known not to be set, and that one is not needed. */
 static inline void fl_read_begin_outermost(fl_thread *self) {
-  atomic_store_explicit(&self->state, atomic_load_explicit(&fl_period, memory_order_relaxed), memory_order_relaxed);
+  /* acquire: who sees a period sees what was unpublished before it began. */
+  atomic_store_explicit(&self->state, atomic_load_explicit(&fl_period, memory_order_acquire), memory_order_relaxed);
   atomic_signal_fence(memory_order_seq_cst); /* the kernel's membarrier does the rest, for the one who waits */
 }
 
 static inline uint64_t fl_read_begin(fl_thread *self) {
   uint64_t outer = atomic_load_explicit(&self->state, memory_order_relaxed);
   if (outer < FL_PERIOD) {
-    uint64_t period = atomic_load_explicit(&fl_period, memory_order_relaxed);
+    uint64_t period = atomic_load_explicit(&fl_period, memory_order_acquire);
     atomic_store_explicit(&self->state, period | outer, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
     if (outer & FL_THREAD_FENCES)

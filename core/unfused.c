@@ -101,7 +101,7 @@ static fl_impl_record *record_create(fl_op *op, fl_kernel_fn fn, uint32_t dtypes
   fl_impl_record *record = provider ? fl_impl_record_create(&impl, provider) : NULL;
   if (record) {
     record->op = op;
-    atomic_init(&record->available, true); /* always; it is never asked */
+    atomic_init(&record->reason, NULL); /* always available; it is never asked */
   }
   return record;
 }

@@ -40,6 +40,14 @@ $(TP)/%.so: tests/plugins/%.c
 $(PLANTED_PLUGINS): $(TP)/planted_%.so: tests/plugins/planted.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"planted_$*"' -DERROR=$$(echo $* | tr a-z A-Z) -lm
+# Of tests/stress.c.
+STRESS_PLUGINS := $(TP)/stress_acme.so $(TP)/stress_bolt.so $(TP)/stress_even.so $(TP)/stress_reference.so
+$(TP)/stress_even.so: STRESS_FLAGS = -DEVEN -DVENDOR='"even"' -DID='"vendor.even"'
+$(TP)/stress_reference.so: STRESS_FLAGS = -DVENDOR='""' -DID='"reference.stress"'
+$(STRESS_PLUGINS): $(TP)/stress_%.so: tests/plugins/stress.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"stress_$*"' $(or $(STRESS_FLAGS),-DVENDOR='"$*"' -DID='"vendor.$*"')
+$(BUILD)/tests/stress: | $(STRESS_PLUGINS)
 # A build id that the tests know.
 $(TP)/good.so: tests/plugins/good.c
 	@mkdir -p $(@D)
@@ -120,6 +128,6 @@ $(TP)/cxx.so: tests/plugins/cxx.cc
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
-$(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host verify freeze manifest cli_manifest device device_commands): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
-$(BUILD)/tests/test_verify: | $(PLANTED_PLUGINS)
+$(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host verify freeze manifest cli_manifest device device_commands probes cli_bench): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS)
 $(patsubst %,$(BUILD)/tests/test_%,lazy note cli): | $(LISTED_PLUGINS)

@@ -33,6 +33,14 @@ static inline int loop_cases(int n) {
   return getenv("FLHOST_SAMPLE") ? (n + 2) / 3 : n;
 }
 
+/* An assertion for loops over many elements: Check writes a line to a file for each of its own, also for those that
+ * hold. */
+#define ck_each(condition, ...)                                                                                        \
+  do {                                                                                                                 \
+    if (!(condition))                                                                                                  \
+      ck_abort_msg(__VA_ARGS__);                                                                                       \
+  } while (0)
+
 /* The directory of what was built (FLHOST_BUILD, else "build"). Tests run in the project's root. */
 static inline const char *build_dir(void) {
   const char *dir = getenv("FLHOST_BUILD");

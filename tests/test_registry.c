@@ -269,6 +269,38 @@ static fl_status withdraw_inside(void *self, fl_call *call) {
   return status == FL_ESTATE ? FL_OK : FL_EINTERNAL;
 }
 
+static test_impl latecomer = {.id = "default.flagos"};
+
+static bool register_another(void *self, const char **reason) {
+  fl_host *host = self;
+  (void)reason;
+  if (!latecomer.calls++)
+    test_register(host, "first", &latecomer, 0, false);
+  return true;
+}
+
+/* An op that was asked already gets an implementation while the next one is asked. */
+START_TEST(R6_a_list_has_nothing_in_it_that_was_not_asked) {
+  fl_host *host = test_host(NULL, 0);
+  test_op(host, "first");
+  test_op(host, "second");
+  fl_impl impl = good_impl("default.zz");
+  impl.op_name = "second";
+  impl.self = host;
+  impl.is_available = register_another;
+  ck_ok(fl_register_impl(host, &impl));
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  ck_assert_int_eq(latecomer.asked, 1);
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++)
+    for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, i); j++) {
+      ck_assert(fl_snapshot_impl(snapshot, i, j)->available);
+      ck_assert_ptr_null(fl_snapshot_impl(snapshot, i, j)->reason);
+    }
+  fl_snapshot_release(snapshot);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(D6_withdrawing_inside_a_call_is_refused_and_an_unknown_plugin_named) {
   fl_host *host = host_with_op();
   fl_impl impl = good_impl("default.x");
@@ -323,6 +355,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, R4_a_better_impl_registered_late_is_seen_by_the_next_call);
   tcase_add_test(tests, R5_a_snapshot_stays_as_it_was);
   tcase_add_test(tests, R6_availability_is_asked_once_a_generation_and_its_reason_kept);
+  tcase_add_test(tests, R6_a_list_has_nothing_in_it_that_was_not_asked);
   tcase_add_test(tests, D6_withdrawing_inside_a_call_is_refused_and_an_unknown_plugin_named);
   tcase_add_test(tests, many_ops_are_found_by_name);
   tcase_add_test(tests, several_hosts_do_not_see_each_other);

@@ -91,13 +91,12 @@ START_TEST(C1_T2_invalid_variables) {
        "VLLM_FL_LOG_LEVEL: 'DEBUGG' is not one of DEBUG, INFO, WARNING, ERROR; did you mean 'DEBUG'?",
        "VLLM_FL_LOG_LEVEL", "\"INFO\""},
       {"VLLM_FL_PER_OP=rms_norm=vendor|refrence",
-       "VLLM_FL_PER_OP: op 'rms_norm': 'refrence' is not a token, expected flagos, vendor, vendor:NAME, reference or "
-       "impl:ID; did you mean 'reference'?",
+       "VLLM_FL_PER_OP: op 'rms_norm': 'refrence' is not a token, expected flagos, vendor, vendor:NAME, reference, "
+       "native, unfused or impl:ID; did you mean 'reference'?",
        "op_backends", "{\"rms_norm\": [\"vendor\", \"refrence\"]}"},
       {"VLLM_FL_PER_OP=a=vendor:cuda,flagos",
-       "VLLM_FL_PER_OP: op 'a': 'vendor:cuda,flagos' is not a token, expected flagos, vendor, vendor:NAME, reference "
-       "or "
-       "impl:ID; did you mean 'vendor:NAME'?",
+       "VLLM_FL_PER_OP: op 'a': 'vendor:cuda,flagos' is not a token, expected flagos, vendor, vendor:NAME, reference, "
+       "native, unfused or impl:ID; did you mean 'vendor:NAME'?",
        "op_backends", "{\"a\": [\"vendor:cuda,flagos\"]}"},
       {"VLLM_FL_PER_OP=rms_norm:vendor;a=flagos",
        "VLLM_FL_PER_OP: 'rms_norm:vendor' is not an order, expected op=token|token", "op_backends",
@@ -297,17 +296,16 @@ START_TEST(C1_C5_invalid_values_in_a_file) {
       {"op_backends: {a: {b: c}}", "PATH:1:18: op 'a': found a mapping, expected a list of tokens, or 'token|token'",
        "op_backends", "{}"},
       {"op_backends:\n  rms_norm:\n  - vendor\n  - vender:x\n",
-       "PATH:4:5: op 'rms_norm': 'vender:x' is not a token, expected flagos, vendor, vendor:NAME, reference or "
-       "impl:ID; did "
-       "you mean 'vendor:NAME'?",
+       "PATH:4:5: op 'rms_norm': 'vender:x' is not a token, expected flagos, vendor, vendor:NAME, reference, native, "
+       "unfused or impl:ID; did you mean 'vendor:NAME'?",
        "op_backends", "{\"rms_norm\": [\"vendor\", \"vender:x\"]}"},
       {"op_backends: {a: 'vendor|flagso'}",
-       "PATH:1:18: op 'a': 'flagso' is not a token, expected flagos, vendor, vendor:NAME, reference or impl:ID; did "
-       "you mean "
-       "'flagos'?",
+       "PATH:1:18: op 'a': 'flagso' is not a token, expected flagos, vendor, vendor:NAME, reference, native, unfused "
+       "or impl:ID; did you mean 'flagos'?",
        "op_backends", "{\"a\": [\"vendor\", \"flagso\"]}"},
       {"op_backends: {a: ['vendor|flagos']}",
-       "PATH:1:19: op 'a': 'vendor|flagos' is not a token, expected flagos, vendor, vendor:NAME, reference or impl:ID",
+       "PATH:1:19: op 'a': 'vendor|flagos' is not a token, expected flagos, vendor, vendor:NAME, reference, native, "
+       "unfused or impl:ID",
        "op_backends", "{\"a\": [\"vendor|flagos\"]}"},
       {"custom_ops: [none, all]", "PATH:1:13: custom_ops can contain only one base mode: 'all' or 'none'", "custom_ops",
        "[\"none\"]"},
@@ -428,9 +426,8 @@ START_TEST(C1_every_problem_is_reported_one_a_line) {
   char *message =
       with_path("PATH:2:1: unknown key 'strikt', expected one of " KEYS "; did you mean 'strict'?\n"
                 "PATH:1:9: prefer: 'vendro' is not one of flagos, vendor, reference; did you mean 'vendor'?\n"
-                "PATH:4:7: op 'a': 'bogus' is not a token, expected flagos, vendor, vendor:NAME, reference or "
-                "impl:ID\n"
-                "VLLM_FL_OOT_ENABLED: 'x' is not a boolean, expected 1, true, 0 or false",
+                "PATH:4:7: op 'a': 'bogus' is not a token, expected flagos, vendor, vendor:NAME, reference, native, "
+                "unfused or impl:ID\nVLLM_FL_OOT_ENABLED: 'x' is not a boolean, expected 1, true, 0 or false",
                 path);
   ck_assert_int_eq(load(ENV(variable, "VLLM_FL_OOT_ENABLED=x"), &config), FL_ECONFIG);
   expect_message(message);

@@ -5,9 +5,16 @@ $(BUILD)/tests/test_%: tests/test_%.c $(STATIC) $(TEST_SUPPORT) $(CLI_PARTS) | $
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CORE_CFLAGS) $(CFLAGS) -o $@ $< $(TEST_SUPPORT) $(CLI_PARTS) $(STATIC) $(LINK) $(CORE_LIBS) $(CHECK_LIBS)
 
+# No suite: `make check-stress` runs it for a while.
+$(BUILD)/tests/stress: tests/stress.c $(STATIC) | $(BUILD)/ops.stamp
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(STATIC) $(LINK) $(CORE_LIBS)
+
+$(BUILD)/tests/test_bad_calls: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cpu_plugin $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_ops_*.c)): | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor: | $(COMMAND) $(CPU_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so
 $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_PLUGINS) $(BENCH_FIGURES) $(PLUGINS)
 $(BUILD)/tests/test_ir: | $(CPU_PLUGIN)
 -include tests/plugins.mk
 include tests/drivers/gpu/drivers.mk
+-include tests/drivers/ascend/stand_in.mk

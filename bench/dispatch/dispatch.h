@@ -109,9 +109,6 @@ int bench_start_child(int argc, char **argv);
 /* peers.c: what bench/peers.py prints, a list of {name, ns, note}; a new reference. */
 json_t *bench_python_peers(const bench *b);
 
-/* machine.c: a new reference. */
-json_t *bench_machine(const bench *b);
-
 /* --------------------------------------------------------------------------------------------------- callers.c */
 
 /* A host that says nothing, reads no environment and loads no plugin. */

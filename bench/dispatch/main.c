@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const bench_effort thorough = {4001, 1.0, 20e3, 200e3}, quick = {5, 0.05, 1e3, 5e3};
+static const bench_effort thorough = {4001, 1.0, 20e3, 200e3, 10}, quick = {5, 0.05, 1e3, 5e3, 10};
 
 /* In the order in which they are made; the child processes of the last start from a small one. */
 static const struct {

@@ -5,29 +5,10 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
-enum { FEWEST_ROUNDS = 5, MAX_PROCESSORS = 2 };
+enum { MAX_PROCESSORS = 2 };
 
 static int processors[MAX_PROCESSORS], n_processors;
-
-double bench_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-/* --------------------------------------------------------------------------------------------------- statistics */
-
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-bench_spread bench_spread_of(double *samples, int n) {
-  qsort(samples, (size_t)n, sizeof *samples, compare);
-  return (bench_spread){(samples[(n - 1) / 2] + samples[n / 2]) / 2, samples[0]};
-}
 
 bool bench_pair_of(double *subject, double *baseline, int n, bench_pair *pair) {
   double *differences = malloc((size_t)n * sizeof *differences), *ratios = malloc((size_t)n * sizeof *ratios);
@@ -96,68 +77,24 @@ int bench_pin(void) {
 
 /* ------------------------------------------------------------------------------------------------ on one thread */
 
-static fl_status sample(const bench_way *way, long n, double *ns) {
-  fl_status status = way->enter ? way->enter(way->context) : FL_OK;
-  if (status)
-    return status;
-  double start = bench_now();
-  status = way->run(way->context, n);
-  *ns = (bench_now() - start) / (double)n;
-  fl_status left = way->leave ? way->leave(way->context) : FL_OK;
-  return status ? status : left;
-}
-
-/* How many times make a sample of that length; the first times, which resolve and fault pages in, do not count. */
-static fl_status calibrate(const bench_way *way, double length, long *n) {
-  enum { FIRST = 10 };
-  double ns;
-  fl_status status = sample(way, FIRST, &ns);
-  for (*n = 1; !status && *n < 1L << 30; *n *= 2) {
-    status = sample(way, *n, &ns);
-    if (ns * (double)*n >= length)
-      break;
-  }
-  return status;
-}
-
 fl_status bench_compare(const bench_effort *effort, const bench_way *subject, const bench_way *baseline,
                         bench_pair *pair) {
-  double *subjects = malloc((size_t)effort->rounds * sizeof *subjects);
-  double *baselines = malloc((size_t)effort->rounds * sizeof *baselines);
-  double end = bench_now() + effort->seconds * 1e9;
-  long n_subject, n_baseline;
-  int round = 0;
-  fl_status status = subjects && baselines ? FL_OK : FL_ENOMEM;
-  if (!status)
-    status = calibrate(subject, effort->sample_ns, &n_subject);
-  if (!status)
-    status = calibrate(baseline, effort->sample_ns, &n_baseline);
-  for (; !status && round < effort->rounds && (round < FEWEST_ROUNDS || bench_now() < end); round++) {
-    bool first = round & 1; /* each goes first in every other round */
-    if (first)
-      status = sample(subject, n_subject, &subjects[round]);
-    if (!status)
-      status = sample(baseline, n_baseline, &baselines[round]);
-    if (!status && !first)
-      status = sample(subject, n_subject, &subjects[round]);
-  }
-  if (!status && !bench_pair_of(subjects, baselines, round, pair))
+  const bench_way ways[] = {*baseline, *subject};
+  double *samples = malloc(2 * (size_t)effort->rounds * sizeof *samples);
+  int rounds;
+  fl_status status = samples ? bench_turns(effort, ways, 2, samples, &rounds) : FL_ENOMEM;
+  if (!status && !bench_pair_of(samples + effort->rounds, samples, rounds, pair))
     status = FL_ENOMEM;
-  free(subjects);
-  free(baselines);
+  free(samples);
   return status;
 }
 
 fl_status bench_alone(const bench_effort *effort, const bench_way *way, bench_spread *spread) {
   double *samples = malloc((size_t)effort->rounds * sizeof *samples);
-  double end = bench_now() + effort->seconds * 1e9;
-  long n;
-  int round = 0;
-  fl_status status = samples ? calibrate(way, effort->sample_ns, &n) : FL_ENOMEM;
-  for (; !status && round < effort->rounds && (round < FEWEST_ROUNDS || bench_now() < end); round++)
-    status = sample(way, n, &samples[round]);
+  int rounds;
+  fl_status status = samples ? bench_turns(effort, way, 1, samples, &rounds) : FL_ENOMEM;
   if (!status)
-    *spread = bench_spread_of(samples, round);
+    *spread = bench_spread_of(samples, rounds);
   free(samples);
   return status;
 }
@@ -216,15 +153,15 @@ fl_status bench_scaling(const bench_effort *effort, const bench_way *way, bench_
   pthread_t thread;
   double warm;
   int round = 0;
-  fl_status status = both && alone ? calibrate(way, effort->parallel_ns, &h.n) : FL_ENOMEM;
+  fl_status status = both && alone ? bench_calibrate(effort, way, effort->parallel_ns, &h.n) : FL_ENOMEM;
   if (!status && pthread_create(&thread, NULL, help, &h))
     status = FL_ENOMEM;
   if (status)
     goto out;
   double end = bench_now() + effort->seconds * 1e9;
   status = sample_both(&h, 1, &warm);
-  for (; !status && round < effort->rounds && (round < FEWEST_ROUNDS || bench_now() < end); round++) {
-    status = sample(way, h.n, &alone[round]);
+  for (; !status && round < effort->rounds && (round < BENCH_FEWEST_ROUNDS || bench_now() < end); round++) {
+    status = bench_sample(way, h.n, &alone[round]);
     if (!status)
       status = sample_both(&h, round + 2, &both[round]);
   }

@@ -1,5 +1,6 @@
 /* The rows: what each is, beside what, what it has to reach. And the report of them, as JSON and as tables. */
 #include "bench/dispatch/dispatch.h"
+#include "cli/machine.h"
 
 #include <math.h>
 #include <string.h>
@@ -104,7 +105,9 @@ json_t *bench_report(const bench *b) {
                                     spread_json(cost->measured ? cost->one : none), "two_threads",
                                     spread_json(cost->has_two ? cost->two : none), "note", cost->note));
   }
-  json_object_set_new(report, "machine", bench_machine(b));
+  json_t *machine = machine_json();
+  json_object_set_new(machine, "used", json_integer(b->n_processors));
+  json_object_set_new(report, "machine", machine);
   json_object_set_new(report, "quick", json_boolean(b->quick));
   json_object_set_new(report, "rows", row_list);
   json_object_set_new(report, "costs", cost_list);

@@ -1,6 +1,6 @@
 # Completion for flhost in bash: commands, options, operators, device types.
 _flhost() {
-  local word=$2 command=${COMP_WORDS[1]} commands='config doctor explain help manifest ops platform plugins resolve run verify version'
+  local word=$2 command=${COMP_WORDS[1]} commands='bench config doctor explain help manifest ops platform plugins resolve run verify version'
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     mapfile -t COMPREPLY < <(compgen -W "$commands --help --version" -- "$word")
@@ -19,6 +19,10 @@ _flhost() {
     mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" ops --impls 2>/dev/null | awk 'NR > 1 { print $2 }')" -- "$word")
     return
     ;;
+  --size)
+    mapfile -t COMPREPLY < <(compgen -W 'small large' -- "$word")
+    return
+    ;;
   --junit)
     mapfile -t COMPREPLY < <(compgen -f -- "$word")
     compopt -o filenames
@@ -32,11 +36,12 @@ _flhost() {
   case $command:$word in
   run:-*) mapfile -t COMPREPLY < <(compgen -W '--device --out --repeat --json --help' -- "$word") ;;
   verify:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --seed --junit --json --help' -- "$word") ;;
+  bench:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --size --dims --seconds --json --help' -- "$word") ;;
   explain:-* | resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;
   manifest:-*) mapfile -t COMPREPLY < <(compgen -W '--device --text --json --help' -- "$word") ;;
   ops:-*) mapfile -t COMPREPLY < <(compgen -W '--impls --pages --json --help' -- "$word") ;;
   *:-*) mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$word") ;;
-  explain:* | resolve:* | ops:* | verify:*)
+  explain:* | resolve:* | ops:* | verify:* | bench:*)
     mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" ops 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$word")
     ;;
   help:*) mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word") ;;

@@ -8,6 +8,9 @@
 #define SIZES "d: 1 7 64 513 1365"
 #define PLAIN .rules = "x: T[..., d]; " FLOATS, .category = "activation"
 
+/* What is timed: the MLP of Llama 3 8B. */
+#define WIDE "...: [1] [128] [4096]; d: 14336"
+
 /* g and u in formulas. */
 #define HALVES "g = x[..., :d], u = x[..., d:]"
 
@@ -31,6 +34,8 @@ const fl_op_def fl_op_silu_and_mul = {
         "out = silu(x[..., :d]) * x[..., d:], silu(v) = v / (1 + exp(-v)); rounded to T after silu and after the "
         "product (vLLM: SiluAndMul, kernel silu_and_mul)",
     .cases = SIZES,
+    .flops = "4*numel(out)",
+    .bench = WIDE,
 };
 
 const fl_op_def fl_op_mul_and_silu = {
@@ -42,6 +47,8 @@ const fl_op_def fl_op_mul_and_silu = {
         "out = x[..., :d] * silu(x[..., d:]), silu(v) = v / (1 + exp(-v)); rounded to T after silu and after the "
         "product (vLLM: MulAndSilu, kernel mul_and_silu)",
     .cases = SIZES,
+    .flops = "4*numel(out)",
+    .bench = WIDE,
 };
 
 static fl_status check_gelu_and_mul(fl_call *call) {
@@ -58,6 +65,9 @@ const fl_op_def fl_op_gelu_and_mul = {
                "product (vLLM: GeluAndMul, kernels gelu_and_mul, gelu_tanh_and_mul)",
     .check = check_gelu_and_mul,
     .cases = SIZES "; approximate: none tanh; x: moderate",
+    /* Of erf; tanh takes 4 more. */
+    .flops = "6*numel(out)",
+    .bench = WIDE,
 };
 
 /* Compared as float: what the formula takes the quantile of. */
@@ -81,6 +91,9 @@ const fl_op_def fl_op_gelu_and_mul_sparse = {
                "float32, " GELU_NONE GELU_TANH "; rounded to T after every step (vLLM: GeluAndMulSparse)",
     .check = check_gelu_and_mul_sparse,
     .cases = SIZES "; activation_sparsity: 0.95 0.5 0.1; approximate: none tanh; x: moderate",
+    /* The mean takes 1, the variance 3, the cut and relu 2, the rest is gelu_and_mul. */
+    .flops = "12*numel(out)",
+    .bench = WIDE,
 };
 
 static fl_status check_swigluoai_and_mul(fl_call *call) {
@@ -99,6 +112,8 @@ const fl_op_def fl_op_swigluoai_and_mul = {
     .tolerance = clamped,
     .check = check_swigluoai_and_mul,
     .cases = SIZES "; alpha: 1.702 1; limit: 7 1",
+    .flops = "10*numel(out)",
+    .bench = WIDE,
 };
 
 static fl_status check_fatrelu_and_mul(fl_call *call) {
@@ -115,6 +130,8 @@ const fl_op_def fl_op_fatrelu_and_mul = {
                "kernel fatrelu_and_mul)",
     .check = check_fatrelu_and_mul,
     .cases = SIZES "; threshold: 0 0.5 -1",
+    .flops = "2*numel(out)",
+    .bench = WIDE,
 };
 
 static fl_status check_silu_and_mul_with_clamp(fl_call *call) {
@@ -135,6 +152,8 @@ const fl_op_def fl_op_silu_and_mul_with_clamp = {
     .tolerance = clamped,
     .check = check_silu_and_mul_with_clamp,
     .cases = SIZES "; limit: 7 1; alpha: 1 1.5; beta: 0 1",
+    .flops = "10*numel(out)",
+    .bench = WIDE,
 };
 
 static fl_status check_swiglustep_and_mul(fl_call *call) {
@@ -152,6 +171,8 @@ const fl_op_def fl_op_swiglustep_and_mul = {
     .tolerance = clamped,
     .check = check_swiglustep_and_mul,
     .cases = SIZES "; limit: 7 1",
+    .flops = "7*numel(out)",
+    .bench = WIDE,
 };
 
 static fl_status check_situ_and_mul(fl_call *call) {
@@ -170,6 +191,8 @@ const fl_op_def fl_op_situ_and_mul = {
                "there is one; in float32, rounded once (vLLM: SituAndMul, kernel situ_and_mul)",
     .check = check_situ_and_mul,
     .cases = SIZES "; beta: 1 4; linear_beta: none 2",
+    .flops = "(8 + 3*given(linear_beta))*numel(out)",
+    .bench = WIDE,
 };
 
 static fl_status check_gelu(fl_call *call) {
@@ -185,6 +208,9 @@ const fl_op_def fl_op_gelu = {
     .formula = "out = gelu(x), " GELU_NONE GELU_TANH " (vLLM: get_act_fn gelu, gelu_pytorch_tanh)",
     .check = check_gelu,
     .cases = SIZES "; approximate: none tanh",
+    /* Of erf; tanh takes 4 more. */
+    .flops = "5*numel(out)",
+    .bench = WIDE,
 };
 
 const fl_op_def fl_op_gelu_new = {
@@ -195,6 +221,8 @@ const fl_op_def fl_op_gelu_new = {
     .formula = "out = 0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))); rounded to T after every step (vLLM: "
                "NewGELU, kernel gelu_new)",
     .cases = SIZES,
+    .flops = "9*numel(out)",
+    .bench = WIDE,
 };
 
 const fl_op_def fl_op_gelu_fast = {
@@ -205,6 +233,8 @@ const fl_op_def fl_op_gelu_fast = {
     .formula = "out = 0.5 * x * (1 + tanh(x * 0.7978845608 * (1 + 0.044715 * x * x))); rounded to T after every step "
                "(vLLM: FastGELU, kernel gelu_fast)",
     .cases = SIZES,
+    .flops = "9*numel(out)",
+    .bench = WIDE,
 };
 
 const fl_op_def fl_op_quick_gelu = {
@@ -214,6 +244,8 @@ const fl_op_def fl_op_quick_gelu = {
     .doc = "GELU by the logistic function.",
     .formula = "out = x * sigmoid(1.702 * x); rounded to T after every step (vLLM: QuickGELU, kernel gelu_quick)",
     .cases = SIZES,
+    .flops = "5*numel(out)",
+    .bench = WIDE,
 };
 
 const fl_op_def fl_op_relu2 = {
@@ -223,6 +255,8 @@ const fl_op_def fl_op_relu2 = {
     .doc = "The square of what is above 0.",
     .formula = "out = max(x, 0)^2; NaN stays (vLLM: ReLUSquaredActivation, kernel relu_squared)",
     .cases = SIZES,
+    .flops = "2*numel(out)",
+    .bench = WIDE,
 };
 
 static fl_status check_xielu(fl_call *call) {
@@ -242,4 +276,7 @@ const fl_op_def fl_op_xielu = {
                "or to float32 where a parameter of another type comes in (vLLM: XIELU)",
     .check = check_xielu,
     .cases = SIZES "; alpha_p: -2..2; alpha_n: -2..2; beta: 0.5 1; eps: -1e-6",
+    /* Of a negative element; a positive one takes 5. */
+    .flops = "7*numel(out)",
+    .bench = WIDE,
 };

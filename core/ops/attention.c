@@ -2,6 +2,8 @@
 #include "core/ops/checks.h"
 #include "core/ops/entries.h"
 
+#include <string.h>
+
 #define FLOATS "T = float32|float16|bfloat16"
 
 const fl_op_def fl_op_attention_backend = {
@@ -10,6 +12,7 @@ const fl_op_def fl_op_attention_backend = {
     .category = "attention",
     .doc = "The attention backend to use: the path of a class, or for a C engine the name of an attention component.",
     .formula = "(vLLM: Platform.get_attn_backend_cls)",
+    .flops = "0",
 };
 
 /* An int that counts something. */
@@ -92,6 +95,10 @@ const fl_op_def fl_op_mm_encoder_attn = {
     .cases = "b: 1 2; s: 1 7 64 257; t: s s 1 33; h: 1 4; k: 1 2 4; d: 16 64 80; segments: 1 3; cu_seqlens: none "
              "ascending 0..s; scale: none 0.125; max_seqlen: none s; "
              "query: moderate; key: moderate; value: moderate",
+    /* Two products for each pair of query and key (FlashAttention-2, section 4.1); segments count as equally long.
+     * Sizes of Qwen2-VL's encoder. */
+    .flops = "4*b*h*s*t*d/max(segments, 1)",
+    .bench = "b: 1; s: 1 128 4096; t: s; h: 16; k: 16; d: 80",
 };
 
 /* ------------------------------------------------------------------------------------------------- latent attention */
@@ -120,6 +127,10 @@ const fl_op_def fl_op_mla_prefill = {
     .cases = "query_offset: 0 5; n: 1 7 33; t: n+query_offset; h: 1 4; p: 16 32; r: 8 16; l: 32 64; v_head_dim: 16 32; "
              "scale: 0.125; "
              "query: moderate; kv_c: moderate; k_pe: moderate; kv_b_proj: -0.2..0.2",
+    /* Keys and values of every row, and the pairs that a causal mask leaves: query i sees query_offset + i + 1 rows.
+     * Sizes of DeepSeek-V2-Lite. */
+    .flops = "2*h*(p + r + v_head_dim)*min(n*t, n*query_offset + n*(n + 1)/2) + 2*t*l*h*(p + v_head_dim)",
+    .bench = "query_offset: 0; n: 1 128 4096; t: n; h: 16; p: 128; r: 64; l: 512; v_head_dim: 128",
 };
 
 static fl_status check_mla_decode(fl_call *call) {
@@ -145,6 +156,12 @@ const fl_op_def fl_op_mla_decode = {
     .cases = "b: 1 3 0; h: 1 16; c: 48 72; kv_lora_rank: c-16; blocks: 8; size: 16; n: 1 4; block_table: 0..blocks-1; "
              "seq_lens: 0..n*size; scale: 0.125; "
              "query: moderate; kv_cache: moderate",
+    /* Every row of the blocks in block_table is seen: seq_lens is data. */
+    .flops = "2*b*h*n*size*(c + kv_lora_rank)",
+    .bytes = "default - nbytes(kv_cache) + min(b*n, blocks)*size*c*itemsize(kv_cache)",
+    .bench = "b: 1 16 128; h: 16; c: 576; kv_lora_rank: 512; size: 64; n: 16; blocks: b*n; block_table: distinct "
+             "0..blocks-1; "
+             "seq_lens: n*size..n*size",
 };
 
 const fl_op_def fl_op_merge_attn_states = {
@@ -160,6 +177,8 @@ const fl_op_def fl_op_merge_attn_states = {
         "suffix_output) / (w_p + w_s), lse = log(w_p + w_s) + m; +inf counts as -inf; where both are -inf, out = "
         "prefix_output and lse = -inf (vLLM: kernel merge_attn_states)",
     .cases = "n: 1 7 83 0 512; h: 1 4 16; d: 16 64 80",
+    .flops = "3*numel(out) + 10*numel(lse)",
+    .bench = "n: 1 128 4096; h: 32; d: 128",
 };
 
 /* The projections to query and latent: fused and through a query latent, or two without. */
@@ -181,6 +200,14 @@ static fl_status check_projections(fl_call *call, uint32_t fused, uint32_t norm,
                      rows[i].expected ? "none" : "given", rows[i].expected ? "Tensor" : "none",
                      lora ? "given" : "none");
   return FL_OK;
+}
+
+/* The rules let both be of another type than the activations. */
+static fl_status check_same_dtype(fl_call *call, uint32_t cos, uint32_t sin) {
+  const fl_value *values = call->values;
+  if (!memcmp(&values[cos].v.tensor->dtype, &values[sin].v.tensor->dtype, sizeof(DLDataType)))
+    return FL_OK;
+  return fl_fail(call, FL_EINVAL, "argument 'sin': expected the dtype of 'cos'");
 }
 
 /* A cache is there with its index, and each sequence has as many of the tokens as the others. */
@@ -239,6 +266,8 @@ static fl_status check_multi_head_latent_attention(fl_call *call) {
   if (!status)
     status = fl_check_not_negative(call, EPSILON, "epsilon");
   if (!status)
+    status = check_same_dtype(call, COS, SIN);
+  if (!status)
     status = check_projections(call, FUSED_QKV_A_PROJ, Q_A_LAYERNORM, Q_B_PROJ, KV_A_PROJ_WITH_MQA, Q_PROJ);
   return status ? status
                 : check_cache(call, KV_CACHE, BLOCK_TABLE, SEQ_LENS, call->values[HIDDEN_STATES].v.tensor->shape[0]);
@@ -288,4 +317,15 @@ const fl_op_def fl_op_multi_head_latent_attention = {
         "0..p-1; "
         "kv_cache: none -1..1; block_table: with kv_cache distinct 0..blocks-1; seq_lens: with kv_cache t/n..m*size; "
         "llama_4_scaling: none 0.5..2",
+    /* Projections; then attention, without a cache as mla_prefill, over one in the latent space (DeepSeek-V2,
+     * section 2.1: kv_b_proj goes into query and output), with every row of the blocks in block_table. The rows of the
+     * tokens are written. Sizes of DeepSeek-V2-Lite. */
+    .flops = "2*t*(numel(fused_qkv_a_proj) + numel(q_b_proj) + numel(kv_a_proj_with_mqa) + numel(q_proj) + "
+             "numel(kv_b_proj) + numel(g_proj) + numel(o_proj)) + "
+             "num_heads*(1 - given(kv_cache))*(qk_nope_head_dim + qk_rope_head_dim + v_head_dim)*t*(t + 1) + "
+             "2*num_heads*given(kv_cache)*(2*kv_lora_rank + qk_rope_head_dim)*t*m*size",
+    .bytes = "default - nbytes(cos) - nbytes(sin) + min(t, p)*qk_rope_head_dim*itemsize(cos) - 2*nbytes(kv_cache) + "
+             "(min(n*m, blocks)*size + t)*(kv_lora_rank + qk_rope_head_dim)*itemsize(kv_cache)",
+    .bench = "t: 1 128 4096; c: 2048; num_heads: 16; qk_nope_head_dim: 128; qk_rope_head_dim: 64; v_head_dim: 128; "
+             "kv_lora_rank: 512; p: 8192",
 };

@@ -96,6 +96,9 @@ const fl_op_def fl_op_conv2d = {
     .cases = "n: 1 2 0; c: 3 4 8; groups: 1 2 4; g: c/groups; h: 1 7 16; w: 1 9 16; o: 1 4 8; i: 1 2 3; j: 1 3; "
              "stride: [1, 1] [2, 2] [2, 1]; "
              "padding: [0, 0] [1, 1] [1, 2]; dilation: [1, 1] [2, 1]; x: moderate; weight: -0.3..0.3; bias: none -1..1",
+    /* With the products of padding. Sizes of CLIP ViT-L/14. */
+    .flops = "(2*g*i*j + given(bias))*numel(out)",
+    .bench = "n: 1 8 64; c: 3; h: 336; w: 336; o: 1024; i: 14; j: 14; stride: [14, 14]",
 };
 
 const fl_op_def fl_op_conv3d = {
@@ -112,4 +115,7 @@ const fl_op_def fl_op_conv3d = {
         "n: 1 2 0; c: 2 4; groups: 1 2; g: c/groups; d: 1 4; h: 1 7 9; w: 1 8; o: 1 4; i: 1 2; j: 1 3; k: 1 2; stride: "
         "[1, 1, 1] [2, 2, 1]; "
         "padding: [0, 0, 0] [1, 1, 0]; dilation: [1, 1, 1] [1, 2, 1]; x: moderate; weight: -0.3..0.3; bias: none -1..1",
+    /* With the products of padding. Sizes of Qwen2-VL's patches. */
+    .flops = "(2*g*i*j*k + given(bias))*numel(out)",
+    .bench = "n: 1 128 4096; c: 3; d: 2; h: 14; w: 14; o: 1280; i: 2; j: 14; k: 14; stride: [2, 14, 14]",
 };

@@ -3,6 +3,8 @@
 #include "core/ops/entries.h"
 
 #define FLOATS "T = float32|float16|bfloat16"
+/* What is timed: the vocabulary of Llama 3. */
+#define TOKENS "...: [1] [128] [4096]; "
 
 /* ------------------------------------------------------------------------------------------------------- embedding */
 
@@ -42,18 +44,18 @@ static fl_status check_vocab_parallel_embedding(fl_call *call) {
   if (!status)
     status = check_least(call, ORG_PADDING, 0, "");
   if (!status)
-    status = check_least(call, ADDED_START, added_start == added_end ? 0 : org_end, " (argument 'org_vocab_end')");
+    status = check_least(call, ADDED_START, 0, "");
   if (!status)
     status = check_least(call, ADDED_END, added_start, " (argument 'added_vocab_start')");
   if (status)
     return status;
   int64_t org = org_end - org_start, added = added_end - added_start;
-  if (org <= rows && padding <= rows - org && added <= rows - org - padding)
-    return FL_OK;
-  return fl_fail(call, FL_EINVAL,
-                 "argument 'weight': %lld rows, expected at least those of the shard: %lld of 'org_vocab_start' to "
-                 "'org_vocab_end', %lld of padding, %lld of 'added_vocab_start' to 'added_vocab_end'",
-                 (long long)rows, (long long)org, (long long)padding, (long long)added);
+  if (org > rows || padding > rows - org || added > rows - org - padding)
+    return fl_fail(call, FL_EINVAL,
+                   "argument 'weight': %lld rows, expected at least those of the shard: %lld of 'org_vocab_start' to "
+                   "'org_vocab_end', %lld of 'num_org_vocab_padding', %lld of 'added_vocab_start' to 'added_vocab_end'",
+                   (long long)rows, (long long)org, (long long)padding, (long long)added);
+  return added ? check_least(call, ADDED_START, org_end, " (argument 'org_vocab_end')") : FL_OK;
 }
 
 const fl_op_def fl_op_vocab_parallel_embedding = {
@@ -71,6 +73,10 @@ const fl_op_def fl_op_vocab_parallel_embedding = {
     .cases = "v: 64 100; h: 1 64 129; input_ids: 0..v-1; org_vocab_end: none 40; org_vocab_start: 0 8; "
              "num_org_vocab_padding: 0 4; "
              "added_vocab_start: 0 64; added_vocab_end: 0 64 70",
+    /* Of the table only the rows of the tokens are read. */
+    .flops = "0",
+    .bytes = "default - nbytes(weight) + min(numel(input_ids), v)*h*itemsize(weight)",
+    .bench = TOKENS "v: 128256; h: 4096",
 };
 
 /* ---------------------------------------------------------------------------------------------------------- logits */
@@ -84,6 +90,8 @@ const fl_op_def fl_op_parallel_lm_head = {
     .formula =
         "logits = hidden_states W^T + bias, rounded to T once (vLLM: ParallelLMHead, as LogitsProcessor uses it)",
     .cases = "h: 1 33 128; v: 1 17 256; hidden_states: moderate; weight: -0.2..0.2; bias: none -1..1",
+    .flops = "(2*h + given(bias))*numel(logits)",
+    .bench = TOKENS "v: 128256; h: 4096",
 };
 
 static fl_status check_logits_processor(fl_call *call) {
@@ -118,4 +126,8 @@ const fl_op_def fl_op_logits_processor = {
     .check = check_logits_processor,
     .cases = "h: 1 33 128; v: 17 256; org_vocab_size: none 16; soft_cap: none 30; scale: 1 0.5; hidden_states: "
              "moderate; weight: -0.2..0.2; bias: none -1..1",
+    /* Rows of weight behind org_vocab_size are not read. */
+    .flops = "(2*h + given(bias) + 3*given(soft_cap))*numel(logits)",
+    .bytes = "default - given(org_vocab_size)*(v - org_vocab_size)*(h*itemsize(weight) + itemsize(bias))",
+    .bench = TOKENS "v: 128256; h: 4096",
 };

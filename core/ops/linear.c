@@ -3,6 +3,9 @@
 
 #define RULES "x: T[..., k]; weight: T[n, k]; bias: T[n]; out: T[..., n]; T = float32|float16|bfloat16"
 #define CASES "k: 1 33 128; n: 1 17 256; x: moderate; weight: -0.2..0.2; bias: none -1..1"
+#define FLOPS "(2*k + given(bias)*(1 - skip_bias_add))*numel(out)"
+/* The largest of Llama 3 8B. */
+#define BENCH "...: [1] [128] [4096]; k: 4096; n: 14336"
 #define FORMULA                                                                                                        \
   "out = x W^T + bias, weight stored as [n, k]; products and bias are added in float32 or better and rounded to T "    \
   "once; skip_bias_add leaves the bias to the caller "
@@ -15,6 +18,8 @@ const fl_op_def fl_op_replicated_linear = {
     .doc = "A linear layer whose whole weight every rank has.",
     .formula = FORMULA "(vLLM: ReplicatedLinear)",
     .cases = CASES,
+    .flops = FLOPS,
+    .bench = BENCH,
 };
 
 const fl_op_def fl_op_column_parallel_linear = {
@@ -26,6 +31,8 @@ const fl_op_def fl_op_column_parallel_linear = {
     .doc = "A linear layer of which this rank has some outputs; gather_output joins those of all ranks.",
     .formula = FORMULA "(vLLM: ColumnParallelLinear)",
     .cases = CASES,
+    .flops = FLOPS,
+    .bench = BENCH,
 };
 
 /* The sum over ranks would add a bias once a rank. */
@@ -49,4 +56,6 @@ const fl_op_def fl_op_row_parallel_linear = {
     .formula = FORMULA "(vLLM: RowParallelLinear)",
     .check = check_row_parallel_linear,
     .cases = CASES,
+    .flops = FLOPS,
+    .bench = BENCH,
 };

@@ -30,21 +30,19 @@ static fl_status check_int(fl_call *call, uint32_t index, const char *name, int6
 
 /* Where an op that routes by groups of experts has its arguments. */
 typedef struct grouping {
-  const char *topk_name;
+  const char *topk_name, *experts; /* what says how many experts there are */
   uint32_t topk, num_expert_group, topk_group, bias;
 } grouping;
 
 static fl_status check_groups(fl_call *call, const grouping *at, int64_t experts) {
   const fl_value *values = call->values;
   int64_t groups = values[at->num_expert_group].v.i;
-  fl_status status = check_int(call, at->num_expert_group, "num_expert_group", experts, "the number of experts");
+  fl_status status = check_int(call, at->num_expert_group, "num_expert_group", experts, at->experts);
   if (status)
     return status;
   if (experts % groups)
-    return fl_fail(call, FL_EINVAL,
-                   "argument 'num_expert_group': %lld, expected a divisor of %lld (the number of "
-                   "experts)",
-                   (long long)groups, (long long)experts);
+    return fl_fail(call, FL_EINVAL, "argument 'num_expert_group': %lld, expected a divisor of %lld (%s)",
+                   (long long)groups, (long long)experts, at->experts);
   if (values[at->bias].type == FL_TENSOR && groups == experts)
     return fl_fail(call, FL_EINVAL,
                    "argument 'num_expert_group': %lld, expected groups of 2 experts or more: with "
@@ -62,7 +60,7 @@ static int64_t last_dimension(const DLTensor *tensor) {
 
 static fl_status check_grouped_topk(fl_call *call) {
   enum { GATING_OUTPUT, TOPK, RENORMALIZE, NUM_EXPERT_GROUP, TOPK_GROUP, SCORING_FUNC, ROUTED_SCALING_FACTOR, BIAS };
-  static const grouping at = {"topk", TOPK, NUM_EXPERT_GROUP, TOPK_GROUP, BIAS};
+  static const grouping at = {"topk", "the experts of 'gating_output'", TOPK, NUM_EXPERT_GROUP, TOPK_GROUP, BIAS};
   fl_status status = fl_check_word(call, SCORING_FUNC, "scoring_func", scoring_words, N_SCORING_WORDS);
   if (!status)
     status = fl_check_finite(call, ROUTED_SCALING_FACTOR, "routed_scaling_factor");
@@ -87,12 +85,16 @@ const fl_op_def fl_op_grouped_topk = {
     .check = check_grouped_topk,
     .cases = "e: 16 64 128; topk: 1 2 8; num_expert_group: 1 4 8; topk_group: 1 2 4; scoring_func: softmax sigmoid; "
              "routed_scaling_factor: 1 2.5; e_score_correction_bias: none -1..1; gating_output: -4..4",
+    /* Softmax takes 5 (sigmoid 3), the choice of groups and that of experts a comparison each. Sizes of DeepSeek-V3. */
+    .flops = "(7 + given(e_score_correction_bias))*numel(gating_output) + 2*renormalize*numel(topk_weights)",
+    .bench = "...: [1] [128] [4096]; e: 256; topk: 8; num_expert_group: 8; topk_group: 4; scoring_func: sigmoid; "
+             "renormalize: true; e_score_correction_bias: -1..1",
 };
 
 static fl_status check_topk_softmax(fl_call *call) {
   enum { GATING_OUTPUT, TOPK };
   int64_t experts = last_dimension(call->values[GATING_OUTPUT].v.tensor);
-  return check_int(call, TOPK, "topk", experts, "the number of experts");
+  return check_int(call, TOPK, "topk", experts, "the experts of 'gating_output'");
 }
 
 const fl_op_def fl_op_topk_softmax = {
@@ -109,6 +111,9 @@ const fl_op_def fl_op_topk_softmax = {
     .tolerance = softmax_tolerance,
     .check = check_topk_softmax,
     .cases = "e: 1 8 33 128; topk: 1 2 8",
+    /* Softmax takes 5, the choice a comparison. */
+    .flops = "6*numel(gating_output) + 2*renormalize*numel(topk_weights)",
+    .bench = "...: [1] [128] [4096]; e: 64; topk: 8",
 };
 
 /* -------------------------------------------------------------------------------------------------------- alignment */
@@ -158,6 +163,8 @@ const fl_op_def fl_op_moe_align_block_size = {
     .infer = infer_moe_align_block_size,
     .check = check_moe_align_block_size,
     .cases = "m: 1 7 83 0 1024; k: 1 2 6; num_experts: 1 8 64; block_size: 1 16 64; topk_ids: 0..num_experts-1",
+    .flops = "0",
+    .bench = "m: 1 128 4096; k: 8; num_experts: 64; block_size: 64",
 };
 
 const fl_op_def fl_op_moe_sum = {
@@ -168,6 +175,8 @@ const fl_op_def fl_op_moe_sum = {
     .doc = "The sum of what the k experts of a token gave.",
     .formula = "out = x.sum(-2), in float32 and in order, rounded to T once (vLLM: moe_sum)",
     .cases = "k: 1 2 6; h: 1 7 64 513",
+    .flops = "max(numel(x) - numel(out), 0)",
+    .bench = "...: [1] [128] [4096]; k: 8; h: 2048",
 };
 
 /* ---------------------------------------------------------------------------------------------------------- experts */
@@ -181,6 +190,13 @@ const fl_op_def fl_op_moe_sum = {
   "activation: silu gelu gelu_tanh swigluoai swiglustep; "
 #define ROUTED_CASES  "k: 1 2; topk_weights: 0..1; topk_ids: distinct 0..e-1; "
 #define OPTIONS_CASES "g: e; expert_map: none -1..e-1; w13_bias: none -0.1..0.1; w2_bias: none -0.1..0.1; "
+/* Three products of a token with each of its experts. Of the experts no more are read than tokens can choose. */
+#define EXPERTS_FLOPS(k) "6*m*" k "*h*i"
+#define EXPERTS_BYTES(k)                                                                                               \
+  "default - max(e - m*" k                                                                                             \
+  ", 0)*(2*i*h*itemsize(w13) + h*i*itemsize(w2) + 2*i*itemsize(w13_bias) + h*itemsize(w2_bias))"
+/* What is timed: OLMoE 7B. */
+#define EXPERTS_BENCH "m: 1 128 4096; h: 2048; i: 1024; e: 64; "
 #define EXPERTS_FORMULA                                                                                                \
   "with e = topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 = "          \
   "activation of t1's first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; "        \
@@ -220,6 +236,9 @@ const fl_op_def fl_op_unquantized_fused_moe = {
     .tolerance = experts_tolerance,
     .check = check_routed_experts,
     .cases = EXPERTS_CASES ROUTED_CASES OPTIONS_CASES,
+    .flops = EXPERTS_FLOPS("k"),
+    .bytes = EXPERTS_BYTES("k"),
+    .bench = EXPERTS_BENCH "k: 8",
 };
 
 const fl_op_def fl_op_modular_fused_moe = {
@@ -234,6 +253,9 @@ const fl_op_def fl_op_modular_fused_moe = {
     .tolerance = experts_tolerance,
     .check = check_routed_experts,
     .cases = EXPERTS_CASES ROUTED_CASES OPTIONS_CASES,
+    .flops = EXPERTS_FLOPS("k"),
+    .bytes = EXPERTS_BYTES("k"),
+    .bench = EXPERTS_BENCH "k: 8",
 };
 
 static fl_status check_transformers_fused_moe(fl_call *call) {
@@ -252,6 +274,9 @@ const fl_op_def fl_op_transformers_fused_moe = {
     .tolerance = experts_tolerance,
     .check = check_transformers_fused_moe,
     .cases = EXPERTS_CASES ROUTED_CASES,
+    .flops = EXPERTS_FLOPS("k"),
+    .bytes = "default - max(e - m*k, 0)*(2*i*h*itemsize(w13) + h*i*itemsize(w2))",
+    .bench = EXPERTS_BENCH "k: 8",
 };
 
 enum {
@@ -283,7 +308,8 @@ static fl_status check_router(fl_call *call, int64_t routed) {
 }
 
 static fl_status check_fused_moe(fl_call *call) {
-  static const grouping at = {"top_k", FUSED_TOP_K, FUSED_NUM_EXPERT_GROUP, FUSED_TOPK_GROUP, FUSED_BIAS};
+  static const grouping at = {
+      "top_k", "the experts of 'router_logits'", FUSED_TOP_K, FUSED_NUM_EXPERT_GROUP, FUSED_TOPK_GROUP, FUSED_BIAS};
   int64_t experts = last_dimension(call->values[FUSED_ROUTER_LOGITS].v.tensor);
   fl_status status = check_router(call, experts);
   if (!status)
@@ -291,9 +317,8 @@ static fl_status check_fused_moe(fl_call *call) {
   if (!status)
     status = fl_check_finite(call, FUSED_ROUTED_SCALING_FACTOR, "routed_scaling_factor");
   if (!status)
-    status = call->values[FUSED_USE_GROUPED_TOPK].v.b
-                 ? check_groups(call, &at, experts)
-                 : check_int(call, FUSED_TOP_K, "top_k", experts, "the number of experts");
+    status = call->values[FUSED_USE_GROUPED_TOPK].v.b ? check_groups(call, &at, experts)
+                                                      : check_int(call, FUSED_TOP_K, "top_k", experts, at.experts);
   if (!status)
     status = check_activation(call, FUSED_ACTIVATION);
   return status ? status
@@ -319,4 +344,7 @@ const fl_op_def fl_op_fused_moe = {
     .cases = EXPERTS_CASES OPTIONS_CASES
     "n: e; top_k: 1 2 4; num_expert_group: 1 2; topk_group: 1 2; scoring_func: softmax sigmoid; "
     "routed_scaling_factor: 1 2.5; router_logits: -4..4; e_score_correction_bias: none -1..1",
+    .flops = EXPERTS_FLOPS("top_k") " + 6*numel(router_logits)",
+    .bytes = EXPERTS_BYTES("top_k"),
+    .bench = EXPERTS_BENCH "n: e; top_k: 8",
 };

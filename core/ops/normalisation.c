@@ -8,6 +8,11 @@
 
 #define CASES "H: 1 8 33 769 2048; epsilon: 1e-6 1e-5 0; variance_size: none 7 none H"
 
+/* Elements of a row whose squares are added. */
+#define NORMALISED "(variance_size + (1 - given(variance_size))*H)"
+/* What is timed: rows of Llama 3 8B. */
+#define ROWS "...: [1] [128] [4096]; H: 4096; "
+
 /* vLLM IR overrides float16 for both ops. */
 static const fl_tolerance tolerance[] = {{FL_FLOAT16, 1e-2, 2e-3}, {0}};
 
@@ -38,6 +43,8 @@ const fl_op_def fl_op_rms_norm = {
     .tolerance = tolerance,
     .check = check_rms_norm,
     .cases = CASES,
+    .flops = "numel(residual) + (1 + given(weight))*numel(x) + 2*numel(...)*" NORMALISED,
+    .bench = ROWS "weight: 0.5..2",
 };
 
 static fl_status check_fused_add_rms_norm(fl_call *call) {
@@ -57,6 +64,8 @@ const fl_op_def fl_op_fused_add_rms_norm = {
     .tolerance = tolerance,
     .check = check_fused_add_rms_norm,
     .cases = CASES,
+    .flops = "(2 + given(weight))*numel(x) + 2*numel(...)*" NORMALISED,
+    .bench = ROWS "weight: 0.5..2",
 };
 
 static fl_status check_gemma_rms_norm(fl_call *call) {
@@ -77,6 +86,8 @@ const fl_op_def fl_op_gemma_rms_norm = {
     .tolerance = tolerance,
     .check = check_gemma_rms_norm,
     .cases = "H: 1 8 33 769 2048; epsilon: 1e-6 1e-5",
+    .flops = "numel(residual) + 4*numel(x)",
+    .bench = ROWS "weight: 0.5..2",
 };
 
 /* vLLM's tests of both gated norms. */
@@ -112,6 +123,9 @@ const fl_op_def fl_op_rms_norm_gated = {
     .tolerance = gated_tolerance,
     .check = check_rms_norm_gated,
     .cases = "H: 1 8 96 256 1040; group_size: none 8 H; activation: swish silu sigmoid; epsilon: 1e-5 1e-6",
+    /* The norm takes 4, the gate and its product 4. */
+    .flops = "4*numel(x) + 4*numel(z)",
+    .bench = ROWS "z: normal; weight: 0.5..2",
 };
 
 /* The product with a float32 weight is float32, as PyTorch promotes. */
@@ -154,4 +168,7 @@ const fl_op_def fl_op_mixer2_gated_rms_norm = {
     .infer = infer_mixer2,
     .check = check_mixer2,
     .cases = "H: 1 8 64 768; n_groups: 1 2 4; epsilon: 1e-6 1e-5",
+    /* Sizes of Codestral Mamba 7B. */
+    .flops = "(4 + 4*use_rms_norm)*numel(x)",
+    .bench = "...: [1] [128] [4096]; H: 8192; n_groups: 8; weight: 0.5..2",
 };

@@ -61,6 +61,10 @@ const fl_op_def fl_op_rotary_embedding = {
     .check = check_rotary_embedding,
     .cases = "n: 1 7 83 0 1024; h: 1 4 8; k: 1 2 4; d: 64 80; r: 4 16 32; p: 1 128; cos: -1..1; sin: -1..1; "
              "position_ids: 0..p-1; rope_dim_offset: 0 8",
+    /* 4 products and 2 sums for each pair; of the tables only the rows of the tokens' positions are read. */
+    .flops = "6*n*r*(h + k)",
+    .bytes = "default - nbytes(cos) - nbytes(sin) + 2*min(n, p)*r*itemsize(cos)",
+    .bench = "n: 1 128 4096; h: 32; k: 8; d: 128; r: 64; p: 8192; key: normal",
 };
 
 static fl_status check_apply_rotary_emb(fl_call *call) {
@@ -84,6 +88,8 @@ const fl_op_def fl_op_apply_rotary_emb = {
                "float32 and rounded once if enable_fp32_compute (vLLM: ApplyRotaryEmb)",
     .check = check_apply_rotary_emb,
     .cases = "...: [] [2] [1, 1]; S: 1 7 83 0 512; H: 1 4; r: 1 16 32; cos: -1..1; sin: -1..1",
+    .flops = "3*numel(x)",
+    .bench = "...: []; S: 1 128 4096; H: 32; r: 64",
 };
 
 enum {
@@ -115,15 +121,17 @@ static fl_status check_dual_chunk(fl_call *call) {
   if (head < 1)
     return fl_fail(call, FL_EINVAL, "argument 'head_size': %lld, expected 1 or more", (long long)head);
   if (rotary < 2 || rotary > head || rotary % 2)
-    return fl_fail(call, FL_EINVAL, "argument 'rotary_dim': %lld, expected an even number from 2 to %lld (head_size)",
+    return fl_fail(call, FL_EINVAL, "argument 'rotary_dim': %lld, expected an even number from 2 to %lld ('head_size')",
                    (long long)rotary, (long long)head);
+  if (chunk < 1)
+    return fl_fail(call, FL_EINVAL, "argument 'chunk_size': %lld, expected 1 or more", (long long)chunk);
   if (local < 0 || local >= chunk)
-    return fl_fail(call, FL_EINVAL, "argument 'local_size': %lld, expected 0 or more and less than %lld (chunk_size)",
+    return fl_fail(call, FL_EINVAL, "argument 'local_size': %lld, expected 0 or more and less than %lld ('chunk_size')",
                    (long long)local, (long long)chunk);
   for (size_t i = 0; i < sizeof caches / sizeof caches[0]; i++) {
     int64_t rows = values[caches[i].index].v.tensor->shape[0];
     if (rows < chunk - local)
-      return fl_fail(call, FL_EINVAL, "argument '%s': %lld rows, expected at least %lld (chunk_size - local_size)",
+      return fl_fail(call, FL_EINVAL, "argument '%s': %lld rows, expected at least %lld ('chunk_size' - 'local_size')",
                      caches[i].name, (long long)rows, (long long)(chunk - local));
   }
   return FL_OK;
@@ -154,4 +162,12 @@ const fl_op_def fl_op_dual_chunk_rotary_embedding = {
              "p: 64 128; "
              "q_cache: -1..1; qc_cache: -1..1; k_cache: -1..1; qc_no_clamp_cache: -1..1; q_inter_cache: -1..1; "
              "position_ids: 0..p-1",
+    /* Of each cache the rows that the tokens need: one a token while there are so many, of qc_cache one more. Sizes of
+     * Qwen2.5 7B. */
+    .flops = "3*n*rotary_dim*(5*h + k)",
+    .bytes = "nbytes(position_ids) + nbytes(query) + nbytes(key) + nbytes(query_out) + nbytes(key_out) + "
+             "rotary_dim*itemsize(k_cache)*(min(n, p) + 3*min(n, chunk_size - local_size) + "
+             "min(n + 1, chunk_size - local_size))",
+    .bench =
+        "n: 1 128 4096; h: 28; k: 4; head_size: 128; rotary_dim: 128; chunk_size: 8192; local_size: 1024; p: 32768",
 };

@@ -24,6 +24,10 @@
   " Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; "   \
   "-1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."
 
+/* Of a state of `whole` bytes, only the slots of the q sequences (one without query_start_loc), each of `slot` bytes:
+ * written, and read where has_initial_state may say so. */
+#define STATE_BYTES(whole, slot) "default - 2*" whole " + (1 + given(has_initial_state))*min(max(q, 1), s)*" slot
+
 /* vLLM's tests of its kernels. */
 static const fl_tolerance conv_tolerance[] = {
     {FL_FLOAT32, 1e-3, 3e-4}, {FL_FLOAT16, 1e-2, 5e-3}, {FL_BFLOAT16, 5e-2, 1e-2}, {0}};
@@ -111,6 +115,10 @@ const fl_op_def fl_op_causal_conv1d = {
     .check = check_causal_conv1d,
     .cases = "d: 1 16 64; l: 1 7 100 512; w: 2 3 4; activation: silu none; weight: -1..1; bias: none -1..1; "
              "conv_state: none moderate; x: moderate; " SEQUENCE_CASES("l", "conv_state"),
+    /* With silu, which takes 3. */
+    .flops = "(2*w + 3 + given(bias))*numel(out)",
+    .bytes = STATE_BYTES("nbytes(conv_state)", "d*(w - 1)*itemsize(conv_state)"),
+    .bench = "d: 8192; l: 1 128 4096; w: 4",
 };
 
 static fl_status check_selective_scan(fl_call *call) {
@@ -141,6 +149,11 @@ const fl_op_def fl_op_selective_scan = {
         "d: 4 16 64; l: 1 7 64 300; n: 4 8 16; g: 1 2 4; delta: 0..1; A: -2..-0.1; B: -1..1; C: -1..1; D: none -1..1; "
         "delta_bias: none 0..1; ssm_state: none -1..1; u: moderate; z: none moderate; " SEQUENCE_CASES("l",
                                                                                                        "ssm_state"),
+    /* For each number of the state: delta' * A, exp, * h, * B, their sum, * C and that sum. Sizes of Falcon Mamba 7B.
+     */
+    .flops = "(7*n + 1 + given(delta_bias) + 3*delta_softplus + 2*given(D) + 4*given(z))*d*l",
+    .bytes = STATE_BYTES("nbytes(ssm_state)", "d*n*itemsize(ssm_state)"),
+    .bench = "d: 8192; l: 1 128 4096; n: 16; g: 1; D: -1..1; z: moderate; delta_bias: 0..1; delta_softplus: true",
 };
 
 static fl_status check_dt_limits(fl_call *call, uint32_t least, uint32_t most) {
@@ -187,6 +200,11 @@ const fl_op_def fl_op_mamba_chunk_scan = {
              "-1..1; C: -1..1; "
              "D: none -1..1; dt_bias: none -4..0; ssm_state: none -1..1; x: moderate; z: none moderate; dt_max: none "
              "0.5; " SEQUENCE_CASES("t", "ssm_state"),
+    /* The recurrence, for each number of the state: two products, their sum, * C and that sum; the matrix products of
+     * chunks (Mamba-2, section 6) are more. Sizes of Codestral Mamba 7B. */
+    .flops = "(5*n + 1 + 2*given(D) + 4*given(z))*t*h*p",
+    .bytes = STATE_BYTES("nbytes(ssm_state)", "h*p*n*itemsize(ssm_state)"),
+    .bench = "t: 1 128 4096; h: 128; p: 64; g: 8; n: 128; chunk_size: 256; D: -1..1; dt_bias: -4..0; dt_softplus: true",
 };
 
 /* -------------------------------------------------------------------------------------------------------- the mixers
@@ -245,6 +263,11 @@ const fl_op_def fl_op_mamba_mixer = {
     .cases = MIXER "conv_bias: none -1..1; i: 16 32; r: 1 4; x_proj: -0.3..0.3; dt_proj: -0.3..0.3; dt_norm: none "
                    "0.5..2; b_norm: none "
                    "0.5..2; c_norm: none 0.5..2; " SEQUENCE_CASES("t", "conv_state"),
+    /* The products with weights, and selective_scan. Sizes of Falcon Mamba 7B. */
+    .flops = "2*t*(numel(in_proj) + numel(conv_weight) + numel(x_proj) + numel(dt_proj) + numel(out_proj)) + 7*t*i*n",
+    .bytes = STATE_BYTES("(nbytes(conv_state) + nbytes(ssm_state))",
+                         "(i*(w - 1)*itemsize(conv_state) + i*n*itemsize(ssm_state))"),
+    .bench = "t: 1 128 4096; m: 4096; i: 8192; n: 16; r: 256; w: 4; conv_bias: -1..1",
 };
 
 static fl_status check_mamba_mixer2(fl_call *call) {
@@ -302,6 +325,13 @@ const fl_op_def fl_op_mamba_mixer2 = {
     .check = check_mamba_mixer2,
     .cases = MIXER "conv_bias: none -1..1; h: 2 4; head_dim: 4 16; n_groups: 1 2; chunk_size: 16 256; norm_weight: "
                    "0.5..2; " SEQUENCE_CASES("t", "conv_state"),
+    /* The products with weights, and mamba_chunk_scan. Sizes of Codestral Mamba 7B. */
+    .flops = "2*t*(numel(in_proj) + numel(conv_weight) + numel(out_proj)) + 5*t*h*head_dim*n",
+    .bytes =
+        STATE_BYTES("(nbytes(conv_state) + nbytes(ssm_state))",
+                    "((h*head_dim + 2*n_groups*n)*(w - 1)*itemsize(conv_state) + h*head_dim*n*itemsize(ssm_state))"),
+    .bench =
+        "t: 1 128 4096; m: 4096; h: 128; head_dim: 64; n_groups: 8; n: 128; w: 4; chunk_size: 256; conv_bias: -1..1",
 };
 
 static fl_status check_plamo2_mamba_mixer(fl_call *call) {
@@ -360,6 +390,12 @@ const fl_op_def fl_op_plamo2_mamba_mixer = {
     .check = check_plamo2_mamba_mixer,
     .cases = MIXER "num_heads: 2 4; i: 16 32; r: 1 4; bcdt_proj: -0.3..0.3; dt_proj: -0.3..0.3; dt_norm: 0.5..2; "
                    "b_norm: 0.5..2; c_norm: 0.5..2; " SEQUENCE_CASES("t", "conv_state"),
+    /* The products with weights, and mamba_chunk_scan. Sizes of PLaMo 2 8B. */
+    .flops =
+        "2*t*(numel(in_proj) + numel(conv_weight) + numel(bcdt_proj) + numel(dt_proj) + numel(out_proj)) + 5*t*i*n",
+    .bytes = STATE_BYTES("(nbytes(conv_state) + nbytes(ssm_state))",
+                         "(i*(w - 1)*itemsize(conv_state) + i*n*itemsize(ssm_state))"),
+    .bench = "t: 1 128 4096; m: 4096; i: 8192; num_heads: 64; n: 64; r: 256; w: 4",
 };
 
 static fl_status check_short_conv(fl_call *call) {
@@ -384,4 +420,8 @@ const fl_op_def fl_op_short_conv = {
     .cases = "t: 1 7 33 100 0; m: 16 48; w: 2 4; i: 16 32; in_proj: -0.2..0.2; out_proj: -0.2..0.2; conv_weight: "
              "-1..1; conv_bias: none -1..1; conv_state: none -1..1; hidden_states: moderate; " SEQUENCE_CASES(
                  "t", "conv_state"),
+    /* The products with weights and those with B and C. Sizes of LFM2 8B. */
+    .flops = "2*t*(numel(in_proj) + numel(conv_weight) + numel(out_proj)) + 2*t*i",
+    .bytes = STATE_BYTES("nbytes(conv_state)", "i*(w - 1)*itemsize(conv_state)"),
+    .bench = "t: 1 128 4096; m: 2048; i: 2048; w: 3",
 };

@@ -191,6 +191,22 @@ FL_API uint32_t fl_op_argument_count(const fl_op *op);
 FL_API uint32_t fl_op_result_count(const fl_op *op);
 FL_API const fl_argument *fl_op_argument(const fl_op *op, uint32_t index); /* arguments, then results; else NULL */
 
+FL_API const char *fl_op_bytes(const fl_op *op); /* what a call costs, see fl_op_def; "" if not given */
+FL_API const char *fl_op_flops(const fl_op *op);
+/* What a call costs by the best algorithm. */
+typedef struct fl_cost {
+  uint32_t size; /* sizeof(fl_cost) of the caller */
+  double bytes;  /* moved to and from memory */
+  double flops;  /* operations on floating-point numbers; -1: the op does not say */
+} fl_cost;
+
+/*
+ * What a call costs, from its arguments' shapes and attributes alone: as fl_infer, it reads no data and needs no
+ * results in the call. Where the data decides (lengths of sequences, experts that were chosen), it is as much as the
+ * shapes allow. FL_EINVAL: bad arguments, or counts of the op that give no number for them.
+ */
+FL_API fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost);
+
 /* The op's tolerance for an element type (fl_tolerance), or vLLM IR's default for that type. */
 FL_API fl_tolerance fl_op_tolerance(const fl_op *op, DLDataType dtype);
 
@@ -222,6 +238,15 @@ typedef struct fl_input {
  */
 FL_API fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,
                                     uint32_t n_inputs);
+
+/*
+ * The arguments of a call to time an op with, by fl_op_def.bench: `number` 0, 1, 2… up to *n_calls (may be NULL) less
+ * one. `sizes` (may be NULL) is a text in that form, of dimensions, `...` and ints, that goes before the op's own:
+ * "n: 1 128; d: 8192". `dtype` as above. FL_ENOENT: the op does not take that element type. FL_EINVAL: sizes with a
+ * mistake (the message shows the place), no call of that number, or sizes that go with no others of the op.
+ */
+FL_API fl_status fl_generate_bench_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint32_t number,
+                                          fl_input *inputs, uint32_t n_inputs, uint32_t *n_calls);
 
 /* ------------------------------------------------------------------------------------------------ device memory */
 

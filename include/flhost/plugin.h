@@ -352,6 +352,23 @@ typedef struct fl_op_def {
    * not). A str without default needs a clause. A name of both a dimension and a tensor is the dimension's.
    */
   const char *cases;
+  /*
+   * What a call costs by the best algorithm, as text, for `flhost bench`: bytes moved to or from memory, and operations
+   * on floating-point numbers. An addition, multiplication, division, comparison, exponential, square root and the like
+   * counts one each, a fused multiply-add two; terms of lower order may be left out. Expressions of + - * / ( ) over
+   * - numbers, dimensions of the rules, int and bool arguments (true is 1; what is none or not known is 0);
+   * - numel(x), nbytes(x), itemsize(x): elements of a tensor argument or result, its bytes, those of one element; 0 if
+   * it is none. numel(...) is the number of elements that the leading dimensions make (one for no dimensions);
+   * - given(x): 1 if the argument is not none, else 0; min(a, b), max(a, b);
+   * - in `bytes` default: each argument read once and each result written once, a state (an argument that is
+   * overwritten without a result in its place) read and written. .flops = "2*numel(...)*n*k + given(bias)*numel(out)",
+   * .bytes = "default - nbytes(table) + nbytes(out)" bytes NULL: `default`. flops NULL: not known.
+   */
+  const char *bytes, *flops;
+  /* Calls to time the op with, in the form of `cases`: call 0 is made of the first choice of each clause, call 1 of the
+   * second, and so on, the last choice of a clause standing for those that it lacks. What has no clause here is as the
+   * first choice of its clause in `cases`; NULL: all is. "n: 1 128 4096; d: 4096" */
+  const char *bench;
 } fl_op_def;
 
 /* ---------------------------------------------------------------------------------------------------- components */

@@ -1,8 +1,10 @@
-# The Huawei backend: any C compiler builds it; its kernels would need CANN.
-PLUGINS += $(BUILD)/plugins/ascend.so
-$(BUILD)/plugins/ascend.so: plugins/ascend/ascend.c plugins/driver.h
+# The Huawei backend: any C compiler builds it, CANN is looked for at run time.
+ASCEND_PLUGIN := $(BUILD)/plugins/ascend.so
+ASCEND_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/ascend/*.c))
+PLUGINS += $(ASCEND_PLUGIN)
+$(ASCEND_PLUGIN): $(ASCEND_PLUGIN_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) -DFLHOST_VERSION='"$(VERSION)"' $(PLUGIN_LINK) -o $@ $< $(LINK) -ldl
+	$(CC) $(PLUGIN_LINK) -o $@ $^ $(LINK) -ldl -lm
 
 .PHONY: toolchain-ascend
 toolchains: toolchain-ascend

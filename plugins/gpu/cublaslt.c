@@ -8,39 +8,25 @@
 #include <stdlib.h>
 
 static struct {
-  lt_init_description init_description;
-  lt_set_description set_description;
-  lt_init_layout init_layout;
-  lt_init_preference init_preference;
-  lt_set_preference set_preference;
-  lt_heuristic heuristic;
-  lt_matmul matmul;
+#define LT_FIELD(name, field, arguments) cublasStatus_t(*field) arguments;
+  LT_FUNCTIONS(LT_FIELD)
+#undef LT_FIELD
 } lt;
 
 static const gpu_symbol symbols[] = {
-    {"cublasLtCreate", &gpu_math.create},
-    {"cublasLtDestroy", &gpu_math.destroy},
-    {"cublasLtMatmulDescInit_internal", &lt.init_description},
-    {"cublasLtMatmulDescSetAttribute", &lt.set_description},
-    {"cublasLtMatrixLayoutInit_internal", &lt.init_layout},
-    {"cublasLtMatmulPreferenceInit_internal", &lt.init_preference},
-    {"cublasLtMatmulPreferenceSetAttribute", &lt.set_preference},
-    {"cublasLtMatmulAlgoGetHeuristic", &lt.heuristic},
-    {"cublasLtMatmul", &lt.matmul},
-    {NULL, NULL},
+#define LT_SYMBOL(name, field, arguments) {#name, &lt.field},
+    LT_FUNCTIONS(LT_SYMBOL)
+#undef LT_SYMBOL
+        {NULL, NULL},
 };
 
 static const gpu_symbol optional[] = {{NULL, NULL}};
 
 static const gpu_math_status statuses[] = {
-    {LT_NOT_INITIALIZED, "CUBLAS_STATUS_NOT_INITIALIZED", FL_EDEVICE},
-    {LT_ALLOC_FAILED, "CUBLAS_STATUS_ALLOC_FAILED", FL_ENOMEM},
-    {LT_INVALID_VALUE, "CUBLAS_STATUS_INVALID_VALUE", FL_EINTERNAL},
-    {LT_ARCH_MISMATCH, "CUBLAS_STATUS_ARCH_MISMATCH", FL_ENOTSUP},
-    {LT_EXECUTION_FAILED, "CUBLAS_STATUS_EXECUTION_FAILED", FL_EDEVICE},
-    {LT_INTERNAL_ERROR, "CUBLAS_STATUS_INTERNAL_ERROR", FL_EINTERNAL},
-    {LT_NOT_SUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED", FL_ENOTSUP},
-    {0, NULL, 0},
+#define LT_STATUS(name, value, status) {value, #name, status},
+    LT_STATUSES(LT_STATUS)
+#undef LT_STATUS
+        {0, NULL, 0},
 };
 
 /* ------------------------------------------------------------------------------------------------------ descriptors */
@@ -48,24 +34,25 @@ static const gpu_math_status statuses[] = {
 /* Column-major, as the library counts: out^T [n, m] = weight [n, k] x^T [k, m], where a row-major matrix is its own
  * transpose. A is the weight, B is x. */
 typedef struct descriptors {
-  lt_description product;
-  lt_layout a, b, d;
+  cublasLtMatmulDescOpaque_t product;
+  cublasLtMatrixLayoutOpaque_t a, b, d;
 } descriptors;
 
 static int describe(const gpu_product *p, descriptors *all) {
-  static const int types[GPU_N_DTYPES] = {LT_R_32F, LT_R_16F, LT_R_16BF}, transposed = LT_OP_T, plain = LT_OP_N;
-  const int epilogue = p->bias ? LT_EPILOGUE_BIAS : LT_EPILOGUE_DEFAULT, type = types[p->dtype];
+  static const int types[GPU_N_DTYPES] = {CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF}, transposed = CUBLAS_OP_T,
+                   plain = CUBLAS_OP_N;
+  const int epilogue = p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT, type = types[p->dtype];
   uint64_t m = (uint64_t)p->m, n = (uint64_t)p->n, k = (uint64_t)p->k;
-  lt_description *product = &all->product;
-  int code = lt.init_description(product, sizeof *product, LT_COMPUTE_32F, LT_R_32F);
+  cublasLtMatmulDescOpaque_t *product = &all->product;
+  int code = lt.init_description(product, sizeof *product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
   if (!code)
-    code = lt.set_description(product, LT_DESC_TRANSA, &transposed, sizeof transposed);
+    code = lt.set_description(product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
   if (!code)
-    code = lt.set_description(product, LT_DESC_TRANSB, &plain, sizeof plain);
+    code = lt.set_description(product, CUBLASLT_MATMUL_DESC_TRANSB, &plain, sizeof plain);
   if (!code)
-    code = lt.set_description(product, LT_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    code = lt.set_description(product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
   if (!code && p->bias)
-    code = lt.set_description(product, LT_DESC_BIAS_POINTER, &p->bias, sizeof p->bias);
+    code = lt.set_description(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias);
   if (!code)
     code = lt.init_layout(&all->a, sizeof all->a, type, k, n, p->weight_stride);
   if (!code)
@@ -87,7 +74,7 @@ typedef struct form {
 
 typedef struct choice {
   form of;
-  lt_result result;
+  cublasLtMatmulHeuristicResult_t result;
 } choice;
 
 /* Filled and never emptied; what finds no slot is asked for again each time. */
@@ -124,25 +111,25 @@ static size_t hash(const form *f) {
   return (size_t)h;
 }
 
-static int ask(void *handle, const form *f, descriptors *all, lt_result *result) {
-  const uint32_t schemes = LT_REDUCTION_COMPUTE_TYPE;
-  lt_preference preference;
+static int ask(void *handle, const form *f, descriptors *all, cublasLtMatmulHeuristicResult_t *result) {
+  const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* partial sums in float32, added in order */
+  cublasLtMatmulPreferenceOpaque_t preference;
   int found = 0, code = lt.init_preference(&preference, sizeof preference);
   if (!code)
-    code = lt.set_preference(&preference, LT_PREFERENCE_MAX_WORKSPACE, &f->workspace, sizeof f->workspace);
+    code = lt.set_preference(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &f->workspace, sizeof f->workspace);
   if (!code)
-    code = lt.set_preference(&preference, LT_PREFERENCE_REDUCTION_SCHEMES, &schemes, sizeof schemes);
+    code = lt.set_preference(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
   for (int i = 0; i < 4 && !code; i++) {
     uint32_t bytes = f->alignment[i];
-    code = lt.set_preference(&preference, LT_PREFERENCE_ALIGNMENT_A + i, &bytes, sizeof bytes);
+    code = lt.set_preference(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i, &bytes, sizeof bytes);
   }
   if (!code)
     code = lt.heuristic(handle, &all->product, &all->a, &all->b, &all->d, &all->d, &preference, 1, result, &found);
-  return code ? code : !found ? LT_NOT_SUPPORTED : result->state;
+  return code ? code : !found ? CUBLAS_STATUS_NOT_SUPPORTED : result->state;
 }
 
 /* Without memory, or without a slot, it is not remembered. */
-static void remember(size_t first, const form *f, const lt_result *result) {
+static void remember(size_t first, const form *f, const cublasLtMatmulHeuristicResult_t *result) {
   choice *made = malloc(sizeof *made);
   if (!made)
     return;
@@ -156,7 +143,7 @@ static void remember(size_t first, const form *f, const lt_result *result) {
 }
 
 static int choose(int ordinal, void *handle, const gpu_product *p, size_t workspace, descriptors *all,
-                  lt_result *result) {
+                  cublasLtMatmulHeuristicResult_t *result) {
   const form f = form_of(ordinal, p, workspace);
   size_t first = hash(&f);
   for (size_t i = 0; i < PROBES; i++) {
@@ -178,11 +165,11 @@ static int choose(int ordinal, void *handle, const gpu_product *p, size_t worksp
 
 static size_t workspace_of(int ordinal, void *handle, const gpu_product *p) {
   descriptors all;
-  lt_result result;
+  cublasLtMatmulHeuristicResult_t result;
   int code = describe(p, &all);
   if (!code)
     code = choose(ordinal, handle, p, MOST_WORKSPACE, &all, &result);
-  return code ? 0 : result.workspace;
+  return code ? 0 : result.workspaceSize;
 }
 
 /* The algorithm that one would like best, or, if the workspace is too small for it, one for what there is: the power of
@@ -190,11 +177,11 @@ static size_t workspace_of(int ordinal, void *handle, const gpu_product *p) {
 static int multiply(int ordinal, void *handle, const gpu_product *p, void *workspace, size_t size, void *stream) {
   static const float one = 1, zero = 0;
   descriptors all;
-  lt_result result;
+  cublasLtMatmulHeuristicResult_t result;
   int code = describe(p, &all);
   if (!code)
     code = choose(ordinal, handle, p, MOST_WORKSPACE, &all, &result);
-  if (!code && result.workspace > size) {
+  if (!code && result.workspaceSize > size) {
     size_t limit = 1;
     while (limit <= size / 2)
       limit *= 2;
@@ -203,7 +190,15 @@ static int multiply(int ordinal, void *handle, const gpu_product *p, void *works
   if (code)
     return code;
   return lt.matmul(handle, &all.product, &one, p->weight, &all.a, p->x, &all.b, &zero, p->out, &all.d, p->out, &all.d,
-                   &result.algorithm, result.workspace ? workspace : NULL, result.workspace, stream);
+                   &result.algo, result.workspaceSize ? workspace : NULL, result.workspaceSize, stream);
+}
+
+static int create(void **handle) {
+  return lt.create(handle);
+}
+
+static int destroy(void *handle) {
+  return lt.destroy(handle);
 }
 
 gpu_math_library gpu_math = {
@@ -213,6 +208,8 @@ gpu_math_library gpu_math = {
     .optional = optional,
     .statuses = statuses,
     .adds_bias = true,
+    .create = create,
+    .destroy = destroy,
     .workspace = workspace_of,
     .multiply = multiply,
     .library = {.libraries = {"libcublasLt.so.13", "libcublasLt.so.12"}},

@@ -1,5 +1,7 @@
-/* Where and when the figures were taken. */
-#include "bench/dispatch/dispatch.h"
+/* Where and when figures were taken: see machine.h. */
+#include "cli/machine.h"
+
+#include <flhost/flhost.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +34,7 @@ static void cpu_name(char *name, size_t size, const char *otherwise) {
     fclose(file);
 }
 
-json_t *bench_machine(const bench *b) {
+json_t *machine_json(void) {
   struct utsname system;
   char cpu[128], kernel[2 * sizeof system.release], date[32];
   double load[1] = {-1};
@@ -45,7 +47,7 @@ json_t *bench_machine(const bench *b) {
   strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
   if (getloadavg(load, 1) != 1)
     load[0] = -1;
-  return json_pack("{s:s, s:s, s:I, s:i, s:s, s:s, s:s, s:s, s:f}", "cpu", cpu, "architecture", system.machine,
-                   "processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "used", b->n_processors, "kernel", kernel,
-                   "compiler", compiler, "flhost", fl_version(), "date", date, "load", load[0]);
+  return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:f}", "cpu", cpu, "architecture", system.machine, "processors",
+                   (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "kernel", kernel, "compiler", compiler, "flhost",
+                   fl_version(), "date", date, "load", load[0]);
 }

@@ -1,0 +1,68 @@
+/* `flhost bench` in parts: a call and its memory, rows of the report. */
+#ifndef FLHOST_CLI_BENCH_H
+#define FLHOST_CLI_BENCH_H
+
+#include "cli/device.h"
+#include <jansson.h>
+
+/* ------------------------------------------------------------------------------------------------------------ calls */
+
+/* A call to time an op with. Arrays are by value of the schema: arguments, then results. */
+typedef struct timed_call {
+  fl_host *host;
+  DLDevice device; /* of its tensors */
+  fl_op *op;
+  uint32_t number, n_calls; /* which, of how many */
+  uint32_t n_arguments, n_values;
+  fl_input *inputs;        /* of arguments only */
+  fl_tensor_spec *results; /* of results only, from 0 */
+  fl_cost cost;
+  DLTensor *tensors;
+  device_memory *memory;
+  fl_value *values;
+} timed_call;
+
+/* Chooses the arguments, without memory for them; `sizes` may be NULL. FL_ENOENT: the op does not take that element
+ * type. */
+fl_status timed_call_plan(timed_call *call, fl_host *host, DLDevice device, fl_op *op, uint32_t dtype,
+                          const char *sizes, uint32_t number);
+/* Allocates and fills tensors. FL_ENOMEM: there is not so much memory; FL_EDEVICE; FL_EINVAL: with these sizes an
+ * argument has no values to take. */
+fl_status timed_call_fill(timed_call *call);
+void timed_call_free(timed_call *call);
+double timed_call_bytes(const timed_call *call); /* of its tensors */
+
+/* The element type that the call was made for, "" without tensors. */
+const char *timed_call_dtype(const timed_call *call, uint32_t asked);
+/* "x[1, 4096] weight[14336, 4096]"; malloc'ed, NULL when out of memory. */
+char *timed_call_shapes(const timed_call *call);
+
+/* ------------------------------------------------------------------------------------------------------------- rows */
+
+/* One implementation with one call. Strings but `dtype` are malloc'ed; a number that there is none of is NAN. */
+typedef struct timing {
+  char *op, *impl_id, *shapes;
+  const char *dtype;
+  double bytes, flops; /* of a call; flops -1: not known */
+  double us;           /* median */
+  double as_reference; /* how many times as fast as the reference, and as a memcpy that moves as many bytes */
+  double as_memcpy;
+  int rounds;
+  bool is_memcpy, failed;
+  char *reason; /* why it was not timed */
+} timing;
+
+typedef struct timings {
+  timing *items;
+  size_t n, capacity;
+} timings;
+
+/* A new row; NULL when out of memory. Earlier rows may move. */
+timing *timings_add(timings *rows, const timed_call *call, const char *impl_id, const char *dtype);
+void timings_free(timings *rows);
+
+/* Prints; the exit status of printing. */
+int timings_print_table(const timings *rows);
+int timings_print_json(const timings *rows, DLDevice device, double seconds);
+
+#endif

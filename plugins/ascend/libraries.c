@@ -1,0 +1,225 @@
+/*
+ * The vendor's libraries: see libraries.h. The order in which operators are looked for is that of torch_npu: custom
+ * operators first, then the libraries of the toolkit, by domain or in one, then those of older releases.
+ */
+#include "plugins/ascend/libraries.h"
+#include "plugins/driver.h"
+
+#include <glob.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+enum { MAX_OPERATOR_LIBRARIES = 64, PATH_SIZE = 4096 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static driver runtime = {.libraries = {"libascendcl.so", "libacl_rt.so"}, .nodes = {"/dev/davinci_manager"}};
+static char runtime_path[PATH_SIZE]; /* where set_env.sh says that the toolkit is */
+static void *meta_library;           /* what describes tensors */
+static void *operator_libraries[MAX_OPERATOR_LIBRARIES];
+static int n_operator_libraries;
+static bool complete, operators_opened;
+static aclnn_functions operators[ACLNN_COUNT];
+static const aclnn_functions absent;
+static const aclnn_functions *_Atomic known[ACLNN_COUNT]; /* NULL: not looked for yet */
+
+acl_functions acl;
+
+/* ---------------------------------------------------------------------------------------------------------- opening */
+
+/* What the process has loaded goes first: two copies of one library do not get along. */
+static void *open_library(const char *name) {
+  void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+  return library ? library : dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+}
+
+/* By its name as the loader finds it, else in the toolkit. */
+static void *open_of_toolkit(const char *name) {
+  const char *home = secure_getenv("ASCEND_HOME_PATH");
+  char path[PATH_SIZE];
+  void *library = open_library(name);
+  if (library || !home || snprintf(path, sizeof path, "%s/lib64/%s", home, name) >= (int)sizeof path)
+    return library;
+  return open_library(path);
+}
+
+static void set_up_runtime(void) {
+  const char *home = secure_getenv("ASCEND_HOME_PATH");
+  const char *node = secure_getenv("FLHOST_ASCEND_NODE"); /* for tests, which have no device node */
+  if (node && *node)
+    runtime.nodes[0] = node;
+  if (home && *home && snprintf(runtime_path, sizeof runtime_path, "%s/lib64/libascendcl.so", home) < PATH_SIZE)
+    runtime.libraries[2] = runtime_path;
+}
+
+/* A symbol of the runtime or of what describes tensors; false with the reason when it is in neither. */
+static bool find(const char *name, void *function) {
+  if (driver_find(&runtime, name, function))
+    return true;
+  void *address = meta_library ? dlsym(meta_library, name) : NULL;
+  if (!address)
+    snprintf(runtime.reason, sizeof runtime.reason, "%s lacks %s", meta_library ? "libnnopbase.so" : "libascendcl.so",
+             name);
+  memcpy(function, &address, sizeof address);
+  return address != NULL;
+}
+
+/* Looked up before what needs libnnopbase.so: a message names the library that lacks something. */
+static bool find_functions(void) {
+#define FIND(result, name, arguments)                                                                                  \
+  if (!find(#name, &acl.name))                                                                                         \
+    return false;
+  ACL_RUNTIME_FUNCTIONS(FIND)
+  if (!meta_library)
+    meta_library = open_of_toolkit("libnnopbase.so");
+  if (!meta_library) {
+    const char *words = dlerror();
+    snprintf(runtime.reason, sizeof runtime.reason, "%s", words ? words : "libnnopbase.so: dlopen failed");
+    return false;
+  }
+  ACL_META_FUNCTIONS(FIND)
+#undef FIND
+  return true;
+}
+
+bool ascend_libraries_open(const char **reason) {
+  const char *words = NULL;
+  pthread_mutex_lock(&lock);
+  if (!complete) {
+    set_up_runtime();
+    complete = driver_present(&runtime, &words) && find_functions();
+  }
+  bool opened = complete;
+  pthread_mutex_unlock(&lock);
+  if (reason)
+    *reason = opened ? NULL : runtime.reason;
+  return opened;
+}
+
+bool ascend_is_stand_in(void) {
+  return runtime.library && dlsym(runtime.library, "flhost_stand_in_driver");
+}
+
+/* ------------------------------------------------------------------------------------------------ operator libraries
+ */
+
+/* Root runs nobody else's code; another user runs root's and its own. */
+static bool owner_is_trusted(const char *path) {
+  struct stat status;
+  return !stat(path, &status) && (!status.st_uid || status.st_uid == geteuid());
+}
+
+static void add_operator_library(void *library) {
+  for (int i = 0; i < n_operator_libraries; i++)
+    if (operator_libraries[i] == library)
+      return;
+  if (library && n_operator_libraries < MAX_OPERATOR_LIBRARIES)
+    operator_libraries[n_operator_libraries++] = library;
+}
+
+static void add_custom(const char *directory, int length) {
+  char path[PATH_SIZE];
+  if (snprintf(path, sizeof path, "%.*s/op_api/lib/libcust_opapi.so", length, directory) < (int)sizeof path &&
+      owner_is_trusted(path))
+    add_operator_library(open_library(path));
+}
+
+/* Directories of ASCEND_CUSTOM_OPP_PATH. */
+static void add_custom_paths(void) {
+  const char *paths = secure_getenv("ASCEND_CUSTOM_OPP_PATH");
+  for (size_t length; paths && *paths; paths += length + (paths[length] == ':')) {
+    length = strcspn(paths, ":");
+    if (length)
+      add_custom(paths, (int)length);
+  }
+}
+
+/* Vendors in the order of vendors/config.ini, the line "load_priority=a,b". */
+static void add_vendors(void) {
+  const char *opp = secure_getenv("ASCEND_OPP_PATH");
+  char path[PATH_SIZE], line[PATH_SIZE];
+  if (!opp || snprintf(path, sizeof path, "%s/vendors/config.ini", opp) >= (int)sizeof path || !owner_is_trusted(path))
+    return;
+  FILE *file = fopen(path, "re");
+  if (!file)
+    return;
+  while (fgets(line, sizeof line, file)) {
+    if (strncmp(line, "load_priority=", 14))
+      continue;
+    char *rest = NULL;
+    for (char *name = strtok_r(line + 14, ", \t\r\n", &rest); name; name = strtok_r(NULL, ", \t\r\n", &rest)) {
+      int length = snprintf(path, sizeof path, "%s/vendors/%s", opp, name);
+      if (length < (int)sizeof path)
+        add_custom(path, length);
+    }
+  }
+  fclose(file);
+}
+
+/* The toolkit's libraries by domain: libopapi_math.so and so on. */
+static void add_domains(void) {
+  const char *home = secure_getenv("ASCEND_HOME_PATH");
+  char pattern[PATH_SIZE];
+  glob_t found = {0};
+  if (!home || snprintf(pattern, sizeof pattern, "%s/lib64/libopapi_*.so", home) >= (int)sizeof pattern)
+    return;
+  if (!glob(pattern, 0, NULL, &found))
+    for (size_t i = 0; i < found.gl_pathc; i++)
+      if (owner_is_trusted(found.gl_pathv[i]))
+        add_operator_library(open_library(found.gl_pathv[i]));
+  globfree(&found);
+}
+
+static void open_operator_libraries(void) {
+  static const char *const names[] = {"libopapi.so",      "libaclnn_ops_infer.so", "libaclnn_ops_train.so",
+                                      "libaclnn_math.so", "libaclnn_sparse.so",    "libaclnn_fft.so",
+                                      "libaclnn_rand.so"};
+  add_custom_paths();
+  add_vendors();
+  add_domains();
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    add_operator_library(open_of_toolkit(names[i]));
+  operators_opened = true;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- operators
+ */
+
+const char *ascend_operator_name(aclnn_operator operator_) {
+  static const char *const names[] = {"",
+#define NAME(name, ...) "aclnn" #name,
+                                      ACLNN_OPERATORS(NAME)
+#undef NAME
+  };
+  return names[operator_];
+}
+
+/* Both phases have to come from one library. */
+static const aclnn_functions *look_up(aclnn_operator operator_) {
+  const char *name = ascend_operator_name(operator_);
+  char phase_1[128];
+  snprintf(phase_1, sizeof phase_1, "%sGetWorkspaceSize", name);
+  for (int i = 0; i < n_operator_libraries; i++) {
+    void *first = dlsym(operator_libraries[i], phase_1), *second = dlsym(operator_libraries[i], name);
+    if (!first || !second)
+      continue;
+    operators[operator_].phase_1 = first;
+    memcpy(&operators[operator_].phase_2, &second, sizeof second);
+    return &operators[operator_];
+  }
+  return &absent;
+}
+
+const aclnn_functions *ascend_operator(aclnn_operator operator_) {
+  const aclnn_functions *found = atomic_load_explicit(&known[operator_], memory_order_acquire);
+  if (!found) {
+    pthread_mutex_lock(&lock);
+    if (!operators_opened)
+      open_operator_libraries();
+    found = look_up(operator_);
+    atomic_store_explicit(&known[operator_], found, memory_order_release);
+    pthread_mutex_unlock(&lock);
+  }
+  return found == &absent ? NULL : found;
+}

@@ -1,0 +1,216 @@
+/*
+ * The platform "ascend": devices and their memory. Copies between host and device wait for the stream and are then made
+ * by the blocking function, since the asynchronous one wants host memory that ACL has allocated.
+ */
+#include "plugins/ascend/platform.h"
+#include "plugins/ascend/runtime.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 256 };
+
+static _Thread_local char words[768];
+
+static const char *error(void *self) {
+  (void)self;
+  return words;
+}
+
+static fl_status failed(const char *function, aclError code) {
+  ascend_describe(words, sizeof words, function, code);
+  fl_status status = ascend_code_of(code).status;
+  return status == FL_ENOMEM ? FL_ENOMEM : FL_EDEVICE;
+}
+
+static fl_status result_of(const char *function, aclError code) {
+  return code ? failed(function, code) : FL_OK;
+}
+
+static bool is_active(void *self, const char **reason) {
+  (void)self;
+  return ascend_libraries_open(reason);
+}
+
+static int device_count(void *self) {
+  uint32_t count = 0;
+  (void)self;
+  return ascend_start(words, sizeof words) || acl.aclrtGetDeviceCount(&count) ? -1 : (int)count;
+}
+
+/* Unknown ones stay 0. */
+static void read_memory(fl_device_properties *properties) {
+  size_t left = 0, total = 0;
+  if (acl.aclrtGetMemInfo(ACL_HBM_MEM, &left, &total) || !total)
+    if (acl.aclrtGetMemInfo(ACL_DDR_MEM, &left, &total))
+      return;
+  properties->memory_free = left;
+  properties->memory_total = total;
+}
+
+static fl_status get_properties(void *self, int32_t device, fl_device_properties *properties) {
+  ascend_guard guard;
+  int64_t units = 0;
+  int32_t major = 0, minor = 0, patch = 0;
+  const char *stand_in = "";
+  (void)self;
+  fl_status status = ascend_enter(device, &guard, words, sizeof words);
+  if (status)
+    return status;
+  /* As much of it as the host knows. */
+  fl_device_properties found = {.size = properties->size < sizeof found ? properties->size : sizeof found};
+  if (ascend_is_stand_in())
+    stand_in = " (a stand-in of the tests)";
+  if (!acl.aclrtGetDeviceInfo((uint32_t)device, ACL_DEV_ATTR_AICORE_CORE_NUM, &units))
+    found.units = (int32_t)units;
+  snprintf(found.name, sizeof found.name, "%s%s", ascend_chip_name(), stand_in);
+  snprintf(found.arch, sizeof found.arch, "%s", ascend_chip_name());
+  if (!acl.aclrtGetVersion(&major, &minor, &patch))
+    snprintf(found.driver, sizeof found.driver, "%d.%d.%d%s", (int)major, (int)minor, (int)patch, stand_in);
+  read_memory(&found);
+  ascend_leave(&guard);
+  memcpy(properties, &found, found.size);
+  return FL_OK;
+}
+
+static fl_status current_device(void *self, int32_t *device) {
+  (void)self;
+  fl_status status = ascend_start(words, sizeof words);
+  if (status)
+    return status;
+  aclError code = acl.aclrtGetDevice(device);
+  if (code == ACL_ERROR_RT_CONTEXT_NULL) /* what the thread would use: the first */
+    *device = 0;
+  else if (code)
+    return failed("aclrtGetDevice", code);
+  return FL_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ memory
+ */
+
+/* aclrtMalloc promises an alignment of 64. What is not aligned enough is part of a larger block: rare, so a list will
+ * do. */
+typedef struct block {
+  struct block *next;
+  void *memory, *whole;
+} block;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static block *blocks;
+
+static aclError allocate_aligned(size_t size, void **memory) {
+  block *made = malloc(sizeof *made);
+  if (!made)
+    return ACL_ERROR_BAD_ALLOC;
+  aclError code = acl.aclrtMalloc(&made->whole, size + ALIGNMENT, ACL_MEM_MALLOC_HUGE_FIRST);
+  if (code) {
+    free(made);
+    return code;
+  }
+  made->memory = (char *)made->whole + (ALIGNMENT - (uintptr_t)made->whole % ALIGNMENT) % ALIGNMENT;
+  pthread_mutex_lock(&lock);
+  made->next = blocks;
+  blocks = made;
+  pthread_mutex_unlock(&lock);
+  *memory = made->memory;
+  return 0;
+}
+
+/* The block that `memory` is part of, which is no longer listed; `memory` itself when there is none. */
+static void *take_whole(void *memory) {
+  void *whole = memory;
+  pthread_mutex_lock(&lock);
+  block **link = &blocks;
+  while (*link && (*link)->memory != memory)
+    link = &(*link)->next;
+  block *found = *link;
+  if (found) {
+    *link = found->next;
+    whole = found->whole;
+    free(found);
+  }
+  pthread_mutex_unlock(&lock);
+  return whole;
+}
+
+/* ACL does not allocate 0 bytes. */
+static fl_status allocate(void *self, int32_t device, size_t size, void **memory) {
+  ascend_guard guard;
+  void *made = NULL;
+  (void)self;
+  fl_status status = ascend_enter(device, &guard, words, sizeof words);
+  if (status)
+    return status;
+  aclError code = acl.aclrtMalloc(&made, size ? size : 1, ACL_MEM_MALLOC_HUGE_FIRST);
+  if (!code && (uintptr_t)made % ALIGNMENT) {
+    acl.aclrtFree(made);
+    code = allocate_aligned(size ? size : 1, &made);
+  }
+  status = result_of("aclrtMalloc", code);
+  ascend_leave(&guard);
+  if (!status)
+    *memory = made;
+  return status;
+}
+
+static fl_status release(void *self, int32_t device, void *memory) {
+  ascend_guard guard;
+  (void)self;
+  fl_status status = memory ? ascend_enter(device, &guard, words, sizeof words) : FL_OK;
+  if (status || !memory)
+    return status;
+  status = result_of("aclrtFree", acl.aclrtFree(take_whole(memory)));
+  ascend_leave(&guard);
+  return status;
+}
+
+static fl_status copy_with_host(void *to, const void *from, size_t size, aclrtMemcpyKind kind, aclrtStream stream) {
+  fl_status status = result_of("aclrtSynchronizeStream", acl.aclrtSynchronizeStream(stream));
+  return status ? status : result_of("aclrtMemcpy", acl.aclrtMemcpy(to, size, from, size, kind));
+}
+
+static fl_status copy(void *self, int32_t device, void *to, const void *from, size_t size, int32_t direction,
+                      void *stream) {
+  ascend_guard guard;
+  (void)self;
+  fl_status status = size ? ascend_enter(device, &guard, words, sizeof words) : FL_OK;
+  if (status || !size)
+    return status;
+  if (direction == FL_COPY_ON_DEVICE)
+    status =
+        result_of("aclrtMemcpyAsync", acl.aclrtMemcpyAsync(to, size, from, size, ACL_MEMCPY_DEVICE_TO_DEVICE, stream));
+  else
+    status = copy_with_host(
+        to, from, size, direction == FL_COPY_TO_DEVICE ? ACL_MEMCPY_HOST_TO_DEVICE : ACL_MEMCPY_DEVICE_TO_HOST, stream);
+  ascend_leave(&guard);
+  return status;
+}
+
+static fl_status synchronize(void *self, int32_t device, void *stream, bool all) {
+  ascend_guard guard;
+  (void)self;
+  fl_status status = ascend_enter(device, &guard, words, sizeof words);
+  if (status)
+    return status;
+  if (all)
+    status = result_of("aclrtSynchronizeDevice", acl.aclrtSynchronizeDevice());
+  else
+    status = result_of("aclrtSynchronizeStream", acl.aclrtSynchronizeStream(stream));
+  ascend_leave(&guard);
+  return status;
+}
+
+const fl_platform ascend_platform = {.size = sizeof ascend_platform,
+                                     .device_type = kDLExtDev,
+                                     .is_active = is_active,
+                                     .device_count = device_count,
+                                     .properties = get_properties,
+                                     .current_device = current_device,
+                                     .allocate = allocate,
+                                     .release = release,
+                                     .copy = copy,
+                                     .synchronize = synchronize,
+                                     .error = error};

@@ -1,0 +1,177 @@
+/* The ACL runtime in use: see runtime.h. */
+#include "plugins/ascend/runtime.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ------------------------------------------------------------------------------------------------------------ codes */
+
+typedef struct code_range {
+  int32_t first, last;
+  ascend_code code;
+} code_range;
+
+/* The first that fits. */
+static const code_range ranges[] = {
+    {ACLNN_ERR_PARAM_NULLPTR, ACLNN_ERR_PARAM_INVALID, {FL_ENOTSUP, ASCEND_OF_CALL, "the operator refuses arguments"}},
+    {ACLNN_ERR_INNER_TILING_ERROR,
+     ACLNN_ERR_INNER_TILING_ERROR,
+     {FL_ENOTSUP, ASCEND_OF_CALL, "the operator has no tiling for these shapes"}},
+    {ACLNN_ERR_INNER_FIND_KERNEL_ERROR,
+     ACLNN_ERR_INNER_FIND_KERNEL_ERROR,
+     {FL_ENOTSUP, ASCEND_OF_OPERATOR, "no kernel for this chip"}},
+    {ACLNN_ERR_INNER_OPP_PATH_NOT_FOUND,
+     ACLNN_ERR_INNER_OPP_PATH_NOT_FOUND,
+     {FL_ENOTSUP, ASCEND_OF_OPERATOR, "operator package not found: is ASCEND_OPP_PATH set?"}},
+    {ACLNN_ERR_INNER_OPP_KERNEL_PKG_NOT_FOUND,
+     ACLNN_ERR_INNER_OPP_KERNEL_PKG_NOT_FOUND,
+     {FL_ENOTSUP, ASCEND_OF_OPERATOR, "no kernel package for this chip is installed"}},
+    {ACL_ERROR_BAD_ALLOC, ACL_ERROR_BAD_ALLOC, {FL_ENOMEM, ASCEND_OF_CALL, "out of host memory"}},
+    {ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_ERROR_RT_MEMORY_ALLOCATION, {FL_ENOMEM, ASCEND_OF_CALL, "out of memory"}},
+    {ACL_ERROR_RT_DEVICE_OOM, ACL_ERROR_RT_DEVICE_OOM, {FL_ENOMEM, ASCEND_OF_CALL, "out of device memory"}},
+    {ACL_ERROR_RT_CONTEXT_NULL, ACL_ERROR_RT_CONTEXT_NULL, {FL_EDEVICE, ASCEND_OF_CALL, "the thread has no device"}},
+    {ACL_ERROR_RT_DEVICE_TASK_ABORT, ACL_ERROR_RT_DEVICE_TASK_ABORT, {FL_EDEVICE, ASCEND_OF_CALL, "task aborted"}},
+    {507015, 507015, {FL_EDEVICE, ASCEND_OF_CALL, "a kernel failed on an AI core"}},
+    {507018, 507018, {FL_EDEVICE, ASCEND_OF_CALL, "a kernel failed on an AI CPU"}},
+    {507035, 507035, {FL_EDEVICE, ASCEND_OF_CALL, "a kernel failed on a vector core"}},
+    {507046, 507046, {FL_EDEVICE, ASCEND_OF_CALL, "waiting for a stream took too long"}},
+    {100000, 100100, {FL_EINTERNAL, ASCEND_OF_CALL, "wrong use of ACL"}},
+    {107000, 107999, {FL_EDEVICE, ASCEND_OF_CALL, "wrong device, context or stream"}},
+    {200001, 207999, {FL_EDEVICE, ASCEND_OF_CALL, "the device does not do that"}},
+    {361001, 361001, {FL_EDEVICE, ASCEND_OF_CALL, "the runtime failed under the operator"}},
+    {500000, 507999, {FL_EDEVICE, ASCEND_OF_CALL, "the device or its driver failed"}},
+    {INT32_MIN, INT32_MAX, {FL_EINTERNAL, ASCEND_OF_CALL, "internal error of CANN"}},
+};
+
+ascend_code ascend_code_of(int32_t code) {
+  const code_range *range = ranges;
+  while (code < range->first || code > range->last)
+    range++;
+  return range->code;
+}
+
+/* ACL's own words are long and have many lines: as one, and as much as there is room for. */
+void ascend_describe(char *text, size_t size, const char *function, int32_t code) {
+  const char *words = acl.aclGetRecentErrMsg();
+  snprintf(text, size, "%s returned %d (%s)%s%s", function, (int)code, ascend_code_of(code).meaning, words ? ": " : "",
+           words ? words : "");
+  for (char *c = text; *c; c++)
+    if (*c == '\n' || *c == '\r' || *c == '\t')
+      *c = ' ';
+}
+
+/* ---------------------------------------------------------------------------------------------------- initialisation
+ */
+
+static atomic_bool started;
+
+fl_status ascend_start(char *text, size_t size) {
+  const char *reason = NULL;
+  fl_status status = FL_OK;
+  if (started)
+    return FL_OK;
+  if (!ascend_libraries_open(&reason)) {
+    snprintf(text, size, "%s", reason);
+    return FL_EDEVICE;
+  }
+  pthread_mutex_lock(&lock);
+  if (!started) {
+    aclError code = acl.aclInit(NULL);
+    if (code && code != ACL_ERROR_REPEAT_INITIALIZE) {
+      ascend_describe(text, size, "aclInit", code);
+      status = FL_EDEVICE;
+    } else {
+      started = true;
+    }
+  }
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- chips
+ */
+
+/* Names are exact, but for those that end in a star. A bare Ascend910B is of the first generation, not an A2. */
+static const struct {
+  const char *name;
+  ascend_chips chip;
+} chips[] = {{"Ascend910B1", ASCEND_A2},    {"Ascend910B2", ASCEND_A2},    {"Ascend910B2C", ASCEND_A2},
+             {"Ascend910B3", ASCEND_A2},    {"Ascend910B4", ASCEND_A2},    {"Ascend910B4-1", ASCEND_A2},
+             {"Ascend910_9391", ASCEND_A3}, {"Ascend910_9392", ASCEND_A3}, {"Ascend910_9381", ASCEND_A3},
+             {"Ascend910_9382", ASCEND_A3}, {"Ascend910_9372", ASCEND_A3}, {"Ascend910_9362", ASCEND_A3},
+             {"Ascend910_9363", ASCEND_A3}, {"Ascend310P1", ASCEND_310P},  {"Ascend310P2", ASCEND_310P},
+             {"Ascend310P3", ASCEND_310P},  {"Ascend310P4", ASCEND_310P},  {"Ascend310P5", ASCEND_310P},
+             {"Ascend310P7", ASCEND_310P},  {"Ascend950*", ASCEND_950}};
+
+static atomic_uint chip; /* an ascend_chips, 0 while it is not known */
+static char chip_name[64], chip_reason[160];
+
+static bool name_fits(const char *pattern, const char *name) {
+  size_t length = strcspn(pattern, "*");
+  return !strncmp(pattern, name, length) && (pattern[length] == '*' || !name[length]);
+}
+
+static unsigned find_chip(void) {
+  const char *name = acl.aclrtGetSocName();
+  unsigned found = 0;
+  if (*chip_reason && !strcmp(name ? name : "", chip_name))
+    return 0; /* still not known */
+  snprintf(chip_name, sizeof chip_name, "%s", name ? name : "");
+  for (size_t i = 0; name && i < sizeof chips / sizeof chips[0]; i++)
+    if (name_fits(chips[i].name, name))
+      found = chips[i].chip;
+  if (!name)
+    snprintf(chip_reason, sizeof chip_reason, "aclrtGetSocName does not know the chip");
+  else if (!found)
+    snprintf(chip_reason, sizeof chip_reason, "the chip is %s, expected an A2, A3, 310P or 950", name);
+  return found;
+}
+
+ascend_chips ascend_chip(const char **reason) {
+  if (!chip) {
+    pthread_mutex_lock(&lock);
+    if (!chip)
+      chip = find_chip();
+    pthread_mutex_unlock(&lock);
+  }
+  if (!chip && reason)
+    *reason = chip_reason;
+  return (ascend_chips)chip;
+}
+
+const char *ascend_chip_name(void) {
+  ascend_chip(NULL);
+  return chip_name;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- devices
+ */
+
+fl_status ascend_enter(int32_t device, ascend_guard *guard, char *text, size_t size) {
+  int32_t current = -1;
+  aclError code;
+  *guard = (ascend_guard){0};
+  fl_status status = ascend_start(text, size);
+  if (status)
+    return status;
+  bool has_device = !acl.aclrtGetDevice(&current);
+  if (has_device && current == device)
+    return FL_OK;
+  if (has_device && !acl.aclrtGetCurrentContext(&guard->outer))
+    guard->changed = true;
+  code = acl.aclrtSetDevice(device);
+  if (!code)
+    return FL_OK;
+  ascend_describe(text, size, "aclrtSetDevice", code);
+  *guard = (ascend_guard){0};
+  return FL_EDEVICE;
+}
+
+void ascend_leave(const ascend_guard *guard) {
+  if (guard->changed)
+    acl.aclrtSetCurrentContext(guard->outer);
+}

@@ -1,0 +1,72 @@
+/* Device memory for calls: see workspace.h. Buffers stay until the process ends, as many as there are streams. */
+#include "plugins/ascend/workspace.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct ascend_workspace {
+  ascend_workspace *next;
+  int32_t device;
+  aclrtStream stream;
+  pthread_mutex_t lock;
+  void *memory[ASCEND_BUFFERS];
+  size_t size[ASCEND_BUFFERS];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ascend_workspace *first;
+
+ascend_workspace *ascend_workspace_acquire(int32_t device, aclrtStream stream) {
+  pthread_mutex_lock(&lock);
+  ascend_workspace *workspace = first;
+  while (workspace && (workspace->device != device || workspace->stream != stream))
+    workspace = workspace->next;
+  if (!workspace && (workspace = calloc(1, sizeof *workspace))) {
+    workspace->device = device;
+    workspace->stream = stream;
+    pthread_mutex_init(&workspace->lock, NULL);
+    workspace->next = first;
+    first = workspace;
+  }
+  pthread_mutex_unlock(&lock);
+  if (workspace)
+    pthread_mutex_lock(&workspace->lock);
+  return workspace;
+}
+
+void ascend_workspace_release(ascend_workspace *workspace) {
+  if (workspace)
+    pthread_mutex_unlock(&workspace->lock);
+}
+
+/* Queued work may still use the old buffer. */
+static fl_status free_buffer(ascend_workspace *workspace, ascend_buffer buffer, char *text, size_t text_size) {
+  aclError code = acl.aclrtSynchronizeStream(workspace->stream);
+  if (code) {
+    ascend_describe(text, text_size, "aclrtSynchronizeStream", code);
+    return ascend_code_of(code).status;
+  }
+  acl.aclrtFree(workspace->memory[buffer]);
+  workspace->memory[buffer] = NULL;
+  workspace->size[buffer] = 0;
+  return FL_OK;
+}
+
+fl_status ascend_workspace_get(ascend_workspace *workspace, ascend_buffer buffer, size_t size, void **memory,
+                               char *text, size_t text_size) {
+  if (workspace->size[buffer] < size) {
+    size_t twice = 2 * workspace->size[buffer], wanted = twice > size ? twice : size;
+    fl_status status = workspace->memory[buffer] ? free_buffer(workspace, buffer, text, text_size) : FL_OK;
+    if (status)
+      return status;
+    aclError code = acl.aclrtMalloc(&workspace->memory[buffer], wanted, ACL_MEM_MALLOC_HUGE_FIRST);
+    if (code) {
+      ascend_describe(text, text_size, "aclrtMalloc", code);
+      workspace->memory[buffer] = NULL;
+      return ascend_code_of(code).status;
+    }
+    workspace->size[buffer] = wanted;
+  }
+  *memory = workspace->memory[buffer];
+  return FL_OK;
+}

@@ -1,0 +1,82 @@
+/* What the command says of an Ascend device, through the stand-in. */
+#include "tests/scenario.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+static void set_up(void) {
+  char build[PATH_MAX];
+  begin_scenario();
+  copy_built("plugins/ascend.so", "plugins");
+  ck_assert_ptr_nonnull(realpath(build_dir(), build));
+  setting("VLLM_FL_PLATFORM=");
+  setting("VLLM_FL_CONFIG_DIR=%s/config", build);
+  setting("ASCEND_HOME_PATH=%s/tests/drivers/ascend", build);
+  setting("FLHOST_ASCEND_NODE=/dev/null");
+}
+
+START_TEST(platform_counts_the_devices_of_the_plugin) {
+  outcome run = FLHOST("platform", "--json");
+  assert_status(run, 0);
+  json_t *report = parse_json(run.out, JSON_OBJECT);
+  ck_assert_str_eq(text_at(report, "active"), "ascend");
+  assert_contains(text_at(report, "config_file"), "/config/ascend.yaml");
+  const json_t *ascend = entry_of(json_object_get(report, "platforms"), "name", "ascend");
+  assert_contains(text_at(ascend, "diagnosis"), "plugin 'ascend' reports 2 devices");
+  outcome table = FLHOST("platform");
+  assert_contains(table.out, "ascend:1");
+  assert_contains(table.out, "1.17.0 (a stand-in of the tests)  Ascend910B3 (a stand-in of the tests)");
+}
+END_TEST
+
+START_TEST(a_driver_that_does_not_start_has_no_devices) {
+  setting("FLHOST_STAND_IN=aclInit=507899");
+  outcome run = FLHOST("platform", "--json");
+  assert_status(run, 0);
+  const json_t *platforms = json_object_get(parse_json(run.out, JSON_OBJECT), "platforms");
+  assert_lacks(text_at(entry_of(platforms, "name", "ascend"), "diagnosis"), "reports");
+}
+END_TEST
+
+START_TEST(the_plugin_serves_tensors_of_the_device_and_no_others) {
+  assert_contains(FLHOST("explain", "--device", "ascend", "rms_norm").out, "vendor.ascend");
+  assert_contains(FLHOST("resolve", "--device", "ascend", "rms_norm").out, "rms_norm  vendor.ascend");
+  assert_lacks(FLHOST("resolve", "rms_norm").out, "ascend");
+}
+END_TEST
+
+START_TEST(verify_and_run_work_on_the_device) {
+  outcome run = FLHOST("verify", "--json", "--impl", "vendor.ascend", "silu_and_mul", "rms_norm", "replicated_linear");
+  assert_status(run, 0);
+  json_t *tests = json_object_get(parse_json(run.out, JSON_OBJECT), "tests"), *test;
+  size_t i;
+  ck_assert_uint_eq(json_array_size(tests), 9); /* each in three element types */
+  json_array_foreach(tests, i, test) {
+    ck_assert_str_eq(text_at(test, "status"), "ok");
+    ck_assert_str_eq(text_at(test, "device"), "ext_dev:0");
+  }
+  run = FLHOST("run", "--device", "ascend", "tests/golden/silu_and_mul");
+  assert_status(run, 0);
+  assert_contains(run.out, "vendor.ascend");
+}
+END_TEST
+
+START_TEST(without_a_device_each_op_says_what_is_missing) {
+  setting("FLHOST_ASCEND_NODE=/nonexistent/davinci");
+  outcome run = FLHOST("explain", "--device", "ascend", "rms_norm");
+  assert_contains(run.out, "no device node /nonexistent/davinci");
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_checked_fixture(tests, set_up, end_scenario);
+  tcase_add_test(tests, platform_counts_the_devices_of_the_plugin);
+  tcase_add_test(tests, a_driver_that_does_not_start_has_no_devices);
+  tcase_add_test(tests, the_plugin_serves_tensors_of_the_device_and_no_others);
+  tcase_add_test(tests, verify_and_run_work_on_the_device);
+  tcase_add_test(tests, without_a_device_each_op_says_what_is_missing);
+}
+
+int main(void) {
+  return run_suite("ascend_command", add_tests, 60);
+}

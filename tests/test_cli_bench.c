@@ -1,0 +1,265 @@
+/* flhost bench, through the command itself: what it times, what it says of it, what it refuses. */
+#include "tests/scenario.h"
+
+static void set_up(void) {
+  mkdir(scratch("platforms"), 0755);
+  mkdir(scratch("plugins"), 0755);
+  setting("VLLM_FL_PLUGIN_PATH=%s", scratch("plugins"));
+  setting("VLLM_FL_CONFIG_DIR=%s", scratch("platforms"));
+  setting("VLLM_FL_PLATFORM=cpu");
+  setting("HWLOC_COMPONENTS=-pci,-x86"); /* see tests/scenario.h */
+}
+
+static double number_at(const json_t *object, const char *key) {
+  ck_assert_msg(json_is_number(json_object_get(object, key)), "no number at '%s'", key);
+  return json_number_value(json_object_get(object, key));
+}
+
+static bool is_null_at(const json_t *object, const char *key) {
+  return json_is_null(json_object_get(object, key));
+}
+
+static json_t *timings_of(outcome run) {
+  return json_object_get(parse_json(run.out, JSON_OBJECT), "timings");
+}
+
+/* Long beside a first call, even under valgrind. */
+#define SMALL "--seconds", "0.2", "--dims", "...: [2]; d: 8"
+
+/* ---------------------------------------------------------------------------------------------------------- figures */
+
+START_TEST(each_implementation_stands_beside_the_reference_and_memcpy) {
+  copy_built("plugins/cpu.so", "plugins");
+  outcome run = FLHOST("bench", SMALL, "silu_and_mul");
+  assert_status(run, 0);
+  assert_contains(run.out, "OP            IMPL            DTYPE");
+  assert_contains(run.out, " US  ");
+  assert_contains(run.out, " GB/S  ");
+  assert_contains(run.out, " GFLOP/S  X REFERENCE  X MEMCPY  ARGUMENTS\n");
+  assert_contains(run.out, "silu_and_mul  reference.c     bfloat16");
+  assert_contains(run.out, "silu_and_mul  default.flagos  bfloat16");
+  assert_contains(run.out, "silu_and_mul  memcpy          bfloat16");
+  assert_contains(run.out, "  x[2, 16]\n");
+  ck_assert_str_eq(run.err, "");
+}
+END_TEST
+
+START_TEST(figures_are_what_the_counts_and_the_time_make) {
+  copy_built("plugins/cpu.so", "plugins");
+  outcome run = FLHOST("bench", "--json", SMALL, "silu_and_mul");
+  assert_status(run, 0);
+  const json_t *timings = timings_of(run), *row = entry_of(timings, "impl_id", "default.flagos"),
+               *copy = entry_of(timings, "impl_id", "memcpy");
+  ck_assert_uint_eq(json_array_size(timings), 3);
+  ck_assert_str_eq(text_at(row, "dtype"), "bfloat16");
+  ck_assert_str_eq(text_at(row, "arguments"), "x[2, 16]");
+  ck_assert_double_eq(number_at(row, "bytes"), 2 * (32 + 16));
+  ck_assert_double_eq(number_at(row, "flops"), 4 * 16);
+  double us = number_at(row, "us");
+  ck_assert_double_gt(us, 0);
+  ck_assert_double_eq_tol(number_at(row, "gb_per_s"), 96 / us / 1e3, 1e-9);
+  ck_assert_double_eq_tol(number_at(row, "gflop_per_s"), 64 / us / 1e3, 1e-9);
+  ck_assert_double_gt(number_at(row, "times_as_fast_as_reference"), 0);
+  ck_assert_double_gt(number_at(row, "times_as_fast_as_memcpy"), 0);
+  ck_assert_int_ge((int)number_at(row, "rounds"), 5);
+  ck_assert_double_eq(number_at(row, "rounds"), number_at(copy, "rounds")); /* they took turns */
+  ck_assert(is_null_at(entry_of(timings, "impl_id", "reference.c"), "times_as_fast_as_reference"));
+  ck_assert(is_null_at(copy, "gflop_per_s"));
+  ck_assert_double_eq(number_at(copy, "bytes"), 96);
+}
+END_TEST
+
+START_TEST(the_report_says_where_and_when) {
+  static const char *const machine[] = {"cpu",    "architecture", "processors", "kernel", "compiler",
+                                        "flhost", "date",         "load",       NULL};
+  static const char *const report[] = {"machine", "device", "seconds", "timings", NULL};
+  copy_built("plugins/cpu.so", "plugins");
+  json_t *root = parse_json(FLHOST("bench", "--json", SMALL, "gelu_new").out, JSON_OBJECT);
+  assert_keys(root, report);
+  assert_keys(json_object_get(root, "machine"), machine);
+  ck_assert_uint_eq(strlen(text_at(json_object_get(root, "machine"), "date")), strlen("2026-01-01T00:00:00Z"));
+  ck_assert_double_eq(number_at(root, "seconds"), 0.2);
+}
+END_TEST
+
+START_TEST(one_implementation_is_still_held_against_the_reference) {
+  copy_built("plugins/cpu.so", "plugins");
+  const json_t *timings = timings_of(FLHOST("bench", "--json", "--impl", "default.flagos", SMALL, "gelu"));
+  ck_assert_uint_eq(json_array_size(timings), 2);
+  ck_assert_str_eq(text_at(json_array_get(timings, 0), "impl_id"), "default.flagos");
+  ck_assert_double_gt(number_at(json_array_get(timings, 0), "times_as_fast_as_reference"), 0);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------------- which calls
+ */
+
+static int count_rows(outcome run, const char *arguments) {
+  size_t i;
+  json_t *row;
+  int n = 0;
+  json_array_foreach(timings_of(run), i, row) n += !strcmp(text_at(row, "arguments"), arguments);
+  return n;
+}
+
+START_TEST(the_entry_says_which_calls_and_size_picks_the_first_or_last) {
+  copy_built("plugins/cpu.so", "plugins");
+  outcome all = FLHOST("bench", "--json", "--seconds", "0.1", "moe_align_block_size");
+  assert_status(all, 0);
+  ck_assert_int_eq(count_rows(all, "topk_ids[1, 8]"), 3);
+  ck_assert_int_eq(count_rows(all, "topk_ids[128, 8]"), 3);
+  ck_assert_int_eq(count_rows(all, "topk_ids[4096, 8]"), 3);
+  outcome small = FLHOST("bench", "--json", "--seconds", "0.1", "--size", "small", "moe_align_block_size");
+  ck_assert_int_eq(count_rows(small, "topk_ids[1, 8]"), 3);
+  ck_assert_uint_eq(json_array_size(timings_of(small)), 3);
+  outcome large = FLHOST("bench", "--json", "--seconds", "0.1", "--size", "large", "moe_align_block_size");
+  ck_assert_int_eq(count_rows(large, "topk_ids[4096, 8]"), 3);
+  ck_assert_uint_eq(json_array_size(timings_of(large)), 3);
+}
+END_TEST
+
+START_TEST(the_element_type_is_bfloat16_or_what_is_asked_for_or_taken) {
+  copy_built("plugins/cpu.so", "plugins");
+  const json_t *row = json_array_get(timings_of(FLHOST("bench", "--json", "--dtype", "float32", SMALL, "gelu")), 0);
+  ck_assert_str_eq(text_at(row, "dtype"), "float32");
+  ck_assert_double_eq(number_at(row, "bytes"), 4 * (16 + 16));
+  row = json_array_get(
+      timings_of(FLHOST("bench", "--json", "--seconds", "0.001", "--size", "small", "moe_align_block_size")), 0);
+  ck_assert_str_eq(text_at(row, "dtype"), "int32");
+  outcome none = FLHOST("bench", "--dtype", "int8", SMALL, "gelu");
+  assert_status(none, 3);
+  assert_contains(none.err, "nothing to time");
+}
+END_TEST
+
+/* 1 ns: the first call is longer, and so would be the others. */
+START_TEST(a_call_that_would_take_too_long_is_left_out_with_the_reason) {
+  size_t i;
+  json_t *row;
+  copy_built("plugins/cpu.so", "plugins");
+  const json_t *timings = timings_of(FLHOST("bench", "--json", "--seconds", "1e-9", "moe_align_block_size"));
+  json_array_foreach(timings, i, row) {
+    bool is_first = !strcmp(text_at(row, "arguments"), "topk_ids[1, 8]");
+    if (!strcmp(text_at(row, "impl_id"), "memcpy"))
+      continue;
+    ck_assert_double_eq(number_at(row, "rounds"), is_first ? 1 : 0);
+    ck_assert(is_null_at(row, "us") != is_first);
+    if (!is_first)
+      assert_contains(text_at(row, "reason"), "not timed: one call would take about ");
+  }
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------ what is not timed */
+
+/* Through the plugin that brings a device of its own. */
+START_TEST(a_device_is_timed_in_its_own_memory) {
+  copy_built("tests/plugins/device.so", "plugins");
+  copy_built("plugins/cpu.so", "plugins");
+  outcome run = FLHOST("bench", "--json", "--device", "ext_dev:1", "--dtype", "float32", "--seconds", "0.2", "--dims",
+                       "...: [2]; d: 8", "silu_and_mul");
+  assert_status(run, 0);
+  ck_assert_str_eq(text_at(parse_json(run.out, JSON_OBJECT), "device"), "ext_dev:1");
+  const json_t *timings = timings_of(run), *row = entry_of(timings, "impl_id", "vendor.test_device");
+  ck_assert_uint_eq(json_array_size(timings), 2); /* the rest is for the processor */
+  ck_assert_double_gt(number_at(row, "us"), 0);
+  ck_assert_double_gt(number_at(row, "times_as_fast_as_memcpy"), 0);
+  run = FLHOST("bench", "--json", "--device", "ext_dev", "--impl", "default.flagos", SMALL, "silu_and_mul");
+  assert_status(run, 3);
+  assert_contains(text_at(json_array_get(timings_of(run), 0), "reason"), "it is for tensors on cpu (--device)");
+}
+END_TEST
+
+START_TEST(an_unavailable_implementation_has_its_reason) {
+  copy_built("tests/plugins/unavailable.so", "plugins");
+  outcome run = FLHOST("bench", "--json");
+  assert_status(run, 3);
+  assert_contains(text_at(json_array_get(timings_of(run), 0), "reason"), "not available: ");
+}
+END_TEST
+
+START_TEST(an_implementation_that_fails_is_named_and_the_exit_status_1) {
+  copy_built("tests/plugins/failing.so", "plugins");
+  outcome run = FLHOST("bench", "--json", "--seconds", "0.001", "--dtype", "float32", "test_scale");
+  assert_status(run, 1);
+  const json_t *row = json_array_get(timings_of(run), 0);
+  ck_assert(json_is_true(json_object_get(row, "failed")));
+  assert_contains(text_at(row, "reason"), "returned FL_E");
+  ck_assert(is_null_at(row, "us"));
+}
+END_TEST
+
+START_TEST(a_call_that_an_implementation_does_not_take_is_no_failure) {
+  copy_built("tests/plugins/planted_writes_before_enotsup.so", "plugins");
+  outcome run = FLHOST("bench", "--json", "--seconds", "0.001", "--dims", "...: [2]; d: 64", "planted");
+  assert_status(run, 0);
+  const json_t *wrong = entry_of(timings_of(run), "impl_id", "vendor.wrong");
+  ck_assert_str_eq(text_at(wrong, "reason"), "rows of 64 are too long");
+  ck_assert(!json_is_true(json_object_get(wrong, "failed")));
+}
+END_TEST
+
+START_TEST(a_call_for_which_there_is_no_memory_is_left_out_with_the_reason) {
+  copy_built("plugins/cpu.so", "plugins");
+  outcome run = FLHOST("bench", "--json", "--dims", "...: [1000000000, 1000000000, 1000000000]; d: 8", "gelu");
+  assert_status(run, 3);
+  const json_t *timings = timings_of(run);
+  ck_assert_uint_eq(json_array_size(timings), 2);
+  assert_contains(text_at(json_array_get(timings, 1), "reason"), "not timed: there is no memory for tensors of ");
+}
+END_TEST
+
+START_TEST(nothing_to_time_is_exit_status_3) {
+  outcome run = FLHOST("bench");
+  assert_status(run, 3);
+  assert_contains(run.err, "nothing to time");
+}
+END_TEST
+
+static void check_usage(outcome run, const char *words) {
+  assert_status(run, 2);
+  ck_assert_str_eq(run.out, "");
+  assert_contains(run.err, words);
+}
+
+START_TEST(a_wrong_word_is_refused_with_the_nearest_right_one) {
+  copy_built("plugins/cpu.so", "plugins");
+  check_usage(FLHOST("bench", "silu_and_mull"), "did you mean 'silu_and_mul'?");
+  check_usage(FLHOST("bench", "--impl", "default.flagoss"), "did you mean 'default.flagos'?");
+  check_usage(FLHOST("bench", "--dtype", "bfloat61"), "did you mean 'bfloat16'?");
+  check_usage(FLHOST("bench", "--size", "smal"), "unknown size 'smal'; did you mean 'small'?");
+  check_usage(FLHOST("bench", "--device", "cdua"), "did you mean 'cuda'?");
+  check_usage(FLHOST("bench", "--seconds", "0"), "--seconds: '0' is not a number above 0");
+  check_usage(FLHOST("bench", "--seconds", "1s"), "--seconds: '1s' is not a number above 0");
+  check_usage(FLHOST("bench", "--dims", "n: 1"), "--dims needs the operator");
+  check_usage(FLHOST("bench", "--dims", "m: 1", "gelu"), "sizes 'm: 1', column 1: found 'm'");
+  check_usage(FLHOST("bench", "--dims", "approximate: tanh", "gelu"),
+              "'approximate' is neither a dimension nor an int");
+  check_usage(FLHOST("bench", "--dims", "topk: 100", "topk_softmax"),
+              "topk_softmax: argument 'topk': 100, expected 1 to");
+  check_usage(FLHOST("bench", "--dims", "p: 0", "rotary_embedding"),
+              "rotary_embedding: with these sizes an argument has no");
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_checked_fixture(tests, set_up, end_scenario);
+  tcase_add_test(tests, each_implementation_stands_beside_the_reference_and_memcpy);
+  tcase_add_test(tests, figures_are_what_the_counts_and_the_time_make);
+  tcase_add_test(tests, the_report_says_where_and_when);
+  tcase_add_test(tests, one_implementation_is_still_held_against_the_reference);
+  tcase_add_test(tests, the_entry_says_which_calls_and_size_picks_the_first_or_last);
+  tcase_add_test(tests, the_element_type_is_bfloat16_or_what_is_asked_for_or_taken);
+  tcase_add_test(tests, a_call_that_would_take_too_long_is_left_out_with_the_reason);
+  tcase_add_test(tests, a_device_is_timed_in_its_own_memory);
+  tcase_add_test(tests, an_unavailable_implementation_has_its_reason);
+  tcase_add_test(tests, an_implementation_that_fails_is_named_and_the_exit_status_1);
+  tcase_add_test(tests, a_call_that_an_implementation_does_not_take_is_no_failure);
+  tcase_add_test(tests, a_call_for_which_there_is_no_memory_is_left_out_with_the_reason);
+  tcase_add_test(tests, nothing_to_time_is_exit_status_3);
+  tcase_add_test(tests, a_wrong_word_is_refused_with_the_nearest_right_one);
+}
+
+int main(void) {
+  return run_suite("bench", add_tests, 60);
+}
