@@ -20,6 +20,9 @@ NO_IMPLEMENTATION = 3  # flhost's exit status
 PRODUCTS = {"replicated_linear", "column_parallel_linear", "row_parallel_linear", "parallel_lm_head", "logits_processor"}
 
 
+sys.dont_write_bytecode = True  # of torch_ops.py, in the tree
+
+
 class Nothing(Exception):
     """Why there is nothing to measure."""
 

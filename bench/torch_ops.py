@@ -1,7 +1,7 @@
 """The operators as PyTorch has them, timed on the sizes that `flhost bench` has timed: what bench/gpu.py puts beside it.
 
 A table, by operator: a function of the tensors that the call has, by name. What PyTorch has in one call is written so;
-what it has not is written as vLLM's forward_native has it. Attributes are the operators' defaults.
+what it has not is written as vLLM's forward_native has it. Attributes are those of `flhost bench`.
 """
 
 import re
@@ -42,7 +42,7 @@ def rotate(t):
 
 
 def topk(t):
-    weights, ids = torch.topk(torch.softmax(t["gating_output"].float(), dim=-1), min(8, t["gating_output"].shape[-1]))
+    weights, ids = torch.topk(torch.softmax(t["gating_output"].float(), dim=-1), 8)
     return weights, ids.int()
 
 

@@ -64,3 +64,4 @@ $(GPU_TEST_PLUGINS):
 
 $(BUILD)/tests/test_gpu_kernels: | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
 $(BUILD)/tests/test_gpu_host $(BUILD)/tests/test_gpu_grid $(BUILD)/tests/test_gpu_math: | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
+$(BUILD)/tests/test_bench_gpu: | $(COMMAND) $(PLUGINS) $(STANDINS)
