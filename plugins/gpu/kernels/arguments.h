@@ -78,15 +78,11 @@ typedef struct gpu_linear_arguments {
   float cap, scale;
 } gpu_linear_arguments;
 
-/* moe_experts.cu: threads of a block; columns and summands of a tile; rows of one, where few tokens go to each expert
- * and where many do */
-enum {
-  GPU_EXPERTS_THREADS = 256,
-  GPU_EXPERTS_COLUMNS = 64,
-  GPU_EXPERTS_DEPTH = 32,
-  GPU_EXPERTS_FEW = 16,
-  GPU_EXPERTS_MANY = 64
-};
+/* tile.h: threads of a block, and summands of a step */
+enum { GPU_TILE_THREADS = 256, GPU_TILE_DEPTH = 32 };
+
+/* moe_experts.cu: columns of a tile; its rows, where few tokens go to each expert and where many do */
+enum { GPU_EXPERTS_COLUMNS = 64, GPU_EXPERTS_FEW = 16, GPU_EXPERTS_MANY = 64 };
 
 /* Which expert each token goes to, as each of its topk. A pair is a token and one of its experts: token * topk + j. */
 typedef struct gpu_experts_routing {
@@ -137,14 +133,8 @@ typedef struct gpu_experts_sum_arguments {
   int64_t columns, x_stride, out_stride;
 } gpu_experts_sum_arguments;
 
-/* convolution.cu: threads of a block; positions, outputs (where a group has few, and else) and summands of a tile */
-enum {
-  GPU_CONVOLUTION_THREADS = 256,
-  GPU_CONVOLUTION_POSITIONS = 64,
-  GPU_CONVOLUTION_FEW = 16,
-  GPU_CONVOLUTION_MANY = 64
-};
-enum { GPU_CONVOLUTION_DEPTH = 16, GPU_SPACE = 3 };
+/* convolution.cu: positions of a tile; its outputs, where a group has few and else */
+enum { GPU_CONVOLUTION_POSITIONS = 64, GPU_CONVOLUTION_FEW = 16, GPU_CONVOLUTION_MANY = 64, GPU_SPACE = 3 };
 
 /* A tensor [a, b, space…]; two dimensions of space are three of which the first is 1. */
 typedef struct gpu_volume {

@@ -3,11 +3,11 @@
  * group, summands the taps of its channels. A block takes a tile of both, and gathers what it multiplies into shared
  * memory as it goes; taps outside of the input are zeros. Sums are float32, rounded once.
  */
-#include "plugins/gpu/kernels/device.h"
+#include "plugins/gpu/kernels/tile.h"
 
 typedef gpu_convolution_arguments arguments;
 
-enum { THREADS = GPU_CONVOLUTION_THREADS, POSITIONS = GPU_CONVOLUTION_POSITIONS, DEPTH = GPU_CONVOLUTION_DEPTH };
+enum { THREADS = GPU_TILE_THREADS, POSITIONS = GPU_CONVOLUTION_POSITIONS, DEPTH = GPU_TILE_DEPTH };
 
 /* What one position of the output looks at: where its first tap would lie in x, and in each dimension of space. */
 struct position {
@@ -65,19 +65,17 @@ GPU_DEVICE bool is_inside(const arguments &a, const position &p, const summand &
   return inside;
 }
 
-/* Outputs `first` on of group `group`, at the block's positions. Each thread has 4 positions and OUTPUTS / 16 outputs,
- * 16 apart. */
+/* Outputs `first` on of group `group`, at the block's positions. */
 template <typename T, int OUTPUTS> GPU_DEVICE void convolve_tile(const arguments &a, int32_t group, int32_t first) {
-  const int SIDE = 16, MINE = POSITIONS / SIDE, MY_OUTPUTS = OUTPUTS / SIDE;
-  GPU_SHARED float x[DEPTH * (POSITIONS + 1)], w[DEPTH * (OUTPUTS + 1)];
+  typedef gpu_tile<T, POSITIONS, OUTPUTS> tile;
+  GPU_SHARED __attribute__((aligned(16))) typename tile::stored x[tile::A_SIZE], w[tile::B_SIZE];
   GPU_SHARED position positions[POSITIONS];
   GPU_SHARED summand summands[DEPTH];
-  int tx = int(threadIdx.x) % SIDE, ty = int(threadIdx.x) / SIDE;
   int64_t x_group = int64_t(group) * a.group_channels * a.x.b_stride, output = int64_t(group) * a.group_outputs + first;
   int32_t outputs = a.group_outputs - first;
   for (int i = int(threadIdx.x); i < POSITIONS; i += THREADS)
     positions[i] = position_at(a, blockIdx.x * POSITIONS + uint32_t(i));
-  float sum[MINE][MY_OUTPUTS] = {};
+  tile t;
   for (int64_t k = 0; k < a.depth; k += DEPTH) {
     if (threadIdx.x < DEPTH)
       summands[threadIdx.x] = summand_at(a, k + threadIdx.x);
@@ -85,44 +83,27 @@ template <typename T, int OUTPUTS> GPU_DEVICE void convolve_tile(const arguments
     for (int i = int(threadIdx.x); i < POSITIONS * DEPTH; i += THREADS) {
       const position &p = positions[i % POSITIONS];
       const summand &s = summands[i / POSITIONS];
-      x[i / POSITIONS * (POSITIONS + 1) + i % POSITIONS] =
-          is_inside(a, p, s) ? gpu_load<T>(a.x.data, x_group + p.x + s.x) : 0.0f;
+      float value = is_inside(a, p, s) ? gpu_load<T>(a.x.data, x_group + p.x + s.x) : 0.0f;
+      tile::template put<POSITIONS>(x, i % POSITIONS, i / POSITIONS, value);
     }
     for (int i = int(threadIdx.x); i < OUTPUTS * DEPTH; i += THREADS) {
       const summand &s = summands[i % DEPTH];
       int o = i / DEPTH;
-      w[i % DEPTH * (OUTPUTS + 1) + o] =
-          s.is_there && o < outputs ? gpu_load<T>(a.weight.data, (output + o) * a.weight.a_stride + s.weight) : 0.0f;
+      bool is_there = s.is_there && o < outputs;
+      float value = is_there ? gpu_load<T>(a.weight.data, (output + o) * a.weight.a_stride + s.weight) : 0.0f;
+      tile::template put<OUTPUTS>(w, o, i % DEPTH, value);
     }
     gpu_barrier();
-#pragma unroll
-    for (int d = 0; d < DEPTH; d++) {
-      float u[MINE], v[MY_OUTPUTS];
-#pragma unroll
-      for (int i = 0; i < MINE; i++)
-        u[i] = x[d * (POSITIONS + 1) + tx + i * SIDE];
-#pragma unroll
-      for (int j = 0; j < MY_OUTPUTS; j++)
-        v[j] = w[d * (OUTPUTS + 1) + ty + j * SIDE];
-#pragma unroll
-      for (int i = 0; i < MINE; i++)
-#pragma unroll
-        for (int j = 0; j < MY_OUTPUTS; j++)
-          sum[i][j] = fmaf(u[i], v[j], sum[i][j]);
-    }
+    t.multiply(x, w);
     gpu_barrier();
   }
-#pragma unroll
-  for (int i = 0; i < MINE; i++)
-#pragma unroll
-    for (int j = 0; j < MY_OUTPUTS; j++) {
-      const position &p = positions[tx + i * SIDE];
-      int o = ty + j * SIDE;
-      if (!p.is_there || o >= outputs)
-        continue;
-      float bias = a.bias ? gpu_load<T>(a.bias, output + o) : 0.0f;
-      gpu_store<T>(a.out.data, (output + o) * a.out.b_stride + p.out, sum[i][j] + bias);
-    }
+  t.for_each([&](int row, int column, float sum) {
+    const position &p = positions[row];
+    if (!p.is_there || column >= outputs)
+      return;
+    float bias = a.bias ? gpu_load<T>(a.bias, output + column) : 0.0f;
+    gpu_store<T>(a.out.data, (output + column) * a.out.b_stride + p.out, sum + bias);
+  });
   gpu_barrier(); /* before the next tile's positions */
 }
 

@@ -4,9 +4,9 @@
  * expert has is known on the device alone, so the grid is as large as it may have to be, and blocks without a tile end.
  * Sums are float32, and of one order whatever the order of the pairs.
  */
-#include "plugins/gpu/kernels/device.h"
+#include "plugins/gpu/kernels/tile.h"
 
-enum { THREADS = GPU_EXPERTS_THREADS, COLUMNS = GPU_EXPERTS_COLUMNS, DEPTH = GPU_EXPERTS_DEPTH };
+enum { THREADS = GPU_TILE_THREADS, COLUMNS = GPU_EXPERTS_COLUMNS, DEPTH = GPU_TILE_DEPTH };
 enum { NOT_HERE = -1, NO_TILE = -2, NO_PAIR = -1 };
 
 GPU_DEVICE int64_t load_index(const void *from, int64_t i, int wide) {
@@ -67,14 +67,15 @@ template <typename T> GPU_DEVICE float load_as(int dtype, const void *from, int6
   return dtype == T::dtype ? gpu_load<T>(from, i) : gpu_load<gpu_f32>(from, i);
 }
 
-/* A tile of ROWS rows and DEPTH columns, transposed, from column `first` on; zeros outside of it. `row` says where a
- * row begins, -1 for none, and `scale` what each is multiplied by. */
-template <typename T, int ROWS, int N, typename Row, typename Scale>
-GPU_DEVICE void load_tile(const void *from, int64_t first, int64_t columns, Row row, Scale scale, float *tile) {
-  const int OF_ROW = DEPTH / N;
-  for (int i = int(threadIdx.x); i < ROWS * OF_ROW; i += THREADS) {
-    int r = i / OF_ROW, column = i % OF_ROW * N;
-    int64_t begin = row(r);
+/* LINES lines of DEPTH columns, from column `first` on; zeros outside of them. `line` says where each begins, -1 for
+ * none, and `scale` what becomes of its values. */
+template <typename Tile, typename T, int LINES, int N, typename Line, typename Scale>
+GPU_DEVICE void load_lines(const void *from, int64_t first, int64_t columns, Line line, Scale scale,
+                           typename Tile::stored *tile) {
+  const int OF_LINE = DEPTH / N;
+  for (int i = int(threadIdx.x); i < LINES * OF_LINE; i += THREADS) {
+    int l = i / OF_LINE, column = i % OF_LINE * N;
+    int64_t begin = line(l);
     float v[N];
     if (begin >= 0 && first + column < columns)
       gpu_load_floats<T, N>(from, begin + first + column, v);
@@ -83,7 +84,7 @@ GPU_DEVICE void load_tile(const void *from, int64_t first, int64_t columns, Row 
         v[k] = 0.0f;
 #pragma unroll
     for (int k = 0; k < N; k++)
-      tile[(column + k) * (ROWS + 1) + r] = scale(r, v[k]);
+      Tile::template put<LINES>(tile, l, column + k, scale(l, v[k]));
   }
 }
 
@@ -115,61 +116,41 @@ struct unscaled {
   }
 };
 
-/* Each thread has ROWS / 16 rows and COLUMNS / 16 columns, 16 apart. */
 template <typename T, int ROWS, int N> GPU_DEVICE void multiply_tile(const product &a, int expert) {
-  const int SIDE = 16, MY_ROWS = ROWS / SIDE, MY_COLUMNS = COLUMNS / SIDE;
-  GPU_SHARED float x[DEPTH * (ROWS + 1)], w[DEPTH * (COLUMNS + 1)], scales[ROWS];
+  typedef gpu_tile<T, ROWS, COLUMNS> tile;
+  GPU_SHARED __attribute__((aligned(16))) typename tile::stored x[tile::A_SIZE], w[tile::B_SIZE];
+  GPU_SHARED float scales[ROWS];
   GPU_SHARED int64_t begins[ROWS];
   GPU_SHARED int pairs[ROWS];
-  int tx = int(threadIdx.x) % SIDE, ty = int(threadIdx.x) / SIDE;
   for (int r = int(threadIdx.x); r < ROWS; r += THREADS) {
     int pair = a.tiles.pair[int64_t(blockIdx.y) * ROWS + r];
+    int64_t token = pair < 0 ? 0 : uint32_t(pair) / a.topk, j = pair < 0 ? 0 : uint32_t(pair) % a.topk;
     pairs[r] = pair;
     begins[r] = pair < 0 ? -1 : int64_t(uint32_t(pair) / a.share) * a.x_stride;
-    scales[r] =
-        pair < 0 || !a.scale.data
-            ? 0.0f
-            : gpu_round<T>(load_as<T>(a.scale.dtype, a.scale.data,
-                                      int64_t(uint32_t(pair) / a.topk) * a.scale.stride + uint32_t(pair) % a.topk));
+    scales[r] = pair < 0 || !a.scale.data
+                    ? 0.0f
+                    : gpu_round<T>(load_as<T>(a.scale.dtype, a.scale.data, token * a.scale.stride + j));
   }
   gpu_barrier();
-  float sum[MY_ROWS][MY_COLUMNS] = {};
+  tile t;
   int64_t first = int64_t(blockIdx.x) * COLUMNS;
   if (expert >= 0)
     for (int64_t k = 0; k < a.k; k += DEPTH) {
-      load_tile<T, ROWS, N>(a.x, k, a.k, x_rows{begins}, scaled<T>{a.scale.data ? scales : nullptr}, x);
-      load_tile<T, COLUMNS, N>(a.weight, k, a.k, weight_rows{expert * a.weight_expert, a.weight_stride, first, a.n},
-                               unscaled(), w);
+      load_lines<tile, T, ROWS, N>(a.x, k, a.k, x_rows{begins}, scaled<T>{a.scale.data ? scales : nullptr}, x);
+      load_lines<tile, T, COLUMNS, N>(
+          a.weight, k, a.k, weight_rows{expert * a.weight_expert, a.weight_stride, first, a.n}, unscaled(), w);
       gpu_barrier();
-#pragma unroll
-      for (int d = 0; d < DEPTH; d++) {
-        float u[MY_ROWS], v[MY_COLUMNS];
-#pragma unroll
-        for (int i = 0; i < MY_ROWS; i++)
-          u[i] = x[d * (ROWS + 1) + ty + i * SIDE];
-#pragma unroll
-        for (int j = 0; j < MY_COLUMNS; j++)
-          v[j] = w[d * (COLUMNS + 1) + tx + j * SIDE];
-#pragma unroll
-        for (int i = 0; i < MY_ROWS; i++)
-#pragma unroll
-          for (int j = 0; j < MY_COLUMNS; j++)
-            sum[i][j] = fmaf(u[i], v[j], sum[i][j]);
-      }
+      t.multiply(x, w);
       gpu_barrier();
     }
-#pragma unroll
-  for (int i = 0; i < MY_ROWS; i++)
-#pragma unroll
-    for (int j = 0; j < MY_COLUMNS; j++) {
-      int pair = pairs[ty + i * SIDE];
-      int64_t column = first + tx + j * SIDE;
-      if (pair < 0 || column >= a.n)
-        continue;
-      if (a.bias && expert >= 0)
-        sum[i][j] += load_as<T>(a.bias_dtype, a.bias, expert * a.bias_expert + column);
-      gpu_store<T>(a.out, pair * a.out_stride + column, sum[i][j]);
-    }
+  t.for_each([&](int row, int column, float sum) {
+    int pair = pairs[row];
+    if (pair < 0 || first + column >= a.n)
+      return;
+    if (a.bias && expert >= 0)
+      sum += load_as<T>(a.bias_dtype, a.bias, expert * a.bias_expert + first + column);
+    gpu_store<T>(a.out, pair * a.out_stride + first + column, sum);
+  });
 }
 
 /* Rows of an expert that is not here are zeros: nobody reads what memory held before. */

@@ -96,7 +96,7 @@ static fl_status run(void *self, fl_call *call) {
     return FL_OK;
   gpu_shape shape = {
       .grid = {(a.positions - 1) / GPU_CONVOLUTION_POSITIONS + 1, a.blocks < MOST_BLOCKS ? a.blocks : MOST_BLOCKS, 1},
-      .block = {GPU_CONVOLUTION_THREADS, 1, 1}};
+      .block = {GPU_TILE_THREADS, 1, 1}};
   gpu_kernel *kernels = a.group_outputs <= GPU_CONVOLUTION_FEW ? convolve_few : convolve_many;
   return gpu_launch(op, call, &kernels[gpu_dtype_of(gpu_tensor(call, X))], &shape, &a);
 }

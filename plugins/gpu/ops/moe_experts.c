@@ -162,7 +162,7 @@ static size_t workspace_size(void *self, const fl_call *call) {
 static fl_status run_sort(const gpu_op *op, fl_call *call, const experts *e) {
   gpu_experts_sort_arguments arguments = {.routing = e->routing, .tiles = e->tiles};
   gpu_shape shape = {.grid = {1, 1, 1},
-                     .block = {GPU_EXPERTS_THREADS, 1, 1},
+                     .block = {GPU_TILE_THREADS, 1, 1},
                      .shared = (unsigned)(2 * (e->routing.experts + 1) * sizeof(uint32_t))};
   return gpu_launch(op, call, &sort, &shape, &arguments);
 }
@@ -192,7 +192,7 @@ static fl_status run_product(const gpu_op *op, fl_call *call, const experts *e, 
                  (uint64_t)((a->k | a->x_stride | a->weight_expert | a->weight_stride) * e->size);
   a->vectorised = odd % 16 == 0;
   gpu_kernel *kernels = e->tiles.rows == GPU_EXPERTS_MANY ? multiply_many : multiply_few;
-  gpu_shape shape = {.block = {GPU_EXPERTS_THREADS, 1, 1}};
+  gpu_shape shape = {.block = {GPU_TILE_THREADS, 1, 1}};
   fl_status status = FL_OK;
   shape.grid[0] = (unsigned)((a->n + GPU_EXPERTS_COLUMNS - 1) / GPU_EXPERTS_COLUMNS);
   shape.grid[2] = 1;
@@ -240,9 +240,9 @@ static fl_status run_sum(const gpu_op *op, fl_call *call, const experts *e) {
                                          .out_stride = fl_stride(e->out, 0)};
   if (!e->weight_on_input)
     arguments.weights = weights_of(e);
-  unsigned x = gpu_power_of_two(e->hidden, GPU_EXPERTS_THREADS), y;
+  unsigned x = gpu_power_of_two(e->hidden, GPU_TILE_THREADS), y;
   x = x < LEAST ? LEAST : x;
-  y = GPU_EXPERTS_THREADS / x;
+  y = GPU_TILE_THREADS / x;
   int64_t rows = (e->tokens + y - 1) / y;
   gpu_shape shape = {
       .grid = {(unsigned)((e->hidden + x - 1) / x), (unsigned)(rows < MOST_TOKENS ? rows : MOST_TOKENS), 1},
