@@ -416,38 +416,37 @@ START_TEST(H1_a_platform_that_is_not_active_says_why) {
 }
 END_TEST
 
-/* Why nothing of the plugin is available: of its first implementation, or of its platform when it brings nothing else.
- */
-static void reason_of_plugin(const char *platform, char *reason, size_t size) {
-  size_t prefix = strlen("platform '' is not active: ") + strlen(platform);
+/* Why nothing of the loaded plugin can be used; "" if something can. */
+static void why_unusable(char *reason, size_t size) {
+  snprintf(reason, size, "%s", record.reason);
+  if (!record.impls)
+    return;
   fl_snapshot *snapshot = fl_registry_snapshot(host);
-  snprintf(reason, size, "%s", *record.reason ? record.reason + prefix : "");
-  for (uint32_t op = 0; op < fl_snapshot_op_count(snapshot); op++)
-    for (uint32_t i = 0; i < fl_snapshot_impl_count(snapshot, op); i++) {
-      const fl_impl_info *impl = fl_snapshot_impl(snapshot, op, i);
-      if (!*reason && !strcmp(impl->plugin, platform) && !impl->available)
-        snprintf(reason, size, "%s", impl->reason);
-    }
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++)
+    for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, i); j++)
+      if (!strcmp(fl_snapshot_impl(snapshot, i, j)->plugin, record.name) &&
+          !fl_snapshot_impl(snapshot, i, j)->available)
+        snprintf(reason, size, "%s", fl_snapshot_impl(snapshot, i, j)->reason);
   fl_snapshot_release(snapshot);
 }
 
 /* The device plugins load everywhere. */
 START_TEST(H1_device_plugins_name_the_device_node_or_the_driver_that_is_missing) {
   static const struct {
-    const char *plugin, *platform, *library, *nodes[2];
-  } backends[] = {{"plugins/cuda.so", "cuda", "libcuda.so.1", {"/dev/nvidiactl", "/dev/dxg"}},
-                  {"plugins/rocm.so", "rocm", "libamdhip64.so.7", {"/dev/kfd", "/dev/kfd"}},
-                  {"plugins/ascend.so", "ascend", "libascendcl.so", {"/dev/davinci_manager", "/dev/davinci_manager"}}};
-  char reason[512], expected[512];
+    const char *plugin, *nodes[2];
+  } backends[] = {{"plugins/cuda.so", {"/dev/nvidiactl", "/dev/dxg"}},
+                  {"plugins/rocm.so", {"/dev/kfd", "/dev/kfd"}},
+                  {"plugins/ascend.so", {"/dev/davinci_manager", "/dev/davinci_manager"}}};
+  char reason[512], expected[128];
   ck_ok(load(built(backends[_i].plugin), NULL));
   ck_assert_int_eq(record.status, FL_PLUGIN_LOADED);
   ck_assert_str_eq(record.version, fl_version());
-  reason_of_plugin(backends[_i].platform, reason, sizeof reason);
+  why_unusable(reason, sizeof reason);
   if (access(backends[_i].nodes[0], F_OK) && access(backends[_i].nodes[1], F_OK)) {
     snprintf(expected, sizeof expected, "no device node %s", backends[_i].nodes[0]);
-    ck_assert_str_eq(reason, expected);
-  } else if (*reason) { /* this machine has the device, so it is the driver or the permission that lacks */
-    ck_assert_msg(strstr(reason, "permission") || strstr(reason, ".so"), "%s", reason);
+    ck_contains(reason, expected);
+  } else if (*reason) { /* this machine has the device, so it is the driver, the permission or the kernels that lack */
+    ck_assert_msg(strstr(reason, "permission") || strstr(reason, ".so") || strstr(reason, "kernels"), "%s", reason);
   }
 }
 END_TEST

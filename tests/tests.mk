@@ -16,5 +16,5 @@ $(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor: | $(COMMAND) $(CPU_PLUGIN) $
 $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_PLUGINS) $(BENCH_FIGURES) $(PLUGINS)
 $(BUILD)/tests/test_ir: | $(CPU_PLUGIN)
 -include tests/plugins.mk
-include tests/drivers/gpu/drivers.mk
 -include tests/drivers/ascend/stand_in.mk
+include tests/drivers/gpu/drivers.mk

@@ -4,7 +4,7 @@ ASCEND_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/asce
 PLUGINS += $(ASCEND_PLUGIN)
 $(ASCEND_PLUGIN): $(ASCEND_PLUGIN_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) $(PLUGIN_LINK) -o $@ $^ $(LINK) -ldl -lm
+	$(CC) $(PLUGIN_LINK) -o $@ $(filter %.o,$^) $(LINK) -ldl -lm
 
 .PHONY: toolchain-ascend
 toolchains: toolchain-ascend

@@ -1,7 +1,7 @@
 # The NVIDIA backend. Machine code for each of CUDA_ARCHS, which also runs on later minors, and PTX of the oldest and the
 # newest for what comes after. -fmad=false: a multiplication and an addition round twice, as on the CPU.
 NVCC ?= nvcc
-CUDA_ARCHS ?= 80 86 89 90 100 120
+CUDA_ARCHS ?= 80 89 90 100
 GPU_cuda_COMPILER := $(shell command -v $(NVCC))
 ifneq ($(GPU_cuda_COMPILER),)
 GPU_cuda_TOOLKIT := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]\).*/\10\20/p')

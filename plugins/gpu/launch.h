@@ -101,4 +101,7 @@ bool gpu_rows_aligned(const gpu_rows *rows, int index, const DLTensor *tensor);
 /* The least power of two that is not less than `n`, but at most `limit`, itself one. */
 unsigned gpu_power_of_two(int64_t n, unsigned limit);
 
+/* The same for the threads of a block that works together: at least a warp of the device. */
+unsigned gpu_block_size(const gpu_device *device, int64_t n, unsigned limit);
+
 #endif

@@ -72,3 +72,8 @@ unsigned gpu_power_of_two(int64_t n, unsigned limit) {
     power *= 2;
   return power;
 }
+
+unsigned gpu_block_size(const gpu_device *device, int64_t n, unsigned limit) {
+  unsigned threads = gpu_power_of_two(n, limit), warp = (unsigned)device->properties.warp;
+  return threads < warp ? warp : threads;
+}

@@ -89,7 +89,11 @@ static fl_status activate_sparse(void *self, fl_call *call) {
   fl_status status = gpu_rows_of(op, call, 2, tensors, &arguments.rows);
   if (status || !arguments.rows.count || !arguments.columns)
     return status;
-  gpu_shape shape = {.grid = {arguments.rows.count, 1, 1}, .block = {GPU_ACTIVATION_THREADS, 1, 1}};
+  gpu_device *device = gpu_call_device(op, call, &status);
+  if (!device)
+    return status;
+  gpu_shape shape = {.grid = {arguments.rows.count, 1, 1},
+                     .block = {gpu_block_size(device, arguments.columns, GPU_ACTIVATION_THREADS), 1, 1}};
   return gpu_launch(op, call, &(*choose(v, call))[dtype], &shape, &arguments);
 }
 

@@ -17,13 +17,12 @@ typedef struct norm {
 } norm;
 
 /* Few threads that each take several vectors where there are rows enough to fill the device; for a few rows as many
- * threads as there are vectors, since then latency counts. A multiple of every warp's width. */
+ * threads as there are vectors, since then latency counts. */
 static unsigned threads_for(const gpu_norm_arguments *a, const gpu_device *device, int64_t per_thread) {
-  enum { LEAST = 64, KEPT = 4, BLOCKS_OF_UNIT = 4 };
+  enum { KEPT = 4, BLOCKS_OF_UNIT = 4 };
   int64_t blocks = (int64_t)a->rows.count * a->groups, units = (a->columns + per_thread - 1) / per_thread;
   bool few = blocks < (int64_t)device->properties.units * BLOCKS_OF_UNIT;
-  unsigned threads = gpu_power_of_two(few ? units : (units + KEPT - 1) / KEPT, GPU_NORM_THREADS);
-  return threads < LEAST ? LEAST : threads;
+  return gpu_block_size(device, few ? units : (units + KEPT - 1) / KEPT, GPU_NORM_THREADS);
 }
 
 static bool is_vectorisable(const norm *n, int64_t length) {

@@ -64,4 +64,5 @@ $(GPU_TEST_PLUGINS):
 
 $(BUILD)/tests/test_gpu_kernels: | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
 $(BUILD)/tests/test_gpu_host $(BUILD)/tests/test_gpu_grid $(BUILD)/tests/test_gpu_math $(BUILD)/tests/test_gpu_experts: | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
+$(BUILD)/tests/test_gpu_devices: | $(PLUGINS) $(COMMAND)
 $(BUILD)/tests/test_bench_gpu: | $(COMMAND) $(PLUGINS) $(STANDINS)
