@@ -68,9 +68,10 @@ enum { N_SLOTS = 1 << 13, PROBES = 8, MOST_ALIGNED = 256, MOST_WORKSPACE = 32 <<
 typedef struct form {
   int64_t m, n, k, x_stride, weight_stride, out_stride;
   uint64_t workspace;    /* at most */
-  uint16_t alignment[4]; /* of weight, x, out, out, in bytes */
+  uint16_t alignment[4]; /* of weight, x, out, and out and bias, in bytes */
   uint16_t ordinal, dtype, bias, zero;
 } form;
+_Static_assert(sizeof(form) == 9 * sizeof(uint64_t), "whole words, no padding");
 
 typedef struct choice {
   form of;
@@ -80,14 +81,14 @@ typedef struct choice {
 /* Filled and never emptied; what finds no slot is asked for again each time. */
 static _Atomic(const choice *) slots[N_SLOTS];
 
-/* No address is that of a tensor yet without memory, which will be aligned. */
+/* A tensor that has no memory yet, as when a workspace is planned, counts as aligned: its memory will be. */
 static uint16_t alignment(const void *address) {
   uintptr_t value = (uintptr_t)address | MOST_ALIGNED;
   return (uint16_t)(value & -value);
 }
 
 static form form_of(int ordinal, const gpu_product *p, size_t workspace) {
-  uint16_t of_out = alignment(p->out);
+  uint16_t of_out = alignment(p->out), of_bias = p->bias ? alignment(p->bias) : of_out;
   return (form){.m = p->m,
                 .n = p->n,
                 .k = p->k,
@@ -95,16 +96,16 @@ static form form_of(int ordinal, const gpu_product *p, size_t workspace) {
                 .weight_stride = p->weight_stride,
                 .out_stride = p->out_stride,
                 .workspace = workspace,
-                .alignment = {alignment(p->weight), alignment(p->x), of_out, of_out},
+                .alignment = {alignment(p->weight), alignment(p->x), of_out, of_bias < of_out ? of_bias : of_out},
                 .ordinal = (uint16_t)ordinal,
                 .dtype = (uint16_t)p->dtype,
                 .bias = p->bias != NULL};
 }
 
 static size_t hash(const form *f) {
-  const uint64_t *words = (const uint64_t *)f;
-  uint64_t h = 0;
-  for (size_t i = 0; i < sizeof *f / sizeof *words; i++) {
+  uint64_t words[sizeof *f / sizeof(uint64_t)], h = 0;
+  memcpy(words, f, sizeof words);
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     h = (h ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15);
     h ^= h >> 29;
   }

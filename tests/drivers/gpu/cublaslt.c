@@ -160,9 +160,9 @@ static int check(const description *op, const layout *a, const layout *b, const 
   return SUCCESS;
 }
 
-/* Does each row, too, begin at a multiple of what was promised? */
-static bool aligned(const void *address, const layout *l, unsigned promised) {
-  return (uintptr_t)address % promised == 0 && l->made == MADE_LAYOUT;
+/* Does it begin at a multiple of what was promised? */
+static bool aligned(const void *address, unsigned promised) {
+  return (uintptr_t)address % promised == 0;
 }
 
 EXPORT int cublasLtMatmulAlgoGetHeuristic(void *h, const void *op, const void *a, const void *b, const void *c,
@@ -203,7 +203,7 @@ int cublasLtMatmul(void *h, const void *op, const void *alpha, const void *a, co
                    const void *b_at, const void *beta, const void *c, const void *c_at, void *d, const void *d_at,
                    const void *algo, void *workspace, size_t workspace_size, void *stream) {
   standin_settings now = standin_now();
-  const description *description_ = op;
+  const description *op_ = op;
   const layout *la = a_at, *lb = b_at, *ld = d_at;
   const algorithm *chosen = algo;
   uint64_t sizes[3];
@@ -214,11 +214,11 @@ int cublasLtMatmul(void *h, const void *op, const void *alpha, const void *a, co
     return now.math_run;
   if (cuCtxGetDevice(&device) || ((const handle *)h)->device != device || chosen->made != MADE_ALGORITHM ||
       chosen->m != sizes[0] || chosen->n != sizes[1] || chosen->k != sizes[2] || chosen->type != (uint32_t)la->type ||
-      chosen->epilogue != (uint32_t)description_->epilogue || workspace_size < chosen->workspace ||
+      chosen->epilogue != (uint32_t)op_->epilogue || workspace_size < chosen->workspace ||
       (chosen->workspace && (!workspace || (uintptr_t)workspace % 256)))
     return INVALID_VALUE;
-  if (!aligned(a, la, chosen->alignment[0]) || !aligned(b, lb, chosen->alignment[1]) ||
-      !aligned(d, ld, chosen->alignment[3]))
+  if (!aligned(a, chosen->alignment[0]) || !aligned(b, chosen->alignment[1]) || !aligned(d, chosen->alignment[3]) ||
+      (op_->epilogue == 4 && !aligned(op_->bias, chosen->alignment[3])))
     return EXECUTION_FAILED; /* as if the kernel had met the address */
   standin_log("matmul %d %d %d workspace %zu stream %p", (int)sizes[0], (int)sizes[1], (int)sizes[2], workspace_size,
               stream);
@@ -228,15 +228,15 @@ int cublasLtMatmul(void *h, const void *op, const void *alpha, const void *a, co
                      .k = (int64_t)sizes[2],
                      .alpha = *(const float *)alpha,
                      .beta = *(const float *)beta,
-                     .a = {a, la->ld, description_->transpose_a},
-                     .b = {b, lb->ld, description_->transpose_b},
+                     .a = {a, la->ld, op_->transpose_a},
+                     .b = {b, lb->ld, op_->transpose_b},
                      .c = {c, ld->ld, false},
-                     .bias = description_->epilogue == 4 ? description_->bias : NULL,
+                     .bias = op_->epilogue == 4 ? op_->bias : NULL,
                      .d = d,
                      .ldd = ld->ld,
                      .workspace = workspace,
                      .workspace_size = workspace_size};
-  if (description_->epilogue == 4 && !p.bias)
+  if (op_->epilogue == 4 && !p.bias)
     return INVALID_VALUE;
   return product_queue(&p, stream) ? EXECUTION_FAILED : SUCCESS;
 }
