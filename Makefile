@@ -138,7 +138,7 @@ run: ## install what is missing, build, and run the main job
 	@echo "==> The same with VLLM_FL_PREFER=reference (and no VLLM_FL_CONFIG: beside a policy file that variable is ignored)"
 	VLLM_FL_CONFIG= VLLM_FL_PREFER=reference $(COMMAND) run tests/golden
 
-.PHONY: bench bench-report bench-disassembly
+.PHONY: bench bench-report bench-disassembly bench-cuda bench-rocm
 bench: ## build and run the benchmark: a table, and build/bench/dispatch.json
 	$(INSTALL_DEPS) build
 	$(BUILD_QUIETLY) all $(BENCH) $(BENCH_PLUGINS)
@@ -146,6 +146,10 @@ bench: ## build and run the benchmark: a table, and build/bench/dispatch.json
 bench-report: $(BENCH_FIGURES) ## put the last run's figures into bench/README.md and bench/dispatch.svg
 	@$(BUILD)/bench/report $(BUILD)/bench/dispatch.json bench/README.md
 	@$(BUILD)/bench/plot $(BUILD)/bench/dispatch.json bench/dispatch.svg
+bench-cuda bench-rocm: bench-%: ## time every operator on a GPU, beside a copy and PyTorch: bench/results
+	$(INSTALL_DEPS) build
+	$(BUILD_QUIETLY) all
+	@python3 bench/gpu.py --flhost $(COMMAND) --device $*
 bench-disassembly: $(SHARED) ## show the machine code of a call by handle
 	@objdump -d --no-show-raw-insn --disassemble=fl_invoke $(SHARED)
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 typedef struct driver {
-  const char *libraries[4]; /* newest first, ended by NULL */
+  const char *libraries[5]; /* newest first, ended by NULL */
   const char *nodes[3];     /* device nodes, one of which must exist; ended by NULL */
   void *library;            /* once open, for the life of the process */
   char reason[256];         /* why it is not usable */

@@ -5,10 +5,10 @@
 #include <limits.h>
 
 const gpu_setup gpu_setups[GPU_SETUPS] = {
-    {"cuda.so", "FLHOST_CUDA_DRIVER", "standin_cuda.so", "vendor.cuda", kDLCUDA},
-    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip5.so", "vendor.rocm", kDLROCM},
-    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip6.so", "vendor.rocm", kDLROCM},
-    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip32.so", "vendor.rocm", kDLROCM},
+    {"cuda.so", "FLHOST_CUDA_DRIVER", "standin_cuda.so", "vendor.cuda", "FLHOST_CUBLASLT", kDLCUDA},
+    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip5.so", "vendor.rocm", "FLHOST_ROCBLAS", kDLROCM},
+    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip6.so", "vendor.rocm", "FLHOST_ROCBLAS", kDLROCM},
+    {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip32.so", "vendor.rocm", "FLHOST_ROCBLAS", kDLROCM},
 };
 
 static void *stand_in;
@@ -50,11 +50,51 @@ void stand_in_clear(void) {
   clear();
 }
 
+/* Where the plugin's rows go. */
+typedef struct collection {
+  fl_impl *impls;
+  int n, most;
+} collection;
+
+static fl_status collect_impl(fl_registry *registry, const fl_impl *impl) {
+  collection *c = registry->host;
+  ck_assert_int_lt(c->n, c->most);
+  c->impls[c->n++] = *impl;
+  return FL_OK;
+}
+
+static fl_status ignore_component(fl_registry *registry, const fl_component *component) {
+  (void)registry;
+  (void)component;
+  return FL_OK;
+}
+
+int gpu_plugin_impls(const gpu_setup *setup, const char *math, fl_impl *impls, int most) {
+  char plugin[PATH_MAX];
+  collection c = {.impls = impls, .most = most};
+  fl_registry registry = {.size = sizeof registry,
+                          .abi_major = FL_ABI_MAJOR,
+                          .host = &c,
+                          .register_impl = collect_impl,
+                          .register_component = ignore_component};
+  fl_register_fn entry = NULL;
+  stand_in_open(setup->driver);
+  setenv(setup->setting, path, 1);
+  setenv(setup->math, math ? math : path, 1);
+  snprintf(plugin, sizeof plugin, "%s/tests/drivers/plugins/%s", build_dir(), setup->plugin);
+  void *library = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
+  ck_assert_msg(library != NULL, "%s", library ? "" : dlerror());
+  *(void **)&entry = dlsym(library, "register_builtins");
+  ck_assert_int_eq(entry(&registry), FL_OK);
+  return c.n;
+}
+
 fl_host *gpu_host(const gpu_setup *setup) {
   static const char *const environment[] = {"VLLM_FL_LOG_LEVEL=DEBUG", "VLLM_FL_PREFER=reference", NULL};
   char plugin[PATH_MAX];
   stand_in_open(setup->driver);
   setenv(setup->setting, path, 1);
+  setenv(setup->math, path, 1);
   fl_host *host = test_host(environment, 0);
   snprintf(plugin, sizeof plugin, "%s/plugins/cpu.so", build_dir());
   ck_ok(fl_load_plugin(host, plugin));

@@ -7,6 +7,7 @@
 /* A plugin, and the stand-in that it is told to use. */
 typedef struct gpu_setup {
   const char *plugin, *setting, *driver, *impl_id;
+  const char *math; /* the setting that names the library of matrix products */
   int32_t device_type;
 } gpu_setup;
 
@@ -16,6 +17,10 @@ extern const gpu_setup gpu_setups[GPU_SETUPS];
 
 /* The host, with the stand-in's settings as they begin. */
 fl_host *gpu_host(const gpu_setup *setup);
+
+/* The plugin without a host, as it registers itself, on its stand-in: how many implementations it has. `math` is the
+ * library of matrix products that it is told to use; NULL: the stand-in's. */
+int gpu_plugin_impls(const gpu_setup *setup, const char *math, fl_impl *impls, int most);
 
 /* Opens a stand-in by its file's name, for the functions below; gpu_host() does it by itself. */
 void stand_in_open(const char *name);

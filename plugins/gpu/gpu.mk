@@ -1,18 +1,18 @@
 # What the CUDA and the ROCm backend share (plugins/gpu): host code that any C compiler builds, and kernels in
 # plugins/gpu/kernels, each file of which is compiled for one vendor's devices and embedded. Without the vendor's
 # compiler its plugin has the platform and no kernels, and says so.
-GPU_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out plugins/gpu/%_driver.c plugins/gpu/image.c,$(wildcard plugins/gpu/*.c plugins/gpu/ops/*.c))) \
+GPU_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out plugins/gpu/%_driver.c plugins/gpu/cublaslt.c plugins/gpu/rocblas.c plugins/gpu/image.c,$(wildcard plugins/gpu/*.c plugins/gpu/ops/*.c))) \
   $(BUILD)/obj/plugins/cpu/quantile.o
 # What the vendors' compilers make is the same for every variant of the build.
 GPU_IMAGES := build/kernels
 GPU_KERNELS := $(basename $(notdir $(wildcard plugins/gpu/kernels/*.cu)))
 GPU_COMPILE = @mkdir -p $(@D); $(CC) $(BASE) $(CFLAGS) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@
 
-# gpu_plugin NAME,DRIVER: build/plugins/NAME.so. GPU_NAME_COMPILER, where there is one, and GPU_NAME_KERNELS, the command
+# gpu_plugin NAME,DRIVER,MATH: build/plugins/NAME.so; MATH are the objects of the vendor's own libraries. GPU_NAME_COMPILER, where there is one, and GPU_NAME_KERNELS, the command
 # that makes $@ of $<, are the plugin's own; GPU_NAME_DEFINES say to DRIVER what was compiled.
 define gpu_plugin
 PLUGINS += $(BUILD)/plugins/$(1).so
-GPU_$(1)_OBJECTS := $(BUILD)/obj/plugins/$(1)/$(1).o $(BUILD)/obj/plugins/$(1)/$(2).o
+GPU_$(1)_OBJECTS := $(BUILD)/obj/plugins/$(1)/$(1).o $(BUILD)/obj/plugins/$(1)/$(2).o $(3:%=$(BUILD)/obj/plugins/gpu/%.o)
 GPU_$(1)_IMAGES := $(GPU_KERNELS:%=$(BUILD)/obj/plugins/$(1)/%.image.o)
 $(BUILD)/plugins/$(1).so: $(GPU_OBJECTS) $$(GPU_$(1)_OBJECTS) $$(GPU_$(1)_IMAGES)
 	@mkdir -p $$(@D)

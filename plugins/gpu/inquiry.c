@@ -32,7 +32,7 @@ static void judge(answer *a) {
   if (gpu.call.version(&version))
     version = 0;
   for (int i = 0; i < gpu_count() && !a->suitable; i++) {
-    char words[GPU_WORDS];
+    char words[GPU_WORDS] = "";
     a->suitable = gpu.suits(&gpu_device_at(i)->properties, version, words, sizeof words);
     if (!i)
       memcpy(a->reason, words, sizeof words);

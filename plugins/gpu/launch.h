@@ -39,6 +39,7 @@ struct gpu_op {
   size_t (*workspace_size)(void *self, const fl_call *call);              /* may be NULL */
   uint32_t dtypes;                                                        /* as in fl_impl */
   gpu_module *module;                                                     /* loaded by is_available */
+  bool (*is_ready)(const char **reason);                                  /* what else is_available asks; may be NULL */
   const void *variant; /* what `run` makes of several ops in common */
 };
 
@@ -52,6 +53,9 @@ extern const gpu_op gpu_quantisation_ops[];
 extern const gpu_op gpu_rotary_ops[];
 extern const gpu_op gpu_attention_ops[];
 extern const gpu_op gpu_state_space_ops[];
+extern const gpu_op gpu_convolution_ops[];
+extern const gpu_op gpu_linear_ops[];
+extern const gpu_op gpu_moe_experts_ops[];
 
 typedef struct gpu_shape {
   unsigned grid[3], block[3];
@@ -70,6 +74,15 @@ gpu_device *gpu_call_device(const gpu_op *op, fl_call *call, fl_status *status);
 /* Loads the module on the thread's device if the thread uses one already: what is loaded can be captured. false: it
  * does not load there. */
 bool gpu_module_preload(gpu_module *module, const char **reason);
+
+/* Is the stream being captured in a graph? Not to know counts as no: what follows says more. The device is entered. */
+bool gpu_is_captured(void *stream);
+
+/* Something was queued on the device for this op: the first suspect when waiting fails. */
+static inline void gpu_note_launch(gpu_device *device, const char *op) {
+  if (atomic_load_explicit(&device->last_op, memory_order_relaxed) != op)
+    atomic_store_explicit(&device->last_op, op, memory_order_relaxed);
+}
 
 /* GPU_OTHER: none that activations may have. */
 gpu_dtype gpu_dtype_of(const DLTensor *tensor);

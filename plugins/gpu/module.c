@@ -17,8 +17,7 @@ static gpu_code load(gpu_device *device, gpu_module *module, void **handle) {
   return code;
 }
 
-/* Loading allocates, which would spoil a capture. Not to know counts as none: loading says more. */
-static bool is_captured(void *stream) {
+bool gpu_is_captured(void *stream) {
   int status = 0;
   return !gpu.call.capturing(stream, &status) && status;
 }
@@ -29,7 +28,7 @@ static fl_status find_function(const gpu_op *op, fl_call *call, gpu_device *devi
   const char *step = "loading the kernels";
   if (!kernel->module->image)
     return fl_fail(call, FL_ENOTSUP, "%s: this plugin was built without its kernels", op->name);
-  if (!atomic_load(&kernel->module->handles[device->ordinal]) && is_captured(call->stream))
+  if (!atomic_load(&kernel->module->handles[device->ordinal]) && gpu_is_captured(call->stream)) /* loading allocates */
     return fl_fail(call, FL_ENOTSUP,
                    "%s: its kernels are not on device %d yet, and while a stream is captured they cannot be loaded; "
                    "call it once before",
@@ -66,8 +65,7 @@ static fl_status launch_entered(const gpu_op *op, fl_call *call, gpu_device *dev
                            shape->block[2], shape->shared, call->stream, (void *[]){arguments}, NULL);
   if (code)
     return gpu_failed(device, code, op->name, kernel->name, call->message, call->message_size);
-  if (atomic_load_explicit(&device->last_op, memory_order_relaxed) != op->name)
-    atomic_store_explicit(&device->last_op, op->name, memory_order_relaxed);
+  gpu_note_launch(device, op->name);
   return FL_OK;
 }
 

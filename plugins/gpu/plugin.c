@@ -1,23 +1,19 @@
 /* What both GPU plugins register: their platform, and an implementation for each op that the files of ops/ list. */
 #include "plugins/gpu/plugin.h"
 #include "plugins/gpu/launch.h"
+#include "plugins/gpu/math.h"
 #include "plugins/gpu/platform.h"
 
 static const gpu_op *const families[] = {
-    gpu_activation_ops,
-    gpu_embedding_ops,
-    gpu_normalisation_ops,
-    gpu_moe_align_ops,
-    gpu_moe_routing_ops,
-    gpu_quantisation_ops,
-    gpu_rotary_ops,
-    gpu_attention_ops,
-    gpu_state_space_ops,
+    gpu_activation_ops,  gpu_embedding_ops,    gpu_normalisation_ops, gpu_moe_align_ops,
+    gpu_moe_routing_ops, gpu_quantisation_ops, gpu_rotary_ops,        gpu_attention_ops,
+    gpu_state_space_ops, gpu_convolution_ops,  gpu_linear_ops,        gpu_moe_experts_ops,
 };
 
 static bool is_available(void *self, const char **reason) {
   const gpu_op *op = self;
-  return gpu_has_suitable_device(reason) && gpu_module_preload(op->module, reason);
+  return gpu_has_suitable_device(reason) && gpu_module_preload(op->module, reason) &&
+         (!op->is_ready || op->is_ready(reason));
 }
 
 static fl_status register_op(fl_registry *registry, const gpu_op *op) {
@@ -40,6 +36,7 @@ static fl_status register_op(fl_registry *registry, const gpu_op *op) {
 
 fl_status gpu_register(fl_registry *registry) {
   gpu_choose_library();
+  gpu_math_choose_library();
   fl_status status = gpu_register_platform(registry);
   for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
     for (const gpu_op *op = families[i]; op->name && !status; op++)

@@ -8,7 +8,7 @@ GPU_rocm_DEFINES := -DGPU_ARCHS='"$(subst $() ,,$(ROCM_ARCHS:%=%,))"'
 endif
 GPU_rocm_KERNELS = $(HIPCC) --genco -x hip -std=c++17 -O3 -ffp-contract=off -Wall -Wextra -Werror -I. \
   $(ROCM_ARCHS:%=--offload-arch=%) -o $@.new $< && mv $@.new $@
-$(eval $(call gpu_plugin,rocm,hip_driver))
+$(eval $(call gpu_plugin,rocm,hip_driver,rocblas))
 
 .PHONY: toolchain-rocm
 toolchains: toolchain-rocm

@@ -18,8 +18,14 @@ enum {
   INVALID_CONTEXT = 201
 };
 
-const standin_settings standin_defaults = {
-    .devices = 1, .version = 13000, .major = 9, .minor = 0, .warp = 32, .units = 132, .shared = 227 << 10};
+const standin_settings standin_defaults = {.devices = 1,
+                                           .version = 13000,
+                                           .major = 9,
+                                           .minor = 0,
+                                           .warp = 32,
+                                           .units = 132,
+                                           .shared = 227 << 10,
+                                           .math_workspace = 4096};
 
 /* A context is the address of its device's place here; a test may push others. */
 static char contexts[MOST_DEVICES];

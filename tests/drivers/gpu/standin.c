@@ -25,13 +25,14 @@ enum {
 typedef struct task {
   struct task *next;
   void *stream;
-  const grid_kernel *kernel; /* NULL: a copy */
+  const grid_kernel *kernel;  /* one of the three: a kernel, */
+  void (*call)(const void *); /* a function of the host's, */
   grid_dimensions grid, block;
   unsigned shared;
-  void *to;
+  void *to; /* a copy */
   const void *from;
   size_t size;
-  char arguments[];
+  _Alignas(16) char arguments[];
 } task;
 
 /* All of it is guarded by the lock; a kernel runs outside. */
@@ -54,9 +55,11 @@ static const struct {
 } names[] = {
 #define NAME(field)                                                                                                    \
   { #field, offsetof(standin_settings, field) }
-    NAME(devices), NAME(version), NAME(init),   NAME(count),       NAME(describe), NAME(major),     NAME(minor),
-    NAME(warp),    NAME(units),   NAME(shared), NAME(load),        NAME(find),     NAME(allocate),  NAME(copy),
-    NAME(launch),  NAME(arch),    NAME(broken), NAME(synchronize), NAME(delay),    NAME(capturing), NAME(crash),
+    NAME(devices),   NAME(version),        NAME(init),   NAME(count),       NAME(describe),     NAME(major),
+    NAME(minor),     NAME(warp),           NAME(units),  NAME(shared),      NAME(load),         NAME(find),
+    NAME(allocate),  NAME(copy),           NAME(launch), NAME(arch),        NAME(broken),       NAME(synchronize),
+    NAME(delay),     NAME(capturing),      NAME(crash),  NAME(math_create), NAME(math_prepare), NAME(math_run),
+    NAME(math_none), NAME(math_workspace),
 #undef NAME
 };
 
@@ -212,6 +215,10 @@ int standin_find(void **function, void *module, const char *name) {
 
 static int run(const task *t) {
   char words[256];
+  if (t->call) {
+    t->call(t->arguments);
+    return 0;
+  }
   if (!t->kernel) {
     memmove(t->to, t->from, t->size);
     return 0;
@@ -277,6 +284,17 @@ int standin_launch(void *function, const unsigned *grid, const unsigned *block, 
   pthread_mutex_lock(&state.lock);
   state.launched = true;
   pthread_mutex_unlock(&state.lock);
+  return queue(t);
+}
+
+int standin_queue(void (*call)(const void *arguments), const void *arguments, size_t size, void *stream) {
+  int code = standin_check(standin_now().launch);
+  task *t = code ? NULL : calloc(1, sizeof *t + size);
+  if (!t)
+    return code ? code : OUT_OF_MEMORY;
+  t->stream = stream;
+  t->call = call;
+  memcpy(t->arguments, arguments, size);
   return queue(t);
 }
 

@@ -26,6 +26,10 @@ typedef struct standin_settings {
   int delay;     /* 1: queued work runs when somebody waits for it */
   int arch;      /* HIP: which of its names */
   int crash;     /* 1: initialisation does */
+  /* The library of matrix products: */
+  int math_create, math_prepare, math_run;
+  int math_none;      /* 1: it has no algorithm for any product */
+  int math_workspace; /* bytes that its best algorithm wants */
 } standin_settings;
 
 /* The present ones: a copy. */
@@ -46,6 +50,8 @@ int standin_load(void **module, const void *image);
 int standin_find(void **function, void *module, const char *name);
 int standin_launch(void *function, const unsigned *grid, const unsigned *block, unsigned shared, void *stream,
                    void **arguments);
+/* Queues a function of the host's; `arguments` is copied. */
+int standin_queue(void (*run)(const void *arguments), const void *arguments, size_t size, void *stream);
 int standin_copy(void *to, const void *from, size_t size, void *stream, const char *kind);
 int standin_synchronize(void *stream, bool all);
 int standin_capturing(void *stream, int *status);

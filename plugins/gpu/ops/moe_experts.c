@@ -1,0 +1,300 @@
+/*
+ * Launches of the experts of a mixture, for routing that is given: sort, product, activation, product, sum, one behind
+ * the other on the call's stream. What is in between lies in the call's workspace.
+ */
+#include "plugins/gpu/launch.h"
+
+#include <string.h>
+
+GPU_MODULE(moe_experts);
+
+static gpu_kernel sort = {.module = &gpu_module_moe_experts, .name = "sort_experts"};
+static gpu_kernel multiply_few[] = GPU_KERNELS(moe_experts, "multiply_few");
+static gpu_kernel multiply_many[] = GPU_KERNELS(moe_experts, "multiply_many");
+static gpu_kernel add_experts[] = GPU_KERNELS(moe_experts, "add_experts");
+
+/* Where an op has its arguments; -1: it has none. The result is the last value. */
+typedef struct places {
+  int ids, weights, activation, weight_on_input, map, w13_bias, w2_bias;
+} places;
+
+enum { X, W13, W2 };
+
+/* What an activation's name means: an op, and its arguments between x and out. */
+typedef struct activation {
+  const char *name, *op;
+  uint32_t n;
+  fl_value arguments[2];
+} activation;
+
+#define STRING(text)                                                                                                   \
+  { .type = FL_STRING, .v.s = text }
+#define NUMBER(value)                                                                                                  \
+  { .type = FL_FLOAT, .v.f = value }
+
+static const activation activations[] = {
+    {"silu", "silu_and_mul", 0, {{0}}},
+    {"gelu", "gelu_and_mul", 1, {STRING("none")}},
+    {"gelu_tanh", "gelu_and_mul", 1, {STRING("tanh")}},
+    {"swigluoai", "swigluoai_and_mul", 2, {NUMBER(1.702), NUMBER(7.0)}}, /* alpha, limit */
+    {"swiglustep", "swiglustep_and_mul", 1, {NUMBER(7.0)}},              /* limit */
+};
+
+typedef struct experts {
+  DLTensor *x, *w13, *w2, *ids, *weights, *map, *w13_bias, *w2_bias, *out;
+  gpu_dtype dtype;
+  int64_t tokens, topk, hidden, inner, size; /* size: bytes of an element */
+  bool weight_on_input;
+  const activation *activation;
+  gpu_experts_routing routing;
+  gpu_experts_tiles tiles;
+  void *gate_up, *between,
+      *down; /* [pairs, 2 * inner], [pairs, inner], [pairs, hidden]; the last is the first's place */
+  size_t workspace;
+} experts;
+
+static DLTensor *tensor_at(const fl_call *call, int place) {
+  return place < 0 ? NULL : gpu_tensor(call, (uint32_t)place);
+}
+
+static bool is_wide(const DLTensor *index) {
+  return index && index->dtype.bits == 64;
+}
+
+static bool is_of(const DLTensor *tensor, gpu_dtype dtype) {
+  return !tensor || gpu_dtype_of(tensor) == dtype;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- reading
+ */
+
+/* A piece of the workspace, aligned as the whole is. */
+static void *piece(const fl_call *call, experts *e, size_t size) {
+  char *at = call->workspace ? (char *)call->workspace + e->workspace : NULL;
+  e->workspace += (size + 255) / 256 * 256;
+  return at;
+}
+
+/* Many rows to a tile where an expert has many tokens on average. As many tiles as it may take: each expert, and what
+ * is for none of them, has at most one that is not full. */
+static void lay_out(const fl_call *call, experts *e) {
+  uint32_t pairs = e->routing.pairs, buckets = e->routing.experts + 1;
+  uint32_t rows = pairs / buckets >= GPU_EXPERTS_MANY / 2 ? GPU_EXPERTS_MANY : GPU_EXPERTS_FEW;
+  int64_t widest = 2 * e->inner > e->hidden ? 2 * e->inner : e->hidden;
+  e->tiles.rows = rows;
+  e->tiles.n = pairs / rows + (buckets < pairs ? buckets : pairs);
+  e->tiles.pair = piece(call, e, (size_t)e->tiles.n * rows * sizeof *e->tiles.pair);
+  e->tiles.expert = piece(call, e, e->tiles.n * sizeof *e->tiles.expert);
+  e->gate_up = e->down = piece(call, e, (size_t)(pairs * widest * e->size));
+  e->between = piece(call, e, (size_t)(pairs * e->inner * e->size));
+}
+
+static bool is_type(const DLTensor *tensor, const experts *e) {
+  return is_of(tensor, e->dtype) || is_of(tensor, GPU_FLOAT32);
+}
+
+/* false: `reason` says what the kernels cannot do. */
+static bool read_experts(const gpu_op *op, const fl_call *call, experts *e, const char **reason) {
+  const places *at = op->variant;
+  const char *name = call->values[at->activation].v.s;
+  *e = (experts){.x = gpu_tensor(call, X),
+                 .w13 = gpu_tensor(call, W13),
+                 .w2 = gpu_tensor(call, W2),
+                 .ids = tensor_at(call, at->ids),
+                 .weights = tensor_at(call, at->weights),
+                 .map = tensor_at(call, at->map),
+                 .w13_bias = tensor_at(call, at->w13_bias),
+                 .w2_bias = tensor_at(call, at->w2_bias),
+                 .out = gpu_tensor(call, call->count - 1),
+                 .weight_on_input = at->weight_on_input >= 0 && call->values[at->weight_on_input].v.b};
+  e->dtype = gpu_dtype_of(e->x);
+  e->size = e->x->dtype.bits / 8;
+  e->tokens = e->x->shape[0];
+  e->hidden = e->x->shape[1];
+  e->topk = e->ids->shape[1];
+  e->inner = e->w2->shape[2];
+  for (size_t i = 0; i < sizeof activations / sizeof activations[0]; i++)
+    if (!strcmp(activations[i].name, name))
+      e->activation = &activations[i];
+  *reason = "element types: float32, float16 or bfloat16, the same for x, w13, w2 and out, expected";
+  if (e->dtype == GPU_OTHER || !is_of(e->w13, e->dtype) || !is_of(e->w2, e->dtype) || !is_of(e->out, e->dtype) ||
+      !is_type(e->weights, e) || !is_type(e->w13_bias, e) || !is_type(e->w2_bias, e))
+    return false;
+  *reason = "an activation that there is no kernel of";
+  if (!e->activation)
+    return false;
+  int64_t pairs, n = e->w13->shape[0];
+  *reason = "more than 2147483647 pairs of a token and an expert, or more than 4096 experts";
+  if (e->tokens > INT32_MAX || __builtin_mul_overflow(e->tokens, e->topk, &pairs) ||
+      pairs > INT32_MAX - (n + 1) * GPU_EXPERTS_MANY || n > 4096)
+    return false;
+  e->routing = (gpu_experts_routing){.ids = fl_data(e->ids),
+                                     .map = e->map ? fl_data(e->map) : NULL,
+                                     .ids_stride = fl_stride(e->ids, 0),
+                                     .map_size = e->map ? e->map->shape[0] : 0,
+                                     .pairs = (uint32_t)pairs,
+                                     .topk = (uint32_t)e->topk,
+                                     .experts = (uint32_t)n,
+                                     .wide_ids = is_wide(e->ids),
+                                     .wide_map = is_wide(e->map)};
+  lay_out(call, e);
+  return true;
+}
+
+static bool supports(void *self, const fl_call *call, const char **reason) {
+  const char *why = NULL;
+  experts e;
+  bool taken = read_experts(self, call, &e, &why);
+  if (!taken && reason)
+    *reason = why;
+  return taken;
+}
+
+static size_t workspace_size(void *self, const fl_call *call) {
+  const char *reason;
+  experts e;
+  return read_experts(self, call, &e, &reason) && e.routing.pairs ? e.workspace : 0;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- launches
+ */
+
+static fl_status run_sort(const gpu_op *op, fl_call *call, const experts *e) {
+  gpu_experts_sort_arguments arguments = {.routing = e->routing, .tiles = e->tiles};
+  gpu_shape shape = {.grid = {1, 1, 1},
+                     .block = {GPU_TILE_THREADS, 1, 1},
+                     .shared = (unsigned)(2 * (e->routing.experts + 1) * sizeof(uint32_t))};
+  return gpu_launch(op, call, &sort, &shape, &arguments);
+}
+
+static gpu_experts_weights weights_of(const experts *e) {
+  return (gpu_experts_weights){
+      .data = fl_data(e->weights), .stride = fl_stride(e->weights, 0), .dtype = (int32_t)gpu_dtype_of(e->weights)};
+}
+
+/* `weight` [experts, n, k], on rows that `share` pairs have in common. */
+static fl_status run_product(const gpu_op *op, fl_call *call, const experts *e, const DLTensor *weight,
+                             const DLTensor *bias, gpu_experts_product_arguments *a) {
+  enum { MOST_TILES = 65535 };
+  a->tiles = e->tiles;
+  a->topk = e->routing.topk;
+  a->weight = fl_data(weight);
+  a->weight_expert = fl_stride(weight, 0);
+  a->weight_stride = fl_stride(weight, 1);
+  a->n = weight->shape[1];
+  a->k = weight->shape[2];
+  if (bias) {
+    a->bias = fl_data(bias);
+    a->bias_expert = fl_stride(bias, 0);
+    a->bias_dtype = (int32_t)gpu_dtype_of(bias);
+  }
+  uint64_t odd = (uintptr_t)a->x | (uintptr_t)a->weight |
+                 (uint64_t)((a->k | a->x_stride | a->weight_expert | a->weight_stride) * e->size);
+  a->vectorised = odd % 16 == 0;
+  gpu_kernel *kernels = e->tiles.rows == GPU_EXPERTS_MANY ? multiply_many : multiply_few;
+  gpu_shape shape = {.block = {GPU_TILE_THREADS, 1, 1}};
+  fl_status status = FL_OK;
+  shape.grid[0] = (unsigned)((a->n + GPU_EXPERTS_COLUMNS - 1) / GPU_EXPERTS_COLUMNS);
+  shape.grid[2] = 1;
+  for (uint32_t first = 0; first < e->tiles.n && !status && a->n; first += MOST_TILES) {
+    uint32_t left = e->tiles.n - first;
+    a->tiles.pair = e->tiles.pair + (size_t)first * e->tiles.rows;
+    a->tiles.expert = e->tiles.expert + first;
+    shape.grid[1] = left < MOST_TILES ? left : MOST_TILES;
+    status = gpu_launch(op, call, &kernels[e->dtype], &shape, a);
+  }
+  return status;
+}
+
+static DLTensor matrix(const experts *e, void *data, int64_t *shape) {
+  return (DLTensor){.data = data, .device = e->x->device, .ndim = 2, .dtype = e->x->dtype, .shape = shape};
+}
+
+/* The op's own kernel. */
+static fl_status run_activation(fl_call *call, const experts *e) {
+  int64_t in_shape[] = {e->routing.pairs, 2 * e->inner}, out_shape[] = {e->routing.pairs, e->inner};
+  DLTensor in = matrix(e, e->gate_up, in_shape), out = matrix(e, e->between, out_shape);
+  const gpu_op *op = gpu_activation_ops;
+  fl_value values[4];
+  uint32_t n = 0;
+  while (strcmp(op->name, e->activation->op) != 0)
+    op++;
+  values[n++] = fl_tensor(&in);
+  for (uint32_t i = 0; i < e->activation->n; i++)
+    values[n++] = e->activation->arguments[i];
+  values[n++] = fl_tensor(&out);
+  fl_call part = *call;
+  part.values = values;
+  part.count = n;
+  return op->run((void *)op, &part);
+}
+
+static fl_status run_sum(const gpu_op *op, fl_call *call, const experts *e) {
+  enum { MOST_TOKENS = 65535, LEAST = 32 };
+  gpu_experts_sum_arguments arguments = {.routing = e->routing,
+                                         .x = e->down,
+                                         .out = fl_data(e->out),
+                                         .tokens = (uint32_t)e->tokens,
+                                         .columns = e->hidden,
+                                         .x_stride = e->hidden,
+                                         .out_stride = fl_stride(e->out, 0)};
+  if (!e->weight_on_input)
+    arguments.weights = weights_of(e);
+  unsigned x = gpu_power_of_two(e->hidden, GPU_TILE_THREADS), y;
+  x = x < LEAST ? LEAST : x;
+  y = GPU_TILE_THREADS / x;
+  int64_t rows = (e->tokens + y - 1) / y;
+  gpu_shape shape = {
+      .grid = {(unsigned)((e->hidden + x - 1) / x), (unsigned)(rows < MOST_TOKENS ? rows : MOST_TOKENS), 1},
+      .block = {x, y, 1}};
+  return gpu_launch(op, call, &add_experts[e->dtype], &shape, &arguments);
+}
+
+static fl_status run(void *self, fl_call *call) {
+  const gpu_op *op = self;
+  const char *reason = NULL;
+  experts e;
+  if (!read_experts(op, call, &e, &reason))
+    return fl_fail(call, FL_ENOTSUP, "%s: %s", op->name, reason);
+  if (!e.tokens || !e.hidden) /* no experts of a token is a sum of nothing */
+    return FL_OK;
+  if (e.workspace > (call->workspace ? call->workspace_size : 0))
+    return fl_fail(call, FL_ENOTSUP, "%s: a workspace of %zu bytes, needs %zu (fl_workspace)", op->name,
+                   call->workspace ? call->workspace_size : 0, e.workspace);
+  gpu_experts_product_arguments up = {.x = fl_data(e.x),
+                                      .out = e.gate_up,
+                                      .x_stride = fl_stride(e.x, 0),
+                                      .out_stride = 2 * e.inner,
+                                      .share = e.routing.topk};
+  gpu_experts_product_arguments down = {
+      .x = e.between, .out = e.down, .x_stride = e.inner, .out_stride = e.hidden, .share = 1};
+  if (e.weight_on_input)
+    up.scale = weights_of(&e);
+  fl_status status = e.topk ? run_sort(op, call, &e) : FL_OK;
+  if (!status)
+    status = run_product(op, call, &e, e.w13, e.w13_bias, &up);
+  if (!status && e.topk)
+    status = run_activation(call, &e);
+  if (!status)
+    status = run_product(op, call, &e, e.w2, e.w2_bias, &down);
+  return status ? status : run_sum(op, call, &e);
+}
+
+#define OP(op, ...)                                                                                                    \
+  {                                                                                                                    \
+    .name = op, .run = run, .supports = supports, .workspace_size = workspace_size, .module = &gpu_module_moe_experts, \
+    .variant = &(const places) {                                                                                       \
+      __VA_ARGS__                                                                                                      \
+    }                                                                                                                  \
+  }
+
+/* x, w13, w2, topk_weights, topk_ids, activation, apply_router_weight_on_input, expert_map, w13_bias, w2_bias */
+#define ROUTED .weights = 3, .ids = 4, .activation = 5, .weight_on_input = 6, .map = 7, .w13_bias = 8, .w2_bias = 9
+
+const gpu_op gpu_moe_experts_ops[] = {
+    OP("unquantized_fused_moe", ROUTED),
+    OP("modular_fused_moe", ROUTED),
+    OP("transformers_fused_moe", .ids = 3, .weights = 4, .activation = 5, .weight_on_input = -1, .map = -1,
+       .w13_bias = -1, .w2_bias = -1),
+    {.name = NULL},
+};

@@ -1,0 +1,50 @@
+/* Matrix products on the CPU: see product.h. */
+#include "tests/drivers/gpu/product.h"
+#include "tests/drivers/gpu/standin.h"
+
+#include <flhost/dtype.h>
+#include <string.h>
+
+static float load(product_type type, const void *data, int64_t i) {
+  switch (type) {
+  case PRODUCT_F32:
+    return ((const float *)data)[i];
+  case PRODUCT_F16:
+    return fl_f16_to_float(((const uint16_t *)data)[i]);
+  default:
+    return fl_bf16_to_float(((const uint16_t *)data)[i]);
+  }
+}
+
+static void store(product_type type, void *data, int64_t i, float value) {
+  if (type == PRODUCT_F32)
+    ((float *)data)[i] = value;
+  else
+    ((uint16_t *)data)[i] = type == PRODUCT_F16 ? fl_float_to_f16(value) : fl_float_to_bf16(value);
+}
+
+static int64_t place(const product_matrix *matrix, int64_t row, int64_t column) {
+  return matrix->transposed ? column + row * matrix->ld : row + column * matrix->ld;
+}
+
+static void run(const void *arguments) {
+  const product *p = arguments;
+  if (p->workspace_size)
+    memset(p->workspace, 0x5a, p->workspace_size);
+  for (int64_t j = 0; j < p->n; j++)
+    for (int64_t i = 0; i < p->m; i++) {
+      float sum = 0;
+      for (int64_t l = 0; l < p->k; l++)
+        sum += load(p->type, p->a.data, place(&p->a, i, l)) * load(p->type, p->b.data, place(&p->b, l, j));
+      sum *= p->alpha;
+      if (p->beta != 0) /* else c is not read, so that NaN in it means nothing */
+        sum += p->beta * load(p->type, p->c.data, place(&p->c, i, j));
+      if (p->bias)
+        sum += load(p->type, p->bias, i);
+      store(p->type, p->d, i + j * p->ldd, sum);
+    }
+}
+
+int product_queue(const product *p, void *stream) {
+  return standin_queue(run, p, sizeof *p, stream);
+}

@@ -1,0 +1,34 @@
+/* Matrix products as the stand-ins for cuBLASLt and rocBLAS compute them, on the CPU and in a stream: column-major, as
+ * both libraries count. */
+#ifndef FLHOST_TESTS_PRODUCT_H
+#define FLHOST_TESTS_PRODUCT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum product_type { PRODUCT_F32, PRODUCT_F16, PRODUCT_BF16, PRODUCT_N_TYPES } product_type;
+
+typedef struct product_matrix {
+  const void *data;
+  int64_t ld;
+  bool transposed;
+} product_matrix;
+
+/* d [m, n] = alpha a [m, k] b [k, n] + beta c [m, n] + bias [m], in float, rounded once. */
+typedef struct product {
+  product_type type; /* of all */
+  int64_t m, n, k;
+  float alpha, beta;
+  product_matrix a, b, c;
+  const void *bias; /* may be NULL */
+  void *d;
+  int64_t ldd;
+  void *workspace; /* is overwritten, as it may be */
+  size_t workspace_size;
+} product;
+
+/* The result is a driver's code. */
+int product_queue(const product *p, void *stream);
+
+#endif
