@@ -1,8 +1,8 @@
 /*
- * Launches of the experts of a mixture, for routing that is given: sort, product, activation, product, sum, one behind
- * the other on the call's stream. What is in between lies in the call's workspace.
+ * Launches of the experts of a mixture: the routing where it is not given, sort, product, activation, product, sum, one
+ * behind the other on the call's stream. What is in between lies in the call's workspace.
  */
-#include "plugins/gpu/launch.h"
+#include "plugins/gpu/ops/moe_routing.h"
 
 #include <string.h>
 
@@ -16,9 +16,13 @@ static gpu_kernel add_experts[] = GPU_KERNELS(moe_experts, "add_experts");
 /* Where an op has its arguments; -1: it has none. The result is the last value. */
 typedef struct places {
   int ids, weights, activation, weight_on_input, map, w13_bias, w2_bias;
+  bool routes; /* fused_moe: ids and weights follow from logits */
 } places;
 
 enum { X, W13, W2 };
+
+/* Arguments of fused_moe alone. */
+enum { LOGITS = 3, TOP_K, RENORMALIZE, USE_GROUPED_TOPK, NUM_EXPERT_GROUP, TOPK_GROUP, SCORING_FUNC, SCALING, BIAS };
 
 /* What an activation's name means: an op, and its arguments between x and out. */
 typedef struct activation {
@@ -42,6 +46,8 @@ static const activation activations[] = {
 
 typedef struct experts {
   DLTensor *x, *w13, *w2, *ids, *weights, *map, *w13_bias, *w2_bias, *out;
+  DLTensor routed_weights, routed_ids; /* in the workspace, where routing is not given */
+  int64_t routed_shape[2];
   gpu_dtype dtype;
   int64_t tokens, topk, hidden, inner, size; /* size: bytes of an element */
   bool weight_on_input;
@@ -89,6 +95,21 @@ static void lay_out(const fl_call *call, experts *e) {
   e->between = piece(call, e, (size_t)(pairs * e->inner * e->size));
 }
 
+/* Routing that is not given has its place at the workspace's beginning. */
+static void place_routing(const fl_call *call, experts *e) {
+  static const DLDataType float32 = {kDLFloat, 32, 1}, int32 = {kDLInt, 32, 1};
+  e->routed_shape[0] = e->x->shape[0];
+  e->routed_shape[1] = call->values[TOP_K].v.i;
+  size_t size = (size_t)(e->routed_shape[0] * e->routed_shape[1]) * sizeof(float);
+  e->routed_weights = (DLTensor){
+      .data = piece(call, e, size), .device = e->x->device, .ndim = 2, .dtype = float32, .shape = e->routed_shape};
+  e->routed_ids = e->routed_weights;
+  e->routed_ids.data = piece(call, e, size);
+  e->routed_ids.dtype = int32;
+  e->weights = &e->routed_weights;
+  e->ids = &e->routed_ids;
+}
+
 static bool is_type(const DLTensor *tensor, const experts *e) {
   return is_of(tensor, e->dtype) || is_of(tensor, GPU_FLOAT32);
 }
@@ -107,6 +128,8 @@ static bool read_experts(const gpu_op *op, const fl_call *call, experts *e, cons
                  .w2_bias = tensor_at(call, at->w2_bias),
                  .out = gpu_tensor(call, call->count - 1),
                  .weight_on_input = at->weight_on_input >= 0 && call->values[at->weight_on_input].v.b};
+  if (at->routes)
+    place_routing(call, e);
   e->dtype = gpu_dtype_of(e->x);
   e->size = e->x->dtype.bits / 8;
   e->tokens = e->x->shape[0];
@@ -158,6 +181,22 @@ static size_t workspace_size(void *self, const fl_call *call) {
 
 /* ---------------------------------------------------------------------------------------------------------- launches
  */
+
+/* As the op grouped_topk does it, or, without groups, as topk_softmax, in float32. */
+static fl_status run_routing(const gpu_op *op, fl_call *call, experts *e) {
+  const fl_value *values = call->values;
+  bool grouped = values[USE_GROUPED_TOPK].v.b;
+  gpu_route_arguments arguments = {.topk = e->routing.topk,
+                                   .groups = grouped ? (uint32_t)values[NUM_EXPERT_GROUP].v.i : 1,
+                                   .topk_group = grouped ? (uint32_t)values[TOPK_GROUP].v.i : 1,
+                                   .sigmoid = !strcmp(values[SCORING_FUNC].v.s, "sigmoid"),
+                                   .renormalize = values[RENORMALIZE].v.b,
+                                   .guarded = !grouped,
+                                   .rounded = grouped,
+                                   .scaling = (float)values[SCALING].v.f};
+  DLTensor *const tensors[] = {gpu_tensor(call, LOGITS), e->weights, e->ids};
+  return gpu_route(op, call, &arguments, gpu_tensor(call, BIAS), tensors);
+}
 
 static fl_status run_sort(const gpu_op *op, fl_call *call, const experts *e) {
   gpu_experts_sort_arguments arguments = {.routing = e->routing, .tiles = e->tiles};
@@ -270,7 +309,9 @@ static fl_status run(void *self, fl_call *call) {
       .x = e.between, .out = e.down, .x_stride = e.inner, .out_stride = e.hidden, .share = 1};
   if (e.weight_on_input)
     up.scale = weights_of(&e);
-  fl_status status = e.topk ? run_sort(op, call, &e) : FL_OK;
+  fl_status status = ((const places *)op->variant)->routes ? run_routing(op, call, &e) : FL_OK;
+  if (!status && e.topk)
+    status = run_sort(op, call, &e);
   if (!status)
     status = run_product(op, call, &e, e.w13, e.w13_bias, &up);
   if (!status && e.topk)
@@ -296,5 +337,7 @@ const gpu_op gpu_moe_experts_ops[] = {
     OP("modular_fused_moe", ROUTED),
     OP("transformers_fused_moe", .ids = 3, .weights = 4, .activation = 5, .weight_on_input = -1, .map = -1,
        .w13_bias = -1, .w2_bias = -1),
+    OP("fused_moe", .ids = -1, .weights = -1, .activation = 12, .weight_on_input = 13, .map = 14, .w13_bias = 15,
+       .w2_bias = 16, .routes = true),
     {.name = NULL},
 };

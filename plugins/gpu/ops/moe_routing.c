@@ -1,6 +1,6 @@
 /* Launches of the ops that route tokens to experts, and of moe_sum. */
+#include "plugins/gpu/ops/moe_routing.h"
 #include "plugins/cpu/view.h"
-#include "plugins/gpu/launch.h"
 
 #include <string.h>
 
@@ -32,9 +32,8 @@ static fl_status shape_for(const gpu_op *op, fl_call *call, const gpu_route_argu
   return FL_OK;
 }
 
-/* The attributes are given. */
-static fl_status route(const gpu_op *op, fl_call *call, gpu_route_arguments *a, const DLTensor *bias,
-                       DLTensor *const *tensors) {
+fl_status gpu_route(const gpu_op *op, fl_call *call, gpu_route_arguments *a, const DLTensor *bias,
+                    DLTensor *const *tensors) {
   DLTensor *logits = tensors[0];
   gpu_dtype dtype = gpu_dtype_of(logits), bias_dtype = bias ? gpu_dtype_of(bias) : dtype;
   int64_t experts = logits->shape[logits->ndim - 1];
@@ -69,7 +68,7 @@ static fl_status grouped_topk(void *self, fl_call *call) {
                                    .rounded = true,
                                    .scaling = (float)values[SCALING].v.f};
   DLTensor *const tensors[] = {gpu_tensor(call, GATING_OUTPUT), gpu_tensor(call, WEIGHTS), gpu_tensor(call, IDS)};
-  return route(self, call, &arguments, gpu_tensor(call, BIAS), tensors);
+  return gpu_route(self, call, &arguments, gpu_tensor(call, BIAS), tensors);
 }
 
 static fl_status topk_softmax(void *self, fl_call *call) {
@@ -81,7 +80,7 @@ static fl_status topk_softmax(void *self, fl_call *call) {
                                    .guarded = true,
                                    .scaling = 1};
   DLTensor *const tensors[] = {gpu_tensor(call, GATING_OUTPUT), gpu_tensor(call, WEIGHTS), gpu_tensor(call, IDS)};
-  return route(self, call, &arguments, NULL, tensors);
+  return gpu_route(self, call, &arguments, NULL, tensors);
 }
 
 /* x [..., k, h] -> out [..., h] */
