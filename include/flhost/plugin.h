@@ -254,13 +254,14 @@ enum {
 
 /*
  * fl_impl.min_arch is compared with fl_device_properties.arch of the devices; an implementation is not run on a device
- * that does not reach it. The rule for names of one form, others are not judged:
- *   sm_80          letters and a decimal number: a device of that number or a greater one. sm_90a: of just that number;
- *                  sm_100f: of that number or a greater one with the same digits but the last
- *   gfx90a         the number is hexadecimal. gfx9 and older (wavefronts of 64) and gfx10 and newer (of 32) do not
- * stand in for each other; the integrated gfx902, gfx909 and gfx90c count as gfx900. A feature (gfx90a:xnack-) keeps
- * devices off that say the opposite Ascend910B     a series: Ascend910A < Ascend910B (B1 to B4) < Ascend910_93 <
- * Ascend950; Ascend310P and Ascend310B stand by themselves
+ * that does not reach it. Names of one form are compared, others are not judged:
+ * - sm_80: letters and a decimal number; a device of that number or a greater one. sm_90a: of just that number.
+ *   sm_100f: of that number, or of a greater one with the same digits but the last.
+ * - gfx90a: the number is hexadecimal. gfx9 and older (wavefronts of 64) and gfx10 and newer (of 32) do not stand in
+ * for each other; the integrated gfx902, gfx909 and gfx90c count as gfx900. A feature (gfx90a:xnack-) keeps off devices
+ *   that say the opposite.
+ * - Ascend910B: a series. Ascend910A < Ascend910B (B1 to B4) < Ascend910_93 < Ascend950; Ascend310P and Ascend310B
+ * stand by themselves.
  */
 
 /* One implementation of one op. */
@@ -360,9 +361,10 @@ typedef struct fl_op_def {
    * - numel(x), nbytes(x), itemsize(x): elements of a tensor argument or result, its bytes, those of one element; 0 if
    * it is none. numel(...) is the number of elements that the leading dimensions make (one for no dimensions);
    * - given(x): 1 if the argument is not none, else 0; min(a, b), max(a, b);
-   * - in `bytes` default: each argument read once and each result written once, a state (an argument that is
-   * overwritten without a result in its place) read and written. .flops = "2*numel(...)*n*k + given(bias)*numel(out)",
-   * .bytes = "default - nbytes(table) + nbytes(out)" bytes NULL: `default`. flops NULL: not known.
+   * - in `bytes`, default: each argument read once and each result written once, a state (an argument that is
+   *   overwritten without a result in its place) read and written.
+   *     .flops = "2*numel(...)*n*k + given(bias)*numel(out)", .bytes = "default - nbytes(table) + nbytes(out)"
+   * bytes NULL: `default`. flops NULL: not known.
    */
   const char *bytes, *flops;
   /* Calls to time the op with, in the form of `cases`: call 0 is made of the first choice of each clause, call 1 of the
