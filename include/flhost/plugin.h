@@ -258,10 +258,10 @@ enum {
  * - sm_80: letters and a decimal number; a device of that number or a greater one. sm_90a: of just that number.
  *   sm_100f: of that number, or of a greater one with the same digits but the last.
  * - gfx90a: the number is hexadecimal. gfx9 and older (wavefronts of 64) and gfx10 and newer (of 32) do not stand in
- * for each other; the integrated gfx902, gfx909 and gfx90c count as gfx900. A feature (gfx90a:xnack-) keeps off devices
- *   that say the opposite.
+ *   for each other; the integrated gfx902, gfx909 and gfx90c count as gfx900. A feature (gfx90a:xnack-) keeps off
+ *   devices that say the opposite.
  * - Ascend910B: a series. Ascend910A < Ascend910B (B1 to B4) < Ascend910_93 < Ascend950; Ascend310P and Ascend310B
- * stand by themselves.
+ *   stand by themselves.
  */
 
 /* One implementation of one op. */
