@@ -42,6 +42,13 @@ typedef struct memory_block {
 
 static int initialised;
 static stream default_streams[MAX_DEVICES];
+
+/* Before any thread can use them. */
+static __attribute__((constructor)) void number_default_streams(void) {
+  for (int i = 0; i < MAX_DEVICES; i++)
+    default_streams[i].device = i;
+}
+
 static stream *streams;
 static int n_streams;
 static memory_block *blocks;
@@ -138,7 +145,6 @@ int aclrtSetDevice(int32_t device) {
   if (device < 0 || device >= stand_in_setting("devices") || device >= MAX_DEVICES)
     return INVALID_DEVICE;
   current = device;
-  default_streams[device].device = device;
   return 0;
 }
 
