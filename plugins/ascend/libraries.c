@@ -215,10 +215,13 @@ const aclnn_functions *ascend_operator(aclnn_operator operator_) {
   const aclnn_functions *found = atomic_load_explicit(&known[operator_], memory_order_acquire);
   if (!found) {
     pthread_mutex_lock(&lock);
-    if (!operators_opened)
-      open_operator_libraries();
-    found = look_up(operator_);
-    atomic_store_explicit(&known[operator_], found, memory_order_release);
+    found = atomic_load_explicit(&known[operator_], memory_order_relaxed);
+    if (!found) { /* else another thread was first, and its callers read what stands there */
+      if (!operators_opened)
+        open_operator_libraries();
+      found = look_up(operator_);
+      atomic_store_explicit(&known[operator_], found, memory_order_release);
+    }
     pthread_mutex_unlock(&lock);
   }
   return found == &absent ? NULL : found;
