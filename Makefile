@@ -197,9 +197,10 @@ check-stress: ## all kinds of calls and changes at once, for 25 s, then a minute
 	@for seed in 2 3; do FLHOST_BUILD=$(BUILD)/tsan TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 \
 	  $(BUILD)/tsan/tests/stress --seconds 30 --seed $$seed $(STRESS) || exit 1; done
 
-# Children are checked too, and leaks in them; but not the compilers and shells that tests call.
+# Children are checked too, and leaks in them; but not the compilers and shells that tests call. Threads take turns fairly:
+# one that only calls would starve the others.
 VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible \
-  --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/* --child-silent-after-fork=no
+  --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/* --child-silent-after-fork=no --fair-sched=try
 .PHONY: check-valgrind
 check-valgrind: ## all tests under valgrind, leaks are errors
 	@FLHOST_SAMPLE=1 TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check
