@@ -382,12 +382,12 @@ static void wait_for(double seconds) {
   nanosleep(&time, NULL);
 }
 
-/* A host whose failed implementations are tried again after 50 ms. */
+/* A host whose failed implementations are tried again after half a second. */
 static fl_host *impatient_host(void) {
   char variable[PATH_MAX + 32];
   const char *const environment[] = {variable, NULL};
   scratch_make();
-  snprintf(variable, sizeof variable, "VLLM_FL_CONFIG=%s", write_text("policy.yaml", "retry_first_s: 0.05\n"));
+  snprintf(variable, sizeof variable, "VLLM_FL_CONFIG=%s", write_text("policy.yaml", "retry_first_s: 0.5\n"));
   fl_host *host = host_with(environment);
   scratch_remove();
   return host;
@@ -405,10 +405,10 @@ START_TEST(F4_what_is_skipped_stays_out_until_thawed) {
   ck_assert_uint_eq(failed->n, 1);
   ck_assert(failed->impls[0].retry_in < 0);
   fl_failed_impls_free(failed);
-  wait_for(0.1);
+  wait_for(0.7);
   ck_assert_str_eq(called(host, "op"), "vendor.bolt");
   ck_ok(fl_thaw(host, "capture"));
-  wait_for(0.1);
+  wait_for(0.7);
   ck_assert_str_eq(called(host, "op"), "default.flagos");
   fl_host_destroy(host);
 }
@@ -419,7 +419,7 @@ START_TEST(F4_what_was_due_is_back_for_good) {
   flagos.status = FL_EDEVICE;
   ck_assert_str_eq(called(host, "op"), "vendor.bolt");
   flagos.status = FL_OK;
-  wait_for(0.1);
+  wait_for(0.7);
   ck_ok(fl_freeze(host, "capture"));
   ck_assert_str_eq(called(host, "op"), "default.flagos");
   flagos.status = FL_EDEVICE;
