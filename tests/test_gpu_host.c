@@ -435,8 +435,8 @@ END_TEST
 START_TEST(a_device_that_is_not_there_is_named) {
   set_up(cuda, "devices=2");
   make_tensors(2);
-  assert_status(call_on(NULL), FL_EDEVICE);
-  ck_assert_str_eq(words, "silu_and_mul: there is no CUDA device 2; the driver reports 2");
+  assert_status(call_on(NULL), FL_EINVAL);
+  ck_assert_str_eq(words, "there is no CUDA device 2; the driver reports 2");
 }
 END_TEST
 
@@ -578,6 +578,32 @@ START_TEST(a_lost_device_is_a_failure_and_the_cpu_goes_on) {
 }
 END_TEST
 
+/* The tensors of a call, on a device of the plugin's type. */
+static fl_status call_host(fl_host *host, int32_t device) {
+  fl_value values[] = {fl_tensor(&x->tensor), fl_tensor(&out->tensor)};
+  fl_call call = {.size = sizeof call, .count = 2, .values = values};
+  x->tensor.device.device_id = out->tensor.device.device_id = device;
+  return fl_call_op(host, "silu_and_mul", &call);
+}
+
+START_TEST(F5_a_device_that_is_not_there_is_held_against_nobody) {
+  fl_host *host = gpu_host(_i ? hip6 : cuda);
+  fl_failed_impls *failed;
+  platform.device_type = (_i ? hip6 : cuda)->device_type;
+  make_tensors(0);
+  ck_ok(call_host(host, 0));
+  ck_assert_int_eq(call_host(host, 7), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), _i ? "silu_and_mul: there is no ROCm device 7; the driver reports 1"
+                                          : "silu_and_mul: there is no CUDA device 7; the driver reports 1");
+  ck_assert_int_eq(call_host(host, -1), FL_EINVAL);
+  ck_ok(fl_get_failed_impls(host, NULL, &failed));
+  ck_assert_uint_eq(failed->n, 0);
+  fl_failed_impls_free(failed);
+  ck_ok(call_host(host, 0));
+  fl_host_destroy(host);
+}
+END_TEST
+
 static void free_tensors(void) {
   unmake(x);
   unmake(out);
@@ -611,6 +637,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, memory_is_copied_there_and_back, 0, 2);
   tcase_add_test(tests, the_platforms_failures_are_said_in_words);
   tcase_add_test(tests, a_lost_device_is_a_failure_and_the_cpu_goes_on);
+  tcase_add_loop_test(tests, F5_a_device_that_is_not_there_is_held_against_nobody, 0, 2);
 }
 
 int main(void) {

@@ -198,7 +198,7 @@ gpu_device *gpu_find_device(int ordinal, fl_status *status, char *words, size_t 
   }
   if (ordinal < 0 || ordinal >= state.n) {
     snprintf(words, size, "there is no %s device %d; the driver reports %d", gpu.title, ordinal, state.n);
-    *status = FL_EDEVICE;
+    *status = FL_EINVAL;
     return NULL;
   }
   gpu_device *device = &state.devices[ordinal];

@@ -131,7 +131,8 @@ gpu_device *gpu_device_at(int ordinal);
  * already: a process that initialised a driver cannot fork any more. The answer is kept. Any thread. */
 bool gpu_has_suitable_device(const char **reason);
 
-/* A device by number, opened if need be; NULL, with status and words, when there is none or it was lost. */
+/* A device by number, opened if need be; NULL, with status and words, when there is none of that number (FL_EINVAL) or
+ * it cannot be used. */
 gpu_device *gpu_find_device(int ordinal, fl_status *status, char *words, size_t size);
 
 /* "CUDA_ERROR_OUT_OF_MEMORY (2)" */

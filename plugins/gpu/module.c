@@ -75,11 +75,13 @@ gpu_device *gpu_call_device(const gpu_op *op, fl_call *call, fl_status *status) 
   for (uint32_t i = 0; i < call->count && !tensor; i++)
     tensor = gpu_tensor(call, i);
   if (!tensor) {
-    *status = fl_fail(call, FL_EINVAL, "%s: the call has no tensor, so no device", op->name);
+    *status = fl_fail(call, FL_EINVAL, "the call has no tensor, so no device");
     return NULL;
   }
   gpu_device *device = gpu_find_device(tensor->device.device_id, status, words, sizeof words);
-  if (!device)
+  if (!device && *status == FL_EINVAL) /* the caller's mistake, before which the host puts the op's name */
+    fl_fail(call, *status, "%s", words);
+  else if (!device)
     fl_fail(call, *status, "%s: %s", op->name, words);
   return device;
 }

@@ -33,7 +33,7 @@ static fl_status enter(int32_t ordinal, const char *where, gpu_device **device, 
   fl_status status;
   *device = gpu_find_device(ordinal, &status, words, sizeof words);
   if (!*device)
-    return status;
+    return status == FL_ENOMEM ? status : FL_EDEVICE;
   gpu_code code = gpu.call.enter(*device, scope);
   return code ? failed(*device, code, where, "choosing the device") : FL_OK;
 }
