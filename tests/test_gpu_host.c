@@ -243,6 +243,17 @@ START_TEST(where_the_thread_uses_a_device_availability_loads_the_kernels) {
 }
 END_TEST
 
+/* Where one op needs the kernels of others. */
+START_TEST(availability_loads_all_kernels_of_an_op) {
+  const char *reason;
+  set_up(cuda, "");
+  use_device_as_an_engine(0);
+  const fl_impl *impl = impl_of("fused_moe");
+  ck_assert(impl->is_available(impl->self, &reason));
+  ck_assert_int_eq(lines("load"), 3);
+}
+END_TEST
+
 START_TEST(kernels_that_do_not_load_are_not_available) {
   static const struct {
     const char *settings, *reason;
@@ -586,6 +597,26 @@ static fl_status call_host(fl_host *host, int32_t device) {
   return fl_call_op(host, "silu_and_mul", &call);
 }
 
+/* The host asks whether an implementation is available only once. */
+START_TEST(an_op_that_is_first_called_in_a_capture_is_loaded_then) {
+  fl_host *host = gpu_host(cuda);
+  int (*exchange)(int *), mode = 0;
+  platform.device_type = kDLCUDA;
+  make_tensors(0);
+  use_device_as_an_engine(0);
+  stand_in_set("capturing=1");
+  ck_ok(call_host(host, 0));
+  ck_assert_int_eq(lines("load"), 1);
+  stand_in_find("cuThreadExchangeStreamCaptureMode", &exchange);
+  ck_assert_int_eq(exchange(&mode), 0);
+  ck_assert_int_eq(mode, 0); /* the thread's own, as it was */
+  stand_in_set("");
+  ck_ok(call_host(host, 0));
+  assert_computed();
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(F5_a_device_that_is_not_there_is_held_against_nobody) {
   fl_host *host = gpu_host(_i ? hip6 : cuda);
   fl_failed_impls *failed;
@@ -618,6 +649,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, availability_initialises_nothing_in_the_process);
   tcase_add_loop_test(tests, without_the_vendors_compiler_there_is_a_platform_and_a_reason, 0, 2);
   tcase_add_test(tests, where_the_thread_uses_a_device_availability_loads_the_kernels);
+  tcase_add_test(tests, availability_loads_all_kernels_of_an_op);
   tcase_add_test(tests, kernels_that_do_not_load_are_not_available);
   tcase_add_loop_test(tests, a_call_queues_one_kernel_on_its_stream_and_nothing_else, 0, 2);
   tcase_add_loop_test(tests, nobody_waits_for_a_kernel_but_who_synchronises_its_stream, 0, 2);
@@ -637,6 +669,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, memory_is_copied_there_and_back, 0, 2);
   tcase_add_test(tests, the_platforms_failures_are_said_in_words);
   tcase_add_test(tests, a_lost_device_is_a_failure_and_the_cpu_goes_on);
+  tcase_add_test(tests, an_op_that_is_first_called_in_a_capture_is_loaded_then);
   tcase_add_loop_test(tests, F5_a_device_that_is_not_there_is_held_against_nobody, 0, 2);
 }
 

@@ -42,6 +42,7 @@ static const gpu_symbol symbols[] = {
     {"cuStreamSynchronize", &gpu.call.synchronize},
     {"cuCtxSynchronize", &gpu.call.synchronize_all},
     {"cuStreamIsCapturing", &gpu.call.capturing},
+    {"cuThreadExchangeStreamCaptureMode", &gpu.call.exchange_capture_mode},
     {"cuDeviceGetAttribute", &cu.attribute},
     {"cuDeviceGet", &cu.device},
     {"cuDevicePrimaryCtxRetain", &cu.retain},

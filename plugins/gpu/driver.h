@@ -29,7 +29,7 @@ enum {
   GPU_NOT_SUPPORTED = 801
 };
 
-enum { GPU_MAX_DEVICES = 32, GPU_WORDS = 256 };
+enum { GPU_MAX_DEVICES = 32, GPU_WORDS = 256, GPU_CAPTURE_RELAXED = 2 };
 
 /* What is known of a device without using it. */
 typedef struct gpu_properties {
@@ -83,6 +83,8 @@ typedef struct gpu_functions {
   gpu_code (*synchronize)(void *stream);
   gpu_code (*synchronize_all)(void);
   gpu_code (*capturing)(void *stream, int *status); /* 0: the stream is not being captured */
+  /* What a capture by the thread forbids: takes *mode and gives what was. NULL: the driver cannot be asked. */
+  gpu_code (*exchange_capture_mode)(int *mode);
 } gpu_functions;
 
 /* A function of the driver's library, and where its address goes. */

@@ -208,6 +208,18 @@ code cuStreamIsCapturing(void *stream, int *status) {
   return depth ? standin_capturing(stream, status) : INVALID_CONTEXT;
 }
 
+EXPORT code cuThreadExchangeStreamCaptureMode(int *mode);
+code cuThreadExchangeStreamCaptureMode(int *mode) {
+  static _Thread_local int own;
+  int outer = own;
+  if (!initialised || *mode < 0 || *mode > 2)
+    return initialised ? INVALID_VALUE : NOT_INITIALIZED;
+  own = *mode;
+  *mode = outer;
+  standin_relax(own == 2);
+  return 0;
+}
+
 /* A driver that is too old lacks one that came late. */
 #ifndef WITHOUT_ERROR_NAME
 EXPORT code cuGetErrorName(code error, const char **name);

@@ -43,6 +43,9 @@ void standin_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* What every call first asks: the code that follows from a broken device, or `code`. */
 int standin_check(int code);
 
+/* May the thread, from now on, load and allocate while a stream is captured? */
+void standin_relax(bool may);
+
 /* A thread's device or context is the vendor's business; these do the rest, and give codes. */
 int standin_allocate(void **memory, size_t size);
 int standin_release(void *memory);
