@@ -617,6 +617,29 @@ START_TEST(an_op_that_is_first_called_in_a_capture_is_loaded_then) {
 }
 END_TEST
 
+/* What is captured does not run, so that there is nothing to wait for; waiting would end the capture. */
+START_TEST(synchronous_calls_can_be_captured) {
+  static const char *const environment[] = {"VLLM_FL_SYNCHRONIZE=1", NULL};
+  const gpu_setup *setup = _i ? hip6 : cuda;
+  char plugin[PATH_MAX];
+  stand_in_open(setup->driver);
+  setenv(setup->setting, stand_in_path(), 1);
+  fl_host *host = test_host(environment, 0);
+  snprintf(plugin, sizeof plugin, "%s/tests/drivers/plugins/%s", build_dir(), setup->plugin);
+  ck_ok(fl_load_plugin(host, plugin));
+  platform.device_type = setup->device_type;
+  make_tensors(0);
+  ck_ok(call_host(host, 0));
+  ck_assert_int_eq(lines("synchronize stream"), 2); /* for what was queued before, and for the call */
+  stand_in_set("capturing=1");
+  stand_in_clear();
+  ck_ok(call_host(host, 0));
+  ck_assert_int_eq(lines("launch"), 1);
+  ck_assert_int_eq(lines("synchronize"), 0);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(F5_a_device_that_is_not_there_is_held_against_nobody) {
   fl_host *host = gpu_host(_i ? hip6 : cuda);
   fl_failed_impls *failed;
@@ -670,6 +693,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, the_platforms_failures_are_said_in_words);
   tcase_add_test(tests, a_lost_device_is_a_failure_and_the_cpu_goes_on);
   tcase_add_test(tests, an_op_that_is_first_called_in_a_capture_is_loaded_then);
+  tcase_add_loop_test(tests, synchronous_calls_can_be_captured, 0, 2);
   tcase_add_loop_test(tests, F5_a_device_that_is_not_there_is_held_against_nobody, 0, 2);
 }
 

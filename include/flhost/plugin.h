@@ -416,7 +416,7 @@ typedef struct fl_platform {
   fl_status (*copy)(void *self, int32_t device, void *to, const void *from, size_t size, int32_t direction,
                     void *stream);
   /* Waits until all work of the stream is done; `all` waits for the device's other streams, too. An error of earlier
-   * work shows up here. */
+   * work shows up here. A stream that is being captured in a graph has no work yet: there is nothing to wait for. */
   fl_status (*synchronize)(void *self, int32_t device, void *stream, bool all);
   /* Why the thread's last of these functions failed; the plugin's own, valid until the thread's next. */
   const char *(*error)(void *self);

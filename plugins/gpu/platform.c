@@ -138,6 +138,15 @@ static fl_status copy(void *self, int32_t ordinal, void *to, const void *from, s
   return code ? failed(device, code, "copy", step) : FL_OK;
 }
 
+/* What is queued while the stream is captured does not run: there is nothing to wait for, and a driver that is asked to
+ * ends the capture. */
+static gpu_code wait_for_stream(void *stream) {
+  int captured = 0;
+  if (!gpu.call.capturing(stream, &captured) && captured)
+    return GPU_SUCCESS;
+  return gpu.call.synchronize(stream);
+}
+
 static fl_status synchronize(void *self, int32_t ordinal, void *stream, bool all) {
   gpu_device *device;
   gpu_scope scope;
@@ -145,7 +154,7 @@ static fl_status synchronize(void *self, int32_t ordinal, void *stream, bool all
   fl_status status = enter(ordinal, "synchronize", &device, &scope);
   if (status)
     return status;
-  gpu_code code = all ? gpu.call.synchronize_all() : gpu.call.synchronize(stream);
+  gpu_code code = all ? gpu.call.synchronize_all() : wait_for_stream(stream);
   gpu.call.leave(&scope);
   return code ? failed(device, code, "synchronize", "waiting for the device") : FL_OK;
 }
