@@ -429,6 +429,7 @@ static const struct {
      "silu_and_mul: silu_and_mul_f32: CUDA_ERROR_NOT_INITIALIZED (3); was the process forked after the driver was "
      "initialised, or is it ending?",
      FL_EDEVICE},
+    {"launch=46", "silu_and_mul: silu_and_mul_f32: unknown error (46)", FL_EDEVICE},
 };
 enum { N_FAILURES = sizeof failures / sizeof failures[0] };
 
@@ -474,6 +475,26 @@ START_TEST(a_lost_device_is_remembered_with_what_met_it) {
            name);
   ck_assert_str_eq(words, expected);
   ck_assert_str_eq(stand_in_log(), "");
+}
+END_TEST
+
+static const int final_codes[] = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721};
+enum { N_FINAL = sizeof final_codes / sizeof final_codes[0] };
+
+START_TEST(an_error_that_the_context_does_not_survive_is_remembered) {
+  char settings[32], code[16];
+  set_up(cuda, "devices=2");
+  make_tensors(0);
+  snprintf(settings, sizeof settings, "devices=2 launch=%d", final_codes[_i]);
+  snprintf(code, sizeof code, "(%d)", final_codes[_i]);
+  stand_in_set(settings);
+  assert_status(call_on(NULL), FL_EDEVICE);
+  stand_in_set("devices=2");
+  assert_status(call_on(NULL), FL_EDEVICE);
+  ck_contains(words, "device 0 was lost");
+  ck_contains(words, code);
+  x->tensor.device.device_id = out->tensor.device.device_id = 1; /* whose context is another */
+  assert_status(call_on(NULL), FL_OK);
 }
 END_TEST
 
@@ -685,6 +706,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, a_failed_call_says_where_and_the_next_one_works, 0, N_FAILURES);
   tcase_add_test(tests, a_device_that_is_not_there_is_named);
   tcase_add_loop_test(tests, a_lost_device_is_remembered_with_what_met_it, 0, 2);
+  tcase_add_loop_test(tests, an_error_that_the_context_does_not_survive_is_remembered, 0, N_FINAL);
   tcase_add_test(tests, a_launch_that_meets_a_lost_device_names_the_op);
   tcase_add_loop_test(tests, the_platform_describes_its_devices, 0, 3);
   tcase_add_loop_test(tests, a_platform_without_devices_counts_none, 0, 2);

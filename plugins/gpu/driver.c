@@ -75,10 +75,20 @@ const char *gpu_error_text(gpu_code code, char *text, size_t size) {
 
 /* Errors after which the device's context is of no use any more. */
 static bool is_final(gpu_code code) {
-  static const gpu_code codes[] = {
-      46 /* unavailable */, 214 /* ECC */,           220 /* NVLink */,          700 /* illegal address */,
-      702 /* timeout */,    710 /* assertion */,     714 /* hardware stack */,  715 /* illegal instruction */,
-      716 /* alignment */,  717 /* address space */, 718 /* program counter */, 719 /* launch failure */};
+  static const gpu_code codes[] = {214 /* ECC */,
+                                   220 /* NVLink */,
+                                   226 /* contained */,
+                                   700 /* illegal address */,
+                                   702 /* timeout */,
+                                   709 /* no context left */,
+                                   710 /* assertion */,
+                                   714 /* hardware stack */,
+                                   715 /* instruction */,
+                                   716 /* alignment */,
+                                   717 /* address space */,
+                                   718 /* program counter */,
+                                   719 /* launch failure */,
+                                   721 /* tensor memory leak */};
   for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
     if (codes[i] == code)
       return true;
@@ -104,6 +114,7 @@ static fl_status status_of(gpu_code code) {
     return FL_ENOMEM;
   case GPU_NOT_INITIALISED:
   case GPU_DEINITIALISED:
+  case GPU_UNAVAILABLE:
   case GPU_NO_DEVICE:
   case GPU_INVALID_DEVICE:
     return FL_EDEVICE;

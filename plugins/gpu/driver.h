@@ -21,6 +21,7 @@ enum {
   GPU_OUT_OF_MEMORY = 2,
   GPU_NOT_INITIALISED = 3,
   GPU_DEINITIALISED = 4,
+  GPU_UNAVAILABLE = 46, /* another process has the device for itself, as long as that runs */
   GPU_NO_DEVICE = 100,
   GPU_INVALID_DEVICE = 101,
   GPU_NO_BINARY = 209,
