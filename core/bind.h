@@ -6,7 +6,11 @@
 
 /* ------------------------------------------------------------------------------------------------------ invoke.c */
 
-/* The device type that selects: that of the schema's argument; 0 when the op has no tensor. */
+/* The tensor whose device selects: that of the schema's device_argument; if that is none, the first that the call has.
+ * NULL: it has none. */
+const DLTensor *fl_call_tensor(const fl_op *op, const fl_call *call);
+
+/* Its device type; 0 when the call has no tensor. */
 uint32_t fl_call_device(const fl_op *op, const fl_call *call);
 
 /* Calls what the op has bound, or resolves it first. The thread is reading, the arguments are good, and call->message

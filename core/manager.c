@@ -19,7 +19,7 @@
 
 /* Devices of one type differ, and the candidate is for some of them: for the call's? */
 static bool reaches(const fl_candidate *candidate, const fl_call *call) {
-  uint32_t device = (uint32_t)call->values[candidate->record->op->device_argument].v.tensor->device.device_id;
+  uint32_t device = (uint32_t)fl_call_tensor(candidate->record->op, call)->device.device_id;
   return device >= FL_DEVICES_MAX || candidate->on_devices >> device & 1;
 }
 
@@ -31,8 +31,7 @@ static bool takes(const fl_candidate *candidate, const fl_call *call, const char
     return false;
   }
   if (candidate->dtypes) {
-    int32_t argument = record->op->device_argument;
-    const DLTensor *tensor = argument < 0 ? NULL : call->values[argument].v.tensor;
+    const DLTensor *tensor = fl_call_tensor(record->op, call);
     if (tensor && !(candidate->dtypes & fl_dtype_bit(tensor->dtype))) {
       *reason = "it does not declare this element type";
       return false;
@@ -80,9 +79,7 @@ fl_status fl_run_guarded(void *self, fl_call *call) {
 
 /* Is the call's tensor where a kernel may still run when the implementation has returned? Its device, if so. */
 static bool is_asynchronous(const fl_op *op, const fl_call *call, DLDevice *device) {
-  const DLTensor *tensor = op->device_argument >= 0 && call->values[op->device_argument].type == FL_TENSOR
-                               ? call->values[op->device_argument].v.tensor
-                               : NULL;
+  const DLTensor *tensor = fl_call_tensor(op, call);
   if (!tensor || fl_tensor_is_on_host(tensor))
     return false;
   *device = tensor->device;
