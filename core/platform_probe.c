@@ -284,6 +284,8 @@ static void end_strings(fl_device_properties *properties) {
 void fl_list_devices(const fl_platform *platform, void *self, fl_device_list *list) {
   memset(list, 0, sizeof *list);
   list->count = platform->device_count ? platform->device_count(self) : -1;
+  const char *failed = platform->device_count && list->count < 0 && platform->error ? platform->error(self) : NULL;
+  snprintf(list->words, sizeof list->words, "%s", failed ? failed : "");
   int32_t n = platform->device_count ? list->count : FL_DEVICES_MAX;
   for (int32_t i = 0; platform->properties && i < n && i < FL_DEVICES_MAX; i++) {
     list->devices[i].size = sizeof list->devices[i];

@@ -403,7 +403,7 @@ typedef struct fl_platform {
   int32_t device_type; /* DLDeviceType of its tensors */
   /* Is it there and usable? `reason` says why not. Called from one thread at a time, may be called again. */
   bool (*is_active)(void *self, const char **reason);
-  /* Number of devices; negative on error. NULL = unknown. */
+  /* Number of devices; negative on error, with the reason in `error` where there is one. NULL = unknown. */
   int (*device_count)(void *self);
   fl_status (*properties)(void *self, int32_t device, fl_device_properties *properties);
   /* The device that the thread uses. */

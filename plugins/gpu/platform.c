@@ -12,14 +12,20 @@ static bool is_active(void *self, const char **reason) {
 
 /* No device is an answer, not a failure. Initialises the driver: the host asks in a child process. */
 static int device_count(void *self) {
-  const char *reason;
+  const char *reason, *step = "initialisation";
   int count = 0;
   (void)self;
-  if (!gpu_present(&reason))
+  if (!gpu_present(&reason)) {
+    snprintf(words, sizeof words, "%s", reason);
     return -1;
+  }
   gpu_code code = gpu.call.initialise(0);
-  if (!code)
+  if (!code) {
+    step = "counting the devices";
     code = gpu.call.count(&count);
+  }
+  if (code && code != GPU_NO_DEVICE)
+    gpu_failed(NULL, code, gpu.title, step, words, sizeof words);
   return code == GPU_NO_DEVICE ? 0 : code ? -1 : count;
 }
 
