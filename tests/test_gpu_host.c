@@ -344,6 +344,39 @@ START_TEST(the_right_context_is_not_pushed_again) {
 }
 END_TEST
 
+/* The thread's context or device, as a number. */
+static intptr_t place(bool hip) {
+  int (*get_context)(void **), (*get_device)(int *), device;
+  void *context;
+  if (hip) {
+    stand_in_find("hipGetDevice", &get_device);
+    ck_assert_int_eq(get_device(&device), 0);
+    return device;
+  }
+  stand_in_find("cuCtxGetCurrent", &get_context);
+  ck_assert_int_eq(get_context(&context), 0);
+  return (intptr_t)context;
+}
+
+/* What is loaded is good in one context, or on one device, and nowhere else. */
+START_TEST(each_device_has_kernels_of_its_own) {
+  set_up(_i ? hip6 : cuda, "devices=3");
+  if (!_i)
+    use_device_as_an_engine(0);
+  make_tensors(2);
+  for (int i = 0; i < 6; i++) {
+    intptr_t engines = place(_i);
+    x->tensor.device.device_id = out->tensor.device.device_id = (i + 2) % 3;
+    set(&out->tensor, 0, 0);
+    assert_status(call_on(NULL), FL_OK);
+    assert_computed();
+    ck_assert_int_eq(place(_i), engines);
+  }
+  ck_assert_int_eq(lines("load"), 3);
+  ck_assert_int_eq(lines("launch"), 6);
+}
+END_TEST
+
 START_TEST(hips_device_of_the_thread_is_as_it_was_after_a_call) {
   int (*get_device)(int *), device;
   set_up(hip5, "devices=2");
@@ -700,6 +733,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, zero_tokens_launch_nothing);
   tcase_add_test(tests, the_threads_own_context_is_as_it_was_after_a_call);
   tcase_add_test(tests, the_right_context_is_not_pushed_again);
+  tcase_add_loop_test(tests, each_device_has_kernels_of_its_own, 0, 2);
   tcase_add_test(tests, hips_device_of_the_thread_is_as_it_was_after_a_call);
   tcase_add_loop_test(tests, what_is_not_loaded_is_not_loaded_during_a_capture, 0, 2);
   tcase_add_test(tests, threads_that_call_first_together_load_once);

@@ -139,7 +139,7 @@ code cuMemGetInfo_v2(size_t *available, size_t *total) {
 
 EXPORT code cuModuleLoadData(void **module, const void *image);
 code cuModuleLoadData(void **module, const void *image) {
-  return depth ? standin_load(module, image) : INVALID_CONTEXT;
+  return depth ? standin_load(module, image, stack[depth - 1]) : INVALID_CONTEXT;
 }
 
 EXPORT code cuModuleGetFunction(void **function, void *module, const char *name);
@@ -160,7 +160,8 @@ code cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsig
                     unsigned shared, void *stream, void **arguments, void **extra) {
   if (!depth || extra)
     return depth ? INVALID_VALUE : INVALID_CONTEXT;
-  return standin_launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream, arguments);
+  return standin_launch(function, stack[depth - 1], (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream,
+                        arguments);
 }
 
 EXPORT code cuMemAlloc_v2(address *memory, size_t size);

@@ -49,10 +49,12 @@ void standin_relax(bool may);
 /* A thread's device or context is the vendor's business; these do the rest, and give codes. */
 int standin_allocate(void **memory, size_t size);
 int standin_release(void *memory);
-int standin_load(void **module, const void *image);
+/* `where`: the thread's context or device. A module and its functions are good there and nowhere else; functions of no
+ * module, the tests' own, everywhere. */
+int standin_load(void **module, const void *image, const void *where);
 int standin_find(void **function, void *module, const char *name);
-int standin_launch(void *function, const unsigned *grid, const unsigned *block, unsigned shared, void *stream,
-                   void **arguments);
+int standin_launch(void *function, const void *where, const unsigned *grid, const unsigned *block, unsigned shared,
+                   void *stream, void **arguments);
 /* Queues a function of the host's; `arguments` is copied. */
 int standin_queue(void (*run)(const void *arguments), const void *arguments, size_t size, void *stream);
 int standin_copy(void *to, const void *from, size_t size, void *stream, const char *kind);
