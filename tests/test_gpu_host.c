@@ -694,6 +694,29 @@ START_TEST(synchronous_calls_can_be_captured) {
 }
 END_TEST
 
+/* Not even in a child process, nor a library that does not exist here. */
+START_TEST(a_call_on_the_cpu_asks_no_gpu) {
+  const int64_t shape[] = {4, 4};
+  const gpu_setup *setup = _i ? hip6 : cuda;
+  fl_host *host = gpu_host(setup);
+  owned *weight = make(float32, 2, shape, 0), *in = make(float32, 2, shape, 0), *product = make(float32, 2, shape, 0);
+  fl_value values[] = {fl_tensor(&in->tensor), fl_tensor(&weight->tensor), fl_none(), fl_bool(false),
+                       fl_tensor(&product->tensor)};
+  fl_call call = {.size = sizeof call, .count = 5, .values = values};
+  stand_in_set("crash=1");
+  ck_ok(fl_call_op(host, "replicated_linear", &call));
+  fl_explanation *explanation;
+  stand_in_set("");
+  ck_ok(fl_explain(host, "replicated_linear", setup->device_type, &explanation)); /* which asks now */
+  ck_assert_str_eq(explanation->selected, setup->impl_id);
+  fl_explanation_free(explanation);
+  unmake(in);
+  unmake(weight);
+  unmake(product);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(F5_a_device_that_is_not_there_is_held_against_nobody) {
   fl_host *host = gpu_host(_i ? hip6 : cuda);
   fl_failed_impls *failed;
@@ -750,6 +773,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_lost_device_is_a_failure_and_the_cpu_goes_on);
   tcase_add_test(tests, an_op_that_is_first_called_in_a_capture_is_loaded_then);
   tcase_add_loop_test(tests, synchronous_calls_can_be_captured, 0, 2);
+  tcase_add_loop_test(tests, a_call_on_the_cpu_asks_no_gpu, 0, 2);
   tcase_add_loop_test(tests, F5_a_device_that_is_not_there_is_held_against_nobody, 0, 2);
 }
 
