@@ -8,6 +8,8 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { MAX_IMPLS = 128, ROWS = 3, COLUMNS = 40 };
 
@@ -717,6 +719,35 @@ START_TEST(a_call_on_the_cpu_asks_no_gpu) {
 }
 END_TEST
 
+static void *call_in_thread(void *host) {
+  return (void *)(intptr_t)call_host(host, 0);
+}
+
+/* While a thread asks for the device, another forks: in the child nobody will come to an end with asking. */
+START_TEST(X1_a_child_that_is_forked_while_the_driver_is_asked_can_call) {
+  fl_host *host = gpu_host(cuda);
+  pthread_t thread;
+  void *result;
+  int status = 1;
+  platform.device_type = kDLCUDA;
+  make_tensors(0);
+  stand_in_set("stall=500");
+  ck_assert_int_eq(pthread_create(&thread, NULL, call_in_thread, host), 0);
+  usleep(200000);
+  pid_t child = fork();
+  ck_assert_int_ge(child, 0);
+  if (!child) {
+    alarm(15);
+    _exit(call_host(host, 0));
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert_int_eq(status, 0);
+  pthread_join(thread, &result);
+  ck_assert_ptr_null(result);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(F5_a_device_that_is_not_there_is_held_against_nobody) {
   fl_host *host = gpu_host(_i ? hip6 : cuda);
   fl_failed_impls *failed;
@@ -774,6 +805,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, an_op_that_is_first_called_in_a_capture_is_loaded_then);
   tcase_add_loop_test(tests, synchronous_calls_can_be_captured, 0, 2);
   tcase_add_loop_test(tests, a_call_on_the_cpu_asks_no_gpu, 0, 2);
+  tcase_add_test(tests, X1_a_child_that_is_forked_while_the_driver_is_asked_can_call);
   tcase_add_loop_test(tests, F5_a_device_that_is_not_there_is_held_against_nobody, 0, 2);
 }
 

@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <sys/auxv.h>
 
-/* Guarded by `lock` until `opened` is set; then the devices' numbers and properties stay as they are. */
+pthread_mutex_t gpu_locks[GPU_N_LOCKS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
+                                          PTHREAD_MUTEX_INITIALIZER};
+
+/* Guarded by GPU_LOCK_DRIVER until `opened` is set; then the devices' numbers and properties stay as they are. */
 static struct {
-  pthread_mutex_t lock;
   char *chosen; /* the setting's library; kept for the life of the process */
   bool bound;   /* every function was found */
   atomic_bool opened;
@@ -15,18 +17,30 @@ static struct {
   char reason[GPU_WORDS];
   int n;
   gpu_device devices[GPU_MAX_DEVICES];
-} state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} state;
+
+/* What they guard is good without the thread that had one: it is done, or will be done again. */
+static void free_locks(void) {
+  for (int i = 0; i < GPU_N_LOCKS; i++)
+    pthread_mutex_init(&gpu_locks[i], NULL);
+}
+
+static void guard_forks(void) {
+  pthread_atfork(NULL, NULL, free_locks);
+}
 
 /* ---------------------------------------------------------------------------------------------------------- library */
 
 void gpu_choose_library(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
   const char *path = getauxval(AT_SECURE) ? NULL : getenv(gpu.setting);
-  pthread_mutex_lock(&state.lock);
+  pthread_once(&once, guard_forks);
+  pthread_mutex_lock(&gpu_locks[GPU_LOCK_DRIVER]);
   if (path && *path && !gpu.library.library) {
     free(state.chosen);
     state.chosen = strdup(path);
   }
-  pthread_mutex_unlock(&state.lock);
+  pthread_mutex_unlock(&gpu_locks[GPU_LOCK_DRIVER]);
 }
 
 /* What stands in the driver's place needs no device. */
@@ -54,9 +68,9 @@ static bool bind_functions(const char **reason) {
 }
 
 bool gpu_present(const char **reason) {
-  pthread_mutex_lock(&state.lock);
+  pthread_mutex_lock(&gpu_locks[GPU_LOCK_DRIVER]);
   bool present = (state.chosen ? open_chosen(reason) : driver_present(&gpu.library, reason)) && bind_functions(reason);
-  pthread_mutex_unlock(&state.lock);
+  pthread_mutex_unlock(&gpu_locks[GPU_LOCK_DRIVER]);
   return present;
 }
 
@@ -177,12 +191,12 @@ fl_status gpu_open(const char **reason) {
   }
   if (!gpu_present(reason))
     return FL_EDEVICE;
-  pthread_mutex_lock(&state.lock);
+  pthread_mutex_lock(&gpu_locks[GPU_LOCK_DRIVER]);
   if (!atomic_load(&state.opened)) {
     state.status = open_devices();
     atomic_store_explicit(&state.opened, true, memory_order_release);
   }
-  pthread_mutex_unlock(&state.lock);
+  pthread_mutex_unlock(&gpu_locks[GPU_LOCK_DRIVER]);
   *reason = state.reason;
   return state.status;
 }

@@ -12,6 +12,7 @@
 #include "plugins/driver.h"
 
 #include <flhost/plugin.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 /* CUresult or hipError_t: the two agree on the codes that matter here. */
@@ -113,7 +114,11 @@ typedef struct gpu_driver {
 /* This plugin's. */
 extern gpu_driver gpu;
 
-/* Reads the setting. At registration. */
+/* Of driver.c, module.c and inquiry.c. A child process finds them free: the thread that had one is not there. */
+enum { GPU_LOCK_DRIVER, GPU_LOCK_MODULES, GPU_LOCK_INQUIRY, GPU_N_LOCKS };
+extern pthread_mutex_t gpu_locks[GPU_N_LOCKS];
+
+/* Reads the setting, and sees to the locks. At registration. */
 void gpu_choose_library(void);
 
 /* Is there a device node, and a driver library with all that is needed? Nothing is initialised, so that the process may

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef int code;
 typedef unsigned long long address;
@@ -42,6 +43,7 @@ code cuInit(unsigned flags) {
   standin_settings now = standin_now();
   if (now.crash)
     raise(SIGSEGV);
+  usleep((useconds_t)now.stall * 1000);
   int failed = now.init ? now.init : now.devices ? 0 : NO_DEVICE;
   initialised = !failed && !flags;
   return failed;

@@ -60,7 +60,7 @@ static const struct {
     NAME(minor),     NAME(warp),           NAME(units),  NAME(shared),      NAME(load),         NAME(find),
     NAME(allocate),  NAME(copy),           NAME(launch), NAME(arch),        NAME(broken),       NAME(synchronize),
     NAME(delay),     NAME(capturing),      NAME(crash),  NAME(math_create), NAME(math_prepare), NAME(math_run),
-    NAME(math_none), NAME(math_workspace),
+    NAME(math_none), NAME(math_workspace), NAME(stall),
 #undef NAME
 };
 

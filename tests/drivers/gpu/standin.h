@@ -26,6 +26,7 @@ typedef struct standin_settings {
   int delay;     /* 1: queued work runs when somebody waits for it */
   int arch;      /* HIP: which of its names */
   int crash;     /* 1: initialisation does */
+  int stall;     /* milliseconds that initialisation takes */
   /* The library of matrix products: */
   int math_create, math_prepare, math_run;
   int math_none;      /* 1: it has no algorithm for any product */
