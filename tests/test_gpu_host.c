@@ -2,8 +2,10 @@
  * The host code of the GPU plugins on stand-in drivers: what is found, what a launch does and does not do, and what
  * becomes of each error. The plugins' functions are called as the host calls them, without one.
  */
+#include "plugins/driver.h"
 #include "tests/gpu.h"
 #include "tests/kernels.h"
+#include "tests/scratch.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -34,14 +36,14 @@ static fl_status collect_component(fl_registry *registry, const fl_component *co
   return FL_OK;
 }
 
-static void load(const char *plugin, const char *setting, const char *driver) {
+static void load(const char *plugin, const char *setting, const char *path_of_driver) {
   char path[PATH_MAX];
   fl_registry registry = {.size = sizeof registry,
                           .abi_major = FL_ABI_MAJOR,
                           .register_impl = collect_impl,
                           .register_component = collect_component};
   fl_register_fn entry = NULL;
-  setenv(setting, driver, 1);
+  setenv(setting, path_of_driver, 1);
   snprintf(path, sizeof path, "%s/tests/drivers/plugins/%s", build_dir(), plugin);
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   ck_assert_msg(library != NULL, "%s", library ? "" : dlerror());
@@ -149,6 +151,27 @@ START_TEST(a_driver_library_that_is_missing_or_too_old_is_named) {
   ck_contains(reason, "FLHOST_CUDA_DRIVER: /nonexistent/libcuda.so.1: cannot open shared object file");
   ck_contains(unavailable(), "/nonexistent/libcuda.so.1");
   ck_assert_int_eq(platform.device_count(platform_self), -1);
+}
+END_TEST
+
+/* As ROCm's is, in /opt/rocm or where ROCM_PATH says. */
+START_TEST(a_driver_library_in_its_vendors_own_directory_is_found) {
+  const char *reason, *name = "libflhost_own_directory.so.1";
+  char absolute[PATH_MAX], link[PATH_MAX];
+  driver missing = {.libraries = {name}, .nodes = {"/dev/null"}}, found = missing;
+  stand_in_open(cuda->driver);
+  scratch_make();
+  ck_assert_ptr_nonnull(realpath(stand_in_path(), absolute));
+  ck_assert_int_eq(mkdir(in_scratch("lib"), 0755), 0);
+  snprintf(link, sizeof link, "%s/%s", in_scratch("lib"), name);
+  ck_assert_int_eq(symlink(absolute, link), 0);
+  setenv("TEST_VENDOR_PATH", in_scratch(""), 1);
+  ck_assert(!driver_present(&missing, &reason));
+  ck_contains(reason, "libflhost_own_directory.so.1: cannot open shared object file");
+  found.root = "TEST_VENDOR_PATH";
+  ck_assert(driver_present(&found, &reason));
+  ck_assert_ptr_nonnull(found.library);
+  scratch_remove();
 }
 END_TEST
 
@@ -775,6 +798,7 @@ static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, NULL, free_tensors);
   tcase_add_loop_test(tests, a_gpu_plugin_registers_a_platform_and_vendor_implementations, 0, 2);
   tcase_add_test(tests, a_driver_library_that_is_missing_or_too_old_is_named);
+  tcase_add_test(tests, a_driver_library_in_its_vendors_own_directory_is_found);
   tcase_add_test(tests, a_driver_without_a_function_that_is_needed_names_it);
   tcase_add_loop_test(tests, availability_has_its_reason, 0, N_SITUATIONS);
   tcase_add_test(tests, availability_initialises_nothing_in_the_process);

@@ -151,5 +151,8 @@ gpu_driver gpu = {
              .error_name = error_name,
              .allow_shared = allow_shared,
              .copy = copy},
-    .library = {.libraries = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, .nodes = {"/dev/kfd"}},
+    .library = {.libraries = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"},
+                .nodes = {"/dev/kfd"},
+                .root = "ROCM_PATH",
+                .usual_root = "/opt/rocm"},
 };

@@ -84,5 +84,7 @@ gpu_math_library gpu_math = {
     .prepare = prepare,
     .workspace = workspace_of,
     .multiply = multiply,
-    .library = {.libraries = {"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0"}},
+    .library = {.libraries = {"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0"},
+                .root = "ROCM_PATH",
+                .usual_root = "/opt/rocm"},
 };
