@@ -583,6 +583,8 @@ START_TEST(the_platform_describes_its_devices) {
   ck_assert_str_eq(p.driver, setup == cuda ? "13.0 (a stand-in of the tests)" : "5.2 (a stand-in of the tests)");
   ck_assert_int_eq(p.units, setup == cuda ? 132 : 110);
   ck_assert_uint_gt(p.memory_total, p.memory_free);
+  ck_assert_uint_gt(p.memory_free, 0);
+  ck_assert_int_eq(lines("retain"), lines("release")); /* nothing is left behind */
   assert_status(platform.properties(platform_self, 2, &p), FL_EDEVICE);
   ck_contains(platform.error(platform_self), "the driver reports 2");
 }
@@ -747,6 +749,28 @@ static void *call_in_thread(void *host) {
 }
 
 /* While a thread asks for the device, another forks: in the child nobody will come to an end with asking. */
+/* A context takes device memory, and the other devices may be other processes'. */
+START_TEST(a_call_makes_a_context_on_its_own_device_alone) {
+  fl_host *host = gpu_host(cuda);
+  platform.device_type = kDLCUDA;
+  stand_in_set("devices=4");
+  make_tensors(0);
+  use_device_as_an_engine(2);
+  ck_ok(call_host(host, 2));
+  ck_assert_msg(lines("retain") == lines("release") + 1, "%s", stand_in_log());
+  ck_assert_int_eq(lines("retain 0") + lines("retain 1") + lines("retain 3"), 0);
+  /* What is free on the others is not known for that. */
+  for (int i = 0; i < 4; i++) {
+    fl_device_properties p = {.size = sizeof p};
+    ck_ok(fl_device_get_properties(host, (DLDevice){kDLCUDA, i}, &p));
+    ck_assert_str_eq(p.arch, "sm_90");
+    ck_assert_uint_eq(p.memory_total, UINT64_C(80) << 30);
+    ck_assert_uint_eq(p.memory_free, i == 2 ? UINT64_C(60) << 30 : 0);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(X1_a_child_that_is_forked_while_the_driver_is_asked_can_call) {
   fl_host *host = gpu_host(cuda);
   pthread_t thread;
@@ -829,6 +853,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, an_op_that_is_first_called_in_a_capture_is_loaded_then);
   tcase_add_loop_test(tests, synchronous_calls_can_be_captured, 0, 2);
   tcase_add_loop_test(tests, a_call_on_the_cpu_asks_no_gpu, 0, 2);
+  tcase_add_test(tests, a_call_makes_a_context_on_its_own_device_alone);
   tcase_add_test(tests, X1_a_child_that_is_forked_while_the_driver_is_asked_can_call);
   tcase_add_loop_test(tests, F5_a_device_that_is_not_there_is_held_against_nobody, 0, 2);
 }

@@ -383,7 +383,7 @@ typedef struct fl_device_properties {
   char arch[64];         /* "sm_90", "gfx90a:sramecc+:xnack-", "Ascend910B3"; in the form of fl_impl.min_arch */
   char driver[64];       /* version of the driver, "13.0" */
   uint64_t memory_total; /* bytes */
-  uint64_t memory_free;
+  uint64_t memory_free;  /* 0 = unknown: to find out may take memory */
 } fl_device_properties;
 
 /*

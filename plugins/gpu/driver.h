@@ -64,6 +64,8 @@ typedef struct gpu_functions {
   gpu_code (*count)(int *count);     /* before initialise() CUDA says GPU_NOT_INITIALISED */
   gpu_code (*describe)(int ordinal, gpu_properties *properties);
   gpu_code (*name)(char *name, int size, int ordinal);
+  /* Bytes of memory; what is free may stay 0, not known, where finding out would take some. */
+  gpu_code (*memory)(int ordinal, size_t *available, size_t *total);
   gpu_code (*current)(int *ordinal); /* the thread's device */
   /* Does the process use the driver already? Then the thread's device, -1 for none. Initialises nothing. */
   bool (*in_use)(int *ordinal);
@@ -73,7 +75,6 @@ typedef struct gpu_functions {
   const char *(*error_name)(gpu_code code);
 
   /* About the device that was entered. */
-  gpu_code (*memory)(size_t *available, size_t *total);
   gpu_code (*load)(void **module, const void *image);
   gpu_code (*find)(void **function, void *module, const char *name);
   gpu_code (*allow_shared)(void *function, int bytes); /* more than every kernel may have */

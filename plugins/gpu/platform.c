@@ -55,20 +55,18 @@ static void describe_driver(char *text, size_t size) {
 }
 
 static fl_status properties(void *self, int32_t ordinal, fl_device_properties *p) {
-  gpu_device *device;
-  gpu_scope scope;
   size_t available = 0, total = 0;
   const char *step = "asking for the name";
+  fl_status status;
   (void)self;
-  fl_status status = enter(ordinal, "properties", &device, &scope);
-  if (status)
-    return status;
+  gpu_device *device = gpu_find_device(ordinal, &status, words, sizeof words);
+  if (!device)
+    return status == FL_ENOMEM ? status : FL_EDEVICE;
   gpu_code code = gpu.call.name(p->name, sizeof p->name, ordinal);
   if (!code) {
     step = "asking for the size of the memory";
-    code = gpu.call.memory(&available, &total);
+    code = gpu.call.memory(ordinal, &available, &total);
   }
-  gpu.call.leave(&scope);
   if (code)
     return failed(device, code, "properties", step);
   snprintf(p->arch, sizeof p->arch, "%s", device->properties.arch);

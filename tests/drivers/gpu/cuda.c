@@ -2,6 +2,7 @@
 #include "tests/drivers/gpu/standin.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,6 +31,7 @@ const standin_settings standin_defaults = {.devices = 1,
 
 /* A context is the address of its device's place here; a test may push others. */
 static char contexts[MOST_DEVICES];
+static atomic_int retained[MOST_DEVICES];
 static _Bool initialised;
 
 enum { MOST_PUSHED = 16 };
@@ -91,7 +93,29 @@ code cuDeviceGetAttribute(int *value, int attribute, int device) {
 EXPORT code cuDevicePrimaryCtxRetain(void **context, int device);
 code cuDevicePrimaryCtxRetain(void **context, int device) {
   standin_log("retain %d", device);
+  atomic_fetch_add(&retained[device], 1);
   *context = &contexts[device];
+  return standin_check(0);
+}
+
+EXPORT code cuDevicePrimaryCtxRelease_v2(int device);
+code cuDevicePrimaryCtxRelease_v2(int device) {
+  standin_log("release %d", device);
+  atomic_fetch_sub(&retained[device], 1);
+  return standin_check(0);
+}
+
+EXPORT code cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active);
+code cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+  *flags = 0;
+  *active = atomic_load(&retained[device]) > 0;
+  return initialised ? 0 : NOT_INITIALIZED;
+}
+
+EXPORT code cuDeviceTotalMem_v2(size_t *bytes, int device);
+code cuDeviceTotalMem_v2(size_t *bytes, int device) {
+  (void)device;
+  *bytes = (size_t)80 << 30;
   return standin_check(0);
 }
 
