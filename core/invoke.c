@@ -9,11 +9,7 @@
 #include "core/likely.h"
 #include "core/memo.h"
 
-const DLTensor *fl_call_tensor(const fl_op *op, const fl_call *call) {
-  if (op->device_argument < 0)
-    return NULL;
-  if (likely(call->values[op->device_argument].type == FL_TENSOR))
-    return call->values[op->device_argument].v.tensor;
+const DLTensor *fl_call_first_tensor(const fl_call *call) {
   for (uint32_t i = 0; i < call->count; i++)
     if (call->values[i].type == FL_TENSOR)
       return call->values[i].v.tensor;

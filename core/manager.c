@@ -298,7 +298,8 @@ fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size) {
   fl_status status = fl_check(op, call);
   if (status || (status = fl_thread_join()))
     return status;
-  uint64_t outer = fl_read_begin(&fl_self);
+  fl_thread *self = &fl_self;
+  uint64_t outer = fl_read_begin(self);
   const fl_binding *binding = binding_for(op, call, &status);
   for (uint32_t i = 0; binding && i < binding->n; i++) {
     const fl_impl_record *record = binding->candidates[i].record;
@@ -316,7 +317,7 @@ fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size) {
   }
   if (binding && !taken)
     status = none_takes(binding, &why);
-  fl_read_end(&fl_self, outer);
+  fl_read_end(self, outer);
   fl_text_free(&why);
   if (!status)
     *size = largest;
