@@ -36,7 +36,7 @@ static fl_status register_op(fl_registry *registry, const gpu_op *op) {
 
 fl_status gpu_register(fl_registry *registry) {
   gpu_choose_library();
-  gpu_math_choose_library();
+  gpu_library_choose(&gpu_math.base);
   fl_status status = gpu_register_platform(registry);
   for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
     for (const gpu_op *op = families[i]; op->name && !status; op++)
