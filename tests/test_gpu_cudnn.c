@@ -15,7 +15,7 @@ enum { MAX_IMPLS = 256, MOST_WORKSPACE = 8192, WORKSPACE = 4096, N_VALUES = 8, M
 static const gpu_setup *const cuda = &gpu_setups[0];
 static fl_impl impls[MAX_IMPLS];
 static int n_impls;
-static char words[512];
+static _Thread_local char words[512];
 static _Alignas(256) char workspace[MOST_WORKSPACE];
 
 /* `library` is in cuDNN's place; NULL: the stand-in. */
@@ -77,10 +77,16 @@ typedef struct conv_sizes {
   int64_t n, channels, size, outputs, window, stride, padding, dilation, groups;
 } conv_sizes;
 
+#define F32                                                                                                            \
+  { kDLFloat, 32, 1 }
+#define F16                                                                                                            \
+  { kDLFloat, 16, 1 }
+#define BF16                                                                                                           \
+  { kDLBfloat, 16, 1 }
 #define SMALL                                                                                                          \
   {                                                                                                                    \
-    .dtype = float32, .space = 2, .n = 2, .channels = 4, .size = 5, .outputs = 6, .window = 3, .stride = 1,            \
-    .padding = 1, .dilation = 1, .groups = 2                                                                           \
+    .dtype = F32, .space = 2, .n = 2, .channels = 4, .size = 5, .outputs = 6, .window = 3, .stride = 1, .padding = 1,  \
+    .dilation = 1, .groups = 2                                                                                         \
   }
 
 static owned *filled(DLDataType dtype, int ndim, const int64_t *shape, uint32_t seed, int device) {
@@ -214,11 +220,11 @@ static const struct {
 } forms[] = {
     {SMALL, true},
     {SMALL, false},
-    {{float16, 2, 1, 3, 9, 4, 3, 2, 1, 1, 1}, true},
-    {{bfloat16, 2, 1, 4, 9, 4, 2, 1, 0, 2, 4}, true},
-    {{float32, 2, 3, 2, 4, 5, 1, 1, 0, 1, 1}, false},
-    {{float32, 3, 1, 2, 4, 3, 2, 2, 1, 1, 1}, true},
-    {{bfloat16, 3, 2, 4, 5, 4, 3, 1, 2, 2, 2}, false},
+    {{F16, 2, 1, 3, 9, 4, 3, 2, 1, 1, 1}, true},
+    {{BF16, 2, 1, 4, 9, 4, 2, 1, 0, 2, 4}, true},
+    {{F32, 2, 3, 2, 4, 5, 1, 1, 0, 1, 1}, false},
+    {{F32, 3, 1, 2, 4, 3, 2, 2, 1, 1, 1}, true},
+    {{BF16, 3, 2, 4, 5, 4, 3, 1, 2, 2, 2}, false},
 };
 enum { N_FORMS = sizeof forms / sizeof forms[0] };
 
@@ -251,9 +257,7 @@ START_TEST(an_engine_that_rounds_otherwise_than_the_op_is_not_taken) {
   static const struct {
     DLDataType dtype;
     const char *engine;
-  } cases[] = {{{kDLFloat, 32, 1}, "convolve engine 6 "},
-               {{kDLFloat, 16, 1}, "convolve engine 5 "},
-               {{kDLBfloat, 16, 1}, "convolve engine 5 "}};
+  } cases[] = {{F32, "convolve engine 6 "}, {F16, "convolve engine 5 "}, {BF16, "convolve engine 5 "}};
   conv_sizes sizes = SMALL;
   set_up(NULL, "");
   sizes.dtype = cases[_i].dtype;
@@ -373,6 +377,22 @@ START_TEST(data_that_begins_anywhere_gets_a_plan_for_that) {
   assert_results(&apart);
   free_conv(&c);
   free_conv(&apart);
+}
+END_TEST
+
+START_TEST(no_images_ask_the_library_for_nothing) {
+  const char *reason = NULL;
+  conv_sizes sizes = SMALL;
+  set_up(NULL, "");
+  const fl_impl *impl = cudnn_conv2d();
+  conv c = make_conv(&sizes, true, 0);
+  c.x->tensor.shape[0] = c.out->tensor.shape[0] = 0;
+  fl_call call = call_of(&c, 0, NULL);
+  ck_assert(supports(&c, &reason));
+  ck_assert_uint_eq(impl->workspace_size(impl->self, &call), 0);
+  assert_status(run(&c, 0, NULL), FL_OK);
+  ck_assert_str_eq(stand_in_log(), "");
+  free_conv(&c);
 }
 END_TEST
 
@@ -557,10 +577,10 @@ START_TEST(what_cudnn_is_not_asked_for_is_refused_with_a_reason) {
   ck_assert_str_eq(reason, "elements that lie in one place, or backwards");
   assert_status(run(&c, WORKSPACE, NULL), FL_ENOTSUP);
   c.x->tensor.strides = NULL;
-  c.x->tensor.shape[0] = 0;
+  c.x->tensor.shape[1] = 0;
   ck_assert(!supports(&c, &reason));
-  ck_assert_str_eq(reason, "nothing to compute, or nothing to add up");
-  c.x->tensor.shape[0] = 2;
+  ck_assert_str_eq(reason, "nothing to add up");
+  c.x->tensor.shape[1] = 4;
   c.weight->tensor.dtype = bfloat16;
   ck_assert(!supports(&c, &reason));
   ck_contains(reason, "and the same, expected");
@@ -572,7 +592,7 @@ END_TEST
 /* More forms than there are places to remember them: our kernels take those. */
 START_TEST(forms_that_cannot_be_remembered_are_not_taken) {
   enum { FORMS = 6000 };
-  conv_sizes sizes = {float32, 2, 1, 1, 1, 1, 1, 1, 0, 1, 1};
+  conv_sizes sizes = {F32, 2, 1, 1, 1, 1, 1, 1, 0, 1, 1};
   int refused = 0;
   set_up(NULL, "conv_none=1");
   conv c = make_conv(&sizes, false, 0);
@@ -716,6 +736,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_workspace_can_be_planned_before_there_is_memory);
   tcase_add_test(tests, each_device_has_a_handle_and_plans_of_its_own);
   tcase_add_test(tests, data_that_begins_anywhere_gets_a_plan_for_that);
+  tcase_add_test(tests, no_images_ask_the_library_for_nothing);
   tcase_add_test(tests, layouts_are_what_the_tensors_have);
   tcase_add_test(tests, threads_that_call_together_share_a_handle_and_a_plan);
   tcase_add_loop_test(tests, a_library_that_is_missing_or_unknown_is_told_and_our_kernels_do_without, 0, N_MISSING);

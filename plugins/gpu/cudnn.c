@@ -157,15 +157,21 @@ static void settle_strides(cudnn_form *f) {
   }
 }
 
+static bool is_empty(const cudnn_form *f, int which) {
+  bool empty = false;
+  for (int d = 0; d < f->ndim; d++)
+    empty |= !f->shape[which][d];
+  return empty;
+}
+
 /* What the library would not take in any form. */
 static const char *find_fault(const cudnn_form *f) {
+  if (is_empty(f, CUDNN_X) || is_empty(f, CUDNN_WEIGHT))
+    return "nothing to add up";
   for (int which = CUDNN_X; which < CUDNN_TENSORS; which++)
-    for (int d = 0; d < f->ndim && (which != CUDNN_BIAS || f->bias); d++) {
-      if (!f->shape[which][d])
-        return "nothing to compute, or nothing to add up";
+    for (int d = 0; d < f->ndim && (which != CUDNN_BIAS || f->bias); d++)
       if (f->strides[which][d] < 1)
         return "elements that lie in one place, or backwards";
-    }
   return NULL;
 }
 
@@ -194,7 +200,7 @@ static bool read_form(const fl_call *call, cudnn_form *f, const char **reason) {
     f->dilation[d] = values[DILATION].v.ints[d];
   }
   settle_strides(f);
-  return !(*reason = find_fault(f));
+  return is_empty(f, CUDNN_OUT) || !(*reason = find_fault(f));
 }
 
 /* -------------------------------------------------------------------------------------------------------------- ops */
@@ -241,7 +247,7 @@ static bool supports(void *self, const fl_call *call, const char **reason) {
   fl_status status = FL_OK;
   cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
   bool taken = read_form(call, &form, &why);
-  if (taken && gpu_is_open()) {
+  if (taken && !is_empty(&form, CUDNN_OUT) && gpu_is_open()) {
     question.message = words;
     question.message_size = sizeof words;
     cudnn_context *context = enter(self, &question, &device, &scope, &status);
@@ -269,7 +275,7 @@ static size_t workspace_size(void *self, const fl_call *call) {
   cudnnStatus_t code;
   question.message = words;
   question.message_size = sizeof words;
-  if (!read_form(call, &form, &reason))
+  if (!read_form(call, &form, &reason) || is_empty(&form, CUDNN_OUT))
     return 0;
   cudnn_context *context = enter(self, &question, &device, &scope, &status);
   if (!context)
@@ -305,6 +311,8 @@ static fl_status run(void *self, fl_call *call) {
   fl_status status;
   if (!read_form(call, &form, &reason))
     return fl_fail(call, FL_ENOTSUP, "%s: %s", op->name, reason);
+  if (is_empty(&form, CUDNN_OUT))
+    return FL_OK;
   cudnn_context *context = enter(op, call, &device, &scope, &status);
   if (!context)
     return status;
