@@ -407,12 +407,14 @@ START_TEST(layouts_are_what_the_tensors_have) {
   c.out->tensor.strides = (int64_t[]){77, 25, 5, 1};
   assert_status(run(&c, WORKSPACE, NULL), FL_OK);
   assert_results(&c);
+  ck_assert_int_eq(lines("plan engine 6 x strides 100 25 5 1\n"), 1);
   ck_assert_int_eq(lines("plan engine 6"), 1); /* the same form */
   c.x->tensor.strides = (int64_t[]){77, 1, 20, 4};
   c.weight->tensor.strides = (int64_t[]){18, 1, 6, 2};
   c.out->tensor.strides = (int64_t[]){77, 1, 30, 6};
   assert_status(run(&c, WORKSPACE, NULL), FL_OK);
   assert_results(&c);
+  ck_assert_int_eq(lines("plan engine 6 x strides 100 1 20 4\n"), 1);
   ck_assert_int_eq(lines("plan engine 6"), 2);
   free_conv(&c);
 }

@@ -365,7 +365,9 @@ static int check_plan(descriptor *d) {
     return fail(EXECUTION_FAILED, "a plan is made while a stream is captured");
   d->engine = configuration->engine;
   d->graph = configuration->graph;
-  standin_log("plan engine %d", d->engine);
+  const int64_t *strides = ints_of(part_of(part_of(d->graph, 801, 0), 704, 0), 903);
+  standin_log("plan engine %d x strides %d %d %d %d", d->engine, (int)strides[0], (int)strides[1], (int)strides[2],
+              (int)strides[3]);
   return standin_now().conv_plan ? fail(standin_now().conv_plan, "no plan") : SUCCESS;
 }
 
