@@ -20,9 +20,22 @@ static struct {
 } state;
 
 /* What they guard is good without the thread that had one: it is done, or will be done again. */
+enum { MOST_LOCKS = 8 };
+static pthread_mutex_t *_Atomic more_locks[MOST_LOCKS];
+
 static void free_locks(void) {
   for (int i = 0; i < GPU_N_LOCKS; i++)
     pthread_mutex_init(&gpu_locks[i], NULL);
+  for (int i = 0; i < MOST_LOCKS && more_locks[i]; i++)
+    pthread_mutex_init(more_locks[i], NULL);
+}
+
+void gpu_free_after_fork(pthread_mutex_t *lock) {
+  for (int i = 0; i < MOST_LOCKS; i++) {
+    pthread_mutex_t *there = NULL;
+    if (atomic_compare_exchange_strong(&more_locks[i], &there, lock) || there == lock)
+      return;
+  }
 }
 
 static void guard_forks(void) {

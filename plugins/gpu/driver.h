@@ -119,6 +119,9 @@ extern gpu_driver gpu;
 enum { GPU_LOCK_DRIVER, GPU_LOCK_MODULES, GPU_LOCK_INQUIRY, GPU_N_LOCKS };
 extern pthread_mutex_t gpu_locks[GPU_N_LOCKS];
 
+/* The same for a lock of another file, for the life of the process. At registration. */
+void gpu_free_after_fork(pthread_mutex_t *lock);
+
 /* Reads the setting, and sees to the locks. At registration. */
 void gpu_choose_library(void);
 
