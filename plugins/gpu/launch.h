@@ -39,6 +39,7 @@ struct gpu_op {
   size_t (*workspace_size)(void *self, const fl_call *call);              /* may be NULL */
   uint32_t dtypes;                                                        /* as in fl_impl */
   gpu_module *module;                                                     /* loaded by is_available; may be NULL */
+  gpu_module *const *others;                                              /* as well; ended by NULL, may be NULL */
   bool (*is_ready)(const char **reason);                                  /* what else is_available asks; may be NULL */
   const void *variant; /* what `run` makes of several ops in common */
   const char *impl_id; /* NULL: the plugin's */

@@ -8,6 +8,7 @@
 
 void gpu_library_choose(gpu_library *l) {
   const char *path = getauxval(AT_SECURE) ? NULL : getenv(l->setting);
+  gpu_free_after_fork(&l->lock);
   pthread_mutex_lock(&l->lock);
   if (path && *path && !l->library.library) {
     free(l->chosen);

@@ -10,10 +10,24 @@ static const gpu_op *const families[] = {
     gpu_state_space_ops, gpu_convolution_ops,  gpu_linear_ops,        gpu_moe_experts_ops,
 };
 
+static bool is_ready(const gpu_op *op, const char **reason) {
+  bool loaded = !op->module || gpu_module_preload(op->module, reason);
+  for (gpu_module *const *other = op->others; other && *other && loaded; other++)
+    loaded = gpu_module_preload(*other, reason);
+  return loaded && (!op->is_ready || op->is_ready(reason));
+}
+
+/* The first call may be one that the engine captures, and what makes an op ready allocates. That is no part of the
+ * graph; a driver that is not told so refuses it, and ends the capture. */
 static bool is_available(void *self, const char **reason) {
-  const gpu_op *op = self;
-  return gpu_has_suitable_device(reason) && (!op->module || gpu_module_preload(op->module, reason)) &&
-         (!op->is_ready || op->is_ready(reason));
+  int mode = GPU_CAPTURE_RELAXED;
+  if (!gpu_has_suitable_device(reason))
+    return false;
+  bool relaxed = gpu.call.exchange_capture_mode && !gpu.call.exchange_capture_mode(&mode);
+  bool ready = is_ready(self, reason);
+  if (relaxed)
+    gpu.call.exchange_capture_mode(&mode);
+  return ready;
 }
 
 static fl_status register_op(fl_registry *registry, const gpu_op *op) {

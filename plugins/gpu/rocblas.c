@@ -83,7 +83,9 @@ gpu_math_library gpu_math = {
              .statuses = statuses,
              .prepare = prepare,
              .lock = PTHREAD_MUTEX_INITIALIZER,
-             .library = {.libraries = {"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0"}}},
+             .library = {.libraries = {"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0"},
+                         .root = "ROCM_PATH",
+                         .usual_root = "/opt/rocm"}},
     .workspace = workspace_of,
     .multiply = multiply,
 };
