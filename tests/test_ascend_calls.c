@@ -492,11 +492,34 @@ START_TEST(a_tensor_of_the_device_never_reaches_a_kernel_of_the_cpu) {
   check_gated(&made);
   made.x->tensor.shape[0] = made.out->tensor.shape[0] = 2; /* every other row, which the operator does not take */
   made.x->tensor.strides = strides;
-  ck_assert_int_eq(fl_invoke(fl_find_op(host, "silu_and_mul"), &call), FL_ENOIMPL);
-  ck_contains(fl_error_message(), "aclnnSwiGlu takes compact tensors only");
+  fl_value clamped[] = {made.values[0], fl_float(1.702), fl_float(7), made.values[1]};
+  fl_call refused = FL_CALL(clamped);
+  ck_assert_int_eq(fl_invoke(fl_find_op(host, "swigluoai_and_mul"), &refused), FL_ENOIMPL);
+  ck_contains(fl_error_message(), "aclnnClippedSwiglu takes compact tensors only");
   made.x->tensor.strides = NULL;
   free_gated(&made);
   fl_host_destroy(host);
+}
+END_TEST
+
+/* What the single operator does not take is made in steps. */
+START_TEST(rows_with_gaps_take_two_operators) {
+  gated made = make_gated(4, 8);
+  int64_t strides[] = {32, 1};
+  npu_tensor *row = npu_make(float32, 1, (int64_t[]){16}, 0), *result = npu_make(float32, 1, (int64_t[]){8}, 0);
+  fl_value of_one_dim[] = {fl_tensor(&row->tensor), fl_string("none"), fl_tensor(&result->tensor)};
+  made.x->tensor.shape[0] = made.out->tensor.shape[0] = 2;
+  made.x->tensor.strides = strides;
+  npu_control.clear();
+  ck_assert_int_eq(call_gated("silu_and_mul", &made), FL_OK);
+  ck_assert_int_eq(npu_call(npu_find("gelu_and_mul"), of_one_dim, 3), FL_OK);
+  ck_assert_str_eq(npu_control.log(), "launch aclnnSilu on 0.0\nlaunch aclnnInplaceMul on 0.0\n"
+                                      "launch aclnnGeluV2 on 0.0\nlaunch aclnnInplaceMul on 0.0\n");
+  npu_wait();
+  made.x->tensor.strides = NULL;
+  npu_free(row);
+  npu_free(result);
+  free_gated(&made);
 }
 END_TEST
 
@@ -560,6 +583,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, attention_backend_names_vllm_plugin_FLs_classes);
   tcase_add_test(tests, a_rotary_cache_is_used_where_it_lies);
   tcase_add_test(tests, a_tensor_of_the_device_never_reaches_a_kernel_of_the_cpu);
+  tcase_add_test(tests, rows_with_gaps_take_two_operators);
   tcase_add_test(tests, a_lost_device_is_a_failure_of_the_implementation);
   tcase_add_test(tests, an_operator_without_kernel_is_passed_over_from_then_on);
 }

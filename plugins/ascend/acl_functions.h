@@ -46,6 +46,7 @@
   X(ACL_DOUBLE, 11)                                                                                                    \
   X(ACL_BOOL, 12)                                                                                                      \
   X(ACL_BF16, 27)                                                                                                      \
+  X(ACL_FLOAT8_E4M3FN, 36)                                                                                             \
   X(ACL_FORMAT_NCHW, 0)                                                                                                \
   X(ACL_FORMAT_ND, 2)                                                                                                  \
   X(ACL_FORMAT_NCDHW, 30)
