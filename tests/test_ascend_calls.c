@@ -68,7 +68,9 @@ static const struct {
     {"207001", FL_ENOMEM, false, "out of memory"},      {"207018", FL_ENOMEM, false, "out of device memory"},
     {"200000", FL_ENOMEM, false, "out of host memory"}, {"361001", FL_EDEVICE, false, "the runtime failed"},
     {"507015", FL_EDEVICE, false, "AI core"},           {"507899", FL_EDEVICE, false, "driver failed"},
-    {"107002", FL_EDEVICE, false, "no device"},         {"561000", FL_EINTERNAL, false, "internal error of CANN"},
+    {"107002", FL_EDEVICE, false, "no device"},         {"207004", FL_EDEVICE, false, "no such device"},
+    {"207020", FL_EDEVICE, false, "in time"},           {"148049", FL_ENOTSUP, true, "ASCEND_OPP_PATH"},
+    {"100037", FL_EDEVICE, false, "finalised"},         {"561000", FL_EINTERNAL, false, "internal error of CANN"},
     {"100000", FL_EINTERNAL, false, "wrong use of ACL"}};
 enum { N_CODES = sizeof codes / sizeof codes[0] };
 
@@ -300,6 +302,45 @@ START_TEST(a_streams_buffers_grow_only_when_its_work_is_done) {
   ck_assert_int_eq(call_gated("silu_and_mul", &made), FL_OK);
   ck_assert_int_eq(npu_control.count("allocations"), 2);
   npu_control.set("workspace", "0");
+  ck_assert_int_eq(call_gated("silu_and_mul", &made), FL_OK);
+  check_gated(&made);
+  free_gated(&made);
+}
+END_TEST
+
+/* What a graph is captured with stays as it is: memory that the call brings, or none. */
+START_TEST(a_captured_call_allocates_nothing_and_brings_its_workspace) {
+  gated made = make_gated(3, 8);
+  const fl_impl *impl = npu_find("silu_and_mul");
+  fl_call call = {.size = sizeof call, .count = 2, .values = made.values};
+  size_t size = impl->workspace_size(impl->self, &call);
+  void *workspace;
+  ck_assert_int_eq(npu->allocate(NULL, 0, size, &workspace), FL_OK);
+  ck_assert_int_eq(call_gated("silu_and_mul", &made), FL_OK); /* the stream has a buffer now */
+  npu_wait();
+  npu_control.clear();
+  npu_control.set("capture", "1");
+  ck_assert_int_eq(call_gated("silu_and_mul", &made), FL_ENOTSUP);
+  ck_contains(npu_message, "workspace of 192 bytes: the stream is being captured in a graph");
+  ck_contains(npu_message, "fl_workspace");
+  ck_assert_int_eq(npu_control.count("launched"), 0);
+  ck_assert_int_eq(npu_control.count("executors"), 0);
+  ck_assert_int_eq(call_with_workspace("silu_and_mul", made.values, 2, workspace, size), FL_OK);
+  npu_control.set("workspace", "0"); /* nothing is needed */
+  ck_assert_int_eq(call_gated("silu_and_mul", &made), FL_OK);
+  ck_assert_int_eq(npu_control.count("launched"), 2);
+  ck_assert_int_eq(npu_control.count("allocations"), 0);
+  npu_control.set("capture", "0");
+  check_gated(&made);
+  ck_assert_int_eq(npu->release(NULL, 0, workspace), FL_OK);
+  free_gated(&made);
+}
+END_TEST
+
+/* What the runtime does not say of a stream is taken for no. */
+START_TEST(a_stream_of_which_nothing_is_known_is_not_captured) {
+  gated made = make_gated(3, 8);
+  npu_control.set("aclmdlRICaptureGetInfo", "207000");
   ck_assert_int_eq(call_gated("silu_and_mul", &made), FL_OK);
   check_gated(&made);
   free_gated(&made);
@@ -574,6 +615,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, the_calls_own_workspace_is_used_when_it_suffices);
   tcase_add_test(tests, the_size_of_a_workspace_needs_no_data);
   tcase_add_test(tests, a_streams_buffers_grow_only_when_its_work_is_done);
+  tcase_add_test(tests, a_captured_call_allocates_nothing_and_brings_its_workspace);
+  tcase_add_test(tests, a_stream_of_which_nothing_is_known_is_not_captured);
   tcase_add_test(tests, a_workspace_that_cannot_be_had_fails_the_call);
   tcase_add_test(tests, operators_are_queued_in_order_on_the_calls_stream);
   tcase_add_test(tests, calls_come_from_any_thread);

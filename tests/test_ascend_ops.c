@@ -12,7 +12,7 @@
 enum {
   FEW_CALLS = 30,
   MOST_CALLS = 6000,
-  ENOUGH = 8,
+  ENOUGH = 40,
   SEED = 7,
   GAP = 16,
   MAX_VALUES = FL_SCHEMA_MAX_VALUES,

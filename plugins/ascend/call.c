@@ -235,11 +235,19 @@ static void clean_up(ascend_call *c) {
   }
 }
 
-/* Memory of the stream's own; the stream is ours until the call is queued. */
+/* Memory of the stream's own; the stream is ours until the call is queued. Not for a graph: it would be replayed with
+ * memory that other calls use and free. */
 static void *own_memory(ascend_call *c, ascend_buffer buffer, uint64_t size) {
   static const char *const names[] = {[ASCEND_SCRATCH] = "scratch memory", [ASCEND_WORKSPACE] = "workspace"};
   char text[512];
   void *memory = NULL;
+  if (ascend_is_captured(c->call->stream)) {
+    ascend_fail(c, FL_ENOTSUP,
+                "%s of %llu bytes: the stream is being captured in a graph, which the stream's own memory is not for; "
+                "give the call the workspace that fl_workspace asks for",
+                names[buffer], (unsigned long long)size);
+    return NULL;
+  }
   if (!c->own)
     c->own = ascend_workspace_acquire(c->device, c->call->stream);
   if (!c->own) {
