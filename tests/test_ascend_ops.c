@@ -12,11 +12,11 @@
 enum {
   FEW_CALLS = 30,
   MOST_CALLS = 6000,
-  ENOUGH = 40,
+  ENOUGH = 30,
   SEED = 7,
   GAP = 16,
   MAX_VALUES = FL_SCHEMA_MAX_VALUES,
-  MOST_ELEMENTS = 200000
+  MOST_ELEMENTS = 40000
 };
 enum { SAMPLE_CALLS = 6, SAMPLE_ELEMENTS = 3000 }; /* where a tool makes each fifty times as long */
 
