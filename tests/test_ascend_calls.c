@@ -7,6 +7,7 @@
 #include "tests/scratch.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <pthread.h>
 
 /* Whoever has initialised ACL finalises it: not us. */
@@ -478,6 +479,40 @@ START_TEST(attention_backend_names_vllm_plugin_FLs_classes) {
 END_TEST
 
 /* cos and sin are halves of one cache, as vLLM builds it: nothing is joined. */
+/* Parts of a context without tokens: one of them, and both, with what is not a number in the other. */
+START_TEST(merged_states_of_empty_parts_are_those_of_the_other) {
+  const float lses[4][2] = {{1, -INFINITY}, {INFINITY, 2}, {-INFINITY, -INFINITY}, {0, 0}};
+  const float expected[4] = {10, 20, 10, 15}, expected_lse[4] = {1, 2, -INFINITY, 0.6931472f};
+  npu_tensor *parts[6];
+  fl_value values[6];
+  for (int i = 0; i < 6; i++) {
+    parts[i] = i % 2 ? npu_make(float32, 2, (int64_t[]){1, 4}, 0) : npu_make(float32, 3, (int64_t[]){4, 1, 1}, 0);
+    values[i] = fl_tensor(&parts[i]->tensor);
+  }
+  /* out and lse stand at 4 and 5, the parts before them: output, lse */
+  float prefix[] = {10, 10, 10, 10}, suffix[] = {20, 20, NAN, 20}, lse[4], result[4];
+  for (int which = 0; which < 2; which++) {
+    for (int i = 0; i < 4; i++)
+      lse[i] = lses[i][which];
+    npu_write(parts[2 * which], which ? suffix : prefix);
+    npu_write(parts[2 * which + 1], lse);
+  }
+  ck_assert_msg(npu_call(npu_find("merge_attn_states"), values, 6) == FL_OK, "%s", npu_message);
+  npu_wait();
+  npu_read(parts[4], result);
+  npu_read(parts[5], lse);
+  for (int i = 0; i < 4; i++) {
+    ck_assert_float_eq_tol(result[i], expected[i], 1e-5f);
+    if (isinf(expected_lse[i]))
+      ck_assert(isinf(lse[i]) && lse[i] < 0);
+    else
+      ck_assert_float_eq_tol(lse[i], expected_lse[i], 1e-5f);
+  }
+  for (int i = 0; i < 6; i++)
+    npu_free(parts[i]);
+}
+END_TEST
+
 START_TEST(a_rotary_cache_is_used_where_it_lies) {
   const int64_t q_shape[] = {3, 2, 16}, cache_shape[] = {10, 16};
   npu_tensor *q = npu_make(float32, 3, q_shape, 0), *k = npu_make(float32, 3, q_shape, 0);
@@ -624,6 +659,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_chip_that_is_not_known_is_named);
   tcase_add_test(tests, a_chip_without_name_is_told);
   tcase_add_test(tests, attention_backend_names_vllm_plugin_FLs_classes);
+  tcase_add_test(tests, merged_states_of_empty_parts_are_those_of_the_other);
   tcase_add_test(tests, a_rotary_cache_is_used_where_it_lies);
   tcase_add_test(tests, a_tensor_of_the_device_never_reaches_a_kernel_of_the_cpu);
   tcase_add_test(tests, rows_with_gaps_take_two_operators);

@@ -195,7 +195,8 @@ static const char *const ops[] = {"silu_and_mul",
                                   "transformers_fused_moe",
                                   "fused_moe",
                                   "mm_encoder_attn",
-                                  "quant_fp8"};
+                                  "quant_fp8",
+                                  "merge_attn_states"};
 enum { N_OPS = sizeof ops / sizeof ops[0] };
 
 /* On each chip, in each element type that the implementation declares: some calls are taken, and all of these are

@@ -66,6 +66,7 @@
   X(InplaceCopy, aclTensor *self, const aclTensor *source)                                                             \
   X(InplaceDiv, aclTensor *self, const aclTensor *other)                                                               \
   X(InplaceDivs, aclTensor *self, const aclScalar *other)                                                              \
+  X(InplaceExp, aclTensor *self)                                                                                       \
   X(InplaceLogicalAnd, aclTensor *self, const aclTensor *other)                                                        \
   X(InplaceMaskedFillScalar, aclTensor *self, const aclTensor *mask, const aclScalar *value)                           \
   X(InplaceMul, aclTensor *self, const aclTensor *other)                                                               \
@@ -76,7 +77,9 @@
   X(InplaceSub, aclTensor *self, const aclTensor *other, const aclScalar *alpha)                                       \
   X(InplaceTanh, aclTensor *self)                                                                                      \
   X(InplaceZero, const aclTensor *self)                                                                                \
+  X(Log, const aclTensor *self, aclTensor *out)                                                                        \
   X(LtScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)                                           \
+  X(Maximum, const aclTensor *self, const aclTensor *other, aclTensor *out)                                            \
   X(Mean, const aclTensor *self, const aclIntArray *dims, bool keep_dims, aclDataType type, aclTensor *out)            \
   X(Mm, const aclTensor *self, const aclTensor *mat2, aclTensor *out, int8_t cube_math_type)                           \
   X(MoeGatingTopK, const aclTensor *x, const aclTensor *bias, int64_t k, int64_t k_group, int64_t group_count,         \

@@ -21,7 +21,7 @@
 
 typedef struct ascend_op ascend_op;
 
-enum { ASCEND_MAX_HANDLES = 96, ASCEND_MAX_STEPS = 24 };
+enum { ASCEND_MAX_HANDLES = 128, ASCEND_MAX_STEPS = 32 };
 
 typedef struct ascend_handle {
   void *handle;

@@ -6,7 +6,7 @@
 
 extern ascend_op ascend_activations[], ascend_gated_activations[], ascend_norms[], ascend_gated_norms[],
     ascend_rotary[], ascend_linear[], ascend_embedding[], ascend_convolutions[], ascend_routing[], ascend_experts[],
-    ascend_attention[], ascend_quantisation[];
+    ascend_attention[], ascend_merge[], ascend_quantisation[];
 
 fl_status ascend_attention_backend(void *self, fl_call *call);
 

@@ -45,7 +45,9 @@ static int is_number(const aclOpExecutor *e, int index) {
   }
 
 ELEMENT_WISE(abs, fabs(x))
+ELEMENT_WISE(exp, exp(x))
 ELEMENT_WISE(expm1, expm1(x))
+ELEMENT_WISE(log, log(x))
 ELEMENT_WISE(neg, -x)
 ELEMENT_WISE(one, (x = 1))
 ELEMENT_WISE(reciprocal, (double)(1.0f / (float)x))
@@ -98,6 +100,7 @@ static int check_apart(aclOpExecutor *e, const aclTensor *self, const aclTensor 
   PHASE_2(name)
 UNARY(Abs, compute_abs, ANY_CHIP)
 UNARY(Expm1, compute_expm1, ANY_CHIP)
+UNARY(Log, compute_log, BIG_CHIP)
 UNARY(Reciprocal, compute_reciprocal, BIG_CHIP)
 UNARY(Sigmoid, compute_sigmoid, ANY_CHIP)
 
@@ -120,6 +123,7 @@ PHASE_2(Silu)
     return e ? check_one(e, self, self, 1, workspace_size, executor) : status;                                         \
   }                                                                                                                    \
   PHASE_2(name)
+UNARY_IN_PLACE(InplaceExp, compute_exp, BIG_CHIP)
 UNARY_IN_PLACE(InplaceNeg, compute_neg, BIG_CHIP)
 UNARY_IN_PLACE(InplaceOne, compute_one, ANY_CHIP)
 UNARY_IN_PLACE(InplaceRsqrt, compute_rsqrt, ANY_CHIP)
@@ -233,6 +237,7 @@ OF_TWO(div, a / b)
 OF_TWO(add, a + e->f[0] * b)
 OF_TWO(sub, a - e->f[0] * b)
 OF_TWO(least, a < b ? a : b)
+OF_TWO(most, a > b ? a : b)
 OF_TWO(both, a &&b)
 OF_TWO(fill, b ? e->f[0] : a)
 
@@ -263,6 +268,7 @@ static int check_two(aclOpExecutor *e, const aclTensor *out, const aclTensor *se
   PHASE_2(name)
 BINARY(Mul, compute_mul, ANY_CHIP)
 BINARY(Div, compute_div, BIG_CHIP)
+BINARY(Maximum, compute_most, ANY_CHIP)
 
 #define BINARY_IN_PLACE(name, compute, chips)                                                                          \
   EXPORT int aclnn##name##GetWorkspaceSize(aclTensor *self, const aclTensor *other, uint64_t *workspace_size,          \
