@@ -153,14 +153,16 @@ START_TEST(experts_refuse_maps_and_routing_that_operators_lack) {
   REFUSED("unquantized_fused_moe", "a map leaves out", x, w13, w2, weights, ids, silu, no, map, none, none, out);
   TAKEN("fused_moe", x, w13, w2, logits, two, yes, no, one, one, softmax, factor, none, silu, no, none, none, none,
         out);
-  REFUSED("fused_moe", "softmax alone", x, w13, w2, logits, two, yes, yes, one, one, softmax, factor, none, silu, no,
-          none, none, none, out);
+  TAKEN("fused_moe", x, w13, w2, logits, two, yes, yes, one, one, fl_string("sigmoid"), fl_float(2.5), none, silu, no,
+        none, none, none, out);
+  REFUSED("fused_moe", "does not round scores to 16 bits", x, w13, w2, half_logits, two, yes, no, one, one,
+          fl_string("sigmoid"), factor, none, silu, no, none, none, none, out);
   TAKEN("grouped_topk", logits, two, yes, one, one, softmax, factor, none, weights, ids);
   REFUSED("grouped_topk", "always renormalises", logits, two, no, one, one, fl_string("sigmoid"), factor, none, weights,
           ids);
   REFUSED("grouped_topk", "groups of more than 2", logits, two, yes, two, one, softmax, factor, none, weights, ids);
-  REFUSED("grouped_topk", "element type", half_logits, two, yes, one, one, softmax, factor, TENSOR(float32, 4), weights,
-          ids);
+  REFUSED("grouped_topk", "does not round scores", half_logits, two, yes, one, one, softmax, factor, TENSOR(float32, 4),
+          weights, ids);
 }
 END_TEST
 

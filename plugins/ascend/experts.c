@@ -183,13 +183,15 @@ static void run_transformers(ascend_call *c) {
   run_experts(c, e);
 }
 
-/* fused_moe, with the router's softmax */
+/* fused_moe */
 enum {
   LOGITS = 3,
   TOP_K,
   FUSED_RENORMALIZE,
   USE_GROUPED_TOPK,
-  FUSED_SCORING_FUNC = 9,
+  FUSED_GROUPS,
+  FUSED_CHOSEN_GROUPS,
+  FUSED_SCORING_FUNC,
   FUSED_SCALING_FACTOR,
   FUSED_BIAS,
   FUSED_ACTIVATION,
@@ -197,26 +199,46 @@ enum {
   FUSED_OUT = 17
 };
 
-static bool supports_fused(const fl_call *call, ascend_chips chip, const char **reason) {
+/* Without groups all experts are in one. */
+static ascend_router router_of(const fl_call *call) {
   const fl_value *values = call->values;
+  bool grouped = values[USE_GROUPED_TOPK].v.b;
+  return (ascend_router){.logits = ascend_tensor_at(call, LOGITS),
+                         .bias = ascend_tensor_at(call, FUSED_BIAS),
+                         .choices = values[TOP_K].v.i,
+                         .groups = grouped ? values[FUSED_GROUPS].v.i : 1,
+                         .chosen_groups = grouped ? values[FUSED_CHOSEN_GROUPS].v.i : 1,
+                         .sigmoid = !strcmp(values[FUSED_SCORING_FUNC].v.s, "sigmoid"),
+                         .renormalize = values[FUSED_RENORMALIZE].v.b,
+                         .factor = values[FUSED_SCALING_FACTOR].v.f};
+}
+
+/* For which there is an operator that takes logits of any type. Groups round scores, also where there is one only. */
+static bool is_plain_softmax(const fl_call *call, const ascend_router *router) {
+  return !call->values[USE_GROUPED_TOPK].v.b && !router->sigmoid && !router->bias && router->factor == 1;
+}
+
+static bool supports_fused(const fl_call *call, ascend_chips chip, const char **reason) {
+  ascend_router router = router_of(call);
   (void)chip;
-  if (values[USE_GROUPED_TOPK].v.b || strcmp(values[FUSED_SCORING_FUNC].v.s, "softmax") ||
-      values[FUSED_SCALING_FACTOR].v.f != 1 || values[FUSED_BIAS].type != FL_NONE)
-    return ascend_refuse(reason, "CANN routes by softmax alone here");
-  if (values[TOP_K].v.i > MOST_CHOICES)
+  if (router.choices > MOST_CHOICES)
     return ascend_refuse(reason, "CANN chooses up to 1024 experts");
-  return supports_map(call, FUSED_ON_INPUT + 1, reason) && supports_experts(call, FUSED_ACTIVATION, FUSED_OUT, reason);
+  return (is_plain_softmax(call, &router) || ascend_supports_router(&router, reason)) &&
+         supports_map(call, FUSED_ON_INPUT + 1, reason) && supports_experts(call, FUSED_ACTIVATION, FUSED_OUT, reason);
 }
 
 static void run_fused(ascend_call *c) {
-  const fl_value *values = c->call->values;
+  ascend_router router = router_of(c->call);
   experts e = experts_of(c, FUSED_ACTIVATION, FUSED_OUT);
   ascend_view logits = ascend_argument(c, LOGITS);
-  const int64_t shape[] = {logits.shape[0], values[TOP_K].v.i};
+  const int64_t shape[] = {logits.shape[0], router.choices};
   read_options(c, FUSED_ON_INPUT, &e);
   e.weights = ascend_scratch(c, logits.type, 2, shape);
   e.ids = ascend_scratch(c, ACL_INT32, 2, shape);
-  ascend_choose(c, logits, values[TOP_K].v.i, values[FUSED_RENORMALIZE].v.b, e.weights, e.ids);
+  if (is_plain_softmax(c->call, &router))
+    ascend_choose(c, logits, router.choices, router.renormalize, e.weights, e.ids);
+  else
+    ascend_choose_in_groups(c, &router, e.weights, e.ids);
   run_experts(c, e);
 }
 

@@ -21,6 +21,16 @@ void ascend_swiglustep_and_mul(ascend_call *c, ascend_view gate, ascend_view up,
 void ascend_choose(ascend_call *c, ascend_view logits, int64_t k, bool renormalize, ascend_view weights,
                    ascend_view ids);
 
+/* The best experts of the best groups, by scores of sigmoid or softmax. Weights are float32. */
+typedef struct ascend_router {
+  const DLTensor *logits, *bias; /* bias may be NULL */
+  int64_t choices, groups, chosen_groups;
+  bool sigmoid, renormalize;
+  double factor; /* of the weights */
+} ascend_router;
+bool ascend_supports_router(const ascend_router *router, const char **reason);
+void ascend_choose_in_groups(ascend_call *c, const ascend_router *router, ascend_view weights, ascend_view ids);
+
 /* For supports(): says why not. */
 static inline bool ascend_refuse(const char **reason, const char *words) {
   *reason = words;

@@ -50,24 +50,39 @@ static void run_topk_softmax(ascend_call *c) {
 
 enum { NUM_EXPERT_GROUP = 3, TOPK_GROUP, SCORING_FUNC, ROUTED_SCALING_FACTOR, BIAS, GROUPED_WEIGHTS, GROUPED_IDS };
 
-/* Scores are rounded to the type of 'gating_output' in the op, but not in the operator: in 16 bits they would choose
- * other experts. Sigmoid scores are always made to add up to 1, those of softmax never: that takes two steps more. */
-static bool supports_grouped_topk(const fl_call *call, ascend_chips chip, const char **reason) {
+static ascend_router router_of(const fl_call *call) {
   const fl_value *values = call->values;
-  const DLTensor *bias = ascend_tensor_at(call, BIAS), *gating = ascend_tensor_at(call, GATING);
-  int64_t experts = gating->shape[gating->ndim - 1], groups = values[NUM_EXPERT_GROUP].v.i;
-  int64_t of_group = experts / groups;
-  bool sigmoid = !strcmp(values[SCORING_FUNC].v.s, "sigmoid");
-  (void)chip;
-  if (sigmoid && !values[RENORMALIZE].v.b)
+  return (ascend_router){.logits = ascend_tensor_at(call, GATING),
+                         .bias = ascend_tensor_at(call, BIAS),
+                         .choices = values[TOPK].v.i,
+                         .groups = values[NUM_EXPERT_GROUP].v.i,
+                         .chosen_groups = values[TOPK_GROUP].v.i,
+                         .sigmoid = !strcmp(values[SCORING_FUNC].v.s, "sigmoid"),
+                         .renormalize = values[RENORMALIZE].v.b,
+                         .factor = values[ROUTED_SCALING_FACTOR].v.f};
+}
+
+/* Scores are rounded to the type of the logits in vLLM, but not in the operator: in 16 bits they would choose other
+ * experts. */
+bool ascend_supports_router(const ascend_router *router, const char **reason) {
+  int64_t experts = router->logits->shape[router->logits->ndim - 1], of_group = experts / router->groups;
+  if (ascend_type_of(router->logits->dtype) != ACL_FLOAT)
+    return ascend_refuse(reason, "aclnnMoeGatingTopK does not round scores to 16 bits, so that it would choose others");
+  if (router->sigmoid && !router->renormalize)
     return ascend_refuse(reason, "aclnnMoeGatingTopK always renormalises scores of sigmoid");
-  if (bias && !ascend_same_type(bias, gating))
-    return ascend_refuse(reason, "'e_score_correction_bias' is not of the element type of 'gating_output'");
-  if (bias && !ascend_is_compact(bias))
+  if (router->bias && !ascend_same_type(router->bias, router->logits))
+    return ascend_refuse(reason, "'e_score_correction_bias' is not of the element type of the logits");
+  if (router->bias && !ascend_is_compact(router->bias))
     return ascend_refuse(reason, "'e_score_correction_bias' is not compact");
-  if (experts > 2048 || of_group <= 2 || groups * ((of_group + 31) / 32 * 32) > 2048)
+  if (experts > 2048 || of_group <= 2 || router->groups * ((of_group + 31) / 32 * 32) > 2048)
     return ascend_refuse(reason, "aclnnMoeGatingTopK takes up to 2048 experts in groups of more than 2");
-  return supports_routing(call, GROUPED_WEIGHTS, reason);
+  return true;
+}
+
+static bool supports_grouped_topk(const fl_call *call, ascend_chips chip, const char **reason) {
+  ascend_router router = router_of(call);
+  (void)chip;
+  return ascend_supports_router(&router, reason) && supports_routing(call, GROUPED_WEIGHTS, reason);
 }
 
 /* So that a token's weights add up to the factor. */
@@ -81,23 +96,25 @@ static void renormalise(ascend_call *c, ascend_view weights, double factor) {
     ascend_muls(c, weights, factor, weights);
 }
 
-static void run_grouped_topk(ascend_call *c) {
+/* Sigmoid scores are always made to add up to 1, those of softmax never: that takes two steps more. */
+void ascend_choose_in_groups(ascend_call *c, const ascend_router *router, ascend_view weights, ascend_view ids) {
   enum { BY_BEST, BY_TWO_BEST };
   enum { SOFTMAX, SIGMOID };
-  const fl_value *values = c->call->values;
-  const DLTensor *bias = ascend_tensor_at(c->call, BIAS);
-  ascend_view logits = matrix_of(ascend_tensor_at(c->call, GATING));
-  ascend_view weights = matrix_of(ascend_tensor_at(c->call, GROUPED_WEIGHTS));
-  ascend_view ids = matrix_of(ascend_tensor_at(c->call, GROUPED_IDS));
-  ascend_view scores = ascend_scratch(c, ACL_FLOAT, 2, logits.shape);
-  bool sigmoid = !strcmp(values[SCORING_FUNC].v.s, "sigmoid"), renormalize = !sigmoid && values[RENORMALIZE].v.b;
-  double factor = values[ROUTED_SCALING_FACTOR].v.f;
-  ACLNN(c, MoeGatingTopK, ascend_tensor(c, logits), bias ? ascend_tensor(c, ascend_view_of(bias)) : NULL,
-        values[TOPK].v.i, values[TOPK_GROUP].v.i, values[NUM_EXPERT_GROUP].v.i, bias ? BY_TWO_BEST : BY_BEST, 0,
-        sigmoid ? SIGMOID : SOFTMAX, false, renormalize ? 1 : factor, 1e-20, ascend_tensor(c, weights),
-        ascend_tensor(c, ids), ascend_tensor(c, scores));
+  ascend_view logits = matrix_of(router->logits), scores = ascend_scratch(c, ACL_FLOAT, 2, logits.shape);
+  bool renormalize = !router->sigmoid && router->renormalize;
+  ACLNN(c, MoeGatingTopK, ascend_tensor(c, logits),
+        router->bias ? ascend_tensor(c, ascend_view_of(router->bias)) : NULL, router->choices, router->chosen_groups,
+        router->groups, router->bias ? BY_TWO_BEST : BY_BEST, 0, router->sigmoid ? SIGMOID : SOFTMAX, false,
+        renormalize ? 1 : router->factor, 1e-20, ascend_tensor(c, weights), ascend_tensor(c, ids),
+        ascend_tensor(c, scores));
   if (renormalize)
-    renormalise(c, weights, factor);
+    renormalise(c, weights, router->factor);
+}
+
+static void run_grouped_topk(ascend_call *c) {
+  ascend_router router = router_of(c->call);
+  ascend_choose_in_groups(c, &router, matrix_of(ascend_tensor_at(c->call, GROUPED_WEIGHTS)),
+                          matrix_of(ascend_tensor_at(c->call, GROUPED_IDS)));
 }
 
 /* -------------------------------------------------------------------------------------------------------------- sum
