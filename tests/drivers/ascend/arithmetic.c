@@ -103,17 +103,7 @@ UNARY(Expm1, compute_expm1, ANY_CHIP)
 UNARY(Log, compute_log, BIG_CHIP)
 UNARY(Reciprocal, compute_reciprocal, BIG_CHIP)
 UNARY(Sigmoid, compute_sigmoid, ANY_CHIP)
-
-/* Activations by the vendor's samples in place, too. */
-EXPORT int aclnnSiluGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspace_size,
-                                     aclOpExecutor **executor);
-int aclnnSiluGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspace_size,
-                              aclOpExecutor **executor) {
-  int status;
-  aclOpExecutor *e = begin("aclnnSilu", compute_silu, ANY_CHIP, &status);
-  return e ? check_one(e, self, out, 1, workspace_size, executor) : status;
-}
-PHASE_2(Silu)
+UNARY(Silu, compute_silu, ANY_CHIP)
 
 #define UNARY_IN_PLACE(name, compute, chips)                                                                           \
   EXPORT int aclnn##name##GetWorkspaceSize(aclTensor *self, uint64_t *workspace_size, aclOpExecutor **executor);       \
@@ -164,39 +154,47 @@ static int check_scalars(aclOpExecutor *e, const aclTensor *self, const aclScala
   return 0;
 }
 
-#define WITH_SCALAR(name, compute, chips, in_place, ...)                                                               \
+/* Arguments of phase 1, and which of them is the second scalar; of one in place the tensor itself is the result. */
+#define WITH_SCALARS(name, compute, chips, second, ...)                                                                \
   EXPORT int aclnn##name##GetWorkspaceSize(__VA_ARGS__, uint64_t *workspace_size, aclOpExecutor **executor);           \
   int aclnn##name##GetWorkspaceSize(__VA_ARGS__, uint64_t *workspace_size, aclOpExecutor **executor) {                 \
     int status;                                                                                                        \
     aclOpExecutor *e = begin("aclnn" #name, compute, chips, &status);                                                  \
     if (!e || (status = check_scalars(e, self, first, second)))                                                        \
       return status;                                                                                                   \
-    if (in_place)                                                                                                      \
-      return check_one(e, self, out, 0, workspace_size, executor);                                                     \
     return check_apart(e, self, out, 0, workspace_size, executor);                                                     \
   }                                                                                                                    \
   PHASE_2(name)
+WITH_SCALARS(Muls, compute_muls, ANY_CHIP, first, const aclTensor *self, const aclScalar *first, aclTensor *out)
+WITH_SCALARS(ClampMax, compute_clamp_max, ANY_CHIP, first, const aclTensor *self, const aclScalar *first,
+             aclTensor *out)
+WITH_SCALARS(ClampMin, compute_clamp_min, ANY_CHIP, first, const aclTensor *self, const aclScalar *first,
+             aclTensor *out)
+WITH_SCALARS(Adds, compute_adds, ANY_CHIP, alpha, const aclTensor *self, const aclScalar *first, const aclScalar *alpha,
+             aclTensor *out)
+WITH_SCALARS(Clamp, compute_clamp, ANY_CHIP, most, const aclTensor *self, const aclScalar *first, const aclScalar *most,
+             aclTensor *out)
+WITH_SCALARS(Softplus, compute_softplus, A2 | A3 | P310, threshold, const aclTensor *self, const aclScalar *first,
+             const aclScalar *threshold, aclTensor *out)
+WITH_SCALARS(Threshold, compute_threshold, BIG_CHIP, value, const aclTensor *self, const aclScalar *first,
+             const aclScalar *value, aclTensor *out)
 
-#define second first
-WITH_SCALAR(Muls, compute_muls, ANY_CHIP, 0, const aclTensor *self, const aclScalar *first, aclTensor *out)
-WITH_SCALAR(ClampMax, compute_clamp_max, ANY_CHIP, 0, const aclTensor *self, const aclScalar *first, aclTensor *out)
-WITH_SCALAR(ClampMin, compute_clamp_min, ANY_CHIP, 0, const aclTensor *self, const aclScalar *first, aclTensor *out)
-#define out self
-WITH_SCALAR(InplaceMuls, compute_muls, ANY_CHIP, 1, aclTensor *self, const aclScalar *first)
-WITH_SCALAR(InplaceDivs, compute_divs, BIG_CHIP, 1, aclTensor *self, const aclScalar *first)
-WITH_SCALAR(InplaceClampMax, compute_clamp_max, ANY_CHIP, 1, const aclTensor *self, const aclScalar *first)
-#undef second
-WITH_SCALAR(InplaceAdds, compute_adds, ANY_CHIP, 1, const aclTensor *self, const aclScalar *first,
-            const aclScalar *second)
-#undef out
-WITH_SCALAR(Adds, compute_adds, ANY_CHIP, 0, const aclTensor *self, const aclScalar *first, const aclScalar *second,
-            aclTensor *out)
-WITH_SCALAR(Clamp, compute_clamp, ANY_CHIP, 0, const aclTensor *self, const aclScalar *first, const aclScalar *second,
-            aclTensor *out)
-WITH_SCALAR(Softplus, compute_softplus, A2 | A3 | P310, 0, const aclTensor *self, const aclScalar *first,
-            const aclScalar *second, aclTensor *out)
-WITH_SCALAR(Threshold, compute_threshold, BIG_CHIP, 0, const aclTensor *self, const aclScalar *first,
-            const aclScalar *second, aclTensor *out)
+#define IN_PLACE_WITH_SCALARS(name, compute, chips, second, ...)                                                       \
+  EXPORT int aclnn##name##GetWorkspaceSize(__VA_ARGS__, uint64_t *workspace_size, aclOpExecutor **executor);           \
+  int aclnn##name##GetWorkspaceSize(__VA_ARGS__, uint64_t *workspace_size, aclOpExecutor **executor) {                 \
+    int status;                                                                                                        \
+    aclOpExecutor *e = begin("aclnn" #name, compute, chips, &status);                                                  \
+    if (!e || (status = check_scalars(e, self, first, second)))                                                        \
+      return status;                                                                                                   \
+    return check_one(e, self, self, 0, workspace_size, executor);                                                      \
+  }                                                                                                                    \
+  PHASE_2(name)
+IN_PLACE_WITH_SCALARS(InplaceMuls, compute_muls, ANY_CHIP, first, aclTensor *self, const aclScalar *first)
+IN_PLACE_WITH_SCALARS(InplaceDivs, compute_divs, BIG_CHIP, first, aclTensor *self, const aclScalar *first)
+IN_PLACE_WITH_SCALARS(InplaceClampMax, compute_clamp_max, ANY_CHIP, first, const aclTensor *self,
+                      const aclScalar *first)
+IN_PLACE_WITH_SCALARS(InplaceAdds, compute_adds, ANY_CHIP, alpha, const aclTensor *self, const aclScalar *first,
+                      const aclScalar *alpha)
 
 /* Comparisons with a scalar give booleans. */
 #define COMPARISON(name, compute, chips)                                                                               \
