@@ -243,6 +243,7 @@ START_TEST(an_op_on_310P_takes_no_bfloat16) {
   static const refusal taken[] = {{"silu_and_mul", FL_BFLOAT16},
                                   {"mul_and_silu", FL_BFLOAT16},
                                   {"gelu_and_mul", FL_BFLOAT16},
+                                  {"fatrelu_and_mul", FL_BFLOAT16},
                                   {"swiglustep_and_mul", FL_BFLOAT16},
                                   {"gelu", FL_BFLOAT16},
                                   {"gelu_new", HALVES},

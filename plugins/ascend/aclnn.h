@@ -77,6 +77,7 @@
   X(InplaceSub, aclTensor *self, const aclTensor *other, const aclScalar *alpha)                                       \
   X(InplaceTanh, aclTensor *self)                                                                                      \
   X(InplaceZero, const aclTensor *self)                                                                                \
+  X(LeScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)                                           \
   X(Log, const aclTensor *self, aclTensor *out)                                                                        \
   X(LtScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)                                           \
   X(Maximum, const aclTensor *self, const aclTensor *other, aclTensor *out)                                            \

@@ -64,7 +64,7 @@ static void run_gelu_and_mul(ascend_call *c) {
     ascend_gelu_and_mul(c, ascend_last_half(x, 0), ascend_last_half(x, 1), by_tanh, out);
 }
 
-/* aclnnFatreluMul lets pass what equals the threshold; this one does not, as vLLM. */
+/* aclnnFatreluMul lets pass what equals the threshold, and aclnnThreshold makes NaN 0: vLLM's does neither. */
 static bool supports_fatrelu_and_mul(const fl_call *call, ascend_chips chip, const char **reason) {
   (void)chip;
   if (!ascend_is_exact(ascend_view_of(ascend_tensor_at(call, X)).type, call->values[MODE].v.f))
@@ -74,8 +74,10 @@ static bool supports_fatrelu_and_mul(const fl_call *call, ascend_chips chip, con
 
 static void run_fatrelu_and_mul(ascend_call *c) {
   ascend_view x = ascend_argument(c, X), out = ascend_argument(c, OUT_OF_TWO);
-  ACLNN(c, Threshold, ascend_tensor(c, ascend_last_half(x, 0)), ascend_scalar(c, c->call->values[MODE].v.f),
-        ascend_scalar(c, 0), ascend_tensor(c, out));
+  ascend_view gate = ascend_last_half(x, 0), cut = ascend_scratch_like(c, &gate, ACL_BOOL);
+  ACLNN(c, LeScalar, ascend_tensor(c, gate), ascend_scalar(c, c->call->values[MODE].v.f), ascend_tensor(c, cut));
+  ACLNN(c, InplaceCopy, ascend_tensor(c, out), ascend_tensor(c, gate));
+  ACLNN(c, InplaceMaskedFillScalar, ascend_tensor(c, out), ascend_tensor(c, cut), ascend_scalar(c, 0));
   ascend_mul(c, out, ascend_last_half(x, 1), out);
 }
 
@@ -161,10 +163,10 @@ ascend_op ascend_gated_activations[] = {
      .needs = {ACLNN_GeluMul, ACLNN_GeluV2, ACLNN_InplaceMul}},
     {.name = "fatrelu_and_mul",
      .dtypes = FLOATS,
-     .chips = ASCEND_TRAINING,
+     .chips = ASCEND_ALL,
      .run = run_fatrelu_and_mul,
      .supports = supports_fatrelu_and_mul,
-     .needs = {ACLNN_Threshold, ACLNN_InplaceMul}},
+     .needs = {ACLNN_LeScalar, ACLNN_InplaceCopy, ACLNN_InplaceMaskedFillScalar, ACLNN_InplaceMul}},
     {.name = "swiglustep_and_mul",
      .dtypes = FLOATS,
      .chips = ASCEND_ALL,
