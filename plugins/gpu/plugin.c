@@ -12,7 +12,7 @@ static const gpu_op *const families[] = {
 
 static bool is_available(void *self, const char **reason) {
   const gpu_op *op = self;
-  return gpu_has_suitable_device(reason) && gpu_module_preload(op->module, reason) &&
+  return gpu_has_suitable_device(reason) && (!op->module || gpu_module_preload(op->module, reason)) &&
          (!op->is_ready || op->is_ready(reason));
 }
 
@@ -20,8 +20,9 @@ static fl_status register_op(fl_registry *registry, const gpu_op *op) {
   const fl_impl impl = {.size = sizeof impl,
                         .flags = FL_IMPL_DETERMINISTIC,
                         .op_name = op->name,
-                        .impl_id = gpu.impl_id,
+                        .impl_id = op->impl_id ? op->impl_id : gpu.impl_id,
                         .kind = FL_KIND_VENDOR,
+                        .priority = op->priority,
                         .vendor = gpu.name,
                         .devices = FL_DEVICE(gpu.device_type),
                         .dtypes = op->dtypes,
@@ -34,12 +35,18 @@ static fl_status register_op(fl_registry *registry, const gpu_op *op) {
   return registry->register_impl(registry, &impl);
 }
 
+fl_status gpu_register_ops(fl_registry *registry, const gpu_op *ops) {
+  fl_status status = FL_OK;
+  for (const gpu_op *op = ops; op->name && !status; op++)
+    status = register_op(registry, op);
+  return status;
+}
+
 fl_status gpu_register(fl_registry *registry) {
   gpu_choose_library();
-  gpu_math_choose_library();
+  gpu_library_choose(&gpu_math.base);
   fl_status status = gpu_register_platform(registry);
-  for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
-    for (const gpu_op *op = families[i]; op->name && !status; op++)
-      status = register_op(registry, op);
+  for (size_t i = 0; i < sizeof families / sizeof families[0] && !status; i++)
+    status = gpu_register_ops(registry, families[i]);
   return status;
 }

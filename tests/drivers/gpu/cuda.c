@@ -25,7 +25,9 @@ const standin_settings standin_defaults = {.devices = 1,
                                            .warp = 32,
                                            .units = 132,
                                            .shared = 227 << 10,
-                                           .math_workspace = 4096};
+                                           .math_workspace = 4096,
+                                           .conv_version = 91900,
+                                           .conv_workspace = 4096};
 
 /* A context is the address of its device's place here; a test may push others. */
 static char contexts[MOST_DEVICES];

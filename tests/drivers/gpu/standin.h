@@ -30,6 +30,10 @@ typedef struct standin_settings {
   int math_create, math_prepare, math_run;
   int math_none;      /* 1: it has no algorithm for any product */
   int math_workspace; /* bytes that its best algorithm wants */
+  /* The library of convolutions: */
+  int conv_version, conv_create, conv_graph, conv_plan, conv_run;
+  int conv_none;      /* 1: it has no engine for any convolution */
+  int conv_workspace; /* bytes that its best engines want */
 } standin_settings;
 
 /* The present ones: a copy. */
