@@ -620,6 +620,40 @@ START_TEST(a_lost_device_is_a_failure_of_the_implementation) {
 }
 END_TEST
 
+START_TEST(F5_a_device_that_is_not_there_is_held_against_nobody) {
+  fl_host *host = open_host();
+  gated made = make_gated(3, 8);
+  fl_call call = FL_CALL(made.values);
+  fl_failed_impls *failed;
+  for (int32_t device = 7; device >= -1; device -= 8) {
+    char expected[96];
+    snprintf(expected, sizeof expected, "silu_and_mul: there is no Ascend device %d; the driver reports 2", device);
+    made.x->tensor.device.device_id = made.out->tensor.device.device_id = device;
+    ck_assert_int_eq(fl_invoke(fl_find_op(host, "silu_and_mul"), &call), FL_EINVAL);
+    ck_assert_str_eq(fl_error_message(), expected);
+  }
+  ck_ok(fl_get_failed_impls(host, NULL, &failed));
+  ck_assert_uint_eq(failed->n, 0);
+  fl_failed_impls_free(failed);
+  made.x->tensor.device.device_id = made.out->tensor.device.device_id = 0;
+  ck_ok(fl_invoke(fl_find_op(host, "silu_and_mul"), &call));
+  check_gated(&made);
+  free_gated(&made);
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* Where even the number of devices is not to be had, it is the device that fails. */
+START_TEST(a_device_that_cannot_be_set_is_lost_whatever_its_number) {
+  gated made = make_gated(3, 8);
+  made.x->tensor.device.device_id = made.out->tensor.device.device_id = 7;
+  npu_control.set("aclrtGetDeviceCount", "507899");
+  ck_assert_int_eq(call_gated("silu_and_mul", &made), FL_EDEVICE);
+  ck_contains(npu_message, "aclrtSetDevice returned 107001");
+  free_gated(&made);
+}
+END_TEST
+
 /* Not supported is not a failure: nothing is held against the implementation. */
 START_TEST(an_operator_without_kernel_is_passed_over_from_then_on) {
   fl_host *host = open_host();
@@ -664,6 +698,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_tensor_of_the_device_never_reaches_a_kernel_of_the_cpu);
   tcase_add_test(tests, rows_with_gaps_take_two_operators);
   tcase_add_test(tests, a_lost_device_is_a_failure_of_the_implementation);
+  tcase_add_test(tests, F5_a_device_that_is_not_there_is_held_against_nobody);
+  tcase_add_test(tests, a_device_that_cannot_be_set_is_lost_whatever_its_number);
   tcase_add_test(tests, an_operator_without_kernel_is_passed_over_from_then_on);
 }
 

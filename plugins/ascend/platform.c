@@ -29,6 +29,11 @@ static fl_status result_of(const char *function, aclError code) {
   return code ? failed(function, code) : FL_OK;
 }
 
+/* The device is the thread's until ascend_leave(). */
+static fl_status enter(int32_t device, ascend_guard *guard) {
+  return ascend_enter(device, guard, words, sizeof words) ? FL_EDEVICE : FL_OK;
+}
+
 static bool is_active(void *self, const char **reason) {
   (void)self;
   return ascend_libraries_open(reason);
@@ -56,7 +61,7 @@ static fl_status get_properties(void *self, int32_t device, fl_device_properties
   int32_t major = 0, minor = 0, patch = 0;
   const char *stand_in = "";
   (void)self;
-  fl_status status = ascend_enter(device, &guard, words, sizeof words);
+  fl_status status = enter(device, &guard);
   if (status)
     return status;
   /* As much of it as the host knows. */
@@ -141,7 +146,7 @@ static fl_status allocate(void *self, int32_t device, size_t size, void **memory
   ascend_guard guard;
   void *made = NULL;
   (void)self;
-  fl_status status = ascend_enter(device, &guard, words, sizeof words);
+  fl_status status = enter(device, &guard);
   if (status)
     return status;
   aclError code = acl.aclrtMalloc(&made, size ? size : 1, ACL_MEM_MALLOC_HUGE_FIRST);
@@ -159,7 +164,7 @@ static fl_status allocate(void *self, int32_t device, size_t size, void **memory
 static fl_status release(void *self, int32_t device, void *memory) {
   ascend_guard guard;
   (void)self;
-  fl_status status = memory ? ascend_enter(device, &guard, words, sizeof words) : FL_OK;
+  fl_status status = memory ? enter(device, &guard) : FL_OK;
   if (status || !memory)
     return status;
   status = result_of("aclrtFree", acl.aclrtFree(take_whole(memory)));
@@ -176,7 +181,7 @@ static fl_status copy(void *self, int32_t device, void *to, const void *from, si
                       void *stream) {
   ascend_guard guard;
   (void)self;
-  fl_status status = size ? ascend_enter(device, &guard, words, sizeof words) : FL_OK;
+  fl_status status = size ? enter(device, &guard) : FL_OK;
   if (status || !size)
     return status;
   if (direction == FL_COPY_ON_DEVICE)
@@ -192,7 +197,7 @@ static fl_status copy(void *self, int32_t device, void *to, const void *from, si
 static fl_status synchronize(void *self, int32_t device, void *stream, bool all) {
   ascend_guard guard;
   (void)self;
-  fl_status status = ascend_enter(device, &guard, words, sizeof words);
+  fl_status status = enter(device, &guard);
   if (status)
     return status;
   if (all)

@@ -166,6 +166,20 @@ bool ascend_is_captured(aclrtStream stream) {
 /* ----------------------------------------------------------------------------------------------------------- devices
  */
 
+/* FL_EINVAL when there is none of that number; to ask how many there are may fail, too. */
+static fl_status check_number(int32_t device, char *text, size_t size) {
+  uint32_t count = 0;
+  aclError code = acl.aclrtGetDeviceCount(&count);
+  if (code) {
+    ascend_describe(text, size, "aclrtGetDeviceCount", code);
+    return FL_EDEVICE;
+  }
+  if (device >= 0 && (uint32_t)device < count)
+    return FL_OK;
+  snprintf(text, size, "there is no Ascend device %d; the driver reports %u", (int)device, (unsigned)count);
+  return FL_EINVAL;
+}
+
 fl_status ascend_enter(int32_t device, ascend_guard *guard, char *text, size_t size) {
   int32_t current = -1;
   aclError code;
@@ -181,8 +195,10 @@ fl_status ascend_enter(int32_t device, ascend_guard *guard, char *text, size_t s
   code = acl.aclrtSetDevice(device);
   if (!code)
     return FL_OK;
-  ascend_describe(text, size, "aclrtSetDevice", code);
   *guard = (ascend_guard){0};
+  if (check_number(device, text, size) == FL_EINVAL)
+    return FL_EINVAL;
+  ascend_describe(text, size, "aclrtSetDevice", code);
   return FL_EDEVICE;
 }
 

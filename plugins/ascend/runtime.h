@@ -50,7 +50,9 @@ typedef struct ascend_guard {
   bool changed;
 } ascend_guard;
 
-/* FL_OK, or FL_EDEVICE with the reason in `text`. */
+/* FL_OK; FL_EINVAL when there is no device of that number, FL_EDEVICE when it cannot be used, with the reason in
+ * `text`.
+ */
 fl_status ascend_enter(int32_t device, ascend_guard *guard, char *text, size_t size);
 void ascend_leave(const ascend_guard *guard);
 
