@@ -2,6 +2,8 @@
 #include "tests/npu.h"
 #include "tests/scratch.h"
 
+#include <pthread.h>
+
 static void set_up(void) {
   scratch_make();
 }
@@ -172,6 +174,70 @@ START_TEST(the_platform_tells_its_devices_and_that_they_are_none) {
 }
 END_TEST
 
+/* A context takes device memory, and the other NPUs may be other processes'. */
+START_TEST(describing_a_device_makes_no_context_on_it_in_a_process_that_works_on_another) {
+  npu_open();
+  fl_device_properties properties = {.size = sizeof properties};
+  npu_control.set("devices", "4");
+  ck_assert_int_eq(npu->device_count(NULL), 4);
+  ck_assert_int_eq(npu_runtime("aclrtSetDevice", 2), 0);
+  for (int i = 0; i < 4; i++) {
+    ck_assert_int_eq(npu->properties(NULL, i, &properties), FL_OK);
+    ck_assert_str_eq(properties.arch, "Ascend910B3");
+    ck_assert_uint_eq(properties.memory_total, UINT64_C(64) << 30);
+    ck_assert_uint_eq(properties.memory_free, i == 2 ? UINT64_C(32) << 30 : 0); /* to find out would take some */
+  }
+  ck_assert_int_eq(npu_control.count("made contexts"), 1);
+  ck_assert_int_eq(npu_control.count("reset"), 0);
+  ck_assert_int_eq(npu_thread_device(), 2);
+  npu_check_clean();
+}
+END_TEST
+
+static void *describe_in_thread(void *argument) {
+  fl_device_properties properties = {.size = sizeof properties};
+  fl_status status = npu->properties(NULL, 1, &properties);
+  (void)argument;
+  return status || npu_thread_device() != -1 || !properties.memory_free ? "it has a device, or no memory is free"
+                                                                        : NULL;
+}
+
+/* A thread that had no device has none: of one that another thread works on, and where nobody works on any. */
+START_TEST(describing_a_device_leaves_a_thread_without_one) {
+  npu_open();
+  pthread_t thread;
+  void *wrong;
+  int32_t device = -1;
+  ck_assert_int_eq(npu->current_device(NULL, &device), FL_OK);
+  if (_i)
+    ck_assert_int_eq(npu_runtime("aclrtSetDevice", 1), 0);
+  ck_assert_int_eq(pthread_create(&thread, NULL, describe_in_thread, NULL), 0);
+  ck_assert_int_eq(pthread_join(thread, &wrong), 0);
+  ck_assert_msg(!wrong, "%s", (char *)wrong);
+  ck_assert_int_eq(npu_control.count("contexts"), _i);
+  ck_assert_int_eq(npu_thread_device(), _i ? 1 : -1);
+  npu_check_clean();
+}
+END_TEST
+
+/* Older runtimes do not tell who has a context: then a thread's own device is asked, and no other. */
+START_TEST(without_word_of_contexts_only_the_threads_device_is_asked_what_is_free) {
+  npu_open();
+  fl_device_properties properties = {.size = sizeof properties};
+  npu_control.set("aclrtGetPrimaryCtxState", "207000");
+  ck_assert_int_eq(npu->properties(NULL, 1, &properties), FL_OK);
+  ck_assert_uint_eq(properties.memory_free, UINT64_C(32) << 30);
+  ck_assert_int_eq(npu_control.count("contexts"), 0);
+  ck_assert_int_eq(npu_runtime("aclrtSetDevice", 0), 0);
+  ck_assert_int_eq(npu->properties(NULL, 1, &properties), FL_OK);
+  ck_assert_uint_eq(properties.memory_free, 0);
+  ck_assert_int_eq(npu->properties(NULL, 0, &properties), FL_OK);
+  ck_assert_uint_eq(properties.memory_free, UINT64_C(32) << 30);
+  ck_assert_int_eq(npu_control.count("contexts"), 1);
+  npu_check_clean();
+}
+END_TEST
+
 START_TEST(initialised_before_is_fine_and_a_failure_is_told) {
   npu_open();
   ck_assert_int_eq(npu_runtime("aclInit", 0), 0);
@@ -278,6 +344,9 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, custom_operators_come_first);
   tcase_add_loop_test(tests, custom_operators_are_found_unless_others_own_them, 0, 3);
   tcase_add_test(tests, the_platform_tells_its_devices_and_that_they_are_none);
+  tcase_add_test(tests, describing_a_device_makes_no_context_on_it_in_a_process_that_works_on_another);
+  tcase_add_loop_test(tests, describing_a_device_leaves_a_thread_without_one, 0, 2);
+  tcase_add_test(tests, without_word_of_contexts_only_the_threads_device_is_asked_what_is_free);
   tcase_add_test(tests, initialised_before_is_fine_and_a_failure_is_told);
   tcase_add_test(tests, a_runtime_that_does_not_start_is_a_device_error);
   tcase_add_test(tests, the_threads_device_stays_as_it_was);

@@ -654,6 +654,24 @@ START_TEST(a_device_that_cannot_be_set_is_lost_whatever_its_number) {
 }
 END_TEST
 
+/* A call of a host's asks what architecture each device has. */
+START_TEST(a_call_makes_a_context_on_its_own_device_alone) {
+  fl_host *host = open_host();
+  npu_control.set("devices", "4");
+  gated made = make_gated(3, 8);
+  fl_value clipped[] = {made.values[0], fl_float(1.702), fl_float(7), made.values[1]};
+  fl_call call = FL_CALL(clipped);
+  npu_control.clear();
+  ck_ok(fl_invoke(fl_find_op(host, "swigluoai_and_mul"), &call));
+  ck_assert_int_eq(npu_control.count("contexts"), 1);
+  ck_assert_int_eq(npu_control.count("made contexts"), 0);
+  ck_assert_int_eq(npu_thread_device(), 0);
+  npu_wait();
+  free_gated(&made);
+  fl_host_destroy(host);
+}
+END_TEST
+
 /* Not supported is not a failure: nothing is held against the implementation. */
 START_TEST(an_operator_without_kernel_is_passed_over_from_then_on) {
   fl_host *host = open_host();
@@ -698,6 +716,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_tensor_of_the_device_never_reaches_a_kernel_of_the_cpu);
   tcase_add_test(tests, rows_with_gaps_take_two_operators);
   tcase_add_test(tests, a_lost_device_is_a_failure_of_the_implementation);
+  tcase_add_test(tests, a_call_makes_a_context_on_its_own_device_alone);
   tcase_add_test(tests, F5_a_device_that_is_not_there_is_held_against_nobody);
   tcase_add_test(tests, a_device_that_cannot_be_set_is_lost_whatever_its_number);
   tcase_add_test(tests, an_operator_without_kernel_is_passed_over_from_then_on);

@@ -166,8 +166,7 @@ bool ascend_is_captured(aclrtStream stream) {
 /* ----------------------------------------------------------------------------------------------------------- devices
  */
 
-/* FL_EINVAL when there is none of that number; to ask how many there are may fail, too. */
-static fl_status check_number(int32_t device, char *text, size_t size) {
+fl_status ascend_check_number(int32_t device, char *text, size_t size) {
   uint32_t count = 0;
   aclError code = acl.aclrtGetDeviceCount(&count);
   if (code) {
@@ -196,7 +195,7 @@ fl_status ascend_enter(int32_t device, ascend_guard *guard, char *text, size_t s
   if (!code)
     return FL_OK;
   *guard = (ascend_guard){0};
-  if (check_number(device, text, size) == FL_EINVAL)
+  if (ascend_check_number(device, text, size) == FL_EINVAL)
     return FL_EINVAL;
   ascend_describe(text, size, "aclrtSetDevice", code);
   return FL_EDEVICE;

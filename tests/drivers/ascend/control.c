@@ -30,10 +30,10 @@ static struct setting {
 static struct counter {
   const char *name;
   int64_t n;
-} counters[] = {{"tensors", 0},     {"lists", 0},     {"scalars", 0},    {"arrays", 0},   {"executors", 0},
-                {"blocks", 0},      {"queued", 0},    {"violations", 0}, {"launched", 0}, {"waits", 0},
-                {"allocations", 0}, {"finalised", 0}, {"reset", 0}};
-enum { N_COUNTERS = sizeof counters / sizeof counters[0], N_PRESENT = 7 };
+} counters[] = {{"tensors", 0}, {"lists", 0},       {"scalars", 0},   {"arrays", 0},     {"executors", 0},
+                {"blocks", 0},  {"queued", 0},      {"contexts", 0},  {"violations", 0}, {"launched", 0},
+                {"waits", 0},   {"allocations", 0}, {"finalised", 0}, {"reset", 0},      {"made contexts", 0}};
+enum { N_COUNTERS = sizeof counters / sizeof counters[0], N_PRESENT = 8 };
 
 static char log_text[LOG_SIZE];
 static size_t log_length;

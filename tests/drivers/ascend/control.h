@@ -22,8 +22,8 @@ typedef void (*stand_in_set_fn)(const char *name, const char *value);
 
 /*
  * How many there are: "tensors", "lists", "scalars", "arrays", "executors", "blocks" of memory, "queued" pieces of
- * work; or were since the last stand_in_clear(): "violations" of the interface's rules, "launched" operators, "waits",
- * "allocations", "finalised", "reset" devices. -1: no such name.
+ * work, "contexts" of devices; or were since the last stand_in_clear(): "violations" of the interface's rules,
+ * "launched" operators, "waits", "allocations", "finalised", "reset" devices, "made contexts". -1: no such name.
  */
 typedef int64_t (*stand_in_count_fn)(const char *name);
 
