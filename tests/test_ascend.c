@@ -2,7 +2,9 @@
 #include "tests/npu.h"
 #include "tests/scratch.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/wait.h>
 
 static void set_up(void) {
   scratch_make();
@@ -150,6 +152,39 @@ START_TEST(custom_operators_come_first) {
   ck_contains(npu_message, "aclnnSiluGetWorkspaceSize returned 561112");
   npu_free(x);
   npu_free(out);
+}
+END_TEST
+
+static void *ask_in_thread(void *argument) {
+  (void)argument;
+  return (void *)reason_of("silu_and_mul");
+}
+
+/* While a thread looks for operators, another forks: in the child nobody will come to an end with looking. It hangs
+ * where a file does not end, until this process stops writing it. */
+START_TEST(X1_a_child_that_is_forked_while_operators_are_looked_for_can_look) {
+  pthread_t thread;
+  void *reason;
+  int status = 1, written = -1;
+  mkdir(in_scratch("vendors"), 0755);
+  ck_assert_int_eq(mkfifo(in_scratch("vendors/config.ini"), 0600), 0);
+  setenv("ASCEND_OPP_PATH", scratch, 1);
+  npu_open_plugin(built("tests/drivers/ascend"), "/dev/null");
+  ck_assert_int_eq(pthread_create(&thread, NULL, ask_in_thread, NULL), 0);
+  while (written < 0)
+    written = open(in_scratch("vendors/config.ini"), O_WRONLY | O_NONBLOCK); /* refused while nobody reads */
+  pid_t child = fork();
+  ck_assert_int_ge(child, 0);
+  if (!child) {
+    alarm(10);
+    unlink(in_scratch("vendors/config.ini"));
+    _exit(reason_of("silu_and_mul") != NULL);
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  close(written);
+  pthread_join(thread, &reason);
+  ck_assert_int_eq(status, 0);
+  ck_assert_ptr_null(reason);
 }
 END_TEST
 
@@ -343,6 +378,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, an_operator_that_no_library_has_is_named);
   tcase_add_test(tests, custom_operators_come_first);
   tcase_add_loop_test(tests, custom_operators_are_found_unless_others_own_them, 0, 3);
+  tcase_add_test(tests, X1_a_child_that_is_forked_while_operators_are_looked_for_can_look);
   tcase_add_test(tests, the_platform_tells_its_devices_and_that_they_are_none);
   tcase_add_test(tests, describing_a_device_makes_no_context_on_it_in_a_process_that_works_on_another);
   tcase_add_loop_test(tests, describing_a_device_leaves_a_thread_without_one, 0, 2);

@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
+#include <sys/wait.h>
 
 /* Whoever has initialised ACL finalises it: not us. */
 static void tear_down(void) {
@@ -437,6 +438,49 @@ START_TEST(a_call_leaves_the_threads_device_alone) {
 }
 END_TEST
 
+static void *count_in_thread(void *argument) {
+  (void)argument;
+  return npu->device_count(NULL) == 2 ? NULL : "no devices";
+}
+
+static void *mul_in_thread(void *made) {
+  return call_gated("mul_and_silu", made) ? "the call failed" : NULL;
+}
+
+/* What a thread may be at when another forks: in the child nobody will come to an end with it. */
+static const struct {
+  const char *stalled;
+  void *(*use)(void *);
+} at_forks[] = {{"stall aclInit", count_in_thread}, {"stall aclrtMalloc", mul_in_thread}};
+
+START_TEST(X1_a_child_that_is_forked_while_a_thread_uses_the_runtime_can_use_it) {
+  pthread_t thread;
+  void *wrong;
+  int status = 1;
+  gated made = {0};
+  if (_i)
+    made = make_gated(3, 8);
+  npu_control.set(at_forks[_i].stalled, "500");
+  ck_assert_int_eq(pthread_create(&thread, NULL, at_forks[_i].use, &made), 0);
+  while (!npu_control.count("stalls"))
+    usleep(1000);
+  pid_t child = fork();
+  ck_assert_int_ge(child, 0);
+  if (!child) {
+    alarm(10);
+    _exit(at_forks[_i].use(&made) != NULL);
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  pthread_join(thread, &wrong);
+  ck_assert_int_eq(status, 0);
+  ck_assert_msg(!wrong, "%s", (char *)wrong);
+  if (_i) {
+    check_gated(&made);
+    free_gated(&made);
+  }
+}
+END_TEST
+
 /* ------------------------------------------------------------------------------------------------------------- chips
  */
 
@@ -708,6 +752,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, operators_are_queued_in_order_on_the_calls_stream);
   tcase_add_test(tests, calls_come_from_any_thread);
   tcase_add_test(tests, a_call_leaves_the_threads_device_alone);
+  tcase_add_loop_test(tests, X1_a_child_that_is_forked_while_a_thread_uses_the_runtime_can_use_it, 0, 2);
   tcase_add_test(tests, a_chip_that_is_not_known_is_named);
   tcase_add_test(tests, a_chip_without_name_is_told);
   tcase_add_test(tests, attention_backend_names_vllm_plugin_FLs_classes);

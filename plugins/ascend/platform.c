@@ -3,9 +3,9 @@
  * by the blocking function, since the asynchronous one wants host memory that ACL has allocated.
  */
 #include "plugins/ascend/platform.h"
+#include "plugins/ascend/locks.h"
 #include "plugins/ascend/runtime.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,7 +150,6 @@ typedef struct block {
   void *memory, *whole;
 } block;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static block *blocks;
 
 static aclError allocate_aligned(size_t size, void **memory) {
@@ -163,10 +162,10 @@ static aclError allocate_aligned(size_t size, void **memory) {
     return code;
   }
   made->memory = (char *)made->whole + (ALIGNMENT - (uintptr_t)made->whole % ALIGNMENT) % ALIGNMENT;
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_BLOCKS]);
   made->next = blocks;
   blocks = made;
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&ascend_locks[ASCEND_LOCK_BLOCKS]);
   *memory = made->memory;
   return 0;
 }
@@ -174,7 +173,7 @@ static aclError allocate_aligned(size_t size, void **memory) {
 /* The block that `memory` is part of, which is no longer listed; `memory` itself when there is none. */
 static void *take_whole(void *memory) {
   void *whole = memory;
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_BLOCKS]);
   block **link = &blocks;
   while (*link && (*link)->memory != memory)
     link = &(*link)->next;
@@ -184,7 +183,7 @@ static void *take_whole(void *memory) {
     whole = found->whole;
     free(found);
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&ascend_locks[ASCEND_LOCK_BLOCKS]);
   return whole;
 }
 

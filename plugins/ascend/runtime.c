@@ -1,12 +1,10 @@
 /* The ACL runtime in use: see runtime.h. */
 #include "plugins/ascend/runtime.h"
+#include "plugins/ascend/locks.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ------------------------------------------------------------------------------------------------------------ codes */
 
@@ -83,7 +81,7 @@ fl_status ascend_start(char *text, size_t size) {
     snprintf(text, size, "%s", reason);
     return FL_EDEVICE;
   }
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_RUNTIME]);
   if (!started) {
     aclError code = acl.aclInit(NULL);
     if (code && code != ACL_ERROR_REPEAT_INITIALIZE) {
@@ -93,7 +91,7 @@ fl_status ascend_start(char *text, size_t size) {
       started = true;
     }
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&ascend_locks[ASCEND_LOCK_RUNTIME]);
   return status;
 }
 
@@ -138,10 +136,10 @@ static unsigned find_chip(void) {
 
 ascend_chips ascend_chip(const char **reason) {
   if (!chip) {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_RUNTIME]);
     if (!chip)
       chip = find_chip();
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&ascend_locks[ASCEND_LOCK_RUNTIME]);
   }
   if (!chip && reason)
     *reason = chip_reason;
