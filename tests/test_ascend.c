@@ -292,6 +292,9 @@ START_TEST(a_runtime_that_does_not_start_is_a_device_error) {
                                      "runtime do not match");
   npu_control.set("aclInit", "0"); /* the next try */
   ck_assert_int_eq(npu->current_device(NULL, &device), FL_OK);
+  npu_control.set("aclrtGetDeviceCount", "507899");
+  ck_assert_int_eq(npu->device_count(NULL), -1);
+  ck_contains(npu->error(NULL), "aclrtGetDeviceCount returned 507899 (the device or its driver failed)");
   npu_check_clean();
 }
 END_TEST

@@ -40,9 +40,9 @@ static bool is_active(void *self, const char **reason) {
 }
 
 static int device_count(void *self) {
-  uint32_t count = 0;
+  int count = 0;
   (void)self;
-  return ascend_start(words, sizeof words) || acl.aclrtGetDeviceCount(&count) ? -1 : (int)count;
+  return ascend_count_devices(&count, words, sizeof words) ? -1 : count;
 }
 
 /* Of the thread's device; unknown ones stay as they are. */
@@ -110,7 +110,7 @@ static fl_status get_properties(void *self, int32_t device, fl_device_properties
   int32_t major = 0, minor = 0, patch = 0;
   const char *stand_in = "";
   (void)self;
-  if (ascend_start(words, sizeof words) || ascend_check_number(device, words, sizeof words))
+  if (ascend_check_number(device, words, sizeof words))
     return FL_EDEVICE;
   /* As much of it as the host knows. */
   fl_device_properties found = {.size = properties->size < sizeof found ? properties->size : sizeof found};

@@ -164,16 +164,26 @@ bool ascend_is_captured(aclrtStream stream) {
 /* ----------------------------------------------------------------------------------------------------------- devices
  */
 
-fl_status ascend_check_number(int32_t device, char *text, size_t size) {
-  uint32_t count = 0;
-  aclError code = acl.aclrtGetDeviceCount(&count);
+fl_status ascend_count_devices(int *count, char *text, size_t size) {
+  uint32_t found = 0;
+  fl_status status = ascend_start(text, size);
+  if (status)
+    return status;
+  aclError code = acl.aclrtGetDeviceCount(&found);
   if (code) {
     ascend_describe(text, size, "aclrtGetDeviceCount", code);
     return FL_EDEVICE;
   }
-  if (device >= 0 && (uint32_t)device < count)
-    return FL_OK;
-  snprintf(text, size, "there is no Ascend device %d; the driver reports %u", (int)device, (unsigned)count);
+  *count = (int)found;
+  return FL_OK;
+}
+
+fl_status ascend_check_number(int32_t device, char *text, size_t size) {
+  int count = 0;
+  fl_status status = ascend_count_devices(&count, text, size);
+  if (status || (device >= 0 && device < count))
+    return status;
+  snprintf(text, size, "there is no Ascend device %d; the driver reports %d", (int)device, count);
   return FL_EINVAL;
 }
 

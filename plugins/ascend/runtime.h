@@ -50,8 +50,11 @@ typedef struct ascend_guard {
   bool changed;
 } ascend_guard;
 
-/* FL_OK; FL_EINVAL when there is no device of that number, FL_EDEVICE when the runtime does not say how many there are,
- * with the reason in `text`. After ascend_start(). */
+/* FL_OK, or FL_EDEVICE with the reason in `text`. */
+fl_status ascend_count_devices(int *count, char *text, size_t size);
+
+/* FL_OK; with the reason in `text` FL_EINVAL when there is no device of that number, FL_EDEVICE when the runtime does
+ * not say how many there are. */
 fl_status ascend_check_number(int32_t device, char *text, size_t size);
 
 /* FL_OK; with the reason in `text` FL_EINVAL when there is no device of that number, FL_EDEVICE when it cannot be used.
