@@ -262,6 +262,7 @@ enum {
  *   devices that say the opposite.
  * - Ascend910B: a series. Ascend910A < Ascend910B (B1 to B4) < Ascend910_93 < Ascend950; Ascend310P and Ascend310B
  *   stand by themselves.
+ * Several, with commas between them: a device has to reach one ("gfx908,gfx1030").
  */
 
 /* One implementation of one op. */

@@ -6,11 +6,17 @@
 #include "tests/drivers/gpu/grid.h"
 
 #include <flhost/dtype.h>
-#include <math.h>
 #include <string.h>
 
 #define GPU_EMULATED 1
 enum { GPU_WARP = GRID_WARP };
+
+/* With warps of 64 the mathematical functions are those that AMD's devices get. */
+#if GRID_WARP == 64
+#define GPU_OWN_MATH 1
+#else
+#include <math.h>
+#endif
 
 /* A kernel is entered with the address of its arguments; the linker collects its entry. */
 #define GPU_KERNEL(type, name, threads)                                                                                \
@@ -79,10 +85,6 @@ template <typename V, typename Change> V gpu_change(V *to, Change change) {
 
 template <typename V> V gpu_atomic_add(V *to, V value) {
   return gpu_change(to, [=](V before) { return V(before + value); });
-}
-
-template <typename V> V gpu_atomic_max(V *to, V value) {
-  return gpu_change(to, [=](V before) { return before < value ? value : before; });
 }
 
 inline float gpu_from_f16(uint16_t bits) {

@@ -55,11 +55,11 @@ static const struct {
 } names[] = {
 #define NAME(field)                                                                                                    \
   { #field, offsetof(standin_settings, field) }
-    NAME(devices),   NAME(version),        NAME(init),   NAME(count),       NAME(describe),     NAME(major),
-    NAME(minor),     NAME(warp),           NAME(units),  NAME(shared),      NAME(load),         NAME(find),
-    NAME(allocate),  NAME(copy),           NAME(launch), NAME(arch),        NAME(broken),       NAME(synchronize),
-    NAME(delay),     NAME(capturing),      NAME(crash),  NAME(math_create), NAME(math_prepare), NAME(math_run),
-    NAME(math_none), NAME(math_workspace),
+    NAME(devices),   NAME(version),        NAME(init),      NAME(count),       NAME(describe),     NAME(major),
+    NAME(minor),     NAME(warp),           NAME(units),     NAME(shared),      NAME(load),         NAME(find),
+    NAME(allocate),  NAME(copy),           NAME(launch),    NAME(arch),        NAME(broken),       NAME(synchronize),
+    NAME(delay),     NAME(capturing),      NAME(crash),     NAME(math_create), NAME(math_prepare), NAME(math_run),
+    NAME(math_none), NAME(math_workspace), NAME(arch_step),
 #undef NAME
 };
 

@@ -24,8 +24,9 @@ typedef struct standin_settings {
   int broken;    /* met by the first synchronisation after a launch; from then on by everything */
   int capturing; /* 1: every stream is being captured, and what that forbids returns 900 */
   int delay;     /* 1: queued work runs when somebody waits for it */
-  int arch;      /* HIP: which of its names */
-  int crash;     /* 1: initialisation does */
+  int arch;      /* HIP: which of its names; that of each further device is `arch_step` further on */
+  int arch_step;
+  int crash; /* 1: initialisation does */
   /* The library of matrix products: */
   int math_create, math_prepare, math_run;
   int math_none;      /* 1: it has no algorithm for any product */
