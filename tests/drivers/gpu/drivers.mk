@@ -64,5 +64,6 @@ $(GPU_TEST_PLUGINS):
 
 GPU_SUITES := $(patsubst %,$(BUILD)/tests/test_gpu_%,kernels sequences host grid math experts)
 $(GPU_SUITES): | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
+$(BUILD)/tests/test_gpu_images: | $(BUILD)/plugins/rocm.so $(STANDINS)
 $(BUILD)/tests/test_gpu_devices: | $(PLUGINS) $(COMMAND)
 $(BUILD)/tests/test_bench_gpu: | $(COMMAND) $(PLUGINS) $(STANDINS)

@@ -24,7 +24,7 @@ enum { GPU_WARP = GRID_WARP };
   static void name##_thread(const void *arguments) {                                                                   \
     name(*static_cast<const type *>(arguments));                                                                       \
   }                                                                                                                    \
-  static const grid_kernel name##_entry = {#name, name##_thread, sizeof(type), threads};                               \
+  static const grid_kernel name##_entry = {#name, name##_thread, sizeof(type), threads, __FILE__};                     \
   __attribute__((section("grid_kernels"), used)) static const grid_kernel *const name##_listed = &name##_entry;        \
   static void name(const type &a)
 #define GPU_DEVICE inline

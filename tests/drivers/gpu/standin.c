@@ -138,6 +138,13 @@ const char *flhost_stand_in_log(void) {
   return state.log;
 }
 
+const char *flhost_stand_in_kernel(size_t i, const char **file) {
+  const grid_kernel *kernel = grid_kernel_at(i);
+  if (kernel)
+    *file = kernel->file;
+  return kernel ? kernel->name : NULL;
+}
+
 void flhost_stand_in_clear(void) {
   pthread_mutex_lock(&state.lock);
   state.length = 0;
