@@ -29,6 +29,7 @@ HEADERS := $(wildcard include/flhost/*.h)
 
 BENCH := $(BUILD)/bench/dispatch
 BENCH_SOURCES := $(wildcard bench/dispatch/*.c)
+BENCH_ARCHIVE := $(BUILD)/bench/dispatch-archive
 BENCH_PLUGINS := $(patsubst %,$(BUILD)/bench/plugins/%.so,idle many)
 BENCH_FORWARD := $(BUILD)/bench/libforward.so
 BENCH_FIGURES := $(BUILD)/bench/report $(BUILD)/bench/plot
@@ -100,10 +101,15 @@ $(COMMAND): $(CLI_OBJECTS) $(SHARED)
 	  $(shell pkg-config --libs jansson) -lm
 
 # ------------------------------------------------------------------------------------------------------------ bench
-# The benchmark links the library as engines do. One of its plugins is copied under other names: the build id is text, too.
-$(BENCH): $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(addprefix $(BUILD)/obj/cli/,bench_measure.o machine.o) $(SHARED) $(BENCH_FORWARD)
+# The benchmark links the library as engines do, shared; what it takes to link the archive is a program beside it. One of its plugins is copied under other names: the build id is text, too.
+BENCH_OBJECTS := $(BENCH_SOURCES:%.c=$(BUILD)/obj/%.o) $(addprefix $(BUILD)/obj/cli/,bench_measure.o machine.o)
+BENCH_LINK = -L$(BUILD)/bench -lforward -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN' $(LINK)
+$(BENCH): $(BENCH_OBJECTS) $(SHARED) $(BENCH_FORWARD)
 	@mkdir -p $(@D)
-	$(CC) -o $@ $(filter %.o,$^) -L$(BUILD) -lflhost -L$(BUILD)/bench -lforward -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN' $(LINK) $(shell pkg-config --libs jansson) -ldl -lm
+	$(CC) -o $@ $(filter %.o,$^) -L$(BUILD) -lflhost $(BENCH_LINK) $(shell pkg-config --libs jansson) -ldl -lm
+$(BENCH_ARCHIVE): $(BENCH_OBJECTS) $(STATIC) $(BENCH_FORWARD)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $(filter %.o %.a,$^) $(BENCH_LINK) $(CORE_LIBS)
 $(BENCH_FORWARD): bench/forward.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -shared -o $@ $< $(LINK)
@@ -141,7 +147,7 @@ run: ## install what is missing, build, and run the main job
 .PHONY: bench bench-report bench-disassembly bench-cuda bench-rocm
 bench: ## build and run the benchmark: a table, and build/bench/dispatch.json
 	$(INSTALL_DEPS) build
-	$(BUILD_QUIETLY) all $(BENCH) $(BENCH_PLUGINS)
+	$(BUILD_QUIETLY) all $(BENCH) $(BENCH_ARCHIVE) $(BENCH_PLUGINS)
 	@FLHOST_BUILD=$(BUILD) $(BENCH)
 bench-report: $(BENCH_FIGURES) ## put the last run's figures into bench/README.md and bench/dispatch.svg
 	@$(BUILD)/bench/report $(BUILD)/bench/dispatch.json bench/README.md

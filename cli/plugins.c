@@ -51,9 +51,8 @@ int command_plugins(int argc, char **argv) {
   bool json = false;
   const cli_option options[] = {CLI_JSON(&json), {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {"", 0, 0,
-                             "Lists every plugin that was found, in the order of loading: loaded, unavailable (its\n"
-                             "implementations cannot run here), deferred (not loaded until one of the ops that it\n"
-                             "lists is looked for), skipped or failed, with the reason.",
+                             "Loads and lists every plugin that was found: loaded, unavailable (its implementations\n"
+                             "cannot run here), skipped or failed, with the reason.",
                              options};
   int exit_status;
   fl_plugins *plugins;
@@ -62,7 +61,9 @@ int command_plugins(int argc, char **argv) {
   fl_host *host = cli_open_host(0, &exit_status);
   if (!host)
     return exit_status;
-  fl_status status = fl_get_discovered_plugins(host, &plugins);
+  fl_snapshot *all = fl_registry_snapshot(host); /* loads what waits: whoever asks wants to know what becomes of it */
+  fl_status status = all ? fl_get_discovered_plugins(host, &plugins) : fl_error_status();
+  fl_snapshot_release(all);
   if (status) {
     exit_status = cli_fail(status);
   } else {

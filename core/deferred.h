@@ -15,11 +15,13 @@ void fl_loading_end(fl_host *host);
  * only FL_ENOMEM is an error. */
 fl_status fl_load_deferred(fl_host *host, const char *op);
 
+/* The same for those that bring the platform (FL_PLUGIN_PLATFORM), or any (NULL). */
+fl_status fl_load_deferred_platform(fl_host *host, const char *platform);
+
 /* The rest: the host's lock is held. */
 
-/* A deferred plugin that lists the op (NULL: any op) and that this thread is not just loading; NULL if there is none.
- */
-fl_plugin_record *fl_next_deferred(fl_host *host, const char *op);
+/* Is there a deferred plugin that this thread is not just loading? */
+bool fl_has_deferred(const fl_host *host);
 
 /* Does a deferred plugin list the op? */
 bool fl_is_deferred(const fl_host *host, const char *op);

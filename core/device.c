@@ -2,6 +2,7 @@
 #include "core/device.h"
 
 #include "core/arch.h"
+#include "core/deferred.h"
 #include "core/error.h"
 #include "core/host.h"
 #include "core/platform.h"
@@ -121,7 +122,7 @@ static void keep_backend(fl_host *host, int32_t device_type, uint32_t generation
   free(copy);
 }
 
-fl_status fl_backend_find(fl_host *host, int32_t device_type, fl_backend *backend) {
+static fl_status find_backend(fl_host *host, int32_t device_type, bool may_load, fl_backend *backend) {
   uint32_t n = 0;
   if (device_type == kDLCPU) {
     *backend = (fl_backend){.platform = fl_host_memory, .name = "cpu", .plugin = "flhost", .count = 1};
@@ -141,11 +142,20 @@ fl_status fl_backend_find(fl_host *host, int32_t device_type, fl_backend *backen
     return FL_OK;
   if (!list)
     return fl_error_no_memory();
+  if (!n && may_load) { /* a plugin that nobody has needed so far may bring it */
+    free(list);
+    fl_status status = fl_load_deferred_platform(host, NULL);
+    return status ? status : find_backend(host, device_type, false, backend);
+  }
   fl_status status = choose(host, device_type, list, n, backend);
   if (!status)
     keep_backend(host, device_type, generation, backend);
   free(list);
   return status;
+}
+
+fl_status fl_backend_find(fl_host *host, int32_t device_type, fl_backend *backend) {
+  return find_backend(host, device_type, atomic_load(&host->n_deferred) != 0, backend);
 }
 
 fl_status fl_backend_count(fl_host *host, int32_t device_type, fl_backend *backend) {

@@ -16,7 +16,14 @@
 #include <unistd.h>
 
 /* Larger tables than any real plugin has; what exceeds them is damaged. */
-enum { MAX_SEGMENTS = 1024, MAX_SECTIONS = 65536, MAX_TABLE = 64 << 20, MAX_NOTES = 1 << 20, MAX_OPS = 1 << 16 };
+enum {
+  MAX_SEGMENTS = 1024,
+  MAX_SECTIONS = 65536,
+  MAX_TABLE = 64 << 20,
+  MAX_NOTES = 1 << 20,
+  MAX_OPS = 1 << 16,
+  MAX_SIGNS = 4096
+};
 
 typedef struct elf_file {
   int fd;
@@ -466,6 +473,27 @@ static fl_status check_ops(char *ops) {
   return FL_OK;
 }
 
+/* FL_PLUGIN_PLATFORM, "name:signs". */
+static fl_status take_platform(const unsigned char *bytes, uint32_t length, fl_note_info *info) {
+  size_t n = strnlen((const char *)bytes, length);
+  const unsigned char *colon = memchr(bytes, ':', n);
+  size_t name = colon ? (size_t)(colon - bytes) : n;
+  if (info->platform)
+    return fl_error(FL_EPLUGIN, "damaged 'flhost' note: it has FL_PLUGIN_PLATFORM twice");
+  if (!name || name > FL_NAME_MAX || name + 1 >= n || n > MAX_SIGNS)
+    return fl_error(FL_EPLUGIN,
+                    "damaged 'flhost' note: FL_PLUGIN_PLATFORM is not the name of a platform, a colon, and signs of it "
+                    "(%d bytes at most)",
+                    (int)MAX_SIGNS);
+  info->platform = fl_strndup((const char *)bytes, name);
+  info->signs = fl_strndup((const char *)colon + 1, n - name - 1);
+  if (!info->platform || !info->signs)
+    return fl_error_no_memory();
+  clean(info->platform, name + 1);
+  clean(info->signs, n - name);
+  return FL_OK;
+}
+
 bool fl_ops_list(const char *ops, size_t length, const char *name, size_t name_length) {
   for (const char *at = ops, *end = ops + length; at < end;) {
     const char *comma = memchr(at, ',', (size_t)(end - at));
@@ -504,6 +532,8 @@ static fl_status take_notes(const unsigned char *bytes, uint64_t length, uint64_
       status = take_descriptor(bytes + descriptor, note.n_descsz, info);
     } else if (ours && note.n_type == 2) {
       status = take_ops(bytes + descriptor, note.n_descsz, info);
+    } else if (ours && note.n_type == 3) {
+      status = take_platform(bytes + descriptor, note.n_descsz, info);
     }
     if (status)
       return status;
@@ -558,5 +588,7 @@ fl_status fl_note_read(const char *path, fl_note_info *info) {
 
 void fl_note_clear(fl_note_info *info) {
   free(info->ops);
-  info->ops = NULL;
+  free(info->platform);
+  free(info->signs);
+  info->ops = info->platform = info->signs = NULL;
 }

@@ -121,7 +121,7 @@ fl_status fl_freeze(fl_host *host, const char *who) {
     if (status)
       return status;
     fl_registry_lock_asked(host);
-    if (host->frozen_by.n || !fl_next_deferred(host, NULL))
+    if (host->frozen_by.n || !fl_has_deferred(host))
       break; /* what was found while the host was being frozen waits until it is thawed */
     pthread_mutex_unlock(&host->lock);
   }

@@ -84,7 +84,11 @@ static void init_locks(fl_host *host) {
 static fl_status choose_platform(fl_host *host) {
   const char *origin = NULL, *name = NULL, *plugin = NULL;
   const char *forced = fl_config_forced_platform(&host->sources, &origin);
-  fl_status status = fl_platform_activate(forced, host->components, host->n_components, &name, &plugin);
+  fl_status status = forced ? fl_load_deferred_platform(host, fl_platform_canonical(forced)) : FL_OK;
+  if (!status)
+    status = fl_platform_activate(forced, host->components, host->n_components, &name, &plugin);
+  if (status == FL_ECONFIG && !fl_load_deferred_platform(host, NULL)) /* the message names all that may be forced */
+    status = fl_platform_activate(forced, host->components, host->n_components, &name, &plugin);
   if (status)
     return status;
   host->platform = fl_strdup(name);
@@ -221,14 +225,18 @@ static void log_registered(fl_host *host) {
 
 static void log_summary(fl_host *host) {
   uint32_t ops = 0, impls = 0;
+  char deferred[64] = "";
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
     ops += set && set->n;
     impls += set ? set->n : 0;
   }
+  if (host->n_deferred)
+    snprintf(deferred, sizeof deferred, "; plugins that wait until an op of theirs is looked for: %u",
+             (unsigned)host->n_deferred);
   pthread_mutex_unlock(&host->lock);
-  fl_log_line(&host->log, FL_LOG_INFO, "OpManager initialized: %u ops with %u implementations", ops, impls);
+  fl_log_line(&host->log, FL_LOG_INFO, "OpManager initialized: %u ops with %u implementations%s", ops, impls, deferred);
 }
 
 fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
@@ -418,13 +426,16 @@ bool fl_is_flagos_allowed(fl_host *host, const char *op) {
 }
 
 fl_status fl_get_platform(fl_host *host, fl_platform_report **report) {
-  fl_loading_begin(host); /* no plugin is loaded or withdrawn meanwhile: the components stay */
+  fl_loading_begin(host); /* no plugin is withdrawn, or loaded by somebody else: the components stay */
+  fl_status status = fl_load_deferred_platform(host, NULL);
   pthread_mutex_lock(&host->lock);
   char *file = fl_strdup(host->config->platform_file ? host->config->platform_file : "");
   pthread_mutex_unlock(&host->lock);
-  fl_status status = file ? fl_platform_report_create(host->platform, host->platform_origin, file, host->components,
-                                                      host->n_components, report)
-                          : fl_error_no_memory();
+  if (!file)
+    status = fl_error_no_memory();
+  if (!status)
+    status = fl_platform_report_create(host->platform, host->platform_origin, file, host->components,
+                                       host->n_components, report);
   fl_loading_end(host);
   free(file);
   return status;

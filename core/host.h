@@ -125,9 +125,9 @@ struct fl_op {
   int32_t device_argument; /* of the schema */
   uint32_t device_offset;  /* where it is among a call's values, bytes */
   uint8_t path;            /* fl_path */
-  bool checked;            /* arguments are checked */
   fl_slots slots;          /* under the global policy */
   fl_target unbound;       /* resolves, and calls what it found */
+  uint64_t schema_id;      /* of the schema */
   fl_schema *schema;       /* NULL as long as nobody needed the built-in op */
   const fl_op_def *def;    /* built-in: what `schema` is parsed from, else NULL */
   const char *name;        /* of a built-in op in fl_host.builtin_names, else owned */

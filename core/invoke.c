@@ -6,10 +6,8 @@
  */
 #include "core/bind.h"
 #include "core/error.h"
+#include "core/likely.h"
 #include "core/memo.h"
-
-#define likely(condition)   __builtin_expect(!!(condition), 1)
-#define unlikely(condition) __builtin_expect(!!(condition), 0)
 
 /* The device type that selects: that of the schema's argument; 0 when the op has no tensor. */
 uint32_t fl_call_device(const fl_op *op, const fl_call *call) {
@@ -55,7 +53,7 @@ static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const 
 }
 
 static fl_status check(fl_thread *self, const fl_op *op, const fl_call *call) {
-  return likely(call && fl_memo_has(self->memos, op->schema, call)) ? FL_OK : check_in_full(self, op, call);
+  return likely(call && fl_memo_has(self->memos, op->schema_id, call)) ? FL_OK : check_in_full(self, op, call);
 }
 
 /* A thread's first call, a call inside another call or inside another host's scope, an op without a tensor, no op. */
@@ -66,7 +64,7 @@ static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *
   if (fl_thread_join())
     return FL_ENOMEM;
   uint64_t outer = fl_read_begin(self);
-  fl_status status = op->checked ? check(self, op, call) : FL_OK;
+  fl_status status = op->host->checks ? check(self, op, call) : FL_OK;
   if (!status) {
     const fl_slots *slots = fl_scope_slots(op);
     set_message(self, call);
@@ -130,18 +128,22 @@ static inline fl_status run(fl_thread *self, const fl_op *op, const fl_slots *sl
   return call_kernel(target, call, scoped);
 }
 
+/* A call of a form that is new or not plain. The thread is reading. */
+static __attribute__((noinline)) fl_status invoke_checking_again(fl_op *op, fl_call *call) {
+  fl_status status = check(&fl_self, op, call);
+  if (!status)
+    return run(&fl_self, op, &op->slots, call, false);
+  fl_read_end(&fl_self, 0);
+  return status;
+}
+
 static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *call) {
   fl_thread *self = &fl_self;
   if (unlikely(op->path == FL_PATH_OTHERWISE))
     return invoke_otherwise(op, call);
   fl_read_begin_outermost(self);
-  if (unlikely(!call || !fl_memo_has(self->memos, op->schema, call))) {
-    fl_status status = check_in_full(self, op, call);
-    if (status) {
-      fl_read_end(self, 0);
-      return status;
-    }
-  }
+  if (unlikely(!call || !fl_memo_has_plain(self->memos, op->schema_id, call)))
+    return invoke_checking_again(op, call);
   return run(self, op, &op->slots, call, false);
 }
 

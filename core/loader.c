@@ -22,8 +22,8 @@
 /* ------------------------------------------------------------------------------------------------------ records */
 
 void fl_plugin_record_clear(fl_plugin_record *record) {
-  char *strings[] = {record->name, record->file,   record->version,  record->vendor, record->licence,
-                     record->abi,  record->reason, record->build_id, record->ops,    record->symbol};
+  char *strings[] = {record->name,   record->file,     record->version, record->vendor,   record->licence, record->abi,
+                     record->reason, record->build_id, record->ops,     record->platform, record->symbol};
   for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++)
     free(strings[i]);
   *record = (fl_plugin_record){0};
@@ -109,7 +109,8 @@ static bool record_note(fl_plugin_record *record, const fl_note_info *info) {
     return true;
   return replace(&record->name, note->name) && replace(&record->version, note->version) &&
          replace(&record->vendor, note->vendor) && replace(&record->licence, note->licence) &&
-         (!info->ops || replace(&record->ops, info->ops));
+         (!info->ops || replace(&record->ops, info->ops)) &&
+         (!info->platform || replace(&record->platform, info->platform));
 }
 
 /* Everything that can be said before any of its code runs. */
@@ -441,7 +442,7 @@ static fl_status open_and_register(loading *l) {
   if (!stage)
     return fl_error_no_memory();
   if (l->info->ops)
-    fl_stage_limit(stage, l->info->ops);
+    fl_stage_limit(stage, l->info->ops, l->info->platform);
   fl_status status = run(l, stage, &entered);
   if (status) {
     char message[FL_ERROR_MAX];

@@ -21,6 +21,7 @@ typedef enum fl_plugin_status {
 typedef struct fl_plugin_record {
   char *name, *file, *version, *vendor, *licence, *abi, *reason, *build_id;
   char *ops;         /* "op_a,op_b", FL_PLUGIN_OPS; NULL: it has no such list */
+  char *platform;    /* of FL_PLUGIN_PLATFORM; NULL: it has none */
   char *symbol;      /* of a deferred one; NULL = "register_builtins" */
   const char *route; /* "directory", "manifest", "module", "engine" */
   fl_plugin_status status;
@@ -42,10 +43,12 @@ typedef struct fl_note_info {
   fl_plugin_note note; /* zero beyond what the file's own size covers; strings always end */
   char build_id[65];   /* hex, "" if none */
   char *ops;           /* "op_a,op_b", FL_PLUGIN_OPS without white space; NULL if it has none. Owned */
+  char *platform;      /* FL_PLUGIN_PLATFORM: its name; NULL if it has none. Owned */
+  char *signs;         /* that the platform may be active: "/dev/a,$B"; NULL if `platform` is. Owned */
 } fl_note_info;
 
-/* FL_EPLUGIN: not an ELF file, truncated, another architecture, no note, a bad list of ops: the message says what the
- * file is, and nothing is in *info. */
+/* FL_EPLUGIN: not an ELF file, truncated, another architecture, no note, a bad list of ops or platform: the message
+ * says what the file is, and nothing is in *info. */
 fl_status fl_note_read(const char *path, fl_note_info *info);
 void fl_note_clear(fl_note_info *info);
 

@@ -5,15 +5,13 @@
 #include "core/bind.h"
 #include "core/error.h"
 #include "core/inplace.h"
+#include "core/likely.h"
 #include "core/probes.h"
 #include "core/select.h"
 #include "core/tensor.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define likely(condition)   __builtin_expect(!!(condition), 1)
-#define unlikely(condition) __builtin_expect(!!(condition), 0)
 
 /* ------------------------------------------------------------------------------------------- one candidate's turn */
 

@@ -34,20 +34,27 @@ static bool has_layout(const fl_memo_tensor *known, const DLTensor *tensor) {
   return !different;
 }
 
-bool fl_memo_has_any(const fl_memo *known, const fl_value *values) {
-  uint64_t begin[FL_MEMO_TENSORS];
-  uint64_t *at = begin;
-  for (const fl_memo_tensor *form = known->tensors; form < known->tensors_end; form++) {
+/* Tensors of any kind, and the string. */
+static bool has_any(fl_memo *known, const fl_value *values) {
+  for (fl_memo_tensor *form = known->tensors; form < known->tensors_end; form++) {
     const fl_value *value = fl_memo_at(values, form->offset);
     const DLTensor *tensor = value->v.tensor;
     if (value->type != FL_TENSOR || !tensor || !fl_memo_has_form(form, tensor) || !tensor->data ||
         !(form->plain ? fl_memo_is_plain(form, tensor) : has_layout(form, tensor)))
       return false;
-    *at++ = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
+    form->begin = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
   }
   const fl_value *string = known->string < 0 ? NULL : &values[known->string];
-  return fl_memo_has_pairs(known, begin) &&
+  return fl_memo_has_pairs(known) &&
          (!string || (string->type == FL_STRING && string->v.s && !strcmp(string->v.s, known->text)));
+}
+
+bool fl_memo_has(const fl_memos *memos, uint64_t schema, const fl_call *call) {
+  fl_memo *known = fl_memo_of(memos, schema);
+  uint64_t head;
+  memcpy(&head, call, sizeof head);
+  return known->schema == schema && head == known->head && fl_memo_has_scalars(known, call->values) &&
+         has_any(known, call->values);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- keeping */
@@ -132,8 +139,8 @@ static bool keep_pairs(fl_memo *kept, const fl_schema *schema) {
         return false;
       bool alias = schema->values[written].alias == (int32_t)value_of(&kept->tensors[o]);
       kept->pairs[kept->pairs_end++ - kept->pairs] = (fl_memo_pair){
-          .written = w * sizeof(uint64_t),
-          .other = o * sizeof(uint64_t),
+          .written = &kept->tensors[w],
+          .other = &kept->tensors[o],
           .shift = kept->tensors[o].bytes - 1,
           .span = kept->tensors[w].bytes + kept->tensors[o].bytes - 1,
           .may_be = alias && interchangeable(&kept->tensors[w], &kept->tensors[o]),
@@ -152,7 +159,7 @@ void fl_memo_keep(fl_memos *memos, const fl_schema *schema, const fl_call *call)
     *place = made;
   }
   fl_memo *kept = *place;
-  kept->schema = 0;
+  kept->schema = kept->plain = 0;
   memcpy(&kept->head, call, sizeof kept->head);
   kept->scalars_end = kept->scalars;
   kept->tensors_end = kept->tensors;
@@ -163,13 +170,15 @@ void fl_memo_keep(fl_memos *memos, const fl_schema *schema, const fl_call *call)
     if (value->type == FL_TENSOR ? !keep_tensor(kept, i, value->v.tensor) : !keep_scalar(kept, i, value))
       return;
   }
-  kept->plain = kept->string < 0;
+  bool plain = kept->string < 0;
   for (const fl_memo_tensor *tensor = kept->tensors; tensor < kept->tensors_end; tensor++)
-    kept->plain = kept->plain && tensor->plain;
+    plain = plain && tensor->plain;
   if ((kept->scalars_end - kept->scalars) & 1) {
     kept->scalars[kept->scalars_end - kept->scalars] = kept->scalars_end[-1];
     kept->scalars_end++;
   }
-  if (keep_pairs(kept, schema))
-    kept->schema = schema->id;
+  if (!keep_pairs(kept, schema))
+    return;
+  kept->schema = schema->id;
+  kept->plain = plain ? schema->id : 0;
 }

@@ -3,12 +3,12 @@
  * through it: an engine calls an op with the same shapes once a layer. A memo holds all that the check looks at but the
  * addresses, of which only the overlap matters. It is the thread's own: read and written without a lock.
  *
- * Looking is on the call path, so it stands here to be compiled into it. Differences are gathered and looked at
- * together: a branch for each would cost more than they do.
+ * Looking is on the call path, so it stands here to be compiled into it.
  */
 #ifndef FLHOST_CORE_MEMO_H
 #define FLHOST_CORE_MEMO_H
 
+#include "core/likely.h"
 #include "core/schema.h"
 
 #include <string.h>
@@ -37,6 +37,7 @@ typedef struct fl_memo_tensor {
   uint64_t device, form;         /* as they lie in a DLTensor; the form is ndim and dtype */
   int64_t first_size, last_size; /* of a plain one */
   uint64_t offset, last_offset;  /* bytes: in the values, and of the last size in the shape */
+  uint64_t begin;                /* address of the first element, in the call that is being looked at */
   bool plain;                    /* one or two dimensions, no strides */
   bool strided;                  /* strides are given */
   uint64_t bytes;                /* from the first to behind the last element; 0: it has none */
@@ -46,19 +47,19 @@ typedef struct fl_memo_tensor {
 /* Two tensors of which the call writes the first: apart, or (may_be) at the very same place. They overlap where
  * begin of the other - begin of the written + `shift` is less than `span`. */
 typedef struct fl_memo_pair {
-  uint64_t written, other; /* bytes, in a list of where the tensors begin */
+  const fl_memo_tensor *written, *other;
   uint64_t shift, span;
   bool may_be;
 } fl_memo_pair;
 
 typedef struct fl_memo {
-  uint64_t schema; /* fl_schema.id; 0: nothing is remembered */
-  uint64_t head;   /* size and count of the call, which lie side by side */
+  uint64_t plain; /* fl_schema.id, if all tensors are plain and there is no string; else 0 */
+  uint64_t head;  /* size and count of the call, which lie side by side */
   const fl_memo_scalar *scalars_end;
-  const fl_memo_tensor *tensors_end;
+  fl_memo_tensor *tensors_end;
   const fl_memo_pair *pairs_end;
-  bool plain;     /* all tensors are, and there is no string */
-  int32_t string; /* the value that is one; -1: none is */
+  uint64_t schema; /* fl_schema.id; 0: nothing is remembered */
+  int32_t string;  /* the value that is one; -1: none is */
   fl_memo_scalar scalars[FL_MEMO_SCALARS];
   fl_memo_tensor tensors[FL_MEMO_TENSORS];
   fl_memo_pair pairs[FL_MEMO_PAIRS];
@@ -76,10 +77,9 @@ void fl_memos_free(fl_memos *memos);
 /* Remembers a call that passed the full check; some are too unusual to be remembered. */
 void fl_memo_keep(fl_memos *memos, const fl_schema *schema, const fl_call *call);
 
-/* What fl_memo_has says of calls with any tensors and with a string. The other values are as they were. */
-bool fl_memo_has_any(const fl_memo *known, const fl_value *values);
-
-#define fl_memo_likely(condition) __builtin_expect(!!(condition), 1)
+/* True: a call of just this form passed, and where this one's tensors lie is good too. False says nothing. `schema` is
+ * fl_schema.id. */
+bool fl_memo_has(const fl_memos *memos, uint64_t schema, const fl_call *call);
 
 static inline fl_half_line fl_memo_load(const void *from) {
   fl_half_line bytes;
@@ -107,48 +107,47 @@ static inline bool fl_memo_has_form(const fl_memo_tensor *known, const DLTensor 
   _Static_assert(offsetof(DLTensor, dtype) == offsetof(DLTensor, ndim) + 4, "ndim and dtype lie side by side");
   memcpy(&device, &tensor->device, sizeof device);
   memcpy(&form, &tensor->ndim, sizeof form);
-  return !((device ^ known->device) | (form ^ known->form) | !tensor->shape);
+  return likely(device == known->device) && likely(form == known->form) && likely(tensor->shape != NULL);
 }
 
 static inline bool fl_memo_is_plain(const fl_memo_tensor *known, const DLTensor *tensor) {
   int64_t last;
   memcpy(&last, (const char *)tensor->shape + known->last_offset, sizeof last);
-  return !((tensor->shape[0] ^ known->first_size) | (last ^ known->last_size) | (int64_t)(uintptr_t)tensor->strides);
+  return likely(tensor->shape[0] == known->first_size) && likely(last == known->last_size) && likely(!tensor->strides);
 }
 
-static inline bool fl_memo_has_pairs(const fl_memo *known, const uint64_t *begin) {
+static inline bool fl_memo_has_pairs(const fl_memo *known) {
   for (const fl_memo_pair *pair = known->pairs, *end = known->pairs_end; pair < end; pair++) {
-    uint64_t written, other;
-    memcpy(&written, (const char *)begin + pair->written, sizeof written);
-    memcpy(&other, (const char *)begin + pair->other, sizeof other);
-    if (!fl_memo_likely(other - written + pair->shift >= pair->span) && !(pair->may_be && other == written))
+    uint64_t written = pair->written->begin, other = pair->other->begin;
+    if (!likely(other - written + pair->shift >= pair->span) && !(pair->may_be && other == written))
       return false;
   }
   return true;
 }
 
-/* True: a call of just this form passed, and where this one's tensors lie is good too. False says nothing. */
-static inline __attribute__((always_inline)) bool fl_memo_has(const fl_memos *memos, const fl_schema *schema,
-                                                              const fl_call *call) {
-  const fl_memo *known = memos->places[schema->id % FL_MEMOS];
+static inline fl_memo *fl_memo_of(const fl_memos *memos, uint64_t schema) {
+  return memos->places[schema % FL_MEMOS];
+}
+
+/* True: a call of just this form passed, and where this one's tensors lie is good too. False says nothing; of a form
+ * that is not plain it says less than fl_memo_has. `schema` is fl_schema.id. */
+static inline __attribute__((always_inline)) bool fl_memo_has_plain(const fl_memos *memos, uint64_t schema,
+                                                                    const fl_call *call) {
+  fl_memo *known = fl_memo_of(memos, schema);
   const fl_value *values = call->values;
-  uint64_t begin[FL_MEMO_TENSORS], *at = begin, head; /* the call's size and number of values */
+  uint64_t head; /* the call's size and number of values */
   memcpy(&head, call, sizeof head);
-  if (!fl_memo_likely(!((known->schema ^ schema->id) | (head ^ known->head))) ||
-      !fl_memo_likely(fl_memo_has_scalars(known, values)))
+  if (!likely(known->plain == schema) || !likely(head == known->head) || !likely(fl_memo_has_scalars(known, values)))
     return false;
-  if (!fl_memo_likely(known->plain))
-    return fl_memo_has_any(known, values);
-  for (const fl_memo_tensor *form = known->tensors, *end = known->tensors_end; form < end; form++) {
+  for (fl_memo_tensor *form = known->tensors, *end = known->tensors_end; form < end; form++) {
     const fl_value *value = fl_memo_at(values, form->offset);
     const DLTensor *tensor = value->v.tensor;
-    if (!fl_memo_likely(value->type == FL_TENSOR) || !fl_memo_likely(tensor) ||
-        !fl_memo_likely(fl_memo_has_form(form, tensor)) || !fl_memo_likely(fl_memo_is_plain(form, tensor)) ||
-        !fl_memo_likely(tensor->data))
+    if (!likely(value->type == FL_TENSOR) || !likely(tensor) || !likely(fl_memo_has_form(form, tensor)) ||
+        !likely(fl_memo_is_plain(form, tensor)) || !likely(tensor->data))
       return false;
-    *at++ = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
+    form->begin = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
   }
-  return fl_memo_has_pairs(known, begin);
+  return fl_memo_has_pairs(known);
 }
 
 #endif

@@ -53,8 +53,13 @@ static bool is_settled(const struct stat *file) {
 
 static bool copy_info(fl_note_info *to, const fl_note_info *from) {
   *to = *from;
-  to->ops = fl_strdup(from->ops);
-  return to->ops || !from->ops;
+  to->ops = from->ops ? fl_strdup(from->ops) : NULL;
+  to->platform = from->platform ? fl_strdup(from->platform) : NULL;
+  to->signs = from->signs ? fl_strdup(from->signs) : NULL;
+  if (!to->ops == !from->ops && !to->platform == !from->platform && !to->signs == !from->signs)
+    return true;
+  fl_note_clear(to);
+  return false;
 }
 
 /* Where there is no memory for it, the file is read again. */

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The record of a file that is loaded already, or may stay deferred, NULL if none. The loading lock is held. */
 static const fl_plugin_record *find_same(const fl_host *host, const fl_file *file, bool may_defer) {
@@ -76,7 +77,7 @@ static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_stat
   return add_record(host, &record);
 }
 
-/* "not loaded…: op_a,op_b,op_c and 12 more" */
+/* "until …: op_a,op_b,op_c and 12 more" */
 static char *deferral_reason(const char *ops) {
   enum { SHOWN = 120 };
   size_t length = strlen(ops), shown = length;
@@ -131,9 +132,23 @@ static void warn_of_missing_ops(fl_host *host, const fl_plugin_record *record) {
   fl_strings_free(&missing);
 }
 
+/* FL_PLUGIN_PLATFORM: is there a file or a variable that says that the platform may be active? */
+static bool has_sign(const char *signs) {
+  fl_strings words = {0};
+  bool found = !fl_split(&words, signs, ','); /* out of memory: the plugin itself will tell */
+  for (uint32_t i = 0; i < words.n && !found; i++) {
+    const char *word = words.items[i], *value = *word == '$' ? secure_getenv(word + 1) : NULL;
+    found = *word == '$' ? value && *value : !access(word, F_OK);
+  }
+  fl_strings_free(&words);
+  return found;
+}
+
 static bool wait_with(fl_host *host, const fl_note_info *info) {
+  if (!info->ops || (info->signs && has_sign(info->signs)))
+    return false;
   pthread_mutex_lock(&host->lock);
-  bool wait = info->ops && fl_may_defer(host, info->ops);
+  bool wait = fl_may_defer(host, info->ops);
   pthread_mutex_unlock(&host->lock);
   return wait;
 }

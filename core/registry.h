@@ -17,8 +17,9 @@ typedef struct fl_stage fl_stage;
  * of its note. NULL: out of memory. */
 fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *build_id, uint32_t flags);
 
-/* From now on rows of other ops than those of the list (FL_PLUGIN_OPS, borrowed) are refused, and so are components. */
-void fl_stage_limit(fl_stage *stage, const char *ops);
+/* From now on rows of other ops than those of the list (FL_PLUGIN_OPS) are refused, and so are components but for the
+ * platform of FL_PLUGIN_PLATFORM (NULL: none). Both borrowed. */
+void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform);
 
 /* The table to hand to register_builtins. */
 fl_registry *fl_stage_table(fl_stage *stage);

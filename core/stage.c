@@ -25,8 +25,9 @@ struct fl_stage {
   fl_registry table; /* first: the plugin's pointer leads back here */
   fl_host *host;
   const fl_provider *provider;
-  const char *plugin; /* its name */
-  const char *ops;    /* the only ones that it may bring anything of; NULL: any */
+  const char *plugin;   /* its name */
+  const char *ops;      /* the only ones that it may bring anything of; NULL: any */
+  const char *platform; /* the only component that it may bring then; NULL: none */
   uint32_t flags;
   fl_schema **schemas;
   uint32_t n_schemas;
@@ -114,8 +115,9 @@ static fl_status refuse(fl_stage *stage, fl_status status, const char *row) {
 
 /* ------------------------------------------------------------------------------------------------- the list of ops */
 
-void fl_stage_limit(fl_stage *stage, const char *ops) {
+void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform) {
   stage->ops = ops;
+  stage->platform = platform;
 }
 
 static fl_status check_listed(const fl_stage *stage, const char *op) {
@@ -133,6 +135,16 @@ static fl_status check_listed(const fl_stage *stage, const char *op) {
                fl_did_you_mean(hint, sizeof hint, nearest));
   fl_strings_free(&names);
   return status;
+}
+
+/* A component that nobody would look for. */
+static fl_status check_component_listed(const fl_stage *stage, const char *type, const char *name) {
+  if (!stage->ops || (!strcmp(type, "platform") && stage->platform && !strcmp(name, stage->platform)))
+    return FL_OK;
+  return fl_error(
+      FL_EINVAL, "a plugin with FL_PLUGIN_OPS brings ops%s%s%s alone: the host would not look for a %s '%s' there%s",
+      stage->platform ? " and the platform '" : "", stage->platform ? stage->platform : "", stage->platform ? "'" : "",
+      type, name, strcmp(type, "platform") || stage->platform ? "" : "; say so with FL_PLUGIN_PLATFORM");
 }
 
 /* ---------------------------------------------------------------------------------------------------------- ops */
@@ -411,15 +423,11 @@ static fl_status stage_component(fl_registry *registry, const fl_component *give
     return refuse(
         stage,
         fl_error(FL_EINVAL, "type is '%s', expected 'platform' or 'layer'", component.type ? component.type : ""), row);
-  if (stage->ops)
-    return refuse(stage,
-                  fl_error(FL_EINVAL,
-                           "a plugin with FL_PLUGIN_OPS brings ops alone: the host would not look for a %s "
-                           "there",
-                           component.type),
-                  row);
+  fl_status status = check_component_listed(stage, type->name, component.name);
+  if (status)
+    return refuse(stage, status, row);
   fl_component_record record = {.self = component.self};
-  fl_status status = type->take(stage, &component, &record);
+  status = type->take(stage, &component, &record);
   record.plugin = fl_strdup(stage->plugin);
   record.type = fl_strdup(component.type);
   record.name = fl_strdup(component.name);

@@ -9,7 +9,8 @@ TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt goo
 
 # FL_PLUGIN_OPS: what each lists and what it registers.
 LISTED_PLUGINS := $(patsubst %,$(TP)/listed/%.so,lazy_a lazy_better lazy_builtin lazy_slow lazy_slow_start lazy_other lazy_layer lazy_missing \
-  lazy_fails lazy_again lazy_empty lazy_gap lazy_twice lazy_odd lazy_huge)
+  lazy_fails lazy_again lazy_empty lazy_gap lazy_twice lazy_odd lazy_huge lazy_platform lazy_platform_unsaid lazy_platform_other \
+  lazy_signs_none lazy_signs_unnamed lazy_signs_twice)
 lazy_a_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"'
 lazy_better_IS := -DOPS='" lazy_a , lazy_c "' -DREGISTERS='"lazy_a","lazy_c"' -DPRIORITY=120
 lazy_builtin_IS := -DOPS='"relu2"' -DREGISTERS='"relu2"'
@@ -25,6 +26,12 @@ lazy_gap_IS := -DOPS='"lazy_a,,lazy_b"' -DREGISTERS='"lazy_a"'
 lazy_twice_IS := -DOPS='"lazy_a,lazy_b,lazy_a"' -DREGISTERS='"lazy_a","lazy_b"'
 lazy_odd_IS := -DOPS='"lazy_a,lazy-b"' -DREGISTERS='"lazy_a"'
 lazy_huge_IS := -DHUGE_LIST=70000 -DREGISTERS='"lazy_a"'
+lazy_platform_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPLATFORM='"lazynpu"' -DSIGNS='"/nonexistent/lazy0, $$LAZY_PLATFORM"'
+lazy_platform_unsaid_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPLATFORM='"lazynpu"'
+lazy_platform_other_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPLATFORM='"lazynpu"' -DBRINGS='"other"' -DSIGNS='"/nonexistent"'
+lazy_signs_none_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPLATFORM_NOTE='"lazynpu"'
+lazy_signs_unnamed_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPLATFORM_NOTE='":/dev/null"'
+lazy_signs_twice_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPLATFORM='"lazynpu"' -DSIGNS='"/dev/null"' -DPLATFORM_NOTE='"a:/dev/null"'
 $(LISTED_PLUGINS): $(TP)/listed/%.so: tests/plugins/listed.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"$*"' $($*_IS)

@@ -36,6 +36,12 @@ static inline void assert_refused(outcome run) {
     ck_assert_msg(!strncmp(line, "flhost: ", 8), "no prefix: %s", line);
 }
 
+/* Refused with these words among the messages. */
+static inline void assert_refused_with(outcome run, const char *words) {
+  assert_refused(run);
+  assert_contains(run.err, words);
+}
+
 /* The string at a key of an object. */
 static inline const char *text_at(const json_t *object, const char *key) {
   const char *text = json_string_value(json_object_get(object, key));

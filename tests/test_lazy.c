@@ -292,6 +292,98 @@ START_TEST(T2_names_that_a_deferred_plugin_brings_are_not_unknown) {
 }
 END_TEST
 
+/* ------------------------------------------------------------------------------------------------------- platforms */
+
+/* `platform` NULL: it is detected. */
+static fl_status create_for(const char *platform) {
+  const char *const environment[] = {"VLLM_FL_LOG_LEVEL=DEBUG", NULL};
+  const fl_host_options options = {
+      .size = sizeof options,
+      .environment = environment,
+      .config_dir = "/nonexistent",
+      .platform = platform,
+      .plugin_path = in_scratch("plugins"),
+      .plugin_modules = modules_of("lazy_platform lazy_builtin"),
+      .log = test_log_capture,
+      .log_user = &test_log,
+  };
+  test_log_clear();
+  return fl_host_create(&options, &host);
+}
+
+static const char *platform_in_force(void) {
+  static char name[64];
+  fl_platform_report *report;
+  ck_ok(fl_get_platform(host, &report));
+  strcpy(name, "none");
+  for (uint32_t i = 0; i < report->n; i++)
+    if (report->platforms[i].active)
+      snprintf(name, sizeof name, "%s", report->platforms[i].name);
+  fl_platform_report_free(report);
+  return name;
+}
+
+START_TEST(H2_a_platform_without_a_sign_of_it_is_not_loaded) {
+  ck_ok(create_for(NULL));
+  ck_assert_str_eq(status_of("lazy_platform"), "deferred");
+  ck_contains(test_log.text, "plugins that wait until an op of theirs is looked for: 2");
+  expect_run("lazy_a", "lazy_platform");
+}
+END_TEST
+
+START_TEST(H2_a_platform_with_a_sign_of_it_is_loaded_and_chosen) {
+  ck_assert_int_eq(setenv("LAZY_PLATFORM", "here", 1), 0);
+  ck_ok(create_for(NULL));
+  ck_assert_str_eq(status_of("lazy_platform"), "loaded");
+  ck_assert_str_eq(status_of("lazy_builtin"), "deferred");
+  ck_assert_str_eq(platform_in_force(), "lazynpu");
+}
+END_TEST
+
+START_TEST(H2_an_empty_variable_is_no_sign) {
+  ck_assert_int_eq(setenv("LAZY_PLATFORM", "", 1), 0);
+  ck_ok(create_for(NULL));
+  ck_assert_str_eq(status_of("lazy_platform"), "deferred");
+}
+END_TEST
+
+START_TEST(H2_a_platform_that_is_forced_loads_its_plugin_alone) {
+  ck_ok(create_for("lazynpu"));
+  ck_assert_str_eq(status_of("lazy_platform"), "loaded");
+  ck_assert_str_eq(status_of("lazy_builtin"), "deferred");
+  ck_assert_str_eq(platform_in_force(), "lazynpu");
+}
+END_TEST
+
+START_TEST(H2_a_platform_that_waits_is_among_those_that_may_be_forced) {
+  ck_assert_int_eq(create_for("lazynpo"), FL_ECONFIG);
+  ck_contains(fl_error_message(), "unknown platform 'lazynpo', expected one of cpu, cuda,");
+  ck_contains(fl_error_message(), "did you mean 'lazynpu'?");
+}
+END_TEST
+
+START_TEST(H1_the_report_of_platforms_loads_those_that_wait) {
+  ck_ok(create_for("cpu"));
+  fl_platform_report *report;
+  bool found = false;
+  ck_ok(fl_get_platform(host, &report));
+  for (uint32_t i = 0; i < report->n; i++)
+    found = found || !strcmp(report->platforms[i].name, "lazynpu");
+  fl_platform_report_free(report);
+  ck_assert(found);
+  ck_assert_str_eq(status_of("lazy_builtin"), "deferred");
+}
+END_TEST
+
+START_TEST(memory_of_a_device_loads_the_platforms_that_wait) {
+  void *memory;
+  ck_ok(create_for("cpu"));
+  ck_assert_int_eq(fl_device_allocate(host, (DLDevice){kDLExtDev, 0}, 64, &memory), FL_ENOENT);
+  ck_assert_str_eq(status_of("lazy_platform"), "loaded");
+  ck_assert_str_eq(status_of("lazy_builtin"), "deferred");
+}
+END_TEST
+
 /* ---------------------------------------------------------------------------------------------- what goes wrong then
  */
 
@@ -310,7 +402,25 @@ START_TEST(a_component_of_a_plugin_with_a_list_is_refused) {
   ck_assert_str_eq(status_of("lazy_layer"), "failed");
   ck_contains(reason,
               "component 'AcmeAttention': a plugin with FL_PLUGIN_OPS brings ops alone: the host would not look "
-              "for a layer there");
+              "for a layer 'AcmeAttention' there");
+}
+END_TEST
+
+START_TEST(a_platform_that_the_file_does_not_speak_of_is_refused) {
+  start_with("lazy_platform_unsaid");
+  ck_assert_ptr_null(fl_find_op(host, "lazy_a"));
+  ck_assert_str_eq(status_of("lazy_platform_unsaid"), "failed");
+  ck_contains(reason, "component 'lazynpu': a plugin with FL_PLUGIN_OPS brings ops alone: the host would not look for "
+                      "a platform 'lazynpu' there; say so with FL_PLUGIN_PLATFORM");
+}
+END_TEST
+
+START_TEST(a_platform_of_another_name_than_the_file_says_is_refused) {
+  start_with("lazy_platform_other");
+  ck_assert_ptr_null(fl_find_op(host, "lazy_a"));
+  ck_contains((status_of("lazy_platform_other"), reason),
+              "component 'other': a plugin with FL_PLUGIN_OPS brings ops and the platform 'lazynpu' alone: the host "
+              "would not look for a platform 'other' there");
 }
 END_TEST
 
@@ -388,6 +498,13 @@ static const struct {
     {"lazy_gap", "damaged 'flhost' note: name 2 of FL_PLUGIN_OPS, '', is empty"},
     {"lazy_twice", "damaged 'flhost' note: name 3 of FL_PLUGIN_OPS, 'lazy_a', stands there twice"},
     {"lazy_odd", "damaged 'flhost' note: name 2 of FL_PLUGIN_OPS, 'lazy-b', is not the name of an op"},
+    {"lazy_signs_none",
+     "damaged 'flhost' note: FL_PLUGIN_PLATFORM is not the name of a platform, a colon, and signs of "
+     "it (4096 bytes at most)"},
+    {"lazy_signs_unnamed",
+     "damaged 'flhost' note: FL_PLUGIN_PLATFORM is not the name of a platform, a colon, and signs "
+     "of it (4096 bytes at most)"},
+    {"lazy_signs_twice", "damaged 'flhost' note: it has FL_PLUGIN_PLATFORM twice"},
     {"lazy_huge", "damaged 'flhost' note: FL_PLUGIN_OPS has 69999 bytes, 65536 at most"},
 };
 
@@ -589,6 +706,15 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, T2_names_that_a_deferred_plugin_brings_are_not_unknown);
   tcase_add_test(tests, R3_a_row_of_an_op_that_is_not_listed_is_refused);
   tcase_add_test(tests, a_component_of_a_plugin_with_a_list_is_refused);
+  tcase_add_test(tests, a_platform_that_the_file_does_not_speak_of_is_refused);
+  tcase_add_test(tests, a_platform_of_another_name_than_the_file_says_is_refused);
+  tcase_add_test(tests, H2_a_platform_without_a_sign_of_it_is_not_loaded);
+  tcase_add_test(tests, H2_a_platform_with_a_sign_of_it_is_loaded_and_chosen);
+  tcase_add_test(tests, H2_an_empty_variable_is_no_sign);
+  tcase_add_test(tests, H2_a_platform_that_is_forced_loads_its_plugin_alone);
+  tcase_add_test(tests, H2_a_platform_that_waits_is_among_those_that_may_be_forced);
+  tcase_add_test(tests, H1_the_report_of_platforms_loads_those_that_wait);
+  tcase_add_test(tests, memory_of_a_device_loads_the_platforms_that_wait);
   tcase_add_test(tests, an_op_that_is_listed_in_vain_is_warned_of);
   tcase_add_test(tests, D4_a_plugin_that_fails_late_is_recorded_and_named);
   tcase_add_test(tests, D4_a_plugin_that_fails_late_does_not_harm_the_others);

@@ -164,6 +164,13 @@ static bool may_be_remembered(const fl_schema *schema) {
   return true;
 }
 
+/* Who takes a short look is not told of more than who looks at everything. */
+static bool has(const fl_memos *memos, const fl_schema *schema, const fl_call *call) {
+  bool known = fl_memo_has(memos, schema->id, call);
+  ck_assert(known || !fl_memo_has_plain(memos, schema->id, call));
+  return known;
+}
+
 static void compare(const fl_op_def *def, int calls) {
   fl_schema *schema = NULL;
   fl_memos *memos = fl_memos_create();
@@ -182,10 +189,10 @@ static void compare(const fl_op_def *def, int calls) {
       continue;
     good++;
     fl_memo_keep(memos, schema, &made);
-    passed += fl_memo_has(memos, schema, &made);
+    passed += has(memos, schema, &made);
     for (int change = 0; change < 20; change++) {
       alter(schema, &call);
-      bool known = fl_memo_has(memos, schema, &made), full = fl_schema_check(schema, &made) == FL_OK;
+      bool known = has(memos, schema, &made), full = fl_schema_check(schema, &made) == FL_OK;
       ck_assert_msg(!known || full, "%s, call %d: passed, but %s", schema->op_name, number, fl_error_message());
       if (full && !dice(4))
         fl_memo_keep(memos, schema, &made);
@@ -205,22 +212,22 @@ START_TEST(a_memo_is_of_one_schema_and_one_number_of_values) {
   char word[] = "silu", longer[] = "a word that is too long to be remembered";
   fl_value values[] = {fl_int(1), fl_string(word), fl_none()};
   fl_call call = FL_CALL(values);
-  ck_assert(!fl_memo_has(memos, a, &call));
+  ck_assert(!has(memos, a, &call));
   fl_memo_keep(memos, a, &call);
-  ck_assert(fl_memo_has(memos, a, &call));
-  ck_assert(!fl_memo_has(memos, b, &call));
+  ck_assert(has(memos, a, &call));
+  ck_assert(!has(memos, b, &call));
   word[0] = 'g'; /* the same pointer, another word */
-  ck_assert(!fl_memo_has(memos, a, &call));
+  ck_assert(!has(memos, a, &call));
   word[0] = 's';
   values[0] = fl_int(2);
-  ck_assert(!fl_memo_has(memos, a, &call));
+  ck_assert(!has(memos, a, &call));
   values[0] = fl_int(1);
   call.count = 2;
-  ck_assert(!fl_memo_has(memos, a, &call));
+  ck_assert(!has(memos, a, &call));
   call.count = 3;
   values[1] = fl_string(longer);
   fl_memo_keep(memos, a, &call);
-  ck_assert(!fl_memo_has(memos, a, &call));
+  ck_assert(!has(memos, a, &call));
   fl_memos_free(memos);
   fl_schema_free(a);
   fl_schema_free(b);

@@ -1,6 +1,6 @@
 /* flhost run, through the command itself: what runs, what is compared, what is written, and what goes wrong. */
 #include "cli/safetensors.h"
-#include "tests/command.h"
+#include "tests/scenario.h"
 
 #include <glob.h>
 #include <math.h>
@@ -13,11 +13,6 @@ static void set_up(void) {
   setting("VLLM_FL_PLUGIN_PATH=%s", scratch("plugins"));
   setting("VLLM_FL_CONFIG_DIR=%s", scratch("platforms"));
   setting("VLLM_FL_PLATFORM=cpu");
-}
-
-static void assert_status(outcome run, int expected) {
-  ck_assert_msg(run.status == expected, "exit status %d, expected %d\nstdout:\n%s\nstderr:\n%s", run.status, expected,
-                run.out, run.err);
 }
 
 /* A file of float32 vectors. */
@@ -57,12 +52,6 @@ static json_t *run_json(const char *path, int status) {
   outcome run = FLHOST("run", "--json", path);
   assert_status(run, status);
   return parse_json(run.out, JSON_ARRAY);
-}
-
-static const char *text_at(const json_t *object, const char *key) {
-  const char *text = json_string_value(json_object_get(object, key));
-  ck_assert_msg(text != NULL, "no string at '%s'", key);
-  return text;
 }
 
 /* The command refuses the file: exit status 2, and a message with its name and these words. */

@@ -1,5 +1,5 @@
 /* flhost verify, through the command itself: that it finds what is wrong, passes what is right, and reports both. */
-#include "tests/command.h"
+#include "tests/scenario.h"
 
 #include <math.h>
 #include <sys/stat.h>
@@ -11,17 +11,6 @@ static void set_up(void) {
   setting("VLLM_FL_PLUGIN_PATH=%s", scratch("plugins"));
   setting("VLLM_FL_CONFIG_DIR=%s", scratch("platforms"));
   setting("VLLM_FL_PLATFORM=cpu");
-}
-
-static void assert_status(outcome run, int expected) {
-  ck_assert_msg(run.status == expected, "exit status %d, expected %d\nstdout:\n%s\nstderr:\n%s", run.status, expected,
-                run.out, run.err);
-}
-
-static const char *text_at(const json_t *object, const char *key) {
-  const char *text = json_string_value(json_object_get(object, key));
-  ck_assert_msg(text != NULL, "no string at '%s'", key);
-  return text;
 }
 
 static json_int_t number_at(const json_t *object, const char *key) {
@@ -211,19 +200,13 @@ START_TEST(nothing_to_verify_is_exit_status_3) {
 }
 END_TEST
 
-static void check_usage(outcome run, const char *words) {
-  assert_status(run, 2);
-  ck_assert_str_eq(run.out, "");
-  assert_contains(run.err, words);
-}
-
 START_TEST(a_wrong_word_is_refused_with_the_nearest_right_one) {
   copy_built("plugins/cpu.so", "plugins");
-  check_usage(FLHOST("verify", "silu_and_mull"), "silu_and_mul");
-  check_usage(FLHOST("verify", "--impl", "default.flagoss"), "did you mean 'default.flagos'?");
-  check_usage(FLHOST("verify", "--dtype", "bfloat61"), "did you mean 'bfloat16'?");
-  check_usage(FLHOST("verify", "--seed", "one"), "--seed: 'one' is not a number");
-  check_usage(FLHOST("verify", "--seed", "-1"), "--seed: '-1' is not a number");
+  assert_refused_with(FLHOST("verify", "silu_and_mull"), "silu_and_mul");
+  assert_refused_with(FLHOST("verify", "--impl", "default.flagoss"), "did you mean 'default.flagos'?");
+  assert_refused_with(FLHOST("verify", "--dtype", "bfloat61"), "did you mean 'bfloat16'?");
+  assert_refused_with(FLHOST("verify", "--seed", "one"), "--seed: 'one' is not a number");
+  assert_refused_with(FLHOST("verify", "--seed", "-1"), "--seed: '-1' is not a number");
 }
 END_TEST
 

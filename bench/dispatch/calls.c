@@ -2,6 +2,7 @@
 #include "bench/dispatch/dispatch.h"
 
 #include <flhost/ops.h>
+#include <limits.h>
 #include <stdlib.h>
 
 /* ------------------------------------------------------------------------------------------------------ the loops */
@@ -152,6 +153,38 @@ out:
   fl_host_destroy(host);
   free(c);
   return status;
+}
+
+fl_status bench_handle(const bench_effort *effort, bench_pair *pair) {
+  fl_host *host = NULL;
+  bench_caller *caller = aligned_alloc(_Alignof(bench_caller), sizeof *caller);
+  fl_status status = caller ? bench_host(FL_HOST_NO_ARGUMENT_CHECKS, "ERROR", &host) : FL_ENOMEM;
+  if (!status)
+    status = add_ops(host);
+  if (!status) {
+    bench_caller_init(caller, host, "bench_plain");
+    const bench_way pointer = {bench_run_pointer, caller, NULL, NULL, NULL};
+    const bench_way handle = {bench_run_handle, caller, NULL, NULL, NULL};
+    status = bench_compare(effort, &handle, &pointer, pair);
+  }
+  fl_host_destroy(host);
+  free(caller);
+  return status;
+}
+
+/* The same in the program that is linked with libflhost.a. */
+fl_status bench_archive(bench *b) {
+  char program[PATH_MAX];
+  double ns[6];
+  const char *const words[] = {"--handle", b->quick ? "--quick" : NULL, NULL};
+  snprintf(program, sizeof program, "%s/bench/dispatch-archive", b->build);
+  if (bench_run_child(program, words, ns, 6)) {
+    const bench_pair pair = {.subject = {ns[0], ns[1]}, .baseline = {ns[2], ns[3]}, .difference = {ns[4], ns[5]}};
+    bench_set_difference(b, ROW_HANDLE_ARCHIVE, &pair, 1);
+  } else {
+    bench_note(b, ROW_HANDLE_ARCHIVE, "%s failed, or is not there", program);
+  }
+  return FL_OK;
 }
 
 /* rms_norm, whose typed call every user of the op makes. */

@@ -13,6 +13,7 @@ typedef enum bench_row {
   ROW_HANDLE,
   ROW_LIBRARY,
   ROW_HANDLE_LIBRARY,
+  ROW_HANDLE_ARCHIVE,
   ROW_TYPED,
   ROW_SUPPORTS,
   ROW_NAME,
@@ -32,6 +33,7 @@ typedef enum bench_row {
   ROW_STATISTICS,
   ROW_STATISTICS_THREADS,
   ROW_START,
+  ROW_START_CALLED,
   ROW_START_EMPTY,
   ROW_START_MANY,
   BENCH_ROWS
@@ -96,6 +98,7 @@ void bench_print(const json_t *report);
 
 /* Groups; an error has its message in fl_error_message() or was printed. */
 fl_status bench_calls(bench *b);     /* calls.c */
+fl_status bench_archive(bench *b);   /* calls.c */
 fl_status bench_checks(bench *b);    /* calls.c */
 fl_status bench_path(bench *b);      /* path.c */
 fl_status bench_resolving(bench *b); /* many.c */
@@ -103,8 +106,14 @@ fl_status bench_many(bench *b);      /* many.c */
 fl_status bench_start(bench *b);     /* start.c */
 fl_status bench_peers(bench *b);     /* peers.c */
 
+/* calls.c: a call by handle beside the pointer, in this program. */
+fl_status bench_handle(const bench_effort *effort, bench_pair *pair);
+
 /* start.c: a child's part, chosen by `dispatch --child KIND DIRECTORY…`; the exit status. */
 int bench_start_child(int argc, char **argv);
+
+/* child.c: runs a program with these words, ended by NULL; takes the `n` numbers that it prints. */
+bool bench_run_child(const char *program, const char *const *words, double *numbers, int n);
 
 /* peers.c: what bench/peers.py prints, a list of {name, ns, note}; a new reference. */
 json_t *bench_python_peers(const bench *b);

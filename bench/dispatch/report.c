@@ -23,6 +23,8 @@ static const row rows[BENCH_ROWS] = {
                      "ns", 0, false},
     [ROW_HANDLE_LIBRARY] = {"handle_library", "call by handle", "a library's function that only calls it", DIFFERENCE,
                             "ns", 0, false},
+    [ROW_HANDLE_ARCHIVE] = {"handle_archive", "call by handle, linked with libflhost.a",
+                            "the function through a pointer", DIFFERENCE, "ns", 2, false},
     [ROW_TYPED] = {"typed", "fl_rms_norm(...)", "by handle, arguments stored", DIFFERENCE, "ns", 1, false},
     [ROW_SUPPORTS] = {"supports_args", "first candidate has supports_args", "predicate + call by handle", DIFFERENCE,
                       "ns", 1, false},
@@ -46,6 +48,8 @@ static const row rows[BENCH_ROWS] = {
     [ROW_STATISTICS_THREADS] = {"statistics_threads", "statistics on, two threads: calls/s", "one thread", RATIO, "ns",
                                 1.9, true},
     [ROW_START] = {"start", "fl_host_create with 4 plugins", "bare dlopen + dlsym", RATIO, "us", 1.3, false},
+    [ROW_START_CALLED] = {"start_called", "the same, and the first call of rms_norm", "bare dlopen + dlsym", RATIO,
+                          "us", 0, false},
     [ROW_START_EMPTY] = {"start_empty", "fl_host_create without plugins", NULL, ABSOLUTE, "us", 0, false},
     [ROW_START_MANY] = {"start_many", "start with 100 plugins, 2 needed", "those 2 alone", DIFFERENCE, "ms", 2, false},
 };

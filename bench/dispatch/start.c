@@ -11,14 +11,10 @@
 #include <ftw.h>
 #include <limits.h>
 #include <math.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 static const char placeholder[] = "bench_idle_000";
 enum { NEEDED = 2, PLACEHOLDER = sizeof placeholder - 1 };
@@ -60,13 +56,8 @@ static void quiet(void *user, int level, const char *line) {
   (void)user;
 }
 
-/* A host with the plugins of a directory; when some are needed, a call of the op of each of these. */
-static bool create_host(const char *directory, const char *home, int needed, double *ns) {
-  char home_setting[PATH_MAX + 8];
-  snprintf(home_setting, sizeof home_setting, "HOME=%s", home);
-  const char *const environment[] = {home_setting, NULL};
-  const fl_host_options options = {
-      .size = sizeof options, .environment = environment, .plugin_path = directory, .log = quiet};
+/* Calls the op of each of the first copies of bench/plugins/idle.c. */
+static fl_status call_needed(fl_host *host) {
   int64_t shape[] = {1};
   float data[2] = {0};
   DLTensor x = {.data = data, .ndim = 1, .shape = shape, .device = {.device_type = kDLCPU}, .dtype = {kDLFloat, 32, 1}};
@@ -74,14 +65,43 @@ static bool create_host(const char *directory, const char *home, int needed, dou
   out.data = data + 1;
   fl_value values[] = {fl_tensor(&x), fl_tensor(&out)};
   fl_call call = FL_CALL(values);
-  fl_host *host = NULL;
-  double start = bench_now();
-  fl_status status = fl_host_create(&options, &host);
-  for (int i = 0; i < needed && !status; i++) {
+  fl_status status = FL_OK;
+  for (int i = 0; i < NEEDED && !status; i++) {
     char name[32];
     snprintf(name, sizeof name, "bench_idle_%03d", i);
     status = fl_call_op(host, name, &call);
   }
+  return status;
+}
+
+/* Calls rms_norm, which all plugins of the build have an implementation of. */
+static fl_status call_norm(fl_host *host) {
+  bench_caller *caller = aligned_alloc(_Alignof(bench_caller), sizeof *caller);
+  if (!caller)
+    return FL_ENOMEM;
+  bench_caller_init_rms_norm(caller, host, false);
+  fl_status status = fl_invoke(caller->op, &caller->call);
+  free(caller);
+  return status;
+}
+
+static fl_status call_nothing(fl_host *host) {
+  (void)host;
+  return FL_OK;
+}
+
+/* A host with the plugins of a directory, and calls of it. */
+static bool create_host(const char *directory, const char *home, fl_status (*call)(fl_host *host), double *ns) {
+  char home_setting[PATH_MAX + 8];
+  snprintf(home_setting, sizeof home_setting, "HOME=%s", home);
+  const char *const environment[] = {home_setting, NULL};
+  const fl_host_options options = {
+      .size = sizeof options, .environment = environment, .plugin_path = directory, .log = quiet};
+  fl_host *host = NULL;
+  double start = bench_now();
+  fl_status status = fl_host_create(&options, &host);
+  if (!status)
+    status = call(host);
   *ns = bench_now() - start;
   if (status)
     fprintf(stderr, "%s: %s\n", directory, fl_error_message());
@@ -90,44 +110,28 @@ static bool create_host(const char *directory, const char *home, int needed, dou
 }
 
 int bench_start_child(int argc, char **argv) {
+  static const struct {
+    const char *name;
+    fl_status (*call)(fl_host *host);
+  } kinds[] = {{"host", call_nothing}, {"needed", call_needed}, {"called", call_norm}};
   double ns;
   bool done = false;
   if (argc == 2 && !strcmp(argv[0], "bare"))
     done = open_bare(argv[1], &ns);
-  else if (argc == 3 && (!strcmp(argv[0], "host") || !strcmp(argv[0], "needed")))
-    done = create_host(argv[1], argv[2], *argv[0] == 'n' ? NEEDED : 0, &ns);
+  for (size_t i = 0; argc == 3 && i < sizeof kinds / sizeof kinds[0]; i++)
+    if (!strcmp(argv[0], kinds[i].name))
+      done = create_host(argv[1], argv[2], kinds[i].call, &ns);
   if (done)
     printf("%.0f\n", ns);
   return done ? 0 : 1;
 }
 
-/* Runs this program as a child; what it prints. */
+/* This program as a child: the nanoseconds that it prints. */
 static bool run_child(const char *const *words, double *ns) {
-  const char *arguments[8] = {"dispatch", "--child"};
-  char self[PATH_MAX];
-  ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-  posix_spawn_file_actions_t actions;
-  int ends[2], status = -1;
-  pid_t child;
+  const char *arguments[8] = {"--child"};
   for (int i = 0; words[i]; i++)
-    arguments[i + 2] = words[i];
-  if (length < 0 || pipe2(ends, O_CLOEXEC))
-    return false;
-  self[length] = 0;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  int error = posix_spawn(&child, self, &actions, NULL, (char *const *)arguments, environ);
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  FILE *from = fdopen(ends[0], "r");
-  bool done = !error && from && fscanf(from, "%lf", ns) == 1;
-  if (from)
-    fclose(from);
-  else
-    close(ends[0]);
-  if (!error)
-    done = waitpid(child, &status, 0) == child && status == 0 && done;
-  return done;
+    arguments[i + 1] = words[i];
+  return bench_run_child("/proc/self/exe", arguments, ns, 1);
 }
 
 /* The same two children in turn, after one of each that fills the caches. */
@@ -213,8 +217,11 @@ static void start_four(bench *b, const char *home) {
     return;
   }
   const char *const host[] = {"host", directory, home, NULL}, *const bare[] = {"bare", directory, NULL};
+  const char *const called[] = {"called", directory, home, NULL};
   if (compare_children(b, host, bare, &pair))
     bench_set_ratio(b, ROW_START, &pair, 1e3);
+  if (compare_children(b, called, bare, &pair))
+    bench_set_ratio(b, ROW_START_CALLED, &pair, 1e3);
   if (b->rows[ROW_START].measured && (n = count_plugins(directory)) != 4)
     bench_note(b, ROW_START, "the build has %d plugins, not 4", n);
   else if (!b->rows[ROW_START].measured)
@@ -264,6 +271,7 @@ fl_status bench_start(bench *b) {
   snprintf(home, sizeof home, "%s/flhost-bench-XXXXXX", parent && *parent == '/' ? parent : "/tmp");
   if (!mkdtemp(home)) {
     bench_note(b, ROW_START, "%s: %s", home, strerror(errno));
+    bench_note(b, ROW_START_CALLED, "%s: %s", home, strerror(errno));
     bench_note(b, ROW_START_EMPTY, "%s: %s", home, strerror(errno));
     bench_note(b, ROW_START_MANY, "%s: %s", home, strerror(errno));
     return FL_OK;

@@ -624,8 +624,8 @@ typedef struct fl_plugins {
 /*
  * Every plugin that was found, in the order of loading. The caller frees the list. One that says in its file which ops
  * it implements (FL_PLUGIN_OPS) is "deferred", without implementations so far, until one of these is first looked for:
- * by fl_find_op, a call by name, a registration of that name, or anything that shows all implementations. This function
- * and fl_withdraw_plugin load none.
+ * by fl_find_op, a call by name, a registration of that name, or anything that shows all implementations; or until its
+ * platform is (FL_PLUGIN_PLATFORM). This function and fl_withdraw_plugin load none.
  */
 FL_API fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **plugins);
 FL_API void fl_plugins_free(fl_plugins *plugins);

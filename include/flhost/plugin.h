@@ -522,15 +522,28 @@ typedef struct fl_plugin_note {
  *     FL_PLUGIN_OPS("rms_norm,silu_and_mul");
  * The host then need not load the plugin to know what it is good for: it reads the list from the file, and loads the
  * plugin when one of these ops is first looked for (status "deferred" until then). A row of another op is refused, and
- * so is a component: a plugin that brings a platform or a layer has no such list, and is loaded at once. A host that is
- * older than this macro loads every plugin at once.
+ * so is a component, but for the platform of FL_PLUGIN_PLATFORM: a plugin that brings a layer has no such list, and is
+ * loaded at once. A host that is older than this macro loads every plugin at once.
  */
-#define FL_PLUGIN_OPS(ops_)                                                                                            \
+#define FL_PLUGIN_OPS(ops_) FL_PLUGIN_TEXT_NOTE(flhost_plugin_ops, 2, ops_)
+
+/*
+ * Beside FL_PLUGIN_OPS, once at most: the platform that the plugin brings as a component, and signs that it may be
+ * active on a machine: a comma list of files, and of environment variables with a '$' before their names.
+ *     FL_PLUGIN_PLATFORM("acme", "/dev/acme0,/dev/acmectl,$ACME_SIMULATOR");
+ * If one of the files exists or one of the variables is set and not empty, the plugin is loaded when it is found. Else
+ * its platform cannot be active, and it is loaded when one of its ops is looked for, when the platform is forced
+ * (VLLM_FL_PLATFORM) or listed, or when memory of a device is asked for.
+ */
+#define FL_PLUGIN_PLATFORM(name_, signs_) FL_PLUGIN_TEXT_NOTE(flhost_plugin_platform, 3, name_ ":" signs_)
+
+/* An ELF note of the owner "flhost" that holds a text. */
+#define FL_PLUGIN_TEXT_NOTE(variable_, type_, text_)                                                                   \
   __attribute__((section(".note.flhost"), used, aligned(4))) static const struct {                                     \
     uint32_t name_size, descriptor_size, type;                                                                         \
     char owner[8];                                                                                                     \
-    char ops[(sizeof(ops_) + 3) / 4 * 4];                                                                              \
-  } flhost_plugin_ops = {8, (uint32_t)sizeof(ops_), 2, "flhost", ops_}
+    char text[(sizeof(text_) + 3) / 4 * 4];                                                                            \
+  } variable_ = {8, (uint32_t)sizeof(text_), type_, "flhost", text_}
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,7 @@
 #include "plugins/ascend/platform.h"
 
 FL_PLUGIN("ascend", FLHOST_VERSION, "Huawei", "Apache-2.0", "");
+FL_PLUGIN_PLATFORM("ascend", "/dev/davinci_manager,$FLHOST_ASCEND_NODE");
 
 #define OURS                                                                                                           \
   .size = sizeof(fl_impl), .impl_id = "vendor.ascend", .kind = FL_KIND_VENDOR, .vendor = "ascend",                     \

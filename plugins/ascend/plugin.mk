@@ -2,7 +2,8 @@
 ASCEND_PLUGIN := $(BUILD)/plugins/ascend.so
 ASCEND_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/ascend/*.c))
 PLUGINS += $(ASCEND_PLUGIN)
-$(ASCEND_PLUGIN): $(ASCEND_PLUGIN_OBJECTS)
+$(eval $(call listed_ops,ascend,$(ASCEND_PLUGIN_OBJECTS)))
+$(ASCEND_PLUGIN): $(ASCEND_PLUGIN_OBJECTS) $(BUILD)/obj/plugins/ascend/listed_ops.o
 	@mkdir -p $(@D)
 	$(CC) $(PLUGIN_LINK) -o $@ $(filter %.o,$^) $(LINK) -ldl -lm
 

@@ -5,7 +5,8 @@ PLUGINS += $(CPU_PLUGIN)
 $(CPU_PLUGIN_OBJECTS): $(BUILD)/obj/plugins/cpu/%.o: plugins/cpu/%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(if $(findstring plugins/cpu/flagos/,$<),-O3 -fno-math-errno -fno-trapping-math) $(CPU_FLAGS) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
-$(CPU_PLUGIN): $(CPU_PLUGIN_OBJECTS)
+$(eval $(call listed_ops,cpu,$(CPU_PLUGIN_OBJECTS)))
+$(CPU_PLUGIN): $(CPU_PLUGIN_OBJECTS) $(BUILD)/obj/plugins/cpu/listed_ops.o
 	@mkdir -p $(@D)
 	$(CC) $(PLUGIN_LINK) -o $@ $^ $(LINK) -lm
 

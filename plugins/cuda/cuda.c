@@ -5,6 +5,7 @@
 #include "plugins/gpu/plugin.h"
 
 FL_PLUGIN("cuda", FLHOST_VERSION, "NVIDIA", "Apache-2.0", "");
+FL_PLUGIN_PLATFORM("cuda", "/dev/nvidiactl,/dev/dxg,$FLHOST_CUDA_DRIVER");
 
 fl_status register_builtins(fl_registry *registry) {
   return gpu_register(registry);

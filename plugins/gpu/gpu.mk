@@ -14,7 +14,8 @@ define gpu_plugin
 PLUGINS += $(BUILD)/plugins/$(1).so
 GPU_$(1)_OBJECTS := $(BUILD)/obj/plugins/$(1)/$(1).o $(BUILD)/obj/plugins/$(1)/$(2).o $(3:%=$(BUILD)/obj/plugins/gpu/%.o)
 GPU_$(1)_IMAGES := $(GPU_KERNELS:%=$(BUILD)/obj/plugins/$(1)/%.image.o)
-$(BUILD)/plugins/$(1).so: $(GPU_OBJECTS) $$(GPU_$(1)_OBJECTS) $$(GPU_$(1)_IMAGES)
+$(call listed_ops,$(1),$(GPU_OBJECTS) $$(GPU_$(1)_OBJECTS) $$(GPU_$(1)_IMAGES))
+$(BUILD)/plugins/$(1).so: $(GPU_OBJECTS) $$(GPU_$(1)_OBJECTS) $$(GPU_$(1)_IMAGES) $(BUILD)/obj/plugins/$(1)/listed_ops.o
 	@mkdir -p $$(@D)
 	$$(CC) $$(PLUGIN_LINK) -o $$@ $$(filter %.o,$$^) $$(LINK) -ldl -lm
 $(BUILD)/obj/plugins/$(1)/$(2).o: plugins/gpu/$(2).c

@@ -3,6 +3,7 @@
  * that they can differ; an op whose name begins with "lazy_" is defined by it, any other is the host's.
  */
 #include <flhost/plugin.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,6 +19,17 @@ __attribute__((section(".note.flhost"), used, aligned(4))) static const struct {
 FL_PLUGIN_OPS(OPS);
 #endif
 
+/* SIGNS: of the platform PLATFORM; it brings the platform BRINGS, of that name if not said otherwise. */
+#ifdef SIGNS
+FL_PLUGIN_PLATFORM(PLATFORM, SIGNS);
+#endif
+#ifdef PLATFORM_NOTE
+FL_PLUGIN_TEXT_NOTE(platform_note, 3, PLATFORM_NOTE);
+#endif
+#if defined PLATFORM && !defined BRINGS
+#define BRINGS PLATFORM
+#endif
+
 #ifndef PRIORITY
 #define PRIORITY 0
 #endif
@@ -27,6 +39,25 @@ static fl_status run(void *self, fl_call *call) {
   call->values[call->count - 1] = fl_string(NAME);
   return FL_OK;
 }
+
+#ifdef BRINGS
+static bool is_active(void *self, const char **reason) {
+  (void)self;
+  *reason = "its device is asleep";
+  return getenv("LAZY_PLATFORM") != NULL;
+}
+
+static fl_status add_platform(fl_registry *registry) {
+  static const fl_platform platform = {.size = sizeof platform, .device_type = kDLExtDev, .is_active = is_active};
+  const fl_component component = {.size = sizeof component, .type = "platform", .name = BRINGS, .functions = &platform};
+  return registry->register_component(registry, &component);
+}
+#else
+static fl_status add_platform(fl_registry *registry) {
+  (void)registry;
+  return FL_OK;
+}
+#endif
 
 #ifdef SLOW_START
 __attribute__((constructor)) static void start(void) {
@@ -51,7 +82,7 @@ static fl_status add(fl_registry *registry, const char *name) {
 
 fl_status register_builtins(fl_registry *registry) {
   static const char *const names[] = {REGISTERS};
-  fl_status status = FL_OK;
+  fl_status status = add_platform(registry);
   registry->log(registry, FL_LOG_INFO, "registers");
 #ifdef SLOW
   usleep(SLOW);
