@@ -47,7 +47,7 @@ static void read_plugin(void) {
 /* "gfx908,gfx90a", as the plugin says it when it meets another one; NULL: it has no kernels. */
 static const char *compiled_for(void) {
   static char list[256];
-  const gpu_setup rocm = {.plugin = "../../../plugins/rocm.so",
+  const gpu_setup rocm = {.plugin = "plugins/rocm.so",
                           .setting = "FLHOST_ROCM_DRIVER",
                           .driver = "standin_hip6.so",
                           .math = "FLHOST_ROCBLAS"};
