@@ -4,6 +4,7 @@
  * outside. The kernels' names are those of the stand-in, whose kernels are of the same sources. Without the compiler:
  * skipped.
  */
+#include "tests/drivers/gpu/grid.h"
 #include "tests/gpu.h"
 
 #include <elf.h>
@@ -44,8 +45,9 @@ static void read_plugin(void) {
   fclose(f);
 }
 
-/* "gfx908,gfx90a", as the plugin says it when it meets another one; NULL: it has no kernels. */
-static const char *compiled_for(void) {
+/* "gfx908,gfx90a", as the plugin says it when it meets another one; NULL: it has no kernels, and the test is skipped.
+ */
+static const char *compiled_for(const char *test) {
   static char list[256];
   const gpu_setup rocm = {.plugin = "plugins/rocm.so",
                           .setting = "FLHOST_ROCM_DRIVER",
@@ -64,7 +66,7 @@ static const char *compiled_for(void) {
     return list;
   }
   ck_contains(reason, "built without");
-  printf("skip: test_gpu_images: %s\n", reason);
+  printf("skip: %s: %s\n", test, reason);
   return NULL;
 }
 
@@ -162,15 +164,47 @@ static int kernels_of(const entry *e, const char *names[]) {
   return n;
 }
 
-/* In the note of metadata, which is MessagePack, a kernel's width is the key as a string of 15 bytes, then a number. */
-static void check_waves(const entry *e, int kernels, unsigned wave) {
-  const char key[] = "\xaf.wavefront_size";
+/* A number of MessagePack, of at most 16 bits. */
+static unsigned packed_number(const unsigned char *at) {
+  return *at == 0xcd ? at[1] * 256u + at[2] : *at == 0xcc ? at[1] : *at;
+}
+
+/* What follows a key of the metadata, from `at` on; NULL: it does not come any more. */
+static const unsigned char *after_key(const char *at, const char *end, const char *key) {
+  const char *found = memmem(at, (size_t)(end - at), key, strlen(key));
+  return found ? (const unsigned char *)found + strlen(key) : NULL;
+}
+
+/* A kernel of the stand-in, by a name that is not ended; NULL: there is none. */
+static const grid_kernel *source_of(const char *name, size_t length) {
+  const grid_kernel *(*kernel_at)(size_t), *kernel;
+  size_t i = 0;
+  stand_in_find("flhost_stand_in_kernel", &kernel_at);
+  while ((kernel = kernel_at(i++)))
+    if (strlen(kernel->name) == length && !strncmp(kernel->name, name, length))
+      return kernel;
+  return NULL;
+}
+
+/* In the note of metadata, MessagePack, each kernel is a map whose keys come in alphabetical order; they are strings,
+ * with their lengths before. The threads that a block may have say how many registers each gets. */
+static void check_metadata(const entry *e, int kernels, unsigned wave) {
   const Elf64_Shdr *note = section_of(e, SHT_NOTE);
   const char *at = e->code + note->sh_offset, *end = at + note->sh_size;
+  const unsigned char *threads, *name, *width;
   int n = 0;
-  for (; (at = memmem(at, (size_t)(end - at), key, sizeof key - 1)); n++) {
-    at += sizeof key - 1;
-    ck_assert_msg(at < end && (unsigned char)*at == wave, "%s: wavefronts of %d, expected %u", e->arch, *at, wave);
+  for (; (threads = after_key(at, end, "\xb8.max_flat_workgroup_size")); n++) {
+    ck_assert((name = after_key((const char *)threads, end, "\xa5.name")) != NULL);
+    size_t length = *name == 0xd9 ? name[1] : *name & 0x1fu; /* of one byte, or up to 31 */
+    const char *text = (const char *)name + (*name == 0xd9 ? 2 : 1);
+    const grid_kernel *source = source_of(text, length);
+    ck_assert_msg(source != NULL, "%s: unknown kernel %.*s", e->arch, (int)length, text);
+    ck_assert_msg(packed_number(threads) == source->most_threads, "%s: %s is for %u threads, expected %u", e->arch,
+                  source->name, packed_number(threads), source->most_threads);
+    ck_assert((width = after_key(text, end, "\xaf.wavefront_size")) != NULL);
+    ck_assert_msg(packed_number(width) == wave, "%s: %s has wavefronts of %u, expected %u", e->arch, source->name,
+                  packed_number(width), wave);
+    at = (const char *)width;
   }
   ck_assert_int_eq(n, kernels);
 }
@@ -190,7 +224,7 @@ static void check_header(const entry *e, unsigned machine) {
 
 START_TEST(every_file_of_kernels_has_code_for_every_architecture) {
   static bundle bundles[MOST_BUNDLES];
-  const char *list = compiled_for();
+  const char *list = compiled_for("every_file_of_kernels_has_code_for_every_architecture");
   if (!list)
     return;
   read_plugin();
@@ -213,7 +247,7 @@ END_TEST
 START_TEST(every_code_object_is_one_for_its_architecture) {
   static bundle bundles[MOST_BUNDLES];
   static const char *names[MOST_KERNELS];
-  if (!compiled_for())
+  if (!compiled_for("every_code_object_is_one_for_its_architecture"))
     return;
   read_plugin();
   int n = find_bundles(bundles);
@@ -224,7 +258,7 @@ START_TEST(every_code_object_is_one_for_its_architecture) {
         a++;
       ck_assert_msg(a < N_ARCHS, "%s: not in this test's table", e->arch);
       check_header(e, archs[a].machine);
-      check_waves(e, kernels_of(e, names), archs[a].wave);
+      check_metadata(e, kernels_of(e, names), archs[a].wave);
     }
   free(file);
 }
@@ -246,19 +280,19 @@ static bool has_kernel(const bundle *bundles, int n, const char *arch, const cha
 START_TEST(every_kernel_is_there_for_every_architecture) {
   static bundle bundles[MOST_BUNDLES];
   static const char *names[MOST_KERNELS];
-  const char *(*kernel_at)(size_t, const char **), *kernel, *source;
-  if (!compiled_for())
+  const grid_kernel *(*kernel_at)(size_t), *kernel;
+  if (!compiled_for("every_kernel_is_there_for_every_architecture"))
     return;
   read_plugin();
   stand_in_find("flhost_stand_in_kernel", &kernel_at);
   int n = find_bundles(bundles), wanted = 0;
-  for (size_t k = 0; (kernel = kernel_at(k, &source)); k++) {
-    if (!strstr(source, "plugins/gpu/kernels/"))
+  for (size_t k = 0; (kernel = kernel_at(k)); k++) {
+    if (!strstr(kernel->file, "plugins/gpu/kernels/"))
       continue;
     wanted++;
     for (int a = 0; a < bundles[0].n; a++)
-      ck_assert_msg(has_kernel(bundles, n, bundles[0].entries[a].arch, kernel), "%s: no %s", bundles[0].entries[a].arch,
-                    kernel);
+      ck_assert_msg(has_kernel(bundles, n, bundles[0].entries[a].arch, kernel->name), "%s: no %s",
+                    bundles[0].entries[a].arch, kernel->name);
   }
   ck_assert_int_gt(wanted, 0);
   for (int a = 0; a < bundles[0].n; a++) {

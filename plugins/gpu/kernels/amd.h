@@ -6,12 +6,12 @@
 #ifndef FLHOST_GPU_AMD_H
 #define FLHOST_GPU_AMD_H
 
-#define __device__             __attribute__((device))
-#define __global__             __attribute__((global))
-#define __shared__             __attribute__((shared))
-#define __forceinline__        inline __attribute__((always_inline))
-#define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
-#define __align__(n)           __attribute__((aligned(n)))
+#define __device__           __attribute__((device))
+#define __global__           __attribute__((global))
+#define __shared__           __attribute__((shared))
+#define __forceinline__      inline __attribute__((always_inline))
+#define __launch_bounds__(n) __attribute__((amdgpu_flat_work_group_size(1, n)))
+#define __align__(n)         __attribute__((aligned(n)))
 
 /* ---------------------------------------------------------------------------------------------------------- indices */
 

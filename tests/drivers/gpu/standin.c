@@ -138,11 +138,8 @@ const char *flhost_stand_in_log(void) {
   return state.log;
 }
 
-const char *flhost_stand_in_kernel(size_t i, const char **file) {
-  const grid_kernel *kernel = grid_kernel_at(i);
-  if (kernel)
-    *file = kernel->file;
-  return kernel ? kernel->name : NULL;
+const grid_kernel *flhost_stand_in_kernel(size_t i) {
+  return grid_kernel_at(i);
 }
 
 void flhost_stand_in_clear(void) {

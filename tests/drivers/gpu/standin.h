@@ -6,7 +6,7 @@
  *     bool flhost_stand_in_set(const char *settings)   "devices=2 load=209"; "" is the beginning's
  *     const char *flhost_stand_in_log(void)            one line a call, oldest first
  *     void flhost_stand_in_clear(void)                 empties the log
- *     const char *flhost_stand_in_kernel(size_t i, const char **file)   a kernel's name, and where it is written
+ *     const grid_kernel *flhost_stand_in_kernel(size_t i)   its kernels, in no order; NULL past the last
  * FLHOST_STAND_IN holds the settings of a process that is started anew. The symbol flhost_stand_in_driver marks the
  * library as what it is.
  */
@@ -61,7 +61,7 @@ int standin_capturing(void *stream, int *status);
 STANDIN_EXPORT bool flhost_stand_in_set(const char *settings);
 STANDIN_EXPORT const char *flhost_stand_in_log(void);
 STANDIN_EXPORT void flhost_stand_in_clear(void);
-STANDIN_EXPORT const char *flhost_stand_in_kernel(size_t i, const char **file);
+STANDIN_EXPORT const struct grid_kernel *flhost_stand_in_kernel(size_t i);
 STANDIN_EXPORT extern const char flhost_stand_in_driver[];
 
 #endif
