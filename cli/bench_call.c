@@ -146,7 +146,7 @@ static bool has_room(const timed_call *call) {
   double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
   fl_device_properties properties = {.size = sizeof properties};
   if (call->device.device_type != kDLCPU && !fl_device_get_properties(call->host, call->device, &properties))
-    memory = fmin(memory, (double)properties.memory_free);
+    memory = fmin(memory, (double)(properties.memory_free ? properties.memory_free : properties.memory_total));
   return timed_call_bytes(call) + call->cost.bytes < memory;
 }
 

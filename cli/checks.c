@@ -73,12 +73,23 @@ void check_plugins(fl_host *host, findings *list) {
 
 /* -------------------------------------------------------------------------------------------------------- platform */
 
+/* Behind the last step that cannot be in order without the earlier ones: a container may have no bus to look at, Linux
+ * on Windows no kernel driver. */
+static uint32_t first_needed(const fl_platform_info *platform) {
+  static const char *const telling[] = {"device node", "plugin", "devices"};
+  for (uint32_t i = platform->n_steps; i > 0; i--)
+    for (size_t j = 0; j < sizeof telling / sizeof *telling; j++)
+      if (!strcmp(platform->steps[i - 1].name, telling[j]) && !strcmp(platform->steps[i - 1].state, "ok"))
+        return i;
+  return 0;
+}
+
 /* A step on the way to a device, of a platform that is in force or whose device is on the bus. Behind the first that is
  * not in order (`broken`) the others follow from it, as a rule. */
-static void check_step(const fl_platform_info *platform, const fl_platform_step *step, bool *broken, findings *list) {
+static void check_step(const fl_platform_info *platform, uint32_t i, bool *broken, findings *list) {
+  const fl_platform_step *step = &platform->steps[i];
   bool is_ok = !strcmp(step->state, "ok"), is_unknown = !strcmp(step->state, "unknown");
-  /* In a container there may be no bus to look at. */
-  bool is_needed = strcmp(step->name, "bus") != 0 || platform->device_count <= 0;
+  bool is_needed = i >= first_needed(platform) || strcmp(step->state, "missing") != 0;
   finding_level level = is_ok                                 ? FINDING_OK
                         : is_unknown || !is_needed || *broken ? FINDING_NOTE
                         : platform->active                    ? FINDING_PROBLEM
@@ -88,19 +99,33 @@ static void check_step(const fl_platform_info *platform, const fl_platform_step 
               step->name, step->finding);
 }
 
-static void check_hardware(const fl_platform_info *platform, findings *list) {
+/* The platform in force has a plugin that can do nothing there: too old a driver, other architectures. */
+static void check_backend(fl_host *host, const fl_platform_info *platform, findings *list) {
+  fl_plugins *plugins;
+  if (!platform->active || !*platform->plugin || fl_get_discovered_plugins(host, &plugins))
+    return;
+  for (uint32_t i = 0; i < plugins->n; i++)
+    if (!strcmp(plugins->plugins[i].name, platform->plugin) && !strcmp(plugins->plugins[i].status, "unavailable"))
+      finding_add(list, FINDING_PROBLEM, "platform", "change what it names; until then nothing of the plugin runs",
+                  "%s, operators: plugin '%s' says: %s", platform->name, platform->plugin, plugins->plugins[i].reason);
+  fl_plugins_free(plugins);
+}
+
+static void check_hardware(fl_host *host, const fl_platform_info *platform, findings *list) {
   bool broken = false;
   if (!platform->active && !platform->pci_devices)
     return;
   if (!platform->n_steps)
     finding_add(list, FINDING_OK, "platform", "", "%s: %s", platform->name, platform->diagnosis);
   for (uint32_t i = 0; i < platform->n_steps; i++)
-    check_step(platform, &platform->steps[i], &broken, list);
+    check_step(platform, i, &broken, list);
   for (uint32_t i = 0; i < platform->n_devices; i++) {
     const fl_device_properties *device = &platform->devices[i];
     finding_add(list, FINDING_OK, "platform", "", "%s:%u is %s%s%s", platform->name, i, device->name,
                 *device->arch ? ", " : "", device->arch);
   }
+  if (!broken)
+    check_backend(host, platform, list);
 }
 
 void check_platform(fl_host *host, findings *list) {
@@ -111,7 +136,7 @@ void check_platform(fl_host *host, findings *list) {
     return;
   }
   for (uint32_t i = 0; i < report->n; i++)
-    check_hardware(&report->platforms[i], list);
+    check_hardware(host, &report->platforms[i], list);
   if (!*report->config_file)
     finding_add(list, FINDING_NOTE, "platform", "", "no platform file for %s: built-in values are in force",
                 report->active);
@@ -223,9 +248,18 @@ void check_settings(fl_host *host, findings *list) {
 
 /* ------------------------------------------------------------------------------------------------------------- ops */
 
+/* Ops of which nothing runs for one reason. */
+typedef struct refusal {
+  char reason[256];
+  char names[128]; /* the first of them */
+  uint32_t n;
+} refusal;
+
 typedef struct op_counts {
   uint32_t ready, unimplemented, with_flagos, flagos_disabled;
   char reason[256]; /* why kind flagos is disabled for the first op where it is */
+  refusal *refusals;
+  uint32_t n_refusals;
 } op_counts;
 
 /* Has the op implementations of kind default, and do the settings turn them all off? */
@@ -242,7 +276,53 @@ static void count_flagos(fl_host *host, const fl_explanation *explanation, op_co
   }
 }
 
-static void check_op(fl_host *host, const char *op, int32_t device_type, op_counts *counts, findings *list) {
+/* One that is for the device tells more than others, which are just not. */
+static const fl_explained *most_telling(const fl_explanation *explanation, const fl_snapshot *snapshot, uint32_t op,
+                                        int32_t device_type) {
+  for (uint32_t i = 0; i < explanation->n_impls; i++)
+    for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, op); j++) {
+      const fl_impl_info *impl = fl_snapshot_impl(snapshot, op, j);
+      if (!strcmp(impl->impl_id, explanation->impls[i].impl_id) && impl->devices & FL_DEVICE(device_type))
+        return &explanation->impls[i];
+    }
+  return &explanation->impls[0];
+}
+
+static void count_refusal(op_counts *counts, const char *op, const fl_explained *impl, findings *list) {
+  char reason[sizeof counts->refusals->reason];
+  uint32_t at = 0;
+  snprintf(reason, sizeof reason, "%s: %s", impl->impl_id, impl->reason);
+  while (at < counts->n_refusals && strcmp(counts->refusals[at].reason, reason) != 0)
+    at++;
+  if (at == counts->n_refusals) {
+    refusal *grown = realloc(counts->refusals, (at + 1) * sizeof *grown);
+    list->failed |= !grown;
+    if (!grown)
+      return;
+    counts->refusals = grown;
+    grown[counts->n_refusals++] = (refusal){0};
+    memcpy(grown[at].reason, reason, sizeof reason);
+  }
+  refusal *r = &counts->refusals[at];
+  size_t length = strlen(r->names);
+  if (r->n++ < 3)
+    snprintf(r->names + length, sizeof r->names - length, "%s%s", length ? ", " : "", op);
+}
+
+static void add_refusals(const op_counts *counts, int32_t device_type, findings *list) {
+  for (uint32_t i = 0; i < counts->n_refusals; i++) {
+    const refusal *r = &counts->refusals[i];
+    char more[32] = "";
+    if (r->n > 3)
+      snprintf(more, sizeof more, " and %u more", r->n - 3);
+    finding_add(list, FINDING_WARNING, "ops", "'flhost explain OP' tells more",
+                "%s%s: no implementation may run on %s; %s", r->names, more, cli_device_name(device_type), r->reason);
+  }
+}
+
+static void check_op(fl_host *host, const fl_snapshot *snapshot, uint32_t index, int32_t device_type, op_counts *counts,
+                     findings *list) {
+  const char *op = fl_snapshot_op_name(snapshot, index);
   fl_explanation *explanation;
   if (fl_explain(host, op, device_type, &explanation)) {
     finding_add(list, FINDING_PROBLEM, "ops", "", "%s", fl_error_message());
@@ -254,9 +334,7 @@ static void check_op(fl_host *host, const char *op, int32_t device_type, op_coun
   else if (!explanation->n_impls)
     counts->unimplemented++;
   else
-    finding_add(list, FINDING_WARNING, "ops", "'flhost explain OP' tells more",
-                "%s has no implementation that may run on %s; %s: %s", op, cli_device_name(device_type),
-                explanation->impls[0].impl_id, explanation->impls[0].reason);
+    count_refusal(counts, op, most_telling(explanation, snapshot, index, device_type), list);
   fl_explanation_free(explanation);
 }
 
@@ -278,7 +356,8 @@ void check_ops(fl_host *host, findings *list) {
   int32_t device_type = active_device_type(host);
   fl_snapshot *snapshot = fl_registry_snapshot(host);
   for (uint32_t i = 0; snapshot && i < fl_snapshot_op_count(snapshot); i++)
-    check_op(host, fl_snapshot_op_name(snapshot, i), device_type, &counts, list);
+    check_op(host, snapshot, i, device_type, &counts, list);
+  add_refusals(&counts, device_type, list);
   finding_add(list, counts.ready ? FINDING_OK : FINDING_PROBLEM, "ops", "", "%u operators are ready on %s",
               counts.ready, cli_device_name(device_type));
   if (counts.unimplemented)
@@ -287,5 +366,6 @@ void check_ops(fl_host *host, findings *list) {
   if (counts.with_flagos && counts.flagos_disabled == counts.with_flagos)
     finding_add(list, FINDING_WARNING, "ops", "remove the setting if that is not meant",
                 "implementations of kind flagos are not used for any operator: %s", counts.reason);
+  free(counts.refusals);
   fl_snapshot_release(snapshot);
 }

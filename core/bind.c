@@ -365,7 +365,7 @@ static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type
     bool scoped;
     *status = FL_OK;
     again = false;
-    fl_registry_ask_availability(host, op);
+    fl_registry_ask_availability(host, op, (int32_t)device_type);
     fl_architectures_ask(host, op, (int32_t)device_type, in_use);
     pthread_mutex_lock(&host->lock);
     target = atomic_load_explicit(place, memory_order_relaxed);

@@ -329,11 +329,9 @@ static fl_status hook_failed(const fl_schema *schema, fl_status status, const ch
 
 /* ---------------------------------------------------------------------------------------------------------- results */
 
+/* That of the arguments, which were checked before: they all have the same. */
 static DLDevice result_device(const inspection *call) {
-  const fl_schema *schema = call->schema;
-  DLDevice device = {kDLCPU, 0};
-  if (schema->device_argument >= 0 && call->values[schema->device_argument].type == FL_TENSOR)
-    return call->values[schema->device_argument].v.tensor->device;
+  const DLDevice device = {kDLCPU, 0};
   return call->first ? call->first->device : device;
 }
 

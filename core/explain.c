@@ -13,7 +13,7 @@ static fl_status select_locked(fl_op *op, int32_t device_type, fl_selection *sel
   if (device_type < 0 || device_type >= FL_DEVICE_SLOTS)
     return fl_error(FL_EINVAL, "device type %d is not known", device_type);
   for (;;) {
-    fl_registry_ask_availability(host, op);
+    fl_registry_ask_availability(host, op, 0);
     fl_architectures_ask(host, op, device_type, false);
     pthread_mutex_lock(&host->lock);
     fl_status status =

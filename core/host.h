@@ -56,6 +56,11 @@ typedef struct fl_impl_record {
   char impl_id[];
 } fl_impl_record;
 
+/* Is it for tensors on devices of that type (0: any)? */
+static inline bool fl_impl_is_for(const fl_impl_record *impl, int32_t device_type) {
+  return !device_type || impl->devices & FL_DEVICE(device_type);
+}
+
 /* All implementations of one op, in the order of registration. Immutable. */
 typedef struct fl_impl_set {
   uint32_t n;
@@ -244,9 +249,9 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name);
 /* Does an implementation declare the device type (0: any)? The caller is reading, or holds the host's lock. */
 bool fl_registry_has_impl(const fl_op *op, int32_t device_type);
 
-/* Asks is_available of each impl that was not asked in this generation of the registry (R6). Takes the availability
- * lock, and nothing may be held. */
-void fl_registry_ask_availability(fl_host *host, const fl_op *op);
+/* Asks is_available of each impl for the device type (0: any) that was not asked in this generation of the registry
+ * (R6): a call on the CPU starts no driver. Takes the availability lock, and nothing may be held. */
+void fl_registry_ask_availability(fl_host *host, const fl_op *op, int32_t device_type);
 
 /* Locks the host at a moment when every implementation of every op has been asked. Nothing may be held before. */
 void fl_registry_lock_asked(fl_host *host);

@@ -348,7 +348,8 @@ static fl_status generate(draft *d, uint32_t n_inputs) {
   if (d->dtype & (d->dtype - 1) || d->dtype >> FL_DTYPE_COUNT)
     return fl_error(FL_EINVAL, "%s: dtype 0x%x, expected one of FL_FLOAT32... or 0", schema->op_name,
                     (unsigned)d->dtype);
-  if (d->dtype && schema->device_argument < 0)
+  bool has_tensor = schema->device_argument >= 0 && schema->device_argument < (int32_t)schema->n_arguments;
+  if (d->dtype && !has_tensor)
     return no_such_dtype(d);
   memset(d->inputs, 0, n_inputs * sizeof *d->inputs);
   fl_status status = choose_unspecified(d);

@@ -9,11 +9,16 @@
 #include "core/likely.h"
 #include "core/memo.h"
 
-/* The device type that selects: that of the schema's argument; 0 when the op has no tensor. */
+const DLTensor *fl_call_first_tensor(const fl_call *call) {
+  for (uint32_t i = 0; i < call->count; i++)
+    if (call->values[i].type == FL_TENSOR)
+      return call->values[i].v.tensor;
+  return NULL;
+}
+
 uint32_t fl_call_device(const fl_op *op, const fl_call *call) {
-  if (op->device_argument < 0 || call->values[op->device_argument].type != FL_TENSOR)
-    return 0;
-  return (uint32_t)call->values[op->device_argument].v.tensor->device.device_type;
+  const DLTensor *tensor = fl_call_tensor(op, call);
+  return tensor ? (uint32_t)tensor->device.device_type : 0;
 }
 
 /* Where a kernel may write its reason to. */

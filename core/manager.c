@@ -17,7 +17,7 @@
 
 /* Devices of one type differ, and the candidate is for some of them: for the call's? */
 static bool reaches(const fl_candidate *candidate, const fl_call *call) {
-  uint32_t device = (uint32_t)call->values[candidate->record->op->device_argument].v.tensor->device.device_id;
+  uint32_t device = (uint32_t)fl_call_tensor(candidate->record->op, call)->device.device_id;
   return device >= FL_DEVICES_MAX || candidate->on_devices >> device & 1;
 }
 
@@ -29,8 +29,7 @@ static bool takes(const fl_candidate *candidate, const fl_call *call, const char
     return false;
   }
   if (candidate->dtypes) {
-    int32_t argument = record->op->device_argument;
-    const DLTensor *tensor = argument < 0 ? NULL : call->values[argument].v.tensor;
+    const DLTensor *tensor = fl_call_tensor(record->op, call);
     if (tensor && !(candidate->dtypes & fl_dtype_bit(tensor->dtype))) {
       *reason = "it does not declare this element type";
       return false;
@@ -78,9 +77,7 @@ fl_status fl_run_guarded(void *self, fl_call *call) {
 
 /* Is the call's tensor where a kernel may still run when the implementation has returned? Its device, if so. */
 static bool is_asynchronous(const fl_op *op, const fl_call *call, DLDevice *device) {
-  const DLTensor *tensor = op->device_argument >= 0 && call->values[op->device_argument].type == FL_TENSOR
-                               ? call->values[op->device_argument].v.tensor
-                               : NULL;
+  const DLTensor *tensor = fl_call_tensor(op, call);
   if (!tensor || fl_tensor_is_on_host(tensor))
     return false;
   *device = tensor->device;
@@ -301,7 +298,8 @@ fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size) {
   fl_status status = fl_check(op, call);
   if (status || (status = fl_thread_join()))
     return status;
-  uint64_t outer = fl_read_begin(&fl_self);
+  fl_thread *self = &fl_self;
+  uint64_t outer = fl_read_begin(self);
   const fl_binding *binding = binding_for(op, call, &status);
   for (uint32_t i = 0; binding && i < binding->n; i++) {
     const fl_impl_record *record = binding->candidates[i].record;
@@ -319,7 +317,7 @@ fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size) {
   }
   if (binding && !taken)
     status = none_takes(binding, &why);
-  fl_read_end(&fl_self, outer);
+  fl_read_end(self, outer);
   fl_text_free(&why);
   if (!status)
     *size = largest;

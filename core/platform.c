@@ -22,7 +22,10 @@ const fl_platform_kind fl_platform_kinds[] = {
      .kernel = {"/proc/driver/nvidia/version", "/dev/dxg"},
      .module = "nvidia",
      .versions = {"/proc/driver/nvidia/version"},
-     .driver = {{"libcuda.so.1"}, fl_count_cuda, fl_count_cuda_in_use, fl_version_cuda}},
+     .driver = {.libraries = {"libcuda.so.1"},
+                .count = fl_count_cuda,
+                .count_in_use = fl_count_cuda_in_use,
+                .version = fl_version_cuda}},
     {.name = "rocm",
      .title = "AMD",
      .device_type = kDLROCM,
@@ -34,7 +37,11 @@ const fl_platform_kind fl_platform_kinds[] = {
      .kernel = {"/sys/module/amdgpu"},
      .module = "amdgpu",
      .versions = {"/sys/module/amdgpu/version"}, /* of one that is not the kernel's own */
-     .driver = {{"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, fl_count_rocm, NULL, fl_version_rocm}},
+     .driver = {.libraries = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"},
+                .root = "ROCM_PATH",
+                .usual_root = "/opt/rocm",
+                .count = fl_count_rocm,
+                .version = fl_version_rocm}},
     {.name = "ascend",
      .title = "Ascend",
      .device_type = kDLExtDev,
@@ -45,7 +52,9 @@ const fl_platform_kind fl_platform_kinds[] = {
      .patterns = {"/dev/davinci_manager", "/dev/davinci[0-9]*", "/dev/devmm_svm", "/dev/hisi_hdc"},
      .kernel = {"/dev/davinci_manager"}, /* which the driver makes */
      .versions = {"/usr/local/Ascend/driver/version.info"},
-     .driver = {{"libascendcl.so", "libacl_rt.so"}, fl_count_ascend, NULL, fl_version_ascend}},
+     .driver = {.libraries = {"libascendcl.so", "libacl_rt.so"},
+                .count = fl_count_ascend,
+                .version = fl_version_ascend}},
     {.name = NULL},
 };
 

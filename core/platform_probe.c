@@ -4,10 +4,13 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -109,22 +112,37 @@ void fl_version_ascend(void *library, char *text, size_t size) {
 
 /* ------------------------------------------------------------------------------------------------------ the child */
 
+/* In the vendor's own directory. */
+static void *open_in_root(const fl_driver *driver, const char *name) {
+  char path[PATH_MAX];
+  const char *named = driver->root && !getauxval(AT_SECURE) ? getenv(driver->root) : NULL;
+  const char *root = named && *named ? named : driver->usual_root;
+  if (!root || (size_t)snprintf(path, sizeof path, "%s/lib/%s", root, name) >= sizeof path)
+    return NULL;
+  return dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+}
+
 /* The first library that opens. When none does, the words are about the first that is there but broken, else about the
  * first of the list. */
-static void *open_driver(const char *const *libraries, fl_probe *probe) {
+static void *open_driver(const fl_driver *driver, fl_probe *probe) {
   bool told = false;
-  for (; *libraries; libraries++) {
+  for (const char *const *libraries = driver->libraries; *libraries; libraries++) {
     void *library = dlopen(*libraries, RTLD_LAZY | RTLD_LOCAL);
+    char words[FL_PROBE_WORDS] = "dlopen failed"; /* dlerror's are good until the next dlopen */
+    const char *said = library ? NULL : dlerror();
+    if (said)
+      snprintf(words, sizeof words, "%s", said);
+    if (!library)
+      library = open_in_root(driver, *libraries);
     if (library) {
       probe->opened = true;
       probe->words[0] = 0;
       probe->driver = *libraries; /* in the parent at the same address */
       return library;
     }
-    const char *words = dlerror();
-    bool absent = words && !strncmp(words, *libraries, strlen(*libraries)) && strstr(words, "No such file");
+    bool absent = !strncmp(words, *libraries, strlen(*libraries)) && strstr(words, "No such file");
     if (!probe->words[0] || (!absent && !told))
-      snprintf(probe->words, sizeof probe->words, "%s", words ? words : "dlopen failed");
+      memcpy(probe->words, words, sizeof words);
     told |= !absent;
   }
   return NULL;
@@ -144,7 +162,7 @@ typedef struct question {
 static void ask_driver(const question *q, void *answer) {
   fl_probe *probe = answer;
   probe->count = -1;
-  void *library = open_driver(q->driver->libraries, probe);
+  void *library = open_driver(q->driver, probe);
   if (library && q->driver->version)
     q->driver->version(library, probe->version, sizeof probe->version);
   if (library && q->count)
@@ -284,6 +302,8 @@ static void end_strings(fl_device_properties *properties) {
 void fl_list_devices(const fl_platform *platform, void *self, fl_device_list *list) {
   memset(list, 0, sizeof *list);
   list->count = platform->device_count ? platform->device_count(self) : -1;
+  const char *failed = platform->device_count && list->count < 0 && platform->error ? platform->error(self) : NULL;
+  snprintf(list->words, sizeof list->words, "%s", failed ? failed : "");
   int32_t n = platform->device_count ? list->count : FL_DEVICES_MAX;
   for (int32_t i = 0; platform->properties && i < n && i < FL_DEVICES_MAX; i++) {
     list->devices[i].size = sizeof list->devices[i];

@@ -29,6 +29,8 @@ typedef void (*fl_version_fn)(void *library, char *text, size_t size);
 /* A driver library and how to ask it. */
 typedef struct fl_driver {
   const char *libraries[6]; /* names to try, newest first, ended by NULL */
+  const char *root;         /* variable that names the vendor's directory, whose lib/ is searched as well; NULL: none */
+  const char *usual_root;   /* that directory where it is not set */
   fl_count_fn count;
   /* The same without initialising anything, for a library that this process uses already: a driver that was initialised
    * before the fork refuses to work in the child. -1: it is not in use after all. NULL: there is no such way. */

@@ -178,15 +178,17 @@ static void add_devices(steps *list, const fl_finding *f, const fl_plugin_findin
     fl_text_add(&text, "the driver reports no device");
   else
     fl_text_add(&text, "%s", *words ? words : "their number is not known");
-  if (count > 0 && plugin && plugin->list && *plugin->list->words)
+  bool is_silent = count > 0 && plugin && plugin->list && *plugin->list->words; /* one of them */
+  if (is_silent)
     fl_text_add(&text, "; %s", plugin->list->words);
+  bool failed = is_silent || (asked && count < 0 && *words);
   add_step(list, "devices",
-           count > 0 ? "ok"
-           : !asked  ? "unknown"
-           : !count  ? "missing"
-           : *words  ? "failed"
-                     : "unknown",
-           &text, asked && count <= 0 && *words ? "look at the driver's own tool and its log" : "");
+           failed      ? "failed"
+           : count > 0 ? "ok"
+           : !asked    ? "unknown"
+           : !count    ? "missing"
+                       : "unknown",
+           &text, failed || (asked && !count && *words) ? "look at the driver's own tool and its log" : "");
 }
 
 bool fl_platform_steps(const fl_finding *finding, const fl_plugin_finding *plugin, fl_strings *words) {

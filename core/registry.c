@@ -428,12 +428,12 @@ fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id) {
 bool fl_registry_has_impl(const fl_op *op, int32_t device_type) {
   const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
   for (uint32_t i = 0; set && i < set->n; i++)
-    if (!device_type || set->impls[i]->devices & FL_DEVICE(device_type))
+    if (fl_impl_is_for(set->impls[i], device_type))
       return true;
   return false;
 }
 
-void fl_registry_ask_availability(fl_host *host, const fl_op *op) {
+void fl_registry_ask_availability(fl_host *host, const fl_op *op, int32_t device_type) {
   if (fl_thread_join())
     return;
   pthread_mutex_lock(&host->lock);
@@ -448,6 +448,8 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op) {
   for (uint32_t i = 0; set && i < set->n; i++) {
     fl_impl_record *record = set->impls[i];
     uint32_t asked = atomic_load(&record->asked);
+    if (!fl_impl_is_for(record, device_type))
+      continue;
     if (asked && (int32_t)(asked - generation) >= 0) /* for a later one, perhaps, by another thread */
       continue;
     const char *reason = NULL;
@@ -467,7 +469,7 @@ static void ask_all(fl_host *host) {
   for (uint32_t i = 0; i < host->n_ops; i++) {
     fl_op *op = host->ops[i]; /* an op stays */
     pthread_mutex_unlock(&host->lock);
-    fl_registry_ask_availability(host, op);
+    fl_registry_ask_availability(host, op, 0);
     fl_architectures_ask_all(host, op);
     pthread_mutex_lock(&host->lock);
   }

@@ -410,7 +410,8 @@ static fl_status check_clauses(const compiler *c) {
 static fl_status link_results(const compiler *c) {
   const fl_schema *schema = c->schema;
   fl_rules *rules = c->rules;
-  int32_t first_tensor = *schema->rules || schema->infer ? -1 : schema->device_argument;
+  bool implied = !*schema->rules && !schema->infer && schema->device_argument < (int32_t)schema->n_arguments;
+  int32_t first_tensor = implied ? schema->device_argument : -1;
   memset(rules->result_clause, NONE, sizeof rules->result_clause);
   memset(rules->result_like, NONE, sizeof rules->result_like);
   for (uint32_t i = rules->n_argument_clauses; i < rules->n_clauses; i++)

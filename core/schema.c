@@ -478,7 +478,7 @@ static fl_status copy_tolerance(fl_schema *schema, const fl_tolerance *tolerance
 
 static int32_t find_device_argument(const fl_schema *schema) {
   int32_t first = -1;
-  for (uint32_t i = 0; i < schema->n_arguments; i++) {
+  for (uint32_t i = 0; i < schema->n_arguments + schema->n_results; i++) {
     if (schema->values[i].type != FL_TENSOR)
       continue;
     if (!schema->values[i].optional)

@@ -23,8 +23,8 @@ typedef struct fl_schema {
   fl_tolerance *tolerance; /* ended by dtype 0; NULL if none */
   fl_status (*infer)(fl_call *call, fl_tensor_spec *results);
   fl_status (*check)(fl_call *call);
-  int32_t device_argument;   /* the argument whose device selects: the first required tensor, else the first tensor; -1:
-                                the op has no tensor */
+  int32_t device_argument;   /* the value whose device selects: the first required tensor, else the first tensor, of the
+                                arguments and, after them, the results; -1: the op has no tensor */
   struct fl_rules *compiled; /* parsed rules; NULL if none */
   _Atomic(struct fl_cases *) compiled_cases; /* fl_schema_cases */
   _Atomic(struct fl_cases *) compiled_bench; /* fl_schema_bench */

@@ -20,9 +20,12 @@ static fl_rejection filter(const fl_selection *selection, const fl_impl_record *
     if (impl->kind == FL_KIND_DEFAULT && !flagos_allowed)
       return FL_REJECTED_LIST;
   }
+  bool was_asked = atomic_load(&impl->asked) == selection->op->host->registry_generation;
+  if (!was_asked && !fl_impl_is_for(impl, selection->device_type)) /* nor need it be */
+    return FL_REJECTED_DEVICE;
   if (atomic_load(&impl->reason))
     return FL_REJECTED_UNAVAILABLE;
-  if (selection->device_type && !(impl->devices & FL_DEVICE(selection->device_type)))
+  if (!fl_impl_is_for(impl, selection->device_type))
     return FL_REJECTED_DEVICE;
   if (!on_devices)
     return FL_REJECTED_ARCHITECTURE;
@@ -107,8 +110,9 @@ fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *p
     fl_impl_record *record = record_at(op, set, i);
     uint64_t on_devices = fl_architectures_reaching(op->host, record, device_type);
     fl_rejection rejection = filter(selection, record, flagos_allowed, on_devices);
-    if (record != op->unfused && (atomic_load(&record->asked) != op->host->registry_generation ||
-                                  !fl_architectures_asked(op->host, record, device_type)))
+    if (record != op->unfused && fl_impl_is_for(record, device_type) &&
+        (atomic_load(&record->asked) != op->host->registry_generation ||
+         !fl_architectures_asked(op->host, record, device_type)))
       selection->unasked = true;
     /* Whatever passes is not a candidate until a token matches it. */
     items[i] = (fl_selected){record, rejection ? rejection : FL_REJECTED_ORDER, 0, on_devices};

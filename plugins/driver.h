@@ -6,15 +6,29 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 typedef struct driver {
   const char *libraries[5]; /* newest first, ended by NULL */
   const char *nodes[3];     /* device nodes, one of which must exist; ended by NULL */
+  const char *root;         /* variable that names the vendor's directory, */
+  const char *usual_root;   /* and that directory where it is not set. NULL: only the loader's own are searched */
   void *library;            /* once open, for the life of the process */
   char reason[256];         /* why it is not usable */
 } driver;
+
+/* The vendor's directory need not be one of those that the loader searches. */
+static inline void *driver_open_in_root(const driver *d, const char *name, int flags) {
+  char path[512];
+  const char *named = d->root && !getauxval(AT_SECURE) ? getenv(d->root) : NULL;
+  const char *root = named && *named ? named : d->usual_root;
+  if (!root || flags & RTLD_NOLOAD || (size_t)snprintf(path, sizeof path, "%s/lib/%s", root, name) >= sizeof path)
+    return NULL;
+  return dlopen(path, flags);
+}
 
 /* The engine's own copy goes first: two versions of one driver library in a process do not get along. */
 static inline void *driver_open(driver *d, int flags) {
@@ -24,6 +38,8 @@ static inline void *driver_open(driver *d, int flags) {
       const char *words = dlerror();
       snprintf(d->reason, sizeof d->reason, "%s", words ? words : "dlopen failed");
     }
+    if (!d->library)
+      d->library = driver_open_in_root(d, *name, flags);
   }
   return d->library;
 }

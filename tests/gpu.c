@@ -11,6 +11,9 @@ const gpu_setup gpu_setups[GPU_SETUPS] = {
     {"rocm.so", "FLHOST_ROCM_DRIVER", "standin_hip32.so", "vendor.rocm", "FLHOST_ROCBLAS", kDLROCM},
 };
 
+/* Convolutions are our own kernels', unless a test says where cuDNN is; a real one is not found. */
+#define NO_CUDNN "/nonexistent/libcudnn.so.9"
+
 static void *stand_in;
 static char path[PATH_MAX];
 
@@ -81,6 +84,7 @@ int gpu_plugin_impls(const gpu_setup *setup, const char *math, fl_impl *impls, i
   stand_in_open(setup->driver);
   setenv(setup->setting, path, 1);
   setenv(setup->math, math ? math : path, 1);
+  setenv("FLHOST_CUDNN", NO_CUDNN, 0);
   snprintf(plugin, sizeof plugin, "%s/%s%s", build_dir(), strchr(setup->plugin, '/') ? "" : "tests/drivers/plugins/",
            setup->plugin);
   void *library = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
@@ -96,6 +100,7 @@ fl_host *gpu_host(const gpu_setup *setup) {
   stand_in_open(setup->driver);
   setenv(setup->setting, path, 1);
   setenv(setup->math, path, 1);
+  setenv("FLHOST_CUDNN", NO_CUDNN, 0);
   fl_host *host = test_host(environment, 0);
   snprintf(plugin, sizeof plugin, "%s/plugins/cpu.so", build_dir());
   ck_ok(fl_load_plugin(host, plugin));

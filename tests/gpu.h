@@ -15,7 +15,7 @@ typedef struct gpu_setup {
 enum { GPU_SETUPS = 4 };
 extern const gpu_setup gpu_setups[GPU_SETUPS];
 
-/* The host, with the stand-in's settings as they begin. */
+/* The host, with the stand-in's settings as they begin. A test that wants cuDNN sets FLHOST_CUDNN before. */
 fl_host *gpu_host(const gpu_setup *setup);
 
 /* The plugin without a host, as it registers itself, on its stand-in: how many implementations it has. With a slash in

@@ -4,7 +4,7 @@
 
 #include <dlfcn.h>
 
-enum { MAX_IMPLS = 64 };
+enum { MAX_IMPLS = 128 };
 
 static fl_impl impls[MAX_IMPLS];
 static int n_impls;

@@ -7,6 +7,7 @@
 #include "tests/scratch.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <pthread.h>
 
 /* Whoever has initialised ACL finalises it: not us. */
@@ -68,7 +69,9 @@ static const struct {
     {"207001", FL_ENOMEM, false, "out of memory"},      {"207018", FL_ENOMEM, false, "out of device memory"},
     {"200000", FL_ENOMEM, false, "out of host memory"}, {"361001", FL_EDEVICE, false, "the runtime failed"},
     {"507015", FL_EDEVICE, false, "AI core"},           {"507899", FL_EDEVICE, false, "driver failed"},
-    {"107002", FL_EDEVICE, false, "no device"},         {"561000", FL_EINTERNAL, false, "internal error of CANN"},
+    {"107002", FL_EDEVICE, false, "no device"},         {"207004", FL_EDEVICE, false, "no such device"},
+    {"207020", FL_EDEVICE, false, "in time"},           {"148049", FL_ENOTSUP, true, "ASCEND_OPP_PATH"},
+    {"100037", FL_EDEVICE, false, "finalised"},         {"561000", FL_EINTERNAL, false, "internal error of CANN"},
     {"100000", FL_EINTERNAL, false, "wrong use of ACL"}};
 enum { N_CODES = sizeof codes / sizeof codes[0] };
 
@@ -306,6 +309,45 @@ START_TEST(a_streams_buffers_grow_only_when_its_work_is_done) {
 }
 END_TEST
 
+/* What a graph is captured with stays as it is: memory that the call brings, or none. */
+START_TEST(a_captured_call_allocates_nothing_and_brings_its_workspace) {
+  gated made = make_gated(3, 8);
+  const fl_impl *impl = npu_find("silu_and_mul");
+  fl_call call = {.size = sizeof call, .count = 2, .values = made.values};
+  size_t size = impl->workspace_size(impl->self, &call);
+  void *workspace;
+  ck_assert_int_eq(npu->allocate(NULL, 0, size, &workspace), FL_OK);
+  ck_assert_int_eq(call_gated("silu_and_mul", &made), FL_OK); /* the stream has a buffer now */
+  npu_wait();
+  npu_control.clear();
+  npu_control.set("capture", "1");
+  ck_assert_int_eq(call_gated("silu_and_mul", &made), FL_ENOTSUP);
+  ck_contains(npu_message, "workspace of 192 bytes: the stream is being captured in a graph");
+  ck_contains(npu_message, "fl_workspace");
+  ck_assert_int_eq(npu_control.count("launched"), 0);
+  ck_assert_int_eq(npu_control.count("executors"), 0);
+  ck_assert_int_eq(call_with_workspace("silu_and_mul", made.values, 2, workspace, size), FL_OK);
+  npu_control.set("workspace", "0"); /* nothing is needed */
+  ck_assert_int_eq(call_gated("silu_and_mul", &made), FL_OK);
+  ck_assert_int_eq(npu_control.count("launched"), 2);
+  ck_assert_int_eq(npu_control.count("allocations"), 0);
+  npu_control.set("capture", "0");
+  check_gated(&made);
+  ck_assert_int_eq(npu->release(NULL, 0, workspace), FL_OK);
+  free_gated(&made);
+}
+END_TEST
+
+/* What the runtime does not say of a stream is taken for no. */
+START_TEST(a_stream_of_which_nothing_is_known_is_not_captured) {
+  gated made = make_gated(3, 8);
+  npu_control.set("aclmdlRICaptureGetInfo", "207000");
+  ck_assert_int_eq(call_gated("silu_and_mul", &made), FL_OK);
+  check_gated(&made);
+  free_gated(&made);
+}
+END_TEST
+
 START_TEST(a_workspace_that_cannot_be_had_fails_the_call) {
   gated made = make_gated(3, 8);
   norm of_scratch = make_norm(10);
@@ -437,6 +479,40 @@ START_TEST(attention_backend_names_vllm_plugin_FLs_classes) {
 END_TEST
 
 /* cos and sin are halves of one cache, as vLLM builds it: nothing is joined. */
+/* Parts of a context without tokens: one of them, and both, with what is not a number in the other. */
+START_TEST(merged_states_of_empty_parts_are_those_of_the_other) {
+  const float lses[4][2] = {{1, -INFINITY}, {INFINITY, 2}, {-INFINITY, -INFINITY}, {0, 0}};
+  const float expected[4] = {10, 20, 10, 15}, expected_lse[4] = {1, 2, -INFINITY, 0.6931472f};
+  npu_tensor *parts[6];
+  fl_value values[6];
+  for (int i = 0; i < 6; i++) {
+    parts[i] = i % 2 ? npu_make(float32, 2, (int64_t[]){1, 4}, 0) : npu_make(float32, 3, (int64_t[]){4, 1, 1}, 0);
+    values[i] = fl_tensor(&parts[i]->tensor);
+  }
+  /* out and lse stand at 4 and 5, the parts before them: output, lse */
+  float prefix[] = {10, 10, 10, 10}, suffix[] = {20, 20, NAN, 20}, lse[4], result[4];
+  for (int which = 0; which < 2; which++) {
+    for (int i = 0; i < 4; i++)
+      lse[i] = lses[i][which];
+    npu_write(parts[2 * which], which ? suffix : prefix);
+    npu_write(parts[2 * which + 1], lse);
+  }
+  ck_assert_msg(npu_call(npu_find("merge_attn_states"), values, 6) == FL_OK, "%s", npu_message);
+  npu_wait();
+  npu_read(parts[4], result);
+  npu_read(parts[5], lse);
+  for (int i = 0; i < 4; i++) {
+    ck_assert_float_eq_tol(result[i], expected[i], 1e-5f);
+    if (isinf(expected_lse[i]))
+      ck_assert(isinf(lse[i]) && lse[i] < 0);
+    else
+      ck_assert_float_eq_tol(lse[i], expected_lse[i], 1e-5f);
+  }
+  for (int i = 0; i < 6; i++)
+    npu_free(parts[i]);
+}
+END_TEST
+
 START_TEST(a_rotary_cache_is_used_where_it_lies) {
   const int64_t q_shape[] = {3, 2, 16}, cache_shape[] = {10, 16};
   npu_tensor *q = npu_make(float32, 3, q_shape, 0), *k = npu_make(float32, 3, q_shape, 0);
@@ -492,11 +568,34 @@ START_TEST(a_tensor_of_the_device_never_reaches_a_kernel_of_the_cpu) {
   check_gated(&made);
   made.x->tensor.shape[0] = made.out->tensor.shape[0] = 2; /* every other row, which the operator does not take */
   made.x->tensor.strides = strides;
-  ck_assert_int_eq(fl_invoke(fl_find_op(host, "silu_and_mul"), &call), FL_ENOIMPL);
-  ck_contains(fl_error_message(), "aclnnSwiGlu takes compact tensors only");
+  fl_value clamped[] = {made.values[0], fl_float(1.702), fl_float(7), made.values[1]};
+  fl_call refused = FL_CALL(clamped);
+  ck_assert_int_eq(fl_invoke(fl_find_op(host, "swigluoai_and_mul"), &refused), FL_ENOIMPL);
+  ck_contains(fl_error_message(), "aclnnClippedSwiglu takes compact tensors only");
   made.x->tensor.strides = NULL;
   free_gated(&made);
   fl_host_destroy(host);
+}
+END_TEST
+
+/* What the single operator does not take is made in steps. */
+START_TEST(rows_with_gaps_take_two_operators) {
+  gated made = make_gated(4, 8);
+  int64_t strides[] = {32, 1};
+  npu_tensor *row = npu_make(float32, 1, (int64_t[]){16}, 0), *result = npu_make(float32, 1, (int64_t[]){8}, 0);
+  fl_value of_one_dim[] = {fl_tensor(&row->tensor), fl_string("none"), fl_tensor(&result->tensor)};
+  made.x->tensor.shape[0] = made.out->tensor.shape[0] = 2;
+  made.x->tensor.strides = strides;
+  npu_control.clear();
+  ck_assert_int_eq(call_gated("silu_and_mul", &made), FL_OK);
+  ck_assert_int_eq(npu_call(npu_find("gelu_and_mul"), of_one_dim, 3), FL_OK);
+  ck_assert_str_eq(npu_control.log(), "launch aclnnSilu on 0.0\nlaunch aclnnInplaceMul on 0.0\n"
+                                      "launch aclnnGeluV2 on 0.0\nlaunch aclnnInplaceMul on 0.0\n");
+  npu_wait();
+  made.x->tensor.strides = NULL;
+  npu_free(row);
+  npu_free(result);
+  free_gated(&made);
 }
 END_TEST
 
@@ -551,6 +650,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, the_calls_own_workspace_is_used_when_it_suffices);
   tcase_add_test(tests, the_size_of_a_workspace_needs_no_data);
   tcase_add_test(tests, a_streams_buffers_grow_only_when_its_work_is_done);
+  tcase_add_test(tests, a_captured_call_allocates_nothing_and_brings_its_workspace);
+  tcase_add_test(tests, a_stream_of_which_nothing_is_known_is_not_captured);
   tcase_add_test(tests, a_workspace_that_cannot_be_had_fails_the_call);
   tcase_add_test(tests, operators_are_queued_in_order_on_the_calls_stream);
   tcase_add_test(tests, calls_come_from_any_thread);
@@ -558,8 +659,10 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_chip_that_is_not_known_is_named);
   tcase_add_test(tests, a_chip_without_name_is_told);
   tcase_add_test(tests, attention_backend_names_vllm_plugin_FLs_classes);
+  tcase_add_test(tests, merged_states_of_empty_parts_are_those_of_the_other);
   tcase_add_test(tests, a_rotary_cache_is_used_where_it_lies);
   tcase_add_test(tests, a_tensor_of_the_device_never_reaches_a_kernel_of_the_cpu);
+  tcase_add_test(tests, rows_with_gaps_take_two_operators);
   tcase_add_test(tests, a_lost_device_is_a_failure_of_the_implementation);
   tcase_add_test(tests, an_operator_without_kernel_is_passed_over_from_then_on);
 }

@@ -703,6 +703,70 @@ START_TEST(functions_for_device_memory_come_all_together_or_not_at_all) {
 }
 END_TEST
 
+/* -------------------------------------------------------------------------------- ops whose arguments name no device
+ */
+
+/* On the host: its results become 0. */
+static fl_status clear(void *self, fl_call *call) {
+  const DLTensor *out = call->values[call->count - 1].v.tensor;
+  (void)self;
+  memset(fl_data(out), 0, (size_t)out->shape[0] * sizeof(float));
+  return FL_OK;
+}
+
+/* An op of a plugin that has it for the host alone. */
+static void register_host_op(fl_host *host, const char *name, const char *schema, const char *rules) {
+  const fl_op_def op = {.size = sizeof op, .schema = schema, .rules = rules};
+  const fl_impl impl = {.size = sizeof impl,
+                        .op_name = name,
+                        .impl_id = "default.acme",
+                        .kind = FL_KIND_DEFAULT,
+                        .devices = FL_DEVICE(kDLCPU),
+                        .dtypes = FL_FLOAT32,
+                        .fn = clear};
+  uint32_t n;
+  fl_stage *stage = fl_stage_begin(host, "acme", "", 0);
+  fl_registry *registry = fl_stage_table(stage);
+  ck_ok(registry->register_op(registry, &op));
+  ck_ok(registry->register_impl(registry, &impl));
+  ck_ok(fl_stage_commit(stage, &n));
+}
+
+static void check_host_op(fl_host *host, const char *name, fl_value *values, uint32_t n) {
+  fl_call call = {.size = sizeof call, .count = n, .values = values};
+  float memory[3][2] = {{1, 1}, {1, 1}, {1, 1}};
+  DLTensor on_host[3];
+  ck_assert_int_eq(fl_call_op(host, name, &call), FL_ENOIMPL);
+  ck_contains(fl_error_message(), "default.acme: works on cpu, the tensors are on ext_dev");
+  for (uint32_t i = 0; i < n; i++)
+    if (values[i].type == FL_TENSOR) {
+      on_host[i] = *values[i].v.tensor;
+      on_host[i].device = cpu;
+      on_host[i].data = memory[i];
+      values[i].v.tensor = &on_host[i];
+    }
+  ck_ok(fl_call_op(host, name, &call));
+  ck_assert_float_eq(memory[n - 1][1], 0);
+}
+
+START_TEST(a_result_on_a_device_is_for_no_cpu_kernel_whatever_the_arguments_are) {
+  fl_host *host = device_host(NULL, _i ? FL_HOST_NO_ARGUMENT_CHECKS : 0);
+  matrix a, b;
+  make(&a, host, device0, 2, 2, NULL);
+  make(&b, host, device0, 2, 2, NULL);
+  a.tensor.ndim = b.tensor.ndim = 1;
+  a.tensor.strides = b.tensor.strides = NULL;
+  register_host_op(host, "acme_zeros", "acme_zeros(int n) -> Tensor out", "out: float32[n]");
+  check_host_op(host, "acme_zeros", (fl_value[]){fl_int(2), fl_tensor(&a.tensor)}, 2);
+  register_host_op(host, "acme_either", "acme_either(Tensor? a, Tensor? b) -> Tensor? out",
+                   "a: float32[n]; b: float32[n]; out: float32[n]");
+  check_host_op(host, "acme_either", (fl_value[]){fl_none(), fl_tensor(&a.tensor), fl_tensor(&b.tensor)}, 3);
+  unmake(&a);
+  unmake(&b);
+  fl_host_destroy(host);
+}
+END_TEST
+
 static fl_status no_memory(void *self, int32_t device, size_t size, void **memory) {
   (void)self, (void)device, (void)size, (void)memory;
   return FL_ENOMEM;
@@ -789,6 +853,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, synchronous_calls_find_the_op_that_failed_and_fall_back, 0, 2);
   tcase_add_test(tests, a_synchronous_call_is_not_blamed_for_what_was_queued_before_it);
   tcase_add_test(tests, calls_on_the_cpu_wait_for_nothing);
+  tcase_add_loop_test(tests, a_result_on_a_device_is_for_no_cpu_kernel_whatever_the_arguments_are, 0, 2);
   tcase_add_test(tests, functions_for_device_memory_come_all_together_or_not_at_all);
 }
 

@@ -2,12 +2,16 @@
  * The host code of the GPU plugins on stand-in drivers: what is found, what a launch does and does not do, and what
  * becomes of each error. The plugins' functions are called as the host calls them, without one.
  */
+#include "plugins/driver.h"
 #include "tests/gpu.h"
 #include "tests/kernels.h"
+#include "tests/scratch.h"
 
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { MAX_IMPLS = 128, ROWS = 3, COLUMNS = 40 };
 
@@ -32,14 +36,14 @@ static fl_status collect_component(fl_registry *registry, const fl_component *co
   return FL_OK;
 }
 
-static void load(const char *plugin, const char *setting, const char *driver) {
+static void load(const char *plugin, const char *setting, const char *path_of_driver) {
   char path[PATH_MAX];
   fl_registry registry = {.size = sizeof registry,
                           .abi_major = FL_ABI_MAJOR,
                           .register_impl = collect_impl,
                           .register_component = collect_component};
   fl_register_fn entry = NULL;
-  setenv(setting, driver, 1);
+  setenv(setting, path_of_driver, 1);
   snprintf(path, sizeof path, "%s/tests/drivers/plugins/%s", build_dir(), plugin);
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   ck_assert_msg(library != NULL, "%s", library ? "" : dlerror());
@@ -129,7 +133,9 @@ START_TEST(a_gpu_plugin_registers_a_platform_and_vendor_implementations) {
   ck_assert_int_eq(platform.device_type, setup->device_type);
   ck_assert_int_gt(n_impls, 0);
   for (int i = 0; i < n_impls; i++) {
-    ck_assert_str_eq(impls[i].impl_id, setup->impl_id);
+    size_t length = strlen(setup->impl_id); /* and what a library of the vendor's computes: vendor.cuda.cudnn */
+    ck_assert_msg(!strncmp(impls[i].impl_id, setup->impl_id, length) && strchr(".", impls[i].impl_id[length]),
+                  "%s, expected %s", impls[i].impl_id, setup->impl_id);
     ck_assert_int_eq(impls[i].kind, FL_KIND_VENDOR);
     ck_assert_str_eq(impls[i].vendor, _i ? "rocm" : "cuda");
     ck_assert_str_eq(impls[i].min_arch, _i ? "gfx900,gfx1010" : "sm_80");
@@ -147,6 +153,27 @@ START_TEST(a_driver_library_that_is_missing_or_too_old_is_named) {
   ck_contains(reason, "FLHOST_CUDA_DRIVER: /nonexistent/libcuda.so.1: cannot open shared object file");
   ck_contains(unavailable(), "/nonexistent/libcuda.so.1");
   ck_assert_int_eq(platform.device_count(platform_self), -1);
+}
+END_TEST
+
+/* As ROCm's is, in /opt/rocm or where ROCM_PATH says. */
+START_TEST(a_driver_library_in_its_vendors_own_directory_is_found) {
+  const char *reason, *name = "libflhost_own_directory.so.1";
+  char absolute[PATH_MAX], link[PATH_MAX];
+  driver missing = {.libraries = {name}, .nodes = {"/dev/null"}}, found = missing;
+  stand_in_open(cuda->driver);
+  scratch_make();
+  ck_assert_ptr_nonnull(realpath(stand_in_path(), absolute));
+  ck_assert_int_eq(mkdir(in_scratch("lib"), 0755), 0);
+  snprintf(link, sizeof link, "%s/%s", in_scratch("lib"), name);
+  ck_assert_int_eq(symlink(absolute, link), 0);
+  setenv("TEST_VENDOR_PATH", in_scratch(""), 1);
+  ck_assert(!driver_present(&missing, &reason));
+  ck_contains(reason, "libflhost_own_directory.so.1: cannot open shared object file");
+  found.root = "TEST_VENDOR_PATH";
+  ck_assert(driver_present(&found, &reason));
+  ck_assert_ptr_nonnull(found.library);
+  scratch_remove();
 }
 END_TEST
 
@@ -261,6 +288,17 @@ START_TEST(where_the_thread_uses_a_device_availability_loads_the_kernels) {
 }
 END_TEST
 
+/* Where one op needs the kernels of others. */
+START_TEST(availability_loads_all_kernels_of_an_op) {
+  const char *reason;
+  set_up(cuda, "");
+  use_device_as_an_engine(0);
+  const fl_impl *impl = impl_of("fused_moe");
+  ck_assert(impl->is_available(impl->self, &reason));
+  ck_assert_int_eq(lines("load"), 3);
+}
+END_TEST
+
 START_TEST(kernels_that_do_not_load_are_not_available) {
   static const struct {
     const char *settings, *reason;
@@ -351,6 +389,39 @@ START_TEST(the_right_context_is_not_pushed_again) {
 }
 END_TEST
 
+/* The thread's context or device, as a number. */
+static intptr_t place(bool hip) {
+  int (*get_context)(void **), (*get_device)(int *), device;
+  void *context;
+  if (hip) {
+    stand_in_find("hipGetDevice", &get_device);
+    ck_assert_int_eq(get_device(&device), 0);
+    return device;
+  }
+  stand_in_find("cuCtxGetCurrent", &get_context);
+  ck_assert_int_eq(get_context(&context), 0);
+  return (intptr_t)context;
+}
+
+/* What is loaded is good in one context, or on one device, and nowhere else. */
+START_TEST(each_device_has_kernels_of_its_own) {
+  set_up(_i ? hip6 : cuda, "devices=3");
+  if (!_i)
+    use_device_as_an_engine(0);
+  make_tensors(2);
+  for (int i = 0; i < 6; i++) {
+    intptr_t engines = place(_i);
+    x->tensor.device.device_id = out->tensor.device.device_id = (i + 2) % 3;
+    set(&out->tensor, 0, 0);
+    assert_status(call_on(NULL), FL_OK);
+    assert_computed();
+    ck_assert_int_eq(place(_i), engines);
+  }
+  ck_assert_int_eq(lines("load"), 3);
+  ck_assert_int_eq(lines("launch"), 6);
+}
+END_TEST
+
 START_TEST(hips_device_of_the_thread_is_as_it_was_after_a_call) {
   int (*get_device)(int *), device;
   set_up(hip5, "devices=2");
@@ -436,6 +507,7 @@ static const struct {
      "silu_and_mul: silu_and_mul_f32: CUDA_ERROR_NOT_INITIALIZED (3); was the process forked after the driver was "
      "initialised, or is it ending?",
      FL_EDEVICE},
+    {"launch=46", "silu_and_mul: silu_and_mul_f32: unknown error (46)", FL_EDEVICE},
 };
 enum { N_FAILURES = sizeof failures / sizeof failures[0] };
 
@@ -453,8 +525,8 @@ END_TEST
 START_TEST(a_device_that_is_not_there_is_named) {
   set_up(cuda, "devices=2");
   make_tensors(2);
-  assert_status(call_on(NULL), FL_EDEVICE);
-  ck_assert_str_eq(words, "silu_and_mul: there is no CUDA device 2; the driver reports 2");
+  assert_status(call_on(NULL), FL_EINVAL);
+  ck_assert_str_eq(words, "there is no CUDA device 2; the driver reports 2");
 }
 END_TEST
 
@@ -481,6 +553,26 @@ START_TEST(a_lost_device_is_remembered_with_what_met_it) {
            name);
   ck_assert_str_eq(words, expected);
   ck_assert_str_eq(stand_in_log(), "");
+}
+END_TEST
+
+static const int final_codes[] = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721};
+enum { N_FINAL = sizeof final_codes / sizeof final_codes[0] };
+
+START_TEST(an_error_that_the_context_does_not_survive_is_remembered) {
+  char settings[32], code[16];
+  set_up(cuda, "devices=2");
+  make_tensors(0);
+  snprintf(settings, sizeof settings, "devices=2 launch=%d", final_codes[_i]);
+  snprintf(code, sizeof code, "(%d)", final_codes[_i]);
+  stand_in_set(settings);
+  assert_status(call_on(NULL), FL_EDEVICE);
+  stand_in_set("devices=2");
+  assert_status(call_on(NULL), FL_EDEVICE);
+  ck_contains(words, "device 0 was lost");
+  ck_contains(words, code);
+  x->tensor.device.device_id = out->tensor.device.device_id = 1; /* whose context is another */
+  assert_status(call_on(NULL), FL_OK);
 }
 END_TEST
 
@@ -511,6 +603,8 @@ START_TEST(the_platform_describes_its_devices) {
   ck_assert_str_eq(p.driver, setup == cuda ? "13.0 (a stand-in of the tests)" : "5.2 (a stand-in of the tests)");
   ck_assert_int_eq(p.units, setup == cuda ? 132 : 110);
   ck_assert_uint_gt(p.memory_total, p.memory_free);
+  ck_assert_uint_gt(p.memory_free, 0);
+  ck_assert_int_eq(lines("retain"), lines("release")); /* nothing is left behind */
   assert_status(platform.properties(platform_self, 2, &p), FL_EDEVICE);
   ck_contains(platform.error(platform_self), "the driver reports 2");
 }
@@ -596,6 +690,149 @@ START_TEST(a_lost_device_is_a_failure_and_the_cpu_goes_on) {
 }
 END_TEST
 
+/* The tensors of a call, on a device of the plugin's type. */
+static fl_status call_host(fl_host *host, int32_t device) {
+  fl_value values[] = {fl_tensor(&x->tensor), fl_tensor(&out->tensor)};
+  fl_call call = {.size = sizeof call, .count = 2, .values = values};
+  x->tensor.device.device_id = out->tensor.device.device_id = device;
+  return fl_call_op(host, "silu_and_mul", &call);
+}
+
+/* The host asks whether an implementation is available only once. */
+START_TEST(an_op_that_is_first_called_in_a_capture_is_loaded_then) {
+  fl_host *host = gpu_host(cuda);
+  int (*exchange)(int *), mode = 0;
+  platform.device_type = kDLCUDA;
+  make_tensors(0);
+  use_device_as_an_engine(0);
+  stand_in_set("capturing=1");
+  ck_ok(call_host(host, 0));
+  ck_assert_int_eq(lines("load"), 1);
+  stand_in_find("cuThreadExchangeStreamCaptureMode", &exchange);
+  ck_assert_int_eq(exchange(&mode), 0);
+  ck_assert_int_eq(mode, 0); /* the thread's own, as it was */
+  stand_in_set("");
+  ck_ok(call_host(host, 0));
+  assert_computed();
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* What is captured does not run, so that there is nothing to wait for; waiting would end the capture. */
+START_TEST(synchronous_calls_can_be_captured) {
+  static const char *const environment[] = {"VLLM_FL_SYNCHRONIZE=1", NULL};
+  const gpu_setup *setup = _i ? hip6 : cuda;
+  char plugin[PATH_MAX];
+  stand_in_open(setup->driver);
+  setenv(setup->setting, stand_in_path(), 1);
+  fl_host *host = test_host(environment, 0);
+  snprintf(plugin, sizeof plugin, "%s/tests/drivers/plugins/%s", build_dir(), setup->plugin);
+  ck_ok(fl_load_plugin(host, plugin));
+  platform.device_type = setup->device_type;
+  make_tensors(0);
+  ck_ok(call_host(host, 0));
+  ck_assert_int_eq(lines("synchronize stream"), 2); /* for what was queued before, and for the call */
+  stand_in_set("capturing=1");
+  stand_in_clear();
+  ck_ok(call_host(host, 0));
+  ck_assert_int_eq(lines("launch"), 1);
+  ck_assert_int_eq(lines("synchronize"), 0);
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* Not even in a child process, nor a library that does not exist here. */
+START_TEST(a_call_on_the_cpu_asks_no_gpu) {
+  const int64_t shape[] = {4, 4};
+  const gpu_setup *setup = _i ? hip6 : cuda;
+  fl_host *host = gpu_host(setup);
+  owned *weight = make(float32, 2, shape, 0), *in = make(float32, 2, shape, 0), *product = make(float32, 2, shape, 0);
+  fl_value values[] = {fl_tensor(&in->tensor), fl_tensor(&weight->tensor), fl_none(), fl_bool(false),
+                       fl_tensor(&product->tensor)};
+  fl_call call = {.size = sizeof call, .count = 5, .values = values};
+  stand_in_set("crash=1");
+  ck_ok(fl_call_op(host, "replicated_linear", &call));
+  fl_explanation *explanation;
+  stand_in_set("");
+  ck_ok(fl_explain(host, "replicated_linear", setup->device_type, &explanation)); /* which asks now */
+  ck_assert_str_eq(explanation->selected, setup->impl_id);
+  fl_explanation_free(explanation);
+  unmake(in);
+  unmake(weight);
+  unmake(product);
+  fl_host_destroy(host);
+}
+END_TEST
+
+static void *call_in_thread(void *host) {
+  return (void *)(intptr_t)call_host(host, 0);
+}
+
+/* While a thread asks for the device, another forks: in the child nobody will come to an end with asking. */
+/* A context takes device memory, and the other devices may be other processes'. */
+START_TEST(a_call_makes_a_context_on_its_own_device_alone) {
+  fl_host *host = gpu_host(cuda);
+  platform.device_type = kDLCUDA;
+  stand_in_set("devices=4");
+  make_tensors(0);
+  use_device_as_an_engine(2);
+  ck_ok(call_host(host, 2));
+  ck_assert_msg(lines("retain") == lines("release") + 1, "%s", stand_in_log());
+  ck_assert_int_eq(lines("retain 0") + lines("retain 1") + lines("retain 3"), 0);
+  /* What is free on the others is not known for that. */
+  for (int i = 0; i < 4; i++) {
+    fl_device_properties p = {.size = sizeof p};
+    ck_ok(fl_device_get_properties(host, (DLDevice){kDLCUDA, i}, &p));
+    ck_assert_str_eq(p.arch, "sm_90");
+    ck_assert_uint_eq(p.memory_total, UINT64_C(80) << 30);
+    ck_assert_uint_eq(p.memory_free, i == 2 ? UINT64_C(60) << 30 : 0);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(X1_a_child_that_is_forked_while_the_driver_is_asked_can_call) {
+  fl_host *host = gpu_host(cuda);
+  pthread_t thread;
+  void *result;
+  int status = 1;
+  platform.device_type = kDLCUDA;
+  make_tensors(0);
+  stand_in_set("stall=500");
+  ck_assert_int_eq(pthread_create(&thread, NULL, call_in_thread, host), 0);
+  usleep(200000);
+  pid_t child = fork();
+  ck_assert_int_ge(child, 0);
+  if (!child) {
+    alarm(15);
+    _exit(call_host(host, 0));
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert_int_eq(status, 0);
+  pthread_join(thread, &result);
+  ck_assert_ptr_null(result);
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(F5_a_device_that_is_not_there_is_held_against_nobody) {
+  fl_host *host = gpu_host(_i ? hip6 : cuda);
+  fl_failed_impls *failed;
+  platform.device_type = (_i ? hip6 : cuda)->device_type;
+  make_tensors(0);
+  ck_ok(call_host(host, 0));
+  ck_assert_int_eq(call_host(host, 7), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), _i ? "silu_and_mul: there is no ROCm device 7; the driver reports 1"
+                                          : "silu_and_mul: there is no CUDA device 7; the driver reports 1");
+  ck_assert_int_eq(call_host(host, -1), FL_EINVAL);
+  ck_ok(fl_get_failed_impls(host, NULL, &failed));
+  ck_assert_uint_eq(failed->n, 0);
+  fl_failed_impls_free(failed);
+  ck_ok(call_host(host, 0));
+  fl_host_destroy(host);
+}
+END_TEST
+
 static void free_tensors(void) {
   unmake(x);
   unmake(out);
@@ -605,24 +842,28 @@ static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, NULL, free_tensors);
   tcase_add_loop_test(tests, a_gpu_plugin_registers_a_platform_and_vendor_implementations, 0, 2);
   tcase_add_test(tests, a_driver_library_that_is_missing_or_too_old_is_named);
+  tcase_add_test(tests, a_driver_library_in_its_vendors_own_directory_is_found);
   tcase_add_test(tests, a_driver_without_a_function_that_is_needed_names_it);
   tcase_add_loop_test(tests, availability_has_its_reason, 0, N_SITUATIONS);
   tcase_add_test(tests, availability_initialises_nothing_in_the_process);
   tcase_add_test(tests, beside_a_device_that_suits_one_that_does_not_is_named);
   tcase_add_loop_test(tests, without_the_vendors_compiler_there_is_a_platform_and_a_reason, 0, 2);
   tcase_add_test(tests, where_the_thread_uses_a_device_availability_loads_the_kernels);
+  tcase_add_test(tests, availability_loads_all_kernels_of_an_op);
   tcase_add_test(tests, kernels_that_do_not_load_are_not_available);
   tcase_add_loop_test(tests, a_call_queues_one_kernel_on_its_stream_and_nothing_else, 0, 2);
   tcase_add_loop_test(tests, nobody_waits_for_a_kernel_but_who_synchronises_its_stream, 0, 2);
   tcase_add_test(tests, zero_tokens_launch_nothing);
   tcase_add_test(tests, the_threads_own_context_is_as_it_was_after_a_call);
   tcase_add_test(tests, the_right_context_is_not_pushed_again);
+  tcase_add_loop_test(tests, each_device_has_kernels_of_its_own, 0, 2);
   tcase_add_test(tests, hips_device_of_the_thread_is_as_it_was_after_a_call);
   tcase_add_loop_test(tests, what_is_not_loaded_is_not_loaded_during_a_capture, 0, 2);
   tcase_add_test(tests, threads_that_call_first_together_load_once);
   tcase_add_loop_test(tests, a_failed_call_says_where_and_the_next_one_works, 0, N_FAILURES);
   tcase_add_test(tests, a_device_that_is_not_there_is_named);
   tcase_add_loop_test(tests, a_lost_device_is_remembered_with_what_met_it, 0, 2);
+  tcase_add_loop_test(tests, an_error_that_the_context_does_not_survive_is_remembered, 0, N_FINAL);
   tcase_add_test(tests, a_launch_that_meets_a_lost_device_names_the_op);
   tcase_add_loop_test(tests, the_platform_describes_its_devices, 0, 3);
   tcase_add_loop_test(tests, a_platform_without_devices_counts_none, 0, 2);
@@ -630,6 +871,12 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, memory_is_copied_there_and_back, 0, 2);
   tcase_add_test(tests, the_platforms_failures_are_said_in_words);
   tcase_add_test(tests, a_lost_device_is_a_failure_and_the_cpu_goes_on);
+  tcase_add_test(tests, an_op_that_is_first_called_in_a_capture_is_loaded_then);
+  tcase_add_loop_test(tests, synchronous_calls_can_be_captured, 0, 2);
+  tcase_add_loop_test(tests, a_call_on_the_cpu_asks_no_gpu, 0, 2);
+  tcase_add_test(tests, a_call_makes_a_context_on_its_own_device_alone);
+  tcase_add_test(tests, X1_a_child_that_is_forked_while_the_driver_is_asked_can_call);
+  tcase_add_loop_test(tests, F5_a_device_that_is_not_there_is_held_against_nobody, 0, 2);
 }
 
 int main(void) {

@@ -290,6 +290,25 @@ START_TEST(O5_kernels_agree_with_the_golden_files_within_tolerance) {
 }
 END_TEST
 
+/* As above, with the stand-in for cuDNN: it computes what it takes, and our kernels the rest. */
+START_TEST(O5_convolutions_of_cudnn_agree_with_the_reference_within_tolerance) {
+  static const char *const ops[] = {"conv2d", "conv3d"};
+  const gpu_setup *setup = &gpu_setups[0];
+  stand_in_open(setup->driver);
+  setenv("FLHOST_CUDNN", stand_in_path(), 1);
+  golden_device where = {gpu_host(setup), {(DLDeviceType)setup->device_type, 0}};
+  fl_op *op = fl_find_op(where.host, ops[_i]);
+  ck_assert(has_impl(where.host, ops[_i], "vendor.cuda.cudnn"));
+  check_op_in_its_types(op, setup);
+  ck_contains(stand_in_log(), "\nconvolve engine 5 "); /* 16 bits */
+  ck_contains(stand_in_log(), "\nconvolve engine 6 "); /* float32 */
+  fl_schema *schema = schema_of(ops[_i]);
+  ck_assert_int_gt(check_golden_op(schema, false, call_on_device, &where), 0);
+  fl_schema_free(schema);
+  fl_host_destroy(where.host);
+}
+END_TEST
+
 /* ---------------------------------------------------------------------------------------- indices out of range */
 
 /* On the device that `setup` has, and with results already there. */
@@ -428,6 +447,7 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, O5_kernels_agree_with_the_reference_within_tolerance, 0, 2);
   tcase_add_loop_test(tests, O5_kernels_agree_with_the_golden_files_within_tolerance, 0, 2);
+  tcase_add_loop_test(tests, O5_convolutions_of_cudnn_agree_with_the_reference_within_tolerance, 0, 2);
   tcase_add_loop_test(tests, an_id_that_the_table_does_not_have_is_embedded_as_zeros, 0, 2);
   tcase_add_loop_test(tests, a_token_whose_position_the_table_does_not_have_is_left_out, 0, 2);
   tcase_add_loop_test(tests, an_expert_that_there_is_not_gets_no_place, 0, 2);

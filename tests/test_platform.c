@@ -199,7 +199,7 @@ START_TEST(H1_a_driver_that_fails_or_crashes_is_told) {
 END_TEST
 
 START_TEST(H1_a_driver_that_hangs_is_given_up) {
-  const fl_driver hanging = {{driver}, fl_count_cuda, NULL, NULL};
+  const fl_driver hanging = {.libraries = {driver}, .count = fl_count_cuda};
   char expected[4 * PATH_MAX];
   fl_probe probe;
   setenv("FAKE_DRIVER", "hang", 1);
@@ -244,8 +244,31 @@ START_TEST(H1_a_device_node_without_permission_is_told) {
 }
 END_TEST
 
+/* As ROCm's is, in /opt/rocm or where ROCM_PATH says. */
+START_TEST(H1_a_driver_in_its_vendors_own_directory_is_found) {
+  const char *name = "libflhost_own_directory.so.1";
+  fl_driver own = {.libraries = {"libflhost_no_such_driver.so.2", name}, .root = "TEST_VENDOR_PATH"};
+  char absolute[PATH_MAX];
+  fl_probe probe;
+  ck_assert_ptr_nonnull(realpath(driver, absolute));
+  ck_assert_int_eq(mkdir(in_scratch("lib"), 0755), 0);
+  ck_assert_int_eq(symlink(absolute, in_scratch("lib/libflhost_own_directory.so.1")), 0);
+  fl_probe_driver(&own, false, 10000, &probe);
+  ck_assert(!probe.opened);
+  ck_contains(probe.words, "libflhost_no_such_driver.so.2: cannot open shared object file");
+  setenv("TEST_VENDOR_PATH", in_scratch(""), 1);
+  fl_probe_driver(&own, false, 10000, &probe);
+  ck_assert(probe.opened);
+  ck_assert_str_eq(probe.driver, name);
+  unsetenv("TEST_VENDOR_PATH");
+  own.usual_root = in_scratch("");
+  fl_probe_driver(&own, false, 10000, &probe);
+  ck_assert(probe.opened);
+}
+END_TEST
+
 START_TEST(a_driver_in_use_is_asked_where_it_is) {
-  const fl_driver cuda = {{driver}, fl_count_cuda, fl_count_cuda_in_use, NULL};
+  const fl_driver cuda = {.libraries = {driver}, .count = fl_count_cuda, .count_in_use = fl_count_cuda_in_use};
   fl_probe probe;
   int (*init)(unsigned);
   void *library = dlopen(driver, RTLD_NOW | RTLD_LOCAL);
@@ -523,6 +546,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, H1_a_driver_that_hangs_is_given_up);
   tcase_add_test(tests, H1_without_device_node_the_driver_is_not_asked);
   tcase_add_test(tests, H1_a_device_node_without_permission_is_told);
+  tcase_add_test(tests, H1_a_driver_in_its_vendors_own_directory_is_found);
   tcase_add_test(tests, a_driver_in_use_is_asked_where_it_is);
   tcase_add_test(tests, H1_every_step_is_diagnosed_where_nothing_is_there);
   tcase_add_test(tests, H1_every_step_is_diagnosed_where_all_is_in_order);

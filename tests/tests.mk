@@ -18,3 +18,4 @@ $(BUILD)/tests/test_ir: | $(CPU_PLUGIN)
 -include tests/plugins.mk
 -include tests/drivers/ascend/stand_in.mk
 include tests/drivers/gpu/drivers.mk
+$(BUILD)/tests/test_secure: | $(ASCEND_PLUGIN) $(ASCEND_STAND_IN_LIBRARIES) $(STANDINS) $(GPU_TEST_PLUGINS)

@@ -73,7 +73,8 @@ enum {
                                           undefined behaviour, as in a direct call of the kernel */
   FL_HOST_STATISTICS = 1 << 2,         /* count calls (failures and fallbacks are always counted) */
   FL_HOST_SYNCHRONOUS = 1 << 3         /* wait for the device after each call, so that an error of a kernel is that
-                                          call's; as VLLM_FL_SYNCHRONIZE=1. Not while a graph is captured */
+                                          call's; as VLLM_FL_SYNCHRONIZE=1. While a graph is captured nothing
+                                          runs, and a GPU's plugin waits for nothing */
 };
 
 /* How to create a host. A zero or NULL field leaves the setting to the environment and files. */

@@ -389,7 +389,7 @@ typedef struct fl_device_properties {
   char arch[64];         /* "sm_90", "gfx90a:sramecc+:xnack-", "Ascend910B3"; in the form of fl_impl.min_arch */
   char driver[64];       /* version of the driver, "13.0" */
   uint64_t memory_total; /* bytes */
-  uint64_t memory_free;
+  uint64_t memory_free;  /* 0 = unknown: to find out may take memory */
 } fl_device_properties;
 
 /*
@@ -409,7 +409,7 @@ typedef struct fl_platform {
   int32_t device_type; /* DLDeviceType of its tensors */
   /* Is it there and usable? `reason` says why not. Called from one thread at a time, may be called again. */
   bool (*is_active)(void *self, const char **reason);
-  /* Number of devices; negative on error. NULL = unknown. */
+  /* Number of devices; negative on error, with the reason in `error` where there is one. NULL = unknown. */
   int (*device_count)(void *self);
   fl_status (*properties)(void *self, int32_t device, fl_device_properties *properties);
   /* The device that the thread uses. */
@@ -422,7 +422,7 @@ typedef struct fl_platform {
   fl_status (*copy)(void *self, int32_t device, void *to, const void *from, size_t size, int32_t direction,
                     void *stream);
   /* Waits until all work of the stream is done; `all` waits for the device's other streams, too. An error of earlier
-   * work shows up here. */
+   * work shows up here. A stream that is being captured in a graph has no work yet: there is nothing to wait for. */
   fl_status (*synchronize)(void *self, int32_t device, void *stream, bool all);
   /* Why the thread's last of these functions failed; the plugin's own, valid until the thread's next. */
   const char *(*error)(void *self);

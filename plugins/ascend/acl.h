@@ -22,7 +22,8 @@ typedef struct aclIntArray aclIntArray;
 typedef struct aclOpExecutor aclOpExecutor;
 
 typedef int32_t aclDataType, aclFormat;
-typedef uint32_t aclrtMemMallocPolicy, aclrtMemcpyKind, aclrtMemAttr, aclrtDevAttr;
+typedef uint32_t aclrtMemMallocPolicy, aclrtMemcpyKind, aclrtMemAttr, aclrtDevAttr, aclmdlRICaptureStatus;
+typedef void *aclmdlRI;
 
 #define ACL_CONSTANT(name, value) name = (value),
 enum { ACL_RUNTIME_CONSTANTS(ACL_CONSTANT) ACL_RUNTIME_CODES(ACL_CONSTANT) };
@@ -41,6 +42,7 @@ enum {
 typedef struct acl_functions {
 #define ACL_MEMBER(result, name, arguments) result(*name) arguments;
   ACL_RUNTIME_FUNCTIONS(ACL_MEMBER)
+  ACL_OPTIONAL_FUNCTIONS(ACL_MEMBER)
   ACL_META_FUNCTIONS(ACL_MEMBER)
 #undef ACL_MEMBER
 } acl_functions;

@@ -27,6 +27,10 @@
   X(aclError, aclrtGetMemInfo, (aclrtMemAttr attribute, size_t * free_size, size_t * total))                           \
   X(aclError, aclrtGetDeviceInfo, (uint32_t device, aclrtDevAttr attribute, int64_t * value))
 
+/* Those that older runtimes lack. */
+#define ACL_OPTIONAL_FUNCTIONS(X)                                                                                      \
+  X(aclError, aclmdlRICaptureGetInfo, (aclrtStream stream, aclmdlRICaptureStatus * status, aclmdlRI * graph))
+
 /* X(name, value) */
 #define ACL_RUNTIME_CONSTANTS(X)                                                                                       \
   X(ACL_MEM_MALLOC_HUGE_FIRST, 0)                                                                                      \
@@ -36,6 +40,7 @@
   X(ACL_DDR_MEM, 0)                                                                                                    \
   X(ACL_HBM_MEM, 1)                                                                                                    \
   X(ACL_DEV_ATTR_AICORE_CORE_NUM, 101)                                                                                 \
+  X(ACL_MODEL_RI_CAPTURE_STATUS_NONE, 0)                                                                               \
   X(ACL_DT_UNDEFINED, -1)                                                                                              \
   X(ACL_FLOAT, 0)                                                                                                      \
   X(ACL_FLOAT16, 1)                                                                                                    \
@@ -46,6 +51,7 @@
   X(ACL_DOUBLE, 11)                                                                                                    \
   X(ACL_BOOL, 12)                                                                                                      \
   X(ACL_BF16, 27)                                                                                                      \
+  X(ACL_FLOAT8_E4M3FN, 36)                                                                                             \
   X(ACL_FORMAT_NCHW, 0)                                                                                                \
   X(ACL_FORMAT_ND, 2)                                                                                                  \
   X(ACL_FORMAT_NCDHW, 30)

@@ -10,19 +10,27 @@
 
 /* X(name, arguments of phase 1 but for the last two) */
 #define ACLNN_OPERATORS(X)                                                                                             \
+  X(Abs, const aclTensor *self, aclTensor *out)                                                                        \
   X(Add, const aclTensor *self, const aclTensor *other, const aclScalar *alpha, aclTensor *out)                        \
   X(AddRmsNorm, const aclTensor *x1, const aclTensor *x2, const aclTensor *gamma, double epsilon, aclTensor *y,        \
     aclTensor *rstd, aclTensor *x)                                                                                     \
   X(Addmm, const aclTensor *self, const aclTensor *mat1, const aclTensor *mat2, const aclScalar *beta,                 \
     const aclScalar *alpha, aclTensor *out, int8_t cube_math_type)                                                     \
+  X(Adds, const aclTensor *self, const aclScalar *other, const aclScalar *alpha, aclTensor *out)                       \
+  X(Amax, const aclTensor *self, const aclIntArray *dims, bool keep_dims, aclTensor *out)                              \
   X(Cast, const aclTensor *self, aclDataType type, aclTensor *out)                                                     \
   X(Cat, const aclTensorList *tensors, int64_t dim, aclTensor *out)                                                    \
+  X(Clamp, const aclTensor *self, const aclScalar *least, const aclScalar *most, aclTensor *out)                       \
+  X(ClampMax, const aclTensor *self, const aclScalar *most, aclTensor *out)                                            \
+  X(ClampMin, const aclTensor *self, const aclScalar *least, aclTensor *out)                                           \
   X(ClippedSwiglu, const aclTensor *x, const aclTensor *group_index, int64_t dim, double alpha, double limit,          \
     double bias, bool interleaved, const aclTensor *out)                                                               \
   X(Convolution, const aclTensor *input, const aclTensor *weight, const aclTensor *bias, const aclIntArray *stride,    \
     const aclIntArray *padding, const aclIntArray *dilation, bool transposed, const aclIntArray *output_padding,       \
     int64_t groups, aclTensor *output, int8_t cube_math_type)                                                          \
+  X(Div, const aclTensor *self, const aclTensor *other, aclTensor *out)                                                \
   X(Embedding, const aclTensor *weight, const aclTensor *indices, const aclTensor *out)                                \
+  X(Expm1, const aclTensor *self, aclTensor *out)                                                                      \
   X(FastGelu, const aclTensor *self, aclTensor *out)                                                                   \
   X(FusedInferAttentionScoreV3, const aclTensor *query, const aclTensorList *key, const aclTensorList *value,          \
     const aclTensor *pse_shift, const aclTensor *mask, const aclIntArray *lengths, const aclIntArray *kv_lengths,      \
@@ -36,6 +44,7 @@
     double scale, int64_t pre_tokens, int64_t next_tokens, char *layout, int64_t kv_heads, int64_t sparse_mode,        \
     int64_t inner_precise, int64_t block_size, int64_t antiquant_mode, bool lse_flag, int64_t key_antiquant_mode,      \
     int64_t value_antiquant_mode, const aclTensor *out, const aclTensor *lse)                                          \
+  X(GeScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)                                           \
   X(GeluMul, const aclTensor *input, char *approximate, const aclTensor *out)                                          \
   X(GeluV2, const aclTensor *x, int64_t approximate, aclTensor *y)                                                     \
   X(GemmaRmsNorm, const aclTensor *x, const aclTensor *gamma, double epsilon, const aclTensor *y,                      \
@@ -47,9 +56,32 @@
     const aclTensorList *activation_quant_offset, int64_t split_item, int64_t group_type, int64_t group_list_type,     \
     int64_t activation_type, aclTensorList *out, aclTensorList *activation_feature_out,                                \
     aclTensorList *dynamic_quant_scale_out)                                                                            \
+  X(GtScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)                                           \
+  X(IndexSelect, const aclTensor *self, int64_t dim, const aclTensor *index, aclTensor *out)                           \
   X(InplaceAdd, const aclTensor *self, const aclTensor *other, const aclScalar *alpha)                                 \
   X(InplaceAddRmsNorm, aclTensor *x1, aclTensor *x2, const aclTensor *gamma, double epsilon, const aclTensor *rstd)    \
+  X(InplaceAdds, const aclTensor *self, const aclScalar *other, const aclScalar *alpha)                                \
+  X(InplaceClampMax, const aclTensor *self, const aclScalar *most)                                                     \
+  X(InplaceClampMaxTensor, aclTensor *self, const aclTensor *most)                                                     \
+  X(InplaceCopy, aclTensor *self, const aclTensor *source)                                                             \
+  X(InplaceDiv, aclTensor *self, const aclTensor *other)                                                               \
+  X(InplaceDivs, aclTensor *self, const aclScalar *other)                                                              \
+  X(InplaceExp, aclTensor *self)                                                                                       \
+  X(InplaceLogicalAnd, aclTensor *self, const aclTensor *other)                                                        \
+  X(InplaceMaskedFillScalar, aclTensor *self, const aclTensor *mask, const aclScalar *value)                           \
   X(InplaceMul, aclTensor *self, const aclTensor *other)                                                               \
+  X(InplaceMuls, aclTensor *self, const aclScalar *other)                                                              \
+  X(InplaceNeg, aclTensor *self)                                                                                       \
+  X(InplaceOne, const aclTensor *self)                                                                                 \
+  X(InplaceRsqrt, aclTensor *self)                                                                                     \
+  X(InplaceSub, aclTensor *self, const aclTensor *other, const aclScalar *alpha)                                       \
+  X(InplaceTanh, aclTensor *self)                                                                                      \
+  X(InplaceZero, const aclTensor *self)                                                                                \
+  X(LeScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)                                           \
+  X(Log, const aclTensor *self, aclTensor *out)                                                                        \
+  X(LtScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)                                           \
+  X(Maximum, const aclTensor *self, const aclTensor *other, aclTensor *out)                                            \
+  X(Mean, const aclTensor *self, const aclIntArray *dims, bool keep_dims, aclDataType type, aclTensor *out)            \
   X(Mm, const aclTensor *self, const aclTensor *mat2, aclTensor *out, int8_t cube_math_type)                           \
   X(MoeGatingTopK, const aclTensor *x, const aclTensor *bias, int64_t k, int64_t k_group, int64_t group_count,         \
     int64_t group_select_mode, int64_t renorm, int64_t norm_type, bool out_flag, double routed_scaling_factor,         \
@@ -63,15 +95,25 @@
     const aclTensor *expanded_scale)                                                                                   \
   X(MoeTokenUnpermute, const aclTensor *permuted, const aclTensor *sorted_indices, const aclTensor *probs,             \
     bool padded, const aclIntArray *restore_shape, aclTensor *out)                                                     \
+  X(Mul, const aclTensor *self, const aclTensor *other, aclTensor *out)                                                \
+  X(Muls, const aclTensor *self, const aclScalar *other, aclTensor *out)                                               \
+  X(Reciprocal, const aclTensor *self, aclTensor *out)                                                                 \
+  X(ReduceSum, const aclTensor *self, const aclIntArray *dims, bool keep_dims, aclDataType type, aclTensor *out)       \
   X(RmsNorm, const aclTensor *x, const aclTensor *gamma, double epsilon, const aclTensor *y, const aclTensor *rstd)    \
   X(RopeWithSinCosCache, const aclTensor *positions, const aclTensor *query, const aclTensor *key,                     \
     const aclTensor *cos_sin_cache, const aclIntArray *mrope_section, int64_t head_size, bool is_neox,                 \
     aclTensor *query_out, aclTensor *key_out)                                                                          \
   X(RotaryPositionEmbedding, const aclTensor *x, const aclTensor *cos, const aclTensor *sin, int64_t mode,             \
     aclTensor *out)                                                                                                    \
+  X(SWhere, const aclTensor *condition, const aclTensor *self, const aclTensor *other, aclTensor *out)                 \
+  X(Sigmoid, const aclTensor *self, aclTensor *out)                                                                    \
   X(Silu, const aclTensor *self, aclTensor *out)                                                                       \
+  X(SituGlu, const aclTensor *x, int64_t dim, double beta, double linear_beta, bool activate_left,                     \
+    const aclTensor *out)                                                                                              \
+  X(Softplus, const aclTensor *self, const aclScalar *beta, const aclScalar *threshold, aclTensor *out)                \
   X(SquaredRelu, const aclTensor *input, const aclTensor *out)                                                         \
-  X(SwiGlu, const aclTensor *x, int64_t dim, const aclTensor *out)
+  X(SwiGlu, const aclTensor *x, int64_t dim, const aclTensor *out)                                                     \
+  X(Threshold, const aclTensor *self, const aclScalar *threshold, const aclScalar *value, aclTensor *out)
 
 /* ACLNN_SwiGlu and so on; 0 ends a list of them. */
 typedef enum aclnn_operator {

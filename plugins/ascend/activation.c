@@ -1,115 +1,78 @@
-/* Activations. Gated ones want compact tensors where CANN says so; element-wise ones take any strides, and in place. */
+/* Element-wise activations, which take any strides, and in place. */
+#include "plugins/ascend/arithmetic.h"
 #include "plugins/ascend/ops.h"
 
+#include <flhost/dtype.h>
+
 enum { X, MODE };
-enum { OUT_OF_ONE = 1, OUT_OF_TWO, OUT_OF_THREE, OUT_OF_FOUR }; /* the result, behind so many arguments */
+enum { OUT_OF_ONE = 1, OUT_OF_TWO, OUT_OF_FIVE = 5 }; /* the result, behind so many arguments */
 enum { FLOATS = FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16 };
-
-static ascend_view last_half(ascend_view x, int which) {
-  int64_t half = x.shape[x.n_dims - 1] / 2;
-  return ascend_view_part(&x, x.n_dims - 1, which * half, half);
-}
-
-static int64_t mode_of(const fl_call *call) {
-  return call->values[MODE].v.s[0] == 't'; /* "none" or "tanh" */
-}
-
-/* ------------------------------------------------------------------------------------------------------------- gated
- */
-
-/* 310P wants rows of whole 64 bytes. */
-static bool supports_silu_and_mul(const fl_call *call, ascend_chips chip, const char **reason) {
-  const DLTensor *x = ascend_tensor_at(call, X), *out = ascend_tensor_at(call, OUT_OF_ONE);
-  ascend_view row = ascend_view_of(out);
-  if (!ascend_is_compact(x) || !ascend_is_compact(out))
-    return ascend_refuse(reason, "aclnnSwiGlu takes compact tensors only");
-  if (chip == ASCEND_310P && row.shape[row.n_dims - 1] * row.size % 64)
-    return ascend_refuse(reason, "on 310P aclnnSwiGlu takes rows of multiples of 64 bytes only");
-  return true;
-}
-
-static void run_silu_and_mul(ascend_call *c) {
-  ascend_view x = ascend_argument(c, X), out = ascend_argument(c, OUT_OF_ONE);
-  ACLNN(c, SwiGlu, ascend_tensor(c, x), -1, ascend_tensor(c, out));
-}
-
-/* The operator takes the first half for the gate. */
-static void run_mul_and_silu(ascend_call *c) {
-  ascend_view x = ascend_argument(c, X), out = ascend_argument(c, OUT_OF_ONE);
-  ACLNN(c, Silu, ascend_tensor(c, last_half(x, 1)), ascend_tensor(c, out));
-  ACLNN(c, InplaceMul, ascend_tensor(c, out), ascend_tensor(c, last_half(x, 0)));
-}
-
-static bool supports_gelu_and_mul(const fl_call *call, ascend_chips chip, const char **reason) {
-  enum { LONGEST = 1024, MOST_ROWS = 200000 };
-  ascend_view x = ascend_view_of(ascend_tensor_at(call, X));
-  int64_t last = x.shape[x.n_dims - 1];
-  (void)chip;
-  if (last > LONGEST)
-    return ascend_refuse(reason, "aclnnGeluMul takes a last dimension of up to 1024");
-  if (ascend_view_count(&x) / last > MOST_ROWS)
-    return ascend_refuse(reason, "aclnnGeluMul takes up to 200000 rows");
-  return true;
-}
-
-/* It wants two dimensions or more. */
-static ascend_view of_two_dims(ascend_view view) {
-  ascend_view rows = view;
-  return view.n_dims == 1 && ascend_view_rows(&view, &rows) ? rows : view;
-}
-
-static void run_gelu_and_mul(ascend_call *c) {
-  static char none[] = "none", tanh_[] = "tanh";
-  ascend_view x = of_two_dims(ascend_argument(c, X)), out = of_two_dims(ascend_argument(c, OUT_OF_TWO));
-  ACLNN(c, GeluMul, ascend_tensor(c, x), mode_of(c->call) ? tanh_ : none, ascend_tensor(c, out));
-}
-
-static bool supports_clipped(const fl_call *call, uint32_t out, const char **reason) {
-  if (ascend_is_compact(ascend_tensor_at(call, X)) && ascend_is_compact(ascend_tensor_at(call, out)))
-    return true;
-  return ascend_refuse(reason, "aclnnClippedSwiglu takes compact tensors only");
-}
-
-static bool supports_swigluoai_and_mul(const fl_call *call, ascend_chips chip, const char **reason) {
-  (void)chip;
-  return supports_clipped(call, OUT_OF_THREE, reason);
-}
-
-static void run_swigluoai_and_mul(ascend_call *c) {
-  enum { ALPHA = 1, LIMIT };
-  const fl_value *values = c->call->values;
-  ascend_view x = ascend_argument(c, X), out = ascend_argument(c, OUT_OF_THREE);
-  ACLNN(c, ClippedSwiglu, ascend_tensor(c, x), NULL, -1, values[ALPHA].v.f, values[LIMIT].v.f, 1.0, true,
-        ascend_tensor(c, out));
-}
-
-static bool supports_silu_and_mul_with_clamp(const fl_call *call, ascend_chips chip, const char **reason) {
-  (void)chip;
-  return supports_clipped(call, OUT_OF_FOUR, reason);
-}
-
-static void run_silu_and_mul_with_clamp(ascend_call *c) {
-  enum { LIMIT = 1, ALPHA, BETA };
-  const fl_value *values = c->call->values;
-  ascend_view x = ascend_argument(c, X), out = ascend_argument(c, OUT_OF_FOUR);
-  ACLNN(c, ClippedSwiglu, ascend_tensor(c, x), NULL, -1, values[ALPHA].v.f, values[LIMIT].v.f, values[BETA].v.f, false,
-        ascend_tensor(c, out));
-}
-
-/* ------------------------------------------------------------------------------------------------------ element-wise
- */
 
 static void run_gelu(ascend_call *c) {
   ascend_view x = ascend_argument(c, X), out = ascend_argument(c, OUT_OF_TWO);
-  ACLNN(c, GeluV2, ascend_tensor(c, x), mode_of(c->call), ascend_tensor(c, out));
+  ACLNN(c, GeluV2, ascend_tensor(c, x), c->call->values[MODE].v.s[0] == 't', ascend_tensor(c, out));
 }
 
-/* The steps of gelu_new and gelu_fast are one formula; 16-bit results are rounded at each of them, which the operator
- * does not do, and near -3 that is all that is left of them. */
-static void run_gelu_tanh(ascend_call *c) {
-  ascend_view x = ascend_argument(c, X), out = ascend_argument(c, OUT_OF_ONE);
+/* ------------------------------------------------------------------------------------------------------ gelu by tanh
+ */
+
+static bool is_float(ascend_view view) {
+  return view.type == ACL_FLOAT;
+}
+
+/* In 16 bits steps are taken one by one: their roundings are all that is left of the result near -3. */
+static bool supports_steps(const fl_call *call, ascend_chips chip, const char **reason) {
+  if (chip == ASCEND_310P && !is_float(ascend_view_of(ascend_tensor_at(call, X))))
+    return ascend_refuse(reason, "on 310P CANN has no tanh alone, which 16 bits take");
+  return true;
+}
+
+/* x / 2 (1 + tanh(inner)). `out` may be x. */
+static void finish_gelu(ascend_call *c, ascend_view x, ascend_view inner, ascend_view out) {
+  ascend_tanh(c, inner);
+  ascend_adds(c, inner, 1);
+  ascend_muls(c, x, 0.5, out);
+  ascend_mul(c, out, inner, out);
+}
+
+static void gelu_in_float(ascend_call *c, ascend_view x, ascend_view out) {
   ACLNN(c, GeluV2, ascend_tensor(c, x), 1, ascend_tensor(c, out));
 }
+
+/* tanh(sqrt(2 / pi) (x + 0.044715 x^3)) */
+static void run_gelu_new(ascend_call *c) {
+  ascend_view x = ascend_argument(c, X), out = ascend_argument(c, OUT_OF_ONE);
+  if (is_float(x)) {
+    gelu_in_float(c, x, out);
+    return;
+  }
+  ascend_view inner = ascend_scratch_like(c, &x, x.type);
+  ascend_mul(c, x, x, inner);
+  ascend_mul(c, inner, x, inner);
+  ascend_muls(c, inner, 0.044715, inner);
+  ascend_add(c, inner, x, inner);
+  ascend_muls(c, inner, 0.79788456080286535588, inner);
+  finish_gelu(c, x, inner, out);
+}
+
+/* tanh(0.7978845608 x (1 + 0.044715 x x)) */
+static void run_gelu_fast(ascend_call *c) {
+  ascend_view x = ascend_argument(c, X), out = ascend_argument(c, OUT_OF_ONE);
+  if (is_float(x)) {
+    gelu_in_float(c, x, out);
+    return;
+  }
+  ascend_view inner = ascend_scratch_like(c, &x, x.type), square = ascend_scratch_like(c, &x, x.type);
+  ascend_muls(c, x, 0.044715, square);
+  ascend_mul(c, square, x, square);
+  ascend_adds(c, square, 1);
+  ascend_muls(c, x, 0.7978845608, inner);
+  ascend_mul(c, inner, square, inner);
+  finish_gelu(c, x, inner, out);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ others
+ */
 
 static void run_quick_gelu(ascend_call *c) {
   ascend_view x = ascend_argument(c, X), out = ascend_argument(c, OUT_OF_ONE);
@@ -121,44 +84,86 @@ static void run_relu2(ascend_call *c) {
   ACLNN(c, SquaredRelu, ascend_tensor(c, x), ascend_tensor(c, out));
 }
 
+enum { ALPHA_P = 1, ALPHA_N, BETA, EPS };
+
+static bool supports_xielu(const fl_call *call, ascend_chips chip, const char **reason) {
+  const DLTensor *x = ascend_tensor_at(call, X);
+  (void)chip;
+  for (uint32_t i = ALPHA_P; i <= ALPHA_N; i++)
+    if (!ascend_same_type(ascend_tensor_at(call, i), x))
+      return ascend_refuse(reason, "'alpha_p' and 'alpha_n' are not of the element type of 'x'");
+  return true;
+}
+
+/* As an element of the type has it. */
+static double rounded(aclDataType type, double value) {
+  if (type == ACL_FLOAT16)
+    return (double)fl_f16_to_float(fl_float_to_f16((float)value));
+  if (type == ACL_BF16)
+    return (double)fl_bf16_to_float(fl_float_to_bf16((float)value));
+  return value;
+}
+
+static ascend_view softplus(ascend_call *c, uint32_t index) {
+  ascend_view alpha = ascend_argument(c, index), made = ascend_scratch_like(c, &alpha, alpha.type);
+  ACLNN(c, Softplus, ascend_tensor(c, alpha), ascend_scalar(c, 1), ascend_scalar(c, 20), ascend_tensor(c, made));
+  return made;
+}
+
+/* x > 0: ap x x + beta x, else (expm1(min(x, eps)) - x) an + beta x */
+static void run_xielu(ascend_call *c) {
+  const fl_value *values = c->call->values;
+  ascend_view x = ascend_argument(c, X), out = ascend_argument(c, OUT_OF_FIVE);
+  ascend_view linear = ascend_scratch_like(c, &x, x.type), positive = ascend_scratch_like(c, &x, x.type);
+  ascend_view least = ascend_scratch_like(c, &x, x.type), bent = ascend_scratch_like(c, &x, x.type);
+  ascend_view is_positive = ascend_scratch_like(c, &x, ACL_BOOL);
+  double beta = rounded(x.type, values[BETA].v.f), eps = rounded(x.type, values[EPS].v.f);
+  ascend_view alpha_p = softplus(c, ALPHA_P), alpha_n = softplus(c, ALPHA_N);
+  ascend_adds(c, alpha_n, beta);
+  ascend_muls(c, x, beta, linear);
+  ascend_mul(c, x, alpha_p, positive);
+  ascend_mul(c, positive, x, positive);
+  ascend_add(c, positive, linear, positive);
+  ACLNN(c, ClampMax, ascend_tensor(c, x), ascend_scalar(c, eps), ascend_tensor(c, least));
+  ACLNN(c, Expm1, ascend_tensor(c, least), ascend_tensor(c, bent));
+  ascend_sub(c, bent, x);
+  ascend_mul(c, bent, alpha_n, bent);
+  ascend_add(c, bent, linear, bent);
+  ACLNN(c, GtScalar, ascend_tensor(c, x), ascend_scalar(c, 0), ascend_tensor(c, is_positive));
+  ACLNN(c, SWhere, ascend_tensor(c, is_positive), ascend_tensor(c, positive), ascend_tensor(c, bent),
+        ascend_tensor(c, out));
+}
+
+#define STEPS                                                                                                          \
+  ACLNN_GeluV2, ACLNN_Muls, ACLNN_Mul, ACLNN_InplaceMul, ACLNN_InplaceMuls, ACLNN_InplaceAdd, ACLNN_InplaceTanh,       \
+      ACLNN_InplaceAdds
+
 ascend_op ascend_activations[] = {
-    {.name = "silu_and_mul",
-     .dtypes = FLOATS,
-     .chips = ASCEND_ALL,
-     .run = run_silu_and_mul,
-     .supports = supports_silu_and_mul,
-     .needs = {ACLNN_SwiGlu}},
-    {.name = "mul_and_silu",
-     .dtypes = FLOATS,
-     .chips = ASCEND_ALL,
-     .run = run_mul_and_silu,
-     .needs = {ACLNN_Silu, ACLNN_InplaceMul}},
-    {.name = "gelu_and_mul",
-     .dtypes = FLOATS,
-     .chips = ASCEND_TRAINING,
-     .run = run_gelu_and_mul,
-     .supports = supports_gelu_and_mul,
-     .needs = {ACLNN_GeluMul}},
-    {.name = "swigluoai_and_mul",
-     .dtypes = FLOATS,
-     .chips = ASCEND_TRAINING,
-     .run = run_swigluoai_and_mul,
-     .supports = supports_swigluoai_and_mul,
-     .needs = {ACLNN_ClippedSwiglu}},
-    {.name = "silu_and_mul_with_clamp",
-     .dtypes = FLOATS,
-     .chips = ASCEND_TRAINING,
-     .run = run_silu_and_mul_with_clamp,
-     .supports = supports_silu_and_mul_with_clamp,
-     .needs = {ACLNN_ClippedSwiglu}},
     {.name = "gelu", .dtypes = FLOATS, .chips = ASCEND_ALL, .run = run_gelu, .needs = {ACLNN_GeluV2}},
-    {.name = "gelu_new", .dtypes = FL_FLOAT32, .chips = ASCEND_ALL, .run = run_gelu_tanh, .needs = {ACLNN_GeluV2}},
-    {.name = "gelu_fast", .dtypes = FL_FLOAT32, .chips = ASCEND_ALL, .run = run_gelu_tanh, .needs = {ACLNN_GeluV2}},
+    {.name = "gelu_new",
+     .dtypes = FLOATS,
+     .chips = ASCEND_ALL,
+     .run = run_gelu_new,
+     .supports = supports_steps,
+     .needs = {STEPS}},
+    {.name = "gelu_fast",
+     .dtypes = FLOATS,
+     .chips = ASCEND_ALL,
+     .run = run_gelu_fast,
+     .supports = supports_steps,
+     .needs = {STEPS}},
     {.name = "quick_gelu",
      .dtypes = FLOATS,
      .chips = ASCEND_TRAINING,
      .run = run_quick_gelu,
      .needs = {ACLNN_FastGelu}},
     {.name = "relu2", .dtypes = FLOATS, .chips = ASCEND_TRAINING, .run = run_relu2, .needs = {ACLNN_SquaredRelu}},
+    {.name = "xielu",
+     .dtypes = FLOATS,
+     .chips = ASCEND_A2 | ASCEND_A3,
+     .run = run_xielu,
+     .supports = supports_xielu,
+     .needs = {ACLNN_Softplus, ACLNN_InplaceAdds, ACLNN_Muls, ACLNN_Mul, ACLNN_InplaceMul, ACLNN_InplaceAdd,
+               ACLNN_ClampMax, ACLNN_Expm1, ACLNN_InplaceSub, ACLNN_GtScalar, ACLNN_SWhere}},
     {.name = NULL},
 };

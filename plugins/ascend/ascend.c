@@ -37,8 +37,10 @@ fl_status register_builtins(fl_registry *registry) {
                                   .is_available = is_available};
   static const fl_component component = {
       .size = sizeof component, .type = "platform", .name = "ascend", .functions = &ascend_platform};
-  ascend_op *const lists[] = {ascend_activations,  ascend_norms, ascend_rotary,   ascend_linear,
-                              ascend_convolutions, ascend_moe,   ascend_attention};
+  ascend_op *const lists[] = {
+      ascend_activations, ascend_gated_activations, ascend_norms,        ascend_gated_norms, ascend_rotary,
+      ascend_linear,      ascend_embedding,         ascend_convolutions, ascend_routing,     ascend_experts,
+      ascend_attention,   ascend_quantisation,      ascend_merge};
   fl_status status = registry->register_component(registry, &component);
   for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
     for (ascend_op *op = lists[i]; op->name && !status; op++)

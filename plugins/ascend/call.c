@@ -46,6 +46,10 @@ ascend_view ascend_scratch(ascend_call *c, aclDataType type, int n_dims, const i
   return view;
 }
 
+ascend_view ascend_scratch_like(ascend_call *c, const ascend_view *view, aclDataType type) {
+  return ascend_scratch(c, type, view->n_dims, view->shape);
+}
+
 /* NULL stays NULL, as a failure. */
 static void *keep(ascend_call *c, void *handle, aclnnStatus (*destroy)(const void *), const char *function) {
   if (!handle) {
@@ -110,9 +114,12 @@ aclTensorList *ascend_list(ascend_call *c, int n, const ascend_view *views) {
   return c->status ? NULL : keep(c, list, destroy_list, "aclCreateTensorList");
 }
 
-aclScalar *ascend_one(ascend_call *c) {
-  double one = 1;
-  return c->status ? NULL : keep(c, acl.aclCreateScalar(&one, ACL_DOUBLE), destroy_scalar, "aclCreateScalar");
+aclScalar *ascend_scalar(ascend_call *c, double value) {
+  return c->status ? NULL : keep(c, acl.aclCreateScalar(&value, ACL_DOUBLE), destroy_scalar, "aclCreateScalar");
+}
+
+aclScalar *ascend_integer(ascend_call *c, int64_t value) {
+  return c->status ? NULL : keep(c, acl.aclCreateScalar(&value, ACL_INT64), destroy_scalar, "aclCreateScalar");
 }
 
 aclIntArray *ascend_ints(ascend_call *c, const int64_t *values, uint64_t n) {
@@ -228,11 +235,19 @@ static void clean_up(ascend_call *c) {
   }
 }
 
-/* Memory of the stream's own; the stream is ours until the call is queued. */
+/* Memory of the stream's own; the stream is ours until the call is queued. Not for a graph: it would be replayed with
+ * memory that other calls use and free. */
 static void *own_memory(ascend_call *c, ascend_buffer buffer, uint64_t size) {
   static const char *const names[] = {[ASCEND_SCRATCH] = "scratch memory", [ASCEND_WORKSPACE] = "workspace"};
   char text[512];
   void *memory = NULL;
+  if (ascend_is_captured(c->call->stream)) {
+    ascend_fail(c, FL_ENOTSUP,
+                "%s of %llu bytes: the stream is being captured in a graph, which the stream's own memory is not for; "
+                "give the call the workspace that fl_workspace asks for",
+                names[buffer], (unsigned long long)size);
+    return NULL;
+  }
   if (!c->own)
     c->own = ascend_workspace_acquire(c->device, c->call->stream);
   if (!c->own) {
@@ -287,13 +302,17 @@ static bool is_empty(const DLTensor *tensor) {
   return false;
 }
 
-/* The last tensor is a result. Nothing to compute: CANN refuses some empty tensors, and none of our results needs a
+/* Results are the last tensors. Nothing to compute: CANN refuses some empty tensors, and none of our results needs a
  * kernel to be empty. */
-static bool has_empty_result(const fl_call *call) {
-  uint32_t i = call->count;
-  while (i && call->values[i - 1].type != FL_TENSOR)
-    i--;
-  return i && is_empty(call->values[i - 1].v.tensor);
+static bool has_empty_results(const ascend_op *op, const fl_call *call) {
+  int left = op->n_results > 1 ? op->n_results : 1;
+  for (uint32_t i = call->count; i && left; i--)
+    if (call->values[i - 1].type == FL_TENSOR) {
+      if (!is_empty(call->values[i - 1].v.tensor))
+        return false;
+      left--;
+    }
+  return !left;
 }
 
 /* A host of before 0.2 knows no workspace. */
@@ -309,7 +328,7 @@ fl_status ascend_run(void *self, fl_call *call) {
   const DLTensor *first = first_tensor(call);
   fl_call whole = whole_call(call);
   ascend_call c = {.op = self, .call = &whole, .device = first->device.device_id};
-  if (has_empty_result(call))
+  if (has_empty_results(self, call))
     return FL_OK;
   c.status = ascend_enter(c.device, &guard, text, sizeof text);
   if (c.status)
@@ -327,7 +346,7 @@ size_t ascend_workspace_size(void *self, const fl_call *call) {
   fl_call whole = whole_call(call);
   ascend_call c = {.op = self, .call = &whole, .sizing = true};
   whole.message = NULL;
-  if (has_empty_result(call) || ascend_enter(first->device.device_id, &guard, text, sizeof text))
+  if (has_empty_results(self, call) || ascend_enter(first->device.device_id, &guard, text, sizeof text))
     return 0;
   c.op->run(&c);
   size_t scratch = c.scratch_size;
@@ -393,7 +412,7 @@ bool ascend_supports_args(void *self, const fl_call *call, const char **reason) 
   if (op->withdrawn)
     return refuse(reason, op->withdrawn);
   /* What does not start has no chip to judge by: the call says what is wrong. */
-  if (has_empty_result(call) || ascend_start(text, sizeof text))
+  if (has_empty_results(op, call) || ascend_start(text, sizeof text))
     return true;
   ascend_chips chip = ascend_chip(reason);
   if (!chip)

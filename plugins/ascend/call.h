@@ -21,7 +21,7 @@
 
 typedef struct ascend_op ascend_op;
 
-enum { ASCEND_MAX_HANDLES = 48, ASCEND_MAX_STEPS = 12 };
+enum { ASCEND_MAX_HANDLES = 128, ASCEND_MAX_STEPS = 32 };
 
 typedef struct ascend_handle {
   void *handle;
@@ -52,7 +52,7 @@ typedef struct ascend_call {
   ascend_step steps[ASCEND_MAX_STEPS];
 } ascend_call;
 
-/* An op of flhost. The first four are constant, the rest is what became known of it. */
+/* An op of flhost. Up to `needs` all is constant, the rest is what became known of it. */
 struct ascend_op {
   const char *name;
   uint32_t dtypes; /* FL_FLOAT32… */
@@ -60,7 +60,8 @@ struct ascend_op {
   void (*run)(ascend_call *c);
   /* Does it take these arguments? After chip, dtype and emptiness were looked at; NULL: yes. Sets *reason. */
   bool (*supports)(const fl_call *call, ascend_chips chip, const char **reason);
-  aclnn_operator needs[6];       /* operators without which it is not there; ended by ACLNN_NONE */
+  int n_results;                 /* that may be empty without the others; 0: where one is, all are */
+  aclnn_operator needs[12];      /* operators without which it is not there; ended by ACLNN_NONE */
   const char *_Atomic withdrawn; /* why it turned out not to be there, NULL while it is */
   char words[256];               /* that */
 };
@@ -73,14 +74,16 @@ FL_PRINTF(3, 4) void ascend_fail(ascend_call *c, fl_status status, const char *f
 /* The tensor at `index`, which must be there. */
 ascend_view ascend_argument(const ascend_call *c, uint32_t index);
 
-/* Compact scratch memory. */
+/* Compact scratch memory; of a view's shape. */
 ascend_view ascend_scratch(ascend_call *c, aclDataType type, int n_dims, const int64_t *shape);
+ascend_view ascend_scratch_like(ascend_call *c, const ascend_view *view, aclDataType type);
 
 /* Descriptors; NULL in the first run. They belong to the call. A list owns its tensors. */
 aclTensor *ascend_tensor(ascend_call *c, ascend_view view);
 aclTensor *ascend_tensor_of_format(ascend_call *c, ascend_view view, aclFormat format);
 aclTensorList *ascend_list(ascend_call *c, int n, const ascend_view *views);
-aclScalar *ascend_one(ascend_call *c);
+aclScalar *ascend_scalar(ascend_call *c, double value);
+aclScalar *ascend_integer(ascend_call *c, int64_t value);
 aclIntArray *ascend_ints(ascend_call *c, const int64_t *values, uint64_t n);
 
 /* Copies compact memory to compact memory of the same size, in the order of the steps. */

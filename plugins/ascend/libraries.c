@@ -80,6 +80,9 @@ static bool find_functions(void) {
   }
   ACL_META_FUNCTIONS(FIND)
 #undef FIND
+#define FIND_OPTIONAL(result, name, arguments) driver_find(&runtime, #name, &acl.name);
+  ACL_OPTIONAL_FUNCTIONS(FIND_OPTIONAL)
+#undef FIND_OPTIONAL
   return true;
 }
 
@@ -157,7 +160,8 @@ static void add_vendors(void) {
   fclose(file);
 }
 
-/* The toolkit's libraries by domain: libopapi_math.so and so on. */
+/* The toolkit's libraries by domain: libopapi_math.so and so on. Where nobody says where the toolkit is, the loader may
+ * know them by name. */
 static void add_domains(void) {
   const char *home = secure_getenv("ASCEND_HOME_PATH");
   char pattern[PATH_SIZE];
@@ -172,9 +176,10 @@ static void add_domains(void) {
 }
 
 static void open_operator_libraries(void) {
-  static const char *const names[] = {"libopapi.so",      "libaclnn_ops_infer.so", "libaclnn_ops_train.so",
-                                      "libaclnn_math.so", "libaclnn_sparse.so",    "libaclnn_fft.so",
-                                      "libaclnn_rand.so"};
+  static const char *const names[] = {
+      "libopapi_math.so",   "libopapi_nn.so",  "libopapi_transformer.so", "libopapi_cv.so",        "libopapi_legacy.so",
+      "libopapi_oam.so",    "libopapi.so",     "libaclnn_ops_infer.so",   "libaclnn_ops_train.so", "libaclnn_math.so",
+      "libaclnn_sparse.so", "libaclnn_fft.so", "libaclnn_rand.so"};
   add_custom_paths();
   add_vendors();
   add_domains();

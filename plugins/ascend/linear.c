@@ -1,7 +1,8 @@
 /*
- * Linear layers, logits and embeddings. The weight, stored as [n, k], is given to CANN as a view of its transpose.
+ * Linear layers and logits. The weight, stored as [n, k], is given to CANN as a view of its transpose.
  * Products are added in float32; float32 itself is not narrowed (cube type 0), which 310P cannot do.
  */
+#include "plugins/ascend/arithmetic.h"
 #include "plugins/ascend/ops.h"
 
 enum { X, WEIGHT, BIAS };
@@ -46,8 +47,8 @@ static void multiply(ascend_call *c, linear l) {
     return;
   }
   ascend_view whole = ascend_view_of(l.bias), bias = ascend_view_part(&whole, 0, 0, l.rows);
-  ACLNN(c, Addmm, ascend_tensor(c, bias), ascend_tensor(c, rows), ascend_tensor(c, transposed), ascend_one(c),
-        ascend_one(c), ascend_tensor(c, out_rows), KEEP_DTYPE);
+  ACLNN(c, Addmm, ascend_tensor(c, bias), ascend_tensor(c, rows), ascend_tensor(c, transposed), ascend_scalar(c, 1),
+        ascend_scalar(c, 1), ascend_tensor(c, out_rows), KEEP_DTYPE);
 }
 
 /* Where skip_bias_add and the result are. Without a communicator the parallel layers compute their local part. */
@@ -88,35 +89,34 @@ static void run_head(ascend_call *c) {
 /* Of the vocabulary only the rows that the result has are multiplied. */
 enum { SOFT_CAP = 4, SCALE, LOGITS };
 
-static bool supports_logits(const fl_call *call, ascend_chips chip, const char **reason) {
-  if (call->values[SOFT_CAP].type != FL_NONE || call->values[SCALE].v.f != 1)
-    return ascend_refuse(reason, "logits with 'soft_cap' or 'scale' take more than a product");
-  return supports(linear_of(call, 0, LOGITS), chip, reason);
-}
-
-static void run_logits(ascend_call *c) {
-  multiply(c, linear_of(c->call, 0, LOGITS));
-}
-
-/* --------------------------------------------------------------------------------------------------------- embedding
- */
-
-enum { INPUT_IDS, TABLE, ORG_START, ORG_END, EMBEDDED = 7 };
-
-/* An id out of range is not checked for, as it would take a copy to the host: CANN reads something else then. */
-static bool supports_embedding(const fl_call *call, ascend_chips chip, const char **reason) {
-  (void)chip;
-  if (call->values[ORG_END].type != FL_NONE)
-    return ascend_refuse(reason, "aclnnEmbedding knows no shards");
-  if (ascend_tensor_at(call, EMBEDDED)->ndim > FL_MAX_DIMS)
-    return ascend_refuse(reason, "aclnnEmbedding takes up to 8 dimensions");
+/* A cap and a factor are numbers of the element type, or they would be rounded to it on some chips. */
+static bool supports_factors(const fl_call *call, ascend_chips chip, const char **reason) {
+  const fl_value *cap = &call->values[SOFT_CAP], *scale = &call->values[SCALE];
+  aclDataType type = ascend_type_of(ascend_tensor_at(call, X)->dtype);
+  if (!ascend_is_exact(type, scale->v.f) || (cap->type != FL_NONE && !ascend_is_exact(type, cap->v.f)))
+    return ascend_refuse(reason,
+                         "'soft_cap' or 'scale' is no number of the element type, which it would be rounded to");
+  if (chip == ASCEND_310P && cap->type != FL_NONE)
+    return ascend_refuse(reason, "on 310P CANN has no tanh for 'soft_cap'");
   return true;
 }
 
-static void run_embedding(ascend_call *c) {
-  ascend_view ids = ascend_argument(c, INPUT_IDS), table = ascend_argument(c, TABLE);
-  ascend_view out = ascend_argument(c, EMBEDDED);
-  ACLNN(c, Embedding, ascend_tensor(c, table), ascend_tensor(c, ids), ascend_tensor(c, out));
+static bool supports_logits(const fl_call *call, ascend_chips chip, const char **reason) {
+  return supports_factors(call, chip, reason) && supports(linear_of(call, 0, LOGITS), chip, reason);
+}
+
+static void run_logits(ascend_call *c) {
+  const fl_value *cap = &c->call->values[SOFT_CAP];
+  double scale = c->call->values[SCALE].v.f;
+  ascend_view logits = ascend_argument(c, LOGITS);
+  multiply(c, linear_of(c->call, 0, LOGITS));
+  if (cap->type != FL_NONE) {
+    ACLNN(c, InplaceDivs, ascend_tensor(c, logits), ascend_scalar(c, cap->v.f));
+    ascend_tanh(c, logits);
+    ascend_muls(c, logits, cap->v.f, logits);
+  }
+  if (scale != 1)
+    ascend_muls(c, logits, scale, logits);
 }
 
 #define LINEAR(name_, run_, supports_)                                                                                 \
@@ -133,10 +133,5 @@ ascend_op ascend_linear[] = {
     LINEAR("row_parallel_linear", run_row, supports_row),
     LINEAR("parallel_lm_head", run_head, supports_head),
     LINEAR("logits_processor", run_logits, supports_logits),
-    {.name = "vocab_parallel_embedding",
-     .chips = ASCEND_ALL,
-     .run = run_embedding,
-     .supports = supports_embedding,
-     .needs = {ACLNN_Embedding}},
     {.name = NULL},
 };

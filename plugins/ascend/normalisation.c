@@ -25,14 +25,21 @@ static void bring_back(ascend_call *c, ascend_view out, ascend_view made) {
     ascend_copy(c, out, made);
 }
 
+/* The weight, or one that changes nothing. */
+static ascend_view weight_of(ascend_call *c, ascend_view x) {
+  if (ascend_tensor_at(c->call, WEIGHT))
+    return ascend_argument(c, WEIGHT);
+  ascend_view ones = ascend_scratch(c, x.type, 1, &x.shape[x.n_dims - 1]);
+  ACLNN(c, InplaceOne, ascend_tensor(c, ones));
+  return ones;
+}
+
 /* -------------------------------------------------------------------------------------------------------- arguments */
 
 static bool supports_weight(const fl_call *call, ascend_chips chip, bool may_be_float, const char **reason) {
   const DLTensor *x = ascend_tensor_at(call, X), *weight = ascend_tensor_at(call, WEIGHT);
   ascend_view row = ascend_view_of(x);
-  if (!weight)
-    return ascend_refuse(reason, "CANN normalises with a weight only");
-  if (!ascend_same_type(x, weight) && (!may_be_float || chip == ASCEND_310P))
+  if (weight && !ascend_same_type(x, weight) && (!may_be_float || chip == ASCEND_310P))
     return ascend_refuse(reason, "the weight's element type is not that of 'x'");
   if (chip == ASCEND_310P && row.shape[row.n_dims - 1] * row.size < 32)
     return ascend_refuse(reason, "on 310P rows have at least 32 bytes");
@@ -71,7 +78,7 @@ static bool supports_rms_norm(const fl_call *call, ascend_chips chip, const char
 
 static void add_and_normalise(ascend_call *c) {
   ascend_view x = ascend_argument(c, X), residual = ascend_argument(c, RESIDUAL), root = root_like(c, x);
-  ascend_view weight = ascend_argument(c, WEIGHT), out = ascend_argument(c, OUT);
+  ascend_view weight = weight_of(c, x), out = ascend_argument(c, OUT);
   ascend_view sum = ascend_argument(c, RESIDUAL_OUT);
   double epsilon = c->call->values[EPSILON].v.f;
   if (x.data == out.data)
@@ -87,7 +94,7 @@ static void run_rms_norm(ascend_call *c) {
     add_and_normalise(c);
     return;
   }
-  ascend_view x = ascend_argument(c, X), out = ascend_argument(c, OUT), weight = ascend_argument(c, WEIGHT);
+  ascend_view x = ascend_argument(c, X), out = ascend_argument(c, OUT), weight = weight_of(c, x);
   ascend_view made = apart(c, x, out), root = root_like(c, x);
   ACLNN(c, RmsNorm, ascend_tensor(c, x), ascend_tensor(c, weight), c->call->values[EPSILON].v.f, ascend_tensor(c, made),
         ascend_tensor(c, root));
@@ -106,9 +113,9 @@ static ascend_view add_residual(ascend_call *c) {
   ascend_view x = ascend_argument(c, X), residual = ascend_argument(c, RESIDUAL);
   ascend_view sum = ascend_argument(c, GEMMA_RESIDUAL_OUT);
   if (sum.data == residual.data)
-    ACLNN(c, InplaceAdd, ascend_tensor(c, residual), ascend_tensor(c, x), ascend_one(c));
+    ACLNN(c, InplaceAdd, ascend_tensor(c, residual), ascend_tensor(c, x), ascend_scalar(c, 1));
   else
-    ACLNN(c, Add, ascend_tensor(c, x), ascend_tensor(c, residual), ascend_one(c), ascend_tensor(c, sum));
+    ACLNN(c, Add, ascend_tensor(c, x), ascend_tensor(c, residual), ascend_scalar(c, 1), ascend_tensor(c, sum));
   return sum;
 }
 
@@ -128,13 +135,13 @@ ascend_op ascend_norms[] = {
      .chips = ASCEND_ALL,
      .run = run_rms_norm,
      .supports = supports_rms_norm,
-     .needs = {ACLNN_RmsNorm, ACLNN_AddRmsNorm, ACLNN_InplaceAddRmsNorm}},
+     .needs = {ACLNN_RmsNorm, ACLNN_AddRmsNorm, ACLNN_InplaceAddRmsNorm, ACLNN_InplaceOne}},
     {.name = "fused_add_rms_norm",
      .dtypes = FLOATS,
      .chips = ASCEND_ALL,
      .run = run_rms_norm,
      .supports = supports_rms_norm,
-     .needs = {ACLNN_AddRmsNorm, ACLNN_InplaceAddRmsNorm}},
+     .needs = {ACLNN_AddRmsNorm, ACLNN_InplaceAddRmsNorm, ACLNN_InplaceOne}},
     {.name = "gemma_rms_norm",
      .dtypes = FLOATS,
      .chips = ASCEND_TRAINING,

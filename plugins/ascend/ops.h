@@ -4,10 +4,32 @@
 
 #include "plugins/ascend/call.h"
 
-extern ascend_op ascend_activations[], ascend_norms[], ascend_rotary[], ascend_linear[], ascend_convolutions[],
-    ascend_moe[], ascend_attention[];
+extern ascend_op ascend_activations[], ascend_gated_activations[], ascend_norms[], ascend_gated_norms[],
+    ascend_rotary[], ascend_linear[], ascend_embedding[], ascend_convolutions[], ascend_routing[], ascend_experts[],
+    ascend_attention[], ascend_merge[], ascend_quantisation[];
 
 fl_status ascend_attention_backend(void *self, fl_call *call);
+
+/* A half of the last dimension, the first (0) or the second (1). */
+ascend_view ascend_last_half(ascend_view x, int which);
+
+/* The activations of experts that have no operator of their own. */
+void ascend_gelu_and_mul(ascend_call *c, ascend_view gate, ascend_view up, bool by_tanh, ascend_view out);
+void ascend_swiglustep_and_mul(ascend_call *c, ascend_view gate, ascend_view up, double limit, ascend_view out);
+
+/* The k most probable experts. The weights have the element type of what they are computed from. */
+void ascend_choose(ascend_call *c, ascend_view logits, int64_t k, bool renormalize, ascend_view weights,
+                   ascend_view ids);
+
+/* The best experts of the best groups, by scores of sigmoid or softmax. Weights are float32. */
+typedef struct ascend_router {
+  const DLTensor *logits, *bias; /* bias may be NULL */
+  int64_t choices, groups, chosen_groups;
+  bool sigmoid, renormalize;
+  double factor; /* of the weights */
+} ascend_router;
+bool ascend_supports_router(const ascend_router *router, const char **reason);
+void ascend_choose_in_groups(ascend_call *c, const ascend_router *router, ascend_view weights, ascend_view ids);
 
 /* For supports(): says why not. */
 static inline bool ascend_refuse(const char **reason, const char *words) {

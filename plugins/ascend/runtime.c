@@ -39,6 +39,11 @@ static const code_range ranges[] = {
     {507018, 507018, {FL_EDEVICE, ASCEND_OF_CALL, "a kernel failed on an AI CPU"}},
     {507035, 507035, {FL_EDEVICE, ASCEND_OF_CALL, "a kernel failed on a vector core"}},
     {507046, 507046, {FL_EDEVICE, ASCEND_OF_CALL, "waiting for a stream took too long"}},
+    {100037, 100037, {FL_EDEVICE, ASCEND_OF_CALL, "ACL was finalised before"}},
+    {148049, 148049, {FL_ENOTSUP, ASCEND_OF_OPERATOR, "wrong operator package: is ASCEND_OPP_PATH right?"}},
+    {207000, 207000, {FL_EDEVICE, ASCEND_OF_CALL, "the runtime does not do that"}},
+    {207004, 207004, {FL_EDEVICE, ASCEND_OF_CALL, "there is no such device"}},
+    {207020, 207020, {FL_EDEVICE, ASCEND_OF_CALL, "the device did not answer in time"}},
     {100000, 100100, {FL_EINTERNAL, ASCEND_OF_CALL, "wrong use of ACL"}},
     {107000, 107999, {FL_EDEVICE, ASCEND_OF_CALL, "wrong device, context or stream"}},
     {200001, 207999, {FL_EDEVICE, ASCEND_OF_CALL, "the device does not do that"}},
@@ -146,6 +151,16 @@ ascend_chips ascend_chip(const char **reason) {
 const char *ascend_chip_name(void) {
   ascend_chip(NULL);
   return chip_name;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ graphs
+ */
+
+bool ascend_is_captured(aclrtStream stream) {
+  aclmdlRICaptureStatus status = ACL_MODEL_RI_CAPTURE_STATUS_NONE;
+  aclmdlRI graph = NULL;
+  return acl.aclmdlRICaptureGetInfo && !acl.aclmdlRICaptureGetInfo(stream, &status, &graph) &&
+         status != ACL_MODEL_RI_CAPTURE_STATUS_NONE;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- devices

@@ -40,6 +40,9 @@ fl_status ascend_start(char *text, size_t size);
 ascend_chips ascend_chip(const char **reason);
 const char *ascend_chip_name(void);
 
+/* Is the stream being captured in a graph? Not to know counts as no. The device is the thread's. */
+bool ascend_is_captured(aclrtStream stream);
+
 /* The thread's device while something is done on `device`. Whoever set another one before gets it back; a thread that
  * had none keeps ours, as it would have to set one anyway. */
 typedef struct ascend_guard {

@@ -6,9 +6,11 @@
 static const struct {
   uint8_t code, bits;
   aclDataType type;
-} types[] = {{kDLFloat, 32, ACL_FLOAT}, {kDLFloat, 16, ACL_FLOAT16}, {kDLBfloat, 16, ACL_BF16},
-             {kDLInt, 32, ACL_INT32},   {kDLInt, 64, ACL_INT64},     {kDLInt, 8, ACL_INT8},
-             {kDLUInt, 8, ACL_UINT8},   {kDLFloat, 64, ACL_DOUBLE},  {FL_DTYPE_BOOL, 8, ACL_BOOL}};
+} types[] = {{kDLFloat, 32, ACL_FLOAT},    {kDLFloat, 16, ACL_FLOAT16},
+             {kDLBfloat, 16, ACL_BF16},    {kDLInt, 32, ACL_INT32},
+             {kDLInt, 64, ACL_INT64},      {kDLInt, 8, ACL_INT8},
+             {kDLUInt, 8, ACL_UINT8},      {kDLFloat, 64, ACL_DOUBLE},
+             {FL_DTYPE_BOOL, 8, ACL_BOOL}, {FL_DTYPE_FLOAT8_E4M3FN, 8, ACL_FLOAT8_E4M3FN}};
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
 aclDataType ascend_type_of(DLDataType type) {
@@ -90,6 +92,19 @@ ascend_view ascend_view_reshaped(const ascend_view *view, int n_dims, const int6
   return ascend_view_make(view->data, view->type, n_dims, shape);
 }
 
+ascend_view ascend_view_split(const ascend_view *view, int dim, int64_t size) {
+  ascend_view split = *view;
+  split.n_dims++;
+  for (int d = view->n_dims; d > dim; d--) {
+    split.shape[d] = view->shape[d - 1];
+    split.strides[d] = view->strides[d - 1];
+  }
+  split.shape[dim] = view->shape[dim] / size;
+  split.strides[dim] = view->strides[dim] * size;
+  split.shape[dim + 1] = size;
+  return split;
+}
+
 ascend_view ascend_view_swapped(const ascend_view *view, int a, int b) {
   ascend_view swapped = *view;
   swapped.shape[a] = view->shape[b];
@@ -101,7 +116,7 @@ ascend_view ascend_view_swapped(const ascend_view *view, int a, int b) {
 
 ascend_view ascend_view_part(const ascend_view *view, int dim, int64_t start, int64_t size) {
   ascend_view part = *view;
-  part.data = (char *)view->data + start * view->strides[dim] * view->size;
+  part.data = (void *)((uintptr_t)view->data + (uintptr_t)(start * view->strides[dim] * view->size)); /* NULL: to be */
   part.shape[dim] = size;
   return part;
 }

@@ -35,6 +35,9 @@ bool ascend_view_rows(const ascend_view *view, ascend_view *rows);
 /* Of a compact view: the same elements in another shape. */
 ascend_view ascend_view_reshaped(const ascend_view *view, int n_dims, const int64_t *shape);
 
+/* With a dimension in two, the inner one of `size` elements. */
+ascend_view ascend_view_split(const ascend_view *view, int dim, int64_t size);
+
 ascend_view ascend_view_swapped(const ascend_view *view, int a, int b);
 ascend_view ascend_view_part(const ascend_view *view, int dim, int64_t start, int64_t size);
 

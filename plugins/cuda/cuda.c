@@ -1,6 +1,6 @@
 /*
  * The NVIDIA backend. It links nothing of CUDA, so that it loads on every machine and can say what is missing: the
- * platform "cuda", and vendor.cuda for the ops that plugins/gpu has kernels of.
+ * platform "cuda", vendor.cuda for the ops that plugins/gpu has kernels of, and vendor.cuda.cudnn for those of cuDNN.
  */
 #include "plugins/gpu/plugin.h"
 
@@ -8,5 +8,6 @@ FL_PLUGIN("cuda", FLHOST_VERSION, "NVIDIA", "Apache-2.0", "");
 FL_PLUGIN_PLATFORM("cuda", "/dev/nvidiactl,/dev/dxg,$FLHOST_CUDA_DRIVER");
 
 fl_status register_builtins(fl_registry *registry) {
-  return gpu_register(registry);
+  fl_status status = gpu_register(registry);
+  return status ? status : gpu_register_cudnn(registry);
 }

@@ -20,9 +20,7 @@ static const gpu_symbol symbols[] = {
         {NULL, NULL},
 };
 
-static const gpu_symbol optional[] = {{NULL, NULL}};
-
-static const gpu_math_status statuses[] = {
+static const gpu_library_status statuses[] = {
 #define LT_STATUS(name, value, status) {value, #name, status},
     LT_STATUSES(LT_STATUS)
 #undef LT_STATUS
@@ -203,15 +201,15 @@ static int destroy(void *handle) {
 }
 
 gpu_math_library gpu_math = {
-    .title = "cuBLASLt",
-    .setting = "FLHOST_CUBLASLT",
-    .symbols = symbols,
-    .optional = optional,
-    .statuses = statuses,
+    .base = {.title = "cuBLASLt",
+             .setting = "FLHOST_CUBLASLT",
+             .symbols = symbols,
+             .statuses = statuses,
+             .create = create,
+             .destroy = destroy,
+             .lock = PTHREAD_MUTEX_INITIALIZER,
+             .library = {.libraries = {"libcublasLt.so.13", "libcublasLt.so.12"}}},
     .adds_bias = true,
-    .create = create,
-    .destroy = destroy,
     .workspace = workspace_of,
     .multiply = multiply,
-    .library = {.libraries = {"libcublasLt.so.13", "libcublasLt.so.12"}},
 };

@@ -17,6 +17,10 @@ static struct {
   gpu_code (*attribute)(int *value, int attribute, int device);
   gpu_code (*device)(int *device, int ordinal);
   gpu_code (*retain)(context *made, int device);
+  gpu_code (*release)(int device);
+  gpu_code (*state)(int device, unsigned *flags, int *active);
+  gpu_code (*total_memory)(size_t *bytes, int device);
+  gpu_code (*memory)(size_t *available, size_t *total);
   gpu_code (*get_current)(context *current);
   gpu_code (*get_device)(int *device);
   gpu_code (*push)(context pushed);
@@ -33,7 +37,6 @@ static const gpu_symbol symbols[] = {
     {"cuDriverGetVersion", &gpu.call.version},
     {"cuDeviceGetCount", &gpu.call.count},
     {"cuDeviceGetName", &gpu.call.name},
-    {"cuMemGetInfo_v2", &gpu.call.memory},
     {"cuModuleLoadData", &gpu.call.load},
     {"cuModuleGetFunction", &gpu.call.find},
     {"cuLaunchKernel", &gpu.call.launch},
@@ -42,9 +45,14 @@ static const gpu_symbol symbols[] = {
     {"cuStreamSynchronize", &gpu.call.synchronize},
     {"cuCtxSynchronize", &gpu.call.synchronize_all},
     {"cuStreamIsCapturing", &gpu.call.capturing},
+    {"cuThreadExchangeStreamCaptureMode", &gpu.call.exchange_capture_mode},
     {"cuDeviceGetAttribute", &cu.attribute},
     {"cuDeviceGet", &cu.device},
     {"cuDevicePrimaryCtxRetain", &cu.retain},
+    {"cuDevicePrimaryCtxRelease_v2", &cu.release},
+    {"cuDevicePrimaryCtxGetState", &cu.state},
+    {"cuDeviceTotalMem_v2", &cu.total_memory},
+    {"cuMemGetInfo_v2", &cu.memory},
     {"cuCtxGetCurrent", &cu.get_current},
     {"cuCtxGetDevice", &cu.get_device},
     {"cuCtxPushCurrent_v2", &cu.push},
@@ -117,6 +125,42 @@ static void leave(const gpu_scope *scope) {
     cu.pop(&popped);
 }
 
+/* Has this process a primary context on the device? */
+static bool is_active(int device) {
+  unsigned flags;
+  int active = 0;
+  return !cu.state(device, &flags, &active) && active;
+}
+
+static void read_free_memory(int device, size_t *available) {
+  context primary, popped;
+  size_t total;
+  if (cu.retain(&primary, device))
+    return;
+  if (!cu.push(primary)) {
+    if (cu.memory(available, &total))
+      *available = 0;
+    cu.pop(&popped);
+  }
+  cu.release(device);
+}
+
+/* What is free only a context knows, which takes hundreds of megabytes. So a process that works on one device is asked
+ * about that; one that works on none, as the child that the host asks in, has a context on each for a moment. */
+static gpu_code memory(int ordinal, size_t *available, size_t *total) {
+  int device, active = 0;
+  gpu_code code = cu.device(&device, ordinal);
+  if (!code)
+    code = cu.total_memory(total, device);
+  for (int i = 0; i < gpu_count() && !code; i++) {
+    int other;
+    active += !cu.device(&other, i) && is_active(other);
+  }
+  if (!code && (!active || is_active(device)))
+    read_free_memory(device, available);
+  return code;
+}
+
 static gpu_code copy(void *to, const void *from, size_t size, int direction, void *stream) {
   if (direction == FL_COPY_TO_DEVICE)
     return cu.copy_to_device((address)to, from, size, stream);
@@ -161,6 +205,7 @@ gpu_driver gpu = {
     .symbols = symbols,
     .suits = suits,
     .call = {.describe = describe,
+             .memory = memory,
              .current = current,
              .in_use = in_use,
              .enter = enter,

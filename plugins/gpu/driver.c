@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <sys/auxv.h>
 
-/* Guarded by `lock` until `opened` is set; then the devices' numbers and properties stay as they are. */
+pthread_mutex_t gpu_locks[GPU_N_LOCKS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
+                                          PTHREAD_MUTEX_INITIALIZER};
+
+/* Guarded by GPU_LOCK_DRIVER until `opened` is set; then the devices' numbers and properties stay as they are. */
 static struct {
-  pthread_mutex_t lock;
   char *chosen; /* the setting's library; kept for the life of the process */
   bool bound;   /* every function was found */
   atomic_bool opened;
@@ -15,18 +17,43 @@ static struct {
   char reason[GPU_WORDS];
   int n;
   gpu_device devices[GPU_MAX_DEVICES];
-} state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} state;
+
+/* What they guard is good without the thread that had one: it is done, or will be done again. */
+enum { MOST_LOCKS = 8 };
+static pthread_mutex_t *_Atomic more_locks[MOST_LOCKS];
+
+static void free_locks(void) {
+  for (int i = 0; i < GPU_N_LOCKS; i++)
+    pthread_mutex_init(&gpu_locks[i], NULL);
+  for (int i = 0; i < MOST_LOCKS && more_locks[i]; i++)
+    pthread_mutex_init(more_locks[i], NULL);
+}
+
+void gpu_free_after_fork(pthread_mutex_t *lock) {
+  for (int i = 0; i < MOST_LOCKS; i++) {
+    pthread_mutex_t *there = NULL;
+    if (atomic_compare_exchange_strong(&more_locks[i], &there, lock) || there == lock)
+      return;
+  }
+}
+
+static void guard_forks(void) {
+  pthread_atfork(NULL, NULL, free_locks);
+}
 
 /* ---------------------------------------------------------------------------------------------------------- library */
 
 void gpu_choose_library(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
   const char *path = getauxval(AT_SECURE) ? NULL : getenv(gpu.setting);
-  pthread_mutex_lock(&state.lock);
+  pthread_once(&once, guard_forks);
+  pthread_mutex_lock(&gpu_locks[GPU_LOCK_DRIVER]);
   if (path && *path && !gpu.library.library) {
     free(state.chosen);
     state.chosen = strdup(path);
   }
-  pthread_mutex_unlock(&state.lock);
+  pthread_mutex_unlock(&gpu_locks[GPU_LOCK_DRIVER]);
 }
 
 /* What stands in the driver's place needs no device. */
@@ -54,9 +81,9 @@ static bool bind_functions(const char **reason) {
 }
 
 bool gpu_present(const char **reason) {
-  pthread_mutex_lock(&state.lock);
+  pthread_mutex_lock(&gpu_locks[GPU_LOCK_DRIVER]);
   bool present = (state.chosen ? open_chosen(reason) : driver_present(&gpu.library, reason)) && bind_functions(reason);
-  pthread_mutex_unlock(&state.lock);
+  pthread_mutex_unlock(&gpu_locks[GPU_LOCK_DRIVER]);
   return present;
 }
 
@@ -75,10 +102,20 @@ const char *gpu_error_text(gpu_code code, char *text, size_t size) {
 
 /* Errors after which the device's context is of no use any more. */
 static bool is_final(gpu_code code) {
-  static const gpu_code codes[] = {
-      46 /* unavailable */, 214 /* ECC */,           220 /* NVLink */,          700 /* illegal address */,
-      702 /* timeout */,    710 /* assertion */,     714 /* hardware stack */,  715 /* illegal instruction */,
-      716 /* alignment */,  717 /* address space */, 718 /* program counter */, 719 /* launch failure */};
+  static const gpu_code codes[] = {214 /* ECC */,
+                                   220 /* NVLink */,
+                                   226 /* contained */,
+                                   700 /* illegal address */,
+                                   702 /* timeout */,
+                                   709 /* no context left */,
+                                   710 /* assertion */,
+                                   714 /* hardware stack */,
+                                   715 /* instruction */,
+                                   716 /* alignment */,
+                                   717 /* address space */,
+                                   718 /* program counter */,
+                                   719 /* launch failure */,
+                                   721 /* tensor memory leak */};
   for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
     if (codes[i] == code)
       return true;
@@ -104,6 +141,7 @@ static fl_status status_of(gpu_code code) {
     return FL_ENOMEM;
   case GPU_NOT_INITIALISED:
   case GPU_DEINITIALISED:
+  case GPU_UNAVAILABLE:
   case GPU_NO_DEVICE:
   case GPU_INVALID_DEVICE:
     return FL_EDEVICE;
@@ -166,12 +204,12 @@ fl_status gpu_open(const char **reason) {
   }
   if (!gpu_present(reason))
     return FL_EDEVICE;
-  pthread_mutex_lock(&state.lock);
+  pthread_mutex_lock(&gpu_locks[GPU_LOCK_DRIVER]);
   if (!atomic_load(&state.opened)) {
     state.status = open_devices();
     atomic_store_explicit(&state.opened, true, memory_order_release);
   }
-  pthread_mutex_unlock(&state.lock);
+  pthread_mutex_unlock(&gpu_locks[GPU_LOCK_DRIVER]);
   *reason = state.reason;
   return state.status;
 }
@@ -198,7 +236,7 @@ gpu_device *gpu_find_device(int ordinal, fl_status *status, char *words, size_t 
   }
   if (ordinal < 0 || ordinal >= state.n) {
     snprintf(words, size, "there is no %s device %d; the driver reports %d", gpu.title, ordinal, state.n);
-    *status = FL_EDEVICE;
+    *status = FL_EINVAL;
     return NULL;
   }
   gpu_device *device = &state.devices[ordinal];

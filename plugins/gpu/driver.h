@@ -12,6 +12,7 @@
 #include "plugins/driver.h"
 
 #include <flhost/plugin.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 /* CUresult or hipError_t: the two agree on the codes that matter here. */
@@ -21,6 +22,7 @@ enum {
   GPU_OUT_OF_MEMORY = 2,
   GPU_NOT_INITIALISED = 3,
   GPU_DEINITIALISED = 4,
+  GPU_UNAVAILABLE = 46, /* another process has the device for itself, as long as that runs */
   GPU_NO_DEVICE = 100,
   GPU_INVALID_DEVICE = 101,
   GPU_NO_BINARY = 209,
@@ -29,7 +31,7 @@ enum {
   GPU_NOT_SUPPORTED = 801
 };
 
-enum { GPU_MAX_DEVICES = 32, GPU_WORDS = 256 };
+enum { GPU_MAX_DEVICES = 32, GPU_WORDS = 256, GPU_CAPTURE_RELAXED = 2 };
 
 /* What is known of a device without using it. */
 typedef struct gpu_properties {
@@ -62,6 +64,8 @@ typedef struct gpu_functions {
   gpu_code (*count)(int *count);     /* before initialise() CUDA says GPU_NOT_INITIALISED */
   gpu_code (*describe)(int ordinal, gpu_properties *properties);
   gpu_code (*name)(char *name, int size, int ordinal);
+  /* Bytes of memory; what is free may stay 0, not known, where finding out would take some. */
+  gpu_code (*memory)(int ordinal, size_t *available, size_t *total);
   gpu_code (*current)(int *ordinal); /* the thread's device */
   /* Does the process use the driver already? Then the thread's device, -1 for none. Initialises nothing. */
   bool (*in_use)(int *ordinal);
@@ -71,7 +75,6 @@ typedef struct gpu_functions {
   const char *(*error_name)(gpu_code code);
 
   /* About the device that was entered. */
-  gpu_code (*memory)(size_t *available, size_t *total);
   gpu_code (*load)(void **module, const void *image);
   gpu_code (*find)(void **function, void *module, const char *name);
   gpu_code (*allow_shared)(void *function, int bytes); /* more than every kernel may have */
@@ -83,6 +86,8 @@ typedef struct gpu_functions {
   gpu_code (*synchronize)(void *stream);
   gpu_code (*synchronize_all)(void);
   gpu_code (*capturing)(void *stream, int *status); /* 0: the stream is not being captured */
+  /* What a capture by the thread forbids: takes *mode and gives what was. NULL: the driver cannot be asked. */
+  gpu_code (*exchange_capture_mode)(int *mode);
 } gpu_functions;
 
 /* A function of the driver's library, and where its address goes. */
@@ -110,7 +115,14 @@ typedef struct gpu_driver {
 /* This plugin's. */
 extern gpu_driver gpu;
 
-/* Reads the setting. At registration. */
+/* Of driver.c, module.c and inquiry.c. A child process finds them free: the thread that had one is not there. */
+enum { GPU_LOCK_DRIVER, GPU_LOCK_MODULES, GPU_LOCK_INQUIRY, GPU_N_LOCKS };
+extern pthread_mutex_t gpu_locks[GPU_N_LOCKS];
+
+/* The same for a lock of another file, for the life of the process. At registration. */
+void gpu_free_after_fork(pthread_mutex_t *lock);
+
+/* Reads the setting, and sees to the locks. At registration. */
 void gpu_choose_library(void);
 
 /* Is there a device node, and a driver library with all that is needed? Nothing is initialised, so that the process may
@@ -131,7 +143,8 @@ gpu_device *gpu_device_at(int ordinal);
  * already: a process that initialised a driver cannot fork any more. The answer is kept. Any thread. */
 bool gpu_has_suitable_device(const char **reason);
 
-/* A device by number, opened if need be; NULL, with status and words, when there is none or it was lost. */
+/* A device by number, opened if need be; NULL, with status and words, when there is none of that number (FL_EINVAL) or
+ * it cannot be used. */
 gpu_device *gpu_find_device(int ordinal, fl_status *status, char *words, size_t size);
 
 /* "CUDA_ERROR_OUT_OF_MEMORY (2)" */

@@ -10,6 +10,7 @@
 static struct {
   gpu_code (*init)(unsigned flags);
   gpu_code (*attribute)(int *value, int attribute, int device);
+  gpu_code (*memory)(size_t *available, size_t *total);
   gpu_code (*get_device)(int *device);
   gpu_code (*set_device)(int device);
   gpu_code (*copy)(void *to, const void *from, size_t size, int kind, void *stream);
@@ -23,7 +24,7 @@ static const gpu_symbol symbols[] = {
     {"hipDriverGetVersion", &gpu.call.version},
     {"hipGetDeviceCount", &gpu.call.count},
     {"hipDeviceGetName", &gpu.call.name},
-    {"hipMemGetInfo", &gpu.call.memory},
+    {"hipMemGetInfo", &hip.memory},
     {"hipModuleLoadData", &gpu.call.load},
     {"hipModuleGetFunction", &gpu.call.find},
     {"hipModuleLaunchKernel", &gpu.call.launch},
@@ -99,6 +100,16 @@ static void leave(const gpu_scope *scope) {
     hip.set_device(scope->ordinal);
 }
 
+static gpu_code memory(int ordinal, size_t *available, size_t *total) {
+  gpu_scope scope;
+  gpu_code code = enter(gpu_device_at(ordinal), &scope);
+  if (code)
+    return code;
+  code = hip.memory(available, total);
+  leave(&scope);
+  return code;
+}
+
 /* FL_COPY_* are HIP's numbers for the same. */
 static gpu_code copy(void *to, const void *from, size_t size, int direction, void *stream) {
   return hip.copy(to, from, size, direction, stream);
@@ -144,6 +155,7 @@ gpu_driver gpu = {
     .suits = suits,
     .call = {.initialise = initialise,
              .describe = describe,
+             .memory = memory,
              .current = current,
              .in_use = in_use,
              .enter = enter,
@@ -151,5 +163,8 @@ gpu_driver gpu = {
              .error_name = error_name,
              .allow_shared = allow_shared,
              .copy = copy},
-    .library = {.libraries = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, .nodes = {"/dev/kfd"}},
+    .library = {.libraries = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"},
+                .nodes = {"/dev/kfd"},
+                .root = "ROCM_PATH",
+                .usual_root = "/opt/rocm"},
 };

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -96,13 +95,12 @@ static void ask_child(answer *a) {
 }
 
 bool gpu_has_suitable_device(const char **reason) {
-  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   static answer kept;
   static bool asked, in_process;
   int ordinal;
   if (!gpu_present(reason))
     return false;
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&gpu_locks[GPU_LOCK_INQUIRY]);
   bool in_use = gpu_is_open() || gpu.call.in_use(&ordinal);
   if (!asked || (in_use && !in_process)) {
     if (in_use)
@@ -114,6 +112,6 @@ bool gpu_has_suitable_device(const char **reason) {
   }
   bool suitable = kept.suitable;
   *reason = kept.reason;
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&gpu_locks[GPU_LOCK_INQUIRY]);
   return suitable;
 }

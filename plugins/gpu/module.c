@@ -4,10 +4,6 @@
  */
 #include "plugins/gpu/launch.h"
 
-#include <pthread.h>
-
-static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
-
 /* With the device entered and the lock held. */
 static gpu_code load(gpu_device *device, gpu_module *module, void **handle) {
   gpu_code code = GPU_SUCCESS;
@@ -42,13 +38,13 @@ static fl_status find_function(const gpu_op *op, fl_call *call, gpu_device *devi
                    "%s: its kernels are not on device %d yet, and while a stream is captured they cannot be loaded; "
                    "call it once before",
                    op->name, device->ordinal);
-  pthread_mutex_lock(&loading);
+  pthread_mutex_lock(&gpu_locks[GPU_LOCK_MODULES]);
   gpu_code code = load(device, kernel->module, &module);
   if (!code) {
     step = kernel->name;
     code = gpu.call.find(&function, module, kernel->name);
   }
-  pthread_mutex_unlock(&loading);
+  pthread_mutex_unlock(&gpu_locks[GPU_LOCK_MODULES]);
   if (code)
     return gpu_failed(device, code, op->name, step, call->message, call->message_size);
   atomic_store_explicit(&kernel->functions[device->ordinal], function, memory_order_release);
@@ -84,11 +80,13 @@ gpu_device *gpu_call_device(const gpu_op *op, fl_call *call, fl_status *status) 
   for (uint32_t i = 0; i < call->count && !tensor; i++)
     tensor = gpu_tensor(call, i);
   if (!tensor) {
-    *status = fl_fail(call, FL_EINVAL, "%s: the call has no tensor, so no device", op->name);
+    *status = fl_fail(call, FL_EINVAL, "the call has no tensor, so no device");
     return NULL;
   }
   gpu_device *device = gpu_find_device(tensor->device.device_id, status, words, sizeof words);
-  if (!device)
+  if (!device && *status == FL_EINVAL) /* the caller's mistake, before which the host puts the op's name */
+    fl_fail(call, *status, "%s", words);
+  else if (!device)
     fl_fail(call, *status, "%s: %s", op->name, words);
   return device;
 }
@@ -122,7 +120,7 @@ bool gpu_module_preload(gpu_module *module, const char **reason) {
   gpu_scope scope;
   if (!gpu.call.in_use(&ordinal) || ordinal < 0)
     return true;
-  pthread_mutex_lock(&loading);
+  pthread_mutex_lock(&gpu_locks[GPU_LOCK_MODULES]);
   *reason = module->reason;
   gpu_device *device = gpu_find_device(ordinal, &status, module->reason, sizeof module->reason);
   gpu_code code = device ? gpu.call.enter(device, &scope) : GPU_SUCCESS;
@@ -132,6 +130,6 @@ bool gpu_module_preload(gpu_module *module, const char **reason) {
   }
   if (code)
     gpu_failed(device, code, module->name, "loading the kernels", module->reason, sizeof module->reason);
-  pthread_mutex_unlock(&loading);
+  pthread_mutex_unlock(&gpu_locks[GPU_LOCK_MODULES]);
   return device && !code;
 }

@@ -12,14 +12,20 @@ static bool is_active(void *self, const char **reason) {
 
 /* No device is an answer, not a failure. Initialises the driver: the host asks in a child process. */
 static int device_count(void *self) {
-  const char *reason;
+  const char *reason, *step = "initialisation";
   int count = 0;
   (void)self;
-  if (!gpu_present(&reason))
+  if (!gpu_present(&reason)) {
+    snprintf(words, sizeof words, "%s", reason);
     return -1;
+  }
   gpu_code code = gpu.call.initialise(0);
-  if (!code)
+  if (!code) {
+    step = "counting the devices";
     code = gpu.call.count(&count);
+  }
+  if (code && code != GPU_NO_DEVICE)
+    gpu_failed(NULL, code, gpu.title, step, words, sizeof words);
   return code == GPU_NO_DEVICE ? 0 : code ? -1 : count;
 }
 
@@ -33,7 +39,7 @@ static fl_status enter(int32_t ordinal, const char *where, gpu_device **device, 
   fl_status status;
   *device = gpu_find_device(ordinal, &status, words, sizeof words);
   if (!*device)
-    return status;
+    return status == FL_ENOMEM ? status : FL_EDEVICE;
   gpu_code code = gpu.call.enter(*device, scope);
   return code ? failed(*device, code, where, "choosing the device") : FL_OK;
 }
@@ -49,20 +55,18 @@ static void describe_driver(char *text, size_t size) {
 }
 
 static fl_status properties(void *self, int32_t ordinal, fl_device_properties *p) {
-  gpu_device *device;
-  gpu_scope scope;
   size_t available = 0, total = 0;
   const char *step = "asking for the name";
+  fl_status status;
   (void)self;
-  fl_status status = enter(ordinal, "properties", &device, &scope);
-  if (status)
-    return status;
+  gpu_device *device = gpu_find_device(ordinal, &status, words, sizeof words);
+  if (!device)
+    return status == FL_ENOMEM ? status : FL_EDEVICE;
   gpu_code code = gpu.call.name(p->name, sizeof p->name, ordinal);
   if (!code) {
     step = "asking for the size of the memory";
-    code = gpu.call.memory(&available, &total);
+    code = gpu.call.memory(ordinal, &available, &total);
   }
-  gpu.call.leave(&scope);
   if (code)
     return failed(device, code, "properties", step);
   snprintf(p->arch, sizeof p->arch, "%s", device->properties.arch);
@@ -138,6 +142,15 @@ static fl_status copy(void *self, int32_t ordinal, void *to, const void *from, s
   return code ? failed(device, code, "copy", step) : FL_OK;
 }
 
+/* What is queued while the stream is captured does not run: there is nothing to wait for, and a driver that is asked to
+ * ends the capture. */
+static gpu_code wait_for_stream(void *stream) {
+  int captured = 0;
+  if (!gpu.call.capturing(stream, &captured) && captured)
+    return GPU_SUCCESS;
+  return gpu.call.synchronize(stream);
+}
+
 static fl_status synchronize(void *self, int32_t ordinal, void *stream, bool all) {
   gpu_device *device;
   gpu_scope scope;
@@ -145,7 +158,7 @@ static fl_status synchronize(void *self, int32_t ordinal, void *stream, bool all
   fl_status status = enter(ordinal, "synchronize", &device, &scope);
   if (status)
     return status;
-  gpu_code code = all ? gpu.call.synchronize_all() : gpu.call.synchronize(stream);
+  gpu_code code = all ? gpu.call.synchronize_all() : wait_for_stream(stream);
   gpu.call.leave(&scope);
   return code ? failed(device, code, "synchronize", "waiting for the device") : FL_OK;
 }

@@ -10,18 +10,33 @@ static const gpu_op *const families[] = {
     gpu_state_space_ops, gpu_convolution_ops,  gpu_linear_ops,        gpu_moe_experts_ops,
 };
 
+static bool is_ready(const gpu_op *op, const char **reason) {
+  bool loaded = !op->module || gpu_module_preload(op->module, reason);
+  for (gpu_module *const *other = op->others; other && *other && loaded; other++)
+    loaded = gpu_module_preload(*other, reason);
+  return loaded && (!op->is_ready || op->is_ready(reason));
+}
+
+/* The first call may be one that the engine captures, and what makes an op ready allocates. That is no part of the
+ * graph; a driver that is not told so refuses it, and ends the capture. */
 static bool is_available(void *self, const char **reason) {
-  const gpu_op *op = self;
-  return gpu_has_suitable_device(reason) && gpu_module_preload(op->module, reason) &&
-         (!op->is_ready || op->is_ready(reason));
+  int mode = GPU_CAPTURE_RELAXED;
+  if (!gpu_has_suitable_device(reason))
+    return false;
+  bool relaxed = gpu.call.exchange_capture_mode && !gpu.call.exchange_capture_mode(&mode);
+  bool ready = is_ready(self, reason);
+  if (relaxed)
+    gpu.call.exchange_capture_mode(&mode);
+  return ready;
 }
 
 static fl_status register_op(fl_registry *registry, const gpu_op *op) {
   const fl_impl impl = {.size = sizeof impl,
                         .flags = FL_IMPL_DETERMINISTIC,
                         .op_name = op->name,
-                        .impl_id = gpu.impl_id,
+                        .impl_id = op->impl_id ? op->impl_id : gpu.impl_id,
                         .kind = FL_KIND_VENDOR,
+                        .priority = op->priority,
                         .vendor = gpu.name,
                         .devices = FL_DEVICE(gpu.device_type),
                         .dtypes = op->dtypes,
@@ -34,12 +49,18 @@ static fl_status register_op(fl_registry *registry, const gpu_op *op) {
   return registry->register_impl(registry, &impl);
 }
 
+fl_status gpu_register_ops(fl_registry *registry, const gpu_op *ops) {
+  fl_status status = FL_OK;
+  for (const gpu_op *op = ops; op->name && !status; op++)
+    status = register_op(registry, op);
+  return status;
+}
+
 fl_status gpu_register(fl_registry *registry) {
   gpu_choose_library();
-  gpu_math_choose_library();
+  gpu_library_choose(&gpu_math.base);
   fl_status status = gpu_register_platform(registry);
-  for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
-    for (const gpu_op *op = families[i]; op->name && !status; op++)
-      status = register_op(registry, op);
+  for (size_t i = 0; i < sizeof families / sizeof families[0] && !status; i++)
+    status = gpu_register_ops(registry, families[i]);
   return status;
 }

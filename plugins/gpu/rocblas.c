@@ -20,8 +20,8 @@ static struct {
 } rocblas;
 
 static const gpu_symbol symbols[] = {
-    {"rocblas_create_handle", &gpu_math.create},
-    {"rocblas_destroy_handle", &gpu_math.destroy},
+    {"rocblas_create_handle", &gpu_math.base.create},
+    {"rocblas_destroy_handle", &gpu_math.base.destroy},
     {"rocblas_set_stream", &rocblas.set_stream},
     {"rocblas_gemm_ex", &rocblas.gemm},
     {NULL, NULL},
@@ -33,7 +33,7 @@ static const gpu_symbol optional[] = {
     {NULL, NULL},
 };
 
-static const gpu_math_status statuses[] = {
+static const gpu_library_status statuses[] = {
     {1, "rocblas_status_invalid_handle", FL_EDEVICE},    {2, "rocblas_status_not_implemented", FL_ENOTSUP},
     {3, "rocblas_status_invalid_pointer", FL_EINTERNAL}, {4, "rocblas_status_invalid_size", FL_EINTERNAL},
     {5, "rocblas_status_memory_error", FL_ENOMEM},       {6, "rocblas_status_internal_error", FL_EINTERNAL},
@@ -76,13 +76,16 @@ static int multiply(int ordinal, void *handle, const gpu_product *p, void *works
 }
 
 gpu_math_library gpu_math = {
-    .title = "rocBLAS",
-    .setting = "FLHOST_ROCBLAS",
-    .symbols = symbols,
-    .optional = optional,
-    .statuses = statuses,
-    .prepare = prepare,
+    .base = {.title = "rocBLAS",
+             .setting = "FLHOST_ROCBLAS",
+             .symbols = symbols,
+             .optional = optional,
+             .statuses = statuses,
+             .prepare = prepare,
+             .lock = PTHREAD_MUTEX_INITIALIZER,
+             .library = {.libraries = {"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0"},
+                         .root = "ROCM_PATH",
+                         .usual_root = "/opt/rocm"}},
     .workspace = workspace_of,
     .multiply = multiply,
-    .library = {.libraries = {"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0"}},
 };

@@ -15,13 +15,16 @@
   _Static_assert(__builtin_types_compatible_p(__typeof__(&name), result(*) arguments), #name " has another "           \
                                                                                              "prototype");
 ACL_RUNTIME_FUNCTIONS(SAME_PROTOTYPE)
+ACL_OPTIONAL_FUNCTIONS(SAME_PROTOTYPE)
 
 /* Those that acl.h of the plugin declares as plain integers and pointers. */
 _Static_assert(sizeof(aclError) == 4 && sizeof(aclDataType) == 4 && sizeof(aclFormat) == 4, "enumerations of 32 bits");
 _Static_assert(sizeof(aclrtMemMallocPolicy) == 4 && sizeof(aclrtMemcpyKind) == 4, "enumerations of 32 bits");
+_Static_assert(sizeof(aclmdlRICaptureStatus) == 4, "enumerations of 32 bits");
 _Static_assert(sizeof(aclrtMemAttr) == 4 && sizeof(aclrtDevAttr) == 4, "enumerations of 32 bits");
 _Static_assert(__builtin_types_compatible_p(aclError, int), "aclError is int");
 _Static_assert(__builtin_types_compatible_p(aclrtStream, void *), "aclrtStream is void *");
+_Static_assert(__builtin_types_compatible_p(aclmdlRI, void *), "aclmdlRI is void *");
 _Static_assert(__builtin_types_compatible_p(aclrtContext, void *), "aclrtContext is void *");
 
 static int wrong;
@@ -41,6 +44,7 @@ int main(void) {
 #undef SAME_VALUE
 #define COUNT(result, name, arguments) checked++;
   ACL_RUNTIME_FUNCTIONS(COUNT)
+  ACL_OPTIONAL_FUNCTIONS(COUNT)
 #undef COUNT
   printf("%d prototypes and values of the ACL runtime checked, %d wrong\n", checked, wrong);
   return wrong != 0;

@@ -7,6 +7,8 @@
 #include <string.h>
 
 GPU_MODULE(moe_experts);
+GPU_MODULE(moe_routing);
+GPU_MODULE(activation);
 
 static gpu_kernel sort = {.module = &gpu_module_moe_experts, .name = "sort_experts"};
 static gpu_kernel multiply_few[] = GPU_KERNELS(moe_experts, "multiply_few");
@@ -321,10 +323,12 @@ static fl_status run(void *self, fl_call *call) {
   return status ? status : run_sum(op, call, &e);
 }
 
+static gpu_module *const others[] = {&gpu_module_moe_routing, &gpu_module_activation, NULL};
+
 #define OP(op, ...)                                                                                                    \
   {                                                                                                                    \
     .name = op, .run = run, .supports = supports, .workspace_size = workspace_size, .module = &gpu_module_moe_experts, \
-    .variant = &(const places) {                                                                                       \
+    .others = others, .variant = &(const places) {                                                                     \
       __VA_ARGS__                                                                                                      \
     }                                                                                                                  \
   }

@@ -13,6 +13,7 @@
  *   devices     how many there are. Default 2
  *   workspace   bytes that each operator asks for. Default 192
  *   words       what aclGetRecentErrMsg says; "" for NULL
+ *   capture     1: streams are captured in a graph, while nothing may be allocated or waited for
  *   misaligned  1: memory is aligned to 64 bytes, and not to more
  *   FUNCTION    the code that it returns, "207001"; "0" for none. "207001@3": at the third call from now, only once.
  *               The name "kernel" stands for the work of a stream, whose error shows up when that is waited for.

@@ -1,4 +1,4 @@
-/* The stand-in's element-wise operators, activations and norms. Prototypes: op_api headers of ops-nn and ops-math. */
+/* The stand-in's activations and norms. Prototypes: op_api headers of ops-nn. */
 #include "plugins/cpu/cpu.h"
 #include "tests/drivers/ascend/stand_in.h"
 
@@ -87,6 +87,33 @@ int aclnnClippedSwigluGetWorkspaceSize(const aclTensor *x, const aclTensor *grou
 }
 PHASE_2(ClippedSwiglu)
 
+static int compute_situ_glu(aclOpExecutor *e) {
+  cpu_tensor_view x, out;
+  REFERENCE(e, cpu_reference_situ_and_mul, AS_CPU(x, e, 0), fl_float(e->f[0]),
+            e->f[1] > 0 ? fl_float(e->f[1]) : fl_none(), AS_CPU(out, e, 1));
+}
+
+EXPORT int aclnnSituGluGetWorkspaceSize(const aclTensor *x, int64_t dim, double beta, double linear_beta,
+                                        _Bool activate_left, const aclTensor *out, uint64_t *workspace_size,
+                                        aclOpExecutor **executor);
+int aclnnSituGluGetWorkspaceSize(const aclTensor *x, int64_t dim, double beta, double linear_beta, _Bool activate_left,
+                                 const aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor) {
+  int status;
+  aclOpExecutor *e = begin("aclnnSituGlu", compute_situ_glu, BIG_CHIP, &status);
+  if (!e)
+    return status;
+  take(e, x);
+  take(e, out);
+  e->f[0] = beta;
+  e->f[1] = linear_beta;
+  REQUIRE_TENSOR(e, 0);
+  REQUIRE_TENSOR(e, 1);
+  REQUIRE(e, is_float(e, 0) && same_type(e, 0, 1) && halves(e) && is_last(e, dim) && is_compact(e, 1));
+  REQUIRE(e, beta != 0 && activate_left); /* the other half has no reference */
+  return finish(e, workspace_size, executor);
+}
+PHASE_2(SituGlu)
+
 static int compute_gelu_mul(aclOpExecutor *e) {
   cpu_tensor_view x, out;
   REFERENCE(e, cpu_reference_gelu_and_mul, AS_CPU(x, e, 0), fl_string(e->s), AS_CPU(out, e, 1));
@@ -153,14 +180,6 @@ static int compute_squared_relu(aclOpExecutor *e) {
   REFERENCE(e, cpu_reference_relu2, AS_CPU(x, e, 0), AS_CPU(out, e, 1));
 }
 
-static int compute_silu(aclOpExecutor *e) {
-  for (int64_t i = 0; i < elements(&e->tensors[0]); i++) {
-    double v = get(&e->tensors[0], i);
-    put(&e->tensors[1], i, v / (1 + exp(-v)));
-  }
-  return 0;
-}
-
 #define UNARY(name, compute, chips)                                                                                    \
   EXPORT int aclnn##name##GetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspace_size,            \
                                            aclOpExecutor **executor);                                                  \
@@ -173,132 +192,6 @@ static int compute_silu(aclOpExecutor *e) {
   PHASE_2(name)
 UNARY(FastGelu, compute_fast_gelu, BIG_CHIP)
 UNARY(SquaredRelu, compute_squared_relu, BIG_CHIP)
-UNARY(Silu, compute_silu, ANY_CHIP)
-
-/* ---------------------------------------------------------------------------------------------------------- arithmetic
- */
-
-static int compute_mul(aclOpExecutor *e) {
-  for (int64_t i = 0; i < elements(&e->tensors[0]); i++)
-    put(&e->tensors[0], i, get(&e->tensors[0], i) * get(&e->tensors[1], i));
-  return 0;
-}
-
-EXPORT int aclnnInplaceMulGetWorkspaceSize(aclTensor *self, const aclTensor *other, uint64_t *workspace_size,
-                                           aclOpExecutor **executor);
-int aclnnInplaceMulGetWorkspaceSize(aclTensor *self, const aclTensor *other, uint64_t *workspace_size,
-                                    aclOpExecutor **executor) {
-  int status;
-  aclOpExecutor *e = begin("aclnnInplaceMul", compute_mul, ANY_CHIP, &status);
-  return e ? check_unary(e, self, other, workspace_size, executor) : status;
-}
-PHASE_2(InplaceMul)
-
-/* out, self, other */
-static int compute_add(aclOpExecutor *e) {
-  for (int64_t i = 0; i < elements(&e->tensors[0]); i++)
-    put(&e->tensors[0], i, get(&e->tensors[1], i) + e->f[0] * get(&e->tensors[2], i));
-  return 0;
-}
-
-static int check_add(aclOpExecutor *e, const aclTensor *out, const aclTensor *self, const aclTensor *other,
-                     const aclScalar *alpha, uint64_t *workspace_size, aclOpExecutor **executor) {
-  take(e, out);
-  take(e, self);
-  take(e, other);
-  REQUIRE_TENSOR(e, 0);
-  REQUIRE_TENSOR(e, 1);
-  REQUIRE_TENSOR(e, 2);
-  REQUIRE(e, alpha && is_float(e, 0) && same_type(e, 0, 1) && same_type(e, 0, 2));
-  REQUIRE(e, same_shape(e, 0, 1) && same_shape(e, 0, 2));
-  e->f[0] = alpha->value;
-  return finish(e, workspace_size, executor);
-}
-
-EXPORT int aclnnAddGetWorkspaceSize(const aclTensor *self, const aclTensor *other, const aclScalar *alpha,
-                                    aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
-int aclnnAddGetWorkspaceSize(const aclTensor *self, const aclTensor *other, const aclScalar *alpha, aclTensor *out,
-                             uint64_t *workspace_size, aclOpExecutor **executor) {
-  int status;
-  aclOpExecutor *e = begin("aclnnAdd", compute_add, ANY_CHIP, &status);
-  return e ? check_add(e, out, self, other, alpha, workspace_size, executor) : status;
-}
-PHASE_2(Add)
-
-EXPORT int aclnnInplaceAddGetWorkspaceSize(const aclTensor *self, const aclTensor *other, const aclScalar *alpha,
-                                           uint64_t *workspace_size, aclOpExecutor **executor);
-int aclnnInplaceAddGetWorkspaceSize(const aclTensor *self, const aclTensor *other, const aclScalar *alpha,
-                                    uint64_t *workspace_size, aclOpExecutor **executor) {
-  int status;
-  aclOpExecutor *e = begin("aclnnInplaceAdd", compute_add, ANY_CHIP, &status);
-  return e ? check_add(e, self, self, other, alpha, workspace_size, executor) : status;
-}
-PHASE_2(InplaceAdd)
-
-static int compute_cast(aclOpExecutor *e) {
-  for (int64_t i = 0; i < elements(&e->tensors[0]); i++)
-    put(&e->tensors[1], i, get(&e->tensors[0], i));
-  return 0;
-}
-
-EXPORT int aclnnCastGetWorkspaceSize(const aclTensor *self, int type, aclTensor *out, uint64_t *workspace_size,
-                                     aclOpExecutor **executor);
-int aclnnCastGetWorkspaceSize(const aclTensor *self, int type, aclTensor *out, uint64_t *workspace_size,
-                              aclOpExecutor **executor) {
-  int status;
-  aclOpExecutor *e = begin("aclnnCast", compute_cast, ANY_CHIP, &status);
-  if (!e)
-    return status;
-  take(e, self);
-  take(e, out);
-  REQUIRE_TENSOR(e, 0);
-  REQUIRE_TENSOR(e, 1);
-  REQUIRE(e, same_shape(e, 0, 1) && out->type == type);
-  return finish(e, workspace_size, executor);
-}
-PHASE_2(Cast)
-
-/* out, then the parts */
-static int compute_cat(aclOpExecutor *e) {
-  const aclTensor *out = &e->tensors[0];
-  int dim = (int)e->i[0];
-  int64_t inner = 1, start = 0;
-  for (int d = dim + 1; d < out->n; d++)
-    inner *= out->shape[d];
-  for (int p = 1; p < e->n; p++) {
-    const aclTensor *part = &e->tensors[p];
-    int64_t run_length = part->shape[dim] * inner;
-    for (int64_t i = 0; i < elements(part); i++)
-      put(out, i / run_length * out->shape[dim] * inner + start * inner + i % run_length, get(part, i));
-    start += part->shape[dim];
-  }
-  return 0;
-}
-
-EXPORT int aclnnCatGetWorkspaceSize(const aclTensorList *tensors, int64_t dim, aclTensor *out, uint64_t *workspace_size,
-                                    aclOpExecutor **executor);
-int aclnnCatGetWorkspaceSize(const aclTensorList *tensors, int64_t dim, aclTensor *out, uint64_t *workspace_size,
-                             aclOpExecutor **executor) {
-  int status;
-  aclOpExecutor *e = begin("aclnnCat", compute_cat, ANY_CHIP, &status);
-  if (!e)
-    return status;
-  take(e, out);
-  REQUIRE_TENSOR(e, 0);
-  REQUIRE(e, tensors && tensors->n && dim >= 0 && dim < out->n);
-  int64_t whole = 0;
-  for (uint64_t i = 0; i < tensors->n; i++) {
-    take(e, tensors->tensors[i]);
-    REQUIRE(e, same_type(e, 0, (int)i + 1) && e->tensors[i + 1].n == out->n);
-    for (int d = 0; d < out->n; d++)
-      REQUIRE(e, d == dim || e->tensors[i + 1].shape[d] == out->shape[d]);
-    whole += e->tensors[i + 1].shape[dim];
-  }
-  REQUIRE(e, whole == out->shape[dim]);
-  e->i[0] = dim;
-  return finish(e, workspace_size, executor);
-}
-PHASE_2(Cat)
 
 /* -------------------------------------------------------------------------------------------------------------- norms
  */

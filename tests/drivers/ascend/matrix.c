@@ -130,7 +130,29 @@ static aclTensor layer_of(const aclTensor *stack, int64_t at) {
   return layer;
 }
 
-/* x, weights [groups, k, n], numbers of rows, out */
+/* With a bias of another type than x, which the reference has not: added before the only rounding. */
+static void multiply_biased(const aclTensor *x, const aclTensor *weight, const aclTensor *bias, const aclTensor *out) {
+  int64_t k = weight->shape[0], n = weight->shape[1];
+  for (int64_t row = 0; row < out->shape[0]; row++)
+    for (int64_t column = 0; column < n; column++) {
+      double sum = get(bias, column);
+      for (int64_t i = 0; i < k; i++)
+        sum += get(x, row * k + i) * get(weight, i * n + column);
+      put(out, row * n + column, sum);
+    }
+}
+
+/* A row of a matrix, as a vector. */
+static aclTensor row_of(const aclTensor *matrix, int64_t at) {
+  aclTensor row = *matrix;
+  row.n = 1;
+  row.offset += at * matrix->strides[0];
+  row.shape[0] = matrix->shape[1];
+  row.strides[0] = matrix->strides[1];
+  return row;
+}
+
+/* x, weights [groups, k, n], numbers of rows, out, biases [groups, n] */
 static int compute_grouped_matmul(aclOpExecutor *e) {
   int64_t start = 0;
   int code = 0;
@@ -138,7 +160,12 @@ static int compute_grouped_matmul(aclOpExecutor *e) {
     int64_t n = (int64_t)get(&e->tensors[2], group);
     aclTensor x = rows_of(&e->tensors[0], start, n), out = rows_of(&e->tensors[3], start, n);
     aclTensor weight = layer_of(&e->tensors[1], group);
-    code = n ? multiply(e, &x, &weight, NULL, &out) : 0;
+    if (present(e, 4)) {
+      aclTensor bias = row_of(&e->tensors[4], group);
+      multiply_biased(&x, &weight, &bias, &out);
+    } else {
+      code = n ? multiply(e, &x, &weight, NULL, &out) : 0;
+    }
     start += n;
   }
   return code;
@@ -165,7 +192,7 @@ int aclnnGroupedMatmulV4GetWorkspaceSize(
   if (!e)
     return status;
   REQUIRE(e, x && weight && out && x->n == 1 && weight->n == 1 && out->n == 1);
-  REQUIRE(e, !bias && !scale && !offset && !antiquant_scale && !antiquant_offset && !per_token_scale);
+  REQUIRE(e, (!bias || bias->n == 1) && !scale && !offset && !antiquant_scale && !antiquant_offset && !per_token_scale);
   REQUIRE(e, !activation_input && !activation_quant_scale && !activation_quant_offset && !activation_type);
   REQUIRE(e, !activation_feature_out && !dynamic_quant_scale_out);
   REQUIRE(e, split_item == 2 || split_item == 3);
@@ -174,8 +201,11 @@ int aclnnGroupedMatmulV4GetWorkspaceSize(
   take(e, weight->tensors[0]);
   take(e, group_list);
   take(e, out->tensors[0]);
+  take(e, bias ? bias->tensors[0] : NULL);
   REQUIRE_TENSOR(e, 2);
   const aclTensor *t = e->tensors;
+  REQUIRE(e, !bias || t[4].type == (t[0].type == BF16 ? F32 : F16)); /* of bfloat16 it is float32 */
+  REQUIRE(e, !bias || (t[4].n == 2 && t[4].shape[0] == t[1].shape[0] && t[4].shape[1] == t[1].shape[2]));
   REQUIRE(e, is_float(e, 0) && t[0].type != F32 && same_type(e, 0, 1) && same_type(e, 0, 3) && t[2].type == I64);
   REQUIRE(e, t[0].n == 2 && t[1].n == 3 && t[3].n == 2 && t[2].n == 1 && t[2].shape[0] == t[1].shape[0]);
   REQUIRE(e, t[0].shape[1] == t[1].shape[1] && t[3].shape[0] == t[0].shape[0] && t[3].shape[1] == t[1].shape[2]);

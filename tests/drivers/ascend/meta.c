@@ -53,11 +53,11 @@ static aclOpExecutor *executors;
  */
 
 int element_size(int type) {
-  return type == F64 || type == I64                 ? 8
-         : type == F32 || type == I32               ? 4
-         : type == F16 || type == BF16              ? 2
-         : type == I8 || type == U8 || type == BOOL ? 1
-                                                    : 0;
+  return type == F64 || type == I64                               ? 8
+         : type == F32 || type == I32                             ? 4
+         : type == F16 || type == BF16                            ? 2
+         : type == I8 || type == U8 || type == BOOL || type == F8 ? 1
+                                                                  : 0;
 }
 
 int64_t elements(const aclTensor *tensor) {
@@ -272,6 +272,13 @@ double get(const aclTensor *tensor, int64_t index) {
     return (double)fl_f16_to_float(*(const uint16_t *)at);
   case BF16:
     return (double)fl_bf16_to_float(*(const uint16_t *)at);
+  case F8:
+    return (double)fl_e4m3fn_to_float(*(const uint8_t *)at);
+  case I8:
+    return *(const int8_t *)at;
+  case U8:
+  case BOOL:
+    return *(const uint8_t *)at;
   case I32:
     return *(const int32_t *)at;
   case I64:
@@ -292,6 +299,16 @@ void put(const aclTensor *tensor, int64_t index, double value) {
     break;
   case BF16:
     *(uint16_t *)at = fl_float_to_bf16((float)value);
+    break;
+  case F8:
+    *(uint8_t *)at = fl_float_to_e4m3fn((float)value);
+    break;
+  case I8:
+    *(int8_t *)at = (int8_t)value;
+    break;
+  case U8:
+  case BOOL:
+    *(uint8_t *)at = (uint8_t)value;
     break;
   case I32:
     *(int32_t *)at = (int32_t)value;

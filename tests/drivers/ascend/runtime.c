@@ -75,6 +75,7 @@ EXPORT int aclrtFree(void *memory);
 EXPORT int aclrtMemcpy(void *to, size_t room, const void *from, size_t size, int kind);
 EXPORT int aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t size, int kind, void *handle);
 EXPORT int aclrtGetMemInfo(int attribute, size_t *left, size_t *total);
+EXPORT int aclmdlRICaptureGetInfo(void *handle, int *status, void **graph);
 EXPORT int aclrtGetDeviceInfo(uint32_t device, int attribute, int64_t *value);
 
 #define ORDERED()                                                                                                      \
@@ -188,6 +189,25 @@ int aclrtGetDeviceInfo(uint32_t device, int attribute, int64_t *value) {
   return 0;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ graphs
+ */
+
+/* All streams are captured while the setting says so; in one that is nothing may be waited for. */
+int aclmdlRICaptureGetInfo(void *handle, int *status, void **graph) {
+  enum { NONE, ACTIVE };
+  NEEDS_CONTEXT();
+  (void)handle;
+  *status = stand_in_setting("capture") ? ACTIVE : NONE;
+  *graph = NULL;
+  return 0;
+}
+
+/* Nothing of this in a graph. */
+static void check_capture(const char *function) {
+  if (stand_in_setting("capture"))
+    stand_in_violation("%s while a stream is captured", function);
+}
+
 /* ------------------------------------------------------------------------------------------------------------- memory
  */
 
@@ -208,6 +228,7 @@ int stand_in_is_device_memory(const void *memory, size_t size) {
 
 int aclrtMalloc(void **memory, size_t size, int policy) {
   NEEDS_CONTEXT();
+  check_capture(__func__);
   (void)policy;
   if (!size)
     return INVALID;
@@ -354,6 +375,7 @@ static int drain(stream *s) {
 
 int aclrtSynchronizeStream(void *handle) {
   NEEDS_CONTEXT();
+  check_capture(__func__);
   stream *s = stream_of(handle);
   stand_in_note("wait %d.%d", s->device, s->index);
   stand_in_add("waits", 1);

@@ -15,7 +15,7 @@
 enum { MAX_DIMS = 8, MAX_TENSORS = 16, MAX_INTS = 8 };
 
 /* aclDataType and aclFormat */
-enum { F32 = 0, F16 = 1, I8 = 2, I32 = 3, U8 = 4, I64 = 9, F64 = 11, BOOL = 12, BF16 = 27 };
+enum { F32 = 0, F16 = 1, I8 = 2, I32 = 3, U8 = 4, I64 = 9, F64 = 11, BOOL = 12, BF16 = 27, F8 = 36 };
 enum { NCHW = 0, ND = 2, NCDHW = 30 };
 
 /* What aclnn functions return. */

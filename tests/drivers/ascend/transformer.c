@@ -317,12 +317,13 @@ PHASE_2(MoeInitRoutingV3)
 /* permuted, indices, probs, out */
 static int compute_unpermute(aclOpExecutor *e) {
   const aclTensor *t = e->tensors;
-  int64_t choices = t[2].shape[1], h = t[3].shape[1];
+  int has_probs = present(e, 2);
+  int64_t choices = has_probs ? t[2].shape[1] : 1, h = t[3].shape[1];
   for (int64_t token = 0; token < t[3].shape[0]; token++)
     for (int64_t column = 0; column < h; column++) {
       double sum = 0;
       for (int64_t j = token * choices; j < (token + 1) * choices; j++)
-        sum += get(&t[2], j) * get(&t[0], (int64_t)get(&t[1], j) * h + column);
+        sum += (has_probs ? get(&t[2], j) : 1) * get(&t[0], (int64_t)get(&t[1], j) * h + column);
       put(&t[3], token * h + column, sum);
     }
   return 0;
@@ -342,12 +343,14 @@ int aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permuted, const aclT
     return status;
   for (int i = 0; i < 4; i++) {
     take(e, given[i]);
-    REQUIRE_TENSOR(e, i);
+    if (i != 2)
+      REQUIRE_TENSOR(e, i);
   }
-  REQUIRE(e, is_float(e, 0) && same_type(e, 0, 3) && is_float(e, 2) && sorted_indices->type == I32);
-  REQUIRE(e, permuted->n == 2 && probs->n == 2 && out->n == 2 && !padded && !restore_shape);
-  REQUIRE(e, probs->shape[0] == out->shape[0] && elements(probs) == elements(sorted_indices));
-  REQUIRE(e, permuted->shape[0] == elements(probs) && permuted->shape[1] == out->shape[1]);
+  REQUIRE(e, is_float(e, 0) && same_type(e, 0, 3) && sorted_indices->type == I32);
+  REQUIRE(e, permuted->n == 2 && out->n == 2 && !padded && !restore_shape);
+  REQUIRE(e, permuted->shape[0] == elements(sorted_indices) && permuted->shape[1] == out->shape[1]);
+  REQUIRE(e, !probs || (is_float(e, 2) && probs->n == 2 && probs->shape[0] == out->shape[0]));
+  REQUIRE(e, elements(sorted_indices) == (probs ? elements(probs) : out->shape[0])); /* without: one a token */
   return finish(e, workspace_size, executor);
 }
 PHASE_2(MoeTokenUnpermute)

@@ -2,9 +2,11 @@
 #include "tests/drivers/gpu/standin.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef int code;
 typedef unsigned long long address;
@@ -25,10 +27,13 @@ const standin_settings standin_defaults = {.devices = 1,
                                            .warp = 32,
                                            .units = 132,
                                            .shared = 227 << 10,
-                                           .math_workspace = 4096};
+                                           .math_workspace = 4096,
+                                           .conv_version = 91900,
+                                           .conv_workspace = 4096};
 
 /* A context is the address of its device's place here; a test may push others. */
 static char contexts[MOST_DEVICES];
+static atomic_int retained[MOST_DEVICES];
 static _Bool initialised;
 
 enum { MOST_PUSHED = 16 };
@@ -42,6 +47,7 @@ code cuInit(unsigned flags) {
   standin_settings now = standin_now();
   if (now.crash)
     raise(SIGSEGV);
+  usleep((useconds_t)now.stall * 1000);
   int failed = now.init ? now.init : now.devices ? 0 : NO_DEVICE;
   initialised = !failed && !flags;
   return failed;
@@ -89,7 +95,29 @@ code cuDeviceGetAttribute(int *value, int attribute, int device) {
 EXPORT code cuDevicePrimaryCtxRetain(void **context, int device);
 code cuDevicePrimaryCtxRetain(void **context, int device) {
   standin_log("retain %d", device);
+  atomic_fetch_add(&retained[device], 1);
   *context = &contexts[device];
+  return standin_check(0);
+}
+
+EXPORT code cuDevicePrimaryCtxRelease_v2(int device);
+code cuDevicePrimaryCtxRelease_v2(int device) {
+  standin_log("release %d", device);
+  atomic_fetch_sub(&retained[device], 1);
+  return standin_check(0);
+}
+
+EXPORT code cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active);
+code cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+  *flags = 0;
+  *active = atomic_load(&retained[device]) > 0;
+  return initialised ? 0 : NOT_INITIALIZED;
+}
+
+EXPORT code cuDeviceTotalMem_v2(size_t *bytes, int device);
+code cuDeviceTotalMem_v2(size_t *bytes, int device) {
+  (void)device;
+  *bytes = (size_t)80 << 30;
   return standin_check(0);
 }
 
@@ -139,7 +167,7 @@ code cuMemGetInfo_v2(size_t *available, size_t *total) {
 
 EXPORT code cuModuleLoadData(void **module, const void *image);
 code cuModuleLoadData(void **module, const void *image) {
-  return depth ? standin_load(module, image) : INVALID_CONTEXT;
+  return depth ? standin_load(module, image, stack[depth - 1]) : INVALID_CONTEXT;
 }
 
 EXPORT code cuModuleGetFunction(void **function, void *module, const char *name);
@@ -160,7 +188,8 @@ code cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsig
                     unsigned shared, void *stream, void **arguments, void **extra) {
   if (!depth || extra)
     return depth ? INVALID_VALUE : INVALID_CONTEXT;
-  return standin_launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream, arguments);
+  return standin_launch(function, stack[depth - 1], (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream,
+                        arguments);
 }
 
 EXPORT code cuMemAlloc_v2(address *memory, size_t size);
@@ -206,6 +235,18 @@ code cuCtxSynchronize(void) {
 EXPORT code cuStreamIsCapturing(void *stream, int *status);
 code cuStreamIsCapturing(void *stream, int *status) {
   return depth ? standin_capturing(stream, status) : INVALID_CONTEXT;
+}
+
+EXPORT code cuThreadExchangeStreamCaptureMode(int *mode);
+code cuThreadExchangeStreamCaptureMode(int *mode) {
+  static _Thread_local int own;
+  int outer = own;
+  if (!initialised || *mode < 0 || *mode > 2)
+    return initialised ? INVALID_VALUE : NOT_INITIALIZED;
+  own = *mode;
+  *mode = outer;
+  standin_relax(own == 2);
+  return 0;
 }
 
 /* A driver that is too old lacks one that came late. */

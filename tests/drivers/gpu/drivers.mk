@@ -22,12 +22,12 @@ endef
 $(eval $(call emulation,32))
 $(eval $(call emulation,64))
 
-# standin NAME,SOURCE,WARP,FLAGS: a driver, and in the same file the library of matrix products that goes with it.
-MATH_cuda := cublaslt
-MATH_hip := rocblas
+# standin NAME,SOURCE,WARP,FLAGS: a driver, and in the same file the vendor's libraries that go with it.
+LIBRARIES_cuda := cublaslt cudnn
+LIBRARIES_hip := rocblas
 define standin
 STANDINS += $(TD)/$(1)
-$(TD)/$(1): tests/drivers/gpu/$(2).c tests/drivers/gpu/$(MATH_$(2)).c tests/drivers/gpu/product.c tests/drivers/gpu/standin.c $(GPU_EMULATION:%=$(TD)/warp$(3)/%)
+$(TD)/$(1): tests/drivers/gpu/$(2).c $(LIBRARIES_$(2):%=tests/drivers/gpu/%.c) tests/drivers/gpu/product.c tests/drivers/gpu/standin.c $(GPU_EMULATION:%=$(TD)/warp$(3)/%)
 	@mkdir -p $$(@D)
 	$$(CC) $$(BASE) $$(CFLAGS) $(4) -shared -Wl,-z,defs,-z,now,-Bsymbolic -o $$@ $$(filter %.c %.o,$$^) $$(LINK) -lm
 endef
@@ -47,7 +47,7 @@ $(TD)/cuda_driver.o $(TD)/hip_driver.o: $(TD)/%.o: plugins/gpu/%.c
 	$(GPU_COMPILE) $(GPU_TEST_DEFINES) $<
 GPU_TEST_PLUGINS := $(TD)/plugins/cuda.so $(TD)/plugins/rocm.so
 GPU_TEST_OBJECTS := $(GPU_OBJECTS) $(GPU_KERNELS:%=$(TD)/%.image.o)
-$(TD)/plugins/cuda.so: $(GPU_TEST_OBJECTS) $(TD)/cuda_driver.o $(BUILD)/obj/plugins/cuda/cuda.o $(BUILD)/obj/plugins/gpu/cublaslt.o
+$(TD)/plugins/cuda.so: $(GPU_TEST_OBJECTS) $(TD)/cuda_driver.o $(BUILD)/obj/plugins/cuda/cuda.o $(GPU_cuda_LIBRARIES:%=$(BUILD)/obj/plugins/gpu/%.o)
 $(TD)/plugins/rocm.so: $(GPU_TEST_OBJECTS) $(TD)/hip_driver.o $(BUILD)/obj/plugins/rocm/rocm.o $(BUILD)/obj/plugins/gpu/rocblas.o
 # As they are without the vendors' compilers.
 GPU_TEST_PLUGINS += $(TD)/plugins/cuda_bare.so $(TD)/plugins/rocm_bare.so
@@ -56,14 +56,15 @@ $(TD)/bare/cuda_driver.o $(TD)/bare/hip_driver.o: $(TD)/bare/%.o: plugins/gpu/%.
 $(TD)/bare/%.image.o: plugins/gpu/image.c
 	$(GPU_COMPILE) -DGPU_MODULE_NAME=$* $<
 GPU_BARE_OBJECTS := $(GPU_OBJECTS) $(GPU_KERNELS:%=$(TD)/bare/%.image.o)
-$(TD)/plugins/cuda_bare.so: $(GPU_BARE_OBJECTS) $(TD)/bare/cuda_driver.o $(BUILD)/obj/plugins/cuda/cuda.o $(BUILD)/obj/plugins/gpu/cublaslt.o
+$(TD)/plugins/cuda_bare.so: $(GPU_BARE_OBJECTS) $(TD)/bare/cuda_driver.o $(BUILD)/obj/plugins/cuda/cuda.o $(GPU_cuda_LIBRARIES:%=$(BUILD)/obj/plugins/gpu/%.o)
 $(TD)/plugins/rocm_bare.so: $(GPU_BARE_OBJECTS) $(TD)/bare/hip_driver.o $(BUILD)/obj/plugins/rocm/rocm.o $(BUILD)/obj/plugins/gpu/rocblas.o
 $(GPU_TEST_PLUGINS):
 	@mkdir -p $(@D)
 	$(CC) $(PLUGIN_LINK) -o $@ $(filter %.o,$^) $(LINK) -ldl -lm
 
-GPU_SUITES := $(patsubst %,$(BUILD)/tests/test_gpu_%,kernels sequences host grid math experts quantisation)
+GPU_SUITES := $(patsubst %,$(BUILD)/tests/test_gpu_%,kernels sequences host grid math cudnn experts quantisation command)
 $(GPU_SUITES): | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
+$(BUILD)/tests/test_gpu_command: | $(COMMAND)
 $(BUILD)/tests/test_gpu_images: | $(BUILD)/plugins/rocm.so $(STANDINS)
 $(BUILD)/tests/test_gpu_devices: | $(PLUGINS) $(COMMAND)
 $(BUILD)/tests/test_bench_gpu: | $(COMMAND) $(PLUGINS) $(STANDINS)

@@ -6,6 +6,7 @@
 #include "tests/drivers/gpu/standin.h"
 
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -116,9 +117,14 @@ code hipMemGetInfo(size_t *available, size_t *total) {
   return standin_check(0);
 }
 
+/* The thread's device, as a place. */
+static const void *here(void) {
+  return (const void *)((uintptr_t)current + 1);
+}
+
 EXPORT code hipModuleLoadData(void **module, const void *image);
 code hipModuleLoadData(void **module, const void *image) {
-  return standin_load(module, image);
+  return standin_load(module, image, here());
 }
 
 EXPORT code hipModuleGetFunction(void **function, void *module, const char *name);
@@ -132,7 +138,8 @@ code hipModuleLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz
                            unsigned shared, void *stream, void **arguments, void **extra) {
   if (extra || shared > (unsigned)standin_now().shared)
     return INVALID_VALUE;
-  return standin_launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream, arguments);
+  return standin_launch(function, here(), (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream,
+                        arguments);
 }
 
 EXPORT code hipMalloc(void **memory, size_t size);

@@ -5,7 +5,7 @@
 #include <flhost/dtype.h>
 #include <string.h>
 
-static float load(product_type type, const void *data, int64_t i) {
+float product_load(product_type type, const void *data, int64_t i) {
   switch (type) {
   case PRODUCT_F32:
     return ((const float *)data)[i];
@@ -16,7 +16,7 @@ static float load(product_type type, const void *data, int64_t i) {
   }
 }
 
-static void store(product_type type, void *data, int64_t i, float value) {
+void product_store(product_type type, void *data, int64_t i, float value) {
   if (type == PRODUCT_F32)
     ((float *)data)[i] = value;
   else
@@ -35,13 +35,14 @@ static void run(const void *arguments) {
     for (int64_t i = 0; i < p->m; i++) {
       float sum = 0;
       for (int64_t l = 0; l < p->k; l++)
-        sum += load(p->type, p->a.data, place(&p->a, i, l)) * load(p->type, p->b.data, place(&p->b, l, j));
+        sum +=
+            product_load(p->type, p->a.data, place(&p->a, i, l)) * product_load(p->type, p->b.data, place(&p->b, l, j));
       sum *= p->alpha;
       if (p->beta != 0) /* else c is not read, so that NaN in it means nothing */
-        sum += p->beta * load(p->type, p->c.data, place(&p->c, i, j));
+        sum += p->beta * product_load(p->type, p->c.data, place(&p->c, i, j));
       if (p->bias)
-        sum += load(p->type, p->bias, i);
-      store(p->type, p->d, i + j * p->ldd, sum);
+        sum += product_load(p->type, p->bias, i);
+      product_store(p->type, p->d, i + j * p->ldd, sum);
     }
 }
 

@@ -28,6 +28,10 @@ typedef struct product {
   size_t workspace_size;
 } product;
 
+/* Element `i` of an array of the type. */
+float product_load(product_type type, const void *data, int64_t i);
+void product_store(product_type type, void *data, int64_t i, float value);
+
 /* The result is a driver's code. */
 int product_queue(const product *p, void *stream);
 

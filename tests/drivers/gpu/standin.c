@@ -18,7 +18,8 @@ enum {
   NOT_FOUND = 500,
   CAPTURE_UNSUPPORTED = 900,
   LAUNCH_FAILURE = 719,
-  INVALID_IMAGE = 200
+  INVALID_IMAGE = 200,
+  INVALID_HANDLE = 400
 };
 
 /* Work that waits in a stream. */
@@ -55,11 +56,13 @@ static const struct {
 } names[] = {
 #define NAME(field)                                                                                                    \
   { #field, offsetof(standin_settings, field) }
-    NAME(devices),   NAME(version),        NAME(init),      NAME(count),       NAME(describe),     NAME(major),
-    NAME(minor),     NAME(warp),           NAME(units),     NAME(shared),      NAME(load),         NAME(find),
-    NAME(allocate),  NAME(copy),           NAME(launch),    NAME(arch),        NAME(broken),       NAME(synchronize),
-    NAME(delay),     NAME(capturing),      NAME(crash),     NAME(math_create), NAME(math_prepare), NAME(math_run),
-    NAME(math_none), NAME(math_workspace), NAME(arch_step),
+    NAME(devices),        NAME(version),      NAME(init),           NAME(count),      NAME(describe),
+    NAME(major),          NAME(minor),        NAME(warp),           NAME(units),      NAME(shared),
+    NAME(load),           NAME(find),         NAME(allocate),       NAME(copy),       NAME(launch),
+    NAME(arch),           NAME(broken),       NAME(synchronize),    NAME(delay),      NAME(capturing),
+    NAME(crash),          NAME(math_create),  NAME(math_prepare),   NAME(math_run),   NAME(math_none),
+    NAME(math_workspace), NAME(conv_version), NAME(conv_create),    NAME(conv_graph), NAME(conv_plan),
+    NAME(conv_run),       NAME(conv_none),    NAME(conv_workspace), NAME(stall),      NAME(arch_step),
 #undef NAME
 };
 
@@ -159,9 +162,20 @@ int standin_check(int code) {
   return broken ? broken : code;
 }
 
-/* What a capture forbids. */
+/* What a capture forbids to everybody. */
 static int check_uncaptured(int code) {
   return standin_check(standin_now().capturing ? CAPTURE_UNSUPPORTED : code);
+}
+
+/* What it forbids only because it might be meant as a part of the graph. */
+static _Thread_local bool relaxed;
+
+static int check_safe(int code) {
+  return relaxed ? standin_check(code) : check_uncaptured(code);
+}
+
+void standin_relax(bool may) {
+  relaxed = may;
 }
 
 static void break_device(int code) {
@@ -173,7 +187,7 @@ static void break_device(int code) {
 /* -------------------------------------------------------------------------------------------------------- memory */
 
 int standin_allocate(void **memory, size_t size) {
-  int code = check_uncaptured(standin_now().allocate);
+  int code = check_safe(standin_now().allocate);
   standin_log("allocate %zu", size);
   if (code)
     return code;
@@ -193,26 +207,43 @@ int standin_release(void *memory) {
 
 /* ------------------------------------------------------------------------------------------------------- modules */
 
-int standin_load(void **module, const void *image) {
-  int code = check_uncaptured(standin_now().load);
+/* A module or a function. */
+typedef struct handle {
+  const void *of, *where;
+} handle;
+
+/* The one handle of that. Kept. */
+static int make_handle(void **made, const void *of, const void *where) {
+  enum { MOST_HANDLES = 4096 };
+  static handle handles[MOST_HANDLES];
+  static int n;
+  int i = 0;
+  pthread_mutex_lock(&state.lock);
+  while (i < n && (handles[i].of != of || handles[i].where != where))
+    i++;
+  if (i == n && n < MOST_HANDLES)
+    handles[n++] = (handle){of, where};
+  *made = i < n ? &handles[i] : NULL;
+  pthread_mutex_unlock(&state.lock);
+  return *made ? 0 : OUT_OF_MEMORY;
+}
+
+int standin_load(void **module, const void *image, const void *where) {
+  int code = check_safe(standin_now().load);
   standin_log("load");
   if (code)
     return code;
-  if (!image)
-    return INVALID_IMAGE;
-  *module = (void *)(uintptr_t)image;
-  return 0;
+  return image ? make_handle(module, image, where) : INVALID_IMAGE;
 }
 
 int standin_find(void **function, void *module, const char *name) {
   int code = standin_check(standin_now().find);
   const grid_kernel *kernel = grid_find(name);
-  (void)module;
+  const handle *of = module;
   standin_log("find %s", name);
-  if (code)
-    return code;
-  memcpy(function, &kernel, sizeof *function);
-  return kernel ? 0 : NOT_FOUND;
+  if (code || !kernel)
+    return code ? code : NOT_FOUND;
+  return make_handle(function, kernel, of ? of->where : NULL);
 }
 
 /* ------------------------------------------------------------------------------------------------------- streams */
@@ -268,12 +299,13 @@ static task *take(void *stream, bool all) {
   return found;
 }
 
-int standin_launch(void *function, const unsigned *grid, const unsigned *block, unsigned shared, void *stream,
-                   void **arguments) {
+int standin_launch(void *function, const void *where, const unsigned *grid, const unsigned *block, unsigned shared,
+                   void *stream, void **arguments) {
   int code = standin_check(standin_now().launch);
-  const grid_kernel *kernel = function;
-  if (code)
-    return code;
+  const handle *f = function;
+  const grid_kernel *kernel = f->of;
+  if (code || (f->where && f->where != where))
+    return code ? code : INVALID_HANDLE;
   standin_log("launch %s grid %ux%ux%u block %ux%ux%u shared %u stream %p", kernel->name, grid[0], grid[1], grid[2],
               block[0], block[1], block[2], shared, stream);
   task *t = calloc(1, sizeof *t + kernel->arguments_size);

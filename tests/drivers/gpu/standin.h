@@ -28,10 +28,15 @@ typedef struct standin_settings {
   int arch;      /* HIP: which of its names; that of each further device is `arch_step` further on */
   int arch_step;
   int crash; /* 1: initialisation does */
+  int stall; /* milliseconds that initialisation takes */
   /* The library of matrix products: */
   int math_create, math_prepare, math_run;
   int math_none;      /* 1: it has no algorithm for any product */
   int math_workspace; /* bytes that its best algorithm wants */
+  /* The library of convolutions: */
+  int conv_version, conv_create, conv_graph, conv_plan, conv_run;
+  int conv_none;      /* 1: it has no engine for any convolution */
+  int conv_workspace; /* bytes that its best engines want */
 } standin_settings;
 
 /* The present ones: a copy. */
@@ -45,13 +50,18 @@ void standin_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* What every call first asks: the code that follows from a broken device, or `code`. */
 int standin_check(int code);
 
+/* May the thread, from now on, load and allocate while a stream is captured? */
+void standin_relax(bool may);
+
 /* A thread's device or context is the vendor's business; these do the rest, and give codes. */
 int standin_allocate(void **memory, size_t size);
 int standin_release(void *memory);
-int standin_load(void **module, const void *image);
+/* `where`: the thread's context or device. A module and its functions are good there and nowhere else; functions of no
+ * module, the tests' own, everywhere. */
+int standin_load(void **module, const void *image, const void *where);
 int standin_find(void **function, void *module, const char *name);
-int standin_launch(void *function, const unsigned *grid, const unsigned *block, unsigned shared, void *stream,
-                   void **arguments);
+int standin_launch(void *function, const void *where, const unsigned *grid, const unsigned *block, unsigned shared,
+                   void *stream, void **arguments);
 /* Queues a function of the host's; `arguments` is copied. */
 int standin_queue(void (*run)(const void *arguments), const void *arguments, size_t size, void *stream);
 int standin_copy(void *to, const void *from, size_t size, void *stream, const char *kind);
