@@ -8,6 +8,7 @@
 #include <ctype.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,9 +121,9 @@ static bool has_features(const char *had, const char *wanted) {
   return true;
 }
 
-bool fl_arch_reaches(const char *name, const char *least) {
+static bool reaches(const char *name, const char *least) {
   arch device, wanted;
-  if (!name || !least || !read_arch(name, true, &device) || !read_arch(least, false, &wanted) ||
+  if (!read_arch(name, true, &device) || !read_arch(least, false, &wanted) ||
       device.form_length != wanted.form_length || strncmp(device.form, wanted.form, device.form_length) != 0)
     return true;
   if (device.line != wanted.line)
@@ -132,4 +133,16 @@ bool fl_arch_reaches(const char *name, const char *least) {
   if (!strcmp(wanted.suffix, "f")) /* sm_100f: for those of its major version */
     return device.number / 10 == wanted.number / 10 && device.number >= wanted.number;
   return device.number >= wanted.number && has_features(device.suffix, wanted.suffix);
+}
+
+bool fl_arch_reaches(const char *name, const char *least) {
+  char one[64]; /* as long as a device's */
+  bool reached = !name || !least;
+  while (!reached && least) {
+    const char *comma = strchr(least, ',');
+    snprintf(one, sizeof one, "%.*s", (int)strcspn(least, ","), least);
+    reached = reaches(name, one);
+    least = comma ? comma + 1 : NULL;
+  }
+  return reached;
 }

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/probes.h"
 #include "core/select.h"
+#include "core/tensor.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -358,7 +359,7 @@ static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type
   fl_selection selection;
   bool again, partial = false;
   char why[FL_ERROR_MAX];
-  bool wanted = host->synchronous && device_type > kDLCPU;
+  bool wanted = host->synchronous && device_type && !fl_is_host_memory((int32_t)device_type);
   bool synchronous = wanted && can_synchronize(host, (int32_t)device_type, why, sizeof why);
   *made = false;
   do {

@@ -36,9 +36,12 @@ int64_t fl_tensor_elements(const DLTensor *tensor) {
   return n;
 }
 
+bool fl_is_host_memory(int32_t device_type) {
+  return device_type == kDLCPU || device_type == kDLCUDAHost || device_type == kDLROCMHost;
+}
+
 bool fl_tensor_is_on_host(const DLTensor *tensor) {
-  int32_t type = (int32_t)tensor->device.device_type;
-  return type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost;
+  return fl_is_host_memory((int32_t)tensor->device.device_type);
 }
 
 size_t fl_tensor_span(const DLTensor *tensor) {

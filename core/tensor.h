@@ -9,7 +9,10 @@ size_t fl_tensor_item_size(const DLTensor *tensor);
 
 int64_t fl_tensor_elements(const DLTensor *tensor);
 
-/* Can the processor read and write it? */
+/* Can the processor read and write tensors of that device type? */
+bool fl_is_host_memory(int32_t device_type);
+
+/* Can it read and write this one? */
 bool fl_tensor_is_on_host(const DLTensor *tensor);
 
 /* Bytes from the first to behind the last element, gaps between them included; strides are not negative. */

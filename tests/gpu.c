@@ -85,7 +85,8 @@ int gpu_plugin_impls(const gpu_setup *setup, const char *math, fl_impl *impls, i
   setenv(setup->setting, path, 1);
   setenv(setup->math, math ? math : path, 1);
   setenv("FLHOST_CUDNN", NO_CUDNN, 0);
-  snprintf(plugin, sizeof plugin, "%s/tests/drivers/plugins/%s", build_dir(), setup->plugin);
+  snprintf(plugin, sizeof plugin, "%s/%s%s", build_dir(), strchr(setup->plugin, '/') ? "" : "tests/drivers/plugins/",
+           setup->plugin);
   void *library = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
   ck_assert_msg(library != NULL, "%s", library ? "" : dlerror());
   *(void **)&entry = dlsym(library, "register_builtins");

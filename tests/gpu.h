@@ -18,8 +18,9 @@ extern const gpu_setup gpu_setups[GPU_SETUPS];
 /* The host, with the stand-in's settings as they begin. A test that wants cuDNN sets FLHOST_CUDNN before. */
 fl_host *gpu_host(const gpu_setup *setup);
 
-/* The plugin without a host, as it registers itself, on its stand-in: how many implementations it has. `math` is the
- * library of matrix products that it is told to use; NULL: the stand-in's. */
+/* The plugin without a host, as it registers itself, on its stand-in: how many implementations it has. With a slash in
+ * its name it is that below the build directory, else the one that tests have. `math` is the library of matrix products
+ * that it is told to use; NULL: the stand-in's. */
 int gpu_plugin_impls(const gpu_setup *setup, const char *math, fl_impl *impls, int most);
 
 /* Opens a stand-in by its file's name, for the functions below; gpu_host() does it by itself. */

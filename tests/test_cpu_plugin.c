@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <flhost/dtype.h>
 #include <math.h>
+#include <stdlib.h>
 
 /* ------------------------------------------------------------------------------------------------- golden files */
 
@@ -60,8 +61,9 @@ START_TEST(every_op_has_a_reference_and_a_default_implementation_for_the_cpu) {
     const fl_impl *flagos = find_impl(schema->op_name, "default.flagos");
     ck_assert_int_eq(reference->kind, FL_KIND_REFERENCE);
     ck_assert_int_eq(flagos->kind, FL_KIND_DEFAULT);
-    ck_assert_uint_eq(reference->devices, FL_DEVICE(kDLCPU));
-    ck_assert_uint_eq(flagos->devices, FL_DEVICE(kDLCPU));
+    const uint64_t host_memory = FL_DEVICE(kDLCPU) | FL_DEVICE(kDLCUDAHost) | FL_DEVICE(kDLROCMHost);
+    ck_assert_uint_eq(reference->devices, host_memory);
+    ck_assert_uint_eq(flagos->devices, host_memory);
     fl_schema_free(schema);
   }
   ck_assert_int_eq(count_impls(), n);
@@ -82,6 +84,36 @@ START_TEST(a_refused_implementation_is_passed_on) {
   fl_register_fn entry = NULL;
   *(void **)&entry = dlsym(library, "register_builtins");
   ck_assert_int_eq(entry(&registry), FL_EEXIST);
+}
+END_TEST
+
+/* What lies in memory that a GPU's driver has pinned, the processor can compute; what lies on the GPU it cannot. */
+START_TEST(tensors_in_pinned_memory_are_taken_and_those_on_a_device_are_not) {
+  const int32_t types[] = {kDLCUDAHost, kDLROCMHost, kDLCUDA, kDLCUDAManaged};
+  char plugins[512];
+  snprintf(plugins, sizeof plugins, "%s/plugins", build_dir());
+  const fl_host_options options = {
+      .size = sizeof options, .platform = "cpu", .flags = FL_HOST_SYNCHRONOUS, .plugin_path = realpath(plugins, NULL)};
+  const int64_t in_shape[] = {4}, out_shape[] = {2};
+  fl_host *host;
+  ck_assert_msg(!fl_host_create(&options, &host), "%s", fl_error_message());
+  free((char *)options.plugin_path);
+  for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+    owned *x = make(float32, 1, in_shape, 0), *out = make(float32, 1, out_shape, 0);
+    for (int64_t j = 0; j < 4; j++)
+      set(&x->tensor, j, 1);
+    x->tensor.device.device_type = out->tensor.device.device_type = (DLDeviceType)types[i];
+    fl_value values[] = {fl_tensor(&x->tensor), fl_tensor(&out->tensor)};
+    fl_call call = FL_CALL(values);
+    fl_status status = fl_call_op(host, "silu_and_mul", &call);
+    if (i < 2)
+      ck_assert_msg(status == FL_OK && fabs(get(&out->tensor, 0) - 0.731059) < 1e-5, "%s", fl_error_message());
+    else
+      ck_assert_int_ne(status, FL_OK);
+    unmake(x);
+    unmake(out);
+  }
+  fl_host_destroy(host);
 }
 END_TEST
 
@@ -451,6 +483,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, O5_default_agrees_with_the_golden_files_within_tolerance);
   tcase_add_test(tests, every_op_has_a_reference_and_a_default_implementation_for_the_cpu);
   tcase_add_test(tests, a_refused_implementation_is_passed_on);
+  tcase_add_test(tests, tensors_in_pinned_memory_are_taken_and_those_on_a_device_are_not);
   tcase_add_test(tests, silu_and_gelu_at_infinity_are_what_pytorch_gives);
   tcase_add_loop_test(tests, rms_norm_takes_strided_tensors_and_works_in_place, 0, 6);
   tcase_add_test(tests, O4_the_weights_type_decides_where_the_reference_rounds);

@@ -281,7 +281,7 @@ START_TEST(no_cpu_kernel_stands_in_for_a_device) {
   make(&x, host, device0, 1, 4, gated);
   make(&out, host, device0, 1, 4, NULL);
   ck_assert_int_eq(unary(host, "gelu_new", &x, &out), FL_ENOIMPL);
-  ck_contains(fl_error_message(), "default.flagos: works on cpu, the tensors are on ext_dev");
+  ck_contains(fl_error_message(), "default.flagos: works on cpu, cuda_host, rocm_host, the tensors are on ext_dev");
   unmake(&x);
   unmake(&out);
   fl_host_destroy(host);
@@ -316,6 +316,10 @@ START_TEST(min_arch_is_compared_by_the_rule_of_plugin_h) {
       {"gfx1100", "gfx1030", true},
       {"gfx1030", "gfx1100", false},
       {"gfx9-generic", "gfx90a", true},
+      {"gfx908", "gfx90a,gfx1030", false},
+      {"gfx90a:xnack-", "gfx90a,gfx1030", true},
+      {"gfx1100", "gfx90a,gfx1030", true},
+      {"gfx1010", "gfx90a,gfx1030", false},
       {"Ascend910B3", "Ascend910B", true},
       {"Ascend910B", "Ascend910B", false}, /* a device of that bare name is of the first generation */
       {"Ascend910ProB", "Ascend910B", false},

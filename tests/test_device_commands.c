@@ -137,7 +137,7 @@ END_TEST
 START_TEST(on_a_device_without_implementation_run_says_so) {
   outcome run = FLHOST("run", "--device", "ext_dev", "tests/golden/gelu_new");
   assert_status(run, 3);
-  assert_contains(run.err, "works on cpu, the tensors are on ext_dev");
+  assert_contains(run.err, "works on cpu, cuda_host, rocm_host, the tensors are on ext_dev");
 }
 END_TEST
 

@@ -14,12 +14,14 @@ typedef struct format {
   int exponent_bits, mantissa_bits, bias;
   uint32_t top, nan;
   bool has_infinity;
+  bool fnuz; /* the pattern of -0 is the NaN */
 } format;
 
-static const format bf16 = {"bf16", 8, 7, 127, 0x7f7f, 0x7fc0, true};
-static const format f16 = {"f16", 5, 10, 15, 0x7bff, 0x7e00, true};
-static const format e4m3fn = {"e4m3fn", 4, 3, 7, 0x7e, 0x7f, false};
-static const format e5m2 = {"e5m2", 5, 2, 15, 0x7b, 0x7e, true};
+static const format bf16 = {"bf16", 8, 7, 127, 0x7f7f, 0x7fc0, true, false};
+static const format f16 = {"f16", 5, 10, 15, 0x7bff, 0x7e00, true, false};
+static const format e4m3fn = {"e4m3fn", 4, 3, 7, 0x7e, 0x7f, false, false};
+static const format e5m2 = {"e5m2", 5, 2, 15, 0x7b, 0x7e, true, false};
+static const format e4m3fnuz = {"e4m3fnuz", 4, 3, 8, 0x7f, 0x80, false, true};
 
 /* The value of a bit pattern without its sign. */
 static double value_of(const format *f, uint32_t magnitude) {
@@ -55,18 +57,23 @@ static uint32_t oracle(const format *f, float value) {
     return f->nan;
   if (!f->has_infinity && fabs((double)value) > value_of(f, f->top))
     return sign | f->top;
-  return sign | (isinf(value) ? f->top + 1 : nearest_magnitude(f, value));
+  uint32_t magnitude = isinf(value) ? f->top + 1 : nearest_magnitude(f, value);
+  return f->fnuz && !magnitude ? 0 : sign | magnitude;
 }
 
 static uint32_t narrow(const format *f, float value) {
-  return f == &bf16 ? fl_float_to_bf16(value) : f == &f16 ? fl_float_to_f16(value) : fl_float_to_e4m3fn(value);
+  return f == &bf16     ? fl_float_to_bf16(value)
+         : f == &f16    ? fl_float_to_f16(value)
+         : f == &e4m3fn ? fl_float_to_e4m3fn(value)
+                        : fl_float_to_e4m3fnuz(value);
 }
 
 static float widen(const format *f, uint32_t bits) {
   return f == &bf16     ? fl_bf16_to_float((uint16_t)bits)
          : f == &f16    ? fl_f16_to_float((uint16_t)bits)
          : f == &e4m3fn ? fl_e4m3fn_to_float((uint8_t)bits)
-                        : fl_e5m2_to_float((uint8_t)bits);
+         : f == &e5m2   ? fl_e5m2_to_float((uint8_t)bits)
+                        : fl_e4m3fnuz_to_float((uint8_t)bits);
 }
 
 static void check_narrowing(const format *f, float value) {
@@ -79,7 +86,7 @@ static void check_every_pattern(const format *f) {
   uint32_t sign = 1u << (f->exponent_bits + f->mantissa_bits);
   for (uint32_t bits = 0; bits < 2 * sign; bits++) {
     float got = widen(f, bits);
-    double expected = value_of(f, bits & (sign - 1));
+    double expected = f->fnuz && bits == f->nan ? NAN : value_of(f, bits & (sign - 1));
     if (isnan(expected)) {
       ck_each(isnan(got), "%s 0x%x: got %a, expected NaN", f->name, bits, (double)got);
       continue;
@@ -96,14 +103,15 @@ START_TEST(every_pattern_widens_exactly_and_comes_back) {
   check_every_pattern(&f16);
   check_every_pattern(&e4m3fn);
   check_every_pattern(&e5m2);
+  check_every_pattern(&e4m3fnuz);
 }
 END_TEST
 
 /* Every representable value, every midpoint, and the floats next to them: where rounding decides. */
 START_TEST(narrowing_rounds_to_nearest_even_at_every_boundary) {
-  const format *const formats[] = {&bf16, &f16, &e4m3fn};
+  const format *const formats[] = {&bf16, &f16, &e4m3fn, &e4m3fnuz};
   const uint32_t step = rounds(100) == 1 ? 37 : 1;
-  for (size_t i = 0; i < 3; i++)
+  for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
     for (uint32_t magnitude = 0; magnitude <= formats[i]->top; magnitude += step) {
       double here = value_of(formats[i], magnitude);
       double next = magnitude < formats[i]->top ? value_of(formats[i], magnitude + 1)
@@ -126,6 +134,7 @@ START_TEST(narrowing_agrees_with_the_oracle_on_sampled_floats) {
     check_narrowing(&bf16, value);
     check_narrowing(&f16, value);
     check_narrowing(&e4m3fn, value);
+    check_narrowing(&e4m3fnuz, value);
     bits = bits * 1664525u + 1013904223u;
   }
 }
@@ -150,6 +159,11 @@ START_TEST(special_values_have_their_documented_patterns) {
   ck_assert_uint_eq(fl_float_to_e4m3fn(-0.0f), 0x80);
   ck_assert_uint_eq(fl_float_to_e4m3fn(0x1p-10f), 0);
   ck_assert_uint_eq(fl_float_to_e4m3fn(0x1.8p-10f), 1);
+  ck_assert_uint_eq(fl_float_to_e4m3fnuz(-NAN), 0x80);
+  ck_assert_uint_eq(fl_float_to_e4m3fnuz(-INFINITY), 0xff);
+  ck_assert_uint_eq(fl_float_to_e4m3fnuz(-0.0f), 0);
+  ck_assert_uint_eq(fl_float_to_e4m3fnuz(-0x1p-11f), 0);
+  ck_assert_uint_eq(fl_float_to_e4m3fnuz(-0x1.8p-11f), 0x81);
 }
 END_TEST
 

@@ -150,6 +150,53 @@ START_TEST(narrowing_to_e4m3fn_is_that_of_the_host) {
 }
 END_TEST
 
+/* -------------------------------------------------------------------------------------------------- mathematics */
+
+static const struct {
+  const char *name;
+  double (*exact)(double);
+} functions[] = {{"expf", exp},   {"expm1f", expm1}, {"logf", log}, {"log1pf", log1p},
+                 {"log2f", log2}, {"tanhf", tanh},   {"erff", erf}};
+enum { N_FUNCTIONS = sizeof functions / sizeof functions[0] };
+
+/* How far the float is from the value, in units of its last place. */
+static double units_off(float value, double exact) {
+  int exponent;
+  if (isnan(exact) || isnan(value))
+    return isnan(exact) && isnan(value) ? 0 : HUGE_VAL;
+  if (isinf((float)exact))
+    return value == (float)exact ? 0 : HUGE_VAL;
+  frexp(exact, &exponent);
+  return fabs((double)value - exact) / ldexp(1, exponent < -125 ? -149 : exponent - 24);
+}
+
+/* Floats of all sizes, and each function at its limits. The kernels' tests take nothing more exact than 2 units. */
+START_TEST(mathematical_functions_are_two_units_off_at_most) {
+  enum { N = 1 << 16, STRIDE = 65521 };
+  const float odd[] = {0,        -0.0f,    1,         -1,        INFINITY,   -INFINITY, NAN,      1e-45f, -1e-45f,
+                       1e-38f,   88.722f,  88.723f,   88.73f,    -87.34f,    -103.97f,  -103.98f, 0.625f, 0.62499f,
+                       1.41421f, 0.70710f, 0.999999f, 1.000001f, -0.999999f, 3.4e38f,   2,        0.5f};
+  enum { N_ODD = sizeof odd / sizeof odd[0] };
+  float *x = malloc(N * sizeof *x), *out = malloc(N * sizeof *out);
+  char kernel[32];
+  set_up(1);
+  memcpy(x, odd, sizeof odd);
+  for (uint32_t i = N_ODD; i < N; i++) {
+    uint32_t bits = i * STRIDE;
+    memcpy(&x[i], &bits, sizeof bits);
+  }
+  snprintf(kernel, sizeof kernel, "function_%s", functions[_i].name);
+  ck_assert_int_eq(run(kernel, x, out, N, N / 256, 256, 0), SUCCESS);
+  for (int i = 0; i < N; i++) {
+    double exact = functions[_i].exact((double)x[i]), off = units_off(out[i], exact);
+    ck_assert_msg(off <= 2, "%s(%.9g) is %.9g, %g units from %.9g", functions[_i].name, (double)x[i], (double)out[i],
+                  off, exact);
+  }
+  free(x);
+  free(out);
+}
+END_TEST
+
 /* ------------------------------------------------------------------------------------------------------ threads */
 
 START_TEST(a_block_adds_up_and_finds_the_largest) {
@@ -241,6 +288,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, every_float8_code_widens_to_its_value, 0, N_FORMATS);
   tcase_add_loop_test(tests, narrowing_to_float8_gives_the_nearest_and_stops_at_the_largest, 0, N_FORMATS);
   tcase_add_test(tests, narrowing_to_e4m3fn_is_that_of_the_host);
+  tcase_add_loop_test(tests, mathematical_functions_are_two_units_off_at_most, 0, N_FUNCTIONS);
   tcase_add_loop_test(tests, a_block_adds_up_and_finds_the_largest, 0, 2);
   tcase_add_loop_test(tests, a_maximum_with_nan_is_nan, 0, 2);
   tcase_add_loop_test(tests, shuffles_move_values_between_the_lanes_of_a_warp, 0, 2);

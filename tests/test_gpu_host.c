@@ -138,7 +138,7 @@ START_TEST(a_gpu_plugin_registers_a_platform_and_vendor_implementations) {
                   "%s, expected %s", impls[i].impl_id, setup->impl_id);
     ck_assert_int_eq(impls[i].kind, FL_KIND_VENDOR);
     ck_assert_str_eq(impls[i].vendor, _i ? "rocm" : "cuda");
-    ck_assert_str_eq(impls[i].min_arch, _i ? "gfx90a" : "sm_80");
+    ck_assert_str_eq(impls[i].min_arch, _i ? "gfx900,gfx1010" : "sm_80");
     ck_assert_uint_eq(impls[i].devices, FL_DEVICE(setup->device_type));
   }
 }
@@ -203,12 +203,15 @@ static const struct {
      "the driver is for CUDA 12.8, the kernels need one for 13.0 to be compiled for this device"},
     {0, "crash=1", "the CUDA driver ended the process that asked it (Segmentation fault)"},
     {1, "", NULL},
-    {1, "arch=1", NULL},
-    {1, "arch=2 warp=32", NULL},
-    {1, "arch=3", "no kernels for architecture gfx942 in this plugin, which has gfx90a,gfx908,gfx1030"},
+    {1, "arch=1", NULL}, /* gfx942 */
+    {1, "arch=2", "the kernels are compiled for gfx90a,gfx942,gfx1100,gfx1200, this device is gfx803"},
     {1, "devices=0", "the driver reports no device"},
     {2, "", NULL},
-    {2, "arch=3", "no kernels for architecture gfx942 in this plugin, which has gfx90a,gfx908,gfx1030"},
+    {2, "arch=1", NULL},
+    {2, "arch=2", "the kernels are compiled for gfx90a,gfx942,gfx1100,gfx1200, this device is gfx803"},
+    {3, "", NULL},
+    {3, "arch=1", NULL}, /* gfx1200 */
+    {3, "arch=2", "the kernels are compiled for gfx90a,gfx942,gfx1100,gfx1200, this device is gfx1151"},
 };
 enum { N_SITUATIONS = sizeof situations / sizeof situations[0] };
 
@@ -239,10 +242,25 @@ START_TEST(without_the_vendors_compiler_there_is_a_platform_and_a_reason) {
   stand_in_open(setup->driver);
   load(_i ? "rocm_bare.so" : "cuda_bare.so", setup->setting, stand_in_path());
   ck_assert(platform.is_active(platform_self, &reason));
-  ck_contains(unavailable(), _i ? "built without hipcc" : "built without nvcc");
+  ck_contains(unavailable(), _i ? "built without a clang for AMD's devices" : "built without nvcc");
   make_tensors(0);
   assert_status(call_on(NULL), FL_ENOTSUP);
-  ck_assert_str_eq(words, "silu_and_mul: this plugin was built without its kernels");
+  ck_contains(words, _i ? "silu_and_mul: built without a clang for AMD's devices" : "silu_and_mul: built without nvcc");
+}
+END_TEST
+
+/* A card and the graphics of the processor. */
+START_TEST(beside_a_device_that_suits_one_that_does_not_is_named) {
+  set_up(&gpu_setups[3], "devices=2 arch_step=2");
+  assert_available();
+  make_tensors(1);
+  assert_status(call_on(NULL), FL_ENOTSUP);
+  ck_assert_str_eq(words, "silu_and_mul: the kernels are compiled for gfx90a,gfx942,gfx1100,gfx1200, this device is "
+                          "gfx1151");
+  ck_assert_int_eq(lines("load"), 0);
+  x->tensor.device.device_id = out->tensor.device.device_id = 0;
+  assert_status(call_on(NULL), FL_OK);
+  assert_computed();
 }
 END_TEST
 
@@ -828,6 +846,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_driver_without_a_function_that_is_needed_names_it);
   tcase_add_loop_test(tests, availability_has_its_reason, 0, N_SITUATIONS);
   tcase_add_test(tests, availability_initialises_nothing_in_the_process);
+  tcase_add_test(tests, beside_a_device_that_suits_one_that_does_not_is_named);
   tcase_add_loop_test(tests, without_the_vendors_compiler_there_is_a_platform_and_a_reason, 0, 2);
   tcase_add_test(tests, where_the_thread_uses_a_device_availability_loads_the_kernels);
   tcase_add_test(tests, availability_loads_all_kernels_of_an_op);

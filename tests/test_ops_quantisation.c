@@ -203,6 +203,39 @@ START_TEST(O2_no_tokens_have_no_scales_and_a_tensor_the_least_one) {
 }
 END_TEST
 
+/* What q is decides: MI300's type has half the range, of which vLLM uses 224, and one NaN in the place of -0. */
+START_TEST(codes_are_e4m3fnuz_where_q_is) {
+  static const DLDataType fnuz = {FL_DTYPE_FLOAT8_E4M3FNUZ, 8, 1};
+  const float elements[] = {4, -2, -0.0f, 1, 0, 0, 0, 0, 230, -240, NAN, 1000};
+  quantisation c = {.x = matrix(float32, 3, 4, 0),
+                    .q = matrix(fnuz, 3, 4, 0),
+                    .scale_out = matrix(float32, 3, 1, 0),
+                    .group_shape = by_token};
+  memcpy(c.x->tensor.data, elements, sizeof elements);
+  quantise(&c, both[_i]);
+  ck_assert_float_eq(scale_at(&c, 0), 4.0f / 224.0f);
+  ck_assert_float_eq(scale_at(&c, 1), (float)(1.0 / (224.0 * 512.0)));
+  ck_assert(isnan(scale_at(&c, 2)));
+  const float expected[] = {224, -112, 0, 56, 0, 0, 0, 0};
+  for (int i = 0; i < 8; i++)
+    ck_assert_float_eq(fl_e4m3fnuz_to_float(code_at(&c, i)), expected[i]);
+  ck_assert_uint_eq(code_at(&c, 2), 0);
+  for (int i = 8; i < 12; i++)
+    ck_assert_uint_eq(code_at(&c, i), 0x80);
+  c.scale = one(1);
+  c.group_shape = by_tensor;
+  unmake(c.scale_out);
+  c.scale_out = one(0);
+  quantise(&c, both[_i]);
+  const float clamped[] = {224, -224, NAN, 224};
+  for (int i = 0; i < 4; i++) {
+    float value = fl_e4m3fnuz_to_float(code_at(&c, 8 + i));
+    ck_assert_msg(value == clamped[i] || (isnan(value) && isnan(clamped[i])), "element %d: %g", i, (double)value);
+  }
+  unmake_call(&c);
+}
+END_TEST
+
 /* ----------------------------------------------------------------------------------------------------- given scales */
 
 /* x [4, 6] with scales of each kind; also those that are vectors. */
@@ -367,6 +400,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, padding_below_the_number_of_tokens_changes_nothing, 0, 2);
   tcase_add_loop_test(tests, nan_spreads_to_the_scale_and_infinity_to_nan, 0, 2);
   tcase_add_loop_test(tests, O2_no_tokens_have_no_scales_and_a_tensor_the_least_one, 0, 2);
+  tcase_add_loop_test(tests, codes_are_e4m3fnuz_where_q_is, 0, 2);
   tcase_add_loop_test(tests, a_given_scale_serves_the_elements_that_group_shape_says, 0, 2);
   tcase_add_loop_test(tests, O2_strided_tensors_give_what_compact_ones_give_and_both_kernels_the_same, 0, 3);
   tcase_add_test(tests, O6_bad_arguments_of_quant_fp8_are_refused_with_a_reason);

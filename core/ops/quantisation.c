@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { X, SCALE, SCALE_UB, GROUP_SHAPE, USE_UE8M0, NUM_TOKEN_PADDING };
+enum { X, SCALE, SCALE_UB, GROUP_SHAPE, USE_UE8M0, NUM_TOKEN_PADDING, Q };
 
 /* The kinds of scales, and by what group_shape each is known; 0 stands for any size from 1 on. */
 typedef struct grouping {
@@ -120,6 +120,15 @@ static void infer_scale(const fl_call *call, int kind, fl_tensor_spec *scale) {
   scale->shape[scale->ndim - 1] = kind == GROUP ? hidden / size + (hidden % size != 0) : 1;
 }
 
+/* That of the tensor for q, where there is one of MI300's type. */
+static DLDataType float8_of(const fl_call *call) {
+  DLDataType dtype = {FL_DTYPE_FLOAT8_E4M3FN, 8, 1};
+  const DLTensor *q = call->count > Q && call->values[Q].type == FL_TENSOR ? call->values[Q].v.tensor : NULL;
+  if (q && q->dtype.code == FL_DTYPE_FLOAT8_E4M3FNUZ)
+    dtype.code = FL_DTYPE_FLOAT8_E4M3FNUZ;
+  return dtype;
+}
+
 static fl_status infer_quant_fp8(fl_call *call, fl_tensor_spec *results) {
   const DLTensor *x = call->values[X].v.tensor;
   fl_tensor_spec *q = &results[0];
@@ -131,7 +140,7 @@ static fl_status infer_quant_fp8(fl_call *call, fl_tensor_spec *results) {
     return status;
   q->present = true;
   q->ndim = x->ndim;
-  q->dtype = (DLDataType){FL_DTYPE_FLOAT8_E4M3FN, 8, 1};
+  q->dtype = float8_of(call);
   for (int i = 0; i < x->ndim; i++)
     q->shape[i] = x->shape[i];
   if (call->values[NUM_TOKEN_PADDING].v.i > q->shape[0])
@@ -149,11 +158,12 @@ const fl_op_def fl_op_quant_fp8 = {
               "bool use_ue8m0=False, int num_token_padding=0) -> (Tensor q, Tensor scale_out)",
     .rules = "x: T[..., N]; scale: float32; scale_ub: float32[1] or float32[]; T = float32|float16|bfloat16",
     .category = "quantisation",
-    .doc = "Quantises to float8 e4m3fn, with one scale for the tensor [-1, -1], each token [1, -1], channel [-1, 1], "
+    .doc = "Quantises to float8 e4m3fn, or to e4m3fnuz where q is such a tensor (MI300), with one scale for the tensor "
+           "[-1, -1], each token [1, -1], channel [-1, 1], "
            "group [1, G] or block [R, C]; x is q * scale_out. Without a scale it is computed (tensor, token, group).",
-    .formula = "s = max(absmax(x) / 448, 1 / (448 * 512)), absmax limited by scale_ub, or with use_ue8m0 the power of "
-               "two from absmax / 448 on; q = clamp(x * (1 / s), -448, 448), of groups clamp(x / s); rows from x's "
-               "tokens to num_token_padding are 0 (vLLM: QuantFP8, kernels *_scaled_fp8_quant)",
+    .formula = "M = 448, of e4m3fnuz 224; s = max(absmax(x) / M, 1 / (M * 512)), absmax limited by scale_ub, or with "
+               "use_ue8m0 the power of two from absmax / M on; q = clamp(x * (1 / s), -M, M), of groups clamp(x / s); "
+               "rows from x's tokens to num_token_padding are 0 (vLLM: QuantFP8, kernels *_scaled_fp8_quant)",
     .tolerance = tolerance,
     .infer = infer_quant_fp8,
     .cases = "...: [7] [1] [83] [0] [64] [2, 3] []; N: 1 16 128 513; group_shape: [-1, -1] [1, -1] [-1, 1] [1, 64] [1, "

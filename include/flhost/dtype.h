@@ -91,6 +91,28 @@ static inline uint8_t fl_float_to_e4m3fn(float value) {
   return (uint8_t)(magnitude > 0x7f800000u ? 0x7fu : rounded);
 }
 
+/* float8 e4m3fnuz: bias 8, no infinity, no -0, NaN is 0x80, largest value 240. Exact. */
+static inline float fl_e4m3fnuz_to_float(uint8_t bits) {
+  uint32_t sign = (uint32_t)(bits & 0x80u) << 24;
+  uint32_t magnitude = (uint32_t)(bits & 0x7fu) << 20;
+  uint32_t normal = magnitude + (119u << 23);
+  uint32_t subnormal = fl_float_bits(fl_float_from_bits(normal + (1u << 23)) - fl_float_from_bits(120u << 23));
+  uint32_t finite = magnitude < 0x00800000u ? subnormal : normal;
+  return fl_float_from_bits(bits == 0x80u ? 0x7fc00000u : sign | finite);
+}
+
+/* What lies beyond ±240, infinity included, becomes ±240 (0x7f, 0xff). Every NaN becomes 0x80, -0 becomes 0. */
+static inline uint8_t fl_float_to_e4m3fnuz(float value) {
+  uint32_t bits = fl_float_bits(value);
+  uint32_t magnitude = bits & 0x7fffffffu;
+  uint32_t sign = bits >> 24 & 0x80u;
+  uint32_t normal = (magnitude - (119u << 23) + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20;
+  /* Next to 2^13 the floats are 2^-10 apart, the unit of the denormals. */
+  uint32_t subnormal = fl_float_bits(fl_float_from_bits(magnitude) + 8192.0f) - 0x46000000u;
+  uint32_t finite = magnitude < 0x3c000000u ? subnormal : magnitude < 0x43700000u ? normal : 0x7fu;
+  return (uint8_t)(magnitude > 0x7f800000u ? 0x80u : finite ? sign | finite : 0);
+}
+
 /* float8 e5m2: the upper half of a binary16. Exact. */
 static inline float fl_e5m2_to_float(uint8_t bits) {
   return fl_f16_to_float((uint16_t)(bits << 8));

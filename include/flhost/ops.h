@@ -736,8 +736,9 @@ static inline fl_status fl_dual_chunk_rotary_embedding(const fl_ops *ops, void *
 }
 
 /*
- * Quantises to float8 e4m3fn, with one scale for the tensor [-1, -1], each token [1, -1], channel [-1, 1], group [1, G]
- * or block [R, C]; x is q * scale_out. Without a scale it is computed (tensor, token, group).
+ * Quantises to float8 e4m3fn, or to e4m3fnuz where q is such a tensor (MI300), with one scale for the tensor [-1, -1],
+ * each token [1, -1], channel [-1, 1], group [1, G] or block [R, C]; x is q * scale_out. Without a scale it is computed
+ * (tensor, token, group).
  *     quant_fp8(Tensor x, Tensor? scale=None, Tensor? scale_ub=None, int[] group_shape=[-1, -1], bool use_ue8m0=False,
  *         int num_token_padding=0) -> (Tensor q, Tensor scale_out)
  * where  x: T[..., N]
@@ -745,9 +746,9 @@ static inline fl_status fl_dual_chunk_rotary_embedding(const fl_ops *ops, void *
  *        scale_ub: float32[1] or float32[]
  *        T = float32|float16|bfloat16
  * scale, scale_ub: NULL for none.
- * Formula: s = max(absmax(x) / 448, 1 / (448 * 512)), absmax limited by scale_ub, or with use_ue8m0 the power of two
- * from absmax / 448 on; q = clamp(x * (1 / s), -448, 448), of groups clamp(x / s); rows from x's tokens to
- * num_token_padding are 0 (vLLM: QuantFP8, kernels *_scaled_fp8_quant)
+ * Formula: M = 448, of e4m3fnuz 224; s = max(absmax(x) / M, 1 / (M * 512)), absmax limited by scale_ub, or with
+ * use_ue8m0 the power of two from absmax / M on; q = clamp(x * (1 / s), -M, M), of groups clamp(x / s); rows from x's
+ * tokens to num_token_padding are 0 (vLLM: QuantFP8, kernels *_scaled_fp8_quant)
  */
 static inline fl_status fl_quant_fp8(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *scale, DLTensor *scale_ub,
                                      const int64_t *group_shape, uint32_t n_group_shape, bool use_ue8m0,

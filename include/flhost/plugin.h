@@ -78,7 +78,12 @@ enum {
 /* ------------------------------------------------------------------------------------------------------- values */
 
 /* DLPack type codes that came after the release in Debian 12 (0.6); a tensor may carry them. */
-enum { FL_DTYPE_BOOL = 6, FL_DTYPE_FLOAT8_E4M3FN = 10, FL_DTYPE_FLOAT8_E5M2 = 12 };
+enum {
+  FL_DTYPE_BOOL = 6,
+  FL_DTYPE_FLOAT8_E4M3FN = 10,
+  FL_DTYPE_FLOAT8_E4M3FNUZ = 11, /* MI300's */
+  FL_DTYPE_FLOAT8_E5M2 = 12
+};
 
 /* Tensors have at most this many dimensions. */
 #define FL_MAX_DIMS 8
@@ -262,6 +267,7 @@ enum {
  *   devices that say the opposite.
  * - Ascend910B: a series. Ascend910A < Ascend910B (B1 to B4) < Ascend910_93 < Ascend950; Ascend310P and Ascend310B
  *   stand by themselves.
+ * Several, with commas between them: a device has to reach one ("gfx908,gfx1030").
  */
 
 /* One implementation of one op. */

@@ -122,8 +122,8 @@ fl_status register_builtins(fl_registry *registry) {
   for (size_t i = 0; i < sizeof impls / sizeof impls[0]; i++) {
     fl_impl impl = impls[i];
     impl.size = sizeof impl;
-    impl.flags = FL_IMPL_DETERMINISTIC; /* one thread, one order */
-    impl.devices = FL_DEVICE(kDLCPU);
+    impl.flags = FL_IMPL_DETERMINISTIC;                                                 /* one thread, one order */
+    impl.devices = FL_DEVICE(kDLCPU) | FL_DEVICE(kDLCUDAHost) | FL_DEVICE(kDLROCMHost); /* pinned memory is memory */
     fl_status status = registry->register_impl(registry, &impl);
     if (status)
       return status;

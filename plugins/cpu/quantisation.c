@@ -7,6 +7,16 @@
 
 enum { X, SCALE, SCALE_UB, GROUP_SHAPE, USE_UE8M0, NUM_TOKEN_PADDING, Q, SCALE_OUT };
 
+static const cpu_fp8 types[] = {
+    {FL_DTYPE_FLOAT8_E4M3FN, 448, (float)(1.0 / (448.0 * 512.0)), fl_float_to_e4m3fn},
+    {FL_DTYPE_FLOAT8_E4M3FNUZ, 224, (float)(1.0 / (224.0 * 512.0)), cpu_float_to_e4m3fnuz},
+};
+
+/* The host takes no other. */
+static const cpu_fp8 *type_of(const DLTensor *q) {
+  return &types[q->dtype.code == FL_DTYPE_FLOAT8_E4M3FNUZ];
+}
+
 /* At least 1, so that it divides. */
 static int64_t tile(int64_t group, int64_t size) {
   return group > 0 ? group : size > 0 ? size : 1;
@@ -31,6 +41,7 @@ fl_status cpu_quant_read(fl_call *call, cpu_quant *quant) {
   DLTensor *x = cpu_tensor(call, X);
   *quant = (cpu_quant){.x = x,
                        .q = cpu_tensor(call, Q),
+                       .type = type_of(cpu_tensor(call, Q)),
                        .scale_out = cpu_tensor(call, SCALE_OUT),
                        .dtype = cpu_dtype_of(x),
                        .mode = scale          ? CPU_QUANT_STATIC

@@ -4,16 +4,25 @@
 
 #include "plugins/cpu/cpu.h"
 
+#include <flhost/dtype.h>
 #include <math.h>
 
-/* Largest float8 e4m3fn, and the least scale that is computed. */
-#define CPU_FP8_MAX       448.0f
-#define CPU_FP8_MIN_SCALE (float)(1.0 / (448.0 * 512.0))
+/* A type of codes. The largest magnitude is vLLM's: of e4m3fnuz 224, though the type reaches 240. */
+typedef struct cpu_fp8 {
+  uint8_t code; /* of the DLDataType */
+  float largest, least_scale;
+  uint8_t (*narrow)(float value); /* clamps; NaN stays NaN */
+} cpu_fp8;
+
+static inline uint8_t cpu_float_to_e4m3fnuz(float value) {
+  return fl_float_to_e4m3fnuz(value < -224 ? -224 : value > 224 ? 224 : value);
+}
 
 typedef enum cpu_quant_mode { CPU_QUANT_STATIC, CPU_QUANT_TENSOR, CPU_QUANT_TOKEN, CPU_QUANT_GROUP } cpu_quant_mode;
 
 typedef struct cpu_quant {
   DLTensor *x, *q, *scale_out;
+  const cpu_fp8 *type;
   cpu_dtype dtype;
   cpu_quant_mode mode; /* static, or what a computed scale is for */
   int64_t hidden;      /* elements in a row of x */

@@ -100,7 +100,7 @@ typedef struct gpu_driver {
   const char *name;          /* "cuda": of the platform, and of vendor.cuda */
   const char *title;         /* "CUDA" */
   const char *impl_id;       /* "vendor.cuda" */
-  const char *min_arch;      /* "sm_80" */
+  const char *min_arch;      /* "sm_80": what the kernels need, whatever they were compiled for */
   const char *setting;       /* variable that names a library to open in the driver's place */
   int32_t device_type;       /* of its tensors */
   const gpu_symbol *symbols; /* ended by a NULL name */

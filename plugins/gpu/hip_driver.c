@@ -2,7 +2,7 @@
 #include "plugins/gpu/driver.h"
 
 /* The architectures that the kernels were compiled for, each followed by a comma. None: this plugin was built without
- * hipcc. */
+ * a compiler for them. */
 #ifndef GPU_ARCHS
 #define GPU_ARCHS
 #endif
@@ -132,14 +132,14 @@ static bool suits(const gpu_properties *p, int version, char *reason, size_t siz
   size_t length = strcspn(p->arch, ":");
   (void)version;
   if (!*archs) {
-    snprintf(reason, size, "built without hipcc: there are no kernels in this plugin");
+    snprintf(reason, size, "built without a clang for AMD's devices: there are no kernels in this plugin");
     return false;
   }
   for (const char *arch = archs; *arch; arch += strcspn(arch, ",") + 1)
     if (strcspn(arch, ",") == length && !strncmp(arch, p->arch, length))
       return true;
-  snprintf(reason, size, "no kernels for architecture %.*s in this plugin, which has %.*s", (int)length, p->arch,
-           (int)strlen(archs) - 1, archs);
+  snprintf(reason, size, "the kernels are compiled for %.*s, this device is %.*s", (int)strlen(archs) - 1, archs,
+           (int)length, p->arch);
   return false;
 }
 
@@ -147,7 +147,7 @@ gpu_driver gpu = {
     .name = "rocm",
     .title = "ROCm",
     .impl_id = "vendor.rocm",
-    .min_arch = "gfx90a",
+    .min_arch = "gfx900,gfx1010", /* device.h: the widths of a wavefront */
     .setting = "FLHOST_ROCM_DRIVER",
     .device_type = kDLROCM,
     .symbols = symbols,

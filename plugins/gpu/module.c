@@ -18,12 +18,21 @@ bool gpu_is_captured(void *stream) {
   return !gpu.call.capturing(stream, &status) && status;
 }
 
+/* Another device may suit where this one does not. */
+static bool suits(const gpu_device *device, char *reason, size_t size) {
+  int version = 0;
+  if (gpu.call.version(&version))
+    version = 0;
+  return gpu.suits(&device->properties, version, reason, size);
+}
+
 /* The first use of a kernel on a device, which is entered. */
 static fl_status find_function(const gpu_op *op, fl_call *call, gpu_device *device, gpu_kernel *kernel) {
   void *module = NULL, *function = NULL;
   const char *step = "loading the kernels";
-  if (!kernel->module->image)
-    return fl_fail(call, FL_ENOTSUP, "%s: this plugin was built without its kernels", op->name);
+  char words[GPU_WORDS];
+  if (!suits(device, words, sizeof words))
+    return fl_fail(call, FL_ENOTSUP, "%s: %s", op->name, words);
   if (!atomic_load(&kernel->module->handles[device->ordinal]) && gpu_is_captured(call->stream)) /* loading allocates */
     return fl_fail(call, FL_ENOTSUP,
                    "%s: its kernels are not on device %d yet, and while a stream is captured they cannot be loaded; "

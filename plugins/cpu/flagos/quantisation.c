@@ -6,8 +6,6 @@
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/rows.h"
 
-#include <flhost/dtype.h>
-
 static const uint32_t magnitude_bits = 0x7fffffff;
 
 /* The larger of `largest` and the magnitudes of elements [begin, end) of a row, all as bits. */
@@ -27,15 +25,20 @@ static int32_t absolute_maximum(const cpu_block_type *type, const void *row, int
 
 static float scale_of(const cpu_quant *quant, int32_t largest_bits) {
   float largest = fl_float_from_bits((uint32_t)largest_bits);
-  float scale = (largest > quant->upper_bound ? quant->upper_bound : largest) / CPU_FP8_MAX;
+  float scale = (largest > quant->upper_bound ? quant->upper_bound : largest) / quant->type->largest;
   if (quant->power_of_two)
     scale = exp2f(ceilf(log2f(scale)));
-  return scale < CPU_FP8_MIN_SCALE ? CPU_FP8_MIN_SCALE : scale;
+  return scale < quant->type->least_scale ? quant->type->least_scale : scale;
 }
 
-static void convert(uint8_t *restrict q, const float *restrict values, int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    q[i] = fl_float_to_e4m3fn(values[i]);
+/* A loop for each type: compilers vectorise what is not called through a pointer. */
+static void convert(const cpu_quant *quant, uint8_t *restrict q, const float *restrict values, int64_t n) {
+  if (quant->type->code == FL_DTYPE_FLOAT8_E4M3FNUZ)
+    for (int64_t i = 0; i < n; i++)
+      q[i] = cpu_float_to_e4m3fnuz(values[i]);
+  else
+    for (int64_t i = 0; i < n; i++)
+      q[i] = fl_float_to_e4m3fn(values[i]);
 }
 
 static void quantise(const cpu_quant *quant, const void *row, uint8_t *q, int64_t begin, int64_t end, float scale) {
@@ -50,7 +53,7 @@ static void quantise(const cpu_quant *quant, const void *row, uint8_t *q, int64_
     else
       for (int64_t i = 0; i < n; i++)
         values[i] *= reciprocal;
-    convert(q + first, values, n);
+    convert(quant, q + first, values, n);
   }
 }
 
@@ -64,7 +67,7 @@ static void quantise_channels(const cpu_quant *quant, const void *row, uint8_t *
     type->load(values, row, first, n);
     for (int64_t i = 0; i < n; i++)
       values[i] *= 1.0f / scales[first + i];
-    convert(q + first, values, n);
+    convert(quant, q + first, values, n);
   }
 }
 

@@ -21,10 +21,10 @@ static float absolute_maximum(const cpu_quant *quant, const void *row, int64_t b
 }
 
 static float scale_of(const cpu_quant *quant, float largest) {
-  float scale = (largest > quant->upper_bound ? quant->upper_bound : largest) / CPU_FP8_MAX;
+  float scale = (largest > quant->upper_bound ? quant->upper_bound : largest) / quant->type->largest;
   if (quant->power_of_two)
     scale = exp2f(ceilf(log2f(scale)));
-  return scale < CPU_FP8_MIN_SCALE ? CPU_FP8_MIN_SCALE : scale;
+  return scale < quant->type->least_scale ? quant->type->least_scale : scale;
 }
 
 /* Elements [begin, end) of a row. The conversion clamps. */
@@ -32,7 +32,7 @@ static void quantise(const cpu_quant *quant, const void *row, uint8_t *q, int64_
   float reciprocal = 1.0f / scale;
   for (int64_t i = begin; i < end; i++) {
     float value = load(quant->dtype, row, i);
-    q[i] = fl_float_to_e4m3fn(quant->mode == CPU_QUANT_GROUP ? value / scale : value * reciprocal);
+    q[i] = quant->type->narrow(quant->mode == CPU_QUANT_GROUP ? value / scale : value * reciprocal);
   }
 }
 

@@ -117,6 +117,8 @@ typedef struct gpu_quant_arguments {
   int64_t columns;    /* elements of a row */
   uint32_t q_rows;    /* with those behind x's, which become 0 */
   int64_t q_stride;   /* from one of these to the next */
+  int32_t fnuz;       /* q is of e4m3fnuz, else of e4m3fn */
+  float largest, least_scale;
   int32_t power_of_two;
   int32_t vectorised;                /* what is read begins at multiples of 16 bytes, and is a multiple of that many */
   uint32_t lanes, groups_at_once;    /* threads that share a group, or a row; groups of a row that a block has */

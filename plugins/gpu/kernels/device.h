@@ -1,7 +1,7 @@
 /*
- * What kernels are written in, for nvcc, for hipcc, and for the C++ compiler with which the tests run them on the CPU
- * (GPU_EMULATED: the file with the primitives is included before). No header of the vendors' is needed: bfloat16 and
- * float8 are integers here, with the hardware's conversion where there is one.
+ * What kernels are written in, for nvcc, for clang and AMD's devices, and for the C++ compiler with which the tests run
+ * them on the CPU (GPU_EMULATED: the file with the primitives is included before). No header of the vendors' is needed:
+ * bfloat16 and float8 are integers here, with the hardware's conversion where there is one.
  *
  * A file of kernels:
  *     #include "plugins/gpu/kernels/device.h"
@@ -16,82 +16,62 @@
 
 #include "plugins/gpu/kernels/arguments.h"
 
+#if defined(__CUDACC__) || defined(__HIP__)
+#define GPU_DEVICE         __device__ __forceinline__
+#define GPU_METHOD         __device__ __forceinline__
+#define GPU_SHARED         __shared__
+#define GPU_DYNAMIC_SHARED extern __shared__ __align__(16) unsigned char gpu_dynamic_shared[]
+#elif !defined(GPU_EMULATED)
+#error "a kernel file: compile it with nvcc, or with clang for HIP"
+#endif
+
 #if defined(__CUDACC__)
 
 enum { GPU_WARP = 32 };
 #define GPU_KERNEL(type, name, threads)                                                                                \
   extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ type a)
-#define GPU_DEVICE               __device__ __forceinline__
-#define GPU_METHOD               __device__ __forceinline__
-#define GPU_SHARED               __shared__
-#define GPU_DYNAMIC_SHARED       extern __shared__ __align__(16) unsigned char gpu_dynamic_shared[]
 #define gpu_barrier()            __syncthreads()
 #define gpu_warp_barrier()       __syncwarp()
 #define gpu_shuffle_xor(v, mask) __shfl_xor_sync(0xffffffffu, (v), (mask))
 #define gpu_shuffle_up(v, n)     __shfl_up_sync(0xffffffffu, (v), (n))
 #define gpu_shuffle_down(v, n)   __shfl_down_sync(0xffffffffu, (v), (n))
 #define gpu_shuffle(v, lane)     __shfl_sync(0xffffffffu, (v), (lane))
+/* Gives what was there before. Values are int, unsigned or float. */
+#define gpu_atomic_add(to, value) atomicAdd((to), (value))
 
 #elif defined(__HIP__)
 
-#include <hip/hip_runtime.h>
 #if defined(__GFX9__)
 enum { GPU_WARP = 64 };
 #else
 enum { GPU_WARP = 32 };
 #endif
 #define GPU_KERNEL(type, name, threads) extern "C" __global__ void __launch_bounds__(threads) name(const type a)
-#define GPU_DEVICE                      __device__ __forceinline__
-#define GPU_METHOD                      __device__ __forceinline__
-#define GPU_SHARED                      __shared__
-#define GPU_DYNAMIC_SHARED              extern __shared__ __align__(16) unsigned char gpu_dynamic_shared[]
-#define gpu_barrier()                   __syncthreads()
-#define gpu_shuffle_xor(v, mask)        __shfl_xor((v), (mask))
-#define gpu_shuffle_up(v, n)            __shfl_up((v), (n))
-#define gpu_shuffle_down(v, n)          __shfl_down((v), (n))
-#define gpu_shuffle(v, lane)            __shfl((v), (lane))
-/* A warp runs in step: what is wanted is that the compiler keeps the order of accesses. */
-__device__ __forceinline__ void gpu_warp_barrier() {
-  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
-  __builtin_amdgcn_wave_barrier();
-}
+#include "plugins/gpu/kernels/amd.h"
 
-#elif !defined(GPU_EMULATED)
-#error "a kernel file: compile it with nvcc or hipcc"
-#endif
-
-/* Each gives what was there before. Values are int, unsigned or (add) float. */
-#if !defined(GPU_EMULATED)
-template <typename V> GPU_DEVICE V gpu_atomic_add(V *to, V value) {
-  return atomicAdd(to, value);
-}
-
-template <typename V> GPU_DEVICE V gpu_atomic_max(V *to, V value) {
-  return atomicMax(to, value);
-}
 #endif
 
 /* ------------------------------------------------------------------------------------------------- element types */
 
 GPU_DEVICE uint32_t gpu_bits(float value) {
-#if defined(GPU_EMULATED)
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-#else
+#if defined(__CUDACC__)
   return __float_as_uint(value);
+#else
+  return __builtin_bit_cast(uint32_t, value);
 #endif
 }
 
 GPU_DEVICE float gpu_float(uint32_t bits) {
-#if defined(GPU_EMULATED)
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-#else
+#if defined(__CUDACC__)
   return __uint_as_float(bits);
+#else
+  return __builtin_bit_cast(float, bits);
 #endif
 }
+
+#if defined(GPU_OWN_MATH)
+#include "plugins/gpu/kernels/math.h"
+#endif
 
 /* bfloat16: the upper half of a float. NaN stays NaN. */
 GPU_DEVICE float gpu_from_bf16(uint16_t bits) {
@@ -203,10 +183,12 @@ struct gpu_bf16 {
 /* exp and a quotient to about 22 bits: enough for what is rounded to 16. A divisor above 2^126 may count as infinity.
  */
 GPU_DEVICE float gpu_exp_approximately(float x) {
-#if defined(GPU_EMULATED)
-  return expf(x);
-#else
+#if defined(__CUDACC__)
   return __expf(x);
+#elif defined(__HIP__)
+  return gpu_exp2_approximately(x * gpu_math::log2_of_e);
+#else
+  return expf(x);
 #endif
 }
 

@@ -11,16 +11,29 @@ enum { THREADS = GPU_QUANT_THREADS };
 
 /* ----------------------------------------------------------------------------------------------------------- codes */
 
-/* N codes to byte `i` of q on, a multiple of N. */
-template <int N> GPU_DEVICE void store_codes(void *q, int64_t i, const float (&values)[N]) {
-  uint8_t *to = static_cast<uint8_t *>(q) + i;
+template <typename Q, int N> GPU_DEVICE void store_as(uint8_t *to, const float (&values)[N]) {
   static_assert(N == 1 || N == 4 || N == 8, "one element, or those of 16 bytes");
   if constexpr (N == 1)
-    *to = gpu_e4m3fn::store(values[0]);
+    *to = Q::store(values[0]);
   else if constexpr (N == 4)
-    *reinterpret_cast<uint32_t *>(to) = gpu_e4m3fn::pack(values);
+    *reinterpret_cast<uint32_t *>(to) = Q::pack(values);
   else
-    *reinterpret_cast<uint64_t *>(to) = gpu_e4m3fn::pack(values) | uint64_t(gpu_e4m3fn::pack(values + 4)) << 32;
+    *reinterpret_cast<uint64_t *>(to) = Q::pack(values) | uint64_t(Q::pack(values + 4)) << 32;
+}
+
+/* N codes to byte `i` of q on, a multiple of N. What e4m3fn narrows to stops at the largest by itself; vLLM's largest of
+ * e4m3fnuz is less than the type's. NaN stays. */
+template <int N> GPU_DEVICE void store_codes(const arguments &a, int64_t i, const float (&values)[N]) {
+  uint8_t *to = static_cast<uint8_t *>(a.q) + i;
+  if (!a.fnuz) {
+    store_as<gpu_e4m3fn>(to, values);
+    return;
+  }
+  float clamped[N];
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    clamped[k] = values[k] < -a.largest ? -a.largest : values[k] > a.largest ? a.largest : values[k];
+  store_as<gpu_e4m3fnuz>(to, clamped);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- scales */
@@ -45,9 +58,8 @@ GPU_DEVICE float power_of_two_above(float scale) {
 
 /* Of the largest magnitude. NaN stays. */
 GPU_DEVICE float scale_of(const arguments &a, float largest) {
-  const float most = 448.0f, least = float(1.0 / (448.0 * 512.0));
-  float bound = a.bound ? *a.bound : INFINITY;
-  float scale = (largest > bound ? bound : largest) / most;
+  float bound = a.bound ? *a.bound : INFINITY, least = a.least_scale;
+  float scale = (largest > bound ? bound : largest) / a.largest;
   if (a.power_of_two && scale >= least / 2 && scale < INFINITY)
     scale = power_of_two_above(scale);
   return scale < least ? least : scale;
@@ -98,7 +110,7 @@ template <int N, bool DIVIDED> GPU_DEVICE void store_scaled(const arguments &a, 
 #pragma unroll
   for (int k = 0; k < N; k++)
     v[k] = DIVIDED ? v[k] / scale : v[k] * reciprocal;
-  store_codes<N>(a.q, q, v);
+  store_codes<N>(a, q, v);
 }
 
 template <typename T, int N, bool DIVIDED, typename Team>
@@ -137,7 +149,7 @@ GPU_DEVICE void quantise_segment(const arguments &a, const Team &team, const seg
 template <int N> GPU_DEVICE void clear_row(const arguments &a, uint32_t row, uint32_t first, uint32_t step) {
   const float zeros[N] = {};
   for (int64_t i = int64_t(first) * N; i < a.columns; i += int64_t(step) * N)
-    store_codes<N>(a.q, row * a.q_stride + i, zeros);
+    store_codes<N>(a, row * a.q_stride + i, zeros);
 }
 
 /* A block for each row. */
@@ -221,7 +233,7 @@ GPU_DEVICE void quantise_some(const arguments &a, uint32_t row, uint32_t column,
       reciprocal = 1.0f / (a.scale ? given_scale(a, row, column + k) : whole);
     v[k] *= reciprocal;
   }
-  store_codes<N>(a.q, gpu_row_begin(a.rows, 1, row) + column, v);
+  store_codes<N>(a, gpu_row_begin(a.rows, 1, row) + column, v);
 }
 
 /* `lanes` threads along a row, the others of a block on the rows behind. */

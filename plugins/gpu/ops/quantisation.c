@@ -64,12 +64,16 @@ static fl_status read_call(const gpu_op *op, fl_call *call, bool by_row, gpu_qua
   DLTensor *x = gpu_tensor(call, X), *q = gpu_tensor(call, Q), *scale_out = gpu_tensor(call, SCALE_OUT);
   DLTensor *const tensors[] = {x, q, by_row ? scale_out : NULL};
   const int64_t *group = call->values[GROUP_SHAPE].v.ints;
+  bool fnuz = q->dtype.code == FL_DTYPE_FLOAT8_E4M3FNUZ;
   *a = (gpu_quant_arguments){.x = fl_data(x),
                              .q = fl_data(q),
                              .scale_out = fl_data(scale_out),
                              .bound = bound ? fl_data(bound) : NULL,
                              .columns = x->shape[x->ndim - 1],
                              .q_stride = x->ndim == 2 ? fl_stride(q, 0) : 0,
+                             .fnuz = fnuz,
+                             .largest = fnuz ? 224 : 448,
+                             .least_scale = (float)(fnuz ? 1.0 / (224.0 * 512.0) : 1.0 / (448.0 * 512.0)),
                              .power_of_two = call->values[USE_UE8M0].v.b};
   if (gpu_dtype_of(x) == GPU_OTHER)
     return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");

@@ -35,14 +35,14 @@ $(eval $(call standin,standin_cuda.so,cuda,32))
 $(eval $(call standin,standin_cuda_old.so,cuda,32,-DWITHOUT_ERROR_NAME))
 $(eval $(call standin,standin_hip5.so,hip,64))
 $(eval $(call standin,standin_hip6.so,hip,64,-DHIP_R0600))
-$(eval $(call standin,standin_hip32.so,hip,32,-DHIP_R0600))
+$(eval $(call standin,standin_hip32.so,hip,32,-DHIP_R0600 -DHIP_WAVE32))
 
 # The plugins' own objects, but for what says which kernels there are.
 $(TD)/%.image.o: plugins/gpu/image.c tests/drivers/gpu/image
 	@mkdir -p $(@D)
 	$(GPU_COMPILE) -DGPU_MODULE_NAME=$* -DGPU_IMAGE='"tests/drivers/gpu/image"' $<
 $(TD)/cuda_driver.o: GPU_TEST_DEFINES := -DGPU_TOOLKIT=13000 -DGPU_ARCHS='80,90,'
-$(TD)/hip_driver.o: GPU_TEST_DEFINES := -DGPU_ARCHS='"gfx90a,gfx908,gfx1030,"'
+$(TD)/hip_driver.o: GPU_TEST_DEFINES := -DGPU_ARCHS='"gfx90a,gfx942,gfx1100,gfx1200,"'
 $(TD)/cuda_driver.o $(TD)/hip_driver.o: $(TD)/%.o: plugins/gpu/%.c
 	$(GPU_COMPILE) $(GPU_TEST_DEFINES) $<
 GPU_TEST_PLUGINS := $(TD)/plugins/cuda.so $(TD)/plugins/rocm.so
@@ -62,8 +62,9 @@ $(GPU_TEST_PLUGINS):
 	@mkdir -p $(@D)
 	$(CC) $(PLUGIN_LINK) -o $@ $(filter %.o,$^) $(LINK) -ldl -lm
 
-GPU_SUITES := $(patsubst %,$(BUILD)/tests/test_gpu_%,kernels sequences host grid math cudnn experts command)
+GPU_SUITES := $(patsubst %,$(BUILD)/tests/test_gpu_%,kernels sequences host grid math cudnn experts quantisation command)
 $(GPU_SUITES): | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
 $(BUILD)/tests/test_gpu_command: | $(COMMAND)
+$(BUILD)/tests/test_gpu_images: | $(BUILD)/plugins/rocm.so $(STANDINS)
 $(BUILD)/tests/test_gpu_devices: | $(PLUGINS) $(COMMAND)
 $(BUILD)/tests/test_bench_gpu: | $(COMMAND) $(PLUGINS) $(STANDINS)

@@ -6,11 +6,17 @@
 #include "tests/drivers/gpu/grid.h"
 
 #include <flhost/dtype.h>
-#include <math.h>
 #include <string.h>
 
 #define GPU_EMULATED 1
 enum { GPU_WARP = GRID_WARP };
+
+/* With warps of 64 the mathematical functions are those that AMD's devices get. */
+#if GRID_WARP == 64
+#define GPU_OWN_MATH 1
+#else
+#include <math.h>
+#endif
 
 /* A kernel is entered with the address of its arguments; the linker collects its entry. */
 #define GPU_KERNEL(type, name, threads)                                                                                \
@@ -18,7 +24,7 @@ enum { GPU_WARP = GRID_WARP };
   static void name##_thread(const void *arguments) {                                                                   \
     name(*static_cast<const type *>(arguments));                                                                       \
   }                                                                                                                    \
-  static const grid_kernel name##_entry = {#name, name##_thread, sizeof(type), threads};                               \
+  static const grid_kernel name##_entry = {#name, name##_thread, sizeof(type), threads, __FILE__};                     \
   __attribute__((section("grid_kernels"), used)) static const grid_kernel *const name##_listed = &name##_entry;        \
   static void name(const type &a)
 #define GPU_DEVICE inline
@@ -79,10 +85,6 @@ template <typename V, typename Change> V gpu_change(V *to, Change change) {
 
 template <typename V> V gpu_atomic_add(V *to, V value) {
   return gpu_change(to, [=](V before) { return V(before + value); });
-}
-
-template <typename V> V gpu_atomic_max(V *to, V value) {
-  return gpu_change(to, [=](V before) { return before < value ? value : before; });
 }
 
 inline float gpu_from_f16(uint16_t bits) {

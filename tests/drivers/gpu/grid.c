@@ -220,6 +220,10 @@ out:
 /* The linker makes these of the section that the kernels' entries are in. */
 extern const grid_kernel *const __start_grid_kernels[], *const __stop_grid_kernels[];
 
+const grid_kernel *grid_kernel_at(size_t i) {
+  return i < (size_t)(__stop_grid_kernels - __start_grid_kernels) ? __start_grid_kernels[i] : NULL;
+}
+
 const grid_kernel *grid_find(const char *name) {
   for (const grid_kernel *const *k = __start_grid_kernels; k < __stop_grid_kernels; k++)
     if (!strcmp((*k)->name, name))

@@ -24,6 +24,7 @@ typedef struct grid_kernel {
   void (*run)(const void *arguments); /* one thread */
   size_t arguments_size;
   unsigned most_threads; /* of a block */
+  const char *file;      /* that it is written in */
 } grid_kernel;
 
 /* What a thread knows of itself. */
@@ -45,6 +46,8 @@ void grid_exchange(void *value, size_t size, unsigned lane, unsigned from);
 
 /* NULL: there is no such kernel. */
 const grid_kernel *grid_find(const char *name);
+/* One after the other, in no order; NULL past the last. */
+const grid_kernel *grid_kernel_at(size_t i);
 
 /* Runs a grid to its end. false, with the reason in `words`: its threads wait for each other for ever, or a size is
  * more than a device has. Any thread. */

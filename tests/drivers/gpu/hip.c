@@ -1,6 +1,7 @@
 /*
  * A stand-in for libamdhip64: see standin.h. The prototypes are HIP's. HIP_R0600: that of ROCm 6 and later, which has
- * the new struct of properties alone; else that of ROCm 5, which has the old one.
+ * the new struct of properties alone; else that of ROCm 5, which has the old one. HIP_WAVE32: its kernels have warps of
+ * 32, as devices from gfx10 on have; else of 64.
  */
 #include "tests/drivers/gpu/standin.h"
 
@@ -14,12 +15,17 @@ typedef int code;
 enum { INVALID_VALUE = 1, NO_DEVICE = 100, INVALID_DEVICE = 101 };
 
 /* Of devices in use; what `arch` chooses. */
-static const char *const archs[] = {"gfx90a:sramecc+:xnack-", "gfx908:sramecc+:xnack-", "gfx1030",
-                                    "gfx942:sramecc+:xnack-"};
+#ifdef HIP_WAVE32
+enum { WARP = 32, MAJOR = 11 };
+static const char *const archs[] = {"gfx1100", "gfx1200", "gfx1151"};
+#else
+enum { WARP = 64, MAJOR = 9 };
+static const char *const archs[] = {"gfx90a:sramecc+:xnack-", "gfx942:sramecc+:xnack-", "gfx803"};
+#endif
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };
 
 const standin_settings standin_defaults = {
-    .devices = 1, .version = 50221153, .major = 9, .minor = 0, .warp = 64, .units = 110, .shared = 64 << 10};
+    .devices = 1, .version = 50221153, .major = MAJOR, .minor = 0, .warp = WARP, .units = 110, .shared = 64 << 10};
 
 static _Thread_local int current;
 
@@ -82,26 +88,25 @@ code hipDeviceGetAttribute(int *value, int attribute, int device) {
 }
 
 /* The whole struct is filled, so that a reader with too little room for it is found out. */
-static code describe(char *properties, size_t size, size_t arch_offset) {
+static code describe(char *properties, size_t size, size_t arch_offset, int device) {
   standin_settings now = standin_now();
+  int arch = now.arch + device * now.arch_step;
   memset(properties, 0x5a, size);
-  if (now.arch < 0 || now.arch >= N_ARCHS)
+  if (arch < 0 || arch >= N_ARCHS)
     return INVALID_VALUE;
-  strcpy(properties + arch_offset, archs[now.arch]);
+  strcpy(properties + arch_offset, archs[arch]);
   return standin_check(now.describe);
 }
 
 #ifdef HIP_R0600
 EXPORT code hipGetDevicePropertiesR0600(void *properties, int device);
 code hipGetDevicePropertiesR0600(void *properties, int device) {
-  (void)device;
-  return describe(properties, 1472, 1160);
+  return describe(properties, 1472, 1160, device);
 }
 #else
 EXPORT code hipGetDeviceProperties(void *properties, int device);
 code hipGetDeviceProperties(void *properties, int device) {
-  (void)device;
-  return describe(properties, 792, 396);
+  return describe(properties, 792, 396, device);
 }
 #endif
 

@@ -20,6 +20,21 @@ NARROW(e5m2, gpu_e5m2)
 NARROW(e4m3fnuz, gpu_e4m3fnuz)
 NARROW(e5m2fnuz, gpu_e5m2fnuz)
 
+/* One thread for each float. */
+#define FUNCTION(name)                                                                                                 \
+  GPU_KERNEL(probe_arguments, function_##name, 256) {                                                                  \
+    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;                                                        \
+    if (i < a.n)                                                                                                       \
+      static_cast<float *>(a.out)[i] = name(static_cast<const float *>(a.in)[i]);                                      \
+  }
+FUNCTION(expf)
+FUNCTION(expm1f)
+FUNCTION(logf)
+FUNCTION(log1pf)
+FUNCTION(log2f)
+FUNCTION(tanhf)
+FUNCTION(erff)
+
 /* A block adds up and finds the largest, twice, from n numbers. */
 GPU_KERNEL(probe_arguments, reduce, 1024) {
   float sum = 0, most = gpu_float(0xff800000u);

@@ -62,7 +62,7 @@ static const struct {
     NAME(arch),           NAME(broken),       NAME(synchronize),    NAME(delay),      NAME(capturing),
     NAME(crash),          NAME(math_create),  NAME(math_prepare),   NAME(math_run),   NAME(math_none),
     NAME(math_workspace), NAME(conv_version), NAME(conv_create),    NAME(conv_graph), NAME(conv_plan),
-    NAME(conv_run),       NAME(conv_none),    NAME(conv_workspace), NAME(stall),
+    NAME(conv_run),       NAME(conv_none),    NAME(conv_workspace), NAME(stall),      NAME(arch_step),
 #undef NAME
 };
 
@@ -139,6 +139,10 @@ void standin_log(const char *format, ...) {
 
 const char *flhost_stand_in_log(void) {
   return state.log;
+}
+
+const grid_kernel *flhost_stand_in_kernel(size_t i) {
+  return grid_kernel_at(i);
 }
 
 void flhost_stand_in_clear(void) {

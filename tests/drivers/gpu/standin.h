@@ -6,6 +6,7 @@
  *     bool flhost_stand_in_set(const char *settings)   "devices=2 load=209"; "" is the beginning's
  *     const char *flhost_stand_in_log(void)            one line a call, oldest first
  *     void flhost_stand_in_clear(void)                 empties the log
+ *     const grid_kernel *flhost_stand_in_kernel(size_t i)   its kernels, in no order; NULL past the last
  * FLHOST_STAND_IN holds the settings of a process that is started anew. The symbol flhost_stand_in_driver marks the
  * library as what it is.
  */
@@ -24,9 +25,10 @@ typedef struct standin_settings {
   int broken;    /* met by the first synchronisation after a launch; from then on by everything */
   int capturing; /* 1: every stream is being captured, and what that forbids returns 900 */
   int delay;     /* 1: queued work runs when somebody waits for it */
-  int arch;      /* HIP: which of its names */
-  int crash;     /* 1: initialisation does */
-  int stall;     /* milliseconds that initialisation takes */
+  int arch;      /* HIP: which of its names; that of each further device is `arch_step` further on */
+  int arch_step;
+  int crash; /* 1: initialisation does */
+  int stall; /* milliseconds that initialisation takes */
   /* The library of matrix products: */
   int math_create, math_prepare, math_run;
   int math_none;      /* 1: it has no algorithm for any product */
@@ -69,6 +71,7 @@ int standin_capturing(void *stream, int *status);
 STANDIN_EXPORT bool flhost_stand_in_set(const char *settings);
 STANDIN_EXPORT const char *flhost_stand_in_log(void);
 STANDIN_EXPORT void flhost_stand_in_clear(void);
+STANDIN_EXPORT const struct grid_kernel *flhost_stand_in_kernel(size_t i);
 STANDIN_EXPORT extern const char flhost_stand_in_driver[];
 
 #endif
