@@ -2,6 +2,10 @@
 #include "tests/npu.h"
 #include "tests/scratch.h"
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/wait.h>
+
 static void set_up(void) {
   scratch_make();
 }
@@ -151,6 +155,72 @@ START_TEST(custom_operators_come_first) {
 }
 END_TEST
 
+static void *ask_in_thread(void *argument) {
+  (void)argument;
+  return (void *)reason_of("silu_and_mul");
+}
+
+/* While a thread looks for operators, another forks: in the child nobody will come to an end with looking. It hangs
+ * where a file does not end, until this process stops writing it. */
+START_TEST(X1_a_child_that_is_forked_while_operators_are_looked_for_can_look) {
+  pthread_t thread;
+  void *reason;
+  int status = 1, written = -1;
+  mkdir(in_scratch("vendors"), 0755);
+  ck_assert_int_eq(mkfifo(in_scratch("vendors/config.ini"), 0600), 0);
+  setenv("ASCEND_OPP_PATH", scratch, 1);
+  npu_open_plugin(built("tests/drivers/ascend"), "/dev/null");
+  ck_assert_int_eq(pthread_create(&thread, NULL, ask_in_thread, NULL), 0);
+  while (written < 0)
+    written = open(in_scratch("vendors/config.ini"), O_WRONLY | O_NONBLOCK); /* refused while nobody reads */
+  pid_t child = fork();
+  ck_assert_int_ge(child, 0);
+  if (!child) {
+    alarm(10);
+    unlink(in_scratch("vendors/config.ini"));
+    _exit(reason_of("silu_and_mul") != NULL);
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  close(written);
+  pthread_join(thread, &reason);
+  ck_assert_int_eq(status, 0);
+  ck_assert_ptr_null(reason);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------------ platform file
+ */
+
+/* Is it a list of backends that names the vendor's: "[vendor, flagos]", "[impl:vendor.ascend]"? */
+static bool names_vendor(const char *list) {
+  char words[256], *rest = NULL;
+  snprintf(words, sizeof words, "%s", list);
+  for (char *word = strtok_r(words, "[], \t\n", &rest); word; word = strtok_r(NULL, "[], \t\n", &rest))
+    if (!strcmp(word, "vendor") || !strcmp(word, "vendor:ascend") || !strncmp(word, "impl:vendor.ascend", 18))
+      return true;
+  return false;
+}
+
+START_TEST(the_platform_file_prefers_the_vendor_for_ops_that_it_has) {
+  FILE *file = fopen("config/ascend.yaml", "re");
+  char line[512], op[64], list[256];
+  bool backends = false;
+  int named = 0;
+  ck_assert_ptr_nonnull(file);
+  npu_open();
+  while (fgets(line, sizeof line, file)) {
+    if (line[0] != ' ' && line[0] != '#' && line[0] != '\n')
+      backends = !strncmp(line, "op_backends:", 12);
+    if (!backends || sscanf(line, " %63[^: ]: %255[^\n]", op, list) != 2 || !names_vendor(list))
+      continue;
+    ck_assert_msg(npu_find(op) != NULL, "%s: vendor.ascend has no such op", op);
+    named++;
+  }
+  fclose(file);
+  ck_assert_int_gt(named, 10);
+}
+END_TEST
+
 /* -------------------------------------------------------------------------------------------------- platform, devices
  */
 
@@ -167,7 +237,71 @@ START_TEST(the_platform_tells_its_devices_and_that_they_are_none) {
   ck_assert_uint_eq(properties.memory_total, UINT64_C(64) << 30);
   ck_assert_uint_eq(properties.memory_free, UINT64_C(32) << 30);
   ck_assert_int_eq(npu->properties(NULL, 7, &properties), FL_EDEVICE);
-  ck_contains(npu->error(NULL), "aclrtSetDevice returned 107001 (wrong device, context or stream)");
+  ck_assert_str_eq(npu->error(NULL), "there is no Ascend device 7; the driver reports 2");
+  npu_check_clean();
+}
+END_TEST
+
+/* A context takes device memory, and the other NPUs may be other processes'. */
+START_TEST(describing_a_device_makes_no_context_on_it_in_a_process_that_works_on_another) {
+  npu_open();
+  fl_device_properties properties = {.size = sizeof properties};
+  npu_control.set("devices", "4");
+  ck_assert_int_eq(npu->device_count(NULL), 4);
+  ck_assert_int_eq(npu_runtime("aclrtSetDevice", 2), 0);
+  for (int i = 0; i < 4; i++) {
+    ck_assert_int_eq(npu->properties(NULL, i, &properties), FL_OK);
+    ck_assert_str_eq(properties.arch, "Ascend910B3");
+    ck_assert_uint_eq(properties.memory_total, UINT64_C(64) << 30);
+    ck_assert_uint_eq(properties.memory_free, i == 2 ? UINT64_C(32) << 30 : 0); /* to find out would take some */
+  }
+  ck_assert_int_eq(npu_control.count("made contexts"), 1);
+  ck_assert_int_eq(npu_control.count("reset"), 0);
+  ck_assert_int_eq(npu_thread_device(), 2);
+  npu_check_clean();
+}
+END_TEST
+
+static void *describe_in_thread(void *argument) {
+  fl_device_properties properties = {.size = sizeof properties};
+  fl_status status = npu->properties(NULL, 1, &properties);
+  (void)argument;
+  return status || npu_thread_device() != -1 || !properties.memory_free ? "it has a device, or no memory is free"
+                                                                        : NULL;
+}
+
+/* A thread that had no device has none: of one that another thread works on, and where nobody works on any. */
+START_TEST(describing_a_device_leaves_a_thread_without_one) {
+  npu_open();
+  pthread_t thread;
+  void *wrong;
+  int32_t device = -1;
+  ck_assert_int_eq(npu->current_device(NULL, &device), FL_OK);
+  if (_i)
+    ck_assert_int_eq(npu_runtime("aclrtSetDevice", 1), 0);
+  ck_assert_int_eq(pthread_create(&thread, NULL, describe_in_thread, NULL), 0);
+  ck_assert_int_eq(pthread_join(thread, &wrong), 0);
+  ck_assert_msg(!wrong, "%s", (char *)wrong);
+  ck_assert_int_eq(npu_control.count("contexts"), _i);
+  ck_assert_int_eq(npu_thread_device(), _i ? 1 : -1);
+  npu_check_clean();
+}
+END_TEST
+
+/* Older runtimes do not tell who has a context: then a thread's own device is asked, and no other. */
+START_TEST(without_word_of_contexts_only_the_threads_device_is_asked_what_is_free) {
+  npu_open();
+  fl_device_properties properties = {.size = sizeof properties};
+  npu_control.set("aclrtGetPrimaryCtxState", "207000");
+  ck_assert_int_eq(npu->properties(NULL, 1, &properties), FL_OK);
+  ck_assert_uint_eq(properties.memory_free, UINT64_C(32) << 30);
+  ck_assert_int_eq(npu_control.count("contexts"), 0);
+  ck_assert_int_eq(npu_runtime("aclrtSetDevice", 0), 0);
+  ck_assert_int_eq(npu->properties(NULL, 1, &properties), FL_OK);
+  ck_assert_uint_eq(properties.memory_free, 0);
+  ck_assert_int_eq(npu->properties(NULL, 0, &properties), FL_OK);
+  ck_assert_uint_eq(properties.memory_free, UINT64_C(32) << 30);
+  ck_assert_int_eq(npu_control.count("contexts"), 1);
   npu_check_clean();
 }
 END_TEST
@@ -191,6 +325,9 @@ START_TEST(a_runtime_that_does_not_start_is_a_device_error) {
                                      "runtime do not match");
   npu_control.set("aclInit", "0"); /* the next try */
   ck_assert_int_eq(npu->current_device(NULL, &device), FL_OK);
+  npu_control.set("aclrtGetDeviceCount", "507899");
+  ck_assert_int_eq(npu->device_count(NULL), -1);
+  ck_contains(npu->error(NULL), "aclrtGetDeviceCount returned 507899 (the device or its driver failed)");
   npu_check_clean();
 }
 END_TEST
@@ -277,7 +414,12 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, an_operator_that_no_library_has_is_named);
   tcase_add_test(tests, custom_operators_come_first);
   tcase_add_loop_test(tests, custom_operators_are_found_unless_others_own_them, 0, 3);
+  tcase_add_test(tests, X1_a_child_that_is_forked_while_operators_are_looked_for_can_look);
+  tcase_add_test(tests, the_platform_file_prefers_the_vendor_for_ops_that_it_has);
   tcase_add_test(tests, the_platform_tells_its_devices_and_that_they_are_none);
+  tcase_add_test(tests, describing_a_device_makes_no_context_on_it_in_a_process_that_works_on_another);
+  tcase_add_loop_test(tests, describing_a_device_leaves_a_thread_without_one, 0, 2);
+  tcase_add_test(tests, without_word_of_contexts_only_the_threads_device_is_asked_what_is_free);
   tcase_add_test(tests, initialised_before_is_fine_and_a_failure_is_told);
   tcase_add_test(tests, a_runtime_that_does_not_start_is_a_device_error);
   tcase_add_test(tests, the_threads_device_stays_as_it_was);

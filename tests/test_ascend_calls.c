@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
+#include <sys/wait.h>
 
 /* Whoever has initialised ACL finalises it: not us. */
 static void tear_down(void) {
@@ -437,6 +438,49 @@ START_TEST(a_call_leaves_the_threads_device_alone) {
 }
 END_TEST
 
+static void *count_in_thread(void *argument) {
+  (void)argument;
+  return npu->device_count(NULL) == 2 ? NULL : "no devices";
+}
+
+static void *mul_in_thread(void *made) {
+  return call_gated("mul_and_silu", made) ? "the call failed" : NULL;
+}
+
+/* What a thread may be at when another forks: in the child nobody will come to an end with it. */
+static const struct {
+  const char *stalled;
+  void *(*use)(void *);
+} at_forks[] = {{"stall aclInit", count_in_thread}, {"stall aclrtMalloc", mul_in_thread}};
+
+START_TEST(X1_a_child_that_is_forked_while_a_thread_uses_the_runtime_can_use_it) {
+  pthread_t thread;
+  void *wrong;
+  int status = 1;
+  gated made = {0};
+  if (_i)
+    made = make_gated(3, 8);
+  npu_control.set(at_forks[_i].stalled, "500");
+  ck_assert_int_eq(pthread_create(&thread, NULL, at_forks[_i].use, &made), 0);
+  while (!npu_control.count("stalls"))
+    usleep(1000);
+  pid_t child = fork();
+  ck_assert_int_ge(child, 0);
+  if (!child) {
+    alarm(10);
+    _exit(at_forks[_i].use(&made) != NULL);
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  pthread_join(thread, &wrong);
+  ck_assert_int_eq(status, 0);
+  ck_assert_msg(!wrong, "%s", (char *)wrong);
+  if (_i) {
+    check_gated(&made);
+    free_gated(&made);
+  }
+}
+END_TEST
+
 /* ------------------------------------------------------------------------------------------------------------- chips
  */
 
@@ -620,6 +664,58 @@ START_TEST(a_lost_device_is_a_failure_of_the_implementation) {
 }
 END_TEST
 
+START_TEST(F5_a_device_that_is_not_there_is_held_against_nobody) {
+  fl_host *host = open_host();
+  gated made = make_gated(3, 8);
+  fl_call call = FL_CALL(made.values);
+  fl_failed_impls *failed;
+  for (int32_t device = 7; device >= -1; device -= 8) {
+    char expected[96];
+    snprintf(expected, sizeof expected, "silu_and_mul: there is no Ascend device %d; the driver reports 2", device);
+    made.x->tensor.device.device_id = made.out->tensor.device.device_id = device;
+    ck_assert_int_eq(fl_invoke(fl_find_op(host, "silu_and_mul"), &call), FL_EINVAL);
+    ck_assert_str_eq(fl_error_message(), expected);
+  }
+  ck_ok(fl_get_failed_impls(host, NULL, &failed));
+  ck_assert_uint_eq(failed->n, 0);
+  fl_failed_impls_free(failed);
+  made.x->tensor.device.device_id = made.out->tensor.device.device_id = 0;
+  ck_ok(fl_invoke(fl_find_op(host, "silu_and_mul"), &call));
+  check_gated(&made);
+  free_gated(&made);
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* Where even the number of devices is not to be had, it is the device that fails. */
+START_TEST(a_device_that_cannot_be_set_is_lost_whatever_its_number) {
+  gated made = make_gated(3, 8);
+  made.x->tensor.device.device_id = made.out->tensor.device.device_id = 7;
+  npu_control.set("aclrtGetDeviceCount", "507899");
+  ck_assert_int_eq(call_gated("silu_and_mul", &made), FL_EDEVICE);
+  ck_contains(npu_message, "aclrtSetDevice returned 107001");
+  free_gated(&made);
+}
+END_TEST
+
+/* A call of a host's asks what architecture each device has. */
+START_TEST(a_call_makes_a_context_on_its_own_device_alone) {
+  fl_host *host = open_host();
+  npu_control.set("devices", "4");
+  gated made = make_gated(3, 8);
+  fl_value clipped[] = {made.values[0], fl_float(1.702), fl_float(7), made.values[1]};
+  fl_call call = FL_CALL(clipped);
+  npu_control.clear();
+  ck_ok(fl_invoke(fl_find_op(host, "swigluoai_and_mul"), &call));
+  ck_assert_int_eq(npu_control.count("contexts"), 1);
+  ck_assert_int_eq(npu_control.count("made contexts"), 0);
+  ck_assert_int_eq(npu_thread_device(), 0);
+  npu_wait();
+  free_gated(&made);
+  fl_host_destroy(host);
+}
+END_TEST
+
 /* Not supported is not a failure: nothing is held against the implementation. */
 START_TEST(an_operator_without_kernel_is_passed_over_from_then_on) {
   fl_host *host = open_host();
@@ -656,6 +752,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, operators_are_queued_in_order_on_the_calls_stream);
   tcase_add_test(tests, calls_come_from_any_thread);
   tcase_add_test(tests, a_call_leaves_the_threads_device_alone);
+  tcase_add_loop_test(tests, X1_a_child_that_is_forked_while_a_thread_uses_the_runtime_can_use_it, 0, 2);
   tcase_add_test(tests, a_chip_that_is_not_known_is_named);
   tcase_add_test(tests, a_chip_without_name_is_told);
   tcase_add_test(tests, attention_backend_names_vllm_plugin_FLs_classes);
@@ -664,6 +761,9 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_tensor_of_the_device_never_reaches_a_kernel_of_the_cpu);
   tcase_add_test(tests, rows_with_gaps_take_two_operators);
   tcase_add_test(tests, a_lost_device_is_a_failure_of_the_implementation);
+  tcase_add_test(tests, a_call_makes_a_context_on_its_own_device_alone);
+  tcase_add_test(tests, F5_a_device_that_is_not_there_is_held_against_nobody);
+  tcase_add_test(tests, a_device_that_cannot_be_set_is_lost_whatever_its_number);
   tcase_add_test(tests, an_operator_without_kernel_is_passed_over_from_then_on);
 }
 

@@ -38,6 +38,18 @@ START_TEST(a_driver_that_does_not_start_has_no_devices) {
 }
 END_TEST
 
+START_TEST(a_driver_that_does_not_count_its_devices_has_a_reason) {
+  setting("FLHOST_STAND_IN=aclrtGetDeviceCount=507899,words=EL0003: the driver is not of this release");
+  outcome run = FLHOST("platform", "--json");
+  assert_status(run, 0);
+  const json_t *platforms = json_object_get(parse_json(run.out, JSON_OBJECT), "platforms");
+  assert_contains(
+      text_at(entry_of(platforms, "name", "ascend"), "diagnosis"),
+      "plugin 'ascend' says that it is active; aclrtGetDeviceCount returned 507899 (the device or its driver "
+      "failed): EL0003: the driver is not of this release");
+}
+END_TEST
+
 START_TEST(the_plugin_serves_tensors_of_the_device_and_no_others) {
   assert_contains(FLHOST("explain", "--device", "ascend", "rms_norm").out, "vendor.ascend");
   assert_contains(FLHOST("resolve", "--device", "ascend", "rms_norm").out, "rms_norm  vendor.ascend");
@@ -72,6 +84,7 @@ static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, end_scenario);
   tcase_add_test(tests, platform_counts_the_devices_of_the_plugin);
   tcase_add_test(tests, a_driver_that_does_not_start_has_no_devices);
+  tcase_add_test(tests, a_driver_that_does_not_count_its_devices_has_a_reason);
   tcase_add_test(tests, the_plugin_serves_tensors_of_the_device_and_no_others);
   tcase_add_test(tests, verify_and_run_work_on_the_device);
   tcase_add_test(tests, without_a_device_each_op_says_what_is_missing);

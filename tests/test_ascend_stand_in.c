@@ -77,6 +77,27 @@ START_TEST(a_thread_has_to_set_a_device) {
 }
 END_TEST
 
+START_TEST(a_device_has_a_context_until_it_was_reset_as_often_as_it_was_set) {
+  int (*reset)(int32_t), (*state)(int32_t, uint32_t *, int32_t *);
+  int32_t active = -1;
+  look_up("aclrtResetDevice", &reset);
+  look_up("aclrtGetPrimaryCtxState", &state);
+  ck_assert_int_eq(state(1, NULL, &active), 0);
+  ck_assert_int_eq(active, 0);
+  ck_assert_int_eq(set_device(1), 0);
+  ck_assert_int_eq(set_device(1), 0);
+  ck_assert_int_eq(reset(1), 0);
+  ck_assert_int_eq(npu_thread_device(), 1);
+  ck_assert_int_eq(state(1, NULL, &active), 0);
+  ck_assert_int_eq(active, 1);
+  ck_assert_int_eq(reset(1), 0);
+  ck_assert_int_eq(npu_thread_device(), -1);
+  ck_assert_int_eq(npu_control.count("contexts"), 0);
+  ck_assert_int_ne(reset(1), 0);
+  expect_violation("aclrtResetDevice of a device that is not set");
+}
+END_TEST
+
 START_TEST(descriptors_are_checked_and_destroyed_once) {
   ck_assert_int_eq(set_device(0), 0);
   char *data = memory(1024);
@@ -176,6 +197,7 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, NULL);
   tcase_add_test(tests, a_thread_has_to_set_a_device);
+  tcase_add_test(tests, a_device_has_a_context_until_it_was_reset_as_often_as_it_was_set);
   tcase_add_test(tests, descriptors_are_checked_and_destroyed_once);
   tcase_add_test(tests, executors_are_used_once);
   tcase_add_test(tests, arguments_are_refused_as_the_operator_documents);

@@ -14,6 +14,7 @@
   X(aclError, aclrtGetVersion, (int32_t * major, int32_t * minor, int32_t * patch))                                    \
   X(aclError, aclrtGetDeviceCount, (uint32_t * count))                                                                 \
   X(aclError, aclrtSetDevice, (int32_t device))                                                                        \
+  X(aclError, aclrtResetDevice, (int32_t device))                                                                      \
   X(aclError, aclrtGetDevice, (int32_t * device))                                                                      \
   X(aclError, aclrtGetCurrentContext, (aclrtContext * context))                                                        \
   X(aclError, aclrtSetCurrentContext, (aclrtContext context))                                                          \
@@ -29,6 +30,7 @@
 
 /* Those that older runtimes lack. */
 #define ACL_OPTIONAL_FUNCTIONS(X)                                                                                      \
+  X(aclError, aclrtGetPrimaryCtxState, (int32_t device, uint32_t * flags, int32_t * active))                           \
   X(aclError, aclmdlRICaptureGetInfo, (aclrtStream stream, aclmdlRICaptureStatus * status, aclmdlRI * graph))
 
 /* X(name, value) */
@@ -40,6 +42,7 @@
   X(ACL_DDR_MEM, 0)                                                                                                    \
   X(ACL_HBM_MEM, 1)                                                                                                    \
   X(ACL_DEV_ATTR_AICORE_CORE_NUM, 101)                                                                                 \
+  X(ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE, 301)                                                                           \
   X(ACL_MODEL_RI_CAPTURE_STATUS_NONE, 0)                                                                               \
   X(ACL_DT_UNDEFINED, -1)                                                                                              \
   X(ACL_FLOAT, 0)                                                                                                      \

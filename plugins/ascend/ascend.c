@@ -2,6 +2,7 @@
  * The Huawei backend: ops by CANN's operator library, and the platform "ascend". It links nothing of CANN, so that it
  * is built and loads on every machine and can say what is missing.
  */
+#include "plugins/ascend/locks.h"
 #include "plugins/ascend/ops.h"
 #include "plugins/ascend/platform.h"
 
@@ -41,6 +42,7 @@ fl_status register_builtins(fl_registry *registry) {
       ascend_activations, ascend_gated_activations, ascend_norms,        ascend_gated_norms, ascend_rotary,
       ascend_linear,      ascend_embedding,         ascend_convolutions, ascend_routing,     ascend_experts,
       ascend_attention,   ascend_quantisation,      ascend_merge};
+  ascend_guard_forks();
   fl_status status = registry->register_component(registry, &component);
   for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
     for (ascend_op *op = lists[i]; op->name && !status; op++)

@@ -1,8 +1,8 @@
 /* Calls of operators: see call.h. */
 #include "plugins/ascend/call.h"
+#include "plugins/ascend/locks.h"
 #include "plugins/ascend/workspace.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -149,8 +149,7 @@ void ascend_copy(ascend_call *c, ascend_view to, ascend_view from) {
 
 /* The op is not there, on this chip or with these libraries, and does not come back. The words are written once. */
 static FL_PRINTF(2, 3) void withdraw(ascend_op *op, const char *format, ...) {
-  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_OPS]);
   if (!op->withdrawn) {
     va_list arguments;
     va_start(arguments, format);
@@ -158,7 +157,7 @@ static FL_PRINTF(2, 3) void withdraw(ascend_op *op, const char *format, ...) {
     va_end(arguments);
     op->withdrawn = op->words;
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&ascend_locks[ASCEND_LOCK_OPS]);
 }
 
 /* An operator returned an error; `written`: after something may have been written. */

@@ -3,17 +3,16 @@
  * operators first, then the libraries of the toolkit, by domain or in one, then those of older releases.
  */
 #include "plugins/ascend/libraries.h"
+#include "plugins/ascend/locks.h"
 #include "plugins/driver.h"
 
 #include <glob.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 enum { MAX_OPERATOR_LIBRARIES = 64, PATH_SIZE = 4096 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static driver runtime = {.libraries = {"libascendcl.so", "libacl_rt.so"}, .nodes = {"/dev/davinci_manager"}};
 static char runtime_path[PATH_SIZE]; /* where set_env.sh says that the toolkit is */
 static void *meta_library;           /* what describes tensors */
@@ -88,13 +87,13 @@ static bool find_functions(void) {
 
 bool ascend_libraries_open(const char **reason) {
   const char *words = NULL;
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_LIBRARIES]);
   if (!complete) {
     set_up_runtime();
     complete = driver_present(&runtime, &words) && find_functions();
   }
   bool opened = complete;
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&ascend_locks[ASCEND_LOCK_LIBRARIES]);
   if (reason)
     *reason = opened ? NULL : runtime.reason;
   return opened;
@@ -219,7 +218,7 @@ static const aclnn_functions *look_up(aclnn_operator operator_) {
 const aclnn_functions *ascend_operator(aclnn_operator operator_) {
   const aclnn_functions *found = atomic_load_explicit(&known[operator_], memory_order_acquire);
   if (!found) {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_LIBRARIES]);
     found = atomic_load_explicit(&known[operator_], memory_order_relaxed);
     if (!found) { /* else another thread was first, and its callers read what stands there */
       if (!operators_opened)
@@ -227,7 +226,7 @@ const aclnn_functions *ascend_operator(aclnn_operator operator_) {
       found = look_up(operator_);
       atomic_store_explicit(&known[operator_], found, memory_order_release);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&ascend_locks[ASCEND_LOCK_LIBRARIES]);
   }
   return found == &absent ? NULL : found;
 }

@@ -3,9 +3,9 @@
  * by the blocking function, since the asynchronous one wants host memory that ACL has allocated.
  */
 #include "plugins/ascend/platform.h"
+#include "plugins/ascend/locks.h"
 #include "plugins/ascend/runtime.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,18 +29,23 @@ static fl_status result_of(const char *function, aclError code) {
   return code ? failed(function, code) : FL_OK;
 }
 
+/* The device is the thread's until ascend_leave(). */
+static fl_status enter(int32_t device, ascend_guard *guard) {
+  return ascend_enter(device, guard, words, sizeof words) ? FL_EDEVICE : FL_OK;
+}
+
 static bool is_active(void *self, const char **reason) {
   (void)self;
   return ascend_libraries_open(reason);
 }
 
 static int device_count(void *self) {
-  uint32_t count = 0;
+  int count = 0;
   (void)self;
-  return ascend_start(words, sizeof words) || acl.aclrtGetDeviceCount(&count) ? -1 : (int)count;
+  return ascend_count_devices(&count, words, sizeof words) ? -1 : count;
 }
 
-/* Unknown ones stay 0. */
+/* Of the thread's device; unknown ones stay as they are. */
 static void read_memory(fl_device_properties *properties) {
   size_t left = 0, total = 0;
   if (acl.aclrtGetMemInfo(ACL_HBM_MEM, &left, &total) || !total)
@@ -50,15 +55,63 @@ static void read_memory(fl_device_properties *properties) {
   properties->memory_total = total;
 }
 
+/* What is free only a context knows, which takes memory. So a process that works on one device is asked about that; one
+ * that works on none, as the child that the host asks in, has a context on each for a moment. `current` is the thread's
+ * device, -1 for none: all that is known where the runtime does not tell who has a context. */
+static bool may_have_context(int32_t device, int32_t current) {
+  uint32_t count = 0;
+  int32_t active = 0;
+  if (!acl.aclrtGetPrimaryCtxState || acl.aclrtGetPrimaryCtxState(device, NULL, &active) ||
+      acl.aclrtGetDeviceCount(&count))
+    return current < 0;
+  bool works = current >= 0;
+  for (uint32_t i = 0; i < count && !works && !active; i++) {
+    int32_t other = 0;
+    works = !acl.aclrtGetPrimaryCtxState((int32_t)i, NULL, &other) && other;
+  }
+  return active || !works;
+}
+
+typedef struct inquiry {
+  int32_t device;
+  fl_device_properties *properties;
+} inquiry;
+
+/* A device counts how often it is set: it is reset for that, not under anybody else. */
+static void *read_memory_in_thread(void *argument) {
+  const inquiry *asked = argument;
+  if (!acl.aclrtSetDevice(asked->device)) {
+    read_memory(asked->properties);
+    acl.aclrtResetDevice(asked->device);
+  }
+  return NULL;
+}
+
+/* Another device than the thread's is asked from a thread of its own: one that had no device would keep it, as none can
+ * be put back. */
+static void find_memory(int32_t device, fl_device_properties *properties) {
+  int64_t total = 0;
+  int32_t current = -1;
+  pthread_t thread;
+  inquiry asked = {device, properties};
+  if (!acl.aclrtGetDeviceInfo((uint32_t)device, ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE, &total) && total > 0)
+    properties->memory_total = (uint64_t)total;
+  if (acl.aclrtGetDevice(&current))
+    current = -1;
+  if (current == device)
+    read_memory(properties);
+  else if (may_have_context(device, current) && !pthread_create(&thread, NULL, read_memory_in_thread, &asked))
+    pthread_join(thread, NULL);
+}
+
+/* Leaves the thread's device, and who has a context, as they are. */
 static fl_status get_properties(void *self, int32_t device, fl_device_properties *properties) {
-  ascend_guard guard;
   int64_t units = 0;
   int32_t major = 0, minor = 0, patch = 0;
   const char *stand_in = "";
   (void)self;
-  fl_status status = ascend_enter(device, &guard, words, sizeof words);
-  if (status)
-    return status;
+  if (ascend_check_number(device, words, sizeof words))
+    return FL_EDEVICE;
   /* As much of it as the host knows. */
   fl_device_properties found = {.size = properties->size < sizeof found ? properties->size : sizeof found};
   if (ascend_is_stand_in())
@@ -69,8 +122,7 @@ static fl_status get_properties(void *self, int32_t device, fl_device_properties
   snprintf(found.arch, sizeof found.arch, "%s", ascend_chip_name());
   if (!acl.aclrtGetVersion(&major, &minor, &patch))
     snprintf(found.driver, sizeof found.driver, "%d.%d.%d%s", (int)major, (int)minor, (int)patch, stand_in);
-  read_memory(&found);
-  ascend_leave(&guard);
+  find_memory(device, &found);
   memcpy(properties, &found, found.size);
   return FL_OK;
 }
@@ -98,7 +150,6 @@ typedef struct block {
   void *memory, *whole;
 } block;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static block *blocks;
 
 static aclError allocate_aligned(size_t size, void **memory) {
@@ -111,10 +162,10 @@ static aclError allocate_aligned(size_t size, void **memory) {
     return code;
   }
   made->memory = (char *)made->whole + (ALIGNMENT - (uintptr_t)made->whole % ALIGNMENT) % ALIGNMENT;
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_BLOCKS]);
   made->next = blocks;
   blocks = made;
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&ascend_locks[ASCEND_LOCK_BLOCKS]);
   *memory = made->memory;
   return 0;
 }
@@ -122,7 +173,7 @@ static aclError allocate_aligned(size_t size, void **memory) {
 /* The block that `memory` is part of, which is no longer listed; `memory` itself when there is none. */
 static void *take_whole(void *memory) {
   void *whole = memory;
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_BLOCKS]);
   block **link = &blocks;
   while (*link && (*link)->memory != memory)
     link = &(*link)->next;
@@ -132,7 +183,7 @@ static void *take_whole(void *memory) {
     whole = found->whole;
     free(found);
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&ascend_locks[ASCEND_LOCK_BLOCKS]);
   return whole;
 }
 
@@ -141,7 +192,7 @@ static fl_status allocate(void *self, int32_t device, size_t size, void **memory
   ascend_guard guard;
   void *made = NULL;
   (void)self;
-  fl_status status = ascend_enter(device, &guard, words, sizeof words);
+  fl_status status = enter(device, &guard);
   if (status)
     return status;
   aclError code = acl.aclrtMalloc(&made, size ? size : 1, ACL_MEM_MALLOC_HUGE_FIRST);
@@ -159,7 +210,7 @@ static fl_status allocate(void *self, int32_t device, size_t size, void **memory
 static fl_status release(void *self, int32_t device, void *memory) {
   ascend_guard guard;
   (void)self;
-  fl_status status = memory ? ascend_enter(device, &guard, words, sizeof words) : FL_OK;
+  fl_status status = memory ? enter(device, &guard) : FL_OK;
   if (status || !memory)
     return status;
   status = result_of("aclrtFree", acl.aclrtFree(take_whole(memory)));
@@ -176,7 +227,7 @@ static fl_status copy(void *self, int32_t device, void *to, const void *from, si
                       void *stream) {
   ascend_guard guard;
   (void)self;
-  fl_status status = size ? ascend_enter(device, &guard, words, sizeof words) : FL_OK;
+  fl_status status = size ? enter(device, &guard) : FL_OK;
   if (status || !size)
     return status;
   if (direction == FL_COPY_ON_DEVICE)
@@ -192,7 +243,7 @@ static fl_status copy(void *self, int32_t device, void *to, const void *from, si
 static fl_status synchronize(void *self, int32_t device, void *stream, bool all) {
   ascend_guard guard;
   (void)self;
-  fl_status status = ascend_enter(device, &guard, words, sizeof words);
+  fl_status status = enter(device, &guard);
   if (status)
     return status;
   if (all)

@@ -1,12 +1,10 @@
 /* The ACL runtime in use: see runtime.h. */
 #include "plugins/ascend/runtime.h"
+#include "plugins/ascend/locks.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ------------------------------------------------------------------------------------------------------------ codes */
 
@@ -83,7 +81,7 @@ fl_status ascend_start(char *text, size_t size) {
     snprintf(text, size, "%s", reason);
     return FL_EDEVICE;
   }
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_RUNTIME]);
   if (!started) {
     aclError code = acl.aclInit(NULL);
     if (code && code != ACL_ERROR_REPEAT_INITIALIZE) {
@@ -93,7 +91,7 @@ fl_status ascend_start(char *text, size_t size) {
       started = true;
     }
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&ascend_locks[ASCEND_LOCK_RUNTIME]);
   return status;
 }
 
@@ -138,10 +136,10 @@ static unsigned find_chip(void) {
 
 ascend_chips ascend_chip(const char **reason) {
   if (!chip) {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_RUNTIME]);
     if (!chip)
       chip = find_chip();
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&ascend_locks[ASCEND_LOCK_RUNTIME]);
   }
   if (!chip && reason)
     *reason = chip_reason;
@@ -166,6 +164,29 @@ bool ascend_is_captured(aclrtStream stream) {
 /* ----------------------------------------------------------------------------------------------------------- devices
  */
 
+fl_status ascend_count_devices(int *count, char *text, size_t size) {
+  uint32_t found = 0;
+  fl_status status = ascend_start(text, size);
+  if (status)
+    return status;
+  aclError code = acl.aclrtGetDeviceCount(&found);
+  if (code) {
+    ascend_describe(text, size, "aclrtGetDeviceCount", code);
+    return FL_EDEVICE;
+  }
+  *count = (int)found;
+  return FL_OK;
+}
+
+fl_status ascend_check_number(int32_t device, char *text, size_t size) {
+  int count = 0;
+  fl_status status = ascend_count_devices(&count, text, size);
+  if (status || (device >= 0 && device < count))
+    return status;
+  snprintf(text, size, "there is no Ascend device %d; the driver reports %d", (int)device, count);
+  return FL_EINVAL;
+}
+
 fl_status ascend_enter(int32_t device, ascend_guard *guard, char *text, size_t size) {
   int32_t current = -1;
   aclError code;
@@ -181,8 +202,10 @@ fl_status ascend_enter(int32_t device, ascend_guard *guard, char *text, size_t s
   code = acl.aclrtSetDevice(device);
   if (!code)
     return FL_OK;
-  ascend_describe(text, size, "aclrtSetDevice", code);
   *guard = (ascend_guard){0};
+  if (ascend_check_number(device, text, size) == FL_EINVAL)
+    return FL_EINVAL;
+  ascend_describe(text, size, "aclrtSetDevice", code);
   return FL_EDEVICE;
 }
 

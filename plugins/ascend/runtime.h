@@ -51,6 +51,14 @@ typedef struct ascend_guard {
 } ascend_guard;
 
 /* FL_OK, or FL_EDEVICE with the reason in `text`. */
+fl_status ascend_count_devices(int *count, char *text, size_t size);
+
+/* FL_OK; with the reason in `text` FL_EINVAL when there is no device of that number, FL_EDEVICE when the runtime does
+ * not say how many there are. */
+fl_status ascend_check_number(int32_t device, char *text, size_t size);
+
+/* FL_OK; with the reason in `text` FL_EINVAL when there is no device of that number, FL_EDEVICE when it cannot be used.
+ */
 fl_status ascend_enter(int32_t device, ascend_guard *guard, char *text, size_t size);
 void ascend_leave(const ascend_guard *guard);
 

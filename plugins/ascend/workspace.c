@@ -1,7 +1,8 @@
 /* Device memory for calls: see workspace.h. Buffers stay until the process ends, as many as there are streams. */
 #include "plugins/ascend/workspace.h"
+#include "plugins/ascend/locks.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct ascend_workspace {
@@ -13,11 +14,10 @@ struct ascend_workspace {
   size_t size[ASCEND_BUFFERS];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static ascend_workspace *first;
+static ascend_workspace *_Atomic first; /* whole at any time: another thread may fork */
 
 ascend_workspace *ascend_workspace_acquire(int32_t device, aclrtStream stream) {
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&ascend_locks[ASCEND_LOCK_WORKSPACES]);
   ascend_workspace *workspace = first;
   while (workspace && (workspace->device != device || workspace->stream != stream))
     workspace = workspace->next;
@@ -28,7 +28,7 @@ ascend_workspace *ascend_workspace_acquire(int32_t device, aclrtStream stream) {
     workspace->next = first;
     first = workspace;
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&ascend_locks[ASCEND_LOCK_WORKSPACES]);
   if (workspace)
     pthread_mutex_lock(&workspace->lock);
   return workspace;
@@ -37,6 +37,11 @@ ascend_workspace *ascend_workspace_acquire(int32_t device, aclrtStream stream) {
 void ascend_workspace_release(ascend_workspace *workspace) {
   if (workspace)
     pthread_mutex_unlock(&workspace->lock);
+}
+
+void ascend_workspaces_unlock(void) {
+  for (ascend_workspace *workspace = first; workspace; workspace = workspace->next)
+    pthread_mutex_init(&workspace->lock, NULL);
 }
 
 /* Queued work may still use the old buffer. */

@@ -16,6 +16,9 @@ typedef struct ascend_workspace ascend_workspace;
 ascend_workspace *ascend_workspace_acquire(int32_t device, aclrtStream stream);
 void ascend_workspace_release(ascend_workspace *workspace);
 
+/* Frees the locks of all, in a child process: the threads that had them are not there. */
+void ascend_workspaces_unlock(void);
+
 /* At least `size` bytes (not 0), aligned to 64. FL_ENOMEM or FL_EDEVICE with the reason in `text`. */
 fl_status ascend_workspace_get(ascend_workspace *workspace, ascend_buffer buffer, size_t size, void **memory,
                                char *text, size_t text_size);

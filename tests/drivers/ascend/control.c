@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* By this the plugin knows that it is none of the vendor's. */
 EXPORT const char flhost_stand_in_driver[] = "a stand-in of flhost's tests: it computes on the CPU";
@@ -30,10 +31,11 @@ static struct setting {
 static struct counter {
   const char *name;
   int64_t n;
-} counters[] = {{"tensors", 0},     {"lists", 0},     {"scalars", 0},    {"arrays", 0},   {"executors", 0},
-                {"blocks", 0},      {"queued", 0},    {"violations", 0}, {"launched", 0}, {"waits", 0},
-                {"allocations", 0}, {"finalised", 0}, {"reset", 0}};
-enum { N_COUNTERS = sizeof counters / sizeof counters[0], N_PRESENT = 7 };
+} counters[] = {{"tensors", 0},    {"lists", 0},    {"scalars", 0},       {"arrays", 0},
+                {"executors", 0},  {"blocks", 0},   {"queued", 0},        {"contexts", 0},
+                {"violations", 0}, {"launched", 0}, {"waits", 0},         {"allocations", 0},
+                {"finalised", 0},  {"reset", 0},    {"made contexts", 0}, {"stalls", 0}};
+enum { N_COUNTERS = sizeof counters / sizeof counters[0], N_PRESENT = 8 };
 
 static char log_text[LOG_SIZE];
 static size_t log_length;
@@ -108,6 +110,16 @@ void stand_in_words(char *text, size_t size) {
   stand_in_unlock();
 }
 
+static void stall(const char *function) {
+  char name[NAME_SIZE];
+  snprintf(name, sizeof name, "stall %s", function);
+  int64_t milliseconds = stand_in_setting(name);
+  if (milliseconds) {
+    stand_in_add("stalls", 1);
+    usleep((useconds_t)milliseconds * 1000);
+  }
+}
+
 int stand_in_ordered(const char *function) {
   int code = 0;
   stand_in_lock();
@@ -120,6 +132,7 @@ int stand_in_ordered(const char *function) {
       code = ordered;
   }
   stand_in_unlock();
+  stall(function);
   return code;
 }
 

@@ -17,13 +17,15 @@
  *   misaligned  1: memory is aligned to 64 bytes, and not to more
  *   FUNCTION    the code that it returns, "207001"; "0" for none. "207001@3": at the third call from now, only once.
  *               The name "kernel" stands for the work of a stream, whose error shows up when that is waited for.
+ *   stall FUNCTION  milliseconds that it takes before it does anything
  */
 typedef void (*stand_in_set_fn)(const char *name, const char *value);
 
 /*
  * How many there are: "tensors", "lists", "scalars", "arrays", "executors", "blocks" of memory, "queued" pieces of
- * work; or were since the last stand_in_clear(): "violations" of the interface's rules, "launched" operators, "waits",
- * "allocations", "finalised", "reset" devices. -1: no such name.
+ * work, "contexts" of devices; or were since the last stand_in_clear(): "violations" of the interface's rules,
+ * "launched" operators, "waits", "allocations", "finalised", "reset" devices, "made contexts", "stalls". -1: no such
+ * name.
  */
 typedef int64_t (*stand_in_count_fn)(const char *name);
 

@@ -52,7 +52,7 @@ static __attribute__((constructor)) void number_default_streams(void) {
 static stream *streams;
 static int n_streams;
 static memory_block *blocks;
-static int contexts[MAX_DEVICES]; /* their addresses are the handles */
+static int contexts[MAX_DEVICES]; /* how often a device is set and not reset; their addresses are the handles */
 static _Thread_local int current = -1;
 
 EXPORT int aclInit(const char *config);
@@ -63,6 +63,7 @@ EXPORT int aclrtGetVersion(int32_t *major, int32_t *minor, int32_t *patch);
 EXPORT int aclrtGetDeviceCount(uint32_t *count);
 EXPORT int aclrtSetDevice(int32_t device);
 EXPORT int aclrtResetDevice(int32_t device);
+EXPORT int aclrtGetPrimaryCtxState(int32_t device, uint32_t *flags, int32_t *active);
 EXPORT int aclrtGetDevice(int32_t *device);
 EXPORT int aclrtGetCurrentContext(void **context);
 EXPORT int aclrtSetCurrentContext(void *context);
@@ -94,8 +95,12 @@ EXPORT int aclrtGetDeviceInfo(uint32_t device, int attribute, int64_t *value);
 /* ------------------------------------------------------------------------------------------------------------ devices
  */
 
+/* A context that was reset is gone for every thread. */
 int stand_in_has_context(void) {
-  return initialised && current >= 0;
+  stand_in_lock();
+  int there = initialised && current >= 0 && contexts[current];
+  stand_in_unlock();
+  return there;
 }
 
 int aclInit(const char *config) {
@@ -145,13 +150,44 @@ int aclrtSetDevice(int32_t device) {
     return NOT_INITIALISED;
   if (device < 0 || device >= stand_in_setting("devices") || device >= MAX_DEVICES)
     return INVALID_DEVICE;
+  stand_in_lock();
+  if (!contexts[device]++) {
+    stand_in_add("contexts", 1);
+    stand_in_add("made contexts", 1);
+  }
+  stand_in_unlock();
   current = device;
   return 0;
 }
 
+/* What is set as often as it is reset is gone, with what the context had. */
 int aclrtResetDevice(int32_t device) {
-  (void)device;
+  ORDERED();
+  if (device < 0 || device >= MAX_DEVICES)
+    return INVALID_DEVICE;
   stand_in_add("reset", 1);
+  stand_in_lock();
+  int count = contexts[device];
+  if (!count) {
+    stand_in_violation("aclrtResetDevice of a device that is not set");
+  } else if (!--contexts[device]) {
+    stand_in_add("contexts", -1);
+    if (default_streams[device].first)
+      stand_in_violation("device %d reset before its work was done", device);
+  }
+  stand_in_unlock();
+  return count ? 0 : INVALID_DEVICE;
+}
+
+int aclrtGetPrimaryCtxState(int32_t device, uint32_t *flags, int32_t *active) {
+  ORDERED();
+  if (!initialised)
+    return NOT_INITIALISED;
+  if (flags || device < 0 || device >= MAX_DEVICES)
+    return flags ? INVALID_PARAMETER : INVALID_DEVICE;
+  stand_in_lock();
+  *active = contexts[device] > 0;
+  stand_in_unlock();
   return 0;
 }
 
@@ -183,9 +219,10 @@ int aclrtGetMemInfo(int attribute, size_t *left, size_t *total) {
 }
 
 int aclrtGetDeviceInfo(uint32_t device, int attribute, int64_t *value) {
+  enum { AI_CORES = 101, MEMORY = 301 };
   ORDERED();
   (void)device;
-  *value = attribute == 101 ? 20 : 0;
+  *value = attribute == AI_CORES ? 20 : attribute == MEMORY ? (int64_t)64 << 30 : 0;
   return 0;
 }
 
