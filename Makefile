@@ -79,6 +79,8 @@ $(BUILD)/probes.stamp: .FORCE
 	@{ echo '#include <sys/sdt.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes || echo no; } >$@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 .PHONY: .FORCE
+# What a call costs should not change with the code that lies before it.
+$(BUILD)/obj/core/invoke.o: CFLAGS += -falign-functions=64
 $(BUILD)/obj/core/discovery.o: $(BUILD)/prefix.stamp
 $(addprefix $(BUILD)/obj/core/,bind.o manager.o loader.o) $(BUILD)/tests/test_probes: $(BUILD)/probes.stamp
 $(BUILD)/obj/%.o: %.c | $(BUILD)/ops.stamp

@@ -116,7 +116,8 @@ static inline fl_status call_kernel(const fl_target *target, fl_call *call, bool
 
 /* The thread is reading, outside of any other call. Target and call are left in the thread's own memory, so that
  * nothing has to be kept across the kernel, or the predicate before it. */
-static inline fl_status run(fl_thread *self, const fl_op *op, const fl_slots *slots, fl_call *call, bool scoped) {
+static inline __attribute__((always_inline)) fl_status run(fl_thread *self, const fl_op *op, const fl_slots *slots,
+                                                           fl_call *call, bool scoped) {
   const fl_value *value = (const fl_value *)((const char *)call->values + op->device_offset);
   uint32_t device = (uint32_t)value->v.tensor->device.device_type;
   if (unlikely(device >= FL_DEVICE_SLOTS))

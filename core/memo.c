@@ -170,7 +170,7 @@ void fl_memo_keep(fl_memos *memos, const fl_schema *schema, const fl_call *call)
     if (value->type == FL_TENSOR ? !keep_tensor(kept, i, value->v.tensor) : !keep_scalar(kept, i, value))
       return;
   }
-  bool plain = kept->string < 0;
+  bool plain = kept->string < 0 && kept->tensors_end > kept->tensors;
   for (const fl_memo_tensor *tensor = kept->tensors; tensor < kept->tensors_end; tensor++)
     plain = plain && tensor->plain;
   if ((kept->scalars_end - kept->scalars) & 1) {

@@ -117,9 +117,9 @@ static inline bool fl_memo_is_plain(const fl_memo_tensor *known, const DLTensor 
 }
 
 static inline bool fl_memo_has_pairs(const fl_memo *known) {
-  for (const fl_memo_pair *pair = known->pairs, *end = known->pairs_end; pair < end; pair++) {
-    uint64_t written = pair->written->begin, other = pair->other->begin;
-    if (!likely(other - written + pair->shift >= pair->span) && !(pair->may_be && other == written))
+  for (const fl_memo_pair *pair = known->pairs, *end = known->pairs_end; likely(pair < end); pair++) {
+    uint64_t apart = pair->other->begin - pair->written->begin;
+    if (unlikely(apart + pair->shift < pair->span) && !(pair->may_be && !apart))
       return false;
   }
   return true;
@@ -139,14 +139,15 @@ static inline __attribute__((always_inline)) bool fl_memo_has_plain(const fl_mem
   memcpy(&head, call, sizeof head);
   if (!likely(known->plain == schema) || !likely(head == known->head) || !likely(fl_memo_has_scalars(known, values)))
     return false;
-  for (fl_memo_tensor *form = known->tensors, *end = known->tensors_end; form < end; form++) {
+  fl_memo_tensor *form = known->tensors, *end = known->tensors_end;
+  do { /* a plain call has a tensor */
     const fl_value *value = fl_memo_at(values, form->offset);
     const DLTensor *tensor = value->v.tensor;
     if (!likely(value->type == FL_TENSOR) || !likely(tensor) || !likely(fl_memo_has_form(form, tensor)) ||
         !likely(fl_memo_is_plain(form, tensor)) || !likely(tensor->data))
       return false;
     form->begin = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
-  }
+  } while (++form < end);
   return fl_memo_has_pairs(known);
 }
 
