@@ -132,7 +132,7 @@ struct fl_op {
   uint8_t path;            /* fl_path */
   fl_slots slots;          /* under the global policy */
   fl_target unbound;       /* resolves, and calls what it found */
-  uint64_t schema_id;      /* of the schema */
+  uint64_t checked_as;     /* id of the schema; UINT64_MAX, which none has, on FL_PATH_OTHERWISE */
   fl_schema *schema;       /* NULL as long as nobody needed the built-in op */
   const fl_op_def *def;    /* built-in: what `schema` is parsed from, else NULL */
   const char *name;        /* of a built-in op in fl_host.builtin_names, else owned */

@@ -58,7 +58,7 @@ static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const 
 }
 
 static fl_status check(fl_thread *self, const fl_op *op, const fl_call *call) {
-  return likely(call && fl_memo_has(self->memos, op->schema_id, call)) ? FL_OK : check_in_full(self, op, call);
+  return likely(call && fl_memo_has(self->memos, op->schema->id, call)) ? FL_OK : check_in_full(self, op, call);
 }
 
 /* A thread's first call, a call inside another call or inside another host's scope, an op without a tensor, no op. */
@@ -134,8 +134,12 @@ static inline __attribute__((always_inline)) fl_status run(fl_thread *self, cons
   return call_kernel(target, call, scoped);
 }
 
-/* A call of a form that is new or not plain. The thread is reading. */
+/* A call of a form that is new or not plain, or that goes otherwise. The thread is reading. */
 static __attribute__((noinline)) fl_status invoke_checking_again(fl_op *op, fl_call *call) {
+  if (op->path == FL_PATH_OTHERWISE) {
+    fl_read_end(&fl_self, 0);
+    return invoke_otherwise(op, call);
+  }
   fl_status status = check(&fl_self, op, call);
   if (!status)
     return run(&fl_self, op, &op->slots, call, false);
@@ -145,10 +149,8 @@ static __attribute__((noinline)) fl_status invoke_checking_again(fl_op *op, fl_c
 
 static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *call) {
   fl_thread *self = &fl_self;
-  if (unlikely(op->path == FL_PATH_OTHERWISE))
-    return invoke_otherwise(op, call);
   fl_read_begin_outermost(self);
-  if (unlikely(!call || !fl_memo_has_plain(self->memos, op->schema_id, call)))
+  if (unlikely(!call || !fl_memo_has_plain(self->memos, op->checked_as, call)))
     return invoke_checking_again(op, call);
   return run(self, op, &op->slots, call, false);
 }

@@ -138,12 +138,12 @@ static void op_add(fl_host *host, fl_op *op) {
 /* What calls need. */
 static void op_set_schema(fl_op *op, fl_schema *schema) {
   op->schema = schema;
-  op->schema_id = schema->id;
   op->device_argument = schema->device_argument;
   op->device_offset = op->device_argument < 0 ? 0 : (uint32_t)op->device_argument * (uint32_t)sizeof(fl_value);
   op->path = op->device_argument < 0 || schema->values[op->device_argument].optional ? FL_PATH_OTHERWISE
              : op->host->checks                                                      ? FL_PATH_CHECKED
                                                                                      : FL_PATH_TRUSTING;
+  op->checked_as = op->path == FL_PATH_OTHERWISE ? UINT64_MAX : schema->id;
   op->unbound = (fl_target){.fn = fl_run_unbound, .self = op};
   fl_slots_init(&op->slots, op);
 }
