@@ -166,7 +166,8 @@ START_TEST(a_device_is_timed_in_its_own_memory) {
   ck_assert_double_gt(number_at(row, "times_as_fast_as_memcpy"), 0);
   run = FLHOST("bench", "--json", "--device", "ext_dev", "--impl", "default.flagos", SMALL, "silu_and_mul");
   assert_status(run, 3);
-  assert_contains(text_at(json_array_get(timings_of(run), 0), "reason"), "it is for tensors on cpu,cuda_host,rocm_host (--device)");
+  assert_contains(text_at(json_array_get(timings_of(run), 0), "reason"),
+                  "it is for tensors on cpu,cuda_host,rocm_host (--device)");
 }
 END_TEST
 

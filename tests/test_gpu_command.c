@@ -19,6 +19,7 @@ static void use(int backend) {
   setting("VLLM_FL_PLATFORM=");
   setting("%s=%s/tests/drivers/%s", backends[backend].driver, build, backends[backend].file);
   setting("%s=%s/tests/drivers/%s", backends[backend].math, build, backends[backend].file);
+  setting("FLHOST_CUDNN=/nonexistent/libcudnn.so.9"); /* a real one does not go with a driver that is none */
 }
 
 static json_t *platform_of(int backend) {

@@ -129,9 +129,14 @@ int bench_start_child(int argc, char **argv) {
 /* This program as a child: the nanoseconds that it prints. */
 static bool run_child(const char *const *words, double *ns) {
   const char *arguments[8] = {"--child"};
+  char self[PATH_MAX];
+  ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   for (int i = 0; words[i]; i++)
     arguments[i + 1] = words[i];
-  return bench_run_child("/proc/self/exe", arguments, ns, 1);
+  if (length < 0)
+    return false;
+  self[length] = 0;
+  return bench_run_child(self, arguments, ns, 1);
 }
 
 /* The same two children in turn, after one of each that fills the caches. */
@@ -214,6 +219,7 @@ static void start_four(bench *b, const char *home) {
   snprintf(path, sizeof path, "%s/plugins", b->build);
   if (!realpath(path, directory)) {
     bench_note(b, ROW_START, "%s: %s", path, strerror(errno));
+    bench_note(b, ROW_START_CALLED, "%s: %s", path, strerror(errno));
     return;
   }
   const char *const host[] = {"host", directory, home, NULL}, *const bare[] = {"bare", directory, NULL};
@@ -222,6 +228,8 @@ static void start_four(bench *b, const char *home) {
     bench_set_ratio(b, ROW_START, &pair, 1e3);
   if (compare_children(b, called, bare, &pair))
     bench_set_ratio(b, ROW_START_CALLED, &pair, 1e3);
+  else
+    bench_note(b, ROW_START_CALLED, "a child failed with the plugins of %s", path);
   if (b->rows[ROW_START].measured && (n = count_plugins(directory)) != 4)
     bench_note(b, ROW_START, "the build has %d plugins, not 4", n);
   else if (!b->rows[ROW_START].measured)
