@@ -53,6 +53,14 @@ void stand_in_clear(void) {
   clear();
 }
 
+int stand_in_lines(const char *text) {
+  const char *log = stand_in_log();
+  int n = 0;
+  for (const char *at = log; (at = strstr(at, text)); at++)
+    n += at == log || at[-1] == '\n';
+  return n;
+}
+
 /* Where the plugin's rows go. */
 typedef struct collection {
   fl_impl *impls;

@@ -30,7 +30,16 @@ const char *stand_in_path(void);
 void stand_in_set(const char *settings);
 const char *stand_in_log(void);
 void stand_in_clear(void);
+/* Lines of the log that begin with the text. */
+int stand_in_lines(const char *text);
 /* Any function of it; fails the test if there is none. */
 void stand_in_find(const char *name, void *function);
+
+/* The status of a call, whose message is in `words`. */
+#define assert_call_status(call, expected, words)                                                                      \
+  do {                                                                                                                 \
+    fl_status got_ = (call);                                                                                           \
+    ck_assert_msg(got_ == (expected), "status %d, expected %d: %s", got_, (expected), words);                          \
+  } while (0)
 
 #endif

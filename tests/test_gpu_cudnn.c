@@ -42,24 +42,13 @@ static const fl_impl *cudnn_conv2d(void) {
   return impl_of("conv2d", "vendor.cuda.cudnn");
 }
 
-static int lines(const char *text) {
-  int n = 0;
-  for (const char *at = stand_in_log(); (at = strstr(at, text)); at++)
-    n += at == stand_in_log() || at[-1] == '\n';
-  return n;
-}
-
 static int descriptors(void) {
   int (*ask)(void);
   stand_in_find("flhost_stand_in_descriptors", &ask);
   return ask();
 }
 
-#define assert_status(call, expected)                                                                                  \
-  do {                                                                                                                 \
-    fl_status got_ = (call);                                                                                           \
-    ck_assert_msg(got_ == (expected), "status %d, expected %d: %s", got_, (expected), words);                          \
-  } while (0)
+#define assert_status(call, expected) assert_call_status(call, expected, words)
 
 /* ------------------------------------------------------------------------------------------------------ convolutions
  */
@@ -235,16 +224,17 @@ START_TEST(a_form_that_was_seen_before_asks_for_nothing_but_the_convolution) {
   ck_assert_msg(supports(&c, &reason), "%s", reason);
   assert_status(run(&c, WORKSPACE, NULL), FL_OK);
   assert_results(&c);
-  ck_assert_int_eq(lines("make convolution handle"), 1);
+  ck_assert_int_eq(stand_in_lines("make convolution handle"), 1);
   int made = descriptors();
   fill(&c.x->tensor, 9);
   stand_in_clear();
   ck_assert(supports(&c, &reason));
   assert_status(run(&c, WORKSPACE, NULL), FL_OK);
   assert_results(&c);
-  ck_assert_int_eq(lines("convolve"), 1);
-  ck_assert_int_eq(lines("make") + lines("propose") + lines("plan") + lines("allocate") + lines("synchronize") +
-                       lines("load") + lines("launch"),
+  ck_assert_int_eq(stand_in_lines("convolve"), 1);
+  ck_assert_int_eq(stand_in_lines("make") + stand_in_lines("propose") + stand_in_lines("plan") +
+                       stand_in_lines("allocate") + stand_in_lines("synchronize") + stand_in_lines("load") +
+                       stand_in_lines("launch"),
                    0);
   ck_assert_int_eq(descriptors(), made);
   free_conv(&c);
@@ -263,7 +253,7 @@ START_TEST(an_engine_that_rounds_otherwise_than_the_op_is_not_taken) {
   sizes.dtype = cases[_i].dtype;
   conv c = make_conv(&sizes, true, 0);
   assert_status(run(&c, WORKSPACE, NULL), FL_OK);
-  ck_assert_int_eq(lines(cases[_i].engine), 1);
+  ck_assert_int_eq(stand_in_lines(cases[_i].engine), 1);
   assert_results(&c);
   free_conv(&c);
 }
@@ -282,7 +272,7 @@ START_TEST(a_plan_is_made_once_for_each_form) {
     assert_status(run(&convs[i % FORMS], WORKSPACE, NULL), FL_OK);
     assert_results(&convs[i % FORMS]);
   }
-  ck_assert_int_eq(lines("plan engine 6"), FORMS);
+  ck_assert_int_eq(stand_in_lines("plan engine 6"), FORMS);
   for (int i = 0; i < FORMS; i++)
     free_conv(&convs[i]);
 }
@@ -326,7 +316,7 @@ START_TEST(a_workspace_is_used_as_far_as_it_goes) {
     stand_in_clear();
     fill(&c.out->tensor, 5);
     assert_status(run(&c, cases[i].given, NULL), FL_OK);
-    ck_assert_int_eq(lines(cases[i].used), 1);
+    ck_assert_int_eq(stand_in_lines(cases[i].used), 1);
     assert_results(&c);
   }
   free_conv(&c);
@@ -358,8 +348,8 @@ START_TEST(each_device_has_a_handle_and_plans_of_its_own) {
     assert_results(&c);
     free_conv(&c);
   }
-  ck_assert_int_eq(lines("make convolution handle"), 2);
-  ck_assert_int_eq(lines("plan engine 6"), 2);
+  ck_assert_int_eq(stand_in_lines("make convolution handle"), 2);
+  ck_assert_int_eq(stand_in_lines("plan engine 6"), 2);
 }
 END_TEST
 
@@ -407,15 +397,15 @@ START_TEST(layouts_are_what_the_tensors_have) {
   c.out->tensor.strides = (int64_t[]){77, 25, 5, 1};
   assert_status(run(&c, WORKSPACE, NULL), FL_OK);
   assert_results(&c);
-  ck_assert_int_eq(lines("plan engine 6 x strides 100 25 5 1\n"), 1);
-  ck_assert_int_eq(lines("plan engine 6"), 1); /* the same form */
+  ck_assert_int_eq(stand_in_lines("plan engine 6 x strides 100 25 5 1\n"), 1);
+  ck_assert_int_eq(stand_in_lines("plan engine 6"), 1); /* the same form */
   c.x->tensor.strides = (int64_t[]){77, 1, 20, 4};
   c.weight->tensor.strides = (int64_t[]){18, 1, 6, 2};
   c.out->tensor.strides = (int64_t[]){77, 1, 30, 6};
   assert_status(run(&c, WORKSPACE, NULL), FL_OK);
   assert_results(&c);
-  ck_assert_int_eq(lines("plan engine 6 x strides 100 1 20 4\n"), 1);
-  ck_assert_int_eq(lines("plan engine 6"), 2);
+  ck_assert_int_eq(stand_in_lines("plan engine 6 x strides 100 1 20 4\n"), 1);
+  ck_assert_int_eq(stand_in_lines("plan engine 6"), 2);
   free_conv(&c);
 }
 END_TEST
@@ -453,8 +443,8 @@ START_TEST(threads_that_call_together_share_a_handle_and_a_plan) {
     pthread_join(threads[i], &right);
     ck_assert_ptr_nonnull(right);
   }
-  ck_assert_int_eq(lines("make convolution handle"), 1);
-  ck_assert_int_eq(lines("plan engine 6"), 1);
+  ck_assert_int_eq(stand_in_lines("make convolution handle"), 1);
+  ck_assert_int_eq(stand_in_lines("plan engine 6"), 1);
 }
 END_TEST
 
@@ -549,7 +539,7 @@ START_TEST(a_form_that_the_library_refuses_is_not_taken_and_asked_for_once) {
   ck_assert_str_eq(reason, refusals[_i].reason);
   ck_assert(!supports(&c, NULL));
   ck_assert_uint_eq(impl->workspace_size(impl->self, &call), 0);
-  ck_assert_int_eq(lines("propose") + lines("plan"), 0);
+  ck_assert_int_eq(stand_in_lines("propose") + stand_in_lines("plan"), 0);
   ck_assert_int_eq(descriptors(), 1);
   free_conv(&c);
 }
@@ -670,8 +660,8 @@ START_TEST(S2_cudnn_goes_before_our_kernels) {
   ck_assert_str_eq(id, "vendor.cuda.cudnn");
   ck_ok(invoke(host, &c));
   assert_results(&c);
-  ck_assert_int_eq(lines("convolve"), 1);
-  ck_assert_int_eq(lines("launch convolve_"), 0);
+  ck_assert_int_eq(stand_in_lines("convolve"), 1);
+  ck_assert_int_eq(stand_in_lines("launch convolve_"), 0);
   free_conv(&c);
   fl_host_destroy(host);
 }
@@ -689,8 +679,8 @@ START_TEST(S3_what_cudnn_refuses_is_computed_by_our_kernels_also_under_strict) {
   ck_ok(invoke(host, &c));
   assert_results(&c);
   fl_scope_leave(&scope);
-  ck_assert_int_eq(lines("launch convolve_few_f32"), 2);
-  ck_assert_int_eq(lines("convolve"), 0);
+  ck_assert_int_eq(stand_in_lines("launch convolve_few_f32"), 2);
+  ck_assert_int_eq(stand_in_lines("convolve"), 0);
   assert_failed_impls(host, 0);
   free_conv(&c);
   fl_host_destroy(host);

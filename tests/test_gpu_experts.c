@@ -77,18 +77,7 @@ static void assert_row(const mixture *m, int64_t token, double experts) {
     ck_assert_double_eq_tol(get(&m->out->tensor, token * HIDDEN + i), experts * 0.5 * 0.731058579, 1e-5);
 }
 
-static int lines(const char *text) {
-  int n = 0;
-  for (const char *at = stand_in_log(); (at = strstr(at, text)); at++)
-    n += at == stand_in_log() || at[-1] == '\n';
-  return n;
-}
-
-#define assert_status(call, expected)                                                                                  \
-  do {                                                                                                                 \
-    fl_status got_ = (call);                                                                                           \
-    ck_assert_msg(got_ == (expected), "status %d, expected %d: %s", got_, (expected), words);                          \
-  } while (0)
+#define assert_status(call, expected) assert_call_status(call, expected, words)
 
 START_TEST(a_call_is_five_launches_and_nothing_else) {
   mixture m;
@@ -97,9 +86,10 @@ START_TEST(a_call_is_five_launches_and_nothing_else) {
   assert_status(moe->fn(moe->self, &m.call), FL_OK); /* loads */
   stand_in_clear();
   assert_status(moe->fn(moe->self, &m.call), FL_OK);
-  ck_assert_int_eq(lines("launch"), 5);
-  ck_assert_int_eq(lines("launch multiply_few_f32 "), 2);
-  ck_assert_int_eq(lines("allocate") + lines("synchronize") + lines("load") + lines("copy"), 0);
+  ck_assert_int_eq(stand_in_lines("launch"), 5);
+  ck_assert_int_eq(stand_in_lines("launch multiply_few_f32 "), 2);
+  ck_assert_int_eq(
+      stand_in_lines("allocate") + stand_in_lines("synchronize") + stand_in_lines("load") + stand_in_lines("copy"), 0);
   for (int64_t token = 0; token < 4; token++)
     assert_row(&m, token, 2);
   end(&m);
@@ -114,7 +104,7 @@ START_TEST(many_tokens_an_expert_take_larger_tiles) {
   for (int64_t i = 0; i < 2 * TOKENS; i++)
     set(&m.ids->tensor, i, (double)(i % 5 % EXPERTS)); /* not as many for each */
   assert_status(moe->fn(moe->self, &m.call), FL_OK);
-  ck_assert_int_eq(lines("launch multiply_many_f32 "), 2);
+  ck_assert_int_eq(stand_in_lines("launch multiply_many_f32 "), 2);
   for (int64_t token = 0; token < TOKENS; token++)
     assert_row(&m, token, 2);
   end(&m);

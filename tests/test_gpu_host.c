@@ -112,18 +112,7 @@ static void assert_computed(void) {
     ck_assert_double_eq_tol(get(&out->tensor, i), 0.731058579, 1e-6);
 }
 
-static int lines(const char *text) {
-  int n = 0;
-  for (const char *at = stand_in_log(); (at = strstr(at, text)); at++)
-    n += at == stand_in_log() || at[-1] == '\n';
-  return n;
-}
-
-#define assert_status(call, expected)                                                                                  \
-  do {                                                                                                                 \
-    fl_status got_ = (call);                                                                                           \
-    ck_assert_msg(got_ == (expected), "status %d, expected %d: %s", got_, (expected), words);                          \
-  } while (0)
+#define assert_status(call, expected) assert_call_status(call, expected, words)
 
 /* -------------------------------------------------------------------------------------------------- registration */
 
@@ -257,7 +246,7 @@ START_TEST(beside_a_device_that_suits_one_that_does_not_is_named) {
   assert_status(call_on(NULL), FL_ENOTSUP);
   ck_assert_str_eq(words, "silu_and_mul: the kernels are compiled for gfx90a,gfx942,gfx1100,gfx1200, this device is "
                           "gfx1151");
-  ck_assert_int_eq(lines("load"), 0);
+  ck_assert_int_eq(stand_in_lines("load"), 0);
   x->tensor.device.device_id = out->tensor.device.device_id = 0;
   assert_status(call_on(NULL), FL_OK);
   assert_computed();
@@ -281,7 +270,7 @@ START_TEST(where_the_thread_uses_a_device_availability_loads_the_kernels) {
   set_up(cuda, "devices=2");
   use_device_as_an_engine(1);
   assert_available();
-  ck_assert_int_eq(lines("load"), 1);
+  ck_assert_int_eq(stand_in_lines("load"), 1);
   make_tensors(1);
   stand_in_set("devices=2 capturing=1");
   assert_status(call_on(NULL), FL_OK);
@@ -295,7 +284,7 @@ START_TEST(availability_loads_all_kernels_of_an_op) {
   use_device_as_an_engine(0);
   const fl_impl *impl = impl_of("fused_moe");
   ck_assert(impl->is_available(impl->self, &reason));
-  ck_assert_int_eq(lines("load"), 3);
+  ck_assert_int_eq(stand_in_lines("load"), 3);
 }
 END_TEST
 
@@ -333,9 +322,11 @@ START_TEST(a_call_queues_one_kernel_on_its_stream_and_nothing_else) {
   char expected[64];
   memcpy(expected, words, sizeof expected);
   assert_status(call_on(stream), FL_OK);
-  ck_assert_int_eq(lines("launch silu_and_mul_f32 grid "), 1);
+  ck_assert_int_eq(stand_in_lines("launch silu_and_mul_f32 grid "), 1);
   ck_contains(stand_in_log(), expected);
-  ck_assert_int_eq(lines("allocate") + lines("synchronize") + lines("load") + lines("find") + lines("copy"), 0);
+  ck_assert_int_eq(stand_in_lines("allocate") + stand_in_lines("synchronize") + stand_in_lines("load") +
+                       stand_in_lines("find") + stand_in_lines("copy"),
+                   0);
   assert_computed();
 }
 END_TEST
@@ -384,7 +375,7 @@ START_TEST(the_right_context_is_not_pushed_again) {
   use_device_as_an_engine(1);
   make_tensors(1);
   assert_status(call_on(NULL), FL_OK);
-  ck_assert_int_eq(lines("push") + lines("pop"), 0);
+  ck_assert_int_eq(stand_in_lines("push") + stand_in_lines("pop"), 0);
   assert_computed();
 }
 END_TEST
@@ -417,8 +408,8 @@ START_TEST(each_device_has_kernels_of_its_own) {
     assert_computed();
     ck_assert_int_eq(place(_i), engines);
   }
-  ck_assert_int_eq(lines("load"), 3);
-  ck_assert_int_eq(lines("launch"), 6);
+  ck_assert_int_eq(stand_in_lines("load"), 3);
+  ck_assert_int_eq(stand_in_lines("launch"), 6);
 }
 END_TEST
 
@@ -430,8 +421,8 @@ START_TEST(hips_device_of_the_thread_is_as_it_was_after_a_call) {
   stand_in_find("hipGetDevice", &get_device);
   ck_assert_int_eq(get_device(&device), 0);
   ck_assert_int_eq(device, 0);
-  ck_assert_int_eq(lines("set device 1"), 1);
-  ck_assert_int_eq(lines("set device 0"), 1);
+  ck_assert_int_eq(stand_in_lines("set device 1"), 1);
+  ck_assert_int_eq(stand_in_lines("set device 0"), 1);
 }
 END_TEST
 
@@ -477,8 +468,8 @@ START_TEST(threads_that_call_first_together_load_once) {
     pthread_join(threads[i], &said);
     ck_assert_msg(!said, "%s", (char *)said);
   }
-  ck_assert_int_eq(lines("load"), 1);
-  ck_assert_int_eq(lines("launch"), THREADS);
+  ck_assert_int_eq(stand_in_lines("load"), 1);
+  ck_assert_int_eq(stand_in_lines("launch"), THREADS);
   assert_status(platform.synchronize(platform_self, 0, NULL, true), FL_OK);
   assert_computed();
 }
@@ -604,7 +595,7 @@ START_TEST(the_platform_describes_its_devices) {
   ck_assert_int_eq(p.units, setup == cuda ? 132 : 110);
   ck_assert_uint_gt(p.memory_total, p.memory_free);
   ck_assert_uint_gt(p.memory_free, 0);
-  ck_assert_int_eq(lines("retain"), lines("release")); /* nothing is left behind */
+  ck_assert_int_eq(stand_in_lines("retain"), stand_in_lines("release")); /* nothing is left behind */
   assert_status(platform.properties(platform_self, 2, &p), FL_EDEVICE);
   ck_contains(platform.error(platform_self), "the driver reports 2");
 }
@@ -643,7 +634,7 @@ START_TEST(memory_is_copied_there_and_back) {
   assert_status(platform.copy(platform_self, 0, memory[1], memory[0], sizeof sent, FL_COPY_ON_DEVICE, NULL), FL_OK);
   assert_status(platform.copy(platform_self, 0, got, memory[1], sizeof sent, FL_COPY_TO_HOST, NULL), FL_OK);
   ck_assert_mem_eq(got, sent, sizeof sent);
-  ck_assert_int_eq(lines("synchronize"), 2); /* not for the copy on the device */
+  ck_assert_int_eq(stand_in_lines("synchronize"), 2); /* not for the copy on the device */
   for (int i = 0; i < 2; i++)
     assert_status(platform.release(platform_self, 0, memory[i]), FL_OK);
 }
@@ -707,7 +698,7 @@ START_TEST(an_op_that_is_first_called_in_a_capture_is_loaded_then) {
   use_device_as_an_engine(0);
   stand_in_set("capturing=1");
   ck_ok(call_host(host, 0));
-  ck_assert_int_eq(lines("load"), 1);
+  ck_assert_int_eq(stand_in_lines("load"), 1);
   stand_in_find("cuThreadExchangeStreamCaptureMode", &exchange);
   ck_assert_int_eq(exchange(&mode), 0);
   ck_assert_int_eq(mode, 0); /* the thread's own, as it was */
@@ -731,12 +722,12 @@ START_TEST(synchronous_calls_can_be_captured) {
   platform.device_type = setup->device_type;
   make_tensors(0);
   ck_ok(call_host(host, 0));
-  ck_assert_int_eq(lines("synchronize stream"), 2); /* for what was queued before, and for the call */
+  ck_assert_int_eq(stand_in_lines("synchronize stream"), 2); /* for what was queued before, and for the call */
   stand_in_set("capturing=1");
   stand_in_clear();
   ck_ok(call_host(host, 0));
-  ck_assert_int_eq(lines("launch"), 1);
-  ck_assert_int_eq(lines("synchronize"), 0);
+  ck_assert_int_eq(stand_in_lines("launch"), 1);
+  ck_assert_int_eq(stand_in_lines("synchronize"), 0);
   fl_host_destroy(host);
 }
 END_TEST
@@ -777,8 +768,8 @@ START_TEST(a_call_makes_a_context_on_its_own_device_alone) {
   make_tensors(0);
   use_device_as_an_engine(2);
   ck_ok(call_host(host, 2));
-  ck_assert_msg(lines("retain") == lines("release") + 1, "%s", stand_in_log());
-  ck_assert_int_eq(lines("retain 0") + lines("retain 1") + lines("retain 3"), 0);
+  ck_assert_msg(stand_in_lines("retain") == stand_in_lines("release") + 1, "%s", stand_in_log());
+  ck_assert_int_eq(stand_in_lines("retain 0") + stand_in_lines("retain 1") + stand_in_lines("retain 3"), 0);
   /* What is free on the others is not known for that. */
   for (int i = 0; i < 4; i++) {
     fl_device_properties p = {.size = sizeof p};

@@ -89,18 +89,7 @@ static void assert_results(const layer *l, double expected) {
     ck_assert_double_eq(get(&l->out->tensor, element_offset(&l->out->tensor, i)), expected);
 }
 
-static int lines(const char *text) {
-  int n = 0;
-  for (const char *at = stand_in_log(); (at = strstr(at, text)); at++)
-    n += at == stand_in_log() || at[-1] == '\n';
-  return n;
-}
-
-#define assert_status(call, expected)                                                                                  \
-  do {                                                                                                                 \
-    fl_status got_ = (call);                                                                                           \
-    ck_assert_msg(got_ == (expected), "status %d, expected %d: %s", got_, (expected), words);                          \
-  } while (0)
+#define assert_status(call, expected) assert_call_status(call, expected, words)
 
 /* ------------------------------------------------------------------------------------------------- what a call does */
 
@@ -108,12 +97,12 @@ START_TEST(a_form_that_was_seen_before_asks_for_nothing_but_the_product) {
   set_up(_i ? rocm : cuda, NULL, "");
   layer l = make_layer(M, K, 0, false, 0);
   assert_status(run(&l, 0, NULL), FL_OK);
-  ck_assert_int_eq(lines("make handle"), 1);
+  ck_assert_int_eq(stand_in_lines("make handle"), 1);
   stand_in_clear();
   assert_status(run(&l, 0, NULL), FL_OK);
-  ck_assert_int_eq(lines(_i ? "gemm 24 3 16 " : "matmul 24 3 16 "), 1);
-  ck_assert_int_eq(lines("make") + lines("heuristic") + lines("allocate") + lines("synchronize") + lines("load") +
-                       lines("launch"),
+  ck_assert_int_eq(stand_in_lines(_i ? "gemm 24 3 16 " : "matmul 24 3 16 "), 1);
+  ck_assert_int_eq(stand_in_lines("make") + stand_in_lines("heuristic") + stand_in_lines("allocate") +
+                       stand_in_lines("synchronize") + stand_in_lines("load") + stand_in_lines("launch"),
                    0);
   assert_results(&l, K);
   free_layer(&l);
@@ -130,7 +119,7 @@ START_TEST(an_algorithm_is_asked_for_once_for_each_form) {
     assert_status(run(&layers[i % FORMS], 0, NULL), FL_OK);
     assert_results(&layers[i % FORMS], i % FORMS % 2 ? K + 2 : K);
   }
-  ck_assert_int_eq(lines("heuristic"), FORMS);
+  ck_assert_int_eq(stand_in_lines("heuristic"), FORMS);
   for (int i = 0; i < FORMS; i++)
     free_layer(&layers[i]);
 }
@@ -218,7 +207,7 @@ START_TEST(each_device_has_a_handle_of_its_own) {
     assert_results(&l, K);
     free_layer(&l);
   }
-  ck_assert_int_eq(lines("make handle"), 2);
+  ck_assert_int_eq(stand_in_lines("make handle"), 2);
 }
 END_TEST
 
@@ -268,7 +257,7 @@ START_TEST(threads_that_call_first_together_make_one_handle) {
     pthread_join(threads[i], &right);
     ck_assert_ptr_nonnull(right);
   }
-  ck_assert_int_eq(lines("make handle"), 1);
+  ck_assert_int_eq(stand_in_lines("make handle"), 1);
 }
 END_TEST
 
@@ -337,8 +326,8 @@ START_TEST(a_handle_that_cannot_be_prepared_is_given_back) {
   set_up(rocm, NULL, "math_prepare=6");
   layer l = make_layer(M, K, 0, false, 0);
   assert_status(run(&l, 0, NULL), FL_EINTERNAL);
-  ck_assert_int_eq(lines("make handle"), 1);
-  ck_assert_int_eq(lines("destroy handle"), 1);
+  ck_assert_int_eq(stand_in_lines("make handle"), 1);
+  ck_assert_int_eq(stand_in_lines("destroy handle"), 1);
   free_layer(&l);
 }
 END_TEST
