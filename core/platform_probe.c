@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -115,7 +114,7 @@ void fl_version_ascend(void *library, char *text, size_t size) {
 /* In the vendor's own directory. */
 static void *open_in_root(const fl_driver *driver, const char *name) {
   char path[PATH_MAX];
-  const char *named = driver->root && !getauxval(AT_SECURE) ? getenv(driver->root) : NULL;
+  const char *named = driver->root ? secure_getenv(driver->root) : NULL;
   const char *root = named && *named ? named : driver->usual_root;
   if (!root || (size_t)snprintf(path, sizeof path, "%s/lib/%s", root, name) >= sizeof path)
     return NULL;

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <unistd.h>
 
 typedef struct driver {
@@ -23,7 +22,7 @@ typedef struct driver {
 /* The vendor's directory need not be one of those that the loader searches. */
 static inline void *driver_open_in_root(const driver *d, const char *name, int flags) {
   char path[512];
-  const char *named = d->root && !getauxval(AT_SECURE) ? getenv(d->root) : NULL;
+  const char *named = d->root ? secure_getenv(d->root) : NULL;
   const char *root = named && *named ? named : d->usual_root;
   if (!root || flags & RTLD_NOLOAD || (size_t)snprintf(path, sizeof path, "%s/lib/%s", root, name) >= sizeof path)
     return NULL;

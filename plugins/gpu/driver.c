@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/auxv.h>
 
 pthread_mutex_t gpu_locks[GPU_N_LOCKS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
                                           PTHREAD_MUTEX_INITIALIZER};
@@ -46,7 +45,7 @@ static void guard_forks(void) {
 
 void gpu_choose_library(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  const char *path = getauxval(AT_SECURE) ? NULL : getenv(gpu.setting);
+  const char *path = secure_getenv(gpu.setting);
   pthread_once(&once, guard_forks);
   pthread_mutex_lock(&gpu_locks[GPU_LOCK_DRIVER]);
   if (path && *path && !gpu.library.library) {

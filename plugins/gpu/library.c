@@ -2,12 +2,11 @@
 #include "plugins/gpu/library.h"
 
 #include <stdlib.h>
-#include <sys/auxv.h>
 
 /* ---------------------------------------------------------------------------------------------------------- library */
 
 void gpu_library_choose(gpu_library *l) {
-  const char *path = getauxval(AT_SECURE) ? NULL : getenv(l->setting);
+  const char *path = secure_getenv(l->setting);
   gpu_free_after_fork(&l->lock);
   pthread_mutex_lock(&l->lock);
   if (path && *path && !l->library.library) {
