@@ -67,6 +67,13 @@ static long get(const _Atomic long *n) {
   return atomic_load_explicit(n, LOOK);
 }
 
+/* Seconds of a clock that only goes forward. */
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
 /* ---------------------------------------------------------------------------------------------------- the report */
 
 typedef enum invariant { ALLOWED, LIVE, LEFT, SUPPORTED, ANSWERED, AGAIN, LISTED, CHILD, N_INVARIANTS } invariant;
@@ -569,7 +576,6 @@ static int any_violated(void) {
 static int child(dice *d) {
   fl_failed_impls *failed;
   pthread_t threads[2];
-  alarm(CHILD_SECONDS);
   if (fl_get_failed_impls(host, NULL, &failed))
     return 10;
   if (failed->n)
@@ -595,6 +601,21 @@ static int child(dice *d) {
   return any_violated();
 }
 
+/* Waits for a child, and ends it where it does not end: it may hang before fork() has returned there, where no alarm of
+ * its own is set yet. Did it hang? */
+static bool hangs(pid_t pid, int *status) {
+  double end = now() + CHILD_SECONDS;
+  pid_t ended = 0;
+  while (!(ended = waitpid(pid, status, WNOHANG)) && now() < end)
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  if (ended) {
+    need(ended == pid, "waitpid");
+    return false;
+  }
+  need(!kill(pid, SIGKILL) && waitpid(pid, status, 0) == pid, "kill");
+  return true;
+}
+
 static void *forker(void *argument) {
   dice d = new_dice();
   while (goes_on()) {
@@ -602,15 +623,18 @@ static void *forker(void *argument) {
     pid_t pid = fork();
     if (!pid)
       _exit(child(&d));
-    need(pid > 0 && waitpid(pid, &status, 0) == pid, "fork");
+    need(pid > 0, "fork");
+    bool hung = hangs(pid, &status);
     count(FORKS);
-    if (SANITIZED && WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) {
+    if (hung && SANITIZED) {
       count(HELD_UP);
       continue;
     }
     looked(CHILD);
-    if (WIFSIGNALED(status))
-      violate(CHILD, "%s", WTERMSIG(status) == SIGALRM ? "it hangs" : strsignal(WTERMSIG(status)));
+    if (hung)
+      violate(CHILD, "it hangs");
+    else if (WIFSIGNALED(status))
+      violate(CHILD, "%s", strsignal(WTERMSIG(status)));
     else if (WEXITSTATUS(status))
       violate(CHILD, "exit status %d", WEXITSTATUS(status));
     rest(&d, 30000);
@@ -672,13 +696,6 @@ static void make_host(void) {
     ops[i] = fl_find_op(host, op_names[i]);
     need(ops[i] != NULL, op_names[i]);
   }
-}
-
-/* Seconds of a clock that only goes forward. */
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
 /* Waits for the end, and for nothing if no call comes back any more. */
