@@ -132,11 +132,8 @@ const fl_impl *gpu_plugin_impl(const gpu_plugin *plugin, const char *op, const c
 enum { ROWS = 3, COLUMNS = 40 };
 
 void silu_make(silu_call *silu, int32_t device_type, int32_t device) {
-  const int64_t in_shape[] = {ROWS, 2 * COLUMNS}, out_shape[] = {ROWS, COLUMNS};
-  silu->x = make(float32, 2, in_shape, 0);
-  silu->out = make(float32, 2, out_shape, 0);
-  for (int64_t i = 0; i < count(&silu->x->tensor); i++)
-    set(&silu->x->tensor, i, 1);
+  silu->x = make_constant(float32, SHAPE(ROWS, 2 * COLUMNS), 0, 1);
+  silu->out = make(float32, SHAPE(ROWS, COLUMNS), 0);
   silu->values[0] = fl_tensor(&silu->x->tensor);
   silu->values[1] = fl_tensor(&silu->out->tensor);
   silu_move(silu, (DLDevice){(DLDeviceType)device_type, device});

@@ -70,8 +70,7 @@ typedef struct conv_sizes {
   }
 
 static owned *filled(DLDataType dtype, int ndim, const int64_t *shape, uint32_t seed, int device) {
-  owned *made = make(dtype, ndim, shape, 0);
-  fill(&made->tensor, seed);
+  owned *made = make_filled(dtype, ndim, shape, 0, seed);
   made->tensor.device = (DLDevice){kDLCUDA, device};
   return made;
 }

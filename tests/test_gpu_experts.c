@@ -27,9 +27,7 @@ typedef struct mixture {
 } mixture;
 
 static owned *filled(DLDataType dtype, int ndim, const int64_t *shape, double value) {
-  owned *made = make(dtype, ndim, shape, 0);
-  for (int64_t i = 0; i < count(&made->tensor); i++)
-    set(&made->tensor, i, value);
+  owned *made = make_constant(dtype, ndim, shape, 0, value);
   made->tensor.device = (DLDevice){(DLDeviceType)setup->device_type, 0};
   return made;
 }

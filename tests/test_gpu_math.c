@@ -34,9 +34,7 @@ typedef struct layer {
 } layer;
 
 static owned *filled(int ndim, const int64_t *shape, int64_t padding, double value, int device) {
-  owned *made = make(float32, ndim, shape, padding);
-  for (int64_t i = 0; i < count(&made->tensor); i++)
-    set(&made->tensor, element_offset(&made->tensor, i), value);
+  owned *made = make_constant(float32, ndim, shape, padding, value);
   made->tensor.device = (DLDevice){(DLDeviceType)setup->device_type, device};
   return made;
 }
