@@ -73,7 +73,7 @@ void stand_in_use_device(int device) {
   stand_in_clear();
 }
 
-/* ----------------------------------------------------------------------------------------------- a plugin alone */
+/* --------------------------------------------------------------------------------------------------- a plugin alone */
 
 static fl_status collect_impl(fl_registry *registry, const fl_impl *impl) {
   gpu_plugin *made = registry->host;
@@ -127,7 +127,7 @@ const fl_impl *gpu_plugin_impl(const gpu_plugin *plugin, const char *op, const c
   return NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------- a call */
+/* ----------------------------------------------------------------------------------------------------------- a call */
 
 enum { ROWS = 3, COLUMNS = 40 };
 
@@ -153,7 +153,7 @@ void silu_assert_computed(const silu_call *silu) {
     ck_assert_double_eq_tol(get(&silu->out->tensor, i), 0.731058579, 1e-6);
 }
 
-/* -------------------------------------------------------------------------------------------------- in a host */
+/* -------------------------------------------------------------------------------------------------------- in a host */
 
 fl_host *gpu_host(const gpu_setup *setup) {
   static const char *const environment[] = {"VLLM_FL_LOG_LEVEL=DEBUG", "VLLM_FL_PREFER=reference", NULL};
