@@ -100,8 +100,23 @@ const fl_setting_type fl_type_bool = {bool_from_text, bool_from_yaml, bool_to_js
 
 /* --------------------------------------------------------------------------------------------------------- words */
 
+/* What was cut short ("ref"), or is longer than it should be ("warning" for warn). */
+static const char *nearest_by_beginning(const char *word, const char *const *words) {
+  enum { LEAST = 3 }; /* letters that say enough */
+  size_t length = strlen(word);
+  for (; *words; words++) {
+    size_t known = strlen(*words), common = length < known ? length : known;
+    bool is_word = !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")];
+    if (is_word && common >= LEAST && !strncasecmp(word, *words, common))
+      return *words;
+  }
+  return NULL;
+}
+
 static const char *nearest_word(const char *word, const char *const *words) {
   const char *nearest = fl_nearest_word(word, words, SIZE_MAX);
+  if (!nearest)
+    nearest = nearest_by_beginning(word, words);
   /* The tokens know what kinds were called in former times. */
   if (!nearest && !fl_token_valid(word, &nearest) && nearest && !is_one_of(nearest, words))
     nearest = NULL;
@@ -332,6 +347,8 @@ static void add_entry(fl_problems *problems, const char *source, const char *ent
 static bool orders_from_text(fl_problems *problems, const fl_setting_row *row, const char *source, const char *text,
                              fl_setting_value *value) {
   (void)row;
+  if (!strcmp(text, ",")) /* C4: an empty list, here too */
+    text = NULL;
   while (text) {
     const char *end = strchr(text, ';'), *entry = text;
     size_t length = fl_trim(&entry, end ? (size_t)(end - text) : strlen(text));
@@ -349,8 +366,7 @@ static void add_pair(fl_problems *problems, fl_yaml *yaml, const fl_yaml_node *k
   fl_strings tokens = {0};
   const char *op = fl_yaml_string(key);
   size_t length = fl_trim(&op, strlen(op));
-  if (kind == FL_YAML_NULL)
-    return;
+  bool usable = true;
   if (kind == FL_YAML_LIST) {
     for (uint32_t i = 0; i < fl_yaml_count(node); i++) {
       const fl_yaml_node *item = fl_yaml_item(yaml, node, i);
@@ -362,11 +378,13 @@ static void add_pair(fl_problems *problems, fl_yaml *yaml, const fl_yaml_node *k
     split(problems, fl_yaml_text(node), '|', &tokens);
     check_tokens(problems, fl_yaml_place(yaml, node), op, length, &tokens, 0);
   } else {
-    fl_problem(problems, fl_yaml_place(yaml, node), "op '%.*s': found %s, expected a list of tokens, or 'token|token'",
-               (int)length, op, fl_yaml_kind_name(kind));
-    return;
+    usable = false;
+    if (kind != FL_YAML_NULL) /* a key without a value is one that is not set */
+      fl_problem(problems, fl_yaml_place(yaml, node),
+                 "op '%.*s': found %s, expected a list of tokens, or 'token|token'", (int)length, op,
+                 fl_yaml_kind_name(kind));
   }
-  fl_orders_add(problems, orders, op, length, &tokens, fl_yaml_place(yaml, key));
+  fl_orders_add(problems, orders, op, length, usable ? &tokens : NULL, fl_yaml_place(yaml, key));
   fl_strings_free(&tokens);
 }
 
@@ -406,12 +424,14 @@ void fl_orders_add(fl_problems *problems, fl_orders *orders, const char *op, siz
     orders->items = grown;
     orders->capacity = capacity;
   }
-  fl_order order = {.line = place.line, .column = place.column, .rank = orders->n};
+  fl_order order = {.line = place.line, .column = place.column, .rank = orders->n, .absent = !tokens};
   if (!keep(problems, &order.op, strndup(op, length)))
     return;
   order.origin = fl_place_origin(problems, place);
-  order.tokens = *tokens;
-  *tokens = (fl_strings){0};
+  if (tokens) {
+    order.tokens = *tokens;
+    *tokens = (fl_strings){0};
+  }
   orders->items[orders->n++] = order;
 }
 
@@ -425,6 +445,16 @@ static void free_order(fl_order *order) {
   free(order->op);
   free(order->origin);
   fl_strings_free(&order->tokens);
+}
+
+static void drop_absent(fl_orders *orders) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < orders->n; i++)
+    if (orders->items[i].absent)
+      free_order(&orders->items[i]);
+    else
+      orders->items[kept++] = orders->items[i];
+  orders->n = kept;
 }
 
 void fl_orders_finish(fl_problems *problems, fl_orders *orders, const char *file) {
@@ -443,6 +473,7 @@ void fl_orders_finish(fl_problems *problems, fl_orders *orders, const char *file
     orders->items[kept++] = *order;
   }
   orders->n = kept;
+  drop_absent(orders);
 }
 
 static int compare_op(const void *op, const void *order) {

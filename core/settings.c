@@ -10,7 +10,7 @@ static const char *const check_words[] = {"error", "warn", "off", NULL};
 
 const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
     [FL_SETTING_PREFER_ENABLED] =
-        {"VLLM_FL_PREFER_ENABLED", NULL, &fl_type_bool, "true", NULL, 0, 0,
+        {"VLLM_FL_PREFER_ENABLED", NULL, &fl_type_bool, "true", NULL, 0, FL_SETTING_BLANK_COUNTS,
          "false turns dispatch off: each op runs its reference implementation, layers are not replaced, and the other "
          "selection settings are ignored; an op without a reference runs its vendor implementation"},
     [FL_SETTING_CONFIG] =
@@ -34,7 +34,7 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
                                   "vendors whose implementations may run; all when not set or empty"},
     [FL_SETTING_DENY_VENDORS] = {"VLLM_FL_DENY_VENDORS", "deny_vendors", &fl_type_names, NULL, NULL, ',', 0,
                                  "vendors whose implementations may not run; wins over allow_vendors and every token"},
-    [FL_SETTING_USE_FLAGGEMS] = {"USE_FLAGGEMS", NULL, &fl_type_bool, "true", NULL, 0, 0,
+    [FL_SETTING_USE_FLAGGEMS] = {"USE_FLAGGEMS", NULL, &fl_type_bool, "true", NULL, 0, FL_SETTING_BLANK_COUNTS,
                                  "false: no implementation of kind flagos is used"},
     [FL_SETTING_FLAGOS_WHITELIST] =
         {"VLLM_FL_FLAGOS_WHITELIST", "flagos_whitelist", &fl_type_names, NULL, NULL, ',',
@@ -46,7 +46,7 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
     [FL_SETTING_FLAGOS_BLACKLIST_APPEND] =
         {"VLLM_FL_FLAGOS_BLACKLIST_APPEND", NULL, &fl_type_names, NULL, NULL, ',', 0,
          "ops added to whichever flagos blacklist is in force; without effect beside flagos_whitelist"},
-    [FL_SETTING_OOT_ENABLED] = {"VLLM_FL_OOT_ENABLED", NULL, &fl_type_bool, "1", NULL, 0, 0,
+    [FL_SETTING_OOT_ENABLED] = {"VLLM_FL_OOT_ENABLED", NULL, &fl_type_bool, "1", NULL, 0, FL_SETTING_BLANK_COUNTS,
                                 "0: no layer is replaced by an out-of-tree one"},
     [FL_SETTING_OOT_WHITELIST] = {"VLLM_FL_OOT_WHITELIST", NULL, &fl_type_names, NULL, NULL, ',',
                                   FL_SETTING_BLANK_COUNTS | FL_SETTING_NONE_IS_NULL,
@@ -56,10 +56,10 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
     [FL_SETTING_LOG_LEVEL] = {"VLLM_FL_LOG_LEVEL", NULL, &fl_type_word, "INFO", level_words, 0, 0,
                               "least severe log lines that are written: DEBUG, INFO, WARNING or ERROR"},
     [FL_SETTING_DISPATCH_DEBUG] =
-        {"VLLM_FL_DISPATCH_DEBUG", NULL, &fl_type_bool, "0", NULL, 0, 0,
+        {"VLLM_FL_DISPATCH_DEBUG", NULL, &fl_type_bool, "0", NULL, 0, FL_SETTING_BLANK_COUNTS,
          "1: logs the table of ops and implementations after start, and each resolution at DEBUG"},
     [FL_SETTING_SYNCHRONIZE] =
-        {"VLLM_FL_SYNCHRONIZE", NULL, &fl_type_bool, "0", NULL, 0, 0,
+        {"VLLM_FL_SYNCHRONIZE", NULL, &fl_type_bool, "0", NULL, 0, FL_SETTING_BLANK_COUNTS,
          "1: each call waits for the device, so that an error is told of the operator that caused it"},
     [FL_SETTING_PLUGIN_MODULES] =
         {"VLLM_FL_PLUGIN_MODULES", NULL, &fl_type_names, NULL, NULL, ',', 0,

@@ -188,10 +188,13 @@ static fl_status syntax_error(const yaml_parser_t *parser, const char *path, con
     return fl_error_no_memory();
   if (parser->error == YAML_READER_ERROR)
     return fl_error(FL_ECONFIG, "%s: %s (byte %zu)", path, problem, parser->problem_offset);
-  fl_place place = place_of_mark(path, parser->problem_mark);
+  fl_place place = place_of_mark(path, parser->problem_mark), begin = place_of_mark(path, parser->context_mark);
+  char from[64] = "";
+  if (parser->context && (begin.line != place.line || begin.column != place.column))
+    snprintf(from, sizeof from, " (that begins at %u:%u)", begin.line, begin.column);
   bool tab = parser->problem_mark.index < length && text[parser->problem_mark.index] == '\t';
-  return fl_error(FL_ECONFIG, "%s:%u:%u: %s%s%s%s", path, place.line, place.column,
-                  parser->context ? parser->context : "", parser->context ? " " : "", problem,
+  return fl_error(FL_ECONFIG, "%s:%u:%u: %s%s%s%s%s", path, place.line, place.column,
+                  parser->context ? parser->context : "", from, parser->context ? " " : "", problem,
                   tab ? " (a tab; YAML is indented with spaces)" : "");
 }
 

@@ -245,8 +245,10 @@ START_TEST(C4_a_comma_clears_a_list_of_a_file) {
   scratch_dir scratch;
   fl_config_sources sources;
   begin_platform(&scratch, &sources);
-  sources.environment = ENV("VLLM_FL_FLAGOS_BLACKLIST=,", "VLLM_FL_OOT_BLACKLIST=,", "VLLM_FL_ALLOW_VENDORS=,");
+  sources.environment =
+      ENV("VLLM_FL_FLAGOS_BLACKLIST=,", "VLLM_FL_OOT_BLACKLIST=,", "VLLM_FL_ALLOW_VENDORS=,", "VLLM_FL_PER_OP= , ");
   fl_config *config = load_from(sources, "acme");
+  expect(config, "op_backends", "{}", "VLLM_FL_PER_OP");
   expect(config, "flagos_blacklist", "[]", "VLLM_FL_FLAGOS_BLACKLIST");
   expect(config, "oot_blacklist", "[]", "VLLM_FL_OOT_BLACKLIST");
   expect(config, "allow_vendors", "null", "VLLM_FL_ALLOW_VENDORS");
@@ -493,10 +495,15 @@ START_TEST(L2_a_whitelist_of_a_file_beats_a_blacklist_variable) {
   scratch_dir scratch;
   fl_config_sources sources = {.environment = ENV("VLLM_FL_FLAGOS_BLACKLIST=a"), .default_config_dir = scratch.dir};
   scratch_begin(&scratch);
+  char *line = fl_format("INFO VLLM_FL_FLAGOS_BLACKLIST is ignored: flagos_whitelist (%s/x.yaml:1) says which are "
+                         "allowed",
+                         scratch.dir);
   scratch_file(&scratch, "x.yaml", "flagos_whitelist: [a]\n");
   fl_config *config = load_from(sources, "x");
   expect_flagos(config, "a", "");
+  ck_assert_ptr_nonnull(log_find(&lines, line));
   unload(config);
+  free(line);
   scratch_end(&scratch);
 }
 END_TEST

@@ -87,6 +87,13 @@ START_TEST(C1_T2_invalid_variables) {
        "\"flagos\""},
       {"VLLM_FL_PREFER=vendor:cuda", "VLLM_FL_PREFER: 'vendor:cuda' is not one of flagos, vendor, reference", "prefer",
        "\"flagos\""},
+      {"VLLM_FL_PREFER=ref", "VLLM_FL_PREFER: 'ref' is not one of flagos, vendor, reference; did you mean 'reference'?",
+       "prefer", "\"flagos\""},
+      {"VLLM_FL_LOG_LEVEL=warn",
+       "VLLM_FL_LOG_LEVEL: 'warn' is not one of DEBUG, INFO, WARNING, ERROR; did you mean 'WARNING'?",
+       "VLLM_FL_LOG_LEVEL", "\"INFO\""},
+      {"VLLM_FL_CHECK=warning", "VLLM_FL_CHECK: 'warning' is not one of error, warn, off; did you mean 'warn'?", "",
+       ""},
       {"VLLM_FL_LOG_LEVEL=DEBUGG",
        "VLLM_FL_LOG_LEVEL: 'DEBUGG' is not one of DEBUG, INFO, WARNING, ERROR; did you mean 'DEBUG'?",
        "VLLM_FL_LOG_LEVEL", "\"INFO\""},
@@ -167,15 +174,22 @@ START_TEST(C5_what_is_no_boolean_is_invalid_and_false_to_the_peer) {
                {"ture", "; did you mean 'true'?"},
                {"2", ""},
                {"-1", ""},
-               {"maybe", ""}};
+               {"maybe", ""},
+               {" ", ""}};
   static const char *const names[] = {"VLLM_FL_PREFER_ENABLED", "USE_FLAGGEMS", "VLLM_FL_OOT_ENABLED",
                                       "VLLM_FL_DISPATCH_DEBUG", "VLLM_FL_STRICT"};
   for (size_t n = 0; n < 5; n++)
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-      bool strict = !strcmp(names[n], "VLLM_FL_STRICT");
+      bool strict = !strcmp(names[n], "VLLM_FL_STRICT"), blank = !strcmp(words[i].word, " ");
+      if (strict && blank) /* the peer takes that one for unset */
+        continue;
       char *variable = fl_format("%s=%s", names[n], words[i].word);
       char *message = fl_format("%s: '%s' is not a boolean, expected 1, true, 0 or false%s", names[n], words[i].word,
                                 words[i].hint);
+      if (blank) {
+        free(message);
+        message = fl_format("%s: '' is not a boolean, expected 1, true, 0 or false", names[n]);
+      }
       char *warning = fl_format(
           "Invalid VLLM_FL_STRICT value '%s', expected '0' or '1'. Defaulting to '0' (fallback mode).", words[i].word);
       const invalid row = {variable, message, strict ? "strict" : names[n], "false"};
@@ -233,6 +247,10 @@ START_TEST(C1_unknown_and_repeated_keys) {
       {"op_backends:\n  a: [vendor]\n  b: [flagos]\n  a: [reference]\n",
        "PATH:4:3: op 'a' stands here and in line 2, expected once", "op_backends",
        "{\"a\": [\"reference\"], \"b\": [\"flagos\"]}"},
+      {"op_backends: {a: [vendor], a: }", "PATH:1:28: op 'a' stands here and in line 1, expected once", "op_backends",
+       "{}"},
+      {"op_backends: {a: , a: [vendor]}", "PATH:1:20: op 'a' stands here and in line 1, expected once", "op_backends",
+       "{\"a\": [\"vendor\"]}"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     run_file(&rows[i]);
@@ -333,11 +351,12 @@ END_TEST
 START_TEST(C1_files_that_cannot_be_read_are_errors_in_every_mode) {
   static const invalid rows[] = {
       {"prefer: vendor\n\tstrict: 1\n",
-       "Failed to load config file 'PATH': PATH:2:1: while scanning a plain scalar found a tab character that "
-       "violates indentation (a tab; YAML is indented with spaces)",
+       "Failed to load config file 'PATH': PATH:2:1: while scanning a plain scalar (that begins at 1:9) found a "
+       "tab character that violates indentation (a tab; YAML is indented with spaces)",
        "", ""},
       {"op_backends: {a: [vendor\n",
-       "Failed to load config file 'PATH': PATH:2:1: while parsing a flow sequence did not find expected ',' or ']'",
+       "Failed to load config file 'PATH': PATH:2:1: while parsing a flow sequence (that begins at 1:18) did not "
+       "find expected ',' or ']'",
        "", ""},
       {"prefer: !!python/object/apply:os.system [x]",
        "Failed to load config file 'PATH': PATH:1:9: could not determine a constructor for the tag "
@@ -598,6 +617,8 @@ START_TEST(policies_from_files_use_no_environment) {
   free(message);
   ck_assert_int_eq(fl_policy_from_config("/no/such.yaml", &policy), FL_ECONFIG);
   expect_message("Config file '/no/such.yaml' not found.");
+  ck_assert_int_eq(fl_policy_from_config(NULL, &policy), FL_EINVAL);
+  expect_message("fl_policy_from_config: path is NULL, expected the path of a YAML file");
   ck_assert_ptr_null(policy);
   unlink(path);
   fl_strings_free(&scratch.files);
