@@ -348,6 +348,9 @@ void fl_default_after_fork(void); /* host.c */
 fl_status fl_refuse_frozen(fl_host *host, const char *what);
 fl_status fl_refuse_frozen_unlocked(fl_host *host, const char *what);
 
+/* Adds who froze the host, and what ends that. The host's lock is held. */
+void fl_freeze_state(const fl_host *host, fl_text *text);
+
 /* An implementation failed: true if the call must end with that, since the host is frozen; the message then says so
  * after `reason`, which may lie in the thread's message. Nothing is held. */
 bool fl_keeps_frozen(fl_host *host, const char *op, const char *impl_id, const char *reason, fl_status status);

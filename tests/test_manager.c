@@ -187,6 +187,46 @@ START_TEST(F2_when_all_fail_the_last_error_comes_back) {
 }
 END_TEST
 
+/* The failure is not lost where those behind it do not take the call. */
+START_TEST(F2_a_failure_comes_back_when_the_rest_does_not_support_the_call) {
+  fl_host *host = host_with_four(NULL);
+  flagos.status = FL_ENOTSUP;
+  cuda.status = FL_EDEVICE;
+  ascend.status = reference.status = FL_ENOTSUP;
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_EDEVICE);
+  ck_assert_int_eq(fl_error_status(), FL_EDEVICE);
+  ck_assert_str_eq(fl_error_message(), "All 1 implementation(s) failed for op='op'. Last error: E:vendor.cuda"
+                                       "\n  default.flagos: not supported: E:default.flagos"
+                                       "\n  vendor.ascend: not supported: E:vendor.ascend"
+                                       "\n  reference.torch: not supported: E:reference.torch");
+  ck_assert_int_eq(test_log_count("ERROR Last implementation 'vendor.cuda' failed for op 'op': E:vendor.cuda"), 1);
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL); /* S4: it is skipped now, and the error says so */
+  ck_contains(fl_error_message(), "No implementation of op='op' supports these arguments:");
+  ck_contains(fl_error_message(), "\n  vendor.cuda: failed before: E:vendor.cuda");
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(S4_whatever_is_left_out_is_listed) {
+  fl_host *host = host_with_four(NULL);
+  const char *const tokens[] = {"vendor"}, *const denied[] = {"ascend"};
+  const fl_op_order order = {"op", tokens, 1};
+  set_policy(host, (fl_policy_fields){.per_op = &order, .n_per_op = 1, .deny_vendors = denied, .n_deny_vendors = 1});
+  cuda.status = FL_ENOTSUP;
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL);
+  ck_contains(fl_error_message(), "\n  vendor.cuda: not supported: E:vendor.cuda");
+  ck_contains(fl_error_message(), "\n  vendor.ascend: vendor 'ascend' is denied");
+  ck_contains(fl_error_message(), "\n  default.flagos: no token of the order matches it: vendor");
+  cuda.status = FL_EDEVICE;
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_EDEVICE);
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL);
+  ck_contains(fl_error_message(), "have failed previously. Failed impl_ids: {'vendor.cuda'}");
+  ck_contains(fl_error_message(), "\n  vendor.ascend: vendor 'ascend' is denied");
+  ck_contains(fl_error_message(), "\n  reference.torch: no token of the order matches it: vendor");
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_nothing) {
   fl_failed_impls *failed;
   fl_host *host = host_with_four(NULL);
@@ -197,7 +237,14 @@ START_TEST(F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_n
     ck_assert_str_eq(fl_error_message(), "E:default.flagos");
     ck_assert_int_eq(fl_error_status(), FL_EDEVICE);
   }
-  ck_assert_int_eq(flagos.calls, 2);
+  flagos.status = FL_EINVAL;
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), "E:default.flagos");
+  flagos.status = FL_EDEVICE;
+  flagos.message = "";
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_EDEVICE);
+  ck_assert_str_eq(fl_error_message(), "Implementation 'default.flagos' failed for op 'op': FL_EDEVICE");
+  ck_assert_int_eq(flagos.calls, 4);
   ck_assert_int_eq(cuda.calls, 0);
   ck_ok(fl_get_failed_impls(host, "op", &failed));
   ck_assert_uint_eq(failed->n, 0);
@@ -604,6 +651,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, F1_first_use_and_each_change_are_logged_once);
   tcase_add_test(tests, F2_a_failure_is_warned_of_and_the_next_is_tried);
   tcase_add_test(tests, F2_when_all_fail_the_last_error_comes_back);
+  tcase_add_test(tests, F2_a_failure_comes_back_when_the_rest_does_not_support_the_call);
+  tcase_add_test(tests, S4_whatever_is_left_out_is_listed);
   tcase_add_test(tests, F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_nothing);
   tcase_add_test(tests, F3_strict_ignores_the_memory_of_failures);
   tcase_add_test(tests, F4_a_failed_impl_is_skipped_until_cleared);
