@@ -167,7 +167,8 @@ static void list_op(fl_host *host, const fl_impl_record *record) {
   pthread_mutex_unlock(&host->lock);
   if (!path)
     return;
-  int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
+  /* Not blocking: a call must not wait for somebody to read a pipe. */
+  int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
   if (fd < 0 || write(fd, line, strlen(line)) < 0)
     fl_log_line(&host->log, FL_LOG_WARNING, "FLAGGEMS_ENABLE_OPLIST_PATH: cannot write '%s': %m", path);
   if (fd >= 0)

@@ -1,6 +1,7 @@
 /* Rules S and F: which implementation runs, what happens when it fails, what is said about it. */
 #include "fixture.h"
 
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -604,6 +605,12 @@ START_TEST(the_oplist_file_lists_kind_default_once_and_never_through_a_link) {
   ck_assert_str_eq(text, "[DEBUG] vllm_fl.dispatch.ops.op: default.flagos\n");
   ck_assert_int_eq(symlink("list", link), 0);
   snprintf(variable, sizeof variable, "FLAGGEMS_ENABLE_OPLIST_PATH=%s", link);
+  host = host_with_four(environment);
+  called(host);
+  fl_host_destroy(host);
+  ck_contains(test_log.text, "FLAGGEMS_ENABLE_OPLIST_PATH: cannot write");
+  unlink(link);
+  ck_assert_int_eq(mkfifo(link, 0600), 0); /* that nobody reads */
   host = host_with_four(environment);
   called(host);
   fl_host_destroy(host);
