@@ -386,6 +386,8 @@ fl_status fl_set_log_level(fl_host *host, const char *level) {
   int number = fl_log_level_from_name(level);
   if (!number) {
     const char *nearest = fl_nearest_word(level, names, SIZE_MAX);
+    if (!nearest)
+      nearest = fl_nearest_beginning(level, names, SIZE_MAX);
     return fl_error(FL_EINVAL, "log level '%s': expected DEBUG, INFO, WARNING or ERROR%s%s%s", level,
                     nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
   }

@@ -100,23 +100,10 @@ const fl_setting_type fl_type_bool = {bool_from_text, bool_from_yaml, bool_to_js
 
 /* --------------------------------------------------------------------------------------------------------- words */
 
-/* What was cut short ("ref"), or is longer than it should be ("warning" for warn). */
-static const char *nearest_by_beginning(const char *word, const char *const *words) {
-  enum { LEAST = 3 }; /* letters that say enough */
-  size_t length = strlen(word);
-  for (; *words; words++) {
-    size_t known = strlen(*words), common = length < known ? length : known;
-    bool is_word = !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")];
-    if (is_word && common >= LEAST && !strncasecmp(word, *words, common))
-      return *words;
-  }
-  return NULL;
-}
-
 static const char *nearest_word(const char *word, const char *const *words) {
   const char *nearest = fl_nearest_word(word, words, SIZE_MAX);
   if (!nearest)
-    nearest = nearest_by_beginning(word, words);
+    nearest = fl_nearest_beginning(word, words, SIZE_MAX);
   /* The tokens know what kinds were called in former times. */
   if (!nearest && !fl_token_valid(word, &nearest) && nearest && !is_one_of(nearest, words))
     nearest = NULL;
@@ -314,6 +301,15 @@ const fl_setting_type fl_type_custom_ops = {custom_ops_from_text, custom_ops_fro
 
 /* -------------------------------------------------------------------------------------------------------- orders */
 
+/* What to write in place of a token that is none: the nearest, unless several stand there as if in another list. */
+static const char *token_hint(char *hint, size_t size, const char *token, const char *nearest) {
+  if (strpbrk(token, ",|"))
+    snprintf(hint, size, "%s", strchr(token, ',') ? "; tokens are separated by '|'" : "; in a list each is an item");
+  else
+    fl_did_you_mean(hint, size, nearest);
+  return hint;
+}
+
 /* Those from `first` on, which stand at `place`. */
 static void check_tokens(fl_problems *problems, fl_place place, const char *op, size_t length, const fl_strings *tokens,
                          uint32_t first) {
@@ -322,7 +318,7 @@ static void check_tokens(fl_problems *problems, fl_place place, const char *op, 
   for (uint32_t i = first; i < tokens->n; i++)
     if (!fl_token_valid(tokens->items[i], &nearest))
       fl_problem(problems, place, "op '%.*s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s", (int)length, op,
-                 tokens->items[i], fl_did_you_mean(hint, sizeof hint, nearest));
+                 tokens->items[i], token_hint(hint, sizeof hint, tokens->items[i], nearest));
 }
 
 /* One entry op=a|b of a variable; `length` bytes without white space around. */

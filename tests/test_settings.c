@@ -103,8 +103,20 @@ START_TEST(C1_T2_invalid_variables) {
        "op_backends", "{\"rms_norm\": [\"vendor\", \"refrence\"]}"},
       {"VLLM_FL_PER_OP=a=vendor:cuda,flagos",
        "VLLM_FL_PER_OP: op 'a': 'vendor:cuda,flagos' is not a token, expected flagos, vendor, vendor:NAME, reference, "
-       "native, unfused or impl:ID; did you mean 'vendor:NAME'?",
+       "native, unfused or impl:ID; tokens are separated by '|'",
        "op_backends", "{\"a\": [\"vendor:cuda,flagos\"]}"},
+      {"VLLM_FL_PER_OP=a=ref",
+       "VLLM_FL_PER_OP: op 'a': 'ref' is not a token, expected flagos, vendor, vendor:NAME, reference, native, unfused "
+       "or impl:ID; did you mean 'reference'?",
+       "op_backends", "{\"a\": [\"ref\"]}"},
+      {"VLLM_FL_PER_OP=a=default.flagos",
+       "VLLM_FL_PER_OP: op 'a': 'default.flagos' is not a token, expected flagos, vendor, vendor:NAME, reference, "
+       "native, unfused or impl:ID; did you mean 'impl:ID'?",
+       "op_backends", "{\"a\": [\"default.flagos\"]}"},
+      {"VLLM_FL_PER_OP=a=vendor.cuda",
+       "VLLM_FL_PER_OP: op 'a': 'vendor.cuda' is not a token, expected flagos, vendor, vendor:NAME, reference, "
+       "native, unfused or impl:ID; did you mean 'vendor:NAME'?",
+       "op_backends", "{\"a\": [\"vendor.cuda\"]}"},
       {"VLLM_FL_PER_OP=rms_norm:vendor;a=flagos",
        "VLLM_FL_PER_OP: 'rms_norm:vendor' is not an order, expected op=token|token", "op_backends",
        "{\"a\": [\"flagos\"]}"},
@@ -323,7 +335,7 @@ START_TEST(C1_C5_invalid_values_in_a_file) {
        "op_backends", "{\"a\": [\"vendor\", \"flagso\"]}"},
       {"op_backends: {a: ['vendor|flagos']}",
        "PATH:1:19: op 'a': 'vendor|flagos' is not a token, expected flagos, vendor, vendor:NAME, reference, native, "
-       "unfused or impl:ID",
+       "unfused or impl:ID; in a list each is an item",
        "op_backends", "{\"a\": [\"vendor|flagos\"]}"},
       {"custom_ops: [none, all]", "PATH:1:13: custom_ops can contain only one base mode: 'all' or 'none'", "custom_ops",
        "[\"none\"]"},
