@@ -193,22 +193,36 @@ static bool split(fl_problems *problems, const char *text, char separator, fl_st
   return ok;
 }
 
+/* No vendor, op or layer has such a name, so that it is a slip; the peer, and so flhost, takes it for one. */
+static void warn_of_spaces(fl_problems *problems, const fl_setting_row *row, fl_place place, const fl_strings *names) {
+  for (uint32_t i = 0; row->flags & FL_SETTING_PLAIN_NAMES && i < names->n; i++)
+    if (strpbrk(names->items[i], " \t\r\n\v\f")) {
+      char *where = fl_place_origin(problems, place);
+      fl_problems_warn(problems, "%s: the name '%s' holds white space; names are separated by '%c'",
+                       where ? where : row->variable, names->items[i], row->separator);
+      free(where);
+    }
+}
+
 static bool names_from_text(fl_problems *problems, const fl_setting_row *row, const char *source, const char *text,
                             fl_setting_value *value) {
-  (void)source;
-  return split(problems, text, row->separator, &value->names);
+  bool ok = split(problems, text, row->separator, &value->names);
+  warn_of_spaces(problems, row, (fl_place){.source = source}, &value->names);
+  return ok;
 }
 
 static bool names_from_yaml(fl_problems *problems, const fl_setting_row *row, fl_yaml *yaml, const fl_yaml_node *node,
                             fl_setting_value *value) {
   fl_yaml_kind kind = fl_yaml_kind_of(node);
+  bool ok = true;
   if (kind == FL_YAML_STRING)
-    return split(problems, fl_yaml_text(node), row->separator, &value->names);
-  if (kind != FL_YAML_LIST)
+    ok = split(problems, fl_yaml_text(node), row->separator, &value->names);
+  else if (kind != FL_YAML_LIST)
     return wrong_kind(problems, yaml, node, row->key, "a list of names, or a string of names separated by commas");
   for (uint32_t i = 0; i < fl_yaml_count(node); i++)
     add_item(problems, row->key, yaml, fl_yaml_item(yaml, node, i), &value->names);
-  return true;
+  warn_of_spaces(problems, row, fl_yaml_place(yaml, node), &value->names);
+  return ok;
 }
 
 static void add_json_list(fl_text *json, const fl_strings *names) {

@@ -73,7 +73,8 @@ enum {
   FL_SETTING_EMPTY_IS_ALL = 1 << 2, /* an empty list lifts the restriction */
   FL_SETTING_NONE_IS_NULL = 1 << 3, /* a list that is not set prints as null, not as [] */
   FL_SETTING_FATAL = 1 << 4,        /* an invalid value is an error whatever VLLM_FL_CHECK says */
-  FL_SETTING_OF_OPS = 1 << 5        /* a source of op_backends: ignored beside a complete file, C1 */
+  FL_SETTING_OF_OPS = 1 << 5,       /* a source of op_backends: ignored beside a complete file, C1 */
+  FL_SETTING_PLAIN_NAMES = 1 << 6   /* a list of names that hold no white space */
 };
 
 struct fl_setting_row;
