@@ -363,11 +363,11 @@ END_TEST
 START_TEST(C1_files_that_cannot_be_read_are_errors_in_every_mode) {
   static const invalid rows[] = {
       {"prefer: vendor\n\tstrict: 1\n",
-       "Failed to load config file 'PATH': PATH:2:1: while scanning a plain scalar (that begins at 1:9) found a "
+       "Failed to load config file 'PATH': PATH:1:9: while scanning a plain scalar; PATH:2:1: found a "
        "tab character that violates indentation (a tab; YAML is indented with spaces)",
        "", ""},
       {"op_backends: {a: [vendor\n",
-       "Failed to load config file 'PATH': PATH:2:1: while parsing a flow sequence (that begins at 1:18) did not "
+       "Failed to load config file 'PATH': PATH:1:18: while parsing a flow sequence; PATH:2:1: did not "
        "find expected ',' or ']'",
        "", ""},
       {"prefer: !!python/object/apply:os.system [x]",
@@ -377,7 +377,7 @@ START_TEST(C1_files_that_cannot_be_read_are_errors_in_every_mode) {
       {"x: {y: !z 1}",
        "Failed to load config file 'PATH': PATH:1:8: could not determine a constructor for the tag '!z'", "", ""},
       {"prefer: vendor\n---\nstrict: 1\n",
-       "Failed to load config file 'PATH': PATH:2:1: expected a single document, found another one", "", ""},
+       "Failed to load config file 'PATH': PATH:1:1: expected a single document; PATH:2:1: found another one", "", ""},
       {"? [a]\n: b\n", "Failed to load config file 'PATH': PATH:1:3: a key must be a name, found 'a list'", "", ""},
       {"op_backends: {<<: {a: [vendor]}}",
        "Failed to load config file 'PATH': PATH:1:15: merge keys are not supported: write out what is merged, found "
