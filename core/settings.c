@@ -12,7 +12,7 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
     [FL_SETTING_PREFER_ENABLED] =
         {"VLLM_FL_PREFER_ENABLED", NULL, &fl_type_bool, "true", NULL, 0, FL_SETTING_BLANK_COUNTS,
          "false turns dispatch off: each op runs its reference implementation, layers are not replaced, and the other "
-         "selection settings are ignored; an op without a reference runs its vendor implementation"},
+         "selection settings are ignored; an op without a reference for the device runs its vendor implementation"},
     [FL_SETTING_CONFIG] =
         {"VLLM_FL_CONFIG", NULL, &fl_type_word, NULL, NULL, 0, 0,
          "policy file (YAML); complete: every other source of the settings that have a YAML key is ignored"},

@@ -560,6 +560,33 @@ START_TEST(PREFER_ENABLED_off_runs_the_reference_else_the_vendor) {
 }
 END_TEST
 
+/* The tensors' device counts: a reference for the CPU is none for what lies on a GPU. */
+START_TEST(PREFER_ENABLED_off_runs_the_vendors_where_no_reference_is_for_the_device) {
+  static const char *const off[][2] = {{"VLLM_FL_PREFER_ENABLED=false", NULL}, {"VLLM_FL_CUSTOM_OPS=none", NULL}};
+  fl_impl impls[] = {
+      {.impl_id = "reference.c", .kind = FL_KIND_REFERENCE, .devices = FL_DEVICE(kDLCPU)},
+      {.impl_id = "vendor.acme", .kind = FL_KIND_VENDOR, .vendor = "acme", .devices = FL_DEVICE(kDLCUDA)},
+  };
+  for (size_t i = 0; i < 2; i++) {
+    fl_resolution found;
+    fl_op_def op = {.size = sizeof op, .schema = "on_device(Tensor x) -> Tensor"};
+    fl_host *host = test_host(off[i], 0);
+    ck_ok(fl_register_op(host, &op));
+    for (size_t j = 0; j < 2; j++) {
+      impls[j].size = sizeof impls[j];
+      impls[j].op_name = "on_device";
+      impls[j].fn = (fl_kernel_fn)(void *)abort;
+      ck_ok(fl_register_impl(host, &impls[j]));
+    }
+    ck_ok(fl_resolve_op(host, "on_device", kDLCUDA, &found));
+    ck_assert_str_eq(found.impl_id, "vendor.acme");
+    ck_ok(fl_resolve_op(host, "on_device", kDLCPU, &found));
+    ck_assert_str_eq(found.impl_id, "reference.c");
+    fl_host_destroy(host);
+  }
+}
+END_TEST
+
 START_TEST(L3_a_listed_op_does_not_use_kind_default_and_explain_names_the_list) {
   static const char *const environment[] = {"VLLM_FL_FLAGOS_BLACKLIST=op", NULL};
   fl_explanation *why;
@@ -673,6 +700,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, F8_calls_are_counted_when_statistics_are_on);
   tcase_add_test(tests, explain_gives_order_verdict_and_reason_of_every_impl);
   tcase_add_test(tests, PREFER_ENABLED_off_runs_the_reference_else_the_vendor);
+  tcase_add_test(tests, PREFER_ENABLED_off_runs_the_vendors_where_no_reference_is_for_the_device);
   tcase_add_test(tests, L3_a_listed_op_does_not_use_kind_default_and_explain_names_the_list);
   tcase_add_test(tests, custom_ops_off_runs_the_reference);
   tcase_add_test(tests, the_oplist_file_lists_kind_default_once_and_never_through_a_link);
