@@ -139,14 +139,40 @@ static size_t names_of_rows(const char *names[FL_N_SETTINGS], bool keys) {
   return n;
 }
 
+static const char *after_prefix(const char *name) {
+  static const char prefix[] = "VLLM_FL_";
+  return strncmp(name, prefix, strlen(prefix)) ? name : name + strlen(prefix);
+}
+
+/* The name that is one letter off or two, else one that the word is a part of, or that is a part of it: DEBUG for
+ * VLLM_FL_DISPATCH_DEBUG. Of several the one that has most in common. */
+static const char *nearest_name(const char *word, const char *const *names, size_t n) {
+  enum { LEAST = 4 }; /* bytes that say enough */
+  const char *nearest = fl_nearest_word(word, names, n), *part = after_prefix(word);
+  size_t best = LEAST - 1, length = strlen(part);
+  if (nearest)
+    return nearest;
+  for (size_t i = 0; i < n; i++) {
+    const char *name = after_prefix(names[i]);
+    size_t known = strlen(name), common = length < known ? length : known;
+    if (!strstr(name, part) && !strstr(part, name))
+      continue;
+    if (common > best) {
+      best = common;
+      nearest = names[i];
+    }
+  }
+  return nearest;
+}
+
 const char *fl_setting_nearest_variable(const char *variable) {
   const char *names[FL_N_SETTINGS];
-  return fl_nearest_word(variable, names, names_of_rows(names, false));
+  return nearest_name(variable, names, names_of_rows(names, false));
 }
 
 const char *fl_setting_nearest_key(const char *key) {
   const char *names[FL_N_SETTINGS];
-  return fl_nearest_word(key, names, names_of_rows(names, true));
+  return nearest_name(key, names, names_of_rows(names, true));
 }
 
 const char *fl_setting_foreign(const char *name) {
