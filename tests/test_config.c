@@ -409,23 +409,6 @@ START_TEST(C2_unknown_variables_are_warned_about_once_with_the_nearest) {
 }
 END_TEST
 
-START_TEST(C2_the_nearest_name_may_be_a_part_of_the_variable_or_the_other_way_round) {
-  static const char *const names[][2] = {
-      {"VLLM_FL_PREFERENCE", "VLLM_FL_PREFER"},          {"VLLM_FL_STRICT_MODE", "VLLM_FL_STRICT"},
-      {"VLLM_FL_BLACKLIST", "VLLM_FL_FLAGOS_BLACKLIST"}, {"VLLM_FL_DEBUG", "VLLM_FL_DISPATCH_DEBUG"},
-      {"VLLM_FL_USE_FLAGGEMS", "USE_FLAGGEMS"},          {"VLLM_FL_CONFIG_PATH", "VLLM_FL_CONFIG"}};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    char *variable = fl_format("%s=1", names[i][0]);
-    char *line = fl_format("WARNING %s: unknown variable, ignored; did you mean '%s'?", names[i][0], names[i][1]);
-    fl_config *config = load(ENV(variable));
-    ck_assert_msg(log_find(&lines, line) != NULL, "not logged: %s", line);
-    unload(config);
-    free(variable);
-    free(line);
-  }
-}
-END_TEST
-
 START_TEST(C2_variables_that_only_the_peer_has_are_no_slips) {
   static const char *const names[] = {"VLLM_FL_OP_FAST_PATH", "VLLM_FL_USE_FLAGGEMS_ATTN", "VLLM_FL_IO_DUMP",
                                       "VLLM_FL_IO_DUMP_OPS"};
@@ -775,7 +758,6 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, C1_a_platforms_name_is_no_path);
   tcase_add_test(tests, C1_op_config_beats_per_op_beats_op_backends);
   tcase_add_test(tests, C2_unknown_variables_are_warned_about_once_with_the_nearest);
-  tcase_add_test(tests, C2_the_nearest_name_may_be_a_part_of_the_variable_or_the_other_way_round);
   tcase_add_test(tests, C2_variables_that_only_the_peer_has_are_no_slips);
   tcase_add_test(tests, C2_off_says_nothing);
   tcase_add_test(tests, L1_both_flagos_lists_are_an_error_that_names_both);

@@ -126,7 +126,16 @@ START_TEST(S4_errors_keep_the_words_that_callers_rely_on) {
               "No available implementation for op='op'. Registered: ['default.flagos', 'vendor.cuda', "
               "'vendor.ascend', 'reference.torch']\n");
   ck_contains(fl_error_message(), "default.flagos: not available: no such device here");
-  ck_assert_int_eq(test_call(host, "nope", NULL), FL_ENOENT);
+  test_op(host, "rms_nor");
+  ck_assert_int_eq(test_call(host, "rms_nor", NULL), FL_ENOIMPL); /* without implementation */
+  ck_assert_str_eq(fl_error_message(), "No available implementation for op='rms_nor'. Registered: []");
+  ck_assert_int_eq(test_call(host, "rms_nrom", NULL), FL_ENOENT); /* unknown */
+  ck_assert_str_eq(fl_error_message(), "No available implementation for op='rms_nrom'. Registered: []\n"
+                                       "  no op 'rms_nrom'; did you mean 'rms_norm'?");
+  fl_resolution resolution;
+  ck_assert_int_eq(fl_resolve_op(host, "nope", kDLCPU, &resolution), FL_ENOENT);
+  ck_assert_str_eq(fl_error_message(),
+                   "No available implementation for op='nope'. Registered: []\n  no op 'nope'; did you mean 'op'?");
   fl_host_destroy(host);
 }
 END_TEST

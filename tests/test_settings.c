@@ -224,6 +224,24 @@ START_TEST(C5_strict_true_is_false_under_warn_with_the_peers_warning) {
 }
 END_TEST
 
+START_TEST(C2_the_nearest_name_may_be_a_part_of_the_variable_or_the_other_way_round) {
+  static const char *const names[][2] = {
+      {"VLLM_FL_PREFERENCE", "VLLM_FL_PREFER"},          {"VLLM_FL_STRICT_MODE", "VLLM_FL_STRICT"},
+      {"VLLM_FL_BLACKLIST", "VLLM_FL_FLAGOS_BLACKLIST"}, {"VLLM_FL_DEBUG", "VLLM_FL_DISPATCH_DEBUG"},
+      {"VLLM_FL_USE_FLAGGEMS", "USE_FLAGGEMS"},          {"VLLM_FL_CONFIG_PATH", "VLLM_FL_CONFIG"}};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char *variable = fl_format("%s=1", names[i][0]);
+    char *line = fl_format("WARNING %s: unknown variable, ignored; did you mean '%s'?", names[i][0], names[i][1]);
+    fl_config *config;
+    ck_assert_int_eq(load(ENV(variable), &config), FL_OK);
+    ck_assert_msg(log_find(&lines, line) != NULL, "not logged: %s", line);
+    unload(config);
+    free(variable);
+    free(line);
+  }
+}
+END_TEST
+
 /* ---------------------------------------------------------------------------------------------------------- files */
 
 /* The file as VLLM_FL_CONFIG, under error, warn and off. */
@@ -643,6 +661,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, C5_booleans_of_variables);
   tcase_add_test(tests, C5_what_is_no_boolean_is_invalid_and_false_to_the_peer);
   tcase_add_test(tests, C5_strict_true_is_false_under_warn_with_the_peers_warning);
+  tcase_add_test(tests, C2_the_nearest_name_may_be_a_part_of_the_variable_or_the_other_way_round);
   tcase_add_test(tests, C1_unknown_and_repeated_keys);
   tcase_add_test(tests, C1_C5_invalid_values_in_a_file);
   tcase_add_test(tests, C1_files_that_cannot_be_read_are_errors_in_every_mode);
