@@ -223,12 +223,12 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
       fl_impl_record_count(candidate->record, FL_EVENT_FAILURE);
       fl_probe_failure(op->name, id, status, failure_reason(call, status));
     }
-    if (binding->strict) {
-      status = own_error(binding, id, call, status);
-      goto out;
-    }
     if (status == FL_EINVAL) {
       fl_error(status, "%s: %s", op->name, failure_reason(call, status));
+      goto out;
+    }
+    if (binding->strict) {
+      status = own_error(binding, id, call, status);
       goto out;
     }
     if (status == FL_ENOTSUP) {
