@@ -351,7 +351,7 @@ FL_API fl_status fl_set_global_policy(fl_host *host, fl_policy *policy);
 /* Rereads environment and files. FL_ECONFIG: an invalid setting; the old policy stays. */
 FL_API fl_status fl_reset_global_policy(fl_host *host);
 
-/* Forgets failures and everything resolved, as after a policy change. */
+/* Forgets failures, and everything resolved; availability is asked again. */
 FL_API void fl_bump_policy_epoch(fl_host *host);
 
 /*
