@@ -28,54 +28,8 @@ static const char *origin_of(const json_t *settings, const char *name) {
   return text_at(json_object_get(settings, name), "origin");
 }
 
-/* -------------------------------------------------------------------------------------------------------------- help
+/* ----------------------------------------------------------------------------------------------------------- version
  */
-
-static const char *const commands[] = {"run",     "verify", "bench",    "explain", "resolve", "manifest", "ops",
-                                       "plugins", "config", "platform", "doctor",  "version", "help"};
-
-START_TEST(help_lists_every_command) {
-  outcome run = FLHOST("help");
-  assert_quiet(run);
-  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-    assert_contains(run.out, commands[i]);
-  ck_assert_str_eq(FLHOST("--help").out, run.out);
-  ck_assert_str_eq(FLHOST("-h").out, run.out);
-}
-END_TEST
-
-START_TEST(every_command_has_help_in_three_ways) {
-  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-    outcome run = FLHOST("help", commands[i]);
-    assert_quiet(run);
-    assert_contains(run.out, "usage: flhost ");
-    assert_contains(run.out, commands[i]);
-    ck_assert_str_eq(FLHOST(commands[i], "--help").out, run.out);
-    ck_assert_str_eq(FLHOST(commands[i], "-h").out, run.out);
-  }
-}
-END_TEST
-
-/* The manual page is written by hand: every command and every option that a help text shows must be in it. */
-START_TEST(manual_page_has_every_command_and_option) {
-  char page[1 << 16];
-  FILE *file = fopen("docs/man/flhost.1", "r");
-  ck_assert_ptr_nonnull(file);
-  page[fread(page, 1, sizeof page - 1, file)] = 0;
-  fclose(file);
-  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-    char word[64];
-    const char *help = FLHOST("help", commands[i]).out, *option = help;
-    snprintf(word, sizeof word, "It Cm %s", commands[i]);
-    assert_contains(page, word);
-    while ((option = strstr(option, "\n  --"))) {
-      snprintf(word, sizeof word, "Fl -%.*s", (int)strcspn(option + 5, " ,=\n"), option + 5);
-      assert_contains(page, word);
-      option += 5;
-    }
-  }
-}
-END_TEST
 
 START_TEST(version_has_library_and_interface) {
   static const char *const keys[] = {"version", "library", "abi", NULL};
@@ -620,24 +574,6 @@ START_TEST(full_disk_is_an_error) {
 }
 END_TEST
 
-START_TEST(bash_completes_commands_options_and_ops) {
-  char command[2048], line[256], words[512] = "";
-  snprintf(command, sizeof command,
-           "VLLM_FL_PLUGIN_PATH='%s' bash -c 'source cli/completions/flhost.bash;"
-           " complete_() { COMP_WORDS=(%s/flhost \"$@\"); COMP_CWORD=$#; _flhost flhost \"${@: -1}\" \"${@: -2:1}\";"
-           " echo \"${COMPREPLY[@]}\"; };"
-           " complete_ expl; complete_ ops --im; complete_ explain silu_and_mul_w; complete_ resolve acme'",
-           scratch("plugins"), build_dir());
-  FILE *pipe = popen(command, "r");
-  ck_assert_ptr_nonnull(pipe);
-  while (fgets(line, sizeof line, pipe))
-    strcat(words, line);
-  pclose(pipe);
-  assert_contains(words, "explain\n--impls\n");
-  assert_contains(words, "acme_scale\n");
-}
-END_TEST
-
 START_TEST(ops_pages_are_written_a_category_each) {
   copy_built("plugins/cpu.so", "plugins");
   outcome run = FLHOST("ops", "--pages", scratch_dir());
@@ -659,9 +595,6 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, begin_scenario, end_scenario);
-  tcase_add_test(tests, help_lists_every_command);
-  tcase_add_test(tests, every_command_has_help_in_three_ways);
-  tcase_add_test(tests, manual_page_has_every_command_and_option);
   tcase_add_test(tests, version_has_library_and_interface);
   tcase_add_test(tests, unknown_command_names_the_nearest);
   tcase_add_test(tests, no_command_is_a_usage_error);
@@ -705,7 +638,6 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, headings_are_bold_on_a_terminal_only);
   tcase_add_test(tests, long_text_is_folded_on_a_terminal_only);
   tcase_add_test(tests, full_disk_is_an_error);
-  tcase_add_test(tests, bash_completes_commands_options_and_ops);
   tcase_add_test(tests, ops_pages_are_written_a_category_each);
 }
 
