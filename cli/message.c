@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 static void put_clean(FILE *file, const char *text, size_t length) {
@@ -120,11 +121,17 @@ json_t *cli_json_words(const char *words) {
 
 /* ------------------------------------------------------------------------------------------------------------ hosts */
 
+static const struct {
+  int level;
+  const char *name;
+} levels[] = {{FL_LOG_ERROR, "ERROR"}, {FL_LOG_WARNING, "WARNING"}, {FL_LOG_INFO, "INFO"}, {FL_LOG_DEBUG, "DEBUG"}};
+enum { N_LEVELS = sizeof levels / sizeof *levels };
+
 static const char *level_name(int level) {
-  return level >= FL_LOG_ERROR     ? "ERROR"
-         : level >= FL_LOG_WARNING ? "WARNING"
-         : level >= FL_LOG_INFO    ? "INFO"
-                                   : "DEBUG";
+  size_t i = 0;
+  while (i + 1 < N_LEVELS && level < levels[i].level)
+    i++;
+  return levels[i].name;
 }
 
 /* `user` is the least level that is printed. */
@@ -134,15 +141,26 @@ static void print_log_line(void *user, int level, const char *line) {
     cli_error("%s: %s", level_name(level), line);
 }
 
+/* Does VLLM_FL_LOG_LEVEL hold a level? The library refuses another word, and logs as if it were not there till then. */
+static bool is_log_level_set(void) {
+  const char *text = getenv("VLLM_FL_LOG_LEVEL");
+  char word[8] = "", more[2];
+  if (!text || sscanf(text, " %7s %1s", word, more) != 1)
+    return false;
+  for (size_t i = 0; i < N_LEVELS; i++)
+    if (!strcasecmp(word, levels[i].name))
+      return true;
+  return false;
+}
+
 fl_host *cli_open_host(uint32_t flags, int *exit_status) {
   static const int everything = 0, warnings = FL_LOG_WARNING;
-  const char *level = getenv("VLLM_FL_LOG_LEVEL");
   fl_host *host = NULL;
   /* With the variable set the library has already left out what is below it. */
   fl_host_options options = {.size = sizeof options,
                              .flags = flags,
                              .log = print_log_line,
-                             .log_user = (void *)(level && *level ? &everything : &warnings)};
+                             .log_user = (void *)(is_log_level_set() ? &everything : &warnings)};
   fl_status status = fl_host_create(&options, &host);
   if (status) {
     *exit_status = cli_fail(status);

@@ -539,6 +539,20 @@ START_TEST(log_lines_appear_only_when_asked_for) {
 }
 END_TEST
 
+/* Nobody asked for more than the message that the level is none. */
+START_TEST(an_invalid_log_level_is_all_that_is_told) {
+  static const char *const words[] = {"wran", "INFO DEBUG", "verbose_enough"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    setting("VLLM_FL_LOG_LEVEL=%s", words[i]);
+    outcome run = FLHOST("plugins");
+    assert_refused_with(run, "VLLM_FL_LOG_LEVEL");
+    assert_lacks(run.err, "INFO: ");
+  }
+  setting("VLLM_FL_LOG_LEVEL= info ");
+  assert_contains(FLHOST("plugins").err, "flhost: INFO: ");
+}
+END_TEST
+
 START_TEST(headings_are_bold_on_a_terminal_only) {
   static const char *const words[] = {"explain", "silu_and_mul", NULL};
   setting("TERM=xterm");
@@ -635,6 +649,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, C2_unknown_variable_is_warned_about);
   tcase_add_test(tests, platform_has_the_promised_keys);
   tcase_add_test(tests, log_lines_appear_only_when_asked_for);
+  tcase_add_test(tests, an_invalid_log_level_is_all_that_is_told);
   tcase_add_test(tests, headings_are_bold_on_a_terminal_only);
   tcase_add_test(tests, long_text_is_folded_on_a_terminal_only);
   tcase_add_test(tests, full_disk_is_an_error);
