@@ -361,7 +361,7 @@ START_TEST(D4_a_plugin_that_waits_is_loaded_by_whoever_asks_for_plugins) {
   ck_assert_str_eq(text_at(entry_of(list, "name", "lazy_builtin"), "status"), "loaded");
   assert_contains(FLHOST("explain", "relu2").out, "vendor.lazy_builtin");
   assert_contains(FLHOST("ops", "relu2").out, "vendor.lazy_builtin");
-  assert_contains(FLHOST("doctor").out, "plugin lazy_builtin 1: 1 implementations");
+  assert_contains(FLHOST("doctor").out, "plugin lazy_builtin 1: 1 implementation");
 }
 END_TEST
 
