@@ -33,6 +33,12 @@ static const name dtypes[] = {
     {NULL, 0},
 };
 
+/* Names of element types beside those: vLLM's, and the short ones that everybody uses. */
+static const name dtype_aliases[] = {
+    {"float", FL_FLOAT32}, {"half", FL_FLOAT16},  {"double", FL_FLOAT64}, {"fp32", FL_FLOAT32},
+    {"fp16", FL_FLOAT16},  {"bf16", FL_BFLOAT16}, {"fp64", FL_FLOAT64},   {NULL, 0},
+};
+
 /* By DLPack's numbers, in the order of the names above. */
 static const DLDataType dtype_codes[] = {
     {kDLFloat, 32, 1}, {kDLFloat, 16, 1},     {kDLBfloat, 16, 1}, {FL_DTYPE_FLOAT8_E4M3FN, 8, 1},
@@ -129,15 +135,20 @@ char *cli_dtype_names(uint32_t set) {
   return list;
 }
 
+static bool find_dtype(const name *rows, const char *word, uint32_t *dtype) {
+  while (rows->name && strcmp(rows->name, word) != 0)
+    rows++;
+  if (rows->name)
+    *dtype = (uint32_t)rows->number;
+  return rows->name;
+}
+
 bool cli_dtype(const char *word, uint32_t *dtype) {
   const char *words[sizeof dtypes / sizeof *dtypes] = {NULL};
-  for (size_t i = 0; dtypes[i].name; i++) {
+  if (find_dtype(dtypes, word, dtype) || find_dtype(dtype_aliases, word, dtype))
+    return true;
+  for (size_t i = 0; dtypes[i].name; i++)
     words[i] = dtypes[i].name;
-    if (!strcmp(word, dtypes[i].name)) {
-      *dtype = (uint32_t)dtypes[i].number;
-      return true;
-    }
-  }
   cli_unknown("element type", "", word, words,
               "element types: float32, float16, bfloat16, float8_e4m3fn, float64, int32, int64, uint8, int8, bool");
   return false;

@@ -4,10 +4,12 @@
 #include "cli/verify.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const status_names[] = {
     [VERIFY_OK] = "ok", [VERIFY_FAILED] = "failed", [VERIFY_SKIPPED] = "skipped"};
@@ -230,6 +232,17 @@ static void put_case(FILE *file, const verify_row *row) {
     fputs("/>", file);
   }
   fputs("</testcase>\n", file);
+}
+
+/* A test of everything takes minutes: too late to hear that the report cannot be written. */
+int verify_check_junit(const char *path) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    cli_error("--junit: %s: %s", path, strerror(errno));
+    return EXIT_USAGE;
+  }
+  close(fd);
+  return EXIT_OK;
 }
 
 int verify_write_junit(const verify_rows *rows, const char *path) {

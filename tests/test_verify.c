@@ -150,6 +150,26 @@ START_TEST(a_seed_gives_the_same_calls_each_time_and_another_seed_others) {
 }
 END_TEST
 
+/* Not after minutes of tests. */
+START_TEST(a_report_that_cannot_be_written_is_refused_at_once) {
+  assert_refused_with(FLHOST("verify", "--junit", scratch("not/there.xml")),
+                      "not/there.xml: No such file or directory");
+  assert_refused_with(FLHOST("verify", "--junit", scratch("plugins")), "Is a directory");
+}
+END_TEST
+
+START_TEST(element_types_have_short_names) {
+  static const char *const names[][2] = {{"bf16", "bfloat16"}, {"half", "float16"}, {"fp32", "float32"}};
+  copy_built("plugins/cpu.so", "plugins");
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    outcome run = FLHOST("verify", "--json", "--dtype", names[i][0], "--impl", "default.flagos", "silu_and_mul");
+    assert_status(run, 0);
+    json_t *tests = json_object_get(parse_json(run.out, JSON_OBJECT), "tests");
+    ck_assert_str_eq(text_at(json_array_get(tests, 0), "dtype"), names[i][1]);
+  }
+}
+END_TEST
+
 START_TEST(junit_report_has_every_test) {
   char report[1 << 16];
   copy_built("tests/plugins/planted_last_element.so", "plugins");
@@ -228,6 +248,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, the_table_tells_the_failure_and_sums_up);
   tcase_add_test(tests, the_worst_error_is_given_with_its_place_values_and_tolerance);
   tcase_add_test(tests, a_seed_gives_the_same_calls_each_time_and_another_seed_others);
+  tcase_add_test(tests, a_report_that_cannot_be_written_is_refused_at_once);
+  tcase_add_test(tests, element_types_have_short_names);
   tcase_add_test(tests, junit_report_has_every_test);
   tcase_add_test(tests, an_unavailable_implementation_is_skipped_with_its_reason);
   tcase_add_test(tests, calls_that_an_implementation_does_not_take_are_counted_with_the_reason);
