@@ -22,6 +22,7 @@ const fl_platform_kind fl_platform_kinds[] = {
      .kernel = {"/proc/driver/nvidia/version", "/dev/dxg"},
      .module = "nvidia",
      .versions = {"/proc/driver/nvidia/version"},
+     .masks = {"CUDA_VISIBLE_DEVICES"},
      .driver = {.libraries = {"libcuda.so.1"},
                 .count = fl_count_cuda,
                 .count_in_use = fl_count_cuda_in_use,
@@ -37,6 +38,7 @@ const fl_platform_kind fl_platform_kinds[] = {
      .kernel = {"/sys/module/amdgpu"},
      .module = "amdgpu",
      .versions = {"/sys/module/amdgpu/version"}, /* of one that is not the kernel's own */
+     .masks = {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"},
      .driver = {.libraries = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"},
                 .root = "ROCM_PATH",
                 .usual_root = "/opt/rocm",
@@ -52,6 +54,7 @@ const fl_platform_kind fl_platform_kinds[] = {
      .patterns = {"/dev/davinci_manager", "/dev/davinci[0-9]*", "/dev/devmm_svm", "/dev/hisi_hdc"},
      .kernel = {"/dev/davinci_manager"}, /* which the driver makes */
      .versions = {"/usr/local/Ascend/driver/version.info"},
+     .masks = {"ASCEND_RT_VISIBLE_DEVICES"},
      .driver = {.libraries = {"libascendcl.so", "libacl_rt.so"},
                 .count = fl_count_ascend,
                 .version = fl_version_ascend}},
