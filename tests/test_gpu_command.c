@@ -70,6 +70,7 @@ START_TEST(verify_run_and_bench_work_on_the_device) {
     ck_assert_str_eq(text_at(test, "status"), "ok");
     ck_assert_msg(!strncmp(text_at(test, "device"), backends[_i].name, 4), "on %s", text_at(test, "device"));
   }
+  ck_assert_str_eq(run.err, ""); /* nothing of orders: those that the command makes are no settings */
   run = FLHOST("run", "--device", backends[_i].name, "tests/golden/silu_and_mul");
   assert_status(run, 0);
   assert_contains(run.out, backends[_i].impl_id);
