@@ -67,8 +67,12 @@ int cli_parse(const cli_syntax *syntax, int argc, char **argv, int *exit_status)
 /* Prints "flhost: …" to standard error, each line of the text with that prefix. */
 void cli_error(const char *format, ...) FL_PRINTF(1, 2);
 
-/* Writes text with control characters shown as \x1b: names and reasons may come from a file nobody vetted. */
+/* Writes text with control characters, and what is no UTF-8, shown as \x1b: names and reasons may come from a file
+ * nobody vetted. */
 void cli_put_text(FILE *file, const char *text);
+
+/* Columns that the first `length` bytes take on a terminal so: one a character, four for a byte that is shown so. */
+uint32_t cli_width(const char *text, size_t length);
 
 /* Is the file a terminal that may be written to in colour and bold (NO_COLOR, TERM=dumb)? */
 bool cli_is_styled(FILE *file);

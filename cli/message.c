@@ -8,14 +8,49 @@
 #include <strings.h>
 #include <unistd.h>
 
+/* Length of the UTF-8 sequence at `s` if it is a valid one, else 0. */
+static size_t utf8_length(const unsigned char *s) {
+  size_t length = *s < 0x80                 ? 1
+                  : *s >= 0xc2 && *s < 0xe0 ? 2
+                  : (*s & 0xf0) == 0xe0     ? 3
+                  : *s >= 0xf0 && *s < 0xf5 ? 4
+                                            : 0;
+  for (size_t i = 1; i < length; i++)
+    if ((s[i] & 0xc0) != 0x80)
+      return 0;
+  if ((*s == 0xe0 && s[1] < 0xa0) || (*s == 0xed && s[1] > 0x9f) || (*s == 0xf0 && s[1] < 0x90) ||
+      (*s == 0xf4 && s[1] > 0x8f))
+    return 0;
+  return length;
+}
+
+/* Bytes of the character at `s` if a terminal may have it as it is: 0 for what is no UTF-8, and for control characters,
+ * those from U+0080 to U+009F included, which are commands to some terminals. */
+static size_t printable_length(const unsigned char *s) {
+  bool is_control = *s < 0x20 || *s == 0x7f || (*s == 0xc2 && s[1] < 0xa0);
+  return is_control ? 0 : utf8_length(s);
+}
+
 static void put_clean(FILE *file, const char *text, size_t length) {
-  for (size_t i = 0; i < length; i++) {
-    unsigned char c = (unsigned char)text[i];
-    if (c < 0x20 || c == 0x7f)
-      fprintf(file, "\\x%02x", c);
+  while (length) {
+    size_t n = printable_length((const unsigned char *)text);
+    if (n)
+      fwrite(text, 1, n, file);
     else
-      putc(c, file);
+      fprintf(file, "\\x%02x", (unsigned char)*text);
+    n += !n;
+    text += n;
+    length -= n < length ? n : length;
   }
+}
+
+uint32_t cli_width(const char *text, size_t length) {
+  uint32_t width = 0;
+  for (size_t i = 0, n; i < length; i += n + !n) {
+    n = printable_length((const unsigned char *)text + i);
+    width += n ? 1 : 4;
+  }
+  return width;
 }
 
 void cli_put_text(FILE *file, const char *text) {
@@ -59,22 +94,6 @@ int cli_print_json(json_t *value) {
   putchar('\n');
   json_decref(value);
   return EXIT_OK;
-}
-
-/* Length of the UTF-8 sequence at `s` if it is a valid one, else 0. */
-static size_t utf8_length(const unsigned char *s) {
-  size_t length = *s < 0x80                 ? 1
-                  : *s >= 0xc2 && *s < 0xe0 ? 2
-                  : (*s & 0xf0) == 0xe0     ? 3
-                  : *s >= 0xf0 && *s < 0xf5 ? 4
-                                            : 0;
-  for (size_t i = 1; i < length; i++)
-    if ((s[i] & 0xc0) != 0x80)
-      return 0;
-  if ((*s == 0xe0 && s[1] < 0xa0) || (*s == 0xed && s[1] > 0x9f) || (*s == 0xf0 && s[1] < 0x90) ||
-      (*s == 0xf4 && s[1] > 0x8f))
-    return 0;
-  return length;
 }
 
 json_t *cli_json_string(const char *text) {

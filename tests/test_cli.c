@@ -396,13 +396,38 @@ START_TEST(empty_directory_says_where_was_looked) {
 }
 END_TEST
 
-START_TEST(control_characters_of_a_plugin_do_not_reach_the_terminal) {
-  scratch_file("plugins/\033[31mred.so", "not a plugin\n");
-  outcome run = FLHOST("plugins");
-  assert_status(run, 0);
-  assert_contains(run.out, "\\x1b[31mred.so");
-  assert_lacks(run.out, "\033");
-  assert_lacks(run.err, "\033");
+/* In a name as in a path of the settings. What is no control character stays: é. */
+START_TEST(control_characters_do_not_reach_the_terminal) {
+  static const struct {
+    const char *name, *shown, *lacks;
+  } cases[] = {
+      {"\033[31mred", "\\x1b[31mred", "\033"},
+      {"\xc2\x9b"
+       "31mred",
+       "\\xc2\\x9b31mred", "\x9b"}, /* a terminal's command in one character */
+      {"\xff"
+       "ed",
+       "\\xffed", "\xff"},
+      {"r\u00e9d", "r\u00e9d", "\\x"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char name[64];
+    snprintf(name, sizeof name, "plugins/%s.so", cases[i].name);
+    const char *path = scratch_file(name, "not a plugin\n");
+    outcome run = FLHOST("plugins");
+    assert_status(run, 0);
+    assert_contains(run.out, cases[i].shown);
+    assert_lacks(run.out, cases[i].lacks);
+    assert_lacks(run.err, cases[i].lacks);
+    ck_assert_int_eq(unlink(path), 0);
+    mkdir(scratch("%s", cases[i].name), 0755);
+    snprintf(name, sizeof name, "%s/cpu.yaml", cases[i].name);
+    scratch_file(name, "prefer: vendor\n");
+    setting("VLLM_FL_CONFIG_DIR=%s", scratch("%s", cases[i].name));
+    run = FLHOST("platform");
+    assert_contains(run.out, cases[i].shown);
+    assert_lacks(run.out, cases[i].lacks);
+  }
 }
 END_TEST
 
@@ -637,7 +662,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, D4_a_plugin_that_waits_is_loaded_by_whoever_asks_for_plugins);
   tcase_add_test(tests, D4_bad_plugin_does_not_keep_good_ones_from_loading);
   tcase_add_test(tests, empty_directory_says_where_was_looked);
-  tcase_add_test(tests, control_characters_of_a_plugin_do_not_reach_the_terminal);
+  tcase_add_test(tests, control_characters_do_not_reach_the_terminal);
   tcase_add_test(tests, C3_config_knows_every_origin);
   tcase_add_test(tests, C1_environment_beats_the_platform_file);
   tcase_add_test(tests, C1_config_file_beats_the_environment);

@@ -50,7 +50,7 @@ START_TEST(platform_says_that_a_device_is_a_stand_in) {
   use(_i);
   char line[128];
   const json_t *devices = json_object_get(platform_of(_i), "devices"), *device = json_array_get(devices, 0);
-  snprintf(line, sizeof line, "platform:    %s (plugin '%s')\n", backends[_i].name, backends[_i].name);
+  snprintf(line, sizeof line, "platform:     %s (plugin '%s')\n", backends[_i].name, backends[_i].name);
   assert_contains(FLHOST("platform").out, line);
   ck_assert_uint_eq(json_array_size(devices), 1);
   assert_contains(text_at(device, "driver"), "(a stand-in of the tests)");
