@@ -153,6 +153,23 @@ START_TEST(manual_page_describes_every_command_and_option_and_no_other) {
 }
 END_TEST
 
+/* FLHOST_ASCEND_NODE is for tests alone. */
+START_TEST(manual_page_names_the_variables_that_say_where_libraries_are) {
+  char name[64], page[1 << 16];
+  int named = 0;
+  snprintf(page, sizeof page, "%s", manual_page());
+  FILE *pipe =
+      popen("grep -rhoE '\"(FLHOST_[A-Z_]+|ROCM_PATH|ASCEND_HOME_PATH)\"' plugins core --include=*.c | sort -u |"
+            " tr -d '\"' | grep -v FLHOST_ASCEND_NODE",
+            "r");
+  ck_assert_ptr_nonnull(pipe);
+  for (; fscanf(pipe, "%63s", name) == 1; named++)
+    assert_contains(page, name);
+  pclose(pipe);
+  ck_assert_int_gt(named, 5);
+}
+END_TEST
+
 /* -------------------------------------------------------------------------------------------------------- completion
  */
 
@@ -237,6 +254,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, every_command_has_help_in_three_ways, 0, N_COMMANDS);
   tcase_add_loop_test(tests, synopsis_of_the_manual_page_has_the_options_of_the_help, 0, N_COMMANDS);
   tcase_add_test(tests, manual_page_describes_every_command_and_option_and_no_other);
+  tcase_add_test(tests, manual_page_names_the_variables_that_say_where_libraries_are);
   tcase_add_loop_test(tests, bash_completes_the_options_of_the_help, 0, N_COMMANDS);
   tcase_add_test(tests, bash_completes_commands_ops_and_arguments_of_options);
   tcase_add_test(tests, make_help_lists_every_target_that_says_what_it_does);
