@@ -187,22 +187,11 @@ static void count_flagos(fl_host *host, const fl_explanation *explanation, op_co
   }
 }
 
-/* One that is for the device tells more than others, which are just not. */
-static const fl_explained *most_telling(const fl_explanation *explanation, const fl_snapshot *snapshot, uint32_t op,
-                                        int32_t device_type) {
-  for (uint32_t i = 0; i < explanation->n_impls; i++)
-    for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, op); j++) {
-      const fl_impl_info *impl = fl_snapshot_impl(snapshot, op, j);
-      if (!strcmp(impl->impl_id, explanation->impls[i].impl_id) && impl->devices & FL_DEVICE(device_type))
-        return &explanation->impls[i];
-    }
-  return &explanation->impls[0];
-}
-
 static void count_refusal(op_counts *counts, const char *op, const fl_explained *impl, findings *list) {
-  char reason[sizeof counts->refusals->reason];
+  char reason[sizeof counts->refusals->reason] = "none is for it";
   uint32_t at = 0;
-  snprintf(reason, sizeof reason, "%s: %s", impl->impl_id, impl->reason);
+  if (impl)
+    snprintf(reason, sizeof reason, "%s: %s", impl->impl_id, impl->reason);
   while (at < counts->n_refusals && strcmp(counts->refusals[at].reason, reason) != 0)
     at++;
   if (at == counts->n_refusals) {
@@ -245,7 +234,7 @@ static void check_op(fl_host *host, const fl_snapshot *snapshot, uint32_t index,
   else if (!explanation->n_impls)
     counts->unimplemented++;
   else
-    count_refusal(counts, op, most_telling(explanation, snapshot, index, device_type), list);
+    count_refusal(counts, op, cli_most_telling(explanation, snapshot, index, device_type), list);
   fl_explanation_free(explanation);
 }
 

@@ -138,6 +138,11 @@ const char *cli_kind_name(fl_kind kind);
 /* What an op says of the bytes that a call moves: "default" where it says nothing of its own. */
 const char *cli_op_bytes(const fl_op *op);
 
+/* Where no implementation of an op is selected: the first that is for the device, whose reason tells most; NULL: none
+ * is for it. `op` is the op's index in the snapshot. */
+const fl_explained *cli_most_telling(const fl_explanation *explanation, const fl_snapshot *snapshot, uint32_t op,
+                                     int32_t device_type);
+
 /* ----------------------------------------------------------------------------------------------------------- pages */
 
 /* Writes a Markdown page of each category of operators into a directory, which must be there. The exit status. */

@@ -114,8 +114,8 @@ END_TEST
  */
 
 START_TEST(explain_has_the_promised_keys) {
-  static const char *const keys[] = {"op",    "order",      "order_origin", "selected",
-                                     "error", "candidates", "replaces",     NULL};
+  static const char *const keys[] = {"op",         "device",   "order", "order_origin", "selected", "error",
+                                     "candidates", "replaces", NULL};
   static const char *const candidate_keys[] = {"impl_id", "kind",    "vendor", "priority",
                                                "plugin",  "verdict", "reason", NULL};
   json_t *explanation = explain("silu_and_mul"), *candidates = json_object_get(explanation, "candidates"), *impl;
@@ -157,7 +157,8 @@ END_TEST
 START_TEST(explain_is_readable) {
   outcome run = FLHOST("explain", "silu_and_mul");
   assert_quiet(run);
-  assert_contains(run.out, "selected: default.flagos");
+  assert_contains(run.out, "selected: default.flagos (tensors on cpu)\n");
+  assert_contains(FLHOST("explain", "--device", "cuda", "acme_scale").out, "selected: vendor.acme (tensors on cuda)\n");
   assert_contains(run.out, "vendor.bolt_card");
   assert_contains(run.out, "no bolt card in this machine");
   assert_lacks(run.out, "\033");
@@ -191,6 +192,19 @@ START_TEST(explain_without_op_has_one_line_for_each) {
   for (const char *c = run.out; *c; c++)
     lines += *c == '\n';
   ck_assert_uint_eq(lines, json_array_size(list) + 1);
+}
+END_TEST
+
+/* What is for another device says nothing of why this one has nothing. */
+START_TEST(explain_without_op_tells_what_the_devices_own_implementation_lacks) {
+  copy_built("plugins/ascend.so", "plugins");
+  copy_built("plugins/cuda.so", "plugins");
+  setting("FLHOST_CUDA_DRIVER=/nonexistent/libcuda.so.1");
+  outcome run = FLHOST("explain", "--device", "cuda");
+  assert_quiet(run);
+  assert_contains(run.out, "vendor.cuda: not available: FLHOST_CUDA_DRIVER: /nonexistent/libcuda.so.1: cannot open");
+  assert_lacks(run.out, "davinci");
+  assert_lacks(FLHOST("explain", "--device", "ascend").out, "libcuda");
 }
 END_TEST
 
@@ -647,6 +661,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, explain_is_readable);
   tcase_add_test(tests, explain_takes_a_layer_class_and_shows_what_is_replaced);
   tcase_add_test(tests, explain_without_op_has_one_line_for_each);
+  tcase_add_test(tests, explain_without_op_tells_what_the_devices_own_implementation_lacks);
   tcase_add_test(tests, resolve_prints_the_winner);
   tcase_add_test(tests, S1_device_decides_what_can_run);
   tcase_add_test(tests, S4_no_implementation_is_exit_status_3);
