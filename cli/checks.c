@@ -210,13 +210,15 @@ static void count_refusal(op_counts *counts, const char *op, const fl_explained 
 }
 
 static void add_refusals(const op_counts *counts, int32_t device_type, findings *list) {
+  char words[CLI_DEVICE_WORDS], advice[CLI_DEVICE_WORDS + 32];
+  snprintf(advice, sizeof advice, "'flhost explain %sOP' tells more", cli_device_words(device_type, words));
   for (uint32_t i = 0; i < counts->n_refusals; i++) {
     const refusal *r = &counts->refusals[i];
     char more[32] = "";
     if (r->n > 3)
       snprintf(more, sizeof more, " and %u more", r->n - 3);
-    finding_add(list, FINDING_WARNING, "ops", "'flhost explain OP' tells more",
-                "%s%s: no implementation may run on %s; %s", r->names, more, cli_device_name(device_type), r->reason);
+    finding_add(list, FINDING_WARNING, "ops", advice, "%s%s: no implementation may run on %s; %s", r->names, more,
+                cli_device_name(device_type), r->reason);
   }
 }
 

@@ -120,6 +120,10 @@ bool cli_find_device_type(const char *name, int32_t *device_type);
 bool cli_device_type(const char *name, int32_t *device_type);
 const char *cli_device_name(int32_t device_type); /* "unknown" for one without a name */
 
+/* What an advised command needs to speak of the same device: "--device cuda ", "" for the processor. Gives `words`. */
+enum { CLI_DEVICE_WORDS = 64 };
+const char *cli_device_words(int32_t device_type, char words[CLI_DEVICE_WORDS]);
+
 /* Lists, separated by commas, of a set of FL_DEVICE(type) or of FL_FLOAT32…; malloc'ed. */
 char *cli_device_names(uint64_t devices);
 char *cli_dtype_names(uint32_t dtypes);

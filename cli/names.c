@@ -104,6 +104,14 @@ const char *cli_device_name(int32_t device_type) {
   return known ? known : "unknown";
 }
 
+const char *cli_device_words(int32_t device_type, char words[CLI_DEVICE_WORDS]) {
+  const char *known = fl_device_type_name(device_type);
+  words[0] = 0;
+  if (device_type != kDLCPU && known)
+    snprintf(words, CLI_DEVICE_WORDS, "--device %s ", known);
+  return words;
+}
+
 /* Adds a name to a list separated by commas, which has room for it. */
 static void append(char *list, const char *word) {
   if (*list)

@@ -140,7 +140,8 @@ START_TEST(doctor_says_for_all_ops_together_why_nothing_runs_them) {
              *first = strstr(run.out, reason);
   ck_assert_msg(first != NULL, "%s", run.out);
   ck_assert_ptr_null(strstr(first + 1, reason));
-  assert_contains(run.out, ": no implementation may run on cuda; none is for it");
+  assert_contains(run.out, ": no implementation may run on cuda; none is for it\n"
+                           "    'flhost explain --device cuda OP' tells more\n");
 }
 END_TEST
 
