@@ -67,6 +67,10 @@ int cli_parse(const cli_syntax *syntax, int argc, char **argv, int *exit_status)
 /* Prints "flhost: …" to standard error, each line of the text with that prefix. */
 void cli_error(const char *format, ...) FL_PRINTF(1, 2);
 
+/* Bytes of the character at `text` if a terminal, or XML, may have it as it is: 0 for what is no UTF-8, and for control
+ * characters, those from U+0080 to U+009F included, which are commands to some terminals. */
+size_t cli_character(const char *text);
+
 /* Writes text with control characters, and what is no UTF-8, shown as \x1b: names and reasons may come from a file
  * nobody vetted. */
 void cli_put_text(FILE *file, const char *text);

@@ -24,16 +24,15 @@ static size_t utf8_length(const unsigned char *s) {
   return length;
 }
 
-/* Bytes of the character at `s` if a terminal may have it as it is: 0 for what is no UTF-8, and for control characters,
- * those from U+0080 to U+009F included, which are commands to some terminals. */
-static size_t printable_length(const unsigned char *s) {
+size_t cli_character(const char *text) {
+  const unsigned char *s = (const unsigned char *)text;
   bool is_control = *s < 0x20 || *s == 0x7f || (*s == 0xc2 && s[1] < 0xa0);
   return is_control ? 0 : utf8_length(s);
 }
 
 static void put_clean(FILE *file, const char *text, size_t length) {
   while (length) {
-    size_t n = printable_length((const unsigned char *)text);
+    size_t n = cli_character(text);
     if (n)
       fwrite(text, 1, n, file);
     else
@@ -47,7 +46,7 @@ static void put_clean(FILE *file, const char *text, size_t length) {
 uint32_t cli_width(const char *text, size_t length) {
   uint32_t width = 0;
   for (size_t i = 0, n; i < length; i += n + !n) {
-    n = printable_length((const unsigned char *)text + i);
+    n = cli_character(text + i);
     width += n ? 1 : 4;
   }
   return width;

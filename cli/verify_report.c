@@ -197,14 +197,16 @@ int verify_print_json(const verify_rows *rows, uint64_t seed) {
 /* --------------------------------------------------------------------------------------------------------------- JUnit
  */
 
-/* Text of an XML attribute. What XML cannot hold becomes '?'. */
+/* Text of an XML attribute. What XML cannot hold becomes '?': a vendor's words may be in any encoding. */
 static void put_xml(FILE *file, const char *text) {
-  for (; *text; text++) {
-    unsigned char c = (unsigned char)*text;
-    if (c == '&' || c == '<' || c == '>' || c == '"')
-      fprintf(file, "&#%d;", c);
+  for (size_t n; *text; text += n + !n) {
+    n = cli_character(text);
+    if (strchr("&<>\"", *text))
+      fprintf(file, "&#%d;", *text);
+    else if (n)
+      fwrite(text, 1, n, file);
     else
-      putc(c < 0x20 || c == 0x7f ? '?' : c, file);
+      putc('?', file);
   }
 }
 
