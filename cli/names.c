@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 typedef struct name {
   const char *name;
@@ -95,6 +96,8 @@ bool cli_device_type(const char *word, int32_t *device_type) {
       words[n++] = fl_device_type_name(type);
   for (const name *alias = aliases; alias->name; alias++)
     words[n++] = alias->name;
+  if (!strcasecmp(word, "gpu")) /* one letter from "cpu", which is not what was meant */
+    words[0] = NULL;
   cli_unknown("device type", "", word, words, "device types: cpu, cuda, rocm, ascend (ext_dev)");
   return false;
 }

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 const fl_platform_kind fl_platform_kinds[] = {
@@ -114,7 +115,8 @@ static fl_status unknown_platform(const fl_platform_kind *kinds, const char *for
   bool done = list_names(kinds, components, n, &names);
   for (uint32_t i = 0; i < names.n; i++)
     fl_text_add(&list, "%s%s", i ? ", " : "", names.items[i]);
-  const char *nearest = fl_nearest_word(forced, (const char *const *)names.items, names.n);
+  bool is_gpu = !strcasecmp(forced, "gpu"); /* one letter from "cpu", which is not what was meant */
+  const char *nearest = is_gpu ? NULL : fl_nearest_word(forced, (const char *const *)names.items, names.n);
   fl_status status = !done || list.failed ? fl_error_no_memory()
                                           : fl_error(FL_ECONFIG, "unknown platform '%s', expected one of %s%s%s%s",
                                                      forced, fl_text_get(&list), nearest ? "; did you mean '" : "",

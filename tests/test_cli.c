@@ -99,6 +99,18 @@ START_TEST(unknown_device_type_names_the_nearest) {
 }
 END_TEST
 
+/* One letter from the one thing that was not meant. */
+START_TEST(a_gpu_is_not_taken_for_a_misspelt_cpu) {
+  outcome run = FLHOST("resolve", "--device", "gpu", "silu_and_mul");
+  assert_refused_with(run, "device types: cpu, cuda, rocm, ascend");
+  assert_lacks(run.err, "did you mean");
+  setting("VLLM_FL_PLATFORM=gpu");
+  run = FLHOST("platform");
+  assert_refused_with(run, "unknown platform 'gpu', expected one of cpu, cuda, nvidia");
+  assert_lacks(run.err, "did you mean");
+}
+END_TEST
+
 START_TEST(unknown_op_names_the_nearest) {
   static const char *const takes_op[] = {"explain", "resolve", "ops"};
   for (size_t i = 0; i < sizeof takes_op / sizeof *takes_op; i++) {
@@ -654,6 +666,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, unknown_option_names_the_nearest);
   tcase_add_test(tests, wrong_number_of_words_is_a_usage_error);
   tcase_add_test(tests, unknown_device_type_names_the_nearest);
+  tcase_add_test(tests, a_gpu_is_not_taken_for_a_misspelt_cpu);
   tcase_add_test(tests, unknown_op_names_the_nearest);
   tcase_add_test(tests, explain_has_the_promised_keys);
   tcase_add_test(tests, S2_explain_lists_candidates_in_the_order_they_are_tried);
