@@ -416,7 +416,7 @@ static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type
       if (!*status && !again && !selection.n_accepted)
         *status = fl_selection_error(&selection);
       if (!*status && !again) {
-        partial = order_is_partial(op, &selection);
+        partial = !scoped && order_is_partial(op, &selection); /* a scope may want one and no other */
         binding = make_binding(op, &selection, scoped, synchronous, status);
       }
       if (binding) {

@@ -92,7 +92,8 @@ static fl_status choose_platform(fl_host *host) {
   if (status)
     return status;
   host->platform = fl_strdup(name);
-  host->platform_origin = fl_strdup(forced ? origin : plugin ? plugin : "detected");
+  host->platform_origin =
+      plugin && !forced ? fl_format("plugin '%s'", plugin) : fl_strdup(forced ? origin : "detected");
   host->platform_plugin = plugin ? fl_strdup(plugin) : NULL;
   if (!host->platform || !host->platform_origin || (plugin && !host->platform_plugin))
     return fl_error_no_memory();

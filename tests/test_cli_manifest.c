@@ -114,6 +114,8 @@ START_TEST(an_op_of_which_nothing_may_run_is_named) {
   ck_assert_str_eq(json_string_value(json_array_get(without, 0)), "silu_and_mul");
   assert_contains(FLHOST("manifest").out,
                   "silu_and_mul: none of its implementations may run; 'flhost explain silu_and_mul' says why");
+  setting("VLLM_FL_PER_OP=acme_scale=impl:nobody");
+  assert_contains(FLHOST("manifest", "--device=cuda").out, "'flhost explain --device cuda acme_scale' says why");
 }
 END_TEST
 

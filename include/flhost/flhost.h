@@ -707,7 +707,7 @@ typedef struct fl_platform_info {
 
 typedef struct fl_platform_report {
   const char *active;        /* name of the platform in force */
-  const char *active_origin; /* "VLLM_FL_PLATFORM", "detected", … */
+  const char *active_origin; /* "VLLM_FL_PLATFORM", "plugin 'acme'", "detected" */
   const char *config_file;   /* its platform file, "" if none */
   const fl_platform_info *platforms;
   uint32_t n;
