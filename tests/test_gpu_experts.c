@@ -17,7 +17,7 @@ static void set_up(int index) {
   setup = &gpu_setups[index];
   int n = gpu_plugin_impls(setup, NULL, impls, MAX_IMPLS);
   for (int i = 0; i < n; i++)
-    if (!strcmp(impls[i].op_name, "unquantized_fused_moe"))
+    if (!strcmp(impls[i].op_name, "unquantized_fused_moe") && !strcmp(impls[i].impl_id, setup->impl_id))
       moe = &impls[i];
   ck_assert_ptr_nonnull(moe);
 }
