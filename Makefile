@@ -189,7 +189,7 @@ TSAN_CFLAGS = -O1 -g -Wno-unknown-warning-option -Wno-tsan
 check-tsan: ## all tests with the thread sanitizer, in build/tsan
 	@FLHOST_SAMPLE=1 TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 CK_TIMEOUT_MULTIPLIER=10 \
 	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/tsan CFLAGS='$(TSAN_CFLAGS)' SANITIZE=-fsanitize=thread \
-  WITHOUT='test_gpu_kernels test_gpu_sequences test_gpu_experts'
+  WITHOUT='test_gpu_kernels test_gpu_sequences test_gpu_experts test_gpu_batches'
 
 # Without the sanitizer it is faster by ten and forks more freely. STRESS: further options, "--seconds 600 --seed 7".
 STRESS ?=

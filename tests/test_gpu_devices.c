@@ -6,6 +6,7 @@
 static const struct {
   const char *name, *impl_id, *nodes[2];
 } backends[] = {{"cuda", "vendor.cuda", {"/dev/nvidiactl", "/dev/dxg"}},
+                {"cuda", "vendor.cuda.cublaslt", {"/dev/nvidiactl", "/dev/dxg"}},
                 {"cuda", "vendor.cuda.cudnn", {"/dev/nvidiactl", "/dev/dxg"}},
                 {"rocm", "vendor.rocm", {"/dev/kfd", "/dev/kfd"}}};
 

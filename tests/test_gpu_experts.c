@@ -16,7 +16,7 @@ static char words[512];
 static void set_up(int index) {
   setup = &gpu_setups[index];
   gpu_plugin_on_stand_in(&plugin, setup, NULL);
-  moe = gpu_plugin_impl(&plugin, "unquantized_fused_moe", NULL);
+  moe = gpu_plugin_impl(&plugin, "unquantized_fused_moe", setup->impl_id);
 }
 
 /* Every expert gives silu(1) for every token, weighted 0.5. */

@@ -1,6 +1,7 @@
 /*
  * The NVIDIA backend. It links nothing of CUDA, so that it loads on every machine and can say what is missing: the
- * platform "cuda", vendor.cuda for the ops that plugins/gpu has kernels of, and vendor.cuda.cudnn for those of cuDNN.
+ * platform "cuda", vendor.cuda for the ops that plugins/gpu has kernels of, vendor.cuda.cublaslt for experts by
+ * cuBLASLt, and vendor.cuda.cudnn for what cuDNN computes.
  */
 #include "plugins/gpu/plugin.h"
 
@@ -9,5 +10,7 @@ FL_PLUGIN_PLATFORM("cuda", "/dev/nvidiactl,/dev/dxg,$FLHOST_CUDA_DRIVER");
 
 fl_status register_builtins(fl_registry *registry) {
   fl_status status = gpu_register(registry);
+  if (!status)
+    status = gpu_register_cublaslt_experts(registry);
   return status ? status : gpu_register_cudnn(registry);
 }

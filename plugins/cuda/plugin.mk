@@ -12,7 +12,7 @@ CUDA_PTX = $(firstword $(CUDA_ARCHS)) $(lastword $(CUDA_ARCHS))
 GPU_cuda_KERNELS = $(NVCC) -fatbin --threads 0 --compress-mode=size -std=c++17 -O3 -fmad=false -Werror all-warnings -I. \
   $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
   $(foreach arch,$(CUDA_PTX),-gencode arch=compute_$(arch),code=compute_$(arch)) -o $@.new $< && mv $@.new $@
-GPU_cuda_LIBRARIES := cublaslt cudnn cudnn_graph cudnn_plans
+GPU_cuda_LIBRARIES := cublaslt cublaslt_experts cudnn cudnn_graph cudnn_plans
 $(eval $(call gpu_plugin,cuda,cuda_driver,$(GPU_cuda_LIBRARIES)))
 
 .PHONY: toolchain-cuda

@@ -37,6 +37,13 @@ typedef struct descriptors {
   cublasLtMatrixLayoutOpaque_t a, b, d;
 } descriptors;
 
+/* What is passed for a matrix is then an array of addresses. Of the epilogues such a batch has the plain one alone. */
+static int describe_batch(int32_t count, cublasLtMatrixLayoutOpaque_t *layout) {
+  static const uint32_t mode = CUBLASLT_BATCH_MODE_POINTER_ARRAY;
+  int code = lt.set_layout(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_MODE, &mode, sizeof mode);
+  return code ? code : lt.set_layout(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count);
+}
+
 static int describe(const gpu_product *p, descriptors *all) {
   static const int types[GPU_N_DTYPES] = {CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF}, transposed = CUBLAS_OP_T,
                    plain = CUBLAS_OP_N;
@@ -56,7 +63,18 @@ static int describe(const gpu_product *p, descriptors *all) {
     code = lt.init_layout(&all->a, sizeof all->a, type, k, n, p->weight_stride);
   if (!code)
     code = lt.init_layout(&all->b, sizeof all->b, type, k, m, p->x_stride);
-  return code ? code : lt.init_layout(&all->d, sizeof all->d, type, n, m, p->out_stride);
+  if (!code)
+    code = lt.init_layout(&all->d, sizeof all->d, type, n, m, p->out_stride);
+  cublasLtMatrixLayoutOpaque_t *const layouts[] = {&all->a, &all->b, &all->d};
+  for (int i = 0; i < 3 && !code && p->batch; i++)
+    code = describe_batch(p->batch, layouts[i]);
+  return code;
+}
+
+/* A library that is older than that has no such attribute. */
+static bool takes_batches(void) {
+  cublasLtMatrixLayoutOpaque_t layout;
+  return !lt.init_layout(&layout, sizeof layout, CUDA_R_16F, 1, 1, 1) && !describe_batch(1, &layout);
 }
 
 /* ------------------------------------------------------------------------------------------------------- algorithms */
@@ -68,7 +86,7 @@ typedef struct form {
   int64_t m, n, k, x_stride, weight_stride, out_stride;
   uint64_t workspace;    /* at most */
   uint16_t alignment[4]; /* of weight, x, out, and out and bias, in bytes */
-  uint16_t ordinal, dtype, bias, zero;
+  uint16_t ordinal, dtype, bias, batch;
 } form;
 _Static_assert(sizeof(form) == 9 * sizeof(uint64_t), "whole words, no padding");
 
@@ -90,19 +108,27 @@ static uint16_t alignment(const void *address) {
   return (uint16_t)(value & -value);
 }
 
+_Static_assert(GPU_MOST_BATCH <= UINT16_MAX, "form has room for it");
+
+static uint16_t alignment_of(const gpu_product *p, const void *address) {
+  return p->batch ? GPU_BATCH_ALIGNMENT : alignment(address);
+}
+
 static form form_of(int ordinal, const gpu_product *p, size_t workspace) {
-  uint16_t of_out = alignment(p->out), of_bias = p->bias ? alignment(p->bias) : of_out;
-  return (form){.m = p->m,
-                .n = p->n,
-                .k = p->k,
-                .x_stride = p->x_stride,
-                .weight_stride = p->weight_stride,
-                .out_stride = p->out_stride,
-                .workspace = workspace,
-                .alignment = {alignment(p->weight), alignment(p->x), of_out, of_bias < of_out ? of_bias : of_out},
-                .ordinal = (uint16_t)ordinal,
-                .dtype = (uint16_t)p->dtype,
-                .bias = p->bias != NULL};
+  uint16_t of_out = alignment_of(p, p->out), of_bias = p->bias ? alignment_of(p, p->bias) : of_out;
+  return (form){
+      .m = p->m,
+      .n = p->n,
+      .k = p->k,
+      .x_stride = p->x_stride,
+      .weight_stride = p->weight_stride,
+      .out_stride = p->out_stride,
+      .workspace = workspace,
+      .alignment = {alignment_of(p, p->weight), alignment_of(p, p->x), of_out, of_bias < of_out ? of_bias : of_out},
+      .ordinal = (uint16_t)ordinal,
+      .dtype = (uint16_t)p->dtype,
+      .bias = p->bias != NULL,
+      .batch = (uint16_t)p->batch};
 }
 
 static int ask(void *handle, const form *f, descriptors *all, cublasLtMatmulHeuristicResult_t *result) {
@@ -136,6 +162,8 @@ static void remember(const form *f, const cublasLtMatmulHeuristicResult_t *resul
   free(made);
 }
 
+/* That there is no algorithm is remembered of a batch, whose implementation is asked by each call whether it takes it.
+ */
 static int choose(int ordinal, void *handle, const gpu_product *p, size_t workspace, descriptors *all,
                   cublasLtMatmulHeuristicResult_t *result) {
   const form f = form_of(ordinal, p, workspace);
@@ -143,23 +171,24 @@ static int choose(int ordinal, void *handle, const gpu_product *p, size_t worksp
   const choice *made = slot ? atomic_load_explicit(slot, memory_order_acquire) : NULL;
   if (made) {
     *result = made->result;
-    return 0;
+    return result->state;
   }
-  int code = ask(handle, &f, all, result);
-  if (!code)
+  int code = result->state = ask(handle, &f, all, result);
+  if (!code || (code == CUBLAS_STATUS_NOT_SUPPORTED && f.batch))
     remember(&f, result);
   return code;
 }
 
 /* --------------------------------------------------------------------------------------------------------- products */
 
-static size_t workspace_of(int ordinal, void *handle, const gpu_product *p) {
+static int workspace_of(int ordinal, void *handle, const gpu_product *p, size_t *size) {
   descriptors all;
-  cublasLtMatmulHeuristicResult_t result;
+  cublasLtMatmulHeuristicResult_t result = {.workspaceSize = 0};
   int code = describe(p, &all);
   if (!code)
     code = choose(ordinal, handle, p, MOST_WORKSPACE, &all, &result);
-  return code ? 0 : result.workspaceSize;
+  *size = code ? 0 : result.workspaceSize;
+  return code;
 }
 
 /* The algorithm that one would like best, or, if the workspace is too small for it, one for what there is: the power of
@@ -179,8 +208,8 @@ static int multiply(int ordinal, void *handle, const gpu_product *p, void *works
   }
   if (code)
     return code;
-  return lt.matmul(handle, &all.product, &one, p->weight, &all.a, p->x, &all.b, &zero, p->out, &all.d, p->out, &all.d,
-                   &result.algo, result.workspaceSize ? workspace : NULL, result.workspaceSize, stream);
+  return lt.matmul(handle, &all.product, &one, p->weight, &all.a, p->x, &all.b, p->onto ? &one : &zero, p->out, &all.d,
+                   p->out, &all.d, &result.algo, result.workspaceSize ? workspace : NULL, result.workspaceSize, stream);
 }
 
 static int create(void **handle) {
@@ -201,6 +230,7 @@ gpu_math_library gpu_math = {
              .lock = PTHREAD_MUTEX_INITIALIZER,
              .library = {.libraries = {"libcublasLt.so.13", "libcublasLt.so.12"}}},
     .adds_bias = true,
+    .takes_batches = takes_batches,
     .workspace = workspace_of,
     .multiply = multiply,
 };

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 typedef int cublasStatus_t, cublasComputeType_t, cudaDataType, cudaDataType_t;
-typedef int cublasLtMatmulDescAttributes_t, cublasLtMatmulPreferenceAttributes_t;
+typedef int cublasLtMatmulDescAttributes_t, cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayoutAttribute_t;
 typedef void *cublasLtHandle_t, *cudaStream_t;
 
 /* Descriptors that the library fills in memory of ours, so that a call allocates none. */

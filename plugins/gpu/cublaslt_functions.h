@@ -1,8 +1,8 @@
 /*
  * What this plugin uses of cuBLASLt: functions and constants, as the vendor's header declares them, the same in CUDA 12
- * and 13. Lists, so that the table of functions (cublaslt.c) and the check against the real header
- * (tests/headers/cublaslt.c) are made of the same lines. No type is declared here: cublaslt.h has ours, the check has
- * the vendor's.
+ * and 13, but that arrays of addresses (BATCH_MODE) came with 12.9. Lists, so that the table of functions (cublaslt.c)
+ * and the check against the real header (tests/headers/cublaslt.c) are made of the same lines. No type is declared
+ * here: cublaslt.h has ours, the check has the vendor's.
  */
 #ifndef FLHOST_GPU_CUBLASLT_FUNCTIONS_H
 #define FLHOST_GPU_CUBLASLT_FUNCTIONS_H
@@ -17,6 +17,8 @@
     (cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute, const void *value, size_t size))      \
   X(cublasLtMatrixLayoutInit_internal, init_layout,                                                                    \
     (cublasLtMatrixLayout_t layout, size_t size, cudaDataType type, uint64_t rows, uint64_t columns, int64_t ld))      \
+  X(cublasLtMatrixLayoutSetAttribute, set_layout,                                                                      \
+    (cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, const void *value, size_t size))        \
   X(cublasLtMatmulPreferenceInit_internal, init_preference, (cublasLtMatmulPreference_t preference, size_t size))      \
   X(cublasLtMatmulPreferenceSetAttribute, set_preference,                                                              \
     (cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const void *value,         \
@@ -45,6 +47,9 @@
   X(CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8)                                                                              \
   X(CUBLASLT_EPILOGUE_DEFAULT, 1)                                                                                      \
   X(CUBLASLT_EPILOGUE_BIAS, 4)                                                                                         \
+  X(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 5)                                                                             \
+  X(CUBLASLT_MATRIX_LAYOUT_BATCH_MODE, 8)                                                                              \
+  X(CUBLASLT_BATCH_MODE_POINTER_ARRAY, 1)                                                                              \
   X(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1)                                                                       \
   X(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 3)                                                                     \
   X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 5)                                                                     \

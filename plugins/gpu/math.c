@@ -5,6 +5,17 @@ bool gpu_math_available(const char **reason) {
   return gpu_library_available(&gpu_math.base, reason);
 }
 
+bool gpu_math_takes_batches(const char **reason) {
+  static char words[GPU_WORDS]; /* the host asks from one thread at a time */
+  if (!gpu_math_available(reason))
+    return false;
+  if (gpu_math.takes_batches && gpu_math.takes_batches())
+    return true;
+  snprintf(words, sizeof words, "%s takes no arrays of addresses: is it too old?", gpu_math.base.title);
+  *reason = words;
+  return false;
+}
+
 /* Both libraries want rows that do not overlap, and sizes of 32 bits. */
 bool gpu_math_takes(const gpu_product *p, const char **reason) {
   const char *none, **why = reason ? reason : &none;
@@ -26,44 +37,61 @@ static gpu_product with_strides(const gpu_product *product) {
   return p;
 }
 
-size_t gpu_product_workspace(const gpu_op *op, const fl_call *call, const gpu_product *product) {
-  char words[GPU_WORDS];
-  fl_call question = *call;
+/* The call's device, entered, and its handle; NULL with status and words, and nothing entered. */
+static void *enter(const gpu_op *op, fl_call *call, gpu_device **device, gpu_scope *scope, fl_status *status) {
+  *device = gpu_call_device(op, call, status);
+  if (!*device)
+    return NULL;
+  gpu_code entered = gpu.call.enter(*device, scope);
+  if (entered) {
+    *status = gpu_failed(*device, entered, op->name, "choosing the device", call->message, call->message_size);
+    return NULL;
+  }
+  void *handle =
+      gpu_library_handle(&gpu_math.base, *device, call->stream, op->name, status, call->message, call->message_size);
+  if (!handle)
+    gpu.call.leave(scope);
+  return handle;
+}
+
+static fl_status failed(const gpu_op *op, fl_call *call, int code, const char *step) {
+  return code ? gpu_library_failed(&gpu_math.base, code, op->name, step, call->message, call->message_size) : FL_OK;
+}
+
+fl_status gpu_ask_product(const gpu_op *op, fl_call *call, const gpu_product *product, size_t *workspace) {
   fl_status status;
   gpu_scope scope;
+  gpu_device *device;
   gpu_product p = with_strides(product);
-  size_t size = 0;
-  question.message = NULL;
-  gpu_device *device = gpu_call_device(op, &question, &status);
-  if (!device || gpu.call.enter(device, &scope))
-    return 0;
-  void *handle = gpu_library_handle(&gpu_math.base, device, call->stream, op->name, &status, words, sizeof words);
-  if (handle)
-    size = gpu_math.workspace(device->ordinal, handle, &p);
+  *workspace = 0;
+  void *handle = enter(op, call, &device, &scope, &status);
+  if (!handle)
+    return status;
+  int code = gpu_math.workspace(device->ordinal, handle, &p, workspace);
   gpu.call.leave(&scope);
-  return size;
+  return failed(op, call, code, "choosing an algorithm");
+}
+
+size_t gpu_product_workspace(const gpu_op *op, const fl_call *call, const gpu_product *product) {
+  char words[GPU_WORDS];
+  size_t size;
+  fl_call question = *call;
+  question.message = words;
+  question.message_size = sizeof words;
+  return gpu_ask_product(op, &question, product, &size) ? 0 : size;
 }
 
 fl_status gpu_multiply(const gpu_op *op, fl_call *call, const gpu_product *product) {
   fl_status status;
   gpu_scope scope;
+  gpu_device *device;
   gpu_product p = with_strides(product);
-  gpu_device *device = gpu_call_device(op, call, &status);
-  if (!device)
+  void *handle = enter(op, call, &device, &scope, &status);
+  if (!handle)
     return status;
-  gpu_code entered = gpu.call.enter(device, &scope);
-  if (entered)
-    return gpu_failed(device, entered, op->name, "choosing the device", call->message, call->message_size);
-  void *handle =
-      gpu_library_handle(&gpu_math.base, device, call->stream, op->name, &status, call->message, call->message_size);
-  int code = 0;
-  if (handle) {
-    code = gpu_math.multiply(device->ordinal, handle, &p, call->workspace, call->workspace ? call->workspace_size : 0,
-                             call->stream);
-    gpu_note_launch(device, op->name);
-  }
+  int code = gpu_math.multiply(device->ordinal, handle, &p, call->workspace, call->workspace ? call->workspace_size : 0,
+                               call->stream);
+  gpu_note_launch(device, op->name);
   gpu.call.leave(&scope);
-  return code
-             ? gpu_library_failed(&gpu_math.base, code, op->name, "a matrix product", call->message, call->message_size)
-             : status;
+  return failed(op, call, code, "a matrix product");
 }

@@ -48,12 +48,13 @@ static int prepare(void *handle) {
 
 /* Partial sums in float32, of as many parts as a large device has use for. Without a workspace rocBLAS uses the memory
  * that it took when the handle was made. */
-static size_t workspace_of(int ordinal, void *handle, const gpu_product *p) {
+static int workspace_of(int ordinal, void *handle, const gpu_product *p, size_t *size) {
   enum { PARTS = 16 };
   uint64_t wanted = (uint64_t)p->m * (uint64_t)p->n * sizeof(float) * PARTS;
   (void)ordinal;
   (void)handle;
-  return !rocblas.set_workspace ? 0 : wanted < MOST_WORKSPACE ? (size_t)wanted : MOST_WORKSPACE;
+  *size = !rocblas.set_workspace ? 0 : wanted < MOST_WORKSPACE ? (size_t)wanted : MOST_WORKSPACE;
+  return SUCCESS;
 }
 
 /* Column-major: out^T [n, m] = weight [n, k] x^T [k, m], where a row-major matrix is its own transpose. */

@@ -17,6 +17,7 @@ LT_FUNCTIONS(SAME_PROTOTYPE)
 _Static_assert(sizeof(cublasStatus_t) == 4 && sizeof(cublasComputeType_t) == 4, "enumerations of 32 bits");
 _Static_assert(sizeof(cudaDataType_t) == 4 && sizeof(cublasLtEpilogue_t) == 4, "enumerations of 32 bits");
 _Static_assert(sizeof(cublasOperation_t) == 4 && sizeof(cublasLtReductionScheme_t) == 4, "enumerations of 32 bits");
+_Static_assert(sizeof(cublasLtMatrixLayoutAttribute_t) == 4 && sizeof(cublasLtBatchMode_t) == 4, "of 32 bits, too");
 _Static_assert(sizeof(cublasLtHandle_t) == sizeof(void *) && sizeof(cudaStream_t) == sizeof(void *), "pointers");
 _Static_assert(sizeof(cublasLtMatmulDescOpaque_t) <= 32 * 8, "the plugin's has room for it");
 _Static_assert(sizeof(cublasLtMatrixLayoutOpaque_t) <= 8 * 8, "the plugin's has room for it");

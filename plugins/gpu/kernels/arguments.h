@@ -170,6 +170,9 @@ typedef struct gpu_align_arguments {
   uint64_t places;          /* in ids */
   uint32_t chunk;           /* places that a block takes, a multiple of its threads */
   int32_t experts, block;
+  const void *map; /* from the ids' experts to these, -1 for none; NULL: they are the same */
+  int64_t map_size;
+  int32_t wide_map;
   int32_t *sorted, *expert_ids, *num_tokens_post_pad;
   int64_t sorted_size, expert_ids_size;
   int32_t *counts; /* [blocks][experts], where there are several blocks */
@@ -368,15 +371,55 @@ typedef struct gpu_experts_product_arguments {
   gpu_experts_weights scale; /* of x, before the product */
 } gpu_experts_product_arguments;
 
-/* out[token] = the sum of weight * x[pair] over its pairs */
+/* out[token] = the sum of weight * x[place[pair]] over its pairs */
 typedef struct gpu_experts_sum_arguments {
   gpu_experts_routing routing;
   gpu_experts_weights weights;
+  const int32_t *place; /* NULL: each pair's own number */
   const void *x;
   void *out;
   uint32_t tokens;
   int64_t columns, x_stride, out_stride;
 } gpu_experts_sum_arguments;
+
+/* For products by a library, a batch of them, which has a matrix of each kind for every `rows` of the sorted pairs: */
+
+/* Where those of one product lie: `weight` by expert, the others one behind the other. Steps are bytes. */
+typedef struct gpu_experts_matrices {
+  const void *weight, *x;
+  void *out;
+  int64_t weight_step, x_step, out_step;
+  const void **weights, **xs; /* [n], to be filled */
+  void **outs;
+} gpu_experts_matrices;
+
+typedef struct gpu_experts_batch_arguments {
+  const int32_t *pair, *expert; /* [n * rows], of which `pairs` and above are none; [n], -1 for none */
+  int32_t *place;               /* [pairs]: the row of each that has one */
+  gpu_experts_matrices up, down;
+  uint32_t n, rows, pairs;
+} gpu_experts_batch_arguments;
+
+/* out[row] = x[pair / topk], or zeros where there is no pair */
+typedef struct gpu_experts_gather_arguments {
+  const int32_t *pair; /* [rows] */
+  const void *x;
+  void *out;
+  int64_t columns, x_stride;
+  uint32_t rows, pairs, topk;
+  int32_t vectorised; /* rows of both begin at multiples of 16 bytes and have whole vectors */
+  gpu_experts_weights scale;
+} gpu_experts_gather_arguments;
+
+/* out[row] = bias[expert], or zeros where there is no expert */
+typedef struct gpu_experts_fill_arguments {
+  const int32_t *expert; /* [rows / of_expert] */
+  const void *bias;
+  void *out;
+  int64_t columns, bias_stride;
+  uint32_t rows, of_expert;
+  int32_t vectorised; /* rows of both begin at multiples of 16 bytes and have whole vectors */
+} gpu_experts_fill_arguments;
 
 /* convolution.cu: positions of a tile; its outputs, where a group has few and else */
 enum { GPU_CONVOLUTION_POSITIONS = 64, GPU_CONVOLUTION_FEW = 16, GPU_CONVOLUTION_MANY = 64, GPU_SPACE = 3 };

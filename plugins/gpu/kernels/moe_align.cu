@@ -15,7 +15,9 @@ GPU_DEVICE int32_t expert_at(const arguments &a, uint64_t place, uint64_t end) {
     return -1;
   uint32_t n = uint32_t(place);
   int64_t at = a.row_stride == a.topk ? int64_t(n) : n / uint32_t(a.topk) * a.row_stride + n % uint32_t(a.topk);
-  int64_t id = a.wide_ids ? static_cast<const int64_t *>(a.ids)[at] : static_cast<const int32_t *>(a.ids)[at];
+  int64_t id = gpu_load_index(a.wide_ids, a.ids, at);
+  if (a.map)
+    id = id >= 0 && id < a.map_size ? gpu_load_index(a.wide_map, a.map, id) : -1;
   return id >= 0 && id < a.experts ? int32_t(id) : -1;
 }
 

@@ -164,6 +164,94 @@ template <typename T, int ROWS> GPU_DEVICE void multiply(const product &a) {
     multiply_tile<T, ROWS, 1>(a, expert);
 }
 
+/* ----------------------------------------------------------------------------------------------------------- batches
+ */
+
+/* A batch that no expert has rows in is a product, too, of its own rows and any weight. */
+GPU_DEVICE void point_to(const gpu_experts_matrices &m, uint32_t batch, int expert) {
+  m.weights[batch] = static_cast<const char *>(m.weight) + (expert < 0 ? 0 : expert) * m.weight_step;
+  m.xs[batch] = static_cast<const char *>(m.x) + batch * m.x_step;
+  m.outs[batch] = static_cast<char *>(m.out) + batch * m.out_step;
+}
+
+/* A thread for each row. */
+GPU_KERNEL(gpu_experts_batch_arguments, place_batches, THREADS) {
+  uint64_t row = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (row >= uint64_t(a.n) * a.rows)
+    return;
+  uint32_t pair = uint32_t(a.pair[row]), batch = uint32_t(row / a.rows);
+  if (pair < a.pairs)
+    a.place[pair] = int32_t(row);
+  if (row % a.rows)
+    return;
+  point_to(a.up, batch, a.expert[batch]);
+  point_to(a.down, batch, a.expert[batch]);
+}
+
+/* A block takes columns of rows, N at a time; `make` says what they become. */
+template <typename T, int N, typename Make>
+GPU_DEVICE void make_rows(void *out, uint32_t rows, int64_t columns, Make make) {
+  for (uint32_t row = blockIdx.y * blockDim.y + threadIdx.y; row < rows; row += gridDim.y * blockDim.y)
+    for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * N; i < columns;
+         i += int64_t(gridDim.x) * blockDim.x * N) {
+      float v[N];
+      make(row, i, v);
+      gpu_store_floats<T, N>(out, row * columns + i, v);
+    }
+}
+
+template <int N> GPU_DEVICE void clear(float (&v)[N]) {
+  for (int k = 0; k < N; k++)
+    v[k] = 0.0f;
+}
+
+template <typename T, int N> GPU_DEVICE void gather_columns(const gpu_experts_gather_arguments &a) {
+  make_rows<T, N>(a.out, a.rows, a.columns, [&](uint32_t row, int64_t i, float(&v)[N]) {
+    uint32_t pair = uint32_t(a.pair[row]), token = pair / a.topk;
+    if (pair >= a.pairs)
+      return clear(v);
+    gpu_load_floats<T, N>(a.x, token * a.x_stride + i, v);
+    if (!a.scale.data)
+      return;
+    float by = gpu_round<T>(load_as<T>(a.scale.dtype, a.scale.data, token * a.scale.stride + int64_t(pair % a.topk)));
+    for (int k = 0; k < N; k++)
+      v[k] *= by;
+  });
+}
+
+template <typename T, int N> GPU_DEVICE void fill_columns(const gpu_experts_fill_arguments &a) {
+  make_rows<T, N>(a.out, a.rows, a.columns, [&](uint32_t row, int64_t i, float(&v)[N]) {
+    int expert = a.expert[row / a.of_expert];
+    if (expert < 0)
+      return clear(v);
+    gpu_load_floats<T, N>(a.bias, expert * a.bias_stride + i, v);
+  });
+}
+
+template <typename T> GPU_DEVICE void gather_rows(const gpu_experts_gather_arguments &a) {
+  if (a.vectorised)
+    gather_columns<T, T::vector>(a);
+  else
+    gather_columns<T, 1>(a);
+}
+
+template <typename T> GPU_DEVICE void fill_rows(const gpu_experts_fill_arguments &a) {
+  if (a.vectorised)
+    fill_columns<T, T::vector>(a);
+  else
+    fill_columns<T, 1>(a);
+}
+
+#define BATCH_KERNELS(suffix, type)                                                                                    \
+  GPU_KERNEL(gpu_experts_gather_arguments, gather_rows_##suffix, THREADS) {                                            \
+    gather_rows<type>(a);                                                                                              \
+  }                                                                                                                    \
+  GPU_KERNEL(gpu_experts_fill_arguments, fill_rows_##suffix, THREADS) {                                                \
+    fill_rows<type>(a);                                                                                                \
+  }
+BATCH_KERNELS(f16, gpu_f16)
+BATCH_KERNELS(bf16, gpu_bf16)
+
 /* -------------------------------------------------------------------------------------------------------------- sums
  */
 
@@ -181,7 +269,8 @@ template <typename T> GPU_DEVICE void add_experts(const gpu_experts_sum_argument
           continue;
         float weight =
             a.weights.data ? load_as<T>(a.weights.dtype, a.weights.data, token * a.weights.stride + j) : 1.0f;
-        sum += weight * gpu_load<T>(a.x, pair * a.x_stride + i);
+        int64_t row = a.place ? int64_t(a.place[pair]) : int64_t(pair);
+        sum += weight * gpu_load<T>(a.x, row * a.x_stride + i);
       }
       gpu_store<T>(a.out, token * a.out_stride + i, sum);
     }

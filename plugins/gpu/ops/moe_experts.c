@@ -2,6 +2,7 @@
  * Launches of the experts of a mixture: the routing where it is not given, sort, product, activation, product, sum, one
  * behind the other on the call's stream. What is in between lies in the call's workspace.
  */
+#include "plugins/gpu/ops/moe_experts.h"
 #include "plugins/gpu/ops/moe_routing.h"
 
 #include <string.h>
@@ -15,19 +16,13 @@ static gpu_kernel multiply_few[] = GPU_KERNELS(moe_experts, "multiply_few");
 static gpu_kernel multiply_many[] = GPU_KERNELS(moe_experts, "multiply_many");
 static gpu_kernel add_experts[] = GPU_KERNELS(moe_experts, "add_experts");
 
-/* Where an op has its arguments; -1: it has none. The result is the last value. */
-typedef struct places {
-  int ids, weights, activation, weight_on_input, map, w13_bias, w2_bias;
-  bool routes; /* fused_moe: ids and weights follow from logits */
-} places;
-
 enum { X, W13, W2 };
 
 /* Arguments of fused_moe alone. */
 enum { LOGITS = 3, TOP_K, RENORMALIZE, USE_GROUPED_TOPK, NUM_EXPERT_GROUP, TOPK_GROUP, SCORING_FUNC, SCALING, BIAS };
 
 /* What an activation's name means: an op, and its arguments between x and out. */
-typedef struct activation {
+typedef struct gpu_experts_activation {
   const char *name, *op;
   uint32_t n;
   fl_value arguments[2];
@@ -46,21 +41,6 @@ static const activation activations[] = {
     {"swiglustep", "swiglustep_and_mul", 1, {NUMBER(7.0)}},              /* limit */
 };
 
-typedef struct experts {
-  DLTensor *x, *w13, *w2, *ids, *weights, *map, *w13_bias, *w2_bias, *out;
-  DLTensor routed_weights, routed_ids; /* in the workspace, where routing is not given */
-  int64_t routed_shape[2];
-  gpu_dtype dtype;
-  int64_t tokens, topk, hidden, inner, size; /* size: bytes of an element */
-  bool weight_on_input;
-  const activation *activation;
-  gpu_experts_routing routing;
-  gpu_experts_tiles tiles;
-  void *gate_up, *between,
-      *down; /* [pairs, 2 * inner], [pairs, inner], [pairs, hidden]; the last is the first's place */
-  size_t workspace;
-} experts;
-
 static DLTensor *tensor_at(const fl_call *call, int place) {
   return place < 0 ? NULL : gpu_tensor(call, (uint32_t)place);
 }
@@ -76,60 +56,46 @@ static bool is_of(const DLTensor *tensor, gpu_dtype dtype) {
 /* ----------------------------------------------------------------------------------------------------------- reading
  */
 
-/* A piece of the workspace, aligned as the whole is. */
-static void *piece(const fl_call *call, experts *e, size_t size) {
+void *gpu_experts_piece(const fl_call *call, gpu_experts *e, size_t size) {
   char *at = call->workspace ? (char *)call->workspace + e->workspace : NULL;
   e->workspace += (size + 255) / 256 * 256;
   return at;
 }
 
-/* Many rows to a tile where an expert has many tokens on average. As many tiles as it may take: each expert, and what
- * is for none of them, has at most one that is not full. */
-static void lay_out(const fl_call *call, experts *e) {
-  uint32_t pairs = e->routing.pairs, buckets = e->routing.experts + 1;
-  uint32_t rows = pairs / buckets >= GPU_EXPERTS_MANY / 2 ? GPU_EXPERTS_MANY : GPU_EXPERTS_FEW;
-  int64_t widest = 2 * e->inner > e->hidden ? 2 * e->inner : e->hidden;
-  e->tiles.rows = rows;
-  e->tiles.n = pairs / rows + (buckets < pairs ? buckets : pairs);
-  e->tiles.pair = piece(call, e, (size_t)e->tiles.n * rows * sizeof *e->tiles.pair);
-  e->tiles.expert = piece(call, e, e->tiles.n * sizeof *e->tiles.expert);
-  e->gate_up = e->down = piece(call, e, (size_t)(pairs * widest * e->size));
-  e->between = piece(call, e, (size_t)(pairs * e->inner * e->size));
-}
-
-/* Routing that is not given has its place at the workspace's beginning. */
-static void place_routing(const fl_call *call, experts *e) {
+static void place_routing(const fl_call *call, gpu_experts *e) {
   static const DLDataType float32 = {kDLFloat, 32, 1}, int32 = {kDLInt, 32, 1};
   e->routed_shape[0] = e->x->shape[0];
   e->routed_shape[1] = call->values[TOP_K].v.i;
   size_t size = (size_t)(e->routed_shape[0] * e->routed_shape[1]) * sizeof(float);
-  e->routed_weights = (DLTensor){
-      .data = piece(call, e, size), .device = e->x->device, .ndim = 2, .dtype = float32, .shape = e->routed_shape};
+  e->routed_weights = (DLTensor){.data = gpu_experts_piece(call, e, size),
+                                 .device = e->x->device,
+                                 .ndim = 2,
+                                 .dtype = float32,
+                                 .shape = e->routed_shape};
   e->routed_ids = e->routed_weights;
-  e->routed_ids.data = piece(call, e, size);
+  e->routed_ids.data = gpu_experts_piece(call, e, size);
   e->routed_ids.dtype = int32;
   e->weights = &e->routed_weights;
   e->ids = &e->routed_ids;
 }
 
-static bool is_type(const DLTensor *tensor, const experts *e) {
+static bool is_type(const DLTensor *tensor, const gpu_experts *e) {
   return is_of(tensor, e->dtype) || is_of(tensor, GPU_FLOAT32);
 }
 
-/* false: `reason` says what the kernels cannot do. */
-static bool read_experts(const gpu_op *op, const fl_call *call, experts *e, const char **reason) {
-  const places *at = op->variant;
+bool gpu_experts_read(const gpu_op *op, const fl_call *call, gpu_experts *e, const char **reason) {
+  const gpu_experts_places *at = op->variant;
   const char *name = call->values[at->activation].v.s;
-  *e = (experts){.x = gpu_tensor(call, X),
-                 .w13 = gpu_tensor(call, W13),
-                 .w2 = gpu_tensor(call, W2),
-                 .ids = tensor_at(call, at->ids),
-                 .weights = tensor_at(call, at->weights),
-                 .map = tensor_at(call, at->map),
-                 .w13_bias = tensor_at(call, at->w13_bias),
-                 .w2_bias = tensor_at(call, at->w2_bias),
-                 .out = gpu_tensor(call, call->count - 1),
-                 .weight_on_input = at->weight_on_input >= 0 && call->values[at->weight_on_input].v.b};
+  *e = (gpu_experts){.x = gpu_tensor(call, X),
+                     .w13 = gpu_tensor(call, W13),
+                     .w2 = gpu_tensor(call, W2),
+                     .ids = tensor_at(call, at->ids),
+                     .weights = tensor_at(call, at->weights),
+                     .map = tensor_at(call, at->map),
+                     .w13_bias = tensor_at(call, at->w13_bias),
+                     .w2_bias = tensor_at(call, at->w2_bias),
+                     .out = gpu_tensor(call, call->count - 1),
+                     .weight_on_input = at->weight_on_input >= 0 && call->values[at->weight_on_input].v.b};
   if (at->routes)
     place_routing(call, e);
   e->dtype = gpu_dtype_of(e->x);
@@ -162,30 +128,24 @@ static bool read_experts(const gpu_op *op, const fl_call *call, experts *e, cons
                                      .experts = (uint32_t)n,
                                      .wide_ids = is_wide(e->ids),
                                      .wide_map = is_wide(e->map)};
-  lay_out(call, e);
   return true;
 }
 
-static bool supports(void *self, const fl_call *call, const char **reason) {
-  const char *why = NULL;
-  experts e;
-  bool taken = read_experts(self, call, &e, &why);
-  if (!taken && reason)
-    *reason = why;
-  return taken;
+fl_status gpu_experts_check_workspace(const gpu_op *op, fl_call *call, const gpu_experts *e) {
+  size_t given = call->workspace ? call->workspace_size : 0;
+  if (given >= e->workspace)
+    return FL_OK;
+  return fl_fail(call, FL_ENOTSUP, "%s: a workspace of %zu bytes, needs %zu (fl_workspace)", op->name, given,
+                 e->workspace);
 }
 
-static size_t workspace_size(void *self, const fl_call *call) {
-  const char *reason;
-  experts e;
-  return read_experts(self, call, &e, &reason) && e.routing.pairs ? e.workspace : 0;
-}
-
-/* ---------------------------------------------------------------------------------------------------------- launches
+/* ------------------------------------------------------------------------------------------------------------- steps
  */
 
 /* As the op grouped_topk does it, or, without groups, as topk_softmax, in float32. */
-static fl_status run_routing(const gpu_op *op, fl_call *call, experts *e) {
+fl_status gpu_experts_route(const gpu_op *op, fl_call *call, gpu_experts *e) {
+  if (!((const gpu_experts_places *)op->variant)->routes)
+    return FL_OK;
   const fl_value *values = call->values;
   bool grouped = values[USE_GROUPED_TOPK].v.b;
   gpu_route_arguments arguments = {.topk = e->routing.topk,
@@ -200,60 +160,18 @@ static fl_status run_routing(const gpu_op *op, fl_call *call, experts *e) {
   return gpu_route(op, call, &arguments, gpu_tensor(call, BIAS), tensors);
 }
 
-static fl_status run_sort(const gpu_op *op, fl_call *call, const experts *e) {
-  gpu_experts_sort_arguments arguments = {.routing = e->routing, .tiles = e->tiles};
-  gpu_shape shape = {.grid = {1, 1, 1},
-                     .block = {GPU_TILE_THREADS, 1, 1},
-                     .shared = (unsigned)(2 * (e->routing.experts + 1) * sizeof(uint32_t))};
-  return gpu_launch(op, call, &sort, &shape, &arguments);
-}
-
-static gpu_experts_weights weights_of(const experts *e) {
+gpu_experts_weights gpu_experts_weights_of(const gpu_experts *e) {
   return (gpu_experts_weights){
       .data = fl_data(e->weights), .stride = fl_stride(e->weights, 0), .dtype = (int32_t)gpu_dtype_of(e->weights)};
 }
 
-/* `weight` [experts, n, k], on rows that `share` pairs have in common. */
-static fl_status run_product(const gpu_op *op, fl_call *call, const experts *e, const DLTensor *weight,
-                             const DLTensor *bias, gpu_experts_product_arguments *a) {
-  enum { MOST_TILES = 65535 };
-  a->tiles = e->tiles;
-  a->topk = e->routing.topk;
-  a->weight = fl_data(weight);
-  a->weight_expert = fl_stride(weight, 0);
-  a->weight_stride = fl_stride(weight, 1);
-  a->n = weight->shape[1];
-  a->k = weight->shape[2];
-  if (bias) {
-    a->bias = fl_data(bias);
-    a->bias_expert = fl_stride(bias, 0);
-    a->bias_dtype = (int32_t)gpu_dtype_of(bias);
-  }
-  uint64_t odd = (uintptr_t)a->x | (uintptr_t)a->weight |
-                 (uint64_t)((a->k | a->x_stride | a->weight_expert | a->weight_stride) * e->size);
-  a->vectorised = odd % 16 == 0;
-  gpu_kernel *kernels = e->tiles.rows == GPU_EXPERTS_MANY ? multiply_many : multiply_few;
-  gpu_shape shape = {.block = {GPU_TILE_THREADS, 1, 1}};
-  fl_status status = FL_OK;
-  shape.grid[0] = (unsigned)((a->n + GPU_EXPERTS_COLUMNS - 1) / GPU_EXPERTS_COLUMNS);
-  shape.grid[2] = 1;
-  for (uint32_t first = 0; first < e->tiles.n && !status && a->n; first += MOST_TILES) {
-    uint32_t left = e->tiles.n - first;
-    a->tiles.pair = e->tiles.pair + (size_t)first * e->tiles.rows;
-    a->tiles.expert = e->tiles.expert + first;
-    shape.grid[1] = left < MOST_TILES ? left : MOST_TILES;
-    status = gpu_launch(op, call, &kernels[e->dtype], &shape, a);
-  }
-  return status;
-}
-
-static DLTensor matrix(const experts *e, void *data, int64_t *shape) {
+static DLTensor matrix(const gpu_experts *e, void *data, int64_t *shape) {
   return (DLTensor){.data = data, .device = e->x->device, .ndim = 2, .dtype = e->x->dtype, .shape = shape};
 }
 
 /* The op's own kernel. */
-static fl_status run_activation(fl_call *call, const experts *e) {
-  int64_t in_shape[] = {e->routing.pairs, 2 * e->inner}, out_shape[] = {e->routing.pairs, e->inner};
+fl_status gpu_experts_activate(fl_call *call, const gpu_experts *e) {
+  int64_t in_shape[] = {e->rows, 2 * e->inner}, out_shape[] = {e->rows, e->inner};
   DLTensor in = matrix(e, e->gate_up, in_shape), out = matrix(e, e->between, out_shape);
   const gpu_op *op = gpu_activation_ops;
   fl_value values[4];
@@ -270,9 +188,10 @@ static fl_status run_activation(fl_call *call, const experts *e) {
   return op->run((void *)op, &part);
 }
 
-static fl_status run_sum(const gpu_op *op, fl_call *call, const experts *e) {
+fl_status gpu_experts_add(const gpu_op *op, fl_call *call, const gpu_experts *e, const int32_t *place) {
   enum { MOST_TOKENS = 65535, LEAST = 32 };
   gpu_experts_sum_arguments arguments = {.routing = e->routing,
+                                         .place = place,
                                          .x = e->down,
                                          .out = fl_data(e->out),
                                          .tokens = (uint32_t)e->tokens,
@@ -280,7 +199,7 @@ static fl_status run_sum(const gpu_op *op, fl_call *call, const experts *e) {
                                          .x_stride = e->hidden,
                                          .out_stride = fl_stride(e->out, 0)};
   if (!e->weight_on_input)
-    arguments.weights = weights_of(e);
+    arguments.weights = gpu_experts_weights_of(e);
   unsigned x = gpu_power_of_two(e->hidden, GPU_TILE_THREADS), y;
   x = x < LEAST ? LEAST : x;
   y = GPU_TILE_THREADS / x;
@@ -291,17 +210,104 @@ static fl_status run_sum(const gpu_op *op, fl_call *call, const experts *e) {
   return gpu_launch(op, call, &add_experts[e->dtype], &shape, &arguments);
 }
 
+/* --------------------------------------------------------------------------------------------- by kernels of our own
+ */
+
+/* Many rows to a tile where an expert has many tokens on average. As many tiles as it may take: each expert, and what
+ * is for none of them, has at most one that is not full. */
+static void lay_out(const fl_call *call, gpu_experts *e, gpu_experts_tiles *t) {
+  uint32_t pairs = e->routing.pairs, buckets = e->routing.experts + 1;
+  uint32_t rows = pairs / buckets >= GPU_EXPERTS_MANY / 2 ? GPU_EXPERTS_MANY : GPU_EXPERTS_FEW;
+  int64_t widest = 2 * e->inner > e->hidden ? 2 * e->inner : e->hidden;
+  t->rows = rows;
+  t->n = pairs / rows + (buckets < pairs ? buckets : pairs);
+  t->pair = gpu_experts_piece(call, e, (size_t)t->n * rows * sizeof *t->pair);
+  t->expert = gpu_experts_piece(call, e, t->n * sizeof *t->expert);
+  e->rows = pairs;
+  e->gate_up = e->down = gpu_experts_piece(call, e, (size_t)(pairs * widest * e->size));
+  e->between = gpu_experts_piece(call, e, (size_t)(pairs * e->inner * e->size));
+}
+
+/* false: `reason` says what the kernels cannot do. */
+static bool read_tiles(const gpu_op *op, const fl_call *call, gpu_experts *e, gpu_experts_tiles *tiles,
+                       const char **reason) {
+  bool taken = gpu_experts_read(op, call, e, reason);
+  if (taken)
+    lay_out(call, e, tiles);
+  return taken;
+}
+
+static bool supports(void *self, const fl_call *call, const char **reason) {
+  const char *why = NULL;
+  gpu_experts e;
+  gpu_experts_tiles tiles;
+  bool taken = read_tiles(self, call, &e, &tiles, &why);
+  if (!taken && reason)
+    *reason = why;
+  return taken;
+}
+
+static size_t workspace_size(void *self, const fl_call *call) {
+  const char *reason;
+  gpu_experts e;
+  gpu_experts_tiles tiles;
+  return read_tiles(self, call, &e, &tiles, &reason) && e.routing.pairs ? e.workspace : 0;
+}
+
+static fl_status run_sort(const gpu_op *op, fl_call *call, const gpu_experts *e, const gpu_experts_tiles *tiles) {
+  gpu_experts_sort_arguments arguments = {.routing = e->routing, .tiles = *tiles};
+  gpu_shape shape = {.grid = {1, 1, 1},
+                     .block = {GPU_TILE_THREADS, 1, 1},
+                     .shared = (unsigned)(2 * (e->routing.experts + 1) * sizeof(uint32_t))};
+  return gpu_launch(op, call, &sort, &shape, &arguments);
+}
+
+/* `weight` [experts, n, k], on rows that `share` pairs have in common. */
+static fl_status run_product(const gpu_op *op, fl_call *call, const gpu_experts *e, const gpu_experts_tiles *tiles,
+                             const DLTensor *weight, const DLTensor *bias, gpu_experts_product_arguments *a) {
+  enum { MOST_TILES = 65535 };
+  a->tiles = *tiles;
+  a->topk = e->routing.topk;
+  a->weight = fl_data(weight);
+  a->weight_expert = fl_stride(weight, 0);
+  a->weight_stride = fl_stride(weight, 1);
+  a->n = weight->shape[1];
+  a->k = weight->shape[2];
+  if (bias) {
+    a->bias = fl_data(bias);
+    a->bias_expert = fl_stride(bias, 0);
+    a->bias_dtype = (int32_t)gpu_dtype_of(bias);
+  }
+  uint64_t odd = (uintptr_t)a->x | (uintptr_t)a->weight |
+                 (uint64_t)((a->k | a->x_stride | a->weight_expert | a->weight_stride) * e->size);
+  a->vectorised = odd % 16 == 0;
+  gpu_kernel *kernels = tiles->rows == GPU_EXPERTS_MANY ? multiply_many : multiply_few;
+  gpu_shape shape = {.block = {GPU_TILE_THREADS, 1, 1}};
+  fl_status status = FL_OK;
+  shape.grid[0] = (unsigned)((a->n + GPU_EXPERTS_COLUMNS - 1) / GPU_EXPERTS_COLUMNS);
+  shape.grid[2] = 1;
+  for (uint32_t first = 0; first < tiles->n && !status && a->n; first += MOST_TILES) {
+    uint32_t left = tiles->n - first;
+    a->tiles.pair = tiles->pair + (size_t)first * tiles->rows;
+    a->tiles.expert = tiles->expert + first;
+    shape.grid[1] = left < MOST_TILES ? left : MOST_TILES;
+    status = gpu_launch(op, call, &kernels[e->dtype], &shape, a);
+  }
+  return status;
+}
+
 static fl_status run(void *self, fl_call *call) {
   const gpu_op *op = self;
   const char *reason = NULL;
-  experts e;
-  if (!read_experts(op, call, &e, &reason))
+  gpu_experts e;
+  gpu_experts_tiles tiles;
+  if (!read_tiles(op, call, &e, &tiles, &reason))
     return fl_fail(call, FL_ENOTSUP, "%s: %s", op->name, reason);
   if (!e.tokens || !e.hidden) /* no experts of a token is a sum of nothing */
     return FL_OK;
-  if (e.workspace > (call->workspace ? call->workspace_size : 0))
-    return fl_fail(call, FL_ENOTSUP, "%s: a workspace of %zu bytes, needs %zu (fl_workspace)", op->name,
-                   call->workspace ? call->workspace_size : 0, e.workspace);
+  fl_status status = gpu_experts_check_workspace(op, call, &e);
+  if (status)
+    return status;
   gpu_experts_product_arguments up = {.x = fl_data(e.x),
                                       .out = e.gate_up,
                                       .x_stride = fl_stride(e.x, 0),
@@ -310,38 +316,28 @@ static fl_status run(void *self, fl_call *call) {
   gpu_experts_product_arguments down = {
       .x = e.between, .out = e.down, .x_stride = e.inner, .out_stride = e.hidden, .share = 1};
   if (e.weight_on_input)
-    up.scale = weights_of(&e);
-  fl_status status = ((const places *)op->variant)->routes ? run_routing(op, call, &e) : FL_OK;
+    up.scale = gpu_experts_weights_of(&e);
+  status = gpu_experts_route(op, call, &e);
   if (!status && e.topk)
-    status = run_sort(op, call, &e);
+    status = run_sort(op, call, &e, &tiles);
   if (!status)
-    status = run_product(op, call, &e, e.w13, e.w13_bias, &up);
+    status = run_product(op, call, &e, &tiles, e.w13, e.w13_bias, &up);
   if (!status && e.topk)
-    status = run_activation(call, &e);
+    status = gpu_experts_activate(call, &e);
   if (!status)
-    status = run_product(op, call, &e, e.w2, e.w2_bias, &down);
-  return status ? status : run_sum(op, call, &e);
+    status = run_product(op, call, &e, &tiles, e.w2, e.w2_bias, &down);
+  return status ? status : gpu_experts_add(op, call, &e, NULL);
 }
 
 static gpu_module *const others[] = {&gpu_module_moe_routing, &gpu_module_activation, NULL};
 
 #define OP(op, ...)                                                                                                    \
-  {                                                                                                                    \
-    .name = op, .run = run, .supports = supports, .workspace_size = workspace_size, .module = &gpu_module_moe_experts, \
-    .others = others, .variant = &(const places) {                                                                     \
-      __VA_ARGS__                                                                                                      \
-    }                                                                                                                  \
-  }
+  {.name = op,                                                                                                         \
+   .run = run,                                                                                                         \
+   .supports = supports,                                                                                               \
+   .workspace_size = workspace_size,                                                                                   \
+   .module = &gpu_module_moe_experts,                                                                                  \
+   .others = others,                                                                                                   \
+   .variant = &(const gpu_experts_places){__VA_ARGS__}},
 
-/* x, w13, w2, topk_weights, topk_ids, activation, apply_router_weight_on_input, expert_map, w13_bias, w2_bias */
-#define ROUTED .weights = 3, .ids = 4, .activation = 5, .weight_on_input = 6, .map = 7, .w13_bias = 8, .w2_bias = 9
-
-const gpu_op gpu_moe_experts_ops[] = {
-    OP("unquantized_fused_moe", ROUTED),
-    OP("modular_fused_moe", ROUTED),
-    OP("transformers_fused_moe", .ids = 3, .weights = 4, .activation = 5, .weight_on_input = -1, .map = -1,
-       .w13_bias = -1, .w2_bias = -1),
-    OP("fused_moe", .ids = -1, .weights = -1, .activation = 12, .weight_on_input = 13, .map = 14, .w13_bias = 15,
-       .w2_bias = 16, .routes = true),
-    {.name = NULL},
-};
+const gpu_op gpu_moe_experts_ops[] = {GPU_EXPERTS_OPS(OP){.name = NULL}};

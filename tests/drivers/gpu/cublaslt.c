@@ -26,6 +26,8 @@ typedef struct layout {
   int made, type;
   uint64_t rows, columns;
   int64_t ld;
+  int32_t batch;
+  uint32_t pointers; /* 1: what is passed for the matrix is an array of addresses */
 } layout;
 
 typedef struct preference {
@@ -40,8 +42,9 @@ typedef struct algorithm {
   uint64_t m, n, k;
   uint64_t workspace;
   uint16_t alignment[4];
-  uint32_t epilogue, zero;
-  uint64_t reserved;
+  uint32_t epilogue;
+  int32_t batch;
+  uint32_t pointers, reserved;
 } algorithm;
 
 typedef struct result {
@@ -103,10 +106,25 @@ int cublasLtMatmulDescSetAttribute(void *set, int attribute, const void *value, 
 EXPORT int cublasLtMatrixLayoutInit_internal(void *made, size_t size, int type, uint64_t rows, uint64_t columns,
                                              int64_t ld);
 int cublasLtMatrixLayoutInit_internal(void *made, size_t size, int type, uint64_t rows, uint64_t columns, int64_t ld) {
-  layout l = {MADE_LAYOUT, type, rows, columns, ld};
+  layout l = {MADE_LAYOUT, type, rows, columns, ld, 1, 0};
   if (size < sizeof l)
     return ALLOC_FAILED;
   memcpy(made, &l, sizeof l);
+  return SUCCESS;
+}
+
+/* An attribute that it does not know is no valid value, as in the library. */
+EXPORT int cublasLtMatrixLayoutSetAttribute(void *set, int attribute, const void *value, size_t size);
+int cublasLtMatrixLayoutSetAttribute(void *set, int attribute, const void *value, size_t size) {
+  layout *l = set;
+  if (l->made != MADE_LAYOUT || size != 4)
+    return INVALID_VALUE;
+  if (attribute == 5)
+    memcpy(&l->batch, value, size);
+  else if (attribute == 8 && !standin_now().math_old)
+    memcpy(&l->pointers, value, size);
+  else
+    return INVALID_VALUE;
   return SUCCESS;
 }
 
@@ -140,6 +158,17 @@ static int type_of(int type) {
   return type == R_32F ? PRODUCT_F32 : type == R_16F ? PRODUCT_F16 : type == R_16BF ? PRODUCT_BF16 : PRODUCT_N_TYPES;
 }
 
+/* One number of matrices in all, and no epilogue with arrays of addresses; a grid has no more blocks in a row. */
+static int check_batch(const description *op, const layout *a, const layout *b, const layout *d) {
+  enum { MOST = 65535 };
+  if (a->batch != d->batch || b->batch != d->batch || d->batch < 1 || a->pointers > 1)
+    return INVALID_VALUE;
+  if (a->pointers != d->pointers || b->pointers != d->pointers || (d->pointers && op->epilogue != 1) ||
+      d->batch > (d->pointers ? MOST : 1))
+    return NOT_SUPPORTED;
+  return SUCCESS;
+}
+
 /* m, n and k of a product; what the library has no code for is not supported, what cannot be is not valid. */
 static int check(const description *op, const layout *a, const layout *b, const layout *c, const layout *d,
                  uint64_t *sizes) {
@@ -157,7 +186,7 @@ static int check(const description *op, const layout *a, const layout *b, const 
     return INVALID_VALUE;
   if (a->ld < (int64_t)a->rows || b->ld < (int64_t)b->rows || d->ld < (int64_t)d->rows)
     return INVALID_VALUE;
-  return SUCCESS;
+  return check_batch(op, a, b, d);
 }
 
 /* Does it begin at a multiple of what was promised? */
@@ -179,7 +208,8 @@ int cublasLtMatmulAlgoGetHeuristic(void *h, const void *op, const void *a, const
     return code;
   if (((const handle *)h)->made != MADE_HANDLE || p->made != MADE_PREFERENCE || requested < 1)
     return INVALID_VALUE;
-  if (now.math_none)
+  const layout *results_at = d;
+  if (now.math_none == 1 || (now.math_none == 2 && results_at->pointers))
     return NOT_SUPPORTED;
   standin_log("heuristic %d %d %d", (int)sizes[0], (int)sizes[1], (int)sizes[2]);
   result r = {.chosen = {.made = MADE_ALGORITHM,
@@ -187,7 +217,9 @@ int cublasLtMatmulAlgoGetHeuristic(void *h, const void *op, const void *a, const
                          .m = sizes[0],
                          .n = sizes[1],
                          .k = sizes[2],
-                         .epilogue = (uint32_t)((const description *)op)->epilogue}};
+                         .epilogue = (uint32_t)((const description *)op)->epilogue,
+                         .batch = results_at->batch,
+                         .pointers = results_at->pointers}};
   r.workspace = r.chosen.workspace = wanted <= p->workspace ? wanted : 0;
   for (int i = 0; i < 4; i++)
     r.chosen.alignment[i] = (uint16_t)p->alignment[i];
@@ -214,14 +246,20 @@ int cublasLtMatmul(void *h, const void *op, const void *alpha, const void *a, co
     return now.math_run;
   if (cuCtxGetDevice(&device) || ((const handle *)h)->device != device || chosen->made != MADE_ALGORITHM ||
       chosen->m != sizes[0] || chosen->n != sizes[1] || chosen->k != sizes[2] || chosen->type != (uint32_t)la->type ||
-      chosen->epilogue != (uint32_t)op_->epilogue || workspace_size < chosen->workspace ||
-      (chosen->workspace && (!workspace || (uintptr_t)workspace % 256)))
+      chosen->epilogue != (uint32_t)op_->epilogue || chosen->batch != ld->batch || chosen->pointers != ld->pointers ||
+      workspace_size < chosen->workspace || (chosen->workspace && (!workspace || (uintptr_t)workspace % 256)))
     return INVALID_VALUE;
-  if (!aligned(a, chosen->alignment[0]) || !aligned(b, chosen->alignment[1]) || !aligned(d, chosen->alignment[3]) ||
-      (op_->epilogue == 4 && !aligned(op_->bias, chosen->alignment[3])))
+  unsigned least = chosen->alignment[0];
+  for (int i = 1; i < 4; i++)
+    least = chosen->alignment[i] < least ? chosen->alignment[i] : least;
+  if (ld->pointers && (!aligned(a, sizeof(void *)) || !aligned(b, sizeof(void *)) || c != d))
+    return INVALID_VALUE;
+  if (!ld->pointers &&
+      (!aligned(a, chosen->alignment[0]) || !aligned(b, chosen->alignment[1]) || !aligned(d, chosen->alignment[3]) ||
+       (op_->epilogue == 4 && !aligned(op_->bias, chosen->alignment[3]))))
     return EXECUTION_FAILED; /* as if the kernel had met the address */
-  standin_log("matmul %d %d %d workspace %zu stream %p", (int)sizes[0], (int)sizes[1], (int)sizes[2], workspace_size,
-              stream);
+  standin_log("%s %d %d %d workspace %zu stream %p", ld->pointers ? "batch" : "matmul", (int)sizes[0], (int)sizes[1],
+              (int)sizes[2], workspace_size, stream);
   const product p = {.type = (product_type)type_of(la->type),
                      .m = (int64_t)sizes[0],
                      .n = (int64_t)sizes[1],
@@ -238,5 +276,9 @@ int cublasLtMatmul(void *h, const void *op, const void *alpha, const void *a, co
                      .workspace_size = workspace_size};
   if (op_->epilogue == 4 && !p.bias)
     return INVALID_VALUE;
+  if (ld->pointers) {
+    const product_batch batch = {p, ld->batch, least};
+    return product_queue_batch(&batch, stream) ? EXECUTION_FAILED : SUCCESS;
+  }
   return product_queue(&p, stream) ? EXECUTION_FAILED : SUCCESS;
 }

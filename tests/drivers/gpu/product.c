@@ -49,3 +49,30 @@ static void run(const void *arguments) {
 int product_queue(const product *p, void *stream) {
   return standin_queue(run, p, sizeof *p, stream);
 }
+
+/* A device would stop at an address that it cannot take; here the product is left out, and a line says so. */
+static bool is_address(const product_batch *batch, int32_t i, const void *address) {
+  bool fits = address && (uintptr_t)address % batch->alignment == 0;
+  if (!fits)
+    standin_log("product %d of %d: address %p is no multiple of %u", (int)i, (int)batch->count, address,
+                batch->alignment);
+  return fits;
+}
+
+static void run_batch(const void *arguments) {
+  const product_batch *batch = arguments;
+  const void *const *a = batch->of.a.data, *const *b = batch->of.b.data;
+  void *const *d = batch->of.d;
+  for (int32_t i = 0; i < batch->count; i++) {
+    product one = batch->of;
+    one.a.data = a[i];
+    one.b.data = b[i];
+    one.c.data = one.d = d[i];
+    if (is_address(batch, i, a[i]) && is_address(batch, i, b[i]) && is_address(batch, i, d[i]))
+      run(&one);
+  }
+}
+
+int product_queue_batch(const product_batch *batch, void *stream) {
+  return standin_queue(run_batch, batch, sizeof *batch, stream);
+}

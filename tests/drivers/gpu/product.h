@@ -28,11 +28,20 @@ typedef struct product {
   size_t workspace_size;
 } product;
 
+/* As many products as `count`, whose a, b, c and d are arrays of as many addresses. They are read when the stream gets
+ * there, and have to be multiples of `alignment`; c is d. */
+typedef struct product_batch {
+  product of;
+  int32_t count;
+  unsigned alignment;
+} product_batch;
+
 /* Element `i` of an array of the type. */
 float product_load(product_type type, const void *data, int64_t i);
 void product_store(product_type type, void *data, int64_t i, float value);
 
 /* The result is a driver's code. */
 int product_queue(const product *p, void *stream);
+int product_queue_batch(const product_batch *batch, void *stream);
 
 #endif

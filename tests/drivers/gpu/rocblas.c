@@ -85,7 +85,7 @@ int rocblas_gemm_ex(void *h, int operation_a, int operation_b, int m, int n, int
   if (m < 0 || n < 0 || k < 0 || lda < (transpose_a ? k : m) || ldb < (transpose_b ? n : k) || ldc < m || ldd < m)
     return INVALID_SIZE;
   if (compute != F32 || type_of(type_a) == PRODUCT_N_TYPES || type_b != type_a || type_c != type_a ||
-      type_d != type_a || algorithm || solution || flags || now.math_none)
+      type_d != type_a || algorithm || solution || flags || now.math_none == 1)
     return NOT_IMPLEMENTED;
   if (!alpha || !beta || !a || !b || !c || !d)
     return INVALID_POINTER;

@@ -63,6 +63,7 @@ static const struct {
     NAME(crash),          NAME(math_create),  NAME(math_prepare),   NAME(math_run),   NAME(math_none),
     NAME(math_workspace), NAME(conv_version), NAME(conv_create),    NAME(conv_graph), NAME(conv_plan),
     NAME(conv_run),       NAME(conv_none),    NAME(conv_workspace), NAME(stall),      NAME(arch_step),
+    NAME(math_old),
 #undef NAME
 };
 

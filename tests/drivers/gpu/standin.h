@@ -31,7 +31,8 @@ typedef struct standin_settings {
   int stall; /* milliseconds that initialisation takes */
   /* The library of matrix products: */
   int math_create, math_prepare, math_run;
-  int math_none;      /* 1: it has no algorithm for any product */
+  int math_none;      /* 1: it has no algorithm for any product; 2: for any batch of products */
+  int math_old;       /* 1: it knows no arrays of addresses */
   int math_workspace; /* bytes that its best algorithm wants */
   /* The library of convolutions: */
   int conv_version, conv_create, conv_graph, conv_plan, conv_run;
