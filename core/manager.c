@@ -418,7 +418,7 @@ fl_status fl_get_counters(fl_host *host, const char *name, const char *impl_id, 
         .failures = fl_impl_record_events(record, FL_EVENT_FAILURE),
     };
   pthread_mutex_unlock(&host->lock);
-  return record ? FL_OK : fl_error(FL_ENOENT, "op '%s' has no implementation '%s'", name, impl_id);
+  return record ? FL_OK : fl_registry_no_such_impl(op, impl_id);
 }
 
 static void clear_counters(fl_impl_record *record) {
