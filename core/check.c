@@ -4,6 +4,7 @@
  */
 #include "core/error.h"
 #include "core/match.h"
+#include "core/tensor.h"
 
 #include <string.h>
 
@@ -74,6 +75,10 @@ static const char *name_device(DLDevice device, char *buffer, size_t size) {
 }
 
 static fl_status check_device(inspection *call, uint32_t index, const DLTensor *tensor) {
+  int type = (int)tensor->device.device_type;
+  if (!call->first && (type < kDLCPU || type >= FL_DEVICE_SLOTS))
+    return fail(call->schema, index, "device type %d is not known, expected a DLDeviceType, %d (cpu) to %d", type,
+                kDLCPU, FL_DEVICE_SLOTS - 1);
   if (!call->first) {
     call->first = tensor;
     call->first_index = index;
@@ -403,6 +408,10 @@ static fl_status count_error(const fl_schema *schema, uint32_t given) {
                   (unsigned)given, (unsigned)schema->n_arguments, (unsigned)schema->n_results, schema->text);
 }
 
+static fl_status null_call(const fl_schema *schema) {
+  return fl_error(FL_EINVAL, "%s: the call is a null pointer, expected a fl_call", schema->op_name);
+}
+
 static fl_status run_check(const fl_schema *schema, const fl_call *call) {
   char message[512];
   fl_call prepared;
@@ -432,6 +441,8 @@ fl_status fl_schema_check(const fl_schema *schema, const fl_call *call) {
   inspected.schema = schema;
   inspected.without_data = false;
   inspected.first = NULL;
+  if (!call)
+    return null_call(schema);
   if (call->count != n)
     return count_error(schema, call->count);
   fl_status status = check_arguments(&inspected, call);
@@ -449,6 +460,8 @@ fl_status fl_schema_bind(const fl_schema *schema, const fl_call *call, fl_bindin
   inspected.schema = schema;
   inspected.without_data = true;
   inspected.first = NULL;
+  if (!call)
+    return null_call(schema);
   if (call->count < schema->n_arguments || call->count > schema->n_arguments + schema->n_results)
     return count_error(schema, call->count);
   fl_status status = check_arguments(&inspected, call);

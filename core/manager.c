@@ -42,9 +42,13 @@ static bool takes(const fl_candidate *candidate, const fl_call *call, const char
   return false;
 }
 
-/* What an implementation may return; anything else counts as an internal error. */
-static fl_status normal_status(fl_status status) {
-  return status >= FL_OK && status <= FL_EINTERNAL ? status : FL_EINTERNAL;
+/* What an implementation may return; anything else counts as an internal error, and is the reason if it gave none. */
+static fl_status normal_status(fl_call *call, fl_status status) {
+  if (status >= FL_OK && status <= FL_EINTERNAL)
+    return status;
+  if (!call->message[0])
+    snprintf(call->message, call->message_size, "it returned %d, which is no status of an implementation", (int)status);
+  return FL_EINTERNAL;
 }
 
 static void note_once(fl_binding *binding, fl_candidate *candidate) {
@@ -112,13 +116,22 @@ static fl_status call_candidate(const fl_binding *binding, const fl_candidate *c
                                                           : record->fn(record->self, call);
   if (!status && wait)
     status = wait_for_device(binding->op, call);
-  return normal_status(status);
+  return normal_status(call, status);
 }
 
 /* ------------------------------------------------------------------------------------------------------ fallback */
 
 static const char *failure_reason(const fl_call *call, fl_status status) {
   return call->message[0] ? call->message : fl_status_name(status);
+}
+
+/* Is what an implementation returned the call's result, whatever candidates are left? Its own words are the message. */
+static bool is_final(const fl_binding *binding, const char *id, const fl_call *call, fl_status status) {
+  const fl_op *op = binding->op;
+  if (binding->strict && !call->message[0])
+    fl_error(status, "Implementation '%s' of op '%s' returned %s and gave no reason", id, op->name,
+             fl_status_name(status));
+  return binding->strict || fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status);
 }
 
 static const char *candidate_id(const fl_binding *binding, uint32_t i) {
@@ -189,7 +202,7 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
       goto out;
     }
     if (status == FL_ENOTSUP) {
-      if (binding->strict || fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
+      if (is_final(binding, id, call, status))
         goto out;
       fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
       fl_text_add(&why, "\n  %s: not supported: %s", id, failure_reason(call, status));
@@ -201,7 +214,7 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
     }
     fl_impl_record_count(candidate->record, FL_EVENT_FAILURE);
     fl_probe_failure(op->name, id, status, failure_reason(call, status));
-    if (binding->strict || fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
+    if (is_final(binding, id, call, status))
       goto out;
     failed++;
     fl_remember_failure(op, candidate->record, failure_reason(call, status));
@@ -237,7 +250,7 @@ out:
 fl_status fl_finish_failed(const fl_target *target, fl_call *call, fl_status status) {
   bool settled = fl_self.settled;
   fl_self.settled = false;
-  return settled ? status : run_from(target->binding, call, 0, normal_status(status), NULL);
+  return settled ? status : run_from(target->binding, call, 0, normal_status(call, status), NULL);
 }
 
 /* A back-off is over: what was left out may be tried again, which takes a new binding. */
@@ -282,7 +295,8 @@ static const fl_binding *binding_for(fl_op *op, const fl_call *call, fl_status *
   fl_slots *slots = fl_scope_slots(op);
   uint32_t device = fl_call_device(op, call);
   if (!slots || device >= FL_DEVICE_SLOTS) {
-    *status = slots ? fl_error(FL_EINVAL, "%s: device type %u is not known", op->name, device) : fl_error_no_memory();
+    *status =
+        slots ? fl_error(FL_EINVAL, "%s: device type %d is not known", op->name, (int)device) : fl_error_no_memory();
     return NULL;
   }
   const fl_target *target = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
@@ -295,6 +309,8 @@ fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size) {
   size_t largest = 0;
   bool taken = false;
   fl_text why = {0};
+  if (!op)
+    return fl_error(FL_ENOENT, "fl_workspace: the op is NULL");
   fl_status status = fl_check(op, call);
   if (status || (status = fl_thread_join()))
     return status;

@@ -166,6 +166,21 @@ START_TEST(all_tensors_are_on_one_device) {
 }
 END_TEST
 
+/* 0 is what an engine gets that forgets to set it; such a tensor must not run anywhere. */
+START_TEST(S1_a_device_type_that_is_none_of_DLPacks_is_refused) {
+  static const int types[] = {0, -1, 20, 99};
+  fl_schema *schema = make_schema("f(Tensor x) -> Tensor", NULL);
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    char message[128];
+    x8.device = out8.device = (DLDevice){(DLDeviceType)types[i], 0};
+    snprintf(message, sizeof message,
+             "f: argument 'x': device type %d is not known, expected a DLDeviceType, 1 (cpu) to 19", types[i]);
+    REFUSED(schema, message, fl_tensor(&x8), fl_tensor(&out8));
+  }
+  fl_schema_free(schema);
+}
+END_TEST
+
 /* ---------------------------------------------------------------------------------------------------------- memory */
 
 START_TEST(O1_an_output_may_be_exactly_its_argument_where_the_schema_says_so) {
@@ -460,6 +475,7 @@ static void add_tests(TCase *tests) {
                       sizeof tensors / sizeof tensors[0]);
   tcase_add_test(tests, O2_only_tensors_without_elements_may_have_no_data);
   tcase_add_test(tests, all_tensors_are_on_one_device);
+  tcase_add_test(tests, S1_a_device_type_that_is_none_of_DLPacks_is_refused);
   tcase_add_test(tests, O1_an_output_may_be_exactly_its_argument_where_the_schema_says_so);
   tcase_add_test(tests, the_same_address_with_other_strides_is_not_the_same_tensor);
   tcase_add_test(tests, an_output_may_not_be_an_argument_that_the_schema_does_not_lend);

@@ -208,6 +208,32 @@ START_TEST(F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_n
 }
 END_TEST
 
+/* Under strict its words are the message: when it has none, there is one even so. */
+START_TEST(a_failure_without_a_reason_names_the_implementation_and_what_it_returned) {
+  fl_host *host = host_with_four(NULL);
+  flagos.message = "";
+  flagos.status = 77;
+  ck_ok(test_call(host, "op", NULL));
+  ck_contains(test_log.text, "WARNING Implementation 'default.flagos' failed for op 'op': it returned 77, which is no "
+                             "status of an implementation\n");
+  set_policy(host, (fl_policy_fields){.strict = true});
+  fl_clear_failed_impls(host, NULL);
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_EINTERNAL);
+  ck_assert_str_eq(fl_error_message(), "it returned 77, which is no status of an implementation");
+  static const fl_status statuses[] = {FL_ENOTSUP, FL_ENOMEM, FL_EDEVICE, FL_EINTERNAL};
+  for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+    char message[128];
+    flagos.status = statuses[i];
+    snprintf(message, sizeof message, "Implementation 'default.flagos' of op 'op' returned %s and gave no reason",
+             fl_status_name(statuses[i]));
+    ck_assert_int_eq(test_call(host, "op", NULL), statuses[i]);
+    ck_assert_str_eq(fl_error_message(), message);
+    ck_assert_int_eq(fl_error_status(), statuses[i]);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(F3_strict_ignores_the_memory_of_failures) {
   fl_host *host = host_with_four(NULL);
   flagos.status = FL_EDEVICE;
@@ -580,14 +606,27 @@ START_TEST(without_argument_checks_a_call_is_not_judged) {
 }
 END_TEST
 
-START_TEST(a_null_op_and_a_call_without_size_are_errors) {
+START_TEST(a_null_op_a_null_call_and_one_without_size_are_errors) {
   fl_value values[] = {fl_none()};
   fl_call call = FL_CALL(values);
+  fl_cost cost = {.size = sizeof cost};
+  size_t size;
   ck_assert_int_eq(fl_invoke(NULL, &call), FL_ENOENT);
+  ck_assert_int_eq(fl_workspace(NULL, &call, &size), FL_ENOENT);
+  ck_assert_str_eq(fl_error_message(), "fl_workspace: the op is NULL");
   fl_host *host = host_with_four(NULL);
-  call.size = 0;
-  ck_assert_int_eq(fl_invoke(fl_find_op(host, "op"), &call), FL_EINVAL);
-  ck_contains(fl_error_message(), "size");
+  fl_op *op = fl_find_op(host, "op");
+  ck_assert_int_eq(fl_invoke(op, NULL), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), "op: the call is a null pointer, expected a fl_call");
+  ck_assert_int_eq(fl_check(op, NULL), FL_EINVAL);
+  ck_assert_int_eq(fl_infer(op, NULL, NULL, 0), FL_EINVAL);
+  ck_assert_int_eq(fl_op_cost(op, NULL, &cost), FL_EINVAL);
+  ck_assert_int_eq(fl_workspace(op, NULL, &size), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), "op: the call is a null pointer, expected a fl_call");
+  call.size = 12;
+  ck_assert_int_eq(fl_invoke(op, &call), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(),
+                   "op: the call's size is 12 bytes, expected 56: use FL_CALL or set .size = sizeof(fl_call)");
   fl_host_destroy(host);
 }
 END_TEST
@@ -605,6 +644,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, F2_a_failure_is_warned_of_and_the_next_is_tried);
   tcase_add_test(tests, F2_when_all_fail_the_last_error_comes_back);
   tcase_add_test(tests, F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_nothing);
+  tcase_add_test(tests, a_failure_without_a_reason_names_the_implementation_and_what_it_returned);
   tcase_add_test(tests, F3_strict_ignores_the_memory_of_failures);
   tcase_add_test(tests, F4_a_failed_impl_is_skipped_until_cleared);
   tcase_add_test(tests, F4_it_is_tried_again_after_a_back_off_that_doubles);
@@ -621,7 +661,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, custom_ops_off_runs_the_reference);
   tcase_add_test(tests, the_oplist_file_lists_kind_default_once_and_never_through_a_link);
   tcase_add_test(tests, without_argument_checks_a_call_is_not_judged);
-  tcase_add_test(tests, a_null_op_and_a_call_without_size_are_errors);
+  tcase_add_test(tests, a_null_op_a_null_call_and_one_without_size_are_errors);
 }
 
 int main(void) {
