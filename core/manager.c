@@ -433,8 +433,9 @@ fl_status fl_get_counters(fl_host *host, const char *name, const char *impl_id, 
         .fallbacks_failed = fl_impl_record_events(record, FL_EVENT_FALLBACK),
         .failures = fl_impl_record_events(record, FL_EVENT_FAILURE),
     };
+  fl_status status = record ? FL_OK : fl_registry_no_such_impl(op, impl_id);
   pthread_mutex_unlock(&host->lock);
-  return record ? FL_OK : fl_registry_no_such_impl(op, impl_id);
+  return status;
 }
 
 static void clear_counters(fl_impl_record *record) {

@@ -234,6 +234,33 @@ START_TEST(a_failure_without_a_reason_names_the_implementation_and_what_it_retur
 }
 END_TEST
 
+static fl_status call_another(void *self, fl_call *call) {
+  fl_status status = test_call(self, "inner", NULL);
+  return status ? fl_fail(call, status, "inner: %s", fl_error_message()) : FL_OK;
+}
+
+START_TEST(an_implementation_that_calls_another_op_may_pass_its_message_on) {
+  fl_host *host = host_with_four(NULL);
+  const fl_impl outer = {.size = sizeof outer,
+                         .op_name = "outer",
+                         .impl_id = "default.outer",
+                         .kind = FL_KIND_DEFAULT,
+                         .devices = FL_DEVICE_ANY,
+                         .fn = call_another,
+                         .self = host};
+  test_op(host, "outer");
+  test_op(host, "inner");
+  test_register(host, "inner", &cuda, 0, false);
+  ck_ok(fl_register_impl(host, &outer));
+  ck_ok(test_call(host, "outer", NULL));
+  cuda.status = FL_EINVAL;
+  cuda.message = "alpha is 3";
+  ck_assert_int_eq(test_call(host, "outer", NULL), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), "outer: inner: inner: alpha is 3");
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(F3_strict_ignores_the_memory_of_failures) {
   fl_host *host = host_with_four(NULL);
   flagos.status = FL_EDEVICE;
@@ -646,6 +673,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_nothing);
   tcase_add_test(tests, a_failure_without_a_reason_names_the_implementation_and_what_it_returned);
   tcase_add_test(tests, F3_strict_ignores_the_memory_of_failures);
+  tcase_add_test(tests, an_implementation_that_calls_another_op_may_pass_its_message_on);
   tcase_add_test(tests, F4_a_failed_impl_is_skipped_until_cleared);
   tcase_add_test(tests, F4_it_is_tried_again_after_a_back_off_that_doubles);
   tcase_add_test(tests, F5_bad_arguments_return_at_once_and_are_held_against_nobody);
