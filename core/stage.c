@@ -181,21 +181,28 @@ static fl_status schema_conflict(const fl_schema *known_schema, const char *plug
                   schema->text, plugin, known_schema->text);
 }
 
+/* A schema begins with its op's name; it need not be parsed for that. */
+static void name_of_schema(const char *schema, char name[FL_NAME_MAX + 1]) {
+  schema = schema ? schema + strspn(schema, " \t\r\n") : "";
+  snprintf(name, FL_NAME_MAX + 1, "%.*s", (int)strcspn(schema, " \t\r\n("), schema);
+}
+
 static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
   fl_stage *stage = (fl_stage *)registry;
   fl_op_def def;
   fl_schema *schema = NULL;
   bool known = false;
-  char row[FL_NAME_MAX + 8] = "op";
+  char name[FL_NAME_MAX + 1], row[FL_NAME_MAX + 8] = "op";
   fl_status status = check_size(op, offsetof(fl_op_def, schema) + sizeof op->schema, "fl_op_def");
   if (status)
     return refuse(stage, status, row);
   copy_struct(&def, sizeof def, op, op->size);
+  name_of_schema(def.schema, name);
+  if (*name)
+    snprintf(row, sizeof row, "op '%s'", name);
   status = fl_schema_create(&def, &schema);
-  if (!status) {
-    snprintf(row, sizeof row, "op '%.*s'", FL_NAME_MAX, schema->op_name);
+  if (!status)
     status = check_listed(stage, schema->op_name);
-  }
   if (!status) {
     pthread_mutex_lock(&stage->host->lock);
     fl_op *existing = fl_registry_known(stage->host, schema->op_name);
@@ -640,8 +647,7 @@ static void load_listers(fl_host *host, const char *op) {
   char name[FL_NAME_MAX + 1];
   if (!op || !atomic_load(&host->n_deferred))
     return;
-  op += strspn(op, " \t\r\n");
-  snprintf(name, sizeof name, "%.*s", (int)strcspn(op, " \t\r\n("), op);
+  name_of_schema(op, name);
   fl_load_deferred(host, name);
 }
 

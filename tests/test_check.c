@@ -427,6 +427,63 @@ START_TEST(an_entrys_infer_says_what_rules_cannot) {
 }
 END_TEST
 
+/* What goes wrong depends on k. */
+static fl_status infer_badly(fl_call *call, fl_tensor_spec *results) {
+  switch (call->values[1].v.i) {
+  case 0:
+    results->ndim = FL_MAX_DIMS + 1;
+    break;
+  case 1:
+    results->ndim = -1;
+    break;
+  case 2:
+    results->shape[0] = -7;
+    break;
+  case 3:
+    results->dtype.bits = 0;
+    break;
+  case 4:
+    results->device.device_type = kDLCUDA;
+    break;
+  case 5:
+    return 99;
+  default:
+    return FL_OK;
+  }
+  return FL_OK;
+}
+
+/* Else a caller would loop over dimensions that are not there. */
+START_TEST(an_entrys_infer_is_not_believed_blindly) {
+  static const char *const messages[] = {
+      "f: the op's own infer gives result 'out' 9 dimensions, expected 0 to 8",
+      "f: the op's own infer gives result 'out' -1 dimensions, expected 0 to 8",
+      "f: the op's own infer gives result 'out' size -7 of dimension 0, expected 0 or more",
+      "f: the op's own infer gives result 'out' a dtype of 0 bits and 1 lanes",
+      "f: the op's own infer gives result 'out' a tensor on cuda:0, expected cpu:0",
+      "f: the op's own check returned 99, which is no status",
+  };
+  enum { N = sizeof messages / sizeof *messages };
+  fl_op_def def = {.size = sizeof def,
+                   .schema = "f(Tensor x, int k) -> Tensor out",
+                   .rules = "x: T[n, d]; out: T[n, d]",
+                   .infer = infer_badly};
+  fl_schema *schema = NULL;
+  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_OK);
+  for (int k = 0; k < N; k++) {
+    fl_value values[] = {fl_tensor(&x8), fl_int(k), fl_tensor(&out8)};
+    fl_call call = FL_CALL(values);
+    fl_tensor_spec spec = {.ndim = 5};
+    ck_assert_int_eq(fl_schema_check(schema, &call), FL_EINTERNAL);
+    ck_assert_str_eq(fl_error_message(), messages[k]);
+    ck_assert_int_eq(fl_schema_infer(schema, &call, &spec, 1), FL_EINTERNAL);
+    ck_assert_int_eq(spec.ndim, 5);
+  }
+  ACCEPTED(schema, fl_tensor(&x8), fl_int(N), fl_tensor(&out8));
+  fl_schema_free(schema);
+}
+END_TEST
+
 /* An argument that is wrong is named as such, not as a result that does not fit. */
 START_TEST(an_entrys_check_runs_before_results_are_inferred_and_may_say_why) {
   fl_op_def def = {.size = sizeof def, .schema = "f(Tensor x, int k) -> Tensor", .check = check_even};
@@ -488,6 +545,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, O6_inference_needs_no_data_and_no_results_in_the_call);
   tcase_add_test(tests, inference_leaves_the_specs_alone_on_error);
   tcase_add_test(tests, an_entrys_infer_says_what_rules_cannot);
+  tcase_add_test(tests, an_entrys_infer_is_not_believed_blindly);
   tcase_add_test(tests, an_entrys_check_runs_before_results_are_inferred_and_may_say_why);
   tcase_add_test(tests, a_call_of_an_older_caller_is_enough_for_the_entrys_functions);
 }

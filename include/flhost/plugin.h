@@ -337,11 +337,13 @@ typedef struct fl_op_def {
   const char *doc;               /* one line: what it computes */
   const char *formula;           /* the formula and where it comes from */
   const fl_tolerance *tolerance; /* ended by dtype 0; NULL or a missing dtype = vLLM IR's default table */
-  /* Where rules cannot say it: shapes and dtypes of the results (one spec each). Called after the arguments passed
-   * type and rule checks, with only the arguments in call->values valid. NULL = by the rules. */
+  /* Where rules cannot say it: shapes and dtypes of the results, one spec each, which holds what the rules say of it
+   * and the arguments' device (that stays); without rules no result is present. Called after the arguments passed type
+   * and rule checks, with only the arguments in call->values valid. Returns FL_OK, or an implementation's status with
+   * the reason by fl_fail. NULL = by the rules. */
   fl_status (*infer)(fl_call *call, fl_tensor_spec *results);
   /* Further argument checks that need no data. Called after the rules and before anything is inferred, with only the
-   * arguments in call->values valid. NULL = none. */
+   * arguments in call->values valid. Returns FL_OK, or FL_EINVAL with the reason by fl_fail. NULL = none. */
   fl_status (*check)(fl_call *call);
   /*
    * Calls to test the op with (`flhost verify`), as text: what each part of a call is drawn from.
