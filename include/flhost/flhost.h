@@ -104,7 +104,8 @@ FL_API fl_status fl_host_create(const fl_host_options *options, fl_host **host);
 /* Ends a host. No call, scope or other object of it may be in use; its op handles are gone. NULL is ignored. */
 FL_API void fl_host_destroy(fl_host *host);
 
-/* The host that a process shares, created from the environment at first use; NULL on error (fl_error_message()). */
+/* The host that a process shares, created from the environment at first use; NULL on error (fl_error_message()): those
+ * of fl_host_create, and FL_ESTATE for code of a plugin that is being loaded into it. */
 FL_API fl_host *fl_get_default_manager(void);
 
 /* Destroys it; the next fl_get_default_manager() creates a new one. Nobody may be using it. */
