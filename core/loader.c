@@ -408,6 +408,8 @@ static fl_status open_file(loading *l, void **handle) {
     free(path);
     return fl_error_no_memory();
   }
+  /* The last line of a process that a plugin takes with it. */
+  fl_log_line(l->log, FL_LOG_DEBUG, "plugin %s: opening %s", l->record->name, path);
   pthread_once(&opening_once, guard_forks);
   pthread_mutex_lock(&opening);
   dlerror();

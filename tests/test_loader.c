@@ -146,6 +146,17 @@ START_TEST(the_vendors_template_computes) {
 }
 END_TEST
 
+/* So that the log of a process that it crashes names it. */
+START_TEST(a_plugin_is_named_before_its_code_runs) {
+  char line[PATH_MAX + 64];
+  ck_ok(fl_set_log_level(host, "debug"));
+  test_log_clear();
+  ck_assert_int_eq(load(plugin("error"), NULL), FL_EPLUGIN);
+  snprintf(line, sizeof line, "DEBUG plugin error: opening %s", plugin("error"));
+  ck_assert_int_eq(test_log_count(line), 1);
+}
+END_TEST
+
 START_TEST(several_hosts_load_the_same_file) {
   fl_host *other = test_host(NULL, FL_HOST_NO_PLUGINS), *first = host;
   ck_ok(load(plugin("good"), NULL));
@@ -613,6 +624,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, plugins_of_other_headers_and_languages_run, 0, 3);
   tcase_add_test(tests, D3_another_entry_symbol_is_called);
   tcase_add_test(tests, the_vendors_template_computes);
+  tcase_add_test(tests, a_plugin_is_named_before_its_code_runs);
   tcase_add_test(tests, several_hosts_load_the_same_file);
   tcase_add_test(tests, D6_plugins_stay_mapped);
   tcase_add_test(tests, relative_paths_are_not_searched_for_in_the_library_path);
