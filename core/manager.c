@@ -125,15 +125,6 @@ static const char *failure_reason(const fl_call *call, fl_status status) {
   return call->message[0] ? call->message : fl_status_name(status);
 }
 
-/* Is what an implementation returned the call's result, whatever candidates are left? Its own words are the message. */
-static bool is_final(const fl_binding *binding, const char *id, const fl_call *call, fl_status status) {
-  const fl_op *op = binding->op;
-  if (binding->strict && !call->message[0])
-    fl_error(status, "Implementation '%s' of op '%s' returned %s and gave no reason", id, op->name,
-             fl_status_name(status));
-  return binding->strict || fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status);
-}
-
 static const char *candidate_id(const fl_binding *binding, uint32_t i) {
   return i < binding->n ? binding->candidates[i].record->impl_id : "";
 }
@@ -202,7 +193,7 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
       goto out;
     }
     if (status == FL_ENOTSUP) {
-      if (is_final(binding, id, call, status))
+      if (binding->strict || fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
         goto out;
       fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
       fl_text_add(&why, "\n  %s: not supported: %s", id, failure_reason(call, status));
@@ -214,7 +205,7 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
     }
     fl_impl_record_count(candidate->record, FL_EVENT_FAILURE);
     fl_probe_failure(op->name, id, status, failure_reason(call, status));
-    if (is_final(binding, id, call, status))
+    if (binding->strict || fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
       goto out;
     failed++;
     fl_remember_failure(op, candidate->record, failure_reason(call, status));
