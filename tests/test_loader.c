@@ -457,7 +457,7 @@ START_TEST(D4_a_plugin_of_which_something_is_missing_says_what) {
   ck_ok(fl_load_plugin(host, module));
   ck_ok(fl_get_discovered_plugins(host, &plugins));
   ck_assert_str_eq(plugins->plugins[0].status, "loaded");
-  ck_assert_str_eq(plugins->plugins[0].reason, "2 of 3 implementations not available: no Acme device found");
+  ck_assert_str_eq(plugins->plugins[0].reason, "2 of 3 not available: no Acme device found");
   fl_plugins_free(plugins);
 }
 END_TEST
