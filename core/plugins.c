@@ -342,8 +342,8 @@ static fl_plugin_info describe(const fl_host *host, const fl_plugin_record *reco
   if (status == FL_PLUGIN_LOADED && (total ? lacking == total : *record->reason != 0))
     status = FL_PLUGIN_UNAVAILABLE;
   else if (lacking) {
-    snprintf(some, sizeof some, "%u of %u not available: %s%s%s", (unsigned)lacking, (unsigned)total,
-             reason, *record->reason ? "\n" : "", record->reason);
+    snprintf(some, sizeof some, "%u of %u not available: %s%s%s", (unsigned)lacking, (unsigned)total, reason,
+             *record->reason ? "\n" : "", record->reason);
     reason = some;
   }
   return (fl_plugin_info){
