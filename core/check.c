@@ -4,6 +4,7 @@
  */
 #include "core/error.h"
 #include "core/match.h"
+#include "core/tensor.h"
 
 #include <string.h>
 
@@ -74,6 +75,10 @@ static const char *name_device(DLDevice device, char *buffer, size_t size) {
 }
 
 static fl_status check_device(inspection *call, uint32_t index, const DLTensor *tensor) {
+  int type = (int)tensor->device.device_type;
+  if (!call->first && (type < kDLCPU || type >= FL_DEVICE_SLOTS))
+    return fail(call->schema, index, "device type %d is not known, expected a DLDeviceType, %d (cpu) to %d", type,
+                kDLCPU, FL_DEVICE_SLOTS - 1);
   if (!call->first) {
     call->first = tensor;
     call->first_index = index;
@@ -323,8 +328,14 @@ static void prepare_call(const fl_call *call, fl_call *prepared, char *message, 
   *message = 0;
 }
 
+/* As with an implementation, a number that is no status is an internal error. */
 static fl_status hook_failed(const fl_schema *schema, fl_status status, const char *message) {
-  return fl_error(status, "%s: %s", schema->op_name, *message ? message : "the op's own check refuses the arguments");
+  bool good = status > FL_OK && status <= FL_EINTERNAL;
+  if (!good && !*message)
+    return fl_error(FL_EINTERNAL, "%s: the op's own check returned %d, which is no status", schema->op_name,
+                    (int)status);
+  return fl_error(good ? status : FL_EINTERNAL, "%s: %s", schema->op_name,
+                  *message ? message : "the op's own check refuses the arguments");
 }
 
 /* ---------------------------------------------------------------------------------------------------------- results */
@@ -333,6 +344,29 @@ static fl_status hook_failed(const fl_schema *schema, fl_status status, const ch
 static DLDevice result_device(const inspection *call) {
   const DLDevice device = {kDLCPU, 0};
   return call->first ? call->first->device : device;
+}
+
+/* What the entry's `infer` made is its plugin's word: callers allocate by it, and loop over its dimensions. */
+static fl_status check_spec(const inspection *call, uint32_t result, const fl_tensor_spec *spec) {
+  const fl_schema *schema = call->schema;
+  const fl_argument *value = &schema->values[schema->n_arguments + result];
+  const DLDevice device = result_device(call);
+  char problem[128] = "", given[32], expected[32];
+  if (value->type != FL_TENSOR || !spec->present)
+    return FL_OK;
+  if (spec->ndim < 0 || spec->ndim > FL_MAX_DIMS)
+    snprintf(problem, sizeof problem, "%d dimensions, expected 0 to %d", spec->ndim, FL_MAX_DIMS);
+  for (int i = 0; i < spec->ndim && !*problem; i++)
+    if (spec->shape[i] < 0)
+      snprintf(problem, sizeof problem, "size %lld of dimension %d, expected 0 or more", (long long)spec->shape[i], i);
+  if (!*problem && (!spec->dtype.bits || !spec->dtype.lanes))
+    snprintf(problem, sizeof problem, "a dtype of %d bits and %d lanes", spec->dtype.bits, spec->dtype.lanes);
+  if (!*problem && memcmp(&spec->device, &device, sizeof device))
+    snprintf(problem, sizeof problem, "a tensor on %s, expected %s", name_device(spec->device, given, sizeof given),
+             name_device(device, expected, sizeof expected));
+  return *problem ? fl_error(FL_EINTERNAL, "%s: the op's own infer gives result '%s' %s", schema->op_name, value->name,
+                             problem)
+                  : FL_OK;
 }
 
 /* Specs of all results. */
@@ -354,7 +388,11 @@ static fl_status infer(const inspection *inspected, const fl_call *call, fl_tens
   fl_call prepared;
   prepare_call(call, &prepared, message, sizeof message);
   fl_status status = schema->infer(&prepared, specs);
-  return status ? hook_failed(schema, status, message) : FL_OK;
+  if (status)
+    return hook_failed(schema, status, message);
+  for (uint32_t i = 0; i < schema->n_results && !status; i++)
+    status = check_spec(inspected, i, &specs[i]);
+  return status;
 }
 
 static bool is_as(const DLTensor *tensor, const fl_tensor_spec *spec) {
@@ -403,6 +441,10 @@ static fl_status count_error(const fl_schema *schema, uint32_t given) {
                   (unsigned)given, (unsigned)schema->n_arguments, (unsigned)schema->n_results, schema->text);
 }
 
+static fl_status null_call(const fl_schema *schema) {
+  return fl_error(FL_EINVAL, "%s: the call is a null pointer, expected a fl_call", schema->op_name);
+}
+
 static fl_status run_check(const fl_schema *schema, const fl_call *call) {
   char message[512];
   fl_call prepared;
@@ -432,6 +474,8 @@ fl_status fl_schema_check(const fl_schema *schema, const fl_call *call) {
   inspected.schema = schema;
   inspected.without_data = false;
   inspected.first = NULL;
+  if (!call)
+    return null_call(schema);
   if (call->count != n)
     return count_error(schema, call->count);
   fl_status status = check_arguments(&inspected, call);
@@ -449,6 +493,8 @@ fl_status fl_schema_bind(const fl_schema *schema, const fl_call *call, fl_bindin
   inspected.schema = schema;
   inspected.without_data = true;
   inspected.first = NULL;
+  if (!call)
+    return null_call(schema);
   if (call->count < schema->n_arguments || call->count > schema->n_arguments + schema->n_results)
     return count_error(schema, call->count);
   fl_status status = check_arguments(&inspected, call);

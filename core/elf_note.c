@@ -240,7 +240,10 @@ static fl_status elf_open(const char *path, elf_file *file) {
   if (file->fd < 0 || fstat(file->fd, &status))
     return fl_error(FL_EPLUGIN, "cannot be opened: %s", strerror(errno));
   if (!S_ISREG(status.st_mode))
-    return fl_error(FL_EPLUGIN, "not a regular file: it is %s", S_ISDIR(status.st_mode) ? "a directory" : "a device");
+    return fl_error(FL_EPLUGIN, "not a regular file: it is %s",
+                    S_ISDIR(status.st_mode)    ? "a directory"
+                    : S_ISFIFO(status.st_mode) ? "a named pipe"
+                                               : "a device");
   file->size = (uint64_t)status.st_size;
   size_t length = file->size < sizeof file->start ? (size_t)file->size : sizeof file->start;
   if (!read_at(file, file->start, 0, length))
@@ -258,8 +261,9 @@ static fl_status elf_open(const char *path, elf_file *file) {
 
 /* ------------------------------------------------------------------------------------------------ dynamic part */
 
-/* Symbols that the file defines for others: its dynamic symbol table, found through the section headers. */
-static fl_status read_exports(elf_file *file, fl_strings *exports) {
+/* Symbols that the file defines for others, or wants of them: its dynamic symbol table, found through the section
+ * headers. Either list may be NULL. */
+static fl_status read_symbols(elf_file *file, fl_strings *exports, fl_strings *undefined) {
   const ElfW(Shdr) *table = NULL;
   ElfW(Sym) *symbols = NULL;
   char *names = NULL;
@@ -277,12 +281,14 @@ static fl_status read_exports(elf_file *file, fl_strings *exports) {
     status = read_table(file, strings->sh_offset, strings->sh_size, (void **)&names);
   if (status || !strings->sh_size || names[strings->sh_size - 1])
     goto out;
-  for (uint64_t i = 0; i < table->sh_size / sizeof *symbols; i++)
-    if (symbols[i].st_shndx != SHN_UNDEF && symbols[i].st_name && symbols[i].st_name < strings->sh_size &&
-        !fl_strings_add(exports, names + symbols[i].st_name)) {
+  for (uint64_t i = 0; i < table->sh_size / sizeof *symbols; i++) {
+    fl_strings *list = symbols[i].st_shndx == SHN_UNDEF ? undefined : exports;
+    if (list && symbols[i].st_name && symbols[i].st_name < strings->sh_size &&
+        !fl_strings_add(list, names + symbols[i].st_name)) {
       status = fl_error_no_memory();
       break;
     }
+  }
 out:
   free(symbols);
   free(names);
@@ -341,13 +347,13 @@ out:
   return status;
 }
 
-fl_status fl_elf_read_dynamic(const char *path, fl_strings *needed, fl_strings *exports) {
+fl_status fl_elf_read_dynamic(const char *path, fl_strings *needed, fl_strings *exports, fl_strings *undefined) {
   elf_file file;
   fl_status status = elf_open(path, &file);
   if (!status && needed)
     status = read_needed(&file, needed);
-  if (!status && exports)
-    status = read_exports(&file, exports);
+  if (!status && (exports || undefined))
+    status = read_symbols(&file, exports, undefined);
   elf_close(&file);
   return status;
 }
@@ -546,7 +552,7 @@ static fl_status take_notes(const unsigned char *bytes, uint64_t length, uint64_
 
 static fl_status no_note(elf_file *file) {
   fl_strings exports = {0};
-  fl_status status = read_exports(file, &exports);
+  fl_status status = read_symbols(file, &exports, NULL);
   if (!status)
     status = fl_error(FL_EPLUGIN, "not an flhost plugin: it has no 'flhost' note%s",
                       fl_strings_has(&exports, "register_builtins")

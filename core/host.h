@@ -15,10 +15,8 @@
 #include "core/policy.h"
 #include "core/registry.h"
 #include "core/schema.h"
+#include "core/tensor.h"
 #include "core/thread.h"
-
-/* Device types that have a place of their own in a binding table; 0 stands for an op without tensors. */
-enum { FL_DEVICE_SLOTS = 20 };
 
 /* Who registers implementations. Lives as long as the host, so that a plugin's name is kept once, not in each. */
 typedef struct fl_provider {
@@ -267,6 +265,9 @@ fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin);
 
 /* The implementation, `unfused` too, NULL if there is none. The caller is reading, or holds the host's lock. */
 fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id);
+
+/* FL_ENOENT with the nearest of the op's. The host's lock is held. */
+fl_status fl_registry_no_such_impl(const fl_op *op, const char *impl_id);
 
 /* Gives an op that can be run by its parts the implementation that does so (unfused.c). false: out of memory. */
 bool fl_unfused_add(fl_op *op);

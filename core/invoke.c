@@ -43,14 +43,16 @@ fl_status fl_run_target(const fl_target *target, fl_call *call) {
 fl_status fl_dispatch(const fl_op *op, const fl_slots *slots, fl_call *call) {
   uint32_t device = fl_call_device(op, call);
   if (device >= FL_DEVICE_SLOTS)
-    return fl_error(FL_EINVAL, "%s: device type %u is not known", op->name, device);
+    return fl_error(FL_EINVAL, "%s: device type %d is not known", op->name, (int)device);
   return fl_run_target(atomic_load_explicit(&slots->by_device[device], memory_order_acquire), call);
 }
 
 /* A call of a form that was not seen before, or that is wrong. */
 static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const fl_op *op, const fl_call *call) {
-  if (!call || call->size < sizeof *call)
-    return fl_error(FL_EINVAL, "%s: the call has no size: use FL_CALL or set .size = sizeof(fl_call)", op->name);
+  if (call && call->size < sizeof *call)
+    return fl_error(FL_EINVAL,
+                    "%s: the call's size is %u bytes, expected %zu: use FL_CALL or set .size = sizeof(fl_call)",
+                    op->name, (unsigned)call->size, sizeof *call);
   fl_status status = fl_schema_check(op->schema, call);
   if (!status)
     fl_memo_keep(self->memos, op->schema, call);

@@ -77,6 +77,16 @@ static double now_us(void) {
 
 /* ------------------------------------------------------------------------------------- what the file says of itself */
 
+/* What no plugin registered stands under these names (fl_withdraw_plugin, manifests). */
+static fl_status check_name(const char *name) {
+  if (strcmp(name, "engine") != 0 && strcmp(name, "flhost") != 0)
+    return FL_OK;
+  return fl_error(FL_EPLUGIN,
+                  "the plugin's name '%s' is reserved: under it stands what %s registers; give it another "
+                  "in FL_PLUGIN",
+                  name, *name == 'e' ? "an engine itself" : "the host itself");
+}
+
 /* One attempt to load. */
 typedef struct loading {
   fl_loader *loader;
@@ -124,6 +134,8 @@ static fl_status judge(fl_trust *trust, const char *path, const fl_file *file, f
     status = fl_error_no_memory();
   if (!status)
     status = check_abi(&info->note);
+  if (!status)
+    status = check_name(info->note.name);
   if (!status && !fl_isa_available(info->note.isa, missing, sizeof missing))
     status =
         fl_error(FL_EPLUGIN, "needs the instruction sets '%s', and this machine lacks %s", info->note.isa, missing);
@@ -177,10 +189,13 @@ static void hint_missing_library(fl_text *hint, const char *words, const fl_stri
   fl_text_add(hint, "): install it, or name its directory in LD_LIBRARY_PATH");
 }
 
+static const char links_nothing[] =
+    "a plugin links nothing of the host: it uses the functions that register_builtins is handed";
+
 static void hint_undefined_symbol(fl_text *hint, const char *words, const fl_strings *needed) {
   const char *symbol = strstr(words, "undefined symbol: ") + strlen("undefined symbol: ");
   if (!strncmp(symbol, "fl_", 3)) {
-    fl_text_add(hint, "a plugin links nothing of the host: it uses the functions that register_builtins is handed");
+    fl_text_add(hint, "%s", links_nothing);
     return;
   }
   fl_text_add(hint, "neither the plugin nor the libraries that it names (%s", needed->n ? "" : "none");
@@ -241,7 +256,7 @@ static const struct {
 static fl_status loader_error(const loading *l, const char *words) {
   fl_text hint = {0};
   fl_strings needed = {0};
-  fl_status status = fl_elf_read_dynamic(l->path, &needed, NULL);
+  fl_status status = fl_elf_read_dynamic(l->path, &needed, NULL, NULL);
   for (size_t i = 0; i < sizeof hints / sizeof hints[0] && status != FL_ENOMEM; i++)
     if (strstr(words, hints[i].words)) {
       hints[i].hint(&hint, words, &needed);
@@ -259,7 +274,7 @@ static fl_status loader_error(const loading *l, const char *words) {
 
 static fl_status no_entry(const loading *l, const char *words) {
   fl_strings exports = {0};
-  fl_status status = fl_elf_read_dynamic(l->path, NULL, &exports);
+  fl_status status = fl_elf_read_dynamic(l->path, NULL, &exports, NULL);
   if (status != FL_ENOMEM) {
     const char *nearest = fl_nearest_word(l->symbol, (const char *const *)exports.items, exports.n);
     status = fl_error(
@@ -365,6 +380,27 @@ static void guard_forks(void) {
   pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
+/* Is it a function of this library, which the process happens to show to all? */
+static bool is_hosts(const char *symbol) {
+  Dl_info host, found;
+  void *address = strncmp(symbol, "fl_", 3) ? NULL : dlsym(RTLD_DEFAULT, symbol);
+  return address && dladdr(address, &found) && dladdr(links_nothing, &host) && found.dli_fbase == host.dli_fbase;
+}
+
+/* Where the host is linked as a shared library, the dynamic linker would find its functions; where it is linked
+ * statically or loaded by a program of another language, not. A plugin is the same everywhere. */
+static fl_status check_links_nothing(const loading *l) {
+  fl_strings undefined = {0};
+  fl_status status = fl_elf_read_dynamic(l->path, NULL, NULL, &undefined);
+  if (status == FL_EPLUGIN) /* the dynamic linker needs no section headers */
+    status = fl_error(FL_OK, "%s", "");
+  for (uint32_t i = 0; i < undefined.n && !status; i++)
+    if (is_hosts(undefined.items[i]))
+      status = fl_error(FL_EPLUGIN, "%s: undefined symbol: %s (%s)", l->path, undefined.items[i], links_nothing);
+  fl_strings_free(&undefined);
+  return status;
+}
+
 static fl_status open_file(loading *l, void **handle) {
   fl_loader *loader = l->loader;
   /* A name without a slash would be searched for in the library path. */
@@ -374,6 +410,8 @@ static fl_status open_file(loading *l, void **handle) {
     free(path);
     return fl_error_no_memory();
   }
+  /* The last line of a process that a plugin takes with it. */
+  fl_log_line(l->log, FL_LOG_DEBUG, "plugin %s: opening %s", l->record->name, path);
   pthread_once(&opening_once, guard_forks);
   pthread_mutex_lock(&opening);
   dlerror();
@@ -394,7 +432,9 @@ static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
   if (!loader->saved)
     fl_process_state_save(&loader->state);
   loader->saved = true;
-  fl_status status = open_file(l, &handle);
+  fl_status status = check_links_nothing(l);
+  if (!status)
+    status = open_file(l, &handle);
   if (!status)
     status = find_entry(l, handle);
   if (!status)

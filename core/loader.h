@@ -58,9 +58,9 @@ fl_status fl_note_of_file(const char *path, const fl_file *file, fl_note_info *i
 /* Is the name in the first `length` bytes of the list? */
 bool fl_ops_list(const char *ops, size_t length, const char *name, size_t name_length);
 
-/* Libraries that the file names as needed, and symbols that it exports (by its section headers; none if stripped).
- * Either list may be NULL. FL_EPLUGIN as fl_note_read. */
-fl_status fl_elf_read_dynamic(const char *path, fl_strings *needed, fl_strings *exports);
+/* Libraries that the file names as needed, symbols that it exports, and those that it wants of others (both by its
+ * section headers; none if stripped). Each list may be NULL. FL_EPLUGIN as fl_note_read. */
+fl_status fl_elf_read_dynamic(const char *path, fl_strings *needed, fl_strings *exports, fl_strings *undefined);
 
 /* Does this processor (and operating system) have every instruction set of the comma list? If not, *missing (into the
  * buffer) is the first that it lacks; an unknown name counts as lacking, and is said to be unknown. */

@@ -42,9 +42,13 @@ static bool takes(const fl_candidate *candidate, const fl_call *call, const char
   return false;
 }
 
-/* What an implementation may return; anything else counts as an internal error. */
-static fl_status normal_status(fl_status status) {
-  return status >= FL_OK && status <= FL_EINTERNAL ? status : FL_EINTERNAL;
+/* What an implementation may return; anything else counts as an internal error, and is the reason if it gave none. */
+static fl_status normal_status(fl_call *call, fl_status status) {
+  if (status >= FL_OK && status <= FL_EINTERNAL)
+    return status;
+  if (!call->message[0])
+    snprintf(call->message, call->message_size, "it returned %d, which is no status of an implementation", (int)status);
+  return FL_EINTERNAL;
 }
 
 static void note_once(fl_binding *binding, fl_candidate *candidate) {
@@ -112,7 +116,7 @@ static fl_status call_candidate(const fl_binding *binding, const fl_candidate *c
                                                           : record->fn(record->self, call);
   if (!status && wait)
     status = wait_for_device(binding->op, call);
-  return normal_status(status);
+  return normal_status(call, status);
 }
 
 /* ------------------------------------------------------------------------------------------------------ fallback */
@@ -276,7 +280,7 @@ out:
 fl_status fl_finish_failed(const fl_target *target, fl_call *call, fl_status status) {
   bool settled = fl_self.settled;
   fl_self.settled = false;
-  return settled ? status : run_from(target->binding, call, 0, normal_status(status), NULL);
+  return settled ? status : run_from(target->binding, call, 0, normal_status(call, status), NULL);
 }
 
 /* A back-off is over: what was left out may be tried again, which takes a new binding. */
@@ -321,7 +325,8 @@ static const fl_binding *binding_for(fl_op *op, const fl_call *call, fl_status *
   fl_slots *slots = fl_scope_slots(op);
   uint32_t device = fl_call_device(op, call);
   if (!slots || device >= FL_DEVICE_SLOTS) {
-    *status = slots ? fl_error(FL_EINVAL, "%s: device type %u is not known", op->name, device) : fl_error_no_memory();
+    *status =
+        slots ? fl_error(FL_EINVAL, "%s: device type %d is not known", op->name, (int)device) : fl_error_no_memory();
     return NULL;
   }
   const fl_target *target = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
@@ -334,6 +339,8 @@ fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size) {
   size_t largest = 0;
   bool taken = false;
   fl_text why = {0};
+  if (!op)
+    return fl_error(FL_ENOENT, "fl_workspace: the op is NULL");
   fl_status status = fl_check(op, call);
   if (status || (status = fl_thread_join()))
     return status;
@@ -456,8 +463,9 @@ fl_status fl_get_counters(fl_host *host, const char *name, const char *impl_id, 
         .fallbacks_failed = fl_impl_record_events(record, FL_EVENT_FALLBACK),
         .failures = fl_impl_record_events(record, FL_EVENT_FAILURE),
     };
+  fl_status status = record ? FL_OK : fl_registry_no_such_impl(op, impl_id);
   pthread_mutex_unlock(&host->lock);
-  return record ? FL_OK : fl_error(FL_ENOENT, "op '%s' has no implementation '%s'", name, impl_id);
+  return status;
 }
 
 static void clear_counters(fl_impl_record *record) {

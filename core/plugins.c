@@ -313,32 +313,39 @@ static const char *plugins_keep(plugins *list, const char *string, bool *failed)
   return "";
 }
 
-/* D4: is anything of the plugin available? The first reason why not. The host's lock is held, availability was asked.
- */
-static bool is_available(const fl_host *host, const char *plugin, const char **reason) {
-  *reason = NULL;
+/* D4: how many of the plugin's implementations cannot run here, of how many, and the first one's reason. The host's
+ * lock is held, availability was asked. */
+static uint32_t count_unavailable(const fl_host *host, const char *plugin, uint32_t *total, const char **reason) {
+  uint32_t n = 0;
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     for (uint32_t j = 0; set && j < set->n; j++) {
       if (strcmp(set->impls[j]->provider->plugin, plugin))
         continue;
       const char *why = atomic_load(&set->impls[j]->reason);
-      if (!why)
-        return true;
+      n += why != NULL;
+      ++*total;
       if (!*reason)
         *reason = why;
     }
   }
-  return !*reason;
+  return n;
 }
 
 static fl_plugin_info describe(const fl_host *host, const fl_plugin_record *record, plugins *list, bool *failed) {
   static const char *const names[] = {"?", "loaded", "unavailable", "skipped", "failed", "deferred"};
   const char *reason = NULL;
+  char some[FL_ERROR_MAX];
   fl_plugin_status status = record->status;
+  uint32_t total = 0, lacking = status == FL_PLUGIN_LOADED ? count_unavailable(host, record->name, &total, &reason) : 0;
   /* Without implementations a plugin may bring a platform; if there is a reason, that is not active. */
-  if (status == FL_PLUGIN_LOADED && (record->impls ? !is_available(host, record->name, &reason) : *record->reason != 0))
+  if (status == FL_PLUGIN_LOADED && (total ? lacking == total : *record->reason != 0))
     status = FL_PLUGIN_UNAVAILABLE;
+  else if (lacking) {
+    snprintf(some, sizeof some, "%u of %u not available: %s%s%s", (unsigned)lacking, (unsigned)total, reason,
+             *record->reason ? "\n" : "", record->reason);
+    reason = some;
+  }
   return (fl_plugin_info){
       .name = plugins_keep(list, record->name, failed),
       .file = plugins_keep(list, record->file, failed),

@@ -240,6 +240,21 @@ fl_op *fl_registry_find(fl_host *host, const char *name) {
   return __builtin_expect(op != NULL, 1) ? op : find_otherwise(host, name);
 }
 
+fl_status fl_registry_no_such_impl(const fl_op *op, const char *impl_id) {
+  char hint[FL_NAME_MAX + 32];
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  fl_strings ids = {0};
+  bool listed = true;
+  for (uint32_t i = 0; set && i < set->n && listed; i++)
+    listed = fl_strings_add(&ids, set->impls[i]->impl_id);
+  const char *nearest = listed ? fl_nearest_word(impl_id, (const char *const *)ids.items, ids.n) : NULL;
+  fl_status status = listed ? fl_error(FL_ENOENT, "op '%s' has no implementation '%s'%s", op->name, impl_id,
+                                       fl_did_you_mean(hint, sizeof hint, nearest))
+                            : fl_error_no_memory();
+  fl_strings_free(&ids);
+  return status;
+}
+
 fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
   char hint[FL_NAME_MAX + 32];
   fl_strings names = {0};

@@ -25,8 +25,8 @@ void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform);
 fl_registry *fl_stage_table(fl_stage *stage);
 
 /* Publishes what was staged. FL_EPLUGIN (nothing published) when a row was refused and the flags do not allow it; the
- * message says which rows and why, or what registry->error() was told. *n_impls: implementations published. Frees the
- * stage. */
+ * message says which rows and why, or what registry->error() was told. With FL_OK it is "", or says what is wrong even
+ * so: rows that were refused, or nothing that was registered. *n_impls: implementations published. Frees the stage. */
 fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls);
 
 /* Drops it. The message that registry->error() was given, if any, is put into the thread's error message. */

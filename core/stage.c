@@ -105,6 +105,17 @@ static void copy_struct(void *to, size_t to_size, const void *from, uint32_t fro
   memcpy(to, from, from_size < to_size ? from_size : to_size);
 }
 
+/* Each struct begins with its size, which has to cover what is required of it. */
+static fl_status check_size(const void *given, size_t least, const char *type) {
+  uint32_t size;
+  if (!given)
+    return fl_error(FL_EINVAL, "a null pointer, expected a %s", type);
+  memcpy(&size, given, sizeof size);
+  return size < least ? fl_error(FL_EINVAL, "its size is %u bytes, expected at least %zu: set .size = sizeof(%s)", size,
+                                 least, type)
+                      : FL_OK;
+}
+
 static fl_status refuse(fl_stage *stage, fl_status status, const char *row) {
   char reason[FL_ERROR_MAX];
   snprintf(reason, sizeof reason, "%s", fl_error_message());
@@ -170,20 +181,28 @@ static fl_status schema_conflict(const fl_schema *known_schema, const char *plug
                   schema->text, plugin, known_schema->text);
 }
 
+/* A schema begins with its op's name; it need not be parsed for that. */
+static void name_of_schema(const char *schema, char name[FL_NAME_MAX + 1]) {
+  schema = schema ? schema + strspn(schema, " \t\r\n") : "";
+  snprintf(name, FL_NAME_MAX + 1, "%.*s", (int)strcspn(schema, " \t\r\n("), schema);
+}
+
 static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
   fl_stage *stage = (fl_stage *)registry;
   fl_op_def def;
   fl_schema *schema = NULL;
   bool known = false;
-  char row[FL_NAME_MAX + 8] = "op";
-  if (!op || op->size < offsetof(fl_op_def, schema) + sizeof op->schema)
-    return refuse(stage, fl_error(FL_EINVAL, "op definition without size: set .size = sizeof(fl_op_def)"), row);
+  char name[FL_NAME_MAX + 1], row[FL_NAME_MAX + 8] = "op";
+  fl_status status = check_size(op, offsetof(fl_op_def, schema) + sizeof op->schema, "fl_op_def");
+  if (status)
+    return refuse(stage, status, row);
   copy_struct(&def, sizeof def, op, op->size);
-  fl_status status = fl_schema_create(&def, &schema);
-  if (!status) {
-    snprintf(row, sizeof row, "op '%.*s'", FL_NAME_MAX, schema->op_name);
+  name_of_schema(def.schema, name);
+  if (*name)
+    snprintf(row, sizeof row, "op '%s'", name);
+  status = fl_schema_create(&def, &schema);
+  if (!status)
     status = check_listed(stage, schema->op_name);
-  }
   if (!status) {
     pthread_mutex_lock(&stage->host->lock);
     fl_op *existing = fl_registry_known(stage->host, schema->op_name);
@@ -302,10 +321,11 @@ static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
   fl_stage *stage = (fl_stage *)registry;
   const char *op_name;
   fl_impl impl;
-  if (!given || given->size < offsetof(fl_impl, fn) + sizeof given->fn)
-    return refuse(stage, fl_error(FL_EINVAL, "implementation without size: set .size = sizeof(fl_impl)"), "impl");
+  fl_status status = check_size(given, offsetof(fl_impl, fn) + sizeof given->fn, "fl_impl");
+  if (status)
+    return refuse(stage, status, "impl");
   copy_struct(&impl, sizeof impl, given, given->size);
-  fl_status status = check_impl(&impl);
+  status = check_impl(&impl);
   if (!status)
     status = check_listed(stage, impl.op_name);
   if (!status)
@@ -352,18 +372,23 @@ static fl_status check_memory(const fl_platform *platform) {
                     "functions: %s is missing, but %s is there; properties, current_device, allocate, release, copy, "
                     "synchronize and error come together: all, or none",
                     missing, given);
-  if (given && (platform->device_type <= kDLCPU || platform->device_type >= FL_DEVICE_SLOTS))
-    return fl_error(FL_EINVAL, "device_type is %d, expected a DLDeviceType from %d to %d, other than the host's memory",
-                    platform->device_type, kDLCPU + 1, FL_DEVICE_SLOTS - 1);
+  int32_t least = given ? kDLCPU + 1 : kDLCPU;
+  if (platform->device_type < least || platform->device_type >= FL_DEVICE_SLOTS)
+    return fl_error(FL_EINVAL, "device_type is %d, expected a DLDeviceType from %d to %d%s", platform->device_type,
+                    least, FL_DEVICE_SLOTS - 1, given ? ", other than the host's memory" : "");
   return FL_OK;
 }
 
 static fl_status take_platform(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
   const fl_platform *platform = given->functions;
-  (void)stage;
-  if (!platform || platform->size < offsetof(fl_platform, is_active) + sizeof platform->is_active ||
-      !platform->is_active)
+  fl_status status = check_size(platform, offsetof(fl_platform, is_active) + sizeof platform->is_active, "fl_platform");
+  if (status)
+    return status;
+  if (!platform->is_active)
     return fl_error(FL_EINVAL, "functions: is_active is missing");
+  for (uint32_t i = 0; i < stage->n_components; i++)
+    if (!stage->components[i].op && !strcmp(stage->components[i].name, given->name))
+      return fl_error(FL_EEXIST, "plugin '%s' registers the platform '%s' twice", stage->plugin, given->name);
   copy_struct(&record->platform, sizeof record->platform, platform, platform->size);
   return check_memory(&record->platform);
 }
@@ -415,8 +440,9 @@ static fl_status stage_component(fl_registry *registry, const fl_component *give
   fl_stage *stage = (fl_stage *)registry;
   char row[FL_NAME_MAX + 16] = "component";
   fl_component component;
-  if (!given || given->size < offsetof(fl_component, functions) + sizeof given->functions)
-    return refuse(stage, fl_error(FL_EINVAL, "component without size: set .size = sizeof(fl_component)"), row);
+  fl_status status = check_size(given, offsetof(fl_component, functions) + sizeof given->functions, "fl_component");
+  if (status)
+    return refuse(stage, status, row);
   copy_struct(&component, sizeof component, given, given->size);
   snprintf(row, sizeof row, "component '%.*s'", FL_NAME_MAX, component.name ? component.name : "");
   const struct component_type *type = find_type(component.type);
@@ -426,7 +452,7 @@ static fl_status stage_component(fl_registry *registry, const fl_component *give
     return refuse(
         stage,
         fl_error(FL_EINVAL, "type is '%s', expected 'platform' or 'layer'", component.type ? component.type : ""), row);
-  fl_status status = check_component_listed(stage, type->name, component.name);
+  status = check_component_listed(stage, type->name, component.name);
   if (status)
     return refuse(stage, status, row);
   fl_component_record record = {.self = component.self};
@@ -583,10 +609,13 @@ static fl_status publish(fl_stage *stage, uint32_t *n_impls) {
   return FL_OK;
 }
 
+static const char registered_nothing[] = "it registered nothing: no implementation, no component, no op that is new";
+
 fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls) {
   fl_host *host = stage->host;
   fl_status status = FL_OK;
   uint32_t published = 0;
+  bool nothing = !stage->n_schemas && !stage->n_impls && !stage->n_components && !stage->refused.length;
   if (stage->refused.length && !(stage->flags & FL_PLUGIN_SKIP_REFUSED))
     status = fl_error(FL_EPLUGIN, "refused rows, so nothing of it is registered:\n%s", fl_text_get(&stage->refused));
   if (!status) {
@@ -600,7 +629,14 @@ fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls) {
     }
     pthread_mutex_unlock(&host->lock);
   }
-  if (!status && stage->refused.length) /* kept by the flags: the caller may want to say so */
+  if (!status && stage->told.length)
+    fl_log_line(&host->log, FL_LOG_WARNING, "plugin %s: it gave an error, but returned FL_OK: %s", stage->plugin,
+                fl_text_get(&stage->told));
+  if (!status && nothing)
+    fl_log_line(&host->log, FL_LOG_WARNING, "plugin %s: %s", stage->plugin, registered_nothing);
+  if (!status && nothing) /* both are kept: the caller may want to say so */
+    fl_error(FL_OK, "%s", registered_nothing);
+  else if (!status && stage->refused.length)
     fl_error(FL_OK, "refused rows:\n%s", fl_text_get(&stage->refused));
   *n_impls = published;
   stage_free(stage);
@@ -614,8 +650,7 @@ static void load_listers(fl_host *host, const char *op) {
   char name[FL_NAME_MAX + 1];
   if (!op || !atomic_load(&host->n_deferred))
     return;
-  op += strspn(op, " \t\r\n");
-  snprintf(name, sizeof name, "%.*s", (int)strcspn(op, " \t\r\n("), op);
+  name_of_schema(op, name);
   fl_load_deferred(host, name);
 }
 
@@ -644,105 +679,5 @@ fl_status fl_register_impl(fl_host *host, const fl_impl *impl) {
   if (!status)
     return fl_stage_commit(stage, &n);
   stage_free(stage);
-  return status;
-}
-
-/* --------------------------------------------------------------------------------------------------- withdrawing */
-
-/* Those that were registered and are no more, until no call can be running them. */
-typedef struct withdrawn_impls {
-  fl_impl_record **records;
-  uint32_t n, capacity;
-} withdrawn_impls;
-
-static uint32_t count_of(const fl_op *op, const char *plugin) {
-  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
-  uint32_t n = 0;
-  for (uint32_t i = 0; set && i < set->n; i++)
-    n += !strcmp(set->impls[i]->provider->plugin, plugin);
-  return n;
-}
-
-/* Takes a plugin's impls out of one op. The host's lock is held. */
-static bool withdraw_from(fl_host *host, fl_op *op, const char *plugin, withdrawn_impls *withdrawn) {
-  fl_impl_set *old = atomic_load_explicit(&op->impls, memory_order_relaxed);
-  uint32_t n = count_of(op, plugin), total = old ? old->n : 0, kept = total - n;
-  if (!n)
-    return true;
-  if (withdrawn->n + n > withdrawn->capacity) {
-    uint32_t capacity = (withdrawn->n + n) * 2;
-    fl_impl_record **grown = realloc(withdrawn->records, capacity * sizeof *grown);
-    if (!grown)
-      return false;
-    withdrawn->records = grown;
-    withdrawn->capacity = capacity;
-  }
-  fl_impl_set *set = malloc(sizeof *set + kept * sizeof set->impls[0]);
-  if (!set)
-    return false;
-  set->n = 0;
-  for (uint32_t i = 0; i < total; i++) {
-    if (strcmp(old->impls[i]->provider->plugin, plugin)) {
-      set->impls[set->n++] = old->impls[i];
-      continue;
-    }
-    fl_failure_forget(op, old->impls[i]);
-    withdrawn->records[withdrawn->n++] = old->impls[i];
-  }
-  atomic_store_explicit(&op->impls, set, memory_order_release);
-  fl_retire(&host->retired, old, free);
-  return true;
-}
-
-fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
-  withdrawn_impls withdrawn = {0};
-  uint32_t n = 0; /* of components and plugins */
-  if (fl_thread_join())
-    return FL_ENOMEM;
-  if (fl_is_reading(&fl_self))
-    return fl_error(FL_ESTATE, "fl_withdraw_plugin: called from inside a call of an op, which it would wait for");
-  fl_loading_begin(host);
-  pthread_mutex_lock(&host->lock);
-  fl_status status = fl_refuse_frozen(host, "withdrawing a plugin");
-  if (status) {
-    pthread_mutex_unlock(&host->lock);
-    fl_loading_end(host);
-    return status;
-  }
-  for (uint32_t i = 0; i < host->n_ops && !status; i++)
-    if (!withdraw_from(host, host->ops[i], plugin, &withdrawn))
-      status = fl_error_no_memory();
-  for (uint32_t i = 0; i < host->n_components;) {
-    if (strcmp(host->components[i].plugin, plugin)) {
-      i++;
-      continue;
-    }
-    fl_component_record_clear(&host->components[i]);
-    host->components[i] = host->components[--host->n_components];
-    n++;
-  }
-  for (uint32_t i = 0; i < host->n_plugins; i++)
-    if (!strcmp(host->plugins[i].name, plugin) &&
-        (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)) {
-      char *reason = fl_strdup("withdrawn");
-      if (reason) {
-        free(host->plugins[i].reason);
-        host->plugins[i].reason = reason;
-      }
-      host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
-      host->plugins[i].status = FL_PLUGIN_SKIPPED;
-      host->plugins[i].impls = 0;
-      n++;
-    }
-  fl_registry_advance(host);
-  pthread_mutex_unlock(&host->lock);
-  fl_loading_end(host);
-  if (!n && !withdrawn.n && !status)
-    status = fl_error(FL_ENOENT, "no plugin '%s' is loaded", plugin);
-  /* Calls that began before may still run its kernels. */
-  fl_synchronize();
-  for (uint32_t i = 0; i < withdrawn.n; i++)
-    fl_impl_record_free(withdrawn.records[i]);
-  free(withdrawn.records);
   return status;
 }

@@ -4,6 +4,10 @@
 
 #include <flhost/plugin.h>
 
+/* Device types are less than this; each has a place of its own in a binding table, where 0, which is none of DLPack's,
+ * stands for an op without tensors. */
+enum { FL_DEVICE_SLOTS = 20 };
+
 /* Bytes of one element. */
 size_t fl_tensor_item_size(const DLTensor *tensor);
 

@@ -22,7 +22,7 @@ fl_status fl_impl_uuid(fl_host *host, const char *name, const char *impl_id, cha
   pthread_mutex_lock(&host->lock);
   const fl_impl_record *record = fl_registry_find_impl(op, impl_id);
   if (!record) {
-    status = fl_error(FL_ENOENT, "op '%s' has no implementation '%s'", name, impl_id);
+    status = fl_registry_no_such_impl(op, impl_id);
   } else if (!*record->provider->build_id) {
     status = fl_error(FL_ENOTSUP, "plugin '%s' of '%s' has no build id: link it with -Wl,--build-id",
                       record->provider->plugin, impl_id);

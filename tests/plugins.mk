@@ -5,7 +5,7 @@ TP_BUILD = $(CC) $(BASE) -Itests/plugins $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-
 
 TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt good_anonymous no_entry wrong_abi error entries needs_good no_note changes \
   failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
-  absent_middle two_vendors platform_a platform_b platform_asleep layer_a layer_b layer_taken layer_unknown cxx device) $(TP)/lib/libfake_driver.so
+  absent_middle two_vendors platform_a platform_b platform_asleep named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown cxx device) $(TP)/lib/libfake_driver.so
 
 # FL_PLUGIN_OPS: what each lists and what it registers.
 LISTED_PLUGINS := $(patsubst %,$(TP)/listed/%.so,lazy_a lazy_better lazy_builtin lazy_slow lazy_slow_start lazy_other lazy_layer lazy_missing \
@@ -77,6 +77,10 @@ $(TP)/undefined.so: tests/plugins/undefined.c
 $(TP)/undefined_host.so: tests/plugins/undefined.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"undefined_host"' -DSYMBOL=fl_get_the_registry
+# A function that the host's library has, and shows to all where a program is linked with it.
+$(TP)/undefined_present.so: tests/plugins/undefined.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"undefined_present"' -DSYMBOL=fl_version
 # Of the instruction sets that have a name, two that were given up.
 $(TP)/isa.so: tests/plugins/isa.c
 	@mkdir -p $(@D)
@@ -93,6 +97,10 @@ $(TP)/platform_b.so: tests/plugins/platform.c
 $(TP)/platform_asleep.so: tests/plugins/platform.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"platform_asleep"' -DACTIVE=0
+# Names that are the engine's and the host's own.
+$(TP)/named_engine.so $(TP)/named_flhost.so: $(TP)/named_%.so: tests/plugins/platform.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"$*"' -DACTIVE=1
 # AcmeAttention twice, a class of the host's own table, and an op that nobody has.
 $(TP)/layer_a.so: tests/plugins/layer.c
 	@mkdir -p $(@D)

@@ -166,6 +166,21 @@ START_TEST(all_tensors_are_on_one_device) {
 }
 END_TEST
 
+/* 0 is what an engine gets that forgets to set it; such a tensor must not run anywhere. */
+START_TEST(S1_a_device_type_that_is_none_of_DLPacks_is_refused) {
+  static const int types[] = {0, -1, 20, 99};
+  fl_schema *schema = make_schema("f(Tensor x) -> Tensor", NULL);
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    char message[128];
+    x8.device = out8.device = (DLDevice){(DLDeviceType)types[i], 0};
+    snprintf(message, sizeof message,
+             "f: argument 'x': device type %d is not known, expected a DLDeviceType, 1 (cpu) to 19", types[i]);
+    REFUSED(schema, message, fl_tensor(&x8), fl_tensor(&out8));
+  }
+  fl_schema_free(schema);
+}
+END_TEST
+
 /* ---------------------------------------------------------------------------------------------------------- memory */
 
 START_TEST(O1_an_output_may_be_exactly_its_argument_where_the_schema_says_so) {
@@ -412,6 +427,63 @@ START_TEST(an_entrys_infer_says_what_rules_cannot) {
 }
 END_TEST
 
+/* What goes wrong depends on k. */
+static fl_status infer_badly(fl_call *call, fl_tensor_spec *results) {
+  switch (call->values[1].v.i) {
+  case 0:
+    results->ndim = FL_MAX_DIMS + 1;
+    break;
+  case 1:
+    results->ndim = -1;
+    break;
+  case 2:
+    results->shape[0] = -7;
+    break;
+  case 3:
+    results->dtype.bits = 0;
+    break;
+  case 4:
+    results->device.device_type = kDLCUDA;
+    break;
+  case 5:
+    return 99;
+  default:
+    return FL_OK;
+  }
+  return FL_OK;
+}
+
+/* Else a caller would loop over dimensions that are not there. */
+START_TEST(an_entrys_infer_is_not_believed_blindly) {
+  static const char *const messages[] = {
+      "f: the op's own infer gives result 'out' 9 dimensions, expected 0 to 8",
+      "f: the op's own infer gives result 'out' -1 dimensions, expected 0 to 8",
+      "f: the op's own infer gives result 'out' size -7 of dimension 0, expected 0 or more",
+      "f: the op's own infer gives result 'out' a dtype of 0 bits and 1 lanes",
+      "f: the op's own infer gives result 'out' a tensor on cuda:0, expected cpu:0",
+      "f: the op's own check returned 99, which is no status",
+  };
+  enum { N = sizeof messages / sizeof *messages };
+  fl_op_def def = {.size = sizeof def,
+                   .schema = "f(Tensor x, int k) -> Tensor out",
+                   .rules = "x: T[n, d]; out: T[n, d]",
+                   .infer = infer_badly};
+  fl_schema *schema = NULL;
+  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_OK);
+  for (int k = 0; k < N; k++) {
+    fl_value values[] = {fl_tensor(&x8), fl_int(k), fl_tensor(&out8)};
+    fl_call call = FL_CALL(values);
+    fl_tensor_spec spec = {.ndim = 5};
+    ck_assert_int_eq(fl_schema_check(schema, &call), FL_EINTERNAL);
+    ck_assert_str_eq(fl_error_message(), messages[k]);
+    ck_assert_int_eq(fl_schema_infer(schema, &call, &spec, 1), FL_EINTERNAL);
+    ck_assert_int_eq(spec.ndim, 5);
+  }
+  ACCEPTED(schema, fl_tensor(&x8), fl_int(N), fl_tensor(&out8));
+  fl_schema_free(schema);
+}
+END_TEST
+
 /* An argument that is wrong is named as such, not as a result that does not fit. */
 START_TEST(an_entrys_check_runs_before_results_are_inferred_and_may_say_why) {
   fl_op_def def = {.size = sizeof def, .schema = "f(Tensor x, int k) -> Tensor", .check = check_even};
@@ -460,6 +532,7 @@ static void add_tests(TCase *tests) {
                       sizeof tensors / sizeof tensors[0]);
   tcase_add_test(tests, O2_only_tensors_without_elements_may_have_no_data);
   tcase_add_test(tests, all_tensors_are_on_one_device);
+  tcase_add_test(tests, S1_a_device_type_that_is_none_of_DLPacks_is_refused);
   tcase_add_test(tests, O1_an_output_may_be_exactly_its_argument_where_the_schema_says_so);
   tcase_add_test(tests, the_same_address_with_other_strides_is_not_the_same_tensor);
   tcase_add_test(tests, an_output_may_not_be_an_argument_that_the_schema_does_not_lend);
@@ -472,6 +545,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, O6_inference_needs_no_data_and_no_results_in_the_call);
   tcase_add_test(tests, inference_leaves_the_specs_alone_on_error);
   tcase_add_test(tests, an_entrys_infer_says_what_rules_cannot);
+  tcase_add_test(tests, an_entrys_infer_is_not_believed_blindly);
   tcase_add_test(tests, an_entrys_check_runs_before_results_are_inferred_and_may_say_why);
   tcase_add_test(tests, a_call_of_an_older_caller_is_enough_for_the_entrys_functions);
 }

@@ -376,6 +376,15 @@ START_TEST(plugins_has_the_promised_keys) {
 }
 END_TEST
 
+/* The command is linked with the host's library, so the dynamic linker would find what the plugin lacks elsewhere. */
+START_TEST(D4_a_plugin_that_uses_the_hosts_functions_is_refused_where_they_happen_to_be_found) {
+  copy_built("tests/plugins/undefined_present.so", "plugins");
+  outcome run = FLHOST("plugins");
+  assert_contains(run.out, "undefined_present.so: undefined symbol: fl_version (a plugin links nothing of the host: it "
+                           "uses the functions that register_builtins is handed)");
+}
+END_TEST
+
 /* `plugins` opens none; what asks for one of its ops, or for all, does. */
 START_TEST(D4_a_plugin_that_waits_is_loaded_by_whoever_asks_for_plugins) {
   copy_built("tests/plugins/listed/lazy_builtin.so", "plugins");
@@ -687,6 +696,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, ops_tells_one_op_in_full);
   tcase_add_test(tests, ops_lists_implementations);
   tcase_add_test(tests, plugins_has_the_promised_keys);
+  tcase_add_test(tests, D4_a_plugin_that_uses_the_hosts_functions_is_refused_where_they_happen_to_be_found);
   tcase_add_test(tests, D4_a_plugin_that_waits_is_loaded_by_whoever_asks_for_plugins);
   tcase_add_test(tests, D4_bad_plugin_does_not_keep_good_ones_from_loading);
   tcase_add_test(tests, empty_directory_says_where_was_looked);

@@ -252,6 +252,21 @@ START_TEST(the_default_host_is_one_and_can_be_reset) {
 }
 END_TEST
 
+/* It would wait for itself. */
+START_TEST(a_plugin_that_asks_for_the_default_host_while_it_is_created_is_given_none) {
+  char address[32];
+  snprintf(address, sizeof address, "%llx", (unsigned long long)(uintptr_t)fl_get_default_manager);
+  setenv("TEST_GET_DEFAULT_MANAGER", address, 1);
+  setenv("VLLM_FL_PLUGIN_PATH", directory, 1);
+  setenv("VLLM_FL_LOG_LEVEL", "ERROR", 1);
+  add_plugin("asks_default", "asks_default.so");
+  fl_host *host = fl_get_default_manager();
+  ck_assert_msg(host != NULL, "%s", fl_error_message());
+  ck_assert_ptr_nonnull(fl_find_op(host, "test_scale"));
+  fl_reset_default_manager();
+}
+END_TEST
+
 START_TEST(a_log_level_is_set_by_name) {
   fl_host *host;
   ck_ok(open_host(NULL, &host));
@@ -305,6 +320,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, C1_an_invalid_setting_is_the_hosts_failure);
   tcase_add_test(tests, P6_resetting_reads_the_environment_again_and_keeps_the_old_policy_on_error);
   tcase_add_test(tests, the_default_host_is_one_and_can_be_reset);
+  tcase_add_test(tests, a_plugin_that_asks_for_the_default_host_while_it_is_created_is_given_none);
   tcase_add_test(tests, a_log_level_is_set_by_name);
   tcase_add_test(tests, DISPATCH_DEBUG_logs_the_table_and_each_resolution);
   tcase_add_test(tests, options_without_a_size_are_refused);

@@ -77,7 +77,8 @@ START_TEST(uuid_is_refused_where_nothing_tells_builds_apart) {
   ck_assert_int_eq(fl_impl_uuid(host, "test_scale", "vendor.good", uuid), FL_ENOTSUP);
   ck_assert_str_eq(fl_error_message(), "plugin 'good' of 'vendor.good' has no build id: link it with -Wl,--build-id");
   ck_assert_int_eq(fl_impl_uuid(host, "test_scale", "vendor.goof", uuid), FL_ENOENT);
-  ck_assert_str_eq(fl_error_message(), "op 'test_scale' has no implementation 'vendor.goof'");
+  ck_assert_str_eq(fl_error_message(),
+                   "op 'test_scale' has no implementation 'vendor.goof'; did you mean 'vendor.good'?");
   ck_assert_int_eq(fl_impl_uuid(host, "test_scail", "vendor.good", uuid), FL_ENOENT);
   ck_assert_str_eq(fl_error_message(), "no op 'test_scail'; did you mean 'test_scale'?");
   ck_assert_str_eq(uuid, "untouched");

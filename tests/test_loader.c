@@ -146,6 +146,17 @@ START_TEST(the_vendors_template_computes) {
 }
 END_TEST
 
+/* So that the log of a process that it crashes names it. */
+START_TEST(a_plugin_is_named_before_its_code_runs) {
+  char line[PATH_MAX + 64];
+  ck_ok(fl_set_log_level(host, "debug"));
+  test_log_clear();
+  ck_assert_int_eq(load(plugin("error"), NULL), FL_EPLUGIN);
+  snprintf(line, sizeof line, "DEBUG plugin error: opening %s", plugin("error"));
+  ck_assert_int_eq(test_log_count(line), 1);
+}
+END_TEST
+
 START_TEST(several_hosts_load_the_same_file) {
   fl_host *other = test_host(NULL, FL_HOST_NO_PLUGINS), *first = host;
   ck_ok(load(plugin("good"), NULL));
@@ -390,6 +401,81 @@ START_TEST(R3_a_refused_row_does_not_spoil_the_others_if_the_note_says_so) {
 }
 END_TEST
 
+START_TEST(D4_a_plugin_that_registers_nothing_says_so) {
+  static const char nothing[] = "it registered nothing: no implementation, no component, no op that is new";
+  fl_plugins *plugins;
+  char module[PATH_MAX], line[256];
+  snprintf(module, sizeof module, "%s:nothing_entry", plugin("entries"));
+  snprintf(line, sizeof line, "WARNING plugin entries: %s", nothing);
+  test_log_clear();
+  ck_ok(fl_load_plugin(host, module));
+  ck_assert_int_eq(test_log_count(line), 1);
+  ck_ok(fl_get_discovered_plugins(host, &plugins));
+  ck_assert_str_eq(plugins->plugins[0].status, "unavailable");
+  ck_assert_str_eq(plugins->plugins[0].reason, nothing);
+  fl_plugins_free(plugins);
+}
+END_TEST
+
+START_TEST(an_error_that_is_given_and_not_returned_is_warned_of) {
+  test_log_clear();
+  ck_ok(load(plugin("entries"), "contradicting_entry"));
+  ck_assert_str_eq(record.reason, "");
+  ck_assert_int_eq(test_log_count("WARNING plugin entries: it gave an error, but returned FL_OK: no firmware"), 1);
+  expect_scaled("vendor.entries");
+}
+END_TEST
+
+/* Else its two platforms would both claim to be active, and no host could be created. */
+START_TEST(H2_a_platform_that_is_registered_twice_spoils_its_plugin_alone) {
+  expect_failure(plugin("entries"), "twin_platform_entry",
+                 "refused rows, so nothing of it is registered:\ncomponent 'acme': plugin 'entries' registers the "
+                 "platform 'acme' twice");
+}
+END_TEST
+
+START_TEST(a_platform_of_no_device_type_is_refused) {
+  expect_failure(plugin("entries"), "typeless_platform_entry",
+                 "typeless_platform_entry returned FL_EINVAL: refused rows:\ncomponent 'acme': device_type is 0, "
+                 "expected a DLDeviceType from 1 to 19");
+}
+END_TEST
+
+START_TEST(names_that_stand_for_no_plugin_are_reserved) {
+  expect_failure_of("named_engine", "the plugin's name 'engine' is reserved: under it stands what an engine itself "
+                                    "registers; give it another in FL_PLUGIN");
+  expect_failure_of("named_flhost", "the plugin's name 'flhost' is reserved: under it stands what the host itself "
+                                    "registers; give it another in FL_PLUGIN");
+}
+END_TEST
+
+/* The reason names one; how many there are, the number. */
+START_TEST(D4_a_plugin_of_which_something_is_missing_says_what) {
+  fl_plugins *plugins;
+  char module[PATH_MAX];
+  snprintf(module, sizeof module, "%s:partial_entry", plugin("entries"));
+  ck_ok(fl_load_plugin(host, module));
+  ck_ok(fl_get_discovered_plugins(host, &plugins));
+  ck_assert_str_eq(plugins->plugins[0].status, "loaded");
+  ck_assert_str_eq(plugins->plugins[0].reason, "2 of 3 not available: no Acme device found");
+  fl_plugins_free(plugins);
+}
+END_TEST
+
+START_TEST(an_unknown_implementation_or_plugin_is_answered_with_the_nearest) {
+  fl_counters counters;
+  char uuid[65];
+  ck_ok(fl_load_plugin(host, plugin("good")));
+  ck_assert_int_eq(fl_get_counters(host, "test_scale", "vendor.goof", &counters), FL_ENOENT);
+  ck_assert_str_eq(fl_error_message(),
+                   "op 'test_scale' has no implementation 'vendor.goof'; did you mean 'vendor.good'?");
+  ck_assert_int_eq(fl_impl_uuid(host, "test_scale", "vendor.goof", uuid), FL_ENOENT);
+  ck_contains(fl_error_message(), "did you mean 'vendor.good'?");
+  ck_assert_int_eq(fl_withdraw_plugin(host, "goof"), FL_ENOENT);
+  ck_assert_str_eq(fl_error_message(), "no plugin 'goof' is loaded; did you mean 'good'?");
+}
+END_TEST
+
 START_TEST(R2_a_row_of_another_plugin_stays) {
   const char *copy = copy_to_scratch(plugin("good"), "copy.so");
   ck_ok(load(plugin("good"), NULL));
@@ -538,6 +624,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, plugins_of_other_headers_and_languages_run, 0, 3);
   tcase_add_test(tests, D3_another_entry_symbol_is_called);
   tcase_add_test(tests, the_vendors_template_computes);
+  tcase_add_test(tests, a_plugin_is_named_before_its_code_runs);
   tcase_add_test(tests, several_hosts_load_the_same_file);
   tcase_add_test(tests, D6_plugins_stay_mapped);
   tcase_add_test(tests, relative_paths_are_not_searched_for_in_the_library_path);
@@ -561,6 +648,13 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, R3_a_refused_row_that_is_passed_on_gives_the_reason);
   tcase_add_test(tests, R3_a_refused_row_spoils_the_plugin);
   tcase_add_test(tests, R3_a_refused_row_does_not_spoil_the_others_if_the_note_says_so);
+  tcase_add_test(tests, D4_a_plugin_that_registers_nothing_says_so);
+  tcase_add_test(tests, an_error_that_is_given_and_not_returned_is_warned_of);
+  tcase_add_test(tests, H2_a_platform_that_is_registered_twice_spoils_its_plugin_alone);
+  tcase_add_test(tests, a_platform_of_no_device_type_is_refused);
+  tcase_add_test(tests, names_that_stand_for_no_plugin_are_reserved);
+  tcase_add_test(tests, D4_a_plugin_of_which_something_is_missing_says_what);
+  tcase_add_test(tests, an_unknown_implementation_or_plugin_is_answered_with_the_nearest);
   tcase_add_test(tests, R2_a_row_of_another_plugin_stays);
   tcase_add_test(tests, failing_implementations_load_and_fail);
   tcase_add_test(tests, H1_a_platform_that_is_not_active_says_why);

@@ -261,6 +261,48 @@ START_TEST(F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_n
 }
 END_TEST
 
+START_TEST(a_number_that_is_no_status_is_named_where_there_is_no_other_reason) {
+  fl_host *host = host_with_four(NULL);
+  flagos.message = "";
+  flagos.status = 77;
+  ck_ok(test_call(host, "op", NULL));
+  ck_contains(test_log.text, "WARNING Implementation 'default.flagos' failed for op 'op': it returned 77, which is no "
+                             "status of an implementation\n");
+  set_policy(host, (fl_policy_fields){.strict = true});
+  fl_clear_failed_impls(host, NULL);
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_EINTERNAL);
+  ck_assert_str_eq(fl_error_message(), "it returned 77, which is no status of an implementation");
+  fl_host_destroy(host);
+}
+END_TEST
+
+static fl_status call_another(void *self, fl_call *call) {
+  fl_status status = test_call(self, "inner", NULL);
+  return status ? fl_fail(call, status, "inner: %s", fl_error_message()) : FL_OK;
+}
+
+START_TEST(an_implementation_that_calls_another_op_may_pass_its_message_on) {
+  fl_host *host = host_with_four(NULL);
+  const fl_impl outer = {.size = sizeof outer,
+                         .op_name = "outer",
+                         .impl_id = "default.outer",
+                         .kind = FL_KIND_DEFAULT,
+                         .devices = FL_DEVICE_ANY,
+                         .fn = call_another,
+                         .self = host};
+  test_op(host, "outer");
+  test_op(host, "inner");
+  test_register(host, "inner", &cuda, 0, false);
+  ck_ok(fl_register_impl(host, &outer));
+  ck_ok(test_call(host, "outer", NULL));
+  cuda.status = FL_EINVAL;
+  cuda.message = "alpha is 3";
+  ck_assert_int_eq(test_call(host, "outer", NULL), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), "outer: inner: inner: alpha is 3");
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(F3_strict_ignores_the_memory_of_failures) {
   fl_host *host = host_with_four(NULL);
   flagos.status = FL_EDEVICE;
@@ -666,14 +708,27 @@ START_TEST(without_argument_checks_a_call_is_not_judged) {
 }
 END_TEST
 
-START_TEST(a_null_op_and_a_call_without_size_are_errors) {
+START_TEST(a_null_op_a_null_call_and_one_without_size_are_errors) {
   fl_value values[] = {fl_none()};
   fl_call call = FL_CALL(values);
+  fl_cost cost = {.size = sizeof cost};
+  size_t size;
   ck_assert_int_eq(fl_invoke(NULL, &call), FL_ENOENT);
+  ck_assert_int_eq(fl_workspace(NULL, &call, &size), FL_ENOENT);
+  ck_assert_str_eq(fl_error_message(), "fl_workspace: the op is NULL");
   fl_host *host = host_with_four(NULL);
-  call.size = 0;
-  ck_assert_int_eq(fl_invoke(fl_find_op(host, "op"), &call), FL_EINVAL);
-  ck_contains(fl_error_message(), "size");
+  fl_op *op = fl_find_op(host, "op");
+  ck_assert_int_eq(fl_invoke(op, NULL), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), "op: the call is a null pointer, expected a fl_call");
+  ck_assert_int_eq(fl_check(op, NULL), FL_EINVAL);
+  ck_assert_int_eq(fl_infer(op, NULL, NULL, 0), FL_EINVAL);
+  ck_assert_int_eq(fl_op_cost(op, NULL, &cost), FL_EINVAL);
+  ck_assert_int_eq(fl_workspace(op, NULL, &size), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), "op: the call is a null pointer, expected a fl_call");
+  call.size = 12;
+  ck_assert_int_eq(fl_invoke(op, &call), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(),
+                   "op: the call's size is 12 bytes, expected 56: use FL_CALL or set .size = sizeof(fl_call)");
   fl_host_destroy(host);
 }
 END_TEST
@@ -693,7 +748,9 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, F2_a_failure_comes_back_when_the_rest_does_not_support_the_call);
   tcase_add_test(tests, S4_whatever_is_left_out_is_listed);
   tcase_add_test(tests, F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_nothing);
+  tcase_add_test(tests, a_number_that_is_no_status_is_named_where_there_is_no_other_reason);
   tcase_add_test(tests, F3_strict_ignores_the_memory_of_failures);
+  tcase_add_test(tests, an_implementation_that_calls_another_op_may_pass_its_message_on);
   tcase_add_test(tests, F4_a_failed_impl_is_skipped_until_cleared);
   tcase_add_test(tests, F4_it_is_tried_again_after_a_back_off_that_doubles);
   tcase_add_test(tests, F5_bad_arguments_return_at_once_and_are_held_against_nobody);
@@ -710,7 +767,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, custom_ops_off_runs_the_reference);
   tcase_add_test(tests, the_oplist_file_lists_kind_default_once_and_never_through_a_link);
   tcase_add_test(tests, without_argument_checks_a_call_is_not_judged);
-  tcase_add_test(tests, a_null_op_and_a_call_without_size_are_errors);
+  tcase_add_test(tests, a_null_op_a_null_call_and_one_without_size_are_errors);
 }
 
 int main(void) {

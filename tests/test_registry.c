@@ -320,6 +320,24 @@ START_TEST(D6_withdrawing_inside_a_call_is_refused_and_an_unknown_plugin_named) 
 }
 END_TEST
 
+/* Each struct that crosses the interface, of a header that is too old or of none. */
+START_TEST(a_struct_without_its_size_is_refused_with_the_size_that_it_has) {
+  fl_host *host = host_with_op();
+  fl_impl impl = good_impl("default.x");
+  fl_op_def op = {.size = 4, .schema = "other() -> ()"};
+  impl.size = 16;
+  ck_assert_int_eq(fl_register_impl(host, &impl), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), "its size is 16 bytes, expected at least 72: set .size = sizeof(fl_impl)");
+  ck_assert_int_eq(fl_register_op(host, &op), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), "its size is 4 bytes, expected at least 16: set .size = sizeof(fl_op_def)");
+  ck_assert_int_eq(fl_register_impl(host, NULL), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), "a null pointer, expected a fl_impl");
+  ck_assert_int_eq(fl_register_op(host, NULL), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), "a null pointer, expected a fl_op_def");
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(many_ops_are_found_by_name) {
   char name[32];
   fl_host *host = test_host(NULL, 0);
@@ -350,6 +368,7 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_test(tests, R1_bad_fields_are_refused_by_name);
+  tcase_add_test(tests, a_struct_without_its_size_is_refused_with_the_size_that_it_has);
   tcase_add_test(tests, R1_priority_is_that_of_the_kind_unless_given);
   tcase_add_test(tests, R2_a_duplicate_is_refused_and_the_first_stays);
   tcase_add_test(tests, an_unknown_op_is_answered_with_the_nearest);

@@ -13,7 +13,8 @@
  *
  * Unless a comment says otherwise: every function may be called from any thread at any time; a function that returns
  * fl_status leaves its outputs alone on error and sets this thread's fl_error_message(); a `const char *` or struct
- * that is handed out belongs to the object it came from and lives as long as that.
+ * that is handed out belongs to the object it came from and lives as long as that; a pointer that is passed in is not
+ * NULL. FL_ENOMEM may come from every function that makes something.
  */
 #ifndef FLHOST_FLHOST_H
 #define FLHOST_FLHOST_H
@@ -31,10 +32,11 @@ FL_API const char *fl_version(void);
 
 /* ------------------------------------------------------------------------------------------------------- errors */
 
-/* Why the last call in this thread failed, "" when it did not. Valid until the thread's next call of flhost. */
+/* Why this thread's last call that failed did. Like errno it is of use after a failure alone: a call that goes well may
+ * leave it or clear it. Valid until the thread's next call of flhost. */
 FL_API const char *fl_error_message(void);
 
-/* Its status; FL_OK when none failed. For functions that give back a pointer. */
+/* Its status, for functions that give back a pointer and gave NULL. */
 FL_API fl_status fl_error_status(void);
 
 /* "FL_EINVAL" and so on; "unknown status" for other numbers. */
@@ -64,7 +66,8 @@ FL_API int32_t fl_dispatch_device(const char *name);
 /* A registry of implementations, a policy, and the plugins that were loaded. Several may live in one process. */
 typedef struct fl_host fl_host;
 
-/* Receives one log line (without newline). `level` is one of FL_LOG_*. Called from any thread, also several at once. */
+/* Receives one message of the log, without a newline at its end; one that lists something has a line for each. `level`
+ * is one of FL_LOG_*. Called from any thread, also several at once. */
 typedef void (*fl_log_fn)(void *user, int level, const char *line);
 
 enum {
@@ -101,7 +104,8 @@ FL_API fl_status fl_host_create(const fl_host_options *options, fl_host **host);
 /* Ends a host. No call, scope or other object of it may be in use; its op handles are gone. NULL is ignored. */
 FL_API void fl_host_destroy(fl_host *host);
 
-/* The host that a process shares, created from the environment at first use; NULL on error (fl_error_message()). */
+/* The host that a process shares, created from the environment at first use; NULL on error (fl_error_message()): those
+ * of fl_host_create, and FL_ESTATE for code of a plugin that is being loaded into it. */
 FL_API fl_host *fl_get_default_manager(void);
 
 /* Destroys it; the next fl_get_default_manager() creates a new one. Nobody may be using it. */
@@ -115,8 +119,8 @@ FL_API fl_status fl_set_log_level(fl_host *host, const char *level);
 /* A handle of one op in one host, valid until the host is destroyed. */
 typedef struct fl_op fl_op;
 
-/* The op of that name; NULL if there is none (the message names the nearest). The first time that an op is looked for
- * its schema is parsed, and the deferred plugins that list it are loaded. */
+/* The op of that name; NULL (FL_ENOENT) if there is none, and the message names the nearest. The first time that an op
+ * is looked for its schema is parsed, and the deferred plugins that list it are loaded. */
 FL_API fl_op *fl_find_op(fl_host *host, const char *name);
 
 /*
@@ -142,11 +146,10 @@ FL_API void fl_custom_op_counts(fl_host *host, uint32_t *enabled, uint32_t *disa
 
 /*
  * Calls an op: checks the arguments against the schema, picks the implementation under the policy in force, falls back
- * when that fails and the policy allows it. `op` may be NULL (FL_ENOENT).
- *   FL_OK       the outputs are written
- *   FL_EINVAL   bad arguments; nothing was called, or the implementation found them bad
- *   FL_ENOIMPL  nothing to call; the message lists every registered implementation and why it was not used
- *   FL_ENOTSUP, FL_ENOMEM, FL_EDEVICE, FL_EINTERNAL   what the last implementation returned
+ * when that fails and the policy allows it. `op` may be NULL (FL_ENOENT). An implementation of the engine's own may
+ * call ops in its turn. FL_OK       the outputs are written FL_EINVAL   bad arguments; nothing was called, or the
+ * implementation found them bad FL_ENOIMPL  nothing to call; the message lists every registered implementation and why
+ * it was not used FL_ENOTSUP, FL_ENOMEM, FL_EDEVICE, FL_EINTERNAL   what the last implementation returned
  */
 FL_API fl_status fl_invoke(fl_op *op, fl_call *call);
 
@@ -156,11 +159,13 @@ FL_API fl_status fl_call_op(fl_host *host, const char *name, fl_call *call);
 /*
  * Shapes, dtypes and devices of an op's results, from the arguments' shapes and attributes; no data is read. Only the
  * arguments in call->values need to be set, and call->count may leave out the results. `results` has room for
- * `n_results` specs, one per result of the schema (more is an error).
+ * `n_results` specs, one per result of the schema (more is an error; fewer gives the first ones). Errors are those of
+ * fl_check.
  */
 FL_API fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results, uint32_t n_results);
 
-/* Checks a call's arguments as fl_invoke does, without calling anything. */
+/* Checks a call's arguments and results as fl_invoke does, without calling anything. FL_EINVAL: the message names the
+ * argument or result, what it is, and what was expected; FL_ENOENT: `op` is NULL. */
 FL_API fl_status fl_check(const fl_op *op, const fl_call *call);
 
 /*
@@ -345,10 +350,12 @@ FL_API fl_status fl_policy_with_op_order(const fl_policy *policy, const char *op
  * thread's policy to another thread, take it here and enter a scope with it there. */
 FL_API fl_policy *fl_get_policy(fl_host *host);
 
-/* In force for every thread's next call outside scopes. */
+/* In force for every thread's next call outside scopes; the host keeps a count of its own. FL_EINVAL: `policy` is NULL;
+ * FL_ESTATE: the host is frozen. */
 FL_API fl_status fl_set_global_policy(fl_host *host, fl_policy *policy);
 
-/* Rereads environment and files. FL_ECONFIG: an invalid setting; the old policy stays. */
+/* Rereads environment and files. FL_ECONFIG: an invalid setting; the old policy stays. FL_ESTATE: the host is frozen.
+ */
 FL_API fl_status fl_reset_global_policy(fl_host *host);
 
 /* Forgets failures, and everything resolved; availability is asked again. */
@@ -370,6 +377,8 @@ typedef struct fl_scope {
   uint64_t thread_id; /* the thread that entered it */
 } fl_scope;
 
+/* FL_EINVAL: `policy` is NULL, or a word that is none, and the nearest; FL_ESTATE: the host is frozen. The scope is
+ * then not entered, and not to be left. */
 FL_API fl_status fl_scope_enter(fl_host *host, fl_policy *policy, fl_scope *scope);
 /* Like fl_policy_with_…, derived from the policy in force in this thread. */
 FL_API fl_status fl_scope_strict(fl_host *host, fl_scope *scope);
@@ -396,10 +405,10 @@ typedef struct fl_resolution {
 } fl_resolution;
 
 /* The implementation that the policy in force puts first for tensors on a device type (kDLCPU…), whether or not it
- * failed before. FL_ENOENT: no such op; FL_ENOIMPL: none. */
+ * failed before. FL_ENOENT: no such op; FL_ENOIMPL: none; FL_EINVAL: no such device type. */
 FL_API fl_status fl_resolve_op(fl_host *host, const char *op, int32_t device_type, fl_resolution *resolution);
 
-/* Its impl_id, into `buffer`. */
+/* Its impl_id, into `buffer`. FL_EINVAL: that is too small (the message says what it takes), or as above. */
 FL_API fl_status fl_get_selected_impl_id(fl_host *host, const char *op, int32_t device_type, char *buffer, size_t size);
 
 typedef enum fl_verdict { FL_SELECTED = 1, FL_CANDIDATE = 2, FL_REJECTED = 3 } fl_verdict;
@@ -436,18 +445,21 @@ typedef struct fl_explanation {
   uint32_t n_replaces;
 } fl_explanation;
 
-/* `op` may also be the name of a layer class that an op replaces. The caller frees it. FL_ENOENT: no such op. */
+/* `op` may also be the name of a layer class that an op replaces. The caller frees it. FL_ENOENT: no such op;
+ * FL_EINVAL: no such device type. */
 FL_API fl_status fl_explain(fl_host *host, const char *op, int32_t device_type, fl_explanation **explanation);
 FL_API void fl_explanation_free(fl_explanation *explanation);
 
 /* ------------------------------------------------------------------------------------------------------ registry */
 
-/* Registers from the engine itself, as a plugin named "engine" would; visible at once. */
+/* Registers from the engine itself, as a plugin named "engine" would; visible at once. Errors are those of
+ * fl_registry's functions, and FL_ESTATE: the host is frozen. */
 FL_API fl_status fl_register_op(fl_host *host, const fl_op_def *op);
 FL_API fl_status fl_register_impl(fl_host *host, const fl_impl *impl);
 
-/* Withdraws all impls of a plugin (or "engine"): returns when no call of them is in flight. FL_ENOENT: no such plugin;
- * FL_ESTATE: called from inside a call of an op. */
+/* Withdraws all impls and components of a plugin, of each of that name (or "engine"): returns when no call of them is
+ * in flight. Ops that it defined stay. FL_ENOENT: no such plugin; FL_ESTATE: called from inside a call of an op, or the
+ * host is frozen. */
 FL_API fl_status fl_withdraw_plugin(fl_host *host, const char *plugin);
 
 /*
@@ -490,7 +502,9 @@ typedef struct fl_failed_impls {
   uint32_t n;
 } fl_failed_impls;
 
-/* Impls that are skipped because they failed, of one op or (NULL) all. The caller frees the list. */
+/* Impls that are skipped because they failed, of one op or (NULL) all. The caller frees the list. FL_ENOENT: no such
+ * op.
+ */
 FL_API fl_status fl_get_failed_impls(fl_host *host, const char *op, fl_failed_impls **failed);
 FL_API void fl_failed_impls_free(fl_failed_impls *failed);
 
@@ -609,12 +623,13 @@ FL_API void fl_manifest_free(fl_manifest *manifest);
 
 typedef struct fl_plugin_info {
   const char *name, *file, *version, *vendor, *licence; /* "" where unknown */
-  const char *route;                                    /* "directory", "manifest", "module", "engine" */
+  const char *route;                                    /* "directory", "manifest", "module" (also fl_load_plugin) */
   const char *abi;                                      /* "0.2", "" where unknown */
   const char *status;                                   /* "loaded", "unavailable", "skipped", "failed", "deferred" */
-  const char *reason;                                   /* "" when loaded */
-  double load_us;                                       /* time that loading took, microseconds */
-  uint32_t impls;                                       /* number of implementations that it registered */
+  const char *reason; /* why that; of a loaded one what is missing of it, "" if nothing: implementations that are not
+                         available, rows that were refused */
+  double load_us;     /* time that loading took, microseconds */
+  uint32_t impls;     /* number of implementations that it registered */
 } fl_plugin_info;
 
 typedef struct fl_plugins {
@@ -632,13 +647,16 @@ FL_API fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **plugins);
 FL_API void fl_plugins_free(fl_plugins *plugins);
 
 /* Looks again: loads, or defers, what was not found before. `n_loaded` (may be NULL) gets the number of those that were
- * loaded now. */
+ * loaded now. A plugin that fails is no error but in the list; FL_EPLUGIN: one that its manifest calls critical;
+ * FL_ESTATE: the host is frozen. */
 FL_API fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded);
 
 /* Forgets the record of plugins that are not loaded, nor deferred. */
 FL_API void fl_clear_discovered_plugins(fl_host *host);
 
-/* Loads one, at once: a path, or a name that is looked up in the plugin directories; either may carry ":symbol". */
+/* Loads one, at once: a path, or a name that is looked up in the plugin directories; either may carry ":symbol". A file
+ * that is loaded already is left alone. FL_EPLUGIN: it is not there or failed, and why; FL_ESTATE: the host is frozen.
+ */
 FL_API fl_status fl_load_plugin(fl_host *host, const char *module);
 
 /* The directories that are searched, in order, "" ended by NULL; valid as long as the host. */

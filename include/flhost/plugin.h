@@ -18,7 +18,7 @@
  * - Memory belongs to the side that made it. Tensors, values and strings of a call are borrowed for that call. The
  *   host copies what it is given at registration, except `fn`, `self` and the other function pointers.
  * - A plugin stays mapped until the process ends, so its functions and static strings stay valid.
- * - Strings are UTF-8 and end in NUL.
+ * - Strings are UTF-8 and end in NUL. A pointer is not NULL unless its comment says that it may be.
  */
 #ifndef FLHOST_PLUGIN_H
 #define FLHOST_PLUGIN_H
@@ -180,6 +180,7 @@ static inline fl_value fl_ints(const int64_t *ints, uint32_t length) {
  * One call of an op, the same for all ops. `values` holds the arguments and then the results, in the order of the
  * schema. The caller provides every output tensor (fl_infer says shapes and dtypes); an optional result is FL_NONE
  * when it is not there; a result that is a string, number or bool is written into its value by the implementation.
+ * A tensor's first element is aligned to its element type: the caller sees to that, the host does not check it.
  */
 typedef struct fl_call {
   uint32_t size;       /* sizeof(fl_call) of the caller */
@@ -195,13 +196,16 @@ typedef struct fl_call {
 /* Implements one op. Called from any thread, several at a time. */
 typedef fl_status (*fl_kernel_fn)(void *self, fl_call *call);
 
-/* Says why a call is not carried out and gives back `status`, for `return fl_fail(call, FL_EDEVICE, "...")`. */
+/* Says why a call is not carried out and gives back `status`, for `return fl_fail(call, FL_EDEVICE, "...")`. What it is
+ * given may be the message of another call, which lies in the same place. */
 static inline FL_PRINTF(3, 4) fl_status fl_fail(fl_call *call, fl_status status, const char *format, ...) {
   if (call->message && call->message_size) {
+    char text[4096];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(call->message, call->message_size, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    snprintf(call->message, call->message_size, "%s", text);
   }
   return status;
 }
@@ -254,7 +258,7 @@ enum {
   FL_IMPL_PRIORITY_ZERO = 1 << 2  /* `priority` is really 0 */
 };
 
-/* Longest op name, impl_id, vendor or plugin name, in bytes without the NUL. */
+/* Longest op name, impl_id, vendor or name of a component, in bytes without the NUL. */
 #define FL_NAME_MAX 127
 
 /*
@@ -276,18 +280,20 @@ typedef struct fl_impl {
   uint32_t flags;      /* FL_IMPL_* */
   const char *op_name; /* the op; required */
   const char *impl_id; /* unique within the op; by convention default.flagos, vendor.<vendor>, reference.<name>.
-                          Neither this nor `vendor` may be native or unfused: orders use these words */
+                          Neither this nor `vendor` may be native or unfused: orders use these words. Settings put
+                          both into lists, so do without white space and , | ; : = in them */
   int32_t kind;        /* fl_kind */
   int32_t priority;    /* higher first among impls that match the same policy token; 0 = that of the kind */
   const char *vendor;  /* required for FL_KIND_VENDOR; without comma, and without white space at its ends */
   uint64_t devices;    /* set of FL_DEVICE(type): where its tensors may be; required */
   uint32_t dtypes; /* set of FL_FLOAT32…: element types of the first tensor that it takes; 0 = all of the schema */
-  const char *min_arch; /* least device architecture ("sm_80", "gfx90a", "Ascend910B"), see below; NULL = any */
+  const char *min_arch; /* least device architecture ("sm_80", "gfx90a", "Ascend910B"), see above; NULL = any */
   fl_kernel_fn fn;      /* required */
   void *self;           /* given back to the functions below */
-  /* Does this machine have the device, driver and library? Asked once, never per call; NULL = yes. Sets *reason to a
+  /* Does this machine have the device, driver and library? NULL = yes. Asked when its op is first resolved or listed,
+   * and again after something was registered or withdrawn or fl_bump_policy_epoch; never per call. Sets *reason to a
    * static string when not. It must not look at environment variables or policy: whether an impl is *wanted* is not
-   * its business. Threads: the host calls it from one thread at a time. */
+   * its business. Threads: a host calls it from one thread at a time. */
   bool (*is_available)(void *self, const char **reason);
   /* Does it take this call (dtype, shape, layout, alignment)? Asked before each call, after the arguments passed the
    * schema; NULL = takes all. May set *reason to a static string when not; `reason` may be NULL. */
@@ -331,11 +337,13 @@ typedef struct fl_op_def {
   const char *doc;               /* one line: what it computes */
   const char *formula;           /* the formula and where it comes from */
   const fl_tolerance *tolerance; /* ended by dtype 0; NULL or a missing dtype = vLLM IR's default table */
-  /* Where rules cannot say it: shapes and dtypes of the results (one spec each). Called after the arguments passed
-   * type and rule checks, with only the arguments in call->values valid. NULL = by the rules. */
+  /* Where rules cannot say it: shapes and dtypes of the results, one spec each, which holds what the rules say of it
+   * and the arguments' device (that stays); without rules no result is present. Called after the arguments passed type
+   * and rule checks, with only the arguments in call->values valid. Returns FL_OK, or an implementation's status with
+   * the reason by fl_fail. NULL = by the rules. */
   fl_status (*infer)(fl_call *call, fl_tensor_spec *results);
   /* Further argument checks that need no data. Called after the rules and before anything is inferred, with only the
-   * arguments in call->values valid. NULL = none. */
+   * arguments in call->values valid. Returns FL_OK, or FL_EINVAL with the reason by fl_fail. NULL = none. */
   fl_status (*check)(fl_call *call);
   /*
    * Calls to test the op with (`flhost verify`), as text: what each part of a call is drawn from.
@@ -453,19 +461,22 @@ struct fl_registry {
   uint32_t size;
   uint16_t abi_major, abi_minor; /* those of the host */
   void *host;                    /* the host's own */
-  /* Each copies the struct and its strings. FL_EINVAL: a field is wrong; FL_EEXIST: (op_name, impl_id) is taken, or the
-   * op is known with another schema. The host reports the refused row by itself; when the plugin's note has
-   * FL_PLUGIN_SKIP_REFUSED the other rows stand, else the whole plugin is refused. */
+  /* Each copies the struct and its strings. FL_EINVAL: a field is wrong; FL_EEXIST: (op_name, impl_id), the platform or
+   * the layer class is taken, or the op is known with another schema; FL_ENOENT: there is no such op. The host reports
+   * the refused row by itself; when the plugin's note has FL_PLUGIN_SKIP_REFUSED the other rows stand, else the whole
+   * plugin is refused. */
   fl_status (*register_op)(fl_registry *registry, const fl_op_def *op);
   fl_status (*register_impl)(fl_registry *registry, const fl_impl *impl);
   fl_status (*register_component)(fl_registry *registry, const fl_component *component);
-  /* Why register_builtins is about to return an error; shown by `flhost plugins`. */
+  /* Why register_builtins is about to return an error; shown by `flhost plugins`. If it then returns FL_OK, the plugin
+   * is loaded, with a warning. */
   void (*error)(fl_registry *registry, const char *message);
-  void (*log)(fl_registry *registry, int level, const char *message);
+  void (*log)(fl_registry *registry, int level, const char *message); /* one of FL_LOG_*, and a line without newline */
 };
 
 /*
- * The one function of a plugin. Called once, from one thread. Returns FL_OK, or an error after registry->error().
+ * The one function of a plugin. Each host that loads the plugin calls it once; a process may have several hosts, and in
+ * several threads. Returns FL_OK, or an error after registry->error().
  * It must be quick, must not start threads or print, and must leave the process as it was (working directory, locale,
  * signal handlers, floating-point mode). No device needs to be present: say so in is_available.
  */
@@ -495,8 +506,10 @@ typedef struct fl_plugin_note {
 /*
  * Stands once in a plugin, outside functions:
  *     FL_PLUGIN("name", "version", "vendor", "SPDX licence", "instruction sets");
- * Instruction sets are a comma list in the compiler's spelling ("avx2,fma,avx512f", "sve"), "" for none. A file
- * compiled with -mavx2 that does not say so crashes on an older machine; one that does is turned down with a reason.
+ * The name has up to 63 bytes; engine and flhost are taken. Files that are variants of one backend may share it, and
+ * are withdrawn together. Instruction sets are a comma list in the compiler's spelling ("avx2,fma,avx512f", "sve"), ""
+ * for none. A file compiled with -mavx2 that does not say so crashes on an older machine; one that does is turned down
+ * with a reason.
  */
 #define FL_PLUGIN(name_, version_, vendor_, licence_, isa_)                                                            \
   FL_PLUGIN_WITH_FLAGS(name_, version_, vendor_, licence_, isa_, 0)
