@@ -193,7 +193,7 @@ typedef struct gpu_embedding_arguments {
 /* Bytes of shared memory that a block may have on every device. */
 enum { GPU_LEAST_SHARED = 64 << 10 };
 
-/* attention.cu: threads of blocks, and what they make */
+/* merge_attn_states.cu, mla_decode.cu, mm_encoder_attn.cu: threads of blocks, and what they make */
 enum {
   GPU_MERGE_THREADS = 128,
   GPU_DECODE_THREADS = 256,
@@ -206,7 +206,11 @@ enum {
   GPU_ENCODER_SIZE = 128, /* of a head, at most */
   GPU_ENCODER_KEYS = 32,  /* of a tile */
   GPU_ENCODER_QUERY_BYTES = 128,
-  GPU_ENCODER_FEW_QUERY_BYTES = 64 /* a block has so many queries of one byte */
+  GPU_ENCODER_FEW_QUERY_BYTES = 64, /* a block has so many queries of one byte */
+  /* By tensor cores, which multiply 16 queries of 16 bits for each warp: the same numbers of queries. */
+  GPU_ENCODER_FRAGMENT_THREADS = GPU_ENCODER_QUERY_BYTES,
+  GPU_ENCODER_FRAGMENT_FEW_THREADS = GPU_ENCODER_FEW_QUERY_BYTES,
+  GPU_ENCODER_FRAGMENT_KEYS = 64 /* of a tile */
 };
 
 typedef struct gpu_merge_arguments {

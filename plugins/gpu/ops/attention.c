@@ -4,15 +4,21 @@
 #include <math.h>
 #include <string.h>
 
-GPU_MODULE(attention);
+GPU_MODULE(merge_attn_states);
+GPU_MODULE(mla_decode);
+GPU_MODULE(mm_encoder_attn);
 
 typedef gpu_kernel kernels[GPU_N_DTYPES];
-#define KERNELS(name) static kernels name = GPU_KERNELS(attention, #name)
-KERNELS(merge_attn_states);
-KERNELS(mla_decode);
-KERNELS(mla_decode_join);
-KERNELS(mm_encoder_attn);
-KERNELS(mm_encoder_attn_few);
+#define KERNELS(file, name) static kernels name = GPU_KERNELS(file, #name)
+KERNELS(merge_attn_states, merge_attn_states);
+KERNELS(mla_decode, mla_decode);
+KERNELS(mla_decode, mla_decode_join);
+KERNELS(mm_encoder_attn, mm_encoder_attn);
+KERNELS(mm_encoder_attn, mm_encoder_attn_few);
+/* Of 16-bit types, by tensor cores. */
+KERNELS(mm_encoder_attn, mm_encoder_attn_64);
+KERNELS(mm_encoder_attn, mm_encoder_attn_80);
+KERNELS(mm_encoder_attn, mm_encoder_attn_128);
 
 /* As many as keep every multiprocessor of a large device busy. */
 enum { MANY_BLOCKS = 384 };
@@ -236,6 +242,36 @@ static unsigned encoder_shared(int64_t item, int64_t size, int64_t queries) {
   return (unsigned)(2 * GPU_ENCODER_KEYS * (pieces | 1) * 16 + floats * (int64_t)sizeof(float));
 }
 
+/* Kernels for heads of up to `size` elements, and the threads of a block: where there are many queries, where few. */
+typedef struct encoder_kernels {
+  bool tensor_cores; /* of 16-bit types */
+  int64_t size;
+  gpu_kernel *kernels[2];
+  unsigned threads[2];
+} encoder_kernels;
+
+#define FRAGMENT_THREADS                                                                                               \
+  { GPU_ENCODER_FRAGMENT_THREADS, GPU_ENCODER_FRAGMENT_FEW_THREADS }
+
+/* The first row that suits. */
+static const encoder_kernels encoders[] = {
+    {true, 64, {mm_encoder_attn_64, mm_encoder_attn_64}, FRAGMENT_THREADS},
+    {true, 80, {mm_encoder_attn_80, mm_encoder_attn_80}, FRAGMENT_THREADS},
+    {true, GPU_ENCODER_SIZE, {mm_encoder_attn_128, mm_encoder_attn_128}, FRAGMENT_THREADS},
+    {false, GPU_ENCODER_SIZE, {mm_encoder_attn, mm_encoder_attn_few}, {GPU_ENCODER_THREADS, GPU_ENCODER_THREADS}},
+};
+
+static bool has_tensor_cores(gpu_dtype dtype) {
+  return gpu.tensor_cores && dtype != GPU_FLOAT32;
+}
+
+static const encoder_kernels *find_encoder(gpu_dtype dtype, int64_t size) {
+  const encoder_kernels *row = encoders;
+  while (size > row->size || row->tensor_cores != has_tensor_cores(dtype))
+    row++;
+  return row;
+}
+
 static fl_status encode(void *self, fl_call *call) {
   const gpu_op *op = self;
   const DLTensor *query = gpu_tensor(call, ENCODER_QUERY), *key = gpu_tensor(call, ENCODER_KEY);
@@ -267,6 +303,7 @@ static fl_status encode(void *self, fl_call *call) {
                                      .scale = call->values[ENCODER_SCALE].type == FL_FLOAT
                                                   ? (float)call->values[ENCODER_SCALE].v.f
                                                   : (float)(1 / sqrt((double)size))};
+  const encoder_kernels *found = find_encoder(dtype, size);
   int64_t queries = GPU_ENCODER_QUERY_BYTES / item, all = query->shape[0] * heads;
   bool few = all * ((query->shape[1] + queries - 1) / queries) < MANY_BLOCKS;
   if (few)
@@ -275,18 +312,18 @@ static fl_status encode(void *self, fl_call *call) {
   if (__builtin_mul_overflow(all, (int64_t)arguments.tiles, &blocks) || blocks > INT32_MAX)
     return fl_fail(call, FL_ENOTSUP, "%s: more heads and tokens than a grid has blocks", op->name);
   gpu_shape shape = {.grid = {(unsigned)blocks, 1, 1},
-                     .block = {GPU_ENCODER_THREADS, 1, 1},
-                     .shared = encoder_shared(item, size, queries)};
-  return gpu_launch(op, call, &(few ? mm_encoder_attn_few : mm_encoder_attn)[dtype], &shape, &arguments);
+                     .block = {found->threads[few], 1, 1},
+                     .shared = found->tensor_cores ? 0 : encoder_shared(item, size, queries)};
+  return gpu_launch(op, call, &found->kernels[few][dtype], &shape, &arguments);
 }
 
 const gpu_op gpu_attention_ops[] = {
-    {.name = "merge_attn_states", .run = merge, .module = &gpu_module_attention},
+    {.name = "merge_attn_states", .run = merge, .module = &gpu_module_merge_attn_states},
     {.name = "mla_decode",
      .run = decode,
      .supports = supports_decode,
      .workspace_size = decode_workspace,
-     .module = &gpu_module_attention},
-    {.name = "mm_encoder_attn", .run = encode, .supports = supports_encoder, .module = &gpu_module_attention},
+     .module = &gpu_module_mla_decode},
+    {.name = "mm_encoder_attn", .run = encode, .supports = supports_encoder, .module = &gpu_module_mm_encoder_attn},
     {.name = NULL},
 };

@@ -1,0 +1,252 @@
+/*
+ * Latent attention of one query a sequence. Rows come in tiles through shared memory and serve as keys, and with their
+ * first columns as values. A sequence is made in parts, each with the greatest score, the sum of weights and the sum of
+ * rows so weighted, all in float; a second kernel joins them.
+ */
+#include "plugins/gpu/kernels/attention.h"
+
+/* Each part of a sequence is long enough to be worth a block; the last ones may be empty. */
+struct part_rows {
+  uint32_t length, begin, end;
+  GPU_METHOD part_rows(const gpu_decode_arguments &a, uint32_t sequence, uint32_t part) {
+    const uint32_t least = GPU_DECODE_PART_ROWS, step = 32;
+    length = uint32_t(gpu_clamp(gpu_load_index(a.wide_lengths, a.lengths, sequence), 0, a.rows));
+    uint32_t each = ((length + a.parts - 1) / a.parts + step - 1) / step * step;
+    each = each < least ? least : each;
+    begin = uint32_t(gpu_clamp(int64_t(part) * each, 0, length));
+    end = a.parts == 1 ? length : uint32_t(gpu_clamp(int64_t(begin) + each, 0, length));
+  }
+};
+
+/* ---------------------------------------------------------------------------------------------- products in registers
+ * A block makes GPU_DECODE_HEADS heads of one part of a sequence, whose rows they share. For the scores, a thread has
+ * one row of a tile and one slice of its columns, so that what it reads of the row serves all heads; for the sums it
+ * has a few columns of all heads.
+ */
+
+template <typename T> struct decoder {
+  typedef typename T::stored stored;
+  static constexpr int HEADS = GPU_DECODE_HEADS, COLUMNS = GPU_DECODE_COLUMNS;
+  static constexpr int ROWS = GPU_DECODE_ROW_BYTES / sizeof(stored), SLICES = GPU_DECODE_THREADS / ROWS;
+  static constexpr int N = 16 / sizeof(stored);
+
+  const gpu_decode_arguments &a;
+  uint32_t sequence, first_head;
+  int padded, stride; /* of a row in shared memory: an odd number of 16 bytes, so that rows begin in different banks */
+  stored *rows;       /* [row][stride] */
+  float *query;       /* [head][padded] */
+  float *partial;     /* [slice][head][row], scores by slices; then [row][head], weights */
+  float *scales;      /* [head], for the sums so far; in the end what divides them */
+  int *present;       /* [row] */
+
+  GPU_METHOD decoder(const gpu_decode_arguments &arguments, unsigned char *shared) : a(arguments) {
+    sequence = blockIdx.x / a.head_groups;
+    first_head = blockIdx.x % a.head_groups * HEADS;
+    padded = (a.size + N - 1) / N * N;
+    stride = (padded / N | 1) * N;
+    rows = reinterpret_cast<stored *>(shared);
+    query = reinterpret_cast<float *>(rows + ROWS * stride);
+    partial = query + HEADS * padded;
+    scales = partial + GPU_DECODE_THREADS * HEADS;
+    present = reinterpret_cast<int *>(scales + HEADS);
+  }
+
+  GPU_METHOD void load_query() {
+#pragma unroll 1
+    for (int head = 0; head < HEADS; head++) {
+      int64_t from = sequence * a.query_sequence + (first_head + head) * a.query_head;
+      for (int i = int(threadIdx.x); i < padded; i += GPU_DECODE_THREADS)
+        query[head * padded + i] = first_head + head < a.heads && i < a.size ? gpu_load<T>(a.query, from + i) : 0.0f;
+    }
+  }
+
+  /* A row's first element in the cache; -1: behind the end, or in no block of the cache. */
+  GPU_METHOD int64_t find(uint32_t row, uint32_t end) const {
+    if (row >= end)
+      return -1;
+    uint32_t column = row / a.block_rows;
+    int64_t block = gpu_load_index(a.wide_table, a.table, sequence * a.table_sequence + column);
+    if (block < 0 || block >= a.blocks)
+      return -1;
+    return block * a.cache_block + (row - column * a.block_rows) * a.cache_row;
+  }
+
+  /* SLICES lanes load a row, 16 bytes each. What is not there reads as zeros. */
+  GPU_METHOD void load_rows(uint32_t begin, uint32_t end) {
+    int mine = int(threadIdx.x) / SLICES, lane = int(threadIdx.x) % SLICES;
+    int64_t first = find(begin + mine, end);
+    const stored *from = static_cast<const stored *>(a.cache) + first;
+    stored *to = rows + mine * stride;
+    if (lane == 0)
+      present[mine] = first >= 0;
+    if (first >= 0 && a.vectorised)
+#pragma unroll 4
+      for (int i = lane * N; i < padded; i += SLICES * N)
+        *reinterpret_cast<piece *>(to + i) = *reinterpret_cast<const piece *>(from + i);
+    else
+#pragma unroll 1
+      for (int i = lane; i < padded; i += SLICES)
+        to[i] = first >= 0 && i < a.size ? from[i] : stored(0);
+  }
+
+  GPU_METHOD void multiply() {
+    int mine = int(threadIdx.x) % ROWS, slice = int(threadIdx.x) / ROWS;
+    float sums[HEADS] = {};
+#pragma unroll 1
+    for (int i = slice * N; i < padded; i += SLICES * N) {
+      float key[N];
+      read_row<T>(rows + mine * stride + i, key);
+#pragma unroll
+      for (int head = 0; head < HEADS; head++) {
+        float factor[N];
+        read_floats(query + head * padded + i, factor);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+          sums[head] = fmaf(factor[k], key[k], sums[head]);
+      }
+    }
+#pragma unroll
+    for (int head = 0; head < HEADS; head++)
+      partial[(slice * HEADS + head) * ROWS + mine] = sums[head];
+  }
+
+  /* By threads in the order [head][row]: the others come along for the shuffles. */
+  GPU_METHOD void weigh(float &most, float &sum) {
+    int mine = int(threadIdx.x) % ROWS, head = int(threadIdx.x) / ROWS;
+    float score = -INFINITY;
+    if (head < HEADS && present[mine]) {
+      score = 0;
+#pragma unroll
+      for (int slice = 0; slice < SLICES; slice++)
+        score += partial[(slice * HEADS + head) * ROWS + mine];
+      score *= a.scale;
+    }
+    float above = fmaxf(most, gpu_lanes_reduce<greatest, ROWS>(score)), base = finite_or_zero(above);
+    float weight = head < HEADS && present[mine] ? expf(score - base) : 0.0f, scale = expf(most - base);
+    sum = sum * scale + gpu_lanes_reduce<gpu_sum, ROWS>(weight);
+    most = above;
+    gpu_barrier(); /* all have read their scores */
+    if (head < HEADS)
+      partial[mine * HEADS + head] = weight;
+    if (head < HEADS && mine == 0)
+      scales[head] = scale;
+  }
+
+  GPU_METHOD void add_values(float (&sums)[HEADS][COLUMNS]) {
+    int column = int(threadIdx.x) * COLUMNS;
+    if (column >= a.rank)
+      return;
+#pragma unroll
+    for (int head = 0; head < HEADS; head++)
+#pragma unroll
+      for (int k = 0; k < COLUMNS; k++)
+        sums[head][k] *= scales[head];
+#pragma unroll 4
+    for (int row = 0; row < ROWS; row++) {
+      float weights[HEADS], value[COLUMNS];
+      read_floats(partial + row * HEADS, weights);
+      read_pair<T>(rows + row * stride + column, value);
+#pragma unroll
+      for (int head = 0; head < HEADS; head++)
+#pragma unroll
+        for (int k = 0; k < COLUMNS; k++)
+          sums[head][k] = fmaf(weights[head], value[k], sums[head][k]);
+    }
+  }
+
+  /* The only part: the result. */
+  GPU_METHOD void store_result(const float (&sums)[HEADS][COLUMNS]) {
+#pragma unroll
+    for (int head = 0; head < HEADS; head++)
+#pragma unroll
+      for (int k = 0; k < COLUMNS; k++) {
+        int column = int(threadIdx.x) * COLUMNS + k;
+        if (first_head + head < a.heads && column < a.rank)
+          gpu_store<T>(a.out, sequence * a.out_sequence + (first_head + head) * a.out_head + column,
+                       sums[head][k] / scales[head]);
+      }
+  }
+
+  GPU_METHOD void store_part(const float (&sums)[HEADS][COLUMNS], uint32_t part) {
+#pragma unroll
+    for (int head = 0; head < HEADS; head++)
+#pragma unroll
+      for (int k = 0; k < COLUMNS; k++) {
+        int column = int(threadIdx.x) * COLUMNS + k;
+        int64_t at = (int64_t(sequence) * a.heads + first_head + head) * a.parts + part;
+        if (first_head + head < a.heads && column < a.rank)
+          a.parts_out[at * a.rank + column] = sums[head][k];
+      }
+  }
+
+  GPU_METHOD void run(uint32_t part) {
+    part_rows range(a, sequence, part);
+    float most = -INFINITY, sum = 0, sums[HEADS][COLUMNS] = {};
+    uint32_t head = first_head + threadIdx.x / ROWS;
+    bool tells = head < first_head + HEADS && head < a.heads && threadIdx.x % ROWS == 0;
+    if (a.parts > 1 && range.begin == range.end)
+      return;
+    load_query();
+#pragma unroll 1
+    for (uint32_t row = range.begin; row < range.end; row += ROWS) {
+      load_rows(row, range.end);
+      gpu_barrier();
+      multiply();
+      gpu_barrier();
+      weigh(most, sum);
+      gpu_barrier();
+      add_values(sums);
+      gpu_barrier();
+    }
+    if (a.parts > 1) {
+      if (tells) {
+        float *weight = a.parts_weight + ((int64_t(sequence) * a.heads + head) * a.parts + part) * 2;
+        weight[0] = most;
+        weight[1] = sum;
+      }
+      store_part(sums, part);
+      return;
+    }
+    if (head < first_head + HEADS && threadIdx.x % ROWS == 0)
+      scales[head - first_head] = range.length ? sum : 1.0f;
+    if (tells)
+      a.lse[sequence * a.lse_sequence + head] = log_sum(most, sum, range.length != 0);
+    gpu_barrier();
+    store_result(sums);
+  }
+};
+
+#define DECODE(type)                                                                                                   \
+  GPU_KERNEL(gpu_decode_arguments, mla_decode_##type, GPU_DECODE_THREADS) {                                            \
+    GPU_DYNAMIC_SHARED;                                                                                                \
+    decoder<gpu_##type>(a, gpu_dynamic_shared).run(blockIdx.y);                                                        \
+  }                                                                                                                    \
+  GPU_KERNEL(gpu_decode_arguments, mla_decode_join_##type, GPU_DECODE_JOIN_THREADS) {                                  \
+    join_parts<gpu_##type>(a);                                                                                         \
+  }
+
+/* A block for each head: the parts of a sequence become one result. */
+template <typename T> GPU_DEVICE void join_parts(const gpu_decode_arguments &a) {
+  uint32_t sequence = blockIdx.x / a.heads, head = blockIdx.x % a.heads, n = 0;
+  const float *weights = a.parts_weight + int64_t(blockIdx.x) * a.parts * 2;
+  const float *sums = a.parts_out + int64_t(blockIdx.x) * a.parts * a.rank;
+  float most = -INFINITY, total = 0;
+  uint32_t length = part_rows(a, sequence, 0).length;
+  for (; n < a.parts && part_rows(a, sequence, n).begin < length; n++)
+    most = fmaxf(most, weights[2 * n]);
+  float base = finite_or_zero(most);
+  for (uint32_t part = 0; part < n; part++)
+    total += expf(weights[2 * part] - base) * weights[2 * part + 1];
+  if (threadIdx.x == 0)
+    a.lse[sequence * a.lse_sequence + head] = log_sum(most, total, n != 0);
+  for (int column = int(threadIdx.x); column < a.rank; column += GPU_DECODE_JOIN_THREADS) {
+    float sum = 0;
+    for (uint32_t part = 0; part < n; part++)
+      sum = fmaf(expf(weights[2 * part] - base), sums[int64_t(part) * a.rank + column], sum);
+    gpu_store<T>(a.out, sequence * a.out_sequence + head * a.out_head + column, n ? sum / total : 0.0f);
+  }
+}
+
+DECODE(f32)
+DECODE(f16)
+DECODE(bf16)
