@@ -114,6 +114,16 @@ static void free_twin(twin *t) {
       unmake(t->tensors[side][i]);
 }
 
+/* As the stand-in's log has it. */
+static bool was_launched(const char *kernel, DLDataType dtype) {
+  char line[96];
+  snprintf(line, sizeof line, "launch %s_%s grid", kernel,
+           dtype.code == kDLBfloat ? "bf16"
+           : dtype.bits == 16      ? "f16"
+                                   : "f32");
+  return strstr(stand_in_log(), line) != NULL;
+}
+
 /* ------------------------------------------------------------------------------------------------------- attention */
 
 enum { QUERY, KV_CACHE, BLOCK_TABLE, SEQ_LENS, SCALE, KV_LORA_RANK, OUT, LSE };
@@ -187,6 +197,76 @@ START_TEST(mla_decode_leaves_out_rows_of_blocks_that_are_not_there) {
 }
 END_TEST
 
+static const int decode_lengths[] = {1, 15, 16, 17, 31, 32, 33, 63, 64, 65};
+enum { N_LENGTHS = sizeof decode_lengths / sizeof decode_lengths[0] };
+
+/* Fewer and more heads than a block makes, rows that are aligned and that are not, and such as leave room for 16 heads
+ * alone. */
+START_TEST(mla_decode_of_heads_and_lengths_of_all_sizes) {
+  static const struct {
+    int heads, size, rank;
+    const char *kernel;
+  } rows[] = {{1, 48, 32, "mla_decode_16"},   {8, 72, 56, "mla_decode_16"}, {16, 36, 36, "mla_decode_16"},
+              {17, 72, 64, "mla_decode_32"},  {33, 40, 8, "mla_decode_32"}, {128, 24, 17, "mla_decode_32"},
+              {17, 584, 512, "mla_decode_16"}};
+  fl_host *host = gpu_host(setup_of(_i));
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    int sequences = rows[i].size > 500 ? 2 : N_LENGTHS;
+    twin t = make_decode(half_type_of(_i), sequences, rows[i].heads, 5, rows[i].size, rows[i].rank);
+    for (int j = 0; j < sequences; j++)
+      set(&t.tensors[0][SEQ_LENS]->tensor, j, decode_lengths[(j + (int)i) % N_LENGTHS]);
+    mirror(&t, setup_of(_i));
+    stand_in_clear();
+    check_twin(host, &t, OUT, NULL, 0);
+    ck_assert(was_launched(_i % 2 ? "mla_decode" : rows[i].kernel, half_type_of(_i)));
+    free_twin(&t);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* In columns that are keys and values and in such as are keys alone, of rows and of a query. */
+START_TEST(mla_decode_gets_an_infinity_and_NaN_where_they_belong) {
+  enum { SIZE = 24, RANK = 16, TOKENS = 20, HEADS = 20 };
+  static const struct {
+    uint32_t argument;
+    int64_t i;
+    double value;
+  } rows[] = {{KV_CACHE, 19 * SIZE + 3, INFINITY},
+              {KV_CACHE, 19 * SIZE + 20, NAN},
+              {KV_CACHE, 7 * SIZE + 20, -INFINITY},
+              {KV_CACHE, 30 * SIZE + 3, INFINITY}, /* behind the end */
+              {QUERY, 17 * SIZE + 4, NAN}};
+  fl_host *host = gpu_host(setup_of(_i));
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    twin t = make_decode(half_type_of(_i), 1, HEADS, 2, SIZE, RANK);
+    put(&t.tensors[0][SEQ_LENS]->tensor, 1, TOKENS);
+    put(&t.tensors[0][BLOCK_TABLE]->tensor, 2, 0, 1);
+    set(&t.tensors[0][rows[i].argument]->tensor, rows[i].i, rows[i].value);
+    mirror(&t, setup_of(_i));
+    check_twin(host, &t, OUT, NULL, 0);
+    free_twin(&t);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(mla_decode_does_not_round_weights) {
+  enum { SIZE = 16, RANK = 8 };
+  fl_host *host = gpu_host(setup_of(_i));
+  twin t = make_decode(half_type_of(_i), 1, 5, 1, SIZE, RANK);
+  put(&t.tensors[0][SEQ_LENS]->tensor, 1, 2);
+  for (int64_t i = 0; i < 2 * SIZE; i++) /* values that are opposite, weights of about 1/2 */
+    set(&t.tensors[0][KV_CACHE]->tensor, i, i % SIZE < RANK ? (i < SIZE ? 30 : -30) : i < SIZE ? 0.25 : 0);
+  for (int64_t i = 0; i < 5 * SIZE; i++)
+    set(&t.tensors[0][QUERY]->tensor, i, i % SIZE < RANK ? 0 : (double)(i / SIZE) / 3);
+  mirror(&t, setup_of(_i));
+  check_twin(host, &t, OUT, NULL, 0);
+  free_twin(&t);
+  fl_host_destroy(host);
+}
+END_TEST
+
 enum { CU_SEQLENS = 4, ENCODER_OUT = 6 };
 
 static twin make_encoder(DLDataType dtype, int batch, int tokens, int heads, int size) {
@@ -198,16 +278,6 @@ static twin make_encoder(DLDataType dtype, int batch, int tokens, int heads, int
   add_value(&t, fl_none());
   add_tensor(&t, dtype, 4, batch, tokens, heads, size);
   return t;
-}
-
-/* As the stand-in's log has it. */
-static bool was_launched(const char *kernel, DLDataType dtype) {
-  char line[96];
-  snprintf(line, sizeof line, "launch %s_%s grid", kernel,
-           dtype.code == kDLBfloat ? "bf16"
-           : dtype.bits == 16      ? "f16"
-                                   : "f32");
-  return strstr(stand_in_log(), line) != NULL;
 }
 
 static bool has_tensor_cores(int run, DLDataType dtype) {
@@ -530,6 +600,9 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, mla_decode_makes_long_sequences_in_parts_where_there_is_workspace, 0, RUNS);
   tcase_add_loop_test(tests, mla_decode_takes_the_rows_of_deepseek, 0, RUNS);
   tcase_add_loop_test(tests, mla_decode_leaves_out_rows_of_blocks_that_are_not_there, 0, RUNS);
+  tcase_add_loop_test(tests, mla_decode_of_heads_and_lengths_of_all_sizes, 0, HALF_RUNS);
+  tcase_add_loop_test(tests, mla_decode_gets_an_infinity_and_NaN_where_they_belong, 0, HALF_RUNS);
+  tcase_add_loop_test(tests, mla_decode_does_not_round_weights, 0, HALF_RUNS);
   tcase_add_loop_test(tests, mm_encoder_attn_gives_a_block_more_queries_where_there_are_many, 0, RUNS);
   tcase_add_loop_test(tests, mm_encoder_attn_of_heads_and_tokens_of_all_sizes, 0, HALF_RUNS);
   tcase_add_loop_test(tests, mm_encoder_attn_of_segments_that_end_anywhere, 0, HALF_RUNS);

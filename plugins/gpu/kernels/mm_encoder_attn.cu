@@ -286,7 +286,8 @@ struct least {
 
 template <typename T, int SIZE> struct fragment_encoder {
   static constexpr int QUERIES = 16, KEYS = GPU_ENCODER_FRAGMENT_KEYS, WARPS = GPU_ENCODER_FRAGMENT_THREADS / GPU_WARP;
-  static constexpr int STRIDE = SIZE + 8; /* of a row in shared memory: eight rows lie in different banks */
+  static constexpr int STRIDE =
+      SIZE + GPU_FRAGMENT_PADDING;        /* of a row in shared memory: eight rows lie in different banks */
   static constexpr int PIECES = SIZE / 8; /* of 16 bytes */
 
   const gpu_encoder_arguments &a;
