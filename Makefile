@@ -287,7 +287,8 @@ dist-clean: ## remove everything built, by any variant
 
 .PHONY: help
 help: ## show this list
-	@echo "make [TARGET] [BUILD=$(BUILD)] [CC=$(CC)] [PREFIX=$(PREFIX)] [DESTDIR=] [DEPS=no]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo "make [TARGET] [BUILD=$(BUILD)] [CC=$(CC)] [CFLAGS='$(CFLAGS)'] [PREFIX=$(PREFIX)] [LIBDIR=$(LIBDIR)] [DESTDIR=] [DEPS=no]"
+	@echo "  [CUDA_ARCHS='$(CUDA_ARCHS)'] [ROCM_ARCHS='$(ROCM_ARCHS)']"
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  %-21s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -508,6 +508,10 @@ int command_bench(int argc, char **argv) {
   if ((device && !cli_device(device, &asked.device)) || (dtype && !cli_dtype(dtype, &asked.dtype)) ||
       (size && !parse_size(size, &asked)) || (seconds && !parse_seconds(seconds, &asked.seconds)))
     return EXIT_USAGE;
+  if (asked.sizes && !asked.sizes[strspn(asked.sizes, " ;")]) {
+    cli_error("--dims: '%s' has no sizes, expected some as in 'n: 1 128; d: 8192'", asked.sizes);
+    return EXIT_USAGE;
+  }
   if (asked.sizes && first == argc) {
     cli_error("--dims needs the operator that has these dimensions");
     return EXIT_USAGE;

@@ -1,5 +1,5 @@
-/* The checks of `flhost doctor`, one function for each area. They use the public API and look at files and devices
- * themselves only for what it does not say: permissions, and variables that had no effect. */
+/* The checks of `flhost doctor`, one function for each area; that of the settings is in checks_settings.c. They use the
+ * public API and look at files and devices themselves only for what it does not say: permissions. */
 #include "cli/cli.h"
 #include "cli/doctor.h"
 
@@ -10,15 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Anyone could put code or a policy there. In a sticky directory others cannot replace what is there. */
-static void check_writable(const char *path, const struct stat *status, const char *area, findings *list) {
+void check_writable(const char *path, const struct stat *status, const char *area, findings *list) {
   if ((status->st_mode & S_IWOTH) && !(status->st_mode & S_ISVTX))
     finding_add(list, FINDING_PROBLEM, area, "take the right away: chmod o-w", "every user may write to %s", path);
 }
 
 /* ----------------------------------------------------------------------------------------------------- directories */
 
-static bool is_set(const char *variable) {
+bool is_variable_set(const char *variable) {
   const char *value = getenv(variable);
   return value && *value;
 }
@@ -36,12 +35,25 @@ static void check_directory(const char *path, bool named, findings *list) {
 }
 
 void check_directories(fl_host *host, findings *list) {
-  bool named = is_set("VLLM_FL_PLUGIN_PATH");
+  bool named = is_variable_set("VLLM_FL_PLUGIN_PATH");
   for (const char *const *directory = fl_plugin_directories(host); directory && *directory; directory++)
     check_directory(*directory, named, list);
 }
 
 /* --------------------------------------------------------------------------------------------------------- plugins */
+
+/* What to do about a plugin that failed: where a setting named it, there may be nothing wrong with a file. */
+static const char *advice_for(const fl_plugin_info *plugin) {
+  if (!strncmp(plugin->reason, "VLLM_FL_PLUGIN_PATH:", 20))
+    return "correct the variable";
+  if (!strcmp(plugin->route, "module"))
+    return "correct VLLM_FL_PLUGIN_MODULES, or repair the file; the other plugins work without it";
+  return "repair or remove the file; the other plugins work without it";
+}
+
+static const char *plural(uint32_t n) {
+  return n == 1 ? "" : "s";
+}
 
 void check_plugins(fl_host *host, findings *list) {
   fl_plugins *plugins;
@@ -55,13 +67,13 @@ void check_plugins(fl_host *host, findings *list) {
     const fl_plugin_info *plugin = &plugins->plugins[i];
     const char *name = *plugin->name ? plugin->name : plugin->file;
     if (!strcmp(plugin->status, "failed"))
-      finding_add(list, FINDING_PROBLEM, "plugins", "repair or remove the file; the other plugins work without it",
-                  "plugin %s failed: %s (%s)", name, plugin->reason, plugin->file);
+      finding_add(list, FINDING_PROBLEM, "plugins", advice_for(plugin), "plugin %s failed: %s (%s)", name,
+                  plugin->reason, plugin->file);
     else if (strcmp(plugin->status, "loaded") != 0)
       finding_add(list, FINDING_NOTE, "plugins", "", "plugin %s is %s: %s", name, plugin->status, plugin->reason);
     else
       finding_add(list, *plugin->reason ? FINDING_NOTE : FINDING_OK, "plugins", "",
-                  "plugin %s %s: %u implementations%s%s", name, plugin->version, plugin->impls,
+                  "plugin %s %s: %u implementation%s%s%s", name, plugin->version, plugin->impls, plural(plugin->impls),
                   *plugin->reason ? "; " : "", plugin->reason);
     loaded += !strcmp(plugin->status, "loaded");
   }
@@ -137,113 +149,12 @@ void check_platform(fl_host *host, findings *list) {
   }
   for (uint32_t i = 0; i < report->n; i++)
     check_hardware(host, &report->platforms[i], list);
-  if (!*report->config_file)
+  if (!*report->config_file && !is_variable_set("VLLM_FL_CONFIG")) /* which stands in for it */
     finding_add(list, FINDING_NOTE, "platform", "", "no platform file for %s: built-in values are in force",
                 report->active);
-  else if (!stat(report->config_file, &status))
+  else if (*report->config_file && !stat(report->config_file, &status))
     check_writable(report->config_file, &status, "settings", list);
   fl_platform_report_free(report);
-}
-
-/* -------------------------------------------------------------------------------------------------------- settings */
-
-/* What the words of a setting name. The host itself warns about those of op_backends. */
-typedef enum names { NAMES_OPS = 1, NAMES_VENDORS } names;
-static const struct {
-  const char *setting;
-  names names;
-} named_settings[] = {
-    {"flagos_whitelist", NAMES_OPS}, {"flagos_blacklist", NAMES_OPS},  {"VLLM_FL_FLAGOS_BLACKLIST_APPEND", NAMES_OPS},
-    {"custom_ops", NAMES_OPS},       {"allow_vendors", NAMES_VENDORS}, {"deny_vendors", NAMES_VENDORS},
-};
-
-/* Everything that a setting may name, ended by NULL, of one moment; the strings are the snapshot's. */
-static const char **known_names(const fl_snapshot *snapshot, names which) {
-  uint32_t n_ops = fl_snapshot_op_count(snapshot);
-  size_t n = n_ops, kept = 0;
-  for (uint32_t op = 0; op < n_ops; op++)
-    n += fl_snapshot_impl_count(snapshot, op);
-  const char **words = calloc(n + 1, sizeof *words);
-  for (uint32_t op = 0; words && op < n_ops; op++) {
-    if (which == NAMES_OPS)
-      words[kept++] = fl_snapshot_op_name(snapshot, op);
-    for (uint32_t i = 0; which == NAMES_VENDORS && i < fl_snapshot_impl_count(snapshot, op); i++)
-      if (fl_snapshot_impl(snapshot, op, i)->vendor)
-        words[kept++] = fl_snapshot_impl(snapshot, op, i)->vendor;
-  }
-  return words;
-}
-
-static void check_word(const fl_setting *setting, const char *word, names which, const char *const *known,
-                       findings *list) {
-  static const char *const what[] = {[NAMES_OPS] = "op", [NAMES_VENDORS] = "vendor"};
-  for (const char *const *name = known; *name; name++)
-    if (!strcmp(*name, word))
-      return;
-  const char *nearest = cli_nearest(word, known);
-  finding_add(list, FINDING_WARNING, "settings",
-              which == NAMES_OPS ? "'flhost ops' lists the operators" : "'flhost ops --impls' lists the vendors",
-              "%s (%s) names the %s '%s', which is not registered%s%s%s", setting->name, setting->origin, what[which],
-              word, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
-}
-
-/* Do the words of a list name something that is there? */
-static void check_names(const fl_setting *setting, names which, const fl_snapshot *snapshot, findings *list) {
-  const char **known = known_names(snapshot, which);
-  json_t *value = json_loads(setting->value, JSON_DECODE_ANY, NULL), *item;
-  size_t index;
-  if (!known)
-    list->failed = true;
-  else
-    json_array_foreach(value, index, item) { /* nothing for what is no list */
-      const char *word = json_string_value(item);
-      bool is_switch = word && !strcmp(setting->name, "custom_ops"); /* all, none, +op, -op */
-      if (word && *word && (!is_switch || strchr("+-", *word)))
-        check_word(setting, word + is_switch, which, known, list);
-    }
-  json_decref(value);
-  free(known);
-}
-
-/* A variable that something else beats. One that is invalid was reported already. */
-static void check_effect(const fl_setting *setting, findings *list) {
-  for (size_t i = 0; i < list->n; i++)
-    if (*setting->variable && strstr(list->items[i].what, setting->variable))
-      return;
-  if (*setting->variable && is_set(setting->variable) && !strstr(setting->origin, setting->variable))
-    finding_add(list, FINDING_WARNING, "settings", "remove the variable, or the setting that beats it",
-                "%s is set but has no effect: the value of %s comes from %s", setting->variable, setting->name,
-                setting->origin);
-}
-
-static void check_config_file(findings *list) {
-  const char *path = getenv("VLLM_FL_CONFIG");
-  struct stat status;
-  if (path && *path && !stat(path, &status))
-    check_writable(path, &status, "settings", list);
-}
-
-void check_settings(fl_host *host, findings *list) {
-  size_t before = list->n;
-  fl_settings *settings;
-  fl_snapshot *snapshot = fl_registry_snapshot(host);
-  if (!snapshot || fl_get_settings(host, &settings)) {
-    finding_add(list, FINDING_PROBLEM, "settings", "", "%s", fl_error_message());
-    fl_snapshot_release(snapshot);
-    return;
-  }
-  for (uint32_t i = 0; i < settings->n; i++) {
-    const fl_setting *setting = &settings->settings[i];
-    check_effect(setting, list);
-    for (size_t known = 0; known < sizeof named_settings / sizeof *named_settings; known++)
-      if (!strcmp(named_settings[known].setting, setting->name))
-        check_names(setting, named_settings[known].names, snapshot, list);
-  }
-  check_config_file(list);
-  if (list->n == before)
-    finding_add(list, FINDING_OK, "settings", "", "%u settings are in force", settings->n);
-  fl_settings_free(settings);
-  fl_snapshot_release(snapshot);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- ops */
@@ -276,22 +187,11 @@ static void count_flagos(fl_host *host, const fl_explanation *explanation, op_co
   }
 }
 
-/* One that is for the device tells more than others, which are just not. */
-static const fl_explained *most_telling(const fl_explanation *explanation, const fl_snapshot *snapshot, uint32_t op,
-                                        int32_t device_type) {
-  for (uint32_t i = 0; i < explanation->n_impls; i++)
-    for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, op); j++) {
-      const fl_impl_info *impl = fl_snapshot_impl(snapshot, op, j);
-      if (!strcmp(impl->impl_id, explanation->impls[i].impl_id) && impl->devices & FL_DEVICE(device_type))
-        return &explanation->impls[i];
-    }
-  return &explanation->impls[0];
-}
-
 static void count_refusal(op_counts *counts, const char *op, const fl_explained *impl, findings *list) {
-  char reason[sizeof counts->refusals->reason];
+  char reason[sizeof counts->refusals->reason] = "none is for it";
   uint32_t at = 0;
-  snprintf(reason, sizeof reason, "%s: %s", impl->impl_id, impl->reason);
+  if (impl)
+    snprintf(reason, sizeof reason, "%s: %s", impl->impl_id, impl->reason);
   while (at < counts->n_refusals && strcmp(counts->refusals[at].reason, reason) != 0)
     at++;
   if (at == counts->n_refusals) {
@@ -310,13 +210,15 @@ static void count_refusal(op_counts *counts, const char *op, const fl_explained 
 }
 
 static void add_refusals(const op_counts *counts, int32_t device_type, findings *list) {
+  char words[CLI_DEVICE_WORDS], advice[CLI_DEVICE_WORDS + 32];
+  snprintf(advice, sizeof advice, "'flhost explain %sOP' tells more", cli_device_words(device_type, words));
   for (uint32_t i = 0; i < counts->n_refusals; i++) {
     const refusal *r = &counts->refusals[i];
     char more[32] = "";
     if (r->n > 3)
       snprintf(more, sizeof more, " and %u more", r->n - 3);
-    finding_add(list, FINDING_WARNING, "ops", "'flhost explain OP' tells more",
-                "%s%s: no implementation may run on %s; %s", r->names, more, cli_device_name(device_type), r->reason);
+    finding_add(list, FINDING_WARNING, "ops", advice, "%s%s: no implementation may run on %s; %s", r->names, more,
+                cli_device_name(device_type), r->reason);
   }
 }
 
@@ -334,7 +236,7 @@ static void check_op(fl_host *host, const fl_snapshot *snapshot, uint32_t index,
   else if (!explanation->n_impls)
     counts->unimplemented++;
   else
-    count_refusal(counts, op, most_telling(explanation, snapshot, index, device_type), list);
+    count_refusal(counts, op, cli_most_telling(explanation, snapshot, index, device_type), list);
   fl_explanation_free(explanation);
 }
 
@@ -358,11 +260,11 @@ void check_ops(fl_host *host, findings *list) {
   for (uint32_t i = 0; snapshot && i < fl_snapshot_op_count(snapshot); i++)
     check_op(host, snapshot, i, device_type, &counts, list);
   add_refusals(&counts, device_type, list);
-  finding_add(list, counts.ready ? FINDING_OK : FINDING_PROBLEM, "ops", "", "%u operators are ready on %s",
-              counts.ready, cli_device_name(device_type));
+  finding_add(list, counts.ready ? FINDING_OK : FINDING_PROBLEM, "ops", "", "%u operator%s ready on %s", counts.ready,
+              counts.ready == 1 ? " is" : "s are", cli_device_name(device_type));
   if (counts.unimplemented)
-    finding_add(list, FINDING_NOTE, "ops", "", "%u operators have no implementation in any plugin",
-                counts.unimplemented);
+    finding_add(list, FINDING_NOTE, "ops", "", "%u operator%s no implementation in any plugin", counts.unimplemented,
+                counts.unimplemented == 1 ? " has" : "s have");
   if (counts.with_flagos && counts.flagos_disabled == counts.with_flagos)
     finding_add(list, FINDING_WARNING, "ops", "remove the setting if that is not meant",
                 "implementations of kind flagos are not used for any operator: %s", counts.reason);

@@ -67,8 +67,16 @@ int cli_parse(const cli_syntax *syntax, int argc, char **argv, int *exit_status)
 /* Prints "flhost: …" to standard error, each line of the text with that prefix. */
 void cli_error(const char *format, ...) FL_PRINTF(1, 2);
 
-/* Writes text with control characters shown as \x1b: names and reasons may come from a file nobody vetted. */
+/* Bytes of the character at `text` if a terminal, or XML, may have it as it is: 0 for what is no UTF-8, and for control
+ * characters, those from U+0080 to U+009F included, which are commands to some terminals. */
+size_t cli_character(const char *text);
+
+/* Writes text with control characters, and what is no UTF-8, shown as \x1b: names and reasons may come from a file
+ * nobody vetted. */
 void cli_put_text(FILE *file, const char *text);
+
+/* Columns that the first `length` bytes take on a terminal so: one a character, four for a byte that is shown so. */
+uint32_t cli_width(const char *text, size_t length);
 
 /* Is the file a terminal that may be written to in colour and bold (NO_COLOR, TERM=dumb)? */
 bool cli_is_styled(FILE *file);
@@ -116,6 +124,10 @@ bool cli_find_device_type(const char *name, int32_t *device_type);
 bool cli_device_type(const char *name, int32_t *device_type);
 const char *cli_device_name(int32_t device_type); /* "unknown" for one without a name */
 
+/* What an advised command needs to speak of the same device: "--device cuda ", "" for the processor. Gives `words`. */
+enum { CLI_DEVICE_WORDS = 64 };
+const char *cli_device_words(int32_t device_type, char words[CLI_DEVICE_WORDS]);
+
 /* Lists, separated by commas, of a set of FL_DEVICE(type) or of FL_FLOAT32…; malloc'ed. */
 char *cli_device_names(uint64_t devices);
 char *cli_dtype_names(uint32_t dtypes);
@@ -133,6 +145,11 @@ const char *cli_kind_name(fl_kind kind);
 
 /* What an op says of the bytes that a call moves: "default" where it says nothing of its own. */
 const char *cli_op_bytes(const fl_op *op);
+
+/* Where no implementation of an op is selected: the first that is for the device, whose reason tells most; NULL: none
+ * is for it. `op` is the op's index in the snapshot. */
+const fl_explained *cli_most_telling(const fl_explanation *explanation, const fl_snapshot *snapshot, uint32_t op,
+                                     int32_t device_type);
 
 /* ----------------------------------------------------------------------------------------------------------- pages */
 

@@ -1,8 +1,9 @@
-/* What `flhost doctor` found: a list that the checks (checks.c) fill and the command (doctor.c) prints. */
+/* What `flhost doctor` found: a list that the checks (checks*.c) fill and the command (doctor.c) prints. */
 #ifndef FLHOST_CLI_DOCTOR_H
 #define FLHOST_CLI_DOCTOR_H
 
 #include <flhost/flhost.h>
+#include <sys/stat.h>
 
 typedef enum finding_level { FINDING_OK, FINDING_NOTE, FINDING_WARNING, FINDING_PROBLEM } finding_level;
 
@@ -29,5 +30,11 @@ void check_plugins(fl_host *host, findings *list);
 void check_platform(fl_host *host, findings *list);
 void check_settings(fl_host *host, findings *list);
 void check_ops(fl_host *host, findings *list);
+
+/* What several of them look at. Is the variable there, and not empty? */
+bool is_variable_set(const char *variable);
+
+/* Anyone could put code or a policy there. In a sticky directory others cannot replace what is there. */
+void check_writable(const char *path, const struct stat *status, const char *area, findings *list);
 
 #endif

@@ -11,7 +11,7 @@ static const char *verdict_name(fl_verdict verdict) {
   return names[verdict];
 }
 
-static json_t *explanation_json(const fl_explanation *explanation) {
+static json_t *explanation_json(const fl_explanation *explanation, int32_t device_type) {
   json_t *order = json_array(), *candidates = json_array(), *replaces = json_array();
   for (uint32_t i = 0; i < explanation->n_order; i++)
     order = cli_json_append(order, cli_json_string(explanation->order[i]));
@@ -29,10 +29,10 @@ static json_t *explanation_json(const fl_explanation *explanation) {
         cli_json_append(replaces, json_pack("{s:o, s:b, s:o}", "class", cli_json_string(layer->class_name), "allowed",
                                             (int)layer->allowed, "reason", cli_json_string(layer->reason)));
   }
-  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "op", cli_json_string(explanation->op), "order", order,
-                   "order_origin", cli_json_string(explanation->order_origin), "selected",
-                   cli_json_string(explanation->selected), "error", cli_json_string(explanation->error), "candidates",
-                   candidates, "replaces", replaces);
+  return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "op", cli_json_string(explanation->op), "device",
+                   cli_device_name(device_type), "order", order, "order_origin",
+                   cli_json_string(explanation->order_origin), "selected", cli_json_string(explanation->selected),
+                   "error", cli_json_string(explanation->error), "candidates", candidates, "replaces", replaces);
 }
 
 static void print_order(const fl_explanation *explanation) {
@@ -54,14 +54,14 @@ static void print_replaced(const fl_replaced *layer) {
   puts(")");
 }
 
-static int print_explanation(const fl_explanation *explanation) {
+static int print_explanation(const fl_explanation *explanation, int32_t device_type) {
   static const char *const headers[] = {"IMPL", "KIND", "VENDOR", ">PRIORITY", "PLUGIN", "VERDICT", "REASON", NULL};
   cli_table table;
   cli_print_title(explanation->op);
   print_order(explanation);
   fputs("selected: ", stdout);
   cli_put_text(stdout, explanation->selected ? explanation->selected : "none");
-  putchar('\n');
+  printf(" (tensors on %s)\n", cli_device_name(device_type));
   for (uint32_t i = 0; i < explanation->n_replaces; i++)
     print_replaced(&explanation->replaces[i]);
   putchar('\n');
@@ -84,7 +84,8 @@ static int explain_one(fl_host *host, const char *op, int32_t device_type, bool 
   fl_status status = fl_explain(host, op, device_type, &explanation);
   if (status)
     return cli_fail(status);
-  int exit_status = json ? cli_print_json(explanation_json(explanation)) : print_explanation(explanation);
+  int exit_status =
+      json ? cli_print_json(explanation_json(explanation, device_type)) : print_explanation(explanation, device_type);
   if (!exit_status && !explanation->selected) {
     const char *error = explanation->error ? explanation->error : "";
     cli_error("%.*s", (int)strcspn(error, "\n"), error); /* the lines after it repeat the reasons */
@@ -94,8 +95,20 @@ static int explain_one(fl_host *host, const char *op, int32_t device_type, bool 
   return exit_status;
 }
 
-/* One line for an op: what is selected and why; where nothing is, why the first was rejected. */
-static void add_summary(cli_table *table, const fl_explanation *explanation) {
+const fl_explained *cli_most_telling(const fl_explanation *explanation, const fl_snapshot *snapshot, uint32_t op,
+                                     int32_t device_type) {
+  for (uint32_t i = 0; i < explanation->n_impls; i++)
+    for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, op); j++) {
+      const fl_impl_info *impl = fl_snapshot_impl(snapshot, op, j);
+      if (!strcmp(impl->impl_id, explanation->impls[i].impl_id) && impl->devices & FL_DEVICE(device_type))
+        return &explanation->impls[i];
+    }
+  return NULL;
+}
+
+/* One line for an op: what is selected and why; where nothing is, why one that is for the device was rejected. */
+static void add_summary(cli_table *table, const fl_explanation *explanation, const fl_snapshot *snapshot, uint32_t op,
+                        int32_t device_type) {
   uint32_t n[FL_REJECTED + 1] = {0};
   for (uint32_t i = 0; i < explanation->n_impls; i++)
     n[explanation->impls[i].verdict]++;
@@ -103,7 +116,13 @@ static void add_summary(cli_table *table, const fl_explanation *explanation) {
   cli_table_add(table, explanation->selected);
   cli_table_format(table, "%u", n[FL_SELECTED] + n[FL_CANDIDATE]);
   cli_table_format(table, "%u", n[FL_REJECTED]);
-  cli_table_add(table, explanation->n_impls ? explanation->impls[0].reason : "nothing is registered");
+  const fl_explained *impl = cli_most_telling(explanation, snapshot, op, device_type);
+  if (explanation->selected)
+    cli_table_add(table, explanation->impls[0].reason);
+  else if (impl)
+    cli_table_format(table, "%s: %s", impl->impl_id, impl->reason);
+  else
+    cli_table_add(table, explanation->n_impls ? "none is for this device" : "nothing is registered");
 }
 
 static int explain_all(fl_host *host, int32_t device_type, bool json) {
@@ -123,9 +142,9 @@ static int explain_all(fl_host *host, int32_t device_type, bool json) {
     if (status)
       break;
     if (json)
-      list = cli_json_append(list, explanation_json(explanation));
+      list = cli_json_append(list, explanation_json(explanation, device_type));
     else
-      add_summary(&table, explanation);
+      add_summary(&table, explanation, snapshot, i, device_type);
     fl_explanation_free(explanation);
   }
   int exit_status = status ? cli_fail(status) : json ? cli_print_json(json_incref(list)) : cli_table_print(&table);

@@ -51,6 +51,7 @@ static int print_rows(const fl_manifest *manifest) {
 }
 
 static int print_facts(const fl_manifest *manifest, uint32_t n_resolved) {
+  char words[CLI_DEVICE_WORDS];
   cli_table table;
   cli_table_begin(&table, NULL, 2);
   cli_table_add(&table, "library:");
@@ -58,11 +59,12 @@ static int print_facts(const fl_manifest *manifest, uint32_t n_resolved) {
   cli_table_add(&table, "policy:");
   cli_table_add(&table, manifest->policy);
   cli_table_add(&table, "resolved:");
-  cli_table_format(&table, "%u operators on %s", n_resolved, cli_device_name(manifest->device_type));
+  cli_table_format(&table, "%u operator%s on %s", n_resolved, n_resolved == 1 ? "" : "s",
+                   cli_device_name(manifest->device_type));
   for (uint32_t i = 0; i < manifest->n_without; i++) {
     cli_table_add(&table, i ? " " : "without:");
-    cli_table_format(&table, "%s: none of its implementations may run; 'flhost explain %s' says why",
-                     manifest->without[i], manifest->without[i]);
+    cli_table_format(&table, "%s: none of its implementations may run; 'flhost explain %s%s' says why",
+                     manifest->without[i], cli_device_words(manifest->device_type, words), manifest->without[i]);
   }
   cli_table_add(&table, "sha256:");
   cli_table_add(&table, manifest->sha256);

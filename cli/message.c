@@ -5,16 +5,51 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
+/* Length of the UTF-8 sequence at `s` if it is a valid one, else 0. */
+static size_t utf8_length(const unsigned char *s) {
+  size_t length = *s < 0x80                 ? 1
+                  : *s >= 0xc2 && *s < 0xe0 ? 2
+                  : (*s & 0xf0) == 0xe0     ? 3
+                  : *s >= 0xf0 && *s < 0xf5 ? 4
+                                            : 0;
+  for (size_t i = 1; i < length; i++)
+    if ((s[i] & 0xc0) != 0x80)
+      return 0;
+  if ((*s == 0xe0 && s[1] < 0xa0) || (*s == 0xed && s[1] > 0x9f) || (*s == 0xf0 && s[1] < 0x90) ||
+      (*s == 0xf4 && s[1] > 0x8f))
+    return 0;
+  return length;
+}
+
+size_t cli_character(const char *text) {
+  const unsigned char *s = (const unsigned char *)text;
+  bool is_control = *s < 0x20 || *s == 0x7f || (*s == 0xc2 && s[1] < 0xa0);
+  return is_control ? 0 : utf8_length(s);
+}
+
 static void put_clean(FILE *file, const char *text, size_t length) {
-  for (size_t i = 0; i < length; i++) {
-    unsigned char c = (unsigned char)text[i];
-    if (c < 0x20 || c == 0x7f)
-      fprintf(file, "\\x%02x", c);
+  while (length) {
+    size_t n = cli_character(text);
+    if (n)
+      fwrite(text, 1, n, file);
     else
-      putc(c, file);
+      fprintf(file, "\\x%02x", (unsigned char)*text);
+    n += !n;
+    text += n;
+    length -= n < length ? n : length;
   }
+}
+
+uint32_t cli_width(const char *text, size_t length) {
+  uint32_t width = 0;
+  for (size_t i = 0, n; i < length; i += n + !n) {
+    n = cli_character(text + i);
+    width += n ? 1 : 4;
+  }
+  return width;
 }
 
 void cli_put_text(FILE *file, const char *text) {
@@ -58,22 +93,6 @@ int cli_print_json(json_t *value) {
   putchar('\n');
   json_decref(value);
   return EXIT_OK;
-}
-
-/* Length of the UTF-8 sequence at `s` if it is a valid one, else 0. */
-static size_t utf8_length(const unsigned char *s) {
-  size_t length = *s < 0x80                 ? 1
-                  : *s >= 0xc2 && *s < 0xe0 ? 2
-                  : (*s & 0xf0) == 0xe0     ? 3
-                  : *s >= 0xf0 && *s < 0xf5 ? 4
-                                            : 0;
-  for (size_t i = 1; i < length; i++)
-    if ((s[i] & 0xc0) != 0x80)
-      return 0;
-  if ((*s == 0xe0 && s[1] < 0xa0) || (*s == 0xed && s[1] > 0x9f) || (*s == 0xf0 && s[1] < 0x90) ||
-      (*s == 0xf4 && s[1] > 0x8f))
-    return 0;
-  return length;
 }
 
 json_t *cli_json_string(const char *text) {
@@ -120,11 +139,17 @@ json_t *cli_json_words(const char *words) {
 
 /* ------------------------------------------------------------------------------------------------------------ hosts */
 
+static const struct {
+  int level;
+  const char *name;
+} levels[] = {{FL_LOG_ERROR, "ERROR"}, {FL_LOG_WARNING, "WARNING"}, {FL_LOG_INFO, "INFO"}, {FL_LOG_DEBUG, "DEBUG"}};
+enum { N_LEVELS = sizeof levels / sizeof *levels };
+
 static const char *level_name(int level) {
-  return level >= FL_LOG_ERROR     ? "ERROR"
-         : level >= FL_LOG_WARNING ? "WARNING"
-         : level >= FL_LOG_INFO    ? "INFO"
-                                   : "DEBUG";
+  size_t i = 0;
+  while (i + 1 < N_LEVELS && level < levels[i].level)
+    i++;
+  return levels[i].name;
 }
 
 /* `user` is the least level that is printed. */
@@ -134,15 +159,26 @@ static void print_log_line(void *user, int level, const char *line) {
     cli_error("%s: %s", level_name(level), line);
 }
 
+/* Does VLLM_FL_LOG_LEVEL hold a level? The library refuses another word, and logs as if it were not there till then. */
+static bool is_log_level_set(void) {
+  const char *text = getenv("VLLM_FL_LOG_LEVEL");
+  char word[8] = "", more[2];
+  if (!text || sscanf(text, " %7s %1s", word, more) != 1)
+    return false;
+  for (size_t i = 0; i < N_LEVELS; i++)
+    if (!strcasecmp(word, levels[i].name))
+      return true;
+  return false;
+}
+
 fl_host *cli_open_host(uint32_t flags, int *exit_status) {
   static const int everything = 0, warnings = FL_LOG_WARNING;
-  const char *level = getenv("VLLM_FL_LOG_LEVEL");
   fl_host *host = NULL;
   /* With the variable set the library has already left out what is below it. */
   fl_host_options options = {.size = sizeof options,
                              .flags = flags,
                              .log = print_log_line,
-                             .log_user = (void *)(level && *level ? &everything : &warnings)};
+                             .log_user = (void *)(is_log_level_set() ? &everything : &warnings)};
   fl_status status = fl_host_create(&options, &host);
   if (status) {
     *exit_status = cli_fail(status);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 typedef struct name {
   const char *name;
@@ -31,6 +32,12 @@ static const name dtypes[] = {
     {"int8", FL_INT8},
     {"bool", FL_BOOLEAN},
     {NULL, 0},
+};
+
+/* Names of element types beside those: vLLM's, and the short ones that everybody uses. */
+static const name dtype_aliases[] = {
+    {"float", FL_FLOAT32}, {"half", FL_FLOAT16},  {"double", FL_FLOAT64}, {"fp32", FL_FLOAT32},
+    {"fp16", FL_FLOAT16},  {"bf16", FL_BFLOAT16}, {"fp64", FL_FLOAT64},   {NULL, 0},
 };
 
 /* By DLPack's numbers, in the order of the names above. */
@@ -89,6 +96,8 @@ bool cli_device_type(const char *word, int32_t *device_type) {
       words[n++] = fl_device_type_name(type);
   for (const name *alias = aliases; alias->name; alias++)
     words[n++] = alias->name;
+  if (!strcasecmp(word, "gpu")) /* one letter from "cpu", which is not what was meant */
+    words[0] = NULL;
   cli_unknown("device type", "", word, words, "device types: cpu, cuda, rocm, ascend (ext_dev)");
   return false;
 }
@@ -96,6 +105,14 @@ bool cli_device_type(const char *word, int32_t *device_type) {
 const char *cli_device_name(int32_t device_type) {
   const char *known = fl_device_type_name(device_type);
   return known ? known : "unknown";
+}
+
+const char *cli_device_words(int32_t device_type, char words[CLI_DEVICE_WORDS]) {
+  const char *known = fl_device_type_name(device_type);
+  words[0] = 0;
+  if (device_type != kDLCPU && known)
+    snprintf(words, CLI_DEVICE_WORDS, "--device %s ", known);
+  return words;
 }
 
 /* Adds a name to a list separated by commas, which has room for it. */
@@ -129,15 +146,20 @@ char *cli_dtype_names(uint32_t set) {
   return list;
 }
 
+static bool find_dtype(const name *rows, const char *word, uint32_t *dtype) {
+  while (rows->name && strcmp(rows->name, word) != 0)
+    rows++;
+  if (rows->name)
+    *dtype = (uint32_t)rows->number;
+  return rows->name;
+}
+
 bool cli_dtype(const char *word, uint32_t *dtype) {
   const char *words[sizeof dtypes / sizeof *dtypes] = {NULL};
-  for (size_t i = 0; dtypes[i].name; i++) {
+  if (find_dtype(dtypes, word, dtype) || find_dtype(dtype_aliases, word, dtype))
+    return true;
+  for (size_t i = 0; dtypes[i].name; i++)
     words[i] = dtypes[i].name;
-    if (!strcmp(word, dtypes[i].name)) {
-      *dtype = (uint32_t)dtypes[i].number;
-      return true;
-    }
-  }
   cli_unknown("element type", "", word, words,
               "element types: float32, float16, bfloat16, float8_e4m3fn, float64, int32, int64, uint8, int8, bool");
   return false;

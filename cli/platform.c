@@ -68,8 +68,14 @@ static bool is_of_interest(const fl_platform_info *platform) {
 static int print_steps(const fl_platform_info *platform) {
   static const char *const headers[] = {"STEP", "STATE", "FINDING", NULL};
   cli_table table;
-  printf("\nSteps to a device of %s", platform->name);
-  printf(*platform->plugin ? ", plugin '%s':\n" : ":\n", platform->plugin);
+  fputs("\nSteps to a device of ", stdout);
+  cli_put_text(stdout, platform->name);
+  if (*platform->plugin) {
+    fputs(", plugin '", stdout);
+    cli_put_text(stdout, platform->plugin);
+    putchar('\'');
+  }
+  puts(":");
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < platform->n_steps; i++) {
     const fl_platform_step *step = &platform->steps[i];
@@ -124,8 +130,15 @@ static int print_devices(const fl_platform_report *report) {
 static int print_table(const fl_platform_report *report) {
   static const char *const headers[] = {"PLATFORM", "ACTIVE", ">ON THE BUS", "DRIVER", ">DEVICES", "DIAGNOSIS", NULL};
   cli_table table;
-  printf("platform:    %s (%s)\nconfig file: %s\n\n", report->active, report->active_origin,
-         *report->config_file ? report->config_file : "none");
+  cli_table_begin(&table, NULL, 2);
+  cli_table_add(&table, "platform:");
+  cli_table_format(&table, "%s (%s)", report->active, report->active_origin);
+  cli_table_add(&table, "config file:");
+  cli_table_add(&table, *report->config_file ? report->config_file : "none");
+  int status = cli_table_print(&table);
+  if (status)
+    return status;
+  putchar('\n');
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < report->n; i++) {
     const fl_platform_info *platform = &report->platforms[i];
@@ -139,7 +152,7 @@ static int print_table(const fl_platform_report *report) {
       cli_table_format(&table, "%d", platform->device_count);
     cli_table_add(&table, platform->diagnosis);
   }
-  int status = cli_table_print(&table);
+  status = cli_table_print(&table);
   for (uint32_t i = 0; i < report->n && !status; i++)
     if (is_of_interest(&report->platforms[i]))
       status = print_steps(&report->platforms[i]);

@@ -17,6 +17,8 @@ enum { REPEAT_DEFAULT = 5, REPEAT_MAX = 1000000 };
 /* A file to run, and where its results go. */
 typedef struct run_job {
   char *path, *out_path; /* out_path: NULL without --out */
+  dev_t device;          /* of the file at `path`, as is the inode; 0 if it cannot be looked at */
+  ino_t inode;
 } run_job;
 
 typedef struct run_list {
@@ -52,9 +54,30 @@ static int check_out_path(const run_list *jobs, const run_job *added) {
   return EXIT_OK;
 }
 
+/* Recorded results must not be lost to those of this run, whatever name leads to them. */
+static int check_overwriting(const run_list *jobs) {
+  struct stat out;
+  for (size_t i = 0; i < jobs->n; i++) {
+    if (!jobs->items[i].out_path || stat(jobs->items[i].out_path, &out))
+      continue;
+    for (size_t j = 0; j < jobs->n; j++)
+      if (jobs->items[j].inode == out.st_ino && jobs->items[j].device == out.st_dev) {
+        cli_error("--out: the results of '%s' would overwrite the file '%s', expected another directory",
+                  jobs->items[i].path, jobs->items[j].path);
+        return EXIT_USAGE;
+      }
+  }
+  return EXIT_OK;
+}
+
 /* `name`: its path below the operand, which is also that below --out. */
 static int add_job(run_list *jobs, const char *path, const char *name) {
   run_job added = {.path = strdup(path)};
+  struct stat file;
+  if (!stat(path, &file)) {
+    added.device = file.st_dev;
+    added.inode = file.st_ino;
+  }
   if (jobs->n == jobs->capacity) {
     size_t capacity = jobs->capacity ? jobs->capacity * 2 : 64;
     run_job *grown = realloc(jobs->items, capacity * sizeof *grown);
@@ -354,6 +377,8 @@ int command_run(int argc, char **argv) {
   status = EXIT_OK;
   for (int i = first; i < argc && !status; i++)
     status = add_operand(&jobs, argv[i]);
+  if (!status)
+    status = check_overwriting(&jobs);
   if (!status)
     host = cli_open_host(FL_HOST_STATISTICS, &status);
   if (host && device.device_type != kDLCPU)

@@ -64,16 +64,6 @@ void cli_table_format(cli_table *table, const char *format, ...) {
   add(table, length < 0 ? NULL : text, false);
 }
 
-/* Columns that text takes on a terminal, as cli_put_text prints it: one a character, four for a control character. */
-static uint32_t width_of(const char *text, size_t length) {
-  uint32_t width = 0;
-  for (size_t i = 0; i < length; i++) {
-    unsigned char c = (unsigned char)text[i];
-    width += c < 0x20 || c == 0x7f ? 4 : (c & 0xc0) != 0x80;
-  }
-  return width;
-}
-
 static void put_spaces(uint32_t n) {
   printf("%*s", (int)n, "");
 }
@@ -93,7 +83,7 @@ static void put_folded(const char *text, uint32_t indent, uint32_t limit) {
   }
   while (*text) {
     size_t spaces = strspn(text, " "), length = strcspn(text + spaces, " ");
-    uint32_t width = width_of(text + spaces, length);
+    uint32_t width = cli_width(text + spaces, length);
     if (used && used + spaces + width > room) {
       putchar('\n');
       put_spaces(indent);
@@ -118,11 +108,11 @@ static const char *header_text(const char *header) {
 static void measure(const cli_table *table, uint32_t *widths) {
   uint32_t column = 0;
   for (uint32_t i = 0; i < table->columns; i++)
-    widths[i] = table->headers ? width_of(header_text(table->headers[i]), strlen(header_text(table->headers[i]))) : 0;
+    widths[i] = table->headers ? cli_width(header_text(table->headers[i]), strlen(header_text(table->headers[i]))) : 0;
   for (size_t i = 0; i < table->n; i++) {
     if (table->cells[i].is_note)
       continue;
-    uint32_t width = width_of(table->cells[i].text, strlen(table->cells[i].text));
+    uint32_t width = cli_width(table->cells[i].text, strlen(table->cells[i].text));
     if (width > widths[column])
       widths[column] = width;
     column = (column + 1) % table->columns;
@@ -132,7 +122,7 @@ static void measure(const cli_table *table, uint32_t *widths) {
 /* One cell and the gap after it; the last of a row ends the line. */
 static void put_cell(const cli_table *table, const uint32_t *widths, uint32_t column, const char *text,
                      uint32_t limit) {
-  uint32_t indent = 0, padding = widths[column] - width_of(text, strlen(text));
+  uint32_t indent = 0, padding = widths[column] - cli_width(text, strlen(text));
   bool right = table->headers && *table->headers[column] == '>';
   if (right)
     put_spaces(padding);

@@ -287,6 +287,8 @@ static int verify(fl_host *host, const request *asked, int n, char **ops) {
   if (!snapshot)
     return cli_no_memory();
   status = cli_check_impl(snapshot, asked->impl, n, ops);
+  if (!status && asked->junit)
+    status = verify_check_junit(asked->junit);
   if (!status)
     status = test_all(host, asked, snapshot, n, ops, &rows);
   if (!status && !rows.n)

@@ -50,7 +50,9 @@ bool verify_with_call(const verify_impl *impl, const test_call *call, verify_row
 /* Prints; the exit status of printing. */
 int verify_print_table(const verify_rows *rows);
 int verify_print_json(const verify_rows *rows, uint64_t seed);
-/* Writes a JUnit report. */
+/* Can a JUnit report be written there? Makes the file; exit status. */
+int verify_check_junit(const char *path);
+/* Writes it. */
 int verify_write_junit(const verify_rows *rows, const char *path);
 
 #endif

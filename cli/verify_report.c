@@ -4,10 +4,12 @@
 #include "cli/verify.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const status_names[] = {
     [VERIFY_OK] = "ok", [VERIFY_FAILED] = "failed", [VERIFY_SKIPPED] = "skipped"};
@@ -195,14 +197,16 @@ int verify_print_json(const verify_rows *rows, uint64_t seed) {
 /* --------------------------------------------------------------------------------------------------------------- JUnit
  */
 
-/* Text of an XML attribute. What XML cannot hold becomes '?'. */
+/* Text of an XML attribute. What XML cannot hold becomes '?': a vendor's words may be in any encoding. */
 static void put_xml(FILE *file, const char *text) {
-  for (; *text; text++) {
-    unsigned char c = (unsigned char)*text;
-    if (c == '&' || c == '<' || c == '>' || c == '"')
-      fprintf(file, "&#%d;", c);
+  for (size_t n; *text; text += n + !n) {
+    n = cli_character(text);
+    if (strchr("&<>\"", *text))
+      fprintf(file, "&#%d;", *text);
+    else if (n)
+      fwrite(text, 1, n, file);
     else
-      putc(c < 0x20 || c == 0x7f ? '?' : c, file);
+      putc('?', file);
   }
 }
 
@@ -230,6 +234,17 @@ static void put_case(FILE *file, const verify_row *row) {
     fputs("/>", file);
   }
   fputs("</testcase>\n", file);
+}
+
+/* A test of everything takes minutes: too late to hear that the report cannot be written. */
+int verify_check_junit(const char *path) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    cli_error("--junit: %s: %s", path, strerror(errno));
+    return EXIT_USAGE;
+  }
+  close(fd);
+  return EXIT_OK;
 }
 
 int verify_write_junit(const verify_rows *rows, const char *path) {

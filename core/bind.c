@@ -94,8 +94,18 @@ void fl_forget_failure(fl_op *op, const fl_impl_record *record) {
     fl_log_line(&op->host->log, FL_LOG_INFO, "Implementation '%s' of op '%s' works again", record->impl_id, op->name);
 }
 
+/* Items of a selection that are no candidates, with the rule that says so. The host's lock is held. */
+static void add_rejected(const fl_selection *selection, bool scoped, fl_text *text) {
+  for (uint32_t i = selection->n_accepted; i < selection->n; i++)
+    if (!find_failure(selection->op, selection->items[i].record)) {
+      fl_text_add(text, "\n  %s: ", selection->items[i].record->impl_id);
+      fl_selection_reason(selection, i, scoped, text);
+    }
+}
+
 /* Every candidate failed before and none may be tried yet. The host's lock is held. */
-static fl_status all_failed(const fl_op *op) {
+static fl_status all_failed(const fl_selection *selection, bool scoped) {
+  const fl_op *op = selection->op;
   fl_text text = {0};
   fl_text_add(&text, "All implementations for op='%s' have failed previously. Failed impl_ids: {", op->name);
   for (const fl_failure *failure = op->failures; failure; failure = failure->next)
@@ -103,12 +113,39 @@ static fl_status all_failed(const fl_op *op) {
   fl_text_add(&text, "}");
   for (const fl_failure *failure = op->failures; failure; failure = failure->next)
     fl_text_add(&text, "\n  %s: %s", failure->impl->impl_id, failure->reason ? failure->reason : "");
-  if (op->host->frozen_by.n)
-    fl_text_add(&text, "\n  None is tried again while the host is frozen (fl_freeze by '%s')",
-                op->host->frozen_by.items[0]);
+  add_rejected(selection, scoped, &text);
+  if (op->host->frozen_by.n) {
+    fl_text_add(&text, "\n  None is tried again: ");
+    fl_freeze_state(op->host, &text);
+  }
   fl_status status = fl_error(FL_ENOIMPL, "%s", fl_text_get(&text));
   fl_text_free(&text);
   return status;
+}
+
+static bool is_candidate(const fl_binding *binding, const fl_impl_record *record) {
+  for (uint32_t i = 0; i < binding->n; i++)
+    if (binding->candidates[i].record == record)
+      return true;
+  return false;
+}
+
+void fl_add_left_out(const fl_binding *binding, uint32_t device_type, fl_text *text) {
+  fl_op *op = binding->op;
+  fl_selection selection;
+  bool scoped;
+  pthread_mutex_lock(&op->host->lock);
+  if (!fl_select(&selection, op, fl_scope_policy(op->host, &scoped), (int32_t)device_type)) {
+    for (uint32_t i = 0; i < selection.n_accepted; i++) {
+      const fl_impl_record *record = selection.items[i].record;
+      const fl_failure *failure = is_candidate(binding, record) ? NULL : find_failure(op, record);
+      if (failure)
+        fl_text_add(text, "\n  %s: failed before: %s", record->impl_id, failure->reason ? failure->reason : "");
+    }
+    add_rejected(&selection, scoped, text);
+    fl_selection_free(&selection);
+  }
+  pthread_mutex_unlock(&op->host->lock);
 }
 
 /* ---------------------------------------------------------------------------------------------------- first uses */
@@ -130,7 +167,8 @@ static void list_op(fl_host *host, const fl_impl_record *record) {
   pthread_mutex_unlock(&host->lock);
   if (!path)
     return;
-  int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
+  /* Not blocking: a call must not wait for somebody to read a pipe. */
+  int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
   if (fd < 0 || write(fd, line, strlen(line)) < 0)
     fl_log_line(&host->log, FL_LOG_WARNING, "FLAGGEMS_ENABLE_OPLIST_PATH: cannot write '%s': %m", path);
   if (fd >= 0)
@@ -293,7 +331,8 @@ static bool can_synchronize(fl_host *host, int32_t device_type, char *why, size_
 }
 
 /* `synchronous`: calls wait for the device. The host's lock is held. */
-static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool synchronous, fl_status *status) {
+static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool scoped, bool synchronous,
+                                fl_status *status) {
   fl_host *host = op->host;
   uint32_t n = selection->n_accepted;
   bool strict = selection->policy->fields.strict;
@@ -328,7 +367,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
     candidate->on_probation = failure != NULL;
   }
   if (!binding->n) {
-    *status = all_failed(op);
+    *status = all_failed(selection, scoped);
     free(binding);
     return NULL;
   }
@@ -377,8 +416,8 @@ static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type
       if (!*status && !again && !selection.n_accepted)
         *status = fl_selection_error(&selection);
       if (!*status && !again) {
-        partial = order_is_partial(op, &selection);
-        binding = make_binding(op, &selection, synchronous, status);
+        partial = !scoped && order_is_partial(op, &selection); /* a scope may want one and no other */
+        binding = make_binding(op, &selection, scoped, synchronous, status);
       }
       if (binding) {
         bind(op, binding, place);

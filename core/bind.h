@@ -50,6 +50,9 @@ void fl_note_fallback(fl_op *op, const fl_impl_record *record);
 void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason);
 /* Is the implementation skipped at the time `now`? The host's lock is held. */
 bool fl_failure_skips(const fl_op *op, const fl_impl_record *record, double now);
+/* S4: adds a line for each implementation that is not among a binding's candidates for tensors on the device type: why
+ * it is not. Takes the host's lock. */
+void fl_add_left_out(const fl_binding *binding, uint32_t device_type, fl_text *text);
 /* A failed implementation works again. Nothing changes when the host is frozen. */
 void fl_forget_failure(fl_op *op, const fl_impl_record *record);
 

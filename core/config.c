@@ -175,21 +175,35 @@ static bool from_variable(const settings_reader *reader, fl_setting_id id) {
   return value->set && value->origin && !strcmp(value->origin, variable_of(id));
 }
 
+/* A variable that another setting leaves without effect. */
+static void say_ignored(settings_reader *reader, fl_setting_id ignored, fl_setting_id by) {
+  if (!reader->sources->reload)
+    info(reader, "%s is ignored: %s (%s) says which are allowed", variable_of(ignored),
+         fl_setting_name(&fl_setting_table[by]), reader->values[by].origin);
+}
+
 /* L1 and L2: both variables cannot be set; a whitelist takes every blacklist out of force. */
 static void apply_whitelist(settings_reader *reader, fl_setting_id white, fl_setting_id black, bool fatal) {
   if (from_variable(reader, white) && from_variable(reader, black))
     (fatal ? fl_problem_fatal : fl_problem)(&reader->problems, (fl_place){0},
                                             "Cannot set both %s and %s simultaneously. Please set only one of them.",
                                             variable_of(white), variable_of(black));
-  if (reader->values[white].set && reader->values[white].origin)
-    overrule(reader, black, reader->values[white].origin);
+  if (!reader->values[white].set || !reader->values[white].origin)
+    return;
+  if (from_variable(reader, black))
+    say_ignored(reader, black, white);
+  overrule(reader, black, reader->values[white].origin);
 }
 
 static void append_blacklist(settings_reader *reader) {
   const fl_setting_value *more = &reader->values[FL_SETTING_FLAGOS_BLACKLIST_APPEND];
   fl_setting_value *black = &reader->values[FL_SETTING_FLAGOS_BLACKLIST];
-  if (!more->names.n || reader->values[FL_SETTING_FLAGOS_WHITELIST].set)
+  if (!more->names.n)
     return;
+  if (reader->values[FL_SETTING_FLAGOS_WHITELIST].set) {
+    say_ignored(reader, FL_SETTING_FLAGOS_BLACKLIST_APPEND, FL_SETTING_FLAGOS_WHITELIST);
+    return;
+  }
   for (uint32_t i = 0; i < more->names.n; i++)
     if (!fl_strings_has(&black->names, more->names.items[i]) && !fl_strings_add(&black->names, more->names.items[i]))
       reader->problems.no_memory = true;
@@ -404,6 +418,8 @@ fl_status fl_policy_from_config(const char *path, fl_policy **policy) {
   fl_problems problems = {.check = FL_CHECK_ERROR};
   fl_setting_value values[FL_N_SETTINGS] = {0};
   fl_yaml *yaml = NULL;
+  if (!path)
+    return fl_error(FL_EINVAL, "fl_policy_from_config: path is NULL, expected the path of a YAML file");
   fl_status status = fl_yaml_load(path, &yaml);
   if (status == FL_ENOENT)
     status = fl_error(FL_ECONFIG, "Config file '%s' not found.", path);

@@ -33,7 +33,7 @@ fl_status fl_resolve_op(fl_host *host, const char *name, int32_t device_type, fl
   bool scoped;
   fl_op *op = fl_find_op(host, name);
   if (!op)
-    return FL_ENOENT;
+    return fl_registry_no_impl(host, name);
   fl_status status = select_locked(op, device_type, &selection, &scoped);
   if (status)
     return status;

@@ -17,8 +17,7 @@ static void add_names(const fl_host *host, fl_text *text) {
     fl_text_add(text, "%s'%s'", i ? ", " : "", host->frozen_by.items[i]);
 }
 
-/* Who froze the host, and what ends that. The host's lock is held. */
-static void add_state(const fl_host *host, fl_text *text) {
+void fl_freeze_state(const fl_host *host, fl_text *text) {
   fl_text_add(text, "the host is frozen by ");
   add_names(host, text);
   if (host->frozen_by.n == 1)
@@ -31,7 +30,7 @@ fl_status fl_refuse_frozen(fl_host *host, const char *what) {
   fl_text state = {0};
   if (!host->frozen_by.n)
     return FL_OK;
-  add_state(host, &state);
+  fl_freeze_state(host, &state);
   fl_status status = fl_error(FL_ESTATE, "%s is refused: %s", what, fl_text_get(&state));
   fl_text_free(&state);
   return status;
@@ -51,7 +50,7 @@ bool fl_keeps_frozen(fl_host *host, const char *op, const char *impl_id, const c
   pthread_mutex_lock(&host->lock);
   bool frozen = host->frozen_by.n; /* it may have been thawed since */
   if (frozen)
-    add_state(host, &state);
+    fl_freeze_state(host, &state);
   pthread_mutex_unlock(&host->lock);
   if (frozen)
     fl_error(status, "%s\n  Op '%s' keeps to '%s': %s", reason, op, impl_id, fl_text_get(&state));
@@ -156,7 +155,7 @@ static fl_status not_frozen_by(const fl_host *host, const char *who) {
   fl_text state = {0};
   if (!host->frozen_by.n)
     return fl_error(FL_ESTATE, "fl_thaw: '%s' has not frozen the host; nobody has", who);
-  add_state(host, &state);
+  fl_freeze_state(host, &state);
   const char *nearest = fl_nearest_word(who, (const char *const *)host->frozen_by.items, host->frozen_by.n);
   fl_status status = fl_error(FL_ESTATE, "fl_thaw: '%s' has not frozen the host%s; %s", who,
                               fl_did_you_mean(hint, sizeof hint, nearest), fl_text_get(&state));

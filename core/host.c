@@ -92,7 +92,8 @@ static fl_status choose_platform(fl_host *host) {
   if (status)
     return status;
   host->platform = fl_strdup(name);
-  host->platform_origin = fl_strdup(forced ? origin : plugin ? plugin : "detected");
+  host->platform_origin =
+      plugin && !forced ? fl_format("plugin '%s'", plugin) : fl_strdup(forced ? origin : "detected");
   host->platform_plugin = plugin ? fl_strdup(plugin) : NULL;
   if (!host->platform || !host->platform_origin || (plugin && !host->platform_plugin))
     return fl_error_no_memory();
@@ -141,7 +142,24 @@ static void list_vendors(const fl_host *host, fl_strings *vendors) {
   }
 }
 
-/* Whether a deferred plugin brings the vendor that a policy names is known when it is loaded: those that list the op
+/* The host's lock is held. */
+static bool has_impl(const fl_host *host, const char *op_name, const char *impl_id) {
+  const fl_op *op = fl_registry_known(host, op_name);
+  return op && fl_registry_find_impl(op, impl_id);
+}
+
+/* The implementation's id that a token names; NULL: it names none. */
+static const char *named_impl(const char *token) {
+  return strncmp(token, "impl:", 5) ? NULL : token + 5;
+}
+
+/* Does a token name what nobody has registered? The host's lock is held. */
+static bool is_unknown(const fl_host *host, const char *op, const char *token, const fl_strings *vendors) {
+  const char *impl_id = named_impl(token);
+  return impl_id ? !has_impl(host, op, impl_id) : !strncmp(token, "vendor:", 7) && !fl_strings_has(vendors, token + 7);
+}
+
+/* Whether a deferred plugin brings what a token of the policy names is known when it is loaded: those that list the op
  * are, before anything is said. */
 static void load_for_tokens(fl_host *host) {
   fl_strings vendors = {0};
@@ -153,54 +171,86 @@ static void load_for_tokens(fl_host *host) {
   pthread_mutex_unlock(&host->lock);
   for (uint32_t i = 0; i < policy->fields.n_per_op; i++) {
     const fl_op_order *order = &policy->fields.per_op[i];
+    bool unknown = false;
+    pthread_mutex_lock(&host->lock);
     for (uint32_t j = 0; j < order->n_tokens; j++)
-      if (!strncmp(order->tokens[j], "vendor:", 7) && !fl_strings_has(&vendors, order->tokens[j] + 7))
-        fl_load_deferred(host, order->op);
+      unknown |= is_unknown(host, order->op, order->tokens[j], &vendors);
+    pthread_mutex_unlock(&host->lock);
+    if (unknown)
+      fl_load_deferred(host, order->op);
   }
   fl_policy_release(policy);
   fl_strings_free(&vendors);
 }
 
-/* T2, and its like for ops: names that no plugin has registered may come later, so they are warnings. */
+/* The host's lock is held. */
+static void warn_of_impl(const fl_op *op, const char *token, const char *origin, fl_text *lines) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  fl_strings ids = {0};
+  for (uint32_t i = 0; set && i < set->n; i++)
+    fl_strings_add(&ids, set->impls[i]->impl_id);
+  const char *nearest = fl_nearest_word(named_impl(token), (const char *const *)ids.items, ids.n);
+  fl_text_add(lines, "%s: token '%s' for op '%s': no plugin has registered that implementation%s%s%s\n", origin, token,
+              op->name, nearest ? "; did you mean 'impl:" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  fl_strings_free(&ids);
+}
+
+/* What an order may name: all vendors, all ops. */
+typedef struct known_names {
+  fl_strings vendors, ops;
+} known_names;
+
+static void warn_of_token(const fl_host *host, const fl_op_order *order, const char *token, const char *origin,
+                          const known_names *names, fl_text *lines) {
+  const fl_op *op = fl_registry_known(host, order->op);
+  if (!strcmp(token, "unfused") && op && !op->unfused)
+    fl_text_add(lines, "%s: token 'unfused' for op '%s': the host cannot run it by parts\n", origin, order->op);
+  if (!is_unknown(host, order->op, token, &names->vendors))
+    return;
+  if (named_impl(token)) {
+    if (op) /* else that is said */
+      warn_of_impl(op, token, origin, lines);
+    return;
+  }
+  const char *vendor = token + strlen("vendor:");
+  const char *nearest = fl_nearest_word(vendor, (const char *const *)names->vendors.items, names->vendors.n);
+  fl_text_add(lines, "%s: token '%s' for op '%s': no plugin has registered vendor '%s'%s%s%s\n", origin, token,
+              order->op, vendor, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+static void warn_of_order(fl_host *host, const fl_op_order *order, const known_names *names, fl_text *lines) {
+  const char *from = fl_config_op_origin(host->config, order->op), *origin = from ? from : "op_backends";
+  if (!fl_registry_known(host, order->op) && !fl_is_deferred(host, order->op)) {
+    const char *nearest = fl_nearest_word(order->op, (const char *const *)names->ops.items, names->ops.n);
+    fl_text_add(lines, "%s: no op '%s' is registered%s%s%s\n", origin, order->op, nearest ? "; did you mean '" : "",
+                nearest ? nearest : "", nearest ? "'?" : "");
+  }
+  for (uint32_t i = 0; i < order->n_tokens; i++)
+    warn_of_token(host, order, order->tokens[i], origin, names, lines);
+}
+
+/* T2, and its like for ops and implementations: what no plugin has registered may come later, so these are warnings. */
 static void warn_of_unknown_names(fl_host *host) {
-  fl_strings vendors = {0}, ops = {0};
+  known_names names = {0};
   fl_text lines = {0};
   load_for_tokens(host);
   pthread_mutex_lock(&host->lock);
   const fl_policy_fields *fields = &host->policy->fields;
-  if (fields->n_per_op) {
-    list_vendors(host, &vendors);
-    fl_deferred_ops(host, &ops);
+  bool wanted = fields->n_per_op && host->config->check != FL_CHECK_OFF;
+  if (wanted) {
+    list_vendors(host, &names.vendors);
+    fl_deferred_ops(host, &names.ops);
     for (uint32_t i = 0; i < host->n_ops; i++)
-      fl_strings_add(&ops, host->ops[i]->name);
+      fl_strings_add(&names.ops, host->ops[i]->name);
   }
-  for (uint32_t i = 0; i < fields->n_per_op; i++) {
-    const char *op = fields->per_op[i].op, *origin = fl_config_op_origin(host->config, op);
-    const fl_op *known = fl_registry_known(host, op);
-    if (!known && !fl_is_deferred(host, op)) {
-      const char *nearest = fl_nearest_word(op, (const char *const *)ops.items, ops.n);
-      fl_text_add(&lines, "%s: no op '%s' is registered%s%s%s\n", origin ? origin : "op_backends", op,
-                  nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
-    }
-    for (uint32_t j = 0; j < fields->per_op[i].n_tokens; j++) {
-      const char *token = fields->per_op[i].tokens[j];
-      if (!strcmp(token, "unfused") && known && !known->unfused)
-        fl_text_add(&lines, "%s: token 'unfused' for op '%s': the host cannot run it by parts\n",
-                    origin ? origin : "op_backends", op);
-      if (strncmp(token, "vendor:", 7) || fl_strings_has(&vendors, token + 7))
-        continue;
-      const char *nearest = fl_nearest_word(token + 7, (const char *const *)vendors.items, vendors.n);
-      fl_text_add(&lines, "%s: token '%s' for op '%s': no plugin has registered vendor '%s'%s%s%s\n",
-                  origin ? origin : "op_backends", token, op, token + 7, nearest ? "; did you mean '" : "",
-                  nearest ? nearest : "", nearest ? "'?" : "");
-    }
-  }
+  for (uint32_t i = 0; wanted && i < fields->n_per_op; i++)
+    warn_of_order(host, &fields->per_op[i], &names, &lines);
   pthread_mutex_unlock(&host->lock);
   for (char *line = lines.text, *end; line && (end = strchr(line, '\n')); line = end + 1)
     fl_log_line(&host->log, FL_LOG_WARNING, "%.*s", (int)(end - line), line);
   fl_text_free(&lines);
-  fl_strings_free(&vendors);
-  fl_strings_free(&ops);
+  fl_strings_free(&names.vendors);
+  fl_strings_free(&names.ops);
 }
 
 /* VLLM_FL_DISPATCH_DEBUG: the table of ops and implementations. */
@@ -337,6 +387,8 @@ fl_status fl_set_log_level(fl_host *host, const char *level) {
   int number = fl_log_level_from_name(level);
   if (!number) {
     const char *nearest = fl_nearest_word(level, names, SIZE_MAX);
+    if (!nearest)
+      nearest = fl_nearest_beginning(level, names, SIZE_MAX);
     return fl_error(FL_EINVAL, "log level '%s': expected DEBUG, INFO, WARNING or ERROR%s%s%s", level,
                     nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
   }

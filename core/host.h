@@ -245,6 +245,8 @@ fl_status fl_registry_parse(fl_op *op);
 
 /* FL_ENOENT, with the nearest name. */
 fl_status fl_registry_no_such_op(fl_host *host, const char *name);
+/* The same with the first words that callers of the peer rely on (S4): to it, an op is what has implementations. */
+fl_status fl_registry_no_impl(fl_host *host, const char *name);
 
 /* Does an implementation declare the device type (0: any)? The caller is reading, or holds the host's lock. */
 bool fl_registry_has_impl(const fl_op *op, int32_t device_type);
@@ -347,6 +349,9 @@ void fl_default_after_fork(void); /* host.c */
  */
 fl_status fl_refuse_frozen(fl_host *host, const char *what);
 fl_status fl_refuse_frozen_unlocked(fl_host *host, const char *what);
+
+/* Adds who froze the host, and what ends that. The host's lock is held. */
+void fl_freeze_state(const fl_host *host, fl_text *text);
 
 /* An implementation failed: true if the call must end with that, since the host is frozen; the message then says so
  * after `reason`, which may lie in the thread's message. Nothing is held. */

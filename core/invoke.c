@@ -201,5 +201,5 @@ fl_status fl_call_op(fl_host *host, const char *name, fl_call *call) {
   uint64_t outer = fl_read_begin(self);
   fl_op *op = fl_registry_find(host, name);
   fl_read_end(self, outer);
-  return likely(op) ? fl_invoke(op, call) : fl_registry_no_such_op(host, name);
+  return likely(op) ? fl_invoke(op, call) : fl_registry_no_impl(host, name);
 }

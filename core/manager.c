@@ -142,9 +142,45 @@ static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call 
 }
 
 /* Nothing failed, and nothing took the call. */
-static fl_status none_takes(const fl_binding *binding, const fl_text *why) {
+static fl_status none_takes(const fl_binding *binding, const fl_call *call, fl_text *why) {
+  fl_add_left_out(binding, fl_call_device(binding->op, call), why);
   return fl_error(FL_ENOIMPL, "No implementation of op='%s' supports these arguments:%s", binding->op->name,
                   fl_text_get(why));
+}
+
+/* What became of the candidates of one call so far. */
+typedef struct attempts {
+  uint32_t failed;
+  const char *last; /* impl_id of the last that failed, */
+  fl_status status; /* what it returned, */
+  fl_text reason;   /* and its words */
+  fl_text why;      /* a line for each that did not take the call */
+} attempts;
+
+static void note_failed(attempts *made, const char *id, const fl_call *call, fl_status status) {
+  made->failed++;
+  made->last = id;
+  made->status = status;
+  fl_text_free(&made->reason);
+  fl_text_add(&made->reason, "%s", failure_reason(call, status));
+}
+
+/* There is no candidate left. */
+static fl_status give_up(const fl_binding *binding, const fl_call *call, attempts *made) {
+  const fl_op *op = binding->op;
+  if (!made->failed)
+    return none_takes(binding, call, &made->why);
+  fl_log_line(&op->host->log, FL_LOG_ERROR, "Last implementation '%s' failed for op '%s': %s", made->last, op->name,
+              fl_text_get(&made->reason));
+  return fl_error(made->status, "All %u implementation(s) failed for op='%s'. Last error: %s%s", made->failed, op->name,
+                  fl_text_get(&made->reason), fl_text_get(&made->why));
+}
+
+/* F3: the words are the implementation's own, if it has any. */
+static fl_status own_error(const fl_binding *binding, const char *id, const fl_call *call, fl_status status) {
+  if (!call->message[0])
+    fl_error(status, "Implementation '%s' failed for op '%s': %s", id, binding->op->name, fl_status_name(status));
+  return status;
 }
 
 /*
@@ -154,20 +190,19 @@ static fl_status none_takes(const fl_binding *binding, const fl_text *why) {
 static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_status status, fl_kept *kept) {
   fl_op *op = binding->op;
   fl_log *log = &op->host->log;
-  fl_text why = {0};
-  uint32_t failed = 0;
+  attempts made = {0};
   bool called = status != FL_OK, wait = binding->synchronous || (kept && kept->on_device);
   if (!called)
-    i = next_taker(binding, i, call, &why);
+    i = next_taker(binding, i, call, &made.why);
   for (;;) {
     if (i == binding->n) {
-      status = none_takes(binding, &why);
+      status = give_up(binding, call, &made);
       goto out;
     }
     fl_candidate *candidate = &binding->candidates[i];
     const char *id = candidate->record->impl_id;
     if (!called) {
-      if (failed)
+      if (made.failed)
         fl_log_line(log, FL_LOG_INFO, "Op '%s' fallback to '%s' (kind=%s, vendor=%s)", op->name, id,
                     fl_kind_name((fl_kind)candidate->record->kind),
                     candidate->record->vendor ? candidate->record->vendor : "None");
@@ -178,34 +213,40 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
     called = false;
     note_asynchronous(binding, call, status);
     if (status == FL_OK) {
-      if (failed)
+      if (made.failed)
         fl_note_fallback(op, candidate->record);
       if (candidate->on_probation)
         fl_forget_failure(op, candidate->record);
       goto out;
     }
+    if (status != FL_EINVAL && status != FL_ENOTSUP) {
+      fl_impl_record_count(candidate->record, FL_EVENT_FAILURE);
+      fl_probe_failure(op->name, id, status, failure_reason(call, status));
+    }
     if (status == FL_EINVAL) {
       fl_error(status, "%s: %s", op->name, failure_reason(call, status));
       goto out;
     }
+    if (binding->strict) {
+      status = own_error(binding, id, call, status);
+      goto out;
+    }
     if (status == FL_ENOTSUP) {
-      if (binding->strict || fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
+      if (fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
         goto out;
       fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
-      fl_text_add(&why, "\n  %s: not supported: %s", id, failure_reason(call, status));
+      fl_text_add(&made.why, "\n  %s: not supported: %s", id, failure_reason(call, status));
       fl_probe_fallback(op->name, id, candidate_id(binding, i + 1), failure_reason(call, status));
       fl_log_line(log, FL_LOG_DEBUG, "Op '%s': '%s' does not support the call: %s", op->name, id,
                   failure_reason(call, status));
-      i = next_taker(binding, i + 1, call, &why);
+      i = next_taker(binding, i + 1, call, &made.why);
       continue;
     }
-    fl_impl_record_count(candidate->record, FL_EVENT_FAILURE);
-    fl_probe_failure(op->name, id, status, failure_reason(call, status));
-    if (binding->strict || fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
+    if (fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
       goto out;
-    failed++;
+    note_failed(&made, id, call, status);
     fl_remember_failure(op, candidate->record, failure_reason(call, status));
-    uint32_t next = next_taker(binding, i + 1, call, &why);
+    uint32_t next = next_taker(binding, i + 1, call, &made.why);
     const char *lost = next < binding->n ? fl_restore_inputs(op, call, kept) : NULL;
     if (lost) {
       fl_log_line(log, FL_LOG_ERROR, "Implementation '%s' failed for op '%s': %s", id, op->name,
@@ -217,10 +258,7 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
       goto out;
     }
     if (next == binding->n) {
-      fl_log_line(log, FL_LOG_ERROR, "Last implementation '%s' failed for op '%s': %s", id, op->name,
-                  failure_reason(call, status));
-      fl_error(status, "All %u implementation(s) failed for op='%s'. Last error: %s", failed, op->name,
-               failure_reason(call, status));
+      status = give_up(binding, call, &made);
       goto out;
     }
     fl_log_line(log, FL_LOG_WARNING, "Implementation '%s' failed for op '%s': %s", id, op->name,
@@ -230,7 +268,8 @@ static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_sta
     i = next;
   }
 out:
-  fl_text_free(&why);
+  fl_text_free(&made.reason);
+  fl_text_free(&made.why);
   return status ? fl_error_note(status) : FL_OK;
 }
 
@@ -316,7 +355,7 @@ fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size) {
       break; /* no other is called */
   }
   if (binding && !taken)
-    status = none_takes(binding, &why);
+    status = none_takes(binding, call, &why);
   fl_read_end(self, outer);
   fl_text_free(&why);
   if (!status)

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 const fl_platform_kind fl_platform_kinds[] = {
@@ -22,6 +23,7 @@ const fl_platform_kind fl_platform_kinds[] = {
      .kernel = {"/proc/driver/nvidia/version", "/dev/dxg"},
      .module = "nvidia",
      .versions = {"/proc/driver/nvidia/version"},
+     .masks = {"CUDA_VISIBLE_DEVICES"},
      .driver = {.libraries = {"libcuda.so.1"},
                 .count = fl_count_cuda,
                 .count_in_use = fl_count_cuda_in_use,
@@ -37,6 +39,7 @@ const fl_platform_kind fl_platform_kinds[] = {
      .kernel = {"/sys/module/amdgpu"},
      .module = "amdgpu",
      .versions = {"/sys/module/amdgpu/version"}, /* of one that is not the kernel's own */
+     .masks = {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"},
      .driver = {.libraries = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"},
                 .root = "ROCM_PATH",
                 .usual_root = "/opt/rocm",
@@ -52,6 +55,7 @@ const fl_platform_kind fl_platform_kinds[] = {
      .patterns = {"/dev/davinci_manager", "/dev/davinci[0-9]*", "/dev/devmm_svm", "/dev/hisi_hdc"},
      .kernel = {"/dev/davinci_manager"}, /* which the driver makes */
      .versions = {"/usr/local/Ascend/driver/version.info"},
+     .masks = {"ASCEND_RT_VISIBLE_DEVICES"},
      .driver = {.libraries = {"libascendcl.so", "libacl_rt.so"},
                 .count = fl_count_ascend,
                 .version = fl_version_ascend}},
@@ -111,7 +115,8 @@ static fl_status unknown_platform(const fl_platform_kind *kinds, const char *for
   bool done = list_names(kinds, components, n, &names);
   for (uint32_t i = 0; i < names.n; i++)
     fl_text_add(&list, "%s%s", i ? ", " : "", names.items[i]);
-  const char *nearest = fl_nearest_word(forced, (const char *const *)names.items, names.n);
+  bool is_gpu = !strcasecmp(forced, "gpu"); /* one letter from "cpu", which is not what was meant */
+  const char *nearest = is_gpu ? NULL : fl_nearest_word(forced, (const char *const *)names.items, names.n);
   fl_status status = !done || list.failed ? fl_error_no_memory()
                                           : fl_error(FL_ECONFIG, "unknown platform '%s', expected one of %s%s%s%s",
                                                      forced, fl_text_get(&list), nearest ? "; did you mean '" : "",

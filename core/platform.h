@@ -17,6 +17,7 @@ typedef struct fl_platform_kind {
   const char *kernel[3];   /* files that are there when the kernel driver is loaded; ended by NULL */
   const char *module;      /* its name; NULL: it has several */
   const char *versions[3]; /* files that name its version; ended by NULL */
+  const char *masks[4];    /* variables that hide devices from a process; ended by NULL */
   fl_driver driver;
 } fl_platform_kind;
 

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <grp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -160,10 +161,21 @@ static void add_plugin(steps *list, const fl_plugin_finding *plugin) {
   add_step(list, "plugin", plugin->active ? "ok" : "failed", &text, "");
 }
 
+/* A driver that answers and has no device: as a rule they are hidden from this process. */
+static void advise_on_none(const fl_finding *f, char *advice, size_t size) {
+  snprintf(advice, size, "look at the driver's own tool and its log");
+  for (const char *const *mask = f ? f->kind->masks : (const char *const[]){NULL}; *mask; mask++)
+    if (getenv(*mask)) {
+      snprintf(advice, size, "%s is '%s', which may hide them: correct or unset it", *mask, getenv(*mask));
+      return;
+    }
+}
+
 static void add_devices(steps *list, const fl_finding *f, const fl_plugin_finding *plugin) {
   int32_t count = f ? f->probe.count : -1;
   const char *words = f && f->probe.opened ? f->probe.words : "";
   bool asked = f && f->probe.opened && f->node;
+  char advice[256] = "";
   fl_text text = {0};
   if (plugin && plugin->list && count < 0) {
     count = plugin->list->count;
@@ -182,13 +194,15 @@ static void add_devices(steps *list, const fl_finding *f, const fl_plugin_findin
   if (is_silent)
     fl_text_add(&text, "; %s", plugin->list->words);
   bool failed = is_silent || (asked && count < 0 && *words);
+  if (failed || (asked && !count))
+    advise_on_none(count ? NULL : f, advice, sizeof advice);
   add_step(list, "devices",
            failed      ? "failed"
            : count > 0 ? "ok"
            : !asked    ? "unknown"
            : !count    ? "missing"
                        : "unknown",
-           &text, failed || (asked && !count && *words) ? "look at the driver's own tool and its log" : "");
+           &text, advice);
 }
 
 bool fl_platform_steps(const fl_finding *finding, const fl_plugin_finding *plugin, fl_strings *words) {

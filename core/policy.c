@@ -67,6 +67,8 @@ static const char *nearest_among(const char *token, const char *const *words, si
   prefix[length] = 0;
   if (!colon) {
     nearest = fl_nearest_word(prefix, words, n_words);
+    if (!nearest)
+      nearest = fl_nearest_beginning(prefix, words, n_words);
     for (size_t i = 0; !nearest && i < sizeof former_words / sizeof *former_words; i++)
       if (!strcasecmp(prefix, former_words[i].word))
         nearest = former_words[i].token;
@@ -79,7 +81,12 @@ static const char *nearest_among(const char *token, const char *const *words, si
   return NULL;
 }
 
+/* An id is written without its "impl:" by who does not know that kinds and ids differ. */
 static const char *nearest_token(const char *token) {
+  if (after(token, "default.") || after(token, "reference."))
+    return "impl:ID";
+  if (after(token, "vendor."))
+    return "vendor:NAME";
   return nearest_among(token, plain_words, N_PLAIN);
 }
 

@@ -264,6 +264,15 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
   return status;
 }
 
+fl_status fl_registry_no_impl(fl_host *host, const char *name) {
+  char why[FL_ERROR_MAX];
+  fl_status status = fl_registry_no_such_op(host, name);
+  snprintf(why, sizeof why, "%s", fl_error_message());
+  return status == FL_ENOENT
+             ? fl_error(status, "No available implementation for op='%s'. Registered: []\n  %s", name, why)
+             : status;
+}
+
 /* Length of the name that a built-in op's schema begins with. */
 static size_t builtin_name(const fl_op_def *def) {
   return strcspn(def->schema, "(");

@@ -39,9 +39,9 @@ static bool goes_before(const fl_impl_record *a, const fl_impl_record *b) {
   return strcmp(a->impl_id, b->impl_id) > 0;
 }
 
-static bool has_kind(const fl_impl_set *set, fl_kind kind) {
+static bool has_reference(const fl_impl_set *set, int32_t device_type) {
   for (uint32_t i = 0; set && i < set->n; i++)
-    if (set->impls[i]->kind == kind)
+    if (set->impls[i]->kind == FL_KIND_REFERENCE && fl_impl_is_for(set->impls[i], device_type))
       return true;
   return false;
 }
@@ -57,8 +57,9 @@ static void choose_order(fl_selection *selection, const fl_impl_set *set) {
     selection->order = fl_policy_order(selection->policy, selection->op->name, &selection->n_order, &selection->per_op);
     return;
   }
-  /* An op without a reference (attention_backend in the dispatcher before) runs its vendor's. */
-  selection->order = has_kind(set, FL_KIND_REFERENCE) ? reference : vendor;
+  /* An op without a reference (attention_backend in the dispatcher before) runs its vendor's; a reference for the CPU
+   * is none for tensors on a GPU, where nothing would be left to run. */
+  selection->order = has_reference(set, selection->device_type) ? reference : vendor;
   selection->n_order = 1;
 }
 

@@ -102,6 +102,8 @@ const fl_setting_type fl_type_bool = {bool_from_text, bool_from_yaml, bool_to_js
 
 static const char *nearest_word(const char *word, const char *const *words) {
   const char *nearest = fl_nearest_word(word, words, SIZE_MAX);
+  if (!nearest)
+    nearest = fl_nearest_beginning(word, words, SIZE_MAX);
   /* The tokens know what kinds were called in former times. */
   if (!nearest && !fl_token_valid(word, &nearest) && nearest && !is_one_of(nearest, words))
     nearest = NULL;
@@ -191,22 +193,36 @@ static bool split(fl_problems *problems, const char *text, char separator, fl_st
   return ok;
 }
 
+/* No vendor, op or layer has such a name, so that it is a slip; the peer, and so flhost, takes it for one. */
+static void warn_of_spaces(fl_problems *problems, const fl_setting_row *row, fl_place place, const fl_strings *names) {
+  for (uint32_t i = 0; row->flags & FL_SETTING_PLAIN_NAMES && i < names->n; i++)
+    if (strpbrk(names->items[i], " \t\r\n\v\f")) {
+      char *where = fl_place_origin(problems, place);
+      fl_problems_warn(problems, "%s: the name '%s' holds white space; names are separated by '%c'",
+                       where ? where : row->variable, names->items[i], row->separator);
+      free(where);
+    }
+}
+
 static bool names_from_text(fl_problems *problems, const fl_setting_row *row, const char *source, const char *text,
                             fl_setting_value *value) {
-  (void)source;
-  return split(problems, text, row->separator, &value->names);
+  bool ok = split(problems, text, row->separator, &value->names);
+  warn_of_spaces(problems, row, (fl_place){.source = source}, &value->names);
+  return ok;
 }
 
 static bool names_from_yaml(fl_problems *problems, const fl_setting_row *row, fl_yaml *yaml, const fl_yaml_node *node,
                             fl_setting_value *value) {
   fl_yaml_kind kind = fl_yaml_kind_of(node);
+  bool ok = true;
   if (kind == FL_YAML_STRING)
-    return split(problems, fl_yaml_text(node), row->separator, &value->names);
-  if (kind != FL_YAML_LIST)
+    ok = split(problems, fl_yaml_text(node), row->separator, &value->names);
+  else if (kind != FL_YAML_LIST)
     return wrong_kind(problems, yaml, node, row->key, "a list of names, or a string of names separated by commas");
   for (uint32_t i = 0; i < fl_yaml_count(node); i++)
     add_item(problems, row->key, yaml, fl_yaml_item(yaml, node, i), &value->names);
-  return true;
+  warn_of_spaces(problems, row, fl_yaml_place(yaml, node), &value->names);
+  return ok;
 }
 
 static void add_json_list(fl_text *json, const fl_strings *names) {
@@ -299,6 +315,15 @@ const fl_setting_type fl_type_custom_ops = {custom_ops_from_text, custom_ops_fro
 
 /* -------------------------------------------------------------------------------------------------------- orders */
 
+/* What to write in place of a token that is none: the nearest, unless several stand there as if in another list. */
+static const char *token_hint(char *hint, size_t size, const char *token, const char *nearest) {
+  if (strpbrk(token, ",|"))
+    snprintf(hint, size, "%s", strchr(token, ',') ? "; tokens are separated by '|'" : "; in a list each is an item");
+  else
+    fl_did_you_mean(hint, size, nearest);
+  return hint;
+}
+
 /* Those from `first` on, which stand at `place`. */
 static void check_tokens(fl_problems *problems, fl_place place, const char *op, size_t length, const fl_strings *tokens,
                          uint32_t first) {
@@ -307,7 +332,7 @@ static void check_tokens(fl_problems *problems, fl_place place, const char *op, 
   for (uint32_t i = first; i < tokens->n; i++)
     if (!fl_token_valid(tokens->items[i], &nearest))
       fl_problem(problems, place, "op '%.*s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s", (int)length, op,
-                 tokens->items[i], fl_did_you_mean(hint, sizeof hint, nearest));
+                 tokens->items[i], token_hint(hint, sizeof hint, tokens->items[i], nearest));
 }
 
 /* One entry op=a|b of a variable; `length` bytes without white space around. */
@@ -332,6 +357,8 @@ static void add_entry(fl_problems *problems, const char *source, const char *ent
 static bool orders_from_text(fl_problems *problems, const fl_setting_row *row, const char *source, const char *text,
                              fl_setting_value *value) {
   (void)row;
+  if (!strcmp(text, ",")) /* C4: an empty list, here too */
+    text = NULL;
   while (text) {
     const char *end = strchr(text, ';'), *entry = text;
     size_t length = fl_trim(&entry, end ? (size_t)(end - text) : strlen(text));
@@ -349,8 +376,7 @@ static void add_pair(fl_problems *problems, fl_yaml *yaml, const fl_yaml_node *k
   fl_strings tokens = {0};
   const char *op = fl_yaml_string(key);
   size_t length = fl_trim(&op, strlen(op));
-  if (kind == FL_YAML_NULL)
-    return;
+  bool usable = true;
   if (kind == FL_YAML_LIST) {
     for (uint32_t i = 0; i < fl_yaml_count(node); i++) {
       const fl_yaml_node *item = fl_yaml_item(yaml, node, i);
@@ -362,11 +388,13 @@ static void add_pair(fl_problems *problems, fl_yaml *yaml, const fl_yaml_node *k
     split(problems, fl_yaml_text(node), '|', &tokens);
     check_tokens(problems, fl_yaml_place(yaml, node), op, length, &tokens, 0);
   } else {
-    fl_problem(problems, fl_yaml_place(yaml, node), "op '%.*s': found %s, expected a list of tokens, or 'token|token'",
-               (int)length, op, fl_yaml_kind_name(kind));
-    return;
+    usable = false;
+    if (kind != FL_YAML_NULL) /* a key without a value is one that is not set */
+      fl_problem(problems, fl_yaml_place(yaml, node),
+                 "op '%.*s': found %s, expected a list of tokens, or 'token|token'", (int)length, op,
+                 fl_yaml_kind_name(kind));
   }
-  fl_orders_add(problems, orders, op, length, &tokens, fl_yaml_place(yaml, key));
+  fl_orders_add(problems, orders, op, length, usable ? &tokens : NULL, fl_yaml_place(yaml, key));
   fl_strings_free(&tokens);
 }
 
@@ -406,12 +434,14 @@ void fl_orders_add(fl_problems *problems, fl_orders *orders, const char *op, siz
     orders->items = grown;
     orders->capacity = capacity;
   }
-  fl_order order = {.line = place.line, .column = place.column, .rank = orders->n};
+  fl_order order = {.line = place.line, .column = place.column, .rank = orders->n, .absent = !tokens};
   if (!keep(problems, &order.op, strndup(op, length)))
     return;
   order.origin = fl_place_origin(problems, place);
-  order.tokens = *tokens;
-  *tokens = (fl_strings){0};
+  if (tokens) {
+    order.tokens = *tokens;
+    *tokens = (fl_strings){0};
+  }
   orders->items[orders->n++] = order;
 }
 
@@ -425,6 +455,16 @@ static void free_order(fl_order *order) {
   free(order->op);
   free(order->origin);
   fl_strings_free(&order->tokens);
+}
+
+static void drop_absent(fl_orders *orders) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < orders->n; i++)
+    if (orders->items[i].absent)
+      free_order(&orders->items[i]);
+    else
+      orders->items[kept++] = orders->items[i];
+  orders->n = kept;
 }
 
 void fl_orders_finish(fl_problems *problems, fl_orders *orders, const char *file) {
@@ -443,6 +483,7 @@ void fl_orders_finish(fl_problems *problems, fl_orders *orders, const char *file
     orders->items[kept++] = *order;
   }
   orders->n = kept;
+  drop_absent(orders);
 }
 
 static int compare_op(const void *op, const void *order) {

@@ -10,9 +10,9 @@ static const char *const check_words[] = {"error", "warn", "off", NULL};
 
 const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
     [FL_SETTING_PREFER_ENABLED] =
-        {"VLLM_FL_PREFER_ENABLED", NULL, &fl_type_bool, "true", NULL, 0, 0,
+        {"VLLM_FL_PREFER_ENABLED", NULL, &fl_type_bool, "true", NULL, 0, FL_SETTING_BLANK_COUNTS,
          "false turns dispatch off: each op runs its reference implementation, layers are not replaced, and the other "
-         "selection settings are ignored; an op without a reference runs its vendor implementation"},
+         "selection settings are ignored; an op without a reference for the device runs its vendor implementation"},
     [FL_SETTING_CONFIG] =
         {"VLLM_FL_CONFIG", NULL, &fl_type_word, NULL, NULL, 0, 0,
          "policy file (YAML); complete: every other source of the settings that have a YAML key is ignored"},
@@ -30,36 +30,39 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
          "order of an op in place of the preferred one, op1=a|b|c;op2=x|y of the tokens flagos, vendor, vendor:NAME, "
          "reference (or native), unfused, impl:ID; what is not listed is never tried"},
     [FL_SETTING_ALLOW_VENDORS] = {"VLLM_FL_ALLOW_VENDORS", "allow_vendors", &fl_type_names, NULL, NULL, ',',
-                                  FL_SETTING_EMPTY_IS_ALL | FL_SETTING_NONE_IS_NULL,
+                                  FL_SETTING_EMPTY_IS_ALL | FL_SETTING_NONE_IS_NULL | FL_SETTING_PLAIN_NAMES,
                                   "vendors whose implementations may run; all when not set or empty"},
-    [FL_SETTING_DENY_VENDORS] = {"VLLM_FL_DENY_VENDORS", "deny_vendors", &fl_type_names, NULL, NULL, ',', 0,
+    [FL_SETTING_DENY_VENDORS] = {"VLLM_FL_DENY_VENDORS", "deny_vendors", &fl_type_names, NULL, NULL, ',',
+                                 FL_SETTING_PLAIN_NAMES,
                                  "vendors whose implementations may not run; wins over allow_vendors and every token"},
-    [FL_SETTING_USE_FLAGGEMS] = {"USE_FLAGGEMS", NULL, &fl_type_bool, "true", NULL, 0, 0,
+    [FL_SETTING_USE_FLAGGEMS] = {"USE_FLAGGEMS", NULL, &fl_type_bool, "true", NULL, 0, FL_SETTING_BLANK_COUNTS,
                                  "false: no implementation of kind flagos is used"},
     [FL_SETTING_FLAGOS_WHITELIST] =
         {"VLLM_FL_FLAGOS_WHITELIST", "flagos_whitelist", &fl_type_names, NULL, NULL, ',',
-         FL_SETTING_BLANK_COUNTS | FL_SETTING_NONE_IS_NULL,
+         FL_SETTING_BLANK_COUNTS | FL_SETTING_NONE_IS_NULL | FL_SETTING_PLAIN_NAMES,
          "ops that may use implementations of kind flagos; all when not set, none when empty"},
     [FL_SETTING_FLAGOS_BLACKLIST] =
-        {"VLLM_FL_FLAGOS_BLACKLIST", "flagos_blacklist", &fl_type_names, NULL, NULL, ',', FL_SETTING_BLANK_COUNTS,
+        {"VLLM_FL_FLAGOS_BLACKLIST", "flagos_blacklist", &fl_type_names, NULL, NULL, ',',
+         FL_SETTING_BLANK_COUNTS | FL_SETTING_PLAIN_NAMES,
          "ops that may not use implementations of kind flagos; without effect beside flagos_whitelist"},
     [FL_SETTING_FLAGOS_BLACKLIST_APPEND] =
-        {"VLLM_FL_FLAGOS_BLACKLIST_APPEND", NULL, &fl_type_names, NULL, NULL, ',', 0,
+        {"VLLM_FL_FLAGOS_BLACKLIST_APPEND", NULL, &fl_type_names, NULL, NULL, ',', FL_SETTING_PLAIN_NAMES,
          "ops added to whichever flagos blacklist is in force; without effect beside flagos_whitelist"},
-    [FL_SETTING_OOT_ENABLED] = {"VLLM_FL_OOT_ENABLED", NULL, &fl_type_bool, "1", NULL, 0, 0,
+    [FL_SETTING_OOT_ENABLED] = {"VLLM_FL_OOT_ENABLED", NULL, &fl_type_bool, "1", NULL, 0, FL_SETTING_BLANK_COUNTS,
                                 "0: no layer is replaced by an out-of-tree one"},
     [FL_SETTING_OOT_WHITELIST] = {"VLLM_FL_OOT_WHITELIST", NULL, &fl_type_names, NULL, NULL, ',',
-                                  FL_SETTING_BLANK_COUNTS | FL_SETTING_NONE_IS_NULL,
+                                  FL_SETTING_BLANK_COUNTS | FL_SETTING_NONE_IS_NULL | FL_SETTING_PLAIN_NAMES,
                                   "layers that may be replaced by out-of-tree ones; all when not set, none when empty"},
     [FL_SETTING_OOT_BLACKLIST] = {"VLLM_FL_OOT_BLACKLIST", "oot_blacklist", &fl_type_names, NULL, NULL, ',',
-                                  FL_SETTING_BLANK_COUNTS, "layers that may not be replaced by out-of-tree ones"},
+                                  FL_SETTING_BLANK_COUNTS | FL_SETTING_PLAIN_NAMES,
+                                  "layers that may not be replaced by out-of-tree ones"},
     [FL_SETTING_LOG_LEVEL] = {"VLLM_FL_LOG_LEVEL", NULL, &fl_type_word, "INFO", level_words, 0, 0,
                               "least severe log lines that are written: DEBUG, INFO, WARNING or ERROR"},
     [FL_SETTING_DISPATCH_DEBUG] =
-        {"VLLM_FL_DISPATCH_DEBUG", NULL, &fl_type_bool, "0", NULL, 0, 0,
+        {"VLLM_FL_DISPATCH_DEBUG", NULL, &fl_type_bool, "0", NULL, 0, FL_SETTING_BLANK_COUNTS,
          "1: logs the table of ops and implementations after start, and each resolution at DEBUG"},
     [FL_SETTING_SYNCHRONIZE] =
-        {"VLLM_FL_SYNCHRONIZE", NULL, &fl_type_bool, "0", NULL, 0, 0,
+        {"VLLM_FL_SYNCHRONIZE", NULL, &fl_type_bool, "0", NULL, 0, FL_SETTING_BLANK_COUNTS,
          "1: each call waits for the device, so that an error is told of the operator that caused it"},
     [FL_SETTING_PLUGIN_MODULES] =
         {"VLLM_FL_PLUGIN_MODULES", NULL, &fl_type_names, NULL, NULL, ',', 0,
@@ -136,14 +139,40 @@ static size_t names_of_rows(const char *names[FL_N_SETTINGS], bool keys) {
   return n;
 }
 
+static const char *after_prefix(const char *name) {
+  static const char prefix[] = "VLLM_FL_";
+  return strncmp(name, prefix, strlen(prefix)) ? name : name + strlen(prefix);
+}
+
+/* The name that is one letter off or two, else one that the word is a part of, or that is a part of it: DEBUG for
+ * VLLM_FL_DISPATCH_DEBUG. Of several the one that has most in common. */
+static const char *nearest_name(const char *word, const char *const *names, size_t n) {
+  enum { LEAST = 4 }; /* bytes that say enough */
+  const char *nearest = fl_nearest_word(word, names, n), *part = after_prefix(word);
+  size_t best = LEAST - 1, length = strlen(part);
+  if (nearest)
+    return nearest;
+  for (size_t i = 0; i < n; i++) {
+    const char *name = after_prefix(names[i]);
+    size_t known = strlen(name), common = length < known ? length : known;
+    if (!strstr(name, part) && !strstr(part, name))
+      continue;
+    if (common > best) {
+      best = common;
+      nearest = names[i];
+    }
+  }
+  return nearest;
+}
+
 const char *fl_setting_nearest_variable(const char *variable) {
   const char *names[FL_N_SETTINGS];
-  return fl_nearest_word(variable, names, names_of_rows(names, false));
+  return nearest_name(variable, names, names_of_rows(names, false));
 }
 
 const char *fl_setting_nearest_key(const char *key) {
   const char *names[FL_N_SETTINGS];
-  return fl_nearest_word(key, names, names_of_rows(names, true));
+  return nearest_name(key, names, names_of_rows(names, true));
 }
 
 const char *fl_setting_foreign(const char *name) {

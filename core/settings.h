@@ -48,6 +48,7 @@ typedef struct fl_order {
   fl_strings tokens;
   unsigned line, column;
   uint32_t rank; /* of several for one op, the last counts */
+  bool absent;   /* the op stands there without an order; gone once finished */
 } fl_order;
 
 typedef struct fl_orders {
@@ -67,12 +68,13 @@ typedef struct fl_setting_value {
 } fl_setting_value;
 
 enum {
-  FL_SETTING_BLANK_COUNTS = 1 << 0, /* a variable of white space only is an empty list, not unset */
+  FL_SETTING_BLANK_COUNTS = 1 << 0, /* a variable of white space only is read (an empty list, no boolean), not unset */
   FL_SETTING_PEER_DIGITS = 1 << 1,  /* the peer takes no other boolean than 1 and 0 in the variable */
   FL_SETTING_EMPTY_IS_ALL = 1 << 2, /* an empty list lifts the restriction */
   FL_SETTING_NONE_IS_NULL = 1 << 3, /* a list that is not set prints as null, not as [] */
   FL_SETTING_FATAL = 1 << 4,        /* an invalid value is an error whatever VLLM_FL_CHECK says */
-  FL_SETTING_OF_OPS = 1 << 5        /* a source of op_backends: ignored beside a complete file, C1 */
+  FL_SETTING_OF_OPS = 1 << 5,       /* a source of op_backends: ignored beside a complete file, C1 */
+  FL_SETTING_PLAIN_NAMES = 1 << 6   /* a list of names that hold no white space */
 };
 
 struct fl_setting_row;
@@ -116,7 +118,7 @@ const char *fl_setting_nearest_key(const char *key);
 /* Why flhost has no such variable or key although the peer has; NULL for other names. */
 const char *fl_setting_foreign(const char *name);
 
-/* Reads a variable or option: true when it gives a value, which replaces *value. Blank text is unset (C4). */
+/* Reads a variable or option: true when it gives a value, which replaces *value. Empty text is unset (C4). */
 bool fl_setting_from_text(fl_problems *problems, const fl_setting_row *row, const char *source, const char *text,
                           fl_setting_value *value);
 
@@ -130,11 +132,12 @@ void fl_setting_add_json(const fl_setting_row *row, const fl_setting_value *valu
 
 void fl_setting_value_free(fl_setting_value *value);
 
-/* Adds an order; the tokens become the order's, and are empty again. */
+/* Adds an order; the tokens become the order's, and are empty again. NULL: the op stands there without a usable order,
+ * which takes an earlier one out of force, too. */
 void fl_orders_add(fl_problems *problems, fl_orders *orders, const char *op, size_t length, fl_strings *tokens,
                    fl_place place);
 
-/* Sorts by op and keeps the last order of each. `file` is reported as naming an op twice, unless NULL. */
+/* Sorts by op and keeps the last order of each, if it is one. `file` is reported as naming an op twice, unless NULL. */
 void fl_orders_finish(fl_problems *problems, fl_orders *orders, const char *file);
 const fl_order *fl_orders_find(const fl_orders *orders, const char *op);
 void fl_orders_free(fl_orders *orders);

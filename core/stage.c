@@ -239,6 +239,9 @@ static fl_status check_impl(const fl_impl *impl) {
     return fl_error(FL_EINVAL, "vendor is empty, but kind is FL_KIND_VENDOR");
   if (impl->vendor && strlen(impl->vendor) > FL_NAME_MAX)
     return fl_error(FL_EINVAL, "vendor is longer than %d bytes", FL_NAME_MAX);
+  if (length != strlen(impl->vendor ? impl->vendor : "") || strchr(vendor, ','))
+    return fl_error(FL_EINVAL, "vendor '%s' holds a comma, or white space at an end: deny_vendors could not name it",
+                    impl->vendor);
   if (!impl->devices)
     return fl_error(FL_EINVAL, "devices is empty: set FL_DEVICE(kDLCPU), another device type, or FL_DEVICE_ANY");
   if (!impl->fn)

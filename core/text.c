@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static bool text_reserve(fl_text *text, size_t more) {
   if (text->failed)
@@ -245,6 +246,19 @@ const char *fl_nearest_word(const char *word, const char *const *words, size_t n
     }
   }
   return nearest;
+}
+
+const char *fl_nearest_beginning(const char *word, const char *const *words, size_t n) {
+  enum { LEAST = 3 }; /* letters that say enough */
+  size_t length = strlen(word);
+  if (word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")])
+    return NULL;
+  for (size_t i = 0; i < n && words[i]; i++) {
+    size_t known = strlen(words[i]), common = length < known ? length : known;
+    if (common >= LEAST && !strncasecmp(word, words[i], common))
+      return words[i];
+  }
+  return NULL;
 }
 
 char *fl_strdup(const char *string) {

@@ -37,6 +37,10 @@ void fl_text_add_list(fl_text *text, const char *const *items, uint32_t n);
 /* Splits at `separator`, trims each part (fl_trim), drops empty ones, appends the rest. false: out of memory. */
 bool fl_split(fl_strings *list, const char *string, char separator);
 
+/* The first of `words` that a word of letters begins, as if cut short ("ref"), or that begins it ("warning" for warn),
+ * in any case; NULL: none. */
+const char *fl_nearest_beginning(const char *word, const char *const *words, size_t n);
+
 /* Length of `*string` without the white space around it; `*string` is moved to the first byte. White space is what
  * Python's str.strip() strips: Unicode's too, in UTF-8. */
 size_t fl_trim(const char **string, size_t length);

@@ -182,17 +182,22 @@ static fl_status refuse(fl_place place, const char *what, const char *name) {
                   name ? name : "", name ? "'" : "");
 }
 
+/* Where it is, and where what it is part of begins if that is elsewhere. */
 static fl_status syntax_error(const yaml_parser_t *parser, const char *path, const char *text, size_t length) {
-  const char *problem = parser->problem ? parser->problem : "not YAML";
+  const char *problem = parser->problem ? parser->problem : "not YAML", *context = parser->context;
   if (parser->error == YAML_MEMORY_ERROR)
     return fl_error_no_memory();
   if (parser->error == YAML_READER_ERROR)
     return fl_error(FL_ECONFIG, "%s: %s (byte %zu)", path, problem, parser->problem_offset);
-  fl_place place = place_of_mark(path, parser->problem_mark);
-  bool tab = parser->problem_mark.index < length && text[parser->problem_mark.index] == '\t';
-  return fl_error(FL_ECONFIG, "%s:%u:%u: %s%s%s%s", path, place.line, place.column,
-                  parser->context ? parser->context : "", parser->context ? " " : "", problem,
-                  tab ? " (a tab; YAML is indented with spaces)" : "");
+  fl_place place = place_of_mark(path, parser->problem_mark), begin = place_of_mark(path, parser->context_mark);
+  const char *hint = parser->problem_mark.index < length && text[parser->problem_mark.index] == '\t'
+                         ? " (a tab; YAML is indented with spaces)"
+                         : "";
+  if (context && (begin.line != place.line || begin.column != place.column))
+    return fl_error(FL_ECONFIG, "%s:%u:%u: %s; %s:%u:%u: %s%s", path, begin.line, begin.column, context, path,
+                    place.line, place.column, problem, hint);
+  return fl_error(FL_ECONFIG, "%s:%u:%u: %s%s%s%s", path, place.line, place.column, context ? context : "",
+                  context ? " " : "", problem, hint);
 }
 
 static bool known_tag(const char *tag) {
@@ -230,14 +235,17 @@ static fl_status check_nodes(fl_yaml *yaml) {
   return status;
 }
 
-static fl_status check_single(yaml_parser_t *parser, const char *path, const char *text, size_t length) {
+static fl_status check_single(fl_yaml *yaml, yaml_parser_t *parser, const char *text, size_t length) {
+  const char *path = yaml->path;
+  fl_place first = place_of_mark(path, yaml->document.start_mark);
   yaml_document_t second;
   if (!yaml_parser_load(parser, &second))
     return syntax_error(parser, path, text, length);
   yaml_node_t *root = yaml_document_get_root_node(&second);
-  fl_status status =
-      root ? refuse(place_of_mark(path, second.start_mark), "expected a single document, found another one", NULL)
-           : FL_OK;
+  fl_place place = place_of_mark(path, second.start_mark);
+  fl_status status = root ? fl_error(FL_ECONFIG, "%s:%u:%u: expected a single document; %s:%u:%u: found another one",
+                                     path, first.line, first.column, path, place.line, place.column)
+                          : FL_OK;
   yaml_document_delete(&second);
   return status;
 }
@@ -252,7 +260,7 @@ static fl_status load_text(fl_yaml *yaml, const char *text, size_t length) {
   if (!yaml->loaded)
     status = syntax_error(&parser, yaml->path, text, length);
   else if (!(status = check_nodes(yaml)) && fl_yaml_root(yaml))
-    status = check_single(&parser, yaml->path, text, length);
+    status = check_single(yaml, &parser, text, length);
   yaml_parser_delete(&parser);
   return status;
 }

@@ -137,6 +137,46 @@ void fill(DLTensor *tensor, uint32_t seed) {
   }
 }
 
+void unmake_all(owned **all, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    unmake(all[i]);
+}
+
+owned *make_filled(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding, uint32_t seed) {
+  owned *made = make(dtype, ndim, shape, padding);
+  fill(&made->tensor, seed);
+  return made;
+}
+
+owned *make_bounded(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding, uint32_t seed, double bound) {
+  owned *made = make_filled(dtype, ndim, shape, padding, seed);
+  for (int64_t i = 0; i < count(&made->tensor); i++)
+    set(&made->tensor, element_offset(&made->tensor, i), element(made, i) / 4 * bound);
+  return made;
+}
+
+owned *make_constant(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding, double value) {
+  owned *made = make(dtype, ndim, shape, padding);
+  for (int64_t i = 0; i < count(&made->tensor); i++)
+    set(&made->tensor, element_offset(&made->tensor, i), value);
+  return made;
+}
+
+owned *make_indices(DLDataType dtype, int ndim, const int64_t *shape, const int64_t *indices) {
+  owned *made = make(dtype, ndim, shape, 0);
+  for (int64_t i = 0; i < count(&made->tensor); i++)
+    set(&made->tensor, i, (double)indices[i]);
+  return made;
+}
+
+fl_value value_of(owned *tensor) {
+  return tensor ? fl_tensor(&tensor->tensor) : fl_none();
+}
+
+double element(const owned *tensor, int64_t i) {
+  return get(&tensor->tensor, element_offset(&tensor->tensor, i));
+}
+
 void check_same_elements(const DLTensor *compact, const owned *strided) {
   size_t bytes = compact->dtype.bits / 8;
   char *expected = malloc(strided->bytes);

@@ -10,6 +10,7 @@
 static const DLDataType float32 = {kDLFloat, 32, 1}, float16 = {kDLFloat, 16, 1}, bfloat16 = {kDLBfloat, 16, 1};
 static const DLDataType int32 = {kDLInt, 32, 1}, int64 = {kDLInt, 64, 1};
 static const DLDataType float8 = {FL_DTYPE_FLOAT8_E4M3FN, 8, 1};
+static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
 static const char *const both[] = {"reference.c", "default.flagos"};
 
 /* Loads the plugin into a registry of the tests' own: a fixture. */
@@ -39,6 +40,25 @@ typedef struct owned {
 owned *make(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding);
 void unmake(owned *made);
 
+/* For make(): the number of dimensions and their sizes. */
+#define SHAPE(...)                                                                                                     \
+  (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) {                                       \
+    __VA_ARGS__                                                                                                        \
+  }
+
+/* Several at once. */
+#define UNMAKE(...) unmake_all((owned *[]){__VA_ARGS__}, sizeof((owned *[]){__VA_ARGS__}) / sizeof(owned *))
+void unmake_all(owned **all, size_t n);
+
+/* Filled as fill() does it; with values between -bound and bound; with one value; with the elements that are given. */
+owned *make_filled(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding, uint32_t seed);
+owned *make_bounded(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding, uint32_t seed, double bound);
+owned *make_constant(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding, double value);
+owned *make_indices(DLDataType dtype, int ndim, const int64_t *shape, const int64_t *indices);
+
+/* None where there is no tensor. */
+fl_value value_of(owned *tensor);
+
 /* Element `i` of the storage. */
 void set(DLTensor *tensor, int64_t i, double value);
 double get(const DLTensor *tensor, int64_t i);
@@ -46,6 +66,9 @@ double get(const DLTensor *tensor, int64_t i);
 /* Where the i-th element lies in the storage, and how many there are. */
 int64_t element_offset(const DLTensor *tensor, int64_t i);
 int64_t count(const DLTensor *tensor);
+
+/* The i-th element, in the order of the shape. */
+double element(const owned *tensor, int64_t i);
 
 /* Some values between -4 and 4; the same for the same `seed`, whatever the strides. */
 void fill(DLTensor *tensor, uint32_t seed);

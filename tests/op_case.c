@@ -115,14 +115,16 @@ DLTensor *op_case_tensor(op_case *made, const char *name) {
 
 double op_case_get(op_case *made, const char *name, int64_t i) {
   const DLTensor *tensor = op_case_tensor(made, name);
-  int64_t at = element_offset(tensor, i);
-  if (tensor->dtype.code == kDLInt)
-    return tensor->dtype.bits == 64 ? (double)((int64_t *)fl_data(tensor))[at] : ((int32_t *)fl_data(tensor))[at];
-  return get(tensor, at);
+  return get(tensor, element_offset(tensor, i));
 }
 
 void op_case_set(op_case *made, const char *name, int64_t i, double value) {
   set_element(op_case_tensor(made, name), i, value);
+}
+
+void op_case_set_all(op_case *made, const char *name, const double *values) {
+  for (int64_t i = 0; i < count(op_case_tensor(made, name)); i++)
+    op_case_set(made, name, i, values[i]);
 }
 
 fl_status op_case_check(op_case *made) {
@@ -154,4 +156,19 @@ void op_case_run(op_case *made, const char *id) {
   message[0] = 0;
   fl_status status = op_case_call(made, id);
   ck_assert_msg(status == FL_OK, "%s %s: %s", made->schema->op_name, id, *message ? message : fl_error_message());
+}
+
+void op_case_refused(const char *text, const char *expected) {
+  op_case *made = op_case_make(text, float32, 0);
+  ck_assert_int_eq(op_case_check(made), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), expected);
+  op_case_free(made);
+}
+
+void op_case_refused_by(op_case *made, const char *id, const char *expected) {
+  ck_assert_int_eq(op_case_call(made, id), FL_EINVAL);
+  ck_assert_str_eq(message, expected);
+  for (uint32_t i = made->schema->n_arguments; i < made->schema->n_arguments + made->schema->n_results; i++)
+    for (size_t byte = 0; made->tensors[i] && byte < made->tensors[i]->bytes; byte++)
+      ck_each(((char *)made->tensors[i]->tensor.data)[byte] == 0x5a, "byte %zu of result %u was written", byte, i);
 }

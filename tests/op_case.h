@@ -29,6 +29,7 @@ DLTensor *op_case_tensor(op_case *made, const char *name);
 /* The i-th element of a tensor, in the order of its shape. */
 double op_case_get(op_case *made, const char *name, int64_t i);
 void op_case_set(op_case *made, const char *name, int64_t i, double value);
+void op_case_set_all(op_case *made, const char *name, const double *values);
 
 /* The host's checks; then makes results where none are there yet. FL_EINVAL: fl_error_message() says why. */
 fl_status op_case_check(op_case *made);
@@ -36,5 +37,10 @@ fl_status op_case_check(op_case *made);
 /* Checks and calls an implementation; its words are in `message`. */
 fl_status op_case_call(op_case *made, const char *id);
 void op_case_run(op_case *made, const char *id); /* wants FL_OK */
+
+/* The host's checks refuse the call in these words. */
+void op_case_refused(const char *text, const char *expected);
+/* Only the implementation can: it does so in these words, and has written nothing to the results. */
+void op_case_refused_by(op_case *made, const char *id, const char *expected);
 
 #endif

@@ -188,39 +188,6 @@ START_TEST(X1_a_child_that_is_forked_while_operators_are_looked_for_can_look) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------ platform file
- */
-
-/* Is it a list of backends that names the vendor's: "[vendor, flagos]", "[impl:vendor.ascend]"? */
-static bool names_vendor(const char *list) {
-  char words[256], *rest = NULL;
-  snprintf(words, sizeof words, "%s", list);
-  for (char *word = strtok_r(words, "[], \t\n", &rest); word; word = strtok_r(NULL, "[], \t\n", &rest))
-    if (!strcmp(word, "vendor") || !strcmp(word, "vendor:ascend") || !strncmp(word, "impl:vendor.ascend", 18))
-      return true;
-  return false;
-}
-
-START_TEST(the_platform_file_prefers_the_vendor_for_ops_that_it_has) {
-  FILE *file = fopen("config/ascend.yaml", "re");
-  char line[512], op[64], list[256];
-  bool backends = false;
-  int named = 0;
-  ck_assert_ptr_nonnull(file);
-  npu_open();
-  while (fgets(line, sizeof line, file)) {
-    if (line[0] != ' ' && line[0] != '#' && line[0] != '\n')
-      backends = !strncmp(line, "op_backends:", 12);
-    if (!backends || sscanf(line, " %63[^: ]: %255[^\n]", op, list) != 2 || !names_vendor(list))
-      continue;
-    ck_assert_msg(npu_find(op) != NULL, "%s: vendor.ascend has no such op", op);
-    named++;
-  }
-  fclose(file);
-  ck_assert_int_gt(named, 10);
-}
-END_TEST
-
 /* -------------------------------------------------------------------------------------------------- platform, devices
  */
 
@@ -415,7 +382,6 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, custom_operators_come_first);
   tcase_add_loop_test(tests, custom_operators_are_found_unless_others_own_them, 0, 3);
   tcase_add_test(tests, X1_a_child_that_is_forked_while_operators_are_looked_for_can_look);
-  tcase_add_test(tests, the_platform_file_prefers_the_vendor_for_ops_that_it_has);
   tcase_add_test(tests, the_platform_tells_its_devices_and_that_they_are_none);
   tcase_add_test(tests, describing_a_device_makes_no_context_on_it_in_a_process_that_works_on_another);
   tcase_add_loop_test(tests, describing_a_device_leaves_a_thread_without_one, 0, 2);

@@ -226,6 +226,7 @@ START_TEST(a_wrong_word_is_refused_with_the_nearest_right_one) {
   assert_refused_with(FLHOST("bench", "--device", "cdua"), "did you mean 'cuda'?");
   assert_refused_with(FLHOST("bench", "--seconds", "0"), "--seconds: '0' is not a number above 0");
   assert_refused_with(FLHOST("bench", "--seconds", "1s"), "--seconds: '1s' is not a number above 0");
+  assert_refused_with(FLHOST("bench", "--dims", " ", "gelu"), "--dims: ' ' has no sizes, expected some as in 'n: 1");
   assert_refused_with(FLHOST("bench", "--dims", "n: 1"), "--dims needs the operator");
   assert_refused_with(FLHOST("bench", "--dims", "m: 1", "gelu"), "sizes 'm: 1', column 1: found 'm'");
   assert_refused_with(FLHOST("bench", "--dims", "approximate: tanh", "gelu"),

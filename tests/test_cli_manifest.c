@@ -107,12 +107,15 @@ START_TEST(it_is_of_one_device_type) {
 END_TEST
 
 START_TEST(an_op_of_which_nothing_may_run_is_named) {
-  setting("VLLM_FL_PER_OP=silu_and_mul=impl:nobody");
+  setting("VLLM_FL_PER_OP=silu_and_mul=flagos");
+  setting("VLLM_FL_FLAGOS_BLACKLIST=silu_and_mul");
   json_t *without = json_object_get(manifest(), "without");
   ck_assert_uint_eq(json_array_size(without), 1);
   ck_assert_str_eq(json_string_value(json_array_get(without, 0)), "silu_and_mul");
   assert_contains(FLHOST("manifest").out,
                   "silu_and_mul: none of its implementations may run; 'flhost explain silu_and_mul' says why");
+  setting("VLLM_FL_PER_OP=acme_scale=impl:nobody");
+  assert_contains(FLHOST("manifest", "--device=cuda").out, "'flhost explain --device cuda acme_scale' says why");
 }
 END_TEST
 

@@ -245,8 +245,10 @@ START_TEST(C4_a_comma_clears_a_list_of_a_file) {
   scratch_dir scratch;
   fl_config_sources sources;
   begin_platform(&scratch, &sources);
-  sources.environment = ENV("VLLM_FL_FLAGOS_BLACKLIST=,", "VLLM_FL_OOT_BLACKLIST=,", "VLLM_FL_ALLOW_VENDORS=,");
+  sources.environment =
+      ENV("VLLM_FL_FLAGOS_BLACKLIST=,", "VLLM_FL_OOT_BLACKLIST=,", "VLLM_FL_ALLOW_VENDORS=,", "VLLM_FL_PER_OP= , ");
   fl_config *config = load_from(sources, "acme");
+  expect(config, "op_backends", "{}", "VLLM_FL_PER_OP");
   expect(config, "flagos_blacklist", "[]", "VLLM_FL_FLAGOS_BLACKLIST");
   expect(config, "oot_blacklist", "[]", "VLLM_FL_OOT_BLACKLIST");
   expect(config, "allow_vendors", "null", "VLLM_FL_ALLOW_VENDORS");
@@ -493,10 +495,15 @@ START_TEST(L2_a_whitelist_of_a_file_beats_a_blacklist_variable) {
   scratch_dir scratch;
   fl_config_sources sources = {.environment = ENV("VLLM_FL_FLAGOS_BLACKLIST=a"), .default_config_dir = scratch.dir};
   scratch_begin(&scratch);
+  char *line = fl_format("INFO VLLM_FL_FLAGOS_BLACKLIST is ignored: flagos_whitelist (%s/x.yaml:1) says which are "
+                         "allowed",
+                         scratch.dir);
   scratch_file(&scratch, "x.yaml", "flagos_whitelist: [a]\n");
   fl_config *config = load_from(sources, "x");
   expect_flagos(config, "a", "");
+  ck_assert_ptr_nonnull(log_find(&lines, line));
   unload(config);
+  free(line);
   scratch_end(&scratch);
 }
 END_TEST
@@ -523,6 +530,25 @@ START_TEST(L2_append_adds_to_the_blacklist_in_force) {
   expect_flagos(config, "add", "");
   unload(config);
   free(both);
+  scratch_end(&scratch);
+}
+END_TEST
+
+START_TEST(L3_a_name_with_white_space_in_it_is_warned_of_and_kept) {
+  scratch_dir scratch;
+  scratch_begin(&scratch);
+  char *line =
+      fl_format("WARNING %s/x.yaml:2: the name 'mm add' holds white space; names are separated by ','", scratch.dir);
+  fl_config_sources sources = {.environment = ENV("VLLM_FL_DENY_VENDORS=cuda ascend,amd"),
+                               .default_config_dir = scratch.dir};
+  scratch_file(&scratch, "x.yaml", "prefer: vendor\nflagos_blacklist: [mm add]\n");
+  fl_config *config = load_from(sources, "x");
+  expect(config, "deny_vendors", "[\"cuda ascend\", \"amd\"]", "VLLM_FL_DENY_VENDORS");
+  ck_assert_ptr_nonnull(log_find(
+      &lines, "WARNING VLLM_FL_DENY_VENDORS: the name 'cuda ascend' holds white space; names are separated by ','"));
+  ck_assert_ptr_nonnull(log_find(&lines, line));
+  unload(config);
+  free(line);
   scratch_end(&scratch);
 }
 END_TEST
@@ -739,6 +765,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, L2_whitelist_over_environment_over_file_over_all);
   tcase_add_test(tests, L2_a_whitelist_of_a_file_beats_a_blacklist_variable);
   tcase_add_test(tests, L2_append_adds_to_the_blacklist_in_force);
+  tcase_add_test(tests, L3_a_name_with_white_space_in_it_is_warned_of_and_kept);
   tcase_add_test(tests, L3_names_are_exact);
   tcase_add_test(tests, C_dispatch_off_ignores_the_other_selection_settings);
   tcase_add_test(tests, C_switches_of_flaggems_and_oot);

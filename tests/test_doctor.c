@@ -86,6 +86,80 @@ START_TEST(doctor_finds_names_that_are_not_registered) {
 }
 END_TEST
 
+/* What the host has to accept, since a plugin may come yet: settings, and the finding that names what was meant. */
+static const struct {
+  const char *setting, *words;
+} slips[] = {
+    {"VLLM_FL_PER_OP=silu_and_mul=impl:vendor.blot|reference",
+     "op_backends (VLLM_FL_PER_OP): token 'impl:vendor.blot' for op 'silu_and_mul': no plugin has registered such an "
+     "implementation; did you mean 'impl:vendor.bolt'?"},
+    {"VLLM_FL_PER_OP=rms_norm=impl:vendor.bolt|reference", /* it has another op */
+     "token 'impl:vendor.bolt' for op 'rms_norm': no plugin has registered such an implementation"},
+    {"VLLM_FL_OOT_BLACKLIST=SiluAndMlu",
+     "oot_blacklist (VLLM_FL_OOT_BLACKLIST): no op replaces a layer class 'SiluAndMlu'; did you mean 'SiluAndMul'?"},
+    {"VLLM_FL_OOT_WHITELIST=RMSNorm,rms_nrom", "VLLM_FL_OOT_WHITELIST): no op replaces a layer class 'rms_nrom'"},
+    {"VLLM_FL_FLAGOS_BLACKLIST=rms_nrom", "names the op 'rms_nrom', which is not registered; did you mean 'rms_norm'?"},
+    {"VLLM_FL_ALLOW_VENDORS=NVIDIA",
+     "names the vendor 'NVIDIA', which is not registered; did you mean 'cuda'?"}, /* `flhost plugins` says NVIDIA */
+    {"VLLM_FL_DENY_VENDORS=huawei", "names the vendor 'huawei', which is not registered; did you mean 'ascend'?"},
+    {"FLAGGEMS_ENABLE_OPLIST_PATH=/nonexistent/ops.txt",
+     "FLAGGEMS_ENABLE_OPLIST_PATH: '/nonexistent/ops.txt' cannot be written: there is no such directory"},
+    {"FLAGGEMS_ENABLE_OPLIST_PATH=/proc", "'/proc' cannot be written: it is a directory"},
+    {"FLAGGEMS_ENABLE_OPLIST_PATH=/proc/self", "'/proc/self' cannot be written: it is a link"},
+};
+enum { N_SLIPS = sizeof slips / sizeof *slips };
+
+START_TEST(doctor_finds_what_settings_name_and_nothing_has) {
+  copy_built("plugins/cuda.so", "plugins");
+  copy_built("plugins/ascend.so", "plugins");
+  setting("%s", slips[_i].setting);
+  json_t *slip = finding(doctor(0), slips[_i].words);
+  ck_assert_str_eq(text_at(slip, "severity"), "warning");
+  ck_assert_str_eq(text_at(slip, "area"), "settings");
+  ck_assert_uint_gt(strlen(text_at(slip, "advice")), 0);
+}
+END_TEST
+
+START_TEST(doctor_has_nothing_to_say_of_names_that_are_right) {
+  setting("VLLM_FL_PER_OP=silu_and_mul=impl:vendor.bolt|impl:default.flagos|reference");
+  setting("VLLM_FL_OOT_BLACKLIST=SiluAndMul,rms_norm");
+  setting("VLLM_FL_ALLOW_VENDORS=bolt");
+  setting("FLAGGEMS_ENABLE_OPLIST_PATH=%s", scratch("ops.txt"));
+  finding(doctor(0), "settings are in force");
+}
+END_TEST
+
+/* Where nothing invalid is told of, this is the place to hear it; not that it is beaten by something else. */
+START_TEST(doctor_tells_what_is_invalid_where_nobody_else_does) {
+  setting("VLLM_FL_CHECK=off");
+  setting("VLLM_FL_PREFER=vendro");
+  ck_assert_str_eq(text_at(finding(doctor(0), "'vendro'"), "severity"), "warning");
+  assert_lacks(FLHOST("doctor").out, "has no effect");
+}
+END_TEST
+
+START_TEST(doctor_misses_no_platform_file_beside_a_file_that_stands_in_for_it) {
+  finding(doctor(0), "no platform file for cpu");
+  setting("VLLM_FL_CONFIG=%s", scratch_file("policy.yaml", "prefer: reference\n"));
+  assert_lacks(FLHOST("doctor").out, "built-in values are in force");
+}
+END_TEST
+
+START_TEST(doctor_blames_the_variable_that_named_what_is_not_there) {
+  setting("VLLM_FL_PLUGIN_MODULES=two_vendros");
+  assert_contains(text_at(finding(doctor(2), "no plugin 'two_vendros'"), "advice"), "correct VLLM_FL_PLUGIN_MODULES");
+  setting("VLLM_FL_PLUGIN_MODULES=");
+  setting("VLLM_FL_PLUGIN_PATH=build/plugins");
+  ck_assert_str_eq(text_at(finding(doctor(2), "expected an absolute path"), "advice"), "correct the variable");
+}
+END_TEST
+
+START_TEST(doctor_counts_one_in_the_singular) {
+  copy_built("tests/plugins/listed/lazy_builtin.so", "plugins");
+  ck_assert(strstr(FLHOST("doctor").out, "plugin lazy_builtin 1: 1 implementation\n") != NULL);
+}
+END_TEST
+
 START_TEST(doctor_finds_variables_without_effect) {
   setting("VLLM_FL_CONFIG=%s", scratch_file("policy.yaml", "prefer: reference\n"));
   setting("VLLM_FL_PREFER=flagos");
@@ -119,6 +193,12 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, doctor_finds_directories_that_everyone_may_write_to);
   tcase_add_test(tests, doctor_finds_a_policy_that_everyone_may_write_to);
   tcase_add_test(tests, doctor_finds_names_that_are_not_registered);
+  tcase_add_loop_test(tests, doctor_finds_what_settings_name_and_nothing_has, 0, N_SLIPS);
+  tcase_add_test(tests, doctor_has_nothing_to_say_of_names_that_are_right);
+  tcase_add_test(tests, doctor_tells_what_is_invalid_where_nobody_else_does);
+  tcase_add_test(tests, doctor_misses_no_platform_file_beside_a_file_that_stands_in_for_it);
+  tcase_add_test(tests, doctor_blames_the_variable_that_named_what_is_not_there);
+  tcase_add_test(tests, doctor_counts_one_in_the_singular);
   tcase_add_test(tests, doctor_finds_variables_without_effect);
   tcase_add_test(tests, doctor_finds_that_kind_flagos_is_off);
   tcase_add_test(tests, doctor_hears_warnings_at_any_log_level);

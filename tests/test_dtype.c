@@ -140,6 +140,42 @@ START_TEST(narrowing_agrees_with_the_oracle_on_sampled_floats) {
 }
 END_TEST
 
+/* The one of the 256 codes whose value is nearest, the even one of two; NaN where none is. */
+static uint32_t search_codes(const double *values, double value) {
+  uint32_t best = 256;
+  for (uint32_t code = 0; code < 256; code++) {
+    double distance = fabs(values[code] - value), least = best < 256 ? fabs(values[best] - value) : INFINITY;
+    if (distance < least || (distance == least && !(code & 1)))
+      best = code;
+  }
+  return best;
+}
+
+START_TEST(every_bfloat16_becomes_the_nearest_float8) {
+  const format *const formats[] = {&e4m3fn, &e4m3fnuz};
+  const uint32_t step = rounds(100) == 1 ? 37 : 1;
+  for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+    const format *f = formats[i];
+    double values[256];
+    for (uint32_t code = 0; code < 256; code++)
+      values[code] = f->fnuz && code == f->nan ? NAN : copysign(value_of(f, code & 0x7f), code & 0x80 ? -1 : 1);
+    double largest = value_of(f, f->top);
+    for (uint32_t bits = 0; bits < 0x10000; bits += step) {
+      double value = fl_bf16_to_float((uint16_t)bits);
+      uint32_t got = narrow(f, (float)value);
+      if (isnan(value)) {
+        ck_each(got == f->nan, "%s of a NaN is 0x%x", f->name, got);
+        continue;
+      }
+      uint32_t expected = search_codes(values, fmin(fmax(value, -largest), largest));
+      /* Both zeros are as near. */
+      bool same = values[expected] ? got == expected : got == (f->fnuz || !signbit(value) ? 0u : 0x80u);
+      ck_each(same, "%s of %a is 0x%x, and 0x%x is the nearest", f->name, value, got, expected);
+    }
+  }
+}
+END_TEST
+
 START_TEST(special_values_have_their_documented_patterns) {
   ck_assert_uint_eq(fl_float_to_bf16(NAN), 0x7fc0);
   ck_assert_uint_eq(fl_float_to_bf16(-NAN), 0x7fc0);
@@ -196,6 +232,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, every_pattern_widens_exactly_and_comes_back);
   tcase_add_test(tests, narrowing_rounds_to_nearest_even_at_every_boundary);
   tcase_add_test(tests, narrowing_agrees_with_the_oracle_on_sampled_floats);
+  tcase_add_test(tests, every_bfloat16_becomes_the_nearest_float8);
   tcase_add_test(tests, special_values_have_their_documented_patterns);
 #ifdef __FLT16_MAX__
   tcase_add_test(tests, f16_agrees_with_the_compilers_float16);

@@ -435,7 +435,8 @@ START_TEST(F4_when_all_have_failed_the_error_says_that_the_host_is_frozen) {
   ck_assert_int_eq(test_call(host, "op", NULL), FL_EDEVICE);
   ck_ok(fl_freeze(host, "capture"));
   ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL);
-  ck_contains(fl_error_message(), "None is tried again while the host is frozen (fl_freeze by 'capture')");
+  ck_contains(fl_error_message(),
+              "None is tried again: the host is frozen by 'capture'; fl_thaw(host, \"capture\") thaws it");
   fl_host_destroy(host);
 }
 END_TEST

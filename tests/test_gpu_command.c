@@ -48,7 +48,10 @@ static const char *severity_of(const json_t *findings, const char *part) {
 
 START_TEST(platform_says_that_a_device_is_a_stand_in) {
   use(_i);
+  char line[128];
   const json_t *devices = json_object_get(platform_of(_i), "devices"), *device = json_array_get(devices, 0);
+  snprintf(line, sizeof line, "platform:     %s (plugin '%s')\n", backends[_i].name, backends[_i].name);
+  assert_contains(FLHOST("platform").out, line);
   ck_assert_uint_eq(json_array_size(devices), 1);
   assert_contains(text_at(device, "driver"), "(a stand-in of the tests)");
   assert_contains(text_at(device, "name"), "stand-in for an ");
@@ -67,6 +70,7 @@ START_TEST(verify_run_and_bench_work_on_the_device) {
     ck_assert_str_eq(text_at(test, "status"), "ok");
     ck_assert_msg(!strncmp(text_at(test, "device"), backends[_i].name, 4), "on %s", text_at(test, "device"));
   }
+  ck_assert_str_eq(run.err, ""); /* nothing of orders: those that the command makes are no settings */
   run = FLHOST("run", "--device", backends[_i].name, "tests/golden/silu_and_mul");
   assert_status(run, 0);
   assert_contains(run.out, backends[_i].impl_id);
@@ -136,6 +140,8 @@ START_TEST(doctor_says_for_all_ops_together_why_nothing_runs_them) {
              *first = strstr(run.out, reason);
   ck_assert_msg(first != NULL, "%s", run.out);
   ck_assert_ptr_null(strstr(first + 1, reason));
+  assert_contains(run.out, ": no implementation may run on cuda; none is for it\n"
+                           "    'flhost explain --device cuda OP' tells more\n");
 }
 END_TEST
 

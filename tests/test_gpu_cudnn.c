@@ -10,11 +10,10 @@
 #include <math.h>
 #include <pthread.h>
 
-enum { MAX_IMPLS = 256, MOST_WORKSPACE = 8192, WORKSPACE = 4096, N_VALUES = 8, MOST_SPACE = 3 };
+enum { MOST_WORKSPACE = 8192, WORKSPACE = 4096, N_VALUES = 8, MOST_SPACE = 3 };
 
 static const gpu_setup *const cuda = &gpu_setups[0];
-static fl_impl impls[MAX_IMPLS];
-static int n_impls;
+static gpu_plugin plugin;
 static _Thread_local char words[512];
 static _Alignas(256) char workspace[MOST_WORKSPACE];
 
@@ -26,20 +25,12 @@ static void choose_library(const char *library) {
 
 static void set_up(const char *library, const char *settings) {
   choose_library(library);
-  n_impls = gpu_plugin_impls(cuda, NULL, impls, MAX_IMPLS);
+  gpu_plugin_on_stand_in(&plugin, cuda, NULL);
   stand_in_set(settings);
 }
 
-static const fl_impl *impl_of(const char *op, const char *id) {
-  for (int i = 0; i < n_impls; i++)
-    if (!strcmp(impls[i].op_name, op) && !strcmp(impls[i].impl_id, id))
-      return &impls[i];
-  ck_abort_msg("no implementation '%s' of %s", id, op);
-  return NULL;
-}
-
 static const fl_impl *cudnn_conv2d(void) {
-  return impl_of("conv2d", "vendor.cuda.cudnn");
+  return gpu_plugin_impl(&plugin, "conv2d", "vendor.cuda.cudnn");
 }
 
 static int descriptors(void) {
@@ -79,8 +70,7 @@ typedef struct conv_sizes {
   }
 
 static owned *filled(DLDataType dtype, int ndim, const int64_t *shape, uint32_t seed, int device) {
-  owned *made = make(dtype, ndim, shape, 0);
-  fill(&made->tensor, seed);
+  owned *made = make_filled(dtype, ndim, shape, 0, seed);
   made->tensor.device = (DLDevice){kDLCUDA, device};
   return made;
 }
@@ -134,7 +124,7 @@ static fl_call call_of(conv *c, size_t workspace_size, void *stream) {
 }
 
 static const fl_impl *impl_for(const conv *c) {
-  return impl_of(c->x->tensor.ndim == 4 ? "conv2d" : "conv3d", "vendor.cuda.cudnn");
+  return gpu_plugin_impl(&plugin, c->x->tensor.ndim == 4 ? "conv2d" : "conv3d", "vendor.cuda.cudnn");
 }
 
 static fl_status run(conv *c, size_t workspace_size, void *stream) {
@@ -466,7 +456,7 @@ START_TEST(a_library_that_is_missing_or_unknown_is_told_and_our_kernels_do_witho
   const char *reason = NULL;
   conv_sizes sizes = SMALL;
   set_up(missing[_i].library, missing[_i].settings);
-  const fl_impl *impl = cudnn_conv2d(), *own = impl_of("conv2d", "vendor.cuda");
+  const fl_impl *impl = cudnn_conv2d(), *own = gpu_plugin_impl(&plugin, "conv2d", "vendor.cuda");
   ck_assert(!impl->is_available(impl->self, &reason));
   ck_contains(reason, missing[_i].reason);
   ck_assert(own->is_available(own->self, &reason));

@@ -6,20 +6,17 @@
 #include "tests/gpu.h"
 #include "tests/kernels.h"
 
-enum { MAX_IMPLS = 256, HIDDEN = 24, INNER = 20, EXPERTS = 3 };
+enum { HIDDEN = 24, INNER = 20, EXPERTS = 3 };
 
-static fl_impl impls[MAX_IMPLS];
+static gpu_plugin plugin;
 static const fl_impl *moe;
 static const gpu_setup *setup;
 static char words[512];
 
 static void set_up(int index) {
   setup = &gpu_setups[index];
-  int n = gpu_plugin_impls(setup, NULL, impls, MAX_IMPLS);
-  for (int i = 0; i < n; i++)
-    if (!strcmp(impls[i].op_name, "unquantized_fused_moe"))
-      moe = &impls[i];
-  ck_assert_ptr_nonnull(moe);
+  gpu_plugin_on_stand_in(&plugin, setup, NULL);
+  moe = gpu_plugin_impl(&plugin, "unquantized_fused_moe", NULL);
 }
 
 /* Every expert gives silu(1) for every token, weighted 0.5. */
@@ -30,9 +27,7 @@ typedef struct mixture {
 } mixture;
 
 static owned *filled(DLDataType dtype, int ndim, const int64_t *shape, double value) {
-  owned *made = make(dtype, ndim, shape, 0);
-  for (int64_t i = 0; i < count(&made->tensor); i++)
-    set(&made->tensor, i, value);
+  owned *made = make_constant(dtype, ndim, shape, 0, value);
   made->tensor.device = (DLDevice){(DLDeviceType)setup->device_type, 0};
   return made;
 }

@@ -63,7 +63,7 @@ static const format formats[] = {{"e4m3fn", 3, 7, 0x7e, 0x7f, false, false},
                                  {"e5m2fnuz", 2, 16, 0x7f, 0x80, true, false}};
 enum { N_FORMATS = sizeof formats / sizeof formats[0] };
 
-static double value_of(const format *f, unsigned code) {
+static double value_of_code(const format *f, unsigned code) {
   unsigned magnitude = code & 0x7f, exponent = magnitude >> f->mantissa, part = magnitude & ((1u << f->mantissa) - 1);
   double sign = code & 0x80 ? -1 : 1, unit = ldexp(1, 1 - f->bias - f->mantissa);
   if (f->fnuz ? code == 0x80 : magnitude > f->largest)
@@ -82,7 +82,7 @@ START_TEST(every_float8_code_widens_to_its_value) {
   snprintf(kernel, sizeof kernel, "widen_%s", f->name);
   ck_assert_int_eq(run(kernel, codes, values, 256, 1, 16, 0), SUCCESS);
   for (unsigned i = 0; i < 256; i++) {
-    double expected = value_of(f, i);
+    double expected = value_of_code(f, i);
     ck_assert_msg(isnan(expected) ? isnan(values[i]) : (double)values[i] == expected, "%s 0x%02x is %g, expected %g",
                   f->name, i, (double)values[i], expected);
     ck_assert(isnan(expected) || !signbit(values[i]) == !signbit(expected));
@@ -96,12 +96,12 @@ static unsigned nearest(const format *f, float value) {
   if (isnan(value))
     return f->nan;
   for (unsigned code = 1; code <= f->largest; code++) {
-    double further = fabs(value_of(f, code) - fabs((double)value)),
-           near = fabs(value_of(f, best) - fabs((double)value));
+    double further = fabs(value_of_code(f, code) - fabs((double)value)),
+           near = fabs(value_of_code(f, best) - fabs((double)value));
     if (further < near || (further == near && code % 2 == 0))
       best = code;
   }
-  if (fabs((double)value) > value_of(f, f->largest))
+  if (fabs((double)value) > value_of_code(f, f->largest))
     best = f->largest;
   return (signbit(value) && !(f->fnuz && !best) ? 0x80 : 0) | best;
 }
@@ -116,12 +116,12 @@ START_TEST(narrowing_to_float8_gives_the_nearest_and_stops_at_the_largest) {
   set_up(0);
   /* Each value, what lies half way to the next, and next to that; then what is out of the ordinary. */
   for (unsigned code = 0; code < f->largest; code++) {
-    float low = (float)value_of(f, code), high = (float)value_of(f, code + 1), half = (low + high) / 2;
+    float low = (float)value_of_code(f, code), high = (float)value_of_code(f, code + 1), half = (low + high) / 2;
     const float some[] = {low, half, nextafterf(half, 0), nextafterf(half, INFINITY), -low, -half};
     memcpy(values + n, some, sizeof some);
     n += (int)(sizeof some / sizeof some[0]);
   }
-  float most = (float)value_of(f, f->largest);
+  float most = (float)value_of_code(f, f->largest);
   const float odd[] = {most, most * 1.03f, most * 2, 3e38f,   INFINITY, -INFINITY,
                        NAN,  -NAN,         1e-30f,   -1e-30f, 1e-45f,   -0.0f};
   memcpy(values + n, odd, sizeof odd);

@@ -319,19 +319,13 @@ static void call_with(const gpu_setup *setup, const char *op, fl_value *values, 
   fl_host_destroy(host);
 }
 
-static owned *make_indices(DLDataType dtype, const int64_t *indices, int64_t n) {
-  owned *made = make(dtype, 1, &n, 0);
-  for (int64_t i = 0; i < n; i++)
-    set(&made->tensor, i, (double)indices[i]);
-  return made;
-}
-
 /* Far ones lie beyond what 32 bits count. */
 enum { N_INDICES = 5, ROWS = 4, COLUMNS = 16 };
 static const int64_t wide_indices[N_INDICES] = {1, -1, ROWS, INT64_C(1) << 40, 3};
 
 START_TEST(an_id_that_the_table_does_not_have_is_embedded_as_zeros) {
-  owned *ids = make_indices(int64, wide_indices, N_INDICES), *weight = make(float16, 2, (int64_t[]){ROWS, COLUMNS}, 0);
+  owned *ids = make_indices(int64, SHAPE(N_INDICES), wide_indices),
+        *weight = make(float16, 2, (int64_t[]){ROWS, COLUMNS}, 0);
   owned *out = make(float16, 2, (int64_t[]){N_INDICES, COLUMNS}, 0);
   fill(&weight->tensor, 1);
   fill(&out->tensor, 2);
@@ -354,7 +348,7 @@ END_TEST
 /* A rotation by a quarter: the first half becomes minus the second. */
 START_TEST(a_token_whose_position_the_table_does_not_have_is_left_out) {
   enum { MARK = 9, HALF = COLUMNS / 2 };
-  owned *ids = make_indices(int64, wide_indices, N_INDICES);
+  owned *ids = make_indices(int64, SHAPE(N_INDICES), wide_indices);
   owned *cos = make(float32, 2, (int64_t[]){ROWS, HALF}, 0), *sin = make(float32, 2, (int64_t[]){ROWS, HALF}, 0);
   owned *query = make(float32, 2, (int64_t[]){N_INDICES, COLUMNS}, 0);
   owned *out = make(float32, 2, (int64_t[]){N_INDICES, COLUMNS}, 0);
@@ -394,7 +388,7 @@ END_TEST
 START_TEST(an_expert_that_there_is_not_gets_no_place) {
   enum { EXPERTS = 4, BLOCK = 2, SORTED = N_INDICES + EXPERTS * (BLOCK - 1), BLOCKS = (SORTED + 1) / BLOCK };
   static const int expected[SORTED] = {0, 5, 4, 5, 5, 5, 5, 5, 5}, of_block[BLOCKS] = {1, 3, -1, -1, -1};
-  owned *ids = make_indices(int64, wide_indices, N_INDICES), *sorted = make(int32, 1, (int64_t[]){SORTED}, 0);
+  owned *ids = make_indices(int64, SHAPE(N_INDICES), wide_indices), *sorted = make(int32, 1, (int64_t[]){SORTED}, 0);
   owned *experts = make(int32, 1, (int64_t[]){BLOCKS}, 0), *padded = make(int32, 1, (int64_t[]){1}, 0);
   ids->tensor.ndim = 2;
   ids->shape[1] = ids->strides[0] = ids->strides[1] = 1;

@@ -8,10 +8,9 @@
 
 #include <pthread.h>
 
-enum { MAX_IMPLS = 256, M = 3, N = 24, K = 16, MOST_WORKSPACE = 8192 };
+enum { M = 3, N = 24, K = 16, MOST_WORKSPACE = 8192 };
 
-static fl_impl impls[MAX_IMPLS];
-static int n_impls;
+static gpu_plugin plugin;
 static const gpu_setup *setup;
 static char words[512];
 static _Alignas(256) char workspace[MOST_WORKSPACE];
@@ -20,16 +19,12 @@ static const gpu_setup *const cuda = &gpu_setups[0], *const rocm = &gpu_setups[2
 
 static void set_up(const gpu_setup *chosen, const char *math, const char *settings) {
   setup = chosen;
-  n_impls = gpu_plugin_impls(setup, math, impls, MAX_IMPLS);
+  gpu_plugin_on_stand_in(&plugin, setup, math);
   stand_in_set(settings);
 }
 
 static const fl_impl *impl_of(const char *op) {
-  for (int i = 0; i < n_impls; i++)
-    if (!strcmp(impls[i].op_name, op))
-      return &impls[i];
-  ck_abort_msg("no implementation of %s", op);
-  return NULL;
+  return gpu_plugin_impl(&plugin, op, NULL);
 }
 
 /* A linear layer of ones: every result is K, plus 2 with the bias. */
@@ -39,9 +34,7 @@ typedef struct layer {
 } layer;
 
 static owned *filled(int ndim, const int64_t *shape, int64_t padding, double value, int device) {
-  owned *made = make(float32, ndim, shape, padding);
-  for (int64_t i = 0; i < count(&made->tensor); i++)
-    set(&made->tensor, element_offset(&made->tensor, i), value);
+  owned *made = make_constant(float32, ndim, shape, padding, value);
   made->tensor.device = (DLDevice){(DLDeviceType)setup->device_type, device};
   return made;
 }

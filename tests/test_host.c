@@ -181,6 +181,29 @@ START_TEST(T2_a_vendor_or_op_that_nobody_registered_is_a_warning_with_the_neares
 }
 END_TEST
 
+/* An implementation that nobody has may come later, too. */
+START_TEST(T2_an_impl_that_nobody_registered_is_a_warning_with_the_nearest_unless_checks_are_off) {
+  static const char line[] =
+      "WARNING VLLM_FL_PER_OP: token 'impl:default.flagso' for op 'op': no plugin has registered "
+      "that implementation; did you mean 'impl:default.flagos'?";
+  static test_impl impl = {.id = "default.flagos"};
+  for (int off = 0; off < 2; off++) {
+    fl_host *host = test_host(
+        (const char *const[]){"VLLM_FL_PER_OP=op=impl:default.flagso|impl:default.flagos|flagos;rms_nrom=vendor:x",
+                              off ? "VLLM_FL_CHECK=off" : "VLLM_FL_CHECK=error", NULL},
+        0);
+    test_op(host, "op");
+    test_register(host, "op", &impl, 0, false);
+    test_log_clear();
+    ck_ok(fl_reset_global_policy(host));
+    ck_assert_int_eq(test_log_count(line), !off);
+    ck_assert_int_eq(strstr(test_log.text, "WARNING ") != NULL, !off);
+    ck_assert_ptr_null(strstr(test_log.text, "'impl:default.flagos' for op"));
+    fl_host_destroy(host);
+  }
+}
+END_TEST
+
 START_TEST(C1_an_invalid_setting_is_the_hosts_failure) {
   static const char *const environment[] = {"VLLM_FL_PREFER=vendro", NULL};
   fl_host *host = NULL;
@@ -278,6 +301,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, D3_a_module_is_loaded_by_name_and_a_missing_one_says_where_it_was_looked_for);
   tcase_add_test(tests, D4_a_critical_plugin_that_fails_is_the_hosts_failure);
   tcase_add_test(tests, T2_a_vendor_or_op_that_nobody_registered_is_a_warning_with_the_nearest);
+  tcase_add_test(tests, T2_an_impl_that_nobody_registered_is_a_warning_with_the_nearest_unless_checks_are_off);
   tcase_add_test(tests, C1_an_invalid_setting_is_the_hosts_failure);
   tcase_add_test(tests, P6_resetting_reads_the_environment_again_and_keeps_the_old_policy_on_error);
   tcase_add_test(tests, the_default_host_is_one_and_can_be_reset);

@@ -518,6 +518,19 @@ START_TEST(order_that_may_find_nothing_is_warned_of_once) {
 }
 END_TEST
 
+/* Who enters a scope may want that implementation and no other: there is no setting to correct. */
+START_TEST(order_of_a_scope_is_not_warned_of) {
+  static const char *const tokens[] = {"vendor:even"};
+  fl_scope scope;
+  fl_host *host = host_with_four(NULL);
+  ck_ok(fl_scope_op_order(host, "op", tokens, 1, &scope));
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL);
+  ck_ok(fl_scope_leave(&scope));
+  ck_assert_int_eq(test_log_count(partial), 0);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(order_that_always_finds_something_is_not_warned_of) {
   static const char *const orders[] = {"PER_OP=op=vendor:even|native", "PER_OP=op=vendor:even|reference",
                                        "PER_OP=op=vendor:even|vendor:a", "PREFER=vendor"};
@@ -554,6 +567,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, policy_with_the_order_of_one_op_leaves_the_rest_alone);
   tcase_add_test(tests, T2_wrong_order_of_one_op_is_refused_and_enters_nothing);
   tcase_add_test(tests, order_that_may_find_nothing_is_warned_of_once);
+  tcase_add_test(tests, order_of_a_scope_is_not_warned_of);
   tcase_add_test(tests, order_that_always_finds_something_is_not_warned_of);
 }
 

@@ -1,6 +1,7 @@
 /* Rules S and F: which implementation runs, what happens when it fails, what is said about it. */
 #include "fixture.h"
 
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -125,7 +126,16 @@ START_TEST(S4_errors_keep_the_words_that_callers_rely_on) {
               "No available implementation for op='op'. Registered: ['default.flagos', 'vendor.cuda', "
               "'vendor.ascend', 'reference.torch']\n");
   ck_contains(fl_error_message(), "default.flagos: not available: no such device here");
-  ck_assert_int_eq(test_call(host, "nope", NULL), FL_ENOENT);
+  test_op(host, "rms_nor");
+  ck_assert_int_eq(test_call(host, "rms_nor", NULL), FL_ENOIMPL); /* without implementation */
+  ck_assert_str_eq(fl_error_message(), "No available implementation for op='rms_nor'. Registered: []");
+  ck_assert_int_eq(test_call(host, "rms_nrom", NULL), FL_ENOENT); /* unknown */
+  ck_assert_str_eq(fl_error_message(), "No available implementation for op='rms_nrom'. Registered: []\n"
+                                       "  no op 'rms_nrom'; did you mean 'rms_norm'?");
+  fl_resolution resolution;
+  ck_assert_int_eq(fl_resolve_op(host, "nope", kDLCPU, &resolution), FL_ENOENT);
+  ck_assert_str_eq(fl_error_message(),
+                   "No available implementation for op='nope'. Registered: []\n  no op 'nope'; did you mean 'op'?");
   fl_host_destroy(host);
 }
 END_TEST
@@ -187,6 +197,46 @@ START_TEST(F2_when_all_fail_the_last_error_comes_back) {
 }
 END_TEST
 
+/* The failure is not lost where those behind it do not take the call. */
+START_TEST(F2_a_failure_comes_back_when_the_rest_does_not_support_the_call) {
+  fl_host *host = host_with_four(NULL);
+  flagos.status = FL_ENOTSUP;
+  cuda.status = FL_EDEVICE;
+  ascend.status = reference.status = FL_ENOTSUP;
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_EDEVICE);
+  ck_assert_int_eq(fl_error_status(), FL_EDEVICE);
+  ck_assert_str_eq(fl_error_message(), "All 1 implementation(s) failed for op='op'. Last error: E:vendor.cuda"
+                                       "\n  default.flagos: not supported: E:default.flagos"
+                                       "\n  vendor.ascend: not supported: E:vendor.ascend"
+                                       "\n  reference.torch: not supported: E:reference.torch");
+  ck_assert_int_eq(test_log_count("ERROR Last implementation 'vendor.cuda' failed for op 'op': E:vendor.cuda"), 1);
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL); /* S4: it is skipped now, and the error says so */
+  ck_contains(fl_error_message(), "No implementation of op='op' supports these arguments:");
+  ck_contains(fl_error_message(), "\n  vendor.cuda: failed before: E:vendor.cuda");
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(S4_whatever_is_left_out_is_listed) {
+  fl_host *host = host_with_four(NULL);
+  const char *const tokens[] = {"vendor"}, *const denied[] = {"ascend"};
+  const fl_op_order order = {"op", tokens, 1};
+  set_policy(host, (fl_policy_fields){.per_op = &order, .n_per_op = 1, .deny_vendors = denied, .n_deny_vendors = 1});
+  cuda.status = FL_ENOTSUP;
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL);
+  ck_contains(fl_error_message(), "\n  vendor.cuda: not supported: E:vendor.cuda");
+  ck_contains(fl_error_message(), "\n  vendor.ascend: vendor 'ascend' is denied");
+  ck_contains(fl_error_message(), "\n  default.flagos: no token of the order matches it: vendor");
+  cuda.status = FL_EDEVICE;
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_EDEVICE);
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL);
+  ck_contains(fl_error_message(), "have failed previously. Failed impl_ids: {'vendor.cuda'}");
+  ck_contains(fl_error_message(), "\n  vendor.ascend: vendor 'ascend' is denied");
+  ck_contains(fl_error_message(), "\n  reference.torch: no token of the order matches it: vendor");
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_nothing) {
   fl_failed_impls *failed;
   fl_host *host = host_with_four(NULL);
@@ -197,7 +247,10 @@ START_TEST(F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_n
     ck_assert_str_eq(fl_error_message(), "E:default.flagos");
     ck_assert_int_eq(fl_error_status(), FL_EDEVICE);
   }
-  ck_assert_int_eq(flagos.calls, 2);
+  flagos.message = "";
+  ck_assert_int_eq(test_call(host, "op", NULL), FL_EDEVICE);
+  ck_assert_str_eq(fl_error_message(), "Implementation 'default.flagos' failed for op 'op': FL_EDEVICE");
+  ck_assert_int_eq(flagos.calls, 3);
   ck_assert_int_eq(cuda.calls, 0);
   ck_ok(fl_get_failed_impls(host, "op", &failed));
   ck_assert_uint_eq(failed->n, 0);
@@ -512,6 +565,33 @@ START_TEST(PREFER_ENABLED_off_runs_the_reference_else_the_vendor) {
 }
 END_TEST
 
+/* The tensors' device counts: a reference for the CPU is none for what lies on a GPU. */
+START_TEST(PREFER_ENABLED_off_runs_the_vendors_where_no_reference_is_for_the_device) {
+  static const char *const off[][2] = {{"VLLM_FL_PREFER_ENABLED=false", NULL}, {"VLLM_FL_CUSTOM_OPS=none", NULL}};
+  fl_impl impls[] = {
+      {.impl_id = "reference.c", .kind = FL_KIND_REFERENCE, .devices = FL_DEVICE(kDLCPU)},
+      {.impl_id = "vendor.acme", .kind = FL_KIND_VENDOR, .vendor = "acme", .devices = FL_DEVICE(kDLCUDA)},
+  };
+  for (size_t i = 0; i < 2; i++) {
+    fl_resolution found;
+    fl_op_def op = {.size = sizeof op, .schema = "on_device(Tensor x) -> Tensor"};
+    fl_host *host = test_host(off[i], 0);
+    ck_ok(fl_register_op(host, &op));
+    for (size_t j = 0; j < 2; j++) {
+      impls[j].size = sizeof impls[j];
+      impls[j].op_name = "on_device";
+      impls[j].fn = (fl_kernel_fn)(void *)abort;
+      ck_ok(fl_register_impl(host, &impls[j]));
+    }
+    ck_ok(fl_resolve_op(host, "on_device", kDLCUDA, &found));
+    ck_assert_str_eq(found.impl_id, "vendor.acme");
+    ck_ok(fl_resolve_op(host, "on_device", kDLCPU, &found));
+    ck_assert_str_eq(found.impl_id, "reference.c");
+    fl_host_destroy(host);
+  }
+}
+END_TEST
+
 START_TEST(L3_a_listed_op_does_not_use_kind_default_and_explain_names_the_list) {
   static const char *const environment[] = {"VLLM_FL_FLAGOS_BLACKLIST=op", NULL};
   fl_explanation *why;
@@ -562,6 +642,12 @@ START_TEST(the_oplist_file_lists_kind_default_once_and_never_through_a_link) {
   fl_host_destroy(host);
   ck_contains(test_log.text, "FLAGGEMS_ENABLE_OPLIST_PATH: cannot write");
   unlink(link);
+  ck_assert_int_eq(mkfifo(link, 0600), 0); /* that nobody reads */
+  host = host_with_four(environment);
+  called(host);
+  fl_host_destroy(host);
+  ck_contains(test_log.text, "FLAGGEMS_ENABLE_OPLIST_PATH: cannot write");
+  unlink(link);
   unlink(path);
   rmdir(directory);
 }
@@ -604,6 +690,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, F1_first_use_and_each_change_are_logged_once);
   tcase_add_test(tests, F2_a_failure_is_warned_of_and_the_next_is_tried);
   tcase_add_test(tests, F2_when_all_fail_the_last_error_comes_back);
+  tcase_add_test(tests, F2_a_failure_comes_back_when_the_rest_does_not_support_the_call);
+  tcase_add_test(tests, S4_whatever_is_left_out_is_listed);
   tcase_add_test(tests, F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_nothing);
   tcase_add_test(tests, F3_strict_ignores_the_memory_of_failures);
   tcase_add_test(tests, F4_a_failed_impl_is_skipped_until_cleared);
@@ -617,6 +705,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, F8_calls_are_counted_when_statistics_are_on);
   tcase_add_test(tests, explain_gives_order_verdict_and_reason_of_every_impl);
   tcase_add_test(tests, PREFER_ENABLED_off_runs_the_reference_else_the_vendor);
+  tcase_add_test(tests, PREFER_ENABLED_off_runs_the_vendors_where_no_reference_is_for_the_device);
   tcase_add_test(tests, L3_a_listed_op_does_not_use_kind_default_and_explain_names_the_list);
   tcase_add_test(tests, custom_ops_off_runs_the_reference);
   tcase_add_test(tests, the_oplist_file_lists_kind_default_once_and_never_through_a_link);

@@ -18,8 +18,6 @@ typedef struct variant {
   fl_value attributes[3];
 } variant;
 
-static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
-
 static const variant gated[] = {
     {"silu_and_mul", 0, {NONE}},
     {"mul_and_silu", 0, {NONE}},
@@ -69,12 +67,6 @@ static owned *scalar(DLDataType dtype, double value) {
   set(&made->tensor, 0, value);
   return made;
 }
-
-static void unmake_all(owned **all, size_t n) {
-  for (size_t i = 0; i < n; i++)
-    unmake(all[i]);
-}
-#define UNMAKE(...) unmake_all((owned *[]){__VA_ARGS__}, sizeof((owned *[]){__VA_ARGS__}) / sizeof(owned *))
 
 /* ------------------------------------------------------------------------------------- default against reference */
 

@@ -3,42 +3,9 @@
 
 #include <math.h>
 
-static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
-
-static void unmake_all(owned **all, size_t n) {
-  for (size_t i = 0; i < n; i++)
-    unmake(all[i]);
-}
-#define UNMAKE(...) unmake_all((owned *[]){__VA_ARGS__}, sizeof((owned *[]){__VA_ARGS__}) / sizeof(owned *))
-#define SHAPE(...)                                                                                                     \
-  (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) {                                       \
-    __VA_ARGS__                                                                                                        \
-  }
-
-static fl_value value_of(owned *tensor) {
-  return tensor ? fl_tensor(&tensor->tensor) : fl_none();
-}
-
 /* Values between -1 and 1. */
-static owned *make_filled(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding, uint32_t seed) {
-  owned *made = make(dtype, ndim, shape, padding);
-  fill(&made->tensor, seed);
-  for (int64_t i = 0; i < count(&made->tensor); i++) {
-    int64_t at = element_offset(&made->tensor, i);
-    set(&made->tensor, at, get(&made->tensor, at) / 4);
-  }
-  return made;
-}
-
-static owned *make_indices(DLDataType dtype, int ndim, const int64_t *shape, const int64_t *indices) {
-  owned *made = make(dtype, ndim, shape, 0);
-  for (int64_t i = 0; i < count(&made->tensor); i++)
-    set(&made->tensor, i, (double)indices[i]);
-  return made;
-}
-
-static double element(const owned *tensor, int64_t i) {
-  return get(&tensor->tensor, element_offset(&tensor->tensor, i));
+static owned *make_unit(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding, uint32_t seed) {
+  return make_bounded(dtype, ndim, shape, padding, seed, 1);
 }
 
 static void check_near(double given, double expected, double tolerance, int64_t i) {
@@ -75,8 +42,8 @@ END_TEST
  */
 START_TEST(heads_of_key_and_value_are_shared_by_groups_of_query_heads) {
   enum { S = 7, D = 4 };
-  owned *q = make_filled(float32, SHAPE(1, S, 4, D), 0, 1), *k = make_filled(float32, SHAPE(1, S, 2, D), 0, 2);
-  owned *v = make_filled(float32, SHAPE(1, S, 2, D), 0, 3), *out = make(float32, SHAPE(1, S, 4, D), 0);
+  owned *q = make_unit(float32, SHAPE(1, S, 4, D), 0, 1), *k = make_unit(float32, SHAPE(1, S, 2, D), 0, 2);
+  owned *v = make_unit(float32, SHAPE(1, S, 2, D), 0, 3), *out = make(float32, SHAPE(1, S, 4, D), 0);
   ck_assert_int_eq(encode(both[_i], q, k, v, fl_none(), NULL, out), FL_OK);
   for (int64_t row = 0; row < S * 4; row++) {
     double weights[S], sum = 0;
@@ -106,9 +73,8 @@ START_TEST(O2_O5_encoder_attention_agrees_with_the_reference_in_every_layout) {
   for (int l = 0; l < 4; l++)
     for (int flat = 0; flat < 2; flat++) {
       int64_t s = lengths[l];
-      owned *q = make_filled(dtype, SHAPE(2, s, 4, 20), 3, 1), *k = make_filled(dtype, SHAPE(2, s + 2, 2, 20), 1, 2);
-      owned *v =
-          flat ? make_filled(dtype, SHAPE(2, s + 2, 40), 2, 3) : make_filled(dtype, SHAPE(2, s + 2, 2, 20), 2, 3);
+      owned *q = make_unit(dtype, SHAPE(2, s, 4, 20), 3, 1), *k = make_unit(dtype, SHAPE(2, s + 2, 2, 20), 1, 2);
+      owned *v = flat ? make_unit(dtype, SHAPE(2, s + 2, 40), 2, 3) : make_unit(dtype, SHAPE(2, s + 2, 2, 20), 2, 3);
       owned *out[] = {make(dtype, SHAPE(2, s, 4, 20), 0), make(dtype, SHAPE(2, s, 4, 20), 6)};
       for (int which = 0; which < 2; which++)
         ck_assert_int_eq(encode(both[which], q, k, v, fl_float(0.7), NULL, out[which]), FL_OK);
@@ -121,8 +87,8 @@ END_TEST
 /* Segments are as calls of their own, one may be empty. */
 START_TEST(a_segment_sees_itself_only) {
   const int64_t ends[] = {0, 2, 2, 5};
-  owned *q = make_filled(float32, SHAPE(2, 5, 2, 8), 0, 1), *k = make_filled(float32, SHAPE(2, 5, 2, 8), 0, 2);
-  owned *v = make_filled(float32, SHAPE(2, 5, 2, 8), 0, 3), *out = make(float32, SHAPE(2, 5, 2, 8), 0);
+  owned *q = make_unit(float32, SHAPE(2, 5, 2, 8), 0, 1), *k = make_unit(float32, SHAPE(2, 5, 2, 8), 0, 2);
+  owned *v = make_unit(float32, SHAPE(2, 5, 2, 8), 0, 3), *out = make(float32, SHAPE(2, 5, 2, 8), 0);
   owned *parts = make(float32, SHAPE(2, 5, 2, 8), 0);
   for (int wide = 0; wide < 2; wide++) {
     owned *cu = make_indices(wide ? int64 : int32, SHAPE(4), ends);
@@ -148,8 +114,8 @@ START_TEST(a_segment_sees_itself_only) {
 END_TEST
 
 START_TEST(attention_to_no_key_is_zero_and_nan_stays_in_its_row) {
-  owned *q = make_filled(float32, SHAPE(1, 3, 1, 4), 0, 1), *k = make(float32, SHAPE(1, 0, 1, 4), 0);
-  owned *keys = make_filled(float32, SHAPE(1, 3, 1, 4), 0, 2), *out = make(float32, SHAPE(1, 3, 1, 4), 0);
+  owned *q = make_unit(float32, SHAPE(1, 3, 1, 4), 0, 1), *k = make(float32, SHAPE(1, 0, 1, 4), 0);
+  owned *keys = make_unit(float32, SHAPE(1, 3, 1, 4), 0, 2), *out = make(float32, SHAPE(1, 3, 1, 4), 0);
   ck_assert_int_eq(encode(both[_i], q, k, k, fl_none(), NULL, out), FL_OK);
   for (int i = 0; i < 12; i++)
     ck_assert_double_eq(get(&out->tensor, i), 0);
@@ -172,7 +138,7 @@ START_TEST(O6_segments_out_of_order_are_bad_arguments_and_nothing_is_written) {
       {{0, 2, 3}, "argument 'cu_seqlens'[2] is 3, expected 4 to 4 (the tokens of 'query')"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    owned *q = make_filled(float32, SHAPE(1, 4, 1, 2), 0, 1), *out = make(float32, SHAPE(1, 4, 1, 2), 0);
+    owned *q = make_unit(float32, SHAPE(1, 4, 1, 2), 0, 1), *out = make(float32, SHAPE(1, 4, 1, 2), 0);
     owned *untouched = make(float32, SHAPE(1, 4, 1, 2), 0), *ends = make_indices(int32, SHAPE(3), cases[i].ends);
     ck_assert_int_eq(encode(both[_i], q, q, q, fl_none(), ends, out), FL_EINVAL);
     ck_assert_str_eq(message, cases[i].message);
@@ -211,9 +177,9 @@ START_TEST(O5_prefill_agrees_with_the_reference) {
                                      {3, 40, 0}, {2, 5, 100}, {0, 4, 4}};
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
     DLDataType dtype = floats[_i];
-    owned *query = make_filled(dtype, SHAPE(sizes[i][0], HEADS, NOPE + ROPE), 2, 1);
-    owned *rows = make_filled(dtype, SHAPE(sizes[i][1], ROW), 1, 2);
-    owned *weight = make_filled(dtype, SHAPE(HEADS * (NOPE + V), RANK), 3, 3);
+    owned *query = make_unit(dtype, SHAPE(sizes[i][0], HEADS, NOPE + ROPE), 2, 1);
+    owned *rows = make_unit(dtype, SHAPE(sizes[i][1], ROW), 1, 2);
+    owned *weight = make_unit(dtype, SHAPE(HEADS * (NOPE + V), RANK), 3, 3);
     owned *out[] = {make(dtype, SHAPE(sizes[i][0], HEADS * V), 0), make(dtype, SHAPE(sizes[i][0], HEADS * V), 5)};
     for (int which = 0; which < 2; which++)
       prefill(both[which], query, rows, sizes[i][1], weight, sizes[i][2], out[which]);
@@ -225,9 +191,9 @@ END_TEST
 
 /* What is not seen does not count, even if it is not finite and others in the block of queries see it. */
 START_TEST(nan_in_a_token_spreads_to_later_queries_only) {
-  owned *query = make_filled(float32, SHAPE(6, HEADS, NOPE + ROPE), 0, 1);
-  owned *rows = make_filled(float32, SHAPE(6, ROW), 0, 2), *out = make(float32, SHAPE(6, HEADS * V), 0);
-  owned *weight = make_filled(float32, SHAPE(HEADS * (NOPE + V), RANK), 0, 3);
+  owned *query = make_unit(float32, SHAPE(6, HEADS, NOPE + ROPE), 0, 1);
+  owned *rows = make_unit(float32, SHAPE(6, ROW), 0, 2), *out = make(float32, SHAPE(6, HEADS * V), 0);
+  owned *weight = make_unit(float32, SHAPE(HEADS * (NOPE + V), RANK), 0, 3);
   const double bad[] = {NAN, INFINITY};
   for (int i = 0; i < 2; i++) {
     set(&rows->tensor, 3 * ROW, bad[i]);
@@ -241,9 +207,9 @@ END_TEST
 
 /* A query sees tokens up to its own: what lies behind changes nothing. */
 START_TEST(prefill_is_causal_from_the_offset_on) {
-  owned *query = make_filled(float32, SHAPE(2, HEADS, NOPE + ROPE), 0, 1);
-  owned *rows = make_filled(float32, SHAPE(6, ROW), 0, 2), *out[2];
-  owned *weight = make_filled(float32, SHAPE(HEADS * (NOPE + V), RANK), 0, 3);
+  owned *query = make_unit(float32, SHAPE(2, HEADS, NOPE + ROPE), 0, 1);
+  owned *rows = make_unit(float32, SHAPE(6, ROW), 0, 2), *out[2];
+  owned *weight = make_unit(float32, SHAPE(HEADS * (NOPE + V), RANK), 0, 3);
   for (int pass = 0; pass < 2; pass++) {
     out[pass] = make(float32, SHAPE(2, HEADS * V), 0);
     prefill(both[_i], query, rows, 6, weight, 3, out[pass]);
@@ -267,7 +233,7 @@ typedef struct paged {
 } paged;
 
 static paged make_paged(DLDataType dtype, DLDataType index, const int64_t *lens) {
-  paged p = {make_filled(dtype, SHAPE(BLOCKS, BLOCK, ROW), 2, 5), make(index, SHAPE(SEQUENCES, TABLE), 0),
+  paged p = {make_unit(dtype, SHAPE(BLOCKS, BLOCK, ROW), 2, 5), make(index, SHAPE(SEQUENCES, TABLE), 0),
              make_indices(index, SHAPE(SEQUENCES), lens)};
   int64_t block = BLOCKS;
   for (int64_t sequence = 0; sequence < SEQUENCES; sequence++)
@@ -312,7 +278,7 @@ START_TEST(decode_attends_to_the_rows_of_a_sequence_wherever_its_blocks_are) {
   double tolerance = dtype.bits == 32 ? 1e-5 : dtype.code == kDLBfloat ? 1e-2 : 1e-3, expected[RANK];
   for (int wide = 0; wide < 2; wide++) {
     paged p = make_paged(dtype, wide ? int64 : int32, lengths);
-    owned *query = make_filled(dtype, SHAPE(SEQUENCES, HEADS, ROW), 3, 1);
+    owned *query = make_unit(dtype, SHAPE(SEQUENCES, HEADS, ROW), 3, 1);
     owned *out = make(dtype, SHAPE(SEQUENCES, HEADS, RANK), 2), *sums = make(float32, SHAPE(SEQUENCES, HEADS), 1);
     ck_assert_msg(decode(id, query, &p, out, sums) == FL_OK, "%s", message);
     for (int64_t row = 0; row < SEQUENCES * HEADS; row++) {
@@ -338,7 +304,7 @@ START_TEST(O6_blocks_and_lengths_out_of_range_are_bad_arguments_and_nothing_is_w
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     paged p = make_paged(float32, int32, lengths);
-    owned *query = make_filled(float32, SHAPE(SEQUENCES, HEADS, ROW), 0, 1);
+    owned *query = make_unit(float32, SHAPE(SEQUENCES, HEADS, ROW), 0, 1);
     owned *out = make(float32, SHAPE(SEQUENCES, HEADS, RANK), 0), *lse = make(float32, SHAPE(SEQUENCES, HEADS), 0);
     owned *untouched = make(float32, SHAPE(SEQUENCES, HEADS, RANK), 0);
     set(&p.table->tensor, 2 * TABLE + cases[i].at, (double)cases[i].block);
@@ -392,7 +358,7 @@ START_TEST(merged_parts_of_a_context_are_attention_to_the_whole) {
   static const int64_t whole[SEQUENCES] = {40, 40, 40, 40}, first[SEQUENCES] = {16, 32, 16, 32};
   const char *id = both[_i];
   paged p = make_paged(float32, int32, whole);
-  owned *query = make_filled(float32, SHAPE(SEQUENCES, HEADS, ROW), 0, 1), *out[3], *lse[3], *sums[3];
+  owned *query = make_unit(float32, SHAPE(SEQUENCES, HEADS, ROW), 0, 1), *out[3], *lse[3], *sums[3];
   for (int part = 0; part < 3; part++) {
     out[part] = make(float32, SHAPE(SEQUENCES, HEADS, RANK), 0);
     lse[part] = make(float32, SHAPE(SEQUENCES, HEADS), 0);

@@ -3,22 +3,7 @@
 
 #include <math.h>
 
-static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
 static const char *const ops[] = {"conv2d", "conv3d"};
-
-static void unmake_all(owned **all, size_t n) {
-  for (size_t i = 0; i < n; i++)
-    unmake(all[i]);
-}
-#define UNMAKE(...) unmake_all((owned *[]){__VA_ARGS__}, sizeof((owned *[]){__VA_ARGS__}) / sizeof(owned *))
-#define SHAPE(...)                                                                                                     \
-  (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) {                                       \
-    __VA_ARGS__                                                                                                        \
-  }
-
-static fl_value value_of(owned *tensor) {
-  return tensor ? fl_tensor(&tensor->tensor) : fl_none();
-}
 
 /* A convolution over the last `n` of three dimensions of space. */
 typedef struct convolution {

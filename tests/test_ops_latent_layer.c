@@ -6,13 +6,6 @@
 
 #include <math.h>
 
-static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
-
-#define SHAPE(...)                                                                                                     \
-  (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) {                                       \
-    __VA_ARGS__                                                                                                        \
-  }
-
 enum { TOKENS = 6, HIDDEN = 20, HEADS = 3, NOPE = 8, ROPE = 4, V = 6, RANK = 16, Q_RANK = 10, POSITIONS = 64 };
 enum { HEAD = NOPE + ROPE, ROW = RANK + ROPE, QUERY = HEADS * HEAD, VALUES = HEADS * V, BLOCKS = 8, BLOCK = 4 };
 
@@ -57,13 +50,7 @@ typedef struct layer {
 } layer;
 
 static owned *make_weight(DLDataType dtype, int ndim, const int64_t *shape, uint32_t seed) {
-  owned *made = make(dtype, ndim, shape, ndim > 1 ? 3 : 0);
-  fill(&made->tensor, seed);
-  for (int64_t i = 0; i < count(&made->tensor); i++) {
-    int64_t at = element_offset(&made->tensor, i);
-    set(&made->tensor, at, get(&made->tensor, at) / 8);
-  }
-  return made;
+  return make_bounded(dtype, ndim, shape, ndim > 1 ? 3 : 0, seed, 0.5);
 }
 
 static void give(layer *l, int at, owned *tensor) {

@@ -4,44 +4,9 @@
 #include <flhost/dtype.h>
 #include <math.h>
 
-static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
-
-static void unmake_all(owned **all, size_t n) {
-  for (size_t i = 0; i < n; i++)
-    unmake(all[i]);
-}
-#define UNMAKE(...) unmake_all((owned *[]){__VA_ARGS__}, sizeof((owned *[]){__VA_ARGS__}) / sizeof(owned *))
-#define SHAPE(...)                                                                                                     \
-  (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) {                                       \
-    __VA_ARGS__                                                                                                        \
-  }
-
-static fl_value value_of(owned *tensor) {
-  return tensor ? fl_tensor(&tensor->tensor) : fl_none();
-}
-
 /* Values between -1/8 and 1/8: sums of hundreds of products stay near 1, as in a model. */
 static owned *make_weight(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding, uint32_t seed) {
-  owned *made = make(dtype, ndim, shape, padding);
-  fill(&made->tensor, seed);
-  for (int64_t i = 0; i < count(&made->tensor); i++) {
-    int64_t at = element_offset(&made->tensor, i);
-    set(&made->tensor, at, get(&made->tensor, at) / 32);
-  }
-  return made;
-}
-
-static owned *make_filled(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding, uint32_t seed) {
-  owned *made = make(dtype, ndim, shape, padding);
-  fill(&made->tensor, seed);
-  return made;
-}
-
-static owned *make_ids(DLDataType dtype, int64_t n, const int64_t *ids) {
-  owned *made = make(dtype, SHAPE(n), 0);
-  for (int64_t i = 0; i < n; i++)
-    set(&made->tensor, i, (double)ids[i]);
-  return made;
+  return make_bounded(dtype, ndim, shape, padding, seed, 1.0 / 8);
 }
 
 static void replicated(const char *id, owned *x, owned *weight, owned *bias, owned *out) {
@@ -220,7 +185,7 @@ START_TEST(O7_ids_of_another_shard_give_zeros) {
   static const int64_t all[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
   for (int wide = 0; wide < 2; wide++)
     for (int rank = 0; rank < 2; rank++) {
-      owned *ids = make_ids(wide ? int64 : int32, 12, all), *out = make(floats[_i], SHAPE(12, 3), 2);
+      owned *ids = make_indices(wide ? int64 : int32, SHAPE(12), all), *out = make(floats[_i], SHAPE(12, 3), 2);
       owned *weight = make(floats[_i], SHAPE(6, 3), 4);
       for (int64_t i = 0; i < 18; i++)
         set(&weight->tensor, element_offset(&weight->tensor, i), (double)(i / 3 + 1));
@@ -259,7 +224,7 @@ START_TEST(O6_an_id_without_row_is_a_bad_argument_and_nothing_is_written) {
     for (int wide = 0; wide < 2; wide++) {
       owned *weight = make_weight(float32, SHAPE(6, 4), 0, 1), *out = make(float32, SHAPE(3, 4), 0);
       owned *untouched = make(float32, SHAPE(3, 4), 0);
-      owned *ids = make_ids(wide ? int64 : int32, 3, (int64_t[]){0, 1, cases[i].id});
+      owned *ids = make_indices(wide ? int64 : int32, SHAPE(3), (int64_t[]){0, 1, cases[i].id});
       ck_assert_int_eq(embed(both[_i], ids, weight, cases[i].s, out), FL_EINVAL);
       ck_assert_str_eq(message, cases[i].message);
       ck_assert_mem_eq(out->tensor.data, untouched->tensor.data, out->bytes);

@@ -4,24 +4,6 @@
 #include <flhost/dtype.h>
 #include <math.h>
 
-static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
-
-static void unmake_all(owned **all, size_t n) {
-  for (size_t i = 0; i < n; i++)
-    unmake(all[i]);
-}
-#define UNMAKE(...) unmake_all((owned *[]){__VA_ARGS__}, sizeof((owned *[]){__VA_ARGS__}) / sizeof(owned *))
-
-static owned *filled(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding, uint32_t seed) {
-  owned *made = make(dtype, ndim, shape, padding);
-  fill(&made->tensor, seed);
-  return made;
-}
-
-static fl_value value_of(owned *tensor) {
-  return tensor ? fl_tensor(&tensor->tensor) : fl_none();
-}
-
 /* ----------------------------------------------------------------------------------------------------------- Gemma */
 
 static void run_gemma(const char *id, owned *x, owned *residual, owned *weight, owned *out, owned *residual_out) {
@@ -49,8 +31,8 @@ END_TEST
 START_TEST(O4_gemmas_reference_rounds_once) {
   enum { N = 128 };
   const int64_t shape[] = {1, N}, hidden[] = {N};
-  owned *x = filled(bfloat16, 2, shape, 0, 1), *residual = filled(bfloat16, 2, shape, 0, 2);
-  owned *weight = filled(bfloat16, 1, hidden, 0, 3), *out = make(bfloat16, 2, shape, 0);
+  owned *x = make_filled(bfloat16, 2, shape, 0, 1), *residual = make_filled(bfloat16, 2, shape, 0, 2);
+  owned *weight = make_filled(bfloat16, 1, hidden, 0, 3), *out = make(bfloat16, 2, shape, 0);
   owned *sum_out = make(bfloat16, 2, shape, 0);
   float sums[N];
   double squares = 0;
@@ -78,10 +60,10 @@ START_TEST(O1_O2_gemma_takes_strided_tensors_and_works_in_place) {
   DLDataType dtype = floats[_i % 3];
   const char *id = both[_i / 3];
   for (int wide = 0; wide < 2; wide++) {
-    owned *x = filled(dtype, 3, shape, 0, 1), *residual = filled(dtype, 3, shape, 0, 2);
+    owned *x = make_filled(dtype, 3, shape, 0, 1), *residual = make_filled(dtype, 3, shape, 0, 2);
     owned *out = make(dtype, 3, shape, 0), *sum = make(dtype, 3, shape, 0);
-    owned *strided_x = filled(dtype, 3, shape, 7, 1), *strided_residual = filled(dtype, 3, shape, 2, 2);
-    owned *weight = filled(wide ? float32 : dtype, 1, hidden, 0, 3), *by_default = make(dtype, 3, shape, 0);
+    owned *strided_x = make_filled(dtype, 3, shape, 7, 1), *strided_residual = make_filled(dtype, 3, shape, 2, 2);
+    owned *weight = make_filled(wide ? float32 : dtype, 1, hidden, 0, 3), *by_default = make(dtype, 3, shape, 0);
     run_gemma(id, x, residual, weight, out, sum);
     run_gemma(id, strided_x, strided_residual, weight, strided_x, strided_residual);
     check_same_elements(&out->tensor, strided_x);
@@ -165,8 +147,8 @@ START_TEST(rms_norm_gated_computes_its_formula_in_every_mode) {
   DLDataType dtype = floats[_i % 3];
   const char *id = both[_i / 3];
   for (size_t i = 0; i < sizeof formulas / sizeof formulas[0]; i++) {
-    owned *x = filled(dtype, 3, shape, 5, 1), *z = formulas[i].gated ? filled(dtype, 3, shape, 3, 2) : NULL;
-    owned *weight = filled(i % 2 ? float32 : dtype, 1, hidden, 0, 3), *out = make(dtype, 3, shape, 1);
+    owned *x = make_filled(dtype, 3, shape, 5, 1), *z = formulas[i].gated ? make_filled(dtype, 3, shape, 3, 2) : NULL;
+    owned *weight = make_filled(i % 2 ? float32 : dtype, 1, hidden, 0, 3), *out = make(dtype, 3, shape, 1);
     run_gated(id, x, z, weight, &formulas[i], out);
     check_formula("rms_norm_gated", &formulas[i], x, z, weight, out);
     UNMAKE(x, z, weight, out);
@@ -178,8 +160,8 @@ END_TEST
 START_TEST(gated_norms_of_long_rows_compute_their_formula) {
   const int64_t shape[] = {2, 5003}, hidden[] = {5003};
   const formula before = {"swish", 5003, true, false, true, 1e-5}, after = {"sigmoid", 5003, true, true, true, 1e-5};
-  owned *x = filled(float32, 2, shape, 0, 1), *z = filled(float32, 2, shape, 0, 2);
-  owned *weight = filled(float32, 1, hidden, 0, 3), *out = make(float32, 2, shape, 0);
+  owned *x = make_filled(float32, 2, shape, 0, 1), *z = make_filled(float32, 2, shape, 0, 2);
+  owned *weight = make_filled(float32, 1, hidden, 0, 3), *out = make(float32, 2, shape, 0);
   run_gated(both[_i], x, z, weight, &before, out);
   check_formula("rms_norm_gated", &before, x, z, weight, out);
   run_gated(both[_i], x, z, weight, &after, out);
@@ -213,8 +195,8 @@ START_TEST(mixer2_computes_its_formula_and_a_float32_weight_makes_a_float32_resu
   for (size_t i = 0; i < 6; i++) {
     const formula *f = &formulas[i % 3];
     bool wide = i / 3;
-    owned *x = filled(dtype, 3, shape, 5, 1), *gate = filled(dtype, 3, shape, 3, 2);
-    owned *weight = f->normalised || wide ? filled(wide ? float32 : dtype, 1, hidden, 0, 3) : NULL;
+    owned *x = make_filled(dtype, 3, shape, 5, 1), *gate = make_filled(dtype, 3, shape, 3, 2);
+    owned *weight = f->normalised || wide ? make_filled(wide ? float32 : dtype, 1, hidden, 0, 3) : NULL;
     owned *out = make(wide && f->normalised ? float32 : dtype, 3, shape, 1);
     run_mixer2(id, x, gate, weight, f, out);
     if (!wide || !f->normalised)
@@ -235,8 +217,8 @@ END_TEST
 START_TEST(O4_mixer2_rounds_before_the_weight) {
   enum { N = 64 };
   const int64_t shape[] = {1, N}, hidden[] = {N};
-  owned *x = filled(bfloat16, 2, shape, 0, 1), *gate = make(bfloat16, 2, shape, 0);
-  owned *weight = filled(bfloat16, 1, hidden, 0, 3), *out = make(bfloat16, 2, shape, 0);
+  owned *x = make_filled(bfloat16, 2, shape, 0, 1), *gate = make(bfloat16, 2, shape, 0);
+  owned *weight = make_filled(bfloat16, 1, hidden, 0, 3), *out = make(bfloat16, 2, shape, 0);
   const formula f = {"silu", N, true, false, true, 1e-6};
   double squares = 0;
   int differ = 0;
@@ -260,7 +242,7 @@ END_TEST
 START_TEST(O2_norms_of_no_tokens_succeed_and_write_nothing) {
   const int64_t shape[] = {3, 0, 8}, hidden[] = {8};
   const formula f = {"swish", 8, true, false, true, 1e-5};
-  owned *x = make(float16, 3, shape, 0), *weight = filled(float16, 1, hidden, 0, 1);
+  owned *x = make(float16, 3, shape, 0), *weight = make_filled(float16, 1, hidden, 0, 1);
   run_gemma(both[_i], x, x, weight, x, x);
   run_gated(both[_i], x, x, weight, &f, x);
   run_mixer2(both[_i], x, x, weight, &f, x);

@@ -5,7 +5,6 @@
 #include <flhost/dtype.h>
 #include <math.h>
 
-static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
 static const int64_t by_tensor[] = {-1, -1}, by_token[] = {1, -1}, by_channel[] = {-1, 1};
 static const float min_scale = 4.359654e-06f;
 
@@ -16,10 +15,6 @@ typedef struct quantisation {
   bool use_ue8m0;
   int64_t padding;
 } quantisation;
-
-static fl_value value_of(owned *tensor) {
-  return tensor ? fl_tensor(&tensor->tensor) : fl_none();
-}
 
 static void quantise(const quantisation *c, const char *id) {
   fl_value values[] = {value_of(c->x),        value_of(c->scale), value_of(c->scale_ub), fl_ints(c->group_shape, 2),

@@ -4,18 +4,6 @@
 #include <flhost/dtype.h>
 #include <math.h>
 
-static const DLDataType floats[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
-
-static void unmake_all(owned **all, size_t n) {
-  for (size_t i = 0; i < n; i++)
-    unmake(all[i]);
-}
-#define UNMAKE(...) unmake_all((owned *[]){__VA_ARGS__}, sizeof((owned *[]){__VA_ARGS__}) / sizeof(owned *))
-
-static double element(const owned *tensor, int64_t i) {
-  return get(&tensor->tensor, element_offset(&tensor->tensor, i));
-}
-
 /* What a tensor of that type makes of a value. */
 static float rounded(DLDataType dtype, float value) {
   return dtype.bits == 32          ? value

@@ -346,9 +346,36 @@ START_TEST(H1_the_step_that_fails_is_told) {
   ck_assert_uint_gt(strlen(step->advice), 0);
   fl_platform_report_free(report);
   install(CUDA, true, "0");
+  unsetenv("CUDA_VISIBLE_DEVICES");
   report = report_of(NULL, 0);
-  expect_step(&report->platforms[CUDA], "devices", "missing", "the driver reports no device");
+  step = expect_step(&report->platforms[CUDA], "devices", "missing", "the driver reports no device");
+  ck_assert_str_eq(step->advice, "look at the driver's own tool and its log");
   fl_platform_report_free(report);
+}
+END_TEST
+
+/* The usual reason for a driver that answers and has none. */
+START_TEST(H1_a_variable_that_hides_the_devices_is_named) {
+  static const struct {
+    int kind;
+    const char *machine, *variable, *value, *advice;
+  } cases[] = {
+      {CUDA, with_nvidia, "CUDA_VISIBLE_DEVICES", "",
+       "CUDA_VISIBLE_DEVICES is '', which may hide them: correct or unset it"},
+      {ROCM, with_amd, "HIP_VISIBLE_DEVICES", "7", "HIP_VISIBLE_DEVICES is '7', which may hide them"},
+  };
+  static const char *const variables[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t j = 0; j < sizeof variables / sizeof *variables; j++)
+      unsetenv(variables[j]);
+    setenv(cases[i].variable, cases[i].value, 1);
+    set_machine(cases[i].machine);
+    install(cases[i].kind, true, "0");
+    fl_platform_report *report = report_of(NULL, 0);
+    const fl_platform_step *step = expect_step(&report->platforms[cases[i].kind], "devices", "missing", NULL);
+    ck_contains(step->advice, cases[i].advice);
+    fl_platform_report_free(report);
+  }
 }
 END_TEST
 
@@ -551,6 +578,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, H1_every_step_is_diagnosed_where_nothing_is_there);
   tcase_add_test(tests, H1_every_step_is_diagnosed_where_all_is_in_order);
   tcase_add_test(tests, H1_the_step_that_fails_is_told);
+  tcase_add_test(tests, H1_a_variable_that_hides_the_devices_is_named);
   tcase_add_test(tests, H1_a_plugin_describes_its_devices);
   tcase_add_test(tests, H2_without_devices_it_is_the_cpu);
   tcase_add_test(tests, H2_the_first_platform_with_a_device_is_active);

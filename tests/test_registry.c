@@ -32,6 +32,8 @@ START_TEST(R1_bad_fields_are_refused_by_name) {
               {"fn", "fn is NULL"},
               {"vendor", "vendor is empty"},
               {"blank", "vendor is empty"},
+              {"space", "vendor ' acme' holds a comma, or white space at an end: deny_vendors could not name it"},
+              {"comma", "vendor 'acme,inc' holds a comma"},
               {"devices", "devices is empty"},
               {"size", "set .size"},
               {"long", "longer than 127 bytes"}};
@@ -58,7 +60,10 @@ START_TEST(R1_bad_fields_are_refused_by_name) {
       impl.impl_id = longest;
     else {
       impl.kind = FL_KIND_VENDOR;
-      impl.vendor = !strcmp(field, "blank") ? " \t" : NULL;
+      impl.vendor = !strcmp(field, "blank")   ? " \t"
+                    : !strcmp(field, "space") ? " acme"
+                    : !strcmp(field, "comma") ? "acme,inc"
+                                              : NULL;
     }
     ck_assert_int_eq(fl_register_impl(host, &impl), FL_EINVAL);
     ck_contains(fl_error_message(), rows[i].message);

@@ -339,6 +339,21 @@ START_TEST(out_refuses_to_write_two_results_into_one_file) {
 }
 END_TEST
 
+/* Recorded results are what a run is compared with: they must not become those of the run. */
+START_TEST(out_refuses_to_overwrite_a_file_that_is_run) {
+  mkdir(scratch("a"), 0755);
+  mkdir(scratch("a/deep"), 0755);
+  const char *path = file("a/one.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x));
+  file("a/deep/two.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x));
+  ck_assert_int_eq(symlink(scratch("a"), scratch("b")), 0);
+  const char *const outs[][2] = {{scratch("a"), path}, {scratch("b"), scratch("a")}, {scratch("a/deep/.."), path}};
+  for (size_t i = 0; i < sizeof outs / sizeof *outs; i++) {
+    assert_refused_with(FLHOST("run", "--out", outs[i][0], outs[i][1]), "' would overwrite the file '");
+    assert_status(FLHOST("run", "--out", scratch("out"), path), 0); /* x is still in it */
+  }
+}
+END_TEST
+
 START_TEST(out_where_nothing_can_be_written_is_exit_status_2) {
   const char *path = file("plain.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x));
   outcome run = FLHOST("run", "--out", path, path);
@@ -366,6 +381,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, out_writes_results_that_serve_as_expected_results);
   tcase_add_test(tests, out_keeps_the_tree_of_a_directory);
   tcase_add_test(tests, out_refuses_to_write_two_results_into_one_file);
+  tcase_add_test(tests, out_refuses_to_overwrite_a_file_that_is_run);
   tcase_add_test(tests, out_where_nothing_can_be_written_is_exit_status_2);
 }
 

@@ -87,6 +87,13 @@ START_TEST(C1_T2_invalid_variables) {
        "\"flagos\""},
       {"VLLM_FL_PREFER=vendor:cuda", "VLLM_FL_PREFER: 'vendor:cuda' is not one of flagos, vendor, reference", "prefer",
        "\"flagos\""},
+      {"VLLM_FL_PREFER=ref", "VLLM_FL_PREFER: 'ref' is not one of flagos, vendor, reference; did you mean 'reference'?",
+       "prefer", "\"flagos\""},
+      {"VLLM_FL_LOG_LEVEL=warn",
+       "VLLM_FL_LOG_LEVEL: 'warn' is not one of DEBUG, INFO, WARNING, ERROR; did you mean 'WARNING'?",
+       "VLLM_FL_LOG_LEVEL", "\"INFO\""},
+      {"VLLM_FL_CHECK=warning", "VLLM_FL_CHECK: 'warning' is not one of error, warn, off; did you mean 'warn'?", "",
+       ""},
       {"VLLM_FL_LOG_LEVEL=DEBUGG",
        "VLLM_FL_LOG_LEVEL: 'DEBUGG' is not one of DEBUG, INFO, WARNING, ERROR; did you mean 'DEBUG'?",
        "VLLM_FL_LOG_LEVEL", "\"INFO\""},
@@ -96,8 +103,20 @@ START_TEST(C1_T2_invalid_variables) {
        "op_backends", "{\"rms_norm\": [\"vendor\", \"refrence\"]}"},
       {"VLLM_FL_PER_OP=a=vendor:cuda,flagos",
        "VLLM_FL_PER_OP: op 'a': 'vendor:cuda,flagos' is not a token, expected flagos, vendor, vendor:NAME, reference, "
-       "native, unfused or impl:ID; did you mean 'vendor:NAME'?",
+       "native, unfused or impl:ID; tokens are separated by '|'",
        "op_backends", "{\"a\": [\"vendor:cuda,flagos\"]}"},
+      {"VLLM_FL_PER_OP=a=ref",
+       "VLLM_FL_PER_OP: op 'a': 'ref' is not a token, expected flagos, vendor, vendor:NAME, reference, native, unfused "
+       "or impl:ID; did you mean 'reference'?",
+       "op_backends", "{\"a\": [\"ref\"]}"},
+      {"VLLM_FL_PER_OP=a=default.flagos",
+       "VLLM_FL_PER_OP: op 'a': 'default.flagos' is not a token, expected flagos, vendor, vendor:NAME, reference, "
+       "native, unfused or impl:ID; did you mean 'impl:ID'?",
+       "op_backends", "{\"a\": [\"default.flagos\"]}"},
+      {"VLLM_FL_PER_OP=a=vendor.cuda",
+       "VLLM_FL_PER_OP: op 'a': 'vendor.cuda' is not a token, expected flagos, vendor, vendor:NAME, reference, "
+       "native, unfused or impl:ID; did you mean 'vendor:NAME'?",
+       "op_backends", "{\"a\": [\"vendor.cuda\"]}"},
       {"VLLM_FL_PER_OP=rms_norm:vendor;a=flagos",
        "VLLM_FL_PER_OP: 'rms_norm:vendor' is not an order, expected op=token|token", "op_backends",
        "{\"a\": [\"flagos\"]}"},
@@ -167,15 +186,22 @@ START_TEST(C5_what_is_no_boolean_is_invalid_and_false_to_the_peer) {
                {"ture", "; did you mean 'true'?"},
                {"2", ""},
                {"-1", ""},
-               {"maybe", ""}};
+               {"maybe", ""},
+               {" ", ""}};
   static const char *const names[] = {"VLLM_FL_PREFER_ENABLED", "USE_FLAGGEMS", "VLLM_FL_OOT_ENABLED",
                                       "VLLM_FL_DISPATCH_DEBUG", "VLLM_FL_STRICT"};
   for (size_t n = 0; n < 5; n++)
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-      bool strict = !strcmp(names[n], "VLLM_FL_STRICT");
+      bool strict = !strcmp(names[n], "VLLM_FL_STRICT"), blank = !strcmp(words[i].word, " ");
+      if (strict && blank) /* the peer takes that one for unset */
+        continue;
       char *variable = fl_format("%s=%s", names[n], words[i].word);
       char *message = fl_format("%s: '%s' is not a boolean, expected 1, true, 0 or false%s", names[n], words[i].word,
                                 words[i].hint);
+      if (blank) {
+        free(message);
+        message = fl_format("%s: '' is not a boolean, expected 1, true, 0 or false", names[n]);
+      }
       char *warning = fl_format(
           "Invalid VLLM_FL_STRICT value '%s', expected '0' or '1'. Defaulting to '0' (fallback mode).", words[i].word);
       const invalid row = {variable, message, strict ? "strict" : names[n], "false"};
@@ -195,6 +221,24 @@ START_TEST(C5_strict_true_is_false_under_warn_with_the_peers_warning) {
   ck_assert_ptr_nonnull(log_find(
       &lines, "WARNING Invalid VLLM_FL_STRICT value 'true', expected '0' or '1'. Defaulting to '0' (fallback mode)."));
   unload(config);
+}
+END_TEST
+
+START_TEST(C2_the_nearest_name_may_be_a_part_of_the_variable_or_the_other_way_round) {
+  static const char *const names[][2] = {
+      {"VLLM_FL_PREFERENCE", "VLLM_FL_PREFER"},          {"VLLM_FL_STRICT_MODE", "VLLM_FL_STRICT"},
+      {"VLLM_FL_BLACKLIST", "VLLM_FL_FLAGOS_BLACKLIST"}, {"VLLM_FL_DEBUG", "VLLM_FL_DISPATCH_DEBUG"},
+      {"VLLM_FL_USE_FLAGGEMS", "USE_FLAGGEMS"},          {"VLLM_FL_CONFIG_PATH", "VLLM_FL_CONFIG"}};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char *variable = fl_format("%s=1", names[i][0]);
+    char *line = fl_format("WARNING %s: unknown variable, ignored; did you mean '%s'?", names[i][0], names[i][1]);
+    fl_config *config;
+    ck_assert_int_eq(load(ENV(variable), &config), FL_OK);
+    ck_assert_msg(log_find(&lines, line) != NULL, "not logged: %s", line);
+    unload(config);
+    free(variable);
+    free(line);
+  }
 }
 END_TEST
 
@@ -233,6 +277,10 @@ START_TEST(C1_unknown_and_repeated_keys) {
       {"op_backends:\n  a: [vendor]\n  b: [flagos]\n  a: [reference]\n",
        "PATH:4:3: op 'a' stands here and in line 2, expected once", "op_backends",
        "{\"a\": [\"reference\"], \"b\": [\"flagos\"]}"},
+      {"op_backends: {a: [vendor], a: }", "PATH:1:28: op 'a' stands here and in line 1, expected once", "op_backends",
+       "{}"},
+      {"op_backends: {a: , a: [vendor]}", "PATH:1:20: op 'a' stands here and in line 1, expected once", "op_backends",
+       "{\"a\": [\"vendor\"]}"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     run_file(&rows[i]);
@@ -305,7 +353,7 @@ START_TEST(C1_C5_invalid_values_in_a_file) {
        "op_backends", "{\"a\": [\"vendor\", \"flagso\"]}"},
       {"op_backends: {a: ['vendor|flagos']}",
        "PATH:1:19: op 'a': 'vendor|flagos' is not a token, expected flagos, vendor, vendor:NAME, reference, native, "
-       "unfused or impl:ID",
+       "unfused or impl:ID; in a list each is an item",
        "op_backends", "{\"a\": [\"vendor|flagos\"]}"},
       {"custom_ops: [none, all]", "PATH:1:13: custom_ops can contain only one base mode: 'all' or 'none'", "custom_ops",
        "[\"none\"]"},
@@ -333,11 +381,12 @@ END_TEST
 START_TEST(C1_files_that_cannot_be_read_are_errors_in_every_mode) {
   static const invalid rows[] = {
       {"prefer: vendor\n\tstrict: 1\n",
-       "Failed to load config file 'PATH': PATH:2:1: while scanning a plain scalar found a tab character that "
-       "violates indentation (a tab; YAML is indented with spaces)",
+       "Failed to load config file 'PATH': PATH:1:9: while scanning a plain scalar; PATH:2:1: found a "
+       "tab character that violates indentation (a tab; YAML is indented with spaces)",
        "", ""},
       {"op_backends: {a: [vendor\n",
-       "Failed to load config file 'PATH': PATH:2:1: while parsing a flow sequence did not find expected ',' or ']'",
+       "Failed to load config file 'PATH': PATH:1:18: while parsing a flow sequence; PATH:2:1: did not "
+       "find expected ',' or ']'",
        "", ""},
       {"prefer: !!python/object/apply:os.system [x]",
        "Failed to load config file 'PATH': PATH:1:9: could not determine a constructor for the tag "
@@ -346,7 +395,7 @@ START_TEST(C1_files_that_cannot_be_read_are_errors_in_every_mode) {
       {"x: {y: !z 1}",
        "Failed to load config file 'PATH': PATH:1:8: could not determine a constructor for the tag '!z'", "", ""},
       {"prefer: vendor\n---\nstrict: 1\n",
-       "Failed to load config file 'PATH': PATH:2:1: expected a single document, found another one", "", ""},
+       "Failed to load config file 'PATH': PATH:1:1: expected a single document; PATH:2:1: found another one", "", ""},
       {"? [a]\n: b\n", "Failed to load config file 'PATH': PATH:1:3: a key must be a name, found 'a list'", "", ""},
       {"op_backends: {<<: {a: [vendor]}}",
        "Failed to load config file 'PATH': PATH:1:15: merge keys are not supported: write out what is merged, found "
@@ -598,6 +647,8 @@ START_TEST(policies_from_files_use_no_environment) {
   free(message);
   ck_assert_int_eq(fl_policy_from_config("/no/such.yaml", &policy), FL_ECONFIG);
   expect_message("Config file '/no/such.yaml' not found.");
+  ck_assert_int_eq(fl_policy_from_config(NULL, &policy), FL_EINVAL);
+  expect_message("fl_policy_from_config: path is NULL, expected the path of a YAML file");
   ck_assert_ptr_null(policy);
   unlink(path);
   fl_strings_free(&scratch.files);
@@ -610,6 +661,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, C5_booleans_of_variables);
   tcase_add_test(tests, C5_what_is_no_boolean_is_invalid_and_false_to_the_peer);
   tcase_add_test(tests, C5_strict_true_is_false_under_warn_with_the_peers_warning);
+  tcase_add_test(tests, C2_the_nearest_name_may_be_a_part_of_the_variable_or_the_other_way_round);
   tcase_add_test(tests, C1_unknown_and_repeated_keys);
   tcase_add_test(tests, C1_C5_invalid_values_in_a_file);
   tcase_add_test(tests, C1_files_that_cannot_be_read_are_errors_in_every_mode);

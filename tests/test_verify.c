@@ -150,14 +150,49 @@ START_TEST(a_seed_gives_the_same_calls_each_time_and_another_seed_others) {
 }
 END_TEST
 
-START_TEST(junit_report_has_every_test) {
-  char report[1 << 16];
-  copy_built("tests/plugins/planted_last_element.so", "plugins");
-  assert_status(FLHOST("verify", "--junit", scratch("report.xml")), 1);
-  FILE *file = fopen(scratch("report.xml"), "r");
+/* Not after minutes of tests. */
+START_TEST(a_report_that_cannot_be_written_is_refused_at_once) {
+  assert_refused_with(FLHOST("verify", "--junit", scratch("not/there.xml")),
+                      "not/there.xml: No such file or directory");
+  assert_refused_with(FLHOST("verify", "--junit", scratch("plugins")), "Is a directory");
+}
+END_TEST
+
+START_TEST(element_types_have_short_names) {
+  static const char *const names[][2] = {{"bf16", "bfloat16"}, {"half", "float16"}, {"fp32", "float32"}};
+  copy_built("plugins/cpu.so", "plugins");
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    outcome run = FLHOST("verify", "--json", "--dtype", names[i][0], "--impl", "default.flagos", "silu_and_mul");
+    assert_status(run, 0);
+    json_t *tests = json_object_get(parse_json(run.out, JSON_OBJECT), "tests");
+    ck_assert_str_eq(text_at(json_array_get(tests, 0), "dtype"), names[i][1]);
+  }
+}
+END_TEST
+
+static const char *report_of(const char *path) {
+  static char report[1 << 16];
+  FILE *file = fopen(path, "r");
   ck_assert_ptr_nonnull(file);
   report[fread(report, 1, sizeof report - 1, file)] = 0;
   fclose(file);
+  return report;
+}
+
+/* A driver's words come as they are, here those of the path: in GBK, with what XML takes for its own. */
+START_TEST(junit_report_is_xml_whatever_the_words_of_a_vendor) {
+  copy_built("plugins/cuda.so", "plugins");
+  copy_built("plugins/cpu.so", "plugins");
+  setting("FLHOST_CUDA_DRIVER=/nonexistent/\xd6\xd0\x1b<&\">\xe4\xb8\xad");
+  assert_status(FLHOST("verify", "--junit", scratch("report.xml"), "--impl", "vendor.cuda", "relu2"), 3);
+  assert_contains(report_of(scratch("report.xml")), "/nonexistent/???&#60;&#38;&#34;&#62;\xe4\xb8\xad: ");
+}
+END_TEST
+
+START_TEST(junit_report_has_every_test) {
+  copy_built("tests/plugins/planted_last_element.so", "plugins");
+  assert_status(FLHOST("verify", "--junit", scratch("report.xml")), 1);
+  const char *report = report_of(scratch("report.xml"));
   assert_contains(report, "<testsuite name=\"flhost verify\" tests=\"");
   assert_contains(report, "failures=\"1\"");
   assert_contains(report, "<testcase classname=\"planted\" name=\"reference.right float32\" time=\"");
@@ -228,6 +263,9 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, the_table_tells_the_failure_and_sums_up);
   tcase_add_test(tests, the_worst_error_is_given_with_its_place_values_and_tolerance);
   tcase_add_test(tests, a_seed_gives_the_same_calls_each_time_and_another_seed_others);
+  tcase_add_test(tests, a_report_that_cannot_be_written_is_refused_at_once);
+  tcase_add_test(tests, element_types_have_short_names);
+  tcase_add_test(tests, junit_report_is_xml_whatever_the_words_of_a_vendor);
   tcase_add_test(tests, junit_report_has_every_test);
   tcase_add_test(tests, an_unavailable_implementation_is_skipped_with_its_reason);
   tcase_add_test(tests, calls_that_an_implementation_does_not_take_are_counted_with_the_reason);

@@ -1,12 +1,19 @@
 # Completion for flhost in bash: commands, options, operators, device types.
 _flhost() {
-  local word=$2 command=${COMP_WORDS[1]} commands='bench config doctor explain help manifest ops platform plugins resolve run verify version'
+  local word=$2 before=$3 command=${COMP_WORDS[1]}
+  local commands='bench config doctor explain help manifest ops platform plugins resolve run verify version'
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     mapfile -t COMPREPLY < <(compgen -W "$commands --help --version" -- "$word")
     return
   fi
-  case $3 in
+  # --device=cuda is three words to bash.
+  if [[ $word == = ]]; then
+    word=
+  elif [[ $before == = ]]; then
+    before=${COMP_WORDS[COMP_CWORD - 2]}
+  fi
+  case $before in
   --device)
     mapfile -t COMPREPLY < <(compgen -W 'cpu cuda rocm ascend ext_dev' -- "$word")
     return
@@ -28,7 +35,7 @@ _flhost() {
     compopt -o filenames
     return
     ;;
-  --out)
+  --out | --pages)
     mapfile -t COMPREPLY < <(compgen -d -- "$word")
     return
     ;;
@@ -40,6 +47,7 @@ _flhost() {
   explain:-* | resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;
   manifest:-*) mapfile -t COMPREPLY < <(compgen -W '--device --text --json --help' -- "$word") ;;
   ops:-*) mapfile -t COMPREPLY < <(compgen -W '--impls --pages --json --help' -- "$word") ;;
+  help:-*) mapfile -t COMPREPLY < <(compgen -W '--help' -- "$word") ;;
   *:-*) mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$word") ;;
   explain:* | resolve:* | ops:* | verify:* | bench:*)
     mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" ops 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$word")

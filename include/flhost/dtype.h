@@ -28,6 +28,29 @@ static inline float fl_float_from_bits(uint32_t bits) {
   return value;
 }
 
+/*
+ * Of the formats below that have fewer bits of exponent than a float; internal to this header. `rebias` is by how much
+ * the bias of their exponent is below the float's, `shift` by how many bits their mantissa is shorter. Neither function
+ * knows of signs, infinities and NaNs.
+ */
+
+/* `magnitude` lies as a float's bits do: shifted. */
+static inline uint32_t fl_widen_finite(uint32_t magnitude, uint32_t rebias) {
+  uint32_t normal = magnitude + (rebias << 23);
+  /* A denormal as one with the least exponent, less that power of two: exact, and meets no float denormal. */
+  uint32_t least = (rebias + 1u) << 23;
+  uint32_t subnormal = fl_float_bits(fl_float_from_bits(normal + (1u << 23)) - fl_float_from_bits(least));
+  return magnitude < 0x00800000u ? subnormal : normal;
+}
+
+static inline uint32_t fl_narrow_finite(uint32_t magnitude, uint32_t rebias, uint32_t shift) {
+  uint32_t normal = (magnitude - (rebias << 23) + (1u << (shift - 1u)) - 1u + (magnitude >> shift & 1u)) >> shift;
+  /* Next to this power of two the floats are as far apart as the format's denormals: the addition rounds. */
+  uint32_t coarse = (rebias + 1u + shift) << 23;
+  uint32_t subnormal = fl_float_bits(fl_float_from_bits(magnitude) + fl_float_from_bits(coarse)) - coarse;
+  return magnitude < (rebias + 1u) << 23 ? subnormal : normal;
+}
+
 /* bfloat16: the upper half of a float. Exact; a NaN keeps its payload. */
 static inline float fl_bf16_to_float(uint16_t bits) {
   return fl_float_from_bits((uint32_t)bits << 16);
@@ -44,11 +67,8 @@ static inline uint16_t fl_float_to_bf16(float value) {
 static inline float fl_f16_to_float(uint16_t bits) {
   uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
   uint32_t magnitude = (uint32_t)(bits & 0x7fffu) << 13;
-  uint32_t normal = magnitude + (112u << 23); /* from exponent bias 15 to 127 */
-  uint32_t special = normal + (112u << 23);   /* exponent 31 becomes 255: infinity and NaN */
-  /* m * 2^-24 as (1 + m * 2^-10) * 2^-14 - 2^-14, which is exact and meets no float denormal. */
-  uint32_t subnormal = fl_float_bits(fl_float_from_bits(normal + (1u << 23)) - fl_float_from_bits(113u << 23));
-  uint32_t finite = magnitude < 0x00800000u ? subnormal : normal;
+  uint32_t finite = fl_widen_finite(magnitude, 112u);
+  uint32_t special = magnitude + (224u << 23); /* exponent 31 becomes 255: infinity and NaN */
   return fl_float_from_bits(sign | (magnitude < 0x0f800000u ? finite : special));
 }
 
@@ -57,11 +77,8 @@ static inline uint16_t fl_float_to_f16(float value) {
   uint32_t bits = fl_float_bits(value);
   uint32_t magnitude = bits & 0x7fffffffu;
   uint32_t sign = bits >> 16 & 0x8000u;
-  uint32_t normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
-  /* Next to 0.5 the floats are 2^-24 apart, the unit of binary16's denormals: the addition rounds. */
-  uint32_t subnormal = fl_float_bits(fl_float_from_bits(magnitude) + 0.5f) - 0x3f000000u;
-  uint32_t finite = sign | (magnitude < 0x38800000u ? subnormal : normal);
-  uint32_t rounded = magnitude < 0x477ff000u ? finite : sign | 0x7c00u;
+  uint32_t finite = fl_narrow_finite(magnitude, 112u, 13u);
+  uint32_t rounded = sign | (magnitude < 0x477ff000u ? finite : 0x7c00u);
   return (uint16_t)(magnitude > 0x7f800000u ? 0x7e00u : rounded);
 }
 
@@ -69,9 +86,7 @@ static inline uint16_t fl_float_to_f16(float value) {
 static inline float fl_e4m3fn_to_float(uint8_t bits) {
   uint32_t sign = (uint32_t)(bits & 0x80u) << 24;
   uint32_t magnitude = (uint32_t)(bits & 0x7fu) << 20;
-  uint32_t normal = magnitude + (120u << 23);
-  uint32_t subnormal = fl_float_bits(fl_float_from_bits(normal + (1u << 23)) - fl_float_from_bits(121u << 23));
-  uint32_t finite = magnitude < 0x00800000u ? subnormal : normal;
+  uint32_t finite = fl_widen_finite(magnitude, 120u);
   return fl_float_from_bits(sign | (magnitude == 0x07f00000u ? 0x7fc00000u : finite));
 }
 
@@ -83,10 +98,7 @@ static inline uint8_t fl_float_to_e4m3fn(float value) {
   uint32_t bits = fl_float_bits(value);
   uint32_t magnitude = bits & 0x7fffffffu;
   uint32_t sign = bits >> 24 & 0x80u;
-  uint32_t normal = (magnitude - (120u << 23) + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20;
-  /* Next to 2^14 the floats are 2^-9 apart, the unit of e4m3's denormals. */
-  uint32_t subnormal = fl_float_bits(fl_float_from_bits(magnitude) + 16384.0f) - 0x46800000u;
-  uint32_t finite = magnitude < 0x3c800000u ? subnormal : normal;
+  uint32_t finite = fl_narrow_finite(magnitude, 120u, 20u);
   uint32_t rounded = sign | (magnitude < 0x43e00000u ? finite : 0x7eu);
   return (uint8_t)(magnitude > 0x7f800000u ? 0x7fu : rounded);
 }
@@ -94,10 +106,7 @@ static inline uint8_t fl_float_to_e4m3fn(float value) {
 /* float8 e4m3fnuz: bias 8, no infinity, no -0, NaN is 0x80, largest value 240. Exact. */
 static inline float fl_e4m3fnuz_to_float(uint8_t bits) {
   uint32_t sign = (uint32_t)(bits & 0x80u) << 24;
-  uint32_t magnitude = (uint32_t)(bits & 0x7fu) << 20;
-  uint32_t normal = magnitude + (119u << 23);
-  uint32_t subnormal = fl_float_bits(fl_float_from_bits(normal + (1u << 23)) - fl_float_from_bits(120u << 23));
-  uint32_t finite = magnitude < 0x00800000u ? subnormal : normal;
+  uint32_t finite = fl_widen_finite((uint32_t)(bits & 0x7fu) << 20, 119u);
   return fl_float_from_bits(bits == 0x80u ? 0x7fc00000u : sign | finite);
 }
 
@@ -106,11 +115,9 @@ static inline uint8_t fl_float_to_e4m3fnuz(float value) {
   uint32_t bits = fl_float_bits(value);
   uint32_t magnitude = bits & 0x7fffffffu;
   uint32_t sign = bits >> 24 & 0x80u;
-  uint32_t normal = (magnitude - (119u << 23) + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20;
-  /* Next to 2^13 the floats are 2^-10 apart, the unit of the denormals. */
-  uint32_t subnormal = fl_float_bits(fl_float_from_bits(magnitude) + 8192.0f) - 0x46000000u;
-  uint32_t finite = magnitude < 0x3c000000u ? subnormal : magnitude < 0x43700000u ? normal : 0x7fu;
-  return (uint8_t)(magnitude > 0x7f800000u ? 0x80u : finite ? sign | finite : 0);
+  uint32_t finite = fl_narrow_finite(magnitude, 119u, 20u);
+  uint32_t rounded = magnitude < 0x43700000u ? finite : 0x7fu;
+  return (uint8_t)(magnitude > 0x7f800000u ? 0x80u : rounded ? sign | rounded : 0);
 }
 
 /* float8 e5m2: the upper half of a binary16. Exact. */

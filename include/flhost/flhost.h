@@ -351,7 +351,7 @@ FL_API fl_status fl_set_global_policy(fl_host *host, fl_policy *policy);
 /* Rereads environment and files. FL_ECONFIG: an invalid setting; the old policy stays. */
 FL_API fl_status fl_reset_global_policy(fl_host *host);
 
-/* Forgets failures and everything resolved, as after a policy change. */
+/* Forgets failures, and everything resolved; availability is asked again. */
 FL_API void fl_bump_policy_epoch(fl_host *host);
 
 /*
@@ -707,7 +707,7 @@ typedef struct fl_platform_info {
 
 typedef struct fl_platform_report {
   const char *active;        /* name of the platform in force */
-  const char *active_origin; /* "VLLM_FL_PLATFORM", "detected", … */
+  const char *active_origin; /* "VLLM_FL_PLATFORM", "plugin 'acme'", "detected" */
   const char *config_file;   /* its platform file, "" if none */
   const fl_platform_info *platforms;
   uint32_t n;

@@ -279,7 +279,7 @@ typedef struct fl_impl {
                           Neither this nor `vendor` may be native or unfused: orders use these words */
   int32_t kind;        /* fl_kind */
   int32_t priority;    /* higher first among impls that match the same policy token; 0 = that of the kind */
-  const char *vendor;  /* required for FL_KIND_VENDOR */
+  const char *vendor;  /* required for FL_KIND_VENDOR; without comma, and without white space at its ends */
   uint64_t devices;    /* set of FL_DEVICE(type): where its tensors may be; required */
   uint32_t dtypes; /* set of FL_FLOAT32…: element types of the first tensor that it takes; 0 = all of the schema */
   const char *min_arch; /* least device architecture ("sm_80", "gfx90a", "Ascend910B"), see below; NULL = any */

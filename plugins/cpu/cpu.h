@@ -32,19 +32,6 @@ static inline DLTensor *cpu_tensor(const fl_call *call, uint32_t index) {
   return call->values[index].type == FL_TENSOR ? call->values[index].v.tensor : NULL;
 }
 
-/* `variance_size`: the number of leading elements of a row that the variance is taken over; none = all of them. */
-static inline fl_status cpu_variance_size(fl_call *call, uint32_t index, int64_t hidden, int64_t *size) {
-  const fl_value *value = &call->values[index];
-  *size = value->type == FL_INT ? value->v.i : hidden;
-  if (*size < 1 || *size > hidden) {
-    if (!hidden && value->type != FL_INT)
-      return FL_OK;
-    return fl_fail(call, FL_EINVAL, "argument 'variance_size' is %lld, expected 1 to %lld (the size of a row of 'x')",
-                   (long long)*size, (long long)hidden);
-  }
-  return FL_OK;
-}
-
 /* The standard normal distribution's quantile, in the steps of PyTorch's float32. */
 float cpu_normal_quantile(double probability);
 

@@ -4,6 +4,7 @@
  */
 #include "plugins/cpu/index.h"
 #include "plugins/cpu/rows.h"
+#include "plugins/cpu/view.h"
 
 #include <string.h>
 
@@ -40,24 +41,6 @@ static int64_t row_of(const vocabulary *v, int64_t id) {
   return id >= v->added_start && id < v->added_end ? id - v->added_start + v->added_row : -1;
 }
 
-/* The ids with a last dimension of 1 behind, so that their leading dimensions are those of the result. */
-typedef struct id_view {
-  DLTensor tensor;
-  int64_t shape[FL_MAX_DIMS], strides[FL_MAX_DIMS];
-} id_view;
-
-static void view_ids(const DLTensor *ids, id_view *view) {
-  view->tensor = *ids;
-  view->tensor.ndim++;
-  view->tensor.shape = view->shape;
-  view->tensor.strides = view->strides;
-  for (int d = 0; d < ids->ndim; d++) {
-    view->shape[d] = ids->shape[d];
-    view->strides[d] = fl_stride(ids, d);
-  }
-  view->shape[ids->ndim] = view->strides[ids->ndim] = 1;
-}
-
 static int64_t id_at(const DLTensor *ids, const void *at) {
   return ids->dtype.bits == 64 ? *(const int64_t *)at : *(const int32_t *)at;
 }
@@ -81,18 +64,18 @@ static fl_status check_ids(fl_call *call, DLTensor *ids, const vocabulary *v) {
 fl_status cpu_vocab_parallel_embedding(void *self, fl_call *call) {
   const DLTensor *weight = cpu_tensor(call, WEIGHT);
   vocabulary v = read_vocabulary(call);
-  id_view ids;
+  cpu_view view;
   size_t item = weight->dtype.bits / 8, bytes = (size_t)weight->shape[1] * item;
   (void)self;
   if (cpu_dtype_of(weight) == CPU_OTHER)
     return fl_fail(call, FL_ENOTSUP, "element type of 'weight': float32, float16 or bfloat16 expected");
-  view_ids(cpu_tensor(call, INPUT_IDS), &ids);
-  fl_status status = check_ids(call, &ids.tensor, &v);
+  DLTensor *ids = cpu_view_column(&view, cpu_tensor(call, INPUT_IDS));
+  fl_status status = check_ids(call, ids, &v);
   if (status)
     return status;
-  DLTensor *const tensors[] = {&ids.tensor, cpu_tensor(call, OUT)};
+  DLTensor *const tensors[] = {ids, cpu_tensor(call, OUT)};
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left && bytes; cpu_rows_next(&rows)) {
-    int64_t row = row_of(&v, id_at(&ids.tensor, rows.at[0]));
+    int64_t row = row_of(&v, id_at(ids, rows.at[0]));
     if (row < 0)
       memset(rows.at[1], 0, bytes);
     else

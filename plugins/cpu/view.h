@@ -38,4 +38,20 @@ static inline DLTensor *cpu_view_first(cpu_view *view, const DLTensor *tensor, i
   return &view->tensor;
 }
 
+/* The tensor with a last dimension of 1 behind its own: ids, whose leading dimensions are then those of what is looked
+ * up for them. */
+static inline DLTensor *cpu_view_column(cpu_view *view, const DLTensor *tensor) {
+  int n = tensor->ndim;
+  for (int d = 0; d < n; d++) {
+    view->shape[d] = tensor->shape[d];
+    view->strides[d] = fl_stride(tensor, d);
+  }
+  view->shape[n] = view->strides[n] = 1;
+  view->tensor = *tensor;
+  view->tensor.ndim = n + 1;
+  view->tensor.shape = view->shape;
+  view->tensor.strides = view->strides;
+  return &view->tensor;
+}
+
 #endif

@@ -3,6 +3,7 @@
 NVCC ?= nvcc
 CUDA_ARCHS ?= 80 89 90 100
 GPU_cuda_COMPILER := $(shell command -v $(NVCC))
+GPU_cuda_NAMED := $(filter-out file,$(origin NVCC))
 ifneq ($(GPU_cuda_COMPILER),)
 GPU_cuda_TOOLKIT := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]\).*/\10\20/p')
 GPU_cuda_DEFINES := -DGPU_TOOLKIT=$(GPU_cuda_TOOLKIT) -DGPU_ARCHS='$(CUDA_ARCHS:%=%,)'

@@ -3,6 +3,7 @@
  * remembered; descriptors lie on the stack. So a call of a form that was seen before takes no lock and no memory.
  */
 #include "plugins/gpu/cublaslt.h"
+#include "plugins/gpu/forms.h"
 #include "plugins/gpu/math.h"
 
 #include <stdlib.h>
@@ -60,9 +61,9 @@ static int describe(const gpu_product *p, descriptors *all) {
 
 /* ------------------------------------------------------------------------------------------------------- algorithms */
 
-enum { N_SLOTS = 1 << 13, PROBES = 8, MOST_ALIGNED = 256, MOST_WORKSPACE = 32 << 20 };
+enum { N_SLOTS = 1 << 13, MOST_ALIGNED = 256, MOST_WORKSPACE = 32 << 20 };
 
-/* All that an algorithm may depend on. Compared as bytes: no padding. */
+/* All that an algorithm may depend on. */
 typedef struct form {
   int64_t m, n, k, x_stride, weight_stride, out_stride;
   uint64_t workspace;    /* at most */
@@ -76,8 +77,12 @@ typedef struct choice {
   cublasLtMatmulHeuristicResult_t result;
 } choice;
 
-/* Filled and never emptied; what finds no slot is asked for again each time. */
-static _Atomic(const choice *) slots[N_SLOTS];
+/* What finds no slot is asked for again each time. */
+static gpu_form_slot slots[N_SLOTS];
+
+static gpu_form_slot *find_slot(const form *f) {
+  return gpu_form_find(slots, N_SLOTS, f, sizeof *f);
+}
 
 /* A tensor that has no memory yet, as when a workspace is planned, counts as aligned: its memory will be. */
 static uint16_t alignment(const void *address) {
@@ -100,16 +105,6 @@ static form form_of(int ordinal, const gpu_product *p, size_t workspace) {
                 .bias = p->bias != NULL};
 }
 
-static size_t hash(const form *f) {
-  uint64_t words[sizeof *f / sizeof(uint64_t)], h = 0;
-  memcpy(words, f, sizeof words);
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-    h = (h ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15);
-    h ^= h >> 29;
-  }
-  return (size_t)h;
-}
-
 static int ask(void *handle, const form *f, descriptors *all, cublasLtMatmulHeuristicResult_t *result) {
   const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* partial sums in float32, added in order */
   cublasLtMatmulPreferenceOpaque_t preference;
@@ -127,15 +122,15 @@ static int ask(void *handle, const form *f, descriptors *all, cublasLtMatmulHeur
   return code ? code : !found ? CUBLAS_STATUS_NOT_SUPPORTED : result->state;
 }
 
-/* Without memory, or without a slot, it is not remembered. */
-static void remember(size_t first, const form *f, const cublasLtMatmulHeuristicResult_t *result) {
+/* Without memory, or without a slot, it is not remembered; nor where another thread has done so. */
+static void remember(const form *f, const cublasLtMatmulHeuristicResult_t *result) {
   choice *made = malloc(sizeof *made);
   if (!made)
     return;
   *made = (choice){.of = *f, .result = *result};
-  for (size_t i = 0; i < PROBES; i++) {
-    const choice *expected = NULL;
-    if (atomic_compare_exchange_strong(&slots[(first + i) % N_SLOTS], &expected, made))
+  for (gpu_form_slot *slot; (slot = find_slot(f)) && !atomic_load(slot);) {
+    void *expected = NULL;
+    if (atomic_compare_exchange_strong(slot, &expected, made))
       return;
   }
   free(made);
@@ -144,19 +139,15 @@ static void remember(size_t first, const form *f, const cublasLtMatmulHeuristicR
 static int choose(int ordinal, void *handle, const gpu_product *p, size_t workspace, descriptors *all,
                   cublasLtMatmulHeuristicResult_t *result) {
   const form f = form_of(ordinal, p, workspace);
-  size_t first = hash(&f);
-  for (size_t i = 0; i < PROBES; i++) {
-    const choice *made = atomic_load_explicit(&slots[(first + i) % N_SLOTS], memory_order_acquire);
-    if (!made)
-      break;
-    if (!memcmp(&made->of, &f, sizeof f)) {
-      *result = made->result;
-      return 0;
-    }
+  gpu_form_slot *slot = find_slot(&f);
+  const choice *made = slot ? atomic_load_explicit(slot, memory_order_acquire) : NULL;
+  if (made) {
+    *result = made->result;
+    return 0;
   }
   int code = ask(handle, &f, all, result);
   if (!code)
-    remember(first, &f, result);
+    remember(&f, result);
   return code;
 }
 

@@ -3,34 +3,16 @@
  * one. A form that the library refuses is kept, too, so that it is asked for once.
  */
 #include "plugins/gpu/cudnn.h"
+#include "plugins/gpu/forms.h"
 
 #include <stdlib.h>
 
-enum { N_SLOTS = 1 << 12, PROBES = 16 };
+enum { N_SLOTS = 1 << 12 };
 
-/* Filled and never emptied. */
-static _Atomic(cudnn_choice *) slots[N_SLOTS];
+static gpu_form_slot slots[N_SLOTS]; /* of cudnn_choice */
 
-static size_t hash(const cudnn_form *f) {
-  uint64_t words[sizeof *f / sizeof(uint64_t)], h = 0;
-  memcpy(words, f, sizeof words);
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-    h = (h ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15);
-    h ^= h >> 29;
-  }
-  return (size_t)h;
-}
-
-/* The form's slot, or the empty one for it; NULL: all its places are taken. */
-static _Atomic(cudnn_choice *) *find_slot(const cudnn_form *f) {
-  size_t first = hash(f);
-  for (size_t i = 0; i < PROBES; i++) {
-    _Atomic(cudnn_choice *) *slot = &slots[(first + i) % N_SLOTS];
-    const cudnn_choice *choice = atomic_load_explicit(slot, memory_order_acquire);
-    if (!choice || !memcmp(&choice->of, f, sizeof *f))
-      return slot;
-  }
-  return NULL;
+static gpu_form_slot *find_slot(const cudnn_form *f) {
+  return gpu_form_find(slots, N_SLOTS, f, sizeof *f);
 }
 
 /* What the library does not take, as opposed to what fails in it. */
@@ -64,7 +46,7 @@ static cudnn_choice *make_choice(cudnnBackendDescriptor_t device, const cudnn_fo
 static cudnn_choice *find_or_make(cudnn_context *context, const cudnn_form *form, cudnnStatus_t *code) {
   static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_lock(&making);
-  _Atomic(cudnn_choice *) *slot = find_slot(form);
+  gpu_form_slot *slot = find_slot(form);
   cudnn_choice *choice = slot ? atomic_load(slot) : NULL;
   if (slot && !choice && (choice = make_choice(context->device, form, code)))
     atomic_store_explicit(slot, choice, memory_order_release);
@@ -78,7 +60,7 @@ static bool serves(const cudnn_choice *choice) {
 
 cudnn_choice *cudnn_find_plan(cudnn_context *context, const cudnn_form *form, void *stream, cudnnStatus_t *code,
                               const char **reason) {
-  _Atomic(cudnn_choice *) *slot = find_slot(form);
+  gpu_form_slot *slot = find_slot(form);
   cudnn_choice *choice = slot ? atomic_load_explicit(slot, memory_order_acquire) : NULL;
   *code = CUDNN_STATUS_SUCCESS;
   *reason = "cuDNN has plans for as many forms of convolutions as are kept";

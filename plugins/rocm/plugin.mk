@@ -4,6 +4,7 @@
 ROCM_CLANGS := clang-19 amdclang clang-15
 ROCM_CLANG ?= $(firstword $(foreach clang,$(ROCM_CLANGS),$(shell command -v $(clang))))
 ROCM_ARCHS ?= gfx908 gfx90a gfx942 gfx950 gfx1030 gfx1100 gfx1101 gfx1200 gfx1201
+GPU_rocm_NAMED := $(filter-out file,$(origin ROCM_CLANG) $(origin ROCM_ARCHS))
 ROCM_DEVICE := -nogpuinc -nogpulib -fuse-cuid=none
 ifeq ($(shell command -v $(ROCM_CLANG)),)
 ROCM_LACK := $(or $(ROCM_CLANG:%=no %),none of $(ROCM_CLANGS)) in PATH

@@ -1,10 +1,7 @@
 /* logits_processor: a blocked product, then cap and scale over blocks of the result while they are in the cache. */
 #include "plugins/cpu/flagos/block.h"
-#include "plugins/cpu/flagos/matmul.h"
+#include "plugins/cpu/flagos/linear.h"
 #include "plugins/cpu/flagos/vector.h"
-#include "plugins/cpu/linear.h"
-
-#include <stdlib.h>
 
 enum { HIDDEN_STATES, WEIGHT, BIAS, ORG_VOCAB_SIZE, SOFT_CAP, SCALE, LOGITS };
 
@@ -35,34 +32,16 @@ static void process_row(const fl_call *call, cpu_dtype dtype, void *row, int64_t
   }
 }
 
+static void process(const fl_call *call, const cpu_product *product) {
+  for (int64_t row = 0; row < product->m; row++)
+    process_row(call, product->out.dtype, cpu_matrix_row(product->out, row), product->n);
+}
+
+/* logits_processor(hidden_states, weight, bias, org_vocab_size, soft_cap, scale) -> logits */
 fl_status cpu_flagos_logits_processor(void *self, fl_call *call) {
-  cpu_linear linear = {cpu_tensor(call, HIDDEN_STATES), cpu_tensor(call, WEIGHT), cpu_tensor(call, BIAS),
-                       cpu_tensor(call, LOGITS)};
-  cpu_linear_walk walk = cpu_linear_begin(linear.x, linear.out);
-  cpu_matrix weight = cpu_matrix_of(linear.weight);
+  const cpu_linear linear = {cpu_tensor(call, HIDDEN_STATES), cpu_tensor(call, WEIGHT), cpu_tensor(call, BIAS),
+                             cpu_tensor(call, LOGITS)};
   bool changes = call->values[SOFT_CAP].type == FL_FLOAT || call->values[SCALE].v.f != 1;
-  cpu_product product = {.m = walk.m,
-                         .n = linear.out->shape[linear.out->ndim - 1],
-                         .k = linear.weight->shape[1],
-                         .a = {.dtype = weight.dtype, .stride = walk.strides[0]},
-                         .b = weight,
-                         .bias_dtype = weight.dtype,
-                         .bias = linear.bias ? fl_data(linear.bias) : NULL,
-                         .out = {.dtype = weight.dtype, .stride = walk.strides[1]}};
-  fl_status status = cpu_linear_check(call, &linear);
   (void)self;
-  if (status || !walk.matrices.left)
-    return status;
-  float *scratch = cpu_floats_alloc(cpu_product_scratch(product.m, product.n, product.k));
-  if (!scratch)
-    return fl_fail(call, FL_ENOMEM, "out of memory");
-  for (cpu_rows *matrices = &walk.matrices; matrices->left; cpu_rows_next(matrices)) {
-    product.a.data = matrices->at[0];
-    product.out.data = matrices->at[1];
-    cpu_product_run(&product, scratch);
-    for (int64_t row = 0; row < product.m && changes; row++)
-      process_row(call, weight.dtype, cpu_matrix_row(product.out, row), product.n);
-  }
-  free(scratch);
-  return FL_OK;
+  return cpu_flagos_linear_run(call, &linear, changes ? process : NULL);
 }

@@ -3,18 +3,12 @@
  * applied in float and rounded once, as vLLM's CUDA and CPU kernels do. The norm is that of the unrounded sum of x and
  * residual, as in vLLM's native definition. The order of additions is fixed: the same bits every time.
  */
+#include "plugins/cpu/normalisation.h"
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/squares.h"
 #include "plugins/cpu/rows.h"
 
 #include <math.h>
-
-typedef struct norm_arguments {
-  DLTensor *x, *residual, *weight, *out, *residual_out; /* residual, weight, residual_out may be NULL */
-  float epsilon;
-  int64_t variance_size;
-  float weight_from; /* what the weight is counted from: 1 for Gemma, else 0 */
-} norm_arguments;
 
 typedef struct norm_row {
   const cpu_block_type *type, *weight_type;
@@ -66,54 +60,40 @@ static void normalise(const norm_row *row) {
 }
 
 /* In place is fine: a block of x and residual is read for the last time before it is overwritten. */
-static fl_status run(fl_call *call, const norm_arguments *norm) {
+static void run(const cpu_norm *norm) {
   DLTensor *const tensors[] = {norm->x, norm->residual, norm->out, norm->residual_out};
-  cpu_dtype dtype = cpu_dtype_of(norm->x), weight_dtype = norm->weight ? cpu_dtype_of(norm->weight) : dtype;
-  if (dtype == CPU_OTHER || weight_dtype == CPU_OTHER || (norm->residual && cpu_dtype_of(norm->residual) != dtype))
-    return fl_fail(call, FL_ENOTSUP,
-                   "element types: float32, float16 or bfloat16, and the same for x and residual, expected");
   for (cpu_rows rows = cpu_rows_begin(4, tensors); rows.left; cpu_rows_next(&rows)) {
-    norm_row row = {.type = &cpu_block_types[dtype],
-                    .weight_type = &cpu_block_types[weight_dtype],
+    norm_row row = {.type = &cpu_block_types[norm->dtype],
+                    .weight_type = &cpu_block_types[norm->weight_dtype],
                     .x = rows.at[0],
                     .residual = rows.at[1],
                     .weight = norm->weight ? fl_data(norm->weight) : NULL,
                     .out = rows.at[2],
                     .residual_out = rows.at[3],
-                    .size = norm->x->shape[norm->x->ndim - 1],
+                    .size = norm->hidden,
                     .variance_size = norm->variance_size,
                     .epsilon = norm->epsilon,
-                    .weight_from = norm->weight_from};
+                    .weight_from = norm->from_one ? 1.0f : 0.0f};
     normalise(&row);
   }
-  return FL_OK;
 }
 
-/* rms_norm(x, residual, weight, epsilon, variance_size) -> (out, residual_out), and fused_add_rms_norm, which has the
- * same values in the same places and whose residual is required. */
+/* rms_norm(x, residual, weight, epsilon, variance_size) -> (out, residual_out), and fused_add_rms_norm. */
 fl_status cpu_flagos_rms_norm(void *self, fl_call *call) {
-  norm_arguments norm = {.x = cpu_tensor(call, 0),
-                         .residual = cpu_tensor(call, 1),
-                         .weight = cpu_tensor(call, 2),
-                         .out = cpu_tensor(call, 5),
-                         .residual_out = cpu_tensor(call, 6),
-                         .epsilon = (float)call->values[3].v.f};
-  fl_status status = cpu_variance_size(call, 4, norm.x->shape[norm.x->ndim - 1], &norm.variance_size);
+  cpu_norm norm;
+  fl_status status = cpu_norm_read(call, &norm);
   (void)self;
-  return status ? status : run(call, &norm);
+  if (!status)
+    run(&norm);
+  return status;
 }
 
 /* gemma_rms_norm(x, residual, weight, epsilon) -> (out, residual_out) */
 fl_status cpu_flagos_gemma_rms_norm(void *self, fl_call *call) {
-  DLTensor *x = cpu_tensor(call, 0);
-  const norm_arguments norm = {.x = x,
-                               .residual = cpu_tensor(call, 1),
-                               .weight = cpu_tensor(call, 2),
-                               .out = cpu_tensor(call, 4),
-                               .residual_out = cpu_tensor(call, 5),
-                               .epsilon = (float)call->values[3].v.f,
-                               .variance_size = x->shape[x->ndim - 1],
-                               .weight_from = 1.0f};
+  cpu_norm norm;
+  fl_status status = cpu_gemma_norm_read(call, &norm);
   (void)self;
-  return run(call, &norm);
+  if (!status)
+    run(&norm);
+  return status;
 }

@@ -9,20 +9,6 @@ static gpu_kernel of_32_bits = {.module = &gpu_module_embedding, .name = "embedd
 
 enum { INPUT_IDS, WEIGHT, ORG_START, ORG_END, ORG_PADDING, ADDED_START, ADDED_END, OUT };
 
-/* With a last dimension of 1 behind, so that the leading dimensions are those of the result. */
-static DLTensor *view_ids(cpu_view *view, const DLTensor *ids) {
-  view->tensor = *ids;
-  view->tensor.ndim++;
-  view->tensor.shape = view->shape;
-  view->tensor.strides = view->strides;
-  for (int d = 0; d < ids->ndim; d++) {
-    view->shape[d] = ids->shape[d];
-    view->strides[d] = fl_stride(ids, d);
-  }
-  view->shape[ids->ndim] = view->strides[ids->ndim] = 1;
-  return &view->tensor;
-}
-
 static void read_shard(const fl_value *values, gpu_embedding_arguments *a) {
   if (values[ORG_END].type == FL_NONE)
     return;
@@ -40,7 +26,7 @@ static fl_status vocab_parallel_embedding(void *self, fl_call *call) {
   const DLTensor *ids = gpu_tensor(call, INPUT_IDS), *weight = gpu_tensor(call, WEIGHT);
   DLTensor *out = gpu_tensor(call, OUT);
   cpu_view view;
-  DLTensor *const tensors[] = {view_ids(&view, ids), out};
+  DLTensor *const tensors[] = {cpu_view_column(&view, ids), out};
   int64_t item = weight->dtype.bits / 8;
   gpu_embedding_arguments a = {.ids = fl_data(ids),
                                .wide_ids = ids->dtype.bits == 64,

@@ -1,0 +1,235 @@
+/* flhost doctor, settings: names in them that nothing has, variables that had no effect, files that are not as they
+ * should be. What is invalid the host itself refuses; here is what it has to accept, since a plugin may come yet. */
+#include "cli/cli.h"
+#include "cli/doctor.h"
+
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+/* What the checks look at. */
+typedef struct subject {
+  fl_host *host;
+  const fl_snapshot *snapshot;
+  const fl_setting *setting;
+  findings *list;
+} subject;
+
+/* ------------------------------------------------------------------------------------------------------------ names */
+
+static bool is_among(const char *word, const char *const *words) {
+  while (*words && strcmp(*words, word) != 0)
+    words++;
+  return *words;
+}
+
+/* A name that nothing has; `nearest` may be NULL. */
+static void add_unknown(const subject *s, const char *what, const char *word, const char *nearest, const char *advice) {
+  finding_add(s->list, FINDING_WARNING, "settings", advice, "%s (%s) names the %s '%s', which is not registered%s%s%s",
+              s->setting->name, s->setting->origin, what, word, nearest ? "; did you mean '" : "",
+              nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+static void check_op_name(const subject *s, const char *op) {
+  uint32_t n = fl_snapshot_op_count(s->snapshot);
+  const char **known = calloc(n + 1, sizeof *known);
+  for (uint32_t i = 0; known && i < n; i++)
+    known[i] = fl_snapshot_op_name(s->snapshot, i);
+  s->list->failed |= !known;
+  if (known && !is_among(op, known))
+    add_unknown(s, "op", op, cli_nearest(op, known), "'flhost ops' lists the operators");
+  free(known);
+}
+
+/* The vendor that implementations of a plugin by that company have: of 'NVIDIA' it is 'cuda'. NULL: there is none. */
+static const char *vendor_of_company(const subject *s, const char *company) {
+  fl_plugins *plugins;
+  const char *vendor = NULL;
+  if (fl_get_discovered_plugins(s->host, &plugins))
+    return NULL;
+  for (uint32_t i = 0; i < plugins->n && !vendor; i++)
+    for (uint32_t op = 0; !strcasecmp(plugins->plugins[i].vendor, company) && op < fl_snapshot_op_count(s->snapshot);
+         op++)
+      for (uint32_t j = 0; !vendor && j < fl_snapshot_impl_count(s->snapshot, op); j++)
+        if (!strcmp(fl_snapshot_impl(s->snapshot, op, j)->plugin, plugins->plugins[i].name))
+          vendor = fl_snapshot_impl(s->snapshot, op, j)->vendor;
+  fl_plugins_free(plugins);
+  return vendor;
+}
+
+static void check_vendor(const subject *s, const char *vendor) {
+  size_t n = 0, kept = 0;
+  for (uint32_t op = 0; op < fl_snapshot_op_count(s->snapshot); op++)
+    n += fl_snapshot_impl_count(s->snapshot, op);
+  const char **known = calloc(n + 1, sizeof *known);
+  s->list->failed |= !known;
+  for (uint32_t op = 0; known && op < fl_snapshot_op_count(s->snapshot); op++)
+    for (uint32_t i = 0; i < fl_snapshot_impl_count(s->snapshot, op); i++)
+      if (fl_snapshot_impl(s->snapshot, op, i)->vendor)
+        known[kept++] = fl_snapshot_impl(s->snapshot, op, i)->vendor;
+  if (known && !is_among(vendor, known)) {
+    const char *of_company = vendor_of_company(s, vendor);
+    add_unknown(s, "vendor", vendor, of_company ? of_company : cli_nearest(vendor, known),
+                "'flhost ops --impls' lists the vendors");
+  }
+  free(known);
+}
+
+/* A layer stands by its class or by the op that replaces it. */
+static void check_layer(const subject *s, const char *layer) {
+  for (uint32_t i = 0; i < fl_snapshot_op_count(s->snapshot); i++)
+    if (!strcmp(fl_snapshot_op_name(s->snapshot, i), layer))
+      return;
+  if (!fl_oot_op(s->host, layer) && fl_error_status() == FL_ENOENT)
+    finding_add(s->list, FINDING_WARNING, "settings", "'flhost explain OP' names the layers of an operator",
+                "%s (%s): %s", s->setting->name, s->setting->origin, fl_error_message());
+}
+
+/* all, none, +op, -op */
+static void check_custom_op(const subject *s, const char *word) {
+  if (*word == '+' || *word == '-')
+    check_op_name(s, word + 1);
+}
+
+/* Settings that are lists, and what their words name. The host itself warns about ops and vendors in op_backends. */
+static const struct {
+  const char *setting;
+  void (*check)(const subject *, const char *word);
+} lists[] = {
+    {"flagos_whitelist", check_op_name}, {"flagos_blacklist", check_op_name},
+    {"custom_ops", check_custom_op},     {"VLLM_FL_FLAGOS_BLACKLIST_APPEND", check_op_name},
+    {"allow_vendors", check_vendor},     {"deny_vendors", check_vendor},
+    {"oot_blacklist", check_layer},      {"VLLM_FL_OOT_WHITELIST", check_layer},
+};
+
+static void check_list(const subject *s) {
+  json_t *words, *item;
+  size_t index;
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    if (strcmp(lists[i].setting, s->setting->name) != 0)
+      continue;
+    words = json_loads(s->setting->value, JSON_DECODE_ANY, NULL);
+    json_array_foreach(words, index, item) { /* nothing for what is no list */
+      const char *word = json_string_value(item);
+      if (word && *word)
+        lists[i].check(s, word);
+    }
+    json_decref(words);
+  }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- orders */
+
+/* The implementations of an op, ended by NULL; it has none where it is not registered. */
+static const char **impls_of(const subject *s, const char *op) {
+  uint32_t n = fl_snapshot_op_count(s->snapshot), at = 0;
+  while (at < n && strcmp(fl_snapshot_op_name(s->snapshot, at), op) != 0)
+    at++;
+  uint32_t n_impls = at < n ? fl_snapshot_impl_count(s->snapshot, at) : 0;
+  const char **known = calloc(n_impls + 1, sizeof *known);
+  for (uint32_t i = 0; known && i < n_impls; i++)
+    known[i] = fl_snapshot_impl(s->snapshot, at, i)->impl_id;
+  return known;
+}
+
+/* impl:ID in an order. The host does not warn of it: it would have to load plugins that wait for a call. */
+static void check_order(const subject *s, const char *op, const json_t *tokens) {
+  static const char prefix[] = "impl:";
+  const char **known = impls_of(s, op);
+  size_t index;
+  json_t *item;
+  s->list->failed |= !known;
+  json_array_foreach(tokens, index, item) {
+    const char *id = json_string_value(item);
+    if (!known || !id || strncmp(id, prefix, strlen(prefix)) != 0 || is_among(id += strlen(prefix), known))
+      continue;
+    const char *nearest = cli_nearest(id, known);
+    finding_add(s->list, FINDING_WARNING, "settings", "'flhost explain OP' lists the implementations of an operator",
+                "%s (%s): token 'impl:%s' for op '%s': no plugin has registered such an implementation%s%s%s",
+                s->setting->name, s->setting->origin, id, op, nearest ? "; did you mean 'impl:" : "",
+                nearest ? nearest : "", nearest ? "'?" : "");
+  }
+  free(known);
+}
+
+static void check_orders(const subject *s) {
+  if (strcmp(s->setting->name, "op_backends") != 0)
+    return;
+  json_t *orders = json_loads(s->setting->value, JSON_DECODE_ANY, NULL), *tokens;
+  const char *op;
+  json_object_foreach(orders, op, tokens) check_order(s, op, tokens);
+  json_decref(orders);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ files */
+
+/* The list of ops that kind flagos serves is written at their first call: too late to hear that it cannot be. */
+static void check_oplist(const subject *s) {
+  json_t *value = strcmp(s->setting->name, "FLAGGEMS_ENABLE_OPLIST_PATH") == 0
+                      ? json_loads(s->setting->value, JSON_DECODE_ANY, NULL)
+                      : NULL;
+  const char *path = json_string_value(value), *trouble = NULL;
+  char *directory = path ? strdup(path) : NULL;
+  struct stat status;
+  s->list->failed |= path && !directory;
+  if (!directory)
+    goto out;
+  if (!lstat(path, &status))
+    trouble = S_ISLNK(status.st_mode)   ? "it is a link"
+              : S_ISDIR(status.st_mode) ? "it is a directory"
+              : access(path, W_OK)      ? "this user may not write to it"
+                                        : NULL;
+  else if (access(dirname(directory), W_OK | X_OK))
+    trouble = "there is no such directory, or this user may not write to it";
+  if (trouble)
+    finding_add(s->list, FINDING_WARNING, "settings", "name a file that can be written, or remove the variable",
+                "%s: '%s' cannot be written: %s", s->setting->name, path, trouble);
+out:
+  free(directory);
+  json_decref(value);
+}
+
+static void check_config_file(findings *list) {
+  const char *path = getenv("VLLM_FL_CONFIG");
+  struct stat status;
+  if (path && *path && !stat(path, &status))
+    check_writable(path, &status, "settings", list);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- all */
+
+/* A variable that something else beats. One that is invalid was reported already. */
+static void check_effect(const subject *s) {
+  const fl_setting *setting = s->setting;
+  for (size_t i = 0; i < s->list->n; i++)
+    if (*setting->variable && strstr(s->list->items[i].what, setting->variable))
+      return;
+  if (*setting->variable && is_variable_set(setting->variable) && !strstr(setting->origin, setting->variable))
+    finding_add(s->list, FINDING_WARNING, "settings", "remove the variable, or the setting that beats it",
+                "%s is set but has no effect: the value of %s comes from %s", setting->variable, setting->name,
+                setting->origin);
+}
+
+void check_settings(fl_host *host, findings *list) {
+  static void (*const checks[])(const subject *) = {check_effect, check_list, check_orders, check_oplist};
+  size_t before = list->n;
+  fl_settings *settings;
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  if (!snapshot || fl_get_settings(host, &settings)) {
+    finding_add(list, FINDING_PROBLEM, "settings", "", "%s", fl_error_message());
+    fl_snapshot_release(snapshot);
+    return;
+  }
+  for (uint32_t i = 0; i < settings->n; i++) {
+    const subject s = {host, snapshot, &settings->settings[i], list};
+    for (size_t j = 0; j < sizeof checks / sizeof *checks; j++)
+      checks[j](&s);
+  }
+  check_config_file(list);
+  if (list->n == before)
+    finding_add(list, FINDING_OK, "settings", "", "%u settings are in force", settings->n);
+  fl_settings_free(settings);
+  fl_snapshot_release(snapshot);
+}
