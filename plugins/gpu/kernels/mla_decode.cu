@@ -264,7 +264,7 @@ DECODE(bf16)
  * alone, as the definition says.
  *
  * Few heads cost what 16 do, which is still less than their products would take in registers. With 32 heads rows are
- * read half as often. Shared memory limits how many blocks share a multiprocessor: with rows of 576 elements it is 99
+ * read half as often. Shared memory limits how many blocks share a multiprocessor: with rows of 576 elements it is 98
  * KiB for 32 heads and 67 KiB for 16, two and three blocks on an H100. One waits for its rows while another multiplies.
  */
 #if GPU_HAS_TENSOR_CORES
