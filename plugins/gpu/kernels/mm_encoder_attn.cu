@@ -272,9 +272,9 @@ ENCODER(bf16)
  * products again.
  *
  * Heads of up to SIZE elements, zeros behind the last. What limits how many blocks share a multiprocessor is registers:
- * a thread has SIZE of them for queries and sums, KEYS / 2 for scores. Three blocks do without spilling up to SIZE 80,
- * two at 128; shared memory (35 KiB at 128) would do for more. While keys are multiplied the values come, and while
- * those are multiplied the next keys.
+ * a thread has SIZE of them for queries and sums, KEYS / 2 for scores. Three blocks spill nothing in the loop up to
+ * SIZE 80, two at 128; shared memory (35 KiB at 128) would do for more. While keys are multiplied the values come, and
+ * while those are multiplied the next keys.
  */
 #if GPU_HAS_TENSOR_CORES
 
@@ -286,9 +286,7 @@ struct least {
 
 template <typename T, int SIZE> struct fragment_encoder {
   static constexpr int QUERIES = 16, KEYS = GPU_ENCODER_FRAGMENT_KEYS, WARPS = GPU_ENCODER_FRAGMENT_THREADS / GPU_WARP;
-  static constexpr int STRIDE =
-      SIZE + GPU_FRAGMENT_PADDING;        /* of a row in shared memory: eight rows lie in different banks */
-  static constexpr int PIECES = SIZE / 8; /* of 16 bytes */
+  static constexpr int STRIDE = SIZE + GPU_FRAGMENT_PADDING, PIECES = SIZE / 8; /* of a row in shared memory */
 
   const gpu_encoder_arguments &a;
   uint16_t *key, *value; /* [KEYS][STRIDE] */
