@@ -7,6 +7,7 @@
 #include "tests/gpu.h"
 #include "tests/kernels.h"
 
+#include <math.h>
 #include <stdarg.h>
 
 enum { MOST = 20 };
@@ -20,7 +21,10 @@ typedef struct twin {
 } twin;
 
 static const DLDataType types[] = {{kDLFloat, 32, 1}, {kDLBfloat, 16, 1}};
-enum { TYPES = sizeof types / sizeof types[0], RUNS = 2 * TYPES }; /* warps of 32 and of 64 */
+enum { TYPES = sizeof types / sizeof types[0], RUNS = 2 * TYPES, HALF_RUNS = 4 }; /* warps of 32 and of 64 */
+
+/* Of these tensor cores make the products, with the first setup; with warps of 64 there are none. */
+static const DLDataType half_types[] = {{kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
 
 static const gpu_setup *setup_of(int run) {
   return &gpu_setups[run % 2];
@@ -28,6 +32,10 @@ static const gpu_setup *setup_of(int run) {
 
 static DLDataType type_of(int run) {
   return types[run / 2];
+}
+
+static DLDataType half_type_of(int run) {
+  return half_types[run / 2];
 }
 
 static void add_value(twin *t, fl_value value) {
@@ -106,6 +114,16 @@ static void free_twin(twin *t) {
       unmake(t->tensors[side][i]);
 }
 
+/* As the stand-in's log has it. */
+static bool was_launched(const char *kernel, DLDataType dtype) {
+  char line[96];
+  snprintf(line, sizeof line, "launch %s_%s grid", kernel,
+           dtype.code == kDLBfloat ? "bf16"
+           : dtype.bits == 16      ? "f16"
+                                   : "f32");
+  return strstr(stand_in_log(), line) != NULL;
+}
+
 /* ------------------------------------------------------------------------------------------------------- attention */
 
 enum { QUERY, KV_CACHE, BLOCK_TABLE, SEQ_LENS, SCALE, KV_LORA_RANK, OUT, LSE };
@@ -179,6 +197,76 @@ START_TEST(mla_decode_leaves_out_rows_of_blocks_that_are_not_there) {
 }
 END_TEST
 
+static const int decode_lengths[] = {1, 15, 16, 17, 31, 32, 33, 63, 64, 65};
+enum { N_LENGTHS = sizeof decode_lengths / sizeof decode_lengths[0] };
+
+/* Fewer and more heads than a block makes, rows that are aligned and that are not, and such as leave room for 16 heads
+ * alone. */
+START_TEST(mla_decode_of_heads_and_lengths_of_all_sizes) {
+  static const struct {
+    int heads, size, rank;
+    const char *kernel;
+  } rows[] = {{1, 48, 32, "mla_decode_16"},   {8, 72, 56, "mla_decode_16"}, {16, 36, 36, "mla_decode_16"},
+              {17, 72, 64, "mla_decode_32"},  {33, 40, 8, "mla_decode_32"}, {128, 24, 17, "mla_decode_32"},
+              {17, 584, 512, "mla_decode_16"}};
+  fl_host *host = gpu_host(setup_of(_i));
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    int sequences = rows[i].size > 500 ? 2 : N_LENGTHS;
+    twin t = make_decode(half_type_of(_i), sequences, rows[i].heads, 5, rows[i].size, rows[i].rank);
+    for (int j = 0; j < sequences; j++)
+      set(&t.tensors[0][SEQ_LENS]->tensor, j, decode_lengths[(j + (int)i) % N_LENGTHS]);
+    mirror(&t, setup_of(_i));
+    stand_in_clear();
+    check_twin(host, &t, OUT, NULL, 0);
+    ck_assert(was_launched(_i % 2 ? "mla_decode" : rows[i].kernel, half_type_of(_i)));
+    free_twin(&t);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* In columns that are keys and values and in such as are keys alone, of rows and of a query. */
+START_TEST(mla_decode_gets_an_infinity_and_NaN_where_they_belong) {
+  enum { SIZE = 24, RANK = 16, TOKENS = 20, HEADS = 20 };
+  static const struct {
+    uint32_t argument;
+    int64_t i;
+    double value;
+  } rows[] = {{KV_CACHE, 19 * SIZE + 3, INFINITY},
+              {KV_CACHE, 19 * SIZE + 20, NAN},
+              {KV_CACHE, 7 * SIZE + 20, -INFINITY},
+              {KV_CACHE, 30 * SIZE + 3, INFINITY}, /* behind the end */
+              {QUERY, 17 * SIZE + 4, NAN}};
+  fl_host *host = gpu_host(setup_of(_i));
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    twin t = make_decode(half_type_of(_i), 1, HEADS, 2, SIZE, RANK);
+    put(&t.tensors[0][SEQ_LENS]->tensor, 1, TOKENS);
+    put(&t.tensors[0][BLOCK_TABLE]->tensor, 2, 0, 1);
+    set(&t.tensors[0][rows[i].argument]->tensor, rows[i].i, rows[i].value);
+    mirror(&t, setup_of(_i));
+    check_twin(host, &t, OUT, NULL, 0);
+    free_twin(&t);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(mla_decode_does_not_round_weights) {
+  enum { SIZE = 16, RANK = 8 };
+  fl_host *host = gpu_host(setup_of(_i));
+  twin t = make_decode(half_type_of(_i), 1, 5, 1, SIZE, RANK);
+  put(&t.tensors[0][SEQ_LENS]->tensor, 1, 2);
+  for (int64_t i = 0; i < 2 * SIZE; i++) /* values that are opposite, weights of about 1/2 */
+    set(&t.tensors[0][KV_CACHE]->tensor, i, i % SIZE < RANK ? (i < SIZE ? 30 : -30) : i < SIZE ? 0.25 : 0);
+  for (int64_t i = 0; i < 5 * SIZE; i++)
+    set(&t.tensors[0][QUERY]->tensor, i, i % SIZE < RANK ? 0 : (double)(i / SIZE) / 3);
+  mirror(&t, setup_of(_i));
+  check_twin(host, &t, OUT, NULL, 0);
+  free_twin(&t);
+  fl_host_destroy(host);
+}
+END_TEST
+
 enum { CU_SEQLENS = 4, ENCODER_OUT = 6 };
 
 static twin make_encoder(DLDataType dtype, int batch, int tokens, int heads, int size) {
@@ -192,27 +280,167 @@ static twin make_encoder(DLDataType dtype, int batch, int tokens, int heads, int
   return t;
 }
 
-/* As the stand-in's log has it. */
-static bool was_launched(const char *kernel, DLDataType dtype) {
-  char line[96];
-  snprintf(line, sizeof line, "launch %s_%s grid", kernel, dtype.code == kDLBfloat ? "bf16" : "f32");
-  return strstr(stand_in_log(), line) != NULL;
+static bool has_tensor_cores(int run, DLDataType dtype) {
+  return run % 2 == 0 && dtype.bits == 16;
 }
 
+/* By tensor cores, one kernel has blocks of two sizes. */
 START_TEST(mm_encoder_attn_gives_a_block_more_queries_where_there_are_many) {
   static const struct {
     int heads;
-    const char *kernel;
-  } rows[] = {{2, "mm_encoder_attn_few"}, {96, "mm_encoder_attn"}};
+    const char *kernel, *block;
+  } rows[] = {{2, "mm_encoder_attn_few", " block 64x1x1 "}, {96, "mm_encoder_attn", " block 128x1x1 "}};
   fl_host *host = gpu_host(setup_of(_i));
+  bool tensor_cores = has_tensor_cores(_i, type_of(_i));
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     twin t = make_encoder(type_of(_i), 2, 70, rows[i].heads, 10);
     mirror(&t, setup_of(_i));
     stand_in_clear();
     check_twin(host, &t, ENCODER_OUT, NULL, 0);
-    ck_assert(was_launched(rows[i].kernel, type_of(_i)));
+    ck_assert(was_launched(tensor_cores ? "mm_encoder_attn_64" : rows[i].kernel, type_of(_i)));
+    ck_assert(!tensor_cores || strstr(stand_in_log(), rows[i].block));
     free_twin(&t);
   }
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* Without segments, around the ends of tiles. Heads of 12 elements have rows that are not aligned. */
+START_TEST(mm_encoder_attn_of_heads_and_tokens_of_all_sizes) {
+  static const struct {
+    int size;
+    const char *kernel;
+  } rows[] = {{8, "mm_encoder_attn_64"},   {12, "mm_encoder_attn_64"},  {40, "mm_encoder_attn_64"},
+              {64, "mm_encoder_attn_64"},  {72, "mm_encoder_attn_80"},  {80, "mm_encoder_attn_80"},
+              {88, "mm_encoder_attn_128"}, {128, "mm_encoder_attn_128"}};
+  static const int tokens[] = {1, 15, 16, 17, 33, 63, 64, 65, 129};
+  fl_host *host = gpu_host(setup_of(_i));
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    for (size_t j = i % 3; j < sizeof tokens / sizeof tokens[0]; j += 3) {
+      twin t = make_encoder(half_type_of(_i), 1, tokens[j], 2, rows[i].size);
+      t.values[0][CU_SEQLENS] = fl_none();
+      unmake(t.tensors[0][CU_SEQLENS]);
+      t.tensors[0][CU_SEQLENS] = NULL;
+      mirror(&t, setup_of(_i));
+      t.values[1][CU_SEQLENS] = fl_none();
+      stand_in_clear();
+      check_twin(host, &t, ENCODER_OUT, NULL, 0);
+      ck_assert(was_launched(_i % 2 ? "mm_encoder_attn_few" : rows[i].kernel, half_type_of(_i)));
+      free_twin(&t);
+    }
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* That begin and end inside of tiles of keys and of queries, at their ends, and of one token. */
+static const int segment_ends[][5] = {
+    {0, 3, 3, 50, 140}, {0, 64, 65, 128, 140}, {0, 1, 17, 18, 140}, {0, 63, 80, 96, 140}, {0, 20, 36, 139, 140}};
+enum { N_SEGMENTS = sizeof segment_ends / sizeof segment_ends[0], SEGMENT_TOKENS = 140 };
+
+static twin make_segments(DLDataType dtype, const int *ends, int size) {
+  twin t = make_encoder(dtype, 2, SEGMENT_TOKENS, 2, size);
+  for (int i = 0; i < 5; i++)
+    set(&t.tensors[0][CU_SEQLENS]->tensor, i, ends[i]);
+  return t;
+}
+
+START_TEST(mm_encoder_attn_of_segments_that_end_anywhere) {
+  static const int sizes[] = {40, 72, 128};
+  fl_host *host = gpu_host(setup_of(_i));
+  for (int i = 0; i < N_SEGMENTS; i++) {
+    twin t = make_segments(half_type_of(_i), segment_ends[i], sizes[i % 3]);
+    mirror(&t, setup_of(_i));
+    check_twin(host, &t, ENCODER_OUT, NULL, 0);
+    free_twin(&t);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* The device's begin later: the CPU's first segment has values of 0. */
+START_TEST(mm_encoder_attn_makes_zeros_of_tokens_outside_of_all_segments) {
+  enum { FIRST = 5, SIZE = 40 };
+  fl_host *host = gpu_host(setup_of(_i));
+  twin t = make_segments(half_type_of(_i), (int[]){0, FIRST, 20, 100, SEGMENT_TOKENS}, SIZE);
+  for (int64_t i = 0; i < 2 * SEGMENT_TOKENS * SIZE; i++)
+    if (i / SIZE % SEGMENT_TOKENS < FIRST)
+      set(&t.tensors[0][2]->tensor, i, 0);
+  mirror(&t, setup_of(_i));
+  for (int i = 0; i < 4; i++)
+    put_on_device(&t, CU_SEQLENS, i, get(&t.tensors[0][CU_SEQLENS]->tensor, i + 1));
+  check_twin(host, &t, ENCODER_OUT, NULL, 0);
+  free_twin(&t);
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* Element `column` of one of the keys or values, in both rows of the batch. */
+static void put_token(twin *t, uint32_t argument, int token, int column, double value) {
+  DLTensor *tensor = &t->tensors[0][argument]->tensor;
+  for (int64_t row = 0; row < 2; row++)
+    set(tensor, (row * SEGMENT_TOKENS + token) * tensor->shape[3] + column, value);
+}
+
+/* Infinities and NaN of other segments, each of which a query would see as 0 times that. Those of its own it gets, also
+ * with a weight that 16 bits would make 0: the last case. */
+START_TEST(mm_encoder_attn_gets_no_infinity_and_no_NaN_of_another_segment) {
+  enum { E_QUERY, E_KEY, E_VALUE };
+  static const struct {
+    uint32_t argument;
+    int token, column;
+    double value;
+  } rows[] = {{E_VALUE, 1, 3, INFINITY}, {E_VALUE, 60, 0, NAN},   {E_VALUE, 49, 9, -INFINITY},
+              {E_KEY, 60, 1, NAN},       {E_KEY, 1, 2, INFINITY}, {E_VALUE, 139, 5, -INFINITY},
+              {E_KEY, 49, 0, -INFINITY}, {E_QUERY, 70, 1, NAN}};
+  static const int sizes[] = {10, 40, 72, 128};
+  fl_host *host = gpu_host(setup_of(_i));
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    twin t = make_segments(half_type_of(_i), segment_ends[i % N_SEGMENTS], sizes[i % 4]);
+    put_token(&t, rows[i].argument, rows[i].token, rows[i].column, rows[i].value);
+    mirror(&t, setup_of(_i));
+    check_twin(host, &t, ENCODER_OUT, NULL, 0);
+    free_twin(&t);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* The first key has a score that is higher by 18 than the others: exp(-18) rounds to 0 in float16. */
+START_TEST(mm_encoder_attn_sees_an_infinity_however_small_its_weight_is) {
+  enum { SIZE = 8, FIRST = 6 };
+  fl_host *host = gpu_host(setup_of(_i));
+  twin t = make_encoder(half_type_of(_i), 1, 5, 2, SIZE);
+  put(&t.tensors[0][CU_SEQLENS]->tensor, 5, 0, 5, 5, 5, 5);
+  t.values[0][3] = fl_float(1);
+  for (int argument = 0; argument < 2; argument++)
+    for (int64_t i = 0; i < count(&t.tensors[0][argument]->tensor); i++)
+      set(&t.tensors[0][argument]->tensor, i, 0);
+  for (int64_t i = 0; i < count(&t.tensors[0][0]->tensor); i += SIZE)
+    set(&t.tensors[0][0]->tensor, i, 3);
+  set(&t.tensors[0][1]->tensor, 0, FIRST);
+  set(&t.tensors[0][2]->tensor, 2 * SIZE + 4, INFINITY);
+  mirror(&t, setup_of(_i));
+  t.values[1][3] = fl_float(1);
+  check_twin(host, &t, ENCODER_OUT, NULL, 0);
+  ck_assert(isinf(get(&t.tensors[1][ENCODER_OUT]->tensor, 4)));
+  free_twin(&t);
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* A weight of 16 bits would leave an error of 2^-9 or 2^-11 of the values where they cancel out. */
+START_TEST(mm_encoder_attn_does_not_round_weights) {
+  enum { TOKENS = 2, SIZE = 8 };
+  fl_host *host = gpu_host(setup_of(_i));
+  twin t = make_encoder(half_type_of(_i), 1, TOKENS, 2, SIZE);
+  put(&t.tensors[0][CU_SEQLENS]->tensor, 5, 0, 2, 2, 2, 2);
+  for (int i = 0; i < TOKENS * SIZE; i++) /* weights of about 1/2, values that are opposite */
+    set(&t.tensors[0][2]->tensor, i, i < SIZE ? 30 : -30);
+  for (int i = 0; i < TOKENS * SIZE; i++)
+    set(&t.tensors[0][1]->tensor, i, i == 0 ? 0.0625 : 0);
+  mirror(&t, setup_of(_i));
+  check_twin(host, &t, ENCODER_OUT, NULL, 0);
+  free_twin(&t);
   fl_host_destroy(host);
 }
 END_TEST
@@ -372,7 +600,16 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, mla_decode_makes_long_sequences_in_parts_where_there_is_workspace, 0, RUNS);
   tcase_add_loop_test(tests, mla_decode_takes_the_rows_of_deepseek, 0, RUNS);
   tcase_add_loop_test(tests, mla_decode_leaves_out_rows_of_blocks_that_are_not_there, 0, RUNS);
+  tcase_add_loop_test(tests, mla_decode_of_heads_and_lengths_of_all_sizes, 0, HALF_RUNS);
+  tcase_add_loop_test(tests, mla_decode_gets_an_infinity_and_NaN_where_they_belong, 0, HALF_RUNS);
+  tcase_add_loop_test(tests, mla_decode_does_not_round_weights, 0, HALF_RUNS);
   tcase_add_loop_test(tests, mm_encoder_attn_gives_a_block_more_queries_where_there_are_many, 0, RUNS);
+  tcase_add_loop_test(tests, mm_encoder_attn_of_heads_and_tokens_of_all_sizes, 0, HALF_RUNS);
+  tcase_add_loop_test(tests, mm_encoder_attn_of_segments_that_end_anywhere, 0, HALF_RUNS);
+  tcase_add_loop_test(tests, mm_encoder_attn_makes_zeros_of_tokens_outside_of_all_segments, 0, HALF_RUNS);
+  tcase_add_loop_test(tests, mm_encoder_attn_gets_no_infinity_and_no_NaN_of_another_segment, 0, HALF_RUNS);
+  tcase_add_loop_test(tests, mm_encoder_attn_sees_an_infinity_however_small_its_weight_is, 0, HALF_RUNS);
+  tcase_add_loop_test(tests, mm_encoder_attn_does_not_round_weights, 0, HALF_RUNS);
   tcase_add_loop_test(tests, mm_encoder_attn_keeps_segments_within_the_tokens, 0, RUNS);
   tcase_add_loop_test(tests, causal_conv1d_of_long_and_of_short_sequences, 0, RUNS);
   tcase_add_loop_test(tests, mamba_chunk_scan_of_states_of_all_sizes, 0, RUNS);

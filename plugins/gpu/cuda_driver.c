@@ -202,6 +202,7 @@ gpu_driver gpu = {
     .min_arch = "sm_80",
     .setting = "FLHOST_CUDA_DRIVER",
     .device_type = kDLCUDA,
+    .tensor_cores = true,
     .symbols = symbols,
     .suits = suits,
     .call = {.describe = describe,

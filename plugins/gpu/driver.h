@@ -103,6 +103,7 @@ typedef struct gpu_driver {
   const char *min_arch;      /* "sm_80": what the kernels need, whatever they were compiled for */
   const char *setting;       /* variable that names a library to open in the driver's place */
   int32_t device_type;       /* of its tensors */
+  bool tensor_cores;         /* the kernels use them: GPU_HAS_TENSOR_CORES of kernels/tile.h */
   const gpu_symbol *symbols; /* ended by a NULL name */
   /* Looks up what a list of names cannot say. NULL: nothing. */
   bool (*bind)(const driver *library, char *reason, size_t size);

@@ -193,10 +193,11 @@ typedef struct gpu_embedding_arguments {
   int32_t sharded;
   int64_t org_start, org_end, added_start, added_end, added_row;
 } gpu_embedding_arguments;
-/* Bytes of shared memory that a block may have on every device. */
-enum { GPU_LEAST_SHARED = 64 << 10 };
+/* Bytes of shared memory that a block may have on every device, and on every one with tensor cores (sm_86 has least).
+ */
+enum { GPU_LEAST_SHARED = 64 << 10, GPU_LEAST_SHARED_WITH_TENSOR_CORES = 99 << 10 };
 
-/* attention.cu: threads of blocks, and what they make */
+/* merge_attn_states.cu, mla_decode.cu, mm_encoder_attn.cu: threads of blocks, and what they make */
 enum {
   GPU_MERGE_THREADS = 128,
   GPU_DECODE_THREADS = 256,
@@ -205,11 +206,20 @@ enum {
   GPU_DECODE_COLUMNS = 2,     /* of a thread */
   GPU_DECODE_ROW_BYTES = 64,  /* a tile has so many rows of one byte: 16 of float32 */
   GPU_DECODE_PART_ROWS = 128, /* of a sequence, at least, are worth a block */
+  /* By tensor cores: rows of a tile, slices of a row's columns, and what is behind a line so that eight of them lie in
+   * different banks: 16 bytes of 16-bit numbers, and 8 floats. */
+  GPU_DECODE_FRAGMENT_ROWS = 32,
+  GPU_DECODE_FRAGMENT_SLICES = 4,
+  GPU_FRAGMENT_PADDING = 8,
   GPU_ENCODER_THREADS = 256,
   GPU_ENCODER_SIZE = 128, /* of a head, at most */
   GPU_ENCODER_KEYS = 32,  /* of a tile */
   GPU_ENCODER_QUERY_BYTES = 128,
-  GPU_ENCODER_FEW_QUERY_BYTES = 64 /* a block has so many queries of one byte */
+  GPU_ENCODER_FEW_QUERY_BYTES = 64, /* a block has so many queries of one byte */
+  /* By tensor cores, which multiply 16 queries of 16 bits for each warp: the same numbers of queries. */
+  GPU_ENCODER_FRAGMENT_THREADS = GPU_ENCODER_QUERY_BYTES,
+  GPU_ENCODER_FRAGMENT_FEW_THREADS = GPU_ENCODER_FEW_QUERY_BYTES,
+  GPU_ENCODER_FRAGMENT_KEYS = 64 /* of a tile */
 };
 
 typedef struct gpu_merge_arguments {
@@ -235,7 +245,7 @@ typedef struct gpu_decode_arguments {
   int64_t query_sequence, query_head, cache_block, cache_row, table_sequence, out_sequence, out_head, lse_sequence;
   int64_t blocks, rows; /* of the cache; of a sequence at most */
   uint32_t block_rows, heads, head_groups, parts;
-  int32_t size, rank, wide_table, wide_lengths, vectorised;
+  int32_t size, rank, wide_table, wide_lengths, vectorised, query_vectorised;
   float scale;
 } gpu_decode_arguments;
 

@@ -34,21 +34,23 @@ GPU_DEVICE void gpu_multiply_fragment(float (&c)[4], const uint32_t (&a)[4], con
 }
 #elif defined(GPU_EMULATED) && GRID_WARP == 32
 #define GPU_HAS_TENSOR_CORES true
-/* By the layout above: each lane asks the lanes that have what it needs. */
+/* By the layout above: each lane tells the others of its warp what it has, and reads what it needs. */
 template <typename T>
 GPU_DEVICE void gpu_multiply_fragment(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  int g = int(gpu_lane()) / 4, t = int(gpu_lane()) % 4;
-  for (int half = 0; half < 2; half++)
-    for (int from = 0; from < 4; from++) {
-      uint32_t upper = gpu_shuffle(a[2 * half], 4 * g + from), lower = gpu_shuffle(a[2 * half + 1], 4 * g + from);
-      uint32_t left = gpu_shuffle(b[half], 8 * t + from), right = gpu_shuffle(b[half], 8 * t + 4 + from);
-      for (int k = 0; k < 2; k++) {
-        c[0] += T::unpack(upper, k) * T::unpack(left, k);
-        c[1] += T::unpack(upper, k) * T::unpack(right, k);
-        c[2] += T::unpack(lower, k) * T::unpack(left, k);
-        c[3] += T::unpack(lower, k) * T::unpack(right, k);
-      }
+  static __thread float all_a[32][32][8], all_b[32][32][4]; /* [warp][lane] */
+  unsigned lane = gpu_lane(), warp = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / 32;
+  for (int i = 0; i < 8; i++)
+    all_a[warp][lane][i] = T::unpack(a[i / 2], i % 2);
+  for (int i = 0; i < 4; i++)
+    all_b[warp][lane][i] = T::unpack(b[i / 2], i % 2);
+  gpu_warp_barrier();
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < 16; k++) {
+      const float *row = all_a[warp][lane / 4 * 4 + k % 8 / 2];
+      const float *column = all_b[warp][(lane % 4 * 2 + unsigned(i) % 2) * 4 + k % 8 / 2];
+      c[i] += row[k / 8 * 4 + i / 2 * 2 + k % 2] * column[k / 8 * 2 + k % 2];
     }
+  gpu_warp_barrier(); /* nobody tells anything else before all have read */
 }
 #else
 #define GPU_HAS_TENSOR_CORES false

@@ -4,15 +4,23 @@
 #include <math.h>
 #include <string.h>
 
-GPU_MODULE(attention);
+GPU_MODULE(merge_attn_states);
+GPU_MODULE(mla_decode);
+GPU_MODULE(mm_encoder_attn);
 
 typedef gpu_kernel kernels[GPU_N_DTYPES];
-#define KERNELS(name) static kernels name = GPU_KERNELS(attention, #name)
-KERNELS(merge_attn_states);
-KERNELS(mla_decode);
-KERNELS(mla_decode_join);
-KERNELS(mm_encoder_attn);
-KERNELS(mm_encoder_attn_few);
+#define KERNELS(file, name) static kernels name = GPU_KERNELS(file, #name)
+KERNELS(merge_attn_states, merge_attn_states);
+KERNELS(mla_decode, mla_decode);
+KERNELS(mla_decode, mla_decode_join);
+KERNELS(mm_encoder_attn, mm_encoder_attn);
+KERNELS(mm_encoder_attn, mm_encoder_attn_few);
+/* Of 16-bit types, by tensor cores. */
+KERNELS(mla_decode, mla_decode_16);
+KERNELS(mla_decode, mla_decode_32);
+KERNELS(mm_encoder_attn, mm_encoder_attn_64);
+KERNELS(mm_encoder_attn, mm_encoder_attn_80);
+KERNELS(mm_encoder_attn, mm_encoder_attn_128);
 
 /* As many as keep every multiprocessor of a large device busy. */
 enum { MANY_BLOCKS = 384 };
@@ -28,6 +36,11 @@ static bool is_aligned(const DLTensor *tensor, int64_t row) {
     if (tensor->shape[d] > 1)
       places |= (uint64_t)(fl_stride(tensor, d) * item_of(tensor));
   return places % 16 == 0;
+}
+
+/* Are there kernels that multiply such elements by tensor cores? */
+static bool has_tensor_cores(gpu_dtype dtype) {
+  return gpu.tensor_cores && (dtype == GPU_FLOAT16 || dtype == GPU_BFLOAT16);
 }
 
 static fl_status wrong_type(fl_call *call, const char *name) {
@@ -74,22 +87,63 @@ static fl_status merge(void *self, fl_call *call) {
 
 enum { QUERY, KV_CACHE, BLOCK_TABLE, SEQ_LENS, DECODE_SCALE, KV_LORA_RANK, OUT, LSE };
 
+/* Kernels for queries of at least so many heads: how many a block makes, and the shared memory that it wants and may
+ * have. */
+typedef struct decode_kernels {
+  bool tensor_cores; /* of 16-bit types */
+  int64_t least_heads, heads;
+  gpu_kernel *kernels;
+  int64_t (*shared)(int64_t item, int64_t heads, int64_t size);
+  int64_t most_shared;
+} decode_kernels;
+
 /* An element of a row takes one piece of 16 bytes, and each row one more where their number is even: see decoder. */
-static int64_t decode_shared(int64_t item, int64_t size) {
+static int64_t decode_shared(int64_t item, int64_t heads, int64_t size) {
   int64_t length = 16 / item, pieces = (size + length - 1) / length, rows = GPU_DECODE_ROW_BYTES / item;
-  int64_t floats = GPU_DECODE_HEADS * (pieces * length + GPU_DECODE_THREADS + 1);
+  int64_t floats = heads * (pieces * length + GPU_DECODE_THREADS + 1);
   return rows * (pieces | 1) * 16 + (floats + rows) * (int64_t)sizeof(float);
 }
 
+/* Rows and queries, weights in two parts, scores, scales and which rows there are: see fragment_decoder. */
+static int64_t fragments_shared(int64_t item, int64_t heads, int64_t size) {
+  int64_t rows = GPU_DECODE_FRAGMENT_ROWS, line = rows + GPU_FRAGMENT_PADDING;
+  int64_t numbers = (rows + heads) * ((size + 15) / 16 * 16 + GPU_FRAGMENT_PADDING) + 2 * heads * line;
+  int64_t floats = GPU_DECODE_FRAGMENT_SLICES * heads * line + heads + rows;
+  return numbers * item + floats * (int64_t)sizeof(float);
+}
+
+/* The first row that suits. */
+static const decode_kernels decoders[] = {
+    {true, 17, 32, mla_decode_32, fragments_shared, GPU_LEAST_SHARED_WITH_TENSOR_CORES},
+    {true, 0, 16, mla_decode_16, fragments_shared, GPU_LEAST_SHARED_WITH_TENSOR_CORES},
+    {false, 0, GPU_DECODE_HEADS, mla_decode, decode_shared, GPU_LEAST_SHARED},
+};
+enum { N_DECODERS = sizeof decoders / sizeof decoders[0] };
+
+static int64_t shared_of(const decode_kernels *row, const fl_call *call) {
+  const DLTensor *query = gpu_tensor(call, QUERY);
+  return row->shared(item_of(query), row->heads, query->shape[2]);
+}
+
+/* NULL: rows are too long for shared memory. */
+static const decode_kernels *find_decoder(const fl_call *call) {
+  const DLTensor *query = gpu_tensor(call, QUERY);
+  bool tensor_cores = has_tensor_cores(gpu_dtype_of(query));
+  for (const decode_kernels *row = decoders; row < decoders + N_DECODERS; row++)
+    if (row->tensor_cores == tensor_cores && query->shape[1] >= row->least_heads &&
+        shared_of(row, call) <= row->most_shared)
+      return row;
+  return NULL;
+}
+
 static bool supports_decode(void *self, const fl_call *call, const char **reason) {
-  const DLTensor *query = gpu_tensor(call, QUERY), *cache = gpu_tensor(call, KV_CACHE);
-  const DLTensor *table = gpu_tensor(call, BLOCK_TABLE);
+  const DLTensor *cache = gpu_tensor(call, KV_CACHE), *table = gpu_tensor(call, BLOCK_TABLE);
   int64_t rows;
   const char *why = NULL;
   (void)self;
   if (call->values[KV_LORA_RANK].v.i > GPU_DECODE_THREADS * GPU_DECODE_COLUMNS)
     why = "kv_lora_rank above 512";
-  else if (decode_shared(item_of(query), query->shape[2]) > GPU_LEAST_SHARED)
+  else if (!find_decoder(call))
     why = "rows of 'kv_cache' that are too long for shared memory";
   else if (__builtin_mul_overflow(table->shape[1], cache->shape[1], &rows) || rows > INT32_MAX)
     why = "room for more than 2147483647 rows of a sequence in 'block_table'";
@@ -98,14 +152,16 @@ static bool supports_decode(void *self, const fl_call *call, const char **reason
   return !why;
 }
 
-static int64_t head_groups(int64_t heads) {
-  return (heads + GPU_DECODE_HEADS - 1) / GPU_DECODE_HEADS;
+/* Blocks for the heads of a sequence. */
+static int64_t head_groups(const fl_call *call) {
+  int64_t heads = find_decoder(call)->heads;
+  return (gpu_tensor(call, QUERY)->shape[1] + heads - 1) / heads;
 }
 
 /* Into how many parts sequences should go, of which only the most is known here. */
 static int64_t wanted_parts(const fl_call *call) {
   const DLTensor *query = gpu_tensor(call, QUERY);
-  int64_t blocks = query->shape[0] * head_groups(query->shape[1]);
+  int64_t blocks = query->shape[0] * head_groups(call);
   int64_t rows = gpu_tensor(call, BLOCK_TABLE)->shape[1] * gpu_tensor(call, KV_CACHE)->shape[1];
   int64_t parts = blocks ? (MANY_BLOCKS + blocks - 1) / blocks : 1,
           most = (rows + GPU_DECODE_PART_ROWS - 1) / GPU_DECODE_PART_ROWS;
@@ -120,7 +176,7 @@ static size_t bytes_of_part(const fl_call *call) {
 }
 
 static size_t decode_workspace(void *self, const fl_call *call) {
-  int64_t parts = wanted_parts(call);
+  int64_t parts = find_decoder(call) ? wanted_parts(call) : 1;
   (void)self;
   return parts > 1 ? (size_t)parts * bytes_of_part(call) : 0;
 }
@@ -156,13 +212,14 @@ static gpu_decode_arguments decode_arguments(const fl_call *call) {
                                     .rows = table->shape[1] * cache->shape[1],
                                     .block_rows = (uint32_t)cache->shape[1],
                                     .heads = (uint32_t)query->shape[1],
-                                    .head_groups = (uint32_t)head_groups(query->shape[1]),
+                                    .head_groups = (uint32_t)head_groups(call),
                                     .parts = choose_parts(call),
                                     .size = (int32_t)query->shape[2],
                                     .rank = (int32_t)call->values[KV_LORA_RANK].v.i,
                                     .wide_table = gpu_is_wide(table),
                                     .wide_lengths = gpu_is_wide(lengths),
                                     .vectorised = is_aligned(cache, query->shape[2]),
+                                    .query_vectorised = is_aligned(query, query->shape[2]),
                                     .scale = (float)call->values[DECODE_SCALE].v.f};
   arguments.parts_out = call->workspace;
   arguments.parts_weight = arguments.parts_out + query->shape[0] * query->shape[1] * arguments.parts * arguments.rank;
@@ -183,12 +240,13 @@ static fl_status decode(void *self, fl_call *call) {
     return fl_fail(call, FL_ENOTSUP, "%s: more than 2147483647 heads of sequences", op->name);
   if (!heads)
     return FL_OK;
+  const decode_kernels *found = find_decoder(call);
   gpu_decode_arguments arguments = decode_arguments(call);
   gpu_shape shape = {.grid = {(unsigned)(query->shape[0] * arguments.head_groups), arguments.parts, 1},
                      .block = {GPU_DECODE_THREADS, 1, 1},
-                     .shared = (unsigned)decode_shared(item_of(query), query->shape[2])};
+                     .shared = (unsigned)shared_of(found, call)};
   gpu_shape join = {.grid = {(unsigned)heads, 1, 1}, .block = {GPU_DECODE_JOIN_THREADS, 1, 1}};
-  fl_status status = gpu_launch(op, call, &mla_decode[dtype], &shape, &arguments);
+  fl_status status = gpu_launch(op, call, &found->kernels[dtype], &shape, &arguments);
   if (!status && arguments.parts > 1)
     status = gpu_launch(op, call, &mla_decode_join[dtype], &join, &arguments);
   return status;
@@ -236,6 +294,32 @@ static unsigned encoder_shared(int64_t item, int64_t size, int64_t queries) {
   return (unsigned)(2 * GPU_ENCODER_KEYS * (pieces | 1) * 16 + floats * (int64_t)sizeof(float));
 }
 
+/* Kernels for heads of up to `size` elements, and the threads of a block: where there are many queries, where few. */
+typedef struct encoder_kernels {
+  bool tensor_cores; /* of 16-bit types */
+  int64_t size;
+  gpu_kernel *kernels[2];
+  unsigned threads[2];
+} encoder_kernels;
+
+#define FRAGMENT_THREADS                                                                                               \
+  { GPU_ENCODER_FRAGMENT_THREADS, GPU_ENCODER_FRAGMENT_FEW_THREADS }
+
+/* The first row that suits. */
+static const encoder_kernels encoders[] = {
+    {true, 64, {mm_encoder_attn_64, mm_encoder_attn_64}, FRAGMENT_THREADS},
+    {true, 80, {mm_encoder_attn_80, mm_encoder_attn_80}, FRAGMENT_THREADS},
+    {true, GPU_ENCODER_SIZE, {mm_encoder_attn_128, mm_encoder_attn_128}, FRAGMENT_THREADS},
+    {false, GPU_ENCODER_SIZE, {mm_encoder_attn, mm_encoder_attn_few}, {GPU_ENCODER_THREADS, GPU_ENCODER_THREADS}},
+};
+
+static const encoder_kernels *find_encoder(gpu_dtype dtype, int64_t size) {
+  const encoder_kernels *row = encoders;
+  while (size > row->size || row->tensor_cores != has_tensor_cores(dtype))
+    row++;
+  return row;
+}
+
 static fl_status encode(void *self, fl_call *call) {
   const gpu_op *op = self;
   const DLTensor *query = gpu_tensor(call, ENCODER_QUERY), *key = gpu_tensor(call, ENCODER_KEY);
@@ -267,6 +351,7 @@ static fl_status encode(void *self, fl_call *call) {
                                      .scale = call->values[ENCODER_SCALE].type == FL_FLOAT
                                                   ? (float)call->values[ENCODER_SCALE].v.f
                                                   : (float)(1 / sqrt((double)size))};
+  const encoder_kernels *found = find_encoder(dtype, size);
   int64_t queries = GPU_ENCODER_QUERY_BYTES / item, all = query->shape[0] * heads;
   bool few = all * ((query->shape[1] + queries - 1) / queries) < MANY_BLOCKS;
   if (few)
@@ -275,18 +360,18 @@ static fl_status encode(void *self, fl_call *call) {
   if (__builtin_mul_overflow(all, (int64_t)arguments.tiles, &blocks) || blocks > INT32_MAX)
     return fl_fail(call, FL_ENOTSUP, "%s: more heads and tokens than a grid has blocks", op->name);
   gpu_shape shape = {.grid = {(unsigned)blocks, 1, 1},
-                     .block = {GPU_ENCODER_THREADS, 1, 1},
-                     .shared = encoder_shared(item, size, queries)};
-  return gpu_launch(op, call, &(few ? mm_encoder_attn_few : mm_encoder_attn)[dtype], &shape, &arguments);
+                     .block = {found->threads[few], 1, 1},
+                     .shared = found->tensor_cores ? 0 : encoder_shared(item, size, queries)};
+  return gpu_launch(op, call, &found->kernels[few][dtype], &shape, &arguments);
 }
 
 const gpu_op gpu_attention_ops[] = {
-    {.name = "merge_attn_states", .run = merge, .module = &gpu_module_attention},
+    {.name = "merge_attn_states", .run = merge, .module = &gpu_module_merge_attn_states},
     {.name = "mla_decode",
      .run = decode,
      .supports = supports_decode,
      .workspace_size = decode_workspace,
-     .module = &gpu_module_attention},
-    {.name = "mm_encoder_attn", .run = encode, .supports = supports_encoder, .module = &gpu_module_attention},
+     .module = &gpu_module_mla_decode},
+    {.name = "mm_encoder_attn", .run = encode, .supports = supports_encoder, .module = &gpu_module_mm_encoder_attn},
     {.name = NULL},
 };
