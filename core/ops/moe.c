@@ -186,7 +186,7 @@ const fl_op_def fl_op_moe_sum = {
 #define OPTIONS "expert_map: int32|int64[g]; w13_bias: T|float32[e, 2*i]; w2_bias: T|float32[e, h]; "
 /* What tests are drawn from: weights that keep sums near 1, as vLLM's tests have them. */
 #define EXPERTS_CASES                                                                                                  \
-  "m: 1 2 33 0 128 640 900; h: 16 32 100; i: 8 16 48; e: 4 8; x: moderate; w13: -0.1..0.1; w2: -0.1..0.1; "                    \
+  "m: 1 2 33 0 128 640 900; h: 16 32 100; i: 8 16 48; e: 4 8; x: moderate; w13: -0.1..0.1; w2: -0.1..0.1; "            \
   "activation: silu gelu gelu_tanh swigluoai swiglustep; "
 #define ROUTED_CASES  "k: 1 2; topk_weights: 0..1; topk_ids: distinct 0..e-1; "
 #define OPTIONS_CASES "g: e; expert_map: none -1..e-1; w13_bias: none -0.1..0.1; w2_bias: none -0.1..0.1; "
