@@ -93,7 +93,7 @@ static void check_custom_op(const subject *s, const char *word) {
     check_op_name(s, word + 1);
 }
 
-/* Settings that are lists, and what their words name. The host itself warns about ops and vendors in op_backends. */
+/* Settings that are lists, and what their words name. The host itself warns about op_backends. */
 static const struct {
   const char *setting;
   void (*check)(const subject *, const char *word);
@@ -118,49 +118,6 @@ static void check_list(const subject *s) {
     }
     json_decref(words);
   }
-}
-
-/* ----------------------------------------------------------------------------------------------------------- orders */
-
-/* The implementations of an op, ended by NULL; it has none where it is not registered. */
-static const char **impls_of(const subject *s, const char *op) {
-  uint32_t n = fl_snapshot_op_count(s->snapshot), at = 0;
-  while (at < n && strcmp(fl_snapshot_op_name(s->snapshot, at), op) != 0)
-    at++;
-  uint32_t n_impls = at < n ? fl_snapshot_impl_count(s->snapshot, at) : 0;
-  const char **known = calloc(n_impls + 1, sizeof *known);
-  for (uint32_t i = 0; known && i < n_impls; i++)
-    known[i] = fl_snapshot_impl(s->snapshot, at, i)->impl_id;
-  return known;
-}
-
-/* impl:ID in an order. The host does not warn of it: it would have to load plugins that wait for a call. */
-static void check_order(const subject *s, const char *op, const json_t *tokens) {
-  static const char prefix[] = "impl:";
-  const char **known = impls_of(s, op);
-  size_t index;
-  json_t *item;
-  s->list->failed |= !known;
-  json_array_foreach(tokens, index, item) {
-    const char *id = json_string_value(item);
-    if (!known || !id || strncmp(id, prefix, strlen(prefix)) != 0 || is_among(id += strlen(prefix), known))
-      continue;
-    const char *nearest = cli_nearest(id, known);
-    finding_add(s->list, FINDING_WARNING, "settings", "'flhost explain OP' lists the implementations of an operator",
-                "%s (%s): token 'impl:%s' for op '%s': no plugin has registered such an implementation%s%s%s",
-                s->setting->name, s->setting->origin, id, op, nearest ? "; did you mean 'impl:" : "",
-                nearest ? nearest : "", nearest ? "'?" : "");
-  }
-  free(known);
-}
-
-static void check_orders(const subject *s) {
-  if (strcmp(s->setting->name, "op_backends") != 0)
-    return;
-  json_t *orders = json_loads(s->setting->value, JSON_DECODE_ANY, NULL), *tokens;
-  const char *op;
-  json_object_foreach(orders, op, tokens) check_order(s, op, tokens);
-  json_decref(orders);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ files */
@@ -213,7 +170,7 @@ static void check_effect(const subject *s) {
 }
 
 void check_settings(fl_host *host, findings *list) {
-  static void (*const checks[])(const subject *) = {check_effect, check_list, check_orders, check_oplist};
+  static void (*const checks[])(const subject *) = {check_effect, check_list, check_oplist};
   size_t before = list->n;
   fl_settings *settings;
   fl_snapshot *snapshot = fl_registry_snapshot(host);

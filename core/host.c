@@ -185,14 +185,11 @@ static void load_for_tokens(fl_host *host) {
 
 /* The host's lock is held. */
 static void warn_of_impl(const fl_op *op, const char *token, const char *origin, fl_text *lines) {
-  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
-  fl_strings ids = {0};
-  for (uint32_t i = 0; set && i < set->n; i++)
-    fl_strings_add(&ids, set->impls[i]->impl_id);
-  const char *nearest = fl_nearest_word(named_impl(token), (const char *const *)ids.items, ids.n);
-  fl_text_add(lines, "%s: token '%s' for op '%s': no plugin has registered that implementation%s%s%s\n", origin, token,
-              op->name, nearest ? "; did you mean 'impl:" : "", nearest ? nearest : "", nearest ? "'?" : "");
-  fl_strings_free(&ids);
+  char hint[FL_NAME_MAX + 40], nearest[FL_NAME_MAX + 8];
+  const char *id = fl_registry_nearest_impl(op, named_impl(token));
+  snprintf(nearest, sizeof nearest, "impl:%s", id ? id : "");
+  fl_text_add(lines, "%s: token '%s' for op '%s': no plugin has registered that implementation%s\n", origin, token,
+              op->name, fl_did_you_mean(hint, sizeof hint, id ? nearest : NULL));
 }
 
 /* What an order may name: all vendors, all ops. */
@@ -202,6 +199,7 @@ typedef struct known_names {
 
 static void warn_of_token(const fl_host *host, const fl_op_order *order, const char *token, const char *origin,
                           const known_names *names, fl_text *lines) {
+  char hint[FL_NAME_MAX + 32];
   const fl_op *op = fl_registry_known(host, order->op);
   if (!strcmp(token, "unfused") && op && !op->unfused)
     fl_text_add(lines, "%s: token 'unfused' for op '%s': the host cannot run it by parts\n", origin, order->op);
@@ -214,16 +212,17 @@ static void warn_of_token(const fl_host *host, const fl_op_order *order, const c
   }
   const char *vendor = token + strlen("vendor:");
   const char *nearest = fl_nearest_word(vendor, (const char *const *)names->vendors.items, names->vendors.n);
-  fl_text_add(lines, "%s: token '%s' for op '%s': no plugin has registered vendor '%s'%s%s%s\n", origin, token,
-              order->op, vendor, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  fl_text_add(lines, "%s: token '%s' for op '%s': no plugin has registered vendor '%s'%s\n", origin, token, order->op,
+              vendor, fl_did_you_mean(hint, sizeof hint, nearest));
 }
 
 static void warn_of_order(fl_host *host, const fl_op_order *order, const known_names *names, fl_text *lines) {
+  char hint[FL_NAME_MAX + 32];
   const char *from = fl_config_op_origin(host->config, order->op), *origin = from ? from : "op_backends";
   if (!fl_registry_known(host, order->op) && !fl_is_deferred(host, order->op)) {
     const char *nearest = fl_nearest_word(order->op, (const char *const *)names->ops.items, names->ops.n);
-    fl_text_add(lines, "%s: no op '%s' is registered%s%s%s\n", origin, order->op, nearest ? "; did you mean '" : "",
-                nearest ? nearest : "", nearest ? "'?" : "");
+    fl_text_add(lines, "%s: no op '%s' is registered%s\n", origin, order->op,
+                fl_did_you_mean(hint, sizeof hint, nearest));
   }
   for (uint32_t i = 0; i < order->n_tokens; i++)
     warn_of_token(host, order, order->tokens[i], origin, names, lines);

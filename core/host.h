@@ -266,6 +266,9 @@ fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin);
 /* The implementation, `unfused` too, NULL if there is none. The caller is reading, or holds the host's lock. */
 fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id);
 
+/* The id that was meant perhaps, the record's; NULL: none is near. The host's lock is held. */
+const char *fl_registry_nearest_impl(const fl_op *op, const char *impl_id);
+
 /* FL_ENOENT with the nearest of the op's. The host's lock is held. */
 fl_status fl_registry_no_such_impl(const fl_op *op, const char *impl_id);
 

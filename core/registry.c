@@ -240,19 +240,20 @@ fl_op *fl_registry_find(fl_host *host, const char *name) {
   return __builtin_expect(op != NULL, 1) ? op : find_otherwise(host, name);
 }
 
+const char *fl_registry_nearest_impl(const fl_op *op, const char *impl_id) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  const char **ids = set ? malloc(set->n * sizeof *ids) : NULL;
+  for (uint32_t i = 0; ids && i < set->n; i++)
+    ids[i] = set->impls[i]->impl_id;
+  const char *nearest = ids ? fl_nearest_word(impl_id, ids, set->n) : NULL;
+  free(ids);
+  return nearest;
+}
+
 fl_status fl_registry_no_such_impl(const fl_op *op, const char *impl_id) {
   char hint[FL_NAME_MAX + 32];
-  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
-  fl_strings ids = {0};
-  bool listed = true;
-  for (uint32_t i = 0; set && i < set->n && listed; i++)
-    listed = fl_strings_add(&ids, set->impls[i]->impl_id);
-  const char *nearest = listed ? fl_nearest_word(impl_id, (const char *const *)ids.items, ids.n) : NULL;
-  fl_status status = listed ? fl_error(FL_ENOENT, "op '%s' has no implementation '%s'%s", op->name, impl_id,
-                                       fl_did_you_mean(hint, sizeof hint, nearest))
-                            : fl_error_no_memory();
-  fl_strings_free(&ids);
-  return status;
+  return fl_error(FL_ENOENT, "op '%s' has no implementation '%s'%s", op->name, impl_id,
+                  fl_did_you_mean(hint, sizeof hint, fl_registry_nearest_impl(op, impl_id)));
 }
 
 fl_status fl_registry_no_such_op(fl_host *host, const char *name) {

@@ -90,11 +90,6 @@ END_TEST
 static const struct {
   const char *setting, *words;
 } slips[] = {
-    {"VLLM_FL_PER_OP=silu_and_mul=impl:vendor.blot|reference",
-     "op_backends (VLLM_FL_PER_OP): token 'impl:vendor.blot' for op 'silu_and_mul': no plugin has registered such an "
-     "implementation; did you mean 'impl:vendor.bolt'?"},
-    {"VLLM_FL_PER_OP=rms_norm=impl:vendor.bolt|reference", /* it has another op */
-     "token 'impl:vendor.bolt' for op 'rms_norm': no plugin has registered such an implementation"},
     {"VLLM_FL_OOT_BLACKLIST=SiluAndMlu",
      "oot_blacklist (VLLM_FL_OOT_BLACKLIST): no op replaces a layer class 'SiluAndMlu'; did you mean 'SiluAndMul'?"},
     {"VLLM_FL_OOT_WHITELIST=RMSNorm,rms_nrom", "VLLM_FL_OOT_WHITELIST): no op replaces a layer class 'rms_nrom'"},
@@ -117,6 +112,30 @@ START_TEST(doctor_finds_what_settings_name_and_nothing_has) {
   ck_assert_str_eq(text_at(slip, "severity"), "warning");
   ck_assert_str_eq(text_at(slip, "area"), "settings");
   ck_assert_uint_gt(strlen(text_at(slip, "advice")), 0);
+}
+END_TEST
+
+/* The host warns of these itself: doctor does not say it twice. */
+static const struct {
+  const char *setting, *words;
+} orders[] = {
+    {"VLLM_FL_PER_OP=silu_and_mul=impl:vendor.blot|reference",
+     "token 'impl:vendor.blot' for op 'silu_and_mul': no plugin has registered that implementation; did you mean "
+     "'impl:vendor.bolt'?"},
+    {"VLLM_FL_PER_OP=rms_norm=impl:vendor.bolt|reference", /* it has another op */
+     "token 'impl:vendor.bolt' for op 'rms_norm': no plugin has registered that implementation"},
+};
+enum { N_ORDERS = sizeof orders / sizeof *orders };
+
+START_TEST(doctor_tells_once_of_an_order_that_names_what_nobody_has_registered) {
+  json_t *list, *item;
+  size_t i;
+  int n = 0;
+  setting("%s", orders[_i].setting);
+  list = doctor(0);
+  ck_assert_str_eq(text_at(finding(list, orders[_i].words), "severity"), "warning");
+  json_array_foreach(list, i, item) n += strstr(text_at(item, "what"), "token 'impl:") != NULL;
+  ck_assert_int_eq(n, 1);
 }
 END_TEST
 
@@ -194,6 +213,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, doctor_finds_a_policy_that_everyone_may_write_to);
   tcase_add_test(tests, doctor_finds_names_that_are_not_registered);
   tcase_add_loop_test(tests, doctor_finds_what_settings_name_and_nothing_has, 0, N_SLIPS);
+  tcase_add_loop_test(tests, doctor_tells_once_of_an_order_that_names_what_nobody_has_registered, 0, N_ORDERS);
   tcase_add_test(tests, doctor_has_nothing_to_say_of_names_that_are_right);
   tcase_add_test(tests, doctor_tells_what_is_invalid_where_nobody_else_does);
   tcase_add_test(tests, doctor_misses_no_platform_file_beside_a_file_that_stands_in_for_it);
