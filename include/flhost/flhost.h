@@ -146,10 +146,12 @@ FL_API void fl_custom_op_counts(fl_host *host, uint32_t *enabled, uint32_t *disa
 
 /*
  * Calls an op: checks the arguments against the schema, picks the implementation under the policy in force, falls back
- * when that fails and the policy allows it. `op` may be NULL (FL_ENOENT). An implementation of the engine's own may
- * call ops in its turn. FL_OK       the outputs are written FL_EINVAL   bad arguments; nothing was called, or the
- * implementation found them bad FL_ENOIMPL  nothing to call; the message lists every registered implementation and why
- * it was not used FL_ENOTSUP, FL_ENOMEM, FL_EDEVICE, FL_EINTERNAL   what the last implementation returned
+ * when that fails and the policy allows it. An implementation of the engine's own may call ops in its turn. Returns
+ * - FL_OK: the outputs are written.
+ * - FL_EINVAL: bad arguments; nothing was called, or the implementation found them bad.
+ * - FL_ENOENT: `op` is NULL.
+ * - FL_ENOIMPL: nothing to call; the message lists every registered implementation and why it was not used.
+ * - FL_ENOTSUP, FL_ENOMEM, FL_EDEVICE, FL_EINTERNAL: what the last implementation returned.
  */
 FL_API fl_status fl_invoke(fl_op *op, fl_call *call);
 
@@ -364,6 +366,7 @@ FL_API void fl_bump_policy_epoch(fl_host *host);
 /*
  * A policy for this thread only, until the scope is left. Storage is the caller's; scopes nest and must be left in
  * reverse order, by the thread that entered them.
+ *
  *     fl_scope scope;
  *     if (fl_scope_prefer(host, "reference", &scope)) …;
  *     … calls …
@@ -391,8 +394,7 @@ FL_API fl_status fl_scope_op_order(fl_host *host, const char *op, const char *co
 /* FL_ESTATE: not this thread's innermost scope. */
 FL_API fl_status fl_scope_leave(fl_scope *scope);
 
-/* ---------------------------------------------------------------------------------------------- resolving, asking why
- */
+/* -------------------------------------------------------------------------------------------- resolving, asking why */
 
 /* The winner for an op. */
 typedef struct fl_resolution {
@@ -521,8 +523,7 @@ typedef struct fl_counters {
 /* FL_ENOENT: no such op or impl. */
 FL_API fl_status fl_get_counters(fl_host *host, const char *op, const char *impl_id, fl_counters *counters);
 
-/* ------------------------------------------------------------------------------------------------ freezing, manifest
- */
+/* ----------------------------------------------------------------------------------------------- freezing, manifest */
 
 /*
  * Resolves, under the policy in force in this thread, every op that has an implementation for a device type (kDLCPU…),
@@ -659,11 +660,10 @@ FL_API void fl_clear_discovered_plugins(fl_host *host);
  */
 FL_API fl_status fl_load_plugin(fl_host *host, const char *module);
 
-/* The directories that are searched, in order, "" ended by NULL; valid as long as the host. */
+/* The directories that are searched, in order; NULL ends the list. Valid as long as the host. */
 FL_API const char *const *fl_plugin_directories(fl_host *host);
 
-/* ------------------------------------------------------------------------------------------------ settings, platform
- */
+/* ----------------------------------------------------------------------------------------------- settings, platform */
 
 typedef struct fl_setting {
   const char *name;     /* the YAML key, or the variable where there is none */

@@ -52,11 +52,12 @@ extern "C" {
 
 /*
  * What a function of flhost or of an implementation returns. What the host does when an implementation returns:
- *   FL_OK        the outputs are written.
- *   FL_EINVAL    the caller's arguments are wrong. Returned to the caller at once, held against nobody.
- *   FL_ENOTSUP   these arguments are not supported here, and nothing was written. The next candidate is tried.
- *   FL_ENOMEM, FL_EDEVICE, FL_EINTERNAL
- *                the implementation failed. Counted, and (policy not strict) the next candidate is tried.
+ * - FL_OK: the outputs are written.
+ * - FL_EINVAL: the caller's arguments are wrong. Returned to the caller at once, held against nobody.
+ * - FL_ENOTSUP: these arguments are not supported here, and nothing was written. The next candidate is tried.
+ * - FL_ENOMEM, FL_EDEVICE, FL_EINTERNAL: the implementation failed. Counted, and (policy not strict) the next candidate
+ *   is tried.
+ *
  * Any other value that an implementation returns counts as FL_EINTERNAL.
  */
 typedef int32_t fl_status;
