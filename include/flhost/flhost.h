@@ -25,6 +25,7 @@
 extern "C" {
 #endif
 
+/* What the library exports. */
 #define FL_API __attribute__((visibility("default")))
 
 /* Version of the library, "0.1.0". */
@@ -189,6 +190,7 @@ typedef struct fl_argument {
   int32_t alias; /* result: index of the argument that it may be (in place), else -1; argument: -1 */
 } fl_argument;
 
+/* What an op says of itself; valid as long as the host. */
 FL_API const char *fl_op_name(const fl_op *op);
 FL_API const char *fl_op_schema(const fl_op *op);   /* canonical text */
 FL_API const char *fl_op_rules(const fl_op *op);    /* shapes and dtypes, "" if none are given */
@@ -199,8 +201,10 @@ FL_API uint32_t fl_op_argument_count(const fl_op *op);
 FL_API uint32_t fl_op_result_count(const fl_op *op);
 FL_API const fl_argument *fl_op_argument(const fl_op *op, uint32_t index); /* arguments, then results; else NULL */
 
-FL_API const char *fl_op_bytes(const fl_op *op); /* what a call costs, see fl_op_def; "" if not given */
+/* What a call costs, as fl_op_def has it; "" if not given. */
+FL_API const char *fl_op_bytes(const fl_op *op);
 FL_API const char *fl_op_flops(const fl_op *op);
+
 /* What a call costs by the best algorithm. */
 typedef struct fl_cost {
   uint32_t size; /* sizeof(fl_cost) of the caller */
@@ -305,8 +309,9 @@ typedef struct fl_op_order {
   uint32_t n_tokens;
 } fl_op_order;
 
+/* What a policy is made of; a zero or NULL field stands for the default. */
 typedef struct fl_policy_fields {
-  uint32_t size;
+  uint32_t size;        /* sizeof(fl_policy_fields) of who made it */
   const char *prefer;   /* "flagos", "vendor" or "reference"; NULL = flagos */
   bool strict;          /* fail at once, never fall back */
   bool preserve_inputs; /* keep a copy of what an in-place call overwrites, so that a fallback can start from it */
@@ -318,17 +323,21 @@ typedef struct fl_policy_fields {
   uint32_t n_allow_vendors;
 } fl_policy_fields;
 
-/* FL_EINVAL: an unknown `prefer` or token; the message names the nearest valid one. */
+/* Makes a policy of its fields, which are copied. FL_EINVAL: an unknown `prefer` or token; the message names the
+ * nearest valid one. */
 FL_API fl_status fl_policy_create(const fl_policy_fields *fields, fl_policy **policy);
 
 /* From a YAML file of the form that VLLM_FL_CONFIG takes. FL_ECONFIG with file, line and column. */
 FL_API fl_status fl_policy_from_config(const char *path, fl_policy **policy);
 
+/* One count more, and one less; the last frees the policy. NULL is ignored. */
 FL_API fl_policy *fl_policy_retain(fl_policy *policy);
 FL_API void fl_policy_release(fl_policy *policy);
 
 /* The fields, valid as long as the policy. per_op is sorted by op, the vendor sets by name. */
 FL_API const fl_policy_fields *fl_policy_get_fields(const fl_policy *policy);
+
+/* Equal fields make equal policies. */
 FL_API bool fl_policy_equal(const fl_policy *a, const fl_policy *b);
 
 /* "prefer=flagos;st=0;allow=a,b;deny=c;per=op=x|y", the form of the dispatcher that flhost replaces. */
@@ -413,6 +422,7 @@ FL_API fl_status fl_resolve_op(fl_host *host, const char *op, int32_t device_typ
 /* Its impl_id, into `buffer`. FL_EINVAL: that is too small (the message says what it takes), or as above. */
 FL_API fl_status fl_get_selected_impl_id(fl_host *host, const char *op, int32_t device_type, char *buffer, size_t size);
 
+/* What became of an implementation when one was selected. */
 typedef enum fl_verdict { FL_SELECTED = 1, FL_CANDIDATE = 2, FL_REJECTED = 3 } fl_verdict;
 
 /* One registered implementation and what became of it. */
@@ -472,6 +482,7 @@ FL_API fl_status fl_withdraw_plugin(fl_host *host, const char *plugin);
  */
 FL_API fl_status fl_impl_uuid(fl_host *host, const char *op, const char *impl_id, char uuid[65]);
 
+/* One registered implementation. */
 typedef struct fl_impl_info {
   const char *op_name, *impl_id, *vendor, *plugin, *min_arch; /* vendor, min_arch: NULL if none */
   fl_kind kind;
@@ -494,11 +505,13 @@ FL_API const fl_impl_info *fl_snapshot_impl(const fl_snapshot *snapshot, uint32_
 
 /* ---------------------------------------------------------------------------------------------- failures, counters */
 
+/* An implementation that calls skip because it failed. */
 typedef struct fl_failed_impl {
   const char *op, *impl_id, *reason;
   double retry_in; /* seconds until it is tried again; negative: never, or not while the host is frozen */
 } fl_failed_impl;
 
+/* Several of them. */
 typedef struct fl_failed_impls {
   const fl_failed_impl *impls;
   uint32_t n;
@@ -513,6 +526,7 @@ FL_API void fl_failed_impls_free(fl_failed_impls *failed);
 /* Lets them be tried again: those of one op, or (NULL) all. */
 FL_API void fl_clear_failed_impls(fl_host *host, const char *op);
 
+/* What became of an implementation's calls since the host was created, or forked. */
 typedef struct fl_counters {
   uint64_t calls;                   /* with FL_HOST_STATISTICS, else 0 */
   uint64_t fallbacks_not_supported; /* passed over, supports_args or FL_ENOTSUP */
@@ -547,6 +561,7 @@ FL_API fl_status fl_warm_up(fl_host *host, int32_t device_type, uint32_t *n_reso
  *   - an implementation that fails is not replaced: its status comes back, with its message and who froze the host, and
  *     is not remembered. Candidates whose supports_args says no are passed over as ever;
  *   - a forked child is frozen, too.
+ *
  * A call that is running meanwhile may still fall back, and changes nothing for later ones. FL_EINVAL: `who` is NULL,
  * empty or too long.
  */
@@ -622,6 +637,7 @@ FL_API void fl_manifest_free(fl_manifest *manifest);
 
 /* ------------------------------------------------------------------------------------------------------- plugins */
 
+/* What was found of one plugin. */
 typedef struct fl_plugin_info {
   const char *name, *file, *version, *vendor, *licence; /* "" where unknown */
   const char *route;                                    /* "directory", "manifest", "module" (also fl_load_plugin) */
@@ -633,6 +649,7 @@ typedef struct fl_plugin_info {
   uint32_t impls;     /* number of implementations that it registered */
 } fl_plugin_info;
 
+/* Several of them. */
 typedef struct fl_plugins {
   const fl_plugin_info *plugins;
   uint32_t n;
@@ -665,6 +682,7 @@ FL_API const char *const *fl_plugin_directories(fl_host *host);
 
 /* ----------------------------------------------------------------------------------------------- settings, platform */
 
+/* One setting in force. */
 typedef struct fl_setting {
   const char *name;     /* the YAML key, or the variable where there is none */
   const char *variable; /* "" if none */
@@ -673,6 +691,7 @@ typedef struct fl_setting {
   const char *doc;      /* one line */
 } fl_setting;
 
+/* Several of them. */
 typedef struct fl_settings {
   const fl_setting *settings;
   uint32_t n;
@@ -723,6 +742,7 @@ typedef struct fl_platform_info {
   const fl_device_properties *devices;
 } fl_platform_info;
 
+/* What was found of all platforms, and which is in force. */
 typedef struct fl_platform_report {
   const char *active;        /* name of the platform in force */
   const char *active_origin; /* "VLLM_FL_PLATFORM", "plugin 'acme'", "detected" */
