@@ -229,6 +229,11 @@ docs-html: ## make the public headers' pages, build/docs/html/index.html (needs 
 	  'WARN_LOGFILE = $(BUILD)/docs/warnings'; } | doxygen -
 	@! grep -vE 'Member .* \(variable\) of .* is not documented' $(BUILD)/docs/warnings
 
+# From then on tests/abi-check, in CI, lets both interfaces only grow.
+.PHONY: abi-baseline
+abi-baseline: lib ## write tests/abi/*.abi anew: what both interfaces are (needs abidw)
+	@$(TEST_ENVIRONMENT) tests/abi-check --baseline
+
 .PHONY: format
 format: ## format C files by .clang-format
 	clang-format -i $$(git ls-files '*.c' '*.h')
