@@ -7,6 +7,7 @@
 #include "core/schema/match.h"
 #include "core/support/error.h"
 
+#include <flhost/testing.h>
 #include <math.h>
 #include <string.h>
 

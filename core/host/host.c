@@ -7,6 +7,7 @@
 #include "core/plugins/discovery.h"
 #include "core/support/error.h"
 
+#include <flhost/vllm.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

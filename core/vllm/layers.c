@@ -5,6 +5,7 @@
 #include "core/registry/records.h"
 #include "core/support/error.h"
 
+#include <flhost/vllm.h>
 #include <stdlib.h>
 #include <string.h>
 
