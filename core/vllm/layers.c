@@ -6,6 +6,7 @@
 #include "core/registry.h"
 #include "core/support.h"
 
+#include <flhost/vllm.h>
 #include <stdlib.h>
 #include <string.h>
 
