@@ -41,13 +41,6 @@ typedef struct invalid {
   const char *text, *message, *setting, *remains;
 } invalid;
 
-static const char *value_of(const fl_config *config, const char *name) {
-  for (uint32_t i = 0; i < config->n_settings; i++)
-    if (!strcmp(config->settings[i].name, name))
-      return config->settings[i].value;
-  ck_abort_msg("no setting %s", name);
-}
-
 /* Runs it under error, warn and off. `warning`: the log line under warn, when it is not the message. */
 static void run_invalid(const char *variable, const invalid *row, const char *message, const char *warning) {
   fl_config *config;
@@ -64,8 +57,7 @@ static void run_invalid(const char *variable, const invalid *row, const char *me
       unload(config);
       continue;
     }
-    ck_assert_msg(!strcmp(value_of(config, row->setting), row->remains), "%s leaves %s, expected %s", row->text,
-                  value_of(config, row->setting), row->remains);
+    expect_value(config, row->setting, row->remains, row->text);
     char *line = fl_format("WARNING %s", warning ? warning : message);
     ck_assert_msg(log_count(&lines, line) == !i, "'%s' logged %u times under %s", line, log_count(&lines, line),
                   modes[i]);
@@ -170,7 +162,7 @@ START_TEST(C5_booleans_of_variables) {
       fl_config *config;
       char *variable = fl_format("%s=%s", names[n], i < 5 ? true_words[i] : false_words[i - 5]);
       ck_assert_msg(!load(ENV(variable), &config), "%s", fl_error_message());
-      ck_assert_msg(!strcmp(value_of(config, setting), i < 5 ? "true" : "false"), "%s", variable);
+      expect_value(config, setting, i < 5 ? "true" : "false", variable);
       unload(config);
       free(variable);
     }
@@ -217,7 +209,7 @@ END_TEST
 START_TEST(C5_strict_true_is_false_under_warn_with_the_peers_warning) {
   fl_config *config;
   ck_assert_int_eq(load(ENV("VLLM_FL_STRICT=true", "VLLM_FL_CHECK=warn"), &config), FL_OK);
-  ck_assert_str_eq(value_of(config, "strict"), "false");
+  expect_value(config, "strict", "false", "under warn");
   ck_assert_ptr_nonnull(log_find(
       &lines, "WARNING Invalid VLLM_FL_STRICT value 'true', expected '0' or '1'. Defaulting to '0' (fallback mode)."));
   unload(config);
@@ -457,8 +449,7 @@ START_TEST(C1_valid_files) {
     scratch_begin(&scratch);
     char *variable = fl_format("VLLM_FL_CONFIG=%s", scratch_file(&scratch, "p.yaml", rows[i].text));
     ck_assert_msg(!load(ENV(variable), &config), "%s: %s", rows[i].text, fl_error_message());
-    ck_assert_msg(!strcmp(value_of(config, rows[i].setting), rows[i].value), "%s: %s", rows[i].text,
-                  value_of(config, rows[i].setting));
+    expect_value(config, rows[i].setting, rows[i].value, rows[i].text);
     unload(config);
     free(variable);
     scratch_end(&scratch);
@@ -612,7 +603,7 @@ START_TEST(C_op_config_that_names_an_op_twice) {
   expect_message(message);
   unload(config);
   ck_assert_int_eq(load(ENV(variable, "VLLM_FL_CHECK=warn"), &config), FL_OK);
-  ck_assert_str_eq(value_of(config, "op_backends"), "{\"a\": [\"reference\"], \"b\": [\"flagos\"]}");
+  expect_value(config, "op_backends", "{\"a\": [\"reference\"], \"b\": [\"flagos\"]}", path);
   unload(config);
   free(variable);
   free(message);
