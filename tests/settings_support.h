@@ -2,7 +2,7 @@
 #ifndef FLHOST_TESTS_SETTINGS_SUPPORT_H
 #define FLHOST_TESTS_SETTINGS_SUPPORT_H
 
-#include "core/settings/settings.h"
+#include "core/settings.h"
 #include "tests/suite.h"
 
 #include <sys/stat.h>

@@ -7,7 +7,7 @@
 #ifndef FLHOST_CORE_SCHEMA_EXPRESSION_H
 #define FLHOST_CORE_SCHEMA_EXPRESSION_H
 
-#include "core/support/scan.h"
+#include "core/support.h"
 
 /* What a part of an expression comes to. */
 typedef union fl_operand {

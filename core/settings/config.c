@@ -6,7 +6,7 @@
 
 #include "core/settings/op_config.h"
 #include "core/settings/policy.h"
-#include "core/support/error.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>

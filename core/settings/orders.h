@@ -2,7 +2,7 @@
 #ifndef FLHOST_CORE_SETTINGS_ORDERS_H
 #define FLHOST_CORE_SETTINGS_ORDERS_H
 
-#include "core/support/problems.h"
+#include "core/support.h"
 
 /* The order of one op, and where it stands. */
 typedef struct fl_order {
