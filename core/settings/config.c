@@ -40,13 +40,8 @@ static void info(settings_reader *reader, const char *format, ...) {
 /* ------------------------------------------------------------------------------------------------- reading sources */
 
 /* These say where and how to read the rest. */
-static const fl_setting_id first_ids[] = {FL_SETTING_CHECK, FL_SETTING_CONFIG, FL_SETTING_CONFIG_DIR};
-
 static bool is_first(size_t id) {
-  for (size_t i = 0; i < sizeof first_ids / sizeof *first_ids; i++)
-    if (first_ids[i] == id)
-      return true;
-  return false;
+  return id == FL_SETTING_CHECK || id == FL_SETTING_CONFIG || id == FL_SETTING_CONFIG_DIR;
 }
 
 static void read_text(settings_reader *reader, size_t id) {
@@ -63,12 +58,12 @@ static void read_text(settings_reader *reader, size_t id) {
   fl_setting_from_text(&reader->problems, row, source, text, &reader->values[id]);
 }
 
-static void read_first(settings_reader *reader) {
+/* VLLM_FL_CHECK: what is read from here on is judged by it. */
+static void read_check(settings_reader *reader) {
   static const fl_check_mode modes[] = {FL_CHECK_ERROR, FL_CHECK_WARN, FL_CHECK_OFF};
-  for (size_t i = 0; i < sizeof first_ids / sizeof *first_ids; i++)
-    read_text(reader, first_ids[i]);
   const fl_setting_value *check = &reader->values[FL_SETTING_CHECK];
   const char *const *words = fl_setting_table[FL_SETTING_CHECK].words;
+  read_text(reader, FL_SETTING_CHECK);
   for (size_t i = 0; check->set && words[i]; i++)
     if (!strcmp(check->word, words[i]))
       reader->problems.check = modes[i];
@@ -298,7 +293,9 @@ fl_status fl_config_load(const fl_config_sources *sources, const char *platform,
   if (!made)
     return fl_error_no_memory();
   settings_reader reader = {.sources = sources, .platform = platform, .problems = {.log = log}, .values = made->values};
-  read_first(&reader);
+  read_check(&reader);
+  read_text(&reader, FL_SETTING_CONFIG);
+  read_text(&reader, FL_SETTING_CONFIG_DIR);
   fl_sources_report(sources, &reader.problems);
   read_config_file(&reader);
   if (!reader.complete)
@@ -321,22 +318,27 @@ fl_status fl_config_load(const fl_config_sources *sources, const char *platform,
   return status;
 }
 
+/* Of the environment VLLM_FL_CHECK counts, and the log level for what it lets pass. */
 fl_status fl_policy_from_config(const char *path, fl_policy **policy) {
-  fl_problems problems = {.check = FL_CHECK_ERROR};
+  fl_config_sources sources = {0};
   fl_setting_value values[FL_N_SETTINGS] = {0};
+  fl_log log = {0};
+  settings_reader reader = {.sources = &sources, .problems = {.log = &log}, .values = values};
   fl_yaml *yaml = NULL;
   if (!path)
     return fl_error(FL_EINVAL, "fl_policy_from_config: path is NULL, expected the path of a YAML file");
+  atomic_init(&log.level, fl_config_log_level(&sources));
   fl_status status = fl_yaml_load(path, &yaml);
   if (status == FL_ENOENT)
     status = fl_error(FL_ECONFIG, "Config file '%s' not found.", path);
   else if (status && status != FL_ENOMEM)
     status = fl_error(FL_ECONFIG, "Failed to load config file '%s': %s", path, fl_error_message());
   if (!status) {
-    fl_settings_from_yaml(&problems, yaml, values);
-    fl_settings_add_builtin(&problems, values);
-    check_retry(&problems, values);
-    status = fl_problems_finish(&problems);
+    read_check(&reader);
+    fl_settings_from_yaml(&reader.problems, yaml, values);
+    fl_settings_add_builtin(&reader.problems, values);
+    check_retry(&reader.problems, values);
+    status = fl_problems_finish(&reader.problems);
   }
   if (!status)
     status = make_policy(values, policy);

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { HINT_SIZE = 96 };
+enum { HINT_SIZE = FL_TOKEN_ROOM + 32 };
 
 /* One word of the list, in any case. */
 static bool is_one_of(const char *word, const char *const *words) {
@@ -92,13 +92,16 @@ const fl_setting_type fl_type_bool = {"bool", read_bool, bool_to_json};
 /* --------------------------------------------------------------------------------------------------------- words */
 
 static const char *nearest_word(const char *word, const char *const *words) {
+  char room[FL_TOKEN_ROOM];
   const char *nearest = fl_nearest_word(word, words, SIZE_MAX);
   if (!nearest)
     nearest = fl_nearest_beginning(word, words, SIZE_MAX);
-  /* The tokens know what kinds were called in former times. */
-  if (!nearest && !fl_token_valid(word, &nearest) && nearest && !is_one_of(nearest, words))
-    nearest = NULL;
-  return nearest;
+  if (nearest || fl_token_valid(word))
+    return nearest;
+  nearest = fl_token_nearest(word, room); /* tokens know what kinds were called in former times */
+  while (nearest && *words && strcasecmp(nearest, *words))
+    words++;
+  return nearest ? *words : NULL;
 }
 
 static bool not_a_word(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source) {
@@ -219,9 +222,16 @@ static bool read_list(fl_problems *problems, const fl_setting_row *row, const fl
   return !problems->no_memory;
 }
 
+/* A name that stands there twice counts once. */
+static bool drop_repeated(fl_problems *problems, fl_strings *names) {
+  bool done = fl_strings_unique(names);
+  problems->no_memory |= !done;
+  return done;
+}
+
 static bool read_names(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source,
                        fl_setting_value *value) {
-  return read_list(problems, row, source, &value->names);
+  return read_list(problems, row, source, &value->names) && drop_repeated(problems, &value->names);
 }
 
 static void add_json_list(fl_text *json, const fl_strings *names) {
@@ -299,7 +309,7 @@ static bool read_custom_ops(fl_problems *problems, const fl_setting_row *row, co
   if (!read_list(problems, row, source, &value->names))
     return false;
   check_custom_ops(problems, source->place, &value->names);
-  return true;
+  return drop_repeated(problems, &value->names);
 }
 
 const fl_setting_type fl_type_custom_ops = {"list", read_custom_ops, names_to_json};
@@ -307,23 +317,21 @@ const fl_setting_type fl_type_custom_ops = {"list", read_custom_ops, names_to_js
 /* -------------------------------------------------------------------------------------------------------- orders */
 
 /* What to write in place of a token that is none: the nearest, unless several stand there as if in another list. */
-static const char *token_hint(char *hint, size_t size, const char *token, const char *nearest) {
+static const char *token_hint(char hint[HINT_SIZE], const char *token) {
+  char room[FL_TOKEN_ROOM];
   if (strpbrk(token, ",|"))
-    snprintf(hint, size, "%s", strchr(token, ',') ? "; tokens are separated by '|'" : "; in a list each is an item");
-  else
-    fl_did_you_mean(hint, size, nearest);
-  return hint;
+    return strchr(token, ',') ? "; tokens are separated by '|'" : "; in a list each is an item";
+  return fl_did_you_mean(hint, HINT_SIZE, fl_token_nearest(token, room));
 }
 
 /* Those from `first` on, which stand at `place`. */
 static void check_tokens(fl_problems *problems, fl_place place, const char *op, size_t length, const fl_strings *tokens,
                          uint32_t first) {
-  const char *nearest;
   char hint[HINT_SIZE];
   for (uint32_t i = first; i < tokens->n; i++)
-    if (!fl_token_valid(tokens->items[i], &nearest))
+    if (!fl_token_valid(tokens->items[i]))
       fl_problem(problems, place, "op '%.*s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s", (int)length, op,
-                 tokens->items[i], token_hint(hint, sizeof hint, tokens->items[i], nearest));
+                 tokens->items[i], token_hint(hint, tokens->items[i]));
 }
 
 /* Tokens in one string. */
@@ -342,7 +350,7 @@ static void add_entry(fl_problems *problems, const char *source, const char *ent
   char *list = equals ? strndup(equals + 1, length - (size_t)(equals + 1 - entry)) : NULL;
   if (op_length)
     split_tokens(problems, place, op, op_length, list, &tokens);
-  if (tokens.n)
+  if (op_length)
     fl_orders_add(problems, orders, op, op_length, &tokens, place);
   else
     fl_problem(problems, place, "'%.*s' is not an order, expected op=token|token", (int)length, entry);
@@ -369,6 +377,8 @@ static void add_pair(fl_problems *problems, const fl_setting_row *row, fl_yaml *
   fl_strings tokens = {0};
   const char *op = fl_yaml_string(key);
   size_t length = fl_trim(&op, strlen(op));
+  if (!length)
+    invalid(problems, row, fl_yaml_place(yaml, key), "found an empty name, expected an op");
   for (uint32_t i = 0; kind == FL_YAML_LIST && i < fl_yaml_count(node); i++) {
     const fl_yaml_node *item = fl_yaml_item(yaml, node, i);
     uint32_t before = tokens.n;
