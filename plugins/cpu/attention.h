@@ -32,9 +32,10 @@ typedef struct cpu_attention_parts {
 
 /* ------------------------------------------------------------------------------------------------------ whole ops */
 
-fl_status cpu_mm_encoder_attn(const cpu_attention_parts *parts, fl_call *call);
-fl_status cpu_mla_prefill(const cpu_attention_parts *parts, fl_call *call);
-fl_status cpu_multi_head_latent_attention(const cpu_attention_parts *parts, fl_call *call);
+/* The ops of these names; `self` of their rows is a cpu_attention_parts. */
+fl_status cpu_mm_encoder_attn(void *self, fl_call *call);
+fl_status cpu_mla_prefill(void *self, fl_call *call);
+fl_status cpu_multi_head_latent_attention(void *self, fl_call *call);
 
 /* ------------------------------------------------------------------------------------------------- latent attention */
 

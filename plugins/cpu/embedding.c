@@ -61,7 +61,7 @@ static fl_status check_ids(fl_call *call, DLTensor *ids, const vocabulary *v) {
   return FL_OK;
 }
 
-fl_status cpu_vocab_parallel_embedding(void *self, fl_call *call) {
+static fl_status vocab_parallel_embedding(void *self, fl_call *call) {
   const DLTensor *weight = cpu_tensor(call, WEIGHT);
   vocabulary v = read_vocabulary(call);
   cpu_view view;
@@ -83,3 +83,9 @@ fl_status cpu_vocab_parallel_embedding(void *self, fl_call *call) {
   }
   return FL_OK;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "vocab_parallel_embedding", CPU_REFERENCE, .fn = vocab_parallel_embedding},
+    {.op_name = "vocab_parallel_embedding", CPU_FLAGOS, .fn = vocab_parallel_embedding},
+};
+OP_LIST(ops);

@@ -325,9 +325,9 @@ static fl_status read_layer(fl_call *call, const cpu_attention_parts *parts, lay
   return cpu_pages_check(call, &l->pages, l->new_rows);
 }
 
-fl_status cpu_multi_head_latent_attention(const cpu_attention_parts *parts, fl_call *call) {
+fl_status cpu_multi_head_latent_attention(void *self, fl_call *call) {
   layer l;
-  fl_status status = read_layer(call, parts, &l);
+  fl_status status = read_layer(call, self, &l);
   if (status || !l.tokens)
     return status;
   size_t item = (size_t)cpu_dtype_size(l.dtype), tokens = (size_t)l.tokens;

@@ -136,7 +136,8 @@ static fl_status convolve(const mixer *m, const cpu_array *x, const DLTensor *we
 
 /* mamba_mixer(hidden_states, in_proj, conv_weight, conv_bias, x_proj, dt_proj, dt_bias, A, D, out_proj, dt_norm,
  * b_norm, c_norm, conv_state, ssm_state, query_start_loc, cache_indices, has_initial_state, epsilon) -> out */
-fl_status cpu_mamba_mixer(fl_call *call, const cpu_parts *parts) {
+fl_status cpu_mamba_mixer(void *self, fl_call *call) {
+  const cpu_parts *parts = self;
   enum {
     HIDDEN_STATES,
     IN_PROJ,
@@ -205,7 +206,8 @@ out:
 
 /* mamba_mixer2(hidden_states, in_proj, conv_weight, conv_bias, dt_bias, A, D, norm_weight, out_proj, conv_state,
  * ssm_state, n_groups, head_dim, chunk_size, query_start_loc, cache_indices, has_initial_state, epsilon) -> out */
-fl_status cpu_mamba_mixer2(fl_call *call, const cpu_parts *parts) {
+fl_status cpu_mamba_mixer2(void *self, fl_call *call) {
+  const cpu_parts *parts = self;
   enum {
     HIDDEN_STATES,
     IN_PROJ,
@@ -279,7 +281,8 @@ out:
 
 /* plamo2_mamba_mixer(hidden_states, in_proj, conv_weight, bcdt_proj, dt_proj, dt_bias, A, D, b_norm, c_norm, dt_norm,
  * out_proj, conv_state, ssm_state, num_heads, query_start_loc, cache_indices, has_initial_state, epsilon) -> out */
-fl_status cpu_plamo2_mamba_mixer(fl_call *call, const cpu_parts *parts) {
+fl_status cpu_plamo2_mamba_mixer(void *self, fl_call *call) {
+  const cpu_parts *parts = self;
   enum {
     HIDDEN_STATES,
     IN_PROJ,
@@ -351,12 +354,12 @@ out:
 
 /* short_conv(hidden_states, in_proj, conv_weight, conv_bias, out_proj, conv_state, query_start_loc, cache_indices,
  * has_initial_state) -> out */
-fl_status cpu_short_conv(fl_call *call, const cpu_parts *parts) {
+fl_status cpu_short_conv(void *self, fl_call *call) {
   enum { HIDDEN_STATES, IN_PROJ, CONV_WEIGHT, CONV_BIAS, OUT_PROJ, CONV_STATE, STARTS, SLOTS, INITIAL, OUT };
   const DLTensor *conv_weight = cpu_tensor(call, CONV_WEIGHT), *state = cpu_tensor(call, CONV_STATE);
   int64_t inner = conv_weight->shape[0];
   mixer m;
-  fl_status status = begin(&m, call, parts, STARTS, state, OUT, 5 * inner);
+  fl_status status = begin(&m, call, self, STARTS, state, OUT, 5 * inner);
   if (status)
     return status;
   cpu_array b = take(&m, 3 * inner), c = columns(b, inner), x = columns(b, 2 * inner);

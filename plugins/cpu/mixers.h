@@ -17,10 +17,10 @@ typedef struct cpu_parts {
   fl_kernel_fn rms_norm, mixer2_gated_rms_norm; /* the ops of these names */
 } cpu_parts;
 
-/* The ops of these names. */
-fl_status cpu_mamba_mixer(fl_call *call, const cpu_parts *parts);
-fl_status cpu_mamba_mixer2(fl_call *call, const cpu_parts *parts);
-fl_status cpu_plamo2_mamba_mixer(fl_call *call, const cpu_parts *parts);
-fl_status cpu_short_conv(fl_call *call, const cpu_parts *parts);
+/* The ops of these names; `self` of their rows is a cpu_parts. */
+fl_status cpu_mamba_mixer(void *self, fl_call *call);
+fl_status cpu_mamba_mixer2(void *self, fl_call *call);
+fl_status cpu_plamo2_mamba_mixer(void *self, fl_call *call);
+fl_status cpu_short_conv(void *self, fl_call *call);
 
 #endif

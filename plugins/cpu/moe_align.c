@@ -26,7 +26,7 @@ static int64_t lay_out(int64_t *next, int64_t experts, int64_t block, int32_t *e
   return end;
 }
 
-fl_status cpu_moe_align_block_size(void *self, fl_call *call) {
+static fl_status moe_align_block_size(void *self, fl_call *call) {
   const DLTensor *ids = cpu_tensor(call, TOPK_IDS);
   const DLTensor *sorted_tensor = cpu_tensor(call, SORTED_TOKEN_IDS), *expert_tensor = cpu_tensor(call, EXPERT_IDS);
   int32_t *sorted = fl_data(sorted_tensor), *expert_ids = fl_data(expert_tensor);
@@ -51,3 +51,9 @@ fl_status cpu_moe_align_block_size(void *self, fl_call *call) {
   free(next);
   return FL_OK;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "moe_align_block_size", CPU_REFERENCE, .fn = moe_align_block_size},
+    {.op_name = "moe_align_block_size", CPU_FLAGOS, .fn = moe_align_block_size},
+};
+OP_LIST(ops);

@@ -31,4 +31,10 @@ typedef struct cpu_gated_norm {
 fl_status cpu_gated_norm_read(fl_call *call, cpu_gated_norm *norm);
 fl_status cpu_mixer2_norm_read(fl_call *call, cpu_gated_norm *norm);
 
+/* Kernels that layers call, too: those of the ops of these names. */
+fl_status cpu_reference_rms_norm(void *self, fl_call *call);
+fl_status cpu_reference_mixer2_gated_rms_norm(void *self, fl_call *call);
+fl_status cpu_flagos_rms_norm(void *self, fl_call *call);
+fl_status cpu_flagos_mixer2_gated_rms_norm(void *self, fl_call *call);
+
 #endif

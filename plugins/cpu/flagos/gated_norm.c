@@ -94,7 +94,7 @@ static void run(const cpu_gated_norm *norm) {
 }
 
 /* rms_norm_gated(x, z, weight, epsilon, group_size, norm_before_gate, activation) -> out */
-fl_status cpu_flagos_rms_norm_gated(void *self, fl_call *call) {
+static fl_status rms_norm_gated(void *self, fl_call *call) {
   cpu_gated_norm norm;
   fl_status status = cpu_gated_norm_read(call, &norm);
   (void)self;
@@ -112,3 +112,9 @@ fl_status cpu_flagos_mixer2_gated_rms_norm(void *self, fl_call *call) {
     run(&norm);
   return status;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "rms_norm_gated", CPU_FLAGOS, .fn = rms_norm_gated},
+    {.op_name = "mixer2_gated_rms_norm", CPU_FLAGOS, .fn = cpu_flagos_mixer2_gated_rms_norm},
+};
+OP_LIST(ops);

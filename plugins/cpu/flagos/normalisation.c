@@ -89,7 +89,7 @@ fl_status cpu_flagos_rms_norm(void *self, fl_call *call) {
 }
 
 /* gemma_rms_norm(x, residual, weight, epsilon) -> (out, residual_out) */
-fl_status cpu_flagos_gemma_rms_norm(void *self, fl_call *call) {
+static fl_status gemma_rms_norm(void *self, fl_call *call) {
   cpu_norm norm;
   fl_status status = cpu_gemma_norm_read(call, &norm);
   (void)self;
@@ -97,3 +97,10 @@ fl_status cpu_flagos_gemma_rms_norm(void *self, fl_call *call) {
     run(&norm);
   return status;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "rms_norm", CPU_FLAGOS, .fn = cpu_flagos_rms_norm},
+    {.op_name = "fused_add_rms_norm", CPU_FLAGOS, .fn = cpu_flagos_rms_norm},
+    {.op_name = "gemma_rms_norm", CPU_FLAGOS, .fn = gemma_rms_norm},
+};
+OP_LIST(ops);

@@ -182,7 +182,7 @@ fl_status cpu_flagos_scan(fl_call *call, const cpu_selective_scan *scan) {
   return FL_OK;
 }
 
-fl_status cpu_flagos_selective_scan(void *self, fl_call *call) {
+static fl_status selective_scan(void *self, fl_call *call) {
   cpu_selective_scan scan;
   fl_status status = cpu_selective_scan_read(call, &scan);
   (void)self;
@@ -301,9 +301,15 @@ fl_status cpu_flagos_ssd(fl_call *call, const cpu_chunk_scan *scan) {
   return FL_OK;
 }
 
-fl_status cpu_flagos_mamba_chunk_scan(void *self, fl_call *call) {
+static fl_status mamba_chunk_scan(void *self, fl_call *call) {
   cpu_chunk_scan scan;
   fl_status status = cpu_chunk_scan_read(call, &scan);
   (void)self;
   return status ? status : cpu_flagos_ssd(call, &scan);
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "selective_scan", CPU_FLAGOS, .fn = selective_scan},
+    {.op_name = "mamba_chunk_scan", CPU_FLAGOS, .fn = mamba_chunk_scan},
+};
+OP_LIST(ops);

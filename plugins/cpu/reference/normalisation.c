@@ -61,7 +61,7 @@ fl_status cpu_reference_rms_norm(void *self, fl_call *call) {
 }
 
 /* gemma_rms_norm(x, residual, weight, epsilon) -> (out, residual_out) */
-fl_status cpu_reference_gemma_rms_norm(void *self, fl_call *call) {
+static fl_status gemma_rms_norm(void *self, fl_call *call) {
   cpu_norm norm;
   fl_status status = cpu_gemma_norm_read(call, &norm);
   (void)self;
@@ -113,7 +113,7 @@ static void run_gated(const cpu_gated_norm *norm) {
 }
 
 /* rms_norm_gated(x, z, weight, epsilon, group_size, norm_before_gate, activation) -> out */
-fl_status cpu_reference_rms_norm_gated(void *self, fl_call *call) {
+static fl_status rms_norm_gated(void *self, fl_call *call) {
   cpu_gated_norm norm;
   fl_status status = cpu_gated_norm_read(call, &norm);
   (void)self;
@@ -131,3 +131,12 @@ fl_status cpu_reference_mixer2_gated_rms_norm(void *self, fl_call *call) {
     run_gated(&norm);
   return status;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "rms_norm", CPU_REFERENCE, .fn = cpu_reference_rms_norm},
+    {.op_name = "fused_add_rms_norm", CPU_REFERENCE, .fn = cpu_reference_rms_norm},
+    {.op_name = "gemma_rms_norm", CPU_REFERENCE, .fn = gemma_rms_norm},
+    {.op_name = "rms_norm_gated", CPU_REFERENCE, .fn = rms_norm_gated},
+    {.op_name = "mixer2_gated_rms_norm", CPU_REFERENCE, .fn = cpu_reference_mixer2_gated_rms_norm},
+};
+OP_LIST(ops);

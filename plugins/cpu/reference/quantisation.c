@@ -60,7 +60,7 @@ static void quantise_row(const cpu_quant *quant, const cpu_rows *rows, float ten
 }
 
 /* quant_fp8(x, scale, scale_ub, group_shape, use_ue8m0, num_token_padding) -> (q, scale_out) */
-fl_status cpu_reference_quant_fp8(void *self, fl_call *call) {
+static fl_status quant_fp8(void *self, fl_call *call) {
   cpu_quant quant;
   fl_status status = cpu_quant_read(call, &quant);
   float tensor_scale = 0;
@@ -76,3 +76,8 @@ fl_status cpu_reference_quant_fp8(void *self, fl_call *call) {
   cpu_quant_finish(&quant, cpu_tensor(call, 1));
   return FL_OK;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "quant_fp8", CPU_REFERENCE, .fn = quant_fp8},
+};
+OP_LIST(ops);

@@ -66,7 +66,7 @@ fl_status cpu_reference_conv(fl_call *call, const cpu_conv *conv) {
   return FL_OK;
 }
 
-fl_status cpu_reference_causal_conv1d(void *self, fl_call *call) {
+static fl_status causal_conv1d(void *self, fl_call *call) {
   cpu_conv conv;
   fl_status status = cpu_conv_read(call, &conv);
   (void)self;
@@ -116,7 +116,7 @@ fl_status cpu_reference_scan(fl_call *call, const cpu_selective_scan *scan) {
   return FL_OK;
 }
 
-fl_status cpu_reference_selective_scan(void *self, fl_call *call) {
+static fl_status selective_scan(void *self, fl_call *call) {
   cpu_selective_scan scan;
   fl_status status = cpu_selective_scan_read(call, &scan);
   (void)self;
@@ -169,9 +169,16 @@ fl_status cpu_reference_ssd(fl_call *call, const cpu_chunk_scan *scan) {
   return FL_OK;
 }
 
-fl_status cpu_reference_mamba_chunk_scan(void *self, fl_call *call) {
+static fl_status mamba_chunk_scan(void *self, fl_call *call) {
   cpu_chunk_scan scan;
   fl_status status = cpu_chunk_scan_read(call, &scan);
   (void)self;
   return status ? status : cpu_reference_ssd(call, &scan);
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "causal_conv1d", CPU_REFERENCE, .fn = causal_conv1d},
+    {.op_name = "selective_scan", CPU_REFERENCE, .fn = selective_scan},
+    {.op_name = "mamba_chunk_scan", CPU_REFERENCE, .fn = mamba_chunk_scan},
+};
+OP_LIST(ops);

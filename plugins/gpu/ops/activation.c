@@ -2,12 +2,10 @@
  * Launches of the activation kernels. One function serves all ops of the category: a variant says which kernels and
  * which attributes.
  */
+#include "plugins/cpu/quantile.h"
 #include "plugins/gpu/launch.h"
 
 #include <string.h>
-
-/* The standard normal distribution's quantile, in the steps of PyTorch's float32: the CPU backend's. */
-float cpu_normal_quantile(double probability);
 
 GPU_MODULE(activation);
 
