@@ -327,8 +327,5 @@ static gpu_module *const others[] = {&gpu_module_moe_routing, &gpu_module_moe_al
    .is_ready = gpu_math_takes_batches,                                                                                 \
    .variant = &(const gpu_experts_places){__VA_ARGS__}},
 
-static const gpu_op batched_ops[] = {GPU_EXPERTS_OPS(OP){.name = NULL}};
-
-fl_status gpu_register_cublaslt_experts(fl_registry *registry) {
-  return gpu_register_ops(registry, batched_ops);
-}
+static const gpu_op ops[] = {GPU_EXPERTS_OPS(OP)};
+OP_LIST(ops);

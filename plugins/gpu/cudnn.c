@@ -328,13 +328,8 @@ static fl_status run(void *self, fl_call *call) {
     .workspace_size = workspace_size, .is_ready = is_ready                                                             \
   }
 
-const gpu_op gpu_cudnn_ops[] = {
+static const gpu_op ops[] = {
     OP("conv2d"),
     OP("conv3d"),
-    {.name = NULL},
 };
-
-fl_status gpu_register_cudnn(fl_registry *registry) {
-  gpu_library_choose(&gpu_cudnn);
-  return gpu_register_ops(registry, gpu_cudnn_ops);
-}
+OP_LIST(ops);

@@ -13,6 +13,7 @@
 
 #include "plugins/gpu/driver.h"
 #include "plugins/gpu/kernels/arguments.h"
+#include "plugins/op_lists.h"
 
 /* One file of kernels, compiled and embedded; image.c defines it. */
 typedef struct gpu_module {
@@ -30,7 +31,7 @@ typedef struct gpu_kernel {
   _Atomic(void *) functions[GPU_MAX_DEVICES]; /* found on first use */
 } gpu_kernel;
 
-/* An implementation that this plugin registers. */
+/* An implementation: a row of the list that its file ends with (plugins/op_lists.h). */
 typedef struct gpu_op gpu_op;
 struct gpu_op {
   const char *name;                                                       /* of the op */
@@ -45,20 +46,6 @@ struct gpu_op {
   const char *impl_id; /* NULL: the plugin's */
   int32_t priority;    /* as in fl_impl */
 };
-
-/* Each file of ops/ has one list, ended by a NULL name; plugin.c registers them all. */
-extern const gpu_op gpu_activation_ops[];
-extern const gpu_op gpu_embedding_ops[];
-extern const gpu_op gpu_normalisation_ops[];
-extern const gpu_op gpu_moe_align_ops[];
-extern const gpu_op gpu_moe_routing_ops[];
-extern const gpu_op gpu_quantisation_ops[];
-extern const gpu_op gpu_rotary_ops[];
-extern const gpu_op gpu_attention_ops[];
-extern const gpu_op gpu_state_space_ops[];
-extern const gpu_op gpu_convolution_ops[];
-extern const gpu_op gpu_linear_ops[];
-extern const gpu_op gpu_moe_experts_ops[];
 
 typedef struct gpu_shape {
   unsigned grid[3], block[3];

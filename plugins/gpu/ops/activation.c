@@ -2,8 +2,8 @@
  * Launches of the activation kernels. One function serves all ops of the category: a variant says which kernels and
  * which attributes.
  */
+#include "plugins/gpu/ops/activation.h"
 #include "plugins/cpu/quantile.h"
-#include "plugins/gpu/launch.h"
 
 #include <string.h>
 
@@ -177,7 +177,7 @@ KERNELS(xielu);
 #define GATED(op, ...) OP(op, activate, .gates = 2, __VA_ARGS__)
 #define PLAIN(op, ...) OP(op, activate, .gates = 1, __VA_ARGS__)
 
-const gpu_op gpu_activation_ops[] = {
+static const gpu_op ops[] = {
     GATED("silu_and_mul", .usual = &silu_and_mul),
     GATED("mul_and_silu", .usual = &mul_and_silu),
     GATED("gelu_and_mul", .usual = &gelu_and_mul, .other = &gelu_tanh_and_mul, .is_other = is_tanh),
@@ -195,5 +195,13 @@ const gpu_op gpu_activation_ops[] = {
     PLAIN("quick_gelu", .usual = &quick_gelu),
     PLAIN("relu2", .usual = &relu2),
     PLAIN("xielu", .usual = &xielu, .read = read_xielu),
-    {.name = NULL},
 };
+
+fl_status gpu_activate(const char *name, fl_call *call) {
+  const gpu_op *op = ops;
+  while (strcmp(op->name, name) != 0)
+    op++;
+  return op->run((void *)op, call);
+}
+
+OP_LIST(ops);

@@ -365,7 +365,7 @@ static fl_status encode(void *self, fl_call *call) {
   return gpu_launch(op, call, &found->kernels[few][dtype], &shape, &arguments);
 }
 
-const gpu_op gpu_attention_ops[] = {
+static const gpu_op ops[] = {
     {.name = "merge_attn_states", .run = merge, .module = &gpu_module_merge_attn_states},
     {.name = "mla_decode",
      .run = decode,
@@ -373,5 +373,5 @@ const gpu_op gpu_attention_ops[] = {
      .workspace_size = decode_workspace,
      .module = &gpu_module_mla_decode},
     {.name = "mm_encoder_attn", .run = encode, .supports = supports_encoder, .module = &gpu_module_mm_encoder_attn},
-    {.name = NULL},
 };
+OP_LIST(ops);

@@ -104,8 +104,8 @@ static fl_status run(void *self, fl_call *call) {
 #define OP(op)                                                                                                         \
   { .name = op, .run = run, .supports = supports, .module = &gpu_module_convolution }
 
-const gpu_op gpu_convolution_ops[] = {
+static const gpu_op ops[] = {
     OP("conv2d"),
     OP("conv3d"),
-    {.name = NULL},
 };
+OP_LIST(ops);

@@ -53,7 +53,7 @@ static fl_status vocab_parallel_embedding(void *self, fl_call *call) {
   return gpu_launch(op, call, item == 4 ? &of_32_bits : &of_16_bits, &shape, &a);
 }
 
-const gpu_op gpu_embedding_ops[] = {
+static const gpu_op ops[] = {
     {.name = "vocab_parallel_embedding", .run = vocab_parallel_embedding, .module = &gpu_module_embedding},
-    {.name = NULL},
 };
+OP_LIST(ops);

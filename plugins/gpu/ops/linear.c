@@ -170,11 +170,11 @@ static fl_status run_logits_processor(void *self, fl_call *call) {
     }                                                                                                                  \
   }
 
-const gpu_op gpu_linear_ops[] = {
+static const gpu_op ops[] = {
     OP("replicated_linear", run, .skip_bias_add = 3),
     OP("column_parallel_linear", run, .skip_bias_add = 4),
     OP("row_parallel_linear", run, .skip_bias_add = 5),
     OP("parallel_lm_head", run, .skip_bias_add = 0),
     OP("logits_processor", run_logits_processor, .skip_bias_add = 0),
-    {.name = NULL},
 };
+OP_LIST(ops);

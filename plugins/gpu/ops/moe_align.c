@@ -84,10 +84,10 @@ static fl_status moe_align_block_size(void *self, fl_call *call) {
   return status ? status : gpu_align(op, call, &arguments);
 }
 
-const gpu_op gpu_moe_align_ops[] = {
+static const gpu_op ops[] = {
     {.name = "moe_align_block_size",
      .run = moe_align_block_size,
      .workspace_size = workspace_size,
      .module = &gpu_module_moe_align},
-    {.name = NULL},
 };
+OP_LIST(ops);

@@ -3,6 +3,7 @@
  * behind the other on the call's stream. What is in between lies in the call's workspace.
  */
 #include "plugins/gpu/ops/moe_experts.h"
+#include "plugins/gpu/ops/activation.h"
 #include "plugins/gpu/ops/moe_routing.h"
 
 #include <string.h>
@@ -173,11 +174,8 @@ static DLTensor matrix(const gpu_experts *e, void *data, int64_t *shape) {
 fl_status gpu_experts_activate(fl_call *call, const gpu_experts *e) {
   int64_t in_shape[] = {e->rows, 2 * e->inner}, out_shape[] = {e->rows, e->inner};
   DLTensor in = matrix(e, e->gate_up, in_shape), out = matrix(e, e->between, out_shape);
-  const gpu_op *op = gpu_activation_ops;
   fl_value values[4];
   uint32_t n = 0;
-  while (strcmp(op->name, e->activation->op) != 0)
-    op++;
   values[n++] = fl_tensor(&in);
   for (uint32_t i = 0; i < e->activation->n; i++)
     values[n++] = e->activation->arguments[i];
@@ -185,7 +183,7 @@ fl_status gpu_experts_activate(fl_call *call, const gpu_experts *e) {
   fl_call part = *call;
   part.values = values;
   part.count = n;
-  return op->run((void *)op, &part);
+  return gpu_activate(e->activation->op, &part);
 }
 
 fl_status gpu_experts_add(const gpu_op *op, fl_call *call, const gpu_experts *e, const int32_t *place) {
@@ -340,4 +338,5 @@ static gpu_module *const others[] = {&gpu_module_moe_routing, &gpu_module_activa
    .others = others,                                                                                                   \
    .variant = &(const gpu_experts_places){__VA_ARGS__}},
 
-const gpu_op gpu_moe_experts_ops[] = {GPU_EXPERTS_OPS(OP){.name = NULL}};
+static const gpu_op ops[] = {GPU_EXPERTS_OPS(OP)};
+OP_LIST(ops);

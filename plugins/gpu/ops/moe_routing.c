@@ -113,9 +113,9 @@ static fl_status moe_sum(void *self, fl_call *call) {
   return gpu_launch(op, call, &sum_kernels[dtype], &shape, &a);
 }
 
-const gpu_op gpu_moe_routing_ops[] = {
+static const gpu_op ops[] = {
     {.name = "grouped_topk", .run = grouped_topk, .module = &gpu_module_moe_routing},
     {.name = "topk_softmax", .run = topk_softmax, .module = &gpu_module_moe_routing},
     {.name = "moe_sum", .run = moe_sum, .module = &gpu_module_moe_routing},
-    {.name = NULL},
 };
+OP_LIST(ops);

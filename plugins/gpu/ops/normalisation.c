@@ -129,11 +129,11 @@ static fl_status run_mixer2_gated_rms_norm(void *self, fl_call *call) {
 #define OP(op, function)                                                                                               \
   { .name = op, .run = function, .module = &gpu_module_normalisation }
 
-const gpu_op gpu_normalisation_ops[] = {
+static const gpu_op ops[] = {
     OP("rms_norm", run_rms_norm),
     OP("fused_add_rms_norm", run_rms_norm),
     OP("gemma_rms_norm", run_gemma_rms_norm),
     OP("rms_norm_gated", run_rms_norm_gated),
     OP("mixer2_gated_rms_norm", run_mixer2_gated_rms_norm),
-    {.name = NULL},
 };
+OP_LIST(ops);

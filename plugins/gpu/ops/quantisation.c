@@ -185,7 +185,7 @@ static size_t workspace_size(void *self, const fl_call *call) {
   return of_tensor ? GPU_QUANT_PARTS * sizeof(float) : 0;
 }
 
-const gpu_op gpu_quantisation_ops[] = {
+static const gpu_op ops[] = {
     {.name = "quant_fp8", .run = quant_fp8, .workspace_size = workspace_size, .module = &gpu_module_quantisation},
-    {.name = NULL},
 };
+OP_LIST(ops);

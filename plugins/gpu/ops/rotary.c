@@ -201,9 +201,9 @@ static fl_status dual_chunk_rotary_embedding(void *self, fl_call *call) {
   return launch(self, call, &arguments, &v, k_cache);
 }
 
-const gpu_op gpu_rotary_ops[] = {
+static const gpu_op ops[] = {
     {.name = "rotary_embedding", .run = rotary_embedding, .module = &gpu_module_rotary},
     {.name = "apply_rotary_emb", .run = apply_rotary_emb, .module = &gpu_module_rotary},
     {.name = "dual_chunk_rotary_embedding", .run = dual_chunk_rotary_embedding, .module = &gpu_module_rotary},
-    {.name = NULL},
 };
+OP_LIST(ops);

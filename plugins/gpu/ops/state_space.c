@@ -299,9 +299,9 @@ static fl_status scan_heads(void *self, fl_call *call) {
   return gpu_launch(op, call, choose_ssd(arguments.states, dtype), &shape, &arguments);
 }
 
-const gpu_op gpu_state_space_ops[] = {
+static const gpu_op ops[] = {
     {.name = "causal_conv1d", .run = convolve, .module = &gpu_module_state_space},
     {.name = "mamba_chunk_scan", .run = scan_heads, .supports = supports_ssd, .module = &gpu_module_state_space},
     {.name = "selective_scan", .run = scan, .supports = supports_scan, .module = &gpu_module_state_space},
-    {.name = NULL},
 };
+OP_LIST(ops);
