@@ -7,6 +7,7 @@
 #define FLHOST_GPU_CUDNN_H
 
 #include "plugins/gpu/cudnn_functions.h"
+#include "plugins/gpu/kernels/arguments/convolution.h"
 #include "plugins/gpu/library.h"
 
 #include <stddef.h>

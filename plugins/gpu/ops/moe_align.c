@@ -13,8 +13,8 @@ static int64_t divide(int64_t places, int64_t *chunk) {
   enum { THREADS = GPU_ALIGN_THREADS, LEAST = 8 * THREADS, MOST_BLOCKS = 64 };
   *chunk = LEAST;
   if (places > (int64_t)LEAST * MOST_BLOCKS)
-    *chunk = ((places + MOST_BLOCKS - 1) / MOST_BLOCKS + THREADS - 1) / THREADS * THREADS;
-  return places > *chunk ? (places + *chunk - 1) / *chunk : 1;
+    *chunk = gpu_divide_up(gpu_divide_up(places, MOST_BLOCKS), THREADS) * THREADS;
+  return places > *chunk ? gpu_divide_up(places, *chunk) : 1;
 }
 
 size_t gpu_align_workspace(int64_t places, int64_t experts) {

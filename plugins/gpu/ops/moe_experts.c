@@ -187,7 +187,7 @@ fl_status gpu_experts_activate(fl_call *call, const gpu_experts *e) {
 }
 
 fl_status gpu_experts_add(const gpu_op *op, fl_call *call, const gpu_experts *e, const int32_t *place) {
-  enum { MOST_TOKENS = 65535, LEAST = 32 };
+  enum { LEAST = 32 };
   gpu_experts_sum_arguments arguments = {.routing = e->routing,
                                          .place = place,
                                          .x = e->down,
@@ -198,13 +198,9 @@ fl_status gpu_experts_add(const gpu_op *op, fl_call *call, const gpu_experts *e,
                                          .out_stride = fl_stride(e->out, 0)};
   if (!e->weight_on_input)
     arguments.weights = gpu_experts_weights_of(e);
-  unsigned x = gpu_power_of_two(e->hidden, GPU_TILE_THREADS), y;
+  unsigned x = gpu_power_of_two(e->hidden, GPU_TILE_THREADS);
   x = x < LEAST ? LEAST : x;
-  y = GPU_TILE_THREADS / x;
-  int64_t rows = (e->tokens + y - 1) / y;
-  gpu_shape shape = {
-      .grid = {(unsigned)((e->hidden + x - 1) / x), (unsigned)(rows < MOST_TOKENS ? rows : MOST_TOKENS), 1},
-      .block = {x, y, 1}};
+  gpu_shape shape = gpu_shape_of(e->hidden, e->tokens, x, GPU_TILE_THREADS / x);
   return gpu_launch(op, call, &add_experts[e->dtype], &shape, &arguments);
 }
 
@@ -240,9 +236,7 @@ static bool supports(void *self, const fl_call *call, const char **reason) {
   gpu_experts e;
   gpu_experts_tiles tiles;
   bool taken = read_tiles(self, call, &e, &tiles, &why);
-  if (!taken && reason)
-    *reason = why;
-  return taken;
+  return gpu_answer(taken, why, reason);
 }
 
 static size_t workspace_size(void *self, const fl_call *call) {
@@ -263,7 +257,6 @@ static fl_status run_sort(const gpu_op *op, fl_call *call, const gpu_experts *e,
 /* `weight` [experts, n, k], on rows that `share` pairs have in common. */
 static fl_status run_product(const gpu_op *op, fl_call *call, const gpu_experts *e, const gpu_experts_tiles *tiles,
                              const DLTensor *weight, const DLTensor *bias, gpu_experts_product_arguments *a) {
-  enum { MOST_TILES = 65535 };
   a->tiles = *tiles;
   a->topk = e->routing.topk;
   a->weight = fl_data(weight);
@@ -276,19 +269,17 @@ static fl_status run_product(const gpu_op *op, fl_call *call, const gpu_experts 
     a->bias_expert = fl_stride(bias, 0);
     a->bias_dtype = (int32_t)gpu_dtype_of(bias);
   }
-  uint64_t odd = (uintptr_t)a->x | (uintptr_t)a->weight |
-                 (uint64_t)((a->k | a->x_stride | a->weight_expert | a->weight_stride) * e->size);
-  a->vectorised = odd % 16 == 0;
+  a->vectorised = gpu_is_aligned(a->x, (a->k | a->x_stride) * e->size) &&
+                  gpu_is_aligned(a->weight, (a->weight_expert | a->weight_stride) * e->size);
   gpu_kernel *kernels = tiles->rows == GPU_EXPERTS_MANY ? multiply_many : multiply_few;
   gpu_shape shape = {.block = {GPU_TILE_THREADS, 1, 1}};
   fl_status status = FL_OK;
-  shape.grid[0] = (unsigned)((a->n + GPU_EXPERTS_COLUMNS - 1) / GPU_EXPERTS_COLUMNS);
+  shape.grid[0] = (unsigned)gpu_divide_up(a->n, GPU_EXPERTS_COLUMNS);
   shape.grid[2] = 1;
-  for (uint32_t first = 0; first < tiles->n && !status && a->n; first += MOST_TILES) {
-    uint32_t left = tiles->n - first;
+  for (uint32_t first = 0; first < tiles->n && !status && a->n; first += GPU_MOST_BLOCKS) {
     a->tiles.pair = tiles->pair + (size_t)first * tiles->rows;
     a->tiles.expert = tiles->expert + first;
-    shape.grid[1] = left < MOST_TILES ? left : MOST_TILES;
+    shape.grid[1] = gpu_limit_blocks(tiles->n - first);
     status = gpu_launch(op, call, &kernels[e->dtype], &shape, a);
   }
   return status;
