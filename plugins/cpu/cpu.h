@@ -29,9 +29,26 @@ static inline int64_t cpu_dtype_size(cpu_dtype dtype) {
   return dtype == CPU_FLOAT32 ? 4 : 2;
 }
 
+/* What is said of CPU_OTHER where the argument `name` has it. */
+static inline fl_status cpu_wrong_type(fl_call *call, const char *name) {
+  return fl_fail(call, FL_ENOTSUP, "element type of '%s': float32, float16 or bfloat16 expected", name);
+}
+
 /* The tensor at `index` of a call; NULL if there is none. */
 static inline DLTensor *cpu_tensor(const fl_call *call, uint32_t index) {
   return call->values[index].type == FL_TENSOR ? call->values[index].v.tensor : NULL;
+}
+
+/* Calls the kernel of an op on values of its own, as a part of a call; what it has to say is that call's message. */
+static inline fl_status cpu_call_part(const fl_call *call, fl_kernel_fn kernel, void *self, fl_value *values,
+                                      uint32_t n) {
+  fl_call part = {.size = sizeof part,
+                  .count = n,
+                  .values = values,
+                  .stream = call->stream,
+                  .message = call->message,
+                  .message_size = call->message_size};
+  return kernel(self, &part);
 }
 
 /* A kernel file ends with the rows of its ops, which are all that registers them:

@@ -68,7 +68,7 @@ static fl_status vocab_parallel_embedding(void *self, fl_call *call) {
   size_t item = weight->dtype.bits / 8, bytes = (size_t)weight->shape[1] * item;
   (void)self;
   if (cpu_dtype_of(weight) == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'weight': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "weight");
   DLTensor *ids = cpu_view_column(&view, cpu_tensor(call, INPUT_IDS));
   fl_status status = check_ids(call, ids, &v);
   if (status)

@@ -98,16 +98,6 @@ static DLTensor *view(const mixer *m, cpu_view *to, const cpu_array *array, int6
   return cpu_view_matrix(to, array->data, m->type, m->tokens, n, array->stride[0]);
 }
 
-static fl_status call_part(const mixer *m, fl_kernel_fn kernel, fl_value *values, uint32_t n) {
-  fl_call part = {.size = sizeof part,
-                  .count = n,
-                  .values = values,
-                  .stream = m->call->stream,
-                  .message = m->call->message,
-                  .message_size = m->call->message_size};
-  return kernel(NULL, &part);
-}
-
 /* rms_norm in place, where there is a weight. */
 static fl_status normalise(const mixer *m, const cpu_array *x, int64_t n, DLTensor *weight, double epsilon) {
   cpu_view x_view;
@@ -116,7 +106,7 @@ static fl_status normalise(const mixer *m, const cpu_array *x, int64_t n, DLTens
   DLTensor *tensor = view(m, &x_view, x, n);
   fl_value values[] = {fl_tensor(tensor), fl_none(),         fl_tensor(weight), fl_float(epsilon),
                        fl_none(),         fl_tensor(tensor), fl_none()};
-  return call_part(m, m->parts->rms_norm, values, 7);
+  return cpu_call_part(m->call, cpu_rms_norm, (void *)&m->parts->norm, values, 7);
 }
 
 /* Convolves the first columns of x; `bias` and `state` may be NULL. */
@@ -181,21 +171,21 @@ fl_status cpu_mamba_mixer(void *self, fl_call *call) {
       (status = normalise(&m, &c, states, cpu_tensor(call, C_NORM), epsilon)) ||
       (status = project(&m, &dt, dt_proj, &delta)))
     goto out;
-  const cpu_selective_scan scan = {.channels = inner,
-                                   .groups = 1,
-                                   .states = states,
-                                   .softplus = true,
-                                   .u = by_channel(x),
-                                   .delta = by_channel(delta),
-                                   .z = by_channel(columns(x_gate, inner)),
-                                   .out = by_channel(x),
-                                   .a = cpu_array_of(a),
-                                   .d = cpu_array_of(cpu_tensor(call, D)),
-                                   .delta_bias = cpu_array_of(cpu_tensor(call, DT_BIAS)),
-                                   .b = {b.data, b.dtype, {0, 1, parameters}},
-                                   .c = {c.data, c.dtype, {0, 1, parameters}},
-                                   .state = cpu_array_of(cpu_tensor(call, SSM_STATE)),
-                                   .sequences = m.sequences};
+  const cpu_scan scan = {.channels = inner,
+                         .groups = 1,
+                         .states = states,
+                         .softplus = true,
+                         .u = by_channel(x),
+                         .delta = by_channel(delta),
+                         .z = by_channel(columns(x_gate, inner)),
+                         .out = by_channel(x),
+                         .a = cpu_array_of(a),
+                         .d = cpu_array_of(cpu_tensor(call, D)),
+                         .delta_bias = cpu_array_of(cpu_tensor(call, DT_BIAS)),
+                         .b = {b.data, b.dtype, {0, 1, parameters}},
+                         .c = {c.data, c.dtype, {0, 1, parameters}},
+                         .state = cpu_array_of(cpu_tensor(call, SSM_STATE)),
+                         .sequences = m.sequences};
   status = parts->scan(call, &scan);
   if (!status)
     status = project_out(&m, &x, cpu_tensor(call, OUT_PROJ));
@@ -244,22 +234,22 @@ fl_status cpu_mamba_mixer2(void *self, fl_call *call) {
     status = convolve(&m, &into, conv_weight, cpu_tensor(call, CONV_BIAS), cpu_tensor(call, CONV_STATE), true, &xbc);
   if (status)
     goto out;
-  const cpu_chunk_scan scan = {.heads = heads,
-                               .size = size,
-                               .groups = groups,
-                               .states = states,
-                               .softplus = true,
-                               .dt_max = INFINITY,
-                               .x = by_head(xbc, size),
-                               .out = by_head(xbc, size),
-                               .dt = columns(gate, inner + channels),
-                               .a = cpu_array_of(a),
-                               .dt_bias = cpu_array_of(cpu_tensor(call, DT_BIAS)),
-                               .d = {.data = fl_data(cpu_tensor(call, D)), cpu_dtype_of(cpu_tensor(call, D)), {1}},
-                               .b = by_head(b, states),
-                               .c = by_head(c, states),
-                               .state = cpu_array_of(cpu_tensor(call, SSM_STATE)),
-                               .sequences = m.sequences};
+  const cpu_ssd scan = {.heads = heads,
+                        .size = size,
+                        .groups = groups,
+                        .states = states,
+                        .softplus = true,
+                        .dt_max = INFINITY,
+                        .x = by_head(xbc, size),
+                        .out = by_head(xbc, size),
+                        .dt = columns(gate, inner + channels),
+                        .a = cpu_array_of(a),
+                        .dt_bias = cpu_array_of(cpu_tensor(call, DT_BIAS)),
+                        .d = {.data = fl_data(cpu_tensor(call, D)), cpu_dtype_of(cpu_tensor(call, D)), {1}},
+                        .b = by_head(b, states),
+                        .c = by_head(c, states),
+                        .state = cpu_array_of(cpu_tensor(call, SSM_STATE)),
+                        .sequences = m.sequences};
   status = parts->ssd(call, &scan);
   if (status)
     goto out;
@@ -271,7 +261,7 @@ fl_status cpu_mamba_mixer2(void *self, fl_call *call) {
                      fl_int(groups),
                      fl_bool(true),
                      fl_tensor(view(&m, &y_view, &y, inner))};
-  status = call_part(&m, parts->mixer2_gated_rms_norm, norm, 7);
+  status = cpu_call_part(call, cpu_mixer2_gated_rms_norm, (void *)&parts->gated_norm, norm, 7);
   if (!status)
     status = project_out(&m, &y, cpu_tensor(call, OUT_PROJ));
 out:
@@ -327,23 +317,23 @@ fl_status cpu_plamo2_mamba_mixer(void *self, fl_call *call) {
       (status = normalise(&m, &low_rank, rank, cpu_tensor(call, DT_NORM), epsilon)) ||
       (status = project(&m, &low_rank, cpu_tensor(call, DT_PROJ), &dt)))
     goto out;
-  const cpu_chunk_scan scan = {.heads = heads,
-                               .size = size,
-                               .groups = 1,
-                               .states = states,
-                               .softplus = true,
-                               .dt_max = INFINITY,
-                               .x = by_head(x, size),
-                               .z = by_head(gate, size),
-                               .out = by_head(x, size),
-                               .dt = dt,
-                               .a = cpu_array_of(cpu_tensor(call, A)),
-                               .dt_bias = cpu_array_of(cpu_tensor(call, DT_BIAS)),
-                               .d = {.data = fl_data(d), cpu_dtype_of(d), {1}},
-                               .b = by_head(b, states),
-                               .c = by_head(c, states),
-                               .state = cpu_array_of(cpu_tensor(call, SSM_STATE)),
-                               .sequences = m.sequences};
+  const cpu_ssd scan = {.heads = heads,
+                        .size = size,
+                        .groups = 1,
+                        .states = states,
+                        .softplus = true,
+                        .dt_max = INFINITY,
+                        .x = by_head(x, size),
+                        .z = by_head(gate, size),
+                        .out = by_head(x, size),
+                        .dt = dt,
+                        .a = cpu_array_of(cpu_tensor(call, A)),
+                        .dt_bias = cpu_array_of(cpu_tensor(call, DT_BIAS)),
+                        .d = {.data = fl_data(d), cpu_dtype_of(d), {1}},
+                        .b = by_head(b, states),
+                        .c = by_head(c, states),
+                        .state = cpu_array_of(cpu_tensor(call, SSM_STATE)),
+                        .sequences = m.sequences};
   status = parts->ssd(call, &scan);
   if (!status)
     status = project_out(&m, &x, cpu_tensor(call, OUT_PROJ));

@@ -34,13 +34,7 @@ fl_status cpu_activate(fl_call *call, const cpu_expert_activation *activation, f
   for (uint32_t i = 0; i < activation->n_arguments; i++)
     values[n++] = activation->arguments[i];
   values[n++] = fl_tensor(cpu_view_matrix(&out_view, out, dtype, rows, inner, inner));
-  fl_call part = {.size = sizeof part,
-                  .count = n,
-                  .values = values,
-                  .stream = call->stream,
-                  .message = call->message,
-                  .message_size = call->message_size};
-  return kernel(NULL, &part);
+  return cpu_call_part(call, kernel, NULL, values, n);
 }
 
 int64_t cpu_expert_of(const cpu_experts *experts, int64_t m, int64_t j) {

@@ -23,7 +23,7 @@ static fl_status elementwise(fl_call *call, elementwise_fn function, const param
   cpu_dtype dtype = cpu_dtype_of(x);
   float values[CPU_BLOCK];
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "x");
   const cpu_block_type *type = &cpu_block_types[dtype];
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
     for (int64_t first = 0, d = x->shape[x->ndim - 1]; first < d; first += CPU_BLOCK) {

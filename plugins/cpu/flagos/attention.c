@@ -6,7 +6,6 @@
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/matmul.h"
 #include "plugins/cpu/flagos/vector.h"
-#include "plugins/cpu/normalisation.h"
 #include "plugins/cpu/rotary.h"
 
 #include <math.h>
@@ -266,7 +265,7 @@ static fl_status merge_attn_states(void *self, fl_call *call) {
   cpu_dtype dtype = cpu_dtype_of(prefix);
   (void)self;
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'prefix_output': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "prefix_output");
   for (int64_t token = 0; token < prefix->shape[0]; token++)
     for (int64_t head = 0; head < prefix->shape[1]; head++) {
       merge_weights weights =
@@ -302,7 +301,7 @@ static cpu_attention_parts parts = {.linear = linear,
                                     .product = product,
                                     .scratch = attend_scratch,
                                     .attend = attend,
-                                    .rms_norm = cpu_flagos_rms_norm,
+                                    .norm = cpu_flagos_norm,
                                     .rotary_embedding = cpu_flagos_rotary_embedding,
                                     .mla_decode = mla_decode};
 

@@ -57,7 +57,7 @@ static fl_status gated(fl_call *call, row_fn row, gated_fn function, const param
   cpu_dtype dtype = cpu_dtype_of(x);
   int64_t d = x->shape[x->ndim - 1] / 2;
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "x");
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
     row(&cpu_block_types[dtype], function, p, rows.at[0], rows.at[1], d);
   return FL_OK;
@@ -294,7 +294,7 @@ static fl_status gelu_and_mul_sparse(void *self, fl_call *call) {
   int64_t d = x->shape[x->ndim - 1] / 2;
   (void)self;
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "x");
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left && d; cpu_rows_next(&rows)) {
     const parameters p = {.limit = cut_of(&cpu_block_types[dtype], rows.at[0], d, quantile)};
     halves_row(&cpu_block_types[dtype], function, &p, rows.at[0], rows.at[1], d);

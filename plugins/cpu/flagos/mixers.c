@@ -1,7 +1,6 @@
 /* The mixers from the optimised kernels of their parts, with floats between them. */
 #include "plugins/cpu/mixers.h"
 #include "plugins/cpu/flagos/matmul.h"
-#include "plugins/cpu/normalisation.h"
 
 static cpu_matrix matrix(const cpu_array *array) {
   return (cpu_matrix){array->data, array->dtype, array->stride[0] * cpu_dtype_size(array->dtype)};
@@ -17,8 +16,8 @@ static cpu_parts parts = {.in_float = true,
                           .conv = cpu_flagos_conv,
                           .scan = cpu_flagos_scan,
                           .ssd = cpu_flagos_ssd,
-                          .rms_norm = cpu_flagos_rms_norm,
-                          .mixer2_gated_rms_norm = cpu_flagos_mixer2_gated_rms_norm};
+                          .norm = cpu_flagos_norm,
+                          .gated_norm = cpu_flagos_gated_norm};
 
 static const fl_impl ops[] = {
     {.op_name = "mamba_mixer", CPU_FLAGOS, .fn = cpu_mamba_mixer, .self = &parts},

@@ -21,7 +21,7 @@ static fl_status elementwise(fl_call *call, elementwise_fn function, const param
   DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, call->count - 1)};
   cpu_dtype dtype = cpu_dtype_of(x);
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "x");
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
     for (int64_t i = 0; i < x->shape[x->ndim - 1]; i++)
       store(dtype, rows.at[1], i, function(dtype, p, load(dtype, rows.at[0], i)));

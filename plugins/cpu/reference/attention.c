@@ -1,6 +1,5 @@
 /* Attention, one query after the other: scores, softmax and sum in double, one rounding. */
 #include "plugins/cpu/attention.h"
-#include "plugins/cpu/normalisation.h"
 #include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/matmul.h"
 #include "plugins/cpu/rotary.h"
@@ -117,7 +116,7 @@ static fl_status merge_attn_states(void *self, fl_call *call) {
   const DLTensor *suffix_lse = cpu_tensor(call, 3), *out = cpu_tensor(call, 4), *lse = cpu_tensor(call, 5);
   (void)self;
   if (cpu_dtype_of(prefix) == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'prefix_output': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "prefix_output");
   for (int64_t token = 0; token < prefix->shape[0]; token++)
     for (int64_t head = 0; head < prefix->shape[1]; head++)
       *(float *)cpu_tensor_at(lse, head, token) =
@@ -143,7 +142,7 @@ static cpu_attention_parts parts = {.linear = linear,
                                     .product = product,
                                     .scratch = attend_scratch,
                                     .attend = attend,
-                                    .rms_norm = cpu_reference_rms_norm,
+                                    .norm = cpu_reference_norm,
                                     .rotary_embedding = cpu_reference_rotary_embedding,
                                     .mla_decode = mla_decode};
 

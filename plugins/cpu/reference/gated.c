@@ -24,7 +24,7 @@ static fl_status gated(fl_call *call, gated_fn function, const parameters *p) {
   cpu_dtype dtype = cpu_dtype_of(x);
   int64_t d = x->shape[x->ndim - 1] / 2, step = p->interleaved ? 2 : 1, up = p->interleaved ? 1 : d;
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "x");
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
     for (int64_t i = 0; i < d; i++)
       store(dtype, rows.at[1], i,
@@ -153,7 +153,7 @@ static fl_status gelu_and_mul_sparse(void *self, fl_call *call) {
   int64_t d = x->shape[x->ndim - 1] / 2;
   (void)self;
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "x");
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left && d; cpu_rows_next(&rows)) {
     float cut = cut_of(dtype, rows.at[0], d, quantile);
     for (int64_t i = 0; i < d; i++) {

@@ -1,6 +1,5 @@
 /* The mixers from the reference kernels of their parts, each part's result rounded to the tensors' type. */
 #include "plugins/cpu/mixers.h"
-#include "plugins/cpu/normalisation.h"
 #include "plugins/cpu/reference/matmul.h"
 
 static cpu_matrix matrix(const cpu_array *array) {
@@ -17,8 +16,8 @@ static cpu_parts parts = {.project = project,
                           .conv = cpu_reference_conv,
                           .scan = cpu_reference_scan,
                           .ssd = cpu_reference_ssd,
-                          .rms_norm = cpu_reference_rms_norm,
-                          .mixer2_gated_rms_norm = cpu_reference_mixer2_gated_rms_norm};
+                          .norm = cpu_reference_norm,
+                          .gated_norm = cpu_reference_gated_norm};
 
 static const fl_impl ops[] = {
     {.op_name = "mamba_mixer", CPU_REFERENCE, .fn = cpu_mamba_mixer, .self = &parts},
