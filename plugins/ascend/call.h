@@ -102,6 +102,12 @@ void ascend_copy(ascend_call *c, ascend_view to, ascend_view from);
 ascend_step *ascend_step_begin(ascend_call *c, aclnn_operator operator_);
 void ascend_step_end(ascend_call *c, ascend_step *step, aclnnStatus code);
 
+/* For supports(): says why not. */
+static inline bool ascend_refuse(const char **reason, const char *words) {
+  *reason = words;
+  return false;
+}
+
 /* ------------------------------------------------------------------------------------ functions of an fl_impl */
 
 /* `self` is an ascend_op. */

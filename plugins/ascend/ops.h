@@ -29,12 +29,6 @@ typedef struct ascend_router {
 bool ascend_supports_router(const ascend_router *router, const char **reason);
 void ascend_choose_in_groups(ascend_call *c, const ascend_router *router, ascend_view weights, ascend_view ids);
 
-/* For supports(): says why not. */
-static inline bool ascend_refuse(const char **reason, const char *words) {
-  *reason = words;
-  return false;
-}
-
 /* The tensor at `index`; NULL if there is none. */
 static inline const DLTensor *ascend_tensor_at(const fl_call *call, uint32_t index) {
   return call->values[index].type == FL_TENSOR ? call->values[index].v.tensor : NULL;

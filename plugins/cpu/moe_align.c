@@ -1,6 +1,7 @@
 /* moe_align_block_size: counting sort of the places of topk_ids by expert. Nothing in it depends on how it is computed,
  * so both kinds of implementation are this one. */
 #include "plugins/cpu/index.h"
+#include "plugins/integers.h"
 
 #include <stdlib.h>
 
@@ -17,7 +18,7 @@ static void count(const DLTensor *ids, int64_t *next) {
 static int64_t lay_out(int64_t *next, int64_t experts, int64_t block, int32_t *expert_ids) {
   int64_t end = 0;
   for (int64_t expert = 0; expert < experts; expert++) {
-    int64_t begin = end, blocks = (next[expert] + block - 1) / block;
+    int64_t begin = end, blocks = divide_up(next[expert], block);
     for (int64_t i = 0; i < blocks; i++)
       expert_ids[begin / block + i] = (int32_t)expert;
     end += blocks * block;

@@ -225,7 +225,7 @@ static fl_status place(const gpu_op *op, fl_call *call, const batches *b) {
                                            .n = b->n,
                                            .rows = b->rows,
                                            .pairs = b->e.routing.pairs};
-  gpu_shape shape = {.grid = {(unsigned)gpu_divide_up(b->e.rows, GPU_TILE_THREADS), 1, 1},
+  gpu_shape shape = {.grid = {(unsigned)divide_up(b->e.rows, GPU_TILE_THREADS), 1, 1},
                      .block = {GPU_TILE_THREADS, 1, 1}};
   return gpu_launch(op, call, &place_batches, &shape, &arguments);
 }

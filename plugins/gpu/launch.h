@@ -13,6 +13,7 @@
 
 #include "plugins/gpu/driver.h"
 #include "plugins/gpu/kernels/arguments/common.h"
+#include "plugins/integers.h"
 #include "plugins/op_lists.h"
 
 /* One file of kernels, compiled and embedded; image.c defines it. */
@@ -131,10 +132,6 @@ static inline bool gpu_is_aligned(const void *data, int64_t bytes) {
 bool gpu_tensor_aligned(const DLTensor *tensor);
 bool gpu_rows_aligned(const gpu_rows *rows, int index, const DLTensor *tensor);
 
-static inline int64_t gpu_divide_up(int64_t n, int64_t by) {
-  return (n + by - 1) / by;
-}
-
 /* Blocks in y or z of a grid, for a kernel whose blocks then make the rest as well: no device takes more of them. */
 enum { GPU_MOST_BLOCKS = 65535 };
 
@@ -144,7 +141,7 @@ static inline unsigned gpu_limit_blocks(int64_t wanted) {
 
 /* Blocks of x by y threads, for so many threads along a row, and rows. */
 static inline gpu_shape gpu_shape_of(int64_t threads, int64_t rows, unsigned x, unsigned y) {
-  return (gpu_shape){.grid = {(unsigned)gpu_divide_up(threads, x), gpu_limit_blocks(gpu_divide_up(rows, y)), 1},
+  return (gpu_shape){.grid = {(unsigned)divide_up(threads, x), gpu_limit_blocks(divide_up(rows, y)), 1},
                      .block = {x, y, 1}};
 }
 

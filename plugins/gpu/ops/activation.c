@@ -27,7 +27,7 @@ static bool is_flat(const gpu_rows *rows, int64_t columns) {
 
 /* Few blocks of rows where there are many: each then makes several. */
 static gpu_shape shape_for(const gpu_activation_arguments *arguments, int64_t per_thread) {
-  int64_t threads = gpu_divide_up(arguments->columns, per_thread);
+  int64_t threads = divide_up(arguments->columns, per_thread);
   unsigned x = gpu_power_of_two(threads, GPU_ACTIVATION_THREADS);
   return gpu_shape_of(threads, arguments->rows.count, x, GPU_ACTIVATION_THREADS / x);
 }

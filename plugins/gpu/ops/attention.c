@@ -68,7 +68,7 @@ static fl_status merge(void *self, fl_call *call) {
     arguments.vectorised = arguments.vectorised && gpu_rows_aligned(&arguments.rows, i, tensors[i]);
   unsigned x = gpu_power_of_two(arguments.vectorised ? arguments.size / length : arguments.size, GPU_MERGE_THREADS);
   unsigned y = GPU_MERGE_THREADS / x;
-  gpu_shape shape = {.grid = {(unsigned)gpu_divide_up(arguments.rows.count, y), 1, 1}, .block = {x, y, 1}};
+  gpu_shape shape = {.grid = {(unsigned)divide_up(arguments.rows.count, y), 1, 1}, .block = {x, y, 1}};
   return gpu_launch(op, call, &merge_attn_states[dtype], &shape, &arguments);
 }
 
@@ -88,7 +88,7 @@ typedef struct decode_kernels {
 
 /* An element of a row takes one piece of 16 bytes, and each row one more where their number is even: see decoder. */
 static int64_t decode_shared(int64_t item, int64_t heads, int64_t size) {
-  int64_t length = 16 / item, pieces = gpu_divide_up(size, length), rows = GPU_DECODE_ROW_BYTES / item;
+  int64_t length = 16 / item, pieces = divide_up(size, length), rows = GPU_DECODE_ROW_BYTES / item;
   int64_t floats = heads * (pieces * length + GPU_DECODE_THREADS + 1);
   return rows * (pieces | 1) * 16 + (floats + rows) * (int64_t)sizeof(float);
 }
@@ -96,7 +96,7 @@ static int64_t decode_shared(int64_t item, int64_t heads, int64_t size) {
 /* Rows and queries, weights in two parts, scores, scales and which rows there are: see fragment_decoder. */
 static int64_t fragments_shared(int64_t item, int64_t heads, int64_t size) {
   int64_t rows = GPU_DECODE_FRAGMENT_ROWS, line = rows + GPU_FRAGMENT_PADDING;
-  int64_t numbers = (rows + heads) * (gpu_divide_up(size, 16) * 16 + GPU_FRAGMENT_PADDING) + 2 * heads * line;
+  int64_t numbers = (rows + heads) * (divide_up(size, 16) * 16 + GPU_FRAGMENT_PADDING) + 2 * heads * line;
   int64_t floats = GPU_DECODE_FRAGMENT_SLICES * heads * line + heads + rows;
   return numbers * item + floats * (int64_t)sizeof(float);
 }
@@ -141,7 +141,7 @@ static bool supports_decode(void *self, const fl_call *call, const char **reason
 
 /* Blocks for the heads of a sequence. */
 static int64_t head_groups(const fl_call *call) {
-  return gpu_divide_up(gpu_tensor(call, QUERY)->shape[1], find_decoder(call)->heads);
+  return divide_up(gpu_tensor(call, QUERY)->shape[1], find_decoder(call)->heads);
 }
 
 /* Into how many parts sequences should go, of which only the most is known here. */
@@ -149,7 +149,7 @@ static int64_t wanted_parts(const fl_call *call) {
   const DLTensor *query = gpu_tensor(call, QUERY);
   int64_t blocks = query->shape[0] * head_groups(call);
   int64_t rows = gpu_tensor(call, BLOCK_TABLE)->shape[1] * gpu_tensor(call, KV_CACHE)->shape[1];
-  int64_t parts = blocks ? gpu_divide_up(MANY_BLOCKS, blocks) : 1, most = gpu_divide_up(rows, GPU_DECODE_PART_ROWS);
+  int64_t parts = blocks ? divide_up(MANY_BLOCKS, blocks) : 1, most = divide_up(rows, GPU_DECODE_PART_ROWS);
   parts = parts < most ? parts : most;
   return parts > 1 ? parts : 1;
 }
@@ -272,7 +272,7 @@ static bool supports_encoder(void *self, const fl_call *call, const char **reaso
 
 /* See encoder. */
 static unsigned encoder_shared(int64_t item, int64_t size, int64_t queries) {
-  int64_t length = 16 / item, pieces = gpu_divide_up(size, length);
+  int64_t length = 16 / item, pieces = divide_up(size, length);
   int64_t floats = queries * (pieces * length + 4) + GPU_ENCODER_KEYS * (queries + 4) + 2 * queries;
   return (unsigned)(2 * GPU_ENCODER_KEYS * (pieces | 1) * 16 + floats * (int64_t)sizeof(float));
 }
@@ -336,10 +336,10 @@ static fl_status encode(void *self, fl_call *call) {
                                                   : (float)(1 / sqrt((double)size))};
   const encoder_kernels *found = find_encoder(dtype, size);
   int64_t queries = GPU_ENCODER_QUERY_BYTES / item, all = query->shape[0] * heads;
-  bool few = all * gpu_divide_up(query->shape[1], queries) < MANY_BLOCKS;
+  bool few = all * divide_up(query->shape[1], queries) < MANY_BLOCKS;
   if (few)
     queries = GPU_ENCODER_FEW_QUERY_BYTES / item;
-  arguments.tiles = (uint32_t)gpu_divide_up(query->shape[1], queries);
+  arguments.tiles = (uint32_t)divide_up(query->shape[1], queries);
   if (__builtin_mul_overflow(all, (int64_t)arguments.tiles, &blocks) || blocks > INT32_MAX)
     return fl_fail(call, FL_ENOTSUP, "%s: more heads and tokens than a grid has blocks", op->name);
   gpu_shape shape = {.grid = {(unsigned)blocks, 1, 1},

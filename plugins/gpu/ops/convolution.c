@@ -71,7 +71,7 @@ static bool read_convolution(const fl_call *call, gpu_convolution_arguments *a, 
   a->group_channels = (int32_t)weight->shape[1];
   a->group_outputs = (int32_t)group_outputs;
   a->depth = depth;
-  a->output_blocks = (uint32_t)gpu_divide_up(group_outputs, tile);
+  a->output_blocks = (uint32_t)divide_up(group_outputs, tile);
   a->blocks = (uint32_t)groups * a->output_blocks;
   return true;
 }
@@ -94,7 +94,7 @@ static fl_status run(void *self, fl_call *call) {
   if (!a.positions || !a.blocks)
     return FL_OK;
   gpu_shape shape = {
-      .grid = {(unsigned)gpu_divide_up(a.positions, GPU_CONVOLUTION_POSITIONS), gpu_limit_blocks(a.blocks), 1},
+      .grid = {(unsigned)divide_up(a.positions, GPU_CONVOLUTION_POSITIONS), gpu_limit_blocks(a.blocks), 1},
       .block = {GPU_TILE_THREADS, 1, 1}};
   gpu_kernel *kernels = a.group_outputs <= GPU_CONVOLUTION_FEW ? convolve_few : convolve_many;
   return gpu_launch(op, call, &kernels[gpu_dtype_of(gpu_tensor(call, X))], &shape, &a);

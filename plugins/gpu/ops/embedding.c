@@ -30,7 +30,7 @@ static fl_status vocab_parallel_embedding(void *self, fl_call *call) {
   DLTensor *const tensors[] = {cpu_view_column(&view, ids), out};
   int64_t item = gpu_item_size(weight);
   gpu_embedding_arguments a = {.ids = fl_data(ids),
-                               .wide_ids = ids->dtype.bits == 64,
+                               .wide_ids = gpu_is_wide(ids),
                                .table = fl_data(weight),
                                .table_rows = weight->shape[0],
                                .table_stride = fl_stride(weight, 0),

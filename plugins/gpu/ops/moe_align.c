@@ -13,8 +13,8 @@ static int64_t divide(int64_t places, int64_t *chunk) {
   enum { THREADS = GPU_ALIGN_THREADS, LEAST = 8 * THREADS, MOST_BLOCKS = 64 };
   *chunk = LEAST;
   if (places > (int64_t)LEAST * MOST_BLOCKS)
-    *chunk = gpu_divide_up(gpu_divide_up(places, MOST_BLOCKS), THREADS) * THREADS;
-  return places > *chunk ? gpu_divide_up(places, *chunk) : 1;
+    *chunk = divide_up(divide_up(places, MOST_BLOCKS), THREADS) * THREADS;
+  return places > *chunk ? divide_up(places, *chunk) : 1;
 }
 
 size_t gpu_align_workspace(int64_t places, int64_t experts) {
@@ -69,7 +69,7 @@ static fl_status moe_align_block_size(void *self, fl_call *call) {
   const DLTensor *sorted = gpu_tensor(call, SORTED_TOKEN_IDS), *expert_ids = gpu_tensor(call, EXPERT_IDS);
   fl_status status = gpu_check_workspace(op, call);
   gpu_align_arguments arguments = {.ids = fl_data(ids),
-                                   .wide_ids = ids->dtype.bits == 64,
+                                   .wide_ids = gpu_is_wide(ids),
                                    .row_stride = fl_stride(ids, 0),
                                    .topk = ids->shape[1],
                                    .places = (uint64_t)places_in(ids),

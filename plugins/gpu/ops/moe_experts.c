@@ -46,10 +46,6 @@ static DLTensor *tensor_at(const fl_call *call, int place) {
   return place < 0 ? NULL : gpu_tensor(call, (uint32_t)place);
 }
 
-static bool is_wide(const DLTensor *index) {
-  return index && index->dtype.bits == 64;
-}
-
 static bool is_of(const DLTensor *tensor, gpu_dtype dtype) {
   return !tensor || gpu_dtype_of(tensor) == dtype;
 }
@@ -58,8 +54,9 @@ static bool is_of(const DLTensor *tensor, gpu_dtype dtype) {
  */
 
 void *gpu_experts_piece(const fl_call *call, gpu_experts *e, size_t size) {
+  enum { ALIGNMENT = 256 };
   char *at = call->workspace ? (char *)call->workspace + e->workspace : NULL;
-  e->workspace += (size + 255) / 256 * 256;
+  e->workspace += (size_t)round_up((int64_t)size, ALIGNMENT);
   return at;
 }
 
@@ -100,7 +97,7 @@ bool gpu_experts_read(const gpu_op *op, const fl_call *call, gpu_experts *e, con
   if (at->routes)
     place_routing(call, e);
   e->dtype = gpu_dtype_of(e->x);
-  e->size = e->x->dtype.bits / 8;
+  e->size = gpu_item_size(e->x);
   e->tokens = e->x->shape[0];
   e->hidden = e->x->shape[1];
   e->topk = e->ids->shape[1];
@@ -127,8 +124,8 @@ bool gpu_experts_read(const gpu_op *op, const fl_call *call, gpu_experts *e, con
                                      .pairs = (uint32_t)pairs,
                                      .topk = (uint32_t)e->topk,
                                      .experts = (uint32_t)n,
-                                     .wide_ids = is_wide(e->ids),
-                                     .wide_map = is_wide(e->map)};
+                                     .wide_ids = gpu_is_wide(e->ids),
+                                     .wide_map = gpu_is_wide(e->map)};
   return true;
 }
 
@@ -274,7 +271,7 @@ static fl_status run_product(const gpu_op *op, fl_call *call, const gpu_experts 
   gpu_kernel *kernels = tiles->rows == GPU_EXPERTS_MANY ? multiply_many : multiply_few;
   gpu_shape shape = {.block = {GPU_TILE_THREADS, 1, 1}};
   fl_status status = FL_OK;
-  shape.grid[0] = (unsigned)gpu_divide_up(a->n, GPU_EXPERTS_COLUMNS);
+  shape.grid[0] = (unsigned)divide_up(a->n, GPU_EXPERTS_COLUMNS);
   shape.grid[2] = 1;
   for (uint32_t first = 0; first < tiles->n && !status && a->n; first += GPU_MOST_BLOCKS) {
     a->tiles.pair = tiles->pair + (size_t)first * tiles->rows;

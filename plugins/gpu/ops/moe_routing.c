@@ -24,7 +24,7 @@ static fl_status shape_for(const gpu_op *op, fl_call *call, const gpu_route_argu
   while (threads > warp && threads / warp * of_warp > ALWAYS_ALLOWED)
     threads /= 2;
   unsigned tokens = threads / warp;
-  *shape = (gpu_shape){.grid = {(unsigned)gpu_divide_up(a->rows.count, tokens), 1, 1},
+  *shape = (gpu_shape){.grid = {(unsigned)divide_up(a->rows.count, tokens), 1, 1},
                        .block = {threads, 1, 1},
                        .shared = (unsigned)(tokens * of_warp)};
   return FL_OK;

@@ -21,9 +21,9 @@ typedef struct norm {
  * threads as there are vectors, since then latency counts. */
 static unsigned threads_for(const gpu_norm_arguments *a, const gpu_device *device, int64_t per_thread) {
   enum { KEPT = 4, BLOCKS_OF_UNIT = 4 };
-  int64_t blocks = (int64_t)a->rows.count * a->groups, units = gpu_divide_up(a->columns, per_thread);
+  int64_t blocks = (int64_t)a->rows.count * a->groups, units = divide_up(a->columns, per_thread);
   bool few = blocks < (int64_t)device->properties.units * BLOCKS_OF_UNIT;
-  return gpu_block_size(device, few ? units : gpu_divide_up(units, KEPT), GPU_NORM_THREADS);
+  return gpu_block_size(device, few ? units : divide_up(units, KEPT), GPU_NORM_THREADS);
 }
 
 static bool is_vectorisable(const norm *n, int64_t length) {

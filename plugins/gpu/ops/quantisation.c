@@ -73,7 +73,7 @@ static fl_status read_call(const gpu_op *op, fl_call *call, bool by_row, gpu_qua
                              .least_scale = (float)(fnuz ? 1.0 / (224.0 * 512.0) : 1.0 / (448.0 * 512.0)),
                              .power_of_two = call->values[USE_UE8M0].v.b};
   if (gpu_dtype_of(x) == GPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return gpu_wrong_type(call, "x");
   int64_t q_rows = x->ndim == 2 ? q->shape[0] : 0;
   if (a->columns > INT32_MAX || q_rows > INT32_MAX)
     return fl_fail(call, FL_ENOTSUP, "%s: rows of %lld elements, %lld with padding, expected at most %d of both",
@@ -95,7 +95,7 @@ static fl_status read_call(const gpu_op *op, fl_call *call, bool by_row, gpu_qua
 
 static fl_status quantise_tokens(const gpu_op *op, fl_call *call, gpu_quant_arguments *a, gpu_dtype dtype) {
   enum { LEAST = 64, EACH = 2 }; /* a multiple of every warp's width; vectors that a thread keeps */
-  int64_t threads = gpu_divide_up(a->columns, EACH * length(a, dtype));
+  int64_t threads = divide_up(a->columns, EACH * length(a, dtype));
   unsigned block = gpu_power_of_two(threads > LEAST ? threads : LEAST, GPU_QUANT_THREADS);
   if (!a->q_rows)
     return FL_OK;
@@ -105,22 +105,22 @@ static fl_status quantise_tokens(const gpu_op *op, fl_call *call, gpu_quant_argu
 
 static fl_status quantise_groups(const gpu_op *op, fl_call *call, gpu_quant_arguments *a, gpu_dtype dtype) {
   enum { LEAST_WARP = 32 };
-  int64_t groups = gpu_divide_up(a->columns, a->group_columns);
+  int64_t groups = divide_up(a->columns, a->group_columns);
   if (!a->rows.count || !groups)
     return FL_OK;
-  a->lanes = gpu_power_of_two(gpu_divide_up(a->group_columns, length(a, dtype)), LEAST_WARP);
+  a->lanes = gpu_power_of_two(divide_up(a->group_columns, length(a, dtype)), LEAST_WARP);
   a->groups_at_once = gpu_power_of_two(groups, THREADS / a->lanes);
-  int64_t rows = gpu_divide_up(a->rows.count, THREADS / a->lanes / a->groups_at_once);
-  gpu_shape shape = {.grid = {(unsigned)gpu_divide_up(groups, a->groups_at_once), gpu_limit_blocks(rows), 1},
+  int64_t rows = divide_up(a->rows.count, THREADS / a->lanes / a->groups_at_once);
+  gpu_shape shape = {.grid = {(unsigned)divide_up(groups, a->groups_at_once), gpu_limit_blocks(rows), 1},
                      .block = {THREADS, 1, 1}};
   return gpu_launch(op, call, &of_groups[dtype], &shape, a);
 }
 
 /* Each of at most `most` blocks takes what is its share of the rows; 0: as many as there are. */
 static fl_status apply(const gpu_op *op, fl_call *call, gpu_quant_arguments *a, gpu_dtype dtype, int64_t most) {
-  int64_t threads = gpu_divide_up(a->columns, length(a, dtype));
+  int64_t threads = divide_up(a->columns, length(a, dtype));
   a->lanes = gpu_power_of_two(threads, THREADS);
-  int64_t x = gpu_divide_up(threads, a->lanes), y = gpu_divide_up(a->q_rows, THREADS / a->lanes);
+  int64_t x = divide_up(threads, a->lanes), y = divide_up(a->q_rows, THREADS / a->lanes);
   gpu_shape shape = {.grid = {1, 1, 1}, .block = {THREADS, 1, 1}};
   if (x > 1)
     shape.grid[0] = most ? least(x, most) : (unsigned)x;
@@ -146,7 +146,7 @@ static fl_status quantise_tensor(const gpu_op *op, fl_call *call, gpu_quant_argu
   a->parts = call->workspace;
   if (a->rows.count && a->columns) {
     gpu_quant_arguments flat = flattened(a);
-    int64_t x = gpu_divide_up(flat.columns, THREADS * length(a, dtype));
+    int64_t x = divide_up(flat.columns, THREADS * length(a, dtype));
     gpu_shape shape = {.grid = {least(x, GPU_QUANT_PARTS), 1, 1}, .block = {THREADS, 1, 1}};
     shape.grid[1] = least(flat.rows.count, GPU_QUANT_PARTS / shape.grid[0]);
     a->n_parts = shape.grid[0] * shape.grid[1];

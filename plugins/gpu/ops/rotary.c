@@ -78,7 +78,7 @@ static int64_t count_blocks(const gpu_rotary_arguments *a, gpu_rotary_tensor *t)
     return 0;
   t->heads_at_once = gpu_power_of_two(t->heads, THREADS / a->lanes);
   int64_t tokens = THREADS / a->lanes / t->heads_at_once;
-  return gpu_divide_up(a->tokens.count, tokens);
+  return divide_up(a->tokens.count, tokens);
 }
 
 /* Tensors and tables are given; `cos` is one of the tables, for its type. */
@@ -117,7 +117,7 @@ static fl_status rotary_embedding(void *self, fl_call *call) {
   const DLTensor *cos = gpu_tensor(call, COS), *sin = gpu_tensor(call, SIN), *ids = gpu_tensor(call, POSITION_IDS);
   int64_t pairs = cos->shape[1], size = query->ndim == 2 ? 2 * pairs : query->shape[2];
   gpu_rotary_arguments arguments = {.positions = fl_data(ids),
-                                    .wide_positions = ids->dtype.bits == 64,
+                                    .wide_positions = gpu_is_wide(ids),
                                     .n_positions = cos->shape[0],
                                     .pairs = pairs,
                                     .offset = call->values[OFFSET].v.i,
@@ -172,7 +172,7 @@ static fl_status dual_chunk_rotary_embedding(void *self, fl_call *call) {
   DLTensor *query_out = gpu_tensor(call, QUERY_OUT), *key_out = gpu_tensor(call, KEY_OUT);
   const DLTensor *ids = gpu_tensor(call, POSITIONS), *k_cache = gpu_tensor(call, K);
   gpu_rotary_arguments arguments = {.positions = fl_data(ids),
-                                    .wide_positions = ids->dtype.bits == 64,
+                                    .wide_positions = gpu_is_wide(ids),
                                     .n_positions = k_cache->shape[0],
                                     .chunk = values[CHUNK].v.i - values[LOCAL].v.i,
                                     .pairs = values[ROTARY_DIM].v.i / 2,

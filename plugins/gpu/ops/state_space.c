@@ -73,7 +73,7 @@ static gpu_shape shape_by_sequences(const gpu_conv_arguments *arguments) {
 }
 
 static gpu_shape shape_by_tokens(const gpu_conv_arguments *arguments, int64_t length) {
-  int64_t vectors = gpu_divide_up(arguments->sequences.tokens, length);
+  int64_t vectors = divide_up(arguments->sequences.tokens, length);
   unsigned x = gpu_power_of_two(vectors, GPU_CONV_THREADS);
   return gpu_shape_of(vectors, arguments->channels, x, GPU_CONV_THREADS / x);
 }
@@ -135,7 +135,7 @@ static gpu_scan_arguments scan_arguments(const fl_call *call) {
                               .c_group = fl_stride(c, 0),
                               .c_state = fl_stride(c, 1),
                               .group_channels = (uint32_t)group_channels,
-                              .group_blocks = (uint32_t)gpu_divide_up(group_channels, channels),
+                              .group_blocks = (uint32_t)divide_up(group_channels, channels),
                               .states = (int32_t)b->shape[1],
                               .softplus = call->values[SOFTPLUS].v.b,
                               .sequences = sequences_of(call, SCAN_STARTS, u->shape[1], state)};
@@ -235,7 +235,7 @@ static gpu_ssd_arguments ssd_arguments(const fl_call *call) {
                              .out_head = fl_stride(out, 1),
                              .heads = (uint32_t)x->shape[1],
                              .group_heads = (uint32_t)(x->shape[1] / b->shape[1]),
-                             .row_blocks = (uint32_t)gpu_divide_up(x->shape[2], GPU_SSD_ROWS),
+                             .row_blocks = (uint32_t)divide_up(x->shape[2], GPU_SSD_ROWS),
                              .rows = (int32_t)x->shape[2],
                              .states = (int32_t)b->shape[2],
                              .softplus = call->values[SSD_SOFTPLUS].v.b,
