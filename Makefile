@@ -97,6 +97,10 @@ $(STATIC): $(CORE_OBJECTS)
 	rm -f $@
 	$(AR) rcs $@ $(CORE_OBJECTS)
 
+# Prints a page of the manual with its parts about settings made anew from their table.
+$(BUILD)/setting-pages: tools/setting_pages.c $(STATIC)
+	$(CC) $(BASE) $(CORE_CFLAGS) $(CFLAGS) -o $@ $< $(STATIC) $(LINK) $(CORE_LIBS)
+
 # ---------------------------------------------------------------------------------------------------------- command
 $(COMMAND): $(CLI_OBJECTS) $(SHARED)
 	$(CC) -o $@ $(CLI_OBJECTS) -L$(BUILD) -lflhost -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' $(LINK) \
@@ -217,9 +221,11 @@ check-valgrind: ## all tests under valgrind, leaks are errors
 
 # Backends of this machine alone would make the pages differ from one to the next: those of the tree.
 .PHONY: docs
-docs: all ## make docs/operators anew from the operators' entries
+docs: all $(BUILD)/setting-pages ## make docs/operators and the tables of settings anew
 	@mkdir -p docs/operators
 	env -i VLLM_FL_PLUGIN_PATH='$(abspath $(BUILD)/plugins)' $(COMMAND) ops --pages docs/operators
+	for page in docs/policy-guide.md docs/man/flhost.1 docs/man/flhost.yaml.5; do \
+	  $(BUILD)/setting-pages $$page > $(BUILD)/page && { cmp -s $(BUILD)/page $$page || cp $(BUILD)/page $$page; } || exit 1; done
 
 # Its warnings are errors, but for fields without a comment.
 .PHONY: docs-html
