@@ -1,11 +1,10 @@
-/* What the loading of a host's plugins at its creation and later have in common. */
+/* From files to code: finding plugins, judging them, loading them when they are needed. What rooms above may use. */
 #ifndef FLHOST_CORE_PLUGINS_H
 #define FLHOST_CORE_PLUGINS_H
 
-#include "core/discovery.h"
-
-/* D4: loads one and keeps the record; one that lists its ops may be deferred. The loading lock is held. FL_EPLUGIN when
- * it failed. */
-fl_status fl_plugins_load(fl_loader *loader, const fl_found *found, bool may_defer, bool *loaded);
+#include "core/plugins/deferred.h"
+#include "core/plugins/discovery.h"
+#include "core/plugins/loader.h"
+#include "core/plugins/plugins.h"
 
 #endif

@@ -1,0 +1,52 @@
+/* Bindings: what was resolved for an op, a policy and a device type, made on the first call and cached (rule S5). */
+#ifndef FLHOST_CORE_CALL_BINDING_H
+#define FLHOST_CORE_CALL_BINDING_H
+
+#include "core/registry.h"
+
+/* One implementation that a binding may call. */
+typedef struct fl_candidate {
+  fl_impl_record *record;
+  uint32_t dtypes;     /* element types that it takes; 0 = all that the schema lets through */
+  bool on_probation;   /* it failed before and its back-off is over */
+  _Atomic bool noted;  /* F1 was logged for it under this binding */
+  uint64_t on_devices; /* a bit for each index of the device type that reaches min_arch */
+} fl_candidate;
+
+/* What was resolved for one op, policy and device type: S5. Immutable, but for what is said to be guarded. */
+typedef struct fl_binding {
+  fl_bound bound; /* first: what the slot points to */
+  /* What takes its place once the use of the first candidate was logged; fn NULL: it stays. */
+  fl_target noted;
+  fl_kernel_fn fn; /* of the first candidate */
+  void *self;
+  uint32_t count;
+  struct fl_op *op;
+  double retry_at; /* when a failed implementation that was left out may be tried again; 0 = none is left out */
+  bool strict, preserve_inputs, statistics;
+  bool synchronous; /* waits for the device after each implementation */
+  uint32_t n;
+  fl_candidate candidates[];
+} fl_binding;
+
+/* Resolves and publishes into `slots`, unless something is bound there. The thread is reading, and must go on until it
+ * is done with the target. NULL with the error message and *status when there is nothing to call. */
+const fl_target *fl_bind(fl_op *op, fl_slots *slots, uint32_t device_type, fl_status *status);
+
+/* The use of a binding's first candidate was logged. */
+void fl_binding_noted(fl_binding *binding);
+
+/* Resolves before any call does; an op's first use is noted, nothing is unbound. The thread is reading. FL_ENOIMPL:
+ * nothing to call. */
+fl_status fl_bind_ahead(fl_op *op, fl_slots *slots, uint32_t device_type);
+
+/* S4: adds a line for each implementation that is not among a binding's candidates for tensors on the device type: why
+ * it is not. Takes the host's lock. */
+void fl_add_left_out(const fl_binding *binding, uint32_t device_type, fl_text *text);
+/* Does it take every call that the op's schema lets through (S3: the search ends with it)? */
+bool fl_takes_all(const fl_impl_record *record);
+
+/* Resolves, and calls what was found: what a slot has where nothing is bound. `self` is the op. */
+fl_status fl_run_unbound(void *self, fl_call *call);
+
+#endif

@@ -1,0 +1,200 @@
+/*
+ * A host and its ops as records: what the rooms above read and publish. Functions are declared in the header of the
+ * file that has them.
+ *
+ * One lock a host, for writers and for everything that is not on the call path. It is never held while code of a plugin
+ * or of the engine runs: availability checks, kernels and log callbacks are called without it. What readers see
+ * (fl_op.slots, fl_op.impls, the table of names) is immutable once published and retired when replaced (thread.h).
+ */
+#ifndef FLHOST_CORE_REGISTRY_RECORDS_H
+#define FLHOST_CORE_REGISTRY_RECORDS_H
+
+#include "core/registry/components.h"
+#include "core/registry/plugin_record.h"
+#include "core/schema.h"
+#include "core/settings.h"
+#include "core/support.h"
+
+/* Who registers implementations. Lives as long as the host, so that a plugin's name is kept once, not in each. */
+typedef struct fl_provider {
+  struct fl_provider *next;
+  const char *build_id; /* of the plugin's file, "" if it has none */
+  char plugin[];
+} fl_provider;
+
+/* F8: what went wrong with an implementation; made when something does. */
+typedef enum fl_event { FL_EVENT_NOT_SUPPORTED, FL_EVENT_FALLBACK, FL_EVENT_FAILURE, FL_EVENTS } fl_event;
+typedef struct fl_tally {
+  _Atomic uint64_t events[FL_EVENTS];
+} fl_tally;
+
+/* One registered implementation: what fl_impl says, in one piece of memory, since there may be very many. Immutable,
+ * but for what is said to be guarded. */
+typedef struct fl_impl_record {
+  fl_kernel_fn fn;
+  void *self;
+  bool (*is_available)(void *self, const char **reason);
+  bool (*supports_args)(void *self, const fl_call *call, const char **reason);
+  size_t (*workspace_size)(void *self, const fl_call *call);
+  struct fl_op *op;
+  const fl_provider *provider;
+  const char *vendor, *min_arch; /* behind impl_id; NULL if none */
+  uint64_t devices;
+  /* R6. Written under the host's availability lock, `asked` last. */
+  _Atomic(const char *) reason; /* why it is not available, a static string; NULL: it is */
+  _Atomic(fl_tally *) tally;    /* NULL: nothing so far */
+  _Atomic uint32_t asked;       /* generation of the registry in which is_available was asked; 0 = never */
+  uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far; guarded by the host's lock */
+  uint32_t dtypes, flags;
+  int32_t priority;
+  uint8_t kind;
+  char impl_id[];
+} fl_impl_record;
+
+/* Is it for tensors on devices of that type (0: any)? */
+static inline bool fl_impl_is_for(const fl_impl_record *impl, int32_t device_type) {
+  return !device_type || impl->devices & FL_DEVICE(device_type);
+}
+
+/* All implementations of one op, in the order of registration. Immutable. */
+typedef struct fl_impl_set {
+  uint32_t n;
+  fl_impl_record *impls[];
+} fl_impl_set;
+
+/* An implementation that failed (F4). */
+typedef struct fl_failure {
+  struct fl_failure *next;
+  fl_impl_record *impl;
+  char *reason;
+  double backoff;  /* seconds; 0 = for ever */
+  double retry_at; /* monotonic seconds */
+} fl_failure;
+
+/* What a slot points to: what is to be called. */
+typedef struct fl_target {
+  fl_kernel_fn fn;
+  void *self;
+  bool (*supports_args)(void *self, const fl_call *call, const char **reason); /* asked first; NULL: nothing to ask */
+  void *asked;                /* what it is given: the kernel's `self` */
+  struct fl_binding *binding; /* NULL: nothing is bound */
+} fl_target;
+
+/* What stands in a slot: the first part of a binding (call/binding.h), as far as taking it out again needs it. */
+typedef struct fl_bound {
+  /* The kernel itself where nothing can go another way, else a function of call/ with the binding. */
+  fl_target target;
+  const fl_impl_record *first;       /* what it calls first */
+  struct fl_bound *next;             /* of the op; guarded by the host's lock */
+  _Atomic(const fl_target *) *place; /* the slot it is in; NULL: in none any more; guarded by the host's lock */
+} fl_bound;
+
+/* What to call for an op, by device type. Never NULL: the op's `unbound` stands where nothing is bound. */
+typedef struct fl_slots {
+  _Atomic(const fl_target *) by_device[FL_DEVICE_SLOTS];
+} fl_slots;
+
+/* How fl_invoke goes about a call of the op. */
+typedef enum fl_path {
+  FL_PATH_TRUSTING = 0, /* arguments are not checked */
+  FL_PATH_CHECKED,
+  FL_PATH_OTHERWISE /* it may have no tensor */
+} fl_path;
+
+struct fl_op {
+  fl_host *host;
+  int32_t device_argument; /* of the schema */
+  uint32_t device_offset;  /* where it is among a call's values, bytes */
+  uint8_t path;            /* fl_path */
+  fl_slots slots;          /* under the global policy */
+  fl_target unbound;       /* resolves, and calls what it found */
+  uint64_t checked_as;     /* id of the schema; UINT64_MAX, which none has, on FL_PATH_OTHERWISE */
+  fl_schema *schema;       /* NULL as long as nobody needed the built-in op */
+  const fl_op_def *def;    /* built-in: what `schema` is parsed from, else NULL */
+  const char *name;        /* of a built-in op in fl_host.builtin_names, else owned */
+  uint32_t index;
+  uint64_t hash;
+  _Atomic(fl_impl_set *) impls;
+  fl_impl_record *unfused;   /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
+  const char *schema_plugin; /* who declared it; owned unless it is built-in */
+  /* Guarded by the host's lock. */
+  fl_bound *bindings;    /* that are in slots */
+  fl_op *next_bound;     /* of the host's ops that have bindings */
+  char *last_used;       /* impl_id that F1 logged last */
+  uint32_t switches;     /* changes of last_used */
+  bool is_bound;         /* it is among the host's `bound` */
+  bool enforced;         /* runs whatever custom_ops says */
+  bool order_is_partial; /* warned of: its own order may find nothing for a call */
+  fl_failure *failures;
+};
+
+/* Names to ops: open addressing, immutable but for empty places that get filled. `n` is its writers'. */
+typedef struct fl_name_table {
+  uint32_t mask, n;
+  _Atomic(fl_op *) places[];
+} fl_name_table;
+
+/* What the rooms above bring for the registry to call; a host is made with them. */
+typedef struct fl_host_hooks {
+  /* Resolves an op, `self`, and calls what was found: what a slot has where nothing is bound. */
+  fl_kernel_fn run_unbound;
+  /* Gives an op that can be run by its parts the implementation that does so. false: out of memory. */
+  bool (*add_parts)(fl_op *op);
+  /* Loads the deferred plugins that list the op, or all (NULL). No lock is held. What became of each is in its record;
+   * only FL_ENOMEM is an error. */
+  fl_status (*load_deferred)(fl_host *host, const char *op);
+  /* The same for those that bring the platform (FL_PLUGIN_PLATFORM), or any (NULL). */
+  fl_status (*load_deferred_platform)(fl_host *host, const char *platform);
+} fl_host_hooks;
+
+struct fl_host {
+  const fl_host_hooks *hooks;              /* set at creation */
+  _Atomic(fl_name_table *) names;          /* ops that are ready: parsed, and no deferred plugin lists them */
+  bool statistics, checks, dispatch_debug; /* set at creation */
+  bool synchronous;                        /* calls wait for the device; set there */
+  bool without_plugins;                    /* none was loaded at creation; set there */
+  _Atomic bool frozen;                     /* frozen_by is not empty; changed under `lock` */
+
+  pthread_mutex_t lock;         /* guards all that follows, but for what is atomic */
+  uint64_t epoch;               /* of everything that resolving depends on */
+  uint32_t registry_generation; /* never 0 */
+  fl_provider *providers;
+  fl_op **ops; /* all, by index */
+  uint32_t n_ops, ops_capacity;
+  fl_name_table *declared; /* ops that were not ready when they became known */
+  fl_op *builtin;          /* the built-in ops, in one piece */
+  char *builtin_names;
+  fl_op *bound; /* those that have bindings */
+  fl_component_record *components;
+  uint32_t n_components;
+  struct fl_device_type *device_types; /* platform/device.h, FL_DEVICE_SLOTS of them */
+
+  fl_policy *policy;  /* the global one */
+  bool policy_is_set; /* by fl_set_global_policy, not from settings */
+  fl_config *config;
+  struct fl_view *views; /* call/scope.h */
+  uint32_t n_views;
+  uint64_t view_clock;
+  fl_retired retired;
+  fl_strings oplist;    /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
+  fl_strings frozen_by; /* one name for each fl_freeze that is not thawed */
+
+  pthread_mutex_t availability_lock; /* recursive; held while is_available runs, and never together with `lock` */
+
+  /* Set at creation. */
+  fl_log log;
+  fl_config_sources sources; /* strings owned: copies of the options */
+  fl_strings owned;
+  const char **environment;
+  fl_strings directories;
+  char *platform, *platform_origin, *platform_plugin;
+
+  fl_plugin_record *plugins; /* guarded by `lock` */
+  uint32_t n_plugins;
+  _Atomic uint32_t n_deferred; /* of `plugins` */
+  pthread_mutex_t loading;     /* recursive; fl_loading_begin */
+
+  fl_host *next; /* of the process's hosts: host/hosts.c */
+};
+
+#endif

@@ -1,0 +1,348 @@
+/* Ops by name: writers hold the host's lock and publish; readers follow published pointers (records.h). */
+#include "core/registry/registry.h"
+
+#include "core/ops.h"
+#include "core/registry/failures.h"
+#include "core/registry/implementations.h"
+#include "core/registry/loading.h"
+#include "core/registry/slots.h"
+#include "core/support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------------- names */
+
+static uint64_t mix(uint64_t a, uint64_t b) {
+  __uint128_t product = (__uint128_t)a * b;
+  return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* Eight bytes at a time; the constants are odd numbers with as many ones as zeros. */
+uint64_t fl_hash_name(const char *name, size_t length) {
+  const uint64_t k = UINT64_C(0x9e3779b97f4a7c15);
+  uint64_t hash = k ^ length, word;
+  for (; length >= 8; name += 8, length -= 8) {
+    memcpy(&word, name, 8);
+    hash = mix(hash ^ word, k);
+  }
+  word = 0;
+  if (length >= 4) {
+    uint32_t low, high;
+    memcpy(&low, name, 4);
+    memcpy(&high, name + length - 4, 4);
+    word = (uint64_t)high << 32 | low;
+  } else if (length) {
+    word = (uint64_t)(unsigned char)name[0] << 16 | (uint64_t)(unsigned char)name[length / 2] << 8 |
+           (unsigned char)name[length - 1];
+  }
+  return mix(hash ^ word, UINT64_C(0xd6e8feb86659fd93));
+}
+
+static inline fl_op *table_find(const fl_name_table *table, const char *name, size_t length, uint64_t hash) {
+  for (uint32_t i = (uint32_t)hash & table->mask;; i = (i + 1) & table->mask) {
+    fl_op *op = atomic_load_explicit(&table->places[i], memory_order_acquire);
+    if (!op)
+      return NULL;
+    if (op->hash == hash && !memcmp(op->name, name, length + 1))
+      return op;
+  }
+}
+
+static void table_put(fl_name_table *table, fl_op *op) {
+  uint32_t i = (uint32_t)op->hash & table->mask;
+  while (atomic_load_explicit(&table->places[i], memory_order_relaxed))
+    i = (i + 1) & table->mask;
+  atomic_store_explicit(&table->places[i], op, memory_order_release);
+  table->n++;
+}
+
+static fl_name_table *table_create(uint32_t places) {
+  fl_name_table *table = calloc(1, sizeof *table + places * sizeof table->places[0]);
+  if (table)
+    table->mask = places - 1;
+  return table;
+}
+
+/* A table of twice the size where `table` is full, `table` itself where it is not. NULL: out of memory. */
+static fl_name_table *table_grow(fl_name_table *table) {
+  if (table->n * 2 <= table->mask)
+    return table;
+  fl_name_table *grown = table_create((table->mask + 1) * 2);
+  for (uint32_t i = 0; grown && i <= table->mask; i++) {
+    fl_op *op = atomic_load_explicit(&table->places[i], memory_order_relaxed);
+    if (op)
+      table_put(grown, op);
+  }
+  return grown;
+}
+
+/* Room for one more op in the list and the tables of names. */
+static bool ops_reserve(fl_host *host) {
+  if (host->n_ops == host->ops_capacity) {
+    uint32_t capacity = host->ops_capacity * 2;
+    fl_op **grown = realloc(host->ops, capacity * sizeof *grown);
+    if (!grown)
+      return false;
+    host->ops = grown;
+    host->ops_capacity = capacity;
+  }
+  fl_name_table *table = atomic_load_explicit(&host->names, memory_order_relaxed), *grown = table_grow(table);
+  if (grown && grown != table) {
+    atomic_store_explicit(&host->names, grown, memory_order_release);
+    fl_retire(&host->retired, table, free);
+  }
+  fl_name_table *declared = table_grow(host->declared);
+  if (declared && declared != host->declared) {
+    free(host->declared);
+    host->declared = declared;
+  }
+  return grown && declared;
+}
+
+static void op_clear(fl_op *op) {
+  fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  for (uint32_t i = 0; set && i < set->n; i++)
+    fl_impl_record_free(set->impls[i]);
+  free(set);
+  fl_impl_record_free(op->unfused);
+  while (op->bindings) {
+    fl_bound *next = op->bindings->next;
+    free(op->bindings);
+    op->bindings = next;
+  }
+  fl_failures_free_locked(op);
+  fl_schema_free(op->schema);
+  free(op->last_used);
+}
+
+/* Of one that is not built-in. */
+static void op_free(fl_op *op) {
+  if (!op)
+    return;
+  op_clear(op);
+  free((char *)op->name);
+  free((char *)op->schema_plugin);
+  free(op);
+}
+
+/* The rest of an op that has its name. There is room. */
+static void op_add(fl_host *host, fl_op *op) {
+  op->host = host;
+  op->hash = fl_hash_name(op->name, strlen(op->name));
+  op->index = host->n_ops;
+  host->ops[host->n_ops++] = op;
+}
+
+/* What calls need. */
+static void op_set_schema(fl_op *op, fl_schema *schema) {
+  op->schema = schema;
+  op->device_argument = schema->device_argument;
+  op->device_offset = op->device_argument < 0 ? 0 : (uint32_t)op->device_argument * (uint32_t)sizeof(fl_value);
+  op->path = op->device_argument < 0 || schema->values[op->device_argument].optional ? FL_PATH_OTHERWISE
+             : op->host->checks                                                      ? FL_PATH_CHECKED
+                                                                                     : FL_PATH_TRUSTING;
+  op->checked_as = op->path == FL_PATH_OTHERWISE ? UINT64_MAX : schema->id;
+  op->unbound = (fl_target){.fn = op->host->hooks->run_unbound, .self = op};
+  fl_slots_init(&op->slots, op);
+}
+
+fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin) {
+  fl_op *op = calloc(1, sizeof *op);
+  if (!op || !(op->name = fl_strdup(schema->op_name)) || !(op->schema_plugin = fl_strdup(plugin)) ||
+      !ops_reserve(host)) {
+    op_free(op);
+    return NULL;
+  }
+  op_add(host, op);
+  op_set_schema(op, schema);
+  table_put(fl_is_deferred(host, op->name) ? host->declared : atomic_load_explicit(&host->names, memory_order_relaxed),
+            op);
+  return op;
+}
+
+bool fl_registry_is_ready(const fl_host *host, const char *name) {
+  size_t length = strlen(name);
+  return table_find(atomic_load_explicit(&host->names, memory_order_relaxed), name, length,
+                    fl_hash_name(name, length)) != NULL;
+}
+
+fl_op *fl_registry_known(const fl_host *host, const char *name) {
+  size_t length = strlen(name);
+  uint64_t hash = fl_hash_name(name, length);
+  fl_op *op = table_find(atomic_load_explicit(&host->names, memory_order_relaxed), name, length, hash);
+  return op ? op : table_find(host->declared, name, length, hash);
+}
+
+fl_status fl_registry_parse(fl_op *op) {
+  fl_schema *schema = NULL;
+  pthread_mutex_lock(&op->host->lock);
+  bool parsed = op->schema != NULL;
+  pthread_mutex_unlock(&op->host->lock);
+  fl_status status = parsed ? FL_OK : fl_schema_create(op->def, &schema);
+  if (!schema)
+    return status;
+  pthread_mutex_lock(&op->host->lock);
+  if (!op->schema) { /* else another thread was first */
+    op_set_schema(op, schema);
+    schema = NULL;
+  }
+  pthread_mutex_unlock(&op->host->lock);
+  fl_schema_free(schema);
+  return FL_OK;
+}
+
+/* An op that has its schema gets into the table that readers use. */
+static bool make_ready(fl_host *host, fl_op *op) {
+  pthread_mutex_lock(&host->lock);
+  bool done = fl_registry_is_ready(host, op->name);
+  if (!done && (done = ops_reserve(host)))
+    table_put(atomic_load_explicit(&host->names, memory_order_relaxed), op);
+  pthread_mutex_unlock(&host->lock);
+  return done;
+}
+
+/* The thread may be reading: a kernel may call ops by name. */
+static __attribute__((noinline)) fl_op *find_otherwise(fl_host *host, const char *name) {
+  fl_loading_begin(host);
+  fl_status status = host->hooks->load_deferred(host, name);
+  pthread_mutex_lock(&host->lock);
+  fl_op *op = status ? NULL : fl_registry_known(host, name);
+  pthread_mutex_unlock(&host->lock);
+  if (op && (fl_registry_parse(op) || !make_ready(host, op)))
+    op = NULL;
+  fl_loading_end(host);
+  return op;
+}
+
+fl_status fl_registry_prepare_all(fl_host *host) {
+  fl_loading_begin(host);
+  fl_status status = host->hooks->load_deferred(host, NULL);
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_ops && !status; i++) {
+    fl_op *op = host->ops[i]; /* an op stays */
+    pthread_mutex_unlock(&host->lock);
+    status = fl_registry_parse(op);
+    if (!status && !make_ready(host, op))
+      status = fl_error_no_memory();
+    pthread_mutex_lock(&host->lock);
+  }
+  pthread_mutex_unlock(&host->lock);
+  fl_loading_end(host);
+  return status;
+}
+
+fl_op *fl_registry_find(fl_host *host, const char *name) {
+  size_t length = strlen(name);
+  const fl_name_table *names = atomic_load_explicit(&host->names, memory_order_acquire);
+  fl_op *op = table_find(names, name, length, fl_hash_name(name, length));
+  return __builtin_expect(op != NULL, 1) ? op : find_otherwise(host, name);
+}
+
+fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
+  char hint[FL_NAME_MAX + 32];
+  fl_strings names = {0};
+  fl_status status;
+  pthread_mutex_lock(&host->lock);
+  const fl_plugin_record *failed = fl_failed_lister(host, name);
+  bool unready = fl_registry_known(host, name) && !fl_registry_is_ready(host, name);
+  bool listed = fl_deferred_ops(host, &names);
+  for (uint32_t i = 0; listed && i < host->n_ops; i++)
+    listed = fl_strings_add(&names, host->ops[i]->name);
+  if (unready || !listed)
+    status = fl_error_no_memory();
+  else if (failed)
+    status =
+        fl_error(FL_ENOENT, "no op '%s': plugin '%s', which lists it, failed: %s", name, failed->name, failed->reason);
+  else
+    status =
+        fl_error(FL_ENOENT, "no op '%s'%s", name,
+                 fl_did_you_mean(hint, sizeof hint, fl_nearest_word(name, (const char *const *)names.items, names.n)));
+  pthread_mutex_unlock(&host->lock);
+  fl_strings_free(&names);
+  return status;
+}
+
+fl_status fl_registry_no_impl(fl_host *host, const char *name) {
+  char why[FL_ERROR_MAX];
+  fl_status status = fl_registry_no_such_op(host, name);
+  snprintf(why, sizeof why, "%s", fl_error_message());
+  return status == FL_ENOENT
+             ? fl_error(status, "No available implementation for op='%s'. Registered: []\n  %s", name, why)
+             : status;
+}
+
+bool fl_custom_op_enabled(const fl_op *op) {
+  const fl_config *config = op->host->config;
+  return op->enforced || !config || fl_config_op_enabled(config, op->name);
+}
+
+/* Length of the name that a built-in op's schema begins with. */
+static size_t builtin_name(const fl_op_def *def) {
+  return strcspn(def->schema, "(");
+}
+
+/* The built-in ops, all in one piece and by name alone: most processes use few of them. */
+static bool add_builtin_ops(fl_host *host) {
+  size_t n = 0, length = 0;
+  bool done = true;
+  for (; fl_builtin_ops[n]; n++)
+    length += builtin_name(fl_builtin_ops[n]) + 1;
+  host->builtin = calloc(n, sizeof *host->builtin);
+  host->builtin_names = malloc(length);
+  if (!host->builtin || !host->builtin_names)
+    return false;
+  char *name = host->builtin_names;
+  for (size_t i = 0; i < n && done; i++) {
+    fl_op *op = &host->builtin[i];
+    size_t size = builtin_name(fl_builtin_ops[i]);
+    memcpy(name, fl_builtin_ops[i]->schema, size);
+    name[size] = 0;
+    op->def = fl_builtin_ops[i];
+    op->name = name;
+    op->schema_plugin = "flhost";
+    name += size + 1;
+    done = ops_reserve(host);
+    if (done) {
+      op_add(host, op);
+      table_put(host->declared, op);
+      done = host->hooks->add_parts(op);
+    }
+  }
+  return done;
+}
+
+fl_status fl_registry_init(fl_host *host) {
+  enum { FIRST_PLACES = 256, FIRST_OPS = 128 };
+  fl_name_table *table = table_create(FIRST_PLACES);
+  atomic_init(&host->names, table);
+  host->declared = table_create(FIRST_PLACES);
+  host->ops = malloc(FIRST_OPS * sizeof *host->ops);
+  if (!table || !host->declared || !host->ops)
+    return fl_error_no_memory();
+  host->ops_capacity = FIRST_OPS;
+  host->registry_generation = 1;
+  host->epoch = 1;
+  pthread_mutex_lock(&host->lock); /* nobody knows the host yet but fork, which looks through its ops */
+  bool done = add_builtin_ops(host);
+  pthread_mutex_unlock(&host->lock);
+  return done ? FL_OK : fl_error_no_memory();
+}
+
+void fl_registry_free(fl_host *host) {
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    if (host->ops[i]->def)
+      op_clear(host->ops[i]);
+    else
+      op_free(host->ops[i]);
+  }
+  free(host->ops);
+  free(host->builtin);
+  free(host->builtin_names);
+  free(host->declared);
+  free(atomic_load_explicit(&host->names, memory_order_relaxed));
+  for (uint32_t i = 0; i < host->n_components; i++)
+    fl_component_record_clear(&host->components[i]);
+  free(host->components);
+  fl_providers_free(host);
+}

@@ -1,0 +1,43 @@
+/*
+ * The registry of one host: ops by name. What is published is an immutable generation; registering or withdrawing
+ * publishes the next one.
+ */
+#ifndef FLHOST_CORE_REGISTRY_REGISTRY_H
+#define FLHOST_CORE_REGISTRY_REGISTRY_H
+
+#include "core/registry/records.h"
+
+fl_status fl_registry_init(fl_host *host); /* with the built-in ops */
+void fl_registry_free(fl_host *host);
+
+uint64_t fl_hash_name(const char *name, size_t length);
+
+/* The op, ready to be called; NULL if there is none, no message. For one that is not ready yet its entry is parsed and
+ * the deferred plugins that list it are loaded. The caller is reading, and holds no lock. */
+fl_op *fl_registry_find(fl_host *host, const char *name);
+
+/* The op, ready or not: its schema may not be there. The host's lock is held. */
+fl_op *fl_registry_known(const fl_host *host, const char *name);
+
+/* Do calls find it? The host's lock is held. */
+bool fl_registry_is_ready(const fl_host *host, const char *name);
+
+/* Sees to it that an op has its schema. No lock is held. */
+fl_status fl_registry_parse(fl_op *op);
+
+/* FL_ENOENT, with the nearest name. */
+fl_status fl_registry_no_such_op(fl_host *host, const char *name);
+/* The same with the first words that callers of the peer rely on (S4): to it, an op is what has implementations. */
+fl_status fl_registry_no_impl(fl_host *host, const char *name);
+
+/* Makes every op ready: parsed, and all plugins loaded. No lock is held. */
+fl_status fl_registry_prepare_all(fl_host *host);
+
+/* Adds an op, ready unless a deferred plugin lists it; takes over the schema. NULL: out of memory. The host's lock is
+ * held. */
+fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin);
+
+/* custom_ops: is it enabled, or does it run its reference? The host's lock is held. */
+bool fl_custom_op_enabled(const fl_op *op);
+
+#endif

@@ -1,0 +1,67 @@
+/*
+ * An op's schema: its arguments and results, the rules for their shapes and dtypes, and what follows from them:
+ * argument checks, shape inference, identity. Immutable once created.
+ */
+#ifndef FLHOST_CORE_SCHEMA_SCHEMA_H
+#define FLHOST_CORE_SCHEMA_SCHEMA_H
+
+#include <flhost/flhost.h>
+#include <stdatomic.h>
+
+/* Most arguments and results of one op together, and results alone. */
+enum { FL_SCHEMA_MAX_VALUES = 64, FL_SCHEMA_MAX_RESULTS = 16 };
+
+enum { FL_SCHEMA_CASES, FL_SCHEMA_BENCH, FL_SCHEMA_DERIVED }; /* fl_schema.derived */
+
+/* What a room above makes of a schema's texts once and leaves with the schema. */
+typedef struct fl_derived {
+  void (*release)(struct fl_derived *derived);
+} fl_derived;
+
+typedef struct fl_schema {
+  char *op_name;
+  char *text;                     /* canonical: one space after commas, defaults as given */
+  char *rules;                    /* "" if none */
+  char *category, *doc, *formula; /* "" if none */
+  char *cases, *bench;            /* "" if none */
+  char *bytes, *flops;            /* "" if none */
+  uint32_t n_arguments, n_results;
+  fl_argument *values;     /* arguments, then results; names and default strings/lists owned */
+  fl_tolerance *tolerance; /* ended by dtype 0; NULL if none */
+  fl_status (*infer)(fl_call *call, fl_tensor_spec *results);
+  fl_status (*check)(fl_call *call);
+  int32_t device_argument;   /* the value whose device selects: the first required tensor, else the first tensor, of the
+                                arguments and, after them, the results; -1: the op has no tensor */
+  struct fl_rules *compiled; /* parsed rules; NULL if none */
+  _Atomic(fl_derived *) derived[FL_SCHEMA_DERIVED]; /* by cases/: set once, NULL before */
+  uint64_t id;                                      /* no other schema of the process has or had it; not 0 */
+} fl_schema;
+
+/* Parses `def`, but for its cases and costs (fl_cases_check). FL_EINVAL with the place in the text, what was found and
+ * what is expected. */
+fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema);
+void fl_schema_free(fl_schema *schema);
+
+/* Same names, types, defaults, aliases (what makes two declarations of an op one and the same)? */
+bool fl_schema_same(const fl_schema *a, const fl_schema *b);
+
+/* The tolerance for an element type: the entry's, else vLLM IR's default table. */
+fl_tolerance fl_schema_tolerance(const fl_schema *schema, DLDataType dtype);
+
+/* The element types that have a bit: row i is that of bit i. Tolerances are vLLM IR's defaults; integers are exact. */
+typedef struct fl_dtype_row {
+  const char *name;
+  DLDataType dtype;
+  double atol, rtol;
+} fl_dtype_row;
+enum { FL_DTYPE_COUNT = 10 };
+extern const fl_dtype_row fl_dtypes[FL_DTYPE_COUNT];
+
+/* A number in C's form, whatever the process's locale; all of the text must belong to it. */
+bool fl_read_float(const char *text, size_t length, double *number);
+
+/* The bit of FL_FLOAT32… for an element type, 0 if it has none; and its name ("float32"), "?" if none. */
+uint32_t fl_dtype_bit(DLDataType dtype);
+const char *fl_dtype_name(DLDataType dtype);
+
+#endif

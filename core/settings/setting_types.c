@@ -1,0 +1,432 @@
+/*
+ * How each type of setting is read and printed: see setting_types.h. An invalid part is reported and then left out, as
+ * the peer's dispatcher leaves it out (that is what VLLM_FL_CHECK=warn promises).
+ */
+#include "core/settings/setting_types.h"
+
+#include "core/settings/policy.h"
+
+#include <ctype.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { HINT_SIZE = FL_TOKEN_ROOM + 32 };
+
+/* One word of the list, in any case. */
+static bool is_one_of(const char *word, const char *const *words) {
+  for (; *words; words++)
+    if (!strcasecmp(word, *words))
+      return true;
+  return false;
+}
+
+/* Reports what cannot be a value, or part of one. In a file the place says the line, and the key what it was for. */
+static bool invalid(fl_problems *problems, const fl_setting_row *row, fl_place place, const char *format, ...)
+    FL_PRINTF(4, 5);
+static bool invalid(fl_problems *problems, const fl_setting_row *row, fl_place place, const char *format, ...) {
+  char words[2048];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(words, sizeof words, format, arguments);
+  va_end(arguments);
+  (row->flags & FL_SETTING_FATAL ? fl_problem_fatal : fl_problem)(problems, place, "%s%s%s", place.line ? row->key : "",
+                                                                  place.line ? ": " : "", words);
+  return false;
+}
+
+/* A node that is of the wrong kind. */
+static bool wrong_kind(fl_problems *problems, const fl_setting_row *row, fl_place place, const fl_yaml_node *node,
+                       const char *expected) {
+  return invalid(problems, row, place, "found %s, expected %s", fl_yaml_kind_name(fl_yaml_kind_of(node)), expected);
+}
+
+/* ------------------------------------------------------------------------------------------------------ booleans */
+
+static const char *const true_words[] = {"1", "true", NULL}, *const false_words[] = {"0", "false", NULL};
+static const char *const more_true_words[] = {"yes", "on", NULL}, *const more_false_words[] = {"no", "off", NULL};
+
+static const char *nearest_boolean(const char *word) {
+  static const char *const words[] = {"true", "false"};
+  if (is_one_of(word, more_true_words))
+    return "1";
+  return is_one_of(word, more_false_words) ? "0" : fl_nearest_word(word, words, 2);
+}
+
+/* C5: 1, true, 0 and false; in a file YAML's booleans, and further words in quotes. What is no boolean is false to the
+ * peer in a variable, and in a file what Python takes it for. */
+static bool read_bool(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source,
+                      fl_setting_value *value) {
+  const char *text = source->text;
+  bool in_file = source->node;
+  bool as_peer = !in_file && problems->check != FL_CHECK_ERROR && row->flags & FL_SETTING_PEER_DIGITS;
+  char hint[HINT_SIZE];
+  value->flag = in_file && fl_yaml_truth(source->node);
+  if (!text)
+    wrong_kind(problems, row, source->place, source->node, "true or false");
+  else if (as_peer) {
+    value->flag = !strcmp(text, "1");
+    if (!value->flag && strcmp(text, "0"))
+      fl_problems_warn(problems, "Invalid %s value '%s', expected '0' or '1'. Defaulting to '0' (fallback mode).",
+                       source->place.source, text);
+  } else if (is_one_of(text, true_words) || (in_file && is_one_of(text, more_true_words)))
+    value->flag = true;
+  else if (is_one_of(text, false_words) || (in_file && is_one_of(text, more_false_words)))
+    value->flag = false;
+  else
+    invalid(problems, row, source->place, "'%s' is not a boolean, expected %s%s", text,
+            in_file ? "true or false" : "1, true, 0 or false",
+            fl_did_you_mean(hint, sizeof hint, nearest_boolean(text)));
+  return true;
+}
+
+static void bool_to_json(const fl_setting_row *row, const fl_setting_value *value, fl_text *json) {
+  (void)row;
+  fl_text_add(json, value->flag ? "true" : "false");
+}
+
+const fl_setting_type fl_type_bool = {"bool", read_bool, bool_to_json};
+
+/* --------------------------------------------------------------------------------------------------------- words */
+
+static const char *nearest_word(const char *word, const char *const *words) {
+  char room[FL_TOKEN_ROOM];
+  const char *nearest = fl_nearest_word(word, words, SIZE_MAX);
+  if (!nearest)
+    nearest = fl_nearest_beginning(word, words, SIZE_MAX);
+  if (nearest || fl_token_valid(word))
+    return nearest;
+  nearest = fl_token_nearest(word, room); /* tokens know what kinds were called in former times */
+  while (nearest && *words && strcasecmp(nearest, *words))
+    words++;
+  return nearest ? *words : NULL;
+}
+
+static bool not_a_word(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source) {
+  fl_text allowed = {0};
+  char hint[HINT_SIZE];
+  for (const char *const *known = row->words; *known; known++)
+    fl_text_add(&allowed, "%s%s", known == row->words ? "" : ", ", *known);
+  invalid(problems, row, source->place, "'%s' is not one of %s%s", source->text, fl_text_get(&allowed),
+          fl_did_you_mean(hint, sizeof hint, nearest_word(source->text, row->words)));
+  fl_text_free(&allowed);
+  return false;
+}
+
+static bool read_word(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source,
+                      fl_setting_value *value) {
+  const char *const *known = row->words;
+  if (!source->text)
+    return wrong_kind(problems, row, source->place, source->node, "a word");
+  while (known && *known && strcasecmp(source->text, *known))
+    known++;
+  if (known && !*known)
+    return not_a_word(problems, row, source);
+  value->word = fl_strdup(known ? *known : source->text);
+  problems->no_memory |= !value->word;
+  return value->word;
+}
+
+static void word_to_json(const fl_setting_row *row, const fl_setting_value *value, fl_text *json) {
+  (void)row;
+  fl_text_add_json(json, value->word);
+}
+
+const fl_setting_type fl_type_word = {"word", read_word, word_to_json};
+
+/* ------------------------------------------------------------------------------------------------------- seconds */
+
+/* In the C locale, whatever the engine's: a point is a point. */
+static bool parse_seconds(const char *text, double *seconds) {
+  locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+  char *end = NULL;
+  if (!plain)
+    return false;
+  *seconds = strtod_l(text, &end, plain);
+  freelocale(plain);
+  return end != text && !*end && isfinite(*seconds) && *seconds >= 0;
+}
+
+static bool read_seconds(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source,
+                         fl_setting_value *value) {
+  if (!source->text || (source->node && fl_yaml_kind_of(source->node) == FL_YAML_BOOL))
+    return wrong_kind(problems, row, source->place, source->node, "seconds, 0 or more");
+  return parse_seconds(source->text, &value->seconds) ||
+         invalid(problems, row, source->place, "'%s' is not a time, expected seconds, 0 or more", source->text);
+}
+
+static void seconds_to_json(const fl_setting_row *row, const fl_setting_value *value, fl_text *json) {
+  char number[40];
+  (void)row;
+  snprintf(number, sizeof number, "%.15g", value->seconds);
+  /* The engine's locale may write the point in another way. */
+  for (char *c = number; *c; c++)
+    if (!isdigit((unsigned char)*c) && !strchr("+-e", *c))
+      *c = '.';
+  fl_text_add(json, "%s", number);
+}
+
+const fl_setting_type fl_type_seconds = {"seconds", read_seconds, seconds_to_json};
+
+/* --------------------------------------------------------------------------------------------------------- lists */
+
+/*
+ * An item of a YAML list as the peer reads it: str(x).strip(), and left out when Python takes it for false. A name that
+ * YAML takes for something else (`no`, `null`) is reported, since nobody means that.
+ */
+static void add_item(fl_problems *problems, const fl_setting_row *row, fl_yaml *yaml, const fl_yaml_node *item,
+                     fl_strings *names) {
+  fl_yaml_kind kind = fl_yaml_kind_of(item);
+  fl_place place = fl_yaml_place(yaml, item);
+  if (kind == FL_YAML_LIST || kind == FL_YAML_MAP) {
+    wrong_kind(problems, row, place, item, "a name");
+    return;
+  }
+  bool truth = fl_yaml_truth(item);
+  const char *name = fl_yaml_string(item);
+  size_t length = fl_trim(&name, strlen(name));
+  if (kind == FL_YAML_STRING && !length)
+    invalid(problems, row, place, "found an empty name, expected a name");
+  else if (kind == FL_YAML_NULL || kind == FL_YAML_BOOL || !truth)
+    invalid(problems, row, place,
+            "found '%s', which YAML reads as %s, expected a name (a name that looks so needs quotes)",
+            fl_yaml_text(item), fl_yaml_kind_name(kind));
+  if (truth && !fl_strings_add_bytes(names, name, length))
+    problems->no_memory = true;
+}
+
+/* No vendor, op or layer has such a name, so that it is a slip; the peer, and so flhost, takes it for one. */
+static void warn_of_spaces(fl_problems *problems, const fl_setting_row *row, fl_place place, const fl_strings *names) {
+  for (uint32_t i = 0; row->flags & FL_SETTING_PLAIN_NAMES && i < names->n; i++)
+    if (strpbrk(names->items[i], " \t\r\n\v\f")) {
+      char *where = fl_place_origin(problems, place);
+      fl_problems_warn(problems, "%s: the name '%s' holds white space; names are separated by '%c'",
+                       where ? where : row->variable, names->items[i], row->separator);
+      free(where);
+    }
+}
+
+static bool read_list(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source,
+                      fl_strings *names) {
+  const fl_yaml_node *node = source->node;
+  fl_yaml_kind kind = node ? fl_yaml_kind_of(node) : FL_YAML_STRING;
+  if (kind == FL_YAML_STRING)
+    problems->no_memory |= !fl_split(names, source->text, row->separator);
+  else if (kind != FL_YAML_LIST)
+    return wrong_kind(problems, row, source->place, node, "a list of names, or a string of names separated by commas");
+  for (uint32_t i = 0; node && i < fl_yaml_count(node); i++)
+    add_item(problems, row, source->yaml, fl_yaml_item(source->yaml, node, i), names);
+  warn_of_spaces(problems, row, source->place, names);
+  return !problems->no_memory;
+}
+
+/* A name that stands there twice counts once. */
+static bool drop_repeated(fl_problems *problems, fl_strings *names) {
+  bool done = fl_strings_unique(names);
+  problems->no_memory |= !done;
+  return done;
+}
+
+static bool read_names(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source,
+                       fl_setting_value *value) {
+  return read_list(problems, row, source, &value->names) && drop_repeated(problems, &value->names);
+}
+
+static void add_json_list(fl_text *json, const fl_strings *names) {
+  fl_text_add(json, "[");
+  for (uint32_t i = 0; i < names->n; i++) {
+    fl_text_add(json, i ? ", " : "");
+    fl_text_add_json(json, names->items[i]);
+  }
+  fl_text_add(json, "]");
+}
+
+static void names_to_json(const fl_setting_row *row, const fl_setting_value *value, fl_text *json) {
+  if ((!value->set && row->flags & FL_SETTING_NONE_IS_NULL) ||
+      (!value->names.n && row->flags & FL_SETTING_EMPTY_IS_ALL))
+    fl_text_add(json, "null");
+  else
+    add_json_list(json, &value->names);
+}
+
+const fl_setting_type fl_type_names = {"list", read_names, names_to_json};
+
+/* ---------------------------------------------------------------------------------------------------- custom ops */
+
+static void drop_item(fl_strings *names, uint32_t index) {
+  free(names->items[index]);
+  memmove(names->items + index, names->items + index + 1, (names->n - index - 1) * sizeof *names->items);
+  names->n--;
+}
+
+static bool is_mode(const char *item) {
+  return !strcmp(item, "all") || !strcmp(item, "none");
+}
+
+/* Is an earlier item the same op with the other sign? */
+static bool contradicts(const fl_strings *names, uint32_t index) {
+  const char *item = names->items[index];
+  for (uint32_t i = 0; i < index; i++)
+    if (!is_mode(item) && !is_mode(names->items[i]) && *names->items[i] != *item &&
+        !strcmp(names->items[i] + 1, item + 1))
+      return true;
+  return false;
+}
+
+/* vLLM's rules for the list, with its words. The part that breaks one is left out: of two modes, or of two directives
+ * for one op, the later. */
+static void check_custom_ops(fl_problems *problems, fl_place place, fl_strings *names) {
+  static const char *const modes[] = {"all", "none"};
+  bool mode_seen = false;
+  char hint[HINT_SIZE];
+  for (uint32_t i = 0; i < names->n;) {
+    const char *item = names->items[i];
+    if (!is_mode(item) && ((*item != '+' && *item != '-') || !item[1]))
+      fl_problem(problems, place,
+                 "Invalid syntax '%s' for custom op, must be 'all', 'none', '+op' or '-op' (where 'op' is the "
+                 "registered op name)%s",
+                 item, fl_did_you_mean(hint, sizeof hint, fl_nearest_word(item, modes, 2)));
+    else if (is_mode(item) && mode_seen)
+      fl_problem(problems, place, "custom_ops can contain only one base mode: 'all' or 'none'");
+    else if (contradicts(names, i))
+      fl_problem(problems, place,
+                 "custom_ops cannot both enable and disable the same operation(s): %s. Remove either the '+' or '-' "
+                 "directive",
+                 item + 1);
+    else {
+      mode_seen |= is_mode(item);
+      i++;
+      continue;
+    }
+    drop_item(names, i);
+  }
+}
+
+static bool read_custom_ops(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source,
+                            fl_setting_value *value) {
+  if (!read_list(problems, row, source, &value->names))
+    return false;
+  check_custom_ops(problems, source->place, &value->names);
+  return drop_repeated(problems, &value->names);
+}
+
+const fl_setting_type fl_type_custom_ops = {"list", read_custom_ops, names_to_json};
+
+/* -------------------------------------------------------------------------------------------------------- orders */
+
+/* What to write in place of a token that is none: the nearest, unless several stand there as if in another list. */
+static const char *token_hint(char hint[HINT_SIZE], const char *token) {
+  char room[FL_TOKEN_ROOM];
+  if (strpbrk(token, ",|"))
+    return strchr(token, ',') ? "; tokens are separated by '|'" : "; in a list each is an item";
+  return fl_did_you_mean(hint, HINT_SIZE, fl_token_nearest(token, room));
+}
+
+/* Those from `first` on, which stand at `place`. */
+static void check_tokens(fl_problems *problems, fl_place place, const char *op, size_t length, const fl_strings *tokens,
+                         uint32_t first) {
+  char hint[HINT_SIZE];
+  for (uint32_t i = first; i < tokens->n; i++)
+    if (!fl_token_valid(tokens->items[i]))
+      fl_problem(problems, place, "op '%.*s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s", (int)length, op,
+                 tokens->items[i], token_hint(hint, tokens->items[i]));
+}
+
+/* Tokens in one string. */
+static void split_tokens(fl_problems *problems, fl_place place, const char *op, size_t length, const char *text,
+                         fl_strings *tokens) {
+  problems->no_memory |= !text || !fl_split(tokens, text, '|');
+  check_tokens(problems, place, op, length, tokens, 0);
+}
+
+/* One entry op=a|b of a variable; `length` bytes without white space around. */
+static void add_entry(fl_problems *problems, const char *source, const char *entry, size_t length, fl_orders *orders) {
+  fl_place place = {.source = source};
+  fl_strings tokens = {0};
+  const char *op = entry, *equals = memchr(entry, '=', length);
+  size_t op_length = equals ? fl_trim(&op, (size_t)(equals - entry)) : 0;
+  char *list = equals ? strndup(equals + 1, length - (size_t)(equals + 1 - entry)) : NULL;
+  if (op_length)
+    split_tokens(problems, place, op, op_length, list, &tokens);
+  if (op_length)
+    fl_orders_add(problems, orders, op, op_length, &tokens, place);
+  else
+    fl_problem(problems, place, "'%.*s' is not an order, expected op=token|token", (int)length, entry);
+  fl_strings_free(&tokens);
+  free(list);
+}
+
+static void add_entries(fl_problems *problems, const char *source, const char *text, fl_orders *orders) {
+  if (!strcmp(text, ",")) /* C4: an empty list, here too */
+    text = NULL;
+  while (text) {
+    const char *end = strchr(text, ';'), *entry = text;
+    size_t length = fl_trim(&entry, end ? (size_t)(end - text) : strlen(text));
+    if (length)
+      add_entry(problems, source, entry, length, orders);
+    text = end ? end + 1 : NULL;
+  }
+}
+
+static void add_pair(fl_problems *problems, const fl_setting_row *row, fl_yaml *yaml, const fl_yaml_node *key,
+                     const fl_yaml_node *node, fl_orders *orders) {
+  fl_yaml_kind kind = fl_yaml_kind_of(node);
+  fl_place place = fl_yaml_place(yaml, node);
+  fl_strings tokens = {0};
+  const char *op = fl_yaml_string(key);
+  size_t length = fl_trim(&op, strlen(op));
+  if (!length)
+    invalid(problems, row, fl_yaml_place(yaml, key), "found an empty name, expected an op");
+  for (uint32_t i = 0; kind == FL_YAML_LIST && i < fl_yaml_count(node); i++) {
+    const fl_yaml_node *item = fl_yaml_item(yaml, node, i);
+    uint32_t before = tokens.n;
+    add_item(problems, row, yaml, item, &tokens);
+    check_tokens(problems, fl_yaml_place(yaml, item), op, length, &tokens, before);
+  }
+  if (kind == FL_YAML_STRING)
+    split_tokens(problems, place, op, length, fl_yaml_text(node), &tokens);
+  else if (kind != FL_YAML_LIST && kind != FL_YAML_NULL) /* a key without a value is one that is not set */
+    fl_problem(problems, place, "op '%.*s': found %s, expected a list of tokens, or 'token|token'", (int)length, op,
+               fl_yaml_kind_name(kind));
+  fl_orders_add(problems, orders, op, length, kind == FL_YAML_LIST || kind == FL_YAML_STRING ? &tokens : NULL,
+                fl_yaml_place(yaml, key));
+  fl_strings_free(&tokens);
+}
+
+static bool read_orders(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source,
+                        fl_setting_value *value) {
+  const fl_yaml_node *node = source->node;
+  if (node && fl_yaml_kind_of(node) != FL_YAML_MAP)
+    return wrong_kind(problems, row, source->place, node, "a mapping of op to tokens");
+  if (!node)
+    add_entries(problems, source->place.source, source->text, &value->orders);
+  for (uint32_t i = 0; node && i < fl_yaml_count(node); i++)
+    add_pair(problems, row, source->yaml, fl_yaml_key(source->yaml, node, i), fl_yaml_value(source->yaml, node, i),
+             &value->orders);
+  fl_orders_finish(problems, &value->orders, node ? source->place.source : NULL);
+  return true;
+}
+
+static void orders_to_json(const fl_setting_row *row, const fl_setting_value *value, fl_text *json) {
+  (void)row;
+  fl_text_add(json, "{");
+  for (uint32_t i = 0; i < value->orders.n; i++) {
+    fl_text_add(json, i ? ", " : "");
+    fl_text_add_json(json, value->orders.items[i].op);
+    fl_text_add(json, ": ");
+    add_json_list(json, &value->orders.items[i].tokens);
+  }
+  fl_text_add(json, "}");
+}
+
+const fl_setting_type fl_type_orders = {"orders", read_orders, orders_to_json};
+
+void fl_setting_value_free(fl_setting_value *value) {
+  free(value->word);
+  free(value->origin);
+  fl_strings_free(&value->names);
+  fl_orders_free(&value->orders);
+  *value = (fl_setting_value){0};
+}
