@@ -501,12 +501,24 @@ bool fl_config_flagos_allowed(const fl_config *config, const char *op, char *rea
   return false;
 }
 
-bool fl_config_oot_allowed(const fl_config *config, const char *layer) {
+static bool list_has_any(const fl_config_list *list, const char *const *names) {
+  while (*names && !fl_strings_has(&list->names, *names))
+    names++;
+  return *names != NULL;
+}
+
+bool fl_config_oot_allowed(const fl_config *config, const char *const *names, char *reason, size_t size) {
+  const fl_config_list *white = &config->oot_whitelist, *black = &config->oot_blacklist;
   if (!config->oot_enabled)
-    return false;
-  if (config->oot_whitelist.set)
-    return fl_strings_has(&config->oot_whitelist.names, layer);
-  return !config->oot_blacklist.set || !fl_strings_has(&config->oot_blacklist.names, layer);
+    snprintf(reason, size, "out-of-tree replacement is off (%s)",
+             fl_config_origin(config, variable_of(FL_SETTING_OOT_ENABLED)));
+  else if (white->set && !list_has_any(white, names))
+    snprintf(reason, size, "not in the list of %s", white->origin);
+  else if (!white->set && black->set && list_has_any(black, names))
+    snprintf(reason, size, "in oot_blacklist (%s)", black->origin);
+  else
+    return true;
+  return false;
 }
 
 bool fl_config_op_enabled(const fl_config *config, const char *op) {
