@@ -18,7 +18,7 @@ static bool is_allowed(const fl_config *config, const fl_layer *layer, char *rea
 
 bool fl_is_oot_enabled(fl_host *host) {
   pthread_mutex_lock(&host->lock);
-  bool enabled = host->config->oot_enabled;
+  bool enabled = host->config->values[FL_SETTING_OOT_ENABLED].flag;
   pthread_mutex_unlock(&host->lock);
   return enabled;
 }
