@@ -660,6 +660,7 @@ START_TEST(ops_pages_are_written_a_category_each) {
   assert_contains(text, "# Normalisation\n");
   assert_contains(text, "\n## fused_add_rms_norm\n");
   assert_contains(text, "weight: T|float32[H]");
+  assert_contains(text, "\nReplaces vLLM's `GemmaRMSNorm`.\n");
   assert_contains(text, "`reference.c` (cpu, on cpu,cuda_host,rocm_host)");
   run = FLHOST("ops", "--pages", scratch("not/there"));
   assert_status(run, 2);
