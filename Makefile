@@ -232,9 +232,9 @@ CONFIG_DIR = $(PREFIX)/share/flhost/config
 DOC_DIR = $(PREFIX)/share/doc/flhost
 MAN_DIR = $(PREFIX)/share/man
 MAN_PAGES := $(wildcard docs/man/*.[1-9])
-DOCS := README.md LICENSE CONTRIBUTING.md $(wildcard docs/*.md)
-EXAMPLES := $(wildcard examples/*)
-TEMPLATE := $(addprefix plugins/template/,Makefile README.md template.c)
+# Pages lie below DOC_DIR as they do here, so that their links lead somewhere; the headers do by a link.
+DOCS := README.md LICENSE CONTRIBUTING.md bench/README.md bench/dispatch.svg plugins/gpu/README.md \
+  $(wildcard docs/*.md docs/operators/*.md examples/*) $(addprefix plugins/template/,Makefile README.md template.c)
 COMPLETION_DIR = $(PREFIX)/share/bash-completion/completions
 # Links need no flags of the host's own: see flhost.pc.in.
 PRIVATE_LIBS = $(CORE_LIBS) -pthread
@@ -243,7 +243,7 @@ PRIVATE_LIBS = $(CORE_LIBS) -pthread
 install: all ## install under PREFIX (/usr/local), staged in DESTDIR
 	$(INSTALL) -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/include/flhost' '$(DESTDIR)$(LIBDIR)/pkgconfig' \
 	  '$(DESTDIR)$(PLUGINS_DIR)' '$(DESTDIR)$(CONFIG_DIR)' '$(DESTDIR)$(COMPLETION_DIR)' \
-	  '$(DESTDIR)$(DOC_DIR)/examples' '$(DESTDIR)$(DOC_DIR)/template'
+	  '$(DESTDIR)$(DOC_DIR)/include'
 	$(INSTALL) -m 755 $(COMMAND) '$(DESTDIR)$(PREFIX)/bin'
 	$(INSTALL) -m 644 $(HEADERS) '$(DESTDIR)$(PREFIX)/include/flhost'
 	$(INSTALL) -m 755 $(SHARED).$(SOVERSION) '$(DESTDIR)$(LIBDIR)/libflhost.so.$(VERSION)'
@@ -252,9 +252,8 @@ install: all ## install under PREFIX (/usr/local), staged in DESTDIR
 	$(INSTALL) -m 644 $(STATIC) '$(DESTDIR)$(LIBDIR)'
 	$(INSTALL) -m 755 $(PLUGINS) '$(DESTDIR)$(PLUGINS_DIR)'
 	$(INSTALL) -m 644 $(wildcard config/*.yaml) '$(DESTDIR)$(CONFIG_DIR)'
-	$(INSTALL) -m 644 $(DOCS) '$(DESTDIR)$(DOC_DIR)'
-	$(INSTALL) -m 644 $(EXAMPLES) '$(DESTDIR)$(DOC_DIR)/examples'
-	$(INSTALL) -m 644 $(TEMPLATE) '$(DESTDIR)$(DOC_DIR)/template'
+	for page in $(DOCS); do $(INSTALL) -D -m 644 $$page '$(DESTDIR)$(DOC_DIR)'/$$page || exit 1; done
+	ln -sfn ../../../../include/flhost '$(DESTDIR)$(DOC_DIR)/include/flhost'
 	$(INSTALL) -m 644 cli/completions/flhost.bash '$(DESTDIR)$(COMPLETION_DIR)/flhost'
 	for page in $(MAN_PAGES); do $(INSTALL) -D -m 644 -t '$(DESTDIR)$(MAN_DIR)'/man$${page##*.} $$page || exit 1; done
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|' -e 's|@VERSION@|$(VERSION)|' \
@@ -270,10 +269,11 @@ uninstall: ## remove what install put there
 	  '$(DESTDIR)$(LIBDIR)/libflhost.so' '$(DESTDIR)$(LIBDIR)/libflhost.a' '$(DESTDIR)$(LIBDIR)/pkgconfig/flhost.pc' \
 	  $(patsubst %,'$(DESTDIR)$(PLUGINS_DIR)/%',$(notdir $(PLUGINS))) \
 	  $(patsubst config/%,'$(DESTDIR)$(CONFIG_DIR)/%',$(wildcard config/*.yaml)) \
-	  $(patsubst %,'$(DESTDIR)$(DOC_DIR)/%',$(notdir $(DOCS)) $(EXAMPLES) $(TEMPLATE:plugins/%=%))
+	  $(patsubst %,'$(DESTDIR)$(DOC_DIR)/%',$(DOCS) include/flhost)
 	for page in $(MAN_PAGES); do rm -f '$(DESTDIR)$(MAN_DIR)'/man$${page##*.}/$${page##*/}; done
+	find '$(DESTDIR)$(DOC_DIR)' -type d -empty -delete 2>/dev/null || true
 	for directory in '$(PREFIX)/include/flhost' '$(PLUGINS_DIR)' '$(LIBDIR)/flhost' '$(CONFIG_DIR)' \
-	  '$(PREFIX)/share/flhost' '$(DOC_DIR)/examples' '$(DOC_DIR)/template' '$(DOC_DIR)'; do \
+	  '$(PREFIX)/share/flhost'; do \
 	  rmdir "$(DESTDIR)$$directory" 2>/dev/null || true; done
 
 # --------------------------------------------------------------------------------------------------------- the rest
