@@ -20,7 +20,7 @@ CORE_CFLAGS = $(shell pkg-config --cflags $(CORE_PACKAGES)) -DFLHOST_VERSION='"$
 CORE_LIBS = $(shell pkg-config --libs $(CORE_PACKAGES)) -ldl -lm
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-CORE_SOURCES := $(filter-out core/ops/generate.c,$(wildcard core/*.c core/ops/*.c))
+CORE_SOURCES := $(wildcard core/*/*.c)
 CORE_OBJECTS := $(CORE_SOURCES:%.c=$(BUILD)/obj/%.o)
 CLI_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
@@ -56,9 +56,9 @@ $(BUILD)/config/%.yaml: config/%.yaml
 
 # ---------------------------------------------------------------------------------------------------------- library
 # include/flhost/ops.h is made from the entries in core/ops, and committed so that it can be read.
-GENERATOR_SOURCES := core/ops/generate.c core/schema.c core/rules.c core/cases.c core/expression.c core/cost.c \
-  core/text.c core/error.c $(filter-out core/ops/generate.c,$(wildcard core/ops/*.c))
-$(BUILD)/generate-ops: $(GENERATOR_SOURCES) $(wildcard core/*.h core/ops/*.h) include/flhost/plugin.h include/flhost/flhost.h
+GENERATOR_SOURCES := tools/generate_ops.c $(wildcard core/schema/*.c core/ops/*.c) core/cases/cases.c core/cases/cost.c \
+  $(addprefix core/support/,error.c tensor.c text.c)
+$(BUILD)/generate-ops: $(GENERATOR_SOURCES) $(wildcard core/*/*.h) include/flhost/plugin.h include/flhost/flhost.h
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -MMD -MP,$(BASE)) $(CFLAGS) -o $@ $(GENERATOR_SOURCES) $(LINK) -lm
 $(BUILD)/ops.stamp: $(BUILD)/generate-ops
@@ -73,16 +73,16 @@ $(BUILD)/obj/core/%.o: core/%.c | $(BUILD)/ops.stamp
 $(BUILD)/prefix.stamp: .FORCE
 	@mkdir -p $(@D)
 	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' > $@
-# And whether it has probes (core/probes.h): made anew when the header comes or goes.
+# And whether it has probes (core/support/probes.h): made anew when the header comes or goes.
 $(BUILD)/probes.stamp: .FORCE
 	@mkdir -p $(@D)
 	@{ echo '#include <sys/sdt.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes || echo no; } >$@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 .PHONY: .FORCE
 # What a call costs should not change with the code that lies before it.
-$(BUILD)/obj/core/invoke.o: CFLAGS += -falign-functions=64
-$(BUILD)/obj/core/discovery.o: $(BUILD)/prefix.stamp
-$(addprefix $(BUILD)/obj/core/,bind.o manager.o loader.o) $(BUILD)/tests/test_probes: $(BUILD)/probes.stamp
+$(BUILD)/obj/core/call/invoke.o: CFLAGS += -falign-functions=64
+$(BUILD)/obj/core/plugins/discovery.o: $(BUILD)/prefix.stamp
+$(addprefix $(BUILD)/obj/core/,call/binding.o call/fallback.o plugins/loader.o) $(BUILD)/tests/test_probes: $(BUILD)/probes.stamp
 $(BUILD)/obj/%.o: %.c | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
@@ -181,7 +181,7 @@ check-asan: ## all tests with the address and undefined-behaviour sanitizers, in
 	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/asan CFLAGS='-O1 -g -fno-omit-frame-pointer' \
 	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 
-# die_after_fork=0: tests fork while other threads run, on purpose. -Wno-tsan: the fence of core/thread.h, which only
+# die_after_fork=0: tests fork while other threads run, on purpose. -Wno-tsan: the fence of core/support/thread.h, which only
 # readers without membarrier need, means nothing to the sanitizer.
 TSAN_CFLAGS = -O1 -g -Wno-unknown-warning-option -Wno-tsan
 # It does not follow the coroutines that the stand-in GPUs run kernels in: the suites that do little else are left out.

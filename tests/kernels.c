@@ -1,8 +1,8 @@
 /* The CPU plugin's implementations, called without a host: see kernels.h. */
 #include "tests/kernels.h"
 
-#include "core/error.h"
 #include "core/ops/ops.h"
+#include "core/support/error.h"
 
 #include <dlfcn.h>
 #include <flhost/dtype.h>

@@ -1,7 +1,7 @@
 /* Calls of built-in ops written as text: see op_case.h. */
 #include "tests/op_case.h"
-#include "core/error.h"
 #include "core/ops/ops.h"
+#include "core/support/error.h"
 
 static fl_schema *find_schema(const char *op, size_t length) {
   fl_schema *schema = NULL;

@@ -2,8 +2,8 @@
 #ifndef FLHOST_TESTS_SETTINGS_SUPPORT_H
 #define FLHOST_TESTS_SETTINGS_SUPPORT_H
 
-#include "core/config.h"
-#include "core/policy.h"
+#include "core/settings/config.h"
+#include "core/settings/policy.h"
 #include "tests/suite.h"
 
 #include <sys/stat.h>

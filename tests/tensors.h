@@ -2,8 +2,8 @@
 #ifndef FLHOST_TESTS_TENSORS_H
 #define FLHOST_TESTS_TENSORS_H
 
-#include "core/error.h"
-#include "core/schema.h"
+#include "core/schema/schema.h"
+#include "core/support/error.h"
 #include "tests/suite.h"
 
 static const DLDataType f32 = {kDLFloat, 32, 1}, f16 = {kDLFloat, 16, 1}, bf16 = {kDLBfloat, 16, 1},

@@ -7,7 +7,7 @@
  */
 #include "fixture.h"
 
-#include "core/host.h"
+#include "core/registry/records.h"
 
 #include <sched.h>
 #include <time.h>

@@ -4,7 +4,7 @@
  */
 #include "fixture.h"
 
-#include "core/policy.h"
+#include "core/settings/policy.h"
 #include <jansson.h>
 
 enum { MAX_IMPLS = 8 };

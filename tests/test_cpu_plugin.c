@@ -3,9 +3,9 @@
  * golden files and over cases that these do not have (strides, in place, bad indices). O4, O5, O6, O8 are the
  * rules for implementations of operators.
  */
-#include "core/error.h"
 #include "core/ops/ops.h"
-#include "core/schema.h"
+#include "core/schema/schema.h"
+#include "core/support/error.h"
 #include "tests/golden_files.h"
 #include "tests/kernels.h"
 

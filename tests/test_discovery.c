@@ -1,6 +1,6 @@
 /* Finding plugins: routes, order, names and manifests (D1–D3), and what a host makes of what is found (D4, D5). */
-#include "core/discovery.h"
-#include "core/manifest.h"
+#include "core/plugins/discovery.h"
+#include "core/plugins/drop_in.h"
 #include "tests/fixture.h"
 #include "tests/scratch.h"
 

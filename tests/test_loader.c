@@ -1,5 +1,5 @@
 /* Loading one file: each way to be wrong is refused with its reason (D4), registers nothing (R3) and harms nobody. */
-#include "core/host.h"
+#include "core/registry/records.h"
 #include "tests/fixture.h"
 #include "tests/scratch.h"
 

@@ -1,5 +1,5 @@
 /* Memos of good calls against the full check: on random calls, what a memo passes the full check passes too. */
-#include "core/memo.h"
+#include "core/call/checked_forms.h"
 #include "core/ops/ops.h"
 #include "tests/tensors.h"
 

@@ -1,5 +1,5 @@
 /* What is said of a plugin file before it is mapped: its note (design: the ABI is judged first), and D4's reasons. */
-#include "core/loader.h"
+#include "core/plugins/loader.h"
 #include "tests/scratch.h"
 
 #include <elf.h>

@@ -3,9 +3,9 @@
  * themselves. An order that names a vendor for an op that its plugin lacks, or that `prefer` gives anyhow, would only
  * look like one.
  */
-#include "core/loader.h"
-#include "core/policy.h"
-#include "core/text.h"
+#include "core/plugins/loader.h"
+#include "core/settings/policy.h"
+#include "core/support/text.h"
 #include "tests/fixture.h"
 
 #include <limits.h>

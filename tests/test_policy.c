@@ -1,5 +1,5 @@
 /* Policies: tokens (T), fields and orders (P1-P4), derived policies (the value part of P5). */
-#include "core/policy.h"
+#include "core/settings/policy.h"
 #include "tests/suite.h"
 
 #define LIST(...) (const char *const[]){__VA_ARGS__}, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)

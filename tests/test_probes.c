@@ -1,11 +1,11 @@
 /*
- * The library's USDT probes (core/probes.h): that the file says where they are, and what a tracer finds there. Tracers
- * need privileges, so the second test is its own: it puts a breakpoint at each probe of its own program, which is
- * linked with the library's objects, and reads the arguments from where the notes say they lie.
+ * The library's USDT probes (core/support/probes.h): that the file says where they are, and what a tracer finds there.
+ * Tracers need privileges, so the second test is its own: it puts a breakpoint at each probe of its own program, which
+ * is linked with the library's objects, and reads the arguments from where the notes say they lie.
  */
 #include "scratch.h"
 
-#include "core/probes.h"
+#include "core/support/probes.h"
 #include "fixture.h"
 
 #ifdef _SYS_SDT_H

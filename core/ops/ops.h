@@ -1,7 +1,7 @@
 /* The built-in ops: one entry (fl_op_def) each, in a file per category. Everything else about an op comes from its
  * entry. */
-#ifndef FLHOST_CORE_OPS_H
-#define FLHOST_CORE_OPS_H
+#ifndef FLHOST_CORE_OPS_OPS_H
+#define FLHOST_CORE_OPS_OPS_H
 
 #include <flhost/plugin.h>
 

@@ -1,0 +1,207 @@
+/*
+ * The call path. fl_invoke takes no lock, allocates nothing, asks nobody and writes nothing that another thread reads:
+ * it goes from the op and the device of the call to a slot, and calls what the slot points to. That is the kernel, or,
+ * where a call can go another way than straight into a kernel, a function of fallback.c or binding.c; a slot is never
+ * empty.
+ */
+#include "core/call/binding.h"
+#include "core/call/checked_forms.h"
+#include "core/support/error.h"
+#include "core/support/likely.h"
+
+const DLTensor *fl_call_first_tensor(const fl_call *call) {
+  for (uint32_t i = 0; i < call->count; i++)
+    if (call->values[i].type == FL_TENSOR)
+      return call->values[i].v.tensor;
+  return NULL;
+}
+
+uint32_t fl_call_device(const fl_op *op, const fl_call *call) {
+  const DLTensor *tensor = fl_call_tensor(op, call);
+  return tensor ? (uint32_t)tensor->device.device_type : 0;
+}
+
+/* Where a kernel may write its reason to. */
+static inline void set_message(fl_thread *self, fl_call *call) {
+  call->message = self->message;
+  call->message_size = FL_ERROR_MAX;
+  self->message[0] = 0;
+}
+
+/* Does the first candidate not take the call? */
+static inline bool is_passed_over(const fl_target *target, const fl_call *call) {
+  const char *reason = NULL; /* is asked for again where it is of use */
+  return target->supports_args && !target->supports_args(target->asked, call, &reason);
+}
+
+fl_status fl_run_target(const fl_target *target, fl_call *call) {
+  fl_status status =
+      is_passed_over(target, call) ? fl_run_candidates(target->binding, call) : target->fn(target->self, call);
+  return likely(!status) ? FL_OK : fl_finish_failed(target, call, status);
+}
+
+fl_status fl_dispatch(const fl_op *op, const fl_slots *slots, fl_call *call) {
+  uint32_t device = fl_call_device(op, call);
+  if (device >= FL_DEVICE_SLOTS)
+    return fl_error(FL_EINVAL, "%s: device type %d is not known", op->name, (int)device);
+  return fl_run_target(atomic_load_explicit(&slots->by_device[device], memory_order_acquire), call);
+}
+
+/* A call of a form that was not seen before, or that is wrong. */
+static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const fl_op *op, const fl_call *call) {
+  if (call && call->size < sizeof *call)
+    return fl_error(FL_EINVAL,
+                    "%s: the call's size is %u bytes, expected %zu: use FL_CALL or set .size = sizeof(fl_call)",
+                    op->name, (unsigned)call->size, sizeof *call);
+  fl_status status = fl_schema_check(op->schema, call);
+  if (!status)
+    fl_memo_keep(self->memos, op->schema, call);
+  return status;
+}
+
+static fl_status check(fl_thread *self, const fl_op *op, const fl_call *call) {
+  return likely(call && fl_memo_has(self->memos, op->schema->id, call)) ? FL_OK : check_in_full(self, op, call);
+}
+
+/* A thread's first call, a call inside another call or inside another host's scope, an op without a tensor, no op. */
+static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *call) {
+  fl_thread *self = &fl_self;
+  if (!op)
+    return fl_error(FL_ENOENT, "fl_invoke: the op is NULL: this host has no op of that name");
+  if (fl_thread_join())
+    return FL_ENOMEM;
+  uint64_t outer = fl_read_begin(self);
+  fl_status status = op->host->checks ? check(self, op, call) : FL_OK;
+  if (!status) {
+    const fl_slots *slots = fl_scope_slots(op);
+    set_message(self, call);
+    status = slots ? fl_dispatch(op, slots, call) : fl_error_no_memory();
+  }
+  fl_read_end(self, outer);
+  return status;
+}
+
+/* The state of a thread that is in no call. */
+static inline uint64_t state_outside(const fl_thread *self) {
+  return self->scope ? FL_THREAD_SCOPED : 0;
+}
+
+static __attribute__((noinline)) fl_status finish_failed(fl_status status) {
+  fl_thread *self = &fl_self;
+  status = fl_finish_failed(self->target, self->call, status);
+  fl_read_end(self, state_outside(self));
+  return status;
+}
+
+static __attribute__((noinline)) fl_status unknown_device(const fl_op *op, const fl_slots *slots, fl_call *call) {
+  fl_status status = fl_dispatch(op, slots, call);
+  fl_read_end(&fl_self, state_outside(&fl_self));
+  return status;
+}
+
+static __attribute__((noinline)) fl_status run_others(void) {
+  fl_thread *self = &fl_self;
+  fl_status status = fl_run_candidates(self->target->binding, self->call);
+  if (status)
+    return finish_failed(status);
+  fl_read_end(self, state_outside(self));
+  return status;
+}
+
+static inline fl_status call_kernel(const fl_target *target, fl_call *call, bool scoped) {
+  fl_status status = target->fn(target->self, call);
+  if (unlikely(status))
+    return finish_failed(status);
+  fl_read_end(&fl_self, scoped ? state_outside(&fl_self) : 0);
+  return FL_OK;
+}
+
+/* The thread is reading, outside of any other call. Target and call are left in the thread's own memory, so that
+ * nothing has to be kept across the kernel, or the predicate before it. */
+static inline __attribute__((always_inline)) fl_status run(fl_thread *self, const fl_op *op, const fl_slots *slots,
+                                                           fl_call *call, bool scoped) {
+  const fl_value *value = (const fl_value *)((const char *)call->values + op->device_offset);
+  uint32_t device = (uint32_t)value->v.tensor->device.device_type;
+  if (unlikely(device >= FL_DEVICE_SLOTS))
+    return unknown_device(op, slots, call);
+  const fl_target *target = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
+  set_message(self, call);
+  self->target = target;
+  self->call = call;
+  if (unlikely(target->supports_args)) {
+    if (unlikely(!target->supports_args(target->asked, call, &self->reason)))
+      return run_others();
+    return call_kernel(fl_self.target, fl_self.call, scoped);
+  }
+  return call_kernel(target, call, scoped);
+}
+
+/* A call of a form that is new or not plain, or that goes otherwise. The thread is reading. */
+static __attribute__((noinline)) fl_status invoke_checking_again(fl_op *op, fl_call *call) {
+  if (op->path == FL_PATH_OTHERWISE) {
+    fl_read_end(&fl_self, 0);
+    return invoke_otherwise(op, call);
+  }
+  fl_status status = check(&fl_self, op, call);
+  if (!status)
+    return run(&fl_self, op, &op->slots, call, false);
+  fl_read_end(&fl_self, 0);
+  return status;
+}
+
+static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *call) {
+  fl_thread *self = &fl_self;
+  fl_read_begin_outermost(self);
+  if (unlikely(!call || !fl_memo_has_plain(self->memos, op->checked_as, call)))
+    return invoke_checking_again(op, call);
+  return run(self, op, &op->slots, call, false);
+}
+
+/* In a scope of the op's host, outside of any other call; anything else goes on. */
+static __attribute__((noinline)) fl_status invoke_scoped(fl_op *op, fl_call *call) {
+  fl_thread *self = &fl_self;
+  if (!op || op->path == FL_PATH_OTHERWISE || self->scope->host != op->host)
+    return invoke_otherwise(op, call);
+  fl_read_begin_outermost(self);
+  const fl_slots *slots = fl_view_slots(self->scope->view, op);
+  fl_status status = slots ? FL_OK : fl_error_no_memory();
+  if (likely(!status) && op->path == FL_PATH_CHECKED)
+    status = check(self, op, call);
+  if (likely(!status))
+    return run(self, op, slots, call, true);
+  fl_read_end(self, FL_THREAD_SCOPED);
+  return status;
+}
+
+/* What nearly every call is: of a known thread, from outside any other call and any scope. */
+fl_status fl_invoke(fl_op *op, fl_call *call) {
+  fl_thread *self = &fl_self;
+  uint64_t state = atomic_load_explicit(&self->state, memory_order_relaxed);
+  if (unlikely(state || !op))
+    return state == FL_THREAD_SCOPED ? invoke_scoped(op, call) : invoke_otherwise(op, call);
+  if (unlikely(op->path != FL_PATH_TRUSTING))
+    return invoke_checked(op, call);
+  fl_read_begin_outermost(self);
+  return run(self, op, &op->slots, call, false);
+}
+
+fl_op *fl_find_op(fl_host *host, const char *name) {
+  if (fl_thread_join())
+    return NULL;
+  uint64_t outer = fl_read_begin(&fl_self);
+  fl_op *op = fl_registry_find(host, name);
+  fl_read_end(&fl_self, outer);
+  if (!op)
+    fl_registry_no_such_op(host, name);
+  return op;
+}
+
+fl_status fl_call_op(fl_host *host, const char *name, fl_call *call) {
+  fl_thread *self = &fl_self;
+  if (unlikely(atomic_load_explicit(&self->state, memory_order_relaxed) == FL_THREAD_UNKNOWN) && fl_thread_join())
+    return FL_ENOMEM;
+  uint64_t outer = fl_read_begin(self);
+  fl_op *op = fl_registry_find(host, name);
+  fl_read_end(self, outer);
+  return likely(op) ? fl_invoke(op, call) : fl_registry_no_impl(host, name);
+}

@@ -1,0 +1,292 @@
+/* Selection: see selection.h. */
+#include "core/call/selection.h"
+
+#include "core/support/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* S1: everything but the order. */
+static fl_rejection filter(const fl_selection *selection, const fl_impl_record *impl, bool flagos_allowed,
+                           uint64_t on_devices) {
+  if (selection->override != FL_DISPATCH_OFF) {
+    if (impl->kind == FL_KIND_VENDOR && !fl_policy_vendor_allowed(selection->policy, impl->vendor)) {
+      const fl_policy_fields *fields = &selection->policy->fields;
+      for (uint32_t i = 0; i < fields->n_deny_vendors; i++)
+        if (!strcmp(fields->deny_vendors[i], impl->vendor))
+          return FL_REJECTED_DENIED;
+      return FL_REJECTED_NOT_ALLOWED;
+    }
+    if (impl->kind == FL_KIND_DEFAULT && !flagos_allowed)
+      return FL_REJECTED_LIST;
+  }
+  bool was_asked = atomic_load(&impl->asked) == selection->op->host->registry_generation;
+  if (!was_asked && !fl_impl_is_for(impl, selection->device_type)) /* nor need it be */
+    return FL_REJECTED_DEVICE;
+  if (atomic_load(&impl->reason))
+    return FL_REJECTED_UNAVAILABLE;
+  if (!fl_impl_is_for(impl, selection->device_type))
+    return FL_REJECTED_DEVICE;
+  if (!on_devices)
+    return FL_REJECTED_ARCHITECTURE;
+  return FL_ACCEPTED;
+}
+
+/* S2: by priority, then impl_id, both descending. */
+static bool goes_before(const fl_impl_record *a, const fl_impl_record *b) {
+  if (a->priority != b->priority)
+    return a->priority > b->priority;
+  return strcmp(a->impl_id, b->impl_id) > 0;
+}
+
+static bool has_reference(const fl_impl_set *set, int32_t device_type) {
+  for (uint32_t i = 0; set && i < set->n; i++)
+    if (set->impls[i]->kind == FL_KIND_REFERENCE && fl_impl_is_for(set->impls[i], device_type))
+      return true;
+  return false;
+}
+
+static void choose_order(fl_selection *selection, const fl_impl_set *set) {
+  static const char *const reference[] = {"reference"}, *const vendor[] = {"vendor"};
+  const fl_config *config = selection->op->host->config;
+  if (config && !config->dispatch_enabled)
+    selection->override = FL_DISPATCH_OFF;
+  else if (!fl_custom_op_enabled(selection->op))
+    selection->override = FL_OP_DISABLED;
+  if (selection->override == FL_NO_OVERRIDE) {
+    selection->order = fl_policy_order(selection->policy, selection->op->name, &selection->n_order, &selection->per_op);
+    return;
+  }
+  /* An op without a reference (attention_backend in the dispatcher before) runs its vendor's; a reference for the CPU
+   * is none for tensors on a GPU, where nothing would be left to run. */
+  selection->order = has_reference(set, selection->device_type) ? reference : vendor;
+  selection->n_order = 1;
+}
+
+/* What is registered, and behind that `unfused` where the order names it. */
+static fl_impl_record *record_at(const fl_op *op, const fl_impl_set *set, uint32_t i) {
+  return set && i < set->n ? set->impls[i] : op->unfused;
+}
+
+static bool matches(const char *token, const fl_impl_record *record) {
+  if (record == record->op->unfused) /* of a kind, but no kind picks it */
+    return !strcmp(token, record->impl_id) || (!strncmp(token, "impl:", 5) && !strcmp(token + 5, record->impl_id));
+  return fl_token_matches(token, (fl_kind)record->kind, record->vendor, record->impl_id);
+}
+
+static bool names_unfused(const fl_selection *selection, const fl_op *op) {
+  for (uint32_t t = 0; op->unfused && t < selection->n_order; t++)
+    if (matches(selection->order[t], op->unfused))
+      return true;
+  return false;
+}
+
+/* Moves item `from` up to `to`, those between one down. */
+static void move_up(fl_selected *items, uint32_t from, uint32_t to) {
+  fl_selected item = items[from];
+  memmove(items + to + 1, items + to, (from - to) * sizeof *items);
+  items[to] = item;
+}
+
+fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *policy, int32_t device_type) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
+  uint32_t accepted = 0;
+  selection->op = op;
+  selection->policy = policy;
+  selection->device_type = device_type;
+  selection->override = FL_NO_OVERRIDE;
+  selection->per_op = selection->unasked = false;
+  choose_order(selection, set);
+  uint32_t n = (set ? set->n : 0) + names_unfused(selection, op);
+  selection->n = n;
+  selection->items = selection->local;
+  if (n > sizeof selection->local / sizeof selection->local[0]) {
+    selection->items = malloc(n * sizeof *selection->items);
+    if (!selection->items)
+      return fl_error_no_memory();
+  }
+  bool flagos_allowed = !op->host->config || fl_config_flagos_allowed(op->host->config, op->name, NULL, 0);
+  fl_selected *items = selection->items;
+  for (uint32_t i = 0; i < n; i++) {
+    fl_impl_record *record = record_at(op, set, i);
+    uint64_t on_devices = fl_architectures_reaching(op->host, record, device_type);
+    fl_rejection rejection = filter(selection, record, flagos_allowed, on_devices);
+    if (record != op->unfused && fl_impl_is_for(record, device_type) &&
+        (atomic_load(&record->asked) != op->host->registry_generation ||
+         !fl_architectures_asked(op->host, record, device_type)))
+      selection->unasked = true;
+    /* Whatever passes is not a candidate until a token matches it. */
+    items[i] = (fl_selected){record, rejection ? rejection : FL_REJECTED_ORDER, 0, on_devices};
+  }
+  for (uint32_t t = 0; t < selection->n_order; t++) {
+    uint32_t first = accepted; /* of this token's matches */
+    for (uint32_t i = accepted; i < n; i++) {
+      if (items[i].rejection != FL_REJECTED_ORDER || !matches(selection->order[t], items[i].record))
+        continue;
+      items[i].rejection = FL_ACCEPTED;
+      items[i].token = t;
+      uint32_t place = first;
+      while (place < accepted && goes_before(items[place].record, items[i].record))
+        place++;
+      move_up(items, i, place);
+      accepted++;
+    }
+  }
+  selection->n_accepted = accepted;
+  return FL_OK;
+}
+
+void fl_selection_free(fl_selection *selection) {
+  if (selection->items != selection->local)
+    free(selection->items);
+}
+
+/* --------------------------------------------------------------------------------------------------- in words */
+
+static const char *origin(const fl_selection *selection, const char *setting, bool scoped) {
+  const fl_host *host = selection->op->host;
+  if (scoped)
+    return "the thread's scope";
+  if (host->policy_is_set || !host->config)
+    return "fl_set_global_policy";
+  return fl_config_origin(host->config, setting);
+}
+
+void fl_selection_order_origin(const fl_selection *selection, bool scoped, fl_text *text) {
+  const fl_host *host = selection->op->host;
+  if (selection->override == FL_DISPATCH_OFF) {
+    fl_text_add(text, "dispatch is off: %s", fl_config_origin(host->config, "VLLM_FL_PREFER_ENABLED"));
+  } else if (selection->override == FL_OP_DISABLED) {
+    fl_text_add(text, "custom_ops: %s", fl_config_origin(host->config, "custom_ops"));
+  } else if (selection->per_op) {
+    const char *own =
+        !scoped && !host->policy_is_set && host->config ? fl_config_op_origin(host->config, selection->op->name) : NULL;
+    fl_text_add(text, "op_backends: %s", own ? own : origin(selection, "op_backends", scoped));
+  } else {
+    fl_text_add(text, "prefer %s: %s", selection->policy->fields.prefer, origin(selection, "prefer", scoped));
+  }
+}
+
+static void add_order(const fl_selection *selection, fl_text *text) {
+  for (uint32_t i = 0; i < selection->n_order; i++)
+    fl_text_add(text, "%s%s", i ? " > " : "", selection->order[i]);
+}
+
+static void add_devices(uint64_t devices, fl_text *text) {
+  const char *separator = "";
+  for (int type = 1; type < 64; type++)
+    if (devices & FL_DEVICE(type)) {
+      const char *name = fl_device_type_name(type);
+      if (name)
+        fl_text_add(text, "%s%s", separator, name);
+      else
+        fl_text_add(text, "%sdevice type %d", separator, type);
+      separator = ", ";
+    }
+}
+
+static void rejection_reason(const fl_selection *selection, const fl_selected *item, bool scoped, fl_text *text) {
+  const fl_impl_record *impl = item->record;
+  const fl_host *host = selection->op->host;
+  char list[512];
+  switch (item->rejection) {
+  case FL_ACCEPTED:
+    break;
+  case FL_REJECTED_DENIED:
+    fl_text_add(text, "vendor '%s' is denied (deny_vendors: %s)", impl->vendor,
+                origin(selection, "deny_vendors", scoped));
+    break;
+  case FL_REJECTED_NOT_ALLOWED:
+    fl_text_add(text, "vendor '%s' is not allowed (allow_vendors: %s)", impl->vendor,
+                origin(selection, "allow_vendors", scoped));
+    break;
+  case FL_REJECTED_LIST:
+    fl_config_flagos_allowed(host->config, selection->op->name, list, sizeof list);
+    fl_text_add(text, "%s", list);
+    break;
+  case FL_REJECTED_UNAVAILABLE: {
+    const char *reason = atomic_load(&item->record->reason);
+    fl_text_add(text, "not available: %s", reason ? reason : "it has become so since");
+  } break;
+  case FL_REJECTED_DEVICE:
+    fl_text_add(text, "works on ");
+    add_devices(impl->devices, text);
+    fl_text_add(text, ", the tensors are on %s", fl_device_type_name(selection->device_type));
+    break;
+  case FL_REJECTED_ARCHITECTURE:
+    fl_text_add(text, "not available: ");
+    fl_architectures_reason(host, impl, selection->device_type, text);
+    break;
+  case FL_REJECTED_ORDER:
+    fl_text_add(text, "no token of the order matches it: ");
+    add_order(selection, text);
+    fl_text_add(text, " (");
+    fl_selection_order_origin(selection, scoped, text);
+    fl_text_add(text, ")");
+    break;
+  }
+}
+
+void fl_selection_reason(const fl_selection *selection, uint32_t i, bool scoped, fl_text *text) {
+  const fl_selected *item = &selection->items[i];
+  if (item->rejection) {
+    rejection_reason(selection, item, scoped, text);
+    return;
+  }
+  fl_text_add(text, "token '%s' of order ", selection->order[item->token]);
+  add_order(selection, text);
+  fl_text_add(text, " (");
+  fl_selection_order_origin(selection, scoped, text);
+  fl_text_add(text, ")");
+  if (i && selection->items[i - 1].token == item->token)
+    fl_text_add(text, ", %s %d after %s",
+                item->record->priority == selection->items[i - 1].record->priority ? "impl_id at equal priority"
+                                                                                   : "priority",
+                item->record->priority, selection->items[i - 1].record->impl_id);
+  if (item->on_devices != UINT64_MAX) {
+    fl_text_add(text, "; not on each device: ");
+    fl_architectures_reason(selection->op->host, item->record, selection->device_type, text);
+  }
+}
+
+/* The ids in the order of registration: those that a filter left over, or all. */
+static void add_ids(const fl_selection *selection, bool all, fl_text *text) {
+  const fl_impl_set *set = atomic_load_explicit(&selection->op->impls, memory_order_acquire);
+  const char *separator = "";
+  fl_text_add(text, "[");
+  for (uint32_t i = 0; i < selection->n; i++)
+    for (uint32_t j = 0; j < selection->n; j++)
+      if (selection->items[j].record == record_at(selection->op, set, i) &&
+          (all || !selection->items[j].rejection || selection->items[j].rejection == FL_REJECTED_ORDER)) {
+        fl_text_add(text, "%s'%s'", separator, selection->items[j].record->impl_id);
+        separator = ", ";
+      }
+  fl_text_add(text, "]");
+}
+
+fl_status fl_selection_error(const fl_selection *selection) {
+  const char *op = selection->op->name;
+  fl_text text = {0};
+  bool passed = false;
+  for (uint32_t i = 0; i < selection->n; i++)
+    passed = passed || !selection->items[i].rejection || selection->items[i].rejection == FL_REJECTED_ORDER;
+  if (!passed) {
+    fl_text_add(&text, "No available implementation for op='%s'. Registered: ", op);
+    add_ids(selection, true, &text);
+  } else if (selection->policy->fields.strict && selection->override == FL_NO_OVERRIDE) {
+    fl_text_add(&text, "No implementation available for op='%s' under strict policy. Candidates: ", op);
+    add_ids(selection, false, &text);
+  } else {
+    fl_text_add(&text, "No implementation selected for op='%s'. Candidates: ", op);
+    add_ids(selection, false, &text);
+    fl_text_add(&text, ", Order: ");
+    fl_text_add_list(&text, selection->order, selection->n_order);
+  }
+  for (uint32_t i = 0; i < selection->n; i++) {
+    fl_text_add(&text, "\n  %s: ", selection->items[i].record->impl_id);
+    fl_selection_reason(selection, i, selection->policy != selection->op->host->policy, &text);
+  }
+  fl_status status = fl_error(FL_ENOIMPL, "%s", fl_text_get(&text));
+  fl_text_free(&text);
+  return status;
+}

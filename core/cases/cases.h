@@ -1,0 +1,61 @@
+/*
+ * An op's cases (fl_op_def.cases), parsed: for each part of a call the choices that calls.c draws from. Immutable once
+ * compiled. What the text may say is described for authors at the field.
+ */
+#ifndef FLHOST_CORE_CASES_CASES_H
+#define FLHOST_CORE_CASES_CASES_H
+
+#include "core/schema/rules.h"
+
+/* The parts of a call: the names of the rules, the arguments, the leading dimensions. */
+enum { FL_PARTS_MAX = FL_RULES_MAX_NAMES + FL_SCHEMA_MAX_VALUES + 1, FL_CHOICES_MAX = 64 };
+
+static inline uint32_t fl_part_of_argument(const fl_schema *schema, uint32_t argument) {
+  return schema->compiled->n_names + argument;
+}
+
+static inline uint32_t fl_part_leading(const fl_schema *schema) {
+  return schema->compiled->n_names + schema->n_arguments;
+}
+
+typedef struct fl_choice {
+  bool none;
+  fl_contents contents;     /* of a tensor */
+  fl_rule_source low, high; /* expressions: a tensor's range; a dimension or int (low) */
+  fl_value value;           /* anything else; its string or list is owned */
+  int32_t n_shape;          /* of a tensor: sizes that are given here; -1: none are */
+  fl_rule_source shape[FL_MAX_DIMS];
+} fl_choice;
+
+/* "d: 1 64 1365" */
+typedef struct fl_case_clause {
+  uint32_t part, first_choice, n_choices;
+  uint8_t condition; /* of a tensor: none unless this argument is there, or (without) is none; else FL_RULES_NONE */
+  bool without;
+} fl_case_clause;
+
+typedef struct fl_cases {
+  const char *what, *text;
+  fl_case_clause *clauses; /* in the order of the text */
+  fl_choice *choices;
+  uint32_t n_clauses, n_choices;
+  uint8_t clause_of[FL_PARTS_MAX]; /* by part; FL_RULES_NONE: it has none */
+} fl_cases;
+
+/* Parses a text, after the rules: schema->cases, or one in that form. It must stay; `what` begins the messages about
+ * it, and is a static string. FL_EINVAL with the place in the text, what was found and what is expected. */
+fl_status fl_cases_compile(const fl_schema *schema, const char *what, const char *text, fl_cases **cases);
+void fl_cases_free(fl_cases *cases);
+
+/* What the names in an expression stand for, by part. */
+typedef struct fl_known {
+  bool known[FL_PARTS_MAX];
+  int64_t values[FL_PARTS_MAX];
+} fl_known;
+
+/* Value of an expression that stands in `cases`. FL_EINVAL: a name is not known (an argument that is none), or a
+ * division is not exact. */
+fl_status fl_cases_evaluate(const fl_schema *schema, const fl_cases *cases, const fl_known *known,
+                            fl_rule_source source, double *value);
+
+#endif

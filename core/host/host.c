@@ -1,0 +1,503 @@
+/* Creating and ending hosts: settings, plugins and platform are brought together here. */
+#include "core/registry/records.h"
+
+#include "core/call/selection.h"
+#include "core/platform/platform.h"
+#include "core/plugins/deferred.h"
+#include "core/plugins/discovery.h"
+#include "core/support/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+const char *fl_version(void) {
+  return FLHOST_VERSION;
+}
+
+/* ------------------------------------------------------------------------------------------------------ creation */
+
+/* Options that the caller's struct may be too old to have are zero. */
+static fl_host_options read_options(const fl_host_options *given) {
+  fl_host_options options = {.size = sizeof options};
+  if (given)
+    memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
+  return options;
+}
+
+/* A copy that lives as long as the host; NULL gives NULL. */
+static const char *keep(fl_host *host, const char *string, bool *failed) {
+  if (!string)
+    return NULL;
+  if (fl_strings_add(&host->owned, string))
+    return host->owned.items[host->owned.n - 1];
+  *failed = true;
+  return NULL;
+}
+
+static bool copy_environment(fl_host *host, const char *const *environment) {
+  size_t n = 0;
+  bool failed = false;
+  while (environment[n])
+    n++;
+  host->environment = calloc(n + 1, sizeof *host->environment);
+  for (size_t i = 0; host->environment && i < n; i++)
+    host->environment[i] = keep(host, environment[i], &failed);
+  return host->environment && !failed;
+}
+
+static fl_status copy_options(fl_host *host, const fl_host_options *options) {
+  bool failed = false;
+  if (options->environment && !copy_environment(host, options->environment))
+    return fl_error_no_memory();
+  char *default_config_dir = fl_default_config_directory();
+  host->sources = (fl_config_sources){
+      .environment = host->environment,
+      .config_file = keep(host, options->config_file, &failed),
+      .config_dir = keep(host, options->config_dir, &failed),
+      .platform = keep(host, options->platform, &failed),
+      .plugin_path = keep(host, options->plugin_path, &failed),
+      .plugin_modules = keep(host, options->plugin_modules, &failed),
+      .default_config_dir = keep(host, default_config_dir, &failed),
+  };
+  free(default_config_dir);
+  host->log.fn = options->log;
+  host->log.user = options->log_user;
+  atomic_init(&host->log.level, fl_config_log_level(&host->sources));
+  host->statistics = options->flags & FL_HOST_STATISTICS;
+  host->without_plugins = options->flags & FL_HOST_NO_PLUGINS;
+  host->checks = !(options->flags & FL_HOST_NO_ARGUMENT_CHECKS);
+  return failed ? fl_error_no_memory() : FL_OK;
+}
+
+static void init_locks(fl_host *host) {
+  pthread_mutexattr_t recursive;
+  pthread_mutex_init(&host->lock, NULL);
+  pthread_mutex_init(&host->loading, NULL);
+  pthread_mutexattr_init(&recursive);
+  pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&host->availability_lock, &recursive);
+  pthread_mutexattr_destroy(&recursive);
+}
+
+/* H2: what is forced, else what a plugin brings, else what was found. */
+static fl_status choose_platform(fl_host *host) {
+  const char *origin = NULL, *name = NULL, *plugin = NULL;
+  const char *forced = fl_config_forced_platform(&host->sources, &origin);
+  fl_status status = forced ? fl_load_deferred_platform(host, fl_platform_canonical(forced)) : FL_OK;
+  if (!status)
+    status = fl_platform_activate(forced, host->components, host->n_components, &name, &plugin);
+  if (status == FL_ECONFIG && !fl_load_deferred_platform(host, NULL)) /* the message names all that may be forced */
+    status = fl_platform_activate(forced, host->components, host->n_components, &name, &plugin);
+  if (status)
+    return status;
+  host->platform = fl_strdup(name);
+  host->platform_origin =
+      plugin && !forced ? fl_format("plugin '%s'", plugin) : fl_strdup(forced ? origin : "detected");
+  host->platform_plugin = plugin ? fl_strdup(plugin) : NULL;
+  if (!host->platform || !host->platform_origin || (plugin && !host->platform_plugin))
+    return fl_error_no_memory();
+  if (plugin)
+    fl_log_line(&host->log, FL_LOG_INFO, "Platform plugin %s is activated", plugin);
+  return FL_OK;
+}
+
+/* Loads the settings and puts them in force. */
+static fl_status load_settings(fl_host *host) {
+  fl_config *config = NULL;
+  fl_status status = fl_config_load(&host->sources, host->platform, &host->log, &config);
+  if (!status)
+    status = fl_custom_ops_check(host, config);
+  if (status) {
+    fl_config_free(config);
+    return status;
+  }
+  pthread_mutex_lock(&host->lock);
+  status = fl_refuse_frozen(host, "resetting the global policy");
+  if (status) {
+    pthread_mutex_unlock(&host->lock);
+    fl_config_free(config);
+    return status;
+  }
+  fl_config *before = host->config;
+  fl_policy *policy_before = host->policy;
+  host->config = config;
+  host->policy = fl_policy_retain(config->policy);
+  host->policy_is_set = false;
+  atomic_store(&host->log.level, config->log_level);
+  fl_host_advance(host);
+  pthread_mutex_unlock(&host->lock);
+  fl_config_free(before);
+  fl_policy_release(policy_before);
+  return FL_OK;
+}
+
+/* Vendors that somebody has registered. The host's lock is held. */
+static void list_vendors(const fl_host *host, fl_strings *vendors) {
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
+    for (uint32_t j = 0; set && j < set->n; j++)
+      if (set->impls[j]->vendor && !fl_strings_has(vendors, set->impls[j]->vendor))
+        fl_strings_add(vendors, set->impls[j]->vendor);
+  }
+}
+
+/* The host's lock is held. */
+static bool has_impl(const fl_host *host, const char *op_name, const char *impl_id) {
+  const fl_op *op = fl_registry_known(host, op_name);
+  return op && fl_registry_find_impl(op, impl_id);
+}
+
+/* The implementation's id that a token names; NULL: it names none. */
+static const char *named_impl(const char *token) {
+  return strncmp(token, "impl:", 5) ? NULL : token + 5;
+}
+
+/* Does a token name what nobody has registered? The host's lock is held. */
+static bool is_unknown(const fl_host *host, const char *op, const char *token, const fl_strings *vendors) {
+  const char *impl_id = named_impl(token);
+  return impl_id ? !has_impl(host, op, impl_id) : !strncmp(token, "vendor:", 7) && !fl_strings_has(vendors, token + 7);
+}
+
+/* Whether a deferred plugin brings what a token of the policy names is known when it is loaded: those that list the op
+ * are, before anything is said. */
+static void load_for_tokens(fl_host *host) {
+  fl_strings vendors = {0};
+  if (!atomic_load(&host->n_deferred))
+    return;
+  pthread_mutex_lock(&host->lock);
+  list_vendors(host, &vendors);
+  fl_policy *policy = fl_policy_retain(host->policy);
+  pthread_mutex_unlock(&host->lock);
+  for (uint32_t i = 0; i < policy->fields.n_per_op; i++) {
+    const fl_op_order *order = &policy->fields.per_op[i];
+    bool unknown = false;
+    pthread_mutex_lock(&host->lock);
+    for (uint32_t j = 0; j < order->n_tokens; j++)
+      unknown |= is_unknown(host, order->op, order->tokens[j], &vendors);
+    pthread_mutex_unlock(&host->lock);
+    if (unknown)
+      fl_load_deferred(host, order->op);
+  }
+  fl_policy_release(policy);
+  fl_strings_free(&vendors);
+}
+
+/* The host's lock is held. */
+static void warn_of_impl(const fl_op *op, const char *token, const char *origin, fl_text *lines) {
+  char hint[FL_NAME_MAX + 40], nearest[FL_NAME_MAX + 8];
+  const char *id = fl_registry_nearest_impl(op, named_impl(token));
+  snprintf(nearest, sizeof nearest, "impl:%s", id ? id : "");
+  fl_text_add(lines, "%s: token '%s' for op '%s': no plugin has registered that implementation%s\n", origin, token,
+              op->name, fl_did_you_mean(hint, sizeof hint, id ? nearest : NULL));
+}
+
+/* What an order may name: all vendors, all ops. */
+typedef struct known_names {
+  fl_strings vendors, ops;
+} known_names;
+
+static void warn_of_token(const fl_host *host, const fl_op_order *order, const char *token, const char *origin,
+                          const known_names *names, fl_text *lines) {
+  char hint[FL_NAME_MAX + 32];
+  const fl_op *op = fl_registry_known(host, order->op);
+  if (!strcmp(token, "unfused") && op && !op->unfused)
+    fl_text_add(lines, "%s: token 'unfused' for op '%s': the host cannot run it by parts\n", origin, order->op);
+  if (!is_unknown(host, order->op, token, &names->vendors))
+    return;
+  if (named_impl(token)) {
+    if (op) /* else that is said */
+      warn_of_impl(op, token, origin, lines);
+    return;
+  }
+  const char *vendor = token + strlen("vendor:");
+  const char *nearest = fl_nearest_word(vendor, (const char *const *)names->vendors.items, names->vendors.n);
+  fl_text_add(lines, "%s: token '%s' for op '%s': no plugin has registered vendor '%s'%s\n", origin, token, order->op,
+              vendor, fl_did_you_mean(hint, sizeof hint, nearest));
+}
+
+static void warn_of_order(fl_host *host, const fl_op_order *order, const known_names *names, fl_text *lines) {
+  char hint[FL_NAME_MAX + 32];
+  const char *from = fl_config_op_origin(host->config, order->op), *origin = from ? from : "op_backends";
+  if (!fl_registry_known(host, order->op) && !fl_is_deferred(host, order->op)) {
+    const char *nearest = fl_nearest_word(order->op, (const char *const *)names->ops.items, names->ops.n);
+    fl_text_add(lines, "%s: no op '%s' is registered%s\n", origin, order->op,
+                fl_did_you_mean(hint, sizeof hint, nearest));
+  }
+  for (uint32_t i = 0; i < order->n_tokens; i++)
+    warn_of_token(host, order, order->tokens[i], origin, names, lines);
+}
+
+/* T2, and its like for ops and implementations: what no plugin has registered may come later, so these are warnings. */
+static void warn_of_unknown_names(fl_host *host) {
+  known_names names = {0};
+  fl_text lines = {0};
+  load_for_tokens(host);
+  pthread_mutex_lock(&host->lock);
+  const fl_policy_fields *fields = &host->policy->fields;
+  bool wanted = fields->n_per_op && host->config->check != FL_CHECK_OFF;
+  if (wanted) {
+    list_vendors(host, &names.vendors);
+    fl_deferred_ops(host, &names.ops);
+    for (uint32_t i = 0; i < host->n_ops; i++)
+      fl_strings_add(&names.ops, host->ops[i]->name);
+  }
+  for (uint32_t i = 0; wanted && i < fields->n_per_op; i++)
+    warn_of_order(host, &fields->per_op[i], &names, &lines);
+  pthread_mutex_unlock(&host->lock);
+  for (char *line = lines.text, *end; line && (end = strchr(line, '\n')); line = end + 1)
+    fl_log_line(&host->log, FL_LOG_WARNING, "%.*s", (int)(end - line), line);
+  fl_text_free(&lines);
+  fl_strings_free(&names.vendors);
+  fl_strings_free(&names.ops);
+}
+
+/* VLLM_FL_DISPATCH_DEBUG: the table of ops and implementations. */
+static void log_registered(fl_host *host) {
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  if (!snapshot)
+    return;
+  fl_log_line(&host->log, FL_LOG_INFO, "VLLM-FL Dispatch: Registered Operators");
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++) {
+    if (!fl_snapshot_impl_count(snapshot, i))
+      continue;
+    fl_log_line(&host->log, FL_LOG_INFO, "[Operator: %s]", fl_snapshot_op_name(snapshot, i));
+    for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, i); j++) {
+      const fl_impl_info *impl = fl_snapshot_impl(snapshot, i, j);
+      fl_log_line(&host->log, FL_LOG_INFO, "  %s %s (kind=%s, priority=%d%s%s)", impl->available ? "✓" : "✗",
+                  impl->impl_id, fl_kind_name(impl->kind), impl->priority, impl->vendor ? ", vendor=" : "",
+                  impl->vendor ? impl->vendor : "");
+    }
+  }
+  fl_snapshot_release(snapshot);
+}
+
+static void log_summary(fl_host *host) {
+  uint32_t ops = 0, impls = 0;
+  char deferred[64] = "";
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
+    ops += set && set->n;
+    impls += set ? set->n : 0;
+  }
+  if (host->n_deferred)
+    snprintf(deferred, sizeof deferred, "; plugins that wait until an op of theirs is looked for: %u",
+             (unsigned)host->n_deferred);
+  pthread_mutex_unlock(&host->lock);
+  fl_log_line(&host->log, FL_LOG_INFO, "OpManager initialized: %u ops with %u implementations%s", ops, impls, deferred);
+}
+
+fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
+  if (given && given->size < offsetof(fl_host_options, environment))
+    return fl_error(FL_EINVAL, "fl_host_create: options without size: set .size = sizeof(fl_host_options)");
+  fl_host_options options = read_options(given);
+  fl_host *host = calloc(1, sizeof *host);
+  if (!host)
+    return fl_error_no_memory();
+  init_locks(host);
+  fl_hosts_add(host);
+  fl_status status = copy_options(host, &options);
+  if (!status)
+    status = fl_registry_init(host);
+  if (!status && !(options.flags & FL_HOST_NO_PLUGINS))
+    status = fl_discover_plugins(host, NULL);
+  if (!status)
+    status = choose_platform(host);
+  if (!status)
+    status = load_settings(host);
+  if (status) {
+    char message[FL_ERROR_MAX];
+    snprintf(message, sizeof message, "%s", fl_error_message());
+    fl_host_destroy(host);
+    return fl_error(status, "%s", message);
+  }
+  host->sources.reload = true; /* what was said of the sources once is not said again */
+  host->dispatch_debug = host->config->dispatch_debug;
+  host->synchronous = host->config->synchronize || options.flags & FL_HOST_SYNCHRONOUS;
+  warn_of_unknown_names(host);
+  log_summary(host);
+  if (host->dispatch_debug)
+    log_registered(host);
+  *result = host;
+  return FL_OK;
+}
+
+void fl_host_destroy(fl_host *host) {
+  if (!host)
+    return;
+  fl_hosts_remove(host);
+  fl_views_free(host);
+  fl_registry_free(host);
+  for (int i = 0; i < FL_DEVICE_SLOTS; i++)
+    fl_device_type_clear(&host->device_types[i]);
+  fl_retired_free(&host->retired);
+  fl_policy_release(host->policy);
+  fl_config_free(host->config);
+  for (uint32_t i = 0; i < host->n_plugins; i++)
+    fl_plugin_record_clear(&host->plugins[i]);
+  free(host->plugins);
+  fl_strings_free(&host->oplist);
+  fl_strings_free(&host->frozen_by);
+  fl_strings_free(&host->directories);
+  fl_strings_free(&host->owned);
+  free(host->environment);
+  free(host->platform);
+  free(host->platform_origin);
+  free(host->platform_plugin);
+  pthread_mutex_destroy(&host->lock);
+  pthread_mutex_destroy(&host->loading);
+  pthread_mutex_destroy(&host->availability_lock);
+  free(host);
+}
+
+/* ----------------------------------------------------------------------------------------------- the default host */
+
+/* Held while it is created, so that it is created once; a library that a plugin needs may ask for it meanwhile. */
+static pthread_mutex_t default_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+static _Atomic(fl_host *) default_host;
+
+static bool lock_default(const char *who) {
+  if (!pthread_mutex_lock(&default_lock))
+    return true;
+  fl_error(FL_ESTATE,
+           "%s: this thread is about to create or destroy the default host, and one of its plugins asks for it", who);
+  return false;
+}
+
+fl_host *fl_get_default_manager(void) {
+  fl_host *host = atomic_load_explicit(&default_host, memory_order_acquire);
+  if (host)
+    return host;
+  if (!lock_default("fl_get_default_manager"))
+    return NULL;
+  host = atomic_load_explicit(&default_host, memory_order_relaxed);
+  if (!host && !fl_host_create(NULL, &host))
+    atomic_store_explicit(&default_host, host, memory_order_release);
+  pthread_mutex_unlock(&default_lock);
+  return host;
+}
+
+void fl_reset_default_manager(void) {
+  if (!lock_default("fl_reset_default_manager"))
+    return;
+  fl_host_destroy(atomic_exchange(&default_host, NULL));
+  pthread_mutex_unlock(&default_lock);
+}
+
+void fl_default_after_fork(void) {
+  default_lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+}
+
+/* ---------------------------------------------------------------------------------------------- settings in force */
+
+fl_status fl_set_log_level(fl_host *host, const char *level) {
+  static const char *const names[] = {"DEBUG", "INFO", "WARNING", "ERROR", NULL};
+  int number = fl_log_level_from_name(level);
+  if (!number) {
+    const char *nearest = fl_nearest_word(level, names, SIZE_MAX);
+    if (!nearest)
+      nearest = fl_nearest_beginning(level, names, SIZE_MAX);
+    return fl_error(FL_EINVAL, "log level '%s': expected DEBUG, INFO, WARNING or ERROR%s%s%s", level,
+                    nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  }
+  atomic_store(&host->log.level, number);
+  return FL_OK;
+}
+
+fl_status fl_reset_global_policy(fl_host *host) {
+  fl_status status = fl_refuse_frozen_unlocked(host, "resetting the global policy");
+  if (!status)
+    status = load_settings(host);
+  if (!status)
+    warn_of_unknown_names(host);
+  fl_host_bound_memory(host);
+  return status;
+}
+
+/* A list of settings and the strings that it points to. */
+typedef struct settings {
+  fl_settings public; /* first */
+  fl_strings strings;
+} settings;
+
+static const char *settings_keep(settings *list, const char *string, bool *failed) {
+  if (fl_strings_add(&list->strings, string))
+    return list->strings.items[list->strings.n - 1];
+  *failed = true;
+  return "";
+}
+
+fl_status fl_get_settings(fl_host *host, fl_settings **result) {
+  bool failed = false;
+  settings *list = calloc(1, sizeof *list);
+  if (!list)
+    return fl_error_no_memory();
+  pthread_mutex_lock(&host->lock);
+  const fl_config *config = host->config;
+  fl_setting *items = calloc(config->n_settings + 1, sizeof *items);
+  for (uint32_t i = 0; items && i < config->n_settings; i++) {
+    const fl_setting *from = &config->settings[i];
+    items[i] = (fl_setting){
+        .name = settings_keep(list, from->name, &failed),
+        .variable = settings_keep(list, from->variable, &failed),
+        .value = settings_keep(list, from->value, &failed),
+        .origin = settings_keep(list, from->origin, &failed),
+        .doc = settings_keep(list, from->doc, &failed),
+    };
+  }
+  list->public = (fl_settings){items, config->n_settings};
+  pthread_mutex_unlock(&host->lock);
+  if (!items || failed) {
+    fl_settings_free(&list->public);
+    return fl_error_no_memory();
+  }
+  *result = &list->public;
+  return FL_OK;
+}
+
+void fl_settings_free(fl_settings *result) {
+  settings *list = (settings *)result;
+  if (!list)
+    return;
+  free((void *)list->public.settings);
+  fl_strings_free(&list->strings);
+  free(list);
+}
+
+bool fl_is_oot_enabled(fl_host *host) {
+  pthread_mutex_lock(&host->lock);
+  bool enabled = host->config->oot_enabled;
+  pthread_mutex_unlock(&host->lock);
+  return enabled;
+}
+
+bool fl_is_oot_allowed(fl_host *host, const char *layer) {
+  pthread_mutex_lock(&host->lock);
+  bool allowed = fl_config_oot_allowed(host->config, layer);
+  pthread_mutex_unlock(&host->lock);
+  return allowed;
+}
+
+bool fl_is_flagos_allowed(fl_host *host, const char *op) {
+  pthread_mutex_lock(&host->lock);
+  bool allowed = fl_config_flagos_allowed(host->config, op, NULL, 0);
+  pthread_mutex_unlock(&host->lock);
+  return allowed;
+}
+
+fl_status fl_get_platform(fl_host *host, fl_platform_report **report) {
+  fl_loading_begin(host); /* no plugin is withdrawn, or loaded by somebody else: the components stay */
+  fl_status status = fl_load_deferred_platform(host, NULL);
+  pthread_mutex_lock(&host->lock);
+  char *file = fl_strdup(host->config->platform_file ? host->config->platform_file : "");
+  pthread_mutex_unlock(&host->lock);
+  if (!file)
+    status = fl_error_no_memory();
+  if (!status)
+    status = fl_platform_report_create(host->platform, host->platform_origin, file, host->components,
+                                       host->n_components, report);
+  fl_loading_end(host);
+  free(file);
+  return status;
+}

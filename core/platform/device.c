@@ -1,0 +1,295 @@
+/* Devices of a host: see device.h. What engines call for device memory is in memory.c. */
+#include "core/platform/device.h"
+
+#include "core/platform/arch.h"
+#include "core/platform/platform.h"
+#include "core/plugins/deferred.h"
+#include "core/registry/records.h"
+#include "core/support/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void fl_device_type_clear(fl_device_type *type) {
+  free(type->backend);
+  free(type->devices);
+  *type = (fl_device_type){0};
+}
+
+/* --------------------------------------------------------------------------------------------------- who brings it */
+
+static bool brings(const fl_component_record *component, int32_t device_type) {
+  return fl_component_is_platform(component) && component->platform.allocate &&
+         component->platform.device_type == device_type;
+}
+
+/* A platform that may bring the memory, to be asked without the host's lock. */
+typedef struct candidate {
+  fl_backend backend;
+  fl_component_record component; /* its strings are not to be used */
+} candidate;
+
+/* All of a device type, the platform in force first; malloc'ed. NULL: out of memory. The host's lock is held. */
+static candidate *list_candidates(const fl_host *host, int32_t device_type, uint32_t *n) {
+  candidate *list = calloc(host->n_components + 1, sizeof *list);
+  *n = 0;
+  for (int in_force = 1; list && in_force >= 0; in_force--)
+    for (uint32_t i = 0; i < host->n_components; i++) {
+      const fl_component_record *component = &host->components[i];
+      bool is_in_force = host->platform_plugin && !strcmp(component->plugin, host->platform_plugin) &&
+                         !strcmp(component->name, host->platform);
+      if (is_in_force != (bool)in_force || !brings(component, device_type))
+        continue;
+      candidate *to = &list[(*n)++];
+      to->component = *component;
+      to->component.type = "platform";
+      to->backend = (fl_backend){.platform = component->platform, .self = component->self, .count = FL_COUNT_UNASKED};
+      snprintf(to->backend.name, sizeof to->backend.name, "%s", component->name);
+      snprintf(to->backend.plugin, sizeof to->backend.plugin, "%s", component->plugin);
+    }
+  return list;
+}
+
+const char *fl_device_words(DLDevice device, char *buffer, size_t size) {
+  const char *name = fl_device_type_name((int32_t)device.device_type);
+  if (name)
+    snprintf(buffer, size, "%s:%d", name, device.device_id);
+  else
+    snprintf(buffer, size, "device type %d:%d", (int)device.device_type, device.device_id);
+  return buffer;
+}
+
+/* "cuda" */
+static const char *type_words(int32_t device_type, char *buffer, size_t size) {
+  const char *name = fl_device_type_name(device_type);
+  if (name)
+    snprintf(buffer, size, "%s", name);
+  else
+    snprintf(buffer, size, "device type %d", device_type);
+  return buffer;
+}
+
+/* Nobody does: what there is instead. */
+static fl_status nobody_brings(fl_host *host, int32_t device_type) {
+  char name[32];
+  fl_text there = {0};
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_components; i++) {
+    const fl_component_record *component = &host->components[i];
+    if (fl_component_is_platform(component) && component->platform.allocate)
+      fl_text_add(&there, ", %s (plugin '%s')", type_words(component->platform.device_type, name, sizeof name),
+                  component->plugin);
+  }
+  pthread_mutex_unlock(&host->lock);
+  fl_status status = fl_error(FL_ENOENT, "no plugin brings the memory of %s; there is cpu%s",
+                              type_words(device_type, name, sizeof name), fl_text_get(&there));
+  fl_text_free(&there);
+  return status;
+}
+
+/* The first that is active. */
+static fl_status choose(fl_host *host, int32_t device_type, const candidate *list, uint32_t n, fl_backend *backend) {
+  fl_status status = FL_ENOENT;
+  char name[32];
+  for (uint32_t i = 0; i < n; i++) {
+    const char *reason;
+    if (fl_component_is_active(&list[i].component, &reason)) {
+      *backend = list[i].backend;
+      return FL_OK;
+    }
+    status = fl_error(FL_ENOENT, "the platform '%s' of plugin '%s', which brings the memory of %s, is not active: %s",
+                      list[i].backend.name, list[i].backend.plugin, type_words(device_type, name, sizeof name),
+                      reason ? reason : "it gives no reason");
+  }
+  return n ? status : nobody_brings(host, device_type);
+}
+
+/* Keeps it for the generation that it was found in. */
+static void keep_backend(fl_host *host, int32_t device_type, uint32_t generation, const fl_backend *backend) {
+  fl_device_type *type = &host->device_types[device_type];
+  fl_backend *copy = malloc(sizeof *copy);
+  if (!copy)
+    return; /* it is looked for again */
+  *copy = *backend;
+  pthread_mutex_lock(&host->lock);
+  if (generation == host->registry_generation) {
+    fl_backend *before = type->backend;
+    type->backend = copy;
+    type->found = generation;
+    copy = before;
+  }
+  pthread_mutex_unlock(&host->lock);
+  free(copy);
+}
+
+static fl_status find_backend(fl_host *host, int32_t device_type, bool may_load, fl_backend *backend) {
+  uint32_t n = 0;
+  if (device_type == kDLCPU) {
+    *backend = (fl_backend){.platform = fl_host_memory, .name = "cpu", .plugin = "flhost", .count = 1};
+    return FL_OK;
+  }
+  if (device_type <= 0 || device_type >= FL_DEVICE_SLOTS)
+    return fl_error(FL_EINVAL, "device type %d is not known", device_type);
+  const fl_device_type *type = &host->device_types[device_type];
+  pthread_mutex_lock(&host->lock);
+  uint32_t generation = host->registry_generation;
+  bool found = type->found == generation;
+  if (found)
+    *backend = *type->backend;
+  candidate *list = found ? NULL : list_candidates(host, device_type, &n);
+  pthread_mutex_unlock(&host->lock);
+  if (found)
+    return FL_OK;
+  if (!list)
+    return fl_error_no_memory();
+  if (!n && may_load) { /* a plugin that nobody has needed so far may bring it */
+    free(list);
+    fl_status status = fl_load_deferred_platform(host, NULL);
+    return status ? status : find_backend(host, device_type, false, backend);
+  }
+  fl_status status = choose(host, device_type, list, n, backend);
+  if (!status)
+    keep_backend(host, device_type, generation, backend);
+  free(list);
+  return status;
+}
+
+fl_status fl_backend_find(fl_host *host, int32_t device_type, fl_backend *backend) {
+  return find_backend(host, device_type, atomic_load(&host->n_deferred) != 0, backend);
+}
+
+fl_status fl_backend_count(fl_host *host, int32_t device_type, fl_backend *backend) {
+  fl_status status = fl_backend_find(host, device_type, backend);
+  if (status || backend->count != FL_COUNT_UNASKED)
+    return status;
+  backend->count = backend->platform.device_count ? backend->platform.device_count(backend->self) : -1;
+  fl_device_type *type = &host->device_types[device_type];
+  pthread_mutex_lock(&host->lock);
+  if (backend->count > 0 && type->found && type->backend->self == backend->self &&
+      type->backend->platform.device_count == backend->platform.device_count)
+    type->backend->count = backend->count;
+  pthread_mutex_unlock(&host->lock);
+  return FL_OK;
+}
+
+fl_status fl_backend_open(fl_host *host, DLDevice device, fl_backend *backend) {
+  char name[32];
+  fl_status status = fl_backend_count(host, (int32_t)device.device_type, backend);
+  if (status || (device.device_id >= 0 && (backend->count < 0 || device.device_id < backend->count)))
+    return status;
+  fl_device_words(device, name, sizeof name);
+  if (!backend->count)
+    return fl_error(FL_ENOENT, "%s: plugin '%s' reports no device", name, backend->plugin);
+  if (backend->count < 0)
+    return fl_error(FL_EINVAL, "%s: expected an index from 0 on", name);
+  return fl_error(FL_EINVAL, "%s: there is no such device, expected an index from 0 to %d", name, backend->count - 1);
+}
+
+fl_status fl_backend_failed(const fl_backend *backend, DLDevice device, fl_status status, const char *what) {
+  const char *words = backend->platform.error(backend->self);
+  char name[32];
+  return fl_error(status == FL_ENOMEM ? FL_ENOMEM : FL_EDEVICE, "%s: %s: %s",
+                  fl_device_words(device, name, sizeof name), what,
+                  words && *words ? words : "the plugin gives no reason");
+}
+
+/* --------------------------------------------------------------------------------------------------- architectures */
+
+static bool is_for(const fl_impl_record *impl, int32_t device_type) {
+  return impl->min_arch && device_type > 0 && device_type < FL_DEVICE_SLOTS && impl->devices & FL_DEVICE(device_type);
+}
+
+/* Does an implementation of the op that is for the device type ask for an architecture? */
+static bool op_asks(const fl_op *op, int32_t device_type) {
+  bool asks = false;
+  if (fl_thread_join())
+    return false;
+  fl_thread *self = &fl_self;
+  uint64_t outer = fl_read_begin(self);
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
+  for (uint32_t i = 0; set && i < set->n && !asks; i++)
+    asks = is_for(set->impls[i], device_type);
+  fl_read_end(self, outer);
+  return asks;
+}
+
+/* Asks the devices; an empty list where nobody can say, NULL where memory ran out: nothing is known then, either. */
+static fl_device_list *list_devices(fl_host *host, int32_t device_type, bool in_use) {
+  fl_backend backend;
+  char message[FL_ERROR_MAX]; /* that nothing is known is no error of the caller's */
+  fl_device_list *list = calloc(1, sizeof *list);
+  snprintf(message, sizeof message, "%s", fl_error_message());
+  if (list && !fl_backend_find(host, device_type, &backend)) {
+    bool answered = true;
+    if (!in_use)
+      answered = fl_probe_devices(&backend.platform, backend.self, backend.plugin, FL_DRIVER_TIMEOUT_MS, list);
+    if (answered && !list->n)
+      fl_list_devices(&backend.platform, backend.self, list);
+  }
+  fl_error(FL_OK, "%s", message);
+  return list;
+}
+
+void fl_architectures_ask(fl_host *host, const fl_op *op, int32_t device_type, bool in_use) {
+  if (device_type <= kDLCPU || device_type >= FL_DEVICE_SLOTS || !op_asks(op, device_type))
+    return;
+  fl_device_type *type = &host->device_types[device_type];
+  pthread_mutex_lock(&host->lock);
+  uint32_t generation = host->registry_generation;
+  bool known = type->asked == generation && (!in_use || (type->devices && type->devices->n));
+  pthread_mutex_unlock(&host->lock);
+  if (known)
+    return;
+  fl_device_list *list = list_devices(host, device_type, in_use);
+  pthread_mutex_lock(&host->lock);
+  fl_device_list *before = list;
+  if (generation == host->registry_generation) {
+    before = type->devices;
+    type->devices = list;
+    type->asked = generation;
+  }
+  pthread_mutex_unlock(&host->lock);
+  free(before);
+}
+
+void fl_architectures_ask_all(fl_host *host, const fl_op *op) {
+  for (int32_t type = kDLCPU + 1; type < FL_DEVICE_SLOTS; type++)
+    fl_architectures_ask(host, op, type, false);
+}
+
+bool fl_architectures_asked(const fl_host *host, const fl_impl_record *impl, int32_t device_type) {
+  return device_type <= kDLCPU || !is_for(impl, device_type) ||
+         host->device_types[device_type].asked == host->registry_generation;
+}
+
+static const fl_device_list *known_devices(const fl_host *host, int32_t device_type) {
+  const fl_device_type *type = &host->device_types[device_type];
+  return type->asked == host->registry_generation ? type->devices : NULL;
+}
+
+uint64_t fl_architectures_reaching(const fl_host *host, const fl_impl_record *impl, int32_t device_type) {
+  uint64_t reaching = 0;
+  const fl_device_list *list = is_for(impl, device_type) ? known_devices(host, device_type) : NULL;
+  if (!list || !list->n)
+    return UINT64_MAX;
+  for (uint32_t i = 0; i < list->n; i++)
+    if (fl_arch_reaches(list->devices[i].arch, impl->min_arch))
+      reaching |= UINT64_C(1) << i;
+  /* Of devices that did not answer nothing is known. */
+  uint64_t unknown = list->n < FL_DEVICES_MAX ? UINT64_MAX << list->n : 0;
+  bool all = reaching == (list->n < FL_DEVICES_MAX ? ~unknown : UINT64_MAX);
+  return all ? UINT64_MAX : list->count >= 0 && (uint32_t)list->count == list->n ? reaching : reaching | unknown;
+}
+
+void fl_architectures_reason(const fl_host *host, const fl_impl_record *impl, int32_t device_type, fl_text *text) {
+  const fl_device_list *list = known_devices(host, device_type);
+  const char *before = NULL;
+  fl_text_add(text, "needs %s", impl->min_arch);
+  for (uint32_t i = 0; list && i < list->n; i++) {
+    const char *arch = list->devices[i].arch;
+    if (fl_arch_reaches(arch, impl->min_arch) || (before && !strcmp(before, arch)))
+      continue;
+    fl_text_add(text, ", device %u is %s", i, arch);
+    before = arch;
+  }
+}

@@ -1,0 +1,169 @@
+/*
+ * Deferred plugins: those that say in their file which ops they implement are loaded when one of these is first looked
+ * for, or when somebody wants to know of the platform that they bring. An op becomes ready, so that calls find it
+ * without asking anybody, when no deferred plugin lists it any more; from then on a plugin that lists it is loaded as
+ * soon as it is found (plugins.c). Both happen under the loading lock.
+ */
+#include "core/plugins/deferred.h"
+
+#include "core/plugins/plugins.h"
+#include "core/registry/records.h"
+#include "core/support/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------------------- the loading lock */
+
+/* A number that no other thread of this process has or had, nor of the one that it was forked from. */
+static uint64_t thread_number(void) {
+  static _Atomic uint64_t last;
+  static _Thread_local uint64_t own;
+  if (!own)
+    own = atomic_fetch_add(&last, 1) + 1;
+  return own;
+}
+
+/* After a fork the lock is new and free, and `loader` may be a thread that is gone. */
+void fl_loading_begin(fl_host *host) {
+  uint64_t self = thread_number();
+  if (atomic_load_explicit(&host->loader, memory_order_relaxed) == self) {
+    host->loading_depth++;
+    return;
+  }
+  pthread_mutex_lock(&host->loading);
+  atomic_store_explicit(&host->loader, self, memory_order_relaxed);
+  host->loading_depth = 1;
+}
+
+void fl_loading_end(fl_host *host) {
+  if (--host->loading_depth)
+    return;
+  atomic_store_explicit(&host->loader, 0, memory_order_relaxed);
+  pthread_mutex_unlock(&host->loading);
+}
+
+/* ------------------------------------------------------------------------------------------------------ listings */
+
+static bool lists(const fl_plugin_record *record, const char *op) {
+  return record->ops && fl_ops_list(record->ops, strlen(record->ops), op, strlen(op));
+}
+
+bool fl_is_deferred(const fl_host *host, const char *op) {
+  for (uint32_t i = 0; host->n_deferred && i < host->n_plugins; i++)
+    if (host->plugins[i].status == FL_PLUGIN_DEFERRED && lists(&host->plugins[i], op))
+      return true;
+  return false;
+}
+
+bool fl_deferred_ops(const fl_host *host, fl_strings *ops) {
+  for (uint32_t i = 0; host->n_deferred && i < host->n_plugins; i++)
+    if (host->plugins[i].status == FL_PLUGIN_DEFERRED && !fl_split(ops, host->plugins[i].ops, ','))
+      return false;
+  return true;
+}
+
+const fl_plugin_record *fl_failed_lister(const fl_host *host, const char *op) {
+  for (uint32_t i = 0; i < host->n_plugins; i++)
+    if (host->plugins[i].status == FL_PLUGIN_FAILED && lists(&host->plugins[i], op))
+      return &host->plugins[i];
+  return NULL;
+}
+
+/* May the plugin wait? Not if it lists an op that calls find already. The host's lock is held. */
+bool fl_may_defer(const fl_host *host, const char *ops) {
+  fl_strings names = {0};
+  bool may = fl_split(&names, ops, ',');
+  for (uint32_t i = 0; i < names.n && may; i++)
+    may = !fl_registry_is_ready(host, names.items[i]);
+  fl_strings_free(&names);
+  return may;
+}
+
+/* ------------------------------------------------------------------------------------------------------- loading */
+
+/* Which plugins somebody wants, given a word. */
+typedef bool (*wanted)(const fl_plugin_record *record, const char *word);
+
+static bool any(const fl_plugin_record *record, const char *word) {
+  (void)record, (void)word;
+  return true;
+}
+
+static bool brings_platform(const fl_plugin_record *record, const char *name) {
+  return record->platform && (!name || !strcmp(record->platform, name));
+}
+
+/* One that this thread is not just loading; NULL if there is none. */
+static fl_plugin_record *next(const fl_host *host, wanted is_wanted, const char *word) {
+  uint64_t self = thread_number();
+  for (uint32_t i = 0; host->n_deferred && i < host->n_plugins; i++) {
+    fl_plugin_record *record = &host->plugins[i];
+    if (record->status == FL_PLUGIN_DEFERRED && record->opener != self && is_wanted(record, word))
+      return record;
+  }
+  return NULL;
+}
+
+bool fl_has_deferred(const fl_host *host) {
+  return next(host, any, NULL) != NULL;
+}
+
+/* What is to be loaded next, as it was found. */
+static bool take_next(fl_host *host, wanted is_wanted, const char *word, fl_found *found) {
+  pthread_mutex_lock(&host->lock);
+  fl_plugin_record *record = next(host, is_wanted, word);
+  if (record) {
+    record->opener = thread_number();
+    *found = (fl_found){
+        .path = fl_strdup(record->file),
+        .symbol = fl_strdup(record->symbol),
+        .route = record->route,
+        .critical = record->critical,
+    };
+  }
+  pthread_mutex_unlock(&host->lock);
+  return record != NULL;
+}
+
+/* One for which there was no memory may be tried again. */
+static void give_back(fl_host *host, const char *path) {
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_plugins; i++)
+    if (host->plugins[i].status == FL_PLUGIN_DEFERRED && !strcmp(host->plugins[i].file, path))
+      host->plugins[i].opener = 0;
+  pthread_mutex_unlock(&host->lock);
+}
+
+static fl_status load(fl_host *host, wanted is_wanted, const char *word) {
+  fl_loader loader;
+  fl_found found;
+  fl_status status = FL_OK;
+  bool loaded, tried = false;
+  if (!atomic_load(&host->n_deferred) || atomic_load(&host->frozen))
+    return FL_OK;
+  fl_loading_begin(host);
+  fl_loader_begin(&loader, host, &host->log);
+  while (status != FL_ENOMEM && take_next(host, is_wanted, word, &found)) {
+    status = found.path ? fl_plugins_load(&loader, &found, false, &loaded) : FL_ENOMEM;
+    if (status == FL_ENOMEM && found.path)
+      give_back(host, found.path);
+    fl_found_clear(&found);
+    tried = true;
+  }
+  fl_loader_end(&loader);
+  fl_loading_end(host);
+  if (status == FL_ENOMEM)
+    return fl_error_no_memory();
+  if (tried) /* that one of them failed is no error of the caller's */
+    fl_error(FL_OK, "%s", "");
+  return FL_OK;
+}
+
+fl_status fl_load_deferred(fl_host *host, const char *op) {
+  return load(host, op ? lists : any, op);
+}
+
+fl_status fl_load_deferred_platform(fl_host *host, const char *platform) {
+  return load(host, brings_platform, platform);
+}

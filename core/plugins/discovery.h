@@ -1,0 +1,50 @@
+/*
+ * Finding plugins: the three routes of rule D1. Nothing here depends on the working directory: a relative directory is
+ * a mistake that is reported. A plugin directory is searched for *.so files, bytewise; names like libacme.so.1 are
+ * passed over, being what libacme.so leads to.
+ */
+#ifndef FLHOST_CORE_PLUGINS_DISCOVERY_H
+#define FLHOST_CORE_PLUGINS_DISCOVERY_H
+
+#include "core/plugins/loader.h"
+#include "core/settings/config.h"
+
+typedef struct fl_found {
+  char *path;        /* of the library */
+  char *symbol;      /* NULL = register_builtins */
+  char *name;        /* from the manifest, else NULL */
+  char *problem;     /* not NULL: cannot be loaded, and why (bad manifest, no such module) */
+  const char *route; /* "directory", "manifest", "module" */
+  bool critical, disabled;
+} fl_found;
+
+typedef struct fl_found_list {
+  fl_found *items;
+  uint32_t n, capacity;
+} fl_found_list;
+
+/* The default plugin directories (D2): beside libflhost itself, then the configured prefix. */
+bool fl_default_plugin_directories(fl_strings *directories);
+
+/* The installed platform files' directory, found the same way. malloc'ed; never NULL unless out of memory. */
+char *fl_default_config_directory(void);
+
+/* Everything that is there, in order of loading: directories, manifests, modules. `directories` gets those searched. */
+fl_status fl_discover(const fl_config_sources *sources, fl_log *log, fl_strings *directories, fl_found_list *found);
+
+/* One module entry (D3): a path (with a slash; a relative one is made absolute) or a name to be looked up, with
+ * optional
+ * ":symbol". When there is none, found->problem says where it was looked for; only FL_ENOMEM is an error. */
+fl_status fl_find_module(const fl_strings *directories, const char *entry, fl_found *found);
+
+/* Used by the routes: appends an empty item, NULL when out of memory. */
+fl_found *fl_found_list_add(fl_found_list *found);
+
+/* Names in a directory that end in `suffix` and do not begin with a dot, bytewise sorted. errno says why not (false).
+ */
+bool fl_list_directory(const char *directory, const char *suffix, fl_strings *names);
+
+void fl_found_clear(fl_found *found);
+void fl_found_list_free(fl_found_list *found);
+
+#endif

@@ -1,0 +1,600 @@
+/*
+ * What an ELF file says of itself, read as plain data: no byte of it is mapped as code. Every offset and size in the
+ * file is taken for hostile and checked against the file's length before it is used.
+ */
+#include "core/plugins/loader.h"
+#include "core/support/error.h"
+#include "core/support/scan.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Larger tables than any real plugin has; what exceeds them is damaged. */
+enum {
+  MAX_SEGMENTS = 1024,
+  MAX_SECTIONS = 65536,
+  MAX_TABLE = 64 << 20,
+  MAX_NOTES = 1 << 20,
+  MAX_OPS = 1 << 16,
+  MAX_SIGNS = 4096
+};
+
+typedef struct elf_file {
+  int fd;
+  uint64_t size;
+  const char *path;
+  size_t n_start;            /* bytes of the file that are in `start` */
+  unsigned char start[4096]; /* headers and notes lie in the first page, where linkers are left alone */
+  ElfW(Ehdr) header;
+  ElfW(Phdr) * segments;
+  ElfW(Shdr) * sections; /* NULL: stripped of them */
+} elf_file;
+
+/* `length` bytes at `offset`; false: beyond the end, or a read error. */
+static bool read_at(const elf_file *file, void *to, uint64_t offset, uint64_t length) {
+  uint64_t done = 0;
+  if (offset > file->size || length > file->size - offset)
+    return false;
+  if (offset + length <= file->n_start) {
+    memcpy(to, file->start + offset, length);
+    return true;
+  }
+  while (done < length) {
+    ssize_t n = pread(file->fd, (char *)to + done, length - done, (off_t)(offset + done));
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n <= 0)
+      return false;
+    done += (uint64_t)n;
+  }
+  return true;
+}
+
+static fl_status truncated(const elf_file *file, uint64_t offset, uint64_t length) {
+  uint64_t end = offset + length < offset ? UINT64_MAX : offset + length;
+  return fl_error(FL_EPLUGIN, "truncated: the file has %llu bytes, its headers speak of %llu; copy or install it again",
+                  (unsigned long long)file->size, (unsigned long long)end);
+}
+
+/* A table of the file in memory (the caller frees it). */
+static fl_status read_table(const elf_file *file, uint64_t offset, uint64_t length, void **table) {
+  if (offset > file->size || length > file->size - offset)
+    return truncated(file, offset, length);
+  if (length > MAX_TABLE)
+    return fl_error(FL_EPLUGIN, "damaged: a table of %llu bytes", (unsigned long long)length);
+  void *bytes = malloc(length ? length : 1);
+  if (!bytes)
+    return fl_error_no_memory();
+  if (!read_at(file, bytes, offset, length)) {
+    free(bytes);
+    return fl_error(FL_EPLUGIN, "cannot be read: %s", strerror(errno ? errno : EIO));
+  }
+  *table = bytes;
+  return FL_OK;
+}
+
+/* ------------------------------------------------------------------------------------------- what the file is */
+
+static const struct {
+  const char *magic;
+  size_t length;
+  const char *what;
+} kinds[] = {
+    {"!<arch>\n", 8, "a static library (ar archive)"},
+    {"!<thin>\n", 8, "a static library (thin ar archive)"},
+    {"MZ", 2, "a Windows file (PE)"},
+    {"\xcf\xfa\xed\xfe", 4, "a macOS file (Mach-O)"},
+    {"\xce\xfa\xed\xfe", 4, "a macOS file (Mach-O)"},
+    {"\xca\xfe\xba\xbe", 4, "a macOS file (Mach-O, several architectures)"},
+    {"BC\xc0\xde", 4, "LLVM bitcode"},
+    {"PK\x03\x04", 4, "a zip archive or Python wheel"},
+    {"\x1f\x8b", 2, "gzip data"},
+    {"\xfd"
+     "7zXZ",
+     5, "xz data"},
+    {"#!", 2, "a script"},
+    {"version https://git-lfs", 23, "a Git LFS pointer: fetch the real file with 'git lfs pull'"},
+    {"/* GNU ld script", 16, "a linker script (text)"},
+};
+
+static const char *kind_of_bytes(const unsigned char *bytes, size_t length) {
+  size_t text = 0;
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+    if (length >= kinds[i].length && !memcmp(bytes, kinds[i].magic, kinds[i].length))
+      return kinds[i].what;
+  while (text < length && (bytes[text] >= 0x20 ? bytes[text] != 0x7f : bytes[text] >= 9 && bytes[text] <= 13))
+    text++;
+  return text == length ? "text" : "unknown data";
+}
+
+static const char *machine_name(unsigned machine, bool wide, bool big, char *buffer, size_t size) {
+  static const struct {
+    unsigned machine;
+    bool wide;
+    const char *name;
+  } machines[] = {{EM_X86_64, true, "x86-64"},   {EM_X86_64, false, "x32"},          {EM_386, false, "32-bit x86"},
+                  {EM_AARCH64, true, "aarch64"}, {EM_ARM, false, "32-bit ARM"},      {EM_RISCV, true, "riscv64"},
+                  {EM_RISCV, false, "riscv32"},  {EM_PPC64, true, "ppc64"},          {EM_S390, true, "s390x"},
+                  {EM_MIPS, true, "mips64"},     {EM_LOONGARCH, true, "loongarch64"}};
+  const char *order = machine == EM_S390 ? "" : big ? " big-endian" : "";
+  for (size_t i = 0; i < sizeof machines / sizeof machines[0]; i++)
+    if (machines[i].machine == machine && machines[i].wide == wide) {
+      snprintf(buffer, size, "%s%s", machines[i].name, order);
+      return buffer;
+    }
+  snprintf(buffer, size, "%s-bit ELF machine %u%s", wide ? "64" : "32", machine, order);
+  return buffer;
+}
+
+/* The architecture this library is compiled for: that of the program it runs in. */
+#if defined(__x86_64__)
+enum { OWN_MACHINE = EM_X86_64 };
+#elif defined(__aarch64__)
+enum { OWN_MACHINE = EM_AARCH64 };
+#elif defined(__riscv)
+enum { OWN_MACHINE = EM_RISCV };
+#elif defined(__powerpc64__)
+enum { OWN_MACHINE = EM_PPC64 };
+#elif defined(__s390x__)
+enum { OWN_MACHINE = EM_S390 };
+#elif defined(__loongarch__)
+enum { OWN_MACHINE = EM_LOONGARCH };
+#elif defined(__i386__)
+enum { OWN_MACHINE = EM_386 };
+#elif defined(__arm__)
+enum { OWN_MACHINE = EM_ARM };
+#else
+#error "add this architecture's ELF machine number"
+#endif
+enum {
+  OWN_CLASS = sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32,
+  OWN_DATA = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? ELFDATA2MSB : ELFDATA2LSB
+};
+
+/* Everything that can be said from the first 20 bytes, which are laid out alike for 32 and 64 bits. */
+static fl_status check_identity(const unsigned char *start, size_t length) {
+  char its[64], own[64];
+  if (!length)
+    return fl_error(FL_EPLUGIN, "not a shared library: the file is empty");
+  if (length < SELFMAG || memcmp(start, ELFMAG, SELFMAG))
+    return fl_error(FL_EPLUGIN, "not a shared library (no ELF file): it is %s", kind_of_bytes(start, length));
+  if (length < 20)
+    return fl_error(FL_EPLUGIN, "truncated: the file has %zu bytes, less than an ELF header", length);
+  bool big = start[EI_DATA] == ELFDATA2MSB, wide = start[EI_CLASS] == ELFCLASS64;
+  unsigned machine = big ? start[18] * 256u + start[19] : start[19] * 256u + start[18];
+  unsigned type = big ? start[16] * 256u + start[17] : start[17] * 256u + start[16];
+  if (machine != OWN_MACHINE || start[EI_CLASS] != OWN_CLASS || start[EI_DATA] != OWN_DATA)
+    return fl_error(FL_EPLUGIN, "built for %s, this host is %s", machine_name(machine, wide, big, its, sizeof its),
+                    machine_name(OWN_MACHINE, OWN_CLASS == ELFCLASS64, OWN_DATA == ELFDATA2MSB, own, sizeof own));
+  if (type != ET_DYN)
+    return fl_error(FL_EPLUGIN, "not a shared library: it is %s",
+                    type == ET_REL    ? "an object file (.o); link it with -shared"
+                    : type == ET_EXEC ? "a program"
+                    : type == ET_CORE ? "a core dump"
+                                      : "an ELF file of unknown type");
+  return FL_OK;
+}
+
+/* Program headers, all of whose segments must lie in the file. */
+static fl_status read_segments(elf_file *file) {
+  const ElfW(Ehdr) *header = &file->header;
+  if (header->e_phentsize != sizeof *file->segments || !header->e_phnum || header->e_phnum > MAX_SEGMENTS)
+    return fl_error(FL_EPLUGIN, "damaged: %u program headers of %u bytes", header->e_phnum, header->e_phentsize);
+  fl_status status =
+      read_table(file, header->e_phoff, header->e_phnum * sizeof *file->segments, (void **)&file->segments);
+  for (unsigned i = 0; !status && i < header->e_phnum; i++) {
+    const ElfW(Phdr) *segment = &file->segments[i];
+    if (segment->p_type != PT_GNU_STACK && segment->p_filesz &&
+        (segment->p_offset > file->size || segment->p_filesz > file->size - segment->p_offset))
+      status = truncated(file, segment->p_offset, segment->p_filesz);
+  }
+  return status;
+}
+
+static bool has_sections(const elf_file *file) {
+  return file->header.e_shoff && file->header.e_shnum;
+}
+
+/* Section headers are not needed to load a file and may be stripped; where they are announced they must be there. */
+static fl_status check_sections(const elf_file *file) {
+  const ElfW(Ehdr) *header = &file->header;
+  uint64_t length = header->e_shnum * sizeof *file->sections;
+  if (!has_sections(file))
+    return FL_OK;
+  if (header->e_shentsize != sizeof *file->sections)
+    return fl_error(FL_EPLUGIN, "damaged: section headers of %u bytes", header->e_shentsize);
+  if (header->e_shoff > file->size || length > file->size - header->e_shoff)
+    return truncated(file, header->e_shoff, length);
+  return FL_OK;
+}
+
+static fl_status read_sections(elf_file *file) {
+  if (!has_sections(file) || file->sections)
+    return FL_OK;
+  return read_table(file, file->header.e_shoff, file->header.e_shnum * sizeof *file->sections,
+                    (void **)&file->sections);
+}
+
+static void elf_close(elf_file *file) {
+  free(file->segments);
+  free(file->sections);
+  if (file->fd >= 0)
+    close(file->fd);
+}
+
+static fl_status elf_open(const char *path, elf_file *file) {
+  enum { IDENTITY = 64 };
+  struct stat status;
+  file->path = path;
+  file->segments = NULL;
+  file->sections = NULL;
+  file->n_start = 0;
+  /* O_NONBLOCK: a FIFO must not make the host wait. */
+  file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file->fd < 0 || fstat(file->fd, &status))
+    return fl_error(FL_EPLUGIN, "cannot be opened: %s", strerror(errno));
+  if (!S_ISREG(status.st_mode))
+    return fl_error(FL_EPLUGIN, "not a regular file: it is %s",
+                    S_ISDIR(status.st_mode)    ? "a directory"
+                    : S_ISFIFO(status.st_mode) ? "a named pipe"
+                                               : "a device");
+  file->size = (uint64_t)status.st_size;
+  size_t length = file->size < sizeof file->start ? (size_t)file->size : sizeof file->start;
+  if (!read_at(file, file->start, 0, length))
+    return fl_error(FL_EPLUGIN, "cannot be read: %s", strerror(errno ? errno : EIO));
+  file->n_start = length;
+  fl_status result = check_identity(file->start, length < IDENTITY ? length : (size_t)IDENTITY);
+  if (!result && !read_at(file, &file->header, 0, sizeof file->header))
+    result = truncated(file, 0, sizeof file->header);
+  if (!result)
+    result = read_segments(file);
+  if (!result)
+    result = check_sections(file);
+  return result;
+}
+
+/* ------------------------------------------------------------------------------------------------ dynamic part */
+
+/* Symbols that the file defines for others, or wants of them: its dynamic symbol table, found through the section
+ * headers. Either list may be NULL. */
+static fl_status read_symbols(elf_file *file, fl_strings *exports, fl_strings *undefined) {
+  const ElfW(Shdr) *table = NULL;
+  ElfW(Sym) *symbols = NULL;
+  char *names = NULL;
+  fl_status status = read_sections(file);
+  if (status)
+    return status;
+  for (unsigned i = 0; file->sections && i < file->header.e_shnum; i++)
+    if (file->sections[i].sh_type == SHT_DYNSYM)
+      table = &file->sections[i];
+  if (!table || table->sh_link >= file->header.e_shnum || table->sh_entsize != sizeof *symbols)
+    return FL_OK;
+  const ElfW(Shdr) *strings = &file->sections[table->sh_link];
+  status = read_table(file, table->sh_offset, table->sh_size, (void **)&symbols);
+  if (!status)
+    status = read_table(file, strings->sh_offset, strings->sh_size, (void **)&names);
+  if (status || !strings->sh_size || names[strings->sh_size - 1])
+    goto out;
+  for (uint64_t i = 0; i < table->sh_size / sizeof *symbols; i++) {
+    fl_strings *list = symbols[i].st_shndx == SHN_UNDEF ? undefined : exports;
+    if (list && symbols[i].st_name && symbols[i].st_name < strings->sh_size &&
+        !fl_strings_add(list, names + symbols[i].st_name)) {
+      status = fl_error_no_memory();
+      break;
+    }
+  }
+out:
+  free(symbols);
+  free(names);
+  return status;
+}
+
+/* Where in the file a virtual address is; false: nowhere. *left: bytes from there to the end of its segment. */
+static bool offset_of_address(const elf_file *file, uint64_t address, uint64_t *offset, uint64_t *left) {
+  for (unsigned i = 0; i < file->header.e_phnum; i++) {
+    const ElfW(Phdr) *segment = &file->segments[i];
+    if (segment->p_type == PT_LOAD && address >= segment->p_vaddr && address - segment->p_vaddr < segment->p_filesz) {
+      *offset = segment->p_offset + (address - segment->p_vaddr);
+      *left = segment->p_filesz - (address - segment->p_vaddr);
+      return true;
+    }
+  }
+  return false;
+}
+
+static fl_status read_needed(const elf_file *file, fl_strings *needed) {
+  const ElfW(Phdr) *dynamic = NULL;
+  ElfW(Dyn) *entries = NULL;
+  char *names = NULL;
+  uint64_t address = 0, length = 0, offset = 0, left = 0;
+  fl_status status;
+  for (unsigned i = 0; i < file->header.e_phnum; i++)
+    if (file->segments[i].p_type == PT_DYNAMIC)
+      dynamic = &file->segments[i];
+  if (!dynamic)
+    return FL_OK;
+  uint64_t n = dynamic->p_filesz / sizeof *entries;
+  status = read_table(file, dynamic->p_offset, dynamic->p_filesz, (void **)&entries);
+  if (status)
+    return status;
+  for (uint64_t i = 0; i < n && entries[i].d_tag != DT_NULL; i++) {
+    if (entries[i].d_tag == DT_STRTAB)
+      address = entries[i].d_un.d_ptr;
+    if (entries[i].d_tag == DT_STRSZ)
+      length = entries[i].d_un.d_val;
+  }
+  if (!length || !offset_of_address(file, address, &offset, &left))
+    goto out;
+  length = length < left ? length : left;
+  status = read_table(file, offset, length, (void **)&names);
+  if (status || names[length - 1])
+    goto out;
+  for (uint64_t i = 0; i < n && entries[i].d_tag != DT_NULL; i++)
+    if (entries[i].d_tag == DT_NEEDED && entries[i].d_un.d_val < length &&
+        !fl_strings_add(needed, names + entries[i].d_un.d_val)) {
+      status = fl_error_no_memory();
+      break;
+    }
+out:
+  free(entries);
+  free(names);
+  return status;
+}
+
+fl_status fl_elf_read_dynamic(const char *path, fl_strings *needed, fl_strings *exports, fl_strings *undefined) {
+  elf_file file;
+  fl_status status = elf_open(path, &file);
+  if (!status && needed)
+    status = read_needed(&file, needed);
+  if (!status && (exports || undefined))
+    status = read_symbols(&file, exports, undefined);
+  elf_close(&file);
+  return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------- notes */
+
+/* Length of the well-formed UTF-8 character that begins at `s`, which ends in NUL; 0: not one, or a control character.
+ */
+static size_t character_length(const unsigned char *s) {
+  size_t length = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : 0;
+  if (s[0] >= 0xf0 && s[0] < 0xf5)
+    length = 4;
+  if (s[0] < 0x20 || s[0] == 0x7f)
+    return 0;
+  for (size_t i = 1; i < length; i++)
+    if ((s[i] & 0xc0) != 0x80)
+      return 0;
+  return length;
+}
+
+/* Ends the string and puts '?' where a byte would spoil a terminal or a JSON text. */
+static void clean(char *string, size_t size) {
+  string[size - 1] = 0;
+  for (unsigned char *s = (unsigned char *)string; *s;) {
+    size_t length = character_length(s);
+    if (!length)
+      *s = '?';
+    s += length ? length : 1;
+  }
+}
+
+/* Our descriptor: what it has of fl_plugin_note's fields from `size` on. */
+static fl_status take_descriptor(const unsigned char *bytes, uint32_t length, fl_note_info *info) {
+  enum { START = offsetof(fl_plugin_note, size), LEAST = offsetof(fl_plugin_note, version) - START };
+  fl_plugin_note *note = &info->note;
+  uint32_t size = 0;
+  if (length >= sizeof size)
+    memcpy(&size, bytes, sizeof size);
+  if (size < LEAST || size > length)
+    return fl_error(FL_EPLUGIN, "damaged 'flhost' note: it says it has %u bytes, holds %u, and must have %u at least",
+                    size, length, (unsigned)LEAST);
+  uint32_t known = sizeof *note - START;
+  memcpy((char *)note + START, bytes, size < known ? size : known);
+  clean(note->name, sizeof note->name);
+  clean(note->version, sizeof note->version);
+  clean(note->vendor, sizeof note->vendor);
+  clean(note->licence, sizeof note->licence);
+  clean(note->isa, sizeof note->isa);
+  if (!note->name[0])
+    return fl_error(FL_EPLUGIN, "damaged 'flhost' note: the plugin's name is empty");
+  return FL_OK;
+}
+
+static void take_build_id(const unsigned char *bytes, uint32_t length, fl_note_info *info) {
+  uint32_t most = (sizeof info->build_id - 1) / 2;
+  uint32_t n = length < most ? length : most;
+  for (uint32_t i = 0; i < n; i++) {
+    info->build_id[2 * i] = "0123456789abcdef"[bytes[i] >> 4];
+    info->build_id[2 * i + 1] = "0123456789abcdef"[bytes[i] & 15];
+  }
+  info->build_id[2 * n] = 0;
+}
+
+/* ------------------------------------------------------------------------------------------------ the list of ops */
+
+/* FL_PLUGIN_OPS as it stands there. A second note adds to the first. */
+static fl_status take_ops(const unsigned char *bytes, uint32_t length, fl_note_info *info) {
+  size_t before = info->ops ? strlen(info->ops) : 0, more = strnlen((const char *)bytes, length);
+  if (before + more > MAX_OPS)
+    return fl_error(FL_EPLUGIN, "damaged 'flhost' note: FL_PLUGIN_OPS has %zu bytes, %d at most", before + more,
+                    (int)MAX_OPS);
+  char *ops = realloc(info->ops, before + more + 2);
+  if (!ops)
+    return fl_error_no_memory();
+  info->ops = ops;
+  if (before)
+    ops[before++] = ',';
+  memcpy(ops + before, bytes, more);
+  ops[before + more] = 0;
+  clean(ops, before + more + 1);
+  return FL_OK;
+}
+
+static bool is_op_name(const char *name, size_t length) {
+  for (size_t i = 0; i < length; i++)
+    if (!fl_scan_is_letter(name[i]) && !(i && fl_scan_is_digit(name[i])))
+      return false;
+  return length && length <= FL_NAME_MAX;
+}
+
+/* Puts name number `n` behind those at the beginning of the list, which take no more room than they were read from. */
+static fl_status add_op(char *ops, size_t *end, unsigned n, const char *name, size_t length) {
+  const char *problem = !length                                ? "is empty"
+                        : !is_op_name(name, length)            ? "is not the name of an op"
+                        : fl_ops_list(ops, *end, name, length) ? "stands there twice"
+                                                               : NULL;
+  if (problem)
+    return fl_error(FL_EPLUGIN, "damaged 'flhost' note: name %u of FL_PLUGIN_OPS, '%.*s', %s", n,
+                    (int)(length < FL_NAME_MAX ? length : FL_NAME_MAX), name, problem);
+  if (*end)
+    ops[(*end)++] = ',';
+  memmove(ops + *end, name, length);
+  *end += length;
+  return FL_OK;
+}
+
+/* Takes out the white space. */
+static fl_status check_ops(char *ops) {
+  size_t end = 0;
+  const char *name = ops;
+  for (unsigned n = 1;; n++) {
+    size_t length = strcspn(name, ",");
+    const char *trimmed = name, *next = name[length] ? name + length + 1 : NULL;
+    size_t trimmed_length = fl_trim(&trimmed, length);
+    fl_status status = add_op(ops, &end, n, trimmed, trimmed_length);
+    if (status)
+      return status;
+    if (!next)
+      break;
+    name = next;
+  }
+  ops[end] = 0;
+  return FL_OK;
+}
+
+/* FL_PLUGIN_PLATFORM, "name:signs". */
+static fl_status take_platform(const unsigned char *bytes, uint32_t length, fl_note_info *info) {
+  size_t n = strnlen((const char *)bytes, length);
+  const unsigned char *colon = memchr(bytes, ':', n);
+  size_t name = colon ? (size_t)(colon - bytes) : n;
+  if (info->platform)
+    return fl_error(FL_EPLUGIN, "damaged 'flhost' note: it has FL_PLUGIN_PLATFORM twice");
+  if (!name || name > FL_NAME_MAX || name + 1 >= n || n > MAX_SIGNS)
+    return fl_error(FL_EPLUGIN,
+                    "damaged 'flhost' note: FL_PLUGIN_PLATFORM is not the name of a platform, a colon, and signs of it "
+                    "(%d bytes at most)",
+                    (int)MAX_SIGNS);
+  info->platform = fl_strndup((const char *)bytes, name);
+  info->signs = fl_strndup((const char *)colon + 1, n - name - 1);
+  if (!info->platform || !info->signs)
+    return fl_error_no_memory();
+  clean(info->platform, name + 1);
+  clean(info->signs, n - name);
+  return FL_OK;
+}
+
+bool fl_ops_list(const char *ops, size_t length, const char *name, size_t name_length) {
+  for (const char *at = ops, *end = ops + length; at < end;) {
+    const char *comma = memchr(at, ',', (size_t)(end - at));
+    size_t n = (size_t)((comma ? comma : end) - at);
+    if (n == name_length && !memcmp(at, name, n))
+      return true;
+    at += n + 1;
+  }
+  return false;
+}
+
+/* ------------------------------------------------------------------------------------------------- the note itself */
+
+static uint64_t align_up(uint64_t n, uint64_t alignment) {
+  return (n + alignment - 1) & ~(alignment - 1);
+}
+
+/* All notes of one segment. A malformed one ends the walk: nothing behind it can be trusted. */
+static fl_status take_notes(const unsigned char *bytes, uint64_t length, uint64_t alignment, fl_note_info *info,
+                            bool *found) {
+  uint64_t at = 0;
+  while (length - at >= sizeof(ElfW(Nhdr))) {
+    ElfW(Nhdr) note;
+    memcpy(&note, bytes + at, sizeof note);
+    uint64_t name = at + sizeof note;
+    uint64_t descriptor = align_up(name + note.n_namesz, alignment);
+    if (descriptor > length || note.n_descsz > length - descriptor)
+      break;
+    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && !memcmp(bytes + name, "GNU", 4))
+      take_build_id(bytes + descriptor, note.n_descsz, info);
+    /* 7 bytes with the NUL, or the 8 that the header's array has. */
+    bool ours = (note.n_namesz == 7 || note.n_namesz == 8) && !memcmp(bytes + name, "flhost", 7);
+    fl_status status = FL_OK;
+    if (ours && note.n_type == 1 && !*found) {
+      *found = true;
+      status = take_descriptor(bytes + descriptor, note.n_descsz, info);
+    } else if (ours && note.n_type == 2) {
+      status = take_ops(bytes + descriptor, note.n_descsz, info);
+    } else if (ours && note.n_type == 3) {
+      status = take_platform(bytes + descriptor, note.n_descsz, info);
+    }
+    if (status)
+      return status;
+    at = align_up(descriptor + note.n_descsz, alignment);
+    if (at > length)
+      break;
+  }
+  return FL_OK;
+}
+
+static fl_status no_note(elf_file *file) {
+  fl_strings exports = {0};
+  fl_status status = read_symbols(file, &exports, NULL);
+  if (!status)
+    status = fl_error(FL_EPLUGIN, "not an flhost plugin: it has no 'flhost' note%s",
+                      fl_strings_has(&exports, "register_builtins")
+                          ? ", though it exports register_builtins; add FL_PLUGIN(...) to one of its files"
+                          : "");
+  fl_strings_free(&exports);
+  return status;
+}
+
+fl_status fl_note_read(const char *path, fl_note_info *info) {
+  elf_file file;
+  bool found = false;
+  *info = (fl_note_info){0};
+  fl_status status = elf_open(path, &file);
+  for (unsigned i = 0; !status && i < file.header.e_phnum; i++) {
+    const ElfW(Phdr) *segment = &file.segments[i];
+    void *bytes = NULL;
+    if (segment->p_type != PT_NOTE)
+      continue;
+    if (segment->p_filesz > MAX_NOTES) {
+      status = fl_error(FL_EPLUGIN, "damaged: notes of %llu bytes", (unsigned long long)segment->p_filesz);
+      break;
+    }
+    status = read_table(&file, segment->p_offset, segment->p_filesz, &bytes);
+    if (!status)
+      status = take_notes(bytes, segment->p_filesz, segment->p_align == 8 ? 8 : 4, info, &found);
+    free(bytes);
+  }
+  if (!status && !found)
+    status = no_note(&file);
+  /* Of another ABI major only the version is believed. */
+  if (!status && info->ops && info->note.abi_major == FL_ABI_MAJOR)
+    status = check_ops(info->ops);
+  elf_close(&file);
+  if (status)
+    fl_note_clear(info);
+  return status;
+}
+
+void fl_note_clear(fl_note_info *info) {
+  free(info->ops);
+  free(info->platform);
+  free(info->signs);
+  info->ops = info->platform = info->signs = NULL;
+}

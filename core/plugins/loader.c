@@ -1,0 +1,553 @@
+/*
+ * Loads one plugin file: judges it while it is still data, then opens it, finds its entry and calls that. A plugin has
+ * the process's rights, so a file that anyone may write is refused; and once opened it stays mapped, since threads,
+ * exit handlers and thread-local destructors of its libraries may point into it.
+ */
+#include "core/plugins/loader.h"
+#include "core/platform/platform.h"
+#include "core/plugins/process_state.h"
+#include "core/registry/records.h"
+#include "core/support/error.h"
+#include "core/support/probes.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <gnu/libc-version.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------------------------------------ records */
+
+void fl_plugin_record_clear(fl_plugin_record *record) {
+  char *strings[] = {record->name,   record->file,     record->version, record->vendor,   record->licence, record->abi,
+                     record->reason, record->build_id, record->ops,     record->platform, record->symbol};
+  for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++)
+    free(strings[i]);
+  *record = (fl_plugin_record){0};
+}
+
+/* Puts a copy in the place of an owned string. */
+static bool replace(char **string, const char *with) {
+  char *copy = fl_strdup(with);
+  if (!copy)
+    return false;
+  free(*string);
+  *string = copy;
+  return true;
+}
+
+char *fl_plugin_name_of_file(const char *path) {
+  static const char *const prefixes[] = {"libflhost_", "lib"};
+  const char *slash = strrchr(path, '/');
+  const char *name = slash ? slash + 1 : path;
+  size_t length = strlen(name);
+  if (length > 3 && !strcmp(name + length - 3, ".so"))
+    length -= 3;
+  for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
+    size_t prefix = strlen(prefixes[i]);
+    if (length > prefix && !strncmp(name, prefixes[i], prefix)) {
+      name += prefix;
+      length -= prefix;
+      break;
+    }
+  }
+  return fl_strndup(name, length);
+}
+
+static bool record_begin(fl_plugin_record *record, const char *path, const fl_file *file) {
+  *record = (fl_plugin_record){.route = "", .status = FL_PLUGIN_FAILED};
+  if (!file->error) {
+    record->device = file->status.st_dev;
+    record->inode = file->status.st_ino;
+  }
+  record->name = fl_plugin_name_of_file(path);
+  return record->name && replace(&record->file, path) && replace(&record->version, "") &&
+         replace(&record->vendor, "") && replace(&record->licence, "") && replace(&record->abi, "") &&
+         replace(&record->reason, "") && replace(&record->build_id, "");
+}
+
+static double now_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+/* ------------------------------------------------------------------------------------- what the file says of itself */
+
+/* What no plugin registered stands under these names (fl_withdraw_plugin, manifests). */
+static fl_status check_name(const char *name) {
+  if (strcmp(name, "engine") != 0 && strcmp(name, "flhost") != 0)
+    return FL_OK;
+  return fl_error(FL_EPLUGIN,
+                  "the plugin's name '%s' is reserved: under it stands what %s registers; give it another "
+                  "in FL_PLUGIN",
+                  name, *name == 'e' ? "an engine itself" : "the host itself");
+}
+
+/* One attempt to load. */
+typedef struct loading {
+  fl_loader *loader;
+  fl_host *host;
+  fl_log *log;
+  const char *path, *symbol;
+  fl_plugin_record *record;
+  const fl_note_info *info;
+  struct link_map *map;
+  fl_register_fn entry;
+} loading;
+
+static fl_status check_abi(const fl_plugin_note *note) {
+  if (note->abi_major == FL_ABI_MAJOR)
+    return FL_OK;
+  return fl_error(FL_EPLUGIN, "built for ABI %u.%u, this host has %d.%d; %s", note->abi_major, note->abi_minor,
+                  FL_ABI_MAJOR, FL_ABI_MINOR,
+                  note->abi_major > FL_ABI_MAJOR ? "it needs a newer flhost"
+                                                 : "it must be built again with this flhost's <flhost/plugin.h>");
+}
+
+/* Of another ABI major only the version is believed: the rest may be laid out differently. */
+static bool record_note(fl_plugin_record *record, const fl_note_info *info) {
+  const fl_plugin_note *note = &info->note;
+  char abi[24];
+  snprintf(abi, sizeof abi, "%u.%u", note->abi_major, note->abi_minor);
+  if (!replace(&record->abi, abi) || !replace(&record->build_id, info->build_id))
+    return false;
+  if (note->abi_major != FL_ABI_MAJOR)
+    return true;
+  return replace(&record->name, note->name) && replace(&record->version, note->version) &&
+         replace(&record->vendor, note->vendor) && replace(&record->licence, note->licence) &&
+         (!info->ops || replace(&record->ops, info->ops)) &&
+         (!info->platform || replace(&record->platform, info->platform));
+}
+
+/* Everything that can be said before any of its code runs. */
+static fl_status judge(fl_trust *trust, const char *path, const fl_file *file, fl_plugin_record *record,
+                       fl_note_info *info) {
+  char missing[160];
+  fl_status status = fl_trust_judge(trust, path, file);
+  if (!status)
+    status = fl_note_of_file(path, file, info);
+  if (!status && !record_note(record, info))
+    status = fl_error_no_memory();
+  if (!status)
+    status = check_abi(&info->note);
+  if (!status)
+    status = check_name(info->note.name);
+  if (!status && !fl_isa_available(info->note.isa, missing, sizeof missing))
+    status =
+        fl_error(FL_EPLUGIN, "needs the instruction sets '%s', and this machine lacks %s", info->note.isa, missing);
+  return status == FL_ENOENT ? FL_EPLUGIN : status;
+}
+
+/* The end of either step. */
+static fl_status conclude(fl_plugin_record *record, fl_status status, double start) {
+  if (status && status != FL_ENOMEM && !replace(&record->reason, fl_error_message()))
+    status = fl_error_no_memory();
+  record->load_us += now_us() - start;
+  if (status == FL_ENOMEM)
+    fl_plugin_record_clear(record);
+  else if (status)
+    record->status = FL_PLUGIN_FAILED;
+  status = status && status != FL_ENOMEM ? FL_EPLUGIN : status;
+  if (status == FL_EPLUGIN || record->status == FL_PLUGIN_LOADED) /* else it is only judged so far */
+    fl_probe_plugin_load(record->name, record->file, status, (uint64_t)record->load_us);
+  return status;
+}
+
+fl_status fl_loader_judge(fl_loader *loader, const char *path, const fl_file *file, fl_plugin_record *record,
+                          fl_note_info *info) {
+  double start = now_us();
+  *info = (fl_note_info){0};
+  fl_status status =
+      record_begin(record, path, file) ? judge(&loader->trust, path, file, record, info) : fl_error_no_memory();
+  if (status)
+    fl_note_clear(info);
+  return conclude(record, status, start);
+}
+
+/* ------------------------------------------------------------------------------------------------- loader's errors */
+
+static void add_names(fl_text *text, const fl_strings *names) {
+  for (uint32_t i = 0; i < names->n; i++)
+    fl_text_add(text, "%s%s", i ? ", " : "", names->items[i]);
+}
+
+/* "libx.so.1: cannot open shared object file: …": who asks for it? */
+static void hint_missing_library(fl_text *hint, const char *words, const fl_strings *needed) {
+  const char *end = strchr(words, ':');
+  char library[256];
+  snprintf(library, sizeof library, "%.*s", end ? (int)(end - words) : 0, words);
+  if (fl_strings_has(needed, library)) {
+    fl_text_add(hint, "the plugin needs '%s': install it, or name its directory in LD_LIBRARY_PATH", library);
+    return;
+  }
+  fl_text_add(hint, "'%s' is needed by one of the libraries that the plugin needs (", library);
+  add_names(hint, needed);
+  fl_text_add(hint, "): install it, or name its directory in LD_LIBRARY_PATH");
+}
+
+static const char links_nothing[] =
+    "a plugin links nothing of the host: it uses the functions that register_builtins is handed";
+
+static void hint_undefined_symbol(fl_text *hint, const char *words, const fl_strings *needed) {
+  const char *symbol = strstr(words, "undefined symbol: ") + strlen("undefined symbol: ");
+  if (!strncmp(symbol, "fl_", 3)) {
+    fl_text_add(hint, "%s", links_nothing);
+    return;
+  }
+  fl_text_add(hint, "neither the plugin nor the libraries that it names (%s", needed->n ? "" : "none");
+  add_names(hint, needed);
+  fl_text_add(hint, ") define it: one is missing on the plugin's link line, or has another version here; linking with "
+                    "-Wl,-z,defs finds this when it is built");
+}
+
+static void hint_static_tls(fl_text *hint, const char *words, const fl_strings *needed) {
+  (void)words;
+  (void)needed;
+  fl_text_add(hint, "start the program with GLIBC_TUNABLES=glibc.rtld.optional_static_tls=65536");
+}
+
+static void hint_version(fl_text *hint, const char *words, const fl_strings *needed) {
+  (void)needed;
+  if (strstr(words, "GLIBC_"))
+    fl_text_add(hint, "it was built for a newer C library than this system's (glibc %s)", gnu_get_libc_version());
+  else
+    fl_text_add(hint, "a library that it needs is older here than where it was built");
+}
+
+static void hint_architecture(fl_text *hint, const char *words, const fl_strings *needed) {
+  (void)words;
+  fl_text_add(hint, "the file that it names is for another architecture or damaged; the plugin needs ");
+  add_names(hint, needed);
+}
+
+static void hint_mapping(fl_text *hint, const char *words, const fl_strings *needed) {
+  (void)words;
+  (void)needed;
+  fl_text_add(hint, "does a mount option (noexec) or a security policy forbid to run code from there?");
+}
+
+static void hint_program(fl_text *hint, const char *words, const fl_strings *needed) {
+  (void)words;
+  (void)needed;
+  fl_text_add(hint, "it is a program; link it with -shared");
+}
+
+static const struct {
+  const char *words;
+  void (*hint)(fl_text *hint, const char *words, const fl_strings *needed);
+} hints[] = {
+    {"cannot open shared object file: No such file", hint_missing_library},
+    {"undefined symbol: ", hint_undefined_symbol},
+    {"static TLS", hint_static_tls},
+    {"' not found (required by", hint_version},
+    {"wrong ELF class", hint_architecture},
+    {"invalid ELF header", hint_architecture},
+    {"file too short", hint_architecture},
+    {"failed to map segment", hint_mapping},
+    {"executable stack", hint_mapping},
+    {"position-independent executable", hint_program},
+};
+
+/* The loader's own words, and what to do about them. */
+static fl_status loader_error(const loading *l, const char *words) {
+  fl_text hint = {0};
+  fl_strings needed = {0};
+  fl_status status = fl_elf_read_dynamic(l->path, &needed, NULL, NULL);
+  for (size_t i = 0; i < sizeof hints / sizeof hints[0] && status != FL_ENOMEM; i++)
+    if (strstr(words, hints[i].words)) {
+      hints[i].hint(&hint, words, &needed);
+      break;
+    }
+  status = hint.failed || status == FL_ENOMEM ? fl_error_no_memory()
+                                              : fl_error(FL_EPLUGIN, "%s%s%s%s", words, hint.length ? " (" : "",
+                                                         fl_text_get(&hint), hint.length ? ")" : "");
+  fl_text_free(&hint);
+  fl_strings_free(&needed);
+  return status;
+}
+
+/* --------------------------------------------------------------------------------------------------------- entry */
+
+static fl_status no_entry(const loading *l, const char *words) {
+  fl_strings exports = {0};
+  fl_status status = fl_elf_read_dynamic(l->path, NULL, &exports, NULL);
+  if (status != FL_ENOMEM) {
+    const char *nearest = fl_nearest_word(l->symbol, (const char *const *)exports.items, exports.n);
+    status = fl_error(
+        FL_EPLUGIN,
+        "%s (it must export 'FL_EXPORT fl_status %s(fl_registry *registry)', in C++ within extern \"C\"%s%s%s)", words,
+        l->symbol, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  }
+  fl_strings_free(&exports);
+  return status;
+}
+
+/* dlsym also looks into the libraries that the file needs, and would find another plugin's entry there. */
+static fl_status find_entry(loading *l, void *handle) {
+  struct link_map *owner = NULL;
+  const ElfW(Sym) *symbol = NULL;
+  Dl_info info;
+  dlerror();
+  void *address = dlsym(handle, l->symbol);
+  const char *words = dlerror();
+  if (!address)
+    return no_entry(l, words ? words : "its entry symbol is NULL");
+  if (dlinfo(handle, RTLD_DI_LINKMAP, &l->map) || !dladdr1(address, &info, (void **)&owner, RTLD_DL_LINKMAP))
+    return fl_error(FL_EPLUGIN, "cannot tell which file '%s' belongs to", l->symbol);
+  if (owner != l->map)
+    return fl_error(FL_EPLUGIN, "it does not export '%s' itself: the one found is in '%s', which it needs", l->symbol,
+                    owner->l_name);
+  if (dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol &&
+      ELF64_ST_TYPE(symbol->st_info) == STT_OBJECT)
+    return fl_error(FL_EPLUGIN, "'%s' is a variable, expected a function", l->symbol);
+  /* The conversion from an object pointer that POSIX blesses. */
+  memcpy(&l->entry, &address, sizeof l->entry);
+  return FL_OK;
+}
+
+/* Its reason, by preference: what registry->error() was told or which rows were refused, else the last thing that went
+ * wrong in this thread meanwhile. */
+static fl_status refused(const loading *l, fl_stage *stage, fl_status status) {
+  char before[FL_ERROR_MAX], reason[FL_ERROR_MAX];
+  snprintf(before, sizeof before, "%s", fl_error_message());
+  fl_error(FL_OK, "%s", "");
+  fl_stage_abort(stage);
+  snprintf(reason, sizeof reason, "%s", *fl_error_message() ? fl_error_message() : before);
+  const char *name = fl_status_name(status);
+  bool named = strcmp(name, "unknown status") != 0;
+  char number[24];
+  snprintf(number, sizeof number, "status %d", (int)status);
+  return fl_error(FL_EPLUGIN, "%s returned %s%s%s", l->symbol, named ? name : number,
+                  *reason ? ": " : " and gave no reason", reason);
+}
+
+static fl_status call_entry(loading *l, fl_stage *stage) {
+  fl_error(FL_OK, "%s", "");
+  return l->entry(fl_stage_table(stage));
+}
+
+static void warn_of_change(fl_log *log, const char *name, const char *what, bool restored) {
+  fl_log_line(log, FL_LOG_WARNING, "plugin %s changed %s while loading; %s", name, what,
+              restored ? "restored" : "could not be restored");
+}
+
+static void report_change(void *user, const char *what, bool restored) {
+  loading *l = user;
+  warn_of_change(l->log, l->record->name, what, restored);
+}
+
+/* Of a whole round: which of its plugins was it? The one that the handler is in, if it is in one. */
+static void report_later(void *user, const char *what, bool restored) {
+  fl_loader *loader = user;
+  const fl_strings *names = &loader->names;
+  const char *name = names->n == 1 ? names->items[0] : NULL;
+  fl_text all = {0};
+  Dl_info info;
+  bool found = dladdr(loader->state.foreign_handler, &info) && info.dli_fname;
+  for (uint32_t i = 0; i < names->n && !name; i++) {
+    fl_text_add(&all, "%s%s", i ? " or " : "", names->items[i]);
+    if (found && !strcmp(info.dli_fname, loader->files.items[i]))
+      name = names->items[i];
+  }
+  warn_of_change(loader->log, name ? name : fl_text_get(&all), what, restored);
+  fl_text_free(&all);
+}
+
+/*
+ * Ops may be looked for at any time, so files are opened at any time: no fork may come in between, since the dynamic
+ * linker's own lock would then be taken in the child for ever. Recursive, for a plugin whose initialisers fork.
+ */
+static pthread_mutex_t opening = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static pthread_once_t opening_once = PTHREAD_ONCE_INIT;
+
+static void fork_prepare(void) {
+  pthread_mutex_lock(&opening);
+}
+
+static void fork_parent(void) {
+  pthread_mutex_unlock(&opening);
+}
+
+static void fork_child(void) {
+  opening = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+}
+
+static void guard_forks(void) {
+  pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+/* Is it a function of this library, which the process happens to show to all? */
+static bool is_hosts(const char *symbol) {
+  Dl_info host, found;
+  void *address = strncmp(symbol, "fl_", 3) ? NULL : dlsym(RTLD_DEFAULT, symbol);
+  return address && dladdr(address, &found) && dladdr(links_nothing, &host) && found.dli_fbase == host.dli_fbase;
+}
+
+/* Where the host is linked as a shared library, the dynamic linker would find its functions; where it is linked
+ * statically or loaded by a program of another language, not. A plugin is the same everywhere. */
+static fl_status check_links_nothing(const loading *l) {
+  fl_strings undefined = {0};
+  fl_status status = fl_elf_read_dynamic(l->path, NULL, NULL, &undefined);
+  if (status == FL_EPLUGIN) /* the dynamic linker needs no section headers */
+    status = fl_error(FL_OK, "%s", "");
+  for (uint32_t i = 0; i < undefined.n && !status; i++)
+    if (is_hosts(undefined.items[i]))
+      status = fl_error(FL_EPLUGIN, "%s: undefined symbol: %s (%s)", l->path, undefined.items[i], links_nothing);
+  fl_strings_free(&undefined);
+  return status;
+}
+
+static fl_status open_file(loading *l, void **handle) {
+  fl_loader *loader = l->loader;
+  /* A name without a slash would be searched for in the library path. */
+  char *path = strchr(l->path, '/') ? fl_strdup(l->path) : fl_format("./%s", l->path);
+  fl_status status = FL_OK;
+  if (!path || !fl_strings_add(&loader->files, path) || !fl_strings_add(&loader->names, l->record->name)) {
+    free(path);
+    return fl_error_no_memory();
+  }
+  /* The last line of a process that a plugin takes with it. */
+  fl_log_line(l->log, FL_LOG_DEBUG, "plugin %s: opening %s", l->record->name, path);
+  pthread_once(&opening_once, guard_forks);
+  pthread_mutex_lock(&opening);
+  dlerror();
+  *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  pthread_mutex_unlock(&opening);
+  if (!*handle) {
+    const char *words = dlerror();
+    status = loader_error(l, words ? words : "dlopen failed");
+  }
+  free(path);
+  return status;
+}
+
+/* Runs the plugin's code: its initialisers, then its entry, whose status goes to *entered. */
+static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
+  fl_loader *loader = l->loader;
+  void *handle = NULL;
+  if (!loader->saved)
+    fl_process_state_save(&loader->state);
+  loader->saved = true;
+  fl_status status = check_links_nothing(l);
+  if (!status)
+    status = open_file(l, &handle);
+  if (!status)
+    status = find_entry(l, handle);
+  if (!status)
+    *entered = call_entry(l, stage);
+  char message[FL_ERROR_MAX]; /* reporting may run the engine's log callback, which may fail calls of its own */
+  snprintf(message, sizeof message, "%s", fl_error_message());
+  fl_process_state_restore(&loader->state, report_change, l);
+  fl_error(FL_OK, "%s", message);
+  return status;
+}
+
+/* The next platform of the plugin after number *at; components may be withdrawn meanwhile, so it is copied. */
+static bool next_platform(const loading *l, uint32_t *at, fl_component_record *platform, char name[FL_NAME_MAX + 1]) {
+  bool found = false;
+  pthread_mutex_lock(&l->host->lock);
+  for (; *at < l->host->n_components && !found; ++*at) {
+    const fl_component_record *component = &l->host->components[*at];
+    found = !strcmp(component->plugin, l->record->name) && !strcmp(component->type, "platform");
+    if (found) {
+      *platform = *component;
+      snprintf(name, FL_NAME_MAX + 1, "%s", component->name);
+    }
+  }
+  pthread_mutex_unlock(&l->host->lock);
+  return found;
+}
+
+/* Why a plugin that brings nothing but platforms is of no use here, if so, as the message. */
+static void explain_inactive(const loading *l) {
+  fl_component_record platform;
+  char name[FL_NAME_MAX + 1], message[FL_ERROR_MAX] = "";
+  for (uint32_t at = 0; !l->record->impls && next_platform(l, &at, &platform, name);) {
+    const char *reason;
+    if (fl_component_is_active(&platform, &reason))
+      return;
+    snprintf(message, sizeof message, "platform '%s' is not active: %s", name, reason ? reason : "no reason given");
+  }
+  if (*message)
+    fl_error(FL_OK, "%s", message);
+}
+
+static fl_status open_and_register(loading *l) {
+  fl_status entered = FL_OK;
+  fl_stage *stage = fl_stage_begin(l->host, l->record->name, l->record->build_id, l->info->note.flags);
+  if (!stage)
+    return fl_error_no_memory();
+  if (l->info->ops)
+    fl_stage_limit(stage, l->info->ops, l->info->platform);
+  fl_status status = run(l, stage, &entered);
+  if (status) {
+    char message[FL_ERROR_MAX];
+    snprintf(message, sizeof message, "%s", fl_error_message());
+    fl_stage_abort(stage);
+    return fl_error(status, "%s", message);
+  }
+  if (entered)
+    return refused(l, stage, entered);
+  /* Rows that the note's flags let be refused are told in the message although the commit succeeds. */
+  fl_error(FL_OK, "%s", "");
+  status = fl_stage_commit(stage, &l->record->impls);
+  if (!status)
+    explain_inactive(l);
+  return status;
+}
+
+/* The reason of a plugin that loaded is what was said of its rows or its platform. */
+fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_info *info, fl_plugin_record *record) {
+  double start = now_us();
+  loading l = {.loader = loader,
+               .host = loader->host,
+               .log = loader->log,
+               .path = record->file,
+               .record = record,
+               .info = info,
+               .symbol = symbol ? symbol : "register_builtins"};
+  fl_error(FL_OK, "%s", "");
+  fl_status status = open_and_register(&l);
+  record->status = FL_PLUGIN_LOADED;
+  if (!status && !replace(&record->reason, fl_error_message()))
+    status = fl_error_no_memory();
+  return conclude(record, status, start);
+}
+
+void fl_loader_begin(fl_loader *loader, fl_host *host, fl_log *log) {
+  loader->host = host;
+  loader->log = log;
+  loader->trust = (fl_trust){0};
+  loader->names = loader->files = (fl_strings){0};
+  loader->saved = false;
+}
+
+void fl_loader_end(fl_loader *loader) {
+  char message[FL_ERROR_MAX]; /* as in run() */
+  fl_status status = fl_error_status();
+  snprintf(message, sizeof message, "%s", fl_error_message());
+  if (loader->saved) {
+    fl_process_state_release(&loader->state, report_later, loader);
+    fl_error(status, "%s", message);
+  }
+  fl_trust_free(&loader->trust);
+  fl_strings_free(&loader->names);
+  fl_strings_free(&loader->files);
+}
+
+fl_status fl_plugin_load(fl_host *host, fl_log *log, const char *path, const char *symbol, fl_plugin_record *record) {
+  fl_loader loader;
+  fl_note_info info;
+  fl_file file = fl_file_look(path);
+  fl_loader_begin(&loader, host, log);
+  fl_status status = fl_loader_judge(&loader, path, &file, record, &info);
+  if (!status)
+    status = fl_loader_open(&loader, symbol, &info, record);
+  fl_note_clear(&info);
+  fl_loader_end(&loader);
+  return status;
+}

@@ -1,0 +1,390 @@
+/* The plugins of a host: finding and loading them (rules D1–D5), and the record of what became of each. */
+#include "core/plugins/plugins.h"
+
+#include "core/plugins/deferred.h"
+#include "core/registry/records.h"
+#include "core/support/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The record of a file that is loaded already, or may stay deferred, NULL if none. The loading lock is held. */
+static const fl_plugin_record *find_same(const fl_host *host, const fl_file *file, bool may_defer) {
+  for (uint32_t i = 0; !file->error && i < host->n_plugins; i++) {
+    const fl_plugin_record *record = &host->plugins[i];
+    if ((record->status == FL_PLUGIN_LOADED || (may_defer && record->status == FL_PLUGIN_DEFERRED)) &&
+        record->device == file->status.st_dev && record->inode == file->status.st_ino)
+      return record;
+  }
+  return NULL;
+}
+
+/* Adds a record, in the place of an older one of the same file that was not loaded. Takes it over. */
+static bool add_record(fl_host *host, fl_plugin_record *record) {
+  bool added = true;
+  pthread_mutex_lock(&host->lock);
+  uint32_t i = 0;
+  while (i < host->n_plugins &&
+         (strcmp(host->plugins[i].file, record->file) || host->plugins[i].status == FL_PLUGIN_LOADED))
+    i++;
+  if (i < host->n_plugins) {
+    host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
+    if (!record->ops && record->status == FL_PLUGIN_FAILED) { /* who looks for an op of it is told why it is missing */
+      record->ops = host->plugins[i].ops;
+      host->plugins[i].ops = NULL;
+    }
+    fl_plugin_record_clear(&host->plugins[i]);
+  } else {
+    fl_plugin_record *grown = realloc(host->plugins, (host->n_plugins + 1) * sizeof *grown);
+    added = grown != NULL;
+    if (grown) {
+      host->plugins = grown;
+      host->n_plugins++;
+    }
+  }
+  if (added) {
+    host->plugins[i] = *record;
+    host->n_deferred += record->status == FL_PLUGIN_DEFERRED;
+  }
+  pthread_mutex_unlock(&host->lock);
+  if (!added)
+    fl_plugin_record_clear(record);
+  return added;
+}
+
+/* A record of what is not loaded. */
+static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_status status, const char *reason) {
+  const char *file = found->path ? found->path : "";
+  fl_plugin_record record = {
+      .name = found->name ? fl_strdup(found->name) : fl_plugin_name_of_file(file),
+      .file = fl_strdup(file),
+      .version = fl_strdup(""),
+      .vendor = fl_strdup(""),
+      .licence = fl_strdup(""),
+      .abi = fl_strdup(""),
+      .reason = fl_strdup(reason),
+      .build_id = fl_strdup(""),
+      .route = found->route,
+      .status = status,
+      .critical = found->critical,
+  };
+  if (!record.name || !record.file || !record.version || !record.vendor || !record.licence || !record.abi ||
+      !record.reason || !record.build_id) {
+    fl_plugin_record_clear(&record);
+    return false;
+  }
+  return add_record(host, &record);
+}
+
+/* "until …: op_a,op_b,op_c and 12 more" */
+static char *deferral_reason(const char *ops) {
+  enum { SHOWN = 120 };
+  size_t length = strlen(ops), shown = length;
+  uint32_t more = 0;
+  if (length > SHOWN)
+    for (shown = SHOWN; shown && ops[shown] != ',';)
+      shown--;
+  for (const char *at = ops + shown; (at = strchr(at, ',')); at++)
+    more++;
+  return more ? fl_format("until one of its ops is looked for: %.*s and %u more", (int)shown, ops, (unsigned)more)
+              : fl_format("until one of its ops is looked for: %s", ops);
+}
+
+/* Keeps a plugin that was judged well for later. */
+static fl_status defer(fl_host *host, const fl_found *found, fl_plugin_record *record) {
+  char *reason = deferral_reason(record->ops);
+  record->symbol = fl_strdup(found->symbol);
+  if (!reason || (found->symbol && !record->symbol)) {
+    free(reason);
+    fl_plugin_record_clear(record);
+    return fl_error_no_memory();
+  }
+  free(record->reason);
+  record->reason = reason;
+  record->status = FL_PLUGIN_DEFERRED;
+  record->load_us = 0;
+  fl_log_line(&host->log, FL_LOG_DEBUG, "plugin %s is deferred %s", record->name, reason);
+  return add_record(host, record) ? FL_OK : fl_error_no_memory();
+}
+
+static bool brought(const fl_host *host, const char *plugin, const char *name) {
+  const fl_op *op = fl_registry_known(host, name);
+  const fl_impl_set *set = op ? atomic_load_explicit(&op->impls, memory_order_relaxed) : NULL;
+  bool found = op && !strcmp(op->schema_plugin, plugin);
+  for (uint32_t i = 0; set && i < set->n && !found; i++)
+    found = !strcmp(set->impls[i]->provider->plugin, plugin);
+  return found;
+}
+
+/* Each op that a plugin lists in vain makes somebody load it in vain. */
+static void warn_of_missing_ops(fl_host *host, const fl_plugin_record *record) {
+  fl_strings ops = {0}, missing = {0};
+  bool done = !record->ops || fl_split(&ops, record->ops, ',');
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < ops.n && done; i++)
+    done = brought(host, record->name, ops.items[i]) || fl_strings_add(&missing, ops.items[i]);
+  pthread_mutex_unlock(&host->lock);
+  for (uint32_t i = 0; i < missing.n; i++)
+    fl_log_line(&host->log, FL_LOG_WARNING, "plugin %s: its FL_PLUGIN_OPS lists '%s', of which it registered nothing",
+                record->name, missing.items[i]);
+  fl_strings_free(&ops);
+  fl_strings_free(&missing);
+}
+
+/* FL_PLUGIN_PLATFORM: is there a file or a variable that says that the platform may be active? */
+static bool has_sign(const char *signs) {
+  fl_strings words = {0};
+  bool found = !fl_split(&words, signs, ','); /* out of memory: the plugin itself will tell */
+  for (uint32_t i = 0; i < words.n && !found; i++) {
+    const char *word = words.items[i], *value = *word == '$' ? secure_getenv(word + 1) : NULL;
+    found = *word == '$' ? value && *value : !access(word, F_OK);
+  }
+  fl_strings_free(&words);
+  return found;
+}
+
+static bool wait_with(fl_host *host, const fl_note_info *info) {
+  if (!info->ops || (info->signs && has_sign(info->signs)))
+    return false;
+  pthread_mutex_lock(&host->lock);
+  bool wait = fl_may_defer(host, info->ops);
+  pthread_mutex_unlock(&host->lock);
+  return wait;
+}
+
+/* Judges one file, and defers or loads it. */
+static fl_status load_file(fl_loader *loader, const fl_found *found, const fl_file *file, bool may_defer,
+                           bool *loaded) {
+  fl_host *host = loader->host;
+  fl_plugin_record record = {0};
+  fl_note_info info;
+  fl_status status = fl_loader_judge(loader, found->path, file, &record, &info);
+  record.route = found->route;
+  record.critical = found->critical;
+  if (!status && may_defer && !found->critical && wait_with(host, &info)) {
+    fl_note_clear(&info);
+    return defer(host, found, &record);
+  }
+  if (!status)
+    status = fl_loader_open(loader, found->symbol, &info, &record);
+  fl_note_clear(&info);
+  if (status == FL_ENOMEM)
+    return status;
+  if (status) {
+    fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s", record.name, record.reason);
+  } else {
+    fl_log_line(&host->log, FL_LOG_INFO, "plugin %s loaded.", record.name);
+    warn_of_missing_ops(host, &record);
+  }
+  *loaded = !status;
+  return add_record(host, &record) ? status : fl_error_no_memory();
+}
+
+fl_status fl_plugins_load(fl_loader *loader, const fl_found *found, bool may_defer, bool *loaded) {
+  fl_host *host = loader->host;
+  *loaded = false;
+  if (found->problem) {
+    fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s",
+                found->name   ? found->name
+                : found->path ? found->path
+                              : "",
+                found->problem);
+    if (!record_unloaded(host, found, FL_PLUGIN_FAILED, found->problem))
+      return fl_error_no_memory();
+    return fl_error(FL_EPLUGIN, "%s", found->problem);
+  }
+  if (found->disabled)
+    return record_unloaded(host, found, FL_PLUGIN_SKIPPED, "disabled by its manifest") ? FL_OK : fl_error_no_memory();
+  fl_file file = fl_file_look(found->path);
+  const fl_plugin_record *same = find_same(host, &file, may_defer && !found->critical);
+  if (!same)
+    return load_file(loader, found, &file, may_defer, loaded);
+  if (!strcmp(same->file, found->path))
+    return FL_OK;
+  char *reason = fl_format("the same file as %s, which is %s", same->file,
+                           same->status == FL_PLUGIN_LOADED ? "loaded" : "deferred");
+  bool recorded = reason && record_unloaded(host, found, FL_PLUGIN_SKIPPED, reason);
+  free(reason);
+  return recorded ? FL_OK : fl_error_no_memory();
+}
+
+fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
+  fl_found_list found = {0};
+  fl_strings directories = {0};
+  uint32_t n = 0;
+  char *critical = NULL;
+  fl_loader loader;
+  fl_status status = fl_refuse_frozen_unlocked(host, "discovering plugins");
+  if (status)
+    return status;
+  fl_loading_begin(host);
+  fl_loader_begin(&loader, host, &host->log);
+  status = fl_discover(&host->sources, &host->log, &directories, &found);
+  if (status)
+    goto out;
+  if (!host->directories.n) { /* what was handed out by fl_plugin_directories stays */
+    host->directories = directories;
+    directories = (fl_strings){0};
+  }
+  if (found.n)
+    fl_log_line(&host->log, FL_LOG_INFO, "Available plugins for group flhost.plugins:");
+  for (uint32_t i = 0; i < found.n; i++) {
+    char *name = found.items[i].name ? fl_strdup(found.items[i].name)
+                                     : fl_plugin_name_of_file(found.items[i].path ? found.items[i].path : "");
+    fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s", name ? name : "",
+                found.items[i].path ? found.items[i].path : "");
+    free(name);
+  }
+  for (uint32_t i = 0; i < found.n && !critical; i++) {
+    bool loaded;
+    fl_status one = fl_plugins_load(&loader, &found.items[i], true, &loaded);
+    n += loaded;
+    if (one && found.items[i].critical)
+      critical = fl_format("critical plugin %s: %s", found.items[i].name ? found.items[i].name : found.items[i].path,
+                           fl_error_message());
+  }
+  if (critical)
+    status = fl_error(FL_EPLUGIN, "%s", critical);
+  if (n_loaded)
+    *n_loaded = n;
+out:
+  fl_loader_end(&loader);
+  fl_loading_end(host);
+  free(critical);
+  fl_strings_free(&directories);
+  fl_found_list_free(&found);
+  return status;
+}
+
+fl_status fl_load_plugin(fl_host *host, const char *module) {
+  fl_found found = {0};
+  bool loaded;
+  fl_loader loader;
+  fl_status status = fl_refuse_frozen_unlocked(host, "loading a plugin");
+  if (status)
+    return status;
+  fl_loading_begin(host);
+  fl_loader_begin(&loader, host, &host->log);
+  if (!host->directories.n && !fl_default_plugin_directories(&host->directories))
+    status = fl_error_no_memory();
+  if (!status)
+    status = fl_find_module(&host->directories, module, &found);
+  if (!status)
+    status = fl_plugins_load(&loader, &found, false, &loaded);
+  fl_loader_end(&loader);
+  fl_loading_end(host);
+  fl_found_clear(&found);
+  return status;
+}
+
+void fl_clear_discovered_plugins(fl_host *host) {
+  uint32_t kept = 0;
+  fl_loading_begin(host);
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_plugins; i++) {
+    if (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)
+      host->plugins[kept++] = host->plugins[i];
+    else
+      fl_plugin_record_clear(&host->plugins[i]);
+  }
+  host->n_plugins = kept;
+  pthread_mutex_unlock(&host->lock);
+  fl_loading_end(host);
+}
+
+const char *const *fl_plugin_directories(fl_host *host) {
+  static const char *const none[] = {NULL};
+  return host->directories.n ? (const char *const *)host->directories.items : none;
+}
+
+/* ------------------------------------------------------------------------------------------------------ the list */
+
+/* A list of plugins and the strings that it points to. */
+typedef struct plugins {
+  fl_plugins public; /* first */
+  fl_strings strings;
+} plugins;
+
+static const char *plugins_keep(plugins *list, const char *string, bool *failed) {
+  if (fl_strings_add(&list->strings, string ? string : ""))
+    return list->strings.items[list->strings.n - 1];
+  *failed = true;
+  return "";
+}
+
+/* D4: how many of the plugin's implementations cannot run here, of how many, and the first one's reason. The host's
+ * lock is held, availability was asked. */
+static uint32_t count_unavailable(const fl_host *host, const char *plugin, uint32_t *total, const char **reason) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
+    for (uint32_t j = 0; set && j < set->n; j++) {
+      if (strcmp(set->impls[j]->provider->plugin, plugin))
+        continue;
+      const char *why = atomic_load(&set->impls[j]->reason);
+      n += why != NULL;
+      ++*total;
+      if (!*reason)
+        *reason = why;
+    }
+  }
+  return n;
+}
+
+static fl_plugin_info describe(const fl_host *host, const fl_plugin_record *record, plugins *list, bool *failed) {
+  static const char *const names[] = {"?", "loaded", "unavailable", "skipped", "failed", "deferred"};
+  const char *reason = NULL;
+  char some[FL_ERROR_MAX];
+  fl_plugin_status status = record->status;
+  uint32_t total = 0, lacking = status == FL_PLUGIN_LOADED ? count_unavailable(host, record->name, &total, &reason) : 0;
+  /* Without implementations a plugin may bring a platform; if there is a reason, that is not active. */
+  if (status == FL_PLUGIN_LOADED && (total ? lacking == total : *record->reason != 0))
+    status = FL_PLUGIN_UNAVAILABLE;
+  else if (lacking) {
+    snprintf(some, sizeof some, "%u of %u not available: %s%s%s", (unsigned)lacking, (unsigned)total, reason,
+             *record->reason ? "\n" : "", record->reason);
+    reason = some;
+  }
+  return (fl_plugin_info){
+      .name = plugins_keep(list, record->name, failed),
+      .file = plugins_keep(list, record->file, failed),
+      .version = plugins_keep(list, record->version, failed),
+      .vendor = plugins_keep(list, record->vendor, failed),
+      .licence = plugins_keep(list, record->licence, failed),
+      .route = record->route,
+      .abi = plugins_keep(list, record->abi, failed),
+      .status = names[status],
+      .reason = plugins_keep(list, reason ? reason : record->reason, failed),
+      .load_us = record->load_us,
+      .impls = record->impls,
+  };
+}
+
+fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **result) {
+  bool failed = false;
+  plugins *list = calloc(1, sizeof *list);
+  if (!list)
+    return fl_error_no_memory();
+  fl_registry_lock_asked(host);
+  fl_plugin_info *items = calloc(host->n_plugins + 1, sizeof *items);
+  for (uint32_t i = 0; items && i < host->n_plugins; i++)
+    items[i] = describe(host, &host->plugins[i], list, &failed);
+  list->public = (fl_plugins){items, host->n_plugins};
+  pthread_mutex_unlock(&host->lock);
+  if (!items || failed) {
+    fl_plugins_free(&list->public);
+    return fl_error_no_memory();
+  }
+  *result = &list->public;
+  return FL_OK;
+}
+
+void fl_plugins_free(fl_plugins *result) {
+  plugins *list = (plugins *)result;
+  if (!list)
+    return;
+  free((void *)list->public.plugins);
+  fl_strings_free(&list->strings);
+  free(list);
+}

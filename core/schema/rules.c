@@ -1,0 +1,482 @@
+/*
+ * The compiler of rules: text to arrays of clauses, alternatives, dimensions and expression nodes. It refuses rules
+ * that could not decide a call: a name, leading dimensions or a result's dtype that do not follow from the arguments.
+ */
+#include "core/schema/rules.h"
+
+#include "core/support/scan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { NONE = FL_RULES_NONE, MAX_NODES = 512, MAX_ALTERNATIVES = 64, MAX_DEPTH = 32 };
+
+typedef struct compiler {
+  fl_scanner scan;
+  const fl_schema *schema;
+  fl_rules *rules;
+  unsigned depth; /* of parentheses */
+} compiler;
+
+/* Room for one more element behind the n of `array`, which stays valid on failure; its capacity is the power of two
+ * from n on. */
+static bool reserve(void **array, uint32_t n, size_t size) {
+  if (n & (n - 1))
+    return true;
+  void *grown = realloc(*array, (n ? 2 * (size_t)n : 1) * size);
+  if (grown)
+    *array = grown;
+  return grown;
+}
+
+static fl_status add_node(compiler *c, fl_rule_node added, uint16_t *index) {
+  fl_rules *rules = c->rules;
+  if (rules->n_nodes == MAX_NODES)
+    return fl_scan_fail(&c->scan, c->scan.at, "more than %d terms", MAX_NODES);
+  if (!reserve((void **)&rules->nodes, rules->n_nodes, sizeof added))
+    return fl_error_no_memory();
+  rules->nodes[rules->n_nodes] = added;
+  *index = (uint16_t)rules->n_nodes++;
+  return FL_OK;
+}
+
+static bool same_text(fl_rule_source a, const char *text, size_t length) {
+  return a.length == length && !memcmp(a.text, text, length);
+}
+
+static uint32_t find_value(const fl_schema *schema, const char *text, size_t length) {
+  uint32_t n = schema->n_arguments + schema->n_results, i = 0;
+  while (i < n &&
+         !same_text((fl_rule_source){schema->values[i].name, (uint32_t)strlen(schema->values[i].name)}, text, length))
+    i++;
+  return i;
+}
+
+/* The dimension name at the cursor. */
+static fl_status parse_name(compiler *c, size_t length, uint16_t *index) {
+  fl_rules *rules = c->rules;
+  const fl_schema *schema = c->schema;
+  uint32_t i = 0, value = find_value(schema, c->scan.at, length);
+  while (i < rules->n_names && !same_text(rules->names[i].source, c->scan.at, length))
+    i++;
+  if (i == FL_RULES_MAX_NAMES)
+    return fl_scan_fail(&c->scan, c->scan.at, "more than %d names", FL_RULES_MAX_NAMES);
+  if (i == rules->n_names) {
+    bool is_argument = value < schema->n_arguments && schema->values[value].type != FL_TENSOR;
+    if (is_argument && schema->values[value].type != FL_INT)
+      return fl_scan_fail(&c->scan, c->scan.at, "argument '%s' is not an int", schema->values[value].name);
+    rules->names[rules->n_names++] =
+        (fl_rule_name){{c->scan.at, (uint32_t)length}, is_argument ? (uint8_t)value : (uint8_t)NONE};
+  }
+  c->scan.at += length;
+  return add_node(c, (fl_rule_node){.operation = FL_NAME, .left = (uint16_t)i}, index);
+}
+
+static fl_status parse_number(compiler *c, uint16_t *index) {
+  char *end = NULL;
+  errno = 0;
+  long long number = strtoll(c->scan.at, &end, 10);
+  if (errno || fl_scan_is_letter(*end))
+    return fl_scan_unexpected(&c->scan, "a number of 64 bits", NULL, 0);
+  c->scan.at = end;
+  return add_node(c, (fl_rule_node){.operation = FL_NUMBER, .number = number}, index);
+}
+
+static fl_status parse_sum(compiler *c, uint16_t *index);
+
+static fl_status parse_factor(compiler *c, uint16_t *index) {
+  if (fl_scan_is_digit(fl_scan_peek(&c->scan)))
+    return parse_number(c, index);
+  size_t length = fl_scan_word(&c->scan);
+  if (length)
+    return parse_name(c, length, index);
+  if (!fl_scan_accept(&c->scan, "("))
+    return fl_scan_unexpected(&c->scan, "a dimension: a number, a name or an expression", NULL, 0);
+  if (++c->depth > MAX_DEPTH)
+    return fl_scan_fail(&c->scan, c->scan.at, "more than %d levels of parentheses", MAX_DEPTH);
+  fl_status status = parse_sum(c, index);
+  c->depth--;
+  if (status)
+    return status;
+  return fl_scan_accept(&c->scan, ")") ? FL_OK : fl_scan_unexpected(&c->scan, "')'", NULL, 0);
+}
+
+/* Operands joined by the operations `first` and `first` + 1, whose signs are `signs`. */
+static fl_status parse_chain(compiler *c, const char *const signs[2], fl_operation first,
+                             fl_status (*operand)(compiler *, uint16_t *), uint16_t *index) {
+  fl_status status = operand(c, index);
+  while (!status) {
+    fl_rule_node joined = {.operation = first, .left = *index};
+    if (!fl_scan_accept(&c->scan, signs[0])) {
+      if (!fl_scan_accept(&c->scan, signs[1]))
+        return FL_OK;
+      joined.operation++;
+    }
+    status = operand(c, &joined.right);
+    if (!status)
+      status = add_node(c, joined, index);
+  }
+  return status;
+}
+
+static fl_status parse_product(compiler *c, uint16_t *index) {
+  static const char *const signs[] = {"*", "/"};
+  return parse_chain(c, signs, FL_MULTIPLY, parse_factor, index);
+}
+
+static fl_status parse_sum(compiler *c, uint16_t *index) {
+  static const char *const signs[] = {"+", "-"};
+  return parse_chain(c, signs, FL_ADD, parse_product, index);
+}
+
+/* The source from `begin` to the cursor. */
+static fl_rule_source source_from(const compiler *c, const char *begin) {
+  return (fl_rule_source){begin, (uint32_t)(c->scan.at - begin)};
+}
+
+static fl_status parse_dimension(compiler *c, fl_rule_alternative *built) {
+  fl_rules *rules = c->rules;
+  fl_rule_dimension parsed = {0};
+  fl_scan_peek(&c->scan);
+  const char *begin = c->scan.at;
+  fl_status status = parse_sum(c, &parsed.root);
+  if (status)
+    return status;
+  if (built->n_dimensions == FL_MAX_DIMS)
+    return fl_scan_fail(&c->scan, begin, "more than %d dimensions", FL_MAX_DIMS);
+  if (!reserve((void **)&rules->dimensions, rules->n_dimensions, sizeof parsed))
+    return fl_error_no_memory();
+  parsed.source = source_from(c, begin);
+  rules->dimensions[rules->n_dimensions++] = parsed;
+  built->n_dimensions++;
+  return FL_OK;
+}
+
+static fl_status parse_dimensions(compiler *c, fl_rule_alternative *built) {
+  built->shaped = true;
+  built->first_dimension = (uint16_t)c->rules->n_dimensions;
+  built->leading = fl_scan_accept(&c->scan, "...");
+  for (bool first = !built->leading; !fl_scan_accept(&c->scan, "]"); first = false) {
+    if (!first && !fl_scan_accept(&c->scan, ","))
+      return fl_scan_unexpected(&c->scan, "',' or ']'", NULL, 0);
+    fl_status status = parse_dimension(c, built);
+    if (status)
+      return status;
+  }
+  return FL_OK;
+}
+
+/* The variable at the cursor. */
+static fl_status parse_variable(compiler *c, uint8_t *index) {
+  fl_rules *rules = c->rules;
+  uint32_t i = 0;
+  while (i < rules->n_variables && *rules->variables[i].source.text != *c->scan.at)
+    i++;
+  if (i == FL_RULES_MAX_VARIABLES)
+    return fl_scan_fail(&c->scan, c->scan.at, "more than %d dtype variables", FL_RULES_MAX_VARIABLES);
+  if (i == rules->n_variables)
+    rules->variables[rules->n_variables++] = (fl_rule_variable){.source = {c->scan.at, 1}};
+  c->scan.at++;
+  *index = (uint8_t)i;
+  return FL_OK;
+}
+
+static bool at_variable(fl_scanner *scan) {
+  return fl_scan_word(scan) == 1 && *scan->at >= 'A' && *scan->at <= 'Z';
+}
+
+/* "float32|T": sets *dtypes, and *variable (may be NULL: none is allowed). */
+static fl_status parse_dtypes(compiler *c, uint32_t *dtypes, uint8_t *variable) {
+  const char *names[FL_DTYPE_COUNT];
+  for (int i = 0; i < FL_DTYPE_COUNT; i++)
+    names[i] = fl_dtypes[i].name;
+  do {
+    int i = 0;
+    if (variable && at_variable(&c->scan)) {
+      if (*variable != NONE)
+        return fl_scan_unexpected(&c->scan, "a dtype (only one may be a variable)", names, FL_DTYPE_COUNT);
+      fl_status status = parse_variable(c, variable);
+      if (status)
+        return status;
+      continue;
+    }
+    while (i < FL_DTYPE_COUNT && !fl_scan_accept(&c->scan, names[i]))
+      i++;
+    if (i == FL_DTYPE_COUNT)
+      return fl_scan_unexpected(&c->scan, variable ? "a dtype or a capital letter that stands for one" : "a dtype",
+                                names, FL_DTYPE_COUNT);
+    *dtypes |= UINT32_C(1) << i;
+  } while (fl_scan_accept(&c->scan, "|"));
+  return FL_OK;
+}
+
+static fl_status parse_alternative(compiler *c) {
+  fl_rules *rules = c->rules;
+  fl_rule_alternative built = {.variable = NONE};
+  fl_scan_peek(&c->scan);
+  const char *begin = c->scan.at;
+  fl_status status = parse_dtypes(c, &built.dtypes, &built.variable);
+  if (!status && fl_scan_accept(&c->scan, "["))
+    status = parse_dimensions(c, &built);
+  if (status)
+    return status;
+  built.source = source_from(c, begin);
+  if (!reserve((void **)&rules->alternatives, rules->n_alternatives, sizeof built))
+    return fl_error_no_memory();
+  rules->alternatives[rules->n_alternatives++] = built;
+  return FL_OK;
+}
+
+/* "x: T[n, h, d] or T[n, hd]", the cursor behind the colon. */
+static fl_status parse_clause(compiler *c, const char *begin, uint32_t value) {
+  fl_rules *rules = c->rules;
+  fl_rule_clause built = {.value = (uint8_t)value, .first_alternative = (uint16_t)rules->n_alternatives};
+  if (c->schema->values[value].type != FL_TENSOR)
+    return fl_scan_fail(&c->scan, begin, "'%s' is not a tensor", c->schema->values[value].name);
+  for (uint32_t i = 0; i < rules->n_clauses; i++)
+    if (rules->clauses[i].value == value)
+      return fl_scan_fail(&c->scan, begin, "there are two rules for '%s'", c->schema->values[value].name);
+  do {
+    if (built.n_alternatives == MAX_ALTERNATIVES)
+      return fl_scan_fail(&c->scan, c->scan.at, "more than %d alternatives", MAX_ALTERNATIVES);
+    fl_status status = parse_alternative(c);
+    if (status)
+      return status;
+    built.n_alternatives++;
+  } while (fl_scan_accept(&c->scan, "or"));
+  if (!reserve((void **)&rules->clauses, rules->n_clauses, sizeof built))
+    return fl_error_no_memory();
+  rules->clauses[rules->n_clauses++] = built;
+  return FL_OK;
+}
+
+/* "T = float32|float16" */
+static fl_status parse_limit(compiler *c) {
+  uint8_t index = NONE;
+  const char *begin = c->scan.at;
+  fl_status status = parse_variable(c, &index);
+  if (status)
+    return status;
+  fl_rule_variable *limited = &c->rules->variables[index];
+  if (!fl_scan_accept(&c->scan, "="))
+    return fl_scan_unexpected(&c->scan, "'=' and the dtypes that the variable may be", NULL, 0);
+  if (limited->limited)
+    return fl_scan_fail(&c->scan, begin, "there are two rules for dtype variable '%c'", *limited->source.text);
+  limited->limited = true;
+  return parse_dtypes(c, &limited->limit, NULL);
+}
+
+/* A clause or a limit. A tensor may be named by a capital letter, too: what follows decides. */
+static fl_status parse_rule(compiler *c) {
+  const fl_schema *schema = c->schema;
+  const char *names[FL_SCHEMA_MAX_VALUES];
+  uint32_t n = schema->n_arguments + schema->n_results;
+  for (uint32_t i = 0; i < n; i++)
+    names[i] = schema->values[i].name;
+  size_t length = fl_scan_word(&c->scan);
+  const char *begin = c->scan.at;
+  fl_scanner ahead = c->scan;
+  ahead.at += length;
+  bool is_clause = length && fl_scan_accept(&ahead, ":");
+  if (!is_clause && at_variable(&c->scan))
+    return parse_limit(c);
+  uint32_t value = length ? find_value(schema, begin, length) : n;
+  if (value == n)
+    return fl_scan_unexpected(&c->scan, "the name of an argument or result, or of a dtype variable", names, n);
+  c->scan.at += length;
+  if (!fl_scan_accept(&c->scan, ":"))
+    return fl_scan_unexpected(&c->scan, "':' and what the tensor must be", NULL, 0);
+  return parse_clause(c, begin, value);
+}
+
+static fl_status parse_rules(compiler *c) {
+  while (fl_scan_peek(&c->scan)) {
+    fl_status status = parse_rule(c);
+    if (status)
+      return status;
+    if (fl_scan_peek(&c->scan) && !fl_scan_accept(&c->scan, ";"))
+      return fl_scan_unexpected(&c->scan, "';' or the end", NULL, 0);
+  }
+  return FL_OK;
+}
+
+/* Arguments' clauses before results', each in the order of the text. */
+static void sort_clauses(fl_rules *rules, uint32_t n_arguments) {
+  for (uint32_t i = 0; i < rules->n_clauses; i++) {
+    fl_rule_clause moved = rules->clauses[i];
+    if (moved.value >= n_arguments)
+      continue;
+    uint32_t to = rules->n_argument_clauses++;
+    memmove(&rules->clauses[to + 1], &rules->clauses[to], (i - to) * sizeof moved);
+    rules->clauses[to] = moved;
+  }
+}
+
+static bool is_known(uint32_t known, unsigned bit) {
+  return known & UINT32_C(1) << bit;
+}
+
+/* How often names that are not in `known` stand under a node; *which is one of them. */
+static unsigned count_unknown(const fl_rules *rules, uint32_t known, unsigned index, unsigned *which) {
+  const fl_rule_node *node = &rules->nodes[index];
+  if (node->operation == FL_NUMBER || (node->operation == FL_NAME && is_known(known, node->left)))
+    return 0;
+  if (node->operation != FL_NAME)
+    return count_unknown(rules, known, node->left, which) + count_unknown(rules, known, node->right, which);
+  *which = node->left;
+  return 1;
+}
+
+/* What follows from the arguments if all of them are given. */
+typedef struct known {
+  uint32_t names, variables; /* bits */
+  bool leading;
+} known;
+
+static void learn_alternative(const fl_rules *rules, const fl_rule_alternative *alternative, known *k) {
+  if (alternative->variable != NONE && !alternative->dtypes)
+    k->variables |= UINT32_C(1) << alternative->variable;
+  k->leading |= alternative->leading;
+  for (unsigned i = 0; i < alternative->n_dimensions; i++) {
+    unsigned which = 0;
+    if (count_unknown(rules, k->names, rules->dimensions[alternative->first_dimension + i].root, &which) == 1)
+      k->names |= UINT32_C(1) << which;
+  }
+}
+
+static known what_follows(const fl_rules *rules) {
+  known k = {0};
+  uint32_t before;
+  for (uint32_t i = 0; i < rules->n_names; i++)
+    if (rules->names[i].argument != NONE)
+      k.names |= UINT32_C(1) << i;
+  do { /* one name may need another that a later clause tells */
+    before = k.names;
+    for (uint32_t i = 0; i < rules->n_argument_clauses; i++)
+      for (unsigned j = 0; j < rules->clauses[i].n_alternatives; j++)
+        learn_alternative(rules, &rules->alternatives[rules->clauses[i].first_alternative + j], &k);
+  } while (k.names != before);
+  return k;
+}
+
+static fl_status check_names(const compiler *c, const fl_rule_alternative *alternative, const known *k) {
+  const fl_rules *rules = c->rules;
+  for (unsigned i = 0; i < alternative->n_dimensions; i++) {
+    unsigned which = 0;
+    const fl_rule_dimension *dimension = &rules->dimensions[alternative->first_dimension + i];
+    if (count_unknown(rules, k->names, dimension->root, &which))
+      return fl_scan_fail(&c->scan, dimension->source.text, "'%.*s' does not follow from the arguments",
+                          (int)rules->names[which].source.length, rules->names[which].source.text);
+  }
+  return FL_OK;
+}
+
+/* An argument may be matched without knowing all, a result not. */
+static fl_status check_result(const compiler *c, const fl_rule_alternative *alternative, const known *k) {
+  const char *at = alternative->source.text;
+  bool is_set = alternative->variable == NONE ? alternative->dtypes & (alternative->dtypes - 1) : alternative->dtypes;
+  if (!alternative->shaped)
+    return fl_scan_fail(&c->scan, at, "a result needs dimensions in []");
+  if (is_set)
+    return fl_scan_fail(&c->scan, at, "a result needs one dtype");
+  if (alternative->variable != NONE && !is_known(k->variables, alternative->variable))
+    return fl_scan_fail(&c->scan, at, "dtype variable '%c' does not follow from the arguments",
+                        *c->rules->variables[alternative->variable].source.text);
+  if (alternative->leading && !k->leading)
+    return fl_scan_fail(&c->scan, at, "'...' does not follow from the arguments");
+  return FL_OK;
+}
+
+static fl_status check_clauses(const compiler *c) {
+  const fl_rules *rules = c->rules;
+  known k = what_follows(rules);
+  for (uint32_t i = 0; i < rules->n_clauses; i++)
+    for (unsigned j = 0; j < rules->clauses[i].n_alternatives; j++) {
+      const fl_rule_alternative *alternative = &rules->alternatives[rules->clauses[i].first_alternative + j];
+      fl_status status = check_names(c, alternative, &k);
+      if (!status && i >= rules->n_argument_clauses)
+        status = check_result(c, alternative, &k);
+      if (status)
+        return status;
+    }
+  for (uint32_t i = 0; i < rules->n_variables; i++)
+    if (!is_known(k.variables, i))
+      return fl_scan_fail(&c->scan, rules->variables[i].source.text, "no argument is of dtype variable '%c' alone",
+                          *rules->variables[i].source.text);
+  return FL_OK;
+}
+
+/* Finds what says shape and dtype of each result. */
+static fl_status link_results(const compiler *c) {
+  const fl_schema *schema = c->schema;
+  fl_rules *rules = c->rules;
+  bool implied = !*schema->rules && !schema->infer && schema->device_argument < (int32_t)schema->n_arguments;
+  int32_t first_tensor = implied ? schema->device_argument : -1;
+  memset(rules->result_clause, NONE, sizeof rules->result_clause);
+  memset(rules->result_like, NONE, sizeof rules->result_like);
+  for (uint32_t i = rules->n_argument_clauses; i < rules->n_clauses; i++)
+    rules->result_clause[rules->clauses[i].value - schema->n_arguments] = (uint8_t)i;
+  for (uint32_t i = 0; i < schema->n_results; i++) {
+    const fl_argument *result = &schema->values[schema->n_arguments + i];
+    int32_t like = result->alias >= 0 ? result->alias : first_tensor;
+    if (result->type != FL_TENSOR || rules->result_clause[i] != NONE)
+      continue;
+    if (like >= 0 && (result->optional || !schema->values[like].optional))
+      rules->result_like[i] = (uint8_t)like;
+    else if (!schema->infer)
+      return fl_error(FL_EINVAL, "%s: nothing says the shape and dtype of result '%s': expected rules or infer",
+                      schema->op_name, result->name);
+  }
+  return FL_OK;
+}
+
+fl_status fl_rules_compile(const fl_schema *schema, fl_rules **rules) {
+  compiler c = {.scan = {"rules", schema->rules, schema->rules}, .schema = schema};
+  c.rules = calloc(1, sizeof *c.rules);
+  if (!c.rules)
+    return fl_error_no_memory();
+  fl_status status = parse_rules(&c);
+  if (!status) {
+    sort_clauses(c.rules, schema->n_arguments);
+    status = check_clauses(&c);
+  }
+  if (!status)
+    status = link_results(&c);
+  if (status)
+    fl_rules_free(c.rules);
+  else
+    *rules = c.rules;
+  return status;
+}
+
+/* Those of one alternative; 0: any. */
+static uint32_t admitted_dtypes(const fl_rules *rules, const fl_rule_alternative *alternative) {
+  if (alternative->variable == NONE)
+    return alternative->dtypes;
+  const fl_rule_variable *variable = &rules->variables[alternative->variable];
+  return variable->limited ? alternative->dtypes | variable->limit : 0;
+}
+
+uint32_t fl_schema_dtypes(const fl_schema *schema) {
+  const fl_rules *rules = schema->compiled;
+  uint32_t dtypes = 0;
+  for (uint32_t i = 0; i < rules->n_argument_clauses; i++)
+    for (unsigned j = 0; j < rules->clauses[i].n_alternatives && rules->clauses[i].value == schema->device_argument;
+         j++) {
+      uint32_t admitted = admitted_dtypes(rules, &rules->alternatives[rules->clauses[i].first_alternative + j]);
+      if (!admitted)
+        return 0;
+      dtypes |= admitted;
+    }
+  return dtypes;
+}
+
+void fl_rules_free(fl_rules *rules) {
+  if (!rules)
+    return;
+  free(rules->clauses);
+  free(rules->alternatives);
+  free(rules->dimensions);
+  free(rules->nodes);
+  free(rules);
+}

@@ -1,0 +1,631 @@
+/*
+ * Schemas: the parser of PyTorch-style declarations, identity, tolerances and the table of element types. Numbers are
+ * read and canonical text is written without the process's locale: an engine may have set one with a decimal comma.
+ */
+#include "core/schema/schema.h"
+
+#include "core/cases/cases.h"
+#include "core/cases/cost.h"
+#include "core/schema/rules.h"
+#include "core/support/scan.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+
+static _Atomic uint64_t last_id; /* of a schema, in this process */
+
+const fl_dtype_row fl_dtypes[FL_DTYPE_COUNT] = {
+    {"float32", {kDLFloat, 32, 1}, 1e-5, 1.3e-6},
+    {"float16", {kDLFloat, 16, 1}, 1e-3, 1e-3},
+    {"bfloat16", {kDLBfloat, 16, 1}, 1e-3, 1.6e-2},
+    {"float8_e4m3fn", {FL_DTYPE_FLOAT8_E4M3FN, 8, 1}, 0.1, 0.1},
+    {"float64", {kDLFloat, 64, 1}, 1e-8, 1e-8},
+    {"int32", {kDLInt, 32, 1}, 0, 0},
+    {"int64", {kDLInt, 64, 1}, 0, 0},
+    {"uint8", {kDLUInt, 8, 1}, 0, 0},
+    {"int8", {kDLInt, 8, 1}, 1, 0},
+    {"bool", {FL_DTYPE_BOOL, 8, 1}, 0, 0},
+};
+
+static int dtype_row(DLDataType dtype) {
+  for (int i = 0; i < FL_DTYPE_COUNT; i++)
+    if (!memcmp(&fl_dtypes[i].dtype, &dtype, sizeof dtype))
+      return i;
+  return -1;
+}
+
+uint32_t fl_dtype_bit(DLDataType dtype) {
+  int row = dtype_row(dtype);
+  return row < 0 ? 0 : UINT32_C(1) << row;
+}
+
+const char *fl_dtype_name(DLDataType dtype) {
+  int row = dtype_row(dtype);
+  return row < 0 ? "?" : fl_dtypes[row].name;
+}
+
+fl_tolerance fl_schema_tolerance(const fl_schema *schema, DLDataType dtype) {
+  int row = dtype_row(dtype);
+  fl_tolerance tolerance = {0};
+  if (row < 0)
+    return tolerance;
+  tolerance = (fl_tolerance){UINT32_C(1) << row, fl_dtypes[row].atol, fl_dtypes[row].rtol};
+  for (const fl_tolerance *own = schema->tolerance; own && own->dtype; own++)
+    if (own->dtype == tolerance.dtype)
+      return *own;
+  return tolerance;
+}
+
+/* ------------------------------------------------------------------------------------------------------ the parser */
+
+static const char *const type_words[] = {"Tensor", "int", "float", "bool", "str"};
+static const fl_type types[] = {FL_TENSOR, FL_INT, FL_FLOAT, FL_BOOL, FL_STRING};
+enum { N_TYPES = sizeof types / sizeof types[0] };
+
+/* What the parser knows beyond the schema that it builds. */
+typedef struct parser {
+  fl_scanner scan;
+  fl_schema *schema;
+  fl_text canonical;
+  char letters[FL_SCHEMA_MAX_VALUES]; /* of aliases; 0: none */
+} parser;
+
+static void add_canonical(parser *p, const char *text) {
+  fl_text_add_bytes(&p->canonical, text, strlen(text));
+}
+
+/* "(a!)" of an argument, "(a)" of a result. */
+static fl_status parse_alias(parser *p, bool is_result, fl_argument *value, char *letter) {
+  char c = fl_scan_peek(&p->scan);
+  if (c < 'a' || c > 'z' || fl_scan_word(&p->scan) != 1)
+    return fl_scan_unexpected(&p->scan, "an alias, one lower-case letter", NULL, 0);
+  *letter = c;
+  p->scan.at++;
+  const char *mark = p->scan.at;
+  value->mutates = fl_scan_accept(&p->scan, "!");
+  if (is_result && value->mutates)
+    return fl_scan_fail(&p->scan, mark,
+                        "found '!', expected ')': a result that may be an argument is written Tensor(%c)", c);
+  if (!is_result && !value->mutates)
+    return fl_scan_fail(&p->scan, mark,
+                        "found no '!': an argument that may be overwritten is written Tensor(%c!), any other Tensor",
+                        c);
+  if (!fl_scan_accept(&p->scan, ")"))
+    return fl_scan_unexpected(&p->scan, "')' after the alias", NULL, 0);
+  fl_text_add(&p->canonical, "(%c%s)", c, value->mutates ? "!" : "");
+  return FL_OK;
+}
+
+static fl_status parse_type(parser *p, bool is_result, fl_argument *value, char *letter) {
+  int type = 0;
+  while (type < N_TYPES && !fl_scan_accept(&p->scan, type_words[type]))
+    type++;
+  if (type == N_TYPES)
+    return fl_scan_unexpected(&p->scan, "a type (Tensor, int, float, bool or str)", type_words, N_TYPES);
+  value->type = types[type];
+  add_canonical(p, type_words[type]);
+  if (value->type == FL_TENSOR && fl_scan_accept(&p->scan, "(")) {
+    fl_status status = parse_alias(p, is_result, value, letter);
+    if (status)
+      return status;
+  }
+  if (value->type == FL_INT && fl_scan_accept(&p->scan, "[")) {
+    if (!fl_scan_accept(&p->scan, "]"))
+      return fl_scan_unexpected(&p->scan, "']' of int[]", NULL, 0);
+    value->type = FL_INT_LIST;
+    add_canonical(p, "[]");
+  }
+  value->optional = fl_scan_accept(&p->scan, "?");
+  if (value->optional)
+    add_canonical(p, "?");
+  return FL_OK;
+}
+
+/* Length of what looks like a number: a sign, then letters, digits, points and the sign of an exponent. */
+static size_t number_length(const char *at) {
+  size_t n = *at == '-' || *at == '+';
+  while (fl_scan_is_letter(at[n]) || fl_scan_is_digit(at[n]) || at[n] == '.' ||
+         (n && (at[n - 1] == 'e' || at[n - 1] == 'E') && (at[n] == '-' || at[n] == '+')))
+    n++;
+  return n;
+}
+
+bool fl_read_float(const char *text, size_t length, double *number) {
+  char *end = NULL;
+  locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+  if (!c)
+    return false;
+  *number = strtod_l(text, &end, c);
+  freelocale(c);
+  return length && end == text + length;
+}
+
+static bool read_int(const char *text, size_t length, int64_t *number) {
+  char *end = NULL;
+  errno = 0;
+  *number = strtoll(text, &end, 10);
+  return length && end == text + length && !errno;
+}
+
+static fl_status parse_float(parser *p, fl_argument *value) {
+  double number;
+  fl_scan_peek(&p->scan);
+  size_t length = number_length(p->scan.at);
+  if (!fl_read_float(p->scan.at, length, &number))
+    return fl_scan_unexpected(&p->scan, "a number", NULL, 0);
+  fl_text_add_bytes(&p->canonical, p->scan.at, length);
+  p->scan.at += length;
+  value->default_value = fl_float(number);
+  return FL_OK;
+}
+
+static fl_status parse_int_into(parser *p, int64_t *number) {
+  fl_scan_peek(&p->scan);
+  size_t length = number_length(p->scan.at);
+  if (!read_int(p->scan.at, length, number))
+    return fl_scan_unexpected(&p->scan, "an integer of 64 bits", NULL, 0);
+  fl_text_add_bytes(&p->canonical, p->scan.at, length);
+  p->scan.at += length;
+  return FL_OK;
+}
+
+static fl_status parse_int(parser *p, fl_argument *value) {
+  int64_t number;
+  fl_status status = parse_int_into(p, &number);
+  if (!status)
+    value->default_value = fl_int(number);
+  return status;
+}
+
+static fl_status parse_bool(parser *p, fl_argument *value) {
+  static const char *const words[] = {"False", "True"};
+  for (int i = 0; i < 2; i++)
+    if (fl_scan_accept(&p->scan, words[i])) {
+      add_canonical(p, words[i]);
+      value->default_value = fl_bool(i);
+      return FL_OK;
+    }
+  return fl_scan_unexpected(&p->scan, "True or False", words, 2);
+}
+
+static fl_status parse_string(parser *p, fl_argument *value) {
+  if (!fl_scan_accept(&p->scan, "\""))
+    return fl_scan_unexpected(&p->scan, "a text in \"quotes\"", NULL, 0);
+  const char *begin = p->scan.at;
+  fl_text text = {0};
+  while (*p->scan.at && *p->scan.at != '"') {
+    if (*p->scan.at == '\\' && (p->scan.at[1] == '"' || p->scan.at[1] == '\\'))
+      p->scan.at++;
+    fl_text_add_bytes(&text, p->scan.at++, 1);
+  }
+  if (*p->scan.at != '"') {
+    fl_text_free(&text);
+    return fl_scan_unexpected(&p->scan, "'\"' at the end of the text", NULL, 0);
+  }
+  fl_text_add_bytes(&p->canonical, begin - 1, (size_t)(++p->scan.at - begin + 1));
+  char *string = fl_text_take(&text);
+  value->default_value = fl_string(string); /* from here on the schema's */
+  return string ? FL_OK : fl_error_no_memory();
+}
+
+static fl_status parse_int_list(parser *p, fl_argument *value) {
+  if (!fl_scan_accept(&p->scan, "["))
+    return fl_scan_unexpected(&p->scan, "a list of integers in []", NULL, 0);
+  add_canonical(p, "[");
+  value->default_value = fl_ints(NULL, 0);
+  while (!fl_scan_accept(&p->scan, "]")) {
+    uint32_t n = value->default_value.length;
+    if (n && !fl_scan_accept(&p->scan, ","))
+      return fl_scan_unexpected(&p->scan, "',' or ']' in the list", NULL, 0);
+    if (n)
+      add_canonical(p, ", ");
+    int64_t number;
+    fl_status status = parse_int_into(p, &number);
+    if (status)
+      return status;
+    int64_t *grown = realloc((void *)value->default_value.v.ints, (n + 1) * sizeof *grown);
+    if (!grown)
+      return fl_error_no_memory();
+    grown[n] = number;
+    value->default_value = fl_ints(grown, n + 1);
+  }
+  add_canonical(p, "]");
+  return FL_OK;
+}
+
+static fl_status parse_none(parser *p, fl_argument *value) {
+  (void)value;
+  return fl_scan_unexpected(&p->scan, "None", NULL, 0);
+}
+
+static fl_status parse_default(parser *p, fl_argument *value) {
+  static fl_status (*const parsers[])(parser *, fl_argument *) = {
+      [FL_TENSOR] = parse_none, [FL_INT] = parse_int,       [FL_FLOAT] = parse_float,
+      [FL_BOOL] = parse_bool,   [FL_STRING] = parse_string, [FL_INT_LIST] = parse_int_list};
+  value->has_default = true;
+  add_canonical(p, "=");
+  fl_scan_peek(&p->scan);
+  const char *begin = p->scan.at;
+  if (!fl_scan_accept(&p->scan, "None"))
+    return parsers[value->type](p, value);
+  add_canonical(p, "None");
+  if (value->optional)
+    return FL_OK;
+  return fl_scan_fail(&p->scan, begin, "'%s' cannot be None: its type has no '?'", value->name);
+}
+
+static fl_status add_value(parser *p, bool is_result, fl_argument **value) {
+  fl_schema *schema = p->schema;
+  uint32_t n = schema->n_arguments + schema->n_results;
+  if (n == FL_SCHEMA_MAX_VALUES || (is_result && schema->n_results == FL_SCHEMA_MAX_RESULTS))
+    return fl_scan_fail(&p->scan, p->scan.at, "more than %d %s",
+                        is_result ? (int)FL_SCHEMA_MAX_RESULTS : (int)FL_SCHEMA_MAX_VALUES,
+                        is_result ? "results" : "arguments and results");
+  fl_argument *grown = realloc(schema->values, (n + 1) * sizeof *grown);
+  if (!grown)
+    return fl_error_no_memory();
+  schema->values = grown;
+  grown[n] = (fl_argument){.alias = -1};
+  *(is_result ? &schema->n_results : &schema->n_arguments) += 1;
+  *value = &grown[n];
+  return FL_OK;
+}
+
+static fl_status set_name(parser *p, fl_argument *value, const char *name, size_t length) {
+  const fl_schema *schema = p->schema;
+  for (uint32_t i = 0; i < schema->n_arguments + schema->n_results; i++) {
+    const char *other = schema->values[i].name;
+    if (other && strlen(other) == length && !memcmp(other, name, length))
+      return fl_scan_fail(&p->scan, p->scan.at, "there are two values named '%s'", other);
+  }
+  value->name = fl_strndup(name, length);
+  return value->name ? FL_OK : fl_error_no_memory();
+}
+
+/* The name at the cursor. */
+static fl_status parse_name(parser *p, fl_argument *value, size_t length) {
+  fl_status status = set_name(p, value, p->scan.at, length);
+  if (status)
+    return status;
+  p->scan.at += length;
+  add_canonical(p, " ");
+  add_canonical(p, value->name);
+  return FL_OK;
+}
+
+/* The first of values[0..n) with that alias letter, n if there is none. */
+static uint32_t find_letter(const parser *p, uint32_t n, char letter) {
+  uint32_t i = 0;
+  while (i < n && p->letters[i] != letter)
+    i++;
+  return i;
+}
+
+static fl_status parse_argument(parser *p) {
+  fl_argument *value = NULL;
+  fl_scan_peek(&p->scan);
+  const char *begin = p->scan.at;
+  fl_status status = add_value(p, false, &value);
+  if (status)
+    return status;
+  uint32_t index = p->schema->n_arguments - 1;
+  char *letter = &p->letters[index];
+  status = parse_type(p, false, value, letter);
+  if (status)
+    return status;
+  if (*letter && find_letter(p, index, *letter) < index)
+    return fl_scan_fail(&p->scan, begin, "there are two arguments of alias '%c'", *letter);
+  size_t length = fl_scan_word(&p->scan);
+  if (!length)
+    return fl_scan_unexpected(&p->scan, "the argument's name", NULL, 0);
+  status = parse_name(p, value, length);
+  if (status)
+    return status;
+  if (fl_scan_accept(&p->scan, "="))
+    return parse_default(p, value);
+  if (index && value[-1].has_default)
+    return fl_scan_fail(&p->scan, begin, "'%s' has no default but comes after '%s', which has one", value->name,
+                        value[-1].name);
+  return FL_OK;
+}
+
+/* Finds the argument that a result may be. */
+static fl_status link_alias(parser *p, fl_argument *value, char letter, const char *begin) {
+  fl_schema *schema = p->schema;
+  uint32_t argument = find_letter(p, schema->n_arguments, letter);
+  if (argument == schema->n_arguments)
+    return fl_scan_fail(&p->scan, begin, "no argument is written Tensor(%c!)", letter);
+  for (fl_argument *other = schema->values + schema->n_arguments; other < value; other++)
+    if (other->alias == (int32_t)argument)
+      return fl_scan_fail(&p->scan, begin, "two results may be argument '%s'", schema->values[argument].name);
+  if (schema->values[argument].optional && !value->optional)
+    return fl_scan_fail(&p->scan, begin, "argument '%s' may be none, so this result is written Tensor(%c)?",
+                        schema->values[argument].name, letter);
+  value->alias = (int32_t)argument;
+  return FL_OK;
+}
+
+static fl_status parse_result(parser *p) {
+  fl_argument *value = NULL;
+  fl_scan_peek(&p->scan);
+  const char *begin = p->scan.at;
+  char letter = 0;
+  fl_status status = add_value(p, true, &value);
+  if (!status)
+    status = parse_type(p, true, value, &letter);
+  if (!status && letter)
+    status = link_alias(p, value, letter, begin);
+  if (status)
+    return status;
+  size_t length = fl_scan_word(&p->scan);
+  return length ? parse_name(p, value, length) : FL_OK;
+}
+
+/* Unnamed results are called out, or out0, out1… */
+static fl_status name_results(parser *p) {
+  fl_schema *schema = p->schema;
+  for (uint32_t i = 0; i < schema->n_results; i++) {
+    char name[16];
+    fl_argument *value = &schema->values[schema->n_arguments + i];
+    if (schema->n_results == 1)
+      snprintf(name, sizeof name, "out");
+    else
+      snprintf(name, sizeof name, "out%u", (unsigned)i);
+    fl_status status = value->name ? FL_OK : set_name(p, value, name, strlen(name));
+    if (status)
+      return status;
+  }
+  return FL_OK;
+}
+
+/* Values up to ')'. */
+static fl_status parse_list(parser *p, fl_status (*parse)(parser *)) {
+  for (uint32_t n = 0; !fl_scan_accept(&p->scan, ")"); n++) {
+    if (n && !fl_scan_accept(&p->scan, ","))
+      return fl_scan_unexpected(&p->scan, "',' or ')'", NULL, 0);
+    if (n)
+      add_canonical(p, ", ");
+    fl_status status = parse(p);
+    if (status)
+      return status;
+  }
+  return FL_OK;
+}
+
+static fl_status parse_op_name(parser *p) {
+  size_t length = fl_scan_word(&p->scan);
+  if (!length)
+    return fl_scan_unexpected(&p->scan, "the op's name", NULL, 0);
+  if (length > FL_NAME_MAX)
+    return fl_scan_fail(&p->scan, p->scan.at, "the op's name is longer than %d bytes", FL_NAME_MAX);
+  p->schema->op_name = fl_strndup(p->scan.at, length);
+  p->scan.at += length;
+  return p->schema->op_name ? FL_OK : fl_error_no_memory();
+}
+
+static fl_status parse_results(parser *p) {
+  fl_status status = FL_OK;
+  if (!fl_scan_accept(&p->scan, "->"))
+    return fl_scan_unexpected(&p->scan, "'->' and the results, '-> ()' for none", NULL, 0);
+  if (!fl_scan_accept(&p->scan, "("))
+    status = parse_result(p);
+  else
+    status = parse_list(p, parse_result);
+  if (status)
+    return status;
+  if (fl_scan_peek(&p->scan))
+    return fl_scan_unexpected(&p->scan, "the end of the schema", NULL, 0);
+  return name_results(p);
+}
+
+static fl_status parse_schema(fl_schema *schema, const char *text) {
+  parser p = {.scan = {"schema", text, text}, .schema = schema};
+  char *arguments = NULL;
+  fl_status status = parse_op_name(&p);
+  if (status)
+    goto out;
+  if (!fl_scan_accept(&p.scan, "(")) {
+    status = fl_scan_unexpected(&p.scan, "'(' and the arguments", NULL, 0);
+    goto out;
+  }
+  status = parse_list(&p, parse_argument);
+  if (status)
+    goto out;
+  arguments = fl_text_take(&p.canonical);
+  status = parse_results(&p);
+  if (status)
+    goto out;
+  bool list = schema->n_results != 1;
+  schema->text = p.canonical.failed || !arguments
+                     ? NULL
+                     : fl_format("%s(%s) -> %s%s%s", schema->op_name, arguments, list ? "(" : "",
+                                 fl_text_get(&p.canonical), list ? ")" : "");
+  status = schema->text ? FL_OK : fl_error_no_memory();
+out:
+  free(arguments);
+  fl_text_free(&p.canonical);
+  return status;
+}
+
+/* ---------------------------------------------------------------------------------------------- the rest of an entry
+ */
+
+static fl_status copy_string(char **copy, const char *string) {
+  *copy = fl_strdup(string ? string : "");
+  return *copy ? FL_OK : fl_error_no_memory();
+}
+
+static fl_status copy_tolerance(fl_schema *schema, const fl_tolerance *tolerance) {
+  size_t n = 0;
+  for (; tolerance && tolerance[n].dtype; n++) {
+    uint32_t bit = tolerance[n].dtype;
+    if (bit & (bit - 1) || bit >> FL_DTYPE_COUNT)
+      return fl_error(FL_EINVAL, "%s: tolerance %zu is for dtype 0x%x, expected one of FL_FLOAT32...", schema->op_name,
+                      n, (unsigned)bit);
+    if (!(tolerance[n].atol >= 0 && tolerance[n].rtol >= 0))
+      return fl_error(FL_EINVAL, "%s: tolerance %zu is negative or not a number", schema->op_name, n);
+  }
+  if (!n)
+    return FL_OK;
+  schema->tolerance = calloc(n + 1, sizeof *tolerance);
+  if (!schema->tolerance)
+    return fl_error_no_memory();
+  memcpy(schema->tolerance, tolerance, n * sizeof *tolerance);
+  return FL_OK;
+}
+
+static int32_t find_device_argument(const fl_schema *schema) {
+  int32_t first = -1;
+  for (uint32_t i = 0; i < schema->n_arguments + schema->n_results; i++) {
+    if (schema->values[i].type != FL_TENSOR)
+      continue;
+    if (!schema->values[i].optional)
+      return (int32_t)i;
+    if (first < 0)
+      first = (int32_t)i;
+  }
+  return first;
+}
+
+fl_status fl_schema_create_builtin(const fl_op_def *def, fl_schema **schema) {
+  fl_op_def full = {0}; /* fields that an older caller does not have read as zero */
+  if (!def || def->size < offsetof(fl_op_def, schema) + sizeof def->schema || !def->schema)
+    return fl_error(FL_EINVAL, "an op needs its struct's size and a schema");
+  memcpy(&full, def, def->size < sizeof full ? def->size : sizeof full);
+  fl_schema *created = calloc(1, sizeof *created);
+  if (!created)
+    return fl_error_no_memory();
+  fl_status status = parse_schema(created, full.schema);
+  if (!status && full.flags)
+    status = fl_error(FL_EINVAL, "%s: flags 0x%x, expected 0", created->op_name, (unsigned)full.flags);
+  if (status)
+    goto out;
+  created->id = atomic_fetch_add(&last_id, 1) + 1;
+  created->infer = full.infer;
+  created->check = full.check;
+  created->device_argument = find_device_argument(created);
+  const struct {
+    char **copy;
+    const char *string;
+  } strings[] = {{&created->rules, full.rules},     {&created->category, full.category}, {&created->doc, full.doc},
+                 {&created->formula, full.formula}, {&created->cases, full.cases},       {&created->bench, full.bench},
+                 {&created->bytes, full.bytes},     {&created->flops, full.flops}};
+  for (size_t i = 0; i < sizeof strings / sizeof strings[0] && !status; i++)
+    status = copy_string(strings[i].copy, strings[i].string);
+  if (!status)
+    status = copy_tolerance(created, full.tolerance);
+  if (!status)
+    status = fl_rules_compile(created, &created->compiled);
+out:
+  if (status)
+    fl_schema_free(created);
+  else
+    *schema = created;
+  return status;
+}
+
+fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
+  fl_schema *created = NULL;
+  const fl_cases *parsed;
+  fl_status status = fl_schema_create_builtin(def, &created);
+  if (!status)
+    status = fl_schema_cases(created, &parsed);
+  if (!status)
+    status = fl_schema_bench(created, &parsed);
+  if (!status)
+    status = fl_cost_check(created);
+  if (status)
+    fl_schema_free(created);
+  else
+    *schema = created;
+  return status;
+}
+
+/* `place` is set once: what another thread put there first stays. */
+static fl_status compile_once(const fl_schema *schema, const char *what, const char *text, _Atomic(fl_cases *) *place,
+                              const fl_cases **cases) {
+  fl_cases *compiled, *before = atomic_load_explicit(place, memory_order_acquire);
+  fl_status status = before ? FL_OK : fl_cases_compile(schema, what, text, &compiled);
+  if (!before && !status && !atomic_compare_exchange_strong(place, &before, compiled))
+    fl_cases_free(compiled);
+  if (!status)
+    *cases = before ? before : compiled;
+  return status;
+}
+
+fl_status fl_schema_cases(const fl_schema *schema, const fl_cases **cases) {
+  return compile_once(schema, "cases", schema->cases, &((fl_schema *)schema)->compiled_cases, cases);
+}
+
+fl_status fl_schema_bench(const fl_schema *schema, const fl_cases **bench) {
+  return compile_once(schema, "bench", schema->bench, &((fl_schema *)schema)->compiled_bench, bench);
+}
+
+static void free_default(fl_value *value) {
+  if (value->type == FL_STRING)
+    free((char *)value->v.s);
+  if (value->type == FL_INT_LIST)
+    free((int64_t *)value->v.ints);
+}
+
+void fl_schema_free(fl_schema *schema) {
+  if (!schema)
+    return;
+  for (uint32_t i = 0; i < schema->n_arguments + schema->n_results; i++) {
+    free((char *)schema->values[i].name);
+    free_default(&schema->values[i].default_value);
+  }
+  free(schema->values);
+  free(schema->op_name);
+  free(schema->text);
+  free(schema->rules);
+  free(schema->category);
+  free(schema->doc);
+  free(schema->formula);
+  free(schema->tolerance);
+  free(schema->cases);
+  free(schema->bench);
+  free(schema->bytes);
+  free(schema->flops);
+  fl_rules_free(schema->compiled);
+  fl_cases_free(atomic_load_explicit(&schema->compiled_cases, memory_order_relaxed));
+  fl_cases_free(atomic_load_explicit(&schema->compiled_bench, memory_order_relaxed));
+  free(schema);
+}
+
+/* -------------------------------------------------------------------------------------------------------- identity */
+
+static bool same_default(const fl_value *a, const fl_value *b) {
+  if (a->type != b->type || a->length != b->length)
+    return false;
+  switch (a->type) {
+  case FL_NONE:
+    return true;
+  case FL_FLOAT:
+    return a->v.f == b->v.f || (isnan(a->v.f) && isnan(b->v.f));
+  case FL_BOOL:
+    return a->v.b == b->v.b;
+  case FL_STRING:
+    return !strcmp(a->v.s, b->v.s);
+  case FL_INT_LIST:
+    return !a->length || !memcmp(a->v.ints, b->v.ints, a->length * sizeof *a->v.ints);
+  default:
+    return a->v.i == b->v.i;
+  }
+}
+
+static bool same_argument(const fl_argument *a, const fl_argument *b) {
+  return !strcmp(a->name, b->name) && a->type == b->type && a->optional == b->optional && a->mutates == b->mutates &&
+         a->alias == b->alias && a->has_default == b->has_default && same_default(&a->default_value, &b->default_value);
+}
+
+bool fl_schema_same(const fl_schema *a, const fl_schema *b) {
+  if (strcmp(a->op_name, b->op_name) || a->n_arguments != b->n_arguments || a->n_results != b->n_results)
+    return false;
+  for (uint32_t i = 0; i < a->n_arguments + a->n_results; i++)
+    if (!same_argument(&a->values[i], &b->values[i]))
+      return false;
+  return true;
+}

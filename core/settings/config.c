@@ -1,0 +1,516 @@
+/*
+ * What is in force: reads variables, options and one file into the values of the table, settles what the rules say of
+ * settings that bear on each other, and publishes the result with its origins.
+ */
+#include "core/settings/config.h"
+#include "core/settings/environment.h"
+#include "core/settings/op_config.h"
+#include "core/settings/policy.h"
+#include "core/settings/settings.h"
+#include "core/settings/yaml.h"
+#include "core/support/error.h"
+#include "core/support/problems.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct settings_reader {
+  const fl_config_sources *sources;
+  const char *platform;
+  fl_problems problems;
+  fl_setting_value values[FL_N_SETTINGS];
+  bool complete; /* a VLLM_FL_CONFIG file is in force */
+  char *platform_file;
+} settings_reader;
+
+static const char *variable_of(fl_setting_id id) {
+  return fl_setting_table[id].variable;
+}
+
+static void info(settings_reader *reader, const char *format, ...) FL_PRINTF(2, 3);
+static void info(settings_reader *reader, const char *format, ...) {
+  char line[1024];
+  va_list arguments;
+  if (!reader->problems.log)
+    return;
+  va_start(arguments, format);
+  vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  fl_log_line(reader->problems.log, FL_LOG_INFO, "%s", line);
+}
+
+/* ------------------------------------------------------------------------------------------------- reading sources */
+
+/* These say where and how to read the rest. */
+static const fl_setting_id first_ids[] = {FL_SETTING_CHECK, FL_SETTING_CONFIG, FL_SETTING_CONFIG_DIR};
+
+static bool is_first(size_t id) {
+  for (size_t i = 0; i < sizeof first_ids / sizeof *first_ids; i++)
+    if (first_ids[i] == id)
+      return true;
+  return false;
+}
+
+static void read_text(settings_reader *reader, size_t id) {
+  const fl_setting_row *row = &fl_setting_table[id];
+  const char *source, *text = fl_sources_text(reader->sources, row, &source);
+  if (!text)
+    return;
+  if (reader->complete && (row->key || row->flags & FL_SETTING_OF_OPS)) {
+    if (!reader->sources->reload)
+      info(reader, "%s is ignored: the policy file '%s' (%s) replaces every other source", source,
+           reader->values[FL_SETTING_CONFIG].word, reader->values[FL_SETTING_CONFIG].origin);
+    return;
+  }
+  fl_setting_from_text(&reader->problems, row, source, text, &reader->values[id]);
+}
+
+static void read_first(settings_reader *reader) {
+  static const fl_check_mode modes[] = {FL_CHECK_ERROR, FL_CHECK_WARN, FL_CHECK_OFF};
+  for (size_t i = 0; i < sizeof first_ids / sizeof *first_ids; i++)
+    read_text(reader, first_ids[i]);
+  const fl_setting_value *check = &reader->values[FL_SETTING_CHECK];
+  const char *const *words = fl_setting_table[FL_SETTING_CHECK].words;
+  for (size_t i = 0; check->set && words[i]; i++)
+    if (!strcmp(check->word, words[i]))
+      reader->problems.check = modes[i];
+}
+
+/* C1: the file that replaces all others. Not found or no file at all: the peer goes on to the next source. */
+static void read_config_file(settings_reader *reader) {
+  fl_setting_value *config = &reader->values[FL_SETTING_CONFIG];
+  fl_problems *problems = &reader->problems;
+  fl_yaml *yaml = NULL;
+  if (!config->set)
+    return;
+  fl_status status = fl_yaml_load(config->word, &yaml);
+  if (status == FL_ENOMEM)
+    problems->no_memory = true;
+  else if (status == FL_ENOENT)
+    fl_problem(problems, (fl_place){.source = config->origin}, "Config file '%s' not found.", config->word);
+  else if (status == FL_EINVAL)
+    fl_problem(problems, (fl_place){.source = config->origin}, "Config file %s", fl_error_message());
+  else if (status)
+    fl_problem_fatal(problems, (fl_place){0}, "Failed to load config file '%s': %s", config->word, fl_error_message());
+  else {
+    info(reader, "Using custom config from '%s'", config->word);
+    fl_settings_from_yaml(problems, yaml, reader->values);
+    reader->complete = true;
+  }
+  if (!reader->complete)
+    fl_setting_value_free(config);
+  fl_yaml_free(yaml);
+}
+
+static void use_platform_file(settings_reader *reader, char *path) {
+  fl_yaml *yaml = NULL;
+  fl_status status = fl_yaml_load(path, &yaml);
+  if (status == FL_ENOMEM)
+    reader->problems.no_memory = true;
+  else if (status && status != FL_ENOENT)
+    fl_problem(&reader->problems, (fl_place){0}, "Failed to load platform config: %s", fl_error_message());
+  if (!status) {
+    info(reader, "Using platform config from '%s'", path);
+    fl_settings_from_yaml(&reader->problems, yaml, reader->values);
+    reader->platform_file = path;
+  } else
+    free(path);
+  fl_yaml_free(yaml);
+}
+
+static void read_platform_file(settings_reader *reader) {
+  fl_setting_value *dir = &reader->values[FL_SETTING_CONFIG_DIR];
+  const char *platform = reader->platform, *path = dir->set ? dir->word : reader->sources->default_config_dir;
+  struct stat about;
+  if (!platform || !*platform || !path)
+    return;
+  /* The name becomes part of a path. */
+  if (*platform == '.' || strchr(platform, '/')) {
+    fl_problem_fatal(&reader->problems, (fl_place){0},
+                     "'%s' is not the name of a platform: it must not hold '/' or begin with '.'", platform);
+    return;
+  }
+  if (dir->set && (stat(path, &about) || !S_ISDIR(about.st_mode)))
+    fl_problems_warn(&reader->problems, "%s: '%s' is not a directory; no platform file is read", dir->origin, path);
+  char *file = fl_format("%s/%s.yaml", path, platform);
+  if (file)
+    use_platform_file(reader, file);
+  else
+    reader->problems.no_memory = true;
+}
+
+/* ---------------------------------------------------------------------------- settings that bear on each other */
+
+static void set_origin(settings_reader *reader, fl_setting_value *value, const char *origin) {
+  free(value->origin);
+  value->origin = fl_place_origin(&reader->problems, (fl_place){.source = origin});
+}
+
+/* Takes a value out of force, by the rule of another setting. */
+static void overrule(settings_reader *reader, fl_setting_id id, const char *origin) {
+  fl_setting_value_free(&reader->values[id]);
+  set_origin(reader, &reader->values[id], origin);
+}
+
+/* VLLM_FL_OP_CONFIG beats VLLM_FL_PER_OP, which beats op_backends; the whole map each time, unless it is empty. */
+static void apply_op_config(settings_reader *reader) {
+  const fl_setting_value *path = &reader->values[FL_SETTING_OP_CONFIG];
+  fl_setting_value *backends = &reader->values[FL_SETTING_OP_BACKENDS];
+  fl_orders orders = {0};
+  if (!path->set)
+    return;
+  fl_opconfig_load(&reader->problems, path->word, &orders);
+  if (orders.n) {
+    fl_orders_free(&backends->orders);
+    backends->orders = orders;
+    backends->set = true;
+    set_origin(reader, backends, variable_of(FL_SETTING_OP_CONFIG));
+  } else
+    fl_orders_free(&orders);
+}
+
+static bool from_variable(const settings_reader *reader, fl_setting_id id) {
+  const fl_setting_value *value = &reader->values[id];
+  return value->set && value->origin && !strcmp(value->origin, variable_of(id));
+}
+
+/* A variable that another setting leaves without effect. */
+static void say_ignored(settings_reader *reader, fl_setting_id ignored, fl_setting_id by) {
+  if (!reader->sources->reload)
+    info(reader, "%s is ignored: %s (%s) says which are allowed", variable_of(ignored),
+         fl_setting_name(&fl_setting_table[by]), reader->values[by].origin);
+}
+
+/* L1 and L2: both variables cannot be set; a whitelist takes every blacklist out of force. */
+static void apply_whitelist(settings_reader *reader, fl_setting_id white, fl_setting_id black, bool fatal) {
+  if (from_variable(reader, white) && from_variable(reader, black))
+    (fatal ? fl_problem_fatal : fl_problem)(&reader->problems, (fl_place){0},
+                                            "Cannot set both %s and %s simultaneously. Please set only one of them.",
+                                            variable_of(white), variable_of(black));
+  if (!reader->values[white].set || !reader->values[white].origin)
+    return;
+  if (from_variable(reader, black))
+    say_ignored(reader, black, white);
+  overrule(reader, black, reader->values[white].origin);
+}
+
+static void append_blacklist(settings_reader *reader) {
+  const fl_setting_value *more = &reader->values[FL_SETTING_FLAGOS_BLACKLIST_APPEND];
+  fl_setting_value *black = &reader->values[FL_SETTING_FLAGOS_BLACKLIST];
+  if (!more->names.n)
+    return;
+  if (reader->values[FL_SETTING_FLAGOS_WHITELIST].set) {
+    say_ignored(reader, FL_SETTING_FLAGOS_BLACKLIST_APPEND, FL_SETTING_FLAGOS_WHITELIST);
+    return;
+  }
+  for (uint32_t i = 0; i < more->names.n; i++)
+    if (!fl_strings_has(&black->names, more->names.items[i]) && !fl_strings_add(&black->names, more->names.items[i]))
+      reader->problems.no_memory = true;
+  char *both = black->set ? fl_format("%s and %s", black->origin, more->origin) : fl_strdup(more->origin);
+  if (!both)
+    reader->problems.no_memory = true;
+  free(black->origin);
+  black->origin = both;
+  black->set = true;
+}
+
+/* VLLM_FL_PREFER_ENABLED=false: the reference runs, and where there is none the vendor's; nothing else is asked. That
+ * kind flagos is out is fl_config_flagos_allowed's affair. */
+static void apply_dispatch_off(settings_reader *reader) {
+  static const fl_setting_id ignored[] = {FL_SETTING_PREFER, FL_SETTING_OP_BACKENDS, FL_SETTING_ALLOW_VENDORS,
+                                          FL_SETTING_DENY_VENDORS, FL_SETTING_OOT_ENABLED};
+  const char *origin = variable_of(FL_SETTING_PREFER_ENABLED);
+  if (reader->values[FL_SETTING_PREFER_ENABLED].flag)
+    return;
+  for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+    overrule(reader, ignored[i], origin);
+  char *word = fl_strdup("reference");
+  if (!word)
+    reader->problems.no_memory = true;
+  reader->values[FL_SETTING_PREFER].word = word;
+}
+
+static void check_retry(fl_problems *problems, fl_setting_value values[FL_N_SETTINGS]) {
+  fl_setting_value *first = &values[FL_SETTING_RETRY_FIRST], *longest = &values[FL_SETTING_RETRY_MAX];
+  if (longest->seconds >= first->seconds)
+    return;
+  fl_problem(problems, (fl_place){0}, "%s: retry_max_s %g is less than retry_first_s %g (%s), expected at least that",
+             longest->origin, longest->seconds, first->seconds, first->origin);
+  longest->seconds = first->seconds;
+}
+
+static void name_platform(settings_reader *reader) {
+  fl_setting_value *platform = &reader->values[FL_SETTING_PLATFORM];
+  const char *origin, *forced = fl_config_forced_platform(reader->sources, &origin);
+  char *name = fl_strdup(forced ? forced : "auto");
+  if (!name)
+    reader->problems.no_memory = true;
+  free(platform->word);
+  platform->word = name;
+}
+
+static void name_config_dir(settings_reader *reader) {
+  fl_setting_value *dir = &reader->values[FL_SETTING_CONFIG_DIR];
+  if (dir->word || !reader->sources->default_config_dir)
+    return;
+  dir->word = fl_strdup(reader->sources->default_config_dir);
+  if (!dir->word)
+    reader->problems.no_memory = true;
+}
+
+static void settle(settings_reader *reader) {
+  apply_op_config(reader);
+  apply_whitelist(reader, FL_SETTING_FLAGOS_WHITELIST, FL_SETTING_FLAGOS_BLACKLIST, true);
+  /* The peer lets this whitelist win, so that only VLLM_FL_CHECK=error refuses it. */
+  apply_whitelist(reader, FL_SETTING_OOT_WHITELIST, FL_SETTING_OOT_BLACKLIST, false);
+  append_blacklist(reader);
+  fl_settings_add_builtin(&reader->problems, reader->values);
+  apply_dispatch_off(reader);
+  check_retry(&reader->problems, reader->values);
+  name_platform(reader);
+  name_config_dir(reader);
+}
+
+/* ---------------------------------------------------------------------------------------------------- publishing */
+
+static fl_status make_policy(const fl_setting_value values[FL_N_SETTINGS], fl_policy **policy) {
+  const fl_orders *orders = &values[FL_SETTING_OP_BACKENDS].orders;
+  const fl_strings *deny = &values[FL_SETTING_DENY_VENDORS].names, *allow = &values[FL_SETTING_ALLOW_VENDORS].names;
+  fl_op_order *per_op = calloc((size_t)orders->n + 1, sizeof *per_op);
+  if (!per_op)
+    return fl_error_no_memory();
+  for (uint32_t i = 0; i < orders->n; i++)
+    per_op[i] = (fl_op_order){orders->items[i].op, (const char *const *)orders->items[i].tokens.items,
+                              orders->items[i].tokens.n};
+  fl_policy_fields fields = {.size = sizeof fields,
+                             .prefer = values[FL_SETTING_PREFER].word,
+                             .strict = values[FL_SETTING_STRICT].flag,
+                             .preserve_inputs = values[FL_SETTING_PRESERVE_INPUTS].flag,
+                             .per_op = per_op,
+                             .n_per_op = orders->n,
+                             .deny_vendors = (const char *const *)deny->items,
+                             .n_deny_vendors = deny->n,
+                             .allow_vendors = allow->n ? (const char *const *)allow->items : NULL,
+                             .n_allow_vendors = allow->n};
+  /* The tokens were checked where they stand; with VLLM_FL_CHECK=warn invalid ones stay and match nothing. */
+  fl_status status = fl_policy_create_unchecked(&fields, policy);
+  free(per_op);
+  return status;
+}
+
+static bool list_settings(fl_config *config, const fl_setting_value values[FL_N_SETTINGS]) {
+  config->settings = calloc(FL_N_SETTINGS, sizeof *config->settings);
+  if (!config->settings)
+    return false;
+  for (size_t id = 0; id < FL_N_SETTINGS; id++) {
+    const fl_setting_row *row = &fl_setting_table[id];
+    fl_text json = {0};
+    fl_setting_add_json(row, &values[id], &json);
+    config->settings[config->n_settings++] =
+        (fl_setting){fl_setting_name(row), row->variable, fl_text_take(&json), fl_strdup(values[id].origin), row->doc};
+    if (!config->settings[id].value || !config->settings[id].origin)
+      return false;
+  }
+  return true;
+}
+
+static bool list_op_origins(fl_config *config, const fl_orders *orders) {
+  config->op_origins = calloc((size_t)orders->n + 1, sizeof *config->op_origins);
+  if (!config->op_origins)
+    return false;
+  for (uint32_t i = 0; i < orders->n; i++) {
+    struct fl_config_op_origin *of_op = &config->op_origins[config->n_op_origins++];
+    of_op->op = fl_strdup(orders->items[i].op);
+    of_op->origin = fl_strdup(orders->items[i].origin);
+    if (!of_op->op || !of_op->origin)
+      return false;
+  }
+  return true;
+}
+
+static bool split_custom_ops(fl_config *config, const fl_strings *names) {
+  config->custom_ops_default = true;
+  for (uint32_t i = 0; i < names->n; i++) {
+    const char *item = names->items[i];
+    if (*item != '+' && *item != '-')
+      config->custom_ops_default = !strcmp(item, "all");
+    else if (!fl_strings_add(*item == '+' ? &config->custom_ops_on : &config->custom_ops_off, item + 1))
+      return false;
+  }
+  return true;
+}
+
+/* From here on the list is the configuration's. */
+static void take_list(fl_config_list *list, fl_setting_value *value) {
+  *list = (fl_config_list){value->set, value->names, value->origin};
+  value->names = (fl_strings){0};
+  value->origin = NULL;
+}
+
+static char *take_word(fl_setting_value *value) {
+  char *word = value->word;
+  value->word = NULL;
+  return word;
+}
+
+static bool publish(settings_reader *reader, fl_config *config) {
+  fl_setting_value *values = reader->values;
+  if (!list_settings(config, values) || !list_op_origins(config, &values[FL_SETTING_OP_BACKENDS].orders) ||
+      !split_custom_ops(config, &values[FL_SETTING_CUSTOM_OPS].names))
+    return false;
+  config->check = reader->problems.check;
+  config->dispatch_enabled = values[FL_SETTING_PREFER_ENABLED].flag;
+  config->use_flaggems = values[FL_SETTING_USE_FLAGGEMS].flag;
+  take_list(&config->flagos_whitelist, &values[FL_SETTING_FLAGOS_WHITELIST]);
+  take_list(&config->flagos_blacklist, &values[FL_SETTING_FLAGOS_BLACKLIST]);
+  config->oot_enabled = values[FL_SETTING_OOT_ENABLED].flag;
+  take_list(&config->oot_whitelist, &values[FL_SETTING_OOT_WHITELIST]);
+  take_list(&config->oot_blacklist, &values[FL_SETTING_OOT_BLACKLIST]);
+  config->log_level = fl_log_level_from_name(values[FL_SETTING_LOG_LEVEL].word);
+  config->dispatch_debug = values[FL_SETTING_DISPATCH_DEBUG].flag;
+  config->synchronize = values[FL_SETTING_SYNCHRONIZE].flag;
+  config->oplist_path = take_word(&values[FL_SETTING_OPLIST_PATH]);
+  config->retry_first = values[FL_SETTING_RETRY_FIRST].seconds;
+  config->retry_max = values[FL_SETTING_RETRY_MAX].seconds;
+  config->config_dir = take_word(&values[FL_SETTING_CONFIG_DIR]);
+  config->platform_file = reader->platform_file;
+  reader->platform_file = NULL;
+  return true;
+}
+
+static void free_values(fl_setting_value values[FL_N_SETTINGS]) {
+  for (size_t id = 0; id < FL_N_SETTINGS; id++)
+    fl_setting_value_free(&values[id]);
+}
+
+fl_status fl_config_load(const fl_config_sources *sources, const char *platform, fl_log *log, fl_config **config) {
+  settings_reader reader = {.sources = sources, .platform = platform, .problems = {.log = log}};
+  fl_config *made = calloc(1, sizeof *made);
+  fl_status status;
+  read_first(&reader);
+  fl_sources_report(sources, &reader.problems);
+  read_config_file(&reader);
+  if (!reader.complete)
+    read_platform_file(&reader);
+  for (size_t id = 0; id < FL_N_SETTINGS; id++)
+    if (!is_first(id))
+      read_text(&reader, id);
+  settle(&reader);
+  status = fl_problems_finish(&reader.problems);
+  if (!status && !made)
+    status = fl_error_no_memory();
+  if (!status)
+    status = make_policy(reader.values, &made->policy);
+  if (!status && !publish(&reader, made))
+    status = fl_error_no_memory();
+  if (!status) {
+    *config = made;
+    made = NULL;
+  }
+  fl_config_free(made);
+  free_values(reader.values);
+  free(reader.platform_file);
+  return status;
+}
+
+fl_status fl_policy_from_config(const char *path, fl_policy **policy) {
+  fl_problems problems = {.check = FL_CHECK_ERROR};
+  fl_setting_value values[FL_N_SETTINGS] = {0};
+  fl_yaml *yaml = NULL;
+  if (!path)
+    return fl_error(FL_EINVAL, "fl_policy_from_config: path is NULL, expected the path of a YAML file");
+  fl_status status = fl_yaml_load(path, &yaml);
+  if (status == FL_ENOENT)
+    status = fl_error(FL_ECONFIG, "Config file '%s' not found.", path);
+  else if (status && status != FL_ENOMEM)
+    status = fl_error(FL_ECONFIG, "Failed to load config file '%s': %s", path, fl_error_message());
+  if (!status) {
+    fl_settings_from_yaml(&problems, yaml, values);
+    fl_settings_add_builtin(&problems, values);
+    check_retry(&problems, values);
+    status = fl_problems_finish(&problems);
+  }
+  if (!status)
+    status = make_policy(values, policy);
+  free_values(values);
+  fl_yaml_free(yaml);
+  return status;
+}
+
+static void free_list(fl_config_list *list) {
+  fl_strings_free(&list->names);
+  free(list->origin);
+}
+
+void fl_config_free(fl_config *config) {
+  if (!config)
+    return;
+  fl_policy_release(config->policy);
+  free_list(&config->flagos_whitelist);
+  free_list(&config->flagos_blacklist);
+  free_list(&config->oot_whitelist);
+  free_list(&config->oot_blacklist);
+  fl_strings_free(&config->custom_ops_on);
+  fl_strings_free(&config->custom_ops_off);
+  free(config->oplist_path);
+  free(config->platform_file);
+  free(config->config_dir);
+  for (uint32_t i = 0; i < config->n_settings; i++) {
+    free((char *)config->settings[i].value);
+    free((char *)config->settings[i].origin);
+  }
+  free(config->settings);
+  for (uint32_t i = 0; i < config->n_op_origins; i++) {
+    free(config->op_origins[i].op);
+    free(config->op_origins[i].origin);
+  }
+  free(config->op_origins);
+  free(config);
+}
+
+/* ----------------------------------------------------------------------------------------------------- questions */
+
+const char *fl_config_origin(const fl_config *config, const char *name) {
+  for (uint32_t i = 0; i < config->n_settings; i++)
+    if (!strcmp(config->settings[i].name, name) || !strcmp(config->settings[i].variable, name))
+      return config->settings[i].origin;
+  return NULL;
+}
+
+static int compare_op(const void *op, const void *of_op) {
+  return strcmp(op, ((const struct fl_config_op_origin *)of_op)->op);
+}
+
+const char *fl_config_op_origin(const fl_config *config, const char *op) {
+  struct fl_config_op_origin *found = bsearch(op, config->op_origins, config->n_op_origins, sizeof *found, compare_op);
+  return found ? found->origin : NULL;
+}
+
+bool fl_config_flagos_allowed(const fl_config *config, const char *op, char *reason, size_t size) {
+  const fl_config_list *white = &config->flagos_whitelist, *black = &config->flagos_blacklist;
+  if (!config->dispatch_enabled)
+    snprintf(reason, size, "dispatch is off (%s)", fl_config_origin(config, variable_of(FL_SETTING_PREFER_ENABLED)));
+  else if (!config->use_flaggems)
+    snprintf(reason, size, "kind flagos is off (%s)", fl_config_origin(config, variable_of(FL_SETTING_USE_FLAGGEMS)));
+  else if (white->set && !fl_strings_has(&white->names, op))
+    snprintf(reason, size, "not in flagos_whitelist (%s)", white->origin);
+  else if (!white->set && black->set && fl_strings_has(&black->names, op))
+    snprintf(reason, size, "in flagos_blacklist (%s)", black->origin);
+  else
+    return true;
+  return false;
+}
+
+bool fl_config_oot_allowed(const fl_config *config, const char *layer) {
+  if (!config->oot_enabled)
+    return false;
+  if (config->oot_whitelist.set)
+    return fl_strings_has(&config->oot_whitelist.names, layer);
+  return !config->oot_blacklist.set || !fl_strings_has(&config->oot_blacklist.names, layer);
+}
+
+bool fl_config_op_enabled(const fl_config *config, const char *op) {
+  return (config->custom_ops_default || fl_strings_has(&config->custom_ops_on, op)) &&
+         !fl_strings_has(&config->custom_ops_off, op);
+}

@@ -1,0 +1,502 @@
+/*
+ * Policies, rules T and P: a policy is built once from its fields, checked, sorted and never changed afterwards, so
+ * that it can be shared between threads and compared by value. Relies on text.h only.
+ */
+#include "core/settings/policy.h"
+#include "core/support/error.h"
+#include "core/support/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ------------------------------------------------------------------------------------------------------- tokens */
+
+static const char *const kind_words[] = {"flagos", "vendor", "reference"};
+enum { N_KINDS = 3 };
+
+/* All that stand alone. `native` is vLLM's word for the reference; `unfused` is the host's own (parts.c). */
+static const char *const plain_words[] = {"flagos", "vendor", "reference", "native", "unfused"};
+enum { N_PLAIN = 5 };
+
+/* Names that the dispatcher before flhost, or its earlier versions, had for a kind. */
+static const struct {
+  const char *word, *token;
+} former_words[] = {{"flaggems", "flagos"}, {"default", "flagos"}, {"native", "reference"}};
+
+const char *fl_kind_name(fl_kind kind) {
+  static const char *const names[] = {
+      [FL_KIND_DEFAULT] = "flagos", [FL_KIND_VENDOR] = "vendor", [FL_KIND_REFERENCE] = "reference"};
+  return kind >= FL_KIND_DEFAULT && kind <= FL_KIND_REFERENCE ? names[kind] : "unknown";
+}
+
+/* What follows `prefix` in `token`, NULL if it does not begin so. */
+static const char *after(const char *token, const char *prefix) {
+  size_t length = strlen(prefix);
+  return strncmp(token, prefix, length) ? NULL : token + length;
+}
+
+bool fl_token_matches(const char *token, fl_kind kind, const char *vendor, const char *impl_id) {
+  const char *name;
+  if ((name = after(token, "impl:")))
+    return *name && !strcmp(name, impl_id);
+  if ((name = after(token, "vendor:")))
+    return kind == FL_KIND_VENDOR && *name && vendor && !strcmp(name, vendor);
+  if (!strcmp(token, "native"))
+    return kind == FL_KIND_REFERENCE;
+  return !strcmp(token, fl_kind_name(kind));
+}
+
+/* A name as it may stand behind "vendor:" and "impl:": without what separates names from each other. */
+static bool name_valid(const char *name) {
+  size_t length = strlen(name);
+  const char *trimmed = name;
+  return length && fl_trim(&trimmed, length) == length && !strpbrk(name, " \t\r\n\v\f,;|");
+}
+
+/* Among `words` where it stands alone. */
+static const char *nearest_among(const char *token, const char *const *words, size_t n_words) {
+  static const char *const prefixes[] = {"vendor", "impl", "flagos", "reference"};
+  static const char *const forms[] = {"vendor:NAME", "impl:ID", "flagos", "reference"};
+  const char *colon = strchr(token, ':'), *nearest = NULL, *word = token;
+  char prefix[16];
+  size_t length = fl_trim(&word, colon ? (size_t)(colon - token) : strlen(token));
+  if (length >= sizeof prefix)
+    return NULL;
+  memcpy(prefix, word, length);
+  prefix[length] = 0;
+  if (!colon) {
+    nearest = fl_nearest_word(prefix, words, n_words);
+    if (!nearest)
+      nearest = fl_nearest_beginning(prefix, words, n_words);
+    for (size_t i = 0; !nearest && i < sizeof former_words / sizeof *former_words; i++)
+      if (!strcasecmp(prefix, former_words[i].word))
+        nearest = former_words[i].token;
+    return nearest;
+  }
+  nearest = fl_nearest_word(prefix, prefixes, 4);
+  for (size_t i = 0; nearest && i < 4; i++)
+    if (nearest == prefixes[i])
+      return forms[i];
+  return NULL;
+}
+
+/* An id is written without its "impl:" by who does not know that kinds and ids differ. */
+static const char *nearest_token(const char *token) {
+  if (after(token, "default.") || after(token, "reference."))
+    return "impl:ID";
+  if (after(token, "vendor."))
+    return "vendor:NAME";
+  return nearest_among(token, plain_words, N_PLAIN);
+}
+
+bool fl_token_valid(const char *token, const char **nearest) {
+  const char *name;
+  *nearest = NULL;
+  for (size_t i = 0; i < N_PLAIN; i++)
+    if (!strcmp(token, plain_words[i]))
+      return true;
+  if (((name = after(token, "vendor:")) || (name = after(token, "impl:"))) && name_valid(name))
+    return true;
+  *nearest = nearest_token(token);
+  return false;
+}
+
+/* ------------------------------------------------------------------------------------------------------ building */
+
+/* The word of `kind_words` that `prefer` is, in any case; NULL if none. */
+static const char *prefer_word(const char *prefer) {
+  for (size_t i = 0; i < N_KINDS; i++)
+    if (!strcasecmp(prefer, kind_words[i]))
+      return kind_words[i];
+  return NULL;
+}
+
+static fl_status check_prefer(const char *prefer) {
+  if (prefer_word(prefer))
+    return FL_OK;
+  const char *nearest = nearest_among(prefer, kind_words, N_KINDS);
+  return fl_error(FL_EINVAL, "Invalid prefer value: '%s'. Must be one of: flagos, reference, vendor%s%s%s", prefer,
+                  nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+static fl_status check_names(const char *what, const char *const *names, uint32_t n) {
+  if (n && !names)
+    return fl_error(FL_EINVAL, "%s is NULL but has %u entries", what, n);
+  for (uint32_t i = 0; i < n; i++)
+    if (!names[i])
+      return fl_error(FL_EINVAL, "%s[%u] is NULL, expected a name", what, i);
+  return FL_OK;
+}
+
+/* What building relies on: every pointer that is counted is there. */
+static fl_status check_shape(const fl_policy_fields *fields) {
+  fl_status status = check_names("deny_vendors", fields->deny_vendors, fields->n_deny_vendors);
+  if (!status)
+    status = check_names("allow_vendors", fields->allow_vendors, fields->n_allow_vendors);
+  if (!status && fields->n_per_op && !fields->per_op)
+    status = fl_error(FL_EINVAL, "per_op is NULL but has %u entries", fields->n_per_op);
+  for (uint32_t i = 0; !status && i < fields->n_per_op; i++) {
+    if (!fields->per_op[i].op)
+      return fl_error(FL_EINVAL, "per_op[%u].op is NULL, expected the name of an op", i);
+    status = check_names("per_op tokens", fields->per_op[i].tokens, fields->per_op[i].n_tokens);
+  }
+  return status;
+}
+
+static fl_status check_tokens(const fl_policy_fields *fields) {
+  for (uint32_t i = 0; i < fields->n_per_op; i++)
+    for (uint32_t t = 0; t < fields->per_op[i].n_tokens; t++) {
+      const char *nearest, *token = fields->per_op[i].tokens[t];
+      if (!fl_token_valid(token, &nearest))
+        return fl_error(FL_EINVAL, "op '%s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s%s%s",
+                        fields->per_op[i].op, token, nearest ? "; did you mean '" : "", nearest ? nearest : "",
+                        nearest ? "'?" : "");
+    }
+  return FL_OK;
+}
+
+/* A copy that ends in NULL and is not NULL itself, so that an empty set differs from none. */
+static const char *const *copy_names(const char *const *names, uint32_t *n, bool sorted) {
+  fl_strings list = {0};
+  char **items = NULL;
+  for (uint32_t i = 0; i < *n; i++)
+    if (!fl_strings_add(&list, names[i]))
+      goto out;
+  if (sorted)
+    fl_strings_sort_unique(&list);
+  items = calloc((size_t)list.n + 1, sizeof *items);
+  if (!items)
+    goto out;
+  if (list.n)
+    memcpy(items, list.items, list.n * sizeof *items);
+  *n = list.n;
+  list.n = 0;
+out:
+  fl_strings_free(&list);
+  return (const char *const *)items;
+}
+
+static void free_names(const char *const *names, uint32_t n) {
+  fl_strings list = {(char **)names, n, n};
+  fl_strings_free(&list);
+}
+
+/* An order and its place in the caller's list: of several for one op, the last counts. */
+typedef struct placed_order {
+  const fl_op_order *order;
+  uint32_t place;
+} placed_order;
+
+static int compare_orders(const void *a, const void *b) {
+  const placed_order *left = a, *right = b;
+  int order = strcmp(left->order->op, right->order->op);
+  return order ? order : left->place < right->place ? -1 : 1;
+}
+
+static bool copy_orders(fl_policy_fields *to, const fl_policy_fields *from) {
+  bool ok = false;
+  uint32_t n = from->n_per_op;
+  placed_order *placed = calloc((size_t)n + 1, sizeof *placed);
+  fl_op_order *orders = calloc((size_t)n + 1, sizeof *orders);
+  to->per_op = orders;
+  if (!placed || !orders)
+    goto out;
+  for (uint32_t i = 0; i < n; i++)
+    placed[i] = (placed_order){&from->per_op[i], i};
+  qsort(placed, n, sizeof *placed, compare_orders);
+  for (uint32_t i = 0; i < n; i++) {
+    if (i + 1 < n && !strcmp(placed[i].order->op, placed[i + 1].order->op))
+      continue;
+    fl_op_order *copy = &orders[to->n_per_op++];
+    copy->n_tokens = placed[i].order->n_tokens;
+    copy->op = fl_strdup(placed[i].order->op);
+    copy->tokens = copy_names(placed[i].order->tokens, &copy->n_tokens, false);
+    if (!copy->op || !copy->tokens)
+      goto out;
+  }
+  ok = true;
+out:
+  free(placed);
+  return ok;
+}
+
+static void add_joined(fl_text *text, const char *before, const char *const *names, uint32_t n, char separator) {
+  fl_text_add(text, "%s", before);
+  for (uint32_t i = 0; i < n; i++) {
+    if (i)
+      fl_text_add_bytes(text, &separator, 1);
+    fl_text_add(text, "%s", names[i]);
+  }
+}
+
+static char *make_fingerprint(const fl_policy_fields *fields) {
+  fl_text text = {0};
+  fl_text_add(&text, "prefer=%s;st=%d", fields->prefer, fields->strict);
+  if (fields->allow_vendors)
+    add_joined(&text, ";allow=", fields->allow_vendors, fields->n_allow_vendors, ',');
+  if (fields->n_deny_vendors)
+    add_joined(&text, ";deny=", fields->deny_vendors, fields->n_deny_vendors, ',');
+  if (fields->n_per_op)
+    fl_text_add(&text, ";per=");
+  for (uint32_t i = 0; i < fields->n_per_op; i++) {
+    fl_text_add(&text, "%s%s=", i ? ";" : "", fields->per_op[i].op);
+    add_joined(&text, "", fields->per_op[i].tokens, fields->per_op[i].n_tokens, '|');
+  }
+  if (fields->preserve_inputs)
+    fl_text_add(&text, ";preserve=1");
+  return fl_text_take(&text);
+}
+
+/* FNV-1a over the fingerprint: equal fields have equal fingerprints. */
+static uint64_t hash_text(const char *text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (; *text; text++)
+    hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+  return hash;
+}
+
+static void free_policy(fl_policy *policy) {
+  if (!policy)
+    return;
+  fl_policy_fields *fields = &policy->fields;
+  for (uint32_t i = 0; fields->per_op && i < fields->n_per_op; i++) {
+    free((char *)fields->per_op[i].op);
+    free_names(fields->per_op[i].tokens, fields->per_op[i].tokens ? fields->per_op[i].n_tokens : 0);
+  }
+  free((void *)fields->per_op);
+  free_names(fields->deny_vendors, fields->deny_vendors ? fields->n_deny_vendors : 0);
+  free_names(fields->allow_vendors, fields->allow_vendors ? fields->n_allow_vendors : 0);
+  free(policy->fingerprint);
+  free(policy);
+}
+
+/* Fields of the caller's header version: what it does not have reads as zero. */
+static fl_status take_fields(const fl_policy_fields *fields, fl_policy_fields *taken) {
+  *taken = (fl_policy_fields){0};
+  if (!fields)
+    return fl_error(FL_EINVAL, "fields is NULL, expected a fl_policy_fields");
+  if (fields->size < offsetof(fl_policy_fields, strict))
+    return fl_error(FL_EINVAL, "fields.size is %u, expected sizeof(fl_policy_fields), %zu", fields->size,
+                    sizeof *fields);
+  memcpy(taken, fields, fields->size < sizeof *taken ? fields->size : sizeof *taken);
+  taken->size = sizeof *taken;
+  if (!taken->prefer)
+    taken->prefer = "flagos";
+  return check_shape(taken);
+}
+
+static fl_status build(const fl_policy_fields *given, fl_policy **policy) {
+  fl_status status = FL_ENOMEM;
+  fl_policy *made = calloc(1, sizeof *made);
+  if (!made)
+    return fl_error_no_memory();
+  fl_policy_fields *fields = &made->fields;
+  atomic_init(&made->references, 1);
+  fields->size = sizeof *fields;
+  fields->prefer = prefer_word(given->prefer);
+  fields->strict = given->strict;
+  fields->preserve_inputs = given->preserve_inputs;
+  fields->n_deny_vendors = given->n_deny_vendors;
+  fields->deny_vendors = copy_names(given->deny_vendors, &fields->n_deny_vendors, true);
+  if (!fields->deny_vendors)
+    goto out;
+  if (given->allow_vendors) {
+    fields->n_allow_vendors = given->n_allow_vendors;
+    fields->allow_vendors = copy_names(given->allow_vendors, &fields->n_allow_vendors, true);
+    if (!fields->allow_vendors)
+      goto out;
+  }
+  if (!copy_orders(fields, given))
+    goto out;
+  made->fingerprint = make_fingerprint(fields);
+  if (!made->fingerprint)
+    goto out;
+  made->hash = hash_text(made->fingerprint);
+  *policy = made;
+  made = NULL;
+  status = FL_OK;
+out:
+  free_policy(made);
+  return status ? fl_error_no_memory() : FL_OK;
+}
+
+static fl_status create(const fl_policy_fields *fields, bool tokens_checked, fl_policy **policy) {
+  fl_policy_fields taken;
+  fl_status status = take_fields(fields, &taken);
+  if (!status)
+    status = check_prefer(taken.prefer);
+  if (!status && tokens_checked)
+    status = check_tokens(&taken);
+  return status ? status : build(&taken, policy);
+}
+
+fl_status fl_policy_create(const fl_policy_fields *fields, fl_policy **policy) {
+  return create(fields, true, policy);
+}
+
+fl_status fl_policy_create_unchecked(const fl_policy_fields *fields, fl_policy **policy) {
+  return create(fields, false, policy);
+}
+
+/* ------------------------------------------------------------------------------------------------- as a value */
+
+fl_policy *fl_policy_retain(fl_policy *policy) {
+  if (policy)
+    atomic_fetch_add_explicit(&policy->references, 1, memory_order_relaxed);
+  return policy;
+}
+
+void fl_policy_release(fl_policy *policy) {
+  if (policy && atomic_fetch_sub_explicit(&policy->references, 1, memory_order_acq_rel) == 1)
+    free_policy(policy);
+}
+
+const fl_policy_fields *fl_policy_get_fields(const fl_policy *policy) {
+  return &policy->fields;
+}
+
+const char *fl_policy_fingerprint(const fl_policy *policy) {
+  return policy->fingerprint;
+}
+
+static bool same_names(const char *const *a, uint32_t n_a, const char *const *b, uint32_t n_b) {
+  if (n_a != n_b || !a != !b)
+    return false;
+  for (uint32_t i = 0; i < n_a; i++)
+    if (strcmp(a[i], b[i]))
+      return false;
+  return true;
+}
+
+/* Not by fingerprint: names that hold separators could make two policies look alike there. */
+bool fl_policy_equal(const fl_policy *a, const fl_policy *b) {
+  if (a == b)
+    return true;
+  if (!a || !b || a->hash != b->hash)
+    return false;
+  const fl_policy_fields *f = &a->fields, *g = &b->fields;
+  if (f->prefer != g->prefer || f->strict != g->strict || f->preserve_inputs != g->preserve_inputs ||
+      f->n_per_op != g->n_per_op ||
+      !same_names(f->deny_vendors, f->n_deny_vendors, g->deny_vendors, g->n_deny_vendors) ||
+      !same_names(f->allow_vendors, f->n_allow_vendors, g->allow_vendors, g->n_allow_vendors))
+    return false;
+  for (uint32_t i = 0; i < f->n_per_op; i++) {
+    const fl_op_order *left = &f->per_op[i], *right = &g->per_op[i];
+    if (strcmp(left->op, right->op) || !same_names(left->tokens, left->n_tokens, right->tokens, right->n_tokens))
+      return false;
+  }
+  return true;
+}
+
+/* ---------------------------------------------------------------------------------------------------- questions */
+
+static int compare_op(const void *op, const void *order) {
+  return strcmp(op, ((const fl_op_order *)order)->op);
+}
+
+const char *const *fl_policy_order(const fl_policy *policy, const char *op, uint32_t *n, bool *per_op) {
+  static const struct {
+    const char *prefer;
+    const char *order[N_KINDS];
+  } defaults[N_KINDS] = {{"flagos", {"flagos", "vendor", "reference"}},
+                         {"vendor", {"vendor", "flagos", "reference"}},
+                         {"reference", {"reference", "flagos", "vendor"}}};
+  const fl_policy_fields *fields = &policy->fields;
+  const fl_op_order *own =
+      fields->n_per_op ? bsearch(op, fields->per_op, fields->n_per_op, sizeof *own, compare_op) : NULL;
+  *per_op = own && own->n_tokens;
+  if (*per_op) {
+    *n = own->n_tokens;
+    return own->tokens;
+  }
+  size_t i = 0;
+  while (strcmp(defaults[i].prefer, fields->prefer))
+    i++;
+  *n = N_KINDS;
+  return defaults[i].order;
+}
+
+static bool has_name(const char *const *names, uint32_t n, const char *name) {
+  for (uint32_t i = 0; i < n; i++)
+    if (!strcmp(names[i], name))
+      return true;
+  return false;
+}
+
+bool fl_policy_vendor_allowed(const fl_policy *policy, const char *vendor) {
+  const fl_policy_fields *fields = &policy->fields;
+  if (has_name(fields->deny_vendors, fields->n_deny_vendors, vendor))
+    return false;
+  return !fields->allow_vendors || has_name(fields->allow_vendors, fields->n_allow_vendors, vendor);
+}
+
+/* ------------------------------------------------------------------------------------------------------- derived */
+
+fl_status fl_policy_with_strict(const fl_policy *policy, bool strict, fl_policy **derived) {
+  fl_policy_fields fields = policy->fields;
+  fields.strict = strict;
+  return build(&fields, derived);
+}
+
+fl_status fl_policy_with_preference(const fl_policy *policy, const char *prefer, fl_policy **derived) {
+  fl_policy_fields fields = policy->fields;
+  if (!prefer)
+    return fl_error(FL_EINVAL, "prefer is NULL. Must be one of: flagos, reference, vendor");
+  fl_status status = check_prefer(prefer);
+  fields.prefer = prefer;
+  return status ? status : build(&fields, derived);
+}
+
+fl_status fl_policy_with_allowed_vendors(const fl_policy *policy, const char *const *vendors, uint32_t n,
+                                         fl_policy **derived) {
+  fl_policy_fields fields = policy->fields;
+  fl_status status = check_names("vendors", vendors, n);
+  fields.allow_vendors = n ? vendors : NULL;
+  fields.n_allow_vendors = n;
+  return status ? status : build(&fields, derived);
+}
+
+fl_status fl_policy_with_denied_vendors(const fl_policy *policy, const char *const *vendors, uint32_t n,
+                                        fl_policy **derived) {
+  fl_policy_fields fields = policy->fields;
+  fl_status status = check_names("vendors", vendors, n);
+  if (status)
+    return status;
+  const char **all = calloc((size_t)fields.n_deny_vendors + n + 1, sizeof *all);
+  if (!all)
+    return fl_error_no_memory();
+  for (uint32_t i = 0; i < fields.n_deny_vendors; i++)
+    all[i] = fields.deny_vendors[i];
+  for (uint32_t i = 0; i < n; i++)
+    all[fields.n_deny_vendors + i] = vendors[i];
+  fields.deny_vendors = all;
+  fields.n_deny_vendors += n;
+  status = build(&fields, derived);
+  free(all);
+  return status;
+}
+
+fl_status fl_policy_with_op_order(const fl_policy *policy, const char *op, const char *const *tokens, uint32_t n,
+                                  fl_policy **derived) {
+  fl_policy_fields fields = policy->fields, given = {.per_op = &(fl_op_order){op, tokens, n}, .n_per_op = 1};
+  fl_status status = check_shape(&given);
+  if (!status)
+    status = check_tokens(&given);
+  if (status)
+    return status;
+  fl_op_order *orders = calloc((size_t)fields.n_per_op + 1, sizeof *orders);
+  if (!orders)
+    return fl_error_no_memory();
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < fields.n_per_op; i++)
+    if (strcmp(fields.per_op[i].op, op) != 0)
+      orders[kept++] = fields.per_op[i];
+  if (n)
+    orders[kept++] = given.per_op[0];
+  fields.per_op = orders;
+  fields.n_per_op = kept;
+  status = build(&fields, derived);
+  free(orders);
+  return status;
+}

@@ -1,0 +1,68 @@
+/* Small files: see read_file.h. */
+#include "core/support/read_file.h"
+#include "core/support/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static fl_status system_error(void) {
+  char words[128];
+  int number = errno;
+  return fl_error(number == ENOENT || number == ENOTDIR ? FL_ENOENT : FL_ECONFIG, "%s",
+                  strerror_r(number, words, sizeof words));
+}
+
+fl_status fl_read_file(const char *path, char **text, size_t *length) {
+  fl_status status = FL_OK;
+  struct stat about;
+  char *bytes = NULL;
+  size_t filled = 0, room = 0;
+  /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0 || fstat(file, &about)) {
+    status = system_error();
+    goto out;
+  }
+  if (!S_ISREG(about.st_mode)) {
+    status = fl_error(FL_EINVAL, "not a regular file");
+    goto out;
+  }
+  for (;;) {
+    if (filled == room) { /* at first what the file says it has, and the byte that tells that it ends there */
+      room = room ? 2 * room : (size_t)about.st_size < FL_TEXT_FILE_MAX ? (size_t)about.st_size + 1 : FL_TEXT_FILE_MAX;
+      char *grown = realloc(bytes, room + 1);
+      if (!grown) {
+        status = fl_error_no_memory();
+        goto out;
+      }
+      bytes = grown;
+    }
+    ssize_t n = read(file, bytes + filled, room - filled);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0) {
+      status = system_error();
+      goto out;
+    }
+    if (!n)
+      break;
+    filled += (size_t)n;
+    if (filled > FL_TEXT_FILE_MAX) {
+      status = fl_error(FL_ECONFIG, "larger than 1 MiB");
+      goto out;
+    }
+  }
+  bytes[filled] = 0;
+  *length = filled;
+  *text = bytes;
+  bytes = NULL;
+out:
+  free(bytes);
+  if (file >= 0)
+    close(file);
+  return status;
+}

@@ -1,0 +1,296 @@
+/* Strings: see text.h. */
+#include "core/support/text.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static bool text_reserve(fl_text *text, size_t more) {
+  if (text->failed)
+    return false;
+  size_t needed = text->length + more + 1;
+  if (needed <= text->capacity)
+    return true;
+  size_t capacity = needed < 64 ? 64 : needed * 2;
+  char *grown = realloc(text->text, capacity);
+  if (!grown) {
+    text->failed = true;
+    return false;
+  }
+  text->text = grown;
+  text->capacity = capacity;
+  return true;
+}
+
+void fl_text_add_bytes(fl_text *text, const char *bytes, size_t length) {
+  if (!text_reserve(text, length))
+    return;
+  if (length)
+    memcpy(text->text + text->length, bytes, length);
+  text->length += length;
+  text->text[text->length] = 0;
+}
+
+void fl_text_add(fl_text *text, const char *format, ...) {
+  enum { MOST_ADDITIONS = 48 }; /* need no more room than this, and so are formatted once */
+  va_list arguments;
+  if (!text_reserve(text, MOST_ADDITIONS))
+    return;
+  size_t room = text->capacity - text->length;
+  va_start(arguments, format);
+  int length = vsnprintf(text->text + text->length, room, format, arguments);
+  va_end(arguments);
+  if (length < 0 || !text_reserve(text, (size_t)length)) {
+    text->text[text->length] = 0;
+    return;
+  }
+  if ((size_t)length >= room) {
+    va_start(arguments, format);
+    vsnprintf(text->text + text->length, (size_t)length + 1, format, arguments);
+    va_end(arguments);
+  }
+  text->length += (size_t)length;
+}
+
+void fl_text_add_json(fl_text *text, const char *string) {
+  if (!string) {
+    fl_text_add(text, "null");
+    return;
+  }
+  fl_text_add_bytes(text, "\"", 1);
+  for (const unsigned char *c = (const unsigned char *)string; *c; c++) {
+    if (*c == '"' || *c == '\\')
+      fl_text_add(text, "\\%c", *c);
+    else if (*c < 0x20)
+      fl_text_add(text, "\\u%04x", *c);
+    else
+      fl_text_add_bytes(text, (const char *)c, 1);
+  }
+  fl_text_add_bytes(text, "\"", 1);
+}
+
+const char *fl_text_get(const fl_text *text) {
+  return text->text ? text->text : "";
+}
+
+char *fl_text_take(fl_text *text) {
+  char *taken = text->failed ? NULL : text->text ? text->text : fl_strdup("");
+  if (text->failed)
+    free(text->text);
+  *text = (fl_text){0};
+  return taken;
+}
+
+void fl_text_free(fl_text *text) {
+  free(text->text);
+  *text = (fl_text){0};
+}
+
+void fl_text_add_list(fl_text *text, const char *const *items, uint32_t n) {
+  fl_text_add_bytes(text, "[", 1);
+  for (uint32_t i = 0; i < n; i++)
+    fl_text_add(text, "%s'%s'", i ? ", " : "", items[i]);
+  fl_text_add_bytes(text, "]", 1);
+}
+
+bool fl_strings_add_bytes(fl_strings *list, const char *bytes, size_t length) {
+  if (list->n == list->capacity) {
+    uint32_t capacity = list->capacity ? list->capacity * 2 : 8;
+    char **grown = realloc(list->items, (capacity + 1) * sizeof *grown);
+    if (!grown)
+      return false;
+    list->items = grown;
+    list->capacity = capacity;
+  }
+  char *copy = malloc(length + 1);
+  if (!copy)
+    return false;
+  memcpy(copy, bytes, length);
+  copy[length] = 0;
+  list->items[list->n++] = copy;
+  list->items[list->n] = NULL;
+  return true;
+}
+
+bool fl_strings_add(fl_strings *list, const char *string) {
+  return fl_strings_add_bytes(list, string, strlen(string));
+}
+
+bool fl_strings_has(const fl_strings *list, const char *string) {
+  for (uint32_t i = 0; i < list->n; i++)
+    if (!strcmp(list->items[i], string))
+      return true;
+  return false;
+}
+
+static int compare_strings(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void fl_strings_sort_unique(fl_strings *list) {
+  uint32_t kept = 0;
+  if (list->n)
+    qsort(list->items, list->n, sizeof *list->items, compare_strings);
+  for (uint32_t i = 0; i < list->n; i++) {
+    if (kept && !strcmp(list->items[kept - 1], list->items[i]))
+      free(list->items[i]);
+    else
+      list->items[kept++] = list->items[i];
+  }
+  list->n = kept;
+  if (list->items)
+    list->items[kept] = NULL;
+}
+
+void fl_strings_free(fl_strings *list) {
+  for (uint32_t i = 0; i < list->n; i++)
+    free(list->items[i]);
+  free(list->items);
+  *list = (fl_strings){0};
+}
+
+/* Length in bytes of the white space character that `s` begins with, 0 if it is none: the characters for which Python's
+ * str.isspace() holds. */
+static size_t space_length(const unsigned char *s, size_t length) {
+  if (length && ((*s >= 9 && *s <= 13) || (*s >= 0x1c && *s <= 0x20)))
+    return 1;
+  if (length >= 2 && s[0] == 0xc2 && (s[1] == 0x85 || s[1] == 0xa0))
+    return 2;
+  if (length >= 3) {
+    unsigned code = s[0] >= 0xe0 && s[0] < 0xf0 ? (s[0] & 15u) << 12 | (s[1] & 63u) << 6 | (s[2] & 63u) : 0;
+    if (code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 || code == 0x202f ||
+        code == 0x205f || code == 0x3000)
+      return 3;
+  }
+  return 0;
+}
+
+size_t fl_trim(const char **string, size_t length) {
+  const unsigned char *s = (const unsigned char *)*string;
+  size_t n;
+  while ((n = space_length(s, length))) {
+    s += n;
+    length -= n;
+  }
+  for (bool more = true; more && length;) {
+    more = false;
+    for (n = 1; n <= 3 && n <= length && !more; n++)
+      if (space_length(s + length - n, n) == n) {
+        length -= n;
+        more = true;
+      }
+  }
+  *string = (const char *)s;
+  return length;
+}
+
+bool fl_split(fl_strings *list, const char *string, char separator) {
+  for (;;) {
+    const char *end = strchr(string, separator);
+    size_t length = end ? (size_t)(end - string) : strlen(string);
+    const char *part = string;
+    size_t trimmed = fl_trim(&part, length);
+    if (trimmed && !fl_strings_add_bytes(list, part, trimmed))
+      return false;
+    if (!end)
+      return true;
+    string = end + 1;
+  }
+}
+
+static int fold(int c) {
+  return c == '-' ? '_' : tolower((unsigned char)c);
+}
+
+/* Edit distance with swaps of neighbours (optimal string alignment), of words up to 63 bytes; more = far. */
+static unsigned distance(const char *a, const char *b) {
+  size_t n = strlen(a), m = strlen(b);
+  unsigned rows[3][64];
+  if (n > 63 || m > 63)
+    return 99;
+  for (size_t j = 0; j <= m; j++)
+    rows[0][j] = (unsigned)j;
+  for (size_t i = 1; i <= n; i++) {
+    unsigned *now = rows[i % 3], *before = rows[(i + 2) % 3], *before2 = rows[(i + 1) % 3];
+    now[0] = (unsigned)i;
+    for (size_t j = 1; j <= m; j++) {
+      unsigned best = before[j - 1] + (fold(a[i - 1]) != fold(b[j - 1]));
+      if (before[j] + 1 < best)
+        best = before[j] + 1;
+      if (now[j - 1] + 1 < best)
+        best = now[j - 1] + 1;
+      if (i > 1 && j > 1 && fold(a[i - 1]) == fold(b[j - 2]) && fold(a[i - 2]) == fold(b[j - 1]) &&
+          before2[j - 2] + 1 < best)
+        best = before2[j - 2] + 1;
+      now[j] = best;
+    }
+  }
+  return rows[n % 3][m];
+}
+
+const char *fl_nearest_word(const char *word, const char *const *words, size_t n) {
+  const char *nearest = NULL;
+  size_t length = strlen(word);
+  unsigned limit = length <= 5 ? 1 : length <= 8 ? 2 : 3;
+  /* Short words: two neighbours swapped or one letter off; "vendro" and "refrence" are within reach. */
+  if (length >= 4 && limit < 2)
+    limit = 2;
+  for (size_t i = 0; i < n && words[i]; i++) {
+    unsigned d = distance(word, words[i]);
+    if (d <= limit) {
+      nearest = words[i];
+      limit = d ? d - 1 : 0;
+      if (!d)
+        break;
+    }
+  }
+  return nearest;
+}
+
+const char *fl_nearest_beginning(const char *word, const char *const *words, size_t n) {
+  enum { LEAST = 3 }; /* letters that say enough */
+  size_t length = strlen(word);
+  if (word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")])
+    return NULL;
+  for (size_t i = 0; i < n && words[i]; i++) {
+    size_t known = strlen(words[i]), common = length < known ? length : known;
+    if (common >= LEAST && !strncasecmp(word, words[i], common))
+      return words[i];
+  }
+  return NULL;
+}
+
+char *fl_strdup(const char *string) {
+  if (!string)
+    return NULL;
+  size_t size = strlen(string) + 1;
+  char *copy = malloc(size);
+  return copy ? memcpy(copy, string, size) : NULL;
+}
+
+char *fl_strndup(const char *string, size_t length) {
+  char *copy = malloc(length + 1);
+  if (!copy)
+    return NULL;
+  memcpy(copy, string, length);
+  copy[length] = 0;
+  return copy;
+}
+
+char *fl_format(const char *format, ...) {
+  char first[256]; /* most are shorter, and so are formatted once */
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vsnprintf(first, sizeof first, format, arguments);
+  va_end(arguments);
+  if (length < 0 || (size_t)length < sizeof first)
+    return length < 0 ? NULL : fl_strndup(first, (size_t)length);
+  char *text = malloc((size_t)length + 1);
+  if (!text)
+    return NULL;
+  va_start(arguments, format);
+  vsnprintf(text, (size_t)length + 1, format, arguments);
+  va_end(arguments);
+  return text;
+}

@@ -1,0 +1,54 @@
+/* Strings: a growing buffer, lists, trimming as the settings need it, and the nearest word for "did you mean". */
+#ifndef FLHOST_CORE_SUPPORT_TEXT_H
+#define FLHOST_CORE_SUPPORT_TEXT_H
+
+#include <flhost/flhost.h>
+
+/* A growing string. Zero-initialise; `text` may be NULL while empty (fl_text_get gives ""). After an allocation failed,
+ * `failed` is set and further appends do nothing. */
+typedef struct fl_text {
+  char *text;
+  size_t length, capacity;
+  bool failed;
+} fl_text;
+
+void fl_text_add(fl_text *text, const char *format, ...) FL_PRINTF(2, 3);
+void fl_text_add_bytes(fl_text *text, const char *bytes, size_t length);
+void fl_text_add_json(fl_text *text, const char *string); /* quoted and escaped; NULL gives null */
+const char *fl_text_get(const fl_text *text);
+char *
+fl_text_take(fl_text *text); /* the malloc'ed string (never NULL unless out of memory); the buffer is empty again */
+void fl_text_free(fl_text *text);
+
+/* A list of owned strings. Zero-initialise. Ends in NULL once it holds something. */
+typedef struct fl_strings {
+  char **items;
+  uint32_t n, capacity;
+} fl_strings;
+
+bool fl_strings_add(fl_strings *list, const char *string);                     /* a copy; false: out of memory */
+bool fl_strings_add_bytes(fl_strings *list, const char *bytes, size_t length); /* a copy */
+bool fl_strings_has(const fl_strings *list, const char *string);
+void fl_strings_sort_unique(fl_strings *list); /* bytewise */
+void fl_strings_free(fl_strings *list);
+/* ['a', 'b'], as Python prints a list of strings. */
+void fl_text_add_list(fl_text *text, const char *const *items, uint32_t n);
+
+/* Splits at `separator`, trims each part (fl_trim), drops empty ones, appends the rest. false: out of memory. */
+bool fl_split(fl_strings *list, const char *string, char separator);
+
+/* The first of `words` that a word of letters begins, as if cut short ("ref"), or that begins it ("warning" for warn),
+ * in any case; NULL: none. */
+const char *fl_nearest_beginning(const char *word, const char *const *words, size_t n);
+
+/* Length of `*string` without the white space around it; `*string` is moved to the first byte. White space is what
+ * Python's str.strip() strips: Unicode's too, in UTF-8. */
+size_t fl_trim(const char **string, size_t length);
+
+/* malloc'ed copies; NULL gives NULL. */
+char *fl_strdup(const char *string);
+/* One of the first `length` bytes, which hold no NUL. */
+char *fl_strndup(const char *string, size_t length);
+char *fl_format(const char *format, ...) FL_PRINTF(1, 2);
+
+#endif

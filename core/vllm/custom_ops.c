@@ -1,0 +1,101 @@
+/*
+ * vLLM's CustomOp rules: which ops custom_ops disables, so that they run their reference, and what overrides that.
+ */
+#include "core/plugins/deferred.h"
+#include "core/registry/records.h"
+#include "core/support/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool fl_custom_op_enabled(const fl_op *op) {
+  const fl_config *config = op->host->config;
+  return op->enforced || !config || fl_config_op_enabled(config, op->name);
+}
+
+fl_status fl_op_enforce_enable(fl_op *op, bool enforce) {
+  if (!op)
+    return fl_error(FL_ENOENT, "fl_op_enforce_enable: the op is NULL: this host has no op of that name");
+  pthread_mutex_lock(&op->host->lock);
+  fl_status status = fl_refuse_frozen(op->host, "enforcing an op (fl_op_enforce_enable)");
+  if (!status && op->enforced != enforce) {
+    op->enforced = enforce;
+    fl_unbind(op, NULL, NULL);
+  }
+  pthread_mutex_unlock(&op->host->lock);
+  return status;
+}
+
+void fl_custom_op_counts(fl_host *host, uint32_t *enabled, uint32_t *disabled) {
+  uint32_t counts[2] = {0};
+  fl_load_deferred(host, NULL);
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
+    if (set && set->n)
+      counts[fl_custom_op_enabled(host->ops[i])]++;
+  }
+  pthread_mutex_unlock(&host->lock);
+  *enabled = counts[true];
+  *disabled = counts[false];
+}
+
+/* ------------------------------------------------------------------------------------------------- dispatch names */
+
+enum { ONE_API = 14 }; /* kDLOneAPI, newer than the DLPack header of Debian 12 */
+
+int32_t fl_dispatch_device(const char *name) {
+  static const char *const names[] = {"cuda", "hip", "xpu", "cpu", "tpu", "oot", "native"};
+  static const int32_t devices[] = {kDLCUDA, kDLROCM, ONE_API, kDLCPU, kDLExtDev, kDLExtDev, 0};
+  enum { N = sizeof names / sizeof *names };
+  for (size_t i = 0; i < N; i++)
+    if (!strcmp(name, names[i]))
+      return devices[i];
+  char hint[64];
+  fl_error(FL_EINVAL, "'%s' is no name of dispatch, expected cuda, hip, xpu, cpu, tpu, oot or native%s", name,
+           fl_did_you_mean(hint, sizeof hint, fl_nearest_word(name, names, N)));
+  return -1;
+}
+
+/* ------------------------------------------------------------------------------------------------------- the list */
+
+/* The directives of one sign. */
+static void check_names(fl_problems *problems, const char *origin, char sign, const fl_strings *names,
+                        const fl_strings *ops) {
+  char hint[FL_NAME_MAX + 32];
+  for (uint32_t i = 0; i < names->n; i++)
+    if (!fl_strings_has(ops, names->items[i]))
+      fl_problem(problems, (fl_place){.source = origin}, "custom_ops: '%c%s' has no effect: no op '%s' is registered%s",
+                 sign, names->items[i], names->items[i],
+                 fl_did_you_mean(hint, sizeof hint,
+                                 fl_nearest_word(names->items[i], (const char *const *)ops->items, ops->n)));
+}
+
+/* Ops may be missing that a plugin would have brought, and the engine may bring some. */
+static bool is_complete(const fl_host *host) {
+  for (uint32_t i = 0; i < host->n_plugins; i++)
+    if (host->plugins[i].status == FL_PLUGIN_FAILED)
+      return false;
+  return !host->without_plugins;
+}
+
+fl_status fl_custom_ops_check(fl_host *host, const fl_config *config) {
+  const fl_strings *on = &config->custom_ops_on, *off = &config->custom_ops_off;
+  fl_problems problems = {.check = config->check, .log = &host->log};
+  fl_strings ops = {0};
+  if (!on->n && !off->n)
+    return FL_OK;
+  pthread_mutex_lock(&host->lock);
+  problems.no_memory = !fl_deferred_ops(host, &ops);
+  for (uint32_t i = 0; i < host->n_ops; i++)
+    if (!fl_strings_add(&ops, host->ops[i]->name))
+      problems.no_memory = true;
+  if (problems.check == FL_CHECK_ERROR && !is_complete(host))
+    problems.check = FL_CHECK_WARN;
+  pthread_mutex_unlock(&host->lock);
+  const char *origin = fl_config_origin(config, "custom_ops");
+  check_names(&problems, origin, '+', on, &ops);
+  check_names(&problems, origin, '-', off, &ops);
+  fl_strings_free(&ops);
+  return fl_problems_finish(&problems);
+}
