@@ -125,8 +125,8 @@ $(BENCH_FIGURES): $(BUILD)/bench/%: bench/%.c
 # ------------------------------------------------------------------------------------------------------ daily work
 # As many jobs as processors, unless the caller of make chose a number.
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
-# The commands of a build are many; `make` alone shows them.
-BUILD_QUIETLY = @echo "Building in $(BUILD)" && $(MAKE) -s $(PARALLEL)
+# The commands of a build are many; `make` alone shows them, this how far it is.
+BUILD_QUIETLY = @echo "Building in $(BUILD)" && tools/progress $(MAKE) -s $(PARALLEL)
 # DEPS=no: trust the machine, install nothing.
 DEPS ?= .ci/deps
 INSTALL_DEPS = $(if $(filter no,$(DEPS)),@:,@$(DEPS))
@@ -136,15 +136,11 @@ deps: ## install what is missing of the Debian packages in packages.txt
 	@.ci/deps build check
 
 .PHONY: run
-run: ## install what is missing, build, and run the main job
+run: ## install what is missing, build, and show in a minute what this does
 	$(INSTALL_DEPS) build
 	$(BUILD_QUIETLY) all
 	@echo
-	@echo "==> flhost run tests/golden, policy examples/policy.yaml: results against vLLM's own"
-	VLLM_FL_CONFIG=examples/policy.yaml $(COMMAND) run tests/golden
-	@echo
-	@echo "==> The same with VLLM_FL_PREFER=reference (and no VLLM_FL_CONFIG: beside a policy file that variable is ignored)"
-	VLLM_FL_CONFIG= VLLM_FL_PREFER=reference $(COMMAND) run tests/golden
+	@CC='$(CC)' tools/first-minute '$(BUILD)'
 
 .PHONY: bench bench-report bench-disassembly bench-cuda bench-rocm
 bench: ## build and run the benchmark: a table, and build/bench/dispatch.json
