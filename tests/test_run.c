@@ -118,6 +118,22 @@ START_TEST(golden_files_agree_bit_for_bit_with_the_reference_where_they_say_so) 
 }
 END_TEST
 
+START_TEST(golden_files_agree_under_the_example_policy) {
+  char path[4096];
+  ck_assert_ptr_nonnull(realpath("examples/policy.yaml", path));
+  setting("VLLM_FL_CONFIG=%s", path);
+  outcome run =
+      FLHOST("run", "--json", "tests/golden/gelu_and_mul", "tests/golden/rotary_embedding", "tests/golden/relu2");
+  assert_quiet(run);
+  json_t *reports = parse_json(run.out, JSON_ARRAY), *report;
+  size_t i;
+  json_array_foreach(reports, i, report) {
+    bool is_default = !strcmp(text_at(report, "op"), "relu2");
+    ck_assert_str_eq(text_at(report, "impl_id"), is_default ? "default.flagos" : "reference.c");
+  }
+}
+END_TEST
+
 START_TEST(the_table_has_a_line_for_each_file_and_sums_up) {
   outcome run = FLHOST("run", "tests/golden/silu_and_mul/awkward_bf16.safetensors",
                        "tests/golden/silu_and_mul/f32_1x64_0.safetensors");
@@ -427,6 +443,7 @@ static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, end_scenario);
   tcase_add_test(tests, golden_files_agree_under_the_default_policy_and_say_what_ran_and_why);
   tcase_add_test(tests, golden_files_agree_bit_for_bit_with_the_reference_where_they_say_so);
+  tcase_add_test(tests, golden_files_agree_under_the_example_policy);
   tcase_add_test(tests, the_table_has_a_line_for_each_file_and_sums_up);
   tcase_add_test(tests, the_summary_has_a_line_for_each_op_with_its_worst_error_as_a_share_of_the_tolerance);
   tcase_add_test(tests, the_summary_says_how_many_files_of_an_op_are_not_well_and_changes_no_exit_status);
