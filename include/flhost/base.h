@@ -15,6 +15,7 @@
 extern "C" {
 #endif
 
+/* What the library exports. */
 #define FL_API __attribute__((visibility("default")))
 
 /* Version of the library, "0.1.0". */
