@@ -27,7 +27,11 @@ static char *text_of(const char *path) {
     text += sizeof header;
     length = header;
   }
-  char *copy = memchr(text, 0, length) ? NULL : strndup((const char *)text, length);
+  char *copy = memchr(text, 0, length) ? NULL : malloc(length + 1);
+  if (copy) {
+    memcpy(copy, text, length);
+    copy[length] = 0;
+  }
   free(bytes);
   return copy;
 }
