@@ -54,7 +54,7 @@ static const struct {
     {"forgets_weight", {"result 'out': ", "weight float32["}},
     {"other_threads", {"called from 4 threads at once: other bits", "declared deterministic", "result 'out' differs"}},
     {"other_bits", {"called twice with the same arguments, it gave different bits: result 'out'"}},
-    {"enotsup_after_yes", {"returned FL_ENOTSUP, although its supports_args said", "rows of 64 are too long"}},
+    {"enotsup_after_yes", {"returned FL_ENOTSUP, although its supports_args said", "planted: rows of 64 are too long"}},
     {"writes_before_enotsup",
      {"result 'out' was written (element [0", "before the implementation returned FL_ENOTSUP"}},
     {"fails", {"returned FL_EDEVICE: planted: too many rows"}},
