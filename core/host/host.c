@@ -25,40 +25,26 @@ static fl_host_options read_options(const fl_host_options *given) {
   return options;
 }
 
-/* A copy that lives as long as the host; NULL gives NULL. */
-static const char *keep(fl_host *host, const char *string, bool *failed) {
-  if (!string)
-    return NULL;
-  if (fl_strings_add(&host->owned, string))
-    return host->owned.items[host->owned.n - 1];
-  *failed = true;
-  return NULL;
-}
-
-static bool copy_environment(fl_host *host, const char *const *environment) {
-  size_t n = 0;
-  bool failed = false;
+static void copy_environment(fl_host *host, const char *const *environment) {
+  uint32_t n = 0;
   while (environment[n])
     n++;
-  host->environment = calloc(n + 1, sizeof *host->environment);
-  for (size_t i = 0; host->environment && i < n; i++)
-    host->environment[i] = keep(host, environment[i], &failed);
-  return host->environment && !failed;
+  host->environment = fl_arena_strings(&host->owned, environment, n);
 }
 
 static fl_status copy_options(fl_host *host, const fl_host_options *options) {
-  bool failed = false;
-  if (options->environment && !copy_environment(host, options->environment))
-    return fl_error_no_memory();
+  fl_arena *owned = &host->owned;
+  if (options->environment)
+    copy_environment(host, options->environment);
   char *default_config_dir = fl_default_config_directory();
   host->sources = (fl_config_sources){
       .environment = host->environment,
-      .config_file = keep(host, options->config_file, &failed),
-      .config_dir = keep(host, options->config_dir, &failed),
-      .platform = keep(host, options->platform, &failed),
-      .plugin_path = keep(host, options->plugin_path, &failed),
-      .plugin_modules = keep(host, options->plugin_modules, &failed),
-      .default_config_dir = keep(host, default_config_dir, &failed),
+      .config_file = fl_arena_string(owned, options->config_file),
+      .config_dir = fl_arena_string(owned, options->config_dir),
+      .platform = fl_arena_string(owned, options->platform),
+      .plugin_path = fl_arena_string(owned, options->plugin_path),
+      .plugin_modules = fl_arena_string(owned, options->plugin_modules),
+      .default_config_dir = fl_arena_string(owned, default_config_dir),
   };
   free(default_config_dir);
   host->log.fn = options->log;
@@ -67,7 +53,7 @@ static fl_status copy_options(fl_host *host, const fl_host_options *options) {
   host->statistics = options->flags & FL_HOST_STATISTICS;
   host->without_plugins = options->flags & FL_HOST_NO_PLUGINS;
   host->checks = !(options->flags & FL_HOST_NO_ARGUMENT_CHECKS);
-  return failed ? fl_error_no_memory() : FL_OK;
+  return owned->failed ? fl_error_no_memory() : FL_OK;
 }
 
 static void init_locks(fl_host *host) {
@@ -340,8 +326,7 @@ void fl_host_destroy(fl_host *host) {
   fl_strings_free(&host->oplist);
   fl_strings_free(&host->frozen_by);
   fl_strings_free(&host->directories);
-  fl_strings_free(&host->owned);
-  free(host->environment);
+  fl_arena_free(&host->owned);
   free(host->platform);
   free(host->platform_origin);
   free(host->platform_plugin);
@@ -415,54 +400,34 @@ fl_status fl_reset_global_policy(fl_host *host) {
   return status;
 }
 
-/* A list of settings and the strings that it points to. */
-typedef struct settings {
-  fl_settings public; /* first */
-  fl_strings strings;
-} settings;
-
-static const char *settings_keep(settings *list, const char *string, bool *failed) {
-  if (fl_strings_add(&list->strings, string))
-    return list->strings.items[list->strings.n - 1];
-  *failed = true;
-  return "";
-}
-
 fl_status fl_get_settings(fl_host *host, fl_settings **result) {
-  bool failed = false;
-  settings *list = calloc(1, sizeof *list);
+  fl_arena *arena;
+  fl_settings *list = fl_arena_create(sizeof *list, &arena);
   if (!list)
     return fl_error_no_memory();
   pthread_mutex_lock(&host->lock);
   const fl_config *config = host->config;
-  fl_setting *items = calloc(config->n_settings + 1, sizeof *items);
+  fl_setting *items = fl_arena_array(arena, config->n_settings, sizeof *items);
   for (uint32_t i = 0; items && i < config->n_settings; i++) {
     const fl_setting *from = &config->settings[i];
     items[i] = (fl_setting){
-        .name = settings_keep(list, from->name, &failed),
-        .variable = settings_keep(list, from->variable, &failed),
-        .value = settings_keep(list, from->value, &failed),
-        .origin = settings_keep(list, from->origin, &failed),
-        .doc = settings_keep(list, from->doc, &failed),
+        .name = fl_arena_string(arena, from->name),
+        .variable = fl_arena_string(arena, from->variable),
+        .value = fl_arena_string(arena, from->value),
+        .origin = fl_arena_string(arena, from->origin),
+        .doc = fl_arena_string(arena, from->doc),
     };
   }
-  list->public = (fl_settings){items, config->n_settings};
+  *list = (fl_settings){items, config->n_settings};
   pthread_mutex_unlock(&host->lock);
-  if (!items || failed) {
-    fl_settings_free(&list->public);
-    return fl_error_no_memory();
-  }
-  *result = &list->public;
-  return FL_OK;
+  fl_status status = fl_arena_finish(list);
+  if (!status)
+    *result = list;
+  return status;
 }
 
-void fl_settings_free(fl_settings *result) {
-  settings *list = (settings *)result;
-  if (!list)
-    return;
-  free((void *)list->public.settings);
-  fl_strings_free(&list->strings);
-  free(list);
+void fl_settings_free(fl_settings *settings) {
+  fl_arena_destroy(settings);
 }
 
 bool fl_is_oot_enabled(fl_host *host) {

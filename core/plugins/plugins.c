@@ -300,19 +300,6 @@ const char *const *fl_plugin_directories(fl_host *host) {
 
 /* ------------------------------------------------------------------------------------------------------ the list */
 
-/* A list of plugins and the strings that it points to. */
-typedef struct plugins {
-  fl_plugins public; /* first */
-  fl_strings strings;
-} plugins;
-
-static const char *plugins_keep(plugins *list, const char *string, bool *failed) {
-  if (fl_strings_add(&list->strings, string ? string : ""))
-    return list->strings.items[list->strings.n - 1];
-  *failed = true;
-  return "";
-}
-
 /* D4: how many of the plugin's implementations cannot run here, of how many, and the first one's reason. The host's
  * lock is held, availability was asked. */
 static uint32_t count_unavailable(const fl_host *host, const char *plugin, uint32_t *total, const char **reason) {
@@ -332,59 +319,49 @@ static uint32_t count_unavailable(const fl_host *host, const char *plugin, uint3
   return n;
 }
 
-static fl_plugin_info describe(const fl_host *host, const fl_plugin_record *record, plugins *list, bool *failed) {
+static fl_plugin_info describe(const fl_host *host, const fl_plugin_record *record, fl_arena *arena) {
   static const char *const names[] = {"?", "loaded", "unavailable", "skipped", "failed", "deferred"};
   const char *reason = NULL;
-  char some[FL_ERROR_MAX];
   fl_plugin_status status = record->status;
   uint32_t total = 0, lacking = status == FL_PLUGIN_LOADED ? count_unavailable(host, record->name, &total, &reason) : 0;
   /* Without implementations a plugin may bring a platform; if there is a reason, that is not active. */
   if (status == FL_PLUGIN_LOADED && (total ? lacking == total : *record->reason != 0))
     status = FL_PLUGIN_UNAVAILABLE;
-  else if (lacking) {
-    snprintf(some, sizeof some, "%u of %u not available: %s%s%s", (unsigned)lacking, (unsigned)total, reason,
-             *record->reason ? "\n" : "", record->reason);
-    reason = some;
-  }
+  else if (lacking)
+    reason = fl_arena_format(arena, "%u of %u not available: %s%s%s", (unsigned)lacking, (unsigned)total, reason,
+                             *record->reason ? "\n" : "", record->reason);
   return (fl_plugin_info){
-      .name = plugins_keep(list, record->name, failed),
-      .file = plugins_keep(list, record->file, failed),
-      .version = plugins_keep(list, record->version, failed),
-      .vendor = plugins_keep(list, record->vendor, failed),
-      .licence = plugins_keep(list, record->licence, failed),
+      .name = fl_arena_string(arena, record->name),
+      .file = fl_arena_string(arena, record->file),
+      .version = fl_arena_string(arena, record->version),
+      .vendor = fl_arena_string(arena, record->vendor),
+      .licence = fl_arena_string(arena, record->licence),
       .route = record->route,
-      .abi = plugins_keep(list, record->abi, failed),
+      .abi = fl_arena_string(arena, record->abi),
       .status = names[status],
-      .reason = plugins_keep(list, reason ? reason : record->reason, failed),
+      .reason = fl_arena_string(arena, reason ? reason : record->reason),
       .load_us = record->load_us,
       .impls = record->impls,
   };
 }
 
 fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **result) {
-  bool failed = false;
-  plugins *list = calloc(1, sizeof *list);
+  fl_arena *arena;
+  fl_plugins *list = fl_arena_create(sizeof *list, &arena);
   if (!list)
     return fl_error_no_memory();
   fl_registry_lock_asked(host);
-  fl_plugin_info *items = calloc(host->n_plugins + 1, sizeof *items);
+  fl_plugin_info *items = fl_arena_array(arena, host->n_plugins, sizeof *items);
   for (uint32_t i = 0; items && i < host->n_plugins; i++)
-    items[i] = describe(host, &host->plugins[i], list, &failed);
-  list->public = (fl_plugins){items, host->n_plugins};
+    items[i] = describe(host, &host->plugins[i], arena);
+  *list = (fl_plugins){items, host->n_plugins};
   pthread_mutex_unlock(&host->lock);
-  if (!items || failed) {
-    fl_plugins_free(&list->public);
-    return fl_error_no_memory();
-  }
-  *result = &list->public;
-  return FL_OK;
+  fl_status status = fl_arena_finish(list);
+  if (!status)
+    *result = list;
+  return status;
 }
 
-void fl_plugins_free(fl_plugins *result) {
-  plugins *list = (plugins *)result;
-  if (!list)
-    return;
-  free((void *)list->public.plugins);
-  fl_strings_free(&list->strings);
-  free(list);
+void fl_plugins_free(fl_plugins *plugins) {
+  fl_arena_destroy(plugins);
 }

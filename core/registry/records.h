@@ -14,6 +14,7 @@
 #include "core/schema/schema.h"
 #include "core/settings/config.h"
 #include "core/settings/policy.h"
+#include "core/support/arena.h"
 #include "core/support/log.h"
 #include "core/support/tensor.h"
 #include "core/support/thread.h"
@@ -206,7 +207,7 @@ struct fl_host {
   /* Set at creation. */
   fl_log log;
   fl_config_sources sources; /* strings owned: copies of the options */
-  fl_strings owned;
+  fl_arena owned;
   const char **environment;
   fl_strings directories;
   char *platform, *platform_origin, *platform_plugin;
@@ -328,8 +329,8 @@ typedef struct fl_layer {
 bool fl_layer_find(const fl_host *host, const char *class, fl_layer *layer);
 /* The op that replaces a class, ready or not, whether or not that is allowed; NULL, with a message. */
 fl_op *fl_layer_op(fl_host *host, const char *class);
-/* The layers that an op replaces (malloc'ed; strings are added to `strings`). false: out of memory. */
-bool fl_layers_of(const fl_host *host, const char *op, fl_strings *strings, fl_replaced **replaced, uint32_t *n);
+/* The layers that an op replaces. */
+const fl_replaced *fl_layers_of(const fl_host *host, const char *op, fl_arena *arena, uint32_t *n);
 
 /* ------------------------------------------------------------------------------------------------------ fallback.c */
 

@@ -5,7 +5,6 @@
 #include "core/registry/records.h"
 #include "core/support/error.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* The classes of vLLM's CustomOp and PluggableLayer registries. `former` is what lists called the layer in the
@@ -150,24 +149,23 @@ const char *fl_oot_op(fl_host *host, const char *class) {
   return op ? op->name : NULL; /* an op stays */
 }
 
-bool fl_layers_of(const fl_host *host, const char *op, fl_strings *strings, fl_replaced **replaced, uint32_t *n) {
+const fl_replaced *fl_layers_of(const fl_host *host, const char *op, fl_arena *arena, uint32_t *n) {
   fl_layer layer;
-  bool added = true;
   uint32_t most = 0;
   for (uint32_t i = 0; layer_at(host, i, &layer); i++)
     most += !strcmp(layer.op, op);
+  fl_replaced *replaced = fl_arena_array(arena, most, sizeof *replaced);
   *n = 0;
-  *replaced = calloc(most + 1, sizeof **replaced);
-  for (uint32_t i = 0; *replaced && added && layer_at(host, i, &layer); i++) {
+  for (uint32_t i = 0; replaced && layer_at(host, i, &layer); i++) {
     fl_text reason = {0};
     if (strcmp(layer.op, op) != 0)
       continue;
     bool allowed = is_allowed(host->config, &layer, &reason);
-    added = fl_strings_add(strings, layer.class) && fl_strings_add(strings, fl_text_get(&reason));
-    if (added)
-      (*replaced)[(*n)++] =
-          (fl_replaced){strings->items[strings->n - 2], allowed, allowed ? NULL : strings->items[strings->n - 1]};
-    fl_text_free(&reason);
+    replaced[(*n)++] = (fl_replaced){
+        .class_name = fl_arena_string(arena, layer.class),
+        .allowed = allowed,
+        .reason = allowed ? NULL : fl_arena_text(arena, &reason),
+    };
   }
-  return *replaced && added;
+  return replaced;
 }
