@@ -2,8 +2,8 @@
  * Memory of what is given out: the arena itself, and what becomes of each function that makes a result when any one of
  * its allocations fails. The linker hands the suite's and the library's allocations to the functions below.
  */
-#include "core/platform/platform.h"
-#include "core/support/arena.h"
+#include "core/platform.h"
+#include "core/support.h"
 #include "tests/fixture.h"
 
 #include <stdint.h>
@@ -34,7 +34,8 @@ void *__wrap_realloc(void *memory, size_t size) {
   return fails() ? NULL : __real_realloc(memory, size);
 }
 
-/* --------------------------------------------------------------------------------------------------------- the arena */
+/* --------------------------------------------------------------------------------------------------------- the arena
+ */
 
 START_TEST(what_an_arena_gives_is_zeroed_aligned_and_apart) {
   fl_arena arena = {0};
@@ -118,7 +119,8 @@ START_TEST(an_object_that_ran_out_of_memory_is_not_given_out) {
 }
 END_TEST
 
-/* ----------------------------------------------------------------------------------------- each allocation fails once */
+/* ----------------------------------------------------------------------------------------- each allocation fails once
+ */
 
 static fl_host *host;
 static fl_policy *policy;
