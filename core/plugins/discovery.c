@@ -21,14 +21,8 @@
 /* ------------------------------------------------------------------------------------------------- lists of finds */
 
 fl_found *fl_found_list_add(fl_found_list *found) {
-  if (found->n == found->capacity) {
-    uint32_t capacity = found->capacity ? 2 * found->capacity : 8;
-    fl_found *grown = realloc(found->items, capacity * sizeof *grown);
-    if (!grown)
-      return NULL;
-    found->items = grown;
-    found->capacity = capacity;
-  }
+  if (!fl_array_grow(&found->items, found->n, sizeof *found->items))
+    return NULL;
   fl_found *item = &found->items[found->n++];
   *item = (fl_found){.route = ""};
   return item;

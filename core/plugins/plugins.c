@@ -38,12 +38,8 @@ static bool add_record(fl_host *host, fl_plugin_record *record) {
     }
     fl_plugin_record_clear(&host->plugins[i]);
   } else {
-    fl_plugin_record *grown = realloc(host->plugins, (host->n_plugins + 1) * sizeof *grown);
-    added = grown != NULL;
-    if (grown) {
-      host->plugins = grown;
-      host->n_plugins++;
-    }
+    added = fl_array_grow(&host->plugins, host->n_plugins, sizeof *host->plugins);
+    host->n_plugins += added;
   }
   if (added) {
     host->plugins[i] = *record;

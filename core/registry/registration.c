@@ -48,17 +48,6 @@ struct fl_stage {
   fl_text told;    /* registry->error() */
 };
 
-/* Grows an array of pointers or structs by one place; to twice the room where that is full. */
-static void *array_add(void *array, uint32_t *n, size_t size) {
-  bool full = !(*n & (*n - 1)); /* a power of two, or nothing */
-  void *grown = full ? realloc(array, (*n ? *n * 2 : 1) * size) : array;
-  if (grown) {
-    memset((char *)grown + *n * size, 0, size);
-    (*n)++;
-  }
-  return grown;
-}
-
 /* The place of a hash's first row, and of the next after `place`. */
 static uint32_t first_place(const row_index *index, uint64_t hash) {
   return (uint32_t)hash & (index->n_places - 1);
@@ -220,10 +209,8 @@ static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
                                existing ? existing->schema_plugin : stage->plugin, schema, &known);
   }
   if (!status && !known) {
-    fl_schema **grown = array_add(stage->schemas, &stage->n_schemas, sizeof *grown);
-    if (grown) {
-      stage->schemas = grown;
-      grown[stage->n_schemas - 1] = schema; /* the stage's from now on */
+    if (fl_array_grow(&stage->schemas, stage->n_schemas, sizeof *stage->schemas)) {
+      stage->schemas[stage->n_schemas++] = schema; /* the stage's from now on */
       if (index_add(&stage->schemas_by_op, schema_hash, stage, stage->n_schemas - 1))
         return FL_OK;
       schema = NULL;
@@ -340,13 +327,11 @@ static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
   if (status)
     return refuse_impl(stage, status, &impl);
   fl_impl_record *record = fl_impl_record_create(&impl, stage->provider);
-  staged_impl *grown = record ? array_add(stage->impls, &stage->n_impls, sizeof *grown) : NULL;
-  if (!grown) {
+  if (!record || !fl_array_grow(&stage->impls, stage->n_impls, sizeof *stage->impls)) {
     fl_impl_record_free(record);
     return refuse_impl(stage, fl_error_no_memory(), &impl);
   }
-  stage->impls = grown;
-  grown[stage->n_impls - 1] = (staged_impl){op_name, record};
+  stage->impls[stage->n_impls++] = (staged_impl){op_name, record};
   if (!index_add(&stage->impls_by_id, record_hash, stage, stage->n_impls - 1))
     return refuse_impl(stage, fl_error_no_memory(), &impl);
   return FL_OK;
@@ -467,15 +452,14 @@ static fl_status stage_component(fl_registry *registry, const fl_component *give
   record.plugin = fl_strdup(stage->plugin);
   record.type = fl_strdup(component.type);
   record.name = fl_strdup(component.name);
-  fl_component_record *grown = !status && record.plugin && record.type && record.name
-                                   ? array_add(stage->components, &stage->n_components, sizeof *grown)
-                                   : NULL;
-  if (!grown) {
+  if (!status && !(record.plugin && record.type && record.name &&
+                   fl_array_grow(&stage->components, stage->n_components, sizeof record)))
+    status = fl_error_no_memory();
+  if (status) {
     fl_component_record_clear(&record);
-    return refuse(stage, status ? status : fl_error_no_memory(), row);
+    return refuse(stage, status, row);
   }
-  stage->components = grown;
-  grown[stage->n_components - 1] = record;
+  stage->components[stage->n_components++] = record;
   return FL_OK;
 }
 
@@ -605,12 +589,10 @@ static fl_status publish(fl_stage *stage, uint32_t *n_impls) {
     (*n_impls)++;
   }
   for (uint32_t i = 0; i < stage->n_components; i++) {
-    fl_component_record *grown = array_add(host->components, &host->n_components, sizeof *grown);
-    if (!grown)
+    if (!fl_array_grow(&host->components, host->n_components, sizeof *host->components))
       return fl_error_no_memory();
-    host->components = grown;
-    grown[host->n_components - 1] = stage->components[i];
-    grown[host->n_components - 1].asking = &host->availability_lock;
+    host->components[host->n_components] = stage->components[i];
+    host->components[host->n_components++].asking = &host->availability_lock;
     stage->components[i] = (fl_component_record){0};
   }
   return FL_OK;

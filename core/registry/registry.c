@@ -79,14 +79,8 @@ static fl_name_table *table_grow(fl_name_table *table) {
 
 /* Room for one more op in the list and the tables of names. */
 static bool ops_reserve(fl_host *host) {
-  if (host->n_ops == host->ops_capacity) {
-    uint32_t capacity = host->ops_capacity * 2;
-    fl_op **grown = realloc(host->ops, capacity * sizeof *grown);
-    if (!grown)
-      return false;
-    host->ops = grown;
-    host->ops_capacity = capacity;
-  }
+  if (!fl_array_grow(&host->ops, host->n_ops, sizeof *host->ops))
+    return false;
   fl_name_table *table = atomic_load_explicit(&host->names, memory_order_relaxed), *grown = table_grow(table);
   if (grown && grown != table) {
     atomic_store_explicit(&host->names, grown, memory_order_release);
@@ -313,14 +307,12 @@ static bool add_builtin_ops(fl_host *host) {
 }
 
 fl_status fl_registry_init(fl_host *host) {
-  enum { FIRST_PLACES = 256, FIRST_OPS = 128 };
+  enum { FIRST_PLACES = 256 };
   fl_name_table *table = table_create(FIRST_PLACES);
   atomic_init(&host->names, table);
   host->declared = table_create(FIRST_PLACES);
-  host->ops = malloc(FIRST_OPS * sizeof *host->ops);
-  if (!table || !host->declared || !host->ops)
+  if (!table || !host->declared)
     return fl_error_no_memory();
-  host->ops_capacity = FIRST_OPS;
   host->registry_generation = 1;
   host->epoch = 1;
   pthread_mutex_lock(&host->lock); /* nobody knows the host yet but fork, which looks through its ops */

@@ -15,7 +15,7 @@
 /* Those that were registered and are no more, until no call can be running them. */
 typedef struct withdrawn_impls {
   fl_impl_record **records;
-  uint32_t n, capacity;
+  uint32_t n;
 } withdrawn_impls;
 
 /* FL_ENOENT, with the nearest of those that are loaded or deferred. The host's lock is held. */
@@ -48,14 +48,6 @@ static bool withdraw_from(fl_host *host, fl_op *op, const char *plugin, withdraw
   uint32_t n = count_of(op, plugin), total = old ? old->n : 0, kept = total - n;
   if (!n)
     return true;
-  if (withdrawn->n + n > withdrawn->capacity) {
-    uint32_t capacity = (withdrawn->n + n) * 2;
-    fl_impl_record **grown = realloc(withdrawn->records, capacity * sizeof *grown);
-    if (!grown)
-      return false;
-    withdrawn->records = grown;
-    withdrawn->capacity = capacity;
-  }
   fl_impl_set *set = malloc(sizeof *set + kept * sizeof set->impls[0]);
   if (!set)
     return false;
@@ -83,6 +75,11 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
   fl_loading_begin(host);
   pthread_mutex_lock(&host->lock);
   fl_status status = fl_refuse_frozen(host, "withdrawing a plugin");
+  size_t n_impls = 0;
+  for (uint32_t i = 0; i < host->n_ops; i++)
+    n_impls += count_of(host->ops[i], plugin);
+  if (!status && !(withdrawn.records = malloc((n_impls + 1) * sizeof *withdrawn.records)))
+    status = fl_error_no_memory();
   if (status) {
     pthread_mutex_unlock(&host->lock);
     fl_loading_end(host);
