@@ -166,7 +166,10 @@ static fl_status warm_op(fl_op *op, int32_t device_type, progress *done) {
     done->without += wanted && status == FL_ENOIMPL;
   }
   fl_read_end(&fl_self, outer);
-  return status == FL_ENOIMPL ? fl_error(FL_OK, "%s", "") : status;
+  if (status != FL_ENOIMPL)
+    return status;
+  fl_error_clear();
+  return FL_OK;
 }
 
 fl_status fl_warm_up(fl_host *host, int32_t device_type, uint32_t *n_resolved, uint32_t *n_without) {

@@ -297,10 +297,10 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
   if (!status)
     status = load_settings(host);
   if (status) {
-    char message[FL_ERROR_MAX];
-    snprintf(message, sizeof message, "%s", fl_error_message());
+    fl_kept_error why;
+    fl_error_keep(&why);
     fl_host_destroy(host);
-    return fl_error(status, "%s", message);
+    return fl_error_restore(&why);
   }
   host->sources.reload = true; /* what was said of the sources once is not said again */
   host->dispatch_debug = host->config->dispatch_debug;

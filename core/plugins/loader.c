@@ -305,21 +305,22 @@ static fl_status find_entry(loading *l, void *handle) {
 /* Its reason, by preference: what registry->error() was told or which rows were refused, else the last thing that went
  * wrong in this thread meanwhile. */
 static fl_status refused(const loading *l, fl_stage *stage, fl_status status) {
-  char before[FL_ERROR_MAX], reason[FL_ERROR_MAX];
-  snprintf(before, sizeof before, "%s", fl_error_message());
-  fl_error(FL_OK, "%s", "");
-  fl_stage_abort(stage);
-  snprintf(reason, sizeof reason, "%s", *fl_error_message() ? fl_error_message() : before);
+  fl_text reason = {0};
+  fl_stage_abort(stage, &reason);
+  if (!reason.length)
+    fl_text_add(&reason, "%s", fl_error_message());
   const char *name = fl_status_name(status);
   bool named = strcmp(name, "unknown status") != 0;
   char number[24];
   snprintf(number, sizeof number, "status %d", (int)status);
-  return fl_error(FL_EPLUGIN, "%s returned %s%s%s", l->symbol, named ? name : number,
-                  *reason ? ": " : " and gave no reason", reason);
+  status = fl_error(FL_EPLUGIN, "%s returned %s%s%s", l->symbol, named ? name : number,
+                    reason.length ? ": " : " and gave no reason", fl_text_get(&reason));
+  fl_text_free(&reason);
+  return status;
 }
 
 static fl_status call_entry(loading *l, fl_stage *stage) {
-  fl_error(FL_OK, "%s", "");
+  fl_error_clear();
   return l->entry(fl_stage_table(stage));
 }
 
@@ -386,7 +387,7 @@ static fl_status check_links_nothing(const loading *l) {
   fl_strings undefined = {0};
   fl_status status = fl_elf_read_dynamic(l->path, NULL, NULL, &undefined);
   if (status == FL_EPLUGIN) /* the dynamic linker needs no section headers */
-    status = fl_error(FL_OK, "%s", "");
+    status = FL_OK;
   for (uint32_t i = 0; i < undefined.n && !status; i++)
     if (is_hosts(undefined.items[i]))
       status = fl_error(FL_EPLUGIN, "%s: undefined symbol: %s (%s)", l->path, undefined.items[i], links_nothing);
@@ -432,10 +433,10 @@ static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
     status = find_entry(l, handle);
   if (!status)
     *entered = call_entry(l, stage);
-  char message[FL_ERROR_MAX]; /* reporting may run the engine's log callback, which may fail calls of its own */
-  snprintf(message, sizeof message, "%s", fl_error_message());
+  fl_kept_error why; /* reporting may run the engine's log callback, which may fail calls of its own */
+  fl_error_keep(&why);
   fl_process_state_restore(&loader->state, report_change, l);
-  fl_error(FL_OK, "%s", message);
+  fl_error_restore(&why);
   return status;
 }
 
@@ -455,21 +456,25 @@ static bool next_platform(const loading *l, uint32_t *at, fl_component_record *p
   return found;
 }
 
-/* Why a plugin that brings nothing but platforms is of no use here, if so, as the message. */
-static void explain_inactive(const loading *l) {
+/* Why a plugin that brings nothing but platforms is of no use here, if so, in the place of another remark. */
+static void explain_inactive(const loading *l, fl_text *remark) {
   fl_component_record platform;
-  char name[FL_NAME_MAX + 1], message[FL_ERROR_MAX] = "";
+  fl_text inactive = {0};
+  char name[FL_NAME_MAX + 1];
   for (uint32_t at = 0; !l->record->impls && next_platform(l, &at, &platform, name);) {
     const char *reason;
+    fl_text_free(&inactive);
     if (fl_component_is_active(&platform, &reason))
       return;
-    snprintf(message, sizeof message, "platform '%s' is not active: %s", name, reason ? reason : "no reason given");
+    fl_text_add(&inactive, "platform '%s' is not active: %s", name, reason ? reason : "no reason given");
   }
-  if (*message)
-    fl_error(FL_OK, "%s", message);
+  if (!inactive.length)
+    return;
+  fl_text_free(remark);
+  *remark = inactive;
 }
 
-static fl_status open_and_register(loading *l) {
+static fl_status open_and_register(loading *l, fl_committed *committed) {
   fl_status entered = FL_OK;
   fl_stage *stage = fl_stage_begin(l->host, l->record->name, l->record->build_id, l->info->note.flags);
   if (!stage)
@@ -478,18 +483,15 @@ static fl_status open_and_register(loading *l) {
     fl_stage_limit(stage, l->info->ops, l->info->platform);
   fl_status status = run(l, stage, &entered);
   if (status) {
-    char message[FL_ERROR_MAX];
-    snprintf(message, sizeof message, "%s", fl_error_message());
-    fl_stage_abort(stage);
-    return fl_error(status, "%s", message);
+    fl_stage_abort(stage, NULL);
+    return status;
   }
   if (entered)
     return refused(l, stage, entered);
-  /* Rows that the note's flags let be refused are told in the message although the commit succeeds. */
-  fl_error(FL_OK, "%s", "");
-  status = fl_stage_commit(stage, &l->record->impls);
+  status = fl_stage_commit(stage, committed);
+  l->record->impls = committed->impls;
   if (!status)
-    explain_inactive(l);
+    explain_inactive(l, &committed->remark);
   return status;
 }
 
@@ -503,11 +505,12 @@ fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_in
                .record = record,
                .info = info,
                .symbol = symbol ? symbol : "register_builtins"};
-  fl_error(FL_OK, "%s", "");
-  fl_status status = open_and_register(&l);
+  fl_committed committed = {0};
+  fl_status status = open_and_register(&l, &committed);
   record->status = FL_PLUGIN_LOADED;
-  if (!status && !replace(&record->reason, fl_error_message()))
+  if (!status && (committed.remark.failed || !replace(&record->reason, fl_text_get(&committed.remark))))
     status = fl_error_no_memory();
+  fl_text_free(&committed.remark);
   return conclude(record, status, start);
 }
 
@@ -520,12 +523,11 @@ void fl_loader_begin(fl_loader *loader, fl_host *host, fl_log *log) {
 }
 
 void fl_loader_end(fl_loader *loader) {
-  char message[FL_ERROR_MAX]; /* as in run() */
-  fl_status status = fl_error_status();
-  snprintf(message, sizeof message, "%s", fl_error_message());
+  fl_kept_error why; /* as in run() */
+  fl_error_keep(&why);
   if (loader->saved) {
     fl_process_state_release(&loader->state, report_later, loader);
-    fl_error(status, "%s", message);
+    fl_error_restore(&why);
   }
   fl_trust_free(&loader->trust);
   fl_strings_free(&loader->names);

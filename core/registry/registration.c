@@ -113,11 +113,12 @@ static fl_status check_size(const void *given, size_t least, const char *type) {
 }
 
 static fl_status refuse(fl_stage *stage, fl_status status, const char *row) {
-  char reason[FL_ERROR_MAX];
-  snprintf(reason, sizeof reason, "%s", fl_error_message());
-  fl_text_add(&stage->refused, "%s%s: %s", stage->refused.length ? "\n" : "", row, reason);
-  fl_log_line(&stage->host->log, FL_LOG_WARNING, "plugin %s: refused %s: %s", stage->plugin, row, reason);
-  return fl_error(status, "%s", reason);
+  fl_kept_error why; /* the engine's log function may call this library */
+  fl_error_keep(&why);
+  fl_text_add(&stage->refused, "%s%s: %s", stage->refused.length ? "\n" : "", row, why.message);
+  fl_log_line(&stage->host->log, FL_LOG_WARNING, "plugin %s: refused %s: %s", stage->plugin, row, why.message);
+  fl_error_restore(&why);
+  return status;
 }
 
 /* ------------------------------------------------------------------------------------------------- the list of ops */
@@ -496,7 +497,7 @@ fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *build_id
   stage->provider = fl_registry_provider(host, plugin, build_id);
   pthread_mutex_unlock(&host->lock);
   if (!stage->provider) {
-    fl_stage_abort(stage);
+    fl_stage_abort(stage, NULL);
     return NULL;
   }
   stage->plugin = stage->provider->plugin;
@@ -524,11 +525,11 @@ static void stage_free(fl_stage *stage) {
   free(stage);
 }
 
-void fl_stage_abort(fl_stage *stage) {
-  if (stage->told.length)
-    fl_error(FL_EPLUGIN, "%s", fl_text_get(&stage->told));
-  else if (stage->refused.length)
-    fl_error(FL_EPLUGIN, "refused rows:\n%s", fl_text_get(&stage->refused));
+void fl_stage_abort(fl_stage *stage, fl_text *reason) {
+  if (reason && stage->told.length)
+    fl_text_add(reason, "%s", fl_text_get(&stage->told));
+  else if (reason && stage->refused.length)
+    fl_text_add(reason, "refused rows:\n%s", fl_text_get(&stage->refused));
   stage_free(stage);
 }
 
@@ -600,7 +601,7 @@ static fl_status publish(fl_stage *stage, uint32_t *n_impls) {
 
 static const char registered_nothing[] = "it registered nothing: no implementation, no component, no op that is new";
 
-fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls) {
+fl_status fl_stage_commit(fl_stage *stage, fl_committed *committed) {
   fl_host *host = stage->host;
   fl_status status = FL_OK;
   uint32_t published = 0;
@@ -623,11 +624,13 @@ fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls) {
                 fl_text_get(&stage->told));
   if (!status && nothing)
     fl_log_line(&host->log, FL_LOG_WARNING, "plugin %s: %s", stage->plugin, registered_nothing);
-  if (!status && nothing) /* both are kept: the caller may want to say so */
-    fl_error(FL_OK, "%s", registered_nothing);
-  else if (!status && stage->refused.length)
-    fl_error(FL_OK, "refused rows:\n%s", fl_text_get(&stage->refused));
-  *n_impls = published;
+  if (!status && committed) {
+    committed->impls = published;
+    if (nothing)
+      fl_text_add(&committed->remark, "%s", registered_nothing);
+    else if (stage->refused.length)
+      fl_text_add(&committed->remark, "refused rows:\n%s", fl_text_get(&stage->refused));
+  }
   stage_free(stage);
   return status;
 }
@@ -644,7 +647,6 @@ static void load_listers(fl_host *host, const char *op) {
 }
 
 fl_status fl_register_op(fl_host *host, const fl_op_def *op) {
-  uint32_t n;
   if (op && op->size >= offsetof(fl_op_def, schema) + sizeof op->schema)
     load_listers(host, op->schema);
   fl_stage *stage = fl_stage_begin(host, "engine", "engine", 0);
@@ -652,13 +654,12 @@ fl_status fl_register_op(fl_host *host, const fl_op_def *op) {
     return fl_error_no_memory();
   fl_status status = stage->table.register_op(&stage->table, op);
   if (!status)
-    return fl_stage_commit(stage, &n);
+    return fl_stage_commit(stage, NULL);
   stage_free(stage);
   return status;
 }
 
 fl_status fl_register_impl(fl_host *host, const fl_impl *impl) {
-  uint32_t n;
   if (impl && impl->size >= offsetof(fl_impl, op_name) + sizeof impl->op_name)
     load_listers(host, impl->op_name);
   fl_stage *stage = fl_stage_begin(host, "engine", "engine", 0);
@@ -666,7 +667,7 @@ fl_status fl_register_impl(fl_host *host, const fl_impl *impl) {
     return fl_error_no_memory();
   fl_status status = stage->table.register_impl(&stage->table, impl);
   if (!status)
-    return fl_stage_commit(stage, &n);
+    return fl_stage_commit(stage, NULL);
   stage_free(stage);
   return status;
 }

@@ -258,12 +258,10 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
 }
 
 fl_status fl_registry_no_impl(fl_host *host, const char *name) {
-  char why[FL_ERROR_MAX];
   fl_status status = fl_registry_no_such_op(host, name);
-  snprintf(why, sizeof why, "%s", fl_error_message());
-  return status == FL_ENOENT
-             ? fl_error(status, "No available implementation for op='%s'. Registered: []\n  %s", name, why)
-             : status;
+  return status == FL_ENOENT ? fl_error(status, "No available implementation for op='%s'. Registered: []\n  %s", name,
+                                        fl_error_message())
+                             : status;
 }
 
 bool fl_custom_op_enabled(const fl_op *op) {
