@@ -106,14 +106,12 @@ static bool remove_name(fl_strings *names, const char *who) {
 
 /* The host's lock is held. */
 static fl_status not_frozen_by(const fl_host *host, const char *who) {
-  char hint[FL_NAME_MAX + 32];
   fl_text state = {0};
   if (!host->frozen_by.n)
     return fl_error(FL_ESTATE, "fl_thaw: '%s' has not frozen the host; nobody has", who);
   fl_freeze_state(host, &state);
-  const char *nearest = fl_nearest_word(who, (const char *const *)host->frozen_by.items, host->frozen_by.n);
   fl_status status = fl_error(FL_ESTATE, "fl_thaw: '%s' has not frozen the host%s; %s", who,
-                              fl_did_you_mean(hint, sizeof hint, nearest), fl_text_get(&state));
+                              fl_suggest_among(who, &host->frozen_by).text, fl_text_get(&state));
   fl_text_free(&state);
   return status;
 }

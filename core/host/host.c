@@ -163,11 +163,11 @@ static void load_for_tokens(fl_host *host) {
 
 /* The host's lock is held. */
 static void warn_of_impl(const fl_op *op, const char *token, const char *origin, fl_text *lines) {
-  char hint[FL_NAME_MAX + 40], nearest[FL_NAME_MAX + 8];
+  char nearest[FL_NAME_MAX + 8];
   const char *id = fl_registry_nearest_impl(op, named_impl(token));
   snprintf(nearest, sizeof nearest, "impl:%s", id ? id : "");
   fl_text_add(lines, "%s: token '%s' for op '%s': no plugin has registered that implementation%s\n", origin, token,
-              op->name, fl_did_you_mean(hint, sizeof hint, id ? nearest : NULL));
+              op->name, fl_suggest(id ? nearest : NULL).text);
 }
 
 /* What an order may name: all vendors, all ops. */
@@ -177,7 +177,6 @@ typedef struct known_names {
 
 static void warn_of_token(const fl_host *host, const fl_op_order *order, const char *token, const char *origin,
                           const known_names *names, fl_text *lines) {
-  char hint[FL_NAME_MAX + 32];
   const fl_op *op = fl_registry_known(host, order->op);
   if (!strcmp(token, "unfused") && op && !op->unfused)
     fl_text_add(lines, "%s: token 'unfused' for op '%s': the host cannot run it by parts\n", origin, order->op);
@@ -189,19 +188,15 @@ static void warn_of_token(const fl_host *host, const fl_op_order *order, const c
     return;
   }
   const char *vendor = token + strlen("vendor:");
-  const char *nearest = fl_nearest_word(vendor, (const char *const *)names->vendors.items, names->vendors.n);
   fl_text_add(lines, "%s: token '%s' for op '%s': no plugin has registered vendor '%s'%s\n", origin, token, order->op,
-              vendor, fl_did_you_mean(hint, sizeof hint, nearest));
+              vendor, fl_suggest_among(vendor, &names->vendors).text);
 }
 
 static void warn_of_order(fl_host *host, const fl_op_order *order, const known_names *names, fl_text *lines) {
-  char hint[FL_NAME_MAX + 32];
   const char *from = fl_config_op_origin(host->config, order->op), *origin = from ? from : "op_backends";
-  if (!fl_registry_known(host, order->op) && !fl_is_deferred(host, order->op)) {
-    const char *nearest = fl_nearest_word(order->op, (const char *const *)names->ops.items, names->ops.n);
+  if (!fl_registry_known(host, order->op) && !fl_is_deferred(host, order->op))
     fl_text_add(lines, "%s: no op '%s' is registered%s\n", origin, order->op,
-                fl_did_you_mean(hint, sizeof hint, nearest));
-  }
+                fl_suggest_among(order->op, &names->ops).text);
   for (uint32_t i = 0; i < order->n_tokens; i++)
     warn_of_token(host, order, order->tokens[i], origin, names, lines);
 }
@@ -347,8 +342,8 @@ fl_status fl_set_log_level(fl_host *host, const char *level) {
     const char *nearest = fl_nearest_word(level, names, SIZE_MAX);
     if (!nearest)
       nearest = fl_nearest_beginning(level, names, SIZE_MAX);
-    return fl_error(FL_EINVAL, "log level '%s': expected DEBUG, INFO, WARNING or ERROR%s%s%s", level,
-                    nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+    return fl_error(FL_EINVAL, "log level '%s': expected DEBUG, INFO, WARNING or ERROR%s", level,
+                    fl_suggest(nearest).text);
   }
   atomic_store(&host->log.level, number);
   return FL_OK;

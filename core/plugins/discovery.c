@@ -300,9 +300,8 @@ static void say_missing_name(const fl_strings *directories, const char *name, co
   if (!directories->n)
     fl_text_add(text, "no directory");
   char *stem = fl_plugin_name_of_file(name);
-  const char *nearest = stem ? fl_nearest_word(stem, (const char *const *)known->items, known->n) : NULL;
-  if (nearest)
-    fl_text_add(text, "; did you mean '%s'?", nearest);
+  if (stem)
+    fl_text_add(text, "%s", fl_suggest_among(stem, known).text);
   text->failed |= !stem;
   free(stem);
 }

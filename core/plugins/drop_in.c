@@ -85,8 +85,8 @@ static bool take_keys(manifest *m, yaml_document_t *document, const yaml_node_t 
       m->values[which] = yaml_document_get_node(document, pair->value);
     } else {
       const char *nearest = fl_nearest_word(scalar(name), key_names, N_KEYS);
-      if (!problem(m, name->start_mark, "unknown key '%s', expected name, library, symbol, critical or enabled%s%s%s",
-                   scalar(name), nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : ""))
+      if (!problem(m, name->start_mark, "unknown key '%s', expected name, library, symbol, critical or enabled%s",
+                   scalar(name), fl_suggest(nearest).text))
         return false;
     }
   }

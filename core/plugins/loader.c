@@ -269,11 +269,9 @@ static fl_status no_entry(const loading *l, const char *words) {
   fl_strings exports = {0};
   fl_status status = fl_elf_read_dynamic(l->path, NULL, &exports, NULL);
   if (status != FL_ENOMEM) {
-    const char *nearest = fl_nearest_word(l->symbol, (const char *const *)exports.items, exports.n);
     status = fl_error(
-        FL_EPLUGIN,
-        "%s (it must export 'FL_EXPORT fl_status %s(fl_registry *registry)', in C++ within extern \"C\"%s%s%s)", words,
-        l->symbol, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+        FL_EPLUGIN, "%s (it must export 'FL_EXPORT fl_status %s(fl_registry *registry)', in C++ within extern \"C\"%s)",
+        words, l->symbol, fl_suggest_among(l->symbol, &exports).text);
   }
   fl_strings_free(&exports);
   return status;

@@ -129,7 +129,6 @@ void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform) {
 }
 
 static fl_status check_listed(const fl_stage *stage, const char *op) {
-  char hint[FL_NAME_MAX + 32];
   fl_strings names = {0};
   if (!stage->ops || fl_ops_list(stage->ops, strlen(stage->ops), op, strlen(op)))
     return FL_OK;
@@ -137,10 +136,9 @@ static fl_status check_listed(const fl_stage *stage, const char *op) {
     fl_strings_free(&names);
     return fl_error_no_memory();
   }
-  const char *nearest = fl_nearest_word(op, (const char *const *)names.items, names.n);
   fl_status status =
       fl_error(FL_EINVAL, "its FL_PLUGIN_OPS does not list '%s', so the host would not look for it there%s", op,
-               fl_did_you_mean(hint, sizeof hint, nearest));
+               fl_suggest_among(op, &names).text);
   fl_strings_free(&names);
   return status;
 }

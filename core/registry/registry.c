@@ -234,7 +234,6 @@ fl_op *fl_registry_find(fl_host *host, const char *name) {
 }
 
 fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
-  char hint[FL_NAME_MAX + 32];
   fl_strings names = {0};
   fl_status status;
   pthread_mutex_lock(&host->lock);
@@ -249,9 +248,7 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
     status =
         fl_error(FL_ENOENT, "no op '%s': plugin '%s', which lists it, failed: %s", name, failed->name, failed->reason);
   else
-    status =
-        fl_error(FL_ENOENT, "no op '%s'%s", name,
-                 fl_did_you_mean(hint, sizeof hint, fl_nearest_word(name, (const char *const *)names.items, names.n)));
+    status = fl_error(FL_ENOENT, "no op '%s'%s", name, fl_suggest_among(name, &names).text);
   pthread_mutex_unlock(&host->lock);
   fl_strings_free(&names);
   return status;

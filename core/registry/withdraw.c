@@ -20,16 +20,14 @@ typedef struct withdrawn_impls {
 
 /* FL_ENOENT, with the nearest of those that are loaded or deferred. The host's lock is held. */
 static fl_status no_such_plugin(const fl_host *host, const char *name) {
-  char hint[FL_NAME_MAX + 32];
   fl_strings names = {0};
   bool listed = true;
   for (uint32_t i = 0; i < host->n_plugins && listed; i++)
     if (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)
       listed = fl_strings_add(&names, host->plugins[i].name);
-  const char *nearest = listed ? fl_nearest_word(name, (const char *const *)names.items, names.n) : NULL;
-  fl_status status =
-      listed ? fl_error(FL_ENOENT, "no plugin '%s' is loaded%s", name, fl_did_you_mean(hint, sizeof hint, nearest))
-             : fl_error_no_memory();
+  fl_status status = listed
+                         ? fl_error(FL_ENOENT, "no plugin '%s' is loaded%s", name, fl_suggest_among(name, &names).text)
+                         : fl_error_no_memory();
   fl_strings_free(&names);
   return status;
 }

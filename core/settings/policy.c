@@ -115,8 +115,8 @@ static fl_status check_prefer(const char *prefer) {
   if (prefer_word(prefer))
     return FL_OK;
   const char *nearest = nearest_among(prefer, kind_words, N_KINDS);
-  return fl_error(FL_EINVAL, "Invalid prefer value: '%s'. Must be one of: flagos, reference, vendor%s%s%s", prefer,
-                  nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  return fl_error(FL_EINVAL, "Invalid prefer value: '%s'. Must be one of: flagos, reference, vendor%s", prefer,
+                  fl_suggest(nearest).text);
 }
 
 static fl_status check_names(const char *what, const char *const *names, uint32_t n) {
@@ -148,9 +148,8 @@ static fl_status check_tokens(const fl_policy_fields *fields) {
     for (uint32_t t = 0; t < fields->per_op[i].n_tokens; t++) {
       const char *nearest, *token = fields->per_op[i].tokens[t];
       if (!fl_token_valid(token, &nearest))
-        return fl_error(FL_EINVAL, "op '%s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s%s%s",
-                        fields->per_op[i].op, token, nearest ? "; did you mean '" : "", nearest ? nearest : "",
-                        nearest ? "'?" : "");
+        return fl_error(FL_EINVAL, "op '%s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s", fields->per_op[i].op,
+                        token, fl_suggest(nearest).text);
     }
   return FL_OK;
 }

@@ -49,9 +49,8 @@ int32_t fl_dispatch_device(const char *name) {
   for (size_t i = 0; i < N; i++)
     if (!strcmp(name, names[i]))
       return devices[i];
-  char hint[64];
   fl_error(FL_EINVAL, "'%s' is no name of dispatch, expected cuda, hip, xpu, cpu, tpu, oot or native%s", name,
-           fl_did_you_mean(hint, sizeof hint, fl_nearest_word(name, names, N)));
+           fl_suggest(fl_nearest_word(name, names, N)).text);
   return -1;
 }
 
@@ -60,13 +59,10 @@ int32_t fl_dispatch_device(const char *name) {
 /* The directives of one sign. */
 static void check_names(fl_problems *problems, const char *origin, char sign, const fl_strings *names,
                         const fl_strings *ops) {
-  char hint[FL_NAME_MAX + 32];
   for (uint32_t i = 0; i < names->n; i++)
     if (!fl_strings_has(ops, names->items[i]))
       fl_problem(problems, (fl_place){.source = origin}, "custom_ops: '%c%s' has no effect: no op '%s' is registered%s",
-                 sign, names->items[i], names->items[i],
-                 fl_did_you_mean(hint, sizeof hint,
-                                 fl_nearest_word(names->items[i], (const char *const *)ops->items, ops->n)));
+                 sign, names->items[i], names->items[i], fl_suggest_among(names->items[i], ops).text);
 }
 
 /* Ops may be missing that a plugin would have brought, and the engine may bring some. */

@@ -31,15 +31,13 @@ static bool is_allowed(const fl_config *config, const fl_layer *layer, fl_text *
 
 /* FL_ENOENT, with the nearest class. The host's lock is held. */
 static fl_status no_such_class(const fl_host *host, const char *class) {
-  char hint[FL_NAME_MAX + 32];
   fl_strings names = {0};
   fl_layer layer;
   for (uint32_t i = 0; fl_layer_at(host, i, &layer); i++)
     if (!fl_strings_add(&names, layer.class))
       break; /* the hint may then be missing */
   fl_status status =
-      fl_error(FL_ENOENT, "no op replaces a layer class '%s'%s", class,
-               fl_did_you_mean(hint, sizeof hint, fl_nearest_word(class, (const char *const *)names.items, names.n)));
+      fl_error(FL_ENOENT, "no op replaces a layer class '%s'%s", class, fl_suggest_among(class, &names).text);
   fl_strings_free(&names);
   return status;
 }
