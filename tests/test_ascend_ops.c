@@ -8,6 +8,8 @@
 #include "tests/kernels.h"
 #include "tests/npu.h"
 
+#include <flhost/testing.h>
+
 /* Of some ops few of the generated calls are such as the operators take: then more of them are made. */
 enum {
   FEW_CALLS = 30,

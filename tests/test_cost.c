@@ -3,6 +3,7 @@
 #include "tests/fixture.h"
 #include "tests/op_case.h"
 
+#include <flhost/testing.h>
 #include <math.h>
 
 static fl_host *host;

@@ -10,6 +10,7 @@
 #include "tests/gpu.h"
 #include "tests/kernels.h"
 
+#include <flhost/testing.h>
 #include <stdint.h>
 
 enum { CALLS = 12, MAX_VALUES = FL_SCHEMA_MAX_VALUES, MOST_ELEMENTS = 1 << 14 };

@@ -7,6 +7,7 @@
 #include "tests/scratch.h"
 
 #include <dlfcn.h>
+#include <flhost/vllm.h>
 #include <sys/inotify.h>
 #include <sys/wait.h>
 

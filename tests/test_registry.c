@@ -2,6 +2,8 @@
 #include "core/ops.h"
 #include "fixture.h"
 
+#include <flhost/testing.h>
+
 static fl_status kernel(void *self, fl_call *call) {
   (void)self;
   (void)call;

@@ -1,6 +1,6 @@
 /*
  * The manifest of calls: which implementations calls may run, and a digest of it for the key of a compile cache. Its
- * form is described in flhost.h, so that others can make the digest again; SHA-256 is libmd's.
+ * form is described in flhost/manifest.h, so that others can make the digest again; SHA-256 is libmd's.
  */
 #include "core/call.h"
 #include "core/platform.h"

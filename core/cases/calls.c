@@ -7,6 +7,7 @@
 #include "core/cases/cases.h"
 #include "core/support.h"
 
+#include <flhost/testing.h>
 #include <math.h>
 #include <string.h>
 

@@ -7,6 +7,8 @@
 
 #include "core/schema.h"
 
+#include <flhost/testing.h>
+
 /* The parts of a call: the names of the rules, the arguments, the leading dimensions. */
 enum { FL_PARTS_MAX = FL_RULES_MAX_NAMES + FL_SCHEMA_MAX_VALUES + 1, FL_CHOICES_MAX = 64 };
 

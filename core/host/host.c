@@ -8,6 +8,7 @@
 #include "core/support.h"
 #include "core/vllm.h"
 
+#include <flhost/vllm.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

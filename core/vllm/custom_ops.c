@@ -8,6 +8,7 @@
 #include "core/settings.h"
 #include "core/support.h"
 
+#include <flhost/vllm.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,6 +6,7 @@
 #include "core/registry.h"
 #include "core/support.h"
 
+#include <flhost/vllm.h>
 #include <string.h>
 
 /* -------------------------------------------------------------------------------------------------------- permission
