@@ -50,12 +50,13 @@ static const char *vendor_of_company(const subject *s, const char *company) {
   const char *vendor = NULL;
   if (fl_get_discovered_plugins(s->host, &plugins))
     return NULL;
-  for (uint32_t i = 0; i < plugins->n && !vendor; i++)
-    for (uint32_t op = 0; !strcasecmp(plugins->plugins[i].vendor, company) && op < fl_snapshot_op_count(s->snapshot);
-         op++)
+  for (uint32_t i = 0; i < plugins->n && !vendor; i++) {
+    const fl_plugin_info *plugin = fl_plugin_at(plugins, i);
+    for (uint32_t op = 0; !strcasecmp(plugin->vendor, company) && op < fl_snapshot_op_count(s->snapshot); op++)
       for (uint32_t j = 0; !vendor && j < fl_snapshot_impl_count(s->snapshot, op); j++)
-        if (!strcmp(fl_snapshot_impl(s->snapshot, op, j)->plugin, plugins->plugins[i].name))
+        if (!strcmp(fl_snapshot_impl(s->snapshot, op, j)->plugin, plugin->name))
           vendor = fl_snapshot_impl(s->snapshot, op, j)->vendor;
+  }
   fl_plugins_free(plugins);
   return vendor;
 }
@@ -181,7 +182,7 @@ void check_settings(fl_host *host, findings *list) {
     return;
   }
   for (uint32_t i = 0; i < settings->n; i++) {
-    const subject s = {host, snapshot, &settings->settings[i], list};
+    const subject s = {host, snapshot, fl_setting_at(settings, i), list};
     for (size_t j = 0; j < sizeof checks / sizeof *checks; j++)
       checks[j](&s);
   }

@@ -16,7 +16,7 @@ static json_t *explanation_json(const fl_explanation *explanation, int32_t devic
   for (uint32_t i = 0; i < explanation->n_order; i++)
     order = cli_json_append(order, cli_json_string(explanation->order[i]));
   for (uint32_t i = 0; i < explanation->n_impls; i++) {
-    const fl_explained *impl = &explanation->impls[i];
+    const fl_explained *impl = fl_explained_at(explanation, i);
     candidates = cli_json_append(
         candidates, json_pack("{s:o, s:s, s:o, s:i, s:o, s:s, s:o}", "impl_id", cli_json_string(impl->impl_id), "kind",
                               impl->kind, "vendor", cli_json_string(impl->vendor), "priority", impl->priority, "plugin",
@@ -24,7 +24,7 @@ static json_t *explanation_json(const fl_explanation *explanation, int32_t devic
                               cli_json_string(impl->reason)));
   }
   for (uint32_t i = 0; i < explanation->n_replaces; i++) {
-    const fl_replaced *layer = &explanation->replaces[i];
+    const fl_replaced *layer = fl_replaced_at(explanation, i);
     replaces =
         cli_json_append(replaces, json_pack("{s:o, s:b, s:o}", "class", cli_json_string(layer->class_name), "allowed",
                                             (int)layer->allowed, "reason", cli_json_string(layer->reason)));
@@ -63,11 +63,11 @@ static int print_explanation(const fl_explanation *explanation, int32_t device_t
   cli_put_text(stdout, explanation->selected ? explanation->selected : "none");
   printf(" (tensors on %s)\n", cli_device_name(device_type));
   for (uint32_t i = 0; i < explanation->n_replaces; i++)
-    print_replaced(&explanation->replaces[i]);
+    print_replaced(fl_replaced_at(explanation, i));
   putchar('\n');
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < explanation->n_impls; i++) {
-    const fl_explained *impl = &explanation->impls[i];
+    const fl_explained *impl = fl_explained_at(explanation, i);
     cli_table_add(&table, impl->impl_id);
     cli_table_add(&table, impl->kind);
     cli_table_add(&table, impl->vendor);
@@ -100,8 +100,8 @@ const fl_explained *cli_most_telling(const fl_explanation *explanation, const fl
   for (uint32_t i = 0; i < explanation->n_impls; i++)
     for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, op); j++) {
       const fl_impl_info *impl = fl_snapshot_impl(snapshot, op, j);
-      if (!strcmp(impl->impl_id, explanation->impls[i].impl_id) && impl->devices & FL_DEVICE(device_type))
-        return &explanation->impls[i];
+      if (!strcmp(impl->impl_id, fl_explained_at(explanation, i)->impl_id) && impl->devices & FL_DEVICE(device_type))
+        return fl_explained_at(explanation, i);
     }
   return NULL;
 }
@@ -111,14 +111,14 @@ static void add_summary(cli_table *table, const fl_explanation *explanation, con
                         int32_t device_type) {
   uint32_t n[FL_REJECTED + 1] = {0};
   for (uint32_t i = 0; i < explanation->n_impls; i++)
-    n[explanation->impls[i].verdict]++;
+    n[fl_explained_at(explanation, i)->verdict]++;
   cli_table_add(table, explanation->op);
   cli_table_add(table, explanation->selected);
   cli_table_format(table, "%u", n[FL_SELECTED] + n[FL_CANDIDATE]);
   cli_table_format(table, "%u", n[FL_REJECTED]);
   const fl_explained *impl = cli_most_telling(explanation, snapshot, op, device_type);
   if (explanation->selected)
-    cli_table_add(table, explanation->impls[0].reason);
+    cli_table_add(table, fl_explained_at(explanation, 0)->reason);
   else if (impl)
     cli_table_format(table, "%s: %s", impl->impl_id, impl->reason);
   else

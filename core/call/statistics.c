@@ -20,6 +20,7 @@ fl_status fl_get_failed_impls(fl_host *host, const char *name, fl_failed_impls *
       n++;
   fl_failed_impl *items = fl_arena_array(arena, n, sizeof *items);
   double now = fl_monotonic_seconds();
+  *list = (fl_failed_impls){.size = sizeof *list, .item_size = sizeof *items, .items = items};
   for (uint32_t i = 0; items && i < host->n_ops; i++)
     for (const fl_failure *f = host->ops[i]->failures; f && (!only || only == host->ops[i]); f = f->next)
       items[list->n++] = (fl_failed_impl){
@@ -30,7 +31,6 @@ fl_status fl_get_failed_impls(fl_host *host, const char *name, fl_failed_impls *
                       : f->retry_at > now ? f->retry_at - now
                                           : 0,
       };
-  list->impls = items;
   pthread_mutex_unlock(&host->lock);
   fl_status status = fl_arena_finish(list);
   if (!status)

@@ -230,6 +230,8 @@ static fl_status create(fl_host *host, int32_t device_type, fl_manifest **made, 
   m.public = fl_arena_create(sizeof *m.public, &m.arena);
   if (!m.public)
     return fl_error_no_memory();
+  m.public->size = sizeof *m.public;
+  m.public->row_size = sizeof *m.rows;
   m.public->device_type = device_type;
   fl_registry_lock_asked(host);
   const fl_policy *policy = fl_scope_policy(host, &scoped);

@@ -82,12 +82,15 @@ static void fill(fl_explanation *explanation, fl_arena *arena, const fl_selectio
     impls[i] = describe(arena, selection, i, scoped);
   fl_selection_order_origin(selection, scoped, &origin);
   *explanation = (fl_explanation){
+      .size = sizeof *explanation,
       .op = fl_arena_string(arena, selection->op->name),
       .order = fl_arena_strings(arena, selection->order, selection->n_order),
       .n_order = selection->n_order,
       .order_origin = fl_arena_text(arena, &origin),
       .impls = impls,
       .n_impls = selection->n,
+      .impl_size = sizeof *impls,
+      .replaced_size = sizeof(fl_replaced),
   };
   explanation->replaces = fl_layers_of(selection->op->host, selection->op->name, arena, &explanation->n_replaces);
   if (selection->n_accepted) {

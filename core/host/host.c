@@ -378,7 +378,7 @@ fl_status fl_get_settings(fl_host *host, fl_settings **result) {
         .doc = fl_arena_string(arena, from->doc),
     };
   }
-  *list = (fl_settings){items, config->n_settings};
+  *list = (fl_settings){.size = sizeof *list, .n = config->n_settings, .item_size = sizeof *items, .items = items};
   pthread_mutex_unlock(&host->lock);
   fl_status status = fl_arena_finish(list);
   if (!status)

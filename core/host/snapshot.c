@@ -42,6 +42,7 @@ static void snapshot_impl(fl_snapshot *snapshot, const fl_host *host, const fl_i
   const char *reason = atomic_load(&record->reason); /* static in the plugin */
   const char *lacking = !reason && record->min_arch ? too_old(arena, host, record) : NULL;
   snapshot->impls[snapshot->n_impls++] = (fl_impl_info){
+      .size = sizeof(fl_impl_info),
       .op_name = fl_arena_string(arena, record->op->name),
       .impl_id = fl_arena_string(arena, record->impl_id),
       .vendor = fl_arena_string(arena, record->vendor),

@@ -113,6 +113,8 @@ static void add_lists(draft *r, fl_platform_info *info, const fl_finding *findin
                       const fl_device_list *list) {
   if (finding || plugin)
     info->steps = fl_platform_steps(finding, plugin, r->arena, &info->n_steps);
+  info->step_size = sizeof(fl_platform_step);
+  info->device_size = sizeof(fl_device_properties);
   info->n_devices = list ? list->n : 0;
   info->devices = list ? list->devices : NULL;
 }
@@ -253,11 +255,13 @@ fl_status fl_platform_report_among(const fl_platform_kind *kinds, const char *ac
   for (uint32_t i = 0; i < r.n; i++)
     r.platforms[i].active = !strcmp(r.platforms[i].name, active);
   *made = (fl_platform_report){
+      .size = sizeof *made,
       .active = fl_arena_string(r.arena, active),
       .active_origin = fl_arena_string(r.arena, origin),
       .config_file = fl_arena_string(r.arena, config_file ? config_file : ""),
       .platforms = r.platforms,
       .n = r.n,
+      .platform_size = sizeof *r.platforms,
   };
   fl_status status = fl_arena_finish(made);
   if (!status)

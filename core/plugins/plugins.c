@@ -352,7 +352,7 @@ fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **result) {
   fl_plugin_info *items = fl_arena_array(arena, host->n_plugins, sizeof *items);
   for (uint32_t i = 0; items && i < host->n_plugins; i++)
     items[i] = describe(host, &host->plugins[i], arena);
-  *list = (fl_plugins){items, host->n_plugins};
+  *list = (fl_plugins){.size = sizeof *list, .n = host->n_plugins, .item_size = sizeof *items, .items = items};
   pthread_mutex_unlock(&host->lock);
   fl_status status = fl_arena_finish(list);
   if (!status)
