@@ -12,16 +12,17 @@ static const char *verdict_name(fl_verdict verdict) {
 }
 
 static json_t *explanation_json(const fl_explanation *explanation, int32_t device_type) {
-  json_t *order = json_array(), *candidates = json_array(), *replaces = json_array();
+  json_t *order = json_array(), *implementations = json_array(), *replaces = json_array();
   for (uint32_t i = 0; i < explanation->n_order; i++)
     order = cli_json_append(order, cli_json_string(explanation->order[i]));
   for (uint32_t i = 0; i < explanation->n_impls; i++) {
     const fl_explained *impl = fl_explained_at(explanation, i);
-    candidates = cli_json_append(
-        candidates, json_pack("{s:o, s:s, s:o, s:i, s:o, s:s, s:o}", "impl_id", cli_json_string(impl->impl_id), "kind",
-                              impl->kind, "vendor", cli_json_string(impl->vendor), "priority", impl->priority, "plugin",
-                              cli_json_string(impl->plugin), "verdict", verdict_name(impl->verdict), "reason",
-                              cli_json_string(impl->reason)));
+    implementations = cli_json_append(
+        implementations,
+        json_pack("{s:o, s:s, s:o, s:i, s:o, s:b, s:s, s:o}", "impl_id", cli_json_string(impl->impl_id), "kind",
+                  impl->kind, "vendor", cli_json_string(impl->vendor), "priority", impl->priority, "plugin",
+                  cli_json_string(impl->plugin), "candidate", impl->verdict != FL_REJECTED, "verdict",
+                  verdict_name(impl->verdict), "reason", cli_json_string(impl->reason)));
   }
   for (uint32_t i = 0; i < explanation->n_replaces; i++) {
     const fl_replaced *layer = fl_replaced_at(explanation, i);
@@ -32,7 +33,8 @@ static json_t *explanation_json(const fl_explanation *explanation, int32_t devic
   return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "op", cli_json_string(explanation->op), "device",
                    cli_device_name(device_type), "order", order, "order_origin",
                    cli_json_string(explanation->order_origin), "selected", cli_json_string(explanation->selected),
-                   "error", cli_json_string(explanation->error), "candidates", candidates, "replaces", replaces);
+                   "error", cli_json_string(explanation->error), "implementations", implementations, "replaces",
+                   replaces);
 }
 
 static void print_order(const fl_explanation *explanation) {
