@@ -174,6 +174,21 @@ START_TEST(D4_a_critical_plugin_that_fails_is_the_hosts_failure) {
 }
 END_TEST
 
+START_TEST(D4_a_critical_plugin_that_comes_later_leaves_the_count_of_loaded_ones_alone) {
+  char variable[600];
+  fl_host *host;
+  uint32_t n_loaded = 77;
+  snprintf(variable, sizeof variable, "XDG_CONFIG_HOME=%s", directory);
+  ck_ok(open_host((const char *const[]){variable, NULL}, &host));
+  add_plugin("good", "good.so");
+  add_missing_critical_plugin();
+  ck_assert_int_eq(fl_discover_plugins(host, &n_loaded), FL_EPLUGIN);
+  ck_contains(fl_error_message(), "critical plugin acme: ");
+  ck_assert_uint_eq(n_loaded, 77);
+  fl_host_destroy(host);
+}
+END_TEST
+
 /* As it would be in a library whose items have grown. */
 START_TEST(an_item_of_a_list_is_found_by_the_size_that_the_library_gave) {
   const struct {
@@ -389,6 +404,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, discovering_again_loads_what_has_come);
   tcase_add_test(tests, D3_a_module_is_loaded_by_name_and_a_missing_one_says_where_it_was_looked_for);
   tcase_add_test(tests, D4_a_critical_plugin_that_fails_is_the_hosts_failure);
+  tcase_add_test(tests, D4_a_critical_plugin_that_comes_later_leaves_the_count_of_loaded_ones_alone);
   tcase_add_test(tests, an_item_of_a_list_is_found_by_the_size_that_the_library_gave);
   tcase_add_test(tests, what_is_handed_out_begins_with_its_size_and_has_the_size_of_its_items);
   tcase_add_test(tests, T2_a_vendor_or_op_that_nobody_registered_is_a_warning_with_the_nearest);

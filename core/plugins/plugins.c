@@ -244,7 +244,7 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   }
   if (critical)
     status = fl_error(FL_EPLUGIN, "%s", critical);
-  if (n_loaded)
+  else if (n_loaded)
     *n_loaded = n;
 out:
   fl_loader_end(&loader);
