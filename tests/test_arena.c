@@ -3,6 +3,7 @@
  * its allocations fails. The linker hands the suite's and the library's allocations to the functions below.
  */
 #include "core/platform.h"
+#include "core/plugins.h"
 #include "core/support.h"
 #include "tests/fixture.h"
 
@@ -171,6 +172,22 @@ static fl_status make_failed_impls(void) {
   return status;
 }
 
+static fl_status make_record(void) {
+  char path[1024];
+  fl_loader loader;
+  fl_note_info info;
+  fl_plugin_record record;
+  snprintf(path, sizeof path, "%s/tests/plugins/good.so", build_dir());
+  fl_file file = fl_file_look(path);
+  fl_loader_begin(&loader, host, &host->log);
+  fl_status status = fl_loader_judge(&loader, path, &file, &record, &info);
+  ck_each(!status == (record.file != NULL), "%s, and a record", fl_status_name(status));
+  fl_note_clear(&info);
+  fl_plugin_record_clear(&record);
+  fl_loader_end(&loader);
+  return status;
+}
+
 static fl_status make_report(void) {
   fl_platform_kind kinds[] = {fl_platform_kinds[0], fl_platform_kinds[1], {0}};
   kinds[1].nodes[0] = "/nonexistent/node";
@@ -228,6 +245,7 @@ static const struct {
     {"manifest", make_manifest},
     {"plugins", make_plugins},
     {"failed implementations", make_failed_impls},
+    {"record of a plugin", make_record},
     {"platform report", make_report},
     {"policy", make_policy},
     {"policy with denied vendors", make_denying_policy},

@@ -22,16 +22,6 @@
 
 /* ------------------------------------------------------------------------------------------------------ records */
 
-/* Puts a copy in the place of an owned string. */
-static bool replace(char **string, const char *with) {
-  char *copy = fl_strdup(with);
-  if (!copy)
-    return false;
-  free(*string);
-  *string = copy;
-  return true;
-}
-
 char *fl_plugin_name_of_file(const char *path) {
   static const char *const prefixes[] = {"libflhost_", "lib"};
   const char *slash = strrchr(path, '/');
@@ -50,16 +40,20 @@ char *fl_plugin_name_of_file(const char *path) {
   return fl_strndup(name, length);
 }
 
-static bool record_begin(fl_plugin_record *record, const char *path, const fl_file *file) {
-  *record = (fl_plugin_record){.route = "", .status = FL_PLUGIN_FAILED};
+void fl_plugin_record_name(fl_plugin_record *record, const char *path) {
+  char *name = fl_plugin_name_of_file(path);
+  record->owned.failed |= !name;
+  record->name = fl_arena_string(&record->owned, name ? name : "");
+  free(name);
+}
+
+static void record_file(fl_plugin_record *record, const char *path, const fl_file *file) {
+  *record = fl_plugin_record_begin(path);
+  fl_plugin_record_name(record, path);
   if (!file->error) {
     record->device = file->status.st_dev;
     record->inode = file->status.st_ino;
   }
-  record->name = fl_plugin_name_of_file(path);
-  return record->name && replace(&record->file, path) && replace(&record->version, "") &&
-         replace(&record->vendor, "") && replace(&record->licence, "") && replace(&record->abi, "") &&
-         replace(&record->reason, "") && replace(&record->build_id, "");
 }
 
 static double now_us(void) {
@@ -102,18 +96,20 @@ static fl_status check_abi(const fl_plugin_note *note) {
 }
 
 /* Of another ABI major only the version is believed: the rest may be laid out differently. */
-static bool record_note(fl_plugin_record *record, const fl_note_info *info) {
+static fl_status record_note(fl_plugin_record *record, const fl_note_info *info) {
   const fl_plugin_note *note = &info->note;
-  char abi[24];
-  snprintf(abi, sizeof abi, "%u.%u", note->abi_major, note->abi_minor);
-  if (!replace(&record->abi, abi) || !replace(&record->build_id, info->build_id))
-    return false;
-  if (note->abi_major != FL_ABI_MAJOR)
-    return true;
-  return replace(&record->name, note->name) && replace(&record->version, note->version) &&
-         replace(&record->vendor, note->vendor) && replace(&record->licence, note->licence) &&
-         (!info->ops || replace(&record->ops, info->ops)) &&
-         (!info->platform || replace(&record->platform, info->platform));
+  fl_arena *owned = &record->owned;
+  record->abi = fl_arena_format(owned, "%u.%u", note->abi_major, note->abi_minor);
+  record->build_id = fl_arena_string(owned, info->build_id);
+  if (note->abi_major == FL_ABI_MAJOR) {
+    record->name = fl_arena_string(owned, note->name);
+    record->version = fl_arena_string(owned, note->version);
+    record->vendor = fl_arena_string(owned, note->vendor);
+    record->licence = fl_arena_string(owned, note->licence);
+    record->ops = fl_arena_string(owned, info->ops);
+    record->platform = fl_arena_string(owned, info->platform);
+  }
+  return owned->failed ? fl_error_no_memory() : FL_OK;
 }
 
 /* Everything that can be said before any of its code runs. */
@@ -123,8 +119,8 @@ static fl_status judge(fl_trust *trust, const char *path, const fl_file *file, f
   fl_status status = fl_trust_judge(trust, path, file);
   if (!status)
     status = fl_note_of_file(path, file, info);
-  if (!status && !record_note(record, info))
-    status = fl_error_no_memory();
+  if (!status)
+    status = record_note(record, info);
   if (!status)
     status = check_abi(&info->note);
   if (!status)
@@ -137,7 +133,9 @@ static fl_status judge(fl_trust *trust, const char *path, const fl_file *file, f
 
 /* The end of either step. */
 static fl_status conclude(fl_plugin_record *record, fl_status status, double start) {
-  if (status && status != FL_ENOMEM && !replace(&record->reason, fl_error_message()))
+  if (status && status != FL_ENOMEM)
+    record->reason = fl_arena_string(&record->owned, fl_error_message());
+  if (record->owned.failed)
     status = fl_error_no_memory();
   record->load_us += now_us() - start;
   if (status == FL_ENOMEM)
@@ -154,8 +152,8 @@ fl_status fl_loader_judge(fl_loader *loader, const char *path, const fl_file *fi
                           fl_note_info *info) {
   double start = now_us();
   *info = (fl_note_info){0};
-  fl_status status =
-      record_begin(record, path, file) ? judge(&loader->trust, path, file, record, info) : fl_error_no_memory();
+  record_file(record, path, file);
+  fl_status status = judge(&loader->trust, path, file, record, info);
   if (status)
     fl_note_clear(info);
   return conclude(record, status, start);
@@ -506,8 +504,8 @@ fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_in
   fl_committed committed = {0};
   fl_status status = open_and_register(&l, &committed);
   record->status = FL_PLUGIN_LOADED;
-  if (!status && (committed.remark.failed || !replace(&record->reason, fl_text_get(&committed.remark))))
-    status = fl_error_no_memory();
+  if (!status)
+    record->reason = fl_arena_text(&record->owned, &committed.remark);
   fl_text_free(&committed.remark);
   return conclude(record, status, start);
 }

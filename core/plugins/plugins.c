@@ -24,24 +24,22 @@ static const fl_plugin_record *find_same(const fl_host *host, const fl_file *fil
 
 /* Adds a record, in the place of an older one of the same file that was not loaded. Takes it over. */
 static bool add_record(fl_host *host, fl_plugin_record *record) {
-  bool added = true;
   pthread_mutex_lock(&host->lock);
   uint32_t i = 0;
   while (i < host->n_plugins &&
          (strcmp(host->plugins[i].file, record->file) || host->plugins[i].status == FL_PLUGIN_LOADED))
     i++;
-  if (i < host->n_plugins) {
+  bool replaces = i < host->n_plugins;
+  /* Who looks for an op of one that failed is told why it is missing. */
+  if (replaces && !record->ops && record->status == FL_PLUGIN_FAILED)
+    record->ops = fl_arena_string(&record->owned, host->plugins[i].ops);
+  bool added = !record->owned.failed && (replaces || fl_array_grow(&host->plugins, i, sizeof *host->plugins));
+  if (added && replaces) {
     host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
-    if (!record->ops && record->status == FL_PLUGIN_FAILED) { /* who looks for an op of it is told why it is missing */
-      record->ops = host->plugins[i].ops;
-      host->plugins[i].ops = NULL;
-    }
     fl_plugin_record_clear(&host->plugins[i]);
-  } else {
-    added = fl_array_grow(&host->plugins, host->n_plugins, sizeof *host->plugins);
-    host->n_plugins += added;
   }
   if (added) {
+    host->n_plugins += !replaces;
     host->plugins[i] = *record;
     host->n_deferred += record->status == FL_PLUGIN_DEFERRED;
   }
@@ -54,29 +52,20 @@ static bool add_record(fl_host *host, fl_plugin_record *record) {
 /* A record of what is not loaded. */
 static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_status status, const char *reason) {
   const char *file = found->path ? found->path : "";
-  fl_plugin_record record = {
-      .name = found->name ? fl_strdup(found->name) : fl_plugin_name_of_file(file),
-      .file = fl_strdup(file),
-      .version = fl_strdup(""),
-      .vendor = fl_strdup(""),
-      .licence = fl_strdup(""),
-      .abi = fl_strdup(""),
-      .reason = fl_strdup(reason),
-      .build_id = fl_strdup(""),
-      .route = found->route,
-      .status = status,
-      .critical = found->critical,
-  };
-  if (!record.name || !record.file || !record.version || !record.vendor || !record.licence || !record.abi ||
-      !record.reason || !record.build_id) {
-    fl_plugin_record_clear(&record);
-    return false;
-  }
+  fl_plugin_record record = fl_plugin_record_begin(file);
+  if (found->name)
+    record.name = fl_arena_string(&record.owned, found->name);
+  else
+    fl_plugin_record_name(&record, file);
+  record.reason = fl_arena_string(&record.owned, reason);
+  record.route = found->route;
+  record.status = status;
+  record.critical = found->critical;
   return add_record(host, &record);
 }
 
 /* "until …: op_a,op_b,op_c and 12 more" */
-static char *deferral_reason(const char *ops) {
+static const char *deferral_reason(fl_arena *arena, const char *ops) {
   enum { SHOWN = 120 };
   size_t length = strlen(ops), shown = length;
   uint32_t more = 0;
@@ -85,24 +74,19 @@ static char *deferral_reason(const char *ops) {
       shown--;
   for (const char *at = ops + shown; (at = strchr(at, ',')); at++)
     more++;
-  return more ? fl_format("until one of its ops is looked for: %.*s and %u more", (int)shown, ops, (unsigned)more)
-              : fl_format("until one of its ops is looked for: %s", ops);
+  if (!more)
+    return fl_arena_format(arena, "until one of its ops is looked for: %s", ops);
+  return fl_arena_format(arena, "until one of its ops is looked for: %.*s and %u more", (int)shown, ops,
+                         (unsigned)more);
 }
 
 /* Keeps a plugin that was judged well for later. */
 static fl_status defer(fl_host *host, const fl_found *found, fl_plugin_record *record) {
-  char *reason = deferral_reason(record->ops);
-  record->symbol = fl_strdup(found->symbol);
-  if (!reason || (found->symbol && !record->symbol)) {
-    free(reason);
-    fl_plugin_record_clear(record);
-    return fl_error_no_memory();
-  }
-  free(record->reason);
-  record->reason = reason;
+  record->reason = deferral_reason(&record->owned, record->ops);
+  record->symbol = fl_arena_string(&record->owned, found->symbol);
   record->status = FL_PLUGIN_DEFERRED;
   record->load_us = 0;
-  fl_log_line(&host->log, FL_LOG_DEBUG, "plugin %s is deferred %s", record->name, reason);
+  fl_log_line(&host->log, FL_LOG_DEBUG, "plugin %s is deferred %s", record->name, record->reason);
   return add_record(host, record) ? FL_OK : fl_error_no_memory();
 }
 

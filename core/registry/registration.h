@@ -4,7 +4,7 @@
 #ifndef FLHOST_CORE_REGISTRY_REGISTRATION_H
 #define FLHOST_CORE_REGISTRY_REGISTRATION_H
 
-#include "core/support/text.h"
+#include "core/support.h"
 
 /* What one plugin registers, until it is committed as a whole. */
 typedef struct fl_stage fl_stage;

@@ -98,11 +98,7 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
   for (uint32_t i = 0; i < host->n_plugins; i++)
     if (!strcmp(host->plugins[i].name, plugin) &&
         (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)) {
-      char *reason = fl_strdup("withdrawn");
-      if (reason) {
-        free(host->plugins[i].reason);
-        host->plugins[i].reason = reason;
-      }
+      host->plugins[i].reason = "withdrawn";
       host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
       host->plugins[i].status = FL_PLUGIN_SKIPPED;
       host->plugins[i].impls = 0;
