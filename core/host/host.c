@@ -30,6 +30,16 @@ static void copy_environment(fl_host *host, const char *const *environment) {
   host->environment = fl_arena_strings(&host->owned, environment, n);
 }
 
+/* The built-in platform that a word names or is an alias of. */
+static const char *find_platform(const void *context, const char *word) {
+  const char *canonical = fl_platform_canonical(word);
+  (void)context;
+  for (size_t i = 0; fl_platform_names[i]; i++)
+    if (!strcmp(canonical, fl_platform_names[i]))
+      return fl_platform_names[i];
+  return NULL;
+}
+
 static fl_status copy_options(fl_host *host, const fl_host_options *options) {
   fl_arena *owned = &host->owned;
   if (options->environment)
@@ -43,6 +53,7 @@ static fl_status copy_options(fl_host *host, const fl_host_options *options) {
       .plugin_path = fl_arena_string(owned, options->plugin_path),
       .plugin_modules = fl_arena_string(owned, options->plugin_modules),
       .default_config_dir = fl_arena_string(owned, default_config_dir),
+      .find_platform = find_platform,
   };
   free(default_config_dir);
   host->log.fn = options->log;
@@ -299,8 +310,8 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
     return fl_error_restore(&why);
   }
   host->sources.reload = true; /* what was said of the sources once is not said again */
-  host->dispatch_debug = host->config->dispatch_debug;
-  host->synchronous = host->config->synchronize || options.flags & FL_HOST_SYNCHRONOUS;
+  host->dispatch_debug = host->config->values[FL_SETTING_DISPATCH_DEBUG].flag;
+  host->synchronous = host->config->values[FL_SETTING_SYNCHRONIZE].flag || options.flags & FL_HOST_SYNCHRONOUS;
   warn_of_unknown_names(host);
   log_summary(host);
   if (host->dispatch_debug)
@@ -367,18 +378,20 @@ fl_status fl_get_settings(fl_host *host, fl_settings **result) {
     return fl_error_no_memory();
   pthread_mutex_lock(&host->lock);
   const fl_config *config = host->config;
-  fl_setting *items = fl_arena_array(arena, config->n_settings, sizeof *items);
-  for (uint32_t i = 0; items && i < config->n_settings; i++) {
-    const fl_setting *from = &config->settings[i];
+  fl_setting *items = fl_arena_array(arena, FL_N_SETTINGS, sizeof *items);
+  for (uint32_t i = 0; items && i < FL_N_SETTINGS; i++) {
+    const fl_setting_row *row = &fl_setting_table[i];
+    fl_text json = {0};
+    fl_config_add_json(config, (fl_setting_id)i, &json);
     items[i] = (fl_setting){
-        .name = fl_arena_string(arena, from->name),
-        .variable = fl_arena_string(arena, from->variable),
-        .value = fl_arena_string(arena, from->value),
-        .origin = fl_arena_string(arena, from->origin),
-        .doc = fl_arena_string(arena, from->doc),
+        .name = fl_setting_name(row),
+        .variable = row->variable,
+        .value = fl_arena_text(arena, &json),
+        .origin = fl_arena_string(arena, fl_config_origin(config, (fl_setting_id)i)),
+        .doc = row->doc,
     };
   }
-  *list = (fl_settings){.size = sizeof *list, .n = config->n_settings, .item_size = sizeof *items, .items = items};
+  *list = (fl_settings){.size = sizeof *list, .n = FL_N_SETTINGS, .item_size = sizeof *items, .items = items};
   pthread_mutex_unlock(&host->lock);
   fl_status status = fl_arena_finish(list);
   if (!status)
@@ -392,7 +405,7 @@ void fl_settings_free(fl_settings *settings) {
 
 bool fl_is_oot_enabled(fl_host *host) {
   pthread_mutex_lock(&host->lock);
-  bool enabled = host->config->oot_enabled;
+  bool enabled = host->config->values[FL_SETTING_OOT_ENABLED].flag;
   pthread_mutex_unlock(&host->lock);
   return enabled;
 }

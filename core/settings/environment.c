@@ -1,6 +1,5 @@
-/* The environment and the engine's options: see environment.h and the first part of config.h. */
+/* The environment and the engine's options: see environment.h. */
 #include "core/settings/environment.h"
-#include "core/platform.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -90,11 +89,8 @@ const char *fl_config_forced_platform(const fl_config_sources *sources, const ch
   name[length] = 0;
   if (!strcmp(name, "auto"))
     return NULL;
-  const char *canonical = fl_platform_canonical(name);
-  for (size_t i = 0; fl_platform_names[i]; i++)
-    if (!strcmp(canonical, fl_platform_names[i]))
-      return fl_platform_names[i];
-  return text;
+  const char *known = sources->find_platform ? sources->find_platform(sources->platform_context, name) : NULL;
+  return known ? known : text;
 }
 
 bool fl_config_plugins(const fl_config_sources *sources, bool *has_path, fl_strings *path, fl_strings *modules) {
@@ -122,13 +118,12 @@ static bool injected(const char *name) {
 
 static void report_variable(fl_problems *problems, const char *name) {
   const char *hint = fl_setting_foreign(name);
-  char nearest[96];
   if (hint)
     fl_problems_warn(problems, "%s: flhost has no such setting as vllm-plugin-FL has (%s); the variable is ignored",
                      name, hint);
   else
     fl_problems_warn(problems, "%s: unknown variable, ignored%s", name,
-                     fl_did_you_mean(nearest, sizeof nearest, fl_setting_nearest_variable(name)));
+                     fl_suggest(fl_setting_nearest_variable(name)).text);
 }
 
 static bool any_variable(const char *const *environment) {
