@@ -249,9 +249,9 @@ START_TEST(not_asked_is_an_answer_of_its_own_with_the_setting_that_decided) {
   fl_snapshot_release(snapshot);
   fl_plugins *list;
   ck_ok(fl_get_discovered_plugins(host, &list));
-  ck_assert_str_eq(list->plugins[0].status, "loaded");
+  ck_assert_str_eq(fl_plugin_at(list, 0)->status, "loaded");
   snprintf(words, sizeof words, "4 of 5 not asked whether available: %s", denied);
-  ck_assert_str_eq(list->plugins[0].reason, words);
+  ck_assert_str_eq(fl_plugin_at(list, 0)->reason, words);
   fl_plugins_free(list);
   ck_assert_int_eq(test_call(host, "asked_only", NULL), FL_ENOIMPL);
   ck_contains(fl_error_message(), denied);
