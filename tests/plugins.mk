@@ -47,6 +47,13 @@ $(TP)/%.so: tests/plugins/%.c
 $(PLANTED_PLUGINS): $(TP)/planted_%.so: tests/plugins/planted.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"planted_$*"' -DERROR=$$(echo $* | tr a-z A-Z) -lm
+# Two builds of one plugin, the newer with an error.
+PLANTED_BUILDS := $(TP)/old/planted.so $(TP)/new/planted.so
+$(TP)/old/planted.so: ERROR := NOTHING
+$(TP)/new/planted.so: ERROR := LAST_ELEMENT
+$(PLANTED_BUILDS): tests/plugins/planted.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"planted"' -DERROR=$(ERROR) -lm
 # Of tests/stress.c.
 STRESS_PLUGINS := $(TP)/stress_acme.so $(TP)/stress_bolt.so $(TP)/stress_even.so $(TP)/stress_reference.so
 $(TP)/stress_even.so: STRESS_FLAGS = -DEVEN -DVENDOR='"even"' -DID='"vendor.even"'
@@ -155,6 +162,6 @@ $(TP)/cxx.so: tests/plugins/cxx.cc
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
 $(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
-$(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS)
-$(patsubst %,$(BUILD)/tests/test_%,lazy note cli): | $(LISTED_PLUGINS)
+$(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS) $(PLANTED_BUILDS)
+$(patsubst %,$(BUILD)/tests/test_%,lazy note cli discovery): | $(LISTED_PLUGINS)
 $(BUILD)/tests/test_op_files: | $(PLUGINS)

@@ -23,6 +23,18 @@ static json_t *tests_of(outcome run) {
   return json_object_get(parse_json(run.out, JSON_OBJECT), "tests");
 }
 
+/* A developer's build beside the installed one: what is named is what is tested. */
+START_TEST(D1_the_module_that_is_named_is_verified_and_not_an_installed_one_of_its_name) {
+  copy_built("tests/plugins/old/planted.so", "plugins");
+  assert_quiet(FLHOST("verify", "--impl", "vendor.wrong", "planted"));
+  setting("VLLM_FL_PLUGIN_MODULES=%s/tests/plugins/new/planted.so", build_dir());
+  outcome run = FLHOST("verify", "--impl", "vendor.wrong", "planted");
+  assert_status(run, 1);
+  ck_assert_str_eq(run.err, "");
+  assert_contains(run.out, "calls failed, the first: ");
+}
+END_TEST
+
 /* ------------------------------------------------------------------------------------------------------ planted errors
  */
 
@@ -42,10 +54,10 @@ static const struct {
     {"forgets_weight", {"result 'out': ", "weight float32["}},
     {"other_threads", {"called from 4 threads at once: other bits", "declared deterministic", "result 'out' differs"}},
     {"other_bits", {"called twice with the same arguments, it gave different bits: result 'out'"}},
-    {"enotsup_after_yes", {"returned FL_ENOTSUP, although its supports_args said", "rows of 64 are too long"}},
+    {"enotsup_after_yes", {"returned FL_ENOTSUP, although its supports_args said", "planted: rows of 64 are too long"}},
     {"writes_before_enotsup",
      {"result 'out' was written (element [0", "before the implementation returned FL_ENOTSUP"}},
-    {"fails", {"returned FL_EDEVICE: too many rows"}},
+    {"fails", {"returned FL_EDEVICE: planted: too many rows"}},
 };
 enum { N_PLANTED = sizeof planted / sizeof planted[0] };
 
@@ -222,7 +234,7 @@ START_TEST(calls_that_an_implementation_does_not_take_are_counted_with_the_reaso
   copy_built("tests/plugins/planted_writes_before_enotsup.so", "plugins");
   const json_t *wrong = json_array_get(tests_of(FLHOST("verify", "--json", "planted")), 1);
   ck_assert_int_gt(number_at(wrong, "skipped_calls"), 0); /* those without rows: nothing was written */
-  ck_assert_str_eq(text_at(wrong, "reason"), "rows of 64 are too long");
+  ck_assert_str_eq(text_at(wrong, "reason"), "planted: rows of 64 are too long");
 }
 END_TEST
 
@@ -257,6 +269,7 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, end_scenario);
+  tcase_add_test(tests, D1_the_module_that_is_named_is_verified_and_not_an_installed_one_of_its_name);
   tcase_add_loop_test(tests, a_planted_error_is_found_and_named, 0, N_PLANTED);
   tcase_add_test(tests, an_error_of_one_layout_or_size_does_not_spoil_all_calls);
   tcase_add_test(tests, the_cpu_plugin_passes_in_every_op_and_element_type);

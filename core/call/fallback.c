@@ -211,12 +211,12 @@ static bool succeed(attempts *a) {
   return end(a, FL_OK);
 }
 
-/* F3: the words are the implementation's own, if it has any. */
+/* F3: behind the op's name the words are the implementation's own, if it has any. */
 static bool end_strictly(attempts *a, fl_status status) {
-  if (!a->call->message[0])
-    fl_error(status, "Implementation '%s' failed for op '%s': %s", on_turn(a)->impl_id, a->binding->op->name,
-             fl_status_name(status));
-  return end(a, status);
+  const char *op = a->binding->op->name;
+  return end(a, a->call->message[0] ? fl_error(status, "%s: %s", op, a->call->message)
+                                    : fl_error(status, "Implementation '%s' failed for op '%s': %s",
+                                               on_turn(a)->impl_id, op, fl_status_name(status)));
 }
 
 /* F2: it said so itself, and wrote nothing. */
