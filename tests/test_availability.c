@@ -225,13 +225,13 @@ START_TEST(R6_a_freeze_asks_whom_the_scope_of_any_thread_lets_in) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------- what is said of it */
+/* ------------------------------------------------------------------------------------------------- what is said of it
+ */
 
 static const fl_impl_info *info_of(const fl_snapshot *snapshot, const char *op, const char *impl_id) {
   for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++)
     for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, i); j++)
-      if (!strcmp(fl_snapshot_op_name(snapshot, i), op) &&
-          !strcmp(fl_snapshot_impl(snapshot, i, j)->impl_id, impl_id))
+      if (!strcmp(fl_snapshot_op_name(snapshot, i), op) && !strcmp(fl_snapshot_impl(snapshot, i, j)->impl_id, impl_id))
         return fl_snapshot_impl(snapshot, i, j);
   ck_abort_msg("no '%s' of '%s'", impl_id, op);
 }
