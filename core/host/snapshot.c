@@ -37,9 +37,20 @@ static const char *too_old(fl_arena *arena, const fl_host *host, const fl_impl_r
   return reason.length ? fl_arena_text(arena, &reason) : NULL;
 }
 
-static void snapshot_impl(fl_snapshot *snapshot, const fl_host *host, const fl_impl_record *record) {
+/* Why the policy in force keeps it out, so that it was not asked. The host's lock is held. */
+static const char *not_asked(fl_arena *arena, fl_host *host, const fl_impl_record *impl) {
+  bool scoped;
+  fl_text reason = {0};
+  const fl_policy *policy = fl_scope_policy(host, &scoped);
+  fl_kept_out_reason(host, policy, scoped, impl, &reason);
+  return fl_arena_text(arena, &reason);
+}
+
+static void snapshot_impl(fl_snapshot *snapshot, fl_host *host, const fl_impl_record *record) {
   fl_arena *arena = snapshot->arena;
-  const char *reason = atomic_load(&record->reason); /* static in the plugin */
+  bool asked = fl_impl_is_asked(host, record);
+  const char *reason = asked ? atomic_load(&record->reason) /* static in the plugin */
+                             : not_asked(arena, host, record);
   const char *lacking = !reason && record->min_arch ? too_old(arena, host, record) : NULL;
   snapshot->impls[snapshot->n_impls++] = (fl_impl_info){
       .size = sizeof(fl_impl_info),
@@ -56,11 +67,12 @@ static void snapshot_impl(fl_snapshot *snapshot, const fl_host *host, const fl_i
       .available = !reason && !lacking,
       .reason = lacking ? lacking : reason,
       .has_supports_args = record->supports_args != NULL,
+      .asked = asked,
   };
 }
 
 /* The host's lock is held. */
-static void snapshot_fill(fl_snapshot *snapshot, const fl_host *host) {
+static void snapshot_fill(fl_snapshot *snapshot, fl_host *host) {
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     snapshot->ops[snapshot->n_ops++] =
