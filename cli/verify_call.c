@@ -227,7 +227,7 @@ static fl_status make_workspace(attempt *made, fl_call *call) {
   fl_tensor_spec bytes = {.present = true, .ndim = 1, .dtype = {kDLUInt, 8, 1}};
   size_t size = 0;
   guarded_free(&made->workspace);
-  if (fl_workspace(made->call->op, call, &size) || !size)
+  if (fl_workspace_size(made->call->op, call, &size) || !size)
     return FL_OK; /* that nothing may run is what the call says */
   bytes.shape[0] = (int64_t)size;
   if (!guarded_create(&made->workspace, made->at, &bytes, LAYOUT_COMPACT, NULL))

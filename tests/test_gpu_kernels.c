@@ -131,7 +131,7 @@ static void free_twin(twin *t) {
 static fl_status invoke(fl_op *op, fl_value *values, uint32_t n) {
   enum { ALIGNMENT = 256, JUNK = 0xa5 };
   fl_call call = {.size = sizeof call, .count = n, .values = values};
-  fl_status status = fl_workspace(op, &call, &call.workspace_size);
+  fl_status status = fl_workspace_size(op, &call, &call.workspace_size);
   if (status)
     return status;
   size_t size = (call.workspace_size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;

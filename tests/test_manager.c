@@ -715,8 +715,8 @@ START_TEST(a_null_op_a_null_call_and_one_without_size_are_errors) {
   fl_cost cost = {.size = sizeof cost};
   size_t size;
   ck_assert_int_eq(fl_invoke(NULL, &call), FL_ENOENT);
-  ck_assert_int_eq(fl_workspace(NULL, &call, &size), FL_ENOENT);
-  ck_assert_str_eq(fl_error_message(), "fl_workspace: the op is NULL");
+  ck_assert_int_eq(fl_workspace_size(NULL, &call, &size), FL_ENOENT);
+  ck_assert_str_eq(fl_error_message(), "fl_workspace_size: the op is NULL");
   fl_host *host = host_with_four(NULL);
   fl_op *op = fl_find_op(host, "op");
   ck_assert_int_eq(fl_invoke(op, NULL), FL_EINVAL);
@@ -724,7 +724,7 @@ START_TEST(a_null_op_a_null_call_and_one_without_size_are_errors) {
   ck_assert_int_eq(fl_check(op, NULL), FL_EINVAL);
   ck_assert_int_eq(fl_infer(op, NULL, NULL, 0), FL_EINVAL);
   ck_assert_int_eq(fl_op_cost(op, NULL, &cost), FL_EINVAL);
-  ck_assert_int_eq(fl_workspace(op, NULL, &size), FL_EINVAL);
+  ck_assert_int_eq(fl_workspace_size(op, NULL, &size), FL_EINVAL);
   ck_assert_str_eq(fl_error_message(), "op: the call is a null pointer, expected a fl_call");
   call.size = 12;
   ck_assert_int_eq(fl_invoke(op, &call), FL_EINVAL);

@@ -229,7 +229,7 @@ static const char header_begin[] =
     "made\n"
     " * from any thread. It returns what fl_invoke returns; FL_ENOENT when the host does not know the op. It brings "
     "no\n"
-    " * workspace: where fl_workspace says that one is wanted, make a fl_call (FL_CALL) and invoke that.\n"
+    " * workspace: where fl_workspace_size says that one is wanted, make a fl_call (FL_CALL) and invoke that.\n"
     " *\n"
     " * T[..., 2*d] is a tensor of dtype T with any leading dimensions and a last one of 2*d; a letter or name has the "
     "same\n"

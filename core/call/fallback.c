@@ -335,12 +335,12 @@ static const fl_binding *binding_for(fl_op *op, const fl_call *call, fl_status *
   return target ? target->binding : NULL;
 }
 
-fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size) {
+fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size) {
   size_t largest = 0;
   bool taken = false;
   fl_text why = {0};
   if (!op)
-    return fl_error(FL_ENOENT, "fl_workspace: the op is NULL");
+    return fl_error(FL_ENOENT, "fl_workspace_size: the op is NULL");
   fl_status status = fl_check(op, call);
   if (status || (status = fl_thread_join()))
     return status;

@@ -54,7 +54,7 @@ FL_API fl_status fl_check(const fl_op *op, const fl_call *call);
  * device, aligned to 256 (fl_device_allocate), and may be used again for the next call on the same stream. Errors are
  * those of fl_check, and FL_ENOIMPL where nothing is there to run.
  */
-FL_API fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size);
+FL_API fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size);
 
 #ifdef __cplusplus
 }
