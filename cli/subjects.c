@@ -51,7 +51,8 @@ bool cli_create_policy(const char *op, const char *impl_id, fl_policy **policy) 
     return false;
   const char *const tokens[] = {token};
   const fl_op_order order = {.op = op, .tokens = tokens, .n_tokens = 1};
-  const fl_policy_fields fields = {.size = sizeof fields, .strict = true, .per_op = &order, .n_per_op = 1};
+  const fl_policy_fields fields = {
+      .size = sizeof fields, .strict = true, .per_op = &order, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)};
   fl_status status = fl_policy_create(&fields, policy);
   free(token);
   return !status;

@@ -373,7 +373,7 @@ END_TEST
 START_TEST(synchronous_calls_find_the_op_that_failed_and_fall_back) {
   static const char *const variable[] = {"VLLM_FL_SYNCHRONIZE=1", "VLLM_FL_LOG_LEVEL=DEBUG", NULL};
   fl_host *host = device_host(_i ? variable : NULL, _i ? 0 : FL_HOST_SYNCHRONOUS);
-  fl_counters counters;
+  fl_counters counters = {.size = sizeof counters};
   matrix x, out;
   matrix_make(&x, host, device0, 1, 4, gated);
   matrix_make(&out, host, device0, 1, 4, NULL);
@@ -395,7 +395,7 @@ END_TEST
 
 START_TEST(a_synchronous_call_is_not_blamed_for_what_was_queued_before_it) {
   fl_host *host = device_host(NULL, 0), *careful = device_host(NULL, FL_HOST_SYNCHRONOUS);
-  fl_counters counters;
+  fl_counters counters = {.size = sizeof counters};
   matrix x, out;
   matrix_make(&x, host, device0, 1, 4, gated);
   matrix_make(&out, host, device0, 1, 4, NULL);

@@ -207,7 +207,7 @@ static void explain(void) {
 }
 
 static void resolve(void) {
-  fl_resolution resolution;
+  fl_resolution resolution = {.size = sizeof resolution};
   ck_ok(fl_resolve_op(host, "lazy_a", 0, &resolution));
   ck_assert_str_eq(resolution.impl_id, "vendor.lazy_a");
 }

@@ -8,6 +8,7 @@
 #include "core/call/checked_forms.h"
 #include "core/support/error.h"
 #include "core/support/likely.h"
+#include "core/support/sized.h"
 
 const DLTensor *fl_call_first_tensor(const fl_call *call) {
   for (uint32_t i = 0; i < call->count; i++)
@@ -47,12 +48,25 @@ fl_status fl_dispatch(const fl_op *op, const fl_slots *slots, fl_call *call) {
   return fl_run_target(atomic_load_explicit(&slots->by_device[device], memory_order_acquire), call);
 }
 
+/* No status: the call is an older caller's, and smaller than ours. */
+enum { SMALLER = -1 };
+
+/* Is taken in full, and goes on as one of ours. */
+static __attribute__((noinline)) fl_status invoke_smaller(fl_op *op, const fl_call *given) {
+  fl_call call;
+  if (given->size < offsetof(fl_call, stream))
+    return fl_error(FL_EINVAL,
+                    "%s: the call's size is %u bytes, expected at least %zu: use FL_CALL or set .size = "
+                    "sizeof(fl_call)",
+                    op->name, (unsigned)given->size, offsetof(fl_call, stream));
+  fl_sized_take(&call, sizeof call, given);
+  return fl_invoke(op, &call);
+}
+
 /* A call of a form that was not seen before, or that is wrong. */
 static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const fl_op *op, const fl_call *call) {
   if (call && call->size < sizeof *call)
-    return fl_error(FL_EINVAL,
-                    "%s: the call's size is %u bytes, expected %zu: use FL_CALL or set .size = sizeof(fl_call)",
-                    op->name, (unsigned)call->size, sizeof *call);
+    return SMALLER;
   fl_status status = fl_schema_check(op->schema, call);
   if (!status)
     fl_memo_keep(self->memos, op->schema, call);
@@ -63,6 +77,11 @@ static fl_status check(fl_thread *self, const fl_op *op, const fl_call *call) {
   return likely(call && fl_memo_has(self->memos, op->schema->id, call)) ? FL_OK : check_in_full(self, op, call);
 }
 
+/* Where arguments are trusted, their struct may be an older caller's all the same. */
+static fl_status check_size(const fl_call *call) {
+  return call->size < sizeof *call ? SMALLER : FL_OK;
+}
+
 /* A thread's first call, a call inside another call or inside another host's scope, an op without a tensor, no op. */
 static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *call) {
   fl_thread *self = &fl_self;
@@ -71,14 +90,14 @@ static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *
   if (fl_thread_join())
     return FL_ENOMEM;
   uint64_t outer = fl_read_begin(self);
-  fl_status status = op->host->checks ? check(self, op, call) : FL_OK;
+  fl_status status = op->host->checks ? check(self, op, call) : check_size(call);
   if (!status) {
     const fl_slots *slots = fl_scope_slots(op);
     set_message(self, call);
     status = slots ? fl_dispatch(op, slots, call) : fl_error_no_memory();
   }
   fl_read_end(self, outer);
-  return status;
+  return status == SMALLER ? invoke_smaller(op, call) : status;
 }
 
 /* The state of a thread that is in no call. */
@@ -142,11 +161,11 @@ static __attribute__((noinline)) fl_status invoke_checking_again(fl_op *op, fl_c
     fl_read_end(&fl_self, 0);
     return invoke_otherwise(op, call);
   }
-  fl_status status = check(&fl_self, op, call);
+  fl_status status = op->path == FL_PATH_CHECKED ? check(&fl_self, op, call) : SMALLER;
   if (!status)
     return run(&fl_self, op, &op->slots, call, false);
   fl_read_end(&fl_self, 0);
-  return status;
+  return status == SMALLER ? invoke_smaller(op, call) : status;
 }
 
 static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *call) {
@@ -165,12 +184,12 @@ static __attribute__((noinline)) fl_status invoke_scoped(fl_op *op, fl_call *cal
   fl_read_begin_outermost(self);
   const fl_slots *slots = fl_view_slots(self->scope->view, op);
   fl_status status = slots ? FL_OK : fl_error_no_memory();
-  if (likely(!status) && op->path == FL_PATH_CHECKED)
-    status = check(self, op, call);
+  if (likely(!status))
+    status = op->path == FL_PATH_CHECKED ? check(self, op, call) : check_size(call);
   if (likely(!status))
     return run(self, op, slots, call, true);
   fl_read_end(self, FL_THREAD_SCOPED);
-  return status;
+  return status == SMALLER ? invoke_smaller(op, call) : status;
 }
 
 /* What nearly every call is: of a known thread, from outside any other call and any scope. */
@@ -179,7 +198,7 @@ fl_status fl_invoke(fl_op *op, fl_call *call) {
   uint64_t state = atomic_load_explicit(&self->state, memory_order_relaxed);
   if (unlikely(state || !op))
     return state == FL_THREAD_SCOPED ? invoke_scoped(op, call) : invoke_otherwise(op, call);
-  if (unlikely(op->path != FL_PATH_TRUSTING))
+  if (unlikely(op->path != FL_PATH_TRUSTING || call->size < sizeof *call))
     return invoke_checked(op, call);
   fl_read_begin_outermost(self);
   return run(self, op, &op->slots, call, false);

@@ -6,6 +6,7 @@
 #include "core/plugins/deferred.h"
 #include "core/plugins/discovery.h"
 #include "core/support/error.h"
+#include "core/support/sized.h"
 
 #include <flhost/vllm.h>
 #include <stdlib.h>
@@ -17,14 +18,6 @@ const char *fl_version(void) {
 }
 
 /* ------------------------------------------------------------------------------------------------------ creation */
-
-/* Options that the caller's struct may be too old to have are zero. */
-static fl_host_options read_options(const fl_host_options *given) {
-  fl_host_options options = {.size = sizeof options};
-  if (given)
-    memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
-  return options;
-}
 
 /* A copy that lives as long as the host; NULL gives NULL. */
 static const char *keep(fl_host *host, const char *string, bool *failed) {
@@ -290,9 +283,12 @@ static void log_summary(fl_host *host) {
 }
 
 fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
-  if (given && given->size < offsetof(fl_host_options, environment))
-    return fl_error(FL_EINVAL, "fl_host_create: options without size: set .size = sizeof(fl_host_options)");
-  fl_host_options options = read_options(given);
+  fl_host_options options = {.size = sizeof options};
+  if (given &&
+      fl_sized_check(given, offsetof(fl_host_options, environment), "fl_host_create: the options'", "fl_host_options"))
+    return FL_EINVAL;
+  if (given)
+    fl_sized_take(&options, sizeof options, given);
   fl_host *host = calloc(1, sizeof *host);
   if (!host)
     return fl_error_no_memory();

@@ -2,6 +2,7 @@
 #include "core/cases/cost.h"
 #include "core/registry/records.h"
 #include "core/support/error.h"
+#include "core/support/sized.h"
 
 const char *fl_op_name(const fl_op *op) {
   return op->name;
@@ -47,25 +48,40 @@ const fl_argument *fl_op_argument(const fl_op *op, uint32_t index) {
   return index < op->schema->n_arguments + op->schema->n_results ? &op->schema->values[index] : NULL;
 }
 
-fl_tolerance fl_op_tolerance(const fl_op *op, DLDataType dtype) {
-  return fl_schema_tolerance(op->schema, dtype);
+void fl_op_tolerance(const fl_op *op, DLDataType dtype, double *atol, double *rtol) {
+  fl_tolerance tolerance = fl_schema_tolerance(op->schema, dtype);
+  *atol = tolerance.atol;
+  *rtol = tolerance.rtol;
 }
 
-fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results, uint32_t n_results) {
+fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results, uint32_t n_results,
+                   size_t spec_size) {
+  fl_tensor_spec specs[FL_SCHEMA_MAX_RESULTS];
   if (!op)
     return fl_error(FL_ENOENT, "fl_infer: the op is NULL");
-  return fl_schema_infer(op->schema, call, results, n_results);
+  if (n_results && spec_size < FL_FIRST_SPEC_SIZE)
+    return fl_error(FL_EINVAL, "fl_infer: spec_size is %zu, expected sizeof(fl_tensor_spec), %zu", spec_size,
+                    sizeof *specs);
+  fl_status status = fl_schema_infer(op->schema, call, specs, n_results);
+  if (!status)
+    fl_elements_give(results, spec_size, specs, sizeof *specs, n_results);
+  return status;
 }
 
 fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost) {
   if (!op)
     return fl_error(FL_ENOENT, "fl_op_cost: the op is NULL");
-  if (!cost || cost->size < sizeof *cost)
-    return fl_error(FL_EINVAL, "fl_op_cost: the cost has no size: set .size = sizeof(fl_cost)");
   fl_bindings bindings;
   fl_tensor_spec results[FL_SCHEMA_MAX_RESULTS];
-  fl_status status = fl_schema_bind(op->schema, call, &bindings, results);
-  return status ? status : fl_cost_evaluate(op->schema, call, &bindings, results, cost);
+  fl_cost found = {.size = sizeof found};
+  fl_status status = fl_sized_check(cost, offsetof(fl_cost, flops), "fl_op_cost: the cost's", "fl_cost");
+  if (!status)
+    status = fl_schema_bind(op->schema, call, &bindings, results);
+  if (!status)
+    status = fl_cost_evaluate(op->schema, call, &bindings, results, &found);
+  if (!status)
+    fl_sized_give(cost, &found, sizeof found);
+  return status;
 }
 
 fl_status fl_check(const fl_op *op, const fl_call *call) {

@@ -5,6 +5,7 @@
 #include "core/plugins/deferred.h"
 #include "core/registry/records.h"
 #include "core/support/error.h"
+#include "core/support/sized.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -99,23 +100,6 @@ static uint64_t record_hash(const fl_stage *stage, uint32_t row) {
   return names_hash(stage->impls[row].op_name, stage->impls[row].record->impl_id);
 }
 
-/* Copies what the plugin's struct has; what it lacks stays zero. */
-static void copy_struct(void *to, size_t to_size, const void *from, uint32_t from_size) {
-  memset(to, 0, to_size);
-  memcpy(to, from, from_size < to_size ? from_size : to_size);
-}
-
-/* Each struct begins with its size, which has to cover what is required of it. */
-static fl_status check_size(const void *given, size_t least, const char *type) {
-  uint32_t size;
-  if (!given)
-    return fl_error(FL_EINVAL, "a null pointer, expected a %s", type);
-  memcpy(&size, given, sizeof size);
-  return size < least ? fl_error(FL_EINVAL, "its size is %u bytes, expected at least %zu: set .size = sizeof(%s)", size,
-                                 least, type)
-                      : FL_OK;
-}
-
 static fl_status refuse(fl_stage *stage, fl_status status, const char *row) {
   char reason[FL_ERROR_MAX];
   snprintf(reason, sizeof reason, "%s", fl_error_message());
@@ -193,10 +177,10 @@ static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
   fl_schema *schema = NULL;
   bool known = false;
   char name[FL_NAME_MAX + 1], row[FL_NAME_MAX + 8] = "op";
-  fl_status status = check_size(op, offsetof(fl_op_def, schema) + sizeof op->schema, "fl_op_def");
+  fl_status status = fl_sized_check(op, offsetof(fl_op_def, schema) + sizeof op->schema, "its", "fl_op_def");
   if (status)
     return refuse(stage, status, row);
-  copy_struct(&def, sizeof def, op, op->size);
+  fl_sized_take(&def, sizeof def, op);
   name_of_schema(def.schema, name);
   if (*name)
     snprintf(row, sizeof row, "op '%s'", name);
@@ -321,10 +305,10 @@ static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
   fl_stage *stage = (fl_stage *)registry;
   const char *op_name;
   fl_impl impl;
-  fl_status status = check_size(given, offsetof(fl_impl, fn) + sizeof given->fn, "fl_impl");
+  fl_status status = fl_sized_check(given, offsetof(fl_impl, fn) + sizeof given->fn, "its", "fl_impl");
   if (status)
     return refuse(stage, status, "impl");
-  copy_struct(&impl, sizeof impl, given, given->size);
+  fl_sized_take(&impl, sizeof impl, given);
   status = check_impl(&impl);
   if (!status)
     status = check_listed(stage, impl.op_name);
@@ -381,7 +365,8 @@ static fl_status check_memory(const fl_platform *platform) {
 
 static fl_status take_platform(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
   const fl_platform *platform = given->functions;
-  fl_status status = check_size(platform, offsetof(fl_platform, is_active) + sizeof platform->is_active, "fl_platform");
+  fl_status status =
+      fl_sized_check(platform, offsetof(fl_platform, is_active) + sizeof platform->is_active, "its", "fl_platform");
   if (status)
     return status;
   if (!platform->is_active)
@@ -389,7 +374,7 @@ static fl_status take_platform(const fl_stage *stage, const fl_component *given,
   for (uint32_t i = 0; i < stage->n_components; i++)
     if (!stage->components[i].op && !strcmp(stage->components[i].name, given->name))
       return fl_error(FL_EEXIST, "plugin '%s' registers the platform '%s' twice", stage->plugin, given->name);
-  copy_struct(&record->platform, sizeof record->platform, platform, platform->size);
+  fl_sized_take(&record->platform, sizeof record->platform, platform);
   return check_memory(&record->platform);
 }
 
@@ -440,10 +425,11 @@ static fl_status stage_component(fl_registry *registry, const fl_component *give
   fl_stage *stage = (fl_stage *)registry;
   char row[FL_NAME_MAX + 16] = "component";
   fl_component component;
-  fl_status status = check_size(given, offsetof(fl_component, functions) + sizeof given->functions, "fl_component");
+  fl_status status =
+      fl_sized_check(given, offsetof(fl_component, functions) + sizeof given->functions, "its", "fl_component");
   if (status)
     return refuse(stage, status, row);
-  copy_struct(&component, sizeof component, given, given->size);
+  fl_sized_take(&component, sizeof component, given);
   snprintf(row, sizeof row, "component '%.*s'", FL_NAME_MAX, component.name ? component.name : "");
   const struct component_type *type = find_type(component.type);
   if (name_is_bad(component.name))

@@ -4,6 +4,7 @@
  */
 #include "core/settings/policy.h"
 #include "core/support/error.h"
+#include "core/support/sized.h"
 #include "core/support/text.h"
 
 #include <stdlib.h>
@@ -129,6 +130,13 @@ static fl_status check_names(const char *what, const char *const *names, uint32_
   return FL_OK;
 }
 
+/* sizeof(fl_op_order) of the first header. */
+enum { FIRST_ORDER_SIZE = 24 };
+
+static const fl_op_order *order_at(const fl_policy_fields *fields, uint32_t i) {
+  return FL_AT(fields->per_op, fields->per_op_size, i);
+}
+
 /* What building relies on: every pointer that is counted is there. */
 static fl_status check_shape(const fl_policy_fields *fields) {
   fl_status status = check_names("deny_vendors", fields->deny_vendors, fields->n_deny_vendors);
@@ -136,23 +144,28 @@ static fl_status check_shape(const fl_policy_fields *fields) {
     status = check_names("allow_vendors", fields->allow_vendors, fields->n_allow_vendors);
   if (!status && fields->n_per_op && !fields->per_op)
     status = fl_error(FL_EINVAL, "per_op is NULL but has %u entries", fields->n_per_op);
+  if (!status && fields->n_per_op && fields->per_op_size < FIRST_ORDER_SIZE)
+    status = fl_error(FL_EINVAL, "per_op_size is %u, expected sizeof(fl_op_order), %zu", (unsigned)fields->per_op_size,
+                      sizeof *fields->per_op);
   for (uint32_t i = 0; !status && i < fields->n_per_op; i++) {
-    if (!fields->per_op[i].op)
+    const fl_op_order *order = order_at(fields, i);
+    if (!order->op)
       return fl_error(FL_EINVAL, "per_op[%u].op is NULL, expected the name of an op", i);
-    status = check_names("per_op tokens", fields->per_op[i].tokens, fields->per_op[i].n_tokens);
+    status = check_names("per_op tokens", order->tokens, order->n_tokens);
   }
   return status;
 }
 
 static fl_status check_tokens(const fl_policy_fields *fields) {
-  for (uint32_t i = 0; i < fields->n_per_op; i++)
-    for (uint32_t t = 0; t < fields->per_op[i].n_tokens; t++) {
-      const char *nearest, *token = fields->per_op[i].tokens[t];
+  for (uint32_t i = 0; i < fields->n_per_op; i++) {
+    const fl_op_order *order = order_at(fields, i);
+    for (uint32_t t = 0; t < order->n_tokens; t++) {
+      const char *nearest, *token = order->tokens[t];
       if (!fl_token_valid(token, &nearest))
-        return fl_error(FL_EINVAL, "op '%s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s%s%s",
-                        fields->per_op[i].op, token, nearest ? "; did you mean '" : "", nearest ? nearest : "",
-                        nearest ? "'?" : "");
+        return fl_error(FL_EINVAL, "op '%s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s%s%s", order->op, token,
+                        nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
     }
+  }
   return FL_OK;
 }
 
@@ -200,10 +213,11 @@ static bool copy_orders(fl_policy_fields *to, const fl_policy_fields *from) {
   placed_order *placed = calloc((size_t)n + 1, sizeof *placed);
   fl_op_order *orders = calloc((size_t)n + 1, sizeof *orders);
   to->per_op = orders;
+  to->per_op_size = sizeof *orders;
   if (!placed || !orders)
     goto out;
   for (uint32_t i = 0; i < n; i++)
-    placed[i] = (placed_order){&from->per_op[i], i};
+    placed[i] = (placed_order){order_at(from, i), i};
   qsort(placed, n, sizeof *placed, compare_orders);
   for (uint32_t i = 0; i < n; i++) {
     if (i + 1 < n && !strcmp(placed[i].order->op, placed[i + 1].order->op))
@@ -276,11 +290,10 @@ static fl_status take_fields(const fl_policy_fields *fields, fl_policy_fields *t
   *taken = (fl_policy_fields){0};
   if (!fields)
     return fl_error(FL_EINVAL, "fields is NULL, expected a fl_policy_fields");
-  if (fields->size < offsetof(fl_policy_fields, strict))
-    return fl_error(FL_EINVAL, "fields.size is %u, expected sizeof(fl_policy_fields), %zu", fields->size,
-                    sizeof *fields);
-  memcpy(taken, fields, fields->size < sizeof *taken ? fields->size : sizeof *taken);
-  taken->size = sizeof *taken;
+  fl_status status = fl_sized_check(fields, offsetof(fl_policy_fields, strict), "the fields'", "fl_policy_fields");
+  if (status)
+    return status;
+  fl_sized_take(taken, sizeof *taken, fields);
   if (!taken->prefer)
     taken->prefer = "flagos";
   return check_shape(taken);
@@ -479,7 +492,8 @@ fl_status fl_policy_with_denied_vendors(const fl_policy *policy, const char *con
 
 fl_status fl_policy_with_op_order(const fl_policy *policy, const char *op, const char *const *tokens, uint32_t n,
                                   fl_policy **derived) {
-  fl_policy_fields fields = policy->fields, given = {.per_op = &(fl_op_order){op, tokens, n}, .n_per_op = 1};
+  fl_policy_fields fields = policy->fields,
+                   given = {.per_op = &(fl_op_order){op, tokens, n}, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)};
   fl_status status = check_shape(&given);
   if (!status)
     status = check_tokens(&given);

@@ -5,6 +5,10 @@
  * fl_status leaves its outputs alone on error and sets this thread's fl_error_message(); a `const char *` or struct
  * that is handed out belongs to the object it came from and lives as long as that; a pointer that is passed in is not
  * NULL. FL_ENOMEM may come from every function that makes something.
+ *
+ * Sizes are as in plugin.h. A struct begins with its size, which the caller sets before a function reads or fills it;
+ * an older caller's smaller one is taken everywhere, and what a newer caller's has beyond comes back as zero. For an
+ * array the caller gives the size of an element; of an array that flhost gives out, element i is FL_AT(array, size, i).
  */
 #ifndef FLHOST_BASE_H
 #define FLHOST_BASE_H
@@ -16,6 +20,9 @@ extern "C" {
 #endif
 
 #define FL_API __attribute__((visibility("default")))
+
+/* Element i of an array whose elements are `size` bytes each, perhaps more than this header knows of. */
+#define FL_AT(array, size, i) ((__typeof__(&(array)[0]))((uintptr_t)(array) + (size_t)(size) * (i)))
 
 /* Version of the library, "0.1.0". */
 FL_API const char *fl_version(void);

@@ -19,6 +19,7 @@ FL_API fl_op *fl_find_op(fl_host *host, const char *name);
 
 /* One argument or result of an op. */
 typedef struct fl_argument {
+  uint32_t size;
   const char *name;
   fl_type type;
   bool optional;    /* written `Type?`: may be none */
@@ -54,8 +55,9 @@ typedef struct fl_cost {
  */
 FL_API fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost);
 
-/* The op's tolerance for an element type (fl_tolerance), or vLLM IR's default for that type. */
-FL_API fl_tolerance fl_op_tolerance(const fl_op *op, DLDataType dtype);
+/* The op's tolerance for an element type (fl_tolerance), or vLLM IR's default for that type; 0 and 0 for a type that
+ * has none. */
+FL_API void fl_op_tolerance(const fl_op *op, DLDataType dtype, double *atol, double *rtol);
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,10 @@
  *     }
  *
  * Rules of this interface:
- * - Every struct that crosses it begins with its size. Fields are only ever appended; a missing one reads as zero.
+ * - A struct that crosses it begins with its size: sizeof, in the header of the side whose memory it is. Fields are
+ * only ever appended; one that is missing reads as zero, one that is not known is not looked at. Structs in an array
+ * have no size of their own: it stands beside the array, in a field or argument called ..._size. fl_value never
+ * changes.
  * - Memory belongs to the side that made it. Tensors, values and strings of a call are borrowed for that call. The
  *   host copies what it is given at registration, except `fn`, `self` and the other function pointers.
  * - A plugin stays mapped until the process ends, so its functions and static strings stay valid.
@@ -37,7 +40,7 @@ extern "C" {
 /* Version of this interface. A plugin for another major is refused before any of its code runs; a different minor is
  * fine in both directions. Major 0 means: not yet released, may still change. */
 #define FL_ABI_MAJOR 0
-#define FL_ABI_MINOR 2
+#define FL_ABI_MINOR 3
 
 /* Makes register_builtins visible in a plugin that is compiled with -fvisibility=hidden (as it should be). */
 #define FL_EXPORT __attribute__((visibility("default")))
@@ -385,6 +388,9 @@ typedef struct fl_op_def {
    * second, and so on, the last choice of a clause standing for those that it lacks. What has no clause here is as the
    * first choice of its clause in `cases`; NULL: all is. "n: 1 128 4096; d: 4096" */
   const char *bench;
+  /* sizeof(fl_tensor_spec) and sizeof(fl_tolerance), of what `infer` fills and `tolerance` holds; 0: those of ABI 0.3.
+   */
+  uint32_t spec_size, tolerance_size;
 } fl_op_def;
 
 /* ---------------------------------------------------------------------------------------------------- components */

@@ -13,7 +13,7 @@ extern "C" {
 typedef struct fl_plugin_info {
   const char *name, *file, *version, *vendor, *licence; /* "" where unknown */
   const char *route;                                    /* "directory", "manifest", "module" (also fl_load_plugin) */
-  const char *abi;                                      /* "0.2", "" where unknown */
+  const char *abi;                                      /* "0.3", "" where unknown */
   const char *status;                                   /* "loaded", "unavailable", "skipped", "failed", "deferred" */
   const char *reason; /* why that; of a loaded one what is missing of it, "" if nothing: implementations that are not
                          available, rows that were refused */
