@@ -4,7 +4,7 @@
  */
 #include "cli/compare.h"
 #include "cli/fill.h"
-#include "core/schema/schema.h"
+#include "core/schema.h"
 #include "tests/kernels.h"
 #include "tests/npu.h"
 

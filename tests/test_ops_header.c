@@ -1,6 +1,6 @@
 /* Public headers: what flhost.h includes; flhost/ops.h: that it compiles alone in C and C++, is what the generator
  * writes, and passes on what it is given. */
-#include "core/ops/ops.h"
+#include "core/ops.h"
 #include "tests/tensors.h"
 
 #include <flhost/ops.h>

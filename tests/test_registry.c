@@ -1,5 +1,5 @@
 /* Rules R1–R6: what is registered, what is refused, snapshots, availability, withdrawing. */
-#include "core/ops/ops.h"
+#include "core/ops.h"
 #include "fixture.h"
 
 #include <flhost/testing.h>

@@ -2,7 +2,7 @@
  * Structs of other headers: each function that takes or fills one is given the smallest that it accepts, which ends
  * where the memory ends, and a larger one, as a later header has it.
  */
-#include "core/registry/registry.h"
+#include "core/registry/registration.h"
 #include "tests/fixture.h"
 
 #include <flhost/testing.h>

@@ -1,7 +1,9 @@
 /* Selection: see selection.h. */
 #include "core/call/selection.h"
 
-#include "core/support/error.h"
+#include "core/call/scope.h"
+#include "core/platform.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -139,6 +141,25 @@ fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *p
 void fl_selection_free(fl_selection *selection) {
   if (selection->items != selection->local)
     free(selection->items);
+}
+
+fl_status fl_select_locked(fl_op *op, int32_t device_type, fl_ask ask, fl_selection *selection, bool *scoped) {
+  fl_host *host = op->host;
+  if (device_type < 0 || device_type >= FL_DEVICE_SLOTS)
+    return fl_error(FL_EINVAL, "device type %d is not known", device_type);
+  for (;;) {
+    fl_registry_ask_availability(host, op, ask == FL_ASK_ALL ? 0 : device_type);
+    fl_architectures_ask(host, op, device_type, ask == FL_ASK_FOR_CALL);
+    pthread_mutex_lock(&host->lock);
+    fl_status status =
+        fl_select(selection, op, fl_scope_policy(host, scoped), op->device_argument < 0 ? 0 : device_type);
+    if (!status && !selection->unasked)
+      return FL_OK;
+    fl_selection_free(selection);
+    pthread_mutex_unlock(&host->lock);
+    if (status)
+      return status;
+  }
 }
 
 /* --------------------------------------------------------------------------------------------------- in words */

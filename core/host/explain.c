@@ -1,33 +1,12 @@
 /* What would run, and why: resolving without a call, and explanations. */
-#include "core/call/selection.h"
-#include "core/support/error.h"
-#include "core/support/sized.h"
+#include "core/call.h"
+#include "core/platform.h"
+#include "core/registry.h"
+#include "core/support.h"
+#include "core/vllm.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/*
- * Selects with up-to-date availability. On success the host's lock is held and the caller unlocks; on error it is not.
- */
-static fl_status select_locked(fl_op *op, int32_t device_type, fl_selection *selection, bool *scoped) {
-  fl_host *host = op->host;
-  if (device_type < 0 || device_type >= FL_DEVICE_SLOTS)
-    return fl_error(FL_EINVAL, "device type %d is not known", device_type);
-  for (;;) {
-    fl_registry_ask_availability(host, op, 0);
-    fl_architectures_ask(host, op, device_type, false);
-    pthread_mutex_lock(&host->lock);
-    fl_status status =
-        fl_select(selection, op, fl_scope_policy(host, scoped), op->device_argument < 0 ? 0 : device_type);
-    if (!status && !selection->unasked)
-      return FL_OK;
-    if (!status)
-      fl_selection_free(selection);
-    pthread_mutex_unlock(&host->lock);
-    if (status)
-      return status;
-  }
-}
 
 fl_status fl_resolve_op(fl_host *host, const char *name, int32_t device_type, fl_resolution *resolution) {
   fl_selection selection;
@@ -39,7 +18,7 @@ fl_status fl_resolve_op(fl_host *host, const char *name, int32_t device_type, fl
   fl_op *op = fl_find_op(host, name);
   if (!op)
     return fl_registry_no_impl(host, name);
-  status = select_locked(op, device_type, &selection, &scoped);
+  status = fl_select_locked(op, device_type, FL_ASK_ALL, &selection, &scoped);
   if (status)
     return status;
   if (selection.n_accepted) {
@@ -87,16 +66,9 @@ static const char *keep(explanation *e, const char *string, bool *failed) {
   return "";
 }
 
-static const fl_failure *failure_of(const fl_op *op, const fl_impl_record *record) {
-  const fl_failure *failure = op->failures;
-  while (failure && failure->impl != record)
-    failure = failure->next;
-  return failure;
-}
-
 static void describe(explanation *e, const fl_selection *selection, uint32_t i, bool scoped, bool *failed) {
   const fl_impl_record *record = selection->items[i].record;
-  const fl_failure *failure = selection->policy->fields.strict ? NULL : failure_of(selection->op, record);
+  const fl_failure *failure = selection->policy->fields.strict ? NULL : fl_failure_find_locked(selection->op, record);
   fl_explained *to = &e->impls[i];
   fl_text reason = {0};
   to->impl_id = keep(e, record->impl_id, failed);
@@ -108,7 +80,7 @@ static void describe(explanation *e, const fl_selection *selection, uint32_t i, 
   fl_selection_reason(selection, i, scoped, &reason);
   if (failure) {
     fl_text_add(&reason, "; failed before (%s)", failure->reason ? failure->reason : "");
-    double left = failure->retry_at - fl_monotonic();
+    double left = failure->retry_at - fl_monotonic_seconds();
     if (!failure->retry_at)
       fl_text_add(&reason, ", skipped until it is cleared");
     else if (left > 0)
@@ -166,7 +138,7 @@ fl_status fl_explain(fl_host *host, const char *name, int32_t device_type, fl_ex
   fl_op *op = find_op_or_layer(host, name);
   if (!op)
     return FL_ENOENT;
-  fl_status status = select_locked(op, device_type, &selection, &scoped);
+  fl_status status = fl_select_locked(op, device_type, FL_ASK_ALL, &selection, &scoped);
   if (status)
     return status;
   explanation *e = calloc(1, sizeof *e);

@@ -1,8 +1,7 @@
 /* Device memory as engines see it, and the host's own as the device type kDLCPU. */
+#include "core/platform/memory.h"
 #include "core/platform/device.h"
-#include "core/registry/records.h"
-#include "core/support/error.h"
-#include "core/support/sized.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>

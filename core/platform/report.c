@@ -3,8 +3,9 @@
  * reports, and one sentence that says what this means.
  */
 #include "core/platform/device.h"
+#include "core/platform/memory.h"
 #include "core/platform/platform.h"
-#include "core/support/error.h"
+#include "core/support.h"
 
 #include <hwloc.h>
 #include <stdlib.h>

@@ -2,7 +2,9 @@
  * Which instruction sets this machine has, by the compilers' names for them. On x86 the processor's word is not
  * enough: the operating system must also save the wider registers (XCR0), else the first such instruction traps.
  */
-#include "core/plugins/loader.h"
+#include "core/plugins/instruction_sets.h"
+
+#include "core/support.h"
 
 #include <string.h>
 

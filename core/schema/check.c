@@ -2,10 +2,10 @@
  * Checks of a call before anything runs: values, tensors, rules, memory. They read no tensor data, allocate nothing
  * while all is well, and say in every error which argument or result is wrong, how, and what is expected.
  */
+#include "core/schema/check.h"
+
 #include "core/schema/match.h"
-#include "core/support/error.h"
-#include "core/support/sized.h"
-#include "core/support/tensor.h"
+#include "core/support.h"
 
 #include <string.h>
 

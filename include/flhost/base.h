@@ -19,6 +19,7 @@
 extern "C" {
 #endif
 
+/* What the library exports. */
 #define FL_API __attribute__((visibility("default")))
 
 /* Element i of an array whose elements are `size` bytes each, perhaps more than this header knows of. */

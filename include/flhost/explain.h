@@ -28,6 +28,7 @@ FL_API fl_status fl_resolve_op(fl_host *host, const char *op, int32_t device_typ
 /* Its impl_id, into `buffer`. FL_EINVAL: that is too small (the message says what it takes), or as above. */
 FL_API fl_status fl_get_selected_impl_id(fl_host *host, const char *op, int32_t device_type, char *buffer, size_t size);
 
+/* What became of an implementation when one was selected. */
 typedef enum fl_verdict { FL_SELECTED = 1, FL_CANDIDATE = 2, FL_REJECTED = 3 } fl_verdict;
 
 /* One registered implementation and what became of it. */

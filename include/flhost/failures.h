@@ -10,11 +10,13 @@
 extern "C" {
 #endif
 
+/* An implementation that calls skip because it failed. */
 typedef struct fl_failed_impl {
   const char *op, *impl_id, *reason;
   double retry_in; /* seconds until it is tried again; negative: never, or not while the host is frozen */
 } fl_failed_impl;
 
+/* Several of them. */
 typedef struct fl_failed_impls {
   const fl_failed_impl *impls;
   uint32_t n;
@@ -29,6 +31,7 @@ FL_API void fl_failed_impls_free(fl_failed_impls *failed);
 /* Lets them be tried again: those of one op, or (NULL) all. */
 FL_API void fl_clear_failed_impls(fl_host *host, const char *op);
 
+/* What became of an implementation's calls since the host was created, or forked. */
 typedef struct fl_counters {
   uint32_t size;                    /* sizeof(fl_counters) of the caller */
   uint64_t calls;                   /* with FL_HOST_STATISTICS, else 0 */

@@ -32,6 +32,7 @@ FL_API fl_status fl_warm_up(fl_host *host, int32_t device_type, uint32_t *n_reso
  *   - an implementation that fails is not replaced: its status comes back, with its message and who froze the host, and
  *     is not remembered. Candidates whose supports_args says no are passed over as ever;
  *   - a forked child is frozen, too.
+ *
  * A call that is running meanwhile may still fall back, and changes nothing for later ones. FL_EINVAL: `who` is NULL,
  * empty or too long.
  */

@@ -29,6 +29,7 @@ typedef struct fl_argument {
   int32_t alias; /* result: index of the argument that it may be (in place), else -1; argument: -1 */
 } fl_argument;
 
+/* What an op says of itself; valid as long as the host. */
 FL_API const char *fl_op_name(const fl_op *op);
 FL_API const char *fl_op_schema(const fl_op *op);   /* canonical text */
 FL_API const char *fl_op_rules(const fl_op *op);    /* shapes and dtypes, "" if none are given */
@@ -39,8 +40,10 @@ FL_API uint32_t fl_op_argument_count(const fl_op *op);
 FL_API uint32_t fl_op_result_count(const fl_op *op);
 FL_API const fl_argument *fl_op_argument(const fl_op *op, uint32_t index); /* arguments, then results; else NULL */
 
-FL_API const char *fl_op_bytes(const fl_op *op); /* what a call costs, see fl_op_def; "" if not given */
+/* What a call costs, as fl_op_def has it; "" if not given. */
+FL_API const char *fl_op_bytes(const fl_op *op);
 FL_API const char *fl_op_flops(const fl_op *op);
+
 /* What a call costs by the best algorithm. */
 typedef struct fl_cost {
   uint32_t size; /* sizeof(fl_cost) of the caller */

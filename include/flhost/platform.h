@@ -36,6 +36,7 @@ typedef struct fl_platform_info {
   const fl_device_properties *devices;
 } fl_platform_info;
 
+/* What was found of all platforms, and which is in force. */
 typedef struct fl_platform_report {
   const char *active;        /* name of the platform in force */
   const char *active_origin; /* "VLLM_FL_PLATFORM", "plugin 'acme'", "detected" */

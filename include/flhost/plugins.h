@@ -10,6 +10,7 @@
 extern "C" {
 #endif
 
+/* What was found of one plugin. */
 typedef struct fl_plugin_info {
   const char *name, *file, *version, *vendor, *licence; /* "" where unknown */
   const char *route;                                    /* "directory", "manifest", "module" (also fl_load_plugin) */
@@ -21,6 +22,7 @@ typedef struct fl_plugin_info {
   uint32_t impls;     /* number of implementations that it registered */
 } fl_plugin_info;
 
+/* Several of them. */
 typedef struct fl_plugins {
   const fl_plugin_info *plugins;
   uint32_t n;

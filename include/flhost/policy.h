@@ -24,8 +24,9 @@ typedef struct fl_op_order {
   uint32_t n_tokens;
 } fl_op_order;
 
+/* What a policy is made of; a zero or NULL field stands for the default. */
 typedef struct fl_policy_fields {
-  uint32_t size;
+  uint32_t size;        /* sizeof(fl_policy_fields) of who made it */
   const char *prefer;   /* "flagos", "vendor" or "reference"; NULL = flagos */
   bool strict;          /* fail at once, never fall back */
   bool preserve_inputs; /* keep a copy of what an in-place call overwrites, so that a fallback can start from it */
@@ -37,17 +38,21 @@ typedef struct fl_policy_fields {
   uint32_t n_allow_vendors;
 } fl_policy_fields;
 
-/* FL_EINVAL: an unknown `prefer` or token; the message names the nearest valid one. */
+/* Makes a policy of its fields, which are copied. FL_EINVAL: an unknown `prefer` or token; the message names the
+ * nearest valid one. */
 FL_API fl_status fl_policy_create(const fl_policy_fields *fields, fl_policy **policy);
 
 /* From a YAML file of the form that VLLM_FL_CONFIG takes. FL_ECONFIG with file, line and column. */
 FL_API fl_status fl_policy_from_config(const char *path, fl_policy **policy);
 
+/* One count more, and one less; the last frees the policy. NULL is ignored. */
 FL_API fl_policy *fl_policy_retain(fl_policy *policy);
 FL_API void fl_policy_release(fl_policy *policy);
 
 /* The fields, valid as long as the policy. per_op is sorted by op (FL_AT finds the orders), the vendor sets by name. */
 FL_API const fl_policy_fields *fl_policy_get_fields(const fl_policy *policy);
+
+/* Equal fields make equal policies. */
 FL_API bool fl_policy_equal(const fl_policy *a, const fl_policy *b);
 
 /* "prefer=flagos;st=0;allow=a,b;deny=c;per=op=x|y", the form of the dispatcher that flhost replaces. */

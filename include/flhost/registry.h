@@ -15,6 +15,7 @@ extern "C" {
 FL_API fl_status fl_register_op(fl_host *host, const fl_op_def *op);
 FL_API fl_status fl_register_impl(fl_host *host, const fl_impl *impl);
 
+/* One registered implementation. */
 typedef struct fl_impl_info {
   const char *op_name, *impl_id, *vendor, *plugin, *min_arch; /* vendor, min_arch: NULL if none */
   fl_kind kind;

@@ -13,6 +13,7 @@ extern "C" {
 /*
  * A policy for this thread only, until the scope is left. Storage is the caller's; scopes nest and must be left in
  * reverse order, by the thread that entered them.
+ *
  *     fl_scope scope;
  *     if (fl_scope_prefer(host, "reference", &scope)) …;
  *     … calls …

@@ -10,6 +10,7 @@
 extern "C" {
 #endif
 
+/* One setting in force. */
 typedef struct fl_setting {
   const char *name;     /* the YAML key, or the variable where there is none */
   const char *variable; /* "" if none */
@@ -18,6 +19,7 @@ typedef struct fl_setting {
   const char *doc;      /* one line */
 } fl_setting;
 
+/* Several of them. */
 typedef struct fl_settings {
   const fl_setting *settings;
   uint32_t n;
