@@ -10,6 +10,7 @@
 #include "core/support/probes.h"
 #include "core/support/problems.h"
 #include "core/support/read_file.h"
+#include "core/support/said.h"
 #include "core/support/scan.h"
 #include "core/support/sized.h"
 #include "core/support/tensor.h"

@@ -32,7 +32,7 @@ static inline void set_message(fl_thread *self, fl_call *call) {
 
 /* Does the first candidate not take the call? */
 static inline bool is_passed_over(const fl_target *target, const fl_call *call) {
-  const char *reason = NULL; /* is asked for again where it is of use */
+  const char *reason = NULL; /* no room: the reason is asked for again where it is of use */
   return target->supports_args && !target->supports_args(target->asked, call, &reason);
 }
 
@@ -149,6 +149,7 @@ static inline __attribute__((always_inline)) fl_status run(fl_thread *self, cons
   self->target = target;
   self->call = call;
   if (unlikely(target->supports_args)) {
+    self->reason = NULL; /* no room */
     if (unlikely(!target->supports_args(target->asked, call, &self->reason)))
       return run_others();
     return call_kernel(fl_self.target, fl_self.call, scoped);

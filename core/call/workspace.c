@@ -36,9 +36,9 @@ fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size) {
   const fl_binding *binding = binding_for(op, call, &status);
   for (uint32_t i = 0; binding && i < binding->n; i++) {
     const fl_impl_record *record = binding->candidates[i].record;
-    const char *reason = NULL;
-    if (!fl_candidate_takes(&binding->candidates[i], call, &reason)) {
-      fl_text_add(&why, "\n  %s: not supported: %s", record->impl_id, reason);
+    fl_said said;
+    if (!fl_candidate_takes(&binding->candidates[i], call, &said)) {
+      fl_text_add(&why, "\n  %s: not supported: %s", record->impl_id, said.text);
       continue;
     }
     size_t wanted = record->workspace_size ? record->workspace_size(record->self, call) : 0;

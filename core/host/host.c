@@ -279,6 +279,7 @@ static const fl_host_hooks hooks = {
     .add_parts = fl_parts_add,
     .load_deferred = fl_load_deferred,
     .load_deferred_platform = fl_load_deferred_platform,
+    .log = fl_hosts_log,
 };
 
 fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
@@ -337,6 +338,7 @@ void fl_host_destroy(fl_host *host) {
     fl_plugin_record_clear(&host->plugins[i]);
   free(host->plugins);
   fl_strings_free(&host->oplist);
+  fl_strings_free(&host->reasons);
   fl_strings_free(&host->frozen_by);
   fl_strings_free(&host->directories);
   fl_strings_free(&host->owned);

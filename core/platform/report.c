@@ -190,11 +190,11 @@ static void report_cpu(owned_report *owned, const fl_platform_kind *kind, const 
 
 /* What a plugin says of its platform; `diagnosis` gets a sentence. */
 static fl_plugin_finding ask_plugin(const fl_component_record *component, fl_text *diagnosis, bool *failed) {
-  const char *reason;
+  fl_said said;
   fl_plugin_finding found = {.plugin = component->plugin, .list = calloc(1, sizeof *found.list)};
-  found.active = fl_component_is_active(component, &reason);
+  found.active = fl_component_is_active(component, &said);
   if (!found.active)
-    snprintf(found.reason, sizeof found.reason, "%s", reason ? reason : "not active");
+    snprintf(found.reason, sizeof found.reason, "%s", fl_said_or(&said, "not active"));
   if (!found.list) {
     *failed = true;
     return found;

@@ -460,10 +460,10 @@ static void explain_inactive(const loading *l) {
   fl_component_record platform;
   char name[FL_NAME_MAX + 1], message[FL_ERROR_MAX] = "";
   for (uint32_t at = 0; !l->record->impls && next_platform(l, &at, &platform, name);) {
-    const char *reason;
-    if (fl_component_is_active(&platform, &reason))
+    fl_said said;
+    if (fl_component_is_active(&platform, &said))
       return;
-    snprintf(message, sizeof message, "platform '%s' is not active: %s", name, reason ? reason : "no reason given");
+    snprintf(message, sizeof message, "platform '%s' is not active: %s", name, fl_said_or(&said, "no reason given"));
   }
   if (*message)
     fl_error(FL_OK, "%s", message);

@@ -41,7 +41,7 @@ typedef struct fl_impl_record {
   const char *vendor, *min_arch; /* behind impl_id; NULL if none */
   uint64_t devices;
   /* R6. Written under the host's availability lock, `asked` last. */
-  _Atomic(const char *) reason; /* why it is not available, a static string; NULL: it is */
+  _Atomic(const char *) reason; /* why it is not available, for as long as the host lives; NULL: it is */
   _Atomic(fl_tally *) tally;    /* NULL: nothing so far */
   _Atomic uint32_t asked;       /* generation of the registry in which is_available was asked; 0 = never */
   uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far; guarded by the host's lock */
@@ -145,6 +145,8 @@ typedef struct fl_host_hooks {
   fl_status (*load_deferred)(fl_host *host, const char *op);
   /* The same for those that bring the platform (FL_PLUGIN_PLATFORM), or any (NULL). */
   fl_status (*load_deferred_platform)(fl_host *host, const char *platform);
+  /* Logs a line of the plugin whose provider the logger has, if its host is still there. */
+  void (*log)(const fl_logger *logger, int level, const char *message);
 } fl_host_hooks;
 
 struct fl_host {
@@ -177,9 +179,10 @@ struct fl_host {
   uint64_t view_clock;
   fl_retired retired;
   fl_strings oplist;    /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
+  fl_strings reasons;   /* that is_available formatted */
   fl_strings frozen_by; /* one name for each fl_freeze that is not thawed */
 
-  pthread_mutex_t availability_lock; /* recursive; held while is_available runs, and never together with `lock` */
+  pthread_mutex_t availability_lock; /* recursive; held while is_available runs; never asked for under `lock` */
 
   /* Set at creation. */
   fl_log log;
@@ -194,7 +197,10 @@ struct fl_host {
   _Atomic uint32_t n_deferred; /* of `plugins` */
   pthread_mutex_t loading;     /* recursive; fl_loading_begin */
 
-  fl_host *next; /* of the process's hosts: host/hosts.c */
+  /* host/hosts.c's, and under its lock. */
+  fl_host *next;    /* of the process's hosts */
+  uint64_t number;  /* no other host of the process has or had it; not 0 */
+  uint32_t logging; /* threads that plugins log from */
 };
 
 #endif

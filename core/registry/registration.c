@@ -417,14 +417,36 @@ static fl_status take_layer(const fl_stage *stage, const fl_component *given, fl
 /* What a plugin may bring besides ops. */
 static const struct component_type {
   const char *name;
+  uint32_t functions; /* FL_FUNCTIONS_* */
   fl_status (*take)(const fl_stage *stage, const fl_component *given, fl_component_record *record);
-} component_types[] = {{"platform", take_platform}, {"layer", take_layer}};
+} component_types[] = {{"platform", FL_FUNCTIONS_PLATFORM, take_platform}, {"layer", FL_FUNCTIONS_OP_NAME, take_layer}};
 
 static const struct component_type *find_type(const char *name) {
   for (size_t i = 0; name && i < sizeof component_types / sizeof *component_types; i++)
     if (!strcmp(component_types[i].name, name))
       return &component_types[i];
   return NULL;
+}
+
+/* Does `functions` point to what it is said to? The struct there says its size, too; a string ends in it. */
+static fl_status check_functions(const struct component_type *type, const fl_component *given) {
+  bool string = type->functions == FL_FUNCTIONS_OP_NAME;
+  uint32_t size = 0, least = string ? 1 : sizeof size;
+  if (!given->functions_type)
+    return FL_OK;
+  if (given->functions_type != type->functions)
+    return fl_error(FL_EINVAL, "functions_type is %u, expected %u for a %s", (unsigned)given->functions_type,
+                    (unsigned)type->functions, type->name);
+  if (!given->functions || given->functions_size < least)
+    return fl_error(FL_EINVAL, "functions: %s", given->functions ? "functions_size is missing" : "a null pointer");
+  if (string)
+    size = (uint32_t)strnlen(given->functions, given->functions_size) + 1;
+  else
+    memcpy(&size, given->functions, sizeof size);
+  if (size == given->functions_size)
+    return FL_OK;
+  return fl_error(FL_EINVAL, "functions has %u bytes, but functions_size is %u: does it point to a %s?", (unsigned)size,
+                  (unsigned)given->functions_size, string ? "string" : "fl_platform");
 }
 
 static fl_status stage_component(fl_registry *registry, const fl_component *given) {
@@ -448,7 +470,9 @@ static fl_status stage_component(fl_registry *registry, const fl_component *give
   if (status)
     return refuse(stage, status, row);
   fl_component_record record = {.self = component.self};
-  status = type->take(stage, &component, &record);
+  status = check_functions(type, &component);
+  if (!status)
+    status = type->take(stage, &component, &record);
   record.plugin = fl_strdup(stage->plugin);
   record.type = fl_strdup(component.type);
   record.name = fl_strdup(component.name);
@@ -501,6 +525,7 @@ fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *build_id
     return NULL;
   }
   stage->plugin = stage->provider->plugin;
+  stage->table.logger = (fl_logger){.log = host->hooks->log, .host = host->number, .plugin = stage->provider};
   return stage;
 }
 

@@ -36,8 +36,12 @@ static bool is_available(void *self, const char **reason) {
 fl_status register_builtins(fl_registry *registry) {
   static const fl_impl backend = {OURS, .op_name = "attention_backend", .fn = ascend_attention_backend,
                                   .is_available = is_available};
-  static const fl_component component = {
-      .size = sizeof component, .type = "platform", .name = "ascend", .functions = &ascend_platform};
+  static const fl_component component = {.size = sizeof component,
+                                         .type = "platform",
+                                         .name = "ascend",
+                                         .functions = &ascend_platform,
+                                         .functions_type = FL_FUNCTIONS_PLATFORM,
+                                         .functions_size = sizeof ascend_platform};
   ascend_op *const lists[] = {
       ascend_activations, ascend_gated_activations, ascend_norms,        ascend_gated_norms, ascend_rotary,
       ascend_linear,      ascend_embedding,         ascend_convolutions, ascend_routing,     ascend_experts,
