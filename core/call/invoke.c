@@ -23,6 +23,16 @@ uint32_t fl_call_device(const fl_op *op, const fl_call *call) {
   return tensor ? (uint32_t)tensor->device.device_type : 0;
 }
 
+/* Acquired: what the op got when it was made ready is there, too. */
+static inline fl_path path_of(const fl_op *op) {
+  return (fl_path)atomic_load_explicit(&op->path, memory_order_acquire);
+}
+
+/* Whoever finds a form checked under it has seen the schema before. */
+static inline uint64_t checked_as(const fl_op *op) {
+  return atomic_load_explicit(&op->checked_as, memory_order_relaxed);
+}
+
 /* Where a kernel may write its reason to. */
 static inline void set_message(fl_thread *self, fl_call *call) {
   call->message = self->message;
@@ -91,7 +101,12 @@ static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *
   if (fl_thread_join())
     return FL_ENOMEM;
   uint64_t outer = fl_read_begin(self);
-  fl_status status = op->host->checks ? check(self, op, call) : check_size(call);
+  fl_status status = fl_registry_open(op);
+  if (status) {
+    fl_read_end(self, outer);
+    return status;
+  }
+  status = op->host->checks ? check(self, op, call) : check_size(call);
   if (!status) {
     const fl_slots *slots = fl_scope_slots(op);
     set_message(self, call);
@@ -159,11 +174,12 @@ static inline __attribute__((always_inline)) fl_status run(fl_thread *self, cons
 
 /* A call of a form that is new or not plain, or that goes otherwise. The thread is reading. */
 static __attribute__((noinline)) fl_status invoke_checking_again(fl_op *op, fl_call *call) {
-  if (op->path == FL_PATH_OTHERWISE) {
+  fl_path path = path_of(op);
+  if (path >= FL_PATH_OTHERWISE) {
     fl_read_end(&fl_self, 0);
     return invoke_otherwise(op, call);
   }
-  fl_status status = op->path == FL_PATH_CHECKED ? check(&fl_self, op, call) : SMALLER;
+  fl_status status = path == FL_PATH_CHECKED ? check(&fl_self, op, call) : SMALLER;
   if (!status)
     return run(&fl_self, op, &op->slots, call, false);
   fl_read_end(&fl_self, 0);
@@ -173,7 +189,7 @@ static __attribute__((noinline)) fl_status invoke_checking_again(fl_op *op, fl_c
 static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *call) {
   fl_thread *self = &fl_self;
   fl_read_begin_outermost(self);
-  if (unlikely(!call || !fl_checked_form_has_plain(self->kept, op->checked_as, call)))
+  if (unlikely(!call || !fl_checked_form_has_plain(self->kept, checked_as(op), call)))
     return invoke_checking_again(op, call);
   return run(self, op, &op->slots, call, false);
 }
@@ -181,13 +197,13 @@ static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *ca
 /* In a scope of the op's host, outside of any other call; anything else goes on. */
 static __attribute__((noinline)) fl_status invoke_scoped(fl_op *op, fl_call *call) {
   fl_thread *self = &fl_self;
-  if (!op || op->path == FL_PATH_OTHERWISE || self->scope->host != op->host)
+  if (!op || path_of(op) >= FL_PATH_OTHERWISE || self->scope->host != op->host)
     return invoke_otherwise(op, call);
   fl_read_begin_outermost(self);
   const fl_slots *slots = fl_view_slots(self->scope->view, op);
   fl_status status = slots ? FL_OK : fl_error_no_memory();
   if (likely(!status))
-    status = op->path == FL_PATH_CHECKED ? check(self, op, call) : check_size(call);
+    status = path_of(op) == FL_PATH_CHECKED ? check(self, op, call) : check_size(call);
   if (likely(!status))
     return run(self, op, slots, call, true);
   fl_read_end(self, FL_THREAD_SCOPED);
@@ -200,7 +216,7 @@ fl_status fl_invoke(fl_op *op, fl_call *call) {
   uint64_t state = atomic_load_explicit(&self->state, memory_order_relaxed);
   if (unlikely(state || !op))
     return state == FL_THREAD_SCOPED ? invoke_scoped(op, call) : invoke_otherwise(op, call);
-  if (unlikely(op->path != FL_PATH_TRUSTING || call->size < sizeof *call))
+  if (unlikely(path_of(op) != FL_PATH_TRUSTING || call->size < sizeof *call))
     return invoke_checked(op, call);
   fl_read_begin_outermost(self);
   return run(self, op, &op->slots, call, false);

@@ -98,20 +98,21 @@ typedef struct fl_slots {
 typedef enum fl_path {
   FL_PATH_TRUSTING = 0, /* arguments are not checked */
   FL_PATH_CHECKED,
-  FL_PATH_OTHERWISE /* it may have no tensor */
+  FL_PATH_OTHERWISE, /* it may have no tensor */
+  FL_PATH_UNREADY    /* nobody looked for it so far: its schema may be missing, and plugins that list it */
 } fl_path;
 
 struct fl_op {
   fl_host *host;
-  int32_t device_argument; /* of the schema */
-  uint32_t device_offset;  /* where it is among a call's values, bytes */
-  uint8_t path;            /* fl_path */
-  fl_slots slots;          /* under the global policy */
-  fl_target unbound;       /* resolves, and calls what it found */
-  uint64_t checked_as;     /* id of the schema; UINT64_MAX, which none has, on FL_PATH_OTHERWISE */
-  fl_schema *schema;       /* NULL as long as nobody needed the built-in op */
-  const fl_op_def *def;    /* built-in: what `schema` is parsed from, else NULL */
-  const char *name;        /* of a built-in op in fl_host.builtin_names, else owned */
+  int32_t device_argument;     /* of the schema */
+  uint32_t device_offset;      /* where it is among a call's values, bytes */
+  _Atomic uint8_t path;        /* fl_path; set last, when the op is ready */
+  fl_slots slots;              /* under the global policy */
+  fl_target unbound;           /* resolves, and calls what it found */
+  _Atomic uint64_t checked_as; /* id of the schema; UINT64_MAX, which none has, where a call goes otherwise */
+  fl_schema *schema;           /* NULL as long as nobody needed the built-in op */
+  const fl_op_def *def;        /* built-in: what `schema` is parsed from, else NULL */
+  const char *name;            /* of a built-in op in fl_host.builtin_names, else owned */
   uint32_t index;
   uint64_t hash;
   _Atomic(fl_impl_set *) impls;

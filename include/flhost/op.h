@@ -17,6 +17,11 @@ typedef struct fl_op fl_op;
  * is looked for its schema is parsed, and the deferred plugins that list it are loaded. */
 FL_API fl_op *fl_find_op(fl_host *host, const char *name);
 
+/* The same, but nothing is parsed or loaded yet: that is left to the first use of the handle, which then has what
+ * fl_find_op would have said to say. NULL (FL_ENOENT) if the host does not know the name; that of a built-in op it
+ * does, that of an op which a deferred plugin brings it does not. */
+FL_API fl_op *fl_op_handle(fl_host *host, const char *name);
+
 /* One argument or result of an op. */
 typedef struct fl_argument {
   uint32_t size;
