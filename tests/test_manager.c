@@ -3,8 +3,11 @@
 
 #include <flhost/vllm.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#define RESOLVED "DEBUG [DISPATCH] Op 'op' -> "
 
 static test_impl flagos, cuda, ascend, reference;
 
@@ -153,6 +156,27 @@ START_TEST(S5_an_error_is_not_cached) {
 }
 END_TEST
 
+START_TEST(S5_what_was_resolved_is_kept_until_something_changes) {
+  static const char *const environment[] = {"VLLM_FL_DISPATCH_DEBUG=1", "VLLM_FL_LOG_LEVEL=DEBUG", NULL};
+  static test_impl late = {.id = "default.late"};
+  fl_scope scope;
+  fl_host *host = host_with_four(environment);
+  for (int i = 0; i < 3; i++)
+    called(host);
+  ck_assert_int_eq(test_log_count(RESOLVED "'default.flagos' (kind=flagos)"), 1);
+  ck_ok(fl_scope_prefer(host, "vendor", &scope)); /* another policy, of this thread */
+  for (int i = 0; i < 3; i++)
+    called(host);
+  ck_assert_int_eq(test_log_count(RESOLVED "'vendor.cuda' (kind=vendor, vendor=cuda)"), 1);
+  ck_ok(fl_scope_leave(&scope));
+  test_register(host, "op", &late, 200, false);
+  for (int i = 0; i < 3; i++)
+    called(host);
+  ck_assert_int_eq(test_log_count(RESOLVED "'default.late' (kind=flagos)"), 1);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(F1_first_use_and_each_change_are_logged_once) {
   fl_host *host = host_with_four(NULL);
   for (int i = 0; i < 5; i++)
@@ -213,7 +237,8 @@ START_TEST(F2_a_failure_comes_back_when_the_rest_does_not_support_the_call) {
                                        "\n  reference.torch: not supported: E:reference.torch");
   ck_assert_int_eq(test_log_count("ERROR Last implementation 'vendor.cuda' failed for op 'op': E:vendor.cuda"), 1);
   ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL); /* S4: it is skipped now, and the error says so */
-  ck_contains(fl_error_message(), "No implementation of op='op' supports these arguments:");
+  ck_contains(fl_error_message(),
+              "No implementation of op='op' supports these arguments; 'vendor.cuda' failed before:\n");
   ck_contains(fl_error_message(), "\n  vendor.cuda: failed before: E:vendor.cuda");
   fl_host_destroy(host);
 }
@@ -243,14 +268,14 @@ START_TEST(S4_whatever_is_left_out_is_listed) {
 }
 END_TEST
 
-START_TEST(F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_nothing) {
+START_TEST(F3_F7_strict_fails_at_once_with_the_winners_own_error_behind_the_op_and_remembers_nothing) {
   fl_failed_impls *failed;
   fl_host *host = host_with_four(NULL);
   set_policy(host, (fl_policy_fields){.strict = true});
   flagos.status = FL_EDEVICE;
   for (int i = 0; i < 2; i++) {
     ck_assert_int_eq(test_call(host, "op", NULL), FL_EDEVICE);
-    ck_assert_str_eq(fl_error_message(), "E:default.flagos");
+    ck_assert_str_eq(fl_error_message(), "op: E:default.flagos");
     ck_assert_int_eq(fl_error_status(), FL_EDEVICE);
   }
   flagos.message = "";
@@ -277,7 +302,7 @@ START_TEST(a_number_that_is_no_status_is_named_where_there_is_no_other_reason) {
   set_policy(host, (fl_policy_fields){.strict = true});
   fl_clear_failed_impls(host, NULL);
   ck_assert_int_eq(test_call(host, "op", NULL), FL_EINTERNAL);
-  ck_assert_str_eq(fl_error_message(), "it returned 77, which is no status of an implementation");
+  ck_assert_str_eq(fl_error_message(), "op: it returned 77, which is no status of an implementation");
   fl_host_destroy(host);
 }
 END_TEST
@@ -576,6 +601,37 @@ START_TEST(F8_calls_are_counted_when_statistics_are_on) {
 }
 END_TEST
 
+/* In the child: 0 if neither failures nor counts of the parent are left. */
+static int inherited(fl_host *host) {
+  fl_failed_impls *failed;
+  fl_counters counters = {.size = sizeof counters};
+  if (fl_get_failed_impls(host, NULL, &failed) || failed->n)
+    return 1;
+  fl_failed_impls_free(failed);
+  if (fl_get_counters(host, "op", "default.flagos", &counters) || counters.failures || counters.fallbacks_failed)
+    return 2;
+  return strcmp(called(host), "default.flagos") ? 3 : 0;
+}
+
+START_TEST(X1_a_child_begins_without_failures_and_counts) {
+  fl_counters counters = {.size = sizeof counters};
+  int status = 0;
+  fl_host *host = host_with_four(NULL);
+  flagos.status = FL_EDEVICE;
+  called(host);
+  flagos.status = FL_OK;
+  pid_t pid = fork();
+  if (!pid)
+    _exit(inherited(host));
+  ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+  ck_assert_msg(WIFEXITED(status) && !WEXITSTATUS(status), "the child's status is %x", (unsigned)status);
+  ck_assert_str_eq(called(host), "vendor.cuda"); /* the parent has them still */
+  ck_ok(fl_get_counters(host, "op", "default.flagos", &counters));
+  ck_assert_uint_eq(counters.failures, 1);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(explain_gives_order_verdict_and_reason_of_every_impl) {
   static const char *const environment[] = {"VLLM_FL_DENY_VENDORS=cuda", "VLLM_FL_PREFER=vendor", NULL};
   fl_explanation *why;
@@ -748,12 +804,13 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, S3_when_none_supports_the_call_each_says_why);
   tcase_add_test(tests, S4_errors_keep_the_words_that_callers_rely_on);
   tcase_add_test(tests, S5_an_error_is_not_cached);
+  tcase_add_test(tests, S5_what_was_resolved_is_kept_until_something_changes);
   tcase_add_test(tests, F1_first_use_and_each_change_are_logged_once);
   tcase_add_test(tests, F2_a_failure_is_warned_of_and_the_next_is_tried);
   tcase_add_test(tests, F2_when_all_fail_the_last_error_comes_back);
   tcase_add_test(tests, F2_a_failure_comes_back_when_the_rest_does_not_support_the_call);
   tcase_add_test(tests, S4_whatever_is_left_out_is_listed);
-  tcase_add_test(tests, F3_F7_strict_fails_at_once_with_the_winners_own_error_and_remembers_nothing);
+  tcase_add_test(tests, F3_F7_strict_fails_at_once_with_the_winners_own_error_behind_the_op_and_remembers_nothing);
   tcase_add_test(tests, a_number_that_is_no_status_is_named_where_there_is_no_other_reason);
   tcase_add_test(tests, F3_strict_ignores_the_memory_of_failures);
   tcase_add_test(tests, an_implementation_that_calls_another_op_may_pass_its_message_on);
@@ -766,6 +823,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, an_impl_that_works_only_in_place_is_offered_functionally);
   tcase_add_test(tests, dtypes_that_an_impl_declares_are_a_condition);
   tcase_add_test(tests, F8_calls_are_counted_when_statistics_are_on);
+  tcase_add_test(tests, X1_a_child_begins_without_failures_and_counts);
   tcase_add_test(tests, explain_gives_order_verdict_and_reason_of_every_impl);
   tcase_add_test(tests, PREFER_ENABLED_off_runs_the_reference_else_the_vendor);
   tcase_add_test(tests, PREFER_ENABLED_off_runs_the_vendors_where_no_reference_is_for_the_device);

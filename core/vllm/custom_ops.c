@@ -1,5 +1,6 @@
 /*
- * vLLM's CustomOp rules: which ops custom_ops disables, so that they run their reference, and what overrides that.
+ * vLLM's CustomOp rules: which ops custom_ops disables, so that they run their reference, and what overrides that; and
+ * which may use kind default.
  */
 #include "core/vllm/custom_ops.h"
 
@@ -39,6 +40,13 @@ void fl_custom_op_counts(fl_host *host, uint32_t *enabled, uint32_t *disabled) {
   *disabled = counts[false];
 }
 
+bool fl_is_flagos_allowed(fl_host *host, const char *op) {
+  pthread_mutex_lock(&host->lock);
+  bool allowed = fl_config_flagos_allowed(host->config, op, NULL, 0);
+  pthread_mutex_unlock(&host->lock);
+  return allowed;
+}
+
 /* ------------------------------------------------------------------------------------------------- dispatch names */
 
 enum { ONE_API = 14 }; /* kDLOneAPI, newer than the DLPack header of Debian 12 */
@@ -58,16 +66,14 @@ int32_t fl_dispatch_device(const char *name) {
 
 /* ------------------------------------------------------------------------------------------------------- the list */
 
-/* The directives of one sign. */
-static void check_names(fl_problems *problems, const char *origin, char sign, const fl_strings *names,
-                        const fl_strings *ops) {
+/* +op or -op */
+static void check_directive(fl_problems *problems, const char *origin, const char *directive, const fl_strings *ops) {
   char hint[FL_NAME_MAX + 32];
-  for (uint32_t i = 0; i < names->n; i++)
-    if (!fl_strings_has(ops, names->items[i]))
-      fl_problem(problems, (fl_place){.source = origin}, "custom_ops: '%c%s' has no effect: no op '%s' is registered%s",
-                 sign, names->items[i], names->items[i],
-                 fl_did_you_mean(hint, sizeof hint,
-                                 fl_nearest_word(names->items[i], (const char *const *)ops->items, ops->n)));
+  const char *name = directive + 1;
+  if (!fl_strings_has(ops, name))
+    fl_problem(problems, (fl_place){.source = origin}, "custom_ops: '%s' has no effect: no op '%s' is registered%s",
+               directive, name,
+               fl_did_you_mean(hint, sizeof hint, fl_nearest_word(name, (const char *const *)ops->items, ops->n)));
 }
 
 /* Ops may be missing that a plugin would have brought, and the engine may bring some. */
@@ -79,10 +85,10 @@ static bool is_complete(const fl_host *host) {
 }
 
 fl_status fl_custom_ops_check(fl_host *host, const fl_config *config) {
-  const fl_strings *on = &config->custom_ops_on, *off = &config->custom_ops_off;
+  const fl_setting_value *list = &config->values[FL_SETTING_CUSTOM_OPS];
   fl_problems problems = {.check = config->check, .log = &host->log};
   fl_strings ops = {0};
-  if (!on->n && !off->n)
+  if (!list->set)
     return FL_OK;
   pthread_mutex_lock(&host->lock);
   problems.no_memory = !fl_deferred_ops(host, &ops);
@@ -92,9 +98,10 @@ fl_status fl_custom_ops_check(fl_host *host, const fl_config *config) {
   if (problems.check == FL_CHECK_ERROR && !is_complete(host))
     problems.check = FL_CHECK_WARN;
   pthread_mutex_unlock(&host->lock);
-  const char *origin = fl_config_origin(config, "custom_ops");
-  check_names(&problems, origin, '+', on, &ops);
-  check_names(&problems, origin, '-', off, &ops);
+  for (const char *sign = "+-"; *sign; sign++)
+    for (uint32_t i = 0; i < list->names.n; i++)
+      if (*list->names.items[i] == *sign)
+        check_directive(&problems, list->origin, list->names.items[i], &ops);
   fl_strings_free(&ops);
   return fl_problems_finish(&problems);
 }

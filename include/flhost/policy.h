@@ -38,11 +38,13 @@ typedef struct fl_policy_fields {
   uint32_t n_allow_vendors;
 } fl_policy_fields;
 
-/* Makes a policy of its fields, which are copied. FL_EINVAL: an unknown `prefer` or token; the message names the
- * nearest valid one. */
+/* Makes a policy of its fields, which are copied. FL_EINVAL: an unknown `prefer` or token, and the message names the
+ * nearest valid one; a name of an op or a vendor that is empty or has white space around it. */
 FL_API fl_status fl_policy_create(const fl_policy_fields *fields, fl_policy **policy);
 
-/* From a YAML file of the form that VLLM_FL_CONFIG takes. FL_ECONFIG with file, line and column. */
+/* From a YAML file of the form that VLLM_FL_CONFIG takes. FL_ECONFIG with file, line and column; with
+ * VLLM_FL_CHECK=warn in the environment what is invalid is left out and said on standard error. No other variable says
+ * what is in it. */
 FL_API fl_status fl_policy_from_config(const char *path, fl_policy **policy);
 
 /* One count more, and one less; the last frees the policy. NULL is ignored. */

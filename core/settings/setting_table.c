@@ -1,0 +1,399 @@
+/* The table of settings: see setting_table.h. How values are read by type is in setting_types.c. */
+#include "core/settings/setting_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const prefer_words[] = {"flagos", "vendor", "reference", NULL};
+static const char *const level_words[] = {"DEBUG", "INFO", "WARNING", "ERROR", NULL};
+static const char *const check_words[] = {"error", "warn", "off", NULL};
+
+const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
+    [FL_SETTING_PREFER_ENABLED] =
+        {.variable = "VLLM_FL_PREFER_ENABLED",
+         .type = &fl_type_bool,
+         .builtin = "true",
+         .flags = FL_SETTING_BLANK_COUNTS,
+         .doc = "false turns dispatch off: each op runs its reference implementation, layers are not replaced, and the "
+                "other selection settings are ignored; an op without a reference for the device (attention_backend) "
+                "runs its vendor implementation"},
+    [FL_SETTING_CONFIG] = {.variable = "VLLM_FL_CONFIG",
+                           .type = &fl_type_word,
+                           .expects = "path of a YAML file",
+                           .doc = "policy file; complete: every other source of the settings that have a YAML key is "
+                                  "ignored"},
+    [FL_SETTING_PLATFORM] = {.variable = "VLLM_FL_PLATFORM",
+                             .type = &fl_type_word,
+                             .expects = "name of a platform",
+                             .builtin = "auto",
+                             .doc = "forces the platform: cpu, cuda, rocm, ascend (or nvidia, amd, npu), or one that a "
+                                    "plugin brings"},
+    [FL_SETTING_PREFER] = {.variable = "VLLM_FL_PREFER",
+                           .key = "prefer",
+                           .type = &fl_type_word,
+                           .words = prefer_words,
+                           .builtin = "flagos",
+                           .doc = "kind of implementation that is tried first, flagos, vendor or reference, for ops "
+                                  "without an order of their own; the others follow: it reorders and removes "
+                                  "nothing"},
+    [FL_SETTING_STRICT] = {.variable = "VLLM_FL_STRICT",
+                           .key = "strict",
+                           .type = &fl_type_bool,
+                           .builtin = "0",
+                           .flags = FL_SETTING_PEER_DIGITS,
+                           .doc = "1: the failure of the implementation that was chosen is returned at once, nothing "
+                                  "else is tried; 0: the next one is tried, and the failed one skipped for a while"},
+    [FL_SETTING_OP_BACKENDS] =
+        {.variable = "VLLM_FL_PER_OP",
+         .key = "op_backends",
+         .type = &fl_type_orders,
+         .doc = "order of an op in place of the preferred one, op1=a|b|c;op2=x|y of the tokens flagos, vendor, "
+                "vendor:NAME, reference (or native), unfused, impl:ID; what is not listed is never tried; an empty "
+                "order counts as none; in YAML a mapping of ops to lists of tokens, or to strings split at |; the last "
+                "order of an op counts, in a file two are an error"},
+    [FL_SETTING_ALLOW_VENDORS] = {.variable = "VLLM_FL_ALLOW_VENDORS",
+                                  .key = "allow_vendors",
+                                  .type = &fl_type_names,
+                                  .expects = "list of vendors",
+                                  .unset = "all",
+                                  .separator = ',',
+                                  .flags = FL_SETTING_EMPTY_IS_ALL | FL_SETTING_NONE_IS_NULL | FL_SETTING_PLAIN_NAMES,
+                                  .doc = "vendors whose implementations may run; all when not set or empty"},
+    [FL_SETTING_DENY_VENDORS] =
+        {.variable = "VLLM_FL_DENY_VENDORS",
+         .key = "deny_vendors",
+         .type = &fl_type_names,
+         .expects = "list of vendors",
+         .separator = ',',
+         .flags = FL_SETTING_PLAIN_NAMES,
+         .doc = "vendors whose implementations may not run; wins over allow_vendors and every token"},
+    [FL_SETTING_USE_FLAGGEMS] = {.variable = "USE_FLAGGEMS",
+                                 .type = &fl_type_bool,
+                                 .builtin = "true",
+                                 .flags = FL_SETTING_BLANK_COUNTS,
+                                 .doc = "false: no implementation of kind flagos is used"},
+    [FL_SETTING_FLAGOS_WHITELIST] =
+        {.variable = "VLLM_FL_FLAGOS_WHITELIST",
+         .key = "flagos_whitelist",
+         .type = &fl_type_names,
+         .expects = "list of ops",
+         .unset = "all",
+         .separator = ',',
+         .flags = FL_SETTING_BLANK_COUNTS | FL_SETTING_NONE_IS_NULL | FL_SETTING_PLAIN_NAMES,
+         .doc = "ops that may use implementations of kind flagos; all when not set, none when empty"},
+    [FL_SETTING_FLAGOS_BLACKLIST] =
+        {.variable = "VLLM_FL_FLAGOS_BLACKLIST",
+         .key = "flagos_blacklist",
+         .type = &fl_type_names,
+         .expects = "list of ops",
+         .separator = ',',
+         .flags = FL_SETTING_BLANK_COUNTS | FL_SETTING_PLAIN_NAMES,
+         .doc = "ops that may not use implementations of kind flagos; without effect beside flagos_whitelist"},
+    [FL_SETTING_FLAGOS_BLACKLIST_APPEND] =
+        {.variable = "VLLM_FL_FLAGOS_BLACKLIST_APPEND",
+         .type = &fl_type_names,
+         .expects = "list of ops",
+         .separator = ',',
+         .flags = FL_SETTING_PLAIN_NAMES,
+         .doc = "ops added to whichever flagos blacklist is in force; without effect beside flagos_whitelist"},
+    [FL_SETTING_OOT_ENABLED] = {.variable = "VLLM_FL_OOT_ENABLED",
+                                .type = &fl_type_bool,
+                                .builtin = "1",
+                                .flags = FL_SETTING_BLANK_COUNTS,
+                                .doc = "0: no layer is replaced by an out-of-tree one"},
+    [FL_SETTING_OOT_WHITELIST] =
+        {.variable = "VLLM_FL_OOT_WHITELIST",
+         .type = &fl_type_names,
+         .expects = "list of layers",
+         .unset = "all",
+         .separator = ',',
+         .flags = FL_SETTING_BLANK_COUNTS | FL_SETTING_NONE_IS_NULL | FL_SETTING_PLAIN_NAMES,
+         .doc = "layers that may be replaced by out-of-tree ones, by class (RMSNorm) or op (rms_norm); all when not "
+                "set, none when empty"},
+    [FL_SETTING_OOT_BLACKLIST] =
+        {.variable = "VLLM_FL_OOT_BLACKLIST",
+         .key = "oot_blacklist",
+         .type = &fl_type_names,
+         .expects = "list of layers",
+         .separator = ',',
+         .flags = FL_SETTING_BLANK_COUNTS | FL_SETTING_PLAIN_NAMES,
+         .doc = "layers that may not be replaced by out-of-tree ones, by class (RMSNorm) or op (rms_norm)"},
+    [FL_SETTING_LOG_LEVEL] = {.variable = "VLLM_FL_LOG_LEVEL",
+                              .type = &fl_type_word,
+                              .words = level_words,
+                              .builtin = "INFO",
+                              .doc = "least severe log lines that are written: DEBUG, INFO, WARNING or ERROR"},
+    [FL_SETTING_DISPATCH_DEBUG] = {.variable = "VLLM_FL_DISPATCH_DEBUG",
+                                   .type = &fl_type_bool,
+                                   .builtin = "0",
+                                   .flags = FL_SETTING_BLANK_COUNTS,
+                                   .doc = "1: logs the table of ops and implementations after start, and each "
+                                          "resolution at DEBUG"},
+    [FL_SETTING_SYNCHRONIZE] = {.variable = "VLLM_FL_SYNCHRONIZE",
+                                .type = &fl_type_bool,
+                                .builtin = "0",
+                                .flags = FL_SETTING_BLANK_COUNTS,
+                                .doc = "1: each call waits for the device, so that an error of a kernel is told of the "
+                                       "operator that caused it; slow, for finding errors"},
+    [FL_SETTING_PLUGIN_MODULES] = {.variable = "VLLM_FL_PLUGIN_MODULES",
+                                   .type = &fl_type_names,
+                                   .expects = "list of paths and names",
+                                   .separator = ',',
+                                   .doc = "plugins to load besides those of the plugin directories: paths, or names "
+                                          "that are looked up there, each optionally with :symbol"},
+    [FL_SETTING_CHECK] = {.variable = "VLLM_FL_CHECK",
+                          .type = &fl_type_word,
+                          .words = check_words,
+                          .builtin = "error",
+                          .flags = FL_SETTING_FATAL,
+                          .doc = "what an invalid setting does: error stops the start, warn logs it and reads on as "
+                                 "vllm-plugin-FL does, off says nothing"},
+    [FL_SETTING_CUSTOM_OPS] =
+        {.variable = "VLLM_FL_CUSTOM_OPS",
+         .key = "custom_ops",
+         .type = &fl_type_custom_ops,
+         .builtin = "all",
+         .separator = ',',
+         .doc = "vLLM's list of ops that run custom implementations: all or none, then +op and -op; a disabled op runs "
+                "its reference; a name that no op has once the plugins are loaded is an error"},
+    [FL_SETTING_CONFIG_DIR] = {.variable = "VLLM_FL_CONFIG_DIR",
+                               .type = &fl_type_word,
+                               .expects = "directory",
+                               .unset = "the installed one",
+                               .doc = "directory of the platform files PLATFORM.yaml, in place of the installed one"},
+    [FL_SETTING_PLUGIN_PATH] = {.variable = "VLLM_FL_PLUGIN_PATH",
+                                .type = &fl_type_names,
+                                .expects = "absolute directories, separated by colons",
+                                .unset = "the installed one",
+                                .separator = ':',
+                                .flags = FL_SETTING_NONE_IS_NULL,
+                                .doc = "directories that are searched for plugins, in place of the default ones"},
+    [FL_SETTING_OP_CONFIG] = {.variable = "VLLM_FL_OP_CONFIG",
+                              .type = &fl_type_word,
+                              .expects = "path of a JSON file",
+                              .flags = FL_SETTING_OF_OPS,
+                              .doc = "JSON file, op to one of flagos, vendor, reference: the only kind that op tries; "
+                                     "beats VLLM_FL_PER_OP"},
+    [FL_SETTING_FLAGCX_PATH] = {.variable = "FLAGCX_PATH",
+                                .type = &fl_type_word,
+                                .expects = "path",
+                                .doc = "FlagCX library; makes that communicator available"},
+    [FL_SETTING_OPLIST_PATH] = {.variable = "FLAGGEMS_ENABLE_OPLIST_PATH",
+                                .type = &fl_type_word,
+                                .expects = "path",
+                                .doc = "file that lists each op and implementation of kind flagos when it is first "
+                                       "used; never written through a link"},
+    [FL_SETTING_PRESERVE_INPUTS] = {.variable = "",
+                                    .key = "preserve_inputs",
+                                    .type = &fl_type_bool,
+                                    .builtin = "false",
+                                    .doc = "true: what an in-place call overwrites is kept, so that a fallback can "
+                                           "start from it"},
+    [FL_SETTING_RETRY_FIRST] = {.variable = "",
+                                .key = "retry_first_s",
+                                .type = &fl_type_seconds,
+                                .builtin = "1",
+                                .doc = "seconds until an implementation that failed is tried again, doubled at each "
+                                       "failure; 0: never"},
+    [FL_SETTING_RETRY_MAX] = {.variable = "",
+                              .key = "retry_max_s",
+                              .type = &fl_type_seconds,
+                              .builtin = "300",
+                              .doc = "longest time, in seconds, until an implementation that failed is tried again"},
+};
+
+/* Names that the peer reads and flhost does not: a hint is more use than a guess at a slip of the keyboard. */
+static const struct {
+  const char *name, *hint;
+} foreign_names[] = {
+    {"VLLM_FL_OP_FAST_PATH", "it has no slow path to switch"},
+    {"VLLM_FL_USE_FLAGGEMS_ATTN", "choose with VLLM_FL_PER_OP=attention_backend=…"},
+    {"VLLM_FL_IO_DUMP", "it does not dump tensors"},
+    {"per_op", "write op_backends"},
+    {"io_dump", "it does not dump tensors"},
+    {"action", "tuning is not a policy"},
+};
+
+const char *fl_setting_name(const fl_setting_row *row) {
+  return row->key ? row->key : row->variable;
+}
+
+static const fl_setting_row *find_row(const char *name, bool by_key) {
+  for (size_t i = 0; i < FL_N_SETTINGS; i++) {
+    const char *of_row = by_key ? fl_setting_table[i].key : fl_setting_table[i].variable;
+    if (of_row && *of_row && !strcmp(of_row, name))
+      return &fl_setting_table[i];
+  }
+  return NULL;
+}
+
+const fl_setting_row *fl_setting_by_variable(const char *variable) {
+  return find_row(variable, false);
+}
+
+const fl_setting_row *fl_setting_by_key(const char *key) {
+  return find_row(key, true);
+}
+
+static size_t names_of_rows(const char *names[FL_N_SETTINGS], bool keys) {
+  size_t n = 0;
+  for (size_t i = 0; i < FL_N_SETTINGS; i++) {
+    const char *of_row = keys ? fl_setting_table[i].key : fl_setting_table[i].variable;
+    if (of_row && *of_row)
+      names[n++] = of_row;
+  }
+  return n;
+}
+
+static const char *after_prefix(const char *name) {
+  static const char prefix[] = "VLLM_FL_";
+  return strncmp(name, prefix, strlen(prefix)) ? name : name + strlen(prefix);
+}
+
+/* The name that is one letter off or two, else one that the word is a part of, or that is a part of it: DEBUG for
+ * VLLM_FL_DISPATCH_DEBUG. Of several the one that has most in common. */
+static const char *nearest_name(const char *word, const char *const *names, size_t n) {
+  enum { LEAST = 4 }; /* bytes that say enough */
+  const char *nearest = fl_nearest_word(word, names, n), *part = after_prefix(word);
+  size_t best = LEAST - 1, length = strlen(part);
+  if (nearest)
+    return nearest;
+  for (size_t i = 0; i < n; i++) {
+    const char *name = after_prefix(names[i]);
+    size_t known = strlen(name), common = length < known ? length : known;
+    if (!strstr(name, part) && !strstr(part, name))
+      continue;
+    if (common > best) {
+      best = common;
+      nearest = names[i];
+    }
+  }
+  return nearest;
+}
+
+const char *fl_setting_nearest_variable(const char *variable) {
+  const char *names[FL_N_SETTINGS];
+  return nearest_name(variable, names, names_of_rows(names, false));
+}
+
+const char *fl_setting_nearest_key(const char *key) {
+  const char *names[FL_N_SETTINGS];
+  return nearest_name(key, names, names_of_rows(names, true));
+}
+
+const char *fl_setting_foreign(const char *name) {
+  for (size_t i = 0; i < sizeof foreign_names / sizeof *foreign_names; i++) {
+    size_t length = strlen(foreign_names[i].name);
+    /* The peer's dump has a family of variables: VLLM_FL_IO_DUMP_OPS and so on. */
+    if (!strncmp(name, foreign_names[i].name, length) && (!name[length] || name[length] == '_'))
+      return foreign_names[i].hint;
+  }
+  return NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------- reading */
+
+/* What it gives replaces *value, whose origin is `origin` then. `source`: text with white space around it. */
+static bool read_value(fl_problems *problems, const fl_setting_row *row, fl_setting_source source, fl_place origin,
+                       fl_setting_value *value) {
+  fl_setting_value read = {0};
+  const char *word = source.text;
+  size_t length = word ? fl_trim(&word, strlen(word)) : 0;
+  char *trimmed = word ? fl_strndup(word, length) : NULL;
+  bool valid = trimmed || !word;
+  if (!valid)
+    problems->no_memory = true;
+  source.text = trimmed;
+  valid = valid && row->type->read(problems, row, &source, &read);
+  if (valid) {
+    fl_setting_value_free(value);
+    *value = read;
+    value->set = true;
+    value->origin = fl_place_origin(problems, origin);
+  } else
+    fl_setting_value_free(&read);
+  free(trimmed);
+  return valid;
+}
+
+bool fl_setting_from_text(fl_problems *problems, const fl_setting_row *row, const char *source, const char *text,
+                          fl_setting_value *value) {
+  const char *word = text;
+  fl_place place = {.source = source};
+  if (!*text || (!(row->flags & FL_SETTING_BLANK_COUNTS) && !fl_trim(&word, strlen(text))))
+    return false;
+  return read_value(problems, row, (fl_setting_source){.place = place, .text = text}, place, value);
+}
+
+static void report_unknown_key(fl_problems *problems, fl_place place, const char *key) {
+  const char *hint = fl_setting_foreign(key), *names[FL_N_SETTINGS];
+  char nearest[64];
+  fl_text known = {0};
+  if (hint) {
+    fl_problem(problems, place, "flhost has no key '%s' as vllm-plugin-FL has: %s", key, hint);
+    return;
+  }
+  size_t n = names_of_rows(names, true);
+  for (size_t i = 0; i < n; i++)
+    fl_text_add(&known, "%s%s", i ? ", " : "", names[i]);
+  fl_problem(problems, place, "unknown key '%s', expected one of %s%s", key, fl_text_get(&known),
+             fl_did_you_mean(nearest, sizeof nearest, fl_setting_nearest_key(key)));
+  fl_text_free(&known);
+}
+
+/* The value of each row's key; of a key that stands twice the last, as PyYAML takes it. */
+static void find_keys(fl_problems *problems, fl_yaml *yaml, const fl_yaml_node *root,
+                      const fl_yaml_node *keys[FL_N_SETTINGS], const fl_yaml_node *nodes[FL_N_SETTINGS]) {
+  for (uint32_t i = 0; i < fl_yaml_count(root); i++) {
+    const fl_yaml_node *key = fl_yaml_key(yaml, root, i);
+    const char *name = fl_yaml_string(key);
+    fl_place place = fl_yaml_place(yaml, key);
+    const fl_setting_row *row = fl_setting_by_key(name);
+    if (!row) {
+      report_unknown_key(problems, place, name);
+      continue;
+    }
+    size_t id = (size_t)(row - fl_setting_table);
+    if (keys[id])
+      fl_problem(problems, place, "'%s' stands here and in line %u, expected once", name,
+                 fl_yaml_place(yaml, keys[id]).line);
+    keys[id] = key;
+    nodes[id] = fl_yaml_value(yaml, root, i);
+  }
+}
+
+void fl_settings_from_yaml(fl_problems *problems, fl_yaml *yaml, fl_setting_value values[FL_N_SETTINGS]) {
+  const fl_yaml_node *root = fl_yaml_root(yaml), *keys[FL_N_SETTINGS] = {0}, *nodes[FL_N_SETTINGS] = {0};
+  if (!root || fl_yaml_kind_of(root) == FL_YAML_NULL)
+    return;
+  if (fl_yaml_kind_of(root) != FL_YAML_MAP) {
+    /* The peer takes anything empty for no settings, and fails on the rest. */
+    (fl_yaml_truth(root) ? fl_problem_fatal : fl_problem)(problems, fl_yaml_place(yaml, root),
+                                                          "found %s, expected a mapping such as 'prefer: vendor'",
+                                                          fl_yaml_kind_name(fl_yaml_kind_of(root)));
+    return;
+  }
+  find_keys(problems, yaml, root, keys, nodes);
+  for (size_t id = 0; id < FL_N_SETTINGS; id++) {
+    const fl_yaml_node *node = nodes[id];
+    fl_yaml_kind kind = node ? fl_yaml_kind_of(node) : FL_YAML_NULL;
+    bool scalar = kind != FL_YAML_LIST && kind != FL_YAML_MAP;
+    if (kind != FL_YAML_NULL) /* a key without a value is one that is not set */
+      read_value(problems, &fl_setting_table[id],
+                 (fl_setting_source){fl_yaml_place(yaml, node), scalar ? fl_yaml_text(node) : NULL, yaml, node},
+                 fl_yaml_place(yaml, keys[id]), &values[id]);
+  }
+}
+
+void fl_settings_add_builtin(fl_problems *problems, fl_setting_value values[FL_N_SETTINGS]) {
+  for (size_t id = 0; id < FL_N_SETTINGS; id++) {
+    fl_setting_value *value = &values[id];
+    const fl_setting_row *row = &fl_setting_table[id];
+    if (value->set)
+      continue;
+    if (row->builtin && fl_setting_from_text(problems, row, "built-in", row->builtin, value))
+      value->set = false;
+    else if (!value->origin)
+      value->origin = fl_place_origin(problems, (fl_place){.source = "built-in"});
+  }
+}
