@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "cli/doctor.h"
 
+#include <ctype.h>
 #include <flhost/vllm.h>
 #include <libgen.h>
 #include <stdlib.h>
@@ -167,16 +168,25 @@ static const char *key_of(const fl_setting *setting) {
   return strcmp(setting->name, setting->variable) ? setting->name : NULL;
 }
 
+/* Does the text name the variable, and not one whose name only begins so? */
+static bool names_variable(const char *text, const char *variable) {
+  size_t length = strlen(variable);
+  for (; (text = strstr(text, variable)); text += length)
+    if (text[length] != '_' && !isalnum((unsigned char)text[length]))
+      return true;
+  return false;
+}
+
 /* A variable that something else beats. One that is invalid was reported already. */
 static void check_effect(const subject *s) {
   const fl_setting *setting = s->setting;
   const char *key = key_of(setting);
   char advice[128];
-  for (size_t i = 0; i < s->list->n; i++)
-    if (*setting->variable && strstr(s->list->items[i].what, setting->variable))
-      return;
-  if (!*setting->variable || !is_variable_set(setting->variable) || strstr(setting->origin, setting->variable))
+  if (!*setting->variable || !is_variable_set(setting->variable) || names_variable(setting->origin, setting->variable))
     return;
+  for (size_t i = 0; i < s->list->n; i++)
+    if (names_variable(s->list->items[i].what, setting->variable))
+      return;
   snprintf(advice, sizeof advice, "write %s in that file, or remove the variable", key ? key : "");
   if (s->policy_file && key)
     finding_add(s->list, FINDING_WARNING, "settings", advice,

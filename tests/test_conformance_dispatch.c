@@ -35,9 +35,13 @@ static const char *error_text(const json_t *value) {
   return error ? json_string_value(json_object_get(error, "text")) : NULL;
 }
 
-/* The peer's words come first; what we add (the reasons) follows on lines of their own. */
+/* The peer's words come first; what we add (the reasons) follows on lines of their own. Behind the op's name (F3) stand
+ * an implementation's own. */
 static bool says(const char *message, const char *expected) {
   size_t length = strlen(expected);
+  if (!strncmp(expected, "E:", 2) && strncmp(message, "op: ", 4) != 0)
+    return false;
+  message += !strncmp(expected, "E:", 2) ? 4 : 0;
   return !strncmp(message, expected, length) && (!message[length] || message[length] == '\n');
 }
 

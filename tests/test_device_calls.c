@@ -360,7 +360,7 @@ START_TEST(a_late_error_is_passed_on_with_a_word_about_where_it_may_come_from) {
   int64_t half = out.shape[1] = 2;
   out.strides[0] = half;
   ck_assert_int_eq(silu_and_mul(host, &x, &out, NULL), FL_EDEVICE);
-  ck_assert_str_eq(fl_error_message(), "a kernel used an illegal address (may come from an earlier call; "
+  ck_assert_str_eq(fl_error_message(), "silu_and_mul: a kernel used an illegal address (may come from an earlier call; "
                                        "VLLM_FL_SYNCHRONIZE=1 finds it)");
   ck_ok(silu_and_mul(host, &x, &out, NULL));
   matrix_free(&x);

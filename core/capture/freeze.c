@@ -65,6 +65,17 @@ static fl_status check_name(const char *function, const char *who) {
   return FL_OK;
 }
 
+/* Locks the host when all that any thread's calls may run has been asked. */
+static void lock_asked(fl_host *host) {
+  fl_registry_lock_asked(host);
+  for (fl_policy *unasked; (unasked = fl_scope_unasked(host));) {
+    pthread_mutex_unlock(&host->lock);
+    fl_registry_ask_all(host, unasked);
+    fl_policy_release(unasked);
+    fl_registry_lock_asked(host);
+  }
+}
+
 fl_status fl_freeze(fl_host *host, const char *who) {
   fl_status status = check_name("fl_freeze", who);
   if (!status)
@@ -74,7 +85,7 @@ fl_status fl_freeze(fl_host *host, const char *who) {
       status = fl_registry_prepare_all(host);
     if (status)
       return status;
-    fl_registry_lock_asked(host);
+    lock_asked(host);
     if (host->frozen_by.n || !fl_has_deferred(host))
       break; /* what was found while the host was being frozen waits until it is thawed */
     pthread_mutex_unlock(&host->lock);

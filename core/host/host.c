@@ -259,7 +259,10 @@ static void log_registered(fl_host *host) {
     fl_log_line(&host->log, FL_LOG_INFO, "[Operator: %s]", fl_snapshot_op_name(snapshot, i));
     for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, i); j++) {
       const fl_impl_info *impl = fl_snapshot_impl(snapshot, i, j);
-      fl_log_line(&host->log, FL_LOG_INFO, "  %s %s (kind=%s, priority=%d%s%s)", impl->available ? "✓" : "✗",
+      fl_log_line(&host->log, FL_LOG_INFO, "  %s %s (kind=%s, priority=%d%s%s)",
+                  impl->available ? "✓"
+                  : impl->asked   ? "✗"
+                                  : "-",
                   impl->impl_id, fl_kind_name(impl->kind), impl->priority, impl->vendor ? ", vendor=" : "",
                   impl->vendor ? impl->vendor : "");
     }

@@ -48,8 +48,21 @@ static const char *too_old(fl_snapshot *snapshot, const fl_host *host, const fl_
   return kept;
 }
 
-static void snapshot_impl(fl_snapshot *snapshot, const fl_host *host, const fl_impl_record *record, bool *failed) {
-  const char *reason = atomic_load(&record->reason); /* static in the plugin */
+/* Why the policy in force keeps it out, so that it was not asked. The host's lock is held. */
+static const char *not_asked(fl_snapshot *snapshot, fl_host *host, const fl_impl_record *impl, bool *failed) {
+  bool scoped;
+  fl_text reason = {0};
+  const fl_policy *policy = fl_scope_policy(host, &scoped);
+  fl_kept_out_reason(host, policy, scoped, impl, &reason);
+  const char *kept = snapshot_keep(snapshot, fl_text_get(&reason), failed);
+  fl_text_free(&reason);
+  return kept;
+}
+
+static void snapshot_impl(fl_snapshot *snapshot, fl_host *host, const fl_impl_record *record, bool *failed) {
+  bool asked = fl_impl_is_asked(host, record);
+  const char *reason = asked ? atomic_load(&record->reason) /* static in the plugin */
+                             : not_asked(snapshot, host, record, failed);
   const char *lacking = !reason && record->min_arch ? too_old(snapshot, host, record, failed) : NULL;
   snapshot->impls[snapshot->n_impls++] = (fl_impl_info){
       .op_name = snapshot_keep(snapshot, record->op->name, failed),
@@ -65,11 +78,12 @@ static void snapshot_impl(fl_snapshot *snapshot, const fl_host *host, const fl_i
       .available = !reason && !lacking,
       .reason = lacking ? lacking : reason,
       .has_supports_args = record->supports_args != NULL,
+      .asked = asked,
   };
 }
 
 /* The host's lock is held. */
-static void snapshot_fill(fl_snapshot *snapshot, const fl_host *host, bool *failed) {
+static void snapshot_fill(fl_snapshot *snapshot, fl_host *host, bool *failed) {
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     snapshot->ops[snapshot->n_ops++] =

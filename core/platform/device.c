@@ -207,7 +207,7 @@ static bool is_for(const fl_impl_record *impl, int32_t device_type) {
 }
 
 /* Does an implementation of the op that is for the device type ask for an architecture? */
-static bool op_asks(const fl_op *op, int32_t device_type) {
+static bool op_asks(const fl_op *op, const fl_policy *filter, int32_t device_type) {
   bool asks = false;
   if (fl_thread_join())
     return false;
@@ -215,7 +215,7 @@ static bool op_asks(const fl_op *op, int32_t device_type) {
   uint64_t outer = fl_read_begin(self);
   const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
   for (uint32_t i = 0; set && i < set->n && !asks; i++)
-    asks = is_for(set->impls[i], device_type);
+    asks = is_for(set->impls[i], device_type) && !fl_keeps_out(filter, set->impls[i]);
   fl_read_end(self, outer);
   return asks;
 }
@@ -237,8 +237,8 @@ static fl_device_list *list_devices(fl_host *host, int32_t device_type, bool in_
   return list;
 }
 
-void fl_architectures_ask(fl_host *host, const fl_op *op, int32_t device_type, bool in_use) {
-  if (device_type <= kDLCPU || device_type >= FL_DEVICE_SLOTS || !op_asks(op, device_type))
+void fl_architectures_ask(fl_host *host, const fl_op *op, const fl_policy *filter, int32_t device_type, bool in_use) {
+  if (device_type <= kDLCPU || device_type >= FL_DEVICE_SLOTS || !op_asks(op, filter, device_type))
     return;
   fl_device_type *type = &host->device_types[device_type];
   pthread_mutex_lock(&host->lock);
@@ -259,9 +259,9 @@ void fl_architectures_ask(fl_host *host, const fl_op *op, int32_t device_type, b
   free(before);
 }
 
-void fl_architectures_ask_all(fl_host *host, const fl_op *op) {
+void fl_architectures_ask_all(fl_host *host, const fl_op *op, const fl_policy *filter) {
   for (int32_t type = kDLCPU + 1; type < FL_DEVICE_SLOTS; type++)
-    fl_architectures_ask(host, op, type, false);
+    fl_architectures_ask(host, op, filter, type, false);
 }
 
 bool fl_architectures_asked(const fl_host *host, const fl_impl_record *impl, int32_t device_type) {

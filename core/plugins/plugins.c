@@ -405,40 +405,64 @@ static const char *plugins_keep(plugins *list, const char *string, bool *failed)
   return "";
 }
 
-/* D4: how many of the plugin's implementations cannot run here, of how many, and the first one's reason. The host's
- * lock is held, availability was asked. */
-static uint32_t count_unavailable(const fl_host *host, const char *plugin, uint32_t *total, const char **reason) {
-  uint32_t n = 0;
+/* D4: a plugin's implementations. */
+typedef struct impl_counts {
+  uint32_t total, unavailable, unasked;
+  const char *reason; /* of the first that is not available */
+  const fl_impl_record *first_unasked;
+} impl_counts;
+
+/* The host's lock is held, availability was asked. */
+static impl_counts count_impls(const fl_host *host, const char *plugin) {
+  impl_counts counts = {0};
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     for (uint32_t j = 0; set && j < set->n; j++) {
-      if (strcmp(set->impls[j]->provider->plugin, plugin))
+      const fl_impl_record *impl = set->impls[j];
+      if (strcmp(impl->provider->plugin, plugin))
         continue;
-      const char *why = atomic_load(&set->impls[j]->reason);
-      n += why != NULL;
-      ++*total;
-      if (!*reason)
-        *reason = why;
+      bool asked = fl_impl_is_asked(host, impl);
+      const char *why = asked ? atomic_load(&impl->reason) : NULL;
+      counts.total++;
+      counts.unavailable += why != NULL;
+      counts.unasked += !asked;
+      if (!counts.reason)
+        counts.reason = why;
+      if (!counts.first_unasked && !asked)
+        counts.first_unasked = impl;
     }
   }
-  return n;
+  return counts;
 }
 
-static fl_plugin_info describe(const fl_host *host, const fl_plugin_record *record, plugins *list, bool *failed) {
-  static const char *const names[] = {"?", "loaded", "unavailable", "skipped", "failed", "deferred"};
-  const char *reason = NULL;
-  char some[FL_ERROR_MAX];
-  fl_plugin_status status = record->status;
-  uint32_t total = 0, lacking = status == FL_PLUGIN_LOADED ? count_unavailable(host, record->name, &total, &reason) : 0;
-  /* Without implementations a plugin may bring a platform; if there is a reason, that is not active. */
-  if (status == FL_PLUGIN_LOADED && (total ? lacking == total : *record->reason != 0))
-    status = FL_PLUGIN_UNAVAILABLE;
-  else if (lacking) {
-    snprintf(some, sizeof some, "%u of %u not available: %s%s%s", (unsigned)lacking, (unsigned)total, reason,
-             *record->reason ? "\n" : "", record->reason);
-    reason = some;
+/* What is missing of a plugin that is loaded, a line each. The host's lock is held. */
+static void add_lacking(fl_host *host, const impl_counts *counts, const char *refused, fl_text *reason) {
+  bool scoped;
+  const fl_policy *policy = fl_scope_policy(host, &scoped);
+  if (counts->unavailable)
+    fl_text_add(reason, "%u of %u not available: %s", (unsigned)counts->unavailable, (unsigned)counts->total,
+                counts->reason);
+  if (counts->unasked) {
+    fl_text_add(reason, "%s%u of %u not asked whether available: ", reason->length ? "\n" : "",
+                (unsigned)counts->unasked, (unsigned)counts->total);
+    fl_kept_out_reason(host, policy, scoped, counts->first_unasked, reason);
   }
-  return (fl_plugin_info){
+  fl_text_add(reason, "%s%s", reason->length && *refused ? "\n" : "", refused);
+}
+
+static fl_plugin_info describe(fl_host *host, const fl_plugin_record *record, plugins *list, bool *failed) {
+  static const char *const names[] = {"?", "loaded", "unavailable", "skipped", "failed", "deferred"};
+  fl_text reason = {0};
+  fl_plugin_status status = record->status;
+  impl_counts counts = status == FL_PLUGIN_LOADED ? count_impls(host, record->name) : (impl_counts){0};
+  /* Without implementations a plugin may bring a platform; if there is a reason, that is not active. */
+  if (status == FL_PLUGIN_LOADED && (counts.total ? counts.unavailable == counts.total : *record->reason != 0)) {
+    status = FL_PLUGIN_UNAVAILABLE;
+    fl_text_add(&reason, "%s", counts.total ? counts.reason : record->reason);
+  } else {
+    add_lacking(host, &counts, record->reason, &reason);
+  }
+  fl_plugin_info info = {
       .name = plugins_keep(list, record->name, failed),
       .file = plugins_keep(list, record->file, failed),
       .version = plugins_keep(list, record->version, failed),
@@ -447,10 +471,13 @@ static fl_plugin_info describe(const fl_host *host, const fl_plugin_record *reco
       .route = record->route,
       .abi = plugins_keep(list, record->abi, failed),
       .status = names[status],
-      .reason = plugins_keep(list, reason ? reason : record->reason, failed),
+      .reason = plugins_keep(list, fl_text_get(&reason), failed),
       .load_us = record->load_us,
       .impls = record->impls,
   };
+  *failed |= reason.failed;
+  fl_text_free(&reason);
+  return info;
 }
 
 fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **result) {

@@ -1,6 +1,6 @@
 /*
  * Policies, rules T and P: a policy is built once from its fields, checked, sorted and never changed afterwards, so
- * that it can be shared between threads and compared by value. Relies on text.h only.
+ * that it can be shared between threads and compared by value.
  */
 #include "core/settings/policy.h"
 #include "core/support.h"

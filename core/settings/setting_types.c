@@ -172,6 +172,17 @@ const fl_setting_type fl_type_seconds = {"seconds", read_seconds, seconds_to_jso
 
 /* --------------------------------------------------------------------------------------------------------- lists */
 
+/* The token that `vendor: cuda` in a list was meant to be, which is a mapping to YAML; NULL: no such. */
+static const char *meant_by_mapping(fl_yaml *yaml, const fl_yaml_node *item, char room[FL_TOKEN_ROOM]) {
+  if (fl_yaml_kind_of(item) != FL_YAML_MAP || fl_yaml_count(item) != 1)
+    return NULL;
+  const fl_yaml_node *value = fl_yaml_value(yaml, item, 0);
+  if (fl_yaml_kind_of(value) == FL_YAML_LIST || fl_yaml_kind_of(value) == FL_YAML_MAP)
+    return NULL;
+  int length = snprintf(room, FL_TOKEN_ROOM, "%s:%s", fl_yaml_text(fl_yaml_key(yaml, item, 0)), fl_yaml_text(value));
+  return length < FL_TOKEN_ROOM && fl_token_valid(room) ? room : NULL;
+}
+
 /*
  * An item of a YAML list as the peer reads it: str(x).strip(), and left out when Python takes it for false. A name that
  * YAML takes for something else (`no`, `null`) is reported, since nobody means that.
@@ -181,7 +192,10 @@ static void add_item(fl_problems *problems, const fl_setting_row *row, fl_yaml *
   fl_yaml_kind kind = fl_yaml_kind_of(item);
   fl_place place = fl_yaml_place(yaml, item);
   if (kind == FL_YAML_LIST || kind == FL_YAML_MAP) {
-    wrong_kind(problems, row, place, item, "a name");
+    char hint[HINT_SIZE], room[FL_TOKEN_ROOM];
+    const char *meant = row->type == &fl_type_orders ? meant_by_mapping(yaml, item, room) : NULL;
+    invalid(problems, row, place, "found %s, expected a name%s", fl_yaml_kind_name(kind),
+            fl_did_you_mean(hint, sizeof hint, meant));
     return;
   }
   bool truth = fl_yaml_truth(item);

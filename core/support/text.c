@@ -292,6 +292,13 @@ const char *fl_nearest_beginning(const char *word, const char *const *words, siz
   return NULL;
 }
 
+const char *fl_did_you_mean(char *buffer, size_t size, const char *nearest) {
+  *buffer = 0;
+  if (nearest)
+    snprintf(buffer, size, "; did you mean '%s'?", nearest);
+  return buffer;
+}
+
 char *fl_strdup(const char *string) {
   if (!string)
     return NULL;

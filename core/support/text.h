@@ -43,6 +43,9 @@ bool fl_split(fl_strings *list, const char *string, char separator);
  * in any case; NULL: none. */
 const char *fl_nearest_beginning(const char *word, const char *const *words, size_t n);
 
+/* "; did you mean 'vendor'?" into `buffer` when `nearest` is a word, else "". Gives `buffer`. */
+const char *fl_did_you_mean(char *buffer, size_t size, const char *nearest);
+
 /* Length of `*string` without the white space around it; `*string` is moved to the first byte. White space is what
  * Python's str.strip() strips: Unicode's too, in UTF-8. */
 size_t fl_trim(const char **string, size_t length);

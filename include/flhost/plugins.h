@@ -17,7 +17,7 @@ typedef struct fl_plugin_info {
   const char *abi;                                      /* "0.3", "" where unknown */
   const char *status;                                   /* "loaded", "unavailable", "skipped", "failed", "deferred" */
   const char *reason; /* why that; of a loaded one what is missing of it, "" if nothing: implementations that are not
-                         available, rows that were refused */
+                         available, or were not asked since their vendor is denied; rows that were refused */
   double load_us;     /* time that loading took, microseconds */
   uint32_t impls;     /* number of implementations that it registered */
 } fl_plugin_info;
