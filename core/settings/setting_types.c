@@ -189,8 +189,7 @@ static void add_item(fl_problems *problems, const fl_setting_row *row, fl_yaml *
   if (kind == FL_YAML_LIST || kind == FL_YAML_MAP) {
     char room[FL_TOKEN_ROOM];
     const char *meant = row->type == &fl_type_orders ? meant_by_mapping(yaml, item, room) : NULL;
-    invalid(problems, row, place, "found %s, expected a name%s", fl_yaml_kind_name(kind),
-            fl_suggest(meant).text);
+    invalid(problems, row, place, "found %s, expected a name%s", fl_yaml_kind_name(kind), fl_suggest(meant).text);
     return;
   }
   bool truth = fl_yaml_truth(item);
