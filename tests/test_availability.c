@@ -65,7 +65,7 @@ static void call(fl_host *host) {
   size_t size;
   called(host, "asked_both");
   called(host, "asked_only");
-  fl_workspace(fl_find_op(host, "asked_both"), &call, &size);
+  fl_workspace_size(fl_find_op(host, "asked_both"), &call, &size);
 }
 
 static void call_in_child(fl_host *host) {
