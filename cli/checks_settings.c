@@ -52,12 +52,13 @@ static const char *vendor_of_company(const subject *s, const char *company) {
   const char *vendor = NULL;
   if (fl_get_discovered_plugins(s->host, &plugins))
     return NULL;
-  for (uint32_t i = 0; i < plugins->n && !vendor; i++)
-    for (uint32_t op = 0; !strcasecmp(plugins->plugins[i].vendor, company) && op < fl_snapshot_op_count(s->snapshot);
-         op++)
+  for (uint32_t i = 0; i < plugins->n && !vendor; i++) {
+    const fl_plugin_info *plugin = fl_plugin_at(plugins, i);
+    for (uint32_t op = 0; !strcasecmp(plugin->vendor, company) && op < fl_snapshot_op_count(s->snapshot); op++)
       for (uint32_t j = 0; !vendor && j < fl_snapshot_impl_count(s->snapshot, op); j++)
-        if (!strcmp(fl_snapshot_impl(s->snapshot, op, j)->plugin, plugins->plugins[i].name))
+        if (!strcmp(fl_snapshot_impl(s->snapshot, op, j)->plugin, plugin->name))
           vendor = fl_snapshot_impl(s->snapshot, op, j)->vendor;
+  }
   fl_plugins_free(plugins);
   return vendor;
 }
@@ -202,8 +203,8 @@ static void check_effect(const subject *s) {
 /* The value of VLLM_FL_CONFIG as JSON; NULL if it is not listed. */
 static json_t *policy_file_of(const fl_settings *settings) {
   for (uint32_t i = 0; i < settings->n; i++)
-    if (!strcmp(settings->settings[i].name, "VLLM_FL_CONFIG"))
-      return json_loads(settings->settings[i].value, JSON_DECODE_ANY, NULL);
+    if (!strcmp(fl_setting_at(settings, i)->name, "VLLM_FL_CONFIG"))
+      return json_loads(fl_setting_at(settings, i)->value, JSON_DECODE_ANY, NULL);
   return NULL;
 }
 
@@ -219,7 +220,7 @@ void check_settings(fl_host *host, findings *list) {
   }
   json_t *policy_file = policy_file_of(settings);
   for (uint32_t i = 0; i < settings->n; i++) {
-    const subject s = {host, snapshot, json_string_value(policy_file), &settings->settings[i], list};
+    const subject s = {host, snapshot, json_string_value(policy_file), fl_setting_at(settings, i), list};
     for (size_t j = 0; j < sizeof checks / sizeof *checks; j++)
       checks[j](&s);
   }

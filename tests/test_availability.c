@@ -225,13 +225,13 @@ START_TEST(R6_a_freeze_asks_whom_the_scope_of_any_thread_lets_in) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------- what is said of it */
+/* ------------------------------------------------------------------------------------------------- what is said of it
+ */
 
 static const fl_impl_info *info_of(const fl_snapshot *snapshot, const char *op, const char *impl_id) {
   for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++)
     for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, i); j++)
-      if (!strcmp(fl_snapshot_op_name(snapshot, i), op) &&
-          !strcmp(fl_snapshot_impl(snapshot, i, j)->impl_id, impl_id))
+      if (!strcmp(fl_snapshot_op_name(snapshot, i), op) && !strcmp(fl_snapshot_impl(snapshot, i, j)->impl_id, impl_id))
         return fl_snapshot_impl(snapshot, i, j);
   ck_abort_msg("no '%s' of '%s'", impl_id, op);
 }
@@ -249,9 +249,9 @@ START_TEST(not_asked_is_an_answer_of_its_own_with_the_setting_that_decided) {
   fl_snapshot_release(snapshot);
   fl_plugins *list;
   ck_ok(fl_get_discovered_plugins(host, &list));
-  ck_assert_str_eq(list->plugins[0].status, "loaded");
+  ck_assert_str_eq(fl_plugin_at(list, 0)->status, "loaded");
   snprintf(words, sizeof words, "4 of 5 not asked whether available: %s", denied);
-  ck_assert_str_eq(list->plugins[0].reason, words);
+  ck_assert_str_eq(fl_plugin_at(list, 0)->reason, words);
   fl_plugins_free(list);
   ck_assert_int_eq(test_call(host, "asked_only", NULL), FL_ENOIMPL);
   ck_contains(fl_error_message(), denied);

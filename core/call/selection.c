@@ -268,28 +268,32 @@ static void add_ids(const fl_selection *selection, bool all, fl_text *text) {
   fl_text_add(text, "]");
 }
 
-fl_status fl_selection_error(const fl_selection *selection) {
+void fl_selection_error_text(const fl_selection *selection, fl_text *text) {
   const char *op = selection->op->name;
-  fl_text text = {0};
   bool passed = false;
   for (uint32_t i = 0; i < selection->n; i++)
     passed = passed || !selection->items[i].rejection || selection->items[i].rejection == FL_REJECTED_ORDER;
   if (!passed) {
-    fl_text_add(&text, "No available implementation for op='%s'. Registered: ", op);
-    add_ids(selection, true, &text);
+    fl_text_add(text, "No available implementation for op='%s'. Registered: ", op);
+    add_ids(selection, true, text);
   } else if (selection->policy->fields.strict && selection->override == FL_NO_OVERRIDE) {
-    fl_text_add(&text, "No implementation available for op='%s' under strict policy. Candidates: ", op);
-    add_ids(selection, false, &text);
+    fl_text_add(text, "No implementation available for op='%s' under strict policy. Candidates: ", op);
+    add_ids(selection, false, text);
   } else {
-    fl_text_add(&text, "No implementation selected for op='%s'. Candidates: ", op);
-    add_ids(selection, false, &text);
-    fl_text_add(&text, ", Order: ");
-    fl_text_add_list(&text, selection->order, selection->n_order);
+    fl_text_add(text, "No implementation selected for op='%s'. Candidates: ", op);
+    add_ids(selection, false, text);
+    fl_text_add(text, ", Order: ");
+    fl_text_add_list(text, selection->order, selection->n_order);
   }
   for (uint32_t i = 0; i < selection->n; i++) {
-    fl_text_add(&text, "\n  %s: ", selection->items[i].record->impl_id);
-    fl_selection_reason(selection, i, selection->policy != selection->op->host->policy, &text);
+    fl_text_add(text, "\n  %s: ", selection->items[i].record->impl_id);
+    fl_selection_reason(selection, i, selection->policy != selection->op->host->policy, text);
   }
+}
+
+fl_status fl_selection_error(const fl_selection *selection) {
+  fl_text text = {0};
+  fl_selection_error_text(selection, &text);
   fl_status status = fl_error(FL_ENOIMPL, "%s", fl_text_get(&text));
   fl_text_free(&text);
   return status;

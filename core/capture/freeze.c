@@ -117,14 +117,12 @@ static bool remove_name(fl_strings *names, const char *who) {
 
 /* The host's lock is held. */
 static fl_status not_frozen_by(const fl_host *host, const char *who) {
-  char hint[FL_NAME_MAX + 32];
   fl_text state = {0};
   if (!host->frozen_by.n)
     return fl_error(FL_ESTATE, "fl_thaw: '%s' has not frozen the host; nobody has", who);
   fl_freeze_state(host, &state);
-  const char *nearest = fl_nearest_word(who, (const char *const *)host->frozen_by.items, host->frozen_by.n);
   fl_status status = fl_error(FL_ESTATE, "fl_thaw: '%s' has not frozen the host%s; %s", who,
-                              fl_did_you_mean(hint, sizeof hint, nearest), fl_text_get(&state));
+                              fl_suggest_among(who, &host->frozen_by).text, fl_text_get(&state));
   fl_text_free(&state);
   return status;
 }
@@ -177,7 +175,10 @@ static fl_status warm_op(fl_op *op, int32_t device_type, progress *done) {
     done->without += wanted && status == FL_ENOIMPL;
   }
   fl_read_end(&fl_self, outer);
-  return status == FL_ENOIMPL ? fl_error(FL_OK, "%s", "") : status;
+  if (status != FL_ENOIMPL)
+    return status;
+  fl_error_clear();
+  return FL_OK;
 }
 
 fl_status fl_warm_up(fl_host *host, int32_t device_type, uint32_t *n_resolved, uint32_t *n_without) {

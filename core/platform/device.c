@@ -223,9 +223,9 @@ static bool op_asks(const fl_op *op, const fl_policy *filter, int32_t device_typ
 /* Asks the devices; an empty list where nobody can say, NULL where memory ran out: nothing is known then, either. */
 static fl_device_list *list_devices(fl_host *host, int32_t device_type, bool in_use) {
   fl_backend backend;
-  char message[FL_ERROR_MAX]; /* that nothing is known is no error of the caller's */
+  fl_kept_error before; /* that nothing is known is no error of the caller's */
   fl_device_list *list = calloc(1, sizeof *list);
-  snprintf(message, sizeof message, "%s", fl_error_message());
+  fl_error_keep(&before);
   if (list && !fl_backend_find(host, device_type, &backend)) {
     bool answered = true;
     if (!in_use)
@@ -233,7 +233,7 @@ static fl_device_list *list_devices(fl_host *host, int32_t device_type, bool in_
     if (answered && !list->n)
       fl_list_devices(&backend.platform, backend.self, list);
   }
-  fl_error(FL_OK, "%s", message);
+  fl_error_restore(&before);
   return list;
 }
 

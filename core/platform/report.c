@@ -8,7 +8,6 @@
 #include "core/support.h"
 
 #include <hwloc.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------------------------------- bus */
@@ -102,104 +101,55 @@ static void diagnose(const fl_finding *f, fl_text *text) {
 
 /* ---------------------------------------------------------------------------------------------------------- report */
 
-/* The lists of one platform. */
-typedef struct owned_lists {
-  fl_platform_step steps[FL_STEPS_MAX];
-  fl_device_list *devices;
-} owned_lists;
+/* A report while it is made. */
+typedef struct draft {
+  fl_arena *arena;
+  fl_platform_info *platforms; /* has room for all there can be */
+  uint32_t n;
+} draft;
 
-/* The report and all that it points to. */
-typedef struct owned_report {
-  fl_platform_report report; /* first: the pointer that is handed out leads back here */
-  fl_strings strings;
-  owned_lists *lists; /* by platform */
-  fl_platform_info platforms[];
-} owned_report;
-
-void fl_platform_report_free(fl_platform_report *report) {
-  owned_report *owned = (owned_report *)report;
-  if (!owned)
-    return;
-  for (uint32_t i = 0; i < report->n; i++)
-    free(owned->lists[i].devices);
-  free(owned->lists);
-  fl_strings_free(&owned->strings);
-  free(owned);
-}
-
-/* A copy that lives as long as the report; "" and *failed when out of memory. */
-static const char *keep(owned_report *owned, const char *string, bool *failed) {
-  if (fl_strings_add(&owned->strings, string ? string : ""))
-    return owned->strings.items[owned->strings.n - 1];
-  *failed = true;
-  return "";
-}
-
-/* The same of a text, which is freed. */
-static const char *keep_text(owned_report *owned, fl_text *text, bool *failed) {
-  const char *kept = keep(owned, fl_text_get(text), failed);
-  *failed |= text->failed;
-  fl_text_free(text);
-  return kept;
-}
-
-/* Adds a platform, whose lists are empty so far. */
-static void add_platform(owned_report *owned, fl_platform_info info) {
-  owned->platforms[owned->report.n++] = info;
-}
-
-/* The steps, and the devices, of which `list` becomes the report's. */
-static void add_lists(owned_report *owned, const fl_finding *finding, const fl_plugin_finding *plugin,
-                      fl_device_list *list, bool *failed) {
-  owned_lists *lists = &owned->lists[owned->report.n - 1];
-  fl_platform_info *info = &owned->platforms[owned->report.n - 1];
-  fl_strings words = {0};
-  if ((finding || plugin) && !fl_platform_steps(finding, plugin, &words))
-    *failed = true;
-  for (uint32_t i = 0; !*failed && i < words.n; i += FL_STEP_WORDS)
-    lists->steps[info->n_steps++] =
-        (fl_platform_step){keep(owned, words.items[i], failed), keep(owned, words.items[i + 1], failed),
-                           keep(owned, words.items[i + 2], failed), keep(owned, words.items[i + 3], failed)};
-  fl_strings_free(&words);
-  lists->devices = list;
-  info->steps = lists->steps;
+/* The steps and the devices of a platform. */
+static void add_lists(draft *r, fl_platform_info *info, const fl_finding *finding, const fl_plugin_finding *plugin,
+                      const fl_device_list *list) {
+  if (finding || plugin)
+    info->steps = fl_platform_steps(finding, plugin, r->arena, &info->n_steps);
+  info->step_size = sizeof(fl_platform_step);
+  info->device_size = sizeof(fl_device_properties);
   info->n_devices = list ? list->n : 0;
   info->devices = list ? list->devices : NULL;
 }
 
-static void report_cpu(owned_report *owned, const fl_platform_kind *kind, const machine *m, bool *failed) {
+static void report_cpu(draft *r, const fl_platform_kind *kind, const machine *m) {
   fl_text text = {0};
   int cores = m->known ? hwloc_get_nbobjs_by_type(m->topology, HWLOC_OBJ_CORE) : 0;
-  fl_device_list *list = malloc(sizeof *list);
-  *failed |= !list;
+  fl_device_list *list = fl_arena_allocate(r->arena, sizeof *list);
   if (list)
     fl_list_devices(&fl_host_memory, NULL, list);
   fl_text_add(&text, "always available");
   if (cores > 0)
     fl_text_add(&text, ", %d core%s", cores, cores == 1 ? "" : "s");
-  add_platform(owned, (fl_platform_info){.name = kind->name,
-                                         .plugin = "",
-                                         .pci = "",
-                                         .driver_found = true,
-                                         .driver = "",
-                                         .device_count = 1,
-                                         .device_type = kind->device_type,
-                                         .diagnosis = keep_text(owned, &text, failed)});
-  add_lists(owned, NULL, NULL, list, failed);
+  fl_platform_info *info = &r->platforms[r->n++];
+  *info = (fl_platform_info){.name = kind->name,
+                             .plugin = "",
+                             .pci = "",
+                             .driver_found = true,
+                             .driver = "",
+                             .device_count = 1,
+                             .device_type = kind->device_type,
+                             .diagnosis = fl_arena_text(r->arena, &text)};
+  add_lists(r, info, NULL, NULL, list);
 }
 
 /* What a plugin says of its platform; `diagnosis` gets a sentence. */
-static fl_plugin_finding ask_plugin(const fl_component_record *component, fl_text *diagnosis, bool *failed) {
+static fl_plugin_finding ask_plugin(draft *r, const fl_component_record *component, fl_text *diagnosis) {
   fl_said said;
-  fl_plugin_finding found = {.plugin = component->plugin, .list = calloc(1, sizeof *found.list)};
+  fl_plugin_finding found = {.plugin = component->plugin, .list = fl_arena_allocate(r->arena, sizeof *found.list)};
   found.active = fl_component_is_active(component, &said);
   if (!found.active)
     snprintf(found.reason, sizeof found.reason, "%s", fl_said_or(&said, "not active"));
-  if (!found.list) {
-    *failed = true;
-    return found;
-  }
   fl_device_list *list = found.list;
+  if (!list)
+    return found;
   list->count = -1;
   if (found.active && (component->platform.device_count || component->platform.properties))
     fl_probe_devices(&component->platform, component->self, component->plugin, FL_DRIVER_TIMEOUT_MS, list);
@@ -215,48 +165,48 @@ static fl_plugin_finding ask_plugin(const fl_component_record *component, fl_tex
 }
 
 /* A built-in platform, with what a plugin of that platform says where that is not what the driver says already. */
-static void report_kind(owned_report *owned, const fl_platform_kind *kind, const fl_component_record *component,
-                        const machine *m, bool *failed) {
+static void report_kind(draft *r, const fl_platform_kind *kind, const fl_component_record *component,
+                        const machine *m) {
   fl_text names = {0}, diagnosis = {0}, words = {0};
   fl_plugin_finding plugin = {0};
   fl_finding f = {.kind = kind, .bus_known = m->known, .node = fl_platform_node(kind)};
   f.on_bus = list_devices(m, kind, &names);
-  f.devices = fl_text_get(&names);
+  f.devices = fl_arena_text(r->arena, &names);
   fl_probe_driver(&kind->driver, f.node != NULL, FL_DRIVER_TIMEOUT_MS, &f.probe);
   diagnose(&f, &diagnosis);
   if (component)
-    plugin = ask_plugin(component, &words, failed);
+    plugin = ask_plugin(r, component, &words);
   if (component && plugin.active != (f.probe.count > 0))
     fl_text_add(&diagnosis, "; %s", fl_text_get(&words));
-  *failed |= words.failed;
+  diagnosis.failed |= words.failed;
   fl_text_free(&words);
-  add_platform(owned, (fl_platform_info){.name = kind->name,
-                                         .plugin = keep(owned, component ? component->plugin : "", failed),
-                                         .pci_devices = f.on_bus,
-                                         .pci = keep(owned, f.devices, failed),
-                                         .driver_found = f.probe.opened,
-                                         .driver = keep(owned, f.probe.opened ? f.probe.driver : f.probe.words, failed),
-                                         .device_count = f.probe.count,
-                                         .device_type = kind->device_type,
-                                         .diagnosis = keep_text(owned, &diagnosis, failed)});
-  add_lists(owned, &f, component ? &plugin : NULL, plugin.list, failed);
-  *failed |= names.failed;
-  fl_text_free(&names);
+  const char *driver = f.probe.opened ? f.probe.driver : f.probe.words;
+  fl_platform_info *info = &r->platforms[r->n++];
+  *info = (fl_platform_info){.name = kind->name,
+                             .plugin = fl_arena_string(r->arena, component ? component->plugin : ""),
+                             .pci_devices = f.on_bus,
+                             .pci = f.devices,
+                             .driver_found = f.probe.opened,
+                             .driver = fl_arena_string(r->arena, driver ? driver : ""),
+                             .device_count = f.probe.count,
+                             .device_type = kind->device_type,
+                             .diagnosis = fl_arena_text(r->arena, &diagnosis)};
+  add_lists(r, info, &f, component ? &plugin : NULL, plugin.list);
 }
 
-static void report_component(owned_report *owned, const fl_component_record *component, bool *failed) {
+static void report_component(draft *r, const fl_component_record *component) {
   fl_text diagnosis = {0};
-  fl_plugin_finding plugin = ask_plugin(component, &diagnosis, failed);
-  add_platform(owned,
-               (fl_platform_info){.name = keep(owned, component->name, failed),
-                                  .plugin = keep(owned, component->plugin, failed),
-                                  .pci = "",
-                                  .driver_found = plugin.active,
-                                  .driver = "",
-                                  .device_count = plugin.list && plugin.list->count >= 0 ? plugin.list->count : -1,
-                                  .device_type = component->platform.device_type,
-                                  .diagnosis = keep_text(owned, &diagnosis, failed)});
-  add_lists(owned, NULL, &plugin, plugin.list, failed);
+  fl_plugin_finding plugin = ask_plugin(r, component, &diagnosis);
+  fl_platform_info *info = &r->platforms[r->n++];
+  *info = (fl_platform_info){.name = fl_arena_string(r->arena, component->name),
+                             .plugin = fl_arena_string(r->arena, component->plugin),
+                             .pci = "",
+                             .driver_found = plugin.active,
+                             .driver = "",
+                             .device_count = plugin.list && plugin.list->count >= 0 ? plugin.list->count : -1,
+                             .device_type = component->platform.device_type,
+                             .diagnosis = fl_arena_text(r->arena, &diagnosis)};
+  add_lists(r, info, NULL, &plugin, plugin.list);
 }
 
 /* The plugin's component for a built-in platform, NULL if none. */
@@ -274,44 +224,53 @@ static bool is_built_in(const fl_platform_kind *kinds, const char *name) {
   return kinds->name != NULL;
 }
 
-static void mark_active(fl_platform_info *platforms, uint32_t n, const char *active) {
+/* All platforms: the built-in ones, then those that only plugins know. */
+static void report_all(draft *r, const fl_platform_kind *kinds, const fl_component_record *components, uint32_t n,
+                       const machine *m) {
+  report_cpu(r, kinds, m);
+  for (const fl_platform_kind *kind = kinds + 1; kind->name; kind++)
+    report_kind(r, kind, component_of(kind, components, n), m);
   for (uint32_t i = 0; i < n; i++)
-    platforms[i].active = !strcmp(platforms[i].name, active);
+    if (fl_component_is_platform(&components[i]) && !is_built_in(kinds, components[i].name))
+      report_component(r, &components[i]);
 }
 
 fl_status fl_platform_report_among(const fl_platform_kind *kinds, const char *active, const char *origin,
                                    const char *config_file, const fl_component_record *components, uint32_t n,
-                                   fl_platform_report **report) {
+                                   fl_platform_report **result) {
   machine m;
-  bool failed = false;
-  uint32_t n_kinds = 0;
+  draft r = {0};
+  size_t n_kinds = 0;
   while (kinds[n_kinds].name)
     n_kinds++;
-  owned_report *owned = calloc(1, sizeof *owned + (n_kinds + n) * sizeof owned->platforms[0]);
-  if (owned)
-    owned->lists = calloc(n_kinds + n, sizeof *owned->lists);
-  if (!owned || !owned->lists || !machine_load(&m)) {
-    fl_platform_report_free((fl_platform_report *)owned);
+  fl_platform_report *made = fl_arena_create(sizeof *made, &r.arena);
+  if (made)
+    r.platforms = fl_arena_array(r.arena, n_kinds + n, sizeof *r.platforms);
+  if (!r.platforms || !machine_load(&m)) {
+    fl_arena_destroy(made);
     return fl_error_no_memory();
   }
-  report_cpu(owned, kinds, &m, &failed);
-  for (const fl_platform_kind *kind = kinds + 1; kind->name; kind++)
-    report_kind(owned, kind, component_of(kind, components, n), &m, &failed);
-  for (uint32_t i = 0; i < n; i++)
-    if (fl_component_is_platform(&components[i]) && !is_built_in(kinds, components[i].name))
-      report_component(owned, &components[i], &failed);
+  report_all(&r, kinds, components, n, &m);
   hwloc_topology_destroy(m.topology);
-  owned->report.active = keep(owned, active, &failed);
-  owned->report.active_origin = keep(owned, origin, &failed);
-  owned->report.config_file = keep(owned, config_file, &failed);
-  owned->report.platforms = owned->platforms;
-  mark_active(owned->platforms, owned->report.n, active);
-  if (failed) {
-    fl_platform_report_free(&owned->report);
-    return fl_error_no_memory();
-  }
-  *report = &owned->report;
-  return FL_OK;
+  for (uint32_t i = 0; i < r.n; i++)
+    r.platforms[i].active = !strcmp(r.platforms[i].name, active);
+  *made = (fl_platform_report){
+      .size = sizeof *made,
+      .active = fl_arena_string(r.arena, active),
+      .active_origin = fl_arena_string(r.arena, origin),
+      .config_file = fl_arena_string(r.arena, config_file ? config_file : ""),
+      .platforms = r.platforms,
+      .n = r.n,
+      .platform_size = sizeof *r.platforms,
+  };
+  fl_status status = fl_arena_finish(made);
+  if (!status)
+    *result = made;
+  return status;
+}
+
+void fl_platform_report_free(fl_platform_report *report) {
+  fl_arena_destroy(report);
 }
 
 fl_status fl_platform_report_create(const char *active, const char *origin, const char *config_file,

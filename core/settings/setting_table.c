@@ -238,7 +238,6 @@ bool fl_setting_from_text(fl_problems *problems, const fl_setting_row *row, cons
 
 static void report_unknown_key(fl_problems *problems, fl_place place, const char *key) {
   const char *hint = fl_setting_foreign(key), *names[FL_N_SETTINGS];
-  char nearest[64];
   fl_text known = {0};
   if (hint) {
     fl_problem(problems, place, "flhost has no key '%s' as vllm-plugin-FL has: %s", key, hint);
@@ -248,7 +247,7 @@ static void report_unknown_key(fl_problems *problems, fl_place place, const char
   for (size_t i = 0; i < n; i++)
     fl_text_add(&known, "%s%s", i ? ", " : "", names[i]);
   fl_problem(problems, place, "unknown key '%s', expected one of %s%s", key, fl_text_get(&known),
-             fl_did_you_mean(nearest, sizeof nearest, fl_setting_nearest_key(key)));
+             fl_suggest(fl_setting_nearest_key(key)).text);
   fl_text_free(&known);
 }
 

@@ -69,7 +69,7 @@ static inline FL_PRINTF(3, 4) fl_status
  * to be. FL_EINVAL. */
 static inline fl_status fl_scan_unexpected(fl_scanner *scanner, const char *expected, const char *const *words,
                                            size_t n) {
-  char found[FL_NAME_MAX + 1], hint[FL_NAME_MAX + 32];
+  char found[FL_NAME_MAX + 1];
   char first = fl_scan_peek(scanner);
   size_t length = first == '-' || first == '+'; /* of a number */
   if (!first)
@@ -80,8 +80,8 @@ static inline fl_status fl_scan_unexpected(fl_scanner *scanner, const char *expe
     for (length = 1; (scanner->at[length] & 0xc0) == 0x80;)
       length++;
   snprintf(found, sizeof found, "%.*s", (int)length, scanner->at);
-  return fl_scan_fail(scanner, scanner->at, "found '%s', expected %s%s", found, expected,
-                      fl_did_you_mean(hint, sizeof hint, words ? fl_nearest_word(found, words, n) : NULL));
+  const char *nearest = words ? fl_nearest_word(found, words, n) : NULL;
+  return fl_scan_fail(scanner, scanner->at, "found '%s', expected %s%s", found, expected, fl_suggest(nearest).text);
 }
 
 #endif

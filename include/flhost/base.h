@@ -6,9 +6,11 @@
  * that is handed out belongs to the object it came from and lives as long as that; a pointer that is passed in is not
  * NULL. FL_ENOMEM may come from every function that makes something.
  *
- * Sizes are as in plugin.h. A struct begins with its size, which the caller sets before a function reads or fills it;
- * an older caller's smaller one is taken everywhere, and what a newer caller's has beyond comes back as zero. For an
- * array the caller gives the size of an element; of an array that flhost gives out, element i is FL_AT(array, size, i).
+ * Sizes are as in plugin.h. A struct begins with its size. What a caller fills or hands in to be filled has it set by
+ * the caller: an older caller's smaller one is taken everywhere, and what a newer caller's has beyond comes back as
+ * zero. What is handed out has it set by the library: later versions append fields, and who may meet an older library
+ * looks whether a field lies within. Elements of arrays have no size of their own; it stands beside the array, and
+ * FL_AT(array, size, i), or the function that goes with a list (fl_plugin_at, fl_setting_at, …), finds element i.
  */
 #ifndef FLHOST_BASE_H
 #define FLHOST_BASE_H
@@ -39,6 +41,14 @@ FL_API fl_status fl_error_status(void);
 
 /* "FL_EINVAL" and so on; "unknown status" for other numbers. */
 FL_API const char *fl_status_name(fl_status status);
+
+/* -------------------------------------------------------------------------------------------------------- lists */
+
+/* Item i of a list of n items that lie item_size bytes apart, which may be more than this header knows of; NULL: there
+ * are fewer. */
+static inline const void *fl_item_at(const void *items, uint32_t n, uint32_t item_size, uint32_t i) {
+  return i < n ? (const char *)items + (size_t)item_size * i : NULL;
+}
 
 #ifdef __cplusplus
 }

@@ -17,6 +17,7 @@ FL_API fl_status fl_register_impl(fl_host *host, const fl_impl *impl);
 
 /* One registered implementation. */
 typedef struct fl_impl_info {
+  uint32_t size;                                              /* sizeof(fl_impl_info) of the library */
   const char *op_name, *impl_id, *vendor, *plugin, *min_arch; /* vendor, min_arch: NULL if none */
   fl_kind kind;
   int32_t priority;

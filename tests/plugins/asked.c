@@ -1,7 +1,7 @@
 /*
- * Four implementations of the vendor NAME, each of which writes a byte into the file $TEST_ASKED when it is asked whether
- * it is available, and then does ANSWER: crashes, hangs or says yes. Two are of relu2, for tensors on the processor and
- * on CUDA devices from sm_80 on; two of ops of the plugin's own, of which one has a reference.
+ * Four implementations of the vendor NAME, each of which writes a byte into the file $TEST_ASKED when it is asked
+ * whether it is available, and then does ANSWER: crashes, hangs or says yes. Two are of relu2, for tensors on the
+ * processor and on CUDA devices from sm_80 on; two of ops of the plugin's own, of which one has a reference.
  */
 #include <fcntl.h>
 #include <flhost/plugin.h>
@@ -33,7 +33,7 @@ static fl_status fail(void *self, fl_call *call) {
   return fl_fail(call, FL_EINTERNAL, "not meant to be called");
 }
 
-#define ROW(op_, id_) .size = sizeof(fl_impl), .op_name = (op_), .impl_id = (id_), .self = (id_)
+#define ROW(op_, id_)    .size = sizeof(fl_impl), .op_name = (op_), .impl_id = (id_), .self = (id_)
 #define VENDOR(op_, id_) ROW(op_, id_), .kind = FL_KIND_VENDOR, .vendor = NAME, .is_available = is_available
 
 fl_status register_builtins(fl_registry *registry) {
