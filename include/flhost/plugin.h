@@ -463,6 +463,7 @@ typedef struct fl_platform {
   bool (*is_active)(void *self, const char **reason);
   /* Number of devices; negative on error, with the reason in `error` where there is one. NULL = unknown. */
   int (*device_count)(void *self);
+  /* Fills no more of it than properties->size bytes, which is the size that the host knows. */
   fl_status (*properties)(void *self, int32_t device, fl_device_properties *properties);
   /* The device that the thread uses. */
   fl_status (*current_device)(void *self, int32_t *device);
