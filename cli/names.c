@@ -181,6 +181,12 @@ DLDataType cli_dtype_of_bit(uint32_t dtype) {
   return (DLDataType){0};
 }
 
+fl_tolerance cli_tolerance(const fl_op *op, DLDataType dtype) {
+  fl_tolerance tolerance = {0};
+  fl_op_tolerance(op, dtype, &tolerance.atol, &tolerance.rtol);
+  return tolerance;
+}
+
 const char *cli_dtype_bit_name(uint32_t dtype) {
   for (const name *row = dtypes; row->name; row++)
     if ((uint32_t)row->number == dtype)

@@ -182,7 +182,11 @@ fl_status gpu_register_platform(fl_registry *registry) {
                                 .copy = copy,
                                 .synchronize = synchronize,
                                 .error = error};
-  const fl_component component = {
-      .size = sizeof component, .type = "platform", .name = gpu.name, .functions = &platform};
+  const fl_component component = {.size = sizeof component,
+                                  .type = "platform",
+                                  .name = gpu.name,
+                                  .functions = &platform,
+                                  .functions_type = FL_FUNCTIONS_PLATFORM,
+                                  .functions_size = sizeof platform};
   return registry->register_component(registry, &component);
 }
