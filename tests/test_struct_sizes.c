@@ -240,7 +240,7 @@ START_TEST(orders_of_a_later_header_are_read) {
   const fl_policy_fields *made = fl_policy_get_fields(policy);
   ck_assert_uint_eq(made->n_per_op, N);
   for (uint32_t i = 0; i < N; i++) {
-    const fl_op_order *order = FL_AT(made->per_op, made->per_op_size, i);
+    const fl_op_order *order = fl_order_at(made, i);
     ck_assert_int_eq(order->op[0], 'a' + (int)i);
     ck_assert_str_eq(order->tokens[1], "reference");
   }

@@ -138,10 +138,6 @@ static fl_status check_present(const char *what, const char *const *names, uint3
 /* sizeof(fl_op_order) of the first header. */
 enum { FIRST_ORDER_SIZE = 24 };
 
-static const fl_op_order *order_at(const fl_policy_fields *fields, uint32_t i) {
-  return FL_AT(fields->per_op, fields->per_op_size, i);
-}
-
 /* A name that nothing can have is a slip: what is meant would stay as it was, unsaid. */
 static fl_status check_name(const char *what, uint32_t index, const char *name) {
   const char *trimmed = name;
@@ -172,7 +168,7 @@ static fl_status check_shape(const fl_policy_fields *fields) {
     status = fl_error(FL_EINVAL, "per_op_size is %u, expected sizeof(fl_op_order), %zu", (unsigned)fields->per_op_size,
                       sizeof *fields->per_op);
   for (uint32_t i = 0; !status && i < fields->n_per_op; i++) {
-    const fl_op_order *order = order_at(fields, i);
+    const fl_op_order *order = fl_order_at(fields, i);
     if (!order->op)
       return fl_error(FL_EINVAL, "per_op[%u].op is NULL, expected the name of an op", i);
     status = check_present("per_op tokens", order->tokens, order->n_tokens);
@@ -195,7 +191,7 @@ static fl_status check_words(const fl_policy_fields *fields) {
   if (!status)
     status = check_vendors("allow_vendors", fields->allow_vendors, fields->n_allow_vendors);
   for (uint32_t i = 0; !status && i < fields->n_per_op; i++) {
-    const fl_op_order *order = order_at(fields, i);
+    const fl_op_order *order = fl_order_at(fields, i);
     status = check_name("the op of per_op", i, order->op);
     if (!status)
       status = check_tokens(order);
@@ -243,7 +239,7 @@ static void copy_orders(fl_arena *arena, fl_policy_fields *to, const fl_policy_f
   to->per_op = orders;
   to->per_op_size = sizeof *orders;
   for (uint32_t i = 0; placed && i < n; i++)
-    placed[i] = (placed_order){order_at(from, i), i};
+    placed[i] = (placed_order){fl_order_at(from, i), i};
   if (placed && n)
     qsort(placed, n, sizeof *placed, compare_orders);
   for (uint32_t i = 0; placed && orders && i < n; i++) {

@@ -17,6 +17,9 @@ void fl_sized_take(void *to, size_t size, const void *given);
 /* Fills the caller's struct from ours of `size` bytes, but for the caller's size. */
 void fl_sized_give(void *given, const void *made, size_t size);
 
+/* Element i of an array whose elements are `size` bytes each. */
+#define FL_AT(array, size, i) ((__typeof__(&(array)[0]))((uintptr_t)(array) + (size_t)(size) * (i)))
+
 /* The same two for an array, whose elements have their size beside them: ours are `size` bytes each. */
 void fl_elements_take(void *to, size_t size, const void *given, size_t given_size, uint32_t n);
 void fl_elements_give(void *given, size_t given_size, const void *made, size_t size, uint32_t n);

@@ -38,6 +38,11 @@ typedef struct fl_policy_fields {
   uint32_t n_allow_vendors;
 } fl_policy_fields;
 
+/* Order i of the fields' per_op; NULL: there are fewer. */
+static inline const fl_op_order *fl_order_at(const fl_policy_fields *fields, uint32_t i) {
+  return (const fl_op_order *)fl_item_at(fields->per_op, fields->n_per_op, fields->per_op_size, i);
+}
+
 /* Makes a policy of its fields, which are copied. FL_EINVAL: an unknown `prefer` or token, and the message names the
  * nearest valid one; a name of an op or a vendor that is empty or has white space around it. */
 FL_API fl_status fl_policy_create(const fl_policy_fields *fields, fl_policy **policy);
@@ -51,7 +56,7 @@ FL_API fl_status fl_policy_from_config(const char *path, fl_policy **policy);
 FL_API fl_policy *fl_policy_retain(fl_policy *policy);
 FL_API void fl_policy_release(fl_policy *policy);
 
-/* The fields, valid as long as the policy. per_op is sorted by op (FL_AT finds the orders), the vendor sets by name. */
+/* The fields, valid as long as the policy. per_op is sorted by op, the vendor sets by name. */
 FL_API const fl_policy_fields *fl_policy_get_fields(const fl_policy *policy);
 
 /* Equal fields make equal policies. */
