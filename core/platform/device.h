@@ -24,6 +24,8 @@ typedef struct fl_device_type {
   fl_backend *backend;
   uint32_t asked; /* generation in which `devices` were asked for; 0 = never */
   fl_device_list *devices;
+  bool (*arch_reaches)(void *self, const char *arch, const char *least); /* of who said so; may be NULL */
+  void *arch_self;
 } fl_device_type;
 
 struct fl_impl_record;

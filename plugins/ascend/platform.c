@@ -264,4 +264,5 @@ const fl_platform ascend_platform = {.size = sizeof ascend_platform,
                                      .release = release,
                                      .copy = copy,
                                      .synchronize = synchronize,
-                                     .error = error};
+                                     .error = error,
+                                     .arch_reaches = ascend_arch_reaches};

@@ -168,6 +168,11 @@ static const char *error(void *self) {
   return words;
 }
 
+static bool arch_reaches(void *self, const char *arch, const char *least) {
+  (void)self;
+  return gpu.arch_reaches(arch, least);
+}
+
 fl_status gpu_register_platform(fl_registry *registry) {
   const fl_platform platform = {.size = sizeof platform,
                                 .device_type = gpu.device_type,
@@ -179,7 +184,8 @@ fl_status gpu_register_platform(fl_registry *registry) {
                                 .release = release,
                                 .copy = copy,
                                 .synchronize = synchronize,
-                                .error = error};
+                                .error = error,
+                                .arch_reaches = arch_reaches};
   const fl_component component = {
       .size = sizeof component, .type = "platform", .name = gpu.name, .functions = &platform};
   return registry->register_component(registry, &component);
