@@ -3,6 +3,7 @@
 #define FLHOST_CLI_BENCH_H
 
 #include "cli/device.h"
+#include <flhost/testing.h>
 #include <jansson.h>
 
 /* ------------------------------------------------------------------------------------------------------------ calls */

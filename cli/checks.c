@@ -4,6 +4,7 @@
 #include "cli/doctor.h"
 
 #include <errno.h>
+#include <flhost/vllm.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

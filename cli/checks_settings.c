@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "cli/doctor.h"
 
+#include <flhost/vllm.h>
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>

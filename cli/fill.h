@@ -3,6 +3,7 @@
 #define FLHOST_CLI_FILL_H
 
 #include <flhost/flhost.h>
+#include <flhost/testing.h>
 
 /* Fills `data` with the elements of a compact tensor, always the same ones for one `seed`. With `awkward`, and where
  * the contents allow it, each row gets one zero, infinity, NaN, denormal or largest value. false: the element type is

@@ -2,6 +2,8 @@
 #include "cli/cli.h"
 
 #include <ctype.h>
+#include <flhost/testing.h>
+#include <flhost/vllm.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "cli/table.h"
 
+#include <flhost/vllm.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

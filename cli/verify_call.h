@@ -4,6 +4,7 @@
 
 #include "cli/guarded.h"
 #include <flhost/flhost.h>
+#include <flhost/testing.h>
 
 /* Arrays are by value of the schema: arguments, then results. */
 typedef struct test_call {

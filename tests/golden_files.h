@@ -2,7 +2,7 @@
 #ifndef FLHOST_TESTS_GOLDEN_FILES_H
 #define FLHOST_TESTS_GOLDEN_FILES_H
 
-#include "core/schema/schema.h"
+#include "core/schema.h"
 #include "tests/suite.h"
 
 /* Makes the call; fails the test if it cannot. */

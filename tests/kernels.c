@@ -1,8 +1,9 @@
 /* The CPU plugin's implementations, called without a host: see kernels.h. */
 #include "tests/kernels.h"
 
-#include "core/ops/ops.h"
-#include "core/support/error.h"
+#include "core/cases.h"
+#include "core/ops.h"
+#include "core/support.h"
 
 #include <dlfcn.h>
 #include <flhost/dtype.h>
@@ -191,7 +192,7 @@ void check_same_elements(const DLTensor *compact, const owned *strided) {
 fl_schema *schema_of(const char *op) {
   fl_schema *schema = NULL;
   for (const fl_op_def *const *entry = fl_builtin_ops; *entry && !schema; entry++) {
-    ck_assert_msg(fl_schema_create(*entry, &schema) == FL_OK, "%s", fl_error_message());
+    ck_assert_msg(fl_schema_create_checked(*entry, &schema) == FL_OK, "%s", fl_error_message());
     if (strcmp(schema->op_name, op)) {
       fl_schema_free(schema);
       schema = NULL;

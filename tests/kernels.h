@@ -2,7 +2,7 @@
 #ifndef FLHOST_TESTS_KERNELS_H
 #define FLHOST_TESTS_KERNELS_H
 
-#include "core/schema/schema.h"
+#include "core/schema.h"
 #include "tests/suite.h"
 
 #include <flhost/plugin.h>

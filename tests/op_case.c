@@ -1,14 +1,15 @@
 /* Calls of built-in ops written as text: see op_case.h. */
 #include "tests/op_case.h"
-#include "core/ops/ops.h"
-#include "core/support/error.h"
+#include "core/cases.h"
+#include "core/ops.h"
+#include "core/support.h"
 
 static fl_schema *find_schema(const char *op, size_t length) {
   fl_schema *schema = NULL;
   for (const fl_op_def *const *entry = fl_builtin_ops; *entry; entry++) {
     if (strncmp((*entry)->schema, op, length) || (*entry)->schema[length] != '(')
       continue;
-    ck_assert_msg(fl_schema_create(*entry, &schema) == FL_OK, "%s", fl_error_message());
+    ck_assert_msg(fl_schema_create_checked(*entry, &schema) == FL_OK, "%s", fl_error_message());
     return schema;
   }
   ck_abort_msg("no op %.*s", (int)length, op);

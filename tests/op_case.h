@@ -8,7 +8,7 @@
 #ifndef FLHOST_TESTS_OP_CASE_H
 #define FLHOST_TESTS_OP_CASE_H
 
-#include "core/schema/schema.h"
+#include "core/schema.h"
 #include "tests/kernels.h"
 
 typedef struct op_case {

@@ -2,8 +2,9 @@
 #ifndef FLHOST_TESTS_TENSORS_H
 #define FLHOST_TESTS_TENSORS_H
 
-#include "core/schema/schema.h"
-#include "core/support/error.h"
+#include "core/cases.h"
+#include "core/schema.h"
+#include "core/support.h"
 #include "tests/suite.h"
 
 static const DLDataType f32 = {kDLFloat, 32, 1}, f16 = {kDLFloat, 16, 1}, bf16 = {kDLBfloat, 16, 1},
@@ -34,7 +35,7 @@ static inline DLTensor tensor(DLDataType dtype, void *data, int ndim, int64_t *s
 static inline fl_schema *make_schema(const char *text, const char *rules) {
   fl_op_def def = {.size = sizeof def, .schema = text, .rules = rules};
   fl_schema *schema = NULL;
-  ck_assert_msg(fl_schema_create(&def, &schema) == FL_OK, "%s", fl_error_message());
+  ck_assert_msg(fl_schema_create_checked(&def, &schema) == FL_OK, "%s", fl_error_message());
   return schema;
 }
 

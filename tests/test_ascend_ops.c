@@ -4,9 +4,11 @@
  */
 #include "cli/compare.h"
 #include "cli/fill.h"
-#include "core/schema/schema.h"
+#include "core/schema.h"
 #include "tests/kernels.h"
 #include "tests/npu.h"
+
+#include <flhost/testing.h>
 
 /* Of some ops few of the generated calls are such as the operators take: then more of them are made. */
 enum {

@@ -4,9 +4,9 @@
  * Indices in data are the implementations' to check: those of the CPU plugin must, before they write anything.
  */
 #include "cli/fill.h"
-#include "core/ops/ops.h"
-#include "core/registry/records.h"
-#include "core/schema/rules.h"
+#include "core/ops.h"
+#include "core/registry.h"
+#include "core/schema.h"
 #include "tests/fixture.h"
 
 #include <limits.h>

@@ -7,7 +7,7 @@
  */
 #include "fixture.h"
 
-#include "core/registry/records.h"
+#include "core/registry.h"
 
 #include <sched.h>
 #include <time.h>

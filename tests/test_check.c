@@ -404,7 +404,7 @@ static fl_status check_even(fl_call *call) {
 START_TEST(an_entrys_infer_says_what_rules_cannot) {
   fl_op_def def = {.size = sizeof def, .schema = "f(Tensor x, int k) -> (Tensor a, Tensor? b)", .infer = infer_columns};
   fl_schema *schema = NULL;
-  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_OK);
+  ck_assert_int_eq(fl_schema_create_checked(&def, &schema), FL_OK);
   DLTensor a = tensor(f16, place(2), DIMS(2, 4)), b = tensor(f16, place(3), DIMS(2, 4));
   fl_value values[] = {fl_tensor(&x8), fl_int(4)};
   fl_call call = FL_CALL(values);
@@ -469,7 +469,7 @@ START_TEST(an_entrys_infer_is_not_believed_blindly) {
                    .rules = "x: T[n, d]; out: T[n, d]",
                    .infer = infer_badly};
   fl_schema *schema = NULL;
-  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_OK);
+  ck_assert_int_eq(fl_schema_create_checked(&def, &schema), FL_OK);
   for (int k = 0; k < N; k++) {
     fl_value values[] = {fl_tensor(&x8), fl_int(k), fl_tensor(&out8)};
     fl_call call = FL_CALL(values);
@@ -488,7 +488,7 @@ END_TEST
 START_TEST(an_entrys_check_runs_before_results_are_inferred_and_may_say_why) {
   fl_op_def def = {.size = sizeof def, .schema = "f(Tensor x, int k) -> Tensor", .check = check_even};
   fl_schema *schema = NULL;
-  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_OK);
+  ck_assert_int_eq(fl_schema_create_checked(&def, &schema), FL_OK);
   ACCEPTED(schema, fl_tensor(&x8), fl_int(4), fl_tensor(&out8));
   REFUSED(schema, "f: argument 'k': odd", fl_tensor(&x8), fl_int(3), fl_tensor(&out8));
   REFUSED(schema, "f: argument 'k': float, expected int", fl_tensor(&x8), fl_float(3), fl_tensor(&out8));
@@ -511,7 +511,7 @@ START_TEST(a_call_of_an_older_caller_is_enough_for_the_entrys_functions) {
   char untouched[8] = "before";
   call.message = untouched;
   call.message_size = sizeof untouched;
-  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_OK);
+  ck_assert_int_eq(fl_schema_create_checked(&def, &schema), FL_OK);
   call.size = offsetof(fl_call, stream);
   ck_assert_int_eq(fl_schema_check(schema, &call), FL_EINVAL);
   ck_assert_str_eq(fl_error_message(), "f: argument 'k': odd");

@@ -1,8 +1,9 @@
 /* What a call costs (fl_op_cost), by hand and for every built-in op, and the calls to time an op with. */
-#include "core/ops/ops.h"
+#include "core/ops.h"
 #include "tests/fixture.h"
 #include "tests/op_case.h"
 
+#include <flhost/testing.h>
 #include <math.h>
 
 static fl_host *host;

@@ -3,9 +3,10 @@
  * golden files and over cases that these do not have (strides, in place, bad indices). O4, O5, O6, O8 are the
  * rules for implementations of operators.
  */
-#include "core/ops/ops.h"
-#include "core/schema/schema.h"
-#include "core/support/error.h"
+#include "core/cases.h"
+#include "core/ops.h"
+#include "core/schema.h"
+#include "core/support.h"
 #include "tests/golden_files.h"
 #include "tests/kernels.h"
 
@@ -33,7 +34,7 @@ static void call_impl_of(void *id, const fl_schema *schema, fl_value *values, ui
 static void check_golden_files(const char *id) {
   for (const fl_op_def *const *entry = fl_builtin_ops; *entry; entry++) {
     fl_schema *schema = NULL;
-    ck_assert_msg(fl_schema_create(*entry, &schema) == FL_OK, "%s", fl_error_message());
+    ck_assert_msg(fl_schema_create_checked(*entry, &schema) == FL_OK, "%s", fl_error_message());
     int compared = check_golden_op(schema, !strcmp(id, "reference.c"), call_impl_of, (void *)id);
     ck_assert_msg(has_no_golden_files(schema->op_name) || compared > 0, "no golden file of %s", schema->op_name);
     fl_schema_free(schema);
@@ -56,7 +57,7 @@ START_TEST(every_op_has_a_reference_and_a_default_implementation_for_the_cpu) {
   int n = 0;
   for (const fl_op_def *const *entry = fl_builtin_ops; *entry; entry++, n += 2) {
     fl_schema *schema = NULL;
-    ck_assert_msg(fl_schema_create(*entry, &schema) == FL_OK, "%s", fl_error_message());
+    ck_assert_msg(fl_schema_create_checked(*entry, &schema) == FL_OK, "%s", fl_error_message());
     const fl_impl *reference = find_impl(schema->op_name, "reference.c");
     const fl_impl *flagos = find_impl(schema->op_name, "default.flagos");
     ck_assert_int_eq(reference->kind, FL_KIND_REFERENCE);

@@ -2,8 +2,8 @@
  * Devices in the core: their memory and properties, and the platforms that bring them. The test device's memory crashes
  * whoever touches it but its own kernels and copies, so each test also shows that the host does not.
  */
-#include "core/registry/records.h"
-#include "core/support/error.h"
+#include "core/registry.h"
+#include "core/support.h"
 #include "tests/device.h"
 
 #include <sys/wait.h>

@@ -3,7 +3,8 @@
  * becomes of errors that show late. The test device's memory crashes whoever touches it but its own kernels and copies,
  * so each test also shows that the host does not.
  */
-#include "core/registry/records.h"
+#include "core/platform.h"
+#include "core/registry.h"
 #include "tests/device.h"
 
 /* ------------------------------------------------------------------------------------------------------- selection */

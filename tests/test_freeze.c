@@ -2,6 +2,7 @@
 #include "fixture.h"
 
 #include "tests/scratch.h"
+#include <flhost/vllm.h>
 #include <sys/wait.h>
 #include <time.h>
 

@@ -1,6 +1,7 @@
 /* Cases of ops, and the calls that fl_generate_inputs makes of them. */
 #include "tests/fixture.h"
 
+#include <flhost/testing.h>
 #include <math.h>
 
 enum { MANY = 60, SEED = 3 };

@@ -74,8 +74,11 @@ START_TEST(every_kind_of_file_is_installed) {
   static const char *const files[] = {
       "bin/flhost",
       "include/flhost/flhost.h",
+      "include/flhost/host.h",
       "include/flhost/ops.h",
       "include/flhost/plugin.h",
+      "include/flhost/testing.h",
+      "include/flhost/vllm.h",
       "lib/flhost/plugins/cpu.so",
       "lib/libflhost.a",
       "lib/libflhost.so",

@@ -2,11 +2,12 @@
  * Plugins that say in their file which ops they implement (FL_PLUGIN_OPS): they are loaded when one of these is first
  * looked for, and nobody but the clock can tell the difference.
  */
-#include "core/registry/records.h"
+#include "core/registry.h"
 #include "tests/fixture.h"
 #include "tests/scratch.h"
 
 #include <dlfcn.h>
+#include <flhost/vllm.h>
 #include <sys/inotify.h>
 #include <sys/wait.h>
 

@@ -1,5 +1,6 @@
 /* Loading one file: each way to be wrong is refused with its reason (D4), registers nothing (R3) and harms nobody. */
-#include "core/registry/records.h"
+#include "core/plugins/loader.h"
+#include "core/registry.h"
 #include "tests/fixture.h"
 #include "tests/scratch.h"
 

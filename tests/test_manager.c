@@ -1,6 +1,7 @@
 /* Rules S and F: which implementation runs, what happens when it fails, what is said about it. */
 #include "fixture.h"
 
+#include <flhost/vllm.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>

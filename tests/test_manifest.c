@@ -2,6 +2,7 @@
 #include "fixture.h"
 
 #include "tests/scratch.h"
+#include <flhost/vllm.h>
 #include <sha2.h>
 
 static fl_manifest *manifest_of(fl_host *host) {

@@ -1,4 +1,5 @@
 /* What is said of a plugin file before it is mapped: its note (design: the ABI is judged first), and D4's reasons. */
+#include "core/plugins/instruction_sets.h"
 #include "core/plugins/loader.h"
 #include "tests/scratch.h"
 

@@ -1,5 +1,6 @@
-/* flhost/ops.h: that it compiles alone in C and C++, is what the generator writes, and passes on what it is given. */
-#include "core/ops/ops.h"
+/* Public headers: what flhost.h includes; flhost/ops.h: that it compiles alone in C and C++, is what the generator
+ * writes, and passes on what it is given. */
+#include "core/ops.h"
 #include "tests/tensors.h"
 
 #include <flhost/ops.h>
@@ -38,6 +39,16 @@ START_TEST(the_header_compiles_alone_in_c_and_cpp) {
   ck_assert_int_eq(run("echo '#include <flhost/ops.h>' | %s %s -Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion "
                        "-Iinclude -fsyntax-only -",
                        compilers[_i][0], compilers[_i][1]),
+                   0);
+}
+END_TEST
+
+/* Those of vendors, tools and special uses are asked for by name. */
+START_TEST(flhost_h_includes_a_header_a_concept_and_no_other) {
+  ck_assert_int_eq(run("cd include && bash -c \"diff <(ls flhost/*.h | grep -vxE "
+                       "'flhost/(dtype|flhost|ops|testing|vllm)\\.h' | sort)"
+                       " <(echo '#include <flhost/flhost.h>' | cc -I. -H -fsyntax-only -x c - 2>&1 | "
+                       "sed -n 's,^\\.* .*\\(flhost/.*\\.h\\),\\1,p' | grep -v flhost/flhost | sort -u)\""),
                    0);
 }
 END_TEST
@@ -188,6 +199,7 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_loop_test(tests, the_header_compiles_alone_in_c_and_cpp, 0, sizeof compilers / sizeof compilers[0]);
+  tcase_add_test(tests, flhost_h_includes_a_header_a_concept_and_no_other);
   tcase_add_test(tests, the_committed_header_is_what_the_entries_say);
   tcase_add_test(tests, the_header_is_written_as_clang_format_leaves_it);
   tcase_add_test(tests, the_generator_refuses_other_words);

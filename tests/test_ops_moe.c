@@ -1,5 +1,5 @@
 /* Mixture of experts: routing by hand, experts against the formula in double precision, edges and bad calls. */
-#include "core/support/error.h"
+#include "core/support.h"
 #include "tests/op_case.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* quant_fp8: its checks, and both CPU kernels in every mode, at the edges of scales and codes, strided and padded. */
-#include "core/support/error.h"
+#include "core/support.h"
 #include "tests/kernels.h"
 
 #include <flhost/dtype.h>

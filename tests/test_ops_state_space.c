@@ -2,7 +2,7 @@
  * State-space models: convolution, scans and mixers against their formulas in double precision, what is left in the
  * states, sequences of all kinds, and bad calls.
  */
-#include "core/support/error.h"
+#include "core/support.h"
 #include "tests/op_case.h"
 
 #include <math.h>

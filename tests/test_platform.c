@@ -1,5 +1,5 @@
 /* The platform: what is found on the bus, through device nodes and drivers (H1), and which one is in force (H2). */
-#include "core/platform/platform.h"
+#include "core/platform.h"
 #include "tests/fixture.h"
 #include "tests/scratch.h"
 

@@ -5,7 +5,7 @@
  */
 #include "core/plugins/loader.h"
 #include "core/settings/policy.h"
-#include "core/support/text.h"
+#include "core/support.h"
 #include "tests/fixture.h"
 
 #include <limits.h>

@@ -5,7 +5,7 @@
  */
 #include "scratch.h"
 
-#include "core/support/probes.h"
+#include "core/support.h"
 #include "fixture.h"
 
 #ifdef _SYS_SDT_H

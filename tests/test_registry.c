@@ -1,6 +1,8 @@
 /* Rules R1–R6: what is registered, what is refused, snapshots, availability, withdrawing. */
-#include "core/ops/ops.h"
+#include "core/ops.h"
 #include "fixture.h"
+
+#include <flhost/testing.h>
 
 static fl_status kernel(void *self, fl_call *call) {
   (void)self;

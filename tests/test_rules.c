@@ -54,7 +54,7 @@ START_TEST(a_mistake_in_rules_is_answered_with_column_found_and_expected) {
   fl_op_def def = {.size = sizeof def, .schema = mistakes[_i].schema, .rules = mistakes[_i].rules};
   fl_schema *schema = NULL;
   snprintf(expected, sizeof expected, "rules '%s', %s", mistakes[_i].rules, mistakes[_i].message);
-  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_EINVAL);
+  ck_assert_int_eq(fl_schema_create_checked(&def, &schema), FL_EINVAL);
   ck_assert_str_eq(fl_error_message(), expected);
   ck_assert_ptr_null(schema);
 }
@@ -67,7 +67,7 @@ START_TEST(a_result_that_nothing_describes_is_refused) {
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     fl_op_def def = {.size = sizeof def, .schema = rows[i].schema, .rules = rows[i].rules};
     fl_schema *schema = NULL;
-    ck_assert_int_eq(fl_schema_create(&def, &schema), FL_EINVAL);
+    ck_assert_int_eq(fl_schema_create_checked(&def, &schema), FL_EINVAL);
     ck_assert_str_eq(fl_error_message(),
                      "f: nothing says the shape and dtype of result 'out': expected rules or infer");
   }
@@ -89,7 +89,7 @@ START_TEST(limits_of_the_compiler_are_errors) {
     strcat(rules, rows[i].end);
     fl_op_def def = {.size = sizeof def, .schema = "f(Tensor x) -> ()", .rules = rules};
     fl_schema *schema = NULL;
-    ck_assert_int_eq(fl_schema_create(&def, &schema), FL_EINVAL);
+    ck_assert_int_eq(fl_schema_create_checked(&def, &schema), FL_EINVAL);
     ck_assert_ptr_nonnull(strstr(fl_error_message(), rows[i].message));
   }
 }
@@ -106,10 +106,10 @@ START_TEST(more_names_or_dtype_variables_than_there_is_room_for_are_errors) {
   }
   strcat(rules, "]");
   def.rules = rules;
-  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_EINVAL);
+  ck_assert_int_eq(fl_schema_create_checked(&def, &schema), FL_EINVAL);
   ck_assert_ptr_nonnull(strstr(fl_error_message(), "more than 32 names"));
   def.rules = "a: A or B or C or D or E or F or G or H or I";
-  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_EINVAL);
+  ck_assert_int_eq(fl_schema_create_checked(&def, &schema), FL_EINVAL);
   ck_assert_ptr_nonnull(strstr(fl_error_message(), "more than 8 dtype variables"));
 }
 END_TEST

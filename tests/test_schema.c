@@ -112,7 +112,7 @@ static fl_status any_results(fl_call *call, fl_tensor_spec *results) {
 
 static fl_status parse(const char *text, fl_schema **schema) {
   fl_op_def def = {.size = sizeof def, .schema = text, .infer = any_results};
-  return fl_schema_create(&def, schema);
+  return fl_schema_create_checked(&def, schema);
 }
 
 static fl_schema *parsed(const char *text) {
@@ -370,7 +370,7 @@ START_TEST(strings_are_copied_and_missing_ones_are_empty) {
   char text[] = "f(Tensor x) -> Tensor", doc[] = "Does f.";
   fl_op_def def = {.size = sizeof def, .schema = text, .doc = doc};
   fl_schema *schema = NULL;
-  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_OK);
+  ck_assert_int_eq(fl_schema_create_checked(&def, &schema), FL_OK);
   memset(text, '?', sizeof text - 1);
   memset(doc, '?', sizeof doc - 1);
   ck_assert_str_eq(schema->op_name, "f");
@@ -386,7 +386,7 @@ END_TEST
 START_TEST(fields_behind_an_older_callers_size_read_as_zero) {
   fl_op_def def = {.size = offsetof(fl_op_def, rules), .schema = "f(Tensor x) -> Tensor", .rules = "nonsense"};
   fl_schema *schema = NULL;
-  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_OK);
+  ck_assert_int_eq(fl_schema_create_checked(&def, &schema), FL_OK);
   ck_assert_str_eq(schema->rules, "");
   fl_schema_free(schema);
 }
@@ -396,9 +396,9 @@ START_TEST(an_entry_without_size_or_schema_or_with_unknown_flags_is_refused) {
   fl_op_def no_size = {.schema = "f() -> ()"}, no_schema = {.size = sizeof no_schema};
   fl_op_def flags = {.size = sizeof flags, .schema = "f() -> ()", .flags = 4};
   fl_schema *schema = NULL;
-  ck_assert_int_eq(fl_schema_create(&no_size, &schema), FL_EINVAL);
-  ck_assert_int_eq(fl_schema_create(&no_schema, &schema), FL_EINVAL);
-  ck_assert_int_eq(fl_schema_create(&flags, &schema), FL_EINVAL);
+  ck_assert_int_eq(fl_schema_create_checked(&no_size, &schema), FL_EINVAL);
+  ck_assert_int_eq(fl_schema_create_checked(&no_schema, &schema), FL_EINVAL);
+  ck_assert_int_eq(fl_schema_create_checked(&flags, &schema), FL_EINVAL);
   ck_assert_str_eq(fl_error_message(), "f: flags 0x4, expected 0");
   ck_assert_ptr_null(schema);
 }
@@ -408,7 +408,7 @@ START_TEST(O5_tolerances_are_the_entrys_else_the_default_tables) {
   static const fl_tolerance own[] = {{FL_FLOAT16, 1e-2, 2e-3}, {0}};
   fl_op_def def = {.size = sizeof def, .schema = "f(Tensor x) -> Tensor", .tolerance = own};
   fl_schema *schema = NULL;
-  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_OK);
+  ck_assert_int_eq(fl_schema_create_checked(&def, &schema), FL_OK);
   static const struct {
     DLDataType dtype;
     double atol, rtol;
@@ -434,10 +434,10 @@ START_TEST(a_senseless_tolerance_is_refused) {
                             negative[] = {{FL_FLOAT16, -1, 0}, {0}};
   fl_op_def def = {.size = sizeof def, .schema = "f(Tensor x) -> Tensor", .tolerance = two_types};
   fl_schema *schema = NULL;
-  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_EINVAL);
+  ck_assert_int_eq(fl_schema_create_checked(&def, &schema), FL_EINVAL);
   ck_assert_str_eq(fl_error_message(), "f: tolerance 0 is for dtype 0x3, expected one of FL_FLOAT32...");
   def.tolerance = negative;
-  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_EINVAL);
+  ck_assert_int_eq(fl_schema_create_checked(&def, &schema), FL_EINVAL);
   ck_assert_str_eq(fl_error_message(), "f: tolerance 0 is negative or not a number");
 }
 END_TEST

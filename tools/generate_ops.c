@@ -2,6 +2,7 @@
  * Build-time program: writes what follows from the entries of the built-in ops to standard output.
  *   generate-ops header   include/flhost/ops.h, a typed call for each op; clang-format is told to leave it alone
  */
+#include "core/cases/cases.h"
 #include "core/ops/ops.h"
 #include "core/schema/rules.h"
 #include "core/support/error.h"
@@ -315,7 +316,7 @@ int main(int argc, char **argv) {
     return EXIT_FAILURE;
   }
   for (; n < n_ops; n++)
-    if (fl_schema_create(fl_builtin_ops[n], &schemas[n])) {
+    if (fl_schema_create_checked(fl_builtin_ops[n], &schemas[n])) {
       fprintf(stderr, "%s: %s\n", argv[0], fl_error_message());
       goto out;
     }

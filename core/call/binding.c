@@ -1,103 +1,21 @@
-/* Making bindings, and what is remembered between them: first uses and failures. Not on the call path. */
+/* Making bindings: see binding.h. Not on the call path. */
 #include "core/call/binding.h"
 
+#include "core/call/fallback.h"
+#include "core/call/first_use.h"
+#include "core/call/invoke.h"
+#include "core/call/scope.h"
 #include "core/call/selection.h"
-#include "core/support/error.h"
-#include "core/support/probes.h"
-#include "core/support/tensor.h"
+#include "core/platform.h"
+#include "core/support.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
-
-double fl_monotonic(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-/* ----------------------------------------------------------------------------------------------------- failures */
-
-static fl_failure *find_failure(const fl_op *op, const fl_impl_record *record) {
-  for (fl_failure *failure = op->failures; failure; failure = failure->next)
-    if (failure->impl == record)
-      return failure;
-  return NULL;
-}
-
-static bool skips(const fl_failure *failure, double now) {
-  return failure && (!failure->retry_at || now < failure->retry_at);
-}
-
-bool fl_failure_skips(const fl_op *op, const fl_impl_record *record, double now) {
-  return skips(find_failure(op, record), now);
-}
-
-void fl_failure_forget(fl_op *op, const fl_impl_record *record) {
-  for (fl_failure **link = &op->failures; *link; link = &(*link)->next)
-    if ((*link)->impl == record) {
-      fl_failure *failure = *link;
-      *link = failure->next;
-      free(failure->reason);
-      free(failure);
-      return;
-    }
-}
-
-void fl_failures_free(fl_op *op) {
-  while (op->failures)
-    fl_failure_forget(op, op->failures->impl);
-}
-
-void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason) {
-  fl_host *host = op->host;
-  pthread_mutex_lock(&host->lock);
-  bool frozen = atomic_load_explicit(&host->frozen, memory_order_relaxed);
-  fl_failure *failure = frozen ? NULL : find_failure(op, record);
-  /* A plugin that was withdrawn meanwhile leaves nothing behind. */
-  if (!failure && !frozen && fl_registry_find_impl(op, record->impl_id) == record &&
-      (failure = calloc(1, sizeof *failure))) {
-    failure->impl = record;
-    fl_failure **link = &op->failures; /* in the order in which they failed */
-    while (*link)
-      link = &(*link)->next;
-    *link = failure;
-  }
-  if (failure) {
-    double first = host->config->retry_first, most = host->config->retry_max;
-    failure->backoff = failure->backoff > 0 ? failure->backoff * 2 : first;
-    if (failure->backoff > most)
-      failure->backoff = most > first ? most : first;
-    failure->retry_at = first > 0 ? fl_monotonic() + failure->backoff : 0;
-    char *copy = fl_strdup(reason);
-    if (copy) {
-      free(failure->reason);
-      failure->reason = copy;
-    }
-    fl_unbind(op, NULL, NULL);
-  }
-  pthread_mutex_unlock(&host->lock);
-}
-
-void fl_forget_failure(fl_op *op, const fl_impl_record *record) {
-  bool forgotten;
-  pthread_mutex_lock(&op->host->lock);
-  forgotten = !atomic_load_explicit(&op->host->frozen, memory_order_relaxed) && find_failure(op, record);
-  if (forgotten) {
-    fl_failure_forget(op, record);
-    fl_unbind(op, NULL, NULL);
-  }
-  pthread_mutex_unlock(&op->host->lock);
-  if (forgotten)
-    fl_log_line(&op->host->log, FL_LOG_INFO, "Implementation '%s' of op '%s' works again", record->impl_id, op->name);
-}
 
 /* Items of a selection that are no candidates, with the rule that says so. The host's lock is held. */
 static void add_rejected(const fl_selection *selection, bool scoped, fl_text *text) {
   for (uint32_t i = selection->n_accepted; i < selection->n; i++)
-    if (!find_failure(selection->op, selection->items[i].record)) {
+    if (!fl_failure_find_locked(selection->op, selection->items[i].record)) {
       fl_text_add(text, "\n  %s: ", selection->items[i].record->impl_id);
       fl_selection_reason(selection, i, scoped, text);
     }
@@ -138,7 +56,7 @@ void fl_add_left_out(const fl_binding *binding, uint32_t device_type, fl_text *t
   if (!fl_select(&selection, op, fl_scope_policy(op->host, &scoped), (int32_t)device_type)) {
     for (uint32_t i = 0; i < selection.n_accepted; i++) {
       const fl_impl_record *record = selection.items[i].record;
-      const fl_failure *failure = is_candidate(binding, record) ? NULL : find_failure(op, record);
+      const fl_failure *failure = is_candidate(binding, record) ? NULL : fl_failure_find_locked(op, record);
       if (failure)
         fl_text_add(text, "\n  %s: failed before: %s", record->impl_id, failure->reason ? failure->reason : "");
     }
@@ -148,140 +66,12 @@ void fl_add_left_out(const fl_binding *binding, uint32_t device_type, fl_text *t
   pthread_mutex_unlock(&op->host->lock);
 }
 
-/* ---------------------------------------------------------------------------------------------------- first uses */
-
-static const char *vendor_text(const fl_impl_record *record) {
-  return record->vendor ? record->vendor : "None";
-}
-
-/* The peer's file of ops that kind default serves: one line for each (op, impl), never through a link. */
-static void list_op(fl_host *host, const fl_impl_record *record) {
-  char line[2 * FL_NAME_MAX + 64];
-  char *path = NULL;
-  if (record->kind != FL_KIND_DEFAULT)
-    return;
-  snprintf(line, sizeof line, "[DEBUG] vllm_fl.dispatch.ops.%s: %s\n", record->op->name, record->impl_id);
-  pthread_mutex_lock(&host->lock);
-  if (host->config->oplist_path && !fl_strings_has(&host->oplist, line) && fl_strings_add(&host->oplist, line))
-    path = fl_strdup(host->config->oplist_path);
-  pthread_mutex_unlock(&host->lock);
-  if (!path)
-    return;
-  /* Not blocking: a call must not wait for somebody to read a pipe. */
-  int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
-  if (fd < 0 || write(fd, line, strlen(line)) < 0)
-    fl_log_line(&host->log, FL_LOG_WARNING, "FLAGGEMS_ENABLE_OPLIST_PATH: cannot write '%s': %m", path);
-  if (fd >= 0)
-    close(fd);
-  free(path);
-}
-
-/*
- * A use is noted when a binding is made, so that no call has to look. For a scope that comes and goes to be noted each
- * time, a change unbinds the op wherever it was bound otherwise; but only so often, lest threads under different
- * policies unbind each other for ever.
- */
-enum { SWITCHES_NOTED = 16 };
-
-static void unbind_others(fl_op *op, const fl_impl_record *record) {
-  if (op->switches++ < SWITCHES_NOTED)
-    fl_unbind(op, NULL, record);
-}
-
-/* Remembers what the op uses; `before` gets what it used (malloc'ed). False: no change. */
-static bool change_use(fl_op *op, const fl_impl_record *record, char **before) {
-  bool changed = false;
-  *before = NULL;
-  pthread_mutex_lock(&op->host->lock);
-  if (!op->last_used || strcmp(op->last_used, record->impl_id)) {
-    char *copy = fl_strdup(record->impl_id);
-    if (copy) {
-      *before = op->last_used;
-      op->last_used = copy;
-      changed = true;
-      unbind_others(op, record);
-    }
-  }
-  pthread_mutex_unlock(&op->host->lock);
-  return changed;
-}
-
-void fl_note_use(fl_op *op, const fl_impl_record *record) {
-  fl_log *log = &op->host->log;
-  const char *kind = fl_kind_name((fl_kind)record->kind);
-  char *before;
-  if (!change_use(op, record, &before))
-    return;
-  if (before)
-    fl_log_line(log, FL_LOG_INFO, "Op '%s' switched from '%s' to '%s' (kind=%s, vendor=%s)", op->name, before,
-                record->impl_id, kind, vendor_text(record));
-  else
-    fl_log_line(log, FL_LOG_INFO, "Op '%s' using '%s' (kind=%s, vendor=%s)", op->name, record->impl_id, kind,
-                vendor_text(record));
-  free(before);
-  list_op(op->host, record);
-}
-
-/* An op that is resolved ahead, for one device type after the other perhaps, is not switched by that. */
-static void note_ahead(fl_op *op, const fl_impl_record *record) {
-  pthread_mutex_lock(&op->host->lock);
-  bool first = !op->last_used;
-  pthread_mutex_unlock(&op->host->lock);
-  if (first)
-    fl_note_use(op, record);
-  else
-    list_op(op->host, record);
-}
-
-void fl_note_fallback(fl_op *op, const fl_impl_record *record) {
-  char *before;
-  change_use(op, record, &before);
-  free(before);
-  list_op(op->host, record);
-}
-
 /* ------------------------------------------------------------------------------------------------------ bindings */
-
-void fl_slots_init(fl_slots *slots, const fl_op *op) {
-  for (int i = 0; i < FL_DEVICE_SLOTS; i++)
-    atomic_init(&slots->by_device[i], &op->unbound);
-}
-
-static bool is_in(const fl_binding *binding, const fl_slots *slots) {
-  return binding->place >= slots->by_device && binding->place < slots->by_device + FL_DEVICE_SLOTS;
-}
-
-void fl_unbind(fl_op *op, const fl_slots *slots, const fl_impl_record *record) {
-  for (fl_binding **link = &op->bindings; *link;) {
-    fl_binding *binding = *link;
-    if ((slots && !is_in(binding, slots)) || (record && binding->candidates[0].record == record)) {
-      link = &binding->next;
-      continue;
-    }
-    *link = binding->next;
-    atomic_store_explicit(binding->place, &op->unbound, memory_order_release);
-    binding->place = NULL;
-    fl_retire(&op->host->retired, binding, free);
-  }
-}
-
-/* The host's lock is held. */
-static void bind(fl_op *op, fl_binding *binding, _Atomic(const fl_target *) *place) {
-  binding->place = place;
-  binding->next = op->bindings;
-  op->bindings = binding;
-  if (!op->is_bound) {
-    op->is_bound = true;
-    op->next_bound = op->host->bound;
-    op->host->bound = op;
-  }
-  atomic_store_explicit(place, &binding->target, memory_order_release);
-}
 
 void fl_binding_noted(fl_binding *binding) {
   pthread_mutex_lock(&binding->op->host->lock);
-  if (binding->place && binding->noted.fn)
-    atomic_store_explicit(binding->place, &binding->noted, memory_order_release);
+  if (binding->bound.place && binding->noted.fn)
+    atomic_store_explicit(binding->bound.place, &binding->noted, memory_order_release);
   pthread_mutex_unlock(&binding->op->host->lock);
 }
 
@@ -297,11 +87,11 @@ static void choose_target(fl_binding *binding) {
   binding->self = record->self;
   binding->count = record->count;
   if (runs_all)
-    binding->target = (fl_target){.fn = fl_run_candidates, .self = binding, .binding = binding};
+    binding->bound.target = (fl_target){.fn = fl_run_candidates, .self = binding, .binding = binding};
   else if (looks_at_tensor || record->supports_args || binding->statistics)
-    binding->target = (fl_target){.fn = fl_run_guarded, .self = binding, .binding = binding};
+    binding->bound.target = (fl_target){.fn = fl_run_guarded, .self = binding, .binding = binding};
   else
-    binding->target = kernel;
+    binding->bound.target = kernel;
   if (runs_all || looks_at_tensor)
     return;
   binding->noted = kernel;
@@ -336,7 +126,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
   fl_host *host = op->host;
   uint32_t n = selection->n_accepted;
   bool strict = selection->policy->fields.strict;
-  double now = op->failures ? fl_monotonic() : 0;
+  double now = op->failures ? fl_monotonic_seconds() : 0;
   fl_binding *binding = calloc(1, sizeof *binding + n * sizeof binding->candidates[0]);
   if (!binding) {
     *status = fl_error_no_memory();
@@ -349,8 +139,8 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
   binding->synchronous = synchronous;
   for (uint32_t i = 0; i < n; i++) {
     fl_impl_record *record = selection->items[i].record;
-    const fl_failure *failure = strict ? NULL : find_failure(op, record);
-    if (skips(failure, now)) {
+    const fl_failure *failure = strict ? NULL : fl_failure_find_locked(op, record);
+    if (fl_failure_skips(failure, now)) {
       if (failure->retry_at && (!binding->retry_at || failure->retry_at < binding->retry_at))
         binding->retry_at = failure->retry_at;
       continue;
@@ -371,6 +161,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
     free(binding);
     return NULL;
   }
+  binding->bound.first = binding->candidates[0].record;
   choose_target(binding);
   return binding;
 }
@@ -420,10 +211,10 @@ static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type
         binding = make_binding(op, &selection, scoped, synchronous, status);
       }
       if (binding) {
-        bind(op, binding, place);
+        fl_slot_bind(op, &binding->bound, place);
         *made = true;
       }
-      target = binding ? &binding->target : NULL;
+      target = binding ? &binding->bound.target : NULL;
       fl_selection_free(&selection);
     }
     pthread_mutex_unlock(&host->lock);
@@ -465,7 +256,7 @@ fl_status fl_bind_ahead(fl_op *op, fl_slots *slots, uint32_t device_type) {
   bool made;
   const fl_target *target = resolve(op, slots, device_type, false, &made, &status);
   if (target && made && is_kernel(target))
-    note_ahead(op, target->binding->candidates[0].record);
+    fl_note_ahead(op, target->binding->candidates[0].record);
   return target ? FL_OK : status;
 }
 

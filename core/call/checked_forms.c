@@ -1,31 +1,38 @@
-/* Memos of good calls: see checked_forms.h. tests/test_memo.c holds them against the full check on random calls. */
+/* Forms of good calls: see checked_forms.h. tests/test_checked_forms.c holds them against the full check on random
+ * calls. */
 #include "core/call/checked_forms.h"
 
-#include "core/support/tensor.h"
+#include "core/schema.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* Nothing is remembered there; its schema is that of none. */
-static fl_memo nothing;
+static fl_checked_form nothing;
 
-fl_memos *fl_memos_create(void) {
-  fl_memos *memos = malloc(sizeof *memos);
-  for (int i = 0; memos && i < FL_MEMOS; i++)
-    memos->places[i] = &nothing;
-  return memos;
+void *fl_checked_forms_create(void) {
+  fl_checked_forms *forms = malloc(sizeof *forms);
+  for (int i = 0; forms && i < FL_CHECKED_FORMS; i++)
+    forms->places[i] = &nothing;
+  return forms;
 }
 
-void fl_memos_free(fl_memos *memos) {
-  for (int i = 0; memos && i < FL_MEMOS; i++)
-    if (memos->places[i] != &nothing)
-      free(memos->places[i]);
-  free(memos);
+void fl_checked_forms_free(void *memory) {
+  fl_checked_forms *forms = memory;
+  for (int i = 0; forms && i < FL_CHECKED_FORMS; i++)
+    if (forms->places[i] != &nothing)
+      free(forms->places[i]);
+  free(forms);
+}
+
+void fl_calls_start(void) {
+  fl_thread_keeps(fl_checked_forms_create, fl_checked_forms_free);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- looking */
 
-static bool has_layout(const fl_memo_tensor *known, const DLTensor *tensor) {
+static bool has_layout(const fl_checked_form_tensor *known, const DLTensor *tensor) {
   int64_t different = known->strided != (tensor->strides != NULL);
   for (int32_t i = 0; i < tensor->ndim; i++)
     different |= tensor->shape[i] ^ known->shape[i];
@@ -35,39 +42,39 @@ static bool has_layout(const fl_memo_tensor *known, const DLTensor *tensor) {
 }
 
 /* Tensors of any kind, and the string. */
-static bool has_any(fl_memo *known, const fl_value *values) {
-  for (fl_memo_tensor *form = known->tensors; form < known->tensors_end; form++) {
-    const fl_value *value = fl_memo_at(values, form->offset);
+static bool has_any(fl_checked_form *known, const fl_value *values) {
+  for (fl_checked_form_tensor *form = known->tensors; form < known->tensors_end; form++) {
+    const fl_value *value = fl_checked_form_at(values, form->offset);
     const DLTensor *tensor = value->v.tensor;
-    if (value->type != FL_TENSOR || !tensor || !fl_memo_has_form(form, tensor) || !tensor->data ||
-        !(form->plain ? fl_memo_is_plain(form, tensor) : has_layout(form, tensor)))
+    if (value->type != FL_TENSOR || !tensor || !fl_checked_form_has_form(form, tensor) || !tensor->data ||
+        !(form->plain ? fl_checked_form_is_plain(form, tensor) : has_layout(form, tensor)))
       return false;
     form->begin = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
   }
   const fl_value *string = known->string < 0 ? NULL : &values[known->string];
-  return fl_memo_has_pairs(known) &&
+  return fl_checked_form_has_pairs(known) &&
          (!string || (string->type == FL_STRING && string->v.s && !strcmp(string->v.s, known->text)));
 }
 
-bool fl_memo_has(const fl_memos *memos, uint64_t schema, const fl_call *call) {
-  fl_memo *known = fl_memo_of(memos, schema);
+bool fl_checked_form_has(const fl_checked_forms *forms, uint64_t schema, const fl_call *call) {
+  fl_checked_form *known = fl_checked_form_of(forms, schema);
   uint64_t head;
   memcpy(&head, call, sizeof head);
-  return known->schema == schema && head == known->head && fl_memo_has_scalars(known, call->values) &&
+  return known->schema == schema && head == known->head && fl_checked_form_has_scalars(known, call->values) &&
          has_any(known, call->values);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- keeping */
 
-static bool keep_tensor(fl_memo *kept, uint32_t value, const DLTensor *tensor) {
-  fl_memo_tensor *form = &kept->tensors[kept->tensors_end - kept->tensors];
+static bool keep_tensor(fl_checked_form *kept, uint32_t value, const DLTensor *tensor) {
+  fl_checked_form_tensor *form = &kept->tensors[kept->tensors_end - kept->tensors];
   int64_t last = 0;
   /* Where `data` is a handle, addresses say nothing of overlap. */
-  if (form == kept->tensors + FL_MEMO_TENSORS || tensor->ndim > FL_MEMO_DIMS || !tensor->data ||
+  if (form == kept->tensors + FL_CHECKED_FORM_TENSORS || tensor->ndim > FL_CHECKED_FORM_DIMS || !tensor->data ||
       tensor->device.device_type == kDLOpenCL || tensor->device.device_type == kDLVulkan ||
       tensor->device.device_type == kDLMetal)
     return false;
-  *form = (fl_memo_tensor){
+  *form = (fl_checked_form_tensor){
       .offset = value * sizeof(fl_value),
       .plain = !tensor->strides && (tensor->ndim == 1 || tensor->ndim == 2),
       .strided = tensor->strides != NULL,
@@ -91,18 +98,18 @@ static bool keep_tensor(fl_memo *kept, uint32_t value, const DLTensor *tensor) {
 }
 
 /* False: too unusual to be remembered. */
-static bool keep_scalar(fl_memo *kept, uint32_t i, const fl_value *given) {
+static bool keep_scalar(fl_checked_form *kept, uint32_t i, const fl_value *given) {
   if (given->type == FL_STRING) {
-    if (kept->string >= 0 || strlen(given->v.s) >= FL_MEMO_TEXT)
+    if (kept->string >= 0 || strlen(given->v.s) >= FL_CHECKED_FORM_TEXT)
       return false;
     kept->string = (int32_t)i;
     strcpy(kept->text, given->v.s);
     return true;
   }
-  if (kept->scalars_end == kept->scalars + FL_MEMO_SCALARS || given->type == FL_INT_LIST)
+  if (kept->scalars_end == kept->scalars + FL_CHECKED_FORM_SCALARS || given->type == FL_INT_LIST)
     return false;
   kept->scalars[kept->scalars_end++ - kept->scalars] =
-      (fl_memo_scalar){.bits = fl_memo_load(given), .offset = i * sizeof *given};
+      (fl_checked_form_scalar){.bits = fl_checked_form_load(given), .offset = i * sizeof *given};
   return true;
 }
 
@@ -115,18 +122,18 @@ static bool is_written(const fl_schema *schema, uint32_t value) {
 }
 
 /* Could the one be exactly the other, by form? Each its own element, so that strides of sizes of 1 may differ. */
-static bool interchangeable(const fl_memo_tensor *a, const fl_memo_tensor *b) {
+static bool interchangeable(const fl_checked_form_tensor *a, const fl_checked_form_tensor *b) {
   bool same = a->form == b->form;
   for (int32_t i = 0; same && i < (int32_t)(uint32_t)a->form; i++)
     same = a->shape[i] == b->shape[i] && (a->shape[i] < 2 || a->strides[i] == b->strides[i]);
   return same;
 }
 
-static uint32_t value_of(const fl_memo_tensor *tensor) {
+static uint32_t value_of(const fl_checked_form_tensor *tensor) {
   return (uint32_t)(tensor->offset / sizeof(fl_value));
 }
 
-static bool keep_pairs(fl_memo *kept, const fl_schema *schema) {
+static bool keep_pairs(fl_checked_form *kept, const fl_schema *schema) {
   uint32_t n = (uint32_t)(kept->tensors_end - kept->tensors);
   for (uint32_t w = 0; w < n; w++) {
     uint32_t written = value_of(&kept->tensors[w]);
@@ -135,10 +142,10 @@ static bool keep_pairs(fl_memo *kept, const fl_schema *schema) {
     for (uint32_t o = 0; o < n; o++) {
       if (o == w || !kept->tensors[w].bytes || !kept->tensors[o].bytes)
         continue;
-      if (kept->pairs_end == kept->pairs + FL_MEMO_PAIRS)
+      if (kept->pairs_end == kept->pairs + FL_CHECKED_FORM_PAIRS)
         return false;
       bool alias = schema->values[written].alias == (int32_t)value_of(&kept->tensors[o]);
-      kept->pairs[kept->pairs_end++ - kept->pairs] = (fl_memo_pair){
+      kept->pairs[kept->pairs_end++ - kept->pairs] = (fl_checked_form_pair){
           .written = &kept->tensors[w],
           .other = &kept->tensors[o],
           .shift = kept->tensors[o].bytes - 1,
@@ -150,15 +157,15 @@ static bool keep_pairs(fl_memo *kept, const fl_schema *schema) {
   return true;
 }
 
-void fl_memo_keep(fl_memos *memos, const fl_schema *schema, const fl_call *call) {
-  fl_memo **place = &memos->places[schema->id % FL_MEMOS];
+void fl_checked_form_keep(fl_checked_forms *forms, const fl_schema *schema, const fl_call *call) {
+  fl_checked_form **place = &forms->places[schema->id % FL_CHECKED_FORMS];
   if (*place == &nothing) {
-    fl_memo *made = aligned_alloc(_Alignof(fl_memo), sizeof *made);
+    fl_checked_form *made = aligned_alloc(_Alignof(fl_checked_form), sizeof *made);
     if (!made)
       return;
     *place = made;
   }
-  fl_memo *kept = *place;
+  fl_checked_form *kept = *place;
   kept->schema = kept->plain = 0;
   memcpy(&kept->head, call, sizeof kept->head);
   kept->scalars_end = kept->scalars;
@@ -171,7 +178,7 @@ void fl_memo_keep(fl_memos *memos, const fl_schema *schema, const fl_call *call)
       return;
   }
   bool plain = kept->string < 0 && kept->tensors_end > kept->tensors;
-  for (const fl_memo_tensor *tensor = kept->tensors; tensor < kept->tensors_end; tensor++)
+  for (const fl_checked_form_tensor *tensor = kept->tensors; tensor < kept->tensors_end; tensor++)
     plain = plain && tensor->plain;
   if ((kept->scalars_end - kept->scalars) & 1) {
     kept->scalars[kept->scalars_end - kept->scalars] = kept->scalars_end[-1];

@@ -2,13 +2,15 @@
  * Candidates of an op and what becomes of a call when the first is not the one (rules S3 and F): nothing here is on the
  * way of a call that goes straight into its kernel (invoke.c).
  */
-#include "core/call/binding.h"
+#include "core/call/fallback.h"
+
+#include "core/call/failures.h"
+#include "core/call/first_use.h"
 #include "core/call/in_place.h"
-#include "core/call/selection.h"
-#include "core/support/error.h"
-#include "core/support/likely.h"
-#include "core/support/probes.h"
-#include "core/support/tensor.h"
+#include "core/call/invoke.h"
+#include "core/call/scope.h"
+#include "core/platform.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +23,7 @@ static bool reaches(const fl_candidate *candidate, const fl_call *call) {
   return device >= FL_DEVICES_MAX || candidate->on_devices >> device & 1;
 }
 
-/* Does a candidate take the call? */
-static bool takes(const fl_candidate *candidate, const fl_call *call, const char **reason) {
+bool fl_candidate_takes(const fl_candidate *candidate, const fl_call *call, const char **reason) {
   const fl_impl_record *record = candidate->record;
   if (unlikely(candidate->on_devices != UINT64_MAX) && !reaches(candidate, call)) {
     *reason = "the tensors' device does not reach its min_arch";
@@ -70,7 +71,7 @@ fl_status fl_run_guarded(void *self, fl_call *call) {
   fl_binding *binding = self;
   fl_candidate *first = &binding->candidates[0];
   const char *reason = NULL;
-  if (unlikely(!takes(first, call, &reason)))
+  if (unlikely(!fl_candidate_takes(first, call, &reason)))
     return fl_run_candidates(self, call);
   note_once(binding, first);
   return binding->statistics ? fl_run_counted(self, call) : binding->fn(binding->self, call);
@@ -134,7 +135,7 @@ static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call 
   for (; i < binding->n; i++) {
     const fl_candidate *candidate = &binding->candidates[i];
     const char *reason = NULL;
-    if (takes(candidate, call, &reason))
+    if (fl_candidate_takes(candidate, call, &reason))
       break;
     fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
     fl_text_add(why, "\n  %s: not supported: %s", candidate->record->impl_id, reason);
@@ -145,8 +146,7 @@ static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call 
   return i;
 }
 
-/* Nothing failed, and nothing took the call. */
-static fl_status none_takes(const fl_binding *binding, const fl_call *call, fl_text *why) {
+fl_status fl_none_takes(const fl_binding *binding, const fl_call *call, fl_text *why) {
   fl_add_left_out(binding, fl_call_device(binding->op, call), why);
   return fl_error(FL_ENOIMPL, "No implementation of op='%s' supports these arguments:%s", binding->op->name,
                   fl_text_get(why));
@@ -173,7 +173,7 @@ static void note_failed(attempts *made, const char *id, const fl_call *call, fl_
 static fl_status give_up(const fl_binding *binding, const fl_call *call, attempts *made) {
   const fl_op *op = binding->op;
   if (!made->failed)
-    return none_takes(binding, call, &made->why);
+    return fl_none_takes(binding, call, &made->why);
   fl_log_line(&op->host->log, FL_LOG_ERROR, "Last implementation '%s' failed for op '%s': %s", made->last, op->name,
               fl_text_get(&made->reason));
   return fl_error(made->status, "All %u implementation(s) failed for op='%s'. Last error: %s%s", made->failed, op->name,
@@ -287,7 +287,7 @@ fl_status fl_finish_failed(const fl_target *target, fl_call *call, fl_status sta
 static fl_status run_again(fl_binding *binding, fl_call *call) {
   fl_op *op = binding->op;
   pthread_mutex_lock(&op->host->lock);
-  if (binding->place)
+  if (binding->bound.place)
     fl_unbind(op, NULL, NULL);
   pthread_mutex_unlock(&op->host->lock);
   const fl_slots *slots = fl_scope_slots(op);
@@ -295,7 +295,7 @@ static fl_status run_again(fl_binding *binding, fl_call *call) {
 }
 
 static fl_status run_candidates(fl_binding *binding, fl_call *call) {
-  if (binding->retry_at && fl_monotonic() >= binding->retry_at)
+  if (binding->retry_at && fl_monotonic_seconds() >= binding->retry_at)
     return run_again(binding, call);
   if (call->count > FL_VALUES_MAX)
     return fl_error(FL_EINVAL, "%s: %u values in one call, at most %d are supported", binding->op->name, call->count,
@@ -315,182 +315,4 @@ static fl_status run_candidates(fl_binding *binding, fl_call *call) {
 
 fl_status fl_run_candidates(void *self, fl_call *call) {
   return fl_settle(run_candidates(self, call));
-}
-
-/* ------------------------------------------------------------------------------------------------------- workspace */
-
-/* What a call's slot has bound under the policy in force in this thread, resolved if need be; the thread is reading.
- * NULL with *status. */
-static const fl_binding *binding_for(fl_op *op, const fl_call *call, fl_status *status) {
-  fl_slots *slots = fl_scope_slots(op);
-  uint32_t device = fl_call_device(op, call);
-  if (!slots || device >= FL_DEVICE_SLOTS) {
-    *status =
-        slots ? fl_error(FL_EINVAL, "%s: device type %d is not known", op->name, (int)device) : fl_error_no_memory();
-    return NULL;
-  }
-  const fl_target *target = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
-  if (!target->binding)
-    target = fl_bind(op, slots, device, status);
-  return target ? target->binding : NULL;
-}
-
-fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size) {
-  size_t largest = 0;
-  bool taken = false;
-  fl_text why = {0};
-  if (!op)
-    return fl_error(FL_ENOENT, "fl_workspace: the op is NULL");
-  fl_status status = fl_check(op, call);
-  if (status || (status = fl_thread_join()))
-    return status;
-  fl_thread *self = &fl_self;
-  uint64_t outer = fl_read_begin(self);
-  const fl_binding *binding = binding_for(op, call, &status);
-  for (uint32_t i = 0; binding && i < binding->n; i++) {
-    const fl_impl_record *record = binding->candidates[i].record;
-    const char *reason = NULL;
-    if (!takes(&binding->candidates[i], call, &reason)) {
-      fl_text_add(&why, "\n  %s: not supported: %s", record->impl_id, reason);
-      continue;
-    }
-    size_t wanted = record->workspace_size ? record->workspace_size(record->self, call) : 0;
-    taken = true;
-    if (wanted > largest)
-      largest = wanted;
-    if (binding->strict)
-      break; /* no other is called */
-  }
-  if (binding && !taken)
-    status = none_takes(binding, call, &why);
-  fl_read_end(self, outer);
-  fl_text_free(&why);
-  if (!status)
-    *size = largest;
-  return status;
-}
-
-/* ---------------------------------------------------------------------------------------------- failures, counters */
-
-fl_status fl_get_failed_impls(fl_host *host, const char *name, fl_failed_impls **failed) {
-  fl_op *only = NULL;
-  if (name && !(only = fl_find_op(host, name)))
-    return FL_ENOENT;
-  fl_status status = FL_OK;
-  pthread_mutex_lock(&host->lock);
-  size_t n = 0, text = 0;
-  for (uint32_t i = 0; i < host->n_ops; i++)
-    for (const fl_failure *f = host->ops[i]->failures; f && (!only || only == host->ops[i]); f = f->next) {
-      n++;
-      text += strlen(host->ops[i]->name) + strlen(f->impl->impl_id) + strlen(f->reason ? f->reason : "") + 3;
-    }
-  /* One block: the list, its items, then their strings. */
-  fl_failed_impls *list = malloc(sizeof *list + n * sizeof *list->impls + text);
-  if (list) {
-    fl_failed_impl *items = (fl_failed_impl *)(list + 1);
-    char *at = (char *)(items + n);
-    double now = fl_monotonic();
-    *list = (fl_failed_impls){items, 0};
-    for (uint32_t i = 0; i < host->n_ops; i++)
-      for (const fl_failure *f = host->ops[i]->failures; f && (!only || only == host->ops[i]); f = f->next) {
-        fl_failed_impl *item = &items[list->n++];
-        item->op = strcpy(at, host->ops[i]->name);
-        at += strlen(at) + 1;
-        item->impl_id = strcpy(at, f->impl->impl_id);
-        at += strlen(at) + 1;
-        item->reason = strcpy(at, f->reason ? f->reason : "");
-        at += strlen(at) + 1;
-        item->retry_in = !f->retry_at ? -1 : f->retry_at > now ? f->retry_at - now : 0;
-      }
-    *failed = list;
-  } else {
-    status = fl_error_no_memory();
-  }
-  pthread_mutex_unlock(&host->lock);
-  return status;
-}
-
-void fl_failed_impls_free(fl_failed_impls *failed) {
-  free(failed);
-}
-
-void fl_clear_failed_impls(fl_host *host, const char *name) {
-  bool cleared = false;
-  pthread_mutex_lock(&host->lock);
-  fl_status refused = fl_refuse_frozen(host, "clearing failed implementations");
-  for (uint32_t i = 0; i < host->n_ops && !refused; i++)
-    if (host->ops[i]->failures && (!name || !strcmp(name, host->ops[i]->name))) {
-      cleared = true;
-      fl_failures_free(host->ops[i]);
-      fl_unbind(host->ops[i], NULL, NULL);
-    }
-  pthread_mutex_unlock(&host->lock);
-  if (refused)
-    fl_log_line(&host->log, FL_LOG_WARNING, "%s", fl_error_message());
-  else if (!name)
-    fl_log_line(&host->log, FL_LOG_DEBUG, "Cleared all failed implementations cache");
-  else if (cleared)
-    fl_log_line(&host->log, FL_LOG_DEBUG, "Cleared failed implementations cache for op '%s'", name);
-  fl_host_bound_memory(host);
-}
-
-void fl_bump_policy_epoch(fl_host *host) {
-  pthread_mutex_lock(&host->lock);
-  if (fl_refuse_frozen(host, "bumping the policy epoch")) {
-    pthread_mutex_unlock(&host->lock);
-    fl_log_line(&host->log, FL_LOG_WARNING, "%s", fl_error_message());
-    return;
-  }
-  for (uint32_t i = 0; i < host->n_ops; i++)
-    fl_failures_free(host->ops[i]);
-  fl_registry_advance(host); /* availability is asked again */
-  uint64_t epoch = host->epoch;
-  pthread_mutex_unlock(&host->lock);
-  fl_log_line(&host->log, FL_LOG_DEBUG, "Policy epoch bumped to %llu", (unsigned long long)epoch);
-  fl_host_bound_memory(host);
-}
-
-fl_status fl_get_counters(fl_host *host, const char *name, const char *impl_id, fl_counters *counters) {
-  fl_op *op = fl_find_op(host, name);
-  if (!op)
-    return FL_ENOENT;
-  pthread_mutex_lock(&host->lock);
-  const fl_impl_record *record = fl_registry_find_impl(op, impl_id);
-  if (record)
-    *counters = (fl_counters){
-        .calls = record->count == UINT32_MAX ? 0 : fl_count_total(record->count),
-        .fallbacks_not_supported = fl_impl_record_events(record, FL_EVENT_NOT_SUPPORTED),
-        .fallbacks_failed = fl_impl_record_events(record, FL_EVENT_FALLBACK),
-        .failures = fl_impl_record_events(record, FL_EVENT_FAILURE),
-    };
-  fl_status status = record ? FL_OK : fl_registry_no_such_impl(op, impl_id);
-  pthread_mutex_unlock(&host->lock);
-  return status;
-}
-
-static void clear_counters(fl_impl_record *record) {
-  free(atomic_exchange(&record->tally, NULL));
-}
-
-void fl_host_after_fork(fl_host *host) {
-  pthread_mutexattr_t recursive;
-  for (uint32_t i = 0; i < host->n_ops; i++) {
-    fl_op *op = host->ops[i];
-    fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
-    if (!host->frozen_by.n)
-      fl_failures_free(op);
-    for (uint32_t j = 0; set && j < set->n; j++)
-      clear_counters(set->impls[j]);
-    if (op->unfused)
-      clear_counters(op->unfused);
-  }
-  /* Another thread may have been asking, or loading, when the process forked. */
-  pthread_mutexattr_init(&recursive);
-  pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
-  pthread_mutex_init(&host->availability_lock, &recursive);
-  pthread_mutexattr_destroy(&recursive);
-  pthread_mutex_init(&host->loading, NULL);
-  fl_views_after_fork(host);
-  if (!host->frozen_by.n) /* else what is bound stays bound */
-    fl_registry_advance(host);
 }

@@ -1,8 +1,9 @@
 /* Calls that overwrite their arguments: see in_place.h. */
 #include "core/call/in_place.h"
 
-#include "core/support/error.h"
-#include "core/support/tensor.h"
+#include "core/call/invoke.h"
+#include "core/platform.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef FLHOST_CORE_CALL_IN_PLACE_H
 #define FLHOST_CORE_CALL_IN_PLACE_H
 
-#include "core/registry/records.h"
+#include "core/call/binding.h"
 
 enum { FL_VALUES_MAX = 64 }; /* of one call, where they have to be copied */
 

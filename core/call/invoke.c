@@ -4,10 +4,12 @@
  * where a call can go another way than straight into a kernel, a function of fallback.c or binding.c; a slot is never
  * empty.
  */
-#include "core/call/binding.h"
+#include "core/call/invoke.h"
+
 #include "core/call/checked_forms.h"
-#include "core/support/error.h"
-#include "core/support/likely.h"
+#include "core/call/fallback.h"
+#include "core/call/scope.h"
+#include "core/support.h"
 
 const DLTensor *fl_call_first_tensor(const fl_call *call) {
   for (uint32_t i = 0; i < call->count; i++)
@@ -55,12 +57,12 @@ static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const 
                     op->name, (unsigned)call->size, sizeof *call);
   fl_status status = fl_schema_check(op->schema, call);
   if (!status)
-    fl_memo_keep(self->memos, op->schema, call);
+    fl_checked_form_keep(self->kept, op->schema, call);
   return status;
 }
 
 static fl_status check(fl_thread *self, const fl_op *op, const fl_call *call) {
-  return likely(call && fl_memo_has(self->memos, op->schema->id, call)) ? FL_OK : check_in_full(self, op, call);
+  return likely(call && fl_checked_form_has(self->kept, op->schema->id, call)) ? FL_OK : check_in_full(self, op, call);
 }
 
 /* A thread's first call, a call inside another call or inside another host's scope, an op without a tensor, no op. */
@@ -152,7 +154,7 @@ static __attribute__((noinline)) fl_status invoke_checking_again(fl_op *op, fl_c
 static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *call) {
   fl_thread *self = &fl_self;
   fl_read_begin_outermost(self);
-  if (unlikely(!call || !fl_memo_has_plain(self->memos, op->checked_as, call)))
+  if (unlikely(!call || !fl_checked_form_has_plain(self->kept, op->checked_as, call)))
     return invoke_checking_again(op, call);
   return run(self, op, &op->slots, call, false);
 }

@@ -2,8 +2,10 @@
  * Policies of a host: the global one, and scopes of a thread (rules P5, P6). A scope's bindings are kept with its
  * policy in a view, so that entering the same policy again finds them resolved.
  */
-#include "core/registry/records.h"
-#include "core/support/error.h"
+#include "core/call/scope.h"
+
+#include "core/registry.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -149,14 +151,6 @@ fl_policy *fl_get_policy(fl_host *host) {
   fl_policy *policy = fl_policy_retain(fl_scope_policy(host, &scoped));
   pthread_mutex_unlock(&host->lock);
   return policy;
-}
-
-void fl_host_bound_memory(fl_host *host) {
-  pthread_mutex_lock(&host->lock);
-  bool is_long = fl_retired_is_long(&host->retired);
-  pthread_mutex_unlock(&host->lock);
-  if (is_long && !fl_is_reading(&fl_self))
-    fl_synchronize();
 }
 
 fl_status fl_set_global_policy(fl_host *host, fl_policy *policy) {

@@ -1,7 +1,8 @@
 /* Selection: see selection.h. */
 #include "core/call/selection.h"
 
-#include "core/support/error.h"
+#include "core/platform.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef FLHOST_CORE_CALL_SELECTION_H
 #define FLHOST_CORE_CALL_SELECTION_H
 
-#include "core/registry/records.h"
+#include "core/registry.h"
 
 /* Why an implementation is not a candidate, in the order of the filters. */
 typedef enum fl_rejection {

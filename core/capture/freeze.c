@@ -4,66 +4,20 @@
  * itself would change, when an implementation fails, is left undone (fl_keeps_frozen, and binding.c's memory of
  * failures).
  */
-#include "core/call/binding.h"
-#include "core/plugins/deferred.h"
-#include "core/support/error.h"
+#include "core/call.h"
+#include "core/platform.h"
+#include "core/plugins.h"
+#include "core/registry.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* ------------------------------------------------------------------------------------------------------- in words */
-
-static void add_names(const fl_host *host, fl_text *text) {
-  for (uint32_t i = 0; i < host->frozen_by.n; i++)
-    fl_text_add(text, "%s'%s'", i ? ", " : "", host->frozen_by.items[i]);
-}
-
-void fl_freeze_state(const fl_host *host, fl_text *text) {
-  fl_text_add(text, "the host is frozen by ");
-  add_names(host, text);
-  if (host->frozen_by.n == 1)
-    fl_text_add(text, "; fl_thaw(host, \"%s\") thaws it", host->frozen_by.items[0]);
-  else
-    fl_text_add(text, "; fl_thaw(host, NAME) with each of these names thaws it");
-}
-
-fl_status fl_refuse_frozen(fl_host *host, const char *what) {
-  fl_text state = {0};
-  if (!host->frozen_by.n)
-    return FL_OK;
-  fl_freeze_state(host, &state);
-  fl_status status = fl_error(FL_ESTATE, "%s is refused: %s", what, fl_text_get(&state));
-  fl_text_free(&state);
-  return status;
-}
-
-fl_status fl_refuse_frozen_unlocked(fl_host *host, const char *what) {
-  pthread_mutex_lock(&host->lock);
-  fl_status status = fl_refuse_frozen(host, what);
-  pthread_mutex_unlock(&host->lock);
-  return status;
-}
-
-bool fl_keeps_frozen(fl_host *host, const char *op, const char *impl_id, const char *reason, fl_status status) {
-  fl_text state = {0};
-  if (!atomic_load_explicit(&host->frozen, memory_order_acquire))
-    return false;
-  pthread_mutex_lock(&host->lock);
-  bool frozen = host->frozen_by.n; /* it may have been thawed since */
-  if (frozen)
-    fl_freeze_state(host, &state);
-  pthread_mutex_unlock(&host->lock);
-  if (frozen)
-    fl_error(status, "%s\n  Op '%s' keeps to '%s': %s", reason, op, impl_id, fl_text_get(&state));
-  fl_text_free(&state);
-  return frozen;
-}
 
 bool fl_is_frozen(fl_host *host, char *who, size_t size) {
   fl_text names = {0};
   pthread_mutex_lock(&host->lock);
   bool frozen = host->frozen_by.n;
-  add_names(host, &names);
+  fl_frozen_by(host, &names);
   pthread_mutex_unlock(&host->lock);
   if (who && size)
     snprintf(who, size, "%s", fl_text_get(&names));
@@ -76,14 +30,14 @@ bool fl_is_frozen(fl_host *host, char *who, size_t size) {
 /* From now on what an op skips must not depend on the clock: a failure whose back-off is over is forgotten, since calls
  * try the implementation anyway; the others last. The host's lock is held. */
 static void stop_backoffs(fl_host *host) {
-  double now = fl_monotonic();
+  double now = fl_monotonic_seconds();
   for (uint32_t i = 0; i < host->n_ops; i++) {
     if (host->ops[i]->failures)
       fl_unbind(host->ops[i], NULL, NULL); /* where something failed, bindings look at the clock */
     for (fl_failure *failure = host->ops[i]->failures, *next; failure; failure = next) {
       next = failure->next;
       if (failure->retry_at && failure->retry_at <= now)
-        fl_failure_forget(host->ops[i], failure->impl);
+        fl_failure_forget_locked(host->ops[i], failure->impl);
       else
         failure->retry_at = 0;
     }
@@ -91,7 +45,7 @@ static void stop_backoffs(fl_host *host) {
 }
 
 static void start_backoffs(fl_host *host) {
-  double now = fl_monotonic();
+  double now = fl_monotonic_seconds();
   for (uint32_t i = 0; i < host->n_ops; i++) {
     if (host->ops[i]->failures)
       fl_unbind(host->ops[i], NULL, NULL);

@@ -2,8 +2,8 @@
  * The identity of an implementation, for the keys of an engine's caches: a digest of what decides its results. SHA-256
  * is libmd's.
  */
-#include "core/registry/records.h"
-#include "core/support/error.h"
+#include "core/registry.h"
+#include "core/support.h"
 
 #include <sha2.h>
 #include <string.h>

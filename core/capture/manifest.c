@@ -1,10 +1,11 @@
 /*
  * The manifest of calls: which implementations calls may run, and a digest of it for the key of a compile cache. Its
- * form is described in flhost.h, so that others can make the digest again; SHA-256 is libmd's.
+ * form is described in flhost/manifest.h, so that others can make the digest again; SHA-256 is libmd's.
  */
-#include "core/call/binding.h"
-#include "core/call/selection.h"
-#include "core/support/error.h"
+#include "core/call.h"
+#include "core/platform.h"
+#include "core/registry.h"
+#include "core/support.h"
 
 #include <sha2.h>
 #include <stdlib.h>
@@ -172,7 +173,7 @@ static void add_op(manifest *m, const fl_selection *selection, double now) {
   ADD_LINE(&m->text, "op", op->name, op->schema->text);
   for (uint32_t i = 0; i < selection->n_accepted; i++) {
     const fl_impl_record *record = selection->items[i].record;
-    if (!selection->policy->fields.strict && fl_failure_skips(op, record, now))
+    if (!selection->policy->fields.strict && fl_failure_skips(fl_failure_find_locked(op, record), now))
       continue;
     add_row(m, op->host, record, place++);
     if (selection->items[i].on_devices == UINT64_MAX && fl_takes_all(record))
@@ -201,7 +202,7 @@ static bool reserve(manifest *m, const fl_host *host) {
 /* *again: availability has to be asked anew, and all of this done again. The host's lock is held. */
 static fl_status add_ops(manifest *m, const fl_host *host, const fl_policy *policy, bool *again) {
   fl_status status = FL_OK;
-  double now = fl_monotonic();
+  double now = fl_monotonic_seconds();
   const fl_op **ops = malloc(((size_t)host->n_ops + 1) * sizeof *ops);
   if (!ops || !reserve(m, host)) {
     free(ops);

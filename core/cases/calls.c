@@ -1,12 +1,13 @@
 /*
- * fl_generate_inputs: calls to test an op with. Every choice of a clause comes once in each run of as many calls, in an
- * order of its own for each run, so that a few calls see all choices and many see them in all company.
+ * Calls to test an op with, and to time it with. Every choice of a clause comes once in each run of as many calls, in
+ * an order of its own for each run, so that a few calls see all choices and many see them in all company.
  */
-#include "core/cases/cases.h"
-#include "core/registry/records.h"
-#include "core/schema/match.h"
-#include "core/support/error.h"
+#include "core/cases/calls.h"
 
+#include "core/cases/cases.h"
+#include "core/support.h"
+
+#include <flhost/testing.h>
 #include <math.h>
 #include <string.h>
 
@@ -363,12 +364,10 @@ static fl_status generate(draft *d, uint32_t n_inputs) {
   return status;
 }
 
-fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,
-                             uint32_t n_inputs) {
-  if (!op)
-    return fl_error(FL_ENOENT, "fl_generate_inputs: the op is NULL");
-  draft d = {.schema = op->schema, .dtype = dtype, .seed = seed, .number = number, .inputs = inputs};
-  fl_status status = fl_schema_cases(op->schema, &d.layers[0]);
+fl_status fl_schema_generate_inputs(const fl_schema *schema, uint32_t dtype, uint64_t seed, uint64_t number,
+                                    fl_input *inputs, uint32_t n_inputs) {
+  draft d = {.schema = schema, .dtype = dtype, .seed = seed, .number = number, .inputs = inputs};
+  fl_status status = fl_schema_cases(schema, &d.layers[0]);
   return status ? status : generate(&d, n_inputs);
 }
 
@@ -397,26 +396,24 @@ static uint32_t count_calls(const draft *d) {
   return n;
 }
 
-fl_status fl_generate_bench_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint32_t number,
-                                   fl_input *inputs, uint32_t n_inputs, uint32_t *n_calls) {
+fl_status fl_schema_generate_bench_inputs(const fl_schema *schema, uint32_t dtype, const char *sizes, uint32_t number,
+                                          fl_input *inputs, uint32_t n_inputs, uint32_t *n_calls) {
   fl_cases *given = NULL;
-  if (!op)
-    return fl_error(FL_ENOENT, "fl_generate_bench_inputs: the op is NULL");
-  draft d = {.schema = op->schema, .timed = true, .dtype = dtype, .number = number, .inputs = inputs};
-  fl_status status = sizes ? fl_cases_compile(op->schema, "sizes", sizes, &given) : FL_OK;
+  draft d = {.schema = schema, .timed = true, .dtype = dtype, .number = number, .inputs = inputs};
+  fl_status status = sizes ? fl_cases_compile(schema, "sizes", sizes, &given) : FL_OK;
   if (!status && given)
-    status = check_sizes(op->schema, given);
+    status = check_sizes(schema, given);
   if (given)
     d.layers[d.n_ordered++] = given;
   if (!status)
-    status = fl_schema_bench(op->schema, &d.layers[d.n_ordered++]);
+    status = fl_schema_bench(schema, &d.layers[d.n_ordered++]);
   if (!status)
-    status = fl_schema_cases(op->schema, &d.layers[d.n_ordered]);
+    status = fl_schema_cases(schema, &d.layers[d.n_ordered]);
   if (status)
     goto out;
   uint32_t n = count_calls(&d);
   if (number >= n)
-    status = fl_error(FL_EINVAL, "%s: call %u to time it with, expected 0 to %u", op->schema->op_name, (unsigned)number,
+    status = fl_error(FL_EINVAL, "%s: call %u to time it with, expected 0 to %u", schema->op_name, (unsigned)number,
                       (unsigned)n - 1);
   else
     status = generate(&d, n_inputs);

@@ -1,7 +1,8 @@
 /* The parser of cases, and the evaluation of the expressions in them. */
 #include "core/cases/cases.h"
 
-#include "core/schema/expression.h"
+#include "core/cases/cost.h"
+#include "core/schema.h"
 
 #include <stdlib.h>
 
@@ -369,4 +370,52 @@ void fl_cases_free(fl_cases *cases) {
   free(cases->clauses);
   free(cases->choices);
   free(cases);
+}
+
+/* -------------------------------------------------------------------------------------------- those of a schema */
+
+static void release(fl_derived *derived) {
+  fl_cases_free((fl_cases *)derived);
+}
+
+/* The place is set once: what another thread put there first stays. */
+static fl_status compile_once(const fl_schema *schema, const char *what, const char *text, int which,
+                              const fl_cases **cases) {
+  _Atomic(fl_derived *) *place = &((fl_schema *)schema)->derived[which];
+  fl_derived *before = atomic_load_explicit(place, memory_order_acquire);
+  fl_cases *compiled = NULL;
+  fl_status status = before ? FL_OK : fl_cases_compile(schema, what, text, &compiled);
+  if (!before && !status) {
+    compiled->derived.release = release;
+    if (!atomic_compare_exchange_strong(place, &before, &compiled->derived))
+      fl_cases_free(compiled);
+  }
+  if (!status)
+    *cases = before ? (const fl_cases *)before : compiled;
+  return status;
+}
+
+fl_status fl_schema_cases(const fl_schema *schema, const fl_cases **cases) {
+  return compile_once(schema, "cases", schema->cases, FL_SCHEMA_CASES, cases);
+}
+
+fl_status fl_schema_bench(const fl_schema *schema, const fl_cases **bench) {
+  return compile_once(schema, "bench", schema->bench, FL_SCHEMA_BENCH, bench);
+}
+
+fl_status fl_schema_create_checked(const fl_op_def *def, fl_schema **schema) {
+  fl_schema *created = NULL;
+  const fl_cases *parsed;
+  fl_status status = fl_schema_create(def, &created);
+  if (!status)
+    status = fl_schema_cases(created, &parsed);
+  if (!status)
+    status = fl_schema_bench(created, &parsed);
+  if (!status)
+    status = fl_cost_check(created);
+  if (status)
+    fl_schema_free(created);
+  else
+    *schema = created;
+  return status;
 }

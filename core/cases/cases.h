@@ -5,7 +5,9 @@
 #ifndef FLHOST_CORE_CASES_CASES_H
 #define FLHOST_CORE_CASES_CASES_H
 
-#include "core/schema/rules.h"
+#include "core/schema.h"
+
+#include <flhost/testing.h>
 
 /* The parts of a call: the names of the rules, the arguments, the leading dimensions. */
 enum { FL_PARTS_MAX = FL_RULES_MAX_NAMES + FL_SCHEMA_MAX_VALUES + 1, FL_CHOICES_MAX = 64 };
@@ -35,6 +37,7 @@ typedef struct fl_case_clause {
 } fl_case_clause;
 
 typedef struct fl_cases {
+  fl_derived derived; /* first: of a schema */
   const char *what, *text;
   fl_case_clause *clauses; /* in the order of the text */
   fl_choice *choices;
@@ -46,6 +49,13 @@ typedef struct fl_cases {
  * it, and is a static string. FL_EINVAL with the place in the text, what was found and what is expected. */
 fl_status fl_cases_compile(const fl_schema *schema, const char *what, const char *text, fl_cases **cases);
 void fl_cases_free(fl_cases *cases);
+
+/* The parsed cases and calls to time, which belong to the schema. Any thread may ask. */
+fl_status fl_schema_cases(const fl_schema *schema, const fl_cases **cases);
+fl_status fl_schema_bench(const fl_schema *schema, const fl_cases **bench);
+
+/* fl_schema_create, and its cases and costs can be read, too: of built-in ops the build has seen that. */
+fl_status fl_schema_create_checked(const fl_op_def *def, fl_schema **schema);
 
 /* What the names in an expression stand for, by part. */
 typedef struct fl_known {

@@ -4,7 +4,7 @@
  */
 #include "core/cases/cost.h"
 
-#include "core/schema/expression.h"
+#include "core/schema.h"
 
 #include <math.h>
 

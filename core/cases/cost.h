@@ -2,7 +2,7 @@
 #ifndef FLHOST_CORE_CASES_COST_H
 #define FLHOST_CORE_CASES_COST_H
 
-#include "core/schema/match.h"
+#include "core/schema.h"
 
 /* Can the texts be read, after the rules? FL_EINVAL with the place, what was found and what is expected. */
 fl_status fl_cost_check(const fl_schema *schema);

@@ -1,6 +1,9 @@
 /* What would run, and why: resolving without a call, and explanations. */
-#include "core/call/selection.h"
-#include "core/support/error.h"
+#include "core/call.h"
+#include "core/platform.h"
+#include "core/registry.h"
+#include "core/support.h"
+#include "core/vllm.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,16 +85,9 @@ static const char *keep(explanation *e, const char *string, bool *failed) {
   return "";
 }
 
-static const fl_failure *failure_of(const fl_op *op, const fl_impl_record *record) {
-  const fl_failure *failure = op->failures;
-  while (failure && failure->impl != record)
-    failure = failure->next;
-  return failure;
-}
-
 static void describe(explanation *e, const fl_selection *selection, uint32_t i, bool scoped, bool *failed) {
   const fl_impl_record *record = selection->items[i].record;
-  const fl_failure *failure = selection->policy->fields.strict ? NULL : failure_of(selection->op, record);
+  const fl_failure *failure = selection->policy->fields.strict ? NULL : fl_failure_find_locked(selection->op, record);
   fl_explained *to = &e->impls[i];
   fl_text reason = {0};
   to->impl_id = keep(e, record->impl_id, failed);
@@ -103,7 +99,7 @@ static void describe(explanation *e, const fl_selection *selection, uint32_t i, 
   fl_selection_reason(selection, i, scoped, &reason);
   if (failure) {
     fl_text_add(&reason, "; failed before (%s)", failure->reason ? failure->reason : "");
-    double left = failure->retry_at - fl_monotonic();
+    double left = failure->retry_at - fl_monotonic_seconds();
     if (!failure->retry_at)
       fl_text_add(&reason, ", skipped until it is cleared");
     else if (left > 0)

@@ -1,19 +1,17 @@
 /* Creating and ending hosts: settings, plugins and platform are brought together here. */
-#include "core/registry/records.h"
+#include "core/call.h"
+#include "core/host/hosts.h"
+#include "core/platform.h"
+#include "core/plugins.h"
+#include "core/registry.h"
+#include "core/settings.h"
+#include "core/support.h"
+#include "core/vllm.h"
 
-#include "core/call/selection.h"
-#include "core/platform/platform.h"
-#include "core/plugins/deferred.h"
-#include "core/plugins/discovery.h"
-#include "core/support/error.h"
-
+#include <flhost/vllm.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-const char *fl_version(void) {
-  return FLHOST_VERSION;
-}
 
 /* ------------------------------------------------------------------------------------------------------ creation */
 
@@ -71,13 +69,8 @@ static fl_status copy_options(fl_host *host, const fl_host_options *options) {
 }
 
 static void init_locks(fl_host *host) {
-  pthread_mutexattr_t recursive;
   pthread_mutex_init(&host->lock, NULL);
-  pthread_mutex_init(&host->loading, NULL);
-  pthread_mutexattr_init(&recursive);
-  pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
-  pthread_mutex_init(&host->availability_lock, &recursive);
-  pthread_mutexattr_destroy(&recursive);
+  host->availability_lock = host->loading = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 }
 
 /* H2: what is forced, else what a plugin brings, else what was found. */
@@ -288,6 +281,14 @@ static void log_summary(fl_host *host) {
   fl_log_line(&host->log, FL_LOG_INFO, "OpManager initialized: %u ops with %u implementations%s", ops, impls, deferred);
 }
 
+/* What the rooms below the registry's callers bring. */
+static const fl_host_hooks hooks = {
+    .run_unbound = fl_run_unbound,
+    .add_parts = fl_parts_add,
+    .load_deferred = fl_load_deferred,
+    .load_deferred_platform = fl_load_deferred_platform,
+};
+
 fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
   if (given && given->size < offsetof(fl_host_options, environment))
     return fl_error(FL_EINVAL, "fl_host_create: options without size: set .size = sizeof(fl_host_options)");
@@ -295,9 +296,13 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
   fl_host *host = calloc(1, sizeof *host);
   if (!host)
     return fl_error_no_memory();
+  host->hooks = &hooks;
   init_locks(host);
+  fl_calls_start();
   fl_hosts_add(host);
   fl_status status = copy_options(host, &options);
+  if (!status)
+    status = fl_device_types_create(host);
   if (!status)
     status = fl_registry_init(host);
   if (!status && !(options.flags & FL_HOST_NO_PLUGINS))
@@ -329,8 +334,7 @@ void fl_host_destroy(fl_host *host) {
   fl_hosts_remove(host);
   fl_views_free(host);
   fl_registry_free(host);
-  for (int i = 0; i < FL_DEVICE_SLOTS; i++)
-    fl_device_type_clear(&host->device_types[i]);
+  fl_device_types_free(host);
   fl_retired_free(&host->retired);
   fl_policy_release(host->policy);
   fl_config_free(host->config);
@@ -350,45 +354,6 @@ void fl_host_destroy(fl_host *host) {
   pthread_mutex_destroy(&host->availability_lock);
   free(host);
 }
-
-/* ----------------------------------------------------------------------------------------------- the default host */
-
-/* Held while it is created, so that it is created once; a library that a plugin needs may ask for it meanwhile. */
-static pthread_mutex_t default_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-static _Atomic(fl_host *) default_host;
-
-static bool lock_default(const char *who) {
-  if (!pthread_mutex_lock(&default_lock))
-    return true;
-  fl_error(FL_ESTATE,
-           "%s: this thread is about to create or destroy the default host, and one of its plugins asks for it", who);
-  return false;
-}
-
-fl_host *fl_get_default_manager(void) {
-  fl_host *host = atomic_load_explicit(&default_host, memory_order_acquire);
-  if (host)
-    return host;
-  if (!lock_default("fl_get_default_manager"))
-    return NULL;
-  host = atomic_load_explicit(&default_host, memory_order_relaxed);
-  if (!host && !fl_host_create(NULL, &host))
-    atomic_store_explicit(&default_host, host, memory_order_release);
-  pthread_mutex_unlock(&default_lock);
-  return host;
-}
-
-void fl_reset_default_manager(void) {
-  if (!lock_default("fl_reset_default_manager"))
-    return;
-  fl_host_destroy(atomic_exchange(&default_host, NULL));
-  pthread_mutex_unlock(&default_lock);
-}
-
-void fl_default_after_fork(void) {
-  default_lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-}
-
 /* ---------------------------------------------------------------------------------------------- settings in force */
 
 fl_status fl_set_log_level(fl_host *host, const char *level) {

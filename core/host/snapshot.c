@@ -1,7 +1,8 @@
 /* Snapshots of the registry (rule R5): copies, so that nothing that happens later shows in them. */
-#include "core/plugins/deferred.h"
-#include "core/registry/records.h"
-#include "core/support/error.h"
+#include "core/platform.h"
+#include "core/plugins.h"
+#include "core/registry.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>

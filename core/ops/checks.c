@@ -1,7 +1,7 @@
 /* Checks of attributes: see checks.h. */
 #include "core/ops/checks.h"
 
-#include "core/support/text.h"
+#include "core/support.h"
 #include <flhost/flhost.h>
 
 #include <math.h>

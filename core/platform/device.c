@@ -1,18 +1,24 @@
 /* Devices of a host: see device.h. What engines call for device memory is in memory.c. */
 #include "core/platform/device.h"
 
+#include "core/platform/availability.h"
 #include "core/platform/platform.h"
-#include "core/plugins/deferred.h"
-#include "core/registry/records.h"
-#include "core/support/error.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-void fl_device_type_clear(fl_device_type *type) {
-  free(type->backend);
-  free(type->devices);
-  *type = (fl_device_type){0};
+fl_status fl_device_types_create(fl_host *host) {
+  host->device_types = calloc(FL_DEVICE_SLOTS, sizeof *host->device_types);
+  return host->device_types ? FL_OK : fl_error_no_memory();
+}
+
+void fl_device_types_free(fl_host *host) {
+  for (int i = 0; host->device_types && i < FL_DEVICE_SLOTS; i++) {
+    free(host->device_types[i].backend);
+    free(host->device_types[i].devices);
+  }
+  free(host->device_types);
 }
 
 /* --------------------------------------------------------------------------------------------------- who brings it */
@@ -143,7 +149,7 @@ static fl_status find_backend(fl_host *host, int32_t device_type, bool may_load,
     return fl_error_no_memory();
   if (!n && may_load) { /* a plugin that nobody has needed so far may bring it */
     free(list);
-    fl_status status = fl_load_deferred_platform(host, NULL);
+    fl_status status = host->hooks->load_deferred_platform(host, NULL);
     return status ? status : find_backend(host, device_type, false, backend);
   }
   fl_status status = choose(host, device_type, list, n, backend);

@@ -6,7 +6,7 @@
 #define FLHOST_CORE_PLATFORM_DEVICE_H
 
 #include "core/platform/probe.h"
-#include "core/registry/registry.h"
+#include "core/registry.h"
 
 /* Who brings the memory of a device type; a copy, so that it stays good when the plugin is withdrawn. */
 typedef struct fl_backend {
@@ -28,9 +28,9 @@ typedef struct fl_device_type {
   void *arch_self;
 } fl_device_type;
 
-struct fl_impl_record;
-
-void fl_device_type_clear(fl_device_type *type);
+/* What a host knows of device types, nothing yet. */
+fl_status fl_device_types_create(fl_host *host);
+void fl_device_types_free(fl_host *host);
 
 /* "cuda:0" */
 const char *fl_device_words(DLDevice device, char *buffer, size_t size);
@@ -64,14 +64,13 @@ void fl_architectures_ask(fl_host *host, const fl_op *op, int32_t device_type, b
 void fl_architectures_ask_all(fl_host *host, const fl_op *op);
 
 /* Were they asked for, or is there no need to? The host's lock is held. */
-bool fl_architectures_asked(const fl_host *host, const struct fl_impl_record *impl, int32_t device_type);
+bool fl_architectures_asked(const fl_host *host, const fl_impl_record *impl, int32_t device_type);
 
 /* The devices of a type, a bit each, that reach the implementation's min_arch; all bits where nothing speaks against
  * any. The host's lock is held. */
-uint64_t fl_architectures_reaching(const fl_host *host, const struct fl_impl_record *impl, int32_t device_type);
+uint64_t fl_architectures_reaching(const fl_host *host, const fl_impl_record *impl, int32_t device_type);
 
 /* "needs sm_90, device 0 is sm_80". The host's lock is held. */
-void fl_architectures_reason(const fl_host *host, const struct fl_impl_record *impl, int32_t device_type,
-                             fl_text *text);
+void fl_architectures_reason(const fl_host *host, const fl_impl_record *impl, int32_t device_type, fl_text *text);
 
 #endif

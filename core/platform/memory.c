@@ -1,7 +1,6 @@
 /* Device memory as engines see it, and the host's own as the device type kDLCPU. */
 #include "core/platform/device.h"
-#include "core/registry/records.h"
-#include "core/support/error.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * are looked at apart, so that a device without driver is told from no device at all (H1).
  */
 #include "core/platform/platform.h"
-#include "core/support/error.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #define FLHOST_CORE_PLATFORM_PLATFORM_H
 
 #include "core/platform/probe.h"
-#include "core/registry/registry.h"
+#include "core/registry.h"
 
 /* One built-in platform: how its devices show on the bus, in the file system and through their driver. */
 typedef struct fl_platform_kind {

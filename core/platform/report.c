@@ -4,7 +4,7 @@
  */
 #include "core/platform/device.h"
 #include "core/platform/platform.h"
-#include "core/support/error.h"
+#include "core/support.h"
 
 #include <hwloc.h>
 #include <stdlib.h>

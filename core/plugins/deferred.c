@@ -7,68 +7,11 @@
 #include "core/plugins/deferred.h"
 
 #include "core/plugins/plugins.h"
-#include "core/registry/records.h"
-#include "core/support/error.h"
+#include "core/registry.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* ---------------------------------------------------------------------------------------------- the loading lock */
-
-/* A number that no other thread of this process has or had, nor of the one that it was forked from. */
-static uint64_t thread_number(void) {
-  static _Atomic uint64_t last;
-  static _Thread_local uint64_t own;
-  if (!own)
-    own = atomic_fetch_add(&last, 1) + 1;
-  return own;
-}
-
-/* After a fork the lock is new and free, and `loader` may be a thread that is gone. */
-void fl_loading_begin(fl_host *host) {
-  uint64_t self = thread_number();
-  if (atomic_load_explicit(&host->loader, memory_order_relaxed) == self) {
-    host->loading_depth++;
-    return;
-  }
-  pthread_mutex_lock(&host->loading);
-  atomic_store_explicit(&host->loader, self, memory_order_relaxed);
-  host->loading_depth = 1;
-}
-
-void fl_loading_end(fl_host *host) {
-  if (--host->loading_depth)
-    return;
-  atomic_store_explicit(&host->loader, 0, memory_order_relaxed);
-  pthread_mutex_unlock(&host->loading);
-}
-
-/* ------------------------------------------------------------------------------------------------------ listings */
-
-static bool lists(const fl_plugin_record *record, const char *op) {
-  return record->ops && fl_ops_list(record->ops, strlen(record->ops), op, strlen(op));
-}
-
-bool fl_is_deferred(const fl_host *host, const char *op) {
-  for (uint32_t i = 0; host->n_deferred && i < host->n_plugins; i++)
-    if (host->plugins[i].status == FL_PLUGIN_DEFERRED && lists(&host->plugins[i], op))
-      return true;
-  return false;
-}
-
-bool fl_deferred_ops(const fl_host *host, fl_strings *ops) {
-  for (uint32_t i = 0; host->n_deferred && i < host->n_plugins; i++)
-    if (host->plugins[i].status == FL_PLUGIN_DEFERRED && !fl_split(ops, host->plugins[i].ops, ','))
-      return false;
-  return true;
-}
-
-const fl_plugin_record *fl_failed_lister(const fl_host *host, const char *op) {
-  for (uint32_t i = 0; i < host->n_plugins; i++)
-    if (host->plugins[i].status == FL_PLUGIN_FAILED && lists(&host->plugins[i], op))
-      return &host->plugins[i];
-  return NULL;
-}
 
 /* May the plugin wait? Not if it lists an op that calls find already. The host's lock is held. */
 bool fl_may_defer(const fl_host *host, const char *ops) {
@@ -81,6 +24,15 @@ bool fl_may_defer(const fl_host *host, const char *ops) {
 }
 
 /* ------------------------------------------------------------------------------------------------------- loading */
+
+/* A number that no other thread of this process has or had, nor of the one that it was forked from. */
+static uint64_t thread_number(void) {
+  static _Atomic uint64_t last;
+  static _Thread_local uint64_t own;
+  if (!own)
+    own = atomic_fetch_add(&last, 1) + 1;
+  return own;
+}
 
 /* Which plugins somebody wants, given a word. */
 typedef bool (*wanted)(const fl_plugin_record *record, const char *word);
@@ -161,7 +113,7 @@ static fl_status load(fl_host *host, wanted is_wanted, const char *word) {
 }
 
 fl_status fl_load_deferred(fl_host *host, const char *op) {
-  return load(host, op ? lists : any, op);
+  return load(host, op ? fl_plugin_lists : any, op);
 }
 
 fl_status fl_load_deferred_platform(fl_host *host, const char *platform) {

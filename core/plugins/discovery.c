@@ -4,7 +4,7 @@
  */
 #include "core/plugins/discovery.h"
 #include "core/plugins/drop_in.h"
-#include "core/support/error.h"
+#include "core/support.h"
 
 #include <ctype.h>
 #include <dirent.h>

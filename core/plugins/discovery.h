@@ -7,7 +7,7 @@
 #define FLHOST_CORE_PLUGINS_DISCOVERY_H
 
 #include "core/plugins/loader.h"
-#include "core/settings/config.h"
+#include "core/settings.h"
 
 typedef struct fl_found {
   char *path;        /* of the library */

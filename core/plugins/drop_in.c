@@ -1,6 +1,6 @@
 /* Drop-ins: see drop_in.h. libyaml's document interface reads them: it keeps the place of each node. */
 #include "core/plugins/drop_in.h"
-#include "core/support/error.h"
+#include "core/support.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,9 +2,10 @@
  * What an ELF file says of itself, read as plain data: no byte of it is mapped as code. Every offset and size in the
  * file is taken for hostile and checked against the file's length before it is used.
  */
-#include "core/plugins/loader.h"
-#include "core/support/error.h"
-#include "core/support/scan.h"
+#include "core/plugins/elf_note.h"
+
+#include "core/registry.h"
+#include "core/support.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -498,17 +499,6 @@ static fl_status take_platform(const unsigned char *bytes, uint32_t length, fl_n
   clean(info->platform, name + 1);
   clean(info->signs, n - name);
   return FL_OK;
-}
-
-bool fl_ops_list(const char *ops, size_t length, const char *name, size_t name_length) {
-  for (const char *at = ops, *end = ops + length; at < end;) {
-    const char *comma = memchr(at, ',', (size_t)(end - at));
-    size_t n = (size_t)((comma ? comma : end) - at);
-    if (n == name_length && !memcmp(at, name, n))
-      return true;
-    at += n + 1;
-  }
-  return false;
 }
 
 /* ------------------------------------------------------------------------------------------------- the note itself */

@@ -3,7 +3,9 @@
  * operating system must also save the wider registers, else the first such instruction traps. The C library knows both,
  * and what the user has turned off (GLIBC_TUNABLES).
  */
-#include "core/plugins/loader.h"
+#include "core/plugins/instruction_sets.h"
+
+#include "core/support.h"
 
 #include <string.h>
 

@@ -4,11 +4,12 @@
  * exit handlers and thread-local destructors of its libraries may point into it.
  */
 #include "core/plugins/loader.h"
-#include "core/platform/platform.h"
-#include "core/plugins/process_state.h"
-#include "core/registry/records.h"
-#include "core/support/error.h"
-#include "core/support/probes.h"
+
+#include "core/platform.h"
+#include "core/plugins/instruction_sets.h"
+#include "core/plugins/note_cache.h"
+#include "core/registry.h"
+#include "core/support.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,14 +21,6 @@
 #include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------------------ records */
-
-void fl_plugin_record_clear(fl_plugin_record *record) {
-  char *strings[] = {record->name,   record->file,     record->version, record->vendor,   record->licence, record->abi,
-                     record->reason, record->build_id, record->ops,     record->platform, record->symbol};
-  for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++)
-    free(strings[i]);
-  *record = (fl_plugin_record){0};
-}
 
 /* Puts a copy in the place of an owned string. */
 static bool replace(char **string, const char *with) {

@@ -3,8 +3,9 @@
  * anew. One table for the process, since a note belongs to a file and to no host. Nobody waits for it: whoever finds it
  * taken, also in a child that was forked meanwhile, reads the file.
  */
-#include "core/plugins/loader.h"
-#include "core/support/error.h"
+#include "core/plugins/note_cache.h"
+
+#include "core/support.h"
 
 #include <pthread.h>
 #include <stdlib.h>

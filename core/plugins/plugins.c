@@ -1,9 +1,11 @@
 /* The plugins of a host: finding and loading them (rules D1–D5), and the record of what became of each. */
 #include "core/plugins/plugins.h"
 
+#include "core/platform.h"
 #include "core/plugins/deferred.h"
-#include "core/registry/records.h"
-#include "core/support/error.h"
+#include "core/plugins/note_cache.h"
+#include "core/registry.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>

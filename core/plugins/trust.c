@@ -1,8 +1,7 @@
 /* Who may write a file, and who may put another one in its place: see trust.h. */
 #include "core/plugins/trust.h"
 
-#include "core/support/error.h"
-#include "core/support/text.h"
+#include "core/support.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* What an op says of itself: a public view of its schema. */
-#include "core/cases/cost.h"
-#include "core/registry/records.h"
-#include "core/support/error.h"
+#include "core/cases.h"
+#include "core/registry/registry.h"
+#include "core/schema.h"
+#include "core/support.h"
 
 const char *fl_op_name(const fl_op *op) {
   return op->name;
@@ -72,4 +73,18 @@ fl_status fl_check(const fl_op *op, const fl_call *call) {
   if (!op)
     return fl_error(FL_ENOENT, "fl_check: the op is NULL");
   return fl_schema_check(op->schema, call);
+}
+
+fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,
+                             uint32_t n_inputs) {
+  if (!op)
+    return fl_error(FL_ENOENT, "fl_generate_inputs: the op is NULL");
+  return fl_schema_generate_inputs(op->schema, dtype, seed, number, inputs, n_inputs);
+}
+
+fl_status fl_generate_bench_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint32_t number,
+                                   fl_input *inputs, uint32_t n_inputs, uint32_t *n_calls) {
+  if (!op)
+    return fl_error(FL_ENOENT, "fl_generate_bench_inputs: the op is NULL");
+  return fl_schema_generate_bench_inputs(op->schema, dtype, sizes, number, inputs, n_inputs, n_calls);
 }

@@ -2,9 +2,16 @@
  * What one plugin registers is staged and then published as a whole (rule R3). Rows are judged when they are handed in,
  * so that the plugin hears of a refusal at once, and again when they are published, since others may have come first.
  */
-#include "core/plugins/deferred.h"
-#include "core/registry/records.h"
-#include "core/support/error.h"
+#include "core/registry/registration.h"
+
+#include "core/cases.h"
+#include "core/registry/components.h"
+#include "core/registry/frozen.h"
+#include "core/registry/implementations.h"
+#include "core/registry/layers.h"
+#include "core/registry/registry.h"
+#include "core/registry/slots.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -200,7 +207,7 @@ static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
   name_of_schema(def.schema, name);
   if (*name)
     snprintf(row, sizeof row, "op '%s'", name);
-  status = fl_schema_create(&def, &schema);
+  status = fl_schema_create_checked(&def, &schema);
   if (!status)
     status = check_listed(stage, schema->op_name);
   if (!status) {
@@ -651,7 +658,7 @@ static void load_listers(fl_host *host, const char *op) {
   if (!op || !atomic_load(&host->n_deferred))
     return;
   name_of_schema(op, name);
-  fl_load_deferred(host, name);
+  host->hooks->load_deferred(host, name);
 }
 
 fl_status fl_register_op(fl_host *host, const fl_op_def *op) {

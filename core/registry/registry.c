@@ -1,13 +1,12 @@
-/*
- * Ops by name, their implementations, and whether these are available. Writers hold the host's lock and publish;
- * readers follow published pointers (records.h). Staging by plugins is in registration.c.
- */
+/* Ops by name: writers hold the host's lock and publish; readers follow published pointers (records.h). */
 #include "core/registry/registry.h"
 
-#include "core/ops/ops.h"
-#include "core/plugins/deferred.h"
-#include "core/registry/records.h"
-#include "core/support/error.h"
+#include "core/ops.h"
+#include "core/registry/failures.h"
+#include "core/registry/implementations.h"
+#include "core/registry/loading.h"
+#include "core/registry/slots.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -108,11 +107,11 @@ static void op_clear(fl_op *op) {
   free(set);
   fl_impl_record_free(op->unfused);
   while (op->bindings) {
-    fl_binding *next = op->bindings->next;
+    fl_bound *next = op->bindings->next;
     free(op->bindings);
     op->bindings = next;
   }
-  fl_failures_free(op);
+  fl_failures_free_locked(op);
   fl_schema_free(op->schema);
   free(op->last_used);
 }
@@ -144,7 +143,7 @@ static void op_set_schema(fl_op *op, fl_schema *schema) {
              : op->host->checks                                                      ? FL_PATH_CHECKED
                                                                                      : FL_PATH_TRUSTING;
   op->checked_as = op->path == FL_PATH_OTHERWISE ? UINT64_MAX : schema->id;
-  op->unbound = (fl_target){.fn = fl_run_unbound, .self = op};
+  op->unbound = (fl_target){.fn = op->host->hooks->run_unbound, .self = op};
   fl_slots_init(&op->slots, op);
 }
 
@@ -180,7 +179,7 @@ fl_status fl_registry_parse(fl_op *op) {
   pthread_mutex_lock(&op->host->lock);
   bool parsed = op->schema != NULL;
   pthread_mutex_unlock(&op->host->lock);
-  fl_status status = parsed ? FL_OK : fl_schema_create_builtin(op->def, &schema);
+  fl_status status = parsed ? FL_OK : fl_schema_create(op->def, &schema);
   if (!schema)
     return status;
   pthread_mutex_lock(&op->host->lock);
@@ -206,7 +205,7 @@ static bool make_ready(fl_host *host, fl_op *op) {
 /* The thread may be reading: a kernel may call ops by name. */
 static __attribute__((noinline)) fl_op *find_otherwise(fl_host *host, const char *name) {
   fl_loading_begin(host);
-  fl_status status = fl_load_deferred(host, name);
+  fl_status status = host->hooks->load_deferred(host, name);
   pthread_mutex_lock(&host->lock);
   fl_op *op = status ? NULL : fl_registry_known(host, name);
   pthread_mutex_unlock(&host->lock);
@@ -218,7 +217,7 @@ static __attribute__((noinline)) fl_op *find_otherwise(fl_host *host, const char
 
 fl_status fl_registry_prepare_all(fl_host *host) {
   fl_loading_begin(host);
-  fl_status status = fl_load_deferred(host, NULL);
+  fl_status status = host->hooks->load_deferred(host, NULL);
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_ops && !status; i++) {
     fl_op *op = host->ops[i]; /* an op stays */
@@ -238,22 +237,6 @@ fl_op *fl_registry_find(fl_host *host, const char *name) {
   const fl_name_table *names = atomic_load_explicit(&host->names, memory_order_acquire);
   fl_op *op = table_find(names, name, length, fl_hash_name(name, length));
   return __builtin_expect(op != NULL, 1) ? op : find_otherwise(host, name);
-}
-
-const char *fl_registry_nearest_impl(const fl_op *op, const char *impl_id) {
-  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
-  const char **ids = set ? malloc(set->n * sizeof *ids) : NULL;
-  for (uint32_t i = 0; ids && i < set->n; i++)
-    ids[i] = set->impls[i]->impl_id;
-  const char *nearest = ids ? fl_nearest_word(impl_id, ids, set->n) : NULL;
-  free(ids);
-  return nearest;
-}
-
-fl_status fl_registry_no_such_impl(const fl_op *op, const char *impl_id) {
-  char hint[FL_NAME_MAX + 32];
-  return fl_error(FL_ENOENT, "op '%s' has no implementation '%s'%s", op->name, impl_id,
-                  fl_did_you_mean(hint, sizeof hint, fl_registry_nearest_impl(op, impl_id)));
 }
 
 fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
@@ -289,6 +272,11 @@ fl_status fl_registry_no_impl(fl_host *host, const char *name) {
              : status;
 }
 
+bool fl_custom_op_enabled(const fl_op *op) {
+  const fl_config *config = op->host->config;
+  return op->enforced || !config || fl_config_op_enabled(config, op->name);
+}
+
 /* Length of the name that a built-in op's schema begins with. */
 static size_t builtin_name(const fl_op_def *def) {
   return strcspn(def->schema, "(");
@@ -318,7 +306,7 @@ static bool add_builtin_ops(fl_host *host) {
     if (done) {
       op_add(host, op);
       table_put(host->declared, op);
-      done = fl_unfused_add(op);
+      done = host->hooks->add_parts(op);
     }
   }
   return done;
@@ -341,203 +329,6 @@ fl_status fl_registry_init(fl_host *host) {
   return done ? FL_OK : fl_error_no_memory();
 }
 
-/* --------------------------------------------------------------------------------------------- implementations */
-
-const fl_provider *fl_registry_provider(fl_host *host, const char *plugin, const char *build_id) {
-  for (const fl_provider *known = host->providers; known; known = known->next)
-    if (!strcmp(known->plugin, plugin) && !strcmp(known->build_id, build_id))
-      return known;
-  size_t length = strlen(plugin) + 1;
-  fl_provider *provider = malloc(sizeof *provider + length + strlen(build_id) + 1);
-  if (!provider)
-    return NULL;
-  memcpy(provider->plugin, plugin, length);
-  provider->build_id = strcpy(provider->plugin + length, build_id);
-  provider->next = host->providers;
-  host->providers = provider;
-  return provider;
-}
-
-static void providers_free(fl_host *host) {
-  while (host->providers) {
-    fl_provider *next = host->providers->next;
-    free(host->providers);
-    host->providers = next;
-  }
-}
-
-static int32_t priority_of(const fl_impl *impl) {
-  static const int32_t by_kind[] = {0, FL_PRIORITY_DEFAULT, FL_PRIORITY_VENDOR, FL_PRIORITY_REFERENCE};
-  return impl->priority || impl->flags & FL_IMPL_PRIORITY_ZERO ? impl->priority : by_kind[impl->kind];
-}
-
-/* Puts a string behind others; NULL and "" are none. */
-static const char *put(char **at, const char *text) {
-  if (!text || !*text)
-    return NULL;
-  char *start = *at;
-  *at = stpcpy(start, text) + 1;
-  return start;
-}
-
-fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *provider) {
-  const char *vendor = impl->vendor ? impl->vendor : "", *min_arch = impl->min_arch ? impl->min_arch : "";
-  size_t text = strlen(impl->impl_id) + strlen(vendor) + strlen(min_arch) + 3;
-  fl_impl_record *record = calloc(1, offsetof(fl_impl_record, impl_id) + text);
-  if (!record)
-    return NULL;
-  char *at = record->impl_id;
-  put(&at, impl->impl_id);
-  record->vendor = put(&at, vendor);
-  record->min_arch = put(&at, min_arch);
-  record->fn = impl->fn;
-  record->self = impl->self;
-  record->is_available = impl->is_available;
-  record->supports_args = impl->supports_args;
-  record->workspace_size = impl->workspace_size;
-  record->provider = provider;
-  record->devices = impl->devices;
-  record->dtypes = impl->dtypes;
-  record->flags = impl->flags;
-  record->priority = priority_of(impl);
-  record->kind = (uint8_t)impl->kind;
-  record->count = UINT32_MAX;
-  atomic_init(&record->reason, "is_available was not asked yet");
-  return record;
-}
-
-void fl_impl_record_count(fl_impl_record *record, fl_event event) {
-  fl_tally *tally = atomic_load_explicit(&record->tally, memory_order_acquire);
-  if (!tally) {
-    fl_tally *made = calloc(1, sizeof *made);
-    if (!made)
-      return; /* out of memory: this one is not counted */
-    if (atomic_compare_exchange_strong(&record->tally, &tally, made))
-      tally = made;
-    else
-      free(made);
-  }
-  atomic_fetch_add_explicit(&tally->events[event], 1, memory_order_relaxed);
-}
-
-uint64_t fl_impl_record_events(const fl_impl_record *record, fl_event event) {
-  const fl_tally *tally = atomic_load_explicit(&record->tally, memory_order_acquire);
-  return tally ? atomic_load_explicit(&tally->events[event], memory_order_relaxed) : 0;
-}
-
-void fl_impl_record_free(void *memory) {
-  fl_impl_record *record = memory;
-  if (!record)
-    return;
-  if (record->count != UINT32_MAX)
-    fl_count_release(record->count);
-  free(atomic_load_explicit(&record->tally, memory_order_relaxed));
-  free(record);
-}
-
-void fl_component_record_clear(fl_component_record *component) {
-  free(component->plugin);
-  free(component->type);
-  free(component->name);
-  free(component->op);
-}
-
-fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id) {
-  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
-  for (uint32_t i = 0; set && i < set->n; i++)
-    if (!strcmp(set->impls[i]->impl_id, impl_id))
-      return set->impls[i];
-  return op->unfused && !strcmp(op->unfused->impl_id, impl_id) ? op->unfused : NULL;
-}
-
-bool fl_registry_has_impl(const fl_op *op, int32_t device_type) {
-  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
-  for (uint32_t i = 0; set && i < set->n; i++)
-    if (fl_impl_is_for(set->impls[i], device_type))
-      return true;
-  return false;
-}
-
-void fl_registry_ask_availability(fl_host *host, const fl_op *op, int32_t device_type) {
-  if (fl_thread_join())
-    return;
-  pthread_mutex_lock(&host->lock);
-  uint32_t generation = host->registry_generation;
-  pthread_mutex_unlock(&host->lock);
-
-  /* Reading keeps the records; plugins stay mapped. */
-  fl_thread *self = &fl_self;
-  uint64_t outer = fl_read_begin(self);
-  pthread_mutex_lock(&host->availability_lock);
-  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
-  for (uint32_t i = 0; set && i < set->n; i++) {
-    fl_impl_record *record = set->impls[i];
-    uint32_t asked = atomic_load(&record->asked);
-    if (!fl_impl_is_for(record, device_type))
-      continue;
-    if (asked && (int32_t)(asked - generation) >= 0) /* for a later one, perhaps, by another thread */
-      continue;
-    const char *reason = NULL;
-    if (!record->is_available || record->is_available(record->self, &reason))
-      reason = NULL;
-    else if (!reason)
-      reason = "is_available says no and gives no reason";
-    atomic_store(&record->reason, reason);
-    atomic_store(&record->asked, generation);
-  }
-  pthread_mutex_unlock(&host->availability_lock);
-  fl_read_end(self, outer);
-}
-
-static void ask_all(fl_host *host) {
-  pthread_mutex_lock(&host->lock);
-  for (uint32_t i = 0; i < host->n_ops; i++) {
-    fl_op *op = host->ops[i]; /* an op stays */
-    pthread_mutex_unlock(&host->lock);
-    fl_registry_ask_availability(host, op, 0);
-    fl_architectures_ask_all(host, op);
-    pthread_mutex_lock(&host->lock);
-  }
-  pthread_mutex_unlock(&host->lock);
-}
-
-/* In this generation? The host's lock is held. */
-static bool all_asked(const fl_host *host) {
-  for (uint32_t i = 0; i < host->n_ops; i++) {
-    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
-    for (uint32_t j = 0; set && j < set->n; j++)
-      if (atomic_load(&set->impls[j]->asked) != host->registry_generation)
-        return false;
-  }
-  return true;
-}
-
-void fl_registry_lock_asked(fl_host *host) {
-  for (;;) {
-    ask_all(host);
-    pthread_mutex_lock(&host->lock);
-    if (all_asked(host)) /* else some were registered, or are out of date, meanwhile */
-      return;
-    pthread_mutex_unlock(&host->lock);
-  }
-}
-
-void fl_registry_advance(fl_host *host) {
-  host->registry_generation++;
-  host->registry_generation += !host->registry_generation; /* 0 is never */
-  fl_host_advance(host);
-}
-
-void fl_host_advance(fl_host *host) {
-  host->epoch++;
-  while (host->bound) {
-    fl_op *op = host->bound;
-    host->bound = op->next_bound;
-    op->is_bound = false;
-    fl_unbind(op, NULL, NULL);
-  }
-}
-
 void fl_registry_free(fl_host *host) {
   for (uint32_t i = 0; i < host->n_ops; i++) {
     if (host->ops[i]->def)
@@ -553,5 +344,5 @@ void fl_registry_free(fl_host *host) {
   for (uint32_t i = 0; i < host->n_components; i++)
     fl_component_record_clear(&host->components[i]);
   free(host->components);
-  providers_free(host);
+  fl_providers_free(host);
 }

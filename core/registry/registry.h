@@ -1,44 +1,43 @@
 /*
- * The registry of one host: ops with their schemas and implementations. What is published is an immutable generation;
- * registering or withdrawing publishes the next one.
+ * The registry of one host: ops by name. What is published is an immutable generation; registering or withdrawing
+ * publishes the next one.
  */
 #ifndef FLHOST_CORE_REGISTRY_REGISTRY_H
 #define FLHOST_CORE_REGISTRY_REGISTRY_H
 
-#include "core/support/log.h"
-#include "core/support/text.h"
-#include <flhost/flhost.h>
-#include <pthread.h>
+#include "core/registry/records.h"
 
-/* What one plugin registers, until it is committed as a whole. */
-typedef struct fl_stage fl_stage;
+fl_status fl_registry_init(fl_host *host); /* with the built-in ops */
+void fl_registry_free(fl_host *host);
 
-/* Begins. `plugin` is its name, `build_id` what its implementations carry (fl_impl_uuid; "" = unknown), `flags` those
- * of its note. NULL: out of memory. */
-fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *build_id, uint32_t flags);
+uint64_t fl_hash_name(const char *name, size_t length);
 
-/* From now on rows of other ops than those of the list (FL_PLUGIN_OPS) are refused, and so are components but for the
- * platform of FL_PLUGIN_PLATFORM (NULL: none). Both borrowed. */
-void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform);
+/* The op, ready to be called; NULL if there is none, no message. For one that is not ready yet its entry is parsed and
+ * the deferred plugins that list it are loaded. The caller is reading, and holds no lock. */
+fl_op *fl_registry_find(fl_host *host, const char *name);
 
-/* The table to hand to register_builtins. */
-fl_registry *fl_stage_table(fl_stage *stage);
+/* The op, ready or not: its schema may not be there. The host's lock is held. */
+fl_op *fl_registry_known(const fl_host *host, const char *name);
 
-/* Publishes what was staged. FL_EPLUGIN (nothing published) when a row was refused and the flags do not allow it; the
- * message says which rows and why, or what registry->error() was told. With FL_OK it is "", or says what is wrong even
- * so: rows that were refused, or nothing that was registered. *n_impls: implementations published. Frees the stage. */
-fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls);
+/* Do calls find it? The host's lock is held. */
+bool fl_registry_is_ready(const fl_host *host, const char *name);
 
-/* Drops it. The message that registry->error() was given, if any, is put into the thread's error message. */
-void fl_stage_abort(fl_stage *stage);
+/* Sees to it that an op has its schema. No lock is held. */
+fl_status fl_registry_parse(fl_op *op);
 
-/* A component that a plugin brought. */
-typedef struct fl_component_record {
-  char *plugin, *type, *name;
-  fl_platform platform; /* type "platform" */
-  char *op;             /* type "layer": what replaces the class `name`; else NULL */
-  void *self;
-  pthread_mutex_t *asking; /* held while is_active runs; NULL: nobody else asks */
-} fl_component_record;
+/* FL_ENOENT, with the nearest name. */
+fl_status fl_registry_no_such_op(fl_host *host, const char *name);
+/* The same with the first words that callers of the peer rely on (S4): to it, an op is what has implementations. */
+fl_status fl_registry_no_impl(fl_host *host, const char *name);
+
+/* Makes every op ready: parsed, and all plugins loaded. No lock is held. */
+fl_status fl_registry_prepare_all(fl_host *host);
+
+/* Adds an op, ready unless a deferred plugin lists it; takes over the schema. NULL: out of memory. The host's lock is
+ * held. */
+fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin);
+
+/* custom_ops: is it enabled, or does it run its reference? The host's lock is held. */
+bool fl_custom_op_enabled(const fl_op *op);
 
 #endif

@@ -2,9 +2,12 @@
  * Takes away what a plugin registered: its implementations and components, while calls go on. What calls may still be
  * running is freed when none can be (thread.h).
  */
-#include "core/plugins/deferred.h"
-#include "core/registry/records.h"
-#include "core/support/error.h"
+#include "core/registry/failures.h"
+#include "core/registry/frozen.h"
+#include "core/registry/implementations.h"
+#include "core/registry/loading.h"
+#include "core/registry/slots.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +65,7 @@ static bool withdraw_from(fl_host *host, fl_op *op, const char *plugin, withdraw
       set->impls[set->n++] = old->impls[i];
       continue;
     }
-    fl_failure_forget(op, old->impls[i]);
+    fl_failure_forget_locked(op, old->impls[i]);
     withdrawn->records[withdrawn->n++] = old->impls[i];
   }
   atomic_store_explicit(&op->impls, set, memory_order_release);

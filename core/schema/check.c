@@ -3,8 +3,7 @@
  * while all is well, and say in every error which argument or result is wrong, how, and what is expected.
  */
 #include "core/schema/match.h"
-#include "core/support/error.h"
-#include "core/support/tensor.h"
+#include "core/support.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #ifndef FLHOST_CORE_SCHEMA_EXPRESSION_H
 #define FLHOST_CORE_SCHEMA_EXPRESSION_H
 
-#include "core/support/scan.h"
+#include "core/support.h"
 
 typedef struct fl_expression fl_expression;
 struct fl_expression {

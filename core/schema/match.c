@@ -6,7 +6,7 @@
  */
 #include "core/schema/match.h"
 
-#include "core/support/error.h"
+#include "core/support.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #define FLHOST_CORE_SCHEMA_MATCH_H
 
 #include "core/schema/rules.h"
-#include "core/support/text.h"
+#include "core/support.h"
 
 /* What the arguments of one call say. Only what is marked known is initialised. */
 typedef struct fl_bindings {

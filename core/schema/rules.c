@@ -4,7 +4,7 @@
  */
 #include "core/schema/rules.h"
 
-#include "core/support/scan.h"
+#include "core/support.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,10 +4,9 @@
  */
 #include "core/schema/schema.h"
 
-#include "core/cases/cases.h"
-#include "core/cases/cost.h"
+#include "core/cases.h"
 #include "core/schema/rules.h"
-#include "core/support/scan.h"
+#include "core/support.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -489,7 +488,7 @@ static int32_t find_device_argument(const fl_schema *schema) {
   return first;
 }
 
-fl_status fl_schema_create_builtin(const fl_op_def *def, fl_schema **schema) {
+fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
   fl_op_def full = {0}; /* fields that an older caller does not have read as zero */
   if (!def || def->size < offsetof(fl_op_def, schema) + sizeof def->schema || !def->schema)
     return fl_error(FL_EINVAL, "an op needs its struct's size and a schema");
@@ -526,43 +525,6 @@ out:
   return status;
 }
 
-fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
-  fl_schema *created = NULL;
-  const fl_cases *parsed;
-  fl_status status = fl_schema_create_builtin(def, &created);
-  if (!status)
-    status = fl_schema_cases(created, &parsed);
-  if (!status)
-    status = fl_schema_bench(created, &parsed);
-  if (!status)
-    status = fl_cost_check(created);
-  if (status)
-    fl_schema_free(created);
-  else
-    *schema = created;
-  return status;
-}
-
-/* `place` is set once: what another thread put there first stays. */
-static fl_status compile_once(const fl_schema *schema, const char *what, const char *text, _Atomic(fl_cases *) *place,
-                              const fl_cases **cases) {
-  fl_cases *compiled, *before = atomic_load_explicit(place, memory_order_acquire);
-  fl_status status = before ? FL_OK : fl_cases_compile(schema, what, text, &compiled);
-  if (!before && !status && !atomic_compare_exchange_strong(place, &before, compiled))
-    fl_cases_free(compiled);
-  if (!status)
-    *cases = before ? before : compiled;
-  return status;
-}
-
-fl_status fl_schema_cases(const fl_schema *schema, const fl_cases **cases) {
-  return compile_once(schema, "cases", schema->cases, &((fl_schema *)schema)->compiled_cases, cases);
-}
-
-fl_status fl_schema_bench(const fl_schema *schema, const fl_cases **bench) {
-  return compile_once(schema, "bench", schema->bench, &((fl_schema *)schema)->compiled_bench, bench);
-}
-
 static void free_default(fl_value *value) {
   if (value->type == FL_STRING)
     free((char *)value->v.s);
@@ -590,8 +552,11 @@ void fl_schema_free(fl_schema *schema) {
   free(schema->bytes);
   free(schema->flops);
   fl_rules_free(schema->compiled);
-  fl_cases_free(atomic_load_explicit(&schema->compiled_cases, memory_order_relaxed));
-  fl_cases_free(atomic_load_explicit(&schema->compiled_bench, memory_order_relaxed));
+  for (int i = 0; i < FL_SCHEMA_DERIVED; i++) {
+    fl_derived *derived = atomic_load_explicit(&schema->derived[i], memory_order_relaxed);
+    if (derived)
+      derived->release(derived);
+  }
   free(schema);
 }
 

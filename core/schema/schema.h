@@ -11,6 +11,13 @@
 /* Most arguments and results of one op together, and results alone. */
 enum { FL_SCHEMA_MAX_VALUES = 64, FL_SCHEMA_MAX_RESULTS = 16 };
 
+enum { FL_SCHEMA_CASES, FL_SCHEMA_BENCH, FL_SCHEMA_DERIVED }; /* fl_schema.derived */
+
+/* What a room above makes of a schema's texts once and leaves with the schema. */
+typedef struct fl_derived {
+  void (*release)(struct fl_derived *derived);
+} fl_derived;
+
 typedef struct fl_schema {
   char *op_name;
   char *text;                     /* canonical: one space after commas, defaults as given */
@@ -26,21 +33,14 @@ typedef struct fl_schema {
   int32_t device_argument;   /* the value whose device selects: the first required tensor, else the first tensor, of the
                                 arguments and, after them, the results; -1: the op has no tensor */
   struct fl_rules *compiled; /* parsed rules; NULL if none */
-  _Atomic(struct fl_cases *) compiled_cases; /* fl_schema_cases */
-  _Atomic(struct fl_cases *) compiled_bench; /* fl_schema_bench */
-  uint64_t id;                               /* no other schema of the process has or had it; not 0 */
+  _Atomic(fl_derived *) derived[FL_SCHEMA_DERIVED]; /* by cases/: set once, NULL before */
+  uint64_t id;                                      /* no other schema of the process has or had it; not 0 */
 } fl_schema;
 
-/* Parses `def`. FL_EINVAL with the place in the text, what was found and what is expected. */
+/* Parses `def`, but for its cases and costs (fl_cases_check). FL_EINVAL with the place in the text, what was found and
+ * what is expected. */
 fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema);
-/* The same of an entry in core/ops, whose cases, bench and costs are left until somebody asks for them: the build has
- * parsed them. */
-fl_status fl_schema_create_builtin(const fl_op_def *def, fl_schema **schema);
 void fl_schema_free(fl_schema *schema);
-
-/* The parsed cases and calls to time, which belong to the schema. Any thread may ask. */
-fl_status fl_schema_cases(const fl_schema *schema, const struct fl_cases **cases);
-fl_status fl_schema_bench(const fl_schema *schema, const struct fl_cases **bench);
 
 /* Same names, types, defaults, aliases (what makes two declarations of an op one and the same)? */
 bool fl_schema_same(const fl_schema *a, const fl_schema *b);

@@ -8,8 +8,7 @@
 #include "core/settings/policy.h"
 #include "core/settings/settings.h"
 #include "core/settings/yaml.h"
-#include "core/support/error.h"
-#include "core/support/problems.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>

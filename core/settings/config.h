@@ -5,9 +5,7 @@
 #ifndef FLHOST_CORE_SETTINGS_CONFIG_H
 #define FLHOST_CORE_SETTINGS_CONFIG_H
 
-#include "core/support/log.h"
-#include "core/support/problems.h"
-#include "core/support/text.h"
+#include "core/support.h"
 #include <flhost/flhost.h>
 
 /* Where settings come from. Borrowed. */

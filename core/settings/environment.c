@@ -1,6 +1,6 @@
 /* The environment and the engine's options: see environment.h and the first part of config.h. */
 #include "core/settings/environment.h"
-#include "core/platform/platform.h"
+#include "core/platform.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "core/settings/config.h"
 #include "core/settings/settings.h"
-#include "core/support/problems.h"
+#include "core/support.h"
 
 /* The variable or option that sets a row, with its text; NULL when neither does. */
 const char *fl_sources_text(const fl_config_sources *sources, const fl_setting_row *row, const char **source);

@@ -3,8 +3,7 @@
  * keeps no places, a scan over the text that it accepted finds line and column of each op.
  */
 #include "core/settings/op_config.h"
-#include "core/support/error.h"
-#include "core/support/read_file.h"
+#include "core/support.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -3,8 +3,7 @@
  * that it can be shared between threads and compared by value. Relies on text.h only.
  */
 #include "core/settings/policy.h"
-#include "core/support/error.h"
-#include "core/support/text.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>

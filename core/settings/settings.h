@@ -6,7 +6,7 @@
 #define FLHOST_CORE_SETTINGS_SETTINGS_H
 
 #include "core/settings/yaml.h"
-#include "core/support/problems.h"
+#include "core/support.h"
 
 /* Rows of the table, in its order. */
 typedef enum fl_setting_id {

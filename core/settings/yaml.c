@@ -1,7 +1,6 @@
 /* YAML through libyaml: see yaml.h. */
 #include "core/settings/yaml.h"
-#include "core/support/error.h"
-#include "core/support/read_file.h"
+#include "core/support.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef FLHOST_CORE_SETTINGS_YAML_H
 #define FLHOST_CORE_SETTINGS_YAML_H
 
-#include "core/support/problems.h"
+#include "core/support.h"
 
 typedef struct fl_yaml fl_yaml;
 typedef struct yaml_node_s fl_yaml_node;

@@ -3,6 +3,7 @@
 #define FLHOST_CORE_SUPPORT_TEXT_H
 
 #include <flhost/flhost.h>
+#include <flhost/testing.h>
 
 /* A growing string. Zero-initialise; `text` may be NULL while empty (fl_text_get gives ""). After an allocation failed,
  * `failed` is set and further appends do nothing. */

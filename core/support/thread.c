@@ -1,8 +1,6 @@
 /* Threads, reading, reclaiming, fork: see thread.h. */
 #include "core/support/thread.h"
 
-#include "core/call/checked_forms.h"
-#include "core/registry/records.h"
 #include "core/support/error.h"
 
 #include <linux/membarrier.h>
@@ -16,13 +14,8 @@ _Thread_local fl_thread fl_self __attribute__((tls_model("initial-exec"))) = {.s
 _Atomic uint64_t fl_period = FL_PERIOD;
 static bool has_membarrier; /* if not, readers fence by themselves */
 
-/*
- * Two locks of the process, none held while code of a plugin or of the engine runs. Order, as fork takes them:
- * hosts_lock, each host's lock, threads_lock.
+/* Taken after every other lock of the library, by fork, too. Never held while code of a plugin or of the engine runs.
  */
-static pthread_mutex_t hosts_lock = PTHREAD_MUTEX_INITIALIZER;
-static fl_host *hosts;
-
 static pthread_mutex_t threads_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all that follows */
 static fl_thread *threads;
 static uint64_t last_thread_id;
@@ -33,6 +26,18 @@ static struct {
 } counts;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static struct {
+  void *(*create)(void);
+  void (*release)(void *memory);
+} keeps;
+
+void fl_thread_keeps(void *(*create)(void), void (*release)(void *memory)) {
+  pthread_mutex_lock(&threads_lock);
+  keeps.create = create;
+  keeps.release = release;
+  pthread_mutex_unlock(&threads_lock);
+}
 
 /* Takes an ending thread out of the list: before its message buffer goes, which a call or a fork would still touch. */
 static void thread_leave(void) {
@@ -48,9 +53,9 @@ static void thread_leave(void) {
     self->next->previous = self->previous;
   pthread_mutex_unlock(&threads_lock);
   free(self->calls);
-  fl_memos_free(self->memos);
+  keeps.release(self->kept);
   self->calls = NULL;
-  self->memos = NULL;
+  self->kept = NULL;
   self->n_calls = 0;
   self->message = NULL;
   self->scope = NULL;
@@ -59,17 +64,11 @@ static void thread_leave(void) {
 }
 
 static void fork_prepare(void) {
-  pthread_mutex_lock(&hosts_lock);
-  for (fl_host *host = hosts; host; host = host->next)
-    pthread_mutex_lock(&host->lock);
   pthread_mutex_lock(&threads_lock);
 }
 
 static void fork_parent(void) {
   pthread_mutex_unlock(&threads_lock);
-  for (fl_host *host = hosts; host; host = host->next)
-    pthread_mutex_unlock(&host->lock);
-  pthread_mutex_unlock(&hosts_lock);
 }
 
 /* X1: only this thread is left. The records of the others are thread storage that nobody frees; what they point to is.
@@ -80,7 +79,7 @@ static void fork_child(void) {
     if (thread != &fl_self) {
       free(thread->calls);
       free(thread->message);
-      fl_memos_free(thread->memos);
+      keeps.release(thread->kept);
     }
   threads = known ? &fl_self : NULL;
   fl_self.next = fl_self.previous = NULL;
@@ -89,12 +88,6 @@ static void fork_child(void) {
   if (counts.n)
     memset(counts.ended, 0, counts.n * sizeof *counts.ended);
   pthread_mutex_unlock(&threads_lock);
-  fl_default_after_fork();
-  for (fl_host *host = hosts; host; host = host->next) {
-    fl_host_after_fork(host);
-    pthread_mutex_unlock(&host->lock);
-  }
-  pthread_mutex_unlock(&hosts_lock);
 }
 
 static void initialise(void) {
@@ -102,16 +95,20 @@ static void initialise(void) {
   has_membarrier = !syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
 }
 
+void fl_threads_start(void) {
+  pthread_once(&once, initialise);
+}
+
 fl_status fl_thread_join(void) {
   fl_thread *self = &fl_self;
   if (!(atomic_load_explicit(&self->state, memory_order_relaxed) & FL_THREAD_UNKNOWN))
     return FL_OK;
-  pthread_once(&once, initialise);
+  fl_threads_start();
   self->message = fl_error_buffer();
-  self->memos = fl_memos_create();
-  if (!self->message || !self->memos) {
-    fl_memos_free(self->memos);
-    self->memos = NULL;
+  self->kept = keeps.create();
+  if (!self->message || !self->kept) {
+    keeps.release(self->kept);
+    self->kept = NULL;
     return fl_error_no_memory();
   }
   fl_error_at_thread_end(thread_leave);
@@ -153,7 +150,7 @@ static uint64_t oldest_reader(void) {
 
 void fl_synchronize(void) {
   uint64_t period = atomic_fetch_add(&fl_period, FL_PERIOD) + FL_PERIOD;
-  pthread_once(&once, initialise);
+  fl_threads_start();
   for (unsigned i = 0; oldest_reader() < period; i++) {
     if (i < 64)
       sched_yield();
@@ -275,24 +272,4 @@ void fl_count_release(uint32_t id) {
       counts.next = id;
   }
   pthread_mutex_unlock(&threads_lock);
-}
-
-/* -------------------------------------------------------------------------------------------------------- hosts */
-
-void fl_hosts_add(fl_host *host) {
-  pthread_once(&once, initialise);
-  pthread_mutex_lock(&hosts_lock);
-  host->next = hosts;
-  hosts = host;
-  pthread_mutex_unlock(&hosts_lock);
-}
-
-void fl_hosts_remove(fl_host *host) {
-  pthread_mutex_lock(&hosts_lock);
-  for (fl_host **link = &hosts; *link; link = &(*link)->next)
-    if (*link == host) {
-      *link = host->next;
-      break;
-    }
-  pthread_mutex_unlock(&hosts_lock);
 }

@@ -30,9 +30,9 @@ typedef struct fl_thread {
   char *message;                  /* fl_error_buffer() */
   const char *reason;             /* of a supports_args that said no; nobody reads it */
   fl_scope *scope;                /* innermost scope; NULL */
-  struct fl_memos *memos;         /* of good calls */
+  void *kept;                     /* what fl_thread_keeps makes */
   bool settled;                   /* the error that a target returns is the call's: no fallback is left to try */
-  _Atomic(uint64_t) *calls;       /* calls counted by this thread, by fl_impl_record.id */
+  _Atomic(uint64_t) *calls;       /* calls counted by this thread, by number */
   uint32_t n_calls;
   uint64_t id;
   struct fl_thread *next, *previous; /* of all threads that ever called an op */
@@ -46,6 +46,14 @@ extern _Thread_local fl_thread fl_self __attribute__((tls_model("initial-exec"))
 /* Current period; advances when somebody waits. */
 extern _Atomic uint64_t fl_period;
 #pragma GCC visibility pop
+
+/* Fork knows of threads from now on. Locks that are taken before those of this file need handlers that are registered
+ * after this. */
+void fl_threads_start(void);
+
+/* What a thread gets when it joins and gives back when it ends; `release` takes NULL, too. To be said before any thread
+ * joins, and the same each time. */
+void fl_thread_keeps(void *(*create)(void), void (*release)(void *memory));
 
 /* Enters the calling thread into the list, if it is not there. FL_ENOMEM. */
 fl_status fl_thread_join(void);
@@ -119,9 +127,5 @@ uint64_t fl_count_total(uint32_t id);
 /* Numbers for counted implementations: a new one counts from 0. UINT32_MAX: out of memory. */
 uint32_t fl_count_new(void);
 void fl_count_release(uint32_t id);
-
-/* Hosts of the process, so that fork finds them. */
-void fl_hosts_add(fl_host *host);
-void fl_hosts_remove(fl_host *host);
 
 #endif

@@ -1,17 +1,16 @@
 /*
  * vLLM's CustomOp rules: which ops custom_ops disables, so that they run their reference, and what overrides that.
  */
-#include "core/plugins/deferred.h"
-#include "core/registry/records.h"
-#include "core/support/error.h"
+#include "core/vllm/custom_ops.h"
 
+#include "core/plugins.h"
+#include "core/registry.h"
+#include "core/settings.h"
+#include "core/support.h"
+
+#include <flhost/vllm.h>
 #include <stdlib.h>
 #include <string.h>
-
-bool fl_custom_op_enabled(const fl_op *op) {
-  const fl_config *config = op->host->config;
-  return op->enforced || !config || fl_config_op_enabled(config, op->name);
-}
 
 fl_status fl_op_enforce_enable(fl_op *op, bool enforce) {
   if (!op)

@@ -2,8 +2,10 @@
  * Fused ops by their parts: what the token `unfused` of an order picks. Each is an implementation that the host itself
  * has for the op; its parts are ops that are called under the policy in force. On the CPU only.
  */
-#include "core/registry/records.h"
-#include "core/support/error.h"
+#include "core/vllm/parts.h"
+
+#include "core/registry.h"
+#include "core/support.h"
 
 #include <flhost/dtype.h>
 #include <stdlib.h>
@@ -106,7 +108,7 @@ static fl_impl_record *record_create(fl_op *op, fl_kernel_fn fn, uint32_t dtypes
   return record;
 }
 
-bool fl_unfused_add(fl_op *op) {
+bool fl_parts_add(fl_op *op) {
   for (size_t i = 0; i < sizeof unfused / sizeof *unfused; i++)
     if (!strcmp(unfused[i].op, op->name))
       return (op->unfused = record_create(op, unfused[i].fn, unfused[i].dtypes)) != NULL;

@@ -16,12 +16,14 @@
 extern "C" {
 #endif
 
+/* A float's bits. */
 static inline uint32_t fl_float_bits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
   return bits;
 }
 
+/* The float that has these bits. */
 static inline float fl_float_from_bits(uint32_t bits) {
   float value;
   memcpy(&value, &bits, sizeof value);

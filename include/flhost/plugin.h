@@ -42,6 +42,7 @@ extern "C" {
 /* Makes register_builtins visible in a plugin that is compiled with -fvisibility=hidden (as it should be). */
 #define FL_EXPORT __attribute__((visibility("default")))
 
+/* Lets the compiler check the arguments of a format. */
 #if defined(__GNUC__)
 #define FL_PRINTF(format_index, first_index) __attribute__((format(printf, format_index, first_index)))
 #else
@@ -52,11 +53,12 @@ extern "C" {
 
 /*
  * What a function of flhost or of an implementation returns. What the host does when an implementation returns:
- *   FL_OK        the outputs are written.
- *   FL_EINVAL    the caller's arguments are wrong. Returned to the caller at once, held against nobody.
- *   FL_ENOTSUP   these arguments are not supported here, and nothing was written. The next candidate is tried.
- *   FL_ENOMEM, FL_EDEVICE, FL_EINTERNAL
- *                the implementation failed. Counted, and (policy not strict) the next candidate is tried.
+ * - FL_OK: the outputs are written.
+ * - FL_EINVAL: the caller's arguments are wrong. Returned to the caller at once, held against nobody.
+ * - FL_ENOTSUP: these arguments are not supported here, and nothing was written. The next candidate is tried.
+ * - FL_ENOMEM, FL_EDEVICE, FL_EINTERNAL: the implementation failed. Counted, and (policy not strict) the next candidate
+ *   is tried.
+ *
  * Any other value that an implementation returns counts as FL_EINTERNAL.
  */
 typedef int32_t fl_status;
@@ -88,6 +90,7 @@ enum {
 /* Tensors have at most this many dimensions. */
 #define FL_MAX_DIMS 8
 
+/* What a value is. */
 typedef enum fl_type {
   FL_NONE = 0,
   FL_TENSOR = 1,  /* DLTensor *; strides may be NULL (compact, row-major) */
@@ -112,6 +115,7 @@ typedef struct fl_value {
   } v;
 } fl_value;
 
+/* No value. */
 static inline fl_value fl_none(void) {
   fl_value value;
   value.type = FL_NONE;
@@ -136,6 +140,7 @@ static inline fl_value fl_required_tensor(DLTensor *tensor) {
   return value;
 }
 
+/* A number. */
 static inline fl_value fl_int(int64_t i) {
   fl_value value = fl_none();
   value.type = FL_INT;
@@ -143,6 +148,7 @@ static inline fl_value fl_int(int64_t i) {
   return value;
 }
 
+/* A floating-point number. */
 static inline fl_value fl_float(double f) {
   fl_value value = fl_none();
   value.type = FL_FLOAT;
@@ -150,6 +156,7 @@ static inline fl_value fl_float(double f) {
   return value;
 }
 
+/* A truth value. */
 static inline fl_value fl_bool(bool b) {
   fl_value value = fl_none();
   value.type = FL_BOOL;
@@ -227,6 +234,7 @@ static inline int64_t fl_stride(const DLTensor *tensor, int dim) {
 
 /* ----------------------------------------------------------------------------------------------- implementations */
 
+/* Whose an implementation is. */
 typedef enum fl_kind {
   FL_KIND_DEFAULT = 1,  /* printed `flagos`, priority 150 */
   FL_KIND_VENDOR = 2,   /* printed `vendor`, priority 100 */
@@ -262,12 +270,12 @@ enum {
 #define FL_NAME_MAX 127
 
 /*
- * fl_impl.min_arch is compared with fl_device_properties.arch of the devices; an implementation is not run on a device
+ * One implementation of one op.
+ *
+ * `min_arch` is compared with fl_device_properties.arch of the devices; an implementation is not run on a device
  * that does not reach it. Which names reach which is the platform's to say (fl_platform.arch_reaches); without that
  * function only equal ones do. Several, with commas between them: a device has to reach one ("gfx908,gfx1030").
  */
-
-/* One implementation of one op. */
 typedef struct fl_impl {
   uint32_t size;       /* sizeof(fl_impl) */
   uint32_t flags;      /* FL_IMPL_* */
@@ -340,7 +348,9 @@ typedef struct fl_op_def {
   fl_status (*check)(fl_call *call);
   /*
    * Calls to test the op with (`flhost verify`), as text: what each part of a call is drawn from.
+   *
    *     "...: [1] [7, 3] [0]; d: 1 64 2*g; approximate: none tanh; position_ids: 0..p-1; weight: none 0.5..2"
+   *
    * One clause for each part: a dimension's name of the rules, `...` or an argument; a colon; the choices, divided by
    * white space. All choices of a clause are taken equally often, and clauses independently of each other: a call that
    * the rules, `check` or `infer` refuse is left out, so only a good part of the calls has to be a valid one.
@@ -355,6 +365,7 @@ typedef struct fl_op_def {
    * them. Before any of these its shape, [n, 1], where the rules leave it open. Before all choices `with NAME` or
    * `without NAME`: it is none unless that earlier tensor is there, or is not;
    * - what may be none: also `none`.
+   *
    * Without a clause: some small sizes; for `...` some shapes, zero tokens among them; floats `normal`, integers 0..3;
    * a bool both ways; another argument its default; what may be none and has no default: there or not (an attribute:
    * not). A str without default needs a clause. A name of both a dimension and a tensor is the dimension's.
@@ -370,7 +381,9 @@ typedef struct fl_op_def {
    * - given(x): 1 if the argument is not none, else 0; min(a, b), max(a, b);
    * - in `bytes`, default: each argument read once and each result written once, a state (an argument that is
    *   overwritten without a result in its place) read and written.
+   *
    *     .flops = "2*numel(...)*n*k + given(bias)*numel(out)", .bytes = "default - nbytes(table) + nbytes(out)"
+   *
    * bytes NULL: `default`. flops NULL: not known.
    */
   const char *bytes, *flops;
@@ -451,18 +464,21 @@ enum { FL_LOG_DEBUG = 10, FL_LOG_INFO = 20, FL_LOG_WARNING = 30, FL_LOG_ERROR = 
 /*
  * What register_builtins is given. Valid only during that call and in that thread. What is registered becomes visible
  * all together when register_builtins returns FL_OK, and not at all otherwise.
+ *
+ * The three functions that register copy the struct and its strings. The host reports a row that they refuse by itself;
+ * when the plugin's note has FL_PLUGIN_SKIP_REFUSED the other rows stand, else the whole plugin is refused.
  */
 typedef struct fl_registry fl_registry;
 struct fl_registry {
   uint32_t size;
   uint16_t abi_major, abi_minor; /* those of the host */
   void *host;                    /* the host's own */
-  /* Each copies the struct and its strings. FL_EINVAL: a field is wrong; FL_EEXIST: (op_name, impl_id), the platform or
-   * the layer class is taken, or the op is known with another schema; FL_ENOENT: there is no such op. The host reports
-   * the refused row by itself; when the plugin's note has FL_PLUGIN_SKIP_REFUSED the other rows stand, else the whole
-   * plugin is refused. */
+  /* Defines an op. FL_EINVAL: a field is wrong; FL_EEXIST: the op is known with another schema. */
   fl_status (*register_op)(fl_registry *registry, const fl_op_def *op);
+  /* Offers an implementation. FL_EINVAL: a field is wrong; FL_EEXIST: (op_name, impl_id) is taken; FL_ENOENT: there is
+   * no such op. */
   fl_status (*register_impl)(fl_registry *registry, const fl_impl *impl);
+  /* Brings a component. FL_EINVAL: a field is wrong; FL_EEXIST: the platform or the layer class is taken. */
   fl_status (*register_component)(fl_registry *registry, const fl_component *component);
   /* Why register_builtins is about to return an error; shown by `flhost plugins`. If it then returns FL_OK, the plugin
    * is loaded, with a warning. */
@@ -477,6 +493,7 @@ struct fl_registry {
  * signal handlers, floating-point mode). No device needs to be present: say so in is_available.
  */
 FL_EXPORT fl_status register_builtins(fl_registry *registry);
+/* That function. */
 typedef fl_status (*fl_register_fn)(fl_registry *registry);
 
 /* ---------------------------------------------------------------------------------------------------- the note */
@@ -501,7 +518,9 @@ typedef struct fl_plugin_note {
 
 /*
  * Stands once in a plugin, outside functions:
+ *
  *     FL_PLUGIN("name", "version", "vendor", "SPDX licence", "instruction sets");
+ *
  * The name has up to 63 bytes; engine and flhost are taken. Files that are variants of one backend may share it, and
  * are withdrawn together. Instruction sets are a comma list in the compiler's spelling ("avx2,fma,avx512f", "sve"), ""
  * for none. A file compiled with -mavx2 that does not say so crashes on an older machine; one that does is turned down
@@ -509,6 +528,7 @@ typedef struct fl_plugin_note {
  */
 #define FL_PLUGIN(name_, version_, vendor_, licence_, isa_)                                                            \
   FL_PLUGIN_WITH_FLAGS(name_, version_, vendor_, licence_, isa_, 0)
+/* The same with FL_PLUGIN_*. */
 #define FL_PLUGIN_WITH_FLAGS(name_, version_, vendor_, licence_, isa_, flags_)                                         \
   FL_EXPORT extern const fl_plugin_note flhost_plugin_note;                                                            \
   __attribute__((section(".note.flhost"), used, aligned(4)))                                                           \
@@ -528,7 +548,9 @@ typedef struct fl_plugin_note {
 
 /*
  * Beside FL_PLUGIN, once at most: the ops that the plugin implements or defines, a comma list.
+ *
  *     FL_PLUGIN_OPS("rms_norm,silu_and_mul");
+ *
  * The host then need not load the plugin to know what it is good for: it reads the list from the file, and loads the
  * plugin when one of these ops is first looked for (status "deferred" until then). A row of another op is refused, and
  * so is a component, but for the platform of FL_PLUGIN_PLATFORM: a plugin that brings a layer has no such list, and is
@@ -539,7 +561,9 @@ typedef struct fl_plugin_note {
 /*
  * Beside FL_PLUGIN_OPS, once at most: the platform that the plugin brings as a component, and signs that it may be
  * active on a machine: a comma list of files, and of environment variables with a '$' before their names.
+ *
  *     FL_PLUGIN_PLATFORM("acme", "/dev/acme0,/dev/acmectl,$ACME_SIMULATOR");
+ *
  * If one of the files exists or one of the variables is set and not empty, the plugin is loaded when it is found. Else
  * its platform cannot be active, and it is loaded when one of its ops is looked for, when the platform is forced
  * (VLLM_FL_PLATFORM) or listed, or when memory of a device is asked for.

@@ -1,6 +1,8 @@
-/* Memos of good calls against the full check: on random calls, what a memo passes the full check passes too. */
-#include "core/call/checked_forms.h"
-#include "core/ops/ops.h"
+/* Forms of good calls against the full check: on random calls, what a remembered form passes the full check passes too.
+ */
+#include "core/call.h"
+#include "core/cases.h"
+#include "core/ops.h"
 #include "tests/tensors.h"
 
 /* A generator of our own, so that a failure can be repeated from its number. */
@@ -156,7 +158,7 @@ static void alter(const fl_schema *schema, random_call *call) {
   }
 }
 
-/* Lists of integers are not: a memo has no room for them. */
+/* Lists of integers are not: a form has no room for them. */
 static bool may_be_remembered(const fl_schema *schema) {
   for (uint32_t i = 0; i < schema->n_arguments; i++)
     if (schema->values[i].type == FL_INT_LIST)
@@ -165,16 +167,16 @@ static bool may_be_remembered(const fl_schema *schema) {
 }
 
 /* Who takes a short look is not told of more than who looks at everything. */
-static bool has(const fl_memos *memos, const fl_schema *schema, const fl_call *call) {
-  bool known = fl_memo_has(memos, schema->id, call);
-  ck_assert(known || !fl_memo_has_plain(memos, schema->id, call));
+static bool has(const fl_checked_forms *forms, const fl_schema *schema, const fl_call *call) {
+  bool known = fl_checked_form_has(forms, schema->id, call);
+  ck_assert(known || !fl_checked_form_has_plain(forms, schema->id, call));
   return known;
 }
 
 static void compare(const fl_op_def *def, int calls) {
   fl_schema *schema = NULL;
-  fl_memos *memos = fl_memos_create();
-  ck_assert_int_eq(fl_schema_create(def, &schema), FL_OK);
+  fl_checked_forms *forms = fl_checked_forms_create();
+  ck_assert_int_eq(fl_schema_create_checked(def, &schema), FL_OK);
   uint32_t n = schema->n_arguments + schema->n_results;
   int passed = 0, good = 0;
   for (int number = 0; number < rounds(calls); number++) {
@@ -188,47 +190,47 @@ static void compare(const fl_op_def *def, int calls) {
     if (fl_schema_check(schema, &made))
       continue;
     good++;
-    fl_memo_keep(memos, schema, &made);
-    passed += has(memos, schema, &made);
+    fl_checked_form_keep(forms, schema, &made);
+    passed += has(forms, schema, &made);
     for (int change = 0; change < 20; change++) {
       alter(schema, &call);
-      bool known = has(memos, schema, &made), full = fl_schema_check(schema, &made) == FL_OK;
+      bool known = has(forms, schema, &made), full = fl_schema_check(schema, &made) == FL_OK;
       ck_assert_msg(!known || full, "%s, call %d: passed, but %s", schema->op_name, number, fl_error_message());
       if (full && !dice(4))
-        fl_memo_keep(memos, schema, &made);
+        fl_checked_form_keep(forms, schema, &made);
     }
   }
   /* It must be of use, too: whatever is good once is good twice. */
   ck_assert_msg(!may_be_remembered(schema) || good < 100 || passed * 10 >= good * 9,
                 "%s: %d of %d good calls remembered", schema->op_name, passed, good);
   fl_schema_free(schema);
-  fl_memos_free(memos);
+  fl_checked_forms_free(forms);
 }
 
 START_TEST(a_memo_is_of_one_schema_and_one_number_of_values) {
   fl_schema *a = make_schema("a(int n, str word) -> str out", NULL),
             *b = make_schema("a(int n, str word) -> str out", NULL);
-  fl_memos *memos = fl_memos_create();
+  fl_checked_forms *forms = fl_checked_forms_create();
   char word[] = "silu", longer[] = "a word that is too long to be remembered";
   fl_value values[] = {fl_int(1), fl_string(word), fl_none()};
   fl_call call = FL_CALL(values);
-  ck_assert(!has(memos, a, &call));
-  fl_memo_keep(memos, a, &call);
-  ck_assert(has(memos, a, &call));
-  ck_assert(!has(memos, b, &call));
+  ck_assert(!has(forms, a, &call));
+  fl_checked_form_keep(forms, a, &call);
+  ck_assert(has(forms, a, &call));
+  ck_assert(!has(forms, b, &call));
   word[0] = 'g'; /* the same pointer, another word */
-  ck_assert(!has(memos, a, &call));
+  ck_assert(!has(forms, a, &call));
   word[0] = 's';
   values[0] = fl_int(2);
-  ck_assert(!has(memos, a, &call));
+  ck_assert(!has(forms, a, &call));
   values[0] = fl_int(1);
   call.count = 2;
-  ck_assert(!has(memos, a, &call));
+  ck_assert(!has(forms, a, &call));
   call.count = 3;
   values[1] = fl_string(longer);
-  fl_memo_keep(memos, a, &call);
-  ck_assert(!has(memos, a, &call));
-  fl_memos_free(memos);
+  fl_checked_form_keep(forms, a, &call);
+  ck_assert(!has(forms, a, &call));
+  fl_checked_forms_free(forms);
   fl_schema_free(a);
   fl_schema_free(b);
 }
@@ -267,5 +269,5 @@ static void add_tests(TCase *tests) {
 }
 
 int main(void) {
-  return run_suite("memo", add_tests, 60);
+  return run_suite("checked_forms", add_tests, 60);
 }

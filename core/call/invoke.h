@@ -1,0 +1,29 @@
+/* The call path, for those in this room that call on behalf of a call. */
+#ifndef FLHOST_CORE_CALL_INVOKE_H
+#define FLHOST_CORE_CALL_INVOKE_H
+
+#include "core/registry.h"
+
+/* The first tensor of a call; NULL: it has none. */
+const DLTensor *fl_call_first_tensor(const fl_call *call);
+
+/* The tensor whose device selects: that of the schema's device_argument; if that is none, the first that the call has.
+ * NULL: it has none. */
+static inline const DLTensor *fl_call_tensor(const fl_op *op, const fl_call *call) {
+  if (op->device_argument < 0)
+    return NULL;
+  const fl_value *value = &call->values[op->device_argument];
+  return value->type == FL_TENSOR ? value->v.tensor : fl_call_first_tensor(call);
+}
+
+/* Its device type; 0 when the call has no tensor. */
+uint32_t fl_call_device(const fl_op *op, const fl_call *call);
+
+/* Calls what the op has bound, or resolves it first. The thread is reading, the arguments are good, and call->message
+ * is set. */
+fl_status fl_dispatch(const fl_op *op, const fl_slots *slots, fl_call *call);
+
+/* Calls a target, and goes on as the policy wants when that fails. */
+fl_status fl_run_target(const fl_target *target, fl_call *call);
+
+#endif

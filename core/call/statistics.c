@@ -1,0 +1,102 @@
+/* What engines ask of calls: which implementations failed, and how often what happened. */
+#include "core/registry.h"
+#include "core/support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+fl_status fl_get_failed_impls(fl_host *host, const char *name, fl_failed_impls **failed) {
+  fl_op *only = NULL;
+  if (name && !(only = fl_find_op(host, name)))
+    return FL_ENOENT;
+  fl_status status = FL_OK;
+  pthread_mutex_lock(&host->lock);
+  size_t n = 0, text = 0;
+  for (uint32_t i = 0; i < host->n_ops; i++)
+    for (const fl_failure *f = host->ops[i]->failures; f && (!only || only == host->ops[i]); f = f->next) {
+      n++;
+      text += strlen(host->ops[i]->name) + strlen(f->impl->impl_id) + strlen(f->reason ? f->reason : "") + 3;
+    }
+  /* One block: the list, its items, then their strings. */
+  fl_failed_impls *list = malloc(sizeof *list + n * sizeof *list->impls + text);
+  if (list) {
+    fl_failed_impl *items = (fl_failed_impl *)(list + 1);
+    char *at = (char *)(items + n);
+    double now = fl_monotonic_seconds();
+    *list = (fl_failed_impls){items, 0};
+    for (uint32_t i = 0; i < host->n_ops; i++)
+      for (const fl_failure *f = host->ops[i]->failures; f && (!only || only == host->ops[i]); f = f->next) {
+        fl_failed_impl *item = &items[list->n++];
+        item->op = strcpy(at, host->ops[i]->name);
+        at += strlen(at) + 1;
+        item->impl_id = strcpy(at, f->impl->impl_id);
+        at += strlen(at) + 1;
+        item->reason = strcpy(at, f->reason ? f->reason : "");
+        at += strlen(at) + 1;
+        item->retry_in = !f->retry_at ? -1 : f->retry_at > now ? f->retry_at - now : 0;
+      }
+    *failed = list;
+  } else {
+    status = fl_error_no_memory();
+  }
+  pthread_mutex_unlock(&host->lock);
+  return status;
+}
+
+void fl_failed_impls_free(fl_failed_impls *failed) {
+  free(failed);
+}
+
+void fl_clear_failed_impls(fl_host *host, const char *name) {
+  bool cleared = false;
+  pthread_mutex_lock(&host->lock);
+  fl_status refused = fl_refuse_frozen(host, "clearing failed implementations");
+  for (uint32_t i = 0; i < host->n_ops && !refused; i++)
+    if (host->ops[i]->failures && (!name || !strcmp(name, host->ops[i]->name))) {
+      cleared = true;
+      fl_failures_free_locked(host->ops[i]);
+      fl_unbind(host->ops[i], NULL, NULL);
+    }
+  pthread_mutex_unlock(&host->lock);
+  if (refused)
+    fl_log_line(&host->log, FL_LOG_WARNING, "%s", fl_error_message());
+  else if (!name)
+    fl_log_line(&host->log, FL_LOG_DEBUG, "Cleared all failed implementations cache");
+  else if (cleared)
+    fl_log_line(&host->log, FL_LOG_DEBUG, "Cleared failed implementations cache for op '%s'", name);
+  fl_host_bound_memory(host);
+}
+
+void fl_bump_policy_epoch(fl_host *host) {
+  pthread_mutex_lock(&host->lock);
+  if (fl_refuse_frozen(host, "bumping the policy epoch")) {
+    pthread_mutex_unlock(&host->lock);
+    fl_log_line(&host->log, FL_LOG_WARNING, "%s", fl_error_message());
+    return;
+  }
+  for (uint32_t i = 0; i < host->n_ops; i++)
+    fl_failures_free_locked(host->ops[i]);
+  fl_registry_advance(host); /* availability is asked again */
+  uint64_t epoch = host->epoch;
+  pthread_mutex_unlock(&host->lock);
+  fl_log_line(&host->log, FL_LOG_DEBUG, "Policy epoch bumped to %llu", (unsigned long long)epoch);
+  fl_host_bound_memory(host);
+}
+
+fl_status fl_get_counters(fl_host *host, const char *name, const char *impl_id, fl_counters *counters) {
+  fl_op *op = fl_find_op(host, name);
+  if (!op)
+    return FL_ENOENT;
+  pthread_mutex_lock(&host->lock);
+  const fl_impl_record *record = fl_registry_find_impl(op, impl_id);
+  if (record)
+    *counters = (fl_counters){
+        .calls = record->count == UINT32_MAX ? 0 : fl_count_total(record->count),
+        .fallbacks_not_supported = fl_impl_record_events(record, FL_EVENT_NOT_SUPPORTED),
+        .fallbacks_failed = fl_impl_record_events(record, FL_EVENT_FALLBACK),
+        .failures = fl_impl_record_events(record, FL_EVENT_FAILURE),
+    };
+  fl_status status = record ? FL_OK : fl_registry_no_such_impl(op, impl_id);
+  pthread_mutex_unlock(&host->lock);
+  return status;
+}

@@ -1,0 +1,55 @@
+/* How much workspace a call should bring. */
+#include "core/call/fallback.h"
+#include "core/call/invoke.h"
+#include "core/call/scope.h"
+
+/* What a call's slot has bound under the policy in force in this thread, resolved if need be; the thread is reading.
+ * NULL with *status. */
+static const fl_binding *binding_for(fl_op *op, const fl_call *call, fl_status *status) {
+  fl_slots *slots = fl_scope_slots(op);
+  uint32_t device = fl_call_device(op, call);
+  if (!slots || device >= FL_DEVICE_SLOTS) {
+    *status =
+        slots ? fl_error(FL_EINVAL, "%s: device type %d is not known", op->name, (int)device) : fl_error_no_memory();
+    return NULL;
+  }
+  const fl_target *target = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
+  if (!target->binding)
+    target = fl_bind(op, slots, device, status);
+  return target ? target->binding : NULL;
+}
+
+fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size) {
+  size_t largest = 0;
+  bool taken = false;
+  fl_text why = {0};
+  if (!op)
+    return fl_error(FL_ENOENT, "fl_workspace: the op is NULL");
+  fl_status status = fl_check(op, call);
+  if (status || (status = fl_thread_join()))
+    return status;
+  fl_thread *self = &fl_self;
+  uint64_t outer = fl_read_begin(self);
+  const fl_binding *binding = binding_for(op, call, &status);
+  for (uint32_t i = 0; binding && i < binding->n; i++) {
+    const fl_impl_record *record = binding->candidates[i].record;
+    const char *reason = NULL;
+    if (!fl_candidate_takes(&binding->candidates[i], call, &reason)) {
+      fl_text_add(&why, "\n  %s: not supported: %s", record->impl_id, reason);
+      continue;
+    }
+    size_t wanted = record->workspace_size ? record->workspace_size(record->self, call) : 0;
+    taken = true;
+    if (wanted > largest)
+      largest = wanted;
+    if (binding->strict)
+      break; /* no other is called */
+  }
+  if (binding && !taken)
+    status = fl_none_takes(binding, call, &why);
+  fl_read_end(self, outer);
+  fl_text_free(&why);
+  if (!status)
+    *size = largest;
+  return status;
+}

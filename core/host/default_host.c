@@ -1,0 +1,43 @@
+/* The host that a process shares. */
+#include "core/host/default_host.h"
+
+#include "core/support.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Held while it is created, so that it is created once; a library that a plugin needs may ask for it meanwhile. */
+static pthread_mutex_t default_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+static _Atomic(fl_host *) default_host;
+
+static bool lock_default(const char *who) {
+  if (!pthread_mutex_lock(&default_lock))
+    return true;
+  fl_error(FL_ESTATE,
+           "%s: this thread is about to create or destroy the default host, and one of its plugins asks for it", who);
+  return false;
+}
+
+fl_host *fl_get_default_manager(void) {
+  fl_host *host = atomic_load_explicit(&default_host, memory_order_acquire);
+  if (host)
+    return host;
+  if (!lock_default("fl_get_default_manager"))
+    return NULL;
+  host = atomic_load_explicit(&default_host, memory_order_relaxed);
+  if (!host && !fl_host_create(NULL, &host))
+    atomic_store_explicit(&default_host, host, memory_order_release);
+  pthread_mutex_unlock(&default_lock);
+  return host;
+}
+
+void fl_reset_default_manager(void) {
+  if (!lock_default("fl_reset_default_manager"))
+    return;
+  fl_host_destroy(atomic_exchange(&default_host, NULL));
+  pthread_mutex_unlock(&default_lock);
+}
+
+void fl_default_after_fork(void) {
+  default_lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+}

@@ -1,0 +1,26 @@
+/* What a plugin's file says of itself, read while it is data. */
+#ifndef FLHOST_CORE_PLUGINS_ELF_NOTE_H
+#define FLHOST_CORE_PLUGINS_ELF_NOTE_H
+
+#include "core/support.h"
+#include <flhost/plugin.h>
+
+/* What a file says of itself, read without mapping it as code. */
+typedef struct fl_note_info {
+  fl_plugin_note note; /* zero beyond what the file's own size covers; strings always end */
+  char build_id[65];   /* hex, "" if none */
+  char *ops;           /* "op_a,op_b", FL_PLUGIN_OPS without white space; NULL if it has none. Owned */
+  char *platform;      /* FL_PLUGIN_PLATFORM: its name; NULL if it has none. Owned */
+  char *signs;         /* that the platform may be active: "/dev/a,$B"; NULL if `platform` is. Owned */
+} fl_note_info;
+
+/* FL_EPLUGIN: not an ELF file, truncated, another architecture, no note, a bad list of ops or platform: the message
+ * says what the file is, and nothing is in *info. */
+fl_status fl_note_read(const char *path, fl_note_info *info);
+void fl_note_clear(fl_note_info *info);
+
+/* Libraries that the file names as needed, symbols that it exports, and those that it wants of others (both by its
+ * section headers; none if stripped). Each list may be NULL. FL_EPLUGIN as fl_note_read. */
+fl_status fl_elf_read_dynamic(const char *path, fl_strings *needed, fl_strings *exports, fl_strings *undefined);
+
+#endif

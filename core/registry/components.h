@@ -1,0 +1,21 @@
+/*
+ * What a plugin brings besides ops: its platform, and layers of vLLM's that its ops replace.
+ */
+#ifndef FLHOST_CORE_REGISTRY_COMPONENTS_H
+#define FLHOST_CORE_REGISTRY_COMPONENTS_H
+
+#include <flhost/flhost.h>
+#include <pthread.h>
+
+/* A component that a plugin brought. */
+typedef struct fl_component_record {
+  char *plugin, *type, *name;
+  fl_platform platform; /* type "platform" */
+  char *op;             /* type "layer": what replaces the class `name`; else NULL */
+  void *self;
+  pthread_mutex_t *asking; /* held while is_active runs; NULL: nobody else asks */
+} fl_component_record;
+
+void fl_component_record_clear(fl_component_record *component);
+
+#endif

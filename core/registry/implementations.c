@@ -1,0 +1,131 @@
+/* Records of implementations: see implementations.h. */
+#include "core/registry/implementations.h"
+
+#include "core/support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const fl_provider *fl_registry_provider(fl_host *host, const char *plugin, const char *build_id) {
+  for (const fl_provider *known = host->providers; known; known = known->next)
+    if (!strcmp(known->plugin, plugin) && !strcmp(known->build_id, build_id))
+      return known;
+  size_t length = strlen(plugin) + 1;
+  fl_provider *provider = malloc(sizeof *provider + length + strlen(build_id) + 1);
+  if (!provider)
+    return NULL;
+  memcpy(provider->plugin, plugin, length);
+  provider->build_id = strcpy(provider->plugin + length, build_id);
+  provider->next = host->providers;
+  host->providers = provider;
+  return provider;
+}
+
+static int32_t priority_of(const fl_impl *impl) {
+  static const int32_t by_kind[] = {0, FL_PRIORITY_DEFAULT, FL_PRIORITY_VENDOR, FL_PRIORITY_REFERENCE};
+  return impl->priority || impl->flags & FL_IMPL_PRIORITY_ZERO ? impl->priority : by_kind[impl->kind];
+}
+
+/* Puts a string behind others; NULL and "" are none. */
+static const char *put(char **at, const char *text) {
+  if (!text || !*text)
+    return NULL;
+  char *start = *at;
+  *at = stpcpy(start, text) + 1;
+  return start;
+}
+
+fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *provider) {
+  const char *vendor = impl->vendor ? impl->vendor : "", *min_arch = impl->min_arch ? impl->min_arch : "";
+  size_t text = strlen(impl->impl_id) + strlen(vendor) + strlen(min_arch) + 3;
+  fl_impl_record *record = calloc(1, offsetof(fl_impl_record, impl_id) + text);
+  if (!record)
+    return NULL;
+  char *at = record->impl_id;
+  put(&at, impl->impl_id);
+  record->vendor = put(&at, vendor);
+  record->min_arch = put(&at, min_arch);
+  record->fn = impl->fn;
+  record->self = impl->self;
+  record->is_available = impl->is_available;
+  record->supports_args = impl->supports_args;
+  record->workspace_size = impl->workspace_size;
+  record->provider = provider;
+  record->devices = impl->devices;
+  record->dtypes = impl->dtypes;
+  record->flags = impl->flags;
+  record->priority = priority_of(impl);
+  record->kind = (uint8_t)impl->kind;
+  record->count = UINT32_MAX;
+  atomic_init(&record->reason, "is_available was not asked yet");
+  return record;
+}
+
+void fl_impl_record_count(fl_impl_record *record, fl_event event) {
+  fl_tally *tally = atomic_load_explicit(&record->tally, memory_order_acquire);
+  if (!tally) {
+    fl_tally *made = calloc(1, sizeof *made);
+    if (!made)
+      return; /* out of memory: this one is not counted */
+    if (atomic_compare_exchange_strong(&record->tally, &tally, made))
+      tally = made;
+    else
+      free(made);
+  }
+  atomic_fetch_add_explicit(&tally->events[event], 1, memory_order_relaxed);
+}
+
+uint64_t fl_impl_record_events(const fl_impl_record *record, fl_event event) {
+  const fl_tally *tally = atomic_load_explicit(&record->tally, memory_order_acquire);
+  return tally ? atomic_load_explicit(&tally->events[event], memory_order_relaxed) : 0;
+}
+
+void fl_impl_record_free(void *memory) {
+  fl_impl_record *record = memory;
+  if (!record)
+    return;
+  if (record->count != UINT32_MAX)
+    fl_count_release(record->count);
+  free(atomic_load_explicit(&record->tally, memory_order_relaxed));
+  free(record);
+}
+
+void fl_providers_free(fl_host *host) {
+  while (host->providers) {
+    fl_provider *next = host->providers->next;
+    free(host->providers);
+    host->providers = next;
+  }
+}
+
+fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
+  for (uint32_t i = 0; set && i < set->n; i++)
+    if (!strcmp(set->impls[i]->impl_id, impl_id))
+      return set->impls[i];
+  return op->unfused && !strcmp(op->unfused->impl_id, impl_id) ? op->unfused : NULL;
+}
+
+bool fl_registry_has_impl(const fl_op *op, int32_t device_type) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
+  for (uint32_t i = 0; set && i < set->n; i++)
+    if (fl_impl_is_for(set->impls[i], device_type))
+      return true;
+  return false;
+}
+
+const char *fl_registry_nearest_impl(const fl_op *op, const char *impl_id) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  const char **ids = set ? malloc(set->n * sizeof *ids) : NULL;
+  for (uint32_t i = 0; ids && i < set->n; i++)
+    ids[i] = set->impls[i]->impl_id;
+  const char *nearest = ids ? fl_nearest_word(impl_id, ids, set->n) : NULL;
+  free(ids);
+  return nearest;
+}
+
+fl_status fl_registry_no_such_impl(const fl_op *op, const char *impl_id) {
+  char hint[FL_NAME_MAX + 32];
+  return fl_error(FL_ENOENT, "op '%s' has no implementation '%s'%s", op->name, impl_id,
+                  fl_did_you_mean(hint, sizeof hint, fl_registry_nearest_impl(op, impl_id)));
+}

@@ -1,0 +1,37 @@
+/* The loading lock, and what plugins list: see loading.h. */
+#include "core/registry/loading.h"
+
+#include <string.h>
+
+void fl_loading_begin(fl_host *host) {
+  pthread_mutex_lock(&host->loading);
+}
+
+void fl_loading_end(fl_host *host) {
+  pthread_mutex_unlock(&host->loading);
+}
+
+bool fl_plugin_lists(const fl_plugin_record *record, const char *op) {
+  return record->ops && fl_ops_list(record->ops, strlen(record->ops), op, strlen(op));
+}
+
+bool fl_is_deferred(const fl_host *host, const char *op) {
+  for (uint32_t i = 0; host->n_deferred && i < host->n_plugins; i++)
+    if (host->plugins[i].status == FL_PLUGIN_DEFERRED && fl_plugin_lists(&host->plugins[i], op))
+      return true;
+  return false;
+}
+
+bool fl_deferred_ops(const fl_host *host, fl_strings *ops) {
+  for (uint32_t i = 0; host->n_deferred && i < host->n_plugins; i++)
+    if (host->plugins[i].status == FL_PLUGIN_DEFERRED && !fl_split(ops, host->plugins[i].ops, ','))
+      return false;
+  return true;
+}
+
+const fl_plugin_record *fl_failed_lister(const fl_host *host, const char *op) {
+  for (uint32_t i = 0; i < host->n_plugins; i++)
+    if (host->plugins[i].status == FL_PLUGIN_FAILED && fl_plugin_lists(&host->plugins[i], op))
+      return &host->plugins[i];
+  return NULL;
+}

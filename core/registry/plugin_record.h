@@ -1,0 +1,37 @@
+/* What became of each plugin that was found, and which ops it says that it brings. */
+#ifndef FLHOST_CORE_REGISTRY_PLUGIN_RECORD_H
+#define FLHOST_CORE_REGISTRY_PLUGIN_RECORD_H
+
+#include <flhost/flhost.h>
+#include <sys/types.h>
+
+typedef enum fl_plugin_status {
+  FL_PLUGIN_LOADED = 1,
+  FL_PLUGIN_UNAVAILABLE = 2, /* loaded, but no implementation of it is available here */
+  FL_PLUGIN_SKIPPED = 3,
+  FL_PLUGIN_FAILED = 4,
+  FL_PLUGIN_DEFERRED = 5 /* loaded when one of the ops that it lists is first looked for */
+} fl_plugin_status;
+
+/* What became of one plugin. Strings owned, never NULL. */
+typedef struct fl_plugin_record {
+  char *name, *file, *version, *vendor, *licence, *abi, *reason, *build_id;
+  char *ops;         /* "op_a,op_b", FL_PLUGIN_OPS; NULL: it has no such list */
+  char *platform;    /* of FL_PLUGIN_PLATFORM; NULL: it has none */
+  char *symbol;      /* of a deferred one; NULL = "register_builtins" */
+  const char *route; /* "directory", "manifest", "module", "engine" */
+  fl_plugin_status status;
+  double load_us;
+  uint32_t impls;
+  bool critical;
+  dev_t device; /* of the file, so that one file is loaded once */
+  ino_t inode;
+  uint64_t opener; /* of a deferred one: the thread that is loading it (fl_loading_begin), or was when it forked */
+} fl_plugin_record;
+
+void fl_plugin_record_clear(fl_plugin_record *record);
+
+/* Is the name in the first `length` bytes of a list "op_a,op_b"? */
+bool fl_ops_list(const char *ops, size_t length, const char *name, size_t name_length);
+
+#endif

@@ -1,0 +1,6 @@
+/* The library's version. */
+#include <flhost/flhost.h>
+
+const char *fl_version(void) {
+  return FLHOST_VERSION;
+}

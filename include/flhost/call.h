@@ -1,0 +1,62 @@
+/*
+ * flhost/call.h: calling an op, and what can be known of a call without making it: shapes, errors, workspace.
+ */
+#ifndef FLHOST_CALL_H
+#define FLHOST_CALL_H
+
+#include <flhost/op.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A fl_call over an array of values. */
+#ifdef __cplusplus
+#define FL_CALL(values_)                                                                                               \
+  fl_call {                                                                                                            \
+    (uint32_t)sizeof(fl_call), (uint32_t)(sizeof(values_) / sizeof((values_)[0])), (values_), NULL, NULL, 0, NULL, 0   \
+  }
+#else
+#define FL_CALL(values_)                                                                                               \
+  ((fl_call){.size = sizeof(fl_call), .count = (uint32_t)(sizeof(values_) / sizeof((values_)[0])), .values = (values_)})
+#endif
+
+/*
+ * Calls an op: checks the arguments against the schema, picks the implementation under the policy in force, falls back
+ * when that fails and the policy allows it. `op` may be NULL (FL_ENOENT). An implementation of the engine's own may
+ * call ops in its turn. Returns
+ *   FL_OK        the outputs are written
+ *   FL_EINVAL    bad arguments; nothing was called, or the implementation found them bad
+ *   FL_ENOIMPL   nothing to call; the message lists every registered implementation and why it was not used
+ *   FL_ENOTSUP, FL_ENOMEM, FL_EDEVICE, FL_EINTERNAL
+ *                what the last implementation returned
+ */
+FL_API fl_status fl_invoke(fl_op *op, fl_call *call);
+
+/* The same by name. FL_ENOENT: no such op. */
+FL_API fl_status fl_call_op(fl_host *host, const char *name, fl_call *call);
+
+/*
+ * Shapes, dtypes and devices of an op's results, from the arguments' shapes and attributes; no data is read. Only the
+ * arguments in call->values need to be set, and call->count may leave out the results. `results` has room for
+ * `n_results` specs, one per result of the schema (more is an error; fewer gives the first ones). Errors are those of
+ * fl_check.
+ */
+FL_API fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results, uint32_t n_results);
+
+/* Checks a call's arguments and results as fl_invoke does, without calling anything. FL_EINVAL: the message names the
+ * argument or result, what it is, and what was expected; FL_ENOENT: `op` is NULL. */
+FL_API fl_status fl_check(const fl_op *op, const fl_call *call);
+
+/*
+ * Bytes that call->workspace should have: the most that any implementation which the policy in force may run for these
+ * arguments asks for, fallbacks included; 0 if none does. Another policy may want more. The memory lies on the call's
+ * device, aligned to 256 (fl_device_allocate), and may be used again for the next call on the same stream. Errors are
+ * those of fl_check, and FL_ENOIMPL where nothing is there to run.
+ */
+FL_API fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FLHOST_CALL_H */

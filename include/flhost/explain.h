@@ -1,0 +1,73 @@
+/*
+ * flhost/explain.h: what an op resolves to, and why.
+ */
+#ifndef FLHOST_EXPLAIN_H
+#define FLHOST_EXPLAIN_H
+
+#include <flhost/host.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The winner for an op. */
+typedef struct fl_resolution {
+  fl_kernel_fn fn;
+  void *self;
+  fl_kind kind;
+  int32_t priority;
+  char impl_id[FL_NAME_MAX + 1];
+  char vendor[FL_NAME_MAX + 1]; /* "" if none */
+} fl_resolution;
+
+/* The implementation that the policy in force puts first for tensors on a device type (kDLCPU…), whether or not it
+ * failed before. FL_ENOENT: no such op; FL_ENOIMPL: none; FL_EINVAL: no such device type. */
+FL_API fl_status fl_resolve_op(fl_host *host, const char *op, int32_t device_type, fl_resolution *resolution);
+
+/* Its impl_id, into `buffer`. FL_EINVAL: that is too small (the message says what it takes), or as above. */
+FL_API fl_status fl_get_selected_impl_id(fl_host *host, const char *op, int32_t device_type, char *buffer, size_t size);
+
+/* What became of an implementation when one was selected. */
+typedef enum fl_verdict { FL_SELECTED = 1, FL_CANDIDATE = 2, FL_REJECTED = 3 } fl_verdict;
+
+/* One registered implementation and what became of it. */
+typedef struct fl_explained {
+  const char *impl_id;
+  const char *kind;   /* "flagos", "vendor", "reference" */
+  const char *vendor; /* NULL if none */
+  int32_t priority;
+  const char *plugin; /* who registered it */
+  fl_verdict verdict;
+  const char *reason; /* the rule that decided, with the setting and where it comes from */
+} fl_explained;
+
+/* A layer class of vLLM's that the op replaces, if the switches and lists for out-of-tree replacement allow it. */
+typedef struct fl_replaced {
+  const char *class_name;
+  bool allowed;
+  const char *reason; /* why not, with the setting and where it comes from; NULL when allowed */
+} fl_replaced;
+
+/* Why an op resolves as it does: candidates in the order they are tried, then the rejected ones. */
+typedef struct fl_explanation {
+  const char *op;
+  const char *const *order; /* tokens */
+  uint32_t n_order;
+  const char *order_origin; /* "VLLM_FL_PER_OP", "policy.yaml:4", … */
+  const char *selected;     /* impl_id or NULL */
+  const char *error;        /* NULL, or why nothing is selected */
+  const fl_explained *impls;
+  uint32_t n_impls;
+  const fl_replaced *replaces;
+  uint32_t n_replaces;
+} fl_explanation;
+
+/* `op` may also be the name of a layer class that an op replaces. The caller frees it. FL_ENOENT: no such op;
+ * FL_EINVAL: no such device type. */
+FL_API fl_status fl_explain(fl_host *host, const char *op, int32_t device_type, fl_explanation **explanation);
+FL_API void fl_explanation_free(fl_explanation *explanation);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FLHOST_EXPLAIN_H */

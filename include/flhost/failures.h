@@ -1,0 +1,48 @@
+/*
+ * flhost/failures.h: what failed, and how often.
+ */
+#ifndef FLHOST_FAILURES_H
+#define FLHOST_FAILURES_H
+
+#include <flhost/host.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An implementation that calls skip because it failed. */
+typedef struct fl_failed_impl {
+  const char *op, *impl_id, *reason;
+  double retry_in; /* seconds until it is tried again; negative: never, or not while the host is frozen */
+} fl_failed_impl;
+
+/* Several of them. */
+typedef struct fl_failed_impls {
+  const fl_failed_impl *impls;
+  uint32_t n;
+} fl_failed_impls;
+
+/* Impls that are skipped because they failed, of one op or (NULL) all. The caller frees the list. FL_ENOENT: no such
+ * op.
+ */
+FL_API fl_status fl_get_failed_impls(fl_host *host, const char *op, fl_failed_impls **failed);
+FL_API void fl_failed_impls_free(fl_failed_impls *failed);
+
+/* Lets them be tried again: those of one op, or (NULL) all. */
+FL_API void fl_clear_failed_impls(fl_host *host, const char *op);
+
+/* What became of an implementation's calls since the host was created, or forked. */
+typedef struct fl_counters {
+  uint64_t calls;                   /* with FL_HOST_STATISTICS, else 0 */
+  uint64_t fallbacks_not_supported; /* passed over, supports_args or FL_ENOTSUP */
+  uint64_t fallbacks_failed;        /* left for the next after a failure */
+  uint64_t failures;
+} fl_counters;
+
+/* FL_ENOENT: no such op or impl. */
+FL_API fl_status fl_get_counters(fl_host *host, const char *op, const char *impl_id, fl_counters *counters);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FLHOST_FAILURES_H */

@@ -1,0 +1,64 @@
+/*
+ * flhost/plugins.h: loading, listing and withdrawing plugins.
+ */
+#ifndef FLHOST_PLUGINS_H
+#define FLHOST_PLUGINS_H
+
+#include <flhost/host.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What was found of one plugin. */
+typedef struct fl_plugin_info {
+  const char *name, *file, *version, *vendor, *licence; /* "" where unknown */
+  const char *route;                                    /* "directory", "manifest", "module" (also fl_load_plugin) */
+  const char *abi;                                      /* "0.2", "" where unknown */
+  const char *status;                                   /* "loaded", "unavailable", "skipped", "failed", "deferred" */
+  const char *reason; /* why that; of a loaded one what is missing of it, "" if nothing: implementations that are not
+                         available, rows that were refused */
+  double load_us;     /* time that loading took, microseconds */
+  uint32_t impls;     /* number of implementations that it registered */
+} fl_plugin_info;
+
+/* Several of them. */
+typedef struct fl_plugins {
+  const fl_plugin_info *plugins;
+  uint32_t n;
+} fl_plugins;
+
+/*
+ * Every plugin that was found, in the order of loading. The caller frees the list. One that says in its file which ops
+ * it implements (FL_PLUGIN_OPS) is "deferred", without implementations so far, until one of these is first looked for:
+ * by fl_find_op, a call by name, a registration of that name, or anything that shows all implementations; or until its
+ * platform is (FL_PLUGIN_PLATFORM). This function and fl_withdraw_plugin load none.
+ */
+FL_API fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **plugins);
+FL_API void fl_plugins_free(fl_plugins *plugins);
+
+/* Looks again: loads, or defers, what was not found before. `n_loaded` (may be NULL) gets the number of those that were
+ * loaded now. A plugin that fails is no error but in the list; FL_EPLUGIN: one that its manifest calls critical;
+ * FL_ESTATE: the host is frozen. */
+FL_API fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded);
+
+/* Forgets the record of plugins that are not loaded, nor deferred. */
+FL_API void fl_clear_discovered_plugins(fl_host *host);
+
+/* Loads one, at once: a path, or a name that is looked up in the plugin directories; either may carry ":symbol". A file
+ * that is loaded already is left alone. FL_EPLUGIN: it is not there or failed, and why; FL_ESTATE: the host is frozen.
+ */
+FL_API fl_status fl_load_plugin(fl_host *host, const char *module);
+
+/* The directories that are searched, in order; the list ends in NULL and is valid as long as the host. */
+FL_API const char *const *fl_plugin_directories(fl_host *host);
+
+/* Withdraws all impls and components of a plugin, of each of that name (or "engine"): returns when no call of them is
+ * in flight. Ops that it defined stay. FL_ENOENT: no such plugin; FL_ESTATE: called from inside a call of an op, or the
+ * host is frozen. */
+FL_API fl_status fl_withdraw_plugin(fl_host *host, const char *plugin);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FLHOST_PLUGINS_H */

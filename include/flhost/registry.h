@@ -1,0 +1,42 @@
+/*
+ * flhost/registry.h: registering from the engine, and what is registered.
+ */
+#ifndef FLHOST_REGISTRY_H
+#define FLHOST_REGISTRY_H
+
+#include <flhost/host.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Registers from the engine itself, as a plugin named "engine" would; visible at once. Errors are those of
+ * fl_registry's functions, and FL_ESTATE: the host is frozen. */
+FL_API fl_status fl_register_op(fl_host *host, const fl_op_def *op);
+FL_API fl_status fl_register_impl(fl_host *host, const fl_impl *impl);
+
+/* One registered implementation. */
+typedef struct fl_impl_info {
+  const char *op_name, *impl_id, *vendor, *plugin, *min_arch; /* vendor, min_arch: NULL if none */
+  fl_kind kind;
+  int32_t priority;
+  uint32_t flags, dtypes;
+  uint64_t devices;
+  bool available;
+  const char *reason;     /* why it is not available, else NULL */
+  bool has_supports_args; /* it has that function; without, it is said to take all calls */
+} fl_impl_info;
+
+/* What is registered at one moment. Stays as it is until released, whatever happens to the host's registry. */
+typedef struct fl_snapshot fl_snapshot;
+FL_API fl_snapshot *fl_registry_snapshot(fl_host *host);
+FL_API void fl_snapshot_release(fl_snapshot *snapshot);
+FL_API uint32_t fl_snapshot_op_count(const fl_snapshot *snapshot);
+FL_API const char *fl_snapshot_op_name(const fl_snapshot *snapshot, uint32_t op); /* sorted by name */
+FL_API uint32_t fl_snapshot_impl_count(const fl_snapshot *snapshot, uint32_t op);
+FL_API const fl_impl_info *fl_snapshot_impl(const fl_snapshot *snapshot, uint32_t op, uint32_t impl);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FLHOST_REGISTRY_H */
