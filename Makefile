@@ -221,6 +221,19 @@ docs: all ## make docs/operators anew from the operators' entries
 	@mkdir -p docs/operators
 	env -i VLLM_FL_PLUGIN_PATH='$(abspath $(BUILD)/plugins)' $(COMMAND) ops --pages docs/operators
 
+# Its warnings are errors, but for fields without a comment.
+.PHONY: docs-html
+docs-html: ## make the public headers' pages, build/docs/html/index.html (needs doxygen)
+	@mkdir -p $(BUILD)/docs
+	@{ cat docs/api/Doxyfile; printf '%s\n' 'PROJECT_NUMBER = $(VERSION)' 'OUTPUT_DIRECTORY = $(BUILD)/docs' \
+	  'WARN_LOGFILE = $(BUILD)/docs/warnings'; } | doxygen -
+	@! grep -vE 'Member .* \(variable\) of .* is not documented' $(BUILD)/docs/warnings
+
+# From then on tests/abi-check, in CI, lets both interfaces only grow.
+.PHONY: abi-baseline
+abi-baseline: lib ## write tests/abi/*.abi anew: what both interfaces are (needs abidw)
+	@$(TEST_ENVIRONMENT) tests/abi-check --baseline
+
 .PHONY: format
 format: ## format C files by .clang-format
 	clang-format -i $$(git ls-files '*.c' '*.h')

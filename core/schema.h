@@ -3,6 +3,7 @@
 #ifndef FLHOST_CORE_SCHEMA_H
 #define FLHOST_CORE_SCHEMA_H
 
+#include "core/schema/check.h"
 #include "core/schema/expression.h"
 #include "core/schema/match.h"
 #include "core/schema/rules.h"

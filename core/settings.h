@@ -5,8 +5,10 @@
 
 #include "core/settings/config.h"
 #include "core/settings/environment.h"
+#include "core/settings/orders.h"
 #include "core/settings/policy.h"
-#include "core/settings/settings.h"
+#include "core/settings/setting_table.h"
+#include "core/settings/setting_types.h"
 #include "core/settings/yaml.h"
 
 #endif

@@ -146,3 +146,4 @@ $(TP)/cxx.so: tests/plugins/cxx.cc
 $(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS)
 $(patsubst %,$(BUILD)/tests/test_%,lazy note cli): | $(LISTED_PLUGINS)
+$(BUILD)/tests/test_op_files: | $(PLUGINS)

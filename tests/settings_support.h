@@ -2,12 +2,39 @@
 #ifndef FLHOST_TESTS_SETTINGS_SUPPORT_H
 #define FLHOST_TESTS_SETTINGS_SUPPORT_H
 
-#include "core/settings/config.h"
-#include "core/settings/policy.h"
+#include "core/settings.h"
 #include "tests/suite.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* The row of a setting by its name. */
+static inline fl_setting_id setting_id(const char *name) {
+  size_t id = 0;
+  while (id < FL_N_SETTINGS && strcmp(fl_setting_name(&fl_setting_table[id]), name))
+    id++;
+  ck_assert_msg(id < FL_N_SETTINGS, "no setting %s", name);
+  return (fl_setting_id)id;
+}
+
+/* Fails the test unless the setting's value is that as JSON. */
+static inline void expect_value(const fl_config *config, const char *name, const char *value, const char *why) {
+  fl_text json = {0};
+  fl_config_add_json(config, setting_id(name), &json);
+  ck_assert_msg(!strcmp(fl_text_get(&json), value), "%s: %s is %s, expected %s", why, name, fl_text_get(&json), value);
+  fl_text_free(&json);
+}
+
+/* Platforms as a host may know them. */
+static inline const char *find_platform(const void *context, const char *word) {
+  static const char *const names[][2] = {{"cpu", "cpu"},  {"cuda", "cuda"},     {"nvidia", "cuda"}, {"rocm", "rocm"},
+                                         {"amd", "rocm"}, {"ascend", "ascend"}, {"npu", "ascend"}};
+  (void)context;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!strcmp(word, names[i][0]))
+      return names[i][1];
+  return NULL;
+}
 
 /* A directory that goes away with the test. */
 typedef struct scratch_dir {

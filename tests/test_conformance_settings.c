@@ -344,7 +344,7 @@ static bool check_token(const json_t *row, fl_text *why) {
   return same;
 }
 
-static json_t *json_of_list(const fl_config_list *list) {
+static json_t *json_of_list(const fl_setting_value *list) {
   return list->set ? json_list((const char *const *)list->names.items, list->names.n) : json_null();
 }
 
@@ -361,8 +361,10 @@ static bool check_flagos_lists(const json_t *row, fl_text *why) {
   else {
     char reason[128];
     ck_assert_msg(!status, "%s", fl_error_message());
-    same = same_json(why, "whitelist", json_of_list(&config->flagos_whitelist), json_array_get(ok, 0));
-    same &= same_json(why, "blacklist", json_of_list(&config->flagos_blacklist), json_array_get(ok, 1));
+    same =
+        same_json(why, "whitelist", json_of_list(&config->values[FL_SETTING_FLAGOS_WHITELIST]), json_array_get(ok, 0));
+    same &=
+        same_json(why, "blacklist", json_of_list(&config->values[FL_SETTING_FLAGOS_BLACKLIST]), json_array_get(ok, 1));
     for (size_t i = 0; i < 2; i++)
       same &=
           same_json(why, ops[i][0], json_boolean(fl_config_flagos_allowed(config, ops[i][1], reason, sizeof reason)),
@@ -378,9 +380,12 @@ static bool check_oot(const json_t *row, fl_text *why) {
   fl_config *config;
   log_begin(&lines);
   ck_assert_msg(!load(json_object_get(row, "env"), NULL, NULL, &lines, &config), "%s", fl_error_message());
-  bool same = same_json(why, "whitelist", json_of_list(&config->oot_whitelist), json_object_get(row, "whitelist"));
-  same &= same_json(why, "blacklist", json_of_list(&config->oot_blacklist), json_object_get(row, "blacklist"));
-  same &= same_json(why, "enabled", json_boolean(config->oot_enabled), json_object_get(row, "enabled"));
+  bool same = same_json(why, "whitelist", json_of_list(&config->values[FL_SETTING_OOT_WHITELIST]),
+                        json_object_get(row, "whitelist"));
+  same &= same_json(why, "blacklist", json_of_list(&config->values[FL_SETTING_OOT_BLACKLIST]),
+                    json_object_get(row, "blacklist"));
+  same &= same_json(why, "enabled", json_boolean(config->values[FL_SETTING_OOT_ENABLED].flag),
+                    json_object_get(row, "enabled"));
   fl_config_free(config);
   fl_strings_free(&lines.lines);
   return same;

@@ -282,6 +282,8 @@ START_TEST(default_stands_for_the_usual_bytes) {
 }
 END_TEST
 
+#define TEN(text) text text text text text text text text text text
+
 START_TEST(mistakes_are_refused_at_registration_with_the_column) {
   static const struct {
     const char *flops, *message;
@@ -306,6 +308,8 @@ START_TEST(mistakes_are_refused_at_registration_with_the_column) {
       {"d d", "column 3: expected an operator or the end of 'd d'"},
       {"d +", "column 4: expected a number, a name or an expression in parentheses"},
       {"default", "column 1: found 'default'"},
+      {TEN("min(") TEN("min(") TEN("min(") TEN("min("), "more than 32 levels of parentheses and signs"},
+      {TEN("-") TEN("-") TEN("-") TEN("-") "d", "more than 32 levels of parentheses and signs"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     ck_assert_int_eq(define(NULL, rows[i].flops), FL_EINVAL);

@@ -274,6 +274,8 @@ static const struct {
     {"library: a.so\nlibrary: b.so\n", "2:1: 'library' stands twice", false},
     {"library: a.so\n  name: b\n", "2:7: mapping values are not allowed in this context", false},
     {"critical: true\nlibrary: a.so\n[x]: y\n", "3:1: a key must be a word", true},
+    {"critical: true\nlibrary: !x a.so\n", "2:10: could not determine a constructor for the tag '!x'", true},
+    {"critical: true\nlibrary: \"a\\0.so\"\n", "2:10: a NUL character is not allowed", true},
 };
 
 START_TEST(D1_a_bad_manifest_is_answered_with_file_line_and_column) {

@@ -3,8 +3,11 @@
 
 #include <flhost/vllm.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#define RESOLVED "DEBUG [DISPATCH] Op 'op' -> "
 
 static test_impl flagos, cuda, ascend, reference;
 
@@ -148,6 +151,27 @@ START_TEST(S5_an_error_is_not_cached) {
   reference.unavailable = false;
   fl_bump_policy_epoch(host);
   ck_assert_str_eq(called(host), "reference.torch");
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(S5_what_was_resolved_is_kept_until_something_changes) {
+  static const char *const environment[] = {"VLLM_FL_DISPATCH_DEBUG=1", "VLLM_FL_LOG_LEVEL=DEBUG", NULL};
+  static test_impl late = {.id = "default.late"};
+  fl_scope scope;
+  fl_host *host = host_with_four(environment);
+  for (int i = 0; i < 3; i++)
+    called(host);
+  ck_assert_int_eq(test_log_count(RESOLVED "'default.flagos' (kind=flagos)"), 1);
+  ck_ok(fl_scope_prefer(host, "vendor", &scope)); /* another policy, of this thread */
+  for (int i = 0; i < 3; i++)
+    called(host);
+  ck_assert_int_eq(test_log_count(RESOLVED "'vendor.cuda' (kind=vendor, vendor=cuda)"), 1);
+  ck_ok(fl_scope_leave(&scope));
+  test_register(host, "op", &late, 200, false);
+  for (int i = 0; i < 3; i++)
+    called(host);
+  ck_assert_int_eq(test_log_count(RESOLVED "'default.late' (kind=flagos)"), 1);
   fl_host_destroy(host);
 }
 END_TEST
@@ -571,6 +595,37 @@ START_TEST(F8_calls_are_counted_when_statistics_are_on) {
 }
 END_TEST
 
+/* In the child: 0 if neither failures nor counts of the parent are left. */
+static int inherited(fl_host *host) {
+  fl_failed_impls *failed;
+  fl_counters counters;
+  if (fl_get_failed_impls(host, NULL, &failed) || failed->n)
+    return 1;
+  fl_failed_impls_free(failed);
+  if (fl_get_counters(host, "op", "default.flagos", &counters) || counters.failures || counters.fallbacks_failed)
+    return 2;
+  return strcmp(called(host), "default.flagos") ? 3 : 0;
+}
+
+START_TEST(X1_a_child_begins_without_failures_and_counts) {
+  fl_counters counters;
+  int status = 0;
+  fl_host *host = host_with_four(NULL);
+  flagos.status = FL_EDEVICE;
+  called(host);
+  flagos.status = FL_OK;
+  pid_t pid = fork();
+  if (!pid)
+    _exit(inherited(host));
+  ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+  ck_assert_msg(WIFEXITED(status) && !WEXITSTATUS(status), "the child's status is %x", (unsigned)status);
+  ck_assert_str_eq(called(host), "vendor.cuda"); /* the parent has them still */
+  ck_ok(fl_get_counters(host, "op", "default.flagos", &counters));
+  ck_assert_uint_eq(counters.failures, 1);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(explain_gives_order_verdict_and_reason_of_every_impl) {
   static const char *const environment[] = {"VLLM_FL_DENY_VENDORS=cuda", "VLLM_FL_PREFER=vendor", NULL};
   fl_explanation *why;
@@ -743,6 +798,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, S3_when_none_supports_the_call_each_says_why);
   tcase_add_test(tests, S4_errors_keep_the_words_that_callers_rely_on);
   tcase_add_test(tests, S5_an_error_is_not_cached);
+  tcase_add_test(tests, S5_what_was_resolved_is_kept_until_something_changes);
   tcase_add_test(tests, F1_first_use_and_each_change_are_logged_once);
   tcase_add_test(tests, F2_a_failure_is_warned_of_and_the_next_is_tried);
   tcase_add_test(tests, F2_when_all_fail_the_last_error_comes_back);
@@ -761,6 +817,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, an_impl_that_works_only_in_place_is_offered_functionally);
   tcase_add_test(tests, dtypes_that_an_impl_declares_are_a_condition);
   tcase_add_test(tests, F8_calls_are_counted_when_statistics_are_on);
+  tcase_add_test(tests, X1_a_child_begins_without_failures_and_counts);
   tcase_add_test(tests, explain_gives_order_verdict_and_reason_of_every_impl);
   tcase_add_test(tests, PREFER_ENABLED_off_runs_the_reference_else_the_vendor);
   tcase_add_test(tests, PREFER_ENABLED_off_runs_the_vendors_where_no_reference_is_for_the_device);

@@ -81,6 +81,33 @@ START_TEST(O2_O3_silu_and_mul_halves_the_last_dimension) {
 }
 END_TEST
 
+/* Is there a call of the op with tensors of that type? */
+static bool takes(const fl_schema *schema, uint32_t dtype) {
+  fl_input inputs[64];
+  fl_status status = FL_EINVAL; /* what a number without a call gives */
+  for (uint64_t number = 0; number < 200 && status == FL_EINVAL; number++)
+    status = fl_schema_generate_inputs(schema, dtype, 1, number, inputs, schema->n_arguments);
+  ck_assert_msg(status == FL_OK || status == FL_ENOENT, "%s: %s", schema->op_name, fl_error_message());
+  return status == FL_OK;
+}
+
+START_TEST(O3_operators_take_the_three_float_types_and_no_other) {
+  int n = 0;
+  for (const fl_op_def *const *def = fl_builtin_ops; *def; def++) {
+    fl_schema *schema = NULL;
+    if (!(*def)->rules || !strstr((*def)->rules, "; T = ")) /* no tensors, or only those of indices */
+      continue;
+    ck_assert_msg(fl_schema_create_checked(*def, &schema) == FL_OK, "%s", fl_error_message());
+    for (uint32_t dtype = FL_FLOAT32; dtype <= FL_BOOLEAN; dtype <<= 1)
+      ck_assert_msg(takes(schema, dtype) == !!(dtype & (FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16)), "%s, type %x",
+                    schema->op_name, dtype);
+    fl_schema_free(schema);
+    n++;
+  }
+  ck_assert_int_gt(n, 40);
+}
+END_TEST
+
 START_TEST(O6_silu_and_mul_refuses_with_the_reason) {
   fl_schema *schema = entry("silu_and_mul");
   DLTensor x = tensor(f32, place(0), DIMS(3, 8)), odd = tensor(f32, place(0), DIMS(3, 7));
@@ -345,6 +372,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, O5_every_entry_is_described_and_names_are_unique);
   tcase_add_test(tests, O5_float16_of_the_norms_has_vllms_override);
   tcase_add_test(tests, O2_O3_silu_and_mul_halves_the_last_dimension);
+  tcase_add_test(tests, O3_operators_take_the_three_float_types_and_no_other);
   tcase_add_test(tests, O6_silu_and_mul_refuses_with_the_reason);
   tcase_add_test(tests, O6_gelu_and_mul_knows_two_words);
   tcase_add_test(tests, rms_norm_with_and_without_residual_and_weight);

@@ -86,7 +86,13 @@ START_TEST(T2_what_is_no_token_has_a_nearest_one) {
       {"flaggems", "flagos"},
       {"default", "flagos"},
       {"vendor:", "vendor:NAME"},
-      {"vendor : cuda", "vendor:NAME"},
+      {"vendor : cuda", "vendor:cuda"},
+      {"vendor: cuda", "vendor:cuda"},
+      {" vendor:cuda", "vendor:cuda"},
+      {" impl :default.flagos\t", "impl:default.flagos"},
+      {"vendor: cuda flagos", "vendor:NAME"},
+      {"vender: cuda", "vendor:NAME"},
+      {"vendor: ", "vendor:NAME"},
       {"vender:cuda", "vendor:NAME"},
       {"vendor:cuda,flagos", "vendor:NAME"},
       {"impl:", "impl:ID"},
@@ -98,10 +104,13 @@ START_TEST(T2_what_is_no_token_has_a_nearest_one) {
       {"a very long word that is no token at all", NULL},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const char *nearest = "unset";
-    bool valid = fl_token_valid(rows[i].token, &nearest);
+    char room[FL_TOKEN_ROOM];
+    bool valid = fl_token_valid(rows[i].token);
     ck_assert_msg(valid == (rows[i].nearest && !*rows[i].nearest), "'%s'", rows[i].token);
-    if (valid || !rows[i].nearest)
+    if (valid)
+      continue;
+    const char *nearest = fl_token_nearest(rows[i].token, room);
+    if (!rows[i].nearest)
       ck_assert_msg(!nearest, "'%s' gave %s", rows[i].token, nearest);
     else
       ck_assert_msg(nearest && !strcmp(nearest, rows[i].nearest), "'%s' gave %s", rows[i].token,
@@ -218,6 +227,25 @@ START_TEST(P1_missing_arrays_are_refused) {
 }
 END_TEST
 
+/* They would match nothing, and nobody would hear of it. */
+START_TEST(P1_names_that_nothing_can_have_are_refused) {
+  fl_policy *plain = make((fl_policy_fields){0}), *derived = NULL;
+  fl_op_order nameless = {"", LIST("vendor")}, blank = {" ", LIST("vendor")}, wide = {"rms_norm ", LIST("vendor")};
+  refuse((fl_policy_fields){.per_op = &nameless, .n_per_op = 1}, "the op of per_op[0] is '', expected a name");
+  refuse((fl_policy_fields){.per_op = &blank, .n_per_op = 1}, "the op of per_op[0] is ' ', expected a name");
+  refuse((fl_policy_fields){.per_op = &wide, .n_per_op = 1},
+         "the op of per_op[0] is 'rms_norm ', expected a name without white space around it: 'rms_norm'");
+  refuse((fl_policy_fields){.deny_vendors = LIST("cuda", " acme")},
+         "deny_vendors[1] is ' acme', expected a name without white space around it: 'acme'");
+  refuse((fl_policy_fields){.allow_vendors = LIST("")}, "allow_vendors[0] is '', expected a name");
+  ck_assert_int_eq(fl_policy_with_allowed_vendors(plain, LIST("a\t"), &derived), FL_EINVAL);
+  ck_assert_int_eq(fl_policy_with_denied_vendors(plain, LIST("a", ""), &derived), FL_EINVAL);
+  ck_assert_int_eq(fl_policy_with_op_order(plain, "", LIST("vendor"), &derived), FL_EINVAL);
+  ck_assert_ptr_null(derived);
+  fl_policy_release(plain);
+}
+END_TEST
+
 /* What a caller with an older, shorter header passes: the rest reads as zero, whatever lies behind it. */
 START_TEST(P1_fields_beyond_the_callers_size_read_as_zero) {
   fl_policy *policy = NULL;
@@ -248,6 +276,15 @@ START_TEST(P3_a_per_op_order_replaces_the_default_one) {
   expect_order(policy, "a", "vendor:x impl:y", true);
   expect_order(policy, "empty", "vendor flagos reference", false);
   expect_order(policy, "RMS_NORM", "vendor flagos reference", false);
+  fl_policy_release(policy);
+}
+END_TEST
+
+START_TEST(P3_an_empty_order_counts_as_none) {
+  fl_op_order orders[] = {{"a", LIST("vendor")}, {"b", LIST("vendor")}, {"a", NULL, 0}};
+  fl_policy *policy = make((fl_policy_fields){.per_op = orders, .n_per_op = 3});
+  expect_order(policy, "a", "flagos vendor reference", false);
+  ck_assert_str_eq(fl_policy_fingerprint(policy), "prefer=flagos;st=0;per=b=vendor");
   fl_policy_release(policy);
 }
 END_TEST
@@ -335,9 +372,11 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, P1_equal_fields_make_equal_policies);
   tcase_add_test(tests, P1_prefer_in_any_case_and_nothing_else);
   tcase_add_test(tests, P1_missing_arrays_are_refused);
+  tcase_add_test(tests, P1_names_that_nothing_can_have_are_refused);
   tcase_add_test(tests, P1_fields_beyond_the_callers_size_read_as_zero);
   tcase_add_test(tests, P2_default_orders);
   tcase_add_test(tests, P3_a_per_op_order_replaces_the_default_one);
+  tcase_add_test(tests, P3_an_empty_order_counts_as_none);
   tcase_add_test(tests, P3_the_last_order_of_an_op_wins);
   tcase_add_test(tests, P4_deny_wins_over_allow);
   tcase_add_test(tests, P5_derived_policies_change_one_field);

@@ -41,13 +41,6 @@ typedef struct invalid {
   const char *text, *message, *setting, *remains;
 } invalid;
 
-static const char *value_of(const fl_config *config, const char *name) {
-  for (uint32_t i = 0; i < config->n_settings; i++)
-    if (!strcmp(config->settings[i].name, name))
-      return config->settings[i].value;
-  ck_abort_msg("no setting %s", name);
-}
-
 /* Runs it under error, warn and off. `warning`: the log line under warn, when it is not the message. */
 static void run_invalid(const char *variable, const invalid *row, const char *message, const char *warning) {
   fl_config *config;
@@ -64,8 +57,7 @@ static void run_invalid(const char *variable, const invalid *row, const char *me
       unload(config);
       continue;
     }
-    ck_assert_msg(!strcmp(value_of(config, row->setting), row->remains), "%s leaves %s, expected %s", row->text,
-                  value_of(config, row->setting), row->remains);
+    expect_value(config, row->setting, row->remains, row->text);
     char *line = fl_format("WARNING %s", warning ? warning : message);
     ck_assert_msg(log_count(&lines, line) == !i, "'%s' logged %u times under %s", line, log_count(&lines, line),
                   modes[i]);
@@ -120,8 +112,10 @@ START_TEST(C1_T2_invalid_variables) {
       {"VLLM_FL_PER_OP=rms_norm:vendor;a=flagos",
        "VLLM_FL_PER_OP: 'rms_norm:vendor' is not an order, expected op=token|token", "op_backends",
        "{\"a\": [\"flagos\"]}"},
-      {"VLLM_FL_PER_OP=a=flagos;a=|", "VLLM_FL_PER_OP: 'a=|' is not an order, expected op=token|token", "op_backends",
-       "{\"a\": [\"flagos\"]}"},
+      {"VLLM_FL_PER_OP=a=vendor: cuda",
+       "VLLM_FL_PER_OP: op 'a': 'vendor: cuda' is not a token, expected flagos, vendor, vendor:NAME, reference, "
+       "native, unfused or impl:ID; did you mean 'vendor:cuda'?",
+       "op_backends", "{\"a\": [\"vendor: cuda\"]}"},
       {"VLLM_FL_PER_OP= = vendor ", "VLLM_FL_PER_OP: '= vendor' is not an order, expected op=token|token",
        "op_backends", "{}"},
       {"VLLM_FL_CUSTOM_OPS=all,none", "VLLM_FL_CUSTOM_OPS: custom_ops can contain only one base mode: 'all' or 'none'",
@@ -170,7 +164,7 @@ START_TEST(C5_booleans_of_variables) {
       fl_config *config;
       char *variable = fl_format("%s=%s", names[n], i < 5 ? true_words[i] : false_words[i - 5]);
       ck_assert_msg(!load(ENV(variable), &config), "%s", fl_error_message());
-      ck_assert_msg(!strcmp(value_of(config, setting), i < 5 ? "true" : "false"), "%s", variable);
+      expect_value(config, setting, i < 5 ? "true" : "false", variable);
       unload(config);
       free(variable);
     }
@@ -217,7 +211,7 @@ END_TEST
 START_TEST(C5_strict_true_is_false_under_warn_with_the_peers_warning) {
   fl_config *config;
   ck_assert_int_eq(load(ENV("VLLM_FL_STRICT=true", "VLLM_FL_CHECK=warn"), &config), FL_OK);
-  ck_assert_str_eq(value_of(config, "strict"), "false");
+  expect_value(config, "strict", "false", "under warn");
   ck_assert_ptr_nonnull(log_find(
       &lines, "WARNING Invalid VLLM_FL_STRICT value 'true', expected '0' or '1'. Defaulting to '0' (fallback mode)."));
   unload(config);
@@ -347,6 +341,8 @@ START_TEST(C1_C5_invalid_values_in_a_file) {
        "PATH:4:5: op 'rms_norm': 'vender:x' is not a token, expected flagos, vendor, vendor:NAME, reference, native, "
        "unfused or impl:ID; did you mean 'vendor:NAME'?",
        "op_backends", "{\"rms_norm\": [\"vendor\", \"vender:x\"]}"},
+      {"op_backends: {' ': [vendor]}", "PATH:1:15: op_backends: found an empty name, expected an op", "op_backends",
+       "{\"\": [\"vendor\"]}"},
       {"op_backends: {a: 'vendor|flagso'}",
        "PATH:1:18: op 'a': 'flagso' is not a token, expected flagos, vendor, vendor:NAME, reference, native, unfused "
        "or impl:ID; did you mean 'flagos'?",
@@ -457,12 +453,49 @@ START_TEST(C1_valid_files) {
     scratch_begin(&scratch);
     char *variable = fl_format("VLLM_FL_CONFIG=%s", scratch_file(&scratch, "p.yaml", rows[i].text));
     ck_assert_msg(!load(ENV(variable), &config), "%s: %s", rows[i].text, fl_error_message());
-    ck_assert_msg(!strcmp(value_of(config, rows[i].setting), rows[i].value), "%s: %s", rows[i].text,
-                  value_of(config, rows[i].setting));
+    expect_value(config, rows[i].setting, rows[i].value, rows[i].text);
     unload(config);
     free(variable);
     scratch_end(&scratch);
   }
+}
+END_TEST
+
+START_TEST(P3_an_empty_order_is_none_in_a_variable_and_in_a_file) {
+  static const char *const variables[] = {"VLLM_FL_PER_OP=a=", "VLLM_FL_PER_OP=a= |", "VLLM_FL_PER_OP=a=flagos; a =|"};
+  fl_config *config;
+  for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+    ck_assert_msg(!load(ENV(variables[i]), &config), "%s: %s", variables[i], fl_error_message());
+    expect_value(config, "op_backends", "{\"a\": []}", variables[i]);
+    ck_assert_str_eq(fl_policy_fingerprint(config->policy), "prefer=flagos;st=0");
+    ck_assert_uint_eq(lines.lines.n, 0);
+    unload(config);
+  }
+  scratch_dir scratch;
+  scratch_begin(&scratch);
+  char *variable = fl_format("VLLM_FL_CONFIG=%s", scratch_file(&scratch, "p.yaml", "op_backends: {a: [], b: ' | '}"));
+  ck_assert_msg(!load(ENV(variable), &config), "%s", fl_error_message());
+  ck_assert_str_eq(fl_policy_fingerprint(config->policy), "prefer=flagos;st=0");
+  unload(config);
+  free(variable);
+  scratch_end(&scratch);
+}
+END_TEST
+
+START_TEST(C3_a_name_that_stands_twice_in_a_list_counts_once) {
+  scratch_dir scratch;
+  fl_config *config;
+  scratch_begin(&scratch);
+  const char *path =
+      scratch_file(&scratch, "p.yaml", "deny_vendors: [b, a, b, c, ' a ', a]\ncustom_ops: '+a,+a,none'\n");
+  char *variable = fl_format("VLLM_FL_CONFIG=%s", path);
+  ck_assert_msg(!load(ENV(variable, "VLLM_FL_OOT_WHITELIST=a,a"), &config), "%s", fl_error_message());
+  expect_value(config, "deny_vendors", "[\"b\", \"a\", \"c\"]", path);
+  expect_value(config, "custom_ops", "[\"+a\", \"none\"]", path);
+  expect_value(config, "VLLM_FL_OOT_WHITELIST", "[\"a\"]", "the variable");
+  unload(config);
+  free(variable);
+  scratch_end(&scratch);
 }
 END_TEST
 
@@ -612,7 +645,7 @@ START_TEST(C_op_config_that_names_an_op_twice) {
   expect_message(message);
   unload(config);
   ck_assert_int_eq(load(ENV(variable, "VLLM_FL_CHECK=warn"), &config), FL_OK);
-  ck_assert_str_eq(value_of(config, "op_backends"), "{\"a\": [\"reference\"], \"b\": [\"flagos\"]}");
+  expect_value(config, "op_backends", "{\"a\": [\"reference\"], \"b\": [\"flagos\"]}", path);
   unload(config);
   free(variable);
   free(message);
@@ -622,10 +655,11 @@ END_TEST
 
 /* --------------------------------------------------------------------------------------- fl_policy_from_config */
 
-START_TEST(policies_from_files_use_no_environment) {
+START_TEST(policies_from_files_use_no_setting_of_the_environment) {
   scratch_dir scratch;
   fl_policy *policy = NULL;
-  setenv("VLLM_FL_CHECK", "warn", 1);
+  unsetenv("VLLM_FL_CHECK");
+  setenv("VLLM_FL_STRICT", "nonsense", 1);
   setenv("VLLM_FL_PREFER", "reference", 1);
   scratch_begin(&scratch);
   const char *path = scratch_file(
@@ -656,6 +690,44 @@ START_TEST(policies_from_files_use_no_environment) {
 }
 END_TEST
 
+/* What a function writes to standard error, up to the buffer's end. */
+static void hear(const char *path, fl_policy **policy, char *heard, size_t size) {
+  FILE *file = tmpfile();
+  int kept = dup(STDERR_FILENO);
+  ck_assert(file && kept >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+  fl_status status = fl_policy_from_config(path, policy);
+  ck_assert_int_ge(dup2(kept, STDERR_FILENO), 0);
+  ck_assert_msg(!status, "%s", fl_error_message());
+  rewind(file);
+  heard[fread(heard, 1, size - 1, file)] = 0;
+  close(kept);
+  fclose(file);
+}
+
+START_TEST(C1_policies_from_files_heed_VLLM_FL_CHECK) {
+  scratch_dir scratch;
+  fl_policy *policy = NULL;
+  char heard[1024];
+  scratch_begin(&scratch);
+  const char *path = scratch_file(&scratch, "p.yaml", "prefer: vendro\nstrict: yes\n");
+  setenv("VLLM_FL_CHECK", "warn", 1);
+  hear(path, &policy, heard, sizeof heard);
+  ck_assert_str_eq(fl_policy_fingerprint(policy), "prefer=flagos;st=1");
+  ck_assert_msg(strstr(heard, "[WARNING] [flhost] ") && strstr(heard, "p.yaml:1:9: prefer: 'vendro' is not one of"),
+                "%s", heard);
+  fl_policy_release(policy);
+  setenv("VLLM_FL_CHECK", "off", 1);
+  hear(path, &policy, heard, sizeof heard);
+  ck_assert_str_eq(heard, "");
+  fl_policy_release(policy);
+  setenv("VLLM_FL_CHECK", "wran", 1);
+  ck_assert_int_eq(fl_policy_from_config(path, &policy), FL_ECONFIG);
+  ck_assert_msg(strstr(fl_error_message(), "VLLM_FL_CHECK: 'wran' is not one of") == fl_error_message(), "%s",
+                fl_error_message());
+  scratch_end(&scratch);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_test(tests, C1_T2_invalid_variables);
   tcase_add_test(tests, C5_booleans_of_variables);
@@ -672,7 +744,10 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, C1_a_file_that_is_too_large_or_unreadable_is_refused);
   tcase_add_test(tests, C_op_config_errors_have_line_and_column);
   tcase_add_test(tests, C_op_config_that_names_an_op_twice);
-  tcase_add_test(tests, policies_from_files_use_no_environment);
+  tcase_add_test(tests, policies_from_files_use_no_setting_of_the_environment);
+  tcase_add_test(tests, C1_policies_from_files_heed_VLLM_FL_CHECK);
+  tcase_add_test(tests, P3_an_empty_order_is_none_in_a_variable_and_in_a_file);
+  tcase_add_test(tests, C3_a_name_that_stands_twice_in_a_list_counts_once);
 }
 
 int main(void) {

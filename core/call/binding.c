@@ -179,62 +179,60 @@ static bool order_is_partial(fl_op *op, const fl_selection *selection) {
   return op->order_is_partial = true;
 }
 
+/* The host's lock is held: what the slot has, or what was selected. */
+static const fl_target *fill_slot(fl_op *op, _Atomic(const fl_target *) *slot, const fl_selection *selection,
+                                  bool scoped, bool synchronous, bool *made, fl_status *status) {
+  const fl_target *target = atomic_load_explicit(slot, memory_order_relaxed);
+  if (target->binding) /* another thread was first */
+    return target;
+  if (!selection->n_accepted)
+    *status = fl_selection_error(selection);
+  fl_binding *binding = *status ? NULL : make_binding(op, selection, scoped, synchronous, status);
+  if (!binding)
+    return NULL;
+  fl_slot_bind(op, &binding->bound, slot);
+  *made = true;
+  return &binding->bound.target;
+}
+
+static void log_resolved(const fl_op *op, const fl_impl_record *record) {
+  fl_log_line(&op->host->log, FL_LOG_DEBUG, "[DISPATCH] Op '%s' -> '%s' (kind=%s%s%s)", op->name, record->impl_id,
+              fl_kind_name((fl_kind)record->kind), record->vendor ? ", vendor=" : "",
+              record->vendor ? record->vendor : "");
+}
+
 /* What the slot has, or what was resolved for it. NULL with the error message and *status when there is nothing to
- * call; *made: it was resolved. `in_use`: for a call, so that the device's driver is at work in this process. */
-static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type, bool in_use, bool *made,
+ * call; *made: it was resolved. */
+static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type, fl_ask ask, bool *made,
                                 fl_status *status) {
   fl_host *host = op->host;
-  _Atomic(const fl_target *) *place = &slots->by_device[device_type];
-  const fl_target *target;
   fl_selection selection;
-  bool again, partial = false;
+  bool scoped;
   char why[FL_ERROR_MAX];
   bool wanted = host->synchronous && device_type && !fl_is_host_memory((int32_t)device_type);
   bool synchronous = wanted && can_synchronize(host, (int32_t)device_type, why, sizeof why);
   *made = false;
-  do {
-    bool scoped;
-    *status = FL_OK;
-    again = false;
-    fl_registry_ask_availability(host, op, (int32_t)device_type);
-    fl_architectures_ask(host, op, (int32_t)device_type, in_use);
-    pthread_mutex_lock(&host->lock);
-    target = atomic_load_explicit(place, memory_order_relaxed);
-    if (!target->binding) { /* else another thread was first */
-      fl_binding *binding = NULL;
-      *status = fl_select(&selection, op, fl_scope_policy(host, &scoped), (int32_t)device_type);
-      again = !*status && selection.unasked;
-      if (!*status && !again && !selection.n_accepted)
-        *status = fl_selection_error(&selection);
-      if (!*status && !again) {
-        partial = !scoped && order_is_partial(op, &selection); /* a scope may want one and no other */
-        binding = make_binding(op, &selection, scoped, synchronous, status);
-      }
-      if (binding) {
-        fl_slot_bind(op, &binding->bound, place);
-        *made = true;
-      }
-      target = binding ? &binding->bound.target : NULL;
-      fl_selection_free(&selection);
-    }
-    pthread_mutex_unlock(&host->lock);
-  } while (again);
+  *status = fl_select_locked(op, (int32_t)device_type, ask, &selection, &scoped);
+  if (*status)
+    return NULL;
+  const fl_target *target =
+      fill_slot(op, &slots->by_device[device_type], &selection, scoped, synchronous, made, status);
+  bool partial = !scoped && order_is_partial(op, &selection); /* a scope may want one and no other */
+  fl_selection_free(&selection);
+  pthread_mutex_unlock(&host->lock);
   if (partial)
     fl_log_line(&host->log, FL_LOG_WARNING,
                 "Op '%s': no implementation in its order takes all arguments, so that a call may find none; add "
                 "'reference' to the end of the order",
                 op->name);
-  if (*made && wanted && !synchronous)
+  if (!*made)
+    return target;
+  if (wanted && !synchronous)
     fl_log_line(&host->log, FL_LOG_WARNING, "VLLM_FL_SYNCHRONIZE: calls of op '%s' do not wait for the device: %s",
                 op->name, why);
-  if (*made)
-    fl_probe_resolve(op->name, target->binding->candidates[0].record->impl_id, (int32_t)device_type);
-  if (*made && host->dispatch_debug) {
-    const fl_impl_record *record = target->binding->candidates[0].record;
-    fl_log_line(&host->log, FL_LOG_DEBUG, "[DISPATCH] Op '%s' -> '%s' (kind=%s%s%s)", op->name, record->impl_id,
-                fl_kind_name((fl_kind)record->kind), record->vendor ? ", vendor=" : "",
-                record->vendor ? record->vendor : "");
-  }
+  fl_probe_resolve(op->name, target->binding->candidates[0].record->impl_id, (int32_t)device_type);
+  if (host->dispatch_debug)
+    log_resolved(op, target->binding->candidates[0].record);
   return target;
 }
 
@@ -245,7 +243,7 @@ static bool is_kernel(const fl_target *target) {
 
 const fl_target *fl_bind(fl_op *op, fl_slots *slots, uint32_t device_type, fl_status *status) {
   bool made;
-  const fl_target *target = resolve(op, slots, device_type, true, &made, status);
+  const fl_target *target = resolve(op, slots, device_type, FL_ASK_FOR_CALL, &made, status);
   if (target && made && is_kernel(target)) /* it will be called */
     fl_note_use(op, target->binding->candidates[0].record);
   return target;
@@ -254,7 +252,7 @@ const fl_target *fl_bind(fl_op *op, fl_slots *slots, uint32_t device_type, fl_st
 fl_status fl_bind_ahead(fl_op *op, fl_slots *slots, uint32_t device_type) {
   fl_status status;
   bool made;
-  const fl_target *target = resolve(op, slots, device_type, false, &made, &status);
+  const fl_target *target = resolve(op, slots, device_type, FL_ASK_AHEAD, &made, &status);
   if (target && made && is_kernel(target))
     fl_note_ahead(op, target->binding->candidates[0].record);
   return target ? FL_OK : status;

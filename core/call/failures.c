@@ -14,7 +14,8 @@ void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason) 
   if (!failure && !frozen && fl_registry_find_impl(op, record->impl_id) == record)
     failure = fl_failure_add_locked(op, record);
   if (failure) {
-    double first = host->config->retry_first, most = host->config->retry_max;
+    double first = host->config->values[FL_SETTING_RETRY_FIRST].seconds,
+           most = host->config->values[FL_SETTING_RETRY_MAX].seconds;
     failure->backoff = failure->backoff > 0 ? failure->backoff * 2 : first;
     if (failure->backoff > most)
       failure->backoff = most > first ? most : first;

@@ -152,135 +152,155 @@ fl_status fl_none_takes(const fl_binding *binding, const fl_call *call, fl_text 
                   fl_text_get(why));
 }
 
-/* What became of the candidates of one call so far. */
+/* A call on its way through the candidates. */
 typedef struct attempts {
-  uint32_t failed;
-  const char *last; /* impl_id of the last that failed, */
-  fl_status status; /* what it returned, */
-  fl_text reason;   /* and its words */
-  fl_text why;      /* a line for each that did not take the call */
+  fl_binding *binding;
+  fl_call *call;
+  const fl_kept *kept; /* the caller's inputs; NULL: no copies are kept */
+  bool wait;           /* for the device, after each */
+  uint32_t turn;       /* the candidate whose turn it is; binding->n: none is left */
+  uint32_t failed;     /* so far; of the last of them: */
+  const char *last;    /* impl_id, */
+  fl_status status;    /* what it returned, */
+  fl_text reason;      /* and its words */
+  fl_text why;         /* a line for each that did not take the call */
+  fl_status result;    /* the call's, once it is over */
 } attempts;
 
-static void note_failed(attempts *made, const char *id, const fl_call *call, fl_status status) {
-  made->failed++;
-  made->last = id;
-  made->status = status;
-  fl_text_free(&made->reason);
-  fl_text_add(&made->reason, "%s", failure_reason(call, status));
+static const fl_impl_record *on_turn(const attempts *a) {
+  return a->binding->candidates[a->turn].record;
+}
+
+static bool end(attempts *a, fl_status result) {
+  a->result = result;
+  return true;
 }
 
 /* There is no candidate left. */
-static fl_status give_up(const fl_binding *binding, const fl_call *call, attempts *made) {
-  const fl_op *op = binding->op;
-  if (!made->failed)
-    return fl_none_takes(binding, call, &made->why);
-  fl_log_line(&op->host->log, FL_LOG_ERROR, "Last implementation '%s' failed for op '%s': %s", made->last, op->name,
-              fl_text_get(&made->reason));
-  return fl_error(made->status, "All %u implementation(s) failed for op='%s'. Last error: %s%s", made->failed, op->name,
-                  fl_text_get(&made->reason), fl_text_get(&made->why));
+static bool give_up(attempts *a) {
+  const fl_op *op = a->binding->op;
+  if (!a->failed)
+    return end(a, fl_none_takes(a->binding, a->call, &a->why));
+  fl_log_line(&op->host->log, FL_LOG_ERROR, "Last implementation '%s' failed for op '%s': %s", a->last, op->name,
+              fl_text_get(&a->reason));
+  return end(a, fl_error(a->status, "All %u implementation(s) failed for op='%s'. Last error: %s%s", a->failed,
+                         op->name, fl_text_get(&a->reason), fl_text_get(&a->why)));
+}
+
+static fl_status call_next(attempts *a) {
+  const fl_impl_record *record = on_turn(a);
+  const fl_op *op = a->binding->op;
+  if (a->failed)
+    fl_log_line(&op->host->log, FL_LOG_INFO, "Op '%s' fallback to '%s' (kind=%s, vendor=%s)", op->name, record->impl_id,
+                fl_kind_name((fl_kind)record->kind), record->vendor ? record->vendor : "None");
+  else
+    note_once(a->binding, &a->binding->candidates[a->turn]);
+  return call_candidate(a->binding, &a->binding->candidates[a->turn], a->call, a->wait);
+}
+
+static bool succeed(attempts *a) {
+  const fl_candidate *candidate = &a->binding->candidates[a->turn];
+  if (a->failed)
+    fl_note_fallback(a->binding->op, candidate->record);
+  if (candidate->on_probation)
+    fl_forget_failure(a->binding->op, candidate->record);
+  return end(a, FL_OK);
 }
 
 /* F3: the words are the implementation's own, if it has any. */
-static fl_status own_error(const fl_binding *binding, const char *id, const fl_call *call, fl_status status) {
-  if (!call->message[0])
-    fl_error(status, "Implementation '%s' failed for op '%s': %s", id, binding->op->name, fl_status_name(status));
-  return status;
+static bool end_strictly(attempts *a, fl_status status) {
+  if (!a->call->message[0])
+    fl_error(status, "Implementation '%s' failed for op '%s': %s", on_turn(a)->impl_id, a->binding->op->name,
+             fl_status_name(status));
+  return end(a, status);
 }
 
-/*
- * Goes through the candidates from `i` on. `status` is what candidate `i` returned already, or FL_OK if it was not
- * called yet. `kept` are the caller's inputs, or NULL if no copies are kept.
- */
-static fl_status run_from(fl_binding *binding, fl_call *call, uint32_t i, fl_status status, fl_kept *kept) {
-  fl_op *op = binding->op;
+/* F2: it said so itself, and wrote nothing. */
+static bool pass_over(attempts *a, const char *reason) {
+  const fl_binding *binding = a->binding;
+  const char *id = on_turn(a)->impl_id;
+  fl_impl_record_count(binding->candidates[a->turn].record, FL_EVENT_NOT_SUPPORTED);
+  fl_text_add(&a->why, "\n  %s: not supported: %s", id, reason);
+  fl_probe_fallback(binding->op->name, id, candidate_id(binding, a->turn + 1), reason);
+  fl_log_line(&binding->op->host->log, FL_LOG_DEBUG, "Op '%s': '%s' does not support the call: %s", binding->op->name,
+              id, reason);
+  a->turn = next_taker(binding, a->turn + 1, a->call, &a->why);
+  return a->turn == binding->n && give_up(a);
+}
+
+/* F4, F6: it failed. The next starts from what the caller gave, or not at all. */
+static bool replace(attempts *a, fl_status status) {
+  fl_op *op = a->binding->op;
   fl_log *log = &op->host->log;
-  attempts made = {0};
-  bool called = status != FL_OK, wait = binding->synchronous || (kept && kept->on_device);
-  if (!called)
-    i = next_taker(binding, i, call, &made.why);
-  for (;;) {
-    if (i == binding->n) {
-      status = give_up(binding, call, &made);
-      goto out;
-    }
-    fl_candidate *candidate = &binding->candidates[i];
-    const char *id = candidate->record->impl_id;
-    if (!called) {
-      if (made.failed)
-        fl_log_line(log, FL_LOG_INFO, "Op '%s' fallback to '%s' (kind=%s, vendor=%s)", op->name, id,
-                    fl_kind_name((fl_kind)candidate->record->kind),
-                    candidate->record->vendor ? candidate->record->vendor : "None");
-      else
-        note_once(binding, candidate);
-      status = call_candidate(binding, candidate, call, wait);
-    }
-    called = false;
-    note_asynchronous(binding, call, status);
-    if (status == FL_OK) {
-      if (made.failed)
-        fl_note_fallback(op, candidate->record);
-      if (candidate->on_probation)
-        fl_forget_failure(op, candidate->record);
-      goto out;
-    }
-    if (status != FL_EINVAL && status != FL_ENOTSUP) {
-      fl_impl_record_count(candidate->record, FL_EVENT_FAILURE);
-      fl_probe_failure(op->name, id, status, failure_reason(call, status));
-    }
-    if (status == FL_EINVAL) {
-      fl_error(status, "%s: %s", op->name, failure_reason(call, status));
-      goto out;
-    }
-    if (binding->strict) {
-      status = own_error(binding, id, call, status);
-      goto out;
-    }
-    if (status == FL_ENOTSUP) {
-      if (fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
-        goto out;
-      fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
-      fl_text_add(&made.why, "\n  %s: not supported: %s", id, failure_reason(call, status));
-      fl_probe_fallback(op->name, id, candidate_id(binding, i + 1), failure_reason(call, status));
-      fl_log_line(log, FL_LOG_DEBUG, "Op '%s': '%s' does not support the call: %s", op->name, id,
-                  failure_reason(call, status));
-      i = next_taker(binding, i + 1, call, &made.why);
-      continue;
-    }
-    if (fl_keeps_frozen(op->host, op->name, id, failure_reason(call, status), status))
-      goto out;
-    note_failed(&made, id, call, status);
-    fl_remember_failure(op, candidate->record, failure_reason(call, status));
-    uint32_t next = next_taker(binding, i + 1, call, &made.why);
-    const char *lost = next < binding->n ? fl_restore_inputs(op, call, kept) : NULL;
-    if (lost) {
-      fl_log_line(log, FL_LOG_ERROR, "Implementation '%s' failed for op '%s': %s", id, op->name,
-                  failure_reason(call, status));
-      fl_error(status,
-               "Implementation '%s' failed for op '%s': %s. No fallback: it may have overwritten '%s' in place; set "
-               "preserve_inputs to keep a copy",
-               id, op->name, failure_reason(call, status), lost);
-      goto out;
-    }
-    if (next == binding->n) {
-      status = give_up(binding, call, &made);
-      goto out;
-    }
-    fl_log_line(log, FL_LOG_WARNING, "Implementation '%s' failed for op '%s': %s", id, op->name,
-                failure_reason(call, status));
-    fl_impl_record_count(candidate->record, FL_EVENT_FALLBACK);
-    fl_probe_fallback(op->name, id, candidate_id(binding, next), failure_reason(call, status));
-    i = next;
+  fl_impl_record *record = a->binding->candidates[a->turn].record;
+  const char *reason = failure_reason(a->call, status), *id = record->impl_id;
+  a->failed++;
+  a->last = id;
+  a->status = status;
+  fl_text_free(&a->reason);
+  fl_text_add(&a->reason, "%s", reason);
+  fl_remember_failure(op, record, reason);
+  uint32_t next = next_taker(a->binding, a->turn + 1, a->call, &a->why);
+  const char *lost = next < a->binding->n ? fl_restore_inputs(op, a->call, a->kept) : NULL;
+  if (lost) {
+    fl_log_line(log, FL_LOG_ERROR, "Implementation '%s' failed for op '%s': %s", id, op->name, reason);
+    return end(a, fl_error(status,
+                           "Implementation '%s' failed for op '%s': %s. No fallback: it may have overwritten '%s' in "
+                           "place; set preserve_inputs to keep a copy",
+                           id, op->name, reason, lost));
   }
-out:
-  fl_text_free(&made.reason);
-  fl_text_free(&made.why);
-  return status ? fl_error_note(status) : FL_OK;
+  a->turn = next;
+  if (next == a->binding->n)
+    return give_up(a);
+  fl_log_line(log, FL_LOG_WARNING, "Implementation '%s' failed for op '%s': %s", id, op->name, reason);
+  fl_impl_record_count(record, FL_EVENT_FALLBACK);
+  fl_probe_fallback(op->name, id, candidate_id(a->binding, next), reason);
+  return false;
+}
+
+/* What the candidate on turn returned: true if the call is over; else the next one is on turn. */
+static bool judge(attempts *a, fl_status status) {
+  fl_op *op = a->binding->op;
+  fl_impl_record *record = a->binding->candidates[a->turn].record;
+  note_asynchronous(a->binding, a->call, status);
+  if (status == FL_OK)
+    return succeed(a);
+  const char *reason = failure_reason(a->call, status);
+  if (status == FL_EINVAL)
+    return end(a, fl_error(status, "%s: %s", op->name, reason));
+  if (status != FL_ENOTSUP) {
+    fl_impl_record_count(record, FL_EVENT_FAILURE);
+    fl_probe_failure(op->name, record->impl_id, status, reason);
+  }
+  if (a->binding->strict)
+    return end_strictly(a, status);
+  if (fl_keeps_frozen(op->host, op->name, record->impl_id, reason, status))
+    return end(a, status);
+  return status == FL_ENOTSUP ? pass_over(a, reason) : replace(a, status);
+}
+
+/* Goes through the candidates. `returned` is what the first returned already, FL_OK if it was not called yet. */
+static fl_status run_all(fl_binding *binding, fl_call *call, fl_status returned, const fl_kept *kept) {
+  attempts a = {.binding = binding, .call = call, .kept = kept};
+  a.wait = binding->synchronous || (kept && kept->on_device);
+  bool over;
+  if (returned) {
+    over = judge(&a, returned);
+  } else {
+    a.turn = next_taker(binding, 0, call, &a.why);
+    over = a.turn == binding->n && give_up(&a);
+  }
+  while (!over)
+    over = judge(&a, call_next(&a));
+  fl_text_free(&a.reason);
+  fl_text_free(&a.why);
+  return a.result ? fl_error_note(a.result) : FL_OK;
 }
 
 fl_status fl_finish_failed(const fl_target *target, fl_call *call, fl_status status) {
   bool settled = fl_self.settled;
   fl_self.settled = false;
-  return settled ? status : run_from(target->binding, call, 0, normal_status(call, status), NULL);
+  return settled ? status : run_all(target->binding, call, normal_status(call, status), NULL);
 }
 
 /* A back-off is over: what was left out may be tried again, which takes a new binding. */
@@ -305,10 +325,10 @@ static fl_status run_candidates(fl_binding *binding, fl_call *call) {
     return fl_error(FL_EDEVICE, "%s: not called, since work that was queued before it failed: %s", binding->op->name,
                     call->message);
   if (!binding->preserve_inputs)
-    return run_from(binding, call, 0, FL_OK, NULL);
+    return run_all(binding, call, FL_OK, NULL);
   fl_kept kept;
   fl_keep_inputs(binding->op, call, &kept);
-  fl_status status = run_from(binding, call, 0, FL_OK, &kept);
+  fl_status status = run_all(binding, call, FL_OK, &kept);
   fl_kept_free(&kept, binding->op, call);
   return status ? fl_error_note(status) : FL_OK;
 }

@@ -21,8 +21,9 @@ static void list_op(fl_host *host, const fl_impl_record *record) {
     return;
   snprintf(line, sizeof line, "[DEBUG] vllm_fl.dispatch.ops.%s: %s\n", record->op->name, record->impl_id);
   pthread_mutex_lock(&host->lock);
-  if (host->config->oplist_path && !fl_strings_has(&host->oplist, line) && fl_strings_add(&host->oplist, line))
-    path = fl_strdup(host->config->oplist_path);
+  const char *wanted = host->config->values[FL_SETTING_OPLIST_PATH].word;
+  if (wanted && !fl_strings_has(&host->oplist, line) && fl_strings_add(&host->oplist, line))
+    path = fl_strdup(wanted);
   pthread_mutex_unlock(&host->lock);
   if (!path)
     return;

@@ -1,6 +1,7 @@
 /* Selection: see selection.h. */
 #include "core/call/selection.h"
 
+#include "core/call/scope.h"
 #include "core/platform.h"
 #include "core/support.h"
 
@@ -50,7 +51,7 @@ static bool has_reference(const fl_impl_set *set, int32_t device_type) {
 static void choose_order(fl_selection *selection, const fl_impl_set *set) {
   static const char *const reference[] = {"reference"}, *const vendor[] = {"vendor"};
   const fl_config *config = selection->op->host->config;
-  if (config && !config->dispatch_enabled)
+  if (config && !config->values[FL_SETTING_PREFER_ENABLED].flag)
     selection->override = FL_DISPATCH_OFF;
   else if (!fl_custom_op_enabled(selection->op))
     selection->override = FL_OP_DISABLED;
@@ -142,9 +143,28 @@ void fl_selection_free(fl_selection *selection) {
     free(selection->items);
 }
 
+fl_status fl_select_locked(fl_op *op, int32_t device_type, fl_ask ask, fl_selection *selection, bool *scoped) {
+  fl_host *host = op->host;
+  if (device_type < 0 || device_type >= FL_DEVICE_SLOTS)
+    return fl_error(FL_EINVAL, "device type %d is not known", device_type);
+  for (;;) {
+    fl_registry_ask_availability(host, op, ask == FL_ASK_ALL ? 0 : device_type);
+    fl_architectures_ask(host, op, device_type, ask == FL_ASK_FOR_CALL);
+    pthread_mutex_lock(&host->lock);
+    fl_status status =
+        fl_select(selection, op, fl_scope_policy(host, scoped), op->device_argument < 0 ? 0 : device_type);
+    if (!status && !selection->unasked)
+      return FL_OK;
+    fl_selection_free(selection);
+    pthread_mutex_unlock(&host->lock);
+    if (status)
+      return status;
+  }
+}
+
 /* --------------------------------------------------------------------------------------------------- in words */
 
-static const char *origin(const fl_selection *selection, const char *setting, bool scoped) {
+static const char *origin(const fl_selection *selection, fl_setting_id setting, bool scoped) {
   const fl_host *host = selection->op->host;
   if (scoped)
     return "the thread's scope";
@@ -156,15 +176,15 @@ static const char *origin(const fl_selection *selection, const char *setting, bo
 void fl_selection_order_origin(const fl_selection *selection, bool scoped, fl_text *text) {
   const fl_host *host = selection->op->host;
   if (selection->override == FL_DISPATCH_OFF) {
-    fl_text_add(text, "dispatch is off: %s", fl_config_origin(host->config, "VLLM_FL_PREFER_ENABLED"));
+    fl_text_add(text, "dispatch is off: %s", fl_config_origin(host->config, FL_SETTING_PREFER_ENABLED));
   } else if (selection->override == FL_OP_DISABLED) {
-    fl_text_add(text, "custom_ops: %s", fl_config_origin(host->config, "custom_ops"));
+    fl_text_add(text, "custom_ops: %s", fl_config_origin(host->config, FL_SETTING_CUSTOM_OPS));
   } else if (selection->per_op) {
     const char *own =
         !scoped && !host->policy_is_set && host->config ? fl_config_op_origin(host->config, selection->op->name) : NULL;
-    fl_text_add(text, "op_backends: %s", own ? own : origin(selection, "op_backends", scoped));
+    fl_text_add(text, "op_backends: %s", own ? own : origin(selection, FL_SETTING_OP_BACKENDS, scoped));
   } else {
-    fl_text_add(text, "prefer %s: %s", selection->policy->fields.prefer, origin(selection, "prefer", scoped));
+    fl_text_add(text, "prefer %s: %s", selection->policy->fields.prefer, origin(selection, FL_SETTING_PREFER, scoped));
   }
 }
 
@@ -195,11 +215,11 @@ static void rejection_reason(const fl_selection *selection, const fl_selected *i
     break;
   case FL_REJECTED_DENIED:
     fl_text_add(text, "vendor '%s' is denied (deny_vendors: %s)", impl->vendor,
-                origin(selection, "deny_vendors", scoped));
+                origin(selection, FL_SETTING_DENY_VENDORS, scoped));
     break;
   case FL_REJECTED_NOT_ALLOWED:
     fl_text_add(text, "vendor '%s' is not allowed (allow_vendors: %s)", impl->vendor,
-                origin(selection, "allow_vendors", scoped));
+                origin(selection, FL_SETTING_ALLOW_VENDORS, scoped));
     break;
   case FL_REJECTED_LIST:
     fl_config_flagos_allowed(host->config, selection->op->name, list, sizeof list);

@@ -47,6 +47,17 @@ typedef struct fl_selection {
 fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *policy, int32_t device_type);
 void fl_selection_free(fl_selection *selection);
 
+/* Whom to ask what is not known in this generation of the registry. */
+typedef enum fl_ask {
+  FL_ASK_ALL,     /* all implementations, so that each has its reason; devices by a child process */
+  FL_ASK_AHEAD,   /* those for the device type; devices by a child process */
+  FL_ASK_FOR_CALL /* the same, and devices by their driver, which is at work in this process */
+} fl_ask;
+
+/* Asks, and selects under the policy in force in this thread; *scoped: a scope's. Nothing may be held before. On
+ * success the host's lock is held, and the caller unlocks. FL_EINVAL: no such device type. */
+fl_status fl_select_locked(fl_op *op, int32_t device_type, fl_ask ask, fl_selection *selection, bool *scoped);
+
 /* The error for an empty selection (S4): FL_ENOIMPL. The host's lock is held. */
 fl_status fl_selection_error(const fl_selection *selection);
 

@@ -54,31 +54,47 @@ static void add_line(fl_text *text, const char *word, const char *const *fields)
 
 #define ADD_LINE(text_, word_, ...) add_line((text_), (word_), (const char *const[]){__VA_ARGS__, NULL})
 
-static const char *bool_word(bool value) {
-  return value ? "true" : "false";
-}
-
-/* The names, sorted, each with `sign` before it. */
-static void add_names(manifest *m, const char *sign, const fl_strings *names) {
+/* The names, sorted. */
+static void add_names(manifest *m, const fl_strings *names) {
   fl_strings sorted = {0};
   for (uint32_t i = 0; i < names->n; i++)
     m->failed |= !fl_strings_add(&sorted, names->items[i]);
   fl_strings_sort_unique(&sorted);
-  for (uint32_t i = 0; i < sorted.n; i++) {
-    char *field = fl_format("%s%s", sign, sorted.items[i]);
-    m->failed |= !field;
-    add_field(&m->text, field ? field : "");
-    free(field);
-  }
+  for (uint32_t i = 0; i < sorted.n; i++)
+    add_field(&m->text, sorted.items[i]);
   fl_strings_free(&sorted);
 }
 
-static void add_list(manifest *m, const char *name, bool set, const fl_strings *names) {
-  if (!set)
-    return;
+static void add_list(manifest *m, const char *name, const fl_strings *names) {
   fl_text_add(&m->text, "setting\t%s", name);
-  add_names(m, "", names);
+  add_names(m, names);
   fl_text_add(&m->text, "\n");
+}
+
+/* A setting that is a list, if it is set. */
+static void add_setting(manifest *m, const fl_config *config, fl_setting_id id) {
+  if (config->values[id].set)
+    add_list(m, fl_setting_name(&fl_setting_table[id]), &config->values[id].names);
+}
+
+static void add_switch(manifest *m, const fl_config *config, fl_setting_id id) {
+  ADD_LINE(&m->text, "setting", fl_setting_name(&fl_setting_table[id]), config->values[id].flag ? "true" : "false");
+}
+
+/* all or none first, then what has a sign. */
+static void add_custom_ops(manifest *m, const fl_config *config) {
+  const fl_strings *items = &config->values[FL_SETTING_CUSTOM_OPS].names;
+  const char *mode = "all";
+  fl_strings directives = {0};
+  for (uint32_t i = 0; i < items->n; i++)
+    if (*items->items[i] != '+' && *items->items[i] != '-')
+      mode = items->items[i];
+    else
+      m->failed |= !fl_strings_add(&directives, items->items[i]);
+  fl_text_add(&m->text, "setting\tcustom_ops\t%s", mode);
+  add_names(m, &directives);
+  fl_text_add(&m->text, "\n");
+  fl_strings_free(&directives);
 }
 
 static void add_enforced(manifest *m, const fl_host *host) {
@@ -86,25 +102,23 @@ static void add_enforced(manifest *m, const fl_host *host) {
   for (uint32_t i = 0; i < host->n_ops; i++)
     if (host->ops[i]->enforced)
       m->failed |= !fl_strings_add(&enforced, host->ops[i]->name);
-  add_list(m, "enforced", enforced.n, &enforced);
+  if (enforced.n)
+    add_list(m, "enforced", &enforced);
   fl_strings_free(&enforced);
 }
 
 /* What selects beside the policy, and which layers the engine is told to replace. */
 static void add_settings(manifest *m, const fl_host *host) {
   const fl_config *config = host->config;
-  ADD_LINE(&m->text, "setting", "VLLM_FL_PREFER_ENABLED", bool_word(config->dispatch_enabled));
-  ADD_LINE(&m->text, "setting", "USE_FLAGGEMS", bool_word(config->use_flaggems));
-  add_list(m, "flagos_whitelist", config->flagos_whitelist.set, &config->flagos_whitelist.names);
-  add_list(m, "flagos_blacklist", config->flagos_blacklist.set, &config->flagos_blacklist.names);
-  fl_text_add(&m->text, "setting\tcustom_ops\t%s", config->custom_ops_default ? "all" : "none");
-  add_names(m, "+", &config->custom_ops_on);
-  add_names(m, "-", &config->custom_ops_off);
-  fl_text_add(&m->text, "\n");
+  add_switch(m, config, FL_SETTING_PREFER_ENABLED);
+  add_switch(m, config, FL_SETTING_USE_FLAGGEMS);
+  add_setting(m, config, FL_SETTING_FLAGOS_WHITELIST);
+  add_setting(m, config, FL_SETTING_FLAGOS_BLACKLIST);
+  add_custom_ops(m, config);
   add_enforced(m, host);
-  ADD_LINE(&m->text, "setting", "VLLM_FL_OOT_ENABLED", bool_word(config->oot_enabled));
-  add_list(m, "VLLM_FL_OOT_WHITELIST", config->oot_whitelist.set, &config->oot_whitelist.names);
-  add_list(m, "oot_blacklist", config->oot_blacklist.set, &config->oot_blacklist.names);
+  add_switch(m, config, FL_SETTING_OOT_ENABLED);
+  add_setting(m, config, FL_SETTING_OOT_WHITELIST);
+  add_setting(m, config, FL_SETTING_OOT_BLACKLIST);
 }
 
 static int compare_layers(const void *a, const void *b) {

@@ -34,7 +34,7 @@ typedef struct meaning {
   const int64_t *values;
 } meaning;
 
-static fl_status evaluate_word(fl_expression *e, double *value) {
+static fl_status evaluate_word(fl_expression *e, fl_operand *operand) {
   const meaning *m = e->context;
   size_t length = fl_scan_word(&e->scan);
   const char *begin = e->scan.at;
@@ -44,7 +44,7 @@ static fl_status evaluate_word(fl_expression *e, double *value) {
   if (!m->known[part])
     return fl_scan_fail(&e->scan, begin, m->values ? "'%.*s' is none here" : "'%.*s' has its own clause further on",
                         (int)length, begin);
-  *value = m->values ? (double)m->values[part] : 1;
+  operand->value = m->values ? (double)m->values[part] : 1;
   e->scan.at += length;
   return FL_OK;
 }

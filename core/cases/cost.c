@@ -158,14 +158,14 @@ static fl_status evaluate_given(fl_expression *e, double *value) {
 }
 
 static fl_status evaluate_two(fl_expression *e, double (*choose)(double a, double b), double *value) {
-  double left, right;
+  fl_operand left, right;
   fl_status status = fl_expression_sum(e, &left);
   if (!status)
     status = fl_expression_expect(e, ',');
   if (!status)
     status = fl_expression_sum(e, &right);
   if (!status)
-    *value = choose(left, right);
+    *value = choose(left.value, right.value);
   return status;
 }
 
@@ -233,16 +233,16 @@ static fl_status evaluate_name(fl_expression *e, size_t length, double *value) {
   return FL_OK;
 }
 
-static fl_status evaluate_word(fl_expression *e, double *value) {
+static fl_status evaluate_word(fl_expression *e, fl_operand *operand) {
   const meaning *m = e->context;
   size_t length = fl_scan_word(&e->scan);
   const char *behind = e->scan.at + length;
   behind += strspn(behind, " \t\r\n");
   if (behind < e->end && *behind == '(')
-    return evaluate_function(e, length, value);
+    return evaluate_function(e, length, &operand->value);
   if (!m->has_default || !fl_scan_accept(&e->scan, "default"))
-    return evaluate_name(e, length, value);
-  *value = m->call ? default_bytes(m) : 1;
+    return evaluate_name(e, length, &operand->value);
+  operand->value = m->call ? default_bytes(m) : 1;
   return FL_OK;
 }
 

@@ -8,36 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * Selects with up-to-date availability. On success the host's lock is held and the caller unlocks; on error it is not.
- */
-static fl_status select_locked(fl_op *op, int32_t device_type, fl_selection *selection, bool *scoped) {
-  fl_host *host = op->host;
-  if (device_type < 0 || device_type >= FL_DEVICE_SLOTS)
-    return fl_error(FL_EINVAL, "device type %d is not known", device_type);
-  for (;;) {
-    fl_registry_ask_availability(host, op, 0);
-    fl_architectures_ask(host, op, device_type, false);
-    pthread_mutex_lock(&host->lock);
-    fl_status status =
-        fl_select(selection, op, fl_scope_policy(host, scoped), op->device_argument < 0 ? 0 : device_type);
-    if (!status && !selection->unasked)
-      return FL_OK;
-    if (!status)
-      fl_selection_free(selection);
-    pthread_mutex_unlock(&host->lock);
-    if (status)
-      return status;
-  }
-}
-
 fl_status fl_resolve_op(fl_host *host, const char *name, int32_t device_type, fl_resolution *resolution) {
   fl_selection selection;
   bool scoped;
   fl_op *op = fl_find_op(host, name);
   if (!op)
     return fl_registry_no_impl(host, name);
-  fl_status status = select_locked(op, device_type, &selection, &scoped);
+  fl_status status = fl_select_locked(op, device_type, FL_ASK_ALL, &selection, &scoped);
   if (status)
     return status;
   if (selection.n_accepted) {
@@ -157,7 +134,7 @@ fl_status fl_explain(fl_host *host, const char *name, int32_t device_type, fl_ex
   fl_op *op = find_op_or_layer(host, name);
   if (!op)
     return FL_ENOENT;
-  fl_status status = select_locked(op, device_type, &selection, &scoped);
+  fl_status status = fl_select_locked(op, device_type, FL_ASK_ALL, &selection, &scoped);
   if (status)
     return status;
   explanation *e = calloc(1, sizeof *e);

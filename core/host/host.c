@@ -44,6 +44,16 @@ static bool copy_environment(fl_host *host, const char *const *environment) {
   return host->environment && !failed;
 }
 
+/* The built-in platform that a word names or is an alias of. */
+static const char *find_platform(const void *context, const char *word) {
+  const char *canonical = fl_platform_canonical(word);
+  (void)context;
+  for (size_t i = 0; fl_platform_names[i]; i++)
+    if (!strcmp(canonical, fl_platform_names[i]))
+      return fl_platform_names[i];
+  return NULL;
+}
+
 static fl_status copy_options(fl_host *host, const fl_host_options *options) {
   bool failed = false;
   if (options->environment && !copy_environment(host, options->environment))
@@ -57,6 +67,7 @@ static fl_status copy_options(fl_host *host, const fl_host_options *options) {
       .plugin_path = keep(host, options->plugin_path, &failed),
       .plugin_modules = keep(host, options->plugin_modules, &failed),
       .default_config_dir = keep(host, default_config_dir, &failed),
+      .find_platform = find_platform,
   };
   free(default_config_dir);
   host->log.fn = options->log;
@@ -318,8 +329,8 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
     return fl_error(status, "%s", message);
   }
   host->sources.reload = true; /* what was said of the sources once is not said again */
-  host->dispatch_debug = host->config->dispatch_debug;
-  host->synchronous = host->config->synchronize || options.flags & FL_HOST_SYNCHRONOUS;
+  host->dispatch_debug = host->config->values[FL_SETTING_DISPATCH_DEBUG].flag;
+  host->synchronous = host->config->values[FL_SETTING_SYNCHRONIZE].flag || options.flags & FL_HOST_SYNCHRONOUS;
   warn_of_unknown_names(host);
   log_summary(host);
   if (host->dispatch_debug)
@@ -400,18 +411,22 @@ fl_status fl_get_settings(fl_host *host, fl_settings **result) {
     return fl_error_no_memory();
   pthread_mutex_lock(&host->lock);
   const fl_config *config = host->config;
-  fl_setting *items = calloc(config->n_settings + 1, sizeof *items);
-  for (uint32_t i = 0; items && i < config->n_settings; i++) {
-    const fl_setting *from = &config->settings[i];
+  fl_setting *items = calloc(FL_N_SETTINGS, sizeof *items);
+  for (uint32_t i = 0; items && i < FL_N_SETTINGS; i++) {
+    const fl_setting_row *row = &fl_setting_table[i];
+    fl_text json = {0};
+    fl_config_add_json(config, (fl_setting_id)i, &json);
+    failed |= json.failed;
     items[i] = (fl_setting){
-        .name = settings_keep(list, from->name, &failed),
-        .variable = settings_keep(list, from->variable, &failed),
-        .value = settings_keep(list, from->value, &failed),
-        .origin = settings_keep(list, from->origin, &failed),
-        .doc = settings_keep(list, from->doc, &failed),
+        .name = fl_setting_name(row),
+        .variable = row->variable,
+        .value = settings_keep(list, fl_text_get(&json), &failed),
+        .origin = settings_keep(list, fl_config_origin(config, (fl_setting_id)i), &failed),
+        .doc = row->doc,
     };
+    fl_text_free(&json);
   }
-  list->public = (fl_settings){items, config->n_settings};
+  list->public = (fl_settings){items, FL_N_SETTINGS};
   pthread_mutex_unlock(&host->lock);
   if (!items || failed) {
     fl_settings_free(&list->public);
@@ -432,7 +447,7 @@ void fl_settings_free(fl_settings *result) {
 
 bool fl_is_oot_enabled(fl_host *host) {
   pthread_mutex_lock(&host->lock);
-  bool enabled = host->config->oot_enabled;
+  bool enabled = host->config->values[FL_SETTING_OOT_ENABLED].flag;
   pthread_mutex_unlock(&host->lock);
   return enabled;
 }

@@ -1,5 +1,6 @@
 /* Devices of a host: see device.h. What engines call for device memory is in memory.c. */
 #include "core/platform/device.h"
+#include "core/platform/memory.h"
 
 #include "core/platform/availability.h"
 #include "core/platform/platform.h"

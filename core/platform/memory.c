@@ -1,4 +1,5 @@
 /* Device memory as engines see it, and the host's own as the device type kDLCPU. */
+#include "core/platform/memory.h"
 #include "core/platform/device.h"
 #include "core/support.h"
 

@@ -3,6 +3,7 @@
  * reports, and one sentence that says what this means.
  */
 #include "core/platform/device.h"
+#include "core/platform/memory.h"
 #include "core/platform/platform.h"
 #include "core/support.h"
 

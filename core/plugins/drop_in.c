@@ -1,11 +1,10 @@
-/* Drop-ins: see drop_in.h. libyaml's document interface reads them: it keeps the place of each node. */
+/* Drop-ins: see drop_in.h. */
 #include "core/plugins/drop_in.h"
 #include "core/support.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <yaml.h>
 
 typedef enum key { NAME, LIBRARY, SYMBOL, CRITICAL, ENABLED, N_KEYS } key;
 static const char *const key_names[N_KEYS] = {"name", "library", "symbol", "critical", "enabled"};
@@ -13,90 +12,73 @@ static const char *const key_names[N_KEYS] = {"name", "library", "symbol", "crit
 typedef struct manifest {
   const char *path;
   fl_found *found;
-  const yaml_node_t *values[N_KEYS];
+  fl_yaml *yaml;
+  const fl_yaml_node *values[N_KEYS];
 } manifest;
 
-/* The first problem is kept. False: out of memory. */
-static bool problem(manifest *m, yaml_mark_t at, const char *format, ...) FL_PRINTF(3, 4);
-static bool problem(manifest *m, yaml_mark_t at, const char *format, ...) {
+/* The first problem is kept; `at` may be NULL: the file is empty. False: out of memory. */
+static bool problem(manifest *m, const fl_yaml_node *at, const char *format, ...) FL_PRINTF(3, 4);
+static bool problem(manifest *m, const fl_yaml_node *at, const char *format, ...) {
   char text[1024];
+  fl_place place = at ? fl_yaml_place(m->yaml, at) : (fl_place){m->path, 1, 1};
   va_list arguments;
   if (m->found->problem)
     return true;
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  m->found->problem = fl_format("%s:%zu:%zu: %s", m->path, at.line + 1, at.column + 1, text);
+  m->found->problem = fl_format("%s:%u:%u: %s", m->path, place.line, place.column, text);
   return m->found->problem != NULL;
 }
 
-static const char *scalar(const yaml_node_t *node) {
-  return (const char *)node->data.scalar.value;
+static bool is_scalar(const fl_yaml_node *node) {
+  fl_yaml_kind kind = fl_yaml_kind_of(node);
+  return kind != FL_YAML_LIST && kind != FL_YAML_MAP;
 }
 
-/* A non-empty string without NUL in it. */
 static bool take_string(manifest *m, key which, char **string) {
-  const yaml_node_t *node = m->values[which];
+  const fl_yaml_node *node = m->values[which];
   if (!node)
     return true;
-  if (node->type != YAML_SCALAR_NODE || !node->data.scalar.length || strlen(scalar(node)) != node->data.scalar.length)
-    return problem(m, node->start_mark, "'%s': expected a non-empty string", key_names[which]);
-  *string = fl_strdup(scalar(node));
+  if (!is_scalar(node) || !*fl_yaml_text(node))
+    return problem(m, node, "'%s': expected a non-empty string", key_names[which]);
+  *string = fl_strdup(fl_yaml_text(node));
   return *string != NULL;
 }
 
-/* YAML's booleans, unquoted. */
 static bool take_bool(manifest *m, key which, bool *value) {
-  static const struct {
-    const char *word;
-    bool value;
-  } words[] = {{"true", true}, {"yes", true}, {"on", true}, {"false", false}, {"no", false}, {"off", false}};
-  const yaml_node_t *node = m->values[which];
+  const fl_yaml_node *node = m->values[which];
   if (!node)
     return true;
-  if (node->type == YAML_SCALAR_NODE && node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-      if (!strcasecmp(scalar(node), words[i].word)) {
-        *value = words[i].value;
-        return true;
-      }
-  return problem(m, node->start_mark, "'%s': found %s%s%s, expected true or false", key_names[which],
-                 node->type == YAML_SCALAR_NODE ? "'" : "",
-                 node->type == YAML_SCALAR_NODE ? scalar(node) : "a list or mapping",
-                 node->type == YAML_SCALAR_NODE ? "'" : "");
-}
-
-/* Finds each known key's value. */
-static bool take_keys(manifest *m, yaml_document_t *document, const yaml_node_t *root) {
-  for (const yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < root->data.mapping.pairs.top; pair++) {
-    const yaml_node_t *name = yaml_document_get_node(document, pair->key);
-    int which = 0;
-    if (name->type != YAML_SCALAR_NODE) {
-      if (!problem(m, name->start_mark, "a key must be a word"))
-        return false;
-      continue;
-    }
-    while (which < N_KEYS && strcmp(scalar(name), key_names[which]))
-      which++;
-    if (which < N_KEYS && m->values[which]) {
-      if (!problem(m, name->start_mark, "'%s' stands twice", key_names[which]))
-        return false;
-    } else if (which < N_KEYS) {
-      m->values[which] = yaml_document_get_node(document, pair->value);
-    } else {
-      const char *nearest = fl_nearest_word(scalar(name), key_names, N_KEYS);
-      if (!problem(m, name->start_mark, "unknown key '%s', expected name, library, symbol, critical or enabled%s%s%s",
-                   scalar(name), nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : ""))
-        return false;
-    }
-  }
+  if (!is_scalar(node))
+    return problem(m, node, "'%s': found a list or mapping, expected true or false", key_names[which]);
+  if (fl_yaml_kind_of(node) != FL_YAML_BOOL)
+    return problem(m, node, "'%s': found '%s', expected true or false", key_names[which], fl_yaml_text(node));
+  *value = fl_yaml_truth(node);
   return true;
 }
 
-static bool take_library(manifest *m, const yaml_node_t *root) {
+static bool take_key(manifest *m, const fl_yaml_node *name, const fl_yaml_node *value) {
+  char hint[64];
+  int which = 0;
+  if (!is_scalar(name))
+    return problem(m, name, "a key must be a word");
+  while (which < N_KEYS && strcmp(fl_yaml_text(name), key_names[which]))
+    which++;
+  if (which == N_KEYS)
+    return problem(m, name, "unknown key '%s', expected name, library, symbol, critical or enabled%s",
+                   fl_yaml_text(name),
+                   fl_did_you_mean(hint, sizeof hint, fl_nearest_word(fl_yaml_text(name), key_names, N_KEYS)));
+  if (m->values[which])
+    return problem(m, name, "'%s' stands twice", key_names[which]);
+  m->values[which] = value;
+  return true;
+}
+
+static bool take_library(manifest *m) {
   char *library = NULL;
   if (!m->values[LIBRARY])
-    return problem(m, root->start_mark, "'library' is missing: the path of the plugin, relative to this file");
+    return problem(m, fl_yaml_root(m->yaml), "'library' is missing: the path of the plugin, relative to this file");
   if (!take_string(m, LIBRARY, &library))
     return false;
   if (!library) /* a problem by now */
@@ -108,66 +90,41 @@ static bool take_library(manifest *m, const yaml_node_t *root) {
   return m->found->path != NULL;
 }
 
-static bool take_document(manifest *m, yaml_document_t *document) {
-  const yaml_node_t *root = yaml_document_get_root_node(document);
-  bool enabled = true;
-  if (!root || root->type != YAML_MAPPING_NODE)
-    return problem(m, root ? root->start_mark : document->start_mark,
-                   "expected a mapping: 'library: acme.so' and other keys");
-  /* All are read, also after a problem: a critical plugin's broken manifest is critical too. */
-  if (!take_keys(m, document, root) || !take_bool(m, CRITICAL, &m->found->critical) ||
-      !take_bool(m, ENABLED, &enabled) || !take_string(m, NAME, &m->found->name) ||
-      !take_string(m, SYMBOL, &m->found->symbol) || !take_library(m, root))
-    return false;
-  m->found->disabled = !enabled;
-  return true;
+/* The message of a failed step is the problem, unless there is one. */
+static bool take_failure(manifest *m, fl_status status) {
+  if (status && status != FL_ENOMEM && !m->found->problem)
+    m->found->problem = fl_strdup(fl_error_message());
+  return !status || m->found->problem;
 }
 
-static bool parse(manifest *m, FILE *file) {
-  yaml_parser_t parser;
-  yaml_document_t document;
-  if (!yaml_parser_initialize(&parser))
-    return false;
-  yaml_parser_set_input_file(&parser, file);
-  bool done;
-  if (yaml_parser_load(&parser, &document)) {
-    done = take_document(m, &document);
-    yaml_document_delete(&document);
-  } else {
-    done = parser.error != YAML_MEMORY_ERROR &&
-           problem(m, parser.problem_mark, "%s", parser.problem ? parser.problem : "cannot be read");
-  }
-  yaml_parser_delete(&parser);
-  return done;
+static bool take_document(manifest *m) {
+  const fl_yaml_node *root = fl_yaml_root(m->yaml);
+  bool enabled = true, done = true;
+  if (!root || fl_yaml_kind_of(root) != FL_YAML_MAP)
+    return problem(m, root, "expected a mapping: 'library: acme.so' and other keys");
+  /* All are read, also after a problem: a critical plugin's broken manifest is critical too. */
+  for (uint32_t i = 0; done && i < fl_yaml_count(root); i++)
+    done = take_key(m, fl_yaml_key(m->yaml, root, i), fl_yaml_value(m->yaml, root, i));
+  done = done && take_bool(m, CRITICAL, &m->found->critical) && take_bool(m, ENABLED, &enabled) &&
+         take_string(m, NAME, &m->found->name) && take_string(m, SYMBOL, &m->found->symbol) && take_library(m);
+  m->found->disabled = !enabled;
+  return done && take_failure(m, fl_yaml_check(m->yaml));
 }
 
 /* A manifest decides which library is loaded, so it must be as trustworthy as that. */
 fl_status fl_manifest_read(const char *path, fl_found *found) {
   manifest m = {.path = path, .found = found};
-  FILE *file = NULL;
-  bool done = true;
   *found = (fl_found){.route = "manifest"};
   fl_status status = fl_file_trusted(path);
-  if (!status) {
-    file = fopen(path, "re");
-    if (!file)
-      status = fl_error(FL_EPLUGIN, "cannot be opened: %s", strerror(errno));
-  }
-  if (status == FL_ENOMEM)
-    return status;
-  if (status)
-    done = (found->problem = fl_format("%s: %s", path, fl_error_message())) != NULL;
-  if (file) {
-    done = parse(&m, file);
-    fclose(file);
-  }
+  status = status ? fl_error(status, "%s: %s", path, fl_error_message()) : fl_yaml_parse(path, &m.yaml);
+  bool done = take_failure(&m, status) && (status || take_document(&m));
+  fl_yaml_free(m.yaml);
   if (done && !found->path) /* what there is to name */
     done = (found->path = fl_strdup(path)) != NULL;
-  if (!done) {
-    fl_found_clear(found);
-    return fl_error_no_memory();
-  }
-  return FL_OK;
+  if (done)
+    return FL_OK;
+  fl_found_clear(found);
+  return fl_error_no_memory();
 }
 
 /* The directory, of those in `directories`, whose file of that name counts: the last one that has it. */

@@ -2,6 +2,8 @@
  * Checks of a call before anything runs: values, tensors, rules, memory. They read no tensor data, allocate nothing
  * while all is well, and say in every error which argument or result is wrong, how, and what is expected.
  */
+#include "core/schema/check.h"
+
 #include "core/schema/match.h"
 #include "core/support.h"
 

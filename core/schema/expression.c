@@ -1,4 +1,4 @@
-/* Evaluation by recursive descent: see expression.h. */
+/* Recursive descent: see expression.h. */
 #include "core/schema/expression.h"
 
 #include "core/schema/schema.h"
@@ -22,7 +22,54 @@ fl_status fl_expression_expect(fl_expression *e, char c) {
   return FL_OK;
 }
 
-static fl_status evaluate_number(fl_expression *e, double *value) {
+static fl_status read_factor(fl_expression *e, fl_operand *operand) {
+  char first = fl_expression_look(e);
+  fl_status status;
+  if (e->depth++ > MAX_DEPTH)
+    return fl_scan_fail(&e->scan, e->scan.at, "more than %d levels of parentheses%s", MAX_DEPTH,
+                        e->negative ? " and signs" : "");
+  if (first == '-' && e->negative) {
+    e->scan.at++;
+    status = read_factor(e, operand);
+    operand->value = -operand->value;
+  } else if (first == '(') {
+    e->scan.at++;
+    status = fl_expression_sum(e, operand);
+    if (!status)
+      status = fl_expression_expect(e, ')');
+  } else {
+    status = fl_scan_is_letter(first) ? e->word(e, operand) : e->number(e, operand);
+  }
+  e->depth--;
+  return status;
+}
+
+/* Operands joined by signs, from left to right. */
+static fl_status read_chain(fl_expression *e, const char *signs, fl_status (*read)(fl_expression *, fl_operand *),
+                            fl_operand *left) {
+  *left = (fl_operand){0};
+  fl_status status = read(e, left);
+  while (!status && fl_expression_look(e) && strchr(signs, *e->scan.at)) {
+    const char *sign = e->scan.at++;
+    fl_operand right = {0};
+    status = read(e, &right);
+    if (!status)
+      status = e->join(e, sign, left, right);
+  }
+  return status;
+}
+
+static fl_status read_product(fl_expression *e, fl_operand *operand) {
+  return read_chain(e, "*/", read_factor, operand);
+}
+
+fl_status fl_expression_sum(fl_expression *e, fl_operand *operand) {
+  return read_chain(e, "+-", read_product, operand);
+}
+
+/* ------------------------------------------------------------------------------------------------------- evaluation */
+
+static fl_status evaluate_number(fl_expression *e, fl_operand *operand) {
   char number[64]; /* alone: of 0..1 a reader of numbers takes "0." */
   const char *begin = e->scan.at, *at = begin;
   while (at < e->end && fl_scan_is_digit(*at))
@@ -37,69 +84,31 @@ static fl_status evaluate_number(fl_expression *e, double *value) {
       at++;
   }
   snprintf(number, sizeof number, "%.*s", (int)(at - begin), begin);
-  if (!fl_read_float(number, (size_t)(at - begin), value))
+  if (!fl_read_float(number, (size_t)(at - begin), &operand->value))
     return fl_scan_fail(&e->scan, begin, "expected a number, a name or an expression in parentheses");
   e->scan.at = at;
   return FL_OK;
 }
 
-static fl_status evaluate_factor(fl_expression *e, double *value) {
-  char first = fl_expression_look(e);
-  if (++e->depth > MAX_DEPTH)
-    return fl_scan_fail(&e->scan, e->scan.at, "more than %d levels of parentheses and signs", MAX_DEPTH);
-  fl_status status;
-  if (first == '-') {
-    e->scan.at++;
-    status = evaluate_factor(e, value);
-    *value = -*value;
-  } else if (first == '(') {
-    e->scan.at++;
-    status = fl_expression_sum(e, value);
-    if (!status)
-      status = fl_expression_expect(e, ')');
-  } else {
-    status = fl_scan_is_letter(first) ? e->word(e, value) : evaluate_number(e, value);
-  }
-  e->depth--;
-  return status;
-}
-
-static fl_status divide(const fl_expression *e, const char *sign, double right, double *value) {
-  if (!e->form && (right == 0 || (e->exact && fmod(*value, right) != 0)))
-    return fl_scan_fail(&e->scan, sign, "%g / %g is not %s", *value, right, e->exact ? "exact" : "a number");
-  *value /= right;
+static fl_status evaluate_join(fl_expression *e, const char *sign, fl_operand *left, fl_operand right) {
+  double *value = &left->value;
+  if (*sign == '/' && !e->form && (right.value == 0 || (e->exact && fmod(*value, right.value) != 0)))
+    return fl_scan_fail(&e->scan, sign, "%g / %g is not %s", *value, right.value, e->exact ? "exact" : "a number");
+  *value = *sign == '+'   ? *value + right.value
+           : *sign == '-' ? *value - right.value
+           : *sign == '*' ? *value * right.value
+                          : *value / right.value;
   return FL_OK;
-}
-
-static fl_status evaluate_product(fl_expression *e, double *value) {
-  fl_status status = evaluate_factor(e, value);
-  while (!status && (fl_expression_look(e) == '*' || fl_expression_look(e) == '/')) {
-    const char *sign = e->scan.at++;
-    double right = 0;
-    status = evaluate_factor(e, &right);
-    if (!status && *sign == '/')
-      status = divide(e, sign, right, value);
-    else if (!status)
-      *value *= right;
-  }
-  return status;
-}
-
-fl_status fl_expression_sum(fl_expression *e, double *value) {
-  *value = 0;
-  fl_status status = evaluate_product(e, value);
-  while (!status && (fl_expression_look(e) == '+' || fl_expression_look(e) == '-')) {
-    char sign = *e->scan.at++;
-    double right = 0;
-    status = evaluate_product(e, &right);
-    *value += sign == '+' ? right : -right;
-  }
-  return status;
 }
 
 fl_status fl_expression_evaluate(fl_expression *e, double *value) {
   const char *begin = e->scan.at;
-  fl_status status = fl_expression_sum(e, value);
+  fl_operand operand;
+  e->number = evaluate_number;
+  e->join = evaluate_join;
+  e->negative = true;
+  fl_status status = fl_expression_sum(e, &operand);
+  *value = operand.value;
   if (!status && fl_expression_look(e))
     return fl_scan_fail(&e->scan, e->scan.at, "expected an operator or the end of '%.*s'", (int)(e->end - begin),
                         begin);

@@ -25,9 +25,6 @@ typedef struct fl_bindings {
 /* Matches the arguments, whose types and tensors are known to be good. FL_EINVAL names argument, given and expected. */
 fl_status fl_match_arguments(const fl_schema *schema, const fl_value *values, fl_bindings *bindings);
 
-/* fl_schema_infer with what it learns: *bindings, and a spec for each result of the schema. */
-fl_status fl_schema_bind(const fl_schema *schema, const fl_call *call, fl_bindings *bindings, fl_tensor_spec *specs);
-
 /* Value of an expression whose names are known; false if it has none. */
 bool fl_match_evaluate(const fl_rules *rules, const fl_bindings *bindings, unsigned node, int64_t *value);
 

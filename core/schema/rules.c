@@ -4,18 +4,17 @@
  */
 #include "core/schema/rules.h"
 
-#include "core/support.h"
+#include "core/schema/expression.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-enum { NONE = FL_RULES_NONE, MAX_NODES = 512, MAX_ALTERNATIVES = 64, MAX_DEPTH = 32 };
+enum { NONE = FL_RULES_NONE, MAX_NODES = 512, MAX_ALTERNATIVES = 64 };
 
 typedef struct compiler {
   fl_scanner scan;
   const fl_schema *schema;
   fl_rules *rules;
-  unsigned depth; /* of parentheses */
 } compiler;
 
 /* Room for one more element behind the n of `array`, which stays valid on failure; its capacity is the power of two
@@ -29,14 +28,14 @@ static bool reserve(void **array, uint32_t n, size_t size) {
   return grown;
 }
 
-static fl_status add_node(compiler *c, fl_rule_node added, uint16_t *index) {
-  fl_rules *rules = c->rules;
+static fl_status add_node(fl_expression *e, fl_rule_node added, fl_operand *operand) {
+  fl_rules *rules = ((const compiler *)e->context)->rules;
   if (rules->n_nodes == MAX_NODES)
-    return fl_scan_fail(&c->scan, c->scan.at, "more than %d terms", MAX_NODES);
+    return fl_scan_fail(&e->scan, e->scan.at, "more than %d terms", MAX_NODES);
   if (!reserve((void **)&rules->nodes, rules->n_nodes, sizeof added))
     return fl_error_no_memory();
   rules->nodes[rules->n_nodes] = added;
-  *index = (uint16_t)rules->n_nodes++;
+  operand->node = (uint16_t)rules->n_nodes++;
   return FL_OK;
 }
 
@@ -53,80 +52,43 @@ static uint32_t find_value(const fl_schema *schema, const char *text, size_t len
 }
 
 /* The dimension name at the cursor. */
-static fl_status parse_name(compiler *c, size_t length, uint16_t *index) {
+static fl_status compile_name(fl_expression *e, fl_operand *operand) {
+  compiler *c = (compiler *)e->context;
   fl_rules *rules = c->rules;
   const fl_schema *schema = c->schema;
-  uint32_t i = 0, value = find_value(schema, c->scan.at, length);
-  while (i < rules->n_names && !same_text(rules->names[i].source, c->scan.at, length))
+  const char *text = e->scan.at;
+  size_t length = fl_scan_word(&e->scan);
+  uint32_t i = 0, value = find_value(schema, text, length);
+  while (i < rules->n_names && !same_text(rules->names[i].source, text, length))
     i++;
   if (i == FL_RULES_MAX_NAMES)
-    return fl_scan_fail(&c->scan, c->scan.at, "more than %d names", FL_RULES_MAX_NAMES);
+    return fl_scan_fail(&e->scan, text, "more than %d names", FL_RULES_MAX_NAMES);
   if (i == rules->n_names) {
     bool is_argument = value < schema->n_arguments && schema->values[value].type != FL_TENSOR;
     if (is_argument && schema->values[value].type != FL_INT)
-      return fl_scan_fail(&c->scan, c->scan.at, "argument '%s' is not an int", schema->values[value].name);
+      return fl_scan_fail(&e->scan, text, "argument '%s' is not an int", schema->values[value].name);
     rules->names[rules->n_names++] =
-        (fl_rule_name){{c->scan.at, (uint32_t)length}, is_argument ? (uint8_t)value : (uint8_t)NONE};
+        (fl_rule_name){{text, (uint32_t)length}, is_argument ? (uint8_t)value : (uint8_t)NONE};
   }
-  c->scan.at += length;
-  return add_node(c, (fl_rule_node){.operation = FL_NAME, .left = (uint16_t)i}, index);
+  e->scan.at += length;
+  return add_node(e, (fl_rule_node){.operation = FL_NAME, .left = (uint16_t)i}, operand);
 }
 
-static fl_status parse_number(compiler *c, uint16_t *index) {
+static fl_status compile_number(fl_expression *e, fl_operand *operand) {
   char *end = NULL;
+  if (!fl_scan_is_digit(*e->scan.at))
+    return fl_scan_unexpected(&e->scan, "a dimension: a number, a name or an expression", NULL, 0);
   errno = 0;
-  long long number = strtoll(c->scan.at, &end, 10);
+  long long number = strtoll(e->scan.at, &end, 10);
   if (errno || fl_scan_is_letter(*end))
-    return fl_scan_unexpected(&c->scan, "a number of 64 bits", NULL, 0);
-  c->scan.at = end;
-  return add_node(c, (fl_rule_node){.operation = FL_NUMBER, .number = number}, index);
+    return fl_scan_unexpected(&e->scan, "a number of 64 bits", NULL, 0);
+  e->scan.at = end;
+  return add_node(e, (fl_rule_node){.operation = FL_NUMBER, .number = number}, operand);
 }
 
-static fl_status parse_sum(compiler *c, uint16_t *index);
-
-static fl_status parse_factor(compiler *c, uint16_t *index) {
-  if (fl_scan_is_digit(fl_scan_peek(&c->scan)))
-    return parse_number(c, index);
-  size_t length = fl_scan_word(&c->scan);
-  if (length)
-    return parse_name(c, length, index);
-  if (!fl_scan_accept(&c->scan, "("))
-    return fl_scan_unexpected(&c->scan, "a dimension: a number, a name or an expression", NULL, 0);
-  if (++c->depth > MAX_DEPTH)
-    return fl_scan_fail(&c->scan, c->scan.at, "more than %d levels of parentheses", MAX_DEPTH);
-  fl_status status = parse_sum(c, index);
-  c->depth--;
-  if (status)
-    return status;
-  return fl_scan_accept(&c->scan, ")") ? FL_OK : fl_scan_unexpected(&c->scan, "')'", NULL, 0);
-}
-
-/* Operands joined by the operations `first` and `first` + 1, whose signs are `signs`. */
-static fl_status parse_chain(compiler *c, const char *const signs[2], fl_operation first,
-                             fl_status (*operand)(compiler *, uint16_t *), uint16_t *index) {
-  fl_status status = operand(c, index);
-  while (!status) {
-    fl_rule_node joined = {.operation = first, .left = *index};
-    if (!fl_scan_accept(&c->scan, signs[0])) {
-      if (!fl_scan_accept(&c->scan, signs[1]))
-        return FL_OK;
-      joined.operation++;
-    }
-    status = operand(c, &joined.right);
-    if (!status)
-      status = add_node(c, joined, index);
-  }
-  return status;
-}
-
-static fl_status parse_product(compiler *c, uint16_t *index) {
-  static const char *const signs[] = {"*", "/"};
-  return parse_chain(c, signs, FL_MULTIPLY, parse_factor, index);
-}
-
-static fl_status parse_sum(compiler *c, uint16_t *index) {
-  static const char *const signs[] = {"+", "-"};
-  return parse_chain(c, signs, FL_ADD, parse_product, index);
+static fl_status compile_join(fl_expression *e, const char *sign, fl_operand *left, fl_operand right) {
+  fl_operation operation = *sign == '+' ? FL_ADD : *sign == '-' ? FL_SUBTRACT : *sign == '*' ? FL_MULTIPLY : FL_DIVIDE;
+  return add_node(e, (fl_rule_node){.operation = operation, .left = left->node, .right = right.node}, left);
 }
 
 /* The source from `begin` to the cursor. */
@@ -136,18 +98,24 @@ static fl_rule_source source_from(const compiler *c, const char *begin) {
 
 static fl_status parse_dimension(compiler *c, fl_rule_alternative *built) {
   fl_rules *rules = c->rules;
-  fl_rule_dimension parsed = {0};
   fl_scan_peek(&c->scan);
   const char *begin = c->scan.at;
-  fl_status status = parse_sum(c, &parsed.root);
+  fl_expression e = {.scan = c->scan,
+                     .end = begin + strlen(begin),
+                     .word = compile_name,
+                     .number = compile_number,
+                     .join = compile_join,
+                     .context = c};
+  fl_operand root;
+  fl_status status = fl_expression_sum(&e, &root);
+  c->scan = e.scan;
   if (status)
     return status;
   if (built->n_dimensions == FL_MAX_DIMS)
     return fl_scan_fail(&c->scan, begin, "more than %d dimensions", FL_MAX_DIMS);
-  if (!reserve((void **)&rules->dimensions, rules->n_dimensions, sizeof parsed))
+  if (!reserve((void **)&rules->dimensions, rules->n_dimensions, sizeof *rules->dimensions))
     return fl_error_no_memory();
-  parsed.source = source_from(c, begin);
-  rules->dimensions[rules->n_dimensions++] = parsed;
+  rules->dimensions[rules->n_dimensions++] = (fl_rule_dimension){source_from(c, begin), root.node};
   built->n_dimensions++;
   return FL_OK;
 }

@@ -80,4 +80,7 @@ typedef struct fl_rules {
 fl_status fl_rules_compile(const fl_schema *schema, fl_rules **rules);
 void fl_rules_free(fl_rules *rules);
 
+/* Element types that the rules admit for the argument whose device selects; 0 = any. */
+uint32_t fl_schema_dtypes(const fl_schema *schema);
+
 #endif

@@ -4,7 +4,6 @@
  */
 #include "core/schema/schema.h"
 
-#include "core/cases.h"
 #include "core/schema/rules.h"
 #include "core/support.h"
 

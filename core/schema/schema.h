@@ -45,23 +45,8 @@ void fl_schema_free(fl_schema *schema);
 /* Same names, types, defaults, aliases (what makes two declarations of an op one and the same)? */
 bool fl_schema_same(const fl_schema *a, const fl_schema *b);
 
-/*
- * Checks a call: number and types of values, none only where optional, ranks, shapes and dtypes by the rules,
- * contiguous last dimension, all tensors on one device, an output that overlaps an argument only where the schema lets
- * it be that very tensor, the entry's own check. FL_EINVAL, message: "rms_norm: argument 'weight': shape [4], expected
- * [8] (H of 'x')". Reads no tensor data.
- */
-fl_status fl_schema_check(const fl_schema *schema, const fl_call *call);
-
-/* fl_infer's work: checks the arguments (results in the call, if any, are not looked at) and fills one spec a result.
- */
-fl_status fl_schema_infer(const fl_schema *schema, const fl_call *call, fl_tensor_spec *results, uint32_t n_results);
-
 /* The tolerance for an element type: the entry's, else vLLM IR's default table. */
 fl_tolerance fl_schema_tolerance(const fl_schema *schema, DLDataType dtype);
-
-/* Element types that the rules admit for the argument whose device selects; 0 = any. */
-uint32_t fl_schema_dtypes(const fl_schema *schema);
 
 /* The element types that have a bit: row i is that of bit i. Tolerances are vLLM IR's defaults; integers are exact. */
 typedef struct fl_dtype_row {

@@ -3,11 +3,9 @@
  * settings that bear on each other, and publishes the result with its origins.
  */
 #include "core/settings/config.h"
-#include "core/settings/environment.h"
+
 #include "core/settings/op_config.h"
 #include "core/settings/policy.h"
-#include "core/settings/settings.h"
-#include "core/settings/yaml.h"
 #include "core/support.h"
 
 #include <stdlib.h>
@@ -18,8 +16,8 @@ typedef struct settings_reader {
   const fl_config_sources *sources;
   const char *platform;
   fl_problems problems;
-  fl_setting_value values[FL_N_SETTINGS];
-  bool complete; /* a VLLM_FL_CONFIG file is in force */
+  fl_setting_value *values; /* of the configuration that is made */
+  bool complete;            /* a VLLM_FL_CONFIG file is in force */
   char *platform_file;
 } settings_reader;
 
@@ -42,13 +40,8 @@ static void info(settings_reader *reader, const char *format, ...) {
 /* ------------------------------------------------------------------------------------------------- reading sources */
 
 /* These say where and how to read the rest. */
-static const fl_setting_id first_ids[] = {FL_SETTING_CHECK, FL_SETTING_CONFIG, FL_SETTING_CONFIG_DIR};
-
 static bool is_first(size_t id) {
-  for (size_t i = 0; i < sizeof first_ids / sizeof *first_ids; i++)
-    if (first_ids[i] == id)
-      return true;
-  return false;
+  return id == FL_SETTING_CHECK || id == FL_SETTING_CONFIG || id == FL_SETTING_CONFIG_DIR;
 }
 
 static void read_text(settings_reader *reader, size_t id) {
@@ -65,12 +58,12 @@ static void read_text(settings_reader *reader, size_t id) {
   fl_setting_from_text(&reader->problems, row, source, text, &reader->values[id]);
 }
 
-static void read_first(settings_reader *reader) {
+/* VLLM_FL_CHECK: what is read from here on is judged by it. */
+static void read_check(settings_reader *reader) {
   static const fl_check_mode modes[] = {FL_CHECK_ERROR, FL_CHECK_WARN, FL_CHECK_OFF};
-  for (size_t i = 0; i < sizeof first_ids / sizeof *first_ids; i++)
-    read_text(reader, first_ids[i]);
   const fl_setting_value *check = &reader->values[FL_SETTING_CHECK];
   const char *const *words = fl_setting_table[FL_SETTING_CHECK].words;
+  read_text(reader, FL_SETTING_CHECK);
   for (size_t i = 0; check->set && words[i]; i++)
     if (!strcmp(check->word, words[i]))
       reader->problems.check = modes[i];
@@ -146,6 +139,13 @@ static void set_origin(settings_reader *reader, fl_setting_value *value, const c
   value->origin = fl_place_origin(&reader->problems, (fl_place){.source = origin});
 }
 
+static void set_word(settings_reader *reader, fl_setting_id id, const char *word) {
+  char *copy = fl_strdup(word);
+  reader->problems.no_memory |= !copy;
+  free(reader->values[id].word);
+  reader->values[id].word = copy;
+}
+
 /* Takes a value out of force, by the rule of another setting. */
 static void overrule(settings_reader *reader, fl_setting_id id, const char *origin) {
   fl_setting_value_free(&reader->values[id]);
@@ -160,13 +160,14 @@ static void apply_op_config(settings_reader *reader) {
   if (!path->set)
     return;
   fl_opconfig_load(&reader->problems, path->word, &orders);
-  if (orders.n) {
-    fl_orders_free(&backends->orders);
-    backends->orders = orders;
-    backends->set = true;
-    set_origin(reader, backends, variable_of(FL_SETTING_OP_CONFIG));
-  } else
+  if (!orders.n) {
     fl_orders_free(&orders);
+    return;
+  }
+  fl_orders_free(&backends->orders);
+  backends->orders = orders;
+  backends->set = true;
+  set_origin(reader, backends, variable_of(FL_SETTING_OP_CONFIG));
 }
 
 static bool from_variable(const settings_reader *reader, fl_setting_id id) {
@@ -207,8 +208,7 @@ static void append_blacklist(settings_reader *reader) {
     if (!fl_strings_has(&black->names, more->names.items[i]) && !fl_strings_add(&black->names, more->names.items[i]))
       reader->problems.no_memory = true;
   char *both = black->set ? fl_format("%s and %s", black->origin, more->origin) : fl_strdup(more->origin);
-  if (!both)
-    reader->problems.no_memory = true;
+  reader->problems.no_memory |= !both;
   free(black->origin);
   black->origin = both;
   black->set = true;
@@ -224,10 +224,7 @@ static void apply_dispatch_off(settings_reader *reader) {
     return;
   for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
     overrule(reader, ignored[i], origin);
-  char *word = fl_strdup("reference");
-  if (!word)
-    reader->problems.no_memory = true;
-  reader->values[FL_SETTING_PREFER].word = word;
+  set_word(reader, FL_SETTING_PREFER, "reference");
 }
 
 static void check_retry(fl_problems *problems, fl_setting_value values[FL_N_SETTINGS]) {
@@ -239,23 +236,12 @@ static void check_retry(fl_problems *problems, fl_setting_value values[FL_N_SETT
   longest->seconds = first->seconds;
 }
 
-static void name_platform(settings_reader *reader) {
-  fl_setting_value *platform = &reader->values[FL_SETTING_PLATFORM];
+/* What is in force where no word was given, or another one. */
+static void name_defaults(settings_reader *reader) {
   const char *origin, *forced = fl_config_forced_platform(reader->sources, &origin);
-  char *name = fl_strdup(forced ? forced : "auto");
-  if (!name)
-    reader->problems.no_memory = true;
-  free(platform->word);
-  platform->word = name;
-}
-
-static void name_config_dir(settings_reader *reader) {
-  fl_setting_value *dir = &reader->values[FL_SETTING_CONFIG_DIR];
-  if (dir->word || !reader->sources->default_config_dir)
-    return;
-  dir->word = fl_strdup(reader->sources->default_config_dir);
-  if (!dir->word)
-    reader->problems.no_memory = true;
+  set_word(reader, FL_SETTING_PLATFORM, forced ? forced : "auto");
+  if (!reader->values[FL_SETTING_CONFIG_DIR].word && reader->sources->default_config_dir)
+    set_word(reader, FL_SETTING_CONFIG_DIR, reader->sources->default_config_dir);
 }
 
 static void settle(settings_reader *reader) {
@@ -267,8 +253,7 @@ static void settle(settings_reader *reader) {
   fl_settings_add_builtin(&reader->problems, reader->values);
   apply_dispatch_off(reader);
   check_retry(&reader->problems, reader->values);
-  name_platform(reader);
-  name_config_dir(reader);
+  name_defaults(reader);
 }
 
 /* ---------------------------------------------------------------------------------------------------- publishing */
@@ -298,96 +283,19 @@ static fl_status make_policy(const fl_setting_value values[FL_N_SETTINGS], fl_po
   return status;
 }
 
-static bool list_settings(fl_config *config, const fl_setting_value values[FL_N_SETTINGS]) {
-  config->settings = calloc(FL_N_SETTINGS, sizeof *config->settings);
-  if (!config->settings)
-    return false;
-  for (size_t id = 0; id < FL_N_SETTINGS; id++) {
-    const fl_setting_row *row = &fl_setting_table[id];
-    fl_text json = {0};
-    fl_setting_add_json(row, &values[id], &json);
-    config->settings[config->n_settings++] =
-        (fl_setting){fl_setting_name(row), row->variable, fl_text_take(&json), fl_strdup(values[id].origin), row->doc};
-    if (!config->settings[id].value || !config->settings[id].origin)
-      return false;
-  }
-  return true;
-}
-
-static bool list_op_origins(fl_config *config, const fl_orders *orders) {
-  config->op_origins = calloc((size_t)orders->n + 1, sizeof *config->op_origins);
-  if (!config->op_origins)
-    return false;
-  for (uint32_t i = 0; i < orders->n; i++) {
-    struct fl_config_op_origin *of_op = &config->op_origins[config->n_op_origins++];
-    of_op->op = fl_strdup(orders->items[i].op);
-    of_op->origin = fl_strdup(orders->items[i].origin);
-    if (!of_op->op || !of_op->origin)
-      return false;
-  }
-  return true;
-}
-
-static bool split_custom_ops(fl_config *config, const fl_strings *names) {
-  config->custom_ops_default = true;
-  for (uint32_t i = 0; i < names->n; i++) {
-    const char *item = names->items[i];
-    if (*item != '+' && *item != '-')
-      config->custom_ops_default = !strcmp(item, "all");
-    else if (!fl_strings_add(*item == '+' ? &config->custom_ops_on : &config->custom_ops_off, item + 1))
-      return false;
-  }
-  return true;
-}
-
-/* From here on the list is the configuration's. */
-static void take_list(fl_config_list *list, fl_setting_value *value) {
-  *list = (fl_config_list){value->set, value->names, value->origin};
-  value->names = (fl_strings){0};
-  value->origin = NULL;
-}
-
-static char *take_word(fl_setting_value *value) {
-  char *word = value->word;
-  value->word = NULL;
-  return word;
-}
-
-static bool publish(settings_reader *reader, fl_config *config) {
-  fl_setting_value *values = reader->values;
-  if (!list_settings(config, values) || !list_op_origins(config, &values[FL_SETTING_OP_BACKENDS].orders) ||
-      !split_custom_ops(config, &values[FL_SETTING_CUSTOM_OPS].names))
-    return false;
-  config->check = reader->problems.check;
-  config->dispatch_enabled = values[FL_SETTING_PREFER_ENABLED].flag;
-  config->use_flaggems = values[FL_SETTING_USE_FLAGGEMS].flag;
-  take_list(&config->flagos_whitelist, &values[FL_SETTING_FLAGOS_WHITELIST]);
-  take_list(&config->flagos_blacklist, &values[FL_SETTING_FLAGOS_BLACKLIST]);
-  config->oot_enabled = values[FL_SETTING_OOT_ENABLED].flag;
-  take_list(&config->oot_whitelist, &values[FL_SETTING_OOT_WHITELIST]);
-  take_list(&config->oot_blacklist, &values[FL_SETTING_OOT_BLACKLIST]);
-  config->log_level = fl_log_level_from_name(values[FL_SETTING_LOG_LEVEL].word);
-  config->dispatch_debug = values[FL_SETTING_DISPATCH_DEBUG].flag;
-  config->synchronize = values[FL_SETTING_SYNCHRONIZE].flag;
-  config->oplist_path = take_word(&values[FL_SETTING_OPLIST_PATH]);
-  config->retry_first = values[FL_SETTING_RETRY_FIRST].seconds;
-  config->retry_max = values[FL_SETTING_RETRY_MAX].seconds;
-  config->config_dir = take_word(&values[FL_SETTING_CONFIG_DIR]);
-  config->platform_file = reader->platform_file;
-  reader->platform_file = NULL;
-  return true;
-}
-
 static void free_values(fl_setting_value values[FL_N_SETTINGS]) {
   for (size_t id = 0; id < FL_N_SETTINGS; id++)
     fl_setting_value_free(&values[id]);
 }
 
 fl_status fl_config_load(const fl_config_sources *sources, const char *platform, fl_log *log, fl_config **config) {
-  settings_reader reader = {.sources = sources, .platform = platform, .problems = {.log = log}};
   fl_config *made = calloc(1, sizeof *made);
-  fl_status status;
-  read_first(&reader);
+  if (!made)
+    return fl_error_no_memory();
+  settings_reader reader = {.sources = sources, .platform = platform, .problems = {.log = log}, .values = made->values};
+  read_check(&reader);
+  read_text(&reader, FL_SETTING_CONFIG);
+  read_text(&reader, FL_SETTING_CONFIG_DIR);
   fl_sources_report(sources, &reader.problems);
   read_config_file(&reader);
   if (!reader.complete)
@@ -396,39 +304,41 @@ fl_status fl_config_load(const fl_config_sources *sources, const char *platform,
     if (!is_first(id))
       read_text(&reader, id);
   settle(&reader);
-  status = fl_problems_finish(&reader.problems);
-  if (!status && !made)
-    status = fl_error_no_memory();
-  if (!status)
-    status = make_policy(reader.values, &made->policy);
-  if (!status && !publish(&reader, made))
-    status = fl_error_no_memory();
+  made->platform_file = reader.platform_file;
+  made->check = reader.problems.check;
+  fl_status status = fl_problems_finish(&reader.problems);
   if (!status) {
-    *config = made;
-    made = NULL;
+    made->log_level = fl_log_level_from_name(made->values[FL_SETTING_LOG_LEVEL].word);
+    status = make_policy(made->values, &made->policy);
   }
-  fl_config_free(made);
-  free_values(reader.values);
-  free(reader.platform_file);
+  if (status)
+    fl_config_free(made);
+  else
+    *config = made;
   return status;
 }
 
+/* Of the environment VLLM_FL_CHECK counts, and the log level for what it lets pass. */
 fl_status fl_policy_from_config(const char *path, fl_policy **policy) {
-  fl_problems problems = {.check = FL_CHECK_ERROR};
+  fl_config_sources sources = {0};
   fl_setting_value values[FL_N_SETTINGS] = {0};
+  fl_log log = {0};
+  settings_reader reader = {.sources = &sources, .problems = {.log = &log}, .values = values};
   fl_yaml *yaml = NULL;
   if (!path)
     return fl_error(FL_EINVAL, "fl_policy_from_config: path is NULL, expected the path of a YAML file");
+  atomic_init(&log.level, fl_config_log_level(&sources));
   fl_status status = fl_yaml_load(path, &yaml);
   if (status == FL_ENOENT)
     status = fl_error(FL_ECONFIG, "Config file '%s' not found.", path);
   else if (status && status != FL_ENOMEM)
     status = fl_error(FL_ECONFIG, "Failed to load config file '%s': %s", path, fl_error_message());
   if (!status) {
-    fl_settings_from_yaml(&problems, yaml, values);
-    fl_settings_add_builtin(&problems, values);
-    check_retry(&problems, values);
-    status = fl_problems_finish(&problems);
+    read_check(&reader);
+    fl_settings_from_yaml(&reader.problems, yaml, values);
+    fl_settings_add_builtin(&reader.problems, values);
+    check_retry(&reader.problems, values);
+    status = fl_problems_finish(&reader.problems);
   }
   if (!status)
     status = make_policy(values, policy);
@@ -437,61 +347,37 @@ fl_status fl_policy_from_config(const char *path, fl_policy **policy) {
   return status;
 }
 
-static void free_list(fl_config_list *list) {
-  fl_strings_free(&list->names);
-  free(list->origin);
-}
-
 void fl_config_free(fl_config *config) {
   if (!config)
     return;
   fl_policy_release(config->policy);
-  free_list(&config->flagos_whitelist);
-  free_list(&config->flagos_blacklist);
-  free_list(&config->oot_whitelist);
-  free_list(&config->oot_blacklist);
-  fl_strings_free(&config->custom_ops_on);
-  fl_strings_free(&config->custom_ops_off);
-  free(config->oplist_path);
+  free_values(config->values);
   free(config->platform_file);
-  free(config->config_dir);
-  for (uint32_t i = 0; i < config->n_settings; i++) {
-    free((char *)config->settings[i].value);
-    free((char *)config->settings[i].origin);
-  }
-  free(config->settings);
-  for (uint32_t i = 0; i < config->n_op_origins; i++) {
-    free(config->op_origins[i].op);
-    free(config->op_origins[i].origin);
-  }
-  free(config->op_origins);
   free(config);
 }
 
 /* ----------------------------------------------------------------------------------------------------- questions */
 
-const char *fl_config_origin(const fl_config *config, const char *name) {
-  for (uint32_t i = 0; i < config->n_settings; i++)
-    if (!strcmp(config->settings[i].name, name) || !strcmp(config->settings[i].variable, name))
-      return config->settings[i].origin;
-  return NULL;
+void fl_config_add_json(const fl_config *config, fl_setting_id id, fl_text *json) {
+  fl_setting_table[id].type->to_json(&fl_setting_table[id], &config->values[id], json);
 }
 
-static int compare_op(const void *op, const void *of_op) {
-  return strcmp(op, ((const struct fl_config_op_origin *)of_op)->op);
+const char *fl_config_origin(const fl_config *config, fl_setting_id id) {
+  return config->values[id].origin;
 }
 
 const char *fl_config_op_origin(const fl_config *config, const char *op) {
-  struct fl_config_op_origin *found = bsearch(op, config->op_origins, config->n_op_origins, sizeof *found, compare_op);
-  return found ? found->origin : NULL;
+  const fl_order *order = fl_orders_find(&config->values[FL_SETTING_OP_BACKENDS].orders, op);
+  return order ? order->origin : NULL;
 }
 
 bool fl_config_flagos_allowed(const fl_config *config, const char *op, char *reason, size_t size) {
-  const fl_config_list *white = &config->flagos_whitelist, *black = &config->flagos_blacklist;
-  if (!config->dispatch_enabled)
-    snprintf(reason, size, "dispatch is off (%s)", fl_config_origin(config, variable_of(FL_SETTING_PREFER_ENABLED)));
-  else if (!config->use_flaggems)
-    snprintf(reason, size, "kind flagos is off (%s)", fl_config_origin(config, variable_of(FL_SETTING_USE_FLAGGEMS)));
+  const fl_setting_value *values = config->values, *white = &values[FL_SETTING_FLAGOS_WHITELIST],
+                         *black = &values[FL_SETTING_FLAGOS_BLACKLIST];
+  if (!values[FL_SETTING_PREFER_ENABLED].flag)
+    snprintf(reason, size, "dispatch is off (%s)", values[FL_SETTING_PREFER_ENABLED].origin);
+  else if (!values[FL_SETTING_USE_FLAGGEMS].flag)
+    snprintf(reason, size, "kind flagos is off (%s)", values[FL_SETTING_USE_FLAGGEMS].origin);
   else if (white->set && !fl_strings_has(&white->names, op))
     snprintf(reason, size, "not in flagos_whitelist (%s)", white->origin);
   else if (!white->set && black->set && fl_strings_has(&black->names, op))
@@ -502,14 +388,22 @@ bool fl_config_flagos_allowed(const fl_config *config, const char *op, char *rea
 }
 
 bool fl_config_oot_allowed(const fl_config *config, const char *layer) {
-  if (!config->oot_enabled)
+  const fl_setting_value *white = &config->values[FL_SETTING_OOT_WHITELIST],
+                         *black = &config->values[FL_SETTING_OOT_BLACKLIST];
+  if (!config->values[FL_SETTING_OOT_ENABLED].flag)
     return false;
-  if (config->oot_whitelist.set)
-    return fl_strings_has(&config->oot_whitelist.names, layer);
-  return !config->oot_blacklist.set || !fl_strings_has(&config->oot_blacklist.names, layer);
+  return white->set ? fl_strings_has(&white->names, layer) : !black->set || !fl_strings_has(&black->names, layer);
 }
 
 bool fl_config_op_enabled(const fl_config *config, const char *op) {
-  return (config->custom_ops_default || fl_strings_has(&config->custom_ops_on, op)) &&
-         !fl_strings_has(&config->custom_ops_off, op);
+  const fl_strings *items = &config->values[FL_SETTING_CUSTOM_OPS].names;
+  bool enabled = true;
+  for (uint32_t i = 0; i < items->n; i++) {
+    const char *item = items->items[i];
+    if (*item != '+' && *item != '-')
+      enabled = !strcmp(item, "all");
+    else if (!strcmp(item + 1, op)) /* no op stands there with both signs */
+      return *item == '+';
+  }
+  return enabled;
 }

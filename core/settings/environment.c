@@ -1,6 +1,5 @@
-/* The environment and the engine's options: see environment.h and the first part of config.h. */
+/* The environment and the engine's options: see environment.h. */
 #include "core/settings/environment.h"
-#include "core/platform.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -90,11 +89,8 @@ const char *fl_config_forced_platform(const fl_config_sources *sources, const ch
   name[length] = 0;
   if (!strcmp(name, "auto"))
     return NULL;
-  const char *canonical = fl_platform_canonical(name);
-  for (size_t i = 0; fl_platform_names[i]; i++)
-    if (!strcmp(canonical, fl_platform_names[i]))
-      return fl_platform_names[i];
-  return text;
+  const char *known = sources->find_platform ? sources->find_platform(sources->platform_context, name) : NULL;
+  return known ? known : text;
 }
 
 bool fl_config_plugins(const fl_config_sources *sources, bool *has_path, fl_strings *path, fl_strings *modules) {

@@ -80,25 +80,33 @@ static const char *nearest_among(const char *token, const char *const *words, si
   return NULL;
 }
 
+bool fl_token_valid(const char *token) {
+  const char *name;
+  for (size_t i = 0; i < N_PLAIN; i++)
+    if (!strcmp(token, plain_words[i]))
+      return true;
+  return ((name = after(token, "vendor:")) || (name = after(token, "impl:"))) && name_valid(name);
+}
+
+/* "vendor : cuda" without the white space around its two parts, if it fits. */
+static bool join_parts(const char *token, char room[FL_TOKEN_ROOM]) {
+  const char *colon = strchr(token, ':'), *prefix = token, *name = colon ? colon + 1 : token;
+  size_t prefix_length = colon ? fl_trim(&prefix, (size_t)(colon - token)) : 0, length = fl_trim(&name, strlen(name));
+  if (!colon || prefix_length + length + 2 > FL_TOKEN_ROOM)
+    return false;
+  snprintf(room, FL_TOKEN_ROOM, "%.*s:%.*s", (int)prefix_length, prefix, (int)length, name);
+  return true;
+}
+
 /* An id is written without its "impl:" by who does not know that kinds and ids differ. */
-static const char *nearest_token(const char *token) {
+const char *fl_token_nearest(const char *token, char room[FL_TOKEN_ROOM]) {
+  if (join_parts(token, room) && fl_token_valid(room))
+    return room;
   if (after(token, "default.") || after(token, "reference."))
     return "impl:ID";
   if (after(token, "vendor."))
     return "vendor:NAME";
   return nearest_among(token, plain_words, N_PLAIN);
-}
-
-bool fl_token_valid(const char *token, const char **nearest) {
-  const char *name;
-  *nearest = NULL;
-  for (size_t i = 0; i < N_PLAIN; i++)
-    if (!strcmp(token, plain_words[i]))
-      return true;
-  if (((name = after(token, "vendor:")) || (name = after(token, "impl:"))) && name_valid(name))
-    return true;
-  *nearest = nearest_token(token);
-  return false;
 }
 
 /* ------------------------------------------------------------------------------------------------------ building */
@@ -112,14 +120,14 @@ static const char *prefer_word(const char *prefer) {
 }
 
 static fl_status check_prefer(const char *prefer) {
-  if (prefer_word(prefer))
-    return FL_OK;
-  const char *nearest = nearest_among(prefer, kind_words, N_KINDS);
-  return fl_error(FL_EINVAL, "Invalid prefer value: '%s'. Must be one of: flagos, reference, vendor%s%s%s", prefer,
-                  nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  char hint[64];
+  return prefer_word(prefer)
+             ? FL_OK
+             : fl_error(FL_EINVAL, "Invalid prefer value: '%s'. Must be one of: flagos, reference, vendor%s", prefer,
+                        fl_did_you_mean(hint, sizeof hint, nearest_among(prefer, kind_words, N_KINDS)));
 }
 
-static fl_status check_names(const char *what, const char *const *names, uint32_t n) {
+static fl_status check_present(const char *what, const char *const *names, uint32_t n) {
   if (n && !names)
     return fl_error(FL_EINVAL, "%s is NULL but has %u entries", what, n);
   for (uint32_t i = 0; i < n; i++)
@@ -128,31 +136,60 @@ static fl_status check_names(const char *what, const char *const *names, uint32_
   return FL_OK;
 }
 
+/* A name that nothing can have is a slip: what is meant would stay as it was, unsaid. */
+static fl_status check_name(const char *what, uint32_t index, const char *name) {
+  const char *trimmed = name;
+  size_t length = fl_trim(&trimmed, strlen(name));
+  if (!length)
+    return fl_error(FL_EINVAL, "%s[%u] is '%s', expected a name", what, index, name);
+  if (length != strlen(name))
+    return fl_error(FL_EINVAL, "%s[%u] is '%s', expected a name without white space around it: '%.*s'", what, index,
+                    name, (int)length, trimmed);
+  return FL_OK;
+}
+
+static fl_status check_vendors(const char *what, const char *const *names, uint32_t n) {
+  fl_status status = check_present(what, names, n);
+  for (uint32_t i = 0; !status && i < n; i++)
+    status = check_name(what, i, names[i]);
+  return status;
+}
+
 /* What building relies on: every pointer that is counted is there. */
 static fl_status check_shape(const fl_policy_fields *fields) {
-  fl_status status = check_names("deny_vendors", fields->deny_vendors, fields->n_deny_vendors);
+  fl_status status = check_present("deny_vendors", fields->deny_vendors, fields->n_deny_vendors);
   if (!status)
-    status = check_names("allow_vendors", fields->allow_vendors, fields->n_allow_vendors);
+    status = check_present("allow_vendors", fields->allow_vendors, fields->n_allow_vendors);
   if (!status && fields->n_per_op && !fields->per_op)
     status = fl_error(FL_EINVAL, "per_op is NULL but has %u entries", fields->n_per_op);
   for (uint32_t i = 0; !status && i < fields->n_per_op; i++) {
     if (!fields->per_op[i].op)
       return fl_error(FL_EINVAL, "per_op[%u].op is NULL, expected the name of an op", i);
-    status = check_names("per_op tokens", fields->per_op[i].tokens, fields->per_op[i].n_tokens);
+    status = check_present("per_op tokens", fields->per_op[i].tokens, fields->per_op[i].n_tokens);
   }
   return status;
 }
 
-static fl_status check_tokens(const fl_policy_fields *fields) {
-  for (uint32_t i = 0; i < fields->n_per_op; i++)
-    for (uint32_t t = 0; t < fields->per_op[i].n_tokens; t++) {
-      const char *nearest, *token = fields->per_op[i].tokens[t];
-      if (!fl_token_valid(token, &nearest))
-        return fl_error(FL_EINVAL, "op '%s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s%s%s",
-                        fields->per_op[i].op, token, nearest ? "; did you mean '" : "", nearest ? nearest : "",
-                        nearest ? "'?" : "");
-    }
+static fl_status check_tokens(const fl_op_order *order) {
+  char hint[FL_TOKEN_ROOM + 32], room[FL_TOKEN_ROOM];
+  for (uint32_t i = 0; i < order->n_tokens; i++)
+    if (!fl_token_valid(order->tokens[i]))
+      return fl_error(FL_EINVAL, "op '%s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s", order->op,
+                      order->tokens[i], fl_did_you_mean(hint, sizeof hint, fl_token_nearest(order->tokens[i], room)));
   return FL_OK;
+}
+
+/* Names and tokens of what has the right shape. */
+static fl_status check_words(const fl_policy_fields *fields) {
+  fl_status status = check_vendors("deny_vendors", fields->deny_vendors, fields->n_deny_vendors);
+  if (!status)
+    status = check_vendors("allow_vendors", fields->allow_vendors, fields->n_allow_vendors);
+  for (uint32_t i = 0; !status && i < fields->n_per_op; i++) {
+    status = check_name("the op of per_op", i, fields->per_op[i].op);
+    if (!status)
+      status = check_tokens(&fields->per_op[i]);
+  }
+  return status;
 }
 
 /* A copy that ends in NULL and is not NULL itself, so that an empty set differs from none. */
@@ -205,7 +242,8 @@ static bool copy_orders(fl_policy_fields *to, const fl_policy_fields *from) {
     placed[i] = (placed_order){&from->per_op[i], i};
   qsort(placed, n, sizeof *placed, compare_orders);
   for (uint32_t i = 0; i < n; i++) {
-    if (i + 1 < n && !strcmp(placed[i].order->op, placed[i + 1].order->op))
+    bool last = i + 1 == n || strcmp(placed[i].order->op, placed[i + 1].order->op);
+    if (!last || !placed[i].order->n_tokens) /* P3: an empty order counts as none */
       continue;
     fl_op_order *copy = &orders[to->n_per_op++];
     copy->n_tokens = placed[i].order->n_tokens;
@@ -320,13 +358,13 @@ out:
   return status ? fl_error_no_memory() : FL_OK;
 }
 
-static fl_status create(const fl_policy_fields *fields, bool tokens_checked, fl_policy **policy) {
+static fl_status create(const fl_policy_fields *fields, bool words_checked, fl_policy **policy) {
   fl_policy_fields taken;
   fl_status status = take_fields(fields, &taken);
   if (!status)
     status = check_prefer(taken.prefer);
-  if (!status && tokens_checked)
-    status = check_tokens(&taken);
+  if (!status && words_checked)
+    status = check_words(&taken);
   return status ? status : build(&taken, policy);
 }
 
@@ -404,7 +442,7 @@ const char *const *fl_policy_order(const fl_policy *policy, const char *op, uint
   const fl_policy_fields *fields = &policy->fields;
   const fl_op_order *own =
       fields->n_per_op ? bsearch(op, fields->per_op, fields->n_per_op, sizeof *own, compare_op) : NULL;
-  *per_op = own && own->n_tokens;
+  *per_op = own;
   if (*per_op) {
     *n = own->n_tokens;
     return own->tokens;
@@ -450,7 +488,7 @@ fl_status fl_policy_with_preference(const fl_policy *policy, const char *prefer,
 fl_status fl_policy_with_allowed_vendors(const fl_policy *policy, const char *const *vendors, uint32_t n,
                                          fl_policy **derived) {
   fl_policy_fields fields = policy->fields;
-  fl_status status = check_names("vendors", vendors, n);
+  fl_status status = check_vendors("vendors", vendors, n);
   fields.allow_vendors = n ? vendors : NULL;
   fields.n_allow_vendors = n;
   return status ? status : build(&fields, derived);
@@ -459,7 +497,7 @@ fl_status fl_policy_with_allowed_vendors(const fl_policy *policy, const char *co
 fl_status fl_policy_with_denied_vendors(const fl_policy *policy, const char *const *vendors, uint32_t n,
                                         fl_policy **derived) {
   fl_policy_fields fields = policy->fields;
-  fl_status status = check_names("vendors", vendors, n);
+  fl_status status = check_vendors("vendors", vendors, n);
   if (status)
     return status;
   const char **all = calloc((size_t)fields.n_deny_vendors + n + 1, sizeof *all);
@@ -481,20 +519,16 @@ fl_status fl_policy_with_op_order(const fl_policy *policy, const char *op, const
   fl_policy_fields fields = policy->fields, given = {.per_op = &(fl_op_order){op, tokens, n}, .n_per_op = 1};
   fl_status status = check_shape(&given);
   if (!status)
-    status = check_tokens(&given);
+    status = check_words(&given);
   if (status)
     return status;
   fl_op_order *orders = calloc((size_t)fields.n_per_op + 1, sizeof *orders);
   if (!orders)
     return fl_error_no_memory();
-  uint32_t kept = 0;
-  for (uint32_t i = 0; i < fields.n_per_op; i++)
-    if (strcmp(fields.per_op[i].op, op) != 0)
-      orders[kept++] = fields.per_op[i];
-  if (n)
-    orders[kept++] = given.per_op[0];
+  if (fields.n_per_op)
+    memcpy(orders, fields.per_op, fields.n_per_op * sizeof *orders);
+  orders[fields.n_per_op++] = given.per_op[0]; /* the last order of an op counts */
   fields.per_op = orders;
-  fields.n_per_op = kept;
   status = build(&fields, derived);
   free(orders);
   return status;

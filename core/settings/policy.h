@@ -25,8 +25,13 @@ bool fl_token_matches(const char *token, fl_kind kind, const char *vendor, const
 /* What a token may be, for messages. */
 #define FL_TOKEN_FORMS "flagos, vendor, vendor:NAME, reference, native, unfused or impl:ID"
 
-/* Is it a token at all (T2)? If not, *nearest is the nearest valid one or NULL. */
-bool fl_token_valid(const char *token, const char **nearest);
+/* Is it a token at all (T2)? */
+bool fl_token_valid(const char *token);
+
+/* What one that is none may have been meant to be, NULL if nothing is near: the token without white space in it, a
+ * kind, or a form (vendor:NAME). In static memory or in `room`. */
+enum { FL_TOKEN_ROOM = FL_NAME_MAX + 16 };
+const char *fl_token_nearest(const char *token, char room[FL_TOKEN_ROOM]);
 
 /* A policy whose tokens are taken as they are (VLLM_FL_CHECK=warn: unknown tokens match nothing). */
 fl_status fl_policy_create_unchecked(const fl_policy_fields *fields, fl_policy **policy);

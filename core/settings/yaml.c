@@ -7,9 +7,11 @@
 #include <yaml.h>
 
 struct fl_yaml {
-  char *path;
+  char *path, *text;
+  size_t length;
+  yaml_parser_t parser; /* behind the first document */
   yaml_document_t document;
-  bool loaded;
+  bool parsing, loaded; /* are `parser` and `document` there? */
 };
 
 /* ------------------------------------------------------------------------------------------------ kinds of scalars */
@@ -182,14 +184,16 @@ static fl_status refuse(fl_place place, const char *what, const char *name) {
 }
 
 /* Where it is, and where what it is part of begins if that is elsewhere. */
-static fl_status syntax_error(const yaml_parser_t *parser, const char *path, const char *text, size_t length) {
+static fl_status syntax_error(const fl_yaml *yaml) {
+  const yaml_parser_t *parser = &yaml->parser;
+  const char *path = yaml->path;
   const char *problem = parser->problem ? parser->problem : "not YAML", *context = parser->context;
   if (parser->error == YAML_MEMORY_ERROR)
     return fl_error_no_memory();
   if (parser->error == YAML_READER_ERROR)
     return fl_error(FL_ECONFIG, "%s: %s (byte %zu)", path, problem, parser->problem_offset);
   fl_place place = place_of_mark(path, parser->problem_mark), begin = place_of_mark(path, parser->context_mark);
-  const char *hint = parser->problem_mark.index < length && text[parser->problem_mark.index] == '\t'
+  const char *hint = parser->problem_mark.index < yaml->length && yaml->text[parser->problem_mark.index] == '\t'
                          ? " (a tab; YAML is indented with spaces)"
                          : "";
   if (context && (begin.line != place.line || begin.column != place.column))
@@ -234,12 +238,12 @@ static fl_status check_nodes(fl_yaml *yaml) {
   return status;
 }
 
-static fl_status check_single(fl_yaml *yaml, yaml_parser_t *parser, const char *text, size_t length) {
+static fl_status check_single(fl_yaml *yaml) {
   const char *path = yaml->path;
   fl_place first = place_of_mark(path, yaml->document.start_mark);
   yaml_document_t second;
-  if (!yaml_parser_load(parser, &second))
-    return syntax_error(parser, path, text, length);
+  if (!yaml_parser_load(&yaml->parser, &second))
+    return syntax_error(yaml);
   yaml_node_t *root = yaml_document_get_root_node(&second);
   fl_place place = place_of_mark(path, second.start_mark);
   fl_status status = root ? fl_error(FL_ECONFIG, "%s:%u:%u: expected a single document; %s:%u:%u: found another one",
@@ -249,38 +253,47 @@ static fl_status check_single(fl_yaml *yaml, yaml_parser_t *parser, const char *
   return status;
 }
 
-static fl_status load_text(fl_yaml *yaml, const char *text, size_t length) {
-  yaml_parser_t parser;
-  fl_status status;
-  if (!yaml_parser_initialize(&parser))
+fl_status fl_yaml_check(fl_yaml *yaml) {
+  fl_status status = check_nodes(yaml);
+  return status || !fl_yaml_root(yaml) ? status : check_single(yaml);
+}
+
+static fl_status parse(fl_yaml *yaml) {
+  yaml->parsing = yaml_parser_initialize(&yaml->parser);
+  if (!yaml->parsing)
     return fl_error_no_memory();
-  yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
-  yaml->loaded = yaml_parser_load(&parser, &yaml->document);
-  if (!yaml->loaded)
-    status = syntax_error(&parser, yaml->path, text, length);
-  else if (!(status = check_nodes(yaml)) && fl_yaml_root(yaml))
-    status = check_single(yaml, &parser, text, length);
-  yaml_parser_delete(&parser);
+  yaml_parser_set_input_string(&yaml->parser, (const unsigned char *)yaml->text, yaml->length);
+  yaml->loaded = yaml_parser_load(&yaml->parser, &yaml->document);
+  return yaml->loaded ? FL_OK : syntax_error(yaml);
+}
+
+fl_status fl_yaml_parse(const char *path, fl_yaml **yaml) {
+  fl_yaml *made = calloc(1, sizeof *made);
+  fl_status status = made && (made->path = fl_strdup(path)) ? FL_OK : fl_error_no_memory();
+  if (!status) {
+    status = fl_read_file(path, &made->text, &made->length);
+    if (status && status != FL_ENOMEM)
+      status = fl_error(status, "%s: %s", path, fl_error_message());
+  }
+  if (!status)
+    status = parse(made);
+  if (status)
+    fl_yaml_free(made);
+  else
+    *yaml = made;
   return status;
 }
 
 fl_status fl_yaml_load(const char *path, fl_yaml **yaml) {
-  char *text = NULL;
-  size_t length;
-  fl_yaml *made = calloc(1, sizeof *made);
-  fl_status status = made && (made->path = fl_strdup(path)) ? FL_OK : fl_error_no_memory();
-  if (!status)
-    status = fl_read_file(path, &text, &length);
-  if (status && status != FL_ENOMEM)
-    status = fl_error(status, "%s: %s", path, fl_error_message());
-  if (!status)
-    status = load_text(made, text, length);
-  if (!status) {
+  fl_yaml *made;
+  fl_status status = fl_yaml_parse(path, &made);
+  if (status)
+    return status;
+  status = fl_yaml_check(made);
+  if (status)
+    fl_yaml_free(made);
+  else
     *yaml = made;
-    made = NULL;
-  }
-  fl_yaml_free(made);
-  free(text);
   return status;
 }
 
@@ -289,6 +302,9 @@ void fl_yaml_free(fl_yaml *yaml) {
     return;
   if (yaml->loaded)
     yaml_document_delete(&yaml->document);
+  if (yaml->parsing)
+    yaml_parser_delete(&yaml->parser);
+  free(yaml->text);
   free(yaml->path);
   free(yaml);
 }

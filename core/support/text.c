@@ -143,6 +143,37 @@ void fl_strings_sort_unique(fl_strings *list) {
     list->items[kept] = NULL;
 }
 
+/* Equal ones in the order of their places. */
+static int compare_places(const void *a, const void *b) {
+  char *const *left = *(char *const *const *)a, *const *right = *(char *const *const *)b;
+  int order = strcmp(*left, *right);
+  return order ? order : left < right ? -1 : 1;
+}
+
+bool fl_strings_unique(fl_strings *list) {
+  char ***places = list->n ? calloc(list->n, sizeof *places) : NULL;
+  uint32_t kept = 0, first = 0;
+  if (!places)
+    return !list->n;
+  for (uint32_t i = 0; i < list->n; i++)
+    places[i] = &list->items[i];
+  qsort(places, list->n, sizeof *places, compare_places);
+  for (uint32_t i = 1; i < list->n; i++)
+    if (strcmp(*places[first], *places[i]))
+      first = i;
+    else {
+      free(*places[i]);
+      *places[i] = NULL;
+    }
+  for (uint32_t i = 0; i < list->n; i++)
+    if (list->items[i])
+      list->items[kept++] = list->items[i];
+  list->n = kept;
+  list->items[kept] = NULL;
+  free(places);
+  return true;
+}
+
 void fl_strings_free(fl_strings *list) {
   for (uint32_t i = 0; i < list->n; i++)
     free(list->items[i]);

@@ -58,16 +58,14 @@ int32_t fl_dispatch_device(const char *name) {
 
 /* ------------------------------------------------------------------------------------------------------- the list */
 
-/* The directives of one sign. */
-static void check_names(fl_problems *problems, const char *origin, char sign, const fl_strings *names,
-                        const fl_strings *ops) {
+/* +op or -op */
+static void check_directive(fl_problems *problems, const char *origin, const char *directive, const fl_strings *ops) {
   char hint[FL_NAME_MAX + 32];
-  for (uint32_t i = 0; i < names->n; i++)
-    if (!fl_strings_has(ops, names->items[i]))
-      fl_problem(problems, (fl_place){.source = origin}, "custom_ops: '%c%s' has no effect: no op '%s' is registered%s",
-                 sign, names->items[i], names->items[i],
-                 fl_did_you_mean(hint, sizeof hint,
-                                 fl_nearest_word(names->items[i], (const char *const *)ops->items, ops->n)));
+  const char *name = directive + 1;
+  if (!fl_strings_has(ops, name))
+    fl_problem(problems, (fl_place){.source = origin}, "custom_ops: '%s' has no effect: no op '%s' is registered%s",
+               directive, name,
+               fl_did_you_mean(hint, sizeof hint, fl_nearest_word(name, (const char *const *)ops->items, ops->n)));
 }
 
 /* Ops may be missing that a plugin would have brought, and the engine may bring some. */
@@ -79,10 +77,10 @@ static bool is_complete(const fl_host *host) {
 }
 
 fl_status fl_custom_ops_check(fl_host *host, const fl_config *config) {
-  const fl_strings *on = &config->custom_ops_on, *off = &config->custom_ops_off;
+  const fl_setting_value *list = &config->values[FL_SETTING_CUSTOM_OPS];
   fl_problems problems = {.check = config->check, .log = &host->log};
   fl_strings ops = {0};
-  if (!on->n && !off->n)
+  if (!list->set)
     return FL_OK;
   pthread_mutex_lock(&host->lock);
   problems.no_memory = !fl_deferred_ops(host, &ops);
@@ -92,9 +90,10 @@ fl_status fl_custom_ops_check(fl_host *host, const fl_config *config) {
   if (problems.check == FL_CHECK_ERROR && !is_complete(host))
     problems.check = FL_CHECK_WARN;
   pthread_mutex_unlock(&host->lock);
-  const char *origin = fl_config_origin(config, "custom_ops");
-  check_names(&problems, origin, '+', on, &ops);
-  check_names(&problems, origin, '-', off, &ops);
+  for (const char *sign = "+-"; *sign; sign++)
+    for (uint32_t i = 0; i < list->names.n; i++)
+      if (*list->names.items[i] == *sign)
+        check_directive(&problems, list->origin, list->names.items[i], &ops);
   fl_strings_free(&ops);
   return fl_problems_finish(&problems);
 }

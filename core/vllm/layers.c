@@ -13,19 +13,22 @@
 /* -------------------------------------------------------------------------------------------------------- permission
  */
 
-static bool lists(const fl_config_list *list, const fl_layer *layer) {
+static bool lists(const fl_setting_value *list, const fl_layer *layer) {
   return fl_strings_has(&list->names, layer->class) || fl_strings_has(&list->names, layer->op) ||
          (layer->former && fl_strings_has(&list->names, layer->former));
 }
 
 /* May the layer be replaced? If not, why. */
 static bool is_allowed(const fl_config *config, const fl_layer *layer, fl_text *reason) {
-  if (!config->oot_enabled)
-    fl_text_add(reason, "out-of-tree replacement is off (%s)", fl_config_origin(config, "VLLM_FL_OOT_ENABLED"));
-  else if (config->oot_whitelist.set && !lists(&config->oot_whitelist, layer))
-    fl_text_add(reason, "not in the list of %s", config->oot_whitelist.origin);
-  else if (!config->oot_whitelist.set && config->oot_blacklist.set && lists(&config->oot_blacklist, layer))
-    fl_text_add(reason, "in oot_blacklist (%s)", config->oot_blacklist.origin);
+  const fl_setting_value *enabled = &config->values[FL_SETTING_OOT_ENABLED],
+                         *white = &config->values[FL_SETTING_OOT_WHITELIST],
+                         *black = &config->values[FL_SETTING_OOT_BLACKLIST];
+  if (!enabled->flag)
+    fl_text_add(reason, "out-of-tree replacement is off (%s)", enabled->origin);
+  else if (white->set && !lists(white, layer))
+    fl_text_add(reason, "not in the list of %s", white->origin);
+  else if (!white->set && black->set && lists(black, layer))
+    fl_text_add(reason, "in oot_blacklist (%s)", black->origin);
   else
     return true;
   return false;

@@ -42,7 +42,9 @@ typedef struct fl_policy_fields {
  * nearest valid one. */
 FL_API fl_status fl_policy_create(const fl_policy_fields *fields, fl_policy **policy);
 
-/* From a YAML file of the form that VLLM_FL_CONFIG takes. FL_ECONFIG with file, line and column. */
+/* From a YAML file of the form that VLLM_FL_CONFIG takes. FL_ECONFIG with file, line and column; with
+ * VLLM_FL_CHECK=warn in the environment what is invalid is left out and said on standard error. No other variable says
+ * what is in it. */
 FL_API fl_status fl_policy_from_config(const char *path, fl_policy **policy);
 
 /* One count more, and one less; the last frees the policy. NULL is ignored. */

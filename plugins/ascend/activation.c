@@ -138,7 +138,7 @@ static void run_xielu(ascend_call *c) {
   ACLNN_GeluV2, ACLNN_Muls, ACLNN_Mul, ACLNN_InplaceMul, ACLNN_InplaceMuls, ACLNN_InplaceAdd, ACLNN_InplaceTanh,       \
       ACLNN_InplaceAdds
 
-ascend_op ascend_activations[] = {
+static ascend_op ops[] = {
     {.name = "gelu", .dtypes = FLOATS, .chips = ASCEND_ALL, .run = run_gelu, .needs = {ACLNN_GeluV2}},
     {.name = "gelu_new",
      .dtypes = FLOATS,
@@ -165,5 +165,5 @@ ascend_op ascend_activations[] = {
      .supports = supports_xielu,
      .needs = {ACLNN_Softplus, ACLNN_InplaceAdds, ACLNN_Muls, ACLNN_Mul, ACLNN_InplaceMul, ACLNN_InplaceAdd,
                ACLNN_ClampMax, ACLNN_Expm1, ACLNN_InplaceSub, ACLNN_GtScalar, ACLNN_SWhere}},
-    {.name = NULL},
 };
+OP_LIST(ops);

@@ -64,18 +64,8 @@ static void run_mm_encoder_attn(ascend_call *c) {
         false, 0, 0, ascend_tensor(c, out), NULL);
 }
 
-ascend_op ascend_attention[] = {
-    {.name = "mm_encoder_attn",
-     .dtypes = FL_FLOAT16 | FL_BFLOAT16,
-     .chips = ASCEND_A2 | ASCEND_A3,
-     .run = run_mm_encoder_attn,
-     .supports = supports_mm_encoder_attn,
-     .needs = {ACLNN_FusedInferAttentionScoreV3}},
-    {.name = NULL},
-};
-
 /* vllm-plugin-FL's own classes, which call torch_npu; it has none for sparse MLA. */
-fl_status ascend_attention_backend(void *self, fl_call *call) {
+static fl_status attention_backend(void *self, fl_call *call) {
   enum { USE_MLA, USE_SPARSE, RESULT };
   bool use_mla = call->values[USE_MLA].v.b, use_sparse = call->values[USE_SPARSE].v.b;
   (void)self;
@@ -88,3 +78,14 @@ fl_status ascend_attention_backend(void *self, fl_call *call) {
                         : "vllm_fl.dispatch.backends.vendor.ascend.impl.attention.AscendAttentionBackend");
   return FL_OK;
 }
+
+static ascend_op ops[] = {
+    {.name = "mm_encoder_attn",
+     .dtypes = FL_FLOAT16 | FL_BFLOAT16,
+     .chips = ASCEND_A2 | ASCEND_A3,
+     .run = run_mm_encoder_attn,
+     .supports = supports_mm_encoder_attn,
+     .needs = {ACLNN_FusedInferAttentionScoreV3}},
+    {.name = "attention_backend", .chips = ASCEND_ALL, .answer = attention_backend},
+};
+OP_LIST(ops);

@@ -2,6 +2,7 @@
 #include "plugins/ascend/call.h"
 #include "plugins/ascend/locks.h"
 #include "plugins/ascend/workspace.h"
+#include "plugins/integers.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,7 +36,7 @@ ascend_view ascend_argument(const ascend_call *c, uint32_t index) {
 }
 
 static size_t aligned(size_t size) {
-  return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  return (size_t)round_up((int64_t)size, ALIGNMENT);
 }
 
 ascend_view ascend_scratch(ascend_call *c, aclDataType type, int n_dims, const int64_t *shape) {
@@ -372,11 +373,6 @@ bool ascend_is_available(void *self, const char **reason) {
   return !op->withdrawn;
 }
 
-static bool refuse(const char **reason, const char *words) {
-  *reason = words;
-  return false;
-}
-
 static bool is_bfloat16(const fl_call *call) {
   for (uint32_t i = 0; i < call->count; i++)
     if (call->values[i].type == FL_TENSOR && call->values[i].v.tensor->dtype.code == kDLBfloat)
@@ -409,7 +405,7 @@ bool ascend_supports_args(void *self, const fl_call *call, const char **reason) 
   if (!reason)
     reason = &ignored;
   if (op->withdrawn)
-    return refuse(reason, op->withdrawn);
+    return ascend_refuse(reason, op->withdrawn);
   /* What does not start has no chip to judge by: the call says what is wrong. */
   if (has_empty_results(op, call) || ascend_start(text, sizeof text))
     return true;
@@ -417,14 +413,14 @@ bool ascend_supports_args(void *self, const fl_call *call, const char **reason) 
   if (!chip)
     return false;
   if (!(op->chips & (uint32_t)chip))
-    return refuse(reason, chip == ASCEND_310P  ? "CANN does not have the operator on 310P"
-                          : chip == ASCEND_950 ? "CANN does not have the operator on 950"
-                                               : "CANN has the operator on 950 only");
+    return ascend_refuse(reason, chip == ASCEND_310P  ? "CANN does not have the operator on 310P"
+                                 : chip == ASCEND_950 ? "CANN does not have the operator on 950"
+                                                      : "CANN has the operator on 950 only");
   if (chip == ASCEND_310P && is_bfloat16(call))
-    return refuse(reason, "310P has no bfloat16");
+    return ascend_refuse(reason, "310P has no bfloat16");
   if (has_empty_tensor(call))
-    return refuse(reason, "an argument is an empty tensor");
+    return ascend_refuse(reason, "an argument is an empty tensor");
   if (is_misaligned(call))
-    return refuse(reason, "a tensor is not aligned to its element type");
+    return ascend_refuse(reason, "a tensor is not aligned to its element type");
   return !op->supports || op->supports(call, chip, reason);
 }

@@ -58,6 +58,7 @@ struct ascend_op {
   uint32_t dtypes; /* FL_FLOAT32… */
   uint32_t chips;  /* ASCEND_A2… */
   void (*run)(ascend_call *c);
+  fl_kernel_fn answer; /* in place of `run`, by an op that calls no operator; it is asked whatever its arguments */
   /* Does it take these arguments? After chip, dtype and emptiness were looked at; NULL: yes. Sets *reason. */
   bool (*supports)(const fl_call *call, ascend_chips chip, const char **reason);
   int n_results;                 /* that may be empty without the others; 0: where one is, all are */
@@ -100,6 +101,12 @@ void ascend_copy(ascend_call *c, ascend_view to, ascend_view from);
   } while (0)
 ascend_step *ascend_step_begin(ascend_call *c, aclnn_operator operator_);
 void ascend_step_end(ascend_call *c, ascend_step *step, aclnnStatus code);
+
+/* For supports(): says why not. */
+static inline bool ascend_refuse(const char **reason, const char *words) {
+  *reason = words;
+  return false;
+}
 
 /* ------------------------------------------------------------------------------------ functions of an fl_impl */
 

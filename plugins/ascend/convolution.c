@@ -61,7 +61,7 @@ static void run_convolution(ascend_call *c) {
         KEEP_DTYPE);
 }
 
-ascend_op ascend_convolutions[] = {
+static ascend_op ops[] = {
     {.name = "conv2d",
      .chips = ASCEND_ALL,
      .run = run_convolution,
@@ -72,5 +72,5 @@ ascend_op ascend_convolutions[] = {
      .run = run_convolution,
      .supports = supports_convolution,
      .needs = {ACLNN_Convolution}},
-    {.name = NULL},
 };
+OP_LIST(ops);

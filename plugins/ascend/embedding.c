@@ -65,12 +65,12 @@ static void run_embedding(ascend_call *c) {
   ACLNN(c, InplaceMaskedFillScalar, ascend_tensor(c, out), ascend_tensor(c, others), ascend_scalar(c, 0));
 }
 
-ascend_op ascend_embedding[] = {
+static ascend_op ops[] = {
     {.name = "vocab_parallel_embedding",
      .chips = ASCEND_ALL,
      .run = run_embedding,
      .supports = supports_embedding,
      .needs = {ACLNN_Embedding, ACLNN_GeScalar, ACLNN_LtScalar, ACLNN_InplaceLogicalAnd, ACLNN_Cast, ACLNN_Adds,
                ACLNN_InplaceMul, ACLNN_InplaceAdd, ACLNN_InplaceMaskedFillScalar}},
-    {.name = NULL},
 };
+OP_LIST(ops);

@@ -246,7 +246,7 @@ static void run_fused(ascend_call *c) {
 #define EXPERTS_NEED ACLNN_MoeInitRoutingV3, ACLNN_GroupedMatmulV4, ACLNN_Cast, ACLNN_Mul
 enum { CHIPS_OF_EXPERTS = ASCEND_A2 | ASCEND_A3 };
 
-ascend_op ascend_experts[] = {
+static ascend_op ops[] = {
     {.name = "unquantized_fused_moe",
      .dtypes = HALVES,
      .chips = CHIPS_OF_EXPERTS,
@@ -271,5 +271,5 @@ ascend_op ascend_experts[] = {
      .run = run_fused,
      .supports = supports_fused,
      .needs = {EXPERTS_NEED, ACLNN_MoeTokenUnpermute, ACLNN_MoeGatingTopKSoftmaxV2}},
-    {.name = NULL},
 };
+OP_LIST(ops);

@@ -145,7 +145,7 @@ static void run_silu_and_mul_with_clamp(ascend_call *c) {
         ascend_tensor(c, out));
 }
 
-ascend_op ascend_gated_activations[] = {
+static ascend_op ops[] = {
     {.name = "silu_and_mul",
      .dtypes = FLOATS,
      .chips = ASCEND_ALL,
@@ -190,5 +190,5 @@ ascend_op ascend_gated_activations[] = {
      .run = run_silu_and_mul_with_clamp,
      .supports = supports_silu_and_mul_with_clamp,
      .needs = {ACLNN_ClippedSwiglu}},
-    {.name = NULL},
 };
+OP_LIST(ops);

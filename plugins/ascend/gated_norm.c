@@ -103,7 +103,7 @@ static void run_mixer2_gated_rms_norm(ascend_call *c) {
 #define NORM_IN_STEPS                                                                                                  \
   ACLNN_Cast, ACLNN_Mul, ACLNN_InplaceMul, ACLNN_Silu, ACLNN_Mean, ACLNN_InplaceAdds, ACLNN_InplaceRsqrt
 
-ascend_op ascend_gated_norms[] = {
+static ascend_op ops[] = {
     {.name = "rms_norm_gated",
      .dtypes = FLOATS,
      .chips = ASCEND_ALL,
@@ -116,5 +116,5 @@ ascend_op ascend_gated_norms[] = {
      .run = run_mixer2_gated_rms_norm,
      .supports = supports_split,
      .needs = {NORM_IN_STEPS}},
-    {.name = NULL},
 };
+OP_LIST(ops);

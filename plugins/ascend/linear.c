@@ -127,11 +127,11 @@ static void run_logits(ascend_call *c) {
     }                                                                                                                  \
   }
 
-ascend_op ascend_linear[] = {
+static ascend_op ops[] = {
     LINEAR("replicated_linear", run_replicated, supports_replicated),
     LINEAR("column_parallel_linear", run_column, supports_column),
     LINEAR("row_parallel_linear", run_row, supports_row),
     LINEAR("parallel_lm_head", run_head, supports_head),
     LINEAR("logits_processor", run_logits, supports_logits),
-    {.name = NULL},
 };
+OP_LIST(ops);

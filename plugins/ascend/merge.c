@@ -71,12 +71,12 @@ static void run_merge(ascend_call *c) {
   ascend_cast(c, of_prefix, out);
 }
 
-ascend_op ascend_merge[] = {
+static ascend_op ops[] = {
     {.name = "merge_attn_states",
      .dtypes = FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16,
      .chips = ASCEND_TRAINING,
      .run = run_merge,
      .needs = {ACLNN_InplaceCopy, ACLNN_GtScalar, ACLNN_LtScalar, ACLNN_InplaceMaskedFillScalar, ACLNN_Maximum,
                ACLNN_InplaceSub, ACLNN_InplaceExp, ACLNN_Add, ACLNN_Log, ACLNN_InplaceDiv, ACLNN_Mul}},
-    {.name = NULL},
 };
+OP_LIST(ops);

@@ -129,7 +129,7 @@ static void run_gemma_rms_norm(ascend_call *c) {
   bring_back(c, out, made);
 }
 
-ascend_op ascend_norms[] = {
+static ascend_op ops[] = {
     {.name = "rms_norm",
      .dtypes = FLOATS,
      .chips = ASCEND_ALL,
@@ -148,5 +148,5 @@ ascend_op ascend_norms[] = {
      .run = run_gemma_rms_norm,
      .supports = supports_gemma,
      .needs = {ACLNN_GemmaRmsNorm, ACLNN_Add, ACLNN_InplaceAdd}},
-    {.name = NULL},
 };
+OP_LIST(ops);

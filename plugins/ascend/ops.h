@@ -1,14 +1,12 @@
-/* The ops of this backend, by category: lists that end in an op without name. */
+/*
+ * What the files of ops share: each ends with the list of its ops (plugins/op_lists.h), and some of their steps are
+ * those of other ops, too.
+ */
 #ifndef FLHOST_ASCEND_OPS_H
 #define FLHOST_ASCEND_OPS_H
 
 #include "plugins/ascend/call.h"
-
-extern ascend_op ascend_activations[], ascend_gated_activations[], ascend_norms[], ascend_gated_norms[],
-    ascend_rotary[], ascend_linear[], ascend_embedding[], ascend_convolutions[], ascend_routing[], ascend_experts[],
-    ascend_attention[], ascend_merge[], ascend_quantisation[];
-
-fl_status ascend_attention_backend(void *self, fl_call *call);
+#include "plugins/op_lists.h"
 
 /* A half of the last dimension, the first (0) or the second (1). */
 ascend_view ascend_last_half(ascend_view x, int which);
@@ -30,12 +28,6 @@ typedef struct ascend_router {
 } ascend_router;
 bool ascend_supports_router(const ascend_router *router, const char **reason);
 void ascend_choose_in_groups(ascend_call *c, const ascend_router *router, ascend_view weights, ascend_view ids);
-
-/* For supports(): says why not. */
-static inline bool ascend_refuse(const char **reason, const char *words) {
-  *reason = words;
-  return false;
-}
 
 /* The tensor at `index`; NULL if there is none. */
 static inline const DLTensor *ascend_tensor_at(const fl_call *call, uint32_t index) {

@@ -111,7 +111,7 @@ static void run_quant_fp8(ascend_call *c) {
     ascend_copy(c, ascend_argument(c, SCALE_OUT), ascend_argument(c, SCALE));
 }
 
-ascend_op ascend_quantisation[] = {
+static ascend_op ops[] = {
     {.name = "quant_fp8",
      .chips = ASCEND_950,
      .run = run_quant_fp8,
@@ -119,5 +119,5 @@ ascend_op ascend_quantisation[] = {
      .n_results = 2,
      .needs = {ACLNN_Cast, ACLNN_Abs, ACLNN_Amax, ACLNN_InplaceDivs, ACLNN_ClampMin, ACLNN_Clamp, ACLNN_Reciprocal,
                ACLNN_Mul, ACLNN_Div}},
-    {.name = NULL},
 };
+OP_LIST(ops);

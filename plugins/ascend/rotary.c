@@ -208,7 +208,7 @@ static void run_apply_rotary_emb(ascend_call *c) {
         is_neox ? HALVES : PAIRS, ascend_tensor(c, out));
 }
 
-ascend_op ascend_rotary[] = {
+static ascend_op ops[] = {
     {.name = "rotary_embedding",
      .dtypes = FLOATS,
      .chips = ASCEND_TRAINING,
@@ -221,5 +221,5 @@ ascend_op ascend_rotary[] = {
      .run = run_apply_rotary_emb,
      .supports = supports_apply_rotary_emb,
      .needs = {ACLNN_RotaryPositionEmbedding, ACLNN_Cat}},
-    {.name = NULL},
 };
+OP_LIST(ops);

@@ -132,7 +132,7 @@ static void run_moe_sum(ascend_call *c) {
     ascend_cast(c, sum, out);
 }
 
-ascend_op ascend_routing[] = {
+static ascend_op ops[] = {
     {.name = "topk_softmax",
      .dtypes = FLOATS,
      .chips = ASCEND_TRAINING,
@@ -150,5 +150,5 @@ ascend_op ascend_routing[] = {
      .chips = ASCEND_ALL,
      .run = run_moe_sum,
      .needs = {ACLNN_ReduceSum, ACLNN_Cast}},
-    {.name = NULL},
 };
+OP_LIST(ops);

@@ -6,6 +6,7 @@
 #define FLHOST_CPU_ATTENTION_H
 
 #include "plugins/cpu/matrix.h"
+#include "plugins/cpu/normalisation.h"
 
 /* One head over one sequence: out = softmax(query key^T * scale) value. Of no visible key, out is 0. */
 typedef struct cpu_head {
@@ -27,14 +28,16 @@ typedef struct cpu_attention_parts {
   fl_status (*product)(int64_t m, int64_t n, int64_t k, cpu_matrix a, cpu_matrix b, cpu_matrix out);
   size_t (*scratch)(const cpu_head *head); /* floats that `attend` needs for heads up to the sizes of this one */
   void (*attend)(const cpu_head *head, float *scratch);
-  fl_kernel_fn rms_norm, rotary_embedding, mla_decode;
+  cpu_norm_fn norm;
+  fl_kernel_fn rotary_embedding, mla_decode; /* the ops of these names, which make nothing of `self` */
 } cpu_attention_parts;
 
 /* ------------------------------------------------------------------------------------------------------ whole ops */
 
-fl_status cpu_mm_encoder_attn(const cpu_attention_parts *parts, fl_call *call);
-fl_status cpu_mla_prefill(const cpu_attention_parts *parts, fl_call *call);
-fl_status cpu_multi_head_latent_attention(const cpu_attention_parts *parts, fl_call *call);
+/* The ops of these names; `self` of their rows is a cpu_attention_parts. */
+fl_status cpu_mm_encoder_attn(void *self, fl_call *call);
+fl_status cpu_mla_prefill(void *self, fl_call *call);
+fl_status cpu_multi_head_latent_attention(void *self, fl_call *call);
 
 /* ------------------------------------------------------------------------------------------------- latent attention */
 

@@ -61,14 +61,14 @@ static fl_status check_ids(fl_call *call, DLTensor *ids, const vocabulary *v) {
   return FL_OK;
 }
 
-fl_status cpu_vocab_parallel_embedding(void *self, fl_call *call) {
+static fl_status vocab_parallel_embedding(void *self, fl_call *call) {
   const DLTensor *weight = cpu_tensor(call, WEIGHT);
   vocabulary v = read_vocabulary(call);
   cpu_view view;
   size_t item = weight->dtype.bits / 8, bytes = (size_t)weight->shape[1] * item;
   (void)self;
   if (cpu_dtype_of(weight) == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'weight': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "weight");
   DLTensor *ids = cpu_view_column(&view, cpu_tensor(call, INPUT_IDS));
   fl_status status = check_ids(call, ids, &v);
   if (status)
@@ -83,3 +83,9 @@ fl_status cpu_vocab_parallel_embedding(void *self, fl_call *call) {
   }
   return FL_OK;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "vocab_parallel_embedding", CPU_REFERENCE, .fn = vocab_parallel_embedding},
+    {.op_name = "vocab_parallel_embedding", CPU_FLAGOS, .fn = vocab_parallel_embedding},
+};
+OP_LIST(ops);

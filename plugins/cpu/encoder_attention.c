@@ -58,7 +58,8 @@ static fl_status check_segments(fl_call *call, const DLTensor *ends, int64_t tok
   return FL_OK;
 }
 
-fl_status cpu_mm_encoder_attn(const cpu_attention_parts *parts, fl_call *call) {
+fl_status cpu_mm_encoder_attn(void *self, fl_call *call) {
+  const cpu_attention_parts *parts = self;
   const DLTensor *query = cpu_tensor(call, QUERY), *ends = cpu_tensor(call, CU_SEQLENS);
   cpu_dtype dtype = cpu_dtype_of(query);
   int64_t size = head_size(call), tokens = query->shape[1], keys = cpu_tensor(call, KEY)->shape[1];

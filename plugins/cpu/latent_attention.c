@@ -57,7 +57,7 @@ fl_status cpu_latent_attend(const cpu_attention_parts *parts, const cpu_latent *
   return status;
 }
 
-fl_status cpu_mla_prefill(const cpu_attention_parts *parts, fl_call *call) {
+fl_status cpu_mla_prefill(void *self, fl_call *call) {
   enum { QUERY, KV_C, K_PE, KV_B_PROJ, V_HEAD_DIM, SCALE, QUERY_OFFSET, OUT };
   const DLTensor *query = cpu_tensor(call, QUERY), *k_pe = cpu_tensor(call, K_PE);
   cpu_dtype dtype = cpu_dtype_of(query);
@@ -82,7 +82,7 @@ fl_status cpu_mla_prefill(const cpu_attention_parts *parts, fl_call *call) {
       .scale = call->values[SCALE].v.f,
       .offset = call->values[QUERY_OFFSET].v.i,
   };
-  fl_status status = latent.tokens ? cpu_latent_attend(parts, &latent) : FL_OK;
+  fl_status status = latent.tokens ? cpu_latent_attend(self, &latent) : FL_OK;
   return status ? fl_fail(call, status, "out of memory") : FL_OK;
 }
 

@@ -80,16 +80,6 @@ static DLTensor *view(const layer *l, matrix_view *made, cpu_matrix matrix, int6
   return &made->tensor;
 }
 
-/* Calls an op of the same backend; its message is the layer's. */
-static fl_status call_part(const layer *l, fl_kernel_fn part, fl_value *values, uint32_t n) {
-  fl_call call = {.size = sizeof call,
-                  .count = n,
-                  .values = values,
-                  .message = l->call->message,
-                  .message_size = l->call->message_size};
-  return part(NULL, &call);
-}
-
 /* out [tokens, n] = x [tokens, k] weight^T, for a weight of the call. */
 static fl_status project(const layer *l, uint32_t weight, cpu_matrix x, cpu_matrix out) {
   const DLTensor *tensor = cpu_tensor(l->call, weight);
@@ -108,7 +98,7 @@ static fl_status normalise(const layer *l, uint32_t weight, cpu_matrix x, int64_
                        fl_none(),
                        fl_tensor(&made.tensor),
                        fl_none()};
-  return call_part(l, l->parts->rms_norm, values, sizeof values / sizeof values[0]);
+  return cpu_call_part(l->call, cpu_rms_norm, (void *)&l->parts->norm, values, sizeof values / sizeof values[0]);
 }
 
 /* The rotated parts of q and k_pe, in place. */
@@ -127,7 +117,7 @@ static fl_status rotate(const layer *l) {
                        fl_bool(false),
                        fl_tensor(&query.tensor),
                        fl_tensor(&key.tensor)};
-  return call_part(l, l->parts->rotary_embedding, values, sizeof values / sizeof values[0]);
+  return cpu_call_part(l->call, l->parts->rotary_embedding, NULL, values, sizeof values / sizeof values[0]);
 }
 
 static void scale_queries(const layer *l) {
@@ -258,7 +248,7 @@ static fl_status attend_decode(const layer *l) {
                          fl_int(l->rank),
                          fl_tensor(view(l, &out, results, l->tokens, l->heads, l->rank, l->rank)),
                          fl_tensor(&lse_tensor)};
-    status = call_part(l, l->parts->mla_decode, values, sizeof values / sizeof values[0]);
+    status = cpu_call_part(l->call, l->parts->mla_decode, NULL, values, sizeof values / sizeof values[0]);
   }
   if (!status)
     status = expand(l, results);
@@ -312,7 +302,7 @@ static fl_status read_layer(fl_call *call, const cpu_attention_parts *parts, lay
       .hidden_states = cpu_matrix_of(hidden),
   };
   if (l->dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'hidden_states': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "hidden_states");
   l->row = l->rank + l->rope;
   l->query = l->heads * (l->nope + l->rope);
   l->q_rank = latent_weight ? latent_weight->shape[0] - l->row : 0;
@@ -325,9 +315,9 @@ static fl_status read_layer(fl_call *call, const cpu_attention_parts *parts, lay
   return cpu_pages_check(call, &l->pages, l->new_rows);
 }
 
-fl_status cpu_multi_head_latent_attention(const cpu_attention_parts *parts, fl_call *call) {
+fl_status cpu_multi_head_latent_attention(void *self, fl_call *call) {
   layer l;
-  fl_status status = read_layer(call, parts, &l);
+  fl_status status = read_layer(call, self, &l);
   if (status || !l.tokens)
     return status;
   size_t item = (size_t)cpu_dtype_size(l.dtype), tokens = (size_t)l.tokens;

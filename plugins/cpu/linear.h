@@ -12,6 +12,15 @@ typedef struct cpu_linear {
   DLTensor *x, *weight, *bias, *out; /* bias may be NULL */
 } cpu_linear;
 
+/* x, weight, bias, … -> out; where a layer has skip_bias_add, that stands before out. */
+static inline cpu_linear cpu_linear_read(const fl_call *call) {
+  uint32_t out = call->count - 1;
+  const fl_value *skip_bias_add = &call->values[out - 1];
+  bool skipped = skip_bias_add->type == FL_BOOL && skip_bias_add->v.b;
+  return (cpu_linear){cpu_tensor(call, 0), cpu_tensor(call, 1), skipped ? NULL : cpu_tensor(call, 2),
+                      cpu_tensor(call, out)};
+}
+
 /* FL_ENOTSUP where element types are not one of ours, or not the same. */
 static inline fl_status cpu_linear_check(fl_call *call, const cpu_linear *linear) {
   cpu_dtype dtype = cpu_dtype_of(linear->x);

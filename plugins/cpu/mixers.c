@@ -98,16 +98,6 @@ static DLTensor *view(const mixer *m, cpu_view *to, const cpu_array *array, int6
   return cpu_view_matrix(to, array->data, m->type, m->tokens, n, array->stride[0]);
 }
 
-static fl_status call_part(const mixer *m, fl_kernel_fn kernel, fl_value *values, uint32_t n) {
-  fl_call part = {.size = sizeof part,
-                  .count = n,
-                  .values = values,
-                  .stream = m->call->stream,
-                  .message = m->call->message,
-                  .message_size = m->call->message_size};
-  return kernel(NULL, &part);
-}
-
 /* rms_norm in place, where there is a weight. */
 static fl_status normalise(const mixer *m, const cpu_array *x, int64_t n, DLTensor *weight, double epsilon) {
   cpu_view x_view;
@@ -116,7 +106,7 @@ static fl_status normalise(const mixer *m, const cpu_array *x, int64_t n, DLTens
   DLTensor *tensor = view(m, &x_view, x, n);
   fl_value values[] = {fl_tensor(tensor), fl_none(),         fl_tensor(weight), fl_float(epsilon),
                        fl_none(),         fl_tensor(tensor), fl_none()};
-  return call_part(m, m->parts->rms_norm, values, 7);
+  return cpu_call_part(m->call, cpu_rms_norm, (void *)&m->parts->norm, values, 7);
 }
 
 /* Convolves the first columns of x; `bias` and `state` may be NULL. */
@@ -136,7 +126,8 @@ static fl_status convolve(const mixer *m, const cpu_array *x, const DLTensor *we
 
 /* mamba_mixer(hidden_states, in_proj, conv_weight, conv_bias, x_proj, dt_proj, dt_bias, A, D, out_proj, dt_norm,
  * b_norm, c_norm, conv_state, ssm_state, query_start_loc, cache_indices, has_initial_state, epsilon) -> out */
-fl_status cpu_mamba_mixer(fl_call *call, const cpu_parts *parts) {
+fl_status cpu_mamba_mixer(void *self, fl_call *call) {
+  const cpu_parts *parts = self;
   enum {
     HIDDEN_STATES,
     IN_PROJ,
@@ -180,21 +171,21 @@ fl_status cpu_mamba_mixer(fl_call *call, const cpu_parts *parts) {
       (status = normalise(&m, &c, states, cpu_tensor(call, C_NORM), epsilon)) ||
       (status = project(&m, &dt, dt_proj, &delta)))
     goto out;
-  const cpu_selective_scan scan = {.channels = inner,
-                                   .groups = 1,
-                                   .states = states,
-                                   .softplus = true,
-                                   .u = by_channel(x),
-                                   .delta = by_channel(delta),
-                                   .z = by_channel(columns(x_gate, inner)),
-                                   .out = by_channel(x),
-                                   .a = cpu_array_of(a),
-                                   .d = cpu_array_of(cpu_tensor(call, D)),
-                                   .delta_bias = cpu_array_of(cpu_tensor(call, DT_BIAS)),
-                                   .b = {b.data, b.dtype, {0, 1, parameters}},
-                                   .c = {c.data, c.dtype, {0, 1, parameters}},
-                                   .state = cpu_array_of(cpu_tensor(call, SSM_STATE)),
-                                   .sequences = m.sequences};
+  const cpu_scan scan = {.channels = inner,
+                         .groups = 1,
+                         .states = states,
+                         .softplus = true,
+                         .u = by_channel(x),
+                         .delta = by_channel(delta),
+                         .z = by_channel(columns(x_gate, inner)),
+                         .out = by_channel(x),
+                         .a = cpu_array_of(a),
+                         .d = cpu_array_of(cpu_tensor(call, D)),
+                         .delta_bias = cpu_array_of(cpu_tensor(call, DT_BIAS)),
+                         .b = {b.data, b.dtype, {0, 1, parameters}},
+                         .c = {c.data, c.dtype, {0, 1, parameters}},
+                         .state = cpu_array_of(cpu_tensor(call, SSM_STATE)),
+                         .sequences = m.sequences};
   status = parts->scan(call, &scan);
   if (!status)
     status = project_out(&m, &x, cpu_tensor(call, OUT_PROJ));
@@ -205,7 +196,8 @@ out:
 
 /* mamba_mixer2(hidden_states, in_proj, conv_weight, conv_bias, dt_bias, A, D, norm_weight, out_proj, conv_state,
  * ssm_state, n_groups, head_dim, chunk_size, query_start_loc, cache_indices, has_initial_state, epsilon) -> out */
-fl_status cpu_mamba_mixer2(fl_call *call, const cpu_parts *parts) {
+fl_status cpu_mamba_mixer2(void *self, fl_call *call) {
+  const cpu_parts *parts = self;
   enum {
     HIDDEN_STATES,
     IN_PROJ,
@@ -242,22 +234,22 @@ fl_status cpu_mamba_mixer2(fl_call *call, const cpu_parts *parts) {
     status = convolve(&m, &into, conv_weight, cpu_tensor(call, CONV_BIAS), cpu_tensor(call, CONV_STATE), true, &xbc);
   if (status)
     goto out;
-  const cpu_chunk_scan scan = {.heads = heads,
-                               .size = size,
-                               .groups = groups,
-                               .states = states,
-                               .softplus = true,
-                               .dt_max = INFINITY,
-                               .x = by_head(xbc, size),
-                               .out = by_head(xbc, size),
-                               .dt = columns(gate, inner + channels),
-                               .a = cpu_array_of(a),
-                               .dt_bias = cpu_array_of(cpu_tensor(call, DT_BIAS)),
-                               .d = {.data = fl_data(cpu_tensor(call, D)), cpu_dtype_of(cpu_tensor(call, D)), {1}},
-                               .b = by_head(b, states),
-                               .c = by_head(c, states),
-                               .state = cpu_array_of(cpu_tensor(call, SSM_STATE)),
-                               .sequences = m.sequences};
+  const cpu_ssd scan = {.heads = heads,
+                        .size = size,
+                        .groups = groups,
+                        .states = states,
+                        .softplus = true,
+                        .dt_max = INFINITY,
+                        .x = by_head(xbc, size),
+                        .out = by_head(xbc, size),
+                        .dt = columns(gate, inner + channels),
+                        .a = cpu_array_of(a),
+                        .dt_bias = cpu_array_of(cpu_tensor(call, DT_BIAS)),
+                        .d = {.data = fl_data(cpu_tensor(call, D)), cpu_dtype_of(cpu_tensor(call, D)), {1}},
+                        .b = by_head(b, states),
+                        .c = by_head(c, states),
+                        .state = cpu_array_of(cpu_tensor(call, SSM_STATE)),
+                        .sequences = m.sequences};
   status = parts->ssd(call, &scan);
   if (status)
     goto out;
@@ -269,7 +261,7 @@ fl_status cpu_mamba_mixer2(fl_call *call, const cpu_parts *parts) {
                      fl_int(groups),
                      fl_bool(true),
                      fl_tensor(view(&m, &y_view, &y, inner))};
-  status = call_part(&m, parts->mixer2_gated_rms_norm, norm, 7);
+  status = cpu_call_part(call, cpu_mixer2_gated_rms_norm, (void *)&parts->gated_norm, norm, 7);
   if (!status)
     status = project_out(&m, &y, cpu_tensor(call, OUT_PROJ));
 out:
@@ -279,7 +271,8 @@ out:
 
 /* plamo2_mamba_mixer(hidden_states, in_proj, conv_weight, bcdt_proj, dt_proj, dt_bias, A, D, b_norm, c_norm, dt_norm,
  * out_proj, conv_state, ssm_state, num_heads, query_start_loc, cache_indices, has_initial_state, epsilon) -> out */
-fl_status cpu_plamo2_mamba_mixer(fl_call *call, const cpu_parts *parts) {
+fl_status cpu_plamo2_mamba_mixer(void *self, fl_call *call) {
+  const cpu_parts *parts = self;
   enum {
     HIDDEN_STATES,
     IN_PROJ,
@@ -324,23 +317,23 @@ fl_status cpu_plamo2_mamba_mixer(fl_call *call, const cpu_parts *parts) {
       (status = normalise(&m, &low_rank, rank, cpu_tensor(call, DT_NORM), epsilon)) ||
       (status = project(&m, &low_rank, cpu_tensor(call, DT_PROJ), &dt)))
     goto out;
-  const cpu_chunk_scan scan = {.heads = heads,
-                               .size = size,
-                               .groups = 1,
-                               .states = states,
-                               .softplus = true,
-                               .dt_max = INFINITY,
-                               .x = by_head(x, size),
-                               .z = by_head(gate, size),
-                               .out = by_head(x, size),
-                               .dt = dt,
-                               .a = cpu_array_of(cpu_tensor(call, A)),
-                               .dt_bias = cpu_array_of(cpu_tensor(call, DT_BIAS)),
-                               .d = {.data = fl_data(d), cpu_dtype_of(d), {1}},
-                               .b = by_head(b, states),
-                               .c = by_head(c, states),
-                               .state = cpu_array_of(cpu_tensor(call, SSM_STATE)),
-                               .sequences = m.sequences};
+  const cpu_ssd scan = {.heads = heads,
+                        .size = size,
+                        .groups = 1,
+                        .states = states,
+                        .softplus = true,
+                        .dt_max = INFINITY,
+                        .x = by_head(x, size),
+                        .z = by_head(gate, size),
+                        .out = by_head(x, size),
+                        .dt = dt,
+                        .a = cpu_array_of(cpu_tensor(call, A)),
+                        .dt_bias = cpu_array_of(cpu_tensor(call, DT_BIAS)),
+                        .d = {.data = fl_data(d), cpu_dtype_of(d), {1}},
+                        .b = by_head(b, states),
+                        .c = by_head(c, states),
+                        .state = cpu_array_of(cpu_tensor(call, SSM_STATE)),
+                        .sequences = m.sequences};
   status = parts->ssd(call, &scan);
   if (!status)
     status = project_out(&m, &x, cpu_tensor(call, OUT_PROJ));
@@ -351,12 +344,12 @@ out:
 
 /* short_conv(hidden_states, in_proj, conv_weight, conv_bias, out_proj, conv_state, query_start_loc, cache_indices,
  * has_initial_state) -> out */
-fl_status cpu_short_conv(fl_call *call, const cpu_parts *parts) {
+fl_status cpu_short_conv(void *self, fl_call *call) {
   enum { HIDDEN_STATES, IN_PROJ, CONV_WEIGHT, CONV_BIAS, OUT_PROJ, CONV_STATE, STARTS, SLOTS, INITIAL, OUT };
   const DLTensor *conv_weight = cpu_tensor(call, CONV_WEIGHT), *state = cpu_tensor(call, CONV_STATE);
   int64_t inner = conv_weight->shape[0];
   mixer m;
-  fl_status status = begin(&m, call, parts, STARTS, state, OUT, 5 * inner);
+  fl_status status = begin(&m, call, self, STARTS, state, OUT, 5 * inner);
   if (status)
     return status;
   cpu_array b = take(&m, 3 * inner), c = columns(b, inner), x = columns(b, 2 * inner);

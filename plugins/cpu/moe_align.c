@@ -1,6 +1,7 @@
 /* moe_align_block_size: counting sort of the places of topk_ids by expert. Nothing in it depends on how it is computed,
  * so both kinds of implementation are this one. */
 #include "plugins/cpu/index.h"
+#include "plugins/integers.h"
 
 #include <stdlib.h>
 
@@ -17,7 +18,7 @@ static void count(const DLTensor *ids, int64_t *next) {
 static int64_t lay_out(int64_t *next, int64_t experts, int64_t block, int32_t *expert_ids) {
   int64_t end = 0;
   for (int64_t expert = 0; expert < experts; expert++) {
-    int64_t begin = end, blocks = (next[expert] + block - 1) / block;
+    int64_t begin = end, blocks = divide_up(next[expert], block);
     for (int64_t i = 0; i < blocks; i++)
       expert_ids[begin / block + i] = (int32_t)expert;
     end += blocks * block;
@@ -26,7 +27,7 @@ static int64_t lay_out(int64_t *next, int64_t experts, int64_t block, int32_t *e
   return end;
 }
 
-fl_status cpu_moe_align_block_size(void *self, fl_call *call) {
+static fl_status moe_align_block_size(void *self, fl_call *call) {
   const DLTensor *ids = cpu_tensor(call, TOPK_IDS);
   const DLTensor *sorted_tensor = cpu_tensor(call, SORTED_TOKEN_IDS), *expert_tensor = cpu_tensor(call, EXPERT_IDS);
   int32_t *sorted = fl_data(sorted_tensor), *expert_ids = fl_data(expert_tensor);
@@ -51,3 +52,9 @@ fl_status cpu_moe_align_block_size(void *self, fl_call *call) {
   free(next);
   return FL_OK;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "moe_align_block_size", CPU_REFERENCE, .fn = moe_align_block_size},
+    {.op_name = "moe_align_block_size", CPU_FLAGOS, .fn = moe_align_block_size},
+};
+OP_LIST(ops);

@@ -1,5 +1,6 @@
 /* Reads the arguments of the ops that run experts: see moe_experts.h. */
 #include "plugins/cpu/moe_experts.h"
+#include "plugins/cpu/gated.h"
 #include "plugins/cpu/index.h"
 #include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/view.h"
@@ -33,13 +34,7 @@ fl_status cpu_activate(fl_call *call, const cpu_expert_activation *activation, f
   for (uint32_t i = 0; i < activation->n_arguments; i++)
     values[n++] = activation->arguments[i];
   values[n++] = fl_tensor(cpu_view_matrix(&out_view, out, dtype, rows, inner, inner));
-  fl_call part = {.size = sizeof part,
-                  .count = n,
-                  .values = values,
-                  .stream = call->stream,
-                  .message = call->message,
-                  .message_size = call->message_size};
-  return kernel(NULL, &part);
+  return cpu_call_part(call, kernel, NULL, values, n);
 }
 
 int64_t cpu_expert_of(const cpu_experts *experts, int64_t m, int64_t j) {
@@ -79,7 +74,8 @@ static fl_status check_ids(fl_call *call, const cpu_experts *experts) {
 }
 
 /* x, w13, w2, topk_weights, topk_ids, activation, apply_router_weight_on_input, expert_map, w13_bias, w2_bias -> out */
-fl_status cpu_routed_moe(fl_call *call, cpu_experts_fn run) {
+fl_status cpu_routed_moe(void *self, fl_call *call) {
+  const cpu_experts_parts *parts = self;
   enum { X, W13, W2, WEIGHTS, IDS, ACTIVATION, WEIGHT_ON_INPUT, EXPERT_MAP, W13_BIAS, W2_BIAS, OUT };
   cpu_experts experts = {.x = cpu_tensor(call, X),
                          .w13 = cpu_tensor(call, W13),
@@ -97,11 +93,12 @@ fl_status cpu_routed_moe(fl_call *call, cpu_experts_fn run) {
     status = check_map(call, &experts);
   if (!status)
     status = check_ids(call, &experts);
-  return status ? status : run(call, &experts);
+  return status ? status : parts->run(call, &experts);
 }
 
 /* x, w13, w2, topk_ids, topk_weights, activation -> out */
-fl_status cpu_transformers_moe(fl_call *call, cpu_experts_fn run) {
+fl_status cpu_transformers_moe(void *self, fl_call *call) {
+  const cpu_experts_parts *parts = self;
   enum { X, W13, W2, IDS, WEIGHTS, ACTIVATION, OUT };
   cpu_experts experts = {.x = cpu_tensor(call, X),
                          .w13 = cpu_tensor(call, W13),
@@ -113,7 +110,7 @@ fl_status cpu_transformers_moe(fl_call *call, cpu_experts_fn run) {
   fl_status status = complete(call, &experts, call->values[ACTIVATION].v.s);
   if (!status)
     status = check_ids(call, &experts);
-  return status ? status : run(call, &experts);
+  return status ? status : parts->run(call, &experts);
 }
 
 enum {
@@ -155,7 +152,8 @@ static cpu_routing read_routing(const fl_call *call) {
                        .scaling = (float)values[FUSED_ROUTED_SCALING_FACTOR].v.f};
 }
 
-fl_status cpu_fused_moe(fl_call *call, cpu_score_fn score, cpu_experts_fn run) {
+fl_status cpu_fused_moe(void *self, fl_call *call) {
+  const cpu_experts_parts *parts = self;
   static const DLDataType float32 = {kDLFloat, 32, 1}, int32 = {kDLInt, 32, 1};
   cpu_routing routing = read_routing(call);
   cpu_view weights_view, ids_view;
@@ -185,9 +183,9 @@ fl_status cpu_fused_moe(fl_call *call, cpu_score_fn score, cpu_experts_fn run) {
   DLTensor *ids = cpu_view_matrix(&ids_view, weights + places, int32, experts.tokens, routing.topk, routing.topk);
   experts.topk_weights = weights_tensor;
   experts.topk_ids = ids;
-  status = cpu_route(call, &routing, score, cpu_tensor(call, FUSED_ROUTER_LOGITS), weights_tensor, ids);
+  status = cpu_route(call, &routing, parts->score, cpu_tensor(call, FUSED_ROUTER_LOGITS), weights_tensor, ids);
   if (!status)
-    status = run(call, &experts);
+    status = parts->run(call, &experts);
 out:
   free(weights);
   return status;

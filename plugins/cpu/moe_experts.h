@@ -25,12 +25,15 @@ typedef struct cpu_experts {
   bool weight_on_input;
 } cpu_experts;
 
-typedef fl_status (*cpu_experts_fn)(fl_call *call, const cpu_experts *experts);
+typedef struct cpu_experts_parts {
+  cpu_score_fn score;
+  fl_status (*run)(fl_call *call, const cpu_experts *experts);
+} cpu_experts_parts;
 
-/* The ops, with the experts computed by `run` (and the router's scores by `score`). */
-fl_status cpu_routed_moe(fl_call *call, cpu_experts_fn run);
-fl_status cpu_transformers_moe(fl_call *call, cpu_experts_fn run);
-fl_status cpu_fused_moe(fl_call *call, cpu_score_fn score, cpu_experts_fn run);
+/* The ops; `self` of their rows is a cpu_experts_parts. */
+fl_status cpu_routed_moe(void *self, fl_call *call);
+fl_status cpu_transformers_moe(void *self, fl_call *call);
+fl_status cpu_fused_moe(void *self, fl_call *call);
 
 /* The expert that token `m` goes to as its `j`th; -1: none here. */
 int64_t cpu_expert_of(const cpu_experts *experts, int64_t m, int64_t j);

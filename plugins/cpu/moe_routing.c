@@ -132,7 +132,7 @@ fl_status cpu_route(fl_call *call, const cpu_routing *routing, cpu_score_fn scor
 
 /* grouped_topk(gating_output, topk, renormalize, num_expert_group, topk_group, scoring_func, routed_scaling_factor,
  * e_score_correction_bias) -> (topk_weights, topk_ids) */
-fl_status cpu_grouped_topk(fl_call *call, cpu_score_fn score) {
+fl_status cpu_grouped_topk(void *self, fl_call *call) {
   enum { GATING_OUTPUT, TOPK, RENORMALIZE, GROUPS, TOPK_GROUP, SCORING_FUNC, SCALING, BIAS, WEIGHTS, IDS };
   const fl_value *values = call->values;
   DLTensor *logits = cpu_tensor(call, GATING_OUTPUT);
@@ -146,11 +146,11 @@ fl_status cpu_grouped_topk(fl_call *call, cpu_score_fn score) {
                          .rounding = cpu_dtype_of(logits),
                          .bias = cpu_tensor(call, BIAS),
                          .scaling = (float)values[SCALING].v.f};
-  return cpu_route(call, &routing, score, logits, cpu_tensor(call, WEIGHTS), cpu_tensor(call, IDS));
+  return cpu_route(call, &routing, *(cpu_score_fn *)self, logits, cpu_tensor(call, WEIGHTS), cpu_tensor(call, IDS));
 }
 
 /* topk_softmax(gating_output, topk, renormalize) -> (topk_weights, topk_ids) */
-fl_status cpu_topk_softmax(fl_call *call, cpu_score_fn score) {
+fl_status cpu_topk_softmax(void *self, fl_call *call) {
   enum { GATING_OUTPUT, TOPK, RENORMALIZE, WEIGHTS, IDS };
   DLTensor *logits = cpu_tensor(call, GATING_OUTPUT);
   cpu_routing routing = {.experts = logits->shape[logits->ndim - 1],
@@ -162,5 +162,5 @@ fl_status cpu_topk_softmax(fl_call *call, cpu_score_fn score) {
                          .dtype = cpu_dtype_of(logits),
                          .rounding = CPU_FLOAT32,
                          .scaling = 1};
-  return cpu_route(call, &routing, score, logits, cpu_tensor(call, WEIGHTS), cpu_tensor(call, IDS));
+  return cpu_route(call, &routing, *(cpu_score_fn *)self, logits, cpu_tensor(call, WEIGHTS), cpu_tensor(call, IDS));
 }

@@ -28,8 +28,8 @@ void cpu_flagos_score(const cpu_routing *routing, const void *logits, float *sco
 fl_status cpu_route(fl_call *call, const cpu_routing *routing, cpu_score_fn score, DLTensor *logits, DLTensor *weights,
                     DLTensor *ids);
 
-/* The ops grouped_topk and topk_softmax. */
-fl_status cpu_grouped_topk(fl_call *call, cpu_score_fn score);
-fl_status cpu_topk_softmax(fl_call *call, cpu_score_fn score);
+/* The ops of these names; `self` of their rows is the address of a cpu_score_fn. */
+fl_status cpu_grouped_topk(void *self, fl_call *call);
+fl_status cpu_topk_softmax(void *self, fl_call *call);
 
 #endif

@@ -1,4 +1,4 @@
-/* The arguments of the RMS norms: see normalisation.h. */
+/* The ops of the RMS norms: see normalisation.h. */
 #include "plugins/cpu/normalisation.h"
 
 #include <string.h>
@@ -21,12 +21,13 @@ static fl_status read_variance_size(fl_call *call, uint32_t index, cpu_norm *nor
                  (long long)size, (long long)norm->hidden);
 }
 
-static fl_status check(fl_call *call, const cpu_norm *norm) {
-  if (norm->dtype != CPU_OTHER && norm->weight_dtype != CPU_OTHER &&
-      (!norm->residual || cpu_dtype_of(norm->residual) == norm->dtype))
-    return FL_OK;
-  return fl_fail(call, FL_ENOTSUP,
-                 "element types: float32, float16 or bfloat16, and the same for x and residual, expected");
+static fl_status run(void *self, fl_call *call, const cpu_norm *norm) {
+  if (norm->dtype == CPU_OTHER || norm->weight_dtype == CPU_OTHER ||
+      (norm->residual && cpu_dtype_of(norm->residual) != norm->dtype))
+    return fl_fail(call, FL_ENOTSUP,
+                   "element types: float32, float16 or bfloat16, and the same for x and residual, expected");
+  (*(cpu_norm_fn *)self)(norm);
+  return FL_OK;
 }
 
 /* (x, residual, weight, epsilon, …) -> (out, residual_out) */
@@ -45,55 +46,56 @@ static cpu_norm arguments(const fl_call *call, uint32_t out) {
 }
 
 /* rms_norm(x, residual, weight, epsilon, variance_size) -> (out, residual_out) */
-fl_status cpu_norm_read(fl_call *call, cpu_norm *norm) {
-  *norm = arguments(call, 5);
-  fl_status status = read_variance_size(call, 4, norm);
-  return status ? status : check(call, norm);
+fl_status cpu_rms_norm(void *self, fl_call *call) {
+  cpu_norm norm = arguments(call, 5);
+  fl_status status = read_variance_size(call, 4, &norm);
+  return status ? status : run(self, call, &norm);
 }
 
 /* gemma_rms_norm(x, residual, weight, epsilon) -> (out, residual_out) */
-fl_status cpu_gemma_norm_read(fl_call *call, cpu_norm *norm) {
-  *norm = arguments(call, 4);
-  norm->from_one = true;
-  return check(call, norm);
+fl_status cpu_gemma_rms_norm(void *self, fl_call *call) {
+  cpu_norm norm = arguments(call, 4);
+  norm.from_one = true;
+  return run(self, call, &norm);
 }
 
-static fl_status check_gated(fl_call *call, cpu_gated_norm *norm) {
+static fl_status run_gated(void *self, fl_call *call, cpu_gated_norm *norm) {
   norm->dtype = cpu_dtype_of(norm->x);
   norm->weight_dtype = weight_dtype_of(norm->weight, norm->dtype);
-  if (norm->dtype != CPU_OTHER && norm->weight_dtype != CPU_OTHER)
-    return FL_OK;
-  return fl_fail(call, FL_ENOTSUP, "element types: float32, float16 or bfloat16 expected");
+  if (norm->dtype == CPU_OTHER || norm->weight_dtype == CPU_OTHER)
+    return fl_fail(call, FL_ENOTSUP, "element types: float32, float16 or bfloat16 expected");
+  (*(cpu_gated_norm_fn *)self)(norm);
+  return FL_OK;
 }
 
 /* rms_norm_gated(x, z, weight, epsilon, group_size, norm_before_gate, activation) -> out */
-fl_status cpu_gated_norm_read(fl_call *call, cpu_gated_norm *norm) {
+fl_status cpu_rms_norm_gated(void *self, fl_call *call) {
   const fl_value *values = call->values;
   DLTensor *x = cpu_tensor(call, 0);
-  *norm = (cpu_gated_norm){.x = x,
-                           .gate = cpu_tensor(call, 1),
-                           .weight = cpu_tensor(call, 2),
-                           .out = cpu_tensor(call, 7),
-                           .sigmoid = !strcmp(values[6].v.s, "sigmoid"),
-                           .gate_after = values[5].v.b,
-                           .normalise = true,
-                           .epsilon = (float)values[3].v.f,
-                           .group = values[4].type == FL_INT ? values[4].v.i : row_of(x)};
-  return check_gated(call, norm);
+  cpu_gated_norm norm = {.x = x,
+                         .gate = cpu_tensor(call, 1),
+                         .weight = cpu_tensor(call, 2),
+                         .out = cpu_tensor(call, 7),
+                         .sigmoid = !strcmp(values[6].v.s, "sigmoid"),
+                         .gate_after = values[5].v.b,
+                         .normalise = true,
+                         .epsilon = (float)values[3].v.f,
+                         .group = values[4].type == FL_INT ? values[4].v.i : row_of(x)};
+  return run_gated(self, call, &norm);
 }
 
 /* mixer2_gated_rms_norm(x, gate, weight, epsilon, n_groups, use_rms_norm) -> out */
-fl_status cpu_mixer2_norm_read(fl_call *call, cpu_gated_norm *norm) {
+fl_status cpu_mixer2_gated_rms_norm(void *self, fl_call *call) {
   const fl_value *values = call->values;
   DLTensor *x = cpu_tensor(call, 0);
   bool normalise = values[5].v.b;
-  *norm = (cpu_gated_norm){.x = x,
-                           .gate = cpu_tensor(call, 1),
-                           .weight = normalise ? cpu_tensor(call, 2) : NULL,
-                           .out = cpu_tensor(call, 6),
-                           .normalise = normalise,
-                           .round_norm = normalise,
-                           .epsilon = (float)values[3].v.f,
-                           .group = row_of(x) / values[4].v.i};
-  return check_gated(call, norm);
+  cpu_gated_norm norm = {.x = x,
+                         .gate = cpu_tensor(call, 1),
+                         .weight = normalise ? cpu_tensor(call, 2) : NULL,
+                         .out = cpu_tensor(call, 6),
+                         .normalise = normalise,
+                         .round_norm = normalise,
+                         .epsilon = (float)values[3].v.f,
+                         .group = row_of(x) / values[4].v.i};
+  return run_gated(self, call, &norm);
 }

@@ -1,4 +1,4 @@
-/* What both kernels of the RMS norms need: the arguments as numbers. */
+/* The RMS norms: what both kinds of kernels take, the arguments as numbers, and the ops that are made of these. */
 #ifndef FLHOST_CPU_NORMALISATION_H
 #define FLHOST_CPU_NORMALISATION_H
 
@@ -12,10 +12,6 @@ typedef struct cpu_norm {
   bool from_one;                 /* the weight is counted from 1, in float32 */
 } cpu_norm;
 
-/* rms_norm, and fused_add_rms_norm, which has the same values in the same places and whose residual is required. */
-fl_status cpu_norm_read(fl_call *call, cpu_norm *norm);
-fl_status cpu_gemma_norm_read(fl_call *call, cpu_norm *norm);
-
 typedef struct cpu_gated_norm {
   DLTensor *x, *gate, *weight, *out; /* gate, weight may be NULL */
   cpu_dtype dtype, weight_dtype;     /* of x and gate; that of x where there is no weight */
@@ -27,8 +23,19 @@ typedef struct cpu_gated_norm {
   int64_t group; /* elements that are normalised together */
 } cpu_gated_norm;
 
-/* rms_norm_gated; mixer2_gated_rms_norm. */
-fl_status cpu_gated_norm_read(fl_call *call, cpu_gated_norm *norm);
-fl_status cpu_mixer2_norm_read(fl_call *call, cpu_gated_norm *norm);
+/* In place is fine. */
+typedef void (*cpu_norm_fn)(const cpu_norm *norm);
+typedef void (*cpu_gated_norm_fn)(const cpu_gated_norm *norm);
+void cpu_reference_norm(const cpu_norm *norm);
+void cpu_reference_gated_norm(const cpu_gated_norm *norm);
+void cpu_flagos_norm(const cpu_norm *norm);
+void cpu_flagos_gated_norm(const cpu_gated_norm *norm);
+
+/* The ops; `self` of their rows is the address of a cpu_norm_fn, of the latter two of a cpu_gated_norm_fn. The first is
+ * fused_add_rms_norm, too, which has the same values in the same places and whose residual is required. */
+fl_status cpu_rms_norm(void *self, fl_call *call);
+fl_status cpu_gemma_rms_norm(void *self, fl_call *call);
+fl_status cpu_rms_norm_gated(void *self, fl_call *call);
+fl_status cpu_mixer2_gated_rms_norm(void *self, fl_call *call);
 
 #endif

@@ -1,6 +1,6 @@
 # The CPU backend. The optimised kernels are written for the vectoriser, so they get -O3.
 CPU_PLUGIN := $(BUILD)/plugins/cpu.so
-CPU_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/cpu/*.c plugins/cpu/reference/*.c plugins/cpu/flagos/*.c))
+CPU_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(foreach folder,cpu cpu/reference cpu/flagos,$(sort $(wildcard plugins/$(folder)/*.c))))
 PLUGINS += $(CPU_PLUGIN)
 $(CPU_PLUGIN_OBJECTS): $(BUILD)/obj/plugins/cpu/%.o: plugins/cpu/%.c
 	@mkdir -p $(@D)

@@ -1,5 +1,5 @@
 /* The normal quantile that gelu_and_mul_sparse takes its cut from. */
-#include "plugins/cpu/cpu.h"
+#include "plugins/cpu/quantile.h"
 
 #include <math.h>
 

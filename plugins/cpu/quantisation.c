@@ -1,7 +1,5 @@
-/* Arguments of quant_fp8: see quantisation.h. The host has checked shapes and attributes. */
+/* The op quant_fp8: see quantisation.h. The host has checked shapes and attributes. */
 #include "plugins/cpu/quantisation.h"
-
-#include "plugins/cpu/rows.h"
 
 #include <string.h>
 
@@ -35,7 +33,7 @@ static void read_scales(const DLTensor *scale, const int64_t *group, cpu_quant *
   }
 }
 
-fl_status cpu_quant_read(fl_call *call, cpu_quant *quant) {
+static fl_status read_call(fl_call *call, cpu_quant *quant) {
   const DLTensor *scale = cpu_tensor(call, SCALE), *bound = cpu_tensor(call, SCALE_UB);
   const int64_t *group = call->values[GROUP_SHAPE].v.ints;
   DLTensor *x = cpu_tensor(call, X);
@@ -53,7 +51,7 @@ fl_status cpu_quant_read(fl_call *call, cpu_quant *quant) {
                        .power_of_two = call->values[USE_UE8M0].v.b,
                        .upper_bound = bound ? *(const float *)fl_data(bound) : INFINITY};
   if (quant->dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "x");
   if (scale)
     read_scales(scale, group, quant);
   return FL_OK;
@@ -66,10 +64,29 @@ static void copy_scales(const DLTensor *from, DLTensor *to) {
            (const float *)fl_data(from) + (rows > 1 ? row * fl_stride(from, 0) : 0), (size_t)n * sizeof(float));
 }
 
-void cpu_quant_finish(const cpu_quant *quant, const DLTensor *scale) {
+/* Copies given scales to scale_out, and makes the rows of q behind x's tokens 0. */
+static void finish(const cpu_quant *quant, const DLTensor *scale) {
   if (scale)
     copy_scales(scale, quant->scale_out);
   if (quant->hidden)
     for (int64_t row = quant->x->shape[0]; quant->x->ndim == 2 && row < quant->q->shape[0]; row++)
       memset((uint8_t *)fl_data(quant->q) + row * fl_stride(quant->q, 0), 0, (size_t)quant->hidden);
+}
+
+/* quant_fp8(x, scale, scale_ub, group_shape, use_ue8m0, num_token_padding) -> (q, scale_out) */
+fl_status cpu_quant_fp8(void *self, fl_call *call) {
+  const cpu_quant_parts *parts = self;
+  cpu_quant quant;
+  fl_status status = read_call(call, &quant);
+  float tensor_scale = 0;
+  if (status)
+    return status;
+  if (quant.mode == CPU_QUANT_TENSOR)
+    *(float *)fl_data(quant.scale_out) = tensor_scale = parts->scale_of_tensor(&quant);
+  bool by_row = quant.mode == CPU_QUANT_TOKEN || quant.mode == CPU_QUANT_GROUP;
+  DLTensor *const tensors[] = {quant.x, quant.q, by_row ? quant.scale_out : NULL};
+  for (cpu_rows rows = cpu_rows_begin(3, tensors); rows.left; cpu_rows_next(&rows))
+    parts->quantise_row(&quant, &rows, tensor_scale);
+  finish(&quant, cpu_tensor(call, 1));
+  return FL_OK;
 }

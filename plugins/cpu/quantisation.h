@@ -2,7 +2,7 @@
 #ifndef FLHOST_CPU_QUANTISATION_H
 #define FLHOST_CPU_QUANTISATION_H
 
-#include "plugins/cpu/cpu.h"
+#include "plugins/cpu/rows.h"
 
 #include <flhost/dtype.h>
 #include <math.h>
@@ -34,10 +34,14 @@ typedef struct cpu_quant {
   int64_t rows, row_step, column_step;
 } cpu_quant;
 
-fl_status cpu_quant_read(fl_call *call, cpu_quant *quant);
+typedef struct cpu_quant_parts {
+  float (*scale_of_tensor)(const cpu_quant *quant);
+  /* Rows of x and q, and of scale_out where a row's scales are computed. */
+  void (*quantise_row)(const cpu_quant *quant, const cpu_rows *rows, float tensor_scale);
+} cpu_quant_parts;
 
-/* Copies given scales to scale_out, and makes the rows of q behind x's tokens 0. */
-void cpu_quant_finish(const cpu_quant *quant, const DLTensor *scale);
+/* The op; `self` of its rows is a cpu_quant_parts. */
+fl_status cpu_quant_fp8(void *self, fl_call *call);
 
 static inline float cpu_quant_given_scale(const cpu_quant *quant, int64_t row, int64_t column) {
   return quant->scales[row / quant->rows * quant->row_step + column / quant->columns * quant->column_step];

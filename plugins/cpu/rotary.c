@@ -132,7 +132,7 @@ fl_status cpu_dual_chunk_read(fl_call *call, cpu_dual_chunk *dual) {
                               .positions = fl_data(ids),
                               .wide_positions = ids->dtype.bits == 64};
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'query': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "query");
   for (int part = 0; part < CPU_DUAL_CHUNK_PARTS; part++) {
     const DLTensor *cache = cpu_tensor(call, (uint32_t)caches[part]);
     dual->parts[part].heads = caches[part] == K

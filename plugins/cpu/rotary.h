@@ -45,6 +45,10 @@ static inline void cpu_rotary_pass_through(const cpu_rotary *rotary, int64_t siz
 
 fl_status cpu_rotary_read(fl_call *call, cpu_rotary *rotary);
 
+/* The op rotary_embedding. */
+fl_status cpu_reference_rotary_embedding(void *self, fl_call *call);
+fl_status cpu_flagos_rotary_embedding(void *self, fl_call *call);
+
 /* apply_rotary_emb: the shape, without heads. The kernels walk over x [..., places, heads, size] by rows. */
 fl_status cpu_rotary_read_apply(fl_call *call, cpu_rotary *rotary);
 

@@ -70,61 +70,64 @@ static int64_t slots_of(const DLTensor *state) {
   return state ? state->shape[0] : -1;
 }
 
-fl_status cpu_conv_read(fl_call *call, cpu_conv *conv) {
+fl_status cpu_causal_conv1d(void *self, fl_call *call) {
   enum { X, WEIGHT, BIAS, CONV_STATE, QUERY_START_LOC, CACHE_INDICES, HAS_INITIAL_STATE, ACTIVATION, OUT };
   const DLTensor *x = cpu_tensor(call, X), *weight = cpu_tensor(call, WEIGHT), *state = cpu_tensor(call, CONV_STATE);
-  *conv = (cpu_conv){.channels = x->shape[0],
-                     .width = weight->shape[1],
-                     .silu = !strcmp(call->values[ACTIVATION].v.s, "silu"),
-                     .x = cpu_array_of(x),
-                     .out = cpu_array_of(cpu_tensor(call, OUT)),
-                     .weight = cpu_array_of(weight),
-                     .bias = cpu_array_of(cpu_tensor(call, BIAS)),
-                     .state = cpu_array_of(state)};
-  return cpu_sequences_read(call, QUERY_START_LOC, x->shape[1], slots_of(state), &conv->sequences);
+  cpu_conv conv = {.channels = x->shape[0],
+                   .width = weight->shape[1],
+                   .silu = !strcmp(call->values[ACTIVATION].v.s, "silu"),
+                   .x = cpu_array_of(x),
+                   .out = cpu_array_of(cpu_tensor(call, OUT)),
+                   .weight = cpu_array_of(weight),
+                   .bias = cpu_array_of(cpu_tensor(call, BIAS)),
+                   .state = cpu_array_of(state)};
+  fl_status status = cpu_sequences_read(call, QUERY_START_LOC, x->shape[1], slots_of(state), &conv.sequences);
+  return status ? status : (*(cpu_conv_fn *)self)(call, &conv);
 }
 
-fl_status cpu_selective_scan_read(fl_call *call, cpu_selective_scan *scan) {
+fl_status cpu_selective_scan(void *self, fl_call *call) {
   enum { U, DELTA, A, B, C, D, Z, DELTA_BIAS, SOFTPLUS, STATE, STARTS, CACHE_INDICES, HAS_INITIAL_STATE, OUT };
   const DLTensor *u = cpu_tensor(call, U), *b = cpu_tensor(call, B), *state = cpu_tensor(call, STATE);
-  *scan = (cpu_selective_scan){.channels = u->shape[0],
-                               .groups = b->shape[0],
-                               .states = b->shape[1],
-                               .softplus = call->values[SOFTPLUS].v.b,
-                               .u = cpu_array_of(u),
-                               .delta = cpu_array_of(cpu_tensor(call, DELTA)),
-                               .z = cpu_array_of(cpu_tensor(call, Z)),
-                               .out = cpu_array_of(cpu_tensor(call, OUT)),
-                               .a = cpu_array_of(cpu_tensor(call, A)),
-                               .d = cpu_array_of(cpu_tensor(call, D)),
-                               .delta_bias = cpu_array_of(cpu_tensor(call, DELTA_BIAS)),
-                               .b = cpu_array_of(b),
-                               .c = cpu_array_of(cpu_tensor(call, C)),
-                               .state = cpu_array_of(state)};
-  return cpu_sequences_read(call, STARTS, u->shape[1], slots_of(state), &scan->sequences);
+  cpu_scan scan = {.channels = u->shape[0],
+                   .groups = b->shape[0],
+                   .states = b->shape[1],
+                   .softplus = call->values[SOFTPLUS].v.b,
+                   .u = cpu_array_of(u),
+                   .delta = cpu_array_of(cpu_tensor(call, DELTA)),
+                   .z = cpu_array_of(cpu_tensor(call, Z)),
+                   .out = cpu_array_of(cpu_tensor(call, OUT)),
+                   .a = cpu_array_of(cpu_tensor(call, A)),
+                   .d = cpu_array_of(cpu_tensor(call, D)),
+                   .delta_bias = cpu_array_of(cpu_tensor(call, DELTA_BIAS)),
+                   .b = cpu_array_of(b),
+                   .c = cpu_array_of(cpu_tensor(call, C)),
+                   .state = cpu_array_of(state)};
+  fl_status status = cpu_sequences_read(call, STARTS, u->shape[1], slots_of(state), &scan.sequences);
+  return status ? status : (*(cpu_scan_fn *)self)(call, &scan);
 }
 
 /* D [heads] is the same for all elements of a head: its stride along them is 0 as it has no such dimension. */
-fl_status cpu_chunk_scan_read(fl_call *call, cpu_chunk_scan *scan) {
+fl_status cpu_mamba_chunk_scan(void *self, fl_call *call) {
   enum { X, DT, A, B, C, D, Z, DT_BIAS, SOFTPLUS, STATE, CHUNK_SIZE, STARTS, SLOTS, INITIAL, DT_MIN, DT_MAX, OUT };
   const DLTensor *x = cpu_tensor(call, X), *b = cpu_tensor(call, B), *state = cpu_tensor(call, STATE);
   const fl_value *most = &call->values[DT_MAX];
-  *scan = (cpu_chunk_scan){.heads = x->shape[1],
-                           .size = x->shape[2],
-                           .groups = b->shape[1],
-                           .states = b->shape[2],
-                           .softplus = call->values[SOFTPLUS].v.b,
-                           .dt_min = (float)call->values[DT_MIN].v.f,
-                           .dt_max = most->type == FL_FLOAT ? (float)most->v.f : INFINITY,
-                           .x = cpu_array_of(x),
-                           .z = cpu_array_of(cpu_tensor(call, Z)),
-                           .out = cpu_array_of(cpu_tensor(call, OUT)),
-                           .dt = cpu_array_of(cpu_tensor(call, DT)),
-                           .a = cpu_array_of(cpu_tensor(call, A)),
-                           .dt_bias = cpu_array_of(cpu_tensor(call, DT_BIAS)),
-                           .d = cpu_array_of(cpu_tensor(call, D)),
-                           .b = cpu_array_of(b),
-                           .c = cpu_array_of(cpu_tensor(call, C)),
-                           .state = cpu_array_of(state)};
-  return cpu_sequences_read(call, STARTS, x->shape[0], slots_of(state), &scan->sequences);
+  cpu_ssd scan = {.heads = x->shape[1],
+                  .size = x->shape[2],
+                  .groups = b->shape[1],
+                  .states = b->shape[2],
+                  .softplus = call->values[SOFTPLUS].v.b,
+                  .dt_min = (float)call->values[DT_MIN].v.f,
+                  .dt_max = most->type == FL_FLOAT ? (float)most->v.f : INFINITY,
+                  .x = cpu_array_of(x),
+                  .z = cpu_array_of(cpu_tensor(call, Z)),
+                  .out = cpu_array_of(cpu_tensor(call, OUT)),
+                  .dt = cpu_array_of(cpu_tensor(call, DT)),
+                  .a = cpu_array_of(cpu_tensor(call, A)),
+                  .dt_bias = cpu_array_of(cpu_tensor(call, DT_BIAS)),
+                  .d = cpu_array_of(cpu_tensor(call, D)),
+                  .b = cpu_array_of(b),
+                  .c = cpu_array_of(cpu_tensor(call, C)),
+                  .state = cpu_array_of(state)};
+  fl_status status = cpu_sequences_read(call, STARTS, x->shape[0], slots_of(state), &scan.sequences);
+  return status ? status : (*(cpu_ssd_fn *)self)(call, &scan);
 }

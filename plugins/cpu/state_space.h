@@ -48,7 +48,7 @@ typedef struct cpu_conv {
   cpu_sequences sequences;
 } cpu_conv;
 
-typedef struct cpu_selective_scan {
+typedef struct cpu_scan {
   int64_t channels, groups, states;
   bool softplus;
   cpu_array u, delta, z, out; /* [channel, token] */
@@ -56,9 +56,9 @@ typedef struct cpu_selective_scan {
   cpu_array b, c;             /* [group, state, token] */
   cpu_array state;            /* [slot, channel, state] */
   cpu_sequences sequences;
-} cpu_selective_scan;
+} cpu_scan;
 
-typedef struct cpu_chunk_scan {
+typedef struct cpu_ssd {
   int64_t heads, size, groups, states; /* size: of a head */
   bool softplus;
   float dt_min, dt_max;
@@ -68,19 +68,23 @@ typedef struct cpu_chunk_scan {
   cpu_array b, c;           /* [token, group, state] */
   cpu_array state;          /* [slot, head, size, state] */
   cpu_sequences sequences;
-} cpu_chunk_scan;
+} cpu_ssd;
 
-/* The arguments of the ops of those names. */
-fl_status cpu_conv_read(fl_call *call, cpu_conv *conv);
-fl_status cpu_selective_scan_read(fl_call *call, cpu_selective_scan *scan);
-fl_status cpu_chunk_scan_read(fl_call *call, cpu_chunk_scan *scan);
+typedef fl_status (*cpu_conv_fn)(fl_call *call, const cpu_conv *conv);
+typedef fl_status (*cpu_scan_fn)(fl_call *call, const cpu_scan *scan);
+typedef fl_status (*cpu_ssd_fn)(fl_call *call, const cpu_ssd *scan);
 
 fl_status cpu_reference_conv(fl_call *call, const cpu_conv *conv);
-fl_status cpu_reference_scan(fl_call *call, const cpu_selective_scan *scan);
-fl_status cpu_reference_ssd(fl_call *call, const cpu_chunk_scan *scan);
+fl_status cpu_reference_scan(fl_call *call, const cpu_scan *scan);
+fl_status cpu_reference_ssd(fl_call *call, const cpu_ssd *scan);
 
 fl_status cpu_flagos_conv(fl_call *call, const cpu_conv *conv);
-fl_status cpu_flagos_scan(fl_call *call, const cpu_selective_scan *scan);
-fl_status cpu_flagos_ssd(fl_call *call, const cpu_chunk_scan *scan);
+fl_status cpu_flagos_scan(fl_call *call, const cpu_scan *scan);
+fl_status cpu_flagos_ssd(fl_call *call, const cpu_ssd *scan);
+
+/* The ops; `self` of their rows is the address of a cpu_conv_fn, cpu_scan_fn, cpu_ssd_fn. */
+fl_status cpu_causal_conv1d(void *self, fl_call *call);
+fl_status cpu_selective_scan(void *self, fl_call *call);
+fl_status cpu_mamba_chunk_scan(void *self, fl_call *call);
 
 #endif

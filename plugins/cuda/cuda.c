@@ -3,14 +3,13 @@
  * platform "cuda", vendor.cuda for the ops that plugins/gpu has kernels of, vendor.cuda.cublaslt for experts by
  * cuBLASLt, and vendor.cuda.cudnn for what cuDNN computes.
  */
+#include "plugins/gpu/cudnn.h"
 #include "plugins/gpu/plugin.h"
 
 FL_PLUGIN("cuda", FLHOST_VERSION, "NVIDIA", "Apache-2.0", "");
 FL_PLUGIN_PLATFORM("cuda", "/dev/nvidiactl,/dev/dxg,$FLHOST_CUDA_DRIVER");
 
 fl_status register_builtins(fl_registry *registry) {
-  fl_status status = gpu_register(registry);
-  if (!status)
-    status = gpu_register_cublaslt_experts(registry);
-  return status ? status : gpu_register_cudnn(registry);
+  gpu_library_choose(&gpu_cudnn);
+  return gpu_register(registry);
 }

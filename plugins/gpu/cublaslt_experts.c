@@ -56,12 +56,8 @@ static uint32_t rows_of_block(uint32_t pairs, uint32_t experts) {
   return average < FEW ? 0 : average < 2 * MANY ? FEW : MANY;
 }
 
-static bool is_aligned(const void *data, int64_t elements, int64_t size) {
-  return ((uintptr_t)data | (uint64_t)(elements * size)) % GPU_BATCH_ALIGNMENT == 0;
-}
-
 static bool suits(const gpu_experts *e, const DLTensor *weight) {
-  return is_aligned(fl_data(weight), fl_stride(weight, 0) | fl_stride(weight, 1) | weight->shape[2], e->size);
+  return gpu_is_aligned(fl_data(weight), (fl_stride(weight, 0) | fl_stride(weight, 1) | weight->shape[2]) * e->size);
 }
 
 static bool is_empty(const gpu_experts *e) {
@@ -179,9 +175,7 @@ static bool supports(void *self, const fl_call *call, const char **reason) {
     taken = ask(self, &question, &b, &workspace) != FL_ENOTSUP;
     why = words;
   }
-  if (!taken && reason)
-    *reason = why;
-  return taken;
+  return gpu_answer(taken, why, reason);
 }
 
 /* The library's part comes last: it makes do with less. */
@@ -231,18 +225,16 @@ static fl_status place(const gpu_op *op, fl_call *call, const batches *b) {
                                            .n = b->n,
                                            .rows = b->rows,
                                            .pairs = b->e.routing.pairs};
-  gpu_shape shape = {.grid = {(b->e.rows + GPU_TILE_THREADS - 1) / GPU_TILE_THREADS, 1, 1},
+  gpu_shape shape = {.grid = {(unsigned)divide_up(b->e.rows, GPU_TILE_THREADS), 1, 1},
                      .block = {GPU_TILE_THREADS, 1, 1}};
   return gpu_launch(op, call, &place_batches, &shape, &arguments);
 }
 
 /* Blocks of a kernel that makes rows, several elements a thread where it may. */
 static gpu_shape shape_of(const batches *b, int64_t columns, bool vectorised) {
-  enum { MOST_ROWS = 65535 };
-  int64_t threads = vectorised ? columns * b->e.size / 16 : columns;
-  unsigned x = gpu_power_of_two(threads, GPU_TILE_THREADS), y = GPU_TILE_THREADS / x, rows = (b->e.rows + y - 1) / y;
-  return (gpu_shape){.grid = {(unsigned)((threads + x - 1) / x), rows < MOST_ROWS ? rows : MOST_ROWS, 1},
-                     .block = {x, y, 1}};
+  int64_t threads = vectorised ? columns * b->e.size / GPU_VECTOR : columns;
+  unsigned x = gpu_power_of_two(threads, GPU_TILE_THREADS);
+  return gpu_shape_of(threads, b->e.rows, x, GPU_TILE_THREADS / x);
 }
 
 static fl_status gather(const gpu_op *op, fl_call *call, const batches *b) {
@@ -257,7 +249,7 @@ static fl_status gather(const gpu_op *op, fl_call *call, const batches *b) {
                                             .topk = e->routing.topk};
   if (e->weight_on_input)
     arguments.scale = gpu_experts_weights_of(e);
-  arguments.vectorised = is_aligned(arguments.x, arguments.x_stride | e->hidden, e->size);
+  arguments.vectorised = gpu_is_aligned(arguments.x, (arguments.x_stride | e->hidden) * e->size);
   gpu_shape shape = shape_of(b, e->hidden, arguments.vectorised);
   return gpu_launch(op, call, &gather_rows[e->dtype], &shape, &arguments);
 }
@@ -275,7 +267,7 @@ static fl_status multiply(const gpu_op *op, fl_call *call, const batches *b, con
                                             .bias_stride = fl_stride(bias, 0),
                                             .rows = b->e.rows,
                                             .of_expert = b->rows};
-    arguments.vectorised = is_aligned(arguments.bias, arguments.bias_stride | product->n, b->e.size);
+    arguments.vectorised = gpu_is_aligned(arguments.bias, (arguments.bias_stride | product->n) * b->e.size);
     gpu_shape shape = shape_of(b, product->n, arguments.vectorised);
     status = gpu_launch(op, call, &fill_rows[b->e.dtype], &shape, &arguments);
   }
@@ -327,8 +319,5 @@ static gpu_module *const others[] = {&gpu_module_moe_routing, &gpu_module_moe_al
    .is_ready = gpu_math_takes_batches,                                                                                 \
    .variant = &(const gpu_experts_places){__VA_ARGS__}},
 
-static const gpu_op batched_ops[] = {GPU_EXPERTS_OPS(OP){.name = NULL}};
-
-fl_status gpu_register_cublaslt_experts(fl_registry *registry) {
-  return gpu_register_ops(registry, batched_ops);
-}
+static const gpu_op ops[] = {GPU_EXPERTS_OPS(OP)};
+OP_LIST(ops);

@@ -205,23 +205,6 @@ static bool read_form(const fl_call *call, cudnn_form *f, const char **reason) {
 
 /* -------------------------------------------------------------------------------------------------------------- ops */
 
-/* A call's device, entered, and what is kept of it; NULL with status and words, and nothing entered. */
-static cudnn_context *enter(const gpu_op *op, fl_call *call, gpu_device **device, gpu_scope *scope, fl_status *status) {
-  *device = gpu_call_device(op, call, status);
-  if (!*device)
-    return NULL;
-  gpu_code code = gpu.call.enter(*device, scope);
-  if (code) {
-    *status = gpu_failed(*device, code, op->name, "choosing the device", call->message, call->message_size);
-    return NULL;
-  }
-  cudnn_context *context =
-      gpu_library_handle(&gpu_cudnn, *device, call->stream, op->name, status, call->message, call->message_size);
-  if (!context)
-    gpu.call.leave(scope);
-  return context;
-}
-
 /* The plan for what workspace there is: the one that the library likes best, or else one for the power of two below, so
  * that forms stay few. */
 static cudnn_choice *choose(cudnn_context *context, cudnn_form *f, const fl_call *call, cudnnStatus_t *code,
@@ -250,7 +233,7 @@ static bool supports(void *self, const fl_call *call, const char **reason) {
   if (taken && !is_empty(&form, CUDNN_OUT) && gpu_is_open()) {
     question.message = words;
     question.message_size = sizeof words;
-    cudnn_context *context = enter(self, &question, &device, &scope, &status);
+    cudnn_context *context = gpu_library_enter(&gpu_cudnn, self, &question, &device, &scope, &status);
     if (!context) {
       taken = status != FL_ENOTSUP;
       why = words;
@@ -259,9 +242,7 @@ static bool supports(void *self, const fl_call *call, const char **reason) {
       gpu.call.leave(&scope);
     }
   }
-  if (!taken && reason)
-    *reason = why;
-  return taken;
+  return gpu_answer(taken, why, reason);
 }
 
 static size_t workspace_size(void *self, const fl_call *call) {
@@ -277,7 +258,7 @@ static size_t workspace_size(void *self, const fl_call *call) {
   question.message_size = sizeof words;
   if (!read_form(call, &form, &reason) || is_empty(&form, CUDNN_OUT))
     return 0;
-  cudnn_context *context = enter(self, &question, &device, &scope, &status);
+  cudnn_context *context = gpu_library_enter(&gpu_cudnn, self, &question, &device, &scope, &status);
   if (!context)
     return 0;
   const cudnn_choice *choice = cudnn_find_plan(context, &form, call->stream, &code, &reason);
@@ -313,7 +294,7 @@ static fl_status run(void *self, fl_call *call) {
     return fl_fail(call, FL_ENOTSUP, "%s: %s", op->name, reason);
   if (is_empty(&form, CUDNN_OUT))
     return FL_OK;
-  cudnn_context *context = enter(op, call, &device, &scope, &status);
+  cudnn_context *context = gpu_library_enter(&gpu_cudnn, op, call, &device, &scope, &status);
   if (!context)
     return status;
   status = run_entered(op, call, context, &form);
@@ -328,13 +309,8 @@ static fl_status run(void *self, fl_call *call) {
     .workspace_size = workspace_size, .is_ready = is_ready                                                             \
   }
 
-const gpu_op gpu_cudnn_ops[] = {
+static const gpu_op ops[] = {
     OP("conv2d"),
     OP("conv3d"),
-    {.name = NULL},
 };
-
-fl_status gpu_register_cudnn(fl_registry *registry) {
-  gpu_library_choose(&gpu_cudnn);
-  return gpu_register_ops(registry, gpu_cudnn_ops);
-}
+OP_LIST(ops);

@@ -7,6 +7,7 @@
 #define FLHOST_GPU_CUDNN_H
 
 #include "plugins/gpu/cudnn_functions.h"
+#include "plugins/gpu/kernels/arguments/convolution.h"
 #include "plugins/gpu/library.h"
 
 #include <stddef.h>
@@ -88,11 +89,7 @@ cudnn_choice *cudnn_find_plan(cudnn_context *context, const cudnn_form *form, vo
 cudnnStatus_t cudnn_run_plan(cudnn_context *context, cudnn_choice *choice, void *const *data, void *workspace,
                              void *stream);
 
-/* -------------------------------------------------------------------------------------------------------------- ops */
-
+/* The library: the plugin of its vendor says where it is to be looked for. */
 extern gpu_library gpu_cudnn;
-
-/* conv2d and conv3d as vendor.cuda.cudnn. */
-extern const gpu_op gpu_cudnn_ops[];
 
 #endif

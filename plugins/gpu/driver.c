@@ -170,6 +170,11 @@ fl_status gpu_failed(gpu_device *device, gpu_code code, const char *where, const
   return FL_EDEVICE;
 }
 
+fl_status gpu_enter(gpu_device *device, gpu_scope *scope, const char *where, char *words, size_t size) {
+  gpu_code code = gpu.call.enter(device, scope);
+  return code ? gpu_failed(device, code, where, "choosing the device", words, size) : FL_OK;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- devices */
 
 /* With the lock held. */

@@ -156,4 +156,7 @@ const char *gpu_error_text(gpu_code code, char *text, size_t size);
  * After an error that makes the device useless, that is remembered. `device` may be NULL. */
 fl_status gpu_failed(gpu_device *device, gpu_code code, const char *where, const char *step, char *words, size_t size);
 
+/* Enters the device for `where`, until gpu.call.leave(); fills `words` where that fails. */
+fl_status gpu_enter(gpu_device *device, gpu_scope *scope, const char *where, char *words, size_t size);
+
 #endif

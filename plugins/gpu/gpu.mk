@@ -30,7 +30,7 @@ $(BUILD)/obj/plugins/$(1)/$(2).o: plugins/gpu/$(2).c $$(GPU_$(1)_STAMP)
 ifneq ($$(GPU_$(1)_COMPILER),)
 $(BUILD)/obj/plugins/$(1)/%.image.o: plugins/gpu/image.c $$(GPU_IMAGES)/$(1)/% $$(GPU_$(1)_STAMP)
 	$$(GPU_COMPILE) -DGPU_MODULE_NAME=$$* -DGPU_IMAGE='"$$(GPU_IMAGES)/$(1)/$$*"' $$<
-$(GPU_KERNELS:%=$(GPU_IMAGES)/$(1)/%): $$(GPU_IMAGES)/$(1)/%: plugins/gpu/kernels/%.cu $(wildcard plugins/gpu/kernels/*.h) $(GPU_IMAGES)/$(1).stamp
+$(GPU_KERNELS:%=$(GPU_IMAGES)/$(1)/%): $$(GPU_IMAGES)/$(1)/%: plugins/gpu/kernels/%.cu $(wildcard plugins/gpu/kernels/*.h plugins/gpu/kernels/arguments/*.h) $(GPU_IMAGES)/$(1).stamp
 	@mkdir -p $$(@D)
 	$$(GPU_$(1)_KERNELS)
 else

@@ -12,7 +12,9 @@
 #define FLHOST_GPU_LAUNCH_H
 
 #include "plugins/gpu/driver.h"
-#include "plugins/gpu/kernels/arguments.h"
+#include "plugins/gpu/kernels/arguments/common.h"
+#include "plugins/integers.h"
+#include "plugins/op_lists.h"
 
 /* One file of kernels, compiled and embedded; image.c defines it. */
 typedef struct gpu_module {
@@ -30,7 +32,7 @@ typedef struct gpu_kernel {
   _Atomic(void *) functions[GPU_MAX_DEVICES]; /* found on first use */
 } gpu_kernel;
 
-/* An implementation that this plugin registers. */
+/* An implementation: a row of the list that its file ends with (plugins/op_lists.h). */
 typedef struct gpu_op gpu_op;
 struct gpu_op {
   const char *name;                                                       /* of the op */
@@ -45,20 +47,6 @@ struct gpu_op {
   const char *impl_id; /* NULL: the plugin's */
   int32_t priority;    /* as in fl_impl */
 };
-
-/* Each file of ops/ has one list, ended by a NULL name; plugin.c registers them all. */
-extern const gpu_op gpu_activation_ops[];
-extern const gpu_op gpu_embedding_ops[];
-extern const gpu_op gpu_normalisation_ops[];
-extern const gpu_op gpu_moe_align_ops[];
-extern const gpu_op gpu_moe_routing_ops[];
-extern const gpu_op gpu_quantisation_ops[];
-extern const gpu_op gpu_rotary_ops[];
-extern const gpu_op gpu_attention_ops[];
-extern const gpu_op gpu_state_space_ops[];
-extern const gpu_op gpu_convolution_ops[];
-extern const gpu_op gpu_linear_ops[];
-extern const gpu_op gpu_moe_experts_ops[];
 
 typedef struct gpu_shape {
   unsigned grid[3], block[3];
@@ -90,6 +78,21 @@ static inline void gpu_note_launch(gpu_device *device, const char *op) {
 /* GPU_OTHER: none that activations may have. */
 gpu_dtype gpu_dtype_of(const DLTensor *tensor);
 
+/* What is said of GPU_OTHER where the argument `name` has it: FL_ENOTSUP. */
+fl_status gpu_wrong_type(fl_call *call, const char *name);
+
+/* The end of a `supports`: `why` is said of what is not taken. */
+static inline bool gpu_answer(bool taken, const char *why, const char **reason) {
+  if (!taken && reason)
+    *reason = why;
+  return taken;
+}
+
+/* Bytes of an element. */
+static inline int64_t gpu_item_size(const DLTensor *tensor) {
+  return tensor->dtype.bits / 8;
+}
+
 /* For gpu_load_index. */
 static inline int32_t gpu_is_wide(const DLTensor *tensor) {
   return tensor && tensor->dtype.bits == 64;
@@ -113,8 +116,34 @@ static inline DLTensor *gpu_tensor(const fl_call *call, uint32_t index) {
  * counts. */
 fl_status gpu_rows_of(const gpu_op *op, fl_call *call, int n_tensors, DLTensor *const *tensors, gpu_rows *rows);
 
-/* Does every row of the tensor, number `index` of them, begin at a multiple of 16 bytes? */
+/* Kernels read and write GPU_VECTOR bytes at once where rows are vectors from end to end: so many elements. */
+enum { GPU_VECTOR = 16 };
+
+static inline int64_t gpu_vector_length(const DLTensor *tensor) {
+  return GPU_VECTOR / gpu_item_size(tensor);
+}
+
+/* Do vectors begin at the address, and again every so many bytes? */
+static inline bool gpu_is_aligned(const void *data, int64_t bytes) {
+  return ((uintptr_t)data | (uint64_t)bytes) % GPU_VECTOR == 0;
+}
+
+/* Does every row begin with a vector: of the tensor, and of the tensor that is number `index` of the rows? */
+bool gpu_tensor_aligned(const DLTensor *tensor);
 bool gpu_rows_aligned(const gpu_rows *rows, int index, const DLTensor *tensor);
+
+/* Blocks in y or z of a grid, for a kernel whose blocks then make the rest as well: no device takes more of them. */
+enum { GPU_MOST_BLOCKS = 65535 };
+
+static inline unsigned gpu_limit_blocks(int64_t wanted) {
+  return (unsigned)(wanted < GPU_MOST_BLOCKS ? wanted : GPU_MOST_BLOCKS);
+}
+
+/* Blocks of x by y threads, for so many threads along a row, and rows. */
+static inline gpu_shape gpu_shape_of(int64_t threads, int64_t rows, unsigned x, unsigned y) {
+  return (gpu_shape){.grid = {(unsigned)divide_up(threads, x), gpu_limit_blocks(divide_up(rows, y)), 1},
+                     .block = {x, y, 1}};
+}
 
 /* The least power of two that is not less than `n`, but at most `limit`, itself one. */
 unsigned gpu_power_of_two(int64_t n, unsigned limit);

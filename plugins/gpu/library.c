@@ -83,7 +83,8 @@ static int make_handle(gpu_library *l, gpu_device *device, void **handle) {
   return 0;
 }
 
-void *gpu_library_handle(gpu_library *l, gpu_device *device, void *stream, const char *where, fl_status *status,
+/* The handle of a device, which is entered. */
+static void *find_handle(gpu_library *l, gpu_device *device, void *stream, const char *where, fl_status *status,
                          char *words, size_t size) {
   void *handle = atomic_load_explicit(&l->handles[device->ordinal], memory_order_acquire);
   *status = FL_OK;
@@ -112,6 +113,20 @@ void *gpu_library_handle(gpu_library *l, gpu_device *device, void *stream, const
   return handle;
 }
 
+void *gpu_library_enter(gpu_library *l, const gpu_op *op, fl_call *call, gpu_device **device, gpu_scope *scope,
+                        fl_status *status) {
+  *device = gpu_call_device(op, call, status);
+  if (!*device)
+    return NULL;
+  *status = gpu_enter(*device, scope, op->name, call->message, call->message_size);
+  if (*status)
+    return NULL;
+  void *handle = find_handle(l, *device, call->stream, op->name, status, call->message, call->message_size);
+  if (!handle)
+    gpu.call.leave(scope);
+  return handle;
+}
+
 bool gpu_library_available(gpu_library *l, const char **reason) {
   static char words[GPU_WORDS]; /* the host asks from one thread at a time */
   gpu_scope scope;
@@ -127,12 +142,9 @@ bool gpu_library_available(gpu_library *l, const char **reason) {
   gpu_device *device = gpu_find_device(ordinal, &status, words, sizeof words);
   if (!device)
     return false;
-  gpu_code code = gpu.call.enter(device, &scope);
-  if (code) {
-    gpu_failed(device, code, l->title, "choosing the device", words, sizeof words);
+  if (gpu_enter(device, &scope, l->title, words, sizeof words))
     return false;
-  }
-  void *handle = gpu_library_handle(l, device, NULL, gpu.impl_id, &status, words, sizeof words);
+  void *handle = find_handle(l, device, NULL, gpu.impl_id, &status, words, sizeof words);
   gpu.call.leave(&scope);
   return handle;
 }

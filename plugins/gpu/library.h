@@ -46,10 +46,10 @@ void gpu_library_choose(gpu_library *l);
  * thread uses one already. */
 bool gpu_library_available(gpu_library *l, const char **reason);
 
-/* The device's handle, with the device entered; NULL with status and words. Making one allocates, which would spoil a
- * capture: FL_ENOTSUP while the stream is captured. */
-void *gpu_library_handle(gpu_library *l, gpu_device *device, void *stream, const char *where, fl_status *status,
-                         char *words, size_t size);
+/* The call's device, entered, and its handle; NULL with status and the call's message set, and nothing entered. Making
+ * a handle allocates, which would spoil a capture: FL_ENOTSUP while the stream is captured. */
+void *gpu_library_enter(gpu_library *l, const gpu_op *op, fl_call *call, gpu_device **device, gpu_scope *scope,
+                        fl_status *status);
 
 /* The status for an error that `step` met on behalf of `where`; fills `words`. */
 fl_status gpu_library_failed(const gpu_library *l, int code, const char *where, const char *step, char *words,

@@ -37,23 +37,6 @@ static gpu_product with_strides(const gpu_product *product) {
   return p;
 }
 
-/* The call's device, entered, and its handle; NULL with status and words, and nothing entered. */
-static void *enter(const gpu_op *op, fl_call *call, gpu_device **device, gpu_scope *scope, fl_status *status) {
-  *device = gpu_call_device(op, call, status);
-  if (!*device)
-    return NULL;
-  gpu_code entered = gpu.call.enter(*device, scope);
-  if (entered) {
-    *status = gpu_failed(*device, entered, op->name, "choosing the device", call->message, call->message_size);
-    return NULL;
-  }
-  void *handle =
-      gpu_library_handle(&gpu_math.base, *device, call->stream, op->name, status, call->message, call->message_size);
-  if (!handle)
-    gpu.call.leave(scope);
-  return handle;
-}
-
 static fl_status failed(const gpu_op *op, fl_call *call, int code, const char *step) {
   return code ? gpu_library_failed(&gpu_math.base, code, op->name, step, call->message, call->message_size) : FL_OK;
 }
@@ -64,7 +47,7 @@ fl_status gpu_ask_product(const gpu_op *op, fl_call *call, const gpu_product *pr
   gpu_device *device;
   gpu_product p = with_strides(product);
   *workspace = 0;
-  void *handle = enter(op, call, &device, &scope, &status);
+  void *handle = gpu_library_enter(&gpu_math.base, op, call, &device, &scope, &status);
   if (!handle)
     return status;
   int code = gpu_math.workspace(device->ordinal, handle, &p, workspace);
@@ -86,7 +69,7 @@ fl_status gpu_multiply(const gpu_op *op, fl_call *call, const gpu_product *produ
   gpu_scope scope;
   gpu_device *device;
   gpu_product p = with_strides(product);
-  void *handle = enter(op, call, &device, &scope, &status);
+  void *handle = gpu_library_enter(&gpu_math.base, op, call, &device, &scope, &status);
   if (!handle)
     return status;
   int code = gpu_math.multiply(device->ordinal, handle, &p, call->workspace, call->workspace ? call->workspace_size : 0,

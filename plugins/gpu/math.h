@@ -22,7 +22,7 @@ typedef struct gpu_product {
   bool onto; /* a batch: added to what stands in out */
 } gpu_product;
 
-enum { GPU_BATCH_ALIGNMENT = 16, GPU_MOST_BATCH = 65535 };
+enum { GPU_BATCH_ALIGNMENT = GPU_VECTOR, GPU_MOST_BATCH = 65535 };
 
 typedef struct gpu_math_library {
   gpu_library base;

@@ -105,9 +105,9 @@ fl_status gpu_launch(const gpu_op *op, fl_call *call, gpu_kernel *kernel, const 
   gpu_device *device = gpu_call_device(op, call, &status);
   if (!device)
     return status;
-  gpu_code code = gpu.call.enter(device, &scope);
-  if (code)
-    return gpu_failed(device, code, op->name, "choosing the device", call->message, call->message_size);
+  status = gpu_enter(device, &scope, op->name, call->message, call->message_size);
+  if (status)
+    return status;
   status = launch_entered(op, call, device, kernel, shape, arguments);
   gpu.call.leave(&scope);
   return status;

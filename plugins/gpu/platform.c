@@ -29,19 +29,21 @@ static int device_count(void *self) {
   return code == GPU_NO_DEVICE ? 0 : code ? -1 : count;
 }
 
+static fl_status of_platform(fl_status status) {
+  return !status || status == FL_ENOMEM ? status : FL_EDEVICE;
+}
+
 static fl_status failed(gpu_device *device, gpu_code code, const char *where, const char *step) {
-  fl_status status = gpu_failed(device, code, where, step, words, sizeof words);
-  return status == FL_ENOMEM ? status : FL_EDEVICE;
+  return of_platform(gpu_failed(device, code, where, step, words, sizeof words));
 }
 
 /* A device that the thread uses until leave(). */
 static fl_status enter(int32_t ordinal, const char *where, gpu_device **device, gpu_scope *scope) {
   fl_status status;
   *device = gpu_find_device(ordinal, &status, words, sizeof words);
-  if (!*device)
-    return status == FL_ENOMEM ? status : FL_EDEVICE;
-  gpu_code code = gpu.call.enter(*device, scope);
-  return code ? failed(*device, code, where, "choosing the device") : FL_OK;
+  if (*device)
+    status = gpu_enter(*device, scope, where, words, sizeof words);
+  return of_platform(status);
 }
 
 /* "13.0", and what it is where it is not the vendor's. */

@@ -1,14 +1,8 @@
-/* What both GPU plugins register: their platform, and an implementation for each op that the files of ops/ list. */
+/* What both GPU plugins register: their platform, and the implementations that their files of ops list. */
 #include "plugins/gpu/plugin.h"
 #include "plugins/gpu/launch.h"
 #include "plugins/gpu/math.h"
 #include "plugins/gpu/platform.h"
-
-static const gpu_op *const families[] = {
-    gpu_activation_ops,  gpu_embedding_ops,    gpu_normalisation_ops, gpu_moe_align_ops,
-    gpu_moe_routing_ops, gpu_quantisation_ops, gpu_rotary_ops,        gpu_attention_ops,
-    gpu_state_space_ops, gpu_convolution_ops,  gpu_linear_ops,        gpu_moe_experts_ops,
-};
 
 static bool is_ready(const gpu_op *op, const char **reason) {
   bool loaded = !op->module || gpu_module_preload(op->module, reason);
@@ -49,18 +43,14 @@ static fl_status register_op(fl_registry *registry, const gpu_op *op) {
   return registry->register_impl(registry, &impl);
 }
 
-fl_status gpu_register_ops(fl_registry *registry, const gpu_op *ops) {
-  fl_status status = FL_OK;
-  for (const gpu_op *op = ops; op->name && !status; op++)
-    status = register_op(registry, op);
-  return status;
-}
-
 fl_status gpu_register(fl_registry *registry) {
   gpu_choose_library();
   gpu_library_choose(&gpu_math.base);
   fl_status status = gpu_register_platform(registry);
-  for (size_t i = 0; i < sizeof families / sizeof families[0] && !status; i++)
-    status = gpu_register_ops(registry, families[i]);
+  FOR_EACH_OP_LIST(list) {
+    const gpu_op *ops = (*list)->rows;
+    for (size_t i = 0; i < (*list)->n && !status; i++)
+      status = register_op(registry, &ops[i]);
+  }
   return status;
 }

@@ -12,6 +12,10 @@ gpu_dtype gpu_dtype_of(const DLTensor *tensor) {
   return GPU_OTHER;
 }
 
+fl_status gpu_wrong_type(fl_call *call, const char *name) {
+  return fl_fail(call, FL_ENOTSUP, "element type of '%s': float32, float16 or bfloat16 expected", name);
+}
+
 /* Does dimension `d` continue, in each tensor, where the dimension after it, the last of `rows`, ends? */
 static bool continues(const gpu_rows *rows, int n_tensors, DLTensor *const *tensors, int d) {
   for (int t = 0; t < n_tensors; t++)
@@ -59,11 +63,18 @@ fl_status gpu_rows_of(const gpu_op *op, fl_call *call, int n_tensors, DLTensor *
 }
 
 bool gpu_rows_aligned(const gpu_rows *rows, int index, const DLTensor *tensor) {
-  enum { ALIGNMENT = 16 };
-  uint64_t places = (uintptr_t)fl_data(tensor);
+  int64_t steps = 0;
   for (int d = 0; d < rows->dims; d++)
-    places |= (uint64_t)rows->stride[index][d] * (tensor->dtype.bits / 8u);
-  return places % ALIGNMENT == 0;
+    steps |= rows->stride[index][d] * gpu_item_size(tensor);
+  return gpu_is_aligned(fl_data(tensor), steps);
+}
+
+bool gpu_tensor_aligned(const DLTensor *tensor) {
+  int64_t steps = 0;
+  for (int d = 0; d < tensor->ndim - 1; d++)
+    if (tensor->shape[d] > 1)
+      steps |= fl_stride(tensor, d) * gpu_item_size(tensor);
+  return gpu_is_aligned(fl_data(tensor), steps);
 }
 
 unsigned gpu_power_of_two(int64_t n, unsigned limit) {

@@ -18,12 +18,12 @@ typedef struct parameters {
 
 typedef void (*elementwise_fn)(const cpu_block_type *type, const parameters *p, float *values, int64_t n);
 
-static fl_status elementwise(fl_call *call, elementwise_fn function, const parameters *p, DLTensor *out) {
-  DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, out};
+static fl_status elementwise(fl_call *call, elementwise_fn function, const parameters *p) {
+  DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, call->count - 1)};
   cpu_dtype dtype = cpu_dtype_of(x);
   float values[CPU_BLOCK];
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "x");
   const cpu_block_type *type = &cpu_block_types[dtype];
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
     for (int64_t first = 0, d = x->shape[x->ndim - 1]; first < d; first += CPU_BLOCK) {
@@ -50,9 +50,9 @@ static void gelu_tanh(const cpu_block_type *type, const parameters *p, float *va
 }
 
 /* gelu(x, approximate) -> out */
-fl_status cpu_flagos_gelu(void *self, fl_call *call) {
+static fl_status run_gelu(void *self, fl_call *call) {
   (void)self;
-  return elementwise(call, strcmp(call->values[1].v.s, "tanh") ? gelu : gelu_tanh, NULL, cpu_tensor(call, 2));
+  return elementwise(call, strcmp(call->values[1].v.s, "tanh") ? gelu : gelu_tanh, NULL);
 }
 
 /* 0.5 x (1 + tanh(inner)) */
@@ -94,12 +94,6 @@ static void gelu_new(const cpu_block_type *type, const parameters *p, float *val
   half_one_plus_tanh(type, values, inner, n);
 }
 
-/* gelu_new(x) -> out */
-fl_status cpu_flagos_gelu_new(void *self, fl_call *call) {
-  (void)self;
-  return elementwise(call, gelu_new, NULL, cpu_tensor(call, 1));
-}
-
 /* inner = 0.7978845608 x (1 + 0.044715 x x) */
 static void gelu_fast(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
   float inner[CPU_BLOCK], scaled[CPU_BLOCK];
@@ -122,12 +116,6 @@ static void gelu_fast(const cpu_block_type *type, const parameters *p, float *va
   half_one_plus_tanh(type, values, inner, n);
 }
 
-/* gelu_fast(x) -> out */
-fl_status cpu_flagos_gelu_fast(void *self, fl_call *call) {
-  (void)self;
-  return elementwise(call, gelu_fast, NULL, cpu_tensor(call, 1));
-}
-
 static void quick_gelu(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
   float logistic[CPU_BLOCK];
   (void)p;
@@ -141,12 +129,6 @@ static void quick_gelu(const cpu_block_type *type, const parameters *p, float *v
     values[i] *= logistic[i];
 }
 
-/* quick_gelu(x) -> out */
-fl_status cpu_flagos_quick_gelu(void *self, fl_call *call) {
-  (void)self;
-  return elementwise(call, quick_gelu, NULL, cpu_tensor(call, 1));
-}
-
 static void relu2(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
   (void)type;
   (void)p;
@@ -154,12 +136,6 @@ static void relu2(const cpu_block_type *type, const parameters *p, float *values
     float above = values[i] < 0.0f ? 0.0f : values[i];
     values[i] = above * above;
   }
-}
-
-/* relu2(x) -> out */
-fl_status cpu_flagos_relu2(void *self, fl_call *call) {
-  (void)self;
-  return elementwise(call, relu2, NULL, cpu_tensor(call, 1));
 }
 
 /* Both branches of all elements, then the one that counts: ap x x or (expm1(min(x, eps)) - x) an, plus beta x. */
@@ -197,7 +173,7 @@ static float softplus(const cpu_block_type *type, const DLTensor *parameter) {
 }
 
 /* xielu(x, alpha_p, alpha_n, beta, eps) -> out */
-fl_status cpu_flagos_xielu(void *self, fl_call *call) {
+static fl_status run_xielu(void *self, fl_call *call) {
   const DLTensor *alpha_p = cpu_tensor(call, 1), *alpha_n = cpu_tensor(call, 2);
   cpu_dtype dtype = cpu_dtype_of(cpu_tensor(call, 0)), dtype_p = cpu_dtype_of(alpha_p), dtype_n = cpu_dtype_of(alpha_n);
   parameters p = {.beta = (float)call->values[3].v.f, .eps = (float)call->values[4].v.f};
@@ -212,5 +188,20 @@ fl_status cpu_flagos_xielu(void *self, fl_call *call) {
   p.positive_alpha = softplus(&cpu_block_types[dtype_p], alpha_p);
   p.negative_alpha = p.beta + softplus(&cpu_block_types[dtype_n], alpha_n);
   cpu_block_types[dtype_n].round(&p.negative_alpha, 1);
-  return elementwise(call, xielu, &p, cpu_tensor(call, 5));
+  return elementwise(call, xielu, &p);
 }
+
+/* Ops without attributes: x -> out. */
+static fl_status elementwise_op(void *self, fl_call *call) {
+  return elementwise(call, *(elementwise_fn *)self, NULL);
+}
+
+static const fl_impl ops[] = {
+    {.op_name = "gelu", CPU_FLAGOS, .fn = run_gelu},
+    {.op_name = "gelu_new", CPU_FLAGOS, .fn = elementwise_op, .self = (elementwise_fn[]){gelu_new}},
+    {.op_name = "gelu_fast", CPU_FLAGOS, .fn = elementwise_op, .self = (elementwise_fn[]){gelu_fast}},
+    {.op_name = "quick_gelu", CPU_FLAGOS, .fn = elementwise_op, .self = (elementwise_fn[]){quick_gelu}},
+    {.op_name = "relu2", CPU_FLAGOS, .fn = elementwise_op, .self = (elementwise_fn[]){relu2}},
+    {.op_name = "xielu", CPU_FLAGOS, .fn = run_xielu},
+};
+OP_LIST(ops);

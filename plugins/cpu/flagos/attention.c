@@ -6,6 +6,7 @@
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/matmul.h"
 #include "plugins/cpu/flagos/vector.h"
+#include "plugins/cpu/rotary.h"
 
 #include <math.h>
 #include <string.h>
@@ -199,7 +200,7 @@ static void decode_sequence(const cpu_decode *decode, int64_t sequence, int64_t 
                                          scratch->sums + head * decode->rank, decode->rank);
 }
 
-fl_status cpu_flagos_mla_decode(void *self, fl_call *call) {
+static fl_status mla_decode(void *self, fl_call *call) {
   cpu_decode decode;
   int64_t longest = 0;
   fl_status status = cpu_decode_read(call, &decode);
@@ -258,13 +259,13 @@ static void merge_head(cpu_dtype dtype, int64_t size, const merge_weights *weigh
 }
 
 /* merge_attn_states(prefix_output, prefix_lse, suffix_output, suffix_lse) -> (out, lse) */
-fl_status cpu_flagos_merge_attn_states(void *self, fl_call *call) {
+static fl_status merge_attn_states(void *self, fl_call *call) {
   const DLTensor *prefix = cpu_tensor(call, 0), *prefix_lse = cpu_tensor(call, 1), *suffix = cpu_tensor(call, 2);
   const DLTensor *suffix_lse = cpu_tensor(call, 3), *out = cpu_tensor(call, 4), *lse = cpu_tensor(call, 5);
   cpu_dtype dtype = cpu_dtype_of(prefix);
   (void)self;
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'prefix_output': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "prefix_output");
   for (int64_t token = 0; token < prefix->shape[0]; token++)
     for (int64_t head = 0; head < prefix->shape[1]; head++) {
       merge_weights weights =
@@ -296,25 +297,19 @@ static fl_status product(int64_t m, int64_t n, int64_t k, cpu_matrix a, cpu_matr
   return FL_OK;
 }
 
-static const cpu_attention_parts parts = {.linear = linear,
-                                          .product = product,
-                                          .scratch = attend_scratch,
-                                          .attend = attend,
-                                          .rms_norm = cpu_flagos_rms_norm,
-                                          .rotary_embedding = cpu_flagos_rotary_embedding,
-                                          .mla_decode = cpu_flagos_mla_decode};
+static cpu_attention_parts parts = {.linear = linear,
+                                    .product = product,
+                                    .scratch = attend_scratch,
+                                    .attend = attend,
+                                    .norm = cpu_flagos_norm,
+                                    .rotary_embedding = cpu_flagos_rotary_embedding,
+                                    .mla_decode = mla_decode};
 
-fl_status cpu_flagos_mm_encoder_attn(void *self, fl_call *call) {
-  (void)self;
-  return cpu_mm_encoder_attn(&parts, call);
-}
-
-fl_status cpu_flagos_mla_prefill(void *self, fl_call *call) {
-  (void)self;
-  return cpu_mla_prefill(&parts, call);
-}
-
-fl_status cpu_flagos_multi_head_latent_attention(void *self, fl_call *call) {
-  (void)self;
-  return cpu_multi_head_latent_attention(&parts, call);
-}
+static const fl_impl ops[] = {
+    {.op_name = "mm_encoder_attn", CPU_FLAGOS, .fn = cpu_mm_encoder_attn, .self = &parts},
+    {.op_name = "mla_prefill", CPU_FLAGOS, .fn = cpu_mla_prefill, .self = &parts},
+    {.op_name = "mla_decode", CPU_FLAGOS, .fn = mla_decode},
+    {.op_name = "merge_attn_states", CPU_FLAGOS, .fn = merge_attn_states},
+    {.op_name = "multi_head_latent_attention", CPU_FLAGOS, .fn = cpu_multi_head_latent_attention, .self = &parts},
+};
+OP_LIST(ops);

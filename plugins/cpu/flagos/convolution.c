@@ -90,7 +90,7 @@ static void run_plan(const plan *p) {
 }
 
 /* conv2d and conv3d(x, weight, bias, stride, padding, dilation, groups) -> out */
-fl_status cpu_flagos_convolution(void *self, fl_call *call) {
+static fl_status convolution(void *self, fl_call *call) {
   plan p;
   fl_status status = cpu_convolution_read(call, &p.c);
   const cpu_convolution *c = &p.c;
@@ -114,3 +114,9 @@ fl_status cpu_flagos_convolution(void *self, fl_call *call) {
   free(p.scratch);
   return FL_OK;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "conv2d", CPU_FLAGOS, .fn = convolution},
+    {.op_name = "conv3d", CPU_FLAGOS, .fn = convolution},
+};
+OP_LIST(ops);

@@ -2,8 +2,10 @@
  * Gated activations, a block of a row at a time, with the roundings of vLLM's native definition: where these fall
  * between steps they decide more than the tolerance allows.
  */
+#include "plugins/cpu/gated.h"
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/vector.h"
+#include "plugins/cpu/quantile.h"
 #include "plugins/cpu/rows.h"
 
 #include <math.h>
@@ -50,12 +52,12 @@ static void interleaved_row(const cpu_block_type *type, gated_fn function, const
 typedef void (*row_fn)(const cpu_block_type *type, gated_fn function, const parameters *p, const void *x, void *out,
                        int64_t d);
 
-static fl_status gated(fl_call *call, row_fn row, gated_fn function, const parameters *p, DLTensor *out) {
-  DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, out};
+static fl_status gated(fl_call *call, row_fn row, gated_fn function, const parameters *p) {
+  DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, call->count - 1)};
   cpu_dtype dtype = cpu_dtype_of(x);
   int64_t d = x->shape[x->ndim - 1] / 2;
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "x");
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
     row(&cpu_block_types[dtype], function, p, rows.at[0], rows.at[1], d);
   return FL_OK;
@@ -78,7 +80,7 @@ static void silu_gate(const cpu_block_type *type, const parameters *p, float *re
 /* silu_and_mul(x) -> out */
 fl_status cpu_flagos_silu_and_mul(void *self, fl_call *call) {
   (void)self;
-  return gated(call, halves_row, silu_gate, NULL, cpu_tensor(call, 1));
+  return gated(call, halves_row, silu_gate, NULL);
 }
 
 static void silu_factor(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
@@ -91,9 +93,9 @@ static void silu_factor(const cpu_block_type *type, const parameters *p, float *
 }
 
 /* mul_and_silu(x) -> out */
-fl_status cpu_flagos_mul_and_silu(void *self, fl_call *call) {
+static fl_status mul_and_silu(void *self, fl_call *call) {
   (void)self;
-  return gated(call, halves_row, silu_factor, NULL, cpu_tensor(call, 1));
+  return gated(call, halves_row, silu_factor, NULL);
 }
 
 static void gelu_gate(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
@@ -121,7 +123,7 @@ static gated_fn gelu_of(const char *approximate) {
 /* gelu_and_mul(x, approximate) -> out */
 fl_status cpu_flagos_gelu_and_mul(void *self, fl_call *call) {
   (void)self;
-  return gated(call, halves_row, gelu_of(call->values[1].v.s), NULL, cpu_tensor(call, 2));
+  return gated(call, halves_row, gelu_of(call->values[1].v.s), NULL);
 }
 
 /* g sigmoid(alpha g), rounded at each step, of the clamped gate; the factor is clamped and shifted by `shift`. */
@@ -153,7 +155,7 @@ static void swigluoai(const cpu_block_type *type, const parameters *p, float *re
 fl_status cpu_flagos_swigluoai_and_mul(void *self, fl_call *call) {
   const parameters p = {.alpha = (float)call->values[1].v.f, .limit = (float)call->values[2].v.f};
   (void)self;
-  return gated(call, interleaved_row, swigluoai, &p, cpu_tensor(call, 3));
+  return gated(call, interleaved_row, swigluoai, &p);
 }
 
 static void silu_with_clamp(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
@@ -162,11 +164,11 @@ static void silu_with_clamp(const cpu_block_type *type, const parameters *p, flo
 }
 
 /* silu_and_mul_with_clamp(x, limit, alpha, beta) -> out */
-fl_status cpu_flagos_silu_and_mul_with_clamp(void *self, fl_call *call) {
+static fl_status silu_and_mul_with_clamp(void *self, fl_call *call) {
   const fl_value *values = call->values;
   const parameters p = {.limit = (float)values[1].v.f, .alpha = (float)values[2].v.f, .beta = (float)values[3].v.f};
   (void)self;
-  return gated(call, halves_row, silu_with_clamp, &p, cpu_tensor(call, 4));
+  return gated(call, halves_row, silu_with_clamp, &p);
 }
 
 static void fatrelu(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
@@ -178,10 +180,10 @@ static void fatrelu(const cpu_block_type *type, const parameters *p, float *rest
 }
 
 /* fatrelu_and_mul(x, threshold) -> out */
-fl_status cpu_flagos_fatrelu_and_mul(void *self, fl_call *call) {
+static fl_status fatrelu_and_mul(void *self, fl_call *call) {
   const parameters p = {.limit = (float)call->values[1].v.f};
   (void)self;
-  return gated(call, halves_row, fatrelu, &p, cpu_tensor(call, 2));
+  return gated(call, halves_row, fatrelu, &p);
 }
 
 static void swiglustep(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
@@ -199,7 +201,7 @@ static void swiglustep(const cpu_block_type *type, const parameters *p, float *r
 fl_status cpu_flagos_swiglustep_and_mul(void *self, fl_call *call) {
   const parameters p = {.limit = (float)call->values[1].v.f};
   (void)self;
-  return gated(call, halves_row, swiglustep, &p, cpu_tensor(call, 2));
+  return gated(call, halves_row, swiglustep, &p);
 }
 
 static void situ(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up, int64_t n) {
@@ -212,13 +214,13 @@ static void situ(const cpu_block_type *type, const parameters *p, float *restric
 }
 
 /* situ_and_mul(x, beta, linear_beta) -> out */
-fl_status cpu_flagos_situ_and_mul(void *self, fl_call *call) {
+static fl_status situ_and_mul(void *self, fl_call *call) {
   const fl_value *linear_beta = &call->values[2];
   parameters p = {.beta = (float)call->values[1].v.f, .limited = linear_beta->type == FL_FLOAT};
   (void)self;
   if (p.limited)
     p.limit = (float)linear_beta->v.f;
-  return gated(call, halves_row, situ, &p, cpu_tensor(call, 3));
+  return gated(call, halves_row, situ, &p);
 }
 
 /* --------------------------------------------------------------------------------------------- gelu_and_mul_sparse */
@@ -284,7 +286,7 @@ static void sparse_gelu_tanh(const cpu_block_type *type, const parameters *p, fl
 }
 
 /* gelu_and_mul_sparse(x, activation_sparsity, approximate) -> out */
-fl_status cpu_flagos_gelu_and_mul_sparse(void *self, fl_call *call) {
+static fl_status gelu_and_mul_sparse(void *self, fl_call *call) {
   DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, 3)};
   float quantile = cpu_normal_quantile(call->values[1].v.f);
   gated_fn function = gelu_of(call->values[2].v.s) == gelu_gate ? sparse_gelu : sparse_gelu_tanh;
@@ -292,10 +294,23 @@ fl_status cpu_flagos_gelu_and_mul_sparse(void *self, fl_call *call) {
   int64_t d = x->shape[x->ndim - 1] / 2;
   (void)self;
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "x");
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left && d; cpu_rows_next(&rows)) {
     const parameters p = {.limit = cut_of(&cpu_block_types[dtype], rows.at[0], d, quantile)};
     halves_row(&cpu_block_types[dtype], function, &p, rows.at[0], rows.at[1], d);
   }
   return FL_OK;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "silu_and_mul", CPU_FLAGOS, .fn = cpu_flagos_silu_and_mul},
+    {.op_name = "mul_and_silu", CPU_FLAGOS, .fn = mul_and_silu},
+    {.op_name = "gelu_and_mul", CPU_FLAGOS, .fn = cpu_flagos_gelu_and_mul},
+    {.op_name = "gelu_and_mul_sparse", CPU_FLAGOS, .fn = gelu_and_mul_sparse},
+    {.op_name = "swigluoai_and_mul", CPU_FLAGOS, .fn = cpu_flagos_swigluoai_and_mul},
+    {.op_name = "fatrelu_and_mul", CPU_FLAGOS, .fn = fatrelu_and_mul},
+    {.op_name = "silu_and_mul_with_clamp", CPU_FLAGOS, .fn = silu_and_mul_with_clamp},
+    {.op_name = "swiglustep_and_mul", CPU_FLAGOS, .fn = cpu_flagos_swiglustep_and_mul},
+    {.op_name = "situ_and_mul", CPU_FLAGOS, .fn = situ_and_mul},
+};
+OP_LIST(ops);

@@ -86,29 +86,21 @@ static void normalise_group(const cpu_gated_norm *norm, const void *x, const voi
   }
 }
 
-static void run(const cpu_gated_norm *norm) {
+void cpu_flagos_gated_norm(const cpu_gated_norm *norm) {
   DLTensor *const tensors[] = {norm->x, norm->gate, norm->out};
   for (cpu_rows rows = cpu_rows_begin(3, tensors); rows.left; cpu_rows_next(&rows))
     for (int64_t begin = 0; begin < norm->x->shape[norm->x->ndim - 1]; begin += norm->group)
       normalise_group(norm, rows.at[0], rows.at[1], rows.at[2], begin);
 }
 
-/* rms_norm_gated(x, z, weight, epsilon, group_size, norm_before_gate, activation) -> out */
-fl_status cpu_flagos_rms_norm_gated(void *self, fl_call *call) {
-  cpu_gated_norm norm;
-  fl_status status = cpu_gated_norm_read(call, &norm);
-  (void)self;
-  if (!status)
-    run(&norm);
-  return status;
-}
-
-/* mixer2_gated_rms_norm(x, gate, weight, epsilon, n_groups, use_rms_norm) -> out */
-fl_status cpu_flagos_mixer2_gated_rms_norm(void *self, fl_call *call) {
-  cpu_gated_norm norm;
-  fl_status status = cpu_mixer2_norm_read(call, &norm);
-  (void)self;
-  if (!status)
-    run(&norm);
-  return status;
-}
+static const fl_impl ops[] = {
+    {.op_name = "rms_norm_gated",
+     CPU_FLAGOS,
+     .fn = cpu_rms_norm_gated,
+     .self = (cpu_gated_norm_fn[]){cpu_flagos_gated_norm}},
+    {.op_name = "mixer2_gated_rms_norm",
+     CPU_FLAGOS,
+     .fn = cpu_mixer2_gated_rms_norm,
+     .self = (cpu_gated_norm_fn[]){cpu_flagos_gated_norm}},
+};
+OP_LIST(ops);

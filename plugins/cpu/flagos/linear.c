@@ -31,32 +31,16 @@ fl_status cpu_flagos_linear_run(fl_call *call, const cpu_linear *linear, cpu_lin
   return FL_OK;
 }
 
-static fl_status run(fl_call *call, bool skip_bias_add, uint32_t out) {
-  const cpu_linear linear = {cpu_tensor(call, 0), cpu_tensor(call, 1), skip_bias_add ? NULL : cpu_tensor(call, 2),
-                             cpu_tensor(call, out)};
+static fl_status run(void *self, fl_call *call) {
+  const cpu_linear linear = cpu_linear_read(call);
+  (void)self;
   return cpu_flagos_linear_run(call, &linear, NULL);
 }
 
-/* replicated_linear(x, weight, bias, skip_bias_add) -> out */
-fl_status cpu_flagos_replicated_linear(void *self, fl_call *call) {
-  (void)self;
-  return run(call, call->values[3].v.b, 4);
-}
-
-/* column_parallel_linear(x, weight, bias, gather_output, skip_bias_add) -> out */
-fl_status cpu_flagos_column_parallel_linear(void *self, fl_call *call) {
-  (void)self;
-  return run(call, call->values[4].v.b, 5);
-}
-
-/* row_parallel_linear(x, weight, bias, input_is_parallel, reduce_results, skip_bias_add) -> out */
-fl_status cpu_flagos_row_parallel_linear(void *self, fl_call *call) {
-  (void)self;
-  return run(call, call->values[5].v.b, 6);
-}
-
-/* parallel_lm_head(hidden_states, weight, bias) -> logits */
-fl_status cpu_flagos_parallel_lm_head(void *self, fl_call *call) {
-  (void)self;
-  return run(call, false, 3);
-}
+static const fl_impl ops[] = {
+    {.op_name = "replicated_linear", CPU_FLAGOS, .fn = run},
+    {.op_name = "column_parallel_linear", CPU_FLAGOS, .fn = run},
+    {.op_name = "row_parallel_linear", CPU_FLAGOS, .fn = run},
+    {.op_name = "parallel_lm_head", CPU_FLAGOS, .fn = run},
+};
+OP_LIST(ops);

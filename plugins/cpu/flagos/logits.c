@@ -38,10 +38,15 @@ static void process(const fl_call *call, const cpu_product *product) {
 }
 
 /* logits_processor(hidden_states, weight, bias, org_vocab_size, soft_cap, scale) -> logits */
-fl_status cpu_flagos_logits_processor(void *self, fl_call *call) {
+static fl_status logits_processor(void *self, fl_call *call) {
   const cpu_linear linear = {cpu_tensor(call, HIDDEN_STATES), cpu_tensor(call, WEIGHT), cpu_tensor(call, BIAS),
                              cpu_tensor(call, LOGITS)};
   bool changes = call->values[SOFT_CAP].type == FL_FLOAT || call->values[SCALE].v.f != 1;
   (void)self;
   return cpu_flagos_linear_run(call, &linear, changes ? process : NULL);
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "logits_processor", CPU_FLAGOS, .fn = logits_processor},
+};
+OP_LIST(ops);

@@ -2,6 +2,7 @@
  */
 #include "plugins/cpu/flagos/matmul.h"
 #include "plugins/cpu/flagos/block.h"
+#include "plugins/integers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -192,14 +193,10 @@ static void end_block(const cpu_product *product, float *sums, int64_t m, int64_
   }
 }
 
-static int64_t round_up(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
-
 /* Rows of a block: all blocks are about as large, that none is packed for a few rows. */
 static int64_t block_rows(int64_t m) {
-  int64_t blocks = (m + BLOCK_ROWS - 1) / BLOCK_ROWS;
-  return blocks ? round_up((m + blocks - 1) / blocks, TILE_ROWS) : 0;
+  int64_t blocks = divide_up(m, BLOCK_ROWS);
+  return blocks ? round_up(divide_up(m, blocks), TILE_ROWS) : 0;
 }
 
 /* Three areas of scratch memory. */

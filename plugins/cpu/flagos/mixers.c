@@ -11,30 +11,18 @@ static fl_status project(int64_t rows, const cpu_array *x, const DLTensor *weigh
                            NULL, matrix(out));
 }
 
-static const cpu_parts parts = {.in_float = true,
-                                .project = project,
-                                .conv = cpu_flagos_conv,
-                                .scan = cpu_flagos_scan,
-                                .ssd = cpu_flagos_ssd,
-                                .rms_norm = cpu_flagos_rms_norm,
-                                .mixer2_gated_rms_norm = cpu_flagos_mixer2_gated_rms_norm};
+static cpu_parts parts = {.in_float = true,
+                          .project = project,
+                          .conv = cpu_flagos_conv,
+                          .scan = cpu_flagos_scan,
+                          .ssd = cpu_flagos_ssd,
+                          .norm = cpu_flagos_norm,
+                          .gated_norm = cpu_flagos_gated_norm};
 
-fl_status cpu_flagos_mamba_mixer(void *self, fl_call *call) {
-  (void)self;
-  return cpu_mamba_mixer(call, &parts);
-}
-
-fl_status cpu_flagos_mamba_mixer2(void *self, fl_call *call) {
-  (void)self;
-  return cpu_mamba_mixer2(call, &parts);
-}
-
-fl_status cpu_flagos_plamo2_mamba_mixer(void *self, fl_call *call) {
-  (void)self;
-  return cpu_plamo2_mamba_mixer(call, &parts);
-}
-
-fl_status cpu_flagos_short_conv(void *self, fl_call *call) {
-  (void)self;
-  return cpu_short_conv(call, &parts);
-}
+static const fl_impl ops[] = {
+    {.op_name = "mamba_mixer", CPU_FLAGOS, .fn = cpu_mamba_mixer, .self = &parts},
+    {.op_name = "mamba_mixer2", CPU_FLAGOS, .fn = cpu_mamba_mixer2, .self = &parts},
+    {.op_name = "plamo2_mamba_mixer", CPU_FLAGOS, .fn = cpu_plamo2_mamba_mixer, .self = &parts},
+    {.op_name = "short_conv", CPU_FLAGOS, .fn = cpu_short_conv, .self = &parts},
+};
+OP_LIST(ops);

@@ -29,16 +29,6 @@ void cpu_flagos_score(const cpu_routing *routing, const void *logits, float *sco
     scores[i] = vector_sigmoid(scores[i]);
 }
 
-fl_status cpu_flagos_grouped_topk(void *self, fl_call *call) {
-  (void)self;
-  return cpu_grouped_topk(call, cpu_flagos_score);
-}
-
-fl_status cpu_flagos_topk_softmax(void *self, fl_call *call) {
-  (void)self;
-  return cpu_topk_softmax(call, cpu_flagos_score);
-}
-
 /* Adds up `k` rows that are `step` elements apart. */
 static void sum_rows(const cpu_block_type *type, const void *x, int64_t k, int64_t step, void *out, int64_t n) {
   float sum[CPU_BLOCK], next[CPU_BLOCK];
@@ -56,7 +46,7 @@ static void sum_rows(const cpu_block_type *type, const void *x, int64_t k, int64
 }
 
 /* moe_sum(x [..., k, h]) -> out [..., h] */
-fl_status cpu_flagos_moe_sum(void *self, fl_call *call) {
+static fl_status moe_sum(void *self, fl_call *call) {
   DLTensor *x = cpu_tensor(call, 0), *out = cpu_tensor(call, 1);
   cpu_view first;
   DLTensor *const tensors[] = {out, cpu_view_first(&first, x, x->ndim - 2)};
@@ -66,3 +56,10 @@ fl_status cpu_flagos_moe_sum(void *self, fl_call *call) {
              rows.at[0], out->shape[out->ndim - 1]);
   return FL_OK;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "grouped_topk", CPU_FLAGOS, .fn = cpu_grouped_topk, .self = (cpu_score_fn[]){cpu_flagos_score}},
+    {.op_name = "topk_softmax", CPU_FLAGOS, .fn = cpu_topk_softmax, .self = (cpu_score_fn[]){cpu_flagos_score}},
+    {.op_name = "moe_sum", CPU_FLAGOS, .fn = moe_sum},
+};
+OP_LIST(ops);

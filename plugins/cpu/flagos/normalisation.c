@@ -60,7 +60,7 @@ static void normalise(const norm_row *row) {
 }
 
 /* In place is fine: a block of x and residual is read for the last time before it is overwritten. */
-static void run(const cpu_norm *norm) {
+void cpu_flagos_norm(const cpu_norm *norm) {
   DLTensor *const tensors[] = {norm->x, norm->residual, norm->out, norm->residual_out};
   for (cpu_rows rows = cpu_rows_begin(4, tensors); rows.left; cpu_rows_next(&rows)) {
     norm_row row = {.type = &cpu_block_types[norm->dtype],
@@ -78,22 +78,9 @@ static void run(const cpu_norm *norm) {
   }
 }
 
-/* rms_norm(x, residual, weight, epsilon, variance_size) -> (out, residual_out), and fused_add_rms_norm. */
-fl_status cpu_flagos_rms_norm(void *self, fl_call *call) {
-  cpu_norm norm;
-  fl_status status = cpu_norm_read(call, &norm);
-  (void)self;
-  if (!status)
-    run(&norm);
-  return status;
-}
-
-/* gemma_rms_norm(x, residual, weight, epsilon) -> (out, residual_out) */
-fl_status cpu_flagos_gemma_rms_norm(void *self, fl_call *call) {
-  cpu_norm norm;
-  fl_status status = cpu_gemma_norm_read(call, &norm);
-  (void)self;
-  if (!status)
-    run(&norm);
-  return status;
-}
+static const fl_impl ops[] = {
+    {.op_name = "rms_norm", CPU_FLAGOS, .fn = cpu_rms_norm, .self = (cpu_norm_fn[]){cpu_flagos_norm}},
+    {.op_name = "fused_add_rms_norm", CPU_FLAGOS, .fn = cpu_rms_norm, .self = (cpu_norm_fn[]){cpu_flagos_norm}},
+    {.op_name = "gemma_rms_norm", CPU_FLAGOS, .fn = cpu_gemma_rms_norm, .self = (cpu_norm_fn[]){cpu_flagos_norm}},
+};
+OP_LIST(ops);

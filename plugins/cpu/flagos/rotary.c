@@ -118,7 +118,7 @@ fl_status cpu_flagos_rotary_embedding(void *self, fl_call *call) {
 }
 
 /* apply_rotary_emb(x, cos, sin, is_neox_style, enable_fp32_compute) -> out */
-fl_status cpu_flagos_apply_rotary_emb(void *self, fl_call *call) {
+static fl_status apply_rotary_emb(void *self, fl_call *call) {
   DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, 5)};
   cpu_rotary rotary;
   rotary_angles angles;
@@ -140,7 +140,7 @@ fl_status cpu_flagos_apply_rotary_emb(void *self, fl_call *call) {
 
 /* dual_chunk_rotary_embedding(position_ids, query, key, q_cache, qc_cache, k_cache, qc_no_clamp_cache, q_inter_cache,
  * head_size, rotary_dim, chunk_size, local_size, is_neox_style) -> (query_out, key_out) */
-fl_status cpu_flagos_dual_chunk_rotary_embedding(void *self, fl_call *call) {
+static fl_status dual_chunk_rotary_embedding(void *self, fl_call *call) {
   cpu_dual_chunk dual;
   rotary_angles angles;
   fl_status status = cpu_dual_chunk_read(call, &dual);
@@ -158,3 +158,10 @@ fl_status cpu_flagos_dual_chunk_rotary_embedding(void *self, fl_call *call) {
     }
   return FL_OK;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "rotary_embedding", CPU_FLAGOS, .fn = cpu_flagos_rotary_embedding},
+    {.op_name = "apply_rotary_emb", CPU_FLAGOS, .fn = apply_rotary_emb},
+    {.op_name = "dual_chunk_rotary_embedding", CPU_FLAGOS, .fn = dual_chunk_rotary_embedding},
+};
+OP_LIST(ops);

@@ -98,8 +98,7 @@ static float advance(int64_t n, float delta, float u, const float *restrict a, c
   return sum_lanes(sums);
 }
 
-static void scan_channel(const cpu_selective_scan *scan, const scan_scratch *scratch, int64_t channel, int64_t first,
-                         int64_t n) {
+static void scan_channel(const cpu_scan *scan, const scan_scratch *scratch, int64_t channel, int64_t first, int64_t n) {
   float u[TOKENS], delta[TOKENS], z[TOKENS], y[TOKENS];
   float bias = get_or_zero(&scan->delta_bias, channel, 0), skip = get_or_zero(&scan->d, channel, 0);
   float *h = scratch->h + channel * scan->states;
@@ -131,7 +130,7 @@ static void lay_out(const cpu_array *array, int64_t group, int64_t first, int64_
   }
 }
 
-static void scan_block(const cpu_selective_scan *scan, const scan_scratch *scratch, int64_t first, int64_t n) {
+static void scan_block(const cpu_scan *scan, const scan_scratch *scratch, int64_t first, int64_t n) {
   int64_t size = scan->channels / scan->groups;
   for (int64_t group = 0; group < scan->groups; group++) {
     lay_out(&scan->b, group, first, n, scan->states, scratch->b);
@@ -141,7 +140,7 @@ static void scan_block(const cpu_selective_scan *scan, const scan_scratch *scrat
   }
 }
 
-static void scan_sequence(const cpu_selective_scan *scan, const scan_scratch *scratch, const cpu_sequence *sequence) {
+static void scan_sequence(const cpu_scan *scan, const scan_scratch *scratch, const cpu_sequence *sequence) {
   int64_t end = sequence->begin + sequence->length, states = scan->states;
   for (int64_t i = 0; i < scan->channels * states; i++)
     scratch->h[i] = 0;
@@ -154,14 +153,14 @@ static void scan_sequence(const cpu_selective_scan *scan, const scan_scratch *sc
               scratch->h + channel * states);
 }
 
-static void zero_scan(const cpu_selective_scan *scan, int64_t begin, int64_t end) {
+static void zero_scan(const cpu_scan *scan, int64_t begin, int64_t end) {
   static const float zero = 0;
   for (int64_t channel = 0; channel < scan->channels; channel++)
     for (int64_t t = begin; t < end; t++)
       store_row(&scan->out, address(&scan->out, channel, t, 0, 0), 1, &zero);
 }
 
-fl_status cpu_flagos_scan(fl_call *call, const cpu_selective_scan *scan) {
+fl_status cpu_flagos_scan(fl_call *call, const cpu_scan *scan) {
   size_t states = (size_t)scan->states;
   scan_scratch scratch;
   scratch.h = malloc(((size_t)scan->channels + 2 * TOKENS + 1) * states * sizeof(float) + 1);
@@ -180,13 +179,6 @@ fl_status cpu_flagos_scan(fl_call *call, const cpu_selective_scan *scan) {
   zero_scan(scan, cpu_sequences_end(&scan->sequences), scan->sequences.tokens);
   free(scratch.h);
   return FL_OK;
-}
-
-fl_status cpu_flagos_selective_scan(void *self, fl_call *call) {
-  cpu_selective_scan scan;
-  fl_status status = cpu_selective_scan_read(call, &scan);
-  (void)self;
-  return status ? status : cpu_flagos_scan(call, &scan);
 }
 
 /* --------------------------------------------------------------------------------------------------------- chunk scan
@@ -216,13 +208,13 @@ static float decay_and_add(int64_t n, float decay, float x, const float *restric
   return sum_lanes(sums);
 }
 
-static float ssd_step_size(const cpu_chunk_scan *scan, int64_t head, int64_t token) {
+static float ssd_step_size(const cpu_ssd *scan, int64_t head, int64_t token) {
   float dt = get(&scan->dt, token, head, 0, 0) + get_or_zero(&scan->dt_bias, head, 0);
   dt = scan->softplus ? softplus(dt) : dt;
   return dt < scan->dt_min ? scan->dt_min : dt > scan->dt_max ? scan->dt_max : dt;
 }
 
-static void ssd_head(const cpu_chunk_scan *scan, const ssd_scratch *scratch, int64_t head, int64_t first, int64_t n) {
+static void ssd_head(const cpu_ssd *scan, const ssd_scratch *scratch, int64_t head, int64_t first, int64_t n) {
   int64_t size = scan->size, states = scan->states;
   float a = get(&scan->a, head, 0, 0, 0), *h = scratch->h + head * size * states;
   for (int64_t p = 0; p < size; p++)
@@ -244,7 +236,7 @@ static void ssd_head(const cpu_chunk_scan *scan, const ssd_scratch *scratch, int
   }
 }
 
-static void ssd_block(const cpu_chunk_scan *scan, const ssd_scratch *scratch, int64_t first, int64_t n) {
+static void ssd_block(const cpu_ssd *scan, const ssd_scratch *scratch, int64_t first, int64_t n) {
   int64_t heads = scan->heads / scan->groups, states = scan->states;
   for (int64_t group = 0; group < scan->groups; group++) {
     for (int64_t t = 0; t < n; t++) {
@@ -256,7 +248,7 @@ static void ssd_block(const cpu_chunk_scan *scan, const ssd_scratch *scratch, in
   }
 }
 
-static void ssd_sequence(const cpu_chunk_scan *scan, const ssd_scratch *scratch, const cpu_sequence *sequence) {
+static void ssd_sequence(const cpu_ssd *scan, const ssd_scratch *scratch, const cpu_sequence *sequence) {
   int64_t end = sequence->begin + sequence->length, rows = scan->heads * scan->size, states = scan->states;
   for (int64_t i = 0; i < rows * states; i++)
     scratch->h[i] = 0;
@@ -270,14 +262,14 @@ static void ssd_sequence(const cpu_chunk_scan *scan, const ssd_scratch *scratch,
               scratch->h + row * states);
 }
 
-static void zero_ssd(const cpu_chunk_scan *scan, int64_t begin, int64_t end) {
+static void zero_ssd(const cpu_ssd *scan, int64_t begin, int64_t end) {
   static const float zero = 0;
   for (int64_t t = begin; t < end; t++)
     for (int64_t row = 0; row < scan->heads * scan->size; row++)
       store_row(&scan->out, address(&scan->out, t, row / scan->size, row % scan->size, 0), 1, &zero);
 }
 
-fl_status cpu_flagos_ssd(fl_call *call, const cpu_chunk_scan *scan) {
+fl_status cpu_flagos_ssd(fl_call *call, const cpu_ssd *scan) {
   size_t states = (size_t)scan->states, size = (size_t)scan->size, h = (size_t)scan->heads * size * states;
   ssd_scratch scratch;
   scratch.h = malloc((h + 2 * TOKENS * states + 4 * size) * sizeof(float) + 1);
@@ -301,9 +293,8 @@ fl_status cpu_flagos_ssd(fl_call *call, const cpu_chunk_scan *scan) {
   return FL_OK;
 }
 
-fl_status cpu_flagos_mamba_chunk_scan(void *self, fl_call *call) {
-  cpu_chunk_scan scan;
-  fl_status status = cpu_chunk_scan_read(call, &scan);
-  (void)self;
-  return status ? status : cpu_flagos_ssd(call, &scan);
-}
+static const fl_impl ops[] = {
+    {.op_name = "selective_scan", CPU_FLAGOS, .fn = cpu_selective_scan, .self = (cpu_scan_fn[]){cpu_flagos_scan}},
+    {.op_name = "mamba_chunk_scan", CPU_FLAGOS, .fn = cpu_mamba_chunk_scan, .self = (cpu_ssd_fn[]){cpu_flagos_ssd}},
+};
+OP_LIST(ops);

@@ -17,11 +17,11 @@ typedef struct parameters {
 /* One element; the last step is not yet rounded. */
 typedef float (*elementwise_fn)(cpu_dtype dtype, const parameters *p, float x);
 
-static fl_status elementwise(fl_call *call, elementwise_fn function, const parameters *p, DLTensor *out) {
-  DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, out};
+static fl_status elementwise(fl_call *call, elementwise_fn function, const parameters *p) {
+  DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, call->count - 1)};
   cpu_dtype dtype = cpu_dtype_of(x);
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "x");
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
     for (int64_t i = 0; i < x->shape[x->ndim - 1]; i++)
       store(dtype, rows.at[1], i, function(dtype, p, load(dtype, rows.at[0], i)));
@@ -34,10 +34,10 @@ static float plain(cpu_dtype dtype, const parameters *p, float x) {
 }
 
 /* gelu(x, approximate) -> out */
-fl_status cpu_reference_gelu(void *self, fl_call *call) {
+static fl_status run_gelu(void *self, fl_call *call) {
   const parameters p = {.activation = gelu_of(call->values[1].v.s)};
   (void)self;
-  return elementwise(call, plain, &p, cpu_tensor(call, 2));
+  return elementwise(call, plain, &p);
 }
 
 /* PyTorch's pow(x, 3) rounds once in float16, but after each product in bfloat16. */
@@ -54,12 +54,6 @@ static float gelu_new(cpu_dtype dtype, const parameters *p, float x) {
   return round_to(dtype, 0.5f * x) * round_to(dtype, 1.0f + round_to(dtype, tanhf(inner)));
 }
 
-/* gelu_new(x) -> out */
-fl_status cpu_reference_gelu_new(void *self, fl_call *call) {
-  (void)self;
-  return elementwise(call, gelu_new, NULL, cpu_tensor(call, 1));
-}
-
 /* 0.5 x (1 + tanh(0.7978845608 x (1 + 0.044715 x x))) */
 static float gelu_fast(cpu_dtype dtype, const parameters *p, float x) {
   float square = round_to(dtype, round_to(dtype, 0.044715f * x) * x);
@@ -68,22 +62,10 @@ static float gelu_fast(cpu_dtype dtype, const parameters *p, float x) {
   return round_to(dtype, 0.5f * x) * round_to(dtype, 1.0f + round_to(dtype, tanhf(inner)));
 }
 
-/* gelu_fast(x) -> out */
-fl_status cpu_reference_gelu_fast(void *self, fl_call *call) {
-  (void)self;
-  return elementwise(call, gelu_fast, NULL, cpu_tensor(call, 1));
-}
-
 /* x sigmoid(1.702 x) */
 static float quick_gelu(cpu_dtype dtype, const parameters *p, float x) {
   (void)p;
   return x * round_to(dtype, sigmoid(round_to(dtype, 1.702f * x)));
-}
-
-/* quick_gelu(x) -> out */
-fl_status cpu_reference_quick_gelu(void *self, fl_call *call) {
-  (void)self;
-  return elementwise(call, quick_gelu, NULL, cpu_tensor(call, 1));
 }
 
 /* NaN stays. */
@@ -92,12 +74,6 @@ static float relu2(cpu_dtype dtype, const parameters *p, float x) {
   (void)dtype;
   (void)p;
   return above * above;
-}
-
-/* relu2(x) -> out */
-fl_status cpu_reference_relu2(void *self, fl_call *call) {
-  (void)self;
-  return elementwise(call, relu2, NULL, cpu_tensor(call, 1));
 }
 
 /* x > 0: ap x x + beta x, else (expm1(min(x, eps)) - x) an + beta x */
@@ -116,7 +92,7 @@ static cpu_dtype promote(cpu_dtype a, cpu_dtype b) {
 }
 
 /* xielu(x, alpha_p, alpha_n, beta, eps) -> out */
-fl_status cpu_reference_xielu(void *self, fl_call *call) {
+static fl_status run_xielu(void *self, fl_call *call) {
   const DLTensor *alpha_p = cpu_tensor(call, 1), *alpha_n = cpu_tensor(call, 2);
   cpu_dtype dtype = cpu_dtype_of(cpu_tensor(call, 0)), dtype_p = cpu_dtype_of(alpha_p), dtype_n = cpu_dtype_of(alpha_n);
   (void)self;
@@ -128,5 +104,20 @@ fl_status cpu_reference_xielu(void *self, fl_call *call) {
                   .positive_dtype = promote(dtype, dtype_p),
                   .negative_dtype = promote(dtype, dtype_n)};
   p.negative_alpha = round_to(dtype_n, p.beta + round_to(dtype_n, softplus(load(dtype_n, fl_data(alpha_n), 0))));
-  return elementwise(call, xielu, &p, cpu_tensor(call, 5));
+  return elementwise(call, xielu, &p);
 }
+
+/* Ops without attributes: x -> out. */
+static fl_status elementwise_op(void *self, fl_call *call) {
+  return elementwise(call, *(elementwise_fn *)self, NULL);
+}
+
+static const fl_impl ops[] = {
+    {.op_name = "gelu", CPU_REFERENCE, .fn = run_gelu},
+    {.op_name = "gelu_new", CPU_REFERENCE, .fn = elementwise_op, .self = (elementwise_fn[]){gelu_new}},
+    {.op_name = "gelu_fast", CPU_REFERENCE, .fn = elementwise_op, .self = (elementwise_fn[]){gelu_fast}},
+    {.op_name = "quick_gelu", CPU_REFERENCE, .fn = elementwise_op, .self = (elementwise_fn[]){quick_gelu}},
+    {.op_name = "relu2", CPU_REFERENCE, .fn = elementwise_op, .self = (elementwise_fn[]){relu2}},
+    {.op_name = "xielu", CPU_REFERENCE, .fn = run_xielu},
+};
+OP_LIST(ops);

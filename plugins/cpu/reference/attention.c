@@ -2,6 +2,7 @@
 #include "plugins/cpu/attention.h"
 #include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/matmul.h"
+#include "plugins/cpu/rotary.h"
 
 #include <math.h>
 #include <string.h>
@@ -71,7 +72,7 @@ static int64_t longest_sequence(const cpu_decode *decode) {
   return longest;
 }
 
-fl_status cpu_reference_mla_decode(void *self, fl_call *call) {
+static fl_status mla_decode(void *self, fl_call *call) {
   cpu_decode decode;
   fl_status status = cpu_decode_read(call, &decode);
   (void)self;
@@ -110,12 +111,12 @@ static float merge_head(cpu_dtype dtype, int64_t size, const void *prefix, float
 }
 
 /* merge_attn_states(prefix_output, prefix_lse, suffix_output, suffix_lse) -> (out, lse) */
-fl_status cpu_reference_merge_attn_states(void *self, fl_call *call) {
+static fl_status merge_attn_states(void *self, fl_call *call) {
   const DLTensor *prefix = cpu_tensor(call, 0), *prefix_lse = cpu_tensor(call, 1), *suffix = cpu_tensor(call, 2);
   const DLTensor *suffix_lse = cpu_tensor(call, 3), *out = cpu_tensor(call, 4), *lse = cpu_tensor(call, 5);
   (void)self;
   if (cpu_dtype_of(prefix) == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'prefix_output': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "prefix_output");
   for (int64_t token = 0; token < prefix->shape[0]; token++)
     for (int64_t head = 0; head < prefix->shape[1]; head++)
       *(float *)cpu_tensor_at(lse, head, token) =
@@ -137,25 +138,19 @@ static fl_status product(int64_t m, int64_t n, int64_t k, cpu_matrix a, cpu_matr
   return FL_OK;
 }
 
-static const cpu_attention_parts parts = {.linear = linear,
-                                          .product = product,
-                                          .scratch = attend_scratch,
-                                          .attend = attend,
-                                          .rms_norm = cpu_reference_rms_norm,
-                                          .rotary_embedding = cpu_reference_rotary_embedding,
-                                          .mla_decode = cpu_reference_mla_decode};
+static cpu_attention_parts parts = {.linear = linear,
+                                    .product = product,
+                                    .scratch = attend_scratch,
+                                    .attend = attend,
+                                    .norm = cpu_reference_norm,
+                                    .rotary_embedding = cpu_reference_rotary_embedding,
+                                    .mla_decode = mla_decode};
 
-fl_status cpu_reference_mm_encoder_attn(void *self, fl_call *call) {
-  (void)self;
-  return cpu_mm_encoder_attn(&parts, call);
-}
-
-fl_status cpu_reference_mla_prefill(void *self, fl_call *call) {
-  (void)self;
-  return cpu_mla_prefill(&parts, call);
-}
-
-fl_status cpu_reference_multi_head_latent_attention(void *self, fl_call *call) {
-  (void)self;
-  return cpu_multi_head_latent_attention(&parts, call);
-}
+static const fl_impl ops[] = {
+    {.op_name = "mm_encoder_attn", CPU_REFERENCE, .fn = cpu_mm_encoder_attn, .self = &parts},
+    {.op_name = "mla_prefill", CPU_REFERENCE, .fn = cpu_mla_prefill, .self = &parts},
+    {.op_name = "mla_decode", CPU_REFERENCE, .fn = mla_decode},
+    {.op_name = "merge_attn_states", CPU_REFERENCE, .fn = merge_attn_states},
+    {.op_name = "multi_head_latent_attention", CPU_REFERENCE, .fn = cpu_multi_head_latent_attention, .self = &parts},
+};
+OP_LIST(ops);

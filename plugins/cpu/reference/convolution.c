@@ -50,7 +50,7 @@ static void one_output(const cpu_convolution *c, int64_t batch, int64_t output, 
 }
 
 /* conv2d and conv3d(x, weight, bias, stride, padding, dilation, groups) -> out */
-fl_status cpu_reference_convolution(void *self, fl_call *call) {
+static fl_status convolution(void *self, fl_call *call) {
   cpu_convolution c;
   fl_status status = cpu_convolution_read(call, &c);
   (void)self;
@@ -63,3 +63,9 @@ fl_status cpu_reference_convolution(void *self, fl_call *call) {
     }
   return status;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "conv2d", CPU_REFERENCE, .fn = convolution},
+    {.op_name = "conv3d", CPU_REFERENCE, .fn = convolution},
+};
+OP_LIST(ops);

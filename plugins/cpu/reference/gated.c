@@ -2,6 +2,8 @@
  * Gated activations as vLLM's forward_native computes them: x [..., 2d] -> out [..., d], with PyTorch's roundings: what
  * a tensor would hold between two steps is rounded to the tensor's type. Needs libm only.
  */
+#include "plugins/cpu/gated.h"
+#include "plugins/cpu/quantile.h"
 #include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/functions.h"
 #include "plugins/cpu/rows.h"
@@ -17,12 +19,12 @@ typedef struct parameters {
 /* One element from gate and factor; the last step is not yet rounded. */
 typedef float (*gated_fn)(cpu_dtype dtype, const parameters *p, float gate, float up);
 
-static fl_status gated(fl_call *call, gated_fn function, const parameters *p, DLTensor *out) {
-  DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, out};
+static fl_status gated(fl_call *call, gated_fn function, const parameters *p) {
+  DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, call->count - 1)};
   cpu_dtype dtype = cpu_dtype_of(x);
   int64_t d = x->shape[x->ndim - 1] / 2, step = p->interleaved ? 2 : 1, up = p->interleaved ? 1 : d;
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "x");
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
     for (int64_t i = 0; i < d; i++)
       store(dtype, rows.at[1], i,
@@ -41,20 +43,20 @@ static float activate_factor(cpu_dtype dtype, const parameters *p, float gate, f
 /* silu_and_mul(x) -> out */
 fl_status cpu_reference_silu_and_mul(void *self, fl_call *call) {
   (void)self;
-  return gated(call, activate_gate, &(parameters){.activation = silu}, cpu_tensor(call, 1));
+  return gated(call, activate_gate, &(parameters){.activation = silu});
 }
 
 /* mul_and_silu(x) -> out */
-fl_status cpu_reference_mul_and_silu(void *self, fl_call *call) {
+static fl_status mul_and_silu(void *self, fl_call *call) {
   (void)self;
-  return gated(call, activate_factor, &(parameters){.activation = silu}, cpu_tensor(call, 1));
+  return gated(call, activate_factor, &(parameters){.activation = silu});
 }
 
 /* gelu_and_mul(x, approximate) -> out */
 fl_status cpu_reference_gelu_and_mul(void *self, fl_call *call) {
   const parameters p = {.activation = gelu_of(call->values[1].v.s)};
   (void)self;
-  return gated(call, activate_gate, &p, cpu_tensor(call, 2));
+  return gated(call, activate_gate, &p);
 }
 
 /* (u + 1) * (g * sigmoid(alpha g)) */
@@ -68,7 +70,7 @@ static float swigluoai(cpu_dtype dtype, const parameters *p, float gate, float u
 fl_status cpu_reference_swigluoai_and_mul(void *self, fl_call *call) {
   const parameters p = {.alpha = (float)call->values[1].v.f, .limit = (float)call->values[2].v.f, .interleaved = true};
   (void)self;
-  return gated(call, swigluoai, &p, cpu_tensor(call, 3));
+  return gated(call, swigluoai, &p);
 }
 
 /* NaN is not below a threshold: it stays. */
@@ -78,10 +80,10 @@ static float fatrelu(cpu_dtype dtype, const parameters *p, float gate, float up)
 }
 
 /* fatrelu_and_mul(x, threshold) -> out */
-fl_status cpu_reference_fatrelu_and_mul(void *self, fl_call *call) {
+static fl_status fatrelu_and_mul(void *self, fl_call *call) {
   const parameters p = {.threshold = (float)call->values[1].v.f};
   (void)self;
-  return gated(call, fatrelu, &p, cpu_tensor(call, 2));
+  return gated(call, fatrelu, &p);
 }
 
 /* g * sigmoid(alpha g) * (u + beta) */
@@ -92,11 +94,11 @@ static float silu_with_clamp(cpu_dtype dtype, const parameters *p, float gate, f
 }
 
 /* silu_and_mul_with_clamp(x, limit, alpha, beta) -> out */
-fl_status cpu_reference_silu_and_mul_with_clamp(void *self, fl_call *call) {
+static fl_status silu_and_mul_with_clamp(void *self, fl_call *call) {
   const fl_value *values = call->values;
   const parameters p = {.limit = (float)values[1].v.f, .alpha = (float)values[2].v.f, .beta = (float)values[3].v.f};
   (void)self;
-  return gated(call, silu_with_clamp, &p, cpu_tensor(call, 4));
+  return gated(call, silu_with_clamp, &p);
 }
 
 /* min(silu(g), limit) * clamp(u) */
@@ -109,7 +111,7 @@ static float swiglustep(cpu_dtype dtype, const parameters *p, float gate, float 
 fl_status cpu_reference_swiglustep_and_mul(void *self, fl_call *call) {
   const parameters p = {.limit = (float)call->values[1].v.f};
   (void)self;
-  return gated(call, swiglustep, &p, cpu_tensor(call, 2));
+  return gated(call, swiglustep, &p);
 }
 
 /* beta tanh(g / beta) sigmoid(g) u, all in float */
@@ -120,13 +122,13 @@ static float situ(cpu_dtype dtype, const parameters *p, float gate, float up) {
 }
 
 /* situ_and_mul(x, beta, linear_beta) -> out */
-fl_status cpu_reference_situ_and_mul(void *self, fl_call *call) {
+static fl_status situ_and_mul(void *self, fl_call *call) {
   const fl_value *linear_beta = &call->values[2];
   parameters p = {.beta = (float)call->values[1].v.f, .limited = linear_beta->type == FL_FLOAT};
   (void)self;
   if (p.limited)
     p.limit = (float)linear_beta->v.f;
-  return gated(call, situ, &p, cpu_tensor(call, 3));
+  return gated(call, situ, &p);
 }
 
 /* --------------------------------------------------------------------------------------------- gelu_and_mul_sparse */
@@ -144,14 +146,14 @@ static float cut_of(cpu_dtype dtype, const void *row, int64_t n, float quantile)
 }
 
 /* gelu_and_mul_sparse(x, activation_sparsity, approximate) -> out */
-fl_status cpu_reference_gelu_and_mul_sparse(void *self, fl_call *call) {
+static fl_status gelu_and_mul_sparse(void *self, fl_call *call) {
   DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, 3)};
   float quantile = cpu_normal_quantile(call->values[1].v.f), (*activation)(float) = gelu_of(call->values[2].v.s);
   cpu_dtype dtype = cpu_dtype_of(x);
   int64_t d = x->shape[x->ndim - 1] / 2;
   (void)self;
   if (dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return cpu_wrong_type(call, "x");
   for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left && d; cpu_rows_next(&rows)) {
     float cut = cut_of(dtype, rows.at[0], d, quantile);
     for (int64_t i = 0; i < d; i++) {
@@ -162,3 +164,16 @@ fl_status cpu_reference_gelu_and_mul_sparse(void *self, fl_call *call) {
   }
   return FL_OK;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "silu_and_mul", CPU_REFERENCE, .fn = cpu_reference_silu_and_mul},
+    {.op_name = "mul_and_silu", CPU_REFERENCE, .fn = mul_and_silu},
+    {.op_name = "gelu_and_mul", CPU_REFERENCE, .fn = cpu_reference_gelu_and_mul},
+    {.op_name = "gelu_and_mul_sparse", CPU_REFERENCE, .fn = gelu_and_mul_sparse},
+    {.op_name = "swigluoai_and_mul", CPU_REFERENCE, .fn = cpu_reference_swigluoai_and_mul},
+    {.op_name = "fatrelu_and_mul", CPU_REFERENCE, .fn = fatrelu_and_mul},
+    {.op_name = "silu_and_mul_with_clamp", CPU_REFERENCE, .fn = silu_and_mul_with_clamp},
+    {.op_name = "swiglustep_and_mul", CPU_REFERENCE, .fn = cpu_reference_swiglustep_and_mul},
+    {.op_name = "situ_and_mul", CPU_REFERENCE, .fn = situ_and_mul},
+};
+OP_LIST(ops);

@@ -17,7 +17,7 @@ static float processed(cpu_dtype dtype, const fl_value *soft_cap, double scale, 
   return scale == 1 ? logit : round_to(dtype, logit * (float)scale);
 }
 
-fl_status cpu_reference_logits_processor(void *self, fl_call *call) {
+static fl_status logits_processor(void *self, fl_call *call) {
   cpu_linear linear = {cpu_tensor(call, HIDDEN_STATES), cpu_tensor(call, WEIGHT), cpu_tensor(call, BIAS),
                        cpu_tensor(call, LOGITS)};
   cpu_matrix weight = cpu_matrix_of(linear.weight), x = {.dtype = weight.dtype}, out = x;
@@ -38,3 +38,8 @@ fl_status cpu_reference_logits_processor(void *self, fl_call *call) {
   }
   return FL_OK;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "logits_processor", CPU_REFERENCE, .fn = logits_processor},
+};
+OP_LIST(ops);

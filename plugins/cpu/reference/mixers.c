@@ -12,29 +12,17 @@ static fl_status project(int64_t rows, const cpu_array *x, const DLTensor *weigh
   return FL_OK;
 }
 
-static const cpu_parts parts = {.project = project,
-                                .conv = cpu_reference_conv,
-                                .scan = cpu_reference_scan,
-                                .ssd = cpu_reference_ssd,
-                                .rms_norm = cpu_reference_rms_norm,
-                                .mixer2_gated_rms_norm = cpu_reference_mixer2_gated_rms_norm};
+static cpu_parts parts = {.project = project,
+                          .conv = cpu_reference_conv,
+                          .scan = cpu_reference_scan,
+                          .ssd = cpu_reference_ssd,
+                          .norm = cpu_reference_norm,
+                          .gated_norm = cpu_reference_gated_norm};
 
-fl_status cpu_reference_mamba_mixer(void *self, fl_call *call) {
-  (void)self;
-  return cpu_mamba_mixer(call, &parts);
-}
-
-fl_status cpu_reference_mamba_mixer2(void *self, fl_call *call) {
-  (void)self;
-  return cpu_mamba_mixer2(call, &parts);
-}
-
-fl_status cpu_reference_plamo2_mamba_mixer(void *self, fl_call *call) {
-  (void)self;
-  return cpu_plamo2_mamba_mixer(call, &parts);
-}
-
-fl_status cpu_reference_short_conv(void *self, fl_call *call) {
-  (void)self;
-  return cpu_short_conv(call, &parts);
-}
+static const fl_impl ops[] = {
+    {.op_name = "mamba_mixer", CPU_REFERENCE, .fn = cpu_mamba_mixer, .self = &parts},
+    {.op_name = "mamba_mixer2", CPU_REFERENCE, .fn = cpu_mamba_mixer2, .self = &parts},
+    {.op_name = "plamo2_mamba_mixer", CPU_REFERENCE, .fn = cpu_plamo2_mamba_mixer, .self = &parts},
+    {.op_name = "short_conv", CPU_REFERENCE, .fn = cpu_short_conv, .self = &parts},
+};
+OP_LIST(ops);

@@ -87,17 +87,12 @@ static fl_status run(fl_call *call, const cpu_experts *experts) {
   return status;
 }
 
-fl_status cpu_reference_routed_moe(void *self, fl_call *call) {
-  (void)self;
-  return cpu_routed_moe(call, run);
-}
+static cpu_experts_parts parts = {cpu_reference_score, run};
 
-fl_status cpu_reference_transformers_moe(void *self, fl_call *call) {
-  (void)self;
-  return cpu_transformers_moe(call, run);
-}
-
-fl_status cpu_reference_fused_moe(void *self, fl_call *call) {
-  (void)self;
-  return cpu_fused_moe(call, cpu_reference_score, run);
-}
+static const fl_impl ops[] = {
+    {.op_name = "unquantized_fused_moe", CPU_REFERENCE, .fn = cpu_routed_moe, .self = &parts},
+    {.op_name = "modular_fused_moe", CPU_REFERENCE, .fn = cpu_routed_moe, .self = &parts},
+    {.op_name = "transformers_fused_moe", CPU_REFERENCE, .fn = cpu_transformers_moe, .self = &parts},
+    {.op_name = "fused_moe", CPU_REFERENCE, .fn = cpu_fused_moe, .self = &parts},
+};
+OP_LIST(ops);

@@ -32,18 +32,8 @@ void cpu_reference_score(const cpu_routing *routing, const void *logits, float *
     scores[i] = sigmoid(load(routing->dtype, logits, i));
 }
 
-fl_status cpu_reference_grouped_topk(void *self, fl_call *call) {
-  (void)self;
-  return cpu_grouped_topk(call, cpu_reference_score);
-}
-
-fl_status cpu_reference_topk_softmax(void *self, fl_call *call) {
-  (void)self;
-  return cpu_topk_softmax(call, cpu_reference_score);
-}
-
 /* moe_sum(x [..., k, h]) -> out [..., h] */
-fl_status cpu_reference_moe_sum(void *self, fl_call *call) {
+static fl_status moe_sum(void *self, fl_call *call) {
   DLTensor *x = cpu_tensor(call, 0), *out = cpu_tensor(call, 1);
   cpu_view first;
   DLTensor *const tensors[] = {out, cpu_view_first(&first, x, x->ndim - 2)};
@@ -59,3 +49,10 @@ fl_status cpu_reference_moe_sum(void *self, fl_call *call) {
     }
   return FL_OK;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "grouped_topk", CPU_REFERENCE, .fn = cpu_grouped_topk, .self = (cpu_score_fn[]){cpu_reference_score}},
+    {.op_name = "topk_softmax", CPU_REFERENCE, .fn = cpu_topk_softmax, .self = (cpu_score_fn[]){cpu_reference_score}},
+    {.op_name = "moe_sum", CPU_REFERENCE, .fn = moe_sum},
+};
+OP_LIST(ops);

@@ -30,7 +30,7 @@ static float scale_of(double sum, int64_t n, float epsilon) {
 }
 
 /* In place is fine: an element of x and residual is read for the last time before it is overwritten. */
-static void run(const cpu_norm *norm) {
+void cpu_reference_norm(const cpu_norm *norm) {
   DLTensor *const tensors[] = {norm->x, norm->residual, norm->out, norm->residual_out};
   cpu_dtype dtype = norm->dtype;
   for (cpu_rows rows = cpu_rows_begin(4, tensors); rows.left; cpu_rows_next(&rows)) {
@@ -48,26 +48,6 @@ static void run(const cpu_norm *norm) {
         store(dtype, rows.at[3], i, value);
     }
   }
-}
-
-/* rms_norm(x, residual, weight, epsilon, variance_size) -> (out, residual_out), and fused_add_rms_norm. */
-fl_status cpu_reference_rms_norm(void *self, fl_call *call) {
-  cpu_norm norm;
-  fl_status status = cpu_norm_read(call, &norm);
-  (void)self;
-  if (!status)
-    run(&norm);
-  return status;
-}
-
-/* gemma_rms_norm(x, residual, weight, epsilon) -> (out, residual_out) */
-fl_status cpu_reference_gemma_rms_norm(void *self, fl_call *call) {
-  cpu_norm norm;
-  fl_status status = cpu_gemma_norm_read(call, &norm);
-  (void)self;
-  if (!status)
-    run(&norm);
-  return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ with a gate */
@@ -105,29 +85,24 @@ static void normalise_group(const cpu_gated_norm *norm, const void *x, const voi
   }
 }
 
-static void run_gated(const cpu_gated_norm *norm) {
+void cpu_reference_gated_norm(const cpu_gated_norm *norm) {
   DLTensor *const tensors[] = {norm->x, norm->gate, norm->out};
   for (cpu_rows rows = cpu_rows_begin(3, tensors); rows.left; cpu_rows_next(&rows))
     for (int64_t begin = 0; begin < norm->x->shape[norm->x->ndim - 1]; begin += norm->group)
       normalise_group(norm, rows.at[0], rows.at[1], rows.at[2], begin);
 }
 
-/* rms_norm_gated(x, z, weight, epsilon, group_size, norm_before_gate, activation) -> out */
-fl_status cpu_reference_rms_norm_gated(void *self, fl_call *call) {
-  cpu_gated_norm norm;
-  fl_status status = cpu_gated_norm_read(call, &norm);
-  (void)self;
-  if (!status)
-    run_gated(&norm);
-  return status;
-}
-
-/* mixer2_gated_rms_norm(x, gate, weight, epsilon, n_groups, use_rms_norm) -> out */
-fl_status cpu_reference_mixer2_gated_rms_norm(void *self, fl_call *call) {
-  cpu_gated_norm norm;
-  fl_status status = cpu_mixer2_norm_read(call, &norm);
-  (void)self;
-  if (!status)
-    run_gated(&norm);
-  return status;
-}
+static const fl_impl ops[] = {
+    {.op_name = "rms_norm", CPU_REFERENCE, .fn = cpu_rms_norm, .self = (cpu_norm_fn[]){cpu_reference_norm}},
+    {.op_name = "fused_add_rms_norm", CPU_REFERENCE, .fn = cpu_rms_norm, .self = (cpu_norm_fn[]){cpu_reference_norm}},
+    {.op_name = "gemma_rms_norm", CPU_REFERENCE, .fn = cpu_gemma_rms_norm, .self = (cpu_norm_fn[]){cpu_reference_norm}},
+    {.op_name = "rms_norm_gated",
+     CPU_REFERENCE,
+     .fn = cpu_rms_norm_gated,
+     .self = (cpu_gated_norm_fn[]){cpu_reference_gated_norm}},
+    {.op_name = "mixer2_gated_rms_norm",
+     CPU_REFERENCE,
+     .fn = cpu_mixer2_gated_rms_norm,
+     .self = (cpu_gated_norm_fn[]){cpu_reference_gated_norm}},
+};
+OP_LIST(ops);

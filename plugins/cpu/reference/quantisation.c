@@ -36,11 +36,11 @@ static void quantise(const cpu_quant *quant, const void *row, uint8_t *q, int64_
   }
 }
 
-static float maximum_of_tensor(const cpu_quant *quant) {
+static float scale_of_tensor(const cpu_quant *quant) {
   float largest = 0;
   for (cpu_rows rows = cpu_rows_begin(1, &quant->x); rows.left; cpu_rows_next(&rows))
     largest = larger(largest, absolute_maximum(quant, rows.at[0], 0, quant->hidden));
-  return largest;
+  return scale_of(quant, largest);
 }
 
 static void quantise_row(const cpu_quant *quant, const cpu_rows *rows, float tensor_scale) {
@@ -59,20 +59,9 @@ static void quantise_row(const cpu_quant *quant, const cpu_rows *rows, float ten
     scales[0] = scale_of(quant, 0);
 }
 
-/* quant_fp8(x, scale, scale_ub, group_shape, use_ue8m0, num_token_padding) -> (q, scale_out) */
-fl_status cpu_reference_quant_fp8(void *self, fl_call *call) {
-  cpu_quant quant;
-  fl_status status = cpu_quant_read(call, &quant);
-  float tensor_scale = 0;
-  (void)self;
-  if (status)
-    return status;
-  if (quant.mode == CPU_QUANT_TENSOR)
-    *(float *)fl_data(quant.scale_out) = tensor_scale = scale_of(&quant, maximum_of_tensor(&quant));
-  bool by_row = quant.mode == CPU_QUANT_TOKEN || quant.mode == CPU_QUANT_GROUP;
-  DLTensor *const tensors[] = {quant.x, quant.q, by_row ? quant.scale_out : NULL};
-  for (cpu_rows rows = cpu_rows_begin(3, tensors); rows.left; cpu_rows_next(&rows))
-    quantise_row(&quant, &rows, tensor_scale);
-  cpu_quant_finish(&quant, cpu_tensor(call, 1));
-  return FL_OK;
-}
+static cpu_quant_parts parts = {scale_of_tensor, quantise_row};
+
+static const fl_impl ops[] = {
+    {.op_name = "quant_fp8", CPU_REFERENCE, .fn = cpu_quant_fp8, .self = &parts},
+};
+OP_LIST(ops);

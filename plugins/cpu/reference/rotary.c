@@ -50,7 +50,7 @@ fl_status cpu_reference_rotary_embedding(void *self, fl_call *call) {
 }
 
 /* apply_rotary_emb(x, cos, sin, is_neox_style, enable_fp32_compute) -> out */
-fl_status cpu_reference_apply_rotary_emb(void *self, fl_call *call) {
+static fl_status apply_rotary_emb(void *self, fl_call *call) {
   DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, 5)};
   cpu_rotary rotary;
   fl_status status = cpu_rotary_read_apply(call, &rotary);
@@ -67,7 +67,7 @@ fl_status cpu_reference_apply_rotary_emb(void *self, fl_call *call) {
 
 /* dual_chunk_rotary_embedding(position_ids, query, key, q_cache, qc_cache, k_cache, qc_no_clamp_cache, q_inter_cache,
  * head_size, rotary_dim, chunk_size, local_size, is_neox_style) -> (query_out, key_out) */
-fl_status cpu_reference_dual_chunk_rotary_embedding(void *self, fl_call *call) {
+static fl_status dual_chunk_rotary_embedding(void *self, fl_call *call) {
   cpu_dual_chunk dual;
   fl_status status = cpu_dual_chunk_read(call, &dual);
   (void)self;
@@ -81,3 +81,10 @@ fl_status cpu_reference_dual_chunk_rotary_embedding(void *self, fl_call *call) {
     }
   return FL_OK;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "rotary_embedding", CPU_REFERENCE, .fn = cpu_reference_rotary_embedding},
+    {.op_name = "apply_rotary_emb", CPU_REFERENCE, .fn = apply_rotary_emb},
+    {.op_name = "dual_chunk_rotary_embedding", CPU_REFERENCE, .fn = dual_chunk_rotary_embedding},
+};
+OP_LIST(ops);

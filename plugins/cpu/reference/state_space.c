@@ -66,18 +66,11 @@ fl_status cpu_reference_conv(fl_call *call, const cpu_conv *conv) {
   return FL_OK;
 }
 
-fl_status cpu_reference_causal_conv1d(void *self, fl_call *call) {
-  cpu_conv conv;
-  fl_status status = cpu_conv_read(call, &conv);
-  (void)self;
-  return status ? status : cpu_reference_conv(call, &conv);
-}
-
 /* ----------------------------------------------------------------------------------------------------- selective scan
  */
 
 /* One step of a channel, from its state `h`. */
-static float scan_step(const cpu_selective_scan *scan, int64_t channel, int64_t t, float *h) {
+static float scan_step(const cpu_scan *scan, int64_t channel, int64_t t, float *h) {
   int64_t group = channel / (scan->channels / scan->groups);
   float u = get(&scan->u, channel, t, 0, 0), y = 0;
   float delta = step_size(get(&scan->delta, channel, t, 0, 0), &scan->delta_bias, channel, scan->softplus);
@@ -90,7 +83,7 @@ static float scan_step(const cpu_selective_scan *scan, int64_t channel, int64_t 
   return scan->z.data ? y * silu(get(&scan->z, channel, t, 0, 0)) : y;
 }
 
-static void scan_sequence(const cpu_selective_scan *scan, const cpu_sequence *sequence, int64_t channel, float *h) {
+static void scan_sequence(const cpu_scan *scan, const cpu_sequence *sequence, int64_t channel, float *h) {
   bool skipped = sequence->slot < 0;
   for (int64_t n = 0; n < scan->states; n++)
     h[n] = sequence->continues && !skipped ? get(&scan->state, sequence->slot, channel, n, 0) : 0;
@@ -100,7 +93,7 @@ static void scan_sequence(const cpu_selective_scan *scan, const cpu_sequence *se
     put(&scan->state, sequence->slot, channel, n, 0, h[n]);
 }
 
-fl_status cpu_reference_scan(fl_call *call, const cpu_selective_scan *scan) {
+fl_status cpu_reference_scan(fl_call *call, const cpu_scan *scan) {
   float *h = malloc((size_t)scan->states * sizeof *h + 1);
   if (!h)
     return fl_fail(call, FL_ENOMEM, "no memory for a state of %lld numbers", (long long)scan->states);
@@ -116,18 +109,11 @@ fl_status cpu_reference_scan(fl_call *call, const cpu_selective_scan *scan) {
   return FL_OK;
 }
 
-fl_status cpu_reference_selective_scan(void *self, fl_call *call) {
-  cpu_selective_scan scan;
-  fl_status status = cpu_selective_scan_read(call, &scan);
-  (void)self;
-  return status ? status : cpu_reference_scan(call, &scan);
-}
-
 /* --------------------------------------------------------------------------------------------------------- chunk scan
  */
 
 /* One step of element `p` of a head, from its row `h` of the state. */
-static float ssd_step(const cpu_chunk_scan *scan, int64_t head, int64_t p, int64_t t, float *h) {
+static float ssd_step(const cpu_ssd *scan, int64_t head, int64_t p, int64_t t, float *h) {
   int64_t group = head / (scan->heads / scan->groups);
   float x = get(&scan->x, t, head, p, 0), y = 0;
   float dt = step_size(get(&scan->dt, t, head, 0, 0), &scan->dt_bias, head, scan->softplus);
@@ -142,7 +128,7 @@ static float ssd_step(const cpu_chunk_scan *scan, int64_t head, int64_t p, int64
   return scan->z.data ? y * silu(get(&scan->z, t, head, p, 0)) : y;
 }
 
-static void ssd_sequence(const cpu_chunk_scan *scan, const cpu_sequence *sequence, int64_t head, int64_t p, float *h) {
+static void ssd_sequence(const cpu_ssd *scan, const cpu_sequence *sequence, int64_t head, int64_t p, float *h) {
   bool skipped = sequence->slot < 0;
   for (int64_t n = 0; n < scan->states; n++)
     h[n] = sequence->continues && !skipped ? get(&scan->state, sequence->slot, head, p, n) : 0;
@@ -152,7 +138,7 @@ static void ssd_sequence(const cpu_chunk_scan *scan, const cpu_sequence *sequenc
     put(&scan->state, sequence->slot, head, p, n, h[n]);
 }
 
-fl_status cpu_reference_ssd(fl_call *call, const cpu_chunk_scan *scan) {
+fl_status cpu_reference_ssd(fl_call *call, const cpu_ssd *scan) {
   float *h = malloc((size_t)scan->states * sizeof *h + 1);
   if (!h)
     return fl_fail(call, FL_ENOMEM, "no memory for a state of %lld numbers", (long long)scan->states);
@@ -169,9 +155,12 @@ fl_status cpu_reference_ssd(fl_call *call, const cpu_chunk_scan *scan) {
   return FL_OK;
 }
 
-fl_status cpu_reference_mamba_chunk_scan(void *self, fl_call *call) {
-  cpu_chunk_scan scan;
-  fl_status status = cpu_chunk_scan_read(call, &scan);
-  (void)self;
-  return status ? status : cpu_reference_ssd(call, &scan);
-}
+static const fl_impl ops[] = {
+    {.op_name = "causal_conv1d", CPU_REFERENCE, .fn = cpu_causal_conv1d, .self = (cpu_conv_fn[]){cpu_reference_conv}},
+    {.op_name = "selective_scan", CPU_REFERENCE, .fn = cpu_selective_scan, .self = (cpu_scan_fn[]){cpu_reference_scan}},
+    {.op_name = "mamba_chunk_scan",
+     CPU_REFERENCE,
+     .fn = cpu_mamba_chunk_scan,
+     .self = (cpu_ssd_fn[]){cpu_reference_ssd}},
+};
+OP_LIST(ops);

@@ -3,7 +3,8 @@
  * would hold between two steps is rounded to the tensor's type. Each thread makes the elements that 16 bytes hold, or
  * one where rows are not aligned; a block's x runs along a row, its y over rows.
  */
-#include "plugins/gpu/kernels/device.h"
+#include "plugins/gpu/kernels/arguments/activation.h"
+#include "plugins/gpu/kernels/functions.h"
 
 typedef gpu_activation_arguments arguments;
 typedef gpu_activation_parameters parameters;
@@ -14,10 +15,6 @@ enum { THREADS = GPU_ACTIVATION_THREADS };
 
 template <typename T> GPU_DEVICE float sigmoid(float x) {
   return gpu_divide<T>(1.0f, 1.0f + gpu_exp<T>(-x));
-}
-
-template <typename T> GPU_DEVICE float silu(float x) {
-  return gpu_divide<T>(x, 1.0f + gpu_exp<T>(-x));
 }
 
 /* The short form is off by 1e-7 where the result is near 0, but it comes from 1 + tanh(x) here. */
@@ -39,10 +36,6 @@ template <typename T> GPU_DEVICE float gelu_tanh(float x) {
   return 0.5f * x * (1.0f + tanh_for_sum<T>(inner));
 }
 
-GPU_DEVICE float softplus(float x) {
-  return x > 20.0f ? x : log1pf(expf(x));
-}
-
 /* torch.clamp: NaN stays. */
 GPU_DEVICE float clamp_above(float x, float limit) {
   return x > limit ? limit : x;
@@ -58,13 +51,13 @@ GPU_DEVICE float clamp_both(float x, float limit) {
 
 struct silu_gate {
   template <typename T> static GPU_METHOD float of(const parameters &, float g, float u) {
-    return gpu_round<T>(silu<T>(g)) * u;
+    return gpu_round<T>(gpu_silu<T>(g)) * u;
   }
 };
 
 struct silu_factor {
   template <typename T> static GPU_METHOD float of(const parameters &, float g, float u) {
-    return g * gpu_round<T>(silu<T>(u));
+    return g * gpu_round<T>(gpu_silu<T>(u));
   }
 };
 
@@ -106,7 +99,7 @@ struct clamped_silu_gate {
 struct swiglustep_gate {
   template <typename T> static GPU_METHOD float of(const parameters &p, float g, float u) {
     float limit = gpu_round<T>(p.limit);
-    return clamp_above(gpu_round<T>(silu<T>(g)), limit) * clamp_both(u, limit);
+    return clamp_above(gpu_round<T>(gpu_silu<T>(g)), limit) * clamp_both(u, limit);
   }
 };
 
@@ -310,8 +303,8 @@ template <typename T> GPU_DEVICE void xielu(const arguments &a) {
   parameters p = {};
   p.beta = gpu_round<T>(a.parameters.beta);
   p.eps = gpu_round<T>(a.parameters.eps);
-  p.positive_alpha = round_as(a.dtype_p, softplus(load_as(a.dtype_p, a.alpha_p)));
-  p.negative_alpha = round_as(a.dtype_n, p.beta + round_as(a.dtype_n, softplus(load_as(a.dtype_n, a.alpha_n))));
+  p.positive_alpha = round_as(a.dtype_p, gpu_softplus(load_as(a.dtype_p, a.alpha_p)));
+  p.negative_alpha = round_as(a.dtype_n, p.beta + round_as(a.dtype_n, gpu_softplus(load_as(a.dtype_n, a.alpha_n))));
   p.positive_rounded = a.dtype_p == T::dtype;
   p.negative_rounded = a.dtype_n == T::dtype;
   activate<T, elements, xielu_element>(a, p);

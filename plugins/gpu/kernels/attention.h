@@ -57,6 +57,17 @@ template <typename T> GPU_DEVICE void write_pair(typename T::stored *to, const f
     *reinterpret_cast<two *>(to) = two{{values[0], values[1]}};
 }
 
+/* Elements `column` and the next of a row of `size`, an even number where rows are written in pieces. */
+template <typename T>
+GPU_DEVICE void store_pair(typename T::stored *row, int column, int size, bool in_pieces, const float (&values)[2]) {
+  if (in_pieces && column < size)
+    write_pair<T>(row + column, values);
+  else
+    for (int k = 0; k < 2; k++)
+      if (column + k < size)
+        row[column + k] = T::store(values[k]);
+}
+
 /* What a weight is relative to. A greatest score of -inf would make NaN of a key that merely has no weight. */
 GPU_DEVICE float finite_or_zero(float most) {
   return most == -INFINITY ? 0.0f : most;

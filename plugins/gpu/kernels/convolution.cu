@@ -3,6 +3,7 @@
  * group, summands the taps of its channels. A block takes a tile of both, and gathers what it multiplies into shared
  * memory as it goes; taps outside of the input are zeros. Sums are float32, rounded once.
  */
+#include "plugins/gpu/kernels/arguments/convolution.h"
 #include "plugins/gpu/kernels/tile.h"
 
 typedef gpu_convolution_arguments arguments;

@@ -14,7 +14,7 @@
 #ifndef FLHOST_GPU_DEVICE_H
 #define FLHOST_GPU_DEVICE_H
 
-#include "plugins/gpu/kernels/arguments.h"
+#include "plugins/gpu/kernels/arguments/common.h"
 
 #if defined(__CUDACC__) || defined(__HIP__)
 #define GPU_DEVICE         __device__ __forceinline__
@@ -258,6 +258,10 @@ GPU_DEVICE void gpu_store_as(int dtype, void *to, int64_t i, float value) {
 /* Of a tensor of int64, or else int32. */
 GPU_DEVICE int64_t gpu_load_index(int wide, const void *from, int64_t i) {
   return wide ? static_cast<const int64_t *>(from)[i] : static_cast<const int32_t *>(from)[i];
+}
+
+template <typename I> GPU_DEVICE I gpu_divide_up(I n, I by) {
+  return (n + by - 1) / by;
 }
 
 GPU_DEVICE int64_t gpu_clamp(int64_t value, int64_t least, int64_t most) {

@@ -2,6 +2,7 @@
  * Rows of a table by the ids of tokens: nothing but copies. `lanes` threads share a row, others of a block have the
  * rows behind.
  */
+#include "plugins/gpu/kernels/arguments/embedding.h"
 #include "plugins/gpu/kernels/device.h"
 
 typedef gpu_embedding_arguments arguments;

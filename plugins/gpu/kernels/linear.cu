@@ -1,5 +1,6 @@
 /* What stands around a matrix product that the vendor's library computes: a bias in every row before it, and the steps
  * that make logits of its result. A block takes columns of one row after the other. */
+#include "plugins/gpu/kernels/arguments/linear.h"
 #include "plugins/gpu/kernels/device.h"
 
 typedef gpu_linear_arguments arguments;

@@ -1,4 +1,5 @@
 /* Attention over two parts of a context becomes that over both, by their log-sum-exps. */
+#include "plugins/gpu/kernels/arguments/attention.h"
 #include "plugins/gpu/kernels/device.h"
 
 template <typename T> GPU_DEVICE void merge(const gpu_merge_arguments &a) {

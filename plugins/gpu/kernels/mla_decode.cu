@@ -3,6 +3,7 @@
  * first columns as values. A sequence is made in parts, each with the greatest score, the sum of weights and the sum of
  * rows so weighted, all in float; a second kernel joins them.
  */
+#include "plugins/gpu/kernels/arguments/attention.h"
 #include "plugins/gpu/kernels/attention.h"
 #include "plugins/gpu/kernels/fragment.h"
 
@@ -23,7 +24,7 @@ struct part_rows {
   GPU_METHOD part_rows(const gpu_decode_arguments &a, uint32_t sequence, uint32_t part) {
     const uint32_t least = GPU_DECODE_PART_ROWS, step = 32;
     length = uint32_t(gpu_clamp(gpu_load_index(a.wide_lengths, a.lengths, sequence), 0, a.rows));
-    uint32_t each = ((length + a.parts - 1) / a.parts + step - 1) / step * step;
+    uint32_t each = gpu_divide_up(gpu_divide_up(length, a.parts), step) * step;
     each = each < least ? least : each;
     begin = uint32_t(gpu_clamp(int64_t(part) * each, 0, length));
     end = a.parts == 1 ? length : uint32_t(gpu_clamp(int64_t(begin) + each, 0, length));
@@ -54,7 +55,7 @@ template <typename T> struct decoder {
   GPU_METHOD decoder(const gpu_decode_arguments &arguments, unsigned char *shared) : a(arguments) {
     sequence = blockIdx.x / a.head_groups;
     first_head = blockIdx.x % a.head_groups * HEADS;
-    padded = (a.size + N - 1) / N * N;
+    padded = gpu_divide_up(a.size, N) * N;
     stride = (padded / N | 1) * N;
     rows = reinterpret_cast<stored *>(shared);
     query = reinterpret_cast<float *>(rows + ROWS * stride);

@@ -4,6 +4,7 @@
  * the sums are scaled down. A query sees the keys of its segment, which its token tells. 16-bit types go through the
  * tensor cores where there are some; the other kernels are float products in registers.
  */
+#include "plugins/gpu/kernels/arguments/attention.h"
 #include "plugins/gpu/kernels/attention.h"
 #include "plugins/gpu/kernels/fragment.h"
 
@@ -65,7 +66,7 @@ template <typename T, int QUERY_BYTES> struct encoder {
     batch = block / a.heads;
     x = int(threadIdx.x) % SIDE;
     y = int(threadIdx.x) / SIDE;
-    padded = (a.size + N - 1) / N * N;
+    padded = gpu_divide_up(a.size, N) * N;
     stride = (padded / N | 1) * N;
     query_stride = padded + 4;
     query = reinterpret_cast<float *>(shared);
@@ -201,12 +202,7 @@ template <typename T, int QUERY_BYTES> struct encoder {
       for (int p = 0; p < PAIRS; p++) {
         int column = (p * SIDE + x) * 2;
         const float made[2] = {sums[r][p][0] / whole, sums[r][p][1] / whole};
-        if (a.vectorised && column < a.size)
-          write_pair<T>(to + column, made);
-        else
-          for (int k = 0; k < 2; k++)
-            if (column + k < a.size)
-              to[column + k] = T::store(made[k]);
+        store_pair<T>(to, column, a.size, a.vectorised, made);
       }
     }
   }
@@ -510,12 +506,7 @@ template <typename T, int SIZE> struct fragment_encoder {
       for (int n = 0; n < SIZE / 8; n++) {
         int column = 8 * n + 2 * t;
         const float made[2] = {sums[n][2 * half] * factor, sums[n][2 * half + 1] * factor};
-        if (a.vectorised && column < a.size)
-          write_pair<T>(to + column, made);
-        else
-          for (int k = 0; k < 2; k++)
-            if (column + k < a.size)
-              to[column + k] = T::store(made[k]);
+        store_pair<T>(to, column, a.size, a.vectorised, made);
       }
     }
   }

@@ -3,6 +3,7 @@
  * same. A block takes a chunk of the places, each of its warps a part of that. One block does all where there are few
  * places; of several each has to know what the others counted, which moe_align_count leaves in the workspace.
  */
+#include "plugins/gpu/kernels/arguments/moe_align.h"
 #include "plugins/gpu/kernels/device.h"
 
 typedef gpu_align_arguments arguments;

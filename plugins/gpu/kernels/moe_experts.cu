@@ -4,20 +4,17 @@
  * expert has is known on the device alone, so the grid is as large as it may have to be, and blocks without a tile end.
  * Sums are float32, and of one order whatever the order of the pairs.
  */
+#include "plugins/gpu/kernels/arguments/moe_experts.h"
 #include "plugins/gpu/kernels/tile.h"
 
 enum { THREADS = GPU_TILE_THREADS, COLUMNS = GPU_EXPERTS_COLUMNS, DEPTH = GPU_TILE_DEPTH };
 enum { NOT_HERE = -1, NO_TILE = -2, NO_PAIR = -1 };
 
-GPU_DEVICE int64_t load_index(const void *from, int64_t i, int wide) {
-  return wide ? static_cast<const int64_t *>(from)[i] : static_cast<const int32_t *>(from)[i];
-}
-
 /* -1: none that is here. So is an id that there cannot be. */
 GPU_DEVICE int expert_of(const gpu_experts_routing &r, uint32_t pair) {
-  int64_t id = load_index(r.ids, int64_t(pair / r.topk) * r.ids_stride + pair % r.topk, r.wide_ids);
+  int64_t id = gpu_load_index(r.wide_ids, r.ids, int64_t(pair / r.topk) * r.ids_stride + pair % r.topk);
   if (r.map)
-    id = id >= 0 && id < r.map_size ? load_index(r.map, id, r.wide_map) : -1;
+    id = id >= 0 && id < r.map_size ? gpu_load_index(r.wide_map, r.map, id) : -1;
   return id >= 0 && id < int64_t(r.experts) ? int(id) : NOT_HERE;
 }
 

@@ -3,6 +3,7 @@
  * memory, where lane l owns those of experts l, l + GPU_WARP, ..., and the best are taken one after the other. A score
  * and the number of its expert make one integer, so that what is best never depends on the order of comparisons.
  */
+#include "plugins/gpu/kernels/arguments/moe_routing.h"
 #include "plugins/gpu/kernels/device.h"
 
 typedef gpu_route_arguments arguments;

@@ -3,6 +3,7 @@
  * group: it keeps what it has read in registers, adds up the squares, and writes. Each thread writes where it alone has
  * read, so that results may take their arguments' place.
  */
+#include "plugins/gpu/kernels/arguments/normalisation.h"
 #include "plugins/gpu/kernels/device.h"
 
 typedef gpu_norm_arguments arguments;

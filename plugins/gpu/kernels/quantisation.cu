@@ -3,6 +3,7 @@
  * tensor before has found, are applied element by element; where a token or a group has its own, the threads that share
  * it keep what they have read in registers until the scale is known, so that x is read once.
  */
+#include "plugins/gpu/kernels/arguments/quantisation.h"
 #include "plugins/gpu/kernels/float8.h"
 
 typedef gpu_quant_arguments arguments;

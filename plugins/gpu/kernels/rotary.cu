@@ -3,6 +3,7 @@
  * and sines of its pairs while they go through the heads of a token; heads, then tokens, follow each other in a block.
  * Each thread writes where it alone has read, so that results may take their arguments' place.
  */
+#include "plugins/gpu/kernels/arguments/rotary.h"
 #include "plugins/gpu/kernels/device.h"
 
 typedef gpu_rotary_arguments arguments;

@@ -3,7 +3,8 @@
  * is in device memory: whatever is there, positions are brought into the batch, and a sequence without a state of its
  * own is skipped as one of index -1 is.
  */
-#include "plugins/gpu/kernels/device.h"
+#include "plugins/gpu/kernels/arguments/state_space.h"
+#include "plugins/gpu/kernels/functions.h"
 
 /* ------------------------------------------------------------------------------------------------------- sequences */
 
@@ -42,14 +43,18 @@ GPU_DEVICE int64_t find_sequence(const gpu_sequences &all, int64_t token) {
   return low <= all.n ? low - 1 : -1;
 }
 
-/* x / (1 + exp(-x)) */
-template <typename T> GPU_DEVICE float silu(float x) {
-  return gpu_divide<T>(x, 1.0f + gpu_exp<T>(-x));
-}
-
-/* log(1 + exp(x)); above 20 that is x. */
-GPU_DEVICE float softplus(float x) {
-  return x > 20.0f ? x : log1pf(expf(x));
+/* A block's share of the sequences, by a kernel that has scan() and clear(), and what lies behind them all. */
+template <typename K> GPU_DEVICE void run_sequences(const gpu_sequences &all, K &kernel) {
+#pragma unroll 1
+  for (int64_t i = blockIdx.y; i < all.n; i += gridDim.y) {
+    sequence s = sequence_at(all, i);
+    if (s.skipped)
+      kernel.clear(s.begin, s.end);
+    else
+      kernel.scan(s);
+  }
+  if (blockIdx.y == 0)
+    kernel.clear(start_of(all, all.n), all.tokens);
 }
 
 /* Lane i of `n` neighbours gets the sum of all lanes' shares of token i: at each step a lane gives half of its tokens
@@ -91,7 +96,7 @@ GPU_DEVICE float conv_bias(const gpu_conv_arguments &a, int64_t channel) {
 }
 
 template <typename T> GPU_DEVICE float conv_activate(const gpu_conv_arguments &a, float sum) {
-  return a.silu ? silu<T>(sum) : sum;
+  return a.silu ? gpu_silu<T>(sum) : sum;
 }
 
 /* Element by element: anywhere in a sequence. */
@@ -258,7 +263,7 @@ template <typename T, int PER_LANE> struct scanner {
     row = int(threadIdx.x) / LANES;
     lane = int(threadIdx.x) % LANES;
     channel = block_channel + row;
-    n = (a.states - lane + LANES - 1) / LANES;
+    n = gpu_divide_up(a.states - lane, LANES);
   }
 
   /* State number k of the lane: neighbours in memory belong to neighbours in the block. */
@@ -285,7 +290,7 @@ template <typename T, int PER_LANE> struct scanner {
         if (a.delta_bias.data)
           delta += gpu_load_as(a.delta_bias.dtype, a.delta_bias.data, of);
         if (a.softplus)
-          delta = softplus(delta);
+          delta = gpu_softplus(delta);
         made.delta = delta;
         made.input = delta * gpu_load<T>(a.u, of * a.u_channel + token + t);
       }
@@ -341,7 +346,7 @@ template <typename T, int PER_LANE> struct scanner {
     if (a.d.data)
       y = fmaf(gpu_load_as(a.d.dtype, a.d.data, channel), gpu_load<T>(a.u, channel * a.u_channel + token), y);
     if (a.z)
-      y *= silu<T>(gpu_load<T>(a.z, channel * a.z_channel + token));
+      y *= gpu_silu<T>(gpu_load<T>(a.z, channel * a.z_channel + token));
     gpu_store<T>(a.out, channel * a.out_channel + token, y);
   }
 
@@ -388,16 +393,7 @@ template <typename T, int PER_LANE> struct scanner {
   }
 
   GPU_METHOD void run() {
-#pragma unroll 1
-    for (int64_t i = blockIdx.y; i < a.sequences.n; i += gridDim.y) {
-      sequence s = sequence_at(a.sequences, i);
-      if (s.skipped)
-        clear(s.begin, s.end);
-      else
-        scan(s);
-    }
-    if (blockIdx.y == 0)
-      clear(start_of(a.sequences, a.sequences.n), a.sequences.tokens);
+    run_sequences(a.sequences, *this);
   }
 };
 
@@ -498,7 +494,7 @@ template <typename T, int PIECES> struct ssd {
     if (a.dt_bias.data)
       dt += gpu_load_as(a.dt_bias.dtype, a.dt_bias.data, head);
     if (a.softplus)
-      dt = softplus(dt);
+      dt = gpu_softplus(dt);
     dt = dt < a.dt_min ? a.dt_min : dt > a.dt_max ? a.dt_max : dt;
     m.dt[threadIdx.x] = dt;
     m.decay[threadIdx.x] = expf(dt * gpu_load_as(a.a.dtype, a.a.data, head));
@@ -594,7 +590,7 @@ template <typename T, int PIECES> struct ssd {
       if (a.d.data)
         y = fmaf(gpu_load_as(a.d.dtype, a.d.data, head * a.d.stride[0] + row * a.d.stride[1]), m.x[t][i % ROWS], y);
       if (a.z)
-        y *= silu<T>(gpu_load<T>(a.z, (token + t) * a.z_token + head * a.z_head + row));
+        y *= gpu_silu<T>(gpu_load<T>(a.z, (token + t) * a.z_token + head * a.z_head + row));
       gpu_store<T>(a.out, (token + t) * a.out_token + head * a.out_head + row, y);
     }
   }
@@ -622,16 +618,7 @@ template <typename T, int PIECES> struct ssd {
   }
 
   GPU_METHOD void run() {
-#pragma unroll 1
-    for (int64_t i = blockIdx.y; i < a.sequences.n; i += gridDim.y) {
-      sequence s = sequence_at(a.sequences, i);
-      if (s.skipped)
-        clear(s.begin, s.end);
-      else
-        scan(s);
-    }
-    if (blockIdx.y == 0)
-      clear(start_of(a.sequences, a.sequences.n), a.sequences.tokens);
+    run_sequences(a.sequences, *this);
   }
 };
 

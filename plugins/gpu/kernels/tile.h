@@ -12,6 +12,7 @@
 #ifndef FLHOST_GPU_TILE_H
 #define FLHOST_GPU_TILE_H
 
+#include "plugins/gpu/kernels/arguments/tile.h"
 #include "plugins/gpu/kernels/device.h"
 
 /* Tensor cores: c [16, 8] += a [16, 16] b [16, 8], each spread over a warp of 32 lanes. With g = lane / 4, t = lane %

@@ -2,12 +2,11 @@
  * Launches of the activation kernels. One function serves all ops of the category: a variant says which kernels and
  * which attributes.
  */
-#include "plugins/gpu/launch.h"
+#include "plugins/gpu/ops/activation.h"
+#include "plugins/cpu/quantile.h"
+#include "plugins/gpu/kernels/arguments/activation.h"
 
 #include <string.h>
-
-/* The standard normal distribution's quantile, in the steps of PyTorch's float32: the CPU backend's. */
-float cpu_normal_quantile(double probability);
 
 GPU_MODULE(activation);
 
@@ -21,11 +20,6 @@ typedef struct variant {
   void (*read)(const fl_call *call, gpu_activation_arguments *arguments); /* the attributes; may be NULL */
 } variant;
 
-/* How many elements a thread makes when rows are aligned. */
-static int64_t vector_length(const DLTensor *tensor) {
-  return 16 / (tensor->dtype.bits / 8);
-}
-
 /* Does a row of out end where the next begins, in x, too? Then all rows are one. */
 static bool is_flat(const gpu_rows *rows, int64_t columns) {
   return !rows->dims || (rows->dims == 1 && rows->stride[0][0] == columns && rows->stride[1][0] == columns);
@@ -33,16 +27,9 @@ static bool is_flat(const gpu_rows *rows, int64_t columns) {
 
 /* Few blocks of rows where there are many: each then makes several. */
 static gpu_shape shape_for(const gpu_activation_arguments *arguments, int64_t per_thread) {
-  enum { THREADS = GPU_ACTIVATION_THREADS, MOST_ROWS = 65535 };
-  int64_t threads = (arguments->columns + per_thread - 1) / per_thread;
-  unsigned x = gpu_power_of_two(threads, THREADS), y = THREADS / x;
-  int64_t rows = (arguments->rows.count + y - 1) / y;
-  return (gpu_shape){.grid = {(unsigned)((threads + x - 1) / x), (unsigned)(rows < MOST_ROWS ? rows : MOST_ROWS), 1},
-                     .block = {x, y, 1}};
-}
-
-static fl_status wrong_type(fl_call *call) {
-  return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+  int64_t threads = divide_up(arguments->columns, per_thread);
+  unsigned x = gpu_power_of_two(threads, GPU_ACTIVATION_THREADS);
+  return gpu_shape_of(threads, arguments->rows.count, x, GPU_ACTIVATION_THREADS / x);
 }
 
 static kernels *choose(const variant *v, const fl_call *call) {
@@ -56,15 +43,15 @@ static fl_status activate(void *self, fl_call *call) {
   gpu_dtype dtype = gpu_dtype_of(x);
   gpu_activation_arguments arguments = {.x = fl_data(x), .out = fl_data(out), .columns = out->shape[out->ndim - 1]};
   if (dtype == GPU_OTHER)
-    return wrong_type(call);
+    return gpu_wrong_type(call, "x");
   fl_status status = gpu_rows_of(op, call, 2, tensors, &arguments.rows);
   if (status || !arguments.rows.count || !arguments.columns)
     return status;
-  int64_t length = vector_length(x);
+  int64_t length = gpu_vector_length(x);
   arguments.vectorised = gpu_rows_aligned(&arguments.rows, 0, x) && gpu_rows_aligned(&arguments.rows, 1, out) &&
                          (v->gates == 1 || arguments.columns % length == 0);
   if (v->gates == 1 && is_flat(&arguments.rows, arguments.columns)) {
-    arguments.vectorised = (uintptr_t)arguments.x % 16 == 0 && (uintptr_t)arguments.out % 16 == 0;
+    arguments.vectorised = gpu_is_aligned(arguments.x, 0) && gpu_is_aligned(arguments.out, 0);
     arguments.columns *= arguments.rows.count;
     arguments.rows = (gpu_rows){.count = 1};
   }
@@ -85,7 +72,7 @@ static fl_status activate_sparse(void *self, fl_call *call) {
                                         .columns = out->shape[out->ndim - 1],
                                         .quantile = cpu_normal_quantile(call->values[1].v.f)};
   if (dtype == GPU_OTHER)
-    return wrong_type(call);
+    return gpu_wrong_type(call, "x");
   fl_status status = gpu_rows_of(op, call, 2, tensors, &arguments.rows);
   if (status || !arguments.rows.count || !arguments.columns)
     return status;
@@ -179,7 +166,7 @@ KERNELS(xielu);
 #define GATED(op, ...) OP(op, activate, .gates = 2, __VA_ARGS__)
 #define PLAIN(op, ...) OP(op, activate, .gates = 1, __VA_ARGS__)
 
-const gpu_op gpu_activation_ops[] = {
+static const gpu_op ops[] = {
     GATED("silu_and_mul", .usual = &silu_and_mul),
     GATED("mul_and_silu", .usual = &mul_and_silu),
     GATED("gelu_and_mul", .usual = &gelu_and_mul, .other = &gelu_tanh_and_mul, .is_other = is_tanh),
@@ -197,5 +184,13 @@ const gpu_op gpu_activation_ops[] = {
     PLAIN("quick_gelu", .usual = &quick_gelu),
     PLAIN("relu2", .usual = &relu2),
     PLAIN("xielu", .usual = &xielu, .read = read_xielu),
-    {.name = NULL},
 };
+
+fl_status gpu_activate(const char *name, fl_call *call) {
+  const gpu_op *op = ops;
+  while (strcmp(op->name, name) != 0)
+    op++;
+  return op->run((void *)op, call);
+}
+
+OP_LIST(ops);

@@ -1,4 +1,5 @@
 /* Launches of the attention kernels. */
+#include "plugins/gpu/kernels/arguments/attention.h"
 #include "plugins/gpu/launch.h"
 
 #include <math.h>
@@ -25,26 +26,14 @@ KERNELS(mm_encoder_attn, mm_encoder_attn_128);
 /* As many as keep every multiprocessor of a large device busy. */
 enum { MANY_BLOCKS = 384 };
 
-static int64_t item_of(const DLTensor *tensor) {
-  return tensor->dtype.bits / 8;
-}
-
-/* Can all rows of the last dimension be read 16 bytes at a time, to their end? */
+/* Can all rows of the last dimension be read in vectors, to their end? */
 static bool is_aligned(const DLTensor *tensor, int64_t row) {
-  uint64_t places = (uintptr_t)fl_data(tensor) | (uint64_t)(row * item_of(tensor));
-  for (int d = 0; d < tensor->ndim - 1; d++)
-    if (tensor->shape[d] > 1)
-      places |= (uint64_t)(fl_stride(tensor, d) * item_of(tensor));
-  return places % 16 == 0;
+  return gpu_tensor_aligned(tensor) && row % gpu_vector_length(tensor) == 0;
 }
 
 /* Are there kernels that multiply such elements by tensor cores? */
 static bool has_tensor_cores(gpu_dtype dtype) {
   return gpu.tensor_cores && (dtype == GPU_FLOAT16 || dtype == GPU_BFLOAT16);
-}
-
-static fl_status wrong_type(fl_call *call, const char *name) {
-  return fl_fail(call, FL_ENOTSUP, "element type of '%s': float32, float16 or bfloat16 expected", name);
 }
 
 /* ----------------------------------------------------------------------------------------------- merge_attn_states */
@@ -58,7 +47,7 @@ static fl_status merge(void *self, fl_call *call) {
   const DLTensor *lse = gpu_tensor(call, LSE);
   gpu_dtype dtype = gpu_dtype_of(prefix);
   if (dtype == GPU_OTHER)
-    return wrong_type(call, "prefix_output");
+    return gpu_wrong_type(call, "prefix_output");
   gpu_merge_arguments arguments = {.prefix = fl_data(prefix),
                                    .suffix = fl_data(suffix),
                                    .prefix_lse = fl_data(prefix_lse),
@@ -73,13 +62,13 @@ static fl_status merge(void *self, fl_call *call) {
   fl_status status = gpu_rows_of(op, call, 3, tensors, &arguments.rows);
   if (status || !arguments.rows.count)
     return status;
-  int64_t length = 16 / item_of(prefix);
+  int64_t length = gpu_vector_length(prefix);
   arguments.vectorised = arguments.size % length == 0;
   for (int i = 0; i < 3; i++)
     arguments.vectorised = arguments.vectorised && gpu_rows_aligned(&arguments.rows, i, tensors[i]);
   unsigned x = gpu_power_of_two(arguments.vectorised ? arguments.size / length : arguments.size, GPU_MERGE_THREADS);
   unsigned y = GPU_MERGE_THREADS / x;
-  gpu_shape shape = {.grid = {(arguments.rows.count + y - 1) / y, 1, 1}, .block = {x, y, 1}};
+  gpu_shape shape = {.grid = {(unsigned)divide_up(arguments.rows.count, y), 1, 1}, .block = {x, y, 1}};
   return gpu_launch(op, call, &merge_attn_states[dtype], &shape, &arguments);
 }
 
@@ -99,7 +88,7 @@ typedef struct decode_kernels {
 
 /* An element of a row takes one piece of 16 bytes, and each row one more where their number is even: see decoder. */
 static int64_t decode_shared(int64_t item, int64_t heads, int64_t size) {
-  int64_t length = 16 / item, pieces = (size + length - 1) / length, rows = GPU_DECODE_ROW_BYTES / item;
+  int64_t length = 16 / item, pieces = divide_up(size, length), rows = GPU_DECODE_ROW_BYTES / item;
   int64_t floats = heads * (pieces * length + GPU_DECODE_THREADS + 1);
   return rows * (pieces | 1) * 16 + (floats + rows) * (int64_t)sizeof(float);
 }
@@ -107,7 +96,7 @@ static int64_t decode_shared(int64_t item, int64_t heads, int64_t size) {
 /* Rows and queries, weights in two parts, scores, scales and which rows there are: see fragment_decoder. */
 static int64_t fragments_shared(int64_t item, int64_t heads, int64_t size) {
   int64_t rows = GPU_DECODE_FRAGMENT_ROWS, line = rows + GPU_FRAGMENT_PADDING;
-  int64_t numbers = (rows + heads) * ((size + 15) / 16 * 16 + GPU_FRAGMENT_PADDING) + 2 * heads * line;
+  int64_t numbers = (rows + heads) * (divide_up(size, 16) * 16 + GPU_FRAGMENT_PADDING) + 2 * heads * line;
   int64_t floats = GPU_DECODE_FRAGMENT_SLICES * heads * line + heads + rows;
   return numbers * item + floats * (int64_t)sizeof(float);
 }
@@ -122,7 +111,7 @@ enum { N_DECODERS = sizeof decoders / sizeof decoders[0] };
 
 static int64_t shared_of(const decode_kernels *row, const fl_call *call) {
   const DLTensor *query = gpu_tensor(call, QUERY);
-  return row->shared(item_of(query), row->heads, query->shape[2]);
+  return row->shared(gpu_item_size(query), row->heads, query->shape[2]);
 }
 
 /* NULL: rows are too long for shared memory. */
@@ -147,15 +136,12 @@ static bool supports_decode(void *self, const fl_call *call, const char **reason
     why = "rows of 'kv_cache' that are too long for shared memory";
   else if (__builtin_mul_overflow(table->shape[1], cache->shape[1], &rows) || rows > INT32_MAX)
     why = "room for more than 2147483647 rows of a sequence in 'block_table'";
-  if (why && reason)
-    *reason = why;
-  return !why;
+  return gpu_answer(!why, why, reason);
 }
 
 /* Blocks for the heads of a sequence. */
 static int64_t head_groups(const fl_call *call) {
-  int64_t heads = find_decoder(call)->heads;
-  return (gpu_tensor(call, QUERY)->shape[1] + heads - 1) / heads;
+  return divide_up(gpu_tensor(call, QUERY)->shape[1], find_decoder(call)->heads);
 }
 
 /* Into how many parts sequences should go, of which only the most is known here. */
@@ -163,8 +149,7 @@ static int64_t wanted_parts(const fl_call *call) {
   const DLTensor *query = gpu_tensor(call, QUERY);
   int64_t blocks = query->shape[0] * head_groups(call);
   int64_t rows = gpu_tensor(call, BLOCK_TABLE)->shape[1] * gpu_tensor(call, KV_CACHE)->shape[1];
-  int64_t parts = blocks ? (MANY_BLOCKS + blocks - 1) / blocks : 1,
-          most = (rows + GPU_DECODE_PART_ROWS - 1) / GPU_DECODE_PART_ROWS;
+  int64_t parts = blocks ? divide_up(MANY_BLOCKS, blocks) : 1, most = divide_up(rows, GPU_DECODE_PART_ROWS);
   parts = parts < most ? parts : most;
   return parts > 1 ? parts : 1;
 }
@@ -233,7 +218,7 @@ static fl_status decode(void *self, fl_call *call) {
   const char *reason;
   int64_t heads;
   if (dtype == GPU_OTHER)
-    return wrong_type(call, "query");
+    return gpu_wrong_type(call, "query");
   if (!supports_decode(self, call, &reason))
     return fl_fail(call, FL_ENOTSUP, "%s: %s", op->name, reason);
   if (__builtin_mul_overflow(query->shape[0], query->shape[1], &heads) || heads > INT32_MAX)
@@ -282,14 +267,12 @@ static bool supports_encoder(void *self, const fl_call *call, const char **reaso
     why = "heads of more than 128 elements";
   else if (gpu_tensor(call, ENCODER_QUERY)->shape[1] > INT32_MAX || gpu_tensor(call, ENCODER_KEY)->shape[1] > INT32_MAX)
     why = "more than 2147483647 tokens";
-  if (why && reason)
-    *reason = why;
-  return !why;
+  return gpu_answer(!why, why, reason);
 }
 
 /* See encoder. */
 static unsigned encoder_shared(int64_t item, int64_t size, int64_t queries) {
-  int64_t length = 16 / item, pieces = (size + length - 1) / length;
+  int64_t length = 16 / item, pieces = divide_up(size, length);
   int64_t floats = queries * (pieces * length + 4) + GPU_ENCODER_KEYS * (queries + 4) + 2 * queries;
   return (unsigned)(2 * GPU_ENCODER_KEYS * (pieces | 1) * 16 + floats * (int64_t)sizeof(float));
 }
@@ -325,11 +308,11 @@ static fl_status encode(void *self, fl_call *call) {
   const DLTensor *query = gpu_tensor(call, ENCODER_QUERY), *key = gpu_tensor(call, ENCODER_KEY);
   const DLTensor *value = gpu_tensor(call, ENCODER_VALUE), *out = gpu_tensor(call, ENCODER_OUT);
   const DLTensor *ends = gpu_tensor(call, CU_SEQLENS);
-  int64_t size = head_size(call), heads = count_heads(query, size), item = item_of(query), blocks;
+  int64_t size = head_size(call), heads = count_heads(query, size), item = gpu_item_size(query), blocks;
   gpu_dtype dtype = gpu_dtype_of(query);
   const char *reason;
   if (dtype == GPU_OTHER)
-    return wrong_type(call, "query");
+    return gpu_wrong_type(call, "query");
   if (!supports_encoder(self, call, &reason))
     return fl_fail(call, FL_ENOTSUP, "%s: %s", op->name, reason);
   if (!query->shape[0] || !query->shape[1] || !heads || !size)
@@ -353,10 +336,10 @@ static fl_status encode(void *self, fl_call *call) {
                                                   : (float)(1 / sqrt((double)size))};
   const encoder_kernels *found = find_encoder(dtype, size);
   int64_t queries = GPU_ENCODER_QUERY_BYTES / item, all = query->shape[0] * heads;
-  bool few = all * ((query->shape[1] + queries - 1) / queries) < MANY_BLOCKS;
+  bool few = all * divide_up(query->shape[1], queries) < MANY_BLOCKS;
   if (few)
     queries = GPU_ENCODER_FEW_QUERY_BYTES / item;
-  arguments.tiles = (uint32_t)((query->shape[1] + queries - 1) / queries);
+  arguments.tiles = (uint32_t)divide_up(query->shape[1], queries);
   if (__builtin_mul_overflow(all, (int64_t)arguments.tiles, &blocks) || blocks > INT32_MAX)
     return fl_fail(call, FL_ENOTSUP, "%s: more heads and tokens than a grid has blocks", op->name);
   gpu_shape shape = {.grid = {(unsigned)blocks, 1, 1},
@@ -365,7 +348,7 @@ static fl_status encode(void *self, fl_call *call) {
   return gpu_launch(op, call, &found->kernels[few][dtype], &shape, &arguments);
 }
 
-const gpu_op gpu_attention_ops[] = {
+static const gpu_op ops[] = {
     {.name = "merge_attn_states", .run = merge, .module = &gpu_module_merge_attn_states},
     {.name = "mla_decode",
      .run = decode,
@@ -373,5 +356,5 @@ const gpu_op gpu_attention_ops[] = {
      .workspace_size = decode_workspace,
      .module = &gpu_module_mla_decode},
     {.name = "mm_encoder_attn", .run = encode, .supports = supports_encoder, .module = &gpu_module_mm_encoder_attn},
-    {.name = NULL},
 };
+OP_LIST(ops);

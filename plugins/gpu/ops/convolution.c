@@ -1,4 +1,6 @@
 /* Launches of the convolutions: see kernels/convolution.cu. */
+#include "plugins/gpu/kernels/arguments/convolution.h"
+#include "plugins/gpu/kernels/arguments/tile.h"
 #include "plugins/gpu/launch.h"
 
 GPU_MODULE(convolution);
@@ -69,7 +71,7 @@ static bool read_convolution(const fl_call *call, gpu_convolution_arguments *a, 
   a->group_channels = (int32_t)weight->shape[1];
   a->group_outputs = (int32_t)group_outputs;
   a->depth = depth;
-  a->output_blocks = (uint32_t)((group_outputs + tile - 1) / tile);
+  a->output_blocks = (uint32_t)divide_up(group_outputs, tile);
   a->blocks = (uint32_t)groups * a->output_blocks;
   return true;
 }
@@ -79,14 +81,11 @@ static bool supports(void *self, const fl_call *call, const char **reason) {
   const char *why = NULL;
   bool taken = read_convolution(call, &arguments, &why);
   (void)self;
-  if (!taken && reason)
-    *reason = why;
-  return taken;
+  return gpu_answer(taken, why, reason);
 }
 
 /* conv2d and conv3d(x, weight, bias, stride, padding, dilation, groups) -> out */
 static fl_status run(void *self, fl_call *call) {
-  enum { MOST_BLOCKS = 65535 };
   const gpu_op *op = self;
   gpu_convolution_arguments a = {0};
   const char *reason = NULL;
@@ -95,7 +94,7 @@ static fl_status run(void *self, fl_call *call) {
   if (!a.positions || !a.blocks)
     return FL_OK;
   gpu_shape shape = {
-      .grid = {(a.positions - 1) / GPU_CONVOLUTION_POSITIONS + 1, a.blocks < MOST_BLOCKS ? a.blocks : MOST_BLOCKS, 1},
+      .grid = {(unsigned)divide_up(a.positions, GPU_CONVOLUTION_POSITIONS), gpu_limit_blocks(a.blocks), 1},
       .block = {GPU_TILE_THREADS, 1, 1}};
   gpu_kernel *kernels = a.group_outputs <= GPU_CONVOLUTION_FEW ? convolve_few : convolve_many;
   return gpu_launch(op, call, &kernels[gpu_dtype_of(gpu_tensor(call, X))], &shape, &a);
@@ -104,8 +103,8 @@ static fl_status run(void *self, fl_call *call) {
 #define OP(op)                                                                                                         \
   { .name = op, .run = run, .supports = supports, .module = &gpu_module_convolution }
 
-const gpu_op gpu_convolution_ops[] = {
+static const gpu_op ops[] = {
     OP("conv2d"),
     OP("conv3d"),
-    {.name = NULL},
 };
+OP_LIST(ops);

@@ -1,4 +1,5 @@
 /* Launches of vocab_parallel_embedding: elements of 16 or of 32 bits, whatever they mean. */
+#include "plugins/gpu/kernels/arguments/embedding.h"
 #include "plugins/cpu/view.h"
 #include "plugins/gpu/launch.h"
 
@@ -21,39 +22,36 @@ static void read_shard(const fl_value *values, gpu_embedding_arguments *a) {
 }
 
 static fl_status vocab_parallel_embedding(void *self, fl_call *call) {
-  enum { THREADS = GPU_EMBEDDING_THREADS, MOST_ROWS = 65535, ALIGNMENT = 16 };
+  enum { THREADS = GPU_EMBEDDING_THREADS };
   const gpu_op *op = self;
   const DLTensor *ids = gpu_tensor(call, INPUT_IDS), *weight = gpu_tensor(call, WEIGHT);
   DLTensor *out = gpu_tensor(call, OUT);
   cpu_view view;
   DLTensor *const tensors[] = {cpu_view_column(&view, ids), out};
-  int64_t item = weight->dtype.bits / 8;
+  int64_t item = gpu_item_size(weight);
   gpu_embedding_arguments a = {.ids = fl_data(ids),
-                               .wide_ids = ids->dtype.bits == 64,
+                               .wide_ids = gpu_is_wide(ids),
                                .table = fl_data(weight),
                                .table_rows = weight->shape[0],
                                .table_stride = fl_stride(weight, 0),
                                .out = fl_data(out),
                                .columns = weight->shape[1]};
   if (gpu_dtype_of(weight) == GPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'weight': float32, float16 or bfloat16 expected");
+    return gpu_wrong_type(call, "weight");
   fl_status status = gpu_rows_of(op, call, 2, tensors, &a.tokens);
   if (status || !a.tokens.count || !a.columns)
     return status;
   read_shard(call->values, &a);
-  a.vectorised =
-      gpu_rows_aligned(&a.tokens, 1, out) &&
-      ((uintptr_t)a.table | (uint64_t)(a.table_stride * item) | (uint64_t)(a.columns * item)) % ALIGNMENT == 0;
-  int64_t threads = a.vectorised ? a.columns * item / ALIGNMENT : a.columns;
+  a.vectorised = gpu_rows_aligned(&a.tokens, 1, out) && gpu_is_aligned(a.table, (a.table_stride | a.columns) * item);
+  int64_t threads = a.vectorised ? a.columns / gpu_vector_length(weight) : a.columns;
   a.lanes = gpu_power_of_two(threads, THREADS);
-  int64_t rows = (a.tokens.count + THREADS / a.lanes - 1) / (THREADS / a.lanes);
-  gpu_shape shape = {
-      .grid = {(unsigned)((threads + a.lanes - 1) / a.lanes), (unsigned)(rows < MOST_ROWS ? rows : MOST_ROWS), 1},
-      .block = {THREADS, 1, 1}};
+  gpu_shape shape = gpu_shape_of(threads, a.tokens.count, a.lanes, THREADS / a.lanes);
+  shape.block[0] = THREADS; /* the kernel divides them itself */
+  shape.block[1] = 1;
   return gpu_launch(op, call, item == 4 ? &of_32_bits : &of_16_bits, &shape, &a);
 }
 
-const gpu_op gpu_embedding_ops[] = {
+static const gpu_op ops[] = {
     {.name = "vocab_parallel_embedding", .run = vocab_parallel_embedding, .module = &gpu_module_embedding},
-    {.name = NULL},
 };
+OP_LIST(ops);

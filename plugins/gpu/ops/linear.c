@@ -3,6 +3,7 @@
  * leading dimensions become rows of as few matrices as their strides allow. Without a communicator a parallel layer
  * computes its local part.
  */
+#include "plugins/gpu/kernels/arguments/linear.h"
 #include "plugins/gpu/math.h"
 
 GPU_MODULE(linear);
@@ -61,9 +62,7 @@ static bool supports(void *self, const fl_call *call, const char **reason) {
   linear l;
   question.message = NULL;
   bool taken = !read_linear(self, &question, &l, &why);
-  if (!taken && reason)
-    *reason = why;
-  return taken;
+  return gpu_answer(taken, why, reason);
 }
 
 static bool is_empty(const linear *l) {
@@ -83,27 +82,23 @@ static size_t workspace_size(void *self, const fl_call *call) {
 /* A kernel over the rows of out. */
 static fl_status launch_over_out(const gpu_op *op, fl_call *call, gpu_kernel *kernels, const linear *l,
                                  gpu_linear_arguments *arguments) {
-  enum { THREADS = GPU_LINEAR_THREADS, MOST_ROWS = 65535 };
   DLTensor *const tensors[] = {l->out};
-  int64_t length = 16 / (l->out->dtype.bits / 8);
+  int64_t length = gpu_vector_length(l->out);
   fl_status status = gpu_rows_of(op, call, 1, tensors, &arguments->rows);
   if (status)
     return status;
   arguments->out = l->product.out;
   arguments->columns = l->product.n;
-  arguments->vectorised = gpu_rows_aligned(&arguments->rows, 0, l->out) && l->product.n % length == 0 &&
-                          (uintptr_t)arguments->bias % 16 == 0;
-  int64_t per_block = THREADS * (arguments->vectorised ? length : 1);
-  uint32_t rows = arguments->rows.count;
-  gpu_shape shape = {
-      .grid = {(unsigned)((l->product.n + per_block - 1) / per_block), rows < MOST_ROWS ? rows : MOST_ROWS, 1},
-      .block = {THREADS, 1, 1}};
+  arguments->vectorised =
+      gpu_rows_aligned(&arguments->rows, 0, l->out) && l->product.n % length == 0 && gpu_is_aligned(arguments->bias, 0);
+  int64_t threads = arguments->vectorised ? l->product.n / length : l->product.n;
+  gpu_shape shape = gpu_shape_of(threads, arguments->rows.count, GPU_LINEAR_THREADS, 1);
   return gpu_launch(op, call, &kernels[l->product.dtype], &shape, arguments);
 }
 
 /* One product for each place of the leading dimensions before the last. */
 static fl_status multiply(const gpu_op *op, fl_call *call, const linear *l) {
-  int64_t size = l->x->dtype.bits / 8, products = l->rows.count / l->product.m;
+  int64_t size = gpu_item_size(l->x), products = l->rows.count / l->product.m;
   fl_status status = FL_OK;
   for (int64_t i = 0; i < products && !status; i++) {
     gpu_product p = l->product;
@@ -170,11 +165,11 @@ static fl_status run_logits_processor(void *self, fl_call *call) {
     }                                                                                                                  \
   }
 
-const gpu_op gpu_linear_ops[] = {
+static const gpu_op ops[] = {
     OP("replicated_linear", run, .skip_bias_add = 3),
     OP("column_parallel_linear", run, .skip_bias_add = 4),
     OP("row_parallel_linear", run, .skip_bias_add = 5),
     OP("parallel_lm_head", run, .skip_bias_add = 0),
     OP("logits_processor", run_logits_processor, .skip_bias_add = 0),
-    {.name = NULL},
 };
+OP_LIST(ops);

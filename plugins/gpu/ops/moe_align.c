@@ -13,8 +13,8 @@ static int64_t divide(int64_t places, int64_t *chunk) {
   enum { THREADS = GPU_ALIGN_THREADS, LEAST = 8 * THREADS, MOST_BLOCKS = 64 };
   *chunk = LEAST;
   if (places > (int64_t)LEAST * MOST_BLOCKS)
-    *chunk = ((places + MOST_BLOCKS - 1) / MOST_BLOCKS + THREADS - 1) / THREADS * THREADS;
-  return places > *chunk ? (places + *chunk - 1) / *chunk : 1;
+    *chunk = divide_up(divide_up(places, MOST_BLOCKS), THREADS) * THREADS;
+  return places > *chunk ? divide_up(places, *chunk) : 1;
 }
 
 size_t gpu_align_workspace(int64_t places, int64_t experts) {
@@ -69,7 +69,7 @@ static fl_status moe_align_block_size(void *self, fl_call *call) {
   const DLTensor *sorted = gpu_tensor(call, SORTED_TOKEN_IDS), *expert_ids = gpu_tensor(call, EXPERT_IDS);
   fl_status status = gpu_check_workspace(op, call);
   gpu_align_arguments arguments = {.ids = fl_data(ids),
-                                   .wide_ids = ids->dtype.bits == 64,
+                                   .wide_ids = gpu_is_wide(ids),
                                    .row_stride = fl_stride(ids, 0),
                                    .topk = ids->shape[1],
                                    .places = (uint64_t)places_in(ids),
@@ -84,10 +84,10 @@ static fl_status moe_align_block_size(void *self, fl_call *call) {
   return status ? status : gpu_align(op, call, &arguments);
 }
 
-const gpu_op gpu_moe_align_ops[] = {
+static const gpu_op ops[] = {
     {.name = "moe_align_block_size",
      .run = moe_align_block_size,
      .workspace_size = workspace_size,
      .module = &gpu_module_moe_align},
-    {.name = NULL},
 };
+OP_LIST(ops);

@@ -2,6 +2,7 @@
 #ifndef FLHOST_GPU_MOE_ALIGN_H
 #define FLHOST_GPU_MOE_ALIGN_H
 
+#include "plugins/gpu/kernels/arguments/moe_align.h"
 #include "plugins/gpu/launch.h"
 
 /* Bytes that gpu_align() wants for `counts`. */

@@ -3,6 +3,7 @@
  * behind the other on the call's stream. What is in between lies in the call's workspace.
  */
 #include "plugins/gpu/ops/moe_experts.h"
+#include "plugins/gpu/ops/activation.h"
 #include "plugins/gpu/ops/moe_routing.h"
 
 #include <string.h>
@@ -45,10 +46,6 @@ static DLTensor *tensor_at(const fl_call *call, int place) {
   return place < 0 ? NULL : gpu_tensor(call, (uint32_t)place);
 }
 
-static bool is_wide(const DLTensor *index) {
-  return index && index->dtype.bits == 64;
-}
-
 static bool is_of(const DLTensor *tensor, gpu_dtype dtype) {
   return !tensor || gpu_dtype_of(tensor) == dtype;
 }
@@ -57,8 +54,9 @@ static bool is_of(const DLTensor *tensor, gpu_dtype dtype) {
  */
 
 void *gpu_experts_piece(const fl_call *call, gpu_experts *e, size_t size) {
+  enum { ALIGNMENT = 256 };
   char *at = call->workspace ? (char *)call->workspace + e->workspace : NULL;
-  e->workspace += (size + 255) / 256 * 256;
+  e->workspace += (size_t)round_up((int64_t)size, ALIGNMENT);
   return at;
 }
 
@@ -99,7 +97,7 @@ bool gpu_experts_read(const gpu_op *op, const fl_call *call, gpu_experts *e, con
   if (at->routes)
     place_routing(call, e);
   e->dtype = gpu_dtype_of(e->x);
-  e->size = e->x->dtype.bits / 8;
+  e->size = gpu_item_size(e->x);
   e->tokens = e->x->shape[0];
   e->hidden = e->x->shape[1];
   e->topk = e->ids->shape[1];
@@ -126,8 +124,8 @@ bool gpu_experts_read(const gpu_op *op, const fl_call *call, gpu_experts *e, con
                                      .pairs = (uint32_t)pairs,
                                      .topk = (uint32_t)e->topk,
                                      .experts = (uint32_t)n,
-                                     .wide_ids = is_wide(e->ids),
-                                     .wide_map = is_wide(e->map)};
+                                     .wide_ids = gpu_is_wide(e->ids),
+                                     .wide_map = gpu_is_wide(e->map)};
   return true;
 }
 
@@ -173,11 +171,8 @@ static DLTensor matrix(const gpu_experts *e, void *data, int64_t *shape) {
 fl_status gpu_experts_activate(fl_call *call, const gpu_experts *e) {
   int64_t in_shape[] = {e->rows, 2 * e->inner}, out_shape[] = {e->rows, e->inner};
   DLTensor in = matrix(e, e->gate_up, in_shape), out = matrix(e, e->between, out_shape);
-  const gpu_op *op = gpu_activation_ops;
   fl_value values[4];
   uint32_t n = 0;
-  while (strcmp(op->name, e->activation->op) != 0)
-    op++;
   values[n++] = fl_tensor(&in);
   for (uint32_t i = 0; i < e->activation->n; i++)
     values[n++] = e->activation->arguments[i];
@@ -185,11 +180,11 @@ fl_status gpu_experts_activate(fl_call *call, const gpu_experts *e) {
   fl_call part = *call;
   part.values = values;
   part.count = n;
-  return op->run((void *)op, &part);
+  return gpu_activate(e->activation->op, &part);
 }
 
 fl_status gpu_experts_add(const gpu_op *op, fl_call *call, const gpu_experts *e, const int32_t *place) {
-  enum { MOST_TOKENS = 65535, LEAST = 32 };
+  enum { LEAST = 32 };
   gpu_experts_sum_arguments arguments = {.routing = e->routing,
                                          .place = place,
                                          .x = e->down,
@@ -200,13 +195,9 @@ fl_status gpu_experts_add(const gpu_op *op, fl_call *call, const gpu_experts *e,
                                          .out_stride = fl_stride(e->out, 0)};
   if (!e->weight_on_input)
     arguments.weights = gpu_experts_weights_of(e);
-  unsigned x = gpu_power_of_two(e->hidden, GPU_TILE_THREADS), y;
+  unsigned x = gpu_power_of_two(e->hidden, GPU_TILE_THREADS);
   x = x < LEAST ? LEAST : x;
-  y = GPU_TILE_THREADS / x;
-  int64_t rows = (e->tokens + y - 1) / y;
-  gpu_shape shape = {
-      .grid = {(unsigned)((e->hidden + x - 1) / x), (unsigned)(rows < MOST_TOKENS ? rows : MOST_TOKENS), 1},
-      .block = {x, y, 1}};
+  gpu_shape shape = gpu_shape_of(e->hidden, e->tokens, x, GPU_TILE_THREADS / x);
   return gpu_launch(op, call, &add_experts[e->dtype], &shape, &arguments);
 }
 
@@ -242,9 +233,7 @@ static bool supports(void *self, const fl_call *call, const char **reason) {
   gpu_experts e;
   gpu_experts_tiles tiles;
   bool taken = read_tiles(self, call, &e, &tiles, &why);
-  if (!taken && reason)
-    *reason = why;
-  return taken;
+  return gpu_answer(taken, why, reason);
 }
 
 static size_t workspace_size(void *self, const fl_call *call) {
@@ -265,7 +254,6 @@ static fl_status run_sort(const gpu_op *op, fl_call *call, const gpu_experts *e,
 /* `weight` [experts, n, k], on rows that `share` pairs have in common. */
 static fl_status run_product(const gpu_op *op, fl_call *call, const gpu_experts *e, const gpu_experts_tiles *tiles,
                              const DLTensor *weight, const DLTensor *bias, gpu_experts_product_arguments *a) {
-  enum { MOST_TILES = 65535 };
   a->tiles = *tiles;
   a->topk = e->routing.topk;
   a->weight = fl_data(weight);
@@ -278,19 +266,17 @@ static fl_status run_product(const gpu_op *op, fl_call *call, const gpu_experts 
     a->bias_expert = fl_stride(bias, 0);
     a->bias_dtype = (int32_t)gpu_dtype_of(bias);
   }
-  uint64_t odd = (uintptr_t)a->x | (uintptr_t)a->weight |
-                 (uint64_t)((a->k | a->x_stride | a->weight_expert | a->weight_stride) * e->size);
-  a->vectorised = odd % 16 == 0;
+  a->vectorised = gpu_is_aligned(a->x, (a->k | a->x_stride) * e->size) &&
+                  gpu_is_aligned(a->weight, (a->weight_expert | a->weight_stride) * e->size);
   gpu_kernel *kernels = tiles->rows == GPU_EXPERTS_MANY ? multiply_many : multiply_few;
   gpu_shape shape = {.block = {GPU_TILE_THREADS, 1, 1}};
   fl_status status = FL_OK;
-  shape.grid[0] = (unsigned)((a->n + GPU_EXPERTS_COLUMNS - 1) / GPU_EXPERTS_COLUMNS);
+  shape.grid[0] = (unsigned)divide_up(a->n, GPU_EXPERTS_COLUMNS);
   shape.grid[2] = 1;
-  for (uint32_t first = 0; first < tiles->n && !status && a->n; first += MOST_TILES) {
-    uint32_t left = tiles->n - first;
+  for (uint32_t first = 0; first < tiles->n && !status && a->n; first += GPU_MOST_BLOCKS) {
     a->tiles.pair = tiles->pair + (size_t)first * tiles->rows;
     a->tiles.expert = tiles->expert + first;
-    shape.grid[1] = left < MOST_TILES ? left : MOST_TILES;
+    shape.grid[1] = gpu_limit_blocks(tiles->n - first);
     status = gpu_launch(op, call, &kernels[e->dtype], &shape, a);
   }
   return status;
@@ -340,4 +326,5 @@ static gpu_module *const others[] = {&gpu_module_moe_routing, &gpu_module_activa
    .others = others,                                                                                                   \
    .variant = &(const gpu_experts_places){__VA_ARGS__}},
 
-const gpu_op gpu_moe_experts_ops[] = {GPU_EXPERTS_OPS(OP){.name = NULL}};
+static const gpu_op ops[] = {GPU_EXPERTS_OPS(OP)};
+OP_LIST(ops);

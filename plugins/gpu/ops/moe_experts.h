@@ -5,6 +5,8 @@
 #ifndef FLHOST_GPU_MOE_EXPERTS_H
 #define FLHOST_GPU_MOE_EXPERTS_H
 
+#include "plugins/gpu/kernels/arguments/moe_experts.h"
+#include "plugins/gpu/kernels/arguments/tile.h"
 #include "plugins/gpu/launch.h"
 
 /* Where an op has its arguments, x, w13 and w2 being the first three; -1: it has none. The result is the last value. */

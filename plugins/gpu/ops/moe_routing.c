@@ -9,8 +9,6 @@ GPU_MODULE(moe_routing);
 static gpu_kernel route_kernels[] = GPU_KERNELS(moe_routing, "route");
 static gpu_kernel sum_kernels[] = GPU_KERNELS(moe_routing, "moe_sum");
 
-enum { MOST_ROWS = 65535 }; /* of a grid */
-
 /* As many warps to a block as shared memory lets every kernel have; a warp may have all that the device can give. */
 static fl_status shape_for(const gpu_op *op, fl_call *call, const gpu_route_arguments *a, gpu_shape *shape) {
   enum { ALWAYS_ALLOWED = 48 << 10 };
@@ -26,7 +24,7 @@ static fl_status shape_for(const gpu_op *op, fl_call *call, const gpu_route_argu
   while (threads > warp && threads / warp * of_warp > ALWAYS_ALLOWED)
     threads /= 2;
   unsigned tokens = threads / warp;
-  *shape = (gpu_shape){.grid = {(a->rows.count + tokens - 1) / tokens, 1, 1},
+  *shape = (gpu_shape){.grid = {(unsigned)divide_up(a->rows.count, tokens), 1, 1},
                        .block = {threads, 1, 1},
                        .shared = (unsigned)(tokens * of_warp)};
   return FL_OK;
@@ -85,37 +83,34 @@ static fl_status topk_softmax(void *self, fl_call *call) {
 
 /* x [..., k, h] -> out [..., h] */
 static fl_status moe_sum(void *self, fl_call *call) {
-  enum { X, OUT, THREADS = GPU_MOE_SUM_THREADS };
+  enum { X, OUT };
   const gpu_op *op = self;
   DLTensor *x = gpu_tensor(call, X), *out = gpu_tensor(call, OUT);
   cpu_view first;
   DLTensor *const tensors[] = {out, cpu_view_first(&first, x, x->ndim - 2)};
   gpu_dtype dtype = gpu_dtype_of(x);
-  int64_t item = x->dtype.bits / 8;
+  int64_t item = gpu_item_size(x);
   gpu_moe_sum_arguments a = {.x = fl_data(x),
                              .out = fl_data(out),
                              .columns = out->shape[out->ndim - 1],
                              .experts = x->shape[x->ndim - 2],
                              .step = fl_stride(x, x->ndim - 2)};
   if (dtype == GPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return gpu_wrong_type(call, "x");
   fl_status status = gpu_rows_of(op, call, 2, tensors, &a.rows);
   if (status || !a.rows.count || !a.columns)
     return status;
   a.vectorised = gpu_rows_aligned(&a.rows, 0, out) && gpu_rows_aligned(&a.rows, 1, tensors[1]) &&
-                 a.step * item % 16 == 0 && a.columns * item % 16 == 0;
-  int64_t threads = a.vectorised ? a.columns * item / 16 : a.columns;
-  unsigned width = gpu_power_of_two(threads, THREADS), height = THREADS / width;
-  int64_t rows = (a.rows.count + height - 1) / height;
-  gpu_shape shape = {
-      .grid = {(unsigned)((threads + width - 1) / width), (unsigned)(rows < MOST_ROWS ? rows : MOST_ROWS), 1},
-      .block = {width, height, 1}};
+                 (a.step | a.columns) * item % GPU_VECTOR == 0;
+  int64_t threads = a.vectorised ? a.columns / gpu_vector_length(x) : a.columns;
+  unsigned width = gpu_power_of_two(threads, GPU_MOE_SUM_THREADS);
+  gpu_shape shape = gpu_shape_of(threads, a.rows.count, width, GPU_MOE_SUM_THREADS / width);
   return gpu_launch(op, call, &sum_kernels[dtype], &shape, &a);
 }
 
-const gpu_op gpu_moe_routing_ops[] = {
+static const gpu_op ops[] = {
     {.name = "grouped_topk", .run = grouped_topk, .module = &gpu_module_moe_routing},
     {.name = "topk_softmax", .run = topk_softmax, .module = &gpu_module_moe_routing},
     {.name = "moe_sum", .run = moe_sum, .module = &gpu_module_moe_routing},
-    {.name = NULL},
 };
+OP_LIST(ops);

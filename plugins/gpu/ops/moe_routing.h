@@ -2,6 +2,7 @@
 #ifndef FLHOST_GPU_MOE_ROUTING_H
 #define FLHOST_GPU_MOE_ROUTING_H
 
+#include "plugins/gpu/kernels/arguments/moe_routing.h"
 #include "plugins/gpu/launch.h"
 
 /* Queues it. `arguments` has the attributes; `tensors` are logits [..., e], weights and ids [..., topk]; `bias` may be

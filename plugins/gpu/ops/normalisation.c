@@ -1,4 +1,5 @@
 /* Launches of the norms: all fill one struct, for a kernel with a gate or one without. */
+#include "plugins/gpu/kernels/arguments/normalisation.h"
 #include "plugins/gpu/launch.h"
 
 #include <string.h>
@@ -20,9 +21,9 @@ typedef struct norm {
  * threads as there are vectors, since then latency counts. */
 static unsigned threads_for(const gpu_norm_arguments *a, const gpu_device *device, int64_t per_thread) {
   enum { KEPT = 4, BLOCKS_OF_UNIT = 4 };
-  int64_t blocks = (int64_t)a->rows.count * a->groups, units = (a->columns + per_thread - 1) / per_thread;
+  int64_t blocks = (int64_t)a->rows.count * a->groups, units = divide_up(a->columns, per_thread);
   bool few = blocks < (int64_t)device->properties.units * BLOCKS_OF_UNIT;
-  return gpu_block_size(device, few ? units : (units + KEPT - 1) / KEPT, GPU_NORM_THREADS);
+  return gpu_block_size(device, few ? units : divide_up(units, KEPT), GPU_NORM_THREADS);
 }
 
 static bool is_vectorisable(const norm *n, int64_t length) {
@@ -30,15 +31,14 @@ static bool is_vectorisable(const norm *n, int64_t length) {
   for (int t = 0; t < N_TENSORS; t++)
     if (n->tensors[t] && !gpu_rows_aligned(&a->rows, t, n->tensors[t]))
       return false;
-  return a->columns % length == 0 && (uintptr_t)a->weight % 16 == 0;
+  return a->columns % length == 0 && gpu_is_aligned(a->weight, 0);
 }
 
 /* `n` holds the tensors and the attributes. */
 static fl_status run(const gpu_op *op, fl_call *call, norm *n, gpu_kernel *kernels) {
-  enum { MOST_GROUPS = 65535 };
   gpu_norm_arguments *a = &n->arguments;
   gpu_dtype dtype = gpu_dtype_of(n->tensors[X]), weight = n->weight ? gpu_dtype_of(n->weight) : dtype;
-  int64_t length = 16 / (n->tensors[X]->dtype.bits / 8);
+  int64_t length = gpu_vector_length(n->tensors[X]);
   fl_status status;
   if (dtype == GPU_OTHER || (weight != dtype && weight != GPU_FLOAT32))
     return fl_fail(call, FL_ENOTSUP,
@@ -58,7 +58,7 @@ static fl_status run(const gpu_op *op, fl_call *call, norm *n, gpu_kernel *kerne
   a->weight_dtype = (int32_t)weight;
   a->out_dtype = (int32_t)gpu_dtype_of(n->tensors[OUT]);
   a->vectorised = is_vectorisable(n, length);
-  gpu_shape shape = {.grid = {a->rows.count, a->groups < MOST_GROUPS ? a->groups : MOST_GROUPS, 1},
+  gpu_shape shape = {.grid = {a->rows.count, gpu_limit_blocks(a->groups), 1},
                      .block = {threads_for(a, device, a->vectorised ? length : 1), 1, 1}};
   return gpu_launch(op, call, &kernels[dtype], &shape, a);
 }
@@ -129,11 +129,11 @@ static fl_status run_mixer2_gated_rms_norm(void *self, fl_call *call) {
 #define OP(op, function)                                                                                               \
   { .name = op, .run = function, .module = &gpu_module_normalisation }
 
-const gpu_op gpu_normalisation_ops[] = {
+static const gpu_op ops[] = {
     OP("rms_norm", run_rms_norm),
     OP("fused_add_rms_norm", run_rms_norm),
     OP("gemma_rms_norm", run_gemma_rms_norm),
     OP("rms_norm_gated", run_rms_norm_gated),
     OP("mixer2_gated_rms_norm", run_mixer2_gated_rms_norm),
-    {.name = NULL},
 };
+OP_LIST(ops);

@@ -2,6 +2,7 @@
  * Launches of quant_fp8. Scales of tokens and of groups are found and applied in one kernel, given ones are applied by
  * another; for the scale of the tensor a kernel before that one leaves parts of the largest magnitude in the workspace.
  */
+#include "plugins/gpu/kernels/arguments/quantisation.h"
 #include "plugins/gpu/launch.h"
 
 GPU_MODULE(quantisation);
@@ -12,14 +13,10 @@ static gpu_kernel find_parts[] = GPU_KERNELS(quantisation, "quant_fp8_parts");
 static gpu_kernel scaled[] = GPU_KERNELS(quantisation, "quant_fp8_scaled");
 
 enum { X, SCALE, SCALE_UB, GROUP_SHAPE, USE_UE8M0, NUM_TOKEN_PADDING, Q, SCALE_OUT };
-enum { THREADS = 256, MOST_ROWS = 65535 }; /* of a block; of a grid */
+enum { THREADS = 256 }; /* of a block */
 
 static unsigned least(int64_t a, int64_t b) {
   return (unsigned)(a < b ? a : b);
-}
-
-static int64_t blocks_of(int64_t n, int64_t size) {
-  return (n + size - 1) / size;
 }
 
 /* How many elements a thread takes at a time. */
@@ -54,7 +51,7 @@ static void read_scales(const DLTensor *scale, const DLTensor *scale_out, const 
 }
 
 static bool is_vectorised(const gpu_quant_arguments *a, const DLTensor *x, const DLTensor *q, bool grouped) {
-  int64_t elements = 16 / (x->dtype.bits / 8);
+  int64_t elements = gpu_vector_length(x);
   return a->columns % elements == 0 && (!grouped || a->group_columns % elements == 0) &&
          gpu_rows_aligned(&a->rows, 0, x) && gpu_rows_aligned(&a->rows, 1, q) && a->q_stride % elements == 0;
 }
@@ -76,7 +73,7 @@ static fl_status read_call(const gpu_op *op, fl_call *call, bool by_row, gpu_qua
                              .least_scale = (float)(fnuz ? 1.0 / (224.0 * 512.0) : 1.0 / (448.0 * 512.0)),
                              .power_of_two = call->values[USE_UE8M0].v.b};
   if (gpu_dtype_of(x) == GPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return gpu_wrong_type(call, "x");
   int64_t q_rows = x->ndim == 2 ? q->shape[0] : 0;
   if (a->columns > INT32_MAX || q_rows > INT32_MAX)
     return fl_fail(call, FL_ENOTSUP, "%s: rows of %lld elements, %lld with padding, expected at most %d of both",
@@ -98,7 +95,7 @@ static fl_status read_call(const gpu_op *op, fl_call *call, bool by_row, gpu_qua
 
 static fl_status quantise_tokens(const gpu_op *op, fl_call *call, gpu_quant_arguments *a, gpu_dtype dtype) {
   enum { LEAST = 64, EACH = 2 }; /* a multiple of every warp's width; vectors that a thread keeps */
-  int64_t threads = blocks_of(a->columns, EACH * length(a, dtype));
+  int64_t threads = divide_up(a->columns, EACH * length(a, dtype));
   unsigned block = gpu_power_of_two(threads > LEAST ? threads : LEAST, GPU_QUANT_THREADS);
   if (!a->q_rows)
     return FL_OK;
@@ -108,27 +105,27 @@ static fl_status quantise_tokens(const gpu_op *op, fl_call *call, gpu_quant_argu
 
 static fl_status quantise_groups(const gpu_op *op, fl_call *call, gpu_quant_arguments *a, gpu_dtype dtype) {
   enum { LEAST_WARP = 32 };
-  int64_t groups = blocks_of(a->columns, a->group_columns);
+  int64_t groups = divide_up(a->columns, a->group_columns);
   if (!a->rows.count || !groups)
     return FL_OK;
-  a->lanes = gpu_power_of_two(blocks_of(a->group_columns, length(a, dtype)), LEAST_WARP);
+  a->lanes = gpu_power_of_two(divide_up(a->group_columns, length(a, dtype)), LEAST_WARP);
   a->groups_at_once = gpu_power_of_two(groups, THREADS / a->lanes);
-  int64_t rows = blocks_of(a->rows.count, THREADS / a->lanes / a->groups_at_once);
-  gpu_shape shape = {.grid = {(unsigned)blocks_of(groups, a->groups_at_once), least(rows, MOST_ROWS), 1},
+  int64_t rows = divide_up(a->rows.count, THREADS / a->lanes / a->groups_at_once);
+  gpu_shape shape = {.grid = {(unsigned)divide_up(groups, a->groups_at_once), gpu_limit_blocks(rows), 1},
                      .block = {THREADS, 1, 1}};
   return gpu_launch(op, call, &of_groups[dtype], &shape, a);
 }
 
 /* Each of at most `most` blocks takes what is its share of the rows; 0: as many as there are. */
 static fl_status apply(const gpu_op *op, fl_call *call, gpu_quant_arguments *a, gpu_dtype dtype, int64_t most) {
-  int64_t threads = blocks_of(a->columns, length(a, dtype));
+  int64_t threads = divide_up(a->columns, length(a, dtype));
   a->lanes = gpu_power_of_two(threads, THREADS);
-  int64_t x = blocks_of(threads, a->lanes), y = blocks_of(a->q_rows, THREADS / a->lanes);
+  int64_t x = divide_up(threads, a->lanes), y = divide_up(a->q_rows, THREADS / a->lanes);
   gpu_shape shape = {.grid = {1, 1, 1}, .block = {THREADS, 1, 1}};
   if (x > 1)
     shape.grid[0] = most ? least(x, most) : (unsigned)x;
   if (y > 1)
-    shape.grid[1] = least(y, most ? most / shape.grid[0] : MOST_ROWS);
+    shape.grid[1] = least(y, most ? most / shape.grid[0] : GPU_MOST_BLOCKS);
   return gpu_launch(op, call, &scaled[dtype], &shape, a);
 }
 
@@ -149,7 +146,7 @@ static fl_status quantise_tensor(const gpu_op *op, fl_call *call, gpu_quant_argu
   a->parts = call->workspace;
   if (a->rows.count && a->columns) {
     gpu_quant_arguments flat = flattened(a);
-    int64_t x = blocks_of(flat.columns, THREADS * length(a, dtype));
+    int64_t x = divide_up(flat.columns, THREADS * length(a, dtype));
     gpu_shape shape = {.grid = {least(x, GPU_QUANT_PARTS), 1, 1}, .block = {THREADS, 1, 1}};
     shape.grid[1] = least(flat.rows.count, GPU_QUANT_PARTS / shape.grid[0]);
     a->n_parts = shape.grid[0] * shape.grid[1];
@@ -185,7 +182,7 @@ static size_t workspace_size(void *self, const fl_call *call) {
   return of_tensor ? GPU_QUANT_PARTS * sizeof(float) : 0;
 }
 
-const gpu_op gpu_quantisation_ops[] = {
+static const gpu_op ops[] = {
     {.name = "quant_fp8", .run = quant_fp8, .workspace_size = workspace_size, .module = &gpu_module_quantisation},
-    {.name = NULL},
 };
+OP_LIST(ops);

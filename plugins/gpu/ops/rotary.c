@@ -2,6 +2,7 @@
  * Launches of the rotary embeddings: one kernel serves the three ops. An op says what it rotates, by which tables, and
  * where the position of a token comes from.
  */
+#include "plugins/gpu/kernels/arguments/rotary.h"
 #include "plugins/cpu/view.h"
 #include "plugins/gpu/launch.h"
 
@@ -15,10 +16,6 @@ typedef struct views {
   cpu_view storage[VIEWS];
   DLTensor *tensors[VIEWS]; /* NULL: no key */
 } views;
-
-static int64_t item(const DLTensor *tensor) {
-  return tensor->dtype.bits / 8;
-}
 
 /* A tensor [n, heads * size] has heads of `size`. */
 static gpu_rotary_tensor heads_of(const DLTensor *in, const DLTensor *out, int64_t size) {
@@ -49,31 +46,26 @@ static gpu_rotary_table split_table(const DLTensor *cache, int64_t pairs, gpu_ro
   const char *cos = fl_data(cache);
   int64_t stride = fl_stride(cache, 0);
   return (gpu_rotary_table){
-      .cos = cos, .sin = cos + pairs * item(cache), .cos_stride = stride, .sin_stride = stride, .row = row};
+      .cos = cos, .sin = cos + pairs * gpu_item_size(cache), .cos_stride = stride, .sin_stride = stride, .row = row};
 }
 
 /* ------------------------------------------------------------------------------------------------------ alignment */
 
-static bool is_aligned(const void *data, int64_t stride, int64_t size) {
-  enum { ALIGNMENT = 16 };
-  return ((uintptr_t)data | (uint64_t)(stride * size)) % ALIGNMENT == 0;
-}
-
 static bool is_tensor_aligned(const gpu_rotary_arguments *a, int which, DLTensor *const *tokens, int64_t table_item) {
   const gpu_rotary_tensor *t = &a->tensors[which];
-  int64_t size = item(tokens[2 * which]);
+  int64_t size = gpu_item_size(tokens[2 * which]);
   bool aligned = gpu_rows_aligned(&a->tokens, 2 * which, tokens[2 * which]) &&
                  gpu_rows_aligned(&a->tokens, 2 * which + 1, tokens[2 * which + 1]) &&
-                 is_aligned(t->in, t->in_head, size) && is_aligned(t->out, t->out_head, size) &&
-                 is_aligned(t->out, t->out_table, size);
+                 gpu_is_aligned(t->in, t->in_head * size) && gpu_is_aligned(t->out, t->out_head * size) &&
+                 gpu_is_aligned(t->out, t->out_table * size);
   for (uint32_t i = 0; i < t->n_tables; i++)
-    aligned = aligned && is_aligned(t->tables[i].cos, t->tables[i].cos_stride, table_item) &&
-              is_aligned(t->tables[i].sin, t->tables[i].sin_stride, table_item);
+    aligned = aligned && gpu_is_aligned(t->tables[i].cos, t->tables[i].cos_stride * table_item) &&
+              gpu_is_aligned(t->tables[i].sin, t->tables[i].sin_stride * table_item);
   return aligned;
 }
 
 static bool is_vectorised(const gpu_rotary_arguments *a, DLTensor *const *tokens) {
-  int64_t length = 16 / item(tokens[0]), table_item = a->table_dtype == GPU_FLOAT32 ? 4 : 2;
+  int64_t length = gpu_vector_length(tokens[0]), table_item = a->table_dtype == GPU_FLOAT32 ? 4 : 2;
   return a->pairs % length == 0 && a->offset % length == 0 && a->size % length == 0 &&
          is_tensor_aligned(a, 0, tokens, table_item) && (!tokens[2] || is_tensor_aligned(a, 1, tokens, table_item));
 }
@@ -86,7 +78,7 @@ static int64_t count_blocks(const gpu_rotary_arguments *a, gpu_rotary_tensor *t)
     return 0;
   t->heads_at_once = gpu_power_of_two(t->heads, THREADS / a->lanes);
   int64_t tokens = THREADS / a->lanes / t->heads_at_once;
-  return (a->tokens.count + tokens - 1) / tokens;
+  return divide_up(a->tokens.count, tokens);
 }
 
 /* Tensors and tables are given; `cos` is one of the tables, for its type. */
@@ -103,7 +95,7 @@ static fl_status launch(const gpu_op *op, fl_call *call, gpu_rotary_arguments *a
     return status;
   a->table_dtype = (int32_t)table_dtype;
   a->vectorised = is_vectorised(a, v->tensors);
-  int64_t per_thread = a->vectorised ? 16 / item(query) : 1;
+  int64_t per_thread = a->vectorised ? gpu_vector_length(query) : 1;
   a->lanes = gpu_power_of_two(a->pairs / per_thread, GPU_ROTARY_THREADS);
   int64_t first = count_blocks(a, &a->tensors[0]), second = count_blocks(a, &a->tensors[1]);
   if (first + second > INT32_MAX)
@@ -125,7 +117,7 @@ static fl_status rotary_embedding(void *self, fl_call *call) {
   const DLTensor *cos = gpu_tensor(call, COS), *sin = gpu_tensor(call, SIN), *ids = gpu_tensor(call, POSITION_IDS);
   int64_t pairs = cos->shape[1], size = query->ndim == 2 ? 2 * pairs : query->shape[2];
   gpu_rotary_arguments arguments = {.positions = fl_data(ids),
-                                    .wide_positions = ids->dtype.bits == 64,
+                                    .wide_positions = gpu_is_wide(ids),
                                     .n_positions = cos->shape[0],
                                     .pairs = pairs,
                                     .offset = call->values[OFFSET].v.i,
@@ -180,7 +172,7 @@ static fl_status dual_chunk_rotary_embedding(void *self, fl_call *call) {
   DLTensor *query_out = gpu_tensor(call, QUERY_OUT), *key_out = gpu_tensor(call, KEY_OUT);
   const DLTensor *ids = gpu_tensor(call, POSITIONS), *k_cache = gpu_tensor(call, K);
   gpu_rotary_arguments arguments = {.positions = fl_data(ids),
-                                    .wide_positions = ids->dtype.bits == 64,
+                                    .wide_positions = gpu_is_wide(ids),
                                     .n_positions = k_cache->shape[0],
                                     .chunk = values[CHUNK].v.i - values[LOCAL].v.i,
                                     .pairs = values[ROTARY_DIM].v.i / 2,
@@ -201,9 +193,9 @@ static fl_status dual_chunk_rotary_embedding(void *self, fl_call *call) {
   return launch(self, call, &arguments, &v, k_cache);
 }
 
-const gpu_op gpu_rotary_ops[] = {
+static const gpu_op ops[] = {
     {.name = "rotary_embedding", .run = rotary_embedding, .module = &gpu_module_rotary},
     {.name = "apply_rotary_emb", .run = apply_rotary_emb, .module = &gpu_module_rotary},
     {.name = "dual_chunk_rotary_embedding", .run = dual_chunk_rotary_embedding, .module = &gpu_module_rotary},
-    {.name = NULL},
 };
+OP_LIST(ops);

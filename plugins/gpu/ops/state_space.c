@@ -1,4 +1,5 @@
 /* Launches of the convolution and the scans over sequences. */
+#include "plugins/gpu/kernels/arguments/state_space.h"
 #include "plugins/gpu/launch.h"
 
 #include <math.h>
@@ -17,16 +18,6 @@ KERNELS(selective_scan_256);
 KERNELS(mamba_chunk_scan);
 KERNELS(mamba_chunk_scan_128);
 KERNELS(mamba_chunk_scan_256);
-
-enum { MOST_BLOCKS = 65535 }; /* of a grid, in y */
-
-static unsigned at_most(int64_t blocks) {
-  return (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
-}
-
-static int64_t divide_up(int64_t n, int64_t by) {
-  return (n + by - 1) / by;
-}
 
 /* A dimension of one element may have any stride; the last is 1. */
 static gpu_array array_of(const DLTensor *tensor) {
@@ -58,13 +49,6 @@ static gpu_sequences sequences_of(const fl_call *call, uint32_t first, int64_t t
 
 enum { X, WEIGHT, BIAS, CONV_STATE, CONV_STARTS, CONV_INDICES, CONV_INITIAL, ACTIVATION, CONV_OUT };
 
-static bool is_row_aligned(const DLTensor *tensor) {
-  uint64_t bytes = tensor->dtype.bits / 8u, places = (uintptr_t)fl_data(tensor);
-  if (tensor->shape[0] > 1)
-    places |= (uint64_t)fl_stride(tensor, 0) * bytes;
-  return places % 16 == 0;
-}
-
 static gpu_conv_arguments conv_arguments(const fl_call *call) {
   const DLTensor *x = gpu_tensor(call, X), *out = gpu_tensor(call, CONV_OUT), *weight = gpu_tensor(call, WEIGHT);
   const DLTensor *state = gpu_tensor(call, CONV_STATE);
@@ -78,23 +62,20 @@ static gpu_conv_arguments conv_arguments(const fl_call *call) {
                               .out_channel = fl_stride(out, 0),
                               .width = (int32_t)weight->shape[1],
                               .silu = !strcmp(call->values[ACTIVATION].v.s, "silu"),
-                              .vectorised = is_row_aligned(x) && is_row_aligned(out),
+                              .vectorised = gpu_tensor_aligned(x) && gpu_tensor_aligned(out),
                               .sequences = sequences_of(call, CONV_STARTS, x->shape[1], state)};
 }
 
 /* Threads along channels, so that states, which are more than inputs, are read in one piece. */
 static gpu_shape shape_by_sequences(const gpu_conv_arguments *arguments) {
   enum { CHANNELS = 32, SEQUENCES = GPU_CONV_THREADS / CHANNELS };
-  return (gpu_shape){.grid = {(unsigned)divide_up(arguments->channels, CHANNELS),
-                              at_most(divide_up(arguments->sequences.n, SEQUENCES)), 1},
-                     .block = {CHANNELS, SEQUENCES, 1}};
+  return gpu_shape_of(arguments->channels, arguments->sequences.n, CHANNELS, SEQUENCES);
 }
 
 static gpu_shape shape_by_tokens(const gpu_conv_arguments *arguments, int64_t length) {
   int64_t vectors = divide_up(arguments->sequences.tokens, length);
-  unsigned x = gpu_power_of_two(vectors, GPU_CONV_THREADS), y = GPU_CONV_THREADS / x;
-  return (gpu_shape){.grid = {(unsigned)divide_up(vectors, x), at_most(divide_up(arguments->channels, y)), 1},
-                     .block = {x, y, 1}};
+  unsigned x = gpu_power_of_two(vectors, GPU_CONV_THREADS);
+  return gpu_shape_of(vectors, arguments->channels, x, GPU_CONV_THREADS / x);
 }
 
 /* Decoding has as many sequences as tokens, and one kernel for all of it; else states are left after all results are
@@ -105,7 +86,7 @@ static fl_status convolve(void *self, fl_call *call) {
   const DLTensor *x = gpu_tensor(call, X);
   gpu_dtype dtype = gpu_dtype_of(x);
   if (dtype == GPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return gpu_wrong_type(call, "x");
   gpu_conv_arguments arguments = conv_arguments(call);
   const gpu_sequences *sequences = &arguments.sequences;
   if (!arguments.channels || !sequences->tokens)
@@ -113,7 +94,7 @@ static fl_status convolve(void *self, fl_call *call) {
   gpu_shape by_sequences = shape_by_sequences(&arguments);
   if (sequences->n && sequences->tokens / sequences->n <= SHORT)
     return gpu_launch(op, call, &causal_conv1d_short[dtype], &by_sequences, &arguments);
-  gpu_shape by_tokens = shape_by_tokens(&arguments, 128 / x->dtype.bits);
+  gpu_shape by_tokens = shape_by_tokens(&arguments, gpu_vector_length(x));
   fl_status status = gpu_launch(op, call, &causal_conv1d[dtype], &by_tokens, &arguments);
   if (!status && arguments.state.data && sequences->n)
     status = gpu_launch(op, call, &causal_conv1d_state[dtype], &by_sequences, &arguments);
@@ -127,9 +108,7 @@ enum { U, DELTA, A, B, C, D, Z, DELTA_BIAS, SOFTPLUS, SSM_STATE, SCAN_STARTS, SC
 static bool supports_scan(void *self, const fl_call *call, const char **reason) {
   bool fits = gpu_tensor(call, B)->shape[1] <= GPU_SCAN_STATES;
   (void)self;
-  if (!fits && reason)
-    *reason = "states of more than 256 numbers";
-  return fits;
+  return gpu_answer(fits, "states of more than 256 numbers", reason);
 }
 
 static gpu_scan_arguments scan_arguments(const fl_call *call) {
@@ -175,14 +154,14 @@ static fl_status scan(void *self, fl_call *call) {
   gpu_dtype dtype = gpu_dtype_of(u);
   const char *reason;
   if (dtype == GPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'u': float32, float16 or bfloat16 expected");
+    return gpu_wrong_type(call, "u");
   if (!supports_scan(self, call, &reason))
     return fl_fail(call, FL_ENOTSUP, "%s: %s", op->name, reason);
   if (!u->shape[0] || !u->shape[1])
     return FL_OK;
   gpu_scan_arguments arguments = scan_arguments(call);
   int64_t groups = u->shape[0] / arguments.group_channels, n = arguments.sequences.n;
-  gpu_shape shape = {.grid = {(unsigned)groups * arguments.group_blocks, at_most(n ? n : 1), 1},
+  gpu_shape shape = {.grid = {(unsigned)groups * arguments.group_blocks, gpu_limit_blocks(n ? n : 1), 1},
                      .block = {GPU_SCAN_THREADS, 1, 1}};
   return gpu_launch(op, call, choose_scan(arguments.states, dtype), &shape, &arguments);
 }
@@ -212,9 +191,7 @@ enum {
 static bool supports_ssd(void *self, const fl_call *call, const char **reason) {
   bool fits = gpu_tensor(call, SSD_B)->shape[2] <= GPU_SCAN_STATES;
   (void)self;
-  if (!fits && reason)
-    *reason = "states of more than 256 numbers";
-  return fits;
+  return gpu_answer(fits, "states of more than 256 numbers", reason);
 }
 
 /* D of a head is that of all its rows. */
@@ -229,13 +206,7 @@ static gpu_array factors_of(const DLTensor *d) {
 
 /* Four numbers of a state are 16 bytes, wherever in it. */
 static bool has_aligned_rows(const DLTensor *state) {
-  if (!state || gpu_dtype_of(state) != GPU_FLOAT32 || state->shape[3] % 4)
-    return false;
-  uint64_t places = (uintptr_t)fl_data(state);
-  for (int d = 0; d < 3; d++)
-    if (state->shape[d] > 1)
-      places |= (uint64_t)fl_stride(state, d) * sizeof(float);
-  return places % 16 == 0;
+  return state && gpu_dtype_of(state) == GPU_FLOAT32 && state->shape[3] % 4 == 0 && gpu_tensor_aligned(state);
 }
 
 static gpu_ssd_arguments ssd_arguments(const fl_call *call) {
@@ -287,21 +258,21 @@ static fl_status scan_heads(void *self, fl_call *call) {
   gpu_dtype dtype = gpu_dtype_of(x);
   const char *reason;
   if (dtype == GPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element type of 'x': float32, float16 or bfloat16 expected");
+    return gpu_wrong_type(call, "x");
   if (!supports_ssd(self, call, &reason))
     return fl_fail(call, FL_ENOTSUP, "%s: %s", op->name, reason);
   if (!x->shape[0] || !x->shape[1] || !x->shape[2])
     return FL_OK;
   gpu_ssd_arguments arguments = ssd_arguments(call);
   int64_t n = arguments.sequences.n;
-  gpu_shape shape = {.grid = {arguments.heads * arguments.row_blocks, at_most(n ? n : 1), 1},
+  gpu_shape shape = {.grid = {arguments.heads * arguments.row_blocks, gpu_limit_blocks(n ? n : 1), 1},
                      .block = {GPU_SCAN_THREADS, 1, 1}};
   return gpu_launch(op, call, choose_ssd(arguments.states, dtype), &shape, &arguments);
 }
 
-const gpu_op gpu_state_space_ops[] = {
+static const gpu_op ops[] = {
     {.name = "causal_conv1d", .run = convolve, .module = &gpu_module_state_space},
     {.name = "mamba_chunk_scan", .run = scan_heads, .supports = supports_ssd, .module = &gpu_module_state_space},
     {.name = "selective_scan", .run = scan, .supports = supports_scan, .module = &gpu_module_state_space},
-    {.name = NULL},
 };
+OP_LIST(ops);

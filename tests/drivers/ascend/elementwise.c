@@ -1,14 +1,13 @@
 /* The stand-in's activations and norms. Prototypes: op_api headers of ops-nn. */
-#include "plugins/cpu/cpu.h"
 #include "tests/drivers/ascend/stand_in.h"
 
 #include <math.h>
 #include <string.h>
 
-#define REFERENCE(e, kernel, ...)                                                                                      \
+#define REFERENCE(e, op, ...)                                                                                          \
   do {                                                                                                                 \
     fl_value values_[] = {__VA_ARGS__};                                                                                \
-    return reference(e, kernel, values_, sizeof values_ / sizeof values_[0]);                                          \
+    return reference(e, op, values_, sizeof values_ / sizeof values_[0]);                                              \
   } while (0)
 #define AS_CPU(view, e, index) fl_tensor(as_cpu(&(view), &(e)->tensors[index]))
 
@@ -30,7 +29,7 @@ static int is_last(const aclOpExecutor *e, int64_t dim) {
 
 static int compute_swiglu(aclOpExecutor *e) {
   cpu_tensor_view x, out;
-  REFERENCE(e, cpu_reference_silu_and_mul, AS_CPU(x, e, 0), AS_CPU(out, e, 1));
+  REFERENCE(e, "silu_and_mul", AS_CPU(x, e, 0), AS_CPU(out, e, 1));
 }
 
 EXPORT int aclnnSwiGluGetWorkspaceSize(const aclTensor *x, int64_t dim, const aclTensor *out, uint64_t *workspace_size,
@@ -56,10 +55,9 @@ PHASE_2(SwiGlu)
 static int compute_clipped_swiglu(aclOpExecutor *e) {
   cpu_tensor_view x, out;
   if (e->i[0])
-    REFERENCE(e, cpu_reference_swigluoai_and_mul, AS_CPU(x, e, 0), fl_float(e->f[0]), fl_float(e->f[1]),
-              AS_CPU(out, e, 1));
-  REFERENCE(e, cpu_reference_silu_and_mul_with_clamp, AS_CPU(x, e, 0), fl_float(e->f[1]), fl_float(e->f[0]),
-            fl_float(e->f[2]), AS_CPU(out, e, 1));
+    REFERENCE(e, "swigluoai_and_mul", AS_CPU(x, e, 0), fl_float(e->f[0]), fl_float(e->f[1]), AS_CPU(out, e, 1));
+  REFERENCE(e, "silu_and_mul_with_clamp", AS_CPU(x, e, 0), fl_float(e->f[1]), fl_float(e->f[0]), fl_float(e->f[2]),
+            AS_CPU(out, e, 1));
 }
 
 EXPORT int aclnnClippedSwigluGetWorkspaceSize(const aclTensor *x, const aclTensor *group_index, int64_t dim,
@@ -89,8 +87,8 @@ PHASE_2(ClippedSwiglu)
 
 static int compute_situ_glu(aclOpExecutor *e) {
   cpu_tensor_view x, out;
-  REFERENCE(e, cpu_reference_situ_and_mul, AS_CPU(x, e, 0), fl_float(e->f[0]),
-            e->f[1] > 0 ? fl_float(e->f[1]) : fl_none(), AS_CPU(out, e, 1));
+  REFERENCE(e, "situ_and_mul", AS_CPU(x, e, 0), fl_float(e->f[0]), e->f[1] > 0 ? fl_float(e->f[1]) : fl_none(),
+            AS_CPU(out, e, 1));
 }
 
 EXPORT int aclnnSituGluGetWorkspaceSize(const aclTensor *x, int64_t dim, double beta, double linear_beta,
@@ -116,7 +114,7 @@ PHASE_2(SituGlu)
 
 static int compute_gelu_mul(aclOpExecutor *e) {
   cpu_tensor_view x, out;
-  REFERENCE(e, cpu_reference_gelu_and_mul, AS_CPU(x, e, 0), fl_string(e->s), AS_CPU(out, e, 1));
+  REFERENCE(e, "gelu_and_mul", AS_CPU(x, e, 0), fl_string(e->s), AS_CPU(out, e, 1));
 }
 
 EXPORT int aclnnGeluMulGetWorkspaceSize(const aclTensor *input, char *approximate, const aclTensor *out,
@@ -153,7 +151,7 @@ static int check_unary(aclOpExecutor *e, const aclTensor *x, const aclTensor *ou
 
 static int compute_gelu(aclOpExecutor *e) {
   cpu_tensor_view x, out;
-  REFERENCE(e, cpu_reference_gelu, AS_CPU(x, e, 0), fl_string(e->i[0] ? "tanh" : "none"), AS_CPU(out, e, 1));
+  REFERENCE(e, "gelu", AS_CPU(x, e, 0), fl_string(e->i[0] ? "tanh" : "none"), AS_CPU(out, e, 1));
 }
 
 EXPORT int aclnnGeluV2GetWorkspaceSize(const aclTensor *x, int64_t approximate, aclTensor *y, uint64_t *workspace_size,
@@ -172,12 +170,12 @@ PHASE_2(GeluV2)
 
 static int compute_fast_gelu(aclOpExecutor *e) {
   cpu_tensor_view x, out;
-  REFERENCE(e, cpu_reference_quick_gelu, AS_CPU(x, e, 0), AS_CPU(out, e, 1));
+  REFERENCE(e, "quick_gelu", AS_CPU(x, e, 0), AS_CPU(out, e, 1));
 }
 
 static int compute_squared_relu(aclOpExecutor *e) {
   cpu_tensor_view x, out;
-  REFERENCE(e, cpu_reference_relu2, AS_CPU(x, e, 0), AS_CPU(out, e, 1));
+  REFERENCE(e, "relu2", AS_CPU(x, e, 0), AS_CPU(out, e, 1));
 }
 
 #define UNARY(name, compute, chips)                                                                                    \
@@ -228,15 +226,15 @@ static int check_norm(aclOpExecutor *e, _Bool gamma_may_be_float) {
 static int compute_rms_norm(aclOpExecutor *e) {
   cpu_tensor_view x, gamma, y;
   write_roots(e, &e->tensors[NORM_X]);
-  REFERENCE(e, cpu_reference_rms_norm, AS_CPU(x, e, NORM_X), fl_none(), AS_CPU(gamma, e, GAMMA), fl_float(e->f[0]),
-            fl_none(), AS_CPU(y, e, Y), fl_none());
+  REFERENCE(e, "rms_norm", AS_CPU(x, e, NORM_X), fl_none(), AS_CPU(gamma, e, GAMMA), fl_float(e->f[0]), fl_none(),
+            AS_CPU(y, e, Y), fl_none());
 }
 
 static int compute_gemma_rms_norm(aclOpExecutor *e) {
   cpu_tensor_view x, gamma, y;
   write_roots(e, &e->tensors[NORM_X]);
-  REFERENCE(e, cpu_reference_gemma_rms_norm, AS_CPU(x, e, NORM_X), fl_none(), AS_CPU(gamma, e, GAMMA),
-            fl_float(e->f[0]), AS_CPU(y, e, Y), fl_none());
+  REFERENCE(e, "gemma_rms_norm", AS_CPU(x, e, NORM_X), fl_none(), AS_CPU(gamma, e, GAMMA), fl_float(e->f[0]),
+            AS_CPU(y, e, Y), fl_none());
 }
 
 static int start_norm(aclOpExecutor *e, const aclTensor *x, const aclTensor *gamma, double epsilon, const aclTensor *y,
@@ -278,7 +276,7 @@ static int compute_add_rms_norm(aclOpExecutor *e) {
   fl_value values[] = {AS_CPU(x1, e, NORM_X), AS_CPU(x2, e, X2), AS_CPU(gamma, e, GAMMA),
                        fl_float(e->f[0]),     fl_none(),         AS_CPU(y, e, Y),
                        AS_CPU(sum, e, X_OUT)};
-  int code = reference(e, cpu_reference_rms_norm, values, 7);
+  int code = reference(e, "rms_norm", values, 7);
   write_roots(e, &e->tensors[X_OUT]);
   return code;
 }

@@ -156,7 +156,7 @@ typedef struct cpu_tensor_view {
 } cpu_tensor_view;
 DLTensor *as_cpu(cpu_tensor_view *view, const aclTensor *tensor);
 
-/* Calls a reference kernel; 0, or the code of a kernel that failed. */
-int reference(aclOpExecutor *e, fl_kernel_fn kernel, fl_value *values, uint32_t n);
+/* Calls an op's reference kernel; 0, or the code of a kernel that failed. */
+int reference(aclOpExecutor *e, const char *op, fl_value *values, uint32_t n);
 
 #endif

@@ -1,5 +1,4 @@
 /* The stand-in's rotary embeddings, routing of experts and attention. Prototypes: op_api headers of ops-transformer. */
-#include "plugins/cpu/cpu.h"
 #include "tests/drivers/ascend/stand_in.h"
 
 #include <math.h>
@@ -41,7 +40,7 @@ static int compute_rope(aclOpExecutor *e) {
                        fl_bool(false),
                        fl_tensor(as_cpu(&views[5], &q_out)),
                        fl_tensor(as_cpu(&views[6], &k_out))};
-  return reference(e, cpu_reference_rotary_embedding, values, 10);
+  return reference(e, "rotary_embedding", values, 10);
 }
 
 EXPORT int aclnnRopeWithSinCosCacheGetWorkspaceSize(const aclTensor *positions, const aclTensor *query,
@@ -168,7 +167,7 @@ static int compute_gating_softmax(aclOpExecutor *e) {
   aclTensor weights = float_like(&e->tensors[1], &memory);
   fl_value values[] = {AS_CPU(x, e, 0), fl_int(e->i[0]), fl_bool(e->i[1]), fl_tensor(as_cpu(&y, &weights)),
                        AS_CPU(ids, e, 2)};
-  int code = reference(e, cpu_reference_topk_softmax, values, 5);
+  int code = reference(e, "topk_softmax", values, 5);
   copy_back(&e->tensors[1], &weights);
   free(memory);
   return code;
@@ -216,7 +215,7 @@ static int compute_gating(aclOpExecutor *e) {
                        fl_int(e->i[K_GROUP]), fl_string(sigmoid ? "sigmoid" : "softmax"),
                        fl_float(e->f[0]),     present(e, 4) ? AS_CPU(bias, e, 4) : fl_none(),
                        AS_CPU(y, e, 1),       AS_CPU(ids, e, 2)};
-  return reference(e, cpu_reference_grouped_topk, values, 10);
+  return reference(e, "grouped_topk", values, 10);
 }
 
 EXPORT int aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTensor *bias, int64_t k, int64_t k_group,
@@ -364,7 +363,7 @@ static int compute_attention(aclOpExecutor *e) {
   fl_value values[] = {
       AS_CPU(views[0], e, 0), AS_CPU(views[1], e, 1), AS_CPU(views[2], e, 2), fl_float(e->f[0]), fl_none(), fl_none(),
       AS_CPU(views[3], e, 3)};
-  return reference(e, cpu_reference_mm_encoder_attn, values, 7);
+  return reference(e, "mm_encoder_attn", values, 7);
 }
 
 EXPORT int aclnnFusedInferAttentionScoreV3GetWorkspaceSize(

@@ -147,9 +147,7 @@ fl_status cpu_flagos_conv(fl_call *call, const cpu_conv *conv) {
   return FL_OK;
 }
 
-fl_status cpu_flagos_causal_conv1d(void *self, fl_call *call) {
-  cpu_conv conv;
-  fl_status status = cpu_conv_read(call, &conv);
-  (void)self;
-  return status ? status : cpu_flagos_conv(call, &conv);
-}
+static const fl_impl ops[] = {
+    {.op_name = "causal_conv1d", CPU_FLAGOS, .fn = cpu_causal_conv1d, .self = (cpu_conv_fn[]){cpu_flagos_conv}},
+};
+OP_LIST(ops);

@@ -7,7 +7,7 @@
 
 enum { USE_MLA, USE_SPARSE, RESULT };
 
-fl_status cpu_attention_backend(void *self, fl_call *call) {
+static fl_status attention_backend(void *self, fl_call *call) {
   (void)self;
   bool use_mla = call->values[USE_MLA].v.b, use_sparse = call->values[USE_SPARSE].v.b;
   if (use_sparse && !use_mla)
@@ -17,3 +17,9 @@ fl_status cpu_attention_backend(void *self, fl_call *call) {
   call->values[RESULT] = fl_string("vllm.v1.attention.backends.cpu_attn.CPUAttentionBackend");
   return FL_OK;
 }
+
+static const fl_impl ops[] = {
+    {.op_name = "attention_backend", CPU_REFERENCE, .fn = attention_backend},
+    {.op_name = "attention_backend", CPU_FLAGOS, .fn = attention_backend},
+};
+OP_LIST(ops);

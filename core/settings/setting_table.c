@@ -1,5 +1,5 @@
-/* The table of settings: see settings.h. How values are read by type is in setting_types.c. */
-#include "core/settings/settings.h"
+/* The table of settings: see setting_table.h. How values are read by type is in setting_types.c. */
+#include "core/settings/setting_table.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -187,31 +187,36 @@ const char *fl_setting_foreign(const char *name) {
 
 /* ------------------------------------------------------------------------------------------------------- reading */
 
-static void replace(fl_setting_value *value, fl_setting_value *by) {
-  fl_setting_value_free(value);
-  *value = *by;
-  value->set = true;
-  *by = (fl_setting_value){0};
+/* What it gives replaces *value, whose origin is `origin` then. `source`: text with white space around it. */
+static bool read_value(fl_problems *problems, const fl_setting_row *row, fl_setting_source source, fl_place origin,
+                       fl_setting_value *value) {
+  fl_setting_value read = {0};
+  const char *word = source.text;
+  size_t length = word ? fl_trim(&word, strlen(word)) : 0;
+  char *trimmed = word ? fl_strndup(word, length) : NULL;
+  bool valid = trimmed || !word;
+  if (!valid)
+    problems->no_memory = true;
+  source.text = trimmed;
+  valid = valid && row->type->read(problems, row, &source, &read);
+  if (valid) {
+    fl_setting_value_free(value);
+    *value = read;
+    value->set = true;
+    value->origin = fl_place_origin(problems, origin);
+  } else
+    fl_setting_value_free(&read);
+  free(trimmed);
+  return valid;
 }
 
 bool fl_setting_from_text(fl_problems *problems, const fl_setting_row *row, const char *source, const char *text,
                           fl_setting_value *value) {
-  fl_setting_value read = {0};
   const char *word = text;
-  size_t length = fl_trim(&word, strlen(text));
-  if (!*text || (!length && !(row->flags & FL_SETTING_BLANK_COUNTS)))
+  fl_place place = {.source = source};
+  if (!*text || (!(row->flags & FL_SETTING_BLANK_COUNTS) && !fl_trim(&word, strlen(text))))
     return false;
-  char *trimmed = strndup(word, length);
-  bool valid = trimmed && row->type->from_text(problems, row, source, trimmed, &read);
-  if (!trimmed)
-    problems->no_memory = true;
-  if (valid) {
-    read.origin = fl_place_origin(problems, (fl_place){.source = source});
-    replace(value, &read);
-  }
-  fl_setting_value_free(&read);
-  free(trimmed);
-  return valid;
+  return read_value(problems, row, (fl_setting_source){.place = place, .text = text}, place, value);
 }
 
 static void report_unknown_key(fl_problems *problems, fl_place place, const char *key) {
@@ -264,14 +269,13 @@ void fl_settings_from_yaml(fl_problems *problems, fl_yaml *yaml, fl_setting_valu
   }
   find_keys(problems, yaml, root, keys, nodes);
   for (size_t id = 0; id < FL_N_SETTINGS; id++) {
-    fl_setting_value read = {0};
-    /* A key without a value is one that is not set. */
-    if (nodes[id] && fl_yaml_kind_of(nodes[id]) != FL_YAML_NULL &&
-        fl_setting_table[id].type->from_yaml(problems, &fl_setting_table[id], yaml, nodes[id], &read)) {
-      read.origin = fl_place_origin(problems, fl_yaml_place(yaml, keys[id]));
-      replace(&values[id], &read);
-    }
-    fl_setting_value_free(&read);
+    const fl_yaml_node *node = nodes[id];
+    fl_yaml_kind kind = node ? fl_yaml_kind_of(node) : FL_YAML_NULL;
+    bool scalar = kind != FL_YAML_LIST && kind != FL_YAML_MAP;
+    if (kind != FL_YAML_NULL) /* a key without a value is one that is not set */
+      read_value(problems, &fl_setting_table[id],
+                 (fl_setting_source){fl_yaml_place(yaml, node), scalar ? fl_yaml_text(node) : NULL, yaml, node},
+                 fl_yaml_place(yaml, keys[id]), &values[id]);
   }
 }
 
@@ -286,16 +290,4 @@ void fl_settings_add_builtin(fl_problems *problems, fl_setting_value values[FL_N
     else if (!value->origin)
       value->origin = fl_place_origin(problems, (fl_place){.source = "built-in"});
   }
-}
-
-void fl_setting_add_json(const fl_setting_row *row, const fl_setting_value *value, fl_text *json) {
-  row->type->to_json(row, value, json);
-}
-
-void fl_setting_value_free(fl_setting_value *value) {
-  free(value->word);
-  free(value->origin);
-  fl_strings_free(&value->names);
-  fl_orders_free(&value->orders);
-  *value = (fl_setting_value){0};
 }
