@@ -150,6 +150,9 @@ void check_platform(fl_host *host, findings *list) {
   }
   for (uint32_t i = 0; i < report->n; i++)
     check_hardware(host, &report->platforms[i], list);
+  if (*fl_platform_unserved(report))
+    finding_add(list, FINDING_NOTE, "platform", "for an accelerator, install its vendor's plugin",
+                "on the bus, and no plugin serves it: %s", fl_platform_unserved(report));
   if (!*report->config_file && !is_variable_set("VLLM_FL_CONFIG")) /* which stands in for it */
     finding_add(list, FINDING_NOTE, "platform", "", "no platform file for %s: built-in values are in force",
                 report->active);

@@ -168,12 +168,15 @@ int command_explain(int argc, char **argv) {
   int exit_status, first = cli_parse(&syntax, argc, argv, &exit_status);
   if (first < 0)
     return exit_status;
-  if (!cli_device_type(device, &device_type))
-    return EXIT_USAGE;
   fl_host *host = cli_open_host(0, &exit_status);
   if (!host)
     return exit_status;
-  exit_status = first < argc ? explain_one(host, argv[first], device_type, json) : explain_all(host, device_type, json);
+  if (!cli_device_type(host, device, &device_type))
+    exit_status = EXIT_USAGE;
+  else if (first < argc)
+    exit_status = explain_one(host, argv[first], device_type, json);
+  else
+    exit_status = explain_all(host, device_type, json);
   fl_host_destroy(host);
   return exit_status;
 }

@@ -14,14 +14,6 @@ typedef struct name {
   int32_t number;
 } name;
 
-/* Names of device types beside those of the library. */
-static const name aliases[] = {
-    {"ascend", kDLExtDev}, /* DLPack's number for any device of a vendor's own */
-    {"ext", kDLExtDev},    {"nvidia", kDLCUDA}, {"amd", kDLROCM}, {"npu", kDLExtDev}, {NULL, 0},
-};
-
-enum { DEVICE_TYPES = 64 };
-
 static const name dtypes[] = {
     {"float32", FL_FLOAT32},
     {"float16", FL_FLOAT16},
@@ -69,39 +61,11 @@ int cli_unknown(const char *what, const char *prefix, const char *word, const ch
   return EXIT_USAGE;
 }
 
-bool cli_find_device_type(const char *word, int32_t *device_type) {
-  for (int32_t type = 0; type < DEVICE_TYPES; type++) {
-    const char *known = fl_device_type_name(type);
-    if (known && !strcmp(known, word)) {
-      *device_type = type;
-      return true;
-    }
-  }
-  for (const name *alias = aliases; alias->name; alias++)
-    if (!strcmp(alias->name, word)) {
-      *device_type = alias->number;
-      return true;
-    }
-  int32_t dispatched = fl_dispatch_device(word); /* vLLM's words: hip, xpu… */
-  if (dispatched > 0)
-    *device_type = dispatched;
-  return dispatched > 0;
-}
-
-bool cli_device_type(const char *word, int32_t *device_type) {
-  const char *words[DEVICE_TYPES + sizeof aliases / sizeof *aliases] = {NULL};
-  size_t n = 0;
-  if (cli_find_device_type(word, device_type))
-    return true;
-  for (int32_t type = 0; type < DEVICE_TYPES; type++)
-    if (fl_device_type_name(type))
-      words[n++] = fl_device_type_name(type);
-  for (const name *alias = aliases; alias->name; alias++)
-    words[n++] = alias->name;
-  if (!strcasecmp(word, "gpu")) /* one letter from "cpu", which is not what was meant */
-    words[0] = NULL;
-  cli_unknown("device type", "", word, words, "device types: cpu, cuda, rocm, ascend (ext_dev)");
-  return false;
+bool cli_device_type(fl_host *host, const char *word, int32_t *device_type) {
+  fl_status status = fl_find_device_type(host, word, device_type);
+  if (status)
+    cli_error("%s", fl_error_message());
+  return !status;
 }
 
 const char *cli_device_name(int32_t device_type) {

@@ -350,12 +350,12 @@ int command_verify(int argc, char **argv) {
   if (seed && (status = parse_seed(seed, &asked.seed)))
     return status;
   asked.has_device = device != NULL;
-  if (device && !cli_device(device, &asked.device))
-    return EXIT_USAGE;
   fl_host *host = cli_open_host(0, &status);
   if (!host)
     return status;
-  status = device ? cli_check_device(host, asked.device) : EXIT_OK;
+  status = !device                                   ? EXIT_OK
+           : cli_device(host, device, &asked.device) ? cli_check_device(host, asked.device)
+                                                     : EXIT_USAGE;
   if (!status)
     status = verify(host, &asked, argc - first, argv + first);
   fl_host_destroy(host);

@@ -4,6 +4,7 @@
 
 #include "core/platform/availability.h"
 #include "core/platform/device.h"
+#include "core/platform/kind.h"
 #include "core/platform/platform.h"
 #include "core/platform/probe.h"
 

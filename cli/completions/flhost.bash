@@ -15,7 +15,7 @@ _flhost() {
   fi
   case $before in
   --device)
-    mapfile -t COMPREPLY < <(compgen -W 'cpu cuda rocm ascend ext_dev' -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "cpu cuda rocm ext_dev $("${COMP_WORDS[0]}" platform 2>/dev/null | awk '/^PLATFORM/ { found = 1; next } !NF { found = 0 } found && !/^(cpu|cuda|rocm) / { print $1 }')" -- "$word")
     return
     ;;
   --dtype)

@@ -225,11 +225,10 @@ static fl_device_list *list_devices(fl_host *host, int32_t device_type, bool in_
   fl_device_list *list = calloc(1, sizeof *list);
   snprintf(message, sizeof message, "%s", fl_error_message());
   if (list && !fl_backend_find(host, device_type, backend)) {
-    bool answered = true;
-    if (!in_use)
-      answered = fl_probe_devices(&backend->platform, backend->self, backend->plugin, FL_DRIVER_TIMEOUT_MS, list);
-    if (answered && !list->n)
+    if (in_use)
       fl_list_devices(&backend->platform, backend->self, list);
+    else
+      fl_probe_devices(&backend->platform, backend->self, backend->plugin, FL_DRIVER_TIMEOUT_MS, list);
   }
   fl_error(FL_OK, "%s", message);
   return list;

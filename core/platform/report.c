@@ -44,6 +44,11 @@ static bool of_kind(const fl_platform_kind *kind, const struct hwloc_pcidev_attr
   return false;
 }
 
+static void add_place(fl_text *text, const struct hwloc_pcidev_attr_s *device) {
+  fl_text_add(text, "%04x:%04x at %04x:%02x:%02x.%x", device->vendor_id, device->device_id, device->domain, device->bus,
+              device->dev, device->func);
+}
+
 /* Devices of one platform on the bus, with their names. */
 static uint32_t list_devices(const machine *m, const fl_platform_kind *kind, fl_text *names) {
   uint32_t n = 0;
@@ -52,11 +57,36 @@ static uint32_t list_devices(const machine *m, const fl_platform_kind *kind, fl_
     if (!of_kind(kind, device))
       continue;
     const char *name = hwloc_obj_get_info_by_name(object, "PCIDevice");
-    fl_text_add(names, "%s%s %s (%04x:%04x at %04x:%02x:%02x.%x)", n ? ", " : "", kind->title, name ? name : "device",
-                device->vendor_id, device->device_id, device->domain, device->bus, device->dev, device->func);
+    fl_text_add(names, "%s%s %s (", n ? ", " : "", kind->title, name ? name : "device");
+    add_place(names, device);
+    fl_text_add(names, ")");
     n++;
   }
   return n;
+}
+
+/* What may compute, by the base class or the class of its kind of device. */
+static const char *class_name(uint16_t class_id) {
+  return class_id >> 8 == 0x03   ? "graphics"
+         : class_id >> 8 == 0x12 ? "accelerator"
+         : class_id == 0x0b40    ? "co-processor"
+                                 : NULL;
+}
+
+/* Devices that may compute and are no kind's. */
+static void list_unserved(const machine *m, const fl_platform_kind *kinds, fl_text *names) {
+  for (hwloc_obj_t object = NULL; m->known && (object = hwloc_get_next_pcidev(m->topology, object));) {
+    const struct hwloc_pcidev_attr_s *device = &object->attr->pcidev;
+    const char *vendor = hwloc_obj_get_info_by_name(object, "PCIVendor");
+    bool is_served = !class_name(device->class_id);
+    for (const fl_platform_kind *kind = kinds; kind->name && !is_served; kind++)
+      is_served = of_kind(kind, device);
+    if (is_served)
+      continue;
+    fl_text_add(names, "%s%s%s%s ", names->length ? ", " : "", vendor ? vendor : "", vendor ? " " : "",
+                class_name(device->class_id));
+    add_place(names, device);
+  }
 }
 
 /* ------------------------------------------------------------------------------------------------------- diagnosis */
@@ -70,7 +100,8 @@ static void add_bus(const fl_finding *f, fl_text *text) {
     fl_text_add(text, "no %s device on the PCI bus", f->kind->title);
 }
 
-static void add_driver(const fl_finding *f, fl_text *text) {
+/* `list`: what an active plugin says of the devices; NULL: nobody was asked. */
+static void add_driver(const fl_finding *f, const fl_device_list *list, fl_text *text) {
   const fl_probe *probe = &f->probe;
   bool missing = !probe->opened && strstr(probe->words, "cannot open shared object file: No such file");
   if (missing && !f->on_bus && !f->node) /* nothing speaks for such a device: no need for the loader's words */
@@ -81,14 +112,19 @@ static void add_driver(const fl_finding *f, fl_text *text) {
     fl_text_add(text, ", driver library does not open: %s", probe->words);
   else if (!f->node)
     fl_text_add(text, "; driver library %s opens, but there is no device node %s", probe->driver, f->kind->nodes[0]);
-  else if (!probe->count)
+  else if (list && !list->count)
     fl_text_add(text, "; driver reports no device");
-  else
-    fl_text_add(text, "; driver failed: %s", probe->words);
+  else if (list && *list->words)
+    fl_text_add(text, "; driver failed: %s", list->words);
 }
 
-static void diagnose(const fl_finding *f, fl_text *text) {
-  int count = f->probe.count;
+/* Devices that count for the platform: what says so has its driver and its node. */
+static int32_t count_devices(const fl_finding *f, const fl_device_list *list) {
+  return list && f->node && f->probe.opened ? list->count : -1;
+}
+
+static void diagnose(const fl_finding *f, const fl_device_list *list, fl_text *text) {
+  int32_t count = count_devices(f, list);
   if (count > 0) {
     fl_text_add(text, "driver reports %d device%s", count, count == 1 ? "" : "s");
     if (f->bus_known && !f->on_bus)
@@ -96,7 +132,7 @@ static void diagnose(const fl_finding *f, fl_text *text) {
     return;
   }
   add_bus(f, text);
-  add_driver(f, text);
+  add_driver(f, list, text);
   fl_platform_add_permission(f->node, text);
 }
 
@@ -112,6 +148,7 @@ typedef struct owned_lists {
 typedef struct owned_report {
   fl_platform_report report; /* first: the pointer that is handed out leads back here */
   fl_strings strings;
+  const char *unserved;
   owned_lists *lists; /* by platform */
   fl_platform_info platforms[];
 } owned_report;
@@ -125,6 +162,10 @@ void fl_platform_report_free(fl_platform_report *report) {
   free(owned->lists);
   fl_strings_free(&owned->strings);
   free(owned);
+}
+
+const char *fl_platform_unserved(const fl_platform_report *report) {
+  return ((const owned_report *)report)->unserved;
 }
 
 /* A copy that lives as long as the report; "" and *failed when out of memory. */
@@ -191,7 +232,7 @@ static void report_cpu(owned_report *owned, const fl_platform_kind *kind, const 
 /* What a plugin says of its platform; `diagnosis` gets a sentence. */
 static fl_plugin_finding ask_plugin(const fl_component_record *component, fl_text *diagnosis, bool *failed) {
   const char *reason;
-  fl_plugin_finding found = {.plugin = component->plugin, .list = calloc(1, sizeof *found.list)};
+  fl_plugin_finding found = {.plugin = component->plugin, .loaded = true, .list = calloc(1, sizeof *found.list)};
   found.active = fl_component_is_active(component, &reason);
   if (!found.active)
     snprintf(found.reason, sizeof found.reason, "%s", reason ? reason : "not active");
@@ -214,7 +255,15 @@ static fl_plugin_finding ask_plugin(const fl_component_record *component, fl_tex
   return found;
 }
 
-/* A built-in platform, with what a plugin of that platform says where that is not what the driver says already. */
+/* Its plugin is not there to be asked. */
+static fl_plugin_finding miss_plugin(const fl_platform_kind *kind, fl_text *diagnosis) {
+  fl_plugin_finding missed = {.plugin = kind->plugin};
+  snprintf(missed.reason, sizeof missed.reason, "%s", kind->problem ? kind->problem : "it was withdrawn");
+  fl_text_add(diagnosis, "plugin '%s' is not loaded: %s", kind->plugin, missed.reason);
+  return missed;
+}
+
+/* A platform that a plugin describes, with what that says itself where it is not what the driver says already. */
 static void report_kind(owned_report *owned, const fl_platform_kind *kind, const fl_component_record *component,
                         const machine *m, bool *failed) {
   fl_text names = {0}, diagnosis = {0}, words = {0};
@@ -222,24 +271,25 @@ static void report_kind(owned_report *owned, const fl_platform_kind *kind, const
   fl_finding f = {.kind = kind, .bus_known = m->known, .node = fl_platform_node(kind)};
   f.on_bus = list_devices(m, kind, &names);
   f.devices = fl_text_get(&names);
-  fl_probe_driver(&kind->driver, f.node != NULL, FL_DRIVER_TIMEOUT_MS, &f.probe);
-  diagnose(&f, &diagnosis);
-  if (component)
-    plugin = ask_plugin(component, &words, failed);
-  if (component && plugin.active != (f.probe.count > 0))
+  fl_probe_driver(&kind->driver, FL_DRIVER_TIMEOUT_MS, &f.probe);
+  plugin = component ? ask_plugin(component, &words, failed) : miss_plugin(kind, &words);
+  const fl_device_list *said = plugin.active ? plugin.list : NULL;
+  int32_t count = count_devices(&f, said);
+  diagnose(&f, said, &diagnosis);
+  if (f.node && f.probe.opened ? !said : plugin.active) /* else it is in the diagnosis, or there is nothing to ask */
     fl_text_add(&diagnosis, "; %s", fl_text_get(&words));
   *failed |= words.failed;
   fl_text_free(&words);
-  add_platform(owned, (fl_platform_info){.name = kind->name,
-                                         .plugin = keep(owned, component ? component->plugin : "", failed),
+  add_platform(owned, (fl_platform_info){.name = keep(owned, kind->name, failed),
+                                         .plugin = keep(owned, plugin.plugin, failed),
                                          .pci_devices = f.on_bus,
                                          .pci = keep(owned, f.devices, failed),
                                          .driver_found = f.probe.opened,
                                          .driver = keep(owned, f.probe.opened ? f.probe.driver : f.probe.words, failed),
-                                         .device_count = f.probe.count,
+                                         .device_count = count,
                                          .device_type = kind->device_type,
                                          .diagnosis = keep_text(owned, &diagnosis, failed)});
-  add_lists(owned, &f, component ? &plugin : NULL, plugin.list, failed);
+  add_lists(owned, &f, &plugin, plugin.list, failed);
   *failed |= names.failed;
   fl_text_free(&names);
 }
@@ -259,7 +309,24 @@ static void report_component(owned_report *owned, const fl_component_record *com
   add_lists(owned, NULL, &plugin, plugin.list, failed);
 }
 
-/* The plugin's component for a built-in platform, NULL if none. */
+/* One that is forced, and known by its platform file alone. */
+static void report_unknown(owned_report *owned, const char *name, bool *failed) {
+  static const char missing[] = "no plugin brings it";
+  static const fl_platform_step step = {
+      "plugin", "missing", missing,
+      "install the vendor's plugin, or name its directory in VLLM_FL_PLUGIN_PATH; else force no platform"};
+  add_platform(owned, (fl_platform_info){.name = keep(owned, name, failed),
+                                         .plugin = "",
+                                         .pci = "",
+                                         .driver = "",
+                                         .device_count = -1,
+                                         .diagnosis = missing,
+                                         .device_type = kDLExtDev,
+                                         .steps = &step,
+                                         .n_steps = 1});
+}
+
+/* What a plugin brought for a kind, NULL if nothing. */
 static const fl_component_record *component_of(const fl_platform_kind *kind, const fl_component_record *components,
                                                uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
@@ -268,53 +335,58 @@ static const fl_component_record *component_of(const fl_platform_kind *kind, con
   return NULL;
 }
 
-static bool is_built_in(const fl_platform_kind *kinds, const char *name) {
-  while (kinds->name && strcmp(kinds->name, name))
+/* Is there a row for it, made from its kind? */
+static bool is_described(const fl_platform_kind *kinds, const char *name) {
+  while (kinds->name && (!kinds->is_described || strcmp(kinds->name, name)))
     kinds++;
   return kinds->name != NULL;
 }
 
-static void mark_active(fl_platform_info *platforms, uint32_t n, const char *active) {
+static bool mark_active(fl_platform_info *platforms, uint32_t n, const char *active) {
+  bool found = false;
   for (uint32_t i = 0; i < n; i++)
-    platforms[i].active = !strcmp(platforms[i].name, active);
+    found |= platforms[i].active = !strcmp(platforms[i].name, active);
+  return found;
 }
 
-fl_status fl_platform_report_among(const fl_platform_kind *kinds, const char *active, const char *origin,
-                                   const char *config_file, const fl_component_record *components, uint32_t n,
-                                   fl_platform_report **report) {
+fl_status fl_platform_report_create(const fl_platform_kind *kinds, const char *active, const char *origin,
+                                    const char *config_file, const fl_component_record *components, uint32_t n,
+                                    fl_platform_report **report) {
   machine m;
   bool failed = false;
   uint32_t n_kinds = 0;
   while (kinds[n_kinds].name)
     n_kinds++;
-  owned_report *owned = calloc(1, sizeof *owned + (n_kinds + n) * sizeof owned->platforms[0]);
+  owned_report *owned = calloc(1, sizeof *owned + (n_kinds + n + 1) * sizeof owned->platforms[0]);
   if (owned)
-    owned->lists = calloc(n_kinds + n, sizeof *owned->lists);
+    owned->lists = calloc(n_kinds + n + 1, sizeof *owned->lists);
   if (!owned || !owned->lists || !machine_load(&m)) {
     fl_platform_report_free((fl_platform_report *)owned);
     return fl_error_no_memory();
   }
   report_cpu(owned, kinds, &m, &failed);
   for (const fl_platform_kind *kind = kinds + 1; kind->name; kind++)
-    report_kind(owned, kind, component_of(kind, components, n), &m, &failed);
+    if (kind->is_described)
+      report_kind(owned, kind, component_of(kind, components, n), &m, &failed);
   for (uint32_t i = 0; i < n; i++)
-    if (fl_component_is_platform(&components[i]) && !is_built_in(kinds, components[i].name))
+    if (fl_component_is_platform(&components[i]) && !is_described(kinds, components[i].name))
       report_component(owned, &components[i], &failed);
+  fl_text unserved = {0};
+  list_unserved(&m, kinds, &unserved);
+  owned->unserved = keep_text(owned, &unserved, &failed);
   hwloc_topology_destroy(m.topology);
   owned->report.active = keep(owned, active, &failed);
   owned->report.active_origin = keep(owned, origin, &failed);
   owned->report.config_file = keep(owned, config_file, &failed);
   owned->report.platforms = owned->platforms;
-  mark_active(owned->platforms, owned->report.n, active);
+  if (!mark_active(owned->platforms, owned->report.n, active)) {
+    report_unknown(owned, active, &failed);
+    mark_active(owned->platforms, owned->report.n, active);
+  }
   if (failed) {
     fl_platform_report_free(&owned->report);
     return fl_error_no_memory();
   }
   *report = &owned->report;
   return FL_OK;
-}
-
-fl_status fl_platform_report_create(const char *active, const char *origin, const char *config_file,
-                                    const fl_component_record *components, uint32_t n, fl_platform_report **report) {
-  return fl_platform_report_among(fl_platform_kinds, active, origin, config_file, components, n, report);
 }

@@ -18,7 +18,7 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
          "policy file (YAML); complete: every other source of the settings that have a YAML key is ignored"},
     [FL_SETTING_PLATFORM] =
         {"VLLM_FL_PLATFORM", NULL, &fl_type_word, "auto", NULL, 0, 0,
-         "forces the platform: cpu, cuda, rocm, ascend (or nvidia, amd, npu), or one that a plugin brings"},
+         "forces the platform: cpu, or one that a plugin brings, by its name or an alias (cuda or nvidia)"},
     [FL_SETTING_PREFER] =
         {"VLLM_FL_PREFER", "prefer", &fl_type_word, "flagos", prefer_words, 0, 0,
          "kind of implementation that is tried first: flagos, vendor or reference; it reorders and removes nothing"},

@@ -20,8 +20,8 @@ typedef struct fl_platform_step {
 
 /* What was found of one platform. */
 typedef struct fl_platform_info {
-  const char *name;      /* "cpu", "cuda", "rocm", "ascend", or a plugin's */
-  const char *plugin;    /* "" for the built-in ones */
+  const char *name;      /* "cpu", or what a plugin brings: "cuda" */
+  const char *plugin;    /* "" for the processor, and where none brings it */
   bool active;           /* the one whose file is used */
   uint32_t pci_devices;  /* devices of that vendor on the bus */
   const char *pci;       /* their names, comma separated, "" if none */
@@ -47,6 +47,11 @@ typedef struct fl_platform_report {
 
 /* Looks at the hardware and drivers. May take some 100 ms. The caller frees the report. */
 FL_API fl_status fl_get_platform(fl_host *host, fl_platform_report **report);
+
+/* Graphics cards and accelerators on the bus that are no platform's, since no plugin was found that describes them:
+ * comma separated, "" if there is none. Valid as long as the report. */
+FL_API const char *fl_platform_unserved(const fl_platform_report *report);
+
 FL_API void fl_platform_report_free(fl_platform_report *report);
 
 #ifdef __cplusplus

@@ -413,10 +413,10 @@ typedef struct fl_device_properties {
  * process, or in this one when its devices are in use; an initialised driver that is asked in a child answers with an
  * error, which is held against nobody.
  *
- * `device` is the device_id of its tensors, 0 for the first. The functions from `properties` to `error` let an engine, and
- * flhost's own commands, put tensors on the device; they come together: all, or none (NULL). They may be called from
- * any thread, keep the thread's current device as it was, and return FL_OK, or FL_ENOMEM or FL_EDEVICE with the reason
- * in `error`.
+ * `device` is the device_id of its tensors, 0 for the first. The functions from `properties` to `error` let an engine,
+ * and flhost's own commands, put tensors on the device; they come together: all, or none (NULL). They may be called
+ * from any thread, keep the thread's current device as it was, and return FL_OK, or FL_ENOMEM or FL_EDEVICE with the
+ * reason in `error`.
  */
 typedef struct fl_platform {
   uint32_t size;
@@ -443,6 +443,9 @@ typedef struct fl_platform {
   /* Does a device of architecture `arch` run what needs `least`, one name of a fl_impl.min_arch? Compares the two and
    * looks at nothing else; a name that it does not know is no reason to say no. NULL: equal names alone do. */
   bool (*arch_reaches)(void *self, const char *arch, const char *least);
+  /* Writes the driver's version, "13.0", asking nothing that initialises it; leaves `text` alone where it is not known.
+   * NULL = unknown. */
+  void (*driver_version)(void *self, char *text, size_t size);
 } fl_platform;
 
 /* What fl_platform.copy copies between. */
@@ -569,6 +572,28 @@ typedef struct fl_plugin_note {
  * (VLLM_FL_PLATFORM) or listed, or when memory of a device is asked for.
  */
 #define FL_PLUGIN_PLATFORM(name_, signs_) FL_PLUGIN_TEXT_NOTE(flhost_plugin_platform, 3, name_ ":" signs_)
+
+/*
+ * Beside FL_PLUGIN_PLATFORM, once at most: the platform's other names, and how its devices show on a machine, so that
+ * `flhost platform` tells each step from the bus to a device, also where the plugin cannot be loaded. Clauses with
+ * semicolons between them, each a key, a colon and up to 8 words:
+ *     FL_PLUGIN_HARDWARE("title: Acme; aliases: acmegpu; device: ext_dev; pci: 1abc 0302 1200;"
+ *                        "nodes: /dev/acmectl /dev/acme[0-9]*; kernel: /sys/module/acme; module: acme;"
+ *                        "version: /sys/module/acme/version; masks: ACME_VISIBLE_DEVICES;"
+ *                        "driver: libacme.so.2 libacme.so.1; directories: $ACME_PATH /opt/acme");
+ * - title: the vendor, as people call it; aliases: words that stand for the platform in VLLM_FL_PLATFORM and --device;
+ *   device: the type of its tensors by DLPack's name, ext_dev if not given.
+ * - pci: vendor, and the classes (base class and subclass) of its devices, hexadecimal.
+ * - nodes: patterns of all device nodes that a user must be able to open. The files of FL_PLUGIN_PLATFORM are those of
+ *   which one must exist.
+ * - kernel: files one of which is there when the kernel's driver is loaded; module: its name, if it has one; version:
+ *   files that hold its version.
+ * - masks: variables that hide devices from a process.
+ * - driver: names of the driver's library, newest first; directories: where the vendor installs it (in lib/ there), if
+ *   not where the loader looks: the first that is given, a variable ($) being given when it is set.
+ * title, pci, kernel and driver are required. An unknown key is an error, unless the plugin is of a newer minor ABI.
+ */
+#define FL_PLUGIN_HARDWARE(text_) FL_PLUGIN_TEXT_NOTE(flhost_plugin_hardware, 4, text_)
 
 /* An ELF note of the owner "flhost" that holds a text. */
 #define FL_PLUGIN_TEXT_NOTE(variable_, type_, text_)                                                                   \

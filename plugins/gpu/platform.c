@@ -51,9 +51,11 @@ static void describe_driver(char *text, size_t size) {
   int version = 0;
   if (gpu.call.version(&version))
     version = 0;
-  bool hip = gpu.device_type == kDLROCM; /* 50221153 is 5.2 */
-  int major = hip ? version / 10000000 : version / 1000, minor = hip ? version / 100000 % 100 : version % 1000 / 10;
-  snprintf(text, size, "%d.%d%s", major, minor, gpu_is_stand_in() ? " (a stand-in of the tests)" : "");
+  const char *stand_in = gpu_is_stand_in() ? " (a stand-in of the tests)" : "";
+  if (gpu.device_type == kDLROCM) /* 50221153 is 5.2.21153 */
+    snprintf(text, size, "%d.%d.%d%s", version / 10000000, version / 100000 % 100, version % 100000, stand_in);
+  else
+    snprintf(text, size, "%d.%d%s", version / 1000, version % 1000 / 10, stand_in);
 }
 
 static fl_status properties(void *self, int32_t ordinal, fl_device_properties *p) {
@@ -170,6 +172,13 @@ static const char *error(void *self) {
   return words;
 }
 
+static void driver_version(void *self, char *text, size_t size) {
+  const char *reason;
+  (void)self;
+  if (gpu_present(&reason))
+    describe_driver(text, size);
+}
+
 static bool arch_reaches(void *self, const char *arch, const char *least) {
   (void)self;
   return gpu.arch_reaches(arch, least);
@@ -187,7 +196,8 @@ fl_status gpu_register_platform(fl_registry *registry) {
                                 .copy = copy,
                                 .synchronize = synchronize,
                                 .error = error,
-                                .arch_reaches = arch_reaches};
+                                .arch_reaches = arch_reaches,
+                                .driver_version = driver_version};
   const fl_component component = {
       .size = sizeof component, .type = "platform", .name = gpu.name, .functions = &platform};
   return registry->register_component(registry, &component);
