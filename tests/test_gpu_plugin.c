@@ -601,6 +601,17 @@ static void free_tensors(void) {
 
 /* --------------------------------------------------------------------------------------------------- architectures */
 
+START_TEST(the_drivers_version_is_told_before_it_is_initialised) {
+  static const char *const versions[GPU_SETUPS] = {"13.0 (a", "5.2.21153 (a"};
+  char text[64] = "";
+  gpu_plugin_on_stand_in(&plugin, &gpu_setups[_i], NULL);
+  plugin.platform.driver_version(plugin.self, text, sizeof text);
+  ck_contains(text, versions[_i] ? versions[_i] : ".");
+  ck_contains(text, "(a stand-in of the tests)");
+  ck_assert_int_eq(stand_in_lines("init"), 0);
+}
+END_TEST
+
 START_TEST(architectures_are_in_the_vendors_order) {
   static const struct {
     int32_t device_type;
@@ -671,6 +682,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, the_threads_device_is_the_one_of_its_context);
   tcase_add_loop_test(tests, memory_is_copied_there_and_back, 0, 2);
   tcase_add_test(tests, the_platforms_failures_are_said_in_words);
+  tcase_add_loop_test(tests, the_drivers_version_is_told_before_it_is_initialised, 0, GPU_SETUPS);
   tcase_add_loop_test(tests, architectures_are_in_the_vendors_order, 0, GPU_SETUPS);
 }
 

@@ -46,16 +46,18 @@ static fl_status enter(int32_t ordinal, const char *where, gpu_device **device, 
   return of_platform(status);
 }
 
-/* "13.0", and what it is where it is not the vendor's. */
-static void describe_driver(char *text, size_t size) {
+/* "13.0", `with_patch` "5.2.21153" where there is one; and what it is where it is not the vendor's. */
+static void describe_driver(char *text, size_t size, bool with_patch) {
   int version = 0;
   if (gpu.call.version(&version))
     version = 0;
   const char *stand_in = gpu_is_stand_in() ? " (a stand-in of the tests)" : "";
-  if (gpu.device_type == kDLROCM) /* 50221153 is 5.2.21153 */
-    snprintf(text, size, "%d.%d.%d%s", version / 10000000, version / 100000 % 100, version % 100000, stand_in);
-  else
-    snprintf(text, size, "%d.%d%s", version / 1000, version % 1000 / 10, stand_in);
+  bool hip = gpu.device_type == kDLROCM; /* 50221153 is 5.2.21153 */
+  int major = hip ? version / 10000000 : version / 1000, minor = hip ? version / 100000 % 100 : version % 1000 / 10;
+  char patch[16] = "";
+  if (hip && with_patch)
+    snprintf(patch, sizeof patch, ".%d", version % 100000);
+  snprintf(text, size, "%d.%d%s%s", major, minor, patch, stand_in);
 }
 
 static fl_status properties(void *self, int32_t ordinal, fl_device_properties *p) {
@@ -74,7 +76,7 @@ static fl_status properties(void *self, int32_t ordinal, fl_device_properties *p
   if (code)
     return failed(device, code, "properties", step);
   snprintf(p->arch, sizeof p->arch, "%s", device->properties.arch);
-  describe_driver(p->driver, sizeof p->driver);
+  describe_driver(p->driver, sizeof p->driver, false);
   p->units = device->properties.units;
   p->memory_free = available;
   p->memory_total = total;
@@ -176,7 +178,7 @@ static void driver_version(void *self, char *text, size_t size) {
   const char *reason;
   (void)self;
   if (gpu_present(&reason))
-    describe_driver(text, size);
+    describe_driver(text, size, true);
 }
 
 static bool arch_reaches(void *self, const char *arch, const char *least) {
