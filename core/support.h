@@ -4,6 +4,7 @@
 #define FLHOST_CORE_SUPPORT_H
 
 #include "core/support/clock.h"
+#include "core/support/element_types.h"
 #include "core/support/error.h"
 #include "core/support/likely.h"
 #include "core/support/log.h"

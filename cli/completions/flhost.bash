@@ -19,7 +19,7 @@ _flhost() {
     return
     ;;
   --dtype)
-    mapfile -t COMPREPLY < <(compgen -W 'float32 float16 bfloat16 float8_e4m3fn float64 int32 int64 uint8 int8 bool' -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" verify --dtype ? 2>&1 | sed -n 's/,//g; s/.*element types: //p')" -- "$word")
     return
     ;;
   --impl)
