@@ -97,6 +97,10 @@ $(STATIC): $(CORE_OBJECTS)
 	rm -f $@
 	$(AR) rcs $@ $(CORE_OBJECTS)
 
+# Prints a page of the manual with its parts about settings made anew from their table.
+$(BUILD)/setting-pages: tools/setting_pages.c $(STATIC)
+	$(CC) $(BASE) $(CORE_CFLAGS) $(CFLAGS) -o $@ $< $(STATIC) $(LINK) $(CORE_LIBS)
+
 # ---------------------------------------------------------------------------------------------------------- command
 $(COMMAND): $(CLI_OBJECTS) $(SHARED)
 	$(CC) -o $@ $(CLI_OBJECTS) -L$(BUILD) -lflhost -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' $(LINK) \
@@ -125,8 +129,8 @@ $(BENCH_FIGURES): $(BUILD)/bench/%: bench/%.c
 # ------------------------------------------------------------------------------------------------------ daily work
 # As many jobs as processors, unless the caller of make chose a number.
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
-# The commands of a build are many; `make` alone shows them.
-BUILD_QUIETLY = @echo "Building in $(BUILD)" && $(MAKE) -s $(PARALLEL)
+# The commands of a build are many; `make` alone shows them, this how far it is.
+BUILD_QUIETLY = @echo "Building in $(BUILD)" && tools/progress $(MAKE) -s $(PARALLEL)
 # DEPS=no: trust the machine, install nothing.
 DEPS ?= .ci/deps
 INSTALL_DEPS = $(if $(filter no,$(DEPS)),@:,@$(DEPS))
@@ -136,15 +140,11 @@ deps: ## install what is missing of the Debian packages in packages.txt
 	@.ci/deps build check
 
 .PHONY: run
-run: ## install what is missing, build, and run the main job
+run: ## install what is missing, build, and show in a minute what this does
 	$(INSTALL_DEPS) build
 	$(BUILD_QUIETLY) all
 	@echo
-	@echo "==> flhost run tests/golden, policy examples/policy.yaml: results against vLLM's own"
-	VLLM_FL_CONFIG=examples/policy.yaml $(COMMAND) run tests/golden
-	@echo
-	@echo "==> The same with VLLM_FL_PREFER=reference (and no VLLM_FL_CONFIG: beside a policy file that variable is ignored)"
-	VLLM_FL_CONFIG= VLLM_FL_PREFER=reference $(COMMAND) run tests/golden
+	@CC='$(CC)' tools/first-minute '$(BUILD)'
 
 .PHONY: bench bench-report bench-disassembly bench-cuda bench-rocm
 bench: ## build and run the benchmark: a table, and build/bench/dispatch.json
@@ -217,9 +217,11 @@ check-valgrind: ## all tests under valgrind, leaks are errors
 
 # Backends of this machine alone would make the pages differ from one to the next: those of the tree.
 .PHONY: docs
-docs: all ## make docs/operators anew from the operators' entries
+docs: all $(BUILD)/setting-pages ## make docs/operators and the tables of settings anew
 	@mkdir -p docs/operators
 	env -i VLLM_FL_PLUGIN_PATH='$(abspath $(BUILD)/plugins)' $(COMMAND) ops --pages docs/operators
+	for page in docs/policy-guide.md docs/man/flhost.1 docs/man/flhost.yaml.5; do \
+	  $(BUILD)/setting-pages $$page > $(BUILD)/page && { cmp -s $(BUILD)/page $$page || cp $(BUILD)/page $$page; } || exit 1; done
 
 # Its warnings are errors, but for fields without a comment.
 .PHONY: docs-html
@@ -245,9 +247,9 @@ CONFIG_DIR = $(PREFIX)/share/flhost/config
 DOC_DIR = $(PREFIX)/share/doc/flhost
 MAN_DIR = $(PREFIX)/share/man
 MAN_PAGES := $(wildcard docs/man/*.[1-9])
-DOCS := README.md LICENSE CONTRIBUTING.md $(wildcard docs/*.md)
-EXAMPLES := $(wildcard examples/*)
-TEMPLATE := $(addprefix plugins/template/,Makefile README.md template.c)
+# Pages lie below DOC_DIR as they do here, so that their links lead somewhere; the headers do by a link.
+DOCS := README.md LICENSE CONTRIBUTING.md bench/README.md bench/dispatch.svg plugins/gpu/README.md \
+  $(wildcard docs/*.md docs/operators/*.md examples/*) $(addprefix plugins/template/,Makefile README.md template.c)
 COMPLETION_DIR = $(PREFIX)/share/bash-completion/completions
 # Links need no flags of the host's own: see flhost.pc.in.
 PRIVATE_LIBS = $(CORE_LIBS) -pthread
@@ -256,7 +258,7 @@ PRIVATE_LIBS = $(CORE_LIBS) -pthread
 install: all ## install under PREFIX (/usr/local), staged in DESTDIR
 	$(INSTALL) -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/include/flhost' '$(DESTDIR)$(LIBDIR)/pkgconfig' \
 	  '$(DESTDIR)$(PLUGINS_DIR)' '$(DESTDIR)$(CONFIG_DIR)' '$(DESTDIR)$(COMPLETION_DIR)' \
-	  '$(DESTDIR)$(DOC_DIR)/examples' '$(DESTDIR)$(DOC_DIR)/template'
+	  '$(DESTDIR)$(DOC_DIR)/include'
 	$(INSTALL) -m 755 $(COMMAND) '$(DESTDIR)$(PREFIX)/bin'
 	$(INSTALL) -m 644 $(HEADERS) '$(DESTDIR)$(PREFIX)/include/flhost'
 	$(INSTALL) -m 755 $(SHARED).$(SOVERSION) '$(DESTDIR)$(LIBDIR)/libflhost.so.$(VERSION)'
@@ -265,9 +267,8 @@ install: all ## install under PREFIX (/usr/local), staged in DESTDIR
 	$(INSTALL) -m 644 $(STATIC) '$(DESTDIR)$(LIBDIR)'
 	$(INSTALL) -m 755 $(PLUGINS) '$(DESTDIR)$(PLUGINS_DIR)'
 	$(INSTALL) -m 644 $(wildcard config/*.yaml) '$(DESTDIR)$(CONFIG_DIR)'
-	$(INSTALL) -m 644 $(DOCS) '$(DESTDIR)$(DOC_DIR)'
-	$(INSTALL) -m 644 $(EXAMPLES) '$(DESTDIR)$(DOC_DIR)/examples'
-	$(INSTALL) -m 644 $(TEMPLATE) '$(DESTDIR)$(DOC_DIR)/template'
+	for page in $(DOCS); do $(INSTALL) -D -m 644 $$page '$(DESTDIR)$(DOC_DIR)'/$$page || exit 1; done
+	ln -sfn ../../../../include/flhost '$(DESTDIR)$(DOC_DIR)/include/flhost'
 	$(INSTALL) -m 644 cli/completions/flhost.bash '$(DESTDIR)$(COMPLETION_DIR)/flhost'
 	for page in $(MAN_PAGES); do $(INSTALL) -D -m 644 -t '$(DESTDIR)$(MAN_DIR)'/man$${page##*.} $$page || exit 1; done
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|' -e 's|@VERSION@|$(VERSION)|' \
@@ -283,10 +284,11 @@ uninstall: ## remove what install put there
 	  '$(DESTDIR)$(LIBDIR)/libflhost.so' '$(DESTDIR)$(LIBDIR)/libflhost.a' '$(DESTDIR)$(LIBDIR)/pkgconfig/flhost.pc' \
 	  $(patsubst %,'$(DESTDIR)$(PLUGINS_DIR)/%',$(notdir $(PLUGINS))) \
 	  $(patsubst config/%,'$(DESTDIR)$(CONFIG_DIR)/%',$(wildcard config/*.yaml)) \
-	  $(patsubst %,'$(DESTDIR)$(DOC_DIR)/%',$(notdir $(DOCS)) $(EXAMPLES) $(TEMPLATE:plugins/%=%))
+	  $(patsubst %,'$(DESTDIR)$(DOC_DIR)/%',$(DOCS) include/flhost)
 	for page in $(MAN_PAGES); do rm -f '$(DESTDIR)$(MAN_DIR)'/man$${page##*.}/$${page##*/}; done
+	find '$(DESTDIR)$(DOC_DIR)' -type d -empty -delete 2>/dev/null || true
 	for directory in '$(PREFIX)/include/flhost' '$(PLUGINS_DIR)' '$(LIBDIR)/flhost' '$(CONFIG_DIR)' \
-	  '$(PREFIX)/share/flhost' '$(DOC_DIR)/examples' '$(DOC_DIR)/template' '$(DOC_DIR)'; do \
+	  '$(PREFIX)/share/flhost'; do \
 	  rmdir "$(DESTDIR)$$directory" 2>/dev/null || true; done
 
 # --------------------------------------------------------------------------------------------------------- the rest

@@ -14,6 +14,7 @@
 typedef struct subject {
   fl_host *host;
   const fl_snapshot *snapshot;
+  const char *policy_file; /* as VLLM_FL_CONFIG names it; NULL: none is in force */
   const fl_setting *setting;
   findings *list;
 } subject;
@@ -158,16 +159,42 @@ static void check_config_file(findings *list) {
 
 /* ------------------------------------------------------------------------------------------------------------- all */
 
+/* What a policy file says in place of a variable: the setting's key, and for the orders of VLLM_FL_OP_CONFIG theirs.
+ * NULL: the variable counts beside it. */
+static const char *key_of(const fl_setting *setting) {
+  if (!strcmp(setting->name, "VLLM_FL_OP_CONFIG"))
+    return "op_backends";
+  return strcmp(setting->name, setting->variable) ? setting->name : NULL;
+}
+
 /* A variable that something else beats. One that is invalid was reported already. */
 static void check_effect(const subject *s) {
   const fl_setting *setting = s->setting;
+  const char *key = key_of(setting);
+  char advice[128];
   for (size_t i = 0; i < s->list->n; i++)
     if (*setting->variable && strstr(s->list->items[i].what, setting->variable))
       return;
-  if (*setting->variable && is_variable_set(setting->variable) && !strstr(setting->origin, setting->variable))
+  if (!*setting->variable || !is_variable_set(setting->variable) || strstr(setting->origin, setting->variable))
+    return;
+  snprintf(advice, sizeof advice, "write %s in that file, or remove the variable", key ? key : "");
+  if (s->policy_file && key)
+    finding_add(s->list, FINDING_WARNING, "settings", advice,
+                "%s is set but has no effect: the policy file '%s' (VLLM_FL_CONFIG) replaces every other source of %s, "
+                "whose value comes from %s",
+                setting->variable, s->policy_file, key, setting->origin);
+  else
     finding_add(s->list, FINDING_WARNING, "settings", "remove the variable, or the setting that beats it",
                 "%s is set but has no effect: the value of %s comes from %s", setting->variable, setting->name,
                 setting->origin);
+}
+
+/* The value of VLLM_FL_CONFIG as JSON; NULL if it is not listed. */
+static json_t *policy_file_of(const fl_settings *settings) {
+  for (uint32_t i = 0; i < settings->n; i++)
+    if (!strcmp(settings->settings[i].name, "VLLM_FL_CONFIG"))
+      return json_loads(settings->settings[i].value, JSON_DECODE_ANY, NULL);
+  return NULL;
 }
 
 void check_settings(fl_host *host, findings *list) {
@@ -180,14 +207,16 @@ void check_settings(fl_host *host, findings *list) {
     fl_snapshot_release(snapshot);
     return;
   }
+  json_t *policy_file = policy_file_of(settings);
   for (uint32_t i = 0; i < settings->n; i++) {
-    const subject s = {host, snapshot, &settings->settings[i], list};
+    const subject s = {host, snapshot, json_string_value(policy_file), &settings->settings[i], list};
     for (size_t j = 0; j < sizeof checks / sizeof *checks; j++)
       checks[j](&s);
   }
   check_config_file(list);
   if (list->n == before)
     finding_add(list, FINDING_OK, "settings", "", "%u settings are in force", settings->n);
+  json_decref(policy_file);
   fl_settings_free(settings);
   fl_snapshot_release(snapshot);
 }

@@ -149,6 +149,12 @@ const char *cli_op_bytes(const fl_op *op);
 const fl_explained *cli_most_telling(const fl_explanation *explanation, const fl_snapshot *snapshot, uint32_t op,
                                      int32_t device_type);
 
+/* --------------------------------------------------------------------------------------------------- explanations */
+
+/* Prints in a few lines what an op gets: the implementations in the order in which they are tried, the order that it
+ * comes from, and those that are not tried, with the reason. Exit status: EXIT_NO_IMPL where none is left. */
+int cli_explain_briefly(fl_host *host, const char *op, int32_t device_type);
+
 /* ----------------------------------------------------------------------------------------------------------- pages */
 
 /* Writes a Markdown page of each category of operators into a directory, which must be there. The exit status. */

@@ -70,6 +70,9 @@ static bool compare_element(const comparison_rule *rule, const char *got, const 
     result->max_abs_err = error;
   if (b != 0 && error / fabs(b) > result->max_rel_err)
     result->max_rel_err = error / fabs(b);
+  double share = !pass && !(error > allowed) ? INFINITY : error > 0 ? error / allowed : 0;
+  if (share > result->max_share)
+    result->max_share = share;
   /* A failing element (say, -0 for 0, bit for bit) counts for more than any that passes. */
   double beyond = error - allowed + !pass;
   if ((error > 0 || !pass) && beyond > *excess) {
@@ -84,7 +87,7 @@ comparison compare_tensors(const DLTensor *result, const DLTensor *expected, dou
   int64_t n = 1;
   double excess = -INFINITY;
   if (!comparable(result, expected, found.problem, sizeof found.problem)) {
-    found.max_abs_err = found.max_rel_err = INFINITY;
+    found.max_abs_err = found.max_rel_err = found.max_share = INFINITY;
     return found;
   }
   comparison_rule rule = {.type = fl_element_type_of(result->dtype), .atol = atol, .rtol = rtol};

@@ -8,6 +8,7 @@ typedef struct comparison {
   bool pass;
   double max_abs_err; /* largest |result - expected|; infinite where only one of them is NaN or infinite */
   double max_rel_err; /* largest of that over |expected|, of the elements with expected != 0 */
+  double max_share;   /* largest difference as a share of what is allowed there; infinite where nothing is */
   int64_t worst;      /* linear index of the element that is farthest out (passing or not); -1: all are equal */
   double got, wanted; /* its values, if there is one */
   int64_t failures;   /* number of elements that do not pass */

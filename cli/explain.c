@@ -36,7 +36,6 @@ static json_t *explanation_json(const fl_explanation *explanation, int32_t devic
 }
 
 static void print_order(const fl_explanation *explanation) {
-  fputs("order:    ", stdout);
   for (uint32_t i = 0; i < explanation->n_order; i++) {
     fputs(i ? ", " : "", stdout);
     cli_put_text(stdout, explanation->order[i]);
@@ -58,6 +57,7 @@ static int print_explanation(const fl_explanation *explanation, int32_t device_t
   static const char *const headers[] = {"IMPL", "KIND", "VENDOR", ">PRIORITY", "PLUGIN", "VERDICT", "REASON", NULL};
   cli_table table;
   cli_print_title(explanation->op);
+  fputs("order:    ", stdout);
   print_order(explanation);
   fputs("selected: ", stdout);
   cli_put_text(stdout, explanation->selected ? explanation->selected : "none");
@@ -79,13 +79,87 @@ static int print_explanation(const fl_explanation *explanation, int32_t device_t
   return cli_table_print(&table);
 }
 
-static int explain_one(fl_host *host, const char *op, int32_t device_type, bool json) {
+/* ----------------------------------------------------------------------------------------------------- in few lines
+ */
+
+static const fl_failed_impl *failure_of(const fl_failed_impls *failed, const char *impl_id) {
+  for (uint32_t i = 0; i < failed->n; i++)
+    if (!strcmp(failed->impls[i].impl_id, impl_id))
+      return &failed->impls[i];
+  return NULL;
+}
+
+static bool is_unavailable(const fl_explained *impl) {
+  static const char words[] = "not available: ";
+  return impl->verdict == FL_REJECTED && !strncmp(impl->reason, words, strlen(words));
+}
+
+/* "rms_norm: vendor.acme, then default.flagos, reference.c" */
+static void print_winners(const fl_explanation *explanation, const fl_failed_impls *failed) {
+  uint32_t n = 0;
+  cli_put_text(stdout, explanation->op);
+  for (uint32_t i = 0; i < explanation->n_impls; i++) {
+    const fl_explained *impl = &explanation->impls[i];
+    if (impl->verdict == FL_REJECTED || failure_of(failed, impl->impl_id))
+      continue;
+    fputs(n == 0 ? ": " : n == 1 ? ", then " : ", ", stdout);
+    cli_put_text(stdout, impl->impl_id);
+    n++;
+  }
+  puts(n ? "" : ": none");
+}
+
+/* The implementations that are not tried, each with its reason; those that cannot run here in one line. */
+static void print_losers(const fl_explanation *explanation, const fl_failed_impls *failed) {
+  uint32_t unavailable = 0;
+  for (uint32_t i = 0; i < explanation->n_impls; i++) {
+    const fl_explained *impl = &explanation->impls[i];
+    const fl_failed_impl *failure = failure_of(failed, impl->impl_id);
+    if (is_unavailable(impl) || (impl->verdict != FL_REJECTED && !failure))
+      continue;
+    printf("  ");
+    cli_put_text(stdout, impl->impl_id);
+    fputs(failure ? ": failed: " : ": ", stdout);
+    cli_put_text(stdout, failure ? failure->reason : impl->reason);
+    if (failure && failure->retry_in >= 0)
+      printf("; tried again in %.1f s", failure->retry_in);
+    putchar('\n');
+  }
+  for (uint32_t i = 0; i < explanation->n_impls; i++)
+    if (is_unavailable(&explanation->impls[i])) {
+      fputs(unavailable++ ? ", " : "  not available here: ", stdout);
+      cli_put_text(stdout, explanation->impls[i].impl_id);
+    }
+  if (unavailable)
+    putchar('\n');
+}
+
+static int print_briefly(fl_host *host, const fl_explanation *explanation) {
+  fl_failed_impls *failed;
+  fl_status status = fl_get_failed_impls(host, explanation->op, &failed);
+  if (status)
+    return cli_fail(status);
+  print_winners(explanation, failed);
+  fputs("  order: ", stdout);
+  print_order(explanation);
+  print_losers(explanation, failed);
+  fl_failed_impls_free(failed);
+  return EXIT_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------- the command
+ */
+
+typedef enum explain_form { AS_TABLE, BRIEF, AS_JSON } explain_form;
+
+static int explain_one(fl_host *host, const char *op, int32_t device_type, explain_form form) {
   fl_explanation *explanation;
   fl_status status = fl_explain(host, op, device_type, &explanation);
   if (status)
     return cli_fail(status);
-  int exit_status =
-      json ? cli_print_json(explanation_json(explanation, device_type)) : print_explanation(explanation, device_type);
+  int exit_status = form == AS_JSON ? cli_print_json(explanation_json(explanation, device_type))
+                    : form == BRIEF ? print_briefly(host, explanation)
+                                    : print_explanation(explanation, device_type);
   if (!exit_status && !explanation->selected) {
     const char *error = explanation->error ? explanation->error : "";
     cli_error("%.*s", (int)strcspn(error, "\n"), error); /* the lines after it repeat the reasons */
@@ -93,6 +167,10 @@ static int explain_one(fl_host *host, const char *op, int32_t device_type, bool 
   }
   fl_explanation_free(explanation);
   return exit_status;
+}
+
+int cli_explain_briefly(fl_host *host, const char *op, int32_t device_type) {
+  return explain_one(host, op, device_type, BRIEF);
 }
 
 const fl_explained *cli_most_telling(const fl_explanation *explanation, const fl_snapshot *snapshot, uint32_t op,
@@ -125,7 +203,7 @@ static void add_summary(cli_table *table, const fl_explanation *explanation, con
     cli_table_add(table, explanation->n_impls ? "none is for this device" : "nothing is registered");
 }
 
-static int explain_all(fl_host *host, int32_t device_type, bool json) {
+static int explain_all(fl_host *host, int32_t device_type, explain_form form) {
   static const char *const headers[] = {"OP", "SELECTED", ">CANDIDATES", ">REJECTED", "REASON", NULL};
   cli_table table;
   fl_status status = FL_OK;
@@ -141,13 +219,15 @@ static int explain_all(fl_host *host, int32_t device_type, bool json) {
     status = fl_explain(host, fl_snapshot_op_name(snapshot, i), device_type, &explanation);
     if (status)
       break;
-    if (json)
+    if (form == AS_JSON)
       list = cli_json_append(list, explanation_json(explanation, device_type));
     else
       add_summary(&table, explanation, snapshot, i, device_type);
     fl_explanation_free(explanation);
   }
-  int exit_status = status ? cli_fail(status) : json ? cli_print_json(json_incref(list)) : cli_table_print(&table);
+  int exit_status = status            ? cli_fail(status)
+                    : form == AS_JSON ? cli_print_json(json_incref(list))
+                                      : cli_table_print(&table);
   cli_table_free(&table);
   json_decref(list);
   fl_snapshot_release(snapshot);
@@ -156,13 +236,18 @@ static int explain_all(fl_host *host, int32_t device_type, bool json) {
 
 int command_explain(int argc, char **argv) {
   const char *device = "cpu";
-  bool json = false;
-  const cli_option options[] = {CLI_DEVICE(&device), CLI_JSON(&json), {NULL, NULL, NULL, NULL, NULL}};
+  bool json = false, brief = false;
+  const cli_option options[] = {CLI_DEVICE(&device),
+                                {"brief", NULL, "the order and what is left out, in a few lines", &brief, NULL},
+                                CLI_JSON(&json),
+                                {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {"[OP]", 0, 1,
                              "Lists every registered implementation of an operator in the order they are tried, with\n"
                              "the verdict and the rule, setting and place that decided, and the layer classes of vLLM\n"
                              "that it replaces, of which each may stand for OP. Without OP: one line for each\n"
-                             "operator. Exit status 3: OP has no implementation that may run.",
+                             "operator. The kinds: flagos, an operator's default implementation, portable and\n"
+                             "optimised; vendor, a vendor's own; reference, plain code that says what is right.\n"
+                             "Exit status 3: OP has no implementation that may run.",
                              options};
   int32_t device_type;
   int exit_status, first = cli_parse(&syntax, argc, argv, &exit_status);
@@ -171,12 +256,13 @@ int command_explain(int argc, char **argv) {
   fl_host *host = cli_open_host(0, &exit_status);
   if (!host)
     return exit_status;
+  explain_form form = json ? AS_JSON : brief ? BRIEF : AS_TABLE;
   if (!cli_device_type(host, device, &device_type))
     exit_status = EXIT_USAGE;
   else if (first < argc)
-    exit_status = explain_one(host, argv[first], device_type, json);
+    exit_status = explain_one(host, argv[first], device_type, form);
   else
-    exit_status = explain_all(host, device_type, json);
+    exit_status = explain_all(host, device_type, form);
   fl_host_destroy(host);
   return exit_status;
 }

@@ -8,6 +8,9 @@ static void print_commands(void) {
          "Loads operator backends from plugin directories and shows what runs, and why.\n\ncommands:\n");
   for (const cli_command *command = cli_commands; command->name; command++)
     printf("  %-9s  %s\n", command->name, command->summary);
+  puts("\nAn operator's implementations are of three kinds: 'flagos', its default one,\n"
+       "portable and optimised; 'vendor', brought by a vendor's plugin; 'reference',\n"
+       "plain code that says what is right.");
   printf("\n'flhost help COMMAND' says more about one. Settings come from VLLM_FL_* variables and YAML files:\n"
          "'flhost config' shows them.\n");
 }

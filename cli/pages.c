@@ -40,7 +40,17 @@ static void write_impls(FILE *page, const fl_snapshot *snapshot, uint32_t index)
     fputs(".\n", page);
 }
 
-static void write_op(FILE *page, const fl_op *op, const fl_snapshot *snapshot, uint32_t index) {
+static void write_layers(FILE *page, fl_host *host, const fl_op *op) {
+  fl_explanation *explanation;
+  if (fl_explain(host, fl_op_name(op), kDLCPU, &explanation))
+    return;
+  for (uint32_t i = 0; i < explanation->n_replaces; i++)
+    fprintf(page, "%s`%s`", i ? ", " : "Replaces vLLM's ", explanation->replaces[i].class_name);
+  fputs(explanation->n_replaces ? ".\n\n" : "", page);
+  fl_explanation_free(explanation);
+}
+
+static void write_op(FILE *page, fl_host *host, const fl_op *op, const fl_snapshot *snapshot, uint32_t index) {
   fprintf(page, "\n## %s\n%s\n\n```\n%s\n```\n", fl_op_name(op), fl_op_doc(op), fl_op_schema(op));
   if (*fl_op_rules(op)) {
     fputs("Shapes and element types:\n```\n", page);
@@ -49,6 +59,7 @@ static void write_op(FILE *page, const fl_op *op, const fl_snapshot *snapshot, u
   }
   if (*fl_op_formula(op))
     fprintf(page, "Formula: %s\n\n", fl_op_formula(op));
+  write_layers(page, host, op);
   fprintf(page, "Cost: bytes `%s`, operations `%s`.\n\n", cli_op_bytes(op),
           *fl_op_flops(op) ? fl_op_flops(op) : "not known");
   fputs("Tolerance:", page);
@@ -95,7 +106,7 @@ static int write_page(fl_host *host, const fl_snapshot *snapshot, const char *di
   for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++) {
     const fl_op *op = fl_find_op(host, fl_snapshot_op_name(snapshot, i));
     if (!strcmp(fl_op_category(op), category))
-      write_op(page, op, snapshot, i);
+      write_op(page, host, op, snapshot, i);
   }
   bool failed = ferror(page);
   if (fclose(page) || failed) {

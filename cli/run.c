@@ -1,12 +1,10 @@
 /* flhost run: calls operators on safetensors files, compares with the results in them, and says what ran and why. */
 #include "cli/cli.h"
 #include "cli/device.h"
-#include "cli/run_file.h"
-#include "cli/table.h"
+#include "cli/run_print.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,12 +24,6 @@ typedef struct run_list {
   size_t n, capacity;
   const char *out; /* --out, or NULL */
 } run_list;
-
-static const char *const status_names[] = {[RUN_OK] = "ok",
-                                           [RUN_WRITTEN] = "written",
-                                           [RUN_FAILED] = "failed",
-                                           [RUN_NO_IMPL] = "no_impl",
-                                           [RUN_ERROR] = "error"};
 
 /* ------------------------------------------------------------------------------------------------------ the files */
 
@@ -192,104 +184,6 @@ static int make_parents(const char *path) {
   return EXIT_OK;
 }
 
-/* -------------------------------------------------------------------------------------------------------- the output
- */
-
-/* JSON has no infinity: an error that is not a finite number is null. */
-static json_t *number(bool known, double value) {
-  return known && isfinite(value) ? json_real(value) : json_null();
-}
-
-static json_t *report_json(const run_job *job, const run_report *report) {
-  json_t *tolerance =
-      report->compared ? json_pack("{s:f, s:f}", "atol", report->atol, "rtol", report->rtol) : json_null();
-  return json_pack("{s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "file", cli_json_string(job->path), "op",
-                   cli_json_string(report->op), "impl_id", cli_json_string(report->impl_id), "status",
-                   status_names[report->status], "max_abs_err", number(report->compared, report->max_abs_err),
-                   "max_rel_err", number(report->compared, report->max_rel_err), "tolerance", tolerance, "time_us",
-                   number(report->time_us >= 0, report->time_us), "why", cli_json_string(report->why), "source",
-                   cli_json_string(report->source), "problem", cli_json_string(report->problem));
-}
-
-static void add_row(cli_table *table, const run_job *job, const run_report *report) {
-  cli_table_add(table, job->path);
-  cli_table_add(table, report->op);
-  cli_table_add(table, report->impl_id);
-  if (report->compared && report->atol == 0 && report->rtol == 0 && report->max_abs_err == 0)
-    cli_table_add(table, "0, same bits");
-  else if (report->compared)
-    cli_table_format(table, "%.3g", report->max_abs_err);
-  else
-    cli_table_add(table, NULL);
-  if (report->time_us >= 0)
-    cli_table_format(table, "%.1f", report->time_us);
-  else
-    cli_table_add(table, NULL);
-  cli_table_add(table, status_names[report->status]);
-  cli_table_add(table, report->why);
-}
-
-/* "131 files: 130 ok, 1 failed" */
-static void print_counts(const run_report *reports, size_t n) {
-  size_t counts[RUN_ERROR + 1] = {0};
-  const char *separator = ": ";
-  for (size_t i = 0; i < n; i++)
-    counts[reports[i].status]++;
-  printf("\n%zu file%s", n, n == 1 ? "" : "s");
-  for (int status = 0; status <= RUN_ERROR; status++)
-    if (counts[status]) {
-      printf("%s%zu %s", separator, counts[status], status_names[status]);
-      separator = ", ";
-    }
-  putchar('\n');
-}
-
-/* Has an earlier report the same source? */
-static bool is_repeated(const run_report *reports, size_t index) {
-  for (size_t i = 0; i < index; i++)
-    if (reports[i].expected && reports[i].source && !strcmp(reports[i].source, reports[index].source))
-      return true;
-  return false;
-}
-
-/* What the columns mean, and the sources of the expected results, each once. */
-static void print_legend(const run_report *reports, size_t n, int repeat) {
-  printf("\nTIME US is the fastest of %d call%s, in microseconds, after one to warm up.\n", repeat,
-         repeat == 1 ? "" : "s");
-  puts("MAX ERROR is the largest difference from the results in the file. Where they come from:");
-  for (size_t i = 0; i < n; i++) {
-    if (!reports[i].expected || (reports[i].source && is_repeated(reports, i)))
-      continue;
-    fputs("  ", stdout);
-    cli_put_text(stdout, reports[i].source ? reports[i].source : "(a file does not say)");
-    putchar('\n');
-  }
-}
-
-static int print_reports(const run_list *jobs, const run_report *reports, int repeat, bool json) {
-  static const char *const headers[] = {"FILE", "OP", "IMPL", ">MAX ERROR", ">TIME US", "STATUS", "WHY", NULL};
-  cli_table table;
-  bool expected = false;
-  if (json) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < jobs->n; i++)
-      list = cli_json_append(list, report_json(&jobs->items[i], &reports[i]));
-    return cli_print_json(list);
-  }
-  cli_table_begin(&table, headers, 0);
-  for (size_t i = 0; i < jobs->n; i++) {
-    add_row(&table, &jobs->items[i], &reports[i]);
-    expected = expected || reports[i].expected;
-  }
-  int status = cli_table_print(&table);
-  if (status)
-    return status;
-  if (expected)
-    print_legend(reports, jobs->n, repeat);
-  print_counts(reports, jobs->n);
-  return EXIT_OK;
-}
-
 /* ----------------------------------------------------------------------------------------------------- the command */
 
 /* A file that cannot be run outweighs a missing implementation, which outweighs a wrong result. */
@@ -306,7 +200,7 @@ static int exit_status_of(const run_report *reports, size_t n) {
   return exits[worst];
 }
 
-static int run_jobs(fl_host *host, DLDevice device, const run_list *jobs, int repeat, bool json) {
+static int run_jobs(fl_host *host, DLDevice device, const run_list *jobs, int repeat, run_forms forms) {
   run_report *reports = calloc(jobs->n + 1, sizeof *reports);
   int status = EXIT_OK;
   size_t done = 0;
@@ -321,7 +215,7 @@ static int run_jobs(fl_host *host, DLDevice device, const run_list *jobs, int re
       cli_error("%s: %s", job->path, reports[done].problem);
   }
   if (!status)
-    status = print_reports(jobs, reports, repeat, json);
+    status = run_print(host, device, reports, done, repeat, forms);
   if (!status)
     status = exit_status_of(reports, done);
   for (size_t i = 0; i < done; i++)
@@ -345,13 +239,16 @@ static int parse_repeat(const char *text, int *repeat) {
 int command_run(int argc, char **argv) {
   const char *repeat_text = NULL, *device_text = "cpu";
   DLDevice device;
-  bool json = false;
+  run_forms forms = {0};
   run_list jobs = {0};
   const cli_option options[] = {
       CLI_DEVICE_INDEX(&device_text),
       {"out", "DIR", "write the results into DIR, under the names of the files", NULL, &jobs.out},
       {"repeat", "N", "time the fastest of N calls after one to warm up (5)", NULL, &repeat_text},
-      CLI_JSON(&json),
+      {"summary", NULL, "one line for each operator instead of each file", &forms.summary, NULL},
+      {"explain", NULL, "what each operator gets after these calls, what failed and what is left out", &forms.explain,
+       NULL},
+      CLI_JSON(&forms.json),
       {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {
       "FILE|DIR…", 1, -1,
@@ -384,7 +281,7 @@ int command_run(int argc, char **argv) {
              : device.device_type != kDLCPU          ? cli_check_device(host, device)
                                                      : EXIT_OK;
   if (host && !status)
-    status = run_jobs(host, device, &jobs, repeat, json);
+    status = run_jobs(host, device, &jobs, repeat, forms);
   fl_host_destroy(host);
   jobs_free(&jobs);
   return status;

@@ -428,6 +428,7 @@ static void compare_tensor(run_case *run, const DLTensor *result, const DLTensor
   run_report *report = run->report;
   report->max_abs_err = fmax(report->max_abs_err, found.max_abs_err);
   report->max_rel_err = fmax(report->max_rel_err, found.max_rel_err);
+  report->share = fmax(report->share, found.max_share);
   /* Of several results: the tolerance of the first, which is the op's own element type. */
   if (!report->compared) {
     report->atol = allowed.atol;
@@ -555,7 +556,7 @@ static void run_free(run_case *run) {
 
 run_report run_file(fl_host *host, DLDevice device, const char *path, const char *out_path, int repeat) {
   char error[SAFETENSORS_ERROR_MAX];
-  run_report report = {.status = RUN_OK, .time_us = -1};
+  run_report report = {.path = path, .status = RUN_OK, .time_us = -1};
   run_case run = {.host = host, .device = device, .report = &report};
   run.results.metadata = json_object();
   if (!run.results.metadata)

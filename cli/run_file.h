@@ -14,6 +14,7 @@ typedef enum run_status {
 
 /* Strings are malloc'ed, NULL where not known. */
 typedef struct run_report {
+  const char *path; /* as it was given; the caller's */
   run_status status;
   char *op, *impl_id;
   char *why;     /* why that implementation ran */
@@ -22,6 +23,7 @@ typedef struct run_report {
   bool expected; /* the file has results to compare with */
   bool compared; /* some of them are tensors: the numbers below are meaningful */
   double max_abs_err, max_rel_err;
+  double share;      /* the worst error as a share of what was allowed there */
   double atol, rtol; /* what was allowed; 0, 0 = bit for bit */
   double time_us;    /* the fastest call; negative: not called */
 } run_report;

@@ -7,5 +7,6 @@
 #include "core/platform/kind.h"
 #include "core/platform/platform.h"
 #include "core/platform/probe.h"
+#include "core/platform/report.h"
 
 #endif

@@ -5,7 +5,7 @@ TP_BUILD = $(CC) $(BASE) -Itests/plugins $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-
 
 TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt good_anonymous no_entry wrong_abi error entries needs_good no_note changes \
   failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
-  absent_middle two_vendors platform_a platform_b platform_asleep named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown cxx device zephyr) $(TP)/lib/libfake_driver.so
+  absent_middle two_vendors platform_a platform_b platform_asleep named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown layer_own layer_listed cxx device zephyr) $(TP)/lib/libfake_driver.so
 
 # FL_PLUGIN_OPS: what each lists and what it registers.
 LISTED_PLUGINS := $(patsubst %,$(TP)/listed/%.so,lazy_a lazy_better lazy_builtin lazy_slow lazy_slow_start lazy_other lazy_layer lazy_missing \
@@ -47,6 +47,13 @@ $(TP)/%.so: tests/plugins/%.c
 $(PLANTED_PLUGINS): $(TP)/planted_%.so: tests/plugins/planted.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"planted_$*"' -DERROR=$$(echo $* | tr a-z A-Z) -lm
+# Two builds of one plugin, the newer with an error.
+PLANTED_BUILDS := $(TP)/old/planted.so $(TP)/new/planted.so
+$(TP)/old/planted.so: ERROR := NOTHING
+$(TP)/new/planted.so: ERROR := LAST_ELEMENT
+$(PLANTED_BUILDS): tests/plugins/planted.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"planted"' -DERROR=$(ERROR) -lm
 # Of tests/stress.c.
 STRESS_PLUGINS := $(TP)/stress_acme.so $(TP)/stress_bolt.so $(TP)/stress_even.so $(TP)/stress_reference.so
 $(TP)/stress_even.so: STRESS_FLAGS = -DEVEN -DVENDOR='"even"' -DID='"vendor.even"'
@@ -114,6 +121,13 @@ $(TP)/layer_taken.so: tests/plugins/layer.c
 $(TP)/layer_unknown.so: tests/plugins/layer.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"layer_unknown"' -DCLASS='"AcmeAttention"' -DOP='"test_layre"'
+# Classes in the entry of the plugin's op; and where nobody would look for them.
+$(TP)/layer_own.so: tests/plugins/layer.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"layer_own"' -DLAYERS='"AcmeNorm, AcmeMLP:acme_former"'
+$(TP)/layer_listed.so: tests/plugins/layer.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"layer_listed"' -DLAYERS='"AcmeNorm"' -DOPS='"test_layer"'
 $(TP)/device.so: tests/plugins/device.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -lm
@@ -144,6 +158,6 @@ $(TP)/cxx.so: tests/plugins/cxx.cc
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
 $(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
-$(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS)
-$(patsubst %,$(BUILD)/tests/test_%,lazy note cli): | $(LISTED_PLUGINS)
+$(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS) $(PLANTED_BUILDS)
+$(patsubst %,$(BUILD)/tests/test_%,lazy note cli discovery): | $(LISTED_PLUGINS)
 $(BUILD)/tests/test_op_files: | $(PLUGINS)

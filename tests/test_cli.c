@@ -177,6 +177,21 @@ START_TEST(explain_is_readable) {
 }
 END_TEST
 
+START_TEST(explain_is_brief_when_asked) {
+  setting("VLLM_FL_DENY_VENDORS=acme");
+  outcome run = FLHOST("explain", "--brief", "silu_and_mul");
+  assert_quiet(run);
+  ck_assert_str_eq(run.out, "silu_and_mul: default.flagos, then vendor.bolt, reference.c\n"
+                            "  order: flagos, vendor, reference (prefer flagos: built-in)\n"
+                            "  vendor.acme: vendor 'acme' is denied (deny_vendors: VLLM_FL_DENY_VENDORS)\n"
+                            "  not available here: vendor.bolt_card\n");
+  setting("VLLM_FL_PER_OP=silu_and_mul=vendor:acme");
+  run = FLHOST("explain", "--brief", "silu_and_mul");
+  assert_status(run, 3);
+  assert_contains(run.out, "silu_and_mul: none\n");
+}
+END_TEST
+
 START_TEST(explain_takes_a_layer_class_and_shows_what_is_replaced) {
   static const char *const keys[] = {"class", "allowed", "reason", NULL};
   setting("VLLM_FL_OOT_BLACKLIST=RMSNorm");
@@ -661,6 +676,7 @@ START_TEST(ops_pages_are_written_a_category_each) {
   assert_contains(text, "# Normalisation\n");
   assert_contains(text, "\n## fused_add_rms_norm\n");
   assert_contains(text, "weight: T|float32[H]");
+  assert_contains(text, "\nReplaces vLLM's `GemmaRMSNorm`.\n");
   assert_contains(text, "`reference.c` (cpu, on cpu,cuda_host,rocm_host)");
   run = FLHOST("ops", "--pages", scratch("not/there"));
   assert_status(run, 2);
@@ -682,6 +698,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, S2_explain_lists_candidates_in_the_order_they_are_tried);
   tcase_add_test(tests, S1_explain_tells_why_an_implementation_is_not_available);
   tcase_add_test(tests, explain_is_readable);
+  tcase_add_test(tests, explain_is_brief_when_asked);
   tcase_add_test(tests, explain_takes_a_layer_class_and_shows_what_is_replaced);
   tcase_add_test(tests, explain_without_op_has_one_line_for_each);
   tcase_add_test(tests, explain_without_op_tells_what_the_devices_own_implementation_lacks);

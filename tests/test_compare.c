@@ -34,6 +34,7 @@ START_TEST(error_is_measured_against_atol_plus_rtol_times_expected) {
   ck_assert(c.pass);
   ck_assert_double_eq(c.max_abs_err, 1.0);
   ck_assert_double_eq(c.max_rel_err, 0.5);
+  ck_assert_double_eq(c.max_share, 1.0);
   ck_assert_int_eq(c.worst, 0); /* nearest to its own limit */
   c = compare(float32, a, b, 2, 0.25, 0.24, false);
   ck_assert(!c.pass);
@@ -48,7 +49,7 @@ START_TEST(nan_equals_nan_and_nothing_else) {
   ck_assert(compare(float32, a, b, 2, 0, 0, true).pass);
   ck_assert(!compare(float32, a, c, 2, 1e9, 1e9, false).pass);
   comparison r = compare(float32, c, a, 2, 1e9, 1e9, false);
-  ck_assert(!r.pass && isinf(r.max_abs_err));
+  ck_assert(!r.pass && isinf(r.max_abs_err) && isinf(r.max_share));
   ck_assert_int_eq(r.worst, 0);
 }
 END_TEST

@@ -1,6 +1,8 @@
 /* vLLM's CustomOp rules: the custom_ops list, what overrides it, names of dispatch, layers that ops replace. */
 #include "fixture.h"
 
+#include "core/ops.h"
+#include "core/registry.h"
 #include "tests/scratch.h"
 
 #include <flhost/vllm.h>
@@ -290,7 +292,63 @@ START_TEST(L2_lists_name_the_layer_by_class_or_op) {
 }
 END_TEST
 
-/* Each class of the table has a name of its own, or the first would hide the second. */
+/* One rule for every name of a layer: its class, its op, what lists called it before. */
+START_TEST(L2_a_layer_is_allowed_by_any_of_its_names) {
+  static const struct {
+    const char *setting;
+    const char *allowed[4], *denied[6];
+  } cases[] = {{"VLLM_FL_OOT_BLACKLIST=rms_norm", {"SiluAndMul", "silu_and_mul"}, {"RMSNorm", "rms_norm"}},
+               {"VLLM_FL_OOT_BLACKLIST=RMSNorm", {"SiluAndMul", "silu_and_mul"}, {"RMSNorm", "rms_norm"}},
+               {"VLLM_FL_OOT_WHITELIST=rms_norm", {"RMSNorm", "rms_norm"}, {"SiluAndMul", "silu_and_mul"}},
+               {"VLLM_FL_OOT_WHITELIST=RMSNorm", {"RMSNorm", "rms_norm"}, {"SiluAndMul", "silu_and_mul"}},
+               {"VLLM_FL_OOT_BLACKLIST=unquantized_fused_moe_method",
+                {"FusedMoE"},
+                {"UnquantizedFusedMoEMethod", "unquantized_fused_moe", "unquantized_fused_moe_method"}},
+               {"VLLM_FL_OOT_WHITELIST=UnquantizedFusedMoEMethod",
+                {"UnquantizedFusedMoEMethod", "unquantized_fused_moe", "unquantized_fused_moe_method"},
+                {"FusedMoE"}},
+               /* an op that replaces several: any of them */
+               {"VLLM_FL_OOT_BLACKLIST=QKVParallelLinear",
+                {"ColumnParallelLinear", "MergedColumnParallelLinear", "column_parallel_linear"},
+                {"QKVParallelLinear"}},
+               {"VLLM_FL_OOT_BLACKLIST=column_parallel_linear",
+                {"RowParallelLinear"},
+                {"ColumnParallelLinear", "MergedColumnParallelLinear", "QKVParallelLinear", "column_parallel_linear"}},
+               /* what nobody is known to replace, and names are exact */
+               {"VLLM_FL_OOT_BLACKLIST=acme", {"Acme", "rms_norm"}, {"acme"}},
+               {"VLLM_FL_OOT_WHITELIST=acme", {"acme"}, {"Acme", "rms_norm"}},
+               {"VLLM_FL_OOT_ENABLED=0", {NULL}, {"RMSNorm", "rms_norm", "acme"}}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    fl_host *host = host_with(cases[i].setting);
+    ck_assert_int_eq(fl_is_oot_enabled(host), strcmp(cases[i].setting, "VLLM_FL_OOT_ENABLED=0") != 0);
+    for (const char *const *name = cases[i].allowed; *name; name++)
+      ck_assert_msg(fl_is_oot_allowed(host, *name), "%s: %s", cases[i].setting, *name);
+    for (const char *const *name = cases[i].denied; *name; name++)
+      ck_assert_msg(!fl_is_oot_allowed(host, *name), "%s: %s", cases[i].setting, *name);
+    fl_host_destroy(host);
+  }
+}
+END_TEST
+
+/* Each class of the entries has a name of its own, or the first would hide the second. */
+START_TEST(every_layer_of_the_entries_has_names_of_its_own) {
+  fl_strings names = {0};
+  for (const fl_op_def *const *op = fl_builtin_ops; *op; op++)
+    for (const char *rest = (*op)->layers; rest;) {
+      fl_layer layer;
+      rest = fl_layer_read(rest, &layer);
+      const char *const own[] = {layer.class, layer.former};
+      ck_assert_msg(*layer.class, "%s: '%s'", (*op)->schema, (*op)->layers);
+      for (size_t i = 0; i < 2; i++) {
+        ck_assert_msg(!fl_strings_has(&names, own[i]), "%s: '%s' is replaced twice", (*op)->schema, own[i]);
+        ck_assert(!*own[i] || fl_strings_add(&names, own[i]));
+      }
+    }
+  ck_assert_uint_gt(names.n, 40);
+  fl_strings_free(&names);
+}
+END_TEST
+
 START_TEST(every_explanation_lists_the_classes_that_its_op_replaces) {
   fl_host *host = host_with("VLLM_FL_OOT_BLACKLIST=rms_norm");
   fl_snapshot *snapshot = fl_registry_snapshot(host);
@@ -303,6 +361,7 @@ START_TEST(every_explanation_lists_the_classes_that_its_op_replaces) {
       const fl_replaced *layer = &explanation->replaces[j];
       const char *by = fl_oot_op(host, layer->class_name);
       ck_assert_int_eq(layer->allowed, by != NULL);
+      ck_assert_int_eq(layer->allowed, fl_is_oot_allowed(host, layer->class_name));
       ck_assert_int_eq(layer->allowed, strcmp(op, "rms_norm") != 0);
       if (by)
         ck_assert_str_eq(by, op);
@@ -365,6 +424,83 @@ START_TEST(R2_layer_that_is_replaced_already_names_both_plugins) {
 }
 END_TEST
 
+START_TEST(entry_of_a_plugins_op_names_the_layers_that_it_replaces) {
+  fl_explanation *explanation;
+  fl_host *host = host_with("VLLM_FL_OOT_BLACKLIST=acme_former");
+  ck_ok(load(host, "layer_own"));
+  ck_assert_str_eq(fl_oot_op(host, "AcmeNorm"), "test_layer");
+  ck_assert_ptr_null(fl_oot_op(host, "AcmeMLP"));
+  ck_assert_str_eq(fl_error_message(),
+                   "layer class 'AcmeMLP' is not replaced: in oot_blacklist (VLLM_FL_OOT_BLACKLIST)");
+  ck_assert(fl_is_oot_allowed(host, "AcmeNorm"));
+  ck_assert(!fl_is_oot_allowed(host, "AcmeMLP"));
+  ck_ok(fl_explain(host, "AcmeMLP", kDLCPU, &explanation));
+  ck_assert_str_eq(explanation->op, "test_layer");
+  ck_assert_uint_eq(explanation->n_replaces, 2);
+  ck_assert_str_eq(explanation->replaces[0].class_name, "AcmeNorm");
+  ck_assert_str_eq(explanation->replaces[1].class_name, "AcmeMLP");
+  fl_explanation_free(explanation);
+  /* they go with the plugin */
+  ck_ok(fl_withdraw_plugin(host, "layer_own"));
+  ck_assert_ptr_null(fl_oot_op(host, "AcmeNorm"));
+  ck_assert_int_eq(fl_error_status(), FL_ENOENT);
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* A layer is not looked for in a plugin that waits. */
+START_TEST(entry_of_a_plugin_that_may_wait_names_no_layers) {
+  fl_host *host = host_with(NULL);
+  ck_assert_int_eq(load(host, "layer_listed"), FL_EPLUGIN);
+  ck_contains(fl_error_message(), "a plugin with FL_PLUGIN_OPS brings ops alone: the host would not look for a layer "
+                                  "'AcmeNorm' there");
+  ck_assert_ptr_null(fl_oot_op(host, "AcmeNorm"));
+  fl_host_destroy(host);
+}
+END_TEST
+
+static fl_status declare(fl_host *host, const char *schema, const char *layers) {
+  const fl_op_def op = {.size = sizeof op, .schema = schema, .layers = layers};
+  return fl_register_op(host, &op);
+}
+
+START_TEST(R2_entry_whose_layer_is_replaced_already_is_refused) {
+  char longest[FL_NAME_MAX + 1], too_long[FL_NAME_MAX + 16] = "A,B:";
+  memset(longest, 'x', FL_NAME_MAX);
+  longest[FL_NAME_MAX] = 0;
+  strcat(strcat(too_long, longest), "x");
+  const struct {
+    const char *layers, *words;
+  } cases[] = {{"Free,SiluAndMul",
+                "layer class 'SiluAndMul' is replaced twice: by plugin 'engine', and before by plugin "
+                "'flhost'"},
+               {"Free,", "the name of a class is empty"},
+               {"", "the name of a class is empty"},
+               {":name", "the name of a class is empty"},
+               {too_long, "longer than 127 bytes"}};
+  fl_host *host = host_with(NULL);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ck_assert_int_ne(declare(host, "own(Tensor x) -> Tensor out", cases[i].layers), FL_OK);
+    ck_contains(fl_error_message(), cases[i].words);
+    ck_assert_ptr_null(fl_find_op(host, "own")); /* all of it, or nothing */
+    ck_assert_ptr_null(fl_oot_op(host, "Free"));
+  }
+  ck_ok(declare(host, "own(Tensor x) -> Tensor out", "Free , Free, Other"));
+  ck_assert_str_eq(fl_oot_op(host, "Free"), "own");
+  /* who declares an op again may say again what it replaces, and more */
+  ck_ok(declare(host, "own(Tensor x) -> Tensor out", "Other,Third"));
+  ck_assert_str_eq(fl_oot_op(host, "Third"), "own");
+  ck_assert_int_eq(declare(host, "its(Tensor x) -> Tensor out", "Other"), FL_EEXIST);
+  ck_ok(declare(host, "its(Tensor x) -> Tensor out", longest));
+  ck_assert_str_eq(fl_oot_op(host, longest), "its");
+  fl_explanation *explanation;
+  ck_ok(fl_explain(host, "own", kDLCPU, &explanation));
+  ck_assert_uint_eq(explanation->n_replaces, 3);
+  fl_explanation_free(explanation);
+  fl_host_destroy(host);
+}
+END_TEST
+
 /* ---------------------------------------------------------------------------------------------------------- tests */
 
 static void add_tests(TCase *tests) {
@@ -379,9 +515,14 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, layer_classes_of_vllm_are_replaced_by_their_ops);
   tcase_add_test(tests, unknown_layer_class_names_the_nearest);
   tcase_add_test(tests, L2_lists_name_the_layer_by_class_or_op);
+  tcase_add_test(tests, L2_a_layer_is_allowed_by_any_of_its_names);
+  tcase_add_test(tests, every_layer_of_the_entries_has_names_of_its_own);
   tcase_add_test(tests, every_explanation_lists_the_classes_that_its_op_replaces);
   tcase_add_test(tests, plugin_replaces_further_layers);
   tcase_add_test(tests, R2_layer_that_is_replaced_already_names_both_plugins);
+  tcase_add_test(tests, entry_of_a_plugins_op_names_the_layers_that_it_replaces);
+  tcase_add_test(tests, entry_of_a_plugin_that_may_wait_names_no_layers);
+  tcase_add_test(tests, R2_entry_whose_layer_is_replaced_already_is_refused);
 }
 
 int main(void) {

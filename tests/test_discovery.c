@@ -64,7 +64,7 @@ static void expect_path(const fl_found *one, const char *path) {
 
 /* ---------------------------------------------------------------------------------------------------- directories */
 
-START_TEST(D1_D2_directories_come_first_in_bytewise_order) {
+START_TEST(D1_D2_what_is_named_comes_first_then_directories_in_bytewise_order) {
   make_directory("one");
   make_directory("two");
   make_directory("user");
@@ -80,21 +80,21 @@ START_TEST(D1_D2_directories_come_first_in_bytewise_order) {
   discover(variable("VLLM_FL_PLUGIN_PATH", path), variable("XDG_CONFIG_HOME", in_scratch("user")),
            variable("VLLM_FL_PLUGIN_MODULES", "b:entry , a"));
   const char *expected[][2] = {
+      {"one/b.so", "module"},
+      {"two/a.so", "module"},
       {"two/a.so", "directory"},
       {"one/B.so", "directory"},
       {"one/a.so", "directory"},
       {"one/b.so", "directory"},
       {"user/flhost/plugins.d/x.so", "manifest"},
-      {"one/b.so", "module"},
-      {"two/a.so", "module"},
   };
   ck_assert_uint_eq(found.n, sizeof expected / sizeof expected[0]);
   for (uint32_t i = 0; i < found.n; i++) {
     expect_path(&found.items[i], in_scratch(expected[i][0]));
     ck_assert_str_eq(found.items[i].route, expected[i][1]);
   }
-  ck_assert_str_eq(found.items[5].symbol, "entry");
-  ck_assert_ptr_null(found.items[6].symbol);
+  ck_assert_str_eq(found.items[0].symbol, "entry");
+  ck_assert_ptr_null(found.items[1].symbol);
   ck_assert_uint_eq(directories.n, 2);
   ck_assert_str_eq(directories.items[0], in_scratch("two"));
 }
@@ -422,6 +422,149 @@ START_TEST(D2_one_file_by_several_paths_is_loaded_once) {
 }
 END_TEST
 
+/* -------------------------------------------------------------------------------------- one plugin in several places
+ */
+
+/* A file of the build in a directory of the scratch directory. */
+static void place(const char *file, const char *directory, const char *name) {
+  char path[PATH_MAX];
+  mkdir(in_scratch(directory), 0755);
+  snprintf(path, sizeof path, "%s/%s", directory, name);
+  copy_to_scratch(built(file), path);
+}
+
+static const char *path_of(const char *one, const char *two) {
+  char path[4 * PATH_MAX];
+  snprintf(path, sizeof path, "%s:%s", in_scratch(one), in_scratch(two));
+  return variable("VLLM_FL_PLUGIN_PATH", path);
+}
+
+static const char *modules_of(const char *entry) {
+  return variable("VLLM_FL_PLUGIN_MODULES", entry);
+}
+
+/* The host's record of a file. */
+static const fl_plugin_info *info_of(const fl_plugins *plugins, const char *file) {
+  for (uint32_t i = 0; i < plugins->n; i++)
+    if (!strcmp(plugins->plugins[i].file, file))
+      return &plugins->plugins[i];
+  ck_abort_msg("no record of %s", file);
+  return NULL;
+}
+
+/* Of a file in the scratch directory. */
+static void expect_info(fl_host *host, const char *file, const char *status, const char *reason) {
+  fl_plugins *plugins = plugins_of(host);
+  const fl_plugin_info *info = info_of(plugins, in_scratch(file));
+  ck_assert_msg(!strcmp(info->status, status) && strstr(info->reason, reason), "%s is %s: %s", file, info->status,
+                info->reason);
+  fl_plugins_free(plugins);
+}
+
+static int count(const char *text, const char *words) {
+  int n = 0;
+  for (; (text = strstr(text, words)); text += strlen(words))
+    n++;
+  return n;
+}
+
+/* As it is with a build tree and an installed prefix. */
+START_TEST(D1_the_same_plugin_in_a_later_directory_is_skipped_and_said_once) {
+  fl_host *host;
+  place("tests/plugins/good.so", "tree", "good.so");
+  place("tests/plugins/good.so", "prefix", "good.so");
+  ck_ok(create(path_of("tree", "prefix"), NULL, &host));
+  expect_info(host, "tree/good.so", "loaded", "");
+  expect_info(host, "prefix/good.so", "skipped", "came before it; this is the same build");
+  expect_info(host, "prefix/good.so", "skipped", in_scratch("tree/good.so"));
+  ck_ok(fl_discover_plugins(host, NULL));
+  expect_info(host, "prefix/good.so", "skipped", "this is the same build");
+  ck_assert_int_eq(count(lines, "20 plugin "), 2); /* loaded, skipped */
+  ck_assert_int_eq(count(lines, " skipped: "), 1);
+  ck_assert_ptr_null(strstr(lines, "30 "));
+  ck_assert_ptr_null(strstr(lines, "40 "));
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(D1_another_build_of_a_plugin_in_a_later_directory_is_skipped_and_told_apart) {
+  fl_host *host;
+  place("tests/plugins/good.so", "tree", "good.so");
+  place("tests/plugins/good_rebuilt.so", "prefix", "good.so");
+  ck_ok(create(path_of("tree", "prefix"), NULL, &host));
+  expect_info(host, "prefix/good.so", "skipped", "came before it; this is another build");
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* Where the first cannot be used, the second is there for that. */
+START_TEST(D1_a_plugin_that_fails_in_one_directory_is_loaded_from_the_next) {
+  fl_host *host;
+  make_directory("tree");
+  write_text("tree/good.so", "no library");
+  place("tests/plugins/good.so", "prefix", "good.so");
+  ck_ok(create(path_of("tree", "prefix"), NULL, &host));
+  expect_info(host, "tree/good.so", "failed", "it is text");
+  expect_info(host, "prefix/good.so", "loaded", "");
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(D1_what_is_named_wins_against_an_installed_plugin_of_its_name_and_file_name) {
+  fl_host *host;
+  place("tests/plugins/good.so", "prefix", "good.so");
+  place("tests/plugins/good_rebuilt.so", "new", "good.so");
+  ck_ok(create(variable("VLLM_FL_PLUGIN_PATH", in_scratch("prefix")), modules_of(in_scratch("new/good.so")), &host));
+  expect_info(host, "new/good.so", "loaded", "");
+  expect_info(host, "prefix/good.so", "skipped", "came before it; this is another build");
+  ck_assert_ptr_null(strstr(lines, "40 "));
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* Else whoever named it would believe that it runs. */
+START_TEST(D1_what_is_named_and_fails_is_not_covered_up_by_an_installed_plugin) {
+  fl_host *host;
+  place("tests/plugins/good.so", "prefix", "good.so");
+  make_directory("new");
+  write_text("new/good.so", "no library");
+  ck_ok(create(variable("VLLM_FL_PLUGIN_PATH", in_scratch("prefix")), modules_of(in_scratch("new/good.so")), &host));
+  expect_info(host, "new/good.so", "failed", "it is text");
+  expect_info(host, "prefix/good.so", "skipped", "was named explicitly, and failed");
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* Two that are named are both meant: the second is told why it cannot be. */
+START_TEST(D1_of_two_modules_of_one_name_the_second_is_refused_aloud) {
+  fl_host *host;
+  char modules[4 * PATH_MAX];
+  place("tests/plugins/good.so", "one", "good.so");
+  place("tests/plugins/good_rebuilt.so", "two", "good.so");
+  make_directory("empty");
+  snprintf(modules, sizeof modules, "%s,%s", in_scratch("one/good.so"), in_scratch("two/good.so"));
+  ck_ok(create(variable("VLLM_FL_PLUGIN_PATH", in_scratch("empty")), modules_of(modules), &host));
+  expect_info(host, "one/good.so", "loaded", "");
+  expect_info(host, "two/good.so", "failed", "Duplicate impl_id");
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(D1_a_plugin_that_an_engine_loads_goes_before_an_installed_one_that_waits) {
+  fl_host *host;
+  place("tests/plugins/listed/lazy_a.so", "prefix", "lazy_a.so");
+  place("tests/plugins/listed/lazy_a.so", "new", "lazy_a.so");
+  ck_ok(create(variable("VLLM_FL_PLUGIN_PATH", in_scratch("prefix")), NULL, &host));
+  expect_info(host, "prefix/lazy_a.so", "deferred", "until one of its ops");
+  ck_ok(fl_load_plugin(host, in_scratch("new/lazy_a.so")));
+  expect_info(host, "new/lazy_a.so", "loaded", "");
+  expect_info(host, "prefix/lazy_a.so", "skipped", "was named explicitly: ");
+  ck_assert_ptr_nonnull(fl_find_op(host, "lazy_a"));
+  expect_info(host, "prefix/lazy_a.so", "skipped", in_scratch("new/lazy_a.so"));
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(D4_a_critical_plugin_that_fails_is_the_hosts_failure) {
   fl_host *host = NULL;
   make_directory("flhost");
@@ -440,7 +583,7 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
-  tcase_add_test(tests, D1_D2_directories_come_first_in_bytewise_order);
+  tcase_add_test(tests, D1_D2_what_is_named_comes_first_then_directories_in_bytewise_order);
   tcase_add_test(tests, D2_relative_directories_are_an_error_record);
   tcase_add_test(tests, directories_that_are_not_there_or_empty_are_warned_of);
   tcase_add_test(tests, D2_default_directories_do_not_depend_on_the_working_directory);
@@ -458,6 +601,13 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, D4_a_host_goes_on_past_broken_plugins);
   tcase_add_test(tests, handlers_of_one_plugin_of_several_are_put_back_and_told);
   tcase_add_test(tests, D2_one_file_by_several_paths_is_loaded_once);
+  tcase_add_test(tests, D1_the_same_plugin_in_a_later_directory_is_skipped_and_said_once);
+  tcase_add_test(tests, D1_another_build_of_a_plugin_in_a_later_directory_is_skipped_and_told_apart);
+  tcase_add_test(tests, D1_a_plugin_that_fails_in_one_directory_is_loaded_from_the_next);
+  tcase_add_test(tests, D1_what_is_named_wins_against_an_installed_plugin_of_its_name_and_file_name);
+  tcase_add_test(tests, D1_what_is_named_and_fails_is_not_covered_up_by_an_installed_plugin);
+  tcase_add_test(tests, D1_of_two_modules_of_one_name_the_second_is_refused_aloud);
+  tcase_add_test(tests, D1_a_plugin_that_an_engine_loads_goes_before_an_installed_one_that_waits);
   tcase_add_test(tests, D4_a_critical_plugin_that_fails_is_the_hosts_failure);
 }
 

@@ -188,6 +188,45 @@ START_TEST(doctor_finds_variables_without_effect) {
 }
 END_TEST
 
+/* Set beside VLLM_FL_CONFIG; `key` is what the file would say in its place, NULL: it counts. */
+static const struct {
+  const char *setting, *key;
+} beside_policy_file[] = {
+    {"VLLM_FL_PREFER=vendor", "prefer"},
+    {"VLLM_FL_DENY_VENDORS=acme", "deny_vendors"},
+    {"VLLM_FL_FLAGOS_BLACKLIST=rms_norm", "flagos_blacklist"},
+    {"VLLM_FL_FLAGOS_WHITELIST=rms_norm", "flagos_whitelist"},
+    {"VLLM_FL_OOT_BLACKLIST=rms_norm", "oot_blacklist"},
+    {"VLLM_FL_CUSTOM_OPS=none", "custom_ops"},
+    {"VLLM_FL_OP_CONFIG=tests/data/op_config.json", "op_backends"},
+    {"VLLM_FL_FLAGOS_BLACKLIST_APPEND=rms_norm", NULL},
+    {"VLLM_FL_OOT_WHITELIST=rms_norm", NULL},
+    {"VLLM_FL_OOT_ENABLED=0", NULL},
+    {"USE_FLAGGEMS=0", NULL},
+    {"VLLM_FL_PREFER_ENABLED=0", NULL},
+};
+enum { N_BESIDE = sizeof beside_policy_file / sizeof *beside_policy_file };
+
+START_TEST(doctor_names_the_policy_file_that_beats_a_variable) {
+  const char *variable = beside_policy_file[_i].setting, *key = beside_policy_file[_i].key;
+  char expected[256], words[128];
+  setting("VLLM_FL_CONFIG=%s", scratch_file("policy.yaml", "strict: true\n"));
+  setting("%s", variable);
+  if (!key) {
+    assert_lacks(FLHOST("doctor").out, "has no effect");
+    return;
+  }
+  snprintf(words, sizeof words, "%.*s is set but has no effect: the policy file '", (int)strcspn(variable, "="),
+           variable);
+  json_t *beaten = finding(doctor(0), words);
+  snprintf(expected, sizeof expected,
+           "(VLLM_FL_CONFIG) replaces every other source of %s, whose value comes from built-in", key);
+  assert_contains(text_at(beaten, "what"), expected);
+  snprintf(expected, sizeof expected, "write %s in that file, or remove the variable", key);
+  ck_assert_str_eq(text_at(beaten, "advice"), expected);
+}
+END_TEST
+
 START_TEST(doctor_finds_that_kind_flagos_is_off) {
   setting("USE_FLAGGEMS=false");
   json_t *off = finding(doctor(0), "kind flagos are not used for any operator");
@@ -220,6 +259,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, doctor_blames_the_variable_that_named_what_is_not_there);
   tcase_add_test(tests, doctor_counts_one_in_the_singular);
   tcase_add_test(tests, doctor_finds_variables_without_effect);
+  tcase_add_loop_test(tests, doctor_names_the_policy_file_that_beats_a_variable, 0, N_BESIDE);
   tcase_add_test(tests, doctor_finds_that_kind_flagos_is_off);
   tcase_add_test(tests, doctor_hears_warnings_at_any_log_level);
 }

@@ -347,7 +347,7 @@ START_TEST(F3_a_strict_policy_gives_the_error_unchanged) {
   ck_ok(fl_freeze(host, "capture"));
   flagos.status = FL_EDEVICE;
   ck_assert_int_eq(test_call(host, "op", NULL), FL_EDEVICE);
-  ck_assert_str_eq(fl_error_message(), "E:default.flagos");
+  ck_assert_str_eq(fl_error_message(), "op: E:default.flagos");
   fl_host_destroy(host);
 }
 END_TEST

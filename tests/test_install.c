@@ -87,7 +87,7 @@ START_TEST(every_kind_of_file_is_installed) {
       "share/doc/flhost/LICENSE",
       "share/doc/flhost/README.md",
       "share/doc/flhost/examples/call_op.c",
-      "share/doc/flhost/policy-guide.md",
+      "share/doc/flhost/docs/policy-guide.md",
       "share/flhost/config/cpu.yaml",
       "share/man/man1/flhost.1",
       "share/man/man5/flhost.yaml.5",
@@ -152,12 +152,24 @@ START_TEST(vendor_example_builds_from_the_header_alone_and_is_chosen) {
 END_TEST
 
 START_TEST(copy_of_the_template_builds_and_loads_on_the_first_try) {
-  shell("cp -r $tree/share/doc/flhost/template $stage/mine; test $(wc -l < $stage/mine/template.c) -lt 50;"
+  shell("cp -r $tree/share/doc/flhost/plugins/template $stage/mine; test $(wc -l < $stage/mine/template.c) -lt 50;"
         " PKG_CONFIG_SYSROOT_DIR=$stage make -s -C $stage/mine CFLAGS='-O2 %s'",
         setting("SANITIZE", ""));
   assert_contains(shell("VLLM_FL_PLUGIN_MODULES=$stage/mine/acme.so VLLM_FL_PREFER=vendor"
                         " $tree/bin/flhost resolve silu_and_mul"),
                   "vendor.acme");
+}
+END_TEST
+
+/* Whoever reads the installed pages has no other tree to look into. */
+START_TEST(every_link_of_an_installed_page_leads_to_something_installed) {
+  const char *output = shell("cd $tree/share/doc/flhost; find . -name '*.md' | while read -r page; do"
+                             " grep -oE '\\]\\([^)#]+' $page | cut -c3- | grep -v ^http | while read -r link; do"
+                             " test -e $(dirname $page)/$link && echo good || echo \"$page: $link\"; done; done");
+  size_t good = 0;
+  for (const char *line = output; *line; line = strchr(line, '\n') + 1, good++)
+    ck_assert_msg(!strncmp(line, "good\n", 5), "leads nowhere: %.*s", (int)strcspn(line, "\n"), line);
+  ck_assert_uint_gt(good, 15);
 }
 END_TEST
 
@@ -188,6 +200,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, engine_example_builds_with_the_static_library);
   tcase_add_test(tests, vendor_example_builds_from_the_header_alone_and_is_chosen);
   tcase_add_test(tests, copy_of_the_template_builds_and_loads_on_the_first_try);
+  tcase_add_test(tests, every_link_of_an_installed_page_leads_to_something_installed);
   tcase_add_test(tests, installed_command_uses_the_installed_plugins_and_platform_files);
   tcase_add_test(tests, uninstall_leaves_only_what_others_put_there);
 }

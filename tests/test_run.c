@@ -118,6 +118,22 @@ START_TEST(golden_files_agree_bit_for_bit_with_the_reference_where_they_say_so) 
 }
 END_TEST
 
+START_TEST(golden_files_agree_under_the_example_policy) {
+  char path[4096];
+  ck_assert_ptr_nonnull(realpath("examples/policy.yaml", path));
+  setting("VLLM_FL_CONFIG=%s", path);
+  outcome run =
+      FLHOST("run", "--json", "tests/golden/gelu_and_mul", "tests/golden/rotary_embedding", "tests/golden/relu2");
+  assert_quiet(run);
+  json_t *reports = parse_json(run.out, JSON_ARRAY), *report;
+  size_t i;
+  json_array_foreach(reports, i, report) {
+    bool is_default = !strcmp(text_at(report, "op"), "relu2");
+    ck_assert_str_eq(text_at(report, "impl_id"), is_default ? "default.flagos" : "reference.c");
+  }
+}
+END_TEST
+
 START_TEST(the_table_has_a_line_for_each_file_and_sums_up) {
   outcome run = FLHOST("run", "tests/golden/silu_and_mul/awkward_bf16.safetensors",
                        "tests/golden/silu_and_mul/f32_1x64_0.safetensors");
@@ -127,6 +143,67 @@ START_TEST(the_table_has_a_line_for_each_file_and_sums_up) {
   assert_contains(run.out, "default.flagos");
   assert_contains(run.out, "vLLM 0.32.0 SiluAndMul.forward_native");
   assert_contains(run.out, "2 files: 2 ok\n");
+}
+END_TEST
+
+/* Two files of one op, one of another: the errors are shares of what is allowed, the worst counts. */
+START_TEST(the_summary_has_a_line_for_each_op_with_its_worst_error_as_a_share_of_the_tolerance) {
+  file("a.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x, {"out.out", {0, 1.4621172f}, 2}));
+  file("b.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x, {"out.out", {0, 1.4621222f}, 2}));
+  file("c.safetensors", METADATA("op", "relu2"), VECTORS(x, {"out.out", {0, 1, 25, 4}, 4}));
+  outcome run = FLHOST("run", "--summary", scratch_dir());
+  assert_quiet(run);
+  assert_contains(run.out, "OP            FILES  OF ALLOWED  TIME US  IMPL            STATUS\nsilu_and_mul      2 ");
+  assert_contains(run.out, "\nrelu2             1           0 ");
+  assert_contains(run.out, "\n3 files: 3 ok\n");
+  /* 5e-6 of 1e-5 + 1.3e-6 * 1.4621222 */
+  ck_assert_double_eq_tol(atof(strstr(run.out, "silu_and_mul      2 ") + strlen("silu_and_mul      2 ")), 0.42, 0.021);
+  assert_lacks(run.out, ".safetensors");
+}
+END_TEST
+
+START_TEST(the_summary_says_how_many_files_of_an_op_are_not_well_and_changes_no_exit_status) {
+  file("a.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x));
+  file("b.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x, {"out.out", {9, 9}, 2}));
+  file("c.safetensors", METADATA("op", "silu_nad_mul"), VECTORS(x));
+  outcome run = FLHOST("run", "--summary", scratch_dir());
+  assert_status(run, 2);
+  assert_contains(run.out, "  1 failed\n");
+  assert_contains(run.out, "  1 error\n");
+  assert_contains(run.err, "b.safetensors: 'out.out': 2 of 2 elements differ");
+  assert_status(FLHOST("run", "--summary", scratch("b.safetensors")), 1);
+  run = FLHOST("run", "--summary", "--explain", "--json", scratch("a.safetensors"));
+  assert_quiet(run);
+  ck_assert_uint_eq(json_array_size(parse_json(run.out, JSON_ARRAY)), 1);
+}
+END_TEST
+
+/* The template takes float32 only, the files are of three types. */
+START_TEST(the_summary_says_where_several_implementations_ran) {
+  copy_built("tests/plugins/template.so", "plugins");
+  setting("VLLM_FL_PREFER=vendor");
+  outcome run = FLHOST("run", "--summary", "tests/golden/silu_and_mul");
+  assert_quiet(run);
+  assert_contains(run.out, "  (several)  ok\n");
+  assert_contains(FLHOST("run", "--summary", "tests/golden/silu_and_mul/f32_1x64_0.safetensors").out,
+                  "  vendor.acme  ok\n");
+}
+END_TEST
+
+/* explain in a process of its own knows nothing of the calls that failed. */
+START_TEST(an_explanation_after_the_calls_says_what_failed_in_them) {
+  const char *path = file("plain.safetensors", METADATA("op", "silu_and_mul"), VECTORS(x));
+  copy_built("tests/plugins/two_vendors.so", "plugins");
+  setting("VLLM_FL_PREFER=vendor");
+  outcome run = FLHOST("run", "--explain", path);
+  assert_status(run, 0);
+  ck_assert_msg(!strncmp(run.out, "silu_and_mul: default.flagos, then reference.c\n", 47), "%s", run.out);
+  assert_contains(run.out, "  order: vendor, flagos, reference (prefer vendor: VLLM_FL_PREFER)\n");
+  assert_contains(run.out, "\n  vendor.bolt: failed: ");
+  assert_contains(run.out, "; tried again in ");
+  assert_contains(run.out, "\n1 file: 1 ok\n");
+  assert_lacks(run.out, "STATUS");
+  assert_contains(FLHOST("run", "--explain", "--summary", path).out, "STATUS");
 }
 END_TEST
 
@@ -366,7 +443,12 @@ static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, end_scenario);
   tcase_add_test(tests, golden_files_agree_under_the_default_policy_and_say_what_ran_and_why);
   tcase_add_test(tests, golden_files_agree_bit_for_bit_with_the_reference_where_they_say_so);
+  tcase_add_test(tests, golden_files_agree_under_the_example_policy);
   tcase_add_test(tests, the_table_has_a_line_for_each_file_and_sums_up);
+  tcase_add_test(tests, the_summary_has_a_line_for_each_op_with_its_worst_error_as_a_share_of_the_tolerance);
+  tcase_add_test(tests, the_summary_says_how_many_files_of_an_op_are_not_well_and_changes_no_exit_status);
+  tcase_add_test(tests, the_summary_says_where_several_implementations_ran);
+  tcase_add_test(tests, an_explanation_after_the_calls_says_what_failed_in_them);
   tcase_add_test(tests, json_has_the_documented_keys);
   tcase_add_test(tests, a_wrong_result_is_exit_status_1_and_names_the_element);
   tcase_add_test(tests, an_error_that_is_no_number_is_null_in_json);

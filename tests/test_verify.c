@@ -23,6 +23,18 @@ static json_t *tests_of(outcome run) {
   return json_object_get(parse_json(run.out, JSON_OBJECT), "tests");
 }
 
+/* A developer's build beside the installed one: what is named is what is tested. */
+START_TEST(D1_the_module_that_is_named_is_verified_and_not_an_installed_one_of_its_name) {
+  copy_built("tests/plugins/old/planted.so", "plugins");
+  assert_quiet(FLHOST("verify", "--impl", "vendor.wrong", "planted"));
+  setting("VLLM_FL_PLUGIN_MODULES=%s/tests/plugins/new/planted.so", build_dir());
+  outcome run = FLHOST("verify", "--impl", "vendor.wrong", "planted");
+  assert_status(run, 1);
+  ck_assert_str_eq(run.err, "");
+  assert_contains(run.out, "calls failed, the first: ");
+}
+END_TEST
+
 /* ------------------------------------------------------------------------------------------------------ planted errors
  */
 
@@ -257,6 +269,7 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, end_scenario);
+  tcase_add_test(tests, D1_the_module_that_is_named_is_verified_and_not_an_installed_one_of_its_name);
   tcase_add_loop_test(tests, a_planted_error_is_found_and_named, 0, N_PLANTED);
   tcase_add_test(tests, an_error_of_one_layout_or_size_does_not_spoil_all_calls);
   tcase_add_test(tests, the_cpu_plugin_passes_in_every_op_and_element_type);

@@ -15,7 +15,9 @@ $(BUILD)/tests/test_cpu_plugin $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard 
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_cli_help $(BUILD)/tests/test_doctor: | $(COMMAND) $(CPU_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor $(BUILD)/tests/test_platform_files $(BUILD)/tests/test_verify: | $(PLUGINS)
 $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_ARCHIVE) $(BENCH_PLUGINS) $(BENCH_FIGURES) $(PLUGINS)
+$(BUILD)/tests/test_first_minute: | $(COMMAND) $(PLUGINS)
 $(BUILD)/tests/test_ir: | $(CPU_PLUGIN)
+$(BUILD)/tests/test_setting_pages: | $(BUILD)/setting-pages
 -include tests/plugins.mk
 -include tests/drivers/ascend/stand_in.mk
 include tests/drivers/gpu/drivers.mk

@@ -41,10 +41,11 @@ _flhost() {
     ;;
   esac
   case $command:$word in
-  run:-*) mapfile -t COMPREPLY < <(compgen -W '--device --out --repeat --json --help' -- "$word") ;;
+  run:-*) mapfile -t COMPREPLY < <(compgen -W '--device --out --repeat --summary --explain --json --help' -- "$word") ;;
   verify:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --seed --junit --json --help' -- "$word") ;;
   bench:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --size --dims --seconds --json --help' -- "$word") ;;
-  explain:-* | resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;
+  explain:-*) mapfile -t COMPREPLY < <(compgen -W '--device --brief --json --help' -- "$word") ;;
+  resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;
   manifest:-*) mapfile -t COMPREPLY < <(compgen -W '--device --text --json --help' -- "$word") ;;
   ops:-*) mapfile -t COMPREPLY < <(compgen -W '--impls --pages --json --help' -- "$word") ;;
   help:-*) mapfile -t COMPREPLY < <(compgen -W '--help' -- "$word") ;;

@@ -48,7 +48,7 @@ static bool is_candidate(const fl_binding *binding, const fl_impl_record *record
   return false;
 }
 
-void fl_add_left_out(const fl_binding *binding, uint32_t device_type, fl_text *text) {
+void fl_add_left_out(const fl_binding *binding, uint32_t device_type, fl_text *failed, fl_text *text) {
   fl_op *op = binding->op;
   fl_selection selection;
   bool scoped;
@@ -57,8 +57,10 @@ void fl_add_left_out(const fl_binding *binding, uint32_t device_type, fl_text *t
     for (uint32_t i = 0; i < selection.n_accepted; i++) {
       const fl_impl_record *record = selection.items[i].record;
       const fl_failure *failure = is_candidate(binding, record) ? NULL : fl_failure_find_locked(op, record);
-      if (failure)
-        fl_text_add(text, "\n  %s: failed before: %s", record->impl_id, failure->reason ? failure->reason : "");
+      if (!failure)
+        continue;
+      fl_text_add(failed, "%s'%s'", failed->length ? ", " : "", record->impl_id);
+      fl_text_add(text, "\n  %s: failed before: %s", record->impl_id, failure->reason ? failure->reason : "");
     }
     add_rejected(&selection, scoped, text);
     fl_selection_free(&selection);

@@ -41,8 +41,8 @@ void fl_binding_noted(fl_binding *binding);
 fl_status fl_bind_ahead(fl_op *op, fl_slots *slots, uint32_t device_type);
 
 /* S4: adds a line for each implementation that is not among a binding's candidates for tensors on the device type: why
- * it is not. Takes the host's lock. */
-void fl_add_left_out(const fl_binding *binding, uint32_t device_type, fl_text *text);
+ * it is not. `failed` gets the ids of those that would be, had they not failed before. Takes the host's lock. */
+void fl_add_left_out(const fl_binding *binding, uint32_t device_type, fl_text *failed, fl_text *text);
 /* Does it take every call that the op's schema lets through (S3: the search ends with it)? */
 bool fl_takes_all(const fl_impl_record *record);
 

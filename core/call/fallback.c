@@ -147,9 +147,13 @@ static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call 
 }
 
 fl_status fl_none_takes(const fl_binding *binding, const fl_call *call, fl_text *why) {
-  fl_add_left_out(binding, fl_call_device(binding->op, call), why);
-  return fl_error(FL_ENOIMPL, "No implementation of op='%s' supports these arguments:%s", binding->op->name,
-                  fl_text_get(why));
+  fl_text failed = {0};
+  fl_add_left_out(binding, fl_call_device(binding->op, call), &failed, why);
+  fl_status status = fl_error(FL_ENOIMPL, "No implementation of op='%s' supports these arguments%s%s%s:%s",
+                              binding->op->name, failed.length ? "; " : "", fl_text_get(&failed),
+                              failed.length ? " failed before" : "", fl_text_get(why));
+  fl_text_free(&failed);
+  return status;
 }
 
 /* A call on its way through the candidates. */
@@ -207,12 +211,12 @@ static bool succeed(attempts *a) {
   return end(a, FL_OK);
 }
 
-/* F3: the words are the implementation's own, if it has any. */
+/* F3: behind the op's name the words are the implementation's own, if it has any. */
 static bool end_strictly(attempts *a, fl_status status) {
-  if (!a->call->message[0])
-    fl_error(status, "Implementation '%s' failed for op '%s': %s", on_turn(a)->impl_id, a->binding->op->name,
-             fl_status_name(status));
-  return end(a, status);
+  const char *op = a->binding->op->name;
+  return end(a, a->call->message[0] ? fl_error(status, "%s: %s", op, a->call->message)
+                                    : fl_error(status, "Implementation '%s' failed for op '%s': %s",
+                                               on_turn(a)->impl_id, op, fl_status_name(status)));
 }
 
 /* F2: it said so itself, and wrote nothing. */

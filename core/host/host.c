@@ -9,7 +9,6 @@
 #include "core/support.h"
 #include "core/vllm.h"
 
-#include <flhost/vllm.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -414,25 +413,4 @@ void fl_settings_free(fl_settings *result) {
   free((void *)list->public.settings);
   fl_strings_free(&list->strings);
   free(list);
-}
-
-bool fl_is_oot_enabled(fl_host *host) {
-  pthread_mutex_lock(&host->lock);
-  bool enabled = host->config->values[FL_SETTING_OOT_ENABLED].flag;
-  pthread_mutex_unlock(&host->lock);
-  return enabled;
-}
-
-bool fl_is_oot_allowed(fl_host *host, const char *layer) {
-  pthread_mutex_lock(&host->lock);
-  bool allowed = fl_config_oot_allowed(host->config, layer);
-  pthread_mutex_unlock(&host->lock);
-  return allowed;
-}
-
-bool fl_is_flagos_allowed(fl_host *host, const char *op) {
-  pthread_mutex_lock(&host->lock);
-  bool allowed = fl_config_flagos_allowed(host->config, op, NULL, 0);
-  pthread_mutex_unlock(&host->lock);
-  return allowed;
 }

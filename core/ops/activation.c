@@ -28,6 +28,7 @@ static fl_status check_approximate(fl_call *call, uint32_t index) {
 const fl_op_def fl_op_silu_and_mul = {
     .size = sizeof(fl_op_def),
     .schema = "silu_and_mul(Tensor x) -> Tensor out",
+    .layers = "SiluAndMul",
     GATED,
     .doc = "SiLU of the first half of x's last dimension, times the second half.",
     .formula =
@@ -41,6 +42,7 @@ const fl_op_def fl_op_silu_and_mul = {
 const fl_op_def fl_op_mul_and_silu = {
     .size = sizeof(fl_op_def),
     .schema = "mul_and_silu(Tensor x) -> Tensor out",
+    .layers = "MulAndSilu",
     GATED,
     .doc = "The first half of x's last dimension, times SiLU of the second half.",
     .formula =
@@ -59,6 +61,7 @@ static fl_status check_gelu_and_mul(fl_call *call) {
 const fl_op_def fl_op_gelu_and_mul = {
     .size = sizeof(fl_op_def),
     .schema = "gelu_and_mul(Tensor x, str approximate=\"none\") -> Tensor out",
+    .layers = "GeluAndMul",
     GATED,
     .doc = "GELU of the first half of x's last dimension, times the second half; approximate is \"none\" or \"tanh\".",
     .formula = "out = gelu(x[..., :d]) * x[..., d:], " GELU_NONE GELU_TANH "; rounded to T after gelu and after the "
@@ -83,6 +86,7 @@ static fl_status check_gelu_and_mul_sparse(fl_call *call) {
 const fl_op_def fl_op_gelu_and_mul_sparse = {
     .size = sizeof(fl_op_def),
     .schema = "gelu_and_mul_sparse(Tensor x, float activation_sparsity, str approximate=\"none\") -> Tensor out",
+    .layers = "GeluAndMulSparse",
     GATED,
     .doc = "GELU of what the first half of x's last dimension has above a cut, times the second half; the cut leaves a "
            "part of 1 - activation_sparsity of normally distributed values.",
@@ -105,6 +109,7 @@ static fl_status check_swigluoai_and_mul(fl_call *call) {
 const fl_op_def fl_op_swigluoai_and_mul = {
     .size = sizeof(fl_op_def),
     .schema = "swigluoai_and_mul(Tensor x, float alpha=1.702, float limit=7.0) -> Tensor out",
+    .layers = "SwigluOAIAndMul",
     GATED,
     .doc = "The gated activation of gpt-oss: gate and factor alternate in x's last dimension, both are clamped.",
     .formula = "out = (u + 1) * (g * sigmoid(alpha * g)), g = min(x[..., 0::2], limit), u = clamp(x[..., 1::2], "
@@ -124,6 +129,7 @@ static fl_status check_fatrelu_and_mul(fl_call *call) {
 const fl_op_def fl_op_fatrelu_and_mul = {
     .size = sizeof(fl_op_def),
     .schema = "fatrelu_and_mul(Tensor x, float threshold=0.0) -> Tensor out",
+    .layers = "FatreluAndMul",
     GATED,
     .doc = "What of the first half of x's last dimension is above a threshold, else 0, times the second half.",
     .formula = "out = (g > threshold ? g : 0) * u, " HALVES "; compared in float32, NaN stays (vLLM: FatreluAndMul, "
@@ -145,6 +151,7 @@ static fl_status check_silu_and_mul_with_clamp(fl_call *call) {
 const fl_op_def fl_op_silu_and_mul_with_clamp = {
     .size = sizeof(fl_op_def),
     .schema = "silu_and_mul_with_clamp(Tensor x, float limit, float alpha=1.0, float beta=0.0) -> Tensor out",
+    .layers = "SiluAndMulWithClamp",
     GATED,
     .doc = "SiLU of the clamped first half of x's last dimension, times the clamped second half plus beta.",
     .formula = "out = g * sigmoid(alpha * g) * (u + beta), g = min(x[..., :d], limit), u = clamp(x[..., d:], -limit, "
@@ -164,6 +171,7 @@ static fl_status check_swiglustep_and_mul(fl_call *call) {
 const fl_op_def fl_op_swiglustep_and_mul = {
     .size = sizeof(fl_op_def),
     .schema = "swiglustep_and_mul(Tensor x, float limit=7.0) -> Tensor out",
+    .layers = "SwigluStepAndMul",
     GATED,
     .doc = "SiLU of the first half of x's last dimension, clamped from above, times the clamped second half.",
     .formula = "out = min(silu(x[..., :d]), limit) * clamp(x[..., d:], -limit, limit); rounded to T after silu and "
@@ -184,6 +192,7 @@ static fl_status check_situ_and_mul(fl_call *call) {
 const fl_op_def fl_op_situ_and_mul = {
     .size = sizeof(fl_op_def),
     .schema = "situ_and_mul(Tensor x, float beta=1.0, float? linear_beta=None) -> Tensor out",
+    .layers = "SituAndMul",
     GATED,
     .doc = "SiLU with a soft limit of the first half of x's last dimension, times the second half, which is softly "
            "limited too when linear_beta is given.",
@@ -216,6 +225,7 @@ const fl_op_def fl_op_gelu = {
 const fl_op_def fl_op_gelu_new = {
     .size = sizeof(fl_op_def),
     .schema = "gelu_new(Tensor(a!) x) -> Tensor(a) out",
+    .layers = "NewGELU",
     PLAIN,
     .doc = "GELU by tanh, in the steps of the first GPT-2.",
     .formula = "out = 0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))); rounded to T after every step (vLLM: "
@@ -228,6 +238,7 @@ const fl_op_def fl_op_gelu_new = {
 const fl_op_def fl_op_gelu_fast = {
     .size = sizeof(fl_op_def),
     .schema = "gelu_fast(Tensor(a!) x) -> Tensor(a) out",
+    .layers = "FastGELU",
     PLAIN,
     .doc = "GELU by tanh, with the cubic factored.",
     .formula = "out = 0.5 * x * (1 + tanh(x * 0.7978845608 * (1 + 0.044715 * x * x))); rounded to T after every step "
@@ -240,6 +251,7 @@ const fl_op_def fl_op_gelu_fast = {
 const fl_op_def fl_op_quick_gelu = {
     .size = sizeof(fl_op_def),
     .schema = "quick_gelu(Tensor(a!) x) -> Tensor(a) out",
+    .layers = "QuickGELU",
     PLAIN,
     .doc = "GELU by the logistic function.",
     .formula = "out = x * sigmoid(1.702 * x); rounded to T after every step (vLLM: QuickGELU, kernel gelu_quick)",
@@ -251,6 +263,7 @@ const fl_op_def fl_op_quick_gelu = {
 const fl_op_def fl_op_relu2 = {
     .size = sizeof(fl_op_def),
     .schema = "relu2(Tensor(a!) x) -> Tensor(a) out",
+    .layers = "ReLUSquaredActivation",
     PLAIN,
     .doc = "The square of what is above 0.",
     .formula = "out = max(x, 0)^2; NaN stays (vLLM: ReLUSquaredActivation, kernel relu_squared)",
@@ -268,6 +281,7 @@ static fl_status check_xielu(fl_call *call) {
 const fl_op_def fl_op_xielu = {
     .size = sizeof(fl_op_def),
     .schema = "xielu(Tensor(a!) x, Tensor alpha_p, Tensor alpha_n, float beta=0.5, float eps=-1e-6) -> Tensor(a) out",
+    .layers = "XIELU",
     .rules = "x: T[..., d]; alpha_p: float32|float16|bfloat16[1]; alpha_n: float32|float16|bfloat16[1]; " FLOATS,
     .category = "activation",
     .doc = "Expanded integral of the exponential linear unit, with trained parameters alpha_p and alpha_n.",

@@ -82,6 +82,7 @@ const fl_op_def fl_op_mm_encoder_attn = {
     .size = sizeof(fl_op_def),
     .schema = "mm_encoder_attn(Tensor query, Tensor key, Tensor value, float? scale=None, Tensor? cu_seqlens=None, "
               "int? max_seqlen=None) -> Tensor out",
+    .layers = "MMEncoderAttention",
     .rules = "query: T[b, s, h, d] or T[b, s, h*d]; key: T[b, t, k, d] or T[b, t, k*d]; value: T[b, t, k, d] or "
              "T[b, t, k*d]; cu_seqlens: int32|int64[segments + 1]; " FLOATS,
     .category = "attention",
@@ -285,6 +286,7 @@ const fl_op_def fl_op_multi_head_latent_attention = {
               "Tensor(a!)? kv_cache, Tensor? block_table, Tensor? seq_lens, int num_heads, int qk_nope_head_dim, "
               "int qk_rope_head_dim, int v_head_dim, int kv_lora_rank, float scale, float epsilon=1e-6, "
               "bool interleaved=True, Tensor? llama_4_scaling=None) -> Tensor out",
+    .layers = "MultiHeadLatentAttentionWrapper",
     .rules = "position_ids: int32|int64[t]; hidden_states: T[t, c]; "
              "fused_qkv_a_proj: T[q + kv_lora_rank + qk_rope_head_dim, c]; q_a_layernorm: T[q]; "
              "q_b_proj: T[num_heads * (qk_nope_head_dim + qk_rope_head_dim), q]; "

@@ -86,6 +86,7 @@ const fl_op_def fl_op_conv2d = {
     .size = sizeof(fl_op_def),
     .schema = "conv2d(Tensor x, Tensor weight, Tensor? bias=None, int[] stride=[1,1], int[] padding=[0,0], "
               "int[] dilation=[1,1], int groups=1) -> Tensor out",
+    .layers = "Conv2dLayer",
     .rules = "x: T[n, c, h, w]; weight: T[o, g, i, j]; bias: T[o]; " FLOATS,
     .category = "convolution",
     .doc = "Convolution over two dimensions of space, out [n, o, ...].",
@@ -105,6 +106,7 @@ const fl_op_def fl_op_conv3d = {
     .size = sizeof(fl_op_def),
     .schema = "conv3d(Tensor x, Tensor weight, Tensor? bias=None, int[] stride=[1,1,1], int[] padding=[0,0,0], "
               "int[] dilation=[1,1,1], int groups=1) -> Tensor out",
+    .layers = "Conv3dLayer",
     .rules = "x: T[n, c, d, h, w]; weight: T[o, g, i, j, k]; bias: T[o]; " FLOATS,
     .category = "convolution",
     .doc = "Convolution over three dimensions of space (or two and time), out [n, o, ...].",

@@ -63,6 +63,7 @@ const fl_op_def fl_op_vocab_parallel_embedding = {
     .schema = "vocab_parallel_embedding(Tensor input_ids, Tensor weight, int org_vocab_start=0, "
               "int? org_vocab_end=None, int num_org_vocab_padding=0, int added_vocab_start=0, int added_vocab_end=0) "
               "-> Tensor out",
+    .layers = "VocabParallelEmbedding",
     .rules = "input_ids: int32|int64[...]; weight: T[v, h]; out: T[..., h]; " FLOATS,
     .category = "embedding and logits",
     .doc = "The rows of weight for token ids; of a shard (org_vocab_end given), zeros for the ids of other shards.",
@@ -84,6 +85,7 @@ const fl_op_def fl_op_vocab_parallel_embedding = {
 const fl_op_def fl_op_parallel_lm_head = {
     .size = sizeof(fl_op_def),
     .schema = "parallel_lm_head(Tensor hidden_states, Tensor weight, Tensor? bias=None) -> Tensor logits",
+    .layers = "ParallelLMHead",
     .rules = "hidden_states: T[..., h]; weight: T[v, h]; bias: T[v]; logits: T[..., v]; " FLOATS,
     .category = "embedding and logits",
     .doc = "The logits of this rank's part of the vocabulary.",
@@ -117,6 +119,7 @@ const fl_op_def fl_op_logits_processor = {
     .size = sizeof(fl_op_def),
     .schema = "logits_processor(Tensor hidden_states, Tensor weight, Tensor? bias=None, int? org_vocab_size=None, "
               "float? soft_cap=None, float scale=1.0) -> Tensor logits",
+    .layers = "LogitsProcessor",
     .rules = "hidden_states: T[..., h]; weight: T[v, h]; bias: T[v]; logits: T[..., v]; " FLOATS,
     .category = "embedding and logits",
     .doc = "The logits of the first org_vocab_size entries of the vocabulary (all, if none), capped and scaled.",

@@ -1,34 +1,40 @@
-/* The entries by name, for the table in ops.c and for the files that define them. */
+/* The built-in ops by name, in the order of lists and docs: the one place beside its entry where an op is named. */
 #ifndef FLHOST_CORE_OPS_ENTRIES_H
 #define FLHOST_CORE_OPS_ENTRIES_H
 
 #include <flhost/plugin.h>
 
-/* activation.c */
-extern const fl_op_def fl_op_silu_and_mul, fl_op_mul_and_silu, fl_op_gelu_and_mul, fl_op_gelu_and_mul_sparse,
-    fl_op_swigluoai_and_mul, fl_op_fatrelu_and_mul, fl_op_silu_and_mul_with_clamp, fl_op_swiglustep_and_mul,
-    fl_op_situ_and_mul, fl_op_gelu, fl_op_gelu_new, fl_op_gelu_fast, fl_op_quick_gelu, fl_op_relu2, fl_op_xielu;
-/* normalisation.c */
-extern const fl_op_def fl_op_rms_norm, fl_op_fused_add_rms_norm, fl_op_gemma_rms_norm, fl_op_rms_norm_gated,
-    fl_op_mixer2_gated_rms_norm;
-/* rotary.c */
-extern const fl_op_def fl_op_rotary_embedding, fl_op_apply_rotary_emb, fl_op_dual_chunk_rotary_embedding;
-/* quantisation.c */
-extern const fl_op_def fl_op_quant_fp8;
-/* attention.c */
-extern const fl_op_def fl_op_attention_backend, fl_op_mm_encoder_attn, fl_op_mla_prefill, fl_op_mla_decode;
-extern const fl_op_def fl_op_merge_attn_states, fl_op_multi_head_latent_attention;
-/* linear.c */
-extern const fl_op_def fl_op_replicated_linear, fl_op_column_parallel_linear, fl_op_row_parallel_linear;
-/* embedding.c */
-extern const fl_op_def fl_op_vocab_parallel_embedding, fl_op_parallel_lm_head, fl_op_logits_processor;
-/* convolution.c */
-extern const fl_op_def fl_op_conv2d, fl_op_conv3d;
-/* moe.c */
-extern const fl_op_def fl_op_grouped_topk, fl_op_topk_softmax, fl_op_moe_align_block_size, fl_op_moe_sum,
-    fl_op_unquantized_fused_moe, fl_op_modular_fused_moe, fl_op_transformers_fused_moe, fl_op_fused_moe;
-/* state_space.c */
-extern const fl_op_def fl_op_causal_conv1d, fl_op_selective_scan, fl_op_mamba_chunk_scan, fl_op_mamba_mixer,
-    fl_op_mamba_mixer2, fl_op_plamo2_mamba_mixer, fl_op_short_conv;
+/* clang-format off */
+#define FL_BUILTIN_OPS(op)                                                                                          \
+  /* activation.c */                                                                                                \
+  op(silu_and_mul) op(mul_and_silu) op(gelu_and_mul) op(gelu_and_mul_sparse) op(swigluoai_and_mul)                  \
+  op(fatrelu_and_mul) op(silu_and_mul_with_clamp) op(swiglustep_and_mul) op(situ_and_mul) op(gelu) op(gelu_new)     \
+  op(gelu_fast) op(quick_gelu) op(relu2) op(xielu)                                                                  \
+  /* normalisation.c */                                                                                             \
+  op(rms_norm) op(fused_add_rms_norm) op(gemma_rms_norm) op(rms_norm_gated) op(mixer2_gated_rms_norm)               \
+  /* rotary.c */                                                                                                    \
+  op(rotary_embedding) op(apply_rotary_emb) op(dual_chunk_rotary_embedding)                                         \
+  /* quantisation.c */                                                                                              \
+  op(quant_fp8)                                                                                                     \
+  /* attention.c */                                                                                                 \
+  op(attention_backend) op(mm_encoder_attn) op(mla_prefill) op(mla_decode) op(merge_attn_states)                    \
+  op(multi_head_latent_attention)                                                                                   \
+  /* linear.c */                                                                                                    \
+  op(replicated_linear) op(column_parallel_linear) op(row_parallel_linear)                                          \
+  /* embedding.c */                                                                                                 \
+  op(vocab_parallel_embedding) op(parallel_lm_head) op(logits_processor)                                            \
+  /* convolution.c */                                                                                               \
+  op(conv2d) op(conv3d)                                                                                             \
+  /* moe.c */                                                                                                       \
+  op(grouped_topk) op(topk_softmax) op(moe_align_block_size) op(moe_sum) op(unquantized_fused_moe)                  \
+  op(modular_fused_moe) op(transformers_fused_moe) op(fused_moe)                                                    \
+  /* state_space.c */                                                                                               \
+  op(causal_conv1d) op(selective_scan) op(mamba_chunk_scan) op(mamba_mixer) op(mamba_mixer2) op(plamo2_mamba_mixer) \
+  op(short_conv)
+/* clang-format on */
+
+#define FL_DECLARE_OP(name) extern const fl_op_def fl_op_##name;
+FL_BUILTIN_OPS(FL_DECLARE_OP)
+#undef FL_DECLARE_OP
 
 #endif

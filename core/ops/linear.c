@@ -13,6 +13,7 @@
 const fl_op_def fl_op_replicated_linear = {
     .size = sizeof(fl_op_def),
     .schema = "replicated_linear(Tensor x, Tensor weight, Tensor? bias=None, bool skip_bias_add=False) -> Tensor out",
+    .layers = "ReplicatedLinear",
     .rules = RULES,
     .category = "linear",
     .doc = "A linear layer whose whole weight every rank has.",
@@ -26,6 +27,7 @@ const fl_op_def fl_op_column_parallel_linear = {
     .size = sizeof(fl_op_def),
     .schema = "column_parallel_linear(Tensor x, Tensor weight, Tensor? bias=None, bool gather_output=False, "
               "bool skip_bias_add=False) -> Tensor out",
+    .layers = "ColumnParallelLinear,MergedColumnParallelLinear,QKVParallelLinear",
     .rules = RULES,
     .category = "linear",
     .doc = "A linear layer of which this rank has some outputs; gather_output joins those of all ranks.",
@@ -50,6 +52,7 @@ const fl_op_def fl_op_row_parallel_linear = {
     .size = sizeof(fl_op_def),
     .schema = "row_parallel_linear(Tensor x, Tensor weight, Tensor? bias=None, bool input_is_parallel=True, "
               "bool reduce_results=True, bool skip_bias_add=False) -> Tensor out",
+    .layers = "RowParallelLinear",
     .rules = RULES,
     .category = "linear",
     .doc = "A linear layer of which this rank has some inputs; reduce_results adds up the results of all ranks.",

@@ -72,6 +72,7 @@ const fl_op_def fl_op_grouped_topk = {
     .schema = "grouped_topk(Tensor gating_output, int topk, bool renormalize, int num_expert_group=1, "
               "int topk_group=1, str scoring_func=\"softmax\", float routed_scaling_factor=1.0, "
               "Tensor? e_score_correction_bias=None) -> (Tensor topk_weights, Tensor topk_ids)",
+    .layers = "GroupedTopk",
     .rules = "gating_output: T[..., e]; e_score_correction_bias: T|float32[e]; topk_weights: float32[..., topk]; "
              "topk_ids: int32[..., topk]; " FLOATS,
     .category = "mixture of experts",
@@ -229,6 +230,7 @@ const fl_op_def fl_op_unquantized_fused_moe = {
     .schema = "unquantized_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_weights, Tensor topk_ids, "
               "str activation=\"silu\", bool apply_router_weight_on_input=False, Tensor? expert_map=None, "
               "Tensor? w13_bias=None, Tensor? w2_bias=None) -> Tensor out",
+    .layers = "UnquantizedFusedMoEMethod:unquantized_fused_moe_method",
     .rules = EXPERTS ROUTED OPTIONS "out: T[m, h]; " FLOATS,
     .category = "mixture of experts",
     .doc = "Each token through its experts, their results weighted and added.",
@@ -246,6 +248,7 @@ const fl_op_def fl_op_modular_fused_moe = {
     .schema = "modular_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_weights, Tensor topk_ids, "
               "str activation=\"silu\", bool apply_router_weight_on_input=False, Tensor? expert_map=None, "
               "Tensor? w13_bias=None, Tensor? w2_bias=None) -> Tensor out",
+    .layers = "FusedMoEModularMethod",
     .rules = EXPERTS ROUTED OPTIONS "out: T[m, h]; " FLOATS,
     .category = "mixture of experts",
     .doc = "Each token through its experts in three steps: dispatch to the experts' ranks, experts, combine.",
@@ -267,6 +270,7 @@ const fl_op_def fl_op_transformers_fused_moe = {
     .size = sizeof(fl_op_def),
     .schema = "transformers_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_ids, Tensor topk_weights, "
               "str activation=\"silu\") -> Tensor out",
+    .layers = "TransformersFusedMoE,TransformersMoERunner",
     .rules = EXPERTS ROUTED "out: T[m, h]; " FLOATS,
     .category = "mixture of experts",
     .doc = "Each token through the experts that the model itself chose, their results weighted and added.",
@@ -332,6 +336,7 @@ const fl_op_def fl_op_fused_moe = {
               "float routed_scaling_factor=1.0, Tensor? e_score_correction_bias=None, str activation=\"silu\", "
               "bool apply_router_weight_on_input=False, Tensor? expert_map=None, Tensor? w13_bias=None, "
               "Tensor? w2_bias=None) -> Tensor out",
+    .layers = "FusedMoE",
     .rules = EXPERTS "router_logits: R[m, n]; e_score_correction_bias: R|float32[n]; " OPTIONS "out: T[m, h]; " FLOATS
                      "; R = float32|float16|bfloat16",
     .category = "mixture of experts",

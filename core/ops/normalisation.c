@@ -36,6 +36,7 @@ const fl_op_def fl_op_rms_norm = {
     .size = sizeof(fl_op_def),
     .schema = "rms_norm(Tensor(a!) x, Tensor(b!)? residual=None, Tensor? weight=None, float epsilon=1e-6, "
               "int? variance_size=None) -> (Tensor(a) out, Tensor(b)? residual_out)",
+    .layers = "RMSNorm",
     .rules = "x: T[..., H]; residual: T[..., H]; weight: T|float32[H]; T = float32|float16|bfloat16",
     .category = "normalisation",
     .doc = "Root-mean-square normalisation of x, or of x + residual when there is a residual.",
@@ -77,6 +78,7 @@ const fl_op_def fl_op_gemma_rms_norm = {
     .size = sizeof(fl_op_def),
     .schema = "gemma_rms_norm(Tensor(a!) x, Tensor(b!)? residual, Tensor weight, float epsilon=1e-6) -> "
               "(Tensor(a) out, Tensor(b)? residual_out)",
+    .layers = "GemmaRMSNorm",
     .rules = "x: T[..., H]; residual: T[..., H]; weight: T|float32[H]; T = float32|float16|bfloat16",
     .category = "normalisation",
     .doc = "Root-mean-square normalisation whose weight is counted from 1, of x, or of x + residual when there is a "
@@ -114,6 +116,7 @@ const fl_op_def fl_op_rms_norm_gated = {
     .size = sizeof(fl_op_def),
     .schema = "rms_norm_gated(Tensor x, Tensor? z, Tensor weight, float epsilon=1e-5, int? group_size=None, "
               "bool norm_before_gate=False, str activation=\"swish\") -> Tensor out",
+    .layers = "RMSNormGated",
     .rules = "x: T[..., H]; z: T[..., H]; weight: T|float32[H]; out: T[..., H]; T = float32|float16|bfloat16",
     .category = "normalisation",
     .doc = "Root-mean-square normalisation in groups of group_size (none: of the whole dimension), gated by z before "
@@ -158,6 +161,7 @@ const fl_op_def fl_op_mixer2_gated_rms_norm = {
     .size = sizeof(fl_op_def),
     .schema = "mixer2_gated_rms_norm(Tensor x, Tensor gate, Tensor? weight, float epsilon=1e-6, int n_groups=1, "
               "bool use_rms_norm=True) -> Tensor out",
+    .layers = "Mixer2RMSNormGated",
     .rules = "x: T[..., H]; gate: T[..., H]; weight: T|float32[H]; T = float32|float16|bfloat16",
     .category = "normalisation",
     .doc = "Mamba-2's norm: x times SiLU of the gate, normalised by the root mean square of each of n_groups groups. "

@@ -156,6 +156,7 @@ const fl_op_def fl_op_quant_fp8 = {
     .size = sizeof(fl_op_def),
     .schema = "quant_fp8(Tensor x, Tensor? scale=None, Tensor? scale_ub=None, int[] group_shape=[-1,-1], "
               "bool use_ue8m0=False, int num_token_padding=0) -> (Tensor q, Tensor scale_out)",
+    .layers = "QuantFP8",
     .rules = "x: T[..., N]; scale: float32; scale_ub: float32[1] or float32[]; T = float32|float16|bfloat16",
     .category = "quantisation",
     .doc = "Quantises to float8 e4m3fn, or to e4m3fnuz where q is such a tensor (MI300), with one scale for the tensor "

@@ -49,6 +49,7 @@ const fl_op_def fl_op_rotary_embedding = {
     .schema = "rotary_embedding(Tensor(a!) query, Tensor(b!)? key, Tensor cos, Tensor sin, Tensor position_ids, "
               "bool interleaved=False, int rope_dim_offset=0, bool inverse=False) -> "
               "(Tensor(a) query_out, Tensor(b)? key_out)",
+    .layers = "RotaryEmbedding",
     .rules = "query: T[n, h, d] or T[n, h*2*r]; key: T[n, k, d] or T[n, k*2*r]; cos: T|float32[p, r]; "
              "sin: T|float32[p, r]; position_ids: int32|int64[n]; T = float32|float16|bfloat16",
     .category = "rotary embedding",
@@ -79,6 +80,7 @@ const fl_op_def fl_op_apply_rotary_emb = {
     .size = sizeof(fl_op_def),
     .schema = "apply_rotary_emb(Tensor x, Tensor cos, Tensor sin, bool is_neox_style=True, "
               "bool enable_fp32_compute=False) -> Tensor out",
+    .layers = "ApplyRotaryEmb",
     .rules = "x: T[..., S, H, 2*r]; cos: T|float32[S, r]; sin: T|float32[S, r]; out: T[..., S, H, 2*r]; "
              "T = float32|float16|bfloat16",
     .category = "rotary embedding",
@@ -143,6 +145,7 @@ const fl_op_def fl_op_dual_chunk_rotary_embedding = {
               "Tensor qc_cache, Tensor k_cache, Tensor qc_no_clamp_cache, Tensor q_inter_cache, int head_size, "
               "int rotary_dim, int chunk_size, int local_size, bool is_neox_style=True) -> "
               "(Tensor query_out, Tensor key_out)",
+    .layers = "DualChunkRotaryEmbedding",
     .rules = "position_ids: int32|int64[n]; query: T[n, h*head_size]; key: T[n, k*head_size]; "
              "q_cache: T[q, rotary_dim]; qc_cache: T[c, rotary_dim]; k_cache: T[p, rotary_dim]; "
              "qc_no_clamp_cache: T[d, rotary_dim]; q_inter_cache: T[i, rotary_dim]; "

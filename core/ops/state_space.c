@@ -248,6 +248,7 @@ const fl_op_def fl_op_mamba_mixer = {
               "Tensor dt_proj, Tensor dt_bias, Tensor A, Tensor D, Tensor out_proj, Tensor? dt_norm, Tensor? b_norm, "
               "Tensor? c_norm, Tensor(a!)? conv_state, Tensor(b!)? ssm_state, Tensor? query_start_loc=None, "
               "Tensor? cache_indices=None, Tensor? has_initial_state=None, float epsilon=1e-5) -> Tensor out",
+    .layers = "MambaMixer",
     .rules =
         LAYER "in_proj: T[2*i, m]; conv_weight: T|float32[i, w]; conv_bias: T|float32[i]; x_proj: T[r + 2*n, i]; "
               "dt_proj: T[i, r]; dt_bias: T|float32[i]; A: T|float32[i, n]; D: T|float32[i]; out_proj: T[m, i]; "
@@ -310,6 +311,7 @@ const fl_op_def fl_op_mamba_mixer2 = {
               "Tensor dt_bias, Tensor A, Tensor D, Tensor norm_weight, Tensor out_proj, Tensor(a!)? conv_state, "
               "Tensor(b!)? ssm_state, int n_groups, int head_dim, int chunk_size=256, Tensor? query_start_loc=None, "
               "Tensor? cache_indices=None, Tensor? has_initial_state=None, float epsilon=1e-5) -> Tensor out",
+    .layers = "MambaMixer2",
     .rules = LAYER "A: T|float32[h]; in_proj: T[2*h*head_dim + 2*n_groups*n + h, m]; "
                    "conv_weight: T|float32[h*head_dim + 2*n_groups*n, w]; "
                    "conv_bias: T|float32[h*head_dim + 2*n_groups*n]; dt_bias: T|float32[h]; D: T|float32[h]; "
@@ -375,6 +377,7 @@ const fl_op_def fl_op_plamo2_mamba_mixer = {
               "Tensor out_proj, Tensor(a!)? conv_state, Tensor(b!)? ssm_state, int num_heads, "
               "Tensor? query_start_loc=None, Tensor? cache_indices=None, Tensor? has_initial_state=None, "
               "float epsilon=1e-6) -> Tensor out",
+    .layers = "Plamo2MambaMixer",
     .rules =
         LAYER "in_proj: T[2*i, m]; conv_weight: T|float32[i, w]; bcdt_proj: T[2*n + r, i]; "
               "dt_proj: T[num_heads, r]; dt_bias: T|float32[num_heads]; A: T|float32[num_heads]; "
@@ -409,6 +412,7 @@ const fl_op_def fl_op_short_conv = {
     .schema = "short_conv(Tensor hidden_states, Tensor in_proj, Tensor conv_weight, Tensor? conv_bias, "
               "Tensor out_proj, Tensor(a!)? conv_state, Tensor? query_start_loc=None, Tensor? cache_indices=None, "
               "Tensor? has_initial_state=None) -> Tensor out",
+    .layers = "ShortConv",
     .rules = LAYER "in_proj: T[3*i, m]; conv_weight: T|float32[i, w]; conv_bias: T|float32[i]; out_proj: T[m, i]; "
                    "conv_state: S[s, i, w - 1]; " SEQUENCES "out: T[t, m]; " FLOATS "; " STATES,
     .category = "state-space models",

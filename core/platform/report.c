@@ -2,9 +2,12 @@
  * The platform report (H1): of each platform what is on the bus, which driver library opens, how many devices that
  * reports, and one sentence that says what this means.
  */
+#include "core/platform/report.h"
+
 #include "core/platform/device.h"
 #include "core/platform/memory.h"
 #include "core/platform/platform.h"
+#include "core/platform/steps.h"
 #include "core/support.h"
 
 #include <hwloc.h>

@@ -2,7 +2,7 @@
  * The steps from a device on the bus to one that can be used (H1), each with what to do when it is missing: what a
  * person otherwise finds out with lspci, lsmod, ls -l, ldconfig and the vendor's own tool.
  */
-#include "core/platform/platform.h"
+#include "core/platform/steps.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -381,14 +381,15 @@ fl_status fl_find_module(const fl_strings *directories, const char *entry, fl_fo
 
 /* ------------------------------------------------------------------------------------------------------------ all */
 
-fl_status fl_discover(const fl_config_sources *sources, fl_log *log, fl_strings *directories, fl_found_list *found) {
-  fl_strings path = {0}, modules = {0}, manifests = {0};
-  bool has_path = false;
+/* What nobody named: in directories, those listed or else the default ones, and by manifests. */
+static fl_status search_installed(const fl_config_sources *sources, const fl_strings *listed, fl_log *log,
+                                  fl_strings *directories, fl_found_list *found) {
+  fl_strings manifests = {0};
   fl_status status = FL_OK;
-  bool done = fl_config_plugins(sources, &has_path, &path, &modules);
-  if (done && has_path) {
-    done = search_listed(sources, &path, log, directories, found);
-  } else if (done) {
+  bool done;
+  if (listed) {
+    done = search_listed(sources, listed, log, directories, found);
+  } else {
     done = fl_default_plugin_directories(directories);
     for (uint32_t i = 0; i < directories->n && done; i++)
       done = search_directory(directories->items[i], NULL, log, found);
@@ -396,14 +397,36 @@ fl_status fl_discover(const fl_config_sources *sources, fl_log *log, fl_strings 
   done = done && manifest_directories(sources, &manifests);
   if (done)
     status = fl_manifests_find(&manifests, found);
+  fl_strings_free(&manifests);
+  return done ? status : fl_error_no_memory();
+}
+
+static bool append(fl_found_list *to, fl_found_list *from) {
+  for (uint32_t i = 0; i < from->n; i++) {
+    fl_found *item = fl_found_list_add(to);
+    if (!item)
+      return false;
+    *item = from->items[i];
+    from->items[i] = (fl_found){.route = ""};
+  }
+  return true;
+}
+
+fl_status fl_discover(const fl_config_sources *sources, fl_log *log, fl_strings *directories, fl_found_list *found) {
+  fl_strings path = {0}, modules = {0};
+  fl_found_list installed = {0};
+  bool has_path = false, done = fl_config_plugins(sources, &has_path, &path, &modules);
+  fl_status status =
+      done ? search_installed(sources, has_path ? &path : NULL, log, directories, &installed) : FL_ENOMEM;
   for (uint32_t i = 0; i < modules.n && done && !status; i++) {
     fl_found *item = fl_found_list_add(found);
     done = item != NULL;
     if (item)
       status = fl_find_module(directories, modules.items[i], item);
   }
+  done = done && (status || append(found, &installed));
   fl_strings_free(&path);
   fl_strings_free(&modules);
-  fl_strings_free(&manifests);
+  fl_found_list_free(&installed);
   return done ? status : fl_error_no_memory();
 }

@@ -29,7 +29,7 @@ bool fl_default_plugin_directories(fl_strings *directories);
 /* The installed platform files' directory, found the same way. malloc'ed; never NULL unless out of memory. */
 char *fl_default_config_directory(void);
 
-/* Everything that is there, in order of loading: directories, manifests, modules. `directories` gets those searched. */
+/* Everything that is there, in order of loading: modules, directories, manifests. `directories` gets those searched. */
 fl_status fl_discover(const fl_config_sources *sources, fl_log *log, fl_strings *directories, fl_found_list *found);
 
 /* One module entry (D3): a path (with a slash; a relative one is made absolute) or a name to be looked up, with

@@ -22,6 +22,37 @@ static const fl_plugin_record *find_same(const fl_host *host, const fl_file *fil
   return NULL;
 }
 
+static bool is_named(const fl_plugin_record *record) {
+  return !strcmp(record->route, "module");
+}
+
+/* Two builds of one plugin, or copies: variants of one backend share the name alone, and differ in their files'. */
+static bool is_same_plugin(const fl_plugin_record *a, const fl_plugin_record *b) {
+  const char *a_file = strrchr(a->file, '/'), *b_file = strrchr(b->file, '/');
+  return !strcmp(a->name, b->name) && strcmp(a->file, b->file) && a_file && b_file && !strcmp(a_file, b_file);
+}
+
+/* D1: what a plugin that was found, not named, gives way to: the same that came before it. One that was named and
+ * failed is told of; an older one in its place would hide that. NULL: nothing. The loading lock is held. */
+static const fl_plugin_record *find_rival(const fl_host *host, const fl_plugin_record *one) {
+  for (uint32_t i = 0; !is_named(one) && i < host->n_plugins; i++) {
+    const fl_plugin_record *other = &host->plugins[i];
+    bool counts = other->status == FL_PLUGIN_LOADED || other->status == FL_PLUGIN_DEFERRED ||
+                  (other->status == FL_PLUGIN_FAILED && is_named(other) && !one->critical);
+    if (counts && is_same_plugin(one, other))
+      return other;
+  }
+  return NULL;
+}
+
+/* "'acme' of /opt/acme.so came before it; this is another build" */
+static char *rival_reason(const fl_plugin_record *one, const fl_plugin_record *rival) {
+  const char *build = !strcmp(one->build_id, rival->build_id) ? "; this is the same build" : "; this is another build";
+  return fl_format("'%s' of %s %s%s", rival->name, rival->file,
+                   rival->status == FL_PLUGIN_FAILED ? "was named explicitly, and failed" : "came before it",
+                   *one->build_id && *rival->build_id ? build : "");
+}
+
 /* Adds a record, in the place of an older one of the same file that was not loaded. Takes it over. */
 static bool add_record(fl_host *host, fl_plugin_record *record) {
   bool added = true;
@@ -110,6 +141,49 @@ static fl_status defer(fl_host *host, const fl_found *found, fl_plugin_record *r
   return add_record(host, record) ? FL_OK : fl_error_no_memory();
 }
 
+static bool is_skipped(const fl_host *host, const char *file) {
+  for (uint32_t i = 0; i < host->n_plugins; i++)
+    if (host->plugins[i].status == FL_PLUGIN_SKIPPED && !strcmp(host->plugins[i].file, file))
+      return true;
+  return false;
+}
+
+/* Records that a plugin gives way. Said once, at INFO: nothing is wrong. Takes the record over. */
+static fl_status give_way(fl_host *host, const fl_plugin_record *rival, fl_plugin_record *record) {
+  char *reason = rival_reason(record, rival);
+  if (!reason) {
+    fl_plugin_record_clear(record);
+    return fl_error_no_memory();
+  }
+  free(record->reason);
+  record->reason = reason;
+  record->status = FL_PLUGIN_SKIPPED;
+  if (!is_skipped(host, record->file))
+    fl_log_line(&host->log, FL_LOG_INFO, "plugin %s skipped: %s", record->file, reason);
+  return add_record(host, record) ? FL_OK : fl_error_no_memory();
+}
+
+/* What is named when others wait already goes before the same that was found. */
+static bool set_aside(fl_host *host, const fl_plugin_record *named) {
+  bool done = true;
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; is_named(named) && i < host->n_plugins && done; i++) {
+    fl_plugin_record *other = &host->plugins[i];
+    if (other->status != FL_PLUGIN_DEFERRED || other->opener || is_named(other) || !is_same_plugin(named, other))
+      continue;
+    char *reason = fl_format("'%s' was named explicitly: %s", named->name, named->file);
+    done = reason != NULL;
+    if (!done)
+      break;
+    free(other->reason);
+    other->reason = reason;
+    other->status = FL_PLUGIN_SKIPPED;
+    host->n_deferred--;
+  }
+  pthread_mutex_unlock(&host->lock);
+  return done;
+}
+
 static bool brought(const fl_host *host, const char *plugin, const char *name) {
   const fl_op *op = fl_registry_known(host, name);
   const fl_impl_set *set = op ? atomic_load_explicit(&op->impls, memory_order_relaxed) : NULL;
@@ -155,32 +229,48 @@ static bool wait_with(fl_host *host, const fl_note_info *info) {
   return wait;
 }
 
-/* Judges one file, and defers or loads it. */
+/* Defers or loads what was judged; `status` is the judgement. Takes the record over. */
+static fl_status load_judged(fl_loader *loader, const fl_found *found, fl_status status, bool may_defer,
+                             const fl_note_info *info, fl_plugin_record *record, bool *loaded) {
+  fl_host *host = loader->host;
+  if (!status && may_defer && !found->critical && wait_with(host, info))
+    return defer(host, found, record);
+  if (!status)
+    status = fl_loader_open(loader, found->symbol, info, record);
+  if (status == FL_ENOMEM)
+    return status;
+  if (status) {
+    fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s", record->name, record->reason);
+  } else {
+    fl_log_line(&host->log, FL_LOG_INFO, "plugin %s loaded.", record->name);
+    warn_of_missing_ops(host, record);
+  }
+  *loaded = !status;
+  return add_record(host, record) ? status : fl_error_no_memory();
+}
+
+/* Judges one file, and defers or loads it, or skips it for another. */
 static fl_status load_file(fl_loader *loader, const fl_found *found, const fl_file *file, bool may_defer,
                            bool *loaded) {
   fl_host *host = loader->host;
   fl_plugin_record record = {0};
   fl_note_info info;
   fl_status status = fl_loader_judge(loader, found->path, file, &record, &info);
-  record.route = found->route;
-  record.critical = found->critical;
-  if (!status && may_defer && !found->critical && wait_with(host, &info)) {
-    fl_note_clear(&info);
-    return defer(host, found, &record);
-  }
-  if (!status)
-    status = fl_loader_open(loader, found->symbol, &info, &record);
-  fl_note_clear(&info);
   if (status == FL_ENOMEM)
     return status;
-  if (status) {
-    fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s", record.name, record.reason);
+  record.route = found->route;
+  record.critical = found->critical;
+  const fl_plugin_record *rival = find_rival(host, &record);
+  if (rival) {
+    status = give_way(host, rival, &record);
+  } else if (set_aside(host, &record)) {
+    status = load_judged(loader, found, status, may_defer, &info, &record, loaded);
   } else {
-    fl_log_line(&host->log, FL_LOG_INFO, "plugin %s loaded.", record.name);
-    warn_of_missing_ops(host, &record);
+    fl_plugin_record_clear(&record);
+    status = fl_error_no_memory();
   }
-  *loaded = !status;
-  return add_record(host, &record) ? status : fl_error_no_memory();
+  fl_note_clear(&info);
+  return status;
 }
 
 fl_status fl_plugins_load(fl_loader *loader, const fl_found *found, bool may_defer, bool *loaded) {

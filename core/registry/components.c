@@ -8,4 +8,5 @@ void fl_component_record_clear(fl_component_record *component) {
   free(component->type);
   free(component->name);
   free(component->op);
+  free(component->former);
 }

@@ -12,6 +12,7 @@ typedef struct fl_component_record {
   char *plugin, *type, *name;
   fl_platform platform; /* type "platform" */
   char *op;             /* type "layer": what replaces the class `name`; else NULL */
+  char *former;         /* of a layer: another name that lists may have for it, or NULL */
   void *self;
   pthread_mutex_t *asking; /* held while is_active runs; NULL: nobody else asks */
 } fl_component_record;

@@ -194,11 +194,15 @@ static void name_of_schema(const char *schema, char name[FL_NAME_MAX + 1]) {
   snprintf(name, FL_NAME_MAX + 1, "%.*s", (int)strcspn(schema, " \t\r\n("), schema);
 }
 
+static fl_status stage_layers(fl_stage *stage, const char *layers, const char *op);
+static void drop_components(fl_stage *stage, uint32_t kept);
+
 static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
   fl_stage *stage = (fl_stage *)registry;
   fl_op_def def;
   fl_schema *schema = NULL;
   bool known = false;
+  uint32_t n_components = stage->n_components;
   char name[FL_NAME_MAX + 1], row[FL_NAME_MAX + 8] = "op";
   fl_status status = check_size(op, offsetof(fl_op_def, schema) + sizeof op->schema, "fl_op_def");
   if (status)
@@ -219,6 +223,8 @@ static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
       status = schema_conflict(existing ? existing->schema : staged_schema(stage, schema->op_name),
                                existing ? existing->schema_plugin : stage->plugin, schema, &known);
   }
+  if (!status)
+    status = stage_layers(stage, def.layers, schema->op_name);
   if (!status && !known) {
     fl_schema **grown = array_add(stage->schemas, &stage->n_schemas, sizeof *grown);
     if (grown) {
@@ -231,7 +237,10 @@ static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
     status = fl_error_no_memory();
   }
   fl_schema_free(schema);
-  return status ? refuse(stage, status, row) : FL_OK;
+  if (!status)
+    return FL_OK;
+  drop_components(stage, n_components);
+  return refuse(stage, status, row);
 }
 
 /* ------------------------------------------------------------------------------------------------ implementations */
@@ -411,6 +420,14 @@ static fl_status check_layer(const fl_stage *stage, const char *class) {
   return fl_layer_find(stage->host, class, &before) ? layer_taken(class, stage->plugin, before.plugin) : FL_OK;
 }
 
+/* Against what the plugin itself staged. */
+static const fl_component_record *staged_layer(const fl_stage *stage, const char *class) {
+  for (uint32_t i = 0; i < stage->n_components; i++)
+    if (stage->components[i].op && !strcmp(stage->components[i].name, class))
+      return &stage->components[i];
+  return NULL;
+}
+
 /* The class must not be replaced yet, and the op be there or staged before. */
 static fl_status take_layer(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
   const char *op = given->functions;
@@ -420,9 +437,8 @@ static fl_status take_layer(const fl_stage *stage, const fl_component *given, fl
   fl_status status = check_layer(stage, given->name);
   bool known = fl_registry_known(stage->host, op) != NULL;
   pthread_mutex_unlock(&stage->host->lock);
-  for (uint32_t i = 0; i < stage->n_components && !status; i++)
-    if (stage->components[i].op && !strcmp(stage->components[i].name, given->name))
-      status = layer_taken(given->name, stage->plugin, stage->plugin);
+  if (!status && staged_layer(stage, given->name))
+    status = layer_taken(given->name, stage->plugin, stage->plugin);
   if (!status && !known && !staged_schema(stage, op))
     status = fl_registry_no_such_op(stage->host, op);
   if (!status && !(record->op = fl_strdup(op)))
@@ -441,6 +457,24 @@ static const struct component_type *find_type(const char *name) {
     if (!strcmp(component_types[i].name, name))
       return &component_types[i];
   return NULL;
+}
+
+/* Stages a record, of which it takes over the strings; unless `status` is an error already, which it gives back. */
+static fl_status add_component(fl_stage *stage, fl_status status, fl_component_record *record, const char *type,
+                               const char *name) {
+  record->plugin = fl_strdup(stage->plugin);
+  record->type = fl_strdup(type);
+  record->name = fl_strdup(name);
+  fl_component_record *grown = !status && record->plugin && record->type && record->name
+                                   ? array_add(stage->components, &stage->n_components, sizeof *grown)
+                                   : NULL;
+  if (!grown) {
+    fl_component_record_clear(record);
+    return status ? status : fl_error_no_memory();
+  }
+  stage->components = grown;
+  grown[stage->n_components - 1] = *record;
+  return FL_OK;
 }
 
 static fl_status stage_component(fl_registry *registry, const fl_component *given) {
@@ -463,20 +497,54 @@ static fl_status stage_component(fl_registry *registry, const fl_component *give
   if (status)
     return refuse(stage, status, row);
   fl_component_record record = {.self = component.self};
-  status = type->take(stage, &component, &record);
-  record.plugin = fl_strdup(stage->plugin);
-  record.type = fl_strdup(component.type);
-  record.name = fl_strdup(component.name);
-  fl_component_record *grown = !status && record.plugin && record.type && record.name
-                                   ? array_add(stage->components, &stage->n_components, sizeof *grown)
-                                   : NULL;
-  if (!grown) {
-    fl_component_record_clear(&record);
-    return refuse(stage, status ? status : fl_error_no_memory(), row);
+  status = add_component(stage, type->take(stage, &component, &record), &record, type->name, component.name);
+  return status ? refuse(stage, status, row) : FL_OK;
+}
+
+/* Does the op replace the class already? Then it may say so again. */
+static bool is_replaced_by(const fl_stage *stage, const char *class, const char *op) {
+  fl_layer before;
+  const fl_component_record *staged = staged_layer(stage, class);
+  pthread_mutex_lock(&stage->host->lock);
+  bool same = fl_layer_find(stage->host, class, &before) && !strcmp(before.op, op);
+  pthread_mutex_unlock(&stage->host->lock);
+  return same || (staged && !strcmp(staged->op, op));
+}
+
+/* One of an op's, which is there or will be staged. */
+static fl_status stage_layer(fl_stage *stage, const fl_layer *layer, const char *op) {
+  if (name_is_bad(layer->class) || strlen(layer->former) > FL_NAME_MAX)
+    return fl_error(FL_EINVAL, "layers: the name of a class is empty, or longer than %d bytes", FL_NAME_MAX);
+  if (is_replaced_by(stage, layer->class, op))
+    return FL_OK;
+  fl_status status = check_component_listed(stage, "layer", layer->class);
+  pthread_mutex_lock(&stage->host->lock);
+  if (!status)
+    status = check_layer(stage, layer->class);
+  pthread_mutex_unlock(&stage->host->lock);
+  if (!status && staged_layer(stage, layer->class))
+    status = layer_taken(layer->class, stage->plugin, stage->plugin);
+  fl_component_record record = {.op = fl_strdup(op), .former = *layer->former ? fl_strdup(layer->former) : NULL};
+  if (!status && (!record.op || (*layer->former && !record.former)))
+    status = fl_error_no_memory();
+  return add_component(stage, status, &record, "layer", layer->class);
+}
+
+/* What an op's entry says that it replaces is a component of the plugin, and goes with it. */
+static fl_status stage_layers(fl_stage *stage, const char *layers, const char *op) {
+  fl_status status = FL_OK;
+  fl_layer layer;
+  while (layers && !status) {
+    layers = fl_layer_read(layers, &layer);
+    status = stage_layer(stage, &layer, op);
   }
-  stage->components = grown;
-  grown[stage->n_components - 1] = record;
-  return FL_OK;
+  return status;
+}
+
+/* Those that were staged last, of a row that is refused. */
+static void drop_components(fl_stage *stage, uint32_t kept) {
+  while (stage->n_components > kept)
+    fl_component_record_clear(&stage->components[--stage->n_components]);
 }
 
 static void stage_error(fl_registry *registry, const char *message) {

@@ -387,12 +387,25 @@ bool fl_config_flagos_allowed(const fl_config *config, const char *op, char *rea
   return false;
 }
 
-bool fl_config_oot_allowed(const fl_config *config, const char *layer) {
-  const fl_setting_value *white = &config->values[FL_SETTING_OOT_WHITELIST],
+static bool list_has_any(const fl_setting_value *list, const char *const *names) {
+  while (*names && !fl_strings_has(&list->names, *names))
+    names++;
+  return *names != NULL;
+}
+
+bool fl_config_oot_allowed(const fl_config *config, const char *const *names, char *reason, size_t size) {
+  const fl_setting_value *enabled = &config->values[FL_SETTING_OOT_ENABLED],
+                         *white = &config->values[FL_SETTING_OOT_WHITELIST],
                          *black = &config->values[FL_SETTING_OOT_BLACKLIST];
-  if (!config->values[FL_SETTING_OOT_ENABLED].flag)
-    return false;
-  return white->set ? fl_strings_has(&white->names, layer) : !black->set || !fl_strings_has(&black->names, layer);
+  if (!enabled->flag)
+    snprintf(reason, size, "out-of-tree replacement is off (%s)", enabled->origin);
+  else if (white->set && !list_has_any(white, names))
+    snprintf(reason, size, "not in the list of %s", white->origin);
+  else if (!white->set && black->set && list_has_any(black, names))
+    snprintf(reason, size, "in oot_blacklist (%s)", black->origin);
+  else
+    return true;
+  return false;
 }
 
 bool fl_config_op_enabled(const fl_config *config, const char *op) {

@@ -31,7 +31,8 @@ const char *fl_config_op_origin(const fl_config *config, const char *op);
 
 /* L1–L3: may the op use kind default? If not, *reason (into a buffer of the caller) names the list. */
 bool fl_config_flagos_allowed(const fl_config *config, const char *op, char *reason, size_t size);
-bool fl_config_oot_allowed(const fl_config *config, const char *layer);
+/* The same for a layer that is to be replaced, which a list may have by any of its names (ended by NULL). */
+bool fl_config_oot_allowed(const fl_config *config, const char *const *names, char *reason, size_t size);
 /* custom_ops: is the op enabled (else it runs its reference)? */
 bool fl_config_op_enabled(const fl_config *config, const char *op);
 

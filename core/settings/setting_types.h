@@ -44,16 +44,18 @@ typedef struct fl_setting_type {
   void (*to_json)(const struct fl_setting_row *row, const fl_setting_value *value, fl_text *json);
 } fl_setting_type;
 
-/* A row of the table of settings. */
+/* A row of the table of settings. The manual's tables are made of it, too. */
 typedef struct fl_setting_row {
   const char *variable; /* "" if none */
   const char *key;      /* YAML key or NULL */
   const fl_setting_type *type;
-  const char *builtin;      /* as one would write it in the variable; NULL: none */
   const char *const *words; /* of a word: what is allowed, ended by NULL; NULL: anything */
+  const char *expects;      /* what kind of words or names, in the manual; NULL: `words`, or the type's name */
+  const char *builtin;      /* as one would write it in the variable; NULL: none */
+  const char *unset;        /* what "none" means, in the manual; NULL: that */
   char separator;           /* of a list in a variable */
   uint32_t flags;
-  const char *doc;
+  const char *doc; /* one line; a word with an underscore in it is a name */
 } fl_setting_row;
 
 extern const fl_setting_type fl_type_bool, fl_type_word, fl_type_names, fl_type_custom_ops, fl_type_orders,

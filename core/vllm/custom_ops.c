@@ -1,5 +1,6 @@
 /*
- * vLLM's CustomOp rules: which ops custom_ops disables, so that they run their reference, and what overrides that.
+ * vLLM's CustomOp rules: which ops custom_ops disables, so that they run their reference, and what overrides that; and
+ * which may use kind default.
  */
 #include "core/vllm/custom_ops.h"
 
@@ -37,6 +38,13 @@ void fl_custom_op_counts(fl_host *host, uint32_t *enabled, uint32_t *disabled) {
   pthread_mutex_unlock(&host->lock);
   *enabled = counts[true];
   *disabled = counts[false];
+}
+
+bool fl_is_flagos_allowed(fl_host *host, const char *op) {
+  pthread_mutex_lock(&host->lock);
+  bool allowed = fl_config_flagos_allowed(host->config, op, NULL, 0);
+  pthread_mutex_unlock(&host->lock);
+  return allowed;
 }
 
 /* ------------------------------------------------------------------------------------------------- dispatch names */

@@ -10,28 +10,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -------------------------------------------------------------------------------------------------------- permission
- */
-
-static bool lists(const fl_setting_value *list, const fl_layer *layer) {
-  return fl_strings_has(&list->names, layer->class) || fl_strings_has(&list->names, layer->op) ||
-         (layer->former && fl_strings_has(&list->names, layer->former));
+/* May the layer be replaced? If not, why. */
+static bool is_allowed(const fl_config *config, const fl_layer *layer, char *reason, size_t size) {
+  const char *names[] = {layer->class, layer->op, *layer->former ? layer->former : NULL, NULL};
+  return fl_config_oot_allowed(config, names, reason, size);
 }
 
-/* May the layer be replaced? If not, why. */
-static bool is_allowed(const fl_config *config, const fl_layer *layer, fl_text *reason) {
-  const fl_setting_value *enabled = &config->values[FL_SETTING_OOT_ENABLED],
-                         *white = &config->values[FL_SETTING_OOT_WHITELIST],
-                         *black = &config->values[FL_SETTING_OOT_BLACKLIST];
-  if (!enabled->flag)
-    fl_text_add(reason, "out-of-tree replacement is off (%s)", enabled->origin);
-  else if (white->set && !lists(white, layer))
-    fl_text_add(reason, "not in the list of %s", white->origin);
-  else if (!white->set && black->set && lists(black, layer))
-    fl_text_add(reason, "in oot_blacklist (%s)", black->origin);
-  else
-    return true;
-  return false;
+bool fl_is_oot_enabled(fl_host *host) {
+  pthread_mutex_lock(&host->lock);
+  bool enabled = host->config->values[FL_SETTING_OOT_ENABLED].flag;
+  pthread_mutex_unlock(&host->lock);
+  return enabled;
+}
+
+/* Is the layer known by that name? */
+static bool means(const char *name, const fl_layer *layer) {
+  return !strcmp(layer->class, name) || !strcmp(layer->op, name) || (*layer->former && !strcmp(layer->former, name));
+}
+
+bool fl_is_oot_allowed(fl_host *host, const char *name) {
+  bool known = false, allowed = false;
+  fl_layer layer;
+  pthread_mutex_lock(&host->lock);
+  for (fl_layers all = {.host = host}; !allowed && fl_layers_next(&all, &layer);)
+    if (means(name, &layer)) {
+      known = true;
+      allowed = is_allowed(host->config, &layer, NULL, 0);
+    }
+  if (!known)
+    allowed = fl_config_oot_allowed(host->config, (const char *const[]){name, NULL}, NULL, 0);
+  pthread_mutex_unlock(&host->lock);
+  return allowed;
 }
 
 /* FL_ENOENT, with the nearest class. The host's lock is held. */
@@ -39,7 +48,7 @@ static fl_status no_such_class(const fl_host *host, const char *class) {
   char hint[FL_NAME_MAX + 32];
   fl_strings names = {0};
   fl_layer layer;
-  for (uint32_t i = 0; fl_layer_at(host, i, &layer); i++)
+  for (fl_layers all = {.host = host}; fl_layers_next(&all, &layer);)
     if (!fl_strings_add(&names, layer.class))
       break; /* the hint may then be missing */
   fl_status status =
@@ -62,16 +71,15 @@ fl_op *fl_layer_op(fl_host *host, const char *class) {
 }
 
 const char *fl_oot_op(fl_host *host, const char *class) {
-  fl_text reason = {0};
+  char reason[FL_ERROR_MAX];
   fl_layer layer;
   pthread_mutex_lock(&host->lock);
   fl_op *op = fl_layer_op(host, class);
-  if (op && fl_layer_find(host, class, &layer) && !is_allowed(host->config, &layer, &reason)) {
-    fl_error(FL_ESTATE, "layer class '%s' is not replaced: %s", class, fl_text_get(&reason));
+  if (op && fl_layer_find(host, class, &layer) && !is_allowed(host->config, &layer, reason, sizeof reason)) {
+    fl_error(FL_ESTATE, "layer class '%s' is not replaced: %s", class, reason);
     op = NULL;
   }
   pthread_mutex_unlock(&host->lock);
-  fl_text_free(&reason);
   return op ? op->name : NULL; /* an op stays */
 }
 
@@ -79,20 +87,19 @@ bool fl_layers_of(const fl_host *host, const char *op, fl_strings *strings, fl_r
   fl_layer layer;
   bool added = true;
   uint32_t most = 0;
-  for (uint32_t i = 0; fl_layer_at(host, i, &layer); i++)
+  for (fl_layers all = {.host = host}; fl_layers_next(&all, &layer);)
     most += !strcmp(layer.op, op);
   *n = 0;
   *replaced = calloc(most + 1, sizeof **replaced);
-  for (uint32_t i = 0; *replaced && added && fl_layer_at(host, i, &layer); i++) {
-    fl_text reason = {0};
+  for (fl_layers all = {.host = host}; *replaced && added && fl_layers_next(&all, &layer);) {
+    char reason[FL_ERROR_MAX] = "";
     if (strcmp(layer.op, op) != 0)
       continue;
-    bool allowed = is_allowed(host->config, &layer, &reason);
-    added = fl_strings_add(strings, layer.class) && fl_strings_add(strings, fl_text_get(&reason));
+    bool allowed = is_allowed(host->config, &layer, reason, sizeof reason);
+    added = fl_strings_add(strings, layer.class) && fl_strings_add(strings, reason);
     if (added)
       (*replaced)[(*n)++] =
           (fl_replaced){strings->items[strings->n - 2], allowed, allowed ? NULL : strings->items[strings->n - 1]};
-    fl_text_free(&reason);
   }
   return *replaced && added;
 }

@@ -10,6 +10,7 @@
  *     fl_host_destroy(host);
  *
  * It includes a header for each concept; an engine may as well include only those that it uses:
+ *
  *     base.h      errors, version
  *     host.h      a host, its options
  *     op.h        what an op is
@@ -25,6 +26,7 @@
  *     settings.h  settings and their origins
  *     platform.h  what was found of the hardware
  *     device.h    devices and their memory
+ *
  * Two that it does not include: flhost/vllm.h has what vLLM calls things, flhost/testing.h generated calls and other
  * help for tools. flhost/ops.h has a typed call for each built-in op. What holds for all functions stands in base.h.
  */

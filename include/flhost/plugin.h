@@ -391,6 +391,10 @@ typedef struct fl_op_def {
    * second, and so on, the last choice of a clause standing for those that it lacks. What has no clause here is as the
    * first choice of its clause in `cases`; NULL: all is. "n: 1 128 4096; d: 4096" */
   const char *bench;
+  /* The layer classes of vLLM's that the op replaces, a comma list: "RMSNorm". No other op may replace them. Where
+   * lists have a name for a layer besides those of its class and of the op, that stands behind a colon:
+   * "AcmeNorm:norm". They count as components (type "layer") of the plugin. NULL = none. */
+  const char *layers;
 } fl_op_def;
 
 /* ---------------------------------------------------------------------------------------------------- components */
@@ -454,7 +458,8 @@ enum { FL_COPY_TO_DEVICE = 1, FL_COPY_TO_HOST = 2, FL_COPY_ON_DEVICE = 3 };
 /* Something other than an op that a plugin brings. */
 typedef struct fl_component {
   uint32_t size;
-  const char *type;      /* "platform", or "layer": an op replaces a layer class of vLLM's */
+  const char *type;      /* "platform", or "layer": an op replaces a layer class of vLLM's (fl_op_def.layers says so of
+                            an op of one's own) */
   const char *name;      /* "acme"; of a layer, the class: "AcmeAttention" */
   const void *functions; /* fl_platform * for "platform"; the op's name, const char *, for "layer" */
   void *self;

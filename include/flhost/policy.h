@@ -38,8 +38,8 @@ typedef struct fl_policy_fields {
   uint32_t n_allow_vendors;
 } fl_policy_fields;
 
-/* Makes a policy of its fields, which are copied. FL_EINVAL: an unknown `prefer` or token; the message names the
- * nearest valid one. */
+/* Makes a policy of its fields, which are copied. FL_EINVAL: an unknown `prefer` or token, and the message names the
+ * nearest valid one; a name of an op or a vendor that is empty or has white space around it. */
 FL_API fl_status fl_policy_create(const fl_policy_fields *fields, fl_policy **policy);
 
 /* From a YAML file of the form that VLLM_FL_CONFIG takes. FL_ECONFIG with file, line and column; with

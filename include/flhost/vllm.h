@@ -28,7 +28,9 @@ FL_API fl_status fl_op_enforce_enable(fl_op *op, bool enforce);
  */
 FL_API void fl_custom_op_counts(fl_host *host, uint32_t *enabled, uint32_t *disabled);
 
-/* Out-of-tree replacement: may the layer be replaced, by the switches and lists? */
+/* Out-of-tree replacement: is it enabled at all, by the switches? May a layer be replaced, by switches and lists? It
+ * may be named by its class, the op that replaces it (of which any layer may be) or what lists called it in the
+ * dispatcher before; a name that no op is known to replace is looked for in the lists as it is. */
 FL_API bool fl_is_oot_enabled(fl_host *host);
 FL_API bool fl_is_oot_allowed(fl_host *host, const char *layer);
 

@@ -19,4 +19,4 @@ $(eval $(call gpu_plugin,cuda,cuda_driver,$(GPU_cuda_LIBRARIES)))
 toolchains: toolchain-cuda
 toolchain-cuda:
 	@if test -n "$(GPU_cuda_COMPILER)"; then echo "cuda: $(GPU_cuda_COMPILER)"; \
-	else echo "cuda: no nvcc in PATH (NVCC=...): the plugin gets the platform, no kernels"; fi
+	else echo "cuda: no kernels: no nvcc in PATH (NVCC=...)"; fi

@@ -29,4 +29,4 @@ ROCM_UNKNOWN := $(filter-out $(GPU_rocm_ARCHS),$(ROCM_ARCHS))
 toolchain-rocm:
 	@if test -n "$(GPU_rocm_COMPILER)"; then \
 	  echo "rocm: $(ROCM_CLANG) for $(GPU_rocm_ARCHS)$(if $(ROCM_UNKNOWN), (it does not know $(ROCM_UNKNOWN)))"; \
-	else echo "rocm: $(strip $(ROCM_LACK)) (ROCM_CLANG=...): the plugin gets the platform, no kernels"; fi
+	else echo "rocm: no kernels: $(strip $(ROCM_LACK)) (ROCM_CLANG=...)"; fi

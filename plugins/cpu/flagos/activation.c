@@ -163,11 +163,11 @@ static void xielu(const cpu_block_type *type, const parameters *p, float *values
     values[i] = (values[i] > 0.0f ? positive[i] : negative[i]) + linear[i];
 }
 
-/* log(1 + exp(x)), rounded to the parameter's type. */
-static float softplus(const cpu_block_type *type, const DLTensor *parameter) {
+/* softplus of a parameter, rounded to its type. */
+static float softplus_of(const cpu_block_type *type, const DLTensor *parameter) {
   float x;
   type->load(&x, fl_data(parameter), 0, 1);
-  x = x > 20.0f ? x : log1pf(expf(x));
+  x = softplus(x);
   type->round(&x, 1);
   return x;
 }
@@ -185,8 +185,8 @@ static fl_status run_xielu(void *self, fl_call *call) {
   cpu_block_types[dtype].round(&p.eps, 1);
   p.positive_type = &cpu_block_types[dtype == dtype_p ? dtype : CPU_FLOAT32];
   p.negative_type = &cpu_block_types[dtype == dtype_n ? dtype : CPU_FLOAT32];
-  p.positive_alpha = softplus(&cpu_block_types[dtype_p], alpha_p);
-  p.negative_alpha = p.beta + softplus(&cpu_block_types[dtype_n], alpha_n);
+  p.positive_alpha = softplus_of(&cpu_block_types[dtype_p], alpha_p);
+  p.negative_alpha = p.beta + softplus_of(&cpu_block_types[dtype_n], alpha_n);
   cpu_block_types[dtype_n].round(&p.negative_alpha, 1);
   return elementwise(call, xielu, &p);
 }

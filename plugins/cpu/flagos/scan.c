@@ -59,10 +59,6 @@ static void scatter(const cpu_array *array, void *first, int64_t stride, int64_t
       store_row(array, (char *)first + i * step, 1, from + i);
 }
 
-static float softplus(float x) {
-  return x > 20.0f ? x : log1pf(expf(x));
-}
-
 static float sum_lanes(const float *sums) {
   float sum = 0;
   for (int lane = 0; lane < LANES; lane++)

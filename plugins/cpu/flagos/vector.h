@@ -6,6 +6,17 @@
 #define FLHOST_CPU_FLAGOS_VECTOR_H
 
 #include <flhost/dtype.h>
+#include <math.h>
+
+/* The Taylor series of exp(r) without its first two terms, over r^2: exact enough for |r| <= ln(2) / 2. */
+static inline float vector_exp_series(float r) {
+  float series = 1.0f / 5040.0f;
+  series = series * r + 1.0f / 720.0f;
+  series = series * r + 1.0f / 120.0f;
+  series = series * r + 1.0f / 24.0f;
+  series = series * r + 1.0f / 6.0f;
+  return series * r + 0.5f;
+}
 
 /* exp(x) to 2 ulp; infinite above 88.8, 0 below -104, NaN stays NaN. */
 static inline float vector_exp(float x) {
@@ -15,14 +26,8 @@ static inline float vector_exp(float x) {
   limited = limited < -104.0f ? -104.0f : limited;
   float shifted = limited * log2_e + shifter;
   float n = shifted - shifter;
-  float r = limited - n * ln2_high - n * ln2_low; /* |r| <= ln(2) / 2, where the series to r^7 is exact enough */
-  float series = 1.0f / 5040.0f;
-  series = series * r + 1.0f / 720.0f;
-  series = series * r + 1.0f / 120.0f;
-  series = series * r + 1.0f / 24.0f;
-  series = series * r + 1.0f / 6.0f;
-  series = series * r + 0.5f;
-  series = series * r + 1.0f;
+  float r = limited - n * ln2_high - n * ln2_low; /* |r| <= ln(2) / 2 */
+  float series = vector_exp_series(r) * r + 1.0f;
   series = series * r + 1.0f;
   /* 2^n in two factors: either is a normal float where 2^n itself is not. */
   int32_t exponent = (int32_t)(fl_float_bits(shifted) - fl_float_bits(shifter));
@@ -57,15 +62,14 @@ static inline float vector_expm1(float x) {
   float shifted = limited * log2_e + shifter;
   float n = shifted - shifter;
   float r = limited - n * ln2_high - n * ln2_low;
-  float series = 1.0f / 5040.0f;
-  series = series * r + 1.0f / 720.0f;
-  series = series * r + 1.0f / 120.0f;
-  series = series * r + 1.0f / 24.0f;
-  series = series * r + 1.0f / 6.0f;
-  series = series * r + 0.5f;
-  series = series * r * r + r; /* exp(r) - 1: what is small is not added to 1 */
+  float series = vector_exp_series(r) * r * r + r; /* exp(r) - 1: what is small is not added to 1 */
   float scale = fl_float_from_bits((fl_float_bits(shifted) - fl_float_bits(shifter) + 127u) << 23);
   return series * scale + (scale - 1.0f);
+}
+
+/* log(1 + exp(x)), above 20 x itself. Of few numbers: it is not vectorised. */
+static inline float softplus(float x) {
+  return x > 20.0f ? x : log1pf(expf(x));
 }
 
 static inline float vector_sigmoid(float x) {
