@@ -97,11 +97,21 @@ static const feature features[] = {
     {"x86-64-v4", LEVEL + 3, 0},
 };
 
+/* The header's own functions shift a 1 into the sign. */
+static bool is_set(const unsigned *registers, unsigned number) {
+  return registers[number % 128 / 32] >> number % 32 & 1;
+}
+
+static bool is_active(unsigned number) {
+  return is_set(__x86_get_cpuid_feature_leaf(number / 128)->active_array, number);
+}
+
 static bool feature_present(const feature *wanted) {
   if (wanted->number & LEVEL)
     return fl_isa_available(levels[wanted->number - LEVEL], NULL, 0);
-  return x86_cpu_active(wanted->number) ||
-         (wanted->with && x86_cpu_present(wanted->number) && x86_cpu_active(wanted->with));
+  return is_active(wanted->number) ||
+         (wanted->with && is_active(wanted->with) &&
+          is_set(__x86_get_cpuid_feature_leaf(wanted->number / 128)->cpuid_array, wanted->number));
 }
 
 #elif defined(__aarch64__)
