@@ -124,7 +124,8 @@ static char *why_not(session *s, const fl_impl_info *info) {
   char *reason = NULL, *devices = NULL;
   int length = 0;
   if (!info->available) {
-    length = asprintf(&reason, "not available: %s", info->reason ? info->reason : "it does not say why");
+    reason = cli_unavailable_reason(info);
+    length = reason ? (int)strlen(reason) : -1;
   } else if (!is_for_device(s, info)) {
     devices = cli_device_names(info->devices);
     length = asprintf(&reason, "it is for tensors on %s (--device)", devices ? devices : "another device");
@@ -151,7 +152,7 @@ static void find_subjects(session *s, const fl_snapshot *snapshot, uint32_t inde
       s->reference = s->n;
     if (!added->shown && s->reference != s->n)
       continue;
-    s->no_memory |= !cli_create_policy(fl_op_name(s->op), info->impl_id, &added->policy);
+    s->no_memory |= !cli_create_policy(s->host, fl_op_name(s->op), info->impl_id, &added->policy);
     s->n++;
   }
   if (!s->no_memory)

@@ -65,7 +65,7 @@ void check_plugins(fl_host *host, findings *list) {
     return;
   }
   for (uint32_t i = 0; i < plugins->n; i++) {
-    const fl_plugin_info *plugin = &plugins->plugins[i];
+    const fl_plugin_info *plugin = fl_plugin_at(plugins, i);
     const char *name = *plugin->name ? plugin->name : plugin->file;
     if (!strcmp(plugin->status, "failed"))
       finding_add(list, FINDING_PROBLEM, "plugins", advice_for(plugin), "plugin %s failed: %s (%s)", name,
@@ -90,17 +90,19 @@ void check_plugins(fl_host *host, findings *list) {
  * on Windows no kernel driver. */
 static uint32_t first_needed(const fl_platform_info *platform) {
   static const char *const telling[] = {"device node", "plugin", "devices"};
-  for (uint32_t i = platform->n_steps; i > 0; i--)
+  for (uint32_t i = platform->n_steps; i > 0; i--) {
+    const fl_platform_step *step = fl_platform_step_at(platform, i - 1);
     for (size_t j = 0; j < sizeof telling / sizeof *telling; j++)
-      if (!strcmp(platform->steps[i - 1].name, telling[j]) && !strcmp(platform->steps[i - 1].state, "ok"))
+      if (!strcmp(step->name, telling[j]) && !strcmp(step->state, "ok"))
         return i;
+  }
   return 0;
 }
 
 /* A step on the way to a device, of a platform that is in force or whose device is on the bus. Behind the first that is
  * not in order (`broken`) the others follow from it, as a rule. */
 static void check_step(const fl_platform_info *platform, uint32_t i, bool *broken, findings *list) {
-  const fl_platform_step *step = &platform->steps[i];
+  const fl_platform_step *step = fl_platform_step_at(platform, i);
   bool is_ok = !strcmp(step->state, "ok"), is_unknown = !strcmp(step->state, "unknown");
   bool is_needed = i >= first_needed(platform) || strcmp(step->state, "missing") != 0;
   finding_level level = is_ok                                 ? FINDING_OK
@@ -117,10 +119,12 @@ static void check_backend(fl_host *host, const fl_platform_info *platform, findi
   fl_plugins *plugins;
   if (!platform->active || !*platform->plugin || fl_get_discovered_plugins(host, &plugins))
     return;
-  for (uint32_t i = 0; i < plugins->n; i++)
-    if (!strcmp(plugins->plugins[i].name, platform->plugin) && !strcmp(plugins->plugins[i].status, "unavailable"))
+  for (uint32_t i = 0; i < plugins->n; i++) {
+    const fl_plugin_info *plugin = fl_plugin_at(plugins, i);
+    if (!strcmp(plugin->name, platform->plugin) && !strcmp(plugin->status, "unavailable"))
       finding_add(list, FINDING_PROBLEM, "platform", "change what it names; until then nothing of the plugin runs",
-                  "%s, operators: plugin '%s' says: %s", platform->name, platform->plugin, plugins->plugins[i].reason);
+                  "%s, operators: plugin '%s' says: %s", platform->name, plugin->name, plugin->reason);
+  }
   fl_plugins_free(plugins);
 }
 
@@ -133,7 +137,7 @@ static void check_hardware(fl_host *host, const fl_platform_info *platform, find
   for (uint32_t i = 0; i < platform->n_steps; i++)
     check_step(platform, i, &broken, list);
   for (uint32_t i = 0; i < platform->n_devices; i++) {
-    const fl_device_properties *device = &platform->devices[i];
+    const fl_device_properties *device = fl_platform_device_at(platform, i);
     finding_add(list, FINDING_OK, "platform", "", "%s:%u is %s%s%s", platform->name, i, device->name,
                 *device->arch ? ", " : "", device->arch);
   }
@@ -149,10 +153,10 @@ void check_platform(fl_host *host, findings *list) {
     return;
   }
   for (uint32_t i = 0; i < report->n; i++)
-    check_hardware(host, &report->platforms[i], list);
-  if (*fl_platform_unserved(report))
+    check_hardware(host, fl_platform_at(report, i), list);
+  if (*report->unserved)
     finding_add(list, FINDING_NOTE, "platform", "for an accelerator, install its vendor's plugin",
-                "on the bus, and no plugin serves it: %s", fl_platform_unserved(report));
+                "on the bus, and no plugin serves it: %s", report->unserved);
   if (!*report->config_file && !is_variable_set("VLLM_FL_CONFIG")) /* which stands in for it */
     finding_add(list, FINDING_NOTE, "platform", "", "no platform file for %s: built-in values are in force",
                 report->active);
@@ -180,13 +184,13 @@ typedef struct op_counts {
 /* Has the op implementations of kind default, and do the settings turn them all off? */
 static void count_flagos(fl_host *host, const fl_explanation *explanation, op_counts *counts) {
   for (uint32_t i = 0; i < explanation->n_impls; i++) {
-    if (strcmp(explanation->impls[i].kind, "flagos") != 0)
+    if (strcmp(fl_explained_at(explanation, i)->kind, "flagos") != 0)
       continue;
     counts->with_flagos++;
     if (fl_is_flagos_allowed(host, explanation->op))
       return;
     if (!counts->flagos_disabled++)
-      snprintf(counts->reason, sizeof counts->reason, "%s", explanation->impls[i].reason);
+      snprintf(counts->reason, sizeof counts->reason, "%s", fl_explained_at(explanation, i)->reason);
     return;
   }
 }
@@ -251,8 +255,8 @@ static int32_t active_device_type(fl_host *host) {
   if (fl_get_platform(host, &report))
     return kDLCPU;
   for (uint32_t i = 0; i < report->n; i++)
-    if (report->platforms[i].active)
-      device_type = report->platforms[i].device_type;
+    if (fl_platform_at(report, i)->active)
+      device_type = fl_platform_at(report, i)->device_type;
   fl_platform_report_free(report);
   return device_type;
 }

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "cli/doctor.h"
 
+#include <ctype.h>
 #include <flhost/vllm.h>
 #include <libgen.h>
 #include <stdlib.h>
@@ -51,12 +52,13 @@ static const char *vendor_of_company(const subject *s, const char *company) {
   const char *vendor = NULL;
   if (fl_get_discovered_plugins(s->host, &plugins))
     return NULL;
-  for (uint32_t i = 0; i < plugins->n && !vendor; i++)
-    for (uint32_t op = 0; !strcasecmp(plugins->plugins[i].vendor, company) && op < fl_snapshot_op_count(s->snapshot);
-         op++)
+  for (uint32_t i = 0; i < plugins->n && !vendor; i++) {
+    const fl_plugin_info *plugin = fl_plugin_at(plugins, i);
+    for (uint32_t op = 0; !strcasecmp(plugin->vendor, company) && op < fl_snapshot_op_count(s->snapshot); op++)
       for (uint32_t j = 0; !vendor && j < fl_snapshot_impl_count(s->snapshot, op); j++)
-        if (!strcmp(fl_snapshot_impl(s->snapshot, op, j)->plugin, plugins->plugins[i].name))
+        if (!strcmp(fl_snapshot_impl(s->snapshot, op, j)->plugin, plugin->name))
           vendor = fl_snapshot_impl(s->snapshot, op, j)->vendor;
+  }
   fl_plugins_free(plugins);
   return vendor;
 }
@@ -167,16 +169,25 @@ static const char *key_of(const fl_setting *setting) {
   return strcmp(setting->name, setting->variable) ? setting->name : NULL;
 }
 
+/* Does the text name the variable, and not one whose name only begins so? */
+static bool names_variable(const char *text, const char *variable) {
+  size_t length = strlen(variable);
+  for (; (text = strstr(text, variable)); text += length)
+    if (text[length] != '_' && !isalnum((unsigned char)text[length]))
+      return true;
+  return false;
+}
+
 /* A variable that something else beats. One that is invalid was reported already. */
 static void check_effect(const subject *s) {
   const fl_setting *setting = s->setting;
   const char *key = key_of(setting);
   char advice[128];
-  for (size_t i = 0; i < s->list->n; i++)
-    if (*setting->variable && strstr(s->list->items[i].what, setting->variable))
-      return;
-  if (!*setting->variable || !is_variable_set(setting->variable) || strstr(setting->origin, setting->variable))
+  if (!*setting->variable || !is_variable_set(setting->variable) || names_variable(setting->origin, setting->variable))
     return;
+  for (size_t i = 0; i < s->list->n; i++)
+    if (names_variable(s->list->items[i].what, setting->variable))
+      return;
   snprintf(advice, sizeof advice, "write %s in that file, or remove the variable", key ? key : "");
   if (s->policy_file && key)
     finding_add(s->list, FINDING_WARNING, "settings", advice,
@@ -192,8 +203,8 @@ static void check_effect(const subject *s) {
 /* The value of VLLM_FL_CONFIG as JSON; NULL if it is not listed. */
 static json_t *policy_file_of(const fl_settings *settings) {
   for (uint32_t i = 0; i < settings->n; i++)
-    if (!strcmp(settings->settings[i].name, "VLLM_FL_CONFIG"))
-      return json_loads(settings->settings[i].value, JSON_DECODE_ANY, NULL);
+    if (!strcmp(fl_setting_at(settings, i)->name, "VLLM_FL_CONFIG"))
+      return json_loads(fl_setting_at(settings, i)->value, JSON_DECODE_ANY, NULL);
   return NULL;
 }
 
@@ -209,7 +220,7 @@ void check_settings(fl_host *host, findings *list) {
   }
   json_t *policy_file = policy_file_of(settings);
   for (uint32_t i = 0; i < settings->n; i++) {
-    const subject s = {host, snapshot, json_string_value(policy_file), &settings->settings[i], list};
+    const subject s = {host, snapshot, json_string_value(policy_file), fl_setting_at(settings, i), list};
     for (size_t j = 0; j < sizeof checks / sizeof *checks; j++)
       checks[j](&s);
   }

@@ -14,7 +14,7 @@ static json_t *setting_value(const fl_setting *setting) {
 static int print_json(const fl_settings *settings) {
   json_t *object = json_object();
   for (uint32_t i = 0; i < settings->n; i++) {
-    const fl_setting *setting = &settings->settings[i];
+    const fl_setting *setting = fl_setting_at(settings, i);
     json_t *entry =
         json_pack("{s:o, s:o}", "value", setting_value(setting), "origin", cli_json_string(setting->origin));
     if (json_object_set_new(object, setting->name, entry)) {
@@ -79,11 +79,11 @@ static int print_table(const fl_settings *settings) {
   cli_table table;
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < settings->n; i++) {
-    char *value = readable(&settings->settings[i]);
+    char *value = readable(fl_setting_at(settings, i));
     table.failed |= !value;
-    cli_table_add(&table, settings->settings[i].name);
+    cli_table_add(&table, fl_setting_at(settings, i)->name);
     cli_table_add(&table, value);
-    cli_table_add(&table, settings->settings[i].origin);
+    cli_table_add(&table, fl_setting_at(settings, i)->origin);
     free(value);
   }
   return cli_table_print(&table);

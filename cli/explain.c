@@ -12,19 +12,20 @@ static const char *verdict_name(fl_verdict verdict) {
 }
 
 static json_t *explanation_json(const fl_explanation *explanation, int32_t device_type) {
-  json_t *order = json_array(), *candidates = json_array(), *replaces = json_array();
+  json_t *order = json_array(), *implementations = json_array(), *replaces = json_array();
   for (uint32_t i = 0; i < explanation->n_order; i++)
     order = cli_json_append(order, cli_json_string(explanation->order[i]));
   for (uint32_t i = 0; i < explanation->n_impls; i++) {
-    const fl_explained *impl = &explanation->impls[i];
-    candidates = cli_json_append(
-        candidates, json_pack("{s:o, s:s, s:o, s:i, s:o, s:s, s:o}", "impl_id", cli_json_string(impl->impl_id), "kind",
-                              impl->kind, "vendor", cli_json_string(impl->vendor), "priority", impl->priority, "plugin",
-                              cli_json_string(impl->plugin), "verdict", verdict_name(impl->verdict), "reason",
-                              cli_json_string(impl->reason)));
+    const fl_explained *impl = fl_explained_at(explanation, i);
+    implementations = cli_json_append(
+        implementations,
+        json_pack("{s:o, s:s, s:o, s:i, s:o, s:b, s:s, s:o}", "impl_id", cli_json_string(impl->impl_id), "kind",
+                  impl->kind, "vendor", cli_json_string(impl->vendor), "priority", impl->priority, "plugin",
+                  cli_json_string(impl->plugin), "candidate", impl->verdict != FL_REJECTED, "verdict",
+                  verdict_name(impl->verdict), "reason", cli_json_string(impl->reason)));
   }
   for (uint32_t i = 0; i < explanation->n_replaces; i++) {
-    const fl_replaced *layer = &explanation->replaces[i];
+    const fl_replaced *layer = fl_replaced_at(explanation, i);
     replaces =
         cli_json_append(replaces, json_pack("{s:o, s:b, s:o}", "class", cli_json_string(layer->class_name), "allowed",
                                             (int)layer->allowed, "reason", cli_json_string(layer->reason)));
@@ -32,7 +33,8 @@ static json_t *explanation_json(const fl_explanation *explanation, int32_t devic
   return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "op", cli_json_string(explanation->op), "device",
                    cli_device_name(device_type), "order", order, "order_origin",
                    cli_json_string(explanation->order_origin), "selected", cli_json_string(explanation->selected),
-                   "error", cli_json_string(explanation->error), "candidates", candidates, "replaces", replaces);
+                   "error", cli_json_string(explanation->error), "implementations", implementations, "replaces",
+                   replaces);
 }
 
 static void print_order(const fl_explanation *explanation) {
@@ -63,11 +65,11 @@ static int print_explanation(const fl_explanation *explanation, int32_t device_t
   cli_put_text(stdout, explanation->selected ? explanation->selected : "none");
   printf(" (tensors on %s)\n", cli_device_name(device_type));
   for (uint32_t i = 0; i < explanation->n_replaces; i++)
-    print_replaced(&explanation->replaces[i]);
+    print_replaced(fl_replaced_at(explanation, i));
   putchar('\n');
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < explanation->n_impls; i++) {
-    const fl_explained *impl = &explanation->impls[i];
+    const fl_explained *impl = fl_explained_at(explanation, i);
     cli_table_add(&table, impl->impl_id);
     cli_table_add(&table, impl->kind);
     cli_table_add(&table, impl->vendor);
@@ -84,8 +86,8 @@ static int print_explanation(const fl_explanation *explanation, int32_t device_t
 
 static const fl_failed_impl *failure_of(const fl_failed_impls *failed, const char *impl_id) {
   for (uint32_t i = 0; i < failed->n; i++)
-    if (!strcmp(failed->impls[i].impl_id, impl_id))
-      return &failed->impls[i];
+    if (!strcmp(fl_failed_impl_at(failed, i)->impl_id, impl_id))
+      return fl_failed_impl_at(failed, i);
   return NULL;
 }
 
@@ -99,7 +101,7 @@ static void print_winners(const fl_explanation *explanation, const fl_failed_imp
   uint32_t n = 0;
   cli_put_text(stdout, explanation->op);
   for (uint32_t i = 0; i < explanation->n_impls; i++) {
-    const fl_explained *impl = &explanation->impls[i];
+    const fl_explained *impl = fl_explained_at(explanation, i);
     if (impl->verdict == FL_REJECTED || failure_of(failed, impl->impl_id))
       continue;
     fputs(n == 0 ? ": " : n == 1 ? ", then " : ", ", stdout);
@@ -113,7 +115,7 @@ static void print_winners(const fl_explanation *explanation, const fl_failed_imp
 static void print_losers(const fl_explanation *explanation, const fl_failed_impls *failed) {
   uint32_t unavailable = 0;
   for (uint32_t i = 0; i < explanation->n_impls; i++) {
-    const fl_explained *impl = &explanation->impls[i];
+    const fl_explained *impl = fl_explained_at(explanation, i);
     const fl_failed_impl *failure = failure_of(failed, impl->impl_id);
     if (is_unavailable(impl) || (impl->verdict != FL_REJECTED && !failure))
       continue;
@@ -126,9 +128,9 @@ static void print_losers(const fl_explanation *explanation, const fl_failed_impl
     putchar('\n');
   }
   for (uint32_t i = 0; i < explanation->n_impls; i++)
-    if (is_unavailable(&explanation->impls[i])) {
+    if (is_unavailable(fl_explained_at(explanation, i))) {
       fputs(unavailable++ ? ", " : "  not available here: ", stdout);
-      cli_put_text(stdout, explanation->impls[i].impl_id);
+      cli_put_text(stdout, fl_explained_at(explanation, i)->impl_id);
     }
   if (unavailable)
     putchar('\n');
@@ -178,8 +180,8 @@ const fl_explained *cli_most_telling(const fl_explanation *explanation, const fl
   for (uint32_t i = 0; i < explanation->n_impls; i++)
     for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, op); j++) {
       const fl_impl_info *impl = fl_snapshot_impl(snapshot, op, j);
-      if (!strcmp(impl->impl_id, explanation->impls[i].impl_id) && impl->devices & FL_DEVICE(device_type))
-        return &explanation->impls[i];
+      if (!strcmp(impl->impl_id, fl_explained_at(explanation, i)->impl_id) && impl->devices & FL_DEVICE(device_type))
+        return fl_explained_at(explanation, i);
     }
   return NULL;
 }
@@ -189,14 +191,14 @@ static void add_summary(cli_table *table, const fl_explanation *explanation, con
                         int32_t device_type) {
   uint32_t n[FL_REJECTED + 1] = {0};
   for (uint32_t i = 0; i < explanation->n_impls; i++)
-    n[explanation->impls[i].verdict]++;
+    n[fl_explained_at(explanation, i)->verdict]++;
   cli_table_add(table, explanation->op);
   cli_table_add(table, explanation->selected);
   cli_table_format(table, "%u", n[FL_SELECTED] + n[FL_CANDIDATE]);
   cli_table_format(table, "%u", n[FL_REJECTED]);
   const fl_explained *impl = cli_most_telling(explanation, snapshot, op, device_type);
   if (explanation->selected)
-    cli_table_add(table, explanation->impls[0].reason);
+    cli_table_add(table, fl_explained_at(explanation, 0)->reason);
   else if (impl)
     cli_table_format(table, "%s: %s", impl->impl_id, impl->reason);
   else

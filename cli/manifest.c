@@ -15,7 +15,7 @@ static json_t *row_json(const fl_manifest_row *row) {
 static int print_json(const fl_manifest *manifest, uint32_t n_resolved) {
   json_t *rows = json_array(), *without = json_array();
   for (uint32_t i = 0; i < manifest->n_rows; i++)
-    rows = cli_json_append(rows, row_json(&manifest->rows[i]));
+    rows = cli_json_append(rows, row_json(fl_manifest_row_at(manifest, i)));
   for (uint32_t i = 0; i < manifest->n_without; i++)
     without = cli_json_append(without, cli_json_string(manifest->without[i]));
   return cli_print_json(json_pack("{s:o, s:s, s:o, s:o, s:o, s:i, s:o, s:o}", "library",
@@ -37,7 +37,7 @@ static int print_rows(const fl_manifest *manifest) {
   cli_table table;
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < manifest->n_rows; i++) {
-    const fl_manifest_row *row = &manifest->rows[i];
+    const fl_manifest_row *row = fl_manifest_row_at(manifest, i);
     cli_table_add(&table, row->op);
     cli_table_format(&table, "%u", row->place);
     cli_table_add(&table, row->impl_id);

@@ -45,7 +45,7 @@ static void write_layers(FILE *page, fl_host *host, const fl_op *op) {
   if (fl_explain(host, fl_op_name(op), kDLCPU, &explanation))
     return;
   for (uint32_t i = 0; i < explanation->n_replaces; i++)
-    fprintf(page, "%s`%s`", i ? ", " : "Replaces vLLM's ", explanation->replaces[i].class_name);
+    fprintf(page, "%s`%s`", i ? ", " : "Replaces vLLM's ", fl_replaced_at(explanation, i)->class_name);
   fputs(explanation->n_replaces ? ".\n\n" : "", page);
   fl_explanation_free(explanation);
 }

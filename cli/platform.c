@@ -8,7 +8,7 @@
 static json_t *steps_json(const fl_platform_info *platform) {
   json_t *list = json_array();
   for (uint32_t i = 0; i < platform->n_steps; i++) {
-    const fl_platform_step *step = &platform->steps[i];
+    const fl_platform_step *step = fl_platform_step_at(platform, i);
     list = cli_json_append(list, json_pack("{s:s, s:s, s:o, s:o}", "step", step->name, "state", step->state, "finding",
                                            cli_json_string(step->finding), "advice", cli_json_string(step->advice)));
   }
@@ -27,7 +27,7 @@ static json_t *number_or_null(uint64_t number) {
 static json_t *devices_json(const fl_platform_info *platform) {
   json_t *list = json_array();
   for (uint32_t i = 0; i < platform->n_devices; i++) {
-    const fl_device_properties *device = &platform->devices[i];
+    const fl_device_properties *device = fl_platform_device_at(platform, i);
     list = cli_json_append(list, json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "index", (json_int_t)i, "name",
                                            text_or_null(device->name), "arch", text_or_null(device->arch), "driver",
                                            text_or_null(device->driver), "units",
@@ -41,7 +41,7 @@ static json_t *devices_json(const fl_platform_info *platform) {
 static int print_json(const fl_platform_report *report) {
   json_t *list = json_array();
   for (uint32_t i = 0; i < report->n; i++) {
-    const fl_platform_info *platform = &report->platforms[i];
+    const fl_platform_info *platform = fl_platform_at(report, i);
     json_t *entry = json_pack(
         "{s:o, s:o, s:b, s:I, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "name", cli_json_string(platform->name),
         "plugin", cli_json_string(platform->plugin), "active", (int)platform->active, "pci_devices",
@@ -54,15 +54,15 @@ static int print_json(const fl_platform_report *report) {
   }
   return cli_print_json(json_pack("{s:o, s:o, s:o, s:o, s:o}", "active", cli_json_string(report->active), "origin",
                                   cli_json_string(report->active_origin), "config_file",
-                                  cli_json_string(report->config_file), "unserved",
-                                  cli_json_string(fl_platform_unserved(report)), "platforms", list));
+                                  cli_json_string(report->config_file), "unserved", cli_json_string(report->unserved),
+                                  "platforms", list));
 }
 
 /* Is there anything of it: on the bus, in the file system, a library, a plugin that is active? */
 static bool is_of_interest(const fl_platform_info *platform) {
   bool found = platform->active || platform->pci_devices;
   for (uint32_t i = 0; i < platform->n_steps; i++)
-    found |= !strcmp(platform->steps[i].state, "ok");
+    found |= !strcmp(fl_platform_step_at(platform, i)->state, "ok");
   return found && platform->n_steps;
 }
 
@@ -79,7 +79,7 @@ static int print_steps(const fl_platform_info *platform) {
   puts(":");
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < platform->n_steps; i++) {
-    const fl_platform_step *step = &platform->steps[i];
+    const fl_platform_step *step = fl_platform_step_at(platform, i);
     cli_table_add(&table, step->name);
     cli_table_add(&table, step->state);
     cli_table_add(&table, step->finding);
@@ -105,7 +105,7 @@ static const char *word_for(fl_host *host, const fl_platform_info *platform) {
 
 static void add_devices(fl_host *host, cli_table *table, const fl_platform_info *platform) {
   for (uint32_t i = 0; i < platform->n_devices; i++) {
-    const fl_device_properties *device = &platform->devices[i];
+    const fl_device_properties *device = fl_platform_device_at(platform, i);
     cli_table_format(table, "%s:%u", word_for(host, platform), i);
     cli_table_add(table, device->arch);
     if (device->units > 0)
@@ -125,7 +125,7 @@ static int print_devices(fl_host *host, const fl_platform_report *report) {
   putchar('\n');
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < report->n; i++)
-    add_devices(host, &table, &report->platforms[i]);
+    add_devices(host, &table, fl_platform_at(report, i));
   return cli_table_print(&table);
 }
 
@@ -143,7 +143,7 @@ static int print_table(fl_host *host, const fl_platform_report *report) {
   putchar('\n');
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < report->n; i++) {
-    const fl_platform_info *platform = &report->platforms[i];
+    const fl_platform_info *platform = fl_platform_at(report, i);
     cli_table_add(&table, platform->name);
     cli_table_add(&table, platform->active ? "yes" : "no");
     cli_table_format(&table, "%u", platform->pci_devices);
@@ -155,14 +155,14 @@ static int print_table(fl_host *host, const fl_platform_report *report) {
     cli_table_add(&table, platform->diagnosis);
   }
   status = cli_table_print(&table);
-  if (*fl_platform_unserved(report)) {
+  if (*report->unserved) {
     fputs("\nOn the bus, and no plugin that was found serves it: ", stdout);
-    cli_put_text(stdout, fl_platform_unserved(report));
+    cli_put_text(stdout, report->unserved);
     putchar('\n');
   }
   for (uint32_t i = 0; i < report->n && !status; i++)
-    if (is_of_interest(&report->platforms[i]))
-      status = print_steps(&report->platforms[i]);
+    if (is_of_interest(fl_platform_at(report, i)))
+      status = print_steps(fl_platform_at(report, i));
   return status ? status : print_devices(host, report);
 }
 

@@ -5,7 +5,7 @@
 static int print_json(const fl_plugins *plugins) {
   json_t *list = json_array();
   for (uint32_t i = 0; i < plugins->n; i++) {
-    const fl_plugin_info *plugin = &plugins->plugins[i];
+    const fl_plugin_info *plugin = fl_plugin_at(plugins, i);
     json_t *entry =
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:I}", "name", cli_json_string(plugin->name),
                   "file", cli_json_string(plugin->file), "version", cli_json_string(plugin->version), "vendor",
@@ -24,7 +24,7 @@ static int print_table(const fl_plugins *plugins) {
   cli_table table;
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < plugins->n; i++) {
-    const fl_plugin_info *plugin = &plugins->plugins[i];
+    const fl_plugin_info *plugin = fl_plugin_at(plugins, i);
     cli_table_add(&table, plugin->name);
     cli_table_add(&table, plugin->status);
     cli_table_add(&table, plugin->version);

@@ -333,7 +333,7 @@ static bool remember_calls(run_case *run) {
   if (!run->calls)
     return no_memory(run);
   for (uint32_t i = 0; i < run->explanation->n_impls; i++)
-    run->calls[i] = count_calls(run, run->explanation->impls[i].impl_id);
+    run->calls[i] = count_calls(run, fl_explained_at(run->explanation, i)->impl_id);
   return true;
 }
 
@@ -342,8 +342,8 @@ static bool remember_calls(run_case *run) {
 static const fl_explained *find_who_ran(const run_case *run) {
   const fl_explained *ran = NULL;
   for (uint32_t i = 0; i < run->explanation->n_impls; i++)
-    if (count_calls(run, run->explanation->impls[i].impl_id) > run->calls[i])
-      ran = &run->explanation->impls[i];
+    if (count_calls(run, fl_explained_at(run->explanation, i)->impl_id) > run->calls[i])
+      ran = fl_explained_at(run->explanation, i);
   return ran;
 }
 
@@ -402,8 +402,8 @@ static bool call_op(run_case *run, int repeat) {
 
 static bool ran_reference(const run_case *run) {
   for (uint32_t i = 0; i < run->explanation->n_impls; i++)
-    if (!strcmp(run->explanation->impls[i].impl_id, run->report->impl_id))
-      return !strcmp(run->explanation->impls[i].kind, "reference");
+    if (!strcmp(fl_explained_at(run->explanation, i)->impl_id, run->report->impl_id))
+      return !strcmp(fl_explained_at(run->explanation, i)->kind, "reference");
   return false;
 }
 

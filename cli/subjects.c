@@ -45,16 +45,35 @@ int cli_check_impl(const fl_snapshot *snapshot, const char *impl, int n, char **
   return status;
 }
 
-bool cli_create_policy(const char *op, const char *impl_id, fl_policy **policy) {
+bool cli_create_policy(fl_host *host, const char *op, const char *impl_id, fl_policy **policy) {
   char *token;
   if (asprintf(&token, "impl:%s", impl_id) < 0)
     return false;
   const char *const tokens[] = {token};
   const fl_op_order order = {.op = op, .tokens = tokens, .n_tokens = 1};
-  const fl_policy_fields fields = {.size = sizeof fields, .strict = true, .per_op = &order, .n_per_op = 1};
+  fl_policy *in_force = fl_get_policy(host);
+  const fl_policy_fields *given = fl_policy_get_fields(in_force);
+  const fl_policy_fields fields = {
+      .size = sizeof fields,
+      .strict = true,
+      .per_op = &order,
+      .n_per_op = 1,
+      .deny_vendors = given->deny_vendors,
+      .n_deny_vendors = given->n_deny_vendors,
+      .allow_vendors = given->allow_vendors,
+      .n_allow_vendors = given->n_allow_vendors,
+  };
   fl_status status = fl_policy_create(&fields, policy);
+  fl_policy_release(in_force);
   free(token);
   return !status;
+}
+
+char *cli_unavailable_reason(const fl_impl_info *info) {
+  char *reason;
+  int length = asprintf(&reason, "%s: %s", info->asked ? "not available" : "not asked whether it is available",
+                        info->reason ? info->reason : "it does not say why");
+  return length < 0 ? NULL : reason;
 }
 
 char *cli_skip_reason(const char *message) {

@@ -95,7 +95,10 @@ static bool choose_device(const session *s, const fl_impl_info *info, DLDevice *
 /* Can it be tested here, and on which device? Says in a row why not. */
 static bool is_testable(session *s, const fl_impl_info *info, place *at) {
   if (!info->available) {
-    add_untested(s, info->impl_id, "not available: %s", info->reason ? info->reason : "it does not say why");
+    char *reason = cli_unavailable_reason(info);
+    s->no_memory |= !reason;
+    add_untested(s, info->impl_id, "%s", reason ? reason : "");
+    free(reason);
     return false;
   }
   at->host = s->host;
@@ -126,9 +129,9 @@ static void find_impls(session *s, const fl_snapshot *snapshot, uint32_t index) 
   }
   if (s->no_memory || !s->reference.info)
     return;
-  s->no_memory = !cli_create_policy(fl_op_name(s->op), s->reference.info->impl_id, &s->reference.policy);
+  s->no_memory = !cli_create_policy(s->host, fl_op_name(s->op), s->reference.info->impl_id, &s->reference.policy);
   for (uint32_t i = 0; i < s->n_impls && !s->no_memory; i++)
-    s->no_memory = !cli_create_policy(fl_op_name(s->op), s->impls[i].info->impl_id, &s->impls[i].policy);
+    s->no_memory = !cli_create_policy(s->host, fl_op_name(s->op), s->impls[i].info->impl_id, &s->impls[i].policy);
 }
 
 static void session_free(session *s) {

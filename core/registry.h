@@ -7,6 +7,7 @@
 #include "core/registry/failures.h"
 #include "core/registry/frozen.h"
 #include "core/registry/implementations.h"
+#include "core/registry/in_force.h"
 #include "core/registry/layers.h"
 #include "core/registry/loading.h"
 #include "core/registry/plugin_record.h"

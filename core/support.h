@@ -3,6 +3,8 @@
 #ifndef FLHOST_CORE_SUPPORT_H
 #define FLHOST_CORE_SUPPORT_H
 
+#include "core/support/arena.h"
+#include "core/support/array.h"
 #include "core/support/clock.h"
 #include "core/support/element_types.h"
 #include "core/support/error.h"

@@ -532,9 +532,9 @@ static void look_at_explanation(const char *op) {
   need(!fl_explain(host, op, kDLCPU, &why), "fl_explain");
   bool has_reference = false;
   for (uint32_t i = 0; i < why->n_impls; i++) {
-    has_reference = has_reference || !strcmp(why->impls[i].impl_id, sources[REFERENCE].id);
-    if (!*why->impls[i].reason || strstr(why->impls[i].reason, "was not asked"))
-      violate(LISTED, "%s: '%s'", why->impls[i].impl_id, why->impls[i].reason);
+    has_reference = has_reference || !strcmp(fl_explained_at(why, i)->impl_id, sources[REFERENCE].id);
+    if (!*fl_explained_at(why, i)->reason || strstr(fl_explained_at(why, i)->reason, "was not asked"))
+      violate(LISTED, "%s: '%s'", fl_explained_at(why, i)->impl_id, fl_explained_at(why, i)->reason);
   }
   if (!has_reference || !why->selected == !why->error)
     violate(LISTED, "explanation of %s: %u implementations, selected '%s', error '%s'", op, why->n_impls,

@@ -14,8 +14,8 @@ static json_t *explain(const char *op) {
   return parse_json(run.out, JSON_OBJECT);
 }
 
-static json_t *candidate(const json_t *explanation, const char *impl_id) {
-  return entry_of(json_object_get(explanation, "candidates"), "impl_id", impl_id);
+static json_t *implementation(const json_t *explanation, const char *impl_id) {
+  return entry_of(json_object_get(explanation, "implementations"), "impl_id", impl_id);
 }
 
 static json_t *config(void) {
@@ -126,42 +126,44 @@ END_TEST
  */
 
 START_TEST(explain_has_the_promised_keys) {
-  static const char *const keys[] = {"op",         "device",   "order", "order_origin", "selected", "error",
-                                     "candidates", "replaces", NULL};
-  static const char *const candidate_keys[] = {"impl_id", "kind",    "vendor", "priority",
-                                               "plugin",  "verdict", "reason", NULL};
-  json_t *explanation = explain("silu_and_mul"), *candidates = json_object_get(explanation, "candidates"), *impl;
+  static const char *const keys[] = {
+      "op", "device", "order", "order_origin", "selected", "error", "implementations", "replaces", NULL};
+  static const char *const impl_keys[] = {"impl_id",   "kind",    "vendor", "priority", "plugin",
+                                          "candidate", "verdict", "reason", NULL};
+  json_t *explanation = explain("silu_and_mul"), *impls = json_object_get(explanation, "implementations"), *impl;
   size_t index;
   assert_keys(explanation, keys);
   ck_assert_str_eq(text_at(explanation, "op"), "silu_and_mul");
   ck_assert_str_eq(text_at(explanation, "selected"), "default.flagos");
-  ck_assert_uint_eq(json_array_size(candidates), 5);
-  json_array_foreach(candidates, index, impl) {
-    assert_keys(impl, candidate_keys);
+  ck_assert_uint_eq(json_array_size(impls), 5);
+  json_array_foreach(impls, index, impl) {
+    assert_keys(impl, impl_keys);
     ck_assert_uint_gt(strlen(text_at(impl, "reason")), 0);
   }
-  ck_assert(json_is_null(json_object_get(candidate(explanation, "default.flagos"), "vendor")));
-  ck_assert_int_eq(json_integer_value(json_object_get(candidate(explanation, "vendor.bolt"), "priority")), 120);
-  ck_assert_str_eq(text_at(candidate(explanation, "vendor.bolt"), "plugin"), "two_vendors");
+  ck_assert(json_is_null(json_object_get(implementation(explanation, "default.flagos"), "vendor")));
+  ck_assert_int_eq(json_integer_value(json_object_get(implementation(explanation, "vendor.bolt"), "priority")), 120);
+  ck_assert_str_eq(text_at(implementation(explanation, "vendor.bolt"), "plugin"), "two_vendors");
 }
 END_TEST
 
-START_TEST(S2_explain_lists_candidates_in_the_order_they_are_tried) {
+START_TEST(S2_explain_lists_candidates_in_the_order_they_are_tried_then_the_rejected_ones) {
   static const char *const expected[][2] = {{"default.flagos", "selected"},
                                             {"vendor.bolt", "candidate"},
                                             {"vendor.acme", "candidate"},
                                             {"reference.c", "candidate"},
                                             {"vendor.bolt_card", "rejected"}};
-  json_t *candidates = json_object_get(explain("silu_and_mul"), "candidates");
+  json_t *impls = json_object_get(explain("silu_and_mul"), "implementations");
   for (size_t i = 0; i < 5; i++) {
-    ck_assert_str_eq(text_at(json_array_get(candidates, i), "impl_id"), expected[i][0]);
-    ck_assert_str_eq(text_at(json_array_get(candidates, i), "verdict"), expected[i][1]);
+    ck_assert_str_eq(text_at(json_array_get(impls, i), "impl_id"), expected[i][0]);
+    ck_assert_str_eq(text_at(json_array_get(impls, i), "verdict"), expected[i][1]);
+    ck_assert_int_eq(json_is_true(json_object_get(json_array_get(impls, i), "candidate")),
+                     strcmp(expected[i][1], "rejected") != 0);
   }
 }
 END_TEST
 
 START_TEST(S1_explain_tells_why_an_implementation_is_not_available) {
-  assert_contains(text_at(candidate(explain("silu_and_mul"), "vendor.bolt_card"), "reason"),
+  assert_contains(text_at(implementation(explain("silu_and_mul"), "vendor.bolt_card"), "reason"),
                   "no bolt card in this machine");
 }
 END_TEST
@@ -256,7 +258,7 @@ START_TEST(S1_device_decides_what_can_run) {
   ck_assert_str_eq(text_at(parse_json(run.out, JSON_OBJECT), "device"), "cuda");
   run = FLHOST("explain", "--device", "cuda", "silu_and_mul", "--json");
   assert_status(run, 3);
-  assert_contains(text_at(candidate(parse_json(run.out, JSON_OBJECT), "reference.c"), "reason"), "cuda");
+  assert_contains(text_at(implementation(parse_json(run.out, JSON_OBJECT), "reference.c"), "reason"), "cuda");
   run = FLHOST("resolve", "--device=hip", "silu_and_mul"); /* vLLM's word */
   assert_status(run, 3);
   assert_contains(run.err, "the tensors are on rocm");
@@ -273,7 +275,7 @@ START_TEST(S4_no_implementation_is_exit_status_3) {
   json_t *explanation = parse_json(run.out, JSON_OBJECT);
   ck_assert(json_is_null(json_object_get(explanation, "selected")));
   assert_contains(text_at(explanation, "error"), "No available implementation for op='acme_scale'");
-  ck_assert_str_eq(text_at(candidate(explanation, "vendor.acme"), "verdict"), "rejected");
+  ck_assert_str_eq(text_at(implementation(explanation, "vendor.acme"), "verdict"), "rejected");
 }
 END_TEST
 
@@ -290,10 +292,10 @@ END_TEST
 
 START_TEST(P4_denied_vendor_is_rejected_by_the_variable) {
   setting("VLLM_FL_DENY_VENDORS=bolt");
-  json_t *explanation = explain("silu_and_mul"), *bolt = candidate(explanation, "vendor.bolt");
+  json_t *explanation = explain("silu_and_mul"), *bolt = implementation(explanation, "vendor.bolt");
   ck_assert_str_eq(text_at(bolt, "verdict"), "rejected");
   assert_contains(text_at(bolt, "reason"), "VLLM_FL_DENY_VENDORS");
-  ck_assert_str_eq(text_at(candidate(explanation, "vendor.acme"), "verdict"), "candidate");
+  ck_assert_str_eq(text_at(implementation(explanation, "vendor.acme"), "verdict"), "candidate");
 }
 END_TEST
 
@@ -307,7 +309,7 @@ START_TEST(C3_reasons_name_file_and_line) {
   json_t *explanation = explain("silu_and_mul");
   ck_assert_str_eq(text_at(explanation, "selected"), "vendor.acme");
   assert_contains(text_at(explanation, "order_origin"), "policy.yaml:2");
-  assert_contains(text_at(candidate(explanation, "vendor.bolt"), "reason"), "policy.yaml:3");
+  assert_contains(text_at(implementation(explanation, "vendor.bolt"), "reason"), "policy.yaml:3");
   explanation = explain("rms_norm");
   ck_assert_str_eq(text_at(explanation, "selected"), "reference.c");
   assert_contains(text_at(explanation, "order_origin"), "policy.yaml:6");
@@ -319,15 +321,15 @@ START_TEST(P3_order_of_one_op_leaves_out_what_it_does_not_list) {
   json_t *explanation = explain("silu_and_mul");
   ck_assert_str_eq(text_at(explanation, "selected"), "vendor.acme");
   assert_contains(text_at(explanation, "order_origin"), "VLLM_FL_PER_OP");
-  ck_assert_str_eq(text_at(candidate(explanation, "reference.c"), "verdict"), "candidate");
-  ck_assert_str_eq(text_at(candidate(explanation, "default.flagos"), "verdict"), "rejected");
+  ck_assert_str_eq(text_at(implementation(explanation, "reference.c"), "verdict"), "candidate");
+  ck_assert_str_eq(text_at(implementation(explanation, "default.flagos"), "verdict"), "rejected");
   ck_assert_str_eq(text_at(explain("rms_norm"), "selected"), "default.flagos");
 }
 END_TEST
 
 START_TEST(L3_filtered_op_names_the_list) {
   setting("VLLM_FL_FLAGOS_BLACKLIST=silu_and_mul");
-  json_t *filtered = candidate(explain("silu_and_mul"), "default.flagos");
+  json_t *filtered = implementation(explain("silu_and_mul"), "default.flagos");
   ck_assert_str_eq(text_at(filtered, "verdict"), "rejected");
   assert_contains(text_at(filtered, "reason"), "VLLM_FL_FLAGOS_BLACKLIST");
   ck_assert_str_eq(text_at(explain("rms_norm"), "selected"), "default.flagos");
@@ -695,7 +697,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_gpu_is_not_taken_for_a_misspelt_cpu);
   tcase_add_test(tests, unknown_op_names_the_nearest);
   tcase_add_test(tests, explain_has_the_promised_keys);
-  tcase_add_test(tests, S2_explain_lists_candidates_in_the_order_they_are_tried);
+  tcase_add_test(tests, S2_explain_lists_candidates_in_the_order_they_are_tried_then_the_rejected_ones);
   tcase_add_test(tests, S1_explain_tells_why_an_implementation_is_not_available);
   tcase_add_test(tests, explain_is_readable);
   tcase_add_test(tests, explain_is_brief_when_asked);

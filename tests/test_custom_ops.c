@@ -358,7 +358,7 @@ START_TEST(every_explanation_lists_the_classes_that_its_op_replaces) {
     const char *op = fl_snapshot_op_name(snapshot, i);
     ck_ok(fl_explain(host, op, kDLCPU, &explanation));
     for (uint32_t j = 0; j < explanation->n_replaces; j++, n++) {
-      const fl_replaced *layer = &explanation->replaces[j];
+      const fl_replaced *layer = fl_replaced_at(explanation, j);
       const char *by = fl_oot_op(host, layer->class_name);
       ck_assert_int_eq(layer->allowed, by != NULL);
       ck_assert_int_eq(layer->allowed, fl_is_oot_allowed(host, layer->class_name));
@@ -393,7 +393,7 @@ START_TEST(plugin_replaces_further_layers) {
   ck_contains(fl_error_message(), "did you mean 'AcmeAttention'?");
   fl_plugins *plugins;
   ck_ok(fl_get_discovered_plugins(host, &plugins));
-  ck_assert_str_eq(plugins->plugins[0].status, "loaded");
+  ck_assert_str_eq(fl_plugin_at(plugins, 0)->status, "loaded");
   fl_plugins_free(plugins);
   ck_ok(fl_withdraw_plugin(host, "layer_a"));
   ck_assert_ptr_null(fl_oot_op(host, "AcmeAttention"));
@@ -437,8 +437,8 @@ START_TEST(entry_of_a_plugins_op_names_the_layers_that_it_replaces) {
   ck_ok(fl_explain(host, "AcmeMLP", kDLCPU, &explanation));
   ck_assert_str_eq(explanation->op, "test_layer");
   ck_assert_uint_eq(explanation->n_replaces, 2);
-  ck_assert_str_eq(explanation->replaces[0].class_name, "AcmeNorm");
-  ck_assert_str_eq(explanation->replaces[1].class_name, "AcmeMLP");
+  ck_assert_str_eq(fl_replaced_at(explanation, 0)->class_name, "AcmeNorm");
+  ck_assert_str_eq(fl_replaced_at(explanation, 1)->class_name, "AcmeMLP");
   fl_explanation_free(explanation);
   /* they go with the plugin */
   ck_ok(fl_withdraw_plugin(host, "layer_own"));

@@ -371,10 +371,10 @@ START_TEST(D4_a_host_goes_on_past_broken_plugins) {
       {"unavailable", "unavailable", "no Acme device found"},
   };
   for (uint32_t i = 0; i < 4; i++) {
-    ck_assert_str_eq(plugins->plugins[i].name, expected[i][0]);
-    ck_assert_str_eq(plugins->plugins[i].status, expected[i][1]);
-    ck_contains(plugins->plugins[i].reason, expected[i][2]);
-    ck_assert_str_eq(plugins->plugins[i].route, "directory");
+    ck_assert_str_eq(fl_plugin_at(plugins, i)->name, expected[i][0]);
+    ck_assert_str_eq(fl_plugin_at(plugins, i)->status, expected[i][1]);
+    ck_contains(fl_plugin_at(plugins, i)->reason, expected[i][2]);
+    ck_assert_str_eq(fl_plugin_at(plugins, i)->route, "directory");
   }
   ck_contains(lines, "40 plugin a_text failed: not a shared library (no ELF file): it is text\n");
   ck_contains(lines, "20 plugin good loaded.\n");
@@ -411,12 +411,12 @@ START_TEST(D2_one_file_by_several_paths_is_loaded_once) {
   ck_ok(create(variable("VLLM_FL_PLUGIN_PATH", scratch), modules, &host));
   fl_plugins *plugins = plugins_of(host);
   ck_assert_uint_eq(plugins->n, 4);
-  ck_assert_str_eq(plugins->plugins[0].status, "loaded");
-  ck_assert_str_eq(plugins->plugins[1].status, "skipped");
-  ck_assert_str_eq(plugins->plugins[2].status, "skipped");
-  ck_assert_str_eq(plugins->plugins[3].status, "failed");
-  ck_contains(plugins->plugins[1].reason, "the same file as");
-  ck_contains(plugins->plugins[3].reason, "Duplicate impl_id 'vendor.good'");
+  ck_assert_str_eq(fl_plugin_at(plugins, 0)->status, "loaded");
+  ck_assert_str_eq(fl_plugin_at(plugins, 1)->status, "skipped");
+  ck_assert_str_eq(fl_plugin_at(plugins, 2)->status, "skipped");
+  ck_assert_str_eq(fl_plugin_at(plugins, 3)->status, "failed");
+  ck_contains(fl_plugin_at(plugins, 1)->reason, "the same file as");
+  ck_contains(fl_plugin_at(plugins, 3)->reason, "Duplicate impl_id 'vendor.good'");
   fl_plugins_free(plugins);
   fl_host_destroy(host);
 }
@@ -446,8 +446,8 @@ static const char *modules_of(const char *entry) {
 /* The host's record of a file. */
 static const fl_plugin_info *info_of(const fl_plugins *plugins, const char *file) {
   for (uint32_t i = 0; i < plugins->n; i++)
-    if (!strcmp(plugins->plugins[i].file, file))
-      return &plugins->plugins[i];
+    if (!strcmp(fl_plugin_at(plugins, i)->file, file))
+      return fl_plugin_at(plugins, i);
   ck_abort_msg("no record of %s", file);
   return NULL;
 }

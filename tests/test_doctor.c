@@ -227,6 +227,17 @@ START_TEST(doctor_names_the_policy_file_that_beats_a_variable) {
 }
 END_TEST
 
+/* Another finding names a variable that begins with its name. */
+START_TEST(doctor_tells_of_each_variable_without_effect) {
+  setting("VLLM_FL_CONFIG=%s", scratch_file("policy.yaml", "strict: true\n"));
+  setting("VLLM_FL_FLAGOS_BLACKLIST_APPEND=rms_norm silu_and_mul");
+  setting("VLLM_FL_FLAGOS_BLACKLIST=rms_norm");
+  json_t *list = doctor(0);
+  finding(list, "VLLM_FL_FLAGOS_BLACKLIST_APPEND: the name 'rms_norm silu_and_mul' holds white space");
+  finding(list, "VLLM_FL_FLAGOS_BLACKLIST is set but has no effect");
+}
+END_TEST
+
 START_TEST(doctor_finds_that_kind_flagos_is_off) {
   setting("USE_FLAGGEMS=false");
   json_t *off = finding(doctor(0), "kind flagos are not used for any operator");
@@ -259,6 +270,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, doctor_blames_the_variable_that_named_what_is_not_there);
   tcase_add_test(tests, doctor_counts_one_in_the_singular);
   tcase_add_test(tests, doctor_finds_variables_without_effect);
+  tcase_add_test(tests, doctor_tells_of_each_variable_without_effect);
   tcase_add_loop_test(tests, doctor_names_the_policy_file_that_beats_a_variable, 0, N_BESIDE);
   tcase_add_test(tests, doctor_finds_that_kind_flagos_is_off);
   tcase_add_test(tests, doctor_hears_warnings_at_any_log_level);

@@ -404,7 +404,7 @@ START_TEST(F4_what_is_skipped_stays_out_until_thawed) {
   ck_assert_str_eq(called(host, "op"), "vendor.bolt");
   ck_ok(fl_get_failed_impls(host, "op", &failed));
   ck_assert_uint_eq(failed->n, 1);
-  ck_assert(failed->impls[0].retry_in < 0);
+  ck_assert(fl_failed_impl_at(failed, 0)->retry_in < 0);
   fl_failed_impls_free(failed);
   wait_for(0.7);
   ck_assert_str_eq(called(host, "op"), "vendor.bolt");

@@ -700,8 +700,8 @@ START_TEST(explain_says_why_cudnn_is_not_used) {
   ck_ok(fl_explain(host, "conv3d", kDLCUDA, &explanation));
   ck_assert_str_eq(explanation->selected, "vendor.cuda");
   for (uint32_t i = 0; i < explanation->n_impls; i++)
-    if (!strcmp(explanation->impls[i].impl_id, "vendor.cuda.cudnn"))
-      reason = explanation->impls[i].reason;
+    if (!strcmp(fl_explained_at(explanation, i)->impl_id, "vendor.cuda.cudnn"))
+      reason = fl_explained_at(explanation, i)->reason;
   ck_assert_ptr_nonnull(reason);
   ck_contains(reason, "FLHOST_CUDNN: /nonexistent/libcudnn.so.9: cannot open shared object");
   fl_explanation_free(explanation);

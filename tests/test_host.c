@@ -51,7 +51,7 @@ static fl_status open_host(const char *const *environment, fl_host **host) {
 static fl_plugin_info only_plugin(fl_host *host, fl_plugins **plugins) {
   ck_ok(fl_get_discovered_plugins(host, plugins));
   ck_assert_uint_eq((*plugins)->n, 1);
-  return (*plugins)->plugins[0];
+  return *fl_plugin_at(*plugins, 0);
 }
 
 START_TEST(D5_plugins_are_announced_then_loaded_and_an_activated_platform_is_named) {
@@ -85,8 +85,8 @@ START_TEST(D4_a_failed_plugin_is_one_error_line_and_the_others_go_on) {
   ck_ok(open_host(NULL, &host));
   ck_ok(fl_get_discovered_plugins(host, &plugins));
   ck_assert_uint_eq(plugins->n, 2);
-  ck_assert_str_eq(plugins->plugins[0].status, "failed");
-  ck_assert_str_eq(plugins->plugins[1].status, "loaded");
+  ck_assert_str_eq(fl_plugin_at(plugins, 0)->status, "failed");
+  ck_assert_str_eq(fl_plugin_at(plugins, 1)->status, "loaded");
   ck_contains(test_log.text, "ERROR plugin broken failed: ");
   fl_plugins_free(plugins);
   /* What failed can be forgotten; what is loaded stays. */
@@ -108,9 +108,9 @@ START_TEST(D2_the_same_file_by_two_paths_is_loaded_once) {
   ck_assert_int_eq(link(from, to), 0);
   ck_ok(open_host(NULL, &host));
   ck_ok(fl_get_discovered_plugins(host, &plugins));
-  ck_assert_str_eq(plugins->plugins[0].status, "loaded");
-  ck_assert_str_eq(plugins->plugins[1].status, "skipped");
-  ck_contains(plugins->plugins[1].reason, "the same file as");
+  ck_assert_str_eq(fl_plugin_at(plugins, 0)->status, "loaded");
+  ck_assert_str_eq(fl_plugin_at(plugins, 1)->status, "skipped");
+  ck_contains(fl_plugin_at(plugins, 1)->reason, "the same file as");
   fl_plugins_free(plugins);
   fl_host_destroy(host);
 }
@@ -150,9 +150,9 @@ START_TEST(D3_a_module_is_loaded_by_name_and_a_missing_one_says_where_it_was_loo
 }
 END_TEST
 
-START_TEST(D4_a_critical_plugin_that_fails_is_the_hosts_failure) {
-  char home[600], path[1024], variable[600];
-  fl_host *host = NULL;
+/* In the user's directory of manifests, which XDG_CONFIG_HOME=directory names. */
+static void add_missing_critical_plugin(void) {
+  char home[600], path[1024];
   snprintf(home, sizeof home, "%s/flhost/plugins.d", directory);
   snprintf(path, sizeof path, "mkdir -p '%s'", home);
   ck_assert_int_eq(system(path), 0);
@@ -161,10 +161,99 @@ START_TEST(D4_a_critical_plugin_that_fails_is_the_hosts_failure) {
   ck_assert_ptr_nonnull(file);
   fputs("name: acme\nlibrary: acme.so\ncritical: true\n", file);
   fclose(file);
+}
+
+START_TEST(D4_a_critical_plugin_that_fails_is_the_hosts_failure) {
+  char variable[600];
+  fl_host *host = NULL;
+  add_missing_critical_plugin();
   snprintf(variable, sizeof variable, "XDG_CONFIG_HOME=%s", directory);
   ck_assert_int_eq(open_host((const char *const[]){variable, NULL}, &host), FL_EPLUGIN);
   ck_contains(fl_error_message(), "critical plugin acme: ");
   ck_assert_ptr_null(host);
+}
+END_TEST
+
+START_TEST(D4_a_critical_plugin_that_comes_later_leaves_the_count_of_loaded_ones_alone) {
+  char variable[600];
+  fl_host *host;
+  uint32_t n_loaded = 77;
+  snprintf(variable, sizeof variable, "XDG_CONFIG_HOME=%s", directory);
+  ck_ok(open_host((const char *const[]){variable, NULL}, &host));
+  add_plugin("good", "good.so");
+  add_missing_critical_plugin();
+  ck_assert_int_eq(fl_discover_plugins(host, &n_loaded), FL_EPLUGIN);
+  ck_contains(fl_error_message(), "critical plugin acme: ");
+  ck_assert_uint_eq(n_loaded, 77);
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* As it would be in a library whose items have grown. */
+START_TEST(an_item_of_a_list_is_found_by_the_size_that_the_library_gave) {
+  const struct {
+    fl_setting known;
+    char later[24];
+  } items[] = {{{.name = "one"}, ""}, {{.name = "two"}, ""}};
+  const fl_settings list = {.size = sizeof list + 8, .n = 2, .item_size = sizeof items[0], .items = items};
+  ck_assert_str_eq(fl_setting_at(&list, 0)->name, "one");
+  ck_assert_str_eq(fl_setting_at(&list, 1)->name, "two");
+  ck_assert_ptr_null(fl_setting_at(&list, 2));
+}
+END_TEST
+
+START_TEST(what_is_handed_out_begins_with_its_size_and_has_the_size_of_its_items) {
+  fl_host *host;
+  fl_plugins *plugins;
+  fl_settings *settings;
+  fl_failed_impls *failed;
+  fl_explanation *explanation;
+  fl_manifest *manifest;
+  fl_platform_report *report;
+  add_plugin("good", "good.so");
+  ck_ok(open_host(NULL, &host));
+  ck_ok(fl_get_discovered_plugins(host, &plugins));
+  ck_ok(fl_get_settings(host, &settings));
+  ck_ok(fl_get_failed_impls(host, NULL, &failed));
+  ck_ok(fl_explain(host, "rms_norm", kDLCPU, &explanation));
+  ck_ok(fl_get_manifest(host, kDLCPU, &manifest));
+  ck_ok(fl_get_platform(host, &report));
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  const struct {
+    const void *object;
+    size_t size;
+    uint32_t item_size;
+    size_t expected;
+  } rows[] = {
+      {plugins, sizeof *plugins, plugins->item_size, sizeof(fl_plugin_info)},
+      {settings, sizeof *settings, settings->item_size, sizeof(fl_setting)},
+      {failed, sizeof *failed, failed->item_size, sizeof(fl_failed_impl)},
+      {explanation, sizeof *explanation, explanation->impl_size, sizeof(fl_explained)},
+      {explanation, sizeof *explanation, explanation->replaced_size, sizeof(fl_replaced)},
+      {manifest, sizeof *manifest, manifest->row_size, sizeof(fl_manifest_row)},
+      {report, sizeof *report, report->platform_size, sizeof(fl_platform_info)},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    uint32_t size;
+    memcpy(&size, rows[i].object, sizeof size);
+    ck_assert_msg(size == rows[i].size, "object %zu says that it has %u bytes", i, size);
+    ck_assert_msg(rows[i].item_size == rows[i].expected, "items of object %zu: %u bytes", i, rows[i].item_size);
+  }
+  ck_assert_uint_eq(fl_platform_at(report, 0)->step_size, sizeof(fl_platform_step));
+  ck_assert_uint_eq(fl_platform_at(report, 0)->device_size, sizeof(fl_device_properties));
+  bool found = false;
+  for (uint32_t op = 0; op < fl_snapshot_op_count(snapshot) && !found; op++)
+    if ((found = fl_snapshot_impl_count(snapshot, op)))
+      ck_assert_uint_eq(fl_snapshot_impl(snapshot, op, 0)->size, sizeof(fl_impl_info));
+  ck_assert(found);
+  fl_snapshot_release(snapshot);
+  fl_platform_report_free(report);
+  fl_manifest_free(manifest);
+  fl_explanation_free(explanation);
+  fl_failed_impls_free(failed);
+  fl_settings_free(settings);
+  fl_plugins_free(plugins);
+  fl_host_destroy(host);
 }
 END_TEST
 
@@ -315,6 +404,9 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, discovering_again_loads_what_has_come);
   tcase_add_test(tests, D3_a_module_is_loaded_by_name_and_a_missing_one_says_where_it_was_looked_for);
   tcase_add_test(tests, D4_a_critical_plugin_that_fails_is_the_hosts_failure);
+  tcase_add_test(tests, D4_a_critical_plugin_that_comes_later_leaves_the_count_of_loaded_ones_alone);
+  tcase_add_test(tests, an_item_of_a_list_is_found_by_the_size_that_the_library_gave);
+  tcase_add_test(tests, what_is_handed_out_begins_with_its_size_and_has_the_size_of_its_items);
   tcase_add_test(tests, T2_a_vendor_or_op_that_nobody_registered_is_a_warning_with_the_nearest);
   tcase_add_test(tests, T2_an_impl_that_nobody_registered_is_a_warning_with_the_nearest_unless_checks_are_off);
   tcase_add_test(tests, C1_an_invalid_setting_is_the_hosts_failure);

@@ -335,8 +335,8 @@ START_TEST(unfused_is_picked_by_name_only) {
   host = host_with_order("reference|unfused");
   ck_ok(fl_explain(host, "fused_add_rms_norm", kDLCPU, &explanation));
   ck_assert_str_eq(explanation->selected, "unfused");
-  ck_assert_str_eq(explanation->impls[0].plugin, "flhost");
-  ck_contains(explanation->impls[0].reason, "token 'unfused' of order reference > unfused");
+  ck_assert_str_eq(fl_explained_at(explanation, 0)->plugin, "flhost");
+  ck_contains(fl_explained_at(explanation, 0)->reason, "token 'unfused' of order reference > unfused");
   fl_explanation_free(explanation);
   ck_assert_int_eq(fl_resolve_op(host, "fused_add_rms_norm", kDLCUDA, &found), FL_ENOIMPL);
   ck_contains(fl_error_message(), "Registered: ['unfused']\n  unfused: works on cpu, the tensors are on cuda");

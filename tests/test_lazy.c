@@ -72,9 +72,9 @@ static const char *status_of(const char *name) {
   ck_ok(fl_get_discovered_plugins(host, &plugins));
   strcpy(status, "not found");
   for (uint32_t i = 0; i < plugins->n; i++)
-    if (!strcmp(plugins->plugins[i].name, name)) {
-      snprintf(status, sizeof status, "%s", plugins->plugins[i].status);
-      snprintf(reason, sizeof reason, "%s", plugins->plugins[i].reason);
+    if (!strcmp(fl_plugin_at(plugins, i)->name, name)) {
+      snprintf(status, sizeof status, "%s", fl_plugin_at(plugins, i)->status);
+      snprintf(reason, sizeof reason, "%s", fl_plugin_at(plugins, i)->reason);
     }
   fl_plugins_free(plugins);
   return status;
@@ -235,7 +235,7 @@ static void list_calls(void) {
   bool found = false;
   ck_ok(fl_get_manifest(host, kDLCPU, &manifest));
   for (uint32_t i = 0; i < manifest->n_rows; i++)
-    found = found || !strcmp(manifest->rows[i].impl_id, "vendor.lazy_a");
+    found = found || !strcmp(fl_manifest_row_at(manifest, i)->impl_id, "vendor.lazy_a");
   ck_assert(found);
   fl_manifest_free(manifest);
 }
@@ -318,8 +318,8 @@ static const char *platform_in_force(void) {
   ck_ok(fl_get_platform(host, &report));
   strcpy(name, "none");
   for (uint32_t i = 0; i < report->n; i++)
-    if (report->platforms[i].active)
-      snprintf(name, sizeof name, "%s", report->platforms[i].name);
+    if (fl_platform_at(report, i)->active)
+      snprintf(name, sizeof name, "%s", fl_platform_at(report, i)->name);
   fl_platform_report_free(report);
   return name;
 }
@@ -369,7 +369,7 @@ START_TEST(H1_the_report_of_platforms_loads_those_that_wait) {
   bool found = false;
   ck_ok(fl_get_platform(host, &report));
   for (uint32_t i = 0; i < report->n; i++)
-    found = found || !strcmp(report->platforms[i].name, "lazynpu");
+    found = found || !strcmp(fl_platform_at(report, i)->name, "lazynpu");
   fl_platform_report_free(report);
   ck_assert(found);
   ck_assert_str_eq(status_of("lazy_builtin"), "deferred");

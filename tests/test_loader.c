@@ -412,8 +412,8 @@ START_TEST(D4_a_plugin_that_registers_nothing_says_so) {
   ck_ok(fl_load_plugin(host, module));
   ck_assert_int_eq(test_log_count(line), 1);
   ck_ok(fl_get_discovered_plugins(host, &plugins));
-  ck_assert_str_eq(plugins->plugins[0].status, "unavailable");
-  ck_assert_str_eq(plugins->plugins[0].reason, nothing);
+  ck_assert_str_eq(fl_plugin_at(plugins, 0)->status, "unavailable");
+  ck_assert_str_eq(fl_plugin_at(plugins, 0)->reason, nothing);
   fl_plugins_free(plugins);
 }
 END_TEST
@@ -457,8 +457,8 @@ START_TEST(D4_a_plugin_of_which_something_is_missing_says_what) {
   snprintf(module, sizeof module, "%s:partial_entry", plugin("entries"));
   ck_ok(fl_load_plugin(host, module));
   ck_ok(fl_get_discovered_plugins(host, &plugins));
-  ck_assert_str_eq(plugins->plugins[0].status, "loaded");
-  ck_assert_str_eq(plugins->plugins[0].reason, "2 of 3 not available: no Acme device found");
+  ck_assert_str_eq(fl_plugin_at(plugins, 0)->status, "loaded");
+  ck_assert_str_eq(fl_plugin_at(plugins, 0)->reason, "2 of 3 not available: no Acme device found");
   fl_plugins_free(plugins);
 }
 END_TEST

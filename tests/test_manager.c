@@ -351,10 +351,10 @@ START_TEST(F4_a_failed_impl_is_skipped_until_cleared) {
   ck_assert_int_eq(flagos.calls, 1);
   ck_ok(fl_get_failed_impls(host, NULL, &failed));
   ck_assert_uint_eq(failed->n, 1);
-  ck_assert_str_eq(failed->impls[0].op, "op");
-  ck_assert_str_eq(failed->impls[0].impl_id, "default.flagos");
-  ck_assert_str_eq(failed->impls[0].reason, "E:default.flagos");
-  ck_assert(failed->impls[0].retry_in > 0 && failed->impls[0].retry_in <= 1);
+  ck_assert_str_eq(fl_failed_impl_at(failed, 0)->op, "op");
+  ck_assert_str_eq(fl_failed_impl_at(failed, 0)->impl_id, "default.flagos");
+  ck_assert_str_eq(fl_failed_impl_at(failed, 0)->reason, "E:default.flagos");
+  ck_assert(fl_failed_impl_at(failed, 0)->retry_in > 0 && fl_failed_impl_at(failed, 0)->retry_in <= 1);
   fl_failed_impls_free(failed);
   fl_resolution resolution; /* asking which one is best is another question */
   ck_ok(fl_resolve_op(host, "op", kDLCPU, &resolution));
@@ -388,7 +388,7 @@ START_TEST(F4_it_is_tried_again_after_a_back_off_that_doubles) {
   ck_assert_str_eq(called(host), "vendor.cuda");
   ck_assert_int_eq(flagos.calls, 2); /* tried, failed again */
   ck_ok(fl_get_failed_impls(host, NULL, &failed));
-  ck_assert(failed->impls[0].retry_in > 0.05); /* twice as long now */
+  ck_assert(fl_failed_impl_at(failed, 0)->retry_in > 0.05); /* twice as long now */
   fl_failed_impls_free(failed);
   nanosleep(&(struct timespec){.tv_nsec = 120000000}, NULL);
   flagos.status = FL_OK;
@@ -640,11 +640,11 @@ START_TEST(explain_gives_order_verdict_and_reason_of_every_impl) {
   static const char *const ids[] = {"vendor.ascend", "default.flagos", "vendor.cuda", "reference.torch"};
   static const fl_verdict verdicts[] = {FL_SELECTED, FL_CANDIDATE, FL_REJECTED, FL_REJECTED};
   for (int i = 0; i < 4; i++) {
-    ck_assert_str_eq(why->impls[i].impl_id, ids[i]);
-    ck_assert_int_eq(why->impls[i].verdict, verdicts[i]);
+    ck_assert_str_eq(fl_explained_at(why, i)->impl_id, ids[i]);
+    ck_assert_int_eq(fl_explained_at(why, i)->verdict, verdicts[i]);
   }
-  ck_assert_str_eq(why->impls[2].reason, "vendor 'cuda' is denied (deny_vendors: VLLM_FL_DENY_VENDORS)");
-  ck_contains(why->impls[3].reason, "not available: no such device here");
+  ck_assert_str_eq(fl_explained_at(why, 2)->reason, "vendor 'cuda' is denied (deny_vendors: VLLM_FL_DENY_VENDORS)");
+  ck_contains(fl_explained_at(why, 3)->reason, "not available: no such device here");
   fl_explanation_free(why);
   fl_host_destroy(host);
 }
@@ -700,8 +700,8 @@ START_TEST(L3_a_listed_op_does_not_use_kind_default_and_explain_names_the_list) 
   ck_assert(fl_is_flagos_allowed(host, "rms_norm"));
   ck_ok(fl_explain(host, "op", kDLCPU, &why));
   for (uint32_t i = 0; i < why->n_impls; i++)
-    if (!strcmp(why->impls[i].impl_id, "default.flagos"))
-      ck_contains(why->impls[i].reason, "VLLM_FL_FLAGOS_BLACKLIST");
+    if (!strcmp(fl_explained_at(why, i)->impl_id, "default.flagos"))
+      ck_contains(fl_explained_at(why, i)->reason, "VLLM_FL_FLAGOS_BLACKLIST");
   fl_explanation_free(why);
   fl_host_destroy(host);
 }

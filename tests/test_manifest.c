@@ -67,9 +67,9 @@ static const char *ids_of(fl_host *host, const char *op) {
   fl_manifest *manifest = manifest_of(host);
   *ids = 0;
   for (uint32_t i = 0; i < manifest->n_rows; i++)
-    if (!strcmp(manifest->rows[i].op, op)) {
-      ck_assert_uint_eq(manifest->rows[i].place, place++);
-      snprintf(ids + strlen(ids), sizeof ids - strlen(ids), "%s ", manifest->rows[i].impl_id);
+    if (!strcmp(fl_manifest_row_at(manifest, i)->op, op)) {
+      ck_assert_uint_eq(fl_manifest_row_at(manifest, i)->place, place++);
+      snprintf(ids + strlen(ids), sizeof ids - strlen(ids), "%s ", fl_manifest_row_at(manifest, i)->impl_id);
     }
   fl_manifest_free(manifest);
   return ids;
@@ -131,7 +131,7 @@ START_TEST(text_has_the_form_that_the_header_describes) {
   ck_assert_str_eq(manifest->policy, "prefer=vendor;st=0;deny=bolt;per=test_scale=vendor:good");
   ck_assert_str_eq(manifest->text, text);
   ck_assert_uint_eq(manifest->n_rows, 4);
-  const fl_manifest_row *row = &manifest->rows[3];
+  const fl_manifest_row *row = fl_manifest_row_at(manifest, 3);
   ck_assert_str_eq(row->op, "test_scale");
   ck_assert_str_eq(row->impl_id, "vendor.good");
   ck_assert_int_eq(row->kind, FL_KIND_VENDOR);
@@ -139,7 +139,7 @@ START_TEST(text_has_the_form_that_the_header_describes) {
   ck_assert_str_eq(row->plugin, "good");
   ck_assert_str_eq(row->version, "1.2.3");
   ck_assert_str_eq(row->build_id, "00c0ffee");
-  ck_assert_ptr_null(manifest->rows[2].vendor);
+  ck_assert_ptr_null(fl_manifest_row_at(manifest, 2)->vendor);
   ck_assert_uint_eq(manifest->n_without, 1);
   ck_assert_str_eq(manifest->without[0], "beta_with_a_long_name");
   ck_assert_str_eq(manifest->sha256, SHA256Data((const uint8_t *)manifest->text, strlen(manifest->text), digest));
@@ -426,8 +426,8 @@ START_TEST(without_a_build_id_there_is_no_digest) {
   ck_assert_ptr_null(manifest->sha256);
   ck_assert_str_eq(manifest->problem, "plugin 'good' of 'vendor.good' has no build id: link it with -Wl,--build-id");
   ck_assert_uint_eq(manifest->n_rows, 2);
-  ck_assert_str_eq(manifest->rows[0].build_id, "");
-  ck_assert_str_eq(manifest->rows[0].version, "1.2.3");
+  ck_assert_str_eq(fl_manifest_row_at(manifest, 0)->build_id, "");
+  ck_assert_str_eq(fl_manifest_row_at(manifest, 0)->version, "1.2.3");
   fl_manifest_free(manifest);
   fl_host_destroy(host);
   host = test_host(environment, 0); /* nothing of it can run */

@@ -138,8 +138,8 @@ static void expect_diagnosis(const char *platform, const char *diagnosis) {
   fl_platform_report *report = report_of(plugins, 3);
   const fl_platform_info *info = NULL;
   for (uint32_t i = 0; i < report->n; i++)
-    if (!strcmp(report->platforms[i].name, platform))
-      info = &report->platforms[i];
+    if (!strcmp(fl_platform_at(report, i)->name, platform))
+      info = fl_platform_at(report, i);
   ck_assert_ptr_nonnull(info);
   ck_assert_str_eq(info->diagnosis, diagnosis);
   fl_platform_report_free(report);
@@ -149,7 +149,7 @@ static void expect_diagnosis(const char *platform, const char *diagnosis) {
 static const fl_platform_step *expect_step(const fl_platform_info *platform, const char *name, const char *state,
                                            const char *finding) {
   for (uint32_t i = 0; i < platform->n_steps; i++) {
-    const fl_platform_step *step = &platform->steps[i];
+    const fl_platform_step *step = fl_platform_step_at(platform, i);
     if (strcmp(step->name, name) != 0)
       continue;
     ck_assert_msg(!strcmp(step->state, state), "%s is %s: %s", name, step->state, step->finding);
@@ -178,11 +178,11 @@ START_TEST(H1_a_device_without_driver_is_a_diagnosis) {
                    "NVIDIA device present, driver library not found: libflhost_no_such_driver.so.1: cannot open "
                    "shared object file: No such file or directory");
   fl_platform_report *report = report_of(plugins, 3);
-  ck_assert_uint_eq(report->platforms[CUDA].pci_devices, 2); /* the sound function of the card is not one */
-  ck_contains(report->platforms[CUDA].pci, "(10de:2330 at 0000:00:02.0), NVIDIA");
-  ck_assert(!report->platforms[CUDA].driver_found);
-  ck_contains(report->platforms[CUDA].driver, "cannot open shared object file");
-  ck_assert_int_eq(report->platforms[CUDA].device_count, -1);
+  ck_assert_uint_eq(fl_platform_at(report, CUDA)->pci_devices, 2); /* the sound function of the card is not one */
+  ck_contains(fl_platform_at(report, CUDA)->pci, "(10de:2330 at 0000:00:02.0), NVIDIA");
+  ck_assert(!fl_platform_at(report, CUDA)->driver_found);
+  ck_contains(fl_platform_at(report, CUDA)->driver, "cannot open shared object file");
+  ck_assert_int_eq(fl_platform_at(report, CUDA)->device_count, -1);
   fl_platform_report_free(report);
 }
 END_TEST
@@ -190,13 +190,13 @@ END_TEST
 START_TEST(H1_vendor_and_class_must_both_fit) {
   set_machine(with_huawei);
   fl_platform_report *report = report_of(plugins, 3);
-  ck_assert_uint_eq(report->platforms[ASCEND].pci_devices, 1);
-  ck_contains(report->platforms[ASCEND].pci, "19e5:d802");
+  ck_assert_uint_eq(fl_platform_at(report, ASCEND)->pci_devices, 1);
+  ck_contains(fl_platform_at(report, ASCEND)->pci, "19e5:d802");
   fl_platform_report_free(report);
   set_machine(with_amd);
   report = report_of(plugins, 3);
-  ck_assert_uint_eq(report->platforms[ROCM].pci_devices, 1);
-  ck_assert_uint_eq(report->platforms[CUDA].pci_devices, 0);
+  ck_assert_uint_eq(fl_platform_at(report, ROCM)->pci_devices, 1);
+  ck_assert_uint_eq(fl_platform_at(report, CUDA)->pci_devices, 0);
   fl_platform_report_free(report);
 }
 END_TEST
@@ -211,9 +211,9 @@ START_TEST(H1_the_driver_counts_devices) {
   install(CUDA, true, "0");
   expect_diagnosis("cuda", "NVIDIA device present; driver reports no device");
   fl_platform_report *report = report_of(plugins, 3);
-  ck_assert(report->platforms[CUDA].driver_found);
-  ck_assert_str_eq(report->platforms[CUDA].driver, driver);
-  ck_assert_int_eq(report->platforms[CUDA].device_count, 0);
+  ck_assert(fl_platform_at(report, CUDA)->driver_found);
+  ck_assert_str_eq(fl_platform_at(report, CUDA)->driver, driver);
+  ck_assert_int_eq(fl_platform_at(report, CUDA)->device_count, 0);
   fl_platform_report_free(report);
 }
 END_TEST
@@ -264,8 +264,8 @@ START_TEST(H1_a_device_node_without_permission_is_told) {
     snprintf(expected, sizeof expected, "; permission denied on %s (mode 0000, group ", node);
   }
   fl_platform_report *report = report_of(plugins, 3);
-  ck_contains(report->platforms[ROCM].diagnosis, expected);
-  expect_step(&report->platforms[ROCM], "device node", "failed", expected);
+  ck_contains(fl_platform_at(report, ROCM)->diagnosis, expected);
+  expect_step(fl_platform_at(report, ROCM), "device node", "failed", expected);
   fl_platform_report_free(report);
   ck_assert(!root || !seteuid(0));
 }
@@ -308,8 +308,8 @@ START_TEST(a_driver_in_use_is_asked_where_it_is) {
   set_machine(with_nvidia);
   install(CUDA, true, "");
   fl_platform_report *report = report_of(&component, 1);
-  ck_assert_int_eq(report->platforms[CUDA].device_count, 3);
-  expect_step(&report->platforms[CUDA], "devices", "ok", "3 devices");
+  ck_assert_int_eq(fl_platform_at(report, CUDA)->device_count, 3);
+  expect_step(fl_platform_at(report, CUDA), "devices", "ok", "3 devices");
   fl_platform_report_free(report);
 }
 END_TEST
@@ -319,7 +319,7 @@ END_TEST
 START_TEST(H1_every_step_is_diagnosed_where_nothing_is_there) {
   set_machine(bare);
   fl_platform_report *report = report_of(plugins, 3);
-  const fl_platform_info *cuda_found = &report->platforms[CUDA];
+  const fl_platform_info *cuda_found = fl_platform_at(report, CUDA);
   const fl_platform_step *step = expect_step(cuda_found, "bus", "missing", "no NVIDIA device on the PCI bus");
   ck_assert_uint_gt(strlen(step->advice), 0);
   step = expect_step(cuda_found, "kernel driver", "missing", "module nvidia is not loaded: there is no /nonexistent");
@@ -332,9 +332,9 @@ START_TEST(H1_every_step_is_diagnosed_where_nothing_is_there) {
   ck_assert_uint_eq(cuda_found->n_steps, 6);
   ck_assert_uint_eq(cuda_found->n_devices, 0);
   /* The processor needs no step, and is a device. */
-  ck_assert_uint_eq(report->platforms[0].n_steps, 0);
-  ck_assert_uint_eq(report->platforms[0].n_devices, 1);
-  ck_assert_uint_gt(report->platforms[0].devices[0].memory_total, 0);
+  ck_assert_uint_eq(fl_platform_at(report, 0)->n_steps, 0);
+  ck_assert_uint_eq(fl_platform_at(report, 0)->n_devices, 1);
+  ck_assert_uint_gt(fl_platform_device_at(fl_platform_at(report, 0), 0)->memory_total, 0);
   fl_platform_report_free(report);
 }
 END_TEST
@@ -349,7 +349,7 @@ START_TEST(H1_every_step_is_diagnosed_where_all_is_in_order) {
     kinds[kind].kernel[0] = kinds[kind].versions[0] = version_file;
     kinds[kind].patterns[0] = node;
     fl_platform_report *report = report_of(plugins, 3);
-    const fl_platform_info *found = &report->platforms[kind];
+    const fl_platform_info *found = fl_platform_at(report, kind);
     if (kind == CUDA)
       expect_step(found, "bus", "ok", "10de:2330 at 0000:00:02.0");
     ck_contains(expect_step(found, "kernel driver", "ok", "580.82.07 (")->finding,
@@ -367,13 +367,13 @@ START_TEST(H1_the_step_that_fails_is_told) {
   install(CUDA, true, "error");
   fl_platform_report *report = report_of(plugins, 3);
   const fl_platform_step *step =
-      expect_step(&report->platforms[CUDA], "devices", "failed", "initialisation: error 803");
+      expect_step(fl_platform_at(report, CUDA), "devices", "failed", "initialisation: error 803");
   ck_assert_uint_gt(strlen(step->advice), 0);
   fl_platform_report_free(report);
   install(CUDA, true, "0");
   unsetenv("CUDA_VISIBLE_DEVICES");
   report = report_of(plugins, 3);
-  step = expect_step(&report->platforms[CUDA], "devices", "missing", "the driver reports no device");
+  step = expect_step(fl_platform_at(report, CUDA), "devices", "missing", "the driver reports no device");
   ck_assert_str_eq(step->advice, "look at the driver's own tool and its log");
   fl_platform_report_free(report);
 }
@@ -397,7 +397,7 @@ START_TEST(H1_a_variable_that_hides_the_devices_is_named) {
     set_machine(cases[i].machine);
     install(cases[i].kind, true, "0");
     fl_platform_report *report = report_of(plugins, 3);
-    const fl_platform_step *step = expect_step(&report->platforms[cases[i].kind], "devices", "missing", NULL);
+    const fl_platform_step *step = expect_step(fl_platform_at(report, cases[i].kind), "devices", "missing", NULL);
     ck_contains(step->advice, cases[i].advice);
     fl_platform_report_free(report);
   }
@@ -507,7 +507,7 @@ START_TEST(H1_a_platform_that_only_its_file_knows_lacks_its_plugin) {
   fl_platform_report *report;
   set_machine(bare);
   ck_ok(fl_platform_report_create(kinds, "acme9", "VLLM_FL_PLATFORM", NULL, plugins, 3, &report));
-  const fl_platform_info *last = &report->platforms[report->n - 1];
+  const fl_platform_info *last = fl_platform_at(report, report->n - 1);
   ck_assert_str_eq(last->name, "acme9");
   ck_assert(last->active);
   expect_step(last, "plugin", "missing", "no plugin brings it");
@@ -521,7 +521,7 @@ START_TEST(H1_without_its_plugins_code_a_platform_is_described) {
   install(CUDA, true, "2");
   kinds[CUDA].problem = "it needs libacme.so";
   fl_platform_report *report = report_of(plugins + 1, 2);
-  const fl_platform_info *found = &report->platforms[CUDA];
+  const fl_platform_info *found = fl_platform_at(report, CUDA);
   ck_assert_str_eq(found->diagnosis, "NVIDIA device present; plugin 'cuda' is not loaded: it needs libacme.so");
   ck_assert_str_eq(found->plugin, "cuda");
   expect_step(found, "bus", "ok", "10de:2330");
@@ -535,16 +535,15 @@ START_TEST(H1_an_accelerator_that_no_plugin_serves_is_told) {
   fl_platform_report *report;
   set_machine(with_nvidia);
   report = report_of(plugins, 3);
-  ck_assert_str_eq(fl_platform_unserved(report), "");
+  ck_assert_str_eq(report->unserved, "");
   fl_platform_report_free(report);
   const fl_platform_kind none[] = {kinds[0], {.name = NULL}};
   ck_ok(fl_platform_report_create(none, "cpu", "detected", NULL, NULL, 0, &report));
-  ck_assert_str_eq(fl_platform_unserved(report),
-                   "graphics 10de:2330 at 0000:00:02.0, graphics 10de:2330 at 0000:00:03.0");
+  ck_assert_str_eq(report->unserved, "graphics 10de:2330 at 0000:00:02.0, graphics 10de:2330 at 0000:00:03.0");
   fl_platform_report_free(report);
   set_machine(with_huawei); /* the network card is none */
   ck_ok(fl_platform_report_create(none, "cpu", "detected", NULL, NULL, 0, &report));
-  ck_assert_str_eq(fl_platform_unserved(report), "accelerator 19e5:d802 at 0000:00:03.0");
+  ck_assert_str_eq(report->unserved, "accelerator 19e5:d802 at 0000:00:03.0");
   fl_platform_report_free(report);
 }
 END_TEST
@@ -604,12 +603,12 @@ START_TEST(H1_plugins_platforms_are_reported) {
   ck_assert_str_eq(report->config_file, "");
   ck_assert_uint_eq(report->n, 6);
   for (uint32_t i = 0; i < 6; i++)
-    ck_assert_int_eq(report->platforms[i].active, i == 5);
-  ck_assert_str_eq(report->platforms[4].diagnosis, "plugin 'bolt' says: asleep");
-  ck_assert_int_eq(report->platforms[4].device_count, -1);
-  ck_assert_str_eq(report->platforms[5].plugin, "acme");
-  ck_assert_int_eq(report->platforms[5].device_count, 4);
-  ck_assert_str_eq(report->platforms[5].diagnosis, "plugin 'acme' reports 4 devices");
+    ck_assert_int_eq(fl_platform_at(report, i)->active, i == 5);
+  ck_assert_str_eq(fl_platform_at(report, 4)->diagnosis, "plugin 'bolt' says: asleep");
+  ck_assert_int_eq(fl_platform_at(report, 4)->device_count, -1);
+  ck_assert_str_eq(fl_platform_at(report, 5)->plugin, "acme");
+  ck_assert_int_eq(fl_platform_at(report, 5)->device_count, 4);
+  ck_assert_str_eq(fl_platform_at(report, 5)->diagnosis, "plugin 'acme' reports 4 devices");
   fl_platform_report_free(report);
 }
 END_TEST
@@ -621,14 +620,14 @@ START_TEST(H1_another_plugin_for_a_platform_shares_its_row) {
   install(CUDA, true, "2");
   fl_platform_report *report = report_of(components, 1);
   ck_assert_uint_eq(report->n, 4);
-  ck_assert_str_eq(report->platforms[CUDA].plugin, "acme");
-  ck_assert_int_eq(report->platforms[CUDA].device_count, -1);
-  ck_assert_str_eq(report->platforms[CUDA].diagnosis, "NVIDIA device present; plugin 'acme' says: asleep");
+  ck_assert_str_eq(fl_platform_at(report, CUDA)->plugin, "acme");
+  ck_assert_int_eq(fl_platform_at(report, CUDA)->device_count, -1);
+  ck_assert_str_eq(fl_platform_at(report, CUDA)->diagnosis, "NVIDIA device present; plugin 'acme' says: asleep");
   fl_platform_report_free(report);
   components[0] = component(acme, cuda, true);
   report = report_of(components, 1);
-  ck_assert_int_eq(report->platforms[CUDA].device_count, 4);
-  ck_assert_str_eq(report->platforms[CUDA].diagnosis, "driver reports 4 devices");
+  ck_assert_int_eq(fl_platform_at(report, CUDA)->device_count, 4);
+  ck_assert_str_eq(fl_platform_at(report, CUDA)->diagnosis, "driver reports 4 devices");
   fl_platform_report_free(report);
 }
 END_TEST
@@ -659,14 +658,14 @@ START_TEST(H1_a_plugin_describes_its_devices) {
   fl_platform_report *report;
   ck_ok(fl_load_plugin(host, built("tests/plugins/device.so")));
   ck_ok(fl_get_platform(host, &report));
-  const fl_platform_info *found = &report->platforms[report->n - 1];
+  const fl_platform_info *found = fl_platform_at(report, report->n - 1);
   ck_assert_str_eq(found->name, "test_device");
   expect_step(found, "plugin", "ok", "plugin 'test_device' is active");
   expect_step(found, "devices", "ok", "2 devices");
   ck_assert_uint_eq(found->n_steps, 2);
   ck_assert_uint_eq(found->n_devices, 2);
-  ck_assert_str_eq(found->devices[1].arch, "td_2");
-  ck_assert_str_eq(found->devices[1].name, "test part, memory of the host");
+  ck_assert_str_eq(fl_platform_device_at(found, 1)->arch, "td_2");
+  ck_assert_str_eq(fl_platform_device_at(found, 1)->name, "test part, memory of the host");
   fl_platform_report_free(report);
   fl_host_destroy(host);
 }

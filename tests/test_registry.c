@@ -256,8 +256,8 @@ START_TEST(R6_availability_is_asked_once_a_generation_and_its_reason_kept) {
   fl_explanation *why;
   ck_ok(fl_explain(host, "op", kDLCPU, &why));
   ck_assert_int_eq(why->n_impls, 2);
-  ck_assert_str_eq(why->impls[1].impl_id, "default.x");
-  ck_assert_str_eq(why->impls[1].reason, "not available: no such device here");
+  ck_assert_str_eq(fl_explained_at(why, 1)->impl_id, "default.x");
+  ck_assert_str_eq(fl_explained_at(why, 1)->reason, "not available: no such device here");
   fl_explanation_free(why);
   ck_assert_int_eq(away.asked, 1);
   /* The next generation asks again: the device has come. */

@@ -341,6 +341,9 @@ START_TEST(C1_C5_invalid_values_in_a_file) {
        "PATH:4:5: op 'rms_norm': 'vender:x' is not a token, expected flagos, vendor, vendor:NAME, reference, native, "
        "unfused or impl:ID; did you mean 'vendor:NAME'?",
        "op_backends", "{\"rms_norm\": [\"vendor\", \"vender:x\"]}"},
+      {"op_backends: {a: [vendor: cuda, reference]}",
+       "PATH:1:19: op_backends: found a mapping, expected a name; did you mean 'vendor:cuda'?", "op_backends",
+       "{\"a\": [\"reference\"]}"},
       {"op_backends: {' ': [vendor]}", "PATH:1:15: op_backends: found an empty name, expected an op", "op_backends",
        "{\"\": [\"vendor\"]}"},
       {"op_backends: {a: 'vendor|flagso'}",

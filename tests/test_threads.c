@@ -217,7 +217,7 @@ static void call_at_the_end(void *argument) {
   farewell *f = argument;
   fl_value values[] = {fl_none()};
   fl_call call = FL_CALL(values);
-  f->good += fl_invoke(f->s->op, &call) == FL_EDEVICE && !strcmp(fl_error_message(), "now and then");
+  f->good += fl_invoke(f->s->op, &call) == FL_EDEVICE && !strcmp(fl_error_message(), "op: now and then");
   if (++f->calls < 2)
     pthread_setspecific(f->key, f);
 }

@@ -54,10 +54,10 @@ static const struct {
     {"forgets_weight", {"result 'out': ", "weight float32["}},
     {"other_threads", {"called from 4 threads at once: other bits", "declared deterministic", "result 'out' differs"}},
     {"other_bits", {"called twice with the same arguments, it gave different bits: result 'out'"}},
-    {"enotsup_after_yes", {"returned FL_ENOTSUP, although its supports_args said", "rows of 64 are too long"}},
+    {"enotsup_after_yes", {"returned FL_ENOTSUP, although its supports_args said", "planted: rows of 64 are too long"}},
     {"writes_before_enotsup",
      {"result 'out' was written (element [0", "before the implementation returned FL_ENOTSUP"}},
-    {"fails", {"returned FL_EDEVICE: too many rows"}},
+    {"fails", {"returned FL_EDEVICE: planted: too many rows"}},
 };
 enum { N_PLANTED = sizeof planted / sizeof planted[0] };
 
@@ -234,7 +234,7 @@ START_TEST(calls_that_an_implementation_does_not_take_are_counted_with_the_reaso
   copy_built("tests/plugins/planted_writes_before_enotsup.so", "plugins");
   const json_t *wrong = json_array_get(tests_of(FLHOST("verify", "--json", "planted")), 1);
   ck_assert_int_gt(number_at(wrong, "skipped_calls"), 0); /* those without rows: nothing was written */
-  ck_assert_str_eq(text_at(wrong, "reason"), "rows of 64 are too long");
+  ck_assert_str_eq(text_at(wrong, "reason"), "planted: rows of 64 are too long");
 }
 END_TEST
 

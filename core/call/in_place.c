@@ -87,15 +87,10 @@ void fl_keep_inputs(const fl_op *op, const fl_call *call, fl_kept *kept) {
   }
 }
 
-/* The words for an earlier error lie where those for a later one go. */
-static void put_message(const fl_call *call, const char *message) {
-  snprintf(call->message, call->message_size, "%s", message);
-}
-
 void fl_kept_free(fl_kept *kept, const fl_op *op, const fl_call *call) {
   bool waited = false;
-  char message[FL_ERROR_MAX];
-  snprintf(message, sizeof message, "%s", call->message);
+  fl_kept_error why; /* of the call, in the same place */
+  fl_error_keep(&why);
   for (uint32_t i = 0; i < op->schema->n_arguments; i++) {
     const DLTensor *tensor = call->values[i].v.tensor;
     if (!kept->copies[i] || fl_tensor_is_on_host(tensor)) {
@@ -107,7 +102,7 @@ void fl_kept_free(fl_kept *kept, const fl_op *op, const fl_call *call) {
     waited = true;
     fl_device_free(op->host, tensor->device, kept->copies[i]);
   }
-  put_message(call, message);
+  fl_error_restore(&why);
 }
 
 static fl_status restore_input(const fl_op *op, const fl_call *call, const DLTensor *tensor, void *copy) {
@@ -120,15 +115,15 @@ static fl_status restore_input(const fl_op *op, const fl_call *call, const DLTen
 const char *fl_restore_inputs(const fl_op *op, const fl_call *call, const fl_kept *kept) {
   const fl_schema *schema = op->schema;
   const char *lost = NULL;
-  char message[FL_ERROR_MAX];
+  fl_kept_error why;
   for (uint32_t i = 0; i < schema->n_arguments; i++)
     if (overwrites(schema, call, i) && !(kept && kept->copies[i]))
       return schema->values[i].name;
-  snprintf(message, sizeof message, "%s", call->message);
+  fl_error_keep(&why);
   for (uint32_t i = 0; kept && i < schema->n_arguments && !lost; i++)
     if (kept->copies[i] && restore_input(op, call, call->values[i].v.tensor, kept->copies[i]))
       lost = schema->values[i].name;
-  put_message(call, message);
+  fl_error_restore(&why);
   return lost;
 }
 

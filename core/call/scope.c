@@ -4,6 +4,7 @@
  */
 #include "core/call/scope.h"
 
+#include "core/platform.h"
 #include "core/registry.h"
 #include "core/support.h"
 
@@ -125,22 +126,20 @@ fl_slots *fl_view_add_slots(fl_view *view, fl_op *op) {
   return slots;
 }
 
-static const fl_scope *innermost(const fl_host *host) {
-  const fl_scope *scope = fl_self.scope;
-  while (scope && scope->host != host)
-    scope = scope->outer;
-  return scope;
-}
-
 fl_slots *fl_scope_slots(fl_op *op) {
-  const fl_scope *scope = innermost(op->host);
+  const fl_scope *scope = fl_scope_innermost(op->host);
   return scope ? fl_view_slots(scope->view, op) : &op->slots;
 }
 
-fl_policy *fl_scope_policy(fl_host *host, bool *scoped) {
-  const fl_scope *scope = innermost(host);
-  *scoped = scope != NULL;
-  return scope ? scope->policy : host->policy;
+fl_policy *fl_scope_unasked(fl_host *host) {
+  if (!fl_vendor_filter(host))
+    return NULL; /* nothing is kept out */
+  if (!fl_registry_is_asked(host, host->policy))
+    return fl_policy_retain(host->policy);
+  for (fl_view *view = host->views; view; view = view->next)
+    if (view->users && !fl_registry_is_asked(host, view->policy))
+      return fl_policy_retain(view->policy);
+  return NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------- global policy */

@@ -31,8 +31,9 @@ static inline fl_slots *fl_view_slots(fl_view *view, fl_op *op) {
 
 /* The slots of an op under the thread's innermost scope for the op's host; its own when there is none. */
 fl_slots *fl_scope_slots(fl_op *op);
-/* The policy in force in this thread, not retained; the host's lock is held. */
-fl_policy *fl_scope_policy(fl_host *host, bool *scoped);
+/* A policy, retained, that is in force in some thread and lets in an implementation that was not asked whether it is
+ * available. NULL: there is none, or no policy keeps anybody out. The host's lock is held. */
+fl_policy *fl_scope_unasked(fl_host *host);
 void fl_views_free(fl_host *host);
 /* In the child of a fork, where only this thread's scopes are left; the host's lock is held. */
 void fl_views_after_fork(fl_host *host);

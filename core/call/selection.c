@@ -12,17 +12,12 @@
 static fl_rejection filter(const fl_selection *selection, const fl_impl_record *impl, bool flagos_allowed,
                            uint64_t on_devices) {
   if (selection->override != FL_DISPATCH_OFF) {
-    if (impl->kind == FL_KIND_VENDOR && !fl_policy_vendor_allowed(selection->policy, impl->vendor)) {
-      const fl_policy_fields *fields = &selection->policy->fields;
-      for (uint32_t i = 0; i < fields->n_deny_vendors; i++)
-        if (!strcmp(fields->deny_vendors[i], impl->vendor))
-          return FL_REJECTED_DENIED;
-      return FL_REJECTED_NOT_ALLOWED;
-    }
+    if (fl_keeps_out(selection->policy, impl))
+      return FL_REJECTED_VENDOR;
     if (impl->kind == FL_KIND_DEFAULT && !flagos_allowed)
       return FL_REJECTED_LIST;
   }
-  bool was_asked = atomic_load(&impl->asked) == selection->op->host->registry_generation;
+  bool was_asked = fl_impl_is_asked(selection->op->host, impl);
   if (!was_asked && !fl_impl_is_for(impl, selection->device_type)) /* nor need it be */
     return FL_REJECTED_DEVICE;
   if (atomic_load(&impl->reason))
@@ -113,9 +108,8 @@ fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *p
     fl_impl_record *record = record_at(op, set, i);
     uint64_t on_devices = fl_architectures_reaching(op->host, record, device_type);
     fl_rejection rejection = filter(selection, record, flagos_allowed, on_devices);
-    if (record != op->unfused && fl_impl_is_for(record, device_type) &&
-        (atomic_load(&record->asked) != op->host->registry_generation ||
-         !fl_architectures_asked(op->host, record, device_type)))
+    if (record != op->unfused && rejection != FL_REJECTED_VENDOR && fl_impl_is_for(record, device_type) &&
+        (!fl_impl_is_asked(op->host, record) || !fl_architectures_asked(op->host, record, device_type)))
       selection->unasked = true;
     /* Whatever passes is not a candidate until a token matches it. */
     items[i] = (fl_selected){record, rejection ? rejection : FL_REJECTED_ORDER, 0, on_devices};
@@ -148,8 +142,10 @@ fl_status fl_select_locked(fl_op *op, int32_t device_type, fl_ask ask, fl_select
   if (device_type < 0 || device_type >= FL_DEVICE_SLOTS)
     return fl_error(FL_EINVAL, "device type %d is not known", device_type);
   for (;;) {
-    fl_registry_ask_availability(host, op, ask == FL_ASK_ALL ? 0 : device_type);
-    fl_architectures_ask(host, op, device_type, ask == FL_ASK_FOR_CALL);
+    fl_policy *filter = fl_vendor_filter_take(host);
+    fl_registry_ask_availability(host, op, filter, ask == FL_ASK_ALL ? 0 : device_type);
+    fl_architectures_ask(host, op, filter, device_type, ask == FL_ASK_FOR_CALL);
+    fl_policy_release(filter);
     pthread_mutex_lock(&host->lock);
     fl_status status =
         fl_select(selection, op, fl_scope_policy(host, scoped), op->device_argument < 0 ? 0 : device_type);
@@ -164,15 +160,6 @@ fl_status fl_select_locked(fl_op *op, int32_t device_type, fl_ask ask, fl_select
 
 /* --------------------------------------------------------------------------------------------------- in words */
 
-static const char *origin(const fl_selection *selection, fl_setting_id setting, bool scoped) {
-  const fl_host *host = selection->op->host;
-  if (scoped)
-    return "the thread's scope";
-  if (host->policy_is_set || !host->config)
-    return "fl_set_global_policy";
-  return fl_config_origin(host->config, setting);
-}
-
 void fl_selection_order_origin(const fl_selection *selection, bool scoped, fl_text *text) {
   const fl_host *host = selection->op->host;
   if (selection->override == FL_DISPATCH_OFF) {
@@ -182,9 +169,10 @@ void fl_selection_order_origin(const fl_selection *selection, bool scoped, fl_te
   } else if (selection->per_op) {
     const char *own =
         !scoped && !host->policy_is_set && host->config ? fl_config_op_origin(host->config, selection->op->name) : NULL;
-    fl_text_add(text, "op_backends: %s", own ? own : origin(selection, FL_SETTING_OP_BACKENDS, scoped));
+    fl_text_add(text, "op_backends: %s", own ? own : fl_policy_origin(host, FL_SETTING_OP_BACKENDS, scoped));
   } else {
-    fl_text_add(text, "prefer %s: %s", selection->policy->fields.prefer, origin(selection, FL_SETTING_PREFER, scoped));
+    fl_text_add(text, "prefer %s: %s", selection->policy->fields.prefer,
+                fl_policy_origin(host, FL_SETTING_PREFER, scoped));
   }
 }
 
@@ -213,13 +201,8 @@ static void rejection_reason(const fl_selection *selection, const fl_selected *i
   switch (item->rejection) {
   case FL_ACCEPTED:
     break;
-  case FL_REJECTED_DENIED:
-    fl_text_add(text, "vendor '%s' is denied (deny_vendors: %s)", impl->vendor,
-                origin(selection, FL_SETTING_DENY_VENDORS, scoped));
-    break;
-  case FL_REJECTED_NOT_ALLOWED:
-    fl_text_add(text, "vendor '%s' is not allowed (allow_vendors: %s)", impl->vendor,
-                origin(selection, FL_SETTING_ALLOW_VENDORS, scoped));
+  case FL_REJECTED_VENDOR:
+    fl_kept_out_reason(host, selection->policy, scoped, impl, text);
     break;
   case FL_REJECTED_LIST:
     fl_config_flagos_allowed(host->config, selection->op->name, list, sizeof list);
@@ -285,28 +268,32 @@ static void add_ids(const fl_selection *selection, bool all, fl_text *text) {
   fl_text_add(text, "]");
 }
 
-fl_status fl_selection_error(const fl_selection *selection) {
+void fl_selection_error_text(const fl_selection *selection, fl_text *text) {
   const char *op = selection->op->name;
-  fl_text text = {0};
   bool passed = false;
   for (uint32_t i = 0; i < selection->n; i++)
     passed = passed || !selection->items[i].rejection || selection->items[i].rejection == FL_REJECTED_ORDER;
   if (!passed) {
-    fl_text_add(&text, "No available implementation for op='%s'. Registered: ", op);
-    add_ids(selection, true, &text);
+    fl_text_add(text, "No available implementation for op='%s'. Registered: ", op);
+    add_ids(selection, true, text);
   } else if (selection->policy->fields.strict && selection->override == FL_NO_OVERRIDE) {
-    fl_text_add(&text, "No implementation available for op='%s' under strict policy. Candidates: ", op);
-    add_ids(selection, false, &text);
+    fl_text_add(text, "No implementation available for op='%s' under strict policy. Candidates: ", op);
+    add_ids(selection, false, text);
   } else {
-    fl_text_add(&text, "No implementation selected for op='%s'. Candidates: ", op);
-    add_ids(selection, false, &text);
-    fl_text_add(&text, ", Order: ");
-    fl_text_add_list(&text, selection->order, selection->n_order);
+    fl_text_add(text, "No implementation selected for op='%s'. Candidates: ", op);
+    add_ids(selection, false, text);
+    fl_text_add(text, ", Order: ");
+    fl_text_add_list(text, selection->order, selection->n_order);
   }
   for (uint32_t i = 0; i < selection->n; i++) {
-    fl_text_add(&text, "\n  %s: ", selection->items[i].record->impl_id);
-    fl_selection_reason(selection, i, selection->policy != selection->op->host->policy, &text);
+    fl_text_add(text, "\n  %s: ", selection->items[i].record->impl_id);
+    fl_selection_reason(selection, i, selection->policy != selection->op->host->policy, text);
   }
+}
+
+fl_status fl_selection_error(const fl_selection *selection) {
+  fl_text text = {0};
+  fl_selection_error_text(selection, &text);
   fl_status status = fl_error(FL_ENOIMPL, "%s", fl_text_get(&text));
   fl_text_free(&text);
   return status;

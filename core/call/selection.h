@@ -10,9 +10,8 @@
 /* Why an implementation is not a candidate, in the order of the filters. */
 typedef enum fl_rejection {
   FL_ACCEPTED = 0,
-  FL_REJECTED_DENIED,      /* deny_vendors */
-  FL_REJECTED_NOT_ALLOWED, /* allow_vendors */
-  FL_REJECTED_LIST,        /* USE_FLAGGEMS or a FlagGems list */
+  FL_REJECTED_VENDOR, /* deny_vendors or allow_vendors: nobody asked whether it is available */
+  FL_REJECTED_LIST,   /* USE_FLAGGEMS or a FlagGems list */
   FL_REJECTED_UNAVAILABLE,
   FL_REJECTED_DEVICE,
   FL_REJECTED_ARCHITECTURE, /* no device of the type reaches min_arch */
@@ -60,6 +59,8 @@ fl_status fl_select_locked(fl_op *op, int32_t device_type, fl_ask ask, fl_select
 
 /* The error for an empty selection (S4): FL_ENOIMPL. The host's lock is held. */
 fl_status fl_selection_error(const fl_selection *selection);
+/* What it says. */
+void fl_selection_error_text(const fl_selection *selection, fl_text *text);
 
 /* One line: why this item is where it is, with the setting and its origin. The host's lock is held. */
 void fl_selection_reason(const fl_selection *selection, uint32_t item, bool scoped, fl_text *reason);

@@ -5,46 +5,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-fl_status fl_get_failed_impls(fl_host *host, const char *name, fl_failed_impls **failed) {
+fl_status fl_get_failed_impls(fl_host *host, const char *name, fl_failed_impls **result) {
+  fl_arena *arena;
   fl_op *only = NULL;
   if (name && !(only = fl_find_op(host, name)))
     return FL_ENOENT;
-  fl_status status = FL_OK;
+  fl_failed_impls *list = fl_arena_create(sizeof *list, &arena);
+  if (!list)
+    return fl_error_no_memory();
   pthread_mutex_lock(&host->lock);
-  size_t n = 0, text = 0;
+  size_t n = 0;
   for (uint32_t i = 0; i < host->n_ops; i++)
-    for (const fl_failure *f = host->ops[i]->failures; f && (!only || only == host->ops[i]); f = f->next) {
+    for (const fl_failure *f = host->ops[i]->failures; f; f = f->next)
       n++;
-      text += strlen(host->ops[i]->name) + strlen(f->impl->impl_id) + strlen(f->reason ? f->reason : "") + 3;
-    }
-  /* One block: the list, its items, then their strings. */
-  fl_failed_impls *list = malloc(sizeof *list + n * sizeof *list->impls + text);
-  if (list) {
-    fl_failed_impl *items = (fl_failed_impl *)(list + 1);
-    char *at = (char *)(items + n);
-    double now = fl_monotonic_seconds();
-    *list = (fl_failed_impls){items, 0};
-    for (uint32_t i = 0; i < host->n_ops; i++)
-      for (const fl_failure *f = host->ops[i]->failures; f && (!only || only == host->ops[i]); f = f->next) {
-        fl_failed_impl *item = &items[list->n++];
-        item->op = strcpy(at, host->ops[i]->name);
-        at += strlen(at) + 1;
-        item->impl_id = strcpy(at, f->impl->impl_id);
-        at += strlen(at) + 1;
-        item->reason = strcpy(at, f->reason ? f->reason : "");
-        at += strlen(at) + 1;
-        item->retry_in = !f->retry_at ? -1 : f->retry_at > now ? f->retry_at - now : 0;
-      }
-    *failed = list;
-  } else {
-    status = fl_error_no_memory();
-  }
+  fl_failed_impl *items = fl_arena_array(arena, n, sizeof *items);
+  double now = fl_monotonic_seconds();
+  *list = (fl_failed_impls){.size = sizeof *list, .item_size = sizeof *items, .items = items};
+  for (uint32_t i = 0; items && i < host->n_ops; i++)
+    for (const fl_failure *f = host->ops[i]->failures; f && (!only || only == host->ops[i]); f = f->next)
+      items[list->n++] = (fl_failed_impl){
+          .op = fl_arena_string(arena, host->ops[i]->name),
+          .impl_id = fl_arena_string(arena, f->impl->impl_id),
+          .reason = fl_arena_string(arena, f->reason ? f->reason : ""),
+          .retry_in = !f->retry_at        ? -1
+                      : f->retry_at > now ? f->retry_at - now
+                                          : 0,
+      };
   pthread_mutex_unlock(&host->lock);
+  fl_status status = fl_arena_finish(list);
+  if (!status)
+    *result = list;
   return status;
 }
 
 void fl_failed_impls_free(fl_failed_impls *failed) {
-  free(failed);
+  fl_arena_destroy(failed);
 }
 
 void fl_clear_failed_impls(fl_host *host, const char *name) {

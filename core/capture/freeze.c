@@ -65,6 +65,17 @@ static fl_status check_name(const char *function, const char *who) {
   return FL_OK;
 }
 
+/* Locks the host when all that any thread's calls may run has been asked. */
+static void lock_asked(fl_host *host) {
+  fl_registry_lock_asked(host);
+  for (fl_policy *unasked; (unasked = fl_scope_unasked(host));) {
+    pthread_mutex_unlock(&host->lock);
+    fl_registry_ask_all(host, unasked);
+    fl_policy_release(unasked);
+    fl_registry_lock_asked(host);
+  }
+}
+
 fl_status fl_freeze(fl_host *host, const char *who) {
   fl_status status = check_name("fl_freeze", who);
   if (!status)
@@ -74,7 +85,7 @@ fl_status fl_freeze(fl_host *host, const char *who) {
       status = fl_registry_prepare_all(host);
     if (status)
       return status;
-    fl_registry_lock_asked(host);
+    lock_asked(host);
     if (host->frozen_by.n || !fl_has_deferred(host))
       break; /* what was found while the host was being frozen waits until it is thawed */
     pthread_mutex_unlock(&host->lock);
@@ -106,14 +117,12 @@ static bool remove_name(fl_strings *names, const char *who) {
 
 /* The host's lock is held. */
 static fl_status not_frozen_by(const fl_host *host, const char *who) {
-  char hint[FL_NAME_MAX + 32];
   fl_text state = {0};
   if (!host->frozen_by.n)
     return fl_error(FL_ESTATE, "fl_thaw: '%s' has not frozen the host; nobody has", who);
   fl_freeze_state(host, &state);
-  const char *nearest = fl_nearest_word(who, (const char *const *)host->frozen_by.items, host->frozen_by.n);
   fl_status status = fl_error(FL_ESTATE, "fl_thaw: '%s' has not frozen the host%s; %s", who,
-                              fl_did_you_mean(hint, sizeof hint, nearest), fl_text_get(&state));
+                              fl_suggest_among(who, &host->frozen_by).text, fl_text_get(&state));
   fl_text_free(&state);
   return status;
 }
@@ -166,7 +175,10 @@ static fl_status warm_op(fl_op *op, int32_t device_type, progress *done) {
     done->without += wanted && status == FL_ENOIMPL;
   }
   fl_read_end(&fl_self, outer);
-  return status == FL_ENOIMPL ? fl_error(FL_OK, "%s", "") : status;
+  if (status != FL_ENOIMPL)
+    return status;
+  fl_error_clear();
+  return FL_OK;
 }
 
 fl_status fl_warm_up(fl_host *host, int32_t device_type, uint32_t *n_resolved, uint32_t *n_without) {

@@ -11,26 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A manifest and what it points to. */
-typedef struct manifest {
-  fl_manifest public; /* first */
-  fl_strings strings;
+/* A manifest while it is made. */
+typedef struct draft {
+  fl_manifest *public;
+  fl_arena *arena;
   fl_text text;
   fl_manifest_row *rows; /* `rows` and `without` have room for all there can be */
   const char **without;
-  char sha256[65];
-  bool failed; /* memory ran out */
-} manifest;
-
-/* A copy that lives as long as the manifest; NULL gives NULL. */
-static const char *keep(manifest *m, const char *string) {
-  if (!string)
-    return NULL;
-  if (fl_strings_add(&m->strings, string))
-    return m->strings.items[m->strings.n - 1];
-  m->failed = true;
-  return "";
-}
+} draft;
 
 /* ------------------------------------------------------------------------------------------------------- the text */
 
@@ -55,34 +43,34 @@ static void add_line(fl_text *text, const char *word, const char *const *fields)
 #define ADD_LINE(text_, word_, ...) add_line((text_), (word_), (const char *const[]){__VA_ARGS__, NULL})
 
 /* The names, sorted. */
-static void add_names(manifest *m, const fl_strings *names) {
+static void add_names(draft *m, const fl_strings *names) {
   fl_strings sorted = {0};
   for (uint32_t i = 0; i < names->n; i++)
-    m->failed |= !fl_strings_add(&sorted, names->items[i]);
+    m->text.failed |= !fl_strings_add(&sorted, names->items[i]);
   fl_strings_sort_unique(&sorted);
   for (uint32_t i = 0; i < sorted.n; i++)
     add_field(&m->text, sorted.items[i]);
   fl_strings_free(&sorted);
 }
 
-static void add_list(manifest *m, const char *name, const fl_strings *names) {
+static void add_list(draft *m, const char *name, const fl_strings *names) {
   fl_text_add(&m->text, "setting\t%s", name);
   add_names(m, names);
   fl_text_add(&m->text, "\n");
 }
 
 /* A setting that is a list, if it is set. */
-static void add_setting(manifest *m, const fl_config *config, fl_setting_id id) {
+static void add_setting(draft *m, const fl_config *config, fl_setting_id id) {
   if (config->values[id].set)
     add_list(m, fl_setting_name(&fl_setting_table[id]), &config->values[id].names);
 }
 
-static void add_switch(manifest *m, const fl_config *config, fl_setting_id id) {
+static void add_switch(draft *m, const fl_config *config, fl_setting_id id) {
   ADD_LINE(&m->text, "setting", fl_setting_name(&fl_setting_table[id]), config->values[id].flag ? "true" : "false");
 }
 
 /* all or none first, then what has a sign. */
-static void add_custom_ops(manifest *m, const fl_config *config) {
+static void add_custom_ops(draft *m, const fl_config *config) {
   const fl_strings *items = &config->values[FL_SETTING_CUSTOM_OPS].names;
   const char *mode = "all";
   fl_strings directives = {0};
@@ -90,25 +78,25 @@ static void add_custom_ops(manifest *m, const fl_config *config) {
     if (*items->items[i] != '+' && *items->items[i] != '-')
       mode = items->items[i];
     else
-      m->failed |= !fl_strings_add(&directives, items->items[i]);
+      m->text.failed |= !fl_strings_add(&directives, items->items[i]);
   fl_text_add(&m->text, "setting\tcustom_ops\t%s", mode);
   add_names(m, &directives);
   fl_text_add(&m->text, "\n");
   fl_strings_free(&directives);
 }
 
-static void add_enforced(manifest *m, const fl_host *host) {
+static void add_enforced(draft *m, const fl_host *host) {
   fl_strings enforced = {0};
   for (uint32_t i = 0; i < host->n_ops; i++)
     if (host->ops[i]->enforced)
-      m->failed |= !fl_strings_add(&enforced, host->ops[i]->name);
+      m->text.failed |= !fl_strings_add(&enforced, host->ops[i]->name);
   if (enforced.n)
     add_list(m, "enforced", &enforced);
   fl_strings_free(&enforced);
 }
 
 /* What selects beside the policy, and which layers the engine is told to replace. */
-static void add_settings(manifest *m, const fl_host *host) {
+static void add_settings(draft *m, const fl_host *host) {
   const fl_config *config = host->config;
   add_switch(m, config, FL_SETTING_PREFER_ENABLED);
   add_switch(m, config, FL_SETTING_USE_FLAGGEMS);
@@ -126,10 +114,10 @@ static int compare_layers(const void *a, const void *b) {
 }
 
 /* The host's own layers go with its version. */
-static void add_layers(manifest *m, const fl_host *host) {
+static void add_layers(draft *m, const fl_host *host) {
   uint32_t n = 0;
   const fl_component_record **layers = calloc((size_t)host->n_components + 1, sizeof *layers);
-  m->failed |= !layers;
+  m->text.failed |= !layers;
   for (uint32_t i = 0; layers && i < host->n_components; i++)
     if (host->components[i].op)
       layers[n++] = &host->components[i];
@@ -140,9 +128,9 @@ static void add_layers(manifest *m, const fl_host *host) {
   free(layers);
 }
 
-static void add_head(manifest *m, const fl_host *host, const fl_policy *policy) {
+static void add_head(draft *m, const fl_host *host, const fl_policy *policy) {
   char device[16];
-  snprintf(device, sizeof device, "%d", m->public.device_type);
+  snprintf(device, sizeof device, "%d", m->public->device_type);
   ADD_LINE(&m->text, "flhost-manifest", "1");
   ADD_LINE(&m->text, "library", fl_version());
   ADD_LINE(&m->text, "device", device);
@@ -162,18 +150,18 @@ static const char *version_of(const fl_host *host, const fl_impl_record *record)
   return record == record->op->unfused ? fl_version() : "";
 }
 
-static void add_row(manifest *m, const fl_host *host, const fl_impl_record *record, uint32_t place) {
+static void add_row(draft *m, const fl_host *host, const fl_impl_record *record, uint32_t place) {
   char number[16];
-  fl_manifest_row *row = &m->rows[m->public.n_rows++];
+  fl_manifest_row *row = &m->rows[m->public->n_rows++];
   *row = (fl_manifest_row){
-      .op = keep(m, record->op->name),
-      .impl_id = keep(m, record->impl_id),
-      .vendor = keep(m, record->vendor),
+      .op = fl_arena_string(m->arena, record->op->name),
+      .impl_id = fl_arena_string(m->arena, record->impl_id),
+      .vendor = fl_arena_string(m->arena, record->vendor),
       .kind = (fl_kind)record->kind,
       .place = place,
-      .plugin = keep(m, record->provider->plugin),
-      .version = keep(m, version_of(host, record)),
-      .build_id = keep(m, record->provider->build_id),
+      .plugin = fl_arena_string(m->arena, record->provider->plugin),
+      .version = fl_arena_string(m->arena, version_of(host, record)),
+      .build_id = fl_arena_string(m->arena, record->provider->build_id),
   };
   snprintf(number, sizeof number, "%u", place);
   ADD_LINE(&m->text, "impl", number, row->impl_id, fl_kind_name(row->kind), row->vendor ? row->vendor : "", row->plugin,
@@ -181,7 +169,7 @@ static void add_row(manifest *m, const fl_host *host, const fl_impl_record *reco
 }
 
 /* The rows of one op: its candidates, up to the first that takes every call. */
-static void add_op(manifest *m, const fl_selection *selection, double now) {
+static void add_op(draft *m, const fl_selection *selection, double now) {
   const fl_op *op = selection->op;
   uint32_t place = 0;
   ADD_LINE(&m->text, "op", op->name, op->schema->text);
@@ -194,7 +182,7 @@ static void add_op(manifest *m, const fl_selection *selection, double now) {
       break;
   }
   if (!place)
-    m->without[m->public.n_without++] = keep(m, op->name);
+    m->without[m->public->n_without++] = fl_arena_string(m->arena, op->name);
 }
 
 static int compare_ops(const void *a, const void *b) {
@@ -202,19 +190,19 @@ static int compare_ops(const void *a, const void *b) {
 }
 
 /* Room for what every op may bring. */
-static bool reserve(manifest *m, const fl_host *host) {
+static bool reserve(draft *m, const fl_host *host) {
   size_t n = 1;
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     n += (set ? set->n : 0) + (host->ops[i]->unfused != NULL);
   }
-  m->rows = calloc(n, sizeof *m->rows);
-  m->without = calloc((size_t)host->n_ops + 1, sizeof *m->without);
+  m->public->rows = m->rows = fl_arena_array(m->arena, n, sizeof *m->rows);
+  m->public->without = m->without = fl_arena_array(m->arena, host->n_ops, sizeof *m->without);
   return m->rows && m->without;
 }
 
 /* *again: availability has to be asked anew, and all of this done again. The host's lock is held. */
-static fl_status add_ops(manifest *m, const fl_host *host, const fl_policy *policy, bool *again) {
+static fl_status add_ops(draft *m, const fl_host *host, const fl_policy *policy, bool *again) {
   fl_status status = FL_OK;
   double now = fl_monotonic_seconds();
   const fl_op **ops = malloc(((size_t)host->n_ops + 1) * sizeof *ops);
@@ -226,7 +214,7 @@ static fl_status add_ops(manifest *m, const fl_host *host, const fl_policy *poli
   qsort(ops, host->n_ops, sizeof *ops, compare_ops);
   for (uint32_t i = 0; i < host->n_ops && !status && !*again; i++) {
     fl_selection selection;
-    status = fl_select(&selection, ops[i], policy, ops[i]->device_argument < 0 ? 0 : m->public.device_type);
+    status = fl_select(&selection, ops[i], policy, ops[i]->device_argument < 0 ? 0 : m->public->device_type);
     if (status)
       break;
     *again = selection.unasked;
@@ -240,55 +228,53 @@ static fl_status add_ops(manifest *m, const fl_host *host, const fl_policy *poli
 
 /* ----------------------------------------------------------------------------------------------------- the manifest */
 
-static void add_digest(manifest *m) {
-  m->public.text = fl_text_get(&m->text);
-  for (uint32_t i = 0; i < m->public.n_rows; i++)
+static void add_digest(draft *m) {
+  char *sha256 = fl_arena_allocate(m->arena, SHA256_DIGEST_STRING_LENGTH);
+  for (uint32_t i = 0; sha256 && i < m->public->n_rows; i++)
     if (!*m->rows[i].build_id) {
-      char *problem = fl_format("plugin '%s' of '%s' has no build id: link it with -Wl,--build-id", m->rows[i].plugin,
-                                m->rows[i].impl_id);
-      m->public.problem = keep(m, problem ? problem : "");
-      m->failed |= !problem;
-      free(problem);
+      m->public->problem = fl_arena_format(m->arena, "plugin '%s' of '%s' has no build id: link it with -Wl,--build-id",
+                                           m->rows[i].plugin, m->rows[i].impl_id);
       return;
     }
-  SHA256Data((const uint8_t *)m->public.text, m->text.length, m->sha256);
-  m->public.sha256 = m->sha256;
+  if (sha256)
+    SHA256Data((const uint8_t *)m->public->text, strlen(m->public->text), sha256);
+  m->public->sha256 = sha256;
 }
 
 /* One attempt; *again as of add_ops. */
-static fl_status create(fl_host *host, int32_t device_type, manifest **made, bool *again) {
+static fl_status create(fl_host *host, int32_t device_type, fl_manifest **made, bool *again) {
   bool scoped;
-  manifest *m = calloc(1, sizeof *m);
-  if (!m)
+  draft m = {0};
+  m.public = fl_arena_create(sizeof *m.public, &m.arena);
+  if (!m.public)
     return fl_error_no_memory();
-  m->public.device_type = device_type;
+  m.public->size = sizeof *m.public;
+  m.public->row_size = sizeof *m.rows;
+  m.public->device_type = device_type;
   fl_registry_lock_asked(host);
   const fl_policy *policy = fl_scope_policy(host, &scoped);
-  m->public.library = fl_version();
-  m->public.policy = keep(m, policy->fingerprint);
-  add_head(m, host, policy);
-  fl_status status = add_ops(m, host, policy, again);
+  m.public->library = fl_version();
+  m.public->policy = fl_arena_string(m.arena, policy->fingerprint);
+  add_head(&m, host, policy);
+  fl_status status = add_ops(&m, host, policy, again);
   pthread_mutex_unlock(&host->lock);
-  m->public.rows = m->rows;
-  m->public.without = m->without;
+  m.public->text = fl_arena_text(m.arena, &m.text);
   if (!status)
-    add_digest(m);
-  if (!status && (m->failed || m->text.failed))
-    status = fl_error_no_memory();
-  if (!status && !*again)
-    *made = m;
-  else
-    fl_manifest_free(&m->public);
-  return status;
+    add_digest(&m);
+  if (status || *again) {
+    fl_arena_destroy(m.public);
+    return status;
+  }
+  *made = m.public;
+  return fl_arena_finish(m.public);
 }
 
 fl_status fl_get_manifest(fl_host *host, int32_t device_type, fl_manifest **result) {
-  manifest *made = NULL;
-  fl_status status;
+  fl_manifest *made = NULL;
   bool again;
   if (device_type <= 0 || device_type >= FL_DEVICE_SLOTS)
     return fl_error(FL_EINVAL, "fl_get_manifest: device type %d is not known", device_type);
-  status = fl_registry_prepare_all(host);
+  fl_status status = fl_registry_prepare_all(host);
   if (status)
     return status;
   do {
@@ -296,17 +282,10 @@ fl_status fl_get_manifest(fl_host *host, int32_t device_type, fl_manifest **resu
     status = create(host, device_type, &made, &again);
   } while (!status && again);
   if (!status)
-    *result = &made->public;
+    *result = made;
   return status;
 }
 
-void fl_manifest_free(fl_manifest *result) {
-  manifest *m = (manifest *)result;
-  if (!m)
-    return;
-  fl_strings_free(&m->strings);
-  fl_text_free(&m->text);
-  free(m->rows);
-  free((void *)m->without);
-  free(m);
+void fl_manifest_free(fl_manifest *manifest) {
+  fl_arena_destroy(manifest);
 }

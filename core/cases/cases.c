@@ -237,11 +237,9 @@ static fl_status add_choice(compiler *c, fl_case_clause *clause) {
   fl_cases *cases = c->cases;
   if (clause->n_choices == FL_CHOICES_MAX)
     return fl_scan_fail(&c->scan, c->scan.at, "more than %d choices", FL_CHOICES_MAX);
-  fl_choice *grown = realloc(cases->choices, (cases->n_choices + 1) * sizeof *grown);
-  if (!grown)
+  if (!fl_array_grow(&cases->choices, cases->n_choices, sizeof *cases->choices))
     return fl_error_no_memory();
-  cases->choices = grown;
-  fl_choice *choice = &grown[cases->n_choices++]; /* counted at once: what it owns is freed with the rest */
+  fl_choice *choice = &cases->choices[cases->n_choices++]; /* counted at once: what it owns is freed with the rest */
   *choice = (fl_choice){.value = fl_none(), .n_shape = -1};
   clause->n_choices++;
   return parse_choice(c, clause->part, choice);
@@ -302,10 +300,8 @@ static fl_status parse_clause(compiler *c) {
   fl_status status = parse_condition(c, &clause);
   if (status)
     return status;
-  fl_case_clause *grown = realloc(cases->clauses, (cases->n_clauses + 1) * sizeof *grown);
-  if (!grown)
+  if (!fl_array_grow(&cases->clauses, cases->n_clauses, sizeof *cases->clauses))
     return fl_error_no_memory();
-  cases->clauses = grown;
   c->known[clause.part] = false;
   while (fl_scan_peek(&c->scan) && *c->scan.at != ';') {
     status = add_choice(c, &clause);
@@ -316,7 +312,7 @@ static fl_status parse_clause(compiler *c) {
     return fl_scan_unexpected(&c->scan, "a choice", NULL, 0);
   c->known[clause.part] = true;
   cases->clause_of[clause.part] = (uint8_t)cases->n_clauses;
-  grown[cases->n_clauses++] = clause;
+  cases->clauses[cases->n_clauses++] = clause;
   return FL_OK;
 }
 

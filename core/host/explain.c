@@ -5,7 +5,6 @@
 #include "core/support.h"
 #include "core/vllm.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 fl_status fl_resolve_op(fl_host *host, const char *name, int32_t device_type, fl_resolution *resolution) {
@@ -45,34 +44,11 @@ fl_status fl_get_selected_impl_id(fl_host *host, const char *op, int32_t device_
 
 /* -------------------------------------------------------------------------------------------------- explanations */
 
-/* An explanation and the strings that it points to. */
-typedef struct explanation {
-  fl_explanation public; /* first */
-  fl_strings strings;
-  fl_explained *impls;
-  const char **order;
-  fl_replaced *replaces;
-} explanation;
-
-/* A copy that lives as long as the explanation; "" when out of memory, which `failed` tells. */
-static const char *keep(explanation *e, const char *string, bool *failed) {
-  if (fl_strings_add(&e->strings, string))
-    return e->strings.items[e->strings.n - 1];
-  *failed = true;
-  return "";
-}
-
-static void describe(explanation *e, const fl_selection *selection, uint32_t i, bool scoped, bool *failed) {
+/* Of the implementation that the selection lists at that place. */
+static fl_explained describe(fl_arena *arena, const fl_selection *selection, uint32_t i, bool scoped) {
   const fl_impl_record *record = selection->items[i].record;
   const fl_failure *failure = selection->policy->fields.strict ? NULL : fl_failure_find_locked(selection->op, record);
-  fl_explained *to = &e->impls[i];
   fl_text reason = {0};
-  to->impl_id = keep(e, record->impl_id, failed);
-  to->kind = fl_kind_name((fl_kind)record->kind);
-  to->vendor = record->vendor ? keep(e, record->vendor, failed) : NULL;
-  to->priority = record->priority;
-  to->plugin = keep(e, record->provider->plugin, failed);
-  to->verdict = selection->items[i].rejection ? FL_REJECTED : i ? FL_CANDIDATE : FL_SELECTED;
   fl_selection_reason(selection, i, scoped, &reason);
   if (failure) {
     fl_text_add(&reason, "; failed before (%s)", failure->reason ? failure->reason : "");
@@ -86,36 +62,43 @@ static void describe(explanation *e, const fl_selection *selection, uint32_t i, 
   }
   if (record->supports_args && !selection->items[i].rejection)
     fl_text_add(&reason, "; per call if it supports the arguments");
-  to->reason = keep(e, fl_text_get(&reason), failed);
-  fl_text_free(&reason);
+  return (fl_explained){
+      .impl_id = fl_arena_string(arena, record->impl_id),
+      .kind = fl_kind_name((fl_kind)record->kind),
+      .vendor = fl_arena_string(arena, record->vendor),
+      .priority = record->priority,
+      .plugin = fl_arena_string(arena, record->provider->plugin),
+      .verdict = selection->items[i].rejection ? FL_REJECTED
+                 : i                           ? FL_CANDIDATE
+                                               : FL_SELECTED,
+      .reason = fl_arena_text(arena, &reason),
+  };
 }
 
-static void fill(explanation *e, const fl_selection *selection, bool scoped, bool *failed) {
-  fl_explanation *public = &e->public;
-  fl_text origin = {0};
-  for (uint32_t i = 0; i < selection->n_order; i++)
-    e->order[i] = keep(e, selection->order[i], failed);
-  for (uint32_t i = 0; i < selection->n; i++)
-    describe(e, selection, i, scoped, failed);
+static void fill(fl_explanation *explanation, fl_arena *arena, const fl_selection *selection, bool scoped) {
+  fl_text origin = {0}, error = {0};
+  fl_explained *impls = fl_arena_array(arena, selection->n, sizeof *impls);
+  for (uint32_t i = 0; impls && i < selection->n; i++)
+    impls[i] = describe(arena, selection, i, scoped);
   fl_selection_order_origin(selection, scoped, &origin);
-  *public = (fl_explanation){
-      .op = keep(e, selection->op->name, failed),
-      .order = e->order,
+  *explanation = (fl_explanation){
+      .size = sizeof *explanation,
+      .op = fl_arena_string(arena, selection->op->name),
+      .order = fl_arena_strings(arena, selection->order, selection->n_order),
       .n_order = selection->n_order,
-      .order_origin = keep(e, fl_text_get(&origin), failed),
-      .impls = e->impls,
+      .order_origin = fl_arena_text(arena, &origin),
+      .impls = impls,
       .n_impls = selection->n,
+      .impl_size = sizeof *impls,
+      .replaced_size = sizeof(fl_replaced),
   };
+  explanation->replaces = fl_layers_of(selection->op->host, selection->op->name, arena, &explanation->n_replaces);
   if (selection->n_accepted) {
-    public->selected = e->impls[0].impl_id;
+    explanation->selected = impls ? impls[0].impl_id : NULL;
   } else {
-    fl_selection_error(selection);
-    public->error = keep(e, fl_error_message(), failed);
+    fl_selection_error_text(selection, &error);
+    explanation->error = fl_arena_text(arena, &error);
   }
-  if (!fl_layers_of(selection->op->host, selection->op->name, &e->strings, &e->replaces, &public->n_replaces))
-    *failed = true;
-  public->replaces = e->replaces;
-  fl_text_free(&origin);
 }
 
 /* The op of that name, or the one that replaces a layer class of that name. */
@@ -130,39 +113,25 @@ static fl_op *find_op_or_layer(fl_host *host, const char *name) {
 
 fl_status fl_explain(fl_host *host, const char *name, int32_t device_type, fl_explanation **result) {
   fl_selection selection;
-  bool scoped, failed = false;
+  bool scoped;
+  fl_arena *arena;
   fl_op *op = find_op_or_layer(host, name);
   if (!op)
     return FL_ENOENT;
   fl_status status = fl_select_locked(op, device_type, FL_ASK_ALL, &selection, &scoped);
   if (status)
     return status;
-  explanation *e = calloc(1, sizeof *e);
-  if (e) {
-    e->impls = calloc(selection.n + 1, sizeof *e->impls);
-    e->order = calloc(selection.n_order + 1, sizeof *e->order);
-  }
-  if (e && e->impls && e->order)
-    fill(e, &selection, scoped, &failed);
-  else
-    failed = true;
+  fl_explanation *explanation = fl_arena_create(sizeof *explanation, &arena);
+  if (explanation)
+    fill(explanation, arena, &selection, scoped);
   pthread_mutex_unlock(&host->lock);
   fl_selection_free(&selection);
-  if (failed) {
-    fl_explanation_free((fl_explanation *)e);
-    return fl_error_no_memory();
-  }
-  *result = &e->public;
-  return FL_OK;
+  status = explanation ? fl_arena_finish(explanation) : fl_error_no_memory();
+  if (!status)
+    *result = explanation;
+  return status;
 }
 
-void fl_explanation_free(fl_explanation *result) {
-  explanation *e = (explanation *)result;
-  if (!e)
-    return;
-  fl_strings_free(&e->strings);
-  free(e->impls);
-  free(e->order);
-  free(e->replaces);
-  free(e);
+void fl_explanation_free(fl_explanation *explanation) {
+  fl_arena_destroy(explanation);
 }

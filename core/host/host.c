@@ -23,40 +23,26 @@ static fl_host_options read_options(const fl_host_options *given) {
   return options;
 }
 
-/* A copy that lives as long as the host; NULL gives NULL. */
-static const char *keep(fl_host *host, const char *string, bool *failed) {
-  if (!string)
-    return NULL;
-  if (fl_strings_add(&host->owned, string))
-    return host->owned.items[host->owned.n - 1];
-  *failed = true;
-  return NULL;
-}
-
-static bool copy_environment(fl_host *host, const char *const *environment) {
-  size_t n = 0;
-  bool failed = false;
+static void copy_environment(fl_host *host, const char *const *environment) {
+  uint32_t n = 0;
   while (environment[n])
     n++;
-  host->environment = calloc(n + 1, sizeof *host->environment);
-  for (size_t i = 0; host->environment && i < n; i++)
-    host->environment[i] = keep(host, environment[i], &failed);
-  return host->environment && !failed;
+  host->environment = fl_arena_strings(&host->owned, environment, n);
 }
 
 static fl_status copy_options(fl_host *host, const fl_host_options *options) {
-  bool failed = false;
-  if (options->environment && !copy_environment(host, options->environment))
-    return fl_error_no_memory();
+  fl_arena *owned = &host->owned;
+  if (options->environment)
+    copy_environment(host, options->environment);
   char *default_config_dir = fl_default_config_directory();
   host->sources = (fl_config_sources){
       .environment = host->environment,
-      .config_file = keep(host, options->config_file, &failed),
-      .config_dir = keep(host, options->config_dir, &failed),
-      .platform = keep(host, options->platform, &failed),
-      .plugin_path = keep(host, options->plugin_path, &failed),
-      .plugin_modules = keep(host, options->plugin_modules, &failed),
-      .default_config_dir = keep(host, default_config_dir, &failed),
+      .config_file = fl_arena_string(owned, options->config_file),
+      .config_dir = fl_arena_string(owned, options->config_dir),
+      .platform = fl_arena_string(owned, options->platform),
+      .plugin_path = fl_arena_string(owned, options->plugin_path),
+      .plugin_modules = fl_arena_string(owned, options->plugin_modules),
+      .default_config_dir = fl_arena_string(owned, default_config_dir),
       .find_platform = fl_find_platform,
       .platform_context = host,
   };
@@ -67,7 +53,7 @@ static fl_status copy_options(fl_host *host, const fl_host_options *options) {
   host->statistics = options->flags & FL_HOST_STATISTICS;
   host->without_plugins = options->flags & FL_HOST_NO_PLUGINS;
   host->checks = !(options->flags & FL_HOST_NO_ARGUMENT_CHECKS);
-  return failed ? fl_error_no_memory() : FL_OK;
+  return owned->failed ? fl_error_no_memory() : FL_OK;
 }
 
 static void init_locks(fl_host *host) {
@@ -158,11 +144,11 @@ static void load_for_tokens(fl_host *host) {
 
 /* The host's lock is held. */
 static void warn_of_impl(const fl_op *op, const char *token, const char *origin, fl_text *lines) {
-  char hint[FL_NAME_MAX + 40], nearest[FL_NAME_MAX + 8];
+  char nearest[FL_NAME_MAX + 8];
   const char *id = fl_registry_nearest_impl(op, named_impl(token));
   snprintf(nearest, sizeof nearest, "impl:%s", id ? id : "");
   fl_text_add(lines, "%s: token '%s' for op '%s': no plugin has registered that implementation%s\n", origin, token,
-              op->name, fl_did_you_mean(hint, sizeof hint, id ? nearest : NULL));
+              op->name, fl_suggest(id ? nearest : NULL).text);
 }
 
 /* What an order may name: all vendors, all ops. */
@@ -172,7 +158,6 @@ typedef struct known_names {
 
 static void warn_of_token(const fl_host *host, const fl_op_order *order, const char *token, const char *origin,
                           const known_names *names, fl_text *lines) {
-  char hint[FL_NAME_MAX + 32];
   const fl_op *op = fl_registry_known(host, order->op);
   if (!strcmp(token, "unfused") && op && !op->unfused)
     fl_text_add(lines, "%s: token 'unfused' for op '%s': the host cannot run it by parts\n", origin, order->op);
@@ -184,19 +169,15 @@ static void warn_of_token(const fl_host *host, const fl_op_order *order, const c
     return;
   }
   const char *vendor = token + strlen("vendor:");
-  const char *nearest = fl_nearest_word(vendor, (const char *const *)names->vendors.items, names->vendors.n);
   fl_text_add(lines, "%s: token '%s' for op '%s': no plugin has registered vendor '%s'%s\n", origin, token, order->op,
-              vendor, fl_did_you_mean(hint, sizeof hint, nearest));
+              vendor, fl_suggest_among(vendor, &names->vendors).text);
 }
 
 static void warn_of_order(fl_host *host, const fl_op_order *order, const known_names *names, fl_text *lines) {
-  char hint[FL_NAME_MAX + 32];
   const char *from = fl_config_op_origin(host->config, order->op), *origin = from ? from : "op_backends";
-  if (!fl_registry_known(host, order->op) && !fl_is_deferred(host, order->op)) {
-    const char *nearest = fl_nearest_word(order->op, (const char *const *)names->ops.items, names->ops.n);
+  if (!fl_registry_known(host, order->op) && !fl_is_deferred(host, order->op))
     fl_text_add(lines, "%s: no op '%s' is registered%s\n", origin, order->op,
-                fl_did_you_mean(hint, sizeof hint, nearest));
-  }
+                fl_suggest_among(order->op, &names->ops).text);
   for (uint32_t i = 0; i < order->n_tokens; i++)
     warn_of_token(host, order, order->tokens[i], origin, names, lines);
 }
@@ -237,7 +218,10 @@ static void log_registered(fl_host *host) {
     fl_log_line(&host->log, FL_LOG_INFO, "[Operator: %s]", fl_snapshot_op_name(snapshot, i));
     for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, i); j++) {
       const fl_impl_info *impl = fl_snapshot_impl(snapshot, i, j);
-      fl_log_line(&host->log, FL_LOG_INFO, "  %s %s (kind=%s, priority=%d%s%s)", impl->available ? "✓" : "✗",
+      fl_log_line(&host->log, FL_LOG_INFO, "  %s %s (kind=%s, priority=%d%s%s)",
+                  impl->available ? "✓"
+                  : impl->asked   ? "✗"
+                                  : "-",
                   impl->impl_id, fl_kind_name(impl->kind), impl->priority, impl->vendor ? ", vendor=" : "",
                   impl->vendor ? impl->vendor : "");
     }
@@ -292,10 +276,10 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
   if (!status)
     status = load_settings(host);
   if (status) {
-    char message[FL_ERROR_MAX];
-    snprintf(message, sizeof message, "%s", fl_error_message());
+    fl_kept_error why;
+    fl_error_keep(&why);
     fl_host_destroy(host);
-    return fl_error(status, "%s", message);
+    return fl_error_restore(&why);
   }
   host->sources.reload = true; /* what was said of the sources once is not said again */
   host->dispatch_debug = host->config->values[FL_SETTING_DISPATCH_DEBUG].flag;
@@ -325,8 +309,7 @@ void fl_host_destroy(fl_host *host) {
   fl_strings_free(&host->oplist);
   fl_strings_free(&host->frozen_by);
   fl_strings_free(&host->directories);
-  fl_strings_free(&host->owned);
-  free(host->environment);
+  fl_arena_free(&host->owned);
   free(host->platform);
   free(host->platform_origin);
   free(host->platform_plugin);
@@ -344,8 +327,8 @@ fl_status fl_set_log_level(fl_host *host, const char *level) {
     const char *nearest = fl_nearest_word(level, names, SIZE_MAX);
     if (!nearest)
       nearest = fl_nearest_beginning(level, names, SIZE_MAX);
-    return fl_error(FL_EINVAL, "log level '%s': expected DEBUG, INFO, WARNING or ERROR%s%s%s", level,
-                    nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+    return fl_error(FL_EINVAL, "log level '%s': expected DEBUG, INFO, WARNING or ERROR%s", level,
+                    fl_suggest(nearest).text);
   }
   atomic_store(&host->log.level, number);
   return FL_OK;
@@ -361,56 +344,34 @@ fl_status fl_reset_global_policy(fl_host *host) {
   return status;
 }
 
-/* A list of settings and the strings that it points to. */
-typedef struct settings {
-  fl_settings public; /* first */
-  fl_strings strings;
-} settings;
-
-static const char *settings_keep(settings *list, const char *string, bool *failed) {
-  if (fl_strings_add(&list->strings, string))
-    return list->strings.items[list->strings.n - 1];
-  *failed = true;
-  return "";
-}
-
 fl_status fl_get_settings(fl_host *host, fl_settings **result) {
-  bool failed = false;
-  settings *list = calloc(1, sizeof *list);
+  fl_arena *arena;
+  fl_settings *list = fl_arena_create(sizeof *list, &arena);
   if (!list)
     return fl_error_no_memory();
   pthread_mutex_lock(&host->lock);
   const fl_config *config = host->config;
-  fl_setting *items = calloc(FL_N_SETTINGS, sizeof *items);
+  fl_setting *items = fl_arena_array(arena, FL_N_SETTINGS, sizeof *items);
   for (uint32_t i = 0; items && i < FL_N_SETTINGS; i++) {
     const fl_setting_row *row = &fl_setting_table[i];
     fl_text json = {0};
     fl_config_add_json(config, (fl_setting_id)i, &json);
-    failed |= json.failed;
     items[i] = (fl_setting){
         .name = fl_setting_name(row),
         .variable = row->variable,
-        .value = settings_keep(list, fl_text_get(&json), &failed),
-        .origin = settings_keep(list, fl_config_origin(config, (fl_setting_id)i), &failed),
+        .value = fl_arena_text(arena, &json),
+        .origin = fl_arena_string(arena, fl_config_origin(config, (fl_setting_id)i)),
         .doc = row->doc,
     };
-    fl_text_free(&json);
   }
-  list->public = (fl_settings){items, FL_N_SETTINGS};
+  *list = (fl_settings){.size = sizeof *list, .n = FL_N_SETTINGS, .item_size = sizeof *items, .items = items};
   pthread_mutex_unlock(&host->lock);
-  if (!items || failed) {
-    fl_settings_free(&list->public);
-    return fl_error_no_memory();
-  }
-  *result = &list->public;
-  return FL_OK;
+  fl_status status = fl_arena_finish(list);
+  if (!status)
+    *result = list;
+  return status;
 }
 
-void fl_settings_free(fl_settings *result) {
-  settings *list = (settings *)result;
-  if (!list)
-    return;
-  free((void *)list->public.settings);
-  fl_strings_free(&list->strings);
-  free(list);
+void fl_settings_free(fl_settings *settings) {
+  fl_arena_destroy(settings);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct fl_snapshot {
-  fl_strings strings;
+  fl_arena *arena;
   uint32_t n_ops, n_impls;
   struct snapshot_op {
     const char *name;
@@ -17,22 +17,13 @@ struct fl_snapshot {
   fl_impl_info *impls;
 };
 
-static const char *snapshot_keep(fl_snapshot *snapshot, const char *string, bool *failed) {
-  if (!string)
-    return NULL;
-  if (fl_strings_add(&snapshot->strings, string))
-    return snapshot->strings.items[snapshot->strings.n - 1];
-  *failed = true;
-  return "";
-}
-
 static int compare_ops(const void *a, const void *b) {
   return strcmp(((const struct snapshot_op *)a)->name, ((const struct snapshot_op *)b)->name);
 }
 
 /* Why no device of this machine reaches its min_arch; NULL if one does, or if that is not known. The host's lock is
  * held. */
-static const char *too_old(fl_snapshot *snapshot, const fl_host *host, const fl_impl_record *impl, bool *failed) {
+static const char *too_old(fl_arena *arena, const fl_host *host, const fl_impl_record *impl) {
   fl_text reason = {0};
   for (int32_t type = 1; type < FL_DEVICE_SLOTS; type++)
     if (impl->devices & FL_DEVICE(type)) {
@@ -43,20 +34,31 @@ static const char *too_old(fl_snapshot *snapshot, const fl_host *host, const fl_
       if (!reason.length)
         fl_architectures_reason(host, impl, type, &reason);
     }
-  const char *kept = reason.length ? snapshot_keep(snapshot, fl_text_get(&reason), failed) : NULL;
-  fl_text_free(&reason);
-  return kept;
+  return reason.length ? fl_arena_text(arena, &reason) : NULL;
 }
 
-static void snapshot_impl(fl_snapshot *snapshot, const fl_host *host, const fl_impl_record *record, bool *failed) {
-  const char *reason = atomic_load(&record->reason); /* static in the plugin */
-  const char *lacking = !reason && record->min_arch ? too_old(snapshot, host, record, failed) : NULL;
+/* Why the policy in force keeps it out, so that it was not asked. The host's lock is held. */
+static const char *not_asked(fl_arena *arena, fl_host *host, const fl_impl_record *impl) {
+  bool scoped;
+  fl_text reason = {0};
+  const fl_policy *policy = fl_scope_policy(host, &scoped);
+  fl_kept_out_reason(host, policy, scoped, impl, &reason);
+  return fl_arena_text(arena, &reason);
+}
+
+static void snapshot_impl(fl_snapshot *snapshot, fl_host *host, const fl_impl_record *record) {
+  fl_arena *arena = snapshot->arena;
+  bool asked = fl_impl_is_asked(host, record);
+  const char *reason = asked ? atomic_load(&record->reason) /* static in the plugin */
+                             : not_asked(arena, host, record);
+  const char *lacking = !reason && record->min_arch ? too_old(arena, host, record) : NULL;
   snapshot->impls[snapshot->n_impls++] = (fl_impl_info){
-      .op_name = snapshot_keep(snapshot, record->op->name, failed),
-      .impl_id = snapshot_keep(snapshot, record->impl_id, failed),
-      .vendor = snapshot_keep(snapshot, record->vendor, failed),
-      .plugin = snapshot_keep(snapshot, record->provider->plugin, failed),
-      .min_arch = snapshot_keep(snapshot, record->min_arch, failed),
+      .size = sizeof(fl_impl_info),
+      .op_name = fl_arena_string(arena, record->op->name),
+      .impl_id = fl_arena_string(arena, record->impl_id),
+      .vendor = fl_arena_string(arena, record->vendor),
+      .plugin = fl_arena_string(arena, record->provider->plugin),
+      .min_arch = fl_arena_string(arena, record->min_arch),
       .kind = (fl_kind)record->kind,
       .priority = record->priority,
       .flags = record->flags,
@@ -65,56 +67,47 @@ static void snapshot_impl(fl_snapshot *snapshot, const fl_host *host, const fl_i
       .available = !reason && !lacking,
       .reason = lacking ? lacking : reason,
       .has_supports_args = record->supports_args != NULL,
+      .asked = asked,
   };
 }
 
 /* The host's lock is held. */
-static void snapshot_fill(fl_snapshot *snapshot, const fl_host *host, bool *failed) {
+static void snapshot_fill(fl_snapshot *snapshot, fl_host *host) {
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     snapshot->ops[snapshot->n_ops++] =
-        (struct snapshot_op){snapshot_keep(snapshot, host->ops[i]->name, failed), snapshot->n_impls, set ? set->n : 0};
+        (struct snapshot_op){fl_arena_string(snapshot->arena, host->ops[i]->name), snapshot->n_impls, set ? set->n : 0};
     for (uint32_t j = 0; set && j < set->n; j++)
-      snapshot_impl(snapshot, host, set->impls[j], failed);
+      snapshot_impl(snapshot, host, set->impls[j]);
   }
   qsort(snapshot->ops, snapshot->n_ops, sizeof *snapshot->ops, compare_ops);
 }
 
 fl_snapshot *fl_registry_snapshot(fl_host *host) {
-  bool failed = false;
   uint32_t n_impls = 0;
+  fl_arena *arena;
   fl_load_deferred(host, NULL);
-  fl_snapshot *snapshot = calloc(1, sizeof *snapshot);
+  fl_snapshot *snapshot = fl_arena_create(sizeof *snapshot, &arena);
   if (!snapshot) {
     fl_error_no_memory();
     return NULL;
   }
+  snapshot->arena = arena;
   fl_registry_lock_asked(host);
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     n_impls += set ? set->n : 0;
   }
-  snapshot->ops = calloc(host->n_ops + 1, sizeof *snapshot->ops);
-  snapshot->impls = calloc(n_impls + 1, sizeof *snapshot->impls);
+  snapshot->ops = fl_arena_array(arena, host->n_ops, sizeof *snapshot->ops);
+  snapshot->impls = fl_arena_array(arena, n_impls, sizeof *snapshot->impls);
   if (snapshot->ops && snapshot->impls)
-    snapshot_fill(snapshot, host, &failed);
-  else
-    failed = true;
+    snapshot_fill(snapshot, host);
   pthread_mutex_unlock(&host->lock);
-  if (!failed)
-    return snapshot;
-  fl_snapshot_release(snapshot);
-  fl_error_no_memory();
-  return NULL;
+  return fl_arena_finish(snapshot) ? NULL : snapshot;
 }
 
 void fl_snapshot_release(fl_snapshot *snapshot) {
-  if (!snapshot)
-    return;
-  fl_strings_free(&snapshot->strings);
-  free(snapshot->ops);
-  free(snapshot->impls);
-  free(snapshot);
+  fl_arena_destroy(snapshot);
 }
 
 uint32_t fl_snapshot_op_count(const fl_snapshot *snapshot) {

@@ -3,7 +3,7 @@
 
 #include "core/platform/device.h"
 
-void fl_registry_ask_availability(fl_host *host, const fl_op *op, int32_t device_type) {
+void fl_registry_ask_availability(fl_host *host, const fl_op *op, const fl_policy *filter, int32_t device_type) {
   if (fl_thread_join())
     return;
   pthread_mutex_lock(&host->lock);
@@ -18,7 +18,7 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op, int32_t device
   for (uint32_t i = 0; set && i < set->n; i++) {
     fl_impl_record *record = set->impls[i];
     uint32_t asked = atomic_load(&record->asked);
-    if (!fl_impl_is_for(record, device_type))
+    if (!fl_impl_is_for(record, device_type) || fl_keeps_out(filter, record))
       continue;
     if (asked && (int32_t)(asked - generation) >= 0) /* for a later one, perhaps, by another thread */
       continue;
@@ -34,24 +34,23 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op, int32_t device
   fl_read_end(self, outer);
 }
 
-static void ask_all(fl_host *host) {
+void fl_registry_ask_all(fl_host *host, const fl_policy *filter) {
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_ops; i++) {
     fl_op *op = host->ops[i]; /* an op stays */
     pthread_mutex_unlock(&host->lock);
-    fl_registry_ask_availability(host, op, 0);
-    fl_architectures_ask_all(host, op);
+    fl_registry_ask_availability(host, op, filter, 0);
+    fl_architectures_ask_all(host, op, filter);
     pthread_mutex_lock(&host->lock);
   }
   pthread_mutex_unlock(&host->lock);
 }
 
-/* In this generation? The host's lock is held. */
-static bool all_asked(const fl_host *host) {
+bool fl_registry_is_asked(const fl_host *host, const fl_policy *filter) {
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
     for (uint32_t j = 0; set && j < set->n; j++)
-      if (atomic_load(&set->impls[j]->asked) != host->registry_generation)
+      if (!fl_impl_is_asked(host, set->impls[j]) && !fl_keeps_out(filter, set->impls[j]))
         return false;
   }
   return true;
@@ -59,10 +58,12 @@ static bool all_asked(const fl_host *host) {
 
 void fl_registry_lock_asked(fl_host *host) {
   for (;;) {
-    ask_all(host);
+    fl_policy *filter = fl_vendor_filter_take(host);
+    fl_registry_ask_all(host, filter);
+    fl_policy_release(filter);
     pthread_mutex_lock(&host->lock);
-    if (all_asked(host)) /* else some were registered, or are out of date, meanwhile */
-      return;
+    if (fl_registry_is_asked(host, fl_vendor_filter(host)))
+      return; /* else some were registered, or are out of date, or are let in, meanwhile */
     pthread_mutex_unlock(&host->lock);
   }
 }

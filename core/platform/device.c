@@ -206,7 +206,7 @@ static bool is_for(const fl_impl_record *impl, int32_t device_type) {
 }
 
 /* Does an implementation of the op that is for the device type ask for an architecture? */
-static bool op_asks(const fl_op *op, int32_t device_type) {
+static bool op_asks(const fl_op *op, const fl_policy *filter, int32_t device_type) {
   bool asks = false;
   if (fl_thread_join())
     return false;
@@ -214,28 +214,28 @@ static bool op_asks(const fl_op *op, int32_t device_type) {
   uint64_t outer = fl_read_begin(self);
   const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
   for (uint32_t i = 0; set && i < set->n && !asks; i++)
-    asks = is_for(set->impls[i], device_type);
+    asks = is_for(set->impls[i], device_type) && !fl_keeps_out(filter, set->impls[i]);
   fl_read_end(self, outer);
   return asks;
 }
 
 /* Asks the devices; an empty list where nobody can say, NULL where memory ran out: nothing is known then, either. */
 static fl_device_list *list_devices(fl_host *host, int32_t device_type, bool in_use, fl_backend *backend) {
-  char message[FL_ERROR_MAX]; /* that nothing is known is no error of the caller's */
+  fl_kept_error before; /* that nothing is known is no error of the caller's */
   fl_device_list *list = calloc(1, sizeof *list);
-  snprintf(message, sizeof message, "%s", fl_error_message());
+  fl_error_keep(&before);
   if (list && !fl_backend_find(host, device_type, backend)) {
     if (in_use)
       fl_list_devices(&backend->platform, backend->self, list);
     else
       fl_probe_devices(&backend->platform, backend->self, backend->plugin, FL_DRIVER_TIMEOUT_MS, list);
   }
-  fl_error(FL_OK, "%s", message);
+  fl_error_restore(&before);
   return list;
 }
 
-void fl_architectures_ask(fl_host *host, const fl_op *op, int32_t device_type, bool in_use) {
-  if (device_type <= kDLCPU || device_type >= FL_DEVICE_SLOTS || !op_asks(op, device_type))
+void fl_architectures_ask(fl_host *host, const fl_op *op, const fl_policy *filter, int32_t device_type, bool in_use) {
+  if (device_type <= kDLCPU || device_type >= FL_DEVICE_SLOTS || !op_asks(op, filter, device_type))
     return;
   fl_device_type *type = &host->device_types[device_type];
   pthread_mutex_lock(&host->lock);
@@ -259,9 +259,9 @@ void fl_architectures_ask(fl_host *host, const fl_op *op, int32_t device_type, b
   free(before);
 }
 
-void fl_architectures_ask_all(fl_host *host, const fl_op *op) {
+void fl_architectures_ask_all(fl_host *host, const fl_op *op, const fl_policy *filter) {
   for (int32_t type = kDLCPU + 1; type < FL_DEVICE_SLOTS; type++)
-    fl_architectures_ask(host, op, type, false);
+    fl_architectures_ask(host, op, filter, type, false);
 }
 
 bool fl_architectures_asked(const fl_host *host, const fl_impl_record *impl, int32_t device_type) {

@@ -49,15 +49,15 @@ fl_status fl_backend_open(fl_host *host, DLDevice device, fl_backend *backend);
 fl_status fl_backend_failed(const fl_backend *backend, DLDevice device, fl_status status, const char *what);
 
 /*
- * Sees to it that the architectures of a type's devices are known, if an implementation of the op asks for one and they
- * were not asked for in this generation of the registry. `in_use`: the process has tensors there, so that its driver
- * may be asked; else a child process asks first, since a driver that was initialised does not survive a fork. The
- * host's lock must not be held.
+ * Sees to it that the architectures of a type's devices are known, if an implementation of the op that the filter
+ * (NULL: none) lets in asks for one and they were not asked for in this generation of the registry. `in_use`: the
+ * process has tensors there, so that its driver may be asked; else a child process asks first, since a driver that was
+ * initialised does not survive a fork. The host's lock must not be held.
  */
-void fl_architectures_ask(fl_host *host, const fl_op *op, int32_t device_type, bool in_use);
+void fl_architectures_ask(fl_host *host, const fl_op *op, const fl_policy *filter, int32_t device_type, bool in_use);
 
 /* The same for every type that an implementation of the op is for. */
-void fl_architectures_ask_all(fl_host *host, const fl_op *op);
+void fl_architectures_ask_all(fl_host *host, const fl_op *op, const fl_policy *filter);
 
 /* Were they asked for, or is there no need to? The host's lock is held. */
 bool fl_architectures_asked(const fl_host *host, const fl_impl_record *impl, int32_t device_type);

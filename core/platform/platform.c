@@ -77,10 +77,9 @@ static fl_status unknown_platform(const char *forced, const fl_strings *names) {
     fl_text_add(&list, "%s%s", i ? ", " : "", names->items[i]);
   bool is_gpu = !strcasecmp(forced, "gpu"); /* one letter from "cpu", which is not what was meant */
   const char *nearest = is_gpu ? NULL : fl_nearest_word(forced, (const char *const *)names->items, names->n);
-  fl_status status =
-      list.failed ? fl_error_no_memory()
-                  : fl_error(FL_ECONFIG, "unknown platform '%s', expected one of %s%s%s%s", forced, fl_text_get(&list),
-                             nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  fl_status status = list.failed ? fl_error_no_memory()
+                                 : fl_error(FL_ECONFIG, "unknown platform '%s', expected one of %s%s", forced,
+                                            fl_text_get(&list), fl_suggest(nearest).text);
   fl_text_free(&list);
   return status;
 }

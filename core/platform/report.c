@@ -11,7 +11,6 @@
 #include "core/support.h"
 
 #include <hwloc.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------------------------------- bus */
@@ -141,109 +140,56 @@ static void diagnose(const fl_finding *f, const fl_device_list *list, fl_text *t
 
 /* ---------------------------------------------------------------------------------------------------------- report */
 
-/* The lists of one platform. */
-typedef struct owned_lists {
-  fl_platform_step steps[FL_STEPS_MAX];
-  fl_device_list *devices;
-} owned_lists;
+/* A report while it is made. */
+typedef struct draft {
+  fl_arena *arena;
+  fl_platform_info *platforms; /* has room for all there can be */
+  uint32_t n;
+} draft;
 
-/* The report and all that it points to. */
-typedef struct owned_report {
-  fl_platform_report report; /* first: the pointer that is handed out leads back here */
-  fl_strings strings;
-  const char *unserved;
-  owned_lists *lists; /* by platform */
-  fl_platform_info platforms[];
-} owned_report;
-
-void fl_platform_report_free(fl_platform_report *report) {
-  owned_report *owned = (owned_report *)report;
-  if (!owned)
-    return;
-  for (uint32_t i = 0; i < report->n; i++)
-    free(owned->lists[i].devices);
-  free(owned->lists);
-  fl_strings_free(&owned->strings);
-  free(owned);
-}
-
-const char *fl_platform_unserved(const fl_platform_report *report) {
-  return ((const owned_report *)report)->unserved;
-}
-
-/* A copy that lives as long as the report; "" and *failed when out of memory. */
-static const char *keep(owned_report *owned, const char *string, bool *failed) {
-  if (fl_strings_add(&owned->strings, string ? string : ""))
-    return owned->strings.items[owned->strings.n - 1];
-  *failed = true;
-  return "";
-}
-
-/* The same of a text, which is freed. */
-static const char *keep_text(owned_report *owned, fl_text *text, bool *failed) {
-  const char *kept = keep(owned, fl_text_get(text), failed);
-  *failed |= text->failed;
-  fl_text_free(text);
-  return kept;
-}
-
-/* Adds a platform, whose lists are empty so far. */
-static void add_platform(owned_report *owned, fl_platform_info info) {
-  owned->platforms[owned->report.n++] = info;
-}
-
-/* The steps, and the devices, of which `list` becomes the report's. */
-static void add_lists(owned_report *owned, const fl_finding *finding, const fl_plugin_finding *plugin,
-                      fl_device_list *list, bool *failed) {
-  owned_lists *lists = &owned->lists[owned->report.n - 1];
-  fl_platform_info *info = &owned->platforms[owned->report.n - 1];
-  fl_strings words = {0};
-  if ((finding || plugin) && !fl_platform_steps(finding, plugin, &words))
-    *failed = true;
-  for (uint32_t i = 0; !*failed && i < words.n; i += FL_STEP_WORDS)
-    lists->steps[info->n_steps++] =
-        (fl_platform_step){keep(owned, words.items[i], failed), keep(owned, words.items[i + 1], failed),
-                           keep(owned, words.items[i + 2], failed), keep(owned, words.items[i + 3], failed)};
-  fl_strings_free(&words);
-  lists->devices = list;
-  info->steps = lists->steps;
+/* The steps and the devices of a platform. */
+static void add_lists(draft *r, fl_platform_info *info, const fl_finding *finding, const fl_plugin_finding *plugin,
+                      const fl_device_list *list) {
+  if (finding || plugin)
+    info->steps = fl_platform_steps(finding, plugin, r->arena, &info->n_steps);
+  info->step_size = sizeof(fl_platform_step);
+  info->device_size = sizeof(fl_device_properties);
   info->n_devices = list ? list->n : 0;
   info->devices = list ? list->devices : NULL;
 }
 
-static void report_cpu(owned_report *owned, const fl_platform_kind *kind, const machine *m, bool *failed) {
+static void report_cpu(draft *r, const fl_platform_kind *kind, const machine *m) {
   fl_text text = {0};
   int cores = m->known ? hwloc_get_nbobjs_by_type(m->topology, HWLOC_OBJ_CORE) : 0;
-  fl_device_list *list = malloc(sizeof *list);
-  *failed |= !list;
+  fl_device_list *list = fl_arena_allocate(r->arena, sizeof *list);
   if (list)
     fl_list_devices(&fl_host_memory, NULL, list);
   fl_text_add(&text, "always available");
   if (cores > 0)
     fl_text_add(&text, ", %d core%s", cores, cores == 1 ? "" : "s");
-  add_platform(owned, (fl_platform_info){.name = kind->name,
-                                         .plugin = "",
-                                         .pci = "",
-                                         .driver_found = true,
-                                         .driver = "",
-                                         .device_count = 1,
-                                         .device_type = kind->device_type,
-                                         .diagnosis = keep_text(owned, &text, failed)});
-  add_lists(owned, NULL, NULL, list, failed);
+  fl_platform_info *info = &r->platforms[r->n++];
+  *info = (fl_platform_info){.name = kind->name,
+                             .plugin = "",
+                             .pci = "",
+                             .driver_found = true,
+                             .driver = "",
+                             .device_count = 1,
+                             .device_type = kind->device_type,
+                             .diagnosis = fl_arena_text(r->arena, &text)};
+  add_lists(r, info, NULL, NULL, list);
 }
 
 /* What a plugin says of its platform; `diagnosis` gets a sentence. */
-static fl_plugin_finding ask_plugin(const fl_component_record *component, fl_text *diagnosis, bool *failed) {
+static fl_plugin_finding ask_plugin(draft *r, const fl_component_record *component, fl_text *diagnosis) {
   const char *reason;
-  fl_plugin_finding found = {.plugin = component->plugin, .loaded = true, .list = calloc(1, sizeof *found.list)};
+  fl_plugin_finding found = {
+      .plugin = component->plugin, .loaded = true, .list = fl_arena_allocate(r->arena, sizeof *found.list)};
   found.active = fl_component_is_active(component, &reason);
   if (!found.active)
     snprintf(found.reason, sizeof found.reason, "%s", reason ? reason : "not active");
-  if (!found.list) {
-    *failed = true;
-    return found;
-  }
   fl_device_list *list = found.list;
+  if (!list)
+    return found;
   list->count = -1;
   if (found.active && (component->platform.device_count || component->platform.properties))
     fl_probe_devices(&component->platform, component->self, component->plugin, FL_DRIVER_TIMEOUT_MS, list);
@@ -267,66 +213,67 @@ static fl_plugin_finding miss_plugin(const fl_platform_kind *kind, fl_text *diag
 }
 
 /* A platform that a plugin describes, with what that says itself where it is not what the driver says already. */
-static void report_kind(owned_report *owned, const fl_platform_kind *kind, const fl_component_record *component,
-                        const machine *m, bool *failed) {
+static void report_kind(draft *r, const fl_platform_kind *kind, const fl_component_record *component,
+                        const machine *m) {
   fl_text names = {0}, diagnosis = {0}, words = {0};
   fl_plugin_finding plugin = {0};
   fl_finding f = {.kind = kind, .bus_known = m->known, .node = fl_platform_node(kind)};
   f.on_bus = list_devices(m, kind, &names);
-  f.devices = fl_text_get(&names);
+  f.devices = fl_arena_text(r->arena, &names);
   fl_probe_driver(&kind->driver, FL_DRIVER_TIMEOUT_MS, &f.probe);
-  plugin = component ? ask_plugin(component, &words, failed) : miss_plugin(kind, &words);
+  plugin = component ? ask_plugin(r, component, &words) : miss_plugin(kind, &words);
   const fl_device_list *said = plugin.active ? plugin.list : NULL;
-  int32_t count = count_devices(&f, said);
   diagnose(&f, said, &diagnosis);
   if (f.node && f.probe.opened ? !said : plugin.active) /* else it is in the diagnosis, or there is nothing to ask */
     fl_text_add(&diagnosis, "; %s", fl_text_get(&words));
-  *failed |= words.failed;
+  diagnosis.failed |= words.failed;
   fl_text_free(&words);
-  add_platform(owned, (fl_platform_info){.name = keep(owned, kind->name, failed),
-                                         .plugin = keep(owned, plugin.plugin, failed),
-                                         .pci_devices = f.on_bus,
-                                         .pci = keep(owned, f.devices, failed),
-                                         .driver_found = f.probe.opened,
-                                         .driver = keep(owned, f.probe.opened ? f.probe.driver : f.probe.words, failed),
-                                         .device_count = count,
-                                         .device_type = kind->device_type,
-                                         .diagnosis = keep_text(owned, &diagnosis, failed)});
-  add_lists(owned, &f, &plugin, plugin.list, failed);
-  *failed |= names.failed;
-  fl_text_free(&names);
+  const char *driver = f.probe.opened ? f.probe.driver : f.probe.words;
+  fl_platform_info *info = &r->platforms[r->n++];
+  *info = (fl_platform_info){.name = fl_arena_string(r->arena, kind->name),
+                             .plugin = fl_arena_string(r->arena, plugin.plugin),
+                             .pci_devices = f.on_bus,
+                             .pci = f.devices,
+                             .driver_found = f.probe.opened,
+                             .driver = fl_arena_string(r->arena, driver ? driver : ""),
+                             .device_count = count_devices(&f, said),
+                             .device_type = kind->device_type,
+                             .diagnosis = fl_arena_text(r->arena, &diagnosis)};
+  add_lists(r, info, &f, &plugin, plugin.list);
 }
 
-static void report_component(owned_report *owned, const fl_component_record *component, bool *failed) {
+static void report_component(draft *r, const fl_component_record *component) {
   fl_text diagnosis = {0};
-  fl_plugin_finding plugin = ask_plugin(component, &diagnosis, failed);
-  add_platform(owned,
-               (fl_platform_info){.name = keep(owned, component->name, failed),
-                                  .plugin = keep(owned, component->plugin, failed),
-                                  .pci = "",
-                                  .driver_found = plugin.active,
-                                  .driver = "",
-                                  .device_count = plugin.list && plugin.list->count >= 0 ? plugin.list->count : -1,
-                                  .device_type = component->platform.device_type,
-                                  .diagnosis = keep_text(owned, &diagnosis, failed)});
-  add_lists(owned, NULL, &plugin, plugin.list, failed);
+  fl_plugin_finding plugin = ask_plugin(r, component, &diagnosis);
+  fl_platform_info *info = &r->platforms[r->n++];
+  *info = (fl_platform_info){.name = fl_arena_string(r->arena, component->name),
+                             .plugin = fl_arena_string(r->arena, component->plugin),
+                             .pci = "",
+                             .driver_found = plugin.active,
+                             .driver = "",
+                             .device_count = plugin.list && plugin.list->count >= 0 ? plugin.list->count : -1,
+                             .device_type = component->platform.device_type,
+                             .diagnosis = fl_arena_text(r->arena, &diagnosis)};
+  add_lists(r, info, NULL, &plugin, plugin.list);
 }
 
 /* One that is forced, and known by its platform file alone. */
-static void report_unknown(owned_report *owned, const char *name, bool *failed) {
+static void report_unknown(draft *r, const char *name) {
   static const char missing[] = "no plugin brings it";
   static const fl_platform_step step = {
       "plugin", "missing", missing,
       "install the vendor's plugin, or name its directory in VLLM_FL_PLUGIN_PATH; else force no platform"};
-  add_platform(owned, (fl_platform_info){.name = keep(owned, name, failed),
-                                         .plugin = "",
-                                         .pci = "",
-                                         .driver = "",
-                                         .device_count = -1,
-                                         .diagnosis = missing,
-                                         .device_type = kDLExtDev,
-                                         .steps = &step,
-                                         .n_steps = 1});
+  fl_platform_info *info = &r->platforms[r->n++];
+  *info = (fl_platform_info){.name = fl_arena_string(r->arena, name),
+                             .plugin = "",
+                             .pci = "",
+                             .driver = "",
+                             .device_count = -1,
+                             .diagnosis = missing,
+                             .device_type = kDLExtDev};
+  add_lists(r, info, NULL, NULL, NULL);
+  info->steps = &step;
+  info->n_steps = 1;
 }
 
 /* What a plugin brought for a kind, NULL if nothing. */
@@ -345,51 +292,64 @@ static bool is_described(const fl_platform_kind *kinds, const char *name) {
   return kinds->name != NULL;
 }
 
-static bool mark_active(fl_platform_info *platforms, uint32_t n, const char *active) {
-  bool found = false;
+/* All platforms: those that are described, then those that plugins bring without a word. */
+static void report_all(draft *r, const fl_platform_kind *kinds, const fl_component_record *components, uint32_t n,
+                       const machine *m) {
+  report_cpu(r, kinds, m);
+  for (const fl_platform_kind *kind = kinds + 1; kind->name; kind++)
+    if (kind->is_described)
+      report_kind(r, kind, component_of(kind, components, n), m);
   for (uint32_t i = 0; i < n; i++)
-    found |= platforms[i].active = !strcmp(platforms[i].name, active);
-  return found;
+    if (fl_component_is_platform(&components[i]) && !is_described(kinds, components[i].name))
+      report_component(r, &components[i]);
+}
+
+/* The one in force has a row, if need be one of its own. */
+static void mark_active(draft *r, const char *active) {
+  uint32_t i = 0;
+  while (i < r->n && strcmp(r->platforms[i].name, active) != 0)
+    i++;
+  if (i == r->n)
+    report_unknown(r, active);
+  r->platforms[i].active = true;
 }
 
 fl_status fl_platform_report_create(const fl_platform_kind *kinds, const char *active, const char *origin,
                                     const char *config_file, const fl_component_record *components, uint32_t n,
-                                    fl_platform_report **report) {
+                                    fl_platform_report **result) {
   machine m;
-  bool failed = false;
-  uint32_t n_kinds = 0;
+  draft r = {0};
+  size_t n_kinds = 0;
   while (kinds[n_kinds].name)
     n_kinds++;
-  owned_report *owned = calloc(1, sizeof *owned + (n_kinds + n + 1) * sizeof owned->platforms[0]);
-  if (owned)
-    owned->lists = calloc(n_kinds + n + 1, sizeof *owned->lists);
-  if (!owned || !owned->lists || !machine_load(&m)) {
-    fl_platform_report_free((fl_platform_report *)owned);
+  fl_platform_report *made = fl_arena_create(sizeof *made, &r.arena);
+  if (made)
+    r.platforms = fl_arena_array(r.arena, n_kinds + n + 1, sizeof *r.platforms);
+  if (!r.platforms || !machine_load(&m)) {
+    fl_arena_destroy(made);
     return fl_error_no_memory();
   }
-  report_cpu(owned, kinds, &m, &failed);
-  for (const fl_platform_kind *kind = kinds + 1; kind->name; kind++)
-    if (kind->is_described)
-      report_kind(owned, kind, component_of(kind, components, n), &m, &failed);
-  for (uint32_t i = 0; i < n; i++)
-    if (fl_component_is_platform(&components[i]) && !is_described(kinds, components[i].name))
-      report_component(owned, &components[i], &failed);
   fl_text unserved = {0};
+  report_all(&r, kinds, components, n, &m);
   list_unserved(&m, kinds, &unserved);
-  owned->unserved = keep_text(owned, &unserved, &failed);
   hwloc_topology_destroy(m.topology);
-  owned->report.active = keep(owned, active, &failed);
-  owned->report.active_origin = keep(owned, origin, &failed);
-  owned->report.config_file = keep(owned, config_file, &failed);
-  owned->report.platforms = owned->platforms;
-  if (!mark_active(owned->platforms, owned->report.n, active)) {
-    report_unknown(owned, active, &failed);
-    mark_active(owned->platforms, owned->report.n, active);
-  }
-  if (failed) {
-    fl_platform_report_free(&owned->report);
-    return fl_error_no_memory();
-  }
-  *report = &owned->report;
-  return FL_OK;
+  mark_active(&r, active);
+  *made = (fl_platform_report){
+      .size = sizeof *made,
+      .active = fl_arena_string(r.arena, active),
+      .active_origin = fl_arena_string(r.arena, origin),
+      .config_file = fl_arena_string(r.arena, config_file ? config_file : ""),
+      .platforms = r.platforms,
+      .n = r.n,
+      .platform_size = sizeof *r.platforms,
+      .unserved = fl_arena_text(r.arena, &unserved),
+  };
+  fl_status status = fl_arena_finish(made);
+  if (!status)
+    *result = made;
+  return status;
+}
+
+void fl_platform_report_free(fl_platform_report *report) {
+  fl_arena_destroy(report);
 }

@@ -15,16 +15,23 @@
 
 /* A list of steps while it is made. */
 typedef struct steps {
-  fl_strings *words;
-  bool complete;
+  fl_arena *arena;
+  fl_platform_step *items; /* STEPS_MAX, or NULL: out of memory */
+  uint32_t n;
 } steps;
 
-/* Takes `finding` and frees it. */
+enum { STEPS_MAX = 6 };
+
+/* Takes `finding` and frees it. Name and state are constants. */
 static void add_step(steps *list, const char *name, const char *state, fl_text *finding, const char *advice) {
-  list->complete = list->complete && !finding->failed && fl_strings_add(list->words, name) &&
-                   fl_strings_add(list->words, state) && fl_strings_add(list->words, fl_text_get(finding)) &&
-                   fl_strings_add(list->words, advice);
-  fl_text_free(finding);
+  const fl_platform_step step = {
+      .name = name,
+      .state = state,
+      .finding = fl_arena_text(list->arena, finding),
+      .advice = fl_arena_string(list->arena, advice),
+  };
+  if (list->items)
+    list->items[list->n++] = step;
 }
 
 /* ----------------------------------------------------------------------------------------------------- permissions */
@@ -203,8 +210,9 @@ static void add_devices(steps *list, const fl_finding *f, const fl_plugin_findin
            &text, advice);
 }
 
-bool fl_platform_steps(const fl_finding *finding, const fl_plugin_finding *plugin, fl_strings *words) {
-  steps list = {.words = words, .complete = true};
+const fl_platform_step *fl_platform_steps(const fl_finding *finding, const fl_plugin_finding *plugin, fl_arena *arena,
+                                          uint32_t *n) {
+  steps list = {.arena = arena, .items = fl_arena_array(arena, STEPS_MAX, sizeof *list.items)};
   if (finding) {
     add_bus(&list, finding);
     add_kernel(&list, finding);
@@ -214,5 +222,6 @@ bool fl_platform_steps(const fl_finding *finding, const fl_plugin_finding *plugi
   if (plugin)
     add_plugin(&list, plugin);
   add_devices(&list, finding, plugin);
-  return list.complete;
+  *n = list.n;
+  return list.items;
 }

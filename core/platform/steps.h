@@ -19,13 +19,12 @@ typedef struct fl_plugin_finding {
   const char *plugin;
   bool loaded, active;
   char reason[256];     /* why it is not */
-  fl_device_list *list; /* of an active one; malloc'ed. NULL: out of memory */
+  fl_device_list *list; /* of an active one. NULL: out of memory, or it is not loaded */
 } fl_plugin_finding;
 
-/* The steps of a platform as strings of an fl_strings: name, state, finding and advice of each. Either finding may be
- * NULL. false: out of memory. */
-enum { FL_STEP_WORDS = 4, FL_STEPS_MAX = 6 };
-bool fl_platform_steps(const fl_finding *finding, const fl_plugin_finding *plugin, fl_strings *words);
+/* The steps of a platform. Either finding may be NULL. */
+const fl_platform_step *fl_platform_steps(const fl_finding *finding, const fl_plugin_finding *plugin, fl_arena *arena,
+                                          uint32_t *n);
 
 /* "; permission denied on /dev/kfd (mode 0660, group render): add the user to group 'render'"; nothing if it is not. */
 void fl_platform_add_permission(const char *node, fl_text *text);

@@ -108,7 +108,7 @@ static fl_status load(fl_host *host, wanted is_wanted, const char *word) {
   if (status == FL_ENOMEM)
     return fl_error_no_memory();
   if (tried) /* that one of them failed is no error of the caller's */
-    fl_error(FL_OK, "%s", "");
+    fl_error_clear();
   return FL_OK;
 }
 

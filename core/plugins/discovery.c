@@ -21,14 +21,8 @@
 /* ------------------------------------------------------------------------------------------------- lists of finds */
 
 fl_found *fl_found_list_add(fl_found_list *found) {
-  if (found->n == found->capacity) {
-    uint32_t capacity = found->capacity ? 2 * found->capacity : 8;
-    fl_found *grown = realloc(found->items, capacity * sizeof *grown);
-    if (!grown)
-      return NULL;
-    found->items = grown;
-    found->capacity = capacity;
-  }
+  if (!fl_array_grow(&found->items, found->n, sizeof *found->items))
+    return NULL;
   fl_found *item = &found->items[found->n++];
   *item = (fl_found){.route = ""};
   return item;
@@ -306,9 +300,8 @@ static void say_missing_name(const fl_strings *directories, const char *name, co
   if (!directories->n)
     fl_text_add(text, "no directory");
   char *stem = fl_plugin_name_of_file(name);
-  const char *nearest = stem ? fl_nearest_word(stem, (const char *const *)known->items, known->n) : NULL;
-  if (nearest)
-    fl_text_add(text, "; did you mean '%s'?", nearest);
+  if (stem)
+    fl_text_add(text, "%s", fl_suggest_among(stem, known).text);
   text->failed |= !stem;
   free(stem);
 }

@@ -20,7 +20,7 @@ typedef struct fl_found {
 
 typedef struct fl_found_list {
   fl_found *items;
-  uint32_t n, capacity;
+  uint32_t n;
 } fl_found_list;
 
 /* The default plugin directories (D2): beside libflhost itself, then the configured prefix. */

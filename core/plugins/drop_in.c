@@ -59,7 +59,6 @@ static bool take_bool(manifest *m, key which, bool *value) {
 }
 
 static bool take_key(manifest *m, const fl_yaml_node *name, const fl_yaml_node *value) {
-  char hint[64];
   int which = 0;
   if (!is_scalar(name))
     return problem(m, name, "a key must be a word");
@@ -67,8 +66,7 @@ static bool take_key(manifest *m, const fl_yaml_node *name, const fl_yaml_node *
     which++;
   if (which == N_KEYS)
     return problem(m, name, "unknown key '%s', expected name, library, symbol, critical or enabled%s",
-                   fl_yaml_text(name),
-                   fl_did_you_mean(hint, sizeof hint, fl_nearest_word(fl_yaml_text(name), key_names, N_KEYS)));
+                   fl_yaml_text(name), fl_suggest(fl_nearest_word(fl_yaml_text(name), key_names, N_KEYS)).text);
   if (m->values[which])
     return problem(m, name, "'%s' stands twice", key_names[which]);
   m->values[which] = value;

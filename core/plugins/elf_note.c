@@ -427,15 +427,12 @@ static fl_status take_ops(const unsigned char *bytes, uint32_t length, fl_note_i
   if (before + more > MAX_OPS)
     return fl_error(FL_EPLUGIN, "damaged 'flhost' note: FL_PLUGIN_OPS has %zu bytes, %d at most", before + more,
                     (int)MAX_OPS);
-  char *ops = realloc(info->ops, before + more + 2);
+  char *ops = before ? fl_format("%s,%.*s", info->ops, (int)more, bytes) : fl_strndup((const char *)bytes, more);
   if (!ops)
     return fl_error_no_memory();
+  free(info->ops);
   info->ops = ops;
-  if (before)
-    ops[before++] = ',';
-  memcpy(ops + before, bytes, more);
-  ops[before + more] = 0;
-  clean(ops, before + more + 1);
+  clean(ops, strlen(ops) + 1);
   return FL_OK;
 }
 

@@ -172,8 +172,7 @@ static void say_unknown(const char *name, size_t length, char *missing, size_t s
     names[i] = features[i].name;
   snprintf(word, sizeof word, "%.*s", (int)length, name);
   const char *nearest = fl_nearest_word(word, names, N_FEATURES);
-  snprintf(missing, size, "%s (unknown instruction set%s%s%s)", word, nearest ? "; did you mean '" : "",
-           nearest ? nearest : "", nearest ? "'?" : "");
+  snprintf(missing, size, "%s (unknown instruction set%s)", word, fl_suggest(nearest).text);
 }
 
 bool fl_isa_available(const char *isa, char *missing, size_t size) {

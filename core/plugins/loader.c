@@ -22,16 +22,6 @@
 
 /* ------------------------------------------------------------------------------------------------------ records */
 
-/* Puts a copy in the place of an owned string. */
-static bool replace(char **string, const char *with) {
-  char *copy = fl_strdup(with);
-  if (!copy)
-    return false;
-  free(*string);
-  *string = copy;
-  return true;
-}
-
 char *fl_plugin_name_of_file(const char *path) {
   static const char *const prefixes[] = {"libflhost_", "lib"};
   const char *slash = strrchr(path, '/');
@@ -50,16 +40,20 @@ char *fl_plugin_name_of_file(const char *path) {
   return fl_strndup(name, length);
 }
 
-static bool record_begin(fl_plugin_record *record, const char *path, const fl_file *file) {
-  *record = (fl_plugin_record){.route = "", .status = FL_PLUGIN_FAILED};
+void fl_plugin_record_name(fl_plugin_record *record, const char *path) {
+  char *name = fl_plugin_name_of_file(path);
+  record->owned.failed |= !name;
+  record->name = fl_arena_string(&record->owned, name ? name : "");
+  free(name);
+}
+
+static void record_file(fl_plugin_record *record, const char *path, const fl_file *file) {
+  *record = fl_plugin_record_begin(path);
+  fl_plugin_record_name(record, path);
   if (!file->error) {
     record->device = file->status.st_dev;
     record->inode = file->status.st_ino;
   }
-  record->name = fl_plugin_name_of_file(path);
-  return record->name && replace(&record->file, path) && replace(&record->version, "") &&
-         replace(&record->vendor, "") && replace(&record->licence, "") && replace(&record->abi, "") &&
-         replace(&record->reason, "") && replace(&record->build_id, "");
 }
 
 static double now_us(void) {
@@ -102,18 +96,20 @@ static fl_status check_abi(const fl_plugin_note *note) {
 }
 
 /* Of another ABI major only the version is believed: the rest may be laid out differently. */
-static bool record_note(fl_plugin_record *record, const fl_note_info *info) {
+static fl_status record_note(fl_plugin_record *record, const fl_note_info *info) {
   const fl_plugin_note *note = &info->note;
-  char abi[24];
-  snprintf(abi, sizeof abi, "%u.%u", note->abi_major, note->abi_minor);
-  if (!replace(&record->abi, abi) || !replace(&record->build_id, info->build_id))
-    return false;
-  if (note->abi_major != FL_ABI_MAJOR)
-    return true;
-  return replace(&record->name, note->name) && replace(&record->version, note->version) &&
-         replace(&record->vendor, note->vendor) && replace(&record->licence, note->licence) &&
-         (!info->ops || replace(&record->ops, info->ops)) &&
-         (!info->platform || replace(&record->platform, info->platform));
+  fl_arena *owned = &record->owned;
+  record->abi = fl_arena_format(owned, "%u.%u", note->abi_major, note->abi_minor);
+  record->build_id = fl_arena_string(owned, info->build_id);
+  if (note->abi_major == FL_ABI_MAJOR) {
+    record->name = fl_arena_string(owned, note->name);
+    record->version = fl_arena_string(owned, note->version);
+    record->vendor = fl_arena_string(owned, note->vendor);
+    record->licence = fl_arena_string(owned, note->licence);
+    record->ops = fl_arena_string(owned, info->ops);
+    record->platform = fl_arena_string(owned, info->platform);
+  }
+  return owned->failed ? fl_error_no_memory() : FL_OK;
 }
 
 /* Everything that can be said before any of its code runs. */
@@ -123,8 +119,8 @@ static fl_status judge(fl_loader *loader, const char *path, const fl_file *file,
   fl_status status = fl_trust_judge(&loader->trust, path, file);
   if (!status)
     status = fl_note_of_file(path, file, info);
-  if (!status && !record_note(record, info))
-    status = fl_error_no_memory();
+  if (!status)
+    status = record_note(record, info);
   if (!status)
     status = check_abi(&info->note);
   if (!status)
@@ -141,7 +137,9 @@ static fl_status judge(fl_loader *loader, const char *path, const fl_file *file,
 
 /* The end of either step. */
 static fl_status conclude(fl_plugin_record *record, fl_status status, double start) {
-  if (status && status != FL_ENOMEM && !replace(&record->reason, fl_error_message()))
+  if (status && status != FL_ENOMEM)
+    record->reason = fl_arena_string(&record->owned, fl_error_message());
+  if (record->owned.failed)
     status = fl_error_no_memory();
   record->load_us += now_us() - start;
   if (status == FL_ENOMEM)
@@ -158,7 +156,8 @@ fl_status fl_loader_judge(fl_loader *loader, const char *path, const fl_file *fi
                           fl_note_info *info) {
   double start = now_us();
   *info = (fl_note_info){0};
-  fl_status status = record_begin(record, path, file) ? judge(loader, path, file, record, info) : fl_error_no_memory();
+  record_file(record, path, file);
+  fl_status status = judge(loader, path, file, record, info);
   if (status)
     fl_note_clear(info);
   return conclude(record, status, start);
@@ -272,11 +271,9 @@ static fl_status no_entry(const loading *l, const char *words) {
   fl_strings exports = {0};
   fl_status status = fl_elf_read_dynamic(l->path, NULL, &exports, NULL);
   if (status != FL_ENOMEM) {
-    const char *nearest = fl_nearest_word(l->symbol, (const char *const *)exports.items, exports.n);
     status = fl_error(
-        FL_EPLUGIN,
-        "%s (it must export 'FL_EXPORT fl_status %s(fl_registry *registry)', in C++ within extern \"C\"%s%s%s)", words,
-        l->symbol, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+        FL_EPLUGIN, "%s (it must export 'FL_EXPORT fl_status %s(fl_registry *registry)', in C++ within extern \"C\"%s)",
+        words, l->symbol, fl_suggest_among(l->symbol, &exports).text);
   }
   fl_strings_free(&exports);
   return status;
@@ -308,21 +305,22 @@ static fl_status find_entry(loading *l, void *handle) {
 /* Its reason, by preference: what registry->error() was told or which rows were refused, else the last thing that went
  * wrong in this thread meanwhile. */
 static fl_status refused(const loading *l, fl_stage *stage, fl_status status) {
-  char before[FL_ERROR_MAX], reason[FL_ERROR_MAX];
-  snprintf(before, sizeof before, "%s", fl_error_message());
-  fl_error(FL_OK, "%s", "");
-  fl_stage_abort(stage);
-  snprintf(reason, sizeof reason, "%s", *fl_error_message() ? fl_error_message() : before);
+  fl_text reason = {0};
+  fl_stage_abort(stage, &reason);
+  if (!reason.length)
+    fl_text_add(&reason, "%s", fl_error_message());
   const char *name = fl_status_name(status);
   bool named = strcmp(name, "unknown status") != 0;
   char number[24];
   snprintf(number, sizeof number, "status %d", (int)status);
-  return fl_error(FL_EPLUGIN, "%s returned %s%s%s", l->symbol, named ? name : number,
-                  *reason ? ": " : " and gave no reason", reason);
+  status = fl_error(FL_EPLUGIN, "%s returned %s%s%s", l->symbol, named ? name : number,
+                    reason.length ? ": " : " and gave no reason", fl_text_get(&reason));
+  fl_text_free(&reason);
+  return status;
 }
 
 static fl_status call_entry(loading *l, fl_stage *stage) {
-  fl_error(FL_OK, "%s", "");
+  fl_error_clear();
   return l->entry(fl_stage_table(stage));
 }
 
@@ -389,7 +387,7 @@ static fl_status check_links_nothing(const loading *l) {
   fl_strings undefined = {0};
   fl_status status = fl_elf_read_dynamic(l->path, NULL, NULL, &undefined);
   if (status == FL_EPLUGIN) /* the dynamic linker needs no section headers */
-    status = fl_error(FL_OK, "%s", "");
+    status = FL_OK;
   for (uint32_t i = 0; i < undefined.n && !status; i++)
     if (is_hosts(undefined.items[i]))
       status = fl_error(FL_EPLUGIN, "%s: undefined symbol: %s (%s)", l->path, undefined.items[i], links_nothing);
@@ -435,10 +433,10 @@ static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
     status = find_entry(l, handle);
   if (!status)
     *entered = call_entry(l, stage);
-  char message[FL_ERROR_MAX]; /* reporting may run the engine's log callback, which may fail calls of its own */
-  snprintf(message, sizeof message, "%s", fl_error_message());
+  fl_kept_error why; /* reporting may run the engine's log callback, which may fail calls of its own */
+  fl_error_keep(&why);
   fl_process_state_restore(&loader->state, report_change, l);
-  fl_error(FL_OK, "%s", message);
+  fl_error_restore(&why);
   return status;
 }
 
@@ -458,21 +456,25 @@ static bool next_platform(const loading *l, uint32_t *at, fl_component_record *p
   return found;
 }
 
-/* Why a plugin that brings nothing but platforms is of no use here, if so, as the message. */
-static void explain_inactive(const loading *l) {
+/* Why a plugin that brings nothing but platforms is of no use here, if so, in the place of another remark. */
+static void explain_inactive(const loading *l, fl_text *remark) {
   fl_component_record platform;
-  char name[FL_NAME_MAX + 1], message[FL_ERROR_MAX] = "";
+  fl_text inactive = {0};
+  char name[FL_NAME_MAX + 1];
   for (uint32_t at = 0; !l->record->impls && next_platform(l, &at, &platform, name);) {
     const char *reason;
+    fl_text_free(&inactive);
     if (fl_component_is_active(&platform, &reason))
       return;
-    snprintf(message, sizeof message, "platform '%s' is not active: %s", name, reason ? reason : "no reason given");
+    fl_text_add(&inactive, "platform '%s' is not active: %s", name, reason ? reason : "no reason given");
   }
-  if (*message)
-    fl_error(FL_OK, "%s", message);
+  if (!inactive.length)
+    return;
+  fl_text_free(remark);
+  *remark = inactive;
 }
 
-static fl_status open_and_register(loading *l) {
+static fl_status open_and_register(loading *l, fl_committed *committed) {
   fl_status entered = FL_OK;
   fl_stage *stage = fl_stage_begin(l->host, l->record->name, l->record->build_id, l->info->note.flags);
   if (!stage)
@@ -481,18 +483,15 @@ static fl_status open_and_register(loading *l) {
     fl_stage_limit(stage, l->info->ops, l->info->platform);
   fl_status status = run(l, stage, &entered);
   if (status) {
-    char message[FL_ERROR_MAX];
-    snprintf(message, sizeof message, "%s", fl_error_message());
-    fl_stage_abort(stage);
-    return fl_error(status, "%s", message);
+    fl_stage_abort(stage, NULL);
+    return status;
   }
   if (entered)
     return refused(l, stage, entered);
-  /* Rows that the note's flags let be refused are told in the message although the commit succeeds. */
-  fl_error(FL_OK, "%s", "");
-  status = fl_stage_commit(stage, &l->record->impls);
+  status = fl_stage_commit(stage, committed);
+  l->record->impls = committed->impls;
   if (!status)
-    explain_inactive(l);
+    explain_inactive(l, &committed->remark);
   return status;
 }
 
@@ -506,11 +505,12 @@ fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_in
                .record = record,
                .info = info,
                .symbol = symbol ? symbol : "register_builtins"};
-  fl_error(FL_OK, "%s", "");
-  fl_status status = open_and_register(&l);
+  fl_committed committed = {0};
+  fl_status status = open_and_register(&l, &committed);
   record->status = FL_PLUGIN_LOADED;
-  if (!status && !replace(&record->reason, fl_error_message()))
-    status = fl_error_no_memory();
+  if (!status)
+    record->reason = fl_arena_text(&record->owned, &committed.remark);
+  fl_text_free(&committed.remark);
   return conclude(record, status, start);
 }
 
@@ -523,12 +523,11 @@ void fl_loader_begin(fl_loader *loader, fl_host *host, fl_log *log) {
 }
 
 void fl_loader_end(fl_loader *loader) {
-  char message[FL_ERROR_MAX]; /* as in run() */
-  fl_status status = fl_error_status();
-  snprintf(message, sizeof message, "%s", fl_error_message());
+  fl_kept_error why; /* as in run() */
+  fl_error_keep(&why);
   if (loader->saved) {
     fl_process_state_release(&loader->state, report_later, loader);
-    fl_error(status, "%s", message);
+    fl_error_restore(&why);
   }
   fl_trust_free(&loader->trust);
   fl_strings_free(&loader->names);

@@ -12,6 +12,8 @@
 
 /* A plugin's name before its note is read: the file's name without "libflhost_" or "lib" and ".so". malloc'ed. */
 char *fl_plugin_name_of_file(const char *path);
+/* Names a record by its file. */
+void fl_plugin_record_name(fl_plugin_record *record, const char *path);
 
 /* One round of loading, by one thread: what its plugins share. */
 typedef struct fl_loader {

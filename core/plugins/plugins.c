@@ -46,37 +46,31 @@ static const fl_plugin_record *find_rival(const fl_host *host, const fl_plugin_r
 }
 
 /* "'acme' of /opt/acme.so came before it; this is another build" */
-static char *rival_reason(const fl_plugin_record *one, const fl_plugin_record *rival) {
+static const char *rival_reason(fl_plugin_record *one, const fl_plugin_record *rival) {
   const char *build = !strcmp(one->build_id, rival->build_id) ? "; this is the same build" : "; this is another build";
-  return fl_format("'%s' of %s %s%s", rival->name, rival->file,
-                   rival->status == FL_PLUGIN_FAILED ? "was named explicitly, and failed" : "came before it",
-                   *one->build_id && *rival->build_id ? build : "");
+  return fl_arena_format(&one->owned, "'%s' of %s %s%s", rival->name, rival->file,
+                         rival->status == FL_PLUGIN_FAILED ? "was named explicitly, and failed" : "came before it",
+                         *one->build_id && *rival->build_id ? build : "");
 }
 
 /* Adds a record, in the place of an older one of the same file that was not loaded. Takes it over. */
 static bool add_record(fl_host *host, fl_plugin_record *record) {
-  bool added = true;
   pthread_mutex_lock(&host->lock);
   uint32_t i = 0;
   while (i < host->n_plugins &&
          (strcmp(host->plugins[i].file, record->file) || host->plugins[i].status == FL_PLUGIN_LOADED))
     i++;
-  if (i < host->n_plugins) {
+  bool replaces = i < host->n_plugins;
+  /* Who looks for an op of one that failed is told why it is missing. */
+  if (replaces && !record->ops && record->status == FL_PLUGIN_FAILED)
+    record->ops = fl_arena_string(&record->owned, host->plugins[i].ops);
+  bool added = !record->owned.failed && (replaces || fl_array_grow(&host->plugins, i, sizeof *host->plugins));
+  if (added && replaces) {
     host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
-    if (!record->ops && record->status == FL_PLUGIN_FAILED) { /* who looks for an op of it is told why it is missing */
-      record->ops = host->plugins[i].ops;
-      host->plugins[i].ops = NULL;
-    }
     fl_plugin_record_clear(&host->plugins[i]);
-  } else {
-    fl_plugin_record *grown = realloc(host->plugins, (host->n_plugins + 1) * sizeof *grown);
-    added = grown != NULL;
-    if (grown) {
-      host->plugins = grown;
-      host->n_plugins++;
-    }
   }
   if (added) {
+    host->n_plugins += !replaces;
     host->plugins[i] = *record;
     host->n_deferred += record->status == FL_PLUGIN_DEFERRED;
   }
@@ -89,29 +83,20 @@ static bool add_record(fl_host *host, fl_plugin_record *record) {
 /* A record of what is not loaded. */
 static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_status status, const char *reason) {
   const char *file = found->path ? found->path : "";
-  fl_plugin_record record = {
-      .name = found->name ? fl_strdup(found->name) : fl_plugin_name_of_file(file),
-      .file = fl_strdup(file),
-      .version = fl_strdup(""),
-      .vendor = fl_strdup(""),
-      .licence = fl_strdup(""),
-      .abi = fl_strdup(""),
-      .reason = fl_strdup(reason),
-      .build_id = fl_strdup(""),
-      .route = found->route,
-      .status = status,
-      .critical = found->critical,
-  };
-  if (!record.name || !record.file || !record.version || !record.vendor || !record.licence || !record.abi ||
-      !record.reason || !record.build_id) {
-    fl_plugin_record_clear(&record);
-    return false;
-  }
+  fl_plugin_record record = fl_plugin_record_begin(file);
+  if (found->name)
+    record.name = fl_arena_string(&record.owned, found->name);
+  else
+    fl_plugin_record_name(&record, file);
+  record.reason = fl_arena_string(&record.owned, reason);
+  record.route = found->route;
+  record.status = status;
+  record.critical = found->critical;
   return add_record(host, &record);
 }
 
 /* "until …: op_a,op_b,op_c and 12 more" */
-static char *deferral_reason(const char *ops) {
+static const char *deferral_reason(fl_arena *arena, const char *ops) {
   enum { SHOWN = 120 };
   size_t length = strlen(ops), shown = length;
   uint32_t more = 0;
@@ -120,24 +105,19 @@ static char *deferral_reason(const char *ops) {
       shown--;
   for (const char *at = ops + shown; (at = strchr(at, ',')); at++)
     more++;
-  return more ? fl_format("until one of its ops is looked for: %.*s and %u more", (int)shown, ops, (unsigned)more)
-              : fl_format("until one of its ops is looked for: %s", ops);
+  if (!more)
+    return fl_arena_format(arena, "until one of its ops is looked for: %s", ops);
+  return fl_arena_format(arena, "until one of its ops is looked for: %.*s and %u more", (int)shown, ops,
+                         (unsigned)more);
 }
 
 /* Keeps a plugin that was judged well for later. */
 static fl_status defer(fl_host *host, const fl_found *found, fl_plugin_record *record) {
-  char *reason = deferral_reason(record->ops);
-  record->symbol = fl_strdup(found->symbol);
-  if (!reason || (found->symbol && !record->symbol)) {
-    free(reason);
-    fl_plugin_record_clear(record);
-    return fl_error_no_memory();
-  }
-  free(record->reason);
-  record->reason = reason;
+  record->reason = deferral_reason(&record->owned, record->ops);
+  record->symbol = fl_arena_string(&record->owned, found->symbol);
   record->status = FL_PLUGIN_DEFERRED;
   record->load_us = 0;
-  fl_log_line(&host->log, FL_LOG_DEBUG, "plugin %s is deferred %s", record->name, reason);
+  fl_log_line(&host->log, FL_LOG_DEBUG, "plugin %s is deferred %s", record->name, record->reason);
   return add_record(host, record) ? FL_OK : fl_error_no_memory();
 }
 
@@ -150,16 +130,10 @@ static bool is_skipped(const fl_host *host, const char *file) {
 
 /* Records that a plugin gives way. Said once, at INFO: nothing is wrong. Takes the record over. */
 static fl_status give_way(fl_host *host, const fl_plugin_record *rival, fl_plugin_record *record) {
-  char *reason = rival_reason(record, rival);
-  if (!reason) {
-    fl_plugin_record_clear(record);
-    return fl_error_no_memory();
-  }
-  free(record->reason);
-  record->reason = reason;
+  record->reason = rival_reason(record, rival);
   record->status = FL_PLUGIN_SKIPPED;
   if (!is_skipped(host, record->file))
-    fl_log_line(&host->log, FL_LOG_INFO, "plugin %s skipped: %s", record->file, reason);
+    fl_log_line(&host->log, FL_LOG_INFO, "plugin %s skipped: %s", record->file, record->reason);
   return add_record(host, record) ? FL_OK : fl_error_no_memory();
 }
 
@@ -171,11 +145,11 @@ static bool set_aside(fl_host *host, const fl_plugin_record *named) {
     fl_plugin_record *other = &host->plugins[i];
     if (other->status != FL_PLUGIN_DEFERRED || other->opener || is_named(other) || !is_same_plugin(named, other))
       continue;
-    char *reason = fl_format("'%s' was named explicitly: %s", named->name, named->file);
-    done = reason != NULL;
+    const char *reason = fl_arena_format(&other->owned, "'%s' was named explicitly: %s", named->name, named->file);
+    done = !other->owned.failed;
+    other->owned.failed = false; /* it stays as it is then */
     if (!done)
       break;
-    free(other->reason);
     other->reason = reason;
     other->status = FL_PLUGIN_SKIPPED;
     host->n_deferred--;
@@ -338,7 +312,7 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   }
   if (critical)
     status = fl_error(FL_EPLUGIN, "%s", critical);
-  if (n_loaded)
+  else if (n_loaded)
     *n_loaded = n;
 out:
   fl_loader_end(&loader);
@@ -392,91 +366,95 @@ const char *const *fl_plugin_directories(fl_host *host) {
 
 /* ------------------------------------------------------------------------------------------------------ the list */
 
-/* A list of plugins and the strings that it points to. */
-typedef struct plugins {
-  fl_plugins public; /* first */
-  fl_strings strings;
-} plugins;
+/* D4: a plugin's implementations. */
+typedef struct impl_counts {
+  uint32_t total, unavailable, unasked;
+  const char *reason; /* of the first that is not available */
+  const fl_impl_record *first_unasked;
+} impl_counts;
 
-static const char *plugins_keep(plugins *list, const char *string, bool *failed) {
-  if (fl_strings_add(&list->strings, string ? string : ""))
-    return list->strings.items[list->strings.n - 1];
-  *failed = true;
-  return "";
-}
-
-/* D4: how many of the plugin's implementations cannot run here, of how many, and the first one's reason. The host's
- * lock is held, availability was asked. */
-static uint32_t count_unavailable(const fl_host *host, const char *plugin, uint32_t *total, const char **reason) {
-  uint32_t n = 0;
+/* The host's lock is held, availability was asked. */
+static impl_counts count_impls(const fl_host *host, const char *plugin) {
+  impl_counts counts = {0};
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     for (uint32_t j = 0; set && j < set->n; j++) {
-      if (strcmp(set->impls[j]->provider->plugin, plugin))
+      const fl_impl_record *impl = set->impls[j];
+      if (strcmp(impl->provider->plugin, plugin))
         continue;
-      const char *why = atomic_load(&set->impls[j]->reason);
-      n += why != NULL;
-      ++*total;
-      if (!*reason)
-        *reason = why;
+      bool asked = fl_impl_is_asked(host, impl);
+      const char *why = asked ? atomic_load(&impl->reason) : NULL;
+      counts.total++;
+      counts.unavailable += why != NULL;
+      counts.unasked += !asked;
+      if (!counts.reason)
+        counts.reason = why;
+      if (!counts.first_unasked && !asked)
+        counts.first_unasked = impl;
     }
   }
-  return n;
+  return counts;
 }
 
-static fl_plugin_info describe(const fl_host *host, const fl_plugin_record *record, plugins *list, bool *failed) {
+/* What is missing of a plugin that is loaded, a line each. The host's lock is held. */
+static void add_lacking(fl_host *host, const impl_counts *counts, const char *refused, fl_text *reason) {
+  bool scoped;
+  const fl_policy *policy = fl_scope_policy(host, &scoped);
+  if (counts->unavailable)
+    fl_text_add(reason, "%u of %u not available: %s", (unsigned)counts->unavailable, (unsigned)counts->total,
+                counts->reason);
+  if (counts->unasked) {
+    fl_text_add(reason, "%s%u of %u not asked whether available: ", reason->length ? "\n" : "",
+                (unsigned)counts->unasked, (unsigned)counts->total);
+    fl_kept_out_reason(host, policy, scoped, counts->first_unasked, reason);
+  }
+  fl_text_add(reason, "%s%s", reason->length && *refused ? "\n" : "", refused);
+}
+
+static fl_plugin_info describe(fl_host *host, const fl_plugin_record *record, fl_arena *arena) {
   static const char *const names[] = {"?", "loaded", "unavailable", "skipped", "failed", "deferred"};
-  const char *reason = NULL;
-  char some[FL_ERROR_MAX];
+  fl_text reason = {0};
   fl_plugin_status status = record->status;
-  uint32_t total = 0, lacking = status == FL_PLUGIN_LOADED ? count_unavailable(host, record->name, &total, &reason) : 0;
+  impl_counts counts = status == FL_PLUGIN_LOADED ? count_impls(host, record->name) : (impl_counts){0};
   /* Without implementations a plugin may bring a platform; if there is a reason, that is not active. */
-  if (status == FL_PLUGIN_LOADED && (total ? lacking == total : *record->reason != 0))
+  if (status == FL_PLUGIN_LOADED && (counts.total ? counts.unavailable == counts.total : *record->reason != 0)) {
     status = FL_PLUGIN_UNAVAILABLE;
-  else if (lacking) {
-    snprintf(some, sizeof some, "%u of %u not available: %s%s%s", (unsigned)lacking, (unsigned)total, reason,
-             *record->reason ? "\n" : "", record->reason);
-    reason = some;
+    fl_text_add(&reason, "%s", counts.total ? counts.reason : record->reason);
+  } else {
+    add_lacking(host, &counts, record->reason, &reason);
   }
   return (fl_plugin_info){
-      .name = plugins_keep(list, record->name, failed),
-      .file = plugins_keep(list, record->file, failed),
-      .version = plugins_keep(list, record->version, failed),
-      .vendor = plugins_keep(list, record->vendor, failed),
-      .licence = plugins_keep(list, record->licence, failed),
+      .name = fl_arena_string(arena, record->name),
+      .file = fl_arena_string(arena, record->file),
+      .version = fl_arena_string(arena, record->version),
+      .vendor = fl_arena_string(arena, record->vendor),
+      .licence = fl_arena_string(arena, record->licence),
       .route = record->route,
-      .abi = plugins_keep(list, record->abi, failed),
+      .abi = fl_arena_string(arena, record->abi),
       .status = names[status],
-      .reason = plugins_keep(list, reason ? reason : record->reason, failed),
+      .reason = fl_arena_text(arena, &reason),
       .load_us = record->load_us,
       .impls = record->impls,
   };
 }
 
 fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **result) {
-  bool failed = false;
-  plugins *list = calloc(1, sizeof *list);
+  fl_arena *arena;
+  fl_plugins *list = fl_arena_create(sizeof *list, &arena);
   if (!list)
     return fl_error_no_memory();
   fl_registry_lock_asked(host);
-  fl_plugin_info *items = calloc(host->n_plugins + 1, sizeof *items);
+  fl_plugin_info *items = fl_arena_array(arena, host->n_plugins, sizeof *items);
   for (uint32_t i = 0; items && i < host->n_plugins; i++)
-    items[i] = describe(host, &host->plugins[i], list, &failed);
-  list->public = (fl_plugins){items, host->n_plugins};
+    items[i] = describe(host, &host->plugins[i], arena);
+  *list = (fl_plugins){.size = sizeof *list, .n = host->n_plugins, .item_size = sizeof *items, .items = items};
   pthread_mutex_unlock(&host->lock);
-  if (!items || failed) {
-    fl_plugins_free(&list->public);
-    return fl_error_no_memory();
-  }
-  *result = &list->public;
-  return FL_OK;
+  fl_status status = fl_arena_finish(list);
+  if (!status)
+    *result = list;
+  return status;
 }
 
-void fl_plugins_free(fl_plugins *result) {
-  plugins *list = (plugins *)result;
-  if (!list)
-    return;
-  free((void *)list->public.plugins);
-  fl_strings_free(&list->strings);
-  free(list);
+void fl_plugins_free(fl_plugins *plugins) {
+  fl_arena_destroy(plugins);
 }

@@ -125,7 +125,6 @@ const char *fl_registry_nearest_impl(const fl_op *op, const char *impl_id) {
 }
 
 fl_status fl_registry_no_such_impl(const fl_op *op, const char *impl_id) {
-  char hint[FL_NAME_MAX + 32];
   return fl_error(FL_ENOENT, "op '%s' has no implementation '%s'%s", op->name, impl_id,
-                  fl_did_you_mean(hint, sizeof hint, fl_registry_nearest_impl(op, impl_id)));
+                  fl_suggest(fl_registry_nearest_impl(op, impl_id)).text);
 }

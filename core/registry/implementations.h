@@ -4,6 +4,11 @@
 
 #include "core/registry/records.h"
 
+/* Was its availability asked for in this generation of the registry (R6)? The host's lock is held. */
+static inline bool fl_impl_is_asked(const fl_host *host, const fl_impl_record *impl) {
+  return atomic_load(&impl->asked) == host->registry_generation;
+}
+
 /* Does an implementation declare the device type (0: any)? The caller is reading, or holds the host's lock. */
 bool fl_registry_has_impl(const fl_op *op, int32_t device_type);
 

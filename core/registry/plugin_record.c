@@ -1,14 +1,26 @@
 /* Records of plugins: see plugin_record.h. */
 #include "core/registry/plugin_record.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+fl_plugin_record fl_plugin_record_begin(const char *file) {
+  fl_plugin_record record = {
+      .name = "",
+      .version = "",
+      .vendor = "",
+      .licence = "",
+      .abi = "",
+      .reason = "",
+      .build_id = "",
+      .route = "",
+      .status = FL_PLUGIN_FAILED,
+  };
+  record.file = fl_arena_string(&record.owned, file);
+  return record;
+}
+
 void fl_plugin_record_clear(fl_plugin_record *record) {
-  char *strings[] = {record->name,   record->file,     record->version, record->vendor,   record->licence, record->abi,
-                     record->reason, record->build_id, record->ops,     record->platform, record->symbol};
-  for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++)
-    free(strings[i]);
+  fl_arena_free(&record->owned);
   *record = (fl_plugin_record){0};
 }
 

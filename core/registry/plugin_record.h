@@ -2,6 +2,8 @@
 #ifndef FLHOST_CORE_REGISTRY_PLUGIN_RECORD_H
 #define FLHOST_CORE_REGISTRY_PLUGIN_RECORD_H
 
+#include "core/support.h"
+
 #include <flhost/flhost.h>
 #include <sys/types.h>
 
@@ -13,13 +15,14 @@ typedef enum fl_plugin_status {
   FL_PLUGIN_DEFERRED = 5 /* loaded when one of the ops that it lists is first looked for */
 } fl_plugin_status;
 
-/* What became of one plugin. Strings owned, never NULL. */
+/* What became of one plugin. */
 typedef struct fl_plugin_record {
-  char *name, *file, *version, *vendor, *licence, *abi, *reason, *build_id;
-  char *ops;         /* "op_a,op_b", FL_PLUGIN_OPS; NULL: it has no such list */
-  char *platform;    /* of FL_PLUGIN_PLATFORM; NULL: it has none */
-  char *symbol;      /* of a deferred one; NULL = "register_builtins" */
-  const char *route; /* "directory", "manifest", "module", "engine" */
+  fl_arena owned; /* the strings, unless they are constants */
+  const char *name, *file, *version, *vendor, *licence, *abi, *reason, *build_id;
+  const char *ops;      /* "op_a,op_b", FL_PLUGIN_OPS; NULL: it has no such list */
+  const char *platform; /* of FL_PLUGIN_PLATFORM; NULL: it has none */
+  const char *symbol;   /* of a deferred one; NULL = "register_builtins" */
+  const char *route;    /* "directory", "manifest", "module", "engine" */
   fl_plugin_status status;
   double load_us;
   uint32_t impls;
@@ -29,6 +32,8 @@ typedef struct fl_plugin_record {
   uint64_t opener; /* of a deferred one: the thread that is loading it (fl_loading_begin), or was when it forked */
 } fl_plugin_record;
 
+/* One that failed so far, of which nothing is known but its file. */
+fl_plugin_record fl_plugin_record_begin(const char *file);
 void fl_plugin_record_clear(fl_plugin_record *record);
 
 /* Is the name in the first `length` bytes of a list "op_a,op_b"? */

@@ -160,7 +160,7 @@ struct fl_host {
   uint32_t registry_generation; /* never 0 */
   fl_provider *providers;
   fl_op **ops; /* all, by index */
-  uint32_t n_ops, ops_capacity;
+  uint32_t n_ops;
   fl_name_table *declared; /* ops that were not ready when they became known */
   fl_op *builtin;          /* the built-in ops, in one piece */
   char *builtin_names;
@@ -184,7 +184,7 @@ struct fl_host {
   /* Set at creation. */
   fl_log log;
   fl_config_sources sources; /* strings owned: copies of the options */
-  fl_strings owned;
+  fl_arena owned;
   const char **environment;
   fl_strings directories;
   char *platform, *platform_origin, *platform_plugin;

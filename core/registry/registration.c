@@ -48,17 +48,6 @@ struct fl_stage {
   fl_text told;    /* registry->error() */
 };
 
-/* Grows an array of pointers or structs by one place; to twice the room where that is full. */
-static void *array_add(void *array, uint32_t *n, size_t size) {
-  bool full = !(*n & (*n - 1)); /* a power of two, or nothing */
-  void *grown = full ? realloc(array, (*n ? *n * 2 : 1) * size) : array;
-  if (grown) {
-    memset((char *)grown + *n * size, 0, size);
-    (*n)++;
-  }
-  return grown;
-}
-
 /* The place of a hash's first row, and of the next after `place`. */
 static uint32_t first_place(const row_index *index, uint64_t hash) {
   return (uint32_t)hash & (index->n_places - 1);
@@ -124,11 +113,12 @@ static fl_status check_size(const void *given, size_t least, const char *type) {
 }
 
 static fl_status refuse(fl_stage *stage, fl_status status, const char *row) {
-  char reason[FL_ERROR_MAX];
-  snprintf(reason, sizeof reason, "%s", fl_error_message());
-  fl_text_add(&stage->refused, "%s%s: %s", stage->refused.length ? "\n" : "", row, reason);
-  fl_log_line(&stage->host->log, FL_LOG_WARNING, "plugin %s: refused %s: %s", stage->plugin, row, reason);
-  return fl_error(status, "%s", reason);
+  fl_kept_error why; /* the engine's log function may call this library */
+  fl_error_keep(&why);
+  fl_text_add(&stage->refused, "%s%s: %s", stage->refused.length ? "\n" : "", row, why.message);
+  fl_log_line(&stage->host->log, FL_LOG_WARNING, "plugin %s: refused %s: %s", stage->plugin, row, why.message);
+  fl_error_restore(&why);
+  return status;
 }
 
 /* ------------------------------------------------------------------------------------------------- the list of ops */
@@ -139,7 +129,6 @@ void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform) {
 }
 
 static fl_status check_listed(const fl_stage *stage, const char *op) {
-  char hint[FL_NAME_MAX + 32];
   fl_strings names = {0};
   if (!stage->ops || fl_ops_list(stage->ops, strlen(stage->ops), op, strlen(op)))
     return FL_OK;
@@ -147,10 +136,9 @@ static fl_status check_listed(const fl_stage *stage, const char *op) {
     fl_strings_free(&names);
     return fl_error_no_memory();
   }
-  const char *nearest = fl_nearest_word(op, (const char *const *)names.items, names.n);
   fl_status status =
       fl_error(FL_EINVAL, "its FL_PLUGIN_OPS does not list '%s', so the host would not look for it there%s", op,
-               fl_did_you_mean(hint, sizeof hint, nearest));
+               fl_suggest_among(op, &names).text);
   fl_strings_free(&names);
   return status;
 }
@@ -226,10 +214,8 @@ static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
   if (!status)
     status = stage_layers(stage, def.layers, schema->op_name);
   if (!status && !known) {
-    fl_schema **grown = array_add(stage->schemas, &stage->n_schemas, sizeof *grown);
-    if (grown) {
-      stage->schemas = grown;
-      grown[stage->n_schemas - 1] = schema; /* the stage's from now on */
+    if (fl_array_grow(&stage->schemas, stage->n_schemas, sizeof *stage->schemas)) {
+      stage->schemas[stage->n_schemas++] = schema; /* the stage's from now on */
       if (index_add(&stage->schemas_by_op, schema_hash, stage, stage->n_schemas - 1))
         return FL_OK;
       schema = NULL;
@@ -349,13 +335,11 @@ static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
   if (status)
     return refuse_impl(stage, status, &impl);
   fl_impl_record *record = fl_impl_record_create(&impl, stage->provider);
-  staged_impl *grown = record ? array_add(stage->impls, &stage->n_impls, sizeof *grown) : NULL;
-  if (!grown) {
+  if (!record || !fl_array_grow(&stage->impls, stage->n_impls, sizeof *stage->impls)) {
     fl_impl_record_free(record);
     return refuse_impl(stage, fl_error_no_memory(), &impl);
   }
-  stage->impls = grown;
-  grown[stage->n_impls - 1] = (staged_impl){op_name, record};
+  stage->impls[stage->n_impls++] = (staged_impl){op_name, record};
   if (!index_add(&stage->impls_by_id, record_hash, stage, stage->n_impls - 1))
     return refuse_impl(stage, fl_error_no_memory(), &impl);
   return FL_OK;
@@ -465,16 +449,14 @@ static fl_status add_component(fl_stage *stage, fl_status status, fl_component_r
   record->plugin = fl_strdup(stage->plugin);
   record->type = fl_strdup(type);
   record->name = fl_strdup(name);
-  fl_component_record *grown = !status && record->plugin && record->type && record->name
-                                   ? array_add(stage->components, &stage->n_components, sizeof *grown)
-                                   : NULL;
-  if (!grown) {
+  if (!status && !(record->plugin && record->type && record->name &&
+                   fl_array_grow(&stage->components, stage->n_components, sizeof *record)))
+    status = fl_error_no_memory();
+  if (status)
     fl_component_record_clear(record);
-    return status ? status : fl_error_no_memory();
-  }
-  stage->components = grown;
-  grown[stage->n_components - 1] = *record;
-  return FL_OK;
+  else
+    stage->components[stage->n_components++] = *record;
+  return status;
 }
 
 static fl_status stage_component(fl_registry *registry, const fl_component *given) {
@@ -580,7 +562,7 @@ fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *build_id
   stage->provider = fl_registry_provider(host, plugin, build_id);
   pthread_mutex_unlock(&host->lock);
   if (!stage->provider) {
-    fl_stage_abort(stage);
+    fl_stage_abort(stage, NULL);
     return NULL;
   }
   stage->plugin = stage->provider->plugin;
@@ -608,11 +590,11 @@ static void stage_free(fl_stage *stage) {
   free(stage);
 }
 
-void fl_stage_abort(fl_stage *stage) {
-  if (stage->told.length)
-    fl_error(FL_EPLUGIN, "%s", fl_text_get(&stage->told));
-  else if (stage->refused.length)
-    fl_error(FL_EPLUGIN, "refused rows:\n%s", fl_text_get(&stage->refused));
+void fl_stage_abort(fl_stage *stage, fl_text *reason) {
+  if (reason && stage->told.length)
+    fl_text_add(reason, "%s", fl_text_get(&stage->told));
+  else if (reason && stage->refused.length)
+    fl_text_add(reason, "refused rows:\n%s", fl_text_get(&stage->refused));
   stage_free(stage);
 }
 
@@ -673,12 +655,10 @@ static fl_status publish(fl_stage *stage, uint32_t *n_impls) {
     (*n_impls)++;
   }
   for (uint32_t i = 0; i < stage->n_components; i++) {
-    fl_component_record *grown = array_add(host->components, &host->n_components, sizeof *grown);
-    if (!grown)
+    if (!fl_array_grow(&host->components, host->n_components, sizeof *host->components))
       return fl_error_no_memory();
-    host->components = grown;
-    grown[host->n_components - 1] = stage->components[i];
-    grown[host->n_components - 1].asking = &host->availability_lock;
+    host->components[host->n_components] = stage->components[i];
+    host->components[host->n_components++].asking = &host->availability_lock;
     stage->components[i] = (fl_component_record){0};
   }
   return FL_OK;
@@ -686,7 +666,7 @@ static fl_status publish(fl_stage *stage, uint32_t *n_impls) {
 
 static const char registered_nothing[] = "it registered nothing: no implementation, no component, no op that is new";
 
-fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls) {
+fl_status fl_stage_commit(fl_stage *stage, fl_committed *committed) {
   fl_host *host = stage->host;
   fl_status status = FL_OK;
   uint32_t published = 0;
@@ -709,11 +689,13 @@ fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls) {
                 fl_text_get(&stage->told));
   if (!status && nothing)
     fl_log_line(&host->log, FL_LOG_WARNING, "plugin %s: %s", stage->plugin, registered_nothing);
-  if (!status && nothing) /* both are kept: the caller may want to say so */
-    fl_error(FL_OK, "%s", registered_nothing);
-  else if (!status && stage->refused.length)
-    fl_error(FL_OK, "refused rows:\n%s", fl_text_get(&stage->refused));
-  *n_impls = published;
+  if (!status && committed) {
+    committed->impls = published;
+    if (nothing)
+      fl_text_add(&committed->remark, "%s", registered_nothing);
+    else if (stage->refused.length)
+      fl_text_add(&committed->remark, "refused rows:\n%s", fl_text_get(&stage->refused));
+  }
   stage_free(stage);
   return status;
 }
@@ -730,7 +712,6 @@ static void load_listers(fl_host *host, const char *op) {
 }
 
 fl_status fl_register_op(fl_host *host, const fl_op_def *op) {
-  uint32_t n;
   if (op && op->size >= offsetof(fl_op_def, schema) + sizeof op->schema)
     load_listers(host, op->schema);
   fl_stage *stage = fl_stage_begin(host, "engine", "engine", 0);
@@ -738,13 +719,12 @@ fl_status fl_register_op(fl_host *host, const fl_op_def *op) {
     return fl_error_no_memory();
   fl_status status = stage->table.register_op(&stage->table, op);
   if (!status)
-    return fl_stage_commit(stage, &n);
+    return fl_stage_commit(stage, NULL);
   stage_free(stage);
   return status;
 }
 
 fl_status fl_register_impl(fl_host *host, const fl_impl *impl) {
-  uint32_t n;
   if (impl && impl->size >= offsetof(fl_impl, op_name) + sizeof impl->op_name)
     load_listers(host, impl->op_name);
   fl_stage *stage = fl_stage_begin(host, "engine", "engine", 0);
@@ -752,7 +732,7 @@ fl_status fl_register_impl(fl_host *host, const fl_impl *impl) {
     return fl_error_no_memory();
   fl_status status = stage->table.register_impl(&stage->table, impl);
   if (!status)
-    return fl_stage_commit(stage, &n);
+    return fl_stage_commit(stage, NULL);
   stage_free(stage);
   return status;
 }

@@ -4,7 +4,7 @@
 #ifndef FLHOST_CORE_REGISTRY_REGISTRATION_H
 #define FLHOST_CORE_REGISTRY_REGISTRATION_H
 
-#include <flhost/flhost.h>
+#include "core/support.h"
 
 /* What one plugin registers, until it is committed as a whole. */
 typedef struct fl_stage fl_stage;
@@ -20,12 +20,18 @@ void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform);
 /* The table to hand to register_builtins. */
 fl_registry *fl_stage_table(fl_stage *stage);
 
-/* Publishes what was staged. FL_EPLUGIN (nothing published) when a row was refused and the flags do not allow it; the
- * message says which rows and why, or what registry->error() was told. With FL_OK it is "", or says what is wrong even
- * so: rows that were refused, or nothing that was registered. *n_impls: implementations published. Frees the stage. */
-fl_status fl_stage_commit(fl_stage *stage, uint32_t *n_impls);
+/* What came of a commit that went well. */
+typedef struct fl_committed {
+  uint32_t impls; /* implementations that it published */
+  fl_text remark; /* what is wrong even so: rows that were refused, or nothing that was registered; "" if nothing is */
+} fl_committed;
 
-/* Drops it. The message that registry->error() was given, if any, is put into the thread's error message. */
-void fl_stage_abort(fl_stage *stage);
+/* Publishes what was staged. FL_EPLUGIN (nothing published) when a row was refused and the flags do not allow it; the
+ * message says which rows and why, or what registry->error() was told. `committed` may be NULL; else it is empty
+ * before, and the caller frees its remark. Frees the stage. */
+fl_status fl_stage_commit(fl_stage *stage, fl_committed *committed);
+
+/* Drops it. `reason` (may be NULL) gets what registry->error() was given, or which rows were refused. */
+void fl_stage_abort(fl_stage *stage, fl_text *reason);
 
 #endif

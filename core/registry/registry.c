@@ -79,14 +79,8 @@ static fl_name_table *table_grow(fl_name_table *table) {
 
 /* Room for one more op in the list and the tables of names. */
 static bool ops_reserve(fl_host *host) {
-  if (host->n_ops == host->ops_capacity) {
-    uint32_t capacity = host->ops_capacity * 2;
-    fl_op **grown = realloc(host->ops, capacity * sizeof *grown);
-    if (!grown)
-      return false;
-    host->ops = grown;
-    host->ops_capacity = capacity;
-  }
+  if (!fl_array_grow(&host->ops, host->n_ops, sizeof *host->ops))
+    return false;
   fl_name_table *table = atomic_load_explicit(&host->names, memory_order_relaxed), *grown = table_grow(table);
   if (grown && grown != table) {
     atomic_store_explicit(&host->names, grown, memory_order_release);
@@ -240,7 +234,6 @@ fl_op *fl_registry_find(fl_host *host, const char *name) {
 }
 
 fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
-  char hint[FL_NAME_MAX + 32];
   fl_strings names = {0};
   fl_status status;
   pthread_mutex_lock(&host->lock);
@@ -255,21 +248,17 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
     status =
         fl_error(FL_ENOENT, "no op '%s': plugin '%s', which lists it, failed: %s", name, failed->name, failed->reason);
   else
-    status =
-        fl_error(FL_ENOENT, "no op '%s'%s", name,
-                 fl_did_you_mean(hint, sizeof hint, fl_nearest_word(name, (const char *const *)names.items, names.n)));
+    status = fl_error(FL_ENOENT, "no op '%s'%s", name, fl_suggest_among(name, &names).text);
   pthread_mutex_unlock(&host->lock);
   fl_strings_free(&names);
   return status;
 }
 
 fl_status fl_registry_no_impl(fl_host *host, const char *name) {
-  char why[FL_ERROR_MAX];
   fl_status status = fl_registry_no_such_op(host, name);
-  snprintf(why, sizeof why, "%s", fl_error_message());
-  return status == FL_ENOENT
-             ? fl_error(status, "No available implementation for op='%s'. Registered: []\n  %s", name, why)
-             : status;
+  return status == FL_ENOENT ? fl_error(status, "No available implementation for op='%s'. Registered: []\n  %s", name,
+                                        fl_error_message())
+                             : status;
 }
 
 bool fl_custom_op_enabled(const fl_op *op) {
@@ -313,14 +302,12 @@ static bool add_builtin_ops(fl_host *host) {
 }
 
 fl_status fl_registry_init(fl_host *host) {
-  enum { FIRST_PLACES = 256, FIRST_OPS = 128 };
+  enum { FIRST_PLACES = 256 };
   fl_name_table *table = table_create(FIRST_PLACES);
   atomic_init(&host->names, table);
   host->declared = table_create(FIRST_PLACES);
-  host->ops = malloc(FIRST_OPS * sizeof *host->ops);
-  if (!table || !host->declared || !host->ops)
+  if (!table || !host->declared)
     return fl_error_no_memory();
-  host->ops_capacity = FIRST_OPS;
   host->registry_generation = 1;
   host->epoch = 1;
   pthread_mutex_lock(&host->lock); /* nobody knows the host yet but fork, which looks through its ops */

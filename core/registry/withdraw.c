@@ -15,21 +15,19 @@
 /* Those that were registered and are no more, until no call can be running them. */
 typedef struct withdrawn_impls {
   fl_impl_record **records;
-  uint32_t n, capacity;
+  uint32_t n;
 } withdrawn_impls;
 
 /* FL_ENOENT, with the nearest of those that are loaded or deferred. The host's lock is held. */
 static fl_status no_such_plugin(const fl_host *host, const char *name) {
-  char hint[FL_NAME_MAX + 32];
   fl_strings names = {0};
   bool listed = true;
   for (uint32_t i = 0; i < host->n_plugins && listed; i++)
     if (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)
       listed = fl_strings_add(&names, host->plugins[i].name);
-  const char *nearest = listed ? fl_nearest_word(name, (const char *const *)names.items, names.n) : NULL;
-  fl_status status =
-      listed ? fl_error(FL_ENOENT, "no plugin '%s' is loaded%s", name, fl_did_you_mean(hint, sizeof hint, nearest))
-             : fl_error_no_memory();
+  fl_status status = listed
+                         ? fl_error(FL_ENOENT, "no plugin '%s' is loaded%s", name, fl_suggest_among(name, &names).text)
+                         : fl_error_no_memory();
   fl_strings_free(&names);
   return status;
 }
@@ -48,14 +46,6 @@ static bool withdraw_from(fl_host *host, fl_op *op, const char *plugin, withdraw
   uint32_t n = count_of(op, plugin), total = old ? old->n : 0, kept = total - n;
   if (!n)
     return true;
-  if (withdrawn->n + n > withdrawn->capacity) {
-    uint32_t capacity = (withdrawn->n + n) * 2;
-    fl_impl_record **grown = realloc(withdrawn->records, capacity * sizeof *grown);
-    if (!grown)
-      return false;
-    withdrawn->records = grown;
-    withdrawn->capacity = capacity;
-  }
   fl_impl_set *set = malloc(sizeof *set + kept * sizeof set->impls[0]);
   if (!set)
     return false;
@@ -83,6 +73,11 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
   fl_loading_begin(host);
   pthread_mutex_lock(&host->lock);
   fl_status status = fl_refuse_frozen(host, "withdrawing a plugin");
+  size_t n_impls = 0;
+  for (uint32_t i = 0; i < host->n_ops; i++)
+    n_impls += count_of(host->ops[i], plugin);
+  if (!status && !(withdrawn.records = malloc((n_impls + 1) * sizeof *withdrawn.records)))
+    status = fl_error_no_memory();
   if (status) {
     pthread_mutex_unlock(&host->lock);
     fl_loading_end(host);
@@ -103,11 +98,7 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
   for (uint32_t i = 0; i < host->n_plugins; i++)
     if (!strcmp(host->plugins[i].name, plugin) &&
         (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)) {
-      char *reason = fl_strdup("withdrawn");
-      if (reason) {
-        free(host->plugins[i].reason);
-        host->plugins[i].reason = reason;
-      }
+      host->plugins[i].reason = "withdrawn";
       host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
       host->plugins[i].status = FL_PLUGIN_SKIPPED;
       host->plugins[i].impls = 0;

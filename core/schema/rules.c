@@ -17,22 +17,11 @@ typedef struct compiler {
   fl_rules *rules;
 } compiler;
 
-/* Room for one more element behind the n of `array`, which stays valid on failure; its capacity is the power of two
- * from n on. */
-static bool reserve(void **array, uint32_t n, size_t size) {
-  if (n & (n - 1))
-    return true;
-  void *grown = realloc(*array, (n ? 2 * (size_t)n : 1) * size);
-  if (grown)
-    *array = grown;
-  return grown;
-}
-
 static fl_status add_node(fl_expression *e, fl_rule_node added, fl_operand *operand) {
   fl_rules *rules = ((const compiler *)e->context)->rules;
   if (rules->n_nodes == MAX_NODES)
     return fl_scan_fail(&e->scan, e->scan.at, "more than %d terms", MAX_NODES);
-  if (!reserve((void **)&rules->nodes, rules->n_nodes, sizeof added))
+  if (!fl_array_grow(&rules->nodes, rules->n_nodes, sizeof added))
     return fl_error_no_memory();
   rules->nodes[rules->n_nodes] = added;
   operand->node = (uint16_t)rules->n_nodes++;
@@ -113,7 +102,7 @@ static fl_status parse_dimension(compiler *c, fl_rule_alternative *built) {
     return status;
   if (built->n_dimensions == FL_MAX_DIMS)
     return fl_scan_fail(&c->scan, begin, "more than %d dimensions", FL_MAX_DIMS);
-  if (!reserve((void **)&rules->dimensions, rules->n_dimensions, sizeof *rules->dimensions))
+  if (!fl_array_grow(&rules->dimensions, rules->n_dimensions, sizeof *rules->dimensions))
     return fl_error_no_memory();
   rules->dimensions[rules->n_dimensions++] = (fl_rule_dimension){source_from(c, begin), root.node};
   built->n_dimensions++;
@@ -189,7 +178,7 @@ static fl_status parse_alternative(compiler *c) {
   if (status)
     return status;
   built.source = source_from(c, begin);
-  if (!reserve((void **)&rules->alternatives, rules->n_alternatives, sizeof built))
+  if (!fl_array_grow(&rules->alternatives, rules->n_alternatives, sizeof built))
     return fl_error_no_memory();
   rules->alternatives[rules->n_alternatives++] = built;
   return FL_OK;
@@ -212,7 +201,7 @@ static fl_status parse_clause(compiler *c, const char *begin, uint32_t value) {
       return status;
     built.n_alternatives++;
   } while (fl_scan_accept(&c->scan, "or"));
-  if (!reserve((void **)&rules->clauses, rules->n_clauses, sizeof built))
+  if (!fl_array_grow(&rules->clauses, rules->n_clauses, sizeof built))
     return fl_error_no_memory();
   rules->clauses[rules->n_clauses++] = built;
   return FL_OK;

@@ -192,11 +192,11 @@ static fl_status parse_int_list(parser *p, fl_argument *value) {
     fl_status status = parse_int_into(p, &number);
     if (status)
       return status;
-    int64_t *grown = realloc((void *)value->default_value.v.ints, (n + 1) * sizeof *grown);
-    if (!grown)
+    int64_t *ints = (int64_t *)value->default_value.v.ints;
+    if (!fl_array_grow(&ints, n, sizeof *ints))
       return fl_error_no_memory();
-    grown[n] = number;
-    value->default_value = fl_ints(grown, n + 1);
+    ints[n] = number;
+    value->default_value = fl_ints(ints, n + 1);
   }
   add_canonical(p, "]");
   return FL_OK;
@@ -230,13 +230,11 @@ static fl_status add_value(parser *p, bool is_result, fl_argument **value) {
     return fl_scan_fail(&p->scan, p->scan.at, "more than %d %s",
                         is_result ? (int)FL_SCHEMA_MAX_RESULTS : (int)FL_SCHEMA_MAX_VALUES,
                         is_result ? "results" : "arguments and results");
-  fl_argument *grown = realloc(schema->values, (n + 1) * sizeof *grown);
-  if (!grown)
+  if (!fl_array_grow(&schema->values, n, sizeof *schema->values))
     return fl_error_no_memory();
-  schema->values = grown;
-  grown[n] = (fl_argument){.alias = -1};
+  *value = &schema->values[n];
+  **value = (fl_argument){.alias = -1};
   *(is_result ? &schema->n_results : &schema->n_arguments) += 1;
-  *value = &grown[n];
   return FL_OK;
 }
 

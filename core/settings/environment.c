@@ -118,13 +118,12 @@ static bool injected(const char *name) {
 
 static void report_variable(fl_problems *problems, const char *name) {
   const char *hint = fl_setting_foreign(name);
-  char nearest[96];
   if (hint)
     fl_problems_warn(problems, "%s: flhost has no such setting as vllm-plugin-FL has (%s); the variable is ignored",
                      name, hint);
   else
     fl_problems_warn(problems, "%s: unknown variable, ignored%s", name,
-                     fl_did_you_mean(nearest, sizeof nearest, fl_setting_nearest_variable(name)));
+                     fl_suggest(fl_setting_nearest_variable(name)).text);
 }
 
 static bool any_variable(const char *const *environment) {

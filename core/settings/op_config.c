@@ -44,7 +44,6 @@ static bool add_order(fl_problems *problems, fl_place place, const char *op, fl_
   static const char *const kinds[] = {"flagos", "vendor", "reference"};
   const char *word = value, *kind = NULL;
   size_t length = fl_trim(&word, strlen(value));
-  char hint[96];
   fl_strings tokens = {0};
   for (size_t i = 0; i < 3; i++)
     if (strlen(kinds[i]) == length && !strncasecmp(word, kinds[i], length))
@@ -52,7 +51,7 @@ static bool add_order(fl_problems *problems, fl_place place, const char *op, fl_
   if (!kind) {
     fl_problem_fatal(problems, value_place,
                      "Unsupported backend '%s' for op '%s'. Must be one of: flagos, reference, vendor%s", value, op,
-                     fl_did_you_mean(hint, sizeof hint, fl_nearest_word(value, kinds, 3)));
+                     fl_suggest(fl_nearest_word(value, kinds, 3)).text);
     return true;
   }
   bool added = fl_strings_add(&tokens, kind);

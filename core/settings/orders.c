@@ -6,15 +6,9 @@
 
 void fl_orders_add(fl_problems *problems, fl_orders *orders, const char *op, size_t length, fl_strings *tokens,
                    fl_place place) {
-  if (orders->n == orders->capacity) {
-    uint32_t capacity = orders->capacity ? orders->capacity * 2 : 16;
-    fl_order *grown = realloc(orders->items, capacity * sizeof *grown);
-    if (!grown) {
-      problems->no_memory = true;
-      return;
-    }
-    orders->items = grown;
-    orders->capacity = capacity;
+  if (!fl_array_grow(&orders->items, orders->n, sizeof *orders->items)) {
+    problems->no_memory = true;
+    return;
   }
   fl_order order = {.line = place.line, .column = place.column, .rank = orders->n, .absent = !tokens};
   order.op = strndup(op, length);

@@ -15,7 +15,7 @@ typedef struct fl_order {
 
 typedef struct fl_orders {
   fl_order *items; /* once finished: sorted by op, one for each */
-  uint32_t n, capacity;
+  uint32_t n;
 } fl_orders;
 
 /* Adds an order; the tokens become the order's, and are empty again. NULL: the op stands there without a usable order,

@@ -1,6 +1,6 @@
 /*
  * Policies, rules T and P: a policy is built once from its fields, checked, sorted and never changed afterwards, so
- * that it can be shared between threads and compared by value. Relies on text.h only.
+ * that it can be shared between threads and compared by value.
  */
 #include "core/settings/policy.h"
 #include "core/support.h"
@@ -120,11 +120,10 @@ static const char *prefer_word(const char *prefer) {
 }
 
 static fl_status check_prefer(const char *prefer) {
-  char hint[64];
-  return prefer_word(prefer)
-             ? FL_OK
-             : fl_error(FL_EINVAL, "Invalid prefer value: '%s'. Must be one of: flagos, reference, vendor%s", prefer,
-                        fl_did_you_mean(hint, sizeof hint, nearest_among(prefer, kind_words, N_KINDS)));
+  if (prefer_word(prefer))
+    return FL_OK;
+  return fl_error(FL_EINVAL, "Invalid prefer value: '%s'. Must be one of: flagos, reference, vendor%s", prefer,
+                  fl_suggest(nearest_among(prefer, kind_words, N_KINDS)).text);
 }
 
 static fl_status check_present(const char *what, const char *const *names, uint32_t n) {
@@ -171,11 +170,11 @@ static fl_status check_shape(const fl_policy_fields *fields) {
 }
 
 static fl_status check_tokens(const fl_op_order *order) {
-  char hint[FL_TOKEN_ROOM + 32], room[FL_TOKEN_ROOM];
+  char room[FL_TOKEN_ROOM];
   for (uint32_t i = 0; i < order->n_tokens; i++)
     if (!fl_token_valid(order->tokens[i]))
       return fl_error(FL_EINVAL, "op '%s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s", order->op,
-                      order->tokens[i], fl_did_you_mean(hint, sizeof hint, fl_token_nearest(order->tokens[i], room)));
+                      order->tokens[i], fl_suggest(fl_token_nearest(order->tokens[i], room)).text);
   return FL_OK;
 }
 
@@ -192,30 +191,24 @@ static fl_status check_words(const fl_policy_fields *fields) {
   return status;
 }
 
-/* A copy that ends in NULL and is not NULL itself, so that an empty set differs from none. */
-static const char *const *copy_names(const char *const *names, uint32_t *n, bool sorted) {
-  fl_strings list = {0};
-  char **items = NULL;
-  for (uint32_t i = 0; i < *n; i++)
-    if (!fl_strings_add(&list, names[i]))
-      goto out;
-  if (sorted)
-    fl_strings_sort_unique(&list);
-  items = calloc((size_t)list.n + 1, sizeof *items);
-  if (!items)
-    goto out;
-  if (list.n)
-    memcpy(items, list.items, list.n * sizeof *items);
-  *n = list.n;
-  list.n = 0;
-out:
-  fl_strings_free(&list);
-  return (const char *const *)items;
+static int compare_names(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static void free_names(const char *const *names, uint32_t n) {
-  fl_strings list = {(char **)names, n, n};
-  fl_strings_free(&list);
+/* A sorted copy without duplicates, not NULL itself, so that an empty set differs from none. */
+static const char *const *copy_set(fl_arena *arena, const char *const *names, uint32_t *n) {
+  const char **copy = fl_arena_strings(arena, names, *n);
+  uint32_t kept = 0;
+  if (!copy)
+    return NULL;
+  if (*n)
+    qsort(copy, *n, sizeof *copy, compare_names);
+  for (uint32_t i = 0; i < *n; i++)
+    if (!kept || strcmp(copy[kept - 1], copy[i]) != 0)
+      copy[kept++] = copy[i];
+  copy[kept] = NULL;
+  *n = kept;
+  return copy;
 }
 
 /* An order and its place in the caller's list: of several for one op, the last counts. */
@@ -230,32 +223,29 @@ static int compare_orders(const void *a, const void *b) {
   return order ? order : left->place < right->place ? -1 : 1;
 }
 
-static bool copy_orders(fl_policy_fields *to, const fl_policy_fields *from) {
-  bool ok = false;
+static void copy_orders(fl_arena *arena, fl_policy_fields *to, const fl_policy_fields *from) {
   uint32_t n = from->n_per_op;
-  placed_order *placed = calloc((size_t)n + 1, sizeof *placed);
-  fl_op_order *orders = calloc((size_t)n + 1, sizeof *orders);
+  fl_arena scratch = {0};
+  placed_order *placed = fl_arena_array(&scratch, n, sizeof *placed);
+  fl_op_order *orders = fl_arena_array(arena, n, sizeof *orders);
   to->per_op = orders;
-  if (!placed || !orders)
-    goto out;
-  for (uint32_t i = 0; i < n; i++)
+  for (uint32_t i = 0; placed && i < n; i++)
     placed[i] = (placed_order){&from->per_op[i], i};
-  qsort(placed, n, sizeof *placed, compare_orders);
-  for (uint32_t i = 0; i < n; i++) {
-    bool last = i + 1 == n || strcmp(placed[i].order->op, placed[i + 1].order->op);
-    if (!last || !placed[i].order->n_tokens) /* P3: an empty order counts as none */
+  if (placed && n)
+    qsort(placed, n, sizeof *placed, compare_orders);
+  for (uint32_t i = 0; placed && orders && i < n; i++) {
+    const fl_op_order *order = placed[i].order;
+    bool last = i + 1 == n || strcmp(order->op, placed[i + 1].order->op);
+    if (!last || !order->n_tokens) /* P3: an empty order counts as none */
       continue;
-    fl_op_order *copy = &orders[to->n_per_op++];
-    copy->n_tokens = placed[i].order->n_tokens;
-    copy->op = fl_strdup(placed[i].order->op);
-    copy->tokens = copy_names(placed[i].order->tokens, &copy->n_tokens, false);
-    if (!copy->op || !copy->tokens)
-      goto out;
+    orders[to->n_per_op++] = (fl_op_order){
+        .op = fl_arena_string(arena, order->op),
+        .tokens = fl_arena_strings(arena, order->tokens, order->n_tokens),
+        .n_tokens = order->n_tokens,
+    };
   }
-  ok = true;
-out:
-  free(placed);
-  return ok;
+  arena->failed |= scratch.failed;
+  fl_arena_free(&scratch);
 }
 
 static void add_joined(fl_text *text, const char *before, const char *const *names, uint32_t n, char separator) {
@@ -267,7 +257,7 @@ static void add_joined(fl_text *text, const char *before, const char *const *nam
   }
 }
 
-static char *make_fingerprint(const fl_policy_fields *fields) {
+static const char *make_fingerprint(fl_arena *arena, const fl_policy_fields *fields) {
   fl_text text = {0};
   fl_text_add(&text, "prefer=%s;st=%d", fields->prefer, fields->strict);
   if (fields->allow_vendors)
@@ -282,7 +272,7 @@ static char *make_fingerprint(const fl_policy_fields *fields) {
   }
   if (fields->preserve_inputs)
     fl_text_add(&text, ";preserve=1");
-  return fl_text_take(&text);
+  return fl_arena_text(arena, &text);
 }
 
 /* FNV-1a over the fingerprint: equal fields have equal fingerprints. */
@@ -291,21 +281,6 @@ static uint64_t hash_text(const char *text) {
   for (; *text; text++)
     hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
   return hash;
-}
-
-static void free_policy(fl_policy *policy) {
-  if (!policy)
-    return;
-  fl_policy_fields *fields = &policy->fields;
-  for (uint32_t i = 0; fields->per_op && i < fields->n_per_op; i++) {
-    free((char *)fields->per_op[i].op);
-    free_names(fields->per_op[i].tokens, fields->per_op[i].tokens ? fields->per_op[i].n_tokens : 0);
-  }
-  free((void *)fields->per_op);
-  free_names(fields->deny_vendors, fields->deny_vendors ? fields->n_deny_vendors : 0);
-  free_names(fields->allow_vendors, fields->allow_vendors ? fields->n_allow_vendors : 0);
-  free(policy->fingerprint);
-  free(policy);
 }
 
 /* Fields of the caller's header version: what it does not have reads as zero. */
@@ -324,8 +299,8 @@ static fl_status take_fields(const fl_policy_fields *fields, fl_policy_fields *t
 }
 
 static fl_status build(const fl_policy_fields *given, fl_policy **policy) {
-  fl_status status = FL_ENOMEM;
-  fl_policy *made = calloc(1, sizeof *made);
+  fl_arena *arena;
+  fl_policy *made = fl_arena_create(sizeof *made, &arena);
   if (!made)
     return fl_error_no_memory();
   fl_policy_fields *fields = &made->fields;
@@ -335,27 +310,20 @@ static fl_status build(const fl_policy_fields *given, fl_policy **policy) {
   fields->strict = given->strict;
   fields->preserve_inputs = given->preserve_inputs;
   fields->n_deny_vendors = given->n_deny_vendors;
-  fields->deny_vendors = copy_names(given->deny_vendors, &fields->n_deny_vendors, true);
-  if (!fields->deny_vendors)
-    goto out;
+  fields->deny_vendors = copy_set(arena, given->deny_vendors, &fields->n_deny_vendors);
   if (given->allow_vendors) {
     fields->n_allow_vendors = given->n_allow_vendors;
-    fields->allow_vendors = copy_names(given->allow_vendors, &fields->n_allow_vendors, true);
-    if (!fields->allow_vendors)
-      goto out;
+    fields->allow_vendors = copy_set(arena, given->allow_vendors, &fields->n_allow_vendors);
   }
-  if (!copy_orders(fields, given))
-    goto out;
-  made->fingerprint = make_fingerprint(fields);
-  if (!made->fingerprint)
-    goto out;
+  copy_orders(arena, fields, given);
+  if (!arena->failed)
+    made->fingerprint = make_fingerprint(arena, fields);
+  fl_status status = fl_arena_finish(made);
+  if (status)
+    return status;
   made->hash = hash_text(made->fingerprint);
   *policy = made;
-  made = NULL;
-  status = FL_OK;
-out:
-  free_policy(made);
-  return status ? fl_error_no_memory() : FL_OK;
+  return FL_OK;
 }
 
 static fl_status create(const fl_policy_fields *fields, bool words_checked, fl_policy **policy) {
@@ -386,7 +354,7 @@ fl_policy *fl_policy_retain(fl_policy *policy) {
 
 void fl_policy_release(fl_policy *policy) {
   if (policy && atomic_fetch_sub_explicit(&policy->references, 1, memory_order_acq_rel) == 1)
-    free_policy(policy);
+    fl_arena_destroy(policy);
 }
 
 const fl_policy_fields *fl_policy_get_fields(const fl_policy *policy) {
@@ -500,7 +468,8 @@ fl_status fl_policy_with_denied_vendors(const fl_policy *policy, const char *con
   fl_status status = check_vendors("vendors", vendors, n);
   if (status)
     return status;
-  const char **all = calloc((size_t)fields.n_deny_vendors + n + 1, sizeof *all);
+  fl_arena scratch = {0};
+  const char **all = fl_arena_array(&scratch, (size_t)fields.n_deny_vendors + n, sizeof *all);
   if (!all)
     return fl_error_no_memory();
   for (uint32_t i = 0; i < fields.n_deny_vendors; i++)
@@ -510,7 +479,7 @@ fl_status fl_policy_with_denied_vendors(const fl_policy *policy, const char *con
   fields.deny_vendors = all;
   fields.n_deny_vendors += n;
   status = build(&fields, derived);
-  free(all);
+  fl_arena_free(&scratch);
   return status;
 }
 
@@ -522,7 +491,8 @@ fl_status fl_policy_with_op_order(const fl_policy *policy, const char *op, const
     status = check_words(&given);
   if (status)
     return status;
-  fl_op_order *orders = calloc((size_t)fields.n_per_op + 1, sizeof *orders);
+  fl_arena scratch = {0};
+  fl_op_order *orders = fl_arena_array(&scratch, (size_t)fields.n_per_op + 1, sizeof *orders);
   if (!orders)
     return fl_error_no_memory();
   if (fields.n_per_op)
@@ -530,6 +500,6 @@ fl_status fl_policy_with_op_order(const fl_policy *policy, const char *op, const
   orders[fields.n_per_op++] = given.per_op[0]; /* the last order of an op counts */
   fields.per_op = orders;
   status = build(&fields, derived);
-  free(orders);
+  fl_arena_free(&scratch);
   return status;
 }

@@ -6,10 +6,10 @@
 #include <flhost/flhost.h>
 #include <stdatomic.h>
 
-struct fl_policy {
+struct fl_policy { /* made by fl_arena_create */
   _Atomic uint32_t references;
   fl_policy_fields fields; /* owned; per_op sorted by op, vendor sets sorted */
-  char *fingerprint;
+  const char *fingerprint;
   uint64_t hash; /* equal policies have equal hashes */
 };
 

@@ -8,198 +8,109 @@ static const char *const prefer_words[] = {"flagos", "vendor", "reference", NULL
 static const char *const level_words[] = {"DEBUG", "INFO", "WARNING", "ERROR", NULL};
 static const char *const check_words[] = {"error", "warn", "off", NULL};
 
+/* Variable, key, type, words that are allowed or what is expected, value that is built in or what none means, separator
+ * of a list, flags, documentation. */
 const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
     [FL_SETTING_PREFER_ENABLED] =
-        {.variable = "VLLM_FL_PREFER_ENABLED",
-         .type = &fl_type_bool,
-         .builtin = "true",
-         .flags = FL_SETTING_BLANK_COUNTS,
-         .doc = "false turns dispatch off: each op runs its reference implementation, layers are not replaced, and the "
-                "other selection settings are ignored; an op without a reference for the device (attention_backend) "
-                "runs its vendor implementation"},
-    [FL_SETTING_CONFIG] = {.variable = "VLLM_FL_CONFIG",
-                           .type = &fl_type_word,
-                           .expects = "path of a YAML file",
-                           .doc = "policy file; complete: every other source of the settings that have a YAML key is "
-                                  "ignored"},
+        {"VLLM_FL_PREFER_ENABLED", NULL, &fl_type_bool, NULL, NULL, "true", NULL, 0, FL_SETTING_BLANK_COUNTS,
+         "false turns dispatch off: each op runs its reference implementation, layers are not replaced, and the "
+         "other selection settings are ignored; an op without a reference for the device (attention_backend) "
+         "runs its vendor implementation"},
+    [FL_SETTING_CONFIG] = {"VLLM_FL_CONFIG", NULL, &fl_type_word, NULL, "path of a YAML file", NULL, NULL, 0, 0,
+                           "policy file; complete: every other source of the settings that have a YAML key is "
+                           "ignored"},
     [FL_SETTING_PLATFORM] =
-        {.variable = "VLLM_FL_PLATFORM",
-         .type = &fl_type_word,
-         .expects = "name of a platform",
-         .builtin = "auto",
-         .doc = "forces the platform: cpu, or one that a plugin brings, by its name or an alias (cuda or nvidia)"},
-    [FL_SETTING_PREFER] = {.variable = "VLLM_FL_PREFER",
-                           .key = "prefer",
-                           .type = &fl_type_word,
-                           .words = prefer_words,
-                           .builtin = "flagos",
-                           .doc = "kind of implementation that is tried first, flagos, vendor or reference, for ops "
-                                  "without an order of their own; the others follow: it reorders and removes "
-                                  "nothing"},
-    [FL_SETTING_STRICT] = {.variable = "VLLM_FL_STRICT",
-                           .key = "strict",
-                           .type = &fl_type_bool,
-                           .builtin = "0",
-                           .flags = FL_SETTING_PEER_DIGITS,
-                           .doc = "1: the failure of the implementation that was chosen is returned at once, nothing "
-                                  "else is tried; 0: the next one is tried, and the failed one skipped for a while"},
+        {"VLLM_FL_PLATFORM", NULL, &fl_type_word, NULL, "name of a platform", "auto", NULL, 0, 0,
+         "forces the platform: cpu, or one that a plugin brings, by its name or an alias (cuda or nvidia)"},
+    [FL_SETTING_PREFER] = {"VLLM_FL_PREFER", "prefer", &fl_type_word, prefer_words, NULL, "flagos", NULL, 0, 0,
+                           "kind of implementation that is tried first, flagos, vendor or reference, for ops "
+                           "without an order of their own; the others follow: it reorders and removes "
+                           "nothing"},
+    [FL_SETTING_STRICT] = {"VLLM_FL_STRICT", "strict", &fl_type_bool, NULL, NULL, "0", NULL, 0, FL_SETTING_PEER_DIGITS,
+                           "1: the failure of the implementation that was chosen is returned at once, nothing "
+                           "else is tried; 0: the next one is tried, and the failed one skipped for a while"},
     [FL_SETTING_OP_BACKENDS] =
-        {.variable = "VLLM_FL_PER_OP",
-         .key = "op_backends",
-         .type = &fl_type_orders,
-         .doc = "order of an op in place of the preferred one, op1=a|b|c;op2=x|y of the tokens flagos, vendor, "
-                "vendor:NAME, reference (or native), unfused, impl:ID; what is not listed is never tried; an empty "
-                "order counts as none; in YAML a mapping of ops to lists of tokens, or to strings split at |; the last "
-                "order of an op counts, in a file two are an error"},
-    [FL_SETTING_ALLOW_VENDORS] = {.variable = "VLLM_FL_ALLOW_VENDORS",
-                                  .key = "allow_vendors",
-                                  .type = &fl_type_names,
-                                  .expects = "list of vendors",
-                                  .unset = "all",
-                                  .separator = ',',
-                                  .flags = FL_SETTING_EMPTY_IS_ALL | FL_SETTING_NONE_IS_NULL | FL_SETTING_PLAIN_NAMES,
-                                  .doc = "vendors whose implementations may run; all when not set or empty"},
-    [FL_SETTING_DENY_VENDORS] =
-        {.variable = "VLLM_FL_DENY_VENDORS",
-         .key = "deny_vendors",
-         .type = &fl_type_names,
-         .expects = "list of vendors",
-         .separator = ',',
-         .flags = FL_SETTING_PLAIN_NAMES,
-         .doc = "vendors whose implementations may not run; wins over allow_vendors and every token"},
-    [FL_SETTING_USE_FLAGGEMS] = {.variable = "USE_FLAGGEMS",
-                                 .type = &fl_type_bool,
-                                 .builtin = "true",
-                                 .flags = FL_SETTING_BLANK_COUNTS,
-                                 .doc = "false: no implementation of kind flagos is used"},
+        {"VLLM_FL_PER_OP", "op_backends", &fl_type_orders, NULL, NULL, NULL, NULL, 0, 0,
+         "order of an op in place of the preferred one, op1=a|b|c;op2=x|y of the tokens flagos, vendor, "
+         "vendor:NAME, reference (or native), unfused, impl:ID; what is not listed is never tried; an empty "
+         "order counts as none; in YAML a mapping of ops to lists of tokens, or to strings split at |; the last "
+         "order of an op counts, in a file two are an error"},
+    [FL_SETTING_ALLOW_VENDORS] = {"VLLM_FL_ALLOW_VENDORS", "allow_vendors", &fl_type_names, NULL, "list of vendors",
+                                  NULL, "all", ',',
+                                  FL_SETTING_EMPTY_IS_ALL | FL_SETTING_NONE_IS_NULL | FL_SETTING_PLAIN_NAMES,
+                                  "vendors whose implementations may run; all when not set or empty"},
+    [FL_SETTING_DENY_VENDORS] = {"VLLM_FL_DENY_VENDORS", "deny_vendors", &fl_type_names, NULL, "list of vendors", NULL,
+                                 NULL, ',', FL_SETTING_PLAIN_NAMES,
+                                 "vendors whose implementations may not run; wins over allow_vendors and every token"},
+    [FL_SETTING_USE_FLAGGEMS] = {"USE_FLAGGEMS", NULL, &fl_type_bool, NULL, NULL, "true", NULL, 0,
+                                 FL_SETTING_BLANK_COUNTS, "false: no implementation of kind flagos is used"},
     [FL_SETTING_FLAGOS_WHITELIST] =
-        {.variable = "VLLM_FL_FLAGOS_WHITELIST",
-         .key = "flagos_whitelist",
-         .type = &fl_type_names,
-         .expects = "list of ops",
-         .unset = "all",
-         .separator = ',',
-         .flags = FL_SETTING_BLANK_COUNTS | FL_SETTING_NONE_IS_NULL | FL_SETTING_PLAIN_NAMES,
-         .doc = "ops that may use implementations of kind flagos; all when not set, none when empty"},
+        {"VLLM_FL_FLAGOS_WHITELIST", "flagos_whitelist", &fl_type_names, NULL, "list of ops", NULL, "all", ',',
+         FL_SETTING_BLANK_COUNTS | FL_SETTING_NONE_IS_NULL | FL_SETTING_PLAIN_NAMES,
+         "ops that may use implementations of kind flagos; all when not set, none when empty"},
     [FL_SETTING_FLAGOS_BLACKLIST] =
-        {.variable = "VLLM_FL_FLAGOS_BLACKLIST",
-         .key = "flagos_blacklist",
-         .type = &fl_type_names,
-         .expects = "list of ops",
-         .separator = ',',
-         .flags = FL_SETTING_BLANK_COUNTS | FL_SETTING_PLAIN_NAMES,
-         .doc = "ops that may not use implementations of kind flagos; without effect beside flagos_whitelist"},
+        {"VLLM_FL_FLAGOS_BLACKLIST", "flagos_blacklist", &fl_type_names, NULL, "list of ops", NULL, NULL, ',',
+         FL_SETTING_BLANK_COUNTS | FL_SETTING_PLAIN_NAMES,
+         "ops that may not use implementations of kind flagos; without effect beside flagos_whitelist"},
     [FL_SETTING_FLAGOS_BLACKLIST_APPEND] =
-        {.variable = "VLLM_FL_FLAGOS_BLACKLIST_APPEND",
-         .type = &fl_type_names,
-         .expects = "list of ops",
-         .separator = ',',
-         .flags = FL_SETTING_PLAIN_NAMES,
-         .doc = "ops added to whichever flagos blacklist is in force; without effect beside flagos_whitelist"},
-    [FL_SETTING_OOT_ENABLED] = {.variable = "VLLM_FL_OOT_ENABLED",
-                                .type = &fl_type_bool,
-                                .builtin = "1",
-                                .flags = FL_SETTING_BLANK_COUNTS,
-                                .doc = "0: no layer is replaced by an out-of-tree one"},
+        {"VLLM_FL_FLAGOS_BLACKLIST_APPEND", NULL, &fl_type_names, NULL, "list of ops", NULL, NULL, ',',
+         FL_SETTING_PLAIN_NAMES,
+         "ops added to whichever flagos blacklist is in force; without effect beside flagos_whitelist"},
+    [FL_SETTING_OOT_ENABLED] = {"VLLM_FL_OOT_ENABLED", NULL, &fl_type_bool, NULL, NULL, "1", NULL, 0,
+                                FL_SETTING_BLANK_COUNTS, "0: no layer is replaced by an out-of-tree one"},
     [FL_SETTING_OOT_WHITELIST] =
-        {.variable = "VLLM_FL_OOT_WHITELIST",
-         .type = &fl_type_names,
-         .expects = "list of layers",
-         .unset = "all",
-         .separator = ',',
-         .flags = FL_SETTING_BLANK_COUNTS | FL_SETTING_NONE_IS_NULL | FL_SETTING_PLAIN_NAMES,
-         .doc = "layers that may be replaced by out-of-tree ones, by class (RMSNorm) or op (rms_norm); all when not "
-                "set, none when empty"},
+        {"VLLM_FL_OOT_WHITELIST", NULL, &fl_type_names, NULL, "list of layers", NULL, "all", ',',
+         FL_SETTING_BLANK_COUNTS | FL_SETTING_NONE_IS_NULL | FL_SETTING_PLAIN_NAMES,
+         "layers that may be replaced by out-of-tree ones, by class (RMSNorm) or op (rms_norm); all when not "
+         "set, none when empty"},
     [FL_SETTING_OOT_BLACKLIST] =
-        {.variable = "VLLM_FL_OOT_BLACKLIST",
-         .key = "oot_blacklist",
-         .type = &fl_type_names,
-         .expects = "list of layers",
-         .separator = ',',
-         .flags = FL_SETTING_BLANK_COUNTS | FL_SETTING_PLAIN_NAMES,
-         .doc = "layers that may not be replaced by out-of-tree ones, by class (RMSNorm) or op (rms_norm)"},
-    [FL_SETTING_LOG_LEVEL] = {.variable = "VLLM_FL_LOG_LEVEL",
-                              .type = &fl_type_word,
-                              .words = level_words,
-                              .builtin = "INFO",
-                              .doc = "least severe log lines that are written: DEBUG, INFO, WARNING or ERROR"},
-    [FL_SETTING_DISPATCH_DEBUG] = {.variable = "VLLM_FL_DISPATCH_DEBUG",
-                                   .type = &fl_type_bool,
-                                   .builtin = "0",
-                                   .flags = FL_SETTING_BLANK_COUNTS,
-                                   .doc = "1: logs the table of ops and implementations after start, and each "
-                                          "resolution at DEBUG"},
-    [FL_SETTING_SYNCHRONIZE] = {.variable = "VLLM_FL_SYNCHRONIZE",
-                                .type = &fl_type_bool,
-                                .builtin = "0",
-                                .flags = FL_SETTING_BLANK_COUNTS,
-                                .doc = "1: each call waits for the device, so that an error of a kernel is told of the "
-                                       "operator that caused it; slow, for finding errors"},
-    [FL_SETTING_PLUGIN_MODULES] = {.variable = "VLLM_FL_PLUGIN_MODULES",
-                                   .type = &fl_type_names,
-                                   .expects = "list of paths and names",
-                                   .separator = ',',
-                                   .doc = "plugins to load besides those of the plugin directories: paths, or names "
-                                          "that are looked up there, each optionally with :symbol"},
-    [FL_SETTING_CHECK] = {.variable = "VLLM_FL_CHECK",
-                          .type = &fl_type_word,
-                          .words = check_words,
-                          .builtin = "error",
-                          .flags = FL_SETTING_FATAL,
-                          .doc = "what an invalid setting does: error stops the start, warn logs it and reads on as "
-                                 "vllm-plugin-FL does, off says nothing"},
+        {"VLLM_FL_OOT_BLACKLIST", "oot_blacklist", &fl_type_names, NULL, "list of layers", NULL, NULL, ',',
+         FL_SETTING_BLANK_COUNTS | FL_SETTING_PLAIN_NAMES,
+         "layers that may not be replaced by out-of-tree ones, by class (RMSNorm) or op (rms_norm)"},
+    [FL_SETTING_LOG_LEVEL] = {"VLLM_FL_LOG_LEVEL", NULL, &fl_type_word, level_words, NULL, "INFO", NULL, 0, 0,
+                              "least severe log lines that are written: DEBUG, INFO, WARNING or ERROR"},
+    [FL_SETTING_DISPATCH_DEBUG] = {"VLLM_FL_DISPATCH_DEBUG", NULL, &fl_type_bool, NULL, NULL, "0", NULL, 0,
+                                   FL_SETTING_BLANK_COUNTS,
+                                   "1: logs the table of ops and implementations after start, and each "
+                                   "resolution at DEBUG"},
+    [FL_SETTING_SYNCHRONIZE] = {"VLLM_FL_SYNCHRONIZE", NULL, &fl_type_bool, NULL, NULL, "0", NULL, 0,
+                                FL_SETTING_BLANK_COUNTS,
+                                "1: each call waits for the device, so that an error of a kernel is told of the "
+                                "operator that caused it; slow, for finding errors"},
+    [FL_SETTING_PLUGIN_MODULES] = {"VLLM_FL_PLUGIN_MODULES", NULL, &fl_type_names, NULL, "list of paths and names",
+                                   NULL, NULL, ',', 0,
+                                   "plugins to load besides those of the plugin directories: paths, or names "
+                                   "that are looked up there, each optionally with :symbol"},
+    [FL_SETTING_CHECK] = {"VLLM_FL_CHECK", NULL, &fl_type_word, check_words, NULL, "error", NULL, 0, FL_SETTING_FATAL,
+                          "what an invalid setting does: error stops the start, warn logs it and reads on as "
+                          "vllm-plugin-FL does, off says nothing"},
     [FL_SETTING_CUSTOM_OPS] =
-        {.variable = "VLLM_FL_CUSTOM_OPS",
-         .key = "custom_ops",
-         .type = &fl_type_custom_ops,
-         .builtin = "all",
-         .separator = ',',
-         .doc = "vLLM's list of ops that run custom implementations: all or none, then +op and -op; a disabled op runs "
-                "its reference; a name that no op has once the plugins are loaded is an error"},
-    [FL_SETTING_CONFIG_DIR] = {.variable = "VLLM_FL_CONFIG_DIR",
-                               .type = &fl_type_word,
-                               .expects = "directory",
-                               .unset = "the installed one",
-                               .doc = "directory of the platform files PLATFORM.yaml, in place of the installed one"},
-    [FL_SETTING_PLUGIN_PATH] = {.variable = "VLLM_FL_PLUGIN_PATH",
-                                .type = &fl_type_names,
-                                .expects = "absolute directories, separated by colons",
-                                .unset = "the installed one",
-                                .separator = ':',
-                                .flags = FL_SETTING_NONE_IS_NULL,
-                                .doc = "directories that are searched for plugins, in place of the default ones"},
-    [FL_SETTING_OP_CONFIG] = {.variable = "VLLM_FL_OP_CONFIG",
-                              .type = &fl_type_word,
-                              .expects = "path of a JSON file",
-                              .flags = FL_SETTING_OF_OPS,
-                              .doc = "JSON file, op to one of flagos, vendor, reference: the only kind that op tries; "
-                                     "beats VLLM_FL_PER_OP"},
-    [FL_SETTING_FLAGCX_PATH] = {.variable = "FLAGCX_PATH",
-                                .type = &fl_type_word,
-                                .expects = "path",
-                                .doc = "FlagCX library; makes that communicator available"},
-    [FL_SETTING_OPLIST_PATH] = {.variable = "FLAGGEMS_ENABLE_OPLIST_PATH",
-                                .type = &fl_type_word,
-                                .expects = "path",
-                                .doc = "file that lists each op and implementation of kind flagos when it is first "
-                                       "used; never written through a link"},
-    [FL_SETTING_PRESERVE_INPUTS] = {.variable = "",
-                                    .key = "preserve_inputs",
-                                    .type = &fl_type_bool,
-                                    .builtin = "false",
-                                    .doc = "true: what an in-place call overwrites is kept, so that a fallback can "
-                                           "start from it"},
-    [FL_SETTING_RETRY_FIRST] = {.variable = "",
-                                .key = "retry_first_s",
-                                .type = &fl_type_seconds,
-                                .builtin = "1",
-                                .doc = "seconds until an implementation that failed is tried again, doubled at each "
-                                       "failure; 0: never"},
-    [FL_SETTING_RETRY_MAX] = {.variable = "",
-                              .key = "retry_max_s",
-                              .type = &fl_type_seconds,
-                              .builtin = "300",
-                              .doc = "longest time, in seconds, until an implementation that failed is tried again"},
+        {"VLLM_FL_CUSTOM_OPS", "custom_ops", &fl_type_custom_ops, NULL, NULL, "all", NULL, ',', 0,
+         "vLLM's list of ops that run custom implementations: all or none, then +op and -op; a disabled op runs "
+         "its reference; a name that no op has once the plugins are loaded is an error"},
+    [FL_SETTING_CONFIG_DIR] = {"VLLM_FL_CONFIG_DIR", NULL, &fl_type_word, NULL, "directory", NULL, "the installed one",
+                               0, 0, "directory of the platform files PLATFORM.yaml, in place of the installed one"},
+    [FL_SETTING_PLUGIN_PATH] = {"VLLM_FL_PLUGIN_PATH", NULL, &fl_type_names, NULL,
+                                "absolute directories, separated by colons", NULL, "the installed one", ':',
+                                FL_SETTING_NONE_IS_NULL,
+                                "directories that are searched for plugins, in place of the default ones"},
+    [FL_SETTING_OP_CONFIG] = {"VLLM_FL_OP_CONFIG", NULL, &fl_type_word, NULL, "path of a JSON file", NULL, NULL, 0,
+                              FL_SETTING_OF_OPS,
+                              "JSON file, op to one of flagos, vendor, reference: the only kind that op tries; "
+                              "beats VLLM_FL_PER_OP"},
+    [FL_SETTING_FLAGCX_PATH] = {"FLAGCX_PATH", NULL, &fl_type_word, NULL, "path", NULL, NULL, 0, 0,
+                                "FlagCX library; makes that communicator available"},
+    [FL_SETTING_OPLIST_PATH] = {"FLAGGEMS_ENABLE_OPLIST_PATH", NULL, &fl_type_word, NULL, "path", NULL, NULL, 0, 0,
+                                "file that lists each op and implementation of kind flagos when it is first "
+                                "used; never written through a link"},
+    [FL_SETTING_PRESERVE_INPUTS] = {"", "preserve_inputs", &fl_type_bool, NULL, NULL, "false", NULL, 0, 0,
+                                    "true: what an in-place call overwrites is kept, so that a fallback can "
+                                    "start from it"},
+    [FL_SETTING_RETRY_FIRST] = {"", "retry_first_s", &fl_type_seconds, NULL, NULL, "1", NULL, 0, 0,
+                                "seconds until an implementation that failed is tried again, doubled at each "
+                                "failure; 0: never"},
+    [FL_SETTING_RETRY_MAX] = {"", "retry_max_s", &fl_type_seconds, NULL, NULL, "300", NULL, 0, 0,
+                              "longest time, in seconds, until an implementation that failed is tried again"},
 };
 
 /* Names that the peer reads and flhost does not: a hint is more use than a guess at a slip of the keyboard. */
@@ -327,7 +238,6 @@ bool fl_setting_from_text(fl_problems *problems, const fl_setting_row *row, cons
 
 static void report_unknown_key(fl_problems *problems, fl_place place, const char *key) {
   const char *hint = fl_setting_foreign(key), *names[FL_N_SETTINGS];
-  char nearest[64];
   fl_text known = {0};
   if (hint) {
     fl_problem(problems, place, "flhost has no key '%s' as vllm-plugin-FL has: %s", key, hint);
@@ -337,7 +247,7 @@ static void report_unknown_key(fl_problems *problems, fl_place place, const char
   for (size_t i = 0; i < n; i++)
     fl_text_add(&known, "%s%s", i ? ", " : "", names[i]);
   fl_problem(problems, place, "unknown key '%s', expected one of %s%s", key, fl_text_get(&known),
-             fl_did_you_mean(nearest, sizeof nearest, fl_setting_nearest_key(key)));
+             fl_suggest(fl_setting_nearest_key(key)).text);
   fl_text_free(&known);
 }
 

@@ -13,8 +13,6 @@
 #include <string.h>
 #include <strings.h>
 
-enum { HINT_SIZE = FL_TOKEN_ROOM + 32 };
-
 /* One word of the list, in any case. */
 static bool is_one_of(const char *word, const char *const *words) {
   for (; *words; words++)
@@ -62,7 +60,6 @@ static bool read_bool(fl_problems *problems, const fl_setting_row *row, const fl
   const char *text = source->text;
   bool in_file = source->node;
   bool as_peer = !in_file && problems->check != FL_CHECK_ERROR && row->flags & FL_SETTING_PEER_DIGITS;
-  char hint[HINT_SIZE];
   value->flag = in_file && fl_yaml_truth(source->node);
   if (!text)
     wrong_kind(problems, row, source->place, source->node, "true or false");
@@ -77,8 +74,7 @@ static bool read_bool(fl_problems *problems, const fl_setting_row *row, const fl
     value->flag = false;
   else
     invalid(problems, row, source->place, "'%s' is not a boolean, expected %s%s", text,
-            in_file ? "true or false" : "1, true, 0 or false",
-            fl_did_you_mean(hint, sizeof hint, nearest_boolean(text)));
+            in_file ? "true or false" : "1, true, 0 or false", fl_suggest(nearest_boolean(text)).text);
   return true;
 }
 
@@ -106,11 +102,10 @@ static const char *nearest_word(const char *word, const char *const *words) {
 
 static bool not_a_word(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source) {
   fl_text allowed = {0};
-  char hint[HINT_SIZE];
   for (const char *const *known = row->words; *known; known++)
     fl_text_add(&allowed, "%s%s", known == row->words ? "" : ", ", *known);
   invalid(problems, row, source->place, "'%s' is not one of %s%s", source->text, fl_text_get(&allowed),
-          fl_did_you_mean(hint, sizeof hint, nearest_word(source->text, row->words)));
+          fl_suggest(nearest_word(source->text, row->words)).text);
   fl_text_free(&allowed);
   return false;
 }
@@ -172,6 +167,17 @@ const fl_setting_type fl_type_seconds = {"seconds", read_seconds, seconds_to_jso
 
 /* --------------------------------------------------------------------------------------------------------- lists */
 
+/* The token that `vendor: cuda` in a list was meant to be, which is a mapping to YAML; NULL: no such. */
+static const char *meant_by_mapping(fl_yaml *yaml, const fl_yaml_node *item, char room[FL_TOKEN_ROOM]) {
+  if (fl_yaml_kind_of(item) != FL_YAML_MAP || fl_yaml_count(item) != 1)
+    return NULL;
+  const fl_yaml_node *value = fl_yaml_value(yaml, item, 0);
+  if (fl_yaml_kind_of(value) == FL_YAML_LIST || fl_yaml_kind_of(value) == FL_YAML_MAP)
+    return NULL;
+  int length = snprintf(room, FL_TOKEN_ROOM, "%s:%s", fl_yaml_text(fl_yaml_key(yaml, item, 0)), fl_yaml_text(value));
+  return length < FL_TOKEN_ROOM && fl_token_valid(room) ? room : NULL;
+}
+
 /*
  * An item of a YAML list as the peer reads it: str(x).strip(), and left out when Python takes it for false. A name that
  * YAML takes for something else (`no`, `null`) is reported, since nobody means that.
@@ -181,7 +187,9 @@ static void add_item(fl_problems *problems, const fl_setting_row *row, fl_yaml *
   fl_yaml_kind kind = fl_yaml_kind_of(item);
   fl_place place = fl_yaml_place(yaml, item);
   if (kind == FL_YAML_LIST || kind == FL_YAML_MAP) {
-    wrong_kind(problems, row, place, item, "a name");
+    char room[FL_TOKEN_ROOM];
+    const char *meant = row->type == &fl_type_orders ? meant_by_mapping(yaml, item, room) : NULL;
+    invalid(problems, row, place, "found %s, expected a name%s", fl_yaml_kind_name(kind), fl_suggest(meant).text);
     return;
   }
   bool truth = fl_yaml_truth(item);
@@ -280,14 +288,13 @@ static bool contradicts(const fl_strings *names, uint32_t index) {
 static void check_custom_ops(fl_problems *problems, fl_place place, fl_strings *names) {
   static const char *const modes[] = {"all", "none"};
   bool mode_seen = false;
-  char hint[HINT_SIZE];
   for (uint32_t i = 0; i < names->n;) {
     const char *item = names->items[i];
     if (!is_mode(item) && ((*item != '+' && *item != '-') || !item[1]))
       fl_problem(problems, place,
                  "Invalid syntax '%s' for custom op, must be 'all', 'none', '+op' or '-op' (where 'op' is the "
                  "registered op name)%s",
-                 item, fl_did_you_mean(hint, sizeof hint, fl_nearest_word(item, modes, 2)));
+                 item, fl_suggest(fl_nearest_word(item, modes, 2)).text);
     else if (is_mode(item) && mode_seen)
       fl_problem(problems, place, "custom_ops can contain only one base mode: 'all' or 'none'");
     else if (contradicts(names, i))
@@ -317,21 +324,22 @@ const fl_setting_type fl_type_custom_ops = {"list", read_custom_ops, names_to_js
 /* -------------------------------------------------------------------------------------------------------- orders */
 
 /* What to write in place of a token that is none: the nearest, unless several stand there as if in another list. */
-static const char *token_hint(char hint[HINT_SIZE], const char *token) {
+static fl_suggestion suggest_token(const char *token) {
   char room[FL_TOKEN_ROOM];
-  if (strpbrk(token, ",|"))
-    return strchr(token, ',') ? "; tokens are separated by '|'" : "; in a list each is an item";
-  return fl_did_you_mean(hint, HINT_SIZE, fl_token_nearest(token, room));
+  if (strchr(token, ','))
+    return (fl_suggestion){"; tokens are separated by '|'"};
+  if (strchr(token, '|'))
+    return (fl_suggestion){"; in a list each is an item"};
+  return fl_suggest(fl_token_nearest(token, room));
 }
 
 /* Those from `first` on, which stand at `place`. */
 static void check_tokens(fl_problems *problems, fl_place place, const char *op, size_t length, const fl_strings *tokens,
                          uint32_t first) {
-  char hint[HINT_SIZE];
   for (uint32_t i = first; i < tokens->n; i++)
     if (!fl_token_valid(tokens->items[i]))
       fl_problem(problems, place, "op '%.*s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s", (int)length, op,
-                 tokens->items[i], token_hint(hint, tokens->items[i]));
+                 tokens->items[i], suggest_token(tokens->items[i]).text);
 }
 
 /* Tokens in one string. */

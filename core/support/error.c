@@ -62,6 +62,22 @@ fl_status fl_error_no_memory(void) {
   return fl_error(FL_ENOMEM, "out of memory");
 }
 
+void fl_error_clear(void) {
+  last_status = FL_OK;
+  no_memory = false;
+  if (message)
+    *message = 0;
+}
+
+void fl_error_keep(fl_kept_error *kept) {
+  kept->status = last_status;
+  snprintf(kept->message, sizeof kept->message, "%s", fl_error_message());
+}
+
+fl_status fl_error_restore(const fl_kept_error *kept) {
+  return fl_error(kept->status, "%s", kept->message);
+}
+
 const char *fl_error_message(void) {
   return no_memory ? "out of memory" : message ? message : "";
 }

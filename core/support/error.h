@@ -19,6 +19,19 @@ void fl_error_at_thread_end(void (*leave)(void));
 /* Sets the status alone: the message is in the buffer already. Gives back `status`. */
 fl_status fl_error_note(fl_status status);
 
+/* As if nothing had failed: no message, FL_OK. */
+void fl_error_clear(void);
+
+/* An error that is kept while something is done that may fail for reasons of its own. */
+typedef struct fl_kept_error {
+  fl_status status;
+  char message[FL_ERROR_MAX];
+} fl_kept_error;
+
+void fl_error_keep(fl_kept_error *kept);
+/* Puts it back. Gives back its status. */
+fl_status fl_error_restore(const fl_kept_error *kept);
+
 /* The out-of-memory error: no allocation. */
 fl_status fl_error_no_memory(void);
 

@@ -70,13 +70,6 @@ char *fl_place_origin(fl_problems *problems, fl_place place) {
   return origin;
 }
 
-const char *fl_did_you_mean(char *buffer, size_t size, const char *nearest) {
-  *buffer = 0;
-  if (nearest)
-    snprintf(buffer, size, "; did you mean '%s'?", nearest);
-  return buffer;
-}
-
 /* Lines that were left out because the message was full. */
 static void add_rest(fl_problems *problems) {
   uint32_t shown = 1;

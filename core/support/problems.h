@@ -37,9 +37,6 @@ void fl_problems_warn(fl_problems *problems, const char *format, ...) FL_PRINTF(
 /* "policy.yaml:3", "VLLM_FL_PREFER": malloc'ed; NULL is noted as out of memory. */
 char *fl_place_origin(fl_problems *problems, fl_place place);
 
-/* "; did you mean 'vendor'?" into `buffer` when `nearest` is a word, else "". Gives `buffer`. */
-const char *fl_did_you_mean(char *buffer, size_t size, const char *nearest);
-
 /* FL_OK, FL_ENOMEM, or FL_ECONFIG with every error in the thread's message, one a line. Frees what was collected. */
 fl_status fl_problems_finish(fl_problems *problems);
 

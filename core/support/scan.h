@@ -81,8 +81,7 @@ static inline fl_status fl_scan_unexpected(fl_scanner *scanner, const char *expe
       length++;
   snprintf(found, sizeof found, "%.*s", (int)length, scanner->at);
   const char *nearest = words ? fl_nearest_word(found, words, n) : NULL;
-  return fl_scan_fail(scanner, scanner->at, "found '%s', expected %s%s%s%s", found, expected,
-                      nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  return fl_scan_fail(scanner, scanner->at, "found '%s', expected %s%s", found, expected, fl_suggest(nearest).text);
 }
 
 #endif

@@ -292,6 +292,17 @@ const char *fl_nearest_beginning(const char *word, const char *const *words, siz
   return NULL;
 }
 
+fl_suggestion fl_suggest(const char *nearest) {
+  fl_suggestion suggestion = {""};
+  if (nearest)
+    snprintf(suggestion.text, sizeof suggestion.text, "; did you mean '%s'?", nearest);
+  return suggestion;
+}
+
+fl_suggestion fl_suggest_among(const char *word, const fl_strings *words) {
+  return fl_suggest(fl_nearest_word(word, (const char *const *)words->items, words->n));
+}
+
 char *fl_strdup(const char *string) {
   if (!string)
     return NULL;

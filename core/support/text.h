@@ -43,6 +43,17 @@ bool fl_split(fl_strings *list, const char *string, char separator);
  * in any case; NULL: none. */
 const char *fl_nearest_beginning(const char *word, const char *const *words, size_t n);
 
+/* What a message ends with when a word is unknown: "; did you mean 'vendor'?", or "" when none is near. By value, so
+ * that it needs no buffer: fl_error(…, "no op '%s'%s", name, fl_suggest(nearest).text). */
+typedef struct fl_suggestion {
+  char text[FL_NAME_MAX + 40];
+} fl_suggestion;
+
+/* `nearest` may be NULL. */
+fl_suggestion fl_suggest(const char *nearest);
+/* The nearest of the list. */
+fl_suggestion fl_suggest_among(const char *word, const fl_strings *words);
+
 /* Length of `*string` without the white space around it; `*string` is moved to the first byte. White space is what
  * Python's str.strip() strips: Unicode's too, in UTF-8. */
 size_t fl_trim(const char **string, size_t length);

@@ -1,5 +1,6 @@
 /* Threads, reading, reclaiming, fork: see thread.h. */
 #include "core/support/thread.h"
+#include "core/support/array.h"
 
 #include "core/support/error.h"
 
@@ -240,20 +241,10 @@ uint32_t fl_count_new(void) {
   while (id < counts.n && counts.used[id])
     id++;
   if (id == counts.n) {
-    uint32_t n = counts.n ? counts.n * 2 : 64;
-    uint64_t *ended = realloc(counts.ended, n * sizeof *ended);
-    if (ended)
-      counts.ended = ended;
-    bool *used = ended ? realloc(counts.used, n * sizeof *used) : NULL;
-    if (used)
-      counts.used = used;
-    if (used) {
-      memset(ended + counts.n, 0, (n - counts.n) * sizeof *ended);
-      memset(used + counts.n, 0, (n - counts.n) * sizeof *used);
-      counts.n = n;
-    } else {
+    if (fl_array_grow(&counts.ended, id, sizeof *counts.ended) && fl_array_grow(&counts.used, id, sizeof *counts.used))
+      counts.ended[counts.n++] = 0;
+    else
       id = UINT32_MAX;
-    }
   }
   if (id != UINT32_MAX) {
     counts.used[id] = true;

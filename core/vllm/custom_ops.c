@@ -58,9 +58,8 @@ int32_t fl_dispatch_device(const char *name) {
   for (size_t i = 0; i < N; i++)
     if (!strcmp(name, names[i]))
       return devices[i];
-  char hint[64];
   fl_error(FL_EINVAL, "'%s' is no name of dispatch, expected cuda, hip, xpu, cpu, tpu, oot or native%s", name,
-           fl_did_you_mean(hint, sizeof hint, fl_nearest_word(name, names, N)));
+           fl_suggest(fl_nearest_word(name, names, N)).text);
   return -1;
 }
 
@@ -68,12 +67,10 @@ int32_t fl_dispatch_device(const char *name) {
 
 /* +op or -op */
 static void check_directive(fl_problems *problems, const char *origin, const char *directive, const fl_strings *ops) {
-  char hint[FL_NAME_MAX + 32];
   const char *name = directive + 1;
   if (!fl_strings_has(ops, name))
     fl_problem(problems, (fl_place){.source = origin}, "custom_ops: '%s' has no effect: no op '%s' is registered%s",
-               directive, name,
-               fl_did_you_mean(hint, sizeof hint, fl_nearest_word(name, (const char *const *)ops->items, ops->n)));
+               directive, name, fl_suggest_among(name, ops).text);
 }
 
 /* Ops may be missing that a plugin would have brought, and the engine may bring some. */

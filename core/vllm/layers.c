@@ -7,7 +7,6 @@
 #include "core/support.h"
 
 #include <flhost/vllm.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* May the layer be replaced? If not, why. */
@@ -45,15 +44,13 @@ bool fl_is_oot_allowed(fl_host *host, const char *name) {
 
 /* FL_ENOENT, with the nearest class. The host's lock is held. */
 static fl_status no_such_class(const fl_host *host, const char *class) {
-  char hint[FL_NAME_MAX + 32];
   fl_strings names = {0};
   fl_layer layer;
   for (fl_layers all = {.host = host}; fl_layers_next(&all, &layer);)
     if (!fl_strings_add(&names, layer.class))
       break; /* the hint may then be missing */
   fl_status status =
-      fl_error(FL_ENOENT, "no op replaces a layer class '%s'%s", class,
-               fl_did_you_mean(hint, sizeof hint, fl_nearest_word(class, (const char *const *)names.items, names.n)));
+      fl_error(FL_ENOENT, "no op replaces a layer class '%s'%s", class, fl_suggest_among(class, &names).text);
   fl_strings_free(&names);
   return status;
 }
@@ -83,23 +80,23 @@ const char *fl_oot_op(fl_host *host, const char *class) {
   return op ? op->name : NULL; /* an op stays */
 }
 
-bool fl_layers_of(const fl_host *host, const char *op, fl_strings *strings, fl_replaced **replaced, uint32_t *n) {
+const fl_replaced *fl_layers_of(const fl_host *host, const char *op, fl_arena *arena, uint32_t *n) {
   fl_layer layer;
-  bool added = true;
   uint32_t most = 0;
   for (fl_layers all = {.host = host}; fl_layers_next(&all, &layer);)
     most += !strcmp(layer.op, op);
+  fl_replaced *replaced = fl_arena_array(arena, most, sizeof *replaced);
   *n = 0;
-  *replaced = calloc(most + 1, sizeof **replaced);
-  for (fl_layers all = {.host = host}; *replaced && added && fl_layers_next(&all, &layer);) {
+  for (fl_layers all = {.host = host}; replaced && fl_layers_next(&all, &layer);) {
     char reason[FL_ERROR_MAX] = "";
     if (strcmp(layer.op, op) != 0)
       continue;
     bool allowed = is_allowed(host->config, &layer, reason, sizeof reason);
-    added = fl_strings_add(strings, layer.class) && fl_strings_add(strings, reason);
-    if (added)
-      (*replaced)[(*n)++] =
-          (fl_replaced){strings->items[strings->n - 2], allowed, allowed ? NULL : strings->items[strings->n - 1]};
+    replaced[(*n)++] = (fl_replaced){
+        .class_name = fl_arena_string(arena, layer.class),
+        .allowed = allowed,
+        .reason = allowed ? NULL : fl_arena_string(arena, reason),
+    };
   }
-  return *replaced && added;
+  return replaced;
 }

@@ -6,7 +6,7 @@
 
 /* The op that replaces a class, ready or not, whether or not that is allowed; NULL, with a message. */
 fl_op *fl_layer_op(fl_host *host, const char *class);
-/* The layers that an op replaces (malloc'ed; strings are added to `strings`). false: out of memory. */
-bool fl_layers_of(const fl_host *host, const char *op, fl_strings *strings, fl_replaced **replaced, uint32_t *n);
+/* The layers that an op replaces. */
+const fl_replaced *fl_layers_of(const fl_host *host, const char *op, fl_arena *arena, uint32_t *n);
 
 #endif

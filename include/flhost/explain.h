@@ -50,17 +50,26 @@ typedef struct fl_replaced {
 
 /* Why an op resolves as it does: candidates in the order they are tried, then the rejected ones. */
 typedef struct fl_explanation {
+  uint32_t size; /* sizeof(fl_explanation) of the library */
   const char *op;
   const char *const *order; /* tokens */
   uint32_t n_order;
   const char *order_origin; /* "VLLM_FL_PER_OP", "policy.yaml:4", … */
   const char *selected;     /* impl_id or NULL */
   const char *error;        /* NULL, or why nothing is selected */
-  const fl_explained *impls;
-  uint32_t n_impls;
-  const fl_replaced *replaces;
-  uint32_t n_replaces;
+  const void *impls;        /* fl_explained_at */
+  uint32_t n_impls, impl_size;
+  const void *replaces; /* fl_replaced_at */
+  uint32_t n_replaces, replaced_size;
 } fl_explanation;
+
+/* Implementation i, layer i; NULL: there are fewer. */
+static inline const fl_explained *fl_explained_at(const fl_explanation *explanation, uint32_t i) {
+  return (const fl_explained *)fl_item_at(explanation->impls, explanation->n_impls, explanation->impl_size, i);
+}
+static inline const fl_replaced *fl_replaced_at(const fl_explanation *explanation, uint32_t i) {
+  return (const fl_replaced *)fl_item_at(explanation->replaces, explanation->n_replaces, explanation->replaced_size, i);
+}
 
 /* `op` may also be the name of a layer class that an op replaces. The caller frees it. FL_ENOENT: no such op;
  * FL_EINVAL: no such device type. */

@@ -18,9 +18,15 @@ typedef struct fl_failed_impl {
 
 /* Several of them. */
 typedef struct fl_failed_impls {
-  const fl_failed_impl *impls;
-  uint32_t n;
+  uint32_t size; /* sizeof(fl_failed_impls) of the library */
+  uint32_t n, item_size;
+  const void *items; /* fl_failed_impl_at */
 } fl_failed_impls;
+
+/* Item i of the list; NULL: there are fewer. */
+static inline const fl_failed_impl *fl_failed_impl_at(const fl_failed_impls *list, uint32_t i) {
+  return (const fl_failed_impl *)fl_item_at(list->items, list->n, list->item_size, i);
+}
 
 /* Impls that are skipped because they failed, of one op or (NULL) all. The caller frees the list. FL_ENOENT: no such
  * op.

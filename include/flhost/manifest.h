@@ -51,17 +51,23 @@ typedef struct fl_manifest_row {
  * implementation of the engine's own is known by name alone.
  */
 typedef struct fl_manifest {
+  uint32_t size;       /* sizeof(fl_manifest) of the library */
   const char *library; /* fl_version() */
   int32_t device_type;
   const char *policy; /* fingerprint */
-  const fl_manifest_row *rows;
-  uint32_t n_rows;
+  const void *rows;   /* fl_manifest_row_at */
+  uint32_t n_rows, row_size;
   const char *const *without; /* ops with an implementation for the device type of which none may run; by name */
   uint32_t n_without;
   const char *text;
   const char *sha256;  /* 64 hex digits; NULL if a plugin's file has no build id: nothing would tell its builds apart */
   const char *problem; /* then: which plugin, and what to do; else NULL */
 } fl_manifest;
+
+/* Row i; NULL: there are fewer. */
+static inline const fl_manifest_row *fl_manifest_row_at(const fl_manifest *manifest, uint32_t i) {
+  return (const fl_manifest_row *)fl_item_at(manifest->rows, manifest->n_rows, manifest->row_size, i);
+}
 
 /*
  * Under the policy in force in this thread; an implementation that calls skip because it failed is left out. Unless the

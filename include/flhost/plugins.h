@@ -17,16 +17,22 @@ typedef struct fl_plugin_info {
   const char *abi;                                      /* "0.2", "" where unknown */
   const char *status;                                   /* "loaded", "unavailable", "skipped", "failed", "deferred" */
   const char *reason; /* why that; of a loaded one what is missing of it, "" if nothing: implementations that are not
-                         available, rows that were refused */
+                         available, or were not asked since their vendor is denied; rows that were refused */
   double load_us;     /* time that loading took, microseconds */
   uint32_t impls;     /* number of implementations that it registered */
 } fl_plugin_info;
 
-/* Several of them. */
+/* All of them. */
 typedef struct fl_plugins {
-  const fl_plugin_info *plugins;
-  uint32_t n;
+  uint32_t size; /* sizeof(fl_plugins) of the library */
+  uint32_t n, item_size;
+  const void *items; /* fl_plugin_at */
 } fl_plugins;
+
+/* Item i of the list; NULL: there are fewer. */
+static inline const fl_plugin_info *fl_plugin_at(const fl_plugins *list, uint32_t i) {
+  return (const fl_plugin_info *)fl_item_at(list->items, list->n, list->item_size, i);
+}
 
 /*
  * Every plugin that was found, in the order of loading. The caller frees the list. One that says in its file which ops

@@ -17,17 +17,21 @@ FL_API fl_status fl_register_impl(fl_host *host, const fl_impl *impl);
 
 /* One registered implementation. */
 typedef struct fl_impl_info {
+  uint32_t size;                                              /* sizeof(fl_impl_info) of the library */
   const char *op_name, *impl_id, *vendor, *plugin, *min_arch; /* vendor, min_arch: NULL if none */
   fl_kind kind;
   int32_t priority;
   uint32_t flags, dtypes;
   uint64_t devices;
-  bool available;
-  const char *reason;     /* why it is not available, else NULL */
+  bool available;         /* false also where it was not asked */
+  const char *reason;     /* why it is not available, or was not asked; else NULL */
   bool has_supports_args; /* it has that function; without, it is said to take all calls */
+  bool asked; /* whether it is available; an implementation whose vendor is denied, or not allowed, is not */
 } fl_impl_info;
 
-/* What is registered at one moment. Stays as it is until released, whatever happens to the host's registry. */
+/* What is registered at one moment, and available: of those that the policy in force in this thread lets in,
+ * is_available is asked if it was not before. Stays as it is until released, whatever happens to the host's registry.
+ */
 typedef struct fl_snapshot fl_snapshot;
 FL_API fl_snapshot *fl_registry_snapshot(fl_host *host);
 FL_API void fl_snapshot_release(fl_snapshot *snapshot);

@@ -19,11 +19,17 @@ typedef struct fl_setting {
   const char *doc;      /* one line */
 } fl_setting;
 
-/* Several of them. */
+/* All of them. */
 typedef struct fl_settings {
-  const fl_setting *settings;
-  uint32_t n;
+  uint32_t size; /* sizeof(fl_settings) of the library */
+  uint32_t n, item_size;
+  const void *items; /* fl_setting_at */
 } fl_settings;
+
+/* Item i of the list; NULL: there are fewer. */
+static inline const fl_setting *fl_setting_at(const fl_settings *list, uint32_t i) {
+  return (const fl_setting *)fl_item_at(list->items, list->n, list->item_size, i);
+}
 
 /* Every setting in force and where it comes from. The caller frees it. */
 FL_API fl_status fl_get_settings(fl_host *host, fl_settings **settings);

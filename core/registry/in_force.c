@@ -1,0 +1,52 @@
+/* The policy in force in a thread: see in_force.h. */
+#include "core/registry/in_force.h"
+
+#include <string.h>
+
+const fl_scope *fl_scope_innermost(const fl_host *host) {
+  const fl_scope *scope = fl_self.scope;
+  while (scope && scope->host != host)
+    scope = scope->outer;
+  return scope;
+}
+
+fl_policy *fl_scope_policy(fl_host *host, bool *scoped) {
+  const fl_scope *scope = fl_scope_innermost(host);
+  *scoped = scope != NULL;
+  return scope ? scope->policy : host->policy;
+}
+
+fl_policy *fl_vendor_filter(fl_host *host) {
+  bool scoped;
+  return host->config && host->config->values[FL_SETTING_PREFER_ENABLED].flag ? fl_scope_policy(host, &scoped) : NULL;
+}
+
+fl_policy *fl_vendor_filter_take(fl_host *host) {
+  pthread_mutex_lock(&host->lock);
+  fl_policy *filter = fl_policy_retain(fl_vendor_filter(host));
+  pthread_mutex_unlock(&host->lock);
+  return filter;
+}
+
+bool fl_keeps_out(const fl_policy *filter, const fl_impl_record *impl) {
+  return filter && impl->kind == FL_KIND_VENDOR && !fl_policy_vendor_allowed(filter, impl->vendor);
+}
+
+void fl_kept_out_reason(const fl_host *host, const fl_policy *filter, bool scoped, const fl_impl_record *impl,
+                        fl_text *reason) {
+  const fl_policy_fields *fields = &filter->fields;
+  bool denied = false;
+  for (uint32_t i = 0; i < fields->n_deny_vendors; i++)
+    denied |= !strcmp(fields->deny_vendors[i], impl->vendor);
+  fl_setting_id setting = denied ? FL_SETTING_DENY_VENDORS : FL_SETTING_ALLOW_VENDORS;
+  fl_text_add(reason, "vendor '%s' is %s (%s: %s)", impl->vendor, denied ? "denied" : "not allowed",
+              denied ? "deny_vendors" : "allow_vendors", fl_policy_origin(host, setting, scoped));
+}
+
+const char *fl_policy_origin(const fl_host *host, fl_setting_id setting, bool scoped) {
+  if (scoped)
+    return "the thread's scope";
+  if (host->policy_is_set || !host->config)
+    return "fl_set_global_policy";
+  return fl_config_origin(host->config, setting);
+}

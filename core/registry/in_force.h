@@ -1,0 +1,31 @@
+/*
+ * The policy in force in a thread: which it is, where its fields come from, and whose implementations it keeps out.
+ * Unless it says otherwise the host's lock is held around a function.
+ */
+#ifndef FLHOST_CORE_REGISTRY_IN_FORCE_H
+#define FLHOST_CORE_REGISTRY_IN_FORCE_H
+
+#include "core/registry/records.h"
+
+/* The thread's innermost scope in the host; NULL: it is in none. No lock is needed. */
+const fl_scope *fl_scope_innermost(const fl_host *host);
+
+/* Of that scope, else the host's own. Not retained. */
+fl_policy *fl_scope_policy(fl_host *host, bool *scoped);
+
+/* The policy that filters vendors (P4): the one in force. NULL: none does, since dispatch is off. */
+fl_policy *fl_vendor_filter(fl_host *host);
+/* The same, retained. The lock must not be held. */
+fl_policy *fl_vendor_filter_take(fl_host *host);
+
+/* Does the filter (NULL: none) keep an implementation out? It is not asked for anything then. No lock is needed. */
+bool fl_keeps_out(const fl_policy *filter, const fl_impl_record *impl);
+
+/* "vendor 'acme' is denied (deny_vendors: VLLM_FL_DENY_VENDORS)". */
+void fl_kept_out_reason(const fl_host *host, const fl_policy *filter, bool scoped, const fl_impl_record *impl,
+                        fl_text *reason);
+
+/* Where a field of the policy in force comes from. */
+const char *fl_policy_origin(const fl_host *host, fl_setting_id setting, bool scoped);
+
+#endif
