@@ -121,11 +121,12 @@ fl_status timed_call_plan(timed_call *call, fl_host *host, DLDevice device, fl_o
   call->n_values = call->n_arguments + fl_op_result_count(op);
   fl_status status = allocate(call) ? FL_OK : FL_ENOMEM;
   if (!status)
-    status = fl_generate_bench_inputs(op, dtype, sizes, number, call->inputs, call->n_arguments, &call->n_calls);
+    status = fl_generate_bench_inputs(op, dtype, sizes, number, call->inputs, call->n_arguments, sizeof(fl_input),
+                                      &call->n_calls);
   if (!status) {
     set_values(call, 0, call->n_arguments);
     fl_call planned = {.size = sizeof planned, .count = call->n_arguments, .values = call->values};
-    status = fl_infer(op, &planned, call->results, call->n_values - call->n_arguments);
+    status = fl_infer(op, &planned, call->results, call->n_values - call->n_arguments, sizeof(fl_tensor_spec));
     if (!status)
       status = fl_op_cost(op, &planned, &call->cost);
   }

@@ -139,6 +139,9 @@ const char *cli_dtype_bit_name(uint32_t dtype);
 /* DLPack's numbers for one of FL_FLOAT32…; zeros for another number. */
 DLDataType cli_dtype_of_bit(uint32_t dtype);
 
+/* fl_op_tolerance as a struct. */
+fl_tolerance cli_tolerance(const fl_op *op, DLDataType dtype);
+
 const char *cli_kind_name(fl_kind kind);
 
 /* What an op says of the bytes that a call moves: "default" where it says nothing of its own. */

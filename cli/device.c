@@ -102,7 +102,7 @@ fl_status device_workspace(device_memory *workspace, fl_host *host, DLDevice dev
   size_t size = 0;
   call->workspace = NULL;
   call->workspace_size = 0;
-  if (fl_workspace(op, call, &size) || !size)
+  if (fl_workspace_size(op, call, &size) || !size)
     return FL_OK;
   if (workspace->size < size) {
     device_memory_free(workspace);

@@ -107,6 +107,12 @@ DLDataType cli_dtype_of_bit(uint32_t dtype) {
   return type ? type->dtype : (DLDataType){0};
 }
 
+fl_tolerance cli_tolerance(const fl_op *op, DLDataType dtype) {
+  fl_tolerance tolerance = {0};
+  fl_op_tolerance(op, dtype, &tolerance.atol, &tolerance.rtol);
+  return tolerance;
+}
+
 const char *cli_dtype_bit_name(uint32_t dtype) {
   const fl_element_type *type = fl_element_type_of_bit(dtype);
   return type ? type->name : "unknown";

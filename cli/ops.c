@@ -39,7 +39,7 @@ static json_t *op_json(fl_host *host, const fl_op *op, const fl_snapshot *snapsh
   for (uint32_t i = 0; i < fl_snapshot_impl_count(snapshot, index); i++)
     impls = cli_json_append(impls, impl_json(host, fl_snapshot_impl(snapshot, index, i)));
   for (size_t i = 0; i < sizeof tolerance_types / sizeof *tolerance_types; i++) {
-    fl_tolerance bound = fl_op_tolerance(op, tolerance_types[i].dtype);
+    fl_tolerance bound = cli_tolerance(op, tolerance_types[i].dtype);
     json_object_set_new(tolerance, tolerance_types[i].name,
                         json_pack("{s:f, s:f}", "atol", bound.atol, "rtol", bound.rtol));
   }
@@ -139,7 +139,7 @@ static int print_op(const fl_op *op, const fl_snapshot *snapshot, uint32_t index
   add_fact(&facts, "bytes:", cli_op_bytes(op));
   add_fact(&facts, "operations:", fl_op_flops(op));
   for (size_t i = 0; i < sizeof tolerance_types / sizeof *tolerance_types; i++) {
-    fl_tolerance bound = fl_op_tolerance(op, tolerance_types[i].dtype);
+    fl_tolerance bound = cli_tolerance(op, tolerance_types[i].dtype);
     cli_table_add(&facts, i ? " " : "tolerance:");
     cli_table_format(&facts, "%s: atol %g, rtol %g", tolerance_types[i].name, bound.atol, bound.rtol);
   }

@@ -64,7 +64,7 @@ static void write_op(FILE *page, fl_host *host, const fl_op *op, const fl_snapsh
           *fl_op_flops(op) ? fl_op_flops(op) : "not known");
   fputs("Tolerance:", page);
   for (size_t i = 0; i < sizeof tolerance_types / sizeof *tolerance_types; i++) {
-    fl_tolerance bound = fl_op_tolerance(op, tolerance_types[i].dtype);
+    fl_tolerance bound = cli_tolerance(op, tolerance_types[i].dtype);
     fprintf(page, "%s %s %g + %g·|e|", i ? "," : "", tolerance_types[i].name, bound.atol, bound.rtol);
   }
   fputs(".\n\n", page);

@@ -32,7 +32,7 @@ int command_resolve(int argc, char **argv) {
                              "Exit status 3: there is none.",
                              options};
   int32_t device_type;
-  fl_resolution found;
+  fl_resolution found = {.size = sizeof found};
   fl_status status;
   int exit_status, first = cli_parse(&syntax, argc, argv, &exit_status);
   if (first < 0)

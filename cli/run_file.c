@@ -246,7 +246,7 @@ static bool make_results(run_case *run) {
     no_memory(run);
     goto out;
   }
-  if (fl_infer(run->op, &call, specs, run->n_results)) {
+  if (fl_infer(run->op, &call, specs, run->n_results, sizeof(fl_tensor_spec))) {
     fail(run, RUN_ERROR, "%s", fl_error_message());
     goto out;
   }
@@ -322,7 +322,7 @@ static bool fetch_results(run_case *run) {
 /* ------------------------------------------------------------------------------------------------------- the call */
 
 static uint64_t count_calls(const run_case *run, const char *impl_id) {
-  fl_counters counters;
+  fl_counters counters = {.size = sizeof counters};
   return fl_get_counters(run->host, run->report->op, impl_id, &counters) ? 0 : counters.calls;
 }
 
@@ -420,7 +420,7 @@ static DLTensor shown_part(const DLTensor *result, const DLTensor *expected) {
 static void compare_tensor(run_case *run, const DLTensor *result, const DLTensor *expected, const char *name) {
   const char *exact = safetensors_metadata(&run->file, "bitexact");
   bool bit_exact = exact && !strcmp(exact, "yes") && ran_reference(run);
-  fl_tolerance allowed = fl_op_tolerance(run->op, expected->dtype);
+  fl_tolerance allowed = cli_tolerance(run->op, expected->dtype);
   if (bit_exact)
     allowed.atol = allowed.rtol = 0;
   DLTensor part = shown_part(result, expected);

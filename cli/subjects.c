@@ -58,6 +58,7 @@ bool cli_create_policy(fl_host *host, const char *op, const char *impl_id, fl_po
       .strict = true,
       .per_op = &order,
       .n_per_op = 1,
+      .per_op_size = sizeof order,
       .deny_vendors = given->deny_vendors,
       .n_deny_vendors = given->n_deny_vendors,
       .allow_vendors = given->allow_vendors,

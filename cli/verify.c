@@ -219,7 +219,8 @@ static void test_dtype(session *s, uint32_t dtype, const char *name) {
 static bool takes_dtype(session *s, uint32_t dtype) {
   uint32_t n = fl_op_argument_count(s->op);
   fl_input *inputs = calloc(n + 1, sizeof *inputs);
-  fl_status status = inputs ? fl_generate_inputs(s->op, dtype, s->asked->seed, 0, inputs, n) : FL_ENOMEM;
+  fl_status status =
+      inputs ? fl_generate_inputs(s->op, dtype, s->asked->seed, 0, inputs, n, sizeof(fl_input)) : FL_ENOMEM;
   s->no_memory |= !inputs;
   free(inputs);
   return inputs && status != FL_ENOENT;

@@ -62,7 +62,7 @@ static fl_status infer(test_call *call) {
     values[i] = fl_tensor(&tensors[i]);
   }
   fl_call made = {.size = sizeof made, .count = call->n_arguments, .values = values};
-  status = fl_infer(call->op, &made, call->results, call->n_values - call->n_arguments);
+  status = fl_infer(call->op, &made, call->results, call->n_values - call->n_arguments, sizeof(fl_tensor_spec));
 out:
   free(values);
   free(tensors);
@@ -91,7 +91,7 @@ call_outcome test_call_create(test_call *call, fl_op *op, uint32_t dtype, uint64
   call->n_values = call->n_arguments + fl_op_result_count(op);
   call_outcome outcome = allocate(call) ? CALL_MADE : CALL_NO_MEMORY;
   if (outcome == CALL_MADE &&
-      (fl_generate_inputs(op, dtype, seed, number, call->inputs, call->n_arguments) || infer(call)))
+      (fl_generate_inputs(op, dtype, seed, number, call->inputs, call->n_arguments, sizeof(fl_input)) || infer(call)))
     outcome = CALL_IMPOSSIBLE;
   for (uint32_t i = 0; outcome == CALL_MADE && i < call->n_values; i++)
     elements += spec_of(call, i) ? count_elements(spec_of(call, i)) : 0;
@@ -227,7 +227,7 @@ static fl_status make_workspace(attempt *made, fl_call *call) {
   fl_tensor_spec bytes = {.present = true, .ndim = 1, .dtype = {kDLUInt, 8, 1}};
   size_t size = 0;
   guarded_free(&made->workspace);
-  if (fl_workspace(made->call->op, call, &size) || !size)
+  if (fl_workspace_size(made->call->op, call, &size) || !size)
     return FL_OK; /* that nothing may run is what the call says */
   bytes.shape[0] = (int64_t)size;
   if (!guarded_create(&made->workspace, made->at, &bytes, LAYOUT_COMPACT, NULL))
@@ -302,8 +302,8 @@ bool attempt_writes(const attempt *made, uint32_t index) {
 
 fl_tolerance attempt_tolerance(const attempt *made, uint32_t index) {
   const test_call *call = made->call;
-  fl_tolerance allowed = fl_op_tolerance(call->op, made->tensors[made->source[index]].tensor.dtype);
-  fl_tolerance activations = fl_op_tolerance(call->op, cli_dtype_of_bit(call->dtype));
+  fl_tolerance allowed = cli_tolerance(call->op, made->tensors[made->source[index]].tensor.dtype);
+  fl_tolerance activations = cli_tolerance(call->op, cli_dtype_of_bit(call->dtype));
   if (allowed.atol > 0 && activations.atol > allowed.atol)
     allowed.atol = activations.atol;
   if (allowed.rtol > 0 && activations.rtol > allowed.rtol)

@@ -20,7 +20,7 @@ int main(void) {
   int64_t x_shape[] = {2, 8};
   fl_host *host = NULL;
   fl_tensor_spec spec;
-  fl_resolution winner;
+  fl_resolution winner = {.size = sizeof winner};
   int exit_status = EXIT_FAILURE;
 
   for (int i = 0; i < 16; i++)
@@ -37,7 +37,7 @@ int main(void) {
   fl_call call = FL_CALL(values);
 
   /* The caller provides the outputs; the op says of which shape. */
-  if (!op || fl_infer(op, &call, &spec, 1))
+  if (!op || fl_infer(op, &call, &spec, 1, sizeof(fl_tensor_spec)))
     goto out;
   DLTensor result = tensor(out_data, spec.ndim, spec.shape);
   values[1] = fl_tensor(&result);

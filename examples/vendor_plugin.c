@@ -28,9 +28,7 @@ static bool supports_args(void *self, const fl_call *call, const char **reason) 
     for (int i = t->ndim - 1; i >= 0; dense *= t->shape[i--]) {
       if (t->shape[i] == 1 || fl_stride(t, i) == dense)
         continue;
-      if (reason)
-        *reason = "takes dense tensors only";
-      return false;
+      return fl_reason(reason, "takes dense tensors only: value %u has other strides", v);
     }
   }
   return true;

@@ -227,7 +227,8 @@ static fl_policy *make_policy(const struct rule *rule, long n) {
                              .allow_vendors = rule->allow ? allow : NULL,
                              .n_allow_vendors = rule->allow ? 1 : 0,
                              .per_op = orders,
-                             .n_per_op = rule->order[0] ? STRESS_OPS : 0};
+                             .n_per_op = rule->order[0] ? STRESS_OPS : 0,
+                             .per_op_size = sizeof(fl_op_order)};
   snprintf(fresh, sizeof fresh, "vendor_%ld", n);
   for (int i = 0; i < STRESS_OPS; i++)
     orders[i] = (fl_op_order){op_names[i], rule->order, rule->order[1] ? 2 : 1};
@@ -548,7 +549,7 @@ static void *onlooker(void *argument) {
     const char *op = op_names[roll(&d, STRESS_OPS)];
     fl_failed_impls *failed;
     fl_plugins *plugins;
-    fl_counters counters;
+    fl_counters counters = {.size = sizeof counters};
     look_at_snapshot();
     look_at_explanation(op);
     need(!fl_get_failed_impls(host, NULL, &failed), "fl_get_failed_impls");

@@ -205,6 +205,7 @@ static fl_status make_policy(void) {
   static const fl_op_order orders[] = {{"b", tokens, 2}, {"a", tokens, 1}, {"b", tokens, 1}};
   const fl_policy_fields fields = {.size = sizeof fields,
                                    .per_op = orders,
+                                   .per_op_size = sizeof(fl_op_order),
                                    .n_per_op = 3,
                                    .deny_vendors = vendors,
                                    .n_deny_vendors = 3,

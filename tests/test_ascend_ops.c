@@ -60,7 +60,7 @@ static bool make_on_host(made_call *call, fl_op *op, uint32_t dtype, uint64_t nu
   fl_tensor_spec results[FL_SCHEMA_MAX_RESULTS];
   *call = (made_call){.op = op, .n_arguments = fl_op_argument_count(op)};
   call->n = call->n_arguments + fl_op_result_count(op);
-  if (fl_generate_inputs(op, dtype, SEED, number, call->inputs, call->n_arguments))
+  if (fl_generate_inputs(op, dtype, SEED, number, call->inputs, call->n_arguments, sizeof(fl_input)))
     return false;
   for (uint32_t i = 0; i < call->n_arguments; i++) {
     const fl_tensor_spec *spec = &call->inputs[i].spec;
@@ -72,7 +72,7 @@ static bool make_on_host(made_call *call, fl_op *op, uint32_t dtype, uint64_t nu
     call->host_values[i] = fl_tensor(&call->on_host[i]->tensor);
   }
   fl_call with = {.size = sizeof with, .count = call->n_arguments, .values = call->host_values};
-  if (fl_infer(op, &with, results, call->n - call->n_arguments))
+  if (fl_infer(op, &with, results, call->n - call->n_arguments, sizeof(fl_tensor_spec)))
     return false;
   for (uint32_t i = call->n_arguments; i < call->n; i++) {
     const fl_tensor_spec *spec = &results[i - call->n_arguments];
@@ -116,7 +116,8 @@ static void compare_result(const made_call *call, uint32_t i, uint64_t number) {
   int32_t source = fl_op_argument(call->op, i)->alias;
   const npu_tensor *from = call->on_device[i] ? call->on_device[i] : call->on_device[source];
   owned *result = make(expected->dtype, expected->ndim, expected->shape, 0);
-  fl_tolerance tolerance = fl_op_tolerance(call->op, expected->dtype);
+  fl_tolerance tolerance = {0};
+  fl_op_tolerance(call->op, expected->dtype, &tolerance.atol, &tolerance.rtol);
   npu_read(from, result->tensor.data);
   comparison found = compare_tensors(&result->tensor, expected, tolerance.atol, tolerance.rtol, false);
   ck_assert_msg(found.pass, "%s, call %llu, result %s: %s", fl_op_name(call->op), (unsigned long long)number,

@@ -38,7 +38,7 @@ static void resolve(fl_host *host) {
   static const char *const ops[] = {"asked_both", "asked_only", "relu2"};
   for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
     for (int32_t device = kDLCPU; device <= kDLCUDA; device++) {
-      fl_resolution resolution;
+      fl_resolution resolution = {.size = sizeof resolution};
       fl_explanation *explanation;
       fl_resolve_op(host, ops[i], device, &resolution); /* there may be none */
       ck_ok(fl_explain(host, ops[i], device, &explanation));
@@ -65,7 +65,7 @@ static void call(fl_host *host) {
   size_t size;
   called(host, "asked_both");
   called(host, "asked_only");
-  fl_workspace(fl_find_op(host, "asked_both"), &call, &size);
+  fl_workspace_size(fl_find_op(host, "asked_both"), &call, &size);
 }
 
 static void call_in_child(fl_host *host) {

@@ -106,7 +106,7 @@ static made_call *make_call(fl_op *op, uint64_t number) {
   call->op = op;
   call->n_arguments = fl_op_argument_count(op);
   call->n_values = call->n_arguments + fl_op_result_count(op);
-  bool made = !fl_generate_inputs(op, 0, 1, number, call->inputs, call->n_arguments);
+  bool made = !fl_generate_inputs(op, 0, 1, number, call->inputs, call->n_arguments, sizeof(fl_input));
   for (uint32_t i = 0; made && i < call->n_arguments; i++) {
     const fl_input *input = &call->inputs[i];
     made = !input->spec.present || count_elements(&input->spec) <= MOST_ELEMENTS;
@@ -118,7 +118,7 @@ static made_call *make_call(fl_op *op, uint64_t number) {
   }
   rebase(call);
   fl_call inferred = {.size = sizeof inferred, .count = call->n_arguments, .values = call->values};
-  made = made && !fl_infer(op, &inferred, results, call->n_values - call->n_arguments);
+  made = made && !fl_infer(op, &inferred, results, call->n_values - call->n_arguments, sizeof(fl_tensor_spec));
   for (uint32_t i = call->n_arguments; made && i < call->n_values; i++)
     if (results[i - call->n_arguments].present)
       set_tensor(call, i, &results[i - call->n_arguments]);
@@ -595,7 +595,8 @@ static fl_status invoke_impl(made_call *call, const char *impl_id) {
   snprintf(token, sizeof token, "impl:%s", impl_id);
   const char *const tokens[] = {token};
   const fl_op_order order = {.op = fl_op_name(call->op), .tokens = tokens, .n_tokens = 1};
-  const fl_policy_fields fields = {.size = sizeof fields, .strict = true, .per_op = &order, .n_per_op = 1};
+  const fl_policy_fields fields = {
+      .size = sizeof fields, .strict = true, .per_op = &order, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)};
   fl_policy *policy;
   fl_scope scope;
   ck_ok(fl_policy_create(&fields, &policy));

@@ -63,6 +63,7 @@ static fl_policy *policy_number(long n) {
       .size = sizeof fields,
       .per_op = &(fl_op_order){"op", tokens, 1},
       .n_per_op = 1,
+      .per_op_size = sizeof(fl_op_order),
       .deny_vendors = vendors, /* a name that was never there before */
       .n_deny_vendors = 1,
   };

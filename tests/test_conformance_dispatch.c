@@ -71,6 +71,7 @@ static fl_policy *policy_of(const json_t *row) {
       .n_allow_vendors = n_allow,
       .per_op = &order,
       .n_per_op = json_is_array(json_object_get(row, "per_op")),
+      .per_op_size = sizeof(fl_op_order),
   };
   ck_ok(fl_policy_create_unchecked(&fields, &policy));
   free(deny);
@@ -112,7 +113,7 @@ static void check_resolve(const json_t *row, const char *text) {
   const char *ids[MAX_IMPLS], *expected;
   const json_t *listed = json_object_get(row, "candidates"), *winner = json_object_get(row, "resolve");
   fl_explanation *why;
-  fl_resolution resolution;
+  fl_resolution resolution = {.size = sizeof resolution};
   for (int i = 0; i < 4; i++)
     four[i].unavailable = !in_list(json_object_get(row, "available"), four[i].id);
   fl_host *host = host_of(true);
@@ -251,7 +252,7 @@ static void check_call(const json_t *row, size_t number) {
   json_array_foreach(json_object_get(row, "steps"), i, step) {
     char where[128];
     const char *result, *name = json_string_value(json_object_get(step, "step")), *expected = error_text(step);
-    fl_resolution resolution;
+    fl_resolution resolution = {.size = sizeof resolution};
     snprintf(where, sizeof where, "row %zu, step %zu (%s)", number, i, name);
     test_log_clear();
     fl_status status = do_step(host, name, &result, &resolution);

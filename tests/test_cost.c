@@ -141,7 +141,7 @@ static double most_bytes(const draft *d, const fl_op *op) {
   fl_tensor_spec results[FL_SCHEMA_MAX_RESULTS];
   uint32_t n = fl_op_result_count(op);
   double bytes = 0;
-  ck_ok(fl_infer(op, &d->call, results, n));
+  ck_ok(fl_infer(op, &d->call, results, n, sizeof(fl_tensor_spec)));
   for (uint32_t i = 0; i < n; i++)
     bytes += bytes_of(&results[i]);
   for (uint32_t i = 0; i < d->call.count; i++)
@@ -165,10 +165,10 @@ START_TEST(every_builtin_op_has_counts_for_its_generated_calls) {
   for (uint64_t number = 0; number < NUMBERS; number++) {
     draft d;
     fl_cost cost = {.size = sizeof cost};
-    if (fl_generate_inputs(op, 0, 1, number, d.inputs, fl_op_argument_count(op)))
+    if (fl_generate_inputs(op, 0, 1, number, d.inputs, fl_op_argument_count(op), sizeof(fl_input)))
       continue;
     draft_from_inputs(&d, op);
-    if (fl_infer(op, &d.call, NULL, 0))
+    if (fl_infer(op, &d.call, NULL, 0, sizeof(fl_tensor_spec)))
       continue;
     ck_ok(fl_op_cost(op, &d.call, &cost));
     double most = most_bytes(&d, op);
@@ -194,7 +194,7 @@ START_TEST(every_builtin_op_has_calls_to_time_from_one_token_to_thousands) {
   for (uint32_t number = 0; number < n; number++) {
     draft d;
     fl_cost cost = {.size = sizeof cost};
-    ck_ok(fl_generate_bench_inputs(op, dtype, NULL, number, d.inputs, fl_op_argument_count(op), &n));
+    ck_ok(fl_generate_bench_inputs(op, dtype, NULL, number, d.inputs, fl_op_argument_count(op), sizeof(fl_input), &n));
     draft_from_inputs(&d, op);
     ck_ok(fl_op_cost(op, &d.call, &cost));
     ck_assert_msg(cost.bytes > before, "%s: call %u moves no more bytes than the one before", fl_op_name(op),
@@ -355,7 +355,8 @@ END_TEST
 static const int64_t *shape_of(const char *op, const char *sizes, uint32_t number, uint32_t argument) {
   static fl_input inputs[FL_SCHEMA_MAX_VALUES];
   const fl_op *found = fl_find_op(host, op);
-  ck_ok(fl_generate_bench_inputs(found, FL_FLOAT16, sizes, number, inputs, fl_op_argument_count(found), NULL));
+  ck_ok(fl_generate_bench_inputs(found, FL_FLOAT16, sizes, number, inputs, fl_op_argument_count(found),
+                                 sizeof(fl_input), NULL));
   return inputs[argument].spec.shape;
 }
 
@@ -386,13 +387,15 @@ START_TEST(sizes_that_say_nothing_are_refused) {
   fl_input inputs[FL_SCHEMA_MAX_VALUES];
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const fl_op *op = fl_find_op(host, rows[i].op);
-    ck_assert_int_eq(
-        fl_generate_bench_inputs(op, 0, rows[i].sizes, rows[i].number, inputs, fl_op_argument_count(op), NULL),
-        FL_EINVAL);
+    ck_assert_int_eq(fl_generate_bench_inputs(op, 0, rows[i].sizes, rows[i].number, inputs, fl_op_argument_count(op),
+                                              sizeof(fl_input), NULL),
+                     FL_EINVAL);
     ck_contains(fl_error_message(), rows[i].message);
   }
-  ck_assert_int_eq(fl_generate_bench_inputs(NULL, 0, NULL, 0, inputs, 1, NULL), FL_ENOENT);
-  ck_assert_int_eq(fl_generate_bench_inputs(fl_find_op(host, "moe_sum"), FL_INT8, NULL, 0, inputs, 1, NULL), FL_ENOENT);
+  ck_assert_int_eq(fl_generate_bench_inputs(NULL, 0, NULL, 0, inputs, 1, sizeof(fl_input), NULL), FL_ENOENT);
+  ck_assert_int_eq(
+      fl_generate_bench_inputs(fl_find_op(host, "moe_sum"), FL_INT8, NULL, 0, inputs, 1, sizeof(fl_input), NULL),
+      FL_ENOENT);
 }
 END_TEST
 
@@ -400,8 +403,8 @@ START_TEST(nothing_of_a_timed_call_is_left_to_chance) {
   fl_input a[FL_SCHEMA_MAX_VALUES], b[FL_SCHEMA_MAX_VALUES];
   const fl_op *op = fl_find_op(host, "rotary_embedding");
   uint32_t n = fl_op_argument_count(op);
-  ck_ok(fl_generate_bench_inputs(op, FL_BFLOAT16, NULL, 1, a, n, NULL));
-  ck_ok(fl_generate_bench_inputs(op, FL_BFLOAT16, NULL, 1, b, n, NULL));
+  ck_ok(fl_generate_bench_inputs(op, FL_BFLOAT16, NULL, 1, a, n, sizeof(fl_input), NULL));
+  ck_ok(fl_generate_bench_inputs(op, FL_BFLOAT16, NULL, 1, b, n, sizeof(fl_input), NULL));
   ck_assert_mem_eq(a, b, n * sizeof *a);
   enum { QUERY, KEY, COS, SIN, POSITION_IDS, INTERLEAVED };
   ck_assert(a[KEY].spec.present);
@@ -409,7 +412,7 @@ START_TEST(nothing_of_a_timed_call_is_left_to_chance) {
   ck_assert_int_eq(a[POSITION_IDS].spec.dtype.bits, 32);
   ck_assert(!a[INTERLEAVED].value.v.b); /* the defaults */
   op = fl_find_op(host, "apply_rotary_emb");
-  ck_ok(fl_generate_bench_inputs(op, FL_BFLOAT16, NULL, 0, a, fl_op_argument_count(op), NULL));
+  ck_ok(fl_generate_bench_inputs(op, FL_BFLOAT16, NULL, 0, a, fl_op_argument_count(op), sizeof(fl_input), NULL));
   ck_assert(a[3].value.v.b); /* is_neox_style */
 }
 END_TEST

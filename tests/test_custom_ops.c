@@ -219,7 +219,7 @@ START_TEST(S1_dispatch_follows_the_devices_that_are_declared) {
       ck_ok(fl_register_impl(host, &impl));
     }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-      fl_resolution found;
+      fl_resolution found = {.size = sizeof found};
       ck_ok(fl_resolve_op(host, "silu_and_mul", fl_dispatch_device(cases[i].name), &found));
       ck_assert_str_eq(found.impl_id, first ? cases[i].with_cuda : cases[i].with_both);
     }

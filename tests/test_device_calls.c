@@ -178,7 +178,7 @@ START_TEST(a_workspace_is_asked_for_and_given) {
   matrix_make(&out, host, device0, 1, 2, NULL);
   fl_value values[] = {fl_tensor(&x.tensor), fl_tensor(&out.tensor)};
   fl_call call = FL_CALL(values);
-  ck_ok(fl_workspace(op, &call, &size));
+  ck_ok(fl_workspace_size(op, &call, &size));
   ck_assert_uint_eq(size, 4 * sizeof(float));
   ck_assert_int_eq(fl_invoke(op, &call), FL_ENOIMPL);
   ck_contains(fl_error_message(), "workspace of 0 bytes, expected 16");
@@ -189,13 +189,13 @@ START_TEST(a_workspace_is_asked_for_and_given) {
   ck_ok(fl_device_free(host, device0, call.workspace));
   /* One that none asks for, wrong arguments, nothing to run. */
   fl_op *plain = fl_find_op(host, "silu_and_mul");
-  ck_ok(fl_workspace(plain, &call, &size));
+  ck_ok(fl_workspace_size(plain, &call, &size));
   ck_assert_uint_eq(size, 0);
   size = 7;
   values[1] = fl_tensor(&x.tensor);
-  ck_assert_int_eq(fl_workspace(op, &call, &size), FL_EINVAL);
-  ck_assert_int_eq(fl_workspace(fl_find_op(host, "gelu_new"), &call, &size), FL_ENOIMPL);
-  ck_assert_int_eq(fl_workspace(NULL, &call, &size), FL_ENOENT);
+  ck_assert_int_eq(fl_workspace_size(op, &call, &size), FL_EINVAL);
+  ck_assert_int_eq(fl_workspace_size(fl_find_op(host, "gelu_new"), &call, &size), FL_ENOIMPL);
+  ck_assert_int_eq(fl_workspace_size(NULL, &call, &size), FL_ENOENT);
   ck_assert_uint_eq(size, 7);
   matrix_free(&x);
   matrix_free(&out);
@@ -214,10 +214,10 @@ START_TEST(the_workspace_is_that_of_the_policy_in_force) {
   fl_value values[] = {fl_tensor(&x.tensor), fl_tensor(&out.tensor)};
   fl_call call = FL_CALL(values);
   ck_ok(fl_scope_op_order(host, "mul_and_silu", reference, 1, &scope));
-  ck_assert_int_eq(fl_workspace(fl_find_op(host, "mul_and_silu"), &call, &size), FL_ENOIMPL);
+  ck_assert_int_eq(fl_workspace_size(fl_find_op(host, "mul_and_silu"), &call, &size), FL_ENOIMPL);
   ck_assert_uint_eq(size, 7);
   ck_ok(fl_scope_leave(&scope));
-  ck_ok(fl_workspace(fl_find_op(host, "mul_and_silu"), &call, &size));
+  ck_ok(fl_workspace_size(fl_find_op(host, "mul_and_silu"), &call, &size));
   ck_assert_uint_eq(size, 16);
   matrix_free(&x);
   matrix_free(&out);
@@ -345,7 +345,7 @@ END_TEST
 START_TEST(synchronous_calls_find_the_op_that_failed_and_fall_back) {
   static const char *const variable[] = {"VLLM_FL_SYNCHRONIZE=1", "VLLM_FL_LOG_LEVEL=DEBUG", NULL};
   fl_host *host = device_host(_i ? variable : NULL, _i ? 0 : FL_HOST_SYNCHRONOUS);
-  fl_counters counters;
+  fl_counters counters = {.size = sizeof counters};
   matrix x, out;
   matrix_make(&x, host, device0, 1, 4, gated);
   matrix_make(&out, host, device0, 1, 4, NULL);
@@ -367,7 +367,7 @@ END_TEST
 
 START_TEST(a_synchronous_call_is_not_blamed_for_what_was_queued_before_it) {
   fl_host *host = device_host(NULL, 0), *careful = device_host(NULL, FL_HOST_SYNCHRONOUS);
-  fl_counters counters;
+  fl_counters counters = {.size = sizeof counters};
   matrix x, out;
   matrix_make(&x, host, device0, 1, 4, gated);
   matrix_make(&out, host, device0, 1, 4, NULL);

@@ -274,7 +274,7 @@ static const char kept[] = "\n  Op 'op' keeps to 'default.flagos': the host is f
 START_TEST(a_failure_is_not_replaced_and_not_remembered) {
   char message[256];
   fl_failed_impls *failed;
-  fl_counters counters;
+  fl_counters counters = {.size = sizeof counters};
   fl_host *host = host_with(NULL);
   if (_i) /* bound by a call, or not at all */
     ck_assert_str_eq(called(host, "op"), "default.flagos");

@@ -414,7 +414,7 @@ static fl_host *host_with(const char *settings, mixture *m) {
   fl_host *host = gpu_host(cuda);
   stand_in_set(settings);
   make_mixture(m, bfloat16, TOKENS, true);
-  ck_ok(fl_workspace(fl_find_op(host, OP), &m->call, &size));
+  ck_ok(fl_workspace_size(fl_find_op(host, OP), &m->call, &size));
   make_workspace(m, size);
   stand_in_clear();
   return host;

@@ -137,8 +137,8 @@ START_TEST(a_call_without_its_workspace_is_refused_with_its_size) {
   mixture m;
   set_up(_i);
   begin(&m, 4, 2);
-  snprintf(expected, sizeof expected, "a workspace of %zu bytes, needs %zu (fl_workspace)", m.call.workspace_size - 1,
-           m.call.workspace_size);
+  snprintf(expected, sizeof expected, "a workspace of %zu bytes, needs %zu (fl_workspace_size)",
+           m.call.workspace_size - 1, m.call.workspace_size);
   m.call.workspace_size--;
   assert_status(moe->fn(moe->self, &m.call), FL_ENOTSUP);
   ck_contains(words, expected);

@@ -76,7 +76,7 @@ static bool generate(twin *t, fl_op *op, uint32_t dtype, uint64_t number) {
   int64_t elements = 0;
   *t = (twin){.op = op, .n_arguments = fl_op_argument_count(op)};
   t->n_values = t->n_arguments + fl_op_result_count(op);
-  if (fl_generate_inputs(op, dtype, 1, number, t->inputs, t->n_arguments))
+  if (fl_generate_inputs(op, dtype, 1, number, t->inputs, t->n_arguments, sizeof(fl_input)))
     return false;
   for (uint32_t i = 0; i < t->n_arguments; i++) {
     fl_tensor_spec *spec = &t->inputs[i].spec;
@@ -88,7 +88,8 @@ static bool generate(twin *t, fl_op *op, uint32_t dtype, uint64_t number) {
     elements += count(&tensors[i]);
   }
   fl_call call = {.size = sizeof call, .count = t->n_arguments, .values = values};
-  return elements <= MOST_ELEMENTS && !fl_infer(op, &call, t->results, t->n_values - t->n_arguments);
+  return elements <= MOST_ELEMENTS &&
+         !fl_infer(op, &call, t->results, t->n_values - t->n_arguments, sizeof(fl_tensor_spec));
 }
 
 /* The device's tensors lie as the number has it; every third call has its results in place where they may be. */
@@ -132,7 +133,7 @@ static void free_twin(twin *t) {
 static fl_status invoke(fl_op *op, fl_value *values, uint32_t n) {
   enum { ALIGNMENT = 256, JUNK = 0xa5 };
   fl_call call = {.size = sizeof call, .count = n, .values = values};
-  fl_status status = fl_workspace(op, &call, &call.workspace_size);
+  fl_status status = fl_workspace_size(op, &call, &call.workspace_size);
   if (status)
     return status;
   size_t size = (call.workspace_size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -147,7 +148,9 @@ static fl_status invoke(fl_op *op, fl_value *values, uint32_t n) {
 }
 
 static fl_tolerance wider(fl_op *op, DLDataType dtype, DLDataType activations) {
-  fl_tolerance allowed = fl_op_tolerance(op, dtype), other = fl_op_tolerance(op, activations);
+  fl_tolerance allowed = {0}, other = {0};
+  fl_op_tolerance(op, dtype, &allowed.atol, &allowed.rtol);
+  fl_op_tolerance(op, activations, &other.atol, &other.rtol);
   if (allowed.atol > 0 && other.atol > allowed.atol)
     allowed.atol = other.atol;
   if (allowed.rtol > 0 && other.rtol > allowed.rtol)
@@ -194,7 +197,8 @@ static int check_op(fl_op *op, const gpu_setup *setup, uint32_t dtype, bool (*wa
 static void check_op_in_its_types(fl_op *op, const gpu_setup *setup) {
   static const uint32_t dtypes[] = {FL_FLOAT32, FL_FLOAT16, FL_BFLOAT16};
   fl_input inputs[MAX_VALUES];
-  bool indices = fl_generate_inputs(op, FL_FLOAT32, 1, 0, inputs, fl_op_argument_count(op)) == FL_ENOENT;
+  bool indices =
+      fl_generate_inputs(op, FL_FLOAT32, 1, 0, inputs, fl_op_argument_count(op), sizeof(fl_input)) == FL_ENOENT;
   for (size_t i = 0; i < (indices ? 1 : sizeof dtypes / sizeof dtypes[0]); i++)
     ck_assert_msg(check_op(op, setup, indices ? 0 : dtypes[i], NULL) > 0, "no call of %s", fl_op_name(op));
 }
@@ -236,7 +240,7 @@ static void lengthen_results(fl_op *op, fl_value *values, owned **longer) {
   fl_tensor_spec specs[MAX_VALUES];
   uint32_t n_arguments = fl_op_argument_count(op), n_results = fl_op_result_count(op);
   fl_call call = {.size = sizeof call, .count = n_arguments, .values = values};
-  ck_ok(fl_infer(op, &call, specs, n_results));
+  ck_ok(fl_infer(op, &call, specs, n_results, sizeof(fl_tensor_spec)));
   for (uint32_t i = 0; i < n_results; i++) {
     fl_value *value = &values[n_arguments + i];
     longer[n_arguments + i] = NULL;

@@ -327,32 +327,37 @@ END_TEST
 START_TEST(the_default_host_is_one_and_can_be_reset) {
   setenv("VLLM_FL_PLUGIN_PATH", directory, 1);
   setenv("VLLM_FL_LOG_LEVEL", "ERROR", 1);
-  fl_host *host = fl_get_default_manager();
+  fl_host *host = fl_default_host();
   ck_assert_msg(host != NULL, "%s", fl_error_message());
+  ck_assert_ptr_eq(fl_default_host(), host);
   ck_assert_ptr_eq(fl_get_default_manager(), host);
   ck_assert_ptr_nonnull(fl_find_op(host, "rms_norm"));
-  fl_reset_default_manager();
+  fl_reset_default_host();
   setenv("VLLM_FL_STRICT", "perhaps", 1);
-  ck_assert_ptr_null(fl_get_default_manager());
+  ck_assert_ptr_null(fl_default_host());
   ck_assert_int_eq(fl_error_status(), FL_ECONFIG);
   unsetenv("VLLM_FL_STRICT");
-  ck_assert_ptr_nonnull(fl_get_default_manager());
+  host = fl_default_host();
+  ck_assert_ptr_nonnull(host);
+  ck_ok(fl_register_op(host, &(fl_op_def){.size = sizeof(fl_op_def), .schema = "mine(Tensor x) -> Tensor out"}));
   fl_reset_default_manager();
+  ck_assert_ptr_null(fl_find_op(fl_default_host(), "mine"));
+  fl_reset_default_host();
 }
 END_TEST
 
 /* It would wait for itself. */
 START_TEST(a_plugin_that_asks_for_the_default_host_while_it_is_created_is_given_none) {
   char address[32];
-  snprintf(address, sizeof address, "%llx", (unsigned long long)(uintptr_t)fl_get_default_manager);
-  setenv("TEST_GET_DEFAULT_MANAGER", address, 1);
+  snprintf(address, sizeof address, "%llx", (unsigned long long)(uintptr_t)fl_default_host);
+  setenv("TEST_DEFAULT_HOST", address, 1);
   setenv("VLLM_FL_PLUGIN_PATH", directory, 1);
   setenv("VLLM_FL_LOG_LEVEL", "ERROR", 1);
   add_plugin("asks_default", "asks_default.so");
-  fl_host *host = fl_get_default_manager();
+  fl_host *host = fl_default_host();
   ck_assert_msg(host != NULL, "%s", fl_error_message());
   ck_assert_ptr_nonnull(fl_find_op(host, "test_scale"));
-  fl_reset_default_manager();
+  fl_reset_default_host();
 }
 END_TEST
 

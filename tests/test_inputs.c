@@ -48,7 +48,7 @@ START_TEST(every_choice_is_taken_and_expressions_use_what_is_chosen) {
   fl_op *op = op_with("...: [7] [2, 3]; d: 4 8 16; n: d/2; m: n+1; mode: fast \"very slow\"; ids: 0..n*2-1; "
                       "weight: none 0.5..2; list: [1, -1] []; count: 9");
   for (uint64_t i = 0; i < MANY; i++) {
-    ck_ok(fl_generate_inputs(op, 0, SEED, i, in, N_ARGUMENTS));
+    ck_ok(fl_generate_inputs(op, 0, SEED, i, in, N_ARGUMENTS, sizeof(fl_input)));
     int64_t d = in[X].spec.shape[in[X].spec.ndim - 1] / 2;
     ck_assert(d == 4 || d == 8 || d == 16);
     sizes[d / 8]++;
@@ -83,7 +83,7 @@ START_TEST(what_has_no_clause_takes_what_usually_makes_sense) {
   int flags = 0, tables = 0, empty = 0, float32 = 0;
   fl_op *op = op_with("mode: fast");
   for (uint64_t i = 0; i < MANY; i++) {
-    ck_ok(fl_generate_inputs(op, 0, SEED, i, in, N_ARGUMENTS));
+    ck_ok(fl_generate_inputs(op, 0, SEED, i, in, N_ARGUMENTS, sizeof(fl_input)));
     flags += in[FLAG].value.v.b;
     tables += in[TABLE].spec.present;
     for (int32_t d = 0; d < in[X].spec.ndim; d++)
@@ -106,7 +106,7 @@ END_TEST
 START_TEST(contents_of_tensors_are_as_written) {
   fl_input in[N_ARGUMENTS];
   fl_op *op = op_with("mode: fast; n: 5; x: moderate; weight: normal; ids: distinct 0..n-1; table: ascending -1..2*n");
-  ck_ok(fl_generate_inputs(op, 0, SEED, 0, in, N_ARGUMENTS));
+  ck_ok(fl_generate_inputs(op, 0, SEED, 0, in, N_ARGUMENTS, sizeof(fl_input)));
   ck_assert_int_eq(in[X].contents, FL_CONTENTS_MODERATE);
   ck_assert_int_eq(in[WEIGHT].contents, FL_CONTENTS_NORMAL);
   ck_assert_int_eq(in[IDS].contents, FL_CONTENTS_DISTINCT);
@@ -122,7 +122,7 @@ START_TEST(a_tensor_comes_with_another_one_or_instead_of_it) {
   int with = 0;
   fl_op *op = op_with("mode: fast; weight: none normal; table: with weight [2, 3] 0..1");
   for (uint64_t i = 0; i < MANY; i++) {
-    ck_ok(fl_generate_inputs(op, 0, SEED, i, in, N_ARGUMENTS));
+    ck_ok(fl_generate_inputs(op, 0, SEED, i, in, N_ARGUMENTS, sizeof(fl_input)));
     ck_assert(in[WEIGHT].spec.present == in[TABLE].spec.present);
     with += in[TABLE].spec.present;
     if (in[TABLE].spec.present)
@@ -136,7 +136,7 @@ START_TEST(without_is_the_contrary_of_with) {
   fl_input in[N_ARGUMENTS];
   fl_op *op = op_with("mode: fast; weight: none normal; table: without weight 0..1");
   for (uint64_t i = 0; i < MANY; i++) {
-    ck_ok(fl_generate_inputs(op, 0, SEED, i, in, N_ARGUMENTS));
+    ck_ok(fl_generate_inputs(op, 0, SEED, i, in, N_ARGUMENTS, sizeof(fl_input)));
     ck_assert(in[WEIGHT].spec.present != in[TABLE].spec.present);
   }
 }
@@ -147,12 +147,12 @@ START_TEST(the_element_type_that_is_asked_for_is_that_of_the_first_variable) {
   fl_op *op = op_with("mode: fast; weight: normal");
   int float32 = 0;
   for (uint64_t i = 0; i < MANY; i++) {
-    ck_ok(fl_generate_inputs(op, FL_BFLOAT16, SEED, i, in, N_ARGUMENTS));
+    ck_ok(fl_generate_inputs(op, FL_BFLOAT16, SEED, i, in, N_ARGUMENTS, sizeof(fl_input)));
     ck_assert_int_eq(in[X].spec.dtype.code, kDLBfloat);
     float32 += in[WEIGHT].spec.dtype.code == kDLFloat;
   }
   ck_assert_int_eq(float32, MANY / 2);
-  ck_assert_int_eq(fl_generate_inputs(op, FL_FLOAT16, SEED, 0, in, N_ARGUMENTS), FL_ENOENT);
+  ck_assert_int_eq(fl_generate_inputs(op, FL_FLOAT16, SEED, 0, in, N_ARGUMENTS, sizeof(fl_input)), FL_ENOENT);
   ck_assert_str_eq(fl_error_message(), "op does not take float16");
 }
 END_TEST
@@ -162,9 +162,9 @@ START_TEST(a_seed_gives_the_same_calls_and_another_one_others) {
   fl_op *op = op_with("mode: fast");
   int different = 0;
   for (uint64_t i = 0; i < MANY; i++) {
-    ck_ok(fl_generate_inputs(op, 0, 1, i, in, N_ARGUMENTS));
-    ck_ok(fl_generate_inputs(op, 0, 1, i, again, N_ARGUMENTS));
-    ck_ok(fl_generate_inputs(op, 0, 2, i, other, N_ARGUMENTS));
+    ck_ok(fl_generate_inputs(op, 0, 1, i, in, N_ARGUMENTS, sizeof(fl_input)));
+    ck_ok(fl_generate_inputs(op, 0, 1, i, again, N_ARGUMENTS, sizeof(fl_input)));
+    ck_ok(fl_generate_inputs(op, 0, 2, i, other, N_ARGUMENTS, sizeof(fl_input)));
     ck_assert_mem_eq(in, again, sizeof in);
     different += memcmp(in, other, sizeof in) != 0;
   }
@@ -175,18 +175,18 @@ END_TEST
 START_TEST(a_call_that_cannot_be_is_refused_with_the_reason) {
   fl_input in[N_ARGUMENTS];
   fl_op *op = op_with("mode: fast; d: 3; n: d/2");
-  ck_assert_int_eq(fl_generate_inputs(op, 0, SEED, 0, in, N_ARGUMENTS), FL_EINVAL);
+  ck_assert_int_eq(fl_generate_inputs(op, 0, SEED, 0, in, N_ARGUMENTS, sizeof(fl_input)), FL_EINVAL);
   ck_contains(fl_error_message(), "3 / 2 is not exact");
-  ck_assert_int_eq(fl_generate_inputs(op, 0, SEED, 0, in, 3), FL_EINVAL);
-  ck_assert_int_eq(fl_generate_inputs(op, 3, SEED, 0, in, N_ARGUMENTS), FL_EINVAL);
-  ck_assert_int_eq(fl_generate_inputs(NULL, 0, SEED, 0, in, N_ARGUMENTS), FL_ENOENT);
+  ck_assert_int_eq(fl_generate_inputs(op, 0, SEED, 0, in, 3, sizeof(fl_input)), FL_EINVAL);
+  ck_assert_int_eq(fl_generate_inputs(op, 3, SEED, 0, in, N_ARGUMENTS, sizeof(fl_input)), FL_EINVAL);
+  ck_assert_int_eq(fl_generate_inputs(NULL, 0, SEED, 0, in, N_ARGUMENTS, sizeof(fl_input)), FL_ENOENT);
 }
 END_TEST
 
 START_TEST(a_string_without_clause_and_default_is_named) {
   fl_input in[N_ARGUMENTS];
   fl_op *op = op_with(NULL);
-  ck_assert_int_eq(fl_generate_inputs(op, 0, SEED, 0, in, N_ARGUMENTS), FL_EINVAL);
+  ck_assert_int_eq(fl_generate_inputs(op, 0, SEED, 0, in, N_ARGUMENTS, sizeof(fl_input)), FL_EINVAL);
   ck_contains(fl_error_message(), "nothing says what argument 'mode' may be");
 }
 END_TEST

@@ -228,7 +228,8 @@ START_TEST(unfused_adds_and_calls_rms_norm_under_the_policy) {
   const char *const order[] = {"impl:reference.a"};
   fl_policy *policy = NULL;
   fl_op_order orders[] = {{"fused_add_rms_norm", (const char *const[]){"unfused"}, 1}, {"rms_norm", order, 1}};
-  fl_policy_fields fields = {.size = sizeof fields, .per_op = orders, .n_per_op = 2};
+  fl_policy_fields fields = {
+      .size = sizeof fields, .per_op = orders, .n_per_op = 2, .per_op_size = sizeof(fl_op_order)};
   ck_ok(fl_policy_create(&fields, &policy));
   ck_ok(fl_scope_enter(host, policy, &scope));
   ck_ok(call_fused(host, &tensors[0], &tensors[1], &tensors[2], &tensors[3]));
@@ -300,7 +301,11 @@ START_TEST(unfused_agrees_with_the_fused_reference) {
     fl_policy *policy = NULL;
     const char *const order[] = {i ? "unfused" : "impl:reference.c"};
     fl_op_order orders[] = {{"fused_add_rms_norm", order, 1}};
-    fl_policy_fields fields = {.size = sizeof fields, .prefer = "reference", .per_op = orders, .n_per_op = 1};
+    fl_policy_fields fields = {.size = sizeof fields,
+                               .prefer = "reference",
+                               .per_op = orders,
+                               .n_per_op = 1,
+                               .per_op_size = sizeof(fl_op_order)};
     fl_host *host = test_host(NULL, 0);
     ck_ok(fl_load_plugin(host, built("plugins/cpu.so")));
     ck_ok(fl_policy_create(&fields, &policy));
@@ -318,7 +323,7 @@ START_TEST(unfused_agrees_with_the_fused_reference) {
 END_TEST
 
 START_TEST(unfused_is_picked_by_name_only) {
-  fl_resolution found;
+  fl_resolution found = {.size = sizeof found};
   fl_explanation *explanation;
   fl_host *host = test_host(NULL, 0);
   ck_assert_int_eq(fl_resolve_op(host, "fused_add_rms_norm", kDLCPU, &found), FL_ENOIMPL);

@@ -66,7 +66,7 @@ START_TEST(P3_a_token_that_is_not_listed_is_never_tried) {
   static const char *const tokens[] = {"vendor:ascend", "flagos"};
   static const fl_op_order order = {"op", tokens, 2};
   fl_host *host = host_with_four(NULL);
-  set_policy(host, (fl_policy_fields){.per_op = &order, .n_per_op = 1});
+  set_policy(host, (fl_policy_fields){.per_op = &order, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)});
   ck_assert_str_eq(called(host), "vendor.ascend");
   ascend.status = flagos.status = FL_EDEVICE;
   ck_assert_int_eq(test_call(host, "op", NULL), FL_EDEVICE);
@@ -78,7 +78,7 @@ END_TEST
 
 START_TEST(S3_a_candidate_that_does_not_support_the_call_is_passed_over) {
   static test_impl odd = {.id = "default.zz_odd", .unsupported = true};
-  fl_counters counters;
+  fl_counters counters = {.size = sizeof counters};
   fl_host *host = host_with_four(NULL);
   test_register(host, "op", &odd, 200, true);
   ck_assert_str_eq(called(host), "default.flagos");
@@ -114,13 +114,14 @@ START_TEST(S4_errors_keep_the_words_that_callers_rely_on) {
   static const char *const tokens[] = {"vendor:nobody"};
   static const fl_op_order order = {"op", tokens, 1};
   fl_host *host = host_with_four(NULL);
-  set_policy(host, (fl_policy_fields){.per_op = &order, .n_per_op = 1});
+  set_policy(host, (fl_policy_fields){.per_op = &order, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)});
   ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL);
   ck_contains(fl_error_message(),
               "No implementation selected for op='op'. Candidates: ['default.flagos', 'vendor.cuda', "
               "'vendor.ascend', 'reference.torch'], Order: ['vendor:nobody']\n");
   ck_contains(fl_error_message(), "\n  vendor.cuda: no token of the order matches it: vendor:nobody");
-  set_policy(host, (fl_policy_fields){.per_op = &order, .n_per_op = 1, .strict = true});
+  set_policy(host,
+             (fl_policy_fields){.per_op = &order, .n_per_op = 1, .per_op_size = sizeof(fl_op_order), .strict = true});
   ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL);
   ck_contains(fl_error_message(), "No implementation available for op='op' under strict policy. Candidates: [");
   flagos.unavailable = cuda.unavailable = ascend.unavailable = reference.unavailable = true;
@@ -136,7 +137,7 @@ START_TEST(S4_errors_keep_the_words_that_callers_rely_on) {
   ck_assert_int_eq(test_call(host, "rms_nrom", NULL), FL_ENOENT); /* unknown */
   ck_assert_str_eq(fl_error_message(), "No available implementation for op='rms_nrom'. Registered: []\n"
                                        "  no op 'rms_nrom'; did you mean 'rms_norm'?");
-  fl_resolution resolution;
+  fl_resolution resolution = {.size = sizeof resolution};
   ck_assert_int_eq(fl_resolve_op(host, "nope", kDLCPU, &resolution), FL_ENOENT);
   ck_assert_str_eq(fl_error_message(),
                    "No available implementation for op='nope'. Registered: []\n  no op 'nope'; did you mean 'op'?");
@@ -186,7 +187,7 @@ START_TEST(F1_first_use_and_each_change_are_logged_once) {
     called(host);
   ck_assert_int_eq(
       test_log_count("INFO Op 'op' switched from 'default.flagos' to 'vendor.cuda' (kind=vendor, vendor=cuda)"), 1);
-  ck_ok(fl_resolve_op(host, "op", kDLCPU, &(fl_resolution){0}));
+  ck_ok(fl_resolve_op(host, "op", kDLCPU, &(fl_resolution){.size = sizeof(fl_resolution)}));
   ck_assert_int_eq(test_log_count("INFO Op 'op' using 'default.flagos' (kind=flagos, vendor=None)"), 1);
   fl_host_destroy(host);
 }
@@ -194,7 +195,7 @@ END_TEST
 
 START_TEST(F2_a_failure_is_warned_of_and_the_next_is_tried) {
   fl_host *host = host_with_four(NULL);
-  fl_counters counters;
+  fl_counters counters = {.size = sizeof counters};
   flagos.status = FL_EDEVICE;
   ck_assert_str_eq(called(host), "vendor.cuda");
   ck_assert_int_eq(test_log_count("WARNING Implementation 'default.flagos' failed for op 'op': E:default.flagos"), 1);
@@ -247,7 +248,11 @@ START_TEST(S4_whatever_is_left_out_is_listed) {
   fl_host *host = host_with_four(NULL);
   const char *const tokens[] = {"vendor"}, *const denied[] = {"ascend"};
   const fl_op_order order = {"op", tokens, 1};
-  set_policy(host, (fl_policy_fields){.per_op = &order, .n_per_op = 1, .deny_vendors = denied, .n_deny_vendors = 1});
+  set_policy(host, (fl_policy_fields){.per_op = &order,
+                                      .n_per_op = 1,
+                                      .per_op_size = sizeof(fl_op_order),
+                                      .deny_vendors = denied,
+                                      .n_deny_vendors = 1});
   cuda.status = FL_ENOTSUP;
   ck_assert_int_eq(test_call(host, "op", NULL), FL_ENOIMPL);
   ck_contains(fl_error_message(), "\n  vendor.cuda: not supported: E:vendor.cuda");
@@ -356,7 +361,7 @@ START_TEST(F4_a_failed_impl_is_skipped_until_cleared) {
   ck_assert_str_eq(fl_failed_impl_at(failed, 0)->reason, "E:default.flagos");
   ck_assert(fl_failed_impl_at(failed, 0)->retry_in > 0 && fl_failed_impl_at(failed, 0)->retry_in <= 1);
   fl_failed_impls_free(failed);
-  fl_resolution resolution; /* asking which one is best is another question */
+  fl_resolution resolution = {.size = sizeof resolution}; /* asking which one is best is another question */
   ck_ok(fl_resolve_op(host, "op", kDLCPU, &resolution));
   ck_assert_str_eq(resolution.impl_id, "default.flagos");
   fl_clear_failed_impls(host, "op");
@@ -565,7 +570,7 @@ START_TEST(dtypes_that_an_impl_declares_are_a_condition) {
                   .self = &best};
   ck_ok(fl_register_impl(host, &half));
   ck_ok(call_twice(host, x, out, 1));
-  fl_counters counters;
+  fl_counters counters = {.size = sizeof counters};
   ck_ok(fl_get_counters(host, "twice", "default.half", &counters));
   ck_assert_uint_eq(counters.fallbacks_not_supported, 1);
   fl_host_destroy(host);
@@ -574,7 +579,7 @@ END_TEST
 
 START_TEST(F8_calls_are_counted_when_statistics_are_on) {
   static test_impl impl = {.id = "default.x"};
-  fl_counters counters;
+  fl_counters counters = {.size = sizeof counters};
   fl_host *host = test_host(NULL, FL_HOST_STATISTICS);
   test_op(host, "op");
   test_register(host, "op", &impl, 0, false);
@@ -599,7 +604,7 @@ END_TEST
 /* In the child: 0 if neither failures nor counts of the parent are left. */
 static int inherited(fl_host *host) {
   fl_failed_impls *failed;
-  fl_counters counters;
+  fl_counters counters = {.size = sizeof counters};
   if (fl_get_failed_impls(host, NULL, &failed) || failed->n)
     return 1;
   fl_failed_impls_free(failed);
@@ -609,7 +614,7 @@ static int inherited(fl_host *host) {
 }
 
 START_TEST(X1_a_child_begins_without_failures_and_counts) {
-  fl_counters counters;
+  fl_counters counters = {.size = sizeof counters};
   int status = 0;
   fl_host *host = host_with_four(NULL);
   flagos.status = FL_EDEVICE;
@@ -672,7 +677,7 @@ START_TEST(PREFER_ENABLED_off_runs_the_vendors_where_no_reference_is_for_the_dev
       {.impl_id = "vendor.acme", .kind = FL_KIND_VENDOR, .vendor = "acme", .devices = FL_DEVICE(kDLCUDA)},
   };
   for (size_t i = 0; i < 2; i++) {
-    fl_resolution found;
+    fl_resolution found = {.size = sizeof found};
     fl_op_def op = {.size = sizeof op, .schema = "on_device(Tensor x) -> Tensor"};
     fl_host *host = test_host(off[i], 0);
     ck_ok(fl_register_op(host, &op));
@@ -771,21 +776,21 @@ START_TEST(a_null_op_a_null_call_and_one_without_size_are_errors) {
   fl_cost cost = {.size = sizeof cost};
   size_t size;
   ck_assert_int_eq(fl_invoke(NULL, &call), FL_ENOENT);
-  ck_assert_int_eq(fl_workspace(NULL, &call, &size), FL_ENOENT);
-  ck_assert_str_eq(fl_error_message(), "fl_workspace: the op is NULL");
+  ck_assert_int_eq(fl_workspace_size(NULL, &call, &size), FL_ENOENT);
+  ck_assert_str_eq(fl_error_message(), "fl_workspace_size: the op is NULL");
   fl_host *host = host_with_four(NULL);
   fl_op *op = fl_find_op(host, "op");
   ck_assert_int_eq(fl_invoke(op, NULL), FL_EINVAL);
   ck_assert_str_eq(fl_error_message(), "op: the call is a null pointer, expected a fl_call");
   ck_assert_int_eq(fl_check(op, NULL), FL_EINVAL);
-  ck_assert_int_eq(fl_infer(op, NULL, NULL, 0), FL_EINVAL);
+  ck_assert_int_eq(fl_infer(op, NULL, NULL, 0, sizeof(fl_tensor_spec)), FL_EINVAL);
   ck_assert_int_eq(fl_op_cost(op, NULL, &cost), FL_EINVAL);
-  ck_assert_int_eq(fl_workspace(op, NULL, &size), FL_EINVAL);
+  ck_assert_int_eq(fl_workspace_size(op, NULL, &size), FL_EINVAL);
   ck_assert_str_eq(fl_error_message(), "op: the call is a null pointer, expected a fl_call");
   call.size = 12;
   ck_assert_int_eq(fl_invoke(op, &call), FL_EINVAL);
   ck_assert_str_eq(fl_error_message(),
-                   "op: the call's size is 12 bytes, expected 56: use FL_CALL or set .size = sizeof(fl_call)");
+                   "op: the call's size is 12 bytes, expected at least 16: use FL_CALL or set .size = sizeof(fl_call)");
   fl_host_destroy(host);
 }
 END_TEST

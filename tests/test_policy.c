@@ -121,7 +121,7 @@ END_TEST
 
 START_TEST(T2_an_unknown_token_is_refused_with_op_and_nearest) {
   fl_op_order order = {"rms_norm", LIST("flagos", "vendro")};
-  refuse((fl_policy_fields){.per_op = &order, .n_per_op = 1},
+  refuse((fl_policy_fields){.per_op = &order, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)},
          "op 'rms_norm': 'vendro' is not a token, expected flagos, vendor, vendor:NAME, reference, native, unfused or "
          "impl:ID; did you mean "
          "'vendor'?");
@@ -149,6 +149,7 @@ START_TEST(P1_fields_are_copied_and_sorted) {
                                               .strict = true,
                                               .per_op = orders,
                                               .n_per_op = 2,
+                                              .per_op_size = sizeof(fl_op_order),
                                               .deny_vendors = (const char *const[]){"z", "a", "z"},
                                               .n_deny_vendors = 3,
                                               .allow_vendors = (const char *const[]){vendor, "ascend"},
@@ -176,21 +177,42 @@ END_TEST
 START_TEST(P1_equal_fields_make_equal_policies) {
   fl_op_order one[] = {{"a", LIST("vendor")}, {"b", LIST("flagos")}};
   fl_op_order two[] = {{"b", LIST("flagos")}, {"a", LIST("reference")}, {"a", LIST("vendor")}};
-  fl_policy *a = make((fl_policy_fields){.per_op = one, .n_per_op = 2, .deny_vendors = LIST("x", "y")});
-  fl_policy *b = make((fl_policy_fields){.per_op = two, .n_per_op = 3, .deny_vendors = LIST("y", "x", "x")});
+  fl_policy *a = make((fl_policy_fields){
+      .per_op = one, .n_per_op = 2, .per_op_size = sizeof(fl_op_order), .deny_vendors = LIST("x", "y")});
+  fl_policy *b = make((fl_policy_fields){
+      .per_op = two, .n_per_op = 3, .per_op_size = sizeof(fl_op_order), .deny_vendors = LIST("y", "x", "x")});
   ck_assert(fl_policy_equal(a, b));
   ck_assert_uint_eq(a->hash, b->hash);
   ck_assert(fl_policy_equal(a, a));
   ck_assert(!fl_policy_equal(a, NULL));
   fl_policy_release(b);
   const fl_policy_fields others[] = {
-      {.per_op = one, .n_per_op = 2, .deny_vendors = LIST("x")},
-      {.per_op = one, .n_per_op = 1, .deny_vendors = LIST("x", "y")},
-      {.per_op = one, .n_per_op = 2, .deny_vendors = LIST("x", "y"), .allow_vendors = LIST("x", "y")},
-      {.per_op = one, .n_per_op = 2, .deny_vendors = LIST("x", "y"), .strict = true},
-      {.per_op = one, .n_per_op = 2, .deny_vendors = LIST("x", "y"), .preserve_inputs = true},
-      {.per_op = one, .n_per_op = 2, .deny_vendors = LIST("x", "y"), .prefer = "vendor"},
-      {.per_op = one, .n_per_op = 2, .deny_vendors = LIST("x,y")}, /* the same fingerprint */
+      {.per_op = one, .n_per_op = 2, .per_op_size = sizeof(fl_op_order), .deny_vendors = LIST("x")},
+      {.per_op = one, .n_per_op = 1, .per_op_size = sizeof(fl_op_order), .deny_vendors = LIST("x", "y")},
+      {.per_op = one,
+       .n_per_op = 2,
+       .per_op_size = sizeof(fl_op_order),
+       .deny_vendors = LIST("x", "y"),
+       .allow_vendors = LIST("x", "y")},
+      {.per_op = one,
+       .n_per_op = 2,
+       .per_op_size = sizeof(fl_op_order),
+       .deny_vendors = LIST("x", "y"),
+       .strict = true},
+      {.per_op = one,
+       .n_per_op = 2,
+       .per_op_size = sizeof(fl_op_order),
+       .deny_vendors = LIST("x", "y"),
+       .preserve_inputs = true},
+      {.per_op = one,
+       .n_per_op = 2,
+       .per_op_size = sizeof(fl_op_order),
+       .deny_vendors = LIST("x", "y"),
+       .prefer = "vendor"},
+      {.per_op = one,
+       .n_per_op = 2,
+       .per_op_size = sizeof(fl_op_order),
+       .deny_vendors = LIST("x,y")}, /* the same fingerprint */
   };
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
     fl_policy *other = make(others[i]);
@@ -217,9 +239,11 @@ START_TEST(P1_missing_arrays_are_refused) {
   refuse((fl_policy_fields){.n_allow_vendors = 2}, "allow_vendors is NULL but has 2 entries");
   refuse((fl_policy_fields){.deny_vendors = (const char *const[]){NULL}, .n_deny_vendors = 1},
          "deny_vendors[0] is NULL");
-  refuse((fl_policy_fields){.n_per_op = 1}, "per_op is NULL");
-  refuse((fl_policy_fields){.per_op = &(fl_op_order){0}, .n_per_op = 1}, "per_op[0].op is NULL");
-  refuse((fl_policy_fields){.per_op = &(fl_op_order){"a", NULL, 1}, .n_per_op = 1}, "per_op tokens is NULL");
+  refuse((fl_policy_fields){.n_per_op = 1, .per_op_size = sizeof(fl_op_order)}, "per_op is NULL");
+  refuse((fl_policy_fields){.per_op = &(fl_op_order){0}, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)},
+         "per_op[0].op is NULL");
+  refuse((fl_policy_fields){.per_op = &(fl_op_order){"a", NULL, 1}, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)},
+         "per_op tokens is NULL");
   fl_policy *policy = NULL;
   ck_assert_int_eq(fl_policy_create(NULL, &policy), FL_EINVAL);
   ck_assert_int_eq(fl_policy_create(&(fl_policy_fields){0}, &policy), FL_EINVAL);
@@ -231,9 +255,11 @@ END_TEST
 START_TEST(P1_names_that_nothing_can_have_are_refused) {
   fl_policy *plain = make((fl_policy_fields){0}), *derived = NULL;
   fl_op_order nameless = {"", LIST("vendor")}, blank = {" ", LIST("vendor")}, wide = {"rms_norm ", LIST("vendor")};
-  refuse((fl_policy_fields){.per_op = &nameless, .n_per_op = 1}, "the op of per_op[0] is '', expected a name");
-  refuse((fl_policy_fields){.per_op = &blank, .n_per_op = 1}, "the op of per_op[0] is ' ', expected a name");
-  refuse((fl_policy_fields){.per_op = &wide, .n_per_op = 1},
+  refuse((fl_policy_fields){.per_op = &nameless, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)},
+         "the op of per_op[0] is '', expected a name");
+  refuse((fl_policy_fields){.per_op = &blank, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)},
+         "the op of per_op[0] is ' ', expected a name");
+  refuse((fl_policy_fields){.per_op = &wide, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)},
          "the op of per_op[0] is 'rms_norm ', expected a name without white space around it: 'rms_norm'");
   refuse((fl_policy_fields){.deny_vendors = LIST("cuda", " acme")},
          "deny_vendors[1] is ' acme', expected a name without white space around it: 'acme'");
@@ -249,8 +275,11 @@ END_TEST
 /* What a caller with an older, shorter header passes: the rest reads as zero, whatever lies behind it. */
 START_TEST(P1_fields_beyond_the_callers_size_read_as_zero) {
   fl_policy *policy = NULL;
-  fl_policy_fields fields = {
-      .size = offsetof(fl_policy_fields, per_op), .prefer = "vendor", .strict = true, .n_per_op = 9};
+  fl_policy_fields fields = {.size = offsetof(fl_policy_fields, per_op),
+                             .prefer = "vendor",
+                             .strict = true,
+                             .n_per_op = 9,
+                             .per_op_size = sizeof(fl_op_order)};
   ck_assert_int_eq(fl_policy_create(&fields, &policy), FL_OK);
   ck_assert_str_eq(fl_policy_fingerprint(policy), "prefer=vendor;st=1");
   fl_policy_release(policy);
@@ -271,7 +300,8 @@ END_TEST
 
 START_TEST(P3_a_per_op_order_replaces_the_default_one) {
   fl_op_order orders[] = {{"rms_norm", LIST("reference")}, {"empty", NULL, 0}, {"a", LIST("vendor:x", "impl:y")}};
-  fl_policy *policy = make((fl_policy_fields){.prefer = "vendor", .per_op = orders, .n_per_op = 3});
+  fl_policy *policy =
+      make((fl_policy_fields){.prefer = "vendor", .per_op = orders, .n_per_op = 3, .per_op_size = sizeof(fl_op_order)});
   expect_order(policy, "rms_norm", "reference", true);
   expect_order(policy, "a", "vendor:x impl:y", true);
   expect_order(policy, "empty", "vendor flagos reference", false);
@@ -282,7 +312,7 @@ END_TEST
 
 START_TEST(P3_an_empty_order_counts_as_none) {
   fl_op_order orders[] = {{"a", LIST("vendor")}, {"b", LIST("vendor")}, {"a", NULL, 0}};
-  fl_policy *policy = make((fl_policy_fields){.per_op = orders, .n_per_op = 3});
+  fl_policy *policy = make((fl_policy_fields){.per_op = orders, .n_per_op = 3, .per_op_size = sizeof(fl_op_order)});
   expect_order(policy, "a", "flagos vendor reference", false);
   ck_assert_str_eq(fl_policy_fingerprint(policy), "prefer=flagos;st=0;per=b=vendor");
   fl_policy_release(policy);
@@ -291,7 +321,7 @@ END_TEST
 
 START_TEST(P3_the_last_order_of_an_op_wins) {
   fl_op_order orders[] = {{"a", LIST("vendor")}, {"b", LIST("flagos")}, {"a", LIST("reference")}};
-  fl_policy *policy = make((fl_policy_fields){.per_op = orders, .n_per_op = 3});
+  fl_policy *policy = make((fl_policy_fields){.per_op = orders, .n_per_op = 3, .per_op_size = sizeof(fl_op_order)});
   expect_order(policy, "a", "reference", true);
   ck_assert_uint_eq(fl_policy_get_fields(policy)->n_per_op, 2);
   fl_policy_release(policy);
@@ -310,8 +340,12 @@ END_TEST
 
 START_TEST(P5_derived_policies_change_one_field) {
   fl_op_order order = {"a", LIST("vendor")};
-  fl_policy *base = make((fl_policy_fields){
-      .per_op = &order, .n_per_op = 1, .deny_vendors = LIST("d"), .allow_vendors = LIST("e"), .preserve_inputs = true});
+  fl_policy *base = make((fl_policy_fields){.per_op = &order,
+                                            .n_per_op = 1,
+                                            .per_op_size = sizeof(fl_op_order),
+                                            .deny_vendors = LIST("d"),
+                                            .allow_vendors = LIST("e"),
+                                            .preserve_inputs = true});
   fl_policy *derived;
   ck_assert_int_eq(fl_policy_with_strict(base, true, &derived), FL_OK);
   ck_assert_str_eq(fl_policy_fingerprint(derived), "prefer=flagos;st=1;allow=e;deny=d;per=a=vendor;preserve=1");
@@ -353,8 +387,11 @@ END_TEST
 START_TEST(T2_unchecked_policies_keep_unknown_tokens) {
   fl_policy *policy;
   fl_op_order order = {"a", LIST("bogus", "flagos")};
-  ck_assert_int_eq(fl_policy_create_unchecked(
-                       &(fl_policy_fields){.size = sizeof(fl_policy_fields), .per_op = &order, .n_per_op = 1}, &policy),
+  ck_assert_int_eq(fl_policy_create_unchecked(&(fl_policy_fields){.size = sizeof(fl_policy_fields),
+                                                                  .per_op = &order,
+                                                                  .n_per_op = 1,
+                                                                  .per_op_size = sizeof(fl_op_order)},
+                                              &policy),
                    FL_OK);
   expect_order(policy, "a", "bogus flagos", true);
   fl_policy_release(policy);

@@ -180,7 +180,7 @@ static void *find_all(void *argument) {
     snprintf(name, sizeof name, "%.*s", (int)strcspn(fl_builtin_ops[i]->schema, "("), fl_builtin_ops[i]->schema);
     found[i] = fl_find_op(host, name);
     if (found[i]) /* the cases, too, are parsed for the first time */
-      fl_generate_inputs(found[i], 0, 1, i, inputs, fl_op_argument_count(found[i]));
+      fl_generate_inputs(found[i], 0, 1, i, inputs, fl_op_argument_count(found[i]), sizeof(fl_input));
   }
   return found;
 }

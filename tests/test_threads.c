@@ -170,7 +170,7 @@ START_TEST(F4_failures_come_and_go_while_threads_call) {
   double end = seconds() + run_time();
   while (seconds() < end) {
     fl_failed_impls *failed;
-    fl_counters counters;
+    fl_counters counters = {.size = sizeof counters};
     fl_explanation *why;
     fl_clear_failed_impls(s->host, "op");
     ck_ok(fl_get_failed_impls(s->host, NULL, &failed));
@@ -189,7 +189,7 @@ START_TEST(F4_failures_come_and_go_while_threads_call) {
 END_TEST
 
 START_TEST(F8_counts_of_threads_that_ended_stay) {
-  fl_counters counters;
+  fl_counters counters = {.size = sizeof counters};
   state *s = start(FL_HOST_STATISTICS);
   pthread_t threads[4];
   for (int i = 0; i < 4; i++)

@@ -230,7 +230,7 @@ static const char header_begin[] =
     "made\n"
     " * from any thread. It returns what fl_invoke returns; FL_ENOENT when the host does not know the op. It brings "
     "no\n"
-    " * workspace: where fl_workspace says that one is wanted, make a fl_call (FL_CALL) and invoke that.\n"
+    " * workspace: where fl_workspace_size says that one is wanted, make a fl_call (FL_CALL) and invoke that.\n"
     " *\n"
     " * T[..., 2*d] is a tensor of dtype T with any leading dimensions and a last one of 2*d; a letter or name has the "
     "same\n"
@@ -260,17 +260,17 @@ static bool write_header(fl_text *text, fl_schema *const *schemas, size_t n) {
   fl_text_add(text, "typedef struct fl_ops {\n  uint32_t size; /* sizeof(fl_ops) */\n");
   for (size_t i = 0; i < n; i++)
     fl_text_add(text, "  fl_op *%s;\n", schemas[i]->op_name);
-  fl_text_add(text,
-              "} fl_ops;\n\n"
-              "/* Finds the handles, as fl_find_op does one by one: plugins that were deferred until one of these ops "
-              "is looked\n"
-              " * for are loaded. FL_EINVAL: a null pointer; there is no message then. */\n"
-              "static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {\n"
-              "  if (!ops || !host)\n"
-              "    return FL_EINVAL;\n"
-              "  ops->size = (uint32_t)sizeof(fl_ops);\n");
+  fl_text_add(
+      text, "} fl_ops;\n\n"
+            "/* Gets the handles, by fl_op_handle: plugins that wait until an op of theirs is looked for are loaded by "
+            "its first\n"
+            " * call. FL_EINVAL: a null pointer; there is no message then. */\n"
+            "static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {\n"
+            "  if (!ops || !host)\n"
+            "    return FL_EINVAL;\n"
+            "  ops->size = (uint32_t)sizeof(fl_ops);\n");
   for (size_t i = 0; i < n; i++)
-    fl_text_add(text, "  ops->%s = fl_find_op(host, \"%s\");\n", schemas[i]->op_name, schemas[i]->op_name);
+    fl_text_add(text, "  ops->%s = fl_op_handle(host, \"%s\");\n", schemas[i]->op_name, schemas[i]->op_name);
   fl_text_add(text, "  return FL_OK;\n}\n\n"
                     "/* What FL_CALL makes, but for the message, which the host sets. */\n"
                     "static inline void fl_ops_call(fl_call *call, fl_value *values, uint32_t count, void *stream) {\n"

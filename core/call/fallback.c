@@ -23,7 +23,8 @@ static bool reaches(const fl_candidate *candidate, const fl_call *call) {
   return device >= FL_DEVICES_MAX || candidate->on_devices >> device & 1;
 }
 
-bool fl_candidate_takes(const fl_candidate *candidate, const fl_call *call, const char **reason) {
+bool fl_candidate_takes(const fl_candidate *candidate, const fl_call *call, fl_said *said) {
+  const char *unread = NULL, **reason = said ? fl_said_room(said) : &unread;
   const fl_impl_record *record = candidate->record;
   if (unlikely(candidate->on_devices != UINT64_MAX) && !reaches(candidate, call)) {
     *reason = "the tensors' device does not reach its min_arch";
@@ -38,8 +39,8 @@ bool fl_candidate_takes(const fl_candidate *candidate, const fl_call *call, cons
   }
   if (!record->supports_args || record->supports_args(record->self, call, reason))
     return true;
-  if (!*reason)
-    *reason = "supports_args says no and gives no reason";
+  if (said)
+    said->text = fl_said_or(said, "supports_args says no and gives no reason");
   return false;
 }
 
@@ -70,8 +71,7 @@ fl_status fl_run_counted(void *self, fl_call *call) {
 fl_status fl_run_guarded(void *self, fl_call *call) {
   fl_binding *binding = self;
   fl_candidate *first = &binding->candidates[0];
-  const char *reason = NULL;
-  if (unlikely(!fl_candidate_takes(first, call, &reason)))
+  if (unlikely(!fl_candidate_takes(first, call, NULL)))
     return fl_run_candidates(self, call);
   note_once(binding, first);
   return binding->statistics ? fl_run_counted(self, call) : binding->fn(binding->self, call);
@@ -134,9 +134,10 @@ static const char *candidate_id(const fl_binding *binding, uint32_t i) {
 static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call *call, fl_text *why) {
   for (; i < binding->n; i++) {
     const fl_candidate *candidate = &binding->candidates[i];
-    const char *reason = NULL;
-    if (fl_candidate_takes(candidate, call, &reason))
+    fl_said said;
+    if (fl_candidate_takes(candidate, call, &said))
       break;
+    const char *reason = said.text;
     fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
     fl_text_add(why, "\n  %s: not supported: %s", candidate->record->impl_id, reason);
     fl_probe_fallback(binding->op->name, candidate_id(binding, i), candidate_id(binding, i + 1), reason);

@@ -22,7 +22,7 @@ static inline fl_status fl_settle(fl_status status) {
 fl_status fl_finish_failed(const fl_target *target, fl_call *call, fl_status status);
 
 /* Does a candidate take the call? If not, *reason. */
-bool fl_candidate_takes(const fl_candidate *candidate, const fl_call *call, const char **reason);
+bool fl_candidate_takes(const fl_candidate *candidate, const fl_call *call, fl_said *said);
 
 /* FL_ENOIMPL: nothing failed, and nothing took the call; `why` has a line for each candidate, and gets one for the
  * rest. */

@@ -23,6 +23,16 @@ uint32_t fl_call_device(const fl_op *op, const fl_call *call) {
   return tensor ? (uint32_t)tensor->device.device_type : 0;
 }
 
+/* Acquired: what the op got when it was made ready is there, too. */
+static inline fl_path path_of(const fl_op *op) {
+  return (fl_path)atomic_load_explicit(&op->path, memory_order_acquire);
+}
+
+/* Whoever finds a form checked under it has seen the schema before. */
+static inline uint64_t checked_as(const fl_op *op) {
+  return atomic_load_explicit(&op->checked_as, memory_order_relaxed);
+}
+
 /* Where a kernel may write its reason to. */
 static inline void set_message(fl_thread *self, fl_call *call) {
   call->message = self->message;
@@ -32,7 +42,7 @@ static inline void set_message(fl_thread *self, fl_call *call) {
 
 /* Does the first candidate not take the call? */
 static inline bool is_passed_over(const fl_target *target, const fl_call *call) {
-  const char *reason = NULL; /* is asked for again where it is of use */
+  const char *reason = NULL; /* no room: the reason is asked for again where it is of use */
   return target->supports_args && !target->supports_args(target->asked, call, &reason);
 }
 
@@ -49,12 +59,25 @@ fl_status fl_dispatch(const fl_op *op, const fl_slots *slots, fl_call *call) {
   return fl_run_target(atomic_load_explicit(&slots->by_device[device], memory_order_acquire), call);
 }
 
+/* No status: the call is an older caller's, and smaller than ours. */
+enum { SMALLER = -1 };
+
+/* Is taken in full, and goes on as one of ours. */
+static __attribute__((noinline)) fl_status invoke_smaller(fl_op *op, const fl_call *given) {
+  fl_call call;
+  if (given->size < offsetof(fl_call, stream))
+    return fl_error(FL_EINVAL,
+                    "%s: the call's size is %u bytes, expected at least %zu: use FL_CALL or set .size = "
+                    "sizeof(fl_call)",
+                    op->name, (unsigned)given->size, offsetof(fl_call, stream));
+  fl_sized_take(&call, sizeof call, given);
+  return fl_invoke(op, &call);
+}
+
 /* A call of a form that was not seen before, or that is wrong. */
 static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const fl_op *op, const fl_call *call) {
   if (call && call->size < sizeof *call)
-    return fl_error(FL_EINVAL,
-                    "%s: the call's size is %u bytes, expected %zu: use FL_CALL or set .size = sizeof(fl_call)",
-                    op->name, (unsigned)call->size, sizeof *call);
+    return SMALLER;
   fl_status status = fl_schema_check(op->schema, call);
   if (!status)
     fl_checked_form_keep(self->kept, op->schema, call);
@@ -65,6 +88,11 @@ static fl_status check(fl_thread *self, const fl_op *op, const fl_call *call) {
   return likely(call && fl_checked_form_has(self->kept, op->schema->id, call)) ? FL_OK : check_in_full(self, op, call);
 }
 
+/* Where arguments are trusted, their struct may be an older caller's all the same. */
+static fl_status check_size(const fl_call *call) {
+  return call->size < sizeof *call ? SMALLER : FL_OK;
+}
+
 /* A thread's first call, a call inside another call or inside another host's scope, an op without a tensor, no op. */
 static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *call) {
   fl_thread *self = &fl_self;
@@ -73,14 +101,19 @@ static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *
   if (fl_thread_join())
     return FL_ENOMEM;
   uint64_t outer = fl_read_begin(self);
-  fl_status status = op->host->checks ? check(self, op, call) : FL_OK;
+  fl_status status = fl_registry_open(op);
+  if (status) {
+    fl_read_end(self, outer);
+    return status;
+  }
+  status = op->host->checks ? check(self, op, call) : check_size(call);
   if (!status) {
     const fl_slots *slots = fl_scope_slots(op);
     set_message(self, call);
     status = slots ? fl_dispatch(op, slots, call) : fl_error_no_memory();
   }
   fl_read_end(self, outer);
-  return status;
+  return status == SMALLER ? invoke_smaller(op, call) : status;
 }
 
 /* The state of a thread that is in no call. */
@@ -131,6 +164,7 @@ static inline __attribute__((always_inline)) fl_status run(fl_thread *self, cons
   self->target = target;
   self->call = call;
   if (unlikely(target->supports_args)) {
+    self->reason = NULL; /* no room */
     if (unlikely(!target->supports_args(target->asked, call, &self->reason)))
       return run_others();
     return call_kernel(fl_self.target, fl_self.call, scoped);
@@ -140,21 +174,22 @@ static inline __attribute__((always_inline)) fl_status run(fl_thread *self, cons
 
 /* A call of a form that is new or not plain, or that goes otherwise. The thread is reading. */
 static __attribute__((noinline)) fl_status invoke_checking_again(fl_op *op, fl_call *call) {
-  if (op->path == FL_PATH_OTHERWISE) {
+  fl_path path = path_of(op);
+  if (path >= FL_PATH_OTHERWISE) {
     fl_read_end(&fl_self, 0);
     return invoke_otherwise(op, call);
   }
-  fl_status status = check(&fl_self, op, call);
+  fl_status status = path == FL_PATH_CHECKED ? check(&fl_self, op, call) : SMALLER;
   if (!status)
     return run(&fl_self, op, &op->slots, call, false);
   fl_read_end(&fl_self, 0);
-  return status;
+  return status == SMALLER ? invoke_smaller(op, call) : status;
 }
 
 static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *call) {
   fl_thread *self = &fl_self;
   fl_read_begin_outermost(self);
-  if (unlikely(!call || !fl_checked_form_has_plain(self->kept, op->checked_as, call)))
+  if (unlikely(!call || !fl_checked_form_has_plain(self->kept, checked_as(op), call)))
     return invoke_checking_again(op, call);
   return run(self, op, &op->slots, call, false);
 }
@@ -162,17 +197,17 @@ static __attribute__((noinline)) fl_status invoke_checked(fl_op *op, fl_call *ca
 /* In a scope of the op's host, outside of any other call; anything else goes on. */
 static __attribute__((noinline)) fl_status invoke_scoped(fl_op *op, fl_call *call) {
   fl_thread *self = &fl_self;
-  if (!op || op->path == FL_PATH_OTHERWISE || self->scope->host != op->host)
+  if (!op || path_of(op) >= FL_PATH_OTHERWISE || self->scope->host != op->host)
     return invoke_otherwise(op, call);
   fl_read_begin_outermost(self);
   const fl_slots *slots = fl_view_slots(self->scope->view, op);
   fl_status status = slots ? FL_OK : fl_error_no_memory();
-  if (likely(!status) && op->path == FL_PATH_CHECKED)
-    status = check(self, op, call);
+  if (likely(!status))
+    status = path_of(op) == FL_PATH_CHECKED ? check(self, op, call) : check_size(call);
   if (likely(!status))
     return run(self, op, slots, call, true);
   fl_read_end(self, FL_THREAD_SCOPED);
-  return status;
+  return status == SMALLER ? invoke_smaller(op, call) : status;
 }
 
 /* What nearly every call is: of a known thread, from outside any other call and any scope. */
@@ -181,7 +216,7 @@ fl_status fl_invoke(fl_op *op, fl_call *call) {
   uint64_t state = atomic_load_explicit(&self->state, memory_order_relaxed);
   if (unlikely(state || !op))
     return state == FL_THREAD_SCOPED ? invoke_scoped(op, call) : invoke_otherwise(op, call);
-  if (unlikely(op->path != FL_PATH_TRUSTING))
+  if (unlikely(path_of(op) != FL_PATH_TRUSTING || call->size < sizeof *call))
     return invoke_checked(op, call);
   fl_read_begin_outermost(self);
   return run(self, op, &op->slots, call, false);

@@ -79,19 +79,26 @@ void fl_bump_policy_epoch(fl_host *host) {
 }
 
 fl_status fl_get_counters(fl_host *host, const char *name, const char *impl_id, fl_counters *counters) {
+  fl_counters found = {0};
+  fl_status status = fl_sized_check(counters, offsetof(fl_counters, fallbacks_not_supported),
+                                    "fl_get_counters: the counters'", "fl_counters");
+  if (status)
+    return status;
   fl_op *op = fl_find_op(host, name);
   if (!op)
     return FL_ENOENT;
   pthread_mutex_lock(&host->lock);
   const fl_impl_record *record = fl_registry_find_impl(op, impl_id);
   if (record)
-    *counters = (fl_counters){
+    found = (fl_counters){
         .calls = record->count == UINT32_MAX ? 0 : fl_count_total(record->count),
         .fallbacks_not_supported = fl_impl_record_events(record, FL_EVENT_NOT_SUPPORTED),
         .fallbacks_failed = fl_impl_record_events(record, FL_EVENT_FALLBACK),
         .failures = fl_impl_record_events(record, FL_EVENT_FAILURE),
     };
-  fl_status status = record ? FL_OK : fl_registry_no_such_impl(op, impl_id);
+  status = record ? FL_OK : fl_registry_no_such_impl(op, impl_id);
   pthread_mutex_unlock(&host->lock);
+  if (!status)
+    fl_sized_give(counters, &found, sizeof found);
   return status;
 }

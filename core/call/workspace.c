@@ -19,23 +19,26 @@ static const fl_binding *binding_for(fl_op *op, const fl_call *call, fl_status *
   return target ? target->binding : NULL;
 }
 
-fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size) {
+fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size) {
+  fl_call whole;
   size_t largest = 0;
   bool taken = false;
   fl_text why = {0};
   if (!op)
-    return fl_error(FL_ENOENT, "fl_workspace: the op is NULL");
+    return fl_error(FL_ENOENT, "fl_workspace_size: the op is NULL");
   fl_status status = fl_check(op, call);
   if (status || (status = fl_thread_join()))
     return status;
+  fl_sized_take(&whole, sizeof whole, call);
+  call = &whole;
   fl_thread *self = &fl_self;
   uint64_t outer = fl_read_begin(self);
   const fl_binding *binding = binding_for(op, call, &status);
   for (uint32_t i = 0; binding && i < binding->n; i++) {
     const fl_impl_record *record = binding->candidates[i].record;
-    const char *reason = NULL;
-    if (!fl_candidate_takes(&binding->candidates[i], call, &reason)) {
-      fl_text_add(&why, "\n  %s: not supported: %s", record->impl_id, reason);
+    fl_said said;
+    if (!fl_candidate_takes(&binding->candidates[i], call, &said)) {
+      fl_text_add(&why, "\n  %s: not supported: %s", record->impl_id, said.text);
       continue;
     }
     size_t wanted = record->workspace_size ? record->workspace_size(record->self, call) : 0;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum { NONE = FL_RULES_NONE, MAX_SIZE = 1 << 30, MAX_LAYERS = 4 };
+enum { FIRST_INPUT_SIZE = 128 }; /* sizeof(fl_input) of the first header */
 
 static const uint32_t common_floats = FL_FLOAT32 | FL_FLOAT16 | FL_BFLOAT16;
 
@@ -340,19 +341,24 @@ static fl_status choose_tensor(draft *d, uint32_t index) {
   return status ? status : choose_contents(d, found.cases, index, choice);
 }
 
-/* The whole call. */
-static fl_status generate(draft *d, uint32_t n_inputs) {
+/* The whole call, into the caller's inputs. */
+static fl_status generate(draft *d, fl_input *given, uint32_t n_inputs, size_t input_size) {
   const fl_schema *schema = d->schema;
+  fl_input inputs[FL_SCHEMA_MAX_VALUES];
   if (n_inputs != schema->n_arguments)
     return fl_error(FL_EINVAL, "%s: room for %u inputs, expected one for each of its %u arguments", schema->op_name,
                     (unsigned)n_inputs, (unsigned)schema->n_arguments);
+  if (n_inputs && input_size < FIRST_INPUT_SIZE)
+    return fl_error(FL_EINVAL, "%s: input_size is %zu, expected sizeof(fl_input), %zu", schema->op_name, input_size,
+                    sizeof *inputs);
   if (d->dtype & (d->dtype - 1) || d->dtype >> FL_DTYPE_COUNT)
     return fl_error(FL_EINVAL, "%s: dtype 0x%x, expected one of FL_FLOAT32... or 0", schema->op_name,
                     (unsigned)d->dtype);
   bool has_tensor = schema->device_argument >= 0 && schema->device_argument < (int32_t)schema->n_arguments;
   if (d->dtype && !has_tensor)
     return no_such_dtype(d);
-  memset(d->inputs, 0, n_inputs * sizeof *d->inputs);
+  d->inputs = inputs;
+  memset(inputs, 0, n_inputs * sizeof *inputs);
   fl_status status = choose_unspecified(d);
   if (!status)
     status = choose_specified(d);
@@ -361,14 +367,16 @@ static fl_status generate(draft *d, uint32_t n_inputs) {
   for (uint32_t i = 0; i < n_inputs && !status; i++)
     if (schema->values[i].type == FL_TENSOR)
       status = choose_tensor(d, i);
+  if (!status)
+    fl_elements_give(given, input_size, inputs, sizeof *inputs, n_inputs);
   return status;
 }
 
 fl_status fl_schema_generate_inputs(const fl_schema *schema, uint32_t dtype, uint64_t seed, uint64_t number,
-                                    fl_input *inputs, uint32_t n_inputs) {
-  draft d = {.schema = schema, .dtype = dtype, .seed = seed, .number = number, .inputs = inputs};
+                                    fl_input *inputs, uint32_t n_inputs, size_t input_size) {
+  draft d = {.schema = schema, .dtype = dtype, .seed = seed, .number = number};
   fl_status status = fl_schema_cases(schema, &d.layers[0]);
-  return status ? status : generate(&d, n_inputs);
+  return status ? status : generate(&d, inputs, n_inputs, input_size);
 }
 
 /* --------------------------------------------------------------------------------------------------- calls to time */
@@ -397,9 +405,9 @@ static uint32_t count_calls(const draft *d) {
 }
 
 fl_status fl_schema_generate_bench_inputs(const fl_schema *schema, uint32_t dtype, const char *sizes, uint32_t number,
-                                          fl_input *inputs, uint32_t n_inputs, uint32_t *n_calls) {
+                                          fl_input *inputs, uint32_t n_inputs, size_t input_size, uint32_t *n_calls) {
   fl_cases *given = NULL;
-  draft d = {.schema = schema, .timed = true, .dtype = dtype, .number = number, .inputs = inputs};
+  draft d = {.schema = schema, .timed = true, .dtype = dtype, .number = number};
   fl_status status = sizes ? fl_cases_compile(schema, "sizes", sizes, &given) : FL_OK;
   if (!status && given)
     status = check_sizes(schema, given);
@@ -416,7 +424,7 @@ fl_status fl_schema_generate_bench_inputs(const fl_schema *schema, uint32_t dtyp
     status = fl_error(FL_EINVAL, "%s: call %u to time it with, expected 0 to %u", schema->op_name, (unsigned)number,
                       (unsigned)n - 1);
   else
-    status = generate(&d, n_inputs);
+    status = generate(&d, inputs, n_inputs, input_size);
   if (!status && n_calls)
     *n_calls = n;
 out:

@@ -18,11 +18,11 @@ static bool lock_default(const char *who) {
   return false;
 }
 
-fl_host *fl_get_default_manager(void) {
+fl_host *fl_default_host(void) {
   fl_host *host = atomic_load_explicit(&default_host, memory_order_acquire);
   if (host)
     return host;
-  if (!lock_default("fl_get_default_manager"))
+  if (!lock_default("fl_default_host"))
     return NULL;
   host = atomic_load_explicit(&default_host, memory_order_relaxed);
   if (!host && !fl_host_create(NULL, &host))
@@ -31,11 +31,19 @@ fl_host *fl_get_default_manager(void) {
   return host;
 }
 
-void fl_reset_default_manager(void) {
-  if (!lock_default("fl_reset_default_manager"))
+void fl_reset_default_host(void) {
+  if (!lock_default("fl_reset_default_host"))
     return;
   fl_host_destroy(atomic_exchange(&default_host, NULL));
   pthread_mutex_unlock(&default_lock);
+}
+
+fl_host *fl_get_default_manager(void) {
+  return fl_default_host();
+}
+
+void fl_reset_default_manager(void) {
+  fl_reset_default_host();
 }
 
 void fl_default_after_fork(void) {

@@ -10,18 +10,22 @@
 fl_status fl_resolve_op(fl_host *host, const char *name, int32_t device_type, fl_resolution *resolution) {
   fl_selection selection;
   bool scoped;
+  fl_status status =
+      fl_sized_check(resolution, offsetof(fl_resolution, self), "fl_resolve_op: the resolution's", "fl_resolution");
+  if (status)
+    return status;
   fl_op *op = fl_find_op(host, name);
   if (!op)
     return fl_registry_no_impl(host, name);
-  fl_status status = fl_select_locked(op, device_type, FL_ASK_ALL, &selection, &scoped);
+  status = fl_select_locked(op, device_type, FL_ASK_ALL, &selection, &scoped);
   if (status)
     return status;
   if (selection.n_accepted) {
     const fl_impl_record *impl = selection.items[0].record;
-    *resolution =
-        (fl_resolution){.fn = impl->fn, .self = impl->self, .kind = (fl_kind)impl->kind, .priority = impl->priority};
-    snprintf(resolution->impl_id, sizeof resolution->impl_id, "%s", impl->impl_id);
-    snprintf(resolution->vendor, sizeof resolution->vendor, "%s", impl->vendor ? impl->vendor : "");
+    fl_resolution found = {.fn = impl->fn, .self = impl->self, .kind = (fl_kind)impl->kind, .priority = impl->priority};
+    snprintf(found.impl_id, sizeof found.impl_id, "%s", impl->impl_id);
+    snprintf(found.vendor, sizeof found.vendor, "%s", impl->vendor ? impl->vendor : "");
+    fl_sized_give(resolution, &found, sizeof found);
   } else {
     status = fl_selection_error(&selection);
   }
@@ -31,7 +35,7 @@ fl_status fl_resolve_op(fl_host *host, const char *name, int32_t device_type, fl
 }
 
 fl_status fl_get_selected_impl_id(fl_host *host, const char *op, int32_t device_type, char *buffer, size_t size) {
-  fl_resolution resolution;
+  fl_resolution resolution = {.size = sizeof resolution};
   fl_status status = fl_resolve_op(host, op, device_type, &resolution);
   if (status)
     return status;

@@ -15,14 +15,6 @@
 
 /* ------------------------------------------------------------------------------------------------------ creation */
 
-/* Options that the caller's struct may be too old to have are zero. */
-static fl_host_options read_options(const fl_host_options *given) {
-  fl_host_options options = {.size = sizeof options};
-  if (given)
-    memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
-  return options;
-}
-
 static void copy_environment(fl_host *host, const char *const *environment) {
   uint32_t n = 0;
   while (environment[n])
@@ -251,12 +243,16 @@ static const fl_host_hooks hooks = {
     .add_parts = fl_parts_add,
     .load_deferred = fl_load_deferred,
     .load_deferred_platform = fl_load_deferred_platform,
+    .log = fl_hosts_log,
 };
 
 fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
-  if (given && given->size < offsetof(fl_host_options, environment))
-    return fl_error(FL_EINVAL, "fl_host_create: options without size: set .size = sizeof(fl_host_options)");
-  fl_host_options options = read_options(given);
+  fl_host_options options = {.size = sizeof options};
+  if (given &&
+      fl_sized_check(given, offsetof(fl_host_options, environment), "fl_host_create: the options'", "fl_host_options"))
+    return FL_EINVAL;
+  if (given)
+    fl_sized_take(&options, sizeof options, given);
   fl_host *host = calloc(1, sizeof *host);
   if (!host)
     return fl_error_no_memory();
@@ -307,6 +303,7 @@ void fl_host_destroy(fl_host *host) {
   free(host->plugins);
   fl_platform_kinds_free(host);
   fl_strings_free(&host->oplist);
+  fl_strings_free(&host->reasons);
   fl_strings_free(&host->frozen_by);
   fl_strings_free(&host->directories);
   fl_arena_free(&host->owned);

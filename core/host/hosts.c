@@ -6,11 +6,13 @@
 #include "core/support.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 /* Order, as fork takes them: this lock, each host's lock, those of threads. None is held while code of a plugin or of
  * the engine runs. */
 static pthread_mutex_t hosts_lock = PTHREAD_MUTEX_INITIALIZER;
 static fl_host *hosts;
+static uint64_t last_number;
 
 static void clear_counters(fl_impl_record *record) {
   free(atomic_exchange(&record->tally, NULL));
@@ -30,6 +32,7 @@ static void start_anew(fl_host *host) {
   }
   /* Another thread may have been asking, or loading, when the process forked. */
   host->availability_lock = host->loading = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+  host->logging = 0;
   fl_views_after_fork(host);
   if (!host->frozen_by.n) /* else what is bound stays bound */
     fl_registry_advance(host);
@@ -66,6 +69,7 @@ void fl_hosts_add(fl_host *host) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, initialise);
   pthread_mutex_lock(&hosts_lock);
+  host->number = ++last_number;
   host->next = hosts;
   hosts = host;
   pthread_mutex_unlock(&hosts_lock);
@@ -78,5 +82,34 @@ void fl_hosts_remove(fl_host *host) {
       *link = host->next;
       break;
     }
+  while (host->logging) {
+    pthread_mutex_unlock(&hosts_lock);
+    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    pthread_mutex_lock(&hosts_lock);
+  }
+  pthread_mutex_unlock(&hosts_lock);
+}
+
+/* The host of a logger; NULL: it has ended. The lock is held. */
+static fl_host *host_of(const fl_logger *logger) {
+  fl_host *host = hosts;
+  while (host && host->number != logger->host)
+    host = host->next;
+  return host;
+}
+
+void fl_hosts_log(const fl_logger *logger, int level, const char *message) {
+  const fl_provider *provider = logger->plugin;
+  pthread_mutex_lock(&hosts_lock);
+  fl_host *host = host_of(logger);
+  if (host)
+    host->logging++; /* it stays while the engine's callback runs, which may itself use hosts */
+  pthread_mutex_unlock(&hosts_lock);
+  if (!host)
+    return;
+  fl_log_line(&host->log, level, "plugin %s: %s", provider->plugin, message ? message : "");
+  pthread_mutex_lock(&hosts_lock);
+  if (host->logging) /* in the child of a fork nobody logs at first */
+    host->logging--;
   pthread_mutex_unlock(&hosts_lock);
 }

@@ -4,7 +4,12 @@
 
 #include <flhost/flhost.h>
 
+/* Gives it its number, too. */
 void fl_hosts_add(fl_host *host);
+/* Waits until no plugin is logging to it. */
 void fl_hosts_remove(fl_host *host);
+
+/* fl_logger.log: does nothing when the host has ended. */
+void fl_hosts_log(const fl_logger *logger, int level, const char *message);
 
 #endif

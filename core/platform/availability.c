@@ -3,6 +3,22 @@
 
 #include "core/platform/device.h"
 
+/* What was said, for as long as the host lives: calls read it without a lock. */
+static const char *lasting(fl_host *host, const fl_said *said) {
+  const char *text = fl_said_or(said, "is_available says no and gives no reason");
+  if (text != said->room)
+    return text;
+  const char *kept = NULL;
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->reasons.n && !kept; i++)
+    kept = strcmp(host->reasons.items[i], text) ? NULL : host->reasons.items[i];
+  if (!kept)
+    kept = fl_strings_add(&host->reasons, text) ? host->reasons.items[host->reasons.n - 1]
+                                                : "is_available says no, and no memory is left to say why";
+  pthread_mutex_unlock(&host->lock);
+  return kept;
+}
+
 void fl_registry_ask_availability(fl_host *host, const fl_op *op, const fl_policy *filter, int32_t device_type) {
   if (fl_thread_join())
     return;
@@ -22,12 +38,9 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op, const fl_polic
       continue;
     if (asked && (int32_t)(asked - generation) >= 0) /* for a later one, perhaps, by another thread */
       continue;
-    const char *reason = NULL;
-    if (!record->is_available || record->is_available(record->self, &reason))
-      reason = NULL;
-    else if (!reason)
-      reason = "is_available says no and gives no reason";
-    atomic_store(&record->reason, reason);
+    fl_said said;
+    bool available = !record->is_available || record->is_available(record->self, fl_said_room(&said));
+    atomic_store(&record->reason, available ? NULL : lasting(host, &said));
     atomic_store(&record->asked, generation);
   }
   pthread_mutex_unlock(&host->availability_lock);

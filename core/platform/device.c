@@ -98,14 +98,14 @@ static fl_status choose(fl_host *host, int32_t device_type, const candidate *lis
   fl_status status = FL_ENOENT;
   char name[32];
   for (uint32_t i = 0; i < n; i++) {
-    const char *reason;
-    if (fl_component_is_active(&list[i].component, &reason)) {
+    fl_said said;
+    if (fl_component_is_active(&list[i].component, &said)) {
       *backend = list[i].backend;
       return FL_OK;
     }
     status = fl_error(FL_ENOENT, "the platform '%s' of plugin '%s', which brings the memory of %s, is not active: %s",
                       list[i].backend.name, list[i].backend.plugin, type_words(device_type, name, sizeof name),
-                      reason ? reason : "it gives no reason");
+                      fl_said_or(&said, "it gives no reason"));
   }
   return n ? status : nobody_brings(host, device_type);
 }

@@ -123,17 +123,16 @@ fl_status fl_device_count(fl_host *host, int32_t device_type, int32_t *count) {
 fl_status fl_device_get_properties(fl_host *host, DLDevice device, fl_device_properties *properties) {
   fl_backend backend;
   fl_device_properties found = {.size = sizeof found};
-  uint32_t size = properties->size;
-  if (size < offsetof(fl_device_properties, name))
-    return fl_error(FL_EINVAL, "fl_device_get_properties: set .size = sizeof(fl_device_properties)");
-  fl_status status = fl_backend_open(host, device, &backend);
+  fl_status status = fl_sized_check(properties, offsetof(fl_device_properties, name),
+                                    "fl_device_get_properties: the properties'", "fl_device_properties");
+  if (!status)
+    status = fl_backend_open(host, device, &backend);
   if (status)
     return status;
   status = backend.platform.properties(backend.self, device.device_id, &found);
   if (status)
     return fl_backend_failed(&backend, device, status, "properties");
-  memcpy(properties, &found, size < sizeof found ? size : sizeof found);
-  properties->size = size;
+  fl_sized_give(properties, &found, sizeof found);
   return FL_OK;
 }
 

@@ -22,11 +22,10 @@ bool fl_component_is_platform(const fl_component_record *component) {
   return !strcmp(component->type, "platform");
 }
 
-bool fl_component_is_active(const fl_component_record *component, const char **reason) {
-  *reason = NULL;
+bool fl_component_is_active(const fl_component_record *component, fl_said *said) {
   if (component->asking)
     pthread_mutex_lock(component->asking);
-  bool active = component->platform.is_active(component->self, reason);
+  bool active = component->platform.is_active(component->self, fl_said_room(said));
   if (component->asking)
     pthread_mutex_unlock(component->asking);
   return active;
@@ -115,8 +114,8 @@ static fl_status find_active_component(const fl_component_record *components, ui
                                        const fl_component_record **active) {
   *active = NULL;
   for (uint32_t i = 0; i < n; i++) {
-    const char *reason;
-    if (!fl_component_is_platform(&components[i]) || !fl_component_is_active(&components[i], &reason))
+    fl_said said;
+    if (!fl_component_is_platform(&components[i]) || !fl_component_is_active(&components[i], &said))
       continue;
     if (*active)
       return fl_error(FL_EINVAL,

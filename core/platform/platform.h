@@ -21,6 +21,6 @@ const char *fl_platform_node(const fl_platform_kind *kind);
 bool fl_component_is_platform(const fl_component_record *component);
 
 /* Asks a plugin's platform, under the lock for that. */
-bool fl_component_is_active(const fl_component_record *component, const char **reason);
+bool fl_component_is_active(const fl_component_record *component, fl_said *said);
 
 #endif

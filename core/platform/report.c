@@ -181,12 +181,12 @@ static void report_cpu(draft *r, const fl_platform_kind *kind, const machine *m)
 
 /* What a plugin says of its platform; `diagnosis` gets a sentence. */
 static fl_plugin_finding ask_plugin(draft *r, const fl_component_record *component, fl_text *diagnosis) {
-  const char *reason;
+  fl_said said;
   fl_plugin_finding found = {
       .plugin = component->plugin, .loaded = true, .list = fl_arena_allocate(r->arena, sizeof *found.list)};
-  found.active = fl_component_is_active(component, &reason);
+  found.active = fl_component_is_active(component, &said);
   if (!found.active)
-    snprintf(found.reason, sizeof found.reason, "%s", reason ? reason : "not active");
+    snprintf(found.reason, sizeof found.reason, "%s", fl_said_or(&said, "not active"));
   fl_device_list *list = found.list;
   if (!list)
     return found;

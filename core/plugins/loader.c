@@ -462,11 +462,11 @@ static void explain_inactive(const loading *l, fl_text *remark) {
   fl_text inactive = {0};
   char name[FL_NAME_MAX + 1];
   for (uint32_t at = 0; !l->record->impls && next_platform(l, &at, &platform, name);) {
-    const char *reason;
+    fl_said said;
     fl_text_free(&inactive);
-    if (fl_component_is_active(&platform, &reason))
+    if (fl_component_is_active(&platform, &said))
       return;
-    fl_text_add(&inactive, "platform '%s' is not active: %s", name, reason ? reason : "no reason given");
+    fl_text_add(&inactive, "platform '%s' is not active: %s", name, fl_said_or(&said, "no reason given"));
   }
   if (!inactive.length)
     return;

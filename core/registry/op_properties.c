@@ -8,83 +8,115 @@ const char *fl_op_name(const fl_op *op) {
   return op->name;
 }
 
+/* An op whose handle was given out before anybody looked for it is looked for now. */
+static const fl_schema *schema_of(const fl_op *op) {
+  static const fl_schema none = {
+      .text = "", .rules = "", .category = "", .doc = "", .formula = "", .bytes = "", .flops = ""};
+  return fl_registry_open(op) ? &none : op->schema;
+}
+
 const char *fl_op_schema(const fl_op *op) {
-  return op->schema->text;
+  return schema_of(op)->text;
 }
 
 const char *fl_op_rules(const fl_op *op) {
-  return op->schema->rules;
+  return schema_of(op)->rules;
 }
 
 const char *fl_op_category(const fl_op *op) {
-  return op->schema->category;
+  return schema_of(op)->category;
 }
 
 const char *fl_op_doc(const fl_op *op) {
-  return op->schema->doc;
+  return schema_of(op)->doc;
 }
 
 const char *fl_op_formula(const fl_op *op) {
-  return op->schema->formula;
+  return schema_of(op)->formula;
 }
 
 const char *fl_op_bytes(const fl_op *op) {
-  return op->schema->bytes;
+  return schema_of(op)->bytes;
 }
 
 const char *fl_op_flops(const fl_op *op) {
-  return op->schema->flops;
+  return schema_of(op)->flops;
 }
 
 uint32_t fl_op_argument_count(const fl_op *op) {
-  return op->schema->n_arguments;
+  return schema_of(op)->n_arguments;
 }
 
 uint32_t fl_op_result_count(const fl_op *op) {
-  return op->schema->n_results;
+  return schema_of(op)->n_results;
 }
 
 const fl_argument *fl_op_argument(const fl_op *op, uint32_t index) {
-  return index < op->schema->n_arguments + op->schema->n_results ? &op->schema->values[index] : NULL;
+  const fl_schema *schema = schema_of(op);
+  return index < schema->n_arguments + schema->n_results ? &schema->values[index] : NULL;
 }
 
-fl_tolerance fl_op_tolerance(const fl_op *op, DLDataType dtype) {
-  return fl_schema_tolerance(op->schema, dtype);
+void fl_op_tolerance(const fl_op *op, DLDataType dtype, double *atol, double *rtol) {
+  fl_tolerance tolerance = fl_schema_tolerance(schema_of(op), dtype);
+  *atol = tolerance.atol;
+  *rtol = tolerance.rtol;
 }
 
-fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results, uint32_t n_results) {
+fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results, uint32_t n_results,
+                   size_t spec_size) {
+  fl_tensor_spec specs[FL_SCHEMA_MAX_RESULTS];
   if (!op)
     return fl_error(FL_ENOENT, "fl_infer: the op is NULL");
-  return fl_schema_infer(op->schema, call, results, n_results);
+  if (n_results && spec_size < FL_FIRST_SPEC_SIZE)
+    return fl_error(FL_EINVAL, "fl_infer: spec_size is %zu, expected sizeof(fl_tensor_spec), %zu", spec_size,
+                    sizeof *specs);
+  fl_status status = fl_registry_open(op);
+  if (!status)
+    status = fl_schema_infer(op->schema, call, specs, n_results);
+  if (!status)
+    fl_elements_give(results, spec_size, specs, sizeof *specs, n_results);
+  return status;
 }
 
 fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost) {
   if (!op)
     return fl_error(FL_ENOENT, "fl_op_cost: the op is NULL");
-  if (!cost || cost->size < sizeof *cost)
-    return fl_error(FL_EINVAL, "fl_op_cost: the cost has no size: set .size = sizeof(fl_cost)");
   fl_bindings bindings;
   fl_tensor_spec results[FL_SCHEMA_MAX_RESULTS];
-  fl_status status = fl_schema_bind(op->schema, call, &bindings, results);
-  return status ? status : fl_cost_evaluate(op->schema, call, &bindings, results, cost);
+  fl_cost found = {.size = sizeof found};
+  fl_status status = fl_sized_check(cost, offsetof(fl_cost, flops), "fl_op_cost: the cost's", "fl_cost");
+  if (!status)
+    status = fl_registry_open(op);
+  if (!status)
+    status = fl_schema_bind(op->schema, call, &bindings, results);
+  if (!status)
+    status = fl_cost_evaluate(op->schema, call, &bindings, results, &found);
+  if (!status)
+    fl_sized_give(cost, &found, sizeof found);
+  return status;
 }
 
 fl_status fl_check(const fl_op *op, const fl_call *call) {
   if (!op)
     return fl_error(FL_ENOENT, "fl_check: the op is NULL");
-  return fl_schema_check(op->schema, call);
+  fl_status status = fl_registry_open(op);
+  return status ? status : fl_schema_check(op->schema, call);
 }
 
 fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,
-                             uint32_t n_inputs) {
+                             uint32_t n_inputs, size_t input_size) {
   if (!op)
     return fl_error(FL_ENOENT, "fl_generate_inputs: the op is NULL");
-  return fl_schema_generate_inputs(op->schema, dtype, seed, number, inputs, n_inputs);
+  fl_status status = fl_registry_open(op);
+  return status ? status : fl_schema_generate_inputs(op->schema, dtype, seed, number, inputs, n_inputs, input_size);
 }
 
 fl_status fl_generate_bench_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint32_t number,
-                                   fl_input *inputs, uint32_t n_inputs, uint32_t *n_calls) {
+                                   fl_input *inputs, uint32_t n_inputs, size_t input_size, uint32_t *n_calls) {
   if (!op)
     return fl_error(FL_ENOENT, "fl_generate_bench_inputs: the op is NULL");
-  return fl_schema_generate_bench_inputs(op->schema, dtype, sizes, number, inputs, n_inputs, n_calls);
+  fl_status status = fl_registry_open(op);
+  return status
+             ? status
+             : fl_schema_generate_bench_inputs(op->schema, dtype, sizes, number, inputs, n_inputs, input_size, n_calls);
 }

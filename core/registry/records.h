@@ -41,7 +41,7 @@ typedef struct fl_impl_record {
   const char *vendor, *min_arch; /* behind impl_id; NULL if none */
   uint64_t devices;
   /* R6. Written under the host's availability lock, `asked` last. */
-  _Atomic(const char *) reason; /* why it is not available, a static string; NULL: it is */
+  _Atomic(const char *) reason; /* why it is not available, for as long as the host lives; NULL: it is */
   _Atomic(fl_tally *) tally;    /* NULL: nothing so far */
   _Atomic uint32_t asked;       /* generation of the registry in which is_available was asked; 0 = never */
   uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far; guarded by the host's lock */
@@ -98,20 +98,21 @@ typedef struct fl_slots {
 typedef enum fl_path {
   FL_PATH_TRUSTING = 0, /* arguments are not checked */
   FL_PATH_CHECKED,
-  FL_PATH_OTHERWISE /* it may have no tensor */
+  FL_PATH_OTHERWISE, /* it may have no tensor */
+  FL_PATH_UNREADY    /* nobody looked for it so far: its schema may be missing, and plugins that list it */
 } fl_path;
 
 struct fl_op {
   fl_host *host;
-  int32_t device_argument; /* of the schema */
-  uint32_t device_offset;  /* where it is among a call's values, bytes */
-  uint8_t path;            /* fl_path */
-  fl_slots slots;          /* under the global policy */
-  fl_target unbound;       /* resolves, and calls what it found */
-  uint64_t checked_as;     /* id of the schema; UINT64_MAX, which none has, on FL_PATH_OTHERWISE */
-  fl_schema *schema;       /* NULL as long as nobody needed the built-in op */
-  const fl_op_def *def;    /* built-in: what `schema` is parsed from, else NULL */
-  const char *name;        /* of a built-in op in fl_host.builtin_names, else owned */
+  int32_t device_argument;     /* of the schema */
+  uint32_t device_offset;      /* where it is among a call's values, bytes */
+  _Atomic uint8_t path;        /* fl_path; set last, when the op is ready */
+  fl_slots slots;              /* under the global policy */
+  fl_target unbound;           /* resolves, and calls what it found */
+  _Atomic uint64_t checked_as; /* id of the schema; UINT64_MAX, which none has, where a call goes otherwise */
+  fl_schema *schema;           /* NULL as long as nobody needed the built-in op */
+  const fl_op_def *def;        /* built-in: what `schema` is parsed from, else NULL */
+  const char *name;            /* of a built-in op in fl_host.builtin_names, else owned */
   uint32_t index;
   uint64_t hash;
   _Atomic(fl_impl_set *) impls;
@@ -145,6 +146,8 @@ typedef struct fl_host_hooks {
   fl_status (*load_deferred)(fl_host *host, const char *op);
   /* The same for those that bring the platform (FL_PLUGIN_PLATFORM), or any (NULL). */
   fl_status (*load_deferred_platform)(fl_host *host, const char *platform);
+  /* Logs a line of the plugin whose provider the logger has, if its host is still there. */
+  void (*log)(const fl_logger *logger, int level, const char *message);
 } fl_host_hooks;
 
 struct fl_host {
@@ -177,9 +180,10 @@ struct fl_host {
   uint64_t view_clock;
   fl_retired retired;
   fl_strings oplist;    /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
+  fl_strings reasons;   /* that is_available formatted */
   fl_strings frozen_by; /* one name for each fl_freeze that is not thawed */
 
-  pthread_mutex_t availability_lock; /* recursive; held while is_available runs, and never together with `lock` */
+  pthread_mutex_t availability_lock; /* recursive; held while is_available runs; never asked for under `lock` */
 
   /* Set at creation. */
   fl_log log;
@@ -197,7 +201,10 @@ struct fl_host {
   _Atomic uint32_t n_deferred; /* of `plugins` */
   pthread_mutex_t loading;     /* recursive; fl_loading_begin */
 
-  fl_host *next; /* of the process's hosts: host/hosts.c */
+  /* host/hosts.c's, and under its lock. */
+  fl_host *next;    /* of the process's hosts */
+  uint64_t number;  /* no other host of the process has or had it; not 0 */
+  uint32_t logging; /* threads that plugins log from */
 };
 
 #endif

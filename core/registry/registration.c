@@ -95,23 +95,6 @@ static uint64_t record_hash(const fl_stage *stage, uint32_t row) {
   return names_hash(stage->impls[row].op_name, stage->impls[row].record->impl_id);
 }
 
-/* Copies what the plugin's struct has; what it lacks stays zero. */
-static void copy_struct(void *to, size_t to_size, const void *from, uint32_t from_size) {
-  memset(to, 0, to_size);
-  memcpy(to, from, from_size < to_size ? from_size : to_size);
-}
-
-/* Each struct begins with its size, which has to cover what is required of it. */
-static fl_status check_size(const void *given, size_t least, const char *type) {
-  uint32_t size;
-  if (!given)
-    return fl_error(FL_EINVAL, "a null pointer, expected a %s", type);
-  memcpy(&size, given, sizeof size);
-  return size < least ? fl_error(FL_EINVAL, "its size is %u bytes, expected at least %zu: set .size = sizeof(%s)", size,
-                                 least, type)
-                      : FL_OK;
-}
-
 static fl_status refuse(fl_stage *stage, fl_status status, const char *row) {
   fl_kept_error why; /* the engine's log function may call this library */
   fl_error_keep(&why);
@@ -192,10 +175,10 @@ static fl_status stage_op(fl_registry *registry, const fl_op_def *op) {
   bool known = false;
   uint32_t n_components = stage->n_components;
   char name[FL_NAME_MAX + 1], row[FL_NAME_MAX + 8] = "op";
-  fl_status status = check_size(op, offsetof(fl_op_def, schema) + sizeof op->schema, "fl_op_def");
+  fl_status status = fl_sized_check(op, offsetof(fl_op_def, schema) + sizeof op->schema, "its", "fl_op_def");
   if (status)
     return refuse(stage, status, row);
-  copy_struct(&def, sizeof def, op, op->size);
+  fl_sized_take(&def, sizeof def, op);
   name_of_schema(def.schema, name);
   if (*name)
     snprintf(row, sizeof row, "op '%s'", name);
@@ -323,10 +306,10 @@ static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
   fl_stage *stage = (fl_stage *)registry;
   const char *op_name;
   fl_impl impl;
-  fl_status status = check_size(given, offsetof(fl_impl, fn) + sizeof given->fn, "fl_impl");
+  fl_status status = fl_sized_check(given, offsetof(fl_impl, fn) + sizeof given->fn, "its", "fl_impl");
   if (status)
     return refuse(stage, status, "impl");
-  copy_struct(&impl, sizeof impl, given, given->size);
+  fl_sized_take(&impl, sizeof impl, given);
   status = check_impl(&impl);
   if (!status)
     status = check_listed(stage, impl.op_name);
@@ -381,7 +364,8 @@ static fl_status check_memory(const fl_platform *platform) {
 
 static fl_status take_platform(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
   const fl_platform *platform = given->functions;
-  fl_status status = check_size(platform, offsetof(fl_platform, is_active) + sizeof platform->is_active, "fl_platform");
+  fl_status status =
+      fl_sized_check(platform, offsetof(fl_platform, is_active) + sizeof platform->is_active, "its", "fl_platform");
   if (status)
     return status;
   if (!platform->is_active)
@@ -389,7 +373,7 @@ static fl_status take_platform(const fl_stage *stage, const fl_component *given,
   for (uint32_t i = 0; i < stage->n_components; i++)
     if (!stage->components[i].op && !strcmp(stage->components[i].name, given->name))
       return fl_error(FL_EEXIST, "plugin '%s' registers the platform '%s' twice", stage->plugin, given->name);
-  copy_struct(&record->platform, sizeof record->platform, platform, platform->size);
+  fl_sized_take(&record->platform, sizeof record->platform, platform);
   return check_memory(&record->platform);
 }
 
@@ -433,14 +417,36 @@ static fl_status take_layer(const fl_stage *stage, const fl_component *given, fl
 /* What a plugin may bring besides ops. */
 static const struct component_type {
   const char *name;
+  uint32_t functions; /* FL_FUNCTIONS_* */
   fl_status (*take)(const fl_stage *stage, const fl_component *given, fl_component_record *record);
-} component_types[] = {{"platform", take_platform}, {"layer", take_layer}};
+} component_types[] = {{"platform", FL_FUNCTIONS_PLATFORM, take_platform}, {"layer", FL_FUNCTIONS_OP_NAME, take_layer}};
 
 static const struct component_type *find_type(const char *name) {
   for (size_t i = 0; name && i < sizeof component_types / sizeof *component_types; i++)
     if (!strcmp(component_types[i].name, name))
       return &component_types[i];
   return NULL;
+}
+
+/* Does `functions` point to what it is said to? The struct there says its size, too; a string ends in it. */
+static fl_status check_functions(const struct component_type *type, const fl_component *given) {
+  bool string = type->functions == FL_FUNCTIONS_OP_NAME;
+  uint32_t size = 0, least = string ? 1 : sizeof size;
+  if (!given->functions_type)
+    return FL_OK;
+  if (given->functions_type != type->functions)
+    return fl_error(FL_EINVAL, "functions_type is %u, expected %u for a %s", (unsigned)given->functions_type,
+                    (unsigned)type->functions, type->name);
+  if (!given->functions || given->functions_size < least)
+    return fl_error(FL_EINVAL, "functions: %s", given->functions ? "functions_size is missing" : "a null pointer");
+  if (string)
+    size = (uint32_t)strnlen(given->functions, given->functions_size) + 1;
+  else
+    memcpy(&size, given->functions, sizeof size);
+  if (size == given->functions_size)
+    return FL_OK;
+  return fl_error(FL_EINVAL, "functions has %u bytes, but functions_size is %u: does it point to a %s?", (unsigned)size,
+                  (unsigned)given->functions_size, string ? "string" : "fl_platform");
 }
 
 /* Stages a record, of which it takes over the strings; unless `status` is an error already, which it gives back. */
@@ -463,10 +469,11 @@ static fl_status stage_component(fl_registry *registry, const fl_component *give
   fl_stage *stage = (fl_stage *)registry;
   char row[FL_NAME_MAX + 16] = "component";
   fl_component component;
-  fl_status status = check_size(given, offsetof(fl_component, functions) + sizeof given->functions, "fl_component");
+  fl_status status =
+      fl_sized_check(given, offsetof(fl_component, functions) + sizeof given->functions, "its", "fl_component");
   if (status)
     return refuse(stage, status, row);
-  copy_struct(&component, sizeof component, given, given->size);
+  fl_sized_take(&component, sizeof component, given);
   snprintf(row, sizeof row, "component '%.*s'", FL_NAME_MAX, component.name ? component.name : "");
   const struct component_type *type = find_type(component.type);
   if (name_is_bad(component.name))
@@ -479,7 +486,10 @@ static fl_status stage_component(fl_registry *registry, const fl_component *give
   if (status)
     return refuse(stage, status, row);
   fl_component_record record = {.self = component.self};
-  status = add_component(stage, type->take(stage, &component, &record), &record, type->name, component.name);
+  status = check_functions(type, &component);
+  if (!status)
+    status = type->take(stage, &component, &record);
+  status = add_component(stage, status, &record, type->name, component.name);
   return status ? refuse(stage, status, row) : FL_OK;
 }
 
@@ -566,6 +576,7 @@ fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *build_id
     return NULL;
   }
   stage->plugin = stage->provider->plugin;
+  stage->table.logger = (fl_logger){.log = host->hooks->log, .host = host->number, .plugin = stage->provider};
   return stage;
 }
 

@@ -125,6 +125,8 @@ static void op_add(fl_host *host, fl_op *op) {
   op->host = host;
   op->hash = fl_hash_name(op->name, strlen(op->name));
   op->index = host->n_ops;
+  atomic_init(&op->checked_as, UINT64_MAX);
+  atomic_init(&op->path, FL_PATH_UNREADY);
   host->ops[host->n_ops++] = op;
 }
 
@@ -133,12 +135,18 @@ static void op_set_schema(fl_op *op, fl_schema *schema) {
   op->schema = schema;
   op->device_argument = schema->device_argument;
   op->device_offset = op->device_argument < 0 ? 0 : (uint32_t)op->device_argument * (uint32_t)sizeof(fl_value);
-  op->path = op->device_argument < 0 || schema->values[op->device_argument].optional ? FL_PATH_OTHERWISE
-             : op->host->checks                                                      ? FL_PATH_CHECKED
-                                                                                     : FL_PATH_TRUSTING;
-  op->checked_as = op->path == FL_PATH_OTHERWISE ? UINT64_MAX : schema->id;
   op->unbound = (fl_target){.fn = op->host->hooks->run_unbound, .self = op};
   fl_slots_init(&op->slots, op);
+}
+
+/* Lets calls by handle in. The op has its schema, and the host's lock is held. */
+static void op_open(fl_op *op) {
+  const fl_schema *schema = op->schema;
+  fl_path path = op->device_argument < 0 || schema->values[op->device_argument].optional ? FL_PATH_OTHERWISE
+                 : op->host->checks                                                      ? FL_PATH_CHECKED
+                                                                                         : FL_PATH_TRUSTING;
+  atomic_store_explicit(&op->checked_as, path == FL_PATH_OTHERWISE ? UINT64_MAX : schema->id, memory_order_relaxed);
+  atomic_store_explicit(&op->path, path, memory_order_release);
 }
 
 fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin) {
@@ -150,8 +158,12 @@ fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin) 
   }
   op_add(host, op);
   op_set_schema(op, schema);
-  table_put(fl_is_deferred(host, op->name) ? host->declared : atomic_load_explicit(&host->names, memory_order_relaxed),
-            op);
+  if (fl_is_deferred(host, op->name)) {
+    table_put(host->declared, op);
+    return op;
+  }
+  table_put(atomic_load_explicit(&host->names, memory_order_relaxed), op);
+  op_open(op);
   return op;
 }
 
@@ -186,12 +198,14 @@ fl_status fl_registry_parse(fl_op *op) {
   return FL_OK;
 }
 
-/* An op that has its schema gets into the table that readers use. */
+/* An op that has its schema gets into the table that readers use, and calls by handle find it. */
 static bool make_ready(fl_host *host, fl_op *op) {
   pthread_mutex_lock(&host->lock);
   bool done = fl_registry_is_ready(host, op->name);
-  if (!done && (done = ops_reserve(host)))
+  if (!done && (done = ops_reserve(host))) {
     table_put(atomic_load_explicit(&host->names, memory_order_relaxed), op);
+    op_open(op);
+  }
   pthread_mutex_unlock(&host->lock);
   return done;
 }
@@ -231,6 +245,25 @@ fl_op *fl_registry_find(fl_host *host, const char *name) {
   const fl_name_table *names = atomic_load_explicit(&host->names, memory_order_acquire);
   fl_op *op = table_find(names, name, length, fl_hash_name(name, length));
   return __builtin_expect(op != NULL, 1) ? op : find_otherwise(host, name);
+}
+
+fl_status fl_registry_look_for(const fl_op *op) {
+  if (fl_thread_join())
+    return FL_ENOMEM;
+  fl_thread *self = &fl_self;
+  uint64_t outer = fl_read_begin(self);
+  bool found = fl_registry_find(op->host, op->name) != NULL;
+  fl_read_end(self, outer);
+  return found ? FL_OK : fl_registry_no_such_op(op->host, op->name);
+}
+
+fl_op *fl_op_handle(fl_host *host, const char *name) {
+  pthread_mutex_lock(&host->lock);
+  fl_op *op = fl_registry_known(host, name);
+  pthread_mutex_unlock(&host->lock);
+  if (!op)
+    fl_registry_no_such_op(host, name);
+  return op;
 }
 
 fl_status fl_registry_no_such_op(fl_host *host, const char *name) {

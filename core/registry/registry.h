@@ -19,6 +19,13 @@ fl_op *fl_registry_find(fl_host *host, const char *name);
 /* The op, ready or not: its schema may not be there. The host's lock is held. */
 fl_op *fl_registry_known(const fl_host *host, const char *name);
 
+/* Makes an op ready, whose handle somebody has. No lock is held. */
+fl_status fl_registry_look_for(const fl_op *op);
+static inline fl_status fl_registry_open(const fl_op *op) {
+  bool unready = atomic_load_explicit(&op->path, memory_order_acquire) == FL_PATH_UNREADY;
+  return unready ? fl_registry_look_for(op) : FL_OK;
+}
+
 /* Do calls find it? The host's lock is held. */
 bool fl_registry_is_ready(const fl_host *host, const char *name);
 

@@ -321,9 +321,7 @@ static fl_status check_overlap(const inspection *call) {
 /* The caller's call as the entry's functions get it: with a place for their message, and nothing that an older caller's
  * struct does not have. */
 static void prepare_call(const fl_call *call, fl_call *prepared, char *message, size_t size) {
-  memset(prepared, 0, sizeof *prepared);
-  memcpy(prepared, call, call->size < sizeof *prepared ? call->size : sizeof *prepared);
-  prepared->size = sizeof *prepared;
+  fl_sized_take(prepared, sizeof *prepared, call);
   prepared->message = message;
   prepared->message_size = size;
   *message = 0;
@@ -370,6 +368,16 @@ static fl_status check_spec(const inspection *call, uint32_t result, const fl_te
                   : FL_OK;
 }
 
+/* Has the entry fill specs of its own header's size. */
+static __attribute__((noinline)) fl_status infer_in_its_size(const fl_schema *schema, fl_call *call,
+                                                             fl_tensor_spec *specs) {
+  _Alignas(fl_tensor_spec) char theirs[FL_SCHEMA_MAX_RESULTS * FL_SPEC_SIZE_MAX];
+  fl_elements_give(theirs, schema->spec_size, specs, sizeof *specs, schema->n_results);
+  fl_status status = schema->infer(call, (fl_tensor_spec *)theirs);
+  fl_elements_take(specs, sizeof *specs, theirs, schema->spec_size, schema->n_results);
+  return status;
+}
+
 /* Specs of all results. */
 static fl_status infer(const inspection *inspected, const fl_call *call, fl_tensor_spec *specs) {
   const fl_schema *schema = inspected->schema;
@@ -388,7 +396,8 @@ static fl_status infer(const inspection *inspected, const fl_call *call, fl_tens
   char message[512];
   fl_call prepared;
   prepare_call(call, &prepared, message, sizeof message);
-  fl_status status = schema->infer(&prepared, specs);
+  fl_status status = schema->spec_size == sizeof *specs ? schema->infer(&prepared, specs)
+                                                        : infer_in_its_size(schema, &prepared, specs);
   if (status)
     return hook_failed(schema, status, message);
   for (uint32_t i = 0; i < schema->n_results && !status; i++)

@@ -233,7 +233,7 @@ static fl_status add_value(parser *p, bool is_result, fl_argument **value) {
   if (!fl_array_grow(&schema->values, n, sizeof *schema->values))
     return fl_error_no_memory();
   *value = &schema->values[n];
-  **value = (fl_argument){.alias = -1};
+  **value = (fl_argument){.size = sizeof **value, .alias = -1};
   *(is_result ? &schema->n_results : &schema->n_arguments) += 1;
   return FL_OK;
 }
@@ -422,22 +422,30 @@ static fl_status copy_string(char **copy, const char *string) {
   return *copy ? FL_OK : fl_error_no_memory();
 }
 
-static fl_status copy_tolerance(fl_schema *schema, const fl_tolerance *tolerance) {
-  size_t n = 0;
-  for (; tolerance && tolerance[n].dtype; n++) {
-    uint32_t bit = tolerance[n].dtype;
-    if (bit & (bit - 1) || bit >> FL_DTYPE_COUNT)
-      return fl_error(FL_EINVAL, "%s: tolerance %zu is for dtype 0x%x, expected one of FL_FLOAT32...", schema->op_name,
-                      n, (unsigned)bit);
-    if (!(tolerance[n].atol >= 0 && tolerance[n].rtol >= 0))
-      return fl_error(FL_EINVAL, "%s: tolerance %zu is negative or not a number", schema->op_name, n);
+/* Sizes of array elements: 0 is that of the first header. */
+static fl_status take_element_size(uint32_t *size, uint32_t first, uint32_t most, const char *op, const char *field) {
+  *size = *size ? *size : first;
+  return *size < first || *size > most ? fl_error(FL_EINVAL, "%s: %s is %u, expected %u to %u, or 0 for %u", op, field,
+                                                  (unsigned)*size, (unsigned)first, (unsigned)most, (unsigned)first)
+                                       : FL_OK;
+}
+
+static fl_status copy_tolerance(fl_schema *schema, const fl_tolerance *tolerance, uint32_t size) {
+  uint32_t n = 0;
+  for (; tolerance && FL_AT(tolerance, size, n)->dtype; n++) {
+    const fl_tolerance *row = FL_AT(tolerance, size, n);
+    if (row->dtype & (row->dtype - 1) || row->dtype >> FL_DTYPE_COUNT)
+      return fl_error(FL_EINVAL, "%s: tolerance %u is for dtype 0x%x, expected one of FL_FLOAT32...", schema->op_name,
+                      (unsigned)n, (unsigned)row->dtype);
+    if (!(row->atol >= 0 && row->rtol >= 0))
+      return fl_error(FL_EINVAL, "%s: tolerance %u is negative or not a number", schema->op_name, (unsigned)n);
   }
   if (!n)
     return FL_OK;
   schema->tolerance = calloc(n + 1, sizeof *tolerance);
   if (!schema->tolerance)
     return fl_error_no_memory();
-  memcpy(schema->tolerance, tolerance, n * sizeof *tolerance);
+  fl_elements_take(schema->tolerance, sizeof *tolerance, tolerance, size, n);
   return FL_OK;
 }
 
@@ -455,10 +463,10 @@ static int32_t find_device_argument(const fl_schema *schema) {
 }
 
 fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
-  fl_op_def full = {0}; /* fields that an older caller does not have read as zero */
+  fl_op_def full;
   if (!def || def->size < offsetof(fl_op_def, schema) + sizeof def->schema || !def->schema)
     return fl_error(FL_EINVAL, "an op needs its struct's size and a schema");
-  memcpy(&full, def, def->size < sizeof full ? def->size : sizeof full);
+  fl_sized_take(&full, sizeof full, def);
   fl_schema *created = calloc(1, sizeof *created);
   if (!created)
     return fl_error_no_memory();
@@ -467,6 +475,13 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
     status = fl_error(FL_EINVAL, "%s: flags 0x%x, expected 0", created->op_name, (unsigned)full.flags);
   if (status)
     goto out;
+  status = take_element_size(&full.spec_size, FL_FIRST_SPEC_SIZE, FL_SPEC_SIZE_MAX, created->op_name, "spec_size");
+  if (!status)
+    status = take_element_size(&full.tolerance_size, FL_FIRST_TOLERANCE_SIZE, UINT16_MAX, created->op_name,
+                               "tolerance_size");
+  if (status)
+    goto out;
+  created->spec_size = full.spec_size;
   created->id = atomic_fetch_add(&last_id, 1) + 1;
   created->infer = full.infer;
   created->check = full.check;
@@ -480,7 +495,7 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
   for (size_t i = 0; i < sizeof strings / sizeof strings[0] && !status; i++)
     status = copy_string(strings[i].copy, strings[i].string);
   if (!status)
-    status = copy_tolerance(created, full.tolerance);
+    status = copy_tolerance(created, full.tolerance, full.tolerance_size);
   if (!status)
     status = fl_rules_compile(created, &created->compiled);
 out:

@@ -8,6 +8,11 @@
 #include <flhost/flhost.h>
 #include <stdatomic.h>
 
+/* sizeof(fl_tensor_spec) and sizeof(fl_tolerance) of the first header. */
+enum { FL_FIRST_SPEC_SIZE = 88, FL_FIRST_TOLERANCE_SIZE = 24 };
+/* The most that one of a later header may have: room for them is on the stack. */
+enum { FL_SPEC_SIZE_MAX = 512 };
+
 /* Most arguments and results of one op together, and results alone. */
 enum { FL_SCHEMA_MAX_VALUES = 64, FL_SCHEMA_MAX_RESULTS = 16 };
 
@@ -29,6 +34,7 @@ typedef struct fl_schema {
   fl_argument *values;     /* arguments, then results; names and default strings/lists owned */
   fl_tolerance *tolerance; /* ended by dtype 0; NULL if none */
   fl_status (*infer)(fl_call *call, fl_tensor_spec *results);
+  uint32_t spec_size; /* of what that fills */
   fl_status (*check)(fl_call *call);
   int32_t device_argument;   /* the value whose device selects: the first required tensor, else the first tensor, of the
                                 arguments and, after them, the results; -1: the op has no tensor */

@@ -273,6 +273,7 @@ static fl_status make_policy(const fl_setting_value values[FL_N_SETTINGS], fl_po
                              .preserve_inputs = values[FL_SETTING_PRESERVE_INPUTS].flag,
                              .per_op = per_op,
                              .n_per_op = orders->n,
+                             .per_op_size = sizeof *per_op,
                              .deny_vendors = (const char *const *)deny->items,
                              .n_deny_vendors = deny->n,
                              .allow_vendors = allow->n ? (const char *const *)allow->items : NULL,

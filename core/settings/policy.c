@@ -135,6 +135,13 @@ static fl_status check_present(const char *what, const char *const *names, uint3
   return FL_OK;
 }
 
+/* sizeof(fl_op_order) of the first header. */
+enum { FIRST_ORDER_SIZE = 24 };
+
+static const fl_op_order *order_at(const fl_policy_fields *fields, uint32_t i) {
+  return FL_AT(fields->per_op, fields->per_op_size, i);
+}
+
 /* A name that nothing can have is a slip: what is meant would stay as it was, unsaid. */
 static fl_status check_name(const char *what, uint32_t index, const char *name) {
   const char *trimmed = name;
@@ -161,10 +168,14 @@ static fl_status check_shape(const fl_policy_fields *fields) {
     status = check_present("allow_vendors", fields->allow_vendors, fields->n_allow_vendors);
   if (!status && fields->n_per_op && !fields->per_op)
     status = fl_error(FL_EINVAL, "per_op is NULL but has %u entries", fields->n_per_op);
+  if (!status && fields->n_per_op && fields->per_op_size < FIRST_ORDER_SIZE)
+    status = fl_error(FL_EINVAL, "per_op_size is %u, expected sizeof(fl_op_order), %zu", (unsigned)fields->per_op_size,
+                      sizeof *fields->per_op);
   for (uint32_t i = 0; !status && i < fields->n_per_op; i++) {
-    if (!fields->per_op[i].op)
+    const fl_op_order *order = order_at(fields, i);
+    if (!order->op)
       return fl_error(FL_EINVAL, "per_op[%u].op is NULL, expected the name of an op", i);
-    status = check_present("per_op tokens", fields->per_op[i].tokens, fields->per_op[i].n_tokens);
+    status = check_present("per_op tokens", order->tokens, order->n_tokens);
   }
   return status;
 }
@@ -184,9 +195,10 @@ static fl_status check_words(const fl_policy_fields *fields) {
   if (!status)
     status = check_vendors("allow_vendors", fields->allow_vendors, fields->n_allow_vendors);
   for (uint32_t i = 0; !status && i < fields->n_per_op; i++) {
-    status = check_name("the op of per_op", i, fields->per_op[i].op);
+    const fl_op_order *order = order_at(fields, i);
+    status = check_name("the op of per_op", i, order->op);
     if (!status)
-      status = check_tokens(&fields->per_op[i]);
+      status = check_tokens(order);
   }
   return status;
 }
@@ -229,8 +241,9 @@ static void copy_orders(fl_arena *arena, fl_policy_fields *to, const fl_policy_f
   placed_order *placed = fl_arena_array(&scratch, n, sizeof *placed);
   fl_op_order *orders = fl_arena_array(arena, n, sizeof *orders);
   to->per_op = orders;
+  to->per_op_size = sizeof *orders;
   for (uint32_t i = 0; placed && i < n; i++)
-    placed[i] = (placed_order){&from->per_op[i], i};
+    placed[i] = (placed_order){order_at(from, i), i};
   if (placed && n)
     qsort(placed, n, sizeof *placed, compare_orders);
   for (uint32_t i = 0; placed && orders && i < n; i++) {
@@ -288,11 +301,10 @@ static fl_status take_fields(const fl_policy_fields *fields, fl_policy_fields *t
   *taken = (fl_policy_fields){0};
   if (!fields)
     return fl_error(FL_EINVAL, "fields is NULL, expected a fl_policy_fields");
-  if (fields->size < offsetof(fl_policy_fields, strict))
-    return fl_error(FL_EINVAL, "fields.size is %u, expected sizeof(fl_policy_fields), %zu", fields->size,
-                    sizeof *fields);
-  memcpy(taken, fields, fields->size < sizeof *taken ? fields->size : sizeof *taken);
-  taken->size = sizeof *taken;
+  fl_status status = fl_sized_check(fields, offsetof(fl_policy_fields, strict), "the fields'", "fl_policy_fields");
+  if (status)
+    return status;
+  fl_sized_take(taken, sizeof *taken, fields);
   if (!taken->prefer)
     taken->prefer = "flagos";
   return check_shape(taken);
@@ -485,7 +497,8 @@ fl_status fl_policy_with_denied_vendors(const fl_policy *policy, const char *con
 
 fl_status fl_policy_with_op_order(const fl_policy *policy, const char *op, const char *const *tokens, uint32_t n,
                                   fl_policy **derived) {
-  fl_policy_fields fields = policy->fields, given = {.per_op = &(fl_op_order){op, tokens, n}, .n_per_op = 1};
+  fl_policy_fields fields = policy->fields,
+                   given = {.per_op = &(fl_op_order){op, tokens, n}, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)};
   fl_status status = check_shape(&given);
   if (!status)
     status = check_words(&given);

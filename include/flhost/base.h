@@ -6,10 +6,11 @@
  * that is handed out belongs to the object it came from and lives as long as that; a pointer that is passed in is not
  * NULL. FL_ENOMEM may come from every function that makes something.
  *
- * A struct that is handed out begins with its size, sizeof in the library's own header: later versions append fields,
- * and who may meet an older library looks whether a field lies within. Items of a list that is handed out have no size
- * of their own; it stands beside the list, and the function that goes with it (fl_plugin_at, fl_setting_at, …) finds
- * them.
+ * Sizes are as in plugin.h. A struct begins with its size. What a caller fills or hands in to be filled has it set by
+ * the caller: an older caller's smaller one is taken everywhere, and what a newer caller's has beyond comes back as
+ * zero. What is handed out has it set by the library: later versions append fields, and who may meet an older library
+ * looks whether a field lies within. Elements of arrays have no size of their own; it stands beside the array, and
+ * FL_AT(array, size, i), or the function that goes with a list (fl_plugin_at, fl_setting_at, …), finds element i.
  */
 #ifndef FLHOST_BASE_H
 #define FLHOST_BASE_H
@@ -22,6 +23,9 @@ extern "C" {
 
 /* What the library exports. */
 #define FL_API __attribute__((visibility("default")))
+
+/* Element i of an array whose elements are `size` bytes each, perhaps more than this header knows of. */
+#define FL_AT(array, size, i) ((__typeof__(&(array)[0]))((uintptr_t)(array) + (size_t)(size) * (i)))
 
 /* Version of the library, "0.1.0". */
 FL_API const char *fl_version(void);

@@ -39,10 +39,11 @@ FL_API fl_status fl_call_op(fl_host *host, const char *name, fl_call *call);
 /*
  * Shapes, dtypes and devices of an op's results, from the arguments' shapes and attributes; no data is read. Only the
  * arguments in call->values need to be set, and call->count may leave out the results. `results` has room for
- * `n_results` specs, one per result of the schema (more is an error; fewer gives the first ones). Errors are those of
- * fl_check.
+ * `n_results` specs of `spec_size` bytes, sizeof(fl_tensor_spec), one per result of the schema (more is an error; fewer
+ * gives the first ones). Errors are those of fl_check.
  */
-FL_API fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results, uint32_t n_results);
+FL_API fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results, uint32_t n_results,
+                          size_t spec_size);
 
 /* Checks a call's arguments and results as fl_invoke does, without calling anything. FL_EINVAL: the message names the
  * argument or result, what it is, and what was expected; FL_ENOENT: `op` is NULL. */
@@ -54,7 +55,7 @@ FL_API fl_status fl_check(const fl_op *op, const fl_call *call);
  * device, aligned to 256 (fl_device_allocate), and may be used again for the next call on the same stream. Errors are
  * those of fl_check, and FL_ENOIMPL where nothing is there to run.
  */
-FL_API fl_status fl_workspace(fl_op *op, const fl_call *call, size_t *size);
+FL_API fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,7 @@ extern "C" {
 
 /* The winner for an op. */
 typedef struct fl_resolution {
+  uint32_t size; /* sizeof(fl_resolution) of the caller */
   fl_kernel_fn fn;
   void *self;
   fl_kind kind;

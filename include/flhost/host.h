@@ -53,9 +53,13 @@ FL_API void fl_host_destroy(fl_host *host);
 
 /* The host that a process shares, created from the environment at first use; NULL on error (fl_error_message()): those
  * of fl_host_create, and FL_ESTATE for code of a plugin that is being loaded into it. */
-FL_API fl_host *fl_get_default_manager(void);
+FL_API fl_host *fl_default_host(void);
 
-/* Destroys it; the next fl_get_default_manager() creates a new one. Nobody may be using it. */
+/* Destroys it; the next fl_default_host() creates a new one. Nobody may be using it. */
+FL_API void fl_reset_default_host(void);
+
+/* The same two, for those who come from vllm-plugin-FL, where a host is called a manager. */
+FL_API fl_host *fl_get_default_manager(void);
 FL_API void fl_reset_default_manager(void);
 
 /* Least severe level that is logged: "DEBUG", "INFO", "WARNING" or "ERROR", any case. FL_EINVAL: another word. */

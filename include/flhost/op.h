@@ -17,8 +17,14 @@ typedef struct fl_op fl_op;
  * is looked for its schema is parsed, and the deferred plugins that list it are loaded. */
 FL_API fl_op *fl_find_op(fl_host *host, const char *name);
 
+/* The same, but nothing is parsed or loaded yet: that is left to the first use of the handle, which then has what
+ * fl_find_op would have said to say. NULL (FL_ENOENT) if the host does not know the name; that of a built-in op it
+ * does, that of an op which a deferred plugin brings it does not. */
+FL_API fl_op *fl_op_handle(fl_host *host, const char *name);
+
 /* One argument or result of an op. */
 typedef struct fl_argument {
+  uint32_t size;
   const char *name;
   fl_type type;
   bool optional;    /* written `Type?`: may be none */
@@ -57,8 +63,9 @@ typedef struct fl_cost {
  */
 FL_API fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost);
 
-/* The op's tolerance for an element type (fl_tolerance), or vLLM IR's default for that type. */
-FL_API fl_tolerance fl_op_tolerance(const fl_op *op, DLDataType dtype);
+/* The op's tolerance for an element type (fl_tolerance), or vLLM IR's default for that type; 0 and 0 for a type that
+ * has none. */
+FL_API void fl_op_tolerance(const fl_op *op, DLDataType dtype, double *atol, double *rtol);
 
 #ifdef __cplusplus
 }

@@ -8,7 +8,7 @@
  * Each call takes the device's stream or queue (NULL: the default one), the op's arguments and its results. The caller
  * provides every output tensor; fl_infer says shapes and dtypes. Tensors are borrowed for the call, which may be made
  * from any thread. It returns what fl_invoke returns; FL_ENOENT when the host does not know the op. It brings no
- * workspace: where fl_workspace says that one is wanted, make a fl_call (FL_CALL) and invoke that.
+ * workspace: where fl_workspace_size says that one is wanted, make a fl_call (FL_CALL) and invoke that.
  *
  * T[..., 2*d] is a tensor of dtype T with any leading dimensions and a last one of 2*d; a letter or name has the same
  * meaning wherever it stands in one op. The last dimension is contiguous, the others may be strided.
@@ -81,65 +81,65 @@ typedef struct fl_ops {
   fl_op *short_conv;
 } fl_ops;
 
-/* Finds the handles, as fl_find_op does one by one: plugins that were deferred until one of these ops is looked
- * for are loaded. FL_EINVAL: a null pointer; there is no message then. */
+/* Gets the handles, by fl_op_handle: plugins that wait until an op of theirs is looked for are loaded by its first
+ * call. FL_EINVAL: a null pointer; there is no message then. */
 static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   if (!ops || !host)
     return FL_EINVAL;
   ops->size = (uint32_t)sizeof(fl_ops);
-  ops->silu_and_mul = fl_find_op(host, "silu_and_mul");
-  ops->mul_and_silu = fl_find_op(host, "mul_and_silu");
-  ops->gelu_and_mul = fl_find_op(host, "gelu_and_mul");
-  ops->gelu_and_mul_sparse = fl_find_op(host, "gelu_and_mul_sparse");
-  ops->swigluoai_and_mul = fl_find_op(host, "swigluoai_and_mul");
-  ops->fatrelu_and_mul = fl_find_op(host, "fatrelu_and_mul");
-  ops->silu_and_mul_with_clamp = fl_find_op(host, "silu_and_mul_with_clamp");
-  ops->swiglustep_and_mul = fl_find_op(host, "swiglustep_and_mul");
-  ops->situ_and_mul = fl_find_op(host, "situ_and_mul");
-  ops->gelu = fl_find_op(host, "gelu");
-  ops->gelu_new = fl_find_op(host, "gelu_new");
-  ops->gelu_fast = fl_find_op(host, "gelu_fast");
-  ops->quick_gelu = fl_find_op(host, "quick_gelu");
-  ops->relu2 = fl_find_op(host, "relu2");
-  ops->xielu = fl_find_op(host, "xielu");
-  ops->rms_norm = fl_find_op(host, "rms_norm");
-  ops->fused_add_rms_norm = fl_find_op(host, "fused_add_rms_norm");
-  ops->gemma_rms_norm = fl_find_op(host, "gemma_rms_norm");
-  ops->rms_norm_gated = fl_find_op(host, "rms_norm_gated");
-  ops->mixer2_gated_rms_norm = fl_find_op(host, "mixer2_gated_rms_norm");
-  ops->rotary_embedding = fl_find_op(host, "rotary_embedding");
-  ops->apply_rotary_emb = fl_find_op(host, "apply_rotary_emb");
-  ops->dual_chunk_rotary_embedding = fl_find_op(host, "dual_chunk_rotary_embedding");
-  ops->quant_fp8 = fl_find_op(host, "quant_fp8");
-  ops->attention_backend = fl_find_op(host, "attention_backend");
-  ops->mm_encoder_attn = fl_find_op(host, "mm_encoder_attn");
-  ops->mla_prefill = fl_find_op(host, "mla_prefill");
-  ops->mla_decode = fl_find_op(host, "mla_decode");
-  ops->merge_attn_states = fl_find_op(host, "merge_attn_states");
-  ops->multi_head_latent_attention = fl_find_op(host, "multi_head_latent_attention");
-  ops->replicated_linear = fl_find_op(host, "replicated_linear");
-  ops->column_parallel_linear = fl_find_op(host, "column_parallel_linear");
-  ops->row_parallel_linear = fl_find_op(host, "row_parallel_linear");
-  ops->vocab_parallel_embedding = fl_find_op(host, "vocab_parallel_embedding");
-  ops->parallel_lm_head = fl_find_op(host, "parallel_lm_head");
-  ops->logits_processor = fl_find_op(host, "logits_processor");
-  ops->conv2d = fl_find_op(host, "conv2d");
-  ops->conv3d = fl_find_op(host, "conv3d");
-  ops->grouped_topk = fl_find_op(host, "grouped_topk");
-  ops->topk_softmax = fl_find_op(host, "topk_softmax");
-  ops->moe_align_block_size = fl_find_op(host, "moe_align_block_size");
-  ops->moe_sum = fl_find_op(host, "moe_sum");
-  ops->unquantized_fused_moe = fl_find_op(host, "unquantized_fused_moe");
-  ops->modular_fused_moe = fl_find_op(host, "modular_fused_moe");
-  ops->transformers_fused_moe = fl_find_op(host, "transformers_fused_moe");
-  ops->fused_moe = fl_find_op(host, "fused_moe");
-  ops->causal_conv1d = fl_find_op(host, "causal_conv1d");
-  ops->selective_scan = fl_find_op(host, "selective_scan");
-  ops->mamba_chunk_scan = fl_find_op(host, "mamba_chunk_scan");
-  ops->mamba_mixer = fl_find_op(host, "mamba_mixer");
-  ops->mamba_mixer2 = fl_find_op(host, "mamba_mixer2");
-  ops->plamo2_mamba_mixer = fl_find_op(host, "plamo2_mamba_mixer");
-  ops->short_conv = fl_find_op(host, "short_conv");
+  ops->silu_and_mul = fl_op_handle(host, "silu_and_mul");
+  ops->mul_and_silu = fl_op_handle(host, "mul_and_silu");
+  ops->gelu_and_mul = fl_op_handle(host, "gelu_and_mul");
+  ops->gelu_and_mul_sparse = fl_op_handle(host, "gelu_and_mul_sparse");
+  ops->swigluoai_and_mul = fl_op_handle(host, "swigluoai_and_mul");
+  ops->fatrelu_and_mul = fl_op_handle(host, "fatrelu_and_mul");
+  ops->silu_and_mul_with_clamp = fl_op_handle(host, "silu_and_mul_with_clamp");
+  ops->swiglustep_and_mul = fl_op_handle(host, "swiglustep_and_mul");
+  ops->situ_and_mul = fl_op_handle(host, "situ_and_mul");
+  ops->gelu = fl_op_handle(host, "gelu");
+  ops->gelu_new = fl_op_handle(host, "gelu_new");
+  ops->gelu_fast = fl_op_handle(host, "gelu_fast");
+  ops->quick_gelu = fl_op_handle(host, "quick_gelu");
+  ops->relu2 = fl_op_handle(host, "relu2");
+  ops->xielu = fl_op_handle(host, "xielu");
+  ops->rms_norm = fl_op_handle(host, "rms_norm");
+  ops->fused_add_rms_norm = fl_op_handle(host, "fused_add_rms_norm");
+  ops->gemma_rms_norm = fl_op_handle(host, "gemma_rms_norm");
+  ops->rms_norm_gated = fl_op_handle(host, "rms_norm_gated");
+  ops->mixer2_gated_rms_norm = fl_op_handle(host, "mixer2_gated_rms_norm");
+  ops->rotary_embedding = fl_op_handle(host, "rotary_embedding");
+  ops->apply_rotary_emb = fl_op_handle(host, "apply_rotary_emb");
+  ops->dual_chunk_rotary_embedding = fl_op_handle(host, "dual_chunk_rotary_embedding");
+  ops->quant_fp8 = fl_op_handle(host, "quant_fp8");
+  ops->attention_backend = fl_op_handle(host, "attention_backend");
+  ops->mm_encoder_attn = fl_op_handle(host, "mm_encoder_attn");
+  ops->mla_prefill = fl_op_handle(host, "mla_prefill");
+  ops->mla_decode = fl_op_handle(host, "mla_decode");
+  ops->merge_attn_states = fl_op_handle(host, "merge_attn_states");
+  ops->multi_head_latent_attention = fl_op_handle(host, "multi_head_latent_attention");
+  ops->replicated_linear = fl_op_handle(host, "replicated_linear");
+  ops->column_parallel_linear = fl_op_handle(host, "column_parallel_linear");
+  ops->row_parallel_linear = fl_op_handle(host, "row_parallel_linear");
+  ops->vocab_parallel_embedding = fl_op_handle(host, "vocab_parallel_embedding");
+  ops->parallel_lm_head = fl_op_handle(host, "parallel_lm_head");
+  ops->logits_processor = fl_op_handle(host, "logits_processor");
+  ops->conv2d = fl_op_handle(host, "conv2d");
+  ops->conv3d = fl_op_handle(host, "conv3d");
+  ops->grouped_topk = fl_op_handle(host, "grouped_topk");
+  ops->topk_softmax = fl_op_handle(host, "topk_softmax");
+  ops->moe_align_block_size = fl_op_handle(host, "moe_align_block_size");
+  ops->moe_sum = fl_op_handle(host, "moe_sum");
+  ops->unquantized_fused_moe = fl_op_handle(host, "unquantized_fused_moe");
+  ops->modular_fused_moe = fl_op_handle(host, "modular_fused_moe");
+  ops->transformers_fused_moe = fl_op_handle(host, "transformers_fused_moe");
+  ops->fused_moe = fl_op_handle(host, "fused_moe");
+  ops->causal_conv1d = fl_op_handle(host, "causal_conv1d");
+  ops->selective_scan = fl_op_handle(host, "selective_scan");
+  ops->mamba_chunk_scan = fl_op_handle(host, "mamba_chunk_scan");
+  ops->mamba_mixer = fl_op_handle(host, "mamba_mixer");
+  ops->mamba_mixer2 = fl_op_handle(host, "mamba_mixer2");
+  ops->plamo2_mamba_mixer = fl_op_handle(host, "plamo2_mamba_mixer");
+  ops->short_conv = fl_op_handle(host, "short_conv");
   return FL_OK;
 }
 

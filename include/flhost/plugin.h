@@ -14,7 +14,10 @@
  *     }
  *
  * Rules of this interface:
- * - Every struct that crosses it begins with its size. Fields are only ever appended; a missing one reads as zero.
+ * - A struct that crosses it begins with its size: sizeof, in the header of the side whose memory it is. Fields are
+ * only ever appended; one that is missing reads as zero, one that is not known is not looked at. Structs in an array
+ * have no size of their own: it stands beside the array, in a field or argument called ..._size. fl_value never
+ * changes.
  * - Memory belongs to the side that made it. Tensors, values and strings of a call are borrowed for that call. The
  *   host copies what it is given at registration, except `fn`, `self` and the other function pointers.
  * - A plugin stays mapped until the process ends, so its functions and static strings stay valid.
@@ -37,7 +40,7 @@ extern "C" {
 /* Version of this interface. A plugin for another major is refused before any of its code runs; a different minor is
  * fine in both directions. Major 0 means: not yet released, may still change. */
 #define FL_ABI_MAJOR 0
-#define FL_ABI_MINOR 2
+#define FL_ABI_MINOR 3
 
 /* Makes register_builtins visible in a plugin that is compiled with -fvisibility=hidden (as it should be). */
 #define FL_EXPORT __attribute__((visibility("default")))
@@ -232,6 +235,23 @@ static inline int64_t fl_stride(const DLTensor *tensor, int dim) {
   return stride;
 }
 
+/* Room for the text of a reason, in bytes with the NUL; this number never changes. */
+#define FL_REASON_MAX 512
+
+/* Says why not, for `return fl_reason(reason, "needs %d rows", n);` in is_available, supports_args and is_active, and
+ * gives back false. Where nobody reads the reason nothing is formatted. What it is given may lie in the room. */
+static inline FL_PRINTF(2, 3) bool fl_reason(const char **reason, const char *format, ...) {
+  if (reason && *reason) {
+    char text[FL_REASON_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    snprintf((char *)(uintptr_t)*reason, FL_REASON_MAX, "%s", text);
+  }
+  return false;
+}
+
 /* ----------------------------------------------------------------------------------------------- implementations */
 
 /* Whose an implementation is. */
@@ -292,12 +312,14 @@ typedef struct fl_impl {
   fl_kernel_fn fn;      /* required */
   void *self;           /* given back to the functions below */
   /* Does this machine have the device, driver and library? NULL = yes. Asked when its op is first resolved or listed,
-   * and again after something was registered or withdrawn or fl_bump_policy_epoch; never per call. Sets *reason to a
-   * static string when not. It must not look at environment variables or policy: whether an impl is *wanted* is not
-   * its business. Threads: a host calls it from one thread at a time. */
+   * and again after something was registered or withdrawn or fl_bump_policy_epoch; never per call. Says why when not
+   * (fl_reason), or sets *reason to a static string. It must not look at environment variables or policy: whether an
+   * impl is *wanted* is not its business. Threads: a host calls it from one thread at a time. */
   bool (*is_available)(void *self, const char **reason);
   /* Does it take this call (dtype, shape, layout, alignment)? Asked before each call, after the arguments passed the
-   * schema; NULL = takes all. May set *reason to a static string when not; `reason` may be NULL. */
+   * schema; NULL = takes all. May say why when not (fl_reason), or set *reason to a static string; `reason` may be
+   * NULL.
+   */
   bool (*supports_args)(void *self, const fl_call *call, const char **reason);
   /* Bytes of device memory, aligned to 256, that it wants in call->workspace for these arguments; NULL = none. From the
    * arguments' shapes and attributes alone. A call that brings less gets FL_ENOTSUP, or takes a way that needs none:
@@ -395,6 +417,9 @@ typedef struct fl_op_def {
    * lists have a name for a layer besides those of its class and of the op, that stands behind a colon:
    * "AcmeNorm:norm". They count as components (type "layer") of the plugin. NULL = none. */
   const char *layers;
+  /* sizeof(fl_tensor_spec) and sizeof(fl_tolerance), of what `infer` fills and `tolerance` holds; 0: those of ABI 0.3.
+   */
+  uint32_t spec_size, tolerance_size;
 } fl_op_def;
 
 /* ---------------------------------------------------------------------------------------------------- components */
@@ -425,7 +450,8 @@ typedef struct fl_device_properties {
 typedef struct fl_platform {
   uint32_t size;
   int32_t device_type; /* DLDeviceType of its tensors */
-  /* Is it there and usable? `reason` says why not. Called from one thread at a time, may be called again. */
+  /* Is it there and usable? `reason` says why not, as in fl_impl.is_available. Called from one thread at a time, may be
+   * called again. */
   bool (*is_active)(void *self, const char **reason);
   /* Number of devices; negative on error, with the reason in `error` where there is one. NULL = unknown. */
   int (*device_count)(void *self);
@@ -455,6 +481,12 @@ typedef struct fl_platform {
 /* What fl_platform.copy copies between. */
 enum { FL_COPY_TO_DEVICE = 1, FL_COPY_TO_HOST = 2, FL_COPY_ON_DEVICE = 3 };
 
+/* What fl_component.functions points to. */
+enum {
+  FL_FUNCTIONS_PLATFORM = 1, /* a fl_platform */
+  FL_FUNCTIONS_OP_NAME = 2   /* a string, the name of an op */
+};
+
 /* Something other than an op that a plugin brings. */
 typedef struct fl_component {
   uint32_t size;
@@ -463,11 +495,35 @@ typedef struct fl_component {
   const char *name;      /* "acme"; of a layer, the class: "AcmeAttention" */
   const void *functions; /* fl_platform * for "platform"; the op's name, const char *, for "layer" */
   void *self;
+  /* What `functions` points to, FL_FUNCTIONS_*, and its bytes (of a string with the NUL), so that a pointer to
+   * something else is found out. 0, as before ABI 0.3: what `type` says. */
+  uint32_t functions_type, functions_size;
 } fl_component;
 
 /* --------------------------------------------------------------------------------------------- register_builtins */
 
 enum { FL_LOG_DEBUG = 10, FL_LOG_INFO = 20, FL_LOG_WARNING = 30, FL_LOG_ERROR = 40 };
+
+/* What a plugin logs with after register_builtins, for as long as it likes and from any thread: a copy of
+ * fl_registry.logger. Lines of a host that has ended go nowhere. This struct never changes. */
+typedef struct fl_logger fl_logger;
+struct fl_logger {
+  void (*log)(const fl_logger *logger, int level, const char *message); /* as fl_registry.log; NULL: nobody listens */
+  uint64_t host;                                                        /* this and the next are the host's own */
+  const void *plugin;
+};
+
+/* Logs a line that is formatted (as much of it as 1023 bytes hold). */
+static inline FL_PRINTF(3, 4) void fl_logf(const fl_logger *logger, int level, const char *format, ...) {
+  if (logger->log) {
+    char message[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    logger->log(logger, level, message);
+  }
+}
 
 /*
  * What register_builtins is given. Valid only during that call and in that thread. What is registered becomes visible
@@ -492,7 +548,17 @@ struct fl_registry {
    * is loaded, with a warning. */
   void (*error)(fl_registry *registry, const char *message);
   void (*log)(fl_registry *registry, int level, const char *message); /* one of FL_LOG_*, and a line without newline */
+  fl_logger logger; /* to log with later, fl_logger_of; each host has its own */
 };
+
+/* The host's logger, to keep. One that logs nothing where the host is older than this. */
+static inline fl_logger fl_logger_of(const fl_registry *registry) {
+  fl_logger logger;
+  logger.log = NULL;
+  logger.host = 0;
+  logger.plugin = NULL;
+  return registry->size >= offsetof(fl_registry, logger) + sizeof logger ? registry->logger : logger;
+}
 
 /*
  * The one function of a plugin. Each host that loads the plugin calls it once; a process may have several hosts, and in

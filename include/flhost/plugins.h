@@ -14,7 +14,7 @@ extern "C" {
 typedef struct fl_plugin_info {
   const char *name, *file, *version, *vendor, *licence; /* "" where unknown */
   const char *route;                                    /* "directory", "manifest", "module" (also fl_load_plugin) */
-  const char *abi;                                      /* "0.2", "" where unknown */
+  const char *abi;                                      /* "0.3", "" where unknown */
   const char *status;                                   /* "loaded", "unavailable", "skipped", "failed", "deferred" */
   const char *reason; /* why that; of a loaded one what is missing of it, "" if nothing: implementations that are not
                          available, or were not asked since their vendor is denied; rows that were refused */

@@ -31,7 +31,7 @@ typedef struct fl_policy_fields {
   bool strict;          /* fail at once, never fall back */
   bool preserve_inputs; /* keep a copy of what an in-place call overwrites, so that a fallback can start from it */
   const fl_op_order *per_op;
-  uint32_t n_per_op;
+  uint32_t n_per_op, per_op_size; /* per_op_size: sizeof(fl_op_order) */
   const char *const *deny_vendors;
   uint32_t n_deny_vendors;
   const char *const *allow_vendors; /* NULL: all vendors; not NULL and n 0: none */
@@ -51,7 +51,7 @@ FL_API fl_status fl_policy_from_config(const char *path, fl_policy **policy);
 FL_API fl_policy *fl_policy_retain(fl_policy *policy);
 FL_API void fl_policy_release(fl_policy *policy);
 
-/* The fields, valid as long as the policy. per_op is sorted by op, the vendor sets by name. */
+/* The fields, valid as long as the policy. per_op is sorted by op (FL_AT finds the orders), the vendor sets by name. */
 FL_API const fl_policy_fields *fl_policy_get_fields(const fl_policy *policy);
 
 /* Equal fields make equal policies. */

@@ -20,11 +20,12 @@ extern "C" {
  *     fl_scope_leave(&scope);
  */
 typedef struct fl_scope {
-  fl_host *host;
+  fl_host *host; /* this and the rest are the host's own */
   fl_policy *policy;
   struct fl_scope *outer;
-  void *view;         /* the host's */
-  uint64_t thread_id; /* the thread that entered it */
+  void *view;
+  uint64_t thread_id;
+  uint64_t reserved[11];
 } fl_scope;
 
 /* FL_EINVAL: `policy` is NULL, or a word that is none, and the nearest; FL_ESTATE: the host is frozen. The scope is

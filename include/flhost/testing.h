@@ -28,30 +28,31 @@ typedef enum fl_contents {
 
 /* One argument of a generated call. */
 typedef struct fl_input {
-  fl_value value;      /* unless it is a tensor; strings and lists live as long as the op */
-  fl_tensor_spec spec; /* a tensor: present or not, element type, shape */
+  fl_value value; /* unless it is a tensor; strings and lists live as long as the op */
   fl_contents contents;
   double low, high;
+  fl_tensor_spec spec; /* a tensor: present or not, element type, shape; last, so that it may grow */
 } fl_input;
 
 /*
  * The arguments of a call to test an op with, by its rules and cases (fl_op_def): `number` 0, 1, 2… gives one call
  * after the other, always the same ones for one `seed`. `dtype`, one of FL_FLOAT32…, is the element type that the
  * rules' first dtype variable stands for, or without variables that of the first tensor; 0: any. `n_inputs` is the
- * number of arguments. FL_ENOENT: the op does not take that element type. FL_EINVAL: this number makes no call, nor do
- * those that fl_infer and fl_check refuse: take the next.
+ * number of arguments, `input_size` sizeof(fl_input). FL_ENOENT: the op does not take that element type. FL_EINVAL:
+ * this number makes no call, nor do those that fl_infer and fl_check refuse: take the next.
  */
 FL_API fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,
-                                    uint32_t n_inputs);
+                                    uint32_t n_inputs, size_t input_size);
 
 /*
  * The arguments of a call to time an op with, by fl_op_def.bench: `number` 0, 1, 2… up to *n_calls (may be NULL) less
  * one. `sizes` (may be NULL) is a text in that form, of dimensions, `...` and ints, that goes before the op's own:
- * "n: 1 128; d: 8192". `dtype` as above. FL_ENOENT: the op does not take that element type. FL_EINVAL: sizes with a
- * mistake (the message shows the place), no call of that number, or sizes that go with no others of the op.
+ * "n: 1 128; d: 8192". `dtype` and `input_size` as above. FL_ENOENT: the op does not take that element type. FL_EINVAL:
+ * sizes with a mistake (the message shows the place), no call of that number, or sizes that go with no others of the
+ * op.
  */
 FL_API fl_status fl_generate_bench_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint32_t number,
-                                          fl_input *inputs, uint32_t n_inputs, uint32_t *n_calls);
+                                          fl_input *inputs, uint32_t n_inputs, size_t input_size, uint32_t *n_calls);
 
 #ifdef __cplusplus
 }

@@ -35,8 +35,12 @@ static fl_status register_op(fl_registry *registry, ascend_op *op) {
 }
 
 fl_status register_builtins(fl_registry *registry) {
-  static const fl_component component = {
-      .size = sizeof component, .type = "platform", .name = "ascend", .functions = &ascend_platform};
+  static const fl_component component = {.size = sizeof component,
+                                         .type = "platform",
+                                         .name = "ascend",
+                                         .functions = &ascend_platform,
+                                         .functions_type = FL_FUNCTIONS_PLATFORM,
+                                         .functions_size = sizeof ascend_platform};
   ascend_guard_forks();
   fl_status status = registry->register_component(registry, &component);
   FOR_EACH_OP_LIST(list) {

@@ -244,7 +244,7 @@ static void *own_memory(ascend_call *c, ascend_buffer buffer, uint64_t size) {
   if (ascend_is_captured(c->call->stream)) {
     ascend_fail(c, FL_ENOTSUP,
                 "%s of %llu bytes: the stream is being captured in a graph, which the stream's own memory is not for; "
-                "give the call the workspace that fl_workspace asks for",
+                "give the call the workspace that fl_workspace_size asks for",
                 names[buffer], (unsigned long long)size);
     return NULL;
   }

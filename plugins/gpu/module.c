@@ -95,7 +95,7 @@ fl_status gpu_check_workspace(const gpu_op *op, fl_call *call) {
   size_t wanted = op->workspace_size((void *)op, call), given = call->workspace ? call->workspace_size : 0;
   if (given >= wanted)
     return FL_OK;
-  return fl_fail(call, FL_ENOTSUP, "%s: a workspace of %zu bytes, expected %zu (fl_workspace)", op->name, given,
+  return fl_fail(call, FL_ENOTSUP, "%s: a workspace of %zu bytes, expected %zu (fl_workspace_size)", op->name, given,
                  wanted);
 }
 

@@ -200,7 +200,11 @@ fl_status gpu_register_platform(fl_registry *registry) {
                                 .error = error,
                                 .arch_reaches = arch_reaches,
                                 .driver_version = driver_version};
-  const fl_component component = {
-      .size = sizeof component, .type = "platform", .name = gpu.name, .functions = &platform};
+  const fl_component component = {.size = sizeof component,
+                                  .type = "platform",
+                                  .name = gpu.name,
+                                  .functions = &platform,
+                                  .functions_type = FL_FUNCTIONS_PLATFORM,
+                                  .functions_size = sizeof platform};
   return registry->register_component(registry, &component);
 }

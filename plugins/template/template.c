@@ -22,17 +22,16 @@ static fl_status silu_and_mul(void *self, fl_call *call) {
 
 /* Asked once: are device, driver and library there? If not, `flhost plugins` and `flhost explain` show the reason. */
 static bool is_available(void *self, const char **reason) {
+  const int driver = 2, needed = 2; /* what your library says */
   (void)self;
-  *reason = NULL; /* with false: "no Acme device found" */
-  return true;
+  return driver >= needed || fl_reason(reason, "needs Acme driver %d, found %d", needed, driver);
 }
 
 /* Asked before each call, when the host has checked shapes and dtypes. What you refuse goes to the next candidate. */
 static bool supports_args(void *self, const fl_call *call, const char **reason) {
+  const int ndim = call->values[0].v.tensor->ndim;
   (void)self;
-  if (reason)
-    *reason = "only tensors of two dimensions";
-  return call->values[0].v.tensor->ndim == 2;
+  return ndim == 2 || fl_reason(reason, "takes tensors of 2 dimensions, not %d", ndim);
 }
 
 fl_status register_builtins(fl_registry *registry) {

@@ -9,7 +9,7 @@ FL_PLUGIN("asks_default", "1", "Test", "MIT", "");
 static void *given;
 
 static __attribute__((constructor)) void ask(void) {
-  const char *address = getenv("TEST_GET_DEFAULT_MANAGER");
+  const char *address = getenv("TEST_DEFAULT_HOST");
   void *(*get)(void);
   *(void **)&get = (void *)(uintptr_t)(address ? strtoull(address, NULL, 16) : 0);
   given = get ? get() : &given;

@@ -513,8 +513,12 @@ fl_status register_builtins(fl_registry *registry) {
                                        .synchronize = synchronize,
                                        .error = error,
                                        .arch_reaches = arch_reaches};
-  static const fl_component component = {
-      .size = sizeof component, .type = "platform", .name = "test_device", .functions = &platform};
+  static const fl_component component = {.size = sizeof component,
+                                         .type = "platform",
+                                         .name = "test_device",
+                                         .functions = &platform,
+                                         .functions_type = FL_FUNCTIONS_PLATFORM,
+                                         .functions_size = sizeof platform};
   fl_status status = registry->register_op(registry, &fails);
   if (!status)
     status = register_rows(registry);

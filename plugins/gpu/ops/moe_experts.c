@@ -133,7 +133,7 @@ fl_status gpu_experts_check_workspace(const gpu_op *op, fl_call *call, const gpu
   size_t given = call->workspace ? call->workspace_size : 0;
   if (given >= e->workspace)
     return FL_OK;
-  return fl_fail(call, FL_ENOTSUP, "%s: a workspace of %zu bytes, needs %zu (fl_workspace)", op->name, given,
+  return fl_fail(call, FL_ENOTSUP, "%s: a workspace of %zu bytes, needs %zu (fl_workspace_size)", op->name, given,
                  e->workspace);
 }
 
