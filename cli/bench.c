@@ -506,8 +506,8 @@ int command_bench(int argc, char **argv) {
   int status, first = cli_parse(&syntax, argc, argv, &status);
   if (first < 0)
     return status;
-  if ((device && !cli_device(device, &asked.device)) || (dtype && !cli_dtype(dtype, &asked.dtype)) ||
-      (size && !parse_size(size, &asked)) || (seconds && !parse_seconds(seconds, &asked.seconds)))
+  if ((dtype && !cli_dtype(dtype, &asked.dtype)) || (size && !parse_size(size, &asked)) ||
+      (seconds && !parse_seconds(seconds, &asked.seconds)))
     return EXIT_USAGE;
   if (asked.sizes && !asked.sizes[strspn(asked.sizes, " ;")]) {
     cli_error("--dims: '%s' has no sizes, expected some as in 'n: 1 128; d: 8192'", asked.sizes);
@@ -520,7 +520,9 @@ int command_bench(int argc, char **argv) {
   fl_host *host = cli_open_host(0, &status);
   if (!host)
     return status;
-  status = device ? cli_check_device(host, asked.device) : EXIT_OK;
+  status = !device                                   ? EXIT_OK
+           : cli_device(host, device, &asked.device) ? cli_check_device(host, asked.device)
+                                                     : EXIT_USAGE;
   if (!status)
     status = bench(host, &asked, argc - first, argv + first);
   fl_host_destroy(host);

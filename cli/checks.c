@@ -154,6 +154,9 @@ void check_platform(fl_host *host, findings *list) {
   }
   for (uint32_t i = 0; i < report->n; i++)
     check_hardware(host, fl_platform_at(report, i), list);
+  if (*report->unserved)
+    finding_add(list, FINDING_NOTE, "platform", "for an accelerator, install its vendor's plugin",
+                "on the bus, and no plugin serves it: %s", report->unserved);
   if (!*report->config_file && !is_variable_set("VLLM_FL_CONFIG")) /* which stands in for it */
     finding_add(list, FINDING_NOTE, "platform", "", "no platform file for %s: built-in values are in force",
                 report->active);

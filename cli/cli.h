@@ -54,7 +54,7 @@ typedef struct cli_syntax {
 } cli_syntax;
 
 #define CLI_DEVICE(value_)                                                                                             \
-  { "device", "TYPE", "for tensors on cpu (default), cuda, rocm or ascend (ext_dev)", NULL, (value_) }
+  { "device", "TYPE", "for tensors on cpu (default), or a platform's: cuda", NULL, (value_) }
 #define CLI_JSON(flag_)                                                                                                \
   { "json", NULL, "print JSON, for programs", (flag_), NULL }
 
@@ -118,10 +118,8 @@ const char *cli_nearest(const char *word, const char *const *words);
  * back EXIT_USAGE. */
 int cli_unknown(const char *what, const char *prefix, const char *word, const char *const *words, const char *advice);
 
-/* Device type by its name ("cpu", "cuda", "rocm", "ascend"…); false for another word, which cli_device_type also says.
- */
-bool cli_find_device_type(const char *name, int32_t *device_type);
-bool cli_device_type(const char *name, int32_t *device_type);
+/* Device type by a word that means one (fl_find_device_type); false, with a message, for another. */
+bool cli_device_type(fl_host *host, const char *word, int32_t *device_type);
 const char *cli_device_name(int32_t device_type); /* "unknown" for one without a name */
 
 /* What an advised command needs to speak of the same device: "--device cuda ", "" for the processor. Gives `words`. */

@@ -1,81 +1,13 @@
 /* Comparison of tensors: see compare.h. */
 #include "cli/compare.h"
 
-#include <flhost/dtype.h>
+#include <flhost/element.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-/* An element type: its value as a double, which is exact for all but wide integers. */
-typedef struct element_type {
-  DLDataType dtype;
-  bool floating;
-  double (*value)(const void *data, int64_t i);
-} element_type;
-
-static double float32_value(const void *data, int64_t i) {
-  return ((const float *)data)[i];
-}
-
-static double float64_value(const void *data, int64_t i) {
-  return ((const double *)data)[i];
-}
-
-static double float16_value(const void *data, int64_t i) {
-  return fl_f16_to_float(((const uint16_t *)data)[i]);
-}
-
-static double bfloat16_value(const void *data, int64_t i) {
-  return fl_bf16_to_float(((const uint16_t *)data)[i]);
-}
-
-static double float8_e4m3fn_value(const void *data, int64_t i) {
-  return fl_e4m3fn_to_float(((const uint8_t *)data)[i]);
-}
-
-static double float8_e5m2_value(const void *data, int64_t i) {
-  return fl_e5m2_to_float(((const uint8_t *)data)[i]);
-}
-
-static double int32_value(const void *data, int64_t i) {
-  return ((const int32_t *)data)[i];
-}
-
-static double int64_value(const void *data, int64_t i) {
-  return (double)((const int64_t *)data)[i];
-}
-
-static double int8_value(const void *data, int64_t i) {
-  return ((const int8_t *)data)[i];
-}
-
-static double uint8_value(const void *data, int64_t i) {
-  return ((const uint8_t *)data)[i];
-}
-
-static const element_type element_types[] = {
-    {{kDLFloat, 32, 1}, true, float32_value},
-    {{kDLFloat, 16, 1}, true, float16_value},
-    {{kDLBfloat, 16, 1}, true, bfloat16_value},
-    {{kDLFloat, 64, 1}, true, float64_value},
-    {{FL_DTYPE_FLOAT8_E4M3FN, 8, 1}, true, float8_e4m3fn_value},
-    {{FL_DTYPE_FLOAT8_E5M2, 8, 1}, true, float8_e5m2_value},
-    {{kDLInt, 32, 1}, false, int32_value},
-    {{kDLInt, 64, 1}, false, int64_value},
-    {{kDLInt, 8, 1}, false, int8_value},
-    {{kDLUInt, 8, 1}, false, uint8_value},
-    {{FL_DTYPE_BOOL, 8, 1}, false, uint8_value},
-};
-
 static bool same_dtype(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
-}
-
-static const element_type *find_type(DLDataType dtype) {
-  for (size_t i = 0; i < sizeof element_types / sizeof element_types[0]; i++)
-    if (same_dtype(element_types[i].dtype, dtype))
-      return &element_types[i];
-  return NULL;
 }
 
 static void print_shape(const DLTensor *tensor, char *text, size_t size) {
@@ -103,7 +35,7 @@ static bool comparable(const DLTensor *result, const DLTensor *expected, char *p
              result->dtype.bits, expected->dtype.code, expected->dtype.bits);
     return false;
   }
-  if (!find_type(result->dtype)) {
+  if (!fl_element_type_of(result->dtype)) {
     snprintf(problem, size, "element type (code %u, %u bits) cannot be compared", result->dtype.code,
              result->dtype.bits);
     return false;
@@ -120,7 +52,7 @@ static double distance(double a, double b) {
 
 /* How a comparison decides. */
 typedef struct comparison_rule {
-  const element_type *type;
+  const fl_element_type *type;
   double atol, rtol;
   bool exact;
 } comparison_rule;
@@ -131,7 +63,7 @@ static bool compare_element(const comparison_rule *rule, const char *got, const 
   size_t bytes = rule->type->dtype.bits / 8u;
   if (!memcmp(got + (size_t)i * bytes, want + (size_t)i * bytes, bytes))
     return true;
-  double a = rule->type->value(got, i), b = rule->type->value(want, i), error = distance(a, b);
+  double a = rule->type->get(got, i), b = rule->type->get(want, i), error = distance(a, b);
   double allowed = rule->exact || !isfinite(b) ? 0 : rule->atol + rule->rtol * fabs(b);
   bool pass = rule->exact ? isnan(a) && isnan(b) : error <= allowed;
   if (error > result->max_abs_err)
@@ -158,17 +90,17 @@ comparison compare_tensors(const DLTensor *result, const DLTensor *expected, dou
     found.max_abs_err = found.max_rel_err = found.max_share = INFINITY;
     return found;
   }
-  comparison_rule rule = {.type = find_type(result->dtype), .atol = atol, .rtol = rtol};
+  comparison_rule rule = {.type = fl_element_type_of(result->dtype), .atol = atol, .rtol = rtol};
   const char *got = fl_data(result), *want = fl_data(expected);
-  rule.exact = bit_exact || !rule.type->floating;
+  rule.exact = bit_exact || !rule.type->largest;
   for (int d = 0; d < result->ndim; d++)
     n *= result->shape[d];
   for (int64_t i = 0; i < n; i++)
     found.failures += !compare_element(&rule, got, want, i, &found, &excess);
   found.pass = !found.failures;
   if (found.worst >= 0) {
-    found.got = rule.type->value(got, found.worst);
-    found.wanted = rule.type->value(want, found.worst);
+    found.got = rule.type->get(got, found.worst);
+    found.wanted = rule.type->get(want, found.worst);
   }
   if (!found.pass)
     snprintf(found.problem, sizeof found.problem,

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool cli_device(const char *word, DLDevice *device) {
+bool cli_device(fl_host *host, const char *word, DLDevice *device) {
   const char *colon = strchr(word, ':');
   char type[32], *end = NULL;
   int32_t device_type;
@@ -20,7 +20,7 @@ bool cli_device(const char *word, DLDevice *device) {
     cli_error("--device: '%s': '%s' is not the index of a device, expected a number from 0 on", word, colon + 1);
     return false;
   }
-  if (!cli_device_type(type, &device_type))
+  if (!cli_device_type(host, type, &device_type))
     return false;
   *device = (DLDevice){(DLDeviceType)device_type, (int32_t)index};
   return true;

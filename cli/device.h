@@ -8,10 +8,10 @@
 #include <flhost/flhost.h>
 
 #define CLI_DEVICE_INDEX(value_)                                                                                       \
-  { "device", "TYPE[:INDEX]", "tensors on that device: cpu, cuda, cuda:1, rocm, ascend (ext_dev)", NULL, (value_) }
+  { "device", "TYPE[:INDEX]", "tensors on that device: cpu, or a platform's: cuda, cuda:1", NULL, (value_) }
 
 /* "cuda" or "cuda:1". false, with a message, for another word. */
-bool cli_device(const char *word, DLDevice *device);
+bool cli_device(fl_host *host, const char *word, DLDevice *device);
 
 /* "cuda:1" */
 const char *cli_device_text(DLDevice device, char *buffer, size_t size);

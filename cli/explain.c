@@ -255,13 +255,16 @@ int command_explain(int argc, char **argv) {
   int exit_status, first = cli_parse(&syntax, argc, argv, &exit_status);
   if (first < 0)
     return exit_status;
-  if (!cli_device_type(device, &device_type))
-    return EXIT_USAGE;
   fl_host *host = cli_open_host(0, &exit_status);
   if (!host)
     return exit_status;
   explain_form form = json ? AS_JSON : brief ? BRIEF : AS_TABLE;
-  exit_status = first < argc ? explain_one(host, argv[first], device_type, form) : explain_all(host, device_type, form);
+  if (!cli_device_type(host, device, &device_type))
+    exit_status = EXIT_USAGE;
+  else if (first < argc)
+    exit_status = explain_one(host, argv[first], device_type, form);
+  else
+    exit_status = explain_all(host, device_type, form);
   fl_host_destroy(host);
   return exit_status;
 }

@@ -1,72 +1,9 @@
 /* Test data: see fill.h. */
 #include "cli/fill.h"
 
-#include <flhost/dtype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ------------------------------------------------------------------------------------------------------ element types
- */
-
-static void put_float32(void *data, int64_t i, double value) {
-  ((float *)data)[i] = (float)value;
-}
-
-static void put_float64(void *data, int64_t i, double value) {
-  ((double *)data)[i] = value;
-}
-
-static void put_float16(void *data, int64_t i, double value) {
-  ((uint16_t *)data)[i] = fl_float_to_f16((float)value);
-}
-
-static void put_bfloat16(void *data, int64_t i, double value) {
-  ((uint16_t *)data)[i] = fl_float_to_bf16((float)value);
-}
-
-static void put_float8_e4m3fn(void *data, int64_t i, double value) {
-  ((uint8_t *)data)[i] = fl_float_to_e4m3fn((float)value);
-}
-
-static void put_int32(void *data, int64_t i, double value) {
-  ((int32_t *)data)[i] = (int32_t)value;
-}
-
-static void put_int64(void *data, int64_t i, double value) {
-  ((int64_t *)data)[i] = (int64_t)value;
-}
-
-static void put_byte(void *data, int64_t i, double value) {
-  ((uint8_t *)data)[i] = (uint8_t)(int64_t)value;
-}
-
-/* `largest` and `denormal`: the largest finite value, and one below the smallest normal one; 0 for integers. */
-typedef struct element_type {
-  DLDataType dtype;
-  void (*put)(void *data, int64_t i, double value);
-  double largest, denormal;
-} element_type;
-
-static const element_type element_types[] = {
-    {{kDLFloat, 32, 1}, put_float32, 0x1.fffffep127, 0x1.8p-130},
-    {{kDLFloat, 16, 1}, put_float16, 65504, 0x1.8p-18},
-    {{kDLBfloat, 16, 1}, put_bfloat16, 0x1.fep127, 0x1.8p-130},
-    {{kDLFloat, 64, 1}, put_float64, 0x1.fffffffffffffp1023, 0x1.8p-1030},
-    {{FL_DTYPE_FLOAT8_E4M3FN, 8, 1}, put_float8_e4m3fn, 448, 0x1.8p-8},
-    {{kDLInt, 32, 1}, put_int32, 0, 0},
-    {{kDLInt, 64, 1}, put_int64, 0, 0},
-    {{kDLInt, 8, 1}, put_byte, 0, 0},
-    {{kDLUInt, 8, 1}, put_byte, 0, 0},
-    {{FL_DTYPE_BOOL, 8, 1}, put_byte, 0, 0},
-};
-
-static const element_type *find_type(DLDataType dtype) {
-  for (size_t i = 0; i < sizeof element_types / sizeof element_types[0]; i++)
-    if (!memcmp(&element_types[i].dtype, &dtype, sizeof dtype))
-      return &element_types[i];
-  return NULL;
-}
 
 /* ----------------------------------------------------------------------------------------------------------- numbers
  */
@@ -133,7 +70,7 @@ static bool is_normal(const fl_input *input) {
   return input->contents == FL_CONTENTS_NORMAL || input->contents == FL_CONTENTS_MODERATE;
 }
 
-static void fill_row(const fl_input *input, const element_type *type, double *values, int64_t n, uint64_t *state) {
+static void fill_row(const fl_input *input, const fl_element_type *type, double *values, int64_t n, uint64_t *state) {
   if (input->contents == FL_CONTENTS_DISTINCT)
     fill_distinct(values, n, input->low, input->high, state);
   else if (input->contents == FL_CONTENTS_ASCENDING)
@@ -144,7 +81,7 @@ static void fill_row(const fl_input *input, const element_type *type, double *va
 }
 
 /* One value that is not like others, somewhere in the row: two could meet, and the order of a sum would decide. */
-static void spoil_row(const fl_input *input, const element_type *type, double *values, int64_t n, int64_t row,
+static void spoil_row(const fl_input *input, const fl_element_type *type, double *values, int64_t n, int64_t row,
                       uint64_t *state) {
   const double awkward[] = {
       0, -0.0, INFINITY, -INFINITY, NAN, type->denormal, -type->denormal, type->largest, -type->largest};
@@ -154,14 +91,14 @@ static void spoil_row(const fl_input *input, const element_type *type, double *v
 
 bool fill_tensor(const fl_input *input, uint64_t seed, bool awkward, void *data) {
   const fl_tensor_spec *spec = &input->spec;
-  const element_type *type = find_type(spec->dtype);
+  const fl_element_type *type = fl_element_type_of(spec->dtype);
   int64_t length = spec->ndim ? spec->shape[spec->ndim - 1] : 1, n = 1;
   uint64_t state = seed;
   for (int d = 0; d < spec->ndim; d++)
     n *= spec->shape[d];
   if (!n)
     return true;
-  if (!type || (!is_normal(input) && !(input->low <= input->high)) ||
+  if (!type || !type->put || (!is_normal(input) && !(input->low <= input->high)) ||
       (input->contents == FL_CONTENTS_DISTINCT && input->high - input->low + 1 < (double)length))
     return false;
   if (input->contents == FL_CONTENTS_DISTINCT && input->high - input->low + 1 >= (double)n)

@@ -133,12 +133,10 @@ int command_manifest(int argc, char **argv) {
     cli_error("--text and --json exclude each other");
     return EXIT_USAGE;
   }
-  if (!cli_device_type(device, &device_type))
-    return EXIT_USAGE;
   fl_host *host = cli_open_host(0, &exit_status);
   if (!host)
     return exit_status;
-  exit_status = show(host, device_type, text, json);
+  exit_status = cli_device_type(host, device, &device_type) ? show(host, device_type, text, json) : EXIT_USAGE;
   fl_host_destroy(host);
   return exit_status;
 }

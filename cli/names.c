@@ -9,46 +9,6 @@
 #include <string.h>
 #include <strings.h>
 
-typedef struct name {
-  const char *name;
-  int32_t number;
-} name;
-
-/* Names of device types beside those of the library. */
-static const name aliases[] = {
-    {"ascend", kDLExtDev}, /* DLPack's number for any device of a vendor's own */
-    {"ext", kDLExtDev},    {"nvidia", kDLCUDA}, {"amd", kDLROCM}, {"npu", kDLExtDev}, {NULL, 0},
-};
-
-enum { DEVICE_TYPES = 64 };
-
-static const name dtypes[] = {
-    {"float32", FL_FLOAT32},
-    {"float16", FL_FLOAT16},
-    {"bfloat16", FL_BFLOAT16},
-    {"float8_e4m3fn", FL_FLOAT8_E4M3FN},
-    {"float64", FL_FLOAT64},
-    {"int32", FL_INT32},
-    {"int64", FL_INT64},
-    {"uint8", FL_UINT8},
-    {"int8", FL_INT8},
-    {"bool", FL_BOOLEAN},
-    {NULL, 0},
-};
-
-/* Names of element types beside those: vLLM's, and the short ones that everybody uses. */
-static const name dtype_aliases[] = {
-    {"float", FL_FLOAT32}, {"half", FL_FLOAT16},  {"double", FL_FLOAT64}, {"fp32", FL_FLOAT32},
-    {"fp16", FL_FLOAT16},  {"bf16", FL_BFLOAT16}, {"fp64", FL_FLOAT64},   {NULL, 0},
-};
-
-/* By DLPack's numbers, in the order of the names above. */
-static const DLDataType dtype_codes[] = {
-    {kDLFloat, 32, 1}, {kDLFloat, 16, 1},     {kDLBfloat, 16, 1}, {FL_DTYPE_FLOAT8_E4M3FN, 8, 1},
-    {kDLFloat, 64, 1}, {kDLInt, 32, 1},       {kDLInt, 64, 1},    {kDLUInt, 8, 1},
-    {kDLInt, 8, 1},    {FL_DTYPE_BOOL, 8, 1},
-};
-
 const char *cli_nearest(const char *word, const char *const *words) {
   const char *nearest = fl_nearest_word(word, words, SIZE_MAX), *begun = NULL;
   size_t length = strlen(word), n_begun = 0;
@@ -69,39 +29,11 @@ int cli_unknown(const char *what, const char *prefix, const char *word, const ch
   return EXIT_USAGE;
 }
 
-bool cli_find_device_type(const char *word, int32_t *device_type) {
-  for (int32_t type = 0; type < DEVICE_TYPES; type++) {
-    const char *known = fl_device_type_name(type);
-    if (known && !strcmp(known, word)) {
-      *device_type = type;
-      return true;
-    }
-  }
-  for (const name *alias = aliases; alias->name; alias++)
-    if (!strcmp(alias->name, word)) {
-      *device_type = alias->number;
-      return true;
-    }
-  int32_t dispatched = fl_dispatch_device(word); /* vLLM's words: hip, xpu… */
-  if (dispatched > 0)
-    *device_type = dispatched;
-  return dispatched > 0;
-}
-
-bool cli_device_type(const char *word, int32_t *device_type) {
-  const char *words[DEVICE_TYPES + sizeof aliases / sizeof *aliases] = {NULL};
-  size_t n = 0;
-  if (cli_find_device_type(word, device_type))
-    return true;
-  for (int32_t type = 0; type < DEVICE_TYPES; type++)
-    if (fl_device_type_name(type))
-      words[n++] = fl_device_type_name(type);
-  for (const name *alias = aliases; alias->name; alias++)
-    words[n++] = alias->name;
-  if (!strcasecmp(word, "gpu")) /* one letter from "cpu", which is not what was meant */
-    words[0] = NULL;
-  cli_unknown("device type", "", word, words, "device types: cpu, cuda, rocm, ascend (ext_dev)");
-  return false;
+bool cli_device_type(fl_host *host, const char *word, int32_t *device_type) {
+  fl_status status = fl_find_device_type(host, word, device_type);
+  if (status)
+    cli_error("%s", fl_error_message());
+  return !status;
 }
 
 const char *cli_device_name(int32_t device_type) {
@@ -139,46 +71,40 @@ char *cli_device_names(uint64_t devices) {
 }
 
 char *cli_dtype_names(uint32_t set) {
+  const fl_element_type *type;
   char *list = calloc(1, 256);
-  if (!list)
-    return NULL;
-  for (const name *dtype = dtypes; dtype->name; dtype++)
-    if (set & (uint32_t)dtype->number)
-      append(list, dtype->name);
+  for (uint32_t i = 0; list && (type = fl_element_type_at(i)); i++)
+    if (set & type->bit)
+      append(list, type->name);
   return list;
 }
 
-static bool find_dtype(const name *rows, const char *word, uint32_t *dtype) {
-  while (rows->name && strcmp(rows->name, word) != 0)
-    rows++;
-  if (rows->name)
-    *dtype = (uint32_t)rows->number;
-  return rows->name;
-}
-
 bool cli_dtype(const char *word, uint32_t *dtype) {
-  const char *words[sizeof dtypes / sizeof *dtypes] = {NULL};
-  if (find_dtype(dtypes, word, dtype) || find_dtype(dtype_aliases, word, dtype))
+  enum { MOST = 32 };
+  const fl_element_type *type = fl_element_type_named(word);
+  const char *words[MOST + 1] = {NULL};
+  char advice[512] = "element types: ";
+  if (type && type->bit) {
+    *dtype = type->bit;
     return true;
-  for (size_t i = 0; dtypes[i].name; i++)
-    words[i] = dtypes[i].name;
-  cli_unknown("element type", "", word, words,
-              "element types: float32, float16, bfloat16, float8_e4m3fn, float64, int32, int64, uint8, int8, bool");
+  }
+  for (uint32_t i = 0; i < MOST && (type = fl_element_type_at(i)) && type->bit; i++) {
+    size_t length = strlen(advice);
+    words[i] = type->name;
+    snprintf(advice + length, sizeof advice - length, "%s%s", i ? ", " : "", type->name);
+  }
+  cli_unknown("element type", "", word, words, advice);
   return false;
 }
 
 const char *cli_dtype_name(DLDataType dtype) {
-  for (size_t i = 0; i < sizeof dtype_codes / sizeof *dtype_codes; i++)
-    if (!memcmp(&dtype_codes[i], &dtype, sizeof dtype))
-      return dtypes[i].name;
-  return "unknown";
+  const fl_element_type *type = fl_element_type_of(dtype);
+  return type ? type->name : "unknown";
 }
 
 DLDataType cli_dtype_of_bit(uint32_t dtype) {
-  for (size_t i = 0; i < sizeof dtype_codes / sizeof *dtype_codes; i++)
-    if ((uint32_t)dtypes[i].number == dtype)
-      return dtype_codes[i];
-  return (DLDataType){0};
+  const fl_element_type *type = fl_element_type_of_bit(dtype);
+  return type ? type->dtype : (DLDataType){0};
 }
 
 fl_tolerance cli_tolerance(const fl_op *op, DLDataType dtype) {
@@ -188,10 +114,8 @@ fl_tolerance cli_tolerance(const fl_op *op, DLDataType dtype) {
 }
 
 const char *cli_dtype_bit_name(uint32_t dtype) {
-  for (const name *row = dtypes; row->name; row++)
-    if ((uint32_t)row->number == dtype)
-      return row->name;
-  return "unknown";
+  const fl_element_type *type = fl_element_type_of_bit(dtype);
+  return type ? type->name : "unknown";
 }
 
 const char *cli_kind_name(fl_kind kind) {

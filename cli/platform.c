@@ -52,9 +52,10 @@ static int print_json(const fl_platform_report *report) {
         "steps", steps_json(platform), "devices", devices_json(platform));
     list = cli_json_append(list, entry);
   }
-  return cli_print_json(json_pack("{s:o, s:o, s:o, s:o}", "active", cli_json_string(report->active), "origin",
+  return cli_print_json(json_pack("{s:o, s:o, s:o, s:o, s:o}", "active", cli_json_string(report->active), "origin",
                                   cli_json_string(report->active_origin), "config_file",
-                                  cli_json_string(report->config_file), "platforms", list));
+                                  cli_json_string(report->config_file), "unserved", cli_json_string(report->unserved),
+                                  "platforms", list));
 }
 
 /* Is there anything of it: on the bus, in the file system, a library, a plugin that is active? */
@@ -96,15 +97,16 @@ static void add_size(cli_table *table, uint64_t bytes) {
 }
 
 /* What --device takes. */
-static const char *word_for(const fl_platform_info *platform) {
+static const char *word_for(fl_host *host, const fl_platform_info *platform) {
   int32_t device_type;
-  return cli_find_device_type(platform->name, &device_type) ? platform->name : cli_device_name(platform->device_type);
+  bool is_word = !fl_find_device_type(host, platform->name, &device_type);
+  return is_word ? platform->name : cli_device_name(platform->device_type);
 }
 
-static void add_devices(cli_table *table, const fl_platform_info *platform) {
+static void add_devices(fl_host *host, cli_table *table, const fl_platform_info *platform) {
   for (uint32_t i = 0; i < platform->n_devices; i++) {
     const fl_device_properties *device = fl_platform_device_at(platform, i);
-    cli_table_format(table, "%s:%u", word_for(platform), i);
+    cli_table_format(table, "%s:%u", word_for(host, platform), i);
     cli_table_add(table, device->arch);
     if (device->units > 0)
       cli_table_format(table, "%d", device->units);
@@ -117,17 +119,17 @@ static void add_devices(cli_table *table, const fl_platform_info *platform) {
   }
 }
 
-static int print_devices(const fl_platform_report *report) {
+static int print_devices(fl_host *host, const fl_platform_report *report) {
   static const char *const headers[] = {"DEVICE", "ARCH", ">UNITS", ">GIB", ">GIB FREE", "DRIVER", "NAME", NULL};
   cli_table table;
   putchar('\n');
   cli_table_begin(&table, headers, 0);
   for (uint32_t i = 0; i < report->n; i++)
-    add_devices(&table, fl_platform_at(report, i));
+    add_devices(host, &table, fl_platform_at(report, i));
   return cli_table_print(&table);
 }
 
-static int print_table(const fl_platform_report *report) {
+static int print_table(fl_host *host, const fl_platform_report *report) {
   static const char *const headers[] = {"PLATFORM", "ACTIVE", ">ON THE BUS", "DRIVER", ">DEVICES", "DIAGNOSIS", NULL};
   cli_table table;
   cli_table_begin(&table, NULL, 2);
@@ -153,10 +155,15 @@ static int print_table(const fl_platform_report *report) {
     cli_table_add(&table, platform->diagnosis);
   }
   status = cli_table_print(&table);
+  if (*report->unserved) {
+    fputs("\nOn the bus, and no plugin that was found serves it: ", stdout);
+    cli_put_text(stdout, report->unserved);
+    putchar('\n');
+  }
   for (uint32_t i = 0; i < report->n && !status; i++)
     if (is_of_interest(fl_platform_at(report, i)))
       status = print_steps(fl_platform_at(report, i));
-  return status ? status : print_devices(report);
+  return status ? status : print_devices(host, report);
 }
 
 int command_platform(int argc, char **argv) {
@@ -180,7 +187,7 @@ int command_platform(int argc, char **argv) {
   if (status) {
     exit_status = cli_fail(status);
   } else {
-    exit_status = json ? print_json(report) : print_table(report);
+    exit_status = json ? print_json(report) : print_table(host, report);
     fl_platform_report_free(report);
   }
   fl_host_destroy(host);

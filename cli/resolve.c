@@ -33,16 +33,19 @@ int command_resolve(int argc, char **argv) {
                              options};
   int32_t device_type;
   fl_resolution found = {.size = sizeof found};
+  fl_status status;
   int exit_status, first = cli_parse(&syntax, argc, argv, &exit_status);
   if (first < 0)
     return exit_status;
-  if (!cli_device_type(device, &device_type))
-    return EXIT_USAGE;
   fl_host *host = cli_open_host(0, &exit_status);
   if (!host)
     return exit_status;
-  fl_status status = fl_resolve_op(host, argv[first], device_type, &found);
-  exit_status = status ? cli_fail(status) : print_resolution(argv[first], &found, device_type, json);
+  if (!cli_device_type(host, device, &device_type))
+    exit_status = EXIT_USAGE;
+  else if ((status = fl_resolve_op(host, argv[first], device_type, &found)))
+    exit_status = cli_fail(status);
+  else
+    exit_status = print_resolution(argv[first], &found, device_type, json);
   fl_host_destroy(host);
   return exit_status;
 }

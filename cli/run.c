@@ -267,8 +267,6 @@ int command_run(int argc, char **argv) {
   fl_host *host = NULL;
   if (first < 0)
     return status;
-  if (!cli_device(device_text, &device))
-    return EXIT_USAGE;
   if (repeat_text && (status = parse_repeat(repeat_text, &repeat)))
     return status;
   status = EXIT_OK;
@@ -278,8 +276,10 @@ int command_run(int argc, char **argv) {
     status = check_overwriting(&jobs);
   if (!status)
     host = cli_open_host(FL_HOST_STATISTICS, &status);
-  if (host && device.device_type != kDLCPU)
-    status = cli_check_device(host, device);
+  if (host)
+    status = !cli_device(host, device_text, &device) ? EXIT_USAGE
+             : device.device_type != kDLCPU          ? cli_check_device(host, device)
+                                                     : EXIT_OK;
   if (host && !status)
     status = run_jobs(host, device, &jobs, repeat, forms);
   fl_host_destroy(host);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <flhost/element.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,24 +11,6 @@
 
 /* The format's own limit for the header. */
 #define HEADER_MAX 100000000
-
-static const struct {
-  const char *name;
-  DLDataType dtype;
-} dtypes[] = {
-    {"F32", {kDLFloat, 32, 1}},
-    {"F16", {kDLFloat, 16, 1}},
-    {"BF16", {kDLBfloat, 16, 1}},
-    {"F64", {kDLFloat, 64, 1}},
-    {"I32", {kDLInt, 32, 1}},
-    {"I64", {kDLInt, 64, 1}},
-    {"U8", {kDLUInt, 8, 1}},
-    {"I8", {kDLInt, 8, 1}},
-    {"BOOL", {FL_DTYPE_BOOL, 8, 1}},
-    {"F8_E4M3", {FL_DTYPE_FLOAT8_E4M3FN, 8, 1}},
-    {"F8_E5M2", {FL_DTYPE_FLOAT8_E5M2, 8, 1}},
-};
-enum { N_DTYPES = sizeof dtypes / sizeof dtypes[0] };
 
 /* Where a tensor's data lies, for the check that the tensors cover all data. */
 typedef struct data_span {
@@ -103,18 +86,19 @@ const char *safetensors_metadata(const safetensors *file, const char *key) {
 
 static bool parse_dtype(const char *name, json_t *json, DLDataType *dtype, char *error) {
   const char *text = json_string_value(json);
-  char known[160] = "";
-  for (int i = 0; i < N_DTYPES; i++) {
-    if (text && !strcmp(text, dtypes[i].name)) {
-      *dtype = dtypes[i].dtype;
+  const fl_element_type *type;
+  char known[256] = "";
+  for (uint32_t i = 0; (type = fl_element_type_at(i)); i++) {
+    if (text && !strcmp(text, type->safetensors)) {
+      *dtype = type->dtype;
       return true;
     }
-    snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", dtypes[i].name);
+    size_t length = strlen(known);
+    snprintf(known + length, sizeof known - length, "%s%s", i ? ", " : "", type->safetensors);
   }
   return fail(error, "tensor '%s': dtype %s is not one of %s", name, text ? text : "(not a string)", known);
 }
 
-/* The size in bytes goes to *size. */
 static bool parse_shape(const char *name, json_t *json, DLDataType dtype, int64_t *shape, uint64_t *size, char *error) {
   json_t *item;
   size_t d;
@@ -302,10 +286,8 @@ out:
 /* -------------------------------------------------------------------------------------------------------- writing */
 
 static const char *dtype_name(DLDataType dtype) {
-  for (int i = 0; i < N_DTYPES; i++)
-    if (dtypes[i].dtype.code == dtype.code && dtypes[i].dtype.bits == dtype.bits && dtype.lanes == 1)
-      return dtypes[i].name;
-  return NULL;
+  const fl_element_type *type = fl_element_type_of(dtype);
+  return type ? type->safetensors : NULL;
 }
 
 /* The header's text, padded with spaces so that the data behind it is aligned; NULL on error. */

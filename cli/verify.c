@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { DTYPES = 10, DEVICE_TYPES = 20 };
+enum { DEVICE_TYPES = 20 };
 
 /* Of one op with one element type: calls that are made, numbers that are tried for them, elements of all calls and of
  * one. With these an op takes about a second. */
@@ -235,10 +235,11 @@ static void test_op(session *s) {
   }
   if (!cli_has_tensors(s->op) && !s->asked->dtype)
     test_dtype(s, 0, "");
-  for (int bit = 0; bit < DTYPES && !s->no_memory; bit++) {
-    uint32_t dtype = UINT32_C(1) << bit;
+  const fl_element_type *type;
+  for (uint32_t i = 0; (type = fl_element_type_at(i)) && type->bit && !s->no_memory; i++) {
+    uint32_t dtype = type->bit;
     if ((!s->asked->dtype || s->asked->dtype == dtype) && cli_has_tensors(s->op) && takes_dtype(s, dtype))
-      test_dtype(s, dtype, cli_dtype_bit_name(dtype));
+      test_dtype(s, dtype, type->name);
   }
 }
 
@@ -354,12 +355,12 @@ int command_verify(int argc, char **argv) {
   if (seed && (status = parse_seed(seed, &asked.seed)))
     return status;
   asked.has_device = device != NULL;
-  if (device && !cli_device(device, &asked.device))
-    return EXIT_USAGE;
   fl_host *host = cli_open_host(0, &status);
   if (!host)
     return status;
-  status = device ? cli_check_device(host, asked.device) : EXIT_OK;
+  status = !device                                   ? EXIT_OK
+           : cli_device(host, device, &asked.device) ? cli_check_device(host, asked.device)
+                                                     : EXIT_USAGE;
   if (!status)
     status = verify(host, &asked, argc - first, argv + first);
   fl_host_destroy(host);

@@ -2,10 +2,11 @@
 #ifndef FLHOST_CORE_PLATFORM_H
 #define FLHOST_CORE_PLATFORM_H
 
-#include "core/platform/arch.h"
 #include "core/platform/availability.h"
 #include "core/platform/device.h"
+#include "core/platform/kind.h"
 #include "core/platform/platform.h"
 #include "core/platform/probe.h"
+#include "core/platform/report.h"
 
 #endif

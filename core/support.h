@@ -6,6 +6,7 @@
 #include "core/support/arena.h"
 #include "core/support/array.h"
 #include "core/support/clock.h"
+#include "core/support/element_types.h"
 #include "core/support/error.h"
 #include "core/support/likely.h"
 #include "core/support/log.h"

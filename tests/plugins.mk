@@ -5,7 +5,7 @@ TP_BUILD = $(CC) $(BASE) -Itests/plugins $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-
 
 TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt good_anonymous no_entry wrong_abi error entries needs_good no_note changes \
   failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
-  absent_middle two_vendors platform_a platform_b platform_asleep named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown layer_own layer_listed asked_crashes asked_hangs asked_counts cxx device) $(TP)/lib/libfake_driver.so
+  absent_middle two_vendors platform_a platform_b platform_asleep named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown layer_own layer_listed asked_crashes asked_hangs asked_counts cxx device zephyr) $(TP)/lib/libfake_driver.so
 
 # FL_PLUGIN_OPS: what each lists and what it registers.
 LISTED_PLUGINS := $(patsubst %,$(TP)/listed/%.so,lazy_a lazy_better lazy_builtin lazy_slow lazy_slow_start lazy_other lazy_layer lazy_missing \

@@ -371,6 +371,28 @@ START_TEST(no_memory_is_told_apart_from_a_device_that_fails) {
 }
 END_TEST
 
+START_TEST(architectures_are_in_the_order_of_their_series) {
+  static const struct {
+    const char *arch, *least;
+    bool reaches;
+  } cases[] = {
+      {"Ascend910B3", "Ascend910B", true},
+      {"Ascend910B", "Ascend910B", false}, /* a device of that bare name is of the first generation */
+      {"Ascend910ProB", "Ascend910B", false},
+      {"Ascend910_9391", "Ascend910B", true},
+      {"Ascend910B3", "Ascend910_93", false},
+      {"Ascend950PR", "Ascend910B", true},
+      {"Ascend310P3", "Ascend910A", false},
+      {"Ascend310P3", "Ascend310P", true},
+      {"Ascend999", "Ascend910B", true}, /* not known: not judged */
+  };
+  npu_open();
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    ck_assert_msg(npu->arch_reaches(NULL, cases[i].arch, cases[i].least) == cases[i].reaches, "%s for %s",
+                  cases[i].arch, cases[i].least);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, without_a_device_node_nothing_is_opened);
@@ -392,6 +414,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, memory_is_aligned_and_may_have_no_bytes, 0, 2);
   tcase_add_test(tests, copies_go_each_way_in_the_order_of_the_stream);
   tcase_add_test(tests, no_memory_is_told_apart_from_a_device_that_fails);
+  tcase_add_test(tests, architectures_are_in_the_order_of_their_series);
 }
 
 int main(void) {

@@ -102,11 +102,11 @@ END_TEST
 /* One letter from the one thing that was not meant. */
 START_TEST(a_gpu_is_not_taken_for_a_misspelt_cpu) {
   outcome run = FLHOST("resolve", "--device", "gpu", "silu_and_mul");
-  assert_refused_with(run, "device types: cpu, cuda, rocm, ascend");
+  assert_refused_with(run, "device types: cpu");
   assert_lacks(run.err, "did you mean");
   setting("VLLM_FL_PLATFORM=gpu");
   run = FLHOST("platform");
-  assert_refused_with(run, "unknown platform 'gpu', expected one of cpu, cuda, nvidia");
+  assert_refused_with(run, "unknown platform 'gpu', expected one of cpu, ");
   assert_lacks(run.err, "did you mean");
 }
 END_TEST
@@ -580,13 +580,14 @@ END_TEST
 /* ------------------------------------------------------------------------------------------------ -------- platform */
 
 START_TEST(platform_has_the_promised_keys) {
-  static const char *const keys[] = {"active", "origin", "config_file", "platforms", NULL};
+  static const char *const keys[] = {"active", "origin", "config_file", "unserved", "platforms", NULL};
   static const char *const platform_keys[] = {
       "name",      "plugin",      "active", "pci_devices", "pci", "driver_found", "driver", "device_count",
       "diagnosis", "device_type", "steps",  "devices",     NULL};
   static const char *const step_keys[] = {"step", "state", "finding", "advice", NULL};
   static const char *const device_keys[] = {"index", "name",         "arch",        "driver",
                                             "units", "memory_total", "memory_free", NULL};
+  copy_built("plugins/ascend.so", "plugins");
   outcome run = FLHOST("platform", "--json");
   assert_quiet(run);
   json_t *report = parse_json(run.out, JSON_OBJECT);

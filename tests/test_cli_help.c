@@ -211,7 +211,7 @@ START_TEST(bash_completes_commands_ops_and_arguments_of_options) {
       {"resolve acme", "acme_scale\n"},
       {"explain --device cu", "cuda\n"},
       {"explain --device = cu", "cuda\n"}, /* bash splits words at '=' */
-      {"explain --device =", "cpu cuda rocm ascend ext_dev\n"},
+      {"explain --device =", "cpu cuda rocm ext_dev\n"},
       {"verify --dtype bf", "bfloat16\n"},
       {"bench --size s", "small\n"},
       {"ops --pages docs/m", "docs/man\n"},

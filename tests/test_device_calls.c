@@ -72,57 +72,29 @@ END_TEST
 
 /* --------------------------------------------------------------------------------------------------- architectures */
 
-START_TEST(min_arch_is_compared_by_the_rule_of_plugin_h) {
-  static const struct {
-    const char *arch, *least;
-    bool reaches;
-  } cases[] = {
-      {"sm_90", "sm_80", true},
-      {"sm_80", "sm_90", false},
-      {"sm_80", "sm_80", true},
-      {"sm_100", "sm_90", true},
-      {"sm_90", "sm_90a", true},
-      {"sm_100", "sm_90a", false},
-      {"sm_103", "sm_100f", true},
-      {"sm_100", "sm_103f", false},
-      {"sm_120", "sm_100f", false},
-      {"gfx90a:sramecc+:xnack-", "gfx90a", true},
-      {"gfx90a:sramecc+:xnack-", "gfx90a:xnack-", true},
-      {"gfx90a:sramecc+:xnack+", "gfx90a:xnack-", false},
-      {"gfx942", "gfx90a:xnack-", true},
-      {"gfx908", "gfx90a", false},
-      {"gfx90c", "gfx90a", false},
-      {"gfx90c", "gfx900", true},
-      {"gfx1030", "gfx90a", false},
-      {"gfx942", "gfx1030", false},
-      {"gfx1100", "gfx1030", true},
-      {"gfx1030", "gfx1100", false},
-      {"gfx9-generic", "gfx90a", true},
-      {"gfx908", "gfx90a,gfx1030", false},
-      {"gfx90a:xnack-", "gfx90a,gfx1030", true},
-      {"gfx1100", "gfx90a,gfx1030", true},
-      {"gfx1010", "gfx90a,gfx1030", false},
-      {"Ascend910B3", "Ascend910B", true},
-      {"Ascend910B", "Ascend910B", false}, /* a device of that bare name is of the first generation */
-      {"Ascend910ProB", "Ascend910B", false},
-      {"Ascend910_9391", "Ascend910B", true},
-      {"Ascend910B3", "Ascend910_93", false},
-      {"Ascend950PR", "Ascend910B", true},
-      {"Ascend310P3", "Ascend910A", false},
-      {"Ascend310P3", "Ascend310P", true},
-      {"Ascend999", "Ascend910B", true},
-      {"acme7", "acme6", true},
-      {"acme7", "acme8", false},
-      {"acme7", "bolt9", true}, /* not of one form: not judged */
-      {"sm_80", "gfx90a", true},
-      {"", "sm_80", true},
-      {"sm_80", "", true},
-      {NULL, "sm_80", true},
-      {"unknown", "sm_80", true},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    ck_assert_msg(fl_arch_reaches(cases[i].arch, cases[i].least) == cases[i].reaches, "%s for %s",
-                  cases[i].arch ? cases[i].arch : "NULL", cases[i].least);
+/* Which devices an implementation that needs td_8 or td_1 is not for; "" if there is none. */
+static void expect_lacking(fl_host *host, const char *lacking) {
+  fl_explanation *explanation;
+  ck_ok(fl_explain(host, "gelu_fast", kDLExtDev, &explanation));
+  ck_assert_str_eq(explanation->selected, "vendor.test_device");
+  const char *said = strstr(fl_explained_at(explanation, 0)->reason, "needs");
+  ck_assert_str_eq(said ? said : "", lacking);
+  fl_explanation_free(explanation);
+}
+
+START_TEST(min_arch_is_compared_by_the_platform) {
+  fl_host *host = device_host(NULL, 0);
+  expect_lacking(host, "");
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(without_an_order_of_architectures_only_equal_names_reach) {
+  fl_host *host = device_host(NULL, 0);
+  for (uint32_t i = 0; i < host->n_components; i++)
+    host->components[i].platform.arch_reaches = NULL;
+  expect_lacking(host, "needs td_8,td_1, device 1 is td_2");
+  fl_host_destroy(host);
 }
 END_TEST
 
@@ -521,7 +493,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_tensor_on_a_device_gets_that_devices_kernel_and_the_calls_stream);
   tcase_add_test(tests, tensors_on_two_devices_are_an_argument_error);
   tcase_add_test(tests, no_cpu_kernel_stands_in_for_a_device);
-  tcase_add_test(tests, min_arch_is_compared_by_the_rule_of_plugin_h);
+  tcase_add_test(tests, min_arch_is_compared_by_the_platform);
+  tcase_add_test(tests, without_an_order_of_architectures_only_equal_names_reach);
   tcase_add_test(tests, an_implementation_is_not_available_below_its_min_arch);
   tcase_add_test(tests, R6_a_device_is_not_asked_for_a_vendor_that_is_denied);
   tcase_add_test(tests, where_devices_differ_that_of_the_tensors_counts);

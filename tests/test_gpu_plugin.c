@@ -599,6 +599,57 @@ static void free_tensors(void) {
   silu_free(&silu);
 }
 
+/* --------------------------------------------------------------------------------------------------- architectures */
+
+START_TEST(the_drivers_version_is_told_before_it_is_initialised) {
+  static const char *const versions[GPU_SETUPS] = {"13.0 (a", "5.2.21153 (a"};
+  char text[64] = "";
+  gpu_plugin_on_stand_in(&plugin, &gpu_setups[_i], NULL);
+  plugin.platform.driver_version(plugin.self, text, sizeof text);
+  ck_contains(text, versions[_i] ? versions[_i] : ".");
+  ck_contains(text, "(a stand-in of the tests)");
+  ck_assert_int_eq(stand_in_lines("init"), 0);
+}
+END_TEST
+
+START_TEST(architectures_are_in_the_vendors_order) {
+  static const struct {
+    int32_t device_type;
+    const char *arch, *least;
+    bool reaches;
+  } cases[] = {
+      {kDLCUDA, "sm_90", "sm_80", true},
+      {kDLCUDA, "sm_80", "sm_90", false},
+      {kDLCUDA, "sm_80", "sm_80", true},
+      {kDLCUDA, "sm_100", "sm_90", true},
+      {kDLCUDA, "sm_90", "sm_90a", true},
+      {kDLCUDA, "sm_100", "sm_90a", false},
+      {kDLCUDA, "sm_103", "sm_100f", true},
+      {kDLCUDA, "sm_100", "sm_103f", false},
+      {kDLCUDA, "sm_120", "sm_100f", false},
+      {kDLCUDA, "unknown", "sm_80", true}, /* not of that form: not judged */
+      {kDLROCM, "gfx90a:sramecc+:xnack-", "gfx90a", true},
+      {kDLROCM, "gfx90a:sramecc+:xnack-", "gfx90a:xnack-", true},
+      {kDLROCM, "gfx90a:sramecc+:xnack+", "gfx90a:xnack-", false},
+      {kDLROCM, "gfx942", "gfx90a:xnack-", true},
+      {kDLROCM, "gfx908", "gfx90a", false},
+      {kDLROCM, "gfx90c", "gfx90a", false},
+      {kDLROCM, "gfx90c", "gfx900", true},
+      {kDLROCM, "gfx1030", "gfx90a", false},
+      {kDLROCM, "gfx942", "gfx1030", false},
+      {kDLROCM, "gfx1100", "gfx1030", true},
+      {kDLROCM, "gfx1030", "gfx1100", false},
+      {kDLROCM, "gfx9-generic", "gfx90a", true},
+      {kDLROCM, "sm_80", "gfx90a", true},
+  };
+  gpu_plugin_on_stand_in(&plugin, &gpu_setups[_i], NULL);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    if (cases[i].device_type == plugin.platform.device_type)
+      ck_assert_msg(plugin.platform.arch_reaches(plugin.self, cases[i].arch, cases[i].least) == cases[i].reaches,
+                    "%s for %s", cases[i].arch, cases[i].least);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, NULL, free_tensors);
   tcase_add_loop_test(tests, a_gpu_plugin_registers_a_platform_and_vendor_implementations, 0, 2);
@@ -631,6 +682,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, the_threads_device_is_the_one_of_its_context);
   tcase_add_loop_test(tests, memory_is_copied_there_and_back, 0, 2);
   tcase_add_test(tests, the_platforms_failures_are_said_in_words);
+  tcase_add_loop_test(tests, the_drivers_version_is_told_before_it_is_initialised, 0, GPU_SETUPS);
+  tcase_add_loop_test(tests, architectures_are_in_the_vendors_order, 0, GPU_SETUPS);
 }
 
 int main(void) {

@@ -73,6 +73,7 @@ static void assert_contains(const char *text, const char *expected) {
 START_TEST(every_kind_of_file_is_installed) {
   static const char *const files[] = {
       "bin/flhost",
+      "include/flhost/element.h",
       "include/flhost/flhost.h",
       "include/flhost/host.h",
       "include/flhost/ops.h",

@@ -360,7 +360,7 @@ END_TEST
 
 START_TEST(H2_a_platform_that_waits_is_among_those_that_may_be_forced) {
   ck_assert_int_eq(create_for("lazynpo"), FL_ECONFIG);
-  ck_contains(fl_error_message(), "unknown platform 'lazynpo', expected one of cpu, cuda,");
+  ck_contains(fl_error_message(), "unknown platform 'lazynpo', expected one of cpu, lazynpu, auto;");
   ck_contains(fl_error_message(), "did you mean 'lazynpu'?");
 }
 END_TEST

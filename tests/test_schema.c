@@ -444,8 +444,8 @@ END_TEST
 
 START_TEST(element_types_have_bits_and_names) {
   for (int i = 0; i < FL_DTYPE_COUNT; i++) {
-    ck_assert_uint_eq(fl_dtype_bit(fl_dtypes[i].dtype), 1u << i);
-    ck_assert_str_eq(fl_dtype_name(fl_dtypes[i].dtype), fl_dtypes[i].name);
+    ck_assert_uint_eq(fl_dtype_bit(fl_element_types[i].dtype), 1u << i);
+    ck_assert_str_eq(fl_dtype_name(fl_element_types[i].dtype), fl_element_types[i].name);
   }
   ck_assert_uint_eq(fl_dtype_bit(bf16), FL_BFLOAT16);
   ck_assert_uint_eq(fl_dtype_bit((DLDataType){FL_DTYPE_BOOL, 8, 1}), FL_BOOLEAN);

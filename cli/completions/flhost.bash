@@ -15,11 +15,11 @@ _flhost() {
   fi
   case $before in
   --device)
-    mapfile -t COMPREPLY < <(compgen -W 'cpu cuda rocm ascend ext_dev' -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "cpu cuda rocm ext_dev $("${COMP_WORDS[0]}" platform 2>/dev/null | awk '/^PLATFORM/ { found = 1; next } !NF { found = 0 } found && !/^(cpu|cuda|rocm) / { print $1 }')" -- "$word")
     return
     ;;
   --dtype)
-    mapfile -t COMPREPLY < <(compgen -W 'float32 float16 bfloat16 float8_e4m3fn float64 int32 int64 uint8 int8 bool' -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" verify --dtype ? 2>&1 | sed -n 's/,//g; s/.*element types: //p')" -- "$word")
     return
     ;;
   --impl)

@@ -225,7 +225,7 @@ static fl_status choose_specified(draft *d) {
 /* ---------------------------------------------------------------------------------------------------------- tensors */
 
 static fl_status no_such_dtype(const draft *d) {
-  return fl_error(FL_ENOENT, "%s does not take %s", d->schema->op_name, fl_dtypes[__builtin_ctz(d->dtype)].name);
+  return fl_error(FL_ENOENT, "%s does not take %s", d->schema->op_name, fl_element_types[__builtin_ctz(d->dtype)].name);
 }
 
 /* What the variables stand for. The wanted dtype is that of the first. */
@@ -240,7 +240,7 @@ static fl_status choose_variables(draft *d) {
     /* Variables have no part of their own; arguments draw their dtype from a set, these by another trait. */
     uint32_t bit = draw_bit(d, i, DTYPE, admitted);
     d->bindings.variables_known |= UINT32_C(1) << i;
-    d->bindings.variables[i] = fl_dtypes[__builtin_ctz(bit)].dtype;
+    d->bindings.variables[i] = fl_element_types[__builtin_ctz(bit)].dtype;
   }
   return FL_OK;
 }
@@ -263,7 +263,7 @@ static fl_status choose_dtype(draft *d, uint32_t index, const fl_rule_alternativ
   if (!admitted)
     return no_such_dtype(d);
   uint32_t part = fl_part_of_argument(d->schema, index);
-  d->inputs[index].spec.dtype = fl_dtypes[__builtin_ctz(draw_bit(d, part, DTYPE, admitted))].dtype;
+  d->inputs[index].spec.dtype = fl_element_types[__builtin_ctz(draw_bit(d, part, DTYPE, admitted))].dtype;
   return FL_OK;
 }
 

@@ -1,6 +1,7 @@
 /* Creating and ending hosts: settings, plugins and platform are brought together here. */
 #include "core/call.h"
 #include "core/host/hosts.h"
+#include "core/host/platforms.h"
 #include "core/platform.h"
 #include "core/plugins.h"
 #include "core/registry.h"
@@ -21,16 +22,6 @@ static void copy_environment(fl_host *host, const char *const *environment) {
   host->environment = fl_arena_strings(&host->owned, environment, n);
 }
 
-/* The built-in platform that a word names or is an alias of. */
-static const char *find_platform(const void *context, const char *word) {
-  const char *canonical = fl_platform_canonical(word);
-  (void)context;
-  for (size_t i = 0; fl_platform_names[i]; i++)
-    if (!strcmp(canonical, fl_platform_names[i]))
-      return fl_platform_names[i];
-  return NULL;
-}
-
 static fl_status copy_options(fl_host *host, const fl_host_options *options) {
   fl_arena *owned = &host->owned;
   if (options->environment)
@@ -44,7 +35,8 @@ static fl_status copy_options(fl_host *host, const fl_host_options *options) {
       .plugin_path = fl_arena_string(owned, options->plugin_path),
       .plugin_modules = fl_arena_string(owned, options->plugin_modules),
       .default_config_dir = fl_arena_string(owned, default_config_dir),
-      .find_platform = find_platform,
+      .find_platform = fl_find_platform,
+      .platform_context = host,
   };
   free(default_config_dir);
   host->log.fn = options->log;
@@ -59,28 +51,6 @@ static fl_status copy_options(fl_host *host, const fl_host_options *options) {
 static void init_locks(fl_host *host) {
   pthread_mutex_init(&host->lock, NULL);
   host->availability_lock = host->loading = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-}
-
-/* H2: what is forced, else what a plugin brings, else what was found. */
-static fl_status choose_platform(fl_host *host) {
-  const char *origin = NULL, *name = NULL, *plugin = NULL;
-  const char *forced = fl_config_forced_platform(&host->sources, &origin);
-  fl_status status = forced ? fl_load_deferred_platform(host, fl_platform_canonical(forced)) : FL_OK;
-  if (!status)
-    status = fl_platform_activate(forced, host->components, host->n_components, &name, &plugin);
-  if (status == FL_ECONFIG && !fl_load_deferred_platform(host, NULL)) /* the message names all that may be forced */
-    status = fl_platform_activate(forced, host->components, host->n_components, &name, &plugin);
-  if (status)
-    return status;
-  host->platform = fl_strdup(name);
-  host->platform_origin =
-      plugin && !forced ? fl_format("plugin '%s'", plugin) : fl_strdup(forced ? origin : "detected");
-  host->platform_plugin = plugin ? fl_strdup(plugin) : NULL;
-  if (!host->platform || !host->platform_origin || (plugin && !host->platform_plugin))
-    return fl_error_no_memory();
-  if (plugin)
-    fl_log_line(&host->log, FL_LOG_INFO, "Platform plugin %s is activated", plugin);
-  return FL_OK;
 }
 
 /* Loads the settings and puts them in force. */
@@ -298,7 +268,7 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
   if (!status && !(options.flags & FL_HOST_NO_PLUGINS))
     status = fl_discover_plugins(host, NULL);
   if (!status)
-    status = choose_platform(host);
+    status = fl_choose_platform(host);
   if (!status)
     status = load_settings(host);
   if (status) {
@@ -331,6 +301,7 @@ void fl_host_destroy(fl_host *host) {
   for (uint32_t i = 0; i < host->n_plugins; i++)
     fl_plugin_record_clear(&host->plugins[i]);
   free(host->plugins);
+  fl_platform_kinds_free(host);
   fl_strings_free(&host->oplist);
   fl_strings_free(&host->reasons);
   fl_strings_free(&host->frozen_by);
@@ -400,20 +371,4 @@ fl_status fl_get_settings(fl_host *host, fl_settings **result) {
 
 void fl_settings_free(fl_settings *settings) {
   fl_arena_destroy(settings);
-}
-
-fl_status fl_get_platform(fl_host *host, fl_platform_report **report) {
-  fl_loading_begin(host); /* no plugin is withdrawn, or loaded by somebody else: the components stay */
-  fl_status status = fl_load_deferred_platform(host, NULL);
-  pthread_mutex_lock(&host->lock);
-  char *file = fl_strdup(host->config->platform_file ? host->config->platform_file : "");
-  pthread_mutex_unlock(&host->lock);
-  if (!file)
-    status = fl_error_no_memory();
-  if (!status)
-    status = fl_platform_report_create(host->platform, host->platform_origin, file, host->components,
-                                       host->n_components, report);
-  fl_loading_end(host);
-  free(file);
-  return status;
 }

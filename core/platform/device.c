@@ -2,7 +2,6 @@
 #include "core/platform/device.h"
 #include "core/platform/memory.h"
 
-#include "core/platform/arch.h"
 #include "core/platform/availability.h"
 #include "core/platform/platform.h"
 #include "core/support.h"
@@ -221,17 +220,15 @@ static bool op_asks(const fl_op *op, const fl_policy *filter, int32_t device_typ
 }
 
 /* Asks the devices; an empty list where nobody can say, NULL where memory ran out: nothing is known then, either. */
-static fl_device_list *list_devices(fl_host *host, int32_t device_type, bool in_use) {
-  fl_backend backend;
+static fl_device_list *list_devices(fl_host *host, int32_t device_type, bool in_use, fl_backend *backend) {
   fl_kept_error before; /* that nothing is known is no error of the caller's */
   fl_device_list *list = calloc(1, sizeof *list);
   fl_error_keep(&before);
-  if (list && !fl_backend_find(host, device_type, &backend)) {
-    bool answered = true;
-    if (!in_use)
-      answered = fl_probe_devices(&backend.platform, backend.self, backend.plugin, FL_DRIVER_TIMEOUT_MS, list);
-    if (answered && !list->n)
-      fl_list_devices(&backend.platform, backend.self, list);
+  if (list && !fl_backend_find(host, device_type, backend)) {
+    if (in_use)
+      fl_list_devices(&backend->platform, backend->self, list);
+    else
+      fl_probe_devices(&backend->platform, backend->self, backend->plugin, FL_DRIVER_TIMEOUT_MS, list);
   }
   fl_error_restore(&before);
   return list;
@@ -247,12 +244,15 @@ void fl_architectures_ask(fl_host *host, const fl_op *op, const fl_policy *filte
   pthread_mutex_unlock(&host->lock);
   if (known)
     return;
-  fl_device_list *list = list_devices(host, device_type, in_use);
+  fl_backend backend = {0};
+  fl_device_list *list = list_devices(host, device_type, in_use, &backend);
   pthread_mutex_lock(&host->lock);
   fl_device_list *before = list;
   if (generation == host->registry_generation) {
     before = type->devices;
     type->devices = list;
+    type->arch_reaches = backend.platform.arch_reaches;
+    type->arch_self = backend.self;
     type->asked = generation;
   }
   pthread_mutex_unlock(&host->lock);
@@ -274,13 +274,24 @@ static const fl_device_list *known_devices(const fl_host *host, int32_t device_t
   return type->asked == host->registry_generation ? type->devices : NULL;
 }
 
+/* The rule of plugin.h. True also where nothing is known of the device. */
+static bool reaches(const fl_device_type *type, const char *arch, const char *min_arch) {
+  char least[sizeof((fl_device_properties *)NULL)->arch];
+  bool reached = !*arch || !*min_arch;
+  for (const char *at = min_arch; !reached && at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+    snprintf(least, sizeof least, "%.*s", (int)strcspn(at, ","), at);
+    reached = type->arch_reaches ? type->arch_reaches(type->arch_self, arch, least) : !strcmp(arch, least);
+  }
+  return reached;
+}
+
 uint64_t fl_architectures_reaching(const fl_host *host, const fl_impl_record *impl, int32_t device_type) {
   uint64_t reaching = 0;
   const fl_device_list *list = is_for(impl, device_type) ? known_devices(host, device_type) : NULL;
   if (!list || !list->n)
     return UINT64_MAX;
   for (uint32_t i = 0; i < list->n; i++)
-    if (fl_arch_reaches(list->devices[i].arch, impl->min_arch))
+    if (reaches(&host->device_types[device_type], list->devices[i].arch, impl->min_arch))
       reaching |= UINT64_C(1) << i;
   /* Of devices that did not answer nothing is known. */
   uint64_t unknown = list->n < FL_DEVICES_MAX ? UINT64_MAX << list->n : 0;
@@ -294,7 +305,7 @@ void fl_architectures_reason(const fl_host *host, const fl_impl_record *impl, in
   fl_text_add(text, "needs %s", impl->min_arch);
   for (uint32_t i = 0; list && i < list->n; i++) {
     const char *arch = list->devices[i].arch;
-    if (fl_arch_reaches(arch, impl->min_arch) || (before && !strcmp(before, arch)))
+    if (reaches(&host->device_types[device_type], arch, impl->min_arch) || (before && !strcmp(before, arch)))
       continue;
     fl_text_add(text, ", device %u is %s", i, arch);
     before = arch;

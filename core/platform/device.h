@@ -24,6 +24,8 @@ typedef struct fl_device_type {
   fl_backend *backend;
   uint32_t asked; /* generation in which `devices` were asked for; 0 = never */
   fl_device_list *devices;
+  bool (*arch_reaches)(void *self, const char *arch, const char *least); /* of who said so; may be NULL */
+  void *arch_self;
 } fl_device_type;
 
 /* What a host knows of device types, nothing yet. */
@@ -50,8 +52,7 @@ fl_status fl_backend_failed(const fl_backend *backend, DLDevice device, fl_statu
  * Sees to it that the architectures of a type's devices are known, if an implementation of the op that the filter
  * (NULL: none) lets in asks for one and they were not asked for in this generation of the registry. `in_use`: the
  * process has tensors there, so that its driver may be asked; else a child process asks first, since a driver that was
- * initialised does not survive a fork. Where the child learns nothing that may be because the driver is initialised
- * here: then this process asks. The host's lock must not be held.
+ * initialised does not survive a fork. The host's lock must not be held.
  */
 void fl_architectures_ask(fl_host *host, const fl_op *op, const fl_policy *filter, int32_t device_type, bool in_use);
 

@@ -5,72 +5,11 @@
 #include "core/platform/platform.h"
 #include "core/support.h"
 
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
-
-const fl_platform_kind fl_platform_kinds[] = {
-    {.name = "cpu", .title = "CPU", .device_type = kDLCPU},
-    {.name = "cuda",
-     .title = "NVIDIA",
-     .device_type = kDLCUDA,
-     .aliases = {"nvidia"},
-     .pci_vendor = 0x10de,
-     .pci_classes = {0x0300, 0x0302},
-     .nodes = {"/dev/nvidiactl", "/dev/dxg"},
-     .patterns = {"/dev/nvidiactl", "/dev/nvidia[0-9]*", "/dev/nvidia-uvm"},
-     .kernel = {"/proc/driver/nvidia/version", "/dev/dxg"},
-     .module = "nvidia",
-     .versions = {"/proc/driver/nvidia/version"},
-     .masks = {"CUDA_VISIBLE_DEVICES"},
-     .driver = {.libraries = {"libcuda.so.1"},
-                .count = fl_count_cuda,
-                .count_in_use = fl_count_cuda_in_use,
-                .version = fl_version_cuda}},
-    {.name = "rocm",
-     .title = "AMD",
-     .device_type = kDLROCM,
-     .aliases = {"amd"},
-     .pci_vendor = 0x1002,
-     .pci_classes = {0x0300, 0x0380, 0x1200},
-     .nodes = {"/dev/kfd"},
-     .patterns = {"/dev/kfd", "/dev/dri/renderD*"},
-     .kernel = {"/sys/module/amdgpu"},
-     .module = "amdgpu",
-     .versions = {"/sys/module/amdgpu/version"}, /* of one that is not the kernel's own */
-     .masks = {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"},
-     .driver = {.libraries = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"},
-                .root = "ROCM_PATH",
-                .usual_root = "/opt/rocm",
-                .count = fl_count_rocm,
-                .version = fl_version_rocm}},
-    {.name = "ascend",
-     .title = "Ascend",
-     .device_type = kDLExtDev,
-     .aliases = {"npu"},
-     .pci_vendor = 0x19e5,
-     .pci_classes = {0x1200}, /* the vendor also makes network cards and disks */
-     .nodes = {"/dev/davinci_manager"},
-     .patterns = {"/dev/davinci_manager", "/dev/davinci[0-9]*", "/dev/devmm_svm", "/dev/hisi_hdc"},
-     .kernel = {"/dev/davinci_manager"}, /* which the driver makes */
-     .versions = {"/usr/local/Ascend/driver/version.info"},
-     .masks = {"ASCEND_RT_VISIBLE_DEVICES"},
-     .driver = {.libraries = {"libascendcl.so", "libacl_rt.so"},
-                .count = fl_count_ascend,
-                .version = fl_version_ascend}},
-    {.name = NULL},
-};
-
-const char *const fl_platform_names[] = {"cpu", "cuda", "rocm", "ascend", NULL};
-
-const char *fl_platform_canonical(const char *name) {
-  for (const fl_platform_kind *kind = fl_platform_kinds; kind->name; kind++)
-    for (const char *const *alias = kind->aliases; *alias; alias++)
-      if (!strcmp(name, *alias))
-        return kind->name;
-  return name;
-}
 
 const char *fl_platform_node(const fl_platform_kind *kind) {
   for (const char *const *node = kind->nodes; *node; node++)
@@ -92,56 +31,83 @@ bool fl_component_is_active(const fl_component_record *component, fl_said *said)
   return active;
 }
 
-/* Every name that may be forced. */
-static bool list_names(const fl_platform_kind *kinds, const fl_component_record *components, uint32_t n,
-                       fl_strings *names) {
-  bool done = true;
-  for (const fl_platform_kind *kind = kinds; kind->name && done; kind++) {
-    done = fl_strings_add(names, kind->name);
-    for (const char *const *alias = kind->aliases; *alias && done; alias++)
-      done = fl_strings_add(names, *alias);
-  }
-  for (uint32_t i = 0; i < n && done; i++)
-    done = !fl_component_is_platform(&components[i]) || fl_strings_has(names, components[i].name) ||
-           fl_strings_add(names, components[i].name);
-  return done && fl_strings_add(names, "auto");
+/* ------------------------------------------------------------------------------------------------------ forced, H2 */
+
+static bool add_name(fl_strings *names, const char *name) {
+  return fl_strings_has(names, name) || fl_strings_add(names, name);
 }
 
-static fl_status unknown_platform(const fl_platform_kind *kinds, const char *forced,
-                                  const fl_component_record *components, uint32_t n) {
-  fl_strings names = {0};
+/* Those that have a platform file: NAME.yaml. */
+static bool list_files(const char *config_dir, fl_strings *names) {
+  enum { SUFFIX = 5 };
+  char *pattern = fl_format("%s/*.yaml", config_dir);
+  bool done = pattern != NULL;
+  glob_t found;
+  if (done && !glob(pattern, 0, NULL, &found)) {
+    for (size_t i = 0; i < found.gl_pathc && done; i++) {
+      const char *name = strrchr(found.gl_pathv[i], '/') + 1;
+      char *word = fl_strndup(name, strlen(name) - SUFFIX);
+      done = word && add_name(names, word);
+      free(word);
+    }
+    globfree(&found);
+  }
+  free(pattern);
+  return done;
+}
+
+/* Every name that may be forced. */
+static bool list_names(const fl_platform_kind *kinds, const char *config_dir, const fl_component_record *components,
+                       uint32_t n, fl_strings *names) {
+  bool done = true;
+  for (const fl_platform_kind *kind = kinds; kind->name && done; kind++) {
+    done = add_name(names, kind->name);
+    for (const char *const *alias = kind->aliases; *alias && done; alias++)
+      done = add_name(names, *alias);
+  }
+  for (uint32_t i = 0; i < n && done; i++)
+    done = !fl_component_is_platform(&components[i]) || add_name(names, components[i].name);
+  return done && (!config_dir || list_files(config_dir, names)) && fl_strings_add(names, "auto");
+}
+
+static fl_status unknown_platform(const char *forced, const fl_strings *names) {
   fl_text list = {0};
-  bool done = list_names(kinds, components, n, &names);
-  for (uint32_t i = 0; i < names.n; i++)
-    fl_text_add(&list, "%s%s", i ? ", " : "", names.items[i]);
+  for (uint32_t i = 0; i < names->n; i++)
+    fl_text_add(&list, "%s%s", i ? ", " : "", names->items[i]);
   bool is_gpu = !strcasecmp(forced, "gpu"); /* one letter from "cpu", which is not what was meant */
-  const char *nearest = is_gpu ? NULL : fl_nearest_word(forced, (const char *const *)names.items, names.n);
-  fl_status status = !done || list.failed ? fl_error_no_memory()
-                                          : fl_error(FL_ECONFIG, "unknown platform '%s', expected one of %s%s", forced,
-                                                     fl_text_get(&list), fl_suggest(nearest).text);
+  const char *nearest = is_gpu ? NULL : fl_nearest_word(forced, (const char *const *)names->items, names->n);
+  fl_status status = list.failed ? fl_error_no_memory()
+                                 : fl_error(FL_ECONFIG, "unknown platform '%s', expected one of %s%s", forced,
+                                            fl_text_get(&list), fl_suggest(nearest).text);
   fl_text_free(&list);
-  fl_strings_free(&names);
   return status;
 }
 
-/* A plugin's platform of that name goes before the built-in one. */
-static fl_status activate_forced(const fl_platform_kind *kinds, const char *forced,
+/* A plugin's platform of that name goes before what is merely known of it. */
+static fl_status activate_forced(const fl_platform_kind *kinds, const char *config_dir, const char *forced,
                                  const fl_component_record *components, uint32_t n, const char **name,
                                  const char **plugin) {
-  const char *canonical = fl_platform_canonical(forced);
+  fl_strings names = {0};
+  const fl_platform_kind *kind = fl_platform_kind_named(kinds, forced);
+  *name = kind ? kind->name : NULL;
   for (uint32_t i = 0; i < n; i++)
-    if (fl_component_is_platform(&components[i]) && !strcmp(components[i].name, canonical)) {
+    if (fl_component_is_platform(&components[i]) && !strcmp(components[i].name, kind ? kind->name : forced)) {
       *name = components[i].name;
       *plugin = components[i].plugin;
       return FL_OK;
     }
-  for (const fl_platform_kind *kind = kinds; kind->name; kind++)
-    if (!strcmp(kind->name, canonical)) {
-      *name = kind->name;
-      return FL_OK;
-    }
-  return unknown_platform(kinds, forced, components, n);
+  if (*name)
+    return FL_OK;
+  fl_status status = list_names(kinds, config_dir, components, n, &names) ? FL_OK : fl_error_no_memory();
+  if (!status && fl_strings_has(&names, forced))
+    *name = forced;
+  else if (!status)
+    status = unknown_platform(forced, &names);
+  fl_strings_free(&names);
+  return status;
 }
+
+/* ---------------------------------------------------------------------------------------------------- detected, H2 */
 
 /* H2. *active NULL: no plugin's platform is active. */
 static fl_status find_active_component(const fl_component_record *components, uint32_t n,
@@ -161,35 +127,17 @@ static fl_status find_active_component(const fl_component_record *components, ui
   return FL_OK;
 }
 
-/* The first built-in platform that has a device, else the first of the table, which needs none. */
-static const char *detect(const fl_platform_kind *kinds) {
-  for (const fl_platform_kind *kind = kinds + 1; kind->name; kind++) {
-    fl_probe probe;
-    if (!fl_platform_node(kind))
-      continue;
-    fl_probe_driver(&kind->driver, true, FL_DRIVER_TIMEOUT_MS, &probe);
-    if (probe.count > 0)
-      return kind->name;
-  }
-  return kinds->name;
-}
-
-fl_status fl_platform_activate_among(const fl_platform_kind *kinds, const char *forced,
-                                     const fl_component_record *components, uint32_t n, const char **name,
-                                     const char **plugin) {
+fl_status fl_platform_activate(const fl_platform_kind *kinds, const char *config_dir, const char *forced,
+                               const fl_component_record *components, uint32_t n, const char **name,
+                               const char **plugin) {
   const fl_component_record *active;
   *plugin = NULL;
   if (forced)
-    return activate_forced(kinds, forced, components, n, name, plugin);
+    return activate_forced(kinds, config_dir, forced, components, n, name, plugin);
   fl_status status = find_active_component(components, n, &active);
   if (status)
     return status;
-  *name = active ? active->name : detect(kinds);
+  *name = active ? active->name : kinds->name;
   *plugin = active ? active->plugin : NULL;
   return FL_OK;
-}
-
-fl_status fl_platform_activate(const char *forced, const fl_component_record *components, uint32_t n, const char **name,
-                               const char **plugin) {
-  return fl_platform_activate_among(fl_platform_kinds, forced, components, n, name, plugin);
 }

@@ -1,4 +1,4 @@
-/* Driver probes: see platform_probe.h. The prototypes are the vendors' published ones. */
+/* Driver probes: see probe.h. */
 #include "core/platform/probe.h"
 
 #include <dlfcn.h>
@@ -16,114 +16,22 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Looks a function up; false, with words, when the library lacks it. */
-static bool find(void *library, const char *symbol, void *function, char *words, size_t size) {
-  void *address = dlsym(library, symbol);
-  if (!address)
-    snprintf(words, size, "it lacks %s", symbol);
-  memcpy(function, &address, sizeof address);
-  return address != NULL;
-}
-
-static int failed(char *words, size_t size, const char *function, int code, const char *name) {
-  snprintf(words, size, "%s returned %d%s%s", function, code, name ? ", " : "", name ? name : "");
-  return -1;
-}
-
-int fl_count_cuda(void *library, char *words, size_t size) {
-  int (*init)(unsigned), (*get_count)(int *), (*error_name)(int, const char **);
-  const char *name = NULL;
-  int count = 0;
-  if (!find(library, "cuInit", &init, words, size) || !find(library, "cuDeviceGetCount", &get_count, words, size) ||
-      !find(library, "cuGetErrorName", &error_name, words, size))
-    return -1;
-  int code = init(0);
-  if (code == 100) /* CUDA_ERROR_NO_DEVICE */
-    return 0;
-  const char *function = "cuInit";
-  if (!code) {
-    function = "cuDeviceGetCount";
-    code = get_count(&count);
-  }
-  if (!code)
-    return count;
-  error_name(code, &name);
-  return failed(words, size, function, code, name);
-}
-
-int fl_count_cuda_in_use(void *library, char *words, size_t size) {
-  int (*get_count)(int *), count = 0;
-  return find(library, "cuDeviceGetCount", &get_count, words, size) && !get_count(&count) ? count : -1;
-}
-
-int fl_count_rocm(void *library, char *words, size_t size) {
-  int (*get_count)(int *), count = 0;
-  const char *(*error_name)(int);
-  if (!find(library, "hipGetDeviceCount", &get_count, words, size) ||
-      !find(library, "hipGetErrorName", &error_name, words, size))
-    return -1;
-  int code = get_count(&count);
-  if (code == 100) /* hipErrorNoDevice */
-    return 0;
-  return code ? failed(words, size, "hipGetDeviceCount", code, error_name(code)) : count;
-}
-
-int fl_count_ascend(void *library, char *words, size_t size) {
-  int (*init)(const char *), (*get_count)(uint32_t *);
-  uint32_t count = 0;
-  if (!find(library, "aclInit", &init, words, size) || !find(library, "aclrtGetDeviceCount", &get_count, words, size))
-    return -1;
-  int code = init(NULL);
-  if (code && code != 100002) /* initialised before */
-    return failed(words, size, "aclInit", code, NULL);
-  code = get_count(&count);
-  return code ? failed(words, size, "aclrtGetDeviceCount", code, NULL) : (int)count;
-}
-
-/* "major.minor", of a number that has three digits for the minor version. */
-static void version_of(int number, char *text, size_t size) {
-  snprintf(text, size, "%d.%d", number / 1000, number % 1000 / 10);
-}
-
-void fl_version_cuda(void *library, char *text, size_t size) {
-  int (*get_version)(int *), version = 0;
-  char words[FL_PROBE_WORDS];
-  if (find(library, "cuDriverGetVersion", &get_version, words, sizeof words) && !get_version(&version) && version > 0)
-    version_of(version, text, size);
-}
-
-/* 50221153 is 5.2.21153. */
-void fl_version_rocm(void *library, char *text, size_t size) {
-  int (*get_version)(int *), version = 0;
-  char words[FL_PROBE_WORDS];
-  if (find(library, "hipRuntimeGetVersion", &get_version, words, sizeof words) && !get_version(&version) && version > 0)
-    snprintf(text, size, "%d.%d.%d", version / 10000000, version / 100000 % 100, version % 100000);
-}
-
-/* Of the interface, not the release of CANN. */
-void fl_version_ascend(void *library, char *text, size_t size) {
-  int (*get_version)(int32_t *, int32_t *, int32_t *);
-  int32_t major = 0, minor = 0, patch = 0;
-  char words[FL_PROBE_WORDS];
-  if (find(library, "aclrtGetVersion", &get_version, words, sizeof words) && !get_version(&major, &minor, &patch))
-    snprintf(text, size, "%d.%d.%d", major, minor, patch);
-}
-
 /* ------------------------------------------------------------------------------------------------------ the child */
 
 /* In the vendor's own directory. */
-static void *open_in_root(const fl_driver *driver, const char *name) {
+static void *open_in_directory(const fl_driver *driver, const char *name) {
   char path[PATH_MAX];
-  const char *named = driver->root ? secure_getenv(driver->root) : NULL;
-  const char *root = named && *named ? named : driver->usual_root;
-  if (!root || (size_t)snprintf(path, sizeof path, "%s/lib/%s", root, name) >= sizeof path)
+  const char *directory = NULL;
+  for (const char *const *at = driver->directories; *at && !(directory && *directory); at++)
+    directory = **at == '$' ? secure_getenv(*at + 1) : *at;
+  if (!directory || !*directory || (size_t)snprintf(path, sizeof path, "%s/lib/%s", directory, name) >= sizeof path)
     return NULL;
   return dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 }
 
 /* The first library that opens. When none does, the words are about the first that is there but broken, else about the
  * first of the list. */
-static void *open_driver(const fl_driver *driver, fl_probe *probe) {
+static void open_driver(const fl_driver *driver, fl_probe *probe) {
   bool told = false;
   for (const char *const *libraries = driver->libraries; *libraries; libraries++) {
     void *library = dlopen(*libraries, RTLD_LAZY | RTLD_LOCAL);
@@ -132,19 +40,18 @@ static void *open_driver(const fl_driver *driver, fl_probe *probe) {
     if (said)
       snprintf(words, sizeof words, "%s", said);
     if (!library)
-      library = open_in_root(driver, *libraries);
+      library = open_in_directory(driver, *libraries);
     if (library) {
       probe->opened = true;
       probe->words[0] = 0;
       probe->driver = *libraries; /* in the parent at the same address */
-      return library;
+      return;
     }
     bool absent = !strncmp(words, *libraries, strlen(*libraries)) && strstr(words, "No such file");
     if (!probe->words[0] || (!absent && !told))
       memcpy(probe->words, words, sizeof words);
     told |= !absent;
   }
-  return NULL;
 }
 
 /* What is asked in the child; the answer is the size of `answer_size` and lies in memory that both share. */
@@ -153,19 +60,12 @@ typedef struct question {
   void (*ask)(const struct question *q, void *answer);
   size_t answer_size;
   const fl_driver *driver;
-  bool count;
   const fl_platform *platform;
   void *self;
 } question;
 
 static void ask_driver(const question *q, void *answer) {
-  fl_probe *probe = answer;
-  probe->count = -1;
-  void *library = open_driver(q->driver, probe);
-  if (library && q->driver->version)
-    q->driver->version(library, probe->version, sizeof probe->version);
-  if (library && q->count)
-    probe->count = q->driver->count(library, probe->words, sizeof probe->words);
+  open_driver(q->driver, answer);
 }
 
 static void ask_platform(const question *q, void *answer) {
@@ -234,21 +134,6 @@ static bool take_answer(pid_t pid, int done, const char *name, int timeout_ms, c
   return false;
 }
 
-static bool probe_in_use(const fl_driver *driver, fl_probe *probe) {
-  for (const char *const *name = driver->libraries; driver->count_in_use && *name && probe->count < 0; name++) {
-    void *library = dlopen(*name, RTLD_LAZY | RTLD_NOLOAD);
-    if (!library)
-      continue;
-    probe->count = driver->count_in_use(library, probe->words, sizeof probe->words);
-    probe->driver = *name;
-    if (probe->count >= 0 && driver->version)
-      driver->version(library, probe->version, sizeof probe->version);
-    dlclose(library);
-  }
-  probe->opened = probe->count >= 0;
-  return probe->opened;
-}
-
 /* Fills `answer`; if that does not come about, it is left alone and `words` say why. */
 static bool ask_in_child(const question *q, int timeout_ms, void *answer, char *words, size_t size) {
   int ends[2];
@@ -278,13 +163,9 @@ out:
   return answered;
 }
 
-void fl_probe_driver(const fl_driver *driver, bool count, int timeout_ms, fl_probe *probe) {
-  const question q = {
-      .name = driver->libraries[0], .ask = ask_driver, .answer_size = sizeof *probe, .driver = driver, .count = count};
-  *probe = (fl_probe){.count = -1};
-  if (count && probe_in_use(driver, probe))
-    return;
-  *probe = (fl_probe){.count = -1};
+void fl_probe_driver(const fl_driver *driver, int timeout_ms, fl_probe *probe) {
+  const question q = {.name = driver->libraries[0], .ask = ask_driver, .answer_size = sizeof *probe, .driver = driver};
+  *probe = (fl_probe){0};
   ask_in_child(&q, timeout_ms, probe, probe->words, sizeof probe->words);
 }
 
@@ -300,6 +181,9 @@ static void end_strings(fl_device_properties *properties) {
 /* Without a count there is at least the first, if it answers. */
 void fl_list_devices(const fl_platform *platform, void *self, fl_device_list *list) {
   memset(list, 0, sizeof *list);
+  if (platform->driver_version)
+    platform->driver_version(self, list->version, sizeof list->version);
+  list->version[sizeof list->version - 1] = 0;
   list->count = platform->device_count ? platform->device_count(self) : -1;
   const char *failed = platform->device_count && list->count < 0 && platform->error ? platform->error(self) : NULL;
   snprintf(list->words, sizeof list->words, "%s", failed ? failed : "");
@@ -317,10 +201,12 @@ void fl_list_devices(const fl_platform *platform, void *self, fl_device_list *li
   }
 }
 
-bool fl_probe_devices(const fl_platform *platform, void *self, const char *name, int timeout_ms, fl_device_list *list) {
+void fl_probe_devices(const fl_platform *platform, void *self, const char *name, int timeout_ms, fl_device_list *list) {
   const question q = {
       .name = name, .ask = ask_platform, .answer_size = sizeof *list, .platform = platform, .self = self};
   memset(list, 0, sizeof *list);
   list->count = -1;
-  return ask_in_child(&q, timeout_ms, list, list->words, sizeof list->words);
+  bool answered = ask_in_child(&q, timeout_ms, list, list->words, sizeof list->words);
+  if (answered && !list->n && (list->count < 0 || (list->count && platform->properties)))
+    fl_list_devices(platform, self, list);
 }

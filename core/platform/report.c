@@ -2,9 +2,12 @@
  * The platform report (H1): of each platform what is on the bus, which driver library opens, how many devices that
  * reports, and one sentence that says what this means.
  */
+#include "core/platform/report.h"
+
 #include "core/platform/device.h"
 #include "core/platform/memory.h"
 #include "core/platform/platform.h"
+#include "core/platform/steps.h"
 #include "core/support.h"
 
 #include <hwloc.h>
@@ -43,6 +46,11 @@ static bool of_kind(const fl_platform_kind *kind, const struct hwloc_pcidev_attr
   return false;
 }
 
+static void add_place(fl_text *text, const struct hwloc_pcidev_attr_s *device) {
+  fl_text_add(text, "%04x:%04x at %04x:%02x:%02x.%x", device->vendor_id, device->device_id, device->domain, device->bus,
+              device->dev, device->func);
+}
+
 /* Devices of one platform on the bus, with their names. */
 static uint32_t list_devices(const machine *m, const fl_platform_kind *kind, fl_text *names) {
   uint32_t n = 0;
@@ -51,11 +59,36 @@ static uint32_t list_devices(const machine *m, const fl_platform_kind *kind, fl_
     if (!of_kind(kind, device))
       continue;
     const char *name = hwloc_obj_get_info_by_name(object, "PCIDevice");
-    fl_text_add(names, "%s%s %s (%04x:%04x at %04x:%02x:%02x.%x)", n ? ", " : "", kind->title, name ? name : "device",
-                device->vendor_id, device->device_id, device->domain, device->bus, device->dev, device->func);
+    fl_text_add(names, "%s%s %s (", n ? ", " : "", kind->title, name ? name : "device");
+    add_place(names, device);
+    fl_text_add(names, ")");
     n++;
   }
   return n;
+}
+
+/* What may compute, by the base class or the class of its kind of device. */
+static const char *class_name(uint16_t class_id) {
+  return class_id >> 8 == 0x03   ? "graphics"
+         : class_id >> 8 == 0x12 ? "accelerator"
+         : class_id == 0x0b40    ? "co-processor"
+                                 : NULL;
+}
+
+/* Devices that may compute and are no kind's. */
+static void list_unserved(const machine *m, const fl_platform_kind *kinds, fl_text *names) {
+  for (hwloc_obj_t object = NULL; m->known && (object = hwloc_get_next_pcidev(m->topology, object));) {
+    const struct hwloc_pcidev_attr_s *device = &object->attr->pcidev;
+    const char *vendor = hwloc_obj_get_info_by_name(object, "PCIVendor");
+    bool is_served = !class_name(device->class_id);
+    for (const fl_platform_kind *kind = kinds; kind->name && !is_served; kind++)
+      is_served = of_kind(kind, device);
+    if (is_served)
+      continue;
+    fl_text_add(names, "%s%s%s%s ", names->length ? ", " : "", vendor ? vendor : "", vendor ? " " : "",
+                class_name(device->class_id));
+    add_place(names, device);
+  }
 }
 
 /* ------------------------------------------------------------------------------------------------------- diagnosis */
@@ -69,7 +102,8 @@ static void add_bus(const fl_finding *f, fl_text *text) {
     fl_text_add(text, "no %s device on the PCI bus", f->kind->title);
 }
 
-static void add_driver(const fl_finding *f, fl_text *text) {
+/* `list`: what an active plugin says of the devices; NULL: nobody was asked. */
+static void add_driver(const fl_finding *f, const fl_device_list *list, fl_text *text) {
   const fl_probe *probe = &f->probe;
   bool missing = !probe->opened && strstr(probe->words, "cannot open shared object file: No such file");
   if (missing && !f->on_bus && !f->node) /* nothing speaks for such a device: no need for the loader's words */
@@ -80,14 +114,19 @@ static void add_driver(const fl_finding *f, fl_text *text) {
     fl_text_add(text, ", driver library does not open: %s", probe->words);
   else if (!f->node)
     fl_text_add(text, "; driver library %s opens, but there is no device node %s", probe->driver, f->kind->nodes[0]);
-  else if (!probe->count)
+  else if (list && !list->count)
     fl_text_add(text, "; driver reports no device");
-  else
-    fl_text_add(text, "; driver failed: %s", probe->words);
+  else if (list && *list->words)
+    fl_text_add(text, "; driver failed: %s", list->words);
 }
 
-static void diagnose(const fl_finding *f, fl_text *text) {
-  int count = f->probe.count;
+/* Devices that count for the platform: what says so has its driver and its node. */
+static int32_t count_devices(const fl_finding *f, const fl_device_list *list) {
+  return list && f->node && f->probe.opened ? list->count : -1;
+}
+
+static void diagnose(const fl_finding *f, const fl_device_list *list, fl_text *text) {
+  int32_t count = count_devices(f, list);
   if (count > 0) {
     fl_text_add(text, "driver reports %d device%s", count, count == 1 ? "" : "s");
     if (f->bus_known && !f->on_bus)
@@ -95,7 +134,7 @@ static void diagnose(const fl_finding *f, fl_text *text) {
     return;
   }
   add_bus(f, text);
-  add_driver(f, text);
+  add_driver(f, list, text);
   fl_platform_add_permission(f->node, text);
 }
 
@@ -143,7 +182,8 @@ static void report_cpu(draft *r, const fl_platform_kind *kind, const machine *m)
 /* What a plugin says of its platform; `diagnosis` gets a sentence. */
 static fl_plugin_finding ask_plugin(draft *r, const fl_component_record *component, fl_text *diagnosis) {
   fl_said said;
-  fl_plugin_finding found = {.plugin = component->plugin, .list = fl_arena_allocate(r->arena, sizeof *found.list)};
+  fl_plugin_finding found = {
+      .plugin = component->plugin, .loaded = true, .list = fl_arena_allocate(r->arena, sizeof *found.list)};
   found.active = fl_component_is_active(component, &said);
   if (!found.active)
     snprintf(found.reason, sizeof found.reason, "%s", fl_said_or(&said, "not active"));
@@ -164,7 +204,15 @@ static fl_plugin_finding ask_plugin(draft *r, const fl_component_record *compone
   return found;
 }
 
-/* A built-in platform, with what a plugin of that platform says where that is not what the driver says already. */
+/* Its plugin is not there to be asked. */
+static fl_plugin_finding miss_plugin(const fl_platform_kind *kind, fl_text *diagnosis) {
+  fl_plugin_finding missed = {.plugin = kind->plugin};
+  snprintf(missed.reason, sizeof missed.reason, "%s", kind->problem ? kind->problem : "it was withdrawn");
+  fl_text_add(diagnosis, "plugin '%s' is not loaded: %s", kind->plugin, missed.reason);
+  return missed;
+}
+
+/* A platform that a plugin describes, with what that says itself where it is not what the driver says already. */
 static void report_kind(draft *r, const fl_platform_kind *kind, const fl_component_record *component,
                         const machine *m) {
   fl_text names = {0}, diagnosis = {0}, words = {0};
@@ -172,26 +220,26 @@ static void report_kind(draft *r, const fl_platform_kind *kind, const fl_compone
   fl_finding f = {.kind = kind, .bus_known = m->known, .node = fl_platform_node(kind)};
   f.on_bus = list_devices(m, kind, &names);
   f.devices = fl_arena_text(r->arena, &names);
-  fl_probe_driver(&kind->driver, f.node != NULL, FL_DRIVER_TIMEOUT_MS, &f.probe);
-  diagnose(&f, &diagnosis);
-  if (component)
-    plugin = ask_plugin(r, component, &words);
-  if (component && plugin.active != (f.probe.count > 0))
+  fl_probe_driver(&kind->driver, FL_DRIVER_TIMEOUT_MS, &f.probe);
+  plugin = component ? ask_plugin(r, component, &words) : miss_plugin(kind, &words);
+  const fl_device_list *said = plugin.active ? plugin.list : NULL;
+  diagnose(&f, said, &diagnosis);
+  if (f.node && f.probe.opened ? !said : plugin.active) /* else it is in the diagnosis, or there is nothing to ask */
     fl_text_add(&diagnosis, "; %s", fl_text_get(&words));
   diagnosis.failed |= words.failed;
   fl_text_free(&words);
   const char *driver = f.probe.opened ? f.probe.driver : f.probe.words;
   fl_platform_info *info = &r->platforms[r->n++];
-  *info = (fl_platform_info){.name = kind->name,
-                             .plugin = fl_arena_string(r->arena, component ? component->plugin : ""),
+  *info = (fl_platform_info){.name = fl_arena_string(r->arena, kind->name),
+                             .plugin = fl_arena_string(r->arena, plugin.plugin),
                              .pci_devices = f.on_bus,
                              .pci = f.devices,
                              .driver_found = f.probe.opened,
                              .driver = fl_arena_string(r->arena, driver ? driver : ""),
-                             .device_count = f.probe.count,
+                             .device_count = count_devices(&f, said),
                              .device_type = kind->device_type,
                              .diagnosis = fl_arena_text(r->arena, &diagnosis)};
-  add_lists(r, info, &f, component ? &plugin : NULL, plugin.list);
+  add_lists(r, info, &f, &plugin, plugin.list);
 }
 
 static void report_component(draft *r, const fl_component_record *component) {
@@ -209,7 +257,26 @@ static void report_component(draft *r, const fl_component_record *component) {
   add_lists(r, info, NULL, &plugin, plugin.list);
 }
 
-/* The plugin's component for a built-in platform, NULL if none. */
+/* One that is forced, and known by its platform file alone. */
+static void report_unknown(draft *r, const char *name) {
+  static const char missing[] = "no plugin brings it";
+  static const fl_platform_step step = {
+      "plugin", "missing", missing,
+      "install the vendor's plugin, or name its directory in VLLM_FL_PLUGIN_PATH; else force no platform"};
+  fl_platform_info *info = &r->platforms[r->n++];
+  *info = (fl_platform_info){.name = fl_arena_string(r->arena, name),
+                             .plugin = "",
+                             .pci = "",
+                             .driver = "",
+                             .device_count = -1,
+                             .diagnosis = missing,
+                             .device_type = kDLExtDev};
+  add_lists(r, info, NULL, NULL, NULL);
+  info->steps = &step;
+  info->n_steps = 1;
+}
+
+/* What a plugin brought for a kind, NULL if nothing. */
 static const fl_component_record *component_of(const fl_platform_kind *kind, const fl_component_record *components,
                                                uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
@@ -218,26 +285,38 @@ static const fl_component_record *component_of(const fl_platform_kind *kind, con
   return NULL;
 }
 
-static bool is_built_in(const fl_platform_kind *kinds, const char *name) {
-  while (kinds->name && strcmp(kinds->name, name))
+/* Is there a row for it, made from its kind? */
+static bool is_described(const fl_platform_kind *kinds, const char *name) {
+  while (kinds->name && (!kinds->is_described || strcmp(kinds->name, name)))
     kinds++;
   return kinds->name != NULL;
 }
 
-/* All platforms: the built-in ones, then those that only plugins know. */
+/* All platforms: those that are described, then those that plugins bring without a word. */
 static void report_all(draft *r, const fl_platform_kind *kinds, const fl_component_record *components, uint32_t n,
                        const machine *m) {
   report_cpu(r, kinds, m);
   for (const fl_platform_kind *kind = kinds + 1; kind->name; kind++)
-    report_kind(r, kind, component_of(kind, components, n), m);
+    if (kind->is_described)
+      report_kind(r, kind, component_of(kind, components, n), m);
   for (uint32_t i = 0; i < n; i++)
-    if (fl_component_is_platform(&components[i]) && !is_built_in(kinds, components[i].name))
+    if (fl_component_is_platform(&components[i]) && !is_described(kinds, components[i].name))
       report_component(r, &components[i]);
 }
 
-fl_status fl_platform_report_among(const fl_platform_kind *kinds, const char *active, const char *origin,
-                                   const char *config_file, const fl_component_record *components, uint32_t n,
-                                   fl_platform_report **result) {
+/* The one in force has a row, if need be one of its own. */
+static void mark_active(draft *r, const char *active) {
+  uint32_t i = 0;
+  while (i < r->n && strcmp(r->platforms[i].name, active) != 0)
+    i++;
+  if (i == r->n)
+    report_unknown(r, active);
+  r->platforms[i].active = true;
+}
+
+fl_status fl_platform_report_create(const fl_platform_kind *kinds, const char *active, const char *origin,
+                                    const char *config_file, const fl_component_record *components, uint32_t n,
+                                    fl_platform_report **result) {
   machine m;
   draft r = {0};
   size_t n_kinds = 0;
@@ -245,15 +324,16 @@ fl_status fl_platform_report_among(const fl_platform_kind *kinds, const char *ac
     n_kinds++;
   fl_platform_report *made = fl_arena_create(sizeof *made, &r.arena);
   if (made)
-    r.platforms = fl_arena_array(r.arena, n_kinds + n, sizeof *r.platforms);
+    r.platforms = fl_arena_array(r.arena, n_kinds + n + 1, sizeof *r.platforms);
   if (!r.platforms || !machine_load(&m)) {
     fl_arena_destroy(made);
     return fl_error_no_memory();
   }
+  fl_text unserved = {0};
   report_all(&r, kinds, components, n, &m);
+  list_unserved(&m, kinds, &unserved);
   hwloc_topology_destroy(m.topology);
-  for (uint32_t i = 0; i < r.n; i++)
-    r.platforms[i].active = !strcmp(r.platforms[i].name, active);
+  mark_active(&r, active);
   *made = (fl_platform_report){
       .size = sizeof *made,
       .active = fl_arena_string(r.arena, active),
@@ -262,6 +342,7 @@ fl_status fl_platform_report_among(const fl_platform_kind *kinds, const char *ac
       .platforms = r.platforms,
       .n = r.n,
       .platform_size = sizeof *r.platforms,
+      .unserved = fl_arena_text(r.arena, &unserved),
   };
   fl_status status = fl_arena_finish(made);
   if (!status)
@@ -271,9 +352,4 @@ fl_status fl_platform_report_among(const fl_platform_kind *kinds, const char *ac
 
 void fl_platform_report_free(fl_platform_report *report) {
   fl_arena_destroy(report);
-}
-
-fl_status fl_platform_report_create(const char *active, const char *origin, const char *config_file,
-                                    const fl_component_record *components, uint32_t n, fl_platform_report **report) {
-  return fl_platform_report_among(fl_platform_kinds, active, origin, config_file, components, n, report);
 }

@@ -2,7 +2,7 @@
  * The steps from a device on the bus to one that can be used (H1), each with what to do when it is missing: what a
  * person otherwise finds out with lspci, lsmod, ls -l, ldconfig and the vendor's own tool.
  */
-#include "core/platform/platform.h"
+#include "core/platform/steps.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -141,13 +141,13 @@ static void add_nodes(steps *list, const fl_finding *f) {
   add_step(list, "device node", state, &there, advice);
 }
 
-static void add_library(steps *list, const fl_finding *f) {
+static void add_library(steps *list, const fl_finding *f, const fl_plugin_finding *plugin) {
   const fl_probe *probe = &f->probe;
+  const char *version = plugin && plugin->list ? plugin->list->version : "";
   bool absent = !probe->opened && strstr(probe->words, "cannot open shared object file: No such file");
   fl_text text = {0};
   if (probe->opened)
-    fl_text_add(&text, "%s%s%s", probe->driver ? probe->driver : f->kind->driver.libraries[0],
-                *probe->version ? ", version " : "", probe->version);
+    fl_text_add(&text, "%s%s%s", probe->driver, *version ? ", version " : "", version);
   else
     fl_text_add(&text, "%s", probe->words);
   add_step(list, "user driver",
@@ -162,7 +162,10 @@ static void add_library(steps *list, const fl_finding *f) {
 
 static void add_plugin(steps *list, const fl_plugin_finding *plugin) {
   fl_text text = {0};
-  fl_text_add(&text, plugin->active ? "plugin '%s' is active" : "plugin '%s' says: ", plugin->plugin);
+  fl_text_add(&text, "plugin '%s' %s", plugin->plugin,
+              plugin->active   ? "is active"
+              : plugin->loaded ? "says: "
+                               : "is not loaded: ");
   if (!plugin->active)
     fl_text_add(&text, "%s", *plugin->reason ? plugin->reason : "not active");
   add_step(list, "plugin", plugin->active ? "ok" : "failed", &text, "");
@@ -179,16 +182,11 @@ static void advise_on_none(const fl_finding *f, char *advice, size_t size) {
 }
 
 static void add_devices(steps *list, const fl_finding *f, const fl_plugin_finding *plugin) {
-  int32_t count = f ? f->probe.count : -1;
-  const char *words = f && f->probe.opened ? f->probe.words : "";
-  bool asked = f && f->probe.opened && f->node;
+  bool asked = plugin && plugin->active && plugin->list;
+  int32_t count = asked ? plugin->list->count : -1;
+  const char *words = asked ? plugin->list->words : "";
   char advice[256] = "";
   fl_text text = {0};
-  if (plugin && plugin->list && count < 0) {
-    count = plugin->list->count;
-    words = plugin->list->words;
-    asked = asked || plugin->active;
-  }
   if (count > 0)
     fl_text_add(&text, "%d device%s", count, count == 1 ? "" : "s");
   else if (!asked)
@@ -197,9 +195,9 @@ static void add_devices(steps *list, const fl_finding *f, const fl_plugin_findin
     fl_text_add(&text, "the driver reports no device");
   else
     fl_text_add(&text, "%s", *words ? words : "their number is not known");
-  bool is_silent = count > 0 && plugin && plugin->list && *plugin->list->words; /* one of them */
+  bool is_silent = count > 0 && *words; /* one of them */
   if (is_silent)
-    fl_text_add(&text, "; %s", plugin->list->words);
+    fl_text_add(&text, "; %s", words);
   bool failed = is_silent || (asked && count < 0 && *words);
   if (failed || (asked && !count))
     advise_on_none(count ? NULL : f, advice, sizeof advice);
@@ -219,7 +217,7 @@ const fl_platform_step *fl_platform_steps(const fl_finding *finding, const fl_pl
     add_bus(&list, finding);
     add_kernel(&list, finding);
     add_nodes(&list, finding);
-    add_library(&list, finding);
+    add_library(&list, finding, plugin);
   }
   if (plugin)
     add_plugin(&list, plugin);

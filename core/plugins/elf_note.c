@@ -23,7 +23,8 @@ enum {
   MAX_TABLE = 64 << 20,
   MAX_NOTES = 1 << 20,
   MAX_OPS = 1 << 16,
-  MAX_SIGNS = 4096
+  MAX_SIGNS = 4096,
+  MAX_HARDWARE = 4096
 };
 
 typedef struct elf_file {
@@ -498,6 +499,38 @@ static fl_status take_platform(const unsigned char *bytes, uint32_t length, fl_n
   return FL_OK;
 }
 
+/* FL_PLUGIN_HARDWARE as it stands there. */
+static fl_status take_hardware(const unsigned char *bytes, uint32_t length, fl_note_info *info) {
+  size_t n = strnlen((const char *)bytes, length);
+  if (info->hardware || n > MAX_HARDWARE)
+    return fl_error(FL_EPLUGIN, "damaged 'flhost' note: FL_PLUGIN_HARDWARE %s",
+                    info->hardware ? "stands there twice" : "has more than 4096 bytes");
+  info->hardware = fl_strndup((const char *)bytes, n);
+  if (!info->hardware)
+    return fl_error_no_memory();
+  clean(info->hardware, n + 1);
+  return FL_OK;
+}
+
+/* Is what it says of its platform understood? */
+static fl_status check_platform(const fl_note_info *info) {
+  fl_platform_kind kind;
+  if (!info->platform)
+    return fl_error(FL_EPLUGIN, "damaged 'flhost' note: it has FL_PLUGIN_HARDWARE without FL_PLUGIN_PLATFORM");
+  const fl_platform_note note = fl_note_platform(info);
+  fl_status status = fl_platform_kind_read(&note, &kind);
+  fl_platform_kind_clear(&kind);
+  return status;
+}
+
+fl_platform_note fl_note_platform(const fl_note_info *info) {
+  return (fl_platform_note){.plugin = info->note.name,
+                            .name = info->platform,
+                            .signs = info->signs,
+                            .hardware = info->hardware,
+                            .is_newer = info->note.abi_minor > FL_ABI_MINOR};
+}
+
 /* ------------------------------------------------------------------------------------------------- the note itself */
 
 static uint64_t align_up(uint64_t n, uint64_t alignment) {
@@ -527,6 +560,8 @@ static fl_status take_notes(const unsigned char *bytes, uint64_t length, uint64_
       status = take_ops(bytes + descriptor, note.n_descsz, info);
     } else if (ours && note.n_type == 3) {
       status = take_platform(bytes + descriptor, note.n_descsz, info);
+    } else if (ours && note.n_type == 4) {
+      status = take_hardware(bytes + descriptor, note.n_descsz, info);
     }
     if (status)
       return status;
@@ -573,6 +608,8 @@ fl_status fl_note_read(const char *path, fl_note_info *info) {
   /* Of another ABI major only the version is believed. */
   if (!status && info->ops && info->note.abi_major == FL_ABI_MAJOR)
     status = check_ops(info->ops);
+  if (!status && info->hardware && info->note.abi_major == FL_ABI_MAJOR)
+    status = check_platform(info);
   elf_close(&file);
   if (status)
     fl_note_clear(info);
@@ -583,5 +620,6 @@ void fl_note_clear(fl_note_info *info) {
   free(info->ops);
   free(info->platform);
   free(info->signs);
-  info->ops = info->platform = info->signs = NULL;
+  free(info->hardware);
+  info->ops = info->platform = info->signs = info->hardware = NULL;
 }

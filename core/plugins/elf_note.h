@@ -2,6 +2,7 @@
 #ifndef FLHOST_CORE_PLUGINS_ELF_NOTE_H
 #define FLHOST_CORE_PLUGINS_ELF_NOTE_H
 
+#include "core/platform.h"
 #include "core/support.h"
 #include <flhost/plugin.h>
 
@@ -12,12 +13,16 @@ typedef struct fl_note_info {
   char *ops;           /* "op_a,op_b", FL_PLUGIN_OPS without white space; NULL if it has none. Owned */
   char *platform;      /* FL_PLUGIN_PLATFORM: its name; NULL if it has none. Owned */
   char *signs;         /* that the platform may be active: "/dev/a,$B"; NULL if `platform` is. Owned */
+  char *hardware;      /* FL_PLUGIN_HARDWARE; NULL if it has none. Owned */
 } fl_note_info;
 
 /* FL_EPLUGIN: not an ELF file, truncated, another architecture, no note, a bad list of ops or platform: the message
  * says what the file is, and nothing is in *info. */
 fl_status fl_note_read(const char *path, fl_note_info *info);
 void fl_note_clear(fl_note_info *info);
+
+/* What it says of its platform, borrowed; its name is NULL if it has none. */
+fl_platform_note fl_note_platform(const fl_note_info *info);
 
 /* Libraries that the file names as needed, symbols that it exports, and those that it wants of others (both by its
  * section headers; none if stripped). Each list may be NULL. FL_EPLUGIN as fl_note_read. */

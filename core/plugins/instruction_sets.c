@@ -1,6 +1,7 @@
 /*
- * Which instruction sets this machine has, by the compilers' names for them. On x86 the processor's word is not
- * enough: the operating system must also save the wider registers (XCR0), else the first such instruction traps.
+ * Which instruction sets this machine has, by the compilers' names for them. The processor's word is not enough: the
+ * operating system must also save the wider registers, else the first such instruction traps. The C library knows both,
+ * and what the user has turned off (GLIBC_TUNABLES).
  */
 #include "core/plugins/instruction_sets.h"
 
@@ -8,111 +9,109 @@
 
 #include <string.h>
 
-#if defined(__x86_64__) || defined(__i386__)
-#include <cpuid.h>
+#if __has_include(<sys/platform/x86.h>)
+#include <sys/platform/x86.h>
 
-enum { EAX, EBX, ECX, EDX };
-enum { NO_STATE = 0, AVX_STATE = 0x6, AVX512_STATE = 0xe6, AMX_STATE = 0x60000 };
-
-/* A feature bit of CPUID, and the register state that the operating system must save for it; or, with `implied`, a
- * name for several of them. */
+/* The C library's number of a feature. `with`: it is newer than the library, which knows that its registers are in use
+ * by that other one. */
 typedef struct feature {
   const char *name;
-  unsigned leaf, subleaf;
-  int reg, bit;
-  unsigned state;
-  const char *implied;
+  unsigned number, with;
 } feature;
 
+enum { LEVEL = 1 << 30, EDX = 96 };
+
+/* What the names for several mean; number LEVEL + index. */
 #define V2 "cx16,sahf,popcnt,sse3,ssse3,sse4.1,sse4.2"
 #define V3 V2 ",avx,avx2,bmi,bmi2,f16c,fma,lzcnt,movbe,xsave"
+static const char *const levels[] = {"cmov,cx8,fxsr,mmx,sse,sse2", V2, V3,
+                                     V3 ",avx512f,avx512bw,avx512cd,avx512dq,avx512vl"};
 
 static const feature features[] = {
-    {"cx8", 1, 0, EDX, 8, NO_STATE, NULL},
-    {"cmov", 1, 0, EDX, 15, NO_STATE, NULL},
-    {"mmx", 1, 0, EDX, 23, NO_STATE, NULL},
-    {"fxsr", 1, 0, EDX, 24, NO_STATE, NULL},
-    {"sse", 1, 0, EDX, 25, NO_STATE, NULL},
-    {"sse2", 1, 0, EDX, 26, NO_STATE, NULL},
-    {"sse3", 1, 0, ECX, 0, NO_STATE, NULL},
-    {"pclmul", 1, 0, ECX, 1, NO_STATE, NULL},
-    {"ssse3", 1, 0, ECX, 9, NO_STATE, NULL},
-    {"fma", 1, 0, ECX, 12, AVX_STATE, NULL},
-    {"cx16", 1, 0, ECX, 13, NO_STATE, NULL},
-    {"sse4.1", 1, 0, ECX, 19, NO_STATE, NULL},
-    {"sse4.2", 1, 0, ECX, 20, NO_STATE, NULL},
-    {"movbe", 1, 0, ECX, 22, NO_STATE, NULL},
-    {"popcnt", 1, 0, ECX, 23, NO_STATE, NULL},
-    {"aes", 1, 0, ECX, 25, NO_STATE, NULL},
-    {"xsave", 1, 0, ECX, 27, NO_STATE, NULL}, /* OSXSAVE: in use */
-    {"avx", 1, 0, ECX, 28, AVX_STATE, NULL},
-    {"f16c", 1, 0, ECX, 29, AVX_STATE, NULL},
-    {"rdrnd", 1, 0, ECX, 30, NO_STATE, NULL},
-    {"fsgsbase", 7, 0, EBX, 0, NO_STATE, NULL},
-    {"bmi", 7, 0, EBX, 3, NO_STATE, NULL},
-    {"avx2", 7, 0, EBX, 5, AVX_STATE, NULL},
-    {"bmi2", 7, 0, EBX, 8, NO_STATE, NULL},
-    {"avx512f", 7, 0, EBX, 16, AVX512_STATE, NULL},
-    {"avx512dq", 7, 0, EBX, 17, AVX512_STATE, NULL},
-    {"rdseed", 7, 0, EBX, 18, NO_STATE, NULL},
-    {"adx", 7, 0, EBX, 19, NO_STATE, NULL},
-    {"avx512ifma", 7, 0, EBX, 21, AVX512_STATE, NULL},
-    {"clflushopt", 7, 0, EBX, 23, NO_STATE, NULL},
-    {"clwb", 7, 0, EBX, 24, NO_STATE, NULL},
-    {"avx512cd", 7, 0, EBX, 28, AVX512_STATE, NULL},
-    {"sha", 7, 0, EBX, 29, NO_STATE, NULL},
-    {"avx512bw", 7, 0, EBX, 30, AVX512_STATE, NULL},
-    {"avx512vl", 7, 0, EBX, 31, AVX512_STATE, NULL},
-    {"avx512vbmi", 7, 0, ECX, 1, AVX512_STATE, NULL},
-    {"avx512vbmi2", 7, 0, ECX, 6, AVX512_STATE, NULL},
-    {"gfni", 7, 0, ECX, 8, NO_STATE, NULL},
-    {"vaes", 7, 0, ECX, 9, AVX_STATE, NULL},
-    {"vpclmulqdq", 7, 0, ECX, 10, AVX_STATE, NULL},
-    {"avx512vnni", 7, 0, ECX, 11, AVX512_STATE, NULL},
-    {"avx512bitalg", 7, 0, ECX, 12, AVX512_STATE, NULL},
-    {"avx512vpopcntdq", 7, 0, ECX, 14, AVX512_STATE, NULL},
-    {"movdiri", 7, 0, ECX, 27, NO_STATE, NULL},
-    {"movdir64b", 7, 0, ECX, 28, NO_STATE, NULL},
-    {"avx512vp2intersect", 7, 0, EDX, 8, AVX512_STATE, NULL},
-    {"serialize", 7, 0, EDX, 14, NO_STATE, NULL},
-    {"amx-bf16", 7, 0, EDX, 22, AMX_STATE, NULL},
-    {"avx512fp16", 7, 0, EDX, 23, AVX512_STATE, NULL},
-    {"amx-tile", 7, 0, EDX, 24, AMX_STATE, NULL},
-    {"amx-int8", 7, 0, EDX, 25, AMX_STATE, NULL},
-    {"avxvnni", 7, 1, EAX, 4, AVX_STATE, NULL},
-    {"avx512bf16", 7, 1, EAX, 5, AVX512_STATE, NULL},
-    {"amx-fp16", 7, 1, EAX, 21, AMX_STATE, NULL},
-    {"avxifma", 7, 1, EAX, 23, AVX_STATE, NULL},
-    {"avxvnniint8", 7, 1, EDX, 4, AVX_STATE, NULL},
-    {"avxneconvert", 7, 1, EDX, 5, AVX_STATE, NULL},
-    {"sahf", 0x80000001, 0, ECX, 0, NO_STATE, NULL},
-    {"lzcnt", 0x80000001, 0, ECX, 5, NO_STATE, NULL},
-    {"sse4a", 0x80000001, 0, ECX, 6, NO_STATE, NULL},
-    {"prfchw", 0x80000001, 0, ECX, 8, NO_STATE, NULL},
-    {"xop", 0x80000001, 0, ECX, 11, AVX_STATE, NULL},
-    {"fma4", 0x80000001, 0, ECX, 16, AVX_STATE, NULL},
-    {"x86-64", 0, 0, 0, 0, 0, "cmov,cx8,fxsr,mmx,sse,sse2"},
-    {"x86-64-v2", 0, 0, 0, 0, 0, V2},
-    {"x86-64-v3", 0, 0, 0, 0, 0, V3},
-    {"x86-64-v4", 0, 0, 0, 0, 0, V3 ",avx512f,avx512bw,avx512cd,avx512dq,avx512vl"},
+    {"cx8", x86_cpu_CX8, 0},
+    {"cmov", x86_cpu_CMOV, 0},
+    {"mmx", x86_cpu_MMX, 0},
+    {"fxsr", x86_cpu_FXSR, 0},
+    {"sse", x86_cpu_SSE, 0},
+    {"sse2", x86_cpu_SSE2, 0},
+    {"sse3", x86_cpu_SSE3, 0},
+    {"pclmul", x86_cpu_PCLMULQDQ, 0},
+    {"ssse3", x86_cpu_SSSE3, 0},
+    {"fma", x86_cpu_FMA, 0},
+    {"cx16", x86_cpu_CMPXCHG16B, 0},
+    {"sse4.1", x86_cpu_SSE4_1, 0},
+    {"sse4.2", x86_cpu_SSE4_2, 0},
+    {"movbe", x86_cpu_MOVBE, 0},
+    {"popcnt", x86_cpu_POPCNT, 0},
+    {"aes", x86_cpu_AES, 0},
+    {"xsave", x86_cpu_OSXSAVE, 0},
+    {"avx", x86_cpu_AVX, 0},
+    {"f16c", x86_cpu_F16C, 0},
+    {"rdrnd", x86_cpu_RDRAND, 0},
+    {"fsgsbase", x86_cpu_FSGSBASE, 0},
+    {"bmi", x86_cpu_BMI1, 0},
+    {"avx2", x86_cpu_AVX2, 0},
+    {"bmi2", x86_cpu_BMI2, 0},
+    {"avx512f", x86_cpu_AVX512F, 0},
+    {"avx512dq", x86_cpu_AVX512DQ, 0},
+    {"rdseed", x86_cpu_RDSEED, 0},
+    {"adx", x86_cpu_ADX, 0},
+    {"avx512ifma", x86_cpu_AVX512_IFMA, 0},
+    {"clflushopt", x86_cpu_CLFLUSHOPT, 0},
+    {"clwb", x86_cpu_CLWB, 0},
+    {"avx512cd", x86_cpu_AVX512CD, 0},
+    {"sha", x86_cpu_SHA, 0},
+    {"avx512bw", x86_cpu_AVX512BW, 0},
+    {"avx512vl", x86_cpu_AVX512VL, 0},
+    {"avx512vbmi", x86_cpu_AVX512_VBMI, 0},
+    {"avx512vbmi2", x86_cpu_AVX512_VBMI2, 0},
+    {"gfni", x86_cpu_GFNI, 0},
+    {"vaes", x86_cpu_VAES, 0},
+    {"vpclmulqdq", x86_cpu_VPCLMULQDQ, 0},
+    {"avx512vnni", x86_cpu_AVX512_VNNI, 0},
+    {"avx512bitalg", x86_cpu_AVX512_BITALG, 0},
+    {"avx512vpopcntdq", x86_cpu_AVX512_VPOPCNTDQ, 0},
+    {"movdiri", x86_cpu_MOVDIRI, 0},
+    {"movdir64b", x86_cpu_MOVDIR64B, 0},
+    {"avx512vp2intersect", x86_cpu_AVX512_VP2INTERSECT, 0},
+    {"serialize", x86_cpu_SERIALIZE, 0},
+    {"amx-bf16", x86_cpu_AMX_BF16, 0},
+    {"avx512fp16", x86_cpu_AVX512_FP16, 0},
+    {"amx-tile", x86_cpu_AMX_TILE, 0},
+    {"amx-int8", x86_cpu_AMX_INT8, 0},
+    {"avxvnni", x86_cpu_AVX_VNNI, 0},
+    {"avx512bf16", x86_cpu_AVX512_BF16, 0},
+    {"sahf", x86_cpu_LAHF64_SAHF64, 0},
+    {"lzcnt", x86_cpu_LZCNT, 0},
+    {"sse4a", x86_cpu_SSE4A, 0},
+    {"prfchw", x86_cpu_PREFETCHW, 0},
+    {"xop", x86_cpu_XOP, 0},
+    {"fma4", x86_cpu_FMA4, 0},
+    {"amx-fp16", x86_cpu_index_7_ecx_1_eax + 21, x86_cpu_AMX_TILE},
+    {"avxifma", x86_cpu_index_7_ecx_1_eax + 23, x86_cpu_AVX2},
+    {"avxvnniint8", x86_cpu_index_7_ecx_1_eax + EDX + 4, x86_cpu_AVX2},
+    {"avxneconvert", x86_cpu_index_7_ecx_1_eax + EDX + 5, x86_cpu_AVX2},
+    {"x86-64", LEVEL, 0},
+    {"x86-64-v2", LEVEL + 1, 0},
+    {"x86-64-v3", LEVEL + 2, 0},
+    {"x86-64-v4", LEVEL + 3, 0},
 };
 
-/* Register states that the operating system saves. */
-static unsigned saved_states(void) {
-  unsigned eax, ebx, ecx, edx, low, high;
-  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE))
-    return 0;
-  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return low;
+/* The header's own functions shift a 1 into the sign. */
+static bool is_set(const unsigned *registers, unsigned number) {
+  return registers[number % 128 / 32] >> number % 32 & 1;
+}
+
+static bool is_active(unsigned number) {
+  return is_set(__x86_get_cpuid_feature_leaf(number / 128)->active_array, number);
 }
 
 static bool feature_present(const feature *wanted) {
-  unsigned registers[4] = {0};
-  if (wanted->implied)
-    return fl_isa_available(wanted->implied, NULL, 0);
-  return __get_cpuid_count(wanted->leaf, wanted->subleaf, &registers[EAX], &registers[EBX], &registers[ECX],
-                           &registers[EDX]) &&
-         (registers[wanted->reg] >> wanted->bit & 1) && (saved_states() & wanted->state) == wanted->state;
+  if (wanted->number & LEVEL)
+    return fl_isa_available(levels[wanted->number - LEVEL], NULL, 0);
+  return is_active(wanted->number) ||
+         (wanted->with && is_active(wanted->with) &&
+          is_set(__x86_get_cpuid_feature_leaf(wanted->number / 128)->cpuid_array, wanted->number));
 }
 
 #elif defined(__aarch64__)
@@ -145,7 +144,8 @@ static bool feature_present(const feature *wanted) {
 }
 
 #else
-/* No table for this architecture: only plugins that need nothing beyond its base load. */
+/* No table for this architecture, or a C library that does not say (glibc before 2.33): only plugins that need nothing
+ * beyond its base load. */
 typedef struct feature {
   const char *name;
 } feature;

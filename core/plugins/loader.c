@@ -113,10 +113,10 @@ static fl_status record_note(fl_plugin_record *record, const fl_note_info *info)
 }
 
 /* Everything that can be said before any of its code runs. */
-static fl_status judge(fl_trust *trust, const char *path, const fl_file *file, fl_plugin_record *record,
+static fl_status judge(fl_loader *loader, const char *path, const fl_file *file, fl_plugin_record *record,
                        fl_note_info *info) {
   char missing[160];
-  fl_status status = fl_trust_judge(trust, path, file);
+  fl_status status = fl_trust_judge(&loader->trust, path, file);
   if (!status)
     status = fl_note_of_file(path, file, info);
   if (!status)
@@ -125,6 +125,10 @@ static fl_status judge(fl_trust *trust, const char *path, const fl_file *file, f
     status = check_abi(&info->note);
   if (!status)
     status = check_name(info->note.name);
+  if (!status && info->platform) { /* known from now on, whether the plugin loads or not */
+    const fl_platform_note note = fl_note_platform(info);
+    status = fl_platform_kinds_add(loader->host, &note);
+  }
   if (!status && !fl_isa_available(info->note.isa, missing, sizeof missing))
     status =
         fl_error(FL_EPLUGIN, "needs the instruction sets '%s', and this machine lacks %s", info->note.isa, missing);
@@ -153,7 +157,7 @@ fl_status fl_loader_judge(fl_loader *loader, const char *path, const fl_file *fi
   double start = now_us();
   *info = (fl_note_info){0};
   record_file(record, path, file);
-  fl_status status = judge(&loader->trust, path, file, record, info);
+  fl_status status = judge(loader, path, file, record, info);
   if (status)
     fl_note_clear(info);
   return conclude(record, status, start);

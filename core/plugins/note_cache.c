@@ -54,10 +54,12 @@ static bool is_settled(const struct stat *file) {
 
 static bool copy_info(fl_note_info *to, const fl_note_info *from) {
   *to = *from;
-  to->ops = from->ops ? fl_strdup(from->ops) : NULL;
-  to->platform = from->platform ? fl_strdup(from->platform) : NULL;
-  to->signs = from->signs ? fl_strdup(from->signs) : NULL;
-  if (!to->ops == !from->ops && !to->platform == !from->platform && !to->signs == !from->signs)
+  to->ops = fl_strdup(from->ops);
+  to->platform = fl_strdup(from->platform);
+  to->signs = fl_strdup(from->signs);
+  to->hardware = fl_strdup(from->hardware);
+  if (!to->ops == !from->ops && !to->platform == !from->platform && !to->signs == !from->signs &&
+      !to->hardware == !from->hardware)
     return true;
   fl_note_clear(to);
   return false;

@@ -193,6 +193,9 @@ struct fl_host {
   fl_strings directories;
   char *platform, *platform_origin, *platform_plugin;
 
+  struct fl_platform_kind *kinds; /* of platforms, as plugins say: platform/kind.h; guarded by `lock` */
+  uint32_t n_kinds;
+
   fl_plugin_record *plugins; /* guarded by `lock` */
   uint32_t n_plugins;
   _Atomic uint32_t n_deferred; /* of `plugins` */

@@ -263,7 +263,7 @@ static bool fill_spec(const fl_rules *rules, const fl_bindings *bindings, const 
                       fl_tensor_spec *spec) {
   int32_t n = 0;
   if (alternative->variable == NONE)
-    spec->dtype = fl_dtypes[__builtin_ctz(alternative->dtypes)].dtype;
+    spec->dtype = fl_element_types[__builtin_ctz(alternative->dtypes)].dtype;
   else if (is_known(bindings->variables_known, alternative->variable))
     spec->dtype = bindings->variables[alternative->variable];
   else
@@ -485,7 +485,7 @@ static void add_expected_dtypes(const fl_schema *schema, const fl_bindings *bind
     if (!is_known(named, i))
       continue;
     add_choice(text, written++, n);
-    fl_text_add(text, "%s", fl_dtypes[i].name);
+    fl_text_add(text, "%s", fl_element_types[i].name);
   }
 }
 

@@ -146,7 +146,7 @@ static bool at_variable(fl_scanner *scan) {
 static fl_status parse_dtypes(compiler *c, uint32_t *dtypes, uint8_t *variable) {
   const char *names[FL_DTYPE_COUNT];
   for (int i = 0; i < FL_DTYPE_COUNT; i++)
-    names[i] = fl_dtypes[i].name;
+    names[i] = fl_element_types[i].name;
   do {
     int i = 0;
     if (variable && at_variable(&c->scan)) {

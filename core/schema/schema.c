@@ -1,5 +1,5 @@
 /*
- * Schemas: the parser of PyTorch-style declarations, identity, tolerances and the table of element types. Numbers are
+ * Schemas: the parser of PyTorch-style declarations, identity and tolerances. Numbers are
  * read and canonical text is written without the process's locale: an engine may have set one with a decimal comma.
  */
 #include "core/schema/schema.h"
@@ -14,42 +14,11 @@
 
 static _Atomic uint64_t last_id; /* of a schema, in this process */
 
-const fl_dtype_row fl_dtypes[FL_DTYPE_COUNT] = {
-    {"float32", {kDLFloat, 32, 1}, 1e-5, 1.3e-6},
-    {"float16", {kDLFloat, 16, 1}, 1e-3, 1e-3},
-    {"bfloat16", {kDLBfloat, 16, 1}, 1e-3, 1.6e-2},
-    {"float8_e4m3fn", {FL_DTYPE_FLOAT8_E4M3FN, 8, 1}, 0.1, 0.1},
-    {"float64", {kDLFloat, 64, 1}, 1e-8, 1e-8},
-    {"int32", {kDLInt, 32, 1}, 0, 0},
-    {"int64", {kDLInt, 64, 1}, 0, 0},
-    {"uint8", {kDLUInt, 8, 1}, 0, 0},
-    {"int8", {kDLInt, 8, 1}, 1, 0},
-    {"bool", {FL_DTYPE_BOOL, 8, 1}, 0, 0},
-};
-
-static int dtype_row(DLDataType dtype) {
-  for (int i = 0; i < FL_DTYPE_COUNT; i++)
-    if (!memcmp(&fl_dtypes[i].dtype, &dtype, sizeof dtype))
-      return i;
-  return -1;
-}
-
-uint32_t fl_dtype_bit(DLDataType dtype) {
-  int row = dtype_row(dtype);
-  return row < 0 ? 0 : UINT32_C(1) << row;
-}
-
-const char *fl_dtype_name(DLDataType dtype) {
-  int row = dtype_row(dtype);
-  return row < 0 ? "?" : fl_dtypes[row].name;
-}
-
 fl_tolerance fl_schema_tolerance(const fl_schema *schema, DLDataType dtype) {
-  int row = dtype_row(dtype);
-  fl_tolerance tolerance = {0};
-  if (row < 0)
-    return tolerance;
-  tolerance = (fl_tolerance){UINT32_C(1) << row, fl_dtypes[row].atol, fl_dtypes[row].rtol};
+  const fl_element_type *row = fl_element_type_of(dtype);
+  if (!row || !row->bit)
+    return (fl_tolerance){0};
+  fl_tolerance tolerance = {row->bit, row->atol, row->rtol};
   for (const fl_tolerance *own = schema->tolerance; own && own->dtype; own++)
     if (own->dtype == tolerance.dtype)
       return *own;

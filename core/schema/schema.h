@@ -54,20 +54,7 @@ bool fl_schema_same(const fl_schema *a, const fl_schema *b);
 /* The tolerance for an element type: the entry's, else vLLM IR's default table. */
 fl_tolerance fl_schema_tolerance(const fl_schema *schema, DLDataType dtype);
 
-/* The element types that have a bit: row i is that of bit i. Tolerances are vLLM IR's defaults; integers are exact. */
-typedef struct fl_dtype_row {
-  const char *name;
-  DLDataType dtype;
-  double atol, rtol;
-} fl_dtype_row;
-enum { FL_DTYPE_COUNT = 10 };
-extern const fl_dtype_row fl_dtypes[FL_DTYPE_COUNT];
-
 /* A number in C's form, whatever the process's locale; all of the text must belong to it. */
 bool fl_read_float(const char *text, size_t length, double *number);
-
-/* The bit of FL_FLOAT32… for an element type, 0 if it has none; and its name ("float32"), "?" if none. */
-uint32_t fl_dtype_bit(DLDataType dtype);
-const char *fl_dtype_name(DLDataType dtype);
 
 #endif

@@ -19,9 +19,9 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
     [FL_SETTING_CONFIG] = {"VLLM_FL_CONFIG", NULL, &fl_type_word, NULL, "path of a YAML file", NULL, NULL, 0, 0,
                            "policy file; complete: every other source of the settings that have a YAML key is "
                            "ignored"},
-    [FL_SETTING_PLATFORM] = {"VLLM_FL_PLATFORM", NULL, &fl_type_word, NULL, "name of a platform", "auto", NULL, 0, 0,
-                             "forces the platform: cpu, cuda, rocm, ascend (or nvidia, amd, npu), or one that a "
-                             "plugin brings"},
+    [FL_SETTING_PLATFORM] =
+        {"VLLM_FL_PLATFORM", NULL, &fl_type_word, NULL, "name of a platform", "auto", NULL, 0, 0,
+         "forces the platform: cpu, or one that a plugin brings, by its name or an alias (cuda or nvidia)"},
     [FL_SETTING_PREFER] = {"VLLM_FL_PREFER", "prefer", &fl_type_word, prefer_words, NULL, "flagos", NULL, 0, 0,
                            "kind of implementation that is tried first, flagos, vendor or reference, for ops "
                            "without an order of their own; the others follow: it reorders and removes "

@@ -16,6 +16,10 @@ extern "C" {
 /* The name of a DLPack device type: "cpu", "cuda", "rocm", "ext_dev"…; NULL for a number without a name. */
 FL_API const char *fl_device_type_name(int32_t device_type);
 
+/* The device type that a word means: DLPack's name, the name or an alias of a platform that a plugin says it brings
+ * ("nvidia", "ascend"), or one of vLLM's words ("hip"). FL_ENOENT, with the nearest, for another. Loads no plugin. */
+FL_API fl_status fl_find_device_type(fl_host *host, const char *word, int32_t *device_type);
+
 /*
  * In all of the following FL_ENOENT: nobody brings memory of that type (the message says who brings which), the
  * platform is not active, or there is no device; FL_EINVAL: no such device; FL_ENOMEM, FL_EDEVICE: it failed, in the

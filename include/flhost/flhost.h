@@ -36,6 +36,7 @@
 #include <flhost/base.h>
 #include <flhost/call.h>
 #include <flhost/device.h>
+#include <flhost/element.h>
 #include <flhost/explain.h>
 #include <flhost/failures.h>
 #include <flhost/freeze.h>

@@ -20,8 +20,8 @@ typedef struct fl_platform_step {
 
 /* What was found of one platform. */
 typedef struct fl_platform_info {
-  const char *name;      /* "cpu", "cuda", "rocm", "ascend", or a plugin's */
-  const char *plugin;    /* "" for the built-in ones */
+  const char *name;      /* "cpu", or what a plugin brings: "cuda" */
+  const char *plugin;    /* "" for the processor, and where none brings it */
   bool active;           /* the one whose file is used */
   uint32_t pci_devices;  /* devices of that vendor on the bus */
   const char *pci;       /* their names, comma separated, "" if none */
@@ -52,6 +52,7 @@ typedef struct fl_platform_report {
   const char *config_file;   /* its platform file, "" if none */
   const void *platforms;     /* fl_platform_at */
   uint32_t n, platform_size;
+  const char *unserved; /* graphics cards and accelerators on the bus that are no platform's, comma separated; "" */
 } fl_platform_report;
 
 /* Platform i; NULL: there are fewer. */

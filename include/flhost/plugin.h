@@ -293,16 +293,8 @@ enum {
  * One implementation of one op.
  *
  * `min_arch` is compared with fl_device_properties.arch of the devices; an implementation is not run on a device
- * that does not reach it. Names of one form are compared, others are not judged:
- * - sm_80: letters and a decimal number; a device of that number or a greater one. sm_90a: of just that number.
- *   sm_100f: of that number, or of a greater one with the same digits but the last.
- * - gfx90a: the number is hexadecimal. gfx9 and older (wavefronts of 64) and gfx10 and newer (of 32) do not stand in
- *   for each other; the integrated gfx902, gfx909 and gfx90c count as gfx900. A feature (gfx90a:xnack-) keeps off
- *   devices that say the opposite.
- * - Ascend910B: a series. Ascend910A < Ascend910B (B1 to B4) < Ascend910_93 < Ascend950; Ascend310P and Ascend310B
- *   stand by themselves.
- *
- * Several, with commas between them: a device has to reach one ("gfx908,gfx1030").
+ * that does not reach it. Which names reach which is the platform's to say (fl_platform.arch_reaches); without that
+ * function only equal ones do. Several, with commas between them: a device has to reach one ("gfx908,gfx1030").
  */
 typedef struct fl_impl {
   uint32_t size;       /* sizeof(fl_impl) */
@@ -316,7 +308,7 @@ typedef struct fl_impl {
   const char *vendor;  /* required for FL_KIND_VENDOR; without comma, and without white space at its ends */
   uint64_t devices;    /* set of FL_DEVICE(type): where its tensors may be; required */
   uint32_t dtypes; /* set of FL_FLOAT32…: element types of the first tensor that it takes; 0 = all of the schema */
-  const char *min_arch; /* least device architecture ("sm_80", "gfx90a", "Ascend910B"), see above; NULL = any */
+  const char *min_arch; /* least device architecture ("sm_80"), see above; NULL = any */
   fl_kernel_fn fn;      /* required */
   void *self;           /* given back to the functions below */
   /* Does this machine have the device, driver and library? NULL = yes. Asked when its op is first resolved or listed,
@@ -437,7 +429,7 @@ typedef struct fl_device_properties {
   uint32_t size;
   int32_t units;         /* multiprocessors, compute units, cores; 0 = unknown */
   char name[128];        /* "NVIDIA H200" */
-  char arch[64];         /* "sm_90", "gfx90a:sramecc+:xnack-", "Ascend910B3"; in the form of fl_impl.min_arch */
+  char arch[64];         /* "sm_90", "gfx90a:sramecc+:xnack-", "Ascend910B3"; compared with fl_impl.min_arch */
   char driver[64];       /* version of the driver, "13.0" */
   uint64_t memory_total; /* bytes */
   uint64_t memory_free;  /* 0 = unknown: to find out may take memory */
@@ -450,10 +442,10 @@ typedef struct fl_device_properties {
  * process, or in this one when its devices are in use; an initialised driver that is asked in a child answers with an
  * error, which is held against nobody.
  *
- * `device` is the device_id of its tensors, 0 for the first. The functions from `properties` on let an engine, and
- * flhost's own commands, put tensors on the device; they come together: all, or none (NULL). They may be called from
- * any thread, keep the thread's current device as it was, and return FL_OK, or FL_ENOMEM or FL_EDEVICE with the reason
- * in `error`.
+ * `device` is the device_id of its tensors, 0 for the first. The functions from `properties` to `error` let an engine,
+ * and flhost's own commands, put tensors on the device; they come together: all, or none (NULL). They may be called
+ * from any thread, keep the thread's current device as it was, and return FL_OK, or FL_ENOMEM or FL_EDEVICE with the
+ * reason in `error`.
  */
 typedef struct fl_platform {
   uint32_t size;
@@ -479,6 +471,12 @@ typedef struct fl_platform {
   fl_status (*synchronize)(void *self, int32_t device, void *stream, bool all);
   /* Why the thread's last of these functions failed; the plugin's own, valid until the thread's next. */
   const char *(*error)(void *self);
+  /* Does a device of architecture `arch` run what needs `least`, one name of a fl_impl.min_arch? Compares the two and
+   * looks at nothing else; a name that it does not know is no reason to say no. NULL: equal names alone do. */
+  bool (*arch_reaches)(void *self, const char *arch, const char *least);
+  /* Writes the driver's version, "13.0", asking nothing that initialises it; leaves `text` alone where it is not known.
+   * NULL = unknown. */
+  void (*driver_version)(void *self, char *text, size_t size);
 } fl_platform;
 
 /* What fl_platform.copy copies between. */
@@ -646,6 +644,28 @@ typedef struct fl_plugin_note {
  * (VLLM_FL_PLATFORM) or listed, or when memory of a device is asked for.
  */
 #define FL_PLUGIN_PLATFORM(name_, signs_) FL_PLUGIN_TEXT_NOTE(flhost_plugin_platform, 3, name_ ":" signs_)
+
+/*
+ * Beside FL_PLUGIN_PLATFORM, once at most: the platform's other names, and how its devices show on a machine, so that
+ * `flhost platform` tells each step from the bus to a device, also where the plugin cannot be loaded. Clauses with
+ * semicolons between them, each a key, a colon and up to 8 words:
+ *     FL_PLUGIN_HARDWARE("title: Acme; aliases: acmegpu; device: ext_dev; pci: 1abc 0302 1200;"
+ *                        "nodes: /dev/acmectl /dev/acme[0-9]*; kernel: /sys/module/acme; module: acme;"
+ *                        "version: /sys/module/acme/version; masks: ACME_VISIBLE_DEVICES;"
+ *                        "driver: libacme.so.2 libacme.so.1; directories: $ACME_PATH /opt/acme");
+ * - title: the vendor, as people call it; aliases: words that stand for the platform in VLLM_FL_PLATFORM and --device;
+ *   device: the type of its tensors by DLPack's name, ext_dev if not given.
+ * - pci: vendor, and the classes (base class and subclass) of its devices, hexadecimal.
+ * - nodes: patterns of all device nodes that a user must be able to open. The files of FL_PLUGIN_PLATFORM are those of
+ *   which one must exist.
+ * - kernel: files one of which is there when the kernel's driver is loaded; module: its name, if it has one; version:
+ *   files that hold its version.
+ * - masks: variables that hide devices from a process.
+ * - driver: names of the driver's library, newest first; directories: where the vendor installs it (in lib/ there), if
+ *   not where the loader looks: the first that is given, a variable ($) being given when it is set.
+ * title, pci, kernel and driver are required. An unknown key is an error, unless the plugin is of a newer minor ABI.
+ */
+#define FL_PLUGIN_HARDWARE(text_) FL_PLUGIN_TEXT_NOTE(flhost_plugin_hardware, 4, text_)
 
 /* An ELF note of the owner "flhost" that holds a text. */
 #define FL_PLUGIN_TEXT_NOTE(variable_, type_, text_)                                                                   \

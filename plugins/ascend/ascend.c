@@ -8,6 +8,11 @@
 
 FL_PLUGIN("ascend", FLHOST_VERSION, "Huawei", "Apache-2.0", "");
 FL_PLUGIN_PLATFORM("ascend", "/dev/davinci_manager,$FLHOST_ASCEND_NODE");
+/* The vendor also makes network cards and disks; the kernel's driver, which is several modules, makes the node. */
+FL_PLUGIN_HARDWARE("title: Ascend; aliases: npu; device: ext_dev; pci: 19e5 1200;"
+                   "nodes: /dev/davinci_manager /dev/davinci[0-9]* /dev/devmm_svm /dev/hisi_hdc;"
+                   "kernel: /dev/davinci_manager; version: /usr/local/Ascend/driver/version.info;"
+                   "masks: ASCEND_RT_VISIBLE_DEVICES; driver: libascendcl.so libacl_rt.so");
 
 static fl_status register_op(fl_registry *registry, ascend_op *op) {
   const fl_impl impl = {

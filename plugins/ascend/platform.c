@@ -104,24 +104,30 @@ static void find_memory(int32_t device, fl_device_properties *properties) {
     pthread_join(thread, NULL);
 }
 
+/* Before the runtime is initialised, too. */
+static void driver_version(void *self, char *text, size_t size) {
+  int32_t major = 0, minor = 0, patch = 0;
+  const char *reason;
+  (void)self;
+  if (ascend_libraries_open(&reason) && !acl.aclrtGetVersion(&major, &minor, &patch))
+    snprintf(text, size, "%d.%d.%d%s", (int)major, (int)minor, (int)patch,
+             ascend_is_stand_in() ? " (a stand-in of the tests)" : "");
+}
+
 /* Leaves the thread's device, and who has a context, as they are. */
 static fl_status get_properties(void *self, int32_t device, fl_device_properties *properties) {
   int64_t units = 0;
-  int32_t major = 0, minor = 0, patch = 0;
-  const char *stand_in = "";
   (void)self;
   if (ascend_check_number(device, words, sizeof words))
     return FL_EDEVICE;
+  const char *stand_in = ascend_is_stand_in() ? " (a stand-in of the tests)" : "";
   /* As much of it as the host knows. */
   fl_device_properties found = {.size = properties->size < sizeof found ? properties->size : sizeof found};
-  if (ascend_is_stand_in())
-    stand_in = " (a stand-in of the tests)";
   if (!acl.aclrtGetDeviceInfo((uint32_t)device, ACL_DEV_ATTR_AICORE_CORE_NUM, &units))
     found.units = (int32_t)units;
   snprintf(found.name, sizeof found.name, "%s%s", ascend_chip_name(), stand_in);
   snprintf(found.arch, sizeof found.arch, "%s", ascend_chip_name());
-  if (!acl.aclrtGetVersion(&major, &minor, &patch))
-    snprintf(found.driver, sizeof found.driver, "%d.%d.%d%s", (int)major, (int)minor, (int)patch, stand_in);
+  driver_version(self, found.driver, sizeof found.driver);
   find_memory(device, &found);
   memcpy(properties, &found, found.size);
   return FL_OK;
@@ -264,4 +270,6 @@ const fl_platform ascend_platform = {.size = sizeof ascend_platform,
                                      .release = release,
                                      .copy = copy,
                                      .synchronize = synchronize,
-                                     .error = error};
+                                     .error = error,
+                                     .arch_reaches = ascend_arch_reaches,
+                                     .driver_version = driver_version};

@@ -195,6 +195,28 @@ static bool suits(const gpu_properties *p, int version, char *reason, size_t siz
   return false;
 }
 
+/* sm_90, sm_100f: the number, and what follows it. */
+static bool read_arch(const char *name, unsigned long *number, const char **suffix) {
+  char *end;
+  if (strncmp(name, "sm_", 3) || strspn(name + 3, "0123456789") == 0)
+    return false;
+  *number = strtoul(name + 3, &end, 10);
+  *suffix = end;
+  return true;
+}
+
+/* sm_80: a device of that number or a greater one. sm_90a: of just that number. sm_100f: of that number, or of a
+ * greater one with the same digits but the last. */
+static bool arch_reaches(const char *arch, const char *least) {
+  unsigned long has, wants;
+  const char *suffix;
+  if (!read_arch(arch, &has, &suffix) || !read_arch(least, &wants, &suffix))
+    return true;
+  if (!strcmp(suffix, "a"))
+    return has == wants;
+  return has >= wants && (strcmp(suffix, "f") || has / 10 == wants / 10);
+}
+
 gpu_driver gpu = {
     .name = "cuda",
     .title = "CUDA",
@@ -204,6 +226,7 @@ gpu_driver gpu = {
     .device_type = kDLCUDA,
     .tensor_cores = true,
     .symbols = symbols,
+    .arch_reaches = arch_reaches,
     .suits = suits,
     .call = {.describe = describe,
              .memory = memory,

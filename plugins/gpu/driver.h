@@ -107,6 +107,7 @@ typedef struct gpu_driver {
   const gpu_symbol *symbols; /* ended by a NULL name */
   /* Looks up what a list of names cannot say. NULL: nothing. */
   bool (*bind)(const driver *library, char *reason, size_t size);
+  bool (*arch_reaches)(const char *arch, const char *least); /* fl_platform.arch_reaches */
   /* Do the embedded kernels run on such a device, with such a driver? */
   bool (*suits)(const gpu_properties *properties, int version, char *reason, size_t size);
   gpu_functions call; /* filled when the library is opened */

@@ -143,6 +143,45 @@ static bool suits(const gpu_properties *p, int version, char *reason, size_t siz
   return false;
 }
 
+/* gfx90a, gfx1030: major, and a hexadecimal digit each for minor and stepping; then features, ":sramecc+:xnack-". Of
+ * gfx9, the integrated processors have late numbers but none of the matrix units. */
+static bool read_arch(const char *name, unsigned long *number, const char **features) {
+  static const unsigned long integrated[] = {0x902, 0x909, 0x90c};
+  char *end;
+  if (strncmp(name, "gfx", 3) || strspn(name + 3, "0123456789abcdef") == 0)
+    return false;
+  *number = strtoul(name + 3, &end, 16);
+  *features = end;
+  for (size_t i = 0; i < sizeof integrated / sizeof *integrated; i++)
+    if (*number == integrated[i])
+      *number = 0x900;
+  return !*end || *end == ':';
+}
+
+/* Has a device each feature ("xnack-") that follows a colon in `wanted`? One that it does not mention counts as had. */
+static bool has_features(const char *had, const char *wanted) {
+  while (*wanted == ':') {
+    size_t length = strcspn(++wanted, ":");
+    for (const char *at = had; length && *at == ':';) {
+      size_t other = strcspn(++at, ":");
+      if (other == length && !strncmp(at, wanted, length - 1) && at[length - 1] != wanted[length - 1])
+        return false; /* xnack+ for xnack- */
+      at += other;
+    }
+    wanted += length;
+  }
+  return true;
+}
+
+/* Up to gfx9 wavefronts have 64 lanes, from gfx10 on 32: neither stands in for the other. */
+static bool arch_reaches(const char *arch, const char *least) {
+  unsigned long has, wants;
+  const char *had, *wanted;
+  if (!read_arch(arch, &has, &had) || !read_arch(least, &wants, &wanted))
+    return true;
+  return (has >= 0x1000) == (wants >= 0x1000) && has >= wants && has_features(had, wanted);
+}
+
 gpu_driver gpu = {
     .name = "rocm",
     .title = "ROCm",
@@ -152,6 +191,7 @@ gpu_driver gpu = {
     .device_type = kDLROCM,
     .symbols = symbols,
     .bind = bind,
+    .arch_reaches = arch_reaches,
     .suits = suits,
     .call = {.initialise = initialise,
              .describe = describe,

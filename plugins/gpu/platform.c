@@ -46,14 +46,18 @@ static fl_status enter(int32_t ordinal, const char *where, gpu_device **device, 
   return of_platform(status);
 }
 
-/* "13.0", and what it is where it is not the vendor's. */
-static void describe_driver(char *text, size_t size) {
+/* "13.0", `with_patch` "5.2.21153" where there is one; and what it is where it is not the vendor's. */
+static void describe_driver(char *text, size_t size, bool with_patch) {
   int version = 0;
   if (gpu.call.version(&version))
     version = 0;
-  bool hip = gpu.device_type == kDLROCM; /* 50221153 is 5.2 */
+  const char *stand_in = gpu_is_stand_in() ? " (a stand-in of the tests)" : "";
+  bool hip = gpu.device_type == kDLROCM; /* 50221153 is 5.2.21153 */
   int major = hip ? version / 10000000 : version / 1000, minor = hip ? version / 100000 % 100 : version % 1000 / 10;
-  snprintf(text, size, "%d.%d%s", major, minor, gpu_is_stand_in() ? " (a stand-in of the tests)" : "");
+  char patch[16] = "";
+  if (hip && with_patch)
+    snprintf(patch, sizeof patch, ".%d", version % 100000);
+  snprintf(text, size, "%d.%d%s%s", major, minor, patch, stand_in);
 }
 
 static fl_status properties(void *self, int32_t ordinal, fl_device_properties *p) {
@@ -72,7 +76,7 @@ static fl_status properties(void *self, int32_t ordinal, fl_device_properties *p
   if (code)
     return failed(device, code, "properties", step);
   snprintf(p->arch, sizeof p->arch, "%s", device->properties.arch);
-  describe_driver(p->driver, sizeof p->driver);
+  describe_driver(p->driver, sizeof p->driver, false);
   p->units = device->properties.units;
   p->memory_free = available;
   p->memory_total = total;
@@ -170,6 +174,18 @@ static const char *error(void *self) {
   return words;
 }
 
+static void driver_version(void *self, char *text, size_t size) {
+  const char *reason;
+  (void)self;
+  if (gpu_present(&reason))
+    describe_driver(text, size, true);
+}
+
+static bool arch_reaches(void *self, const char *arch, const char *least) {
+  (void)self;
+  return gpu.arch_reaches(arch, least);
+}
+
 fl_status gpu_register_platform(fl_registry *registry) {
   const fl_platform platform = {.size = sizeof platform,
                                 .device_type = gpu.device_type,
@@ -181,7 +197,9 @@ fl_status gpu_register_platform(fl_registry *registry) {
                                 .release = release,
                                 .copy = copy,
                                 .synchronize = synchronize,
-                                .error = error};
+                                .error = error,
+                                .arch_reaches = arch_reaches,
+                                .driver_version = driver_version};
   const fl_component component = {.size = sizeof component,
                                   .type = "platform",
                                   .name = gpu.name,

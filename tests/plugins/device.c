@@ -218,6 +218,12 @@ static fl_status current_device(void *self, int32_t *index) {
   return FL_OK;
 }
 
+/* td_2 reaches td_1. */
+static bool arch_reaches(void *self, const char *arch, const char *least) {
+  (void)self;
+  return strcmp(arch, least) >= 0;
+}
+
 /* --------------------------------------------------------------------------------------------------------- elements */
 
 static float load(const DLTensor *tensor, const char *at, int64_t i) {
@@ -463,6 +469,7 @@ static const row rows[] = {
     {.op = "mul_and_silu", .compute = mul_and_silu, .workspace_size = staged_size},
     {.op = "relu2", .compute = relu2, .min_arch = "td_2"},
     {.op = "quick_gelu", .compute = relu2, .min_arch = "td_9"},
+    {.op = "gelu_fast", .compute = relu2, .min_arch = "td_8,td_1"},
     {.op = "test_device_fail", .compute = fail_as_told, .priority = 120},
     {.op = "test_device_fail", .impl_id = "vendor.test_second", .compute = succeed},
 };
@@ -504,7 +511,8 @@ fl_status register_builtins(fl_registry *registry) {
                                        .release = release,
                                        .copy = copy,
                                        .synchronize = synchronize,
-                                       .error = error};
+                                       .error = error,
+                                       .arch_reaches = arch_reaches};
   static const fl_component component = {.size = sizeof component,
                                          .type = "platform",
                                          .name = "test_device",
