@@ -81,12 +81,12 @@ static void check_vendor(const subject *s, const char *vendor) {
   free(known);
 }
 
-/* A layer stands by its class or by the op that replaces it. */
+/* A layer stands by its class, by the op that replaces it, or by a former name: what explain takes. */
 static void check_layer(const subject *s, const char *layer) {
-  for (uint32_t i = 0; i < fl_snapshot_op_count(s->snapshot); i++)
-    if (!strcmp(fl_snapshot_op_name(s->snapshot, i), layer))
-      return;
-  if (!fl_oot_op(s->host, layer) && fl_error_status() == FL_ENOENT)
+  fl_explanation *explanation;
+  if (!fl_explain(s->host, layer, kDLCPU, &explanation))
+    fl_explanation_free(explanation);
+  else if (!fl_oot_op(s->host, layer) && fl_error_status() == FL_ENOENT) /* in words about layers */
     finding_add(s->list, FINDING_WARNING, "settings", "'flhost explain OP' names the layers of an operator",
                 "%s (%s): %s", s->setting->name, s->setting->origin, fl_error_message());
 }

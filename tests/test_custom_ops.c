@@ -440,6 +440,9 @@ START_TEST(entry_of_a_plugins_op_names_the_layers_that_it_replaces) {
   ck_assert_str_eq(fl_replaced_at(explanation, 0)->class_name, "AcmeNorm");
   ck_assert_str_eq(fl_replaced_at(explanation, 1)->class_name, "AcmeMLP");
   fl_explanation_free(explanation);
+  ck_ok(fl_explain(host, "acme_former", kDLCPU, &explanation));
+  ck_assert_str_eq(explanation->op, "test_layer");
+  fl_explanation_free(explanation);
   /* they go with the plugin */
   ck_ok(fl_withdraw_plugin(host, "layer_own"));
   ck_assert_ptr_null(fl_oot_op(host, "AcmeNorm"));

@@ -155,6 +155,30 @@ START_TEST(an_implementation_is_not_available_below_its_min_arch) {
 }
 END_TEST
 
+/* Its architecture would be, of all that the op has for the device. */
+START_TEST(R6_a_device_is_not_asked_for_a_vendor_that_is_denied) {
+  const char *const environment[] = {"VLLM_FL_DENY_VENDORS=test_device", NULL};
+  const fl_policy_fields fields = {.size = sizeof fields};
+  fl_policy *policy;
+  fl_host *host = device_host(environment, 0);
+  matrix x, out;
+  matrix_make(&x, host, device0, 1, 4, gated);
+  matrix_make(&out, host, device0, 1, 4, NULL);
+  ck_assert_int_eq(unary(host, "quick_gelu", &x, &out), FL_ENOIMPL);
+  ck_contains(fl_error_message(), "vendor.test_device: vendor 'test_device' is denied");
+  ck_assert_uint_eq(test_device->properties, 0);
+  ck_ok(fl_policy_create(&fields, &policy));
+  ck_ok(fl_set_global_policy(host, policy));
+  ck_assert_int_eq(unary(host, "quick_gelu", &x, &out), FL_ENOIMPL);
+  ck_contains(fl_error_message(), "vendor.test_device: not available: needs td_9");
+  ck_assert_uint_gt(test_device->properties, 0);
+  fl_policy_release(policy);
+  matrix_free(&x);
+  matrix_free(&out);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(where_devices_differ_that_of_the_tensors_counts) {
   static const float x_values[] = {-1, 2, -3, 4}, squares[] = {0, 4, 0, 16};
   fl_host *host = device_host(NULL, 0);
@@ -499,6 +523,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, no_cpu_kernel_stands_in_for_a_device);
   tcase_add_test(tests, min_arch_is_compared_by_the_rule_of_plugin_h);
   tcase_add_test(tests, an_implementation_is_not_available_below_its_min_arch);
+  tcase_add_test(tests, R6_a_device_is_not_asked_for_a_vendor_that_is_denied);
   tcase_add_test(tests, where_devices_differ_that_of_the_tensors_counts);
   tcase_add_test(tests, explaining_asks_a_devices_architecture_in_a_child_process);
   tcase_add_test(tests, a_workspace_is_asked_for_and_given);

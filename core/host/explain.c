@@ -109,8 +109,8 @@ static void fill(fl_explanation *explanation, fl_arena *arena, const fl_selectio
 static fl_op *find_op_or_layer(fl_host *host, const char *name) {
   fl_layer layer;
   pthread_mutex_lock(&host->lock);
-  bool is_class = !fl_registry_known(host, name) && fl_layer_find(host, name, &layer);
-  const fl_op *op = is_class ? fl_layer_op(host, name) : NULL;
+  bool is_class = !fl_registry_known(host, name) && fl_layer_named(host, name, &layer);
+  const fl_op *op = is_class ? fl_layer_op(host, layer.class) : NULL;
   pthread_mutex_unlock(&host->lock);
   return is_class && !op ? NULL : fl_find_op(host, is_class ? op->name : name);
 }

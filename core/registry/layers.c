@@ -49,6 +49,15 @@ bool fl_layers_next(fl_layers *at, fl_layer *layer) {
   return false;
 }
 
+bool fl_layer_named(const fl_host *host, const char *name, fl_layer *layer) {
+  if (fl_layer_find(host, name, layer))
+    return true;
+  for (fl_layers all = {.host = host}; *name && fl_layers_next(&all, layer);)
+    if (!strcmp(layer->former, name))
+      return true;
+  return false;
+}
+
 bool fl_layer_find(const fl_host *host, const char *class, fl_layer *layer) {
   for (fl_layers all = {.host = host}; fl_layers_next(&all, layer);)
     if (!strcmp(layer->class, class))

@@ -1,6 +1,6 @@
 /*
  * Layer classes of vLLM's and the ops that replace them: those that the entries of built-in ops name, then those that
- * plugins bring. The host's lock is held around fl_layers_next and fl_layer_find.
+ * plugins bring. The host's lock is held around all but fl_layer_read.
  */
 #ifndef FLHOST_CORE_REGISTRY_LAYERS_H
 #define FLHOST_CORE_REGISTRY_LAYERS_H
@@ -25,6 +25,8 @@ typedef struct fl_layers {
 bool fl_layers_next(fl_layers *at, fl_layer *layer);
 
 bool fl_layer_find(const fl_host *host, const char *class, fl_layer *layer);
+/* By its class or its former name. */
+bool fl_layer_named(const fl_host *host, const char *name, fl_layer *layer);
 
 /* Reads the first layer of a list as fl_op_def.layers is: class and former name, cut off where they are too long. NULL:
  * it was the last; else what follows it. */

@@ -72,8 +72,8 @@ static inline const fl_replaced *fl_replaced_at(const fl_explanation *explanatio
   return (const fl_replaced *)fl_item_at(explanation->replaces, explanation->n_replaces, explanation->replaced_size, i);
 }
 
-/* `op` may also be the name of a layer class that an op replaces. The caller frees it. FL_ENOENT: no such op;
- * FL_EINVAL: no such device type. */
+/* `op` may also be the name of a layer class that an op replaces, or the one that lists had for it before. The caller
+ * frees it. FL_ENOENT: no such op; FL_EINVAL: no such device type. */
 FL_API fl_status fl_explain(fl_host *host, const char *op, int32_t device_type, fl_explanation **explanation);
 FL_API void fl_explanation_free(fl_explanation *explanation);
 
