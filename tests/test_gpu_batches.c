@@ -214,7 +214,8 @@ START_TEST(an_expert_map_says_whose_the_ids_are) {
 END_TEST
 
 START_TEST(no_tokens_ask_the_library_for_nothing) {
-  const char *reason = NULL;
+  char room[FL_REASON_MAX] = "";
+  const char *reason = room;
   mixture m;
   set_up(NULL, "");
   const fl_impl *impl = begin_batches(&m, 0, true);
@@ -287,7 +288,8 @@ START_TEST(a_captured_stream_gets_batches_of_a_handle_that_was_made_before) {
 END_TEST
 
 START_TEST(a_captured_stream_finds_no_handle_that_was_not_made_before) {
-  const char *reason = NULL;
+  char room[FL_REASON_MAX] = "";
+  const char *reason = room;
   mixture m;
   set_up(NULL, "capturing=1");
   const fl_impl *impl = begin_batches(&m, TOKENS, false);
@@ -336,7 +338,8 @@ enum { N_FAILURES = sizeof failures / sizeof failures[0] };
 
 /* That there is no algorithm is known before, and once. */
 START_TEST(a_failure_says_where_and_leaves_the_result_alone) {
-  const char *reason = NULL;
+  char room[FL_REASON_MAX] = "";
+  const char *reason = room;
   mixture m;
   set_up(NULL, failures[_i].settings);
   const fl_impl *impl = begin_batches(&m, TOKENS, true);
@@ -389,7 +392,8 @@ static void change_call(mixture *m, change what) {
 }
 
 START_TEST(what_the_library_is_not_asked_for_is_refused_with_a_reason) {
-  const char *reason = NULL;
+  char room[FL_REASON_MAX] = "";
+  const char *reason = room;
   change what = refusals[_i].what;
   mixture m;
   set_up(NULL, "");

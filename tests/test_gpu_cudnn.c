@@ -208,7 +208,8 @@ static const struct {
 enum { N_FORMS = sizeof forms / sizeof forms[0] };
 
 START_TEST(a_form_that_was_seen_before_asks_for_nothing_but_the_convolution) {
-  const char *reason = NULL;
+  char room[FL_REASON_MAX] = "";
+  const char *reason = room;
   set_up(NULL, "");
   conv c = make_conv(&forms[_i].sizes, forms[_i].bias, 0);
   ck_assert_msg(supports(&c, &reason), "%s", reason);
@@ -361,7 +362,8 @@ START_TEST(data_that_begins_anywhere_gets_a_plan_for_that) {
 END_TEST
 
 START_TEST(no_images_ask_the_library_for_nothing) {
-  const char *reason = NULL;
+  char room[FL_REASON_MAX] = "";
+  const char *reason = room;
   conv_sizes sizes = SMALL;
   set_up(NULL, "");
   const fl_impl *impl = cudnn_conv2d();
@@ -485,7 +487,8 @@ static const struct {
 enum { N_FAILURES = sizeof failures / sizeof failures[0] };
 
 START_TEST(a_failure_says_where_leaves_nothing_and_the_next_call_works) {
-  const char *reason = NULL;
+  char room[FL_REASON_MAX] = "";
+  const char *reason = room;
   conv_sizes sizes = SMALL;
   set_up(NULL, failures[_i].settings);
   conv c = make_conv(&sizes, true, 0);
@@ -514,7 +517,8 @@ static const struct {
 enum { N_REFUSALS = sizeof refusals / sizeof refusals[0] };
 
 START_TEST(a_form_that_the_library_refuses_is_not_taken_and_asked_for_once) {
-  const char *reason = NULL;
+  char room[FL_REASON_MAX] = "";
+  const char *reason = room;
   conv_sizes sizes = SMALL;
   set_up(NULL, refusals[_i].settings);
   const fl_impl *impl = cudnn_conv2d();
@@ -536,7 +540,8 @@ START_TEST(a_form_that_the_library_refuses_is_not_taken_and_asked_for_once) {
 END_TEST
 
 START_TEST(a_plan_that_is_refused_when_it_runs_is_not_tried_again) {
-  const char *reason = NULL;
+  char room[FL_REASON_MAX] = "";
+  const char *reason = room;
   conv_sizes sizes = SMALL;
   set_up(NULL, "conv_run=3000");
   conv c = make_conv(&sizes, true, 0);
@@ -550,7 +555,8 @@ START_TEST(a_plan_that_is_refused_when_it_runs_is_not_tried_again) {
 END_TEST
 
 START_TEST(what_cudnn_is_not_asked_for_is_refused_with_a_reason) {
-  const char *reason = NULL;
+  char room[FL_REASON_MAX] = "";
+  const char *reason = room;
   conv_sizes sizes = SMALL;
   set_up(NULL, "");
   conv c = make_conv(&sizes, true, 0);
@@ -579,7 +585,8 @@ START_TEST(forms_that_cannot_be_remembered_are_not_taken) {
   set_up(NULL, "conv_none=1");
   conv c = make_conv(&sizes, false, 0);
   for (int i = 0; i < FORMS; i++) {
-    const char *reason = NULL;
+    char room[FL_REASON_MAX] = "";
+    const char *reason = room;
     c.dilation[0] = 1 + i;
     assert_status(run(&c, 0, NULL), FL_ENOTSUP);
     ck_assert(!supports(&c, &reason));
@@ -591,7 +598,8 @@ START_TEST(forms_that_cannot_be_remembered_are_not_taken) {
 END_TEST
 
 START_TEST(a_captured_stream_gets_convolutions_that_ran_before) {
-  const char *reason = NULL;
+  char room[FL_REASON_MAX] = "";
+  const char *reason = room;
   conv_sizes sizes = SMALL;
   set_up(NULL, "");
   conv c = make_conv(&sizes, true, 0), other = make_conv(&sizes, false, 0);

@@ -163,7 +163,7 @@ static fl_status ask(const gpu_op *op, fl_call *call, const batches *b, size_t *
 
 /* Before the device is used, what can be said is said of the arguments alone. A failure is left for run() to report. */
 static bool supports(void *self, const fl_call *call, const char **reason) {
-  static _Thread_local char words[GPU_WORDS];
+  char words[GPU_WORDS] = "";
   fl_call question = *call;
   const char *why = NULL;
   size_t workspace;
@@ -175,7 +175,7 @@ static bool supports(void *self, const fl_call *call, const char **reason) {
     taken = ask(self, &question, &b, &workspace) != FL_ENOTSUP;
     why = words;
   }
-  return gpu_answer(taken, why, reason);
+  return taken || fl_reason(reason, "%s", why ? why : "");
 }
 
 /* The library's part comes last: it makes do with less. */

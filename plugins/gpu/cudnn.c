@@ -221,7 +221,7 @@ static cudnn_choice *choose(cudnn_context *context, cudnn_form *f, const fl_call
 
 /* Before the device is used, what can be said is said of the arguments alone. A failure is left for run() to report. */
 static bool supports(void *self, const fl_call *call, const char **reason) {
-  static _Thread_local char words[GPU_WORDS];
+  char words[GPU_WORDS] = "";
   fl_call question = *call;
   const char *why = NULL;
   cudnn_form form;
@@ -242,7 +242,7 @@ static bool supports(void *self, const fl_call *call, const char **reason) {
       gpu.call.leave(&scope);
     }
   }
-  return gpu_answer(taken, why, reason);
+  return taken || fl_reason(reason, "%s", why ? why : "");
 }
 
 static size_t workspace_size(void *self, const fl_call *call) {
