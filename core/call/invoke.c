@@ -164,8 +164,9 @@ static inline __attribute__((always_inline)) fl_status run(fl_thread *self, cons
   self->target = target;
   self->call = call;
   if (unlikely(target->supports_args)) {
-    self->reason = NULL; /* no room */
-    if (unlikely(!target->supports_args(target->asked, call, &self->reason)))
+    bool taken = target->supports_args(target->asked, call, &self->reason);
+    fl_self.reason = NULL; /* no room, for the next */
+    if (unlikely(!taken))
       return run_others();
     return call_kernel(fl_self.target, fl_self.call, scoped);
   }

@@ -142,8 +142,9 @@ fl_status fl_select_locked(fl_op *op, int32_t device_type, fl_ask ask, fl_select
   if (device_type < 0 || device_type >= FL_DEVICE_SLOTS)
     return fl_error(FL_EINVAL, "device type %d is not known", device_type);
   for (;;) {
-    fl_policy *filter = fl_vendor_filter_take(host);
-    fl_registry_ask_availability(host, op, filter, ask == FL_ASK_ALL ? 0 : device_type);
+    uint32_t generation;
+    fl_policy *filter = fl_vendor_filter_take(host, &generation);
+    fl_registry_ask_availability(host, op, filter, generation, ask == FL_ASK_ALL ? 0 : device_type);
     fl_architectures_ask(host, op, filter, device_type, ask == FL_ASK_FOR_CALL);
     fl_policy_release(filter);
     pthread_mutex_lock(&host->lock);

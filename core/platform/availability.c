@@ -19,13 +19,10 @@ static const char *lasting(fl_host *host, const fl_said *said) {
   return kept;
 }
 
-void fl_registry_ask_availability(fl_host *host, const fl_op *op, const fl_policy *filter, int32_t device_type) {
+void fl_registry_ask_availability(fl_host *host, const fl_op *op, const fl_policy *filter, uint32_t generation,
+                                  int32_t device_type) {
   if (fl_thread_join())
     return;
-  pthread_mutex_lock(&host->lock);
-  uint32_t generation = host->registry_generation;
-  pthread_mutex_unlock(&host->lock);
-
   /* Reading keeps the records; plugins stay mapped. */
   fl_thread *self = &fl_self;
   uint64_t outer = fl_read_begin(self);
@@ -34,9 +31,9 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op, const fl_polic
   for (uint32_t i = 0; set && i < set->n; i++) {
     fl_impl_record *record = set->impls[i];
     uint32_t asked = atomic_load(&record->asked);
-    if (!fl_impl_is_for(record, device_type) || fl_keeps_out(filter, record))
-      continue;
     if (asked && (int32_t)(asked - generation) >= 0) /* for a later one, perhaps, by another thread */
+      continue;
+    if (!fl_impl_is_for(record, device_type) || fl_keeps_out(filter, record))
       continue;
     fl_said said;
     bool available = !record->is_available || record->is_available(record->self, fl_said_room(&said));
@@ -51,8 +48,9 @@ void fl_registry_ask_all(fl_host *host, const fl_policy *filter) {
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_ops; i++) {
     fl_op *op = host->ops[i]; /* an op stays */
+    uint32_t generation = host->registry_generation;
     pthread_mutex_unlock(&host->lock);
-    fl_registry_ask_availability(host, op, filter, 0);
+    fl_registry_ask_availability(host, op, filter, generation, 0);
     fl_architectures_ask_all(host, op, filter);
     pthread_mutex_lock(&host->lock);
   }
@@ -71,7 +69,8 @@ bool fl_registry_is_asked(const fl_host *host, const fl_policy *filter) {
 
 void fl_registry_lock_asked(fl_host *host) {
   for (;;) {
-    fl_policy *filter = fl_vendor_filter_take(host);
+    uint32_t generation;
+    fl_policy *filter = fl_vendor_filter_take(host, &generation);
     fl_registry_ask_all(host, filter);
     fl_policy_release(filter);
     pthread_mutex_lock(&host->lock);

@@ -443,12 +443,29 @@ static bool is_op_name(const char *name, size_t length) {
   return length && length <= FL_NAME_MAX;
 }
 
+/* Hashes of names that were seen, a bit each: most names are new, and need not be looked for among the others. */
+enum { SEEN_BITS = 2048 };
+typedef struct seen {
+  uint64_t bits[SEEN_BITS / 64];
+} seen;
+
+static bool may_be_seen(seen *names, const char *name, size_t length) {
+  uint64_t hash = fl_hash_name(name, length), bit = UINT64_C(1) << (hash & 63);
+  uint64_t *word = &names->bits[(hash >> 6) % (SEEN_BITS / 64)];
+  bool may_be = *word & bit;
+  *word |= bit;
+  return may_be;
+}
+
 /* Puts name number `n` behind those at the beginning of the list, which take no more room than they were read from. */
-static fl_status add_op(char *ops, size_t *end, unsigned n, const char *name, size_t length) {
-  const char *problem = !length                                ? "is empty"
-                        : !is_op_name(name, length)            ? "is not the name of an op"
-                        : fl_ops_list(ops, *end, name, length) ? "stands there twice"
-                                                               : NULL;
+static fl_status add_op(char *ops, size_t *end, seen *names, unsigned n, const char *name, size_t length) {
+  const char *problem = NULL;
+  if (!length)
+    problem = "is empty";
+  else if (!is_op_name(name, length))
+    problem = "is not the name of an op";
+  else if (may_be_seen(names, name, length) && fl_ops_list(ops, *end, name, length))
+    problem = "stands there twice";
   if (problem)
     return fl_error(FL_EPLUGIN, "damaged 'flhost' note: name %u of FL_PLUGIN_OPS, '%.*s', %s", n,
                     (int)(length < FL_NAME_MAX ? length : FL_NAME_MAX), name, problem);
@@ -463,11 +480,12 @@ static fl_status add_op(char *ops, size_t *end, unsigned n, const char *name, si
 static fl_status check_ops(char *ops) {
   size_t end = 0;
   const char *name = ops;
+  seen names = {{0}};
   for (unsigned n = 1;; n++) {
     size_t length = strcspn(name, ",");
     const char *trimmed = name, *next = name[length] ? name + length + 1 : NULL;
     size_t trimmed_length = fl_trim(&trimmed, length);
-    fl_status status = add_op(ops, &end, n, trimmed, trimmed_length);
+    fl_status status = add_op(ops, &end, &names, n, trimmed, trimmed_length);
     if (status)
       return status;
     if (!next)

@@ -18,18 +18,18 @@ fl_policy *fl_scope_policy(fl_host *host, bool *scoped) {
 
 fl_policy *fl_vendor_filter(fl_host *host) {
   bool scoped;
-  return host->config && host->config->values[FL_SETTING_PREFER_ENABLED].flag ? fl_scope_policy(host, &scoped) : NULL;
+  if (!host->config || !host->config->values[FL_SETTING_PREFER_ENABLED].flag)
+    return NULL;
+  fl_policy *policy = fl_scope_policy(host, &scoped);
+  return fl_filters_vendors(policy) ? policy : NULL;
 }
 
-fl_policy *fl_vendor_filter_take(fl_host *host) {
+fl_policy *fl_vendor_filter_take(fl_host *host, uint32_t *generation) {
   pthread_mutex_lock(&host->lock);
+  *generation = host->registry_generation;
   fl_policy *filter = fl_policy_retain(fl_vendor_filter(host));
   pthread_mutex_unlock(&host->lock);
   return filter;
-}
-
-bool fl_keeps_out(const fl_policy *filter, const fl_impl_record *impl) {
-  return filter && impl->kind == FL_KIND_VENDOR && !fl_policy_vendor_allowed(filter, impl->vendor);
 }
 
 void fl_kept_out_reason(const fl_host *host, const fl_policy *filter, bool scoped, const fl_impl_record *impl,

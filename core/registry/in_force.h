@@ -13,13 +13,21 @@ const fl_scope *fl_scope_innermost(const fl_host *host);
 /* Of that scope, else the host's own. Not retained. */
 fl_policy *fl_scope_policy(fl_host *host, bool *scoped);
 
-/* The policy that filters vendors (P4): the one in force. NULL: none does, since dispatch is off. */
+/* Does a policy deny vendors, or allow only some? */
+static inline bool fl_filters_vendors(const fl_policy *policy) {
+  return policy->fields.n_deny_vendors || policy->fields.allow_vendors;
+}
+
+/* The policy that filters vendors (P4): the one in force. NULL: none does, since dispatch is off or it lets all in. */
 fl_policy *fl_vendor_filter(fl_host *host);
-/* The same, retained. The lock must not be held. */
-fl_policy *fl_vendor_filter_take(fl_host *host);
+/* The same, retained, with the generation of the registry. The lock must not be held. */
+fl_policy *fl_vendor_filter_take(fl_host *host, uint32_t *generation);
 
 /* Does the filter (NULL: none) keep an implementation out? It is not asked for anything then. No lock is needed. */
-bool fl_keeps_out(const fl_policy *filter, const fl_impl_record *impl);
+static inline bool fl_keeps_out(const fl_policy *filter, const fl_impl_record *impl) {
+  return filter && impl->kind == FL_KIND_VENDOR && fl_filters_vendors(filter) &&
+         !fl_policy_vendor_allowed(filter, impl->vendor);
+}
 
 /* "vendor 'acme' is denied (deny_vendors: VLLM_FL_DENY_VENDORS)". */
 void fl_kept_out_reason(const fl_host *host, const fl_policy *filter, bool scoped, const fl_impl_record *impl,
