@@ -64,10 +64,12 @@ typedef struct fl_explanation {
   uint32_t n_replaces, replaced_size;
 } fl_explanation;
 
-/* Implementation i, layer i; NULL: there are fewer. */
+/* Implementation i; NULL: there are fewer. */
 static inline const fl_explained *fl_explained_at(const fl_explanation *explanation, uint32_t i) {
   return (const fl_explained *)fl_item_at(explanation->impls, explanation->n_impls, explanation->impl_size, i);
 }
+
+/* Layer i that the op replaces; NULL: there are fewer. */
 static inline const fl_replaced *fl_replaced_at(const fl_explanation *explanation, uint32_t i) {
   return (const fl_replaced *)fl_item_at(explanation->replaces, explanation->n_replaces, explanation->replaced_size, i);
 }

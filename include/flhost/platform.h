@@ -36,10 +36,12 @@ typedef struct fl_platform_info {
   const void *devices;             /* fl_platform_device_at */
 } fl_platform_info;
 
-/* Step i, device i; NULL: there are fewer. */
+/* Step i; NULL: there are fewer. */
 static inline const fl_platform_step *fl_platform_step_at(const fl_platform_info *platform, uint32_t i) {
   return (const fl_platform_step *)fl_item_at(platform->steps, platform->n_steps, platform->step_size, i);
 }
+
+/* Device i; NULL: there are fewer. */
 static inline const fl_device_properties *fl_platform_device_at(const fl_platform_info *platform, uint32_t i) {
   return (const fl_device_properties *)fl_item_at(platform->devices, platform->n_devices, platform->device_size, i);
 }
