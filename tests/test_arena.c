@@ -113,10 +113,10 @@ START_TEST(an_object_that_ran_out_of_memory_is_not_given_out) {
   fl_arena *arena;
   int *object = fl_arena_create(sizeof *object, &arena);
   ck_assert_int_eq(*object, 0);
-  ck_ok(fl_arena_finish(object));
+  ck_ok(fl_arena_finish(object, sizeof *object));
   ck_assert_ptr_null(fl_arena_array(arena, SIZE_MAX, 1));
-  ck_assert_int_eq(fl_arena_finish(object), FL_ENOMEM);
-  fl_arena_destroy(NULL);
+  ck_assert_int_eq(fl_arena_finish(object, sizeof *object), FL_ENOMEM);
+  fl_arena_destroy(NULL, 0);
 }
 END_TEST
 

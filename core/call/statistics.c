@@ -32,14 +32,14 @@ fl_status fl_get_failed_impls(fl_host *host, const char *name, fl_failed_impls *
                                           : 0,
       };
   pthread_mutex_unlock(&host->lock);
-  fl_status status = fl_arena_finish(list);
+  fl_status status = fl_arena_finish(list, sizeof *list);
   if (!status)
     *result = list;
   return status;
 }
 
 void fl_failed_impls_free(fl_failed_impls *failed) {
-  fl_arena_destroy(failed);
+  fl_arena_destroy(failed, sizeof *failed);
 }
 
 void fl_clear_failed_impls(fl_host *host, const char *name) {

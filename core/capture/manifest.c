@@ -262,11 +262,11 @@ static fl_status create(fl_host *host, int32_t device_type, fl_manifest **made, 
   if (!status)
     add_digest(&m);
   if (status || *again) {
-    fl_arena_destroy(m.public);
+    fl_arena_destroy(m.public, sizeof *m.public);
     return status;
   }
   *made = m.public;
-  return fl_arena_finish(m.public);
+  return fl_arena_finish(m.public, sizeof *m.public);
 }
 
 fl_status fl_get_manifest(fl_host *host, int32_t device_type, fl_manifest **result) {
@@ -287,5 +287,5 @@ fl_status fl_get_manifest(fl_host *host, int32_t device_type, fl_manifest **resu
 }
 
 void fl_manifest_free(fl_manifest *manifest) {
-  fl_arena_destroy(manifest);
+  fl_arena_destroy(manifest, sizeof *manifest);
 }

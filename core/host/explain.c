@@ -130,12 +130,12 @@ fl_status fl_explain(fl_host *host, const char *name, int32_t device_type, fl_ex
     fill(explanation, arena, &selection, scoped);
   pthread_mutex_unlock(&host->lock);
   fl_selection_free(&selection);
-  status = explanation ? fl_arena_finish(explanation) : fl_error_no_memory();
+  status = explanation ? fl_arena_finish(explanation, sizeof *explanation) : fl_error_no_memory();
   if (!status)
     *result = explanation;
   return status;
 }
 
 void fl_explanation_free(fl_explanation *explanation) {
-  fl_arena_destroy(explanation);
+  fl_arena_destroy(explanation, sizeof *explanation);
 }

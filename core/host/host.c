@@ -363,12 +363,12 @@ fl_status fl_get_settings(fl_host *host, fl_settings **result) {
   }
   *list = (fl_settings){.size = sizeof *list, .n = FL_N_SETTINGS, .item_size = sizeof *items, .items = items};
   pthread_mutex_unlock(&host->lock);
-  fl_status status = fl_arena_finish(list);
+  fl_status status = fl_arena_finish(list, sizeof *list);
   if (!status)
     *result = list;
   return status;
 }
 
 void fl_settings_free(fl_settings *settings) {
-  fl_arena_destroy(settings);
+  fl_arena_destroy(settings, sizeof *settings);
 }

@@ -103,11 +103,11 @@ fl_snapshot *fl_registry_snapshot(fl_host *host) {
   if (snapshot->ops && snapshot->impls)
     snapshot_fill(snapshot, host);
   pthread_mutex_unlock(&host->lock);
-  return fl_arena_finish(snapshot) ? NULL : snapshot;
+  return fl_arena_finish(snapshot, sizeof *snapshot) ? NULL : snapshot;
 }
 
 void fl_snapshot_release(fl_snapshot *snapshot) {
-  fl_arena_destroy(snapshot);
+  fl_arena_destroy(snapshot, sizeof *snapshot);
 }
 
 uint32_t fl_snapshot_op_count(const fl_snapshot *snapshot) {

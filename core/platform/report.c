@@ -326,7 +326,7 @@ fl_status fl_platform_report_create(const fl_platform_kind *kinds, const char *a
   if (made)
     r.platforms = fl_arena_array(r.arena, n_kinds + n + 1, sizeof *r.platforms);
   if (!r.platforms || !machine_load(&m)) {
-    fl_arena_destroy(made);
+    fl_arena_destroy(made, sizeof *made);
     return fl_error_no_memory();
   }
   fl_text unserved = {0};
@@ -344,12 +344,12 @@ fl_status fl_platform_report_create(const fl_platform_kind *kinds, const char *a
       .platform_size = sizeof *r.platforms,
       .unserved = fl_arena_text(r.arena, &unserved),
   };
-  fl_status status = fl_arena_finish(made);
+  fl_status status = fl_arena_finish(made, sizeof *made);
   if (!status)
     *result = made;
   return status;
 }
 
 void fl_platform_report_free(fl_platform_report *report) {
-  fl_arena_destroy(report);
+  fl_arena_destroy(report, sizeof *report);
 }

@@ -449,12 +449,12 @@ fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **result) {
     items[i] = describe(host, &host->plugins[i], arena);
   *list = (fl_plugins){.size = sizeof *list, .n = host->n_plugins, .item_size = sizeof *items, .items = items};
   pthread_mutex_unlock(&host->lock);
-  fl_status status = fl_arena_finish(list);
+  fl_status status = fl_arena_finish(list, sizeof *list);
   if (!status)
     *result = list;
   return status;
 }
 
 void fl_plugins_free(fl_plugins *plugins) {
-  fl_arena_destroy(plugins);
+  fl_arena_destroy(plugins, sizeof *plugins);
 }

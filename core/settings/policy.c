@@ -326,7 +326,7 @@ static fl_status build(const fl_policy_fields *given, fl_policy **policy) {
   copy_orders(arena, fields, given);
   if (!arena->failed)
     made->fingerprint = make_fingerprint(arena, fields);
-  fl_status status = fl_arena_finish(made);
+  fl_status status = fl_arena_finish(made, sizeof *made);
   if (status)
     return status;
   made->hash = hash_text(made->fingerprint);
@@ -362,7 +362,7 @@ fl_policy *fl_policy_retain(fl_policy *policy) {
 
 void fl_policy_release(fl_policy *policy) {
   if (policy && atomic_fetch_sub_explicit(&policy->references, 1, memory_order_acq_rel) == 1)
-    fl_arena_destroy(policy);
+    fl_arena_destroy(policy, sizeof *policy);
 }
 
 const fl_policy_fields *fl_policy_get_fields(const fl_policy *policy) {

@@ -106,31 +106,28 @@ void fl_arena_free(fl_arena *arena) {
 
 /* ------------------------------------------------------------------------------------------------ given-out objects */
 
-/* What lies before an object that is given out. */
-typedef struct object_head {
-  alignas(max_align_t) fl_arena arena;
-} object_head;
+/* Behind the object, which so is what the allocator gave: tools that look for leaks follow pointers to beginnings. */
+static fl_arena *arena_of(void *object, size_t size) {
+  return (fl_arena *)((char *)object + (size + alignof(max_align_t) - 1) / alignof(max_align_t) * alignof(max_align_t));
+}
 
 void *fl_arena_create(size_t size, fl_arena **arena) {
-  fl_arena first = {0};
-  object_head *head = fl_arena_allocate(&first, sizeof *head + size);
-  if (!head)
-    return NULL;
-  head->arena = first;
-  *arena = &head->arena;
-  return head + 1;
+  void *object = calloc(1, size + alignof(max_align_t) + sizeof **arena);
+  if (object)
+    *arena = arena_of(object, size);
+  return object;
 }
 
-void fl_arena_destroy(void *object) {
+void fl_arena_destroy(void *object, size_t size) {
   if (!object)
     return;
-  fl_arena arena = ((object_head *)object - 1)->arena; /* it lies in its own first block */
-  fl_arena_free(&arena);
+  fl_arena_free(arena_of(object, size));
+  free(object);
 }
 
-fl_status fl_arena_finish(void *object) {
-  if (!((object_head *)object - 1)->arena.failed)
+fl_status fl_arena_finish(void *object, size_t size) {
+  if (!arena_of(object, size)->failed)
     return FL_OK;
-  fl_arena_destroy(object);
+  fl_arena_destroy(object, size);
   return fl_error_no_memory();
 }

@@ -28,12 +28,12 @@ const char **fl_arena_strings(fl_arena *arena, const char *const *strings, uint3
 
 void fl_arena_free(fl_arena *arena);
 
-/* An object, zeroed, that is given out as a pointer alone: it and all that *arena gives are freed by
- * fl_arena_destroy(object), which ignores NULL. NULL: out of memory. */
+/* An object of `size` bytes, zeroed, that is given out as a pointer alone: it and all that *arena gives are freed by
+ * fl_arena_destroy, which ignores NULL. NULL: out of memory. */
 void *fl_arena_create(size_t size, fl_arena **arena);
-void fl_arena_destroy(void *object);
+void fl_arena_destroy(void *object, size_t size);
 
 /* The end of making it. FL_OK: all memory was there; else FL_ENOMEM, and the object is destroyed. */
-fl_status fl_arena_finish(void *object);
+fl_status fl_arena_finish(void *object, size_t size);
 
 #endif
