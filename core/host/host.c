@@ -237,7 +237,7 @@ static void log_summary(fl_host *host) {
   fl_log_line(&host->log, FL_LOG_INFO, "OpManager initialized: %u ops with %u implementations%s", ops, impls, deferred);
 }
 
-/* What the rooms below the registry's callers bring. */
+/* What rooms above the registry do for it. */
 static const fl_host_hooks hooks = {
     .run_unbound = fl_run_unbound,
     .add_parts = fl_parts_add,
@@ -315,6 +315,7 @@ void fl_host_destroy(fl_host *host) {
   pthread_mutex_destroy(&host->availability_lock);
   free(host);
 }
+
 /* ---------------------------------------------------------------------------------------------- settings in force */
 
 fl_status fl_set_log_level(fl_host *host, const char *level) {

@@ -8,8 +8,9 @@
 
 #include "core/registry.h"
 
-/* Asks is_available of each impl for the device type (0: any) that was not asked in this generation of the registry
- * (R6): a call on the CPU starts no driver. Takes the availability lock, and nothing may be held. */
+/* Asks is_available of each impl for the device type (0: any) that was not asked in `generation`, the registry's
+ * when the filter was taken (R6): a call on the CPU starts no driver. Takes the availability lock, and nothing may be
+ * held. */
 void fl_registry_ask_availability(fl_host *host, const fl_op *op, const fl_policy *filter, uint32_t generation,
                                   int32_t device_type);
 

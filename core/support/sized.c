@@ -1,3 +1,4 @@
+/* Structs of any header: see sized.h. */
 #include "core/support/sized.h"
 
 #include "core/support/error.h"
