@@ -8,7 +8,6 @@
 #include "core/call/first_use.h"
 #include "core/call/in_place.h"
 #include "core/call/invoke.h"
-#include "core/call/scope.h"
 #include "core/platform.h"
 #include "core/support.h"
 
@@ -130,20 +129,20 @@ static const char *candidate_id(const fl_binding *binding, uint32_t i) {
   return i < binding->n ? binding->candidates[i].record->impl_id : "";
 }
 
-/* The next candidate from `i` on that takes the call; those passed over are counted and listed in `why`. */
+/* A candidate does not support the call: it is counted and listed in `why`. */
+static void pass_over(const fl_binding *binding, uint32_t i, const char *reason, fl_text *why) {
+  const char *op = binding->op->name, *id = candidate_id(binding, i);
+  fl_impl_record_count(binding->candidates[i].record, FL_EVENT_NOT_SUPPORTED);
+  fl_text_add(why, "\n  %s: not supported: %s", id, reason);
+  fl_probe_fallback(op, id, candidate_id(binding, i + 1), reason);
+  fl_log_line(&binding->op->host->log, FL_LOG_DEBUG, "Op '%s' passes over '%s': %s", op, id, reason);
+}
+
+/* The next candidate from `i` on that takes the call. */
 static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call *call, fl_text *why) {
-  for (; i < binding->n; i++) {
-    const fl_candidate *candidate = &binding->candidates[i];
-    fl_said said;
-    if (fl_candidate_takes(candidate, call, &said))
-      break;
-    const char *reason = said.text;
-    fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
-    fl_text_add(why, "\n  %s: not supported: %s", candidate->record->impl_id, reason);
-    fl_probe_fallback(binding->op->name, candidate_id(binding, i), candidate_id(binding, i + 1), reason);
-    fl_log_line(&binding->op->host->log, FL_LOG_DEBUG, "Op '%s' passes over '%s': %s", binding->op->name,
-                candidate->record->impl_id, reason);
-  }
+  fl_said said;
+  for (; i < binding->n && !fl_candidate_takes(&binding->candidates[i], call, &said); i++)
+    pass_over(binding, i, said.text, why);
   return i;
 }
 
@@ -172,7 +171,7 @@ typedef struct attempts {
   fl_status result;    /* the call's, once it is over */
 } attempts;
 
-static const fl_impl_record *on_turn(const attempts *a) {
+static fl_impl_record *on_turn(const attempts *a) {
   return a->binding->candidates[a->turn].record;
 }
 
@@ -190,6 +189,12 @@ static bool give_up(attempts *a) {
               fl_text_get(&a->reason));
   return end(a, fl_error(a->status, "All %u implementation(s) failed for op='%s'. Last error: %s%s", a->failed,
                          op->name, fl_text_get(&a->reason), fl_text_get(&a->why)));
+}
+
+/* The next from `i` on is on turn. True: there is none. */
+static bool take_turn(attempts *a, uint32_t i) {
+  a->turn = next_taker(a->binding, i, a->call, &a->why);
+  return a->turn == a->binding->n && give_up(a);
 }
 
 static fl_status call_next(attempts *a) {
@@ -220,24 +225,11 @@ static bool end_strictly(attempts *a, fl_status status) {
                                                on_turn(a)->impl_id, op, fl_status_name(status)));
 }
 
-/* F2: it said so itself, and wrote nothing. */
-static bool pass_over(attempts *a, const char *reason) {
-  const fl_binding *binding = a->binding;
-  const char *id = on_turn(a)->impl_id;
-  fl_impl_record_count(binding->candidates[a->turn].record, FL_EVENT_NOT_SUPPORTED);
-  fl_text_add(&a->why, "\n  %s: not supported: %s", id, reason);
-  fl_probe_fallback(binding->op->name, id, candidate_id(binding, a->turn + 1), reason);
-  fl_log_line(&binding->op->host->log, FL_LOG_DEBUG, "Op '%s': '%s' does not support the call: %s", binding->op->name,
-              id, reason);
-  a->turn = next_taker(binding, a->turn + 1, a->call, &a->why);
-  return a->turn == binding->n && give_up(a);
-}
-
 /* F4, F6: it failed. The next starts from what the caller gave, or not at all. */
 static bool replace(attempts *a, fl_status status) {
   fl_op *op = a->binding->op;
   fl_log *log = &op->host->log;
-  fl_impl_record *record = a->binding->candidates[a->turn].record;
+  fl_impl_record *record = on_turn(a);
   const char *reason = failure_reason(a->call, status), *id = record->impl_id;
   a->failed++;
   a->last = id;
@@ -266,7 +258,7 @@ static bool replace(attempts *a, fl_status status) {
 /* What the candidate on turn returned: true if the call is over; else the next one is on turn. */
 static bool judge(attempts *a, fl_status status) {
   fl_op *op = a->binding->op;
-  fl_impl_record *record = a->binding->candidates[a->turn].record;
+  fl_impl_record *record = on_turn(a);
   note_asynchronous(a->binding, a->call, status);
   if (status == FL_OK)
     return succeed(a);
@@ -281,20 +273,17 @@ static bool judge(attempts *a, fl_status status) {
     return end_strictly(a, status);
   if (fl_keeps_frozen(op->host, op->name, record->impl_id, reason, status))
     return end(a, status);
-  return status == FL_ENOTSUP ? pass_over(a, reason) : replace(a, status);
+  if (status != FL_ENOTSUP)
+    return replace(a, status);
+  pass_over(a->binding, a->turn, reason, &a->why); /* it said so itself, and wrote nothing */
+  return take_turn(a, a->turn + 1);
 }
 
 /* Goes through the candidates. `returned` is what the first returned already, FL_OK if it was not called yet. */
 static fl_status run_all(fl_binding *binding, fl_call *call, fl_status returned, const fl_kept *kept) {
   attempts a = {.binding = binding, .call = call, .kept = kept};
   a.wait = binding->synchronous || (kept && kept->on_device);
-  bool over;
-  if (returned) {
-    over = judge(&a, returned);
-  } else {
-    a.turn = next_taker(binding, 0, call, &a.why);
-    over = a.turn == binding->n && give_up(&a);
-  }
+  bool over = returned ? judge(&a, returned) : take_turn(&a, 0);
   while (!over)
     over = judge(&a, call_next(&a));
   fl_text_free(&a.reason);
@@ -315,8 +304,7 @@ static fl_status run_again(fl_binding *binding, fl_call *call) {
   if (binding->bound.place)
     fl_unbind(op, NULL, NULL);
   pthread_mutex_unlock(&op->host->lock);
-  const fl_slots *slots = fl_scope_slots(op);
-  return slots ? fl_dispatch(op, slots, call) : fl_error_no_memory();
+  return fl_dispatch(op, call);
 }
 
 static fl_status run_candidates(fl_binding *binding, fl_call *call) {

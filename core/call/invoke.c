@@ -46,17 +46,17 @@ static inline bool is_passed_over(const fl_target *target, const fl_call *call) 
   return target->supports_args && !target->supports_args(target->asked, call, &reason);
 }
 
-fl_status fl_run_target(const fl_target *target, fl_call *call) {
+/* Goes on as the policy wants when it fails. */
+static fl_status run_target(const fl_target *target, fl_call *call) {
   fl_status status =
       is_passed_over(target, call) ? fl_run_candidates(target->binding, call) : target->fn(target->self, call);
   return likely(!status) ? FL_OK : fl_finish_failed(target, call, status);
 }
 
-fl_status fl_dispatch(const fl_op *op, const fl_slots *slots, fl_call *call) {
-  uint32_t device = fl_call_device(op, call);
-  if (device >= FL_DEVICE_SLOTS)
-    return fl_error(FL_EINVAL, "%s: device type %d is not known", op->name, (int)device);
-  return fl_run_target(atomic_load_explicit(&slots->by_device[device], memory_order_acquire), call);
+fl_status fl_dispatch(fl_op *op, fl_call *call) {
+  fl_status status;
+  const fl_target *target = fl_bind(op, fl_call_device(op, call), FL_ASK_FOR_CALL, &status);
+  return target ? run_target(target, call) : status;
 }
 
 /* No status: the call is an older caller's, and smaller than ours. */
@@ -108,9 +108,8 @@ static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *
   }
   status = op->host->checks ? check(self, op, call) : check_size(call);
   if (!status) {
-    const fl_slots *slots = fl_scope_slots(op);
     set_message(self, call);
-    status = slots ? fl_dispatch(op, slots, call) : fl_error_no_memory();
+    status = fl_dispatch(op, call);
   }
   fl_read_end(self, outer);
   return status == SMALLER ? invoke_smaller(op, call) : status;
@@ -128,8 +127,8 @@ static __attribute__((noinline)) fl_status finish_failed(fl_status status) {
   return status;
 }
 
-static __attribute__((noinline)) fl_status unknown_device(const fl_op *op, const fl_slots *slots, fl_call *call) {
-  fl_status status = fl_dispatch(op, slots, call);
+static __attribute__((noinline)) fl_status unknown_device(fl_op *op, fl_call *call) {
+  fl_status status = fl_dispatch(op, call);
   fl_read_end(&fl_self, state_outside(&fl_self));
   return status;
 }
@@ -153,12 +152,12 @@ static inline fl_status call_kernel(const fl_target *target, fl_call *call, bool
 
 /* The thread is reading, outside of any other call. Target and call are left in the thread's own memory, so that
  * nothing has to be kept across the kernel, or the predicate before it. */
-static inline __attribute__((always_inline)) fl_status run(fl_thread *self, const fl_op *op, const fl_slots *slots,
+static inline __attribute__((always_inline)) fl_status run(fl_thread *self, fl_op *op, const fl_slots *slots,
                                                            fl_call *call, bool scoped) {
   const fl_value *value = (const fl_value *)((const char *)call->values + op->device_offset);
   uint32_t device = (uint32_t)value->v.tensor->device.device_type;
   if (unlikely(device >= FL_DEVICE_SLOTS))
-    return unknown_device(op, slots, call);
+    return unknown_device(op, call);
   const fl_target *target = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
   set_message(self, call);
   self->target = target;

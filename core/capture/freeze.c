@@ -156,22 +156,12 @@ typedef struct progress {
   uint32_t resolved, without;
 } progress;
 
-/* Binds an op in the slots of this thread's policy, unless it is bound there. The thread is reading. */
-static fl_status bind_ahead(fl_op *op, uint32_t device_type) {
-  fl_slots *slots = fl_scope_slots(op);
-  if (!slots)
-    return fl_error_no_memory();
-  bool bound = atomic_load_explicit(&slots->by_device[device_type], memory_order_acquire)->binding;
-  return bound ? FL_OK : fl_bind_ahead(op, slots, device_type);
-}
-
 static fl_status warm_op(fl_op *op, int32_t device_type, progress *done) {
   fl_status status = FL_OK;
   uint64_t outer = fl_read_begin(&fl_self);
   bool wanted = fl_registry_has_impl(op, device_type);
   if (wanted || op->unfused) {
-    status = bind_ahead(op, (uint32_t)device_type);
-    done->resolved += !status;
+    done->resolved += fl_bind(op, (uint32_t)device_type, FL_ASK_AHEAD, &status) != NULL;
     done->without += wanted && status == FL_ENOIMPL;
   }
   fl_read_end(&fl_self, outer);
