@@ -113,15 +113,6 @@ bool fl_takes_all(const fl_impl_record *record) {
   return !record->supports_args && !dtypes_to_check(record->op, record);
 }
 
-/* Can the host wait for the devices of the type? If not, `why` says so. */
-static bool can_synchronize(fl_host *host, int32_t device_type, char *why, size_t size) {
-  fl_backend backend;
-  bool can = !fl_backend_find(host, device_type, &backend);
-  if (!can)
-    snprintf(why, size, "%s", fl_error_message());
-  return can;
-}
-
 /* `synchronous`: calls wait for the device. The host's lock is held. */
 static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool scoped, bool synchronous,
                                 fl_status *status) {
@@ -210,9 +201,9 @@ static const fl_target *resolve(fl_op *op, _Atomic(const fl_target *) *slot, int
   fl_host *host = op->host;
   fl_selection selection;
   bool scoped;
-  char why[FL_ERROR_MAX];
+  fl_backend backend;
   bool wanted = host->synchronous && device_type && !fl_is_host_memory(device_type);
-  bool synchronous = wanted && can_synchronize(host, device_type, why, sizeof why);
+  bool synchronous = wanted && !fl_backend_find(host, device_type, &backend);
   *made = false;
   *status = fl_select_locked(op, device_type, ask, &selection, &scoped);
   if (*status)
@@ -228,9 +219,9 @@ static const fl_target *resolve(fl_op *op, _Atomic(const fl_target *) *slot, int
                 op->name);
   if (!*made)
     return target;
-  if (wanted && !synchronous)
+  if (wanted && !synchronous && fl_backend_find(host, device_type, &backend))
     fl_log_line(&host->log, FL_LOG_WARNING, "VLLM_FL_SYNCHRONIZE: calls of op '%s' do not wait for the device: %s",
-                op->name, why);
+                op->name, fl_error_message());
   fl_probe_resolve(op->name, target->binding->candidates[0].record->impl_id, device_type);
   if (host->dispatch_debug)
     log_resolved(op, target->binding->candidates[0].record);

@@ -161,6 +161,22 @@ fl_status fl_set_global_policy(fl_host *host, fl_policy *policy) {
   return FL_OK;
 }
 
+void fl_bump_policy_epoch(fl_host *host) {
+  pthread_mutex_lock(&host->lock);
+  if (fl_refuse_frozen(host, "bumping the policy epoch")) {
+    pthread_mutex_unlock(&host->lock);
+    fl_log_line(&host->log, FL_LOG_WARNING, "%s", fl_error_message());
+    return;
+  }
+  for (uint32_t i = 0; i < host->n_ops; i++)
+    fl_failures_free_locked(host->ops[i]);
+  fl_registry_advance(host); /* availability is asked again */
+  uint64_t epoch = host->epoch;
+  pthread_mutex_unlock(&host->lock);
+  fl_log_line(&host->log, FL_LOG_DEBUG, "Policy epoch bumped to %llu", (unsigned long long)epoch);
+  fl_host_bound_memory(host);
+}
+
 /* -------------------------------------------------------------------------------------------------------- scopes */
 
 /* The innermost scope, and that there is one. */

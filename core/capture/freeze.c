@@ -27,30 +27,22 @@ bool fl_is_frozen(fl_host *host, char *who, size_t size) {
 
 /* ------------------------------------------------------------------------------------------------ freezing, thawing */
 
-/* From now on what an op skips must not depend on the clock: a failure whose back-off is over is forgotten, since calls
- * try the implementation anyway; the others last. The host's lock is held. */
-static void stop_backoffs(fl_host *host) {
+/* What a frozen op skips must not depend on the clock: a failure whose back-off is over is forgotten, since calls try
+ * the implementation anyway; the others last. Thawed, back-offs begin anew. The host's lock is held. */
+static void set_backoffs(fl_host *host, bool frozen) {
   double now = fl_monotonic_seconds();
   for (uint32_t i = 0; i < host->n_ops; i++) {
     if (host->ops[i]->failures)
       fl_unbind(host->ops[i], NULL, NULL); /* where something failed, bindings look at the clock */
     for (fl_failure *failure = host->ops[i]->failures, *next; failure; failure = next) {
       next = failure->next;
-      if (failure->retry_at && failure->retry_at <= now)
+      if (!frozen)
+        failure->retry_at = failure->backoff > 0 ? now + failure->backoff : 0;
+      else if (failure->retry_at && failure->retry_at <= now)
         fl_failure_forget_locked(host->ops[i], failure->impl);
       else
         failure->retry_at = 0;
     }
-  }
-}
-
-static void start_backoffs(fl_host *host) {
-  double now = fl_monotonic_seconds();
-  for (uint32_t i = 0; i < host->n_ops; i++) {
-    if (host->ops[i]->failures)
-      fl_unbind(host->ops[i], NULL, NULL);
-    for (fl_failure *failure = host->ops[i]->failures; failure; failure = failure->next)
-      failure->retry_at = failure->backoff > 0 ? now + failure->backoff : 0;
   }
 }
 
@@ -93,7 +85,7 @@ fl_status fl_freeze(fl_host *host, const char *who) {
   if (!fl_strings_add(&host->frozen_by, who))
     status = fl_error_no_memory();
   else if (host->frozen_by.n == 1) {
-    stop_backoffs(host);
+    set_backoffs(host, true);
     atomic_store_explicit(&host->frozen, true, memory_order_release);
   }
   pthread_mutex_unlock(&host->lock);
@@ -138,7 +130,7 @@ fl_status fl_thaw(fl_host *host, const char *who) {
   else if (!host->frozen_by.n) {
     thawed = true;
     atomic_store_explicit(&host->frozen, false, memory_order_release);
-    start_backoffs(host);
+    set_backoffs(host, false);
   }
   pthread_mutex_unlock(&host->lock);
   if (thawed) /* what was found while it was being frozen */
