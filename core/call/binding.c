@@ -4,6 +4,7 @@
 #include "core/call/fallback.h"
 #include "core/call/first_use.h"
 #include "core/call/invoke.h"
+#include "core/call/returned.h"
 #include "core/call/scope.h"
 #include "core/call/selection.h"
 #include "core/platform.h"
@@ -82,7 +83,7 @@ static void choose_target(fl_binding *binding) {
   const fl_candidate *first = &binding->candidates[0];
   const fl_impl_record *record = first->record;
   bool runs_all = record->flags & FL_IMPL_INPLACE_ONLY || first->on_probation || binding->retry_at ||
-                  binding->preserve_inputs || binding->synchronous;
+                  binding->preserve_inputs || binding->synchronous || fl_has_results_to_judge(binding->op);
   bool looks_at_tensor = first->dtypes || first->on_devices != UINT64_MAX;
   const fl_target kernel = {record->fn, record->self, record->supports_args, record->self, binding};
   binding->fn = record->fn;

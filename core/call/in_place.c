@@ -158,5 +158,9 @@ fl_status fl_call_in_place(const fl_op *op, const fl_candidate *candidate, fl_ca
       return status;
     values[alias].v.tensor = to;
   }
-  return candidate->record->fn(candidate->record->self, &inner);
+  fl_status status = candidate->record->fn(candidate->record->self, &inner);
+  for (uint32_t r = schema->n_arguments; r < call->count; r++)
+    if (schema->values[r].type != FL_TENSOR) /* it was written by value */
+      call->values[r] = values[r];
+  return status;
 }

@@ -48,9 +48,10 @@ static inline bool is_passed_over(const fl_target *target, const fl_call *call) 
 
 /* Goes on as the policy wants when it fails. */
 static fl_status run_target(const fl_target *target, fl_call *call) {
+  const fl_call given = *call;
   fl_status status =
       is_passed_over(target, call) ? fl_run_candidates(target->binding, call) : target->fn(target->self, call);
-  return likely(!status) ? FL_OK : fl_finish_failed(target, call, status);
+  return likely(!status) ? FL_OK : fl_finish_failed(target, call, &given, status);
 }
 
 fl_status fl_dispatch(fl_op *op, fl_call *call) {
@@ -120,9 +121,23 @@ static inline uint64_t state_outside(const fl_thread *self) {
   return self->scope ? FL_THREAD_SCOPED : 0;
 }
 
+/* The call on the short way, as it was given: of what an implementation may have changed there, only the values were
+ * kept; their number is the schema's. */
+static fl_call given_to(const fl_thread *self) {
+  const fl_binding *binding = self->target->binding;
+  fl_call given = *self->call;
+  if (given.size < sizeof given)
+    given.size = sizeof given;
+  given.values = self->values;
+  if (binding && binding->op->host->checks)
+    given.count = binding->op->schema->n_arguments + binding->op->schema->n_results;
+  return given;
+}
+
 static __attribute__((noinline)) fl_status finish_failed(fl_status status) {
   fl_thread *self = &fl_self;
-  status = fl_finish_failed(self->target, self->call, status);
+  const fl_call given = given_to(self);
+  status = fl_finish_failed(self->target, self->call, &given, status);
   fl_read_end(self, state_outside(self));
   return status;
 }
@@ -154,7 +169,8 @@ static inline fl_status call_kernel(const fl_target *target, fl_call *call, bool
  * nothing has to be kept across the kernel, or the predicate before it. */
 static inline __attribute__((always_inline)) fl_status run(fl_thread *self, fl_op *op, const fl_slots *slots,
                                                            fl_call *call, bool scoped) {
-  const fl_value *value = (const fl_value *)((const char *)call->values + op->device_offset);
+  fl_value *values = call->values;
+  const fl_value *value = (const fl_value *)((const char *)values + op->device_offset);
   uint32_t device = (uint32_t)value->v.tensor->device.device_type;
   if (unlikely(device >= FL_DEVICE_SLOTS))
     return unknown_device(op, call);
@@ -162,7 +178,9 @@ static inline __attribute__((always_inline)) fl_status run(fl_thread *self, fl_o
   set_message(self, call);
   self->target = target;
   self->call = call;
+  self->values = values;
   if (unlikely(target->supports_args)) {
+    atomic_signal_fence(memory_order_seq_cst); /* read again, so that the test above need not keep it */
     bool taken = target->supports_args(target->asked, call, &self->reason);
     fl_self.reason = NULL; /* no room, for the next */
     if (unlikely(!taken))
