@@ -114,6 +114,12 @@ int cli_fail(fl_status status);
  * just one of them; else NULL. */
 const char *cli_nearest(const char *word, const char *const *words);
 
+/* "; did you mean '--json'?", with the prefix before the word; "" for NULL. By value, so that it needs no buffer. */
+typedef struct cli_suggestion {
+  char text[FL_NAME_MAX + 40];
+} cli_suggestion;
+cli_suggestion cli_suggest(const char *prefix, const char *nearest);
+
 /* Prints "unknown command 'opps'; did you mean 'ops'?" and the advice; both words get the prefix ("--" or ""). Gives
  * back EXIT_USAGE. */
 int cli_unknown(const char *what, const char *prefix, const char *word, const char *const *words, const char *advice);

@@ -276,15 +276,6 @@ static void report_unknown(draft *r, const char *name) {
   info->n_steps = 1;
 }
 
-/* What a plugin brought for a kind, NULL if nothing. */
-static const fl_component_record *component_of(const fl_platform_kind *kind, const fl_component_record *components,
-                                               uint32_t n) {
-  for (uint32_t i = 0; i < n; i++)
-    if (fl_component_is_platform(&components[i]) && !strcmp(components[i].name, kind->name))
-      return &components[i];
-  return NULL;
-}
-
 /* Is there a row for it, made from its kind? */
 static bool is_described(const fl_platform_kind *kinds, const char *name) {
   while (kinds->name && (!kinds->is_described || strcmp(kinds->name, name)))
@@ -298,7 +289,7 @@ static void report_all(draft *r, const fl_platform_kind *kinds, const fl_compone
   report_cpu(r, kinds, m);
   for (const fl_platform_kind *kind = kinds + 1; kind->name; kind++)
     if (kind->is_described)
-      report_kind(r, kind, component_of(kind, components, n), m);
+      report_kind(r, kind, fl_component_of_platform(kind->name, components, n), m);
   for (uint32_t i = 0; i < n; i++)
     if (fl_component_is_platform(&components[i]) && !is_described(kinds, components[i].name))
       report_component(r, &components[i]);
