@@ -279,17 +279,22 @@ const char *fl_nearest_word(const char *word, const char *const *words, size_t n
   return nearest;
 }
 
-const char *fl_nearest_beginning(const char *word, const char *const *words, size_t n) {
+static const char *nearest_beginning(const char *word, const char *const *words) {
   enum { LEAST = 3 }; /* letters that say enough */
   size_t length = strlen(word);
   if (word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")])
     return NULL;
-  for (size_t i = 0; i < n && words[i]; i++) {
-    size_t known = strlen(words[i]), common = length < known ? length : known;
-    if (common >= LEAST && !strncasecmp(word, words[i], common))
-      return words[i];
+  for (; *words; words++) {
+    size_t known = strlen(*words), common = length < known ? length : known;
+    if (common >= LEAST && !strncasecmp(word, *words, common))
+      break;
   }
-  return NULL;
+  return *words;
+}
+
+const char *fl_nearest_or_beginning(const char *word, const char *const *words) {
+  const char *nearest = fl_nearest_word(word, words, SIZE_MAX);
+  return nearest ? nearest : nearest_beginning(word, words);
 }
 
 fl_suggestion fl_suggest(const char *nearest) {

@@ -39,9 +39,9 @@ void fl_text_add_list(fl_text *text, const char *const *items, uint32_t n);
 /* Splits at `separator`, trims each part (fl_trim), drops empty ones, appends the rest. false: out of memory. */
 bool fl_split(fl_strings *list, const char *string, char separator);
 
-/* The first of `words` that a word of letters begins, as if cut short ("ref"), or that begins it ("warning" for warn),
- * in any case; NULL: none. */
-const char *fl_nearest_beginning(const char *word, const char *const *words, size_t n);
+/* The nearest of `words`, which end in NULL; else the first that a word of letters begins, as if cut short ("ref"), or
+ * that begins it ("warning" for warn), in any case; NULL: none. */
+const char *fl_nearest_or_beginning(const char *word, const char *const *words);
 
 /* What a message ends with when a word is unknown: "; did you mean 'vendor'?", or "" when none is near. By value, so
  * that it needs no buffer: fl_error(…, "no op '%s'%s", name, fl_suggest(nearest).text). */
