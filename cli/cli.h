@@ -47,9 +47,9 @@ typedef struct cli_option {
 
 /* What a subcommand takes. --help comes by itself. */
 typedef struct cli_syntax {
-  const char *operands; /* "[OP]", "" if it takes none */
-  int least, most;      /* how many operands; most -1: any number */
-  const char *description;
+  const char *operands;      /* "[OP]", "" if it takes none */
+  int least, most;           /* how many operands; most -1: any number */
+  const char *description;   /* a newline begins a paragraph */
   const cli_option *options; /* ended by name NULL */
 } cli_syntax;
 
