@@ -67,12 +67,11 @@ int cli_parse(const cli_syntax *syntax, int argc, char **argv, int *exit_status)
 /* Prints "flhost: …" to standard error, each line of the text with that prefix. */
 void cli_error(const char *format, ...) FL_PRINTF(1, 2);
 
-/* Bytes of the character at `text` if a terminal, or XML, may have it as it is: 0 for what is no UTF-8, and for control
- * characters, those from U+0080 to U+009F included, which are commands to some terminals. */
+/* Bytes of the character at `text` if a terminal, or XML, may have it as it is (fl_is_printable), else 0. */
 size_t cli_character(const char *text);
 
-/* Writes text with control characters, and what is no UTF-8, shown as \x1b: names and reasons may come from a file
- * nobody vetted. */
+/* Writes text; what is not printable, and what is no UTF-8, as \x1b: names and reasons may come from a file nobody
+ * vetted. */
 void cli_put_text(FILE *file, const char *text);
 
 /* Columns that the first `length` bytes take on a terminal so: one a character, four for a byte that is shown so. */
@@ -81,7 +80,8 @@ uint32_t cli_width(const char *text, size_t length);
 /* Is the file a terminal that may be written to in colour and bold (NO_COLOR, TERM=dumb)? */
 bool cli_is_styled(FILE *file);
 
-/* Prints a JSON value with a newline and releases it; NULL stands for "out of memory" and is said so. Exit status. */
+/* Prints a JSON value with a newline, what is not printable as \u202e, and releases it; NULL stands for "out of memory"
+ * and is said so. Exit status. */
 int cli_print_json(json_t *value);
 
 /* A JSON string from any bytes (those that are not UTF-8 become U+FFFD); NULL gives null. */

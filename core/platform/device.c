@@ -102,7 +102,7 @@ static fl_status choose(fl_host *host, int32_t device_type, const candidate *lis
     }
     status = fl_error(FL_ENOENT, "the platform '%s' of plugin '%s', which brings the memory of %s, is not active: %s",
                       list[i].backend.name, list[i].backend.plugin, type_words(device_type, name, sizeof name),
-                      fl_said_or(&said, "it gives no reason"));
+                      fl_said_shown(&said, "it gives no reason"));
   }
   return n ? status : nobody_brings(host, device_type);
 }

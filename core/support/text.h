@@ -43,6 +43,15 @@ bool fl_split(fl_strings *list, const char *string, char separator);
  * that begins it ("warning" for warn), in any case; NULL: none. */
 const char *fl_nearest_or_beginning(const char *word, const char *const *words);
 
+/*
+ * Text of others (plugins, files, variables) as it may be shown: what is no UTF-8 and what is not printable becomes
+ * \x1b, byte by byte, and what does not fit is left out, with "…" at the end. A newline stays where `lines` says so.
+ * Shown text is its own shown text. Gives back its length, less than `size`. `to` may be `text` itself, of which then
+ * no more than FL_SHOWN_IN_PLACE bytes stay.
+ */
+enum { FL_SHOWN_IN_PLACE = 4096 };
+size_t fl_show(char *to, size_t size, const char *text, bool lines);
+
 /* What a message ends with when a word is unknown: "; did you mean 'vendor'?", or "" when none is near. By value, so
  * that it needs no buffer: fl_error(…, "no op '%s'%s", name, fl_suggest(nearest).text). */
 typedef struct fl_suggestion {
