@@ -17,6 +17,13 @@ extern "C" {
  */
 FL_API const char *fl_nearest_word(const char *word, const char *const *words, size_t n);
 
+/* Bytes of the UTF-8 character that `text` begins with, and its code point; 0, and U+FFFD, for what is none. */
+FL_API size_t fl_character(const char *text, uint32_t *code);
+
+/* May a terminal be shown that character as it is? Not control characters, which are commands to some, line breaks
+ * included; nor what turns the direction of writing, so that one reads another text than is there. */
+FL_API bool fl_is_printable(uint32_t code);
+
 /* What the elements of a generated tensor are. */
 typedef enum fl_contents {
   FL_CONTENTS_NORMAL = 1, /* about standard normal; zeros, infinities, NaN, denormals, largest values make sense too */
