@@ -8,6 +8,7 @@
 #include "core/platform.h"
 #include "core/plugins/instruction_sets.h"
 #include "core/plugins/note_cache.h"
+#include "core/plugins/process_state.h"
 #include "core/registry.h"
 #include "core/support.h"
 
@@ -76,7 +77,6 @@ static fl_status check_name(const char *name) {
 
 /* One attempt to load. */
 typedef struct loading {
-  fl_loader *loader;
   fl_host *host;
   fl_log *log;
   const char *path, *symbol;
@@ -324,31 +324,15 @@ static fl_status call_entry(loading *l, fl_stage *stage) {
   return l->entry(fl_stage_table(stage));
 }
 
-static void warn_of_change(fl_log *log, const char *name, const char *what, bool restored) {
-  fl_log_line(log, FL_LOG_WARNING, "plugin %s changed %s while loading; %s", name, what,
-              restored ? "restored" : "could not be restored");
-}
-
 static void report_change(void *user, const char *what, bool restored) {
-  loading *l = user;
-  warn_of_change(l->log, l->record->name, what, restored);
-}
-
-/* Of a whole round: which of its plugins was it? The one that the handler is in, if it is in one. */
-static void report_later(void *user, const char *what, bool restored) {
-  fl_loader *loader = user;
-  const fl_strings *names = &loader->names;
-  const char *name = names->n == 1 ? names->items[0] : NULL;
-  fl_text all = {0};
-  Dl_info info;
-  bool found = dladdr(loader->state.foreign_handler, &info) && info.dli_fname;
-  for (uint32_t i = 0; i < names->n && !name; i++) {
-    fl_text_add(&all, "%s%s", i ? " or " : "", names->items[i]);
-    if (found && !strcmp(info.dli_fname, loader->files.items[i]))
-      name = names->items[i];
-  }
-  warn_of_change(loader->log, name ? name : fl_text_get(&all), what, restored);
-  fl_text_free(&all);
+  const loading *l = user;
+  const char *name = l->record->name;
+  if (restored)
+    fl_log_line(l->log, FL_LOG_WARNING, "plugin %s changed %s while loading; restored", name, what);
+  else
+    fl_log_line(l->log, FL_LOG_WARNING,
+                "changed while plugin %s was being loaded: %s; it is left so, since another thread may have done it",
+                name, what);
 }
 
 /*
@@ -396,14 +380,11 @@ static fl_status check_links_nothing(const loading *l) {
 }
 
 static fl_status open_file(loading *l, void **handle) {
-  fl_loader *loader = l->loader;
   /* A name without a slash would be searched for in the library path. */
   char *path = strchr(l->path, '/') ? fl_strdup(l->path) : fl_format("./%s", l->path);
   fl_status status = FL_OK;
-  if (!path || !fl_strings_add(&loader->files, path) || !fl_strings_add(&loader->names, l->record->name)) {
-    free(path);
+  if (!path)
     return fl_error_no_memory();
-  }
   /* The last line of a process that a plugin takes with it. */
   fl_log_line(l->log, FL_LOG_DEBUG, "plugin %s: opening %s", l->record->name, path);
   pthread_once(&opening_once, guard_forks);
@@ -421,11 +402,9 @@ static fl_status open_file(loading *l, void **handle) {
 
 /* Runs the plugin's code: its initialisers, then its entry, whose status goes to *entered. */
 static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
-  fl_loader *loader = l->loader;
+  fl_process_state before;
   void *handle = NULL;
-  if (!loader->saved)
-    fl_process_state_save(&loader->state);
-  loader->saved = true;
+  fl_process_state_read(&before);
   fl_status status = check_links_nothing(l);
   if (!status)
     status = open_file(l, &handle);
@@ -435,7 +414,7 @@ static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
     *entered = call_entry(l, stage);
   fl_kept_error why; /* reporting may run the engine's log callback, which may fail calls of its own */
   fl_error_keep(&why);
-  fl_process_state_restore(&loader->state, report_change, l);
+  fl_process_state_compare(&before, report_change, l);
   fl_error_restore(&why);
   return status;
 }
@@ -498,8 +477,7 @@ static fl_status open_and_register(loading *l, fl_committed *committed) {
 /* The reason of a plugin that loaded is what was said of its rows or its platform. */
 fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_info *info, fl_plugin_record *record) {
   double start = now_us();
-  loading l = {.loader = loader,
-               .host = loader->host,
+  loading l = {.host = loader->host,
                .log = loader->log,
                .path = record->file,
                .record = record,
@@ -515,23 +493,11 @@ fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_in
 }
 
 void fl_loader_begin(fl_loader *loader, fl_host *host, fl_log *log) {
-  loader->host = host;
-  loader->log = log;
-  loader->trust = (fl_trust){0};
-  loader->names = loader->files = (fl_strings){0};
-  loader->saved = false;
+  *loader = (fl_loader){.host = host, .log = log};
 }
 
 void fl_loader_end(fl_loader *loader) {
-  fl_kept_error why; /* as in run() */
-  fl_error_keep(&why);
-  if (loader->saved) {
-    fl_process_state_release(&loader->state, report_later, loader);
-    fl_error_restore(&why);
-  }
   fl_trust_free(&loader->trust);
-  fl_strings_free(&loader->names);
-  fl_strings_free(&loader->files);
 }
 
 fl_status fl_plugin_load(fl_host *host, fl_log *log, const char *path, const char *symbol, fl_plugin_record *record) {
