@@ -655,11 +655,10 @@ START_TEST(names_of_files_lose_what_is_common) {
   static const char *const names[][2] = {
       {"/a/acme.so", "acme"}, {"libacme.so", "acme"}, {"/x/libflhost_acme.so", "acme"},
       {"lib.so", "lib"},      {"/a/b/odd", "odd"},    {".so", ".so"}};
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-    char *name = fl_plugin_name_of_file(names[i][0]);
-    ck_assert_str_eq(name, names[i][1]);
-    free(name);
-  }
+  fl_arena arena = {0};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    ck_assert_str_eq(fl_plugin_name_of_file(&arena, names[i][0]), names[i][1]);
+  fl_arena_free(&arena);
 }
 END_TEST
 

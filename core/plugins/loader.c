@@ -23,7 +23,7 @@
 
 /* ------------------------------------------------------------------------------------------------------ records */
 
-char *fl_plugin_name_of_file(const char *path) {
+const char *fl_plugin_name_of_file(fl_arena *arena, const char *path) {
   static const char *const prefixes[] = {"libflhost_", "lib"};
   const char *slash = strrchr(path, '/');
   const char *name = slash ? slash + 1 : path;
@@ -38,14 +38,11 @@ char *fl_plugin_name_of_file(const char *path) {
       break;
     }
   }
-  return fl_strndup(name, length);
+  return fl_arena_format(arena, "%.*s", (int)length, name);
 }
 
 void fl_plugin_record_name(fl_plugin_record *record, const char *path) {
-  char *name = fl_plugin_name_of_file(path);
-  record->owned.failed |= !name;
-  record->name = fl_arena_string(&record->owned, name ? name : "");
-  free(name);
+  record->name = fl_plugin_name_of_file(&record->owned, path);
 }
 
 static void record_file(fl_plugin_record *record, const char *path, const fl_file *file) {

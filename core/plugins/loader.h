@@ -9,8 +9,8 @@
 #include "core/plugins/trust.h"
 #include "core/registry.h"
 
-/* A plugin's name before its note is read: the file's name without "libflhost_" or "lib" and ".so". malloc'ed. */
-char *fl_plugin_name_of_file(const char *path);
+/* A plugin's name before its note is read: the file's name without "libflhost_" or "lib" and ".so". */
+const char *fl_plugin_name_of_file(fl_arena *arena, const char *path);
 /* Names a record by its file. */
 void fl_plugin_record_name(fl_plugin_record *record, const char *path);
 

@@ -95,19 +95,22 @@ void fl_text_add_list(fl_text *text, const char *const *items, uint32_t n) {
 }
 
 bool fl_strings_add_bytes(fl_strings *list, const char *bytes, size_t length) {
-  if (list->n == list->capacity) {
+  char *copy = fl_strndup(bytes, length);
+  if (copy && list->n == list->capacity) {
     uint32_t capacity = list->capacity ? list->capacity * 2 : 8;
     char **grown = realloc(list->items, (capacity + 1) * sizeof *grown);
-    if (!grown)
-      return false;
-    list->items = grown;
-    list->capacity = capacity;
+    if (!grown) {
+      free(copy);
+      copy = NULL;
+    } else {
+      list->items = grown;
+      list->capacity = capacity;
+    }
   }
-  char *copy = malloc(length + 1);
-  if (!copy)
+  if (!copy) {
+    list->failed = true;
     return false;
-  memcpy(copy, bytes, length);
-  copy[length] = 0;
+  }
   list->items[list->n++] = copy;
   list->items[list->n] = NULL;
   return true;

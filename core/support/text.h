@@ -21,10 +21,12 @@ char *
 fl_text_take(fl_text *text); /* the malloc'ed string (never NULL unless out of memory); the buffer is empty again */
 void fl_text_free(fl_text *text);
 
-/* A list of owned strings. Zero-initialise. Ends in NULL once it holds something. */
+/* A list of owned strings. Zero-initialise. Ends in NULL once it holds something. `failed` is set when there was no
+ * memory for one, so that whoever adds many may ask once. */
 typedef struct fl_strings {
   char **items;
   uint32_t n, capacity;
+  bool failed;
 } fl_strings;
 
 bool fl_strings_add(fl_strings *list, const char *string);                     /* a copy; false: out of memory */
