@@ -8,12 +8,13 @@
 
 /* What a file says of itself, read without mapping it as code. */
 typedef struct fl_note_info {
-  fl_plugin_note note; /* zero beyond what the file's own size covers; strings always end */
-  char build_id[65];   /* hex, "" if none */
-  char *ops;           /* "op_a,op_b", FL_PLUGIN_OPS without white space; NULL if it has none. Owned */
-  char *platform;      /* FL_PLUGIN_PLATFORM: its name; NULL if it has none. Owned */
-  char *signs;         /* that the platform may be active: "/dev/a,$B"; NULL if `platform` is. Owned */
-  char *hardware;      /* FL_PLUGIN_HARDWARE; NULL if it has none. Owned */
+  fl_plugin_note note;  /* zero beyond what the file's own size covers; strings always end */
+  char build_id[65];    /* hex, "" if none */
+  char *ops;            /* "op_a,op_b", FL_PLUGIN_OPS without white space; NULL if it has none */
+  const char *platform; /* FL_PLUGIN_PLATFORM: its name; NULL if it has none */
+  const char *signs;    /* that the platform may be active: "/dev/a,$B"; NULL if `platform` is */
+  const char *hardware; /* FL_PLUGIN_HARDWARE; NULL if it has none */
+  fl_arena owned;       /* these four */
 } fl_note_info;
 
 /* FL_EPLUGIN: not an ELF file, truncated, another architecture, no note, a bad list of ops or platform: the message
