@@ -25,8 +25,17 @@ static void tear_down(void) {
 }
 
 static fl_status load(const char *path, const char *symbol) {
+  fl_loader loader;
+  fl_note_info info;
+  fl_file file = fl_file_look(path);
   fl_plugin_record_clear(&record);
-  return fl_plugin_load(host, &host->log, path, symbol, &record);
+  fl_loader_begin(&loader, host, &host->log);
+  fl_status status = fl_loader_judge(&loader, path, &file, &record, &info);
+  if (!status)
+    status = fl_loader_open(&loader, symbol, &info, &record);
+  fl_note_clear(&info);
+  fl_loader_end(&loader);
+  return status;
 }
 
 /* As it was built. */

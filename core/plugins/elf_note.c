@@ -252,34 +252,25 @@ static fl_status elf_open(const char *path, elf_file *file) {
 /* ------------------------------------------------------------------------------------------------ dynamic part */
 
 /* Symbols that the file defines for others, or wants of them: its dynamic symbol table, found through the section
- * headers. Either list may be NULL. */
-static fl_status read_symbols(elf_file *file, fl_strings *exports, fl_strings *undefined) {
+ * headers. */
+static fl_status read_symbols(elf_file *file, bool undefined, fl_strings *list) {
   const ElfW(Shdr) *table = NULL;
   ElfW(Sym) *symbols = NULL;
   char *names = NULL;
   fl_status status = read_sections(file);
-  if (status)
-    return status;
   for (unsigned i = 0; file->sections && i < file->header.e_shnum; i++)
     if (file->sections[i].sh_type == SHT_DYNSYM)
       table = &file->sections[i];
   if (!table || table->sh_link >= file->header.e_shnum || table->sh_entsize != sizeof *symbols)
-    return FL_OK;
+    return status;
   const ElfW(Shdr) *strings = &file->sections[table->sh_link];
   status = read_table(file, table->sh_offset, table->sh_size, (void **)&symbols);
   if (!status)
     status = read_table(file, strings->sh_offset, strings->sh_size, (void **)&names);
-  if (status || !strings->sh_size || names[strings->sh_size - 1])
-    goto out;
-  for (uint64_t i = 0; i < table->sh_size / sizeof *symbols; i++) {
-    fl_strings *list = symbols[i].st_shndx == SHN_UNDEF ? undefined : exports;
-    if (list && symbols[i].st_name && symbols[i].st_name < strings->sh_size &&
-        !fl_strings_add(list, names + symbols[i].st_name)) {
-      status = fl_error_no_memory();
-      break;
-    }
-  }
-out:
+  bool named = !status && strings->sh_size && !names[strings->sh_size - 1];
+  for (uint64_t i = 0; named && i < table->sh_size / sizeof *symbols; i++)
+    if ((symbols[i].st_shndx == SHN_UNDEF) == undefined && symbols[i].st_name && symbols[i].st_name < strings->sh_size)
+      fl_strings_add(list, names + symbols[i].st_name);
   free(symbols);
   free(names);
   return status;
@@ -298,54 +289,49 @@ static bool offset_of_address(const elf_file *file, uint64_t address, uint64_t *
   return false;
 }
 
+/* The value of an entry of the dynamic section; 0: it has none. */
+static uint64_t dynamic_value(const ElfW(Dyn) * entries, uint64_t n, int64_t tag) {
+  for (uint64_t i = 0; i < n && entries[i].d_tag != DT_NULL; i++)
+    if (entries[i].d_tag == tag)
+      return entries[i].d_un.d_val;
+  return 0;
+}
+
 static fl_status read_needed(const elf_file *file, fl_strings *needed) {
   const ElfW(Phdr) *dynamic = NULL;
   ElfW(Dyn) *entries = NULL;
   char *names = NULL;
-  uint64_t address = 0, length = 0, offset = 0, left = 0;
-  fl_status status;
+  uint64_t offset = 0, left = 0;
   for (unsigned i = 0; i < file->header.e_phnum; i++)
     if (file->segments[i].p_type == PT_DYNAMIC)
       dynamic = &file->segments[i];
   if (!dynamic)
     return FL_OK;
   uint64_t n = dynamic->p_filesz / sizeof *entries;
-  status = read_table(file, dynamic->p_offset, dynamic->p_filesz, (void **)&entries);
-  if (status)
-    return status;
-  for (uint64_t i = 0; i < n && entries[i].d_tag != DT_NULL; i++) {
-    if (entries[i].d_tag == DT_STRTAB)
-      address = entries[i].d_un.d_ptr;
-    if (entries[i].d_tag == DT_STRSZ)
-      length = entries[i].d_un.d_val;
-  }
-  if (!length || !offset_of_address(file, address, &offset, &left))
+  fl_status status = read_table(file, dynamic->p_offset, dynamic->p_filesz, (void **)&entries);
+  uint64_t length = status ? 0 : dynamic_value(entries, n, DT_STRSZ);
+  if (!length || !offset_of_address(file, dynamic_value(entries, n, DT_STRTAB), &offset, &left))
     goto out;
   length = length < left ? length : left;
   status = read_table(file, offset, length, (void **)&names);
   if (status || names[length - 1])
     goto out;
   for (uint64_t i = 0; i < n && entries[i].d_tag != DT_NULL; i++)
-    if (entries[i].d_tag == DT_NEEDED && entries[i].d_un.d_val < length &&
-        !fl_strings_add(needed, names + entries[i].d_un.d_val)) {
-      status = fl_error_no_memory();
-      break;
-    }
+    if (entries[i].d_tag == DT_NEEDED && entries[i].d_un.d_val < length)
+      fl_strings_add(needed, names + entries[i].d_un.d_val);
 out:
   free(entries);
   free(names);
   return status;
 }
 
-fl_status fl_elf_read_dynamic(const char *path, fl_strings *needed, fl_strings *exports, fl_strings *undefined) {
+fl_status fl_elf_read_dynamic(const char *path, fl_elf_names which, fl_strings *list) {
   elf_file file;
   fl_status status = elf_open(path, &file);
-  if (!status && needed)
-    status = read_needed(&file, needed);
-  if (!status && (exports || undefined))
-    status = read_symbols(&file, exports, undefined);
+  if (!status)
+    status = which == FL_ELF_NEEDED ? read_needed(&file, list) : read_symbols(&file, which == FL_ELF_UNDEFINED, list);
   elf_close(&file);
-  return status;
+  return !status && list->failed ? fl_error_no_memory() : status;
 }
 
 /* ------------------------------------------------------------------------------------------------------- notes */
@@ -575,7 +561,7 @@ static fl_status take_notes(const unsigned char *bytes, uint64_t length, uint64_
 
 static fl_status no_note(elf_file *file) {
   fl_strings exports = {0};
-  fl_status status = read_symbols(file, &exports, NULL);
+  fl_status status = read_symbols(file, false, &exports);
   if (!status)
     status = fl_error(FL_EPLUGIN, "not an flhost plugin: it has no 'flhost' note%s",
                       fl_strings_has(&exports, "register_builtins")

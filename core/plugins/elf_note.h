@@ -25,8 +25,9 @@ void fl_note_clear(fl_note_info *info);
 /* What it says of its platform, borrowed; its name is NULL if it has none. */
 fl_platform_note fl_note_platform(const fl_note_info *info);
 
-/* Libraries that the file names as needed, symbols that it exports, and those that it wants of others (both by its
- * section headers; none if stripped). Each list may be NULL. FL_EPLUGIN as fl_note_read. */
-fl_status fl_elf_read_dynamic(const char *path, fl_strings *needed, fl_strings *exports, fl_strings *undefined);
+/* Names in the dynamic part of a file: libraries that it needs, symbols that it exports, and those that it wants of
+ * others (both by its section headers; none if stripped). FL_EPLUGIN as fl_note_read. */
+typedef enum fl_elf_names { FL_ELF_NEEDED, FL_ELF_EXPORTS, FL_ELF_UNDEFINED } fl_elf_names;
+fl_status fl_elf_read_dynamic(const char *path, fl_elf_names which, fl_strings *list);
 
 #endif

@@ -18,7 +18,6 @@
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------------------ records */
@@ -41,25 +40,6 @@ const char *fl_plugin_name_of_file(fl_arena *arena, const char *path) {
   return fl_arena_format(arena, "%.*s", (int)length, name);
 }
 
-void fl_plugin_record_name(fl_plugin_record *record, const char *path) {
-  record->name = fl_plugin_name_of_file(&record->owned, path);
-}
-
-static void record_file(fl_plugin_record *record, const char *path, const fl_file *file) {
-  *record = fl_plugin_record_begin(path);
-  fl_plugin_record_name(record, path);
-  if (!file->error) {
-    record->device = file->status.st_dev;
-    record->inode = file->status.st_ino;
-  }
-}
-
-static double now_us(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
-
 /* ------------------------------------------------------------------------------------- what the file says of itself */
 
 /* What no plugin registered stands under these names (fl_withdraw_plugin, manifests). */
@@ -79,7 +59,6 @@ typedef struct loading {
   const char *path, *symbol;
   fl_plugin_record *record;
   const fl_note_info *info;
-  struct link_map *map;
   fl_register_fn entry;
 } loading;
 
@@ -129,7 +108,7 @@ static fl_status judge(fl_loader *loader, const char *path, const fl_file *file,
   if (!status && !fl_isa_available(info->note.isa, missing, sizeof missing))
     status =
         fl_error(FL_EPLUGIN, "needs the instruction sets '%s', and this machine lacks %s", info->note.isa, missing);
-  return status == FL_ENOENT ? FL_EPLUGIN : status;
+  return status;
 }
 
 /* The end of either step. */
@@ -138,7 +117,7 @@ static fl_status conclude(fl_plugin_record *record, fl_status status, double sta
     record->reason = fl_arena_string(&record->owned, fl_error_message());
   if (record->owned.failed)
     status = fl_error_no_memory();
-  record->load_us += now_us() - start;
+  record->load_us += 1e6 * (fl_monotonic_seconds() - start);
   if (status == FL_ENOMEM)
     fl_plugin_record_clear(record);
   else if (status)
@@ -151,9 +130,14 @@ static fl_status conclude(fl_plugin_record *record, fl_status status, double sta
 
 fl_status fl_loader_judge(fl_loader *loader, const char *path, const fl_file *file, fl_plugin_record *record,
                           fl_note_info *info) {
-  double start = now_us();
+  double start = fl_monotonic_seconds();
   *info = (fl_note_info){0};
-  record_file(record, path, file);
+  *record = fl_plugin_record_begin(path);
+  record->name = fl_plugin_name_of_file(&record->owned, path);
+  if (!file->error) {
+    record->device = file->status.st_dev;
+    record->inode = file->status.st_ino;
+  }
   fl_status status = judge(loader, path, file, record, info);
   if (status)
     fl_note_clear(info);
@@ -183,6 +167,7 @@ static void hint_missing_library(fl_text *hint, const char *words, const fl_stri
 
 static const char links_nothing[] =
     "a plugin links nothing of the host: it uses the functions that register_builtins is handed";
+static const char no_mapping[] = "does a mount option (noexec) or a security policy forbid to run code from there?";
 
 static void hint_undefined_symbol(fl_text *hint, const char *words, const fl_strings *needed) {
   const char *symbol = strstr(words, "undefined symbol: ") + strlen("undefined symbol: ");
@@ -194,12 +179,6 @@ static void hint_undefined_symbol(fl_text *hint, const char *words, const fl_str
   add_names(hint, needed);
   fl_text_add(hint, ") define it: one is missing on the plugin's link line, or has another version here; linking with "
                     "-Wl,-z,defs finds this when it is built");
-}
-
-static void hint_static_tls(fl_text *hint, const char *words, const fl_strings *needed) {
-  (void)words;
-  (void)needed;
-  fl_text_add(hint, "start the program with GLIBC_TUNABLES=glibc.rtld.optional_static_tls=65536");
 }
 
 static void hint_version(fl_text *hint, const char *words, const fl_strings *needed) {
@@ -216,42 +195,34 @@ static void hint_architecture(fl_text *hint, const char *words, const fl_strings
   add_names(hint, needed);
 }
 
-static void hint_mapping(fl_text *hint, const char *words, const fl_strings *needed) {
-  (void)words;
-  (void)needed;
-  fl_text_add(hint, "does a mount option (noexec) or a security policy forbid to run code from there?");
-}
-
-static void hint_program(fl_text *hint, const char *words, const fl_strings *needed) {
-  (void)words;
-  (void)needed;
-  fl_text_add(hint, "it is a program; link it with -shared");
-}
-
 static const struct {
   const char *words;
   void (*hint)(fl_text *hint, const char *words, const fl_strings *needed);
+  const char *text; /* where there is no function */
 } hints[] = {
-    {"cannot open shared object file: No such file", hint_missing_library},
-    {"undefined symbol: ", hint_undefined_symbol},
-    {"static TLS", hint_static_tls},
-    {"' not found (required by", hint_version},
-    {"wrong ELF class", hint_architecture},
-    {"invalid ELF header", hint_architecture},
-    {"file too short", hint_architecture},
-    {"failed to map segment", hint_mapping},
-    {"executable stack", hint_mapping},
-    {"position-independent executable", hint_program},
+    {"cannot open shared object file: No such file", hint_missing_library, NULL},
+    {"undefined symbol: ", hint_undefined_symbol, NULL},
+    {"static TLS", NULL, "start the program with GLIBC_TUNABLES=glibc.rtld.optional_static_tls=65536"},
+    {"' not found (required by", hint_version, NULL},
+    {"wrong ELF class", hint_architecture, NULL},
+    {"invalid ELF header", hint_architecture, NULL},
+    {"file too short", hint_architecture, NULL},
+    {"failed to map segment", NULL, no_mapping},
+    {"executable stack", NULL, no_mapping},
+    {"position-independent executable", NULL, "it is a program; link it with -shared"},
 };
 
 /* The loader's own words, and what to do about them. */
 static fl_status loader_error(const loading *l, const char *words) {
   fl_text hint = {0};
   fl_strings needed = {0};
-  fl_status status = fl_elf_read_dynamic(l->path, &needed, NULL, NULL);
+  fl_status status = fl_elf_read_dynamic(l->path, FL_ELF_NEEDED, &needed);
   for (size_t i = 0; i < sizeof hints / sizeof hints[0] && status != FL_ENOMEM; i++)
     if (strstr(words, hints[i].words)) {
-      hints[i].hint(&hint, words, &needed);
+      if (hints[i].hint)
+        hints[i].hint(&hint, words, &needed);
+      else
+        fl_text_add(&hint, "%s", hints[i].text);
       break;
     }
   status = hint.failed || status == FL_ENOMEM ? fl_error_no_memory()
@@ -266,7 +237,7 @@ static fl_status loader_error(const loading *l, const char *words) {
 
 static fl_status no_entry(const loading *l, const char *words) {
   fl_strings exports = {0};
-  fl_status status = fl_elf_read_dynamic(l->path, NULL, &exports, NULL);
+  fl_status status = fl_elf_read_dynamic(l->path, FL_ELF_EXPORTS, &exports);
   if (status != FL_ENOMEM) {
     status = fl_error(
         FL_EPLUGIN, "%s (it must export 'FL_EXPORT fl_status %s(fl_registry *registry)', in C++ within extern \"C\"%s)",
@@ -278,7 +249,7 @@ static fl_status no_entry(const loading *l, const char *words) {
 
 /* dlsym also looks into the libraries that the file needs, and would find another plugin's entry there. */
 static fl_status find_entry(loading *l, void *handle) {
-  struct link_map *owner = NULL;
+  struct link_map *owner = NULL, *own = NULL;
   const ElfW(Sym) *symbol = NULL;
   Dl_info info;
   dlerror();
@@ -286,9 +257,9 @@ static fl_status find_entry(loading *l, void *handle) {
   const char *words = dlerror();
   if (!address)
     return no_entry(l, words ? words : "its entry symbol is NULL");
-  if (dlinfo(handle, RTLD_DI_LINKMAP, &l->map) || !dladdr1(address, &info, (void **)&owner, RTLD_DL_LINKMAP))
+  if (dlinfo(handle, RTLD_DI_LINKMAP, &own) || !dladdr1(address, &info, (void **)&owner, RTLD_DL_LINKMAP))
     return fl_error(FL_EPLUGIN, "cannot tell which file '%s' belongs to", l->symbol);
-  if (owner != l->map)
+  if (owner != own)
     return fl_error(FL_EPLUGIN, "it does not export '%s' itself: the one found is in '%s', which it needs", l->symbol,
                     owner->l_name);
   if (dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol &&
@@ -306,19 +277,13 @@ static fl_status refused(const loading *l, fl_stage *stage, fl_status status) {
   fl_stage_abort(stage, &reason);
   if (!reason.length)
     fl_text_add(&reason, "%s", fl_error_message());
-  const char *name = fl_status_name(status);
-  bool named = strcmp(name, "unknown status") != 0;
-  char number[24];
-  snprintf(number, sizeof number, "status %d", (int)status);
-  status = fl_error(FL_EPLUGIN, "%s returned %s%s%s", l->symbol, named ? name : number,
-                    reason.length ? ": " : " and gave no reason", fl_text_get(&reason));
+  const char *name = fl_status_name(status), *rest = reason.length ? ": " : " and gave no reason";
+  if (strcmp(name, "unknown status") != 0)
+    status = fl_error(FL_EPLUGIN, "%s returned %s%s%s", l->symbol, name, rest, fl_text_get(&reason));
+  else
+    status = fl_error(FL_EPLUGIN, "%s returned status %d%s%s", l->symbol, (int)status, rest, fl_text_get(&reason));
   fl_text_free(&reason);
   return status;
-}
-
-static fl_status call_entry(loading *l, fl_stage *stage) {
-  fl_error_clear();
-  return l->entry(fl_stage_table(stage));
 }
 
 static void report_change(void *user, const char *what, bool restored) {
@@ -366,7 +331,7 @@ static bool is_hosts(const char *symbol) {
  * statically or loaded by a program of another language, not. A plugin is the same everywhere. */
 static fl_status check_links_nothing(const loading *l) {
   fl_strings undefined = {0};
-  fl_status status = fl_elf_read_dynamic(l->path, NULL, NULL, &undefined);
+  fl_status status = fl_elf_read_dynamic(l->path, FL_ELF_UNDEFINED, &undefined);
   if (status == FL_EPLUGIN) /* the dynamic linker needs no section headers */
     status = FL_OK;
   for (uint32_t i = 0; i < undefined.n && !status; i++)
@@ -407,8 +372,10 @@ static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
     status = open_file(l, &handle);
   if (!status)
     status = find_entry(l, handle);
-  if (!status)
-    *entered = call_entry(l, stage);
+  if (!status) {
+    fl_error_clear();
+    *entered = l->entry(fl_stage_table(stage));
+  }
   fl_kept_error why; /* reporting may run the engine's log callback, which may fail calls of its own */
   fl_error_keep(&why);
   fl_process_state_compare(&before, report_change, l);
@@ -473,7 +440,7 @@ static fl_status open_and_register(loading *l, fl_committed *committed) {
 
 /* The reason of a plugin that loaded is what was said of its rows or its platform. */
 fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_info *info, fl_plugin_record *record) {
-  double start = now_us();
+  double start = fl_monotonic_seconds();
   loading l = {.host = loader->host,
                .log = loader->log,
                .path = record->file,
@@ -495,17 +462,4 @@ void fl_loader_begin(fl_loader *loader, fl_host *host, fl_log *log) {
 
 void fl_loader_end(fl_loader *loader) {
   fl_trust_free(&loader->trust);
-}
-
-fl_status fl_plugin_load(fl_host *host, fl_log *log, const char *path, const char *symbol, fl_plugin_record *record) {
-  fl_loader loader;
-  fl_note_info info;
-  fl_file file = fl_file_look(path);
-  fl_loader_begin(&loader, host, log);
-  fl_status status = fl_loader_judge(&loader, path, &file, record, &info);
-  if (!status)
-    status = fl_loader_open(&loader, symbol, &info, record);
-  fl_note_clear(&info);
-  fl_loader_end(&loader);
-  return status;
 }

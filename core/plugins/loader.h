@@ -11,8 +11,6 @@
 
 /* A plugin's name before its note is read: the file's name without "libflhost_" or "lib" and ".so". */
 const char *fl_plugin_name_of_file(fl_arena *arena, const char *path);
-/* Names a record by its file. */
-void fl_plugin_record_name(fl_plugin_record *record, const char *path);
 
 /* One round of loading, by one thread: what its plugins share. */
 typedef struct fl_loader {
@@ -40,8 +38,5 @@ fl_status fl_loader_judge(fl_loader *loader, const char *path, const fl_file *fi
  * runs.
  */
 fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_info *info, fl_plugin_record *record);
-
-/* All of it for one file. */
-fl_status fl_plugin_load(fl_host *host, fl_log *log, const char *path, const char *symbol, fl_plugin_record *record);
 
 #endif

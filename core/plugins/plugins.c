@@ -83,10 +83,8 @@ static bool add_record(fl_host *host, fl_plugin_record *record) {
 /* A record of what is not loaded. */
 static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_status status, const char *reason) {
   fl_plugin_record record = fl_plugin_record_begin(found->path);
-  if (found->name)
-    record.name = fl_arena_string(&record.owned, found->name);
-  else
-    fl_plugin_record_name(&record, found->path);
+  record.name =
+      found->name ? fl_arena_string(&record.owned, found->name) : fl_plugin_name_of_file(&record.owned, found->path);
   record.reason = fl_arena_string(&record.owned, reason);
   record.route = found->route;
   record.status = status;

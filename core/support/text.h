@@ -60,10 +60,8 @@ fl_suggestion fl_suggest_among(const char *word, const fl_strings *words);
  * Python's str.strip() strips: Unicode's too, in UTF-8. */
 size_t fl_trim(const char **string, size_t length);
 
-/* malloc'ed copies; NULL gives NULL. */
+/* malloc'ed; of NULL NULL. */
 char *fl_strdup(const char *string);
-/* One of the first `length` bytes, which hold no NUL. */
-char *fl_strndup(const char *string, size_t length);
 char *fl_format(const char *format, ...) FL_PRINTF(1, 2);
 
 #endif
