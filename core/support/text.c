@@ -1,5 +1,6 @@
 /* Strings: see text.h. */
 #include "core/support/text.h"
+#include "core/support/array.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -96,18 +97,10 @@ void fl_text_add_list(fl_text *text, const char *const *items, uint32_t n) {
 
 bool fl_strings_add_bytes(fl_strings *list, const char *bytes, size_t length) {
   char *copy = strndup(bytes, length);
-  if (copy && list->n == list->capacity) {
-    uint32_t capacity = list->capacity ? list->capacity * 2 : 8;
-    char **grown = realloc(list->items, (capacity + 1) * sizeof *grown);
-    if (!grown) {
-      free(copy);
-      copy = NULL;
-    } else {
-      list->items = grown;
-      list->capacity = capacity;
-    }
-  }
-  if (!copy) {
+  /* One more for the NULL at the end. */
+  if (!copy || !fl_array_grow(&list->items, list->n, sizeof copy) ||
+      !fl_array_grow(&list->items, list->n + 1, sizeof copy)) {
+    free(copy);
     list->failed = true;
     return false;
   }
@@ -207,14 +200,11 @@ size_t fl_trim(const char **string, size_t length) {
     s += n;
     length -= n;
   }
-  for (bool more = true; more && length;) {
-    more = false;
-    for (n = 1; n <= 3 && n <= length && !more; n++)
-      if (space_length(s + length - n, n) == n) {
-        length -= n;
-        more = true;
-      }
-  }
+  for (n = 1; n <= 3 && n <= length; n++)
+    if (space_length(s + length - n, n) == n) {
+      length -= n;
+      n = 0; /* from the new end */
+    }
   *string = (const char *)s;
   return length;
 }

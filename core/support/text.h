@@ -25,7 +25,7 @@ void fl_text_free(fl_text *text);
  * memory for one, so that whoever adds many may ask once. */
 typedef struct fl_strings {
   char **items;
-  uint32_t n, capacity;
+  uint32_t n;
   bool failed;
 } fl_strings;
 
