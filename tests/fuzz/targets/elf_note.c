@@ -22,10 +22,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   } else if (!*fl_error_message()) {
     fuzz_broken("refused without words");
   }
-  fl_strings needed = {0}, exports = {0}, undefined = {0};
-  fl_elf_read_dynamic(path, &needed, &exports, &undefined);
-  fl_strings_free(&needed);
-  fl_strings_free(&exports);
-  fl_strings_free(&undefined);
+  for (int which = FL_ELF_NEEDED; which <= FL_ELF_UNDEFINED; which++) {
+    fl_strings names = {0};
+    fl_elf_read_dynamic(path, (fl_elf_names)which, &names);
+    fl_strings_free(&names);
+  }
   return 0;
 }
