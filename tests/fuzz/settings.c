@@ -29,16 +29,21 @@ static void check_config(const fl_config *config, const fl_config *again) {
     fuzz_broken("equal policies have two fingerprints");
 }
 
+static void quiet(void *user, int level, const char *line) {
+  (void)user, (void)level, (void)line;
+}
+
 void fuzz_settings(const char *const *environment, const char *config_dir) {
   fl_config_sources sources = {.environment = environment, .config_dir = config_dir};
+  fl_log log = {.fn = quiet, .level = FL_LOG_DEBUG};
   fl_config *config = NULL, *again = NULL;
-  fl_status status = fl_config_load(&sources, "fuzz", NULL, &config);
+  fl_status status = fl_config_load(&sources, "fuzz", &log, &config);
   if (status) {
     if (status != FL_ECONFIG || config || !*fl_error_message())
       fuzz_broken("status %d, message \"%s\"", (int)status, fl_error_message());
     return;
   }
-  if (fl_config_load(&sources, "fuzz", NULL, &again))
+  if (fl_config_load(&sources, "fuzz", &log, &again))
     fuzz_broken("settings that loaded do not load again: %s", fl_error_message());
   check_config(config, again);
   fl_config_free(again);
