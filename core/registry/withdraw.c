@@ -101,6 +101,7 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
       host->plugins[i].reason = "withdrawn";
       host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
       host->plugins[i].status = FL_PLUGIN_SKIPPED;
+      host->plugins[i].again = false;
       host->plugins[i].impls = 0;
       n++;
     }
