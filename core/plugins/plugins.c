@@ -452,6 +452,9 @@ static fl_plugin_info describe(fl_host *host, const fl_plugin_record *record, fl
 
 fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **result) {
   fl_arena *arena;
+  fl_status status = fl_thread_join();
+  if (status)
+    return status;
   fl_plugins *list = fl_arena_create(sizeof *list, &arena);
   if (!list)
     return fl_error_no_memory();
@@ -461,7 +464,7 @@ fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **result) {
     items[i] = describe(host, &host->plugins[i], arena);
   *list = (fl_plugins){.size = sizeof *list, .n = host->n_plugins, .item_size = sizeof *items, .items = items};
   pthread_mutex_unlock(&host->lock);
-  fl_status status = fl_arena_finish(list, sizeof *list);
+  status = fl_arena_finish(list, sizeof *list);
   if (!status)
     *result = list;
   return status;

@@ -97,6 +97,19 @@ static const char *from_the_difference(findings *found, const findings *expected
   return found->text + (same > 40 ? same - 40 : 0);
 }
 
+/* What plugins that failed say. */
+static void add_reasons(fl_host *host, findings *found) {
+  fl_plugins *plugins = NULL;
+  const fl_plugin_info *plugin;
+  if (!host || fl_get_discovered_plugins(host, &plugins))
+    return;
+  for (uint32_t i = 0; (plugin = fl_plugin_at(plugins, i)); i++)
+    if (!strcmp(plugin->status, "failed"))
+      found->length += (size_t)snprintf(found->text + found->length, sizeof found->text - found->length, "%s: %s; ",
+                                        plugin->name, plugin->reason);
+  fl_plugins_free(plugins);
+}
+
 static int by_text(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -156,6 +169,7 @@ static void attempt(const fault_path *path, fault_kind fault, long first, long l
     compare_descriptors(&before);
   again.length = 0;
   fl_status afterwards = path->run(&place, &again);
+  add_reasons(place.host, &again);
   sort_parts(&again);
   if (afterwards)
     wrong("fails afterwards", fl_error_message());

@@ -256,6 +256,8 @@ static fl_status load(fault_place *place, findings *found) {
   snprintf(file, sizeof file, "%s/other/two_vendors.so", place->directory);
   fl_status status = fl_load_plugin(place->host, file);
   fl_op *op = status ? NULL : fl_find_op(place->host, "test_scale");
+  if (!status && !op)
+    return FL_ENOMEM;
   if (op)
     say(found, "%s", fl_op_schema(op));
   return status;
