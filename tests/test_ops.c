@@ -135,8 +135,7 @@ START_TEST(O6_gelu_and_mul_knows_two_words) {
   assert_spec(&spec, bf16, 2, (int64_t[]){3, 4});
   ACCEPTED(schema, fl_tensor(&x), fl_string("none"), fl_tensor(&out));
   ACCEPTED(schema, fl_tensor(&x), fl_string("tanh"), fl_tensor(&out));
-  REFUSED(schema,
-          "gelu_and_mul: argument 'approximate': \"tahn\", expected \"none\" or \"tanh\"; did you mean \"tanh\"?",
+  REFUSED(schema, "gelu_and_mul: argument 'approximate': \"tahn\", expected \"none\" or \"tanh\"; did you mean 'tanh'?",
           fl_tensor(&x), fl_string("tahn"), fl_tensor(&out));
   REFUSED(schema, "gelu_and_mul: argument 'approximate': \"\", expected \"none\" or \"tanh\"", fl_tensor(&x),
           fl_string(""), fl_tensor(&out));

@@ -315,8 +315,7 @@ static const struct {
     {"grouped_topk gating_output=f5x8 topk=2 renormalize=true e_score_correction_bias=f7",
      "grouped_topk: argument 'e_score_correction_bias': shape [7], expected [8] (e of 'gating_output')"},
     {"grouped_topk gating_output=f5x8 topk=2 renormalize=true scoring_func=sigmod",
-     "grouped_topk: argument 'scoring_func': \"sigmod\", expected \"softmax\" or \"sigmoid\"; did you mean "
-     "\"sigmoid\"?"},
+     "grouped_topk: argument 'scoring_func': \"sigmod\", expected \"softmax\" or \"sigmoid\"; did you mean 'sigmoid'?"},
     {"topk_softmax gating_output=f5x8 topk=9",
      "topk_softmax: argument 'topk': 9, expected 1 to 8 (the experts of 'gating_output')"},
     {"moe_align_block_size topk_ids=i5x2%4 num_experts=0 block_size=16",
@@ -331,7 +330,7 @@ static const struct {
      "unquantized_fused_moe: argument 'topk_ids': shape [5, 3], expected [5, 2] (k of 'topk_weights')"},
     {ROUTED "topk_ids=i5x2%3 activation=sliu", "unquantized_fused_moe: argument 'activation': \"sliu\", expected "
                                                "\"silu\", \"gelu\", \"gelu_tanh\", \"swigluoai\" "
-                                               "or \"swiglustep\"; did you mean \"silu\"?"},
+                                               "or \"swiglustep\"; did you mean 'silu'?"},
     {ROUTED "topk_ids=i5x2%3 apply_router_weight_on_input=true",
      "unquantized_fused_moe: argument 'apply_router_weight_on_input': true, expected false for 2 experts a token (only "
      "for 1)"},
