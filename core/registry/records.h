@@ -189,8 +189,6 @@ struct fl_host {
   bool policy_is_set; /* by fl_set_global_policy, not from settings */
   fl_config *config;
   struct fl_view *views; /* call/scope.h */
-  uint32_t n_views;
-  uint64_t view_clock;
   fl_retired retired;
   fl_strings oplist;    /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
   fl_strings reasons;   /* that is_available formatted */
