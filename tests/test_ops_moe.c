@@ -325,6 +325,13 @@ static const struct {
     {"moe_align_block_size topk_ids=i5x2%4 num_experts=65536 block_size=65536",
      "moe_align_block_size: arguments 'num_experts' and 'block_size': 65536 and 65536, expected fewer than 2^31 "
      "entries in 'sorted_token_ids'"},
+    {"moe_align_block_size topk_ids=i5x2%4 num_experts=2147483647 block_size=1",
+     "moe_align_block_size: argument 'num_experts': 2147483647 elements of a count for each, expected at most "
+     "16777216: "
+     "16777216, or 64 for each of the 10 that the tensors explain"},
+    {"moe_align_block_size topk_ids=i5x2%4 num_experts=16777216 block_size=64",
+     "moe_align_block_size: arguments 'num_experts' and 'block_size': 1056964618 elements of 'sorted_token_ids', "
+     "expected at most 16777216: 16777216, or 64 for each of the 10 that the tensors explain"},
     {"moe_sum x=f8", "moe_sum: argument 'x': shape [8], expected [..., k, h]"},
     {ROUTED "topk_ids=i5x3",
      "unquantized_fused_moe: argument 'topk_ids': shape [5, 3], expected [5, 2] (k of 'topk_weights')"},

@@ -43,3 +43,14 @@ fl_status fl_check_word(fl_call *call, uint32_t index, const char *name, const c
   fl_text_free(&text);
   return status;
 }
+
+fl_status fl_check_sized(fl_call *call, const char *arguments, const char *what, int64_t size, int64_t given) {
+  enum { FREE = 1 << 24, TIMES = 64 };
+  if (size <= FREE || (size - 1) / TIMES < given)
+    return FL_OK;
+  return fl_fail(
+      call, FL_EINVAL,
+      "%s: %lld elements of %s, expected at most %lld: %d, or %d for each of the %lld that the tensors explain",
+      arguments, (long long)size, what, (long long)(given > FREE / TIMES ? given * TIMES : FREE), FREE, TIMES,
+      (long long)given);
+}
