@@ -199,10 +199,10 @@ struct fl_host {
   /* Set at creation. */
   fl_log log;
   fl_config_sources sources; /* strings owned: copies of the options */
-  fl_arena owned;
+  fl_arena owned;            /* guarded by `lock` once plugins are loaded */
   const char **environment;
   fl_strings directories;
-  char *platform, *platform_origin, *platform_plugin;
+  const char *platform, *platform_origin, *platform_plugin;
 
   struct fl_platform_kind *kinds; /* of platforms, as plugins say: platform/kind.h; guarded by `lock` */
   uint32_t n_kinds;
