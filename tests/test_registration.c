@@ -5,6 +5,7 @@
 #include "core/registry.h"
 #include "tests/allocations.h"
 #include "tests/fixture.h"
+#include "tests/scratch.h"
 
 #include <time.h>
 
@@ -117,6 +118,79 @@ END_TEST
 
 START_TEST(R3_a_row_is_not_skipped_for_want_of_memory) {
   fail_each_allocation(FL_PLUGIN_SKIP_REFUSED);
+}
+END_TEST
+
+/* Through the file: what is recorded says why, and a later attempt may load it. */
+START_TEST(R3_a_plugin_that_found_no_memory_says_so_and_loads_later) {
+  char path[1024];
+  snprintf(path, sizeof path, "%s/tests/plugins/good.so", build_dir());
+  int failed = 0;
+  for (int i = -1, n = 0; i < n; i++) { /* at first none */
+    fl_host *host = test_host(NULL, 0);
+    allocations = 0;
+    failing = i;
+    fl_status status = fl_load_plugin(host, path);
+    failing = -1;
+    n = i < 0 ? allocations : n;
+    failed += status != FL_OK;
+    pthread_mutex_lock(&host->lock);
+    const fl_op *op = fl_registry_known(host, "test_scale");
+    const fl_impl_set *set = op ? atomic_load(&op->impls) : NULL;
+    ck_each((op != NULL) == !status && (set ? set->n : 0) == (status ? 0 : 2), "allocation %d: %s, op %d, %u rows", i,
+            fl_status_name(status), op != NULL, set ? set->n : 0);
+    for (uint32_t p = 0; status && p < host->n_plugins; p++) {
+      ck_each(strstr(host->plugins[p].reason, "out of memory"), "allocation %d: reason '%s'", i,
+              host->plugins[p].reason);
+    }
+    pthread_mutex_unlock(&host->lock);
+    if (status) {
+      ck_each(strstr(fl_error_message(), "out of memory"), "allocation %d: '%s'", i, fl_error_message());
+      ck_assert_msg(!fl_load_plugin(host, path), "allocation %d: a second time: %s", i, fl_error_message());
+    }
+    fl_host_destroy(host);
+  }
+  ck_assert_int_gt(failed, 20);
+}
+END_TEST
+
+/* Through a directory, as a host is created: it fails, or the plugin is there, or is said to be missing and why. */
+START_TEST(R3_a_plugin_that_found_no_memory_is_not_passed_over_in_silence) {
+  const char *const environment[] = {"VLLM_FL_LOG_LEVEL=INFO", NULL};
+  int failed = 0;
+  scratch_make();
+  ck_assert_int_eq(mkdir(in_scratch("plugins"), 0755), 0);
+  copy_to_scratch(built("tests/plugins/good.so"), "plugins/good.so");
+  const fl_host_options options = {
+      .size = sizeof options,
+      .environment = environment,
+      .config_dir = "/nonexistent",
+      .platform = "cpu",
+      .plugin_path = in_scratch("plugins"),
+      .log = test_log_capture,
+      .log_user = &test_log,
+  };
+  for (int i = -1, n = 0; i < n; i++) {
+    fl_host *host = NULL;
+    test_log_clear();
+    allocations = 0;
+    failing = i;
+    fl_status status = fl_host_create(&options, &host);
+    failing = -1;
+    n = i < 0 ? allocations : n;
+    failed += status != FL_OK;
+    ck_each(!status || strstr(fl_error_message(), "out of memory"), "allocation %d: %s '%s'", i, fl_status_name(status),
+            fl_error_message());
+    if (status)
+      continue;
+    bool there = fl_find_op(host, "test_scale") != NULL;
+    ck_each(there || strstr(test_log.text, "good"), "allocation %d: the plugin is missing without a word", i);
+    ck_each(!fl_discover_plugins(host, NULL) && fl_find_op(host, "test_scale"), "allocation %d: not found later: %s", i,
+            fl_error_message());
+    fl_host_destroy(host);
+  }
+  ck_assert_int_gt(failed, 20);
+  scratch_remove();
 }
 END_TEST
 
@@ -257,6 +331,8 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_test(tests, R3_all_rows_or_none_are_there_whichever_allocation_fails);
   tcase_add_test(tests, R3_a_row_is_not_skipped_for_want_of_memory);
+  tcase_add_test(tests, R3_a_plugin_that_found_no_memory_says_so_and_loads_later);
+  tcase_add_test(tests, R3_a_plugin_that_found_no_memory_is_not_passed_over_in_silence);
   tcase_add_test(tests, eight_times_as_many_rows_take_about_eight_times_as_long);
   tcase_add_test(tests, a_row_that_is_there_twice_is_found_among_very_many);
   tcase_add_test(tests, of_a_thousand_refused_rows_a_few_are_named_and_all_are_counted);
