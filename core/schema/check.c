@@ -58,6 +58,13 @@ static fl_status check_pointer(const fl_schema *schema, uint32_t index, const fl
   return is_null ? fail(schema, index, "a null pointer, expected %s", type_names[value->type]) : FL_OK;
 }
 
+/* C says nothing about a bool whose byte is something else. */
+static fl_status check_bool(const fl_schema *schema, uint32_t index, const fl_value *value) {
+  unsigned char byte;
+  memcpy(&byte, &value->v.b, sizeof byte);
+  return byte > 1 ? fail(schema, index, "a bool whose byte is %u, expected 0 or 1", (unsigned)byte) : FL_OK;
+}
+
 /* --------------------------------------------------------------------------------------------------------- tensors */
 
 /* In these, DLTensor.data is an object of the driver's and not an address. */
@@ -77,15 +84,19 @@ static const char *name_device(DLDevice device, char *buffer, size_t size) {
 
 static fl_status check_device(inspection *call, uint32_t index, const DLTensor *tensor) {
   int type = (int)tensor->device.device_type;
+  char given[32], expected[32];
   if (!call->first && (type < kDLCPU || type >= FL_DEVICE_SLOTS))
     return fail(call->schema, index, "device type %d is not known, expected a DLDeviceType, %d (cpu) to %d", type,
                 kDLCPU, FL_DEVICE_SLOTS - 1);
+  int most = type == kDLCPU ? 0 : INT32_MAX, id = tensor->device.device_id;
+  if (!call->first && (id < 0 || id > most))
+    return fail(call->schema, index, "on %s, expected %s", name_device(tensor->device, given, sizeof given),
+                type == kDLCPU ? "cpu:0: there is one processor" : "a device number of 0 or more");
   if (!call->first) {
     call->first = tensor;
     call->first_index = index;
     return FL_OK;
   }
-  char given[32], expected[32];
   if (tensor->device.device_type == call->first->device.device_type &&
       tensor->device.device_id == call->first->device.device_id)
     return FL_OK;
@@ -123,7 +134,19 @@ static bool element_span(const DLTensor *tensor, uint64_t *elements) {
     if (!tensor->strides)
       good = good && !__builtin_mul_overflow(product, size, &product);
   }
-  return good && !__builtin_add_overflow(last, UINT64_C(1), elements);
+  *elements = last + 1;
+  return good && last < INT64_MAX;
+}
+
+/* Can 64 bits say how many elements the tensor would have without its empty dimensions, and how many bytes lie between
+ * two of each dimension? Kernels compute these of any tensor, also of one without elements. */
+static bool is_countable(const DLTensor *tensor) {
+  int64_t elements = 1, bytes, item = (int64_t)fl_tensor_item_size(tensor);
+  bool good = true;
+  for (int i = 0; i < tensor->ndim && good; i++)
+    good = !__builtin_mul_overflow(elements, tensor->shape[i] ? tensor->shape[i] : 1, &elements) &&
+           !(tensor->strides && __builtin_mul_overflow(tensor->strides[i], item, &bytes));
+  return good;
 }
 
 static fl_status check_strides(const fl_schema *schema, uint32_t index, const DLTensor *tensor) {
@@ -143,6 +166,8 @@ static fl_status check_memory(const inspection *call, uint32_t index, const DLTe
   uint64_t elements, end;
   bool handle = has_handles(tensor->device.device_type);
   memory->bytes = 0;
+  if (!is_countable(tensor))
+    return fail(schema, index, "its shape and strides reach beyond the address space");
   if (!has_elements(tensor))
     return FL_OK;
   fl_status status = check_strides(schema, index, tensor);
@@ -180,6 +205,8 @@ static fl_status check_values(inspection *call, uint32_t begin, uint32_t end) {
     if (value->type != (uint32_t)expected->type)
       return type_error(schema, i, value->type);
     fl_status status = i < schema->n_arguments || value->type == FL_TENSOR ? check_pointer(schema, i, value) : FL_OK;
+    if (!status && value->type == FL_BOOL && i < schema->n_arguments)
+      status = check_bool(schema, i, value);
     if (!status && value->type == FL_TENSOR)
       status = check_tensor(call, i, value->v.tensor);
     if (status)

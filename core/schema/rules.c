@@ -63,6 +63,8 @@ static fl_status compile_number(fl_expression *e, fl_operand *operand) {
     return fl_scan_unexpected(&e->scan, "a dimension: a number, a name or an expression", NULL, 0);
   errno = 0;
   long long number = strtoll(e->scan.at, &end, 10);
+  if (fl_scan_is_octal(e->scan.at))
+    return fl_scan_unexpected(&e->scan, "a decimal number without leading zeros", NULL, 0);
   if (errno || fl_scan_is_letter(*end))
     return fl_scan_unexpected(&e->scan, "a number of 64 bits", NULL, 0);
   e->scan.at = end;
