@@ -467,8 +467,10 @@ fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_in
   fl_committed committed = {0};
   fl_status status = open_and_register(&l, &committed);
   record->status = FL_PLUGIN_LOADED;
-  if (!status)
+  if (!status) {
     record->reason = fl_arena_text(&record->owned, &committed.remark);
+    record->owned.failed = false; /* what is published is loaded, be it without the remark */
+  }
   fl_text_free(&committed.remark);
   return conclude(record, status, start);
 }
