@@ -59,5 +59,5 @@ void fl_host_bound_memory(fl_host *host) {
   bool is_long = fl_retired_is_long(&host->retired);
   pthread_mutex_unlock(&host->lock);
   if (is_long && !fl_is_reading(&fl_self))
-    fl_synchronize();
+    fl_synchronize(1, NULL, NULL); /* a call may last for ever; memory grows then, by so much a second */
 }

@@ -110,7 +110,7 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
   pthread_mutex_unlock(&host->lock);
   fl_loading_end(host);
   /* Calls that began before may still run its kernels. */
-  fl_synchronize();
+  fl_synchronize(30, NULL, NULL);
   for (uint32_t i = 0; i < withdrawn.n; i++)
     fl_impl_record_free(withdrawn.records[i]);
   free(withdrawn.records);
