@@ -3,6 +3,7 @@
  * Each is a failed implementation with its name in words, and the next one runs from what the caller gave, where it
  * can.
  */
+#include "core/registry.h"
 #include "tests/fixture.h"
 
 #include <dlfcn.h>
@@ -564,13 +565,13 @@ START_TEST(a_thread_that_ends_after_a_jump_out_of_a_call_holds_nothing_up) {
 }
 END_TEST
 
-/* tests/plugins/throws.cc */
+/* tests/plugins/catches.cc */
 static fl_status (*throws)(void *self, fl_call *call);
 static int (*catches)(void (*call)(void *), void *user);
 
-static void open_throws(void) {
+static void open_catches(void) {
   char path[4096];
-  snprintf(path, sizeof path, "%s/tests/plugins/lib/libthrows.so", build_dir());
+  snprintf(path, sizeof path, "%s/tests/plugins/lib/libcatches.so", build_dir());
   void *library = dlopen(path, RTLD_NOW);
   ck_assert_msg(library != NULL, "%s", dlerror());
   *(void **)&throws = dlsym(library, "throws");
@@ -587,7 +588,7 @@ static void call_it(void *host) {
 
 START_TEST(an_exception_that_leaves_a_call_leaves_nothing_behind) {
   misdeed deed = throws_on;
-  open_throws();
+  open_catches();
   fl_host *host = host_for_way(_i, &deed);
   ck_assert_int_eq(catches(call_it, host), 1);
   expect_blamed(host, "it did not return: an exception, or the thread's end, left it");
@@ -612,7 +613,7 @@ static void call_outer(void *host) {
 
 START_TEST(an_exception_through_calls_inside_calls_leaves_nothing_behind) {
   misdeed deed = throws_on;
-  open_throws();
+  open_catches();
   fl_host *host = host_with(copy_schema, &deed, run_second);
   fl_op_def op = {.size = sizeof op, .schema = "outer(Tensor x) -> Tensor out"};
   ck_ok(fl_register_op(host, &op));
@@ -624,6 +625,107 @@ START_TEST(an_exception_through_calls_inside_calls_leaves_nothing_behind) {
   deed = no_end_and_good;
   call_outer(host);
   ck_ok(fl_withdraw_plugin(host, "engine"));
+  fl_host_destroy(host);
+}
+END_TEST
+
+static pthread_barrier_t jumped, checked;
+
+static void *jump_and_wait(void *host) {
+  if (!setjmp(outside))
+    call_on(host, kDLCPU);
+  pthread_barrier_wait(&jumped);
+  pthread_barrier_wait(&checked);
+  return NULL;
+}
+
+START_TEST(D6_a_withdrawal_that_a_call_holds_up_ends_and_says_who) {
+  misdeed deed = jumps_out;
+  pthread_t thread;
+  fl_host *host = host_for_way(_i, &deed);
+  pthread_barrier_init(&jumped, NULL, 2);
+  pthread_barrier_init(&checked, NULL, 2);
+  ck_assert_int_eq(pthread_create(&thread, NULL, jump_and_wait, host), 0);
+  pthread_barrier_wait(&jumped);
+  ck_assert_int_eq(fl_withdraw_within(host, "engine", 0.1), FL_ESTATE);
+  ck_contains(fl_error_message(),
+              "plugin 'engine' is withdrawn, but its code may still run: after 0.1 seconds thread ");
+  ck_contains(fl_error_message(), " has not left implementation 'default.bad' of op 'op'");
+  ck_assert_int_eq(call_on(host, kDLCPU), FL_ENOIMPL); /* withdrawn it is */
+  pthread_barrier_wait(&checked);
+  pthread_join(thread, NULL);
+  register_as(host, "op", "default.bad", FL_KIND_DEFAULT, does_nothing, NULL);
+  ck_ok(call_on(host, kDLCPU));
+  ck_ok(fl_withdraw_within(host, "engine", 0.1));
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(a_thread_that_jumped_out_of_a_call_goes_on_calling) {
+  misdeed deed = jumps_out;
+  fl_host *host = host_for_way(_i, &deed);
+  for (volatile int i = 0; i < 100; i++) /* more often than calls may be deep */
+    if (!setjmp(outside))
+      call_on(host, kDLCPU);
+  deed = no_end_and_good;
+  ck_ok(call_on(host, kDLCPU));
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------------- what it says
+ */
+
+static char *endless_reason;
+
+static bool says_too_much(void *self, const fl_call *call, const char **reason) {
+  (void)self;
+  (void)call;
+  if (reason)
+    *reason = endless_reason;
+  return false;
+}
+
+static fl_status commands(fl_call *call) {
+  return fl_fail(call, FL_EDEVICE, "\x1b[2Jgone \xe2\x80\xae backwards \xff");
+}
+
+START_TEST(a_reason_is_shown_bounded_and_without_commands) {
+  enum { LONG = 16 << 20 };
+  endless_reason = malloc(LONG + 1);
+  memset(endless_reason, 'y', LONG);
+  memcpy(endless_reason, "\x1b[31m", 5);
+  endless_reason[LONG] = 0;
+  fl_host *host = test_host(NULL, 0);
+  fl_op_def op = {.size = sizeof op, .schema = copy_schema};
+  ck_ok(fl_register_op(host, &op));
+  fl_impl impl = {.size = sizeof impl,
+                  .op_name = "op",
+                  .impl_id = "default.bad",
+                  .kind = FL_KIND_DEFAULT,
+                  .devices = FL_DEVICE(kDLCPU),
+                  .fn = does_nothing,
+                  .supports_args = says_too_much};
+  ck_ok(fl_register_impl(host, &impl));
+  ck_assert_int_eq(call_on(host, kDLCPU), FL_ENOIMPL);
+  ck_contains(fl_error_message(), "default.bad: not supported: \\x1b[31myyyyyyyy");
+  ck_assert_uint_lt(strlen(fl_error_message()), 700);
+  ck_assert_uint_lt(strlen(test_log.text), 700);
+  fl_host_destroy(host);
+  free(endless_reason);
+}
+END_TEST
+
+START_TEST(a_message_is_shown_without_commands_wherever_it_is_shown) {
+  static const char shown[] = "\\x1b[2Jgone \\xe2\\x80\\xae backwards \\xff";
+  misdeed deed = commands;
+  fl_failed_impls *failed;
+  fl_host *host = host_with(copy_schema, &deed, run_second);
+  ck_ok(call_on(host, kDLCPU));
+  ck_contains(test_log.text, shown);
+  ck_ok(fl_get_failed_impls(host, NULL, &failed));
+  ck_assert_str_eq(fl_failed_impl_at(failed, 0)->reason, shown);
+  fl_failed_impls_free(failed);
   fl_host_destroy(host);
 }
 END_TEST
@@ -645,6 +747,10 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, an_implementation_that_ends_its_thread_has_failed_and_holds_nothing_up, 0, 2);
   tcase_add_loop_test(tests, a_thread_that_ends_after_a_jump_out_of_a_call_holds_nothing_up, 0, 2);
   tcase_add_loop_test(tests, an_exception_that_leaves_a_call_leaves_nothing_behind, 0, 2);
+  tcase_add_loop_test(tests, D6_a_withdrawal_that_a_call_holds_up_ends_and_says_who, 0, 2);
+  tcase_add_loop_test(tests, a_thread_that_jumped_out_of_a_call_goes_on_calling, 0, 2);
+  tcase_add_test(tests, a_reason_is_shown_bounded_and_without_commands);
+  tcase_add_test(tests, a_message_is_shown_without_commands_wherever_it_is_shown);
   tcase_add_test(tests, an_exception_through_calls_inside_calls_leaves_nothing_behind);
 }
 

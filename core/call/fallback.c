@@ -40,7 +40,7 @@ bool fl_candidate_takes(const fl_candidate *candidate, const fl_call *call, fl_s
   if (!record->supports_args || record->supports_args(record->self, call, reason))
     return true;
   if (said)
-    said->text = fl_said_or(said, "supports_args says no and gives no reason");
+    said->text = fl_said_shown(said, "supports_args says no and gives no reason");
   return false;
 }
 
