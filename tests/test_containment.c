@@ -673,8 +673,20 @@ START_TEST(a_thread_that_jumped_out_of_a_call_goes_on_calling) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------------------------------------------- what it says
- */
+START_TEST(a_call_that_was_jumped_out_of_ends_with_its_host) {
+  misdeed deed = jumps_out, good = no_end_and_good;
+  fl_host *volatile host = host_for_way(_i, &deed);
+  if (!setjmp(outside))
+    call_on(host, kDLCPU);
+  fl_host_destroy(host);
+  fl_host *another = host_for_way(_i, &good);
+  ck_ok(call_on(another, kDLCPU));
+  ck_ok(fl_withdraw_plugin(another, "engine"));
+  fl_host_destroy(another);
+}
+END_TEST
+
+/* -------------------------------------------------------------------------------------------------- what it says */
 
 static char *endless_reason;
 
@@ -749,6 +761,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, an_exception_that_leaves_a_call_leaves_nothing_behind, 0, 2);
   tcase_add_loop_test(tests, D6_a_withdrawal_that_a_call_holds_up_ends_and_says_who, 0, 2);
   tcase_add_loop_test(tests, a_thread_that_jumped_out_of_a_call_goes_on_calling, 0, 2);
+  tcase_add_loop_test(tests, a_call_that_was_jumped_out_of_ends_with_its_host, 0, 2);
   tcase_add_test(tests, a_reason_is_shown_bounded_and_without_commands);
   tcase_add_test(tests, a_message_is_shown_without_commands_wherever_it_is_shown);
   tcase_add_test(tests, an_exception_through_calls_inside_calls_leaves_nothing_behind);
