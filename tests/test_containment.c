@@ -686,6 +686,72 @@ START_TEST(a_call_that_was_jumped_out_of_ends_with_its_host) {
 }
 END_TEST
 
+START_TEST(a_thread_that_jumped_out_of_a_call_may_outlive_the_host) {
+  misdeed deed = jumps_out;
+  pthread_t thread;
+  fl_host *host = host_for_way(_i, &deed);
+  pthread_barrier_init(&jumped, NULL, 2);
+  pthread_barrier_init(&checked, NULL, 2);
+  ck_assert_int_eq(pthread_create(&thread, NULL, jump_and_wait, host), 0);
+  pthread_barrier_wait(&jumped);
+  fl_host_destroy(host);
+  host = test_host(NULL, 0);
+  test_op(host, "op");
+  register_as(host, "op", "default.x", FL_KIND_DEFAULT, good_text, NULL);
+  ck_assert_int_eq(fl_withdraw_within(host, "engine", 0.1), FL_ESTATE);
+  ck_contains(fl_error_message(), " has not left a call in which no implementation runs");
+  pthread_barrier_wait(&checked);
+  pthread_join(thread, NULL);
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(changes_do_not_wait_for_ever_for_a_call_that_does_not_end) {
+  misdeed deed = jumps_out;
+  pthread_t thread;
+  fl_host *host = host_for_way(0, &deed);
+  pthread_barrier_init(&jumped, NULL, 2);
+  pthread_barrier_init(&checked, NULL, 2);
+  ck_assert_int_eq(pthread_create(&thread, NULL, jump_and_wait, host), 0);
+  pthread_barrier_wait(&jumped);
+  deed = no_end_and_good;
+  for (int i = 0; i < 4200; i++) { /* more than are borne without waiting */
+    ck_each(!call_on(host, kDLCPU), "%s", fl_error_message());
+    fl_bump_policy_epoch(host);
+  }
+  pthread_barrier_wait(&checked);
+  pthread_join(thread, NULL);
+  fl_host_destroy(host);
+}
+END_TEST
+
+static fl_status check_without_end(fl_call *call) {
+  memset(call->message, 'x', call->message_size);
+  return FL_EINVAL;
+}
+
+static fl_status infer_without_end(fl_call *call, fl_tensor_spec *results) {
+  (void)results;
+  memset(call->message, 'x', call->message_size);
+  return FL_ENOTSUP;
+}
+
+START_TEST(a_message_of_an_ops_own_check_ends) {
+  for (int i = 0; i < 2; i++) {
+    fl_host *host = test_host(NULL, 0);
+    fl_op_def op = {.size = sizeof op,
+                    .schema = copy_schema,
+                    .check = i ? NULL : check_without_end,
+                    .infer = i ? infer_without_end : NULL};
+    ck_ok(fl_register_op(host, &op));
+    register_as(host, "op", "default.x", FL_KIND_DEFAULT, does_nothing, NULL);
+    ck_assert_int_eq(call_on(host, kDLCPU), i ? FL_ENOTSUP : FL_EINVAL);
+    ck_assert_uint_eq(strlen(fl_error_message()), strlen("op: ") + 512);
+    fl_host_destroy(host);
+  }
+}
+END_TEST
+
 /* -------------------------------------------------------------------------------------------------- what it says */
 
 static char *endless_reason;
@@ -762,6 +828,9 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, D6_a_withdrawal_that_a_call_holds_up_ends_and_says_who, 0, 2);
   tcase_add_loop_test(tests, a_thread_that_jumped_out_of_a_call_goes_on_calling, 0, 2);
   tcase_add_loop_test(tests, a_call_that_was_jumped_out_of_ends_with_its_host, 0, 2);
+  tcase_add_loop_test(tests, a_thread_that_jumped_out_of_a_call_may_outlive_the_host, 0, 2);
+  tcase_add_test(tests, changes_do_not_wait_for_ever_for_a_call_that_does_not_end);
+  tcase_add_test(tests, a_message_of_an_ops_own_check_ends);
   tcase_add_test(tests, a_reason_is_shown_bounded_and_without_commands);
   tcase_add_test(tests, a_message_is_shown_without_commands_wherever_it_is_shown);
   tcase_add_test(tests, an_exception_through_calls_inside_calls_leaves_nothing_behind);

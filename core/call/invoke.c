@@ -8,8 +8,8 @@
 
 #include "core/call/checked_forms.h"
 #include "core/call/fallback.h"
+#include "core/call/leaving.h"
 #include "core/call/nesting.h"
-#include "core/call/returned.h"
 #include "core/call/scope.h"
 #include "core/support.h"
 
@@ -348,16 +348,6 @@ fl_status fl_call_op(fl_host *host, const char *name, fl_call *call) {
   fl_op *op = fl_registry_find(host, name);
   fl_read_end(self, outer);
   return likely(op) ? fl_invoke(op, call) : fl_registry_no_impl(host, name);
-}
-
-void fl_calls_end(const fl_host *host) {
-  fl_thread *self = &fl_self;
-  const fl_op *op = fl_is_reading(self) ? op_of(atomic_load_explicit(&self->target, memory_order_relaxed)) : NULL;
-  if (!op || op->host != host)
-    return;
-  nesting_of(self)->n = 0;
-  atomic_store_explicit(&self->running, NULL, memory_order_relaxed);
-  fl_read_end(self, atomic_load_explicit(&self->state, memory_order_relaxed) & (FL_PERIOD - 1));
 }
 
 void fl_calls_start(void) {

@@ -23,9 +23,6 @@ uint32_t fl_call_device(const fl_op *op, const fl_call *call);
  * is set. */
 fl_status fl_dispatch(fl_op *op, fl_call *call);
 
-/* The host goes: a call of it in which this thread still counts, since it was left by longjmp, is over. */
-void fl_calls_end(const fl_host *host);
-
 /* Threads that call have what this room keeps for them, from now on. */
 void fl_calls_start(void);
 

@@ -2,8 +2,6 @@
 #include "core/call/returned.h"
 
 #include "core/call/checked_forms.h"
-#include "core/call/failures.h"
-#include "core/call/fallback.h"
 #include "core/support.h"
 
 #include <errno.h>
@@ -135,35 +133,4 @@ fl_status fl_take_back(const fl_op *op, fl_call *call, const fl_call *given, fl_
   drop_results(op, call);
   *spoilt = is_spoilt(op, call);
   return *spoilt || !is_good(status) ? FL_EINTERNAL : status;
-}
-
-/* ------------------------------------------------------------------------------------------------------- not returned
- */
-
-/* What the target runs, or was to run first. */
-static fl_impl_record *running_of(fl_thread *self, const fl_target *target) {
-  const fl_impl_record *running = atomic_load_explicit(&self->running, memory_order_relaxed);
-  return running ? (fl_impl_record *)(uintptr_t)running : target->binding->candidates[0].record;
-}
-
-static void blame(fl_thread *self, const fl_target *target, const char *how) {
-  if (!target || !target->binding)
-    return; /* it was being resolved */
-  fl_impl_record *record = running_of(self, target);
-  fl_op *op = target->binding->op;
-  fl_impl_record_count(record, FL_EVENT_FAILURE);
-  fl_probe_failure(op->name, record->impl_id, FL_EINTERNAL, how);
-  fl_log_line(&op->host->log, FL_LOG_WARNING, "Implementation '%s' failed for op '%s': %s", record->impl_id, op->name,
-              how);
-  if (!target->binding->strict)
-    fl_remember_failure(op, record, how);
-}
-
-void fl_left_early(const fl_target *target) {
-  fl_self.settled = false;
-  blame(&fl_self, target, "it did not return: an exception, or the thread's end, left it");
-}
-
-void fl_ends_inside(fl_thread *self) {
-  blame(self, atomic_load_explicit(&self->target, memory_order_relaxed), "it did not return before its thread ended");
 }

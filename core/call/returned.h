@@ -18,10 +18,4 @@ bool fl_has_results_to_judge(const fl_op *op);
  */
 fl_status fl_take_back(const fl_op *op, fl_call *call, const fl_call *given, fl_status status, bool *spoilt);
 
-/* An implementation that was called by the target has not returned: a C++ exception, or the end of the thread, leaves
- * through it. A failure of it; logged, and remembered where failures are. */
-void fl_left_early(const fl_target *target);
-/* The thread ends in the midst of a call, and nothing of the call was unwound: it was left by longjmp, say. */
-void fl_ends_inside(fl_thread *self);
-
 #endif

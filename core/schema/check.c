@@ -318,13 +318,15 @@ static fl_status check_overlap(const inspection *call) {
 
 /* --------------------------------------------------------------------------------------------------- entry's hooks */
 
+enum { MESSAGE_ROOM = 512 }; /* that they know of; behind it the message ends, whatever they write */
+
 /* The caller's call as the entry's functions get it: with a place for their message, and nothing that an older caller's
  * struct does not have. */
-static void prepare_call(const fl_call *call, fl_call *prepared, char *message, size_t size) {
+static void prepare_call(const fl_call *call, fl_call *prepared, char message[MESSAGE_ROOM + 1]) {
   fl_sized_take(prepared, sizeof *prepared, call);
   prepared->message = message;
-  prepared->message_size = size;
-  *message = 0;
+  prepared->message_size = MESSAGE_ROOM;
+  message[0] = message[MESSAGE_ROOM] = 0;
 }
 
 /* As with an implementation, a number that is no status is an internal error. */
@@ -393,9 +395,9 @@ static fl_status infer(const inspection *inspected, const fl_call *call, fl_tens
   }
   if (!schema->infer)
     return FL_OK;
-  char message[512];
+  char message[MESSAGE_ROOM + 1];
   fl_call prepared;
-  prepare_call(call, &prepared, message, sizeof message);
+  prepare_call(call, &prepared, message);
   fl_status status = schema->spec_size == sizeof *specs ? schema->infer(&prepared, specs)
                                                         : infer_in_its_size(schema, &prepared, specs);
   if (status)
@@ -456,9 +458,9 @@ static fl_status null_call(const fl_schema *schema) {
 }
 
 static fl_status run_check(const fl_schema *schema, const fl_call *call) {
-  char message[512];
+  char message[MESSAGE_ROOM + 1];
   fl_call prepared;
-  prepare_call(call, &prepared, message, sizeof message);
+  prepare_call(call, &prepared, message);
   fl_status status = schema->check(&prepared);
   return status ? hook_failed(schema, status, message) : FL_OK;
 }

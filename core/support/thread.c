@@ -139,6 +139,13 @@ static void order_all_threads(void) {
     atomic_thread_fence(memory_order_seq_cst);
 }
 
+void fl_threads_each(void (*see)(fl_thread *thread, void *user), void *user) {
+  pthread_mutex_lock(&threads_lock);
+  for (fl_thread *thread = threads; thread; thread = thread->next)
+    see(thread, user);
+  pthread_mutex_unlock(&threads_lock);
+}
+
 /* The thread that has been reading for the longest time, and the period in which it began; NULL and UINT64_MAX if none
  * reads. The lock is held. */
 static const fl_thread *find_oldest(uint64_t *period) {
@@ -212,7 +219,11 @@ void fl_retire(fl_retired *retired, void *memory, void (*release)(void *memory))
 }
 
 bool fl_retired_is_long(const fl_retired *retired) {
-  return retired->n > RETIRED_LONG;
+  return retired->n > RETIRED_LONG && retired->n > retired->borne;
+}
+
+void fl_retired_bear(fl_retired *retired) {
+  retired->borne = 2 * retired->n;
 }
 
 void fl_retired_free(fl_retired *retired) {

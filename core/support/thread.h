@@ -92,6 +92,9 @@ static inline void fl_read_end(fl_thread *self, uint64_t outer) {
   atomic_store_explicit(&self->state, outer, memory_order_release);
 }
 
+/* Shows every thread that has joined, under their lock: `see` takes no other and calls nobody's code. */
+void fl_threads_each(void (*see)(fl_thread *thread, void *user), void *user);
+
 /*
  * Waits until every thread that is reading now has stopped, but no longer than so many seconds: false, and `blocked`
  * (may be NULL) is told of one that has not. It is called under the lock of threads, which keeps what that thread may
@@ -107,6 +110,7 @@ typedef struct fl_retired {
     uint64_t period;
   } * items;
   uint32_t n, checked;
+  uint32_t borne; /* so many are not long: whoever waited for fewer waited in vain */
 } fl_retired;
 
 /* Frees `memory` when nobody can be reading it any more; looks for such memory now and then. */
@@ -117,6 +121,8 @@ void fl_retired_free(fl_retired *retired);
 
 /* True when so much waits to be freed that a writer should fl_synchronize() (outside its locks) before going on. */
 bool fl_retired_is_long(const fl_retired *retired);
+/* It was waited for in vain: what there is, and as much again, is not long. */
+void fl_retired_bear(fl_retired *retired);
 
 /* Statistics: adds one to the thread's count of an implementation. */
 void fl_count_grow(fl_thread *self, uint32_t id);
