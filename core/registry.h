@@ -14,5 +14,6 @@
 #include "core/registry/registration.h"
 #include "core/registry/registry.h"
 #include "core/registry/slots.h"
+#include "core/registry/withdraw.h"
 
 #endif

@@ -61,7 +61,8 @@ FL_API const char *const *fl_plugin_directories(fl_host *host);
 
 /* Withdraws all impls and components of a plugin, of each of that name (or "engine"): returns when no call of them is
  * in flight. Ops that it defined stay. FL_ENOENT: no such plugin; FL_ESTATE: called from inside a call of an op, or the
- * host is frozen. */
+ * host is frozen; or it is withdrawn, but a call that began before has not ended within 30 seconds: the message names
+ * thread, implementation and op. Its code may then still run, and what that uses is kept. */
 FL_API fl_status fl_withdraw_plugin(fl_host *host, const char *plugin);
 
 #ifdef __cplusplus
