@@ -165,3 +165,4 @@ $(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host v
 $(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS) $(PLANTED_BUILDS)
 $(patsubst %,$(BUILD)/tests/test_%,lazy note cli discovery): | $(LISTED_PLUGINS)
 $(BUILD)/tests/test_op_files: | $(PLUGINS)
+$(BUILD)/tests/test_hardened: | $(PLUGINS) $(SHARED) $(COMMAND)
