@@ -93,7 +93,7 @@ static char *mapped_file(const void *address) {
 /* The directory of the file that holds this library, and whether that is a program that it is linked into. Found out
  * once, since neither changes while it is mapped. */
 static struct own_place {
-  char *directory; /* canonical; NULL: not found */
+  char *file, *directory; /* canonical; NULL: not found */
   bool is_program;
 } own;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
@@ -112,10 +112,16 @@ static void find_own_place(void) {
   }
   if (!path)
     path = mapped_file(&here);
+  own.file = fl_strdup(path);
   char *slash = path ? strrchr(path, '/') : NULL;
   if (slash)
     slash[slash == path] = 0;
   own.directory = path;
+}
+
+const char *fl_own_file(void) {
+  pthread_once(&own_once, find_own_place);
+  return own.file;
 }
 
 /* Where things lie relative to the library's or (statically linked) the program's directory. */

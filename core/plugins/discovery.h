@@ -23,6 +23,9 @@ typedef struct fl_found_list {
   uint32_t n;
 } fl_found_list;
 
+/* The file that has this library's code, itself or the program that it is linked into; NULL: not found. */
+const char *fl_own_file(void);
+
 /* The default plugin directories (D2): beside libflhost itself, then the configured prefix. */
 bool fl_default_plugin_directories(fl_strings *directories);
 

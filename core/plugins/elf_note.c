@@ -310,34 +310,46 @@ static bool offset_of_address(const elf_file *file, uint64_t address, uint64_t *
   return false;
 }
 
-static fl_status read_needed(const elf_file *file, fl_strings *needed) {
+/* The dynamic linker's table, from where it will be mapped; *n counts what stands before its end, which the linker
+ * looks for wherever the header says that the table ends. None: *n is 0. The caller frees *entries. */
+static fl_status read_linkers_table(const elf_file *file, ElfW(Dyn) * *entries, uint64_t *n) {
   const ElfW(Phdr) *dynamic = NULL;
-  ElfW(Dyn) *entries = NULL;
-  char *names = NULL;
-  uint64_t address = 0, length = 0, offset = 0, left = 0;
-  fl_status status;
+  uint64_t offset, left;
+  *entries = NULL;
+  *n = 0;
   for (unsigned i = 0; i < file->header.e_phnum; i++)
     if (file->segments[i].p_type == PT_DYNAMIC)
       dynamic = &file->segments[i];
-  if (!dynamic)
+  if (!dynamic || !dynamic->p_filesz)
     return FL_OK;
-  uint64_t n = dynamic->p_filesz / sizeof *entries;
-  status = read_table(file, dynamic->p_offset, dynamic->p_filesz, (void **)&entries);
-  if (status)
-    return status;
-  for (uint64_t i = 0; i < n && entries[i].d_tag != DT_NULL; i++) {
+  if (!offset_of_address(file, dynamic->p_vaddr, &offset, &left) || left < dynamic->p_filesz)
+    return fl_error(FL_EPLUGIN, "damaged: its dynamic section lies in no segment that is loaded");
+  fl_status status = read_table(file, offset, dynamic->p_filesz, (void **)entries);
+  while (!status && *n < dynamic->p_filesz / sizeof **entries && (*entries)[*n].d_tag != DT_NULL)
+    ++*n;
+  if (!status && *n == dynamic->p_filesz / sizeof **entries)
+    status = fl_error(FL_EPLUGIN, "damaged: its dynamic section has no end");
+  return status;
+}
+
+static fl_status read_needed(const elf_file *file, fl_strings *needed) {
+  ElfW(Dyn) * entries;
+  char *names = NULL;
+  uint64_t n, address = 0, length = 0, offset = 0, left = 0;
+  fl_status status = read_linkers_table(file, &entries, &n);
+  for (uint64_t i = 0; i < n && !status; i++) {
     if (entries[i].d_tag == DT_STRTAB)
       address = entries[i].d_un.d_ptr;
     if (entries[i].d_tag == DT_STRSZ)
       length = entries[i].d_un.d_val;
   }
-  if (!length || !offset_of_address(file, address, &offset, &left))
+  if (status || !length || !offset_of_address(file, address, &offset, &left))
     goto out;
   length = length < left ? length : left;
   status = read_table(file, offset, length, (void **)&names);
   if (status || names[length - 1])
     goto out;
-  for (uint64_t i = 0; i < n && entries[i].d_tag != DT_NULL; i++)
+  for (uint64_t i = 0; i < n; i++)
     if (entries[i].d_tag == DT_NEEDED && entries[i].d_un.d_val < length &&
         !fl_strings_add(needed, names + entries[i].d_un.d_val)) {
       status = fl_error_no_memory();
@@ -346,6 +358,22 @@ static fl_status read_needed(const elf_file *file, fl_strings *needed) {
 out:
   free(entries);
   free(names);
+  return status;
+}
+
+/* What loading the file would do to the process: a stack without this mark becomes executable, for all of it. */
+static fl_status read_memory_wants(const elf_file *file, fl_note_info *info) {
+  ElfW(Dyn) * entries;
+  uint64_t n;
+  fl_status status = read_linkers_table(file, &entries, &n);
+  for (uint64_t i = 0; i < n && !status; i++)
+    info->text_relocations |=
+        entries[i].d_tag == DT_TEXTREL || (entries[i].d_tag == DT_FLAGS && entries[i].d_un.d_val & DF_TEXTREL);
+  free(entries);
+  info->executable_stack = true;
+  for (unsigned i = 0; i < file->header.e_phnum; i++)
+    if (file->segments[i].p_type == PT_GNU_STACK)
+      info->executable_stack = file->segments[i].p_flags & PF_X;
   return status;
 }
 
@@ -623,6 +651,8 @@ fl_status fl_note_read(const char *path, fl_note_info *info) {
   }
   if (!status && !found)
     status = no_note(&file);
+  if (!status)
+    status = read_memory_wants(&file, info);
   /* Of another ABI major only the version is believed. */
   if (!status && info->ops && info->note.abi_major == FL_ABI_MAJOR)
     status = check_ops(info->ops);

@@ -112,6 +112,20 @@ static fl_status record_note(fl_plugin_record *record, const fl_note_info *info)
   return owned->failed ? fl_error_no_memory() : FL_OK;
 }
 
+/* What loading it would do to the memory of the whole process. */
+static fl_status check_memory(const fl_note_info *info, const char *path) {
+  if (info->executable_stack)
+    return fl_error(FL_EPLUGIN,
+                    "it asks for an executable stack, which the whole process would have from then on; link it with "
+                    "-Wl,-z,noexecstack, or run 'patchelf --clear-execstack %s' (what asks for it is mostly an "
+                    "assembler file without a .note.GNU-stack section)",
+                    path);
+  if (info->text_relocations)
+    return fl_error(FL_EPLUGIN, "it has text relocations: its code would be writable while it is loaded; compile all "
+                                "of it with -fPIC and link it with -Wl,-z,text, which names the object that is not");
+  return FL_OK;
+}
+
 /* Everything that can be said before any of its code runs. */
 static fl_status judge(fl_loader *loader, const char *path, const fl_file *file, fl_plugin_record *record,
                        fl_note_info *info) {
@@ -125,6 +139,8 @@ static fl_status judge(fl_loader *loader, const char *path, const fl_file *file,
     status = check_abi(&info->note);
   if (!status)
     status = check_name(info->note.name);
+  if (!status)
+    status = check_memory(info, path);
   if (!status && info->platform) { /* known from now on, whether the plugin loads or not */
     const fl_platform_note note = fl_note_platform(info);
     status = fl_platform_kinds_add(loader->host, &note);
@@ -395,6 +411,15 @@ static fl_status check_links_nothing(const loading *l) {
   return status;
 }
 
+/* Is the file that the path leads to still the one that was judged? Asked before its code runs, and once more when it
+ * is mapped: who could change it in between, and back again, is trusted with it. */
+static fl_status check_same(const loading *l, const char *path) {
+  struct stat now;
+  if (!stat(path, &now) && now.st_dev == l->record->device && now.st_ino == l->record->inode)
+    return FL_OK;
+  return fl_error(FL_EPLUGIN, "it was replaced or removed while it was judged; nothing of that is used");
+}
+
 static fl_status open_file(loading *l, void **handle) {
   fl_loader *loader = l->loader;
   /* A name without a slash would be searched for in the library path. */
@@ -409,9 +434,13 @@ static fl_status open_file(loading *l, void **handle) {
   pthread_once(&opening_once, guard_forks);
   pthread_mutex_lock(&opening);
   dlerror();
-  *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  status = check_same(l, path);
+  if (!status)
+    *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   pthread_mutex_unlock(&opening);
-  if (!*handle) {
+  if (*handle) {
+    status = check_same(l, path);
+  } else if (!status) {
     const char *words = dlerror();
     status = loader_error(l, words ? words : "dlopen failed");
   }
