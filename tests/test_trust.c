@@ -31,8 +31,17 @@ static void tear_down(void) {
 }
 
 static fl_status load(const char *path) {
+  fl_loader loader;
+  fl_note_info info;
+  fl_file file = fl_file_look(path);
   fl_plugin_record_clear(&record);
-  return fl_plugin_load(host, &host->log, path, NULL, &record);
+  fl_loader_begin(&loader, host, &host->log);
+  fl_status status = fl_loader_judge(&loader, path, &file, &record, &info);
+  if (!status)
+    status = fl_loader_open(&loader, NULL, &info, &record);
+  fl_note_clear(&info);
+  fl_loader_end(&loader);
+  return status;
 }
 
 static void expect_refusal(const char *path, const char *format, ...) FL_PRINTF(2, 3);

@@ -39,7 +39,7 @@ typedef struct way {
 } way;
 
 static fl_status no_way(const char *path, int error) {
-  return fl_error(error == ENOENT ? FL_ENOENT : FL_EPLUGIN, "'%s': %s", path, strerror(error));
+  return fl_error(FL_EPLUGIN, "'%s': %s", path, strerror(error));
 }
 
 /* "a" and "b/c" become "a/b/c". False: too long. */
@@ -222,7 +222,7 @@ static fl_status judge_directory(fl_trust *trust, const char *path) {
   if (trust->directory && strlen(trust->directory) == length && !memcmp(trust->directory, name, length))
     return FL_OK;
   fl_trust_free(trust);
-  trust->directory = fl_strndup(name, length);
+  trust->directory = strndup(name, length);
   if (!trust->directory)
     return fl_error_no_memory();
   fl_status status = walk(trust->directory, judge_step, NULL);
@@ -234,7 +234,7 @@ static fl_status judge_directory(fl_trust *trust, const char *path) {
 fl_status fl_trust_judge(fl_trust *trust, const char *path, const fl_file *file) {
   pthread_once(&hosts_own_once, find_trusted);
   if (file->error)
-    return fl_error(file->error == ENOENT ? FL_ENOENT : FL_EPLUGIN, "cannot be opened: %s", strerror(file->error));
+    return fl_error(FL_EPLUGIN, "cannot be opened: %s", strerror(file->error));
   fl_status status = judge_file(path, &file->status);
   if (!status)
     status = judge_directory(trust, path);

@@ -29,7 +29,7 @@ typedef struct fl_trust {
 /*
  * FL_EPLUGIN: somebody who is not trusted may write or replace `path`: the file, a directory on the way to it or a link
  * on that way belongs to him; he may write the file; or he may write such a directory and it is not sticky. What a link
- * leads to is looked at as far as `/`, too. The message says which it is, who may, and what mends it. FL_ENOENT: no
+ * leads to is looked at as far as `/`, too. The message says which it is, who may, and what mends it. Or there is no
  * such file. Access lists beyond the mode are not looked at.
  */
 fl_status fl_trust_judge(fl_trust *trust, const char *path, const fl_file *file);

@@ -245,7 +245,7 @@ static fl_status set_name(parser *p, fl_argument *value, const char *name, size_
     if (other && strlen(other) == length && !memcmp(other, name, length))
       return fl_scan_fail(&p->scan, p->scan.at, "there are two values named '%s'", other);
   }
-  value->name = fl_strndup(name, length);
+  value->name = strndup(name, length);
   return value->name ? FL_OK : fl_error_no_memory();
 }
 
@@ -365,7 +365,7 @@ static fl_status parse_op_name(parser *p) {
     return fl_scan_unexpected(&p->scan, "the op's name", NULL, 0);
   if (length > FL_NAME_MAX)
     return fl_scan_fail(&p->scan, p->scan.at, "the op's name is longer than %d bytes", FL_NAME_MAX);
-  p->schema->op_name = fl_strndup(p->scan.at, length);
+  p->schema->op_name = strndup(p->scan.at, length);
   p->scan.at += length;
   return p->schema->op_name ? FL_OK : fl_error_no_memory();
 }
