@@ -103,7 +103,7 @@ static bool stack_is_executable(void) {
   return found && executable;
 }
 
-START_TEST(a_plugin_that_wants_an_executable_stack_is_refused) {
+START_TEST(D7_a_plugin_that_wants_an_executable_stack_is_refused) {
   expect_refusal(built("tests/plugins/executable_stack.so"),
                  "it asks for an executable stack, which the whole process would have from then on; link it with "
                  "-Wl,-z,noexecstack, or run 'patchelf --clear-execstack %s'",
@@ -177,8 +177,8 @@ START_TEST(a_file_that_another_group_may_write_is_refused) {
 }
 END_TEST
 
-START_TEST(another_users_file_is_refused) {
-  if (cannot_give("another_users_file_is_refused"))
+START_TEST(D7_another_users_file_is_refused) {
+  if (cannot_give("D7_another_users_file_is_refused"))
     return;
   const char *path = put("w.so");
   give(path, OTHER, 0);
@@ -192,7 +192,7 @@ END_TEST
 
 /* ------------------------------------------------------------------------------------------------- the way to it */
 
-START_TEST(each_directory_above_that_everybody_may_write_is_refused) {
+START_TEST(D7_each_directory_above_that_everybody_may_write_is_refused) {
   const char *top = make_directory("top", 0777);
   make_directory("top/below", 0755);
   const char *path = put("top/below/good.so");
@@ -265,7 +265,7 @@ START_TEST(a_links_target_is_judged_too) {
 }
 END_TEST
 
-START_TEST(each_link_on_the_way_is_judged_where_it_lies) {
+START_TEST(D7_each_link_on_the_way_is_judged_where_it_lies) {
   const char *open = make_directory("open", 0777);
   make_directory("safe", 0755);
   put("safe/good.so");
@@ -328,8 +328,8 @@ static int ask_copy(const char *copy, const char *plugin) {
 
 /* As where root runs what a user has checked out and built: that user could replace the host, so his plugins are no
  * news. A third one could not. */
-START_TEST(who_could_replace_the_host_is_trusted) {
-  if (cannot_give("who_could_replace_the_host_is_trusted"))
+START_TEST(D7_who_could_replace_the_host_is_trusted) {
+  if (cannot_give("D7_who_could_replace_the_host_is_trusted"))
     return;
   const char *own = make_directory("own", 0775);
   const char *copy = copy_to_scratch(built("tests/test_trust"), "own/program");
@@ -348,7 +348,7 @@ END_TEST
 /* ------------------------------------------------------------------------------------------- what is checked is loaded
  */
 
-START_TEST(a_file_that_is_replaced_after_it_was_judged_is_not_run) {
+START_TEST(D7_a_file_that_is_replaced_after_it_was_judged_is_not_run) {
   fl_loader loader;
   fl_note_info info;
   const char *path = put("x.so");
@@ -368,23 +368,23 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
-  tcase_add_test(tests, a_plugin_that_wants_an_executable_stack_is_refused);
+  tcase_add_test(tests, D7_a_plugin_that_wants_an_executable_stack_is_refused);
   tcase_add_test(tests, a_plugin_that_says_nothing_of_the_stack_is_refused);
   tcase_add_test(tests, a_plugin_with_text_relocations_is_refused);
   tcase_add_test(tests, a_dynamic_section_that_only_the_linker_would_find_is_refused);
   tcase_add_test(tests, a_file_that_everybody_may_write_is_refused);
   tcase_add_test(tests, a_file_that_another_group_may_write_is_refused);
-  tcase_add_test(tests, another_users_file_is_refused);
-  tcase_add_test(tests, each_directory_above_that_everybody_may_write_is_refused);
+  tcase_add_test(tests, D7_another_users_file_is_refused);
+  tcase_add_test(tests, D7_each_directory_above_that_everybody_may_write_is_refused);
   tcase_add_test(tests, a_directory_above_of_another_user_or_group_is_refused);
   tcase_add_test(tests, other_peoples_files_in_a_shared_directory_are_refused);
   tcase_add_test(tests, all_files_of_a_directory_are_judged);
   tcase_add_test(tests, a_links_target_is_judged_too);
-  tcase_add_test(tests, each_link_on_the_way_is_judged_where_it_lies);
+  tcase_add_test(tests, D7_each_link_on_the_way_is_judged_where_it_lies);
   tcase_add_test(tests, another_users_link_is_refused);
   tcase_add_test(tests, links_in_a_circle_end);
-  tcase_add_test(tests, who_could_replace_the_host_is_trusted);
-  tcase_add_test(tests, a_file_that_is_replaced_after_it_was_judged_is_not_run);
+  tcase_add_test(tests, D7_who_could_replace_the_host_is_trusted);
+  tcase_add_test(tests, D7_a_file_that_is_replaced_after_it_was_judged_is_not_run);
 }
 
 int main(int argc, char **argv) {

@@ -35,6 +35,8 @@ struct fl_stage {
   const char *plugin;   /* its name */
   const char *ops;      /* the only ones that it may bring anything of; NULL: any */
   const char *platform; /* the only component that it may bring then; NULL: none */
+  const fl_allowance *allowed[2];
+  uint32_t n_allowed;
   uint32_t flags;
   fl_schema **schemas;
   uint32_t n_schemas;
@@ -111,8 +113,44 @@ void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform) {
   stage->platform = platform;
 }
 
+const char *const fl_row_kind_names[FL_N_ROW_KINDS] = {"flagos", "vendor", "reference", "platform", "layer"};
+
+void fl_stage_allow(fl_stage *stage, const fl_allowance *allowance) {
+  if (stage->n_allowed < sizeof stage->allowed / sizeof *stage->allowed)
+    stage->allowed[stage->n_allowed++] = allowance;
+}
+
+static fl_status check_op_allowed(const fl_stage *stage, const char *op) {
+  for (uint32_t i = 0; i < stage->n_allowed; i++) {
+    const fl_allowance *allowed = stage->allowed[i];
+    if (allowed->ops && !fl_ops_list(allowed->ops, strlen(allowed->ops), op, strlen(op)))
+      return fl_error(FL_EINVAL, "plugins.lock '%s' does not allow it the op '%s'; its ops there are: %s", allowed->by,
+                      op, *allowed->ops ? allowed->ops : "none");
+  }
+  return FL_OK;
+}
+
+static fl_status check_kind_allowed(const fl_stage *stage, uint32_t kind) {
+  for (uint32_t i = 0; i < stage->n_allowed; i++)
+    if (!(stage->allowed[i]->kinds & 1u << kind))
+      return fl_error(FL_EINVAL, "plugins.lock '%s' does not allow it the kind '%s'", stage->allowed[i]->by,
+                      fl_row_kind_names[kind]);
+  return FL_OK;
+}
+
+/* The two types of components are the last of the kinds. */
+static fl_status check_type_allowed(const fl_stage *stage, const char *type) {
+  uint32_t kind = FL_KIND_REFERENCE;
+  while (kind < FL_N_ROW_KINDS - 1 && strcmp(fl_row_kind_names[kind], type) != 0)
+    kind++;
+  return check_kind_allowed(stage, kind);
+}
+
 static fl_status check_listed(const fl_stage *stage, const char *op) {
   fl_strings names = {0};
+  fl_status allowed = check_op_allowed(stage, op);
+  if (allowed)
+    return allowed;
   if (!stage->ops || fl_ops_list(stage->ops, strlen(stage->ops), op, strlen(op)))
     return FL_OK;
   if (!fl_split(&names, stage->ops, ',')) {
@@ -128,6 +166,9 @@ static fl_status check_listed(const fl_stage *stage, const char *op) {
 
 /* A component that nobody would look for. */
 static fl_status check_component_listed(const fl_stage *stage, const char *type, const char *name) {
+  fl_status allowed = check_type_allowed(stage, type);
+  if (allowed)
+    return allowed;
   if (!stage->ops || (!strcmp(type, "platform") && stage->platform && !strcmp(name, stage->platform)))
     return FL_OK;
   return fl_error(
@@ -313,6 +354,8 @@ static fl_status stage_impl(fl_registry *registry, const fl_impl *given) {
   status = check_impl(&impl);
   if (!status)
     status = check_listed(stage, impl.op_name);
+  if (!status)
+    status = check_kind_allowed(stage, (uint32_t)impl.kind - FL_KIND_DEFAULT);
   if (!status)
     status = check_free(stage, impl.op_name, impl.impl_id, &op_name);
   if (status)
