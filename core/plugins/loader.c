@@ -458,7 +458,7 @@ static void explain_inactive(const loading *l, fl_text *remark) {
     fl_text_free(&inactive);
     if (fl_component_is_active(&platform, &said))
       return;
-    fl_text_add(&inactive, "platform '%s' is not active: %s", name, fl_said_or(&said, "no reason given"));
+    fl_text_add(&inactive, "platform '%s' is not active: %s", name, fl_said_shown(&said, "no reason given"));
   }
   if (!inactive.length)
     return;

@@ -17,20 +17,6 @@ fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *build_id
  * platform of FL_PLUGIN_PLATFORM (NULL: none). Both borrowed. */
 void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform);
 
-/* Kinds of rows, in the order of their bits: implementations by their kind, components by their type. */
-enum { FL_N_ROW_KINDS = 5, FL_ALL_ROW_KINDS = (1 << FL_N_ROW_KINDS) - 1 };
-extern const char *const fl_row_kind_names[FL_N_ROW_KINDS];
-
-/* What whoever runs the machine allows a plugin to register. */
-typedef struct fl_allowance {
-  const char *ops; /* "op_a,op_b"; NULL: all */
-  uint32_t kinds;  /* bits 1 << place in fl_row_kind_names */
-  const char *by;  /* the file that says so, for messages */
-} fl_allowance;
-
-/* From now on rows of other ops or kinds are refused. For two allowances at most; borrowed. */
-void fl_stage_allow(fl_stage *stage, const fl_allowance *allowance);
-
 /* The table to hand to register_builtins. */
 fl_registry *fl_stage_table(fl_stage *stage);
 
@@ -40,10 +26,13 @@ typedef struct fl_committed {
   fl_text remark; /* what is wrong even so: rows that were refused, or nothing that was registered; "" if nothing is */
 } fl_committed;
 
-/* Publishes what was staged. FL_EPLUGIN (nothing published) when a row was refused and the flags do not allow it; the
- * message says which rows and why, or what registry->error() was told. `committed` may be NULL; else it is empty
- * before, and the caller frees its remark. Frees the stage. */
+/* Publishes what was staged, all of it or none. FL_EPLUGIN when a row was refused and the flags do not allow it; the
+ * message says which rows and why. FL_ENOMEM: memory was missing for this or for a row. `committed` may be NULL; else
+ * it is empty before, and the caller frees its remark. Frees the stage. */
 fl_status fl_stage_commit(fl_stage *stage, fl_committed *committed);
+
+/* What plugins were handed, which they may have kept, is no more. */
+void fl_registrars_free(fl_host *host);
 
 /* Drops it. `reason` (may be NULL) gets what registry->error() was given, or which rows were refused. */
 void fl_stage_abort(fl_stage *stage, fl_text *reason);
