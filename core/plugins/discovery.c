@@ -56,7 +56,7 @@ int fl_list_directory(const char *directory, const char *suffix, fl_strings *nam
 /* The directory of the file that holds this library, and whether that is a program that it is linked into. Found out
  * once, since neither changes while it is mapped. */
 static struct own_place {
-  char *directory; /* canonical; NULL: not found */
+  char *file, *directory; /* canonical; NULL: not found */
   bool is_program;
 } own;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
@@ -77,9 +77,15 @@ static void find_own_place(void) {
     own.directory = path ? realpath(path, NULL) : NULL;
     free(path);
   }
+  own.file = fl_strdup(own.directory);
   char *slash = own.directory ? strrchr(own.directory, '/') : NULL;
   if (slash)
     slash[slash == own.directory] = 0;
+}
+
+const char *fl_own_file(void) {
+  pthread_once(&own_once, find_own_place);
+  return own.file;
 }
 
 /* Where things lie relative to the library's or (statically linked) the program's directory. */

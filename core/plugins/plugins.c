@@ -316,6 +316,9 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
     return status;
   fl_loading_begin(host);
   fl_loader_begin(&loader, host, &host->log);
+  status = fl_loader_read_locks(&loader);
+  if (status)
+    goto out;
   status = fl_discover(&host->sources, &host->log, &directories, &found);
   if (status)
     goto out;
