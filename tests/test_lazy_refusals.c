@@ -256,6 +256,25 @@ START_TEST(D4_a_plugin_that_ends_the_thread_in_an_initialiser_is_a_failed_one) {
 }
 END_TEST
 
+/* With a status that says that all is well, and no word of its own. */
+START_TEST(D4_a_plugin_that_ends_the_process_while_it_is_loaded_is_named) {
+  int log = open(in_scratch("log"), O_RDWR | O_CREAT, 0644), status;
+  pid_t child = fork();
+  if (!child) {
+    dup2(log, STDERR_FILENO);
+    ck_ok(create(modules_of("lazy_exits"), NULL, NULL, &host));
+    fl_find_op(host, "lazy_a");
+    kill(getpid(), SIGABRT); /* it came back */
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert(WIFEXITED(status));
+  char text[4096] = "";
+  ck_assert_int_gt(pread(log, text, sizeof text - 1, 0), 0);
+  close(log);
+  ck_contains(text, "[ERROR] [flhost] plugin lazy_exits ends the process (exit) while it is being loaded\n");
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, R3_a_row_of_an_op_that_is_not_listed_is_refused);
@@ -276,6 +295,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, D4_a_plugin_that_lacked_memory_is_tried_again);
   tcase_add_test(tests, D4_a_plugin_that_ends_the_thread_while_it_registers_is_a_failed_one);
   tcase_add_test(tests, D4_a_plugin_that_ends_the_thread_in_an_initialiser_is_a_failed_one);
+  tcase_add_test(tests, D4_a_plugin_that_ends_the_process_while_it_is_loaded_is_named);
 }
 
 int main(void) {

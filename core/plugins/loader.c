@@ -336,8 +336,17 @@ static void fork_child(void) {
   opening = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 }
 
-static void guard_forks(void) {
+static _Thread_local loading *current; /* whose code this thread runs, or did when it called exit */
+
+static void name_who_exits(void) {
+  if (current)
+    fl_log_line(current->log, FL_LOG_ERROR, "plugin %s ends the process (exit) while it is being loaded",
+                current->record->name);
+}
+
+static void guard(void) {
   pthread_atfork(fork_prepare, fork_parent, fork_child);
+  atexit(name_who_exits);
 }
 
 /* Is it a function of this library, which the process happens to show to all? */
@@ -369,7 +378,7 @@ static fl_status open_file(loading *l, void **handle) {
     return fl_error_no_memory();
   /* The last line of a process that a plugin takes with it. */
   fl_log_line(l->log, FL_LOG_DEBUG, "plugin %s: opening %s", l->record->name, path);
-  pthread_once(&opening_once, guard_forks);
+  pthread_once(&opening_once, guard);
   pthread_mutex_lock(&opening);
   l->is_opening = true;
   dlerror();
@@ -396,6 +405,7 @@ static void compare_state(loading *l) {
  * Nothing above here runs, so this is all that is done. */
 static void give_up(void *user) {
   loading *l = user;
+  current = NULL;
   if (l->is_opening) {
     linker_is_stuck = true;
     pthread_mutex_unlock(&opening);
@@ -416,8 +426,10 @@ static fl_status run(loading *l, fl_status *entered) {
     return fl_error(FL_EPLUGIN,
                     "no library can be opened in this process any more: a thread ended in an initialiser of "
                     "another plugin; start the process again");
+  loading *outer = current;
   fl_process_state_read(&l->before);
   pthread_cleanup_push(give_up, l);
+  current = l;
   status = check_links_nothing(l);
   if (!status)
     status = open_file(l, &handle);
@@ -427,6 +439,7 @@ static fl_status run(loading *l, fl_status *entered) {
     fl_error_clear();
     *entered = l->entry(fl_stage_table(l->stage));
   }
+  current = outer;
   pthread_cleanup_pop(false);
   compare_state(l);
   return status;
