@@ -371,29 +371,10 @@ fl_status fl_elf_read_dynamic(const char *path, fl_elf_names which, fl_strings *
 
 /* ------------------------------------------------------------------------------------------------------- notes */
 
-/* Length of the well-formed UTF-8 character that begins at `s`, which ends in NUL; 0: not one, or a control character.
- */
-static size_t character_length(const unsigned char *s) {
-  size_t length = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : 0;
-  if (s[0] >= 0xf0 && s[0] < 0xf5)
-    length = 4;
-  if (s[0] < 0x20 || s[0] == 0x7f)
-    return 0;
-  for (size_t i = 1; i < length; i++)
-    if ((s[i] & 0xc0) != 0x80)
-      return 0;
-  return length;
-}
-
-/* Ends the string and puts '?' where a byte would spoil a terminal or a JSON text. */
-static void clean(char *string, size_t size) {
-  string[size - 1] = 0;
-  for (unsigned char *s = (unsigned char *)string; *s;) {
-    size_t length = character_length(s);
-    if (!length)
-      *s = '?';
-    s += length ? length : 1;
-  }
+/* Ends a field of the note, and makes it what may be shown. */
+static void end_field(char *field, size_t size) {
+  field[size - 1] = 0;
+  fl_show(field, size, field, false);
 }
 
 /* Our descriptor: what it has of fl_plugin_note's fields from `size` on. */
@@ -410,11 +391,11 @@ static fl_status take_descriptor(const unsigned char *bytes, uint32_t length, fl
                     size, length, (unsigned)LEAST);
   uint32_t known = sizeof *note - START;
   memcpy((char *)note + START, bytes, size < known ? size : known);
-  clean(note->name, sizeof note->name);
-  clean(note->version, sizeof note->version);
-  clean(note->vendor, sizeof note->vendor);
-  clean(note->licence, sizeof note->licence);
-  clean(note->isa, sizeof note->isa);
+  end_field(note->name, sizeof note->name);
+  end_field(note->version, sizeof note->version);
+  end_field(note->vendor, sizeof note->vendor);
+  end_field(note->licence, sizeof note->licence);
+  end_field(note->isa, sizeof note->isa);
   if (!note->name[0])
     return fl_error(FL_EPLUGIN, "damaged 'flhost' note: the plugin's name is empty");
   return FL_OK;
@@ -432,11 +413,14 @@ static void take_build_id(const unsigned char *bytes, uint32_t length, fl_note_i
 
 /* ------------------------------------------------------------------------------------------------ the list of ops */
 
-/* A note's text, up to its NUL. NULL: out of memory. */
-static char *take_text(const unsigned char *bytes, size_t length, fl_note_info *info) {
-  char *text = fl_arena_allocate(&info->owned, length + 1);
-  if (text)
-    clean(memcpy(text, bytes, length), length + 1);
+/* A note's text as it may be shown. NULL: out of memory. */
+static const char *take_text(const unsigned char *bytes, size_t length, fl_note_info *info) {
+  size_t size = 4 * length + 1; /* a byte is shown as four at most */
+  char *text = fl_arena_allocate(&info->owned, size), *raw = strndup((const char *)bytes, length);
+  if (text && raw)
+    fl_show(text, size, raw, false);
+  info->owned.failed |= !raw;
+  free(raw);
   return text;
 }
 
@@ -446,14 +430,14 @@ static fl_status take_ops(const unsigned char *bytes, uint32_t length, fl_note_i
   if (before + more > MAX_OPS)
     return fl_error(FL_EPLUGIN, "damaged 'flhost' note: FL_PLUGIN_OPS has %zu bytes, %d at most", before + more,
                     (int)MAX_OPS);
-  fl_text all = {0};
+  char *all = fl_arena_allocate(&info->owned, before + more + 2);
+  if (!all)
+    return fl_error_no_memory();
   if (before)
-    fl_text_add(&all, "%s,", info->ops);
-  fl_text_add_bytes(&all, (const char *)bytes, more);
-  info->ops = take_text((const unsigned char *)fl_text_get(&all), all.length, info);
-  bool failed = all.failed || !info->ops;
-  fl_text_free(&all);
-  return failed ? fl_error_no_memory() : FL_OK;
+    sprintf(all, "%s,", info->ops);
+  memcpy(all + strlen(all), bytes, more);
+  info->ops = all;
+  return FL_OK;
 }
 
 static bool is_op_name(const char *name, size_t length) {
@@ -540,7 +524,7 @@ static fl_status take_hardware(const unsigned char *bytes, uint32_t length, fl_n
     return fl_error(FL_EPLUGIN, "damaged 'flhost' note: FL_PLUGIN_HARDWARE %s",
                     info->hardware ? "stands there twice" : "has more than 4096 bytes");
   info->hardware = take_text(bytes, n, info);
-  return info->hardware ? FL_OK : fl_error_no_memory();
+  return info->owned.failed ? fl_error_no_memory() : FL_OK;
 }
 
 /* Is what it says of its platform understood? */

@@ -61,6 +61,10 @@ typedef struct loading {
   fl_plugin_record *record;
   const fl_note_info *info;
   fl_register_fn entry;
+  fl_stage *stage;
+  fl_process_state before;
+  bool is_opening; /* the dynamic linker is at work, initialisers included */
+  double start;
 } loading;
 
 static fl_status check_abi(const fl_plugin_note *note) {
@@ -357,6 +361,10 @@ static void report_change(void *user, const char *what, bool restored) {
 static pthread_mutex_t opening = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static pthread_once_t opening_once = PTHREAD_ONCE_INIT;
 
+/* A thread ended in an initialiser: the dynamic linker's lock stays taken, and whoever asks it anything would wait for
+ * ever. */
+static _Atomic bool linker_is_stuck;
+
 static void fork_prepare(void) {
   pthread_mutex_lock(&opening);
 }
@@ -369,8 +377,17 @@ static void fork_child(void) {
   opening = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 }
 
-static void guard_forks(void) {
+static _Thread_local loading *current; /* whose code this thread runs, or did when it called exit */
+
+static void name_who_exits(void) {
+  if (current)
+    fl_log_line(current->log, FL_LOG_ERROR, "plugin %s ends the process (exit) while it is being loaded",
+                current->record->name);
+}
+
+static void guard(void) {
   pthread_atfork(fork_prepare, fork_parent, fork_child);
+  atexit(name_who_exits);
 }
 
 /* Is it a function of this library, which the process happens to show to all? */
@@ -411,12 +428,14 @@ static fl_status open_file(loading *l, void **handle) {
     return fl_error_no_memory();
   /* The last line of a process that a plugin takes with it. */
   fl_log_line(l->log, FL_LOG_DEBUG, "plugin %s: opening %s", l->record->name, path);
-  pthread_once(&opening_once, guard_forks);
+  pthread_once(&opening_once, guard);
   pthread_mutex_lock(&opening);
+  l->is_opening = true;
   dlerror();
   status = check_same(l, path);
   if (!status)
     *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  l->is_opening = false;
   pthread_mutex_unlock(&opening);
   if (*handle) {
     status = check_same(l, path);
@@ -428,24 +447,55 @@ static fl_status open_file(loading *l, void **handle) {
   return status;
 }
 
+/* Reporting may run the engine's log callback, which may fail calls of its own. */
+static void compare_state(loading *l) {
+  fl_kept_error why;
+  fl_error_keep(&why);
+  fl_process_state_compare(&l->before, report_change, l);
+  fl_error_restore(&why);
+}
+
+/* The plugin's code left without returning: the thread ends, or an exception is on its way to somebody who catches it.
+ * Nothing above here runs, so this is all that is done. */
+static void give_up(void *user) {
+  loading *l = user;
+  current = NULL;
+  if (l->is_opening) {
+    linker_is_stuck = true;
+    pthread_mutex_unlock(&opening);
+  }
+  fl_stage_abort(l->stage, NULL);
+  fl_error(FL_EPLUGIN, "%s did not return: it ended the thread (pthread_exit) or threw an exception%s",
+           l->is_opening ? "an initialiser of it" : l->symbol,
+           l->is_opening ? ", and no library can be opened in this process any more" : "");
+  compare_state(l);
+  conclude(l->record, FL_EPLUGIN, l->start);
+}
+
 /* Runs the plugin's code: its initialisers, then its entry, whose status goes to *entered. */
-static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
-  fl_process_state before;
+static fl_status run(loading *l, fl_status *entered) {
   void *handle = NULL;
-  fl_process_state_read(&before);
-  fl_status status = check_links_nothing(l);
+  fl_status status = FL_OK;
+  if (linker_is_stuck)
+    return fl_error(FL_EPLUGIN,
+                    "no library can be opened in this process any more: a thread ended in an initialiser of "
+                    "another plugin; start the process again");
+  loading *outer = current;
+  fl_process_state_read(&l->before);
+  pthread_cleanup_push(give_up, l);
+  current = l;
+  status = check_links_nothing(l);
   if (!status)
     status = open_file(l, &handle);
   if (!status)
     status = find_entry(l, handle);
   if (!status) {
     fl_error_clear();
-    *entered = l->entry(fl_stage_table(stage));
+    *entered = l->entry(fl_stage_table(l->stage));
   }
-  fl_kept_error why; /* reporting may run the engine's log callback, which may fail calls of its own */
-  fl_error_keep(&why);
-  fl_process_state_compare(&before, report_change, l);
-  fl_error_restore(&why);
+  current = outer;
+  pthread_cleanup_pop(false);
+  compare_state(l);
   return status;
 }
 
@@ -500,11 +550,12 @@ static fl_status open_and_register(loading *l, fl_committed *committed) {
   fl_stage *stage = fl_stage_begin(l->host, l->record->name, l->record->build_id, l->info->note.flags);
   if (!stage)
     return fl_error_no_memory();
+  l->stage = stage;
   if (l->info->ops)
     fl_stage_limit(stage, l->info->ops, l->info->platform);
   for (uint32_t i = 0; i < locked.n; i++)
     fl_stage_allow(stage, &locked.entries[i]->allowed);
-  status = run(l, stage, &entered);
+  status = run(l, &entered);
   if (status) {
     fl_stage_abort(stage, NULL);
     return status;
@@ -527,6 +578,7 @@ fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_in
                .path = record->file,
                .record = record,
                .info = info,
+               .start = start,
                .symbol = symbol ? symbol : "register_builtins"};
   fl_committed committed = {0};
   fl_status status = open_and_register(&l, &committed);

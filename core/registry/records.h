@@ -211,6 +211,7 @@ struct fl_host {
   uint32_t n_plugins;
   _Atomic uint32_t n_deferred; /* of `plugins` */
   pthread_mutex_t loading;     /* recursive; fl_loading_begin */
+  uint32_t loading_depth;      /* how often the thread that has it took it */
 
   /* host/hosts.c's, and under its lock. */
   fl_host *next;    /* of the process's hosts */
