@@ -6,6 +6,7 @@
 #include "core/call/invoke.h"
 #include "core/call/scope.h"
 #include "core/call/selection.h"
+#include "core/guard.h"
 #include "core/platform.h"
 #include "core/support.h"
 
@@ -82,7 +83,8 @@ static void choose_target(fl_binding *binding) {
   const fl_candidate *first = &binding->candidates[0];
   const fl_impl_record *record = first->record;
   bool runs_all = record->flags & FL_IMPL_INPLACE_ONLY || first->on_probation || binding->retry_at ||
-                  binding->preserve_inputs || binding->synchronous;
+                  binding->preserve_inputs || binding->synchronous || first->barred ||
+                  fl_watch_wants(binding->op->host, record);
   bool looks_at_tensor = first->dtypes || first->on_devices != UINT64_MAX;
   const fl_target kernel = {record->fn, record->self, record->supports_args, record->self, binding};
   binding->fn = record->fn;
@@ -141,8 +143,9 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
   binding->synchronous = synchronous;
   for (uint32_t i = 0; i < n; i++) {
     fl_impl_record *record = selection->items[i].record;
-    const fl_failure *failure = strict ? NULL : fl_failure_find_locked(op, record);
-    if (fl_failure_skips(failure, now)) {
+    const fl_failure *failure = fl_failure_find_locked(op, record);
+    bool barred = strict && failure && failure->barred;
+    if (!strict && fl_failure_skips(failure, now)) {
       if (failure->retry_at && (!binding->retry_at || failure->retry_at < binding->retry_at))
         binding->retry_at = failure->retry_at;
       continue;
@@ -156,7 +159,8 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
     candidate->record = record;
     candidate->dtypes = dtypes_to_check(op, record);
     candidate->on_devices = selection->items[i].on_devices;
-    candidate->on_probation = failure != NULL;
+    candidate->on_probation = !strict && failure;
+    candidate->barred = barred;
   }
   if (!binding->n) {
     *status = all_failed(selection, scoped);

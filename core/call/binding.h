@@ -9,6 +9,7 @@ typedef struct fl_candidate {
   fl_impl_record *record;
   uint32_t dtypes;     /* element types that it takes; 0 = all that the schema lets through */
   bool on_probation;   /* it failed before and its back-off is over */
+  bool barred;         /* strict mode alone: it was found wrong, and no other may take its place */
   _Atomic bool noted;  /* F1 was logged for it under this binding */
   uint64_t on_devices; /* a bit for each index of the device type that reaches min_arch */
 } fl_candidate;

@@ -9,6 +9,7 @@
 #include "core/call/in_place.h"
 #include "core/call/invoke.h"
 #include "core/call/scope.h"
+#include "core/guard.h"
 #include "core/platform.h"
 #include "core/support.h"
 
@@ -107,16 +108,53 @@ static void note_asynchronous(const fl_binding *binding, fl_call *call, fl_statu
 
 /* ------------------------------------------------------------------------------------------- calling a candidate */
 
-/* `wait`: until the device is done, too. */
-static fl_status call_candidate(const fl_binding *binding, const fl_candidate *candidate, fl_call *call, bool wait) {
-  const fl_impl_record *record = candidate->record;
-  if (binding->statistics)
-    fl_count_call(&fl_self, record->count);
-  call->message[0] = 0;
-  fl_status status = record->flags & FL_IMPL_INPLACE_ONLY ? fl_call_in_place(binding->op, candidate, call)
+/* A candidate, as it is called. */
+typedef struct turn {
+  const fl_binding *binding;
+  const fl_candidate *candidate;
+  bool wait; /* until the device is done, too */
+} turn;
+
+static fl_status run_candidate(void *user, fl_call *call) {
+  const turn *t = user;
+  const fl_impl_record *record = t->candidate->record;
+  fl_status status = record->flags & FL_IMPL_INPLACE_ONLY ? fl_call_in_place(t->binding->op, t->candidate, call)
                                                           : record->fn(record->self, call);
-  if (!status && wait)
-    status = wait_for_device(binding->op, call);
+  return !status && t->wait ? wait_for_device(t->binding->op, call) : status;
+}
+
+/* Nothing of it is watched any more: another target takes its place. What is frozen stays as it is. */
+static void end_watch(const fl_binding *binding) {
+  fl_host *host = binding->op->host;
+  pthread_mutex_lock(&host->lock);
+  if (binding->bound.place && !atomic_load_explicit(&host->frozen, memory_order_relaxed))
+    fl_unbind(binding->op, NULL, NULL);
+  pthread_mutex_unlock(&host->lock);
+}
+
+/* In strict mode nothing takes the place of one that was found wrong. */
+static fl_status refuse_barred(const fl_candidate *candidate, fl_call *call) {
+  fl_op *op = candidate->record->op;
+  pthread_mutex_lock(&op->host->lock);
+  const fl_failure *failure = fl_failure_find_locked(op, candidate->record);
+  snprintf(call->message, call->message_size, "'%s' is barred: %s", candidate->record->impl_id,
+           failure && failure->reason ? failure->reason : "its results were wrong");
+  pthread_mutex_unlock(&op->host->lock);
+  return FL_EINTERNAL;
+}
+
+static fl_status call_candidate(turn *t, fl_watched *watched, fl_call *call) {
+  fl_impl_record *record = t->candidate->record;
+  fl_op *op = t->binding->op;
+  *watched = (fl_watched){.op = op, .record = record, .run = run_candidate, .user = t};
+  call->message[0] = 0;
+  if (t->candidate->barred)
+    return refuse_barred(t->candidate, call);
+  if (t->binding->statistics)
+    fl_count_call(&fl_self, record->count);
+  fl_status status = fl_watch_wants(op->host, record) ? fl_watch_run(watched, call) : run_candidate(t, call);
+  if (watched->finished)
+    end_watch(t->binding);
   return normal_status(call, status);
 }
 
@@ -170,6 +208,7 @@ typedef struct attempts {
   fl_text reason;      /* and its words */
   fl_text why;         /* a line for each that did not take the call */
   fl_status result;    /* the call's, once it is over */
+  fl_watched watched;  /* what came of the last one's call, if that was watched */
 } attempts;
 
 static const fl_impl_record *on_turn(const attempts *a) {
@@ -200,7 +239,8 @@ static fl_status call_next(attempts *a) {
                 fl_kind_name((fl_kind)record->kind), record->vendor ? record->vendor : "None");
   else
     note_once(a->binding, &a->binding->candidates[a->turn]);
-  return call_candidate(a->binding, &a->binding->candidates[a->turn], a->call, a->wait);
+  turn t = {a->binding, &a->binding->candidates[a->turn], a->wait};
+  return call_candidate(&t, &a->watched, a->call);
 }
 
 static bool succeed(attempts *a) {
@@ -244,9 +284,10 @@ static bool replace(attempts *a, fl_status status) {
   a->status = status;
   fl_text_free(&a->reason);
   fl_text_add(&a->reason, "%s", reason);
-  fl_remember_failure(op, record, reason);
+  fl_remember_failure(op, record, reason, false);
   uint32_t next = next_taker(a->binding, a->turn + 1, a->call, &a->why);
-  const char *lost = next < a->binding->n ? fl_restore_inputs(op, a->call, a->kept) : NULL;
+  bool restore = next < a->binding->n && !a->watched.untouched;
+  const char *lost = restore ? fl_restore_inputs(op, a->call, a->kept) : NULL;
   if (lost) {
     fl_log_line(log, FL_LOG_ERROR, "Implementation '%s' failed for op '%s': %s", id, op->name, reason);
     return end(a, fl_error(status,
@@ -263,6 +304,19 @@ static bool replace(attempts *a, fl_status status) {
   return false;
 }
 
+/* Its results were wrong, and the caller has got the reference's. */
+static bool end_with_reference(attempts *a, const char *reason) {
+  fl_op *op = a->binding->op;
+  fl_impl_record *record = a->binding->candidates[a->turn].record;
+  const fl_impl_record *reference = a->watched.wrong;
+  fl_log_line(&op->host->log, FL_LOG_WARNING, "Implementation '%s' is barred from op '%s': %s", record->impl_id,
+              op->name, reason);
+  fl_impl_record_count(record, FL_EVENT_FALLBACK);
+  fl_probe_fallback(op->name, record->impl_id, reference->impl_id, reason);
+  fl_error_clear();
+  return end(a, FL_OK);
+}
+
 /* What the candidate on turn returned: true if the call is over; else the next one is on turn. */
 static bool judge(attempts *a, fl_status status) {
   fl_op *op = a->binding->op;
@@ -277,10 +331,14 @@ static bool judge(attempts *a, fl_status status) {
     fl_impl_record_count(record, FL_EVENT_FAILURE);
     fl_probe_failure(op->name, record->impl_id, status, reason);
   }
+  if (a->watched.wrong)
+    fl_remember_failure(op, record, reason, true);
   if (a->binding->strict)
     return end_strictly(a, status);
   if (fl_keeps_frozen(op->host, op->name, record->impl_id, reason, status))
     return end(a, status);
+  if (a->watched.wrong)
+    return end_with_reference(a, reason);
   return status == FL_ENOTSUP ? pass_over(a, reason) : replace(a, status);
 }
 
