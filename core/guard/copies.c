@@ -196,17 +196,14 @@ static fl_copy_role role_of(const fl_schema *schema, const fl_call *call, uint32
 static fl_status make_value(fl_copies *copies, uint32_t i) {
   const fl_schema *schema = copies->op->schema;
   const fl_call *call = copies->given;
-  copies->values[i] = call->values[i];
   copies->at[i] = FL_COPY_NONE;
   if (call->values[i].type != FL_TENSOR)
     return FL_OK;
   int32_t alias = i < schema->n_arguments ? -1 : schema->values[i].alias;
   bool in_place = alias >= 0 && result_of(schema, call, (uint32_t)alias, true) == (int32_t)i;
   copies->at[i] = in_place ? copies->at[alias] : (uint8_t)copies->n;
-  fl_status status =
-      in_place ? FL_OK : make_copy(copies, role_of(schema, call, i), schema->values[i].name, call->values[i].v.tensor);
-  copies->values[i].v.tensor = &copies->copies[copies->at[i]].tensor;
-  return status;
+  return in_place ? FL_OK
+                  : make_copy(copies, role_of(schema, call, i), schema->values[i].name, call->values[i].v.tensor);
 }
 
 /* The workspace, where the processor uses it. */
@@ -218,7 +215,7 @@ static fl_status make_scratch(fl_copies *copies) {
     return FL_OK;
   uint32_t i = copies->n;
   fl_status status = make_copy(copies, FL_COPY_SCRATCH, "the workspace", &bytes);
-  copies->call.workspace = copies->copies[i].first;
+  copies->workspace = status ? NULL : copies->copies[i].first;
   return status;
 }
 
@@ -228,7 +225,6 @@ fl_status fl_copies_make(fl_copies *copies, const fl_call *call) {
   fl_status status = FL_OK;
   copies->given = call;
   copies->call = *call;
-  copies->call.values = copies->values;
   if (call->count > n)
     return fl_error(FL_ENOTSUP, "the call has more values than the op");
   for (uint32_t i = 0; i < call->count && !status; i++)
@@ -238,6 +234,24 @@ fl_status fl_copies_make(fl_copies *copies, const fl_call *call) {
   if (status)
     fl_copies_free(copies);
   return status;
+}
+
+void fl_copies_lend(fl_copies *copies) {
+  copies->call = *copies->given;
+  copies->call.values = copies->values;
+  if (copies->workspace)
+    copies->call.workspace = copies->workspace;
+  for (uint32_t i = 0; i < copies->n; i++) {
+    fl_copy *copy = &copies->copies[i];
+    copy->lent = copy->tensor;
+    memcpy(copy->lent_shape, copy->shape, sizeof copy->shape);
+    memcpy(copy->lent_strides, copy->strides, sizeof copy->strides);
+    copy->lent.shape = copy->lent_shape;
+    copy->lent.strides = copy->tensor.strides ? copy->lent_strides : NULL;
+  }
+  for (uint32_t i = 0; i < copies->call.count; i++)
+    copies->values[i] =
+        copies->at[i] == FL_COPY_NONE ? copies->given->values[i] : fl_tensor(&copies->copies[copies->at[i]].lent);
 }
 
 fl_status fl_copies_renew(fl_copies *copies, unsigned char pattern) {

@@ -19,8 +19,10 @@ typedef struct fl_copy {
   fl_copy_role role;
   const char *name; /* of the argument or result */
   const DLTensor *original;
-  DLTensor tensor; /* what the implementation gets */
+  DLTensor tensor; /* the copy */
   int64_t shape[FL_MAX_DIMS], strides[FL_MAX_DIMS];
+  DLTensor lent; /* the same, as the implementation gets it, which may spoil it */
+  int64_t lent_shape[FL_MAX_DIMS], lent_strides[FL_MAX_DIMS];
   char *map; /* with its guard pages; on a device the image, from malloc */
   size_t map_size;
   char *inside; /* what may be touched: slack, elements, slack */
@@ -38,14 +40,15 @@ typedef struct fl_copy {
 typedef struct fl_copies {
   fl_op *op;
   const fl_impl_record *record;
-  fl_call call; /* over `values`, as the implementation gets it */
+  fl_call call; /* over `values`, as the implementation gets it: fl_copies_lend */
   const fl_call *given;
   fl_value values[FL_SCHEMA_MAX_VALUES];
   uint8_t at[FL_SCHEMA_MAX_VALUES]; /* copies[at[i]] is value i's */
   fl_copy copies[FL_SCHEMA_MAX_VALUES + 1];
   uint32_t n;
-  bool guarded; /* between guard pages, inputs read-only */
-  bool at_end;  /* the tensors lie at the end of their pages, else at the beginning */
+  void *workspace; /* the copy of the call's; NULL: that itself */
+  bool guarded;    /* between guard pages, inputs read-only */
+  bool at_end;     /* the tensors lie at the end of their pages, else at the beginning */
 } fl_copies;
 
 enum { FL_COPY_NONE = 255 }; /* fl_copies.at: no tensor */
@@ -57,6 +60,9 @@ enum { FL_PATTERN = 0xfb, FL_PATTERN_AGAIN = 0x6b };
 /* Makes them; zero-initialised but for op, record, guarded and at_end. What cannot be made is an error, and nothing is
  * left behind: FL_ENOTSUP for tensors of which there can be no copy. */
 fl_status fl_copies_make(fl_copies *copies, const fl_call *call);
+
+/* Makes the call what it is to be called with. */
+void fl_copies_lend(fl_copies *copies);
 
 /* Everything as before the call, with another pattern; what results were is kept. */
 fl_status fl_copies_renew(fl_copies *copies, unsigned char pattern);

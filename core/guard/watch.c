@@ -66,6 +66,7 @@ static fl_status fail(const fl_call *call, const char *mode, const fl_text *text
  */
 
 static fl_status run_on(const fl_watched *w, fl_copies *copies) {
+  fl_copies_lend(copies);
   copies->call.message[0] = 0;
   fl_status status = w->run(w->user, &copies->call);
   fl_status fetched = fl_copies_fetch(copies);

@@ -54,12 +54,12 @@ static bool is_settled(const struct stat *file) {
 
 static bool copy_info(fl_note_info *to, const fl_note_info *from) {
   *to = *from;
-  to->ops = fl_strdup(from->ops);
-  to->platform = fl_strdup(from->platform);
-  to->signs = fl_strdup(from->signs);
-  to->hardware = fl_strdup(from->hardware);
-  if (!to->ops == !from->ops && !to->platform == !from->platform && !to->signs == !from->signs &&
-      !to->hardware == !from->hardware)
+  to->owned = (fl_arena){0};
+  to->ops = (char *)fl_arena_string(&to->owned, from->ops);
+  to->platform = fl_arena_string(&to->owned, from->platform);
+  to->signs = fl_arena_string(&to->owned, from->signs);
+  to->hardware = fl_arena_string(&to->owned, from->hardware);
+  if (!to->owned.failed)
     return true;
   fl_note_clear(to);
   return false;

@@ -82,12 +82,9 @@ static bool add_record(fl_host *host, fl_plugin_record *record) {
 
 /* A record of what is not loaded. */
 static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_status status, const char *reason) {
-  const char *file = found->path ? found->path : "";
-  fl_plugin_record record = fl_plugin_record_begin(file);
-  if (found->name)
-    record.name = fl_arena_string(&record.owned, found->name);
-  else
-    fl_plugin_record_name(&record, file);
+  fl_plugin_record record = fl_plugin_record_begin(found->path);
+  record.name =
+      found->name ? fl_arena_string(&record.owned, found->name) : fl_plugin_name_of_file(&record.owned, found->path);
   record.reason = fl_arena_string(&record.owned, reason);
   record.route = found->route;
   record.status = status;
@@ -251,10 +248,7 @@ fl_status fl_plugins_load(fl_loader *loader, const fl_found *found, bool may_def
   fl_host *host = loader->host;
   *loaded = false;
   if (found->problem) {
-    fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s",
-                found->name   ? found->name
-                : found->path ? found->path
-                              : "",
+    fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s", found->name ? found->name : found->path,
                 found->problem);
     if (!record_unloaded(host, found, FL_PLUGIN_FAILED, found->problem))
       return fl_error_no_memory();
@@ -296,11 +290,9 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   if (found.n)
     fl_log_line(&host->log, FL_LOG_INFO, "Available plugins for group flhost.plugins:");
   for (uint32_t i = 0; i < found.n; i++) {
-    char *name = found.items[i].name ? fl_strdup(found.items[i].name)
-                                     : fl_plugin_name_of_file(found.items[i].path ? found.items[i].path : "");
-    fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s", name ? name : "",
-                found.items[i].path ? found.items[i].path : "");
-    free(name);
+    const fl_found *one = &found.items[i];
+    fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s",
+                one->name ? one->name : fl_plugin_name_of_file(&found.owned, one->path), one->path);
   }
   for (uint32_t i = 0; i < found.n && !critical; i++) {
     bool loaded;
@@ -324,7 +316,7 @@ out:
 }
 
 fl_status fl_load_plugin(fl_host *host, const char *module) {
-  fl_found found = {0};
+  fl_found_list found = {0};
   bool loaded;
   fl_loader loader;
   fl_status status = fl_refuse_frozen_unlocked(host, "loading a plugin");
@@ -335,12 +327,14 @@ fl_status fl_load_plugin(fl_host *host, const char *module) {
   if (!host->directories.n && !fl_default_plugin_directories(&host->directories))
     status = fl_error_no_memory();
   if (!status)
-    status = fl_find_module(&host->directories, module, &found);
+    fl_find_module(&host->directories, module, &found);
+  if (found.owned.failed)
+    status = fl_error_no_memory();
   if (!status)
-    status = fl_plugins_load(&loader, &found, false, &loaded);
+    status = fl_plugins_load(&loader, &found.items[0], false, &loaded);
   fl_loader_end(&loader);
   fl_loading_end(host);
-  fl_found_clear(&found);
+  fl_found_list_free(&found);
   return status;
 }
 

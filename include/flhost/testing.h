@@ -17,6 +17,13 @@ extern "C" {
  */
 FL_API const char *fl_nearest_word(const char *word, const char *const *words, size_t n);
 
+/* Bytes of the UTF-8 character that `text` begins with, and its code point; 0, and U+FFFD, for what is none. */
+FL_API size_t fl_character(const char *text, uint32_t *code);
+
+/* May a terminal be shown that character as it is? Not control characters, which are commands to some, line breaks
+ * included; nor what turns the direction of writing, so that one reads another text than is there. */
+FL_API bool fl_is_printable(uint32_t code);
+
 /* What the elements of a generated tensor are. */
 typedef enum fl_contents {
   FL_CONTENTS_NORMAL = 1, /* about standard normal; zeros, infinities, NaN, denormals, largest values make sense too */
@@ -104,6 +111,70 @@ typedef struct fl_saved_call {
  * hold, such as a NaN.
  */
 FL_API fl_status fl_save_call(const char *path, fl_op *op, const fl_call *call, const fl_saved_call *about);
+
+/* -------------------------------------------------------------------------------------------- a process with limits */
+
+/* Where a program that was started finds the channel to who started it. */
+enum { FL_CHILD_CHANNEL = 3 };
+
+/*
+ * What runs in a child process, and how far it may go. A program (`argv`, whose first word is its path) is started
+ * afresh, without this process's descriptors; a function (`run`) goes on in a copy of this process, with all of them.
+ * Either has a process group of its own, no blocked signal, no handler, no core file, and nothing on standard input.
+ * The limits of files and core files hold from a moment after its start on.
+ */
+typedef struct fl_child_options {
+  uint32_t size;                  /* sizeof(fl_child_options) */
+  uint32_t max_files;             /* of open descriptors; 0: as this process */
+  const char *const *argv;        /* ends in NULL; NULL: `run` */
+  const char *const *environment; /* of the program, ends in NULL; NULL: this process's */
+  /* What the child does: `channel` is its end of the channel; the result is its exit status. */
+  int (*run)(void *user, int channel);
+  /* What came through the channel, in the order it was written, also when the child died just after. Called in the
+   * calling thread while the child runs; `data` is not a string. NULL: there is no channel. */
+  void (*receive)(void *user, const void *data, size_t length);
+  void *user;
+  uint32_t timeout_ms; /* time for all of it; 0: none */
+  uint32_t silence_ms; /* and from one message to the next; 0: none */
+  /* Bytes of memory in use (resident), looked at some fifty times a second; 0: no limit. Address space is not limited:
+   * drivers reserve more of it than any machine has. Without /proc there is no limit. */
+  uint64_t max_memory;
+  uint64_t max_file_size; /* bytes that it may write to one file; 0: as this process */
+  /* Takes the beginning of what the child wrote to standard output and standard error, in one, and a NUL behind it.
+   * What has no room is read and forgotten. NULL: both go to /dev/null. */
+  char *output;
+  size_t output_size;
+} fl_child_options;
+
+/* How it ended. */
+typedef enum fl_child_end {
+  FL_CHILD_EXITED = 1, /* `code` is its exit status */
+  FL_CHILD_KILLED = 2, /* by a signal that it got: `code` is the number */
+  FL_CHILD_HUNG = 3,   /* a limit of time was reached, or it stopped itself; it was killed */
+  FL_CHILD_MEMORY = 4, /* the limit of memory was reached; it was killed */
+  FL_CHILD_UNKNOWN = 5 /* it has ended, and somebody else in this process took its status (waitpid(-1)), or nobody wants
+                          any (SIGCHLD is ignored) */
+} fl_child_end;
+
+/* What became of a child. */
+typedef struct fl_child_result {
+  uint32_t size; /* sizeof(fl_child_result) */
+  fl_child_end end;
+  int32_t code;
+  uint32_t signal;      /* the number of the signal, 0 unless killed or stopped by one */
+  double seconds;       /* that it took */
+  uint64_t peak_memory; /* the most bytes that were seen in use; 0: nobody looked */
+  uint64_t output;      /* bytes that it wrote to its standard streams; may be more than there was room for */
+  char words[128]; /* "exited with status 3", "killed by SIGSEGV (Segmentation fault)", "did not end within 2.5 s" */
+} fl_child_result;
+
+/*
+ * Runs it, and returns when it is gone, with all of its process group. Any thread; it takes no notice of interrupting
+ * signals, changes no handler and no mask, waits for no other child, and leaves no descriptor behind. FL_ENOENT: there
+ * is no such program; FL_ESTATE: this process may or can start none (limits, a filter of system calls); FL_EINVAL:
+ * options that make no sense.
+ */
+FL_API fl_status fl_child_run(const fl_child_options *options, fl_child_result *result);
 
 #ifdef __cplusplus
 }
