@@ -152,6 +152,16 @@ static fl_status make_memory(fl_copies *copies, fl_copy *copy, const void *origi
   return FL_OK;
 }
 
+/* For looking at it afterwards, when no memory may be missing. */
+static fl_status make_room(fl_copy *copy) {
+  bool has_gaps = (int64_t)copy->span > elements_size(&copy->tensor), is_result = copy->role == FL_COPY_RESULT;
+  if (has_gaps)
+    copy->gaps = malloc(copy->span);
+  if (is_result)
+    copy->earlier = malloc(copy->span ? copy->span : 1);
+  return (has_gaps && !copy->gaps) || (is_result && !copy->earlier) ? fl_error_no_memory() : FL_OK;
+}
+
 static fl_status make_copy(fl_copies *copies, fl_copy_role role, const char *name, const DLTensor *original) {
   fl_copy *copy = &copies->copies[copies->n];
   *copy = (fl_copy){
@@ -170,6 +180,8 @@ static fl_status make_copy(fl_copies *copies, fl_copy_role role, const char *nam
   copy->span = fl_tensor_span(original);
   copies->n++;
   fl_status status = make_memory(copies, copy, fl_data(original));
+  if (!status && copies->guarded)
+    status = make_room(copy);
   if (!status && (role == FL_COPY_STATE || (role == FL_COPY_INPUT && copy->on_device)))
     status = save_before(copies, copy);
   return status ? status : fill(copies, copy);
@@ -261,12 +273,8 @@ fl_status fl_copies_renew(fl_copies *copies, unsigned char pattern) {
     if (copy->role == FL_COPY_INPUT)
       continue; /* as it was */
     copy->pattern = pattern;
-    if (copy->role == FL_COPY_RESULT) {
-      copy->earlier = malloc(copy->span ? copy->span : 1);
-      if (!copy->earlier)
-        return fl_error_no_memory();
+    if (copy->role == FL_COPY_RESULT)
       memcpy(copy->earlier, copy->first, copy->span);
-    }
     status = fill(copies, copy);
   }
   return status;
@@ -305,6 +313,7 @@ void fl_copies_free(fl_copies *copies) {
       free(copy->map);
     free(copy->before);
     free(copy->earlier);
+    free(copy->gaps);
   }
   copies->n = 0;
   fl_error_restore(&why);
@@ -339,41 +348,53 @@ static fl_status cover(void *pattern, void *to, const void *from, size_t size) {
 /* A byte between rows that was written. */
 static bool gap_spoilt(const fl_copy *copy, fl_text *text) {
   unsigned char pattern = copy->pattern;
-  if ((int64_t)copy->span <= elements_size(&copy->tensor))
+  if (!copy->gaps)
     return false;
-  char *gaps = malloc(copy->span);
-  if (!gaps) {
-    fl_text_add(text, "out of memory to look at %s", words_of(copy));
-    return true;
-  }
-  memcpy(gaps, copy->first, copy->span);
-  DLTensor image = image_of(copy, gaps);
+  memcpy(copy->gaps, copy->first, copy->span);
+  DLTensor image = image_of(copy, copy->gaps);
   fl_tensor_copy_with(&image, &image, cover, &pattern);
-  const char *byte = not_pattern(gaps, gaps + copy->span, pattern);
+  const char *byte = not_pattern(copy->gaps, copy->gaps + copy->span, pattern);
   if (byte)
-    fl_text_add(text, "%s was written between its rows, at byte %td", words_of(copy), byte - gaps);
-  free(gaps);
+    fl_text_add(text, "%s was written between its rows, at byte %td", words_of(copy), byte - copy->gaps);
   return byte;
 }
 
-/* An input on a device, or one whose page was opened, is not what it was. */
+/* Walks over a tensor's elements in runs, and another's of the same form: what is found, and how far the walk is. */
+typedef struct walk {
+  const fl_copy *copy;
+  const fl_element_type *type;
+  int64_t at, first, count; /* elements so far; the first that was found, -1: none; how many were */
+} walk;
+
+static void found(walk *w, int64_t element) {
+  w->first = w->first < 0 ? element : w->first;
+  w->count++;
+}
+
+static walk walk_over(const fl_copy *copy, char *elements, char *others, fl_copy_fn look) {
+  walk w = {.copy = copy, .type = fl_element_type_of(copy->tensor.dtype), .first = -1};
+  DLTensor from = image_of(copy, elements), to = image_of(copy, others);
+  fl_tensor_copy_with(&to, &from, look, &w);
+  return w;
+}
+
+static fl_status look_for_change(void *user, void *others, const void *elements, size_t size) {
+  walk *w = user;
+  const char *a = elements, *b = others;
+  for (size_t i = 0; i < size && memcmp(a, b, size); i++)
+    if (a[i] != b[i]) {
+      found(w, a + i - w->copy->first);
+      return FL_EINTERNAL;
+    }
+  return FL_OK;
+}
+
+/* An input on a device is not what it was. */
 static bool input_changed(const fl_copy *copy, fl_text *text) {
   if (copy->role != FL_COPY_INPUT || !copy->before)
     return false;
-  DLTensor now = image_of(copy, copy->first), was = image_of(copy, copy->before);
-  size_t size = (size_t)elements_size(&now), i = 0;
-  char *a = malloc(size + 1), *b = malloc(size + 1);
-  bool changed = !a || !b;
-  if (!changed) {
-    fl_tensor_save(a, &now);
-    fl_tensor_save(b, &was);
-    changed = memcmp(a, b, size);
-    while (changed && a[i] == b[i])
-      i++;
-  }
-  free(a);
-  free(b);
-  return changed && said_spoilt(copy, (ptrdiff_t)i, text);
+  walk w = walk_over(copy, copy->first, copy->before, look_for_change);
+  return w.count && said_spoilt(copy, (ptrdiff_t)w.first, text);
 }
 
 static bool copy_spoilt(const fl_copy *copy, fl_text *text) {
@@ -397,34 +418,51 @@ bool fl_copies_spoilt(const fl_copies *copies, fl_text *text) {
   return false;
 }
 
-/* The elements of a tensor on the host, compact; NULL: out of memory. */
-static char *elements_of(const DLTensor *tensor) {
-  char *elements = malloc((size_t)elements_size(tensor) + 1);
-  if (elements)
-    fl_tensor_save(elements, tensor);
-  return elements;
-}
-
 static bool is_all(const char *bytes, size_t n, unsigned char pattern) {
   return !not_pattern(bytes, bytes + n, pattern);
 }
 
-/* The first element from `i` on that is the pattern in each byte; the number of elements: none. */
-static int64_t next_pattern(const char *elements, int64_t i, int64_t n, size_t item, unsigned char pattern) {
-  while (i < n && !is_all(elements + (size_t)i * item, item, pattern))
-    i++;
-  return i;
+/* Elements that are the pattern in each byte. */
+static fl_status look_for_pattern(void *user, void *others, const void *elements, size_t size) {
+  walk *w = user;
+  const char *element = elements, *end = element + size;
+  size_t item = fl_tensor_item_size(&w->copy->tensor);
+  (void)others;
+  for (; element < end; element += item, w->at++)
+    if (is_all(element, item, w->copy->pattern))
+      found(w, w->at);
+  return FL_OK;
+}
+
+/* In an earlier run, too. */
+static fl_status look_for_both(void *user, void *others, const void *elements, size_t size) {
+  walk *w = user;
+  const char *element = elements, *earlier = others, *end = element + size;
+  size_t item = fl_tensor_item_size(&w->copy->tensor);
+  for (; element < end; element += item, earlier += item, w->at++)
+    if (is_all(element, item, w->copy->pattern) && is_all(earlier, item, FL_PATTERN))
+      found(w, w->at);
+  return FL_OK;
+}
+
+static fl_status look_for_not_finite(void *user, void *others, const void *elements, size_t size) {
+  walk *w = user;
+  int64_t n = (int64_t)(size / fl_tensor_item_size(&w->copy->tensor));
+  (void)others;
+  for (int64_t i = 0; i < n; i++)
+    if (!isfinite(w->type->get(elements, i))) {
+      found(w, w->at + i);
+      return FL_EINTERNAL;
+    }
+  w->at += n;
+  return FL_OK;
 }
 
 bool fl_copies_maybe_unwritten(const fl_copies *copies) {
   bool maybe = false;
   for (uint32_t i = 0; i < copies->n && !maybe; i++) {
     const fl_copy *copy = &copies->copies[i];
-    DLTensor image = image_of(copy, copy->first);
-    int64_t n = fl_tensor_elements(&image);
-    char *elements = copy->role == FL_COPY_RESULT ? elements_of(&image) : NULL;
-    maybe = elements && next_pattern(elements, 0, n, fl_tensor_item_size(&image), copy->pattern) < n;
-    free(elements);
+    maybe = copy->role == FL_COPY_RESULT && walk_over(copy, copy->first, copy->first, look_for_pattern).count;
   }
   return maybe;
 }
@@ -440,63 +478,43 @@ static void add_index(const DLTensor *tensor, int64_t element, fl_text *text) {
   fl_text_add(text, tensor->ndim ? "]" : "[]");
 }
 
-/* The pattern of its run in both. */
-static bool result_unwritten(const fl_copy *copy, fl_text *text) {
-  DLTensor now = image_of(copy, copy->first), was = image_of(copy, copy->earlier);
-  int64_t n = fl_tensor_elements(&now), first = -1, count = 0;
-  size_t item = fl_tensor_item_size(&now);
-  char *second = elements_of(&now), *earlier = elements_of(&was);
-  for (int64_t i = 0; second && earlier && i < n; i++) {
-    i = next_pattern(second, i, n, item, copy->pattern);
-    if (i == n || !is_all(earlier + (size_t)i * item, item, FL_PATTERN))
-      continue;
-    first = first < 0 ? i : first;
-    count++;
-  }
-  free(second);
-  free(earlier);
-  if (!count)
-    return false;
-  fl_text_add(text, "%s: %" PRId64 " of %" PRId64 " elements are left unwritten, the first at ", words_of(copy), count,
-              n);
-  add_index(&now, first, text);
-  return true;
-}
-
 bool fl_copies_unwritten(const fl_copies *copies, fl_text *text) {
-  for (uint32_t i = 0; i < copies->n; i++)
-    if (copies->copies[i].earlier && result_unwritten(&copies->copies[i], text))
-      return true;
+  for (uint32_t i = 0; i < copies->n; i++) {
+    const fl_copy *copy = &copies->copies[i];
+    walk w = {0};
+    if (copy->role == FL_COPY_RESULT)
+      w = walk_over(copy, copy->first, copy->earlier, look_for_both);
+    if (!w.count)
+      continue;
+    fl_text_add(text, "%s: %" PRId64 " of %" PRId64 " elements are left unwritten, the first at ", words_of(copy),
+                w.count, w.at);
+    add_index(&copy->tensor, w.first, text);
+    return true;
+  }
   return false;
 }
 
 /* The first element that is not finite; -1: none. */
-static int64_t first_not_finite(const DLTensor *tensor) {
-  const fl_element_type *type = fl_element_type_of(tensor->dtype);
-  int64_t n = type->largest != 0 ? fl_tensor_elements(tensor) : 0, found = -1;
-  char *elements = n ? elements_of(tensor) : NULL;
-  for (int64_t i = 0; elements && i < n && found < 0; i++)
-    if (!isfinite(type->get(elements, i)))
-      found = i;
-  free(elements);
-  return found;
+static int64_t first_not_finite(const fl_copy *copy, char *elements) {
+  bool may_be = fl_element_type_of(copy->tensor.dtype)->largest != 0;
+  return may_be ? walk_over(copy, elements, elements, look_for_not_finite).first : -1;
 }
 
 bool fl_copies_not_finite(const fl_copies *copies, fl_text *text) {
   for (uint32_t i = 0; i < copies->n; i++) {
     const fl_copy *copy = &copies->copies[i];
-    DLTensor image = image_of(copy, copy->role == FL_COPY_STATE ? copy->before : copy->first);
-    if ((copy->role == FL_COPY_INPUT || copy->role == FL_COPY_STATE) && first_not_finite(&image) >= 0)
+    bool given = copy->role == FL_COPY_INPUT || copy->role == FL_COPY_STATE;
+    if (given && first_not_finite(copy, copy->role == FL_COPY_STATE ? copy->before : copy->first) >= 0)
       return false;
   }
   for (uint32_t i = 0; i < copies->n; i++) {
     const fl_copy *copy = &copies->copies[i];
-    DLTensor image = image_of(copy, copy->first);
-    int64_t at = copy->role == FL_COPY_RESULT || copy->role == FL_COPY_STATE ? first_not_finite(&image) : -1;
+    bool written = copy->role == FL_COPY_RESULT || copy->role == FL_COPY_STATE;
+    int64_t at = written ? first_not_finite(copy, copy->first) : -1;
     if (at < 0)
       continue;
     fl_text_add(text, "%s is not finite at ", words_of(copy));
-    add_index(&image, at, text);
+    add_index(&copy->tensor, at, text);
     return true;
   }
   return false;

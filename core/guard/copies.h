@@ -30,7 +30,8 @@ typedef struct fl_copy {
   char *first;     /* the elements, gaps between rows included */
   size_t span;     /* bytes of those */
   char *before;    /* the elements before the call, gaps included; NULL: a result, or an input that is on the host */
-  char *earlier;   /* of a result: what an earlier run wrote; NULL */
+  char *earlier;   /* of a result in guarded mode: room for what an earlier run wrote; else NULL */
+  char *gaps;      /* of a copy with gaps between its rows: room to look at them; else NULL */
   void *on_device; /* `inside` there; NULL: on the host */
   unsigned char pattern; /* what is in `inside` besides elements; in a result, before the run, all of it */
   int watch;             /* fl_touch_watch; negative: none */

@@ -11,7 +11,8 @@ typedef struct fl_reference_call {
   fl_value values[FL_SCHEMA_MAX_VALUES];  /* what it was called with, results written */
   fl_value initial[FL_SCHEMA_MAX_VALUES]; /* the arguments as they were: what is saved */
   DLTensor tensors[FL_SCHEMA_MAX_VALUES], before[FL_SCHEMA_MAX_VALUES + 1];
-  char *memory[FL_SCHEMA_MAX_VALUES];
+  char *memory[FL_SCHEMA_MAX_VALUES]; /* of what it writes, compact */
+  char *got[FL_SCHEMA_MAX_VALUES];    /* room for what the implementation wrote there, compact */
   char *workspace;
 } fl_reference_call;
 

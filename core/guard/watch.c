@@ -140,20 +140,26 @@ static fl_status compare(fl_watched *w, fl_copies *copies, fl_reference_call *re
   return status;
 }
 
+/* What could not be done for want of memory is nobody's property. */
+static void say_unchecked(const fl_watched *w, fl_status status, const char *why) {
+  say(w, SAID_UNCHECKED, status == FL_ENOMEM ? FL_LOG_WARNING : FL_LOG_INFO, "is not checked by canary mode", why);
+  fl_error_clear();
+}
+
 static fl_status check(fl_watched *w, fl_copies *copies) {
   fl_reference_call *reference = calloc(1, sizeof *reference);
-  fl_status status = FL_OK;
-  if (!reference)
-    return FL_OK;
-  reference->record = fl_reference_find(w->op);
-  if (!reference->record)
-    say(w, SAID_UNCHECKED, FL_LOG_INFO, "is not checked by canary mode", "the op has no reference on the host");
-  else if (fl_reference_run(reference, copies)) {
-    say(w, SAID_UNCHECKED, FL_LOG_INFO, "is not checked by canary mode", fl_error_message());
-    fl_error_clear();
-  } else
-    status = compare(w, copies, reference);
-  fl_reference_free(reference);
+  fl_status status = reference ? FL_OK : fl_error_no_memory();
+  if (reference)
+    reference->record = fl_reference_find(w->op);
+  if (reference && !reference->record)
+    status = fl_error(FL_ENOENT, "the op has no reference on the host");
+  if (!status)
+    status = fl_reference_run(reference, copies);
+  if (status)
+    say_unchecked(w, status, fl_error_message());
+  status = status ? FL_OK : compare(w, copies, reference);
+  if (reference)
+    fl_reference_free(reference);
   free(reference);
   return status;
 }
