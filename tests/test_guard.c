@@ -411,6 +411,80 @@ START_TEST(of_a_state_only_what_changed_is_given_back) {
 }
 END_TEST
 
+/* Uses a byte more of the workspace than there is. */
+static fl_status twice_with_workspace(void *self, fl_call *call) {
+  memset(call->workspace, 0, call->workspace_size + 1);
+  return twice(self, call);
+}
+
+START_TEST(a_workspace_is_watched_as_tensors_are) {
+  static subject greedy = {.id = "default.bad"}, modest = {.id = "reference.good"};
+  _Alignas(256) char workspace[128];
+  data d;
+  fl_host *host = test_host((const char *const[]){"VLLM_FL_GUARD=1", NULL}, 0);
+  add_op(host, "twice(Tensor x) -> Tensor out", "x: float32[n, m]; out: float32[n, m]");
+  add(host, "twice", &greedy, twice_with_workspace, kDLCPU);
+  add(host, "twice", &modest, twice, kDLCPU);
+  memset(workspace, 5, sizeof workspace);
+  fill(&d, COLUMNS);
+  fl_value values[] = {fl_tensor(&d.x_tensor), fl_tensor(&d.out_tensor)};
+  fl_call call = FL_CALL(values);
+  call.workspace = workspace;
+  call.workspace_size = 100;
+  ck_ok(fl_call_op(host, "twice", &call));
+  check_right(&d);
+  check_failed(host, "guarded mode: the workspace (uint8[100]) was touched 1 bytes behind its end");
+  ck_assert_int_eq(workspace[100], 5);
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(both_modes_go_with_in_place_only_implementations_scopes_copies_and_counters) {
+  static subject only = {.id = "default.only"}, reference = {.id = "reference.right"};
+  fl_host *host = test_host((const char *const[]){"VLLM_FL_GUARD=1", "VLLM_FL_CANARY=2", NULL}, FL_HOST_STATISTICS);
+  fl_policy_fields fields = {.size = sizeof fields, .preserve_inputs = true};
+  fl_policy *policy;
+  fl_scope scope;
+  data d;
+  add_op(host, "halve(Tensor(a!) x) -> Tensor(a) out", "x: float32[n, m]; out: float32[n, m]");
+  fl_impl impl = {.size = sizeof impl,
+                  .op_name = "halve",
+                  .impl_id = only.id,
+                  .kind = FL_KIND_DEFAULT,
+                  .devices = FL_DEVICE(kDLCPU),
+                  .flags = FL_IMPL_INPLACE_ONLY,
+                  .fn = halve,
+                  .self = &only};
+  ck_ok(fl_register_impl(host, &impl));
+  add(host, "halve", &reference, halve, kDLCPU);
+  ck_ok(fl_policy_create(&fields, &policy));
+  ck_ok(fl_set_global_policy(host, policy));
+  fl_policy_release(policy);
+  for (int i = 0; i < 6; i++) {
+    bool in_place = i % 2, scoped = i >= 4;
+    fill(&d, COLUMNS);
+    fl_value values[] = {fl_tensor(&d.x_tensor), fl_tensor(in_place ? &d.x_tensor : &d.out_tensor)};
+    fl_call call = FL_CALL(values);
+    if (scoped)
+      ck_ok(fl_scope_prefer(host, "reference", &scope));
+    ck_ok(fl_call_op(host, "halve", &call));
+    if (scoped)
+      ck_ok(fl_scope_leave(&scope));
+    for (int j = 0; j < ROWS * COLUMNS; j++) {
+      ck_assert_float_eq((in_place ? d.x : d.out)[j], (float)j / 2);
+      ck_assert_float_eq(d.x[j], in_place ? (float)j / 2 : (float)j);
+    }
+  }
+  ck_assert_int_eq(only.calls, 4);
+  ck_assert_int_eq(reference.calls, 2 + 2); /* two beside those, two in its scope */
+  fl_counters counters = {.size = sizeof counters};
+  ck_ok(fl_get_counters(host, "halve", only.id, &counters));
+  ck_assert_uint_eq(counters.calls, 4);
+  ck_assert_uint_eq(counters.failures, 0);
+  fl_host_destroy(host);
+}
+END_TEST
+
 static void leave(int number) {
   (void)number;
   _exit(7);
@@ -591,6 +665,10 @@ START_TEST(in_a_frozen_host_a_wrong_result_is_an_error_and_nothing_else_changes)
   ck_assert_uint_eq(failed->n, 0);
   fl_failed_impls_free(failed);
   ck_ok(fl_thaw(host, "test"));
+  for (int i = 0; i < 2; i++)
+    call_right(host, COLUMNS);
+  const fl_target *target = atomic_load(&fl_find_op(host, "twice")->slots.by_device[kDLCPU]);
+  ck_assert(target->fn == twice); /* all that was to be checked is checked */
   fl_host_destroy(host);
 }
 END_TEST
@@ -756,6 +834,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, what_is_not_finite_though_the_inputs_are_is_warned_of_once);
   tcase_add_test(tests, in_strict_mode_the_failure_is_the_calls);
   tcase_add_test(tests, a_call_in_place_falls_back_from_what_the_caller_gave);
+  tcase_add_test(tests, both_modes_go_with_in_place_only_implementations_scopes_copies_and_counters);
+  tcase_add_test(tests, a_workspace_is_watched_as_tensors_are);
   tcase_add_test(tests, of_a_state_only_what_changed_is_given_back);
   tcase_add_test(tests, a_fault_elsewhere_goes_to_the_handler_that_was_there_before);
   tcase_add_test(tests, who_is_wrong_in_the_third_call_is_barred_and_the_engine_gets_the_references_result);

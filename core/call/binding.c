@@ -85,7 +85,7 @@ static void choose_target(fl_binding *binding) {
   const fl_impl_record *record = first->record;
   bool runs_all = record->flags & FL_IMPL_INPLACE_ONLY || first->on_probation || binding->retry_at ||
                   binding->preserve_inputs || binding->synchronous || first->barred ||
-                  fl_has_results_to_judge(binding->op) || fl_watch_wants(binding->op->host, record);
+                  fl_has_results_to_judge(binding->op) || binding->watched;
   bool looks_at_tensor = first->dtypes || first->on_devices != UINT64_MAX;
   const fl_target kernel = {record->fn, record->self, record->supports_args, record->self, binding};
   binding->fn = record->fn;
@@ -160,6 +160,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
     return NULL;
   }
   binding->bound.first = binding->candidates[0].record;
+  binding->watched = fl_watch_wants(host, binding->bound.first);
   choose_target(binding);
   return binding;
 }

@@ -27,6 +27,7 @@ typedef struct fl_binding {
   double retry_at; /* when a failed implementation that was left out may be tried again; 0 = none is left out */
   bool strict, preserve_inputs, statistics;
   bool synchronous; /* waits for the device after each implementation */
+  bool watched;     /* calls of the first candidate are, or were when this was made (guard/watch.h) */
   uint32_t n;
   fl_candidate candidates[];
 } fl_binding;

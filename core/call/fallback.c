@@ -194,6 +194,8 @@ static fl_status run_candidate(void *user, fl_call *call) {
 /* Nothing of it is watched any more: another target takes its place. What is frozen stays as it is. */
 static void end_watch(const fl_binding *binding) {
   fl_host *host = binding->op->host;
+  if (atomic_load_explicit(&host->frozen, memory_order_relaxed))
+    return;
   pthread_mutex_lock(&host->lock);
   if (binding->bound.place && !atomic_load_explicit(&host->frozen, memory_order_relaxed))
     fl_unbind(binding->op, NULL, NULL);
@@ -220,12 +222,11 @@ static fl_status call_candidate(attempts *a) {
     return refuse_barred(candidate, a->call);
   if (binding->statistics)
     fl_count_call(&fl_self, candidate->record->count);
-  if (!fl_watch_wants(binding->op->host, candidate->record))
-    return run_candidate(a, a->call);
-  fl_status status = fl_watch_run(&a->watched, a->call);
-  if (a->watched.finished)
+  if (fl_watch_wants(binding->op->host, candidate->record))
+    return fl_watch_run(&a->watched, a->call);
+  if (binding->watched && !a->turn)
     end_watch(binding);
-  return status;
+  return run_candidate(a, a->call);
 }
 
 static fl_status call_next(attempts *a) {

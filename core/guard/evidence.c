@@ -88,18 +88,30 @@ static void make_plain(char *name) {
       *name = '_';
 }
 
+/* A name that no file in the directory has; NULL: out of memory. */
+static char *choose_name(const fl_op *op, const fl_impl_record *record, const char *directory) {
+  char *path = NULL;
+  do {
+    free(path);
+    char *name = fl_format("%.100s-%.100s-%ld-%u", op->name, record->impl_id, (long)getpid(),
+                           (unsigned)atomic_fetch_add(&op->host->watch->saved, 1));
+    if (name)
+      make_plain(name);
+    path = name ? fl_format("%s/%s.safetensors", directory, name) : NULL;
+    free(name);
+  } while (path && !access(path, F_OK));
+  return path;
+}
+
 char *fl_evidence_save(fl_op *op, const fl_impl_record *record, const fl_call *call, const fl_saved_call *about,
                        char *why, size_t size) {
   char *path = NULL, *directory = choose_directory(op->host, why, size);
-  char *name = fl_format("%.100s-%.100s-%ld-%u", op->name, record->impl_id, (long)getpid(),
-                         (unsigned)atomic_fetch_add(&op->host->watch->saved, 1));
-  if (directory && !name)
-    snprintf(why, size, "out of memory");
-  if (!directory || !name || !is_small(call, why, size) || !make_directory(directory, why, size) ||
+  if (!directory || !is_small(call, why, size) || !make_directory(directory, why, size) ||
       !has_room(directory, why, size))
     goto out;
-  make_plain(name);
-  path = fl_format("%s/%s.safetensors", directory, name);
+  path = choose_name(op, record, directory);
+  if (!path)
+    snprintf(why, size, "out of memory");
   if (path && fl_save_call(path, op, call, about)) {
     snprintf(why, size, "%s: %s", path, fl_error_message());
     free(path);
@@ -107,6 +119,5 @@ char *fl_evidence_save(fl_op *op, const fl_impl_record *record, const fl_call *c
   }
 out:
   free(directory);
-  free(name);
   return path;
 }

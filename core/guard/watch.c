@@ -187,7 +187,6 @@ static fl_status run_on_copies(fl_watched *w, fl_copies *copies, bool checked) {
 fl_status fl_watch_run(fl_watched *w, fl_call *call) {
   fl_watch *watch = w->op->host->watch;
   bool checked = take_turn(w);
-  w->finished = !watch->guarded && !wants_check(w->op->host, w->record);
   if (!checked && !watch->guarded)
     return w->run(w->user, call);
   fl_copies *copies = calloc(1, sizeof *copies);

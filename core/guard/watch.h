@@ -32,7 +32,6 @@ typedef struct fl_watched {
   void *user;
   /* What came of it. */
   bool untouched;              /* it failed, and the caller's tensors are as they were */
-  bool finished;               /* nothing of this implementation has to be watched any more */
   const fl_impl_record *wrong; /* its results were not those of this reference, which the caller has got */
 } fl_watched;
 
