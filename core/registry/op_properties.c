@@ -105,10 +105,23 @@ fl_status fl_check(const fl_op *op, const fl_call *call) {
 
 fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,
                              uint32_t n_inputs, size_t input_size) {
+  return fl_generate_sized_inputs(op, dtype, NULL, seed, number, inputs, n_inputs, input_size);
+}
+
+fl_status fl_generate_sized_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint64_t seed, uint64_t number,
+                                   fl_input *inputs, uint32_t n_inputs, size_t input_size) {
   if (!op)
     return fl_error(FL_ENOENT, "fl_generate_inputs: the op is NULL");
   fl_status status = fl_registry_open(op);
-  return status ? status : fl_schema_generate_inputs(op->schema, dtype, seed, number, inputs, n_inputs, input_size);
+  return status ? status
+                : fl_schema_generate_inputs(op->schema, dtype, sizes, seed, number, inputs, n_inputs, input_size);
+}
+
+fl_status fl_free_dimension(const fl_op *op, uint32_t index, fl_dimension *dimension) {
+  if (!op)
+    return fl_error(FL_ENOENT, "fl_free_dimension: the op is NULL");
+  fl_status status = fl_registry_open(op);
+  return status ? status : fl_schema_free_dimension(op->schema, index, dimension);
 }
 
 fl_status fl_generate_bench_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint32_t number,
