@@ -1,9 +1,11 @@
 /* Work in a child process: see trial.h. */
 #include "cli/trial.h"
 
+#include "cli/cli.h"
 #include "cli/ending.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -19,7 +21,14 @@
 
 /* Signs of life come so often at most, in milliseconds; what a child may write to one file; what memory that nobody has
  * set holds there, inverted; of the stack for the handler. */
-enum { BEAT_MS = 20, FILE_MOST = 1 << 30, PERTURB = 0x04, STACK_BYTES = 1 << 16, STACK_NEAR = 1 << 20 };
+enum {
+  BEAT_MS = 20,
+  FILE_MOST = 1 << 30,
+  PERTURB = 0x04,
+  STACK_BYTES = 1 << 16,
+  STACK_NEAR = 1 << 20,
+  FIRST_DESCRIPTOR = 10
+};
 
 /* What the child says of itself, in shared memory. */
 typedef struct trial_note {
@@ -37,6 +46,7 @@ typedef struct trial {
 /* Of the child that this process is. */
 static trial_note *note;
 static int channel = -1;
+static int commands[2] = {-1, -1}; /* the command's own standard streams */
 static trial_locate locate;
 
 const char *trial_end_name(trial_end end) {
@@ -86,10 +96,19 @@ void trial_doing(const char *where, const char *what) {
   trial_beat();
 }
 
-void trial_print(void) {
+void trial_show(void) {
   fflush(stdout);
-  if (channel >= 0)
-    dup2(channel, STDOUT_FILENO);
+  if (channel >= 0 && commands[0] >= 0)
+    dup2(commands[0], STDOUT_FILENO);
+}
+
+/* The command's messages, and the host's, are not to be kept with what kernels print. */
+static void open_messages(void) {
+  FILE *file = commands[1] < 0 ? NULL : fdopen(commands[1], "w");
+  if (!file)
+    return;
+  setvbuf(file, NULL, _IOLBF, BUFSIZ);
+  cli_set_messages(file);
 }
 
 void trial_set_locate(trial_locate function) {
@@ -136,6 +155,7 @@ static int be_child(void *user, int end) {
   channel = end;
   note = t->note;
   cli_ending_is_watched();
+  open_messages();
   watch_faults();
   mallopt(M_PERTURB, PERTURB);
   t->work(t->context);
@@ -146,13 +166,23 @@ static int be_child(void *user, int end) {
 
 /* ------------------------------------------------------------------------------------------------------- the parent */
 
-/* What the child prints; its signs of life are bytes 0. */
+/* Its signs of life mean nothing more. */
 static void receive(void *user, const void *data, size_t length) {
-  const char *text = data, *end = text + length;
-  (void)user;
-  for (; text < end; text++)
-    if (*text)
-      putchar(*text);
+  (void)user, (void)data, (void)length;
+}
+
+/* The command's streams, for a child that has something to show; they are closed where they are closed here. */
+static void keep_streams(void) {
+  for (int i = 0; i < 2; i++)
+    commands[i] = fcntl(STDOUT_FILENO + i, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
+}
+
+static void release_streams(void) {
+  for (int i = 0; i < 2; i++) {
+    if (commands[i] >= 0)
+      close(commands[i]);
+    commands[i] = -1;
+  }
 }
 
 /* Bytes that this process has in memory. */
@@ -245,15 +275,18 @@ trial_outcome trial_run(const trial_limits *limits, void (*work)(void *context),
                                     .output_size = sizeof outcome.beginning};
   fl_child_result result = {.size = sizeof result};
   fflush(NULL);
+  keep_streams();
   if (fl_child_run(&options, &result)) {
     outcome = not_started(fl_error_message());
   } else {
     outcome.end = end_of(&result, t.note);
+    outcome.signal = (int)result.signal;
     outcome.printed = result.output;
     flatten(outcome.beginning);
     if (outcome.end)
       describe(&outcome, &result, t.note, limits);
   }
+  release_streams();
   trial_unshare(t.note, sizeof *t.note);
   return outcome;
 }

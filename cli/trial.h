@@ -1,7 +1,7 @@
 /*
- * Work in a child process (fl_child_run): what other people's code does there (crash, hang, exit, take all memory, print
- * without end) happens to the child alone, and the command says what it was. The child has the host as the parent has
- * it, so the parent may have called no kernel and used no device before: a driver does not survive a fork.
+ * Work in a child process (fl_child_run): what other people's code does there (crash, hang, exit, take all memory,
+ * print without end) happens to the child alone, and the command says what it was. The child has the host as the parent
+ * has it, so the parent may have called no kernel and used no device before: a driver does not survive a fork.
  */
 #ifndef FLHOST_CLI_TRIAL_H
 #define FLHOST_CLI_TRIAL_H
@@ -30,6 +30,7 @@ enum { TRIAL_WORDS = 640, TRIAL_PRINTED = 256 };
 /* How it ended. */
 typedef struct trial_outcome {
   trial_end end;
+  int signal;                    /* that ended it, or 0 */
   char words[TRIAL_WORDS];       /* "crashed in call 7 (SIGSEGV, x float32[7, 3])"; "" when done */
   uint64_t printed;              /* bytes that it wrote to its standard streams */
   char beginning[TRIAL_PRINTED]; /* the beginning of that, on one line */
@@ -49,10 +50,11 @@ trial_outcome trial_run(const trial_limits *limits, void (*work)(void *context),
 void trial_doing(const char *where, const char *what);
 void trial_beat(void);
 
-/* In the work: from here on its standard output is that of the command. */
-void trial_print(void);
+/* In the work: from here on its standard output is that of the command; until then it is kept apart. */
+void trial_show(void);
 
-/* In the work: what lies at the address of a memory fault, for the words. false: unknown. Called in a signal handler. */
+/* In the work: what lies at the address of a memory fault, for the words. false: unknown. Called in a signal handler.
+ */
 typedef bool (*trial_locate)(const void *address, char *words, size_t size);
 void trial_set_locate(trial_locate locate);
 

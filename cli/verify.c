@@ -89,17 +89,6 @@ static int parse_count(const char *option, const char *text, uint64_t least, uin
   return EXIT_OK;
 }
 
-static int parse_amount(const char *option, const char *text, double most, double *amount) {
-  char *end;
-  double value = strtod(text, &end);
-  if (end == text || *end || !(value >= 0 && value <= most)) {
-    cli_error("--%s: '%s' is not a number from 0 to %g", option, text, most);
-    return EXIT_USAGE;
-  }
-  *amount = value;
-  return EXIT_OK;
-}
-
 /* The words behind the options that are numbers. */
 typedef struct numbers {
   const char *seed, *seeds, *seconds, *timeout, *memory;
@@ -116,11 +105,11 @@ static int parse_numbers(const numbers *given, verify_request *asked) {
   if (!status && given->seeds)
     status = parse_count("seeds", given->seeds, 1, SEEDS_MOST, &asked->seeds);
   if (!status && given->seconds)
-    status = parse_amount("seconds", given->seconds, 3600, &asked->seconds);
+    status = cli_amount("seconds", given->seconds, 3600, &asked->seconds) ? EXIT_OK : EXIT_USAGE;
   if (!status && given->timeout)
-    status = parse_amount("timeout", given->timeout, 1e6, &asked->limits.seconds);
+    status = cli_amount("timeout", given->timeout, 1e6, &asked->limits.seconds) ? EXIT_OK : EXIT_USAGE;
   if (!status && given->memory)
-    status = parse_amount("memory", given->memory, 1e6, &gigabytes);
+    status = cli_amount("memory", given->memory, 1e6, &gigabytes) ? EXIT_OK : EXIT_USAGE;
   asked->limits.memory = (uint64_t)(gigabytes * 1e9);
   return status;
 }

@@ -1,6 +1,6 @@
 /*
- * One implementation, calls that it passed, in ways that take longer: tensors that end, or begin, where memory does; the
- * same call a thousand times; two threads with different data. Whatever a call leaves behind adds up meanwhile.
+ * One implementation, calls that it passed, in ways that take longer: tensors that end, or begin, where memory does;
+ * the same call a thousand times; two threads with different data. Whatever a call leaves behind adds up meanwhile.
  */
 #include "cli/verify_test.h"
 
@@ -30,7 +30,8 @@ static double now(void) {
   return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- edges */
+/* ------------------------------------------------------------------------------------------------------------- edges
+ */
 
 static const attempt *at_the_edge; /* the call that is made, for locate() */
 
@@ -51,7 +52,8 @@ static bool test_at_edge(session *s, const test_call *call, memory_edge edge) {
   if (!verify_create_attempt(&made, s->impl->at, call, edge))
     return false;
   char *number = attempt_number(&made), *described = attempt_describe(&made), *where = NULL;
-  if (number && described && asprintf(&where, "%s at the %s of memory", number, edge == EDGE_BEHIND ? "end" : "beginning") >= 0)
+  if (number && described &&
+      asprintf(&where, "%s at the %s of memory", number, edge == EDGE_BEHIND ? "end" : "beginning") >= 0)
     trial_doing(where, described);
   free(number);
   free(described);
@@ -90,7 +92,8 @@ static bool test_edges(session *s) {
   return true;
 }
 
-/* ----------------------------------------------------------------------------------------------------- again and again */
+/* ----------------------------------------------------------------------------------------------------- again and again
+ */
 
 /* What adds up, counted three times. */
 typedef struct growth {
@@ -150,7 +153,8 @@ static bool repeat(session *s) {
   return done;
 }
 
-/* --------------------------------------------------------------------------------------------- threads, different data */
+/* --------------------------------------------------------------------------------------------- threads, different data
+ */
 
 /* One of two threads. */
 typedef struct racer {
@@ -224,7 +228,8 @@ static const test_call *next_largest(const session *s, const test_call *before) 
   const test_call *found = NULL;
   for (uint32_t i = 0; i < s->n; i++) {
     const test_call *call = &s->calls[i];
-    bool smaller = !before || call->elements < before->elements || (call->elements == before->elements && call > before);
+    bool smaller =
+        !before || call->elements < before->elements || (call->elements == before->elements && call > before);
     if (s->passed[i] && call->elements <= PAIR_ELEMENTS && call->elements > 0 && smaller &&
         (!found || call->elements > found->elements))
       found = call;

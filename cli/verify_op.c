@@ -34,7 +34,7 @@ typedef struct session {
   verify_impl reference; /* info NULL: there is none */
   verify_impl *impls;
   uint32_t n_impls;
-  verify_plan *plans;           /* by element type */
+  verify_plan *plans; /* by element type */
   uint32_t n_plans;
   size_t first_row; /* of the op: a row for each impl, for each element type */
   verify_rows *rows;
@@ -393,7 +393,8 @@ static void session_free(session *s) {
 
 bool verify_op(fl_host *host, const verify_request *asked, const fl_snapshot *snapshot, uint32_t index,
                verify_rows *rows) {
-  session s = {.host = host, .asked = asked, .op = fl_find_op(host, fl_snapshot_op_name(snapshot, index)), .rows = rows};
+  session s = {
+      .host = host, .asked = asked, .op = fl_find_op(host, fl_snapshot_op_name(snapshot, index)), .rows = rows};
   if (!s.op)
     return true; /* withdrawn meanwhile */
   find_impls(&s, snapshot, index);

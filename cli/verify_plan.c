@@ -9,8 +9,8 @@
  * one. With these an op takes about a second. */
 enum { CALLS = 48, NUMBERS = 1000, ELEMENTS = 8000000, ELEMENTS_OF_ONE = 2000000 };
 /* Beyond the cases, of each dimension: RESIDUES small sizes in a row, so that each remainder that a vector's width can
- * leave is there; a size beyond each of `beyond`. What is added up grows with a size, so the tolerance does beyond USUAL.
- * Then the sizes that the op is timed with. What one call may take. */
+ * leave is there; a size beyond each of `beyond`. What is added up grows with a size, so the tolerance does beyond
+ * USUAL. Then the sizes that the op is timed with. What one call may take. */
 enum { RESIDUES = 16, SMALLEST_MOST = 40, TRIES = 6, DIMENSIONS = 8, SPREAD = 500, TIMED = 3, USUAL = 64 };
 enum { SMALL_ELEMENTS = 40000, LARGE_ELEMENTS = 600000, SMALL_OPERATIONS = 400000, LARGE_OPERATIONS = 20000000 };
 static const int64_t beyond[] = {2048, 8192};
@@ -96,7 +96,8 @@ static bool ask_reference(verify_plan *plan, const verify_impl *reference, const
   return !outcome.end || plan->trouble;
 }
 
-/* ------------------------------------------------------------------------------------------------------ the op's cases */
+/* ------------------------------------------------------------------------------------------------------ the op's cases
+ */
 
 /* false: out of memory. */
 static bool add_cases(verify_plan *plan, const verify_impl *reference, const verify_request *asked, call_source from) {
@@ -140,7 +141,8 @@ static bool add_cases(verify_plan *plan, const verify_impl *reference, const ver
   return plan->n || plan->trouble;
 }
 
-/* ---------------------------------------------------------------------------------------------------- beyond the cases */
+/* ---------------------------------------------------------------------------------------------------- beyond the cases
+ */
 
 static uint64_t next_random(uint64_t *state) {
   uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
@@ -158,9 +160,8 @@ static bool add_sized(verify_plan *plan, call_source from, const fl_dimension *d
   for (int i = 0; i < TRIES; i++) {
     test_call call;
     from.number = next_random(random) % NUMBERS;
-    call_outcome outcome =
-        test_call_create(&call, plan->op, &from, small ? SMALL_ELEMENTS : LARGE_ELEMENTS,
-                         small ? SMALL_OPERATIONS : LARGE_OPERATIONS);
+    call_outcome outcome = test_call_create(&call, plan->op, &from, small ? SMALL_ELEMENTS : LARGE_ELEMENTS,
+                                            small ? SMALL_OPERATIONS : LARGE_OPERATIONS);
     if (outcome != CALL_IMPOSSIBLE)
       return outcome == CALL_MADE && add_call(plan, &call);
   }

@@ -28,7 +28,8 @@ int verify_check_save(const char *directory) {
   return EXIT_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------- does it fail */
+/* ------------------------------------------------------------------------------------------------------- does it fail
+ */
 
 typedef struct search {
   const verify_impl *impl, *reference;
@@ -73,7 +74,8 @@ static bool fails(search *s, const call_source *source, verify_plan *plan) {
   return failed;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- smaller */
+/* ----------------------------------------------------------------------------------------------------------- smaller
+ */
 
 /* The sizes that are chosen so far, with those of one dimension put in. */
 static bool join_sizes(char *text, size_t size, char chosen[DIMENSIONS][64], uint32_t n) {
@@ -129,7 +131,8 @@ static void find_smallest(search *s, call_source *source, verify_plan *best) {
     shrink(s, &dimension, chosen, d, source, best);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the file */
+/* ------------------------------------------------------------------------------------------------------------ the file
+ */
 
 /* What the reference gave, as values of the op. */
 static bool save(const search *s, const test_call *call, const char *path, const char *note) {
@@ -152,8 +155,7 @@ static bool save(const search *s, const test_call *call, const char *path, const
     expected[i] = fl_tensor(&tensors[i]);
   }
   snprintf(source, sizeof source, "flhost %s %s", fl_version(), s->reference->info->impl_id);
-  const fl_saved_call about = {
-      .size = sizeof about, .expected = expected, .source = source, .note = note};
+  const fl_saved_call about = {.size = sizeof about, .expected = expected, .source = source, .note = note};
   const fl_call made_call = {.size = sizeof made_call, .count = call->n_values, .values = made.values};
   saved = !fl_save_call(path, s->op, &made_call, &about);
   if (!saved)

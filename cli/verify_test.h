@@ -36,15 +36,16 @@ bool verify_create_attempt(attempt *made, place at, const test_call *call, memor
 /* Puts the problem, if there is one, into the row, with the call's words. false: out of memory. */
 bool verify_conclude(verify_test *t, const attempt *made);
 
-/* ------------------------------------------------------------------------------------------------------ what is tested */
+/* ------------------------------------------------------------------------------------------------------ what is tested
+ */
 
 /* Tests one implementation with one call, whose expected results are known. *passed: it took the call, and all was
  * well. false: out of memory. */
 bool verify_with_call(const verify_impl *impl, const test_call *call, const process_state *state, verify_row *row,
                       bool *passed);
 
-/* Tests it with those calls that passed (`passed`, by call), in ways that take longer: at the edges of memory, again and
- * again, by threads with different data. false: out of memory. */
+/* Tests it with those calls that passed (`passed`, by call), in ways that take longer: at the edges of memory, again
+ * and again, by threads with different data. false: out of memory. */
 bool verify_more(const verify_impl *impl, const test_call *calls, const bool *passed, uint32_t n, double seconds,
                  verify_row *row);
 

@@ -4,7 +4,9 @@
  */
 #include "tests/scenario.h"
 
+#include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -147,12 +149,117 @@ START_TEST(one_that_behaves_passes) {
 }
 END_TEST
 
+/* ------------------------------------------------------------------------------------------------------- run and bench
+ */
+
+/* The golden form of a call, written by a run without expected results. */
+static const char *file_of_call(const char *directory) {
+  static const char header[] = "{\"__metadata__\":{\"op\":\"misbehaving\"},\"x\":{\"dtype\":\"F32\",\"shape\":[1,2],"
+                               "\"data_offsets\":[0,8]}}";
+  const uint64_t length = sizeof header - 1;
+  const float x[2] = {1, -2};
+  mkdir(scratch("%s", directory), 0755);
+  for (int i = 0; i < 2; i++) {
+    FILE *file = fopen(scratch("%s/%d.safetensors", directory, i), "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(&length, sizeof length, 1, file), 1);
+    ck_assert_uint_eq(fwrite(header, length, 1, file), 1);
+    ck_assert_uint_eq(fwrite(x, sizeof x, 1, file), 1);
+    ck_assert_int_eq(fclose(file), 0);
+  }
+  return scratch("%s", directory);
+}
+
+static const struct {
+  const char *name, *words;
+} ends[] = {{"misbehaving_crashes", "crashed in "},
+            {"misbehaving_exits", "exited in "},
+            {"misbehaving_ends_thread", "exited in "},
+            {"misbehaving_hangs", "hung in "}};
+enum { N_ENDS = sizeof ends / sizeof ends[0] };
+
+START_TEST(run_says_which_file_did_not_come_back_and_goes_on_with_the_next) {
+  use(ends[_i].name);
+  setting("VLLM_FL_PER_OP=misbehaving=impl:vendor.wrong");
+  outcome run = FLHOST("run", "--json", "--timeout", "3", file_of_call("calls"));
+  assert_status(run, 2);
+  json_t *files = parse_json(run.out, JSON_ARRAY);
+  ck_assert_uint_eq(json_array_size(files), 2);
+  for (size_t i = 0; i < 2; i++) {
+    ck_assert_str_eq(text_at(json_array_get(files, i), "status"), "error");
+    assert_contains(text_at(json_array_get(files, i), "problem"), ends[_i].words);
+  }
+  assert_contains(run.err, "0.safetensors: ");
+  assert_contains(run.err, "1.safetensors: ");
+  setting("VLLM_FL_PER_OP=misbehaving=impl:vendor.other");
+  assert_quiet(FLHOST("run", scratch("calls")));
+  assert_quiet(FLHOST("run", "--explain", scratch("calls")));
+}
+END_TEST
+
+START_TEST(bench_says_which_implementation_did_not_come_back_and_times_the_others) {
+  use(ends[_i].name);
+  outcome run = FLHOST("bench", "--json", "--seconds", "0.01", "--timeout", "3", "--dims", "d: 64", "misbehaving");
+  assert_status(run, 1);
+  ck_assert_str_eq(run.err, "");
+  json_t *rows = json_object_get(parse_json(run.out, JSON_OBJECT), "timings");
+  const json_t *wrong = entry_of(rows, "impl_id", "vendor.wrong"), *other = entry_of(rows, "impl_id", "vendor.other");
+  assert_contains(text_at(wrong, "reason"), ends[_i].words);
+  assert_contains(text_at(wrong, "reason"), "x[");
+  ck_assert_double_gt(json_real_value(json_object_get(other, "us")), 0);
+}
+END_TEST
+
+START_TEST(a_failing_call_is_saved_small_and_run_repeats_it) {
+  static const struct {
+    const char *name, *repeated;
+    int status;
+  } saved[] = {{"misbehaving_wrong_long_rows", "differ", 1}, {"misbehaving_crashes_later", "crashed in ", 2}};
+  use(saved[_i].name);
+  outcome run = FLHOST("verify", "--json", "--save", scratch("saved"));
+  assert_status(run, 1);
+  ck_assert_str_eq(run.err, "");
+  const json_t *wrong = entry_of(json_object_get(parse_json(run.out, JSON_OBJECT), "tests"), "impl_id", "vendor.wrong");
+  const char *file = text_at(wrong, "saved");
+  struct stat status;
+  ck_assert_int_eq(stat(file, &status), 0);
+  ck_assert_int_lt(status.st_size, _i ? 2000 : 110000); /* one row, the shortest that fails */
+  setting("VLLM_FL_PER_OP=misbehaving=impl:vendor.wrong");
+  run = FLHOST("run", file);
+  assert_status(run, saved[_i].status);
+  assert_contains(run.err, saved[_i].repeated);
+  setting("VLLM_FL_PER_OP=misbehaving=impl:vendor.other");
+  assert_quiet(FLHOST("run", file));
+}
+END_TEST
+
+START_TEST(in_this_process_a_crash_is_that_of_the_command) {
+  use("misbehaving_crashes");
+  int status = FLHOST("verify", "--in-process").status;
+  ck_assert_msg(status != 0 && (is_watched() || status == 128 + SIGSEGV), "exit status %d", status);
+}
+END_TEST
+
+START_TEST(in_this_process_an_exit_is_no_success) {
+  use("misbehaving_exits");
+  outcome run = FLHOST("verify", "--in-process");
+  assert_status(run, 2);
+  assert_contains(run.err, "ended from within");
+  assert_contains(run.err, "it happened while call 0: x float32[");
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, end_scenario);
   tcase_add_loop_test(tests, a_plugin_that_ends_the_process_does_not_make_a_command_succeed, 0, N_ENDING);
   tcase_add_loop_test(tests, an_implementation_that_misbehaves_gets_its_verdict_and_the_others_have_theirs, 0,
                       N_MISBEHAVING);
   tcase_add_test(tests, one_that_behaves_passes);
+  tcase_add_loop_test(tests, run_says_which_file_did_not_come_back_and_goes_on_with_the_next, 0, N_ENDS);
+  tcase_add_loop_test(tests, bench_says_which_implementation_did_not_come_back_and_times_the_others, 0, N_ENDS);
+  tcase_add_loop_test(tests, a_failing_call_is_saved_small_and_run_repeats_it, 0, 2);
+  tcase_add_test(tests, in_this_process_a_crash_is_that_of_the_command);
+  tcase_add_test(tests, in_this_process_an_exit_is_no_success);
 }
 
 int main(void) {
