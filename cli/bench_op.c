@@ -21,7 +21,7 @@ enum { ROUNDS = 1000, SAMPLE_NS = 1000000, SLOWEST = 10 };
 typedef struct subject {
   fl_host *host;
   int32_t number;
-  struct shared *shared; /* of the session */
+  struct shared *shared;    /* of the session */
   const fl_impl_info *info; /* NULL: memcpy */
   fl_policy *policy;        /* this implementation and no other */
   const timed_call *call;
@@ -461,7 +461,7 @@ static int time_op(session *s) {
       status = timed_call_plan(&call, s->host, s->asked->device, s->op, dtype, s->asked->sizes, number);
     }
     if (status) {
-        return status == FL_ENOENT ? EXIT_OK : cli_fail(status);
+      return status == FL_ENOENT ? EXIT_OK : cli_fail(status);
     }
     n = s->asked->small ? 1 : call.n_calls;
     if (!s->asked->large || number + 1 == n) {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 const cli_command cli_commands[] = {
-    {"run", command_run, "call operators on safetensors files and compare with the results in them"},
+    {"run", command_run, "call operators on safetensors files and compare the results"},
     {"verify", command_verify, "test implementations against the reference on generated calls"},
     {"bench", command_bench, "time implementations beside the reference and memcpy"},
     {"explain", command_explain, "why an operator resolves as it does"},

@@ -50,10 +50,11 @@ static void report_none(fl_host *host) {
 int command_plugins(int argc, char **argv) {
   bool json = false;
   const cli_option options[] = {CLI_JSON(&json), {NULL, NULL, NULL, NULL, NULL}};
-  const cli_syntax syntax = {"", 0, 0,
-                             "Loads and lists every plugin that was found: loaded, unavailable (its implementations\n"
-                             "cannot run here), skipped or failed, with the reason.",
-                             options};
+  const cli_syntax syntax = {
+      "", 0, 0,
+      "Loads and lists every plugin that was found: loaded, unavailable (its implementations cannot run here), "
+      "skipped or failed, with the reason.",
+      options};
   int exit_status;
   fl_plugins *plugins;
   if (cli_parse(&syntax, argc, argv, &exit_status) < 0)

@@ -138,23 +138,20 @@ int command_verify(int argc, char **argv) {
       {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {
       "[OP…]", 0, -1,
-      "Tests each available implementation (of all operators, or of those named) against the operator's reference\n"
-      "implementation, on calls that are generated from the operator's schema: sizes from nothing to thousands of\n"
-      "tokens, strided tensors, results in place and not, optional arguments there and not, zeros, infinities, NaN "
-      "and\n"
-      "the like; sizes beyond the operator's cases, in each dimension, and those of models. Results must agree within\n"
-      "the operator's tolerance. It also looks whether the implementation keeps its contract: writes its results and\n"
-      "nothing else, reads nothing beyond its tensors, leaves arguments and the process as they were, gives the same\n"
-      "bits again, the thousandth time too, and, if it is declared deterministic, from several threads at once; the\n"
-      "right ones beside a thread with other data; and takes what its supports_args says it takes.\n"
-      "Each implementation is called in a process of its own: one that crashes, hangs, exits or takes all memory has\n"
-      "that for its verdict, and the others have theirs.\n"
-      "One for another device than the processor is tested on the first of these, or on that of --device, which "
-      "leaves\n"
-      "out what is not for it; the reference computes on the processor.\n"
+      "Tests each available implementation (of all operators, or of those named) against the operator's "
+      "reference implementation, on calls that are generated from the operator's schema: sizes from nothing to "
+      "thousands of tokens, strided tensors, results in place and not, optional arguments there and not, zeros, "
+      "infinities, NaN and the like; sizes beyond the operator's cases, in each dimension, and those of models. "
+      "Results must agree within the operator's tolerance. It also looks whether the implementation keeps its "
+      "contract: writes its results and nothing else, reads nothing beyond its tensors, leaves arguments and the "
+      "process as they were, gives the same bits again, the thousandth time too, and, if it is declared "
+      "deterministic, from several threads at once; right ones beside a thread with other data; and takes what its "
+      "supports_args says it takes. Each implementation is called in a process of its own: one that crashes, hangs, "
+      "exits or takes all memory has that for its verdict, and the others have theirs. One for another device than "
+      "the processor is tested on the first of these, or on that of --device, which leaves out what is not for it; "
+      "the reference computes on the processor.\n"
       "Exit status 0: all well. 1: a difference, a broken contract, or no answer. 2: bad usage or settings. 3: "
-      "nothing\n"
-      "to verify.",
+      "nothing to verify.",
       options};
   int status, first = cli_parse(&syntax, argc, argv, &status);
   if (first < 0)

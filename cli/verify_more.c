@@ -64,7 +64,7 @@ static bool test_at_edge(session *s, const test_call *call, memory_edge edge) {
   trial_set_locate(NULL);
   at_the_edge = NULL;
   if (made.status)
-    verify_fail(&t, "with tensors at the edge of memory it returned %s: %s", fl_status_name(made.status),
+    verify_fail(&t, "with tensors at the edge of memory it returned %s: %.400s", fl_status_name(made.status),
                 verify_words(&made));
   else if (verify_stays_inside(&t, &made))
     verify_is_right(&t, &made);
@@ -142,7 +142,7 @@ static bool repeat(session *s) {
   for (uint32_t i = 1; i <= REPEATS_MOST && (i <= REPEATS_LEAST || now() < end) && !t.problem; i++) {
     attempt_run(&made, s->impl->policy);
     if (made.status)
-      verify_fail(&t, "called %u times, it returned %s: %s", i, fl_status_name(made.status), verify_words(&made));
+      verify_fail(&t, "called %u times, it returned %s: %.400s", i, fl_status_name(made.status), verify_words(&made));
     else if (!verify_has_bits(&t, &first, &made, "called again and again with the same arguments, it gave other bits"))
       break;
     look_for_growth(&t, list, sizeof list / sizeof *list, i);
@@ -175,7 +175,7 @@ static void *race(void *self) {
   for (int i = 0; (i < PAIR_ROUNDS || now() < r->end) && !atomic_load(r->over); i++) {
     attempt_run(&r->made, r->test.impl->policy);
     if (r->made.status)
-      verify_fail(&r->test, "returned %s: %s", fl_status_name(r->made.status), verify_words(&r->made));
+      verify_fail(&r->test, "returned %s: %.400s", fl_status_name(r->made.status), verify_words(&r->made));
     else if (verify_stays_inside(&r->test, &r->made))
       verify_is_right(&r->test, &r->made);
     if (r->test.problem || r->test.no_memory)

@@ -217,8 +217,8 @@ static bool check_status(verify_test *t, const attempt *made, bool *judge) {
   if (made->status == call->kept->status)
     return true;
   if (made->status == FL_OK)
-    return verify_fail(t, "returned FL_OK, but the reference refuses the call: %s", call->kept->message);
-  return verify_fail(t, "returned %s: %s", fl_status_name(made->status), verify_words(made));
+    return verify_fail(t, "returned FL_OK, but the reference refuses the call: %.400s", call->kept->message);
+  return verify_fail(t, "returned %s: %.400s", fl_status_name(made->status), verify_words(made));
 }
 
 /* ------------------------------------------------------------------------------------------------------------- threads
@@ -237,7 +237,7 @@ static bool run_once(worker *w) {
   verify_test *t = &w->test;
   attempt_run(&w->attempt, t->impl->policy);
   if (w->attempt.status)
-    return verify_fail(t, "returned %s: %s", fl_status_name(w->attempt.status), verify_words(&w->attempt));
+    return verify_fail(t, "returned %s: %.400s", fl_status_name(w->attempt.status), verify_words(&w->attempt));
   if (!verify_stays_inside(t, &w->attempt))
     return false;
   if (t->impl->info->flags & FL_IMPL_DETERMINISTIC)
@@ -330,10 +330,10 @@ static bool run_test(verify_test *t, attempt *made) {
     return false;
   }
   attempt_run(&again, t->impl->policy);
-  same =
-      again.status
-          ? verify_fail(t, "returned %s when called once more: %s", fl_status_name(again.status), verify_words(&again))
-          : verify_has_bits(t, made, &again, "called twice with the same arguments, it gave different bits");
+  same = again.status
+             ? verify_fail(t, "returned %s when called once more: %.400s", fl_status_name(again.status),
+                           verify_words(&again))
+             : verify_has_bits(t, made, &again, "called twice with the same arguments, it gave different bits");
   attempt_free(&again);
   return same && (!wants_threads(made) || agrees_in_threads(t, made));
 }

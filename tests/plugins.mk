@@ -4,14 +4,16 @@ TP := $(BUILD)/tests/plugins
 TP_BUILD = $(CC) $(BASE) -Itests/plugins $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 TP_BUILD_PLAIN = $(CC) $(filter-out $(SANITIZE),$(BASE)) -Itests/plugins -O1 -o $@ $< -shared -Wl,-z,now,-Bsymbolic -pthread
 
+# Platforms that are active under names that cannot be: platform_unnamable_N.so.
+UNNAMABLE := $(patsubst %,platform_unnamable_%,0 1 2 3 4 5)
 TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt good_anonymous no_entry wrong_abi error entries needs_good no_note changes \
   failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
-  absent_middle two_vendors platform_a platform_b platform_asleep named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown layer_own layer_listed asked_crashes asked_hangs asked_counts cxx device zephyr) $(TP)/lib/libfake_driver.so
+  absent_middle two_vendors platform_a platform_b platform_asleep $(UNNAMABLE) named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown layer_own layer_listed asked_crashes asked_hangs asked_counts cxx device zephyr) $(TP)/lib/libfake_driver.so
 
 # FL_PLUGIN_OPS: what each lists and what it registers.
 LISTED_PLUGINS := $(patsubst %,$(TP)/listed/%.so,lazy_a lazy_better lazy_builtin lazy_slow lazy_slow_start lazy_other lazy_layer lazy_missing \
   lazy_fails lazy_again lazy_empty lazy_gap lazy_twice lazy_odd lazy_huge lazy_platform lazy_platform_unsaid lazy_platform_other \
-  lazy_signs_none lazy_signs_unnamed lazy_signs_twice)
+  lazy_signs_none lazy_signs_unnamed lazy_signs_twice lazy_poor)
 lazy_a_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"'
 lazy_better_IS := -DOPS='" lazy_a , lazy_c "' -DREGISTERS='"lazy_a","lazy_c"' -DPRIORITY=120
 lazy_builtin_IS := -DOPS='"relu2"' -DREGISTERS='"relu2"'
@@ -21,6 +23,7 @@ lazy_other_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a","lazy_b"'
 lazy_layer_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DLAYER='"AcmeAttention"'
 lazy_missing_IS := -DOPS='"lazy_a,lazy_b"' -DREGISTERS='"lazy_a"'
 lazy_fails_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DFAILS
+lazy_poor_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPOOR
 lazy_again_IS := -DOPS='"lazy_again_a,lazy_again_b"' -DREGISTERS='"lazy_again_a","lazy_again_b"'
 lazy_empty_IS := -DOPS='""' -DREGISTERS='"lazy_a"'
 lazy_gap_IS := -DOPS='"lazy_a,,lazy_b"' -DREGISTERS='"lazy_a"'
@@ -114,6 +117,15 @@ $(TP)/isa_unknown.so: tests/plugins/isa.c
 $(TP)/platform_a.so: tests/plugins/platform.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"platform_a"' -DACTIVE=1
+platform_unnamable_0_IS := "../evil"
+platform_unnamable_1_IS := ".evil"
+platform_unnamable_2_IS := "a/b"
+platform_unnamable_3_IS := "auto"
+platform_unnamable_4_IS := "e v i l"
+platform_unnamable_5_IS := "evil\n\033[31m"
+$(UNNAMABLE:%=$(TP)/%.so): $(TP)/%.so: tests/plugins/platform.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"$*"' -DPLATFORM='$($*_IS)' -DACTIVE=1
 $(TP)/platform_b.so: tests/plugins/platform.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"platform_b"' -DACTIVE=1
@@ -177,8 +189,8 @@ $(TP)/cxx.so: tests/plugins/cxx.cc
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
-$(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(patsubst %,$(BUILD)/tests/test_%,note loader registration discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_misbehaving: | $(MISBEHAVING_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS) $(PLANTED_BUILDS)
-$(patsubst %,$(BUILD)/tests/test_%,lazy note cli discovery): | $(LISTED_PLUGINS)
+$(patsubst %,$(BUILD)/tests/test_%,lazy lazy_platforms lazy_refusals lazy_calls note cli discovery): | $(LISTED_PLUGINS)
 $(BUILD)/tests/test_op_files: | $(PLUGINS)

@@ -10,8 +10,8 @@ $(BUILD)/tests/stress: tests/stress.c $(STATIC) | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(STATIC) $(LINK) $(CORE_LIBS)
 
-# It makes allocations fail.
-$(BUILD)/tests/test_arena: private LINK += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+# They make allocations fail.
+$(BUILD)/tests/test_arena $(BUILD)/tests/test_registration: private LINK += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 $(BUILD)/tests/test_bad_calls: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cpu_plugin $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_ops_*.c)): | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_cli_help $(BUILD)/tests/test_doctor: | $(COMMAND) $(CPU_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so
@@ -25,3 +25,5 @@ $(BUILD)/tests/test_setting_pages: | $(BUILD)/setting-pages
 -include tests/drivers/ascend/stand_in.mk
 include tests/drivers/gpu/drivers.mk
 $(BUILD)/tests/test_secure: | $(ASCEND_PLUGIN) $(ASCEND_STAND_IN_LIBRARIES) $(STANDINS) $(GPU_TEST_PLUGINS)
+include tests/fuzz/fuzz.mk
+include tests/faults/faults.mk
