@@ -54,6 +54,7 @@ static fl_status check_name(const char *name) {
 
 /* One attempt to load. */
 typedef struct loading {
+  fl_loader *loader;
   fl_host *host;
   fl_log *log;
   const char *path, *symbol;
@@ -289,6 +290,8 @@ static fl_status refused(const loading *l, fl_stage *stage, fl_status status) {
 static void report_change(void *user, const char *what, bool restored) {
   const loading *l = user;
   const char *name = l->record->name;
+  if (l->host->watch)
+    l->host->watch->changed(l->host->watch->user, what);
   if (restored)
     fl_log_line(l->log, FL_LOG_WARNING, "plugin %s changed %s while loading; restored", name, what);
   else
@@ -367,15 +370,18 @@ static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
   fl_process_state before;
   void *handle = NULL;
   fl_process_state_read(&before);
+  fl_in_hand in_hand = fl_loading_enter(l->host, l->record->name, "its initialisers");
   fl_status status = check_links_nothing(l);
   if (!status)
     status = open_file(l, &handle);
   if (!status)
     status = find_entry(l, handle);
   if (!status) {
+    fl_loading_enter(l->host, l->record->name, l->symbol);
     fl_error_clear();
     *entered = l->entry(fl_stage_table(stage));
   }
+  fl_loading_leave(l->host, &in_hand);
   fl_kept_error why; /* reporting may run the engine's log callback, which may fail calls of its own */
   fl_error_keep(&why);
   fl_process_state_compare(&before, report_change, l);
@@ -417,6 +423,20 @@ static void explain_inactive(const loading *l, fl_text *remark) {
   *remark = inactive;
 }
 
+/* Not what it was when it was judged: whoever replaces it meanwhile is told by the next who looks. */
+static fl_status try_elsewhere(const loading *l) {
+  fl_suspect suspect = {.file = l->path,
+                        .symbol = strcmp(l->symbol, "register_builtins") != 0 ? l->symbol : NULL,
+                        .name = l->record->name,
+                        .info = l->info};
+  char why[FL_JUDGE_WORDS];
+  if (stat(l->path, &suspect.status))
+    return fl_error(FL_EPLUGIN, "cannot be opened: %s", strerror(errno));
+  if (fl_judge_allows(&l->loader->judge, l->host, &suspect, why))
+    return FL_OK;
+  return fl_error(FL_EPLUGIN, "%s", why);
+}
+
 static fl_status open_and_register(loading *l, fl_committed *committed) {
   fl_status entered = FL_OK;
   fl_stage *stage = fl_stage_begin(l->host, l->record->name, l->record->build_id, l->info->note.flags);
@@ -441,14 +461,17 @@ static fl_status open_and_register(loading *l, fl_committed *committed) {
 /* The reason of a plugin that loaded is what was said of its rows or its platform. */
 fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_info *info, fl_plugin_record *record) {
   double start = fl_monotonic_seconds();
-  loading l = {.host = loader->host,
+  loading l = {.loader = loader,
+               .host = loader->host,
                .log = loader->log,
                .path = record->file,
                .record = record,
                .info = info,
                .symbol = symbol ? symbol : "register_builtins"};
   fl_committed committed = {0};
-  fl_status status = open_and_register(&l, &committed);
+  fl_status status = try_elsewhere(&l);
+  if (!status)
+    status = open_and_register(&l, &committed);
   record->status = FL_PLUGIN_LOADED;
   if (!status)
     record->reason = fl_arena_text(&record->owned, &committed.remark);
@@ -461,5 +484,9 @@ void fl_loader_begin(fl_loader *loader, fl_host *host, fl_log *log) {
 }
 
 void fl_loader_end(fl_loader *loader) {
+  fl_kept_error why;
+  fl_error_keep(&why);
+  fl_judge_end(&loader->judge, loader->log);
+  fl_error_restore(&why);
   fl_trust_free(&loader->trust);
 }

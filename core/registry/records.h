@@ -150,6 +150,19 @@ typedef struct fl_host_hooks {
   void (*log)(const fl_logger *logger, int level, const char *message);
 } fl_host_hooks;
 
+/* Who follows the loading of plugins step by step. */
+typedef struct fl_load_watch {
+  void (*enters)(void *user, const char *phase);
+  void (*changed)(void *user, const char *what);
+  void *user;
+} fl_load_watch;
+
+/* The plugin that is being loaded. */
+typedef struct fl_in_hand {
+  char plugin[FL_NAME_MAX + 1];
+  const char *phase; /* "its initialisers"; NULL: none is */
+} fl_in_hand;
+
 struct fl_host {
   const fl_host_hooks *hooks;              /* set at creation */
   _Atomic(fl_name_table *) names;          /* ops that are ready: parsed, and no deferred plugin lists them */
@@ -200,6 +213,9 @@ struct fl_host {
   uint32_t n_plugins;
   _Atomic uint32_t n_deferred; /* of `plugins` */
   pthread_mutex_t loading;     /* recursive; fl_loading_begin */
+  fl_in_hand in_hand;
+  bool told_untried;          /* that plugins are not tried in another process; guarded by `loading` */
+  const fl_load_watch *watch; /* NULL: nobody; guarded by `loading` */
 
   /* host/hosts.c's, and under its lock. */
   fl_host *next;    /* of the process's hosts */
