@@ -161,7 +161,7 @@ $(TP)/cxx.so: tests/plugins/cxx.cc
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
-$(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(patsubst %,$(BUILD)/tests/test_%,note loader registration discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS) $(PLANTED_BUILDS)
-$(patsubst %,$(BUILD)/tests/test_%,lazy note cli discovery): | $(LISTED_PLUGINS)
+$(patsubst %,$(BUILD)/tests/test_%,lazy lazy_platforms lazy_refusals lazy_calls note cli discovery): | $(LISTED_PLUGINS)
 $(BUILD)/tests/test_op_files: | $(PLUGINS)

@@ -12,8 +12,8 @@ $(BUILD)/tests/stress: tests/stress.c $(STATIC) | $(BUILD)/ops.stamp
 
 # What loads plugins has the command try them first.
 $(TESTS): | $(COMMAND)
-# It makes allocations fail.
-$(BUILD)/tests/test_arena: private LINK += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+# They make allocations fail.
+$(BUILD)/tests/test_arena $(BUILD)/tests/test_registration: private LINK += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 $(BUILD)/tests/test_bad_calls: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cpu_plugin $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_ops_*.c)): | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_cli_help $(BUILD)/tests/test_doctor: | $(COMMAND) $(CPU_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so

@@ -26,7 +26,8 @@ enum {
 typedef struct fl_thread {
   _Atomic uint64_t state;         /* FL_THREAD_*, and, in a call, the period in which the outermost began */
   const struct fl_target *target; /* of the outermost call, */
-  fl_call *call;                  /* and that call; for when it fails */
+  fl_call *call;                  /* that call, and the caller's values: for when it fails */
+  fl_value *values;
   char *message;                  /* fl_error_buffer() */
   const char *reason;             /* of a supports_args that said no; nobody reads it */
   fl_scope *scope;                /* innermost scope; NULL */
