@@ -2,40 +2,12 @@
 #include "cli/cli.h"
 #include "cli/table.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <flhost/testing.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-/* ------------------------------------------------------------------------------------- processes that plugins leave */
-
-/* Processes whose parents ended become ours. */
-static void adopt(void) {
-  prctl(PR_SET_CHILD_SUBREAPER, 1UL);
-}
-
-static void kill_adopted(void) {
-  char path[64];
-  int pid;
-  snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-  for (int round = 0; round < 100; round++) { /* one that is killed may leave others */
-    FILE *children = fopen(path, "re");
-    while (children && fscanf(children, "%d", &pid) == 1)
-      kill(pid, SIGKILL);
-    if (children)
-      fclose(children);
-    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
-      continue;
-    if (pid < 0 && errno == ECHILD)
-      return;
-    usleep(1000);
-  }
-}
 
 /* ------------------------------------------------------------------------------------------------------ the channel */
 
@@ -62,7 +34,6 @@ static int answer(int n, char **files) {
     fl_probed probed = {.size = sizeof probed};
     say("try %d\n", i);
     fl_status status = fl_probe_plugin(files[i], follow, NULL, &probed);
-    kill_adopted();
     if (status)
       return EXIT_USAGE;
     if (*probed.changed)
@@ -119,7 +90,6 @@ static int probe(int n, char **files, bool json) {
   for (int i = 0; i < n && !exit_status; i++) {
     probed[i].size = sizeof *probed;
     fl_status status = fl_probe_plugin(files[i], NULL, NULL, &probed[i]);
-    kill_adopted();
     if (status)
       exit_status = cli_fail(status);
     failed |= probed[i].failed || probed[i].refused;
@@ -145,6 +115,5 @@ int command_probe(int argc, char **argv) {
   int exit_status, first = cli_parse(&syntax, argc, argv, &exit_status);
   if (first < 0)
     return exit_status;
-  adopt();
   return channel ? answer(argc - first, argv + first) : probe(argc - first, argv + first, json);
 }

@@ -19,7 +19,7 @@ static int asked(void) {
 
 static fl_host *host_with(const char *plugin, const char *first, const char *second) {
   char module[256];
-  const char *const environment[] = {"VLLM_FL_DISPATCH_DEBUG=1", first ? first : second, first ? second : NULL, NULL};
+  const char *const environment[] = {"VLLM_FL_PROBE=off", "VLLM_FL_DISPATCH_DEBUG=1", first ? first : second, first ? second : NULL, NULL};
   setenv("TEST_ASKED", scratch("asked"), 1);
   fl_host *host = test_host(environment, 0);
   snprintf(module, sizeof module, "%s/tests/plugins/%s.so", build_dir(), plugin);

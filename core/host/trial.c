@@ -1,6 +1,8 @@
 /*
  * Trying a plugin in a process of its own: fl_probe_plugin. The process is a copy of this one that tells step by step
- * how it gets on, so that it is known where it ended. It has a host without plugins, which judges none.
+ * how it gets on, so that it is known where it ended. It has a host without plugins, which judges none. Between it and
+ * this process stands another, the guard: a plugin that kills its parent kills that, and what a plugin leaves running
+ * becomes the guard's, which ends it.
  */
 #include "core/host/hosts.h"
 #include "core/plugins.h"
@@ -10,9 +12,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <flhost/testing.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { OUT_OF_THE_WAY = 500, ALL_STEPS = 6, SAID = 160 };
@@ -25,7 +29,8 @@ typedef struct trial {
   fl_probed *result;
   char phase[64], line[512];
   size_t length;
-  bool ends; /* it got as far as its own end */
+  bool ends;            /* it got as far as its own end */
+  fl_child_result died; /* by the guard's word; `end` 0: it said none */
 } trial;
 
 /* ------------------------------------------------------------------------------------------------------- the trial */
@@ -66,24 +71,18 @@ static void try_plugin(fl_host *host, const char *module, int *channel) {
 }
 
 /* Ends by exit(), so that the plugin's destructors run. */
-static int run(void *user, int given) {
-  const trial *t = user;
+static void run_trial(const trial *t, int channel) {
   const char *environment[] = {"VLLM_FL_PROBE=off", NULL};
   const fl_host_options options = {
       .size = sizeof options, .flags = FL_HOST_NO_PLUGINS, .environment = environment, .log = say_nothing};
   static fl_traces before;
   fl_host *host;
-  int channel = fcntl(given, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
-  if (channel < 0)
-    channel = given;
-  else
-    close(given);
   const fl_load_watch watch = {enters, changed, &channel};
   setenv("FLHOST_JUDGING", "1", 1);   /* for a command that it may run */
   prctl(PR_SET_CHILD_SUBREAPER, 1UL); /* so that processes which it leaves behind are seen */
   if (fl_host_create(&options, &host)) {
     tell(&channel, "refused", fl_error_message());
-    return EXIT_FAILURE;
+    _exit(EXIT_FAILURE);
   }
   host->watch = &watch;
   fl_traces_read(&before);
@@ -96,6 +95,58 @@ static int run(void *user, int given) {
   exit(EXIT_SUCCESS);
 }
 
+/* -------------------------------------------------------------------------------------------------------- the guard */
+
+/* What is left running; one that is killed may leave others. */
+static void kill_children(void) {
+  char path[64];
+  int pid;
+  snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+  for (int round = 0; round < 200; round++) {
+    FILE *children = fopen(path, "re");
+    while (children && fscanf(children, "%d", &pid) == 1)
+      kill(pid, SIGKILL);
+    if (children)
+      fclose(children);
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+      continue;
+    if (pid < 0 && errno == ECHILD)
+      return;
+    usleep(1000);
+  }
+}
+
+/* Tells how the trial ended. */
+static int guard(void *user, int given) {
+  char words[32];
+  int status = 0, channel = fcntl(given, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
+  if (channel < 0)
+    channel = given;
+  prctl(PR_SET_CHILD_SUBREAPER, 1UL);
+  pid_t self = getpid(), pid = fork();
+  if (!pid) {
+    if (channel != given)
+      close(given);
+    fl_child_end_with_parent();
+    if (getppid() == self)
+      run_trial(user, channel);
+    _exit(EXIT_FAILURE);
+  }
+  while (pid > 0 && waitpid(pid, &status, WUNTRACED) < 0 && errno == EINTR)
+    continue;
+  if (pid < 0)
+    snprintf(words, sizeof words, "%d %d", FL_CHILD_UNKNOWN, 0);
+  else if (WIFEXITED(status))
+    snprintf(words, sizeof words, "%d %d", FL_CHILD_EXITED, WEXITSTATUS(status));
+  else if (WIFSTOPPED(status))
+    snprintf(words, sizeof words, "%d %d", FL_CHILD_HUNG, WSTOPSIG(status));
+  else
+    snprintf(words, sizeof words, "%d %d", FL_CHILD_KILLED, WTERMSIG(status));
+  kill_children();
+  tell(&channel, "died", words);
+  return EXIT_SUCCESS;
+}
+
 /* ------------------------------------------------------------------------------------------------------- the watch */
 
 static void add_changed(fl_probed *result, const char *what) {
@@ -105,6 +156,7 @@ static void add_changed(fl_probed *result, const char *what) {
 }
 
 static void take_line(trial *t, const char *line) {
+  int end, number;
   if (!strncmp(line, "in ", 3)) {
     snprintf(t->phase, sizeof t->phase, "%s", line + 3);
     if (t->follow)
@@ -116,6 +168,9 @@ static void take_line(trial *t, const char *line) {
     snprintf(t->result->words, sizeof t->result->words, "%s", line + 8);
   } else if (!strncmp(line, "ends ", 5)) {
     t->ends = true;
+  } else if (sscanf(line, "died %d %d", &end, &number) == 2) {
+    t->died = (fl_child_result){.end = (fl_child_end)end, .code = number};
+    t->died.signal = end == FL_CHILD_EXITED ? 0 : (uint32_t)number;
   }
 }
 
@@ -192,7 +247,7 @@ fl_status fl_probe_plugin(const char *module, fl_probe_fn follow, void *user, fl
   char output[SAID * 2];
   trial t = {.module = module, .follow = follow, .user = user, .result = &own, .phase = "the process's start"};
   const fl_child_options options = {.size = sizeof options,
-                                    .run = run,
+                                    .run = guard,
                                     .receive = receive,
                                     .user = &t,
                                     .silence_ms = fl_probe_step_ms(),
@@ -207,11 +262,12 @@ fl_status fl_probe_plugin(const char *module, fl_probe_fn follow, void *user, fl
   fl_status status = fl_child_run(&options, &ended);
   if (status)
     return status;
-  own.failed = did_harm(&t, &ended);
+  const fl_child_result *end = t.died.end && ended.end != FL_CHILD_HUNG ? &t.died : &ended;
+  own.failed = did_harm(&t, end);
   own.seconds = ended.seconds;
   if (own.failed) {
     own.refused = false;
-    say_harm(&t, &ended);
+    say_harm(&t, end);
     add_output(&own, output);
   } else if (ended.output) {
     add_changed(&own, "standard output or error (it wrote there)");

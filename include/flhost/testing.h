@@ -78,8 +78,8 @@ typedef struct fl_child_options {
   void *user;
   uint32_t timeout_ms; /* time for all of it; 0: none */
   uint32_t silence_ms; /* and from one message to the next; 0: none */
-  /* Bytes of memory in use (resident), looked at some fifty times a second; 0: no limit. Address space is not limited:
-   * drivers reserve more of it than any machine has. Without /proc there is no limit. */
+  /* Bytes of memory in use (resident) by it and its children, looked at some fifty times a second; 0: no limit. Address
+   * space is not limited: drivers reserve more of it than any machine has. Without /proc there is no limit. */
   uint64_t max_memory;
   uint64_t max_file_size; /* bytes that it may write to one file; 0: as this process */
   /* Takes the beginning of what the child wrote to standard output and standard error, in one, and a NUL behind it.
