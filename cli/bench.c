@@ -496,11 +496,10 @@ int command_bench(int argc, char **argv) {
       {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {
       "[OP…]", 0, -1,
-      "Times each available implementation (of all operators, or of those named) on calls of the sizes that models of\n"
-      "about 8 billion parameters have: one token, 128, 4096. Implementations, the operator's reference and a memcpy "
-      "of\n"
-      "as many bytes take turns; times are medians. Bytes and operations are those of the best algorithm, as\n"
-      "'flhost ops OP' shows. X REFERENCE, X MEMCPY: how many times as fast as these.\n"
+      "Times each available implementation (of all operators, or of those named) on calls of the sizes that "
+      "models of about 8 billion parameters have: one token, 128, 4096. Implementations, the operator's "
+      "reference and a memcpy of as many bytes take turns; times are medians. Bytes and operations are those of "
+      "the best algorithm, as 'flhost ops OP' shows. X REFERENCE, X MEMCPY: how many times as fast as these.\n"
       "Exit status 0: all well. 1: an implementation failed. 2: bad usage or settings. 3: nothing to time.",
       options};
   int status, first = cli_parse(&syntax, argc, argv, &status);

@@ -30,9 +30,8 @@ static bool is_among(const char *word, const char *const *words) {
 
 /* A name that nothing has; `nearest` may be NULL. */
 static void add_unknown(const subject *s, const char *what, const char *word, const char *nearest, const char *advice) {
-  finding_add(s->list, FINDING_WARNING, "settings", advice, "%s (%s) names the %s '%s', which is not registered%s%s%s",
-              s->setting->name, s->setting->origin, what, word, nearest ? "; did you mean '" : "",
-              nearest ? nearest : "", nearest ? "'?" : "");
+  finding_add(s->list, FINDING_WARNING, "settings", advice, "%s (%s) names the %s '%s', which is not registered%s",
+              s->setting->name, s->setting->origin, what, word, cli_suggest("", nearest).text);
 }
 
 static void check_op_name(const subject *s, const char *op) {

@@ -48,9 +48,9 @@ typedef struct cli_option {
 
 /* What a subcommand takes. --help comes by itself. */
 typedef struct cli_syntax {
-  const char *operands; /* "[OP]", "" if it takes none */
-  int least, most;      /* how many operands; most -1: any number */
-  const char *description;
+  const char *operands;      /* "[OP]", "" if it takes none */
+  int least, most;           /* how many operands; most -1: any number */
+  const char *description;   /* a newline begins a paragraph */
   const cli_option *options; /* ended by name NULL */
 } cli_syntax;
 
@@ -68,12 +68,11 @@ int cli_parse(const cli_syntax *syntax, int argc, char **argv, int *exit_status)
 /* Prints "flhost: …" to standard error, each line of the text with that prefix. */
 void cli_error(const char *format, ...) FL_PRINTF(1, 2);
 
-/* Bytes of the character at `text` if a terminal, or XML, may have it as it is: 0 for what is no UTF-8, and for control
- * characters, those from U+0080 to U+009F included, which are commands to some terminals. */
+/* Bytes of the character at `text` if a terminal, or XML, may have it as it is (fl_is_printable), else 0. */
 size_t cli_character(const char *text);
 
-/* Writes text with control characters, and what is no UTF-8, shown as \x1b: names and reasons may come from a file
- * nobody vetted. */
+/* Writes text; what is not printable, and what is no UTF-8, as \x1b: names and reasons may come from a file nobody
+ * vetted. */
 void cli_put_text(FILE *file, const char *text);
 
 /* Columns that the first `length` bytes take on a terminal so: one a character, four for a byte that is shown so. */
@@ -82,7 +81,8 @@ uint32_t cli_width(const char *text, size_t length);
 /* Is the file a terminal that may be written to in colour and bold (NO_COLOR, TERM=dumb)? */
 bool cli_is_styled(FILE *file);
 
-/* Prints a JSON value with a newline and releases it; NULL stands for "out of memory" and is said so. Exit status. */
+/* Prints a JSON value with a newline, what is not printable as \u202e, and releases it; NULL stands for "out of memory"
+ * and is said so. Exit status. */
 int cli_print_json(json_t *value);
 
 /* A JSON string from any bytes (those that are not UTF-8 become U+FFFD); NULL gives null. */
@@ -114,6 +114,12 @@ int cli_fail(fl_status status);
 /* The one of `words` (ended by NULL) that `word` is probably meant to be: a slip of the keyboard, or the beginning of
  * just one of them; else NULL. */
 const char *cli_nearest(const char *word, const char *const *words);
+
+/* "; did you mean '--json'?", with the prefix before the word; "" for NULL. By value, so that it needs no buffer. */
+typedef struct cli_suggestion {
+  char text[FL_NAME_MAX + 40];
+} cli_suggestion;
+cli_suggestion cli_suggest(const char *prefix, const char *nearest);
 
 /* Prints "unknown command 'opps'; did you mean 'ops'?" and the advice; both words get the prefix ("--" or ""). Gives
  * back EXIT_USAGE. */

@@ -92,10 +92,11 @@ static int print_table(const fl_settings *settings) {
 int command_config(int argc, char **argv) {
   bool json = false;
   const cli_option options[] = {CLI_JSON(&json), {NULL, NULL, NULL, NULL, NULL}};
-  const cli_syntax syntax = {"", 0, 0,
-                             "Lists every setting in force with its value and where it comes from: a variable, a file\n"
-                             "and line, or the built-in default.",
-                             options};
+  const cli_syntax syntax = {
+      "", 0, 0,
+      "Lists every setting in force with its value and where it comes from: a variable, a file and line, or the "
+      "built-in default.",
+      options};
   int exit_status;
   fl_settings *settings;
   if (cli_parse(&syntax, argc, argv, &exit_status) < 0)

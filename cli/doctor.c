@@ -159,10 +159,12 @@ static void findings_free(findings *list) {
 int command_doctor(int argc, char **argv) {
   bool json = false, problem = false;
   const cli_option options[] = {CLI_JSON(&json), {NULL, NULL, NULL, NULL, NULL}};
-  const cli_syntax syntax = {"", 0, 0,
-                             "Checks settings, plugin directories, plugins, hardware, drivers and operators, and says\n"
-                             "what to do about what is wrong. Exit status 2: a problem was found.",
-                             options};
+  const cli_syntax syntax = {
+      "", 0, 0,
+      "Checks settings, plugin directories, plugins, hardware, drivers and operators, and says what to do about "
+      "what is wrong.\n"
+      "Exit status 2: a problem was found.",
+      options};
   static void (*const checks[])(fl_host *, findings *) = {check_settings, check_directories, check_plugins,
                                                           check_platform, check_ops};
   findings list = {0};

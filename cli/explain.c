@@ -243,14 +243,15 @@ int command_explain(int argc, char **argv) {
                                 {"brief", NULL, "the order and what is left out, in a few lines", &brief, NULL},
                                 CLI_JSON(&json),
                                 {NULL, NULL, NULL, NULL, NULL}};
-  const cli_syntax syntax = {"[OP]", 0, 1,
-                             "Lists every registered implementation of an operator in the order they are tried, with\n"
-                             "the verdict and the rule, setting and place that decided, and the layer classes of vLLM\n"
-                             "that it replaces, of which each may stand for OP. Without OP: one line for each\n"
-                             "operator. The kinds: flagos, an operator's default implementation, portable and\n"
-                             "optimised; vendor, a vendor's own; reference, plain code that says what is right.\n"
-                             "Exit status 3: OP has no implementation that may run.",
-                             options};
+  const cli_syntax syntax = {
+      "[OP]", 0, 1,
+      "Lists every registered implementation of an operator in the order they are tried, with the verdict and "
+      "the rule, setting and place that decided, and the layer classes of vLLM that it replaces, of which each "
+      "may stand for OP. Without OP: one line for each operator. The kinds: flagos, an operator's default "
+      "implementation, portable and optimised; vendor, a vendor's own; reference, plain code that says what is "
+      "right.\n"
+      "Exit status 3: OP has no implementation that may run.",
+      options};
   int32_t device_type;
   int exit_status, first = cli_parse(&syntax, argc, argv, &exit_status);
   if (first < 0)

@@ -11,8 +11,8 @@ static void print_commands(void) {
   puts("\nAn operator's implementations are of three kinds: 'flagos', its default one,\n"
        "portable and optimised; 'vendor', brought by a vendor's plugin; 'reference',\n"
        "plain code that says what is right.");
-  printf("\n'flhost help COMMAND' says more about one. Settings come from VLLM_FL_* variables and YAML files:\n"
-         "'flhost config' shows them.\n");
+  printf("\n'flhost help COMMAND' says more about one. Settings come from VLLM_FL_*\n"
+         "variables and YAML files: 'flhost config' shows them.\n");
 }
 
 int command_help(int argc, char **argv) {

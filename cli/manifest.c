@@ -118,13 +118,14 @@ int command_manifest(int argc, char **argv) {
                                 {"text", NULL, "print the text that sha256 is the digest of", &text, NULL},
                                 CLI_JSON(&json),
                                 {NULL, NULL, NULL, NULL, NULL}};
-  const cli_syntax syntax = {"", 0, 0,
-                             "Resolves every operator, as an engine's warm-up does, and lists what calls run in a\n"
-                             "frozen host: the implementation that is tried first and, where it may turn a call\n"
-                             "down, those behind it; and one digest of it all, for the key of a compile cache.\n"
-                             "Exit status 1: a plugin's file has no build id, so that there is no digest; 3: no\n"
-                             "operator has an implementation that may run.",
-                             options};
+  const cli_syntax syntax = {
+      "", 0, 0,
+      "Resolves every operator, as an engine's warm-up does, and lists what calls run in a frozen host: the "
+      "implementation that is tried first and, where it may turn a call down, those behind it; and one digest of "
+      "it all, for the key of a compile cache.\n"
+      "Exit status 1: a plugin's file has no build id, so that there is no digest; 3: no operator has an "
+      "implementation that may run.",
+      options};
   int32_t device_type;
   int exit_status, first = cli_parse(&syntax, argc, argv, &exit_status);
   if (first < 0)

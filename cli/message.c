@@ -1,6 +1,7 @@
 /* Messages, JSON and hosts: what every subcommand needs to speak. */
 #include "cli/cli.h"
 
+#include <flhost/testing.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,26 +9,10 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* Length of the UTF-8 sequence at `s` if it is a valid one, else 0. */
-static size_t utf8_length(const unsigned char *s) {
-  size_t length = *s < 0x80                 ? 1
-                  : *s >= 0xc2 && *s < 0xe0 ? 2
-                  : (*s & 0xf0) == 0xe0     ? 3
-                  : *s >= 0xf0 && *s < 0xf5 ? 4
-                                            : 0;
-  for (size_t i = 1; i < length; i++)
-    if ((s[i] & 0xc0) != 0x80)
-      return 0;
-  if ((*s == 0xe0 && s[1] < 0xa0) || (*s == 0xed && s[1] > 0x9f) || (*s == 0xf0 && s[1] < 0x90) ||
-      (*s == 0xf4 && s[1] > 0x8f))
-    return 0;
-  return length;
-}
-
 size_t cli_character(const char *text) {
-  const unsigned char *s = (const unsigned char *)text;
-  bool is_control = *s < 0x20 || *s == 0x7f || (*s == 0xc2 && s[1] < 0xa0);
-  return is_control ? 0 : utf8_length(s);
+  uint32_t code;
+  size_t length = fl_character(text, &code);
+  return fl_is_printable(code) ? length : 0;
 }
 
 static void put_clean(FILE *file, const char *text, size_t length) {
@@ -87,29 +72,35 @@ int cli_no_memory(void) {
 }
 
 int cli_print_json(json_t *value) {
-  if (!value)
-    return cli_no_memory();
-  json_dumpf(value, stdout, JSON_INDENT(2));
-  putchar('\n');
+  char *text = json_dumps(value, JSON_INDENT(2));
+  uint32_t code;
   json_decref(value);
+  if (!text)
+    return cli_no_memory();
+  for (size_t n, at = 0; text[at]; at += n) { /* jansson's own words are ASCII, and strings are UTF-8 */
+    n = fl_character(text + at, &code);
+    if (fl_is_printable(code) || code == '\n')
+      fwrite(text + at, 1, n, stdout);
+    else
+      printf("\\u%04x", (unsigned)code);
+  }
+  putchar('\n');
+  free(text);
   return EXIT_OK;
 }
 
 json_t *cli_json_string(const char *text) {
   json_t *string = NULL;
   char *clean, *to;
+  uint32_t code;
   if (!text)
     return json_null();
   to = clean = malloc(strlen(text) * 3 + 1);
   if (!clean)
     return NULL;
-  while (*text) {
-    size_t length = utf8_length((const unsigned char *)text);
-    const char *from = length ? text : "\xef\xbf\xbd";
-    size_t size = length ? length : 3;
-    memcpy(to, from, size);
-    to += size;
-    text += length ? length : 1;
+  for (size_t length; *text; text += length + !length) {
+    length = fl_character(text, &code);
+    to = mempcpy(to, length ? text : "\xef\xbf\xbd", length ? length : 3);
   }
   *to = 0;
   string = json_string(clean);

@@ -20,12 +20,15 @@ const char *cli_nearest(const char *word, const char *const *words) {
   return n_begun == 1 ? begun : nearest;
 }
 
-int cli_unknown(const char *what, const char *prefix, const char *word, const char *const *words, const char *advice) {
-  const char *nearest = cli_nearest(word, words);
+cli_suggestion cli_suggest(const char *prefix, const char *nearest) {
+  cli_suggestion suggestion = {""};
   if (nearest)
-    cli_error("unknown %s '%s%s'; did you mean '%s%s'?\n%s", what, prefix, word, prefix, nearest, advice);
-  else
-    cli_error("unknown %s '%s%s'\n%s", what, prefix, word, advice);
+    snprintf(suggestion.text, sizeof suggestion.text, "; did you mean '%s%s'?", prefix, nearest);
+  return suggestion;
+}
+
+int cli_unknown(const char *what, const char *prefix, const char *word, const char *const *words, const char *advice) {
+  cli_error("unknown %s '%s%s'%s\n%s", what, prefix, word, cli_suggest(prefix, cli_nearest(word, words)).text, advice);
   return EXIT_USAGE;
 }
 

@@ -186,10 +186,10 @@ int command_ops(int argc, char **argv) {
       {"pages", "DIR", "write the manual's pages of operators into a directory", NULL, &pages},
       CLI_JSON(&json),
       {NULL, NULL, NULL, NULL, NULL}};
-  const cli_syntax syntax = {"[OP]", 0, 1,
-                             "Lists the operators, or tells one's signature, shapes, formula, costs, tolerances and\n"
-                             "implementations.",
-                             options};
+  const cli_syntax syntax = {
+      "[OP]", 0, 1,
+      "Lists the operators, or tells one's signature, shapes, formula, costs, tolerances and implementations.",
+      options};
   int exit_status, first = cli_parse(&syntax, argc, argv, &exit_status);
   if (first < 0)
     return exit_status;

@@ -171,10 +171,9 @@ int command_platform(int argc, char **argv) {
   const cli_option options[] = {CLI_JSON(&json), {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {
       "", 0, 0,
-      "Shows the platform in force and, for each known platform, the devices on the bus, the\n"
-      "driver library, and what that means. Where there is anything of a platform, also each step\n"
-      "from the bus to a device: kernel driver, device nodes and their permissions, the driver's\n"
-      "library and version. Last, the devices.",
+      "Shows the platform in force and, for each known platform, the devices on the bus, the driver library, and "
+      "what that means. Where there is anything of a platform, also each step from the bus to a device: kernel "
+      "driver, device nodes and their permissions, the driver's library and version. Last, the devices.",
       options};
   int exit_status;
   fl_platform_report *report;

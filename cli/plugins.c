@@ -56,9 +56,9 @@ int command_plugins(int argc, char **argv) {
                                 {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {
       "", 0, 0,
-      "Loads and lists every plugin that was found: loaded, unavailable (its implementations\n"
-      "cannot run here), skipped or failed, with the reason. One that crashed, hung or ended the\n"
-      "process when it was tried in another one failed, and is not loaded.",
+      "Loads and lists every plugin that was found: loaded, unavailable (its implementations cannot run here), "
+      "skipped or failed, with the reason. One that crashed, hung or ended the process when it was tried in another "
+      "has failed, and is not loaded.",
       options};
   int exit_status;
   fl_plugins *plugins;

@@ -106,12 +106,12 @@ int command_probe(int argc, char **argv) {
       CLI_JSON(&json),
       {"channel", NULL, "tell the library that started this, by descriptor 3", &channel, NULL},
       {NULL, NULL, NULL, NULL, NULL}};
-  const cli_syntax syntax = {"FILE...", 1, -1,
-                             "Tries plugins: loads each in a process of its own, registers what it brings, asks\n"
-                             "whether that is available, and ends the process. Says whether it crashed, hung, ended\n"
-                             "the process or took all memory, and where; and what it left changed there.\n"
-                             "Exit status 1: a plugin did harm, or no host can use it.",
-                             options};
+  const cli_syntax syntax = {
+      "FILE...", 1, -1,
+      "Tries plugins: loads each in a process of its own, registers what it brings, asks whether that is available, "
+      "and ends the process. Says whether it crashed, hung, ended the process or took all memory, and where; and what "
+      "it left changed there. Exit status 1: a plugin did harm, or no host can use it.",
+      options};
   int exit_status, first = cli_parse(&syntax, argc, argv, &exit_status);
   if (first < 0)
     return exit_status;

@@ -252,16 +252,14 @@ int command_run(int argc, char **argv) {
       {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {
       "FILE|DIR…", 1, -1,
-      "Calls an operator for each safetensors file (of a directory: for all below it) and compares the results with\n"
-      "those in the file, under the operator's tolerance; bit for bit where the file says 'bitexact' and the "
-      "reference\n"
-      "implementation ran. The metadata names the operator ('op') and its attributes ('attrs', JSON); arguments are\n"
-      "tensors under their names, expected results are 'out.NAME', state after the call is 'after.NAME'.\n"
-      "With --device they are copied to that device, and the results back; a call's time is then that until the "
-      "device\n"
-      "is done.\n"
-      "Exit status 0: all well. 1: a result is not as expected. 2: a file, a setting or a call was bad.\n"
-      "3: there is no implementation for a call.",
+      "Calls an operator for each safetensors file (of a directory: for all below it) and compares the results "
+      "with those in the file, under the operator's tolerance; bit for bit where the file says 'bitexact' and "
+      "the reference implementation ran. The metadata names the operator ('op') and its attributes ('attrs', "
+      "JSON); arguments are tensors under their names, expected results are 'out.NAME', state after the call is "
+      "'after.NAME'. With --device they are copied to that device, and the results back; a call's time is then "
+      "that until the device is done.\n"
+      "Exit status 0: all well. 1: a result is not as expected. 2: a file, a setting or a call was bad. 3: there "
+      "is no implementation for a call.",
       options};
   int status, repeat = REPEAT_DEFAULT, first = cli_parse(&syntax, argc, argv, &status);
   fl_host *host = NULL;

@@ -126,8 +126,7 @@ static bool unknown_name(run_case *run, const char *what, bool tensor, const cha
     if ((fl_op_argument(run->op, i)->type == FL_TENSOR) == tensor)
       names[n++] = fl_op_argument(run->op, i)->name;
   const char *nearest = cli_nearest(name, names);
-  fail(run, RUN_ERROR, "%s '%s' is none of %s%s%s%s", what, name, fl_op_schema(run->op),
-       nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  fail(run, RUN_ERROR, "%s '%s' is none of %s%s", what, name, fl_op_schema(run->op), cli_suggest("", nearest).text);
   free(names);
   return false;
 }

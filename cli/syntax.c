@@ -18,17 +18,42 @@ static int option_width(const cli_option *option) {
   return (int)(strlen(option->name) + (option->argument ? strlen(option->argument) + 1 : 0));
 }
 
+/* Fills lines of 80 columns. What follows the first begins in column `indent`; the first stands there already. */
+static void print_filled(const char *text, int indent) {
+  enum { COLUMNS = 80 };
+  int column = indent;
+  while (*text) {
+    int bytes = (int)strcspn(text, " \n"), width = 0;
+    for (int i = 0; i < bytes; i++)
+      width += (text[i] & 0xc0) != 0x80; /* of characters, not bytes */
+    if (column > indent && column + 1 + width > COLUMNS) {
+      printf("\n%*s", indent, "");
+      column = indent;
+    }
+    column += printf("%s%.*s", column > indent ? " " : "", bytes, text) - bytes + width;
+    text += bytes;
+    if (*text == '\n') {
+      printf("\n%*s", indent, "");
+      column = indent;
+    }
+    text += *text != 0;
+  }
+  putchar('\n');
+}
+
 static void print_help(const cli_syntax *syntax, const char *command) {
   int n = option_count(syntax), width = (int)strlen("help, -h");
   for (int i = 0; i < n; i++)
     if (option_width(&syntax->options[i]) > width)
       width = option_width(&syntax->options[i]);
-  printf("usage: flhost %s [options]%s%s\n\n%s\n\noptions:\n", command, *syntax->operands ? " " : "", syntax->operands,
-         syntax->description);
+  printf("usage: flhost %s [options]%s%s\n\n", command, *syntax->operands ? " " : "", syntax->operands);
+  print_filled(syntax->description, 0);
+  printf("\noptions:\n");
   for (int i = 0; i < n; i++) {
     const cli_option *option = &syntax->options[i];
-    printf("  --%s%s%s%*s  %s\n", option->name, option->argument ? " " : "", option->argument ? option->argument : "",
-           width - option_width(option), "", option->help);
+    printf("  --%s%s%s%*s  ", option->name, option->argument ? " " : "", option->argument ? option->argument : "",
+           width - option_width(option), "");
+    print_filled(option->help, width + (int)strlen("  --  "));
   }
   printf("  --%-*s  print this help\n", width, "help, -h");
 }

@@ -334,18 +334,17 @@ int command_verify(int argc, char **argv) {
       {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {
       "[OP…]", 0, -1,
-      "Tests each available implementation (of all operators, or of those named) against the operator's reference\n"
-      "implementation, on calls that are generated from the operator's schema: sizes from nothing to thousands of\n"
-      "tokens, strided tensors, results in place and not, optional arguments there and not, zeros, infinities, NaN "
-      "and\n"
-      "the like. Results must agree within the operator's tolerance. It also looks whether the implementation keeps "
-      "its\n"
-      "contract: writes its results and nothing else, leaves arguments alone, gives the same bits again and, if it is\n"
-      "declared deterministic, from several threads at once, and takes what its supports_args says it takes.\n"
-      "One for another device than the processor is tested on the first of these, or on that of --device, which "
-      "leaves\n"
-      "out what is not for it; the reference computes on the processor.\n"
-      "Exit status 0: all well. 1: a difference, or a broken contract. 2: bad usage or settings. 3: nothing to verify.",
+      "Tests each available implementation (of all operators, or of those named) against the operator's "
+      "reference implementation, on calls that are generated from the operator's schema: sizes from nothing to "
+      "thousands of tokens, strided tensors, results in place and not, optional arguments there and not, zeros, "
+      "infinities, NaN and the like. Results must agree within the operator's tolerance. It also looks whether "
+      "the implementation keeps its contract: writes its results and nothing else, leaves arguments alone, gives "
+      "the same bits again and, if it is declared deterministic, from several threads at once, and takes what "
+      "its supports_args says it takes. One for another device than the processor is tested on the first of "
+      "these, or on that of --device, which leaves out what is not for it; the reference computes on the "
+      "processor.\n"
+      "Exit status 0: all well. 1: a difference, or a broken contract. 2: bad usage or settings. 3: nothing to "
+      "verify.",
       options};
   int status, first = cli_parse(&syntax, argc, argv, &status);
   if (first < 0)

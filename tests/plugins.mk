@@ -2,10 +2,13 @@
 # that are no product of a linker (truncated, another architecture, …) are made from good.so by the tests themselves.
 TP := $(BUILD)/tests/plugins
 TP_BUILD = $(CC) $(BASE) -Itests/plugins $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
+TP_BUILD_PLAIN = $(CC) $(filter-out $(SANITIZE),$(BASE)) -Itests/plugins -O1 -o $@ $< -shared -Wl,-z,now,-Bsymbolic -pthread
 
+# Platforms that are active under names that cannot be: platform_unnamable_N.so.
+UNNAMABLE := $(patsubst %,platform_unnamable_%,0 1 2 3 4 5)
 TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt good_anonymous no_entry wrong_abi error entries needs_good no_note changes \
   failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
-  absent_middle two_vendors platform_a platform_b platform_asleep named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown layer_own layer_listed asked_crashes asked_hangs asked_counts cxx device zephyr) $(TP)/lib/libfake_driver.so
+  absent_middle two_vendors platform_a platform_b platform_asleep $(UNNAMABLE) named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown layer_own layer_listed asked_crashes asked_hangs asked_counts cxx device zephyr) $(TP)/lib/libfake_driver.so
 
 # FL_PLUGIN_OPS: what each lists and what it registers.
 LISTED_PLUGINS := $(patsubst %,$(TP)/listed/%.so,lazy_a lazy_better lazy_builtin lazy_slow lazy_slow_start lazy_other lazy_layer lazy_missing \
@@ -63,6 +66,14 @@ $(TP)/%.so: tests/plugins/%.c
 $(PLANTED_PLUGINS): $(TP)/planted_%.so: tests/plugins/planted.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"planted_$*"' -DERROR=$$(echo $* | tr a-z A-Z) -lm
+# What a plugin may do to a host: one each, and one in C++.
+MISBEHAVING := nothing constructor_exits constructor_ends_thread entry_exits entry_ends_thread crashes crashes_later divides aborts \
+  kills_itself exits exits_at_once ends_thread hangs takes_memory overflows_stack jumps frees_twice wrong_tail wrong_many_rows \
+  wrong_long_rows wrong_nan wrong_500th skips_row of_previous_call of_static_buffer of_unset_memory of_unset_result reads_behind \
+  reads_before writes_behind writes_far_behind writes_far_before writes_input leaks_descriptor leaks_thread leaks_mask \
+  changes_handler changes_directory changes_locale changes_rounding prints status_garbage message_without_end
+MISBEHAVING_PLUGINS := $(MISBEHAVING:%=$(TP)/misbehaving_%.so) $(TP)/throws.so
+
 # Two builds of one plugin, the newer with an error.
 PLANTED_BUILDS := $(TP)/old/planted.so $(TP)/new/planted.so
 $(TP)/old/planted.so: ERROR := NOTHING
@@ -70,6 +81,13 @@ $(TP)/new/planted.so: ERROR := LAST_ELEMENT
 $(PLANTED_BUILDS): tests/plugins/planted.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"planted"' -DERROR=$(ERROR) -lm
+# Built plainly: a sanitizer would end them before the host has a say.
+$(MISBEHAVING:%=$(TP)/misbehaving_%.so): $(TP)/misbehaving_%.so: tests/plugins/misbehaving.c
+	@mkdir -p $(@D)
+	$(TP_BUILD_PLAIN) -DNAME='"misbehaving_$*"' -DCASE=$$(echo $* | tr a-z A-Z) -lm
+$(TP)/throws.so: tests/plugins/throws.cc
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP -O1 -o $@ $< -shared -Wl,-z,now,-Bsymbolic
 # Of tests/stress.c.
 STRESS_PLUGINS := $(TP)/stress_acme.so $(TP)/stress_bolt.so $(TP)/stress_even.so $(TP)/stress_reference.so
 $(TP)/stress_even.so: STRESS_FLAGS = -DEVEN -DVENDOR='"even"' -DID='"vendor.even"'
@@ -114,6 +132,15 @@ $(TP)/isa_unknown.so: tests/plugins/isa.c
 $(TP)/platform_a.so: tests/plugins/platform.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"platform_a"' -DACTIVE=1
+platform_unnamable_0_IS := "../evil"
+platform_unnamable_1_IS := ".evil"
+platform_unnamable_2_IS := "a/b"
+platform_unnamable_3_IS := "auto"
+platform_unnamable_4_IS := "e v i l"
+platform_unnamable_5_IS := "evil\n\033[31m"
+$(UNNAMABLE:%=$(TP)/%.so): $(TP)/%.so: tests/plugins/platform.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"$*"' -DPLATFORM='$($*_IS)' -DACTIVE=1
 $(TP)/platform_b.so: tests/plugins/platform.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"platform_b"' -DACTIVE=1
@@ -178,6 +205,7 @@ $(TP)/cxx.so: tests/plugins/cxx.cc
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
 $(patsubst %,$(BUILD)/tests/test_%,note loader registration discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(BUILD)/tests/test_misbehaving: | $(MISBEHAVING_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS) $(PLANTED_BUILDS)
 $(patsubst %,$(BUILD)/tests/test_%,lazy lazy_platforms lazy_refusals lazy_calls note cli discovery): | $(LISTED_PLUGINS)
 $(BUILD)/tests/test_op_files: | $(PLUGINS)

@@ -457,6 +457,7 @@ START_TEST(control_characters_do_not_reach_the_terminal) {
       {"\xc2\x9b"
        "31mred",
        "\\xc2\\x9b31mred", "\x9b"}, /* a terminal's command in one character */
+      {"a\u202eb", "a\\xe2\\x80\\xaeb", "\u202e"}, /* what follows would be written from right to left */
       {"\xff"
        "ed",
        "\\xffed", "\xff"},
@@ -478,6 +479,9 @@ START_TEST(control_characters_do_not_reach_the_terminal) {
     setting("VLLM_FL_CONFIG_DIR=%s", scratch("%s", cases[i].name));
     run = FLHOST("platform");
     assert_contains(run.out, cases[i].shown);
+    assert_lacks(run.out, cases[i].lacks);
+    run = FLHOST("platform", "--json");
+    parse_json(run.out, JSON_OBJECT);
     assert_lacks(run.out, cases[i].lacks);
   }
 }

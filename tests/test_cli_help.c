@@ -4,8 +4,8 @@
  */
 #include "tests/scenario.h"
 
-static const char *const commands[] = {"run",     "verify", "bench",    "explain", "resolve", "manifest", "ops",
-                                       "plugins", "config", "platform", "doctor",  "version", "help"};
+static const char *const commands[] = {"run",     "verify", "bench",  "explain",  "resolve", "manifest", "ops",
+                                       "plugins", "probe",  "config", "platform", "doctor",  "version",  "help"};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 START_TEST(help_lists_every_command) {
@@ -30,6 +30,17 @@ START_TEST(every_command_has_help_in_three_ways) {
   assert_contains(run.out, command);
   ck_assert_str_eq(FLHOST(command, "--help").out, run.out);
   ck_assert_str_eq(FLHOST(command, "-h").out, run.out);
+}
+END_TEST
+
+START_TEST(help_fits_80_columns) {
+  outcome run = _i < N_COMMANDS ? FLHOST("help", commands[_i]) : FLHOST("help");
+  for (const char *line = run.out, *end; (end = strchr(line, '\n')); line = end + 1) {
+    size_t columns = 0;
+    for (const char *c = line; c < end; c++)
+      columns += (*c & 0xc0) != 0x80;
+    ck_assert_msg(columns <= 80, "%zu columns: %.*s", columns, (int)(end - line), line);
+  }
 }
 END_TEST
 
@@ -252,6 +263,7 @@ static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, begin_scenario, end_scenario);
   tcase_add_test(tests, help_lists_every_command);
   tcase_add_loop_test(tests, every_command_has_help_in_three_ways, 0, N_COMMANDS);
+  tcase_add_loop_test(tests, help_fits_80_columns, 0, N_COMMANDS + 1);
   tcase_add_loop_test(tests, synopsis_of_the_manual_page_has_the_options_of_the_help, 0, N_COMMANDS);
   tcase_add_test(tests, manual_page_describes_every_command_and_option_and_no_other);
   tcase_add_test(tests, manual_page_names_the_variables_that_say_where_libraries_are);

@@ -98,6 +98,27 @@ START_TEST(D4_a_failed_plugin_is_one_error_line_and_the_others_go_on) {
 }
 END_TEST
 
+/* The active platform's name is the name of its file, and a word of settings. */
+START_TEST(D4_a_platform_under_an_impossible_name_fails_its_plugin_alone) {
+  char name[64];
+  fl_plugins *plugins;
+  fl_host *host;
+  snprintf(name, sizeof name, "platform_unnamable_%d", _i);
+  add_plugin(name, "a.so");
+  add_plugin("good", "b.so");
+  ck_ok(open_host(NULL, &host));
+  ck_ok(fl_get_discovered_plugins(host, &plugins));
+  ck_assert_uint_eq(plugins->n, 2);
+  ck_assert_str_eq(fl_plugin_at(plugins, 0)->name, name);
+  ck_assert_str_eq(fl_plugin_at(plugins, 0)->status, "failed");
+  ck_contains(fl_plugin_at(plugins, 0)->reason, "is no name of a platform");
+  ck_assert_str_eq(fl_plugin_at(plugins, 1)->status, "loaded");
+  ck_contains(test_log.text, "ERROR plugin platform_unnamable_");
+  fl_plugins_free(plugins);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(D2_the_same_file_by_two_paths_is_loaded_once) {
   char from[1024], to[1024];
   fl_plugins *plugins;
@@ -406,6 +427,7 @@ static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, D5_plugins_are_announced_then_loaded_and_an_activated_platform_is_named);
   tcase_add_test(tests, D4_a_failed_plugin_is_one_error_line_and_the_others_go_on);
+  tcase_add_loop_test(tests, D4_a_platform_under_an_impossible_name_fails_its_plugin_alone, 0, 6);
   tcase_add_test(tests, D2_the_same_file_by_two_paths_is_loaded_once);
   tcase_add_test(tests, discovering_again_loads_what_has_come);
   tcase_add_test(tests, D3_a_module_is_loaded_by_name_and_a_missing_one_says_where_it_was_looked_for);

@@ -38,6 +38,7 @@ static const char with_huawei[] =
  * each plugin, which is active where its node is there. */
 static char node[2 * PATH_MAX], driver[2 * PATH_MAX];
 static fl_platform_kind kinds[5];
+static fl_arena arena; /* of their strings */
 static fl_component_record plugins[3];
 enum { CUDA = 1, ROCM = 2, ASCEND = 3 };
 
@@ -75,7 +76,7 @@ static void describe(fl_platform_kind *kind, fl_component_record *plugin, const 
   snprintf(path, sizeof path, "%s/plugins/%s.so", build_dir(), name);
   ck_ok(fl_note_read(path, &info));
   const fl_platform_note note = fl_note_platform(&info);
-  ck_ok(fl_platform_kind_read(&note, kind));
+  ck_ok(fl_platform_kind_read(&note, &arena, kind));
   fl_note_clear(&info);
   *plugin = (fl_component_record){.plugin = (char *)kind->plugin,
                                   .type = (char *)"platform",
@@ -108,8 +109,7 @@ static void set_up(void) {
 }
 
 static void tear_down(void) {
-  for (int i = 1; i < 4; i++)
-    fl_platform_kind_clear(&kinds[i]);
+  fl_arena_free(&arena);
   scratch_remove();
 }
 
@@ -571,15 +571,14 @@ START_TEST(a_description_that_is_wrong_is_refused_with_the_place) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     fl_platform_note note = {"x", "x", "/dev/x", cases[i].hardware, cases[i].is_newer};
     fl_platform_kind kind;
-    fl_status status = fl_platform_kind_read(&note, &kind);
+    fl_status status = fl_platform_kind_read(&note, &arena, &kind);
     ck_assert_msg(!status == !cases[i].words, "'%s': %s", cases[i].hardware, fl_error_message());
     if (cases[i].words)
       ck_contains(fl_error_message(), cases[i].words);
-    fl_platform_kind_clear(&kind);
   }
   fl_platform_note note = {"x", "x", "$X", "title: X" REST, false};
   fl_platform_kind kind;
-  ck_assert_int_eq(fl_platform_kind_read(&note, &kind), FL_EPLUGIN);
+  ck_assert_int_eq(fl_platform_kind_read(&note, &arena, &kind), FL_EPLUGIN);
   ck_contains(fl_error_message(), "FL_PLUGIN_PLATFORM names no device node");
 }
 END_TEST

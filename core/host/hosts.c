@@ -5,8 +5,6 @@
 #include "core/host/default_host.h"
 #include "core/support.h"
 
-#include <flhost/testing.h>
-
 #include <stdlib.h>
 #include <time.h>
 
@@ -114,18 +112,4 @@ void fl_hosts_log(const fl_logger *logger, int level, const char *message) {
   if (host->logging) /* in the child of a fork nobody logs at first */
     host->logging--;
   pthread_mutex_unlock(&hosts_lock);
-}
-
-bool fl_plugin_in_hand(char *words, size_t size) {
-  bool found = false;
-  pthread_mutex_lock(&hosts_lock);
-  for (fl_host *host = hosts; host && !found; host = host->next) {
-    pthread_mutex_lock(&host->lock);
-    found = host->in_hand.phase != NULL;
-    if (found)
-      snprintf(words, size, "plugin %s is in %s", host->in_hand.plugin, host->in_hand.phase);
-    pthread_mutex_unlock(&host->lock);
-  }
-  pthread_mutex_unlock(&hosts_lock);
-  return found;
 }

@@ -10,7 +10,6 @@
 #include <flhost/vllm.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 const char *fl_find_platform(const void *host, const char *word) {
   fl_platform_kind *kinds = fl_platform_kinds_list((fl_host *)host);
@@ -41,12 +40,7 @@ static bool find_device_type(const fl_platform_kind *kinds, const char *word, in
 }
 
 static bool list_words(const fl_platform_kind *kinds, fl_strings *words) {
-  bool done = true;
-  for (const fl_platform_kind *kind = kinds; kind->name && done; kind++) {
-    done = fl_strings_add(words, kind->name);
-    for (const char *const *alias = kind->aliases; *alias && done; alias++)
-      done = fl_strings_add(words, *alias);
-  }
+  bool done = fl_platform_kind_words(kinds, words);
   for (int32_t type = kDLCPU + 1; type < DEVICE_TYPES && done; type++)
     done = !fl_device_type_name(type) || fl_strings_add(words, fl_device_type_name(type));
   return done;
@@ -58,14 +52,11 @@ static fl_status unknown_device_type(const fl_platform_kind *kinds, const char *
   bool done = list_words(kinds, &words);
   for (const fl_platform_kind *kind = kinds; kind->name; kind++)
     fl_text_add(&platforms, "%s%s", kind == kinds ? "" : ", ", kind->name);
-  bool is_gpu = !strcasecmp(word, "gpu"); /* one letter from "cpu", which is not what was meant */
-  const char *nearest = is_gpu ? NULL : fl_nearest_word(word, (const char *const *)words.items, words.n);
   fl_status status =
       !done || platforms.failed
           ? fl_error_no_memory()
-          : fl_error(FL_ENOENT, "unknown device type '%s'%s%s%s\ndevice types: %s (and DLPack's other names: ext_dev)",
-                     word, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "",
-                     fl_text_get(&platforms));
+          : fl_error(FL_ENOENT, "unknown device type '%s'%s\ndevice types: %s (and DLPack's other names: ext_dev)",
+                     word, fl_platform_suggest(word, &words).text, fl_text_get(&platforms));
   fl_text_free(&platforms);
   fl_strings_free(&words);
   return status;
@@ -91,16 +82,13 @@ static const char *config_dir(const fl_host *host) {
 }
 
 static fl_status put_in_force(fl_host *host, const char *name, const char *plugin, const char *origin) {
-  host->platform = fl_strdup(name);
-  host->platform_origin = origin   ? fl_strdup(origin)
-                          : plugin ? fl_format("plugin '%s'", plugin)
-                                   : fl_strdup("detected");
-  host->platform_plugin = fl_strdup(plugin);
-  if (!host->platform || !host->platform_origin || (plugin && !host->platform_plugin))
-    return fl_error_no_memory();
+  host->platform = fl_arena_string(&host->owned, name);
+  host->platform_origin = plugin && !origin ? fl_arena_format(&host->owned, "plugin '%s'", plugin)
+                                            : fl_arena_string(&host->owned, origin ? origin : "detected");
+  host->platform_plugin = fl_arena_string(&host->owned, plugin);
   if (plugin)
     fl_log_line(&host->log, FL_LOG_INFO, "Platform plugin %s is activated", plugin);
-  return FL_OK;
+  return host->owned.failed ? fl_error_no_memory() : FL_OK;
 }
 
 fl_status fl_choose_platform(fl_host *host) {

@@ -4,8 +4,8 @@
 #include "core/platform/device.h"
 
 /* What was said, for as long as the host lives: calls read it without a lock. */
-static const char *lasting(fl_host *host, const fl_said *said) {
-  const char *text = fl_said_or(said, "is_available says no and gives no reason");
+static const char *lasting(fl_host *host, fl_said *said) {
+  const char *text = fl_said_shown(said, "is_available says no and gives no reason");
   if (text != said->room)
     return text;
   const char *kept = NULL;

@@ -56,15 +56,6 @@ static candidate *list_candidates(const fl_host *host, int32_t device_type, uint
   return list;
 }
 
-const char *fl_device_words(DLDevice device, char *buffer, size_t size) {
-  const char *name = fl_device_type_name((int32_t)device.device_type);
-  if (name)
-    snprintf(buffer, size, "%s:%d", name, device.device_id);
-  else
-    snprintf(buffer, size, "device type %d:%d", (int)device.device_type, device.device_id);
-  return buffer;
-}
-
 /* "cuda" */
 static const char *type_words(int32_t device_type, char *buffer, size_t size) {
   const char *name = fl_device_type_name(device_type);
@@ -72,6 +63,12 @@ static const char *type_words(int32_t device_type, char *buffer, size_t size) {
     snprintf(buffer, size, "%s", name);
   else
     snprintf(buffer, size, "device type %d", device_type);
+  return buffer;
+}
+
+const char *fl_device_words(DLDevice device, char *buffer, size_t size) {
+  size_t length = strlen(type_words((int32_t)device.device_type, buffer, size));
+  snprintf(buffer + length, size - length, ":%d", device.device_id);
   return buffer;
 }
 
@@ -105,7 +102,7 @@ static fl_status choose(fl_host *host, int32_t device_type, const candidate *lis
     }
     status = fl_error(FL_ENOENT, "the platform '%s' of plugin '%s', which brings the memory of %s, is not active: %s",
                       list[i].backend.name, list[i].backend.plugin, type_words(device_type, name, sizeof name),
-                      fl_said_or(&said, "it gives no reason"));
+                      fl_said_shown(&said, "it gives no reason"));
   }
   return n ? status : nobody_brings(host, device_type);
 }

@@ -92,9 +92,7 @@ static fl_status unknown_key(const char *key) {
   const char *names[N_KEYS];
   for (size_t i = 0; i < N_KEYS; i++)
     names[i] = keys[i].key;
-  const char *nearest = fl_nearest_word(key, names, N_KEYS);
-  return damaged("'%s' is none of its keys%s%s%s", key, nearest ? "; did you mean '" : "", nearest ? nearest : "",
-                 nearest ? "'?" : "");
+  return damaged("'%s' is none of its keys%s", key, fl_suggest(fl_nearest_word(key, names, N_KEYS)).text);
 }
 
 /* Without the white space around it, in place. */
@@ -130,32 +128,19 @@ static fl_status read_hardware(char *text, bool is_newer, fl_platform_kind *kind
   return status;
 }
 
-fl_status fl_platform_kind_read(const fl_platform_note *note, fl_platform_kind *kind) {
+fl_status fl_platform_kind_read(const fl_platform_note *note, fl_arena *arena, fl_platform_kind *kind) {
   *kind = (fl_platform_kind){.title = "", .device_type = kDLExtDev, .is_described = note->hardware};
-  kind->owned[0] = fl_strdup(note->plugin);
-  kind->owned[1] = fl_strdup(note->name);
-  kind->owned[2] = fl_strdup(note->signs);
-  kind->owned[3] = fl_strdup(note->hardware);
-  kind->plugin = kind->owned[0];
-  kind->name = kind->owned[1];
-  fl_status status = FL_OK;
-  if (!kind->plugin || !kind->name || !kind->owned[2] || (note->hardware && !kind->owned[3]))
-    status = fl_error_no_memory();
-  if (!status && note->hardware)
-    status = read_list("signs", kind->owned[2], ", \t\n", '$', kind->nodes);
-  if (!status && note->hardware)
-    status = read_hardware(kind->owned[3], note->is_newer, kind);
-  if (!status && note->hardware && !kind->nodes[0])
-    status = damaged("FL_PLUGIN_PLATFORM names no device node");
-  if (status)
-    fl_platform_kind_clear(kind);
-  return status;
-}
-
-void fl_platform_kind_clear(fl_platform_kind *kind) {
-  for (size_t i = 0; i < sizeof kind->owned / sizeof *kind->owned; i++)
-    free(kind->owned[i]);
-  *kind = (fl_platform_kind){0};
+  kind->plugin = fl_arena_string(arena, note->plugin);
+  kind->name = fl_arena_string(arena, note->name);
+  if (!note->hardware)
+    return arena->failed ? fl_error_no_memory() : FL_OK;
+  char *signs = (char *)fl_arena_string(arena, note->signs), *hardware = (char *)fl_arena_string(arena, note->hardware);
+  if (arena->failed)
+    return fl_error_no_memory();
+  fl_status status = read_list("signs", signs, ", \t\n", '$', kind->nodes);
+  if (!status)
+    status = read_hardware(hardware, note->is_newer, kind);
+  return !status && !kind->nodes[0] ? damaged("FL_PLUGIN_PLATFORM names no device node") : status;
 }
 
 /* ---------------------------------------------------------------------------------------------------- a host's list */
@@ -169,12 +154,11 @@ static bool is_known(const fl_host *host, const fl_platform_note *note) {
 }
 
 static fl_status add(fl_host *host, const fl_platform_note *note) {
-  fl_platform_kind *grown = realloc(host->kinds, (host->n_kinds + 1) * sizeof *grown);
-  if (!grown)
+  if (!fl_array_grow(&host->kinds, host->n_kinds, sizeof *host->kinds))
     return fl_error_no_memory();
-  host->kinds = grown;
-  fl_status status = fl_platform_kind_read(note, &host->kinds[host->n_kinds]);
+  fl_status status = fl_platform_kind_read(note, &host->owned, &host->kinds[host->n_kinds]);
   host->n_kinds += !status;
+  host->owned.failed = false; /* there may be memory for the next */
   return status;
 }
 
@@ -183,12 +167,6 @@ fl_status fl_platform_kinds_add(fl_host *host, const fl_platform_note *note) {
   fl_status status = is_known(host, note) ? FL_OK : add(host, note);
   pthread_mutex_unlock(&host->lock);
   return status;
-}
-
-void fl_platform_kinds_free(fl_host *host) {
-  for (uint32_t i = 0; i < host->n_kinds; i++)
-    fl_platform_kind_clear(&host->kinds[i]);
-  free(host->kinds);
 }
 
 /* Adds a kind; of two with one name, that which is described stays. */
@@ -215,6 +193,20 @@ static bool is_named(const fl_platform_kind *kind, const char *word) {
   for (const char *const *alias = kind->aliases; *alias && !found; alias++)
     found = !strcasecmp(*alias, word);
   return found;
+}
+
+bool fl_platform_kind_words(const fl_platform_kind *list, fl_strings *words) {
+  bool done = true;
+  for (; list->name && done; list++) {
+    done = fl_strings_add(words, list->name);
+    for (const char *const *alias = list->aliases; *alias && done; alias++)
+      done = fl_strings_add(words, *alias);
+  }
+  return done;
+}
+
+fl_suggestion fl_platform_suggest(const char *word, const fl_strings *words) {
+  return strcasecmp(word, "gpu") ? fl_suggest_among(word, words) : fl_suggest(NULL);
 }
 
 const fl_platform_kind *fl_platform_kind_named(const fl_platform_kind *list, const char *word) {

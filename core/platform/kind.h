@@ -24,7 +24,6 @@ typedef struct fl_platform_kind {
   const char *versions[FL_KIND_WORDS + 1]; /* files that name its version */
   const char *masks[FL_KIND_WORDS + 1];    /* variables that hide devices from a process */
   fl_driver driver;
-  char *owned[4]; /* what the strings above point into */
 } fl_platform_kind;
 
 /* What a plugin's note says of its platform. Borrowed. */
@@ -34,14 +33,12 @@ typedef struct fl_platform_note {
   bool is_newer;                     /* than this host: keys that it does not know are not mistaken */
 } fl_platform_note;
 
-/* FL_EPLUGIN: a bad FL_PLUGIN_HARDWARE; FL_ENOMEM. */
-fl_status fl_platform_kind_read(const fl_platform_note *note, fl_platform_kind *kind);
-void fl_platform_kind_clear(fl_platform_kind *kind);
+/* Its strings are the arena's. FL_EPLUGIN: a bad FL_PLUGIN_HARDWARE; FL_ENOMEM. */
+fl_status fl_platform_kind_read(const fl_platform_note *note, fl_arena *arena, fl_platform_kind *kind);
 
 /* Adds it to the kinds that the host has heard of, if it is not there. They stay: a plugin that is withdrawn leaves the
  * hardware where it was. Takes the host's lock, as the next does. */
 fl_status fl_platform_kinds_add(fl_host *host, const fl_platform_note *note);
-void fl_platform_kinds_free(fl_host *host);
 
 /* The processor and the kinds, ended by a NULL name, each name once; malloc'ed, and its strings live as long as the
  * host. NULL: out of memory. */
@@ -49,5 +46,11 @@ fl_platform_kind *fl_platform_kinds_list(fl_host *host);
 
 /* The first of such a list that a word is the name or an alias of, in any case; NULL: none. */
 const fl_platform_kind *fl_platform_kind_named(const fl_platform_kind *list, const char *word);
+
+/* Adds the names and aliases of such a list. false: out of memory. */
+bool fl_platform_kind_words(const fl_platform_kind *list, fl_strings *words);
+
+/* What was meant by a word that is none of `words`. Nothing by "gpu", which is one letter from "cpu". */
+fl_suggestion fl_platform_suggest(const char *word, const fl_strings *words);
 
 #endif

@@ -8,7 +8,6 @@
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 const char *fl_platform_node(const fl_platform_kind *kind) {
@@ -20,6 +19,14 @@ const char *fl_platform_node(const fl_platform_kind *kind) {
 
 bool fl_component_is_platform(const fl_component_record *component) {
   return !strcmp(component->type, "platform");
+}
+
+const fl_component_record *fl_component_of_platform(const char *name, const fl_component_record *components,
+                                                    uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    if (fl_component_is_platform(&components[i]) && !strcmp(components[i].name, name))
+      return &components[i];
+  return NULL;
 }
 
 bool fl_component_is_active(const fl_component_record *component, fl_said *said) {
@@ -59,12 +66,7 @@ static bool list_files(const char *config_dir, fl_strings *names) {
 /* Every name that may be forced. */
 static bool list_names(const fl_platform_kind *kinds, const char *config_dir, const fl_component_record *components,
                        uint32_t n, fl_strings *names) {
-  bool done = true;
-  for (const fl_platform_kind *kind = kinds; kind->name && done; kind++) {
-    done = add_name(names, kind->name);
-    for (const char *const *alias = kind->aliases; *alias && done; alias++)
-      done = add_name(names, *alias);
-  }
+  bool done = fl_platform_kind_words(kinds, names);
   for (uint32_t i = 0; i < n && done; i++)
     done = !fl_component_is_platform(&components[i]) || add_name(names, components[i].name);
   return done && (!config_dir || list_files(config_dir, names)) && fl_strings_add(names, "auto");
@@ -74,11 +76,9 @@ static fl_status unknown_platform(const char *forced, const fl_strings *names) {
   fl_text list = {0};
   for (uint32_t i = 0; i < names->n; i++)
     fl_text_add(&list, "%s%s", i ? ", " : "", names->items[i]);
-  bool is_gpu = !strcasecmp(forced, "gpu"); /* one letter from "cpu", which is not what was meant */
-  const char *nearest = is_gpu ? NULL : fl_nearest_word(forced, (const char *const *)names->items, names->n);
   fl_status status = list.failed ? fl_error_no_memory()
                                  : fl_error(FL_ECONFIG, "unknown platform '%s', expected one of %s%s", forced,
-                                            fl_text_get(&list), fl_suggest(nearest).text);
+                                            fl_text_get(&list), fl_platform_suggest(forced, names).text);
   fl_text_free(&list);
   return status;
 }
@@ -89,13 +89,9 @@ static fl_status activate_forced(const fl_platform_kind *kinds, const char *conf
                                  const char **plugin) {
   fl_strings names = {0};
   const fl_platform_kind *kind = fl_platform_kind_named(kinds, forced);
-  *name = kind ? kind->name : NULL;
-  for (uint32_t i = 0; i < n; i++)
-    if (fl_component_is_platform(&components[i]) && !strcmp(components[i].name, kind ? kind->name : forced)) {
-      *name = components[i].name;
-      *plugin = components[i].plugin;
-      return FL_OK;
-    }
+  const fl_component_record *component = fl_component_of_platform(kind ? kind->name : forced, components, n);
+  *name = component ? component->name : kind ? kind->name : NULL;
+  *plugin = component ? component->plugin : NULL;
   if (*name)
     return FL_OK;
   fl_status status = list_names(kinds, config_dir, components, n, &names) ? FL_OK : fl_error_no_memory();
@@ -131,7 +127,6 @@ fl_status fl_platform_activate(const fl_platform_kind *kinds, const char *config
                                const fl_component_record *components, uint32_t n, const char **name,
                                const char **plugin) {
   const fl_component_record *active;
-  *plugin = NULL;
   if (forced)
     return activate_forced(kinds, config_dir, forced, components, n, name, plugin);
   fl_status status = find_active_component(components, n, &active);

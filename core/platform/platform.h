@@ -19,6 +19,9 @@ fl_status fl_platform_activate(const fl_platform_kind *kinds, const char *config
 /* The first device node of a platform that exists, NULL if none does. */
 const char *fl_platform_node(const fl_platform_kind *kind);
 bool fl_component_is_platform(const fl_component_record *component);
+/* The first of the platform of that name, NULL if none. */
+const fl_component_record *fl_component_of_platform(const char *name, const fl_component_record *components,
+                                                    uint32_t n);
 
 /* Asks a plugin's platform, under the lock for that. */
 bool fl_component_is_active(const fl_component_record *component, fl_said *said);

@@ -147,13 +147,21 @@ typedef struct draft {
   uint32_t n;
 } draft;
 
-/* The steps and the devices of a platform. */
-static void add_lists(draft *r, fl_platform_info *info, const fl_finding *finding, const fl_plugin_finding *plugin,
-                      const fl_device_list *list) {
-  if (finding || plugin)
-    info->steps = fl_platform_steps(finding, plugin, r->arena, &info->n_steps);
-  info->step_size = sizeof(fl_platform_step);
-  info->device_size = sizeof(fl_device_properties);
+/* The next row, of which nothing is known. */
+static fl_platform_info *add_platform(draft *r, const char *name, int32_t device_type, const char *plugin) {
+  fl_platform_info *info = &r->platforms[r->n++];
+  *info = (fl_platform_info){.name = fl_arena_string(r->arena, name),
+                             .plugin = fl_arena_string(r->arena, plugin),
+                             .pci = "",
+                             .driver = "",
+                             .device_count = -1,
+                             .device_type = device_type,
+                             .step_size = sizeof(fl_platform_step),
+                             .device_size = sizeof(fl_device_properties)};
+  return info;
+}
+
+static void add_devices(fl_platform_info *info, const fl_device_list *list) {
   info->n_devices = list ? list->n : 0;
   info->devices = list ? list->devices : NULL;
 }
@@ -161,22 +169,17 @@ static void add_lists(draft *r, fl_platform_info *info, const fl_finding *findin
 static void report_cpu(draft *r, const fl_platform_kind *kind, const machine *m) {
   fl_text text = {0};
   int cores = m->known ? hwloc_get_nbobjs_by_type(m->topology, HWLOC_OBJ_CORE) : 0;
+  fl_platform_info *info = add_platform(r, kind->name, kind->device_type, "");
   fl_device_list *list = fl_arena_allocate(r->arena, sizeof *list);
   if (list)
     fl_list_devices(&fl_host_memory, NULL, list);
   fl_text_add(&text, "always available");
   if (cores > 0)
     fl_text_add(&text, ", %d core%s", cores, cores == 1 ? "" : "s");
-  fl_platform_info *info = &r->platforms[r->n++];
-  *info = (fl_platform_info){.name = kind->name,
-                             .plugin = "",
-                             .pci = "",
-                             .driver_found = true,
-                             .driver = "",
-                             .device_count = 1,
-                             .device_type = kind->device_type,
-                             .diagnosis = fl_arena_text(r->arena, &text)};
-  add_lists(r, info, NULL, NULL, list);
+  info->driver_found = true;
+  info->device_count = 1;
+  info->diagnosis = fl_arena_text(r->arena, &text);
+  add_devices(info, list);
 }
 
 /* What a plugin says of its platform; `diagnosis` gets a sentence. */
@@ -186,7 +189,7 @@ static fl_plugin_finding ask_plugin(draft *r, const fl_component_record *compone
       .plugin = component->plugin, .loaded = true, .list = fl_arena_allocate(r->arena, sizeof *found.list)};
   found.active = fl_component_is_active(component, &said);
   if (!found.active)
-    snprintf(found.reason, sizeof found.reason, "%s", fl_said_or(&said, "not active"));
+    snprintf(found.reason, sizeof found.reason, "%s", fl_said_shown(&said, "not active"));
   fl_device_list *list = found.list;
   if (!list)
     return found;
@@ -228,33 +231,27 @@ static void report_kind(draft *r, const fl_platform_kind *kind, const fl_compone
     fl_text_add(&diagnosis, "; %s", fl_text_get(&words));
   diagnosis.failed |= words.failed;
   fl_text_free(&words);
-  const char *driver = f.probe.opened ? f.probe.driver : f.probe.words;
-  fl_platform_info *info = &r->platforms[r->n++];
-  *info = (fl_platform_info){.name = fl_arena_string(r->arena, kind->name),
-                             .plugin = fl_arena_string(r->arena, plugin.plugin),
-                             .pci_devices = f.on_bus,
-                             .pci = f.devices,
-                             .driver_found = f.probe.opened,
-                             .driver = fl_arena_string(r->arena, driver ? driver : ""),
-                             .device_count = count_devices(&f, said),
-                             .device_type = kind->device_type,
-                             .diagnosis = fl_arena_text(r->arena, &diagnosis)};
-  add_lists(r, info, &f, &plugin, plugin.list);
+  fl_platform_info *info = add_platform(r, kind->name, kind->device_type, plugin.plugin);
+  info->pci_devices = f.on_bus;
+  info->pci = f.devices;
+  info->driver_found = f.probe.opened;
+  info->driver = fl_arena_string(r->arena, f.probe.opened ? f.probe.driver : f.probe.words);
+  info->device_count = count_devices(&f, said);
+  info->diagnosis = fl_arena_text(r->arena, &diagnosis);
+  info->steps = fl_platform_steps(&f, &plugin, r->arena, &info->n_steps);
+  add_devices(info, plugin.list);
 }
 
 static void report_component(draft *r, const fl_component_record *component) {
   fl_text diagnosis = {0};
   fl_plugin_finding plugin = ask_plugin(r, component, &diagnosis);
-  fl_platform_info *info = &r->platforms[r->n++];
-  *info = (fl_platform_info){.name = fl_arena_string(r->arena, component->name),
-                             .plugin = fl_arena_string(r->arena, component->plugin),
-                             .pci = "",
-                             .driver_found = plugin.active,
-                             .driver = "",
-                             .device_count = plugin.list && plugin.list->count >= 0 ? plugin.list->count : -1,
-                             .device_type = component->platform.device_type,
-                             .diagnosis = fl_arena_text(r->arena, &diagnosis)};
-  add_lists(r, info, NULL, &plugin, plugin.list);
+  fl_platform_info *info = add_platform(r, component->name, component->platform.device_type, component->plugin);
+  info->driver_found = plugin.active;
+  if (plugin.list && plugin.list->count >= 0)
+    info->device_count = plugin.list->count;
+  info->diagnosis = fl_arena_text(r->arena, &diagnosis);
+  info->steps = fl_platform_steps(NULL, &plugin, r->arena, &info->n_steps);
+  add_devices(info, plugin.list);
 }
 
 /* One that is forced, and known by its platform file alone. */
@@ -263,26 +260,10 @@ static void report_unknown(draft *r, const char *name) {
   static const fl_platform_step step = {
       "plugin", "missing", missing,
       "install the vendor's plugin, or name its directory in VLLM_FL_PLUGIN_PATH; else force no platform"};
-  fl_platform_info *info = &r->platforms[r->n++];
-  *info = (fl_platform_info){.name = fl_arena_string(r->arena, name),
-                             .plugin = "",
-                             .pci = "",
-                             .driver = "",
-                             .device_count = -1,
-                             .diagnosis = missing,
-                             .device_type = kDLExtDev};
-  add_lists(r, info, NULL, NULL, NULL);
+  fl_platform_info *info = add_platform(r, name, kDLExtDev, "");
+  info->diagnosis = missing;
   info->steps = &step;
   info->n_steps = 1;
-}
-
-/* What a plugin brought for a kind, NULL if nothing. */
-static const fl_component_record *component_of(const fl_platform_kind *kind, const fl_component_record *components,
-                                               uint32_t n) {
-  for (uint32_t i = 0; i < n; i++)
-    if (fl_component_is_platform(&components[i]) && !strcmp(components[i].name, kind->name))
-      return &components[i];
-  return NULL;
 }
 
 /* Is there a row for it, made from its kind? */
@@ -298,7 +279,7 @@ static void report_all(draft *r, const fl_platform_kind *kinds, const fl_compone
   report_cpu(r, kinds, m);
   for (const fl_platform_kind *kind = kinds + 1; kind->name; kind++)
     if (kind->is_described)
-      report_kind(r, kind, component_of(kind, components, n), m);
+      report_kind(r, kind, fl_component_of_platform(kind->name, components, n), m);
   for (uint32_t i = 0; i < n; i++)
     if (fl_component_is_platform(&components[i]) && !is_described(kinds, components[i].name))
       report_component(r, &components[i]);

@@ -10,7 +10,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <inttypes.h>
+#include <limits.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -54,24 +54,6 @@ int fl_list_directory(const char *directory, const char *suffix, fl_strings *nam
 
 /* ------------------------------------------------------------------------------------------- default directories */
 
-/* The path of the file that is mapped at `address`, by the kernel's word (malloc'ed; NULL: not found). */
-static char *mapped_file(const void *address) {
-  FILE *maps = fopen("/proc/self/maps", "re");
-  char *line = NULL, *path = NULL;
-  size_t size = 0;
-  while (maps && !path && getline(&line, &size, maps) > 0) {
-    uintptr_t start, end;
-    const char *slash = strchr(line, '/');
-    if (slash && sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &start, &end) == 2 && (uintptr_t)address >= start &&
-        (uintptr_t)address < end)
-      path = fl_format("%.*s", (int)strcspn(slash, "\n"), slash);
-  }
-  free(line);
-  if (maps)
-    fclose(maps);
-  return path;
-}
-
 /* The directory of the file that holds this library, and whether that is a program that it is linked into. Found out
  * once, since neither changes while it is mapped. */
 static struct own_place {
@@ -80,24 +62,25 @@ static struct own_place {
 } own;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
 
-/* A program's name in the link map is whatever its caller put into argv[0], and a library's may be relative to a
- * working directory that is no longer the same: then the kernel is asked. */
+/* A program's name in the link map is whatever its caller put into argv[0]. A library's may be relative to a working
+ * directory that is no longer the same; the linker knows the directory that it was then. */
 static void find_own_place(void) {
   static const char here = 0;
   struct link_map *map = NULL;
   Dl_info info;
-  char *path = NULL;
-  own.is_program = true;
-  if (dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP) && map && map->l_name[0]) {
-    own.is_program = false;
-    path = map->l_name[0] == '/' ? realpath(map->l_name, NULL) : NULL;
+  char origin[PATH_MAX];
+  own.is_program = !dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP) || !map || !map->l_name[0];
+  if (own.is_program) {
+    own.directory = realpath("/proc/self/exe", NULL);
+  } else if (!dlinfo(map, RTLD_DI_ORIGIN, origin)) { /* a handle is a pointer to the map */
+    const char *slash = strrchr(map->l_name, '/');
+    char *path = fl_format("%s/%s", origin, slash ? slash + 1 : map->l_name);
+    own.directory = path ? realpath(path, NULL) : NULL;
+    free(path);
   }
-  if (!path)
-    path = mapped_file(&here);
-  char *slash = path ? strrchr(path, '/') : NULL;
+  char *slash = own.directory ? strrchr(own.directory, '/') : NULL;
   if (slash)
-    slash[slash == path] = 0;
-  own.directory = path;
+    slash[slash == own.directory] = 0;
 }
 
 /* Where things lie relative to the library's or (statically linked) the program's directory. */

@@ -511,11 +511,12 @@ static fl_status take_hardware(const unsigned char *bytes, uint32_t length, fl_n
 /* Is what it says of its platform understood? */
 static fl_status check_platform(const fl_note_info *info) {
   fl_platform_kind kind;
+  fl_arena scratch = {0};
   if (!info->platform)
     return fl_error(FL_EPLUGIN, "damaged 'flhost' note: it has FL_PLUGIN_HARDWARE without FL_PLUGIN_PLATFORM");
   const fl_platform_note note = fl_note_platform(info);
-  fl_status status = fl_platform_kind_read(&note, &kind);
-  fl_platform_kind_clear(&kind);
+  fl_status status = fl_platform_kind_read(&note, &scratch, &kind);
+  fl_arena_free(&scratch);
   return status;
 }
 

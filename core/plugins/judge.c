@@ -60,10 +60,11 @@ static void set_conditions(fl_judge *judge) {
 static void digest_driver(SHA2_CTX *digest, const fl_note_info *info) {
   fl_platform_note note = fl_note_platform(info);
   fl_platform_kind kind;
+  fl_arena owned = {0};
   char *text;
   size_t length;
-  if (fl_platform_kind_read(&note, &kind))
-    return;
+  if (fl_platform_kind_read(&note, &owned, &kind))
+    goto out;
   for (const char *const *path = kind.versions; *path; path++)
     if (!fl_read_file(*path, &text, &length)) {
       digest_text(digest, text);
@@ -73,7 +74,8 @@ static void digest_driver(SHA2_CTX *digest, const fl_note_info *info) {
     const char *value = secure_getenv(*name);
     digest_text(digest, value ? value : "");
   }
-  fl_platform_kind_clear(&kind);
+out:
+  fl_arena_free(&owned);
 }
 
 /* malloc'ed: the path, with ":symbol". */

@@ -365,23 +365,27 @@ static fl_status open_file(loading *l, void **handle) {
   return status;
 }
 
+static void enter(const loading *l, const char *phase) {
+  if (l->host->watch)
+    l->host->watch->enters(l->host->watch->user, phase);
+}
+
 /* Runs the plugin's code: its initialisers, then its entry, whose status goes to *entered. */
 static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
   fl_process_state before;
   void *handle = NULL;
   fl_process_state_read(&before);
-  fl_in_hand in_hand = fl_loading_enter(l->host, l->record->name, "its initialisers");
+  enter(l, "its initialisers");
   fl_status status = check_links_nothing(l);
   if (!status)
     status = open_file(l, &handle);
   if (!status)
     status = find_entry(l, handle);
   if (!status) {
-    fl_loading_enter(l->host, l->record->name, l->symbol);
+    enter(l, l->symbol);
     fl_error_clear();
     *entered = l->entry(fl_stage_table(stage));
   }
-  fl_loading_leave(l->host, &in_hand);
   fl_kept_error why; /* reporting may run the engine's log callback, which may fail calls of its own */
   fl_error_keep(&why);
   fl_process_state_compare(&before, report_change, l);
@@ -415,7 +419,7 @@ static void explain_inactive(const loading *l, fl_text *remark) {
     fl_text_free(&inactive);
     if (fl_component_is_active(&platform, &said))
       return;
-    fl_text_add(&inactive, "platform '%s' is not active: %s", name, fl_said_or(&said, "no reason given"));
+    fl_text_add(&inactive, "platform '%s' is not active: %s", name, fl_said_shown(&said, "no reason given"));
   }
   if (!inactive.length)
     return;

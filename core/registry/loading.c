@@ -1,7 +1,6 @@
 /* The loading lock, and what plugins list: see loading.h. */
 #include "core/registry/loading.h"
 
-#include <stdio.h>
 #include <string.h>
 
 void fl_loading_begin(fl_host *host) {
@@ -10,25 +9,6 @@ void fl_loading_begin(fl_host *host) {
 
 void fl_loading_end(fl_host *host) {
   pthread_mutex_unlock(&host->loading);
-}
-
-static void set_in_hand(fl_host *host, const fl_in_hand *now) {
-  pthread_mutex_lock(&host->lock);
-  host->in_hand = *now;
-  pthread_mutex_unlock(&host->lock);
-}
-
-fl_in_hand fl_loading_enter(fl_host *host, const char *plugin, const char *phase) {
-  fl_in_hand before = host->in_hand, now = {.phase = phase};
-  snprintf(now.plugin, sizeof now.plugin, "%s", plugin);
-  set_in_hand(host, &now);
-  if (host->watch)
-    host->watch->enters(host->watch->user, phase);
-  return before;
-}
-
-void fl_loading_leave(fl_host *host, const fl_in_hand *before) {
-  set_in_hand(host, before);
 }
 
 bool fl_plugin_lists(const fl_plugin_record *record, const char *op) {

@@ -14,11 +14,6 @@
 void fl_loading_begin(fl_host *host);
 void fl_loading_end(fl_host *host);
 
-/* Says what is being done with a plugin, and gives back what was before, which is to be said again in the end. Under
- * the loading lock; takes the host's. */
-fl_in_hand fl_loading_enter(fl_host *host, const char *plugin, const char *phase);
-void fl_loading_leave(fl_host *host, const fl_in_hand *before);
-
 /* Does the plugin's FL_PLUGIN_OPS list the op? */
 bool fl_plugin_lists(const fl_plugin_record *record, const char *op);
 

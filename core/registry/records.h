@@ -158,12 +158,6 @@ typedef struct fl_load_watch {
   void *user;
 } fl_load_watch;
 
-/* The plugin that is being loaded. */
-typedef struct fl_in_hand {
-  char plugin[FL_NAME_MAX + 1];
-  const char *phase; /* "its initialisers"; NULL: none is */
-} fl_in_hand;
-
 struct fl_host {
   const fl_host_hooks *hooks;              /* set at creation */
   _Atomic(fl_name_table *) names;          /* ops that are ready: parsed, and no deferred plugin lists them */
@@ -201,10 +195,10 @@ struct fl_host {
   /* Set at creation. */
   fl_log log;
   fl_config_sources sources; /* strings owned: copies of the options */
-  fl_arena owned;
+  fl_arena owned;            /* guarded by `lock` once plugins are loaded */
   const char **environment;
   fl_strings directories;
-  char *platform, *platform_origin, *platform_plugin;
+  const char *platform, *platform_origin, *platform_plugin;
 
   struct fl_platform_kind *kinds; /* of platforms, as plugins say: platform/kind.h; guarded by `lock` */
   uint32_t n_kinds;
@@ -213,7 +207,6 @@ struct fl_host {
   uint32_t n_plugins;
   _Atomic uint32_t n_deferred; /* of `plugins` */
   pthread_mutex_t loading;     /* recursive; fl_loading_begin */
-  fl_in_hand in_hand;
   bool told_untried;          /* that plugins are not tried in another process; guarded by `loading` */
   const fl_load_watch *watch; /* NULL: nobody; guarded by `loading` */
 

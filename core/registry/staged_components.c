@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* A component that nobody would look for. */
 static fl_status check_listed(const fl_stage *stage, const char *type, const char *name) {
@@ -73,10 +74,24 @@ static fl_status check_memory(const fl_platform *platform) {
   return FL_OK;
 }
 
+/* It becomes the name of a file, and a word of settings. */
+static fl_status check_platform_name(const char *name) {
+  static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.+-";
+  if (*name != '.' && !name[strspn(name, allowed)] && strcasecmp(name, "auto") != 0)
+    return FL_OK;
+  return fl_error(
+      FL_EINVAL,
+      "'%s' is no name of a platform, expected ASCII letters, digits, '_', '+', '-' and '.', this not first, "
+      "and not auto",
+      name);
+}
+
 static fl_status take_platform(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
   const fl_platform *platform = given->functions;
-  fl_status status =
-      fl_sized_check(platform, offsetof(fl_platform, is_active) + sizeof platform->is_active, "its", "fl_platform");
+  fl_status status = check_platform_name(given->name);
+  if (!status)
+    status =
+        fl_sized_check(platform, offsetof(fl_platform, is_active) + sizeof platform->is_active, "its", "fl_platform");
   if (status)
     return status;
   if (!platform->is_active)

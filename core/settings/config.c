@@ -25,18 +25,6 @@ static const char *variable_of(fl_setting_id id) {
   return fl_setting_table[id].variable;
 }
 
-static void info(settings_reader *reader, const char *format, ...) FL_PRINTF(2, 3);
-static void info(settings_reader *reader, const char *format, ...) {
-  char line[1024];
-  va_list arguments;
-  if (!reader->problems.log)
-    return;
-  va_start(arguments, format);
-  vsnprintf(line, sizeof line, format, arguments);
-  va_end(arguments);
-  fl_log_line(reader->problems.log, FL_LOG_INFO, "%s", line);
-}
-
 /* ------------------------------------------------------------------------------------------------- reading sources */
 
 /* These say where and how to read the rest. */
@@ -51,8 +39,9 @@ static void read_text(settings_reader *reader, size_t id) {
     return;
   if (reader->complete && (row->key || row->flags & FL_SETTING_OF_OPS)) {
     if (!reader->sources->reload)
-      info(reader, "%s is ignored: the policy file '%s' (%s) replaces every other source", source,
-           reader->values[FL_SETTING_CONFIG].word, reader->values[FL_SETTING_CONFIG].origin);
+      fl_log_line(reader->problems.log, FL_LOG_INFO,
+                  "%s is ignored: the policy file '%s' (%s) replaces every other source", source,
+                  reader->values[FL_SETTING_CONFIG].word, reader->values[FL_SETTING_CONFIG].origin);
     return;
   }
   fl_setting_from_text(&reader->problems, row, source, text, &reader->values[id]);
@@ -86,7 +75,7 @@ static void read_config_file(settings_reader *reader) {
   else if (status)
     fl_problem_fatal(problems, (fl_place){0}, "Failed to load config file '%s': %s", config->word, fl_error_message());
   else {
-    info(reader, "Using custom config from '%s'", config->word);
+    fl_log_line(reader->problems.log, FL_LOG_INFO, "Using custom config from '%s'", config->word);
     fl_settings_from_yaml(problems, yaml, reader->values);
     reader->complete = true;
   }
@@ -103,7 +92,7 @@ static void use_platform_file(settings_reader *reader, char *path) {
   else if (status && status != FL_ENOENT)
     fl_problem(&reader->problems, (fl_place){0}, "Failed to load platform config: %s", fl_error_message());
   if (!status) {
-    info(reader, "Using platform config from '%s'", path);
+    fl_log_line(reader->problems.log, FL_LOG_INFO, "Using platform config from '%s'", path);
     fl_settings_from_yaml(&reader->problems, yaml, reader->values);
     reader->platform_file = path;
   } else
@@ -178,8 +167,8 @@ static bool from_variable(const settings_reader *reader, fl_setting_id id) {
 /* A variable that another setting leaves without effect. */
 static void say_ignored(settings_reader *reader, fl_setting_id ignored, fl_setting_id by) {
   if (!reader->sources->reload)
-    info(reader, "%s is ignored: %s (%s) says which are allowed", variable_of(ignored),
-         fl_setting_name(&fl_setting_table[by]), reader->values[by].origin);
+    fl_log_line(reader->problems.log, FL_LOG_INFO, "%s is ignored: %s (%s) says which are allowed",
+                variable_of(ignored), fl_setting_name(&fl_setting_table[by]), reader->values[by].origin);
 }
 
 /* L1 and L2: both variables cannot be set; a whitelist takes every blacklist out of force. */
@@ -358,10 +347,6 @@ void fl_config_free(fl_config *config) {
 }
 
 /* ----------------------------------------------------------------------------------------------------- questions */
-
-void fl_config_add_json(const fl_config *config, fl_setting_id id, fl_text *json) {
-  fl_setting_table[id].type->to_json(&fl_setting_table[id], &config->values[id], json);
-}
 
 const char *fl_config_origin(const fl_config *config, fl_setting_id id) {
   return config->values[id].origin;

@@ -21,9 +21,6 @@ typedef struct fl_config {
 fl_status fl_config_load(const fl_config_sources *sources, const char *platform, fl_log *log, fl_config **config);
 void fl_config_free(fl_config *config);
 
-/* The value as JSON text. */
-void fl_config_add_json(const fl_config *config, fl_setting_id id, fl_text *json);
-
 /* Origin of a setting: "VLLM_FL_PREFER", "file:3", "built-in". */
 const char *fl_config_origin(const fl_config *config, fl_setting_id id);
 /* Origin of an op's own order, NULL if it has none. */

@@ -140,7 +140,7 @@ static void report_variable(fl_problems *problems, const char *name) {
                      name, hint);
   else
     fl_problems_warn(problems, "%s: unknown variable, ignored%s", name,
-                     fl_suggest(fl_setting_nearest_variable(name)).text);
+                     fl_suggest(fl_setting_nearest(name, false)).text);
 }
 
 static bool any_variable(const char *const *environment) {
@@ -163,7 +163,7 @@ void fl_sources_report(const fl_config_sources *sources, fl_problems *problems) 
     char *name = strndup(*variable, (size_t)(equals - *variable));
     if (!name)
       problems->no_memory = true;
-    else if (!fl_setting_by_variable(name) && !injected(name))
+    else if (!fl_setting_find(name, false) && !injected(name))
       report_variable(problems, name);
     free(name);
   }

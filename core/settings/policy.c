@@ -11,12 +11,11 @@
 
 /* ------------------------------------------------------------------------------------------------------- tokens */
 
-static const char *const kind_words[] = {"flagos", "vendor", "reference"};
 enum { N_KINDS = 3 };
+static const char *const kind_words[N_KINDS + 1] = {"flagos", "vendor", "reference"};
 
 /* All that stand alone. `native` is vLLM's word for the reference; `unfused` is the host's own (parts.c). */
-static const char *const plain_words[] = {"flagos", "vendor", "reference", "native", "unfused"};
-enum { N_PLAIN = 5 };
+static const char *const plain_words[] = {"flagos", "vendor", "reference", "native", "unfused", NULL};
 
 /* Names that the dispatcher before flhost, or its earlier versions, had for a kind. */
 static const struct {
@@ -53,37 +52,40 @@ static bool name_valid(const char *name) {
   return length && fl_trim(&trimmed, length) == length && !strpbrk(name, " \t\r\n\v\f,;|");
 }
 
-/* Among `words` where it stands alone. */
-static const char *nearest_among(const char *token, const char *const *words, size_t n_words) {
-  static const char *const prefixes[] = {"vendor", "impl", "flagos", "reference"};
+/* The form whose first word stands before the colon of what is none ("vednor:x"); NULL: none is near. */
+static const char *nearest_form(const char *word) {
+  static const char *const prefixes[] = {"vendor", "impl", "flagos", "reference", NULL};
   static const char *const forms[] = {"vendor:NAME", "impl:ID", "flagos", "reference"};
-  const char *colon = strchr(token, ':'), *nearest = NULL, *word = token;
-  char prefix[16];
-  size_t length = fl_trim(&word, colon ? (size_t)(colon - token) : strlen(token));
-  if (length >= sizeof prefix)
+  const char *nearest = fl_nearest_word(word, prefixes, SIZE_MAX);
+  size_t i = 0;
+  while (nearest && nearest != prefixes[i])
+    i++;
+  return nearest ? forms[i] : NULL;
+}
+
+/* Among `words` (ended by NULL) where it stands alone. */
+static const char *nearest_among(const char *token, const char *const *words) {
+  const char *colon = strchr(token, ':'), *begin = token, *nearest;
+  char word[16];
+  size_t length = fl_trim(&begin, colon ? (size_t)(colon - token) : strlen(token));
+  if (length >= sizeof word)
     return NULL;
-  memcpy(prefix, word, length);
-  prefix[length] = 0;
-  if (!colon) {
-    nearest = fl_nearest_word(prefix, words, n_words);
-    if (!nearest)
-      nearest = fl_nearest_beginning(prefix, words, n_words);
-    for (size_t i = 0; !nearest && i < sizeof former_words / sizeof *former_words; i++)
-      if (!strcasecmp(prefix, former_words[i].word))
-        nearest = former_words[i].token;
+  memcpy(word, begin, length);
+  word[length] = 0;
+  if (colon)
+    return nearest_form(word);
+  if ((nearest = fl_nearest_or_beginning(word, words)))
     return nearest;
-  }
-  nearest = fl_nearest_word(prefix, prefixes, 4);
-  for (size_t i = 0; nearest && i < 4; i++)
-    if (nearest == prefixes[i])
-      return forms[i];
+  for (size_t i = 0; i < sizeof former_words / sizeof *former_words; i++)
+    if (!strcasecmp(word, former_words[i].word))
+      return former_words[i].token;
   return NULL;
 }
 
 bool fl_token_valid(const char *token) {
   const char *name;
-  for (size_t i = 0; i < N_PLAIN; i++)
-    if (!strcmp(token, plain_words[i]))
+  for (const char *const *word = plain_words; *word; word++)
+    if (!strcmp(token, *word))
       return true;
   return ((name = after(token, "vendor:")) || (name = after(token, "impl:"))) && name_valid(name);
 }
@@ -106,7 +108,7 @@ const char *fl_token_nearest(const char *token, char room[FL_TOKEN_ROOM]) {
     return "impl:ID";
   if (after(token, "vendor."))
     return "vendor:NAME";
-  return nearest_among(token, plain_words, N_PLAIN);
+  return nearest_among(token, plain_words);
 }
 
 /* ------------------------------------------------------------------------------------------------------ building */
@@ -123,16 +125,7 @@ static fl_status check_prefer(const char *prefer) {
   if (prefer_word(prefer))
     return FL_OK;
   return fl_error(FL_EINVAL, "Invalid prefer value: '%s'. Must be one of: flagos, reference, vendor%s", prefer,
-                  fl_suggest(nearest_among(prefer, kind_words, N_KINDS)).text);
-}
-
-static fl_status check_present(const char *what, const char *const *names, uint32_t n) {
-  if (n && !names)
-    return fl_error(FL_EINVAL, "%s is NULL but has %u entries", what, n);
-  for (uint32_t i = 0; i < n; i++)
-    if (!names[i])
-      return fl_error(FL_EINVAL, "%s[%u] is NULL, expected a name", what, i);
-  return FL_OK;
+                  fl_suggest(nearest_among(prefer, kind_words)).text);
 }
 
 /* sizeof(fl_op_order) of the first header. */
@@ -141,6 +134,8 @@ enum { FIRST_ORDER_SIZE = 24 };
 /* A name that nothing can have is a slip: what is meant would stay as it was, unsaid. */
 static fl_status check_name(const char *what, uint32_t index, const char *name) {
   const char *trimmed = name;
+  if (!name)
+    return fl_error(FL_EINVAL, "%s[%u] is NULL, expected a name", what, index);
   size_t length = fl_trim(&trimmed, strlen(name));
   if (!length)
     return fl_error(FL_EINVAL, "%s[%u] is '%s', expected a name", what, index, name);
@@ -150,6 +145,10 @@ static fl_status check_name(const char *what, uint32_t index, const char *name) 
   return FL_OK;
 }
 
+static fl_status check_present(const char *what, const void *array, uint32_t n) {
+  return array || !n ? FL_OK : fl_error(FL_EINVAL, "%s is NULL but has %u entries", what, n);
+}
+
 static fl_status check_vendors(const char *what, const char *const *names, uint32_t n) {
   fl_status status = check_present(what, names, n);
   for (uint32_t i = 0; !status && i < n; i++)
@@ -157,45 +156,36 @@ static fl_status check_vendors(const char *what, const char *const *names, uint3
   return status;
 }
 
-/* What building relies on: every pointer that is counted is there. */
-static fl_status check_shape(const fl_policy_fields *fields) {
-  fl_status status = check_present("deny_vendors", fields->deny_vendors, fields->n_deny_vendors);
+static fl_status check_order(uint32_t index, const fl_op_order *order) {
+  char room[FL_TOKEN_ROOM];
+  if (!order->op)
+    return fl_error(FL_EINVAL, "per_op[%u].op is NULL, expected the name of an op", index);
+  fl_status status = check_name("the op of per_op", index, order->op);
   if (!status)
-    status = check_present("allow_vendors", fields->allow_vendors, fields->n_allow_vendors);
-  if (!status && fields->n_per_op && !fields->per_op)
-    status = fl_error(FL_EINVAL, "per_op is NULL but has %u entries", fields->n_per_op);
-  if (!status && fields->n_per_op && fields->per_op_size < FIRST_ORDER_SIZE)
-    status = fl_error(FL_EINVAL, "per_op_size is %u, expected sizeof(fl_op_order), %zu", (unsigned)fields->per_op_size,
-                      sizeof *fields->per_op);
-  for (uint32_t i = 0; !status && i < fields->n_per_op; i++) {
-    const fl_op_order *order = fl_order_at(fields, i);
-    if (!order->op)
-      return fl_error(FL_EINVAL, "per_op[%u].op is NULL, expected the name of an op", i);
     status = check_present("per_op tokens", order->tokens, order->n_tokens);
+  for (uint32_t i = 0; !status && i < order->n_tokens; i++) {
+    const char *token = order->tokens[i];
+    if (!token)
+      status = fl_error(FL_EINVAL, "per_op tokens[%u] is NULL, expected a name", i);
+    else if (!fl_token_valid(token))
+      status = fl_error(FL_EINVAL, "op '%s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s", order->op, token,
+                        fl_suggest(fl_token_nearest(token, room)).text);
   }
   return status;
 }
 
-static fl_status check_tokens(const fl_op_order *order) {
-  char room[FL_TOKEN_ROOM];
-  for (uint32_t i = 0; i < order->n_tokens; i++)
-    if (!fl_token_valid(order->tokens[i]))
-      return fl_error(FL_EINVAL, "op '%s': '%s' is not a token, expected " FL_TOKEN_FORMS "%s", order->op,
-                      order->tokens[i], fl_suggest(fl_token_nearest(order->tokens[i], room)).text);
-  return FL_OK;
-}
-
-/* Names and tokens of what has the right shape. */
-static fl_status check_words(const fl_policy_fields *fields) {
+/* Names and tokens, and every pointer that is counted. */
+static fl_status check_lists(const fl_policy_fields *fields) {
   fl_status status = check_vendors("deny_vendors", fields->deny_vendors, fields->n_deny_vendors);
   if (!status)
     status = check_vendors("allow_vendors", fields->allow_vendors, fields->n_allow_vendors);
-  for (uint32_t i = 0; !status && i < fields->n_per_op; i++) {
-    const fl_op_order *order = fl_order_at(fields, i);
-    status = check_name("the op of per_op", i, order->op);
-    if (!status)
-      status = check_tokens(order);
-  }
+  if (!status)
+    status = check_present("per_op", fields->per_op, fields->n_per_op);
+  if (!status && fields->n_per_op && fields->per_op_size < FIRST_ORDER_SIZE)
+    status = fl_error(FL_EINVAL, "per_op_size is %u, expected sizeof(fl_op_order), %zu", (unsigned)fields->per_op_size,
+                      sizeof *fields->per_op);
+  for (uint32_t i = 0; !status && i < fields->n_per_op; i++)
+    status = check_order(i, fl_order_at(fields, i));
   return status;
 }
 
@@ -219,33 +209,27 @@ static const char *const *copy_set(fl_arena *arena, const char *const *names, ui
   return copy;
 }
 
-/* An order and its place in the caller's list: of several for one op, the last counts. */
-typedef struct placed_order {
-  const fl_op_order *order;
-  uint32_t place;
-} placed_order;
-
+/* Of pointers into one array: of several for one op, in its order. */
 static int compare_orders(const void *a, const void *b) {
-  const placed_order *left = a, *right = b;
-  int order = strcmp(left->order->op, right->order->op);
-  return order ? order : left->place < right->place ? -1 : 1;
+  const fl_op_order *left = *(const fl_op_order *const *)a, *right = *(const fl_op_order *const *)b;
+  int order = strcmp(left->op, right->op);
+  return order ? order : left < right ? -1 : 1;
 }
 
 static void copy_orders(fl_arena *arena, fl_policy_fields *to, const fl_policy_fields *from) {
   uint32_t n = from->n_per_op;
-  fl_arena scratch = {0};
-  placed_order *placed = fl_arena_array(&scratch, n, sizeof *placed);
+  const fl_op_order **sorted = fl_arena_array(arena, n, sizeof *sorted);
   fl_op_order *orders = fl_arena_array(arena, n, sizeof *orders);
   to->per_op = orders;
   to->per_op_size = sizeof *orders;
-  for (uint32_t i = 0; placed && i < n; i++)
-    placed[i] = (placed_order){fl_order_at(from, i), i};
-  if (placed && n)
-    qsort(placed, n, sizeof *placed, compare_orders);
-  for (uint32_t i = 0; placed && orders && i < n; i++) {
-    const fl_op_order *order = placed[i].order;
-    bool last = i + 1 == n || strcmp(order->op, placed[i + 1].order->op);
-    if (!last || !order->n_tokens) /* P3: an empty order counts as none */
+  for (uint32_t i = 0; sorted && i < n; i++)
+    sorted[i] = fl_order_at(from, i);
+  if (sorted && n)
+    qsort(sorted, n, sizeof *sorted, compare_orders);
+  for (uint32_t i = 0; orders && i < n; i++) {
+    const fl_op_order *order = sorted[i];
+    bool last = i + 1 == n || strcmp(order->op, sorted[i + 1]->op); /* which counts */
+    if (!last || !order->n_tokens)                                  /* P3: an empty order counts as none */
       continue;
     orders[to->n_per_op++] = (fl_op_order){
         .op = fl_arena_string(arena, order->op),
@@ -253,8 +237,6 @@ static void copy_orders(fl_arena *arena, fl_policy_fields *to, const fl_policy_f
         .n_tokens = order->n_tokens,
     };
   }
-  arena->failed |= scratch.failed;
-  fl_arena_free(&scratch);
 }
 
 static void add_joined(fl_text *text, const char *before, const char *const *names, uint32_t n, char separator) {
@@ -303,7 +285,7 @@ static fl_status take_fields(const fl_policy_fields *fields, fl_policy_fields *t
   fl_sized_take(taken, sizeof *taken, fields);
   if (!taken->prefer)
     taken->prefer = "flagos";
-  return check_shape(taken);
+  return FL_OK;
 }
 
 static fl_status build(const fl_policy_fields *given, fl_policy **policy) {
@@ -334,14 +316,14 @@ static fl_status build(const fl_policy_fields *given, fl_policy **policy) {
   return FL_OK;
 }
 
-static fl_status create(const fl_policy_fields *fields, bool words_checked, fl_policy **policy) {
-  fl_policy_fields taken;
-  fl_status status = take_fields(fields, &taken);
+static fl_status create(const fl_policy_fields *given, bool lists_checked, fl_policy **policy) {
+  fl_policy_fields fields;
+  fl_status status = take_fields(given, &fields);
   if (!status)
-    status = check_prefer(taken.prefer);
-  if (!status && words_checked)
-    status = check_words(&taken);
-  return status ? status : build(&taken, policy);
+    status = check_prefer(fields.prefer);
+  if (!status && lists_checked)
+    status = check_lists(&fields);
+  return status ? status : build(&fields, policy);
 }
 
 fl_status fl_policy_create(const fl_policy_fields *fields, fl_policy **policy) {
@@ -419,7 +401,7 @@ const char *const *fl_policy_order(const fl_policy *policy, const char *op, uint
   const fl_op_order *own =
       fields->n_per_op ? bsearch(op, fields->per_op, fields->n_per_op, sizeof *own, compare_op) : NULL;
   *per_op = own;
-  if (*per_op) {
+  if (own) {
     *n = own->n_tokens;
     return own->tokens;
   }
@@ -430,11 +412,9 @@ const char *const *fl_policy_order(const fl_policy *policy, const char *op, uint
   return defaults[i].order;
 }
 
+/* In a sorted set. */
 static bool has_name(const char *const *names, uint32_t n, const char *name) {
-  for (uint32_t i = 0; i < n; i++)
-    if (!strcmp(names[i], name))
-      return true;
-  return false;
+  return n && bsearch(&name, names, n, sizeof *names, compare_names);
 }
 
 bool fl_policy_vendor_allowed(const fl_policy *policy, const char *vendor) {
@@ -495,9 +475,7 @@ fl_status fl_policy_with_op_order(const fl_policy *policy, const char *op, const
                                   fl_policy **derived) {
   fl_policy_fields fields = policy->fields,
                    given = {.per_op = &(fl_op_order){op, tokens, n}, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)};
-  fl_status status = check_shape(&given);
-  if (!status)
-    status = check_words(&given);
+  fl_status status = check_lists(&given);
   if (status)
     return status;
   fl_arena scratch = {0};

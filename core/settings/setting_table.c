@@ -134,31 +134,18 @@ const char *fl_setting_name(const fl_setting_row *row) {
   return row->key ? row->key : row->variable;
 }
 
-static const fl_setting_row *find_row(const char *name, bool by_key) {
+/* As a file writes it, or a variable; NULL: the row has none. */
+static const char *name_of(const fl_setting_row *row, bool is_key) {
+  return is_key ? row->key : *row->variable ? row->variable : NULL;
+}
+
+const fl_setting_row *fl_setting_find(const char *name, bool is_key) {
   for (size_t i = 0; i < FL_N_SETTINGS; i++) {
-    const char *of_row = by_key ? fl_setting_table[i].key : fl_setting_table[i].variable;
-    if (of_row && *of_row && !strcmp(of_row, name))
+    const char *of_row = name_of(&fl_setting_table[i], is_key);
+    if (of_row && !strcmp(of_row, name))
       return &fl_setting_table[i];
   }
   return NULL;
-}
-
-const fl_setting_row *fl_setting_by_variable(const char *variable) {
-  return find_row(variable, false);
-}
-
-const fl_setting_row *fl_setting_by_key(const char *key) {
-  return find_row(key, true);
-}
-
-static size_t names_of_rows(const char *names[FL_N_SETTINGS], bool keys) {
-  size_t n = 0;
-  for (size_t i = 0; i < FL_N_SETTINGS; i++) {
-    const char *of_row = keys ? fl_setting_table[i].key : fl_setting_table[i].variable;
-    if (of_row && *of_row)
-      names[n++] = of_row;
-  }
-  return n;
 }
 
 static const char *after_prefix(const char *name) {
@@ -168,33 +155,23 @@ static const char *after_prefix(const char *name) {
 
 /* The name that is one letter off or two, else one that the word is a part of, or that is a part of it: DEBUG for
  * VLLM_FL_DISPATCH_DEBUG. Of several the one that has most in common. */
-static const char *nearest_name(const char *word, const char *const *names, size_t n) {
+const char *fl_setting_nearest(const char *word, bool is_key) {
   enum { LEAST = 4 }; /* bytes that say enough */
-  const char *nearest = fl_nearest_word(word, names, n), *part = after_prefix(word);
-  size_t best = LEAST - 1, length = strlen(part);
-  if (nearest)
-    return nearest;
-  for (size_t i = 0; i < n; i++) {
+  const char *names[FL_N_SETTINGS], *part = after_prefix(word);
+  size_t n = 0, best = LEAST - 1, length = strlen(part);
+  for (size_t i = 0; i < FL_N_SETTINGS; i++)
+    if ((names[n] = name_of(&fl_setting_table[i], is_key)))
+      n++;
+  const char *nearest = fl_nearest_word(word, names, n);
+  for (size_t i = 0, rest = nearest ? 0 : n; i < rest; i++) {
     const char *name = after_prefix(names[i]);
     size_t known = strlen(name), common = length < known ? length : known;
-    if (!strstr(name, part) && !strstr(part, name))
-      continue;
-    if (common > best) {
+    if (common > best && (strstr(name, part) || strstr(part, name))) {
       best = common;
       nearest = names[i];
     }
   }
   return nearest;
-}
-
-const char *fl_setting_nearest_variable(const char *variable) {
-  const char *names[FL_N_SETTINGS];
-  return nearest_name(variable, names, names_of_rows(names, false));
-}
-
-const char *fl_setting_nearest_key(const char *key) {
-  const char *names[FL_N_SETTINGS];
-  return nearest_name(key, names, names_of_rows(names, true));
 }
 
 const char *fl_setting_foreign(const char *name) {
@@ -216,18 +193,16 @@ static bool read_value(fl_problems *problems, const fl_setting_row *row, fl_sett
   const char *word = source.text;
   size_t length = word ? fl_trim(&word, strlen(word)) : 0;
   char *trimmed = word ? strndup(word, length) : NULL;
-  bool valid = trimmed || !word;
-  if (!valid)
-    problems->no_memory = true;
   source.text = trimmed;
-  valid = valid && row->type->read(problems, row, &source, &read);
+  problems->no_memory |= word && !trimmed;
+  bool valid = (trimmed || !word) && row->type->read(problems, row, &source, &read);
   if (valid) {
-    fl_setting_value_free(value);
+    read.set = true;
+    read.origin = fl_place_origin(problems, origin);
+  }
+  fl_setting_value_free(valid ? value : &read);
+  if (valid)
     *value = read;
-    value->set = true;
-    value->origin = fl_place_origin(problems, origin);
-  } else
-    fl_setting_value_free(&read);
   free(trimmed);
   return valid;
 }
@@ -242,17 +217,17 @@ bool fl_setting_from_text(fl_problems *problems, const fl_setting_row *row, cons
 }
 
 static void report_unknown_key(fl_problems *problems, fl_place place, const char *key) {
-  const char *hint = fl_setting_foreign(key), *names[FL_N_SETTINGS];
+  const char *hint = fl_setting_foreign(key), *name;
   fl_text known = {0};
   if (hint) {
     fl_problem(problems, place, "flhost has no key '%s' as vllm-plugin-FL has: %s", key, hint);
     return;
   }
-  size_t n = names_of_rows(names, true);
-  for (size_t i = 0; i < n; i++)
-    fl_text_add(&known, "%s%s", i ? ", " : "", names[i]);
+  for (size_t i = 0; i < FL_N_SETTINGS; i++)
+    if ((name = name_of(&fl_setting_table[i], true)))
+      fl_text_add(&known, "%s%s", known.length ? ", " : "", name);
   fl_problem(problems, place, "unknown key '%s', expected one of %s%s", key, fl_text_get(&known),
-             fl_suggest(fl_setting_nearest_key(key)).text);
+             fl_suggest(fl_setting_nearest(key, true)).text);
   fl_text_free(&known);
 }
 
@@ -263,7 +238,7 @@ static void find_keys(fl_problems *problems, fl_yaml *yaml, const fl_yaml_node *
     const fl_yaml_node *key = fl_yaml_key(yaml, root, i);
     const char *name = fl_yaml_string(key);
     fl_place place = fl_yaml_place(yaml, key);
-    const fl_setting_row *row = fl_setting_by_key(name);
+    const fl_setting_row *row = fl_setting_find(name, true);
     if (!row) {
       report_unknown_key(problems, place, name);
       continue;

@@ -47,13 +47,11 @@ extern const fl_setting_row fl_setting_table[FL_N_SETTINGS];
 /* The row's name: its YAML key, or the variable where there is none. */
 const char *fl_setting_name(const fl_setting_row *row);
 
-/* The row with that variable or key, NULL if none. */
-const fl_setting_row *fl_setting_by_variable(const char *variable);
-const fl_setting_row *fl_setting_by_key(const char *key);
+/* The row with that key, or variable; NULL if none. */
+const fl_setting_row *fl_setting_find(const char *name, bool is_key);
 
-/* Nearest known variable or key, NULL if none is near. */
-const char *fl_setting_nearest_variable(const char *variable);
-const char *fl_setting_nearest_key(const char *key);
+/* Nearest known key, or variable; NULL if none is near. */
+const char *fl_setting_nearest(const char *name, bool is_key);
 
 /* Why flhost has no such variable or key although the peer has; NULL for other names. */
 const char *fl_setting_foreign(const char *name);

@@ -89,9 +89,7 @@ const fl_setting_type fl_type_bool = {"bool", read_bool, bool_to_json};
 
 static const char *nearest_word(const char *word, const char *const *words) {
   char room[FL_TOKEN_ROOM];
-  const char *nearest = fl_nearest_word(word, words, SIZE_MAX);
-  if (!nearest)
-    nearest = fl_nearest_beginning(word, words, SIZE_MAX);
+  const char *nearest = fl_nearest_or_beginning(word, words);
   if (nearest || fl_token_valid(word))
     return nearest;
   nearest = fl_token_nearest(word, room); /* tokens know what kinds were called in former times */

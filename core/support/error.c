@@ -3,6 +3,7 @@
  * first needs it: thread storage of a library that may be opened late has to stay small.
  */
 #include "core/support/error.h"
+#include "core/support/text.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -54,7 +55,7 @@ fl_status fl_error(fl_status status, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  memcpy(buffer, text, strlen(text) + 1);
+  fl_show(buffer, FL_ERROR_MAX, text, true);
   return status;
 }
 

@@ -1,4 +1,5 @@
 #include "core/support/log.h"
+#include "core/support/text.h"
 
 #include <string.h>
 #include <strings.h>
@@ -24,14 +25,15 @@ const char *fl_log_level_name(int level) {
 }
 
 void fl_log_line(fl_log *log, int level, const char *format, ...) {
-  char text[8192], stamp[32];
+  char words[8192], text[8192], stamp[32];
   struct tm broken_down;
   va_list arguments;
   if (!fl_log_enabled(log, level))
     return;
   va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
+  vsnprintf(words, sizeof words, format, arguments);
   va_end(arguments);
+  fl_show(text, sizeof text, words, true);
   if (log->fn) {
     log->fn(log->user, level, text);
     return;

@@ -5,7 +5,9 @@
 #ifndef FLHOST_CORE_SUPPORT_SAID_H
 #define FLHOST_CORE_SUPPORT_SAID_H
 
-#include <flhost/plugin.h>
+#include "core/support/text.h"
+
+#include <string.h>
 
 typedef struct fl_said {
   const char *text; /* in `room` or a static string; NULL or "": nothing was said */
@@ -22,6 +24,15 @@ static inline const char **fl_said_room(fl_said *said) {
 /* What was said, else the other words. */
 static inline const char *fl_said_or(const fl_said *said, const char *otherwise) {
   return said->text && *said->text ? said->text : otherwise;
+}
+
+/* The same, to be kept or given out: as it may be shown (fl_show), cut to the length of the room. What needs no change
+ * stays where it is. */
+static inline const char *fl_said_shown(fl_said *said, const char *otherwise) {
+  char shown[FL_REASON_MAX];
+  const char *text = fl_said_or(said, otherwise);
+  fl_show(shown, sizeof shown, text, false);
+  return strcmp(shown, text) ? memcpy(said->room, shown, sizeof shown) : text;
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* Strings: see text.h. */
 #include "core/support/text.h"
+#include "core/support/array.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -54,18 +55,20 @@ void fl_text_add(fl_text *text, const char *format, ...) {
 }
 
 void fl_text_add_json(fl_text *text, const char *string) {
+  uint32_t code;
   if (!string) {
     fl_text_add(text, "null");
     return;
   }
   fl_text_add_bytes(text, "\"", 1);
-  for (const unsigned char *c = (const unsigned char *)string; *c; c++) {
-    if (*c == '"' || *c == '\\')
-      fl_text_add(text, "\\%c", *c);
-    else if (*c < 0x20)
-      fl_text_add(text, "\\u%04x", *c);
+  for (size_t n; *string; string += n + !n) {
+    n = fl_character(string, &code);
+    if (code == '"' || code == '\\')
+      fl_text_add(text, "\\%c", *string);
+    else if (n && fl_is_printable(code))
+      fl_text_add_bytes(text, string, n);
     else
-      fl_text_add_bytes(text, (const char *)c, 1);
+      fl_text_add(text, "\\u%04x", (unsigned)code); /* what is not printable is no larger */
   }
   fl_text_add_bytes(text, "\"", 1);
 }
@@ -96,18 +99,10 @@ void fl_text_add_list(fl_text *text, const char *const *items, uint32_t n) {
 
 bool fl_strings_add_bytes(fl_strings *list, const char *bytes, size_t length) {
   char *copy = strndup(bytes, length);
-  if (copy && list->n == list->capacity) {
-    uint32_t capacity = list->capacity ? list->capacity * 2 : 8;
-    char **grown = realloc(list->items, (capacity + 1) * sizeof *grown);
-    if (!grown) {
-      free(copy);
-      copy = NULL;
-    } else {
-      list->items = grown;
-      list->capacity = capacity;
-    }
-  }
-  if (!copy) {
+  /* One more for the NULL at the end. */
+  if (!copy || !fl_array_grow(&list->items, list->n, sizeof copy) ||
+      !fl_array_grow(&list->items, list->n + 1, sizeof copy)) {
+    free(copy);
     list->failed = true;
     return false;
   }
@@ -184,6 +179,72 @@ void fl_strings_free(fl_strings *list) {
   *list = (fl_strings){0};
 }
 
+size_t fl_character(const char *text, uint32_t *code) {
+  static const struct {
+    unsigned char mask, lead;
+    uint32_t least; /* what needs so many bytes */
+  } forms[] = {{0x80, 0, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
+  const unsigned char *s = (const unsigned char *)text;
+  size_t more = 0, i = 0;
+  while (more < 4 && (*s & forms[more].mask) != forms[more].lead)
+    more++;
+  uint32_t found = more < 4 ? *s & (unsigned char)~forms[more].mask : 0;
+  while (more < 4 && i < more && (s[i + 1] & 0xc0) == 0x80)
+    found = found << 6 | (s[++i] & 63);
+  bool is_one = more < 4 && i == more && found >= forms[more].least && found <= 0x10ffff && found >> 11 != 0xd800 >> 11;
+  *code = is_one ? found : 0xfffd;
+  return is_one ? more + 1 : 0;
+}
+
+bool fl_is_printable(uint32_t code) {
+  bool is_control = code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029;
+  bool turns = code == 0x61c || code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
+               (code >= 0x2066 && code <= 0x2069);
+  return !is_control && !turns;
+}
+
+/* Writes the next of `text` as it is shown; gives back how much of the text that is. */
+static size_t show_next(const char *text, bool lines, char shown[8], size_t *length) {
+  uint32_t code;
+  size_t n = fl_character(text, &code);
+  bool as_it_is = n && (fl_is_printable(code) || (lines && code == '\n'));
+  *length = as_it_is ? n : 4;
+  if (as_it_is)
+    memcpy(shown, text, n);
+  else
+    snprintf(shown, 8, "\\x%02x", (unsigned char)*text);
+  return as_it_is ? n : 1;
+}
+
+size_t fl_show(char *to, size_t size, const char *text, bool lines) {
+  static const char rest[] = "…";
+  char next[8], copy[FL_SHOWN_IN_PLACE];
+  size_t length = 0, mark = 0, n; /* mark: where `rest` still fits behind */
+  if (to == text) {
+    n = strnlen(text, sizeof copy - 1);
+    memcpy(copy, text, n);
+    copy[n] = 0;
+    text = copy;
+  }
+  for (; *text && size; text += n) {
+    size_t more;
+    n = show_next(text, lines, next, &more);
+    if (length + more >= size)
+      break;
+    memcpy(to + length, next, more);
+    length += more;
+    if (length + sizeof rest <= size)
+      mark = length;
+  }
+  if (*text && size >= sizeof rest) {
+    memcpy(to + mark, rest, sizeof rest - 1);
+    length = mark + sizeof rest - 1;
+  }
+  if (size)
+    to[length] = 0;
+  return length;
+}
+
 /* Length in bytes of the white space character that `s` begins with, 0 if it is none: the characters for which Python's
  * str.isspace() holds. */
 static size_t space_length(const unsigned char *s, size_t length) {
@@ -207,14 +268,11 @@ size_t fl_trim(const char **string, size_t length) {
     s += n;
     length -= n;
   }
-  for (bool more = true; more && length;) {
-    more = false;
-    for (n = 1; n <= 3 && n <= length && !more; n++)
-      if (space_length(s + length - n, n) == n) {
-        length -= n;
-        more = true;
-      }
-  }
+  for (n = 1; n <= 3 && n <= length; n++)
+    if (space_length(s + length - n, n) == n) {
+      length -= n;
+      n = 0; /* from the new end */
+    }
   *string = (const char *)s;
   return length;
 }
@@ -282,17 +340,22 @@ const char *fl_nearest_word(const char *word, const char *const *words, size_t n
   return nearest;
 }
 
-const char *fl_nearest_beginning(const char *word, const char *const *words, size_t n) {
+static const char *nearest_beginning(const char *word, const char *const *words) {
   enum { LEAST = 3 }; /* letters that say enough */
   size_t length = strlen(word);
   if (word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")])
     return NULL;
-  for (size_t i = 0; i < n && words[i]; i++) {
-    size_t known = strlen(words[i]), common = length < known ? length : known;
-    if (common >= LEAST && !strncasecmp(word, words[i], common))
-      return words[i];
+  for (; *words; words++) {
+    size_t known = strlen(*words), common = length < known ? length : known;
+    if (common >= LEAST && !strncasecmp(word, *words, common))
+      break;
   }
-  return NULL;
+  return *words;
+}
+
+const char *fl_nearest_or_beginning(const char *word, const char *const *words) {
+  const char *nearest = fl_nearest_word(word, words, SIZE_MAX);
+  return nearest ? nearest : nearest_beginning(word, words);
 }
 
 fl_suggestion fl_suggest(const char *nearest) {

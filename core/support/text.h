@@ -25,7 +25,7 @@ void fl_text_free(fl_text *text);
  * memory for one, so that whoever adds many may ask once. */
 typedef struct fl_strings {
   char **items;
-  uint32_t n, capacity;
+  uint32_t n;
   bool failed;
 } fl_strings;
 
@@ -41,9 +41,18 @@ void fl_text_add_list(fl_text *text, const char *const *items, uint32_t n);
 /* Splits at `separator`, trims each part (fl_trim), drops empty ones, appends the rest. false: out of memory. */
 bool fl_split(fl_strings *list, const char *string, char separator);
 
-/* The first of `words` that a word of letters begins, as if cut short ("ref"), or that begins it ("warning" for warn),
- * in any case; NULL: none. */
-const char *fl_nearest_beginning(const char *word, const char *const *words, size_t n);
+/* The nearest of `words`, which end in NULL; else the first that a word of letters begins, as if cut short ("ref"), or
+ * that begins it ("warning" for warn), in any case; NULL: none. */
+const char *fl_nearest_or_beginning(const char *word, const char *const *words);
+
+/*
+ * Text of others (plugins, files, variables) as it may be shown: what is no UTF-8 and what is not printable becomes
+ * \x1b, byte by byte, and what does not fit is left out, with "…" at the end. A newline stays where `lines` says so.
+ * Shown text is its own shown text. Gives back its length, less than `size`. `to` may be `text` itself, of which then
+ * no more than FL_SHOWN_IN_PLACE bytes stay.
+ */
+enum { FL_SHOWN_IN_PLACE = 4096 };
+size_t fl_show(char *to, size_t size, const char *text, bool lines);
 
 /* What a message ends with when a word is unknown: "; did you mean 'vendor'?", or "" when none is near. By value, so
  * that it needs no buffer: fl_error(…, "no op '%s'%s", name, fl_suggest(nearest).text). */

@@ -98,7 +98,7 @@ typedef struct fl_retired {
     void (*release)(void *memory);
     uint64_t period;
   } * items;
-  uint32_t n, capacity, checked;
+  uint32_t n, checked;
 } fl_retired;
 
 /* Frees `memory` when nobody can be reading it any more; looks for such memory now and then. */

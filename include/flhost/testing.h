@@ -17,6 +17,13 @@ extern "C" {
  */
 FL_API const char *fl_nearest_word(const char *word, const char *const *words, size_t n);
 
+/* Bytes of the UTF-8 character that `text` begins with, and its code point; 0, and U+FFFD, for what is none. */
+FL_API size_t fl_character(const char *text, uint32_t *code);
+
+/* May a terminal be shown that character as it is? Not control characters, which are commands to some, line breaks
+ * included; nor what turns the direction of writing, so that one reads another text than is there. */
+FL_API bool fl_is_printable(uint32_t code);
+
 /* What the elements of a generated tensor are. */
 typedef enum fl_contents {
   FL_CONTENTS_NORMAL = 1, /* about standard normal; zeros, infinities, NaN, denormals, largest values make sense too */
@@ -53,6 +60,57 @@ FL_API fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t se
  */
 FL_API fl_status fl_generate_bench_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint32_t number,
                                           fl_input *inputs, uint32_t n_inputs, size_t input_size, uint32_t *n_calls);
+
+/* What a comparison of two tensors found. */
+typedef struct fl_comparison {
+  uint32_t size; /* sizeof(fl_comparison) of the caller, who sets it */
+  bool pass;
+  double max_abs_err; /* largest |result - expected|; infinite where only one of them is NaN or infinite */
+  double max_rel_err; /* largest of that over |expected|, of the elements with expected != 0 */
+  double max_share;   /* largest difference as a share of what is allowed there; infinite where nothing is */
+  int64_t worst;      /* linear index of the element that is farthest out (passing or not); -1: all are equal */
+  double got, wanted; /* its values, if there is one */
+  int64_t failures;   /* number of elements that do not pass */
+  char problem[256];  /* "" when pass: what differs, in words */
+} fl_comparison;
+
+/*
+ * Compares a result with what was expected, element by element: compact tensors in the host's memory. Floating-point
+ * elements pass when |result - expected| <= atol + rtol * |expected|, both are NaN, or both are the same infinity;
+ * integers and booleans when they are equal. With `bit_exact` floating-point elements pass when their bits are equal or
+ * both are NaN. Different shapes or element types, or one that cannot be compared, do not pass. Any thread. FL_EINVAL:
+ * `found` is NULL or its size is not set.
+ */
+FL_API fl_status fl_compare_tensors(const DLTensor *result, const DLTensor *expected, double atol, double rtol,
+                                    bool bit_exact, fl_comparison *found);
+
+/*
+ * Writes a safetensors file of `n` tensors in the host's memory, of any strides, under their names, with `n_metadata`
+ * pairs of strings: metadata[0] is a key, metadata[1] its value, and so on. The file appears whole or not at all, and
+ * is never written through a link. Any thread. FL_EINVAL: a name or string is not UTF-8 or stands twice, or a tensor's
+ * element type has no name in safetensors; FL_EINTERNAL: it cannot be written.
+ */
+FL_API fl_status fl_save_tensors(const char *path, const char *const *names, const DLTensor *const *tensors, uint32_t n,
+                                 const char *const *metadata, uint32_t n_metadata);
+
+/* What a saved call says beside its arguments; all may be NULL. */
+typedef struct fl_saved_call {
+  uint32_t size;            /* sizeof(fl_saved_call) of the caller, who sets it */
+  bool bit_exact;           /* the reference gives these very bits: `flhost run` compares so */
+  const fl_value *expected; /* by value of the op, arguments then results, as many as the schema has: what each result
+                               should be, and each state after the call; none (FL_NONE) where nothing is expected */
+  const char *source;       /* what computed that */
+  const char *note;         /* why it was saved, for people */
+} fl_saved_call;
+
+/*
+ * Saves a call of an op as a file that `flhost run FILE` repeats: its arguments as they are now (results that are in
+ * call->values are not looked at), and what is expected of it. Tensors may have strides and lie on a device, from which
+ * they are copied in the order of the call's stream; the file has their elements. `about` may be NULL. Any thread.
+ * Errors: those of fl_save_tensors and fl_device_copy; FL_EINVAL: too few values, or an attribute that JSON cannot
+ * hold, such as a NaN.
+ */
+FL_API fl_status fl_save_call(const char *path, fl_op *op, const fl_call *call, const fl_saved_call *about);
 
 /* -------------------------------------------------------------------------------------------- a process with limits */
 
@@ -139,10 +197,6 @@ typedef void (*fl_probe_fn)(void *user, const char *phase);
  * `flhost probe` is there for it. `follow` may be NULL. FL_ESTATE: this process can start none.
  */
 FL_API fl_status fl_probe_plugin(const char *module, fl_probe_fn follow, void *user, fl_probed *result);
-
-/* Writes what is being done with a plugin in any host of this process, "plugin acme is in register_builtins", for a
- * last word where a plugin ends the process. false: nothing. */
-FL_API bool fl_plugin_in_hand(char *words, size_t size);
 
 #ifdef __cplusplus
 }

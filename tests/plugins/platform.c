@@ -1,5 +1,9 @@
-/* Brings a platform (NAME) that is active (ACTIVE 1) or says why not. */
+/* Brings a platform (PLATFORM, else NAME) that is active (ACTIVE 1) or says why not. */
 #include <flhost/plugin.h>
+
+#ifndef PLATFORM
+#define PLATFORM NAME
+#endif
 
 FL_PLUGIN(NAME, "1", "Test", "MIT", "");
 
@@ -18,6 +22,6 @@ fl_status register_builtins(fl_registry *registry) {
   static const fl_platform platform = {
       .size = sizeof platform, .device_type = kDLExtDev, .is_active = is_active, .device_count = device_count};
   static const fl_component component = {
-      .size = sizeof component, .type = "platform", .name = NAME, .functions = &platform};
+      .size = sizeof component, .type = "platform", .name = PLATFORM, .functions = &platform};
   return registry->register_component(registry, &component);
 }

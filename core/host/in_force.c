@@ -1,0 +1,90 @@
+/* The settings in force: see in_force.h. */
+#include "core/host/in_force.h"
+
+#include "core/call.h"
+#include "core/host/unknown_names.h"
+#include "core/registry.h"
+#include "core/settings.h"
+#include "core/support.h"
+#include "core/vllm.h"
+
+fl_status fl_settings_load(fl_host *host) {
+  fl_config *config = NULL;
+  fl_status status = fl_config_load(&host->sources, host->platform, &host->log, &config);
+  if (!status)
+    status = fl_custom_ops_check(host, config);
+  if (status) {
+    fl_config_free(config);
+    return status;
+  }
+  pthread_mutex_lock(&host->lock);
+  status = fl_refuse_frozen(host, "resetting the global policy");
+  if (status) {
+    pthread_mutex_unlock(&host->lock);
+    fl_config_free(config);
+    return status;
+  }
+  fl_config *before = host->config;
+  fl_policy *policy_before = host->policy;
+  host->config = config;
+  host->policy = fl_policy_retain(config->policy);
+  host->policy_is_set = false;
+  atomic_store(&host->log.level, config->log_level);
+  fl_host_advance(host);
+  pthread_mutex_unlock(&host->lock);
+  fl_config_free(before);
+  fl_policy_release(policy_before);
+  return FL_OK;
+}
+
+fl_status fl_set_log_level(fl_host *host, const char *level) {
+  static const char *const names[] = {"DEBUG", "INFO", "WARNING", "ERROR", NULL};
+  int number = fl_log_level_from_name(level);
+  if (!number)
+    return fl_error(FL_EINVAL, "log level '%s': expected DEBUG, INFO, WARNING or ERROR%s", level,
+                    fl_suggest(fl_nearest_or_beginning(level, names)).text);
+  atomic_store(&host->log.level, number);
+  return FL_OK;
+}
+
+fl_status fl_reset_global_policy(fl_host *host) {
+  fl_status status = fl_refuse_frozen_unlocked(host, "resetting the global policy");
+  if (!status)
+    status = fl_settings_load(host);
+  if (!status)
+    fl_warn_of_unknown_names(host);
+  fl_host_bound_memory(host);
+  return status;
+}
+
+fl_status fl_get_settings(fl_host *host, fl_settings **result) {
+  fl_arena *arena;
+  fl_settings *list = fl_arena_create(sizeof *list, &arena);
+  if (!list)
+    return fl_error_no_memory();
+  pthread_mutex_lock(&host->lock);
+  const fl_config *config = host->config;
+  fl_setting *items = fl_arena_array(arena, FL_N_SETTINGS, sizeof *items);
+  for (uint32_t i = 0; items && i < FL_N_SETTINGS; i++) {
+    const fl_setting_row *row = &fl_setting_table[i];
+    fl_text json = {0};
+    row->type->to_json(row, &config->values[i], &json);
+    items[i] = (fl_setting){
+        .name = fl_setting_name(row),
+        .variable = row->variable,
+        .value = fl_arena_text(arena, &json),
+        .origin = fl_arena_string(arena, config->values[i].origin),
+        .doc = row->doc,
+    };
+  }
+  *list = (fl_settings){.size = sizeof *list, .n = FL_N_SETTINGS, .item_size = sizeof *items, .items = items};
+  pthread_mutex_unlock(&host->lock);
+  fl_status status = fl_arena_finish(list, sizeof *list);
+  if (!status)
+    *result = list;
+  return status;
+}
+
+void fl_settings_free(fl_settings *settings) {
+  fl_arena_destroy(settings, sizeof *settings);
+}

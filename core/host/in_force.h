@@ -1,0 +1,10 @@
+/* The settings in force in a host. */
+#ifndef FLHOST_CORE_HOST_IN_FORCE_H
+#define FLHOST_CORE_HOST_IN_FORCE_H
+
+#include <flhost/flhost.h>
+
+/* Reads the settings and puts them in force. The platform was chosen before. */
+fl_status fl_settings_load(fl_host *host);
+
+#endif
