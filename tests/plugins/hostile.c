@@ -244,6 +244,11 @@ static inline void count(void) {
   close(fd);
 }
 
+static inline void count_and_crash(void) {
+  count();
+  crash();
+}
+
 #if WHEN == OPENED
 __attribute__((constructor)) static void start(void) {
   WHAT();
