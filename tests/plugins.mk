@@ -13,7 +13,7 @@ TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt goo
 # FL_PLUGIN_OPS: what each lists and what it registers.
 LISTED_PLUGINS := $(patsubst %,$(TP)/listed/%.so,lazy_a lazy_better lazy_builtin lazy_slow lazy_slow_start lazy_other lazy_layer lazy_missing \
   lazy_fails lazy_again lazy_empty lazy_gap lazy_twice lazy_odd lazy_huge lazy_platform lazy_platform_unsaid lazy_platform_other \
-  lazy_signs_none lazy_signs_unnamed lazy_signs_twice)
+  lazy_signs_none lazy_signs_unnamed lazy_signs_twice lazy_poor)
 lazy_a_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"'
 lazy_better_IS := -DOPS='" lazy_a , lazy_c "' -DREGISTERS='"lazy_a","lazy_c"' -DPRIORITY=120
 lazy_builtin_IS := -DOPS='"relu2"' -DREGISTERS='"relu2"'
@@ -23,6 +23,7 @@ lazy_other_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a","lazy_b"'
 lazy_layer_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DLAYER='"AcmeAttention"'
 lazy_missing_IS := -DOPS='"lazy_a,lazy_b"' -DREGISTERS='"lazy_a"'
 lazy_fails_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DFAILS
+lazy_poor_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPOOR
 lazy_again_IS := -DOPS='"lazy_again_a,lazy_again_b"' -DREGISTERS='"lazy_again_a","lazy_again_b"'
 lazy_empty_IS := -DOPS='""' -DREGISTERS='"lazy_a"'
 lazy_gap_IS := -DOPS='"lazy_a,,lazy_b"' -DREGISTERS='"lazy_a"'

@@ -22,7 +22,8 @@ static void use(const char *name) {
   free(plugin);
 }
 
-/* ---------------------------------------------------------------------------------------------- ended while it loads */
+/* ---------------------------------------------------------------------------------------------- ended while it loads
+ */
 
 static const char *const ending[] = {"misbehaving_constructor_exits", "misbehaving_constructor_ends_thread",
                                      "misbehaving_entry_exits", "misbehaving_entry_ends_thread"};

@@ -57,7 +57,7 @@ typedef struct question {
   const fl_driver *driver;
   const fl_platform *platform;
   void *self;
-  void *answer; /* the child's own at first; in the parent as much of it as came */
+  void *answer; /* the child fills its copy; in the parent as much of it as came, or zeros */
   size_t come;
 } question;
 
@@ -92,30 +92,30 @@ static void receive(void *user, const void *data, size_t length) {
   q->come += n;
 }
 
-/* Fills `answer`; if that does not come about, it is left alone and `words` say why. */
-static bool ask_in_child(question *q, int timeout_ms, void *answer, char *words, size_t size) {
+/* Fills the answer; if that does not come about, it is zero but for `words` in it, which say why. */
+static bool ask_in_child(question *q, int timeout_ms, char *words, size_t size) {
   fl_child_result ended = {.size = sizeof ended};
   const fl_child_options options = {
       .size = sizeof options, .run = child, .receive = receive, .user = q, .timeout_ms = (uint32_t)timeout_ms};
-  q->answer = calloc(1, q->answer_size);
-  bool asked = q->answer && !fl_child_run(&options, &ended), answered = asked && q->come == q->answer_size;
-  if (answered)
-    memcpy(answer, q->answer, q->answer_size);
-  else if (!asked)
-    snprintf(words, size, "not asked: %s", q->answer ? fl_error_message() : strerror(ENOMEM));
+  memset(q->answer, 0, q->answer_size);
+  bool asked = !fl_child_run(&options, &ended);
+  if (asked && q->come == q->answer_size)
+    return true;
+  memset(q->answer, 0, q->answer_size);
+  if (!asked)
+    snprintf(words, size, "not asked: %s", fl_error_message());
   else if (ended.end == FL_CHILD_HUNG)
     snprintf(words, size, "%s did not answer within %d s", q->name, (timeout_ms + 999) / 1000);
   else
     snprintf(words, size, "%s crashed or ended the process that asked it (%s)", q->name,
              ended.end == FL_CHILD_KILLED ? strsignal((int)ended.signal) : "no signal");
-  free(q->answer);
-  return answered;
+  return false;
 }
 
 void fl_probe_driver(const fl_driver *driver, int timeout_ms, fl_probe *probe) {
-  question q = {.name = driver->libraries[0], .ask = ask_driver, .answer_size = sizeof *probe, .driver = driver};
-  *probe = (fl_probe){0};
-  ask_in_child(&q, timeout_ms, probe, probe->words, sizeof probe->words);
+  question q = {
+      .name = driver->libraries[0], .ask = ask_driver, .answer = probe, .answer_size = sizeof *probe, .driver = driver};
+  ask_in_child(&q, timeout_ms, probe->words, sizeof probe->words);
 }
 
 /* ----------------------------------------------------------------------------------------------------- the devices */
@@ -151,10 +151,15 @@ void fl_list_devices(const fl_platform *platform, void *self, fl_device_list *li
 }
 
 void fl_probe_devices(const fl_platform *platform, void *self, const char *name, int timeout_ms, fl_device_list *list) {
-  question q = {.name = name, .ask = ask_platform, .answer_size = sizeof *list, .platform = platform, .self = self};
-  memset(list, 0, sizeof *list);
-  list->count = -1;
-  bool answered = ask_in_child(&q, timeout_ms, list, list->words, sizeof list->words);
-  if (answered && !list->n && (list->count < 0 || (list->count && platform->properties)))
+  question q = {.name = name,
+                .ask = ask_platform,
+                .answer = list,
+                .answer_size = sizeof *list,
+                .platform = platform,
+                .self = self};
+  bool answered = ask_in_child(&q, timeout_ms, list->words, sizeof list->words);
+  if (!answered)
+    list->count = -1;
+  else if (!list->n && (list->count < 0 || (list->count && platform->properties)))
     fl_list_devices(platform, self, list);
 }

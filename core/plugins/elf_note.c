@@ -51,11 +51,18 @@ static bool read_at(const elf_file *file, void *to, uint64_t offset, uint64_t le
     ssize_t n = pread(file->fd, (char *)to + done, length - done, (off_t)(offset + done));
     if (n < 0 && errno == EINTR)
       continue;
-    if (n <= 0)
+    if (n <= 0) {
+      errno = n ? errno : 0;
       return false;
+    }
     done += (uint64_t)n;
   }
   return true;
+}
+
+static fl_status unreadable(void) {
+  return fl_error(FL_EPLUGIN, "cannot be read: %s",
+                  errno ? strerror(errno) : "it has fewer bytes than its size says, and may be changing");
 }
 
 static fl_status truncated(const elf_file *file, uint64_t offset, uint64_t length) {
@@ -75,7 +82,7 @@ static fl_status read_table(const elf_file *file, uint64_t offset, uint64_t leng
     return fl_error_no_memory();
   if (!read_at(file, bytes, offset, length)) {
     free(bytes);
-    return fl_error(FL_EPLUGIN, "cannot be read: %s", strerror(errno ? errno : EIO));
+    return unreadable();
   }
   *table = bytes;
   return FL_OK;
@@ -226,18 +233,15 @@ static fl_status elf_open(const char *path, elf_file *file) {
   file->sections = NULL;
   file->n_start = 0;
   /* O_NONBLOCK: a FIFO must not make the host wait. */
-  file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file->fd < 0 || fstat(file->fd, &status))
     return fl_error(FL_EPLUGIN, "cannot be opened: %s", strerror(errno));
   if (!S_ISREG(status.st_mode))
-    return fl_error(FL_EPLUGIN, "not a regular file: it is %s",
-                    S_ISDIR(status.st_mode)    ? "a directory"
-                    : S_ISFIFO(status.st_mode) ? "a named pipe"
-                                               : "a device");
+    return fl_error(FL_EPLUGIN, "not a regular file: it is %s", fl_irregular(status.st_mode));
   file->size = (uint64_t)status.st_size;
   size_t length = file->size < sizeof file->start ? (size_t)file->size : sizeof file->start;
   if (!read_at(file, file->start, 0, length))
-    return fl_error(FL_EPLUGIN, "cannot be read: %s", strerror(errno ? errno : EIO));
+    return unreadable();
   file->n_start = length;
   fl_status result = check_identity(file->start, length < IDENTITY ? length : (size_t)IDENTITY);
   if (!result && !read_at(file, &file->header, 0, sizeof file->header))

@@ -112,6 +112,16 @@ static fl_status judge(fl_loader *loader, const char *path, const fl_file *file,
   return status;
 }
 
+/* Is that for want of descriptors or memory, which may be there later? The dynamic linker has words alone. */
+static bool is_shortage(const char *reason) {
+  static const int numbers[] = {EMFILE, ENFILE, ENOMEM};
+  char words[128];
+  bool found = strstr(reason, "returned FL_ENOMEM") != NULL;
+  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && !found; i++)
+    found = strstr(reason, strerror_r(numbers[i], words, sizeof words)) != NULL;
+  return found;
+}
+
 /* The end of either step. */
 static fl_status conclude(fl_plugin_record *record, fl_status status, double start) {
   if (status && status != FL_ENOMEM)
@@ -121,8 +131,10 @@ static fl_status conclude(fl_plugin_record *record, fl_status status, double sta
   record->load_us += 1e6 * (fl_monotonic_seconds() - start);
   if (status == FL_ENOMEM)
     fl_plugin_record_clear(record);
-  else if (status)
+  if (status && status != FL_ENOMEM) {
     record->status = FL_PLUGIN_FAILED;
+    record->again = is_shortage(record->reason);
+  }
   status = status && status != FL_ENOMEM ? FL_EPLUGIN : status;
   if (status == FL_EPLUGIN || record->status == FL_PLUGIN_LOADED) /* else it is only judged so far */
     fl_probe_plugin_load(record->name, record->file, status, (uint64_t)record->load_us);

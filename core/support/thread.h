@@ -28,12 +28,12 @@ typedef struct fl_thread {
   const struct fl_target *target; /* of the outermost call, */
   fl_call *call;                  /* that call, and the caller's values: for when it fails */
   fl_value *values;
-  char *message;                  /* fl_error_buffer() */
-  const char *reason;             /* of a supports_args that said no; nobody reads it */
-  fl_scope *scope;                /* innermost scope; NULL */
-  void *kept;                     /* what fl_thread_keeps makes */
-  bool settled;                   /* the error that a target returns is the call's: no fallback is left to try */
-  _Atomic(uint64_t) *calls;       /* calls counted by this thread, by number */
+  char *message;            /* fl_error_buffer() */
+  const char *reason;       /* of a supports_args that said no; nobody reads it */
+  fl_scope *scope;          /* innermost scope; NULL */
+  void *kept;               /* what fl_thread_keeps makes */
+  bool settled;             /* the error that a target returns is the call's: no fallback is left to try */
+  _Atomic(uint64_t) *calls; /* calls counted by this thread, by number */
   uint32_t n_calls;
   uint64_t id;
   struct fl_thread *next, *previous; /* of all threads that ever called an op */
