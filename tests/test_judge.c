@@ -129,7 +129,7 @@ static bool is_about_a_signal(const char *words) {
 }
 
 /* All of them in one run: whatever one does, the others are tried. */
-START_TEST(each_plugin_gets_the_verdict_that_it_deserves) {
+START_TEST(D9_each_plugin_gets_the_verdict_that_it_deserves) {
   const char *words[N_CASES + 4] = {"probe", "--json"};
   for (size_t i = 0; i < N_CASES; i++)
     words[2 + i] = hostile(cases[i].plugin);
@@ -205,7 +205,7 @@ static const char *const barred[] = {
     "asked-kill_parent", "ends-crash"};
 enum { N_BARRED = sizeof barred / sizeof *barred };
 
-START_TEST(a_plugin_that_does_harm_never_gets_into_the_engine) {
+START_TEST(D9_a_plugin_that_does_harm_never_gets_into_the_engine) {
   fl_host *host = host_with(NULL);
   fl_plugins *plugins;
   int before = count_descriptors();
@@ -322,7 +322,7 @@ static const char *counting(void) {
   return scratch("plugins/counts.so");
 }
 
-START_TEST(a_plugin_is_tried_once_and_again_when_it_changes) {
+START_TEST(D9_a_plugin_is_tried_once_and_again_when_it_changes) {
   const char *path = counting();
   ck_assert_int_eq(runs(NULL), TRIED_AND_LOADED);
   ck_assert_int_eq(runs(NULL), LOADED);
@@ -445,7 +445,7 @@ static const char *load_crashing(void) {
   return message;
 }
 
-START_TEST(harm_is_remembered_for_a_day) {
+START_TEST(D9_harm_is_remembered_for_a_day) {
   install("registers-count_and_crash", "counts");
   make_old(scratch("plugins/counts.so"));
   ck_contains(load_crashing(), "crashed in register_builtins (SIG");
@@ -502,7 +502,7 @@ static const struct {
                 {"/bin/echo", "'/bin/echo probe' cannot be used: it exited with status 0, and said: probe --channel"}};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
-START_TEST(where_none_can_be_tried_it_is_said_once_and_plugins_are_loaded) {
+START_TEST(D9_where_none_can_be_tried_it_is_said_once_and_plugins_are_loaded) {
   char line[512];
   setenv("FLHOST_COMMAND", commands[_i].command, 1);
   fl_host *host = host_with(NULL);
@@ -590,17 +590,17 @@ static void tear_down(void) {
 
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
-  tcase_add_test(tests, each_plugin_gets_the_verdict_that_it_deserves);
+  tcase_add_test(tests, D9_each_plugin_gets_the_verdict_that_it_deserves);
   tcase_add_test(tests, a_plugin_that_no_host_can_use_is_refused_with_the_reason);
   tcase_add_test(tests, a_trial_is_followed_step_by_step);
-  tcase_add_loop_test(tests, a_plugin_that_does_harm_never_gets_into_the_engine, 0, N_BARRED);
+  tcase_add_loop_test(tests, D9_a_plugin_that_does_harm_never_gets_into_the_engine, 0, N_BARRED);
   tcase_add_test(tests, what_one_plugin_does_is_not_held_against_the_others);
-  tcase_add_test(tests, a_plugin_is_tried_once_and_again_when_it_changes);
+  tcase_add_test(tests, D9_a_plugin_is_tried_once_and_again_when_it_changes);
   tcase_add_test(tests, the_setting_says_when_plugins_are_tried);
   tcase_add_loop_test(tests, verdicts_that_are_broken_or_not_the_users_own_count_for_nothing, 0, N_HARMS);
-  tcase_add_test(tests, harm_is_remembered_for_a_day);
+  tcase_add_test(tests, D9_harm_is_remembered_for_a_day);
   tcase_add_test(tests, processes_that_keep_verdicts_at_the_same_time_lose_none);
-  tcase_add_loop_test(tests, where_none_can_be_tried_it_is_said_once_and_plugins_are_loaded, 0, N_COMMANDS);
+  tcase_add_loop_test(tests, D9_where_none_can_be_tried_it_is_said_once_and_plugins_are_loaded, 0, N_COMMANDS);
   tcase_add_test(tests, an_engine_that_ignores_its_children_is_told_the_same);
   tcase_add_test(tests, ten_unchanged_plugins_start_no_process);
   tcase_add_test(tests, a_rescan_tries_plugins_anew);
