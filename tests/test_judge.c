@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include <utime.h>
 
-enum { STEP_MS = 1500, STEP_MS_SLOW = 8000, MEMORY_MB = 400 };
+enum { STEP_MS = 1500, STEP_MS_SLOW = 4000, MEMORY_MB = 400 };
 
 /* A tool that makes all slower. */
 static int step_ms(void) {
@@ -581,6 +581,9 @@ START_TEST(a_rescan_tries_plugins_anew) {
   install("opened-crash", "crashes");
   assert_contains(FLHOST("plugins").out, "crashed in its initialisers (SIG");
   assert_contains(FLHOST("doctor").out, "crashed in its initialisers (SIG");
+  unlink(scratch("plugins/crashes.so"));
+  setting("VLLM_FL_PROBE=off");
+  assert_contains(FLHOST("doctor").out, "plugins are not tried in another process first (VLLM_FL_PROBE)");
 }
 END_TEST
 

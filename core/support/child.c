@@ -25,12 +25,12 @@
 #include <unistd.h>
 
 enum {
-  ABOVE_STANDARD = 10, /* our own descriptors lie above those that the child gets */
-  GENERATIONS = 3,     /* of whose memory is counted */
-  LOOK_MS = 20,        /* how often memory is looked at */
-  TICK_MS = 5,         /* and the child, where the kernel does not tell of its end */
-  REAP_MS = 5000,      /* one that does not even die (in a driver) is left behind */
-  READS_IN_A_ROW = 64, /* a child that writes without end must not keep us from looking at the clock */
+  ABOVE_GIVEN = FL_CHILD_CHANNEL + 1, /* our own descriptors lie above those that the child gets */
+  GENERATIONS = 3,                    /* of whose memory is counted */
+  LOOK_MS = 20,                       /* how often memory is looked at */
+  TICK_MS = 5,                        /* and the child, where the kernel does not tell of its end */
+  REAP_MS = 5000,                     /* one that does not even die (in a driver) is left behind */
+  READS_IN_A_ROW = 64,                /* a child that writes without end must not keep us from looking at the clock */
   READ_SIZE = 16 * 1024,
   UNFORTUNATE = 1000 /* oom_score_adj: whom the kernel is to kill first */
 };
@@ -56,7 +56,7 @@ static void close_fd(int *fd) {
 
 /* Above the standard streams, which may be closed here, so that the child's can be put in their places. */
 static bool lift(int *fd) {
-  int lifted = *fd >= ABOVE_STANDARD ? *fd : fcntl(*fd, F_DUPFD_CLOEXEC, ABOVE_STANDARD);
+  int lifted = *fd >= ABOVE_GIVEN ? *fd : fcntl(*fd, F_DUPFD_CLOEXEC, ABOVE_GIVEN);
   if (lifted != *fd)
     close_fd(fd);
   *fd = lifted;

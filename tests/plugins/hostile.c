@@ -26,11 +26,14 @@ static void *volatile nowhere;
 static inline void nothing(void) {
 }
 
-static inline void crash(void) {
+/* What a sanitizer would find is to happen all the same. */
+#define UNSEEN __attribute__((no_sanitize("address", "undefined")))
+
+UNSEEN static inline void crash(void) {
   *(volatile int *)nowhere = 1;
 }
 
-static inline void divide(void) {
+UNSEEN static inline void divide(void) {
   zero = 1 / zero;
   raise(SIGFPE); /* where division by zero is allowed */
 }
