@@ -115,8 +115,13 @@ static fl_status judge(fl_loader *loader, const char *path, const fl_file *file,
 /* Is that for want of descriptors or memory, which may be there later? The dynamic linker has words alone. */
 static bool is_shortage(const char *reason) {
   static const int numbers[] = {EMFILE, ENFILE, ENOMEM};
-  char words[128];
-  bool found = strstr(reason, "returned FL_ENOMEM") != NULL;
+  static const char *const without_number[] = {"returned FL_ENOMEM", "cannot create ", "cannot allocate ",
+                                               "cannot open shared object file\n"};
+  char words[128], line[512];
+  bool found = false;
+  snprintf(line, sizeof line, "%s\n", reason);
+  for (size_t i = 0; i < sizeof without_number / sizeof without_number[0] && !found; i++)
+    found = strstr(line, without_number[i]) != NULL;
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && !found; i++)
     found = strstr(reason, strerror_r(numbers[i], words, sizeof words)) != NULL;
   return found;
@@ -489,8 +494,10 @@ fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_in
   if (!status)
     status = open_and_register(&l, &committed);
   record->status = FL_PLUGIN_LOADED;
-  if (!status)
+  if (!status) {
     record->reason = fl_arena_text(&record->owned, &committed.remark);
+    record->owned.failed = false; /* what is published is loaded, be it without the remark */
+  }
   fl_text_free(&committed.remark);
   return conclude(record, status, start);
 }

@@ -20,12 +20,17 @@ static fl_status check_listed(const fl_stage *stage, const char *type, const cha
       type, name, strcmp(type, "platform") || stage->platform ? "" : "; say so with FL_PLUGIN_PLATFORM");
 }
 
+/* Far more than there are classes of layers; each is compared with all. */
+enum { MOST_COMPONENTS = 1024 };
+
 /* Stages a record, unless `status` is an error already, which it gives back. `type` stays. */
 static fl_status add(fl_stage *stage, fl_status status, fl_component_record record, const char *type,
                      const char *name) {
   record.plugin = stage->plugin;
   record.type = type;
   record.name = fl_arena_string(&record.owned, name);
+  if (!status && stage->n_components == MOST_COMPONENTS)
+    status = fl_error(FL_EINVAL, "more than %d components of one plugin", MOST_COMPONENTS);
   if (!status && (record.owned.failed || !fl_array_grow(&stage->components, stage->n_components, sizeof record)))
     status = fl_error_no_memory();
   if (status)
