@@ -122,6 +122,8 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
     status = fl_device_types_create(host);
   if (!status)
     status = fl_registry_init(host);
+  if (!status)
+    status = fl_settings_load_first(host);
   if (!status && !(options.flags & FL_HOST_NO_PLUGINS))
     status = fl_discover_plugins(host, NULL);
   if (!status)
@@ -155,6 +157,7 @@ void fl_host_destroy(fl_host *host) {
   fl_retired_free(&host->retired);
   fl_policy_release(host->policy);
   fl_config_free(host->config);
+  fl_config_free(host->first_config);
   for (uint32_t i = 0; i < host->n_plugins; i++)
     fl_plugin_record_clear(&host->plugins[i]);
   free(host->plugins);

@@ -185,8 +185,10 @@ static void report_cpu(draft *r, const fl_platform_kind *kind, const machine *m)
 /* What a plugin says of its platform; `diagnosis` gets a sentence. */
 static fl_plugin_finding ask_plugin(draft *r, const fl_component_record *component, fl_text *diagnosis) {
   fl_said said;
-  fl_plugin_finding found = {
-      .plugin = component->plugin, .loaded = true, .list = fl_arena_allocate(r->arena, sizeof *found.list)};
+  fl_plugin_finding found = {.plugin = component->plugin,
+                             .loaded = true,
+                             .asked = !component->not_asked,
+                             .list = fl_arena_allocate(r->arena, sizeof *found.list)};
   found.active = fl_component_is_active(component, &said);
   if (!found.active)
     snprintf(found.reason, sizeof found.reason, "%s", fl_said_shown(&said, "not active"));
@@ -203,7 +205,8 @@ static fl_plugin_finding ask_plugin(draft *r, const fl_component_record *compone
     fl_text_add(diagnosis, "plugin '%s' says that it is active%s%s", component->plugin, *list->words ? "; " : "",
                 list->words);
   else
-    fl_text_add(diagnosis, "plugin '%s' says: %s", component->plugin, found.reason);
+    fl_text_add(diagnosis, "plugin '%s' %s: %s", component->plugin, found.asked ? "says" : "is not asked",
+                found.reason);
   return found;
 }
 

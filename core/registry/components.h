@@ -15,6 +15,7 @@ typedef struct fl_component_record {
   char *former;         /* of a layer: another name that lists may have for it, or NULL */
   void *self;
   pthread_mutex_t *asking; /* held while is_active runs; NULL: nobody else asks */
+  const char *not_asked;   /* of a copy: why it is not asked whether it is active (fl_platforms_take); else NULL */
 } fl_component_record;
 
 void fl_component_record_clear(fl_component_record *component);

@@ -175,7 +175,8 @@ struct fl_host {
   fl_policy *policy;  /* the global one */
   bool policy_is_set; /* by fl_set_global_policy, not from settings */
   fl_config *config;
-  struct fl_view *views; /* call/scope.h */
+  fl_config *first_config; /* what is known of it before there is a platform, if that keeps vendors out; else NULL */
+  struct fl_view *views;   /* call/scope.h */
   uint32_t n_views;
   uint64_t view_clock;
   fl_retired retired;
