@@ -40,6 +40,7 @@ static fl_status copy_options(fl_host *host, const fl_host_options *options) {
       .find_platform = fl_find_platform,
       .platform_context = host,
   };
+  owned->failed |= !default_config_dir; /* nothing else stands in its way */
   free(default_config_dir);
   host->log.fn = options->log;
   host->log.user = options->log_user;

@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <link.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -90,32 +90,41 @@ static char *mapped_file(const void *address) {
   return path;
 }
 
-/* The directory of the file that holds this library, and whether that is a program that it is linked into. Found out
- * once, since neither changes while it is mapped. */
-static struct own_place {
-  char *directory; /* canonical; NULL: not found */
+/* The file that holds this library, and whether that is a program that it is linked into. */
+typedef struct own_place {
   bool is_program;
-} own;
-static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+  char *directory; /* canonical; NULL: not found */
+} own_place;
+
+/* Found out once, since neither changes while it is mapped; again where there was no memory to find out. */
+static _Atomic(own_place *) own_place_known;
 
 /* A program's name in the link map is whatever its caller put into argv[0], and a library's may be relative to a
  * working directory that is no longer the same: then the kernel is asked. */
-static void find_own_place(void) {
+static own_place *find_own_place(void) {
   static const char here = 0;
   struct link_map *map = NULL;
   Dl_info info;
-  char *path = NULL;
-  own.is_program = true;
+  own_place *found = malloc(sizeof *found), *before = NULL;
+  if (!found)
+    return NULL;
+  errno = 0;
+  *found = (own_place){.is_program = true};
   if (dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP) && map && map->l_name[0]) {
-    own.is_program = false;
-    path = map->l_name[0] == '/' ? realpath(map->l_name, NULL) : NULL;
+    found->is_program = false;
+    found->directory = map->l_name[0] == '/' ? realpath(map->l_name, NULL) : NULL;
   }
-  if (!path)
-    path = mapped_file(&here);
-  char *slash = path ? strrchr(path, '/') : NULL;
+  if (!found->directory)
+    found->directory = mapped_file(&here);
+  char *slash = found->directory ? strrchr(found->directory, '/') : NULL;
   if (slash)
-    slash[slash == path] = 0;
-  own.directory = path;
+    slash[slash == found->directory] = 0;
+  bool is_known = found->directory || errno != ENOMEM;
+  if (is_known && atomic_compare_exchange_strong(&own_place_known, &before, found))
+    return found;
+  free(found->directory);
+  free(found);
+  return before;
 }
 
 /* Where things lie relative to the library's or (statically linked) the program's directory. */
@@ -134,15 +143,18 @@ static const places manifest_places = {
 
 /* The place near the library as an absolute path without "..": NULL if there is none. False: out of memory. */
 static bool find_nearby(const places *where, char **nearby) {
-  bool done = true;
-  pthread_once(&own_once, find_own_place);
+  const own_place *own = atomic_load(&own_place_known);
+  if (!own)
+    own = find_own_place();
+  bool done = own != NULL;
   *nearby = NULL;
-  for (int i = 0; own.directory && done && !*nearby && i < (own.is_program ? 1 : 3); i++) {
-    const char *relative = own.is_program ? where->program : where->beside[i];
-    char *path = relative ? fl_format("%s/%s", own.directory, relative) : NULL;
-    if (path && is_directory(path))
+  for (int i = 0; done && own->directory && !*nearby && i < (own->is_program ? 1 : 3); i++) {
+    const char *relative = own->is_program ? where->program : where->beside[i];
+    char *path = relative ? fl_format("%s/%s", own->directory, relative) : NULL;
+    bool found = path && is_directory(path);
+    if (found)
       *nearby = realpath(path, NULL);
-    done = !relative || path;
+    done = (!relative || path) && !(found && !*nearby && errno == ENOMEM);
     free(path);
   }
   return done;
