@@ -15,6 +15,7 @@ $(BUILD)/tests/test_arena: private LINK += -Wl,--wrap=malloc,--wrap=calloc,--wra
 $(BUILD)/tests/test_hostile_settings: private LINK += $(patsubst %,-Xlinker --wrap=%,malloc calloc realloc strndup realpath \
   yaml_parser_initialize yaml_parser_parse yaml_parser_load)
 $(BUILD)/tests/test_hostile_settings: | config-files
+$(BUILD)/tests/test_bare_machine: | $(COMMAND) $(PLUGINS) $(BUILD)/tests/plugins/two_vendors.so
 $(BUILD)/tests/test_bad_calls: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cpu_plugin $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_ops_*.c)): | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_cli_help $(BUILD)/tests/test_doctor: | $(COMMAND) $(CPU_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so

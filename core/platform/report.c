@@ -11,15 +11,24 @@
 #include "core/support.h"
 
 #include <hwloc.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------------------------- bus */
 
 /* What hwloc sees. */
 typedef struct machine {
   hwloc_topology_t topology;
-  bool known; /* it could be loaded */
+  bool known;     /* it could be loaded */
+  bool bus_known; /* and says what is on the bus */
 } machine;
+
+/* Where /sys is missing hwloc says so on the process's standard error, and knows nothing, unless it is told to read
+ * another machine's description. */
+static bool has_anything_to_read(void) {
+  return !access("/sys/devices/system/cpu", F_OK) || secure_getenv("HWLOC_XMLFILE");
+}
 
 /* Only the bus and the number of cores are wanted, from the kernel: hwloc's components for accelerators would load the
  * vendors' libraries into the process, its own for PCI leaks, and its x86 one asks each processor in turn. */
@@ -33,7 +42,8 @@ static bool machine_load(machine *m) {
   hwloc_topology_set_all_types_filter(m->topology, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_type_filter(m->topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
   hwloc_topology_set_type_filter(m->topology, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  m->known = !hwloc_topology_load(m->topology);
+  m->known = has_anything_to_read() && !hwloc_topology_load(m->topology);
+  m->bus_known = m->known && (!hwloc_topology_is_thissystem(m->topology) || !access("/sys/bus/pci/devices", F_OK));
   return true;
 }
 
@@ -223,7 +233,7 @@ static void report_kind(draft *r, const fl_platform_kind *kind, const fl_compone
                         const machine *m) {
   fl_text names = {0}, diagnosis = {0}, words = {0};
   fl_plugin_finding plugin = {0};
-  fl_finding f = {.kind = kind, .bus_known = m->known, .node = fl_platform_node(kind)};
+  fl_finding f = {.kind = kind, .bus_known = m->bus_known, .node = fl_platform_node(kind)};
   f.on_bus = list_devices(m, kind, &names);
   f.devices = fl_arena_text(r->arena, &names);
   fl_probe_driver(&kind->driver, FL_DRIVER_TIMEOUT_MS, &f.probe);
