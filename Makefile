@@ -57,7 +57,7 @@ $(BUILD)/config/%.yaml: config/%.yaml
 # ---------------------------------------------------------------------------------------------------------- library
 # include/flhost/ops.h is made from the entries in core/ops, and committed so that it can be read.
 GENERATOR_SOURCES := tools/generate_ops.c $(wildcard core/schema/*.c core/ops/*.c) core/cases/cases.c core/cases/cost.c \
-  $(addprefix core/support/,element_types.c error.c sized.c tensor.c text.c)
+  $(addprefix core/support/,arena.c element_types.c error.c sized.c tensor.c text.c)
 $(BUILD)/generate-ops: $(GENERATOR_SOURCES) $(wildcard core/*/*.h) $(filter-out include/flhost/ops.h,$(HEADERS))
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -MMD -MP,$(BASE)) $(CFLAGS) -o $@ $(GENERATOR_SOURCES) $(LINK) -lm

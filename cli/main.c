@@ -1,5 +1,6 @@
 /* flhost: the command. A client of the public API; each subcommand is one file. */
 #include "cli/cli.h"
+#include "cli/ending.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -53,6 +54,7 @@ static int run(int argc, char **argv) {
 int main(int argc, char **argv) {
   /* A reader that goes away (`| head`) ends the command quietly, also where the caller ignores the signal. */
   signal(SIGPIPE, SIG_DFL);
+  cli_guard_ending();
   int status = run(argc - 1, argv + 1);
   errno = 0;
   bool failed = ferror(stdout) != 0;
@@ -60,5 +62,6 @@ int main(int argc, char **argv) {
     cli_error("cannot write to standard output: %s", errno ? strerror(errno) : "write error");
     status = EXIT_USAGE;
   }
+  cli_ending_is_due();
   return status;
 }

@@ -1,9 +1,11 @@
-/* Reads and writes safetensors files: see safetensors.h. Relies on jansson for the header; trusts nothing in a file. */
+/* Reads safetensors files: see safetensors.h. Relies on jansson for the header; trusts nothing in a file. */
 #include "cli/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <flhost/element.h>
+#include <flhost/flhost.h>
+#include <flhost/testing.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -285,90 +287,29 @@ out:
 
 /* -------------------------------------------------------------------------------------------------------- writing */
 
-static const char *dtype_name(DLDataType dtype) {
-  const fl_element_type *type = fl_element_type_of(dtype);
-  return type ? type->safetensors : NULL;
-}
-
-/* The header's text, padded with spaces so that the data behind it is aligned; NULL on error. */
-static char *make_header(const safetensors *file, char *error) {
-  json_t *header = json_object();
-  char *text = NULL, *padded = NULL;
-  uint64_t offset = 0;
-  if (json_object_size(file->metadata))
-    json_object_set(header, "__metadata__", file->metadata);
-  for (size_t i = 0; i < file->n; i++) {
-    const DLTensor *tensor = &file->entries[i].tensor;
-    uint64_t end = offset + safetensors_data_size(tensor);
-    json_t *shape = json_array();
-    if (!dtype_name(tensor->dtype)) {
-      json_decref(shape);
-      fail(error, "tensor '%s': its element type has no name in safetensors", file->entries[i].name);
-      goto out;
-    }
-    for (int d = 0; d < tensor->ndim; d++)
-      json_array_append_new(shape, json_integer(file->entries[i].shape[d]));
-    json_object_set_new(header, file->entries[i].name,
-                        json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_name(tensor->dtype), "shape", shape,
-                                  "data_offsets", (json_int_t)offset, (json_int_t)end));
-    offset = end;
-  }
-  text = json_dumps(header, JSON_COMPACT);
-  size_t length = text ? strlen(text) : 0, aligned = (length + 7) / 8 * 8;
-  padded = text ? malloc(aligned + 1) : NULL;
-  if (!padded || json_object_size(header) != file->n + (json_object_size(file->metadata) ? 1 : 0)) {
-    fail(error, "out of memory, or a name or a metadata string is not UTF-8 or stands twice");
-    free(padded);
-    padded = NULL;
-    goto out;
-  }
-  memset(padded, ' ', aligned);
-  memcpy(padded, text, length);
-  padded[aligned] = 0;
-out:
-  free(text);
-  json_decref(header);
-  return padded;
-}
-
-static bool write_stream(FILE *stream, const char *header, const safetensors *file) {
-  uint64_t size = strlen(header);
-  unsigned char length[8];
-  for (int i = 0; i < 8; i++)
-    length[i] = (unsigned char)(size >> (8 * i));
-  if (fwrite(length, 1, sizeof length, stream) != sizeof length || fwrite(header, 1, size, stream) != size)
-    return false;
-  for (size_t i = 0; i < file->n; i++) {
-    size_t bytes = safetensors_data_size(&file->entries[i].tensor);
-    if (fwrite(fl_data(&file->entries[i].tensor), 1, bytes, stream) != bytes)
-      return false;
-  }
-  return true;
-}
-
 bool safetensors_write(const char *path, const safetensors *file, char error[SAFETENSORS_ERROR_MAX]) {
-  char *header = make_header(file, error), *temporary = NULL;
-  FILE *stream = NULL;
-  bool ok = false;
-  if (!header)
-    return false;
-  if (asprintf(&temporary, "%s.part", path) < 0) {
-    temporary = NULL;
+  size_t n_metadata = json_object_size(file->metadata), at = 0;
+  const char **names = calloc(file->n + 1, sizeof *names), **metadata = calloc(2 * n_metadata + 1, sizeof *metadata);
+  const DLTensor **tensors = calloc(file->n + 1, sizeof *tensors);
+  const char *key;
+  json_t *value;
+  bool ok = names && metadata && tensors;
+  if (!ok)
     fail(error, "out of memory");
-    goto out;
+  for (size_t i = 0; ok && i < file->n; i++) {
+    names[i] = file->entries[i].name;
+    tensors[i] = &file->entries[i].tensor;
   }
-  stream = fopen(temporary, "wb");
-  ok = stream && write_stream(stream, header, file);
-  if (stream && fclose(stream))
-    ok = false;
-  ok = ok && !rename(temporary, path);
-  if (!ok) {
-    fail(error, "cannot write: %s", strerror(errno));
-    if (stream)
-      unlink(temporary);
+  json_object_foreach(file->metadata, key, value) {
+    if (ok) {
+      metadata[at++] = key;
+      metadata[at++] = json_string_value(value);
+    }
   }
-out:
-  free(temporary);
-  free(header);
+  if (ok && fl_save_tensors(path, names, tensors, (uint32_t)file->n, metadata, (uint32_t)n_metadata))
+    ok = fail(error, "%s", fl_error_message());
+  free(names);
+  free(metadata);
+  free(tensors);
   return ok;
 }

@@ -5,6 +5,7 @@
 
 #include "core/schema/check.h"
 #include "core/schema/expression.h"
+#include "core/schema/literal.h"
 #include "core/schema/match.h"
 #include "core/schema/rules.h"
 #include "core/schema/schema.h"

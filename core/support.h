@@ -5,6 +5,7 @@
 
 #include "core/support/arena.h"
 #include "core/support/array.h"
+#include "core/support/child.h"
 #include "core/support/clock.h"
 #include "core/support/element_types.h"
 #include "core/support/error.h"

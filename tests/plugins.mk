@@ -2,6 +2,7 @@
 # that are no product of a linker (truncated, another architecture, …) are made from good.so by the tests themselves.
 TP := $(BUILD)/tests/plugins
 TP_BUILD = $(CC) $(BASE) -Itests/plugins $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
+TP_BUILD_PLAIN = $(CC) $(filter-out $(SANITIZE),$(BASE)) -Itests/plugins -O1 -o $@ $< -shared -Wl,-z,now,-Bsymbolic -pthread
 
 # Platforms that are active under names that cannot be: platform_unnamable_N.so.
 UNNAMABLE := $(patsubst %,platform_unnamable_%,0 1 2 3 4 5)
@@ -12,7 +13,7 @@ TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt goo
 # FL_PLUGIN_OPS: what each lists and what it registers.
 LISTED_PLUGINS := $(patsubst %,$(TP)/listed/%.so,lazy_a lazy_better lazy_builtin lazy_slow lazy_slow_start lazy_other lazy_layer lazy_missing \
   lazy_fails lazy_again lazy_empty lazy_gap lazy_twice lazy_odd lazy_huge lazy_platform lazy_platform_unsaid lazy_platform_other \
-  lazy_signs_none lazy_signs_unnamed lazy_signs_twice)
+  lazy_signs_none lazy_signs_unnamed lazy_signs_twice lazy_poor)
 lazy_a_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"'
 lazy_better_IS := -DOPS='" lazy_a , lazy_c "' -DREGISTERS='"lazy_a","lazy_c"' -DPRIORITY=120
 lazy_builtin_IS := -DOPS='"relu2"' -DREGISTERS='"relu2"'
@@ -22,6 +23,7 @@ lazy_other_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a","lazy_b"'
 lazy_layer_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DLAYER='"AcmeAttention"'
 lazy_missing_IS := -DOPS='"lazy_a,lazy_b"' -DREGISTERS='"lazy_a"'
 lazy_fails_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DFAILS
+lazy_poor_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPOOR
 lazy_again_IS := -DOPS='"lazy_again_a,lazy_again_b"' -DREGISTERS='"lazy_again_a","lazy_again_b"'
 lazy_empty_IS := -DOPS='""' -DREGISTERS='"lazy_a"'
 lazy_gap_IS := -DOPS='"lazy_a,,lazy_b"' -DREGISTERS='"lazy_a"'
@@ -49,6 +51,14 @@ $(TP)/%.so: tests/plugins/%.c
 $(PLANTED_PLUGINS): $(TP)/planted_%.so: tests/plugins/planted.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"planted_$*"' -DERROR=$$(echo $* | tr a-z A-Z) -lm
+# What a plugin may do to a host: one each, and one in C++.
+MISBEHAVING := nothing constructor_exits constructor_ends_thread entry_exits entry_ends_thread crashes crashes_later divides aborts \
+  kills_itself exits exits_at_once ends_thread hangs takes_memory overflows_stack jumps frees_twice wrong_tail wrong_many_rows \
+  wrong_long_rows wrong_nan wrong_500th skips_row of_previous_call of_static_buffer of_unset_memory of_unset_result reads_behind \
+  reads_before writes_behind writes_far_behind writes_far_before writes_input leaks_descriptor leaks_thread leaks_mask \
+  changes_handler changes_directory changes_locale changes_rounding prints status_garbage message_without_end
+MISBEHAVING_PLUGINS := $(MISBEHAVING:%=$(TP)/misbehaving_%.so) $(TP)/throws.so
+
 # Two builds of one plugin, the newer with an error.
 PLANTED_BUILDS := $(TP)/old/planted.so $(TP)/new/planted.so
 $(TP)/old/planted.so: ERROR := NOTHING
@@ -56,6 +66,13 @@ $(TP)/new/planted.so: ERROR := LAST_ELEMENT
 $(PLANTED_BUILDS): tests/plugins/planted.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"planted"' -DERROR=$(ERROR) -lm
+# Built plainly: a sanitizer would end them before the host has a say.
+$(MISBEHAVING:%=$(TP)/misbehaving_%.so): $(TP)/misbehaving_%.so: tests/plugins/misbehaving.c
+	@mkdir -p $(@D)
+	$(TP_BUILD_PLAIN) -DNAME='"misbehaving_$*"' -DCASE=$$(echo $* | tr a-z A-Z) -lm
+$(TP)/throws.so: tests/plugins/throws.cc
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP -O1 -o $@ $< -shared -Wl,-z,now,-Bsymbolic
 # Of tests/stress.c.
 STRESS_PLUGINS := $(TP)/stress_acme.so $(TP)/stress_bolt.so $(TP)/stress_even.so $(TP)/stress_reference.so
 $(TP)/stress_even.so: STRESS_FLAGS = -DEVEN -DVENDOR='"even"' -DID='"vendor.even"'
@@ -178,7 +195,8 @@ $(TP)/cxx.so: tests/plugins/cxx.cc
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
-$(patsubst %,$(BUILD)/tests/test_%,note loader discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(patsubst %,$(BUILD)/tests/test_%,note loader registration discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(BUILD)/tests/test_misbehaving: | $(MISBEHAVING_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS) $(PLANTED_BUILDS)
-$(patsubst %,$(BUILD)/tests/test_%,lazy note cli discovery): | $(LISTED_PLUGINS)
+$(patsubst %,$(BUILD)/tests/test_%,lazy lazy_platforms lazy_refusals lazy_calls note cli discovery): | $(LISTED_PLUGINS)
 $(BUILD)/tests/test_op_files: | $(PLUGINS)

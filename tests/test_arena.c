@@ -1,39 +1,14 @@
 /*
  * Memory of what is given out: the arena itself, and what becomes of each function that makes a result when any one of
- * its allocations fails. The linker hands the suite's and the library's allocations to the functions below.
+ * its allocations fails.
  */
 #include "core/platform.h"
 #include "core/plugins.h"
 #include "core/support.h"
+#include "tests/allocations.h"
 #include "tests/fixture.h"
 
 #include <stdint.h>
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *memory, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *memory, size_t size);
-
-/* The allocation that fails, counted from 0; negative: none. How many there were. */
-static int failing = -1, allocations;
-
-static bool fails(void) {
-  return allocations++ == failing;
-}
-
-void *__wrap_malloc(size_t size) {
-  return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size) {
-  return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *memory, size_t size) {
-  return fails() ? NULL : __real_realloc(memory, size);
-}
 
 /* --------------------------------------------------------------------------------------------------------- the arena
  */

@@ -258,9 +258,8 @@ START_TEST(of_several_platforms_of_a_type_the_one_in_force_brings_the_memory) {
   ck_assert_int_eq(fl_device_count(host, kDLExtDev, &count), FL_EDEVICE);
   ck_assert_str_eq(fl_error_message(), "plugin 'acme' cannot count its devices");
   test_device->asleep = false;
-  free(host->platform);
-  host->platform = strdup("acme");
-  host->platform_plugin = strdup("acme");
+  host->platform = "acme";
+  host->platform_plugin = "acme";
   fl_bump_policy_epoch(host);
   ck_assert_int_eq(fl_device_allocate(host, device0, 8, &memory), FL_ENOMEM);
   fl_host_destroy(host);

@@ -4,6 +4,7 @@
 #include "tests/scratch.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <link.h>
 
 static fl_note_info info;
@@ -122,6 +123,18 @@ START_TEST(D4_what_is_no_file_is_refused) {
 }
 END_TEST
 
+/* A file of /sys says that it has a page, and has less: as one that is cut while it is read. */
+START_TEST(D4_a_file_that_has_less_than_its_size_is_refused) {
+  static const char file[] = "/sys/devices/system/cpu/possible";
+  if (access(file, R_OK)) {
+    printf("skip: D4_a_file_that_has_less_than_its_size_is_refused: no %s\n", file);
+    return;
+  }
+  errno = EACCES;
+  expect_refusal(file, "cannot be read: it has fewer bytes than its size says, and may be changing");
+}
+END_TEST
+
 /* Byte 4: class; 5: byte order; 16: type; 18: machine. */
 static const struct {
   unsigned char class, order, type, machine;
@@ -171,7 +184,7 @@ END_TEST
 START_TEST(damaged_bytes_do_no_harm) {
   static const unsigned char damage[] = {0x00, 0x01, 0x7f, 0x80, 0xff};
   size_t length;
-  fl_strings needed, exports, undefined;
+  fl_strings names = {0};
   unsigned char *bytes = read_file(built("tests/plugins/good.so"), &length);
   const ElfW(Ehdr) *header = (const ElfW(Ehdr) *)bytes;
   size_t start = find_descriptor(bytes, length) - 20 - bytes;
@@ -180,14 +193,12 @@ START_TEST(damaged_bytes_do_no_harm) {
     if (at >= 1024 && (at < start || at >= start + 64) && at < header->e_shoff)
       continue;
     for (size_t i = 0; i < sizeof damage; i++) {
-      needed = exports = undefined = (fl_strings){0};
       ck_assert_int_eq(pwrite(fd, &damage[i], 1, (off_t)at), 1);
       fl_note_read(in_scratch("x.so"), &info);
-      fl_elf_read_dynamic(in_scratch("x.so"), &needed, &exports, &undefined);
+      for (int which = FL_ELF_NEEDED; which <= FL_ELF_UNDEFINED; which++)
+        fl_elf_read_dynamic(in_scratch("x.so"), which, &names);
       ck_assert_ptr_nonnull(memchr(info.note.name, 0, sizeof info.note.name));
-      fl_strings_free(&needed);
-      fl_strings_free(&exports);
-      fl_strings_free(&undefined);
+      fl_strings_free(&names);
     }
     ck_assert_int_eq(pwrite(fd, &bytes[at], 1, (off_t)at), 1);
   }
@@ -259,7 +270,8 @@ END_TEST
 
 START_TEST(needed_libraries_and_exports_are_listed) {
   fl_strings needed = {0}, exports = {0};
-  ck_assert_int_eq(fl_elf_read_dynamic(built("tests/plugins/absent.so"), &needed, &exports, NULL), FL_OK);
+  ck_assert_int_eq(fl_elf_read_dynamic(built("tests/plugins/absent.so"), FL_ELF_NEEDED, &needed), FL_OK);
+  ck_assert_int_eq(fl_elf_read_dynamic(built("tests/plugins/absent.so"), FL_ELF_EXPORTS, &exports), FL_OK);
   ck_assert(fl_strings_has(&needed, "libfltest_absent.so.1"));
   ck_assert(fl_strings_has(&exports, "register_builtins"));
   ck_assert(!fl_strings_has(&exports, "abort"));
@@ -324,6 +336,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, note_is_read_without_section_headers);
   tcase_add_loop_test(tests, D4_other_files_are_named, 0, sizeof others / sizeof others[0]);
   tcase_add_test(tests, D4_what_is_no_file_is_refused);
+  tcase_add_test(tests, D4_a_file_that_has_less_than_its_size_is_refused);
   tcase_add_test(tests, D4_any_truncation_is_found);
   tcase_add_test(tests, damaged_bytes_do_no_harm);
   tcase_add_test(tests, D4_no_note_says_whether_there_is_an_entry);

@@ -141,12 +141,13 @@ START_TEST(C1_T2_invalid_variables) {
        "custom_ops", "[]"},
       {"VLLM_FL_CONFIG=/no/such.yaml", "VLLM_FL_CONFIG: Config file '/no/such.yaml' not found.", "VLLM_FL_CONFIG",
        "null"},
-      {"VLLM_FL_CONFIG=tests", "VLLM_FL_CONFIG: Config file tests: not a regular file", "VLLM_FL_CONFIG", "null"},
-      {"VLLM_FL_CONFIG=/dev/zero", "VLLM_FL_CONFIG: Config file /dev/zero: not a regular file", "VLLM_FL_CONFIG",
-       "null"},
+      {"VLLM_FL_CONFIG=tests", "VLLM_FL_CONFIG: Config file tests: not a regular file: it is a directory",
+       "VLLM_FL_CONFIG", "null"},
+      {"VLLM_FL_CONFIG=/dev/zero", "VLLM_FL_CONFIG: Config file /dev/zero: not a regular file: it is a device",
+       "VLLM_FL_CONFIG", "null"},
       {"VLLM_FL_CHECK=wran", "VLLM_FL_CHECK: 'wran' is not one of error, warn, off; did you mean 'warn'?", "", ""},
       {"VLLM_FL_OP_CONFIG=/no/such.json", "VLLM_FL_OP_CONFIG file not found: /no/such.json", "", ""},
-      {"VLLM_FL_OP_CONFIG=tests", "VLLM_FL_OP_CONFIG: 'tests': not a regular file", "", ""},
+      {"VLLM_FL_OP_CONFIG=tests", "VLLM_FL_OP_CONFIG: 'tests': not a regular file: it is a directory", "", ""},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     run_invalid(rows[i].text, &rows[i], rows[i].message, NULL);

@@ -486,6 +486,27 @@ START_TEST(properties_of_any_size_are_filled) {
 }
 END_TEST
 
+START_TEST(a_child_is_run_with_options_and_a_result_of_any_size) {
+  const char *argv[] = {"/bin/sh", "-c", "exit 3", NULL};
+  fl_child_options options = {.size = sizeof options, .argv = argv}, *wide = GROWN(options);
+  fl_child_result whole = {0}, *small = CUT(whole, seconds), *later = GROWN(whole);
+  ck_ok(fl_child_run(CUT(options, max_memory), small));
+  ck_assert_int_eq(small->code, 3);
+  ASSERT_FILLED(small, offsetof(fl_child_result, seconds));
+  ck_ok(fl_child_run(wide, later));
+  ck_assert_str_eq(later->words, "exited with status 3");
+  ASSERT_FILLED(later, sizeof whole + FUTURE);
+  later->size = 8;
+  ck_assert_int_eq(fl_child_run(wide, later), FL_EINVAL);
+  ck_contains(fl_error_message(), "the result's size is 8 bytes, expected at least 16");
+  wide->size = 8;
+  ck_assert_int_eq(fl_child_run(wide, later), FL_EINVAL);
+  ck_contains(fl_error_message(), "the options' size is 8 bytes, expected at least 56");
+  free(wide);
+  free(later);
+}
+END_TEST
+
 START_TEST(an_argument_says_its_size) {
   fl_host *host = test_host(NULL, 0);
   ck_assert_uint_eq(fl_op_argument(fl_find_op(host, "rms_norm"), 0)->size, sizeof(fl_argument));
@@ -511,6 +532,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, counters_of_any_size_are_filled);
   tcase_add_test(tests, a_resolution_of_any_size_is_filled);
   tcase_add_test(tests, properties_of_any_size_are_filled);
+  tcase_add_test(tests, a_child_is_run_with_options_and_a_result_of_any_size);
   tcase_add_test(tests, an_argument_says_its_size);
 }
 

@@ -1,6 +1,6 @@
 # Tests: each tests/test_*.c is one Check suite, a program of its own; tests/plugins.mk builds the plugins they load.
 # With the parts of the command that tests use or test.
-CLI_PARTS := $(addprefix $(BUILD)/obj/cli/,safetensors.o compare.o fill.o)
+CLI_PARTS := $(addprefix $(BUILD)/obj/cli/,safetensors.o fill.o)
 $(BUILD)/tests/test_%: tests/test_%.c $(STATIC) $(TEST_SUPPORT) $(CLI_PARTS) | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CORE_CFLAGS) $(CFLAGS) -o $@ $< $(TEST_SUPPORT) $(CLI_PARTS) $(STATIC) $(LINK) $(CORE_LIBS) $(CHECK_LIBS)
@@ -10,8 +10,8 @@ $(BUILD)/tests/stress: tests/stress.c $(STATIC) | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(STATIC) $(LINK) $(CORE_LIBS)
 
-# It makes allocations fail.
-$(BUILD)/tests/test_arena: private LINK += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+# They make allocations fail.
+$(BUILD)/tests/test_arena $(BUILD)/tests/test_registration: private LINK += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 $(BUILD)/tests/test_hostile_settings: private LINK += $(patsubst %,-Xlinker --wrap=%,malloc calloc realloc strndup realpath \
   yaml_parser_initialize yaml_parser_parse yaml_parser_load)
 $(BUILD)/tests/test_hostile_settings: | config-files
@@ -21,6 +21,7 @@ $(BUILD)/tests/test_cpu_plugin $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard 
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_cli_help $(BUILD)/tests/test_doctor: | $(COMMAND) $(CPU_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor $(BUILD)/tests/test_platform_files $(BUILD)/tests/test_verify: | $(PLUGINS)
 $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_ARCHIVE) $(BENCH_PLUGINS) $(BENCH_FIGURES) $(PLUGINS)
+$(BUILD)/tests/test_save_call: | $(COMMAND) $(CPU_PLUGIN)
 $(BUILD)/tests/test_first_minute: | $(COMMAND) $(PLUGINS)
 $(BUILD)/tests/test_ir: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_setting_pages: | $(BUILD)/setting-pages
@@ -28,3 +29,5 @@ $(BUILD)/tests/test_setting_pages: | $(BUILD)/setting-pages
 -include tests/drivers/ascend/stand_in.mk
 include tests/drivers/gpu/drivers.mk
 $(BUILD)/tests/test_secure: | $(ASCEND_PLUGIN) $(ASCEND_STAND_IN_LIBRARIES) $(STANDINS) $(GPU_TEST_PLUGINS)
+include tests/fuzz/fuzz.mk
+include tests/faults/faults.mk

@@ -4,6 +4,7 @@
 #include "core/call/fallback.h"
 #include "core/call/first_use.h"
 #include "core/call/invoke.h"
+#include "core/call/returned.h"
 #include "core/call/scope.h"
 #include "core/call/selection.h"
 #include "core/platform.h"
@@ -82,7 +83,7 @@ static void choose_target(fl_binding *binding) {
   const fl_candidate *first = &binding->candidates[0];
   const fl_impl_record *record = first->record;
   bool runs_all = record->flags & FL_IMPL_INPLACE_ONLY || first->on_probation || binding->retry_at ||
-                  binding->preserve_inputs || binding->synchronous;
+                  binding->preserve_inputs || binding->synchronous || fl_has_results_to_judge(binding->op);
   bool looks_at_tensor = first->dtypes || first->on_devices != UINT64_MAX;
   const fl_target kernel = {record->fn, record->self, record->supports_args, record->self, binding};
   binding->fn = record->fn;
@@ -111,15 +112,6 @@ static uint32_t dtypes_to_check(const fl_op *op, const fl_impl_record *record) {
 
 bool fl_takes_all(const fl_impl_record *record) {
   return !record->supports_args && !dtypes_to_check(record->op, record);
-}
-
-/* Can the host wait for the devices of the type? If not, `why` says so. */
-static bool can_synchronize(fl_host *host, int32_t device_type, char *why, size_t size) {
-  fl_backend backend;
-  bool can = !fl_backend_find(host, device_type, &backend);
-  if (!can)
-    snprintf(why, size, "%s", fl_error_message());
-  return can;
 }
 
 /* `synchronous`: calls wait for the device. The host's lock is held. */
@@ -205,20 +197,19 @@ static void log_resolved(const fl_op *op, const fl_impl_record *record) {
 
 /* What the slot has, or what was resolved for it. NULL with the error message and *status when there is nothing to
  * call; *made: it was resolved. */
-static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type, fl_ask ask, bool *made,
-                                fl_status *status) {
+static const fl_target *resolve(fl_op *op, _Atomic(const fl_target *) *slot, int32_t device_type, fl_ask ask,
+                                bool *made, fl_status *status) {
   fl_host *host = op->host;
   fl_selection selection;
   bool scoped;
-  char why[FL_ERROR_MAX];
-  bool wanted = host->synchronous && device_type && !fl_is_host_memory((int32_t)device_type);
-  bool synchronous = wanted && can_synchronize(host, (int32_t)device_type, why, sizeof why);
+  fl_backend backend;
+  bool wanted = host->synchronous && device_type && !fl_is_host_memory(device_type);
+  bool synchronous = wanted && !fl_backend_find(host, device_type, &backend);
   *made = false;
-  *status = fl_select_locked(op, (int32_t)device_type, ask, &selection, &scoped);
+  *status = fl_select_locked(op, device_type, ask, &selection, &scoped);
   if (*status)
     return NULL;
-  const fl_target *target =
-      fill_slot(op, &slots->by_device[device_type], &selection, scoped, synchronous, made, status);
+  const fl_target *target = fill_slot(op, slot, &selection, scoped, synchronous, made, status);
   bool partial = !scoped && order_is_partial(op, &selection); /* a scope may want one and no other */
   fl_selection_free(&selection);
   pthread_mutex_unlock(&host->lock);
@@ -229,10 +220,10 @@ static const fl_target *resolve(fl_op *op, fl_slots *slots, uint32_t device_type
                 op->name);
   if (!*made)
     return target;
-  if (wanted && !synchronous)
+  if (wanted && !synchronous && fl_backend_find(host, device_type, &backend))
     fl_log_line(&host->log, FL_LOG_WARNING, "VLLM_FL_SYNCHRONIZE: calls of op '%s' do not wait for the device: %s",
-                op->name, why);
-  fl_probe_resolve(op->name, target->binding->candidates[0].record->impl_id, (int32_t)device_type);
+                op->name, fl_error_message());
+  fl_probe_resolve(op->name, target->binding->candidates[0].record->impl_id, device_type);
   if (host->dispatch_debug)
     log_resolved(op, target->binding->candidates[0].record);
   return target;
@@ -243,31 +234,23 @@ static bool is_kernel(const fl_target *target) {
   return target->self != target->binding;
 }
 
-const fl_target *fl_bind(fl_op *op, fl_slots *slots, uint32_t device_type, fl_status *status) {
+const fl_target *fl_bind(fl_op *op, uint32_t device_type, fl_ask ask, fl_status *status) {
+  fl_slots *slots = fl_scope_slots(op);
   bool made;
-  const fl_target *target = resolve(op, slots, device_type, FL_ASK_FOR_CALL, &made, status);
-  if (target && made && is_kernel(target)) /* it will be called */
-    fl_note_use(op, target->binding->candidates[0].record);
+  if (!slots || device_type >= FL_DEVICE_SLOTS) {
+    *status = !slots ? fl_error_no_memory()
+                     : fl_error(FL_EINVAL, "%s: device type %d is not known", op->name, (int)device_type);
+    return NULL;
+  }
+  const fl_target *target = atomic_load_explicit(&slots->by_device[device_type], memory_order_acquire);
+  if (target->binding)
+    return target;
+  target = resolve(op, &slots->by_device[device_type], (int32_t)device_type, ask, &made, status);
+  if (target && made && is_kernel(target)) /* nothing notes it later */
+    (ask == FL_ASK_AHEAD ? fl_note_ahead : fl_note_use)(op, target->binding->candidates[0].record);
   return target;
 }
 
-fl_status fl_bind_ahead(fl_op *op, fl_slots *slots, uint32_t device_type) {
-  fl_status status;
-  bool made;
-  const fl_target *target = resolve(op, slots, device_type, FL_ASK_AHEAD, &made, &status);
-  if (target && made && is_kernel(target))
-    fl_note_ahead(op, target->binding->candidates[0].record);
-  return target ? FL_OK : status;
-}
-
 fl_status fl_run_unbound(void *self, fl_call *call) {
-  fl_op *op = self;
-  fl_slots *slots = fl_scope_slots(op);
-  fl_status status = FL_ENOMEM;
-  const fl_target *target = slots ? fl_bind(op, slots, fl_call_device(op, call), &status) : NULL;
-  if (target)
-    status = fl_run_target(target, call);
-  else if (!slots)
-    status = fl_error_no_memory();
-  return fl_settle(status);
+  return fl_settle(fl_dispatch(self, call));
 }

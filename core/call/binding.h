@@ -2,6 +2,7 @@
 #ifndef FLHOST_CORE_CALL_BINDING_H
 #define FLHOST_CORE_CALL_BINDING_H
 
+#include "core/call/selection.h"
 #include "core/registry.h"
 
 /* One implementation that a binding may call. */
@@ -29,16 +30,13 @@ typedef struct fl_binding {
   fl_candidate candidates[];
 } fl_binding;
 
-/* Resolves and publishes into `slots`, unless something is bound there. The thread is reading, and must go on until it
- * is done with the target. NULL with the error message and *status when there is nothing to call. */
-const fl_target *fl_bind(fl_op *op, fl_slots *slots, uint32_t device_type, fl_status *status);
+/* What the op has bound under the policy in force in this thread, resolved and published if need be: for a call, or
+ * before any is made (`ask`), whereupon an op's first use is noted. The thread is reading, and must go on until it is
+ * done with the target. NULL with the error message and *status when there is nothing to call. */
+const fl_target *fl_bind(fl_op *op, uint32_t device_type, fl_ask ask, fl_status *status);
 
 /* The use of a binding's first candidate was logged. */
 void fl_binding_noted(fl_binding *binding);
-
-/* Resolves before any call does; an op's first use is noted, nothing is unbound. The thread is reading. FL_ENOIMPL:
- * nothing to call. */
-fl_status fl_bind_ahead(fl_op *op, fl_slots *slots, uint32_t device_type);
 
 /* S4: adds a line for each implementation that is not among a binding's candidates for tensors on the device type: why
  * it is not. `failed` gets the ids of those that would be, had they not failed before. Takes the host's lock. */

@@ -41,7 +41,7 @@ static bool has_layout(const fl_checked_form_tensor *known, const DLTensor *tens
   return !different;
 }
 
-/* Tensors of any kind, and the string. */
+/* Tensors of any kind, the string, and the type of the result that is no tensor: what it is now is a former call's. */
 static bool has_any(fl_checked_form *known, const fl_value *values) {
   for (fl_checked_form_tensor *form = known->tensors; form < known->tensors_end; form++) {
     const fl_value *value = fl_checked_form_at(values, form->offset);
@@ -52,7 +52,8 @@ static bool has_any(fl_checked_form *known, const fl_value *values) {
     form->begin = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
   }
   const fl_value *string = known->string < 0 ? NULL : &values[known->string];
-  return fl_checked_form_has_pairs(known) &&
+  const fl_value *result = known->result < 0 ? NULL : &values[known->result];
+  return fl_checked_form_has_pairs(known) && (!result || result->type == known->type || result->type == FL_NONE) &&
          (!string || (string->type == FL_STRING && string->v.s && !strcmp(string->v.s, known->text)));
 }
 
@@ -60,8 +61,8 @@ bool fl_checked_form_has(const fl_checked_forms *forms, uint64_t schema, const f
   fl_checked_form *known = fl_checked_form_of(forms, schema);
   uint64_t head;
   memcpy(&head, call, sizeof head);
-  return known->schema == schema && head == known->head && fl_checked_form_has_scalars(known, call->values) &&
-         has_any(known, call->values);
+  return known->schema == schema && head == known->head && call->values &&
+         fl_checked_form_has_scalars(known, call->values) && has_any(known, call->values);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- keeping */
@@ -98,6 +99,14 @@ static bool keep_tensor(fl_checked_form *kept, uint32_t value, const DLTensor *t
 }
 
 /* False: too unusual to be remembered. */
+static bool keep_result(fl_checked_form *kept, uint32_t i, const fl_argument *result) {
+  if (kept->result >= 0)
+    return false;
+  kept->result = (int32_t)i;
+  kept->type = result->type;
+  return true;
+}
+
 static bool keep_scalar(fl_checked_form *kept, uint32_t i, const fl_value *given) {
   if (given->type == FL_STRING) {
     if (kept->string >= 0 || strlen(given->v.s) >= FL_CHECKED_FORM_TEXT)
@@ -171,13 +180,16 @@ void fl_checked_form_keep(fl_checked_forms *forms, const fl_schema *schema, cons
   kept->scalars_end = kept->scalars;
   kept->tensors_end = kept->tensors;
   kept->pairs_end = kept->pairs;
-  kept->string = -1;
+  kept->string = kept->result = -1;
   for (uint32_t i = 0; i < call->count; i++) {
     const fl_value *value = &call->values[i];
-    if (value->type == FL_TENSOR ? !keep_tensor(kept, i, value->v.tensor) : !keep_scalar(kept, i, value))
+    bool by_value = i >= schema->n_arguments && schema->values[i].type != FL_TENSOR;
+    if (by_value                   ? !keep_result(kept, i, &schema->values[i])
+        : value->type == FL_TENSOR ? !keep_tensor(kept, i, value->v.tensor)
+                                   : !keep_scalar(kept, i, value))
       return;
   }
-  bool plain = kept->string < 0 && kept->tensors_end > kept->tensors;
+  bool plain = kept->string < 0 && kept->result < 0 && kept->tensors_end > kept->tensors;
   for (const fl_checked_form_tensor *tensor = kept->tensors; tensor < kept->tensors_end; tensor++)
     plain = plain && tensor->plain;
   if ((kept->scalars_end - kept->scalars) & 1) {

@@ -52,13 +52,15 @@ typedef struct fl_checked_form_pair {
 } fl_checked_form_pair;
 
 typedef struct fl_checked_form {
-  uint64_t plain; /* fl_schema.id, if all tensors are plain and there is no string; else 0 */
+  uint64_t plain; /* fl_schema.id, if all tensors are plain, and all else are numbers and arguments; else 0 */
   uint64_t head;  /* size and count of the call, which lie side by side */
   const fl_checked_form_scalar *scalars_end;
   fl_checked_form_tensor *tensors_end;
   const fl_checked_form_pair *pairs_end;
   uint64_t schema; /* fl_schema.id; 0: nothing is remembered */
-  int32_t string;  /* the value that is one; -1: none is */
+  int32_t string;  /* the argument that is one; -1: none is */
+  int32_t result;  /* the result that is no tensor, */
+  uint32_t type;   /* and its type, or none; -1: none is */
   fl_checked_form_scalar scalars[FL_CHECKED_FORM_SCALARS];
   fl_checked_form_tensor tensors[FL_CHECKED_FORM_TENSORS];
   fl_checked_form_pair pairs[FL_CHECKED_FORM_PAIRS];
@@ -139,7 +141,7 @@ static inline __attribute__((always_inline)) bool fl_checked_form_has_plain(cons
   const fl_value *values = call->values;
   uint64_t head; /* the call's size and number of values */
   memcpy(&head, call, sizeof head);
-  if (!likely(known->plain == schema) || !likely(head == known->head) ||
+  if (!likely(known->plain == schema) || !likely(head == known->head) || !likely(values) ||
       !likely(fl_checked_form_has_scalars(known, values)))
     return false;
   fl_checked_form_tensor *form = known->tensors, *end = known->tensors_end;

@@ -8,7 +8,7 @@
 #include "core/call/first_use.h"
 #include "core/call/in_place.h"
 #include "core/call/invoke.h"
-#include "core/call/scope.h"
+#include "core/call/returned.h"
 #include "core/platform.h"
 #include "core/support.h"
 
@@ -42,15 +42,6 @@ bool fl_candidate_takes(const fl_candidate *candidate, const fl_call *call, fl_s
   if (said)
     said->text = fl_said_or(said, "supports_args says no and gives no reason");
   return false;
-}
-
-/* What an implementation may return; anything else counts as an internal error, and is the reason if it gave none. */
-static fl_status normal_status(fl_call *call, fl_status status) {
-  if (status >= FL_OK && status <= FL_EINTERNAL)
-    return status;
-  if (!call->message[0])
-    snprintf(call->message, call->message_size, "it returned %d, which is no status of an implementation", (int)status);
-  return FL_EINTERNAL;
 }
 
 static void note_once(fl_binding *binding, fl_candidate *candidate) {
@@ -105,21 +96,6 @@ static void note_asynchronous(const fl_binding *binding, fl_call *call, fl_statu
              length ? "" : fl_status_name(status));
 }
 
-/* ------------------------------------------------------------------------------------------- calling a candidate */
-
-/* `wait`: until the device is done, too. */
-static fl_status call_candidate(const fl_binding *binding, const fl_candidate *candidate, fl_call *call, bool wait) {
-  const fl_impl_record *record = candidate->record;
-  if (binding->statistics)
-    fl_count_call(&fl_self, record->count);
-  call->message[0] = 0;
-  fl_status status = record->flags & FL_IMPL_INPLACE_ONLY ? fl_call_in_place(binding->op, candidate, call)
-                                                          : record->fn(record->self, call);
-  if (!status && wait)
-    status = wait_for_device(binding->op, call);
-  return normal_status(call, status);
-}
-
 /* ------------------------------------------------------------------------------------------------------ fallback */
 
 static const char *failure_reason(const fl_call *call, fl_status status) {
@@ -130,20 +106,20 @@ static const char *candidate_id(const fl_binding *binding, uint32_t i) {
   return i < binding->n ? binding->candidates[i].record->impl_id : "";
 }
 
-/* The next candidate from `i` on that takes the call; those passed over are counted and listed in `why`. */
+/* A candidate does not support the call: it is counted and listed in `why`. */
+static void pass_over(const fl_binding *binding, uint32_t i, const char *reason, fl_text *why) {
+  const char *op = binding->op->name, *id = candidate_id(binding, i);
+  fl_impl_record_count(binding->candidates[i].record, FL_EVENT_NOT_SUPPORTED);
+  fl_text_add(why, "\n  %s: not supported: %s", id, reason);
+  fl_probe_fallback(op, id, candidate_id(binding, i + 1), reason);
+  fl_log_line(&binding->op->host->log, FL_LOG_DEBUG, "Op '%s' passes over '%s': %s", op, id, reason);
+}
+
+/* The next candidate from `i` on that takes the call. */
 static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call *call, fl_text *why) {
-  for (; i < binding->n; i++) {
-    const fl_candidate *candidate = &binding->candidates[i];
-    fl_said said;
-    if (fl_candidate_takes(candidate, call, &said))
-      break;
-    const char *reason = said.text;
-    fl_impl_record_count(candidate->record, FL_EVENT_NOT_SUPPORTED);
-    fl_text_add(why, "\n  %s: not supported: %s", candidate->record->impl_id, reason);
-    fl_probe_fallback(binding->op->name, candidate_id(binding, i), candidate_id(binding, i + 1), reason);
-    fl_log_line(&binding->op->host->log, FL_LOG_DEBUG, "Op '%s' passes over '%s': %s", binding->op->name,
-                candidate->record->impl_id, reason);
-  }
+  fl_said said;
+  for (; i < binding->n && !fl_candidate_takes(&binding->candidates[i], call, &said); i++)
+    pass_over(binding, i, said.text, why);
   return i;
 }
 
@@ -161,18 +137,20 @@ fl_status fl_none_takes(const fl_binding *binding, const fl_call *call, fl_text 
 typedef struct attempts {
   fl_binding *binding;
   fl_call *call;
-  const fl_kept *kept; /* the caller's inputs; NULL: no copies are kept */
-  bool wait;           /* for the device, after each */
-  uint32_t turn;       /* the candidate whose turn it is; binding->n: none is left */
-  uint32_t failed;     /* so far; of the last of them: */
-  const char *last;    /* impl_id, */
-  fl_status status;    /* what it returned, */
-  fl_text reason;      /* and its words */
-  fl_text why;         /* a line for each that did not take the call */
-  fl_status result;    /* the call's, once it is over */
+  const fl_call *given; /* what it is, whatever an implementation makes of it */
+  bool spoilt;          /* the last one changed what the call points to */
+  const fl_kept *kept;  /* the caller's inputs; NULL: no copies are kept */
+  bool wait;            /* for the device, after each */
+  uint32_t turn;        /* the candidate whose turn it is; binding->n: none is left */
+  uint32_t failed;      /* so far; of the last of them: */
+  const char *last;     /* impl_id, */
+  fl_status status;     /* what it returned, */
+  fl_text reason;       /* and its words */
+  fl_text why;          /* a line for each that did not take the call */
+  fl_status result;     /* the call's, once it is over */
 } attempts;
 
-static const fl_impl_record *on_turn(const attempts *a) {
+static fl_impl_record *on_turn(const attempts *a) {
   return a->binding->candidates[a->turn].record;
 }
 
@@ -192,6 +170,26 @@ static bool give_up(attempts *a) {
                          op->name, fl_text_get(&a->reason), fl_text_get(&a->why)));
 }
 
+/* The next from `i` on is on turn. True: there is none. */
+static bool take_turn(attempts *a, uint32_t i) {
+  a->turn = next_taker(a->binding, i, a->call, &a->why);
+  return a->turn == a->binding->n && give_up(a);
+}
+
+/* The one on turn. What it returns is judged. */
+static fl_status call_candidate(attempts *a) {
+  const fl_binding *binding = a->binding;
+  const fl_candidate *candidate = &binding->candidates[a->turn];
+  const fl_impl_record *record = candidate->record;
+  if (binding->statistics)
+    fl_count_call(&fl_self, record->count);
+  a->call->message[0] = 0;
+  fl_status status = record->flags & FL_IMPL_INPLACE_ONLY ? fl_call_in_place(binding->op, candidate, a->call)
+                                                          : record->fn(record->self, a->call);
+  status = fl_take_back(binding->op, a->call, a->given, status, &a->spoilt);
+  return !status && a->wait ? wait_for_device(binding->op, a->call) : status;
+}
+
 static fl_status call_next(attempts *a) {
   const fl_impl_record *record = on_turn(a);
   const fl_op *op = a->binding->op;
@@ -200,7 +198,7 @@ static fl_status call_next(attempts *a) {
                 fl_kind_name((fl_kind)record->kind), record->vendor ? record->vendor : "None");
   else
     note_once(a->binding, &a->binding->candidates[a->turn]);
-  return call_candidate(a->binding, &a->binding->candidates[a->turn], a->call, a->wait);
+  return call_candidate(a);
 }
 
 static bool succeed(attempts *a) {
@@ -220,24 +218,11 @@ static bool end_strictly(attempts *a, fl_status status) {
                                                on_turn(a)->impl_id, op, fl_status_name(status)));
 }
 
-/* F2: it said so itself, and wrote nothing. */
-static bool pass_over(attempts *a, const char *reason) {
-  const fl_binding *binding = a->binding;
-  const char *id = on_turn(a)->impl_id;
-  fl_impl_record_count(binding->candidates[a->turn].record, FL_EVENT_NOT_SUPPORTED);
-  fl_text_add(&a->why, "\n  %s: not supported: %s", id, reason);
-  fl_probe_fallback(binding->op->name, id, candidate_id(binding, a->turn + 1), reason);
-  fl_log_line(&binding->op->host->log, FL_LOG_DEBUG, "Op '%s': '%s' does not support the call: %s", binding->op->name,
-              id, reason);
-  a->turn = next_taker(binding, a->turn + 1, a->call, &a->why);
-  return a->turn == binding->n && give_up(a);
-}
-
 /* F4, F6: it failed. The next starts from what the caller gave, or not at all. */
 static bool replace(attempts *a, fl_status status) {
   fl_op *op = a->binding->op;
   fl_log *log = &op->host->log;
-  fl_impl_record *record = a->binding->candidates[a->turn].record;
+  fl_impl_record *record = on_turn(a);
   const char *reason = failure_reason(a->call, status), *id = record->impl_id;
   a->failed++;
   a->last = id;
@@ -245,6 +230,10 @@ static bool replace(attempts *a, fl_status status) {
   fl_text_free(&a->reason);
   fl_text_add(&a->reason, "%s", reason);
   fl_remember_failure(op, record, reason);
+  if (a->spoilt) {
+    fl_log_line(log, FL_LOG_ERROR, "Implementation '%s' failed for op '%s': %s", id, op->name, reason);
+    return end(a, fl_error(status, "Implementation '%s' failed for op '%s': %s. No fallback", id, op->name, reason));
+  }
   uint32_t next = next_taker(a->binding, a->turn + 1, a->call, &a->why);
   const char *lost = next < a->binding->n ? fl_restore_inputs(op, a->call, a->kept) : NULL;
   if (lost) {
@@ -266,7 +255,7 @@ static bool replace(attempts *a, fl_status status) {
 /* What the candidate on turn returned: true if the call is over; else the next one is on turn. */
 static bool judge(attempts *a, fl_status status) {
   fl_op *op = a->binding->op;
-  fl_impl_record *record = a->binding->candidates[a->turn].record;
+  fl_impl_record *record = on_turn(a);
   note_asynchronous(a->binding, a->call, status);
   if (status == FL_OK)
     return succeed(a);
@@ -281,20 +270,18 @@ static bool judge(attempts *a, fl_status status) {
     return end_strictly(a, status);
   if (fl_keeps_frozen(op->host, op->name, record->impl_id, reason, status))
     return end(a, status);
-  return status == FL_ENOTSUP ? pass_over(a, reason) : replace(a, status);
+  if (status != FL_ENOTSUP)
+    return replace(a, status);
+  pass_over(a->binding, a->turn, reason, &a->why); /* it said so itself, and wrote nothing */
+  return take_turn(a, a->turn + 1);
 }
 
 /* Goes through the candidates. `returned` is what the first returned already, FL_OK if it was not called yet. */
-static fl_status run_all(fl_binding *binding, fl_call *call, fl_status returned, const fl_kept *kept) {
-  attempts a = {.binding = binding, .call = call, .kept = kept};
+static fl_status run_all(fl_binding *binding, fl_call *call, const fl_call *given, fl_status returned,
+                         const fl_kept *kept) {
+  attempts a = {.binding = binding, .call = call, .given = given, .kept = kept};
   a.wait = binding->synchronous || (kept && kept->on_device);
-  bool over;
-  if (returned) {
-    over = judge(&a, returned);
-  } else {
-    a.turn = next_taker(binding, 0, call, &a.why);
-    over = a.turn == binding->n && give_up(&a);
-  }
+  bool over = returned ? judge(&a, fl_take_back(binding->op, call, given, returned, &a.spoilt)) : take_turn(&a, 0);
   while (!over)
     over = judge(&a, call_next(&a));
   fl_text_free(&a.reason);
@@ -302,10 +289,10 @@ static fl_status run_all(fl_binding *binding, fl_call *call, fl_status returned,
   return a.result ? fl_error_note(a.result) : FL_OK;
 }
 
-fl_status fl_finish_failed(const fl_target *target, fl_call *call, fl_status status) {
+fl_status fl_finish_failed(const fl_target *target, fl_call *call, const fl_call *given, fl_status status) {
   bool settled = fl_self.settled;
   fl_self.settled = false;
-  return settled ? status : run_all(target->binding, call, normal_status(call, status), NULL);
+  return settled ? status : run_all(target->binding, call, given, status, NULL);
 }
 
 /* A back-off is over: what was left out may be tried again, which takes a new binding. */
@@ -315,11 +302,11 @@ static fl_status run_again(fl_binding *binding, fl_call *call) {
   if (binding->bound.place)
     fl_unbind(op, NULL, NULL);
   pthread_mutex_unlock(&op->host->lock);
-  const fl_slots *slots = fl_scope_slots(op);
-  return slots ? fl_dispatch(op, slots, call) : fl_error_no_memory();
+  return fl_dispatch(op, call);
 }
 
 static fl_status run_candidates(fl_binding *binding, fl_call *call) {
+  const fl_call given = *call;
   if (binding->retry_at && fl_monotonic_seconds() >= binding->retry_at)
     return run_again(binding, call);
   if (call->count > FL_VALUES_MAX)
@@ -330,10 +317,10 @@ static fl_status run_candidates(fl_binding *binding, fl_call *call) {
     return fl_error(FL_EDEVICE, "%s: not called, since work that was queued before it failed: %s", binding->op->name,
                     call->message);
   if (!binding->preserve_inputs)
-    return run_all(binding, call, FL_OK, NULL);
+    return run_all(binding, call, &given, FL_OK, NULL);
   fl_kept kept;
   fl_keep_inputs(binding->op, call, &kept);
-  fl_status status = run_all(binding, call, FL_OK, &kept);
+  fl_status status = run_all(binding, call, &given, FL_OK, &kept);
   fl_kept_free(&kept, binding->op, call);
   return status ? fl_error_note(status) : FL_OK;
 }

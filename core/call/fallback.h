@@ -18,8 +18,8 @@ static inline fl_status fl_settle(fl_status status) {
   return status;
 }
 
-/* A target came back with an error: that of the first candidate, unless it is settled. */
-fl_status fl_finish_failed(const fl_target *target, fl_call *call, fl_status status);
+/* A target came back with an error: that of the first candidate, unless it is settled. `given`: what the call was. */
+fl_status fl_finish_failed(const fl_target *target, fl_call *call, const fl_call *given, fl_status status);
 
 /* Does a candidate take the call? If not, *reason. */
 bool fl_candidate_takes(const fl_candidate *candidate, const fl_call *call, fl_said *said);

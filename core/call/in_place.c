@@ -40,14 +40,6 @@ static void *keep_on_device(const fl_op *op, const fl_call *call, const DLTensor
   return NULL;
 }
 
-/* Elements only: what lies in the gaps may have changed rightly. */
-static fl_status restore_on_device(const fl_op *op, const fl_call *call, const DLTensor *tensor, void *copy) {
-  DLTensor from = *tensor;
-  from.data = copy;
-  from.byte_offset = 0;
-  return copy_on_device(op, call, tensor, &from);
-}
-
 /* ------------------------------------------------------------------------------------------------------ copies kept */
 
 /* Does a call overwrite argument `i`: as the very tensor of a result, or as a state that no result stands for? */
@@ -105,11 +97,16 @@ void fl_kept_free(fl_kept *kept, const fl_op *op, const fl_call *call) {
   fl_error_restore(&why);
 }
 
+/* Elements only: what lies in the gaps may have changed rightly. */
 static fl_status restore_input(const fl_op *op, const fl_call *call, const DLTensor *tensor, void *copy) {
-  if (!fl_tensor_is_on_host(tensor))
-    return restore_on_device(op, call, tensor, copy);
-  fl_tensor_restore(tensor, copy);
-  return FL_OK;
+  if (fl_tensor_is_on_host(tensor)) {
+    fl_tensor_restore(tensor, copy);
+    return FL_OK;
+  }
+  DLTensor from = *tensor;
+  from.data = copy;
+  from.byte_offset = 0;
+  return copy_on_device(op, call, tensor, &from);
 }
 
 const char *fl_restore_inputs(const fl_op *op, const fl_call *call, const fl_kept *kept) {
@@ -161,5 +158,9 @@ fl_status fl_call_in_place(const fl_op *op, const fl_candidate *candidate, fl_ca
       return status;
     values[alias].v.tensor = to;
   }
-  return candidate->record->fn(candidate->record->self, &inner);
+  fl_status status = candidate->record->fn(candidate->record->self, &inner);
+  for (uint32_t r = schema->n_arguments; r < call->count; r++)
+    if (schema->values[r].type != FL_TENSOR) /* it was written by value */
+      call->values[r] = values[r];
+  return status;
 }

@@ -46,17 +46,18 @@ static inline bool is_passed_over(const fl_target *target, const fl_call *call) 
   return target->supports_args && !target->supports_args(target->asked, call, &reason);
 }
 
-fl_status fl_run_target(const fl_target *target, fl_call *call) {
+/* Goes on as the policy wants when it fails. */
+static fl_status run_target(const fl_target *target, fl_call *call) {
+  const fl_call given = *call;
   fl_status status =
       is_passed_over(target, call) ? fl_run_candidates(target->binding, call) : target->fn(target->self, call);
-  return likely(!status) ? FL_OK : fl_finish_failed(target, call, status);
+  return likely(!status) ? FL_OK : fl_finish_failed(target, call, &given, status);
 }
 
-fl_status fl_dispatch(const fl_op *op, const fl_slots *slots, fl_call *call) {
-  uint32_t device = fl_call_device(op, call);
-  if (device >= FL_DEVICE_SLOTS)
-    return fl_error(FL_EINVAL, "%s: device type %d is not known", op->name, (int)device);
-  return fl_run_target(atomic_load_explicit(&slots->by_device[device], memory_order_acquire), call);
+fl_status fl_dispatch(fl_op *op, fl_call *call) {
+  fl_status status;
+  const fl_target *target = fl_bind(op, fl_call_device(op, call), FL_ASK_FOR_CALL, &status);
+  return target ? run_target(target, call) : status;
 }
 
 /* No status: the call is an older caller's, and smaller than ours. */
@@ -108,9 +109,8 @@ static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *
   }
   status = op->host->checks ? check(self, op, call) : check_size(call);
   if (!status) {
-    const fl_slots *slots = fl_scope_slots(op);
     set_message(self, call);
-    status = slots ? fl_dispatch(op, slots, call) : fl_error_no_memory();
+    status = fl_dispatch(op, call);
   }
   fl_read_end(self, outer);
   return status == SMALLER ? invoke_smaller(op, call) : status;
@@ -121,15 +121,29 @@ static inline uint64_t state_outside(const fl_thread *self) {
   return self->scope ? FL_THREAD_SCOPED : 0;
 }
 
+/* The call on the short way, as it was given: of what an implementation may have changed there, only the values were
+ * kept; their number is the schema's. */
+static fl_call given_to(const fl_thread *self) {
+  const fl_binding *binding = self->target->binding;
+  fl_call given = *self->call;
+  if (given.size < sizeof given)
+    given.size = sizeof given;
+  given.values = self->values;
+  if (binding && binding->op->host->checks)
+    given.count = binding->op->schema->n_arguments + binding->op->schema->n_results;
+  return given;
+}
+
 static __attribute__((noinline)) fl_status finish_failed(fl_status status) {
   fl_thread *self = &fl_self;
-  status = fl_finish_failed(self->target, self->call, status);
+  const fl_call given = given_to(self);
+  status = fl_finish_failed(self->target, self->call, &given, status);
   fl_read_end(self, state_outside(self));
   return status;
 }
 
-static __attribute__((noinline)) fl_status unknown_device(const fl_op *op, const fl_slots *slots, fl_call *call) {
-  fl_status status = fl_dispatch(op, slots, call);
+static __attribute__((noinline)) fl_status unknown_device(fl_op *op, fl_call *call) {
+  fl_status status = fl_dispatch(op, call);
   fl_read_end(&fl_self, state_outside(&fl_self));
   return status;
 }
@@ -153,17 +167,20 @@ static inline fl_status call_kernel(const fl_target *target, fl_call *call, bool
 
 /* The thread is reading, outside of any other call. Target and call are left in the thread's own memory, so that
  * nothing has to be kept across the kernel, or the predicate before it. */
-static inline __attribute__((always_inline)) fl_status run(fl_thread *self, const fl_op *op, const fl_slots *slots,
+static inline __attribute__((always_inline)) fl_status run(fl_thread *self, fl_op *op, const fl_slots *slots,
                                                            fl_call *call, bool scoped) {
-  const fl_value *value = (const fl_value *)((const char *)call->values + op->device_offset);
+  fl_value *values = call->values;
+  const fl_value *value = (const fl_value *)((const char *)values + op->device_offset);
   uint32_t device = (uint32_t)value->v.tensor->device.device_type;
   if (unlikely(device >= FL_DEVICE_SLOTS))
-    return unknown_device(op, slots, call);
+    return unknown_device(op, call);
   const fl_target *target = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
   set_message(self, call);
   self->target = target;
   self->call = call;
+  self->values = values;
   if (unlikely(target->supports_args)) {
+    atomic_signal_fence(memory_order_seq_cst); /* read again, so that the test above need not keep it */
     bool taken = target->supports_args(target->asked, call, &self->reason);
     fl_self.reason = NULL; /* no room, for the next */
     if (unlikely(!taken))

@@ -21,9 +21,6 @@ uint32_t fl_call_device(const fl_op *op, const fl_call *call);
 
 /* Calls what the op has bound, or resolves it first. The thread is reading, the arguments are good, and call->message
  * is set. */
-fl_status fl_dispatch(const fl_op *op, const fl_slots *slots, fl_call *call);
-
-/* Calls a target, and goes on as the policy wants when that fails. */
-fl_status fl_run_target(const fl_target *target, fl_call *call);
+fl_status fl_dispatch(fl_op *op, fl_call *call);
 
 #endif

@@ -44,50 +44,41 @@ void fl_views_free(fl_host *host) {
   }
 }
 
-/* Throws out the view that was not entered for the longest time, of those that no scope holds, if these are too many.
- * Lock held. */
-static void drop_oldest_view(fl_host *host) {
-  fl_view **oldest = NULL;
-  uint32_t unused = 0;
-  for (fl_view **link = &host->views; *link; link = &(*link)->next) {
-    if ((*link)->users)
-      continue;
-    unused++;
-    if (!oldest || (*link)->used < (*oldest)->used)
-      oldest = link;
-  }
-  if (unused <= VIEWS_KEPT)
-    return;
-  fl_view *view = *oldest;
-  *oldest = view->next;
-  host->n_views--;
-  view_unbind(host, view);
-  fl_retire(&host->retired, view, view_free);
-}
-
 /* The host's lock is held. NULL: out of memory. */
 static fl_view *view_get(fl_host *host, fl_policy *policy) {
-  fl_view *view = host->views;
-  while (view && !fl_policy_equal(view->policy, policy))
-    view = view->next;
-  if (!view) {
-    view = calloc(1, sizeof *view);
-    if (!view)
-      return NULL;
+  fl_view **link = &host->views;
+  while (*link && !fl_policy_equal((*link)->policy, policy))
+    link = &(*link)->next;
+  fl_view *view = *link;
+  if (view)
+    *link = view->next;
+  else if ((view = calloc(1, sizeof *view)))
     view->policy = fl_policy_retain(policy);
-    view->next = host->views;
-    host->views = view;
-    host->n_views++;
-  }
+  else
+    return NULL;
+  view->next = host->views;
+  host->views = view;
   view->users++;
-  view->used = ++host->view_clock;
   return view;
 }
 
-/* A scope lets go of its view. The host's lock is held. */
+/* A scope lets go of its view. Throws out the one that was not entered for the longest time, of those that no scope
+ * holds, if these are too many. The host's lock is held. */
 static void view_put(fl_host *host, fl_view *view) {
-  if (!--view->users && host->n_views > VIEWS_KEPT)
-    drop_oldest_view(host);
+  fl_view **oldest = NULL;
+  uint32_t unused = 0;
+  view->users--;
+  for (fl_view **link = &host->views; *link; link = &(*link)->next)
+    if (!(*link)->users) {
+      unused++;
+      oldest = link;
+    }
+  if (unused <= VIEWS_KEPT)
+    return;
+  view = *oldest;
+  *oldest = view->next;
+  view_unbind(host, view);
+  fl_retire(&host->retired, view, view_free);
 }
 
 void fl_views_after_fork(fl_host *host) {
@@ -161,14 +152,29 @@ fl_status fl_set_global_policy(fl_host *host, fl_policy *policy) {
     pthread_mutex_unlock(&host->lock);
     return status;
   }
-  fl_policy *before = host->policy;
+  fl_policy_release(host->policy);
   host->policy = fl_policy_retain(policy);
   host->policy_is_set = true;
   fl_host_advance(host);
   pthread_mutex_unlock(&host->lock);
-  fl_policy_release(before);
   fl_host_bound_memory(host);
   return FL_OK;
+}
+
+void fl_bump_policy_epoch(fl_host *host) {
+  pthread_mutex_lock(&host->lock);
+  if (fl_refuse_frozen(host, "bumping the policy epoch")) {
+    pthread_mutex_unlock(&host->lock);
+    fl_log_line(&host->log, FL_LOG_WARNING, "%s", fl_error_message());
+    return;
+  }
+  for (uint32_t i = 0; i < host->n_ops; i++)
+    fl_failures_free_locked(host->ops[i]);
+  fl_registry_advance(host); /* availability is asked again */
+  uint64_t epoch = host->epoch;
+  pthread_mutex_unlock(&host->lock);
+  fl_log_line(&host->log, FL_LOG_DEBUG, "Policy epoch bumped to %llu", (unsigned long long)epoch);
+  fl_host_bound_memory(host);
 }
 
 /* -------------------------------------------------------------------------------------------------------- scopes */
@@ -220,50 +226,42 @@ fl_status fl_scope_leave(fl_scope *scope) {
   return FL_OK;
 }
 
-/* Enters a derived policy and lets go of it. */
-static fl_status enter_derived(fl_host *host, fl_status status, fl_policy *derived, fl_scope *scope) {
-  if (!status)
-    status = fl_scope_enter(host, derived, scope);
-  fl_policy_release(derived);
+/* Enters the policy that was derived from `base`, unless that failed, and lets go of both. */
+static fl_status enter_derived(fl_host *host, fl_status status, fl_policy *base, fl_policy *const *derived,
+                               fl_scope *scope) {
+  fl_policy_release(base);
+  if (status)
+    return status;
+  status = fl_scope_enter(host, *derived, scope);
+  fl_policy_release(*derived);
   return status;
 }
 
 fl_status fl_scope_strict(fl_host *host, fl_scope *scope) {
-  fl_policy *policy = fl_get_policy(host), *derived = NULL;
-  fl_status status = fl_policy_with_strict(policy, true, &derived);
-  fl_policy_release(policy);
-  return enter_derived(host, status, derived, scope);
+  fl_policy *base = fl_get_policy(host), *derived;
+  return enter_derived(host, fl_policy_with_strict(base, true, &derived), base, &derived, scope);
 }
 
 fl_status fl_scope_prefer(fl_host *host, const char *prefer, fl_scope *scope) {
-  fl_policy *policy = fl_get_policy(host), *derived = NULL;
-  fl_status status = fl_policy_with_preference(policy, prefer, &derived);
-  fl_policy_release(policy);
-  return enter_derived(host, status, derived, scope);
+  fl_policy *base = fl_get_policy(host), *derived;
+  return enter_derived(host, fl_policy_with_preference(base, prefer, &derived), base, &derived, scope);
 }
 
 fl_status fl_scope_allow_vendors(fl_host *host, const char *const *vendors, uint32_t n, fl_scope *scope) {
-  fl_policy *policy = fl_get_policy(host), *derived = NULL;
-  fl_status status = fl_policy_with_allowed_vendors(policy, vendors, n, &derived);
-  fl_policy_release(policy);
-  return enter_derived(host, status, derived, scope);
+  fl_policy *base = fl_get_policy(host), *derived;
+  return enter_derived(host, fl_policy_with_allowed_vendors(base, vendors, n, &derived), base, &derived, scope);
 }
 
 fl_status fl_scope_deny_vendors(fl_host *host, const char *const *vendors, uint32_t n, fl_scope *scope) {
-  fl_policy *policy = fl_get_policy(host), *derived = NULL;
-  fl_status status = fl_policy_with_denied_vendors(policy, vendors, n, &derived);
-  fl_policy_release(policy);
-  return enter_derived(host, status, derived, scope);
+  fl_policy *base = fl_get_policy(host), *derived;
+  return enter_derived(host, fl_policy_with_denied_vendors(base, vendors, n, &derived), base, &derived, scope);
 }
 
 fl_status fl_scope_op_order(fl_host *host, const char *op, const char *const *tokens, uint32_t n, fl_scope *scope) {
-  fl_policy *policy, *derived = NULL;
   if (!op)
     return fl_error(FL_EINVAL, "fl_scope_op_order: op is NULL, expected the name of an op");
   if (!fl_find_op(host, op))
     return FL_ENOENT;
-  policy = fl_get_policy(host);
-  fl_status status = fl_policy_with_op_order(policy, op, tokens, n, &derived);
-  fl_policy_release(policy);
-  return enter_derived(host, status, derived, scope);
+  fl_policy *base = fl_get_policy(host), *derived;
+  return enter_derived(host, fl_policy_with_op_order(base, op, tokens, n, &derived), base, &derived, scope);
 }

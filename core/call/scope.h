@@ -4,11 +4,11 @@
 
 #include "core/registry.h"
 
-/* A policy in a host, with the bindings that were resolved under it. Lives in fl_host.views. */
+/* A policy in a host, with the bindings that were resolved under it. Lives in fl_host.views, the one that was entered
+ * last first. */
 typedef struct fl_view {
   fl_policy *policy;
   uint32_t users; /* scopes that hold it; guarded by the host's lock */
-  uint64_t used;  /* when it was entered last, for throwing out the oldest */
   struct fl_view *next;
   _Atomic(struct fl_view_table *) table;
 } fl_view;

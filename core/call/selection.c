@@ -177,9 +177,13 @@ void fl_selection_order_origin(const fl_selection *selection, bool scoped, fl_te
   }
 }
 
-static void add_order(const fl_selection *selection, fl_text *text) {
+/* And where it comes from. */
+static void add_order(const fl_selection *selection, bool scoped, fl_text *text) {
   for (uint32_t i = 0; i < selection->n_order; i++)
     fl_text_add(text, "%s%s", i ? " > " : "", selection->order[i]);
+  fl_text_add(text, " (");
+  fl_selection_order_origin(selection, scoped, text);
+  fl_text_add(text, ")");
 }
 
 static void add_devices(uint64_t devices, fl_text *text) {
@@ -224,10 +228,7 @@ static void rejection_reason(const fl_selection *selection, const fl_selected *i
     break;
   case FL_REJECTED_ORDER:
     fl_text_add(text, "no token of the order matches it: ");
-    add_order(selection, text);
-    fl_text_add(text, " (");
-    fl_selection_order_origin(selection, scoped, text);
-    fl_text_add(text, ")");
+    add_order(selection, scoped, text);
     break;
   }
 }
@@ -239,10 +240,7 @@ void fl_selection_reason(const fl_selection *selection, uint32_t i, bool scoped,
     return;
   }
   fl_text_add(text, "token '%s' of order ", selection->order[item->token]);
-  add_order(selection, text);
-  fl_text_add(text, " (");
-  fl_selection_order_origin(selection, scoped, text);
-  fl_text_add(text, ")");
+  add_order(selection, scoped, text);
   if (i && selection->items[i - 1].token == item->token)
     fl_text_add(text, ", %s %d after %s",
                 item->record->priority == selection->items[i - 1].record->priority ? "impl_id at equal priority"

@@ -1,23 +1,6 @@
 /* How much workspace a call should bring. */
 #include "core/call/fallback.h"
 #include "core/call/invoke.h"
-#include "core/call/scope.h"
-
-/* What a call's slot has bound under the policy in force in this thread, resolved if need be; the thread is reading.
- * NULL with *status. */
-static const fl_binding *binding_for(fl_op *op, const fl_call *call, fl_status *status) {
-  fl_slots *slots = fl_scope_slots(op);
-  uint32_t device = fl_call_device(op, call);
-  if (!slots || device >= FL_DEVICE_SLOTS) {
-    *status =
-        slots ? fl_error(FL_EINVAL, "%s: device type %d is not known", op->name, (int)device) : fl_error_no_memory();
-    return NULL;
-  }
-  const fl_target *target = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
-  if (!target->binding)
-    target = fl_bind(op, slots, device, status);
-  return target ? target->binding : NULL;
-}
 
 fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size) {
   fl_call whole;
@@ -33,7 +16,8 @@ fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size) {
   call = &whole;
   fl_thread *self = &fl_self;
   uint64_t outer = fl_read_begin(self);
-  const fl_binding *binding = binding_for(op, call, &status);
+  const fl_target *target = fl_bind(op, fl_call_device(op, call), FL_ASK_FOR_CALL, &status);
+  const fl_binding *binding = target ? target->binding : NULL;
   for (uint32_t i = 0; binding && i < binding->n; i++) {
     const fl_impl_record *record = binding->candidates[i].record;
     fl_said said;

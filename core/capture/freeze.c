@@ -27,30 +27,22 @@ bool fl_is_frozen(fl_host *host, char *who, size_t size) {
 
 /* ------------------------------------------------------------------------------------------------ freezing, thawing */
 
-/* From now on what an op skips must not depend on the clock: a failure whose back-off is over is forgotten, since calls
- * try the implementation anyway; the others last. The host's lock is held. */
-static void stop_backoffs(fl_host *host) {
+/* What a frozen op skips must not depend on the clock: a failure whose back-off is over is forgotten, since calls try
+ * the implementation anyway; the others last. Thawed, back-offs begin anew. The host's lock is held. */
+static void set_backoffs(fl_host *host, bool frozen) {
   double now = fl_monotonic_seconds();
   for (uint32_t i = 0; i < host->n_ops; i++) {
     if (host->ops[i]->failures)
       fl_unbind(host->ops[i], NULL, NULL); /* where something failed, bindings look at the clock */
     for (fl_failure *failure = host->ops[i]->failures, *next; failure; failure = next) {
       next = failure->next;
-      if (failure->retry_at && failure->retry_at <= now)
+      if (!frozen)
+        failure->retry_at = failure->backoff > 0 ? now + failure->backoff : 0;
+      else if (failure->retry_at && failure->retry_at <= now)
         fl_failure_forget_locked(host->ops[i], failure->impl);
       else
         failure->retry_at = 0;
     }
-  }
-}
-
-static void start_backoffs(fl_host *host) {
-  double now = fl_monotonic_seconds();
-  for (uint32_t i = 0; i < host->n_ops; i++) {
-    if (host->ops[i]->failures)
-      fl_unbind(host->ops[i], NULL, NULL);
-    for (fl_failure *failure = host->ops[i]->failures; failure; failure = failure->next)
-      failure->retry_at = failure->backoff > 0 ? now + failure->backoff : 0;
   }
 }
 
@@ -93,7 +85,7 @@ fl_status fl_freeze(fl_host *host, const char *who) {
   if (!fl_strings_add(&host->frozen_by, who))
     status = fl_error_no_memory();
   else if (host->frozen_by.n == 1) {
-    stop_backoffs(host);
+    set_backoffs(host, true);
     atomic_store_explicit(&host->frozen, true, memory_order_release);
   }
   pthread_mutex_unlock(&host->lock);
@@ -138,7 +130,7 @@ fl_status fl_thaw(fl_host *host, const char *who) {
   else if (!host->frozen_by.n) {
     thawed = true;
     atomic_store_explicit(&host->frozen, false, memory_order_release);
-    start_backoffs(host);
+    set_backoffs(host, false);
   }
   pthread_mutex_unlock(&host->lock);
   if (thawed) /* what was found while it was being frozen */
@@ -156,22 +148,12 @@ typedef struct progress {
   uint32_t resolved, without;
 } progress;
 
-/* Binds an op in the slots of this thread's policy, unless it is bound there. The thread is reading. */
-static fl_status bind_ahead(fl_op *op, uint32_t device_type) {
-  fl_slots *slots = fl_scope_slots(op);
-  if (!slots)
-    return fl_error_no_memory();
-  bool bound = atomic_load_explicit(&slots->by_device[device_type], memory_order_acquire)->binding;
-  return bound ? FL_OK : fl_bind_ahead(op, slots, device_type);
-}
-
 static fl_status warm_op(fl_op *op, int32_t device_type, progress *done) {
   fl_status status = FL_OK;
   uint64_t outer = fl_read_begin(&fl_self);
   bool wanted = fl_registry_has_impl(op, device_type);
   if (wanted || op->unfused) {
-    status = bind_ahead(op, (uint32_t)device_type);
-    done->resolved += !status;
+    done->resolved += fl_bind(op, (uint32_t)device_type, FL_ASK_AHEAD, &status) != NULL;
     done->without += wanted && status == FL_ENOIMPL;
   }
   fl_read_end(&fl_self, outer);

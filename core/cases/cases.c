@@ -144,67 +144,28 @@ static fl_status parse_contents(compiler *c, fl_choice *choice) {
   return parse_range(c, choice);
 }
 
-static fl_status parse_float(compiler *c, fl_choice *choice) {
-  double number;
-  size_t length = word_length(c);
-  if (!fl_read_float(c->scan.at, length, &number))
-    return fl_scan_unexpected(&c->scan, "a number", NULL, 0);
-  c->scan.at += length;
-  choice->value = fl_float(number);
-  return FL_OK;
-}
-
-static fl_status parse_bool(compiler *c, fl_choice *choice) {
+static fl_status parse_literal(compiler *c, fl_type type, fl_choice *choice) {
   static const char *const words[] = {"false", "true"};
-  for (int i = 0; i < 2; i++)
-    if (fl_scan_accept(&c->scan, words[i])) {
-      choice->value = fl_bool(i);
-      return FL_OK;
-    }
-  return fl_scan_unexpected(&c->scan, "true or false", words, 2);
-}
-
-static fl_status parse_string(compiler *c, fl_choice *choice) {
-  bool quoted = *c->scan.at == '"';
-  const char *begin = c->scan.at + quoted;
-  size_t length = quoted ? strcspn(begin, "\"") : word_length(c);
-  if (quoted && begin[length] != '"')
-    return fl_scan_fail(&c->scan, c->scan.at, "expected '\"' at the end of the text");
-  char *copy = fl_format("%.*s", (int)length, begin);
-  choice->value = fl_string(copy);
-  c->scan.at = begin + length + quoted;
-  return copy ? FL_OK : fl_error_no_memory();
-}
-
-static fl_status parse_ints(compiler *c, fl_choice *choice) {
-  int64_t *ints = calloc(FL_MAX_DIMS, sizeof *ints);
-  uint32_t n = 0;
-  if (!ints)
-    return fl_error_no_memory();
-  choice->value = fl_ints(ints, 0);
-  if (!fl_scan_accept(&c->scan, "["))
-    return fl_scan_unexpected(&c->scan, "a list of integers in []", NULL, 0);
-  while (!fl_scan_accept(&c->scan, "]")) {
-    char *end = NULL;
-    if (n && !fl_scan_accept(&c->scan, ","))
-      return fl_scan_unexpected(&c->scan, "',' or ']' in the list", NULL, 0);
-    fl_scan_peek(&c->scan);
-    if (n == FL_MAX_DIMS)
-      return fl_scan_fail(&c->scan, c->scan.at, "more than %d numbers in a list", FL_MAX_DIMS);
-    ints[n] = strtoll(c->scan.at, &end, 10);
-    if (end == c->scan.at)
-      return fl_scan_unexpected(&c->scan, "an integer", NULL, 0);
-    c->scan.at = end;
-    n++;
+  const char *begin = c->scan.at;
+  fl_arena *arena = &c->cases->owned;
+  fl_status status = FL_OK;
+  if (type == FL_STRING && *begin != '"') {
+    choice->value = fl_string(fl_arena_format(arena, "%.*s", (int)word_length(c), begin));
+    c->scan.at += word_length(c);
+  } else {
+    status = fl_literal_read(&c->scan, type, words, arena, &choice->value);
   }
-  choice->value.length = n;
-  return FL_OK;
+  if (!status && word_length(c))
+    return fl_scan_unexpected(&c->scan, "white space or the end behind the choice", NULL, 0);
+  return arena->failed ? fl_error_no_memory() : status;
 }
 
 /* Leading dimensions are sizes. */
 static fl_status parse_leading(compiler *c, fl_choice *choice) {
   const char *begin = c->scan.at;
-  fl_status status = parse_ints(c, choice);
+  fl_status status = parse_literal(c, FL_INT_LIST, choice);
+  if (!status && choice->value.length > FL_MAX_DIMS)
+    return fl_scan_fail(&c->scan, begin, "more than %d sizes", FL_MAX_DIMS);
   for (uint32_t i = 0; !status && i < choice->value.length; i++)
     if (choice->value.v.ints[i] < 0)
       status = fl_scan_fail(&c->scan, begin, "a size is negative");
@@ -212,9 +173,6 @@ static fl_status parse_leading(compiler *c, fl_choice *choice) {
 }
 
 static fl_status parse_choice(compiler *c, uint32_t part, fl_choice *choice) {
-  static fl_status (*const parsers[])(compiler *, fl_choice *) = {
-      [FL_TENSOR] = parse_contents, [FL_INT] = parse_expression, [FL_FLOAT] = parse_float,
-      [FL_BOOL] = parse_bool,       [FL_STRING] = parse_string,  [FL_INT_LIST] = parse_ints};
   const fl_rules *rules = c->schema->compiled;
   uint32_t index = part < rules->n_names ? rules->names[part].argument : part - rules->n_names;
   const fl_argument *argument = index < c->schema->n_arguments ? &c->schema->values[index] : NULL;
@@ -228,7 +186,9 @@ static fl_status parse_choice(compiler *c, uint32_t part, fl_choice *choice) {
     return fl_scan_fail(&c->scan, begin, "this cannot be none");
   choice->none = false;
   c->scan.at = begin;
-  return argument ? parsers[argument->type](c, choice) : parse_expression(c, choice);
+  if (!argument || argument->type == FL_INT)
+    return parse_expression(c, choice);
+  return argument->type == FL_TENSOR ? parse_contents(c, choice) : parse_literal(c, argument->type, choice);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- clauses */
@@ -356,13 +316,7 @@ fl_status fl_cases_compile(const fl_schema *schema, const char *what, const char
 void fl_cases_free(fl_cases *cases) {
   if (!cases)
     return;
-  for (uint32_t i = 0; i < cases->n_choices; i++) {
-    const fl_value *value = &cases->choices[i].value;
-    if (value->type == FL_STRING)
-      free((char *)value->v.s);
-    if (value->type == FL_INT_LIST)
-      free((int64_t *)value->v.ints);
-  }
+  fl_arena_free(&cases->owned);
   free(cases->clauses);
   free(cases->choices);
   free(cases);

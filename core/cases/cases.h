@@ -24,7 +24,7 @@ typedef struct fl_choice {
   bool none;
   fl_contents contents;     /* of a tensor */
   fl_rule_source low, high; /* expressions: a tensor's range; a dimension or int (low) */
-  fl_value value;           /* anything else; its string or list is owned */
+  fl_value value;           /* anything else */
   int32_t n_shape;          /* of a tensor: sizes that are given here; -1: none are */
   fl_rule_source shape[FL_MAX_DIMS];
 } fl_choice;
@@ -38,6 +38,7 @@ typedef struct fl_case_clause {
 
 typedef struct fl_cases {
   fl_derived derived; /* first: of a schema */
+  fl_arena owned;     /* strings and lists of the choices */
   const char *what, *text;
   fl_case_clause *clauses; /* in the order of the text */
   fl_choice *choices;

@@ -99,7 +99,7 @@ static bool list_files(const char *config_dir, fl_strings *names) {
   if (done && !glob(pattern, 0, NULL, &found)) {
     for (size_t i = 0; i < found.gl_pathc && done; i++) {
       const char *name = strrchr(found.gl_pathv[i], '/') + 1;
-      char *word = fl_strndup(name, strlen(name) - SUFFIX);
+      char *word = strndup(name, strlen(name) - SUFFIX);
       done = word && add_name(names, word);
       free(word);
     }

@@ -1,19 +1,14 @@
 /* Driver probes: see probe.h. */
 #include "core/platform/probe.h"
 
+#include "core/support.h"
+
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------------------ the child */
@@ -54,7 +49,7 @@ static void open_driver(const fl_driver *driver, fl_probe *probe) {
   }
 }
 
-/* What is asked in the child; the answer is the size of `answer_size` and lies in memory that both share. */
+/* What is asked in a child; the answer is the size of `answer_size`. */
 typedef struct question {
   const char *name; /* of who is asked */
   void (*ask)(const struct question *q, void *answer);
@@ -62,6 +57,8 @@ typedef struct question {
   const fl_driver *driver;
   const fl_platform *platform;
   void *self;
+  void *answer; /* the child fills its copy; in the parent as much of it as came, or zeros */
+  size_t come;
 } question;
 
 static void ask_driver(const question *q, void *answer) {
@@ -72,101 +69,53 @@ static void ask_platform(const question *q, void *answer) {
   fl_list_devices(q->platform, q->self, answer);
 }
 
-/* Never returns. Drivers print; the engine's handlers are not for a crash in here. */
-static void child(const question *q, int timeout_ms, int done, void *answer) {
-  const struct rlimit no_core = {0, 0};
-  sigset_t none;
-  int null = open("/dev/null", O_RDWR);
-  for (int i = 1; i < NSIG; i++)
-    signal(i, SIG_DFL);
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, NULL);
-  if (null >= 0) {
-    dup2(null, STDOUT_FILENO);
-    dup2(null, STDERR_FILENO);
+static int child(void *user, int channel) {
+  const question *q = user;
+  const char *bytes = q->answer;
+  size_t written = 0;
+  q->ask(q, q->answer);
+  while (written < q->answer_size) {
+    ssize_t n = write(channel, bytes + written, q->answer_size - written);
+    if (n < 0 && errno != EINTR)
+      return EXIT_FAILURE;
+    written += n > 0 ? (size_t)n : 0;
   }
-  setrlimit(RLIMIT_CORE, &no_core);
-  alarm((unsigned)timeout_ms / 1000 + 2); /* should the parent be gone */
-  q->ask(q, answer);
-  _exit(write(done, "", 1) != 1);
+  return EXIT_SUCCESS;
 }
 
 /* ----------------------------------------------------------------------------------------------------- the parent */
 
-static int64_t now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+static void receive(void *user, const void *data, size_t length) {
+  question *q = user;
+  size_t room = q->answer_size - q->come, n = length < room ? length : room;
+  memcpy((char *)q->answer + q->come, data, n);
+  q->come += n;
 }
 
-/* True: the pipe has something to say, or has ended. */
-static bool wait_for_answer(int done, int timeout_ms) {
-  int64_t end = now_ms() + timeout_ms;
-  for (;;) {
-    struct pollfd pipe_end = {.fd = done, .events = POLLIN};
-    int64_t left = end - now_ms();
-    int n = poll(&pipe_end, 1, left > 0 ? (int)left : 0);
-    if (n >= 0 || errno != EINTR)
-      return n > 0;
-  }
-}
-
-/* Did the child answer? If not, `words` say why. */
-static bool take_answer(pid_t pid, int done, const char *name, int timeout_ms, char *words, size_t size) {
-  int status = 0;
-  ssize_t n = 0;
-  char byte;
-  bool answered = wait_for_answer(done, timeout_ms);
-  if (answered)
-    do
-      n = read(done, &byte, 1);
-    while (n < 0 && errno == EINTR);
-  kill(pid, SIGKILL);
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-    continue;
-  if (n == 1)
+/* Fills the answer; if that does not come about, it is zero but for `words` in it, which say why. */
+static bool ask_in_child(question *q, int timeout_ms, char *words, size_t size) {
+  fl_child_result ended = {.size = sizeof ended};
+  const fl_child_options options = {
+      .size = sizeof options, .run = child, .receive = receive, .user = q, .timeout_ms = (uint32_t)timeout_ms};
+  memset(q->answer, 0, q->answer_size);
+  bool asked = !fl_child_run(&options, &ended);
+  if (asked && q->come == q->answer_size)
     return true;
-  if (!answered)
-    snprintf(words, size, "%s did not answer within %d s", name, (timeout_ms + 999) / 1000);
+  memset(q->answer, 0, q->answer_size);
+  if (!asked)
+    snprintf(words, size, "not asked: %s", fl_error_message());
+  else if (ended.end == FL_CHILD_HUNG)
+    snprintf(words, size, "%s did not answer within %d s", q->name, (timeout_ms + 999) / 1000);
   else
-    snprintf(words, size, "%s crashed or ended the process that asked it (%s)", name,
-             WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no signal");
+    snprintf(words, size, "%s crashed or ended the process that asked it (%s)", q->name,
+             ended.end == FL_CHILD_KILLED ? strsignal((int)ended.signal) : "no signal");
   return false;
 }
 
-/* Fills `answer`; if that does not come about, it is left alone and `words` say why. */
-static bool ask_in_child(const question *q, int timeout_ms, void *answer, char *words, size_t size) {
-  int ends[2];
-  bool answered = false;
-  void *shared = mmap(NULL, q->answer_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED) {
-    snprintf(words, size, "not asked: mmap: %s", strerror(errno));
-    return false;
-  }
-  if (pipe2(ends, O_CLOEXEC)) {
-    snprintf(words, size, "not asked: pipe: %s", strerror(errno));
-    goto out;
-  }
-  pid_t pid = fork();
-  if (!pid)
-    child(q, timeout_ms, ends[1], shared);
-  close(ends[1]);
-  if (pid < 0)
-    snprintf(words, size, "not asked: fork: %s", strerror(errno));
-  else
-    answered = take_answer(pid, ends[0], q->name, timeout_ms, words, size);
-  if (answered)
-    memcpy(answer, shared, q->answer_size);
-  close(ends[0]);
-out:
-  munmap(shared, q->answer_size);
-  return answered;
-}
-
 void fl_probe_driver(const fl_driver *driver, int timeout_ms, fl_probe *probe) {
-  const question q = {.name = driver->libraries[0], .ask = ask_driver, .answer_size = sizeof *probe, .driver = driver};
-  *probe = (fl_probe){0};
-  ask_in_child(&q, timeout_ms, probe, probe->words, sizeof probe->words);
+  question q = {
+      .name = driver->libraries[0], .ask = ask_driver, .answer = probe, .answer_size = sizeof *probe, .driver = driver};
+  ask_in_child(&q, timeout_ms, probe->words, sizeof probe->words);
 }
 
 /* ----------------------------------------------------------------------------------------------------- the devices */
@@ -202,11 +151,15 @@ void fl_list_devices(const fl_platform *platform, void *self, fl_device_list *li
 }
 
 void fl_probe_devices(const fl_platform *platform, void *self, const char *name, int timeout_ms, fl_device_list *list) {
-  const question q = {
-      .name = name, .ask = ask_platform, .answer_size = sizeof *list, .platform = platform, .self = self};
-  memset(list, 0, sizeof *list);
-  list->count = -1;
-  bool answered = ask_in_child(&q, timeout_ms, list, list->words, sizeof list->words);
-  if (answered && !list->n && (list->count < 0 || (list->count && platform->properties)))
+  question q = {.name = name,
+                .ask = ask_platform,
+                .answer = list,
+                .answer_size = sizeof *list,
+                .platform = platform,
+                .self = self};
+  bool answered = ask_in_child(&q, timeout_ms, list->words, sizeof list->words);
+  if (!answered)
+    list->count = -1;
+  else if (!list->n && (list->count < 0 || (list->count && platform->properties)))
     fl_list_devices(platform, self, list);
 }

@@ -61,55 +61,52 @@ bool fl_has_deferred(const fl_host *host) {
   return next(host, any, NULL) != NULL;
 }
 
-/* What is to be loaded next, as it was found. */
-static bool take_next(fl_host *host, wanted is_wanted, const char *word, fl_found *found) {
+/* Adds what is to be loaded next, as it was found. false: there is nothing, or no memory. */
+static bool take_next(fl_host *host, wanted is_wanted, const char *word, fl_found_list *found) {
   pthread_mutex_lock(&host->lock);
   fl_plugin_record *record = next(host, is_wanted, word);
-  if (record) {
+  if (record)
+    fl_found_add(found, (fl_found){.path = fl_arena_string(&found->owned, record->file),
+                                   .symbol = fl_arena_string(&found->owned, record->symbol),
+                                   .route = record->route,
+                                   .critical = record->critical});
+  bool taken = record && !found->owned.failed;
+  if (taken)
     record->opener = thread_number();
-    *found = (fl_found){
-        .path = fl_strdup(record->file),
-        .symbol = fl_strdup(record->symbol),
-        .route = record->route,
-        .critical = record->critical,
-    };
-  }
   pthread_mutex_unlock(&host->lock);
-  return record != NULL;
+  return taken;
 }
 
-/* One for which there was no memory may be tried again. */
-static void give_back(fl_host *host, const char *path) {
+/* Those that are deferred still, for want of memory or descriptors, may be tried again. */
+static void give_back(fl_host *host, const fl_found_list *found) {
   pthread_mutex_lock(&host->lock);
-  for (uint32_t i = 0; i < host->n_plugins; i++)
-    if (host->plugins[i].status == FL_PLUGIN_DEFERRED && !strcmp(host->plugins[i].file, path))
-      host->plugins[i].opener = 0;
+  for (uint32_t i = 0; i < found->n; i++)
+    for (uint32_t j = 0; j < host->n_plugins; j++)
+      if (host->plugins[j].status == FL_PLUGIN_DEFERRED && !strcmp(host->plugins[j].file, found->items[i].path))
+        host->plugins[j].opener = 0;
   pthread_mutex_unlock(&host->lock);
 }
 
 static fl_status load(fl_host *host, wanted is_wanted, const char *word) {
   fl_loader loader;
-  fl_found found;
+  fl_found_list found = {0};
   fl_status status = FL_OK;
-  bool loaded, tried = false;
+  bool loaded;
   if (!atomic_load(&host->n_deferred) || atomic_load(&host->frozen))
     return FL_OK;
   fl_loading_begin(host);
   fl_loader_begin(&loader, host, &host->log);
-  while (status != FL_ENOMEM && take_next(host, is_wanted, word, &found)) {
-    status = found.path ? fl_plugins_load(&loader, &found, false, &loaded) : FL_ENOMEM;
-    if (status == FL_ENOMEM && found.path)
-      give_back(host, found.path);
-    fl_found_clear(&found);
-    tried = true;
-  }
+  while (status != FL_ENOMEM && take_next(host, is_wanted, word, &found))
+    status = fl_plugins_load(&loader, &found.items[found.n - 1], false, &loaded);
+  give_back(host, &found);
   fl_loader_end(&loader);
   fl_loading_end(host);
-  if (status == FL_ENOMEM)
-    return fl_error_no_memory();
-  if (tried) /* that one of them failed is no error of the caller's */
+  if (status == FL_ENOMEM || found.owned.failed)
+    status = fl_error_no_memory();
+  else if (found.n) /* that one of them failed is no error of the caller's */
     fl_error_clear();
-  return FL_OK;
+  fl_found_list_free(&found);
+  return status == FL_ENOMEM ? status : FL_OK;
 }
 
 fl_status fl_load_deferred(fl_host *host, const char *op) {

@@ -10,18 +10,23 @@
 #include "core/settings.h"
 
 typedef struct fl_found {
-  char *path;        /* of the library */
-  char *symbol;      /* NULL = register_builtins */
-  char *name;        /* from the manifest, else NULL */
-  char *problem;     /* not NULL: cannot be loaded, and why (bad manifest, no such module) */
-  const char *route; /* "directory", "manifest", "module" */
+  const char *path;    /* of the library */
+  const char *symbol;  /* NULL = register_builtins */
+  const char *name;    /* from the manifest, else NULL */
+  const char *problem; /* not NULL: cannot be loaded, and why (bad manifest, no such module) */
+  const char *route;   /* "directory", "manifest", "module" */
   bool critical, disabled;
 } fl_found;
 
+/* Zero-initialise. What is added while memory lacks sets owned.failed. */
 typedef struct fl_found_list {
   fl_found *items;
   uint32_t n;
+  fl_arena owned; /* the strings */
 } fl_found_list;
+
+void fl_found_add(fl_found_list *list, fl_found found);
+void fl_found_list_free(fl_found_list *list);
 
 /* The default plugin directories (D2): beside libflhost itself, then the configured prefix. */
 bool fl_default_plugin_directories(fl_strings *directories);
@@ -33,18 +38,11 @@ char *fl_default_config_directory(void);
 fl_status fl_discover(const fl_config_sources *sources, fl_log *log, fl_strings *directories, fl_found_list *found);
 
 /* One module entry (D3): a path (with a slash; a relative one is made absolute) or a name to be looked up, with
- * optional
- * ":symbol". When there is none, found->problem says where it was looked for; only FL_ENOMEM is an error. */
-fl_status fl_find_module(const fl_strings *directories, const char *entry, fl_found *found);
+ * optional ":symbol". When there is none, its problem says where it was looked for. */
+void fl_find_module(const fl_strings *directories, const char *entry, fl_found_list *found);
 
-/* Used by the routes: appends an empty item, NULL when out of memory. */
-fl_found *fl_found_list_add(fl_found_list *found);
-
-/* Names in a directory that end in `suffix` and do not begin with a dot, bytewise sorted. errno says why not (false).
- */
-bool fl_list_directory(const char *directory, const char *suffix, fl_strings *names);
-
-void fl_found_clear(fl_found *found);
-void fl_found_list_free(fl_found_list *found);
+/* Adds names in a directory that end in `suffix` and do not begin with a dot, and sorts them all bytewise. An errno if
+ * it cannot be read to its end, else 0. */
+int fl_list_directory(const char *directory, const char *suffix, fl_strings *names);
 
 #endif

@@ -15,11 +15,10 @@
 
 #include "core/plugins/discovery.h"
 
-/* Reads one file. What is wrong with it is found->problem, "path:line:column: …"; only FL_ENOMEM is an error. */
-fl_status fl_manifest_read(const char *path, fl_found *found);
+/* Reads one file. What is wrong with it is its problem, "path:line:column: …". */
+void fl_manifest_read(const char *path, fl_found_list *found);
 
-/* All *.yaml files of the directories (those that do not exist are passed over), sorted by file name bytewise, appended
- * to `found`. */
-fl_status fl_manifests_find(const fl_strings *directories, fl_found_list *found);
+/* All *.yaml files of the directories (those that do not exist are passed over), sorted by file name bytewise. */
+void fl_manifests_find(const fl_strings *directories, fl_found_list *found);
 
 #endif

@@ -51,11 +51,18 @@ static bool read_at(const elf_file *file, void *to, uint64_t offset, uint64_t le
     ssize_t n = pread(file->fd, (char *)to + done, length - done, (off_t)(offset + done));
     if (n < 0 && errno == EINTR)
       continue;
-    if (n <= 0)
+    if (n <= 0) {
+      errno = n ? errno : 0;
       return false;
+    }
     done += (uint64_t)n;
   }
   return true;
+}
+
+static fl_status unreadable(void) {
+  return fl_error(FL_EPLUGIN, "cannot be read: %s",
+                  errno ? strerror(errno) : "it has fewer bytes than its size says, and may be changing");
 }
 
 static fl_status truncated(const elf_file *file, uint64_t offset, uint64_t length) {
@@ -75,7 +82,7 @@ static fl_status read_table(const elf_file *file, uint64_t offset, uint64_t leng
     return fl_error_no_memory();
   if (!read_at(file, bytes, offset, length)) {
     free(bytes);
-    return fl_error(FL_EPLUGIN, "cannot be read: %s", strerror(errno ? errno : EIO));
+    return unreadable();
   }
   *table = bytes;
   return FL_OK;
@@ -115,7 +122,21 @@ static const char *kind_of_bytes(const unsigned char *bytes, size_t length) {
   return text == length ? "text" : "unknown data";
 }
 
-static const char *machine_name(unsigned machine, bool wide, bool big, char *buffer, size_t size) {
+/* The header of the file that this library is in, which is of the architecture that plugins must be of; the linker
+ * defines it. */
+extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
+
+/* Of the first 20 bytes, which are laid out alike for 32 and 64 bits, the half word at `at`. */
+static unsigned half_word(const unsigned char *start, size_t at) {
+  bool big = start[EI_DATA] == ELFDATA2MSB;
+  return start[at] * (big ? 256u : 1u) + start[at + 1] * (big ? 1u : 256u);
+}
+
+static unsigned machine_of(const unsigned char *start) {
+  return half_word(start, offsetof(ElfW(Ehdr), e_machine));
+}
+
+static const char *machine_name(const unsigned char *start, char *buffer, size_t size) {
   static const struct {
     unsigned machine;
     bool wide;
@@ -124,56 +145,30 @@ static const char *machine_name(unsigned machine, bool wide, bool big, char *buf
                   {EM_AARCH64, true, "aarch64"}, {EM_ARM, false, "32-bit ARM"},      {EM_RISCV, true, "riscv64"},
                   {EM_RISCV, false, "riscv32"},  {EM_PPC64, true, "ppc64"},          {EM_S390, true, "s390x"},
                   {EM_MIPS, true, "mips64"},     {EM_LOONGARCH, true, "loongarch64"}};
-  const char *order = machine == EM_S390 ? "" : big ? " big-endian" : "";
-  for (size_t i = 0; i < sizeof machines / sizeof machines[0]; i++)
-    if (machines[i].machine == machine && machines[i].wide == wide) {
-      snprintf(buffer, size, "%s%s", machines[i].name, order);
-      return buffer;
-    }
+  unsigned machine = machine_of(start);
+  bool wide = start[EI_CLASS] == ELFCLASS64, big = start[EI_DATA] == ELFDATA2MSB;
+  const char *order = big && machine != EM_S390 ? " big-endian" : "";
   snprintf(buffer, size, "%s-bit ELF machine %u%s", wide ? "64" : "32", machine, order);
+  for (size_t i = 0; i < sizeof machines / sizeof machines[0]; i++)
+    if (machines[i].machine == machine && machines[i].wide == wide)
+      snprintf(buffer, size, "%s%s", machines[i].name, order);
   return buffer;
 }
 
-/* The architecture this library is compiled for: that of the program it runs in. */
-#if defined(__x86_64__)
-enum { OWN_MACHINE = EM_X86_64 };
-#elif defined(__aarch64__)
-enum { OWN_MACHINE = EM_AARCH64 };
-#elif defined(__riscv)
-enum { OWN_MACHINE = EM_RISCV };
-#elif defined(__powerpc64__)
-enum { OWN_MACHINE = EM_PPC64 };
-#elif defined(__s390x__)
-enum { OWN_MACHINE = EM_S390 };
-#elif defined(__loongarch__)
-enum { OWN_MACHINE = EM_LOONGARCH };
-#elif defined(__i386__)
-enum { OWN_MACHINE = EM_386 };
-#elif defined(__arm__)
-enum { OWN_MACHINE = EM_ARM };
-#else
-#error "add this architecture's ELF machine number"
-#endif
-enum {
-  OWN_CLASS = sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32,
-  OWN_DATA = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? ELFDATA2MSB : ELFDATA2LSB
-};
-
-/* Everything that can be said from the first 20 bytes, which are laid out alike for 32 and 64 bits. */
+/* Everything that can be said from the first 20 bytes. */
 static fl_status check_identity(const unsigned char *start, size_t length) {
-  char its[64], own[64];
+  const unsigned char *own = (const unsigned char *)&__ehdr_start;
+  char its_name[64], own_name[64];
   if (!length)
     return fl_error(FL_EPLUGIN, "not a shared library: the file is empty");
   if (length < SELFMAG || memcmp(start, ELFMAG, SELFMAG))
     return fl_error(FL_EPLUGIN, "not a shared library (no ELF file): it is %s", kind_of_bytes(start, length));
   if (length < 20)
     return fl_error(FL_EPLUGIN, "truncated: the file has %zu bytes, less than an ELF header", length);
-  bool big = start[EI_DATA] == ELFDATA2MSB, wide = start[EI_CLASS] == ELFCLASS64;
-  unsigned machine = big ? start[18] * 256u + start[19] : start[19] * 256u + start[18];
-  unsigned type = big ? start[16] * 256u + start[17] : start[17] * 256u + start[16];
-  if (machine != OWN_MACHINE || start[EI_CLASS] != OWN_CLASS || start[EI_DATA] != OWN_DATA)
-    return fl_error(FL_EPLUGIN, "built for %s, this host is %s", machine_name(machine, wide, big, its, sizeof its),
-                    machine_name(OWN_MACHINE, OWN_CLASS == ELFCLASS64, OWN_DATA == ELFDATA2MSB, own, sizeof own));
+  unsigned type = half_word(start, offsetof(ElfW(Ehdr), e_type));
+  if (machine_of(start) != machine_of(own) || start[EI_CLASS] != own[EI_CLASS] || start[EI_DATA] != own[EI_DATA])
+    return fl_error(FL_EPLUGIN, "built for %s, this host is %s", machine_name(start, its_name, sizeof its_name),
+                    machine_name(own, own_name, sizeof own_name));
   if (type != ET_DYN)
     return fl_error(FL_EPLUGIN, "not a shared library: it is %s",
                     type == ET_REL    ? "an object file (.o); link it with -shared"
@@ -238,18 +233,15 @@ static fl_status elf_open(const char *path, elf_file *file) {
   file->sections = NULL;
   file->n_start = 0;
   /* O_NONBLOCK: a FIFO must not make the host wait. */
-  file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file->fd < 0 || fstat(file->fd, &status))
     return fl_error(FL_EPLUGIN, "cannot be opened: %s", strerror(errno));
   if (!S_ISREG(status.st_mode))
-    return fl_error(FL_EPLUGIN, "not a regular file: it is %s",
-                    S_ISDIR(status.st_mode)    ? "a directory"
-                    : S_ISFIFO(status.st_mode) ? "a named pipe"
-                                               : "a device");
+    return fl_error(FL_EPLUGIN, "not a regular file: it is %s", fl_irregular(status.st_mode));
   file->size = (uint64_t)status.st_size;
   size_t length = file->size < sizeof file->start ? (size_t)file->size : sizeof file->start;
   if (!read_at(file, file->start, 0, length))
-    return fl_error(FL_EPLUGIN, "cannot be read: %s", strerror(errno ? errno : EIO));
+    return unreadable();
   file->n_start = length;
   fl_status result = check_identity(file->start, length < IDENTITY ? length : (size_t)IDENTITY);
   if (!result && !read_at(file, &file->header, 0, sizeof file->header))
@@ -264,34 +256,25 @@ static fl_status elf_open(const char *path, elf_file *file) {
 /* ------------------------------------------------------------------------------------------------ dynamic part */
 
 /* Symbols that the file defines for others, or wants of them: its dynamic symbol table, found through the section
- * headers. Either list may be NULL. */
-static fl_status read_symbols(elf_file *file, fl_strings *exports, fl_strings *undefined) {
+ * headers. */
+static fl_status read_symbols(elf_file *file, bool undefined, fl_strings *list) {
   const ElfW(Shdr) *table = NULL;
   ElfW(Sym) *symbols = NULL;
   char *names = NULL;
   fl_status status = read_sections(file);
-  if (status)
-    return status;
   for (unsigned i = 0; file->sections && i < file->header.e_shnum; i++)
     if (file->sections[i].sh_type == SHT_DYNSYM)
       table = &file->sections[i];
   if (!table || table->sh_link >= file->header.e_shnum || table->sh_entsize != sizeof *symbols)
-    return FL_OK;
+    return status;
   const ElfW(Shdr) *strings = &file->sections[table->sh_link];
   status = read_table(file, table->sh_offset, table->sh_size, (void **)&symbols);
   if (!status)
     status = read_table(file, strings->sh_offset, strings->sh_size, (void **)&names);
-  if (status || !strings->sh_size || names[strings->sh_size - 1])
-    goto out;
-  for (uint64_t i = 0; i < table->sh_size / sizeof *symbols; i++) {
-    fl_strings *list = symbols[i].st_shndx == SHN_UNDEF ? undefined : exports;
-    if (list && symbols[i].st_name && symbols[i].st_name < strings->sh_size &&
-        !fl_strings_add(list, names + symbols[i].st_name)) {
-      status = fl_error_no_memory();
-      break;
-    }
-  }
-out:
+  bool named = !status && strings->sh_size && !names[strings->sh_size - 1];
+  for (uint64_t i = 0; named && i < table->sh_size / sizeof *symbols; i++)
+    if ((symbols[i].st_shndx == SHN_UNDEF) == undefined && symbols[i].st_name && symbols[i].st_name < strings->sh_size)
+      fl_strings_add(list, names + symbols[i].st_name);
   free(symbols);
   free(names);
   return status;
@@ -310,54 +293,49 @@ static bool offset_of_address(const elf_file *file, uint64_t address, uint64_t *
   return false;
 }
 
+/* The value of an entry of the dynamic section; 0: it has none. */
+static uint64_t dynamic_value(const ElfW(Dyn) * entries, uint64_t n, int64_t tag) {
+  for (uint64_t i = 0; i < n && entries[i].d_tag != DT_NULL; i++)
+    if (entries[i].d_tag == tag)
+      return entries[i].d_un.d_val;
+  return 0;
+}
+
 static fl_status read_needed(const elf_file *file, fl_strings *needed) {
   const ElfW(Phdr) *dynamic = NULL;
   ElfW(Dyn) *entries = NULL;
   char *names = NULL;
-  uint64_t address = 0, length = 0, offset = 0, left = 0;
-  fl_status status;
+  uint64_t offset = 0, left = 0;
   for (unsigned i = 0; i < file->header.e_phnum; i++)
     if (file->segments[i].p_type == PT_DYNAMIC)
       dynamic = &file->segments[i];
   if (!dynamic)
     return FL_OK;
   uint64_t n = dynamic->p_filesz / sizeof *entries;
-  status = read_table(file, dynamic->p_offset, dynamic->p_filesz, (void **)&entries);
-  if (status)
-    return status;
-  for (uint64_t i = 0; i < n && entries[i].d_tag != DT_NULL; i++) {
-    if (entries[i].d_tag == DT_STRTAB)
-      address = entries[i].d_un.d_ptr;
-    if (entries[i].d_tag == DT_STRSZ)
-      length = entries[i].d_un.d_val;
-  }
-  if (!length || !offset_of_address(file, address, &offset, &left))
+  fl_status status = read_table(file, dynamic->p_offset, dynamic->p_filesz, (void **)&entries);
+  uint64_t length = status ? 0 : dynamic_value(entries, n, DT_STRSZ);
+  if (!length || !offset_of_address(file, dynamic_value(entries, n, DT_STRTAB), &offset, &left))
     goto out;
   length = length < left ? length : left;
   status = read_table(file, offset, length, (void **)&names);
   if (status || names[length - 1])
     goto out;
   for (uint64_t i = 0; i < n && entries[i].d_tag != DT_NULL; i++)
-    if (entries[i].d_tag == DT_NEEDED && entries[i].d_un.d_val < length &&
-        !fl_strings_add(needed, names + entries[i].d_un.d_val)) {
-      status = fl_error_no_memory();
-      break;
-    }
+    if (entries[i].d_tag == DT_NEEDED && entries[i].d_un.d_val < length)
+      fl_strings_add(needed, names + entries[i].d_un.d_val);
 out:
   free(entries);
   free(names);
   return status;
 }
 
-fl_status fl_elf_read_dynamic(const char *path, fl_strings *needed, fl_strings *exports, fl_strings *undefined) {
+fl_status fl_elf_read_dynamic(const char *path, fl_elf_names which, fl_strings *list) {
   elf_file file;
   fl_status status = elf_open(path, &file);
-  if (!status && needed)
-    status = read_needed(&file, needed);
-  if (!status && (exports || undefined))
-    status = read_symbols(&file, exports, undefined);
+  if (!status)
+    status = which == FL_ELF_NEEDED ? read_needed(&file, list) : read_symbols(&file, which == FL_ELF_UNDEFINED, list);
   elf_close(&file);
-  return status;
+  return !status && list->failed ? fl_error_no_memory() : status;
 }
 
 /* ------------------------------------------------------------------------------------------------------- notes */
@@ -392,6 +370,8 @@ static fl_status take_descriptor(const unsigned char *bytes, uint32_t length, fl
   enum { START = offsetof(fl_plugin_note, size), LEAST = offsetof(fl_plugin_note, version) - START };
   fl_plugin_note *note = &info->note;
   uint32_t size = 0;
+  if (note->name[0]) /* the first counts */
+    return FL_OK;
   if (length >= sizeof size)
     memcpy(&size, bytes, sizeof size);
   if (size < LEAST || size > length)
@@ -421,19 +401,28 @@ static void take_build_id(const unsigned char *bytes, uint32_t length, fl_note_i
 
 /* ------------------------------------------------------------------------------------------------ the list of ops */
 
+/* A note's text, up to its NUL. NULL: out of memory. */
+static char *take_text(const unsigned char *bytes, size_t length, fl_note_info *info) {
+  char *text = fl_arena_allocate(&info->owned, length + 1);
+  if (text)
+    clean(memcpy(text, bytes, length), length + 1);
+  return text;
+}
+
 /* FL_PLUGIN_OPS as it stands there. A second note adds to the first. */
 static fl_status take_ops(const unsigned char *bytes, uint32_t length, fl_note_info *info) {
   size_t before = info->ops ? strlen(info->ops) : 0, more = strnlen((const char *)bytes, length);
   if (before + more > MAX_OPS)
     return fl_error(FL_EPLUGIN, "damaged 'flhost' note: FL_PLUGIN_OPS has %zu bytes, %d at most", before + more,
                     (int)MAX_OPS);
-  char *ops = before ? fl_format("%s,%.*s", info->ops, (int)more, bytes) : fl_strndup((const char *)bytes, more);
-  if (!ops)
-    return fl_error_no_memory();
-  free(info->ops);
-  info->ops = ops;
-  clean(ops, strlen(ops) + 1);
-  return FL_OK;
+  fl_text all = {0};
+  if (before)
+    fl_text_add(&all, "%s,", info->ops);
+  fl_text_add_bytes(&all, (const char *)bytes, more);
+  info->ops = take_text((const unsigned char *)fl_text_get(&all), all.length, info);
+  bool failed = all.failed || !info->ops;
+  fl_text_free(&all);
+  return failed ? fl_error_no_memory() : FL_OK;
 }
 
 static bool is_op_name(const char *name, size_t length) {
@@ -508,13 +497,9 @@ static fl_status take_platform(const unsigned char *bytes, uint32_t length, fl_n
                     "damaged 'flhost' note: FL_PLUGIN_PLATFORM is not the name of a platform, a colon, and signs of it "
                     "(%d bytes at most)",
                     (int)MAX_SIGNS);
-  info->platform = fl_strndup((const char *)bytes, name);
-  info->signs = fl_strndup((const char *)colon + 1, n - name - 1);
-  if (!info->platform || !info->signs)
-    return fl_error_no_memory();
-  clean(info->platform, name + 1);
-  clean(info->signs, n - name);
-  return FL_OK;
+  info->platform = take_text(bytes, name, info);
+  info->signs = take_text(colon + 1, n - name - 1, info);
+  return info->owned.failed ? fl_error_no_memory() : FL_OK;
 }
 
 /* FL_PLUGIN_HARDWARE as it stands there. */
@@ -523,11 +508,8 @@ static fl_status take_hardware(const unsigned char *bytes, uint32_t length, fl_n
   if (info->hardware || n > MAX_HARDWARE)
     return fl_error(FL_EPLUGIN, "damaged 'flhost' note: FL_PLUGIN_HARDWARE %s",
                     info->hardware ? "stands there twice" : "has more than 4096 bytes");
-  info->hardware = fl_strndup((const char *)bytes, n);
-  if (!info->hardware)
-    return fl_error_no_memory();
-  clean(info->hardware, n + 1);
-  return FL_OK;
+  info->hardware = take_text(bytes, n, info);
+  return info->hardware ? FL_OK : fl_error_no_memory();
 }
 
 /* Is what it says of its platform understood? */
@@ -556,44 +538,35 @@ static uint64_t align_up(uint64_t n, uint64_t alignment) {
   return (n + alignment - 1) & ~(alignment - 1);
 }
 
+/* Ours, by their types. */
+static fl_status (*const takers[])(const unsigned char *bytes, uint32_t length, fl_note_info *info) = {
+    NULL, take_descriptor, take_ops, take_platform, take_hardware};
+
 /* All notes of one segment. A malformed one ends the walk: nothing behind it can be trusted. */
-static fl_status take_notes(const unsigned char *bytes, uint64_t length, uint64_t alignment, fl_note_info *info,
-                            bool *found) {
+static fl_status take_notes(const unsigned char *bytes, uint64_t length, uint64_t alignment, fl_note_info *info) {
+  fl_status status = FL_OK;
   uint64_t at = 0;
-  while (length - at >= sizeof(ElfW(Nhdr))) {
+  while (!status && at <= length && length - at >= sizeof(ElfW(Nhdr))) {
     ElfW(Nhdr) note;
     memcpy(&note, bytes + at, sizeof note);
     uint64_t name = at + sizeof note;
     uint64_t descriptor = align_up(name + note.n_namesz, alignment);
     if (descriptor > length || note.n_descsz > length - descriptor)
       break;
-    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && !memcmp(bytes + name, "GNU", 4))
-      take_build_id(bytes + descriptor, note.n_descsz, info);
     /* 7 bytes with the NUL, or the 8 that the header's array has. */
     bool ours = (note.n_namesz == 7 || note.n_namesz == 8) && !memcmp(bytes + name, "flhost", 7);
-    fl_status status = FL_OK;
-    if (ours && note.n_type == 1 && !*found) {
-      *found = true;
-      status = take_descriptor(bytes + descriptor, note.n_descsz, info);
-    } else if (ours && note.n_type == 2) {
-      status = take_ops(bytes + descriptor, note.n_descsz, info);
-    } else if (ours && note.n_type == 3) {
-      status = take_platform(bytes + descriptor, note.n_descsz, info);
-    } else if (ours && note.n_type == 4) {
-      status = take_hardware(bytes + descriptor, note.n_descsz, info);
-    }
-    if (status)
-      return status;
+    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && !memcmp(bytes + name, "GNU", 4))
+      take_build_id(bytes + descriptor, note.n_descsz, info);
+    else if (ours && note.n_type && note.n_type < sizeof takers / sizeof takers[0])
+      status = takers[note.n_type](bytes + descriptor, note.n_descsz, info);
     at = align_up(descriptor + note.n_descsz, alignment);
-    if (at > length)
-      break;
   }
-  return FL_OK;
+  return status;
 }
 
 static fl_status no_note(elf_file *file) {
   fl_strings exports = {0};
-  fl_status status = read_symbols(file, &exports, NULL);
+  fl_status status = read_symbols(file, false, &exports);
   if (!status)
     status = fl_error(FL_EPLUGIN, "not an flhost plugin: it has no 'flhost' note%s",
                       fl_strings_has(&exports, "register_builtins")
@@ -605,7 +578,6 @@ static fl_status no_note(elf_file *file) {
 
 fl_status fl_note_read(const char *path, fl_note_info *info) {
   elf_file file;
-  bool found = false;
   *info = (fl_note_info){0};
   fl_status status = elf_open(path, &file);
   for (unsigned i = 0; !status && i < file.header.e_phnum; i++) {
@@ -619,10 +591,10 @@ fl_status fl_note_read(const char *path, fl_note_info *info) {
     }
     status = read_table(&file, segment->p_offset, segment->p_filesz, &bytes);
     if (!status)
-      status = take_notes(bytes, segment->p_filesz, segment->p_align == 8 ? 8 : 4, info, &found);
+      status = take_notes(bytes, segment->p_filesz, segment->p_align == 8 ? 8 : 4, info);
     free(bytes);
   }
-  if (!status && !found)
+  if (!status && !info->note.name[0])
     status = no_note(&file);
   /* Of another ABI major only the version is believed. */
   if (!status && info->ops && info->note.abi_major == FL_ABI_MAJOR)
@@ -636,9 +608,6 @@ fl_status fl_note_read(const char *path, fl_note_info *info) {
 }
 
 void fl_note_clear(fl_note_info *info) {
-  free(info->ops);
-  free(info->platform);
-  free(info->signs);
-  free(info->hardware);
-  info->ops = info->platform = info->signs = info->hardware = NULL;
+  fl_arena_free(&info->owned);
+  *info = (fl_note_info){0};
 }

@@ -8,6 +8,7 @@
 #include "core/platform.h"
 #include "core/plugins/instruction_sets.h"
 #include "core/plugins/note_cache.h"
+#include "core/plugins/process_state.h"
 #include "core/registry.h"
 #include "core/support.h"
 
@@ -17,12 +18,11 @@
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------------------ records */
 
-char *fl_plugin_name_of_file(const char *path) {
+const char *fl_plugin_name_of_file(fl_arena *arena, const char *path) {
   static const char *const prefixes[] = {"libflhost_", "lib"};
   const char *slash = strrchr(path, '/');
   const char *name = slash ? slash + 1 : path;
@@ -37,29 +37,7 @@ char *fl_plugin_name_of_file(const char *path) {
       break;
     }
   }
-  return fl_strndup(name, length);
-}
-
-void fl_plugin_record_name(fl_plugin_record *record, const char *path) {
-  char *name = fl_plugin_name_of_file(path);
-  record->owned.failed |= !name;
-  record->name = fl_arena_string(&record->owned, name ? name : "");
-  free(name);
-}
-
-static void record_file(fl_plugin_record *record, const char *path, const fl_file *file) {
-  *record = fl_plugin_record_begin(path);
-  fl_plugin_record_name(record, path);
-  if (!file->error) {
-    record->device = file->status.st_dev;
-    record->inode = file->status.st_ino;
-  }
-}
-
-static double now_us(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+  return fl_arena_format(arena, "%.*s", (int)length, name);
 }
 
 /* ------------------------------------------------------------------------------------- what the file says of itself */
@@ -76,13 +54,11 @@ static fl_status check_name(const char *name) {
 
 /* One attempt to load. */
 typedef struct loading {
-  fl_loader *loader;
   fl_host *host;
   fl_log *log;
   const char *path, *symbol;
   fl_plugin_record *record;
   const fl_note_info *info;
-  struct link_map *map;
   fl_register_fn entry;
 } loading;
 
@@ -132,7 +108,17 @@ static fl_status judge(fl_loader *loader, const char *path, const fl_file *file,
   if (!status && !fl_isa_available(info->note.isa, missing, sizeof missing))
     status =
         fl_error(FL_EPLUGIN, "needs the instruction sets '%s', and this machine lacks %s", info->note.isa, missing);
-  return status == FL_ENOENT ? FL_EPLUGIN : status;
+  return status;
+}
+
+/* Is that for want of descriptors or memory, which may be there later? The dynamic linker has words alone. */
+static bool is_shortage(const char *reason) {
+  static const int numbers[] = {EMFILE, ENFILE, ENOMEM};
+  char words[128];
+  bool found = strstr(reason, "returned FL_ENOMEM") != NULL;
+  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && !found; i++)
+    found = strstr(reason, strerror_r(numbers[i], words, sizeof words)) != NULL;
+  return found;
 }
 
 /* The end of either step. */
@@ -141,11 +127,13 @@ static fl_status conclude(fl_plugin_record *record, fl_status status, double sta
     record->reason = fl_arena_string(&record->owned, fl_error_message());
   if (record->owned.failed)
     status = fl_error_no_memory();
-  record->load_us += now_us() - start;
+  record->load_us += 1e6 * (fl_monotonic_seconds() - start);
   if (status == FL_ENOMEM)
     fl_plugin_record_clear(record);
-  else if (status)
+  if (status && status != FL_ENOMEM) {
     record->status = FL_PLUGIN_FAILED;
+    record->again = is_shortage(record->reason);
+  }
   status = status && status != FL_ENOMEM ? FL_EPLUGIN : status;
   if (status == FL_EPLUGIN || record->status == FL_PLUGIN_LOADED) /* else it is only judged so far */
     fl_probe_plugin_load(record->name, record->file, status, (uint64_t)record->load_us);
@@ -154,9 +142,14 @@ static fl_status conclude(fl_plugin_record *record, fl_status status, double sta
 
 fl_status fl_loader_judge(fl_loader *loader, const char *path, const fl_file *file, fl_plugin_record *record,
                           fl_note_info *info) {
-  double start = now_us();
+  double start = fl_monotonic_seconds();
   *info = (fl_note_info){0};
-  record_file(record, path, file);
+  *record = fl_plugin_record_begin(path);
+  record->name = fl_plugin_name_of_file(&record->owned, path);
+  if (!file->error) {
+    record->device = file->status.st_dev;
+    record->inode = file->status.st_ino;
+  }
   fl_status status = judge(loader, path, file, record, info);
   if (status)
     fl_note_clear(info);
@@ -186,6 +179,7 @@ static void hint_missing_library(fl_text *hint, const char *words, const fl_stri
 
 static const char links_nothing[] =
     "a plugin links nothing of the host: it uses the functions that register_builtins is handed";
+static const char no_mapping[] = "does a mount option (noexec) or a security policy forbid to run code from there?";
 
 static void hint_undefined_symbol(fl_text *hint, const char *words, const fl_strings *needed) {
   const char *symbol = strstr(words, "undefined symbol: ") + strlen("undefined symbol: ");
@@ -197,12 +191,6 @@ static void hint_undefined_symbol(fl_text *hint, const char *words, const fl_str
   add_names(hint, needed);
   fl_text_add(hint, ") define it: one is missing on the plugin's link line, or has another version here; linking with "
                     "-Wl,-z,defs finds this when it is built");
-}
-
-static void hint_static_tls(fl_text *hint, const char *words, const fl_strings *needed) {
-  (void)words;
-  (void)needed;
-  fl_text_add(hint, "start the program with GLIBC_TUNABLES=glibc.rtld.optional_static_tls=65536");
 }
 
 static void hint_version(fl_text *hint, const char *words, const fl_strings *needed) {
@@ -219,42 +207,34 @@ static void hint_architecture(fl_text *hint, const char *words, const fl_strings
   add_names(hint, needed);
 }
 
-static void hint_mapping(fl_text *hint, const char *words, const fl_strings *needed) {
-  (void)words;
-  (void)needed;
-  fl_text_add(hint, "does a mount option (noexec) or a security policy forbid to run code from there?");
-}
-
-static void hint_program(fl_text *hint, const char *words, const fl_strings *needed) {
-  (void)words;
-  (void)needed;
-  fl_text_add(hint, "it is a program; link it with -shared");
-}
-
 static const struct {
   const char *words;
   void (*hint)(fl_text *hint, const char *words, const fl_strings *needed);
+  const char *text; /* where there is no function */
 } hints[] = {
-    {"cannot open shared object file: No such file", hint_missing_library},
-    {"undefined symbol: ", hint_undefined_symbol},
-    {"static TLS", hint_static_tls},
-    {"' not found (required by", hint_version},
-    {"wrong ELF class", hint_architecture},
-    {"invalid ELF header", hint_architecture},
-    {"file too short", hint_architecture},
-    {"failed to map segment", hint_mapping},
-    {"executable stack", hint_mapping},
-    {"position-independent executable", hint_program},
+    {"cannot open shared object file: No such file", hint_missing_library, NULL},
+    {"undefined symbol: ", hint_undefined_symbol, NULL},
+    {"static TLS", NULL, "start the program with GLIBC_TUNABLES=glibc.rtld.optional_static_tls=65536"},
+    {"' not found (required by", hint_version, NULL},
+    {"wrong ELF class", hint_architecture, NULL},
+    {"invalid ELF header", hint_architecture, NULL},
+    {"file too short", hint_architecture, NULL},
+    {"failed to map segment", NULL, no_mapping},
+    {"executable stack", NULL, no_mapping},
+    {"position-independent executable", NULL, "it is a program; link it with -shared"},
 };
 
 /* The loader's own words, and what to do about them. */
 static fl_status loader_error(const loading *l, const char *words) {
   fl_text hint = {0};
   fl_strings needed = {0};
-  fl_status status = fl_elf_read_dynamic(l->path, &needed, NULL, NULL);
+  fl_status status = fl_elf_read_dynamic(l->path, FL_ELF_NEEDED, &needed);
   for (size_t i = 0; i < sizeof hints / sizeof hints[0] && status != FL_ENOMEM; i++)
     if (strstr(words, hints[i].words)) {
-      hints[i].hint(&hint, words, &needed);
+      if (hints[i].hint)
+        hints[i].hint(&hint, words, &needed);
+      else
+        fl_text_add(&hint, "%s", hints[i].text);
       break;
     }
   status = hint.failed || status == FL_ENOMEM ? fl_error_no_memory()
@@ -269,7 +249,7 @@ static fl_status loader_error(const loading *l, const char *words) {
 
 static fl_status no_entry(const loading *l, const char *words) {
   fl_strings exports = {0};
-  fl_status status = fl_elf_read_dynamic(l->path, NULL, &exports, NULL);
+  fl_status status = fl_elf_read_dynamic(l->path, FL_ELF_EXPORTS, &exports);
   if (status != FL_ENOMEM) {
     status = fl_error(
         FL_EPLUGIN, "%s (it must export 'FL_EXPORT fl_status %s(fl_registry *registry)', in C++ within extern \"C\"%s)",
@@ -281,7 +261,7 @@ static fl_status no_entry(const loading *l, const char *words) {
 
 /* dlsym also looks into the libraries that the file needs, and would find another plugin's entry there. */
 static fl_status find_entry(loading *l, void *handle) {
-  struct link_map *owner = NULL;
+  struct link_map *owner = NULL, *own = NULL;
   const ElfW(Sym) *symbol = NULL;
   Dl_info info;
   dlerror();
@@ -289,9 +269,9 @@ static fl_status find_entry(loading *l, void *handle) {
   const char *words = dlerror();
   if (!address)
     return no_entry(l, words ? words : "its entry symbol is NULL");
-  if (dlinfo(handle, RTLD_DI_LINKMAP, &l->map) || !dladdr1(address, &info, (void **)&owner, RTLD_DL_LINKMAP))
+  if (dlinfo(handle, RTLD_DI_LINKMAP, &own) || !dladdr1(address, &info, (void **)&owner, RTLD_DL_LINKMAP))
     return fl_error(FL_EPLUGIN, "cannot tell which file '%s' belongs to", l->symbol);
-  if (owner != l->map)
+  if (owner != own)
     return fl_error(FL_EPLUGIN, "it does not export '%s' itself: the one found is in '%s', which it needs", l->symbol,
                     owner->l_name);
   if (dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol &&
@@ -309,46 +289,24 @@ static fl_status refused(const loading *l, fl_stage *stage, fl_status status) {
   fl_stage_abort(stage, &reason);
   if (!reason.length)
     fl_text_add(&reason, "%s", fl_error_message());
-  const char *name = fl_status_name(status);
-  bool named = strcmp(name, "unknown status") != 0;
-  char number[24];
-  snprintf(number, sizeof number, "status %d", (int)status);
-  status = fl_error(FL_EPLUGIN, "%s returned %s%s%s", l->symbol, named ? name : number,
-                    reason.length ? ": " : " and gave no reason", fl_text_get(&reason));
+  const char *name = fl_status_name(status), *rest = reason.length ? ": " : " and gave no reason";
+  if (strcmp(name, "unknown status") != 0)
+    status = fl_error(FL_EPLUGIN, "%s returned %s%s%s", l->symbol, name, rest, fl_text_get(&reason));
+  else
+    status = fl_error(FL_EPLUGIN, "%s returned status %d%s%s", l->symbol, (int)status, rest, fl_text_get(&reason));
   fl_text_free(&reason);
   return status;
 }
 
-static fl_status call_entry(loading *l, fl_stage *stage) {
-  fl_error_clear();
-  return l->entry(fl_stage_table(stage));
-}
-
-static void warn_of_change(fl_log *log, const char *name, const char *what, bool restored) {
-  fl_log_line(log, FL_LOG_WARNING, "plugin %s changed %s while loading; %s", name, what,
-              restored ? "restored" : "could not be restored");
-}
-
 static void report_change(void *user, const char *what, bool restored) {
-  loading *l = user;
-  warn_of_change(l->log, l->record->name, what, restored);
-}
-
-/* Of a whole round: which of its plugins was it? The one that the handler is in, if it is in one. */
-static void report_later(void *user, const char *what, bool restored) {
-  fl_loader *loader = user;
-  const fl_strings *names = &loader->names;
-  const char *name = names->n == 1 ? names->items[0] : NULL;
-  fl_text all = {0};
-  Dl_info info;
-  bool found = dladdr(loader->state.foreign_handler, &info) && info.dli_fname;
-  for (uint32_t i = 0; i < names->n && !name; i++) {
-    fl_text_add(&all, "%s%s", i ? " or " : "", names->items[i]);
-    if (found && !strcmp(info.dli_fname, loader->files.items[i]))
-      name = names->items[i];
-  }
-  warn_of_change(loader->log, name ? name : fl_text_get(&all), what, restored);
-  fl_text_free(&all);
+  const loading *l = user;
+  const char *name = l->record->name;
+  if (restored)
+    fl_log_line(l->log, FL_LOG_WARNING, "plugin %s changed %s while loading; restored", name, what);
+  else
+    fl_log_line(l->log, FL_LOG_WARNING,
+                "changed while plugin %s was being loaded: %s; it is left so, since another thread may have done it",
+                name, what);
 }
 
 /*
@@ -385,7 +343,7 @@ static bool is_hosts(const char *symbol) {
  * statically or loaded by a program of another language, not. A plugin is the same everywhere. */
 static fl_status check_links_nothing(const loading *l) {
   fl_strings undefined = {0};
-  fl_status status = fl_elf_read_dynamic(l->path, NULL, NULL, &undefined);
+  fl_status status = fl_elf_read_dynamic(l->path, FL_ELF_UNDEFINED, &undefined);
   if (status == FL_EPLUGIN) /* the dynamic linker needs no section headers */
     status = FL_OK;
   for (uint32_t i = 0; i < undefined.n && !status; i++)
@@ -396,14 +354,11 @@ static fl_status check_links_nothing(const loading *l) {
 }
 
 static fl_status open_file(loading *l, void **handle) {
-  fl_loader *loader = l->loader;
   /* A name without a slash would be searched for in the library path. */
   char *path = strchr(l->path, '/') ? fl_strdup(l->path) : fl_format("./%s", l->path);
   fl_status status = FL_OK;
-  if (!path || !fl_strings_add(&loader->files, path) || !fl_strings_add(&loader->names, l->record->name)) {
-    free(path);
+  if (!path)
     return fl_error_no_memory();
-  }
   /* The last line of a process that a plugin takes with it. */
   fl_log_line(l->log, FL_LOG_DEBUG, "plugin %s: opening %s", l->record->name, path);
   pthread_once(&opening_once, guard_forks);
@@ -421,21 +376,21 @@ static fl_status open_file(loading *l, void **handle) {
 
 /* Runs the plugin's code: its initialisers, then its entry, whose status goes to *entered. */
 static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
-  fl_loader *loader = l->loader;
+  fl_process_state before;
   void *handle = NULL;
-  if (!loader->saved)
-    fl_process_state_save(&loader->state);
-  loader->saved = true;
+  fl_process_state_read(&before);
   fl_status status = check_links_nothing(l);
   if (!status)
     status = open_file(l, &handle);
   if (!status)
     status = find_entry(l, handle);
-  if (!status)
-    *entered = call_entry(l, stage);
+  if (!status) {
+    fl_error_clear();
+    *entered = l->entry(fl_stage_table(stage));
+  }
   fl_kept_error why; /* reporting may run the engine's log callback, which may fail calls of its own */
   fl_error_keep(&why);
-  fl_process_state_restore(&loader->state, report_change, l);
+  fl_process_state_compare(&before, report_change, l);
   fl_error_restore(&why);
   return status;
 }
@@ -499,9 +454,8 @@ static fl_status open_and_register(loading *l, fl_committed *committed) {
 
 /* The reason of a plugin that loaded is what was said of its rows or its platform. */
 fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_info *info, fl_plugin_record *record) {
-  double start = now_us();
-  loading l = {.loader = loader,
-               .host = loader->host,
+  double start = fl_monotonic_seconds();
+  loading l = {.host = loader->host,
                .log = loader->log,
                .path = record->file,
                .record = record,
@@ -517,34 +471,9 @@ fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_in
 }
 
 void fl_loader_begin(fl_loader *loader, fl_host *host, fl_log *log) {
-  loader->host = host;
-  loader->log = log;
-  loader->trust = (fl_trust){0};
-  loader->names = loader->files = (fl_strings){0};
-  loader->saved = false;
+  *loader = (fl_loader){.host = host, .log = log};
 }
 
 void fl_loader_end(fl_loader *loader) {
-  fl_kept_error why; /* as in run() */
-  fl_error_keep(&why);
-  if (loader->saved) {
-    fl_process_state_release(&loader->state, report_later, loader);
-    fl_error_restore(&why);
-  }
   fl_trust_free(&loader->trust);
-  fl_strings_free(&loader->names);
-  fl_strings_free(&loader->files);
-}
-
-fl_status fl_plugin_load(fl_host *host, fl_log *log, const char *path, const char *symbol, fl_plugin_record *record) {
-  fl_loader loader;
-  fl_note_info info;
-  fl_file file = fl_file_look(path);
-  fl_loader_begin(&loader, host, log);
-  fl_status status = fl_loader_judge(&loader, path, &file, record, &info);
-  if (!status)
-    status = fl_loader_open(&loader, symbol, &info, record);
-  fl_note_clear(&info);
-  fl_loader_end(&loader);
-  return status;
 }

@@ -1,33 +1,25 @@
 /*
  * One plugin file: judged by its note before it is mapped, opened, its entry found and called. Knows nothing of where
- * files come from (discovery.h) and leaves the process as it found it.
+ * files come from (discovery.h).
  */
 #ifndef FLHOST_CORE_PLUGINS_LOADER_H
 #define FLHOST_CORE_PLUGINS_LOADER_H
 
 #include "core/plugins/elf_note.h"
-#include "core/plugins/process_state.h"
 #include "core/plugins/trust.h"
 #include "core/registry.h"
 
-/* A plugin's name before its note is read: the file's name without "libflhost_" or "lib" and ".so". malloc'ed. */
-char *fl_plugin_name_of_file(const char *path);
-/* Names a record by its file. */
-void fl_plugin_record_name(fl_plugin_record *record, const char *path);
+/* A plugin's name before its note is read: the file's name without "libflhost_" or "lib" and ".so". */
+const char *fl_plugin_name_of_file(fl_arena *arena, const char *path);
 
 /* One round of loading, by one thread: what its plugins share. */
 typedef struct fl_loader {
   fl_host *host;
   fl_log *log;
   fl_trust trust;
-  fl_process_state state;  /* from the first plugin that was opened on */
-  fl_strings names, files; /* of those that were opened */
-  bool saved;
 } fl_loader;
 
 void fl_loader_begin(fl_loader *loader, fl_host *host, fl_log *log);
-
-/* Puts back what is only looked at when the round is over, with a warning. */
 void fl_loader_end(fl_loader *loader);
 
 /*
@@ -41,12 +33,10 @@ fl_status fl_loader_judge(fl_loader *loader, const char *path, const fl_file *fi
  * Loads a file that was judged well: dlopen(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE), entry symbol in that very file,
  * register_builtins, commit. `symbol` NULL = "register_builtins". FL_EPLUGIN with the loader's own words and a hint
  * when it failed: the message, also in record->reason; FL_ENOMEM: the record is empty. When it loaded, the reason says
- * which rows were refused, or why its platform is not active when it brings nothing else. What the plugin changed in
- * the process is put back and warned of. Holds no lock while the plugin's code runs.
+ * which rows were refused, or why its platform is not active when it brings nothing else. What the plugin changed of
+ * the thread is put back, and that or a change of the process's state warned of. Holds no lock while the plugin's code
+ * runs.
  */
 fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_info *info, fl_plugin_record *record);
-
-/* All of it for one file. */
-fl_status fl_plugin_load(fl_host *host, fl_log *log, const char *path, const char *symbol, fl_plugin_record *record);
 
 #endif

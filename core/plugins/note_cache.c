@@ -54,12 +54,12 @@ static bool is_settled(const struct stat *file) {
 
 static bool copy_info(fl_note_info *to, const fl_note_info *from) {
   *to = *from;
-  to->ops = fl_strdup(from->ops);
-  to->platform = fl_strdup(from->platform);
-  to->signs = fl_strdup(from->signs);
-  to->hardware = fl_strdup(from->hardware);
-  if (!to->ops == !from->ops && !to->platform == !from->platform && !to->signs == !from->signs &&
-      !to->hardware == !from->hardware)
+  to->owned = (fl_arena){0};
+  to->ops = (char *)fl_arena_string(&to->owned, from->ops);
+  to->platform = fl_arena_string(&to->owned, from->platform);
+  to->signs = fl_arena_string(&to->owned, from->signs);
+  to->hardware = fl_arena_string(&to->owned, from->hardware);
+  if (!to->owned.failed)
     return true;
   fl_note_clear(to);
   return false;
@@ -89,6 +89,9 @@ static void keep(const struct stat *file, const fl_note_info *info) {
 }
 
 fl_status fl_note_of_file(const char *path, const fl_file *file, fl_note_info *info) {
+  const char *irregular = fl_irregular(file->status.st_mode);
+  if (irregular) /* not even opened: that may do something */
+    return fl_error(FL_EPLUGIN, "not a regular file: it is %s", irregular);
   if (!pthread_mutex_trylock(&lock)) {
     const entry *item = find(&file->status);
     bool known = item && is_current(item, &file->status), copied = known && copy_info(info, &item->info);

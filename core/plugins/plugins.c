@@ -62,8 +62,10 @@ static bool add_record(fl_host *host, fl_plugin_record *record) {
     i++;
   bool replaces = i < host->n_plugins;
   /* Who looks for an op of one that failed is told why it is missing. */
-  if (replaces && !record->ops && record->status == FL_PLUGIN_FAILED)
+  if (replaces && !record->ops && (record->status == FL_PLUGIN_FAILED || record->again))
     record->ops = fl_arena_string(&record->owned, host->plugins[i].ops);
+  if (replaces)
+    record->opener = host->plugins[i].opener;
   bool added = !record->owned.failed && (replaces || fl_array_grow(&host->plugins, i, sizeof *host->plugins));
   if (added && replaces) {
     host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
@@ -82,12 +84,9 @@ static bool add_record(fl_host *host, fl_plugin_record *record) {
 
 /* A record of what is not loaded. */
 static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_status status, const char *reason) {
-  const char *file = found->path ? found->path : "";
-  fl_plugin_record record = fl_plugin_record_begin(file);
-  if (found->name)
-    record.name = fl_arena_string(&record.owned, found->name);
-  else
-    fl_plugin_record_name(&record, file);
+  fl_plugin_record record = fl_plugin_record_begin(found->path);
+  record.name =
+      found->name ? fl_arena_string(&record.owned, found->name) : fl_plugin_name_of_file(&record.owned, found->path);
   record.reason = fl_arena_string(&record.owned, reason);
   record.route = found->route;
   record.status = status;
@@ -121,18 +120,30 @@ static fl_status defer(fl_host *host, const fl_found *found, fl_plugin_record *r
   return add_record(host, record) ? FL_OK : fl_error_no_memory();
 }
 
-static bool is_skipped(const fl_host *host, const char *file) {
+/* Does a record say that of the file already? */
+static bool is_said(const fl_host *host, const fl_plugin_record *one) {
   for (uint32_t i = 0; i < host->n_plugins; i++)
-    if (host->plugins[i].status == FL_PLUGIN_SKIPPED && !strcmp(host->plugins[i].file, file))
-      return true;
+    if (host->plugins[i].status == one->status && !strcmp(host->plugins[i].file, one->file))
+      return one->status == FL_PLUGIN_SKIPPED || !strcmp(host->plugins[i].reason, one->reason);
   return false;
+}
+
+/* What lacked descriptors or memory is tried again when one of its ops is looked for. */
+static void postpone(fl_host *host, const fl_found *found, fl_plugin_record *record) {
+  record->reason = fl_arena_format(
+      &record->owned, "not loaded so far, and tried again when one of its ops is looked for: %s", record->reason);
+  record->symbol = fl_arena_string(&record->owned, found->symbol);
+  record->status = FL_PLUGIN_DEFERRED;
+  if (!is_said(host, record))
+    fl_log_line(&host->log, FL_LOG_WARNING, "plugin %s is %s", record->name, record->reason);
 }
 
 /* Records that a plugin gives way. Said once, at INFO: nothing is wrong. Takes the record over. */
 static fl_status give_way(fl_host *host, const fl_plugin_record *rival, fl_plugin_record *record) {
   record->reason = rival_reason(record, rival);
   record->status = FL_PLUGIN_SKIPPED;
-  if (!is_skipped(host, record->file))
+  record->again = false;
+  if (!is_said(host, record))
     fl_log_line(&host->log, FL_LOG_INFO, "plugin %s skipped: %s", record->file, record->reason);
   return add_record(host, record) ? FL_OK : fl_error_no_memory();
 }
@@ -152,6 +163,7 @@ static bool set_aside(fl_host *host, const fl_plugin_record *named) {
       break;
     other->reason = reason;
     other->status = FL_PLUGIN_SKIPPED;
+    other->again = false;
     host->n_deferred--;
   }
   pthread_mutex_unlock(&host->lock);
@@ -213,7 +225,10 @@ static fl_status load_judged(fl_loader *loader, const fl_found *found, fl_status
     status = fl_loader_open(loader, found->symbol, info, record);
   if (status == FL_ENOMEM)
     return status;
-  if (status) {
+  record->again = record->again && !found->critical;
+  if (record->again) {
+    postpone(host, found, record);
+  } else if (status) {
     fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s", record->name, record->reason);
   } else {
     fl_log_line(&host->log, FL_LOG_INFO, "plugin %s loaded.", record->name);
@@ -251,10 +266,7 @@ fl_status fl_plugins_load(fl_loader *loader, const fl_found *found, bool may_def
   fl_host *host = loader->host;
   *loaded = false;
   if (found->problem) {
-    fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s",
-                found->name   ? found->name
-                : found->path ? found->path
-                              : "",
+    fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s", found->name ? found->name : found->path,
                 found->problem);
     if (!record_unloaded(host, found, FL_PLUGIN_FAILED, found->problem))
       return fl_error_no_memory();
@@ -296,11 +308,9 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   if (found.n)
     fl_log_line(&host->log, FL_LOG_INFO, "Available plugins for group flhost.plugins:");
   for (uint32_t i = 0; i < found.n; i++) {
-    char *name = found.items[i].name ? fl_strdup(found.items[i].name)
-                                     : fl_plugin_name_of_file(found.items[i].path ? found.items[i].path : "");
-    fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s", name ? name : "",
-                found.items[i].path ? found.items[i].path : "");
-    free(name);
+    const fl_found *one = &found.items[i];
+    fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s",
+                one->name ? one->name : fl_plugin_name_of_file(&found.owned, one->path), one->path);
   }
   for (uint32_t i = 0; i < found.n && !critical; i++) {
     bool loaded;
@@ -324,7 +334,7 @@ out:
 }
 
 fl_status fl_load_plugin(fl_host *host, const char *module) {
-  fl_found found = {0};
+  fl_found_list found = {0};
   bool loaded;
   fl_loader loader;
   fl_status status = fl_refuse_frozen_unlocked(host, "loading a plugin");
@@ -335,12 +345,14 @@ fl_status fl_load_plugin(fl_host *host, const char *module) {
   if (!host->directories.n && !fl_default_plugin_directories(&host->directories))
     status = fl_error_no_memory();
   if (!status)
-    status = fl_find_module(&host->directories, module, &found);
+    fl_find_module(&host->directories, module, &found);
+  if (found.owned.failed)
+    status = fl_error_no_memory();
   if (!status)
-    status = fl_plugins_load(&loader, &found, false, &loaded);
+    status = fl_plugins_load(&loader, &found.items[0], false, &loaded);
   fl_loader_end(&loader);
   fl_loading_end(host);
-  fl_found_clear(&found);
+  fl_found_list_free(&found);
   return status;
 }
 

@@ -1,13 +1,8 @@
 /* Process state around foreign code: see process_state.h. Relies on nothing but the C library. */
 #include "core/plugins/process_state.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
+#include <langinfo.h>
 #include <string.h>
-#include <unistd.h>
-
-typedef enum change { SAME, RESTORED, LOST } change;
 
 /* What of the floating-point environment changes results: rounding, traps, treatment of subnormals. The exception
  * flags do not, and any computation raises them. */
@@ -22,175 +17,102 @@ static unsigned float_control(const fenv_t *environment) {
 #endif
 }
 
-static void save_float(fl_process_state *state) {
-  fegetenv(&state->floating_point);
-  state->rounding = float_control(&state->floating_point);
+static bool same_float(const fl_process_state *before, const fl_process_state *now) {
+  return float_control(&before->floating_point) == float_control(&now->floating_point);
 }
 
-static change restore_float(fl_process_state *state) {
-  fenv_t now;
-  fegetenv(&now);
-  if (float_control(&now) == state->rounding)
-    return SAME;
-  return fesetenv(&state->floating_point) ? LOST : RESTORED;
+static void restore_float(const fl_process_state *before) {
+  fesetenv(&before->floating_point);
 }
 
-/* A number that cannot be asked for (the C library's own signals) keeps all bytes zero, before and after. */
-static void query_handler(int number, struct sigaction *action) {
-  memset(action, 0, sizeof *action);
-  sigaction(number, NULL, action);
+static bool same_blocked(const fl_process_state *before, const fl_process_state *now) {
+  return !memcmp(&before->blocked, &now->blocked, _NSIG / 8);
 }
 
-static bool same_handler(const struct sigaction *a, const struct sigaction *b) {
-  return a->sa_flags == b->sa_flags && a->sa_handler == b->sa_handler && !memcmp(&a->sa_mask, &b->sa_mask, _NSIG / 8);
+static void restore_blocked(const fl_process_state *before) {
+  pthread_sigmask(SIG_SETMASK, &before->blocked, NULL);
 }
 
-static void save_handlers(fl_process_state *state) {
-  for (int i = 1; i < FL_SIGNALS; i++)
-    query_handler(i, &state->handlers[i]);
+static bool same_thread_locale(const fl_process_state *before, const fl_process_state *now) {
+  return before->thread_locale == now->thread_locale;
 }
 
-static change restore_handlers(fl_process_state *state) {
-  change result = SAME;
-  for (int i = 1; i < FL_SIGNALS; i++) {
-    struct sigaction now;
-    query_handler(i, &now);
-    if (same_handler(&now, &state->handlers[i]))
-      continue;
-    memcpy(&state->foreign_handler, &now.sa_handler, sizeof state->foreign_handler);
-    if (sigaction(i, &state->handlers[i], NULL))
-      return LOST;
-    result = RESTORED;
+static void restore_thread_locale(const fl_process_state *before) {
+  uselocale(before->thread_locale);
+}
+
+static bool same_handlers(const fl_process_state *before, const fl_process_state *now) {
+  bool same = true;
+  for (int i = 1; i < FL_SIGNALS && same; i++) {
+    const struct sigaction *a = &before->handlers[i], *b = &now->handlers[i];
+    same = a->sa_flags == b->sa_flags && a->sa_handler == b->sa_handler && !memcmp(&a->sa_mask, &b->sa_mask, _NSIG / 8);
   }
-  return result;
+  return same;
 }
 
-static void save_blocked(fl_process_state *state) {
-  sigemptyset(&state->blocked);
-  pthread_sigmask(SIG_SETMASK, NULL, &state->blocked);
+static bool same_locale(const fl_process_state *before, const fl_process_state *now) {
+  bool same = true;
+  for (int category = LC_CTYPE; category <= LC_IDENTIFICATION && before->locale && now->locale && same; category++)
+    same = category == LC_ALL || !strcmp(nl_langinfo_l(NL_LOCALE_NAME(category), before->locale),
+                                         nl_langinfo_l(NL_LOCALE_NAME(category), now->locale));
+  return same;
 }
 
-static change restore_blocked(fl_process_state *state) {
-  sigset_t now;
-  sigemptyset(&now);
-  pthread_sigmask(SIG_SETMASK, NULL, &now);
-  if (!memcmp(&now, &state->blocked, _NSIG / 8))
-    return SAME;
-  return pthread_sigmask(SIG_SETMASK, &state->blocked, NULL) ? LOST : RESTORED;
+static bool same_file(const struct stat *a, const struct stat *b) {
+  return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-static void save_locale(fl_process_state *state) {
-  const char *name = setlocale(LC_ALL, NULL);
-  state->locale = name ? strdup(name) : NULL;
-  state->thread_locale = uselocale((locale_t)0);
+static bool same_directory(const fl_process_state *before, const fl_process_state *now) {
+  return same_file(&before->directory, &now->directory);
 }
 
-static change restore_locale(fl_process_state *state) {
-  const char *name = setlocale(LC_ALL, NULL);
-  change result = SAME;
-  if (uselocale((locale_t)0) != state->thread_locale)
-    result = uselocale(state->thread_locale) ? RESTORED : LOST;
-  if (state->locale && name && strcmp(name, state->locale))
-    result = setlocale(LC_ALL, state->locale) ? RESTORED : LOST;
-  return result;
-}
-
-static void release_locale(fl_process_state *state) {
-  free(state->locale);
-}
-
-static void release_directory(fl_process_state *state) {
-  if (state->directory >= 0)
-    close(state->directory);
-  state->directory = -1;
-}
-
-static void save_directory(fl_process_state *state) {
-  int fd = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-  state->directory = fd;
-  if (fd >= 0 && fd < FL_STANDARD_STREAMS) { /* a standard stream is closed: it must not seem to be open */
-    state->directory = fcntl(fd, F_DUPFD_CLOEXEC, FL_STANDARD_STREAMS);
-    close(fd);
-  }
-  if (state->directory >= 0 && fstat(state->directory, &state->directory_status))
-    release_directory(state);
-}
-
-static change restore_directory(fl_process_state *state) {
-  const struct stat *before = &state->directory_status;
-  struct stat now;
-  if (state->directory < 0 || (!stat(".", &now) && before->st_dev == now.st_dev && before->st_ino == now.st_ino))
-    return SAME;
-  return fchdir(state->directory) ? LOST : RESTORED;
-}
-
-static void save_streams(fl_process_state *state) {
-  for (int i = 0; i < FL_STANDARD_STREAMS; i++) {
-    state->streams[i].copy = fcntl(i, F_DUPFD_CLOEXEC, FL_STANDARD_STREAMS);
-    if (state->streams[i].copy >= 0)
-      fstat(i, &state->streams[i].status);
-  }
-}
-
-static change restore_stream(int number, int copy, const struct stat *before) {
-  struct stat now;
-  bool open_now = !fstat(number, &now);
-  if (copy < 0 && open_now)
-    return close(number) ? LOST : RESTORED;
-  if (copy < 0 || (open_now && now.st_dev == before->st_dev && now.st_ino == before->st_ino))
-    return SAME;
-  return dup2(copy, number) < 0 ? LOST : RESTORED;
-}
-
-static change restore_streams(fl_process_state *state) {
-  change result = SAME;
-  for (int i = 0; i < FL_STANDARD_STREAMS; i++) {
-    change one = restore_stream(i, state->streams[i].copy, &state->streams[i].status);
-    result = one > result ? one : result;
-  }
-  return result;
-}
-
-static void release_streams(fl_process_state *state) {
-  for (int i = 0; i < FL_STANDARD_STREAMS; i++)
-    if (state->streams[i].copy >= 0)
-      close(state->streams[i].copy);
+static bool same_streams(const fl_process_state *before, const fl_process_state *now) {
+  bool same = true;
+  for (int i = 0; i < FL_STANDARD_STREAMS && same; i++)
+    same = same_file(&before->streams[i], &now->streams[i]);
+  return same;
 }
 
 static const struct {
   const char *what;
-  void (*save)(fl_process_state *state);
-  change (*restore)(fl_process_state *state);
-  void (*release)(fl_process_state *state); /* NULL: nothing is held */
+  bool (*same)(const fl_process_state *before, const fl_process_state *now);
+  void (*restore)(const fl_process_state *before); /* NULL: it belongs to the process */
 } aspects[] = {
-    {"the floating-point mode", save_float, restore_float, NULL},
-    {"the signal mask", save_blocked, restore_blocked, NULL},
-    {"the locale", save_locale, restore_locale, release_locale},
-    {"the working directory", save_directory, restore_directory, release_directory},
-    {"standard input, output or error", save_streams, restore_streams, release_streams},
+    {"the floating-point mode", same_float, restore_float},
+    {"the signal mask", same_blocked, restore_blocked},
+    {"the thread's locale", same_thread_locale, restore_thread_locale},
+    {"signal handlers", same_handlers, NULL},
+    {"the locale", same_locale, NULL},
+    {"the working directory", same_directory, NULL},
+    {"standard input, output or error", same_streams, NULL},
 };
-enum { N_ASPECTS = sizeof aspects / sizeof aspects[0] };
 
-void fl_process_state_save(fl_process_state *state) {
-  state->foreign_handler = NULL;
-  save_handlers(state);
-  for (size_t i = 0; i < N_ASPECTS; i++)
-    aspects[i].save(state);
+/* What cannot be asked for, a closed stream or one of the C library's own signals, keeps all bytes zero. */
+void fl_process_state_read(fl_process_state *state) {
+  memset(state, 0, sizeof *state);
+  fegetenv(&state->floating_point);
+  pthread_sigmask(SIG_SETMASK, NULL, &state->blocked);
+  state->thread_locale = uselocale((locale_t)0);
+  for (int i = 1; i < FL_SIGNALS; i++)
+    sigaction(i, NULL, &state->handlers[i]);
+  state->locale = duplocale(LC_GLOBAL_LOCALE); /* setlocale(…, NULL) gives a string that another thread may free */
+  stat(".", &state->directory);
+  for (int i = 0; i < FL_STANDARD_STREAMS; i++)
+    fstat(i, &state->streams[i]);
 }
 
-void fl_process_state_restore(fl_process_state *state, fl_state_report report, void *user) {
-  for (size_t i = 0; i < N_ASPECTS; i++) {
-    change result = aspects[i].restore(state);
-    if (result != SAME)
-      report(user, aspects[i].what, result == RESTORED);
+void fl_process_state_compare(fl_process_state *before, fl_state_report report, void *user) {
+  fl_process_state now;
+  fl_process_state_read(&now);
+  for (size_t i = 0; i < sizeof aspects / sizeof aspects[0]; i++) {
+    if (aspects[i].same(before, &now))
+      continue;
+    if (aspects[i].restore)
+      aspects[i].restore(before);
+    report(user, aspects[i].what, aspects[i].restore);
   }
-}
-
-void fl_process_state_release(fl_process_state *state, fl_state_report report, void *user) {
-  change result = restore_handlers(state);
-  for (size_t i = 0; i < N_ASPECTS; i++)
-    if (aspects[i].release)
-      aspects[i].release(state);
-  if (result != SAME)
-    report(user, "signal handlers", result == RESTORED);
+  if (before->locale)
+    freelocale(before->locale);
+  if (now.locale)
+    freelocale(now.locale);
 }

@@ -1,8 +1,9 @@
 /*
- * What plugins must leave as it was while they are loaded: saved before the first instruction of the first, compared
- * and put back after the last of each. Signal handlers, which cost one system call each, are compared once, after the
- * last plugin. Not looked at: the umask (it cannot be read without being changed, which other threads would see) and
- * environment variables.
+ * What plugins must leave as it was while they are loaded: read before the first instruction of one, compared after its
+ * last. What is the loading thread's own is put back. What belongs to the process is only told of: another thread may
+ * have changed it meanwhile, and putting it back would undo that. Nothing is held in between, no descriptor above all.
+ * Not looked at: the umask (it cannot be read without being changed, which other threads would see) and environment
+ * variables.
  */
 #ifndef FLHOST_CORE_PLUGINS_PROCESS_STATE_H
 #define FLHOST_CORE_PLUGINS_PROCESS_STATE_H
@@ -16,32 +17,22 @@
 enum { FL_STANDARD_STREAMS = 3, FL_SIGNALS = 65 };
 
 typedef struct fl_process_state {
+  /* The thread's. */
   fenv_t floating_point;
-  unsigned rounding; /* rounding, traps, flush-to-zero: what of the environment counts */
-  struct sigaction handlers[FL_SIGNALS];
   sigset_t blocked;
-  char *locale; /* malloc'ed name of the process's locale */
   locale_t thread_locale;
-  int directory; /* descriptor of the working directory, -1 if it could not be opened */
-  struct stat directory_status;
-  struct {
-    int copy; /* -1: was closed */
-    struct stat status;
-  } streams[FL_STANDARD_STREAMS];
-  const void *foreign_handler; /* one that fl_process_state_release put the engine's back for, if any */
+  /* The process's. */
+  struct sigaction handlers[FL_SIGNALS];
+  locale_t locale;                                     /* a copy; 0: there was no memory for one */
+  struct stat directory, streams[FL_STANDARD_STREAMS]; /* all bytes zero: there is none */
 } fl_process_state;
 
-/* Says what was found changed: `what` is "the working directory" and the like; `restored` is false where putting it
- * back did not work. */
+/* Says what was found changed: `what` is "the working directory" and the like; `restored`: it is the thread's own, and
+ * was put back. */
 typedef void (*fl_state_report)(void *user, const char *what, bool restored);
 
-/* Holds descriptors until released. The calling thread's, where state belongs to a thread. */
-void fl_process_state_save(fl_process_state *state);
-
-/* After a plugin: puts back all but signal handlers. In the thread that saved, as often as wanted. */
-void fl_process_state_restore(fl_process_state *state, fl_state_report report, void *user);
-
-/* After the last one: puts signal handlers back, and lets go of what is held. In the thread that saved. */
-void fl_process_state_release(fl_process_state *state, fl_state_report report, void *user);
+/* To be ended by fl_process_state_compare in the same thread. */
+void fl_process_state_read(fl_process_state *state);
+void fl_process_state_compare(fl_process_state *before, fl_state_report report, void *user);
 
 #endif

@@ -25,7 +25,7 @@ static fl_status look_at_directory(fl_trust *trust, const char *path) {
   if (trust->directory && strlen(trust->directory) == length && !memcmp(trust->directory, name, length))
     return FL_OK;
   free(trust->directory);
-  trust->directory = fl_strndup(name, length);
+  trust->directory = strndup(name, length);
   if (!trust->directory)
     return fl_error_no_memory();
   if (!stat(trust->directory, &trust->status))
@@ -56,7 +56,7 @@ static fl_status judge_directory(fl_trust *trust, const char *path, uid_t owner)
 
 fl_status fl_trust_judge(fl_trust *trust, const char *path, const fl_file *file) {
   if (file->error)
-    return fl_error(file->error == ENOENT ? FL_ENOENT : FL_EPLUGIN, "cannot be opened: %s", strerror(file->error));
+    return fl_error(FL_EPLUGIN, "cannot be opened: %s", strerror(file->error));
   if (file->status.st_mode & S_IWOTH && S_ISREG(file->status.st_mode))
     return fl_error(FL_EPLUGIN,
                     "it is world-writable (mode %04o), and nothing is loaded from such a file; 'chmod o-w %s' mends it",

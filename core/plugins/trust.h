@@ -24,7 +24,7 @@ typedef struct fl_trust {
 } fl_trust;
 
 /* FL_EPLUGIN: `path` may be replaced or written by anyone on this machine: the file is world-writable, or its directory
- * (also that of the link's target) is, without the sticky bit or with a file of another user. FL_ENOENT: no such file.
+ * (also that of the link's target) is, without the sticky bit or with a file of another user; or there is no such file.
  */
 fl_status fl_trust_judge(fl_trust *trust, const char *path, const fl_file *file);
 void fl_trust_free(fl_trust *trust);

@@ -4,20 +4,19 @@
 #ifndef FLHOST_CORE_REGISTRY_COMPONENTS_H
 #define FLHOST_CORE_REGISTRY_COMPONENTS_H
 
-#include <flhost/flhost.h>
-#include <pthread.h>
+#include "core/support.h"
 
 /* A component that a plugin brought. */
 typedef struct fl_component_record {
-  char *plugin, *type, *name;
+  fl_arena owned;     /* name, op and former */
+  const char *plugin; /* the provider's */
+  const char *type, *name;
   fl_platform platform; /* type "platform" */
-  char *op;             /* type "layer": what replaces the class `name`; else NULL */
-  char *former;         /* of a layer: another name that lists may have for it, or NULL */
+  const char *op;       /* type "layer": what replaces the class `name`; else NULL */
+  const char *former;   /* of a layer: another name that lists may have for it, or NULL */
   void *self;
   pthread_mutex_t *asking; /* held while is_active runs; NULL: nobody else asks */
   const char *not_asked;   /* of a copy: why it is not asked whether it is active (fl_platforms_take); else NULL */
 } fl_component_record;
-
-void fl_component_record_clear(fl_component_record *component);
 
 #endif

@@ -35,7 +35,7 @@ static const char *put(char **at, const char *text) {
   return start;
 }
 
-fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *provider) {
+fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *provider, fl_op *op) {
   const char *vendor = impl->vendor ? impl->vendor : "", *min_arch = impl->min_arch ? impl->min_arch : "";
   size_t text = strlen(impl->impl_id) + strlen(vendor) + strlen(min_arch) + 3;
   fl_impl_record *record = calloc(1, offsetof(fl_impl_record, impl_id) + text);
@@ -50,6 +50,7 @@ fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *pr
   record->is_available = impl->is_available;
   record->supports_args = impl->supports_args;
   record->workspace_size = impl->workspace_size;
+  record->op = op;
   record->provider = provider;
   record->devices = impl->devices;
   record->dtypes = impl->dtypes;
@@ -127,4 +128,16 @@ const char *fl_registry_nearest_impl(const fl_op *op, const char *impl_id) {
 fl_status fl_registry_no_such_impl(const fl_op *op, const char *impl_id) {
   return fl_error(FL_ENOENT, "op '%s' has no implementation '%s'%s", op->name, impl_id,
                   fl_suggest(fl_registry_nearest_impl(op, impl_id)).text);
+}
+
+void fl_op_exchange_sets(fl_op *op) {
+  fl_impl_set *old = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  if (op->successor)
+    atomic_store_explicit(&op->impls, op->successor, memory_order_release);
+  op->successor = op->successor ? old : NULL;
+}
+
+void fl_op_give_up_successor(fl_op *op) {
+  free(op->successor);
+  op->successor = NULL;
 }

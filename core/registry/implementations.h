@@ -27,8 +27,13 @@ const fl_provider *fl_registry_provider(fl_host *host, const char *plugin, const
 void fl_providers_free(fl_host *host);
 
 /* A record of an implementation whose fields are in order, not published yet. NULL: out of memory. */
-fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *provider);
+fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *provider, fl_op *op);
 void fl_impl_record_free(void *record);
+
+/* Puts the successor that was made for an op's set, if one was, in its place; what stood there, which calls may be
+ * reading, is `successor` then. Or drops it. The host's lock is held. */
+void fl_op_exchange_sets(fl_op *op);
+void fl_op_give_up_successor(fl_op *op);
 
 /* Counts an event; reads how many there were. */
 void fl_impl_record_count(fl_impl_record *record, fl_event event);

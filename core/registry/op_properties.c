@@ -62,15 +62,18 @@ void fl_op_tolerance(const fl_op *op, DLDataType dtype, double *atol, double *rt
   *rtol = tolerance.rtol;
 }
 
+/* The same for a function that may fail. */
+static fl_status open_for(const fl_op *op, const char *function) {
+  return op ? fl_registry_open(op) : fl_error(FL_ENOENT, "%s: the op is NULL", function);
+}
+
 fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results, uint32_t n_results,
                    size_t spec_size) {
   fl_tensor_spec specs[FL_SCHEMA_MAX_RESULTS];
-  if (!op)
-    return fl_error(FL_ENOENT, "fl_infer: the op is NULL");
   if (n_results && spec_size < FL_FIRST_SPEC_SIZE)
     return fl_error(FL_EINVAL, "fl_infer: spec_size is %zu, expected sizeof(fl_tensor_spec), %zu", spec_size,
                     sizeof *specs);
-  fl_status status = fl_registry_open(op);
+  fl_status status = open_for(op, "fl_infer");
   if (!status)
     status = fl_schema_infer(op->schema, call, specs, n_results);
   if (!status)
@@ -79,14 +82,12 @@ fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *results
 }
 
 fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost) {
-  if (!op)
-    return fl_error(FL_ENOENT, "fl_op_cost: the op is NULL");
   fl_bindings bindings;
   fl_tensor_spec results[FL_SCHEMA_MAX_RESULTS];
   fl_cost found = {.size = sizeof found};
   fl_status status = fl_sized_check(cost, offsetof(fl_cost, flops), "fl_op_cost: the cost's", "fl_cost");
   if (!status)
-    status = fl_registry_open(op);
+    status = open_for(op, "fl_op_cost");
   if (!status)
     status = fl_schema_bind(op->schema, call, &bindings, results);
   if (!status)
@@ -97,25 +98,19 @@ fl_status fl_op_cost(const fl_op *op, const fl_call *call, fl_cost *cost) {
 }
 
 fl_status fl_check(const fl_op *op, const fl_call *call) {
-  if (!op)
-    return fl_error(FL_ENOENT, "fl_check: the op is NULL");
-  fl_status status = fl_registry_open(op);
+  fl_status status = open_for(op, "fl_check");
   return status ? status : fl_schema_check(op->schema, call);
 }
 
 fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,
                              uint32_t n_inputs, size_t input_size) {
-  if (!op)
-    return fl_error(FL_ENOENT, "fl_generate_inputs: the op is NULL");
-  fl_status status = fl_registry_open(op);
+  fl_status status = open_for(op, "fl_generate_inputs");
   return status ? status : fl_schema_generate_inputs(op->schema, dtype, seed, number, inputs, n_inputs, input_size);
 }
 
 fl_status fl_generate_bench_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint32_t number,
                                    fl_input *inputs, uint32_t n_inputs, size_t input_size, uint32_t *n_calls) {
-  if (!op)
-    return fl_error(FL_ENOENT, "fl_generate_bench_inputs: the op is NULL");
-  fl_status status = fl_registry_open(op);
+  fl_status status = open_for(op, "fl_generate_bench_inputs");
   return status
              ? status
              : fl_schema_generate_bench_inputs(op->schema, dtype, sizes, number, inputs, n_inputs, input_size, n_calls);

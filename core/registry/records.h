@@ -127,6 +127,7 @@ struct fl_op {
   bool enforced;         /* runs whatever custom_ops says */
   bool order_is_partial; /* warned of: its own order may find nothing for a call */
   fl_failure *failures;
+  fl_impl_set *successor; /* of `impls`, while a change is made */
 };
 
 /* Names to ops: open addressing, immutable but for empty places that get filled. `n` is its writers'. */
@@ -162,7 +163,8 @@ struct fl_host {
   uint64_t epoch;               /* of everything that resolving depends on */
   uint32_t registry_generation; /* never 0 */
   fl_provider *providers;
-  fl_op **ops; /* all, by index */
+  struct fl_registrar *registrars; /* registration.c */
+  fl_op **ops;                     /* all, by index */
   uint32_t n_ops;
   fl_name_table *declared; /* ops that were not ready when they became known */
   fl_op *builtin;          /* the built-in ops, in one piece */
@@ -177,8 +179,6 @@ struct fl_host {
   fl_config *config;
   fl_config *first_config; /* what is known of it before there is a platform, if that keeps vendors out; else NULL */
   struct fl_view *views;   /* call/scope.h */
-  uint32_t n_views;
-  uint64_t view_clock;
   fl_retired retired;
   fl_strings oplist;    /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
   fl_strings reasons;   /* that is_available formatted */

@@ -26,10 +26,13 @@ typedef struct fl_committed {
   fl_text remark; /* what is wrong even so: rows that were refused, or nothing that was registered; "" if nothing is */
 } fl_committed;
 
-/* Publishes what was staged. FL_EPLUGIN (nothing published) when a row was refused and the flags do not allow it; the
- * message says which rows and why, or what registry->error() was told. `committed` may be NULL; else it is empty
- * before, and the caller frees its remark. Frees the stage. */
+/* Publishes what was staged, all of it or none. FL_EPLUGIN when a row was refused and the flags do not allow it; the
+ * message says which rows and why. FL_ENOMEM: memory was missing for this or for a row. `committed` may be NULL; else
+ * it is empty before, and the caller frees its remark. Frees the stage. */
 fl_status fl_stage_commit(fl_stage *stage, fl_committed *committed);
+
+/* What plugins were handed, which they may have kept, is no more. */
+void fl_registrars_free(fl_host *host);
 
 /* Drops it. `reason` (may be NULL) gets what registry->error() was given, or which rows were refused. */
 void fl_stage_abort(fl_stage *stage, fl_text *reason);

@@ -5,6 +5,7 @@
 #include "core/registry/failures.h"
 #include "core/registry/implementations.h"
 #include "core/registry/loading.h"
+#include "core/registry/registration.h"
 #include "core/registry/slots.h"
 #include "core/support.h"
 
@@ -64,11 +65,14 @@ static fl_name_table *table_create(uint32_t places) {
   return table;
 }
 
-/* A table of twice the size where `table` is full, `table` itself where it is not. NULL: out of memory. */
-static fl_name_table *table_grow(fl_name_table *table) {
-  if (table->n * 2 <= table->mask)
+/* `table` itself where it has room for `more`, else a larger one. NULL: out of memory. */
+static fl_name_table *table_grow(fl_name_table *table, uint32_t more) {
+  uint32_t places = table->mask + 1;
+  while ((table->n + more) * 2 > places)
+    places *= 2;
+  if (places == table->mask + 1)
     return table;
-  fl_name_table *grown = table_create((table->mask + 1) * 2);
+  fl_name_table *grown = table_create(places);
   for (uint32_t i = 0; grown && i <= table->mask; i++) {
     fl_op *op = atomic_load_explicit(&table->places[i], memory_order_relaxed);
     if (op)
@@ -77,16 +81,16 @@ static fl_name_table *table_grow(fl_name_table *table) {
   return grown;
 }
 
-/* Room for one more op in the list and the tables of names. */
-static bool ops_reserve(fl_host *host) {
-  if (!fl_array_grow(&host->ops, host->n_ops, sizeof *host->ops))
-    return false;
-  fl_name_table *table = atomic_load_explicit(&host->names, memory_order_relaxed), *grown = table_grow(table);
+bool fl_registry_reserve(fl_host *host, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    if (!fl_array_grow(&host->ops, host->n_ops + i, sizeof *host->ops))
+      return false;
+  fl_name_table *table = atomic_load_explicit(&host->names, memory_order_relaxed), *grown = table_grow(table, n);
   if (grown && grown != table) {
     atomic_store_explicit(&host->names, grown, memory_order_release);
     fl_retire(&host->retired, table, free);
   }
-  fl_name_table *declared = table_grow(host->declared);
+  fl_name_table *declared = table_grow(host->declared, n);
   if (declared && declared != host->declared) {
     free(host->declared);
     host->declared = declared;
@@ -110,8 +114,7 @@ static void op_clear(fl_op *op) {
   free(op->last_used);
 }
 
-/* Of one that is not built-in. */
-static void op_free(fl_op *op) {
+void fl_registry_free_op(fl_op *op) {
   if (!op)
     return;
   op_clear(op);
@@ -149,22 +152,25 @@ static void op_open(fl_op *op) {
   atomic_store_explicit(&op->path, path, memory_order_release);
 }
 
-fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin) {
+fl_op *fl_registry_make_op(fl_schema *schema, const char *plugin) {
   fl_op *op = calloc(1, sizeof *op);
-  if (!op || !(op->name = fl_strdup(schema->op_name)) || !(op->schema_plugin = fl_strdup(plugin)) ||
-      !ops_reserve(host)) {
-    op_free(op);
-    return NULL;
+  if (op && (op->name = fl_strdup(schema->op_name)) && (op->schema_plugin = fl_strdup(plugin))) {
+    op->schema = schema;
+    return op;
   }
+  fl_registry_free_op(op);
+  return NULL;
+}
+
+void fl_registry_add_op(fl_host *host, fl_op *op) {
   op_add(host, op);
-  op_set_schema(op, schema);
+  op_set_schema(op, op->schema);
   if (fl_is_deferred(host, op->name)) {
     table_put(host->declared, op);
-    return op;
+    return;
   }
   table_put(atomic_load_explicit(&host->names, memory_order_relaxed), op);
   op_open(op);
-  return op;
 }
 
 bool fl_registry_is_ready(const fl_host *host, const char *name) {
@@ -202,7 +208,7 @@ fl_status fl_registry_parse(fl_op *op) {
 static bool make_ready(fl_host *host, fl_op *op) {
   pthread_mutex_lock(&host->lock);
   bool done = fl_registry_is_ready(host, op->name);
-  if (!done && (done = ops_reserve(host))) {
+  if (!done && (done = fl_registry_reserve(host, 1))) {
     table_put(atomic_load_explicit(&host->names, memory_order_relaxed), op);
     op_open(op);
   }
@@ -210,14 +216,16 @@ static bool make_ready(fl_host *host, fl_op *op) {
   return done;
 }
 
-/* The thread may be reading: a kernel may call ops by name. */
+/* The thread may be reading: a kernel may call ops by name. An op is not ready as long as a plugin that lists it is to
+ * be tried again: the next who looks for it comes here, too. */
 static __attribute__((noinline)) fl_op *find_otherwise(fl_host *host, const char *name) {
   fl_loading_begin(host);
   fl_status status = host->hooks->load_deferred(host, name);
   pthread_mutex_lock(&host->lock);
   fl_op *op = status ? NULL : fl_registry_known(host, name);
+  bool again = fl_is_tried_again(host, name);
   pthread_mutex_unlock(&host->lock);
-  if (op && (fl_registry_parse(op) || !make_ready(host, op)))
+  if (op && (fl_registry_parse(op) || (!again && !make_ready(host, op))))
     op = NULL;
   fl_loading_end(host);
   return op;
@@ -229,9 +237,10 @@ fl_status fl_registry_prepare_all(fl_host *host) {
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_ops && !status; i++) {
     fl_op *op = host->ops[i]; /* an op stays */
+    bool again = fl_is_tried_again(host, op->name);
     pthread_mutex_unlock(&host->lock);
     status = fl_registry_parse(op);
-    if (!status && !make_ready(host, op))
+    if (!status && !again && !make_ready(host, op))
       status = fl_error_no_memory();
     pthread_mutex_lock(&host->lock);
   }
@@ -275,11 +284,11 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
   bool listed = fl_deferred_ops(host, &names);
   for (uint32_t i = 0; listed && i < host->n_ops; i++)
     listed = fl_strings_add(&names, host->ops[i]->name);
-  if (unready || !listed)
+  if (failed && listed)
+    status = fl_error(FL_ENOENT, "no op '%s': plugin '%s', which %s it, failed: %s", name, failed->name,
+                      failed->ops ? "lists" : "may have", failed->reason);
+  else if (unready || !listed)
     status = fl_error_no_memory();
-  else if (failed)
-    status =
-        fl_error(FL_ENOENT, "no op '%s': plugin '%s', which lists it, failed: %s", name, failed->name, failed->reason);
   else
     status = fl_error(FL_ENOENT, "no op '%s'%s", name, fl_suggest_among(name, &names).text);
   pthread_mutex_unlock(&host->lock);
@@ -324,7 +333,7 @@ static bool add_builtin_ops(fl_host *host) {
     op->name = name;
     op->schema_plugin = "flhost";
     name += size + 1;
-    done = ops_reserve(host);
+    done = fl_registry_reserve(host, 1);
     if (done) {
       op_add(host, op);
       table_put(host->declared, op);
@@ -354,7 +363,7 @@ void fl_registry_free(fl_host *host) {
     if (host->ops[i]->def)
       op_clear(host->ops[i]);
     else
-      op_free(host->ops[i]);
+      fl_registry_free_op(host->ops[i]);
   }
   free(host->ops);
   free(host->builtin);
@@ -362,7 +371,8 @@ void fl_registry_free(fl_host *host) {
   free(host->declared);
   free(atomic_load_explicit(&host->names, memory_order_relaxed));
   for (uint32_t i = 0; i < host->n_components; i++)
-    fl_component_record_clear(&host->components[i]);
+    fl_arena_free(&host->components[i].owned);
   free(host->components);
+  fl_registrars_free(host);
   fl_providers_free(host);
 }

@@ -40,9 +40,15 @@ fl_status fl_registry_no_impl(fl_host *host, const char *name);
 /* Makes every op ready: parsed, and all plugins loaded. No lock is held. */
 fl_status fl_registry_prepare_all(fl_host *host);
 
-/* Adds an op, ready unless a deferred plugin lists it; takes over the schema. NULL: out of memory. The host's lock is
- * held. */
-fl_op *fl_registry_add_op(fl_host *host, fl_schema *schema, const char *plugin);
+/* An op that is no registry's yet; takes over the schema. NULL: out of memory, and the schema is the caller's still.
+ * One that is not added is freed by fl_registry_free_op, as far as it is not built-in. */
+fl_op *fl_registry_make_op(fl_schema *schema, const char *plugin);
+void fl_registry_free_op(fl_op *op);
+
+/* Room for n more ops. false: out of memory. Then adds them, ready unless a deferred plugin lists them. The host's lock
+ * is held all the time. */
+bool fl_registry_reserve(fl_host *host, uint32_t n);
+void fl_registry_add_op(fl_host *host, fl_op *op);
 
 /* custom_ops: is it enabled, or does it run its reference? The host's lock is held. */
 bool fl_custom_op_enabled(const fl_op *op);

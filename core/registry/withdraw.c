@@ -12,18 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Those that were registered and are no more, until no call can be running them. */
-typedef struct withdrawn_impls {
-  fl_impl_record **records;
-  uint32_t n;
-} withdrawn_impls;
+static bool is_there(const fl_plugin_record *record) {
+  return record->status == FL_PLUGIN_LOADED || record->status == FL_PLUGIN_DEFERRED;
+}
 
-/* FL_ENOENT, with the nearest of those that are loaded or deferred. The host's lock is held. */
+/* FL_ENOENT, with the nearest of those that are there. */
 static fl_status no_such_plugin(const fl_host *host, const char *name) {
   fl_strings names = {0};
   bool listed = true;
   for (uint32_t i = 0; i < host->n_plugins && listed; i++)
-    if (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)
+    if (is_there(&host->plugins[i]))
       listed = fl_strings_add(&names, host->plugins[i].name);
   fl_status status = listed
                          ? fl_error(FL_ENOENT, "no plugin '%s' is loaded%s", name, fl_suggest_among(name, &names).text)
@@ -32,87 +30,99 @@ static fl_status no_such_plugin(const fl_host *host, const char *name) {
   return status;
 }
 
-static uint32_t count_of(const fl_op *op, const char *plugin) {
-  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
-  uint32_t n = 0;
-  for (uint32_t i = 0; set && i < set->n; i++)
-    n += !strcmp(set->impls[i]->provider->plugin, plugin);
-  return n;
+static bool is_of(const fl_impl_record *record, const char *plugin) {
+  return !strcmp(record->provider->plugin, plugin);
 }
 
-/* Takes a plugin's impls out of one op. The host's lock is held. */
-static bool withdraw_from(fl_host *host, fl_op *op, const char *plugin, withdrawn_impls *withdrawn) {
-  fl_impl_set *old = atomic_load_explicit(&op->impls, memory_order_relaxed);
-  uint32_t n = count_of(op, plugin), total = old ? old->n : 0, kept = total - n;
-  if (!n)
+/* Makes the set that an op has without the plugin's implementations, if it has such. */
+static bool prepare(fl_op *op, const char *plugin) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  uint32_t kept = 0, total = set ? set->n : 0;
+  for (uint32_t i = 0; i < total; i++)
+    kept += !is_of(set->impls[i], plugin);
+  if (kept == total)
     return true;
-  fl_impl_set *set = malloc(sizeof *set + kept * sizeof set->impls[0]);
-  if (!set)
+  if (!(op->successor = malloc(sizeof *set + kept * sizeof set->impls[0])))
     return false;
-  set->n = 0;
-  for (uint32_t i = 0; i < total; i++) {
-    if (strcmp(old->impls[i]->provider->plugin, plugin)) {
-      set->impls[set->n++] = old->impls[i];
-      continue;
-    }
-    fl_failure_forget_locked(op, old->impls[i]);
-    withdrawn->records[withdrawn->n++] = old->impls[i];
-  }
-  atomic_store_explicit(&op->impls, set, memory_order_release);
-  fl_retire(&host->retired, old, free);
+  op->successor->n = 0;
+  for (uint32_t i = 0; i < total; i++)
+    if (!is_of(set->impls[i], plugin))
+      op->successor->impls[op->successor->n++] = set->impls[i];
   return true;
 }
 
+/* Calls that are running may still use what was taken out: it is freed when none can. */
+static uint32_t retire_impls(fl_host *host, fl_op *op, const char *plugin) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; op->successor && i < op->successor->n; i++)
+    if (is_of(op->successor->impls[i], plugin)) {
+      fl_failure_forget_locked(op, op->successor->impls[i]);
+      fl_retire(&host->retired, op->successor->impls[i], fl_impl_record_free);
+      n++;
+    }
+  fl_retire(&host->retired, op->successor, free);
+  op->successor = NULL;
+  return n;
+}
+
+static uint32_t withdraw_components(fl_host *host, const char *plugin) {
+  uint32_t before = host->n_components;
+  for (uint32_t i = 0; i < host->n_components;)
+    if (strcmp(host->components[i].plugin, plugin)) {
+      i++;
+    } else {
+      fl_arena_free(&host->components[i].owned);
+      host->components[i] = host->components[--host->n_components];
+    }
+  return before - host->n_components;
+}
+
+static uint32_t withdraw_records(fl_host *host, const char *plugin) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < host->n_plugins; i++) {
+    fl_plugin_record *record = &host->plugins[i];
+    if (strcmp(record->name, plugin) || !is_there(record))
+      continue;
+    host->n_deferred -= record->status == FL_PLUGIN_DEFERRED;
+    record->reason = "withdrawn";
+    record->status = FL_PLUGIN_SKIPPED;
+    record->again = false;
+    record->impls = 0;
+    n++;
+  }
+  return n;
+}
+
+/* All of it, or, after an error, none. The host's lock is held. */
+static fl_status withdraw(fl_host *host, const char *plugin) {
+  fl_status status = fl_refuse_frozen(host, "withdrawing a plugin");
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < host->n_ops && !status; i++)
+    if (!prepare(host->ops[i], plugin))
+      status = fl_error_no_memory();
+  for (uint32_t i = 0; i < host->n_ops && status; i++)
+    fl_op_give_up_successor(host->ops[i]);
+  if (status)
+    return status;
+  for (uint32_t i = 0; i < host->n_ops; i++)
+    fl_op_exchange_sets(host->ops[i]);
+  fl_registry_advance(host); /* no call that begins from here on can reach what is retired */
+  for (uint32_t i = 0; i < host->n_ops; i++)
+    n += retire_impls(host, host->ops[i], plugin);
+  n += withdraw_components(host, plugin) + withdraw_records(host, plugin);
+  return n ? FL_OK : no_such_plugin(host, plugin);
+}
+
 fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
-  withdrawn_impls withdrawn = {0};
-  uint32_t n = 0; /* of components and plugins */
   if (fl_thread_join())
     return FL_ENOMEM;
   if (fl_is_reading(&fl_self))
     return fl_error(FL_ESTATE, "fl_withdraw_plugin: called from inside a call of an op, which it would wait for");
   fl_loading_begin(host);
   pthread_mutex_lock(&host->lock);
-  fl_status status = fl_refuse_frozen(host, "withdrawing a plugin");
-  size_t n_impls = 0;
-  for (uint32_t i = 0; i < host->n_ops; i++)
-    n_impls += count_of(host->ops[i], plugin);
-  if (!status && !(withdrawn.records = malloc((n_impls + 1) * sizeof *withdrawn.records)))
-    status = fl_error_no_memory();
-  if (status) {
-    pthread_mutex_unlock(&host->lock);
-    fl_loading_end(host);
-    return status;
-  }
-  for (uint32_t i = 0; i < host->n_ops && !status; i++)
-    if (!withdraw_from(host, host->ops[i], plugin, &withdrawn))
-      status = fl_error_no_memory();
-  for (uint32_t i = 0; i < host->n_components;) {
-    if (strcmp(host->components[i].plugin, plugin)) {
-      i++;
-      continue;
-    }
-    fl_component_record_clear(&host->components[i]);
-    host->components[i] = host->components[--host->n_components];
-    n++;
-  }
-  for (uint32_t i = 0; i < host->n_plugins; i++)
-    if (!strcmp(host->plugins[i].name, plugin) &&
-        (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)) {
-      host->plugins[i].reason = "withdrawn";
-      host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
-      host->plugins[i].status = FL_PLUGIN_SKIPPED;
-      host->plugins[i].impls = 0;
-      n++;
-    }
-  fl_registry_advance(host);
-  if (!n && !withdrawn.n && !status)
-    status = no_such_plugin(host, plugin);
+  fl_status status = withdraw(host, plugin);
   pthread_mutex_unlock(&host->lock);
   fl_loading_end(host);
-  /* Calls that began before may still run its kernels. */
-  fl_synchronize();
-  for (uint32_t i = 0; i < withdrawn.n; i++)
-    fl_impl_record_free(withdrawn.records[i]);
-  free(withdrawn.records);
+  fl_synchronize(); /* calls that began before may still run its kernels */
   return status;
 }

@@ -1,7 +1,7 @@
 /* Recursive descent: see expression.h. */
 #include "core/schema/expression.h"
 
-#include "core/schema/schema.h"
+#include "core/schema/literal.h"
 
 #include <math.h>
 

@@ -1,14 +1,10 @@
-/*
- * Schemas: the parser of PyTorch-style declarations, identity and tolerances. Numbers are
- * read and canonical text is written without the process's locale: an engine may have set one with a decimal comma.
- */
+/* Schemas: the parser of PyTorch-style declarations, identity and tolerances. */
 #include "core/schema/schema.h"
 
+#include "core/schema/literal.h"
 #include "core/schema/rules.h"
 #include "core/support.h"
 
-#include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -36,6 +32,7 @@ typedef struct parser {
   fl_scanner scan;
   fl_schema *schema;
   fl_text canonical;
+  size_t results_at;                  /* in that */
   char letters[FL_SCHEMA_MAX_VALUES]; /* of aliases; 0: none */
 } parser;
 
@@ -90,137 +87,30 @@ static fl_status parse_type(parser *p, bool is_result, fl_argument *value, char 
   return FL_OK;
 }
 
-/* Length of what looks like a number: a sign, then letters, digits, points and the sign of an exponent. */
-static size_t number_length(const char *at) {
-  size_t n = *at == '-' || *at == '+';
-  while (fl_scan_is_letter(at[n]) || fl_scan_is_digit(at[n]) || at[n] == '.' ||
-         (n && (at[n - 1] == 'e' || at[n - 1] == 'E') && (at[n] == '-' || at[n] == '+')))
-    n++;
-  return n;
-}
-
-bool fl_read_float(const char *text, size_t length, double *number) {
-  char *end = NULL;
-  locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-  if (!c)
-    return false;
-  *number = strtod_l(text, &end, c);
-  freelocale(c);
-  return length && end == text + length;
-}
-
-static bool read_int(const char *text, size_t length, int64_t *number) {
-  char *end = NULL;
-  errno = 0;
-  *number = strtoll(text, &end, 10);
-  return length && end == text + length && !errno;
-}
-
-static fl_status parse_float(parser *p, fl_argument *value) {
-  double number;
-  fl_scan_peek(&p->scan);
-  size_t length = number_length(p->scan.at);
-  if (!fl_read_float(p->scan.at, length, &number))
-    return fl_scan_unexpected(&p->scan, "a number", NULL, 0);
-  fl_text_add_bytes(&p->canonical, p->scan.at, length);
-  p->scan.at += length;
-  value->default_value = fl_float(number);
-  return FL_OK;
-}
-
-static fl_status parse_int_into(parser *p, int64_t *number) {
-  fl_scan_peek(&p->scan);
-  size_t length = number_length(p->scan.at);
-  if (!read_int(p->scan.at, length, number))
-    return fl_scan_unexpected(&p->scan, "an integer of 64 bits", NULL, 0);
-  fl_text_add_bytes(&p->canonical, p->scan.at, length);
-  p->scan.at += length;
-  return FL_OK;
-}
-
-static fl_status parse_int(parser *p, fl_argument *value) {
-  int64_t number;
-  fl_status status = parse_int_into(p, &number);
-  if (!status)
-    value->default_value = fl_int(number);
-  return status;
-}
-
-static fl_status parse_bool(parser *p, fl_argument *value) {
-  static const char *const words[] = {"False", "True"};
-  for (int i = 0; i < 2; i++)
-    if (fl_scan_accept(&p->scan, words[i])) {
-      add_canonical(p, words[i]);
-      value->default_value = fl_bool(i);
-      return FL_OK;
-    }
-  return fl_scan_unexpected(&p->scan, "True or False", words, 2);
-}
-
-static fl_status parse_string(parser *p, fl_argument *value) {
-  if (!fl_scan_accept(&p->scan, "\""))
-    return fl_scan_unexpected(&p->scan, "a text in \"quotes\"", NULL, 0);
-  const char *begin = p->scan.at;
-  fl_text text = {0};
-  while (*p->scan.at && *p->scan.at != '"') {
-    if (*p->scan.at == '\\' && (p->scan.at[1] == '"' || p->scan.at[1] == '\\'))
-      p->scan.at++;
-    fl_text_add_bytes(&text, p->scan.at++, 1);
-  }
-  if (*p->scan.at != '"') {
-    fl_text_free(&text);
-    return fl_scan_unexpected(&p->scan, "'\"' at the end of the text", NULL, 0);
-  }
-  fl_text_add_bytes(&p->canonical, begin - 1, (size_t)(++p->scan.at - begin + 1));
-  char *string = fl_text_take(&text);
-  value->default_value = fl_string(string); /* from here on the schema's */
-  return string ? FL_OK : fl_error_no_memory();
-}
-
-static fl_status parse_int_list(parser *p, fl_argument *value) {
-  if (!fl_scan_accept(&p->scan, "["))
-    return fl_scan_unexpected(&p->scan, "a list of integers in []", NULL, 0);
-  add_canonical(p, "[");
-  value->default_value = fl_ints(NULL, 0);
-  while (!fl_scan_accept(&p->scan, "]")) {
-    uint32_t n = value->default_value.length;
-    if (n && !fl_scan_accept(&p->scan, ","))
-      return fl_scan_unexpected(&p->scan, "',' or ']' in the list", NULL, 0);
-    if (n)
-      add_canonical(p, ", ");
-    int64_t number;
-    fl_status status = parse_int_into(p, &number);
-    if (status)
-      return status;
-    int64_t *ints = (int64_t *)value->default_value.v.ints;
-    if (!fl_array_grow(&ints, n, sizeof *ints))
-      return fl_error_no_memory();
-    ints[n] = number;
-    value->default_value = fl_ints(ints, n + 1);
-  }
-  add_canonical(p, "]");
-  return FL_OK;
-}
-
-static fl_status parse_none(parser *p, fl_argument *value) {
-  (void)value;
-  return fl_scan_unexpected(&p->scan, "None", NULL, 0);
-}
-
+/* "1", "None": as it is written, but for a list. */
 static fl_status parse_default(parser *p, fl_argument *value) {
-  static fl_status (*const parsers[])(parser *, fl_argument *) = {
-      [FL_TENSOR] = parse_none, [FL_INT] = parse_int,       [FL_FLOAT] = parse_float,
-      [FL_BOOL] = parse_bool,   [FL_STRING] = parse_string, [FL_INT_LIST] = parse_int_list};
+  static const char *const words[] = {"False", "True"};
   value->has_default = true;
   add_canonical(p, "=");
   fl_scan_peek(&p->scan);
   const char *begin = p->scan.at;
-  if (!fl_scan_accept(&p->scan, "None"))
-    return parsers[value->type](p, value);
-  add_canonical(p, "None");
-  if (value->optional)
-    return FL_OK;
-  return fl_scan_fail(&p->scan, begin, "'%s' cannot be None: its type has no '?'", value->name);
+  fl_status status = FL_OK;
+  if (fl_scan_accept(&p->scan, "None")) {
+    if (!value->optional)
+      return fl_scan_fail(&p->scan, begin, "'%s' cannot be None: its type has no '?'", value->name);
+  } else if (value->type == FL_TENSOR) {
+    return fl_scan_unexpected(&p->scan, "None", NULL, 0);
+  } else {
+    status = fl_literal_read(&p->scan, value->type, words, &p->schema->owned, &value->default_value);
+  }
+  if (status || value->default_value.type != FL_INT_LIST) {
+    fl_text_add_bytes(&p->canonical, begin, (size_t)(p->scan.at - begin));
+    return status;
+  }
+  for (uint32_t i = 0; i < value->default_value.length; i++)
+    fl_text_add(&p->canonical, "%s%lld", i ? ", " : "[", (long long)value->default_value.v.ints[i]);
+  add_canonical(p, value->default_value.length ? "]" : "[]");
+  return FL_OK;
 }
 
 static fl_status add_value(parser *p, bool is_result, fl_argument **value) {
@@ -238,15 +128,21 @@ static fl_status add_value(parser *p, bool is_result, fl_argument **value) {
   return FL_OK;
 }
 
+/* A copy that is the schema's; "" where there is no memory, of which the arena tells in the end. */
+static const char *keep(fl_schema *schema, const char *text, size_t length) {
+  char *kept = fl_arena_allocate(&schema->owned, length + 1);
+  return kept ? memcpy(kept, text, length) : "";
+}
+
 static fl_status set_name(parser *p, fl_argument *value, const char *name, size_t length) {
-  const fl_schema *schema = p->schema;
+  fl_schema *schema = p->schema;
   for (uint32_t i = 0; i < schema->n_arguments + schema->n_results; i++) {
     const char *other = schema->values[i].name;
     if (other && strlen(other) == length && !memcmp(other, name, length))
       return fl_scan_fail(&p->scan, p->scan.at, "there are two values named '%s'", other);
   }
-  value->name = fl_strndup(name, length);
-  return value->name ? FL_OK : fl_error_no_memory();
+  value->name = keep(schema, name, length);
+  return FL_OK;
 }
 
 /* The name at the cursor. */
@@ -365,9 +261,9 @@ static fl_status parse_op_name(parser *p) {
     return fl_scan_unexpected(&p->scan, "the op's name", NULL, 0);
   if (length > FL_NAME_MAX)
     return fl_scan_fail(&p->scan, p->scan.at, "the op's name is longer than %d bytes", FL_NAME_MAX);
-  p->schema->op_name = fl_strndup(p->scan.at, length);
+  p->schema->op_name = keep(p->schema, p->scan.at, length);
   p->scan.at += length;
-  return p->schema->op_name ? FL_OK : fl_error_no_memory();
+  return FL_OK;
 }
 
 static fl_status parse_results(parser *p) {
@@ -385,31 +281,28 @@ static fl_status parse_results(parser *p) {
   return name_results(p);
 }
 
+static fl_status parse_all(parser *p) {
+  fl_status status = parse_op_name(p);
+  if (status)
+    return status;
+  if (!fl_scan_accept(&p->scan, "("))
+    return fl_scan_unexpected(&p->scan, "'(' and the arguments", NULL, 0);
+  fl_text_add(&p->canonical, "%s(", p->schema->op_name);
+  status = parse_list(p, parse_argument);
+  add_canonical(p, ") -> ");
+  p->results_at = p->canonical.length;
+  return status ? status : parse_results(p);
+}
+
 static fl_status parse_schema(fl_schema *schema, const char *text) {
   parser p = {.scan = {"schema", text, text}, .schema = schema};
-  char *arguments = NULL;
-  fl_status status = parse_op_name(&p);
-  if (status)
-    goto out;
-  if (!fl_scan_accept(&p.scan, "(")) {
-    status = fl_scan_unexpected(&p.scan, "'(' and the arguments", NULL, 0);
-    goto out;
-  }
-  status = parse_list(&p, parse_argument);
-  if (status)
-    goto out;
-  arguments = fl_text_take(&p.canonical);
-  status = parse_results(&p);
-  if (status)
-    goto out;
-  bool list = schema->n_results != 1;
-  schema->text = p.canonical.failed || !arguments
-                     ? NULL
-                     : fl_format("%s(%s) -> %s%s%s", schema->op_name, arguments, list ? "(" : "",
-                                 fl_text_get(&p.canonical), list ? ")" : "");
-  status = schema->text ? FL_OK : fl_error_no_memory();
-out:
-  free(arguments);
+  fl_status status = parse_all(&p);
+  const char *canonical = fl_text_get(&p.canonical);
+  schema->owned.failed |= p.canonical.failed;
+  if (!status && schema->n_results == 1)
+    schema->text = fl_arena_string(&schema->owned, canonical);
+  else if (!status)
+    schema->text = fl_arena_format(&schema->owned, "%.*s(%s)", (int)p.results_at, canonical, canonical + p.results_at);
   fl_text_free(&p.canonical);
   return status;
 }
@@ -417,9 +310,8 @@ out:
 /* ---------------------------------------------------------------------------------------------- the rest of an entry
  */
 
-static fl_status copy_string(char **copy, const char *string) {
-  *copy = fl_strdup(string ? string : "");
-  return *copy ? FL_OK : fl_error_no_memory();
+static const char *keep_string(fl_schema *schema, const char *string) {
+  return fl_arena_string(&schema->owned, string ? string : "");
 }
 
 /* Sizes of array elements: 0 is that of the first header. */
@@ -442,10 +334,10 @@ static fl_status copy_tolerance(fl_schema *schema, const fl_tolerance *tolerance
   }
   if (!n)
     return FL_OK;
-  schema->tolerance = calloc(n + 1, sizeof *tolerance);
-  if (!schema->tolerance)
-    return fl_error_no_memory();
-  fl_elements_take(schema->tolerance, sizeof *tolerance, tolerance, size, n);
+  fl_tolerance *rows = fl_arena_array(&schema->owned, n + 1, sizeof *rows);
+  if (rows)
+    fl_elements_take(rows, sizeof *rows, tolerance, size, n);
+  schema->tolerance = rows;
   return FL_OK;
 }
 
@@ -486,19 +378,20 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
   created->infer = full.infer;
   created->check = full.check;
   created->device_argument = find_device_argument(created);
-  const struct {
-    char **copy;
-    const char *string;
-  } strings[] = {{&created->rules, full.rules},     {&created->category, full.category}, {&created->doc, full.doc},
-                 {&created->formula, full.formula}, {&created->cases, full.cases},       {&created->bench, full.bench},
-                 {&created->bytes, full.bytes},     {&created->flops, full.flops}};
-  for (size_t i = 0; i < sizeof strings / sizeof strings[0] && !status; i++)
-    status = copy_string(strings[i].copy, strings[i].string);
-  if (!status)
-    status = copy_tolerance(created, full.tolerance, full.tolerance_size);
+  created->rules = keep_string(created, full.rules);
+  created->category = keep_string(created, full.category);
+  created->doc = keep_string(created, full.doc);
+  created->formula = keep_string(created, full.formula);
+  created->cases = keep_string(created, full.cases);
+  created->bench = keep_string(created, full.bench);
+  created->bytes = keep_string(created, full.bytes);
+  created->flops = keep_string(created, full.flops);
+  status = copy_tolerance(created, full.tolerance, full.tolerance_size);
   if (!status)
     status = fl_rules_compile(created, &created->compiled);
 out:
+  if (created->owned.failed)
+    status = fl_error_no_memory();
   if (status)
     fl_schema_free(created);
   else
@@ -506,32 +399,11 @@ out:
   return status;
 }
 
-static void free_default(fl_value *value) {
-  if (value->type == FL_STRING)
-    free((char *)value->v.s);
-  if (value->type == FL_INT_LIST)
-    free((int64_t *)value->v.ints);
-}
-
 void fl_schema_free(fl_schema *schema) {
   if (!schema)
     return;
-  for (uint32_t i = 0; i < schema->n_arguments + schema->n_results; i++) {
-    free((char *)schema->values[i].name);
-    free_default(&schema->values[i].default_value);
-  }
   free(schema->values);
-  free(schema->op_name);
-  free(schema->text);
-  free(schema->rules);
-  free(schema->category);
-  free(schema->doc);
-  free(schema->formula);
-  free(schema->tolerance);
-  free(schema->cases);
-  free(schema->bench);
-  free(schema->bytes);
-  free(schema->flops);
+  fl_arena_free(&schema->owned);
   fl_rules_free(schema->compiled);
   for (int i = 0; i < FL_SCHEMA_DERIVED; i++) {
     fl_derived *derived = atomic_load_explicit(&schema->derived[i], memory_order_relaxed);

@@ -5,7 +5,8 @@
 #ifndef FLHOST_CORE_SCHEMA_SCHEMA_H
 #define FLHOST_CORE_SCHEMA_SCHEMA_H
 
-#include <flhost/flhost.h>
+#include "core/support.h"
+
 #include <stdatomic.h>
 
 /* sizeof(fl_tensor_spec) and sizeof(fl_tolerance) of the first header. */
@@ -24,15 +25,16 @@ typedef struct fl_derived {
 } fl_derived;
 
 typedef struct fl_schema {
-  char *op_name;
-  char *text;                     /* canonical: one space after commas, defaults as given */
-  char *rules;                    /* "" if none */
-  char *category, *doc, *formula; /* "" if none */
-  char *cases, *bench;            /* "" if none */
-  char *bytes, *flops;            /* "" if none */
+  fl_arena owned; /* all strings, lists and the tolerance */
+  const char *op_name;
+  const char *text;                     /* canonical: one space after commas, defaults as given */
+  const char *rules;                    /* "" if none */
+  const char *category, *doc, *formula; /* "" if none */
+  const char *cases, *bench;            /* "" if none */
+  const char *bytes, *flops;            /* "" if none */
   uint32_t n_arguments, n_results;
-  fl_argument *values;     /* arguments, then results; names and default strings/lists owned */
-  fl_tolerance *tolerance; /* ended by dtype 0; NULL if none */
+  fl_argument *values;           /* arguments, then results */
+  const fl_tolerance *tolerance; /* ended by dtype 0; NULL if none */
   fl_status (*infer)(fl_call *call, fl_tensor_spec *results);
   uint32_t spec_size; /* of what that fills */
   fl_status (*check)(fl_call *call);
@@ -53,8 +55,5 @@ bool fl_schema_same(const fl_schema *a, const fl_schema *b);
 
 /* The tolerance for an element type: the entry's, else vLLM IR's default table. */
 fl_tolerance fl_schema_tolerance(const fl_schema *schema, DLDataType dtype);
-
-/* A number in C's form, whatever the process's locale; all of the text must belong to it. */
-bool fl_read_float(const char *text, size_t length, double *number);
 
 #endif

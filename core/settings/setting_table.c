@@ -187,7 +187,7 @@ static bool read_value(fl_problems *problems, const fl_setting_row *row, fl_sett
   fl_setting_value read = {0};
   const char *word = source.text;
   size_t length = word ? fl_trim(&word, strlen(word)) : 0;
-  char *trimmed = word ? fl_strndup(word, length) : NULL;
+  char *trimmed = word ? strndup(word, length) : NULL;
   source.text = trimmed;
   problems->no_memory |= word && !trimmed;
   bool valid = (trimmed || !word) && row->type->read(problems, row, &source, &read);

@@ -35,7 +35,7 @@ static void initialise(void) {
 char *fl_error_buffer(void) {
   if (!message) {
     pthread_once(&once, initialise);
-    char *buffer = calloc(1, FL_ERROR_MAX);
+    char *buffer = calloc(1, FL_ERROR_MAX + 1); /* it ends, whatever an implementation writes */
     if (!buffer || pthread_setspecific(key, buffer)) {
       free(buffer);
       return NULL;

@@ -1,5 +1,6 @@
 /* Strings: see text.h. */
 #include "core/support/text.h"
+#include "core/support/array.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -97,19 +98,14 @@ void fl_text_add_list(fl_text *text, const char *const *items, uint32_t n) {
 }
 
 bool fl_strings_add_bytes(fl_strings *list, const char *bytes, size_t length) {
-  if (list->n == list->capacity) {
-    uint32_t capacity = list->capacity ? list->capacity * 2 : 8;
-    char **grown = realloc(list->items, (capacity + 1) * sizeof *grown);
-    if (!grown)
-      return false;
-    list->items = grown;
-    list->capacity = capacity;
-  }
-  char *copy = malloc(length + 1);
-  if (!copy)
+  char *copy = strndup(bytes, length);
+  /* One more for the NULL at the end. */
+  if (!copy || !fl_array_grow(&list->items, list->n, sizeof copy) ||
+      !fl_array_grow(&list->items, list->n + 1, sizeof copy)) {
+    free(copy);
+    list->failed = true;
     return false;
-  memcpy(copy, bytes, length);
-  copy[length] = 0;
+  }
   list->items[list->n++] = copy;
   list->items[list->n] = NULL;
   return true;
@@ -272,14 +268,11 @@ size_t fl_trim(const char **string, size_t length) {
     s += n;
     length -= n;
   }
-  for (bool more = true; more && length;) {
-    more = false;
-    for (n = 1; n <= 3 && n <= length && !more; n++)
-      if (space_length(s + length - n, n) == n) {
-        length -= n;
-        more = true;
-      }
-  }
+  for (n = 1; n <= 3 && n <= length; n++)
+    if (space_length(s + length - n, n) == n) {
+      length -= n;
+      n = 0; /* from the new end */
+    }
   *string = (const char *)s;
   return length;
 }
@@ -377,35 +370,14 @@ fl_suggestion fl_suggest_among(const char *word, const fl_strings *words) {
 }
 
 char *fl_strdup(const char *string) {
-  if (!string)
-    return NULL;
-  size_t size = strlen(string) + 1;
-  char *copy = malloc(size);
-  return copy ? memcpy(copy, string, size) : NULL;
-}
-
-char *fl_strndup(const char *string, size_t length) {
-  char *copy = malloc(length + 1);
-  if (!copy)
-    return NULL;
-  memcpy(copy, string, length);
-  copy[length] = 0;
-  return copy;
+  return string ? strdup(string) : NULL;
 }
 
 char *fl_format(const char *format, ...) {
-  char first[256]; /* most are shorter, and so are formatted once */
+  char *text = NULL;
   va_list arguments;
   va_start(arguments, format);
-  int length = vsnprintf(first, sizeof first, format, arguments);
+  int length = vasprintf(&text, format, arguments);
   va_end(arguments);
-  if (length < 0 || (size_t)length < sizeof first)
-    return length < 0 ? NULL : fl_strndup(first, (size_t)length);
-  char *text = malloc((size_t)length + 1);
-  if (!text)
-    return NULL;
-  va_start(arguments, format);
-  vsnprintf(text, (size_t)length + 1, format, arguments);
-  va_end(arguments);
-  return text;
+  return length < 0 ? NULL : text;
 }

@@ -21,10 +21,12 @@ char *
 fl_text_take(fl_text *text); /* the malloc'ed string (never NULL unless out of memory); the buffer is empty again */
 void fl_text_free(fl_text *text);
 
-/* A list of owned strings. Zero-initialise. Ends in NULL once it holds something. */
+/* A list of owned strings. Zero-initialise. Ends in NULL once it holds something. `failed` is set when there was no
+ * memory for one, so that whoever adds many may ask once. */
 typedef struct fl_strings {
   char **items;
-  uint32_t n, capacity;
+  uint32_t n;
+  bool failed;
 } fl_strings;
 
 bool fl_strings_add(fl_strings *list, const char *string);                     /* a copy; false: out of memory */
@@ -67,10 +69,8 @@ fl_suggestion fl_suggest_among(const char *word, const fl_strings *words);
  * Python's str.strip() strips: Unicode's too, in UTF-8. */
 size_t fl_trim(const char **string, size_t length);
 
-/* malloc'ed copies; NULL gives NULL. */
+/* malloc'ed; of NULL NULL. */
 char *fl_strdup(const char *string);
-/* One of the first `length` bytes, which hold no NUL. */
-char *fl_strndup(const char *string, size_t length);
 char *fl_format(const char *format, ...) FL_PRINTF(1, 2);
 
 #endif

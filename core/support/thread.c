@@ -178,14 +178,8 @@ static void reclaim(fl_retired *retired) {
 void fl_retire(fl_retired *retired, void *memory, void (*release)(void *memory)) {
   if (!memory)
     return;
-  if (retired->n == retired->capacity) {
-    uint32_t capacity = retired->capacity ? retired->capacity * 2 : RETIRED_BATCH;
-    struct fl_retired_item *grown = realloc(retired->items, capacity * sizeof *grown);
-    if (!grown)
-      return; /* leaked rather than freed under a reader */
-    retired->items = grown;
-    retired->capacity = capacity;
-  }
+  if (!fl_array_grow(&retired->items, retired->n, sizeof *retired->items))
+    return; /* leaked rather than freed under a reader */
   /* A thread whose reading began before this period may see it. */
   retired->items[retired->n++] =
       (struct fl_retired_item){memory, release, atomic_fetch_add(&fl_period, FL_PERIOD) + FL_PERIOD};

@@ -26,13 +26,14 @@ enum {
 typedef struct fl_thread {
   _Atomic uint64_t state;         /* FL_THREAD_*, and, in a call, the period in which the outermost began */
   const struct fl_target *target; /* of the outermost call, */
-  fl_call *call;                  /* and that call; for when it fails */
-  char *message;                  /* fl_error_buffer() */
-  const char *reason;             /* of a supports_args that said no; nobody reads it */
-  fl_scope *scope;                /* innermost scope; NULL */
-  void *kept;                     /* what fl_thread_keeps makes */
-  bool settled;                   /* the error that a target returns is the call's: no fallback is left to try */
-  _Atomic(uint64_t) *calls;       /* calls counted by this thread, by number */
+  fl_call *call;                  /* that call, and the caller's values: for when it fails */
+  fl_value *values;
+  char *message;            /* fl_error_buffer() */
+  const char *reason;       /* of a supports_args that said no; nobody reads it */
+  fl_scope *scope;          /* innermost scope; NULL */
+  void *kept;               /* what fl_thread_keeps makes */
+  bool settled;             /* the error that a target returns is the call's: no fallback is left to try */
+  _Atomic(uint64_t) *calls; /* calls counted by this thread, by number */
   uint32_t n_calls;
   uint64_t id;
   struct fl_thread *next, *previous; /* of all threads that ever called an op */
@@ -97,7 +98,7 @@ typedef struct fl_retired {
     void (*release)(void *memory);
     uint64_t period;
   } * items;
-  uint32_t n, capacity, checked;
+  uint32_t n, checked;
 } fl_retired;
 
 /* Frees `memory` when nobody can be reading it any more; looks for such memory now and then. */

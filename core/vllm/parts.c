@@ -100,11 +100,9 @@ static fl_impl_record *record_create(fl_op *op, fl_kernel_fn fn, uint32_t dtypes
       .self = op,
   };
   const fl_provider *provider = fl_registry_provider(op->host, "flhost", FLHOST_VERSION);
-  fl_impl_record *record = provider ? fl_impl_record_create(&impl, provider) : NULL;
-  if (record) {
-    record->op = op;
+  fl_impl_record *record = provider ? fl_impl_record_create(&impl, provider, op) : NULL;
+  if (record)
     atomic_init(&record->reason, NULL); /* always available; it is never asked */
-  }
   return record;
 }
 

@@ -190,6 +190,7 @@ static inline fl_value fl_ints(const int64_t *ints, uint32_t length) {
  * One call of an op, the same for all ops. `values` holds the arguments and then the results, in the order of the
  * schema. The caller provides every output tensor (fl_infer says shapes and dtypes); an optional result is FL_NONE
  * when it is not there; a result that is a string, number or bool is written into its value by the implementation.
+ * A string ends within FL_STRING_RESULT_MAX bytes. What else is in the call an implementation leaves as it is.
  * A tensor's first element is aligned to its element type: the caller sees to that, the host does not check it.
  */
 typedef struct fl_call {
@@ -203,7 +204,11 @@ typedef struct fl_call {
   size_t workspace_size;
 } fl_call;
 
-/* Implements one op. Called from any thread, several at a time. */
+/* Most bytes of a result that is a string, with the NUL. */
+#define FL_STRING_RESULT_MAX 65536
+
+/* Implements one op. Called from any thread, several at a time. It returns: a C++ exception, longjmp or the thread's
+ * end (pthread_exit) that leaves it is a failure of it (docs/architecture.md, "Containment"). */
 typedef fl_status (*fl_kernel_fn)(void *self, fl_call *call);
 
 /* Says why a call is not carried out and gives back `status`, for `return fl_fail(call, FL_EDEVICE, "...")`. What it is

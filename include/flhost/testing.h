@@ -61,6 +61,121 @@ FL_API fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t se
 FL_API fl_status fl_generate_bench_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint32_t number,
                                           fl_input *inputs, uint32_t n_inputs, size_t input_size, uint32_t *n_calls);
 
+/* What a comparison of two tensors found. */
+typedef struct fl_comparison {
+  uint32_t size; /* sizeof(fl_comparison) of the caller, who sets it */
+  bool pass;
+  double max_abs_err; /* largest |result - expected|; infinite where only one of them is NaN or infinite */
+  double max_rel_err; /* largest of that over |expected|, of the elements with expected != 0 */
+  double max_share;   /* largest difference as a share of what is allowed there; infinite where nothing is */
+  int64_t worst;      /* linear index of the element that is farthest out (passing or not); -1: all are equal */
+  double got, wanted; /* its values, if there is one */
+  int64_t failures;   /* number of elements that do not pass */
+  char problem[256];  /* "" when pass: what differs, in words */
+} fl_comparison;
+
+/*
+ * Compares a result with what was expected, element by element: compact tensors in the host's memory. Floating-point
+ * elements pass when |result - expected| <= atol + rtol * |expected|, both are NaN, or both are the same infinity;
+ * integers and booleans when they are equal. With `bit_exact` floating-point elements pass when their bits are equal or
+ * both are NaN. Different shapes or element types, or one that cannot be compared, do not pass. Any thread. FL_EINVAL:
+ * `found` is NULL or its size is not set.
+ */
+FL_API fl_status fl_compare_tensors(const DLTensor *result, const DLTensor *expected, double atol, double rtol,
+                                    bool bit_exact, fl_comparison *found);
+
+/*
+ * Writes a safetensors file of `n` tensors in the host's memory, of any strides, under their names, with `n_metadata`
+ * pairs of strings: metadata[0] is a key, metadata[1] its value, and so on. The file appears whole or not at all, and
+ * is never written through a link. Any thread. FL_EINVAL: a name or string is not UTF-8 or stands twice, or a tensor's
+ * element type has no name in safetensors; FL_EINTERNAL: it cannot be written.
+ */
+FL_API fl_status fl_save_tensors(const char *path, const char *const *names, const DLTensor *const *tensors, uint32_t n,
+                                 const char *const *metadata, uint32_t n_metadata);
+
+/* What a saved call says beside its arguments; all may be NULL. */
+typedef struct fl_saved_call {
+  uint32_t size;            /* sizeof(fl_saved_call) of the caller, who sets it */
+  bool bit_exact;           /* the reference gives these very bits: `flhost run` compares so */
+  const fl_value *expected; /* by value of the op, arguments then results, as many as the schema has: what each result
+                               should be, and each state after the call; none (FL_NONE) where nothing is expected */
+  const char *source;       /* what computed that */
+  const char *note;         /* why it was saved, for people */
+} fl_saved_call;
+
+/*
+ * Saves a call of an op as a file that `flhost run FILE` repeats: its arguments as they are now (results that are in
+ * call->values are not looked at), and what is expected of it. Tensors may have strides and lie on a device, from which
+ * they are copied in the order of the call's stream; the file has their elements. `about` may be NULL. Any thread.
+ * Errors: those of fl_save_tensors and fl_device_copy; FL_EINVAL: too few values, or an attribute that JSON cannot
+ * hold, such as a NaN.
+ */
+FL_API fl_status fl_save_call(const char *path, fl_op *op, const fl_call *call, const fl_saved_call *about);
+
+/* -------------------------------------------------------------------------------------------- a process with limits */
+
+/* Where a program that was started finds the channel to who started it. */
+enum { FL_CHILD_CHANNEL = 3 };
+
+/*
+ * What runs in a child process, and how far it may go. A program (`argv`, whose first word is its path) is started
+ * afresh, without this process's descriptors; a function (`run`) goes on in a copy of this process, with all of them.
+ * Either has a process group of its own, no blocked signal, no handler, no core file, and nothing on standard input.
+ * The limits of files and core files hold from a moment after its start on.
+ */
+typedef struct fl_child_options {
+  uint32_t size;                  /* sizeof(fl_child_options) */
+  uint32_t max_files;             /* of open descriptors; 0: as this process */
+  const char *const *argv;        /* ends in NULL; NULL: `run` */
+  const char *const *environment; /* of the program, ends in NULL; NULL: this process's */
+  /* What the child does: `channel` is its end of the channel; the result is its exit status. */
+  int (*run)(void *user, int channel);
+  /* What came through the channel, in the order it was written, also when the child died just after. Called in the
+   * calling thread while the child runs; `data` is not a string. NULL: there is no channel. */
+  void (*receive)(void *user, const void *data, size_t length);
+  void *user;
+  uint32_t timeout_ms; /* time for all of it; 0: none */
+  uint32_t silence_ms; /* and from one message to the next; 0: none */
+  /* Bytes of memory in use (resident), looked at some fifty times a second; 0: no limit. Address space is not limited:
+   * drivers reserve more of it than any machine has. Without /proc there is no limit. */
+  uint64_t max_memory;
+  uint64_t max_file_size; /* bytes that it may write to one file; 0: as this process */
+  /* Takes the beginning of what the child wrote to standard output and standard error, in one, and a NUL behind it.
+   * What has no room is read and forgotten. NULL: both go to /dev/null. */
+  char *output;
+  size_t output_size;
+} fl_child_options;
+
+/* How it ended. */
+typedef enum fl_child_end {
+  FL_CHILD_EXITED = 1, /* `code` is its exit status */
+  FL_CHILD_KILLED = 2, /* by a signal that it got: `code` is the number */
+  FL_CHILD_HUNG = 3,   /* a limit of time was reached, or it stopped itself; it was killed */
+  FL_CHILD_MEMORY = 4, /* the limit of memory was reached; it was killed */
+  FL_CHILD_UNKNOWN = 5 /* it has ended, and somebody else in this process took its status (waitpid(-1)), or nobody wants
+                          any (SIGCHLD is ignored) */
+} fl_child_end;
+
+/* What became of a child. */
+typedef struct fl_child_result {
+  uint32_t size; /* sizeof(fl_child_result) */
+  fl_child_end end;
+  int32_t code;
+  uint32_t signal;      /* the number of the signal, 0 unless killed or stopped by one */
+  double seconds;       /* that it took */
+  uint64_t peak_memory; /* the most bytes that were seen in use; 0: nobody looked */
+  uint64_t output;      /* bytes that it wrote to its standard streams; may be more than there was room for */
+  char words[128]; /* "exited with status 3", "killed by SIGSEGV (Segmentation fault)", "did not end within 2.5 s" */
+} fl_child_result;
+
+/*
+ * Runs it, and returns when it is gone, with all of its process group. Any thread; it takes no notice of interrupting
+ * signals, changes no handler and no mask, waits for no other child, and leaves no descriptor behind. FL_ENOENT: there
+ * is no such program; FL_ESTATE: this process may or can start none (limits, a filter of system calls); FL_EINVAL:
+ * options that make no sense.
+ */
+FL_API fl_status fl_child_run(const fl_child_options *options, fl_child_result *result);
+
 #ifdef __cplusplus
 }
 #endif

@@ -25,6 +25,7 @@ fl_status register_builtins(fl_registry *registry) {
   (void)registry;
   fesetround(FE_TOWARDZERO);
   setlocale(LC_ALL, "C.UTF-8");
+  uselocale(newlocale(LC_NUMERIC_MASK, "C", (locale_t)0));
   sigemptyset(&set);
   sigaddset(&set, SIGUSR2);
   pthread_sigmask(SIG_BLOCK, &set, NULL);

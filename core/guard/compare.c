@@ -1,7 +1,8 @@
-/* Comparison of tensors: see compare.h. */
-#include "cli/compare.h"
+/* Comparison of a result with what was expected, under a tolerance: public as fl_compare_tensors. */
+#include "core/support.h"
 
 #include <flhost/element.h>
+#include <flhost/testing.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -59,7 +60,7 @@ typedef struct comparison_rule {
 
 /* Takes one pair of elements into account; `excess` is how far the worst so far lies outside the tolerance. */
 static bool compare_element(const comparison_rule *rule, const char *got, const char *want, int64_t i,
-                            comparison *result, double *excess) {
+                            fl_comparison *result, double *excess) {
   size_t bytes = rule->type->dtype.bits / 8u;
   if (!memcmp(got + (size_t)i * bytes, want + (size_t)i * bytes, bytes))
     return true;
@@ -82,8 +83,9 @@ static bool compare_element(const comparison_rule *rule, const char *got, const 
   return pass;
 }
 
-comparison compare_tensors(const DLTensor *result, const DLTensor *expected, double atol, double rtol, bool bit_exact) {
-  comparison found = {.worst = -1};
+static fl_comparison compare(const DLTensor *result, const DLTensor *expected, double atol, double rtol,
+                             bool bit_exact) {
+  fl_comparison found = {.worst = -1};
   int64_t n = 1;
   double excess = -INFINITY;
   if (!comparable(result, expected, found.problem, sizeof found.problem)) {
@@ -107,4 +109,14 @@ comparison compare_tensors(const DLTensor *result, const DLTensor *expected, dou
              "%" PRId64 " of %" PRId64 " elements differ%s, worst at %" PRId64 ": %.9g, expected %.9g", found.failures,
              n, bit_exact ? " in their bits" : "", found.worst, found.got, found.wanted);
   return found;
+}
+
+fl_status fl_compare_tensors(const DLTensor *result, const DLTensor *expected, double atol, double rtol, bool bit_exact,
+                             fl_comparison *found) {
+  fl_status status = fl_sized_check(found, sizeof *found, "fl_compare_tensors: the comparison's", "fl_comparison");
+  if (status)
+    return status;
+  fl_comparison made = compare(result, expected, atol, rtol, bit_exact);
+  fl_sized_give(found, &made, sizeof made);
+  return FL_OK;
 }

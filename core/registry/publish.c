@@ -1,0 +1,94 @@
+/*
+ * All that needs memory is made before the first thing is published, so that nothing can go wrong half-way: room for
+ * ops and components, and for each op that gets implementations the set that will succeed its own.
+ */
+#include "core/registry/publish.h"
+
+#include "core/registry/implementations.h"
+#include "core/registry/registry.h"
+#include "core/registry/slots.h"
+#include "core/registry/staged_components.h"
+#include "core/registry/staged_ops.h"
+#include "core/support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What came first since the rows were staged. */
+static fl_status check_again(const fl_stage *stage) {
+  fl_status status = FL_OK;
+  for (uint32_t i = 0; i < stage->n_new_ops && !status; i++)
+    status = fl_check_same_op(fl_registry_known(stage->host, stage->new_ops[i]->name), stage->new_ops[i]->schema);
+  for (uint32_t i = 0; i < stage->n_impls && !status; i++) {
+    fl_impl_record *record = stage->impls[i];
+    fl_op *known = fl_registry_known(stage->host, record->op->name);
+    record->op = known ? known : record->op;
+    status = fl_check_free_id(stage, record->op, record->impl_id);
+  }
+  for (uint32_t i = 0; i < stage->n_components && !status; i++)
+    status = stage->components[i].op ? fl_check_layer(stage, stage->components[i].name) : FL_OK;
+  return status;
+}
+
+/* Adds a record to the set that will succeed its op's. Room is a power of two, so that it need not be noted. */
+static bool add_successor(fl_op *op, fl_impl_record *record) {
+  const fl_impl_set *now = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  fl_impl_set *set = op->successor;
+  uint32_t n = set ? set->n : now ? now->n : 0, room = 1;
+  if (!set || !(n & (n - 1))) {
+    while (room <= n)
+      room *= 2;
+    set = realloc(set, sizeof *set + room * sizeof set->impls[0]);
+    if (!set)
+      return false;
+    if (!op->successor && n)
+      memcpy(set->impls, now->impls, n * sizeof set->impls[0]);
+    op->successor = set;
+  }
+  set->impls[n] = record;
+  set->n = n + 1;
+  return true;
+}
+
+/* Whatever needs memory. */
+static bool prepare(const fl_stage *stage) {
+  fl_host *host = stage->host;
+  bool done = fl_registry_reserve(host, stage->n_new_ops);
+  for (uint32_t i = 0; i < stage->n_components && done; i++)
+    done = fl_array_grow(&host->components, host->n_components + i, sizeof *host->components);
+  for (uint32_t i = 0; i < stage->n_impls && done; i++)
+    done = add_successor(stage->impls[i]->op, stage->impls[i]);
+  return done;
+}
+
+fl_status fl_stage_publish(fl_stage *stage) {
+  fl_host *host = stage->host;
+  fl_status status = check_again(stage);
+  if (!status && !prepare(stage))
+    status = fl_error_no_memory();
+  if (status) {
+    for (uint32_t i = 0; i < stage->n_impls; i++)
+      fl_op_give_up_successor(stage->impls[i]->op);
+    return status;
+  }
+  for (uint32_t i = 0; i < stage->n_new_ops; i++)
+    if (!fl_registry_known(host, stage->new_ops[i]->name)) {
+      fl_registry_add_op(host, stage->new_ops[i]);
+      stage->new_ops[i] = NULL;
+    }
+  for (uint32_t i = 0; i < stage->n_impls; i++) {
+    fl_op *op = stage->impls[i]->op;
+    if (!op->successor)
+      continue; /* an earlier row of the op */
+    fl_op_exchange_sets(op);
+    fl_retire(&host->retired, op->successor, free);
+    op->successor = NULL;
+  }
+  for (uint32_t i = 0; i < stage->n_components; i++) {
+    host->components[host->n_components] = stage->components[i];
+    host->components[host->n_components++].asking = &host->availability_lock;
+  }
+  stage->n_impls = stage->n_components = 0; /* the registry's */
+  fl_registry_advance(host);
+  return FL_OK;
+}

@@ -1,0 +1,11 @@
+/* Publishing what a plugin staged: as a whole or not at all (rule R3), also when memory runs out. */
+#ifndef FLHOST_CORE_REGISTRY_PUBLISH_H
+#define FLHOST_CORE_REGISTRY_PUBLISH_H
+
+#include "core/registry/stage.h"
+
+/* Moves what is staged into the registry. After an error nothing is there of it, and all of it is staged still. The
+ * host's lock is held. */
+fl_status fl_stage_publish(fl_stage *stage);
+
+#endif

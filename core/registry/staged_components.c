@@ -1,0 +1,243 @@
+/* Components, staged: see staged_components.h. */
+#include "core/registry/staged_components.h"
+
+#include "core/registry/layers.h"
+#include "core/registry/registry.h"
+#include "core/registry/staged_ops.h"
+#include "core/support.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* A component that nobody would look for. */
+static fl_status check_listed(const fl_stage *stage, const char *type, const char *name) {
+  if (!stage->ops || (!strcmp(type, "platform") && stage->platform && !strcmp(name, stage->platform)))
+    return FL_OK;
+  return fl_error(
+      FL_EINVAL, "a plugin with FL_PLUGIN_OPS brings ops%s%s%s alone: the host would not look for a %s '%s' there%s",
+      stage->platform ? " and the platform '" : "", stage->platform ? stage->platform : "", stage->platform ? "'" : "",
+      type, name, strcmp(type, "platform") || stage->platform ? "" : "; say so with FL_PLUGIN_PLATFORM");
+}
+
+/* Stages a record, unless `status` is an error already, which it gives back. `type` stays. */
+static fl_status add(fl_stage *stage, fl_status status, fl_component_record record, const char *type,
+                     const char *name) {
+  record.plugin = stage->plugin;
+  record.type = type;
+  record.name = fl_arena_string(&record.owned, name);
+  if (!status && (record.owned.failed || !fl_array_grow(&stage->components, stage->n_components, sizeof record)))
+    status = fl_error_no_memory();
+  if (status)
+    fl_arena_free(&record.owned);
+  else
+    stage->components[stage->n_components++] = record;
+  return status;
+}
+
+void fl_stage_drop_components(fl_stage *stage, uint32_t kept) {
+  while (stage->n_components > kept)
+    fl_arena_free(&stage->components[--stage->n_components].owned);
+}
+
+/* -------------------------------------------------------------------------------------------------------- platforms */
+
+/* The functions that put tensors on a device come together, or not at all. */
+static fl_status check_memory(const fl_platform *platform) {
+  const struct {
+    const char *name;
+    bool given;
+  } functions[] = {
+      {"properties", platform->properties != NULL},
+      {"current_device", platform->current_device != NULL},
+      {"allocate", platform->allocate != NULL},
+      {"release", platform->release != NULL},
+      {"copy", platform->copy != NULL},
+      {"synchronize", platform->synchronize != NULL},
+      {"error", platform->error != NULL},
+  };
+  enum { N = sizeof functions / sizeof *functions };
+  const char *missing = NULL, *given = NULL;
+  for (size_t i = 0; i < N; i++) {
+    missing = missing || functions[i].given ? missing : functions[i].name;
+    given = given || !functions[i].given ? given : functions[i].name;
+  }
+  if (missing && given)
+    return fl_error(FL_EINVAL,
+                    "functions: %s is missing, but %s is there; properties, current_device, allocate, release, copy, "
+                    "synchronize and error come together: all, or none",
+                    missing, given);
+  int32_t least = given ? kDLCPU + 1 : kDLCPU;
+  if (platform->device_type < least || platform->device_type >= FL_DEVICE_SLOTS)
+    return fl_error(FL_EINVAL, "device_type is %d, expected a DLDeviceType from %d to %d%s", platform->device_type,
+                    least, FL_DEVICE_SLOTS - 1, given ? ", other than the host's memory" : "");
+  return FL_OK;
+}
+
+/* It becomes the name of a file, and a word of settings. */
+static fl_status check_platform_name(const char *name) {
+  static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.+-";
+  if (*name != '.' && !name[strspn(name, allowed)] && strcasecmp(name, "auto") != 0)
+    return FL_OK;
+  return fl_error(
+      FL_EINVAL,
+      "'%s' is no name of a platform, expected ASCII letters, digits, '_', '+', '-' and '.', this not first, "
+      "and not auto",
+      name);
+}
+
+static fl_status take_platform(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
+  const fl_platform *platform = given->functions;
+  fl_status status = check_platform_name(given->name);
+  if (!status)
+    status =
+        fl_sized_check(platform, offsetof(fl_platform, is_active) + sizeof platform->is_active, "its", "fl_platform");
+  if (status)
+    return status;
+  if (!platform->is_active)
+    return fl_error(FL_EINVAL, "functions: is_active is missing");
+  for (uint32_t i = 0; i < stage->n_components; i++)
+    if (!stage->components[i].op && !strcmp(stage->components[i].name, given->name))
+      return fl_error(FL_EEXIST, "plugin '%s' registers the platform '%s' twice", stage->plugin, given->name);
+  fl_sized_take(&record->platform, sizeof record->platform, platform);
+  return check_memory(&record->platform);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- layers */
+
+static fl_status layer_taken(const char *class, const char *plugin, const char *by) {
+  return fl_error(FL_EEXIST, "layer class '%s' is replaced twice: by plugin '%s', and before by plugin '%s'", class,
+                  plugin, by);
+}
+
+fl_status fl_check_layer(const fl_stage *stage, const char *class) {
+  fl_layer before;
+  return fl_layer_find(stage->host, class, &before) ? layer_taken(class, stage->plugin, before.plugin) : FL_OK;
+}
+
+/* Against what the plugin itself staged. */
+static const fl_component_record *staged_layer(const fl_stage *stage, const char *class) {
+  for (uint32_t i = 0; i < stage->n_components; i++)
+    if (stage->components[i].op && !strcmp(stage->components[i].name, class))
+      return &stage->components[i];
+  return NULL;
+}
+
+/* The class must not be replaced yet. */
+static fl_status check_class(const fl_stage *stage, const char *class) {
+  pthread_mutex_lock(&stage->host->lock);
+  fl_status status = fl_check_layer(stage, class);
+  pthread_mutex_unlock(&stage->host->lock);
+  return status || !staged_layer(stage, class) ? status : layer_taken(class, stage->plugin, stage->plugin);
+}
+
+/* The op must be there or staged before. */
+static fl_status take_layer(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
+  const char *op = given->functions;
+  if (fl_name_is_bad(op))
+    return fl_error(FL_EINVAL, "functions: expected the name of the op that replaces the layer");
+  fl_status status = check_class(stage, given->name);
+  pthread_mutex_lock(&stage->host->lock);
+  bool known = fl_registry_known(stage->host, op) != NULL;
+  pthread_mutex_unlock(&stage->host->lock);
+  if (!status && !known && !fl_staged_op(stage, op))
+    status = fl_registry_no_such_op(stage->host, op);
+  record->op = fl_arena_string(&record->owned, op);
+  return status;
+}
+
+/* Does the op replace the class already? Then it may say so again. */
+static bool is_replaced_by(const fl_stage *stage, const char *class, const char *op) {
+  fl_layer before;
+  const fl_component_record *staged = staged_layer(stage, class);
+  pthread_mutex_lock(&stage->host->lock);
+  bool same = fl_layer_find(stage->host, class, &before) && !strcmp(before.op, op);
+  pthread_mutex_unlock(&stage->host->lock);
+  return same || (staged && !strcmp(staged->op, op));
+}
+
+/* One of an op's. */
+static fl_status stage_layer(fl_stage *stage, const fl_layer *layer, const char *op) {
+  if (fl_name_is_bad(layer->class) || strlen(layer->former) > FL_NAME_MAX)
+    return fl_error(FL_EINVAL, "layers: the name of a class is empty, or longer than %d bytes", FL_NAME_MAX);
+  if (is_replaced_by(stage, layer->class, op))
+    return FL_OK;
+  fl_component_record record = {0};
+  fl_status status = check_listed(stage, "layer", layer->class);
+  if (!status)
+    status = check_class(stage, layer->class);
+  record.op = fl_arena_string(&record.owned, op);
+  record.former = fl_arena_string(&record.owned, *layer->former ? layer->former : NULL);
+  return add(stage, status, record, "layer", layer->class);
+}
+
+fl_status fl_stage_layers(fl_stage *stage, const char *layers, const char *op) {
+  fl_status status = FL_OK;
+  fl_layer layer;
+  while (layers && !status) {
+    layers = fl_layer_read(layers, &layer);
+    status = stage_layer(stage, &layer, op);
+  }
+  return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------ what is given
+ */
+
+/* What a plugin may bring besides ops. */
+static const struct component_type {
+  const char *name;
+  uint32_t functions; /* FL_FUNCTIONS_* */
+  fl_status (*take)(const fl_stage *stage, const fl_component *given, fl_component_record *record);
+} component_types[] = {{"platform", FL_FUNCTIONS_PLATFORM, take_platform}, {"layer", FL_FUNCTIONS_OP_NAME, take_layer}};
+
+static const struct component_type *find_type(const char *name) {
+  for (size_t i = 0; name && i < sizeof component_types / sizeof *component_types; i++)
+    if (!strcmp(component_types[i].name, name))
+      return &component_types[i];
+  return NULL;
+}
+
+/* Does `functions` point to what it is said to? The struct there says its size, too; a string ends in it. */
+static fl_status check_functions(const struct component_type *type, const fl_component *given) {
+  bool string = type->functions == FL_FUNCTIONS_OP_NAME;
+  uint32_t size = 0, least = string ? 1 : sizeof size;
+  if (!given->functions_type)
+    return FL_OK;
+  if (given->functions_type != type->functions)
+    return fl_error(FL_EINVAL, "functions_type is %u, expected %u for a %s", (unsigned)given->functions_type,
+                    (unsigned)type->functions, type->name);
+  if (!given->functions || given->functions_size < least)
+    return fl_error(FL_EINVAL, "functions: %s", given->functions ? "functions_size is missing" : "a null pointer");
+  if (string)
+    size = (uint32_t)strnlen(given->functions, given->functions_size) + 1;
+  else
+    memcpy(&size, given->functions, sizeof size);
+  if (size == given->functions_size)
+    return FL_OK;
+  return fl_error(FL_EINVAL, "functions has %u bytes, but functions_size is %u: does it point to a %s?", (unsigned)size,
+                  (unsigned)given->functions_size, string ? "string" : "fl_platform");
+}
+
+fl_status fl_stage_component(fl_stage *stage, const fl_component *given, fl_row_name *row) {
+  fl_component component;
+  fl_component_record record = {0};
+  fl_status status =
+      fl_sized_check(given, offsetof(fl_component, functions) + sizeof given->functions, "its", "fl_component");
+  if (status)
+    return status;
+  fl_sized_take(&component, sizeof component, given);
+  snprintf(row->text, sizeof row->text, "component '%.*s'", FL_NAME_MAX, component.name ? component.name : "");
+  const struct component_type *type = find_type(component.type);
+  if (fl_name_is_bad(component.name))
+    return fl_error(FL_EINVAL, "name is empty or longer than %d bytes", FL_NAME_MAX);
+  if (!type)
+    return fl_error(FL_EINVAL, "type is '%s', expected 'platform' or 'layer'", component.type ? component.type : "");
+  record.self = component.self;
+  status = check_listed(stage, type->name, component.name);
+  if (!status)
+    status = check_functions(type, &component);
+  if (!status)
+    status = type->take(stage, &component, &record);
+  return add(stage, status, record, type->name, component.name);
+}

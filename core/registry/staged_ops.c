@@ -1,0 +1,222 @@
+/* Ops and implementations, staged: see staged_ops.h. */
+#include "core/registry/staged_ops.h"
+
+#include "core/cases.h"
+#include "core/registry/implementations.h"
+#include "core/registry/registry.h"
+#include "core/registry/staged_components.h"
+#include "core/support.h"
+
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------------------------- what is staged
+ */
+
+static int compare_ops(const void *a, const void *b) {
+  return strcmp(((const fl_op *)a)->name, ((const fl_op *)b)->name);
+}
+
+static int compare_impls(const void *a, const void *b) {
+  const fl_impl_record *left = a, *right = b;
+  int order = left->op == right->op ? 0 : compare_ops(left->op, right->op);
+  return order ? order : strcmp(left->impl_id, right->impl_id);
+}
+
+fl_op *fl_staged_op(const fl_stage *stage, const char *name) {
+  const fl_op wanted = {.name = name};
+  fl_op *const *found = tfind(&wanted, &stage->ops_by_name, compare_ops);
+  return found ? *found : NULL;
+}
+
+static fl_status check_listed(const fl_stage *stage, const char *op) {
+  fl_strings names = {0};
+  if (!stage->ops || fl_ops_list(stage->ops, strlen(stage->ops), op, strlen(op)))
+    return FL_OK;
+  if (!fl_split(&names, stage->ops, ',')) {
+    fl_strings_free(&names);
+    return fl_error_no_memory();
+  }
+  fl_status status =
+      fl_error(FL_EINVAL, "its FL_PLUGIN_OPS does not list '%s', so the host would not look for it there%s", op,
+               fl_suggest_among(op, &names).text);
+  fl_strings_free(&names);
+  return status;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- ops */
+
+void fl_name_of_schema(const char *schema, char name[FL_NAME_MAX + 1]) {
+  schema = schema ? schema + strspn(schema, " \t\r\n") : "";
+  snprintf(name, FL_NAME_MAX + 1, "%.*s", (int)strcspn(schema, " \t\r\n("), schema);
+}
+
+fl_status fl_check_same_op(const fl_op *known, const fl_schema *schema) {
+  if (!known || fl_schema_same(known->schema, schema))
+    return FL_OK;
+  return fl_error(FL_EEXIST, "op '%s' is declared as '%s', but plugin '%s' declared it as '%s'", schema->op_name,
+                  schema->text, known->schema_plugin, known->schema->text);
+}
+
+/* The op if it is known to the registry, where it is parsed then, or staged; else NULL. */
+static fl_status find_op(const fl_stage *stage, const char *name, fl_op **op) {
+  pthread_mutex_lock(&stage->host->lock);
+  *op = fl_registry_known(stage->host, name);
+  pthread_mutex_unlock(&stage->host->lock); /* an op stays */
+  if (*op)
+    return fl_registry_parse(*op);
+  *op = fl_staged_op(stage, name);
+  return FL_OK;
+}
+
+/* Takes over the schema. */
+static fl_status add_op(fl_stage *stage, fl_schema *schema) {
+  fl_op *op = fl_registry_make_op(schema, stage->plugin);
+  if (!op)
+    fl_schema_free(schema);
+  if (!op || !fl_array_grow(&stage->new_ops, stage->n_new_ops, sizeof op) ||
+      !tsearch(op, &stage->ops_by_name, compare_ops)) {
+    fl_registry_free_op(op);
+    return fl_error_no_memory();
+  }
+  stage->new_ops[stage->n_new_ops++] = op;
+  return FL_OK;
+}
+
+fl_status fl_stage_op(fl_stage *stage, const fl_op_def *given, fl_row_name *row) {
+  fl_op_def def;
+  fl_schema *schema = NULL;
+  fl_op *known = NULL;
+  uint32_t n_components = stage->n_components;
+  char name[FL_NAME_MAX + 1];
+  fl_status status = fl_sized_check(given, offsetof(fl_op_def, schema) + sizeof given->schema, "its", "fl_op_def");
+  if (status)
+    return status;
+  fl_sized_take(&def, sizeof def, given);
+  fl_name_of_schema(def.schema, name);
+  if (*name)
+    snprintf(row->text, sizeof row->text, "op '%s'", name);
+  status = fl_schema_create_checked(&def, &schema);
+  if (!status)
+    status = check_listed(stage, schema->op_name);
+  if (!status)
+    status = find_op(stage, schema->op_name, &known);
+  if (!status)
+    status = fl_check_same_op(known, schema);
+  if (!status)
+    status = fl_stage_layers(stage, def.layers, schema->op_name);
+  if (!status && !known) {
+    status = add_op(stage, schema);
+    schema = NULL;
+  }
+  if (status)
+    fl_stage_drop_components(stage, n_components);
+  fl_schema_free(schema);
+  return status;
+}
+
+/* -------------------------------------------------------------------------------------------------- implementations */
+
+/* Tokens of vLLM's IR that no implementation may take for a name. */
+static fl_status check_reserved(const char *field, const char *name) {
+  if (!name || (strcmp(name, "native") != 0 && strcmp(name, "unfused") != 0))
+    return FL_OK;
+  return fl_error(FL_EINVAL,
+                  "%s '%s' is reserved: 'native' names the reference and 'unfused' running an op by its parts; by "
+                  "convention an id is default.flagos, vendor.<vendor> or reference.<name>",
+                  field, name);
+}
+
+/* R1. */
+static fl_status check_impl(const fl_impl *impl) {
+  if (fl_name_is_bad(impl->op_name))
+    return fl_error(FL_EINVAL, "op_name is %s", impl->op_name && *impl->op_name ? "longer than 127 bytes" : "empty");
+  if (fl_name_is_bad(impl->impl_id))
+    return fl_error(FL_EINVAL, "impl_id is %s", impl->impl_id && *impl->impl_id ? "longer than 127 bytes" : "empty");
+  if (impl->kind < FL_KIND_DEFAULT || impl->kind > FL_KIND_REFERENCE)
+    return fl_error(FL_EINVAL, "kind is %d, expected FL_KIND_DEFAULT (1), FL_KIND_VENDOR (2) or FL_KIND_REFERENCE (3)",
+                    impl->kind);
+  const char *vendor = impl->vendor ? impl->vendor : "";
+  size_t length = fl_trim(&vendor, strlen(vendor));
+  if (impl->kind == FL_KIND_VENDOR && !length)
+    return fl_error(FL_EINVAL, "vendor is empty, but kind is FL_KIND_VENDOR");
+  if (impl->vendor && strlen(impl->vendor) > FL_NAME_MAX)
+    return fl_error(FL_EINVAL, "vendor is longer than %d bytes", FL_NAME_MAX);
+  if (length != strlen(impl->vendor ? impl->vendor : "") || strchr(vendor, ','))
+    return fl_error(FL_EINVAL, "vendor '%s' holds a comma, or white space at an end: deny_vendors could not name it",
+                    impl->vendor);
+  if (!impl->devices)
+    return fl_error(FL_EINVAL, "devices is empty: set FL_DEVICE(kDLCPU), another device type, or FL_DEVICE_ANY");
+  if (!impl->fn)
+    return fl_error(FL_EINVAL, "fn is NULL");
+  fl_status status = check_reserved("impl_id", impl->impl_id);
+  return status ? status : check_reserved("vendor", impl->vendor);
+}
+
+fl_status fl_check_free_id(const fl_stage *stage, const fl_op *op, const char *impl_id) {
+  const fl_impl_record *taken = fl_registry_find_impl(op, impl_id);
+  if (!taken)
+    return FL_OK;
+  return fl_error(FL_EEXIST, "Duplicate impl_id '%s' for op='%s': from plugin '%s', registered before by plugin '%s'",
+                  impl_id, op->name, stage->plugin, taken->provider->plugin);
+}
+
+/* Its op, the registry's or staged, that has no implementation of that id there. */
+static fl_status find_op_of(const fl_stage *stage, const fl_impl *impl, fl_op **op) {
+  pthread_mutex_lock(&stage->host->lock);
+  *op = fl_registry_known(stage->host, impl->op_name);
+  fl_status status = *op ? fl_check_free_id(stage, *op, impl->impl_id) : FL_OK;
+  pthread_mutex_unlock(&stage->host->lock);
+  if (!*op)
+    *op = fl_staged_op(stage, impl->op_name);
+  return *op ? status : fl_registry_no_such_op(stage->host, impl->op_name);
+}
+
+/* R2, against what the plugin itself staged. Takes over the record (NULL: out of memory). */
+static fl_status add_impl(fl_stage *stage, fl_impl_record *record) {
+  fl_impl_record **place = NULL;
+  if (record && fl_array_grow(&stage->impls, stage->n_impls, sizeof record))
+    place = tsearch(record, &stage->impls_by_id, compare_impls);
+  if (place && *place == record) {
+    stage->impls[stage->n_impls++] = record;
+    return FL_OK;
+  }
+  fl_status status = !place ? fl_error_no_memory()
+                            : fl_error(FL_EEXIST, "Duplicate impl_id '%s' for op='%s': plugin '%s' registers it twice",
+                                       record->impl_id, record->op->name, stage->plugin);
+  fl_impl_record_free(record);
+  return status;
+}
+
+fl_status fl_stage_impl(fl_stage *stage, const fl_impl *given, fl_row_name *row) {
+  fl_op *op;
+  fl_impl impl;
+  fl_status status = fl_sized_check(given, offsetof(fl_impl, fn) + sizeof given->fn, "its", "fl_impl");
+  if (status)
+    return status;
+  fl_sized_take(&impl, sizeof impl, given);
+  snprintf(row->text, sizeof row->text, "impl '%.*s' of op '%.*s'", FL_NAME_MAX, impl.impl_id ? impl.impl_id : "",
+           FL_NAME_MAX, impl.op_name ? impl.op_name : "");
+  status = check_impl(&impl);
+  if (!status)
+    status = check_listed(stage, impl.op_name);
+  if (!status)
+    status = find_op_of(stage, &impl, &op);
+  return status ? status : add_impl(stage, fl_impl_record_create(&impl, stage->provider, op));
+}
+
+static void keep(void *row) {
+  (void)row;
+}
+
+void fl_staged_ops_free(fl_stage *stage) {
+  tdestroy(stage->ops_by_name, keep);
+  tdestroy(stage->impls_by_id, keep);
+  for (uint32_t i = 0; i < stage->n_new_ops; i++)
+    fl_registry_free_op(stage->new_ops[i]);
+  for (uint32_t i = 0; i < stage->n_impls; i++)
+    fl_impl_record_free(stage->impls[i]);
+  free(stage->new_ops);
+  free(stage->impls);
+}

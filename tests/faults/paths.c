@@ -1,0 +1,316 @@
+#include "tests/faults/paths.h"
+
+#include <flhost/testing.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void say(findings *found, const char *format, ...) FL_PRINTF(2, 3);
+static void say(findings *found, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vsnprintf(found->text + found->length, sizeof found->text - found->length, format, arguments);
+  va_end(arguments);
+  if (length > 0 && (size_t)length < sizeof found->text - found->length)
+    found->length += (size_t)length;
+}
+
+static void take_line(void *user, int level, const char *line) {
+  fault_place *place = user;
+  if (level < FL_LOG_WARNING)
+    return;
+  place->warnings++;
+  snprintf(place->last_warning, sizeof place->last_warning, "%s", line);
+}
+
+fl_status new_host(fault_place *place, fl_host **host) {
+  static char path[1024], config[1024];
+  snprintf(path, sizeof path, "VLLM_FL_PLUGIN_PATH=%s/plugins:%s/plugins", place->build, place->directory);
+  snprintf(config, sizeof config, "VLLM_FL_CONFIG=%s/policy.yaml", place->directory);
+  const char *const environment[] = {path, config, NULL};
+  fl_host_options options = {
+      .size = sizeof options, .environment = environment, .log = take_line, .log_user = place, .platform = "cpu"};
+  return fl_host_create(&options, host);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- calls
+ */
+
+typedef struct tensors {
+  float x[2][8], out[2][8], weight[8];
+  int64_t shape[2], wide[1];
+  DLTensor dl[3];
+  fl_value values[7];
+} tensors;
+
+/* rms_norm(x, residual, weight, epsilon, variance_size) -> (out, residual_out) */
+static fl_call rms_norm(tensors *t) {
+  *t = (tensors){.shape = {2, 8}, .wide = {8}};
+  for (int i = 0; i < 16; i++)
+    t->x[i / 8][i % 8] = (float)(i - 5);
+  for (int i = 0; i < 8; i++)
+    t->weight[i] = 1.0f + (float)i;
+  void *const data[] = {t->x, t->weight, t->out};
+  for (int i = 0; i < 3; i++)
+    t->dl[i] = (DLTensor){.data = data[i],
+                          .device = {kDLCPU, 0},
+                          .ndim = i == 1 ? 1 : 2,
+                          .dtype = {kDLFloat, 32, 1},
+                          .shape = i == 1 ? t->wide : t->shape};
+  const fl_value values[] = {fl_tensor(&t->dl[0]), fl_none(), fl_tensor(&t->dl[1]), fl_float(1e-6), fl_none(),
+                             fl_tensor(&t->dl[2]), fl_none()};
+  memcpy(t->values, values, sizeof values);
+  return (fl_call){.size = sizeof(fl_call), .count = 7, .values = t->values};
+}
+
+static void say_result(const tensors *t, findings *found) {
+  for (int i = 0; i < 16; i++)
+    say(found, "%.4f ", (double)t->out[i / 8][i % 8]);
+}
+
+static fl_status call_once(fl_host *host, findings *found) {
+  tensors t;
+  fl_call call = rms_norm(&t);
+  fl_status status = fl_call_op(host, "rms_norm", &call);
+  if (!status)
+    say_result(&t, found);
+  return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- paths
+ */
+
+static fl_status list_plugins(fl_host *host, findings *found) {
+  fl_plugins *plugins = NULL;
+  fl_status status = fl_get_discovered_plugins(host, &plugins);
+  const fl_plugin_info *plugin;
+  for (uint32_t i = 0; !status && (plugin = fl_plugin_at(plugins, i)); i++)
+    say(found, "%s %s %s %u; ", plugin->name, plugin->route, plugin->status, plugin->impls);
+  fl_plugins_free(plugins);
+  return status;
+}
+
+static fl_status list_settings(fl_host *host, findings *found) {
+  fl_settings *settings = NULL;
+  fl_status status = fl_get_settings(host, &settings);
+  const fl_setting *setting;
+  for (uint32_t i = 0; !status && (setting = fl_setting_at(settings, i)); i++)
+    say(found, "%s=%s (%s); ", setting->name, setting->value, setting->origin);
+  fl_settings_free(settings);
+  return status;
+}
+
+static fl_status create(fault_place *place, findings *found) {
+  fl_host *host = NULL;
+  fl_status status = new_host(place, &host);
+  if (!status)
+    status = list_plugins(host, found);
+  if (!status)
+    status = list_settings(host, found);
+  fl_host_destroy(host);
+  return status;
+}
+
+static fl_status first_call(fault_place *place, findings *found) {
+  return call_once(place->host, found);
+}
+
+static fl_status first_call_of_plugin(fault_place *place, findings *found) {
+  fl_op *op = fl_find_op(place->host, "lazy_a");
+  if (!op)
+    return strstr(fl_error_message(), "memory") ? FL_ENOMEM : FL_ENOENT;
+  say(found, "%s", fl_op_schema(op));
+  return FL_OK;
+}
+
+static fl_status explain(fault_place *place, findings *found) {
+  fl_explanation *explanation = NULL;
+  fl_status status = fl_explain(place->host, "rms_norm", kDLCPU, &explanation);
+  if (!status) {
+    say(found, "%s by %s: ", explanation->selected, explanation->order_origin);
+    const fl_explained *impl;
+    for (uint32_t i = 0; (impl = fl_explained_at(explanation, i)); i++)
+      say(found, "%s %d %s; ", impl->impl_id, (int)impl->verdict, impl->reason);
+  }
+  fl_explanation_free(explanation);
+  return status;
+}
+
+static fl_status plugins(fault_place *place, findings *found) {
+  return list_plugins(place->host, found);
+}
+
+static fl_status settings(fault_place *place, findings *found) {
+  return list_settings(place->host, found);
+}
+
+static fl_status snapshot(fault_place *place, findings *found) {
+  fl_snapshot *snapshot = fl_registry_snapshot(place->host);
+  if (!snapshot)
+    return FL_ENOMEM;
+  uint32_t n = fl_snapshot_op_count(snapshot);
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, i); j++)
+      say(found, "%s %s; ", fl_snapshot_op_name(snapshot, i), fl_snapshot_impl(snapshot, i, j)->impl_id);
+  fl_snapshot_release(snapshot);
+  return FL_OK;
+}
+
+static fl_status manifest(fault_place *place, findings *found) {
+  fl_manifest *manifest = NULL;
+  fl_status status = fl_get_manifest(place->host, kDLCPU, &manifest);
+  if (!status)
+    say(found, "%s", manifest->text);
+  fl_manifest_free(manifest);
+  return status;
+}
+
+static fl_status platform(fault_place *place, findings *found) {
+  fl_platform_report *report = NULL;
+  fl_status status = fl_get_platform(place->host, &report);
+  if (!status)
+    say(found, "%s", report->active);
+  fl_platform_report_free(report);
+  return status;
+}
+
+static fl_status policy(fault_place *place, findings *found) {
+  char file[1024];
+  fl_policy *read = NULL, *strict = NULL, *order = NULL;
+  const char *const tokens[] = {"vendor", "reference"};
+  snprintf(file, sizeof file, "%s/policy.yaml", place->directory);
+  fl_status status = fl_policy_from_config(file, &read);
+  if (!status)
+    status = fl_policy_with_strict(read, true, &strict);
+  if (!status)
+    status = fl_policy_with_op_order(strict, "gelu", tokens, 2, &order);
+  if (!status)
+    say(found, "%s", fl_policy_fingerprint(order));
+  fl_policy_release(order);
+  fl_policy_release(strict);
+  fl_policy_release(read);
+  return status;
+}
+
+static fl_status scope(fault_place *place, findings *found) {
+  fl_scope scope, inner;
+  const char *const denied[] = {"acme"};
+  fl_status status = fl_scope_prefer(place->host, "reference", &scope);
+  if (status)
+    return status;
+  status = call_once(place->host, found);
+  fl_status entered = fl_scope_deny_vendors(place->host, denied, 1, &inner);
+  if (!entered) {
+    if (!status)
+      status = call_once(place->host, found);
+    entered = fl_scope_leave(&inner);
+  }
+  fl_status left = fl_scope_leave(&scope);
+  return status ? status : entered ? entered : left;
+}
+
+static fl_status freeze(fault_place *place, findings *found) {
+  uint32_t n = 0, without = 0;
+  fl_status status = fl_warm_up(place->host, kDLCPU, &n, &without);
+  if (!status)
+    status = fl_freeze(place->host, "faults");
+  if (status)
+    return status;
+  say(found, "%u %u ", n, without);
+  status = call_once(place->host, found);
+  fl_status thawed = fl_thaw(place->host, "faults");
+  return status ? status : thawed;
+}
+
+static fl_status leave(void *self, fl_call *call) {
+  (void)self, (void)call;
+  return FL_OK;
+}
+
+static fl_status registering(fault_place *place, findings *found) {
+  const fl_op_def op = {.size = sizeof op, .schema = "brought(Tensor x, int n=1) -> Tensor out"};
+  const fl_impl impl = {.size = sizeof impl,
+                        .op_name = "brought",
+                        .impl_id = "default.brought",
+                        .kind = FL_KIND_DEFAULT,
+                        .devices = FL_DEVICE(kDLCPU),
+                        .fn = leave};
+  fl_status status = fl_register_op(place->host, &op);
+  if (!status)
+    status = fl_register_impl(place->host, &impl);
+  if (status)
+    return status;
+  char selected[FL_NAME_MAX + 1];
+  status = fl_get_selected_impl_id(place->host, "brought", kDLCPU, selected, sizeof selected);
+  say(found, "%s", selected);
+  fl_status withdrawn = fl_withdraw_plugin(place->host, "engine");
+  return status ? status : withdrawn;
+}
+
+static fl_status load(fault_place *place, findings *found) {
+  char file[1024];
+  snprintf(file, sizeof file, "%s/other/two_vendors.so", place->directory);
+  fl_status status = fl_load_plugin(place->host, file);
+  if (!status)
+    status = list_plugins(place->host, found);
+  return status;
+}
+
+static fl_status discover(fault_place *place, findings *found) {
+  uint32_t n = 0;
+  fl_clear_discovered_plugins(place->host);
+  fl_status status = fl_discover_plugins(place->host, &n);
+  if (!status)
+    status = list_plugins(place->host, found);
+  return status;
+}
+
+static fl_status inferring(fault_place *place, findings *found) {
+  tensors t;
+  fl_call call = rms_norm(&t);
+  fl_tensor_spec spec;
+  size_t size = 0;
+  fl_op *op = fl_find_op(place->host, "rms_norm");
+  if (!op)
+    return FL_ENOMEM;
+  fl_status status = fl_infer(op, &call, &spec, 1, sizeof spec);
+  if (!status)
+    status = fl_check(op, &call);
+  if (!status)
+    status = fl_workspace_size(op, &call, &size);
+  if (!status)
+    say(found, "%d %lld %zu", spec.ndim, (long long)spec.shape[1], size);
+  return status;
+}
+
+static fl_status cases(fault_place *place, findings *found) {
+  fl_input inputs[5];
+  fl_op *op = fl_find_op(place->host, "rms_norm");
+  if (!op)
+    return FL_ENOMEM;
+  fl_status status = fl_generate_inputs(op, 0, 1, 0, inputs, 5, sizeof *inputs);
+  if (!status)
+    say(found, "%d %lld", inputs[0].spec.ndim, (long long)inputs[0].spec.shape[0]);
+  return status;
+}
+
+const fault_path paths[] = {
+    {"create", true, true, create},
+    {"call", false, true, first_call},
+    {"call-plugin", false, true, first_call_of_plugin},
+    {"explain", false, true, explain},
+    {"plugins", false, false, plugins},
+    {"settings", false, false, settings},
+    {"snapshot", false, true, snapshot},
+    {"manifest", false, true, manifest},
+    {"platform", false, true, platform},
+    {"policy", false, false, policy},
+    {"scope", false, true, scope},
+    {"freeze", false, true, freeze},
+    {"register", false, false, registering},
+    {"load", false, false, load},
+    {"discover", false, true, discover},
+    {"infer", false, true, inferring},
+    {"cases", false, false, cases},
+};
+const size_t n_paths = sizeof paths / sizeof *paths;
