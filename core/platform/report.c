@@ -198,10 +198,11 @@ static fl_plugin_finding ask_plugin(draft *r, const fl_component_record *compone
   fl_plugin_finding found = {.plugin = component->plugin,
                              .loaded = true,
                              .asked = !component->not_asked,
+                             .reason = "",
                              .list = fl_arena_allocate(r->arena, sizeof *found.list)};
   found.active = fl_component_is_active(component, &said);
   if (!found.active)
-    snprintf(found.reason, sizeof found.reason, "%s", fl_said_shown(&said, "not active"));
+    found.reason = fl_arena_string(r->arena, fl_said_shown(&said, "not active"));
   fl_device_list *list = found.list;
   if (!list)
     return found;
@@ -222,8 +223,7 @@ static fl_plugin_finding ask_plugin(draft *r, const fl_component_record *compone
 
 /* Its plugin is not there to be asked. */
 static fl_plugin_finding miss_plugin(const fl_platform_kind *kind, fl_text *diagnosis) {
-  fl_plugin_finding missed = {.plugin = kind->plugin};
-  snprintf(missed.reason, sizeof missed.reason, "%s", kind->problem ? kind->problem : "it was withdrawn");
+  fl_plugin_finding missed = {.plugin = kind->plugin, .reason = kind->problem ? kind->problem : "it was withdrawn"};
   fl_text_add(diagnosis, "plugin '%s' is not loaded: %s", kind->plugin, missed.reason);
   return missed;
 }

@@ -18,7 +18,7 @@ typedef struct fl_finding {
 typedef struct fl_plugin_finding {
   const char *plugin;
   bool loaded, active, asked;
-  char reason[256];     /* why it is not */
+  const char *reason;   /* why it is not */
   fl_device_list *list; /* of an active one. NULL: out of memory, or it is not loaded */
 } fl_plugin_finding;
 
