@@ -35,15 +35,15 @@ _flhost() {
     compopt -o filenames
     return
     ;;
-  --out | --pages)
+  --out | --pages | --save)
     mapfile -t COMPREPLY < <(compgen -d -- "$word")
     return
     ;;
   esac
   case $command:$word in
-  run:-*) mapfile -t COMPREPLY < <(compgen -W '--device --out --repeat --summary --explain --json --help' -- "$word") ;;
-  verify:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --seed --junit --json --help' -- "$word") ;;
-  bench:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --size --dims --seconds --json --help' -- "$word") ;;
+  run:-*) mapfile -t COMPREPLY < <(compgen -W '--device --out --repeat --timeout --in-process --summary --explain --json --help' -- "$word") ;;
+  verify:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --seed --seeds --quick --seconds --timeout --memory --save --in-process --junit --json --help' -- "$word") ;;
+  bench:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --size --dims --seconds --timeout --in-process --json --help' -- "$word") ;;
   explain:-*) mapfile -t COMPREPLY < <(compgen -W '--device --brief --json --help' -- "$word") ;;
   resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;
   manifest:-*) mapfile -t COMPREPLY < <(compgen -W '--device --text --json --help' -- "$word") ;;
