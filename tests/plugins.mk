@@ -8,7 +8,7 @@ TP_BUILD_PLAIN = $(CC) $(filter-out $(SANITIZE),$(BASE)) -Itests/plugins -O1 -o 
 UNNAMABLE := $(patsubst %,platform_unnamable_%,0 1 2 3 4 5)
 TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt good_anonymous no_entry wrong_abi error entries needs_good no_note changes \
   failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
-  absent_middle two_vendors platform_a platform_b platform_asleep $(UNNAMABLE) named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown layer_own layer_listed asked_crashes asked_hangs asked_counts cxx device zephyr executable_stack text_relocations) $(TP)/lib/libfake_driver.so $(TP)/lib/libcatches.so
+  absent_middle two_vendors platform_a platform_b platform_asleep platform_crashes platform_of_acme $(UNNAMABLE) named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown layer_own layer_listed asked_crashes asked_hangs asked_counts cxx device zephyr executable_stack text_relocations) $(TP)/lib/libfake_driver.so $(TP)/lib/libcatches.so
 
 # FL_PLUGIN_OPS: what each lists and what it registers.
 LISTED_PLUGINS := $(patsubst %,$(TP)/listed/%.so,lazy_a lazy_better lazy_builtin lazy_slow lazy_slow_start lazy_other lazy_layer lazy_missing \
@@ -42,6 +42,22 @@ lazy_signs_twice_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPLATFORM='"lazy
 $(LISTED_PLUGINS): $(TP)/listed/%.so: tests/plugins/listed.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"$*"' $($*_IS)
+
+# What does harm: WHEN-WHAT, of tests/plugins/hostile.c; tests/test_judge.c has the verdict that each must get.
+HOSTILE := $(addprefix opened-,nothing crash divide exit_0 exit_at_once end_thread sleep_on close_all kill_parent fork_one count crash_in_thread) \
+  $(addprefix registers-,nothing count_and_crash crash illegal abort_with_words exit_0 exit_3 exit_at_once exec_other end_thread spin allocate reserve \
+    close_all close_streams open_files daemonise crash_and_leave_daemon kill_parent kill_self kill_group stop \
+    change_directory change_locale handle block round_down print set_variable jump overflow break_heap leave_thread crash_in_thread alarm_soon) \
+  $(addprefix asked-,crash abort_with_words exit_0 end_thread sleep_on allocate open_files kill_parent overflow leave_thread) \
+  $(addprefix ends-,crash exit_at_once sleep_on) registers-crash_at_exit
+HOSTILE_PLUGINS := $(HOSTILE:%=$(TP)/hostile/%.so) $(TP)/hostile/registers-throw_out.so
+$(TP)/hostile/registers-throw_out.so: tests/plugins/hostile_throw.cc
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
+$(TP)/hostile/%.so: tests/plugins/hostile.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"$*"' -DWHEN=$(shell echo $(firstword $(subst -, ,$*)) | tr a-z A-Z) -DWHAT=$(lastword $(subst -, ,$*))
+$(BUILD)/tests/test_judge: | $(HOSTILE_PLUGINS)
 
 # Errors that `flhost verify` must find: one plugin each.
 PLANTED := last_element behind_row overwrites_input overwrites_x ignores_stride ignores_offset odd_sizes drops_nan in_place \
@@ -127,6 +143,12 @@ $(TP)/isa_unknown.so: tests/plugins/isa.c
 $(TP)/platform_a.so: tests/plugins/platform.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"platform_a"' -DACTIVE=1
+$(TP)/platform_crashes.so: tests/plugins/platform.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"platform_crashes"' -DACTIVE=2
+$(TP)/platform_of_acme.so: tests/plugins/platform.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"platform_of_acme"' -DVENDOR='"acme"' -DACTIVE=2
 platform_unnamable_0_IS := "../evil"
 platform_unnamable_1_IS := ".evil"
 platform_unnamable_2_IS := "a/b"

@@ -142,6 +142,7 @@ typedef struct fl_component_record {
   const char *former;   /* of a layer: another name that lists may have for it, or NULL */
   void *self;
   pthread_mutex_t *asking; /* held while is_active runs; NULL: nobody else asks */
+  const char *not_asked;   /* of a copy: why it is not asked whether it is active (fl_platforms_take); else NULL */
 } fl_component_record;
 
 /* Names to ops: open addressing, immutable but for empty places that get filled. `n` is its writers'. */
@@ -164,6 +165,13 @@ typedef struct fl_host_hooks {
   /* Logs a line of the plugin whose provider the logger has, if its host is still there. */
   void (*log)(const fl_logger *logger, int level, const char *message);
 } fl_host_hooks;
+
+/* Who follows the loading of plugins step by step. */
+typedef struct fl_load_watch {
+  void (*enters)(void *user, const char *phase);
+  void (*changed)(void *user, const char *what);
+  void *user;
+} fl_load_watch;
 
 struct fl_host {
   const fl_host_hooks *hooks;              /* set at creation */
@@ -192,7 +200,8 @@ struct fl_host {
   fl_policy *policy;  /* the global one */
   bool policy_is_set; /* by fl_set_global_policy, not from settings */
   fl_config *config;
-  struct fl_view *views; /* call/scope.h */
+  fl_config *first_config; /* what is known of it before there is a platform, if that keeps vendors out; else NULL */
+  struct fl_view *views;   /* call/scope.h */
   fl_retired retired;
   fl_strings oplist;    /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
   fl_strings reasons;   /* that is_available formatted */
@@ -213,9 +222,11 @@ struct fl_host {
 
   fl_plugin_record *plugins; /* guarded by `lock` */
   uint32_t n_plugins;
-  _Atomic uint32_t n_deferred; /* of `plugins` */
-  pthread_mutex_t loading;     /* recursive; fl_loading_begin */
-  uint32_t loading_depth;      /* how often the thread that has it took it */
+  _Atomic uint32_t n_deferred;     /* of `plugins` */
+  pthread_mutex_t loading;         /* recursive; fl_loading_begin */
+  uint32_t loading_depth;          /* how often the thread that has it took it */
+  bool told_untried;               /* that plugins are not tried in another process; guarded by `loading` */
+  const fl_load_watch *load_watch; /* NULL: nobody; guarded by `loading` */
 
   /* host/hosts.c's, and under its lock. */
   fl_host *next;    /* of the process's hosts */
