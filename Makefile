@@ -82,7 +82,7 @@ $(BUILD)/probes.stamp: .FORCE
 # What a call costs should not change with the code that lies before it.
 $(BUILD)/obj/core/call/invoke.o: CFLAGS += -falign-functions=64
 # What a call holds is let go of when an exception or the end of the thread passes through it.
-$(BUILD)/obj/core/call/%.o: CFLAGS += -fexceptions
+$(BUILD)/obj/core/call/%.o: BASE += -fexceptions
 $(BUILD)/obj/core/plugins/discovery.o: $(BUILD)/prefix.stamp
 $(addprefix $(BUILD)/obj/core/,call/binding.o call/fallback.o plugins/loader.o) $(BUILD)/tests/test_probes: $(BUILD)/probes.stamp
 $(BUILD)/obj/%.o: %.c | $(BUILD)/ops.stamp
