@@ -12,8 +12,8 @@
 void cli_guard_ending(void);
 void cli_ending_is_due(void);
 
-/* What is being done, in words that fit behind "while": "calling vendor.acme of rms_norm". Kept until the next. From one
- * thread. */
+/* What is being done, in words that fit behind "while": "calling vendor.acme of rms_norm". Kept until the next. From
+ * one thread. */
 void cli_doing(const char *format, ...) FL_PRINTF(1, 2);
 
 /* In a child process that somebody else watches: says nothing. */

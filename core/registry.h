@@ -3,7 +3,7 @@
 #ifndef FLHOST_CORE_REGISTRY_H
 #define FLHOST_CORE_REGISTRY_H
 
-#include "core/registry/components.h"
+#include "core/registry/allowance.h"
 #include "core/registry/failures.h"
 #include "core/registry/frozen.h"
 #include "core/registry/implementations.h"

@@ -456,7 +456,7 @@ START_TEST(control_characters_do_not_reach_the_terminal) {
       {"\033[31mred", "\\x1b[31mred", "\033"},
       {"\xc2\x9b"
        "31mred",
-       "\\xc2\\x9b31mred", "\x9b"}, /* a terminal's command in one character */
+       "\\xc2\\x9b31mred", "\x9b"},                /* a terminal's command in one character */
       {"a\u202eb", "a\\xe2\\x80\\xaeb", "\u202e"}, /* what follows would be written from right to left */
       {"\xff"
        "ed",

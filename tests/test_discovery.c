@@ -299,6 +299,64 @@ START_TEST(a_world_writable_manifest_is_refused) {
 }
 END_TEST
 
+/* A hundred thousand took a minute and more. */
+START_TEST(D2_a_directory_of_thousands_of_files_is_refused) {
+  make_directory("crowd");
+  for (int i = 0; i <= 2 * (FL_DIRECTORY_MOST + 1); i++) {
+    char name[32];
+    snprintf(name, sizeof name, "crowd/%d%s", i, i % 2 ? ".yaml" : ".so");
+    int fd = open(in_scratch(name), O_WRONLY | O_CREAT | O_EXCL, 0644);
+    close(fd);
+  }
+  discover(variable("VLLM_FL_PLUGIN_PATH", in_scratch("crowd")), NULL, NULL);
+  ck_assert_uint_eq(found.n, 1);
+  ck_assert_str_eq(found.items[0].path, in_scratch("crowd"));
+  ck_assert_str_eq(found.items[0].problem,
+                   "it has more than 4096 files *.so, and none of them is looked at: each is read when a host starts");
+  fl_found_list_free(&found);
+  fl_manifests_find(&directories, &found);
+  ck_assert_uint_eq(found.n, 1);
+  ck_assert_str_eq(
+      found.items[0].problem,
+      "it has more than 4096 files *.yaml, and none of them is looked at: each is read when a host starts");
+}
+END_TEST
+
+/* None of them is waited for, or read without end. */
+START_TEST(D1_what_is_no_file_is_no_manifest) {
+  ck_assert_int_eq(mkfifo(in_scratch("a_pipe.yaml"), 0600), 0);
+  make_directory("b_directory.yaml");
+  ck_assert_int_eq(symlink("/dev/zero", in_scratch("c_device.yaml")), 0);
+  ck_assert_int_eq(mknod(in_scratch("d_socket.yaml"), S_IFSOCK | 0600, 0), 0);
+  ck_assert_int_eq(symlink("f_loop.yaml", in_scratch("e_loop.yaml")), 0);
+  ck_assert_int_eq(symlink("e_loop.yaml", in_scratch("f_loop.yaml")), 0);
+  ck_assert_int_eq(symlink("/nonexistent/x", in_scratch("g_dangling.yaml")), 0);
+  write_text("h_huge.yaml", "");
+  ck_assert_int_eq(truncate(in_scratch("h_huge.yaml"), 300 << 20), 0);
+  static const char *const problems[] = {"not a regular file: it is a named pipe",
+                                         "not a regular file: it is a directory",
+                                         "not a regular file: it is a device",
+                                         "not a regular file: it is a socket",
+                                         "cannot be opened: Too many levels of symbolic links",
+                                         "cannot be opened: Too many levels of symbolic links",
+                                         "cannot be opened: No such file or directory",
+                                         "larger than 1 MiB"};
+  ck_assert(fl_strings_add(&directories, scratch));
+  fl_manifests_find(&directories, &found);
+  ck_assert_uint_eq(found.n, 8);
+  for (uint32_t i = 0; i < found.n; i++)
+    ck_contains(found.items[i].problem, problems[i]);
+}
+END_TEST
+
+/* A file of /proc says that it has no bytes; what it has is read. */
+START_TEST(D1_a_manifest_of_size_0_is_read_to_its_end) {
+  ck_assert_int_eq(symlink("/proc/self/status", in_scratch("acme.yaml")), 0);
+  fl_manifest_read(in_scratch("acme.yaml"), &found);
+  ck_contains(found.items[0].problem, "unknown key 'Name'");
+}
+END_TEST
+
 START_TEST(a_later_directory_overrides_a_manifest_by_file_name) {
   const char *names[] = {"package", "system", "user", "none"};
   make_directory("package");
@@ -602,6 +660,9 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, D1_a_bad_manifest_is_answered_with_file_line_and_column, 0,
                       sizeof bad_manifests / sizeof bad_manifests[0]);
   tcase_add_test(tests, a_world_writable_manifest_is_refused);
+  tcase_add_test(tests, D2_a_directory_of_thousands_of_files_is_refused);
+  tcase_add_test(tests, D1_what_is_no_file_is_no_manifest);
+  tcase_add_test(tests, D1_a_manifest_of_size_0_is_read_to_its_end);
   tcase_add_test(tests, a_later_directory_overrides_a_manifest_by_file_name);
   tcase_add_test(tests, D1_the_users_manifests_are_found);
   tcase_add_test(tests, D4_a_host_goes_on_past_broken_plugins);

@@ -77,12 +77,13 @@ static bool take_next(fl_host *host, wanted is_wanted, const char *word, fl_foun
   return taken;
 }
 
-/* One for which there was no memory may be tried again. */
-static void give_back(fl_host *host, const char *path) {
+/* Those that are deferred still, for want of memory or descriptors, may be tried again. */
+static void give_back(fl_host *host, const fl_found_list *found) {
   pthread_mutex_lock(&host->lock);
-  for (uint32_t i = 0; i < host->n_plugins; i++)
-    if (host->plugins[i].status == FL_PLUGIN_DEFERRED && !strcmp(host->plugins[i].file, path))
-      host->plugins[i].opener = 0;
+  for (uint32_t i = 0; i < found->n; i++)
+    for (uint32_t j = 0; j < host->n_plugins; j++)
+      if (host->plugins[j].status == FL_PLUGIN_DEFERRED && !strcmp(host->plugins[j].file, found->items[i].path))
+        host->plugins[j].opener = 0;
   pthread_mutex_unlock(&host->lock);
 }
 
@@ -95,12 +96,9 @@ static fl_status load(fl_host *host, wanted is_wanted, const char *word) {
     return FL_OK;
   fl_loading_begin(host);
   fl_loader_begin(&loader, host, &host->log);
-  while (status != FL_ENOMEM && take_next(host, is_wanted, word, &found)) {
-    const fl_found *one = &found.items[found.n - 1];
-    status = fl_plugins_load(&loader, one, false, &loaded);
-    if (status == FL_ENOMEM)
-      give_back(host, one->path);
-  }
+  while (status != FL_ENOMEM && take_next(host, is_wanted, word, &found))
+    status = fl_plugins_load(&loader, &found.items[found.n - 1], false, &loaded);
+  give_back(host, &found);
   fl_loader_end(&loader);
   fl_loading_end(host);
   if (status == FL_ENOMEM || found.owned.failed)

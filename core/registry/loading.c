@@ -5,14 +5,24 @@
 
 void fl_loading_begin(fl_host *host) {
   pthread_mutex_lock(&host->loading);
+  host->loading_depth++;
 }
 
+/* Where it is not held any more it was abandoned, or the process has forked. */
 void fl_loading_end(fl_host *host) {
+  if (!host->loading_depth)
+    return;
+  host->loading_depth--;
   pthread_mutex_unlock(&host->loading);
 }
 
+void fl_loading_abandon(fl_host *host) {
+  while (host->loading_depth)
+    fl_loading_end(host);
+}
+
 bool fl_plugin_lists(const fl_plugin_record *record, const char *op) {
-  return record->ops && fl_ops_list(record->ops, strlen(record->ops), op, strlen(op));
+  return record->ops ? fl_ops_list(record->ops, strlen(record->ops), op, strlen(op)) : record->again;
 }
 
 bool fl_is_deferred(const fl_host *host, const char *op) {
@@ -24,14 +34,23 @@ bool fl_is_deferred(const fl_host *host, const char *op) {
 
 bool fl_deferred_ops(const fl_host *host, fl_strings *ops) {
   for (uint32_t i = 0; host->n_deferred && i < host->n_plugins; i++)
-    if (host->plugins[i].status == FL_PLUGIN_DEFERRED && !fl_split(ops, host->plugins[i].ops, ','))
+    if (host->plugins[i].status == FL_PLUGIN_DEFERRED && host->plugins[i].ops &&
+        !fl_split(ops, host->plugins[i].ops, ','))
       return false;
   return true;
 }
 
 const fl_plugin_record *fl_failed_lister(const fl_host *host, const char *op) {
   for (uint32_t i = 0; i < host->n_plugins; i++)
-    if (host->plugins[i].status == FL_PLUGIN_FAILED && fl_plugin_lists(&host->plugins[i], op))
+    if ((host->plugins[i].status == FL_PLUGIN_FAILED || host->plugins[i].again) &&
+        fl_plugin_lists(&host->plugins[i], op))
       return &host->plugins[i];
   return NULL;
+}
+
+bool fl_is_tried_again(const fl_host *host, const char *op) {
+  for (uint32_t i = 0; host->n_deferred && i < host->n_plugins; i++)
+    if (host->plugins[i].again && fl_plugin_lists(&host->plugins[i], op))
+      return true;
+  return false;
 }

@@ -14,7 +14,11 @@
 void fl_loading_begin(fl_host *host);
 void fl_loading_end(fl_host *host);
 
-/* Does the plugin's FL_PLUGIN_OPS list the op? */
+/* The thread that has it is about to end, or leaves all that it was doing: the lock is free, however often it took it.
+ */
+void fl_loading_abandon(fl_host *host);
+
+/* Does the plugin's FL_PLUGIN_OPS list the op? One that could not be read yet may. */
 bool fl_plugin_lists(const fl_plugin_record *record, const char *op);
 
 /* The rest: the host's lock is held. */
@@ -25,7 +29,10 @@ bool fl_is_deferred(const fl_host *host, const char *op);
 /* Adds the ops that deferred plugins list. false: out of memory. */
 bool fl_deferred_ops(const fl_host *host, fl_strings *ops);
 
-/* A plugin that lists the op and failed, NULL if there is none. */
+/* A plugin that lists the op and failed, for good or so far; NULL if there is none. */
 const fl_plugin_record *fl_failed_lister(const fl_host *host, const char *op);
+
+/* Is there one that failed so far, to be tried again when somebody looks for the op? */
+bool fl_is_tried_again(const fl_host *host, const char *op);
 
 #endif

@@ -19,7 +19,7 @@ typedef enum fl_plugin_status {
 typedef struct fl_plugin_record {
   fl_arena owned; /* the strings, unless they are constants */
   const char *name, *file, *version, *vendor, *licence, *abi, *reason, *build_id;
-  const char *ops;      /* "op_a,op_b", FL_PLUGIN_OPS; NULL: it has no such list */
+  const char *ops;      /* "op_a,op_b", FL_PLUGIN_OPS; NULL: it has no such list, or it could not be read (`again`) */
   const char *platform; /* of FL_PLUGIN_PLATFORM; NULL: it has none */
   const char *symbol;   /* of a deferred one; NULL = "register_builtins" */
   const char *route;    /* "directory", "manifest", "module", "engine" */
@@ -27,6 +27,7 @@ typedef struct fl_plugin_record {
   double load_us;
   uint32_t impls;
   bool critical;
+  bool again;   /* of a deferred one: loading it failed for want of descriptors or memory, and is to be tried again */
   dev_t device; /* of the file, so that one file is loaded once */
   ino_t inode;
   uint64_t opener; /* of a deferred one: the thread that is loading it (fl_loading_begin), or was when it forked */

@@ -100,6 +100,7 @@ bool fl_registry_reserve(fl_host *host, uint32_t n) {
 
 static void op_clear(fl_op *op) {
   fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  fl_failures_free_locked(op); /* they are of the records */
   for (uint32_t i = 0; set && i < set->n; i++)
     fl_impl_record_free(set->impls[i]);
   free(set);
@@ -109,7 +110,6 @@ static void op_clear(fl_op *op) {
     free(op->bindings);
     op->bindings = next;
   }
-  fl_failures_free_locked(op);
   fl_schema_free(op->schema);
   free(op->last_used);
 }
@@ -216,14 +216,16 @@ static bool make_ready(fl_host *host, fl_op *op) {
   return done;
 }
 
-/* The thread may be reading: a kernel may call ops by name. */
+/* The thread may be reading: a kernel may call ops by name. An op is not ready as long as a plugin that lists it is to
+ * be tried again: the next who looks for it comes here, too. */
 static __attribute__((noinline)) fl_op *find_otherwise(fl_host *host, const char *name) {
   fl_loading_begin(host);
   fl_status status = host->hooks->load_deferred(host, name);
   pthread_mutex_lock(&host->lock);
   fl_op *op = status ? NULL : fl_registry_known(host, name);
+  bool again = fl_is_tried_again(host, name);
   pthread_mutex_unlock(&host->lock);
-  if (op && (fl_registry_parse(op) || !make_ready(host, op)))
+  if (op && (fl_registry_parse(op) || (!again && !make_ready(host, op))))
     op = NULL;
   fl_loading_end(host);
   return op;
@@ -235,9 +237,10 @@ fl_status fl_registry_prepare_all(fl_host *host) {
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_ops && !status; i++) {
     fl_op *op = host->ops[i]; /* an op stays */
+    bool again = fl_is_tried_again(host, op->name);
     pthread_mutex_unlock(&host->lock);
     status = fl_registry_parse(op);
-    if (!status && !make_ready(host, op))
+    if (!status && !again && !make_ready(host, op))
       status = fl_error_no_memory();
     pthread_mutex_lock(&host->lock);
   }
@@ -281,11 +284,11 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
   bool listed = fl_deferred_ops(host, &names);
   for (uint32_t i = 0; listed && i < host->n_ops; i++)
     listed = fl_strings_add(&names, host->ops[i]->name);
-  if (unready || !listed)
+  if (failed && listed)
+    status = fl_error(FL_ENOENT, "no op '%s': plugin '%s', which %s it, failed: %s", name, failed->name,
+                      failed->ops ? "lists" : "may have", failed->reason);
+  else if (unready || !listed)
     status = fl_error_no_memory();
-  else if (failed)
-    status =
-        fl_error(FL_ENOENT, "no op '%s': plugin '%s', which lists it, failed: %s", name, failed->name, failed->reason);
   else
     status = fl_error(FL_ENOENT, "no op '%s'%s", name, fl_suggest_among(name, &names).text);
   pthread_mutex_unlock(&host->lock);

@@ -88,6 +88,7 @@ static uint32_t withdraw_records(fl_host *host, const char *plugin) {
     host->n_deferred -= record->status == FL_PLUGIN_DEFERRED;
     record->reason = "withdrawn";
     record->status = FL_PLUGIN_SKIPPED;
+    record->again = false;
     record->impls = 0;
     n++;
   }

@@ -16,21 +16,34 @@ static fl_status system_error(void) {
                   strerror_r(number, words, sizeof words));
 }
 
+const char *fl_irregular(mode_t mode) {
+  return S_ISREG(mode)    ? NULL
+         : S_ISDIR(mode)  ? "a directory"
+         : S_ISFIFO(mode) ? "a named pipe"
+         : S_ISSOCK(mode) ? "a socket"
+                          : "a device";
+}
+
+/* Opens a regular file. Looked at before and after, and O_NONBLOCK: another may have come in its place. */
+static fl_status open_file(const char *path, int *file, struct stat *about) {
+  *file = -1;
+  if (stat(path, about))
+    return system_error();
+  if (S_ISREG(about->st_mode) &&
+      ((*file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) < 0 || fstat(*file, about)))
+    return system_error();
+  return S_ISREG(about->st_mode) ? FL_OK
+                                 : fl_error(FL_EINVAL, "not a regular file: it is %s", fl_irregular(about->st_mode));
+}
+
 fl_status fl_read_file(const char *path, char **text, size_t *length) {
-  fl_status status = FL_OK;
   struct stat about;
   char *bytes = NULL;
   size_t filled = 0, room = 0;
-  /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
-  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0 || fstat(file, &about)) {
-    status = system_error();
+  int file;
+  fl_status status = open_file(path, &file, &about);
+  if (status)
     goto out;
-  }
-  if (!S_ISREG(about.st_mode)) {
-    status = fl_error(FL_EINVAL, "not a regular file");
-    goto out;
-  }
   for (;;) {
     if (filled == room) { /* at first what the file says it has, and the byte that tells that it ends there */
       room = room ? 2 * room : (size_t)about.st_size < FL_TEXT_FILE_MAX ? (size_t)about.st_size + 1 : FL_TEXT_FILE_MAX;
