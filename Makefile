@@ -248,6 +248,11 @@ docs-html: ## make the public headers' pages, build/docs/html/index.html (needs 
 abi-baseline: lib ## write tests/abi/*.abi anew: what both interfaces are (needs abidw)
 	@$(TEST_ENVIRONMENT) tests/abi-check --baseline
 
+# What it may find even so, and why that is no fault: tools/analysis/explained.
+.PHONY: analyse
+analyse: ## static analysis by cppcheck, clang-tidy and gcc -fanalyzer
+	@tools/analyse
+
 .PHONY: format
 format: ## format C files by .clang-format
 	clang-format -i $$(git ls-files '*.c' '*.h')
