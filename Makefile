@@ -82,8 +82,8 @@ $(BUILD)/probes.stamp: .FORCE
 # What a call costs should not change with the code that lies before it.
 $(BUILD)/obj/core/call/invoke.o: CFLAGS += -falign-functions=64
 
-# What they took is given back when a plugin's code leaves without returning.
-$(BUILD)/obj/core/plugins/loader.o $(BUILD)/obj/core/plugins/plugins.o: CFLAGS += -fexceptions
+# What is held is given back when a plugin's code leaves without returning.
+$(BUILD)/obj/core/plugins/%.o: CORE_CFLAGS += -fexceptions
 $(BUILD)/obj/core/plugins/discovery.o: $(BUILD)/prefix.stamp
 $(addprefix $(BUILD)/obj/core/,call/binding.o call/fallback.o plugins/loader.o) $(BUILD)/tests/test_probes: $(BUILD)/probes.stamp
 $(BUILD)/obj/%.o: %.c | $(BUILD)/ops.stamp
