@@ -24,7 +24,7 @@ static void start_anew(fl_host *host) {
     fl_op *op = host->ops[i];
     fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
     if (!host->frozen_by.n)
-      fl_failures_free_locked(op);
+      fl_failures_clear_locked(op);
     for (uint32_t j = 0; set && j < set->n; j++)
       clear_counters(set->impls[j]);
     if (op->unfused)

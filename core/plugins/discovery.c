@@ -71,7 +71,7 @@ void fl_found_add_crowded(fl_found_list *list, const char *route, const char *di
 /* The directory of the file that holds this library, and whether that is a program that it is linked into. Found out
  * once, since neither changes while it is mapped. */
 static struct own_place {
-  char *directory; /* canonical; NULL: not found */
+  char *file, *directory; /* canonical; NULL: not found */
   bool is_program;
 } own;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
@@ -92,9 +92,15 @@ static void find_own_place(void) {
     own.directory = path ? realpath(path, NULL) : NULL;
     free(path);
   }
+  own.file = fl_strdup(own.directory);
   char *slash = own.directory ? strrchr(own.directory, '/') : NULL;
   if (slash)
     slash[slash == own.directory] = 0;
+}
+
+const char *fl_own_file(void) {
+  pthread_once(&own_once, find_own_place);
+  return own.file;
 }
 
 /* Where things lie relative to the library's or (statically linked) the program's directory. */

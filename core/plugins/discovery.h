@@ -33,6 +33,9 @@ void fl_found_add(fl_found_list *list, fl_found found);
 void fl_found_add_crowded(fl_found_list *list, const char *route, const char *directory, const char *suffix);
 void fl_found_list_free(fl_found_list *list);
 
+/* The file that has this library's code, itself or the program that it is linked into; NULL: not found. */
+const char *fl_own_file(void);
+
 /* The default plugin directories (D2): beside libflhost itself, then the configured prefix. */
 bool fl_default_plugin_directories(fl_strings *directories);
 

@@ -293,26 +293,41 @@ static bool offset_of_address(const elf_file *file, uint64_t address, uint64_t *
   return false;
 }
 
-/* The value of an entry of the dynamic section; 0: it has none. */
+/* The value of an entry of the dynamic linker's table; 0: it has none. */
 static uint64_t dynamic_value(const ElfW(Dyn) * entries, uint64_t n, int64_t tag) {
-  for (uint64_t i = 0; i < n && entries[i].d_tag != DT_NULL; i++)
+  for (uint64_t i = 0; i < n; i++)
     if (entries[i].d_tag == tag)
       return entries[i].d_un.d_val;
   return 0;
 }
 
-static fl_status read_needed(const elf_file *file, fl_strings *needed) {
+/* The dynamic linker's table, from where it will be mapped; *n counts what stands before its end, which the linker
+ * looks for wherever the header says that the table ends. None: *n is 0. The caller frees *entries. */
+static fl_status read_linkers_table(const elf_file *file, ElfW(Dyn) * *entries, uint64_t *n) {
   const ElfW(Phdr) *dynamic = NULL;
-  ElfW(Dyn) *entries = NULL;
-  char *names = NULL;
-  uint64_t offset = 0, left = 0;
+  uint64_t offset, left;
+  *entries = NULL;
+  *n = 0;
   for (unsigned i = 0; i < file->header.e_phnum; i++)
     if (file->segments[i].p_type == PT_DYNAMIC)
       dynamic = &file->segments[i];
-  if (!dynamic)
+  if (!dynamic || !dynamic->p_filesz)
     return FL_OK;
-  uint64_t n = dynamic->p_filesz / sizeof *entries;
-  fl_status status = read_table(file, dynamic->p_offset, dynamic->p_filesz, (void **)&entries);
+  if (!offset_of_address(file, dynamic->p_vaddr, &offset, &left) || left < dynamic->p_filesz)
+    return fl_error(FL_EPLUGIN, "damaged: its dynamic section lies in no segment that is loaded");
+  fl_status status = read_table(file, offset, dynamic->p_filesz, (void **)entries);
+  while (!status && *n < dynamic->p_filesz / sizeof **entries && (*entries)[*n].d_tag != DT_NULL)
+    ++*n;
+  if (!status && *n == dynamic->p_filesz / sizeof **entries)
+    status = fl_error(FL_EPLUGIN, "damaged: its dynamic section has no end");
+  return status;
+}
+
+static fl_status read_needed(const elf_file *file, fl_strings *needed) {
+  ElfW(Dyn) * entries;
+  char *names = NULL;
+  uint64_t n, offset = 0, left = 0;
+  fl_status status = read_linkers_table(file, &entries, &n);
   uint64_t length = status ? 0 : dynamic_value(entries, n, DT_STRSZ);
   if (!length || !offset_of_address(file, dynamic_value(entries, n, DT_STRTAB), &offset, &left))
     goto out;
@@ -320,12 +335,28 @@ static fl_status read_needed(const elf_file *file, fl_strings *needed) {
   status = read_table(file, offset, length, (void **)&names);
   if (status || names[length - 1])
     goto out;
-  for (uint64_t i = 0; i < n && entries[i].d_tag != DT_NULL; i++)
+  for (uint64_t i = 0; i < n; i++)
     if (entries[i].d_tag == DT_NEEDED && entries[i].d_un.d_val < length)
       fl_strings_add(needed, names + entries[i].d_un.d_val);
 out:
   free(entries);
   free(names);
+  return status;
+}
+
+/* What loading the file would do to the process: a stack without this mark becomes executable, for all of it. */
+static fl_status read_memory_wants(const elf_file *file, fl_note_info *info) {
+  ElfW(Dyn) * entries;
+  uint64_t n;
+  fl_status status = read_linkers_table(file, &entries, &n);
+  for (uint64_t i = 0; i < n && !status; i++)
+    info->text_relocations |=
+        entries[i].d_tag == DT_TEXTREL || (entries[i].d_tag == DT_FLAGS && entries[i].d_un.d_val & DF_TEXTREL);
+  free(entries);
+  info->executable_stack = true;
+  for (unsigned i = 0; i < file->header.e_phnum; i++)
+    if (file->segments[i].p_type == PT_GNU_STACK)
+      info->executable_stack = file->segments[i].p_flags & PF_X;
   return status;
 }
 
@@ -580,6 +611,8 @@ fl_status fl_note_read(const char *path, fl_note_info *info) {
   }
   if (!status && !info->note.name[0])
     status = no_note(&file);
+  if (!status)
+    status = read_memory_wants(&file, info);
   /* Of another ABI major only the version is believed. */
   if (!status && info->ops && info->note.abi_major == FL_ABI_MAJOR)
     status = check_ops(info->ops);

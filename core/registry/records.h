@@ -9,7 +9,6 @@
 #ifndef FLHOST_CORE_REGISTRY_RECORDS_H
 #define FLHOST_CORE_REGISTRY_RECORDS_H
 
-#include "core/registry/components.h"
 #include "core/registry/plugin_record.h"
 #include "core/schema.h"
 #include "core/settings.h"
@@ -44,6 +43,8 @@ typedef struct fl_impl_record {
   _Atomic(const char *) reason; /* why it is not available, for as long as the host lives; NULL: it is */
   _Atomic(fl_tally *) tally;    /* NULL: nothing so far */
   _Atomic uint32_t asked;       /* generation of the registry in which is_available was asked; 0 = never */
+  _Atomic uint32_t checked;     /* calls that were compared with the reference: guard/watch.h */
+  _Atomic uint32_t said;        /* what was said of it once: guard/watch.c */
   uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far; guarded by the host's lock */
   uint32_t dtypes, flags;
   int32_t priority;
@@ -67,6 +68,7 @@ typedef struct fl_failure {
   struct fl_failure *next;
   fl_impl_record *impl;
   char *reason;
+  bool barred;     /* found wrong: skipped until somebody asks for it to be cleared */
   double backoff;  /* seconds; 0 = for ever */
   double retry_at; /* monotonic seconds */
 } fl_failure;
@@ -130,6 +132,18 @@ struct fl_op {
   fl_impl_set *successor; /* of `impls`, while a change is made */
 };
 
+/* What a plugin brings besides ops: its platform, or a layer of vLLM's that one of its ops replaces. */
+typedef struct fl_component_record {
+  fl_arena owned;     /* name, op and former */
+  const char *plugin; /* the provider's */
+  const char *type, *name;
+  fl_platform platform; /* type "platform" */
+  const char *op;       /* type "layer": what replaces the class `name`; else NULL */
+  const char *former;   /* of a layer: another name that lists may have for it, or NULL */
+  void *self;
+  pthread_mutex_t *asking; /* held while is_active runs; NULL: nobody else asks */
+} fl_component_record;
+
 /* Names to ops: open addressing, immutable but for empty places that get filled. `n` is its writers'. */
 typedef struct fl_name_table {
   uint32_t mask, n;
@@ -157,6 +171,7 @@ struct fl_host {
   bool statistics, checks, dispatch_debug; /* set at creation */
   bool synchronous;                        /* calls wait for the device; set there */
   bool without_plugins;                    /* none was loaded at creation; set there */
+  struct fl_watch *watch;                  /* guard/watch.h: what is watched of calls; NULL: nothing; set there */
   _Atomic bool frozen;                     /* frozen_by is not empty; changed under `lock` */
 
   pthread_mutex_t lock;         /* guards all that follows, but for what is atomic */
