@@ -89,6 +89,7 @@ static const struct {
      "custom_ops: [all, -gelu]", "[\"all\", \"-gelu\"]"},
     {"VLLM_FL_CONFIG_DIR", "config", "VLLM_FL_CONFIG_DIR", "\"config\"", "null", NULL, NULL},
     {"VLLM_FL_PLUGIN_PATH", "/a:/b", "VLLM_FL_PLUGIN_PATH", "[\"/a\", \"/b\"]", "null", NULL, NULL},
+    {"VLLM_FL_PLUGINS_LOCK", "/l", "VLLM_FL_PLUGINS_LOCK", "\"/l\"", "null", NULL, NULL},
     {"VLLM_FL_OP_CONFIG", "tests/data/op_config.json", "VLLM_FL_OP_CONFIG", "\"tests/data/op_config.json\"", "null",
      NULL, NULL},
     {"FLAGCX_PATH", "/opt/flagcx.so", "FLAGCX_PATH", "\"/opt/flagcx.so\"", "null", NULL, NULL},

@@ -366,6 +366,8 @@ START_TEST(C1_C5_invalid_values_in_a_file) {
        "custom_ops", "[\"all\"]"},
       {"retry_first_s: soon", "PATH:1:16: retry_first_s: 'soon' is not a time, expected seconds, 0 or more",
        "retry_first_s", "1"},
+      {"retry_first_s: 010", "PATH:1:16: retry_first_s: '010' is not a time, expected seconds, 0 or more",
+       "retry_first_s", "1"},
       {"retry_first_s: -1", "PATH:1:16: retry_first_s: '-1' is not a time, expected seconds, 0 or more",
        "retry_first_s", "1"},
       {"retry_max_s: .inf", "PATH:1:14: retry_max_s: '.inf' is not a time, expected seconds, 0 or more", "retry_max_s",

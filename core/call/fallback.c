@@ -41,7 +41,7 @@ bool fl_candidate_takes(const fl_candidate *candidate, const fl_call *call, fl_s
   if (!record->supports_args || record->supports_args(record->self, call, reason))
     return true;
   if (said)
-    said->text = fl_said_or(said, "supports_args says no and gives no reason");
+    said->text = fl_said_shown(said, "supports_args says no and gives no reason");
   return false;
 }
 
@@ -156,6 +156,12 @@ static fl_impl_record *on_turn(const attempts *a) {
   return a->binding->candidates[a->turn].record;
 }
 
+/* Also when a candidate does not return. */
+static void attempts_free(attempts *a) {
+  fl_text_free(&a->reason);
+  fl_text_free(&a->why);
+}
+
 static bool end(attempts *a, fl_status result) {
   a->result = result;
   return true;
@@ -185,8 +191,10 @@ static fl_status run_candidate(void *user, fl_call *call) {
   const fl_candidate *candidate = &a->binding->candidates[a->turn];
   const fl_impl_record *record = candidate->record;
   const fl_call given = *call;
+  atomic_store_explicit(&fl_self.running, record, memory_order_relaxed);
   fl_status status =
       record->flags & FL_IMPL_INPLACE_ONLY ? fl_call_in_place(op, candidate, call) : record->fn(record->self, call);
+  atomic_store_explicit(&fl_self.running, NULL, memory_order_relaxed);
   status = fl_take_back(op, call, &given, status, &a->spoilt);
   return !status && a->wait ? wait_for_device(op, call) : status;
 }
@@ -335,13 +343,11 @@ static bool judge(attempts *a, fl_status status) {
 /* Goes through the candidates. `returned` is what the first returned already, FL_OK if it was not called yet. */
 static fl_status run_all(fl_binding *binding, fl_call *call, const fl_call *given, fl_status returned,
                          const fl_kept *kept) {
-  attempts a = {.binding = binding, .call = call, .given = given, .kept = kept};
+  __attribute__((cleanup(attempts_free))) attempts a = {.binding = binding, .call = call, .given = given, .kept = kept};
   a.wait = binding->synchronous || (kept && kept->on_device);
   bool over = returned ? judge(&a, fl_take_back(binding->op, call, given, returned, &a.spoilt)) : take_turn(&a, 0);
   while (!over)
     over = judge(&a, call_next(&a));
-  fl_text_free(&a.reason);
-  fl_text_free(&a.why);
   return a.result ? fl_error_note(a.result) : FL_OK;
 }
 
@@ -374,11 +380,9 @@ static fl_status run_candidates(fl_binding *binding, fl_call *call) {
                     call->message);
   if (!binding->preserve_inputs)
     return run_all(binding, call, &given, FL_OK, NULL);
-  fl_kept kept;
-  fl_keep_inputs(binding->op, call, &kept);
-  fl_status status = run_all(binding, call, &given, FL_OK, &kept);
-  fl_kept_free(&kept, binding->op, call);
-  return status ? fl_error_note(status) : FL_OK;
+  __attribute__((cleanup(fl_kept_free))) fl_kept kept = {.op = binding->op, .call = &given};
+  fl_keep_inputs(&kept);
+  return run_all(binding, call, &given, FL_OK, &kept);
 }
 
 fl_status fl_run_candidates(void *self, fl_call *call) {

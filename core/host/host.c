@@ -154,6 +154,7 @@ void fl_host_destroy(fl_host *host) {
   if (!host)
     return;
   fl_hosts_remove(host);
+  fl_calls_end(host);
   fl_views_free(host);
   fl_registry_free(host);
   fl_device_types_free(host);

@@ -32,6 +32,7 @@ static void start_anew(fl_host *host) {
   }
   /* Another thread may have been asking, or loading, when the process forked. */
   host->availability_lock = host->loading = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+  host->loading_depth = 0;
   host->logging = 0;
   fl_views_after_fork(host);
   if (!host->frozen_by.n) /* else what is bound stays bound */

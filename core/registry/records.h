@@ -9,7 +9,6 @@
 #ifndef FLHOST_CORE_REGISTRY_RECORDS_H
 #define FLHOST_CORE_REGISTRY_RECORDS_H
 
-#include "core/registry/components.h"
 #include "core/registry/plugin_record.h"
 #include "core/schema.h"
 #include "core/settings.h"
@@ -133,6 +132,18 @@ struct fl_op {
   fl_impl_set *successor; /* of `impls`, while a change is made */
 };
 
+/* What a plugin brings besides ops: its platform, or a layer of vLLM's that one of its ops replaces. */
+typedef struct fl_component_record {
+  fl_arena owned;     /* name, op and former */
+  const char *plugin; /* the provider's */
+  const char *type, *name;
+  fl_platform platform; /* type "platform" */
+  const char *op;       /* type "layer": what replaces the class `name`; else NULL */
+  const char *former;   /* of a layer: another name that lists may have for it, or NULL */
+  void *self;
+  pthread_mutex_t *asking; /* held while is_active runs; NULL: nobody else asks */
+} fl_component_record;
+
 /* Names to ops: open addressing, immutable but for empty places that get filled. `n` is its writers'. */
 typedef struct fl_name_table {
   uint32_t mask, n;
@@ -204,6 +215,7 @@ struct fl_host {
   uint32_t n_plugins;
   _Atomic uint32_t n_deferred; /* of `plugins` */
   pthread_mutex_t loading;     /* recursive; fl_loading_begin */
+  uint32_t loading_depth;      /* how often the thread that has it took it */
 
   /* host/hosts.c's, and under its lock. */
   fl_host *next;    /* of the process's hosts */

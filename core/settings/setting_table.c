@@ -94,6 +94,10 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
                                 "absolute directories, separated by colons", NULL, "the installed one", ':',
                                 FL_SETTING_NONE_IS_NULL,
                                 "directories that are searched for plugins, in place of the default ones"},
+    [FL_SETTING_PLUGINS_LOCK] =
+        {"VLLM_FL_PLUGINS_LOCK", NULL, &fl_type_word, NULL, "absolute path of a plugins.lock", NULL, NULL, 0, 0,
+         "list of the plugin files that may be loaded, with digests, made by 'flhost lock'; beside "
+         "/etc/flhost/plugins.lock, where that is there: then both count"},
     [FL_SETTING_OP_CONFIG] = {"VLLM_FL_OP_CONFIG", NULL, &fl_type_word, NULL, "path of a JSON file", NULL, NULL, 0,
                               FL_SETTING_OF_OPS,
                               "JSON file, op to one of flagos, vendor, reference: the only kind that op tries; "

@@ -139,7 +139,7 @@ static bool parse_seconds(const char *text, double *seconds) {
     return false;
   *seconds = strtod_l(text, &end, plain);
   freelocale(plain);
-  return end != text && !*end && isfinite(*seconds) && *seconds >= 0;
+  return end != text && !*end && !fl_scan_is_octal(text) && isfinite(*seconds) && *seconds >= 0;
 }
 
 static bool read_seconds(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source,

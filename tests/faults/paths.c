@@ -80,12 +80,15 @@ static fl_status call_once(fl_host *host, findings *found) {
 /* ------------------------------------------------------------------------------------------------------------- paths
  */
 
-static fl_status list_plugins(fl_host *host, findings *found) {
+/* One that could not be loaded now says why, which is as good as a warning. */
+static fl_status list_plugins(fault_place *place, fl_host *host, findings *found) {
   fl_plugins *plugins = NULL;
   fl_status status = fl_get_discovered_plugins(host, &plugins);
   const fl_plugin_info *plugin;
-  for (uint32_t i = 0; !status && (plugin = fl_plugin_at(plugins, i)); i++)
+  for (uint32_t i = 0; !status && (plugin = fl_plugin_at(plugins, i)); i++) {
     say(found, "%s %s %s %u; ", plugin->name, plugin->route, plugin->status, plugin->impls);
+    place->warnings += strcmp(plugin->status, "loaded") && strcmp(plugin->status, "unavailable") && *plugin->reason;
+  }
   fl_plugins_free(plugins);
   return status;
 }
@@ -104,7 +107,7 @@ static fl_status create(fault_place *place, findings *found) {
   fl_host *host = NULL;
   fl_status status = new_host(place, &host);
   if (!status)
-    status = list_plugins(host, found);
+    status = list_plugins(place, host, found);
   if (!status)
     status = list_settings(host, found);
   fl_host_destroy(host);
@@ -137,7 +140,7 @@ static fl_status explain(fault_place *place, findings *found) {
 }
 
 static fl_status plugins(fault_place *place, findings *found) {
-  return list_plugins(place->host, found);
+  return list_plugins(place, place->host, found);
 }
 
 static fl_status settings(fault_place *place, findings *found) {
@@ -235,6 +238,7 @@ static fl_status registering(fault_place *place, findings *found) {
                         .kind = FL_KIND_DEFAULT,
                         .devices = FL_DEVICE(kDLCPU),
                         .fn = leave};
+  fl_withdraw_plugin(place->host, "engine"); /* what is left where withdrawing failed */
   fl_status status = fl_register_op(place->host, &op);
   if (!status)
     status = fl_register_impl(place->host, &impl);
@@ -251,8 +255,11 @@ static fl_status load(fault_place *place, findings *found) {
   char file[1024];
   snprintf(file, sizeof file, "%s/other/two_vendors.so", place->directory);
   fl_status status = fl_load_plugin(place->host, file);
-  if (!status)
-    status = list_plugins(place->host, found);
+  fl_op *op = status ? NULL : fl_find_op(place->host, "test_scale");
+  if (!status && !op)
+    return FL_ENOMEM;
+  if (op)
+    say(found, "%s", fl_op_schema(op));
   return status;
 }
 
@@ -261,7 +268,7 @@ static fl_status discover(fault_place *place, findings *found) {
   fl_clear_discovered_plugins(place->host);
   fl_status status = fl_discover_plugins(place->host, &n);
   if (!status)
-    status = list_plugins(place->host, found);
+    status = list_plugins(place, place->host, found);
   return status;
 }
 
@@ -347,14 +354,23 @@ static fl_status watched(fault_place *place, findings *found) {
 }
 
 const fault_path paths[] = {
-    {"create", true, true, create},       {"watched", true, true, watched},
-    {"call", false, true, first_call},    {"call-plugin", false, true, first_call_of_plugin},
-    {"explain", false, true, explain},    {"plugins", false, false, plugins},
-    {"settings", false, false, settings}, {"snapshot", false, true, snapshot},
-    {"manifest", false, true, manifest},  {"platform", false, true, platform},
-    {"policy", false, false, policy},     {"scope", false, true, scope},
-    {"freeze", false, true, freeze},      {"register", false, false, registering},
-    {"load", false, false, load},         {"discover", false, true, discover},
-    {"infer", false, true, inferring},    {"cases", false, false, cases},
+    {"create", true, true, create},
+    {"watched", true, true, watched},
+    {"call", false, true, first_call},
+    {"call-plugin", false, true, first_call_of_plugin},
+    {"explain", false, true, explain},
+    {"plugins", false, false, plugins},
+    {"settings", false, false, settings},
+    {"snapshot", false, true, snapshot},
+    {"manifest", false, true, manifest},
+    {"platform", false, true, platform},
+    {"policy", false, false, policy},
+    {"scope", false, true, scope},
+    {"freeze", false, true, freeze},
+    {"register", false, false, registering},
+    {"load", false, true, load},
+    {"discover", false, true, discover},
+    {"infer", false, true, inferring},
+    {"cases", false, false, cases},
 };
 const size_t n_paths = sizeof paths / sizeof *paths;
