@@ -24,7 +24,7 @@ static void blame(fl_thread *self, const fl_target *target, const char *how) {
   fl_log_line(&op->host->log, FL_LOG_WARNING, "Implementation '%s' failed for op '%s': %s", record->impl_id, op->name,
               how);
   if (!target->binding->strict)
-    fl_remember_failure(op, record, how);
+    fl_remember_failure(op, record, how, false);
 }
 
 void fl_left_early(const fl_target *target) {
