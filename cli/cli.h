@@ -19,6 +19,7 @@ int command_manifest(int argc, char **argv);
 int command_ops(int argc, char **argv);
 int command_platform(int argc, char **argv);
 int command_plugins(int argc, char **argv);
+int command_probe(int argc, char **argv);
 int command_resolve(int argc, char **argv);
 int command_run(int argc, char **argv);
 int command_verify(int argc, char **argv);

@@ -43,6 +43,22 @@ $(LISTED_PLUGINS): $(TP)/listed/%.so: tests/plugins/listed.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"$*"' $($*_IS)
 
+# What does harm: WHEN-WHAT, of tests/plugins/hostile.c; tests/test_judge.c has the verdict that each must get.
+HOSTILE := $(addprefix opened-,nothing crash divide exit_0 exit_at_once end_thread sleep_on close_all kill_parent fork_one count crash_in_thread) \
+  $(addprefix registers-,nothing count_and_crash crash illegal abort_with_words exit_0 exit_3 exit_at_once exec_other end_thread spin allocate reserve \
+    close_all close_streams open_files daemonise crash_and_leave_daemon kill_parent kill_self kill_group stop \
+    change_directory change_locale handle block round_down print set_variable jump overflow break_heap leave_thread crash_in_thread alarm_soon) \
+  $(addprefix asked-,crash abort_with_words exit_0 end_thread sleep_on allocate open_files kill_parent overflow leave_thread) \
+  $(addprefix ends-,crash exit_at_once sleep_on) registers-crash_at_exit
+HOSTILE_PLUGINS := $(HOSTILE:%=$(TP)/hostile/%.so) $(TP)/hostile/registers-throw_out.so
+$(TP)/hostile/registers-throw_out.so: tests/plugins/hostile_throw.cc
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
+$(TP)/hostile/%.so: tests/plugins/hostile.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"$*"' -DWHEN=$(shell echo $(firstword $(subst -, ,$*)) | tr a-z A-Z) -DWHAT=$(lastword $(subst -, ,$*))
+$(BUILD)/tests/test_judge: | $(HOSTILE_PLUGINS)
+
 # Errors that `flhost verify` must find: one plugin each.
 PLANTED := last_element behind_row overwrites_input overwrites_x ignores_stride ignores_offset odd_sizes drops_nan in_place \
   forgets_weight other_threads other_bits enotsup_after_yes writes_before_enotsup fails

@@ -84,6 +84,7 @@ static const struct {
     {"VLLM_FL_SYNCHRONIZE", "1", "VLLM_FL_SYNCHRONIZE", "true", "false", NULL, NULL},
     {"VLLM_FL_PLUGIN_MODULES", "acme, /x.so:init", "VLLM_FL_PLUGIN_MODULES", "[\"acme\", \"/x.so:init\"]", "[]", NULL,
      NULL},
+    {"VLLM_FL_PROBE", "Always", "VLLM_FL_PROBE", "\"always\"", "\"new\"", NULL, NULL},
     {"VLLM_FL_CHECK", "Off", "VLLM_FL_CHECK", "\"off\"", "\"error\"", NULL, NULL},
     {"VLLM_FL_CUSTOM_OPS", "none,+rms_norm", "custom_ops", "[\"none\", \"+rms_norm\"]", "[\"all\"]",
      "custom_ops: [all, -gelu]", "[\"all\", \"-gelu\"]"},

@@ -10,6 +10,8 @@ $(BUILD)/tests/stress: tests/stress.c $(STATIC) | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(STATIC) $(LINK) $(CORE_LIBS)
 
+# What loads plugins has the command try them first.
+$(TESTS): | $(COMMAND)
 # They make allocations fail.
 $(BUILD)/tests/test_arena $(BUILD)/tests/test_registration: private LINK += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 $(BUILD)/tests/test_bad_calls: | $(CPU_PLUGIN)

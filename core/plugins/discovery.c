@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------------- lists of finds */
@@ -151,6 +152,25 @@ char *fl_default_config_directory(void) {
   if (!find_nearby(&config_places, &nearby))
     return NULL;
   return nearby ? nearby : fl_strdup(config_places.prefix);
+}
+
+char *fl_default_command(void) {
+  static const char *const beside[] = {"flhost", "../bin/flhost", "../../bin/flhost"};
+  const char *named = secure_getenv("FLHOST_COMMAND");
+  char *found = NULL;
+  struct stat status;
+  if (named && *named == '/')
+    return fl_strdup(named);
+  pthread_once(&own_once, find_own_place);
+  for (int i = 0; own.directory && !found && i < (own.is_program ? 1 : 3); i++) {
+    char *path = fl_format("%s/%s", own.directory, beside[i]);
+    if (!path)
+      return NULL;
+    if (!stat(path, &status) && S_ISREG(status.st_mode) && !access(path, X_OK))
+      found = realpath(path, NULL);
+    free(path);
+  }
+  return found ? found : fl_strdup(FLHOST_PREFIX "/bin/flhost");
 }
 
 /* ---------------------------------------------------------------------------------------------- route: directories */

@@ -39,6 +39,11 @@ bool fl_default_plugin_directories(fl_strings *directories);
 /* The installed platform files' directory, found the same way. malloc'ed; never NULL unless out of memory. */
 char *fl_default_config_directory(void);
 
+/* The command `flhost` that goes with this library: $FLHOST_COMMAND (which set-uid programs ignore); else beside the
+ * library (a build tree), in its ../bin or ../../bin, or beside the program that the library is linked into; else in
+ * the prefix's bin. malloc'ed; NULL: out of memory. */
+char *fl_default_command(void);
+
 /* Everything that is there, in order of loading: modules, directories, manifests. `directories` gets those searched. */
 fl_status fl_discover(const fl_config_sources *sources, fl_log *log, fl_strings *directories, fl_found_list *found);
 

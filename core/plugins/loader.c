@@ -346,6 +346,8 @@ static fl_status refused(const loading *l, fl_stage *stage, fl_status status) {
 static void report_change(void *user, const char *what, bool restored) {
   const loading *l = user;
   const char *name = l->record->name;
+  if (l->host->load_watch)
+    l->host->load_watch->changed(l->host->load_watch->user, what);
   if (restored)
     fl_log_line(l->log, FL_LOG_WARNING, "plugin %s changed %s while loading; restored", name, what);
   else
@@ -472,6 +474,11 @@ static void give_up(void *user) {
   conclude(l->record, FL_EPLUGIN, l->start);
 }
 
+static void enter(const loading *l, const char *phase) {
+  if (l->host->load_watch)
+    l->host->load_watch->enters(l->host->load_watch->user, phase);
+}
+
 /* Runs the plugin's code: its initialisers, then its entry, whose status goes to *entered. */
 static fl_status run(loading *l, fl_status *entered) {
   void *handle = NULL;
@@ -484,12 +491,14 @@ static fl_status run(loading *l, fl_status *entered) {
   fl_process_state_read(&l->before);
   pthread_cleanup_push(give_up, l);
   current = l;
+  enter(l, "its initialisers");
   status = check_links_nothing(l);
   if (!status)
     status = open_file(l, &handle);
   if (!status)
     status = find_entry(l, handle);
   if (!status) {
+    enter(l, l->symbol);
     fl_error_clear();
     *entered = l->entry(fl_stage_table(l->stage));
   }
@@ -541,10 +550,26 @@ static fl_status check_locks(const loading *l, fl_locked *locked) {
   return status ? status : fl_locked_check(locked, l->path, l->record->device, l->record->inode);
 }
 
+/* Not what it was when it was judged: whoever replaces it meanwhile is told by the next who looks. */
+static fl_status try_elsewhere(const loading *l) {
+  fl_suspect suspect = {.file = l->path,
+                        .symbol = strcmp(l->symbol, "register_builtins") != 0 ? l->symbol : NULL,
+                        .name = l->record->name,
+                        .info = l->info};
+  char why[FL_JUDGE_WORDS];
+  if (stat(l->path, &suspect.status))
+    return fl_error(FL_EPLUGIN, "cannot be opened: %s", strerror(errno));
+  if (fl_judge_allows(&l->loader->judge, l->host, &suspect, why))
+    return FL_OK;
+  return fl_error(FL_EPLUGIN, "%s", why);
+}
+
 static fl_status open_and_register(loading *l, fl_committed *committed) {
   fl_status entered = FL_OK;
   fl_locked locked;
   fl_status status = check_locks(l, &locked);
+  if (!status)
+    status = try_elsewhere(l);
   if (status)
     return status;
   fl_stage *stage = fl_stage_begin(l->host, l->record->name, l->record->build_id, l->info->note.flags);
@@ -596,6 +621,10 @@ void fl_loader_begin(fl_loader *loader, fl_host *host, fl_log *log) {
 }
 
 void fl_loader_end(fl_loader *loader) {
+  fl_kept_error why;
+  fl_error_keep(&why);
+  fl_judge_end(&loader->judge, loader->log);
+  fl_error_restore(&why);
   fl_trust_free(&loader->trust);
   fl_locks_free(&loader->locks);
 }

@@ -279,6 +279,48 @@ static fl_status load_judged(fl_loader *loader, const fl_found *found, fl_status
   return add_record(host, record, room) ? status : fl_error_no_memory();
 }
 
+/* What is found behind the plugin that is being loaded. */
+typedef struct upcoming {
+  fl_loader *loader;
+  const fl_found_list *found;
+  uint32_t next;
+  fl_plugin_record records[FL_JUDGE_BATCH];
+  fl_note_info infos[FL_JUDGE_BATCH];
+  uint32_t n;
+} upcoming;
+
+static void forget_upcoming(upcoming *later) {
+  for (uint32_t i = 0; i < later->n; i++) {
+    fl_note_clear(&later->infos[i]);
+    fl_plugin_record_clear(&later->records[i]);
+  }
+  later->n = 0;
+}
+
+/* fl_look_ahead: those that will be opened, so that one process tries them all. One that is left out is tried by
+ * itself. */
+static uint32_t look_ahead(void *user, fl_suspect *suspects, uint32_t n) {
+  upcoming *later = user;
+  forget_upcoming(later);
+  for (uint32_t i = later->next; i < later->found->n && later->n < n; i++) {
+    const fl_found *one = &later->found->items[i];
+    fl_plugin_record *record = &later->records[later->n];
+    fl_note_info *info = &later->infos[later->n];
+    fl_file file = fl_file_look(one->path);
+    if (one->problem || one->disabled)
+      continue;
+    bool good = !fl_loader_judge(later->loader, one->path, &file, record, info);
+    suspects[later->n++] = (fl_suspect){.file = one->path, .symbol = one->symbol, .name = record->name, .info = info};
+    suspects[later->n - 1].status = file.status;
+    if (good && (one->critical || !wait_with(later->loader->host, info)))
+      continue;
+    later->n--;
+    fl_note_clear(info);
+    fl_plugin_record_clear(record);
+  }
+  return later->n;
+}
+
 /* Judges one file, and defers or loads it, or skips it for another. */
 static fl_status load_file(fl_loader *loader, const fl_found *found, const fl_file *file, bool may_defer,
                            bool *loaded) {
@@ -356,14 +398,19 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
     fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s",
                 one->name ? one->name : fl_plugin_name_of_file(&found.owned, one->path), one->path);
   }
+  upcoming later = {.loader = &loader, .found = &found};
+  loader.judge.look_ahead = look_ahead;
+  loader.judge.user = &later;
   for (uint32_t i = 0; i < found.n && !critical; i++) {
     bool loaded;
+    later.next = i + 1;
     fl_status one = fl_plugins_load(&loader, &found.items[i], true, &loaded);
     n += loaded;
     if (one && found.items[i].critical)
       critical = fl_format("critical plugin %s: %s", found.items[i].name ? found.items[i].name : found.items[i].path,
                            fl_error_message());
   }
+  forget_upcoming(&later);
   if (critical)
     status = fl_error(FL_EPLUGIN, "%s", critical);
   else if (n_loaded)

@@ -165,6 +165,13 @@ typedef struct fl_host_hooks {
   void (*log)(const fl_logger *logger, int level, const char *message);
 } fl_host_hooks;
 
+/* Who follows the loading of plugins step by step. */
+typedef struct fl_load_watch {
+  void (*enters)(void *user, const char *phase);
+  void (*changed)(void *user, const char *what);
+  void *user;
+} fl_load_watch;
+
 struct fl_host {
   const fl_host_hooks *hooks;              /* set at creation */
   _Atomic(fl_name_table *) names;          /* ops that are ready: parsed, and no deferred plugin lists them */
@@ -213,9 +220,11 @@ struct fl_host {
 
   fl_plugin_record *plugins; /* guarded by `lock` */
   uint32_t n_plugins;
-  _Atomic uint32_t n_deferred; /* of `plugins` */
-  pthread_mutex_t loading;     /* recursive; fl_loading_begin */
-  uint32_t loading_depth;      /* how often the thread that has it took it */
+  _Atomic uint32_t n_deferred;     /* of `plugins` */
+  pthread_mutex_t loading;         /* recursive; fl_loading_begin */
+  uint32_t loading_depth;          /* how often the thread that has it took it */
+  bool told_untried;               /* that plugins are not tried in another process; guarded by `loading` */
+  const fl_load_watch *load_watch; /* NULL: nobody; guarded by `loading` */
 
   /* host/hosts.c's, and under its lock. */
   fl_host *next;    /* of the process's hosts */

@@ -6,6 +6,7 @@
 
 static const char *const prefer_words[] = {"flagos", "vendor", "reference", NULL};
 static const char *const level_words[] = {"DEBUG", "INFO", "WARNING", "ERROR", NULL};
+static const char *const probe_words[] = {"off", "new", "always", NULL};
 static const char *const check_words[] = {"error", "warn", "off", NULL};
 
 /* Variable, key, type, words that are allowed or what is expected, value that is built in or what none means, separator
@@ -81,6 +82,10 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
                                    NULL, NULL, ',', 0,
                                    "plugins to load besides those of the plugin directories: paths, or names "
                                    "that are looked up there, each optionally with :symbol"},
+    [FL_SETTING_PROBE] = {"VLLM_FL_PROBE", NULL, &fl_type_word, probe_words, NULL, "new", NULL, 0, 0,
+                          "plugins are tried in another process before their code gets into this one, and those that "
+                          "crash, hang or end it there are barred: new, when the file, its libraries' path or the "
+                          "driver is another than before; always; or off, never"},
     [FL_SETTING_CHECK] = {"VLLM_FL_CHECK", NULL, &fl_type_word, check_words, NULL, "error", NULL, 0, FL_SETTING_FATAL,
                           "what an invalid setting does: error stops the start, warn logs it and reads on as "
                           "vllm-plugin-FL does, off says nothing"},
