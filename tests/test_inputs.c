@@ -243,6 +243,8 @@ START_TEST(bad_cases_are_refused_with_the_place) {
   refused("d: d", "'d' has its own clause further on");
   refused("d: (4", "found the end, expected ')'");
   refused("d: 4x", "expected an operator or the end of '4x'");
+  refused("d: 010", "found '010', expected a decimal number without leading zeros");
+  refused("list: [08]", "found '08', expected a decimal number without leading zeros");
   refused("ids: 0", "expected what is in the tensor: normal, moderate, or LOW..HIGH");
   refused("ids: 0..", "expected a number, a name or an expression in parentheses");
   refused("scale: much", "found 'much', expected a number");

@@ -42,7 +42,7 @@ static const char *not_asked(fl_arena *arena, fl_host *host, const fl_impl_recor
   bool scoped;
   fl_text reason = {0};
   const fl_policy *policy = fl_scope_policy(host, &scoped);
-  fl_kept_out_reason(host, policy, scoped, impl, &reason);
+  fl_kept_out_reason(host, policy, scoped, impl->vendor, &reason);
   return fl_arena_text(arena, &reason);
 }
 
@@ -86,7 +86,8 @@ static void snapshot_fill(fl_snapshot *snapshot, fl_host *host) {
 fl_snapshot *fl_registry_snapshot(fl_host *host) {
   uint32_t n_impls = 0;
   fl_arena *arena;
-  fl_load_deferred(host, NULL);
+  if (fl_thread_join() || fl_load_deferred(host, NULL))
+    return NULL;
   fl_snapshot *snapshot = fl_arena_create(sizeof *snapshot, &arena);
   if (!snapshot) {
     fl_error_no_memory();
