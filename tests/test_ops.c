@@ -86,7 +86,7 @@ static bool takes(const fl_schema *schema, uint32_t dtype) {
   fl_input inputs[64];
   fl_status status = FL_EINVAL; /* what a number without a call gives */
   for (uint64_t number = 0; number < 200 && status == FL_EINVAL; number++)
-    status = fl_schema_generate_inputs(schema, dtype, 1, number, inputs, schema->n_arguments, sizeof *inputs);
+    status = fl_schema_generate_inputs(schema, dtype, NULL, 1, number, inputs, schema->n_arguments, sizeof *inputs);
   ck_assert_msg(status == FL_OK || status == FL_ENOENT, "%s: %s", schema->op_name, fl_error_message());
   return status == FL_OK;
 }

@@ -84,11 +84,11 @@ static void run_trial(const trial *t, int channel) {
     tell(&channel, "refused", fl_error_message());
     _exit(EXIT_FAILURE);
   }
-  host->watch = &watch;
+  host->load_watch = &watch;
   fl_traces_read(&before);
   try_plugin(host, t->module, &channel);
   fl_traces_compare(&before, changed, &channel);
-  host->watch = NULL;
+  host->load_watch = NULL;
   fl_host_destroy(host);
   tell(&channel, "in", "its destructors");
   tell(&channel, "ends", "");

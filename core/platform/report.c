@@ -163,7 +163,7 @@ static fl_plugin_finding ask_plugin(draft *r, const fl_component_record *compone
       .plugin = component->plugin, .loaded = true, .list = fl_arena_allocate(r->arena, sizeof *found.list)};
   found.active = fl_component_is_active(component, &said);
   if (!found.active)
-    snprintf(found.reason, sizeof found.reason, "%s", fl_said_shown(&said, "not active"));
+    fl_show(found.reason, sizeof found.reason, fl_said_or(&said, "not active"), false);
   fl_device_list *list = found.list;
   if (!list)
     return found;

@@ -43,13 +43,28 @@ int fl_list_directory(const char *directory, const char *suffix, fl_strings *nam
   const struct dirent *entry;
   if (!stream)
     return errno;
-  for (errno = 0; (entry = readdir(stream)); errno = 0)
+  uint32_t before = names->n;
+  for (errno = 0; names->n - before <= FL_DIRECTORY_MOST && (entry = readdir(stream)); errno = 0)
     if (entry->d_name[0] != '.' && ends_with(entry->d_name, suffix))
       fl_strings_add(names, entry->d_name);
   int error = errno;
   closedir(stream);
+  if (names->n - before > FL_DIRECTORY_MOST) {
+    fl_strings_cut(names, before);
+    error = E2BIG;
+  }
   fl_strings_sort_unique(names);
   return error;
+}
+
+void fl_found_add_crowded(fl_found_list *list, const char *route, const char *directory, const char *suffix) {
+  fl_found_add(list, (fl_found){.route = route,
+                                .path = fl_arena_string(&list->owned, directory),
+                                .problem = fl_arena_format(
+                                    &list->owned,
+                                    "it has more than %d files *%s, and none of them is looked at: each is read "
+                                    "when a host starts",
+                                    (int)FL_DIRECTORY_MOST, suffix)});
 }
 
 /* ------------------------------------------------------------------------------------------- default directories */
@@ -57,7 +72,7 @@ int fl_list_directory(const char *directory, const char *suffix, fl_strings *nam
 /* The directory of the file that holds this library, and whether that is a program that it is linked into. Found out
  * once, since neither changes while it is mapped. */
 static struct own_place {
-  char *directory; /* canonical; NULL: not found */
+  char *file, *directory; /* canonical; NULL: not found */
   bool is_program;
 } own;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
@@ -78,9 +93,15 @@ static void find_own_place(void) {
     own.directory = path ? realpath(path, NULL) : NULL;
     free(path);
   }
+  own.file = fl_strdup(own.directory);
   char *slash = own.directory ? strrchr(own.directory, '/') : NULL;
   if (slash)
     slash[slash == own.directory] = 0;
+}
+
+const char *fl_own_file(void) {
+  pthread_once(&own_once, find_own_place);
+  return own.file;
 }
 
 /* Where things lie relative to the library's or (statically linked) the program's directory. */
@@ -158,7 +179,9 @@ char *fl_default_command(void) {
 static void search_directory(const char *directory, const char *setting, fl_log *log, fl_found_list *found) {
   fl_strings names = {0};
   int error = fl_list_directory(directory, ".so", &names);
-  if (error)
+  if (error == E2BIG)
+    fl_found_add_crowded(found, "directory", directory, ".so");
+  else if (error)
     fl_log_line(log, setting ? FL_LOG_WARNING : FL_LOG_DEBUG, "%s: '%s': %s",
                 setting ? setting : "default plugin directory", directory, strerror(error));
   else if (setting && !names.n)

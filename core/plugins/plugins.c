@@ -228,9 +228,28 @@ static bool wait_with(fl_host *host, const fl_note_info *info) {
   return wait;
 }
 
+/* One attempt to load, for when its thread does not come back from it. */
+typedef struct attempt {
+  fl_loader *loader;
+  fl_note_info *info;
+  fl_plugin_record *record;
+  uint32_t room; /* for the record */
+} attempt;
+
+/* Why is in the record. Nobody but this thread can leave the lock. */
+static void give_up(void *user) {
+  attempt *a = user;
+  fl_host *host = a->loader->host;
+  fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s", a->record->name, a->record->reason);
+  add_record(host, a->record, a->room);
+  fl_note_clear(a->info);
+  fl_loader_end(a->loader);
+  fl_loading_abandon(host);
+}
+
 /* Defers or loads what was judged; `status` is the judgement. Takes the record over. */
 static fl_status load_judged(fl_loader *loader, const fl_found *found, fl_status status, bool may_defer,
-                             const fl_note_info *info, fl_plugin_record *record, bool *loaded) {
+                             fl_note_info *info, fl_plugin_record *record, bool *loaded) {
   fl_host *host = loader->host;
   if (!status && may_defer && !found->critical && wait_with(host, info))
     return defer(host, found, record);
@@ -239,8 +258,12 @@ static fl_status load_judged(fl_loader *loader, const fl_found *found, fl_status
     fl_plugin_record_clear(record);
     return fl_error_no_memory();
   }
-  if (!status)
+  if (!status) {
+    attempt a = {loader, info, record, room};
+    pthread_cleanup_push(give_up, &a);
     status = fl_loader_open(loader, found->symbol, info, record);
+    pthread_cleanup_pop(false);
+  }
   if (status == FL_ENOMEM)
     return status;
   record->again = record->again && !found->critical;
@@ -358,6 +381,9 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
     return status;
   fl_loading_begin(host);
   fl_loader_begin(&loader, host, &host->log);
+  status = fl_loader_read_locks(&loader);
+  if (status)
+    goto out;
   status = fl_discover(&host->sources, &host->log, &directories, &found);
   if (status)
     goto out;

@@ -43,6 +43,8 @@ typedef struct fl_impl_record {
   _Atomic(const char *) reason; /* why it is not available, for as long as the host lives; NULL: it is */
   _Atomic(fl_tally *) tally;    /* NULL: nothing so far */
   _Atomic uint32_t asked;       /* generation of the registry in which is_available was asked; 0 = never */
+  _Atomic uint32_t checked;     /* calls that were compared with the reference: guard/watch.h */
+  _Atomic uint32_t said;        /* what was said of it once: guard/watch.c */
   uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far; guarded by the host's lock */
   uint32_t dtypes, flags;
   int32_t priority;
@@ -66,6 +68,7 @@ typedef struct fl_failure {
   struct fl_failure *next;
   fl_impl_record *impl;
   char *reason;
+  bool barred;     /* found wrong: skipped until somebody asks for it to be cleared */
   double backoff;  /* seconds; 0 = for ever */
   double retry_at; /* monotonic seconds */
 } fl_failure;
@@ -175,6 +178,7 @@ struct fl_host {
   bool statistics, checks, dispatch_debug; /* set at creation */
   bool synchronous;                        /* calls wait for the device; set there */
   bool without_plugins;                    /* none was loaded at creation; set there */
+  struct fl_watch *watch;                  /* guard/watch.h: what is watched of calls; NULL: nothing; set there */
   _Atomic bool frozen;                     /* frozen_by is not empty; changed under `lock` */
 
   pthread_mutex_t lock;         /* guards all that follows, but for what is atomic */
@@ -216,10 +220,11 @@ struct fl_host {
 
   fl_plugin_record *plugins; /* guarded by `lock` */
   uint32_t n_plugins;
-  _Atomic uint32_t n_deferred; /* of `plugins` */
-  pthread_mutex_t loading;     /* recursive; fl_loading_begin */
-  bool told_untried;          /* that plugins are not tried in another process; guarded by `loading` */
-  const fl_load_watch *watch; /* NULL: nobody; guarded by `loading` */
+  _Atomic uint32_t n_deferred;     /* of `plugins` */
+  pthread_mutex_t loading;         /* recursive; fl_loading_begin */
+  uint32_t loading_depth;          /* how often the thread that has it took it */
+  bool told_untried;               /* that plugins are not tried in another process; guarded by `loading` */
+  const fl_load_watch *load_watch; /* NULL: nobody; guarded by `loading` */
 
   /* host/hosts.c's, and under its lock. */
   fl_host *next;    /* of the process's hosts */

@@ -170,6 +170,8 @@ static fl_status stage_layer(fl_stage *stage, const fl_layer *layer, const char 
   fl_component_record record = {0};
   fl_status status = check_listed(stage, "layer", layer->class);
   if (!status)
+    status = fl_check_component_allowed(stage, "layer");
+  if (!status)
     status = check_class(stage, layer->class);
   record.op = fl_arena_string(&record.owned, op);
   record.former = fl_arena_string(&record.owned, *layer->former ? layer->former : NULL);
@@ -240,6 +242,8 @@ fl_status fl_stage_component(fl_stage *stage, const fl_component *given, fl_row_
     return fl_error(FL_EINVAL, "type is '%s', expected 'platform' or 'layer'", component.type ? component.type : "");
   record.self = component.self;
   status = check_listed(stage, type->name, component.name);
+  if (!status)
+    status = fl_check_component_allowed(stage, type->name);
   if (!status)
     status = check_functions(type, &component);
   if (!status)

@@ -337,6 +337,8 @@ static fl_status check_overlap(const inspection *call) {
 
 /* --------------------------------------------------------------------------------------------------- entry's hooks */
 
+enum { MESSAGE_ROOM = 512 }; /* that they know of; behind it the message ends, whatever they write */
+
 /* Has the entry fill specs of its own header's size. */
 static __attribute__((noinline)) fl_status infer_in_its_size(const fl_schema *schema, fl_call *call,
                                                              fl_tensor_spec *specs) {
@@ -353,12 +355,12 @@ static __attribute__((noinline)) fl_status infer_in_its_size(const fl_schema *sc
  * is no status is an internal error.
  */
 static fl_status run_hook(const fl_schema *schema, const fl_call *call, fl_tensor_spec *specs) {
-  char message[512];
+  char message[MESSAGE_ROOM + 1];
   fl_call prepared;
   fl_sized_take(&prepared, sizeof prepared, call);
-  *message = 0;
+  message[0] = message[MESSAGE_ROOM] = 0;
   prepared.message = message;
-  prepared.message_size = sizeof message;
+  prepared.message_size = MESSAGE_ROOM;
   fl_status status = !specs                               ? schema->check(&prepared)
                      : schema->spec_size == sizeof *specs ? schema->infer(&prepared, specs)
                                                           : infer_in_its_size(schema, &prepared, specs);

@@ -52,6 +52,24 @@ FL_API fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t se
                                     uint32_t n_inputs, size_t input_size);
 
 /*
+ * The same with sizes of the caller's: a text of dimensions, `...` and ints as in fl_op_def.bench, one size each, that
+ * go before those of the op's cases: "d: 8195; ...: [2, 3]". NULL: none. FL_EINVAL too for a text with a mistake, and
+ * for sizes that go with no others of the op.
+ */
+FL_API fl_status fl_generate_sized_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint64_t seed,
+                                          uint64_t number, fl_input *inputs, uint32_t n_inputs, size_t input_size);
+
+/* A dimension of an op's rules whose size a call may choose without regard to others. */
+typedef struct fl_dimension {
+  uint32_t size; /* sizeof(fl_dimension), set by the caller */
+  char name[60]; /* as in the rules; "..." for the leading dimensions, which are a list: "...: [2, 3]" */
+  int64_t step;  /* all sizes in the op's cases are multiples of it */
+} fl_dimension;
+
+/* Dimension `index` of those that are free, from 0. FL_ENOENT: there are not so many. */
+FL_API fl_status fl_free_dimension(const fl_op *op, uint32_t index, fl_dimension *dimension);
+
+/*
  * The arguments of a call to time an op with, by fl_op_def.bench: `number` 0, 1, 2… up to *n_calls (may be NULL) less
  * one. `sizes` (may be NULL) is a text in that form, of dimensions, `...` and ints, that goes before the op's own:
  * "n: 1 128; d: 8192". `dtype` and `input_size` as above. FL_ENOENT: the op does not take that element type. FL_EINVAL:

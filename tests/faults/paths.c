@@ -301,8 +301,61 @@ static fl_status cases(fault_place *place, findings *found) {
   return status;
 }
 
+/* Of an op that is not what the reference makes of it. */
+static fl_status one_more(void *self, fl_call *call) {
+  const DLTensor *x = call->values[0].v.tensor, *out = call->values[1].v.tensor;
+  for (int i = 0; i < 16; i++)
+    ((float *)fl_data(out))[i] = ((const float *)fl_data(x))[i] + (self ? 1 : 0);
+  return FL_OK;
+}
+
+static fl_status add_to(fl_host *host, const char *id, fl_kind kind, void *self) {
+  const fl_impl impl = {.size = sizeof impl,
+                        .op_name = "same",
+                        .impl_id = id,
+                        .kind = kind,
+                        .devices = FL_DEVICE(kDLCPU),
+                        .fn = one_more,
+                        .self = self};
+  return fl_register_impl(host, &impl);
+}
+
+/* Both modes, and an implementation that canary mode finds wrong. */
+static fl_status watched(fault_place *place, findings *found) {
+  static char evidence[1024];
+  snprintf(evidence, sizeof evidence, "VLLM_FL_EVIDENCE=%s/evidence", place->directory);
+  const char *const environment[] = {"VLLM_FL_GUARD=1", "VLLM_FL_CANARY=1", evidence, NULL};
+  fl_host_options options = {.size = sizeof options,
+                             .environment = environment,
+                             .log = take_line,
+                             .log_user = place,
+                             .platform = "cpu",
+                             .flags = FL_HOST_NO_PLUGINS};
+  const fl_op_def op = {
+      .size = sizeof op, .schema = "same(Tensor x) -> Tensor out", .rules = "x: float32[n, m]; out: float32[n, m]"};
+  fl_host *host = NULL;
+  tensors t;
+  rms_norm(&t);
+  fl_value values[] = {fl_tensor(&t.dl[0]), fl_tensor(&t.dl[2])};
+  fl_call call = FL_CALL(values);
+  fl_status status = fl_host_create(&options, &host);
+  if (!status)
+    status = fl_register_op(host, &op);
+  if (!status)
+    status = add_to(host, "reference.same", FL_KIND_REFERENCE, NULL);
+  if (!status)
+    status = add_to(host, "default.more", FL_KIND_DEFAULT, &host);
+  if (!status)
+    status = fl_call_op(host, "same", &call);
+  if (!status)
+    say_result(&t, found);
+  fl_host_destroy(host);
+  return status;
+}
+
 const fault_path paths[] = {
     {"create", true, true, create},
+    {"watched", true, true, watched},
     {"call", false, true, first_call},
     {"call-plugin", false, true, first_call_of_plugin},
     {"explain", false, true, explain},
