@@ -517,6 +517,7 @@ static bool next_platform(const loading *l, uint32_t *at, fl_component_record *p
     found = !strcmp(component->plugin, l->record->name) && !strcmp(component->type, "platform");
     if (found) {
       *platform = *component;
+      platform->not_asked = fl_platform_not_asked(l->host, component, &l->record->owned);
       snprintf(name, FL_NAME_MAX + 1, "%s", component->name);
     }
   }
@@ -534,7 +535,8 @@ static void explain_inactive(const loading *l, fl_text *remark) {
     fl_text_free(&inactive);
     if (fl_component_is_active(&platform, &said))
       return;
-    fl_text_add(&inactive, "platform '%s' is not active: %s", name, fl_said_shown(&said, "no reason given"));
+    fl_text_add(&inactive, "platform '%s' is not %s: %s", name, platform.not_asked ? "asked" : "active",
+                fl_said_shown(&said, "no reason given"));
   }
   if (!inactive.length)
     return;

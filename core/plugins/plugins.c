@@ -509,7 +509,7 @@ static void add_lacking(fl_host *host, const impl_counts *counts, const char *re
   if (counts->unasked) {
     fl_text_add(reason, "%s%u of %u not asked whether available: ", reason->length ? "\n" : "",
                 (unsigned)counts->unasked, (unsigned)counts->total);
-    fl_kept_out_reason(host, policy, scoped, counts->first_unasked, reason);
+    fl_kept_out_reason(host, policy, scoped, counts->first_unasked->vendor, reason);
   }
   fl_text_add(reason, "%s%s", reason->length && *refused ? "\n" : "", refused);
 }
