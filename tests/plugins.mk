@@ -57,7 +57,7 @@ $(TP)/hostile/registers-throw_out.so: tests/plugins/hostile_throw.cc
 $(TP)/hostile/%.so: tests/plugins/hostile.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"$*"' -DWHEN=$(shell echo $(firstword $(subst -, ,$*)) | tr a-z A-Z) -DWHAT=$(lastword $(subst -, ,$*))
-$(BUILD)/tests/test_judge: | $(HOSTILE_PLUGINS)
+$(BUILD)/tests/test_judge: | $(HOSTILE_PLUGINS) $(TP)/wrong_abi.so
 
 # Errors that `flhost verify` must find: one plugin each.
 PLANTED := last_element behind_row overwrites_input overwrites_x ignores_stride ignores_offset odd_sizes drops_nan in_place \
