@@ -11,9 +11,14 @@ SANITIZE ?=
 
 CFLAGS ?= -O2 -g
 WARNINGS := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
+# Everything that is built is hardened as far as this compiler can; tests/test_hardened.c reads in the files what came of it. Not
+# fortified with a sanitizer, which sees more and does not see through that.
+takes = $(shell $(CC) -Werror $(1) -x c -c -o /dev/null /dev/null 2>/dev/null && echo '$(1)')
+HARDEN := $(foreach option,-fstack-protector-strong -fstack-clash-protection -fcf-protection -mbranch-protection=standard,$(call takes,$(option))) \
+  $(if $(SANITIZE),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
 # -ffp-contract=off: a multiplication and an addition round twice, as written.
-BASE := -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(WARNINGS) -I. -Iinclude -MMD -MP $(SANITIZE)
-LINK := -pthread $(SANITIZE) $(LDFLAGS)
+BASE := -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(HARDEN) $(WARNINGS) -I. -Iinclude -MMD -MP $(SANITIZE)
+LINK := -pthread -Wl,-z,relro,-z,now,-z,noexecstack $(SANITIZE) $(LDFLAGS)
 
 CORE_PACKAGES := yaml-0.1 hwloc jansson libmd
 CORE_CFLAGS = $(shell pkg-config --cflags $(CORE_PACKAGES)) -DFLHOST_VERSION='"$(VERSION)"' -DFLHOST_PREFIX='"$(PREFIX)"'
@@ -66,7 +71,11 @@ $(BUILD)/ops.stamp: $(BUILD)/generate-ops
 	cmp -s $(BUILD)/ops.h include/flhost/ops.h || cp $(BUILD)/ops.h include/flhost/ops.h
 	@touch $@
 
-$(BUILD)/obj/core/%.o: core/%.c | $(BUILD)/ops.stamp
+# Objects are made anew when how they are hardened changes.
+$(BUILD)/harden.stamp: .FORCE
+	@mkdir -p $(@D)
+	@echo '$(HARDEN)' | cmp -s - $@ || echo '$(HARDEN)' > $@
+$(BUILD)/obj/core/%.o: core/%.c $(BUILD)/harden.stamp | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CORE_CFLAGS) $(CFLAGS) -c -o $@ $<
 # The library knows its prefix: made anew when that changes.
@@ -81,15 +90,17 @@ $(BUILD)/probes.stamp: .FORCE
 .PHONY: .FORCE
 # What a call costs should not change with the code that lies before it.
 $(BUILD)/obj/core/call/invoke.o: CFLAGS += -falign-functions=64
+# What they took is given back when an exception, or the end of the thread, passes through a call or a plugin's loading.
+$(BUILD)/obj/core/call/%.o $(BUILD)/obj/core/plugins/loader.o $(BUILD)/obj/core/plugins/plugins.o: CFLAGS += -fexceptions
 $(BUILD)/obj/core/plugins/discovery.o: $(BUILD)/prefix.stamp
 $(addprefix $(BUILD)/obj/core/,call/binding.o call/fallback.o plugins/loader.o) $(BUILD)/tests/test_probes: $(BUILD)/probes.stamp
-$(BUILD)/obj/%.o: %.c | $(BUILD)/ops.stamp
+$(BUILD)/obj/%.o: %.c $(BUILD)/harden.stamp | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
 
 # nodelete: threads keep a destructor of the library's until they end.
 $(SHARED).$(SOVERSION): $(CORE_OBJECTS) core/flhost.map
-	$(CC) -shared -Wl,-soname,libflhost.so.$(SOVERSION) -Wl,--version-script=core/flhost.map -Wl,-z,defs,-z,nodelete,-z,relro,-z,now \
+	$(CC) -shared -Wl,-soname,libflhost.so.$(SOVERSION) -Wl,--version-script=core/flhost.map -Wl,-z,defs,-z,nodelete \
 	  -o $@ $(CORE_OBJECTS) $(LINK) $(CORE_LIBS)
 $(SHARED): $(SHARED).$(SOVERSION)
 	ln -sf $(notdir $<) $@
@@ -103,7 +114,7 @@ $(BUILD)/setting-pages: tools/setting_pages.c $(STATIC)
 
 # ---------------------------------------------------------------------------------------------------------- command
 $(COMMAND): $(CLI_OBJECTS) $(SHARED)
-	$(CC) -o $@ $(CLI_OBJECTS) -L$(BUILD) -lflhost -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' $(LINK) \
+	$(CC) -pie -o $@ $(CLI_OBJECTS) -L$(BUILD) -lflhost -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' $(LINK) \
 	  $(shell pkg-config --libs jansson) -lm
 
 # ------------------------------------------------------------------------------------------------------------ bench

@@ -1,8 +1,9 @@
-/* `flhost bench` in parts: a call and its memory, rows of the report. */
+/* `flhost bench` in parts: a call and its memory, rows of the report, timing one op. */
 #ifndef FLHOST_CLI_BENCH_H
 #define FLHOST_CLI_BENCH_H
 
 #include "cli/device.h"
+#include "cli/trial.h"
 #include <flhost/testing.h>
 #include <jansson.h>
 
@@ -49,8 +50,8 @@ typedef struct timing {
   double as_reference; /* how many times as fast as the reference, and as a memcpy that moves as many bytes */
   double as_memcpy;
   int rounds;
-  bool is_memcpy, failed;
-  char *reason; /* why it was not timed */
+  bool is_memcpy, failed; /* failed: it returned an error, or did not come back */
+  char *reason;           /* why it was not timed */
 } timing;
 
 typedef struct timings {
@@ -61,6 +62,21 @@ typedef struct timings {
 /* A new row; NULL when out of memory. Earlier rows may move. */
 timing *timings_add(timings *rows, const timed_call *call, const char *impl_id, const char *dtype);
 void timings_free(timings *rows);
+
+/* What the command line asks for. */
+typedef struct bench_request {
+  const char *impl;  /* --impl, or NULL */
+  const char *sizes; /* --dims, or NULL */
+  uint32_t dtype;    /* --dtype, or 0 */
+  DLDevice device;   /* --device, or the processor */
+  bool small, large; /* --size: the first call, the last one; else all */
+  double seconds;
+  trial_limits limits; /* of the children that call */
+  bool json;
+} bench_request;
+
+/* Times one op's implementations, and adds their rows. The exit status: not EXIT_OK where it cannot go on. */
+int bench_op(fl_host *host, const bench_request *asked, const fl_snapshot *snapshot, uint32_t index, timings *rows);
 
 /* Prints; the exit status of printing. */
 int timings_print_table(const timings *rows);

@@ -207,8 +207,15 @@ static json_t *policy_file_of(const fl_settings *settings) {
   return NULL;
 }
 
+/* Of those that make up for what a plugin may do. */
+static void check_safety(const subject *s) {
+  if (!strcmp(s->setting->variable, "VLLM_FL_PROBE") && !strcmp(s->setting->value, "\"off\""))
+    finding_add(s->list, FINDING_NOTE, "plugins", "", "plugins are not tried in another process first (%s)",
+                s->setting->origin);
+}
+
 void check_settings(fl_host *host, findings *list) {
-  static void (*const checks[])(const subject *) = {check_effect, check_list, check_oplist};
+  static void (*const checks[])(const subject *) = {check_effect, check_list, check_oplist, check_safety};
   size_t before = list->n;
   fl_settings *settings;
   fl_snapshot *snapshot = fl_registry_snapshot(host);

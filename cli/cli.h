@@ -14,10 +14,12 @@ int command_config(int argc, char **argv);
 int command_doctor(int argc, char **argv);
 int command_explain(int argc, char **argv);
 int command_help(int argc, char **argv);
+int command_lock(int argc, char **argv);
 int command_manifest(int argc, char **argv);
 int command_ops(int argc, char **argv);
 int command_platform(int argc, char **argv);
 int command_plugins(int argc, char **argv);
+int command_probe(int argc, char **argv);
 int command_resolve(int argc, char **argv);
 int command_run(int argc, char **argv);
 int command_verify(int argc, char **argv);
@@ -62,10 +64,16 @@ typedef struct cli_syntax {
  * answered, or a message was printed): *exit_status is then the command's. */
 int cli_parse(const cli_syntax *syntax, int argc, char **argv, int *exit_status);
 
+/* The argument of an option that is a number from 0 to `most`; false, with a message. */
+bool cli_amount(const char *option, const char *text, double most, double *amount);
+
 /* -------------------------------------------------------------------------------------------------------- messages */
 
 /* Prints "flhost: …" to standard error, each line of the text with that prefix. */
 void cli_error(const char *format, ...) FL_PRINTF(1, 2);
+
+/* Where messages go in place of standard error; by lines. */
+void cli_set_messages(FILE *file);
 
 /* Bytes of the character at `text` if a terminal, or XML, may have it as it is (fl_is_printable), else 0. */
 size_t cli_character(const char *text);
@@ -92,6 +100,9 @@ json_t *cli_json_words(const char *words);
 
 /* Appends a value, which it takes over. The list; NULL, with both released, when either is NULL or memory ran out. */
 json_t *cli_json_append(json_t *list, json_t *value);
+
+/* Could all be written to standard output? Else says so, and gives back that exit status in place of `status`. */
+int cli_check_output(int status);
 
 /* Says that memory ran out; gives back the exit status for it. */
 int cli_no_memory(void);

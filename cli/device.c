@@ -40,6 +40,66 @@ int cli_check_device(fl_host *host, DLDevice device) {
   return status ? cli_fail(status) : EXIT_OK;
 }
 
+/* What a child is asked, and says. */
+typedef struct inquiry {
+  fl_host *host;
+  DLDevice device;
+  int32_t count;
+  fl_status status;
+  char message[1024];
+} inquiry;
+
+static void check_device(void *context) {
+  inquiry *i = context;
+  fl_device_properties properties = {.size = sizeof properties};
+  i->status = fl_device_get_properties(i->host, i->device, &properties);
+  if (i->status)
+    snprintf(i->message, sizeof i->message, "%s", fl_error_message());
+}
+
+static void count_devices(void *context) {
+  inquiry *i = context;
+  if (fl_device_count(i->host, (int32_t)i->device.device_type, &i->count))
+    i->count = 0;
+}
+
+/* NULL: out of memory. To be unshared. */
+static inquiry *ask_apart(const inquiry *question, void (*ask)(void *), const trial_limits *limits,
+                          trial_outcome *outcome) {
+  inquiry *shared = trial_share(sizeof *shared);
+  if (!shared)
+    return NULL;
+  *shared = *question;
+  *outcome = trial_run(limits, ask, shared);
+  return shared;
+}
+
+int cli_check_device_apart(fl_host *host, DLDevice device, const trial_limits *limits) {
+  trial_outcome outcome;
+  char text[32];
+  if (device.device_type == kDLCPU)
+    return cli_check_device(host, device);
+  inquiry *answer = ask_apart(&(inquiry){.host = host, .device = device}, check_device, limits, &outcome);
+  if (!answer)
+    return cli_no_memory();
+  int status = outcome.end || answer->status ? EXIT_USAGE : EXIT_OK;
+  if (outcome.end)
+    cli_error("%s: the driver %s", cli_device_text(device, text, sizeof text), outcome.words);
+  else if (answer->status)
+    cli_error("%s", answer->message);
+  trial_unshare(answer, sizeof *answer);
+  return status;
+}
+
+int32_t cli_count_devices_apart(fl_host *host, int32_t device_type, const trial_limits *limits) {
+  trial_outcome outcome;
+  const inquiry question = {.host = host, .device = {(DLDeviceType)device_type, 0}};
+  inquiry *answer = ask_apart(&question, count_devices, limits, &outcome);
+  int32_t count = answer && !outcome.end ? answer->count : 0;
+  trial_unshare(answer, sizeof *answer);
+  return count;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- memory */
 
 fl_status device_memory_create(device_memory *made, fl_host *host, DLDevice device, size_t size) {

@@ -5,6 +5,7 @@
 #ifndef FLHOST_CLI_DEVICE_H
 #define FLHOST_CLI_DEVICE_H
 
+#include "cli/trial.h"
 #include <flhost/flhost.h>
 
 #define CLI_DEVICE_INDEX(value_)                                                                                       \
@@ -18,6 +19,11 @@ const char *cli_device_text(DLDevice device, char *buffer, size_t size);
 
 /* Is it there, and can memory be had of it? Exit status; says why not. */
 int cli_check_device(fl_host *host, DLDevice device);
+
+/* The same, and how many of a type there are, asked in a child process: whoever is going to fork may not begin to use a
+ * driver. 0 too where nobody says. */
+int cli_check_device_apart(fl_host *host, DLDevice device, const trial_limits *limits);
+int32_t cli_count_devices_apart(fl_host *host, int32_t device_type, const trial_limits *limits);
 
 /* Memory of a device. Zero-initialise. On failure of these functions fl_error_message() says why. */
 typedef struct device_memory {

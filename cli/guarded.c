@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* The pattern: a large finite number in every format, so that a kernel that reads it gives a wrong result. */
 enum { MARGIN = 256, PATTERN = 0xfb, ALIGNMENT = 256, GAP = 3 };
@@ -74,10 +76,33 @@ static void next_row(const guarded *tensor, row *r) {
 /* ------------------------------------------------------------------------------------------------------------ memory
  */
 
+static size_t page_size(void) {
+  return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Whole pages, the first and the last of which cannot be touched. */
+static char *map_pages(size_t size) {
+  size_t page = page_size(), all = size + 2 * page;
+  char *memory = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    return NULL;
+  if (!mprotect(memory, page, PROT_NONE) && !mprotect(memory + page + size, page, PROT_NONE))
+    return memory + page;
+  munmap(memory, all);
+  return NULL;
+}
+
+static void free_memory(guarded *tensor) {
+  if (tensor->edge && tensor->memory)
+    munmap(tensor->memory - page_size(), tensor->size + 2 * page_size());
+  else
+    free(tensor->memory);
+}
+
 static bool allocate(guarded *tensor, place at) {
   bool on_host = at.device.device_type == kDLCPU;
   tensor->device = (device_memory){0};
-  tensor->memory = aligned_alloc(ALIGNMENT, tensor->size);
+  tensor->memory = tensor->edge ? map_pages(tensor->size) : aligned_alloc(ALIGNMENT, tensor->size);
   tensor->kept = malloc(tensor->size);
   bool complete = tensor->memory && tensor->kept &&
                   (on_host || !device_memory_create(&tensor->device, at.host, at.device, tensor->size));
@@ -88,14 +113,24 @@ static bool allocate(guarded *tensor, place at) {
   return complete;
 }
 
-bool guarded_create(guarded *tensor, place at, const fl_tensor_spec *spec, layout as, const void *data) {
+/* Where the elements lie, and how much memory there is. */
+static void place_elements(guarded *tensor, layout as, size_t item, size_t extent) {
+  size_t unit = tensor->edge ? page_size() : (size_t)ALIGNMENT, offset = tensor->edge ? 0 : MARGIN;
+  if (!tensor->edge && as == LAYOUT_STRIDES)
+    offset += item;
+  tensor->size = (offset + extent + (tensor->edge ? 0 : MARGIN) + unit - 1) / unit * unit;
+  tensor->tensor.byte_offset = tensor->edge == EDGE_BEHIND ? tensor->size - extent : offset;
+}
+
+bool guarded_create(guarded *tensor, place at, const fl_tensor_spec *spec, layout as, memory_edge edge,
+                    const void *data) {
   const char *from = data;
   memset(tensor, 0, sizeof *tensor);
+  tensor->edge = at.device.device_type == kDLCPU ? edge : EDGE_NONE;
   memcpy(tensor->shape, spec->shape, sizeof tensor->shape);
   tensor->tensor = (DLTensor){.ndim = spec->ndim, .dtype = spec->dtype, .shape = tensor->shape};
   size_t item = item_size(&tensor->tensor), extent = (size_t)lay_out(tensor, as) * item;
-  tensor->tensor.byte_offset = MARGIN + (as == LAYOUT_STRIDES ? item : 0);
-  tensor->size = (tensor->tensor.byte_offset + extent + MARGIN + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  place_elements(tensor, as, item, extent);
   if (!allocate(tensor, at))
     return false;
   memset(tensor->memory, PATTERN, tensor->size);
@@ -120,7 +155,7 @@ bool guarded_clone(guarded *clone, const guarded *tensor) {
 
 void guarded_free(guarded *tensor) {
   device_memory_free(&tensor->device);
-  free(tensor->memory);
+  free_memory(tensor);
   free(tensor->kept);
   memset(tensor, 0, sizeof *tensor);
 }
@@ -197,6 +232,24 @@ static size_t first_difference(const char *a, const char *b, size_t n) {
   while (a[i] == b[i])
     i++;
   return i;
+}
+
+bool guarded_is_beyond(const guarded *tensor, const void *address, char *where, size_t size) {
+  const char *at = address, *begin = tensor->memory, *end = begin + tensor->size;
+  size_t page = page_size(), distance;
+  if (!tensor->edge || at < begin - page || at >= end + page || (at >= begin && at < end))
+    return false;
+  if (at < begin) {
+    distance = (size_t)(begin - at);
+    snprintf(where, size, "%zu byte%s before the first element", distance, distance == 1 ? "" : "s");
+  } else {
+    distance = (size_t)(at - end);
+    if (!distance)
+      snprintf(where, size, "right behind the last element");
+    else
+      snprintf(where, size, "%zu byte%s behind the last element", distance, distance == 1 ? "" : "s");
+  }
+  return true;
 }
 
 bool guarded_is_intact(const guarded *tensor, bool may_change, char *where, size_t size) {

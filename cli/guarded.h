@@ -15,12 +15,20 @@ typedef enum layout {
   LAYOUT_PERMUTED /* leading dimensions lie in memory in the opposite order, rows have gaps */
 } layout;
 
+/* Where the elements lie in memory of the processor. */
+typedef enum memory_edge {
+  EDGE_NONE,   /* within a margin that is looked at afterwards */
+  EDGE_BEHIND, /* the last one before a page that cannot be touched */
+  EDGE_BEFORE  /* the first one behind such a page */
+} memory_edge;
+
 /* Stays where it is: `tensor` points into it. */
 typedef struct guarded {
   DLTensor tensor;
   int64_t shape[FL_MAX_DIMS], strides[FL_MAX_DIMS];
   char *memory, *kept; /* the copy, of the same size */
   size_t size;
+  memory_edge edge;     /* if there is one, `memory` is whole pages with one on either side that cannot be touched */
   device_memory device; /* where `tensor` lies, of which `memory` is an image; none: `memory` itself */
 } guarded;
 
@@ -30,8 +38,10 @@ typedef struct place {
   DLDevice device;
 } place;
 
-/* Makes a tensor whose elements are those of `data` (compact), or the pattern (NULL). false: out of memory. */
-bool guarded_create(guarded *tensor, place at, const fl_tensor_spec *spec, layout as, const void *data);
+/* Makes a tensor whose elements are those of `data` (compact), or the pattern (NULL). On a device there are no edges.
+ * false: out of memory. */
+bool guarded_create(guarded *tensor, place at, const fl_tensor_spec *spec, layout as, memory_edge edge,
+                    const void *data);
 void guarded_free(guarded *tensor);
 
 /* A tensor of the same layout with the kept contents, for another thread. false: out of memory. */
@@ -40,6 +50,10 @@ bool guarded_clone(guarded *clone, const guarded *tensor);
 /* Puts the kept contents back, and gets what a device has made of them. An error is the device's. */
 fl_status guarded_reset(guarded *tensor);
 fl_status guarded_fetch(guarded *tensor);
+
+/* Does the address lie on a page that cannot be touched? Then says in `where` how far: "12 bytes behind the last
+ * element". */
+bool guarded_is_beyond(const guarded *tensor, const void *address, char *where, size_t size);
 
 /* Copies the elements, in order, to `data`; guarded_bytes() says how many bytes. */
 void guarded_read(const guarded *tensor, void *data);

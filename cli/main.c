@@ -16,6 +16,8 @@ const cli_command cli_commands[] = {
     {"manifest", command_manifest, "what calls run, all operators resolved ahead, and a digest of it"},
     {"ops", command_ops, "operators and their implementations"},
     {"plugins", command_plugins, "plugins that were found, and what became of each"},
+    {"probe", command_probe, "try plugins, each in a process of its own"},
+    {"lock", command_lock, "makes or checks a list of the plugin files that may be loaded"},
     {"config", command_config, "settings in force and where each comes from"},
     {"platform", command_platform, "hardware and drivers"},
     {"doctor", command_doctor, "look for problems and say what to do"},

@@ -1,6 +1,7 @@
 /* Messages, JSON and hosts: what every subcommand needs to speak. */
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <flhost/testing.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -41,22 +42,29 @@ void cli_put_text(FILE *file, const char *text) {
   put_clean(file, text, strlen(text));
 }
 
+static FILE *messages; /* NULL: standard error */
+
+void cli_set_messages(FILE *file) {
+  messages = file;
+}
+
 void cli_error(const char *format, ...) {
+  FILE *to = messages ? messages : stderr;
   char *text = NULL;
   va_list arguments;
   va_start(arguments, format);
   int length = vasprintf(&text, format, arguments);
   va_end(arguments);
   fflush(stdout);
-  flockfile(stderr);
+  flockfile(to);
   for (const char *line = length < 0 ? "out of memory" : text; *line;) {
     size_t end = strcspn(line, "\n");
-    fputs("flhost: ", stderr);
-    put_clean(stderr, line, end);
-    putc('\n', stderr);
+    fputs("flhost: ", to);
+    put_clean(to, line, end);
+    putc('\n', to);
     line += end + (line[end] == '\n');
   }
-  funlockfile(stderr);
+  funlockfile(to);
   if (length >= 0)
     free(text);
 }
@@ -126,6 +134,15 @@ json_t *cli_json_words(const char *words) {
     words += length + (words[length] == ',');
   }
   return list;
+}
+
+int cli_check_output(int status) {
+  errno = 0;
+  bool failed = ferror(stdout) != 0;
+  if (!fflush(stdout) && !failed)
+    return status;
+  cli_error("cannot write to standard output: %s", errno ? strerror(errno) : "write error");
+  return EXIT_USAGE;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ hosts */

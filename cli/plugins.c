@@ -2,6 +2,8 @@
 #include "cli/cli.h"
 #include "cli/table.h"
 
+#include <stdlib.h>
+
 static int print_json(const fl_plugins *plugins) {
   json_t *list = json_array();
   for (uint32_t i = 0; i < plugins->n; i++) {
@@ -48,17 +50,22 @@ static void report_none(fl_host *host) {
 }
 
 int command_plugins(int argc, char **argv) {
-  bool json = false;
-  const cli_option options[] = {CLI_JSON(&json), {NULL, NULL, NULL, NULL, NULL}};
+  bool json = false, rescan = false;
+  const cli_option options[] = {{"rescan", NULL, "try each anew, whatever is known of it", &rescan, NULL},
+                                CLI_JSON(&json),
+                                {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {
       "", 0, 0,
       "Loads and lists every plugin that was found: loaded, unavailable (its implementations cannot run here), "
-      "skipped or failed, with the reason.",
+      "skipped or failed, with the reason. One that crashed, hung or ended the process when it was tried in another "
+      "has failed, and is not loaded.",
       options};
   int exit_status;
   fl_plugins *plugins;
   if (cli_parse(&syntax, argc, argv, &exit_status) < 0)
     return exit_status;
+  if (rescan && setenv("VLLM_FL_PROBE", "always", 1))
+    return cli_no_memory();
   fl_host *host = cli_open_host(0, &exit_status);
   if (!host)
     return exit_status;

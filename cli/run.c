@@ -2,15 +2,17 @@
 #include "cli/cli.h"
 #include "cli/device.h"
 #include "cli/run_print.h"
+#include "cli/trial.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-enum { REPEAT_DEFAULT = 5, REPEAT_MAX = 1000000 };
+enum { REPEAT_DEFAULT = 5, REPEAT_MAX = 1000000, TIMEOUT = 300 };
 
 /* A file to run, and where its results go. */
 typedef struct run_job {
@@ -200,27 +202,119 @@ static int exit_status_of(const run_report *reports, size_t n) {
   return exits[worst];
 }
 
-static int run_jobs(fl_host *host, DLDevice device, const run_list *jobs, int repeat, run_forms forms) {
-  run_report *reports = calloc(jobs->n + 1, sizeof *reports);
-  int status = EXIT_OK;
-  size_t done = 0;
+/* A report as a child leaves it; "" stands for NULL. */
+typedef struct shared_report {
+  run_report report; /* its strings lie below */
+  bool done;
+  char op[256], impl_id[256], why[512], source[512], problem[2048];
+} shared_report;
+
+/* What a child does: the jobs from `next` on. */
+typedef struct running {
+  fl_host *host;
+  DLDevice device;
+  const run_list *jobs;
+  int repeat;
+  run_forms forms;
+  size_t next;
+  struct run_shared {
+    bool printing; /* the files are done, and what there is to show is being shown */
+    int status;
+    shared_report reports[];
+  } * shared;
+} running;
+
+static char *keep_text(char *room, size_t size, const char *text) {
+  if (text)
+    snprintf(room, size, "%s", text);
+  return text ? room : NULL;
+}
+
+static void keep_report(shared_report *kept, const run_report *report) {
+  kept->report = *report;
+  kept->report.op = keep_text(kept->op, sizeof kept->op, report->op);
+  kept->report.impl_id = keep_text(kept->impl_id, sizeof kept->impl_id, report->impl_id);
+  kept->report.why = keep_text(kept->why, sizeof kept->why, report->why);
+  kept->report.source = keep_text(kept->source, sizeof kept->source, report->source);
+  kept->report.problem = keep_text(kept->problem, sizeof kept->problem, report->problem);
+  kept->done = true;
+}
+
+/* What became of the files, and the exit status. */
+static int show_reports(const running *r) {
+  size_t n = r->jobs->n;
+  run_report *reports = calloc(n + 1, sizeof *reports);
   if (!reports)
     return cli_no_memory();
-  for (; done < jobs->n && !status; done++) {
-    const run_job *job = &jobs->items[done];
-    if (job->out_path && (status = make_parents(job->out_path)))
-      break;
-    reports[done] = run_file(host, device, job->path, job->out_path, repeat);
-    if (reports[done].problem)
-      cli_error("%s: %s", job->path, reports[done].problem);
-  }
+  for (size_t i = 0; i < n; i++)
+    reports[i] = r->shared->reports[i].report;
+  int status = run_print(r->host, r->device, reports, n, r->repeat, r->forms);
   if (!status)
-    status = run_print(host, device, reports, done, repeat, forms);
-  if (!status)
-    status = exit_status_of(reports, done);
-  for (size_t i = 0; i < done; i++)
-    run_report_free(&reports[i]);
+    status = exit_status_of(reports, n);
   free(reports);
+  return status;
+}
+
+/* What an op gets after these calls only the process knows that made them. */
+static bool shows_in_child(const running *r) {
+  return r->forms.explain && !r->forms.json;
+}
+
+static void run_jobs_here(void *context) {
+  running *r = context;
+  for (size_t i = r->next; i < r->jobs->n; i++) {
+    const run_job *job = &r->jobs->items[i];
+    trial_doing(job->path, NULL);
+    run_report report = run_file(r->host, r->device, job->path, job->out_path, r->repeat);
+    if (report.problem)
+      cli_error("%s: %s", job->path, report.problem);
+    keep_report(&r->shared->reports[i], &report);
+    run_report_free(&report);
+  }
+  if (!shows_in_child(r))
+    return;
+  r->shared->printing = true;
+  trial_show();
+  r->shared->status = cli_check_output(show_reports(r));
+}
+
+/* A file whose call did not come back: the next one is run in a new process. */
+static void take_end(running *r, const trial_outcome *outcome) {
+  shared_report *kept = &r->shared->reports[r->next];
+  run_report report = {.path = r->jobs->items[r->next].path, .status = RUN_ERROR, .time_us = -1};
+  report.problem = (char *)outcome->words;
+  cli_error("%s: %s", report.path, outcome->words);
+  keep_report(kept, &report);
+  r->next++;
+}
+
+static int run_jobs(fl_host *host, DLDevice device, const run_list *jobs, int repeat, run_forms forms,
+                    const trial_limits *limits) {
+  size_t size = sizeof(struct run_shared) + jobs->n * sizeof(shared_report);
+  running r = {.host = host, .device = device, .jobs = jobs, .repeat = repeat, .forms = forms};
+  int status = EXIT_OK;
+  for (size_t i = 0; i < jobs->n && !status; i++)
+    if (jobs->items[i].out_path)
+      status = make_parents(jobs->items[i].out_path);
+  if (status)
+    return status;
+  r.shared = trial_share(size);
+  if (!r.shared)
+    return cli_no_memory();
+  while (r.next < jobs->n) {
+    trial_outcome outcome = trial_run(limits, run_jobs_here, &r);
+    while (r.next < jobs->n && r.shared->reports[r.next].done)
+      r.next++;
+    if (outcome.end && r.shared->printing && outcome.signal == SIGPIPE)
+      raise(SIGPIPE); /* nobody reads any more: as if it had been this process */
+    if (outcome.end && r.next < jobs->n)
+      take_end(&r, &outcome);
+    else
+      break;
+  }
+  bool shown = shows_in_child(&r) && r.shared->printing;
+  status = shown ? r.shared->status : show_reports(&r);
+  trial_unshare(r.shared, size);
   return status;
 }
 
@@ -237,7 +331,8 @@ static int parse_repeat(const char *text, int *repeat) {
 }
 
 int command_run(int argc, char **argv) {
-  const char *repeat_text = NULL, *device_text = "cpu";
+  const char *repeat_text = NULL, *timeout_text = NULL, *device_text = "cpu";
+  trial_limits limits = {.seconds = TIMEOUT};
   DLDevice device;
   run_forms forms = {0};
   run_list jobs = {0};
@@ -246,6 +341,8 @@ int command_run(int argc, char **argv) {
       {"out", "DIR", "write the results into DIR, under the names of the files", NULL, &jobs.out},
       {"repeat", "N", "time the fastest of N calls after one to warm up (5)", NULL, &repeat_text},
       {"summary", NULL, "one line for each operator instead of each file", &forms.summary, NULL},
+      {"timeout", "S", "a file that takes longer hangs (300); 0: none does", NULL, &timeout_text},
+      {"in-process", NULL, "call in this process, for a debugger: a crash ends the command", &limits.in_process, NULL},
       {"explain", NULL, "what each operator gets after these calls, what failed and what is left out", &forms.explain,
        NULL},
       CLI_JSON(&forms.json),
@@ -257,7 +354,8 @@ int command_run(int argc, char **argv) {
       "the reference implementation ran. The metadata names the operator ('op') and its attributes ('attrs', "
       "JSON); arguments are tensors under their names, expected results are 'out.NAME', state after the call is "
       "'after.NAME'. With --device they are copied to that device, and the results back; a call's time is then "
-      "that until the device is done.\n"
+      "that until the device is done. They are called in another process: what crashes, exits or hangs is said, "
+      "and the files behind it run.\n"
       "Exit status 0: all well. 1: a result is not as expected. 2: a file, a setting or a call was bad. 3: there "
       "is no implementation for a call.",
       options};
@@ -267,6 +365,8 @@ int command_run(int argc, char **argv) {
     return status;
   if (repeat_text && (status = parse_repeat(repeat_text, &repeat)))
     return status;
+  if (timeout_text && !cli_amount("timeout", timeout_text, 1e6, &limits.seconds))
+    return EXIT_USAGE;
   status = EXIT_OK;
   for (int i = first; i < argc && !status; i++)
     status = add_operand(&jobs, argv[i]);
@@ -276,10 +376,10 @@ int command_run(int argc, char **argv) {
     host = cli_open_host(FL_HOST_STATISTICS, &status);
   if (host)
     status = !cli_device(host, device_text, &device) ? EXIT_USAGE
-             : device.device_type != kDLCPU          ? cli_check_device(host, device)
+             : device.device_type != kDLCPU          ? cli_check_device_apart(host, device, &limits)
                                                      : EXIT_OK;
   if (host && !status)
-    status = run_jobs(host, device, &jobs, repeat, forms);
+    status = run_jobs(host, device, &jobs, repeat, forms, &limits);
   fl_host_destroy(host);
   jobs_free(&jobs);
   return status;

@@ -3,6 +3,7 @@
 
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_OPTIONS = 16, HELP = 'h' };
@@ -122,4 +123,15 @@ int cli_parse(const cli_syntax *syntax, int argc, char **argv, int *exit_status)
     return optind;
   *exit_status = usage_error(command);
   return -1;
+}
+
+bool cli_amount(const char *option, const char *text, double most, double *amount) {
+  char *end;
+  double value = strtod(text, &end);
+  if (end != text && !*end && value >= 0 && value <= most) {
+    *amount = value;
+    return true;
+  }
+  cli_error("--%s: '%s' is not a number from 0 to %g", option, text, most);
+  return false;
 }

@@ -1,7 +1,8 @@
-/* `flhost verify` in parts: rows of the report, testing one implementation with one call, printing. */
+/* `flhost verify` in parts: rows of the report, testing one op, testing one implementation with one call, printing. */
 #ifndef FLHOST_CLI_VERIFY_H
 #define FLHOST_CLI_VERIFY_H
 
+#include "cli/trial.h"
 #include "cli/verify_call.h"
 #include <jansson.h>
 
@@ -13,8 +14,10 @@ typedef struct verify_row {
   uint32_t calls;    /* calls that it was tested with */
   uint32_t failures; /* those with a difference or a broken contract */
   uint32_t skipped;  /* calls that it does not take */
+  trial_end end;     /* it did not come back from a call: `problem` says from which */
   char *problem;     /* the first failure */
   char *reason;      /* of the first call that it does not take, or why it was not tested at all */
+  char *saved;       /* a file with the first failing call, or NULL */
   bool compared;     /* some elements were: the numbers below are meaningful */
   double max_abs_err, max_rel_err;
   double share;       /* the worst error as a share of what is allowed; infinite where nothing is */
@@ -37,15 +40,31 @@ typedef struct verify_rows {
 verify_row *verify_rows_add(verify_rows *rows, const char *op, const char *impl_id, const char *dtype);
 void verify_rows_free(verify_rows *rows);
 
+/* What the command line asks for. */
+typedef struct verify_request {
+  const char *impl; /* --impl, or NULL */
+  uint32_t dtype;   /* --dtype, or 0 */
+  bool has_device;  /* --device */
+  DLDevice device;
+  uint64_t seed, seeds; /* the first, and how many */
+  bool quick;           /* the op's cases alone */
+  double seconds;       /* for what is repeated: an implementation, an element type */
+  trial_limits limits;  /* of the child that calls an implementation */
+  const char *save;     /* a directory for failing calls, or NULL */
+  const char *junit;
+  bool json;
+} verify_request;
+
+/* Tests one op's implementations, and adds their rows. false: out of memory. */
+bool verify_op(fl_host *host, const verify_request *asked, const fl_snapshot *snapshot, uint32_t index,
+               verify_rows *rows);
+
 /* An implementation under test. */
 typedef struct verify_impl {
   const fl_impl_info *info;
   fl_policy *policy; /* this one and no other */
   place at;          /* of its tensors */
 } verify_impl;
-
-/* Tests one implementation with one call, whose expected results are known. false: out of memory. */
-bool verify_with_call(const verify_impl *impl, const test_call *call, verify_row *row);
 
 /* Prints; the exit status of printing. */
 int verify_print_table(const verify_rows *rows);

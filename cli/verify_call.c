@@ -3,6 +3,7 @@
 
 #include "cli/cli.h"
 #include "cli/fill.h"
+#include "cli/trial.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -40,12 +41,10 @@ static bool allocate(test_call *call) {
   call->inputs = calloc(n + 1, sizeof *call->inputs);
   call->results = calloc(n + 1, sizeof *call->results);
   call->data = calloc(n + 1, sizeof *call->data);
-  call->expected = calloc(n + 1, sizeof *call->expected);
-  call->expected_values = calloc(n + 1, sizeof *call->expected_values);
-  return call->inputs && call->results && call->data && call->expected && call->expected_values;
+  return call->inputs && call->results && call->data;
 }
 
-/* Shapes of the results, from tensors without data. */
+/* Shapes of the results, and what it costs, from tensors without data. */
 static fl_status infer(test_call *call) {
   fl_value *values = calloc(call->n_arguments + 1, sizeof *values);
   DLTensor *tensors = calloc(call->n_arguments + 1, sizeof *tensors);
@@ -63,13 +62,16 @@ static fl_status infer(test_call *call) {
   }
   fl_call made = {.size = sizeof made, .count = call->n_arguments, .values = values};
   status = fl_infer(call->op, &made, call->results, call->n_values - call->n_arguments, sizeof(fl_tensor_spec));
+  fl_cost cost = {.size = sizeof cost};
+  if (!status && !fl_op_cost(call->op, &made, &cost) && cost.flops > 0)
+    call->operations = cost.flops;
 out:
   free(values);
   free(tensors);
   return status;
 }
 
-static call_outcome fill(test_call *call, uint64_t seed) {
+static call_outcome fill(test_call *call) {
   for (uint32_t i = 0; i < call->n_arguments; i++) {
     const fl_tensor_spec *spec = spec_of(call, i);
     if (!spec)
@@ -77,49 +79,109 @@ static call_outcome fill(test_call *call, uint64_t seed) {
     call->data[i] = malloc(spec_bytes(spec) + 1);
     if (!call->data[i])
       return CALL_NO_MEMORY;
-    if (!fill_tensor(&call->inputs[i], mix(mix(seed, call->number), i), call->awkward, call->data[i]))
+    if (!fill_tensor(&call->inputs[i], mix(mix(call->source.seed, call->source.number), i), call->awkward,
+                     call->data[i]))
       return CALL_IMPOSSIBLE;
   }
   return CALL_MADE;
 }
 
-call_outcome test_call_create(test_call *call, fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number,
-                              int64_t *budget) {
-  int64_t elements = 0;
-  *call = (test_call){.op = op, .dtype = dtype, .number = number, .awkward = number % 5 >= 3};
+static fl_status generate(test_call *call) {
+  const call_source *from = &call->source;
+  fl_status status =
+      from->timed ? fl_generate_bench_inputs(call->op, from->dtype, NULL, (uint32_t)from->number, call->inputs,
+                                             call->n_arguments, sizeof(fl_input), NULL)
+                  : fl_generate_sized_inputs(call->op, from->dtype, *from->sizes ? from->sizes : NULL, from->seed,
+                                             from->number, call->inputs, call->n_arguments, sizeof(fl_input));
+  return status ? status : infer(call);
+}
+
+call_outcome test_call_create(test_call *call, fl_op *op, const call_source *source, int64_t elements,
+                              double operations) {
+  *call =
+      (test_call){.op = op, .source = *source, .awkward = !source->timed && !*source->sizes && source->number % 5 >= 3};
   call->n_arguments = fl_op_argument_count(op);
   call->n_values = call->n_arguments + fl_op_result_count(op);
   call_outcome outcome = allocate(call) ? CALL_MADE : CALL_NO_MEMORY;
-  if (outcome == CALL_MADE &&
-      (fl_generate_inputs(op, dtype, seed, number, call->inputs, call->n_arguments, sizeof(fl_input)) || infer(call)))
+  if (outcome == CALL_MADE && generate(call))
     outcome = CALL_IMPOSSIBLE;
   for (uint32_t i = 0; outcome == CALL_MADE && i < call->n_values; i++)
-    elements += spec_of(call, i) ? count_elements(spec_of(call, i)) : 0;
-  if (outcome == CALL_MADE && elements > *budget)
+    call->elements += spec_of(call, i) ? count_elements(spec_of(call, i)) : 0;
+  if (outcome == CALL_MADE && (call->elements > elements || call->operations > operations))
     outcome = CALL_IMPOSSIBLE;
   if (outcome == CALL_MADE)
-    outcome = fill(call, seed);
-  if (outcome == CALL_MADE)
-    *budget -= elements;
-  else
+    outcome = fill(call);
+  if (outcome != CALL_MADE)
     test_call_free(call);
   return outcome;
 }
 
 void test_call_free(test_call *call) {
-  for (uint32_t i = 0; call->data && call->expected && i < call->n_values; i++) {
+  for (uint32_t i = 0; call->data && i < call->n_values; i++)
     free(call->data[i]);
-    free(call->expected[i]);
-    if (call->expected_values && call->expected_values[i].type == FL_STRING)
-      free((char *)call->expected_values[i].v.s);
-  }
   free(call->inputs);
   free(call->results);
   free(call->data);
-  free(call->expected);
-  free(call->expected_values);
-  free(call->message);
   memset(call, 0, sizeof *call);
+}
+
+/* ------------------------------------------------------------------------------------------------- reference results
+ */
+
+static size_t rounded(size_t size) {
+  return (size + 63) / 64 * 64;
+}
+
+/* May the reference write it: a result, or a state? */
+static bool may_be_written(const test_call *call, uint32_t index) {
+  return spec_of(call, index) && (index >= call->n_arguments || fl_op_argument(call->op, index)->mutates);
+}
+
+size_t kept_call_bytes(const test_call *call) {
+  size_t size = rounded(sizeof(kept_call) + call->n_values * sizeof(kept_value));
+  for (uint32_t i = 0; i < call->n_values; i++)
+    if (may_be_written(call, i))
+      size += rounded(spec_bytes(spec_of(call, i)) + 1);
+  return size;
+}
+
+kept_call *kept_call_place(const test_call *call, void *memory) {
+  kept_call *kept = memory;
+  char *at = (char *)memory + rounded(sizeof(kept_call) + call->n_values * sizeof(kept_value));
+  for (uint32_t i = 0; i < call->n_values; i++)
+    if (may_be_written(call, i)) {
+      kept->values[i].data = at;
+      at += rounded(spec_bytes(spec_of(call, i)) + 1);
+    }
+  return kept;
+}
+
+static void keep_value(kept_value *kept, const fl_value *value) {
+  kept->value = *value;
+  if (value->type == FL_STRING) {
+    snprintf(kept->text, sizeof kept->text, "%s", value->v.s ? value->v.s : "");
+    kept->value = fl_string(kept->text);
+  } else if (value->type == FL_INT_LIST) {
+    uint32_t n = value->length < FL_MAX_DIMS ? value->length : FL_MAX_DIMS;
+    for (uint32_t i = 0; i < n; i++)
+      kept->ints[i] = value->v.ints[i];
+    kept->value = fl_ints(kept->ints, n);
+  }
+}
+
+void attempt_keep(const attempt *made) {
+  const test_call *call = made->call;
+  kept_call *kept = call->kept;
+  kept->status = made->status;
+  snprintf(kept->message, sizeof kept->message, "%s", made->message ? made->message : "");
+  for (uint32_t i = 0; i < call->n_values; i++) {
+    if (attempt_writes(made, i) && kept->values[i].data) {
+      guarded_read(&made->tensors[made->source[i]], kept->values[i].data);
+      kept->values[i].written = true;
+    } else if (i >= call->n_arguments && made->values[i].type != FL_TENSOR) {
+      keep_value(&kept->values[i], &made->values[i]);
+    }
+  }
 }
 
 /* --------------------------------------------------------------------------------------------------------- attempts */
@@ -127,14 +189,14 @@ void test_call_free(test_call *call) {
 /* Each fourth call is all compact, all padded, all with needless strides, or mixed. */
 static layout layout_for(const test_call *call, uint32_t index) {
   static const layout layouts[] = {LAYOUT_COMPACT, LAYOUT_PADDED, LAYOUT_STRIDES};
-  uint64_t turn = call->number % 4;
-  return turn < 3 ? layouts[turn] : (layout)(mix(call->number, index) % 4);
+  uint64_t turn = call->source.number % 4;
+  return turn < 3 ? layouts[turn] : (layout)(mix(call->source.number, index) % 4);
 }
 
 /* Of twelve calls four have all results in place, four none, four some. */
 static bool wants_in_place(const test_call *call, uint32_t index) {
-  uint64_t turn = call->number / 4 % 3;
-  return turn == 1 || (turn == 2 && mix(call->number + 1, index) % 2);
+  uint64_t turn = call->source.number / 4 % 3;
+  return turn == 1 || (turn == 2 && mix(call->source.number + 1, index) % 2);
 }
 
 static bool same_spec(const fl_tensor_spec *a, const fl_tensor_spec *b) {
@@ -175,13 +237,13 @@ static void set_values(attempt *made) {
   }
 }
 
-bool attempt_create(attempt *made, place at, const test_call *call, bool varied) {
+bool attempt_create(attempt *made, place at, const test_call *call, arrangement as) {
   bool complete = allocate_attempt(made, at, call);
   for (uint32_t i = 0; complete && i < call->n_values; i++) {
-    made->source[i] = choose_source(call, i, varied);
-    made->layouts[i] = varied ? layout_for(call, i) : LAYOUT_COMPACT;
+    made->source[i] = choose_source(call, i, as.varied);
+    made->layouts[i] = as.varied ? layout_for(call, i) : LAYOUT_COMPACT;
     if (made->source[i] == (int)i)
-      complete = guarded_create(&made->tensors[i], at, spec_of(call, i), made->layouts[i], call->data[i]);
+      complete = guarded_create(&made->tensors[i], at, spec_of(call, i), made->layouts[i], as.edge, call->data[i]);
   }
   if (complete)
     set_values(made);
@@ -230,7 +292,7 @@ static fl_status make_workspace(attempt *made, fl_call *call) {
   if (fl_workspace_size(made->call->op, call, &size) || !size)
     return FL_OK; /* that nothing may run is what the call says */
   bytes.shape[0] = (int64_t)size;
-  if (!guarded_create(&made->workspace, made->at, &bytes, LAYOUT_COMPACT, NULL))
+  if (!guarded_create(&made->workspace, made->at, &bytes, LAYOUT_COMPACT, EDGE_NONE, NULL))
     return FL_ENOMEM;
   call->workspace = fl_data(&made->workspace.tensor);
   call->workspace_size = size;
@@ -260,6 +322,7 @@ static fl_status call_op(attempt *made) {
 void attempt_run(attempt *made, fl_policy *policy) {
   fl_scope scope;
   bool entered = false;
+  trial_beat();
   free(made->message);
   made->message = NULL;
   set_values(made);
@@ -303,31 +366,16 @@ bool attempt_writes(const attempt *made, uint32_t index) {
 fl_tolerance attempt_tolerance(const attempt *made, uint32_t index) {
   const test_call *call = made->call;
   fl_tolerance allowed = cli_tolerance(call->op, made->tensors[made->source[index]].tensor.dtype);
-  fl_tolerance activations = cli_tolerance(call->op, cli_dtype_of_bit(call->dtype));
+  fl_tolerance activations = cli_tolerance(call->op, cli_dtype_of_bit(call->source.dtype));
   if (allowed.atol > 0 && activations.atol > allowed.atol)
     allowed.atol = activations.atol;
   if (allowed.rtol > 0 && activations.rtol > allowed.rtol)
     allowed.rtol = activations.rtol;
-  return allowed;
-}
-
-bool attempt_keep(const attempt *made, test_call *call) {
-  call->status = made->status;
-  call->message = made->message ? strdup(made->message) : NULL;
-  for (uint32_t i = 0; i < call->n_values; i++) {
-    if (attempt_writes(made, i)) {
-      const guarded *tensor = &made->tensors[made->source[i]];
-      call->expected[i] = malloc(guarded_bytes(tensor) + 1);
-      if (!call->expected[i])
-        return false;
-      guarded_read(tensor, call->expected[i]);
-    } else if (i >= call->n_arguments && made->values[i].type != FL_TENSOR) {
-      call->expected_values[i] = made->values[i];
-      if (made->values[i].type == FL_STRING)
-        call->expected_values[i] = fl_string(strdup(made->values[i].v.s));
-    }
+  if (call->source.slack > 1) {
+    allowed.atol *= call->source.slack;
+    allowed.rtol *= call->source.slack;
   }
-  return true;
+  return allowed;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- words
@@ -366,6 +414,17 @@ static void describe_value(FILE *text, const fl_value *value) {
   }
 }
 
+char *attempt_number(const attempt *made) {
+  const call_source *from = &made->call->source;
+  char seed[32] = "", *words = NULL;
+  if (from->other_seed)
+    snprintf(seed, sizeof seed, " of seed %" PRIu64, from->seed);
+  int length = asprintf(&words, "%scall %" PRIu64 "%s%s%s%s%s", from->timed ? "timed " : "", from->number, seed,
+                        made->call->awkward ? " (with awkward values)" : "", *from->sizes ? " (" : "", from->sizes,
+                        *from->sizes ? ")" : "");
+  return length < 0 ? NULL : words;
+}
+
 char *attempt_describe(const attempt *made) {
   const test_call *call = made->call;
   char *words = NULL;
@@ -373,12 +432,11 @@ char *attempt_describe(const attempt *made) {
   FILE *text = open_memstream(&words, &size);
   if (!text)
     return NULL;
-  fprintf(text, "call %" PRIu64 "%s:", call->number, call->awkward ? " (with awkward values)" : "");
   for (uint32_t i = 0; i < call->n_values; i++) {
     const fl_argument *value = fl_op_argument(call->op, i);
     if (i >= call->n_arguments && made->source[i] < 0)
       continue;
-    fprintf(text, "%s %s", i ? "," : "", value->name);
+    fprintf(text, "%s%s", i ? ", " : "", value->name);
     if (made->source[i] == (int)i)
       describe_tensor(text, made, i);
     else if (made->source[i] >= 0)

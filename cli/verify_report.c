@@ -46,6 +46,7 @@ void verify_rows_free(verify_rows *rows) {
     free(rows->items[i].problem);
     free(rows->items[i].reason);
     free(rows->items[i].worst);
+    free(rows->items[i].saved);
   }
   free(rows->items);
   memset(rows, 0, sizeof *rows);
@@ -89,6 +90,19 @@ static void note_skips(cli_table *table, const verify_row *row) {
     free(note);
 }
 
+/* How to repeat it. */
+static void note_saved(cli_table *table, const verify_row *row) {
+  char *note;
+  if (!row->saved)
+    return;
+  if (asprintf(&note, "repeat it: VLLM_FL_PER_OP='%s=impl:%s' flhost run %s", row->op, row->impl_id, row->saved) < 0) {
+    table->failed = true;
+    return;
+  }
+  cli_table_note(table, note);
+  free(note);
+}
+
 /* Is there a test on another device than the processor? */
 static bool has_devices(const verify_rows *rows) {
   for (size_t i = 0; i < rows->n; i++)
@@ -106,10 +120,15 @@ static void add_row(cli_table *table, const verify_row *row, bool with_device) {
   cli_table_add(table, row->dtype);
   cli_table_format(table, "%" PRIu32, row->calls);
   add_worst(table, row);
-  cli_table_add(table, status_names[verify_row_status(row)]);
+  cli_table_add(table, row->end ? trial_end_name(row->end) : status_names[verify_row_status(row)]);
   note_skips(table, row);
   if (!row->problem)
     return;
+  if (row->end || !row->calls) {
+    cli_table_note(table, row->problem);
+    note_saved(table, row);
+    return;
+  }
   if (asprintf(&note, "%" PRIu32 " of %" PRIu32 " calls failed, the first: %s", row->failures, row->calls,
                row->problem) < 0) {
     table->failed = true;
@@ -117,6 +136,7 @@ static void add_row(cli_table *table, const verify_row *row, bool with_device) {
   }
   cli_table_note(table, note);
   free(note);
+  note_saved(table, row);
 }
 
 /* The worst error of all that passed, with its values. */
@@ -177,14 +197,16 @@ static json_t *worst_json(const verify_row *row) {
 }
 
 static json_t *row_json(const verify_row *row) {
-  return json_pack("{s:o, s:o, s:o, s:o, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f}", "op",
+  return json_pack("{s:o, s:o, s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:f}", "op",
                    cli_json_string(row->op), "impl_id", cli_json_string(row->impl_id), "device",
                    cli_json_string(*row->device ? row->device : NULL), "dtype",
                    cli_json_string(*row->dtype ? row->dtype : NULL), "status", status_names[verify_row_status(row)],
-                   "calls", (json_int_t)row->calls, "failures", (json_int_t)row->failures, "skipped_calls",
+                   "ended", cli_json_string(row->end ? trial_end_name(row->end) : NULL), "calls",
+                   (json_int_t)row->calls, "failures", (json_int_t)row->failures, "skipped_calls",
                    (json_int_t)row->skipped, "max_abs_err", number(row->compared, row->max_abs_err), "max_rel_err",
                    number(row->compared, row->max_rel_err), "worst", worst_json(row), "problem",
-                   cli_json_string(row->problem), "reason", cli_json_string(row->reason), "seconds", row->seconds);
+                   cli_json_string(row->problem), "reason", cli_json_string(row->reason), "saved",
+                   cli_json_string(row->saved), "seconds", row->seconds);
 }
 
 int verify_print_json(const verify_rows *rows, uint64_t seed) {
@@ -225,7 +247,9 @@ static void put_case(FILE *file, const verify_row *row) {
     fprintf(file, " %s", row->device);
   fprintf(file, "%s%s\" time=\"%.3f\">", *row->dtype ? " " : "", row->dtype, row->seconds);
   if (row->problem) {
-    fputs("<failure", file);
+    fputs(row->end ? "<error" : "<failure", file);
+    if (row->end)
+      put_attribute(file, "type", trial_end_name(row->end));
     put_attribute(file, "message", row->problem);
     fputs("/>", file);
   } else if (!row->calls) {
@@ -248,7 +272,7 @@ int verify_check_junit(const char *path) {
 }
 
 int verify_write_junit(const verify_rows *rows, const char *path) {
-  size_t counts[N_STATUSES];
+  size_t counts[N_STATUSES], ended = 0;
   double seconds = 0;
   FILE *file = fopen(path, "we");
   if (!file) {
@@ -257,12 +281,12 @@ int verify_write_junit(const verify_rows *rows, const char *path) {
   }
   count(rows, counts);
   for (size_t i = 0; i < rows->n; i++)
-    seconds += rows->items[i].seconds;
+    seconds += rows->items[i].seconds, ended += rows->items[i].end != TRIAL_DONE;
   fprintf(file,
           "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-          "<testsuite name=\"flhost verify\" tests=\"%zu\" failures=\"%zu\" errors=\"0\" skipped=\"%zu\" "
+          "<testsuite name=\"flhost verify\" tests=\"%zu\" failures=\"%zu\" errors=\"%zu\" skipped=\"%zu\" "
           "time=\"%.3f\">\n",
-          rows->n, counts[VERIFY_FAILED], counts[VERIFY_SKIPPED], seconds);
+          rows->n, counts[VERIFY_FAILED] - ended, ended, counts[VERIFY_SKIPPED], seconds);
   for (size_t i = 0; i < rows->n; i++)
     put_case(file, &rows->items[i]);
   fputs("</testsuite>\n", file);

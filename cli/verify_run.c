@@ -5,7 +5,7 @@
 #include "cli/cli.h"
 #include "cli/compare.h"
 #include "cli/subjects.h"
-#include "cli/verify.h"
+#include "cli/verify_test.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -15,17 +15,7 @@
 
 enum { THREADS = 4, ROUNDS = 3, THREADED_BYTES = 1 << 18, WHERE_MAX = 192 };
 
-/* One test: what it is about, and the first thing that is wrong. */
-typedef struct test {
-  const verify_impl *impl;
-  const test_call *call;
-  verify_row *row;
-  char *problem;
-  bool no_memory;
-} test;
-
-/* Sets the problem; the first one stays. */
-static FL_PRINTF(2, 3) bool fail(test *t, const char *format, ...) {
+bool verify_fail(verify_test *t, const char *format, ...) {
   va_list arguments;
   if (t->problem)
     return false;
@@ -37,15 +27,15 @@ static FL_PRINTF(2, 3) bool fail(test *t, const char *format, ...) {
   return false;
 }
 
-static const char *kind_of(const test *t, uint32_t index) {
+static const char *kind_of(const verify_test *t, uint32_t index) {
   return index < t->call->n_arguments ? "argument" : "result";
 }
 
-static const char *name_of(const test *t, uint32_t index) {
+static const char *name_of(const verify_test *t, uint32_t index) {
   return fl_op_argument(t->call->op, index)->name;
 }
 
-static const char *words(const attempt *made) {
+const char *verify_words(const attempt *made) {
   return made->message && *made->message ? made->message : "(no message)";
 }
 
@@ -53,29 +43,29 @@ static const char *words(const attempt *made) {
  */
 
 /* Nothing at all may be written by a call that was turned down. */
-static bool is_untouched(test *t, const attempt *made) {
+static bool is_untouched(verify_test *t, const attempt *made) {
   char where[WHERE_MAX];
   for (uint32_t i = 0; i < t->call->n_values; i++)
     if (made->source[i] == (int)i && !guarded_is_intact(&made->tensors[i], false, where, sizeof where))
-      return fail(t, "%s '%s' was written (%s) before the implementation returned FL_ENOTSUP", kind_of(t, i),
-                  name_of(t, i), where);
+      return verify_fail(t, "%s '%s' was written (%s) before the implementation returned FL_ENOTSUP", kind_of(t, i),
+                         name_of(t, i), where);
   return true;
 }
 
 /* Results and states may be written, nothing around them and nothing else. */
-static bool stays_inside(test *t, const attempt *made) {
+bool verify_stays_inside(verify_test *t, const attempt *made) {
   char where[WHERE_MAX];
   for (uint32_t i = 0; i < t->call->n_values; i++) {
     bool written = attempt_writes(made, i), mutable = fl_op_argument(t->call->op, i)->mutates;
     if (made->source[i] != (int)i || guarded_is_intact(&made->tensors[i], written, where, sizeof where))
       continue;
     if (written)
-      return fail(t, "written outside %s '%s': %s", kind_of(t, i), name_of(t, i), where);
-    return fail(t, "argument '%s' was overwritten (%s), %s", name_of(t, i), where,
-                mutable ? "though the result is another tensor" : "which the schema does not mark as mutable");
+      return verify_fail(t, "written outside %s '%s': %s", kind_of(t, i), name_of(t, i), where);
+    return verify_fail(t, "argument '%s' was overwritten (%s), %s", name_of(t, i), where,
+                       mutable ? "though the result is another tensor" : "which the schema does not mark as mutable");
   }
   if (made->workspace.memory && !guarded_is_intact(&made->workspace, true, where, sizeof where))
-    return fail(t, "written outside the workspace of %" PRId64 " bytes: %s", made->workspace.shape[0], where);
+    return verify_fail(t, "written outside the workspace of %" PRId64 " bytes: %s", made->workspace.shape[0], where);
   return true;
 }
 
@@ -96,23 +86,24 @@ static bool same_value(const fl_value *a, const fl_value *b) {
   return a->v.i == b->v.i;
 }
 
-static bool has_value(test *t, const attempt *made, uint32_t index) {
-  const fl_value *got = &made->values[index], *wanted = &t->call->expected_values[index];
+static bool has_value(verify_test *t, const attempt *made, uint32_t index) {
+  const fl_value *got = &made->values[index], *wanted = &t->call->kept->values[index].value;
   if (same_value(got, wanted))
     return true;
   /* Which class or component to use is each backend's own answer; it only has to be one. */
   if (got->type == FL_STRING && wanted->type == FL_STRING)
-    return (got->v.s && *got->v.s) || fail(t, "result '%s' is an empty string", name_of(t, index));
-  return fail(t, "result '%s' is not what the reference gives", name_of(t, index));
+    return (got->v.s && *got->v.s) || verify_fail(t, "result '%s' is an empty string", name_of(t, index));
+  return verify_fail(t, "result '%s' is not what the reference gives", name_of(t, index));
 }
 
 /* Takes a comparison into the row's numbers. */
-static void note_error(test *t, const attempt *made, uint32_t index, const comparison *found, fl_tolerance allowed) {
+static void note_error(verify_test *t, const attempt *made, uint32_t index, const comparison *found,
+                       fl_tolerance allowed) {
   verify_row *row = t->row;
   double limit = isfinite(found->wanted) ? allowed.atol + allowed.rtol * fabs(found->wanted) : 0;
   double error = found->pass && !(found->max_abs_err > 0) ? 0 : fabs(found->got - found->wanted);
   double share = !found->pass && !(error / limit > 1) ? INFINITY : error > 0 ? error / limit : 0;
-  char at[WHERE_MAX], *call, *worst = NULL;
+  char at[WHERE_MAX], *number, *call, *worst = NULL;
   row->compared = true;
   if (found->max_abs_err > row->max_abs_err)
     row->max_abs_err = found->max_abs_err;
@@ -121,11 +112,13 @@ static void note_error(test *t, const attempt *made, uint32_t index, const compa
   if (found->worst < 0 || (row->worst && share <= row->share))
     return;
   format_index(&made->tensors[made->source[index]].tensor, found->worst, at, sizeof at);
+  number = attempt_number(made);
   call = attempt_describe(made);
-  if (!call || asprintf(&worst, "%s%s in %s", name_of(t, index), at, call) < 0) {
+  if (!number || !call || asprintf(&worst, "%s%s in %s: %s", name_of(t, index), at, number, call) < 0) {
     t->no_memory = true;
     worst = NULL;
   }
+  free(number);
   free(call);
   free(row->worst);
   row->worst = worst;
@@ -136,15 +129,15 @@ static void note_error(test *t, const attempt *made, uint32_t index, const compa
   row->rtol = allowed.rtol;
 }
 
-static bool has_elements(test *t, const attempt *made, uint32_t index) {
+static bool has_elements(verify_test *t, const attempt *made, uint32_t index) {
   const guarded *tensor = &made->tensors[made->source[index]];
   fl_tolerance allowed = attempt_tolerance(made, index);
   DLTensor got = tensor->tensor, wanted = tensor->tensor;
-  char at[WHERE_MAX];
+  char at[WHERE_MAX], share[48] = "";
   got.strides = wanted.strides = NULL;
   got.byte_offset = wanted.byte_offset = 0;
   got.data = malloc(guarded_bytes(tensor) + 1);
-  wanted.data = t->call->expected[index];
+  wanted.data = t->call->kept->values[index].data;
   if (!got.data) {
     t->no_memory = true;
     return false;
@@ -156,21 +149,24 @@ static bool has_elements(test *t, const attempt *made, uint32_t index) {
   if (found.pass)
     return true;
   if (found.worst < 0)
-    return fail(t, "%s '%s': %s", kind_of(t, index), name_of(t, index), found.problem);
+    return verify_fail(t, "%s '%s': %s", kind_of(t, index), name_of(t, index), found.problem);
   format_index(&tensor->tensor, found.worst, at, sizeof at);
-  return fail(t,
-              "%s '%s': %" PRId64
-              " element%s from the reference, the worst at %s: %.9g, the reference gives %.9g (atol %g, rtol %g)",
-              kind_of(t, index), name_of(t, index), found.failures, found.failures == 1 ? " differs" : "s differ", at,
-              found.got, found.wanted, allowed.atol, allowed.rtol);
+  if (isfinite(found.max_share))
+    snprintf(share, sizeof share, ": error %.2g x tolerance", found.max_share);
+  return verify_fail(
+      t,
+      "%s '%s': %" PRId64
+      " element%s from the reference, the worst at %s: %.9g, the reference gives %.9g (atol %g, rtol %g%s)",
+      kind_of(t, index), name_of(t, index), found.failures, found.failures == 1 ? " differs" : "s differ", at,
+      found.got, found.wanted, allowed.atol, allowed.rtol, share);
 }
 
 /* Are the results, and the states, those of the reference? */
-static bool is_right(test *t, const attempt *made) {
+bool verify_is_right(verify_test *t, const attempt *made) {
   const test_call *call = t->call;
   for (uint32_t i = 0; i < call->n_values; i++) {
     bool stands_for_argument = made->source[i] >= 0 && made->source[i] != (int)i;
-    if (i < call->n_arguments && !call->expected[i])
+    if (i < call->n_arguments && !call->kept->values[i].written)
       continue; /* no state; what a result writes in its place is looked at there */
     if (attempt_writes(made, i) ? !has_elements(t, made, i)
                                 : i >= call->n_arguments && !stands_for_argument && !has_value(t, made, i))
@@ -180,7 +176,7 @@ static bool is_right(test *t, const attempt *made) {
 }
 
 /* Same bits as an earlier attempt? */
-static bool has_bits(test *t, const attempt *first, const attempt *made, const char *when) {
+bool verify_has_bits(verify_test *t, const attempt *first, const attempt *made, const char *when) {
   char at[WHERE_MAX];
   int64_t element;
   for (uint32_t i = 0; i < t->call->n_values; i++) {
@@ -188,7 +184,7 @@ static bool has_bits(test *t, const attempt *first, const attempt *made, const c
         guarded_same(&first->tensors[i], &made->tensors[i], &element))
       continue;
     format_index(&made->tensors[i].tensor, element, at, sizeof at);
-    return fail(t, "%s: %s '%s' differs at element %s", when, kind_of(t, i), name_of(t, i), at);
+    return verify_fail(t, "%s: %s '%s' differs at element %s", when, kind_of(t, i), name_of(t, i), at);
   }
   return true;
 }
@@ -196,7 +192,7 @@ static bool has_bits(test *t, const attempt *first, const attempt *made, const c
 /* -------------------------------------------------------------------------------------------------------------- status
  */
 
-static bool skip(test *t, const attempt *made) {
+static bool skip(verify_test *t, const attempt *made) {
   t->row->skipped++;
   if (!t->row->reason)
     t->row->reason = cli_skip_reason(made->message);
@@ -204,24 +200,25 @@ static bool skip(test *t, const attempt *made) {
 }
 
 /* Is the status in order? *judge: there is something to look at. */
-static bool check_status(test *t, const attempt *made, bool *judge) {
+static bool check_status(verify_test *t, const attempt *made, bool *judge) {
   const test_call *call = t->call;
-  *judge = made->status == FL_OK && call->status == FL_OK;
+  *judge = made->status == FL_OK && call->kept->status == FL_OK;
   if (made->status == FL_ENOIMPL)
     return skip(t, made);
   if (made->status == FL_ENOTSUP) {
     if (!is_untouched(t, made))
       return false;
     return t->impl->info->has_supports_args
-               ? fail(t, "returned FL_ENOTSUP, although its supports_args said that it takes the call: %s", words(made))
+               ? verify_fail(t, "returned FL_ENOTSUP, although its supports_args said that it takes the call: %s",
+                             verify_words(made))
                : skip(t, made);
   }
   t->row->calls++;
-  if (made->status == call->status)
+  if (made->status == call->kept->status)
     return true;
   if (made->status == FL_OK)
-    return fail(t, "returned FL_OK, but the reference refuses the call: %s", call->message ? call->message : "");
-  return fail(t, "returned %s: %s", fl_status_name(made->status), words(made));
+    return verify_fail(t, "returned FL_OK, but the reference refuses the call: %.400s", call->kept->message);
+  return verify_fail(t, "returned %s: %.400s", fl_status_name(made->status), verify_words(made));
 }
 
 /* ------------------------------------------------------------------------------------------------------------- threads
@@ -229,7 +226,7 @@ static bool check_status(test *t, const attempt *made, bool *judge) {
 
 /* One of several threads that make the same call on tensors of their own. */
 typedef struct worker {
-  test test; /* its own: problems are found in its thread */
+  verify_test test; /* its own: problems are found in its thread */
   attempt attempt;
   const attempt *first;
   pthread_mutex_t *gate; /* open when all are there */
@@ -237,15 +234,15 @@ typedef struct worker {
 } worker;
 
 static bool run_once(worker *w) {
-  test *t = &w->test;
+  verify_test *t = &w->test;
   attempt_run(&w->attempt, t->impl->policy);
   if (w->attempt.status)
-    return fail(t, "returned %s: %s", fl_status_name(w->attempt.status), words(&w->attempt));
-  if (!stays_inside(t, &w->attempt))
+    return verify_fail(t, "returned %s: %.400s", fl_status_name(w->attempt.status), verify_words(&w->attempt));
+  if (!verify_stays_inside(t, &w->attempt))
     return false;
   if (t->impl->info->flags & FL_IMPL_DETERMINISTIC)
-    return has_bits(t, w->first, &w->attempt, "other bits than alone, although it is declared deterministic");
-  return is_right(t, &w->attempt);
+    return verify_has_bits(t, w->first, &w->attempt, "other bits than alone, although it is declared deterministic");
+  return verify_is_right(t, &w->attempt);
 }
 
 static void *work(void *self) {
@@ -274,7 +271,7 @@ static bool run_workers(worker *workers) {
   return n == THREADS;
 }
 
-static bool agrees_in_threads(test *t, const attempt *first) {
+static bool agrees_in_threads(verify_test *t, const attempt *first) {
   worker workers[THREADS];
   verify_row rows[THREADS]; /* numbers of threads are not kept: they are those of the calls before, or a failure's */
   int n = 0;
@@ -291,7 +288,7 @@ static bool agrees_in_threads(test *t, const attempt *first) {
     t->no_memory = true;
   for (int i = 0; i < n; i++) {
     if (workers[i].test.problem)
-      fail(t, "called from %d threads at once: %s", THREADS, workers[i].test.problem);
+      verify_fail(t, "called from %d threads at once: %s", THREADS, workers[i].test.problem);
     t->no_memory |= workers[i].test.no_memory;
     free(workers[i].test.problem);
     free(rows[i].worst);
@@ -305,69 +302,101 @@ static bool wants_threads(const attempt *made) {
   size_t bytes = 0;
   for (uint32_t i = 0; i < made->call->n_values; i++)
     bytes += made->tensors[i].size;
-  return made->call->number % 3 == 1 && bytes <= THREADED_BYTES;
+  return made->call->source.number % 3 == 1 && bytes <= THREADED_BYTES;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the test
  */
 
-static bool run_test(test *t, attempt *made) {
+bool verify_leaves_nothing(verify_test *t) {
+  char words[WHERE_MAX * 2];
+  return !t->state || !state_difference(t->state, words, sizeof words) || verify_fail(t, "the call %s", words);
+}
+
+static bool run_test(verify_test *t, attempt *made) {
   attempt again;
   bool judge, same;
   attempt_run(made, t->impl->policy);
   if (!check_status(t, made, &judge))
     return false;
+  if (!verify_leaves_nothing(t))
+    return false;
   if (!judge)
     return true;
-  if (!stays_inside(t, made) || !is_right(t, made))
+  if (!verify_stays_inside(t, made) || !verify_is_right(t, made))
     return false;
   if (!attempt_clone(&again, made)) {
     t->no_memory = true;
     return false;
   }
   attempt_run(&again, t->impl->policy);
-  same = again.status ? fail(t, "returned %s when called once more: %s", fl_status_name(again.status), words(&again))
-                      : has_bits(t, made, &again, "called twice with the same arguments, it gave different bits");
+  same = again.status
+             ? verify_fail(t, "returned %s when called once more: %.400s", fl_status_name(again.status),
+                           verify_words(&again))
+             : verify_has_bits(t, made, &again, "called twice with the same arguments, it gave different bits");
   attempt_free(&again);
   return same && (!wants_threads(made) || agrees_in_threads(t, made));
 }
 
-/* An op may refuse a layout: its calls are then all compact. */
-static bool create_attempt(attempt *made, place at, const test_call *call) {
-  if (!attempt_create(made, at, call, true))
+bool verify_create_attempt(attempt *made, place at, const test_call *call, memory_edge edge) {
+  if (!attempt_create(made, at, call, (arrangement){true, edge}))
     return false;
   if (attempt_is_allowed(made))
     return true;
   attempt_free(made);
-  return attempt_create(made, at, call, false);
+  return attempt_create(made, at, call, (arrangement){false, edge});
+}
+
+bool verify_conclude(verify_test *t, const attempt *made) {
+  char *number = NULL, *described = NULL;
+  if (t->problem) {
+    t->row->failures++;
+    if (!t->row->problem) {
+      number = attempt_number(made);
+      described = attempt_describe(made);
+      if (number && described && asprintf(&t->row->problem, "%s, in %s: %s", t->problem, number, described) < 0)
+        t->row->problem = NULL;
+    }
+    t->no_memory |= !t->row->problem;
+  }
+  free(number);
+  free(described);
+  free(t->problem);
+  t->problem = NULL;
+  return !t->no_memory;
 }
 
 /* A device that has no memory for the call's tensors fails the test, and ends nothing. */
 static bool fail_without_memory(verify_row *row, const test_call *call) {
   row->calls++;
   row->failures++;
-  return row->problem || asprintf(&row->problem, "no memory for the tensors of call %" PRIu64 ": %s", call->number,
-                                  fl_error_message()) >= 0;
+  return row->problem || asprintf(&row->problem, "no memory for the tensors of call %" PRIu64 ": %s",
+                                  call->source.number, fl_error_message()) >= 0;
 }
 
-bool verify_with_call(const verify_impl *impl, const test_call *call, verify_row *row) {
-  test t = {.impl = impl, .call = call, .row = row};
+/* For whoever wants to know what a child was at. */
+static void announce(const attempt *made) {
+  char *number = attempt_number(made), *described = attempt_describe(made);
+  if (number && described)
+    trial_doing(number, described);
+  free(number);
+  free(described);
+}
+
+bool verify_with_call(const verify_impl *impl, const test_call *call, const process_state *state, verify_row *row,
+                      bool *passed) {
+  verify_test t = {.impl = impl, .call = call, .row = row, .state = state};
   attempt made;
-  char *described = NULL;
-  if (!create_attempt(&made, impl->at, call))
+  *passed = false;
+  if (!verify_create_attempt(&made, impl->at, call, EDGE_NONE))
     return impl->at.device.device_type != kDLCPU && fail_without_memory(row, call);
   uint32_t calls = row->calls;
+  announce(&made);
   run_test(&t, &made);
-  if (t.problem) {
+  *passed = !t.problem && row->calls > calls && made.status == FL_OK;
+  if (t.problem)
     row->calls = calls + 1;
-    row->failures++;
-    described = row->problem ? NULL : attempt_describe(&made);
-    if (described && asprintf(&row->problem, "%s, in %s", t.problem, described) < 0)
-      row->problem = NULL;
-    t.no_memory |= !row->problem;
-  }
-  free(described);
-  free(t.problem);
+  bool done = verify_conclude(&t, &made);
   attempt_free(&made);
-  return !t.no_memory;
+  return done;
 }

@@ -7,6 +7,7 @@
 #include "core/call/fallback.h"
 #include "core/call/first_use.h"
 #include "core/call/invoke.h"
+#include "core/call/leaving.h"
 #include "core/call/scope.h"
 #include "core/call/selection.h"
 

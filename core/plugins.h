@@ -4,7 +4,9 @@
 
 #include "core/plugins/deferred.h"
 #include "core/plugins/discovery.h"
+#include "core/plugins/judge.h"
 #include "core/plugins/loader.h"
 #include "core/plugins/plugins.h"
+#include "core/plugins/traces.h"
 
 #endif

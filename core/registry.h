@@ -3,7 +3,7 @@
 #ifndef FLHOST_CORE_REGISTRY_H
 #define FLHOST_CORE_REGISTRY_H
 
-#include "core/registry/components.h"
+#include "core/registry/allowance.h"
 #include "core/registry/failures.h"
 #include "core/registry/frozen.h"
 #include "core/registry/implementations.h"
@@ -15,5 +15,6 @@
 #include "core/registry/registration.h"
 #include "core/registry/registry.h"
 #include "core/registry/slots.h"
+#include "core/registry/withdraw.h"
 
 #endif

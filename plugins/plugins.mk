@@ -1,5 +1,5 @@
 # Backends: one .so each, built against include/flhost/plugin.h alone. A directory's own plugin.mk adds to PLUGINS.
-PLUGIN_LINK := -shared -Wl,--build-id,-z,defs,-z,now,-Bsymbolic,--version-script=plugins/plugin.map
+PLUGIN_LINK := -shared -Wl,--build-id,-z,defs,-Bsymbolic,--version-script=plugins/plugin.map
 
 # listed_ops NAME,OBJECTS: NAME/listed_ops.o, the FL_PLUGIN_OPS of what OBJECTS register.
 define listed_ops

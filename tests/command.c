@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_WORDS = 16, MAX_SETTINGS = 32 };
+enum { MAX_WORDS = 128, MAX_SETTINGS = 32 };
 
 static char scratch_path[PATH_MAX];
 static char *environment[MAX_SETTINGS + 1];

@@ -8,12 +8,12 @@ TP_BUILD_PLAIN = $(CC) $(filter-out $(SANITIZE),$(BASE)) -Itests/plugins -O1 -o 
 UNNAMABLE := $(patsubst %,platform_unnamable_%,0 1 2 3 4 5)
 TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt good_anonymous no_entry wrong_abi error entries needs_good no_note changes \
   failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
-  absent_middle two_vendors platform_a platform_b platform_asleep platform_crashes platform_of_acme $(UNNAMABLE) named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown layer_own layer_listed asked_crashes asked_hangs asked_counts cxx device zephyr) $(TP)/lib/libfake_driver.so
+  absent_middle two_vendors platform_a platform_b platform_asleep platform_crashes platform_of_acme $(UNNAMABLE) named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown layer_own layer_listed asked_crashes asked_hangs asked_counts cxx device zephyr executable_stack text_relocations) $(TP)/lib/libfake_driver.so $(TP)/lib/libcatches.so
 
 # FL_PLUGIN_OPS: what each lists and what it registers.
 LISTED_PLUGINS := $(patsubst %,$(TP)/listed/%.so,lazy_a lazy_better lazy_builtin lazy_slow lazy_slow_start lazy_other lazy_layer lazy_missing \
   lazy_fails lazy_again lazy_empty lazy_gap lazy_twice lazy_odd lazy_huge lazy_platform lazy_platform_unsaid lazy_platform_other \
-  lazy_signs_none lazy_signs_unnamed lazy_signs_twice lazy_poor)
+  lazy_signs_none lazy_signs_unnamed lazy_signs_twice lazy_poor lazy_exits lazy_ends lazy_ends_at_start)
 lazy_a_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"'
 lazy_better_IS := -DOPS='" lazy_a , lazy_c "' -DREGISTERS='"lazy_a","lazy_c"' -DPRIORITY=120
 lazy_builtin_IS := -DOPS='"relu2"' -DREGISTERS='"relu2"'
@@ -23,6 +23,9 @@ lazy_other_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a","lazy_b"'
 lazy_layer_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DLAYER='"AcmeAttention"'
 lazy_missing_IS := -DOPS='"lazy_a,lazy_b"' -DREGISTERS='"lazy_a"'
 lazy_fails_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DFAILS
+lazy_exits_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DEXITS
+lazy_ends_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DENDS_THREAD
+lazy_ends_at_start_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DENDS_THREAD_AT_START
 lazy_poor_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPOOR
 lazy_again_IS := -DOPS='"lazy_again_a,lazy_again_b"' -DREGISTERS='"lazy_again_a","lazy_again_b"'
 lazy_empty_IS := -DOPS='""' -DREGISTERS='"lazy_a"'
@@ -39,6 +42,22 @@ lazy_signs_twice_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPLATFORM='"lazy
 $(LISTED_PLUGINS): $(TP)/listed/%.so: tests/plugins/listed.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"$*"' $($*_IS)
+
+# What does harm: WHEN-WHAT, of tests/plugins/hostile.c; tests/test_judge.c has the verdict that each must get.
+HOSTILE := $(addprefix opened-,nothing crash divide exit_0 exit_at_once end_thread sleep_on close_all kill_parent fork_one count crash_in_thread) \
+  $(addprefix registers-,nothing count_and_crash crash illegal abort_with_words exit_0 exit_3 exit_at_once exec_other end_thread spin allocate reserve \
+    close_all close_streams open_files daemonise crash_and_leave_daemon kill_parent kill_self kill_group stop \
+    change_directory change_locale handle block round_down print set_variable jump overflow break_heap leave_thread crash_in_thread alarm_soon) \
+  $(addprefix asked-,crash abort_with_words exit_0 end_thread sleep_on allocate open_files kill_parent overflow leave_thread) \
+  $(addprefix ends-,crash exit_at_once sleep_on) registers-crash_at_exit
+HOSTILE_PLUGINS := $(HOSTILE:%=$(TP)/hostile/%.so) $(TP)/hostile/registers-throw_out.so
+$(TP)/hostile/registers-throw_out.so: tests/plugins/hostile_throw.cc
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
+$(TP)/hostile/%.so: tests/plugins/hostile.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"$*"' -DWHEN=$(shell echo $(firstword $(subst -, ,$*)) | tr a-z A-Z) -DWHAT=$(lastword $(subst -, ,$*))
+$(BUILD)/tests/test_judge: | $(HOSTILE_PLUGINS)
 
 # Errors that `flhost verify` must find: one plugin each.
 PLANTED := last_element behind_row overwrites_input overwrites_x ignores_stride ignores_offset odd_sizes drops_nan in_place \
@@ -81,6 +100,13 @@ $(STRESS_PLUGINS): $(TP)/stress_%.so: tests/plugins/stress.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"stress_$*"' $(or $(STRESS_FLAGS),-DVENDOR='"$*"' -DID='"vendor.$*"')
 $(BUILD)/tests/stress: | $(STRESS_PLUGINS)
+# What loading does to the process's memory.
+$(TP)/executable_stack.so: tests/plugins/good.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -Wl,-z,execstack
+$(TP)/text_relocations.so: tests/plugins/text_relocations.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -Wl,-z,notext
 # A build id that the tests know.
 $(TP)/good.so: tests/plugins/good.c
 	@mkdir -p $(@D)
@@ -192,11 +218,15 @@ $(TP)/lib/libfake_driver.so: tests/plugins/fake_driver.c
 	@mkdir -p $(@D)
 	$(TP_BUILD)
 $(TP)/cxx.so: tests/plugins/cxx.cc
+$(TP)/lib/libcatches.so: tests/plugins/catches.cc
+$(TP)/cxx.so $(TP)/lib/libcatches.so:
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
-$(patsubst %,$(BUILD)/tests/test_%,note loader registration discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(patsubst %,$(BUILD)/tests/test_%,note loader registration trust lock cli_lock discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability containment): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_misbehaving: | $(MISBEHAVING_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(BUILD)/tests/test_guard_plugins: | $(MISBEHAVING_PLUGINS) $(COMMAND)
 $(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS) $(PLANTED_BUILDS)
-$(patsubst %,$(BUILD)/tests/test_%,lazy lazy_platforms lazy_refusals lazy_calls note cli discovery): | $(LISTED_PLUGINS)
+$(patsubst %,$(BUILD)/tests/test_%,lazy lazy_platforms lazy_refusals lazy_calls lock note cli discovery): | $(LISTED_PLUGINS)
 $(BUILD)/tests/test_op_files: | $(PLUGINS)
+$(BUILD)/tests/test_hardened: | $(PLUGINS) $(SHARED) $(COMMAND)

@@ -19,7 +19,8 @@ static int asked(void) {
 
 static fl_host *host_with(const char *plugin, const char *first, const char *second) {
   char module[256];
-  const char *const environment[] = {"VLLM_FL_DISPATCH_DEBUG=1", first ? first : second, first ? second : NULL, NULL};
+  const char *const environment[] = {"VLLM_FL_PROBE=off", "VLLM_FL_DISPATCH_DEBUG=1", first ? first : second,
+                                     first ? second : NULL, NULL};
   setenv("TEST_ASKED", scratch("asked"), 1);
   fl_host *host = test_host(environment, 0);
   snprintf(module, sizeof module, "%s/tests/plugins/%s.so", build_dir(), plugin);
@@ -277,6 +278,7 @@ static void begin_commands(const char *plugin) {
   begin_scenario();
   snprintf(path, sizeof path, "tests/plugins/%s.so", plugin);
   copy_built(path, "plugins");
+  setting("VLLM_FL_PROBE=off"); /* what is asked in another process is asked, too */
   setting("TEST_ASKED=%s", scratch("asked"));
   setting("VLLM_FL_DISPATCH_DEBUG=1");
   setting("VLLM_FL_LOG_LEVEL=ERROR");

@@ -123,7 +123,46 @@ static const struct {
     {2, {INT64_MAX, 4}, {-9}, "its shape and strides reach beyond the address space"},
     {2, {2, 4}, {INT64_MAX, 1}, "its shape and strides reach beyond the address space"},
     {2, {INT64_MAX, 0}, {-9}, NULL},
+    {3, {INT64_MAX, 2, 0}, {-9}, "its shape and strides reach beyond the address space"},
+    {3, {(int64_t)1 << 40, 0, (int64_t)1 << 40}, {-9}, "its shape and strides reach beyond the address space"},
+    {2, {1, 4}, {INT64_MAX, 1}, "its shape and strides reach beyond the address space"},
+    {2, {1, 4}, {INT64_MIN, 1}, "its shape and strides reach beyond the address space"},
+    {2, {0, 4}, {INT64_MAX, 1}, "its shape and strides reach beyond the address space"},
 };
+
+/* What lies in a driver's buffer has no address that strides could go beyond. */
+START_TEST(O2_strides_of_a_drivers_buffer_have_a_limit_too) {
+  fl_schema *schema = make_schema("f(Tensor x) -> Tensor", "x: T[3]; out: T[2, 3]; T = uint8");
+  DLDataType byte = {kDLUInt, 8, 1};
+  DLTensor x = strided(byte, place(0), DIMS(3), NULL), out = strided(byte, place(1), DIMS(2, 3), STRIDES(INT64_MAX, 1));
+  x.device = out.device = (DLDevice){kDLOpenCL, 0};
+  REFUSED(schema, "f: result 'out': its shape and strides reach beyond the address space", fl_tensor(&x),
+          fl_tensor(&out));
+  fl_schema_free(schema);
+}
+END_TEST
+
+START_TEST(a_device_that_cannot_be_is_refused) {
+  fl_schema *schema = make_schema("f(Tensor x) -> Tensor", NULL);
+  x8.device = out8.device = (DLDevice){kDLCPU, 7};
+  REFUSED(schema, "f: argument 'x': on cpu:7, expected cpu:0: there is one processor", fl_tensor(&x8),
+          fl_tensor(&out8));
+  x8.device = out8.device = (DLDevice){kDLCUDA, -3};
+  REFUSED(schema, "f: argument 'x': on cuda:-3, expected a device number of 0 or more", fl_tensor(&x8),
+          fl_tensor(&out8));
+  fl_schema_free(schema);
+}
+END_TEST
+
+START_TEST(a_bool_of_another_byte_is_refused) {
+  fl_schema *schema = make_schema("f(bool b) -> ()", NULL);
+  fl_value value = fl_bool(true);
+  ACCEPTED(schema, value);
+  memset(&value.v.b, 2, 1);
+  REFUSED(schema, "f: argument 'b': a bool whose byte is 2, expected 0 or 1", value);
+  fl_schema_free(schema);
+}
+END_TEST
 
 START_TEST(O2_tensors_may_be_strided_with_a_contiguous_last_dimension) {
   fl_schema *schema = make_schema("f(Tensor x) -> ()", NULL);
@@ -534,6 +573,9 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, all_tensors_are_on_one_device);
   tcase_add_test(tests, S1_a_device_type_that_is_none_of_DLPacks_is_refused);
   tcase_add_test(tests, O1_an_output_may_be_exactly_its_argument_where_the_schema_says_so);
+  tcase_add_test(tests, O2_strides_of_a_drivers_buffer_have_a_limit_too);
+  tcase_add_test(tests, a_device_that_cannot_be_is_refused);
+  tcase_add_test(tests, a_bool_of_another_byte_is_refused);
   tcase_add_test(tests, the_same_address_with_other_strides_is_not_the_same_tensor);
   tcase_add_test(tests, an_output_may_not_be_an_argument_that_the_schema_does_not_lend);
   tcase_add_test(tests, state_that_is_overwritten_may_overlap_nothing);

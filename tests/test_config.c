@@ -84,11 +84,13 @@ static const struct {
     {"VLLM_FL_SYNCHRONIZE", "1", "VLLM_FL_SYNCHRONIZE", "true", "false", NULL, NULL},
     {"VLLM_FL_PLUGIN_MODULES", "acme, /x.so:init", "VLLM_FL_PLUGIN_MODULES", "[\"acme\", \"/x.so:init\"]", "[]", NULL,
      NULL},
+    {"VLLM_FL_PROBE", "Always", "VLLM_FL_PROBE", "\"always\"", "\"new\"", NULL, NULL},
     {"VLLM_FL_CHECK", "Off", "VLLM_FL_CHECK", "\"off\"", "\"error\"", NULL, NULL},
     {"VLLM_FL_CUSTOM_OPS", "none,+rms_norm", "custom_ops", "[\"none\", \"+rms_norm\"]", "[\"all\"]",
      "custom_ops: [all, -gelu]", "[\"all\", \"-gelu\"]"},
     {"VLLM_FL_CONFIG_DIR", "config", "VLLM_FL_CONFIG_DIR", "\"config\"", "null", NULL, NULL},
     {"VLLM_FL_PLUGIN_PATH", "/a:/b", "VLLM_FL_PLUGIN_PATH", "[\"/a\", \"/b\"]", "null", NULL, NULL},
+    {"VLLM_FL_PLUGINS_LOCK", "/l", "VLLM_FL_PLUGINS_LOCK", "\"/l\"", "null", NULL, NULL},
     {"VLLM_FL_OP_CONFIG", "tests/data/op_config.json", "VLLM_FL_OP_CONFIG", "\"tests/data/op_config.json\"", "null",
      NULL, NULL},
     {"FLAGCX_PATH", "/opt/flagcx.so", "FLAGCX_PATH", "\"/opt/flagcx.so\"", "null", NULL, NULL},
@@ -96,6 +98,9 @@ static const struct {
     {"", NULL, "preserve_inputs", NULL, "false", "preserve_inputs: true", "true"},
     {"", NULL, "retry_first_s", NULL, "1", "retry_first_s: 0.25", "0.25"},
     {"", NULL, "retry_max_s", NULL, "300", "retry_max_s: 60", "60"},
+    {"VLLM_FL_GUARD", "1", "VLLM_FL_GUARD", "true", "false", NULL, NULL},
+    {"VLLM_FL_CANARY", "20", "VLLM_FL_CANARY", "20", "0", NULL, NULL},
+    {"VLLM_FL_EVIDENCE", "/var/e", "VLLM_FL_EVIDENCE", "\"/var/e\"", "null", NULL, NULL},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 

@@ -299,6 +299,29 @@ START_TEST(a_world_writable_manifest_is_refused) {
 }
 END_TEST
 
+/* A hundred thousand took a minute and more. */
+START_TEST(D2_a_directory_of_thousands_of_files_is_refused) {
+  make_directory("crowd");
+  for (int i = 0; i <= 2 * (FL_DIRECTORY_MOST + 1); i++) {
+    char name[32];
+    snprintf(name, sizeof name, "crowd/%d%s", i, i % 2 ? ".yaml" : ".so");
+    int fd = open(in_scratch(name), O_WRONLY | O_CREAT | O_EXCL, 0644);
+    close(fd);
+  }
+  discover(variable("VLLM_FL_PLUGIN_PATH", in_scratch("crowd")), NULL, NULL);
+  ck_assert_uint_eq(found.n, 1);
+  ck_assert_str_eq(found.items[0].path, in_scratch("crowd"));
+  ck_assert_str_eq(found.items[0].problem,
+                   "it has more than 4096 files *.so, and none of them is looked at: each is read when a host starts");
+  fl_found_list_free(&found);
+  fl_manifests_find(&directories, &found);
+  ck_assert_uint_eq(found.n, 1);
+  ck_assert_str_eq(
+      found.items[0].problem,
+      "it has more than 4096 files *.yaml, and none of them is looked at: each is read when a host starts");
+}
+END_TEST
+
 /* None of them is waited for, or read without end. */
 START_TEST(D1_what_is_no_file_is_no_manifest) {
   ck_assert_int_eq(mkfifo(in_scratch("a_pipe.yaml"), 0600), 0);
@@ -637,6 +660,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, D1_a_bad_manifest_is_answered_with_file_line_and_column, 0,
                       sizeof bad_manifests / sizeof bad_manifests[0]);
   tcase_add_test(tests, a_world_writable_manifest_is_refused);
+  tcase_add_test(tests, D2_a_directory_of_thousands_of_files_is_refused);
   tcase_add_test(tests, D1_what_is_no_file_is_no_manifest);
   tcase_add_test(tests, D1_a_manifest_of_size_0_is_read_to_its_end);
   tcase_add_test(tests, a_later_directory_overrides_a_manifest_by_file_name);

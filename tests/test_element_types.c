@@ -38,12 +38,12 @@ START_TEST(each_is_found_by_its_dtype_bit_and_names) {
 }
 END_TEST
 
-/* Of one byte all there are, of others many. */
+/* Of one byte all there are, of others many; of a bool the two that are written. */
 START_TEST(what_each_holds_comes_back_through_a_double) {
   for (EACH(type)) {
     unsigned char from[8], to[8];
     size_t bytes = type->dtype.bits / 8u;
-    for (uint64_t bits = 0; bits < 256 && type->put; bits++) {
+    for (uint64_t bits = 0; bits < (type->bit == FL_BOOLEAN ? 2 : 256) && type->put; bits++) {
       memset(from, 0, sizeof from);
       for (size_t byte = 0; byte < bytes && byte < 6; byte++) /* integers of 48 bits are exact in a double */
         from[byte] = (unsigned char)(bits * (byte + 1));
@@ -57,6 +57,18 @@ START_TEST(what_each_holds_comes_back_through_a_double) {
                       to[0]);
     }
   }
+}
+END_TEST
+
+/* An engine's comparison may leave 0xff. */
+START_TEST(a_bool_is_true_whatever_byte_but_0_it_is) {
+  const unsigned char bytes[] = {0, 1, 2, 0x80, 0xff};
+  unsigned char written = 7;
+  const fl_element_type *boolean = fl_element_type_named("bool");
+  for (int i = 0; i < 5; i++)
+    ck_assert(boolean->get(bytes, i) == (i > 0));
+  boolean->put(&written, 0, 0.25);
+  ck_assert_uint_eq(written, 1);
 }
 END_TEST
 
@@ -135,6 +147,7 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_test(tests, each_is_found_by_its_dtype_bit_and_names);
   tcase_add_test(tests, what_each_holds_comes_back_through_a_double);
+  tcase_add_test(tests, a_bool_is_true_whatever_byte_but_0_it_is);
   tcase_add_test(tests, the_limits_of_each_are_its_own);
   tcase_add_test(tests, an_op_can_be_of_each_that_has_a_bit);
   tcase_add_test(tests, a_file_of_each_is_read_as_it_was_written);

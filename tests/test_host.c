@@ -372,6 +372,7 @@ START_TEST(a_plugin_that_asks_for_the_default_host_while_it_is_created_is_given_
   char address[32];
   snprintf(address, sizeof address, "%llx", (unsigned long long)(uintptr_t)fl_default_host);
   setenv("TEST_DEFAULT_HOST", address, 1);
+  setenv("VLLM_FL_PROBE", "off", 1); /* the address is of this process */
   setenv("VLLM_FL_PLUGIN_PATH", directory, 1);
   setenv("VLLM_FL_LOG_LEVEL", "ERROR", 1);
   add_plugin("asks_default", "asks_default.so");

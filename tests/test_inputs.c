@@ -78,6 +78,45 @@ START_TEST(every_choice_is_taken_and_expressions_use_what_is_chosen) {
 }
 END_TEST
 
+START_TEST(given_sizes_go_before_those_of_the_cases) {
+  fl_input in[N_ARGUMENTS];
+  fl_op *op = op_with("...: [7] [2, 3]; d: 4 8 16; n: d/2; m: n+1; mode: fast; ids: 0..n*2-1");
+  for (uint64_t i = 0; i < MANY; i++) {
+    ck_ok(fl_generate_sized_inputs(op, 0, "d: 8196; ...: [3, 2]", SEED, i, in, N_ARGUMENTS, sizeof(fl_input)));
+    ck_assert_int_eq(in[X].spec.ndim, 3);
+    ck_assert_int_eq(in[X].spec.shape[0], 3);
+    ck_assert_int_eq(in[X].spec.shape[2], 2 * 8196);
+    ck_assert_int_eq(in[IDS].spec.shape[0], 4098);
+  }
+  ck_assert_int_eq(fl_generate_sized_inputs(op, 0, "d: 8195", SEED, 0, in, N_ARGUMENTS, sizeof(fl_input)),
+                   FL_EINVAL); /* half of it is no size */
+  ck_assert_int_eq(fl_generate_sized_inputs(op, 0, "e: 1", SEED, 0, in, N_ARGUMENTS, sizeof(fl_input)), FL_EINVAL);
+  ck_contains(fl_error_message(), "sizes 'e: 1'");
+  ck_assert_int_eq(fl_generate_sized_inputs(op, 0, "mode: fast", SEED, 0, in, N_ARGUMENTS, sizeof(fl_input)),
+                   FL_EINVAL);
+  ck_contains(fl_error_message(), "'mode' is neither a dimension nor an int");
+}
+END_TEST
+
+/* Not those that others determine, and not the value of an int argument. */
+START_TEST(dimensions_whose_size_is_free_are_told_with_what_they_are_multiples_of) {
+  static const struct {
+    const char *name;
+    int64_t step;
+  } expected[] = {{"d", 4}, {"...", 1}};
+  fl_dimension found = {.size = sizeof found};
+  fl_op *op = op_with("d: 4 8 20; n: d/2; m: n+1; mode: fast; ids: 0..n*2-1");
+  for (uint32_t i = 0; i < 2; i++) {
+    ck_ok(fl_free_dimension(op, i, &found));
+    ck_assert_str_eq(found.name, expected[i].name);
+    ck_assert_int_eq(found.step, expected[i].step);
+  }
+  ck_assert_int_eq(fl_free_dimension(op, 2, &found), FL_ENOENT);
+  ck_contains(fl_error_message(), "op has no dimension 2 whose size is free");
+  ck_assert_int_eq(fl_free_dimension(NULL, 0, &found), FL_ENOENT);
+}
+END_TEST
+
 START_TEST(what_has_no_clause_takes_what_usually_makes_sense) {
   fl_input in[N_ARGUMENTS];
   int flags = 0, tables = 0, empty = 0, float32 = 0;
@@ -204,6 +243,8 @@ START_TEST(bad_cases_are_refused_with_the_place) {
   refused("d: d", "'d' has its own clause further on");
   refused("d: (4", "found the end, expected ')'");
   refused("d: 4x", "expected an operator or the end of '4x'");
+  refused("d: 010", "found '010', expected a decimal number without leading zeros");
+  refused("list: [08]", "found '08', expected a decimal number without leading zeros");
   refused("ids: 0", "expected what is in the tensor: normal, moderate, or LOW..HIGH");
   refused("ids: 0..", "expected a number, a name or an expression in parentheses");
   refused("scale: much", "found 'much', expected a number");
@@ -221,6 +262,8 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, every_choice_is_taken_and_expressions_use_what_is_chosen);
+  tcase_add_test(tests, given_sizes_go_before_those_of_the_cases);
+  tcase_add_test(tests, dimensions_whose_size_is_free_are_told_with_what_they_are_multiples_of);
   tcase_add_test(tests, what_has_no_clause_takes_what_usually_makes_sense);
   tcase_add_test(tests, contents_of_tensors_are_as_written);
   tcase_add_test(tests, a_tensor_comes_with_another_one_or_instead_of_it);

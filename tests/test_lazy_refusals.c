@@ -1,7 +1,9 @@
 /* Plugins with a list (FL_PLUGIN_OPS) that does not hold what it says, or that fail when they are loaded at last. */
 #include "tests/listed.h"
 
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 START_TEST(R3_a_row_of_an_op_that_is_not_listed_is_refused) {
   start_with("lazy_other");
@@ -206,6 +208,73 @@ START_TEST(D4_a_plugin_that_lacked_memory_is_tried_again) {
 }
 END_TEST
 
+/* ------------------------------------------------------------------------------------------- what does not come back
+ */
+
+static void *look_for_lazy_a(void *argument) {
+  (void)argument;
+  fl_find_op(host, "lazy_a");
+  return host;
+}
+
+static void look_in_a_thread_that_ends(void) {
+  void *came_back = host;
+  pthread_t thread;
+  ck_assert_int_eq(pthread_create(&thread, NULL, look_for_lazy_a, NULL), 0);
+  ck_assert_int_eq(pthread_join(thread, &came_back), 0);
+  ck_assert_ptr_null(came_back);
+}
+
+/* The lock of loading is not that thread's for ever. */
+START_TEST(D4_a_plugin_that_ends_the_thread_while_it_registers_is_a_failed_one) {
+  start_with("lazy_ends lazy_again");
+  look_in_a_thread_that_ends();
+  ck_assert_str_eq(status_of("lazy_ends"), "failed");
+  ck_assert_str_eq(reason,
+                   "register_builtins did not return: it ended the thread (pthread_exit) or threw an exception");
+  expect_run("lazy_again_a", "lazy_again");
+  ck_ok(fl_load_plugin(host, listed("lazy_a")));
+  expect_run("lazy_a", "lazy_a");
+}
+END_TEST
+
+/* In a process of its own: it can open no library any more, and not even exit as others do. */
+START_TEST(D4_a_plugin_that_ends_the_thread_in_an_initialiser_is_a_failed_one) {
+  pid_t child = fork();
+  if (!child) {
+    alarm(30);
+    start_with("lazy_ends_at_start lazy_again");
+    look_in_a_thread_that_ends();
+    bool failed = !strcmp(status_of("lazy_ends_at_start"), "failed") &&
+                  strstr(reason, "an initialiser of it did not return") && !fl_find_op(host, "lazy_again_a") &&
+                  strstr(fl_error_message(), "no library can be opened in this process any more");
+    kill(getpid(), failed ? SIGKILL : SIGABRT);
+  }
+  int status;
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "the child failed: status %x", (unsigned)status);
+}
+END_TEST
+
+/* With a status that says that all is well, and no word of its own. */
+START_TEST(D4_a_plugin_that_ends_the_process_while_it_is_loaded_is_named) {
+  int log = open(in_scratch("log"), O_RDWR | O_CREAT, 0644), status;
+  pid_t child = fork();
+  if (!child) {
+    dup2(log, STDERR_FILENO);
+    ck_ok(create(modules_of("lazy_exits"), NULL, NULL, &host));
+    fl_find_op(host, "lazy_a");
+    kill(getpid(), SIGABRT); /* it came back */
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert(WIFEXITED(status));
+  char text[4096] = "";
+  ck_assert_int_gt(pread(log, text, sizeof text - 1, 0), 0);
+  close(log);
+  ck_contains(text, "[ERROR] [flhost] plugin lazy_exits ends the process (exit) while it is being loaded\n");
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, R3_a_row_of_an_op_that_is_not_listed_is_refused);
@@ -224,6 +293,9 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, D4_a_built_in_op_gets_the_plugin_that_lacked_descriptors_later);
   tcase_add_test(tests, D4_a_plugin_that_could_not_be_read_for_want_of_descriptors_is_tried_again);
   tcase_add_test(tests, D4_a_plugin_that_lacked_memory_is_tried_again);
+  tcase_add_test(tests, D4_a_plugin_that_ends_the_thread_while_it_registers_is_a_failed_one);
+  tcase_add_test(tests, D4_a_plugin_that_ends_the_thread_in_an_initialiser_is_a_failed_one);
+  tcase_add_test(tests, D4_a_plugin_that_ends_the_process_while_it_is_loaded_is_named);
 }
 
 int main(void) {

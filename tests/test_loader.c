@@ -292,7 +292,7 @@ START_TEST(world_writable_directories_are_refused) {
   const char *path = copy_to_scratch(plugin("good"), "w.so");
   ck_assert_int_eq(chmod(scratch, 0777), 0);
   expect_untrusted(path,
-                   "its directory '%s' is world-writable (mode 0777), and nothing is loaded from there; 'chmod o-w %s' "
+                   "the directory '%s' is world-writable (mode 0777), and nothing is loaded from there; 'chmod o-w %s' "
                    "mends it",
                    scratch, scratch);
   ck_assert_int_eq(chmod(scratch, 01777), 0); /* as /tmp: ours cannot be replaced by others */
@@ -309,9 +309,9 @@ START_TEST(other_peoples_files_in_a_shared_directory_are_refused) {
   ck_assert_int_eq(chmod(scratch, 01777), 0);
   ck_assert_int_eq(chown(path, 12345, (gid_t)-1), 0);
   expect_untrusted(path,
-                   "it belongs to user 12345 and lies in '%s', where everyone may put files; move it to a directory "
-                   "of its own",
-                   scratch);
+                   "it belongs to user 12345, and what is loaded must belong to root; 'chown 0 %s' mends it, if you "
+                   "trust what is there",
+                   path);
 }
 END_TEST
 
@@ -322,7 +322,7 @@ START_TEST(a_links_target_is_judged_too) {
   ck_assert_int_eq(symlink(in_scratch("open/good.so"), in_scratch("link.so")), 0);
   const char *open_directory = in_scratch("open");
   expect_untrusted(in_scratch("link.so"),
-                   "its directory '%s' is world-writable (mode 0777), and nothing is loaded from there; 'chmod o-w %s' "
+                   "the directory '%s' is world-writable (mode 0777), and nothing is loaded from there; 'chmod o-w %s' "
                    "mends it",
                    open_directory, open_directory);
 }

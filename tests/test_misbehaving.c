@@ -4,6 +4,9 @@
  */
 #include "tests/scenario.h"
 
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,9 +46,220 @@ START_TEST(a_plugin_that_ends_the_process_does_not_make_a_command_succeed) {
 }
 END_TEST
 
+/* ----------------------------------------------------------------------------------------- what a kernel does, and
+ * gets
+ */
+
+/* build/tests/plugins/NAME.so: how its test ended, and words that stand in what is said of it. */
+static const struct {
+  const char *name, *ended, *words[3];
+} misbehaving[] = {
+    {"misbehaving_crashes", "crashed", {"crashed in call 0 (SIGSEGV, x float32[", "out float32["}},
+    {"misbehaving_crashes_later", "crashed", {"crashed in call ", "(SIGSEGV, x float32[", "32]"}},
+    {"misbehaving_divides", "crashed", {"crashed in call 0 (SIGFPE, x float32["}},
+    {"misbehaving_aborts", "crashed", {"crashed in call 0 (SIGABRT, x float32["}},
+    {"misbehaving_kills_itself", "crashed", {"crashed in call 0 (SIGKILL, x float32["}},
+    {"misbehaving_exits", "exited", {"exited in call 0 (status 2, x float32["}},
+    {"misbehaving_exits_at_once", "exited", {"exited in call 0 (status 0, x float32["}},
+    {"misbehaving_ends_thread", "exited", {"exited in call 0 (status 2, x float32["}},
+    {"misbehaving_hangs", "hung", {"hung in call 0 (no answer within 5 s, x float32["}},
+    {"misbehaving_takes_memory", "out of memory", {"out of memory in call 0 (it took more than 1.5 GB, x float32["}},
+    {"misbehaving_overflows_stack", "crashed", {"crashed in call 0 (SIGSEGV, stack overflow, x float32["}},
+    {"misbehaving_jumps", "crashed", {"crashed in call 0 (SIG"}},
+    {"misbehaving_frees_twice", "crashed", {"crashed in call 0 (SIG"}},
+    {"throws", "crashed", {"crashed in call 0 (SIGABRT, x float32[", "a kernel's own words"}},
+    {"misbehaving_wrong_tail", NULL, {"result 'out': 1 element differs", "x tolerance)", "d: "}},
+    {"misbehaving_wrong_many_rows", NULL, {"result 'out': 1 element differs", "(...: ["}},
+    {"misbehaving_wrong_long_rows", NULL, {"result 'out': 1 element differs", "(d: 8"}},
+    {"misbehaving_wrong_nan", NULL, {"nan, the reference gives "}},
+    {"misbehaving_wrong_500th", NULL, {"again", "result 'out' differs at element ["}},
+    {"misbehaving_skips_row", NULL, {"result 'out': ", " from the reference"}},
+    {"misbehaving_of_previous_call",
+     NULL,
+     {"called twice with the same arguments, it gave different bits: result 'out'"}},
+    {"misbehaving_of_static_buffer", NULL, {"threads at once"}},
+    {"misbehaving_of_unset_memory", NULL, {"result 'out': 1 element differs"}},
+    {"misbehaving_of_unset_result", NULL, {"result 'out': 1 element differs"}},
+    {"misbehaving_reads_behind", "crashed", {"SIGSEGV, right behind the last element of 'x'", "at the end of memory"}},
+    {"misbehaving_reads_before",
+     "crashed",
+     {"SIGSEGV, 4 bytes before the first element of 'x'", "at the beginning of memory"}},
+    {"misbehaving_writes_behind", NULL, {"written outside result 'out': ", " behind "}},
+    {"misbehaving_writes_far_behind", "crashed", {"crashed in call "}},
+    {"misbehaving_writes_far_before", NULL, {"written outside result 'out': 320 bytes before the first element"}},
+    {"misbehaving_writes_input", NULL, {"argument 'x' was overwritten (element ["}},
+    {"misbehaving_leaks_descriptor", NULL, {"32 calls left 32 open descriptors behind"}},
+    {"misbehaving_leaks_thread", NULL, {"32 calls left 32 threads behind"}},
+    {"misbehaving_leaks_mask", NULL, {"the call left signal SIGUSR1 in the thread's mask"}},
+    {"misbehaving_changes_handler", NULL, {"the call changed the handler of signal SIGUSR2"}},
+    {"misbehaving_changes_directory", NULL, {"the call changed the working directory to /"}},
+    {"misbehaving_changes_locale", NULL, {"the call changed the locale to "}},
+    {"misbehaving_changes_rounding", NULL, {"the call left the floating-point mode changed"}},
+    {"misbehaving_prints", NULL, {"it printed ", " MB to the standard streams, beginning with: xxxxxx"}},
+    {"misbehaving_status_garbage", NULL, {"returned "}},
+    {"misbehaving_message_without_end", NULL, {"returned FL_E", "xxxxxx, in call 0: x float32["}},
+};
+enum { N_MISBEHAVING = sizeof misbehaving / sizeof misbehaving[0] };
+
+/* Far writes meet the heap first, which a sanitizer or valgrind watches; of some others these know nothing. */
+static bool is_for_plain_builds(const char *name) {
+  static const char *const names[] = {"far_behind",  "far_before", "overflows_stack", "of_unset_memory", "takes_memory",
+                                      "frees_twice", "jumps"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    if (strstr(name, names[i]))
+      return true;
+  return false;
+}
+
+static bool is_watched(void) {
+  const char *flags = getenv("SANITIZE");
+  return getenv("FLHOST_SAMPLE") || (flags && *flags);
+}
+
+START_TEST(an_implementation_that_misbehaves_gets_its_verdict_and_the_others_have_theirs) {
+  const char *name = misbehaving[_i].name;
+  if (is_for_plain_builds(name) && is_watched()) {
+    printf("skip: %s: a tool that watches memory is at work\n", name);
+    return;
+  }
+  use(name);
+  outcome run = FLHOST("verify", "--json", "--timeout", "5", "--memory", "1.5", "--junit", scratch("report.xml"));
+  assert_status(run, 1);
+  ck_assert_str_eq(run.err, "");
+  json_t *tests = json_object_get(parse_json(run.out, JSON_OBJECT), "tests");
+  ck_assert_uint_eq(json_array_size(tests), 3);
+  const json_t *wrong = entry_of(tests, "impl_id", "vendor.wrong");
+  ck_assert_str_eq(text_at(wrong, "status"), "failed");
+  if (misbehaving[_i].ended)
+    ck_assert_msg(json_is_string(json_object_get(wrong, "ended")) &&
+                      !strcmp(text_at(wrong, "ended"), misbehaving[_i].ended),
+                  "not %s: %s", misbehaving[_i].ended, text_at(wrong, "problem"));
+  else
+    ck_assert_msg(json_is_null(json_object_get(wrong, "ended")), "ended: %s", text_at(wrong, "problem"));
+  for (size_t i = 0; i < 3 && misbehaving[_i].words[i]; i++)
+    assert_contains(text_at(wrong, "problem"), misbehaving[_i].words[i]);
+  ck_assert_str_eq(text_at(entry_of(tests, "impl_id", "reference.right"), "status"), "ok");
+  ck_assert_str_eq(text_at(entry_of(tests, "impl_id", "vendor.other"), "status"), "ok");
+}
+END_TEST
+
+START_TEST(one_that_behaves_passes) {
+  use("misbehaving_nothing");
+  assert_quiet(FLHOST("verify"));
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------------- run and bench
+ */
+
+/* The golden form of a call, written by a run without expected results. */
+static const char *file_of_call(const char *directory) {
+  static const char header[] = "{\"__metadata__\":{\"op\":\"misbehaving\"},\"x\":{\"dtype\":\"F32\",\"shape\":[1,2],"
+                               "\"data_offsets\":[0,8]}}";
+  const uint64_t length = sizeof header - 1;
+  const float x[2] = {1, -2};
+  mkdir(scratch("%s", directory), 0755);
+  for (int i = 0; i < 2; i++) {
+    FILE *file = fopen(scratch("%s/%d.safetensors", directory, i), "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(&length, sizeof length, 1, file), 1);
+    ck_assert_uint_eq(fwrite(header, length, 1, file), 1);
+    ck_assert_uint_eq(fwrite(x, sizeof x, 1, file), 1);
+    ck_assert_int_eq(fclose(file), 0);
+  }
+  return scratch("%s", directory);
+}
+
+static const struct {
+  const char *name, *words;
+} ends[] = {{"misbehaving_crashes", "crashed in "},
+            {"misbehaving_exits", "exited in "},
+            {"misbehaving_ends_thread", "exited in "},
+            {"misbehaving_hangs", "hung in "}};
+enum { N_ENDS = sizeof ends / sizeof ends[0] };
+
+START_TEST(run_says_which_file_did_not_come_back_and_goes_on_with_the_next) {
+  use(ends[_i].name);
+  setting("VLLM_FL_PER_OP=misbehaving=impl:vendor.wrong");
+  outcome run = FLHOST("run", "--json", "--timeout", "3", file_of_call("calls"));
+  assert_status(run, 2);
+  json_t *files = parse_json(run.out, JSON_ARRAY);
+  ck_assert_uint_eq(json_array_size(files), 2);
+  for (size_t i = 0; i < 2; i++) {
+    ck_assert_str_eq(text_at(json_array_get(files, i), "status"), "error");
+    assert_contains(text_at(json_array_get(files, i), "problem"), ends[_i].words);
+  }
+  assert_contains(run.err, "0.safetensors: ");
+  assert_contains(run.err, "1.safetensors: ");
+  setting("VLLM_FL_PER_OP=misbehaving=impl:vendor.other");
+  assert_quiet(FLHOST("run", scratch("calls")));
+  assert_quiet(FLHOST("run", "--explain", scratch("calls")));
+}
+END_TEST
+
+START_TEST(bench_says_which_implementation_did_not_come_back_and_times_the_others) {
+  use(ends[_i].name);
+  outcome run = FLHOST("bench", "--json", "--seconds", "0.01", "--timeout", "3", "--dims", "d: 64", "misbehaving");
+  assert_status(run, 1);
+  ck_assert_str_eq(run.err, "");
+  json_t *rows = json_object_get(parse_json(run.out, JSON_OBJECT), "timings");
+  const json_t *wrong = entry_of(rows, "impl_id", "vendor.wrong"), *other = entry_of(rows, "impl_id", "vendor.other");
+  assert_contains(text_at(wrong, "reason"), ends[_i].words);
+  assert_contains(text_at(wrong, "reason"), "x[");
+  ck_assert_double_gt(json_real_value(json_object_get(other, "us")), 0);
+}
+END_TEST
+
+START_TEST(a_failing_call_is_saved_small_and_run_repeats_it) {
+  static const struct {
+    const char *name, *repeated;
+    int status;
+  } saved[] = {{"misbehaving_wrong_long_rows", "differ", 1}, {"misbehaving_crashes_later", "crashed in ", 2}};
+  use(saved[_i].name);
+  outcome run = FLHOST("verify", "--json", "--save", scratch("saved"));
+  assert_status(run, 1);
+  ck_assert_str_eq(run.err, "");
+  const json_t *wrong = entry_of(json_object_get(parse_json(run.out, JSON_OBJECT), "tests"), "impl_id", "vendor.wrong");
+  const char *file = text_at(wrong, "saved");
+  struct stat status;
+  ck_assert_int_eq(stat(file, &status), 0);
+  ck_assert_int_lt(status.st_size, _i ? 2000 : 110000); /* one row, the shortest that fails */
+  setting("VLLM_FL_PER_OP=misbehaving=impl:vendor.wrong");
+  run = FLHOST("run", file);
+  assert_status(run, saved[_i].status);
+  assert_contains(run.err, saved[_i].repeated);
+  setting("VLLM_FL_PER_OP=misbehaving=impl:vendor.other");
+  assert_quiet(FLHOST("run", file));
+}
+END_TEST
+
+START_TEST(in_this_process_a_crash_is_that_of_the_command) {
+  use("misbehaving_crashes");
+  int status = FLHOST("verify", "--in-process").status;
+  ck_assert_msg(status != 0 && (is_watched() || status == 128 + SIGSEGV), "exit status %d", status);
+}
+END_TEST
+
+START_TEST(in_this_process_an_exit_is_no_success) {
+  use("misbehaving_exits");
+  outcome run = FLHOST("verify", "--in-process");
+  assert_status(run, 2);
+  assert_contains(run.err, "ended from within");
+  assert_contains(run.err, "it happened while call 0: x float32[");
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, end_scenario);
   tcase_add_loop_test(tests, a_plugin_that_ends_the_process_does_not_make_a_command_succeed, 0, N_ENDING);
+  tcase_add_loop_test(tests, an_implementation_that_misbehaves_gets_its_verdict_and_the_others_have_theirs, 0,
+                      N_MISBEHAVING);
+  tcase_add_test(tests, one_that_behaves_passes);
+  tcase_add_loop_test(tests, run_says_which_file_did_not_come_back_and_goes_on_with_the_next, 0, N_ENDS);
+  tcase_add_loop_test(tests, bench_says_which_implementation_did_not_come_back_and_times_the_others, 0, N_ENDS);
+  tcase_add_loop_test(tests, a_failing_call_is_saved_small_and_run_repeats_it, 0, 2);
+  tcase_add_test(tests, in_this_process_a_crash_is_that_of_the_command);
+  tcase_add_test(tests, in_this_process_an_exit_is_no_success);
 }
 
 int main(void) {

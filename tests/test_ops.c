@@ -86,7 +86,7 @@ static bool takes(const fl_schema *schema, uint32_t dtype) {
   fl_input inputs[64];
   fl_status status = FL_EINVAL; /* what a number without a call gives */
   for (uint64_t number = 0; number < 200 && status == FL_EINVAL; number++)
-    status = fl_schema_generate_inputs(schema, dtype, 1, number, inputs, schema->n_arguments, sizeof *inputs);
+    status = fl_schema_generate_inputs(schema, dtype, NULL, 1, number, inputs, schema->n_arguments, sizeof *inputs);
   ck_assert_msg(status == FL_OK || status == FL_ENOENT, "%s: %s", schema->op_name, fl_error_message());
   return status == FL_OK;
 }
@@ -135,8 +135,7 @@ START_TEST(O6_gelu_and_mul_knows_two_words) {
   assert_spec(&spec, bf16, 2, (int64_t[]){3, 4});
   ACCEPTED(schema, fl_tensor(&x), fl_string("none"), fl_tensor(&out));
   ACCEPTED(schema, fl_tensor(&x), fl_string("tanh"), fl_tensor(&out));
-  REFUSED(schema,
-          "gelu_and_mul: argument 'approximate': \"tahn\", expected \"none\" or \"tanh\"; did you mean \"tanh\"?",
+  REFUSED(schema, "gelu_and_mul: argument 'approximate': \"tahn\", expected \"none\" or \"tanh\"; did you mean 'tanh'?",
           fl_tensor(&x), fl_string("tahn"), fl_tensor(&out));
   REFUSED(schema, "gelu_and_mul: argument 'approximate': \"\", expected \"none\" or \"tanh\"", fl_tensor(&x),
           fl_string(""), fl_tensor(&out));
@@ -368,6 +367,66 @@ START_TEST(O8_attention_backend_returns_a_string) {
 }
 END_TEST
 
+/* The elements of all results of a call with the inputs that were generated, but for one attribute; 0: it is refused.
+ */
+static double elements_with(const fl_schema *schema, const fl_input *inputs, uint32_t changed, fl_value value) {
+  fl_tensor_spec specs[FL_SCHEMA_MAX_RESULTS];
+  DLTensor tensors[FL_SCHEMA_MAX_VALUES];
+  fl_value values[FL_SCHEMA_MAX_VALUES];
+  fl_call call = {.size = sizeof call, .count = schema->n_arguments, .values = values};
+  double total = 0;
+  for (uint32_t i = 0; i < schema->n_arguments; i++) {
+    const fl_tensor_spec *spec = &inputs[i].spec;
+    tensors[i] =
+        (DLTensor){.device = spec->device, .ndim = spec->ndim, .dtype = spec->dtype, .shape = (int64_t *)spec->shape};
+    values[i] = i == changed                          ? value
+                : schema->values[i].type != FL_TENSOR ? inputs[i].value
+                : spec->present                       ? fl_tensor(&tensors[i])
+                                                      : fl_none();
+  }
+  if (fl_schema_infer(schema, &call, specs, schema->n_results))
+    return 0;
+  for (uint32_t i = 0; i < schema->n_results; i++) {
+    double elements = schema->values[schema->n_arguments + i].type == FL_TENSOR && specs[i].present;
+    for (int dim = 0; dim < specs[i].ndim; dim++)
+      elements *= (double)specs[i].shape[dim];
+    total += elements;
+  }
+  return total;
+}
+
+/* What a file of some hundred bytes can say: small tensors, and any number for an attribute. */
+START_TEST(no_attribute_alone_makes_a_result_large) {
+  static const int64_t numbers[] = {1000003,          1 << 24,       INT32_MAX, (int64_t)1 << 31,
+                                    (int64_t)1 << 40, INT64_MAX / 2, INT64_MAX};
+  static const double most = 1 << 26;
+  fl_input inputs[FL_SCHEMA_MAX_VALUES];
+  int tried = 0;
+  for (const fl_op_def *const *def = fl_builtin_ops; *def; def++) {
+    fl_schema *schema = NULL;
+    ck_assert_msg(fl_schema_create_checked(*def, &schema) == FL_OK, "%s", fl_error_message());
+    for (uint64_t call = 0; call < 32; call++) {
+      if (fl_schema_generate_inputs(schema, 0, 1, call, inputs, schema->n_arguments, sizeof *inputs))
+        continue; /* this number makes no call */
+      for (uint32_t i = 0; i < schema->n_arguments; i++)
+        for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++) {
+          int64_t list[] = {numbers[n], numbers[n], numbers[n]};
+          fl_value value =
+              schema->values[i].type == FL_INT ? fl_int(numbers[n]) : fl_ints(list, inputs[i].value.length);
+          if (schema->values[i].type != FL_INT && (schema->values[i].type != FL_INT_LIST || value.length > 3))
+            continue;
+          double elements = elements_with(schema, inputs, i, value);
+          ck_each(elements <= most, "%s: %g elements with %s=%lld", schema->op_name, elements, schema->values[i].name,
+                  (long long)numbers[n]);
+          tried++;
+        }
+    }
+    fl_schema_free(schema);
+  }
+  ck_assert_int_gt(tried, 1000);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_test(tests, O5_every_entry_is_described_and_names_are_unique);
   tcase_add_test(tests, O5_float16_of_the_norms_has_vllms_override);
@@ -384,6 +443,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, O6_rotary_embedding_refuses_with_the_reason);
   tcase_add_test(tests, O6_rotary_embedding_infers_both_results);
   tcase_add_test(tests, O8_attention_backend_returns_a_string);
+  tcase_add_test(tests, no_attribute_alone_makes_a_result_large);
 }
 
 int main(void) {

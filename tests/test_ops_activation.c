@@ -378,7 +378,7 @@ START_TEST(O6_bad_arguments_of_activations_are_refused_with_a_reason) {
        5,
        {x, fl_float(0), fl_float(1), fl_float(0), out}},
       {"gelu",
-       "gelu: argument 'approximate': \"tan\", expected \"none\" or \"tanh\"; did you mean \"tanh\"?",
+       "gelu: argument 'approximate': \"tan\", expected \"none\" or \"tanh\"; did you mean 'tanh'?",
        3,
        {x, fl_string("tan"), x}},
       {"gelu_and_mul",

@@ -315,8 +315,7 @@ static const struct {
     {"grouped_topk gating_output=f5x8 topk=2 renormalize=true e_score_correction_bias=f7",
      "grouped_topk: argument 'e_score_correction_bias': shape [7], expected [8] (e of 'gating_output')"},
     {"grouped_topk gating_output=f5x8 topk=2 renormalize=true scoring_func=sigmod",
-     "grouped_topk: argument 'scoring_func': \"sigmod\", expected \"softmax\" or \"sigmoid\"; did you mean "
-     "\"sigmoid\"?"},
+     "grouped_topk: argument 'scoring_func': \"sigmod\", expected \"softmax\" or \"sigmoid\"; did you mean 'sigmoid'?"},
     {"topk_softmax gating_output=f5x8 topk=9",
      "topk_softmax: argument 'topk': 9, expected 1 to 8 (the experts of 'gating_output')"},
     {"moe_align_block_size topk_ids=i5x2%4 num_experts=0 block_size=16",
@@ -326,12 +325,19 @@ static const struct {
     {"moe_align_block_size topk_ids=i5x2%4 num_experts=65536 block_size=65536",
      "moe_align_block_size: arguments 'num_experts' and 'block_size': 65536 and 65536, expected fewer than 2^31 "
      "entries in 'sorted_token_ids'"},
+    {"moe_align_block_size topk_ids=i5x2%4 num_experts=2147483647 block_size=1",
+     "moe_align_block_size: argument 'num_experts': 2147483647 elements of a count for each, expected at most "
+     "16777216: "
+     "16777216, or 64 for each of the 10 that the tensors explain"},
+    {"moe_align_block_size topk_ids=i5x2%4 num_experts=16777216 block_size=64",
+     "moe_align_block_size: arguments 'num_experts' and 'block_size': 1056964618 elements of 'sorted_token_ids', "
+     "expected at most 16777216: 16777216, or 64 for each of the 10 that the tensors explain"},
     {"moe_sum x=f8", "moe_sum: argument 'x': shape [8], expected [..., k, h]"},
     {ROUTED "topk_ids=i5x3",
      "unquantized_fused_moe: argument 'topk_ids': shape [5, 3], expected [5, 2] (k of 'topk_weights')"},
     {ROUTED "topk_ids=i5x2%3 activation=sliu", "unquantized_fused_moe: argument 'activation': \"sliu\", expected "
                                                "\"silu\", \"gelu\", \"gelu_tanh\", \"swigluoai\" "
-                                               "or \"swiglustep\"; did you mean \"silu\"?"},
+                                               "or \"swiglustep\"; did you mean 'silu'?"},
     {ROUTED "topk_ids=i5x2%3 apply_router_weight_on_input=true",
      "unquantized_fused_moe: argument 'apply_router_weight_on_input': true, expected false for 2 experts a token (only "
      "for 1)"},

@@ -295,7 +295,7 @@ START_TEST(O6_bad_arguments_of_norms_are_refused_with_a_reason) {
        8,
        {x, none, weight, eps, fl_int(0), no, swish, out}},
       {"rms_norm_gated",
-       "argument 'activation': \"sigmod\", expected \"silu\", \"swish\" or \"sigmoid\"; did you mean \"sigmoid\"?",
+       "argument 'activation': \"sigmod\", expected \"silu\", \"swish\" or \"sigmoid\"; did you mean 'sigmoid'?",
        8,
        {x, none, weight, eps, none, no, fl_string("sigmod"), out}},
       {"mixer2_gated_rms_norm",

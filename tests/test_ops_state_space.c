@@ -428,7 +428,7 @@ static const struct {
     {CONV "conv_state=f2x4x3",
      "causal_conv1d: argument 'conv_state': shape [2, 4, 3], expected [s, 4, 2] (w - 1, w = 3 of 'weight')"},
     {CONV "activation=slu",
-     "causal_conv1d: argument 'activation': \"slu\", expected \"none\" or \"silu\"; did you mean \"silu\"?"},
+     "causal_conv1d: argument 'activation': \"slu\", expected \"none\" or \"silu\"; did you mean 'silu'?"},
     {CONV "cache_indices=i1%1", "causal_conv1d: argument 'cache_indices': given, expected none without 'conv_state'"},
     {CONV "query_start_loc=i2%2 has_initial_state=b1",
      "causal_conv1d: argument 'has_initial_state': given, expected none without 'conv_state'"},

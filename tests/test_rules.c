@@ -25,6 +25,7 @@ static const struct {
     {"f(Tensor x) -> Tensor", "x: T[(n]", "column 8: found ']', expected ')'"},
     {"f(Tensor x) -> Tensor", "x: T[n, ...]",
      "column 9: found '...', expected a dimension: a number, a name or an expression"},
+    {"f(Tensor x) -> Tensor", "x: T[010]", "column 6: found '010', expected a decimal number without leading zeros"},
     {"f(Tensor x) -> Tensor", "x: T[2n]", "column 6: found '2n', expected a number of 64 bits"},
     {"f(Tensor x) -> Tensor", "x: T[99999999999999999999]",
      "column 6: found '99999999999999999999', expected a number of 64 bits"},

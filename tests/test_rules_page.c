@@ -1,6 +1,7 @@
 /*
- * docs/rules.md and what cites it: each rule names tests that show it, and each id in a test's name, a comment or a
- * message is a rule of the page. An id is a capital letter and a digit, R2; ids in code are names of something else.
+ * docs/rules.md and what cites it: each rule names tests that show it, and so does each promise of docs/security.md;
+ * each id in a test's name, a comment or a message is a rule of the page. An id is a capital letter and a digit, R2;
+ * ids in code are names of something else.
  */
 #include "tests/scratch.h"
 
@@ -124,6 +125,28 @@ START_TEST(each_rule_names_tests_that_begin_with_its_id) {
 }
 END_TEST
 
+/* Of docs/security.md: the rows of its table. */
+START_TEST(each_promise_of_the_security_page_names_tests) {
+  char *text = text_of("docs/security.md"), *begin = strstr(text, "\n## What is promised\n");
+  ck_assert_ptr_nonnull(begin);
+  char *end = strstr(begin + 1, "\n## ");
+  ck_assert_ptr_nonnull(end);
+  int promises = 0;
+  for (char *line = strstr(begin, "\n|---"); (line = strstr(line, "\n| ")) && line < end; promises++) {
+    char *next = strchr(++line, '\n');
+    int named = 0;
+    for (char *cited = line; (cited = strstr(cited, "`tests/")) && cited < next; cited++, named++) {
+      char file[MAX_NAME] = "", name[MAX_NAME] = "";
+      ck_assert_msg(sscanf(cited, "`%255[^:`]:%255[A-Za-z0-9_]`", file, name) == 2, "docs/security.md: %.40s", cited);
+      ck_assert_msg(has_test(file, name), "docs/security.md: there is no test %s in %s", name, file);
+    }
+    ck_assert_msg(named, "docs/security.md: no test shows '%.60s'", line);
+  }
+  ck_assert_int_gt(promises, 15);
+  free(text);
+}
+END_TEST
+
 START_TEST(each_id_in_a_tests_name_is_a_rule) {
   for (size_t i = 0; i < n_tests; i++)
     for (const char *id = tests[i].name; is_id(id) && id[2] == '_'; id += 3)
@@ -206,6 +229,7 @@ END_TEST
 static void add_tests(TCase *cases) {
   tcase_add_checked_fixture(cases, set_up, tear_down);
   tcase_add_test(cases, each_rule_names_tests_that_begin_with_its_id);
+  tcase_add_test(cases, each_promise_of_the_security_page_names_tests);
   tcase_add_test(cases, each_id_in_a_tests_name_is_a_rule);
   tcase_add_test(cases, each_id_that_is_cited_is_a_rule);
 }

@@ -100,6 +100,21 @@ static bool is_exact(const char *path) {
   return exact;
 }
 
+/* Both modes at once take as long as both. */
+START_TEST(golden_files_agree_in_guarded_mode_and_nobody_fails_there_or_in_canary_mode) {
+  setting(_i ? "VLLM_FL_CANARY=3" : "VLLM_FL_GUARD=1");
+  setting("VLLM_FL_EVIDENCE=%s", scratch("evidence"));
+  outcome run = FLHOST("run", "--json", "tests/golden");
+  assert_status(run, 0);
+  json_t *reports = parse_json(run.out, JSON_ARRAY), *report;
+  size_t i;
+  ck_assert_uint_eq(json_array_size(reports), count_golden_files());
+  json_array_foreach(reports, i, report) ck_assert_str_eq(text_at(report, "impl_id"), "default.flagos");
+  assert_lacks(run.err, "WARNING");
+  ck_assert(access(scratch("evidence"), F_OK));
+}
+END_TEST
+
 START_TEST(golden_files_agree_bit_for_bit_with_the_reference_where_they_say_so) {
   size_t i, exact = 0;
   json_t *reports, *report;
@@ -442,6 +457,7 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, end_scenario);
   tcase_add_test(tests, golden_files_agree_under_the_default_policy_and_say_what_ran_and_why);
+  tcase_add_loop_test(tests, golden_files_agree_in_guarded_mode_and_nobody_fails_there_or_in_canary_mode, 0, 2);
   tcase_add_test(tests, golden_files_agree_bit_for_bit_with_the_reference_where_they_say_so);
   tcase_add_test(tests, golden_files_agree_under_the_example_policy);
   tcase_add_test(tests, the_table_has_a_line_for_each_file_and_sums_up);

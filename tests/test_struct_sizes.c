@@ -431,6 +431,24 @@ START_TEST(a_cost_of_any_size_is_filled) {
 }
 END_TEST
 
+START_TEST(a_dimension_of_any_size_is_filled) {
+  const fl_op_def def = {
+      .size = sizeof def, .schema = "sized(Tensor x) -> Tensor out", .rules = "x: float32[d]; out: float32[d]"};
+  fl_host *host = test_host(NULL, 0);
+  ck_ok(fl_register_op(host, &def));
+  fl_dimension whole = {0}, *small = CUT(whole, step), *later = GROWN(whole);
+  ck_ok(fl_free_dimension(fl_find_op(host, "sized"), 0, small));
+  ck_assert_str_eq(small->name, "d");
+  ck_ok(fl_free_dimension(fl_find_op(host, "sized"), 0, later));
+  ck_assert_int_eq(later->step, 1);
+  ASSERT_FILLED(later, sizeof whole + FUTURE);
+  later->size = 8;
+  ck_assert_int_eq(fl_free_dimension(fl_find_op(host, "sized"), 0, later), FL_EINVAL);
+  free(later);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(counters_of_any_size_are_filled) {
   fl_host *host = host_with_ops(FL_HOST_STATISTICS);
   fl_value values[] = {fl_tensor(&x), fl_tensor(&out)};
@@ -529,6 +547,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, specs_of_a_later_header_are_filled);
   tcase_add_test(tests, inputs_of_a_later_header_are_filled);
   tcase_add_test(tests, a_cost_of_any_size_is_filled);
+  tcase_add_test(tests, a_dimension_of_any_size_is_filled);
   tcase_add_test(tests, counters_of_any_size_are_filled);
   tcase_add_test(tests, a_resolution_of_any_size_is_filled);
   tcase_add_test(tests, properties_of_any_size_are_filled);

@@ -98,7 +98,7 @@ START_TEST(the_cpu_plugin_passes_in_every_op_and_element_type) {
   json_t *test;
   copy_built("plugins/cpu.so", "plugins");
   bool sample = getenv("FLHOST_SAMPLE") != NULL;
-  outcome run = sample ? FLHOST("verify", "--json", "silu_and_mul", "moe_sum") : FLHOST("verify", "--json");
+  outcome run = sample ? FLHOST("verify", "--json", "silu_and_mul", "moe_sum") : FLHOST("verify", "--json", "--quick");
   assert_status(run, 0);
   json_t *tests = tests_of(run);
   ck_assert_uint_ge(json_array_size(tests), sample ? 12 : 300);
@@ -109,6 +109,17 @@ START_TEST(the_cpu_plugin_passes_in_every_op_and_element_type) {
     if (number_at(test, "skipped_calls")) /* what the reference does not take is no test */
       ck_assert_str_eq(text_at(test, "impl_id"), "default.flagos");
   }
+}
+END_TEST
+
+/* Sizes beyond the cases, edges of memory, repetitions, races. */
+START_TEST(the_cpu_plugin_passes_all_there_is_to_find_out_about_it) {
+  copy_built("plugins/cpu.so", "plugins");
+  outcome run = getenv("FLHOST_SAMPLE") ? FLHOST("verify", "--json", "--dtype", "float32", "silu_and_mul")
+                                        : FLHOST("verify", "--json", "silu_and_mul", "rms_norm", "replicated_linear",
+                                                 "rotary_embedding", "topk_softmax", "causal_conv1d");
+  assert_status(run, 0);
+  ck_assert_int_gt(number_at(json_array_get(tests_of(run), 0), "calls"), 60);
 }
 END_TEST
 
@@ -273,6 +284,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, a_planted_error_is_found_and_named, 0, N_PLANTED);
   tcase_add_test(tests, an_error_of_one_layout_or_size_does_not_spoil_all_calls);
   tcase_add_test(tests, the_cpu_plugin_passes_in_every_op_and_element_type);
+  tcase_add_test(tests, the_cpu_plugin_passes_all_there_is_to_find_out_about_it);
   tcase_add_test(tests, the_table_tells_the_failure_and_sums_up);
   tcase_add_test(tests, the_worst_error_is_given_with_its_place_values_and_tolerance);
   tcase_add_test(tests, a_seed_gives_the_same_calls_each_time_and_another_seed_others);

@@ -10,6 +10,8 @@ $(BUILD)/tests/stress: tests/stress.c $(STATIC) | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(STATIC) $(LINK) $(CORE_LIBS)
 
+# What loads plugins has the command try them first.
+$(TESTS): | $(COMMAND)
 # They make allocations fail.
 $(BUILD)/tests/test_arena $(BUILD)/tests/test_registration: private LINK += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 $(BUILD)/tests/test_hostile_settings: private LINK += $(patsubst %,-Xlinker --wrap=%,malloc calloc realloc strndup realpath \
@@ -22,6 +24,7 @@ $(BUILD)/tests/test_cli $(BUILD)/tests/test_cli_help $(BUILD)/tests/test_doctor:
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor $(BUILD)/tests/test_platform_files $(BUILD)/tests/test_verify: | $(PLUGINS)
 $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_ARCHIVE) $(BENCH_PLUGINS) $(BENCH_FIGURES) $(PLUGINS)
 $(BUILD)/tests/test_save_call: | $(COMMAND) $(CPU_PLUGIN)
+$(BUILD)/tests/test_guard: | $(CPU_PLUGIN) $(BUILD)/tests/plugins/device.so
 $(BUILD)/tests/test_first_minute: | $(COMMAND) $(PLUGINS)
 $(BUILD)/tests/test_ir: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_setting_pages: | $(BUILD)/setting-pages

@@ -1,7 +1,7 @@
 # Completion for flhost in bash: commands, options, operators, device types.
 _flhost() {
   local word=$2 before=$3 command=${COMP_WORDS[1]}
-  local commands='bench config doctor explain help manifest ops platform plugins resolve run verify version'
+  local commands='bench config doctor explain help lock manifest ops platform plugins probe resolve run verify version'
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     mapfile -t COMPREPLY < <(compgen -W "$commands --help --version" -- "$word")
@@ -30,23 +30,26 @@ _flhost() {
     mapfile -t COMPREPLY < <(compgen -W 'small large' -- "$word")
     return
     ;;
-  --junit)
+  --junit | --output)
     mapfile -t COMPREPLY < <(compgen -f -- "$word")
     compopt -o filenames
     return
     ;;
-  --out | --pages)
+  --out | --pages | --save)
     mapfile -t COMPREPLY < <(compgen -d -- "$word")
     return
     ;;
   esac
   case $command:$word in
-  run:-*) mapfile -t COMPREPLY < <(compgen -W '--device --out --repeat --summary --explain --json --help' -- "$word") ;;
-  verify:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --seed --junit --json --help' -- "$word") ;;
-  bench:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --size --dims --seconds --json --help' -- "$word") ;;
+  run:-*) mapfile -t COMPREPLY < <(compgen -W '--device --out --repeat --timeout --in-process --summary --explain --json --help' -- "$word") ;;
+  verify:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --seed --seeds --quick --seconds --timeout --memory --save --in-process --junit --json --help' -- "$word") ;;
+  bench:-*) mapfile -t COMPREPLY < <(compgen -W '--device --impl --dtype --size --dims --seconds --timeout --in-process --json --help' -- "$word") ;;
   explain:-*) mapfile -t COMPREPLY < <(compgen -W '--device --brief --json --help' -- "$word") ;;
   resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;
   manifest:-*) mapfile -t COMPREPLY < <(compgen -W '--device --text --json --help' -- "$word") ;;
+  lock:-*) mapfile -t COMPREPLY < <(compgen -W '--check --output --json --help' -- "$word") ;;
+  plugins:-*) mapfile -t COMPREPLY < <(compgen -W '--rescan --json --help' -- "$word") ;;
+  probe:-*) mapfile -t COMPREPLY < <(compgen -W '--json --channel --help' -- "$word") ;;
   ops:-*) mapfile -t COMPREPLY < <(compgen -W '--impls --pages --json --help' -- "$word") ;;
   help:-*) mapfile -t COMPREPLY < <(compgen -W '--help' -- "$word") ;;
   *:-*) mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$word") ;;
@@ -54,7 +57,7 @@ _flhost() {
     mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" ops 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$word")
     ;;
   help:*) mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word") ;;
-  run:*)
+  run:* | lock:* | probe:*)
     mapfile -t COMPREPLY < <(compgen -f -- "$word")
     compopt -o filenames
     ;;

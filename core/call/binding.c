@@ -7,6 +7,7 @@
 #include "core/call/returned.h"
 #include "core/call/scope.h"
 #include "core/call/selection.h"
+#include "core/guard.h"
 #include "core/platform.h"
 #include "core/support.h"
 
@@ -83,7 +84,8 @@ static void choose_target(fl_binding *binding) {
   const fl_candidate *first = &binding->candidates[0];
   const fl_impl_record *record = first->record;
   bool runs_all = record->flags & FL_IMPL_INPLACE_ONLY || first->on_probation || binding->retry_at ||
-                  binding->preserve_inputs || binding->synchronous || fl_has_results_to_judge(binding->op);
+                  binding->preserve_inputs || binding->synchronous || first->barred ||
+                  fl_has_results_to_judge(binding->op) || binding->watched;
   bool looks_at_tensor = first->dtypes || first->on_devices != UINT64_MAX;
   const fl_target kernel = {record->fn, record->self, record->supports_args, record->self, binding};
   binding->fn = record->fn;
@@ -133,8 +135,9 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
   binding->synchronous = synchronous;
   for (uint32_t i = 0; i < n; i++) {
     fl_impl_record *record = selection->items[i].record;
-    const fl_failure *failure = strict ? NULL : fl_failure_find_locked(op, record);
-    if (fl_failure_skips(failure, now)) {
+    const fl_failure *failure = fl_failure_find_locked(op, record);
+    bool barred = strict && failure && failure->barred;
+    if (!strict && fl_failure_skips(failure, now)) {
       if (failure->retry_at && (!binding->retry_at || failure->retry_at < binding->retry_at))
         binding->retry_at = failure->retry_at;
       continue;
@@ -148,7 +151,8 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
     candidate->record = record;
     candidate->dtypes = dtypes_to_check(op, record);
     candidate->on_devices = selection->items[i].on_devices;
-    candidate->on_probation = failure != NULL;
+    candidate->on_probation = !strict && failure;
+    candidate->barred = barred;
   }
   if (!binding->n) {
     *status = all_failed(selection, scoped);
@@ -156,6 +160,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
     return NULL;
   }
   binding->bound.first = binding->candidates[0].record;
+  binding->watched = fl_watch_wants(host, binding->bound.first);
   choose_target(binding);
   return binding;
 }

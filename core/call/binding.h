@@ -10,6 +10,7 @@ typedef struct fl_candidate {
   fl_impl_record *record;
   uint32_t dtypes;     /* element types that it takes; 0 = all that the schema lets through */
   bool on_probation;   /* it failed before and its back-off is over */
+  bool barred;         /* strict mode alone: it was found wrong, and no other may take its place */
   _Atomic bool noted;  /* F1 was logged for it under this binding */
   uint64_t on_devices; /* a bit for each index of the device type that reaches min_arch */
 } fl_candidate;
@@ -26,6 +27,7 @@ typedef struct fl_binding {
   double retry_at; /* when a failed implementation that was left out may be tried again; 0 = none is left out */
   bool strict, preserve_inputs, statistics;
   bool synchronous; /* waits for the device after each implementation */
+  bool watched;     /* calls of the first candidate are, or were when this was made (guard/watch.h) */
   uint32_t n;
   fl_candidate candidates[];
 } fl_binding;

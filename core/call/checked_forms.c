@@ -13,6 +13,8 @@ static fl_checked_form nothing;
 
 void *fl_checked_forms_create(void) {
   fl_checked_forms *forms = malloc(sizeof *forms);
+  if (forms)
+    forms->nesting.n = 0;
   for (int i = 0; forms && i < FL_CHECKED_FORMS; i++)
     forms->places[i] = &nothing;
   return forms;
@@ -24,10 +26,6 @@ void fl_checked_forms_free(void *memory) {
     if (forms->places[i] != &nothing)
       free(forms->places[i]);
   free(forms);
-}
-
-void fl_calls_start(void) {
-  fl_thread_keeps(fl_checked_forms_create, fl_checked_forms_free);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- looking */

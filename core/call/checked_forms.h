@@ -8,6 +8,7 @@
 #ifndef FLHOST_CORE_CALL_CHECKED_FORMS_H
 #define FLHOST_CORE_CALL_CHECKED_FORMS_H
 
+#include "core/call/nesting.h"
 #include "core/schema.h"
 #include "core/support.h"
 #include <string.h>
@@ -67,16 +68,15 @@ typedef struct fl_checked_form {
   char text[FL_CHECKED_FORM_TEXT];
 } fl_checked_form;
 
-/* A thread's forms, one for each of a fixed number of ops; never NULL. */
+/* A thread's forms, one for each of a fixed number of ops; never NULL. And the calls inside a call that it is in, which
+ * are the thread's own as well. */
 typedef struct fl_checked_forms {
   fl_checked_form *places[FL_CHECKED_FORMS];
+  fl_nesting nesting;
 } fl_checked_forms;
 
 void *fl_checked_forms_create(void); /* NULL: out of memory */
 void fl_checked_forms_free(void *forms);
-
-/* Threads that call keep forms from now on. */
-void fl_calls_start(void);
 
 /* Remembers a call that passed the full check; some are too unusual to be remembered. */
 void fl_checked_form_keep(fl_checked_forms *forms, const fl_schema *schema, const fl_call *call);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason) {
+void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason, bool barred) {
   fl_host *host = op->host;
   pthread_mutex_lock(&host->lock);
   bool frozen = atomic_load_explicit(&host->frozen, memory_order_relaxed);
@@ -21,7 +21,10 @@ void fl_remember_failure(fl_op *op, fl_impl_record *record, const char *reason) 
     failure->backoff = failure->backoff > 0 ? failure->backoff * 2 : first;
     if (failure->backoff > most)
       failure->backoff = most > first ? most : first;
-    failure->retry_at = first > 0 ? fl_monotonic_seconds() + failure->backoff : 0;
+    failure->barred |= barred;
+    if (failure->barred)
+      failure->backoff = 0;
+    failure->retry_at = first > 0 && !failure->barred ? fl_monotonic_seconds() + failure->backoff : 0;
     char *copy = fl_strdup(reason);
     if (copy) {
       free(failure->reason);

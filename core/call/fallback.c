@@ -9,6 +9,7 @@
 #include "core/call/in_place.h"
 #include "core/call/invoke.h"
 #include "core/call/returned.h"
+#include "core/guard.h"
 #include "core/platform.h"
 #include "core/support.h"
 
@@ -40,7 +41,7 @@ bool fl_candidate_takes(const fl_candidate *candidate, const fl_call *call, fl_s
   if (!record->supports_args || record->supports_args(record->self, call, reason))
     return true;
   if (said)
-    said->text = fl_said_or(said, "supports_args says no and gives no reason");
+    said->text = fl_said_shown(said, "supports_args says no and gives no reason");
   return false;
 }
 
@@ -148,10 +149,17 @@ typedef struct attempts {
   fl_text reason;       /* and its words */
   fl_text why;          /* a line for each that did not take the call */
   fl_status result;     /* the call's, once it is over */
+  fl_watched watched;   /* what came of the last one's call, if that was watched */
 } attempts;
 
 static fl_impl_record *on_turn(const attempts *a) {
   return a->binding->candidates[a->turn].record;
+}
+
+/* Also when a candidate does not return. */
+static void attempts_free(attempts *a) {
+  fl_text_free(&a->reason);
+  fl_text_free(&a->why);
 }
 
 static bool end(attempts *a, fl_status result) {
@@ -176,18 +184,57 @@ static bool take_turn(attempts *a, uint32_t i) {
   return a->turn == a->binding->n && give_up(a);
 }
 
-/* The one on turn. What it returns is judged. */
+/* The one on turn, with the caller's tensors or copies of them. What it returns is judged. */
+static fl_status run_candidate(void *user, fl_call *call) {
+  attempts *a = user;
+  const fl_op *op = a->binding->op;
+  const fl_candidate *candidate = &a->binding->candidates[a->turn];
+  const fl_impl_record *record = candidate->record;
+  const fl_call given = *call;
+  atomic_store_explicit(&fl_self.running, record, memory_order_relaxed);
+  fl_status status =
+      record->flags & FL_IMPL_INPLACE_ONLY ? fl_call_in_place(op, candidate, call) : record->fn(record->self, call);
+  atomic_store_explicit(&fl_self.running, NULL, memory_order_relaxed);
+  status = fl_take_back(op, call, &given, status, &a->spoilt);
+  return !status && a->wait ? wait_for_device(op, call) : status;
+}
+
+/* Nothing of it is watched any more: another target takes its place. What is frozen stays as it is. */
+static void end_watch(const fl_binding *binding) {
+  fl_host *host = binding->op->host;
+  if (atomic_load_explicit(&host->frozen, memory_order_relaxed))
+    return;
+  pthread_mutex_lock(&host->lock);
+  if (binding->bound.place && !atomic_load_explicit(&host->frozen, memory_order_relaxed))
+    fl_unbind(binding->op, NULL, NULL);
+  pthread_mutex_unlock(&host->lock);
+}
+
+/* In strict mode nothing takes the place of one that was found wrong. */
+static fl_status refuse_barred(const fl_candidate *candidate, fl_call *call) {
+  fl_op *op = candidate->record->op;
+  pthread_mutex_lock(&op->host->lock);
+  const fl_failure *failure = fl_failure_find_locked(op, candidate->record);
+  snprintf(call->message, call->message_size, "'%s' is barred: %s", candidate->record->impl_id,
+           failure && failure->reason ? failure->reason : "its results were wrong");
+  pthread_mutex_unlock(&op->host->lock);
+  return FL_EINTERNAL;
+}
+
 static fl_status call_candidate(attempts *a) {
   const fl_binding *binding = a->binding;
   const fl_candidate *candidate = &binding->candidates[a->turn];
-  const fl_impl_record *record = candidate->record;
-  if (binding->statistics)
-    fl_count_call(&fl_self, record->count);
+  a->watched = (fl_watched){.op = binding->op, .record = candidate->record, .run = run_candidate, .user = a};
   a->call->message[0] = 0;
-  fl_status status = record->flags & FL_IMPL_INPLACE_ONLY ? fl_call_in_place(binding->op, candidate, a->call)
-                                                          : record->fn(record->self, a->call);
-  status = fl_take_back(binding->op, a->call, a->given, status, &a->spoilt);
-  return !status && a->wait ? wait_for_device(binding->op, a->call) : status;
+  if (candidate->barred)
+    return refuse_barred(candidate, a->call);
+  if (binding->statistics)
+    fl_count_call(&fl_self, candidate->record->count);
+  if (fl_watch_wants(binding->op->host, candidate->record))
+    return fl_watch_run(&a->watched, a->call);
+  if (binding->watched && !a->turn)
+    end_watch(binding);
+  return run_candidate(a, a->call);
 }
 
 static fl_status call_next(attempts *a) {
@@ -229,13 +276,14 @@ static bool replace(attempts *a, fl_status status) {
   a->status = status;
   fl_text_free(&a->reason);
   fl_text_add(&a->reason, "%s", reason);
-  fl_remember_failure(op, record, reason);
-  if (a->spoilt) {
+  fl_remember_failure(op, record, reason, false);
+  if (a->spoilt && !a->watched.untouched) {
     fl_log_line(log, FL_LOG_ERROR, "Implementation '%s' failed for op '%s': %s", id, op->name, reason);
     return end(a, fl_error(status, "Implementation '%s' failed for op '%s': %s. No fallback", id, op->name, reason));
   }
   uint32_t next = next_taker(a->binding, a->turn + 1, a->call, &a->why);
-  const char *lost = next < a->binding->n ? fl_restore_inputs(op, a->call, a->kept) : NULL;
+  bool restore = next < a->binding->n && !a->watched.untouched;
+  const char *lost = restore ? fl_restore_inputs(op, a->call, a->kept) : NULL;
   if (lost) {
     fl_log_line(log, FL_LOG_ERROR, "Implementation '%s' failed for op '%s': %s", id, op->name, reason);
     return end(a, fl_error(status,
@@ -252,6 +300,18 @@ static bool replace(attempts *a, fl_status status) {
   return false;
 }
 
+/* Its results were wrong, and the caller has got the reference's. */
+static bool end_with_reference(attempts *a, const char *reason) {
+  const fl_op *op = a->binding->op;
+  fl_impl_record *record = on_turn(a);
+  fl_log_line(&a->binding->op->host->log, FL_LOG_WARNING, "Implementation '%s' is barred from op '%s': %s",
+              record->impl_id, op->name, reason);
+  fl_impl_record_count(record, FL_EVENT_FALLBACK);
+  fl_probe_fallback(op->name, record->impl_id, a->watched.wrong->impl_id, reason);
+  fl_error_clear();
+  return end(a, FL_OK);
+}
+
 /* What the candidate on turn returned: true if the call is over; else the next one is on turn. */
 static bool judge(attempts *a, fl_status status) {
   fl_op *op = a->binding->op;
@@ -266,10 +326,14 @@ static bool judge(attempts *a, fl_status status) {
     fl_impl_record_count(record, FL_EVENT_FAILURE);
     fl_probe_failure(op->name, record->impl_id, status, reason);
   }
+  if (a->watched.wrong)
+    fl_remember_failure(op, record, reason, true);
   if (a->binding->strict)
     return end_strictly(a, status);
   if (fl_keeps_frozen(op->host, op->name, record->impl_id, reason, status))
     return end(a, status);
+  if (a->watched.wrong)
+    return end_with_reference(a, reason);
   if (status != FL_ENOTSUP)
     return replace(a, status);
   pass_over(a->binding, a->turn, reason, &a->why); /* it said so itself, and wrote nothing */
@@ -279,13 +343,11 @@ static bool judge(attempts *a, fl_status status) {
 /* Goes through the candidates. `returned` is what the first returned already, FL_OK if it was not called yet. */
 static fl_status run_all(fl_binding *binding, fl_call *call, const fl_call *given, fl_status returned,
                          const fl_kept *kept) {
-  attempts a = {.binding = binding, .call = call, .given = given, .kept = kept};
+  __attribute__((cleanup(attempts_free))) attempts a = {.binding = binding, .call = call, .given = given, .kept = kept};
   a.wait = binding->synchronous || (kept && kept->on_device);
   bool over = returned ? judge(&a, fl_take_back(binding->op, call, given, returned, &a.spoilt)) : take_turn(&a, 0);
   while (!over)
     over = judge(&a, call_next(&a));
-  fl_text_free(&a.reason);
-  fl_text_free(&a.why);
   return a.result ? fl_error_note(a.result) : FL_OK;
 }
 
@@ -318,11 +380,9 @@ static fl_status run_candidates(fl_binding *binding, fl_call *call) {
                     call->message);
   if (!binding->preserve_inputs)
     return run_all(binding, call, &given, FL_OK, NULL);
-  fl_kept kept;
-  fl_keep_inputs(binding->op, call, &kept);
-  fl_status status = run_all(binding, call, &given, FL_OK, &kept);
-  fl_kept_free(&kept, binding->op, call);
-  return status ? fl_error_note(status) : FL_OK;
+  __attribute__((cleanup(fl_kept_free))) fl_kept kept = {.op = binding->op, .call = &given};
+  fl_keep_inputs(&kept);
+  return run_all(binding, call, &given, FL_OK, &kept);
 }
 
 fl_status fl_run_candidates(void *self, fl_call *call) {

@@ -65,7 +65,9 @@ static void *keep_on_host(const DLTensor *tensor) {
   return copy;
 }
 
-void fl_keep_inputs(const fl_op *op, const fl_call *call, fl_kept *kept) {
+void fl_keep_inputs(fl_kept *kept) {
+  const fl_op *op = kept->op;
+  const fl_call *call = kept->call;
   const fl_schema *schema = op->schema;
   kept->on_device = false;
   for (uint32_t i = 0; i < schema->n_arguments; i++) {
@@ -79,7 +81,9 @@ void fl_keep_inputs(const fl_op *op, const fl_call *call, fl_kept *kept) {
   }
 }
 
-void fl_kept_free(fl_kept *kept, const fl_op *op, const fl_call *call) {
+void fl_kept_free(fl_kept *kept) {
+  const fl_op *op = kept->op;
+  const fl_call *call = kept->call;
   bool waited = false;
   fl_kept_error why; /* of the call, in the same place */
   fl_error_keep(&why);

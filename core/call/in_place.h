@@ -13,13 +13,15 @@ enum { FL_VALUES_MAX = 64 }; /* of one call, where they have to be copied */
 typedef struct fl_kept {
   void *copies[FL_VALUES_MAX]; /* by argument; NULL: none. On the host compact, on a device all that the tensor spans */
   bool on_device;              /* some are */
+  const fl_op *op;
+  const fl_call *call; /* as it was given */
 } fl_kept;
 
-/* What cannot be copied is not kept. */
-void fl_keep_inputs(const fl_op *op, const fl_call *call, fl_kept *kept);
+/* Of the arguments of kept->call; what cannot be copied is not kept. */
+void fl_keep_inputs(fl_kept *kept);
 
-/* Waits for the stream first, where it may still be using copies. */
-void fl_kept_free(fl_kept *kept, const fl_op *op, const fl_call *call);
+/* Waits for the stream first, where it may still be using copies. The error that there is stays. */
+void fl_kept_free(fl_kept *kept);
 
 /* Puts the arguments back; `kept` may be NULL. The first argument that is lost: overwritten, and no copy kept, or the
  * copy cannot be put back. NULL: a fallback may start. */

@@ -8,6 +8,8 @@
 
 #include "core/call/checked_forms.h"
 #include "core/call/fallback.h"
+#include "core/call/leaving.h"
+#include "core/call/nesting.h"
 #include "core/call/scope.h"
 #include "core/support.h"
 
@@ -40,24 +42,55 @@ static inline void set_message(fl_thread *self, fl_call *call) {
   self->message[0] = 0;
 }
 
+static fl_nesting *nesting_of(const fl_thread *self) {
+  fl_checked_forms *kept = self->kept;
+  return &kept->nesting;
+}
+
 /* Does the first candidate not take the call? */
 static inline bool is_passed_over(const fl_target *target, const fl_call *call) {
   const char *reason = NULL; /* no room: the reason is asked for again where it is of use */
   return target->supports_args && !target->supports_args(target->asked, call, &reason);
 }
 
+/* A target's turn, in a call inside another perhaps, which has one that runs, too. */
+typedef struct turn {
+  const fl_target *target;
+  bool returned;
+  const fl_impl_record *outer;
+} turn;
+
+static void turn_ends(const turn *now) {
+  if (!now->returned) {
+    fl_left_early(now->target);
+    if (!nesting_of(&fl_self)->n) /* it is said */
+      atomic_store_explicit(&fl_self.target, NULL, memory_order_relaxed);
+  }
+  atomic_store_explicit(&fl_self.running, now->outer, memory_order_relaxed);
+}
+
 /* Goes on as the policy wants when it fails. */
 static fl_status run_target(const fl_target *target, fl_call *call) {
   const fl_call given = *call;
+  __attribute__((cleanup(turn_ends)))
+  turn now = {target, false, atomic_load_explicit(&fl_self.running, memory_order_relaxed)};
+  atomic_store_explicit(&fl_self.running, NULL, memory_order_relaxed);
   fl_status status =
       is_passed_over(target, call) ? fl_run_candidates(target->binding, call) : target->fn(target->self, call);
-  return likely(!status) ? FL_OK : fl_finish_failed(target, call, &given, status);
+  if (unlikely(status))
+    status = fl_finish_failed(target, call, &given, status);
+  now.returned = true;
+  return status;
 }
 
 fl_status fl_dispatch(fl_op *op, fl_call *call) {
   fl_status status;
   const fl_target *target = fl_bind(op, fl_call_device(op, call), FL_ASK_FOR_CALL, &status);
-  return target ? run_target(target, call) : status;
+  if (!target)
+    return status;
+  if (!nesting_of(&fl_self)->n)
+    atomic_store_explicit(&fl_self.target, target, memory_order_relaxed);
+  return run_target(target, call);
 }
 
 /* No status: the call is an older caller's, and smaller than ours. */
@@ -94,25 +127,48 @@ static fl_status check_size(const fl_call *call) {
   return call->size < sizeof *call ? SMALLER : FL_OK;
 }
 
+/* A call that goes otherwise, from where it begins to read to its end, however that comes. */
+typedef struct passage {
+  uint64_t outer; /* the thread's state before */
+  bool is_nested;
+} passage;
+
+static void passage_ends(const passage *p) {
+  if (p->is_nested)
+    fl_nesting_leave(nesting_of(&fl_self));
+  fl_read_end(&fl_self, p->outer);
+}
+
+static fl_op *op_of(const fl_target *target) {
+  return !target ? NULL : target->binding ? target->binding->op : target->self;
+}
+
+/* The thread is known. SMALLER: it is to be taken in full first. */
+static fl_status pass_otherwise(fl_thread *self, fl_op *op, fl_call *call) {
+  __attribute__((cleanup(passage_ends))) passage p = {.outer = fl_read_begin(self)};
+  fl_status status = FL_OK;
+  if (p.outer >= FL_PERIOD) {
+    const fl_op *outermost = op_of(atomic_load_explicit(&self->target, memory_order_relaxed));
+    status = fl_nesting_enter(nesting_of(self), outermost, op, __builtin_frame_address(0));
+    p.is_nested = !status;
+  }
+  if (!status)
+    status = fl_registry_open(op);
+  if (!status)
+    status = op->host->checks ? check(self, op, call) : check_size(call);
+  if (status)
+    return status;
+  set_message(self, call);
+  return fl_dispatch(op, call);
+}
+
 /* A thread's first call, a call inside another call or inside another host's scope, an op without a tensor, no op. */
 static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *call) {
-  fl_thread *self = &fl_self;
   if (!op)
     return fl_error(FL_ENOENT, "fl_invoke: the op is NULL: this host has no op of that name");
   if (fl_thread_join())
     return FL_ENOMEM;
-  uint64_t outer = fl_read_begin(self);
-  fl_status status = fl_registry_open(op);
-  if (status) {
-    fl_read_end(self, outer);
-    return status;
-  }
-  status = op->host->checks ? check(self, op, call) : check_size(call);
-  if (!status) {
-    set_message(self, call);
-    status = fl_dispatch(op, call);
-  }
-  fl_read_end(self, outer);
+  fl_status status = pass_otherwise(&fl_self, op, call);
   return status == SMALLER ? invoke_smaller(op, call) : status;
 }
 
@@ -123,8 +179,7 @@ static inline uint64_t state_outside(const fl_thread *self) {
 
 /* The call on the short way, as it was given: of what an implementation may have changed there, only the values were
  * kept; their number is the schema's. */
-static fl_call given_to(const fl_thread *self) {
-  const fl_binding *binding = self->target->binding;
+static fl_call given_to(const fl_thread *self, const fl_binding *binding) {
   fl_call given = *self->call;
   if (given.size < sizeof given)
     given.size = sizeof given;
@@ -134,11 +189,25 @@ static fl_call given_to(const fl_thread *self) {
   return given;
 }
 
+/* A call on the short way that an exception, or the end of the thread, leaves. */
+static __attribute__((noinline, cold)) void left_early(void) {
+  fl_left_early(atomic_load_explicit(&fl_self.target, memory_order_relaxed));
+  atomic_store_explicit(&fl_self.running, NULL, memory_order_relaxed);
+  fl_read_end(&fl_self, state_outside(&fl_self));
+}
+
+static inline void short_way_ends(const bool *returned) {
+  if (unlikely(!*returned))
+    left_early();
+}
+
 static __attribute__((noinline)) fl_status finish_failed(fl_status status) {
-  fl_thread *self = &fl_self;
-  const fl_call given = given_to(self);
-  status = fl_finish_failed(self->target, self->call, &given, status);
-  fl_read_end(self, state_outside(self));
+  const fl_target *target = atomic_load_explicit(&fl_self.target, memory_order_relaxed);
+  const fl_call given = given_to(&fl_self, target->binding);
+  __attribute__((cleanup(short_way_ends))) bool returned = false;
+  status = fl_finish_failed(target, fl_self.call, &given, status);
+  returned = true;
+  fl_read_end(&fl_self, state_outside(&fl_self));
   return status;
 }
 
@@ -149,16 +218,27 @@ static __attribute__((noinline)) fl_status unknown_device(fl_op *op, fl_call *ca
 }
 
 static __attribute__((noinline)) fl_status run_others(void) {
-  fl_thread *self = &fl_self;
-  fl_status status = fl_run_candidates(self->target->binding, self->call);
+  const fl_target *target = atomic_load_explicit(&fl_self.target, memory_order_relaxed);
+  __attribute__((cleanup(short_way_ends))) bool returned = false;
+  fl_status status = fl_run_candidates(target->binding, fl_self.call);
+  returned = true;
   if (status)
     return finish_failed(status);
-  fl_read_end(self, state_outside(self));
-  return status;
+  fl_read_end(&fl_self, state_outside(&fl_self));
+  return FL_OK;
+}
+
+static inline bool ask(const fl_target *target, fl_call *call) {
+  __attribute__((cleanup(short_way_ends))) bool returned = false;
+  bool taken = target->supports_args(target->asked, call, &fl_self.reason);
+  returned = true;
+  return taken;
 }
 
 static inline fl_status call_kernel(const fl_target *target, fl_call *call, bool scoped) {
+  __attribute__((cleanup(short_way_ends))) bool returned = false;
   fl_status status = target->fn(target->self, call);
+  returned = true;
   if (unlikely(status))
     return finish_failed(status);
   fl_read_end(&fl_self, scoped ? state_outside(&fl_self) : 0);
@@ -176,18 +256,27 @@ static inline __attribute__((always_inline)) fl_status run(fl_thread *self, fl_o
     return unknown_device(op, call);
   const fl_target *target = atomic_load_explicit(&slots->by_device[device], memory_order_acquire);
   set_message(self, call);
-  self->target = target;
+  atomic_store_explicit(&self->target, target, memory_order_relaxed);
   self->call = call;
   self->values = values;
   if (unlikely(target->supports_args)) {
     atomic_signal_fence(memory_order_seq_cst); /* read again, so that the test above need not keep it */
-    bool taken = target->supports_args(target->asked, call, &self->reason);
+    bool taken = ask(target, call);
     fl_self.reason = NULL; /* no room, for the next */
     if (unlikely(!taken))
       return run_others();
-    return call_kernel(fl_self.target, fl_self.call, scoped);
+    return call_kernel(atomic_load_explicit(&fl_self.target, memory_order_relaxed), fl_self.call, scoped);
   }
   return call_kernel(target, call, scoped);
+}
+
+/* The full check, outside of any other call: it may call functions of the op's plugin. */
+static fl_status check_outermost(fl_thread *self, const fl_op *op, const fl_call *call) {
+  atomic_store_explicit(&self->target, NULL, memory_order_relaxed);
+  __attribute__((cleanup(short_way_ends))) bool returned = false;
+  fl_status status = check(self, op, call);
+  returned = true;
+  return status;
 }
 
 /* A call of a form that is new or not plain, or that goes otherwise. The thread is reading. */
@@ -197,7 +286,7 @@ static __attribute__((noinline)) fl_status invoke_checking_again(fl_op *op, fl_c
     fl_read_end(&fl_self, 0);
     return invoke_otherwise(op, call);
   }
-  fl_status status = path == FL_PATH_CHECKED ? check(&fl_self, op, call) : SMALLER;
+  fl_status status = path == FL_PATH_CHECKED ? check_outermost(&fl_self, op, call) : SMALLER;
   if (!status)
     return run(&fl_self, op, &op->slots, call, false);
   fl_read_end(&fl_self, 0);
@@ -221,7 +310,7 @@ static __attribute__((noinline)) fl_status invoke_scoped(fl_op *op, fl_call *cal
   const fl_slots *slots = fl_view_slots(self->scope->view, op);
   fl_status status = slots ? FL_OK : fl_error_no_memory();
   if (likely(!status))
-    status = path_of(op) == FL_PATH_CHECKED ? check(self, op, call) : check_size(call);
+    status = path_of(op) == FL_PATH_CHECKED ? check_outermost(self, op, call) : check_size(call);
   if (likely(!status))
     return run(self, op, slots, call, true);
   fl_read_end(self, FL_THREAD_SCOPED);
@@ -259,4 +348,8 @@ fl_status fl_call_op(fl_host *host, const char *name, fl_call *call) {
   fl_op *op = fl_registry_find(host, name);
   fl_read_end(self, outer);
   return likely(op) ? fl_invoke(op, call) : fl_registry_no_impl(host, name);
+}
+
+void fl_calls_start(void) {
+  fl_thread_keeps(fl_checked_forms_create, fl_checked_forms_free, fl_ends_inside);
 }

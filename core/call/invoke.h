@@ -23,4 +23,7 @@ uint32_t fl_call_device(const fl_op *op, const fl_call *call);
  * is set. */
 fl_status fl_dispatch(fl_op *op, fl_call *call);
 
+/* Threads that call have what this room keeps for them, from now on. */
+void fl_calls_start(void);
+
 #endif

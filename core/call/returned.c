@@ -125,6 +125,7 @@ fl_status fl_take_back(const fl_op *op, fl_call *call, const fl_call *given, fl_
     memcpy(message + FL_ERROR_MAX - sizeof without_end, without_end, sizeof without_end);
     status = FL_EINTERNAL;
   }
+  fl_show(message, FL_ERROR_MAX, message, true);
   if (!is_good(status) && !*message)
     fl_error(FL_EINTERNAL, "it returned %d, which is no status of an implementation", (int)status);
   if (!op->host->checks)

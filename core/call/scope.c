@@ -169,7 +169,7 @@ void fl_bump_policy_epoch(fl_host *host) {
     return;
   }
   for (uint32_t i = 0; i < host->n_ops; i++)
-    fl_failures_free_locked(host->ops[i]);
+    fl_failures_clear_locked(host->ops[i]);
   fl_registry_advance(host); /* availability is asked again */
   uint64_t epoch = host->epoch;
   pthread_mutex_unlock(&host->lock);

@@ -274,7 +274,9 @@ fl_status fl_get_manifest(fl_host *host, int32_t device_type, fl_manifest **resu
   bool again;
   if (device_type <= 0 || device_type >= FL_DEVICE_SLOTS)
     return fl_error(FL_EINVAL, "fl_get_manifest: device type %d is not known", device_type);
-  fl_status status = fl_registry_prepare_all(host);
+  fl_status status = fl_thread_join();
+  if (!status)
+    status = fl_registry_prepare_all(host);
   if (status)
     return status;
   do {

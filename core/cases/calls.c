@@ -372,15 +372,6 @@ static fl_status generate(draft *d, fl_input *given, uint32_t n_inputs, size_t i
   return status;
 }
 
-fl_status fl_schema_generate_inputs(const fl_schema *schema, uint32_t dtype, uint64_t seed, uint64_t number,
-                                    fl_input *inputs, uint32_t n_inputs, size_t input_size) {
-  draft d = {.schema = schema, .dtype = dtype, .seed = seed, .number = number};
-  fl_status status = fl_schema_cases(schema, &d.layers[0]);
-  return status ? status : generate(&d, inputs, n_inputs, input_size);
-}
-
-/* --------------------------------------------------------------------------------------------------- calls to time */
-
 /* Strings and lists of the caller's text would not outlive it. */
 static fl_status check_sizes(const fl_schema *schema, const fl_cases *sizes) {
   for (uint32_t i = 0; i < sizes->n_clauses; i++) {
@@ -391,6 +382,95 @@ static fl_status check_sizes(const fl_schema *schema, const fl_cases *sizes) {
   }
   return FL_OK;
 }
+
+/* Sizes that go before the op's own are the first layer; the rest of the layers are the caller's to add. They are to be
+ * freed. */
+static fl_status add_given(draft *d, const char *sizes, fl_cases **given) {
+  if (!sizes)
+    return FL_OK;
+  fl_status status = fl_cases_compile(d->schema, "sizes", sizes, given);
+  if (!status)
+    status = check_sizes(d->schema, *given);
+  if (!status)
+    d->layers[d->n_ordered++] = *given;
+  return status;
+}
+
+fl_status fl_schema_generate_inputs(const fl_schema *schema, uint32_t dtype, const char *sizes, uint64_t seed,
+                                    uint64_t number, fl_input *inputs, uint32_t n_inputs, size_t input_size) {
+  fl_cases *given = NULL;
+  draft d = {.schema = schema, .dtype = dtype, .seed = seed, .number = number};
+  fl_status status = add_given(&d, sizes, &given);
+  if (!status)
+    status = fl_schema_cases(schema, &d.layers[d.n_ordered]);
+  if (!status)
+    status = generate(&d, inputs, n_inputs, input_size);
+  fl_cases_free(given);
+  return status;
+}
+
+/* ------------------------------------------------------------------------------------------------- free dimensions */
+
+/* A choice that is a plain number; -1: it is an expression. */
+static int64_t plain_size(const fl_choice *choice) {
+  int64_t size = 0;
+  for (uint32_t i = 0; i < choice->low.length; i++) {
+    if (choice->low.text[i] < '0' || choice->low.text[i] > '9' || size > MAX_SIZE)
+      return -1;
+    size = size * 10 + choice->low.text[i] - '0';
+  }
+  return choice->none || !choice->low.length ? -1 : size;
+}
+
+/* What all sizes in a dimension's clause are multiples of; 1 without clause; 0: they depend on other sizes. */
+static int64_t step_of(const fl_cases *cases, uint32_t part) {
+  int64_t step = 0;
+  if (cases->clause_of[part] == NONE)
+    return 1;
+  const fl_case_clause *clause = &cases->clauses[cases->clause_of[part]];
+  for (uint32_t i = 0; i < clause->n_choices; i++) {
+    int64_t size = plain_size(&cases->choices[clause->first_choice + i]);
+    if (size < 0)
+      return 0;
+    for (int64_t rest; size; step = size, size = rest)
+      rest = step % size;
+  }
+  return step;
+}
+
+static bool has_leading(const fl_rules *rules) {
+  for (uint32_t i = 0; i < rules->n_alternatives; i++)
+    if (rules->alternatives[i].leading)
+      return true;
+  return false;
+}
+
+fl_status fl_schema_free_dimension(const fl_schema *schema, uint32_t index, fl_dimension *dimension) {
+  const fl_rules *rules = schema->compiled;
+  const fl_cases *cases;
+  uint32_t found = 0;
+  fl_dimension free_one = {.size = sizeof free_one};
+  fl_status status = fl_schema_cases(schema, &cases);
+  for (uint32_t i = 0; !status && i < rules->n_names; i++) {
+    free_one.step = rules->names[i].argument == NONE ? step_of(cases, i) : 0;
+    if (!free_one.step || found++ != index)
+      continue;
+    snprintf(free_one.name, sizeof free_one.name, "%.*s", (int)rules->names[i].source.length,
+             rules->names[i].source.text);
+    fl_sized_give(dimension, &free_one, sizeof free_one);
+    return FL_OK;
+  }
+  if (status)
+    return status;
+  if (!has_leading(rules) || found != index)
+    return fl_error(FL_ENOENT, "%s has no dimension %u whose size is free", schema->op_name, (unsigned)index);
+  free_one.step = 1;
+  snprintf(free_one.name, sizeof free_one.name, "...");
+  fl_sized_give(dimension, &free_one, sizeof free_one);
+  return FL_OK;
+}
+
+/* --------------------------------------------------------------------------------------------------- calls to time */
 
 /* Choices of the longest clause. */
 static uint32_t count_calls(const draft *d) {
@@ -408,11 +488,7 @@ fl_status fl_schema_generate_bench_inputs(const fl_schema *schema, uint32_t dtyp
                                           fl_input *inputs, uint32_t n_inputs, size_t input_size, uint32_t *n_calls) {
   fl_cases *given = NULL;
   draft d = {.schema = schema, .timed = true, .dtype = dtype, .number = number};
-  fl_status status = sizes ? fl_cases_compile(schema, "sizes", sizes, &given) : FL_OK;
-  if (!status && given)
-    status = check_sizes(schema, given);
-  if (given)
-    d.layers[d.n_ordered++] = given;
+  fl_status status = add_given(&d, sizes, &given);
   if (!status)
     status = fl_schema_bench(schema, &d.layers[d.n_ordered++]);
   if (!status)

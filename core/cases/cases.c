@@ -12,14 +12,10 @@ enum { NONE = FL_RULES_NONE };
 
 /* The part that a word names: a dimension before an argument, FL_PARTS_MAX if none. */
 static uint32_t find_part(const fl_schema *schema, const char *text, size_t length) {
-  const fl_rules *rules = schema->compiled;
-  for (uint32_t i = 0; i < rules->n_names; i++)
-    if (rules->names[i].source.length == length && !memcmp(rules->names[i].source.text, text, length))
-      return i;
-  for (uint32_t i = 0; i < schema->n_arguments; i++)
-    if (strlen(schema->values[i].name) == length && !memcmp(schema->values[i].name, text, length))
-      return fl_part_of_argument(schema, i);
-  return FL_PARTS_MAX;
+  uint32_t name = fl_rules_find(schema->compiled, text, length), value = fl_schema_find(schema, text, length);
+  if (name < schema->compiled->n_names)
+    return name;
+  return value < schema->n_arguments ? fl_part_of_argument(schema, value) : (uint32_t)FL_PARTS_MAX;
 }
 
 static bool is_int_part(const fl_schema *schema, uint32_t part) {
@@ -199,7 +195,7 @@ static fl_status add_choice(compiler *c, fl_case_clause *clause) {
     return fl_scan_fail(&c->scan, c->scan.at, "more than %d choices", FL_CHOICES_MAX);
   if (!fl_array_grow(&cases->choices, cases->n_choices, sizeof *cases->choices))
     return fl_error_no_memory();
-  fl_choice *choice = &cases->choices[cases->n_choices++]; /* counted at once: what it owns is freed with the rest */
+  fl_choice *choice = &cases->choices[cases->n_choices++];
   *choice = (fl_choice){.value = fl_none(), .n_shape = -1};
   clause->n_choices++;
   return parse_choice(c, clause->part, choice);
@@ -227,15 +223,14 @@ static fl_status parse_condition(compiler *c, fl_case_clause *clause) {
   if (!clause->without && !fl_scan_accept(&c->scan, "with"))
     return FL_OK;
   size_t length = fl_scan_word(&c->scan);
-  for (uint32_t i = 0; i < own; i++) {
+  uint32_t other = fl_schema_find(schema, c->scan.at, length);
+  for (uint32_t i = 0; i < own; i++)
     names[i] = schema->values[i].name;
-    if (schema->values[i].type == FL_TENSOR && strlen(names[i]) == length && !memcmp(names[i], c->scan.at, length))
-      clause->condition = (uint8_t)i;
-  }
-  if (clause->condition == NONE)
+  if (other >= own || schema->values[other].type != FL_TENSOR)
     return fl_scan_unexpected(&c->scan, "the name of a tensor argument before this one", names, own);
   if (!schema->values[own].optional)
     return fl_scan_fail(&c->scan, c->scan.at, "'%s' cannot be none", schema->values[own].name);
+  clause->condition = (uint8_t)other;
   c->scan.at += length;
   return FL_OK;
 }

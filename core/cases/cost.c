@@ -43,32 +43,18 @@ static void measure(const meaning *m, uint32_t index, double *elements, double *
   }
 }
 
-static bool is_state(const fl_schema *schema, uint32_t index) {
-  for (uint32_t i = 0; i < schema->n_results; i++)
-    if (schema->values[schema->n_arguments + i].alias == (int32_t)index)
-      return false;
-  return index < schema->n_arguments && schema->values[index].mutates;
-}
-
 /* Each argument read once, each result written once, a state both. */
 static double default_bytes(const meaning *m) {
   const fl_schema *schema = m->schema;
   double bytes = 0, elements, item;
   for (uint32_t i = 0; i < schema->n_arguments + schema->n_results; i++) {
     measure(m, i, &elements, &item);
-    bytes += elements * item * (is_state(schema, i) ? 2 : 1);
+    bytes += elements * item * (fl_schema_is_state(schema, i) ? 2 : 1);
   }
   return bytes;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- words */
-
-static uint32_t find_value(const fl_schema *schema, const char *text, size_t length) {
-  uint32_t n = schema->n_arguments + schema->n_results, i = 0;
-  while (i < n && (strncmp(schema->values[i].name, text, length) || schema->values[i].name[length]))
-    i++;
-  return i;
-}
 
 /* Names that the cursor's word may have been meant to be are those of the n first values that `fits` lets through. */
 static fl_status no_such_value(fl_expression *e, const char *expected, uint32_t n, bool (*fits)(fl_type type)) {
@@ -100,7 +86,7 @@ static fl_status evaluate_tensor(fl_expression *e, double (*pick)(double element
   uint32_t n = m->schema->n_arguments + m->schema->n_results;
   fl_expression_look(e);
   size_t length = fl_scan_word(&e->scan);
-  uint32_t index = length ? find_value(m->schema, e->scan.at, length) : n;
+  uint32_t index = length ? fl_schema_find(m->schema, e->scan.at, length) : n;
   double elements, item;
   if (index == n || m->schema->values[index].type != FL_TENSOR)
     return no_such_value(e, "the name of a tensor", n, is_tensor);
@@ -149,7 +135,7 @@ static fl_status evaluate_given(fl_expression *e, double *value) {
   const meaning *m = e->context;
   fl_expression_look(e);
   size_t length = fl_scan_word(&e->scan);
-  uint32_t n = m->schema->n_arguments, index = length ? find_value(m->schema, e->scan.at, length) : n;
+  uint32_t n = m->schema->n_arguments, index = length ? fl_schema_find(m->schema, e->scan.at, length) : n;
   if (index >= n)
     return no_such_value(e, "the name of an argument", n, is_any);
   e->scan.at += length;
@@ -203,20 +189,12 @@ static fl_status evaluate_function(fl_expression *e, size_t length, double *valu
   return status ? status : fl_expression_expect(e, ')');
 }
 
-static uint32_t find_dimension(const fl_rules *rules, const char *text, size_t length) {
-  uint32_t i = 0;
-  while (i < rules->n_names &&
-         (rules->names[i].source.length != length || memcmp(rules->names[i].source.text, text, length) != 0))
-    i++;
-  return i;
-}
-
 /* A dimension of the rules, an int or a bool. */
 static fl_status evaluate_name(fl_expression *e, size_t length, double *value) {
   const meaning *m = e->context;
   const fl_rules *rules = m->schema->compiled;
-  uint32_t name = find_dimension(rules, e->scan.at, length), n = m->schema->n_arguments;
-  uint32_t argument = find_value(m->schema, e->scan.at, length);
+  uint32_t name = fl_rules_find(rules, e->scan.at, length), n = m->schema->n_arguments;
+  uint32_t argument = fl_schema_find(m->schema, e->scan.at, length);
   bool is_dimension = name < rules->n_names;
   if (!is_dimension && (argument >= n || !is_number(m->schema->values[argument].type)))
     return no_such_value(e, "a number, a dimension of the rules, an int, a bool or a function", n, is_number);

@@ -51,11 +51,12 @@ fl_status fl_get_selected_impl_id(fl_host *host, const char *op, int32_t device_
 /* Of the implementation that the selection lists at that place. */
 static fl_explained describe(fl_arena *arena, const fl_selection *selection, uint32_t i, bool scoped) {
   const fl_impl_record *record = selection->items[i].record;
-  const fl_failure *failure = selection->policy->fields.strict ? NULL : fl_failure_find_locked(selection->op, record);
+  const fl_failure *failure = fl_failure_find_locked(selection->op, record);
   fl_text reason = {0};
   fl_selection_reason(selection, i, scoped, &reason);
-  if (failure) {
-    fl_text_add(&reason, "; failed before (%s)", failure->reason ? failure->reason : "");
+  if (failure && (failure->barred || !selection->policy->fields.strict)) {
+    fl_text_add(&reason, "; %s (%s)", failure->barred ? "barred" : "failed before",
+                failure->reason ? failure->reason : "");
     double left = failure->retry_at - fl_monotonic_seconds();
     if (!failure->retry_at)
       fl_text_add(&reason, ", skipped until it is cleared");

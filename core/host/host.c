@@ -1,5 +1,6 @@
 /* Creating and ending hosts: settings, plugins and platform are brought together here. */
 #include "core/call.h"
+#include "core/guard.h"
 #include "core/host/hosts.h"
 #include "core/host/in_force.h"
 #include "core/host/platforms.h"
@@ -140,6 +141,10 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
   host->sources.reload = true; /* what was said of the sources once is not said again */
   host->dispatch_debug = host->config->values[FL_SETTING_DISPATCH_DEBUG].flag;
   host->synchronous = host->config->values[FL_SETTING_SYNCHRONIZE].flag || options.flags & FL_HOST_SYNCHRONOUS;
+  if ((status = fl_watch_create(host))) {
+    fl_host_destroy(host);
+    return fl_error_no_memory();
+  }
   fl_warn_of_unknown_names(host);
   log_summary(host);
   if (host->dispatch_debug)
@@ -152,11 +157,13 @@ void fl_host_destroy(fl_host *host) {
   if (!host)
     return;
   fl_hosts_remove(host);
+  fl_calls_end(host);
   fl_views_free(host);
   fl_registry_free(host);
   fl_device_types_free(host);
   fl_retired_free(&host->retired);
   fl_policy_release(host->policy);
+  fl_watch_free(host);
   fl_config_free(host->config);
   fl_config_free(host->first_config);
   for (uint32_t i = 0; i < host->n_plugins; i++)

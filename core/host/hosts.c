@@ -24,7 +24,7 @@ static void start_anew(fl_host *host) {
     fl_op *op = host->ops[i];
     fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
     if (!host->frozen_by.n)
-      fl_failures_free_locked(op);
+      fl_failures_clear_locked(op);
     for (uint32_t j = 0; set && j < set->n; j++)
       clear_counters(set->impls[j]);
     if (op->unfused)
@@ -32,6 +32,7 @@ static void start_anew(fl_host *host) {
   }
   /* Another thread may have been asking, or loading, when the process forked. */
   host->availability_lock = host->loading = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+  host->loading_depth = 0;
   host->logging = 0;
   fl_views_after_fork(host);
   if (!host->frozen_by.n) /* else what is bound stays bound */

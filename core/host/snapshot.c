@@ -86,7 +86,8 @@ static void snapshot_fill(fl_snapshot *snapshot, fl_host *host) {
 fl_snapshot *fl_registry_snapshot(fl_host *host) {
   uint32_t n_impls = 0;
   fl_arena *arena;
-  fl_load_deferred(host, NULL);
+  if (fl_thread_join() || fl_load_deferred(host, NULL))
+    return NULL;
   fl_snapshot *snapshot = fl_arena_create(sizeof *snapshot, &arena);
   if (!snapshot) {
     fl_error_no_memory();

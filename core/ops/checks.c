@@ -38,10 +38,19 @@ fl_status fl_check_word(fl_call *call, uint32_t index, const char *name, const c
       return FL_OK;
   for (uint32_t i = 0; i < n; i++)
     fl_text_add(&text, "%s\"%s\"", !i ? "" : i + 1 == n ? " or " : ", ", words[i]);
-  const char *nearest = fl_nearest_word(value->v.s, words, n);
-  fl_status status =
-      fl_fail(call, FL_EINVAL, "argument '%s': \"%s\", expected %s%s%s%s", name, value->v.s, fl_text_get(&text),
-              nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+  fl_status status = fl_fail(call, FL_EINVAL, "argument '%s': \"%s\", expected %s%s", name, value->v.s,
+                             fl_text_get(&text), fl_suggest(fl_nearest_word(value->v.s, words, n)).text);
   fl_text_free(&text);
   return status;
+}
+
+fl_status fl_check_sized(fl_call *call, const char *arguments, const char *what, int64_t size, int64_t given) {
+  enum { FREE = 1 << 24, TIMES = 64 };
+  if (size <= FREE || (size - 1) / TIMES < given)
+    return FL_OK;
+  return fl_fail(
+      call, FL_EINVAL,
+      "%s: %lld elements of %s, expected at most %lld: %d, or %d for each of the %lld that the tensors explain",
+      arguments, (long long)size, what, (long long)(given > FREE / TIMES ? given * TIMES : FREE), FREE, TIMES,
+      (long long)given);
 }

@@ -1,4 +1,5 @@
 /* Convolutions, as PyTorch defines them (cross-correlation with zeros around the input). */
+#include "core/ops/checks.h"
 #include "core/ops/entries.h"
 
 enum { X, WEIGHT, BIAS, STRIDE, PADDING, DILATION, GROUPS };
@@ -25,6 +26,20 @@ static int64_t output_size(const fl_value *values, uint32_t i) {
       __builtin_sub_overflow(around, spread, &room))
     return 0;
   return room < 1 ? 0 : (room - 1) / values[STRIDE].v.ints[i] + 1;
+}
+
+/* Padding may make a result large that has nothing but the bias in it. */
+static fl_status check_size(fl_call *call) {
+  const DLTensor *x = call->values[X].v.tensor;
+  int64_t outputs = call->values[WEIGHT].v.tensor->shape[0], size, given;
+  bool is_large = __builtin_mul_overflow(x->shape[0], outputs, &size);
+  given = size;
+  for (uint32_t i = 0; (int32_t)i < x->ndim - 2 && !is_large; i++)
+    is_large = __builtin_mul_overflow(size, output_size(call->values, i), &size) ||
+               __builtin_mul_overflow(given, x->shape[2 + i], &given);
+  if (is_large)
+    return fl_fail(call, FL_EINVAL, "argument 'padding': more elements of 'out' than 64 bits can count");
+  return fl_check_sized(call, "argument 'padding'", "'out'", size, given);
 }
 
 static fl_status check_groups(fl_call *call) {
@@ -62,7 +77,7 @@ static fl_status check_convolution(fl_call *call) {
                        "'x' and padding %lld on each side",
                        (long long)weight->shape[2 + i], 2 + (unsigned)i, (long long)values[DILATION].v.ints[i],
                        (long long)x->shape[2 + i], (long long)values[PADDING].v.ints[i]);
-  return status;
+  return status ? status : check_size(call);
 }
 
 static fl_status infer_convolution(fl_call *call, fl_tensor_spec *results) {

@@ -121,7 +121,7 @@ const fl_op_def fl_op_topk_softmax = {
 
 enum { ALIGN_TOPK_IDS, ALIGN_NUM_EXPERTS, ALIGN_BLOCK_SIZE };
 
-/* Sizes that int32 can index, as the results are int32. */
+/* Sizes that int32 can index, as the results are int32, and that 'topk_ids' explains. */
 static fl_status check_moe_align_block_size(fl_call *call) {
   const DLTensor *ids = call->values[ALIGN_TOPK_IDS].v.tensor;
   int64_t experts = call->values[ALIGN_NUM_EXPERTS].v.i, block = call->values[ALIGN_BLOCK_SIZE].v.i, numel, size;
@@ -136,7 +136,9 @@ static fl_status check_moe_align_block_size(fl_call *call) {
                    "arguments 'num_experts' and 'block_size': %lld and %lld, expected fewer than 2^31 entries in "
                    "'sorted_token_ids'",
                    (long long)experts, (long long)block);
-  return FL_OK;
+  status = fl_check_sized(call, "argument 'num_experts'", "a count for each", experts, numel);
+  return status ? status
+                : fl_check_sized(call, "arguments 'num_experts' and 'block_size'", "'sorted_token_ids'", size, numel);
 }
 
 /* A division that rounds up is beyond the rules. */

@@ -1,4 +1,5 @@
 /* Quantisation of activations. */
+#include "core/ops/checks.h"
 #include "core/ops/entries.h"
 
 #include <string.h>
@@ -43,6 +44,14 @@ static fl_status bad_group_shape(fl_call *call, const char *expected) {
   return fl_fail(call, FL_EINVAL, "argument 'group_shape': [%s], expected %s", text, expected);
 }
 
+/* Rows that are there for padding alone, of x with two dimensions. */
+static fl_status check_padding(fl_call *call, const DLTensor *x, int64_t padding) {
+  int64_t row = x->shape[1] ? x->shape[1] : 1, size, given;
+  if (__builtin_mul_overflow(padding, row, &size) || __builtin_mul_overflow(x->shape[0], row, &given))
+    return fl_fail(call, FL_EINVAL, "argument 'num_token_padding': more elements of 'q' than 64 bits can count");
+  return fl_check_sized(call, "argument 'num_token_padding'", "'q'", size, given);
+}
+
 /* The attributes that only some kinds of scales have. */
 static fl_status check_attributes(fl_call *call, int kind) {
   const fl_value *values = call->values;
@@ -70,7 +79,7 @@ static fl_status check_attributes(fl_call *call, int kind) {
   if (x->ndim != 2 && (padding || (is_static && kind != TENSOR)))
     return fl_fail(call, FL_EINVAL, "argument 'x': %d dimensions, expected 2 (%s)", x->ndim,
                    padding ? "'num_token_padding' is given" : "so that 'group_shape' can say what shares a scale");
-  return FL_OK;
+  return padding ? check_padding(call, x, padding) : FL_OK;
 }
 
 static bool has_shape(const DLTensor *tensor, int ndim, const int64_t *shape) {

@@ -21,7 +21,7 @@ void fl_registry_ask_all(fl_host *host, const fl_policy *filter);
 bool fl_registry_is_asked(const fl_host *host, const fl_policy *filter);
 
 /* Locks the host at a moment when all that the policy in force in this thread lets in has been asked. Nothing may be
- * held before. */
+ * held before. The thread has joined (fl_thread_join): one that cannot would ask for ever. */
 void fl_registry_lock_asked(fl_host *host);
 
 #endif

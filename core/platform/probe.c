@@ -49,33 +49,21 @@ static void open_driver(const fl_driver *driver, fl_probe *probe) {
   }
 }
 
-/* What is asked in a child; the answer is the size of `answer_size`. */
+/* What is asked in a child. */
 typedef struct question {
-  const char *name; /* of who is asked */
-  void (*ask)(const struct question *q, void *answer);
-  size_t answer_size;
-  const fl_driver *driver;
-  const fl_platform *platform;
-  void *self;
-  void *answer; /* the child fills its copy; in the parent as much of it as came, or zeros */
-  size_t come;
+  void (*ask)(void *answer, void *user);
+  void *user;
+  void *answer; /* the child fills its copy; in the parent as much of it as came */
+  size_t size, come;
 } question;
-
-static void ask_driver(const question *q, void *answer) {
-  open_driver(q->driver, answer);
-}
-
-static void ask_platform(const question *q, void *answer) {
-  fl_list_devices(q->platform, q->self, answer);
-}
 
 static int child(void *user, int channel) {
   const question *q = user;
   const char *bytes = q->answer;
   size_t written = 0;
-  q->ask(q, q->answer);
-  while (written < q->answer_size) {
-    ssize_t n = write(channel, bytes + written, q->answer_size - written);
+  q->ask(q->answer, q->user);
+  while (written < q->size) {
+    ssize_t n = write(channel, bytes + written, q->size - written);
     if (n < 0 && errno != EINTR)
       return EXIT_FAILURE;
     written += n > 0 ? (size_t)n : 0;
@@ -87,35 +75,40 @@ static int child(void *user, int channel) {
 
 static void receive(void *user, const void *data, size_t length) {
   question *q = user;
-  size_t room = q->answer_size - q->come, n = length < room ? length : room;
+  size_t room = q->size - q->come, n = length < room ? length : room;
   memcpy((char *)q->answer + q->come, data, n);
   q->come += n;
 }
 
-/* Fills the answer; if that does not come about, it is zero but for `words` in it, which say why. */
-static bool ask_in_child(question *q, int timeout_ms, char *words, size_t size) {
+bool fl_ask_in_child(const char *name, void (*ask)(void *answer, void *user), void *user, int timeout_ms, void *answer,
+                     size_t answer_size, char *words, size_t size) {
+  question q = {.ask = ask, .user = user, .answer = answer, .size = answer_size};
   fl_child_result ended = {.size = sizeof ended};
   const fl_child_options options = {
-      .size = sizeof options, .run = child, .receive = receive, .user = q, .timeout_ms = (uint32_t)timeout_ms};
-  memset(q->answer, 0, q->answer_size);
+      .size = sizeof options, .run = child, .receive = receive, .user = &q, .timeout_ms = (uint32_t)timeout_ms};
+  memset(answer, 0, answer_size);
   bool asked = !fl_child_run(&options, &ended);
-  if (asked && q->come == q->answer_size)
+  if (asked && q.come == answer_size)
     return true;
-  memset(q->answer, 0, q->answer_size);
+  memset(answer, 0, answer_size);
   if (!asked)
     snprintf(words, size, "not asked: %s", fl_error_message());
   else if (ended.end == FL_CHILD_HUNG)
-    snprintf(words, size, "%s did not answer within %d s", q->name, (timeout_ms + 999) / 1000);
+    snprintf(words, size, "%s did not answer within %d s", name, (timeout_ms + 999) / 1000);
   else
-    snprintf(words, size, "%s crashed or ended the process that asked it (%s)", q->name,
+    snprintf(words, size, "%s crashed or ended the process that asked it (%s)", name,
              ended.end == FL_CHILD_KILLED ? strsignal((int)ended.signal) : "no signal");
   return false;
 }
 
+static void ask_driver(void *answer, void *driver) {
+  open_driver(driver, answer);
+}
+
 void fl_probe_driver(const fl_driver *driver, int timeout_ms, fl_probe *probe) {
-  question q = {
-      .name = driver->libraries[0], .ask = ask_driver, .answer = probe, .answer_size = sizeof *probe, .driver = driver};
-  ask_in_child(&q, timeout_ms, probe->words, sizeof probe->words);
+  fl_driver asked = *driver;
+  fl_ask_in_child(driver->libraries[0], ask_driver, &asked, timeout_ms, probe, sizeof *probe, probe->words,
+                  sizeof probe->words);
 }
 
 /* ----------------------------------------------------------------------------------------------------- the devices */
@@ -150,14 +143,20 @@ void fl_list_devices(const fl_platform *platform, void *self, fl_device_list *li
   }
 }
 
+typedef struct asked_platform {
+  const fl_platform *platform;
+  void *self;
+} asked_platform;
+
+static void ask_platform(void *answer, void *user) {
+  const asked_platform *asked = user;
+  fl_list_devices(asked->platform, asked->self, answer);
+}
+
 void fl_probe_devices(const fl_platform *platform, void *self, const char *name, int timeout_ms, fl_device_list *list) {
-  question q = {.name = name,
-                .ask = ask_platform,
-                .answer = list,
-                .answer_size = sizeof *list,
-                .platform = platform,
-                .self = self};
-  bool answered = ask_in_child(&q, timeout_ms, list->words, sizeof list->words);
+  asked_platform asked = {platform, self};
+  bool answered =
+      fl_ask_in_child(name, ask_platform, &asked, timeout_ms, list, sizeof *list, list->words, sizeof list->words);
   if (!answered)
     list->count = -1;
   else if (!list->n && (list->count < 0 || (list->count && platform->properties)))

@@ -4,50 +4,19 @@
  */
 #include "core/platform/report.h"
 
+#include "core/platform/bus.h"
 #include "core/platform/device.h"
 #include "core/platform/memory.h"
 #include "core/platform/platform.h"
 #include "core/platform/steps.h"
 #include "core/support.h"
 
-#include <hwloc.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------------------------- bus */
 
-/* What hwloc sees. */
-typedef struct machine {
-  hwloc_topology_t topology;
-  bool known;     /* it could be loaded */
-  bool bus_known; /* and says what is on the bus */
-} machine;
-
-/* Where /sys is missing hwloc says so on the process's standard error, and knows nothing, unless it is told to read
- * another machine's description. */
-static bool has_anything_to_read(void) {
-  return !access("/sys/devices/system/cpu", F_OK) || secure_getenv("HWLOC_XMLFILE");
-}
-
-/* Only the bus and the number of cores are wanted, from the kernel: hwloc's components for accelerators would load the
- * vendors' libraries into the process, its own for PCI leaks, and its x86 one asks each processor in turn. */
-static bool machine_load(machine *m) {
-  static const char *const unwanted[] = {"opencl", "gl", "cuda", "nvml", "rsmi", "levelzero", "pci", "x86"};
-  *m = (machine){0};
-  if (hwloc_topology_init(&m->topology))
-    return false;
-  for (size_t i = 0; i < sizeof unwanted / sizeof unwanted[0]; i++)
-    hwloc_topology_set_components(m->topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, unwanted[i]);
-  hwloc_topology_set_all_types_filter(m->topology, HWLOC_TYPE_FILTER_KEEP_NONE);
-  hwloc_topology_set_type_filter(m->topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
-  hwloc_topology_set_type_filter(m->topology, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  m->known = has_anything_to_read() && !hwloc_topology_load(m->topology);
-  m->bus_known = m->known && (!hwloc_topology_is_thissystem(m->topology) || !access("/sys/bus/pci/devices", F_OK));
-  return true;
-}
-
-static bool of_kind(const fl_platform_kind *kind, const struct hwloc_pcidev_attr_s *device) {
+static bool of_kind(const fl_platform_kind *kind, const fl_bus_device *device) {
   if (device->vendor_id != kind->pci_vendor)
     return false;
   for (const uint16_t *class_id = kind->pci_classes; *class_id; class_id++)
@@ -56,20 +25,18 @@ static bool of_kind(const fl_platform_kind *kind, const struct hwloc_pcidev_attr
   return false;
 }
 
-static void add_place(fl_text *text, const struct hwloc_pcidev_attr_s *device) {
+static void add_place(fl_text *text, const fl_bus_device *device) {
   fl_text_add(text, "%04x:%04x at %04x:%02x:%02x.%x", device->vendor_id, device->device_id, device->domain, device->bus,
-              device->dev, device->func);
+              device->slot, device->function);
 }
 
 /* Devices of one platform on the bus, with their names. */
-static uint32_t list_devices(const machine *m, const fl_platform_kind *kind, fl_text *names) {
+static uint32_t list_devices(const fl_bus *bus, const fl_platform_kind *kind, fl_text *names) {
   uint32_t n = 0;
-  for (hwloc_obj_t object = NULL; m->known && (object = hwloc_get_next_pcidev(m->topology, object));) {
-    const struct hwloc_pcidev_attr_s *device = &object->attr->pcidev;
+  for (const fl_bus_device *device = bus->devices; device < bus->devices + bus->n; device++) {
     if (!of_kind(kind, device))
       continue;
-    const char *name = hwloc_obj_get_info_by_name(object, "PCIDevice");
-    fl_text_add(names, "%s%s %s (", n ? ", " : "", kind->title, name ? name : "device");
+    fl_text_add(names, "%s%s %s (", n ? ", " : "", kind->title, *device->name ? device->name : "device");
     add_place(names, device);
     fl_text_add(names, ")");
     n++;
@@ -86,16 +53,14 @@ static const char *class_name(uint16_t class_id) {
 }
 
 /* Devices that may compute and are no kind's. */
-static void list_unserved(const machine *m, const fl_platform_kind *kinds, fl_text *names) {
-  for (hwloc_obj_t object = NULL; m->known && (object = hwloc_get_next_pcidev(m->topology, object));) {
-    const struct hwloc_pcidev_attr_s *device = &object->attr->pcidev;
-    const char *vendor = hwloc_obj_get_info_by_name(object, "PCIVendor");
+static void list_unserved(const fl_bus *bus, const fl_platform_kind *kinds, fl_text *names) {
+  for (const fl_bus_device *device = bus->devices; device < bus->devices + bus->n; device++) {
     bool is_served = !class_name(device->class_id);
     for (const fl_platform_kind *kind = kinds; kind->name && !is_served; kind++)
       is_served = of_kind(kind, device);
     if (is_served)
       continue;
-    fl_text_add(names, "%s%s%s%s ", names->length ? ", " : "", vendor ? vendor : "", vendor ? " " : "",
+    fl_text_add(names, "%s%s%s%s ", names->length ? ", " : "", device->vendor, *device->vendor ? " " : "",
                 class_name(device->class_id));
     add_place(names, device);
   }
@@ -176,16 +141,15 @@ static void add_devices(fl_platform_info *info, const fl_device_list *list) {
   info->devices = list ? list->devices : NULL;
 }
 
-static void report_cpu(draft *r, const fl_platform_kind *kind, const machine *m) {
+static void report_cpu(draft *r, const fl_platform_kind *kind, const fl_bus *bus) {
   fl_text text = {0};
-  int cores = m->known ? hwloc_get_nbobjs_by_type(m->topology, HWLOC_OBJ_CORE) : 0;
   fl_platform_info *info = add_platform(r, kind->name, kind->device_type, "");
   fl_device_list *list = fl_arena_allocate(r->arena, sizeof *list);
   if (list)
     fl_list_devices(&fl_host_memory, NULL, list);
   fl_text_add(&text, "always available");
-  if (cores > 0)
-    fl_text_add(&text, ", %d core%s", cores, cores == 1 ? "" : "s");
+  if (bus->cores > 0)
+    fl_text_add(&text, ", %d core%s", bus->cores, bus->cores == 1 ? "" : "s");
   info->driver_found = true;
   info->device_count = 1;
   info->diagnosis = fl_arena_text(r->arena, &text);
@@ -230,11 +194,11 @@ static fl_plugin_finding miss_plugin(const fl_platform_kind *kind, fl_text *diag
 
 /* A platform that a plugin describes, with what that says itself where it is not what the driver says already. */
 static void report_kind(draft *r, const fl_platform_kind *kind, const fl_component_record *component,
-                        const machine *m) {
+                        const fl_bus *bus) {
   fl_text names = {0}, diagnosis = {0}, words = {0};
   fl_plugin_finding plugin = {0};
-  fl_finding f = {.kind = kind, .bus_known = m->bus_known, .node = fl_platform_node(kind)};
-  f.on_bus = list_devices(m, kind, &names);
+  fl_finding f = {.kind = kind, .bus_known = bus->bus_known, .node = fl_platform_node(kind)};
+  f.on_bus = list_devices(bus, kind, &names);
   f.devices = fl_arena_text(r->arena, &names);
   fl_probe_driver(&kind->driver, FL_DRIVER_TIMEOUT_MS, &f.probe);
   plugin = component ? ask_plugin(r, component, &words) : miss_plugin(kind, &words);
@@ -288,11 +252,11 @@ static bool is_described(const fl_platform_kind *kinds, const char *name) {
 
 /* All platforms: those that are described, then those that plugins bring without a word. */
 static void report_all(draft *r, const fl_platform_kind *kinds, const fl_component_record *components, uint32_t n,
-                       const machine *m) {
-  report_cpu(r, kinds, m);
+                       const fl_bus *bus) {
+  report_cpu(r, kinds, bus);
   for (const fl_platform_kind *kind = kinds + 1; kind->name; kind++)
     if (kind->is_described)
-      report_kind(r, kind, fl_component_of_platform(kind->name, components, n), m);
+      report_kind(r, kind, fl_component_of_platform(kind->name, components, n), bus);
   for (uint32_t i = 0; i < n; i++)
     if (fl_component_is_platform(&components[i]) && !is_described(kinds, components[i].name))
       report_component(r, &components[i]);
@@ -311,7 +275,7 @@ static void mark_active(draft *r, const char *active) {
 fl_status fl_platform_report_create(const fl_platform_kind *kinds, const char *active, const char *origin,
                                     const char *config_file, const fl_component_record *components, uint32_t n,
                                     fl_platform_report **result) {
-  machine m;
+  fl_bus *bus = NULL;
   draft r = {0};
   size_t n_kinds = 0;
   while (kinds[n_kinds].name)
@@ -319,14 +283,17 @@ fl_status fl_platform_report_create(const fl_platform_kind *kinds, const char *a
   fl_platform_report *made = fl_arena_create(sizeof *made, &r.arena);
   if (made)
     r.platforms = fl_arena_array(r.arena, n_kinds + n + 1, sizeof *r.platforms);
-  if (!r.platforms || !machine_load(&m)) {
+  if (r.platforms)
+    bus = malloc(sizeof *bus);
+  if (!bus) {
     fl_arena_destroy(made, sizeof *made);
     return fl_error_no_memory();
   }
   fl_text unserved = {0};
-  report_all(&r, kinds, components, n, &m);
-  list_unserved(&m, kinds, &unserved);
-  hwloc_topology_destroy(m.topology);
+  fl_bus_read(bus);
+  report_all(&r, kinds, components, n, bus);
+  list_unserved(bus, kinds, &unserved);
+  free(bus);
   mark_active(&r, active);
   *made = (fl_platform_report){
       .size = sizeof *made,

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------------- lists of finds */
@@ -42,13 +43,28 @@ int fl_list_directory(const char *directory, const char *suffix, fl_strings *nam
   const struct dirent *entry;
   if (!stream)
     return errno;
-  for (errno = 0; (entry = readdir(stream)); errno = 0)
+  uint32_t before = names->n;
+  for (errno = 0; names->n - before <= FL_DIRECTORY_MOST && (entry = readdir(stream)); errno = 0)
     if (entry->d_name[0] != '.' && ends_with(entry->d_name, suffix))
       fl_strings_add(names, entry->d_name);
   int error = errno;
   closedir(stream);
+  if (names->n - before > FL_DIRECTORY_MOST) {
+    fl_strings_cut(names, before);
+    error = E2BIG;
+  }
   fl_strings_sort_unique(names);
   return error;
+}
+
+void fl_found_add_crowded(fl_found_list *list, const char *route, const char *directory, const char *suffix) {
+  fl_found_add(list, (fl_found){.route = route,
+                                .path = fl_arena_string(&list->owned, directory),
+                                .problem = fl_arena_format(
+                                    &list->owned,
+                                    "it has more than %d files *%s, and none of them is looked at: each is read "
+                                    "when a host starts",
+                                    (int)FL_DIRECTORY_MOST, suffix)});
 }
 
 /* ------------------------------------------------------------------------------------------- default directories */
@@ -56,7 +72,7 @@ int fl_list_directory(const char *directory, const char *suffix, fl_strings *nam
 /* The file that holds this library, and whether that is a program that it is linked into. */
 typedef struct own_place {
   bool is_program;
-  char *directory; /* canonical; NULL: not found */
+  char *file, *directory; /* canonical; NULL: not found */
 } own_place;
 
 /* Found out once, since neither changes while it is mapped; again where there was no memory to find out. */
@@ -85,14 +101,28 @@ static own_place *find_own_place(void) {
     free(path);
   }
   no_memory |= !found->directory && errno == ENOMEM;
+  found->file = fl_strdup(found->directory);
+  no_memory |= found->directory && !found->file;
   char *slash = found->directory ? strrchr(found->directory, '/') : NULL;
   if (slash)
     slash[slash == found->directory] = 0;
   if (!no_memory && atomic_compare_exchange_strong(&own_place_known, &before, found))
     return found;
+  free(found->file);
   free(found->directory);
   free(found);
   return before;
+}
+
+/* NULL: out of memory. */
+static const own_place *know_own_place(void) {
+  const own_place *own = atomic_load(&own_place_known);
+  return own ? own : find_own_place();
+}
+
+const char *fl_own_file(void) {
+  const own_place *own = know_own_place();
+  return own ? own->file : NULL;
 }
 
 /* Where things lie relative to the library's or (statically linked) the program's directory. */
@@ -111,9 +141,7 @@ static const places manifest_places = {
 
 /* The place near the library as an absolute path without "..": NULL if there is none. False: out of memory. */
 static bool find_nearby(const places *where, char **nearby) {
-  const own_place *own = atomic_load(&own_place_known);
-  if (!own)
-    own = find_own_place();
+  const own_place *own = know_own_place();
   bool done = own != NULL;
   *nearby = NULL;
   for (int i = 0; done && own->directory && !*nearby && i < (own->is_program ? 1 : 3); i++) {
@@ -147,13 +175,36 @@ char *fl_default_config_directory(void) {
   return nearby ? nearby : fl_strdup(config_places.prefix);
 }
 
+char *fl_default_command(void) {
+  static const char *const beside[] = {"flhost", "../bin/flhost", "../../bin/flhost"};
+  const char *named = secure_getenv("FLHOST_COMMAND");
+  char *found = NULL;
+  struct stat status;
+  if (named && *named == '/')
+    return fl_strdup(named);
+  const own_place *own = know_own_place();
+  if (!own)
+    return NULL;
+  for (int i = 0; own->directory && !found && i < (own->is_program ? 1 : 3); i++) {
+    char *path = fl_format("%s/%s", own->directory, beside[i]);
+    if (!path)
+      return NULL;
+    if (!stat(path, &status) && S_ISREG(status.st_mode) && !access(path, X_OK))
+      found = realpath(path, NULL);
+    free(path);
+  }
+  return found ? found : fl_strdup(FLHOST_PREFIX "/bin/flhost");
+}
+
 /* ---------------------------------------------------------------------------------------------- route: directories */
 
 /* The *.so files of one directory. One that cannot be read is worth a word only where the user asked for it. */
 static void search_directory(const char *directory, const char *setting, fl_log *log, fl_found_list *found) {
   fl_strings names = {0};
   int error = fl_list_directory(directory, ".so", &names);
-  if (error)
+  if (error == E2BIG)
+    fl_found_add_crowded(found, "directory", directory, ".so");
+  else if (error)
     fl_log_line(log, setting ? FL_LOG_WARNING : FL_LOG_DEBUG, "%s: '%s': %s",
                 setting ? setting : "default plugin directory", directory, strerror(error));
   else if (setting && !names.n)

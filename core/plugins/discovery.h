@@ -26,13 +26,23 @@ typedef struct fl_found_list {
 } fl_found_list;
 
 void fl_found_add(fl_found_list *list, fl_found found);
+/* A directory that has too many of them. */
+void fl_found_add_crowded(fl_found_list *list, const char *route, const char *directory, const char *suffix);
 void fl_found_list_free(fl_found_list *list);
+
+/* The file that has this library's code, itself or the program that it is linked into; NULL: not found. */
+const char *fl_own_file(void);
 
 /* The default plugin directories (D2): beside libflhost itself, then the configured prefix. */
 bool fl_default_plugin_directories(fl_strings *directories);
 
 /* The installed platform files' directory, found the same way. malloc'ed; never NULL unless out of memory. */
 char *fl_default_config_directory(void);
+
+/* The command `flhost` that goes with this library: $FLHOST_COMMAND (which set-uid programs ignore); else beside the
+ * library (a build tree), in its ../bin or ../../bin, or beside the program that the library is linked into; else in
+ * the prefix's bin. malloc'ed; NULL: out of memory. */
+char *fl_default_command(void);
 
 /* Everything that is there, in order of loading: modules, directories, manifests. `directories` gets those searched. */
 fl_status fl_discover(const fl_config_sources *sources, fl_log *log, fl_strings *directories, fl_found_list *found);
@@ -42,7 +52,8 @@ fl_status fl_discover(const fl_config_sources *sources, fl_log *log, fl_strings 
 void fl_find_module(const fl_strings *directories, const char *entry, fl_found_list *found);
 
 /* Adds names in a directory that end in `suffix` and do not begin with a dot, and sorts them all bytewise. An errno if
- * it cannot be read to its end, else 0. */
+ * it cannot be read to its end, else 0. E2BIG: it has more than FL_DIRECTORY_MOST, and none was added. */
+enum { FL_DIRECTORY_MOST = 4096 };
 int fl_list_directory(const char *directory, const char *suffix, fl_strings *names);
 
 #endif

@@ -2,6 +2,7 @@
 #include "core/plugins/drop_in.h"
 #include "core/support.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -123,7 +124,8 @@ void fl_manifest_read(const char *path, fl_found_list *found) {
 void fl_manifests_find(const fl_strings *directories, fl_found_list *found) {
   fl_strings names = {0};
   for (uint32_t i = 0; i < directories->n; i++)
-    fl_list_directory(directories->items[i], ".yaml", &names);
+    if (fl_list_directory(directories->items[i], ".yaml", &names) == E2BIG)
+      fl_found_add_crowded(found, "manifest", directories->items[i], ".yaml");
   for (uint32_t i = 0; i < names.n; i++)
     for (uint32_t from = directories->n; from-- > 0;) {
       const char *path = fl_arena_format(&found->owned, "%s/%s", directories->items[from], names.items[i]);

@@ -293,26 +293,41 @@ static bool offset_of_address(const elf_file *file, uint64_t address, uint64_t *
   return false;
 }
 
-/* The value of an entry of the dynamic section; 0: it has none. */
+/* The value of an entry of the dynamic linker's table; 0: it has none. */
 static uint64_t dynamic_value(const ElfW(Dyn) * entries, uint64_t n, int64_t tag) {
-  for (uint64_t i = 0; i < n && entries[i].d_tag != DT_NULL; i++)
+  for (uint64_t i = 0; i < n; i++)
     if (entries[i].d_tag == tag)
       return entries[i].d_un.d_val;
   return 0;
 }
 
-static fl_status read_needed(const elf_file *file, fl_strings *needed) {
+/* The dynamic linker's table, from where it will be mapped; *n counts what stands before its end, which the linker
+ * looks for wherever the header says that the table ends. None: *n is 0. The caller frees *entries. */
+static fl_status read_linkers_table(const elf_file *file, ElfW(Dyn) * *entries, uint64_t *n) {
   const ElfW(Phdr) *dynamic = NULL;
-  ElfW(Dyn) *entries = NULL;
-  char *names = NULL;
-  uint64_t offset = 0, left = 0;
+  uint64_t offset, left;
+  *entries = NULL;
+  *n = 0;
   for (unsigned i = 0; i < file->header.e_phnum; i++)
     if (file->segments[i].p_type == PT_DYNAMIC)
       dynamic = &file->segments[i];
-  if (!dynamic)
+  if (!dynamic || !dynamic->p_filesz)
     return FL_OK;
-  uint64_t n = dynamic->p_filesz / sizeof *entries;
-  fl_status status = read_table(file, dynamic->p_offset, dynamic->p_filesz, (void **)&entries);
+  if (!offset_of_address(file, dynamic->p_vaddr, &offset, &left) || left < dynamic->p_filesz)
+    return fl_error(FL_EPLUGIN, "damaged: its dynamic section lies in no segment that is loaded");
+  fl_status status = read_table(file, offset, dynamic->p_filesz, (void **)entries);
+  while (!status && *n < dynamic->p_filesz / sizeof **entries && (*entries)[*n].d_tag != DT_NULL)
+    ++*n;
+  if (!status && *n == dynamic->p_filesz / sizeof **entries)
+    status = fl_error(FL_EPLUGIN, "damaged: its dynamic section has no end");
+  return status;
+}
+
+static fl_status read_needed(const elf_file *file, fl_strings *needed) {
+  ElfW(Dyn) * entries;
+  char *names = NULL;
+  uint64_t n, offset = 0, left = 0;
+  fl_status status = read_linkers_table(file, &entries, &n);
   uint64_t length = status ? 0 : dynamic_value(entries, n, DT_STRSZ);
   if (!length || !offset_of_address(file, dynamic_value(entries, n, DT_STRTAB), &offset, &left))
     goto out;
@@ -320,12 +335,28 @@ static fl_status read_needed(const elf_file *file, fl_strings *needed) {
   status = read_table(file, offset, length, (void **)&names);
   if (status || names[length - 1])
     goto out;
-  for (uint64_t i = 0; i < n && entries[i].d_tag != DT_NULL; i++)
+  for (uint64_t i = 0; i < n; i++)
     if (entries[i].d_tag == DT_NEEDED && entries[i].d_un.d_val < length)
       fl_strings_add(needed, names + entries[i].d_un.d_val);
 out:
   free(entries);
   free(names);
+  return status;
+}
+
+/* What loading the file would do to the process: a stack without this mark becomes executable, for all of it. */
+static fl_status read_memory_wants(const elf_file *file, fl_note_info *info) {
+  ElfW(Dyn) * entries;
+  uint64_t n;
+  fl_status status = read_linkers_table(file, &entries, &n);
+  for (uint64_t i = 0; i < n && !status; i++)
+    info->text_relocations |=
+        entries[i].d_tag == DT_TEXTREL || (entries[i].d_tag == DT_FLAGS && entries[i].d_un.d_val & DF_TEXTREL);
+  free(entries);
+  info->executable_stack = true;
+  for (unsigned i = 0; i < file->header.e_phnum; i++)
+    if (file->segments[i].p_type == PT_GNU_STACK)
+      info->executable_stack = file->segments[i].p_flags & PF_X;
   return status;
 }
 
@@ -340,29 +371,10 @@ fl_status fl_elf_read_dynamic(const char *path, fl_elf_names which, fl_strings *
 
 /* ------------------------------------------------------------------------------------------------------- notes */
 
-/* Length of the well-formed UTF-8 character that begins at `s`, which ends in NUL; 0: not one, or a control character.
- */
-static size_t character_length(const unsigned char *s) {
-  size_t length = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : 0;
-  if (s[0] >= 0xf0 && s[0] < 0xf5)
-    length = 4;
-  if (s[0] < 0x20 || s[0] == 0x7f)
-    return 0;
-  for (size_t i = 1; i < length; i++)
-    if ((s[i] & 0xc0) != 0x80)
-      return 0;
-  return length;
-}
-
-/* Ends the string and puts '?' where a byte would spoil a terminal or a JSON text. */
-static void clean(char *string, size_t size) {
-  string[size - 1] = 0;
-  for (unsigned char *s = (unsigned char *)string; *s;) {
-    size_t length = character_length(s);
-    if (!length)
-      *s = '?';
-    s += length ? length : 1;
-  }
+/* Ends a field of the note, and makes it what may be shown. */
+static void end_field(char *field, size_t size) {
+  field[size - 1] = 0;
+  fl_show(field, size, field, false);
 }
 
 /* Our descriptor: what it has of fl_plugin_note's fields from `size` on. */
@@ -379,11 +391,11 @@ static fl_status take_descriptor(const unsigned char *bytes, uint32_t length, fl
                     size, length, (unsigned)LEAST);
   uint32_t known = sizeof *note - START;
   memcpy((char *)note + START, bytes, size < known ? size : known);
-  clean(note->name, sizeof note->name);
-  clean(note->version, sizeof note->version);
-  clean(note->vendor, sizeof note->vendor);
-  clean(note->licence, sizeof note->licence);
-  clean(note->isa, sizeof note->isa);
+  end_field(note->name, sizeof note->name);
+  end_field(note->version, sizeof note->version);
+  end_field(note->vendor, sizeof note->vendor);
+  end_field(note->licence, sizeof note->licence);
+  end_field(note->isa, sizeof note->isa);
   if (!note->name[0])
     return fl_error(FL_EPLUGIN, "damaged 'flhost' note: the plugin's name is empty");
   return FL_OK;
@@ -401,11 +413,14 @@ static void take_build_id(const unsigned char *bytes, uint32_t length, fl_note_i
 
 /* ------------------------------------------------------------------------------------------------ the list of ops */
 
-/* A note's text, up to its NUL. NULL: out of memory. */
-static char *take_text(const unsigned char *bytes, size_t length, fl_note_info *info) {
-  char *text = fl_arena_allocate(&info->owned, length + 1);
-  if (text)
-    clean(memcpy(text, bytes, length), length + 1);
+/* A note's text as it may be shown. NULL: out of memory. */
+static const char *take_text(const unsigned char *bytes, size_t length, fl_note_info *info) {
+  size_t size = 4 * length + 1; /* a byte is shown as four at most */
+  char *text = fl_arena_allocate(&info->owned, size), *raw = strndup((const char *)bytes, length);
+  if (text && raw)
+    fl_show(text, size, raw, false);
+  info->owned.failed |= !raw;
+  free(raw);
   return text;
 }
 
@@ -415,14 +430,14 @@ static fl_status take_ops(const unsigned char *bytes, uint32_t length, fl_note_i
   if (before + more > MAX_OPS)
     return fl_error(FL_EPLUGIN, "damaged 'flhost' note: FL_PLUGIN_OPS has %zu bytes, %d at most", before + more,
                     (int)MAX_OPS);
-  fl_text all = {0};
+  char *all = fl_arena_allocate(&info->owned, before + more + 2);
+  if (!all)
+    return fl_error_no_memory();
   if (before)
-    fl_text_add(&all, "%s,", info->ops);
-  fl_text_add_bytes(&all, (const char *)bytes, more);
-  info->ops = take_text((const unsigned char *)fl_text_get(&all), all.length, info);
-  bool failed = all.failed || !info->ops;
-  fl_text_free(&all);
-  return failed ? fl_error_no_memory() : FL_OK;
+    sprintf(all, "%s,", info->ops);
+  memcpy(all + strlen(all), bytes, more);
+  info->ops = all;
+  return FL_OK;
 }
 
 static bool is_op_name(const char *name, size_t length) {
@@ -509,7 +524,7 @@ static fl_status take_hardware(const unsigned char *bytes, uint32_t length, fl_n
     return fl_error(FL_EPLUGIN, "damaged 'flhost' note: FL_PLUGIN_HARDWARE %s",
                     info->hardware ? "stands there twice" : "has more than 4096 bytes");
   info->hardware = take_text(bytes, n, info);
-  return info->hardware ? FL_OK : fl_error_no_memory();
+  return info->owned.failed ? fl_error_no_memory() : FL_OK;
 }
 
 /* Is what it says of its platform understood? */
@@ -596,6 +611,8 @@ fl_status fl_note_read(const char *path, fl_note_info *info) {
   }
   if (!status && !info->note.name[0])
     status = no_note(&file);
+  if (!status)
+    status = read_memory_wants(&file, info);
   /* Of another ABI major only the version is believed. */
   if (!status && info->ops && info->note.abi_major == FL_ABI_MAJOR)
     status = check_ops(info->ops);

@@ -15,6 +15,8 @@ typedef struct fl_note_info {
   const char *signs;    /* that the platform may be active: "/dev/a,$B"; NULL if `platform` is */
   const char *hardware; /* FL_PLUGIN_HARDWARE; NULL if it has none */
   fl_arena owned;       /* these four */
+  /* Loading it makes the process's stack executable, or writes to code that is mapped. */
+  bool executable_stack, text_relocations;
 } fl_note_info;
 
 /* FL_EPLUGIN: not an ELF file, truncated, another architecture, no note, a bad list of ops or platform: the message

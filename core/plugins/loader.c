@@ -54,12 +54,17 @@ static fl_status check_name(const char *name) {
 
 /* One attempt to load. */
 typedef struct loading {
+  fl_loader *loader;
   fl_host *host;
   fl_log *log;
   const char *path, *symbol;
   fl_plugin_record *record;
   const fl_note_info *info;
   fl_register_fn entry;
+  fl_stage *stage;
+  fl_process_state before;
+  bool is_opening; /* the dynamic linker is at work, initialisers included */
+  double start;
 } loading;
 
 static fl_status check_abi(const fl_plugin_note *note) {
@@ -88,11 +93,44 @@ static fl_status record_note(fl_plugin_record *record, const fl_note_info *info)
   return owned->failed ? fl_error_no_memory() : FL_OK;
 }
 
+/* Do all locks make this exception? */
+static bool is_excepted(const fl_locked *locked, bool stack) {
+  bool all = locked->n > 0;
+  for (uint32_t i = 0; i < locked->n; i++)
+    all = all && (stack ? locked->entries[i]->executable_stack : locked->entries[i]->text_relocations);
+  return all;
+}
+
+/* What loading it would do to the memory of the whole process. */
+static fl_status check_memory(const fl_note_info *info, const fl_locked *locked, const char *path) {
+  if (info->executable_stack && !is_excepted(locked, true))
+    return fl_error(FL_EPLUGIN,
+                    "it asks for an executable stack, which the whole process would have from then on; link it with "
+                    "-Wl,-z,noexecstack, or run 'patchelf --clear-execstack %s' (what asks for it is mostly an "
+                    "assembler file without a .note.GNU-stack section)",
+                    path);
+  if (info->text_relocations && !is_excepted(locked, false))
+    return fl_error(FL_EPLUGIN, "it has text relocations: its code would be writable while it is loaded; compile all "
+                                "of it with -fPIC and link it with -Wl,-z,text, which names the object that is not");
+  return FL_OK;
+}
+
+fl_status fl_loader_read_locks(fl_loader *loader) {
+  fl_status status = loader->locks_are_read ? FL_OK : fl_locks_read(&loader->host->sources, &loader->locks);
+  loader->locks_are_read = !status;
+  return status;
+}
+
 /* Everything that can be said before any of its code runs. */
 static fl_status judge(fl_loader *loader, const char *path, const fl_file *file, fl_plugin_record *record,
                        fl_note_info *info) {
   char missing[160];
+  fl_locked locked;
   fl_status status = fl_trust_judge(&loader->trust, path, file);
+  if (!status)
+    status = fl_loader_read_locks(loader);
+  if (!status)
+    status = fl_locks_find(&loader->locks, path, &locked);
   if (!status)
     status = fl_note_of_file(path, file, info);
   if (!status)
@@ -101,6 +139,8 @@ static fl_status judge(fl_loader *loader, const char *path, const fl_file *file,
     status = check_abi(&info->note);
   if (!status)
     status = check_name(info->note.name);
+  if (!status)
+    status = check_memory(info, &locked, path);
   if (!status && info->platform) { /* known from now on, whether the plugin loads or not */
     const fl_platform_note note = fl_note_platform(info);
     status = fl_platform_kinds_add(loader->host, &note);
@@ -114,8 +154,13 @@ static fl_status judge(fl_loader *loader, const char *path, const fl_file *file,
 /* Is that for want of descriptors or memory, which may be there later? The dynamic linker has words alone. */
 static bool is_shortage(const char *reason) {
   static const int numbers[] = {EMFILE, ENFILE, ENOMEM};
-  char words[128];
-  bool found = strstr(reason, "returned FL_ENOMEM") != NULL;
+  static const char *const without_number[] = {"returned FL_ENOMEM", "cannot create ", "cannot allocate ",
+                                               "cannot open shared object file\n"};
+  char words[128], line[512];
+  bool found = false;
+  snprintf(line, sizeof line, "%s\n", reason);
+  for (size_t i = 0; i < sizeof without_number / sizeof without_number[0] && !found; i++)
+    found = strstr(line, without_number[i]) != NULL;
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && !found; i++)
     found = strstr(reason, strerror_r(numbers[i], words, sizeof words)) != NULL;
   return found;
@@ -301,6 +346,8 @@ static fl_status refused(const loading *l, fl_stage *stage, fl_status status) {
 static void report_change(void *user, const char *what, bool restored) {
   const loading *l = user;
   const char *name = l->record->name;
+  if (l->host->load_watch)
+    l->host->load_watch->changed(l->host->load_watch->user, what);
   if (restored)
     fl_log_line(l->log, FL_LOG_WARNING, "plugin %s changed %s while loading; restored", name, what);
   else
@@ -316,6 +363,10 @@ static void report_change(void *user, const char *what, bool restored) {
 static pthread_mutex_t opening = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static pthread_once_t opening_once = PTHREAD_ONCE_INIT;
 
+/* A thread ended in an initialiser: the dynamic linker's lock stays taken, and whoever asks it anything would wait for
+ * ever. */
+static _Atomic bool linker_is_stuck;
+
 static void fork_prepare(void) {
   pthread_mutex_lock(&opening);
 }
@@ -328,8 +379,17 @@ static void fork_child(void) {
   opening = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 }
 
-static void guard_forks(void) {
+static _Thread_local loading *current; /* whose code this thread runs, or did when it called exit */
+
+static void name_who_exits(void) {
+  if (current)
+    fl_log_line(current->log, FL_LOG_ERROR, "plugin %s ends the process (exit) while it is being loaded",
+                current->record->name);
+}
+
+static void guard(void) {
   pthread_atfork(fork_prepare, fork_parent, fork_child);
+  atexit(name_who_exits);
 }
 
 /* Is it a function of this library, which the process happens to show to all? */
@@ -353,6 +413,15 @@ static fl_status check_links_nothing(const loading *l) {
   return status;
 }
 
+/* Is the file that the path leads to still the one that was judged? Asked before its code runs, and once more when it
+ * is mapped: who could change it in between, and back again, is trusted with it. */
+static fl_status check_same(const loading *l, const char *path) {
+  struct stat now;
+  if (!stat(path, &now) && now.st_dev == l->record->device && now.st_ino == l->record->inode)
+    return FL_OK;
+  return fl_error(FL_EPLUGIN, "it was replaced or removed while it was judged; nothing of that is used");
+}
+
 static fl_status open_file(loading *l, void **handle) {
   /* A name without a slash would be searched for in the library path. */
   char *path = strchr(l->path, '/') ? fl_strdup(l->path) : fl_format("./%s", l->path);
@@ -361,12 +430,18 @@ static fl_status open_file(loading *l, void **handle) {
     return fl_error_no_memory();
   /* The last line of a process that a plugin takes with it. */
   fl_log_line(l->log, FL_LOG_DEBUG, "plugin %s: opening %s", l->record->name, path);
-  pthread_once(&opening_once, guard_forks);
+  pthread_once(&opening_once, guard);
   pthread_mutex_lock(&opening);
+  l->is_opening = true;
   dlerror();
-  *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  status = check_same(l, path);
+  if (!status)
+    *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  l->is_opening = false;
   pthread_mutex_unlock(&opening);
-  if (!*handle) {
+  if (*handle) {
+    status = check_same(l, path);
+  } else if (!status) {
     const char *words = dlerror();
     status = loader_error(l, words ? words : "dlopen failed");
   }
@@ -374,24 +449,62 @@ static fl_status open_file(loading *l, void **handle) {
   return status;
 }
 
+/* Reporting may run the engine's log callback, which may fail calls of its own. */
+static void compare_state(loading *l) {
+  fl_kept_error why;
+  fl_error_keep(&why);
+  fl_process_state_compare(&l->before, report_change, l);
+  fl_error_restore(&why);
+}
+
+/* The plugin's code left without returning: the thread ends, or an exception is on its way to somebody who catches it.
+ * Nothing above here runs, so this is all that is done. */
+static void give_up(void *user) {
+  loading *l = user;
+  current = NULL;
+  if (l->is_opening) {
+    linker_is_stuck = true;
+    pthread_mutex_unlock(&opening);
+  }
+  fl_stage_abort(l->stage, NULL);
+  fl_error(FL_EPLUGIN, "%s did not return: it ended the thread (pthread_exit) or threw an exception%s",
+           l->is_opening ? "an initialiser of it" : l->symbol,
+           l->is_opening ? ", and no library can be opened in this process any more" : "");
+  compare_state(l);
+  conclude(l->record, FL_EPLUGIN, l->start);
+}
+
+static void enter(const loading *l, const char *phase) {
+  if (l->host->load_watch)
+    l->host->load_watch->enters(l->host->load_watch->user, phase);
+}
+
 /* Runs the plugin's code: its initialisers, then its entry, whose status goes to *entered. */
-static fl_status run(loading *l, fl_stage *stage, fl_status *entered) {
-  fl_process_state before;
+static fl_status run(loading *l, fl_status *entered) {
   void *handle = NULL;
-  fl_process_state_read(&before);
-  fl_status status = check_links_nothing(l);
+  fl_status status = FL_OK;
+  if (linker_is_stuck)
+    return fl_error(FL_EPLUGIN,
+                    "no library can be opened in this process any more: a thread ended in an initialiser of "
+                    "another plugin; start the process again");
+  loading *outer = current;
+  fl_process_state_read(&l->before);
+  pthread_cleanup_push(give_up, l);
+  current = l;
+  enter(l, "its initialisers");
+  status = check_links_nothing(l);
   if (!status)
     status = open_file(l, &handle);
   if (!status)
     status = find_entry(l, handle);
   if (!status) {
+    enter(l, l->symbol);
     fl_error_clear();
-    *entered = l->entry(fl_stage_table(stage));
+    *entered = l->entry(fl_stage_table(l->stage));
   }
-  fl_kept_error why; /* reporting may run the engine's log callback, which may fail calls of its own */
-  fl_error_keep(&why);
-  fl_process_state_compare(&before, report_change, l);
-  fl_error_restore(&why);
+  current = outer;
+  pthread_cleanup_pop(false);
+  compare_state(l);
   return status;
 }
 
@@ -431,14 +544,45 @@ static void explain_inactive(const loading *l, fl_text *remark) {
   *remark = inactive;
 }
 
+/* A lock's digest is compared here, not when the file is judged: it takes reading all of it. */
+static fl_status check_locks(const loading *l, fl_locked *locked) {
+  fl_status status = fl_loader_read_locks(l->loader);
+  if (!status)
+    status = fl_locks_find(&l->loader->locks, l->path, locked);
+  return status ? status : fl_locked_check(locked, l->path, l->record->device, l->record->inode);
+}
+
+/* Not what it was when it was judged: whoever replaces it meanwhile is told by the next who looks. */
+static fl_status try_elsewhere(const loading *l) {
+  fl_suspect suspect = {.file = l->path,
+                        .symbol = strcmp(l->symbol, "register_builtins") != 0 ? l->symbol : NULL,
+                        .name = l->record->name,
+                        .info = l->info};
+  char why[FL_JUDGE_WORDS];
+  if (stat(l->path, &suspect.status))
+    return fl_error(FL_EPLUGIN, "cannot be opened: %s", strerror(errno));
+  if (fl_judge_allows(&l->loader->judge, l->host, &suspect, why))
+    return FL_OK;
+  return fl_error(FL_EPLUGIN, "%s", why);
+}
+
 static fl_status open_and_register(loading *l, fl_committed *committed) {
   fl_status entered = FL_OK;
+  fl_locked locked;
+  fl_status status = check_locks(l, &locked);
+  if (!status)
+    status = try_elsewhere(l);
+  if (status)
+    return status;
   fl_stage *stage = fl_stage_begin(l->host, l->record->name, l->record->build_id, l->info->note.flags);
   if (!stage)
     return fl_error_no_memory();
+  l->stage = stage;
   if (l->info->ops)
     fl_stage_limit(stage, l->info->ops, l->info->platform);
-  fl_status status = run(l, stage, &entered);
+  for (uint32_t i = 0; i < locked.n; i++)
+    fl_stage_allow(stage, &locked.entries[i]->allowed);
+  status = run(l, &entered);
   if (status) {
     fl_stage_abort(stage, NULL);
     return status;
@@ -455,17 +599,21 @@ static fl_status open_and_register(loading *l, fl_committed *committed) {
 /* The reason of a plugin that loaded is what was said of its rows or its platform. */
 fl_status fl_loader_open(fl_loader *loader, const char *symbol, const fl_note_info *info, fl_plugin_record *record) {
   double start = fl_monotonic_seconds();
-  loading l = {.host = loader->host,
+  loading l = {.loader = loader,
+               .host = loader->host,
                .log = loader->log,
                .path = record->file,
                .record = record,
                .info = info,
+               .start = start,
                .symbol = symbol ? symbol : "register_builtins"};
   fl_committed committed = {0};
   fl_status status = open_and_register(&l, &committed);
   record->status = FL_PLUGIN_LOADED;
-  if (!status)
+  if (!status) {
     record->reason = fl_arena_text(&record->owned, &committed.remark);
+    record->owned.failed = false; /* what is published is loaded, be it without the remark */
+  }
   fl_text_free(&committed.remark);
   return conclude(record, status, start);
 }
@@ -475,5 +623,10 @@ void fl_loader_begin(fl_loader *loader, fl_host *host, fl_log *log) {
 }
 
 void fl_loader_end(fl_loader *loader) {
+  fl_kept_error why;
+  fl_error_keep(&why);
+  fl_judge_end(&loader->judge, loader->log);
+  fl_error_restore(&why);
   fl_trust_free(&loader->trust);
+  fl_locks_free(&loader->locks);
 }

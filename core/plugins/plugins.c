@@ -53,8 +53,20 @@ static const char *rival_reason(fl_plugin_record *one, const fl_plugin_record *r
                          *one->build_id && *rival->build_id ? build : "");
 }
 
-/* Adds a record, in the place of an older one of the same file that was not loaded. Takes it over. */
-static bool add_record(fl_host *host, fl_plugin_record *record) {
+/* Room for one more record: what is published must not lack its record. Gives how many there is room for, 0: out of
+ * memory.
+ */
+static uint32_t make_room(fl_host *host) {
+  pthread_mutex_lock(&host->lock);
+  bool done = fl_array_grow(&host->plugins, host->n_plugins, sizeof *host->plugins);
+  uint32_t room = done ? host->n_plugins + 1 : 0;
+  pthread_mutex_unlock(&host->lock);
+  return room;
+}
+
+/* Adds a record, in the place of an older one of the same file that was not loaded. There is room for `room` of them,
+ * 0: none was made. Takes it over. */
+static bool add_record(fl_host *host, fl_plugin_record *record, uint32_t room) {
   pthread_mutex_lock(&host->lock);
   uint32_t i = 0;
   while (i < host->n_plugins &&
@@ -66,7 +78,8 @@ static bool add_record(fl_host *host, fl_plugin_record *record) {
     record->ops = fl_arena_string(&record->owned, host->plugins[i].ops);
   if (replaces)
     record->opener = host->plugins[i].opener;
-  bool added = !record->owned.failed && (replaces || fl_array_grow(&host->plugins, i, sizeof *host->plugins));
+  bool added =
+      !record->owned.failed && (replaces || i < room || fl_array_grow(&host->plugins, i, sizeof *host->plugins));
   if (added && replaces) {
     host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
     fl_plugin_record_clear(&host->plugins[i]);
@@ -91,7 +104,7 @@ static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_stat
   record.route = found->route;
   record.status = status;
   record.critical = found->critical;
-  return add_record(host, &record);
+  return add_record(host, &record, 0);
 }
 
 /* "until …: op_a,op_b,op_c and 12 more" */
@@ -119,7 +132,7 @@ static fl_status defer(fl_host *host, const fl_found *found, fl_plugin_record *r
   record->status = FL_PLUGIN_DEFERRED;
   record->load_us = 0;
   fl_log_line(&host->log, FL_LOG_DEBUG, "plugin %s is deferred %s", record->name, record->reason);
-  return add_record(host, record) ? FL_OK : fl_error_no_memory();
+  return add_record(host, record, 0) ? FL_OK : fl_error_no_memory();
 }
 
 /* Does a record say that of the file already? */
@@ -147,7 +160,7 @@ static fl_status give_way(fl_host *host, const fl_plugin_record *rival, fl_plugi
   record->again = false;
   if (!is_said(host, record))
     fl_log_line(&host->log, FL_LOG_INFO, "plugin %s skipped: %s", record->file, record->reason);
-  return add_record(host, record) ? FL_OK : fl_error_no_memory();
+  return add_record(host, record, 0) ? FL_OK : fl_error_no_memory();
 }
 
 /* What is named when others wait already goes before the same that was found. */
@@ -221,14 +234,42 @@ static bool wait_with(fl_host *host, const fl_note_info *info, fl_plugin_record 
   return wait;
 }
 
+/* One attempt to load, for when its thread does not come back from it. */
+typedef struct attempt {
+  fl_loader *loader;
+  fl_note_info *info;
+  fl_plugin_record *record;
+  uint32_t room; /* for the record */
+} attempt;
+
+/* Why is in the record. Nobody but this thread can leave the lock. */
+static void give_up(void *user) {
+  attempt *a = user;
+  fl_host *host = a->loader->host;
+  fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s", a->record->name, a->record->reason);
+  add_record(host, a->record, a->room);
+  fl_note_clear(a->info);
+  fl_loader_end(a->loader);
+  fl_loading_abandon(host);
+}
+
 /* Defers or loads what was judged; `status` is the judgement. Takes the record over. */
 static fl_status load_judged(fl_loader *loader, const fl_found *found, fl_status status, bool may_defer,
-                             const fl_note_info *info, fl_plugin_record *record, bool *loaded) {
+                             fl_note_info *info, fl_plugin_record *record, bool *loaded) {
   fl_host *host = loader->host;
   if (!status && may_defer && !found->critical && wait_with(host, info, record))
     return defer(host, found, record);
-  if (!status)
+  uint32_t room = make_room(host);
+  if (!room) {
+    fl_plugin_record_clear(record);
+    return fl_error_no_memory();
+  }
+  if (!status) {
+    attempt a = {loader, info, record, room};
+    pthread_cleanup_push(give_up, &a);
     status = fl_loader_open(loader, found->symbol, info, record);
+    pthread_cleanup_pop(false);
+  }
   if (status == FL_ENOMEM)
     return status;
   record->again = record->again && !found->critical;
@@ -241,7 +282,49 @@ static fl_status load_judged(fl_loader *loader, const fl_found *found, fl_status
     warn_of_missing_ops(host, record);
   }
   *loaded = !status;
-  return add_record(host, record) ? status : fl_error_no_memory();
+  return add_record(host, record, room) ? status : fl_error_no_memory();
+}
+
+/* What is found behind the plugin that is being loaded. */
+typedef struct upcoming {
+  fl_loader *loader;
+  const fl_found_list *found;
+  uint32_t next;
+  fl_plugin_record records[FL_JUDGE_BATCH];
+  fl_note_info infos[FL_JUDGE_BATCH];
+  uint32_t n;
+} upcoming;
+
+static void forget_upcoming(upcoming *later) {
+  for (uint32_t i = 0; i < later->n; i++) {
+    fl_note_clear(&later->infos[i]);
+    fl_plugin_record_clear(&later->records[i]);
+  }
+  later->n = 0;
+}
+
+/* fl_look_ahead: those that will be opened, so that one process tries them all. One that is left out is tried by
+ * itself. */
+static uint32_t look_ahead(void *user, fl_suspect *suspects, uint32_t n) {
+  upcoming *later = user;
+  forget_upcoming(later);
+  for (uint32_t i = later->next; i < later->found->n && later->n < n; i++) {
+    const fl_found *one = &later->found->items[i];
+    fl_plugin_record *record = &later->records[later->n];
+    fl_note_info *info = &later->infos[later->n];
+    fl_file file = fl_file_look(one->path);
+    if (one->problem || one->disabled)
+      continue;
+    bool good = !fl_loader_judge(later->loader, one->path, &file, record, info);
+    suspects[later->n++] = (fl_suspect){.file = one->path, .symbol = one->symbol, .name = record->name, .info = info};
+    suspects[later->n - 1].status = file.status;
+    if (good && (one->critical || !wait_with(later->loader->host, info)))
+      continue;
+    later->n--;
+    fl_note_clear(info);
+    fl_plugin_record_clear(record);
+  }
+  return later->n;
 }
 
 /* Judges one file, and defers or loads it, or skips it for another. */
@@ -304,6 +387,9 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
     return status;
   fl_loading_begin(host);
   fl_loader_begin(&loader, host, &host->log);
+  status = fl_loader_read_locks(&loader);
+  if (status)
+    goto out;
   status = fl_discover(&host->sources, &host->log, &directories, &found);
   if (status)
     goto out;
@@ -318,14 +404,19 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
     fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s",
                 one->name ? one->name : fl_plugin_name_of_file(&found.owned, one->path), one->path);
   }
+  upcoming later = {.loader = &loader, .found = &found};
+  loader.judge.look_ahead = look_ahead;
+  loader.judge.user = &later;
   for (uint32_t i = 0; i < found.n && !critical; i++) {
     bool loaded;
+    later.next = i + 1;
     fl_status one = fl_plugins_load(&loader, &found.items[i], true, &loaded);
     n += loaded;
     if (one && found.items[i].critical)
       critical = fl_format("critical plugin %s: %s", found.items[i].name ? found.items[i].name : found.items[i].path,
                            fl_error_message());
   }
+  forget_upcoming(&later);
   if (critical)
     status = fl_error(FL_EPLUGIN, "%s", critical);
   else if (n_loaded)
@@ -458,6 +549,9 @@ static fl_plugin_info describe(fl_host *host, const fl_plugin_record *record, fl
 
 fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **result) {
   fl_arena *arena;
+  fl_status status = fl_thread_join();
+  if (status)
+    return status;
   fl_plugins *list = fl_arena_create(sizeof *list, &arena);
   if (!list)
     return fl_error_no_memory();
@@ -467,7 +561,7 @@ fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **result) {
     items[i] = describe(host, &host->plugins[i], arena);
   *list = (fl_plugins){.size = sizeof *list, .n = host->n_plugins, .item_size = sizeof *items, .items = items};
   pthread_mutex_unlock(&host->lock);
-  fl_status status = fl_arena_finish(list, sizeof *list);
+  status = fl_arena_finish(list, sizeof *list);
   if (!status)
     *result = list;
   return status;

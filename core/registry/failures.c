@@ -29,6 +29,8 @@ void fl_failure_forget_locked(fl_op *op, const fl_impl_record *record) {
     if ((*link)->impl == record) {
       fl_failure *failure = *link;
       *link = failure->next;
+      if (failure->barred)
+        atomic_store_explicit(&failure->impl->checked, 0, memory_order_relaxed);
       free(failure->reason);
       free(failure);
       return;
@@ -38,4 +40,12 @@ void fl_failure_forget_locked(fl_op *op, const fl_impl_record *record) {
 void fl_failures_free_locked(fl_op *op) {
   while (op->failures)
     fl_failure_forget_locked(op, op->failures->impl);
+}
+
+void fl_failures_clear_locked(fl_op *op) {
+  for (fl_failure *failure = op->failures, *next; failure; failure = next) {
+    next = failure->next;
+    if (!failure->barred)
+      fl_failure_forget_locked(op, failure->impl);
+  }
 }

@@ -5,10 +5,20 @@
 
 void fl_loading_begin(fl_host *host) {
   pthread_mutex_lock(&host->loading);
+  host->loading_depth++;
 }
 
+/* Where it is not held any more it was abandoned, or the process has forked. */
 void fl_loading_end(fl_host *host) {
+  if (!host->loading_depth)
+    return;
+  host->loading_depth--;
   pthread_mutex_unlock(&host->loading);
+}
+
+void fl_loading_abandon(fl_host *host) {
+  while (host->loading_depth)
+    fl_loading_end(host);
 }
 
 bool fl_plugin_lists(const fl_plugin_record *record, const char *op) {

@@ -14,6 +14,10 @@
 void fl_loading_begin(fl_host *host);
 void fl_loading_end(fl_host *host);
 
+/* The thread that has it is about to end, or leaves all that it was doing: the lock is free, however often it took it.
+ */
+void fl_loading_abandon(fl_host *host);
+
 /* Does the plugin's FL_PLUGIN_OPS list the op? One that could not be read yet may. */
 bool fl_plugin_lists(const fl_plugin_record *record, const char *op);
 

@@ -104,8 +104,22 @@ fl_status fl_check(const fl_op *op, const fl_call *call) {
 
 fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t seed, uint64_t number, fl_input *inputs,
                              uint32_t n_inputs, size_t input_size) {
+  return fl_generate_sized_inputs(op, dtype, NULL, seed, number, inputs, n_inputs, input_size);
+}
+
+fl_status fl_generate_sized_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint64_t seed, uint64_t number,
+                                   fl_input *inputs, uint32_t n_inputs, size_t input_size) {
   fl_status status = open_for(op, "fl_generate_inputs");
-  return status ? status : fl_schema_generate_inputs(op->schema, dtype, seed, number, inputs, n_inputs, input_size);
+  return status ? status
+                : fl_schema_generate_inputs(op->schema, dtype, sizes, seed, number, inputs, n_inputs, input_size);
+}
+
+fl_status fl_free_dimension(const fl_op *op, uint32_t index, fl_dimension *dimension) {
+  fl_status status =
+      fl_sized_check(dimension, offsetof(fl_dimension, step), "fl_free_dimension: the dimension's", "fl_dimension");
+  if (!status)
+    status = open_for(op, "fl_free_dimension");
+  return status ? status : fl_schema_free_dimension(op->schema, index, dimension);
 }
 
 fl_status fl_generate_bench_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint32_t number,

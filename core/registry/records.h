@@ -9,7 +9,6 @@
 #ifndef FLHOST_CORE_REGISTRY_RECORDS_H
 #define FLHOST_CORE_REGISTRY_RECORDS_H
 
-#include "core/registry/components.h"
 #include "core/registry/plugin_record.h"
 #include "core/schema.h"
 #include "core/settings.h"
@@ -44,6 +43,8 @@ typedef struct fl_impl_record {
   _Atomic(const char *) reason; /* why it is not available, for as long as the host lives; NULL: it is */
   _Atomic(fl_tally *) tally;    /* NULL: nothing so far */
   _Atomic uint32_t asked;       /* generation of the registry in which is_available was asked; 0 = never */
+  _Atomic uint32_t checked;     /* calls that were compared with the reference: guard/watch.h */
+  _Atomic uint32_t said;        /* what was said of it once: guard/watch.c */
   uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far; guarded by the host's lock */
   uint32_t dtypes, flags;
   int32_t priority;
@@ -67,6 +68,7 @@ typedef struct fl_failure {
   struct fl_failure *next;
   fl_impl_record *impl;
   char *reason;
+  bool barred;     /* found wrong: skipped until somebody asks for it to be cleared */
   double backoff;  /* seconds; 0 = for ever */
   double retry_at; /* monotonic seconds */
 } fl_failure;
@@ -130,6 +132,19 @@ struct fl_op {
   fl_impl_set *successor; /* of `impls`, while a change is made */
 };
 
+/* What a plugin brings besides ops: its platform, or a layer of vLLM's that one of its ops replaces. */
+typedef struct fl_component_record {
+  fl_arena owned;     /* name, op and former */
+  const char *plugin; /* the provider's */
+  const char *type, *name;
+  fl_platform platform; /* type "platform" */
+  const char *op;       /* type "layer": what replaces the class `name`; else NULL */
+  const char *former;   /* of a layer: another name that lists may have for it, or NULL */
+  void *self;
+  pthread_mutex_t *asking; /* held while is_active runs; NULL: nobody else asks */
+  const char *not_asked;   /* of a copy: why it is not asked whether it is active (fl_platforms_take); else NULL */
+} fl_component_record;
+
 /* Names to ops: open addressing, immutable but for empty places that get filled. `n` is its writers'. */
 typedef struct fl_name_table {
   uint32_t mask, n;
@@ -151,12 +166,20 @@ typedef struct fl_host_hooks {
   void (*log)(const fl_logger *logger, int level, const char *message);
 } fl_host_hooks;
 
+/* Who follows the loading of plugins step by step. */
+typedef struct fl_load_watch {
+  void (*enters)(void *user, const char *phase);
+  void (*changed)(void *user, const char *what);
+  void *user;
+} fl_load_watch;
+
 struct fl_host {
   const fl_host_hooks *hooks;              /* set at creation */
   _Atomic(fl_name_table *) names;          /* ops that are ready: parsed, and no deferred plugin lists them */
   bool statistics, checks, dispatch_debug; /* set at creation */
   bool synchronous;                        /* calls wait for the device; set there */
   bool without_plugins;                    /* none was loaded at creation; set there */
+  struct fl_watch *watch;                  /* guard/watch.h: what is watched of calls; NULL: nothing; set there */
   _Atomic bool frozen;                     /* frozen_by is not empty; changed under `lock` */
 
   pthread_mutex_t lock;         /* guards all that follows, but for what is atomic */
@@ -199,8 +222,11 @@ struct fl_host {
 
   fl_plugin_record *plugins; /* guarded by `lock` */
   uint32_t n_plugins;
-  _Atomic uint32_t n_deferred; /* of `plugins` */
-  pthread_mutex_t loading;     /* recursive; fl_loading_begin */
+  _Atomic uint32_t n_deferred;     /* of `plugins` */
+  pthread_mutex_t loading;         /* recursive; fl_loading_begin */
+  uint32_t loading_depth;          /* how often the thread that has it took it */
+  bool told_untried;               /* that plugins are not tried in another process; guarded by `loading` */
+  const fl_load_watch *load_watch; /* NULL: nobody; guarded by `loading` */
 
   /* host/hosts.c's, and under its lock. */
   fl_host *next;    /* of the process's hosts */

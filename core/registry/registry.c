@@ -100,6 +100,7 @@ bool fl_registry_reserve(fl_host *host, uint32_t n) {
 
 static void op_clear(fl_op *op) {
   fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  fl_failures_free_locked(op); /* they are of the records */
   for (uint32_t i = 0; set && i < set->n; i++)
     fl_impl_record_free(set->impls[i]);
   free(set);
@@ -109,7 +110,6 @@ static void op_clear(fl_op *op) {
     free(op->bindings);
     op->bindings = next;
   }
-  fl_failures_free_locked(op);
   fl_schema_free(op->schema);
   free(op->last_used);
 }

@@ -58,6 +58,9 @@ void fl_host_bound_memory(fl_host *host) {
   pthread_mutex_lock(&host->lock);
   bool is_long = fl_retired_is_long(&host->retired);
   pthread_mutex_unlock(&host->lock);
-  if (is_long && !fl_is_reading(&fl_self))
-    fl_synchronize();
+  if (!is_long || fl_is_reading(&fl_self) || fl_synchronize(1, NULL, NULL))
+    return;
+  pthread_mutex_lock(&host->lock); /* a call lasts, for ever perhaps */
+  fl_retired_bear(&host->retired);
+  pthread_mutex_unlock(&host->lock);
 }

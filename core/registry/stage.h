@@ -5,6 +5,7 @@
 #ifndef FLHOST_CORE_REGISTRY_STAGE_H
 #define FLHOST_CORE_REGISTRY_STAGE_H
 
+#include "core/registry/allowance.h"
 #include "core/registry/records.h"
 #include "core/registry/registration.h"
 
@@ -15,6 +16,8 @@ struct fl_stage {
   const char *plugin;   /* its name */
   const char *ops;      /* the only ones that it may bring anything of; NULL: any */
   const char *platform; /* the only component that it may bring then; NULL: none */
+  const fl_allowance *allowed[FL_ALLOWANCES_MAX];
+  uint32_t n_allowed;
   uint32_t flags;
   fl_op **new_ops; /* the registry's when they are published */
   uint32_t n_new_ops;

@@ -20,12 +20,17 @@ static fl_status check_listed(const fl_stage *stage, const char *type, const cha
       type, name, strcmp(type, "platform") || stage->platform ? "" : "; say so with FL_PLUGIN_PLATFORM");
 }
 
+/* Far more than there are classes of layers; each is compared with all. */
+enum { MOST_COMPONENTS = 1024 };
+
 /* Stages a record, unless `status` is an error already, which it gives back. `type` stays. */
 static fl_status add(fl_stage *stage, fl_status status, fl_component_record record, const char *type,
                      const char *name) {
   record.plugin = stage->plugin;
   record.type = type;
   record.name = fl_arena_string(&record.owned, name);
+  if (!status && stage->n_components == MOST_COMPONENTS)
+    status = fl_error(FL_EINVAL, "more than %d components of one plugin", MOST_COMPONENTS);
   if (!status && (record.owned.failed || !fl_array_grow(&stage->components, stage->n_components, sizeof record)))
     status = fl_error_no_memory();
   if (status)
@@ -165,6 +170,8 @@ static fl_status stage_layer(fl_stage *stage, const fl_layer *layer, const char 
   fl_component_record record = {0};
   fl_status status = check_listed(stage, "layer", layer->class);
   if (!status)
+    status = fl_check_component_allowed(stage, "layer");
+  if (!status)
     status = check_class(stage, layer->class);
   record.op = fl_arena_string(&record.owned, op);
   record.former = fl_arena_string(&record.owned, *layer->former ? layer->former : NULL);
@@ -235,6 +242,8 @@ fl_status fl_stage_component(fl_stage *stage, const fl_component *given, fl_row_
     return fl_error(FL_EINVAL, "type is '%s', expected 'platform' or 'layer'", component.type ? component.type : "");
   record.self = component.self;
   status = check_listed(stage, type->name, component.name);
+  if (!status)
+    status = fl_check_component_allowed(stage, type->name);
   if (!status)
     status = check_functions(type, &component);
   if (!status)

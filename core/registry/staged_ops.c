@@ -101,6 +101,8 @@ fl_status fl_stage_op(fl_stage *stage, const fl_op_def *given, fl_row_name *row)
   if (!status)
     status = check_listed(stage, schema->op_name);
   if (!status)
+    status = fl_check_op_allowed(stage, schema->op_name);
+  if (!status)
     status = find_op(stage, schema->op_name, &known);
   if (!status)
     status = fl_check_same_op(known, schema);
@@ -201,6 +203,10 @@ fl_status fl_stage_impl(fl_stage *stage, const fl_impl *given, fl_row_name *row)
   status = check_impl(&impl);
   if (!status)
     status = check_listed(stage, impl.op_name);
+  if (!status)
+    status = fl_check_op_allowed(stage, impl.op_name);
+  if (!status)
+    status = fl_check_kind_allowed(stage, impl.kind);
   if (!status)
     status = find_op_of(stage, &impl, &op);
   return status ? status : add_impl(stage, fl_impl_record_create(&impl, stage->provider, op));

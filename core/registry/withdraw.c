@@ -2,6 +2,8 @@
  * Takes away what a plugin registered: its implementations and components, while calls go on. What calls may still be
  * running is freed when none can be (thread.h).
  */
+#include "core/registry/withdraw.h"
+
 #include "core/registry/failures.h"
 #include "core/registry/frozen.h"
 #include "core/registry/implementations.h"
@@ -113,7 +115,28 @@ static fl_status withdraw(fl_host *host, const char *plugin) {
   return n ? FL_OK : no_such_plugin(host, plugin);
 }
 
-fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
+/* A call that does not end, in words. */
+typedef struct blocking_call {
+  char words[2 * FL_NAME_MAX + 128];
+} blocking_call;
+
+static void describe(const fl_thread *thread, void *user) {
+  blocking_call *call = user;
+  const fl_target *target = atomic_load_explicit(&thread->target, memory_order_relaxed);
+  const fl_impl_record *running = atomic_load_explicit(&thread->running, memory_order_relaxed);
+  const fl_bound *bound = target ? (const fl_bound *)target->binding : NULL; /* its first part */
+  if (!running && bound)
+    running = bound->first;
+  int n = snprintf(call->words, sizeof call->words, "thread %llu has not left ", (unsigned long long)thread->id);
+  if (running)
+    snprintf(call->words + n, sizeof call->words - (size_t)n, "implementation '%s' of op '%s'", running->impl_id,
+             running->op->name);
+  else
+    snprintf(call->words + n, sizeof call->words - (size_t)n, "a call in which no implementation runs");
+}
+
+fl_status fl_withdraw_within(fl_host *host, const char *plugin, double seconds) {
+  blocking_call call;
   if (fl_thread_join())
     return FL_ENOMEM;
   if (fl_is_reading(&fl_self))
@@ -123,6 +146,15 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
   fl_status status = withdraw(host, plugin);
   pthread_mutex_unlock(&host->lock);
   fl_loading_end(host);
-  fl_synchronize(); /* calls that began before may still run its kernels */
-  return status;
+  if (status || fl_synchronize(seconds, describe, &call)) /* calls that began before may still run its kernels */
+    return status;
+  return fl_error(FL_ESTATE, "plugin '%s' is withdrawn, but its code may still run: after %g seconds %s", plugin,
+                  seconds, call.words);
+}
+
+/* Longer than calls take that will end. flhost/plugins.h names it. */
+enum { PATIENCE = 30 };
+
+fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
+  return fl_withdraw_within(host, plugin, PATIENCE);
 }

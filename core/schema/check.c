@@ -58,6 +58,13 @@ static fl_status check_pointer(const fl_schema *schema, uint32_t index, const fl
   return is_null ? fail(schema, index, "a null pointer, expected %s", type_names[value->type]) : FL_OK;
 }
 
+/* C says nothing about a bool whose byte is something else. */
+static fl_status check_bool(const fl_schema *schema, uint32_t index, const fl_value *value) {
+  unsigned char byte;
+  memcpy(&byte, &value->v.b, sizeof byte);
+  return byte > 1 ? fail(schema, index, "a bool whose byte is %u, expected 0 or 1", (unsigned)byte) : FL_OK;
+}
+
 /* --------------------------------------------------------------------------------------------------------- tensors */
 
 /* In these, DLTensor.data is an object of the driver's and not an address. */
@@ -77,25 +84,25 @@ static const char *name_device(DLDevice device, char *buffer, size_t size) {
 
 static fl_status check_device(inspection *call, uint32_t index, const DLTensor *tensor) {
   int type = (int)tensor->device.device_type;
+  char given[32], expected[32];
   if (!call->first && (type < kDLCPU || type >= FL_DEVICE_SLOTS))
     return fail(call->schema, index, "device type %d is not known, expected a DLDeviceType, %d (cpu) to %d", type,
                 kDLCPU, FL_DEVICE_SLOTS - 1);
+  int most = type == kDLCPU ? 0 : INT32_MAX, id = tensor->device.device_id;
+  if (!call->first && (id < 0 || id > most))
+    return fail(call->schema, index, "on %s, expected %s", name_device(tensor->device, given, sizeof given),
+                type == kDLCPU ? "cpu:0: there is one processor" : "a device number of 0 or more");
   if (!call->first) {
     call->first = tensor;
     call->first_index = index;
     return FL_OK;
   }
-  char given[32], expected[32];
   if (tensor->device.device_type == call->first->device.device_type &&
       tensor->device.device_id == call->first->device.device_id)
     return FL_OK;
   return fail(
       call->schema, index, "on %s, expected %s (that of '%s')", name_device(tensor->device, given, sizeof given),
       name_device(call->first->device, expected, sizeof expected), call->schema->values[call->first_index].name);
-}
-
-static uint64_t item_size(const DLTensor *tensor) {
-  return ((uint64_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
 }
 
 static bool has_elements(const DLTensor *tensor) {
@@ -127,7 +134,19 @@ static bool element_span(const DLTensor *tensor, uint64_t *elements) {
     if (!tensor->strides)
       good = good && !__builtin_mul_overflow(product, size, &product);
   }
-  return good && !__builtin_add_overflow(last, UINT64_C(1), elements);
+  *elements = last + 1;
+  return good && last < INT64_MAX;
+}
+
+/* Can 64 bits say how many elements the tensor would have without its empty dimensions, and how many bytes lie between
+ * two of each dimension? Kernels compute these of any tensor, also of one without elements. */
+static bool is_countable(const DLTensor *tensor) {
+  int64_t elements = 1, bytes, item = (int64_t)fl_tensor_item_size(tensor);
+  bool good = true;
+  for (int i = 0; i < tensor->ndim && good; i++)
+    good = !__builtin_mul_overflow(elements, tensor->shape[i] ? tensor->shape[i] : 1, &elements) &&
+           !(tensor->strides && __builtin_mul_overflow(tensor->strides[i], item, &bytes));
+  return good;
 }
 
 static fl_status check_strides(const fl_schema *schema, uint32_t index, const DLTensor *tensor) {
@@ -147,6 +166,8 @@ static fl_status check_memory(const inspection *call, uint32_t index, const DLTe
   uint64_t elements, end;
   bool handle = has_handles(tensor->device.device_type);
   memory->bytes = 0;
+  if (!is_countable(tensor))
+    return fail(schema, index, "its shape and strides reach beyond the address space");
   if (!has_elements(tensor))
     return FL_OK;
   fl_status status = check_strides(schema, index, tensor);
@@ -157,7 +178,8 @@ static fl_status check_memory(const inspection *call, uint32_t index, const DLTe
   if (!tensor->data)
     return fail(schema, index, "null data, expected memory for its elements");
   memory->buffer = handle ? tensor->data : NULL;
-  if (!element_span(tensor, &elements) || __builtin_mul_overflow(elements, item_size(tensor), &memory->bytes) ||
+  if (!element_span(tensor, &elements) ||
+      __builtin_mul_overflow(elements, fl_tensor_item_size(tensor), &memory->bytes) ||
       __builtin_add_overflow(handle ? 0 : (uint64_t)(uintptr_t)tensor->data, tensor->byte_offset, &memory->begin) ||
       __builtin_add_overflow(memory->begin, memory->bytes, &end))
     return fail(schema, index, "its shape and strides reach beyond the address space");
@@ -183,6 +205,8 @@ static fl_status check_values(inspection *call, uint32_t begin, uint32_t end) {
     if (value->type != (uint32_t)expected->type)
       return type_error(schema, i, value->type);
     fl_status status = i < schema->n_arguments || value->type == FL_TENSOR ? check_pointer(schema, i, value) : FL_OK;
+    if (!status && value->type == FL_BOOL && i < schema->n_arguments)
+      status = check_bool(schema, i, value);
     if (!status && value->type == FL_TENSOR)
       status = check_tensor(call, i, value->v.tensor);
     if (status)
@@ -194,12 +218,12 @@ static fl_status check_values(inspection *call, uint32_t begin, uint32_t end) {
 /* --------------------------------------------------------------------------------------------------------- overlap */
 
 static int64_t byte_stride(const DLTensor *tensor, int dim) {
-  return fl_stride(tensor, dim) * (int64_t)item_size(tensor);
+  return fl_stride(tensor, dim) * (int64_t)fl_tensor_item_size(tensor);
 }
 
 /* Bytes from the first to behind the last element of what repeats every `pitch` bytes; 0 if it is not so. */
 static uint64_t row_bytes(const DLTensor *tensor, int64_t pitch) {
-  uint64_t bytes = item_size(tensor);
+  uint64_t bytes = fl_tensor_item_size(tensor);
   for (int i = 0; i < tensor->ndim; i++) {
     int64_t stride = byte_stride(tensor, i);
     if (tensor->shape[i] < 2 || stride % pitch == 0)
@@ -286,14 +310,9 @@ static fl_status check_pair(const inspection *call, uint32_t written, uint32_t o
   return fail(schema, written, "overlaps %s '%s', expected other memory", what, name);
 }
 
-/* Does the call write this value? A mutable argument that no result stands for is state. */
+/* Does the call write this value? */
 static bool is_written(const fl_schema *schema, uint32_t index) {
-  if (index >= schema->n_arguments)
-    return true;
-  for (uint32_t i = 0; i < schema->n_results; i++)
-    if (schema->values[schema->n_arguments + i].alias == (int32_t)index)
-      return false;
-  return schema->values[index].mutates;
+  return index >= schema->n_arguments || fl_schema_is_state(schema, index);
 }
 
 static fl_status check_overlap(const inspection *call) {
@@ -318,17 +337,35 @@ static fl_status check_overlap(const inspection *call) {
 
 /* --------------------------------------------------------------------------------------------------- entry's hooks */
 
-/* The caller's call as the entry's functions get it: with a place for their message, and nothing that an older caller's
- * struct does not have. */
-static void prepare_call(const fl_call *call, fl_call *prepared, char *message, size_t size) {
-  fl_sized_take(prepared, sizeof *prepared, call);
-  prepared->message = message;
-  prepared->message_size = size;
-  *message = 0;
+enum { MESSAGE_ROOM = 512 }; /* that they know of; behind it the message ends, whatever they write */
+
+/* Has the entry fill specs of its own header's size. */
+static __attribute__((noinline)) fl_status infer_in_its_size(const fl_schema *schema, fl_call *call,
+                                                             fl_tensor_spec *specs) {
+  _Alignas(fl_tensor_spec) char theirs[FL_SCHEMA_MAX_RESULTS * FL_SPEC_SIZE_MAX];
+  fl_elements_give(theirs, schema->spec_size, specs, sizeof *specs, schema->n_results);
+  fl_status status = schema->infer(call, (fl_tensor_spec *)theirs);
+  fl_elements_take(specs, sizeof *specs, theirs, schema->spec_size, schema->n_results);
+  return status;
 }
 
-/* As with an implementation, a number that is no status is an internal error. */
-static fl_status hook_failed(const fl_schema *schema, fl_status status, const char *message) {
+/*
+ * Calls a function of the entry: `check`, or `infer` where there are specs. It gets the caller's call with a place for
+ * its message, and with nothing that an older caller's struct does not have. As with an implementation, a number that
+ * is no status is an internal error.
+ */
+static fl_status run_hook(const fl_schema *schema, const fl_call *call, fl_tensor_spec *specs) {
+  char message[MESSAGE_ROOM + 1];
+  fl_call prepared;
+  fl_sized_take(&prepared, sizeof prepared, call);
+  message[0] = message[MESSAGE_ROOM] = 0;
+  prepared.message = message;
+  prepared.message_size = MESSAGE_ROOM;
+  fl_status status = !specs                               ? schema->check(&prepared)
+                     : schema->spec_size == sizeof *specs ? schema->infer(&prepared, specs)
+                                                          : infer_in_its_size(schema, &prepared, specs);
+  if (!status)
+    return FL_OK;
   bool good = status > FL_OK && status <= FL_EINTERNAL;
   if (!good && !*message)
     return fl_error(FL_EINTERNAL, "%s: the op's own check returned %d, which is no status", schema->op_name,
@@ -368,16 +405,6 @@ static fl_status check_spec(const inspection *call, uint32_t result, const fl_te
                   : FL_OK;
 }
 
-/* Has the entry fill specs of its own header's size. */
-static __attribute__((noinline)) fl_status infer_in_its_size(const fl_schema *schema, fl_call *call,
-                                                             fl_tensor_spec *specs) {
-  _Alignas(fl_tensor_spec) char theirs[FL_SCHEMA_MAX_RESULTS * FL_SPEC_SIZE_MAX];
-  fl_elements_give(theirs, schema->spec_size, specs, sizeof *specs, schema->n_results);
-  fl_status status = schema->infer(call, (fl_tensor_spec *)theirs);
-  fl_elements_take(specs, sizeof *specs, theirs, schema->spec_size, schema->n_results);
-  return status;
-}
-
 /* Specs of all results. */
 static fl_status infer(const inspection *inspected, const fl_call *call, fl_tensor_spec *specs) {
   const fl_schema *schema = inspected->schema;
@@ -393,13 +420,7 @@ static fl_status infer(const inspection *inspected, const fl_call *call, fl_tens
   }
   if (!schema->infer)
     return FL_OK;
-  char message[512];
-  fl_call prepared;
-  prepare_call(call, &prepared, message, sizeof message);
-  fl_status status = schema->spec_size == sizeof *specs ? schema->infer(&prepared, specs)
-                                                        : infer_in_its_size(schema, &prepared, specs);
-  if (status)
-    return hook_failed(schema, status, message);
+  fl_status status = run_hook(schema, call, specs);
   for (uint32_t i = 0; i < schema->n_results && !status; i++)
     status = check_spec(inspected, i, &specs[i]);
   return status;
@@ -451,63 +472,42 @@ static fl_status count_error(const fl_schema *schema, uint32_t given) {
                   (unsigned)given, (unsigned)schema->n_arguments, (unsigned)schema->n_results, schema->text);
 }
 
-static fl_status null_call(const fl_schema *schema) {
-  return fl_error(FL_EINVAL, "%s: the call is a null pointer, expected a fl_call", schema->op_name);
-}
-
-static fl_status run_check(const fl_schema *schema, const fl_call *call) {
-  char message[512];
-  fl_call prepared;
-  prepare_call(call, &prepared, message, sizeof message);
-  fl_status status = schema->check(&prepared);
-  return status ? hook_failed(schema, status, message) : FL_OK;
-}
-
-/* The arguments: types, tensors, rules, the entry's own check. */
-static fl_status check_arguments(inspection *inspected, const fl_call *call) {
-  const fl_schema *schema = inspected->schema;
+/* Begins with the arguments of a call of at least so many values: types, tensors, rules, the entry's own check. */
+static fl_status check_arguments(inspection *inspected, const fl_schema *schema, const fl_call *call, uint32_t least) {
+  if (!call)
+    return fl_error(FL_EINVAL, "%s: the call is a null pointer, expected a fl_call", schema->op_name);
+  if (call->count < least || call->count > schema->n_arguments + schema->n_results)
+    return count_error(schema, call->count);
   if (call->size < offsetof(fl_call, stream))
     return fl_error(FL_EINVAL, "%s: the call's size is %u bytes, expected sizeof(fl_call)", schema->op_name,
                     (unsigned)call->size);
   if (call->count && !call->values)
     return fl_error(FL_EINVAL, "%s: the call's values are a null pointer", schema->op_name);
+  inspected->schema = schema;
   inspected->values = call->values;
+  inspected->first = NULL;
   fl_status status = check_values(inspected, 0, schema->n_arguments);
   if (!status)
     status = fl_match_arguments(schema, call->values, &inspected->bindings);
-  return status || !schema->check ? status : run_check(schema, call);
+  return status || !schema->check ? status : run_hook(schema, call, NULL);
 }
 
 fl_status fl_schema_check(const fl_schema *schema, const fl_call *call) {
   inspection inspected;
   uint32_t n = schema->n_arguments + schema->n_results;
-  inspected.schema = schema;
   inspected.without_data = false;
-  inspected.first = NULL;
-  if (!call)
-    return null_call(schema);
-  if (call->count != n)
-    return count_error(schema, call->count);
-  fl_status status = check_arguments(&inspected, call);
+  fl_status status = check_arguments(&inspected, schema, call, n);
   if (!status)
     status = check_values(&inspected, schema->n_arguments, n);
   if (!status)
     status = check_results(&inspected, call);
-  if (!status)
-    status = check_overlap(&inspected);
-  return status;
+  return status ? status : check_overlap(&inspected);
 }
 
 fl_status fl_schema_bind(const fl_schema *schema, const fl_call *call, fl_bindings *bindings, fl_tensor_spec *specs) {
   inspection inspected;
-  inspected.schema = schema;
   inspected.without_data = true;
-  inspected.first = NULL;
-  if (!call)
-    return null_call(schema);
-  if (call->count < schema->n_arguments || call->count > schema->n_arguments + schema->n_results)
-    return count_error(schema, call->count);
-  fl_status status = check_arguments(&inspected, call);
+  fl_status status = check_arguments(&inspected, schema, call, schema->n_arguments);
   if (!status)
     status = infer(&inspected, call, specs);
   if (!status)

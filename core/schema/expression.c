@@ -84,6 +84,8 @@ static fl_status evaluate_number(fl_expression *e, fl_operand *operand) {
       at++;
   }
   snprintf(number, sizeof number, "%.*s", (int)(at - begin), begin);
+  if (fl_scan_is_octal(begin))
+    return fl_scan_unexpected(&e->scan, "a decimal number without leading zeros", NULL, 0);
   if (!fl_read_float(number, (size_t)(at - begin), &operand->value))
     return fl_scan_fail(&e->scan, begin, "expected a number, a name or an expression in parentheses");
   e->scan.at = at;

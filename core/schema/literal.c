@@ -24,11 +24,19 @@ bool fl_read_float(const char *text, size_t length, double *number) {
   return length && end == text + length;
 }
 
+/* Is the number at the cursor good? */
+static fl_status judge(fl_scanner *scan, bool good, const char *expected) {
+  if (fl_scan_is_octal(scan->at))
+    return fl_scan_unexpected(scan, "a decimal number without leading zeros", NULL, 0);
+  return good ? FL_OK : fl_scan_unexpected(scan, expected, NULL, 0);
+}
+
 static fl_status read_float(fl_scanner *scan, fl_value *value) {
   double number;
   size_t length = number_length(scan->at);
-  if (!fl_read_float(scan->at, length, &number))
-    return fl_scan_unexpected(scan, "a number", NULL, 0);
+  fl_status status = judge(scan, fl_read_float(scan->at, length, &number), "a number");
+  if (status)
+    return status;
   scan->at += length;
   *value = fl_float(number);
   return FL_OK;
@@ -40,10 +48,10 @@ static fl_status read_int(fl_scanner *scan, int64_t *number) {
   size_t length = number_length(scan->at);
   errno = 0;
   *number = strtoll(scan->at, &end, 10);
-  if (!length || end != scan->at + length || errno)
-    return fl_scan_unexpected(scan, "an integer of 64 bits", NULL, 0);
-  scan->at = end;
-  return FL_OK;
+  fl_status status = judge(scan, length && end == scan->at + length && !errno, "an integer of 64 bits");
+  if (!status)
+    scan->at = end;
+  return status;
 }
 
 static fl_status read_bool(fl_scanner *scan, const char *const words[2], fl_value *value) {

@@ -28,14 +28,10 @@ static fl_status add_node(fl_expression *e, fl_rule_node added, fl_operand *oper
   return FL_OK;
 }
 
-static bool same_text(fl_rule_source a, const char *text, size_t length) {
-  return a.length == length && !memcmp(a.text, text, length);
-}
-
-static uint32_t find_value(const fl_schema *schema, const char *text, size_t length) {
-  uint32_t n = schema->n_arguments + schema->n_results, i = 0;
-  while (i < n &&
-         !same_text((fl_rule_source){schema->values[i].name, (uint32_t)strlen(schema->values[i].name)}, text, length))
+uint32_t fl_rules_find(const fl_rules *rules, const char *name, size_t length) {
+  uint32_t i = 0;
+  while (i < rules->n_names &&
+         (rules->names[i].source.length != length || memcmp(rules->names[i].source.text, name, length) != 0))
     i++;
   return i;
 }
@@ -47,9 +43,7 @@ static fl_status compile_name(fl_expression *e, fl_operand *operand) {
   const fl_schema *schema = c->schema;
   const char *text = e->scan.at;
   size_t length = fl_scan_word(&e->scan);
-  uint32_t i = 0, value = find_value(schema, text, length);
-  while (i < rules->n_names && !same_text(rules->names[i].source, text, length))
-    i++;
+  uint32_t i = fl_rules_find(rules, text, length), value = fl_schema_find(schema, text, length);
   if (i == FL_RULES_MAX_NAMES)
     return fl_scan_fail(&e->scan, text, "more than %d names", FL_RULES_MAX_NAMES);
   if (i == rules->n_names) {
@@ -69,6 +63,8 @@ static fl_status compile_number(fl_expression *e, fl_operand *operand) {
     return fl_scan_unexpected(&e->scan, "a dimension: a number, a name or an expression", NULL, 0);
   errno = 0;
   long long number = strtoll(e->scan.at, &end, 10);
+  if (fl_scan_is_octal(e->scan.at))
+    return fl_scan_unexpected(&e->scan, "a decimal number without leading zeros", NULL, 0);
   if (errno || fl_scan_is_letter(*end))
     return fl_scan_unexpected(&e->scan, "a number of 64 bits", NULL, 0);
   e->scan.at = end;
@@ -237,7 +233,7 @@ static fl_status parse_rule(compiler *c) {
   bool is_clause = length && fl_scan_accept(&ahead, ":");
   if (!is_clause && at_variable(&c->scan))
     return parse_limit(c);
-  uint32_t value = length ? find_value(schema, begin, length) : n;
+  uint32_t value = length ? fl_schema_find(schema, begin, length) : n;
   if (value == n)
     return fl_scan_unexpected(&c->scan, "the name of an argument or result, or of a dtype variable", names, n);
   c->scan.at += length;

@@ -78,6 +78,8 @@ typedef struct fl_rules {
 
 /* Compiles schema->rules. FL_EINVAL with the place in the text, what was found and what is expected. */
 fl_status fl_rules_compile(const fl_schema *schema, fl_rules **rules);
+/* The dimension of that name; n_names if there is none. */
+uint32_t fl_rules_find(const fl_rules *rules, const char *name, size_t length);
 void fl_rules_free(fl_rules *rules);
 
 /* Element types that the rules admit for the argument whose device selects; 0 = any. */

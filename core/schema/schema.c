@@ -128,6 +128,23 @@ static fl_status add_value(parser *p, bool is_result, fl_argument **value) {
   return FL_OK;
 }
 
+uint32_t fl_schema_find(const fl_schema *schema, const char *name, size_t length) {
+  uint32_t n = schema->n_arguments + schema->n_results, i = 0;
+  for (; i < n; i++) {
+    const char *known = schema->values[i].name; /* NULL: it has none yet */
+    if (known && !strncmp(known, name, length) && !known[length])
+      break;
+  }
+  return i;
+}
+
+bool fl_schema_is_state(const fl_schema *schema, uint32_t index) {
+  for (uint32_t i = 0; i < schema->n_results; i++)
+    if (schema->values[schema->n_arguments + i].alias == (int32_t)index)
+      return false;
+  return index < schema->n_arguments && schema->values[index].mutates;
+}
+
 /* A copy that is the schema's; "" where there is no memory, of which the arena tells in the end. */
 static const char *keep(fl_schema *schema, const char *text, size_t length) {
   char *kept = fl_arena_allocate(&schema->owned, length + 1);
@@ -136,11 +153,8 @@ static const char *keep(fl_schema *schema, const char *text, size_t length) {
 
 static fl_status set_name(parser *p, fl_argument *value, const char *name, size_t length) {
   fl_schema *schema = p->schema;
-  for (uint32_t i = 0; i < schema->n_arguments + schema->n_results; i++) {
-    const char *other = schema->values[i].name;
-    if (other && strlen(other) == length && !memcmp(other, name, length))
-      return fl_scan_fail(&p->scan, p->scan.at, "there are two values named '%s'", other);
-  }
+  if (fl_schema_find(schema, name, length) < schema->n_arguments + schema->n_results)
+    return fl_scan_fail(&p->scan, p->scan.at, "there are two values named '%.*s'", (int)length, name);
   value->name = keep(schema, name, length);
   return FL_OK;
 }

@@ -50,6 +50,12 @@ typedef struct fl_schema {
 fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema);
 void fl_schema_free(fl_schema *schema);
 
+/* The argument or result of that name; n_arguments + n_results if there is none. */
+uint32_t fl_schema_find(const fl_schema *schema, const char *name, size_t length);
+
+/* Is it an argument that the call writes and that no result stands for? */
+bool fl_schema_is_state(const fl_schema *schema, uint32_t index);
+
 /* Same names, types, defaults, aliases (what makes two declarations of an op one and the same)? */
 bool fl_schema_same(const fl_schema *a, const fl_schema *b);
 

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
@@ -62,6 +63,22 @@ const char *fl_sources_text(const fl_config_sources *sources, const fl_setting_r
     return text;
   *source = row->variable;
   return *row->variable ? fl_config_getenv(sources, row->variable) : NULL;
+}
+
+/* A word of a row that is read before the others: its number, -1 if it is none. */
+static int early_word(const fl_config_sources *sources, fl_setting_id id) {
+  const fl_setting_row *row = &fl_setting_table[id];
+  const char *word = fl_config_getenv(sources, row->variable);
+  size_t length = word ? fl_trim(&word, strlen(word)) : 0;
+  for (int i = 0; length && row->words[i]; i++)
+    if (strlen(row->words[i]) == length && !strncasecmp(row->words[i], word, length))
+      return i;
+  return -1;
+}
+
+fl_probe_mode fl_config_probe(const fl_config_sources *sources) {
+  int mode = early_word(sources, FL_SETTING_PROBE);
+  return mode < 0 ? FL_PROBE_NEW : (fl_probe_mode)mode;
 }
 
 int fl_config_log_level(const fl_config_sources *sources) {

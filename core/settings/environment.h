@@ -23,6 +23,12 @@ const char *fl_config_getenv(const fl_config_sources *sources, const char *name)
 /* VLLM_FL_LOG_LEVEL, needed before all else; FL_LOG_INFO when unset or invalid (which fl_config_load reports). */
 int fl_config_log_level(const fl_config_sources *sources);
 
+/* VLLM_FL_PROBE, needed before the settings are read; FL_PROBE_NEW when unset or invalid (which fl_config_load
+ * reports).
+ */
+typedef enum fl_probe_mode { FL_PROBE_OFF, FL_PROBE_NEW, FL_PROBE_ALWAYS } fl_probe_mode;
+fl_probe_mode fl_config_probe(const fl_config_sources *sources);
+
 /* The platform that options or VLLM_FL_PLATFORM force, as find_platform names it, NULL if none ("auto" too). An unknown
  * name is returned as it is: a plugin may bring that platform. *origin says which. */
 const char *fl_config_forced_platform(const fl_config_sources *sources, const char **origin);

@@ -6,6 +6,7 @@
 
 static const char *const prefer_words[] = {"flagos", "vendor", "reference", NULL};
 static const char *const level_words[] = {"DEBUG", "INFO", "WARNING", "ERROR", NULL};
+static const char *const probe_words[] = {"off", "new", "always", NULL};
 static const char *const check_words[] = {"error", "warn", "off", NULL};
 
 /* Variable, key, type, words that are allowed or what is expected, value that is built in or what none means, separator
@@ -81,6 +82,10 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
                                    NULL, NULL, ',', 0,
                                    "plugins to load besides those of the plugin directories: paths, or names "
                                    "that are looked up there, each optionally with :symbol"},
+    [FL_SETTING_PROBE] = {"VLLM_FL_PROBE", NULL, &fl_type_word, probe_words, NULL, "new", NULL, 0, 0,
+                          "plugins are tried in another process before their code gets into this one, and those that "
+                          "crash, hang or end it there are barred: new, when the file, its libraries' path or the "
+                          "driver is another than before; always; or off, never"},
     [FL_SETTING_CHECK] = {"VLLM_FL_CHECK", NULL, &fl_type_word, check_words, NULL, "error", NULL, 0, FL_SETTING_FATAL,
                           "what an invalid setting does: error stops the start, warn logs it and reads on as "
                           "vllm-plugin-FL does, off says nothing"},
@@ -94,6 +99,10 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
                                 "absolute directories, separated by colons", NULL, "the installed one", ':',
                                 FL_SETTING_NONE_IS_NULL,
                                 "directories that are searched for plugins, in place of the default ones"},
+    [FL_SETTING_PLUGINS_LOCK] =
+        {"VLLM_FL_PLUGINS_LOCK", NULL, &fl_type_word, NULL, "absolute path of a plugins.lock", NULL, NULL, 0, 0,
+         "list of the plugin files that may be loaded, with digests, made by 'flhost lock'; beside "
+         "/etc/flhost/plugins.lock, where that is there: then both count"},
     [FL_SETTING_OP_CONFIG] = {"VLLM_FL_OP_CONFIG", NULL, &fl_type_word, NULL, "path of a JSON file", NULL, NULL, 0,
                               FL_SETTING_OF_OPS,
                               "JSON file, op to one of flagos, vendor, reference: the only kind that op tries; "
@@ -111,6 +120,20 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
                                 "failure; 0: never"},
     [FL_SETTING_RETRY_MAX] = {"", "retry_max_s", &fl_type_seconds, NULL, NULL, "300", NULL, 0, 0,
                               "longest time, in seconds, until an implementation that failed is tried again"},
+    /* No YAML key: what keeps an engine safe counts whatever file is in force. */
+    [FL_SETTING_GUARD] =
+        {"VLLM_FL_GUARD", NULL, &fl_type_bool, NULL, NULL, "0", NULL, 0, FL_SETTING_BLANK_COUNTS,
+         "1: guarded mode, each implementation runs on copies between guard pages; one that writes an input or "
+         "outside of its results, or leaves elements unwritten, is a failed implementation; slow; counts beside "
+         "VLLM_FL_CONFIG"},
+    [FL_SETTING_CANARY] =
+        {"VLLM_FL_CANARY", NULL, &fl_type_number, NULL, NULL, "0", NULL, 0, 0,
+         "canary mode: the first calls of each implementation, this many, are compared with the reference; one that "
+         "is wrong is barred, and the call gets the reference's results; counts beside VLLM_FL_CONFIG"},
+    [FL_SETTING_EVIDENCE] = {"VLLM_FL_EVIDENCE", NULL, &fl_type_word, NULL, "directory", NULL,
+                             "$XDG_STATE_HOME/flhost/evidence", 0, 0,
+                             "where canary mode saves calls that went wrong, 64 files at most of 256 MiB at most, for "
+                             "flhost run; counts beside VLLM_FL_CONFIG"},
 };
 
 /* Names that the peer reads and flhost does not: a hint is more use than a guess at a slip of the keyboard. */

@@ -139,7 +139,7 @@ static bool parse_seconds(const char *text, double *seconds) {
     return false;
   *seconds = strtod_l(text, &end, plain);
   freelocale(plain);
-  return end != text && !*end && isfinite(*seconds) && *seconds >= 0;
+  return end != text && !*end && !fl_scan_is_octal(text) && isfinite(*seconds) && *seconds >= 0;
 }
 
 static bool read_seconds(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source,
@@ -162,6 +162,36 @@ static void seconds_to_json(const fl_setting_row *row, const fl_setting_value *v
 }
 
 const fl_setting_type fl_type_seconds = {"seconds", read_seconds, seconds_to_json};
+
+/* -------------------------------------------------------------------------------------------------------- number */
+
+/* Decimal digits and nothing else. */
+static bool parse_number(const char *text, uint32_t *number) {
+  uint64_t value = 0;
+  size_t length = strlen(text);
+  for (size_t i = 0; i < length && value <= UINT32_MAX; i++) {
+    if (!isdigit((unsigned char)text[i]))
+      return false;
+    value = value * 10 + (uint64_t)(text[i] - '0');
+  }
+  *number = (uint32_t)value;
+  return length && value <= UINT32_MAX;
+}
+
+static bool read_number(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source,
+                        fl_setting_value *value) {
+  if (!source->text)
+    return wrong_kind(problems, row, source->place, source->node, "a number, 0 or more");
+  return parse_number(source->text, &value->number) ||
+         invalid(problems, row, source->place, "'%s' is not a number from 0 to %u", source->text, UINT32_MAX);
+}
+
+static void number_to_json(const fl_setting_row *row, const fl_setting_value *value, fl_text *json) {
+  (void)row;
+  fl_text_add(json, "%u", value->number);
+}
+
+const fl_setting_type fl_type_number = {"number", read_number, number_to_json};
 
 /* --------------------------------------------------------------------------------------------------------- lists */
 

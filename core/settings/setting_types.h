@@ -10,6 +10,7 @@ typedef struct fl_setting_value {
   bool set; /* false: no source has it, the built-in value holds */
   bool flag;
   double seconds;
+  uint32_t number;
   char *word;
   fl_strings names;
   fl_orders orders;
@@ -59,7 +60,7 @@ typedef struct fl_setting_row {
 } fl_setting_row;
 
 extern const fl_setting_type fl_type_bool, fl_type_word, fl_type_names, fl_type_custom_ops, fl_type_orders,
-    fl_type_seconds;
+    fl_type_seconds, fl_type_number;
 
 void fl_setting_value_free(fl_setting_value *value);
 

@@ -25,11 +25,12 @@
 #include <unistd.h>
 
 enum {
-  ABOVE_STANDARD = 10, /* our own descriptors lie above those that the child gets */
-  LOOK_MS = 20,        /* how often memory is looked at */
-  TICK_MS = 5,         /* and the child, where the kernel does not tell of its end */
-  REAP_MS = 5000,      /* one that does not even die (in a driver) is left behind */
-  READS_IN_A_ROW = 64, /* a child that writes without end must not keep us from looking at the clock */
+  ABOVE_GIVEN = FL_CHILD_CHANNEL + 1, /* our own descriptors lie above those that the child gets */
+  GENERATIONS = 3,                    /* of whose memory is counted */
+  LOOK_MS = 20,                       /* how often memory is looked at */
+  TICK_MS = 5,                        /* and the child, where the kernel does not tell of its end */
+  REAP_MS = 5000,                     /* one that does not even die (in a driver) is left behind */
+  READS_IN_A_ROW = 64,                /* a child that writes without end must not keep us from looking at the clock */
   READ_SIZE = 16 * 1024,
   UNFORTUNATE = 1000 /* oom_score_adj: whom the kernel is to kill first */
 };
@@ -55,7 +56,7 @@ static void close_fd(int *fd) {
 
 /* Above the standard streams, which may be closed here, so that the child's can be put in their places. */
 static bool lift(int *fd) {
-  int lifted = *fd >= ABOVE_STANDARD ? *fd : fcntl(*fd, F_DUPFD_CLOEXEC, ABOVE_STANDARD);
+  int lifted = *fd >= ABOVE_GIVEN ? *fd : fcntl(*fd, F_DUPFD_CLOEXEC, ABOVE_GIVEN);
   if (lifted != *fd)
     close_fd(fd);
   *fd = lifted;
@@ -250,20 +251,35 @@ static void drain(child *c, int *fd, bool is_channel) {
   }
 }
 
-/* Bytes that the child has in memory, 0 if nobody says. */
-static uint64_t memory_of(pid_t pid) {
-  char path[64], text[128];
+/* The beginning of a file of /proc, "" if there is none. */
+static void read_proc(const char *path, char *text, size_t size) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd < 0 ? 0 : read(fd, text, size - 1);
+  if (fd >= 0)
+    close(fd);
+  text[n > 0 ? n : 0] = 0;
+}
+
+/* Bytes that the process and its children have in memory, 0 if nobody says. */
+static uint64_t memory_of(pid_t pid, int depth) {
+  char path[64], text[512];
   uint64_t all, resident = 0;
   snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0)
-    return 0;
-  ssize_t n = read(fd, text, sizeof text - 1);
-  close(fd);
-  text[n > 0 ? n : 0] = 0;
+  read_proc(path, text, sizeof text);
   if (sscanf(text, "%" SCNu64 " %" SCNu64, &all, &resident) != 2)
     return 0;
-  return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+  resident *= (uint64_t)sysconf(_SC_PAGESIZE);
+  if (depth == GENERATIONS)
+    return resident;
+  snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+  read_proc(path, text, sizeof text);
+  for (char *at = text, *end; *at; at = end) {
+    long one = strtol(at, &end, 10);
+    if (end == at)
+      break;
+    resident += *end ? memory_of((pid_t)one, depth + 1) : 0; /* else it may be cut short */
+  }
+  return resident;
 }
 
 static void set_end(child *c, fl_child_end end, int code, int number) {
@@ -321,7 +337,7 @@ static void wait_for_news(child *c, int64_t left) {
 }
 
 static void look_at_memory(child *c) {
-  uint64_t used = c->options->max_memory ? memory_of(c->pid) : 0;
+  uint64_t used = c->options->max_memory ? memory_of(c->pid, 0) : 0;
   if (used > c->result->peak_memory)
     c->result->peak_memory = used;
   if (used > c->options->max_memory)

@@ -23,6 +23,7 @@ CONVERSIONS(int32, int32_t, , (int32_t)value)
 CONVERSIONS(int64, int64_t, , (int64_t)value)
 CONVERSIONS(int8, int8_t, , (int8_t)(int64_t)value)
 CONVERSIONS(uint8, uint8_t, , (uint8_t)(int64_t)value)
+CONVERSIONS(bool, uint8_t, !!, value != 0)
 
 static double get_float8_e5m2(const void *data, int64_t i) {
   return fl_e5m2_to_float(((const uint8_t *)data)[i]);
@@ -96,7 +97,7 @@ const fl_element_type fl_element_types[] = {
     {SIZE, FL_INT64, "int64", NAMES(), "I64", {kDLInt, 64, 1}, 0, 0, 0, 0, get_int64, put_int64},
     {SIZE, FL_UINT8, "uint8", NAMES(), "U8", {kDLUInt, 8, 1}, 0, 0, 0, 0, get_uint8, put_uint8},
     {SIZE, FL_INT8, "int8", NAMES(), "I8", {kDLInt, 8, 1}, 1, 0, 0, 0, get_int8, put_int8},
-    {SIZE, FL_BOOLEAN, "bool", NAMES(), "BOOL", {FL_DTYPE_BOOL, 8, 1}, 0, 0, 0, 0, get_uint8, put_uint8},
+    {SIZE, FL_BOOLEAN, "bool", NAMES(), "BOOL", {FL_DTYPE_BOOL, 8, 1}, 0, 0, 0, 0, get_bool, put_bool},
     {SIZE,
      0,
      "float8_e5m2",

@@ -30,6 +30,7 @@ static inline const char *fl_said_or(const fl_said *said, const char *otherwise)
  * stays where it is. */
 static inline const char *fl_said_shown(fl_said *said, const char *otherwise) {
   char shown[FL_REASON_MAX];
+  said->room[sizeof said->room - 1] = 0;
   const char *text = fl_said_or(said, otherwise);
   fl_show(shown, sizeof shown, text, false);
   return strcmp(shown, text) ? memcpy(said->room, shown, sizeof shown) : text;

@@ -25,6 +25,12 @@ static inline bool fl_scan_is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
+/* Does a number begin as an octal or hexadecimal one of C's would? Texts have neither, and 010 is not read as 10. */
+static inline bool fl_scan_is_octal(const char *number) {
+  number += *number == '-' || *number == '+';
+  return *number == '0' && (fl_scan_is_digit(number[1]) || number[1] == 'x' || number[1] == 'X');
+}
+
 /* Moves past white space and gives the character there, 0 at the end. */
 static inline char fl_scan_peek(fl_scanner *scanner) {
   while (*scanner->at == ' ' || *scanner->at == '\t' || *scanner->at == '\r' || *scanner->at == '\n')

@@ -172,9 +172,15 @@ bool fl_strings_unique(fl_strings *list) {
   return true;
 }
 
+void fl_strings_cut(fl_strings *list, uint32_t n) {
+  while (list->n > n)
+    free(list->items[--list->n]);
+  if (list->items)
+    list->items[list->n] = NULL;
+}
+
 void fl_strings_free(fl_strings *list) {
-  for (uint32_t i = 0; i < list->n; i++)
-    free(list->items[i]);
+  fl_strings_cut(list, 0);
   free(list->items);
   *list = (fl_strings){0};
 }

@@ -1,7 +1,7 @@
 /* Threads, reading, reclaiming, fork: see thread.h. */
 #include "core/support/thread.h"
 #include "core/support/array.h"
-
+#include "core/support/clock.h"
 #include "core/support/error.h"
 
 #include <linux/membarrier.h>
@@ -19,7 +19,6 @@ static bool has_membarrier; /* if not, readers fence by themselves */
  */
 static pthread_mutex_t threads_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all that follows */
 static fl_thread *threads;
-static uint64_t last_thread_id;
 static struct {
   uint64_t *ended; /* what threads that ended had counted, minus the count at which the number was given out */
   bool *used;
@@ -31,18 +30,22 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct {
   void *(*create)(void);
   void (*release)(void *memory);
+  void (*ends_inside)(fl_thread *self);
 } keeps;
 
-void fl_thread_keeps(void *(*create)(void), void (*release)(void *memory)) {
+void fl_thread_keeps(void *(*create)(void), void (*release)(void *memory), void (*ends_inside)(fl_thread *self)) {
   pthread_mutex_lock(&threads_lock);
   keeps.create = create;
   keeps.release = release;
+  keeps.ends_inside = ends_inside;
   pthread_mutex_unlock(&threads_lock);
 }
 
 /* Takes an ending thread out of the list: before its message buffer goes, which a call or a fork would still touch. */
 static void thread_leave(void) {
   fl_thread *self = &fl_self;
+  if (fl_is_reading(self))
+    keeps.ends_inside(self);
   pthread_mutex_lock(&threads_lock);
   for (uint32_t i = 0; i < self->n_calls && i < counts.n; i++)
     counts.ended[i] += atomic_load_explicit(&self->calls[i], memory_order_relaxed);
@@ -83,6 +86,7 @@ static void fork_child(void) {
       keeps.release(thread->kept);
     }
   threads = known ? &fl_self : NULL;
+  fl_self.id = (uint64_t)gettid();
   fl_self.next = fl_self.previous = NULL;
   for (uint32_t i = 0; i < fl_self.n_calls; i++)
     atomic_store_explicit(&fl_self.calls[i], 0, memory_order_relaxed);
@@ -114,7 +118,7 @@ fl_status fl_thread_join(void) {
   }
   fl_error_at_thread_end(thread_leave);
   pthread_mutex_lock(&threads_lock);
-  self->id = ++last_thread_id;
+  self->id = (uint64_t)gettid();
   self->previous = NULL;
   self->next = threads;
   if (threads)
@@ -135,29 +139,56 @@ static void order_all_threads(void) {
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* The oldest period in which a thread that reads now began; UINT64_MAX if none reads. */
-static uint64_t oldest_reader(void) {
-  uint64_t oldest = UINT64_MAX;
-  order_all_threads();
+void fl_threads_each(void (*see)(fl_thread *thread, void *user), void *user) {
   pthread_mutex_lock(&threads_lock);
+  for (fl_thread *thread = threads; thread; thread = thread->next)
+    see(thread, user);
+  pthread_mutex_unlock(&threads_lock);
+}
+
+/* The thread that has been reading for the longest time, and the period in which it began; NULL and UINT64_MAX if none
+ * reads. The lock is held. */
+static const fl_thread *find_oldest(uint64_t *period) {
+  const fl_thread *oldest = NULL;
+  *period = UINT64_MAX;
   for (const fl_thread *thread = threads; thread; thread = thread->next) {
     uint64_t state = atomic_load_explicit(&thread->state, memory_order_acquire);
-    if (state >= FL_PERIOD && state < oldest)
-      oldest = state;
+    if (state >= FL_PERIOD && state < *period) {
+      *period = state;
+      oldest = thread;
+    }
   }
+  return oldest;
+}
+
+static uint64_t oldest_reader(void) {
+  uint64_t oldest;
+  order_all_threads();
+  pthread_mutex_lock(&threads_lock);
+  find_oldest(&oldest);
   pthread_mutex_unlock(&threads_lock);
   return oldest;
 }
 
-void fl_synchronize(void) {
-  uint64_t period = atomic_fetch_add(&fl_period, FL_PERIOD) + FL_PERIOD;
+bool fl_synchronize(double seconds, void (*blocked)(const fl_thread *thread, void *user), void *user) {
+  uint64_t period = atomic_fetch_add(&fl_period, FL_PERIOD) + FL_PERIOD, oldest;
+  double end = fl_monotonic_seconds() + seconds;
   fl_threads_start();
   for (unsigned i = 0; oldest_reader() < period; i++) {
     if (i < 64)
       sched_yield();
-    else
+    else if (fl_monotonic_seconds() < end)
       usleep(i < 1000 ? 50 : 1000);
+    else
+      break;
   }
+  pthread_mutex_lock(&threads_lock);
+  const fl_thread *thread = find_oldest(&oldest);
+  bool over = oldest >= period;
+  if (!over && blocked)
+    blocked(thread, user);
+  pthread_mutex_unlock(&threads_lock);
+  return over;
 }
 
 enum { RETIRED_BATCH = 64, RETIRED_LONG = 4096 };
@@ -188,7 +219,11 @@ void fl_retire(fl_retired *retired, void *memory, void (*release)(void *memory))
 }
 
 bool fl_retired_is_long(const fl_retired *retired) {
-  return retired->n > RETIRED_LONG;
+  return retired->n > RETIRED_LONG && retired->n > retired->borne;
+}
+
+void fl_retired_bear(fl_retired *retired) {
+  retired->borne = 2 * retired->n;
 }
 
 void fl_retired_free(fl_retired *retired) {

@@ -24,18 +24,21 @@ enum {
 };
 
 typedef struct fl_thread {
-  _Atomic uint64_t state;         /* FL_THREAD_*, and, in a call, the period in which the outermost began */
-  const struct fl_target *target; /* of the outermost call, */
-  fl_call *call;                  /* that call, and the caller's values: for when it fails */
+  _Atomic uint64_t state; /* FL_THREAD_*, and, in a call, the period in which the outermost began */
+  /* Of the outermost call; NULL: it has none so far. Others read it while the thread is reading. */
+  _Atomic(const struct fl_target *) target;
+  fl_call *call; /* that call, and, below, the caller's values: for when it fails */
+  char *message; /* fl_error_buffer() */
   fl_value *values;
-  char *message;            /* fl_error_buffer() */
-  const char *reason;       /* of a supports_args that said no; nobody reads it */
-  fl_scope *scope;          /* innermost scope; NULL */
-  void *kept;               /* what fl_thread_keeps makes */
+  const char *reason; /* of a supports_args that said no; nobody reads it */
+  fl_scope *scope;    /* innermost scope; NULL */
+  void *kept;         /* what fl_thread_keeps makes */
+  /* The implementation that runs, where it is not the target's first; NULL. Others read it. */
+  _Atomic(const struct fl_impl_record *) running;
   bool settled;             /* the error that a target returns is the call's: no fallback is left to try */
   _Atomic(uint64_t) *calls; /* calls counted by this thread, by number */
   uint32_t n_calls;
-  uint64_t id;
+  uint64_t id;                       /* the system's, by which a debugger knows it */
   struct fl_thread *next, *previous; /* of all threads that ever called an op */
 } fl_thread;
 
@@ -52,9 +55,9 @@ extern _Atomic uint64_t fl_period;
  * after this. */
 void fl_threads_start(void);
 
-/* What a thread gets when it joins and gives back when it ends; `release` takes NULL, too. To be said before any thread
- * joins, and the same each time. */
-void fl_thread_keeps(void *(*create)(void), void (*release)(void *memory));
+/* What a thread gets when it joins and gives back when it ends; `release` takes NULL, too. `ends_inside` is called when
+ * a thread ends that is reading still. To be said before any thread joins, and the same each time. */
+void fl_thread_keeps(void *(*create)(void), void (*release)(void *memory), void (*ends_inside)(fl_thread *self));
 
 /* Enters the calling thread into the list, if it is not there. FL_ENOMEM. */
 fl_status fl_thread_join(void);
@@ -75,6 +78,7 @@ static inline void fl_read_begin_outermost(fl_thread *self) {
 static inline uint64_t fl_read_begin(fl_thread *self) {
   uint64_t outer = atomic_load_explicit(&self->state, memory_order_relaxed);
   if (outer < FL_PERIOD) {
+    atomic_store_explicit(&self->target, NULL, memory_order_relaxed);
     uint64_t period = atomic_load_explicit(&fl_period, memory_order_acquire);
     atomic_store_explicit(&self->state, period | outer, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
@@ -88,8 +92,15 @@ static inline void fl_read_end(fl_thread *self, uint64_t outer) {
   atomic_store_explicit(&self->state, outer, memory_order_release);
 }
 
-/* Waits until every thread that is reading now has stopped. The caller must not be reading. */
-void fl_synchronize(void);
+/* Shows every thread that has joined, under their lock: `see` takes no other and calls nobody's code. */
+void fl_threads_each(void (*see)(fl_thread *thread, void *user), void *user);
+
+/*
+ * Waits until every thread that is reading now has stopped, but no longer than so many seconds: false, and `blocked`
+ * (may be NULL) is told of one that has not. It is called under the lock of threads, which keeps what that thread may
+ * be reading; it calls nobody else. The caller must not be reading.
+ */
+bool fl_synchronize(double seconds, void (*blocked)(const fl_thread *thread, void *user), void *user);
 
 /* Memory that readers may still see. Zero-initialise; guarded by its owner's lock. */
 typedef struct fl_retired {
@@ -99,6 +110,7 @@ typedef struct fl_retired {
     uint64_t period;
   } * items;
   uint32_t n, checked;
+  uint32_t borne; /* so many are not long: whoever waited for fewer waited in vain */
 } fl_retired;
 
 /* Frees `memory` when nobody can be reading it any more; looks for such memory now and then. */
@@ -109,6 +121,8 @@ void fl_retired_free(fl_retired *retired);
 
 /* True when so much waits to be freed that a writer should fl_synchronize() (outside its locks) before going on. */
 bool fl_retired_is_long(const fl_retired *retired);
+/* It was waited for in vain: what there is, and as much again, is not long. */
+void fl_retired_bear(fl_retired *retired);
 
 /* Statistics: adds one to the thread's count of an implementation. */
 void fl_count_grow(fl_thread *self, uint32_t id);

@@ -24,12 +24,16 @@ extern "C" {
 /*
  * Calls an op: checks the arguments against the schema, picks the implementation under the policy in force, falls back
  * when that fails and the policy allows it. `op` may be NULL (FL_ENOENT). An implementation of the engine's own may
- * call ops in its turn. Returns
+ * call ops in its turn, up to 32 inside each other in the outermost call. Of the call's struct message, message_size
+ * and results that are no tensors are written. Returns
  *   FL_OK        the outputs are written
  *   FL_EINVAL    bad arguments; nothing was called, or the implementation found them bad
  *   FL_ENOIMPL   nothing to call; the message lists every registered implementation and why it was not used
  *   FL_ENOTSUP, FL_ENOMEM, FL_EDEVICE, FL_EINTERNAL
  *                what the last implementation returned
+ *   FL_ESTATE    too many calls are inside each other already; nothing was called
+ * A C++ exception passes through, and so does the end of the thread (pthread_exit): nothing is held then, and what runs
+ * has failed. After a longjmp out of a call the thread counts as in the call until it ends.
  */
 FL_API fl_status fl_invoke(fl_op *op, fl_call *call);
 

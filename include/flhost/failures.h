@@ -34,7 +34,8 @@ static inline const fl_failed_impl *fl_failed_impl_at(const fl_failed_impls *lis
 FL_API fl_status fl_get_failed_impls(fl_host *host, const char *op, fl_failed_impls **failed);
 FL_API void fl_failed_impls_free(fl_failed_impls *failed);
 
-/* Lets them be tried again: those of one op, or (NULL) all. */
+/* Lets them be tried again: those of one op, or (NULL) all; also those that canary mode found wrong, which nothing else
+ * lets in again. */
 FL_API void fl_clear_failed_impls(fl_host *host, const char *op);
 
 /* What became of an implementation's calls since the host was created, or forked. */

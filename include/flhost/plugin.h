@@ -281,7 +281,7 @@ enum {
   FL_INT64 = 1 << 6,
   FL_UINT8 = 1 << 7,
   FL_INT8 = 1 << 8,
-  FL_BOOLEAN = 1 << 9
+  FL_BOOLEAN = 1 << 9 /* a byte an element: 0 is false, any other is true, and 1 is what is written */
 };
 
 enum {

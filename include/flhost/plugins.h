@@ -59,9 +59,42 @@ FL_API fl_status fl_load_plugin(fl_host *host, const char *module);
 /* The directories that are searched, in order; the list ends in NULL and is valid as long as the host. */
 FL_API const char *const *fl_plugin_directories(fl_host *host);
 
+/* What a plugins.lock says of one plugin file. */
+typedef struct fl_locked_plugin {
+  const char *file;     /* absolute */
+  const char *lock;     /* the plugins.lock; "" where it was compared with none */
+  const char *status;   /* "listed", "changed", "unlisted", "missing" (listed, and not there or not readable) */
+  const char *sha256;   /* of the file as it is now, 64 hexadecimal digits; "" if it cannot be read */
+  const char *expected; /* by the lock; "" where it does not list the file */
+  const char *reason;   /* what is wrong, "" if nothing */
+} fl_locked_plugin;
+
+/* All of them. */
+typedef struct fl_lock_report {
+  uint32_t size; /* sizeof(fl_lock_report) of the library */
+  uint32_t n, item_size;
+  const void *items; /* fl_locked_plugin_at */
+} fl_lock_report;
+
+/* Item i of the report; NULL: there are fewer. */
+static inline const fl_locked_plugin *fl_locked_plugin_at(const fl_lock_report *report, uint32_t i) {
+  return (const fl_locked_plugin *)fl_item_at(report->items, report->n, report->item_size, i);
+}
+
+/*
+ * Compares the plugin files that the host found, those that are loaded or deferred or that a lock keeps out, with the
+ * plugins.lock at `path`, and what this lists beside them; NULL: with each that is in force (VLLM_FL_PLUGINS_LOCK and
+ * /etc/flhost/plugins.lock); "": with none, so that all are "unlisted", each with its digest. Reads every file, in any
+ * thread, and loads none. The caller frees the report. FL_ENOENT: there is no such lock, or none in force; FL_ECONFIG:
+ * it is broken, and where.
+ */
+FL_API fl_status fl_check_plugins_lock(fl_host *host, const char *path, fl_lock_report **report);
+FL_API void fl_lock_report_free(fl_lock_report *report);
+
 /* Withdraws all impls and components of a plugin, of each of that name (or "engine"): returns when no call of them is
  * in flight. Ops that it defined stay. FL_ENOENT: no such plugin; FL_ESTATE: called from inside a call of an op, or the
- * host is frozen. */
+ * host is frozen; or it is withdrawn, but a call that began before has not ended within 30 seconds: the message names
+ * thread, implementation and op. Its code may then still run, and what that uses is kept. */
 FL_API fl_status fl_withdraw_plugin(fl_host *host, const char *plugin);
 
 #ifdef __cplusplus

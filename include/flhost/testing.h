@@ -52,6 +52,24 @@ FL_API fl_status fl_generate_inputs(const fl_op *op, uint32_t dtype, uint64_t se
                                     uint32_t n_inputs, size_t input_size);
 
 /*
+ * The same with sizes of the caller's: a text of dimensions, `...` and ints as in fl_op_def.bench, one size each, that
+ * go before those of the op's cases: "d: 8195; ...: [2, 3]". NULL: none. FL_EINVAL too for a text with a mistake, and
+ * for sizes that go with no others of the op.
+ */
+FL_API fl_status fl_generate_sized_inputs(const fl_op *op, uint32_t dtype, const char *sizes, uint64_t seed,
+                                          uint64_t number, fl_input *inputs, uint32_t n_inputs, size_t input_size);
+
+/* A dimension of an op's rules whose size a call may choose without regard to others. */
+typedef struct fl_dimension {
+  uint32_t size; /* sizeof(fl_dimension), set by the caller */
+  char name[60]; /* as in the rules; "..." for the leading dimensions, which are a list: "...: [2, 3]" */
+  int64_t step;  /* all sizes in the op's cases are multiples of it */
+} fl_dimension;
+
+/* Dimension `index` of those that are free, from 0. FL_ENOENT: there are not so many. */
+FL_API fl_status fl_free_dimension(const fl_op *op, uint32_t index, fl_dimension *dimension);
+
+/*
  * The arguments of a call to time an op with, by fl_op_def.bench: `number` 0, 1, 2… up to *n_calls (may be NULL) less
  * one. `sizes` (may be NULL) is a text in that form, of dimensions, `...` and ints, that goes before the op's own:
  * "n: 1 128; d: 8192". `dtype` and `input_size` as above. FL_ENOENT: the op does not take that element type. FL_EINVAL:
@@ -136,8 +154,8 @@ typedef struct fl_child_options {
   void *user;
   uint32_t timeout_ms; /* time for all of it; 0: none */
   uint32_t silence_ms; /* and from one message to the next; 0: none */
-  /* Bytes of memory in use (resident), looked at some fifty times a second; 0: no limit. Address space is not limited:
-   * drivers reserve more of it than any machine has. Without /proc there is no limit. */
+  /* Bytes of memory in use (resident) by it and its children, looked at some fifty times a second; 0: no limit. Address
+   * space is not limited: drivers reserve more of it than any machine has. Without /proc there is no limit. */
   uint64_t max_memory;
   uint64_t max_file_size; /* bytes that it may write to one file; 0: as this process */
   /* Takes the beginning of what the child wrote to standard output and standard error, in one, and a NUL behind it.
@@ -175,6 +193,28 @@ typedef struct fl_child_result {
  * options that make no sense.
  */
 FL_API fl_status fl_child_run(const fl_child_options *options, fl_child_result *result);
+
+/* What a plugin did in a process of its own. */
+typedef struct fl_probed {
+  uint32_t size;     /* sizeof(fl_probed) */
+  bool failed;       /* it did harm: no host lets it in */
+  bool refused;      /* it did none, but no host can use it; `words` say why */
+  double seconds;    /* that it took */
+  char words[400];   /* "crashed in register_builtins (SIGSEGV)"; "" if nothing is wrong */
+  char changed[400]; /* what of the process is another than before, a list: "the locale, descriptors (1 more)" */
+} fl_probed;
+
+/* Follows a trial step by step; `phase` is "its initialisers", "register_builtins", "is_available", "its destructors".
+ */
+typedef void (*fl_probe_fn)(void *user, const char *phase);
+
+/*
+ * Loads a plugin (a path or name, as fl_load_plugin) in a copy of this process, registers what it brings with a host of
+ * its own, asks whether that is available, and ends the process. Each step may take 20 s, all of it 4 GiB, or half of
+ * the machine, of memory. A process that has threads, or that uses drivers, is a bad one to be copied: the command
+ * `flhost probe` is there for it. `follow` may be NULL. FL_ESTATE: this process can start none.
+ */
+FL_API fl_status fl_probe_plugin(const char *module, fl_probe_fn follow, void *user, fl_probed *result);
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,7 @@
 CPU_PLUGIN := $(BUILD)/plugins/cpu.so
 CPU_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(foreach folder,cpu cpu/reference cpu/flagos,$(sort $(wildcard plugins/$(folder)/*.c))))
 PLUGINS += $(CPU_PLUGIN)
-$(CPU_PLUGIN_OBJECTS): $(BUILD)/obj/plugins/cpu/%.o: plugins/cpu/%.c
+$(CPU_PLUGIN_OBJECTS): $(BUILD)/obj/plugins/cpu/%.o: plugins/cpu/%.c $(BUILD)/harden.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(if $(findstring plugins/cpu/flagos/,$<),-O3 -falign-functions=64 -fno-math-errno -fno-trapping-math) $(CPU_FLAGS) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
 $(eval $(call listed_ops,cpu,$(CPU_PLUGIN_OBJECTS)))

@@ -25,16 +25,16 @@ $(BUILD)/obj/plugins/$(1)/kernels.stamp $(GPU_IMAGES)/$(1).stamp: .FORCE
 	@mkdir -p $$(@D)
 	@echo '$$(GPU_$(1)_COMPILER) $$(GPU_$(1)_TOOLKIT) $$(GPU_$(1)_KERNELS)' >$$@.new
 	@cmp -s $$@.new $$@ && rm $$@.new || mv $$@.new $$@
-$(BUILD)/obj/plugins/$(1)/$(2).o: plugins/gpu/$(2).c $$(GPU_$(1)_STAMP)
+$(BUILD)/obj/plugins/$(1)/$(2).o: plugins/gpu/$(2).c $(BUILD)/harden.stamp $$(GPU_$(1)_STAMP)
 	$$(GPU_COMPILE) $$(GPU_$(1)_DEFINES) $$<
 ifneq ($$(GPU_$(1)_COMPILER),)
-$(BUILD)/obj/plugins/$(1)/%.image.o: plugins/gpu/image.c $$(GPU_IMAGES)/$(1)/% $$(GPU_$(1)_STAMP)
+$(BUILD)/obj/plugins/$(1)/%.image.o: plugins/gpu/image.c $(BUILD)/harden.stamp $$(GPU_IMAGES)/$(1)/% $$(GPU_$(1)_STAMP)
 	$$(GPU_COMPILE) -DGPU_MODULE_NAME=$$* -DGPU_IMAGE='"$$(GPU_IMAGES)/$(1)/$$*"' $$<
 $(GPU_KERNELS:%=$(GPU_IMAGES)/$(1)/%): $$(GPU_IMAGES)/$(1)/%: plugins/gpu/kernels/%.cu $(wildcard plugins/gpu/kernels/*.h plugins/gpu/kernels/arguments/*.h) $(GPU_IMAGES)/$(1).stamp
 	@mkdir -p $$(@D)
 	$$(GPU_$(1)_KERNELS)
 else
-$(BUILD)/obj/plugins/$(1)/%.image.o: plugins/gpu/image.c $$(GPU_$(1)_STAMP)
+$(BUILD)/obj/plugins/$(1)/%.image.o: plugins/gpu/image.c $(BUILD)/harden.stamp $$(GPU_$(1)_STAMP)
 	$$(GPU_COMPILE) -DGPU_MODULE_NAME=$$* $$<
 endif
 endef

@@ -32,7 +32,7 @@
 #pragma weak inject_faults
 #pragma weak end_of_faults
 
-enum { SITES = 150, SITES_ON = 25, SECONDS = 20, SHOWN = 10, DETAIL = 160 };
+enum { SITES = 150, SITES_ON = 25, SECONDS = 20, SHOWN = 10, DETAIL = 240 };
 
 static const char *const fault_names[N_FAULTS] = {[FAULT_MEMORY] = "memory",
                                                   [FAULT_DESCRIPTORS] = "descriptors",
@@ -97,6 +97,43 @@ static const char *from_the_difference(findings *found, const findings *expected
   return found->text + (same > 40 ? same - 40 : 0);
 }
 
+/* What plugins that failed say. */
+static void add_reasons(fl_host *host, findings *found) {
+  fl_plugins *plugins = NULL;
+  const fl_plugin_info *plugin;
+  if (!host || fl_get_discovered_plugins(host, &plugins))
+    return;
+  for (uint32_t i = 0; (plugin = fl_plugin_at(plugins, i)); i++)
+    if (!strcmp(plugin->status, "failed"))
+      found->length += (size_t)snprintf(found->text + found->length, sizeof found->text - found->length, "%s: %s; ",
+                                        plugin->name, plugin->reason);
+  fl_plugins_free(plugins);
+}
+
+static int by_text(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Implementations of one rank stand in the order of registration, and a plugin that failed comes later: parts that end
+ * in "; " are sorted. */
+static void sort_parts(findings *found) {
+  static char text[sizeof found->text], *parts[4096];
+  size_t n = 0;
+  memcpy(text, found->text, sizeof text);
+  for (char *at = text, *end; n < 4096 && *at; at = end) {
+    end = strstr(at, "; ");
+    parts[n++] = at;
+    if (end)
+      *end = '\0';
+    end = end ? end + 2 : at + strlen(at);
+  }
+  qsort(parts, n, sizeof *parts, by_text);
+  found->length = 0;
+  for (size_t i = 0; i < n; i++)
+    found->length +=
+        (size_t)snprintf(found->text + found->length, sizeof found->text - found->length, "%s; ", parts[i]);
+}
+
 /* What came of the run that faults were let into. */
 static void judge(const fault_path *path, const fault_place *place, fl_status status) {
   if (status) {
@@ -120,6 +157,7 @@ static void attempt(const fault_path *path, fault_kind fault, long first, long l
   inject_faults(fault, first, last);
   fl_status status = path->run(&place, &shared->found);
   shared->sites = end_of_faults();
+  sort_parts(&shared->found);
   if (first < 0) {
     shared->expected = shared->found;
     if (status)
@@ -130,7 +168,10 @@ static void attempt(const fault_path *path, fault_kind fault, long first, long l
   if (path->own_host)
     compare_descriptors(&before);
   again.length = 0;
-  if (path->run(&place, &again))
+  fl_status afterwards = path->run(&place, &again);
+  add_reasons(place.host, &again);
+  sort_parts(&again);
+  if (afterwards)
     wrong("fails afterwards", fl_error_message());
   else if (strcmp(again.text, shared->expected.text) != 0)
     wrong("finds something else afterwards", from_the_difference(&again, &shared->expected));

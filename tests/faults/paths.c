@@ -80,12 +80,15 @@ static fl_status call_once(fl_host *host, findings *found) {
 /* ------------------------------------------------------------------------------------------------------------- paths
  */
 
-static fl_status list_plugins(fl_host *host, findings *found) {
+/* One that could not be loaded now says why, which is as good as a warning. */
+static fl_status list_plugins(fault_place *place, fl_host *host, findings *found) {
   fl_plugins *plugins = NULL;
   fl_status status = fl_get_discovered_plugins(host, &plugins);
   const fl_plugin_info *plugin;
-  for (uint32_t i = 0; !status && (plugin = fl_plugin_at(plugins, i)); i++)
+  for (uint32_t i = 0; !status && (plugin = fl_plugin_at(plugins, i)); i++) {
     say(found, "%s %s %s %u; ", plugin->name, plugin->route, plugin->status, plugin->impls);
+    place->warnings += strcmp(plugin->status, "loaded") && strcmp(plugin->status, "unavailable") && *plugin->reason;
+  }
   fl_plugins_free(plugins);
   return status;
 }
@@ -104,7 +107,7 @@ static fl_status create(fault_place *place, findings *found) {
   fl_host *host = NULL;
   fl_status status = new_host(place, &host);
   if (!status)
-    status = list_plugins(host, found);
+    status = list_plugins(place, host, found);
   if (!status)
     status = list_settings(host, found);
   fl_host_destroy(host);
@@ -137,7 +140,7 @@ static fl_status explain(fault_place *place, findings *found) {
 }
 
 static fl_status plugins(fault_place *place, findings *found) {
-  return list_plugins(place->host, found);
+  return list_plugins(place, place->host, found);
 }
 
 static fl_status settings(fault_place *place, findings *found) {
@@ -235,6 +238,7 @@ static fl_status registering(fault_place *place, findings *found) {
                         .kind = FL_KIND_DEFAULT,
                         .devices = FL_DEVICE(kDLCPU),
                         .fn = leave};
+  fl_withdraw_plugin(place->host, "engine"); /* what is left where withdrawing failed */
   fl_status status = fl_register_op(place->host, &op);
   if (!status)
     status = fl_register_impl(place->host, &impl);
@@ -251,8 +255,11 @@ static fl_status load(fault_place *place, findings *found) {
   char file[1024];
   snprintf(file, sizeof file, "%s/other/two_vendors.so", place->directory);
   fl_status status = fl_load_plugin(place->host, file);
-  if (!status)
-    status = list_plugins(place->host, found);
+  fl_op *op = status ? NULL : fl_find_op(place->host, "test_scale");
+  if (!status && !op)
+    return FL_ENOMEM;
+  if (op)
+    say(found, "%s", fl_op_schema(op));
   return status;
 }
 
@@ -261,7 +268,7 @@ static fl_status discover(fault_place *place, findings *found) {
   fl_clear_discovered_plugins(place->host);
   fl_status status = fl_discover_plugins(place->host, &n);
   if (!status)
-    status = list_plugins(place->host, found);
+    status = list_plugins(place, place->host, found);
   return status;
 }
 
@@ -294,8 +301,61 @@ static fl_status cases(fault_place *place, findings *found) {
   return status;
 }
 
+/* Of an op that is not what the reference makes of it. */
+static fl_status one_more(void *self, fl_call *call) {
+  const DLTensor *x = call->values[0].v.tensor, *out = call->values[1].v.tensor;
+  for (int i = 0; i < 16; i++)
+    ((float *)fl_data(out))[i] = ((const float *)fl_data(x))[i] + (self ? 1 : 0);
+  return FL_OK;
+}
+
+static fl_status add_to(fl_host *host, const char *id, fl_kind kind, void *self) {
+  const fl_impl impl = {.size = sizeof impl,
+                        .op_name = "same",
+                        .impl_id = id,
+                        .kind = kind,
+                        .devices = FL_DEVICE(kDLCPU),
+                        .fn = one_more,
+                        .self = self};
+  return fl_register_impl(host, &impl);
+}
+
+/* Both modes, and an implementation that canary mode finds wrong. */
+static fl_status watched(fault_place *place, findings *found) {
+  static char evidence[1024];
+  snprintf(evidence, sizeof evidence, "VLLM_FL_EVIDENCE=%s/evidence", place->directory);
+  const char *const environment[] = {"VLLM_FL_GUARD=1", "VLLM_FL_CANARY=1", evidence, NULL};
+  fl_host_options options = {.size = sizeof options,
+                             .environment = environment,
+                             .log = take_line,
+                             .log_user = place,
+                             .platform = "cpu",
+                             .flags = FL_HOST_NO_PLUGINS};
+  const fl_op_def op = {
+      .size = sizeof op, .schema = "same(Tensor x) -> Tensor out", .rules = "x: float32[n, m]; out: float32[n, m]"};
+  fl_host *host = NULL;
+  tensors t;
+  rms_norm(&t);
+  fl_value values[] = {fl_tensor(&t.dl[0]), fl_tensor(&t.dl[2])};
+  fl_call call = FL_CALL(values);
+  fl_status status = fl_host_create(&options, &host);
+  if (!status)
+    status = fl_register_op(host, &op);
+  if (!status)
+    status = add_to(host, "reference.same", FL_KIND_REFERENCE, NULL);
+  if (!status)
+    status = add_to(host, "default.more", FL_KIND_DEFAULT, &host);
+  if (!status)
+    status = fl_call_op(host, "same", &call);
+  if (!status)
+    say_result(&t, found);
+  fl_host_destroy(host);
+  return status;
+}
+
 const fault_path paths[] = {
     {"create", true, true, create},
+    {"watched", true, true, watched},
     {"call", false, true, first_call},
     {"call-plugin", false, true, first_call_of_plugin},
     {"explain", false, true, explain},
@@ -308,7 +368,7 @@ const fault_path paths[] = {
     {"scope", false, true, scope},
     {"freeze", false, true, freeze},
     {"register", false, false, registering},
-    {"load", false, false, load},
+    {"load", false, true, load},
     {"discover", false, true, discover},
     {"infer", false, true, inferring},
     {"cases", false, false, cases},

@@ -3,6 +3,7 @@
  * that they can differ; an op whose name begins with "lazy_" is defined by it, any other is the host's.
  */
 #include <flhost/plugin.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -59,6 +60,12 @@ static fl_status add_platform(fl_registry *registry) {
 }
 #endif
 
+#ifdef ENDS_THREAD_AT_START
+__attribute__((constructor)) static void start(void) {
+  pthread_exit(NULL);
+}
+#endif
+
 #ifdef SLOW_START
 __attribute__((constructor)) static void start(void) {
   usleep(SLOW_START);
@@ -84,6 +91,12 @@ fl_status register_builtins(fl_registry *registry) {
   static const char *const names[] = {REGISTERS};
   fl_status status = add_platform(registry);
   registry->log(registry, FL_LOG_INFO, "registers");
+#ifdef EXITS
+  exit(0);
+#endif
+#ifdef ENDS_THREAD
+  pthread_exit(NULL);
+#endif
 #ifdef POOR /* the first time */
   static int times;
   if (!times++)

@@ -1,0 +1,560 @@
+/*
+ * One op of `flhost bench`. All that are timed with one call take turns in one child process, with the reference and a
+ * memcpy among them, so that a busy machine slows all alike; one that does not come back is left out, and another child
+ * goes on. Nothing is called in this process.
+ */
+#include "cli/bench.h"
+
+#include "cli/bench_measure.h"
+#include "cli/cli.h"
+#include "cli/subjects.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* At most so many rounds, of samples of a millisecond. A call that would take SLOWEST times as long as was asked for
+ * is left out, one of more than once as long is timed once. */
+enum { ROUNDS = 1000, SAMPLE_NS = 1000000, SLOWEST = 10 };
+
+/* One thing that is timed: an implementation, or memcpy. */
+typedef struct subject {
+  fl_host *host;
+  int32_t number;
+  struct shared *shared;    /* of the session */
+  const fl_impl_info *info; /* NULL: memcpy */
+  fl_policy *policy;        /* this implementation and no other */
+  const timed_call *call;
+  fl_scope scope;
+  device_memory to, from;  /* of memcpy, `half` bytes each */
+  device_memory workspace; /* of an implementation */
+  size_t half;
+  bool shown; /* asked for */
+  double ns;  /* of the call before; NAN: it was not timed */
+  fl_cost cost;
+  double *samples; /* of this call; NULL: not timed in rounds */
+  int rounds;
+  double median; /* NAN: not timed */
+  fl_status status;
+  bool ended; /* it did not come back from this call: `reason` says how */
+  char *reason;
+} subject;
+
+/* One op while it is timed. */
+typedef struct session {
+  fl_host *host;
+  const bench_request *asked;
+  fl_op *op;
+  subject *subjects; /* implementations, the last is memcpy */
+  int n, reference;  /* index; -1: there is none */
+  timings *rows;
+  int exit_status; /* not EXIT_OK: the sizes are no good */
+  bool no_memory;
+  struct shared *shared; /* in shared memory */
+} session;
+
+/* A row as a child leaves it. */
+typedef struct shared_row {
+  timing row; /* its strings lie below; the element type's name is the library's */
+  char impl_id[256], shapes[1024], reason[TRIAL_WORDS];
+} shared_row;
+
+enum { SUBJECTS_MOST = 64, ROWS_MOST = 4096 };
+
+/* What a child leaves behind, and the next one goes on with. */
+typedef struct shared {
+  bool full, no_memory;
+  int exit_status;
+  uint32_t number; /* of the call that is timed */
+  int32_t current; /* the subject that is called */
+  uint32_t n_rows;
+  shared_row rows[ROWS_MOST];
+  struct {
+    char ended[TRIAL_WORDS]; /* it did not come back from this call; "": it did */
+    double ns;               /* of the call before, and what that cost */
+    fl_cost cost;
+  } subjects[SUBJECTS_MOST];
+} shared;
+
+/* ------------------------------------------------------------------------------------------------------------- ways */
+
+static fl_status enter(void *context) {
+  subject *s = context;
+  s->shared->current = s->number; /* outside of what is timed */
+  trial_beat();
+  return s->info ? fl_scope_enter(s->host, s->policy, &s->scope) : FL_OK;
+}
+
+static fl_status leave(void *context) {
+  subject *s = context;
+  if (s->info)
+    fl_scope_leave(&s->scope);
+  return FL_OK;
+}
+
+static bool is_processor(DLDevice device) {
+  return device.device_type == kDLCPU;
+}
+
+/* A device may still be at work when a call returns. */
+static fl_status finish(const subject *s) {
+  return is_processor(s->call->device) ? FL_OK : fl_device_synchronize(s->host, s->call->device, NULL, true);
+}
+
+static fl_status run_impl(subject *s, long n) {
+  fl_call call = {.size = sizeof call, .count = s->call->n_values, .values = s->call->values};
+  call.workspace = s->workspace.memory;
+  call.workspace_size = s->workspace.size;
+  fl_status status = FL_OK;
+  while (n-- && !status)
+    status = fl_invoke(s->call->op, &call);
+  return status ? status : finish(s);
+}
+
+/* On the processor through a pointer that the compiler does not see through: it would leave out what nobody reads. */
+static fl_status run_memcpy(subject *s, long n) {
+  static void *(*volatile const copy)(void *, const void *, size_t) = memcpy;
+  fl_status status = FL_OK;
+  while (n-- && !status)
+    if (is_processor(s->call->device))
+      copy(s->to.memory, s->from.memory, s->half);
+    else
+      status = fl_device_copy(s->host, s->call->device, s->to.memory, s->from.memory, s->half, FL_COPY_ON_DEVICE, NULL);
+  return status ? status : finish(s);
+}
+
+static fl_status run(void *context, long n) {
+  subject *s = context;
+  return s->info ? run_impl(s, n) : run_memcpy(s, n);
+}
+
+static bench_way way_of(subject *s) {
+  return (bench_way){.run = run, .context = s, .enter = enter, .leave = leave};
+}
+
+/* --------------------------------------------------------------------------------------------------------- subjects */
+
+static bool is_for_device(const session *s, const fl_impl_info *info) {
+  return info->devices & FL_DEVICE(s->asked->device.device_type);
+}
+
+/* Why it cannot be timed here, malloc'ed; NULL: it can. */
+static char *why_not(session *s, const fl_impl_info *info) {
+  char *reason = NULL, *devices = NULL;
+  int length = 0;
+  if (!info->available) {
+    reason = cli_unavailable_reason(info);
+    length = reason ? (int)strlen(reason) : -1;
+  } else if (!is_for_device(s, info)) {
+    devices = cli_device_names(info->devices);
+    length = asprintf(&reason, "it is for tensors on %s (--device)", devices ? devices : "another device");
+    free(devices);
+  }
+  s->no_memory |= length < 0;
+  return length > 0 ? reason : NULL;
+}
+
+/* Implementations that are asked for, and the reference of highest priority. */
+static void find_subjects(session *s, const fl_snapshot *snapshot, uint32_t index) {
+  uint32_t n = fl_snapshot_impl_count(snapshot, index);
+  s->reference = -1;
+  s->subjects = calloc(n + 1, sizeof *s->subjects);
+  s->no_memory |= !s->subjects;
+  for (uint32_t i = 0; i < n && !s->no_memory; i++) {
+    subject *added = &s->subjects[s->n];
+    const fl_impl_info *info = fl_snapshot_impl(snapshot, index, i);
+    bool is_reference = info->kind == FL_KIND_REFERENCE && info->available && is_for_device(s, info);
+    *added = (subject){.host = s->host, .number = s->n, .shared = s->shared, .info = info, .ns = NAN};
+    added->shown = s->asked->impl ? !strcmp(s->asked->impl, info->impl_id)
+                                  : is_for_device(s, info) || is_processor(s->asked->device);
+    if (is_reference && (s->reference < 0 || info->priority > s->subjects[s->reference].info->priority))
+      s->reference = s->n;
+    if ((!added->shown && s->reference != s->n) || s->n == SUBJECTS_MOST - 1)
+      continue;
+    s->no_memory |= !cli_create_policy(s->host, fl_op_name(s->op), info->impl_id, &added->policy);
+    s->n++;
+  }
+  if (!s->no_memory)
+    s->subjects[s->n] = (subject){.host = s->host, .number = s->n, .shared = s->shared, .shown = true, .ns = NAN};
+  s->n += !s->no_memory;
+}
+
+/* Readies the subjects for a call. */
+static void begin(session *s, const timed_call *call) {
+  for (int i = 0; i < s->n; i++) {
+    subject *each = &s->subjects[i];
+    each->call = call;
+    each->status = FL_OK;
+    each->median = NAN;
+    each->rounds = 0;
+    each->half = 0;
+    each->ended = *s->shared->subjects[i].ended;
+    each->reason = each->ended ? strdup(s->shared->subjects[i].ended) : each->info ? why_not(s, each->info) : NULL;
+  }
+}
+
+static void end(session *s) {
+  for (int i = 0; i < s->n; i++) {
+    subject *each = &s->subjects[i];
+    device_memory_free(&each->to);
+    device_memory_free(&each->from);
+    device_memory_free(&each->workspace);
+    free(each->reason);
+    free(each->samples);
+    each->reason = NULL;
+    each->samples = NULL;
+  }
+}
+
+/* Is there anything to time, and nothing against it? Of no bytes there is no copy. */
+static bool is_ready(const subject *each) {
+  return !each->reason && (each->info || each->half);
+}
+
+static void session_free(session *s) {
+  for (int i = 0; s->subjects && i < s->n; i++)
+    fl_policy_release(s->subjects[i].policy);
+  free(s->subjects);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- timing */
+
+/* Would a call take too long? From what the call before took. */
+static bool is_too_slow(session *s, subject *each) {
+  double most = s->asked->seconds * SLOWEST;
+  double flops = each->call->cost.flops / each->cost.flops, bytes = each->call->cost.bytes / each->cost.bytes;
+  double seconds = each->ns * 1e-9 * fmax(flops, bytes);
+  if (!(seconds > most))
+    return false;
+  s->no_memory |= asprintf(&each->reason,
+                           "not timed: one call would take about %.3g s, which is more than %d times "
+                           "--seconds",
+                           seconds, SLOWEST) < 0;
+  return true;
+}
+
+/* Memory for memcpy, which reads half of the bytes and writes half. Written to at once: a page that nobody has written
+ * to would be made during the first copy. */
+static bool ready_memcpy(subject *each) {
+  const timed_call *call = each->call;
+  each->half = (size_t)(call->cost.bytes / 2);
+  void *bytes = calloc(1, each->half + 1);
+  bool done = bytes && !device_memory_create(&each->to, call->host, call->device, each->half) &&
+              !device_memory_create(&each->from, call->host, call->device, each->half);
+  if (done && each->half)
+    done = !device_memory_put(&each->to, bytes) && !device_memory_put(&each->from, bytes);
+  free(bytes);
+  return done;
+}
+
+/* The workspace that an implementation asks for. */
+static fl_status ready_workspace(subject *each) {
+  const timed_call *call = each->call;
+  fl_call planned = {.size = sizeof planned, .count = call->n_values, .values = call->values};
+  fl_status status = enter(each);
+  if (status)
+    return status;
+  status = device_workspace(&each->workspace, each->host, call->device, call->op, &planned);
+  leave(each);
+  return status;
+}
+
+/* Why a call did not work, malloc'ed; NULL: out of memory. */
+static char *describe_failure(fl_status status) {
+  char *reason;
+  if (status == FL_ENOIMPL || status == FL_ENOTSUP)
+    return cli_skip_reason(fl_error_message());
+  return asprintf(&reason, "returned %s: %s", fl_status_name(status), fl_error_message()) < 0 ? NULL : reason;
+}
+
+/* Once, to see that it works and about how long it takes; again if that is long, as the first call resolves the op and
+ * touches memory for the first time. What takes long even then stays at this once. */
+static void try_once(session *s, subject *each) {
+  const bench_way way = way_of(each);
+  double longest = s->asked->seconds * 1e9;
+  each->status = each->info ? ready_workspace(each) : FL_OK;
+  if (!each->status)
+    each->status = bench_sample(&way, 1, &each->ns);
+  if (!each->status && each->ns > longest)
+    each->status = bench_sample(&way, 1, &each->ns);
+  each->cost = each->call->cost;
+  s->shared->subjects[each->number].ns = each->status ? NAN : each->ns;
+  s->shared->subjects[each->number].cost = each->cost;
+  if (each->status) {
+    each->reason = describe_failure(each->status);
+    s->no_memory |= !each->reason;
+    each->ns = NAN;
+  } else if (each->ns > longest) {
+    each->median = each->ns;
+    each->rounds = 1;
+  }
+}
+
+/* Keeps the samples of one that took its turns. */
+static void keep_samples(session *s, subject *each, const double *samples, int rounds) {
+  double *sorted = malloc((size_t)rounds * sizeof *sorted);
+  each->samples = malloc((size_t)rounds * sizeof *each->samples);
+  s->no_memory |= !sorted || !each->samples;
+  if (!s->no_memory) {
+    memcpy(each->samples, samples, (size_t)rounds * sizeof *samples);
+    memcpy(sorted, samples, (size_t)rounds * sizeof *samples);
+    each->rounds = rounds;
+    each->ns = each->median = bench_spread_of(sorted, rounds).median;
+  }
+  free(sorted);
+}
+
+/* Those that are quick enough, in turn. */
+static void time_in_turn(session *s) {
+  bench_way *ways = calloc(SUBJECTS_MOST, sizeof *ways);
+  double *samples = calloc((size_t)SUBJECTS_MOST * ROUNDS, sizeof *samples);
+  int n = 0, rounds = 0;
+  s->no_memory |= !ways || !samples;
+  for (int i = 0; i < s->n && !s->no_memory; i++)
+    if (is_ready(&s->subjects[i]) && isnan(s->subjects[i].median))
+      ways[n++] = way_of(&s->subjects[i]);
+  const bench_effort effort = {.rounds = ROUNDS, .seconds = s->asked->seconds * n, .sample_ns = SAMPLE_NS};
+  fl_status status = s->no_memory || !n ? FL_OK : bench_turns(&effort, ways, n, samples, &rounds);
+  s->no_memory |= status == FL_ENOMEM;
+  for (int i = 0; i < n && !s->no_memory; i++) {
+    subject *each = ways[i].context;
+    each->status = status;
+    if (!status)
+      keep_samples(s, each, samples + (size_t)i * ROUNDS, rounds);
+    else
+      s->no_memory |= !(each->reason = describe_failure(status));
+  }
+  free(ways);
+  free(samples);
+}
+
+/* How many times as fast as another: the median over the rounds in which both took turns, else of the medians. */
+static double times_as_fast(const subject *each, const subject *other, double *room) {
+  if (!each->samples || !other->samples)
+    return other->median / each->median;
+  for (int i = 0; i < each->rounds; i++)
+    room[i] = other->samples[i] / each->samples[i];
+  return bench_spread_of(room, each->rounds).median;
+}
+
+static void add_row(session *s, subject *each, const char *dtype, double *room) {
+  const subject *copy = &s->subjects[s->n - 1], *reference = s->reference < 0 ? NULL : &s->subjects[s->reference];
+  timing *row = timings_add(s->rows, each->call, each->info ? each->info->impl_id : "memcpy", dtype);
+  if (!row) {
+    s->no_memory = true;
+    return;
+  }
+  row->us = each->median / 1e3;
+  row->rounds = each->rounds;
+  row->reason = each->reason;
+  each->reason = NULL;
+  row->failed = each->ended || (each->status && each->status != FL_ENOIMPL && each->status != FL_ENOTSUP);
+  row->is_memcpy = !each->info;
+  if (row->is_memcpy) {
+    row->flops = 0;
+    return;
+  }
+  if (reference && each != reference)
+    row->as_reference = times_as_fast(each, reference, room);
+  if (copy->half)
+    row->as_memcpy = times_as_fast(each, copy, room);
+}
+
+static void add_rows(session *s, const char *dtype) {
+  double *room = malloc(ROUNDS * sizeof *room);
+  s->no_memory |= !room;
+  for (int i = 0; i < s->n && !s->no_memory; i++)
+    if (s->subjects[i].shown && (s->subjects[i].info || s->subjects[i].half))
+      add_row(s, &s->subjects[i], dtype, room);
+  free(room);
+}
+
+/* For all that would have been timed. */
+static void refuse_all(session *s, const timed_call *call) {
+  for (int i = 0; i < s->n - 1; i++)
+    if (!s->subjects[i].reason)
+      s->no_memory |= asprintf(&s->subjects[i].reason, "not timed: there is no memory for tensors of %.3g GB",
+                               timed_call_bytes(call) / 1e9) < 0;
+}
+
+/* Memory and data for the call. */
+static bool ready(session *s, timed_call *call) {
+  fl_status status = timed_call_fill(call);
+  if (!status && ready_memcpy(&s->subjects[s->n - 1]))
+    return true;
+  if (status == FL_EINVAL) {
+    cli_error("%s: with these sizes an argument has no values to take", fl_op_name(s->op));
+    s->exit_status = EXIT_USAGE;
+  } else {
+    s->subjects[s->n - 1].half = 0;
+    refuse_all(s, call);
+  }
+  return false;
+}
+
+static void time_call(session *s, timed_call *call, uint32_t dtype) {
+  bool some = false;
+  begin(s, call);
+  for (int i = 0; i < s->n - 1; i++)
+    some |= !s->subjects[i].reason && !is_too_slow(s, &s->subjects[i]);
+  some = some && ready(s, call);
+  for (int i = 0; i < s->n && some && !s->no_memory; i++)
+    if (is_ready(&s->subjects[i]))
+      try_once(s, &s->subjects[i]);
+  if (some && !s->no_memory)
+    time_in_turn(s);
+  if (!s->no_memory && !s->exit_status)
+    add_rows(s, timed_call_dtype(call, dtype));
+  end(s);
+}
+
+/* --------------------------------------------------------------------------------------------------- in the child */
+
+static char *keep_text(char *room, size_t size, const char *text) {
+  if (text)
+    snprintf(room, size, "%s", text);
+  return text ? room : NULL;
+}
+
+/* What a call's rows were is the parent's. */
+static void keep_rows(session *s) {
+  shared *kept = s->shared;
+  for (size_t i = 0; i < s->rows->n; i++) {
+    const timing *row = &s->rows->items[i];
+    shared_row *to = &kept->rows[kept->n_rows];
+    kept->full |= kept->n_rows == ROWS_MOST;
+    if (kept->full)
+      return;
+    to->row = *row;
+    to->row.op = NULL;
+    to->row.impl_id = keep_text(to->impl_id, sizeof to->impl_id, row->impl_id);
+    to->row.shapes = keep_text(to->shapes, sizeof to->shapes, row->shapes);
+    to->row.reason = keep_text(to->reason, sizeof to->reason, row->reason);
+    kept->n_rows++;
+  }
+  timings_free(s->rows);
+}
+
+static void announce(const timed_call *call) {
+  char *shapes = timed_call_shapes(call);
+  if (shapes)
+    trial_doing("a call", shapes);
+  free(shapes);
+}
+
+/* The next call: nobody has failed to come back from it. */
+static void go_on(session *s) {
+  keep_rows(s);
+  for (int i = 0; i < s->n; i++)
+    *s->shared->subjects[i].ended = 0;
+  s->shared->number++;
+}
+
+/* The calls of one op, from the one that the child before did not come back from. The exit status. */
+static int time_op(session *s) {
+  uint32_t dtype = s->asked->dtype ? s->asked->dtype : FL_BFLOAT16, n = s->shared->number + 1;
+  for (uint32_t number; (number = s->shared->number) < n && !s->no_memory && !s->exit_status; go_on(s)) {
+    timed_call call;
+    fl_status status = timed_call_plan(&call, s->host, s->asked->device, s->op, dtype, s->asked->sizes, number);
+    if (status == FL_ENOENT && !s->asked->dtype && dtype) { /* what most models use it does not take: anything */
+      dtype = 0;
+      status = timed_call_plan(&call, s->host, s->asked->device, s->op, dtype, s->asked->sizes, number);
+    }
+    if (status) {
+      return status == FL_ENOENT ? EXIT_OK : cli_fail(status);
+    }
+    n = s->asked->small ? 1 : call.n_calls;
+    if (!s->asked->large || number + 1 == n) {
+      announce(&call);
+      time_call(s, &call, dtype);
+    }
+    timed_call_free(&call);
+  }
+  return s->exit_status;
+}
+
+static void time_op_apart(void *context) {
+  session *s = context;
+  timings rows = {0};
+  s->rows = &rows;
+  s->exit_status = EXIT_OK;
+  for (int i = 0; i < s->n; i++) {
+    s->subjects[i].ns = s->shared->subjects[i].ns;
+    s->subjects[i].cost = s->shared->subjects[i].cost;
+  }
+  s->shared->exit_status = time_op(s);
+  s->shared->no_memory = s->no_memory;
+  timings_free(&rows);
+}
+
+/* -------------------------------------------------------------------------------------------------- in the parent */
+
+static bool take_text(char **to, const char *text) {
+  *to = text ? strdup(text) : NULL;
+  return !text || *to;
+}
+
+static bool take_rows(const session *s, timings *rows) {
+  for (uint32_t i = 0; i < s->shared->n_rows; i++) {
+    const timing *kept = &s->shared->rows[i].row;
+    timing *grown = realloc(rows->items, (rows->n + 1) * sizeof *grown);
+    if (!grown)
+      return false;
+    rows->items = grown;
+    timing *row = &rows->items[rows->n++];
+    rows->capacity = rows->n;
+    *row = *kept;
+    bool done = take_text(&row->op, fl_op_name(s->op)) & take_text(&row->impl_id, kept->impl_id) &
+                take_text(&row->shapes, kept->shapes) & take_text(&row->reason, kept->reason);
+    if (!done)
+      return false;
+  }
+  return true;
+}
+
+/* One that did not come back is left out of this call, and the next process goes on with the others. false: with it
+ * there is no telling who it was. */
+static bool take_end(session *s, const trial_outcome *outcome) {
+  int32_t current = s->shared->current;
+  if (current < 0 || current >= s->n || *s->shared->subjects[current].ended)
+    return false;
+  snprintf(s->shared->subjects[current].ended, TRIAL_WORDS, "%s", outcome->words);
+  s->shared->current = -1;
+  return true;
+}
+
+static int time_apart(session *s, timings *rows) {
+  for (;;) {
+    trial_outcome outcome = trial_run(&s->asked->limits, time_op_apart, s);
+    if (!outcome.end)
+      break;
+    if (!take_end(s, &outcome)) {
+      cli_error("%s: %s", fl_op_name(s->op), outcome.words);
+      s->shared->exit_status = EXIT_USAGE;
+      break;
+    }
+  }
+  s->no_memory |= s->shared->no_memory || !take_rows(s, rows);
+  return s->no_memory ? cli_no_memory() : s->shared->exit_status;
+}
+
+int bench_op(fl_host *host, const bench_request *asked, const fl_snapshot *snapshot, uint32_t index, timings *rows) {
+  session s = {.host = host, .asked = asked, .op = fl_find_op(host, fl_snapshot_op_name(snapshot, index))};
+  int status = EXIT_OK;
+  if (!s.op)
+    return EXIT_OK; /* withdrawn meanwhile */
+  s.shared = trial_share(sizeof *s.shared);
+  if (!s.shared)
+    return cli_no_memory();
+  s.shared->current = -1;
+  for (int i = 0; i < SUBJECTS_MOST; i++)
+    s.shared->subjects[i].ns = NAN;
+  find_subjects(&s, snapshot, index);
+  if (s.no_memory)
+    status = cli_no_memory();
+  else if (!asked->impl || s.n > 1)
+    status = time_apart(&s, rows);
+  session_free(&s);
+  trial_unshare(s.shared, sizeof *s.shared);
+  return status;
+}

@@ -1,0 +1,15 @@
+/* Keeping a failing call: as small as it fails, in a file that `flhost run` repeats. */
+#ifndef FLHOST_CLI_VERIFY_SAVE_H
+#define FLHOST_CLI_VERIFY_SAVE_H
+
+#include "cli/verify.h"
+
+/* Can files be written there? Makes the directory if need be. Exit status; says why not. */
+int verify_check_save(const char *directory);
+
+/* Looks for smaller sizes with which the call fails, too, and saves it; row->saved is then the file. A call that cannot
+ * be saved is left out, with a message. false: out of memory. */
+bool verify_save_smallest(const verify_impl *impl, const verify_impl *reference, const verify_request *asked,
+                          const call_source *source, fl_op *op, verify_row *row);
+
+#endif
