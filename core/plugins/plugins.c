@@ -318,7 +318,7 @@ static uint32_t look_ahead(void *user, fl_suspect *suspects, uint32_t n) {
     bool good = !fl_loader_judge(later->loader, one->path, &file, record, info);
     suspects[later->n++] = (fl_suspect){.file = one->path, .symbol = one->symbol, .name = record->name, .info = info};
     suspects[later->n - 1].status = file.status;
-    if (good && (one->critical || !wait_with(later->loader->host, info)))
+    if (good && (one->critical || !wait_with(later->loader->host, info, record)))
       continue;
     later->n--;
     fl_note_clear(info);
