@@ -377,8 +377,8 @@ fl_status fl_plugins_load(fl_loader *loader, const fl_found *found, bool may_def
 }
 
 fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
-  fl_found_list found = {0};
-  fl_strings directories = {0};
+  FL_RELEASED_BY(fl_found_list_free) fl_found_list found = {0};
+  FL_RELEASED_BY(fl_strings_free) fl_strings directories = {0};
   uint32_t n = 0;
   char *critical = NULL;
   fl_loader loader;
@@ -425,13 +425,11 @@ out:
   fl_loader_end(&loader);
   fl_loading_end(host);
   free(critical);
-  fl_strings_free(&directories);
-  fl_found_list_free(&found);
   return status;
 }
 
 fl_status fl_load_plugin(fl_host *host, const char *module) {
-  fl_found_list found = {0};
+  FL_RELEASED_BY(fl_found_list_free) fl_found_list found = {0};
   bool loaded;
   fl_loader loader;
   fl_status status = fl_refuse_frozen_unlocked(host, "loading a plugin");
@@ -449,7 +447,6 @@ fl_status fl_load_plugin(fl_host *host, const char *module) {
     status = fl_plugins_load(&loader, &found.items[0], false, &loaded);
   fl_loader_end(&loader);
   fl_loading_end(host);
-  fl_found_list_free(&found);
   return status;
 }
 
