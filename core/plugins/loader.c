@@ -413,6 +413,9 @@ static fl_status check_links_nothing(const loading *l) {
   return status;
 }
 
+/* The header says that it throws nothing; an initialiser that ends the thread unwinds through it like an exception. */
+static void *(*volatile const open_library)(const char *path, int mode) = dlopen;
+
 /* Is the file that the path leads to still the one that was judged? Asked before its code runs, and once more when it
  * is mapped: who could change it in between, and back again, is trusted with it. */
 static fl_status check_same(const loading *l, const char *path) {
@@ -436,7 +439,7 @@ static fl_status open_file(loading *l, void **handle) {
   dlerror();
   status = check_same(l, path);
   if (!status)
-    *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    *handle = open_library(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   l->is_opening = false;
   pthread_mutex_unlock(&opening);
   if (*handle) {
