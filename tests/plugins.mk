@@ -8,7 +8,7 @@ TP_BUILD_PLAIN = $(CC) $(filter-out $(SANITIZE),$(BASE)) -Itests/plugins -O1 -o 
 UNNAMABLE := $(patsubst %,platform_unnamable_%,0 1 2 3 4 5)
 TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt good_anonymous no_entry wrong_abi error entries needs_good no_note changes \
   failing new_minor frozen unavailable duplicate duplicate_skip undefined undefined_host isa isa_unknown absent \
-  absent_middle two_vendors platform_a platform_b platform_asleep $(UNNAMABLE) named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown layer_own layer_listed asked_crashes asked_hangs asked_counts cxx device zephyr executable_stack text_relocations) $(TP)/lib/libfake_driver.so $(TP)/lib/libcatches.so
+  absent_middle two_vendors platform_a platform_b platform_asleep platform_crashes platform_of_acme $(UNNAMABLE) named_engine named_flhost undefined_present asks_default layer_a layer_b layer_taken layer_unknown layer_own layer_listed asked_crashes asked_hangs asked_counts cxx device zephyr executable_stack text_relocations) $(TP)/lib/libfake_driver.so
 
 # FL_PLUGIN_OPS: what each lists and what it registers.
 LISTED_PLUGINS := $(patsubst %,$(TP)/listed/%.so,lazy_a lazy_better lazy_builtin lazy_slow lazy_slow_start lazy_other lazy_layer lazy_missing \
@@ -57,7 +57,7 @@ $(TP)/hostile/registers-throw_out.so: tests/plugins/hostile_throw.cc
 $(TP)/hostile/%.so: tests/plugins/hostile.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"$*"' -DWHEN=$(shell echo $(firstword $(subst -, ,$*)) | tr a-z A-Z) -DWHAT=$(lastword $(subst -, ,$*))
-$(BUILD)/tests/test_judge: | $(HOSTILE_PLUGINS)
+$(BUILD)/tests/test_judge: | $(HOSTILE_PLUGINS) $(TP)/wrong_abi.so
 
 # Errors that `flhost verify` must find: one plugin each.
 PLANTED := last_element behind_row overwrites_input overwrites_x ignores_stride ignores_offset odd_sizes drops_nan in_place \
@@ -143,6 +143,12 @@ $(TP)/isa_unknown.so: tests/plugins/isa.c
 $(TP)/platform_a.so: tests/plugins/platform.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"platform_a"' -DACTIVE=1
+$(TP)/platform_crashes.so: tests/plugins/platform.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"platform_crashes"' -DACTIVE=2
+$(TP)/platform_of_acme.so: tests/plugins/platform.c
+	@mkdir -p $(@D)
+	$(TP_BUILD) -DNAME='"platform_of_acme"' -DVENDOR='"acme"' -DACTIVE=2
 platform_unnamable_0_IS := "../evil"
 platform_unnamable_1_IS := ".evil"
 platform_unnamable_2_IS := "a/b"
@@ -217,7 +223,8 @@ $(TP)/cxx.so $(TP)/lib/libcatches.so:
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
-$(patsubst %,$(BUILD)/tests/test_%,note loader registration trust lock cli_lock discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability containment): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(patsubst %,$(BUILD)/tests/test_%,note loader registration trust lock cli_lock discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(BUILD)/tests/test_containment: | $(TP)/lib/libcatches.so
 $(BUILD)/tests/test_misbehaving: | $(MISBEHAVING_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_guard_plugins: | $(MISBEHAVING_PLUGINS) $(COMMAND)
 $(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS) $(PLANTED_BUILDS)

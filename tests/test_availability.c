@@ -332,6 +332,54 @@ START_TEST(commands_show_who_was_not_asked) {
 }
 END_TEST
 
+/* ------------------------------------------------------------------------------------------------ platforms */
+
+/* One that has no implementations is denied by its own name, else it is its vendor's. */
+static const struct {
+  const char *plugin, *setting, *reason;
+} platforms[] = {
+    {"platform_crashes", "VLLM_FL_DENY_VENDORS=platform_crashes",
+     "vendor 'platform_crashes' is denied (deny_vendors: VLLM_FL_DENY_VENDORS)"},
+    {"platform_crashes", "VLLM_FL_ALLOW_VENDORS=other",
+     "vendor 'platform_crashes' is not allowed (allow_vendors: VLLM_FL_ALLOW_VENDORS)"},
+    {"platform_of_acme", "VLLM_FL_DENY_VENDORS=other,acme",
+     "vendor 'acme' is denied (deny_vendors: VLLM_FL_DENY_VENDORS)"},
+    {"platform_of_acme", "VLLM_FL_CONFIG", "vendor 'acme' is denied (deny_vendors: "},
+};
+enum { N_PLATFORMS = sizeof platforms / sizeof *platforms };
+
+START_TEST(P4_the_platform_of_a_vendor_that_is_denied_is_not_asked) {
+  static const char *const commands[][3] = {{"ops"}, {"plugins"}, {"doctor"}, {"platform"}, {"platform", "--json"}};
+  begin_commands(platforms[_i].plugin);
+  setting("VLLM_FL_PLATFORM=");
+  if (strchr(platforms[_i].setting, '='))
+    setting("%s", platforms[_i].setting);
+  else
+    setting("VLLM_FL_CONFIG=%s", scratch_file("policy.yaml", "deny_vendors: [acme]\n"));
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    outcome run = run_flhost(commands[i]);
+    ck_assert_msg(run.status <= 1, "%s: %d: %s%s", commands[i][0], run.status, run.out, run.err);
+  }
+  assert_contains(FLHOST("platform", "--json").out, "is not asked: vendor '");
+  assert_contains(FLHOST("platform", "--json").out, platforms[_i].reason);
+  setting("VLLM_FL_LOG_LEVEL=INFO");
+  outcome run = FLHOST("ops");
+  assert_contains(run.err, "is not asked whether it is active: vendor '");
+  assert_contains(run.err, platforms[_i].reason);
+}
+END_TEST
+
+/* Dispatch off: the other settings count for nothing. */
+START_TEST(P4_where_dispatch_is_off_no_denial_counts) {
+  begin_commands("platform_crashes");
+  setting("VLLM_FL_PLATFORM=");
+  ck_assert_int_ge(FLHOST("ops").status, 128);
+  setting("VLLM_FL_DENY_VENDORS=platform_crashes");
+  setting("VLLM_FL_PREFER_ENABLED=false");
+  ck_assert_int_ge(FLHOST("ops").status, 128);
+}
+END_TEST
+
 /* The plugin is what it says it is. */
 START_TEST(a_vendor_that_is_not_denied_is_asked_and_may_crash) {
   begin_commands("asked_crashes");
@@ -344,6 +392,8 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, NULL, end_scenario);
+  tcase_add_loop_test(tests, P4_the_platform_of_a_vendor_that_is_denied_is_not_asked, 0, N_PLATFORMS);
+  tcase_add_test(tests, P4_where_dispatch_is_off_no_denial_counts);
   tcase_add_loop_test(tests, R6_a_vendor_that_is_kept_out_is_never_asked, 0, 2 * N_PLUGINS);
   tcase_add_test(tests, R6_a_vendor_that_is_let_in_is_asked_once_a_generation);
   tcase_add_test(tests, R6_a_vendor_is_asked_when_a_policy_lets_it_in);

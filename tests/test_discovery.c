@@ -5,6 +5,7 @@
 #include "tests/scratch.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 
 static fl_found_list found;
 static fl_strings directories;
@@ -296,6 +297,22 @@ START_TEST(a_world_writable_manifest_is_refused) {
   ck_assert_int_eq(chmod(path, 0646), 0);
   fl_manifest_read(path, &found);
   ck_contains(found.items[0].problem, "it is world-writable (mode 0646)");
+}
+END_TEST
+
+/* That it is not there is no news; that nobody can tell is. */
+START_TEST(D2_a_default_directory_that_cannot_be_listed_is_warned_of) {
+  struct rlimit limit, most;
+  int first = dup(STDIN_FILENO);
+  close(first);
+  ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &most), 0);
+  limit = most;
+  limit.rlim_cur = (rlim_t)first;
+  ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  discover(NULL, NULL, NULL);
+  ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &most), 0);
+  ck_contains(lines, "30 default plugin directory: '");
+  ck_contains(lines, "': Too many open files\n");
 }
 END_TEST
 
@@ -660,6 +677,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, D1_a_bad_manifest_is_answered_with_file_line_and_column, 0,
                       sizeof bad_manifests / sizeof bad_manifests[0]);
   tcase_add_test(tests, a_world_writable_manifest_is_refused);
+  tcase_add_test(tests, D2_a_default_directory_that_cannot_be_listed_is_warned_of);
   tcase_add_test(tests, D2_a_directory_of_thousands_of_files_is_refused);
   tcase_add_test(tests, D1_what_is_no_file_is_no_manifest);
   tcase_add_test(tests, D1_a_manifest_of_size_0_is_read_to_its_end);

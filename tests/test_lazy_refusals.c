@@ -211,6 +211,11 @@ END_TEST
 /* ------------------------------------------------------------------------------------------- what does not come back
  */
 
+/* In the engine, as where no process can be started to judge plugins. */
+static void start_without_judging(const char *names, fl_log_fn log) {
+  ck_ok(create(modules_of(names), (const char *const[]){"VLLM_FL_PROBE=off", NULL}, log, &host));
+}
+
 static void *look_for_lazy_a(void *argument) {
   (void)argument;
   fl_find_op(host, "lazy_a");
@@ -227,7 +232,7 @@ static void look_in_a_thread_that_ends(void) {
 
 /* The lock of loading is not that thread's for ever. */
 START_TEST(D4_a_plugin_that_ends_the_thread_while_it_registers_is_a_failed_one) {
-  start_with("lazy_ends lazy_again");
+  start_without_judging("lazy_ends lazy_again", test_log_capture);
   look_in_a_thread_that_ends();
   ck_assert_str_eq(status_of("lazy_ends"), "failed");
   ck_assert_str_eq(reason,
@@ -243,7 +248,7 @@ START_TEST(D4_a_plugin_that_ends_the_thread_in_an_initialiser_is_a_failed_one) {
   pid_t child = fork();
   if (!child) {
     alarm(30);
-    start_with("lazy_ends_at_start lazy_again");
+    start_without_judging("lazy_ends_at_start lazy_again", test_log_capture);
     look_in_a_thread_that_ends();
     bool failed = !strcmp(status_of("lazy_ends_at_start"), "failed") &&
                   strstr(reason, "an initialiser of it did not return") && !fl_find_op(host, "lazy_again_a") &&
@@ -262,7 +267,7 @@ START_TEST(D4_a_plugin_that_ends_the_process_while_it_is_loaded_is_named) {
   pid_t child = fork();
   if (!child) {
     dup2(log, STDERR_FILENO);
-    ck_ok(create(modules_of("lazy_exits"), NULL, NULL, &host));
+    start_without_judging("lazy_exits", NULL);
     fl_find_op(host, "lazy_a");
     kill(getpid(), SIGABRT); /* it came back */
   }

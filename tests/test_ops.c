@@ -406,7 +406,7 @@ START_TEST(no_attribute_alone_makes_a_result_large) {
     fl_schema *schema = NULL;
     ck_assert_msg(fl_schema_create_checked(*def, &schema) == FL_OK, "%s", fl_error_message());
     for (uint64_t call = 0; call < 32; call++) {
-      if (fl_schema_generate_inputs(schema, 0, 1, call, inputs, schema->n_arguments, sizeof *inputs))
+      if (fl_schema_generate_inputs(schema, 0, NULL, 1, call, inputs, schema->n_arguments, sizeof *inputs))
         continue; /* this number makes no call */
       for (uint32_t i = 0; i < schema->n_arguments; i++)
         for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++) {

@@ -460,6 +460,21 @@ START_TEST(H2_the_platform_of_an_active_plugin_is_in_force) {
 }
 END_TEST
 
+/* A denied vendor's platform is the machine's none the less, where its device node is. */
+START_TEST(H2_one_that_must_not_be_asked_is_in_force_by_its_node_if_nobody_else_is) {
+  fl_component_record components[] = {plugins[0], component(acme, npu2, true)};
+  components[0].not_asked = "vendor 'cuda' is denied";
+  components[0].platform.is_active = NULL;
+  ck_ok(activate(NULL, components, 1));
+  ck_assert_str_eq(active_name, "cpu");
+  install(CUDA, true, "1");
+  ck_ok(activate(NULL, components, 1));
+  ck_assert_str_eq(active_name, "cuda");
+  ck_ok(activate(NULL, components, 2));
+  ck_assert_str_eq(active_name, "npu2");
+}
+END_TEST
+
 START_TEST(H2_two_active_plugins_are_an_error_that_names_both) {
   fl_component_record components[] = {component(bolt, bolt, true), component(acme, npu2, true)};
   ck_assert_int_eq(activate(NULL, components, 2), FL_EINVAL);
@@ -690,6 +705,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, H2_without_devices_it_is_the_cpu);
   tcase_add_test(tests, H2_a_platform_is_not_active_without_its_plugin);
   tcase_add_test(tests, H2_the_platform_of_an_active_plugin_is_in_force);
+  tcase_add_test(tests, H2_one_that_must_not_be_asked_is_in_force_by_its_node_if_nobody_else_is);
   tcase_add_test(tests, H2_two_active_plugins_are_an_error_that_names_both);
   tcase_add_test(tests, H2_what_is_forced_wins);
   tcase_add_test(tests, H2_an_unknown_platform_is_answered_with_the_nearest);

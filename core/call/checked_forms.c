@@ -12,9 +12,7 @@
 static fl_checked_form nothing;
 
 void *fl_checked_forms_create(void) {
-  fl_checked_forms *forms = malloc(sizeof *forms);
-  if (forms)
-    forms->nesting.n = 0;
+  fl_checked_forms *forms = calloc(1, sizeof *forms);
   for (int i = 0; forms && i < FL_CHECKED_FORMS; i++)
     forms->places[i] = &nothing;
   return forms;

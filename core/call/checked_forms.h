@@ -19,7 +19,8 @@ enum {
   FL_CHECKED_FORM_TENSORS = 8,
   FL_CHECKED_FORM_DIMS = 4,
   FL_CHECKED_FORM_PAIRS = 24,
-  FL_CHECKED_FORM_TEXT = 24
+  FL_CHECKED_FORM_TEXT = 24,
+  FL_CHECKED_STRINGS = 16
 };
 
 /* Sixteen bytes, compared at once. */
@@ -68,11 +69,12 @@ typedef struct fl_checked_form {
   char text[FL_CHECKED_FORM_TEXT];
 } fl_checked_form;
 
-/* A thread's forms, one for each of a fixed number of ops; never NULL. And the calls inside a call that it is in, which
- * are the thread's own as well. */
+/* A thread's forms, one for each of a fixed number of ops; never NULL. And what else of calls is the thread's own:
+ * those inside a call that it is in, and strings that were results, by their addresses. */
 typedef struct fl_checked_forms {
   fl_checked_form *places[FL_CHECKED_FORMS];
   fl_nesting nesting;
+  const char *strings[FL_CHECKED_STRINGS];
 } fl_checked_forms;
 
 void *fl_checked_forms_create(void); /* NULL: out of memory */

@@ -30,10 +30,10 @@ static size_t read_safely(void *to, const void *from, size_t size) {
   return n < 0 ? 0 : (size_t)n;
 }
 
-/* Page by page: what lies behind the end of a string need not be there. */
-static bool is_string(const char *text) {
+/* Part by part: what lies behind the end of a string need not be there. */
+static bool is_there(const char *text) {
   char part[512];
-  for (size_t length = 0; text && length < FL_STRING_RESULT_MAX;) {
+  for (size_t length = 0; length < FL_STRING_RESULT_MAX;) {
     size_t wanted = sizeof part - (uintptr_t)(text + length) % sizeof part;
     size_t n = read_safely(part, text + length, wanted);
     if (memchr(part, 0, n))
@@ -43,6 +43,18 @@ static bool is_string(const char *text) {
     length += n;
   }
   return false;
+}
+
+/* Most are constants: an address that was one before is not looked at by the kernel again. */
+static bool is_string(const char *text) {
+  fl_checked_forms *kept = fl_self.kept;
+  const char **known = &kept->strings[((uintptr_t)text >> 4) % FL_CHECKED_STRINGS];
+  if (text && *known == text)
+    return strnlen(text, FL_STRING_RESULT_MAX) < FL_STRING_RESULT_MAX;
+  if (!text || !is_there(text))
+    return false;
+  *known = text;
+  return true;
 }
 
 static bool is_list(const fl_value *value) {

@@ -207,7 +207,7 @@ static void rejection_reason(const fl_selection *selection, const fl_selected *i
   case FL_ACCEPTED:
     break;
   case FL_REJECTED_VENDOR:
-    fl_kept_out_reason(host, selection->policy, scoped, impl, text);
+    fl_kept_out_reason(host, selection->policy, scoped, impl->vendor, text);
     break;
   case FL_REJECTED_LIST:
     fl_config_flagos_allowed(host->config, selection->op->name, list, sizeof list);

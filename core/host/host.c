@@ -41,6 +41,7 @@ static fl_status copy_options(fl_host *host, const fl_host_options *options) {
       .find_platform = fl_find_platform,
       .platform_context = host,
   };
+  owned->failed |= !default_config_dir; /* nothing else stands in its way */
   free(default_config_dir);
   host->log.fn = options->log;
   host->log.user = options->log_user;
@@ -123,6 +124,8 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
     status = fl_device_types_create(host);
   if (!status)
     status = fl_registry_init(host);
+  if (!status)
+    status = fl_settings_load_first(host);
   if (!status && !(options.flags & FL_HOST_NO_PLUGINS))
     status = fl_discover_plugins(host, NULL);
   if (!status)
@@ -162,6 +165,7 @@ void fl_host_destroy(fl_host *host) {
   fl_policy_release(host->policy);
   fl_watch_free(host);
   fl_config_free(host->config);
+  fl_config_free(host->first_config);
   for (uint32_t i = 0; i < host->n_plugins; i++)
     fl_plugin_record_clear(&host->plugins[i]);
   free(host->plugins);

@@ -8,6 +8,18 @@
 #include "core/support.h"
 #include "core/vllm.h"
 
+#include <limits.h>
+
+fl_status fl_settings_load_first(fl_host *host) {
+  static const fl_setting_id wanted[] = {FL_SETTING_ALLOW_VENDORS, FL_SETTING_DENY_VENDORS, FL_SETTING_CONFIG};
+  fl_log silent = {.level = INT_MAX}; /* what is wrong is said when all is read */
+  const char *source, *text = NULL;
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted && !text; i++)
+    text = fl_sources_text(&host->sources, &fl_setting_table[wanted[i]], &source);
+  fl_status status = text ? fl_config_load(&host->sources, NULL, &silent, &host->first_config) : FL_OK;
+  return status == FL_ENOMEM ? status : FL_OK;
+}
+
 fl_status fl_settings_load(fl_host *host) {
   fl_config *config = NULL;
   fl_status status = fl_config_load(&host->sources, host->platform, &host->log, &config);
@@ -24,7 +36,8 @@ fl_status fl_settings_load(fl_host *host) {
     fl_config_free(config);
     return status;
   }
-  fl_config *before = host->config;
+  fl_config *before = host->config, *first = host->first_config;
+  host->first_config = NULL;
   fl_policy *policy_before = host->policy;
   host->config = config;
   host->policy = fl_policy_retain(config->policy);
@@ -33,6 +46,7 @@ fl_status fl_settings_load(fl_host *host) {
   fl_host_advance(host);
   pthread_mutex_unlock(&host->lock);
   fl_config_free(before);
+  fl_config_free(first);
   fl_policy_release(policy_before);
   return FL_OK;
 }

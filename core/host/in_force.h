@@ -4,6 +4,9 @@
 
 #include <flhost/flhost.h>
 
+/* Reads what says whose code must not be asked, before there is a platform. FL_ENOMEM. */
+fl_status fl_settings_load_first(fl_host *host);
+
 /* Reads the settings and puts them in force. The platform was chosen before. */
 fl_status fl_settings_load(fl_host *host);
 

@@ -96,13 +96,22 @@ fl_status fl_choose_platform(fl_host *host) {
   const char *forced = fl_config_forced_platform(&host->sources, &origin);
   fl_platform_kind *kinds = fl_platform_kinds_list(host);
   fl_status status = kinds ? FL_OK : fl_error_no_memory();
+  fl_arena scratch = {0};
+  uint32_t n = 0;
   if (!status && forced)
     status = fl_load_deferred_platform(host, forced);
+  fl_component_record *components = fl_platforms_take(host, &scratch, &n);
+  if (!status && !components)
+    status = fl_error_no_memory();
+  for (uint32_t i = 0; !status && !forced && i < n; i++)
+    if (components[i].not_asked)
+      fl_log_line(&host->log, FL_LOG_INFO, "platform '%s' of plugin '%s' is not asked whether it is active: %s",
+                  components[i].name, components[i].plugin, components[i].not_asked);
   if (!status)
-    status =
-        fl_platform_activate(kinds, config_dir(host), forced, host->components, host->n_components, &name, &plugin);
+    status = fl_platform_activate(kinds, config_dir(host), forced, components, n, &name, &plugin);
   if (!status)
     status = put_in_force(host, name, plugin, forced ? origin : NULL);
+  fl_arena_free(&scratch);
   free(kinds);
   return status;
 }
@@ -122,17 +131,20 @@ fl_status fl_get_platform(fl_host *host, fl_platform_report **report) {
   fl_loading_begin(host); /* no plugin is withdrawn, or loaded by somebody else: the components stay */
   fl_status status = fl_load_deferred_platform(host, NULL);
   fl_platform_kind *kinds = fl_platform_kinds_list(host);
+  fl_arena scratch = {0};
+  uint32_t n;
+  const fl_component_record *components = fl_platforms_take(host, &scratch, &n);
   pthread_mutex_lock(&host->lock);
   char *file = fl_strdup(host->config->platform_file ? host->config->platform_file : "");
   if (kinds)
     explain_missing(host, kinds);
   pthread_mutex_unlock(&host->lock);
-  if (!file || !kinds)
+  if (!file || !kinds || !components)
     status = fl_error_no_memory();
   if (!status)
-    status = fl_platform_report_create(kinds, host->platform, host->platform_origin, file, host->components,
-                                       host->n_components, report);
+    status = fl_platform_report_create(kinds, host->platform, host->platform_origin, file, components, n, report);
   fl_loading_end(host);
+  fl_arena_free(&scratch);
   free(kinds);
   free(file);
   return status;

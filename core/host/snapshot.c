@@ -42,7 +42,7 @@ static const char *not_asked(fl_arena *arena, fl_host *host, const fl_impl_recor
   bool scoped;
   fl_text reason = {0};
   const fl_policy *policy = fl_scope_policy(host, &scoped);
-  fl_kept_out_reason(host, policy, scoped, impl, &reason);
+  fl_kept_out_reason(host, policy, scoped, impl->vendor, &reason);
   return fl_arena_text(arena, &reason);
 }
 

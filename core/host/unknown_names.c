@@ -99,6 +99,9 @@ static void warn_of_order(fl_host *host, const fl_op_order *order, const known_n
     warn_of_token(host, order, order->tokens[i], origin, names, lines);
 }
 
+/* Bytes of warnings that somebody may read: to find what was meant takes time for each. */
+enum { SAID_MAX = 4096 };
+
 void fl_warn_of_unknown_names(fl_host *host) {
   known_names names = {0};
   fl_text lines = {0};
@@ -112,8 +115,11 @@ void fl_warn_of_unknown_names(fl_host *host) {
     for (uint32_t i = 0; i < host->n_ops; i++)
       fl_strings_add(&names.ops, host->ops[i]->name);
   }
-  for (uint32_t i = 0; wanted && i < fields->n_per_op; i++)
+  uint32_t i = 0;
+  for (; wanted && i < fields->n_per_op && lines.length < SAID_MAX; i++)
     warn_of_order(host, &fields->per_op[i], &names, &lines);
+  if (wanted && i < fields->n_per_op)
+    fl_text_add(&lines, "names in the orders of %u more ops were not looked at\n", fields->n_per_op - i);
   pthread_mutex_unlock(&host->lock);
   for (char *line = lines.text, *end; line && (end = strchr(line, '\n')); line = end + 1)
     fl_log_line(&host->log, FL_LOG_WARNING, "%.*s", (int)(end - line), line);

@@ -20,8 +20,9 @@ typedef struct fl_bus_device {
 
 /* Large: not for a stack. */
 typedef struct fl_bus {
-  bool known;    /* it could be read */
-  int32_t cores; /* 0: unknown */
+  bool known;     /* anything could be read */
+  bool bus_known; /* and what is on the bus */
+  int32_t cores;  /* 0: unknown */
   uint32_t n;
   fl_bus_device devices[FL_BUS_DEVICES_MAX]; /* the first that matter: no bridges and the like */
 } fl_bus;

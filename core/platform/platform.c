@@ -29,7 +29,66 @@ const fl_component_record *fl_component_of_platform(const char *name, const fl_c
   return NULL;
 }
 
+/* A vendor that the filter keeps out, if all are that the component's plugin has implementations of, or, where it has
+ * none, that of the platform's name; else NULL. The host's lock is held. */
+static const char *vendor_kept_out(const fl_host *host, const fl_policy *filter, const fl_component_record *component) {
+  const char *vendor = NULL;
+  for (uint32_t i = 0; i < host->n_ops; i++) {
+    const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
+    for (uint32_t j = 0; set && j < set->n; j++) {
+      const fl_impl_record *impl = set->impls[j];
+      if (impl->kind != FL_KIND_VENDOR || strcmp(impl->provider->plugin, component->plugin) != 0)
+        continue;
+      if (!fl_keeps_out(filter, impl))
+        return NULL;
+      vendor = impl->vendor;
+    }
+  }
+  return vendor ? vendor : fl_policy_vendor_allowed(filter, component->name) ? NULL : component->name;
+}
+
+const char *fl_platform_not_asked(fl_host *host, const fl_component_record *component, fl_arena *arena) {
+  bool scoped;
+  fl_text reason = {0};
+  const fl_policy *filter = fl_vendor_filter(host);
+  const char *vendor = filter && fl_component_is_platform(component) ? vendor_kept_out(host, filter, component) : NULL;
+  if (!vendor)
+    return NULL;
+  fl_scope_policy(host, &scoped);
+  fl_kept_out_reason(host, filter, scoped, vendor, &reason);
+  return fl_arena_text(arena, &reason);
+}
+
+fl_component_record fl_platform_of_file(fl_host *host, const char *plugin, const char *name, fl_arena *arena) {
+  fl_component_record component = {.plugin = (char *)plugin, .type = (char *)"platform", .name = (char *)name};
+  component.not_asked = fl_platform_not_asked(host, &component, arena);
+  return component;
+}
+
+fl_component_record *fl_platforms_take(fl_host *host, fl_arena *arena, uint32_t *n) {
+  pthread_mutex_lock(&host->lock);
+  *n = host->n_components;
+  fl_component_record *list = fl_arena_array(arena, (size_t)*n + host->n_plugins, sizeof *list);
+  for (uint32_t i = 0; list && i < *n; i++) {
+    list[i] = host->components[i];
+    list[i].not_asked = fl_platform_not_asked(host, &list[i], arena);
+  }
+  for (uint32_t i = 0; list && i < host->n_plugins; i++) {
+    const fl_plugin_record *plugin = &host->plugins[i];
+    if (plugin->status == FL_PLUGIN_DEFERRED && plugin->platform) {
+      list[*n] = fl_platform_of_file(host, plugin->name, plugin->platform, arena);
+      *n += list[*n].not_asked != NULL;
+    }
+  }
+  pthread_mutex_unlock(&host->lock);
+  return arena->failed ? NULL : list;
+}
+
 bool fl_component_is_active(const fl_component_record *component, fl_said *said) {
+  if (component->not_asked) {
+    said->text = component->not_asked;
+    return false;
+  }
   if (component->asking)
     pthread_mutex_lock(component->asking);
   bool active = component->platform.is_active(component->self, fl_said_room(said));
@@ -105,8 +164,14 @@ static fl_status activate_forced(const fl_platform_kind *kinds, const char *conf
 
 /* ---------------------------------------------------------------------------------------------------- detected, H2 */
 
-/* H2. *active NULL: no plugin's platform is active. */
-static fl_status find_active_component(const fl_component_record *components, uint32_t n,
+/* Of a vendor that is kept out, so that its code is not asked: is there a device of it? */
+static bool has_node(const fl_platform_kind *kinds, const fl_component_record *component) {
+  const fl_platform_kind *kind = component->not_asked ? fl_platform_kind_named(kinds, component->name) : NULL;
+  return kind && fl_platform_node(kind);
+}
+
+/* H2. Who says to be active goes before who may not be asked. *active NULL: no plugin's platform is active. */
+static fl_status find_active_component(const fl_platform_kind *kinds, const fl_component_record *components, uint32_t n,
                                        const fl_component_record **active) {
   *active = NULL;
   for (uint32_t i = 0; i < n; i++) {
@@ -120,6 +185,8 @@ static fl_status find_active_component(const fl_component_record *components, ui
                       (*active)->name, (*active)->plugin, components[i].name, components[i].plugin);
     *active = &components[i];
   }
+  for (uint32_t i = 0; i < n && !*active; i++)
+    *active = has_node(kinds, &components[i]) ? &components[i] : NULL;
   return FL_OK;
 }
 
@@ -129,7 +196,7 @@ fl_status fl_platform_activate(const fl_platform_kind *kinds, const char *config
   const fl_component_record *active;
   if (forced)
     return activate_forced(kinds, config_dir, forced, components, n, name, plugin);
-  fl_status status = find_active_component(components, n, &active);
+  fl_status status = find_active_component(kinds, components, n, &active);
   if (status)
     return status;
   *name = active ? active->name : kinds->name;

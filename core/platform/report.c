@@ -159,11 +159,14 @@ static void report_cpu(draft *r, const fl_platform_kind *kind, const fl_bus *bus
 /* What a plugin says of its platform; `diagnosis` gets a sentence. */
 static fl_plugin_finding ask_plugin(draft *r, const fl_component_record *component, fl_text *diagnosis) {
   fl_said said;
-  fl_plugin_finding found = {
-      .plugin = component->plugin, .loaded = true, .list = fl_arena_allocate(r->arena, sizeof *found.list)};
+  fl_plugin_finding found = {.plugin = component->plugin,
+                             .loaded = true,
+                             .asked = !component->not_asked,
+                             .reason = "",
+                             .list = fl_arena_allocate(r->arena, sizeof *found.list)};
   found.active = fl_component_is_active(component, &said);
   if (!found.active)
-    fl_show(found.reason, sizeof found.reason, fl_said_or(&said, "not active"), false);
+    found.reason = fl_arena_string(r->arena, fl_said_shown(&said, "not active"));
   fl_device_list *list = found.list;
   if (!list)
     return found;
@@ -177,14 +180,14 @@ static fl_plugin_finding ask_plugin(draft *r, const fl_component_record *compone
     fl_text_add(diagnosis, "plugin '%s' says that it is active%s%s", component->plugin, *list->words ? "; " : "",
                 list->words);
   else
-    fl_text_add(diagnosis, "plugin '%s' says: %s", component->plugin, found.reason);
+    fl_text_add(diagnosis, "plugin '%s' %s: %s", component->plugin, found.asked ? "says" : "is not asked",
+                found.reason);
   return found;
 }
 
 /* Its plugin is not there to be asked. */
 static fl_plugin_finding miss_plugin(const fl_platform_kind *kind, fl_text *diagnosis) {
-  fl_plugin_finding missed = {.plugin = kind->plugin};
-  snprintf(missed.reason, sizeof missed.reason, "%s", kind->problem ? kind->problem : "it was withdrawn");
+  fl_plugin_finding missed = {.plugin = kind->plugin, .reason = kind->problem ? kind->problem : "it was withdrawn"};
   fl_text_add(diagnosis, "plugin '%s' is not loaded: %s", kind->plugin, missed.reason);
   return missed;
 }
@@ -194,7 +197,7 @@ static void report_kind(draft *r, const fl_platform_kind *kind, const fl_compone
                         const fl_bus *bus) {
   fl_text names = {0}, diagnosis = {0}, words = {0};
   fl_plugin_finding plugin = {0};
-  fl_finding f = {.kind = kind, .bus_known = bus->known, .node = fl_platform_node(kind)};
+  fl_finding f = {.kind = kind, .bus_known = bus->bus_known, .node = fl_platform_node(kind)};
   f.on_bus = list_devices(bus, kind, &names);
   f.devices = fl_arena_text(r->arena, &names);
   fl_probe_driver(&kind->driver, FL_DRIVER_TIMEOUT_MS, &f.probe);

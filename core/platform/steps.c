@@ -163,12 +163,13 @@ static void add_library(steps *list, const fl_finding *f, const fl_plugin_findin
 static void add_plugin(steps *list, const fl_plugin_finding *plugin) {
   fl_text text = {0};
   fl_text_add(&text, "plugin '%s' %s", plugin->plugin,
-              plugin->active   ? "is active"
-              : plugin->loaded ? "says: "
-                               : "is not loaded: ");
+              plugin->active    ? "is active"
+              : !plugin->loaded ? "is not loaded: "
+              : plugin->asked   ? "says: "
+                                : "is not asked: ");
   if (!plugin->active)
     fl_text_add(&text, "%s", *plugin->reason ? plugin->reason : "not active");
-  add_step(list, "plugin", plugin->active ? "ok" : "failed", &text, "");
+  add_step(list, "plugin", plugin->active ? "ok" : plugin->loaded && !plugin->asked ? "unknown" : "failed", &text, "");
 }
 
 /* A driver that answers and has no device: as a rule they are hidden from this process. */

@@ -17,8 +17,8 @@ typedef struct fl_finding {
 /* What a plugin says of its platform. */
 typedef struct fl_plugin_finding {
   const char *plugin;
-  bool loaded, active;
-  char reason[256];     /* why it is not */
+  bool loaded, active, asked;
+  const char *reason;   /* why it is not */
   fl_device_list *list; /* of an active one. NULL: out of memory, or it is not loaded */
 } fl_plugin_finding;
 

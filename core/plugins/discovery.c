@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <link.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -69,39 +69,60 @@ void fl_found_add_crowded(fl_found_list *list, const char *route, const char *di
 
 /* ------------------------------------------------------------------------------------------- default directories */
 
-/* The directory of the file that holds this library, and whether that is a program that it is linked into. Found out
- * once, since neither changes while it is mapped. */
-static struct own_place {
-  char *file, *directory; /* canonical; NULL: not found */
+/* The file that holds this library, and whether that is a program that it is linked into. */
+typedef struct own_place {
   bool is_program;
-} own;
-static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+  char *file, *directory; /* canonical; NULL: not found */
+} own_place;
+
+/* Found out once, since neither changes while it is mapped; again where there was no memory to find out. */
+static _Atomic(own_place *) own_place_known;
 
 /* A program's name in the link map is whatever its caller put into argv[0]. A library's may be relative to a working
  * directory that is no longer the same; the linker knows the directory that it was then. */
-static void find_own_place(void) {
+static own_place *find_own_place(void) {
   static const char here = 0;
   struct link_map *map = NULL;
   Dl_info info;
   char origin[PATH_MAX];
-  own.is_program = !dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP) || !map || !map->l_name[0];
-  if (own.is_program) {
-    own.directory = realpath("/proc/self/exe", NULL);
+  own_place *found = calloc(1, sizeof *found), *before = NULL;
+  bool no_memory = !found;
+  if (no_memory)
+    return NULL;
+  errno = 0;
+  found->is_program = !dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP) || !map || !map->l_name[0];
+  if (found->is_program) {
+    found->directory = realpath("/proc/self/exe", NULL);
   } else if (!dlinfo(map, RTLD_DI_ORIGIN, origin)) { /* a handle is a pointer to the map */
     const char *slash = strrchr(map->l_name, '/');
     char *path = fl_format("%s/%s", origin, slash ? slash + 1 : map->l_name);
-    own.directory = path ? realpath(path, NULL) : NULL;
+    found->directory = path ? realpath(path, NULL) : NULL;
+    no_memory = !path;
     free(path);
   }
-  own.file = fl_strdup(own.directory);
-  char *slash = own.directory ? strrchr(own.directory, '/') : NULL;
+  no_memory |= !found->directory && errno == ENOMEM;
+  found->file = fl_strdup(found->directory);
+  no_memory |= found->directory && !found->file;
+  char *slash = found->directory ? strrchr(found->directory, '/') : NULL;
   if (slash)
-    slash[slash == own.directory] = 0;
+    slash[slash == found->directory] = 0;
+  if (!no_memory && atomic_compare_exchange_strong(&own_place_known, &before, found))
+    return found;
+  free(found->file);
+  free(found->directory);
+  free(found);
+  return before;
+}
+
+/* NULL: out of memory. */
+static const own_place *know_own_place(void) {
+  const own_place *own = atomic_load(&own_place_known);
+  return own ? own : find_own_place();
 }
 
 const char *fl_own_file(void) {
-  pthread_once(&own_once, find_own_place);
-  return own.file;
+  const own_place *own = know_own_place();
+  return own ? own->file : NULL;
 }
 
 /* Where things lie relative to the library's or (statically linked) the program's directory. */
@@ -120,12 +141,12 @@ static const places manifest_places = {
 
 /* The place near the library as an absolute path without "..": NULL if there is none. False: out of memory. */
 static bool find_nearby(const places *where, char **nearby) {
-  bool done = true;
-  pthread_once(&own_once, find_own_place);
+  const own_place *own = know_own_place();
+  bool done = own != NULL;
   *nearby = NULL;
-  for (int i = 0; own.directory && done && !*nearby && i < (own.is_program ? 1 : 3); i++) {
-    const char *relative = own.is_program ? where->program : where->beside[i];
-    char *path = relative ? fl_format("%s/%s/.", own.directory, relative) : NULL; /* with "/." only a directory is */
+  for (int i = 0; done && own->directory && !*nearby && i < (own->is_program ? 1 : 3); i++) {
+    const char *relative = own->is_program ? where->program : where->beside[i];
+    char *path = relative ? fl_format("%s/%s/.", own->directory, relative) : NULL; /* with "/." only a directory is */
     done = !relative || path;
     if (path && !(*nearby = realpath(path, NULL)))
       done = errno != ENOMEM;
@@ -161,9 +182,11 @@ char *fl_default_command(void) {
   struct stat status;
   if (named && *named == '/')
     return fl_strdup(named);
-  pthread_once(&own_once, find_own_place);
-  for (int i = 0; own.directory && !found && i < (own.is_program ? 1 : 3); i++) {
-    char *path = fl_format("%s/%s", own.directory, beside[i]);
+  const own_place *own = know_own_place();
+  if (!own)
+    return NULL;
+  for (int i = 0; own->directory && !found && i < (own->is_program ? 1 : 3); i++) {
+    char *path = fl_format("%s/%s", own->directory, beside[i]);
     if (!path)
       return NULL;
     if (!stat(path, &status) && S_ISREG(status.st_mode) && !access(path, X_OK))
@@ -175,14 +198,15 @@ char *fl_default_command(void) {
 
 /* ---------------------------------------------------------------------------------------------- route: directories */
 
-/* The *.so files of one directory. One that cannot be read is worth a word only where the user asked for it. */
+/* The *.so files of one directory. A default one need not be there. */
 static void search_directory(const char *directory, const char *setting, fl_log *log, fl_found_list *found) {
   fl_strings names = {0};
   int error = fl_list_directory(directory, ".so", &names);
+  bool may_lack = !setting && (error == ENOENT || error == ENOTDIR || error == EACCES);
   if (error == E2BIG)
     fl_found_add_crowded(found, "directory", directory, ".so");
   else if (error)
-    fl_log_line(log, setting ? FL_LOG_WARNING : FL_LOG_DEBUG, "%s: '%s': %s",
+    fl_log_line(log, may_lack ? FL_LOG_DEBUG : FL_LOG_WARNING, "%s: '%s': %s",
                 setting ? setting : "default plugin directory", directory, strerror(error));
   else if (setting && !names.n)
     fl_log_line(log, FL_LOG_WARNING, "%s: '%s': no plugin (*.so) there", setting, directory);

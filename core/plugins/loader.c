@@ -413,6 +413,9 @@ static fl_status check_links_nothing(const loading *l) {
   return status;
 }
 
+/* The header says that it throws nothing; an initialiser that ends the thread unwinds through it like an exception. */
+static void *(*volatile const open_library)(const char *path, int mode) = dlopen;
+
 /* Is the file that the path leads to still the one that was judged? Asked before its code runs, and once more when it
  * is mapped: who could change it in between, and back again, is trusted with it. */
 static fl_status check_same(const loading *l, const char *path) {
@@ -436,7 +439,7 @@ static fl_status open_file(loading *l, void **handle) {
   dlerror();
   status = check_same(l, path);
   if (!status)
-    *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    *handle = open_library(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   l->is_opening = false;
   pthread_mutex_unlock(&opening);
   if (*handle) {
@@ -517,6 +520,7 @@ static bool next_platform(const loading *l, uint32_t *at, fl_component_record *p
     found = !strcmp(component->plugin, l->record->name) && !strcmp(component->type, "platform");
     if (found) {
       *platform = *component;
+      platform->not_asked = fl_platform_not_asked(l->host, component, &l->record->owned);
       snprintf(name, FL_NAME_MAX + 1, "%s", component->name);
     }
   }
@@ -534,7 +538,8 @@ static void explain_inactive(const loading *l, fl_text *remark) {
     fl_text_free(&inactive);
     if (fl_component_is_active(&platform, &said))
       return;
-    fl_text_add(&inactive, "platform '%s' is not active: %s", name, fl_said_shown(&said, "no reason given"));
+    fl_text_add(&inactive, "platform '%s' is not %s: %s", name, platform.not_asked ? "asked" : "active",
+                fl_said_shown(&said, "no reason given"));
   }
   if (!inactive.length)
     return;

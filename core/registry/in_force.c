@@ -16,11 +16,16 @@ fl_policy *fl_scope_policy(fl_host *host, bool *scoped) {
   return scope ? scope->policy : host->policy;
 }
 
+static const fl_config *config_of(const fl_host *host) {
+  return host->config ? host->config : host->first_config;
+}
+
 fl_policy *fl_vendor_filter(fl_host *host) {
   bool scoped;
-  if (!host->config || !host->config->values[FL_SETTING_PREFER_ENABLED].flag)
+  const fl_config *config = config_of(host);
+  if (!config || !config->values[FL_SETTING_PREFER_ENABLED].flag)
     return NULL;
-  fl_policy *policy = fl_scope_policy(host, &scoped);
+  fl_policy *policy = config == host->config ? fl_scope_policy(host, &scoped) : config->policy;
   return fl_filters_vendors(policy) ? policy : NULL;
 }
 
@@ -32,21 +37,20 @@ fl_policy *fl_vendor_filter_take(fl_host *host, uint32_t *generation) {
   return filter;
 }
 
-void fl_kept_out_reason(const fl_host *host, const fl_policy *filter, bool scoped, const fl_impl_record *impl,
+void fl_kept_out_reason(const fl_host *host, const fl_policy *filter, bool scoped, const char *vendor,
                         fl_text *reason) {
   const fl_policy_fields *fields = &filter->fields;
   bool denied = false;
   for (uint32_t i = 0; i < fields->n_deny_vendors; i++)
-    denied |= !strcmp(fields->deny_vendors[i], impl->vendor);
+    denied |= !strcmp(fields->deny_vendors[i], vendor);
   fl_setting_id setting = denied ? FL_SETTING_DENY_VENDORS : FL_SETTING_ALLOW_VENDORS;
-  fl_text_add(reason, "vendor '%s' is %s (%s: %s)", impl->vendor, denied ? "denied" : "not allowed",
+  fl_text_add(reason, "vendor '%s' is %s (%s: %s)", vendor, denied ? "denied" : "not allowed",
               denied ? "deny_vendors" : "allow_vendors", fl_policy_origin(host, setting, scoped));
 }
 
 const char *fl_policy_origin(const fl_host *host, fl_setting_id setting, bool scoped) {
   if (scoped)
     return "the thread's scope";
-  if (host->policy_is_set || !host->config)
-    return "fl_set_global_policy";
-  return fl_config_origin(host->config, setting);
+  const fl_config *config = config_of(host);
+  return host->policy_is_set || !config ? "fl_set_global_policy" : fl_config_origin(config, setting);
 }

@@ -18,7 +18,8 @@ static inline bool fl_filters_vendors(const fl_policy *policy) {
   return policy->fields.n_deny_vendors || policy->fields.allow_vendors;
 }
 
-/* The policy that filters vendors (P4): the one in force. NULL: none does, since dispatch is off or it lets all in. */
+/* The policy that filters vendors (P4): the one in force, or while a host is created what of it is known. NULL: none
+ * does, since dispatch is off or it lets all in. */
 fl_policy *fl_vendor_filter(fl_host *host);
 /* The same, retained, with the generation of the registry. The lock must not be held. */
 fl_policy *fl_vendor_filter_take(fl_host *host, uint32_t *generation);
@@ -30,8 +31,7 @@ static inline bool fl_keeps_out(const fl_policy *filter, const fl_impl_record *i
 }
 
 /* "vendor 'acme' is denied (deny_vendors: VLLM_FL_DENY_VENDORS)". */
-void fl_kept_out_reason(const fl_host *host, const fl_policy *filter, bool scoped, const fl_impl_record *impl,
-                        fl_text *reason);
+void fl_kept_out_reason(const fl_host *host, const fl_policy *filter, bool scoped, const char *vendor, fl_text *reason);
 
 /* Where a field of the policy in force comes from. */
 const char *fl_policy_origin(const fl_host *host, fl_setting_id setting, bool scoped);

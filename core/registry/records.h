@@ -142,6 +142,7 @@ typedef struct fl_component_record {
   const char *former;   /* of a layer: another name that lists may have for it, or NULL */
   void *self;
   pthread_mutex_t *asking; /* held while is_active runs; NULL: nobody else asks */
+  const char *not_asked;   /* of a copy: why it is not asked whether it is active (fl_platforms_take); else NULL */
 } fl_component_record;
 
 /* Names to ops: open addressing, immutable but for empty places that get filled. `n` is its writers'. */
@@ -199,7 +200,8 @@ struct fl_host {
   fl_policy *policy;  /* the global one */
   bool policy_is_set; /* by fl_set_global_policy, not from settings */
   fl_config *config;
-  struct fl_view *views; /* call/scope.h */
+  fl_config *first_config; /* what is known of it before there is a platform, if that keeps vendors out; else NULL */
+  struct fl_view *views;   /* call/scope.h */
   fl_retired retired;
   fl_strings oplist;    /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
   fl_strings reasons;   /* that is_available formatted */

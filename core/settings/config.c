@@ -193,9 +193,9 @@ static void append_blacklist(settings_reader *reader) {
     say_ignored(reader, FL_SETTING_FLAGOS_BLACKLIST_APPEND, FL_SETTING_FLAGOS_WHITELIST);
     return;
   }
-  for (uint32_t i = 0; i < more->names.n; i++)
-    if (!fl_strings_has(&black->names, more->names.items[i]) && !fl_strings_add(&black->names, more->names.items[i]))
-      reader->problems.no_memory = true;
+  for (uint32_t i = 0; i < more->names.n && !reader->problems.no_memory; i++)
+    reader->problems.no_memory = !fl_strings_add(&black->names, more->names.items[i]);
+  reader->problems.no_memory |= !fl_strings_unique(&black->names);
   char *both = black->set ? fl_format("%s and %s", black->origin, more->origin) : fl_strdup(more->origin);
   reader->problems.no_memory |= !both;
   free(black->origin);

@@ -90,7 +90,7 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
                           "what an invalid setting does: error stops the start, warn logs it and reads on as "
                           "vllm-plugin-FL does, off says nothing"},
     [FL_SETTING_CUSTOM_OPS] =
-        {"VLLM_FL_CUSTOM_OPS", "custom_ops", &fl_type_custom_ops, NULL, NULL, "all", NULL, ',', 0,
+        {"VLLM_FL_CUSTOM_OPS", "custom_ops", &fl_type_custom_ops, NULL, NULL, "all", NULL, ',', FL_SETTING_PLAIN_NAMES,
          "vLLM's list of ops that run custom implementations: all or none, then +op and -op; a disabled op runs "
          "its reference; a name that no op has once the plugins are loaded is an error"},
     [FL_SETTING_CONFIG_DIR] = {"VLLM_FL_CONFIG_DIR", NULL, &fl_type_word, NULL, "directory", NULL, "the installed one",

@@ -233,15 +233,21 @@ static void add_item(fl_problems *problems, const fl_setting_row *row, fl_yaml *
     problems->no_memory = true;
 }
 
-/* No vendor, op or layer has such a name, so that it is a slip; the peer, and so flhost, takes it for one. */
-static void warn_of_spaces(fl_problems *problems, const fl_setting_row *row, fl_place place, const fl_strings *names) {
-  for (uint32_t i = 0; row->flags & FL_SETTING_PLAIN_NAMES && i < names->n; i++)
-    if (strpbrk(names->items[i], " \t\r\n\v\f")) {
-      char *where = fl_place_origin(problems, place);
-      fl_problems_warn(problems, "%s: the name '%s' holds white space; names are separated by '%c'",
-                       where ? where : row->variable, names->items[i], row->separator);
-      free(where);
-    }
+/* No vendor, op or layer has such a name. What separates names elsewhere is an error, since the list would mean
+ * nothing; white space is warned of: the peer, and so flhost, takes it for part of a name. */
+static void check_name(fl_problems *problems, const fl_setting_row *row, fl_place place, const char *name,
+                       bool is_item) {
+  char *where = NULL;
+  if (!(row->flags & FL_SETTING_PLAIN_NAMES))
+    return;
+  if (strpbrk(name, ",;|") && is_item)
+    invalid(problems, row, place, "'%s' is not a name; in a list each is an item", name);
+  else if (strpbrk(name, ",;|"))
+    invalid(problems, row, place, "'%s' is not a name; names are separated by '%c'", name, row->separator);
+  else if (strpbrk(name, " \t\r\n\v\f") && (where = fl_place_origin(problems, place)))
+    fl_problems_warn(problems, "%s: the name '%s' holds white space; names are separated by '%c'", where, name,
+                     row->separator);
+  free(where);
 }
 
 static bool read_list(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source,
@@ -252,9 +258,15 @@ static bool read_list(fl_problems *problems, const fl_setting_row *row, const fl
     problems->no_memory |= !fl_split(names, source->text, row->separator);
   else if (kind != FL_YAML_LIST)
     return wrong_kind(problems, row, source->place, node, "a list of names, or a string of names separated by commas");
-  for (uint32_t i = 0; node && i < fl_yaml_count(node); i++)
-    add_item(problems, row, source->yaml, fl_yaml_item(source->yaml, node, i), names);
-  warn_of_spaces(problems, row, source->place, names);
+  for (uint32_t i = 0; kind == FL_YAML_STRING && i < names->n; i++)
+    check_name(problems, row, source->place, names->items[i], false);
+  for (uint32_t i = 0; node && i < fl_yaml_count(node); i++) {
+    const fl_yaml_node *item = fl_yaml_item(source->yaml, node, i);
+    uint32_t before = names->n;
+    add_item(problems, row, source->yaml, item, names);
+    if (names->n > before)
+      check_name(problems, row, fl_yaml_place(source->yaml, item), names->items[before], true);
+  }
   return !problems->no_memory;
 }
 
@@ -291,24 +303,42 @@ const fl_setting_type fl_type_names = {"list", read_names, names_to_json};
 
 /* ---------------------------------------------------------------------------------------------------- custom ops */
 
-static void drop_item(fl_strings *names, uint32_t index) {
-  free(names->items[index]);
-  memmove(names->items + index, names->items + index + 1, (names->n - index - 1) * sizeof *names->items);
-  names->n--;
-}
-
 static bool is_mode(const char *item) {
   return !strcmp(item, "all") || !strcmp(item, "none");
 }
 
-/* Is an earlier item the same op with the other sign? */
-static bool contradicts(const fl_strings *names, uint32_t index) {
-  const char *item = names->items[index];
-  for (uint32_t i = 0; i < index; i++)
-    if (!is_mode(item) && !is_mode(names->items[i]) && *names->items[i] != *item &&
-        !strcmp(names->items[i] + 1, item + 1))
-      return true;
-  return false;
+static bool is_directive(const char *item) {
+  return (*item == '+' || *item == '-') && item[1];
+}
+
+/* Of pointers into a list: one op after the other, each in the order of the list. */
+static int compare_directives(const void *a, const void *b) {
+  char *const *left = *(char *const *const *)a, *const *right = *(char *const *const *)b;
+  int order = strcmp(*left + 1, *right + 1);
+  return order ? order : left < right ? -1 : 1;
+}
+
+/* Reports directives that contradict the first of their op, and puts "" in their places. */
+static void drop_contradictions(fl_problems *problems, fl_place place, fl_strings *names) {
+  uint32_t n = 0, first = 0;
+  char ***sorted = calloc((size_t)names->n + 1, sizeof *sorted);
+  problems->no_memory |= !sorted;
+  for (uint32_t i = 0; sorted && i < names->n; i++)
+    if (is_directive(names->items[i]))
+      sorted[n++] = &names->items[i];
+  if (n)
+    qsort(sorted, n, sizeof *sorted, compare_directives);
+  for (uint32_t i = 1; i < n; i++)
+    if (strcmp(*sorted[first] + 1, *sorted[i] + 1) != 0)
+      first = i;
+    else if (**sorted[first] != **sorted[i]) {
+      fl_problem(problems, place,
+                 "custom_ops cannot both enable and disable the same operation(s): %s. Remove either the '+' or '-' "
+                 "directive",
+                 *sorted[i] + 1);
+      **sorted[i] = 0;
+    }
+  free(sorted);
 }
 
 /* vLLM's rules for the list, with its words. The part that breaks one is left out: of two modes, or of two directives
@@ -316,27 +346,26 @@ static bool contradicts(const fl_strings *names, uint32_t index) {
 static void check_custom_ops(fl_problems *problems, fl_place place, fl_strings *names) {
   static const char *const modes[] = {"all", "none"};
   bool mode_seen = false;
-  for (uint32_t i = 0; i < names->n;) {
-    const char *item = names->items[i];
-    if (!is_mode(item) && ((*item != '+' && *item != '-') || !item[1]))
+  uint32_t kept = 0;
+  drop_contradictions(problems, place, names);
+  for (uint32_t i = 0; i < names->n; i++) {
+    char *item = names->items[i];
+    bool is_first = is_mode(item) && !mode_seen;
+    mode_seen |= is_mode(item);
+    if (is_first || is_directive(item)) {
+      names->items[kept++] = item;
+      continue;
+    }
+    if (is_mode(item))
+      fl_problem(problems, place, "custom_ops can contain only one base mode: 'all' or 'none'");
+    else if (*item)
       fl_problem(problems, place,
                  "Invalid syntax '%s' for custom op, must be 'all', 'none', '+op' or '-op' (where 'op' is the "
                  "registered op name)%s",
                  item, fl_suggest(fl_nearest_word(item, modes, 2)).text);
-    else if (is_mode(item) && mode_seen)
-      fl_problem(problems, place, "custom_ops can contain only one base mode: 'all' or 'none'");
-    else if (contradicts(names, i))
-      fl_problem(problems, place,
-                 "custom_ops cannot both enable and disable the same operation(s): %s. Remove either the '+' or '-' "
-                 "directive",
-                 item + 1);
-    else {
-      mode_seen |= is_mode(item);
-      i++;
-      continue;
-    }
-    drop_item(names, i);
+    free(item);
   }
+  names->n = kept;
 }
 
 static bool read_custom_ops(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source,
@@ -354,6 +383,8 @@ const fl_setting_type fl_type_custom_ops = {"list", read_custom_ops, names_to_js
 /* What to write in place of a token that is none: the nearest, unless several stand there as if in another list. */
 static fl_suggestion suggest_token(const char *token) {
   char room[FL_TOKEN_ROOM];
+  if (strchr(token, '='))
+    return (fl_suggestion){"; orders are separated by ';'"};
   if (strchr(token, ','))
     return (fl_suggestion){"; tokens are separated by '|'"};
   if (strchr(token, '|'))
@@ -370,9 +401,24 @@ static void check_tokens(fl_problems *problems, fl_place place, const char *op, 
                  tokens->items[i], suggest_token(tokens->items[i]).text);
 }
 
+/* There are no more kinds and vendors. An alias of a file's may repeat a long order a thousand times. */
+enum { TOKENS_MAX = 64 };
+
+static bool is_too_long(fl_problems *problems, fl_place place, const char *op, size_t length, size_t n) {
+  if (n > TOKENS_MAX)
+    fl_problem(problems, place, "op '%.*s': an order of %zu tokens, expected %d at most", (int)length, op, n,
+               TOKENS_MAX);
+  return n > TOKENS_MAX;
+}
+
 /* Tokens in one string. */
 static void split_tokens(fl_problems *problems, fl_place place, const char *op, size_t length, const char *text,
                          fl_strings *tokens) {
+  size_t n = 1;
+  for (const char *at = text; at && (at = strchr(at, '|')); at++)
+    n++;
+  if (is_too_long(problems, place, op, length, n))
+    return;
   problems->no_memory |= !text || !fl_split(tokens, text, '|');
   check_tokens(problems, place, op, length, tokens, 0);
 }
@@ -415,7 +461,9 @@ static void add_pair(fl_problems *problems, const fl_setting_row *row, fl_yaml *
   size_t length = fl_trim(&op, strlen(op));
   if (!length)
     invalid(problems, row, fl_yaml_place(yaml, key), "found an empty name, expected an op");
-  for (uint32_t i = 0; kind == FL_YAML_LIST && i < fl_yaml_count(node); i++) {
+  uint32_t n =
+      kind == FL_YAML_LIST && !is_too_long(problems, place, op, length, fl_yaml_count(node)) ? fl_yaml_count(node) : 0;
+  for (uint32_t i = 0; i < n; i++) {
     const fl_yaml_node *item = fl_yaml_item(yaml, node, i);
     uint32_t before = tokens.n;
     add_item(problems, row, yaml, item, &tokens);

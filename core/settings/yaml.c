@@ -258,7 +258,53 @@ fl_status fl_yaml_check(fl_yaml *yaml) {
   return status || !fl_yaml_root(yaml) ? status : check_single(yaml);
 }
 
+/* What libyaml does in time that grows with the square of its number; no settings come near. */
+enum { DEPTH_MAX = 64, ANCHORS_MAX = 1000, ALIASES_MAX = 1000 };
+
+static const char *anchor_of(const yaml_event_t *event) {
+  const yaml_char_t *anchor = event->type == YAML_SCALAR_EVENT           ? event->data.scalar.anchor
+                              : event->type == YAML_SEQUENCE_START_EVENT ? event->data.sequence_start.anchor
+                              : event->type == YAML_MAPPING_START_EVENT  ? event->data.mapping_start.anchor
+                                                                         : NULL;
+  return (const char *)anchor;
+}
+
+/* Reads the first document and keeps nothing. A mistake ends it: who reads to keep says what it is. */
+static fl_status check_limits(fl_yaml *yaml, yaml_parser_t *parser) {
+  uint32_t depth = 0, anchors = 0, aliases = 0;
+  bool more = true;
+  fl_status status = FL_OK;
+  while (more && !status) {
+    yaml_event_t event;
+    if (!yaml_parser_parse(parser, &event))
+      return parser->error == YAML_MEMORY_ERROR ? fl_error_no_memory() : FL_OK;
+    depth += event.type == YAML_SEQUENCE_START_EVENT || event.type == YAML_MAPPING_START_EVENT;
+    depth -= event.type == YAML_SEQUENCE_END_EVENT || event.type == YAML_MAPPING_END_EVENT;
+    anchors += anchor_of(&event) != NULL;
+    aliases += event.type == YAML_ALIAS_EVENT;
+    more = event.type != YAML_DOCUMENT_END_EVENT && event.type != YAML_STREAM_END_EVENT;
+    const char *what = depth > DEPTH_MAX       ? "lists and mappings in one another"
+                       : anchors > ANCHORS_MAX ? "anchors ('&')"
+                       : aliases > ALIASES_MAX ? "aliases ('*')"
+                                               : NULL;
+    fl_place place = place_of_mark(yaml->path, event.start_mark);
+    if (what)
+      status = fl_error(FL_ECONFIG, "%s:%u:%u: too many %s, expected %d at most", place.source, place.line,
+                        place.column, what, depth > DEPTH_MAX ? DEPTH_MAX : ANCHORS_MAX);
+    yaml_event_delete(&event);
+  }
+  return status;
+}
+
 static fl_status parse(fl_yaml *yaml) {
+  yaml_parser_t parser;
+  if (!yaml_parser_initialize(&parser))
+    return fl_error_no_memory();
+  yaml_parser_set_input_string(&parser, (const unsigned char *)yaml->text, yaml->length);
+  fl_status status = check_limits(yaml, &parser);
+  yaml_parser_delete(&parser);
+  if (status)
+    return status;
   yaml->parsing = yaml_parser_initialize(&yaml->parser);
   if (!yaml->parsing)
     return fl_error_no_memory();

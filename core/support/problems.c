@@ -25,6 +25,14 @@ static void add_error(fl_problems *problems, const char *line) {
   fl_text_add(&problems->errors, "%s%s", problems->errors.length ? "\n" : "", line);
 }
 
+/* Nobody reads more lines than this about one set of settings; the rest is counted. */
+enum { WARNINGS_MAX = 100 };
+
+static void add_warning(fl_problems *problems, const char *line) {
+  if (problems->log && problems->n_warnings++ < WARNINGS_MAX)
+    fl_log_line(problems->log, FL_LOG_WARNING, "%s", line);
+}
+
 static void report(fl_problems *problems, bool fatal, fl_place place, const char *format, va_list arguments) {
   if (!fatal && problems->check == FL_CHECK_OFF)
     return;
@@ -33,8 +41,8 @@ static void report(fl_problems *problems, bool fatal, fl_place place, const char
     problems->no_memory = true;
   else if (fatal || problems->check == FL_CHECK_ERROR)
     add_error(problems, line);
-  else if (problems->log)
-    fl_log_line(problems->log, FL_LOG_WARNING, "%s", line);
+  else
+    add_warning(problems, line);
   free(line);
 }
 
@@ -55,12 +63,12 @@ void fl_problem_fatal(fl_problems *problems, fl_place place, const char *format,
 void fl_problems_warn(fl_problems *problems, const char *format, ...) {
   char words[2048];
   va_list arguments;
-  if (!problems->log || problems->check == FL_CHECK_OFF)
+  if (problems->check == FL_CHECK_OFF)
     return;
   va_start(arguments, format);
   vsnprintf(words, sizeof words, format, arguments);
   va_end(arguments);
-  fl_log_line(problems->log, FL_LOG_WARNING, "%s", words);
+  add_warning(problems, words);
 }
 
 char *fl_place_origin(fl_problems *problems, fl_place place) {
@@ -83,6 +91,9 @@ fl_status fl_problems_finish(fl_problems *problems) {
   fl_status status = FL_OK;
   if (problems->n_errors)
     add_rest(problems);
+  if (problems->n_warnings > WARNINGS_MAX)
+    fl_log_line(problems->log, FL_LOG_WARNING, "… and %u warnings more about settings",
+                problems->n_warnings - WARNINGS_MAX);
   if (problems->no_memory || problems->errors.failed)
     status = fl_error_no_memory();
   else if (problems->n_errors)

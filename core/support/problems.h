@@ -15,7 +15,7 @@ typedef struct fl_problems {
   fl_check_mode check;
   fl_log *log; /* NULL: nothing is logged */
   fl_text errors;
-  uint32_t n_errors;
+  uint32_t n_errors, n_warnings;
   bool no_memory;
 } fl_problems;
 
