@@ -124,10 +124,9 @@ int command_lock(int argc, char **argv) {
       {NULL, NULL, NULL, NULL, NULL}};
   const cli_syntax syntax = {
       "[FILE]", 0, 1,
-      "Prints a plugins.lock that lists every plugin file that would be loaded, with its\n"
-      "SHA-256. With VLLM_FL_PLUGINS_LOCK=FILE, or as /etc/flhost/plugins.lock, nothing else is\n"
-      "loaded. With --check it compares. Exit status 1: a file differs, is not listed or not\n"
-      "there; or there was nothing to list.",
+      "Prints a plugins.lock that lists every plugin file that would be loaded, with its SHA-256. With "
+      "VLLM_FL_PLUGINS_LOCK=FILE, or as /etc/flhost/plugins.lock, nothing else is loaded. With --check it compares. "
+      "Exit status 1: a file differs, is not listed or not there; or there was nothing to list.",
       options};
   fl_lock_report *report;
   int exit_status, first = cli_parse(&syntax, argc, argv, &exit_status);

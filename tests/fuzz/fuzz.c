@@ -1,10 +1,13 @@
 #include "tests/fuzz/fuzz.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 _Noreturn void fuzz_broken(const char *format, ...) {
@@ -16,11 +19,15 @@ _Noreturn void fuzz_broken(const char *format, ...) {
   abort();
 }
 
-static char directory[256], path[300];
+static char directory[256];
+
+static int remove_one(const char *path, const struct stat *status, int type, struct FTW *where) {
+  (void)status, (void)type, (void)where;
+  return remove(path);
+}
 
 static void remove_directory(void) {
-  unlink(path);
-  rmdir(directory);
+  nftw(directory, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 const char *fuzz_directory(void) {
@@ -29,18 +36,27 @@ const char *fuzz_directory(void) {
     snprintf(directory, sizeof directory, "%s/flhost-fuzz-XXXXXX", where && *where ? where : "/tmp");
     if (!mkdtemp(directory))
       fuzz_broken("cannot make a directory %s", directory);
-    snprintf(path, sizeof path, "%s/fuzz.yaml", directory);
     atexit(remove_directory);
   }
   return directory;
 }
 
-const char *fuzz_file(const uint8_t *data, size_t size) {
-  fuzz_directory();
+const char *fuzz_named_file(const char *name, const uint8_t *data, size_t size) {
+  static char path[512];
+  snprintf(path, sizeof path, "%s/%s", fuzz_directory(), name);
+  char *slash = strrchr(path, '/');
+  *slash = '\0';
+  if (mkdir(path, 0700) && errno != EEXIST)
+    fuzz_broken("cannot make a directory %s", path);
+  *slash = '/';
   int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0 || write(file, data, size) != (ssize_t)size || close(file))
     fuzz_broken("cannot write %s", path);
   return path;
+}
+
+const char *fuzz_file(const uint8_t *data, size_t size) {
+  return fuzz_named_file("fuzz.yaml", data, size);
 }
 
 void fuzz_split(const uint8_t *data, size_t size, const char **parts, size_t n) {

@@ -16,6 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* The bytes as the file "fuzz.yaml" in a directory of this process's own; its path, the same each time. The directory
  * goes with the process. */
 const char *fuzz_file(const uint8_t *data, size_t size);
+/* The same under another name, which may have a directory of its own before it; the path is good until the next. */
+const char *fuzz_named_file(const char *name, const uint8_t *data, size_t size);
 /* That directory. */
 const char *fuzz_directory(void);
 
