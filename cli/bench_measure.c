@@ -32,7 +32,7 @@ fl_status bench_sample(const bench_way *way, long n, double *ns) {
 }
 
 fl_status bench_calibrate(const bench_effort *effort, const bench_way *way, double length, long *n) {
-  double ns;
+  double ns = 0; /* of a call that fails nothing is known */
   fl_status status = effort->warm_up ? bench_sample(way, effort->warm_up, &ns) : FL_OK;
   for (*n = 1; !status && *n < 1L << 30; *n *= 2) {
     status = bench_sample(way, *n, &ns);

@@ -504,8 +504,10 @@ static bool take_rows(const session *s, timings *rows) {
     timing *row = &rows->items[rows->n++];
     rows->capacity = rows->n;
     *row = *kept;
-    bool done = take_text(&row->op, fl_op_name(s->op)) & take_text(&row->impl_id, kept->impl_id) &
-                take_text(&row->shapes, kept->shapes) & take_text(&row->reason, kept->reason);
+    bool done = take_text(&row->op, fl_op_name(s->op));
+    done = take_text(&row->impl_id, kept->impl_id) && done;
+    done = take_text(&row->shapes, kept->shapes) && done;
+    done = take_text(&row->reason, kept->reason) && done;
     if (!done)
       return false;
   }

@@ -70,12 +70,11 @@ static int write_lock(FILE *file, const fl_lock_report *report) {
 
 /* Puts the whole file in the place of the old one. */
 static int write_file(const char *path, const fl_lock_report *report) {
-  size_t length = strlen(path);
-  char *beside = malloc(length + sizeof ".XXXXXX");
+  size_t size = strlen(path) + sizeof ".XXXXXX";
+  char *beside = malloc(size);
   if (!beside)
     return cli_no_memory();
-  memcpy(beside, path, length);
-  memcpy(beside + length, ".XXXXXX", sizeof ".XXXXXX");
+  snprintf(beside, size, "%s.XXXXXX", path);
   int fd = mkstemp(beside), exit_status = EXIT_USAGE;
   FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
   if (file)

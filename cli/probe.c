@@ -41,7 +41,7 @@ static int answer(int n, char **files) {
     if (probed.failed)
       say("failed %d %s\n", i, probed.words);
     else
-      say("ok %d\n", i);
+      say("%s %d\n", probed.refused ? "refused" : "ok", i);
   }
   return EXIT_OK;
 }

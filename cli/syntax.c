@@ -10,7 +10,7 @@ enum { MAX_OPTIONS = 16, HELP = 'h' };
 
 static int option_count(const cli_syntax *syntax) {
   int n = 0;
-  while (syntax->options[n].name && n < MAX_OPTIONS - 1)
+  while (n < MAX_OPTIONS - 1 && syntax->options[n].name)
     n++;
   return n;
 }

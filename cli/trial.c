@@ -48,6 +48,8 @@ static trial_note *note;
 static int channel = -1;
 static int commands[2] = {-1, -1}; /* the command's own standard streams */
 static trial_locate locate;
+static const char *stack_end;
+static const char stack_words[] = "stack overflow";
 
 const char *trial_end_name(trial_end end) {
   static const char *const names[] = {[TRIAL_DONE] = "",
@@ -115,7 +117,7 @@ void trial_set_locate(trial_locate function) {
   locate = function;
 }
 
-/* Where the stack of this thread ends. */
+/* Where the stack of the first thread ends at most; NULL: unknown. It reads files, so not in a handler. */
 static const char *end_of_stack(void) {
   pthread_attr_t attributes;
   void *lowest = NULL;
@@ -125,26 +127,26 @@ static const char *end_of_stack(void) {
     return NULL;
   pthread_attr_getstack(&attributes, &lowest, &size);
   pthread_attr_destroy(&attributes);
-  if (getpid() == gettid() && !getrlimit(RLIMIT_STACK, &limit) && limit.rlim_cur < size)
+  if (!getrlimit(RLIMIT_STACK, &limit) && limit.rlim_cur < size)
     return (const char *)lowest + size - limit.rlim_cur;
   return lowest;
 }
 
 /* A memory fault: notes where, and lets the signal end the process when the instruction is tried again. */
 static void on_fault(int number, siginfo_t *info, void *context) {
-  const char *address = info->si_addr, *lowest;
+  const char *address = info->si_addr;
   (void)number, (void)context;
   if (info->si_code <= 0 || (locate && locate(address, note->fault, sizeof note->fault)))
     return;
-  lowest = end_of_stack();
-  if (lowest && address > lowest - STACK_NEAR && address < lowest + STACK_NEAR)
-    snprintf(note->fault, sizeof note->fault, "stack overflow");
+  if (stack_end && address > stack_end - STACK_NEAR && address < stack_end + STACK_NEAR)
+    memcpy(note->fault, stack_words, sizeof stack_words);
 }
 
 static void watch_faults(void) {
   static char stack[STACK_BYTES];
   const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
   const struct sigaction fault = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | (int)SA_RESETHAND};
+  stack_end = end_of_stack();
   sigaltstack(&own, NULL);
   sigaction(SIGSEGV, &fault, NULL);
   sigaction(SIGBUS, &fault, NULL);

@@ -47,9 +47,9 @@ void setting(const char *format, ...) {
   environment[i] = keep(text, NULL);
 }
 
-/* What sanitizers need to be told. */
+/* What sanitizers need to be told, and valgrind of the process that plugins are tried in (tests/run). */
 static void keep_sanitizers(void) {
-  static const char *const kept[] = {"ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"};
+  static const char *const kept[] = {"ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS", "FLHOST_COMMAND"};
   for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
     if (getenv(kept[i]))
       setting("%s=%s", kept[i], getenv(kept[i]));

@@ -5,6 +5,7 @@
 #include "tests/scratch.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 
 static fl_found_list found;
 static fl_strings directories;
@@ -299,14 +300,29 @@ START_TEST(a_world_writable_manifest_is_refused) {
 }
 END_TEST
 
+/* That it is not there is no news; that nobody can tell is. */
+START_TEST(D2_a_default_directory_that_cannot_be_listed_is_warned_of) {
+  struct rlimit limit, most;
+  int first = dup(STDIN_FILENO);
+  close(first);
+  ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &most), 0);
+  limit = most;
+  limit.rlim_cur = (rlim_t)first;
+  ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  discover(NULL, NULL, NULL);
+  ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &most), 0);
+  ck_contains(lines, "30 default plugin directory: '");
+  ck_contains(lines, "': Too many open files\n");
+}
+END_TEST
+
 /* A hundred thousand took a minute and more. */
 START_TEST(D2_a_directory_of_thousands_of_files_is_refused) {
   make_directory("crowd");
   for (int i = 0; i <= 2 * (FL_DIRECTORY_MOST + 1); i++) {
     char name[32];
     snprintf(name, sizeof name, "crowd/%d%s", i, i % 2 ? ".yaml" : ".so");
-    int fd = open(in_scratch(name), O_WRONLY | O_CREAT | O_EXCL, 0644);
-    close(fd);
+    ck_each(!mknod(in_scratch(name), S_IFREG | 0644, 0), "%s", name);
   }
   discover(variable("VLLM_FL_PLUGIN_PATH", in_scratch("crowd")), NULL, NULL);
   ck_assert_uint_eq(found.n, 1);
@@ -660,6 +676,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, D1_a_bad_manifest_is_answered_with_file_line_and_column, 0,
                       sizeof bad_manifests / sizeof bad_manifests[0]);
   tcase_add_test(tests, a_world_writable_manifest_is_refused);
+  tcase_add_test(tests, D2_a_default_directory_that_cannot_be_listed_is_warned_of);
   tcase_add_test(tests, D2_a_directory_of_thousands_of_files_is_refused);
   tcase_add_test(tests, D1_what_is_no_file_is_no_manifest);
   tcase_add_test(tests, D1_a_manifest_of_size_0_is_read_to_its_end);

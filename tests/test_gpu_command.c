@@ -145,6 +145,22 @@ START_TEST(doctor_says_for_all_ops_together_why_nothing_runs_them) {
 }
 END_TEST
 
+/* Copies of a device's tensors lie on the device, between margins; the reference runs on the host. */
+START_TEST(kernels_run_clean_in_guarded_and_in_canary_mode) {
+  static const char *const modes[] = {"VLLM_FL_GUARD=1", "VLLM_FL_CANARY=5"};
+  int backend = _i / 2;
+  use(backend);
+  setting("VLLM_FL_EVIDENCE=%s", scratch("evidence"));
+  setting("%s", modes[_i % 2]);
+  outcome run = FLHOST("run", "--device", backends[backend].name, "--repeat", "1", "--json", "tests/golden/relu2");
+  assert_status(run, 0);
+  assert_lacks(run.err, "WARNING");
+  json_t *reports = parse_json(run.out, JSON_ARRAY), *report;
+  size_t i;
+  json_array_foreach(reports, i, report) ck_assert_str_eq(text_at(report, "impl_id"), backends[backend].impl_id);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, begin_scenario, end_scenario);
   tcase_add_loop_test(tests, platform_says_that_a_device_is_a_stand_in, 0, N_BACKENDS);
@@ -152,6 +168,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, doctor_is_content_with_a_device_that_works, 0, N_BACKENDS);
   tcase_add_loop_test(tests, H1_the_step_at_which_a_driver_fails_is_told, 0, N_FAILURES);
   tcase_add_test(tests, doctor_says_for_all_ops_together_why_nothing_runs_them);
+  tcase_add_loop_test(tests, kernels_run_clean_in_guarded_and_in_canary_mode, 0, 2 * N_BACKENDS);
 }
 
 int main(void) {

@@ -411,6 +411,36 @@ START_TEST(of_a_state_only_what_changed_is_given_back) {
 }
 END_TEST
 
+static fl_status twice_without_end(void *self, fl_call *call) {
+  twice(self, call);
+  pthread_exit(NULL);
+}
+
+static void *call_without_end(void *host) {
+  data d;
+  fill(&d, COLUMNS);
+  call_twice(host, &d);
+  return host;
+}
+
+START_TEST(of_a_call_whose_thread_ends_in_it_nothing_is_left) {
+  static subject leaving = {.id = "default.bad"}, staying = {.id = "reference.good"};
+  pthread_t thread;
+  void *returned;
+  fl_host *host = test_host((const char *const[]){"VLLM_FL_GUARD=1", NULL}, 0);
+  add_op(host, "twice(Tensor x) -> Tensor out", "x: float32[n, m]; out: float32[n, m]");
+  add(host, "twice", &leaving, twice_without_end, kDLCPU);
+  add(host, "twice", &staying, twice, kDLCPU);
+  ck_assert(!pthread_create(&thread, NULL, call_without_end, host));
+  pthread_join(thread, &returned);
+  ck_assert_ptr_null(returned);
+  call_right(host, COLUMNS);
+  ck_assert_int_eq(leaving.calls, 1);
+  ck_assert_int_eq(staying.calls, 1);
+  fl_host_destroy(host); /* a leak is the sanitizer's to find, and valgrind's */
+}
+END_TEST
+
 /* Uses a byte more of the workspace than there is. */
 static fl_status twice_with_workspace(void *self, fl_call *call) {
   memset(call->workspace, 0, call->workspace_size + 1);
@@ -835,6 +865,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, in_strict_mode_the_failure_is_the_calls);
   tcase_add_test(tests, a_call_in_place_falls_back_from_what_the_caller_gave);
   tcase_add_test(tests, both_modes_go_with_in_place_only_implementations_scopes_copies_and_counters);
+  tcase_add_test(tests, of_a_call_whose_thread_ends_in_it_nothing_is_left);
   tcase_add_test(tests, a_workspace_is_watched_as_tensors_are);
   tcase_add_test(tests, of_a_state_only_what_changed_is_given_back);
   tcase_add_test(tests, a_fault_elsewhere_goes_to_the_handler_that_was_there_before);

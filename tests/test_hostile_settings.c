@@ -2,54 +2,20 @@
  * Settings that nobody writes by hand: too deep, too long, with other lists' separators; and what becomes of a host
  * when any one allocation on the way to its settings fails. The linker hands allocations to the functions below.
  */
+#include "tests/allocations.h"
 #include "tests/fixture.h"
 #include "tests/settings_support.h"
 
-#include <errno.h>
 #include <yaml.h>
 
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *memory, size_t size);
-char *__real_strndup(const char *string, size_t length);
 char *__real_realpath(const char *path, char *resolved);
 int __real_yaml_parser_initialize(yaml_parser_t *parser);
 int __real_yaml_parser_parse(yaml_parser_t *parser, yaml_event_t *event);
 int __real_yaml_parser_load(yaml_parser_t *parser, yaml_document_t *document);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *memory, size_t size);
-char *__wrap_strndup(const char *string, size_t length);
 char *__wrap_realpath(const char *path, char *resolved);
 int __wrap_yaml_parser_initialize(yaml_parser_t *parser);
 int __wrap_yaml_parser_parse(yaml_parser_t *parser, yaml_event_t *event);
 int __wrap_yaml_parser_load(yaml_parser_t *parser, yaml_document_t *document);
-
-/* The allocation that fails, counted from 0; negative: none. How many there were. */
-static int failing = -1, allocations;
-
-static bool fails(void) {
-  bool fails_now = allocations++ == failing;
-  if (fails_now)
-    errno = ENOMEM;
-  return fails_now;
-}
-
-void *__wrap_malloc(size_t size) {
-  return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size) {
-  return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *memory, size_t size) {
-  return fails() ? NULL : __real_realloc(memory, size);
-}
-
-char *__wrap_strndup(const char *string, size_t length) {
-  return fails() ? NULL : __real_strndup(string, length);
-}
 
 char *__wrap_realpath(const char *path, char *resolved) {
   return fails() ? NULL : __real_realpath(path, resolved);

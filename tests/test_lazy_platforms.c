@@ -1,9 +1,11 @@
 /* Plugins that bring a platform and say so in their file (FL_PLUGIN_PLATFORM): when they are loaded. */
 #include "tests/listed.h"
 
+static const char *denied; /* VLLM_FL_DENY_VENDORS=…, or NULL */
+
 /* `platform` NULL: it is detected. */
 static fl_status create_for(const char *platform) {
-  const char *const environment[] = {"VLLM_FL_LOG_LEVEL=DEBUG", NULL};
+  const char *const environment[] = {"VLLM_FL_LOG_LEVEL=DEBUG", denied, NULL};
   const fl_host_options options = {
       .size = sizeof options,
       .environment = environment,
@@ -44,6 +46,21 @@ START_TEST(H2_a_platform_with_a_sign_of_it_is_loaded_and_chosen) {
   ck_assert_str_eq(status_of("lazy_platform"), "loaded");
   ck_assert_str_eq(status_of("lazy_builtin"), "deferred");
   ck_assert_str_eq(platform_in_force(), "lazynpu");
+}
+END_TEST
+
+/* Nor is a line of its code run then, until somebody looks for one of its ops. */
+START_TEST(P4_a_platform_whose_vendor_is_denied_is_not_loaded_for_a_sign_of_it) {
+  ck_assert_int_eq(setenv("LAZY_PLATFORM", "here", 1), 0);
+  denied = "VLLM_FL_DENY_VENDORS=lazynpu";
+  ck_ok(create_for(NULL));
+  ck_assert_str_eq(status_of("lazy_platform"), "deferred");
+  ck_contains(test_log.text, "until one of its ops is looked for: lazy_a; not for its platform: vendor 'lazynpu' is "
+                             "denied (deny_vendors: VLLM_FL_DENY_VENDORS)\n");
+  ck_contains(test_log.text, "INFO platform 'lazynpu' of plugin 'lazy_platform' is not asked whether it is active: "
+                             "vendor 'lazynpu' is denied (deny_vendors: VLLM_FL_DENY_VENDORS)\n");
+  expect_run("lazy_a", "lazy_platform");
+  ck_assert_str_eq(platform_in_force(), "cpu");
 }
 END_TEST
 
@@ -95,6 +112,7 @@ static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, H2_a_platform_without_a_sign_of_it_is_not_loaded);
   tcase_add_test(tests, H2_a_platform_with_a_sign_of_it_is_loaded_and_chosen);
+  tcase_add_test(tests, P4_a_platform_whose_vendor_is_denied_is_not_loaded_for_a_sign_of_it);
   tcase_add_test(tests, H2_an_empty_variable_is_no_sign);
   tcase_add_test(tests, H2_a_platform_that_is_forced_loads_its_plugin_alone);
   tcase_add_test(tests, H2_a_platform_that_waits_is_among_those_that_may_be_forced);

@@ -10,12 +10,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A crash is to end the process by its signal. */
+static void keep_sanitizers_from_crashes(void) {
+  const char *given = getenv("TSAN_OPTIONS");
+  char options[512];
+  snprintf(options, sizeof options, "%s%shandle_segv=0", given ? given : "", given ? ":" : "");
+  setenv("TSAN_OPTIONS", options, 1);
+}
+
 static void set_up(void) {
+  keep_sanitizers_from_crashes();
   mkdir(scratch("platforms"), 0755);
   mkdir(scratch("plugins"), 0755);
   setting("VLLM_FL_PLUGIN_PATH=%s", scratch("plugins"));
   setting("VLLM_FL_CONFIG_DIR=%s", scratch("platforms"));
   setting("VLLM_FL_PLATFORM=cpu");
+  setting("VLLM_FL_PROBE=off"); /* what a plugin does in the command's own process is what this is about */
 }
 
 static void use(const char *name) {
@@ -23,6 +33,30 @@ static void use(const char *name) {
   ck_assert_int_gt(asprintf(&plugin, "tests/plugins/%s.so", name), 0);
   copy_built(plugin, "plugins");
   free(plugin);
+}
+
+/* Far writes meet the heap first, which a sanitizer or valgrind watches; of some others these know nothing, and of the
+ * first thread's end too much. */
+static bool is_for_plain_builds(const char *name) {
+  static const char *const names[] = {"far_behind",   "far_before",  "overflows_stack", "of_unset_memory",
+                                      "takes_memory", "frees_twice", "jumps",           "ends_thread"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    if (strstr(name, names[i]))
+      return true;
+  return false;
+}
+
+static bool is_watched(void) {
+  const char *flags = getenv("SANITIZE");
+  return getenv("FLHOST_SAMPLE") || (flags && *flags);
+}
+
+/* Says so. */
+static bool is_left_out(const char *name) {
+  bool left_out = is_for_plain_builds(name) && is_watched();
+  if (left_out)
+    printf("skip: %s: a tool that watches memory is at work\n", name);
+  return left_out;
 }
 
 /* ---------------------------------------------------------------------------------------------- ended while it loads
@@ -35,6 +69,8 @@ enum { N_ENDING = sizeof ending / sizeof ending[0] };
 START_TEST(a_plugin_that_ends_the_process_does_not_make_a_command_succeed) {
   static const char *const commands[][4] = {
       {"verify", "misbehaving"}, {"doctor"}, {"explain", "misbehaving"}, {"ops"}, {"bench", "misbehaving"}};
+  if (is_left_out(ending[_i]))
+    return;
   use(ending[_i]);
   for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
     outcome run = run_flhost(commands[i]);
@@ -50,7 +86,7 @@ END_TEST
  * gets
  */
 
-/* build/tests/plugins/NAME.so: how its test ended, and words that stand in what is said of it. */
+/* build/tests/plugins/NAME.so: how its test ended ("": either way), and words that stand in what is said of it. */
 static const struct {
   const char *name, *ended, *words[3];
 } misbehaving[] = {
@@ -85,8 +121,8 @@ static const struct {
      "crashed",
      {"SIGSEGV, 4 bytes before the first element of 'x'", "at the beginning of memory"}},
     {"misbehaving_writes_behind", NULL, {"written outside result 'out': ", " behind "}},
-    {"misbehaving_writes_far_behind", "crashed", {"crashed in call "}},
-    {"misbehaving_writes_far_before", NULL, {"written outside result 'out': 320 bytes before the first element"}},
+    {"misbehaving_writes_far_behind", "", {NULL}}, /* the heap's end of it may come first, or the edge's */
+    {"misbehaving_writes_far_before", "", {NULL}},
     {"misbehaving_writes_input", NULL, {"argument 'x' was overwritten (element ["}},
     {"misbehaving_leaks_descriptor", NULL, {"32 calls left 32 open descriptors behind"}},
     {"misbehaving_leaks_thread", NULL, {"32 calls left 32 threads behind"}},
@@ -101,51 +137,44 @@ static const struct {
 };
 enum { N_MISBEHAVING = sizeof misbehaving / sizeof misbehaving[0] };
 
-/* Far writes meet the heap first, which a sanitizer or valgrind watches; of some others these know nothing. */
-static bool is_for_plain_builds(const char *name) {
-  static const char *const names[] = {"far_behind",  "far_before", "overflows_stack", "of_unset_memory", "takes_memory",
-                                      "frees_twice", "jumps"};
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-    if (strstr(name, names[i]))
-      return true;
-  return false;
-}
-
-static bool is_watched(void) {
-  const char *flags = getenv("SANITIZE");
-  return getenv("FLHOST_SAMPLE") || (flags && *flags);
-}
-
-/* The command's own words go to the report; where a kernel ended its thread, the host has noticed. */
-static void assert_silent(const outcome *run, const char *name) {
-  if (strcmp(name, "misbehaving_ends_thread"))
-    ck_assert_str_eq(run->err, "");
-  else
-    assert_contains(run->err, "'vendor.wrong' failed for op 'misbehaving': it did not return: ");
+/* The report in JUnit's form is whole: three tests, one of which is an error or a failure. */
+static void assert_report(const char *ended) {
+  static char report[1 << 16];
+  FILE *file = fopen(scratch("report.xml"), "r");
+  ck_assert_ptr_nonnull(file);
+  report[fread(report, 1, sizeof report - 1, file)] = 0;
+  fclose(file);
+  assert_contains(report, ended ? "tests=\"3\" failures=\"0\" errors=\"1\" skipped=\"0\""
+                                : "tests=\"3\" failures=\"1\" errors=\"0\" skipped=\"0\"");
+  assert_contains(report, ended ? "<error type=\"" : "<failure message=\"");
+  assert_contains(report, "</testsuite>\n");
 }
 
 START_TEST(an_implementation_that_misbehaves_gets_its_verdict_and_the_others_have_theirs) {
   const char *name = misbehaving[_i].name;
-  if (is_for_plain_builds(name) && is_watched()) {
-    printf("skip: %s: a tool that watches memory is at work\n", name);
+  if (is_left_out(name))
     return;
-  }
   use(name);
-  outcome run = FLHOST("verify", "--json", "--timeout", "5", "--memory", "1.5", "--junit", scratch("report.xml"));
+  const char *timeout = strstr(name, "hangs") ? "5" : "100";
+  outcome run = FLHOST("verify", "--json", "--timeout", timeout, "--memory", "1.5", "--junit", scratch("report.xml"));
   assert_status(run, 1);
-  assert_silent(&run, name);
+  if (*run.err && !getenv("FLHOST_SAMPLE")) /* valgrind speaks there */
+    assert_contains(run.err, "flhost: WARNING: Implementation 'vendor.wrong' failed for op 'misbehaving': ");
   json_t *tests = json_object_get(parse_json(run.out, JSON_OBJECT), "tests");
   ck_assert_uint_eq(json_array_size(tests), 3);
   const json_t *wrong = entry_of(tests, "impl_id", "vendor.wrong");
   ck_assert_str_eq(text_at(wrong, "status"), "failed");
-  if (misbehaving[_i].ended)
-    ck_assert_msg(json_is_string(json_object_get(wrong, "ended")) &&
-                      !strcmp(text_at(wrong, "ended"), misbehaving[_i].ended),
-                  "not %s: %s", misbehaving[_i].ended, text_at(wrong, "problem"));
+  const char *ended = misbehaving[_i].ended;
+  if (ended && !*ended)
+    ended = json_string_value(json_object_get(wrong, "ended"));
+  if (ended)
+    ck_assert_msg(json_is_string(json_object_get(wrong, "ended")) && !strcmp(text_at(wrong, "ended"), ended),
+                  "not %s: %s", ended, text_at(wrong, "problem"));
   else
     ck_assert_msg(json_is_null(json_object_get(wrong, "ended")), "ended: %s", text_at(wrong, "problem"));
   for (size_t i = 0; i < 3 && misbehaving[_i].words[i]; i++)
     assert_contains(text_at(wrong, "problem"), misbehaving[_i].words[i]);
+  assert_report(ended);
   ck_assert_str_eq(text_at(entry_of(tests, "impl_id", "reference.right"), "status"), "ok");
   ck_assert_str_eq(text_at(entry_of(tests, "impl_id", "vendor.other"), "status"), "ok");
 }
@@ -187,6 +216,8 @@ static const struct {
 enum { N_ENDS = sizeof ends / sizeof ends[0] };
 
 START_TEST(run_says_which_file_did_not_come_back_and_goes_on_with_the_next) {
+  if (is_left_out(ends[_i].name))
+    return;
   use(ends[_i].name);
   setting("VLLM_FL_PER_OP=misbehaving=impl:vendor.wrong");
   outcome run = FLHOST("run", "--json", "--timeout", "3", file_of_call("calls"));
@@ -206,10 +237,11 @@ START_TEST(run_says_which_file_did_not_come_back_and_goes_on_with_the_next) {
 END_TEST
 
 START_TEST(bench_says_which_implementation_did_not_come_back_and_times_the_others) {
+  if (is_left_out(ends[_i].name))
+    return;
   use(ends[_i].name);
   outcome run = FLHOST("bench", "--json", "--seconds", "0.01", "--timeout", "3", "--dims", "d: 64", "misbehaving");
   assert_status(run, 1);
-  assert_silent(&run, ends[_i].name);
   json_t *rows = json_object_get(parse_json(run.out, JSON_OBJECT), "timings");
   const json_t *wrong = entry_of(rows, "impl_id", "vendor.wrong"), *other = entry_of(rows, "impl_id", "vendor.other");
   assert_contains(text_at(wrong, "reason"), ends[_i].words);
@@ -261,7 +293,7 @@ static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, end_scenario);
   tcase_add_loop_test(tests, a_plugin_that_ends_the_process_does_not_make_a_command_succeed, 0, N_ENDING);
   tcase_add_loop_test(tests, an_implementation_that_misbehaves_gets_its_verdict_and_the_others_have_theirs, 0,
-                      N_MISBEHAVING);
+                      loop_cases(N_MISBEHAVING));
   tcase_add_test(tests, one_that_behaves_passes);
   tcase_add_loop_test(tests, run_says_which_file_did_not_come_back_and_goes_on_with_the_next, 0, N_ENDS);
   tcase_add_loop_test(tests, bench_says_which_implementation_did_not_come_back_and_times_the_others, 0, N_ENDS);

@@ -459,6 +459,21 @@ START_TEST(element_types_have_bits_and_names) {
 }
 END_TEST
 
+START_TEST(a_mistake_in_a_very_long_schema_is_shown_with_what_stands_around_it) {
+  enum { LENGTH = 20000 };
+  char *text = malloc(LENGTH + 32);
+  fl_schema *schema = NULL;
+  memset(text, ' ', LENGTH);
+  memcpy(text, "f(", 2);
+  strcpy(text + LENGTH, "Tensr x) -> ()");
+  const fl_op_def def = {.size = sizeof def, .schema = text};
+  ck_assert_int_eq(fl_schema_create(&def, &schema), FL_EINVAL);
+  ck_assert_ptr_nonnull(strstr(fl_error_message(), "schema '… "));
+  ck_assert_ptr_nonnull(strstr(fl_error_message(), " Tensr x) -> ()', column 20001: found 'Tensr', expected a type"));
+  free(text);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, O1_every_op_of_vllm_parses_to_its_own_text, 0, N_SCHEMAS);
   tcase_add_test(tests, canonical_text_has_one_space_after_commas_and_defaults_as_given);
@@ -477,6 +492,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, O5_tolerances_are_the_entrys_else_the_default_tables);
   tcase_add_test(tests, a_senseless_tolerance_is_refused);
   tcase_add_test(tests, element_types_have_bits_and_names);
+  tcase_add_test(tests, a_mistake_in_a_very_long_schema_is_shown_with_what_stands_around_it);
 }
 
 int main(void) {

@@ -67,6 +67,15 @@ START_TEST(a_message_and_a_log_line_are_shown_text) {
 }
 END_TEST
 
+START_TEST(what_a_plugin_logs_is_one_line_of_its_own) {
+  fl_log log = {.fn = test_log_capture, .user = &test_log};
+  test_log_clear();
+  fl_log_of_plugin(&log, FL_LOG_INFO, "acme", "ready\nERROR plugin cuda failed");
+  fl_log_of_plugin(&log, FL_LOG_INFO, "acme", NULL);
+  ck_assert_str_eq(test_log.text, "INFO plugin acme: ready\\x0aERROR plugin cuda failed\nINFO plugin acme: \n");
+}
+END_TEST
+
 START_TEST(json_of_any_bytes_is_json_that_shows_nothing_else) {
   fl_text json = {0};
   json_error_t error;
@@ -127,6 +136,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, what_is_not_printable_is_shown_by_its_bytes);
   tcase_add_test(tests, what_does_not_fit_is_left_out_between_characters);
   tcase_add_test(tests, a_message_and_a_log_line_are_shown_text);
+  tcase_add_test(tests, what_a_plugin_logs_is_one_line_of_its_own);
   tcase_add_test(tests, json_of_any_bytes_is_json_that_shows_nothing_else);
   tcase_add_test(tests, a_reason_of_16_megabytes_is_cut_and_shown);
 }

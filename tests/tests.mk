@@ -12,9 +12,10 @@ $(BUILD)/tests/stress: tests/stress.c $(STATIC) | $(BUILD)/ops.stamp
 
 # What loads plugins has the command try them first.
 $(TESTS): | $(COMMAND)
-# They make allocations fail.
-$(BUILD)/tests/test_arena $(BUILD)/tests/test_registration: private LINK += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
-$(BUILD)/tests/test_hostile_settings: private LINK += $(patsubst %,-Xlinker --wrap=%,malloc calloc realloc strndup realpath \
+# They make allocations fail (tests/allocations.h).
+ALLOCATIONS := malloc calloc realloc strdup strndup vasprintf
+$(BUILD)/tests/test_arena $(BUILD)/tests/test_registration: private LINK += $(ALLOCATIONS:%=-Xlinker --wrap=%)
+$(BUILD)/tests/test_hostile_settings: private LINK += $(patsubst %,-Xlinker --wrap=%,$(ALLOCATIONS) realpath \
   yaml_parser_initialize yaml_parser_parse yaml_parser_load)
 $(BUILD)/tests/test_hostile_settings: | config-files
 $(BUILD)/tests/test_bare_machine: | $(COMMAND) $(PLUGINS) $(BUILD)/tests/plugins/two_vendors.so

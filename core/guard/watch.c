@@ -146,8 +146,15 @@ static void say_unchecked(const fl_watched *w, fl_status status, const char *why
   fl_error_clear();
 }
 
+/* Also when the reference does not return. */
+static void end_reference(fl_reference_call **reference) {
+  if (*reference)
+    fl_reference_free(*reference);
+  free(*reference);
+}
+
 static fl_status check(fl_watched *w, fl_copies *copies) {
-  fl_reference_call *reference = calloc(1, sizeof *reference);
+  __attribute__((cleanup(end_reference))) fl_reference_call *reference = calloc(1, sizeof *reference);
   fl_status status = reference ? FL_OK : fl_error_no_memory();
   if (reference)
     reference->record = fl_reference_find(w->op);
@@ -155,13 +162,10 @@ static fl_status check(fl_watched *w, fl_copies *copies) {
     status = fl_error(FL_ENOENT, "the op has no reference on the host");
   if (!status)
     status = fl_reference_run(reference, copies);
-  if (status)
-    say_unchecked(w, status, fl_error_message());
-  status = status ? FL_OK : compare(w, copies, reference);
-  if (reference)
-    fl_reference_free(reference);
-  free(reference);
-  return status;
+  if (!status)
+    return compare(w, copies, reference);
+  say_unchecked(w, status, fl_error_message());
+  return FL_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- a call
@@ -184,12 +188,19 @@ static fl_status run_on_copies(fl_watched *w, fl_copies *copies, bool checked) {
   return status;
 }
 
+/* Also when an implementation does not return. */
+static void end_copies(fl_copies **copies) {
+  if (*copies)
+    fl_copies_free(*copies);
+  free(*copies);
+}
+
 fl_status fl_watch_run(fl_watched *w, fl_call *call) {
   fl_watch *watch = w->op->host->watch;
   bool checked = take_turn(w);
   if (!checked && !watch->guarded)
     return w->run(w->user, call);
-  fl_copies *copies = calloc(1, sizeof *copies);
+  __attribute__((cleanup(end_copies))) fl_copies *copies = calloc(1, sizeof *copies);
   fl_status status = copies ? FL_OK : fl_error_no_memory();
   if (copies) {
     copies->op = w->op;
@@ -198,14 +209,9 @@ fl_status fl_watch_run(fl_watched *w, fl_call *call) {
     copies->at_end = atomic_fetch_add_explicit(&watch->turn, 1, memory_order_relaxed) % 2 == 0;
     status = fl_copies_make(copies, call);
   }
-  if (status) {
-    say(w, SAID_UNWATCHED, FL_LOG_WARNING, "is not watched", fl_error_message());
-    fl_error_clear();
-    status = w->run(w->user, call);
-  } else {
-    status = run_on_copies(w, copies, checked);
-    fl_copies_free(copies);
-  }
-  free(copies);
-  return status;
+  if (!status)
+    return run_on_copies(w, copies, checked);
+  say(w, SAID_UNWATCHED, FL_LOG_WARNING, "is not watched", fl_error_message());
+  fl_error_clear();
+  return w->run(w->user, call);
 }

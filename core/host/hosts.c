@@ -108,7 +108,7 @@ void fl_hosts_log(const fl_logger *logger, int level, const char *message) {
   pthread_mutex_unlock(&hosts_lock);
   if (!host)
     return;
-  fl_log_line(&host->log, level, "plugin %s: %s", provider->plugin, message ? message : "");
+  fl_log_of_plugin(&host->log, level, provider->plugin, message);
   pthread_mutex_lock(&hosts_lock);
   if (host->logging) /* in the child of a fork nobody logs at first */
     host->logging--;

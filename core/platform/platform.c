@@ -59,13 +59,26 @@ const char *fl_platform_not_asked(fl_host *host, const fl_component_record *comp
   return fl_arena_text(arena, &reason);
 }
 
+fl_component_record fl_platform_of_file(fl_host *host, const char *plugin, const char *name, fl_arena *arena) {
+  fl_component_record component = {.plugin = (char *)plugin, .type = (char *)"platform", .name = (char *)name};
+  component.not_asked = fl_platform_not_asked(host, &component, arena);
+  return component;
+}
+
 fl_component_record *fl_platforms_take(fl_host *host, fl_arena *arena, uint32_t *n) {
   pthread_mutex_lock(&host->lock);
   *n = host->n_components;
-  fl_component_record *list = fl_arena_array(arena, *n, sizeof *list);
+  fl_component_record *list = fl_arena_array(arena, (size_t)*n + host->n_plugins, sizeof *list);
   for (uint32_t i = 0; list && i < *n; i++) {
     list[i] = host->components[i];
     list[i].not_asked = fl_platform_not_asked(host, &list[i], arena);
+  }
+  for (uint32_t i = 0; list && i < host->n_plugins; i++) {
+    const fl_plugin_record *plugin = &host->plugins[i];
+    if (plugin->status == FL_PLUGIN_DEFERRED && plugin->platform) {
+      list[*n] = fl_platform_of_file(host, plugin->name, plugin->platform, arena);
+      *n += list[*n].not_asked != NULL;
+    }
   }
   pthread_mutex_unlock(&host->lock);
   return arena->failed ? NULL : list;

@@ -25,10 +25,14 @@ const fl_component_record *fl_component_of_platform(const char *name, const fl_c
                                                     uint32_t n);
 
 /* The host's components as they are now, with their strings in the host: of each platform that must not be asked, since
- * the policy in force keeps its plugin's vendors out, why. NULL: out of memory. Takes the host's lock. */
+ * the policy in force keeps its plugin's vendors out, why; behind them such platforms of plugins that are deferred.
+ * NULL: out of memory. Takes the host's lock. */
 fl_component_record *fl_platforms_take(fl_host *host, fl_arena *arena, uint32_t *n);
 /* That reason for one of them, NULL if it may be asked. The host's lock is held. */
 const char *fl_platform_not_asked(fl_host *host, const fl_component_record *component, fl_arena *arena);
+
+/* The same as a component, of a platform that a plugin's file says it brings. The host's lock is held. */
+fl_component_record fl_platform_of_file(fl_host *host, const char *plugin, const char *name, fl_arena *arena);
 
 /* Asks a plugin's platform, if that may be, under the lock for that. */
 bool fl_component_is_active(const fl_component_record *component, fl_said *said);

@@ -89,7 +89,7 @@ static void give_back(fl_host *host, const fl_found_list *found) {
 
 static fl_status load(fl_host *host, wanted is_wanted, const char *word) {
   fl_loader loader;
-  fl_found_list found = {0};
+  FL_RELEASED_BY(fl_found_list_free) fl_found_list found = {0};
   fl_status status = FL_OK;
   bool loaded;
   if (!atomic_load(&host->n_deferred) || atomic_load(&host->frozen))
@@ -105,7 +105,6 @@ static fl_status load(fl_host *host, wanted is_wanted, const char *word) {
     status = fl_error_no_memory();
   else if (found.n) /* that one of them failed is no error of the caller's */
     fl_error_clear();
-  fl_found_list_free(&found);
   return status == FL_ENOMEM ? status : FL_OK;
 }
 

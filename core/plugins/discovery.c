@@ -198,14 +198,15 @@ char *fl_default_command(void) {
 
 /* ---------------------------------------------------------------------------------------------- route: directories */
 
-/* The *.so files of one directory. One that cannot be read is worth a word only where the user asked for it. */
+/* The *.so files of one directory. A default one need not be there. */
 static void search_directory(const char *directory, const char *setting, fl_log *log, fl_found_list *found) {
   fl_strings names = {0};
   int error = fl_list_directory(directory, ".so", &names);
+  bool may_lack = !setting && (error == ENOENT || error == ENOTDIR || error == EACCES);
   if (error == E2BIG)
     fl_found_add_crowded(found, "directory", directory, ".so");
   else if (error)
-    fl_log_line(log, setting ? FL_LOG_WARNING : FL_LOG_DEBUG, "%s: '%s': %s",
+    fl_log_line(log, may_lack ? FL_LOG_DEBUG : FL_LOG_WARNING, "%s: '%s': %s",
                 setting ? setting : "default plugin directory", directory, strerror(error));
   else if (setting && !names.n)
     fl_log_line(log, FL_LOG_WARNING, "%s: '%s': no plugin (*.so) there", setting, directory);

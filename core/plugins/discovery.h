@@ -25,6 +25,9 @@ typedef struct fl_found_list {
   fl_arena owned; /* the strings */
 } fl_found_list;
 
+/* Of a variable that is released when it is left, also when a plugin's code ends the thread meanwhile. */
+#define FL_RELEASED_BY(release) __attribute__((cleanup(release)))
+
 void fl_found_add(fl_found_list *list, fl_found found);
 /* A directory that has too many of them. */
 void fl_found_add_crowded(fl_found_list *list, const char *route, const char *directory, const char *suffix);

@@ -78,9 +78,9 @@ out:
   fl_arena_free(&owned);
 }
 
-/* malloc'ed: the path, with ":symbol". */
+/* malloc'ed: the path and the symbol, which a path with a colon in it is in need of. */
 static char *module_of(const fl_suspect *suspect) {
-  return suspect->symbol ? fl_format("%s:%s", suspect->file, suspect->symbol) : fl_strdup(suspect->file);
+  return fl_format("%s:%s", suspect->file, suspect->symbol ? suspect->symbol : "register_builtins");
 }
 
 /* `key->file` is malloc'ed, NULL without memory. */
@@ -99,6 +99,9 @@ static void make_key(const fl_judge *judge, const fl_suspect *suspect, fl_verdic
 
 /* ---------------------------------------------------------------------------------------------------------- trying */
 
+/* Of what was refused not all of its code has run: what it does once its library is there, say, is not known. */
+typedef enum ending { DID_NO_HARM, DID_HARM, WAS_REFUSED } ending;
+
 /* Files that one process tries, and what it said of them. */
 typedef struct trial {
   fl_judge *judge;
@@ -114,7 +117,7 @@ typedef struct trial {
   size_t length;
 } trial;
 
-static void conclude(trial *t, uint32_t i, bool failed, const char *words) {
+static void conclude(trial *t, uint32_t i, ending how, const char *words) {
   struct stat now;
   if (i >= t->n || t->done[i])
     return;
@@ -125,21 +128,18 @@ static void conclude(trial *t, uint32_t i, bool failed, const char *words) {
     return;
   fl_verdict_key_set(&key, &now);
   if (memcmp(&key.device, &t->keys[i].device, sizeof key - offsetof(fl_verdict_key, device)) != 0)
-    words = failed ? words : "changed while it was tried";
-  fl_verdicts_add(&t->judge->verdicts, t->suspects[i].file, &t->keys[i], *words != 0, words);
+    words = how == DID_HARM ? words : "was replaced", how = DID_HARM;
+  fl_judgement *made = fl_verdicts_add(&t->judge->verdicts, t->suspects[i].file, &t->keys[i], how == DID_HARM, words);
+  if (made && how == WAS_REFUSED)
+    made->is_unsaved = false;
 }
 
-/* Words from outside: a line, and nothing that a terminal would take for a command. */
-static void clean(char *words) {
-  for (; *words; words++)
-    if ((unsigned char)*words < ' ' || *words == 0x7f)
-      *words = '?';
-}
-
-static void take_line(trial *t, char *line) {
+/* Words from outside are for people to read. */
+static void take_line(trial *t, const char *said) {
+  char line[LINE];
   unsigned i;
   int at = 0;
-  clean(line);
+  fl_show(line, sizeof line, said, false);
   if (sscanf(line, "flhost-probe %u", &i) == 1)
     t->greeted = i == FL_PROBE_PROTOCOL;
   else if (!t->greeted)
@@ -147,14 +147,16 @@ static void take_line(trial *t, char *line) {
   else if (sscanf(line, "try %u", &i) == 1 && i < t->n - t->first)
     t->current = t->first + i;
   else if (!strncmp(line, "in ", 3))
-    snprintf(t->phase, sizeof t->phase, "%s", line + 3);
+    fl_show(t->phase, sizeof t->phase, line + 3, false);
   else if (!strncmp(line, "changed ", 8) && t->current < t->n)
     fl_log_line(t->log, FL_LOG_INFO, "plugin %s, tried in another process, changed %s", t->suspects[t->current].name,
                 line + 8);
   else if (sscanf(line, "ok %u", &i) == 1 && i < t->n - t->first)
-    conclude(t, t->first + i, false, "");
+    conclude(t, t->first + i, DID_NO_HARM, "");
+  else if (sscanf(line, "refused %u", &i) == 1 && i < t->n - t->first)
+    conclude(t, t->first + i, WAS_REFUSED, "");
   else if (sscanf(line, "failed %u %n", &i, &at) == 1 && at && i < t->n - t->first)
-    conclude(t, t->first + i, true, line[at] ? line + at : "did harm");
+    conclude(t, t->first + i, DID_HARM, line[at] ? line + at : "did harm");
 }
 
 static void receive(void *user, const void *data, size_t length) {
@@ -188,9 +190,9 @@ static void say_untried(const trial *t, fl_host *host, const char *why) {
 static void say_unusable(const trial *t, fl_host *host, const fl_child_result *ended, const char *output) {
   char *words = fl_format("'%s probe' cannot be used: it %s%s%.*s", t->judge->command, ended->words,
                           *output ? ", and said: " : "", (int)strcspn(output, "\n"), output);
-  if (words)
-    clean(words);
-  say_untried(t, host, words ? words : "out of memory");
+  char shown[LINE];
+  fl_show(shown, sizeof shown, words ? words : "out of memory", false);
+  say_untried(t, host, shown);
   free(words);
 }
 
@@ -229,7 +231,7 @@ static bool run_process(trial *t, fl_host *host) {
   if (t->current < t->n) { /* it took the process with it that watched */
     char words[FL_JUDGE_WORDS];
     snprintf(words, sizeof words, "ended the process that tried it (which %s) in %s", ended.words, t->phase);
-    conclude(t, t->current, true, words);
+    conclude(t, t->current, DID_HARM, words);
   }
   return true;
 }

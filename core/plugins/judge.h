@@ -7,6 +7,7 @@
  *   try 0                   the first file of the command line is begun
  *   in register_builtins    where it is now
  *   ok 0                    it did no harm; or
+ *   refused 0               it did none, but no host can use it; or
  *   failed 0 crashed in …   what it did
  */
 #ifndef FLHOST_CORE_PLUGINS_JUDGE_H

@@ -367,6 +367,8 @@ static pthread_once_t opening_once = PTHREAD_ONCE_INIT;
  * ever. */
 static _Atomic bool linker_is_stuck;
 
+static _Thread_local loading *current; /* whose code this thread runs, or did when it called exit */
+
 static void fork_prepare(void) {
   pthread_mutex_lock(&opening);
 }
@@ -377,9 +379,8 @@ static void fork_parent(void) {
 
 static void fork_child(void) {
   opening = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+  current = NULL; /* what a plugin forks may exit */
 }
-
-static _Thread_local loading *current; /* whose code this thread runs, or did when it called exit */
 
 static void name_who_exits(void) {
   if (current)
@@ -413,6 +414,9 @@ static fl_status check_links_nothing(const loading *l) {
   return status;
 }
 
+/* The header says that it throws nothing; an initialiser that ends the thread unwinds through it like an exception. */
+static void *(*volatile const open_library)(const char *path, int mode) = dlopen;
+
 /* Is the file that the path leads to still the one that was judged? Asked before its code runs, and once more when it
  * is mapped: who could change it in between, and back again, is trusted with it. */
 static fl_status check_same(const loading *l, const char *path) {
@@ -436,7 +440,7 @@ static fl_status open_file(loading *l, void **handle) {
   dlerror();
   status = check_same(l, path);
   if (!status)
-    *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    *handle = open_library(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   l->is_opening = false;
   pthread_mutex_unlock(&opening);
   if (*handle) {

@@ -216,7 +216,7 @@ fl_status fl_lock_read(const char *path, fl_lock *lock) {
   if (status && status != FL_ENOENT && status != FL_ENOMEM)
     status = fl_error_note(FL_ECONFIG);
   fl_yaml_free(r.yaml);
-  if (!status && lock->owned.failed)
+  if (lock->owned.failed)
     status = fl_error_no_memory();
   if (status)
     fl_lock_free(lock);

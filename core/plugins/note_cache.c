@@ -89,9 +89,6 @@ static void keep(const struct stat *file, const fl_note_info *info) {
 }
 
 fl_status fl_note_of_file(const char *path, const fl_file *file, fl_note_info *info) {
-  const char *irregular = fl_irregular(file->status.st_mode);
-  if (irregular) /* not even opened: that may do something */
-    return fl_error(FL_EPLUGIN, "not a regular file: it is %s", irregular);
   if (!pthread_mutex_trylock(&lock)) {
     const entry *item = find(&file->status);
     bool known = item && is_current(item, &file->status), copied = known && copy_info(info, &item->info);

@@ -126,6 +126,8 @@ static const char *deferral_reason(fl_arena *arena, const char *ops) {
 /* Keeps a plugin that was judged well for later. */
 static fl_status defer(fl_host *host, const fl_found *found, fl_plugin_record *record) {
   record->reason = deferral_reason(&record->owned, record->ops);
+  if (record->denied)
+    record->reason = fl_arena_format(&record->owned, "%s; not for its platform: %s", record->reason, record->denied);
   record->symbol = fl_arena_string(&record->owned, found->symbol);
   record->status = FL_PLUGIN_DEFERRED;
   record->load_us = 0;
@@ -219,11 +221,15 @@ static bool has_sign(const char *signs) {
   return found;
 }
 
-static bool wait_with(fl_host *host, const fl_note_info *info) {
-  if (!info->ops || (info->signs && has_sign(info->signs)))
+/* Not if its platform may be active. One whose vendor is denied is not in force by what the plugin's code says. */
+static bool wait_with(fl_host *host, const fl_note_info *info, fl_plugin_record *record) {
+  bool signs = info->signs && has_sign(info->signs);
+  if (!info->ops)
     return false;
   pthread_mutex_lock(&host->lock);
-  bool wait = fl_may_defer(host, info->ops);
+  if (signs)
+    record->denied = fl_platform_of_file(host, record->name, info->platform, &record->owned).not_asked;
+  bool wait = (!signs || record->denied) && fl_may_defer(host, info->ops);
   pthread_mutex_unlock(&host->lock);
   return wait;
 }
@@ -251,7 +257,7 @@ static void give_up(void *user) {
 static fl_status load_judged(fl_loader *loader, const fl_found *found, fl_status status, bool may_defer,
                              fl_note_info *info, fl_plugin_record *record, bool *loaded) {
   fl_host *host = loader->host;
-  if (!status && may_defer && !found->critical && wait_with(host, info))
+  if (!status && may_defer && !found->critical && wait_with(host, info, record))
     return defer(host, found, record);
   uint32_t room = make_room(host);
   if (!room) {
@@ -312,7 +318,7 @@ static uint32_t look_ahead(void *user, fl_suspect *suspects, uint32_t n) {
     bool good = !fl_loader_judge(later->loader, one->path, &file, record, info);
     suspects[later->n++] = (fl_suspect){.file = one->path, .symbol = one->symbol, .name = record->name, .info = info};
     suspects[later->n - 1].status = file.status;
-    if (good && (one->critical || !wait_with(later->loader->host, info)))
+    if (good && (one->critical || !wait_with(later->loader->host, info, record)))
       continue;
     later->n--;
     fl_note_clear(info);
@@ -371,8 +377,8 @@ fl_status fl_plugins_load(fl_loader *loader, const fl_found *found, bool may_def
 }
 
 fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
-  fl_found_list found = {0};
-  fl_strings directories = {0};
+  FL_RELEASED_BY(fl_found_list_free) fl_found_list found = {0};
+  FL_RELEASED_BY(fl_strings_free) fl_strings directories = {0};
   uint32_t n = 0;
   char *critical = NULL;
   fl_loader loader;
@@ -419,13 +425,11 @@ out:
   fl_loader_end(&loader);
   fl_loading_end(host);
   free(critical);
-  fl_strings_free(&directories);
-  fl_found_list_free(&found);
   return status;
 }
 
 fl_status fl_load_plugin(fl_host *host, const char *module) {
-  fl_found_list found = {0};
+  FL_RELEASED_BY(fl_found_list_free) fl_found_list found = {0};
   bool loaded;
   fl_loader loader;
   fl_status status = fl_refuse_frozen_unlocked(host, "loading a plugin");
@@ -443,7 +447,6 @@ fl_status fl_load_plugin(fl_host *host, const char *module) {
     status = fl_plugins_load(&loader, &found.items[0], false, &loaded);
   fl_loader_end(&loader);
   fl_loading_end(host);
-  fl_found_list_free(&found);
   return status;
 }
 

@@ -235,6 +235,9 @@ fl_status fl_trust_judge(fl_trust *trust, const char *path, const fl_file *file)
   pthread_once(&hosts_own_once, find_trusted);
   if (file->error)
     return fl_error(FL_EPLUGIN, "cannot be opened: %s", strerror(file->error));
+  const char *irregular = fl_irregular(file->status.st_mode);
+  if (irregular) /* not even opened: that may do something */
+    return fl_error(FL_EPLUGIN, "not a regular file: it is %s", irregular);
   fl_status status = judge_file(path, &file->status);
   if (!status)
     status = judge_directory(trust, path);

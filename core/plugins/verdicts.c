@@ -271,12 +271,13 @@ const fl_judgement *fl_verdicts_find(fl_verdicts *list, const char *path, const 
   return NULL;
 }
 
-bool fl_verdicts_add(fl_verdicts *list, const char *path, const fl_verdict_key *key, bool failed, const char *words) {
+fl_judgement *fl_verdicts_add(fl_verdicts *list, const char *path, const fl_verdict_key *key, bool failed,
+                              const char *words) {
   fl_judgement verdict = {
       .key = *key, .failed = failed, .is_new = true, .is_unsaved = true, .words = words, .when = (int64_t)time(NULL)};
   if (!SHA256File(path, verdict.sha256))
     memset(verdict.sha256, '0', FL_SHA256_SIZE - 1);
-  return add(list, &verdict);
+  return add(list, &verdict) ? &list->items[list->n - 1] : NULL;
 }
 
 /* -------------------------------------------------------------------------------------------------------- writing */

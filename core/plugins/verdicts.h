@@ -16,7 +16,7 @@ enum { FL_VERDICT_LASTS_SECONDS = 24 * 3600, FL_VERDICTS_MAX = 512, FL_SHA256_SI
 
 /* What a verdict is about: when one of these is another, the verdict is of no use. */
 typedef struct fl_verdict_key {
-  const char *file;                /* its path; with ":symbol" if it has an entry of its own */
+  const char *file;                /* its path; with ":symbol" */
   char conditions[FL_SHA256_SIZE]; /* digest of the library path, the driver's version and so on */
   uint64_t device, inode, size;
   int64_t modified, modified_ns, changed, changed_ns;
@@ -52,8 +52,9 @@ void fl_verdict_key_set(fl_verdict_key *key, const struct stat *status);
  * counts. `path` is the file. */
 const fl_judgement *fl_verdicts_find(fl_verdicts *list, const char *path, const fl_verdict_key *key);
 
-/* Adds one of now. false: out of memory. */
-bool fl_verdicts_add(fl_verdicts *list, const char *path, const fl_verdict_key *key, bool failed, const char *words);
+/* Adds one of now, and gives it until the next is added; NULL: out of memory. */
+fl_judgement *fl_verdicts_add(fl_verdicts *list, const char *path, const fl_verdict_key *key, bool failed,
+                              const char *words);
 
 /* Puts those that are new among what is kept by now. Processes that do so at the same time lose nothing. */
 void fl_verdicts_save(fl_verdicts *list, fl_log *log);

@@ -22,6 +22,7 @@ typedef struct fl_plugin_record {
   const char *ops;      /* "op_a,op_b", FL_PLUGIN_OPS; NULL: it has no such list, or it could not be read (`again`) */
   const char *platform; /* of FL_PLUGIN_PLATFORM; NULL: it has none */
   const char *symbol;   /* of a deferred one; NULL = "register_builtins" */
+  const char *denied;   /* of one that is deferred though there are signs of its platform: why; else NULL */
   const char *route;    /* "directory", "manifest", "module", "engine" */
   fl_plugin_status status;
   double load_us;

@@ -83,7 +83,7 @@ static fl_status register_component(fl_registry *registry, const fl_component *c
 
 static void log_of_plugin(fl_registry *registry, int level, const char *message) {
   const fl_registrar *registrar = (fl_registrar *)registry;
-  fl_log_line(&registrar->host->log, level, "plugin %s: %s", registrar->provider->plugin, message ? message : "");
+  fl_log_of_plugin(&registrar->host->log, level, registrar->provider->plugin, message);
 }
 
 /* Too late to be the reason of anything it is logged. */

@@ -110,30 +110,28 @@ static fl_status take_platform(const fl_stage *stage, const fl_component *given,
 
 /* ----------------------------------------------------------------------------------------------------------- layers */
 
-static fl_status layer_taken(const char *class, const char *plugin, const char *by) {
+static fl_status layer_taken(const fl_stage *stage, const char *class, const fl_layer *before) {
   return fl_error(FL_EEXIST, "layer class '%s' is replaced twice: by plugin '%s', and before by plugin '%s'", class,
-                  plugin, by);
+                  stage->plugin, before->plugin);
 }
 
 fl_status fl_check_layer(const fl_stage *stage, const char *class) {
   fl_layer before;
-  return fl_layer_find(stage->host, class, &before) ? layer_taken(class, stage->plugin, before.plugin) : FL_OK;
+  return fl_layer_find(stage->host, class, &before) ? layer_taken(stage, class, &before) : FL_OK;
 }
 
-/* Against what the plugin itself staged. */
-static const fl_component_record *staged_layer(const fl_stage *stage, const char *class) {
-  for (uint32_t i = 0; i < stage->n_components; i++)
-    if (stage->components[i].op && !strcmp(stage->components[i].name, class))
-      return &stage->components[i];
-  return NULL;
-}
-
-/* The class must not be replaced yet. */
-static fl_status check_class(const fl_stage *stage, const char *class) {
+/* Is the class replaced already, by the registry or by what the plugin itself staged? */
+static bool is_replaced(const fl_stage *stage, const char *class, fl_layer *before) {
   pthread_mutex_lock(&stage->host->lock);
-  fl_status status = fl_check_layer(stage, class);
+  bool found = fl_layer_find(stage->host, class, before);
   pthread_mutex_unlock(&stage->host->lock);
-  return status || !staged_layer(stage, class) ? status : layer_taken(class, stage->plugin, stage->plugin);
+  for (uint32_t i = 0; i < stage->n_components && !found; i++) {
+    const fl_component_record *staged = &stage->components[i];
+    found = staged->op && !strcmp(staged->name, class);
+    before->op = staged->op;
+    before->plugin = staged->plugin;
+  }
+  return found;
 }
 
 /* The op must be there or staged before. */
@@ -141,7 +139,8 @@ static fl_status take_layer(const fl_stage *stage, const fl_component *given, fl
   const char *op = given->functions;
   if (fl_name_is_bad(op))
     return fl_error(FL_EINVAL, "functions: expected the name of the op that replaces the layer");
-  fl_status status = check_class(stage, given->name);
+  fl_layer before;
+  fl_status status = is_replaced(stage, given->name, &before) ? layer_taken(stage, given->name, &before) : FL_OK;
   pthread_mutex_lock(&stage->host->lock);
   bool known = fl_registry_known(stage->host, op) != NULL;
   pthread_mutex_unlock(&stage->host->lock);
@@ -151,28 +150,20 @@ static fl_status take_layer(const fl_stage *stage, const fl_component *given, fl
   return status;
 }
 
-/* Does the op replace the class already? Then it may say so again. */
-static bool is_replaced_by(const fl_stage *stage, const char *class, const char *op) {
-  fl_layer before;
-  const fl_component_record *staged = staged_layer(stage, class);
-  pthread_mutex_lock(&stage->host->lock);
-  bool same = fl_layer_find(stage->host, class, &before) && !strcmp(before.op, op);
-  pthread_mutex_unlock(&stage->host->lock);
-  return same || (staged && !strcmp(staged->op, op));
-}
-
-/* One of an op's. */
+/* One of an op's. If the op replaces the class already it may say so again. */
 static fl_status stage_layer(fl_stage *stage, const fl_layer *layer, const char *op) {
   if (fl_name_is_bad(layer->class) || strlen(layer->former) > FL_NAME_MAX)
     return fl_error(FL_EINVAL, "layers: the name of a class is empty, or longer than %d bytes", FL_NAME_MAX);
-  if (is_replaced_by(stage, layer->class, op))
+  fl_layer before;
+  bool replaced = is_replaced(stage, layer->class, &before);
+  if (replaced && !strcmp(before.op, op))
     return FL_OK;
   fl_component_record record = {0};
   fl_status status = check_listed(stage, "layer", layer->class);
   if (!status)
     status = fl_check_component_allowed(stage, "layer");
-  if (!status)
-    status = check_class(stage, layer->class);
+  if (!status && replaced)
+    status = layer_taken(stage, layer->class, &before);
   record.op = fl_arena_string(&record.owned, op);
   record.former = fl_arena_string(&record.owned, *layer->former ? layer->former : NULL);
   return add(stage, status, record, "layer", layer->class);

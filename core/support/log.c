@@ -44,3 +44,9 @@ void fl_log_line(fl_log *log, int level, const char *format, ...) {
   /* One write a line, so that lines of several threads do not mix. */
   fprintf(stderr, "[%s] [%s] [flhost] %s\n", stamp, fl_log_level_name(level), text);
 }
+
+void fl_log_of_plugin(fl_log *log, int level, const char *plugin, const char *message) {
+  char shown[FL_SHOWN_IN_PLACE];
+  fl_show(shown, sizeof shown, message ? message : "", false);
+  fl_log_line(log, level, "plugin %s: %s", plugin, shown);
+}

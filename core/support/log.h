@@ -14,6 +14,9 @@ typedef struct fl_log {
 /* Cheap when the level is off: nothing is formatted. */
 void fl_log_line(fl_log *log, int level, const char *format, ...) FL_PRINTF(3, 4);
 
+/* What a plugin logs (may be NULL): one line, whatever it holds, so that nobody speaks in another's name. */
+void fl_log_of_plugin(fl_log *log, int level, const char *plugin, const char *message);
+
 static inline bool fl_log_enabled(const fl_log *log, int level) {
   return level >= atomic_load_explicit(&log->level, memory_order_relaxed);
 }

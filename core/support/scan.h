@@ -59,16 +59,21 @@ static inline size_t fl_scan_word(fl_scanner *scanner) {
   return length;
 }
 
-/* "schema 'f(int x)', column 7: `format`". FL_EINVAL. */
+/* "schema 'f(int x)', column 7: `format`", of a very long text what stands around the place. FL_EINVAL. */
 static inline FL_PRINTF(3, 4) fl_status
     fl_scan_fail(const fl_scanner *scanner, const char *at, const char *format, ...) {
+  enum { AROUND = 1024 }; /* bytes that are shown of a long text: the message must hold the reason, too */
   char reason[512];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(reason, sizeof reason, format, arguments);
   va_end(arguments);
-  return fl_error(FL_EINVAL, "%s '%s', column %d: %s", scanner->what, scanner->text, (int)(at - scanner->text) + 1,
-                  reason);
+  const char *begin = at - scanner->text > AROUND ? at - AROUND : scanner->text;
+  while ((*begin & 0xc0) == 0x80) /* the middle of a character */
+    begin++;
+  size_t shown = strnlen(begin, 2 * AROUND);
+  return fl_error(FL_EINVAL, "%s '%s%.*s%s', column %d: %s", scanner->what, begin > scanner->text ? "…" : "",
+                  (int)shown, begin, begin[shown] ? "…" : "", (int)(at - scanner->text) + 1, reason);
 }
 
 /* The token that stands there is not what is expected. `words` (n of them, may be NULL) are what it may have been meant

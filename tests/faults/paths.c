@@ -354,23 +354,14 @@ static fl_status watched(fault_place *place, findings *found) {
 }
 
 const fault_path paths[] = {
-    {"create", true, true, create},
-    {"watched", true, true, watched},
-    {"call", false, true, first_call},
-    {"call-plugin", false, true, first_call_of_plugin},
-    {"explain", false, true, explain},
-    {"plugins", false, false, plugins},
-    {"settings", false, false, settings},
-    {"snapshot", false, true, snapshot},
-    {"manifest", false, true, manifest},
-    {"platform", false, true, platform},
-    {"policy", false, false, policy},
-    {"scope", false, true, scope},
-    {"freeze", false, true, freeze},
-    {"register", false, false, registering},
-    {"load", false, true, load},
-    {"discover", false, true, discover},
-    {"infer", false, true, inferring},
-    {"cases", false, false, cases},
+    {"create", true, true, create},       {"watched", true, true, watched},
+    {"call", false, true, first_call},    {"call-plugin", false, true, first_call_of_plugin},
+    {"explain", false, true, explain},    {"plugins", false, false, plugins},
+    {"settings", false, false, settings}, {"snapshot", false, true, snapshot},
+    {"manifest", false, true, manifest},  {"platform", false, true, platform},
+    {"policy", false, false, policy},     {"scope", false, true, scope},
+    {"freeze", false, true, freeze},      {"register", false, false, registering},
+    {"load", false, true, load},          {"discover", false, true, discover},
+    {"infer", false, true, inferring},    {"cases", false, false, cases},
 };
 const size_t n_paths = sizeof paths / sizeof *paths;

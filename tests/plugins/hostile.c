@@ -23,62 +23,65 @@ FL_PLUGIN(NAME, "1", "Test", "MIT", "");
 static volatile int zero;
 static void *volatile nowhere;
 
-static inline void nothing(void) {
+/* Each file does one of these. */
+#define HARM __attribute__((unused)) static
+
+HARM void nothing(void) {
 }
 
 /* What a sanitizer would find is to happen all the same. */
 #define UNSEEN __attribute__((no_sanitize("address", "undefined")))
 
-UNSEEN static inline void crash(void) {
+UNSEEN HARM void crash(void) {
   *(volatile int *)nowhere = 1;
 }
 
-UNSEEN static inline void divide(void) {
+UNSEEN HARM void divide(void) {
   zero = 1 / zero;
   raise(SIGFPE); /* where division by zero is allowed */
 }
 
-static inline void illegal(void) {
+HARM void illegal(void) {
   raise(SIGILL);
 }
 
-static inline void abort_with_words(void) {
+HARM void abort_with_words(void) {
   fputs("acme: assertion failed\n", stderr);
   abort();
 }
 
-static inline void exit_0(void) {
+HARM void exit_0(void) {
   exit(0);
 }
 
-static inline void exit_3(void) {
+HARM void exit_3(void) {
   exit(3);
 }
 
-static inline void exit_at_once(void) {
+HARM void exit_at_once(void) {
   _exit(0);
 }
 
-static inline void exec_other(void) {
+HARM void exec_other(void) {
   execl("/bin/true", "true", (char *)NULL);
 }
 
-static inline void end_thread(void) {
+HARM void end_thread(void) {
   pthread_exit(NULL);
 }
 
-static inline void spin(void) {
+HARM void spin(void) {
   while (!zero)
     continue;
 }
 
-static inline void sleep_on(void) {
+HARM void sleep_on(void) {
   for (;;)
     pause();
 }
 
 /* Each page is used, since memory that is only reserved takes none. */
-static inline void allocate(void) {
+HARM void allocate(void) {
   for (size_t step = 16 << 20;;) {
     char *memory = mmap(NULL, step, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory != MAP_FAILED)
@@ -86,32 +89,32 @@ static inline void allocate(void) {
   }
 }
 
-static inline void reserve(void) {
+HARM void reserve(void) {
   nowhere = mmap(NULL, (size_t)1 << 40, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
-static inline void close_all(void) {
+HARM void close_all(void) {
   for (int i = 3; i < 1024; i++)
     close(i);
 }
 
-static inline void close_streams(void) {
+HARM void close_streams(void) {
   for (int i = 0; i < 3; i++)
     close(i);
 }
 
-static inline void open_files(void) {
+HARM void open_files(void) {
   for (int i = 0; i < 5; i++)
     if (open("/dev/null", O_RDONLY) < 0)
       return;
 }
 
-static inline void fork_one(void) {
+HARM void fork_one(void) {
   if (!fork())
     sleep_on();
 }
 
-static inline void daemonise(void) {
+HARM void daemonise(void) {
   if (fork())
     return;
   setsid();
@@ -120,69 +123,69 @@ static inline void daemonise(void) {
   sleep_on();
 }
 
-static inline void crash_and_leave_daemon(void) {
+HARM void crash_and_leave_daemon(void) {
   daemonise();
   crash();
 }
 
-static inline void kill_parent(void) {
+HARM void kill_parent(void) {
   kill(getppid(), SIGKILL);
   sleep(1);
 }
 
-static inline void kill_self(void) {
+HARM void kill_self(void) {
   kill(getpid(), SIGKILL);
 }
 
-static inline void kill_group(void) {
+HARM void kill_group(void) {
   kill(0, SIGTERM);
 }
 
-static inline void stop(void) {
+HARM void stop(void) {
   raise(SIGSTOP);
 }
 
-static inline void change_directory(void) {
+HARM void change_directory(void) {
   if (chdir("/"))
     abort();
 }
 
-static inline void change_locale(void) {
+HARM void change_locale(void) {
   setlocale(LC_ALL, "C.UTF-8");
 }
 
-static inline void handle(void) {
+HARM void handle(void) {
   signal(SIGUSR1, SIG_IGN);
 }
 
-static inline void block(void) {
+HARM void block(void) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGUSR2);
   pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-static inline void round_down(void) {
+HARM void round_down(void) {
   fesetround(FE_DOWNWARD);
 }
 
-static inline void print(void) {
+HARM void print(void) {
   puts("acme is here");
   fflush(stdout);
 }
 
-static inline void set_variable(void) {
+HARM void set_variable(void) {
   setenv("ACME_MODE", "1", 1);
 }
 
 static jmp_buf stale;
 
-__attribute__((noinline)) static void mark(void) {
+__attribute__((noinline, unused)) static void mark(void) {
   if (setjmp(stale))
     abort();
 }
 
-static inline void jump(void) {
+HARM void jump(void) {
   char room[4096];
   mark();
   memset(room, 0xff, sizeof room);
@@ -192,18 +195,18 @@ static inline void jump(void) {
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winfinite-recursion"
-__attribute__((noinline)) static int recurse(int depth) {
+__attribute__((noinline, unused)) static int recurse(int depth) {
   volatile char room[4096];
   room[depth % 4096] = 1;
   return recurse(depth + 1) + room[0];
 }
 #pragma GCC diagnostic pop
 
-static inline void overflow(void) {
+HARM void overflow(void) {
   recurse(0);
 }
 
-static inline void break_heap(void) {
+HARM void break_heap(void) {
   char *block_of = malloc(24);
   memset(block_of - 16, 0x41, 64);
   free(block_of);
@@ -211,35 +214,35 @@ static inline void break_heap(void) {
   abort();
 }
 
-static void *later(void *crashes) {
+HARM void *later(void *crashes) {
   if (!crashes)
     sleep_on();
   crash();
   return NULL;
 }
 
-static inline void leave_thread(void) {
+HARM void leave_thread(void) {
   pthread_t thread;
   pthread_create(&thread, NULL, later, NULL);
 }
 
-static inline void crash_in_thread(void) {
+HARM void crash_in_thread(void) {
   pthread_t thread;
   pthread_create(&thread, NULL, later, &stale);
   pthread_join(thread, NULL);
 }
 
-static inline void crash_at_exit(void) {
+HARM void crash_at_exit(void) {
   atexit(crash);
 }
 
-static inline void alarm_soon(void) {
+HARM void alarm_soon(void) {
   alarm(1);
   sleep_on();
 }
 
 /* A byte in the file that the test names, each time. */
-static inline void count(void) {
+HARM void count(void) {
   const char *path = getenv("TEST_COUNT");
   int fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
   if (fd < 0 || write(fd, "x", 1) != 1)
@@ -247,7 +250,7 @@ static inline void count(void) {
   close(fd);
 }
 
-static inline void count_and_crash(void) {
+HARM void count_and_crash(void) {
   count();
   crash();
 }
@@ -292,6 +295,8 @@ fl_status register_builtins(fl_registry *registry) {
 #if WHEN == REGISTERS
   WHAT();
 #endif
+  if (getenv("TEST_REFUSE"))
+    return FL_EPLUGIN;
   fl_status status = registry->register_op(registry, &op);
   return status ? status : registry->register_impl(registry, &impl);
 }

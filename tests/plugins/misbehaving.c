@@ -241,12 +241,12 @@ static void print(void) {
     zero = 0;
 }
 
-static void leave(enum behaviour does) {
+static void leave(const work *w, enum behaviour does) {
   pthread_t thread;
   sigset_t set;
-  if (does == LEAKS_DESCRIPTOR && open("/dev/null", O_RDONLY) < 0)
+  if (does == LEAKS_DESCRIPTOR && w->d == 1 && open("/dev/null", O_RDONLY) < 0)
     zero = 0;
-  if (does == LEAKS_THREAD && !pthread_create(&thread, NULL, wait_for_ever, NULL))
+  if (does == LEAKS_THREAD && w->d == 1 && !pthread_create(&thread, NULL, wait_for_ever, NULL))
     pthread_detach(thread);
   if (does == LEAKS_MASK) {
     sigemptyset(&set);
@@ -299,7 +299,7 @@ static fl_status run(fl_call *call, enum behaviour does) {
     *row_of(w.out, 0) += 1;
   spoil(&w, does);
   stray(&w, does);
-  leave(does);
+  leave(&w, does);
   return FL_OK;
 }
 
