@@ -25,17 +25,6 @@ typedef struct elf_file {
 static elf_file files[MAX_FILES];
 static int n_files;
 
-/* What lies at an address once the file is mapped. */
-static const void *at_address(const elf_file *file, uint64_t address) {
-  for (int i = 0; i < file->header->e_phnum; i++) {
-    const ElfW(Phdr) *segment = &file->segments[i];
-    if (segment->p_type == PT_LOAD && address >= segment->p_vaddr && address - segment->p_vaddr < segment->p_filesz)
-      return file->bytes + segment->p_offset + (address - segment->p_vaddr);
-  }
-  ck_abort_msg("%s: address %#llx lies in no segment", file->path, (unsigned long long)address);
-  return NULL;
-}
-
 static const ElfW(Phdr) * segment_of(const elf_file *file, uint32_t type) {
   for (int i = 0; i < file->header->e_phnum; i++)
     if (file->segments[i].p_type == type)
@@ -164,9 +153,23 @@ START_TEST(functions_that_write_text_know_how_much_room_there_is) {
 }
 END_TEST
 
+#if defined(__x86_64__) && defined(__CET__)
+#define MARKS_PLACES_TO_JUMP_TO
+/* What lies at an address once the file is mapped. */
+static const void *at_address(const elf_file *file, uint64_t address) {
+  for (int i = 0; i < file->header->e_phnum; i++) {
+    const ElfW(Phdr) *segment = &file->segments[i];
+    if (segment->p_type == PT_LOAD && address >= segment->p_vaddr && address - segment->p_vaddr < segment->p_filesz)
+      return file->bytes + segment->p_offset + (address - segment->p_vaddr);
+  }
+  ck_abort_msg("%s: address %#llx lies in no segment", file->path, (unsigned long long)address);
+  return NULL;
+}
+#endif
+
 /* The system's own start-up files may lack the mark, and with them the whole; so the functions are looked at. */
 START_TEST(functions_that_others_call_are_marked_as_places_to_jump_to) {
-#if defined(__x86_64__) && defined(__CET__)
+#ifdef MARKS_PLACES_TO_JUMP_TO
   static const unsigned char endbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
   int n = 0;
   for (int i = 0; i < n_files; i++)

@@ -9,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The functions themselves, where an analyser was told what they give back (tools/analysis/facts.h). */
+#undef fl_error
+#undef fl_error_no_memory
+
 static _Thread_local char *message;
 static _Thread_local bool no_memory;
 static _Thread_local fl_status last_status;
