@@ -483,9 +483,14 @@ static void enter(const loading *l, const char *phase) {
     l->host->load_watch->enters(l->host->load_watch->user, phase);
 }
 
+static fl_status open_and_find(loading *l) {
+  void *handle = NULL;
+  fl_status status = open_file(l, &handle);
+  return status ? status : find_entry(l, handle);
+}
+
 /* Runs the plugin's code: its initialisers, then its entry, whose status goes to *entered. */
 static fl_status run(loading *l, fl_status *entered) {
-  void *handle = NULL;
   fl_status status = FL_OK;
   if (linker_is_stuck)
     return fl_error(FL_EPLUGIN,
@@ -498,9 +503,7 @@ static fl_status run(loading *l, fl_status *entered) {
   enter(l, "its initialisers");
   status = check_links_nothing(l);
   if (!status)
-    status = open_file(l, &handle);
-  if (!status)
-    status = find_entry(l, handle);
+    status = open_and_find(l);
   if (!status) {
     enter(l, l->symbol);
     fl_error_clear();
