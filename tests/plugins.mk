@@ -13,7 +13,7 @@ TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt goo
 # FL_PLUGIN_OPS: what each lists and what it registers.
 LISTED_PLUGINS := $(patsubst %,$(TP)/listed/%.so,lazy_a lazy_better lazy_builtin lazy_slow lazy_slow_start lazy_other lazy_layer lazy_missing \
   lazy_fails lazy_again lazy_empty lazy_gap lazy_twice lazy_odd lazy_huge lazy_platform lazy_platform_unsaid lazy_platform_other \
-  lazy_signs_none lazy_signs_unnamed lazy_signs_twice lazy_poor lazy_exits lazy_ends lazy_ends_at_start)
+  lazy_signs_none lazy_signs_unnamed lazy_signs_twice lazy_poor lazy_exits lazy_forks lazy_ends lazy_ends_at_start)
 lazy_a_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"'
 lazy_better_IS := -DOPS='" lazy_a , lazy_c "' -DREGISTERS='"lazy_a","lazy_c"' -DPRIORITY=120
 lazy_builtin_IS := -DOPS='"relu2"' -DREGISTERS='"relu2"'
@@ -23,6 +23,7 @@ lazy_other_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a","lazy_b"'
 lazy_layer_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DLAYER='"AcmeAttention"'
 lazy_missing_IS := -DOPS='"lazy_a,lazy_b"' -DREGISTERS='"lazy_a"'
 lazy_fails_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DFAILS
+lazy_forks_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DFORKS
 lazy_exits_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DEXITS
 lazy_ends_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DENDS_THREAD
 lazy_ends_at_start_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DENDS_THREAD_AT_START

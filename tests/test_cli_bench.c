@@ -202,7 +202,7 @@ END_TEST
 
 START_TEST(a_call_for_which_there_is_no_memory_is_left_out_with_the_reason) {
   copy_built("plugins/cpu.so", "plugins");
-  outcome run = FLHOST("bench", "--json", "--dims", "...: [100000, 100000, 100000]; d: 8", "gelu");
+  outcome run = FLHOST("bench", "--json", "--dims", "...: [1000000, 1000000]; d: 8", "gelu");
   assert_status(run, 3);
   const json_t *timings = timings_of(run);
   ck_assert_uint_eq(json_array_size(timings), 2);

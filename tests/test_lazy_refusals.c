@@ -261,22 +261,36 @@ START_TEST(D4_a_plugin_that_ends_the_thread_in_an_initialiser_is_a_failed_one) {
 }
 END_TEST
 
-/* With a status that says that all is well, and no word of its own. */
-START_TEST(D4_a_plugin_that_ends_the_process_while_it_is_loaded_is_named) {
+/* What a process that looks for lazy_a of a plugin wrote to its standard error. */
+static const char *words_of_process_with(const char *name) {
+  static char words[4096];
   int log = open(in_scratch("log"), O_RDWR | O_CREAT, 0644), status;
   pid_t child = fork();
   if (!child) {
     dup2(log, STDERR_FILENO);
-    start_without_judging("lazy_exits", NULL);
+    start_without_judging(name, NULL);
     fl_find_op(host, "lazy_a");
-    kill(getpid(), SIGABRT); /* it came back */
+    kill(getpid(), SIGKILL); /* it came back */
   }
   ck_assert_int_eq(waitpid(child, &status, 0), child);
-  ck_assert(WIFEXITED(status));
-  char text[4096] = "";
-  ck_assert_int_gt(pread(log, text, sizeof text - 1, 0), 0);
+  ck_assert_int_eq(WIFEXITED(status), !strcmp(name, "lazy_exits"));
+  ssize_t n = pread(log, words, sizeof words - 1, 0);
   close(log);
-  ck_contains(text, "[ERROR] [flhost] plugin lazy_exits ends the process (exit) while it is being loaded\n");
+  words[n > 0 ? n : 0] = 0;
+  return words;
+}
+
+/* With a status that says that all is well, and no word of its own. */
+START_TEST(D4_a_plugin_that_ends_the_process_while_it_is_loaded_is_named) {
+  ck_contains(words_of_process_with("lazy_exits"),
+              "[ERROR] [flhost] plugin lazy_exits ends the process (exit) while it is being loaded\n");
+}
+END_TEST
+
+START_TEST(a_plugin_that_ends_a_process_of_its_own_is_not_named) {
+  const char *words = words_of_process_with("lazy_forks");
+  ck_contains(words, "plugin lazy_forks loaded.");
+  ck_assert_ptr_null(strstr(words, "ends the process"));
 }
 END_TEST
 
@@ -301,6 +315,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, D4_a_plugin_that_ends_the_thread_while_it_registers_is_a_failed_one);
   tcase_add_test(tests, D4_a_plugin_that_ends_the_thread_in_an_initialiser_is_a_failed_one);
   tcase_add_test(tests, D4_a_plugin_that_ends_the_process_while_it_is_loaded_is_named);
+  tcase_add_test(tests, a_plugin_that_ends_a_process_of_its_own_is_not_named);
 }
 
 int main(void) {

@@ -367,6 +367,8 @@ static pthread_once_t opening_once = PTHREAD_ONCE_INIT;
  * ever. */
 static _Atomic bool linker_is_stuck;
 
+static _Thread_local loading *current; /* whose code this thread runs, or did when it called exit */
+
 static void fork_prepare(void) {
   pthread_mutex_lock(&opening);
 }
@@ -377,9 +379,8 @@ static void fork_parent(void) {
 
 static void fork_child(void) {
   opening = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+  current = NULL; /* what a plugin forks may exit */
 }
-
-static _Thread_local loading *current; /* whose code this thread runs, or did when it called exit */
 
 static void name_who_exits(void) {
   if (current)

@@ -88,10 +88,9 @@ static fl_status check_device(inspection *call, uint32_t index, const DLTensor *
   if (!call->first && (type < kDLCPU || type >= FL_DEVICE_SLOTS))
     return fail(call->schema, index, "device type %d is not known, expected a DLDeviceType, %d (cpu) to %d", type,
                 kDLCPU, FL_DEVICE_SLOTS - 1);
-  int most = type == kDLCPU ? 0 : INT32_MAX, id = tensor->device.device_id;
-  if (!call->first && (id < 0 || id > most))
-    return fail(call->schema, index, "on %s, expected %s", name_device(tensor->device, given, sizeof given),
-                type == kDLCPU ? "cpu:0: there is one processor" : "a device number of 0 or more");
+  if (!call->first && type == kDLCPU && tensor->device.device_id)
+    return fail(call->schema, index, "on %s, expected cpu:0: there is one processor",
+                name_device(tensor->device, given, sizeof given));
   if (!call->first) {
     call->first = tensor;
     call->first_index = index;
@@ -138,13 +137,13 @@ static bool element_span(const DLTensor *tensor, uint64_t *elements) {
   return good && last < INT64_MAX;
 }
 
-/* Can 64 bits say how many elements the tensor would have without its empty dimensions, and how many bytes lie between
- * two of each dimension? Kernels compute these of any tensor, also of one without elements. */
+/* Can 64 bits say what kernels compute of any tensor: how many bytes lie between two of each dimension, and, of one
+ * without elements, how many it would have without its empty dimensions? */
 static bool is_countable(const DLTensor *tensor) {
   int64_t elements = 1, bytes, item = (int64_t)fl_tensor_item_size(tensor);
-  bool good = true;
+  bool empty = !has_elements(tensor), good = true;
   for (int i = 0; i < tensor->ndim && good; i++)
-    good = !__builtin_mul_overflow(elements, tensor->shape[i] ? tensor->shape[i] : 1, &elements) &&
+    good = !(empty && __builtin_mul_overflow(elements, tensor->shape[i] ? tensor->shape[i] : 1, &elements)) &&
            !(tensor->strides && __builtin_mul_overflow(tensor->strides[i], item, &bytes));
   return good;
 }

@@ -296,13 +296,26 @@ static fl_status check_limits(fl_yaml *yaml, yaml_parser_t *parser) {
   return status;
 }
 
-static fl_status parse(fl_yaml *yaml) {
+/* May it be beyond a limit at all? Each takes a character, so that few files are read twice. */
+static bool may_be_beyond(const fl_yaml *yaml) {
+  uint32_t n = 0;
+  for (size_t i = 0; i < yaml->length && n <= DEPTH_MAX; i++)
+    n += yaml->text[i] && strchr("[{-?&*", yaml->text[i]);
+  return n > DEPTH_MAX;
+}
+
+static fl_status read_for_limits(fl_yaml *yaml) {
   yaml_parser_t parser;
   if (!yaml_parser_initialize(&parser))
     return fl_error_no_memory();
   yaml_parser_set_input_string(&parser, (const unsigned char *)yaml->text, yaml->length);
   fl_status status = check_limits(yaml, &parser);
   yaml_parser_delete(&parser);
+  return status;
+}
+
+static fl_status parse(fl_yaml *yaml) {
+  fl_status status = may_be_beyond(yaml) ? read_for_limits(yaml) : FL_OK;
   if (status)
     return status;
   yaml->parsing = yaml_parser_initialize(&yaml->parser);

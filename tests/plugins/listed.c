@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 FL_PLUGIN(NAME, "1", "Test", "MIT", "");
@@ -91,6 +92,12 @@ fl_status register_builtins(fl_registry *registry) {
   static const char *const names[] = {REGISTERS};
   fl_status status = add_platform(registry);
   registry->log(registry, FL_LOG_INFO, "registers");
+#ifdef FORKS /* as one that asks a driver in another process */
+  pid_t child = fork();
+  if (!child)
+    exit(0);
+  waitpid(child, NULL, 0);
+#endif
 #ifdef EXITS
   exit(0);
 #endif
