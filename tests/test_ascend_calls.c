@@ -670,9 +670,8 @@ START_TEST(F5_a_device_that_is_not_there_is_held_against_nobody) {
   fl_call call = FL_CALL(made.values);
   fl_failed_impls *failed;
   for (int32_t device = 7; device >= -1; device -= 8) {
-    const char *expected = device < 0
-                               ? "silu_and_mul: argument 'x': on ext_dev:-1, expected a device number of 0 or more"
-                               : "silu_and_mul: there is no Ascend device 7; the driver reports 2";
+    char expected[96];
+    snprintf(expected, sizeof expected, "silu_and_mul: there is no Ascend device %d; the driver reports 2", device);
     made.x->tensor.device.device_id = made.out->tensor.device.device_id = device;
     ck_assert_int_eq(fl_invoke(fl_find_op(host, "silu_and_mul"), &call), FL_EINVAL);
     ck_assert_str_eq(fl_error_message(), expected);
