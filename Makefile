@@ -29,7 +29,7 @@ CORE_SOURCES := $(wildcard core/*/*.c)
 CORE_OBJECTS := $(CORE_SOURCES:%.c=$(BUILD)/obj/%.o)
 CLI_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
-TEST_SUPPORT := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(wildcard tests/test_*.c) tests/stress.c,$(wildcard tests/*.c)))
+TEST_SUPPORT := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(wildcard tests/test_*.c) tests/stress.c tests/soak.c,$(wildcard tests/*.c)))
 HEADERS := $(wildcard include/flhost/*.h)
 
 BENCH := $(BUILD)/bench/dispatch

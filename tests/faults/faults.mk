@@ -14,3 +14,13 @@ check-faults: ## let memory, descriptors, files, processes fail at every site of
 	$(INSTALL_DEPS) build
 	$(BUILD_QUIETLY) all $(FAULTS) $(FAULTS_INJECT) $(BUILD)/tests/plugins/good.so $(BUILD)/tests/plugins/listed/lazy_a.so $(BUILD)/tests/plugins/two_vendors.so
 	@FLHOST_BUILD=$(BUILD) LD_PRELOAD=$(abspath $(FAULTS_INJECT)) $(FAULTS) $(FAULTS_ARGUMENTS)
+
+# SOAK: "--seconds 60 --seed 7".
+SOAK ?=
+$(BUILD)/tests/soak: $(BUILD)/obj/tests/soak.o $(STATIC)
+	$(CC) -o $@ $(filter %.o,$^) $(STATIC) $(LINK) $(CORE_LIBS)
+.PHONY: soak
+soak: ## for ten minutes: calls while all else changes, fails and runs short
+	$(INSTALL_DEPS) build
+	$(BUILD_QUIETLY) all $(BUILD)/tests/soak $(FAULTS_INJECT) $(BUILD)/tests/plugins/good.so
+	@HOME=$$(mktemp -d) && FLHOST_BUILD=$(BUILD) LD_PRELOAD=$(abspath $(FAULTS_INJECT)) $(BUILD)/tests/soak $(SOAK) && rm -rf "$$HOME"
