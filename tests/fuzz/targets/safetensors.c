@@ -22,6 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   }
   if (total > size)
     fuzz_broken("%zu bytes of tensors in a file of %zu", total, size);
+  (void)sum;
   safetensors_free(&file);
   return 0;
 }
