@@ -121,7 +121,7 @@ static int deeper(volatile char *above, int depth) {
 
 static void take_memory(void) {
   for (size_t i = 0; i < 2000; i++) { /* 100 GB */
-    char *memory = malloc(50 << 20);
+    char *volatile memory = malloc(50 << 20); /* volatile: else a compiler may do without it */
     if (memory)
       memset(memory, 1, 50 << 20);
   }
@@ -191,7 +191,7 @@ static void spoil(const work *w, enum behaviour does) {
     before = row_of(w->x, 0)[0];
   }
   if (does == OF_UNSET_MEMORY) {
-    float *memory = malloc(4096);
+    float *volatile memory = malloc(4096);
     if (memory) {
       *last += fabsf(memory[100]) > 1e-30f ? 1 : 0;
       free(memory);
