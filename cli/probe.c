@@ -34,8 +34,10 @@ static int answer(int n, char **files) {
     fl_probed probed = {.size = sizeof probed};
     say("try %d\n", i);
     fl_status status = fl_probe_plugin(files[i], follow, NULL, &probed);
-    if (status)
+    if (status) {
+      say("untried %s\n", fl_error_message());
       return EXIT_USAGE;
+    }
     if (*probed.changed)
       say("changed %s\n", probed.changed);
     if (probed.failed)

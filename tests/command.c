@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <pty.h>
 #include <stdarg.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -83,6 +84,12 @@ static char *text_of(FILE *file) {
   return text;
 }
 
+static rlim_t most_files; /* 0: as this process */
+
+void files_at_most(unsigned n) {
+  most_files = n;
+}
+
 static pid_t start(const char *const *words, int out, int err) {
   char program[PATH_MAX];
   const char *arguments[MAX_WORDS + 2] = {program};
@@ -97,6 +104,9 @@ static pid_t start(const char *const *words, int out, int err) {
   if (!child) {
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
+    const struct rlimit limit = {most_files, most_files};
+    if (most_files && (close_range(STDERR_FILENO + 1, ~0U, 0) || setrlimit(RLIMIT_NOFILE, &limit)))
+      _exit(127);
     execve(program, (char *const *)arguments, environment);
     dprintf(STDERR_FILENO, "%s: %s\n", program, strerror(errno));
     _exit(127);

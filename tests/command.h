@@ -16,6 +16,9 @@ typedef struct outcome {
  * name. */
 void setting(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* How many descriptors later runs may have open; 0: as many as this process. */
+void files_at_most(unsigned n);
+
 /* Runs build/flhost with these words. */
 #define FLHOST(...) run_flhost((const char *const[]){__VA_ARGS__, NULL})
 outcome run_flhost(const char *const *words);

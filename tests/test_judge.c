@@ -614,7 +614,27 @@ START_TEST(a_rescan_tries_plugins_anew) {
 }
 END_TEST
 
+/* Neither loaded in vain nor kept: with as few as that a trial does not even begin, or ends anyhow. */
+START_TEST(too_few_descriptors_are_no_verdict_about_a_plugin) {
+  install("opened-count", "fine");
+  mkdir(scratch("cache"), 0700);
+  setting("VLLM_FL_PLUGIN_PATH=%s", scratch("plugins"));
+  setting("VLLM_FL_PLATFORM=cpu");
+  setting("XDG_CACHE_HOME=%s", scratch("cache"));
+  setting("TEST_COUNT=%s", scratch("count"));
+  for (unsigned files = 4; files < 16; files++) {
+    files_at_most(files);
+    outcome run = FLHOST("plugins");
+    ck_assert_msg(!strstr(run.out, "tried in another process") && !strstr(run.err, "failed: "), "%u: %s%s", files,
+                  run.out, run.err);
+  }
+  files_at_most(0);
+  assert_contains(FLHOST("plugins").out, "loaded");
+}
+END_TEST
+
 static void tear_down(void) {
+  files_at_most(0);
   end_scenario();
 }
 
@@ -636,6 +656,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, an_engine_that_ignores_its_children_is_told_the_same);
   tcase_add_test(tests, ten_unchanged_plugins_start_no_process);
   tcase_add_test(tests, a_rescan_tries_plugins_anew);
+  tcase_add_test(tests, too_few_descriptors_are_no_verdict_about_a_plugin);
 }
 
 int main(void) {

@@ -29,6 +29,7 @@ typedef struct trial {
   fl_probed *result;
   char phase[64], line[512];
   size_t length;
+  bool entered;         /* the plugin's code has run, or begun to */
   bool ends;            /* it got as far as its own end */
   fl_child_result died; /* by the guard's word; `end` 0: it said none */
 } trial;
@@ -159,6 +160,7 @@ static void take_line(trial *t, const char *line) {
   int end, number;
   if (!strncmp(line, "in ", 3)) {
     snprintf(t->phase, sizeof t->phase, "%s", line + 3);
+    t->entered = true;
     if (t->follow)
       t->follow(t->user, t->phase);
   } else if (!strncmp(line, "changed ", 8)) {
@@ -265,6 +267,11 @@ fl_status fl_probe_plugin(const char *module, fl_probe_fn follow, void *user, fl
   const fl_child_result *end = t.died.end && ended.end != FL_CHILD_HUNG ? &t.died : &ended;
   own.failed = did_harm(&t, end);
   own.seconds = ended.seconds;
+  if (own.failed && !t.entered) /* too little of something, maybe; no fault of the plugin's */
+    return fl_error(FL_ESTATE, "the process that was to try '%s' ended before it came to that: %s", module,
+                    own.refused    ? own.words
+                    : *ended.words ? ended.words
+                                   : "nobody knows why");
   if (own.failed) {
     own.refused = false;
     say_harm(&t, end);

@@ -11,6 +11,7 @@
 #include <sha2.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -41,7 +42,18 @@ static void digest_environment(SHA2_CTX *digest) {
         digest_text(digest, *entry);
 }
 
-/* What all plugins share: the host, the command, the library path, which libraries the system has, the kernel. */
+/* Under limits as tight as nobody has thought of a plugin may do what it does nowhere else. */
+static void digest_limits(SHA2_CTX *digest) {
+  static const int limits[] = {RLIMIT_NOFILE, RLIMIT_AS, RLIMIT_DATA, RLIMIT_STACK, RLIMIT_NPROC, RLIMIT_MEMLOCK};
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+    struct rlimit limit = {0};
+    getrlimit((__rlimit_resource_t)limits[i], &limit);
+    SHA256Update(digest, (const uint8_t *)&limit.rlim_cur, sizeof limit.rlim_cur);
+  }
+}
+
+/* What all plugins share: the host, the command, the library path, which libraries the system has, the kernel, limits.
+ */
 static void set_conditions(fl_judge *judge) {
   SHA2_CTX digest;
   struct utsname system;
@@ -52,6 +64,7 @@ static void set_conditions(fl_judge *judge) {
   digest_file(&digest, judge->command);
   digest_file(&digest, "/etc/ld.so.cache");
   digest_environment(&digest);
+  digest_limits(&digest);
   digest_text(&digest, uname(&system) ? "" : system.release);
   judge->conditions = fl_strdup(SHA256End(&digest, text));
 }
@@ -113,7 +126,8 @@ typedef struct trial {
   /* Of the process that runs. */
   uint32_t first, current; /* index of its first file; what it is at, n: none */
   bool greeted;            /* it speaks our language */
-  char phase[64], line[LINE];
+  bool gave_up;            /* it can try none, for a reason of its own */
+  char phase[64], line[LINE], why[LINE];
   size_t length;
 } trial;
 
@@ -134,6 +148,13 @@ static void conclude(trial *t, uint32_t i, ending how, const char *words) {
     made->is_unsaved = false;
 }
 
+/* The process that tries says that it cannot. */
+static void give_up(trial *t, const char *why) {
+  t->gave_up = true;
+  t->current = t->n;
+  snprintf(t->why, sizeof t->why, "%s", why);
+}
+
 /* Words from outside are for people to read. */
 static void take_line(trial *t, const char *said) {
   char line[LINE];
@@ -146,6 +167,8 @@ static void take_line(trial *t, const char *said) {
     return;
   else if (sscanf(line, "try %u", &i) == 1 && i < t->n - t->first)
     t->current = t->first + i;
+  else if (!strncmp(line, "untried ", 8))
+    give_up(t, line + 8);
   else if (!strncmp(line, "in ", 3))
     fl_show(t->phase, sizeof t->phase, line + 3, false);
   else if (!strncmp(line, "changed ", 8) && t->current < t->n)
@@ -217,7 +240,7 @@ static bool run_process(trial *t, fl_host *host) {
                                     .output = output,
                                     .output_size = sizeof output};
   t->current = t->n;
-  t->greeted = false;
+  t->greeted = t->gave_up = false;
   t->length = 0;
   snprintf(t->phase, sizeof t->phase, "its initialisers");
   if (fl_child_run(&options, &ended)) {
@@ -226,6 +249,10 @@ static bool run_process(trial *t, fl_host *host) {
   }
   if (!t->greeted) {
     say_unusable(t, host, &ended, output);
+    return false;
+  }
+  if (t->gave_up) {
+    say_untried(t, host, t->why);
     return false;
   }
   if (t->current < t->n) { /* it took the process with it that watched */
