@@ -12,9 +12,10 @@ SANITIZE ?=
 CFLAGS ?= -O2 -g
 WARNINGS := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
 # Everything that is built is hardened as far as this compiler can; tests/test_hardened.c reads in the files what came of it. Not
-# fortified with a sanitizer, which sees more and does not see through that.
+# fortified with a sanitizer, which sees more and does not see through that. Of control-flow protection the shadow stack: marks of
+# places to jump to made a call by handle a third slower, resolving 8 %, and no kernel makes use of them in user space so far.
 takes = $(shell $(CC) -Werror $(1) -x c -c -o /dev/null /dev/null 2>/dev/null && echo '$(1)')
-HARDEN := $(foreach option,-fstack-protector-strong -fstack-clash-protection -fcf-protection -mbranch-protection=standard,$(call takes,$(option))) \
+HARDEN := $(foreach option,-fstack-protector-strong -fstack-clash-protection -fcf-protection=return -mbranch-protection=standard,$(call takes,$(option))) \
   $(if $(SANITIZE),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
 # -ffp-contract=off: a multiplication and an addition round twice, as written.
 BASE := -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(HARDEN) $(WARNINGS) -I. -Iinclude -MMD -MP $(SANITIZE)

@@ -222,8 +222,17 @@ static size_t show_next(const char *text, bool lines, char shown[8], size_t *len
   return as_it_is ? n : 1;
 }
 
+/* Most text is nothing but printable ASCII, at least for a while. */
+static size_t plain_length(const char *text, size_t most) {
+  size_t n = 0;
+  while (n < most && text[n] >= 0x20 && text[n] < 0x7f)
+    n++;
+  return n;
+}
+
 size_t fl_show(char *to, size_t size, const char *text, bool lines) {
   static const char rest[] = "…";
+  const size_t last_mark = size > sizeof rest ? size - sizeof rest : 0;
   char next[8], copy[FL_SHOWN_IN_PLACE];
   size_t length = 0, mark = 0, n; /* mark: where `rest` still fits behind */
   if (to == text) {
@@ -234,12 +243,20 @@ size_t fl_show(char *to, size_t size, const char *text, bool lines) {
   }
   for (; *text && size; text += n) {
     size_t more;
+    n = plain_length(text, size - 1 - length);
+    if (n) {
+      memcpy(to + length, text, n);
+      if (length <= last_mark)
+        mark = length + n < last_mark ? length + n : last_mark;
+      length += n;
+      continue;
+    }
     n = show_next(text, lines, next, &more);
     if (length + more >= size)
       break;
     memcpy(to + length, next, more);
     length += more;
-    if (length + sizeof rest <= size)
+    if (length <= last_mark)
       mark = length;
   }
   if (*text && size >= sizeof rest) {
