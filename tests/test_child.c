@@ -205,9 +205,11 @@ START_TEST(it_works_where_all_standard_streams_are_closed) {
 END_TEST
 
 static void on_child(int number) {
+  int before = errno;
   (void)number;
   while (waitpid(-1, NULL, WNOHANG) > 0)
     continue;
+  errno = before;
 }
 
 /* An engine's own ways with SIGCHLD. */

@@ -378,6 +378,7 @@ static void fork_parent(void) {
 }
 
 static void fork_child(void) {
+  pthread_mutex_unlock(&opening); /* so the thread sanitizer sees; the owner had another number, and is refused */
   opening = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
   current = NULL; /* what a plugin forks may exit */
 }
