@@ -120,7 +120,7 @@ static int deeper(volatile char *above, int depth) {
 }
 
 static void take_memory(void) {
-  for (size_t i = 0; i < 2000; i++) { /* 100 GB */
+  for (size_t i = 0; i < 2000; i++) {         /* 100 GB */
     char *volatile memory = malloc(50 << 20); /* volatile: else a compiler may do without it */
     if (memory)
       memset(memory, 1, 50 << 20);
