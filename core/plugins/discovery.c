@@ -148,7 +148,8 @@ static bool find_nearby(const places *where, char **nearby) {
     const char *relative = own->is_program ? where->program : where->beside[i];
     char *path = relative ? fl_format("%s/%s/.", own->directory, relative) : NULL; /* with "/." only a directory is */
     done = !relative || path;
-    if (path && !(*nearby = realpath(path, NULL)))
+    /* One system call where there is none, which is most of the time; realpath makes one for each directory above. */
+    if (path && (access(path, F_OK) || !(*nearby = realpath(path, NULL))))
       done = errno != ENOMEM;
     free(path);
   }
