@@ -102,6 +102,7 @@ static const fl_host_hooks hooks = {
     .add_parts = fl_parts_add,
     .load_deferred = fl_load_deferred,
     .load_deferred_platform = fl_load_deferred_platform,
+    .let_in = fl_let_in,
     .log = fl_hosts_log,
 };
 

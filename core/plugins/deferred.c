@@ -61,15 +61,19 @@ bool fl_has_deferred(const fl_host *host) {
   return next(host, any, NULL) != NULL;
 }
 
+static fl_found as_found(const fl_plugin_record *record, fl_arena *owned) {
+  return (fl_found){.path = fl_arena_string(owned, record->file),
+                    .symbol = fl_arena_string(owned, record->symbol),
+                    .route = record->route,
+                    .critical = record->critical};
+}
+
 /* Adds what is to be loaded next, as it was found. false: there is nothing, or no memory. */
 static bool take_next(fl_host *host, wanted is_wanted, const char *word, fl_found_list *found) {
   pthread_mutex_lock(&host->lock);
   fl_plugin_record *record = next(host, is_wanted, word);
   if (record)
-    fl_found_add(found, (fl_found){.path = fl_arena_string(&found->owned, record->file),
-                                   .symbol = fl_arena_string(&found->owned, record->symbol),
-                                   .route = record->route,
-                                   .critical = record->critical});
+    fl_found_add(found, as_found(record, &found->owned));
   bool taken = record && !found->owned.failed;
   if (taken)
     record->opener = thread_number();
@@ -114,4 +118,43 @@ fl_status fl_load_deferred(fl_host *host, const char *op) {
 
 fl_status fl_load_deferred_platform(fl_host *host, const char *platform) {
   return load(host, brings_platform, platform);
+}
+
+/* ------------------------------------------------------------------------------------------------------- letting in */
+
+/* Adds those that were kept out, and are so no more. */
+static bool take_let_in(fl_host *host, fl_found_list *found) {
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_plugins; i++) {
+    const fl_plugin_record *record = &host->plugins[i];
+    fl_text reason = {0};
+    if (record->kept_out && !fl_vendor_is_kept_out(host, record->token, &reason))
+      fl_found_add(found, as_found(record, &found->owned));
+    fl_text_free(&reason);
+  }
+  pthread_mutex_unlock(&host->lock);
+  return !found->owned.failed;
+}
+
+void fl_let_in(fl_host *host) {
+  fl_loader loader;
+  FL_RELEASED_BY(fl_found_list_free) fl_found_list found = {0};
+  fl_kept_error kept;
+  bool loaded;
+  if (!atomic_load(&host->kept_out))
+    return;
+  fl_error_keep(&kept);
+  fl_loading_begin(host);
+  fl_loader_begin(&loader, host, &host->log);
+  bool taken = take_let_in(host, &found);
+  for (uint32_t i = 0; taken && i < found.n; i++)
+    if (fl_plugins_load(&loader, &found.items[i], true, &loaded) == FL_ENOMEM)
+      taken = false;
+  if (!taken)
+    fl_log_line(&host->log, FL_LOG_WARNING,
+                "a plugin whose vendor is let in now could not be loaded for want of memory; discovering plugins again "
+                "loads it");
+  fl_loader_end(&loader);
+  fl_loading_end(host);
+  fl_error_restore(&kept);
 }

@@ -209,6 +209,36 @@ static void warn_of_missing_ops(fl_host *host, const fl_plugin_record *record) {
   fl_strings_free(&missing);
 }
 
+/* FL_PLUGIN_VENDOR: do the settings keep it out? Why goes to record->denied. In a process that tries plugins none is
+ * kept out: who asks for that will load it. */
+static bool is_kept_out(fl_host *host, const fl_note_info *info, fl_plugin_record *record) {
+  fl_text reason = {0};
+  if (!info->vendor || host->load_watch)
+    return false;
+  pthread_mutex_lock(&host->lock);
+  bool out = fl_vendor_is_kept_out(host, info->vendor, &reason);
+  pthread_mutex_unlock(&host->lock);
+  if (out)
+    record->denied = fl_arena_text(&record->owned, &reason);
+  return out;
+}
+
+/* Nothing is wrong, so it is said once, at INFO. Takes the record over. */
+static fl_status keep_out(fl_host *host, const fl_found *found, fl_plugin_record *record) {
+  record->reason = fl_arena_format(&record->owned, "not loaded: %s", record->denied);
+  record->symbol = fl_arena_string(&record->owned, found->symbol);
+  record->status = FL_PLUGIN_SKIPPED;
+  record->kept_out = true;
+  record->load_us = 0;
+  if (!is_said(host, record))
+    fl_log_line(&host->log, FL_LOG_INFO, "plugin %s is %s", record->name, record->reason);
+  fl_error(FL_EPLUGIN, "plugin %s is %s", record->name, record->reason);
+  if (!add_record(host, record, 0))
+    return fl_error_no_memory();
+  atomic_store(&host->kept_out, true);
+  return FL_EPLUGIN;
+}
+
 /* FL_PLUGIN_PLATFORM: is there a file or a variable that says that the platform may be active? */
 static bool has_sign(const char *signs) {
   fl_strings words = {0};
@@ -257,6 +287,10 @@ static void give_up(void *user) {
 static fl_status load_judged(fl_loader *loader, const fl_found *found, fl_status status, bool may_defer,
                              fl_note_info *info, fl_plugin_record *record, bool *loaded) {
   fl_host *host = loader->host;
+  if (!status && is_kept_out(host, info, record)) {
+    status = keep_out(host, found, record);
+    return may_defer && status == FL_EPLUGIN ? FL_OK : status;
+  }
   if (!status && may_defer && !found->critical && wait_with(host, info, record))
     return defer(host, found, record);
   uint32_t room = make_room(host);
@@ -318,7 +352,8 @@ static uint32_t look_ahead(void *user, fl_suspect *suspects, uint32_t n) {
     bool good = !fl_loader_judge(later->loader, one->path, &file, record, info);
     suspects[later->n++] = (fl_suspect){.file = one->path, .symbol = one->symbol, .name = record->name, .info = info};
     suspects[later->n - 1].status = file.status;
-    if (good && (one->critical || !wait_with(later->loader->host, info, record)))
+    if (good && !is_kept_out(later->loader->host, info, record) &&
+        (one->critical || !wait_with(later->loader->host, info, record)))
       continue;
     later->n--;
     fl_note_clear(info);
@@ -455,7 +490,8 @@ void fl_clear_discovered_plugins(fl_host *host) {
   fl_loading_begin(host);
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_plugins; i++) {
-    if (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)
+    if (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED ||
+        host->plugins[i].kept_out)
       host->plugins[kept++] = host->plugins[i];
     else
       fl_plugin_record_clear(&host->plugins[i]);

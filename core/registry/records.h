@@ -162,6 +162,9 @@ typedef struct fl_host_hooks {
   fl_status (*load_deferred)(fl_host *host, const char *op);
   /* The same for those that bring the platform (FL_PLUGIN_PLATFORM), or any (NULL). */
   fl_status (*load_deferred_platform)(fl_host *host, const char *platform);
+  /* Loads or defers the plugins that were kept out and that the policies in force let in now. No lock is held. What
+   * became of each is in its record; this thread's error stays. */
+  void (*let_in)(fl_host *host);
   /* Logs a line of the plugin whose provider the logger has, if its host is still there. */
   void (*log)(const fl_logger *logger, int level, const char *message);
 } fl_host_hooks;
@@ -223,6 +226,7 @@ struct fl_host {
   fl_plugin_record *plugins; /* guarded by `lock` */
   uint32_t n_plugins;
   _Atomic uint32_t n_deferred;     /* of `plugins` */
+  _Atomic bool kept_out;           /* one of `plugins` is, or was once */
   pthread_mutex_t loading;         /* recursive; fl_loading_begin */
   uint32_t loading_depth;          /* how often the thread that has it took it */
   bool told_untried;               /* that plugins are not tried in another process; guarded by `loading` */
