@@ -170,6 +170,7 @@ void fl_host_destroy(fl_host *host) {
   for (uint32_t i = 0; i < host->n_plugins; i++)
     fl_plugin_record_clear(&host->plugins[i]);
   free(host->plugins);
+  free(host->plugins_by_file);
   free(host->kinds);
   fl_strings_free(&host->oplist);
   fl_strings_free(&host->reasons);

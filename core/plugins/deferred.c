@@ -6,6 +6,7 @@
  */
 #include "core/plugins/deferred.h"
 
+#include "core/plugins/by_file.h"
 #include "core/plugins/plugins.h"
 #include "core/registry.h"
 #include "core/support.h"
@@ -85,8 +86,8 @@ static bool take_next(fl_host *host, wanted is_wanted, const char *word, fl_foun
 static void give_back(fl_host *host, const fl_found_list *found) {
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < found->n; i++)
-    for (uint32_t j = 0; j < host->n_plugins; j++)
-      if (host->plugins[j].status == FL_PLUGIN_DEFERRED && !strcmp(host->plugins[j].file, found->items[i].path))
+    for (uint32_t j = UINT32_MAX; (j = fl_plugin_of_file(host, found->items[i].path, j)) < host->n_plugins;)
+      if (host->plugins[j].status == FL_PLUGIN_DEFERRED)
         host->plugins[j].opener = 0;
   pthread_mutex_unlock(&host->lock);
 }

@@ -2,6 +2,7 @@
 #include "core/plugins/plugins.h"
 
 #include "core/platform.h"
+#include "core/plugins/by_file.h"
 #include "core/plugins/deferred.h"
 #include "core/plugins/note_cache.h"
 #include "core/registry.h"
@@ -68,10 +69,9 @@ static uint32_t make_room(fl_host *host) {
  * 0: none was made. Takes it over. */
 static bool add_record(fl_host *host, fl_plugin_record *record, uint32_t room) {
   pthread_mutex_lock(&host->lock);
-  uint32_t i = 0;
-  while (i < host->n_plugins &&
-         (strcmp(host->plugins[i].file, record->file) || host->plugins[i].status == FL_PLUGIN_LOADED))
-    i++;
+  uint32_t i = record->file ? fl_plugin_of_file(host, record->file, UINT32_MAX) : host->n_plugins;
+  while (i < host->n_plugins && host->plugins[i].status == FL_PLUGIN_LOADED)
+    i = fl_plugin_of_file(host, record->file, i);
   bool replaces = i < host->n_plugins;
   /* Who looks for an op of one that failed is told why it is missing. */
   if (replaces && !record->ops && (record->status == FL_PLUGIN_FAILED || record->again))
@@ -82,11 +82,14 @@ static bool add_record(fl_host *host, fl_plugin_record *record, uint32_t room) {
       !record->owned.failed && (replaces || i < room || fl_array_grow(&host->plugins, i, sizeof *host->plugins));
   if (added && replaces) {
     host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
+    record->same_chain = host->plugins[i].same_chain;
     fl_plugin_record_clear(&host->plugins[i]);
   }
   if (added) {
     host->n_plugins += !replaces;
     host->plugins[i] = *record;
+    if (!replaces)
+      fl_plugin_of_file_added(host);
     host->n_deferred += record->status == FL_PLUGIN_DEFERRED;
   }
   pthread_mutex_unlock(&host->lock);
@@ -137,8 +140,8 @@ static fl_status defer(fl_host *host, const fl_found *found, fl_plugin_record *r
 
 /* Does a record say that of the file already? */
 static bool is_said(const fl_host *host, const fl_plugin_record *one) {
-  for (uint32_t i = 0; i < host->n_plugins; i++)
-    if (host->plugins[i].status == one->status && !strcmp(host->plugins[i].file, one->file))
+  for (uint32_t i = UINT32_MAX; one->file && (i = fl_plugin_of_file(host, one->file, i)) < host->n_plugins;)
+    if (host->plugins[i].status == one->status)
       return one->status == FL_PLUGIN_SKIPPED || !strcmp(host->plugins[i].reason, one->reason);
   return false;
 }
@@ -497,6 +500,7 @@ void fl_clear_discovered_plugins(fl_host *host) {
       fl_plugin_record_clear(&host->plugins[i]);
   }
   host->n_plugins = kept;
+  fl_plugins_by_file_renew(host);
   pthread_mutex_unlock(&host->lock);
   fl_loading_end(host);
 }

@@ -33,7 +33,8 @@ typedef struct fl_plugin_record {
   bool again;    /* of a deferred one: loading it failed for want of descriptors or memory, and is to be tried again */
   dev_t device;  /* of the file, so that one file is loaded once */
   ino_t inode;
-  uint64_t opener; /* of a deferred one: the thread that is loading it (fl_loading_begin), or was when it forked */
+  uint32_t same_chain; /* plugins/by_file.c */
+  uint64_t opener;     /* of a deferred one: the thread that is loading it (fl_loading_begin), or was when it forked */
 } fl_plugin_record;
 
 /* One that failed so far, of which nothing is known but its file. */

@@ -130,6 +130,8 @@ struct fl_op {
   bool order_is_partial; /* warned of: its own order may find nothing for a call */
   fl_failure *failures;
   fl_impl_set *successor; /* of `impls`, while a change is made */
+  fl_impl_record **by_id; /* `impls`, sorted, where many ids were looked for; NULL: not yet */
+  uint32_t looked_for;    /* ids, since `impls` changed */
 };
 
 /* What a plugin brings besides ops: its platform, or a layer of vLLM's that one of its ops replaces. */
@@ -225,6 +227,8 @@ struct fl_host {
 
   fl_plugin_record *plugins; /* guarded by `lock` */
   uint32_t n_plugins;
+  uint32_t *plugins_by_file; /* plugins/by_file.c; `n_by_file` of them */
+  uint32_t n_by_file;
   _Atomic uint32_t n_deferred;     /* of `plugins` */
   _Atomic bool kept_out;           /* one of `plugins` is, or was once */
   pthread_mutex_t loading;         /* recursive; fl_loading_begin */

@@ -104,6 +104,7 @@ static void op_clear(fl_op *op) {
   for (uint32_t i = 0; set && i < set->n; i++)
     fl_impl_record_free(set->impls[i]);
   free(set);
+  free(op->by_id);
   fl_impl_record_free(op->unfused);
   while (op->bindings) {
     fl_bound *next = op->bindings->next;

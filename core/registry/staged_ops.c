@@ -166,8 +166,8 @@ static fl_status check_vendor(const fl_stage *stage, const fl_impl *impl) {
                   impl->kind == FL_KIND_VENDOR ? "'" : "");
 }
 
-fl_status fl_check_free_id(const fl_stage *stage, const fl_op *op, const char *impl_id) {
-  const fl_impl_record *taken = fl_registry_find_impl(op, impl_id);
+fl_status fl_check_free_id(const fl_stage *stage, fl_op *op, const char *impl_id) {
+  const fl_impl_record *taken = fl_registry_find_impl_locked(op, impl_id);
   if (!taken)
     return FL_OK;
   return fl_error(FL_EEXIST, "Duplicate impl_id '%s' for op='%s': from plugin '%s', registered before by plugin '%s'",
