@@ -7,6 +7,7 @@
 #include "core/plugins/deferred.h"
 
 #include "core/plugins/by_file.h"
+#include "core/plugins/look_ahead.h"
 #include "core/plugins/plugins.h"
 #include "core/registry.h"
 #include "core/support.h"
@@ -47,12 +48,17 @@ static bool brings_platform(const fl_plugin_record *record, const char *name) {
   return record->platform && (!name || !strcmp(record->platform, name));
 }
 
+/* One that the thread of that number is not just loading. */
+static bool is_wanted_by(const fl_plugin_record *record, uint64_t self, wanted is_wanted, const char *word) {
+  return record->status == FL_PLUGIN_DEFERRED && record->opener != self && is_wanted(record, word);
+}
+
 /* One that this thread is not just loading; NULL if there is none. */
 static fl_plugin_record *next(const fl_host *host, wanted is_wanted, const char *word) {
   uint64_t self = thread_number();
   for (uint32_t i = 0; host->n_deferred && i < host->n_plugins; i++) {
     fl_plugin_record *record = &host->plugins[i];
-    if (record->status == FL_PLUGIN_DEFERRED && record->opener != self && is_wanted(record, word))
+    if (is_wanted_by(record, self, is_wanted, word))
       return record;
   }
   return NULL;
@@ -92,17 +98,46 @@ static void give_back(fl_host *host, const fl_found_list *found) {
   pthread_mutex_unlock(&host->lock);
 }
 
+/* Those that will be taken, as far as that is known before the first is. */
+static void list_wanted(fl_host *host, wanted is_wanted, const char *word, fl_found_list *found) {
+  uint64_t self = thread_number();
+  pthread_mutex_lock(&host->lock);
+  for (uint32_t i = 0; i < host->n_plugins; i++)
+    if (is_wanted_by(&host->plugins[i], self, is_wanted, word))
+      fl_found_add(found, as_found(&host->plugins[i], &found->owned));
+  pthread_mutex_unlock(&host->lock);
+}
+
+/* What is behind it in the list; the list stays as it is when others come meanwhile. */
+static void go_behind(fl_upcoming *later, const char *path) {
+  for (uint32_t i = later->next; i < later->found->n; i++)
+    if (!strcmp(later->found->items[i].path, path))
+      later->next = i + 1;
+}
+
+static bool is_kept_out(fl_host *host, const fl_found *found, const fl_note_info *info, fl_plugin_record *record) {
+  (void)found;
+  return fl_plugin_is_kept_out(host, info, record);
+}
+
 static fl_status load(fl_host *host, wanted is_wanted, const char *word) {
   fl_loader loader;
   FL_RELEASED_BY(fl_found_list_free) fl_found_list found = {0};
+  FL_RELEASED_BY(fl_found_list_free) fl_found_list all = {0};
   fl_status status = FL_OK;
   bool loaded;
   if (!atomic_load(&host->n_deferred) || atomic_load(&host->frozen))
     return FL_OK;
   fl_loading_begin(host);
   fl_loader_begin(&loader, host, &host->log);
-  while (status != FL_ENOMEM && take_next(host, is_wanted, word, &found))
+  list_wanted(host, is_wanted, word, &all);
+  FL_RELEASED_BY(fl_upcoming_end) fl_upcoming later = {.loader = &loader, .found = &all, .waits = is_kept_out};
+  if (!all.owned.failed)
+    fl_upcoming_begin(&later);
+  while (status != FL_ENOMEM && take_next(host, is_wanted, word, &found)) {
+    go_behind(&later, found.items[found.n - 1].path);
     status = fl_plugins_load(&loader, &found.items[found.n - 1], false, &loaded);
+  }
   give_back(host, &found);
   fl_loader_end(&loader);
   fl_loading_end(host);

@@ -4,6 +4,7 @@
 #include "core/platform.h"
 #include "core/plugins/by_file.h"
 #include "core/plugins/deferred.h"
+#include "core/plugins/look_ahead.h"
 #include "core/plugins/note_cache.h"
 #include "core/registry.h"
 #include "core/support.h"
@@ -212,9 +213,8 @@ static void warn_of_missing_ops(fl_host *host, const fl_plugin_record *record) {
   fl_strings_free(&missing);
 }
 
-/* FL_PLUGIN_VENDOR: do the settings keep it out? Why goes to record->denied. In a process that tries plugins none is
- * kept out: who asks for that will load it. */
-static bool is_kept_out(fl_host *host, const fl_note_info *info, fl_plugin_record *record) {
+/* In a process that tries plugins none is kept out: who asks for that will load it. */
+bool fl_plugin_is_kept_out(fl_host *host, const fl_note_info *info, fl_plugin_record *record) {
   fl_text reason = {0};
   if (!info->vendor || host->load_watch)
     return false;
@@ -290,7 +290,7 @@ static void give_up(void *user) {
 static fl_status load_judged(fl_loader *loader, const fl_found *found, fl_status status, bool may_defer,
                              fl_note_info *info, fl_plugin_record *record, bool *loaded) {
   fl_host *host = loader->host;
-  if (!status && is_kept_out(host, info, record)) {
+  if (!status && fl_plugin_is_kept_out(host, info, record)) {
     status = keep_out(host, found, record);
     return may_defer && status == FL_EPLUGIN ? FL_OK : status;
   }
@@ -322,47 +322,8 @@ static fl_status load_judged(fl_loader *loader, const fl_found *found, fl_status
   return add_record(host, record, room) ? status : fl_error_no_memory();
 }
 
-/* What is found behind the plugin that is being loaded. */
-typedef struct upcoming {
-  fl_loader *loader;
-  const fl_found_list *found;
-  uint32_t next;
-  fl_plugin_record records[FL_JUDGE_BATCH];
-  fl_note_info infos[FL_JUDGE_BATCH];
-  uint32_t n;
-} upcoming;
-
-static void forget_upcoming(upcoming *later) {
-  for (uint32_t i = 0; i < later->n; i++) {
-    fl_note_clear(&later->infos[i]);
-    fl_plugin_record_clear(&later->records[i]);
-  }
-  later->n = 0;
-}
-
-/* fl_look_ahead: those that will be opened, so that one process tries them all. One that is left out is tried by
- * itself. */
-static uint32_t look_ahead(void *user, fl_suspect *suspects, uint32_t n) {
-  upcoming *later = user;
-  forget_upcoming(later);
-  for (uint32_t i = later->next; i < later->found->n && later->n < n; i++) {
-    const fl_found *one = &later->found->items[i];
-    fl_plugin_record *record = &later->records[later->n];
-    fl_note_info *info = &later->infos[later->n];
-    fl_file file = fl_file_look(one->path);
-    if (one->problem || one->disabled)
-      continue;
-    bool good = !fl_loader_judge(later->loader, one->path, &file, record, info);
-    suspects[later->n++] = (fl_suspect){.file = one->path, .symbol = one->symbol, .name = record->name, .info = info};
-    suspects[later->n - 1].status = file.status;
-    if (good && !is_kept_out(later->loader->host, info, record) &&
-        (one->critical || !wait_with(later->loader->host, info, record)))
-      continue;
-    later->n--;
-    fl_note_clear(info);
-    fl_plugin_record_clear(record);
-  }
-  return later->n;
+static bool waits(fl_host *host, const fl_found *found, const fl_note_info *info, fl_plugin_record *record) {
+  return fl_plugin_is_kept_out(host, info, record) || (!found->critical && wait_with(host, info, record));
 }
 
 /* Judges one file, and defers or loads it, or skips it for another. */
@@ -419,7 +380,8 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   FL_RELEASED_BY(fl_strings_free) fl_strings directories = {0};
   uint32_t n = 0;
   char *critical = NULL;
-  fl_loader loader;
+  fl_loader loader = {0};
+  FL_RELEASED_BY(fl_upcoming_end) fl_upcoming later = {.loader = &loader, .found = &found, .waits = waits};
   fl_status status = fl_refuse_frozen_unlocked(host, "discovering plugins");
   if (status)
     return status;
@@ -442,9 +404,7 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
     fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s",
                 one->name ? one->name : fl_plugin_name_of_file(&found.owned, one->path), one->path);
   }
-  upcoming later = {.loader = &loader, .found = &found};
-  loader.judge.look_ahead = look_ahead;
-  loader.judge.user = &later;
+  fl_upcoming_begin(&later);
   for (uint32_t i = 0; i < found.n && !critical; i++) {
     bool loaded;
     later.next = i + 1;
@@ -454,7 +414,6 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
       critical = fl_format("critical plugin %s: %s", found.items[i].name ? found.items[i].name : found.items[i].path,
                            fl_error_message());
   }
-  forget_upcoming(&later);
   if (critical)
     status = fl_error(FL_EPLUGIN, "%s", critical);
   else if (n_loaded)
