@@ -195,6 +195,8 @@ fl_status fl_loader_judge(fl_loader *loader, const char *path, const fl_file *fi
   if (!file->error) {
     record->device = file->status.st_dev;
     record->inode = file->status.st_ino;
+    record->size = file->status.st_size;
+    record->modified = file->status.st_mtim;
   }
   fl_status status = judge(loader, path, file, record, info);
   if (status)
@@ -419,13 +421,21 @@ static fl_status check_links_nothing(const loading *l) {
 /* The header says that it throws nothing; an initialiser that ends the thread unwinds through it like an exception. */
 static void *(*volatile const open_library)(const char *path, int mode) = dlopen;
 
-/* Is the file that the path leads to still the one that was judged? Asked before its code runs, and once more when it
- * is mapped: who could change it in between, and back again, is trusted with it. */
+/* Is the file that the path leads to still the one that was judged, with what was in it? Asked before its code runs,
+ * and once more when it is mapped: who could change it in between, and back again, is trusted with it. Of one that is
+ * cut short while the dynamic linker maps it a page is missing that something reads: that ends the process (SIGBUS). */
 static fl_status check_same(const loading *l, const char *path) {
+  const fl_plugin_record *judged = l->record;
   struct stat now;
-  if (!stat(path, &now) && now.st_dev == l->record->device && now.st_ino == l->record->inode)
-    return FL_OK;
-  return fl_error(FL_EPLUGIN, "it was replaced or removed while it was judged; nothing of that is used");
+  if (stat(path, &now) || now.st_dev != judged->device || now.st_ino != judged->inode)
+    return fl_error(FL_EPLUGIN, "it was replaced or removed while it was judged; nothing of that is used");
+  if (now.st_size != judged->size || now.st_mtim.tv_sec != judged->modified.tv_sec ||
+      now.st_mtim.tv_nsec != judged->modified.tv_nsec)
+    return fl_error(FL_EPLUGIN,
+                    "it was written to while it was judged (%lld bytes then, %lld now); write another file and rename "
+                    "it: one that is cut short while it is mapped ends the process",
+                    (long long)judged->size, (long long)now.st_size);
+  return FL_OK;
 }
 
 static fl_status open_file(loading *l, void **handle) {

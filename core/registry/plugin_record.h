@@ -6,6 +6,7 @@
 
 #include <flhost/flhost.h>
 #include <sys/types.h>
+#include <time.h>
 
 typedef enum fl_plugin_status {
   FL_PLUGIN_LOADED = 1,
@@ -33,6 +34,8 @@ typedef struct fl_plugin_record {
   bool again;    /* of a deferred one: loading it failed for want of descriptors or memory, and is to be tried again */
   dev_t device;  /* of the file, so that one file is loaded once */
   ino_t inode;
+  off_t size; /* as it was judged, and when it was written last */
+  struct timespec modified;
   uint32_t same_chain; /* plugins/by_file.c */
   uint64_t opener;     /* of a deferred one: the thread that is loading it (fl_loading_begin), or was when it forked */
 } fl_plugin_record;
