@@ -9,6 +9,7 @@
 #include "core/plugins/instruction_sets.h"
 #include "core/plugins/note_cache.h"
 #include "core/plugins/process_state.h"
+#include "core/plugins/shortage.h"
 #include "core/registry.h"
 #include "core/support.h"
 
@@ -152,21 +153,6 @@ static fl_status judge(fl_loader *loader, const char *path, const fl_file *file,
   return status;
 }
 
-/* Is that for want of descriptors or memory, which may be there later? The dynamic linker has words alone. */
-static bool is_shortage(const char *reason) {
-  static const int numbers[] = {EMFILE, ENFILE, ENOMEM};
-  static const char *const without_number[] = {"returned FL_ENOMEM", "cannot create ", "cannot allocate ",
-                                               "cannot open shared object file\n"};
-  char words[128], line[512];
-  bool found = false;
-  snprintf(line, sizeof line, "%s\n", reason);
-  for (size_t i = 0; i < sizeof without_number / sizeof without_number[0] && !found; i++)
-    found = strstr(line, without_number[i]) != NULL;
-  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && !found; i++)
-    found = strstr(reason, strerror_r(numbers[i], words, sizeof words)) != NULL;
-  return found;
-}
-
 /* The end of either step. */
 static fl_status conclude(fl_plugin_record *record, fl_status status, double start) {
   if (status && status != FL_ENOMEM)
@@ -178,7 +164,7 @@ static fl_status conclude(fl_plugin_record *record, fl_status status, double sta
     fl_plugin_record_clear(record);
   if (status && status != FL_ENOMEM) {
     record->status = FL_PLUGIN_FAILED;
-    record->again = is_shortage(record->reason);
+    record->again = fl_is_shortage(record->reason);
   }
   status = status && status != FL_ENOMEM ? FL_EPLUGIN : status;
   if (status == FL_EPLUGIN || record->status == FL_PLUGIN_LOADED) /* else it is only judged so far */
