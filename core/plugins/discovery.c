@@ -321,7 +321,9 @@ static void find_file(const fl_strings *directories, const char *name, fl_arena 
     char *path = realpath(name, NULL);
     found->path = fl_arena_string(owned, path);
     if (!path)
-      found->problem = say_missing_path(name, owned);
+      found->problem = errno == ENOENT || errno == ENOTDIR
+                           ? say_missing_path(name, owned)
+                           : fl_arena_format(owned, "'%s' cannot be looked at: %s", name, strerror(errno));
     free(path);
   } else {
     found->path = find_by_name(directories, name, owned);

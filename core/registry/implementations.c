@@ -109,6 +109,33 @@ fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id) {
   return op->unfused && !strcmp(op->unfused->impl_id, impl_id) ? op->unfused : NULL;
 }
 
+static int compare_ids(const void *a, const void *b) {
+  return strcmp((*(fl_impl_record *const *)a)->impl_id, (*(fl_impl_record *const *)b)->impl_id);
+}
+
+static int compare_with_id(const void *id, const void *record) {
+  return strcmp(id, (*(fl_impl_record *const *)record)->impl_id);
+}
+
+/* Sorting pays when about as many ids are looked for as comparing all with one takes. Where there is no memory for it
+ * that is done. */
+fl_impl_record *fl_registry_find_impl_locked(fl_op *op, const char *impl_id) {
+  enum { FEW = 16 };
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  if (!set || ++op->looked_for <= FEW)
+    return fl_registry_find_impl(op, impl_id);
+  if (!op->by_id && (op->by_id = malloc((set->n + !set->n) * sizeof *op->by_id))) {
+    memcpy(op->by_id, set->impls, set->n * sizeof *op->by_id);
+    qsort(op->by_id, set->n, sizeof *op->by_id, compare_ids);
+  }
+  if (!op->by_id)
+    return fl_registry_find_impl(op, impl_id);
+  fl_impl_record **found = bsearch(impl_id, op->by_id, set->n, sizeof *op->by_id, compare_with_id);
+  if (found)
+    return *found;
+  return op->unfused && !strcmp(op->unfused->impl_id, impl_id) ? op->unfused : NULL;
+}
+
 bool fl_registry_has_impl(const fl_op *op, int32_t device_type) {
   const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
   for (uint32_t i = 0; set && i < set->n; i++)
@@ -134,8 +161,12 @@ fl_status fl_registry_no_such_impl(const fl_op *op, const char *impl_id) {
 
 void fl_op_exchange_sets(fl_op *op) {
   fl_impl_set *old = atomic_load_explicit(&op->impls, memory_order_relaxed);
-  if (op->successor)
+  if (op->successor) {
     atomic_store_explicit(&op->impls, op->successor, memory_order_release);
+    free(op->by_id);
+    op->by_id = NULL;
+    op->looked_for = 0;
+  }
   op->successor = op->successor ? old : NULL;
 }
 

@@ -14,6 +14,8 @@ bool fl_registry_has_impl(const fl_op *op, int32_t device_type);
 
 /* The implementation, `unfused` too, NULL if there is none. The caller is reading, or holds the host's lock. */
 fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id);
+/* The same, for who looks for very many. The host's lock is held. */
+fl_impl_record *fl_registry_find_impl_locked(fl_op *op, const char *impl_id);
 
 /* The id that was meant perhaps, the record's; NULL: none is near. The host's lock is held. */
 const char *fl_registry_nearest_impl(const fl_op *op, const char *impl_id);

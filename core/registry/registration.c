@@ -158,6 +158,10 @@ void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform) {
   stage->platform = platform;
 }
 
+void fl_stage_limit_vendor(fl_stage *stage, const char *vendor) {
+  stage->vendor = vendor;
+}
+
 fl_registry *fl_stage_table(fl_stage *stage) {
   return &stage->registrar->table;
 }

@@ -104,6 +104,7 @@ static void op_clear(fl_op *op) {
   for (uint32_t i = 0; set && i < set->n; i++)
     fl_impl_record_free(set->impls[i]);
   free(set);
+  free(op->by_id);
   fl_impl_record_free(op->unfused);
   while (op->bindings) {
     fl_bound *next = op->bindings->next;
@@ -280,6 +281,8 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
   fl_status status;
   pthread_mutex_lock(&host->lock);
   const fl_plugin_record *failed = fl_failed_lister(host, name);
+  const fl_plugin_record *kept_out = failed ? NULL : fl_kept_out_lister(host, name);
+  kept_out = kept_out && kept_out->ops ? kept_out : NULL;
   bool unready = fl_registry_known(host, name) && !fl_registry_is_ready(host, name);
   bool listed = fl_deferred_ops(host, &names);
   for (uint32_t i = 0; listed && i < host->n_ops; i++)
@@ -287,6 +290,9 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
   if (failed && listed)
     status = fl_error(FL_ENOENT, "no op '%s': plugin '%s', which %s it, failed: %s", name, failed->name,
                       failed->ops ? "lists" : "may have", failed->reason);
+  else if (kept_out && listed)
+    status =
+        fl_error(FL_ENOENT, "no op '%s': plugin '%s', which lists it, is %s", name, kept_out->name, kept_out->reason);
   else if (unready || !listed)
     status = fl_error_no_memory();
   else

@@ -17,6 +17,7 @@ struct fl_stage {
   const char *plugin;   /* its name */
   const char *ops;      /* the only ones that it may bring anything of; NULL: any */
   const char *platform; /* the only component that it may bring then; NULL: none */
+  const char *vendor;   /* of all of its implementations; NULL: any */
   const fl_allowance *allowed[FL_ALLOWANCES_MAX];
   uint32_t n_allowed;
   uint32_t flags;

@@ -166,8 +166,18 @@ static fl_status check_impl(const fl_impl *impl) {
   return status ? status : check_reserved("vendor", impl->vendor);
 }
 
-fl_status fl_check_free_id(const fl_stage *stage, const fl_op *op, const char *impl_id) {
-  const fl_impl_record *taken = fl_registry_find_impl(op, impl_id);
+/* Who denies the vendor that the file names is to have denied all of it. */
+static fl_status check_vendor(const fl_stage *stage, const fl_impl *impl) {
+  if (!stage->vendor || (impl->kind == FL_KIND_VENDOR && !strcmp(impl->vendor, stage->vendor)))
+    return FL_OK;
+  return fl_error(FL_EINVAL, "its FL_PLUGIN_VENDOR says that all are of kind vendor and vendor '%s', this is of %s%s%s",
+                  stage->vendor, impl->kind == FL_KIND_VENDOR ? "vendor '" : "kind ",
+                  impl->kind == FL_KIND_VENDOR ? impl->vendor : fl_kind_name((fl_kind)impl->kind),
+                  impl->kind == FL_KIND_VENDOR ? "'" : "");
+}
+
+fl_status fl_check_free_id(const fl_stage *stage, fl_op *op, const char *impl_id) {
+  const fl_impl_record *taken = fl_registry_find_impl_locked(op, impl_id);
   if (!taken)
     return FL_OK;
   return fl_error(FL_EEXIST, "Duplicate impl_id '%s' for op='%s': from plugin '%s', registered before by plugin '%s'",
@@ -204,6 +214,8 @@ static fl_status add_impl(fl_stage *stage, const fl_impl *impl, fl_op *op) {
 static fl_status stage_impl(fl_stage *stage, const fl_impl *impl) {
   fl_op *op;
   fl_status status = check_impl(impl);
+  if (!status)
+    status = check_vendor(stage, impl);
   if (!status)
     status = check_listed(stage, impl->op_name);
   if (!status)
