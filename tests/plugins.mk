@@ -226,7 +226,7 @@ $(TP)/cxx.so $(TP)/lib/libcatches.so:
 
 $(patsubst %,$(BUILD)/tests/test_%,note loader registration trust lock cli_lock discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_containment: | $(TP)/lib/libcatches.so
-$(BUILD)/tests/test_misbehaving: | $(MISBEHAVING_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(BUILD)/tests/test_misbehaving: | $(MISBEHAVING_PLUGINS) $(PLANTED_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_guard_plugins: | $(MISBEHAVING_PLUGINS) $(COMMAND)
 $(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS) $(PLANTED_BUILDS)
 $(patsubst %,$(BUILD)/tests/test_%,lazy lazy_platforms lazy_refusals lazy_calls lock note cli discovery): | $(LISTED_PLUGINS)

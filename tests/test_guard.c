@@ -600,6 +600,34 @@ START_TEST(the_call_that_went_wrong_is_saved_with_what_the_reference_gives) {
 }
 END_TEST
 
+/* Rows that lie apart, and (second turn) the result in the place of the argument. */
+START_TEST(the_file_has_strides_and_what_was_in_place) {
+  data d;
+  char error[SAFETENSORS_ERROR_MAX], evidence[PATH_MAX + 64];
+  safetensors file;
+  snprintf(evidence, sizeof evidence, "VLLM_FL_EVIDENCE=%s/evidence", scratch);
+  fl_host *host = test_host((const char *const[]){"VLLM_FL_CANARY=1", evidence, NULL}, 0);
+  add_op(host, "twice(Tensor(a!) x) -> Tensor(a) out", "x: float32[n, m]; out: float32[n, m]");
+  bad = (subject){.id = "default.bad", .fault = WRONG};
+  good = (subject){.id = "reference.good"};
+  add(host, "twice", &bad, twice, kDLCPU);
+  add(host, "twice", &good, twice, kDLCPU);
+  fill(&d, COLUMNS + 3);
+  if (_i)
+    d.out_tensor = d.x_tensor;
+  ck_ok(call_twice(host, &d));
+  ck_assert_msg(safetensors_read(evidence_file(), &file, error), "%s", error);
+  json_t *layout = json_loads(safetensors_metadata(&file, "layout"), 0, NULL);
+  json_t *x = json_object_get(layout, "x"), *out = json_object_get(layout, "out.out");
+  ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(x, "strides"), 0)), COLUMNS + 3);
+  ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(out, "strides"), 0)), COLUMNS + 3);
+  ck_assert_int_eq(json_object_get(x, "memory") && json_object_get(out, "memory"), _i);
+  json_decref(layout);
+  safetensors_free(&file);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(evidence_that_cannot_be_saved_does_not_change_the_call) {
   ck_assert(!mkdir(in_scratch("evidence"), 0777) && !chmod(in_scratch("evidence"), 0777));
   fl_host *host = host_with(WRONG, "VLLM_FL_CANARY=1");
@@ -871,6 +899,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_fault_elsewhere_goes_to_the_handler_that_was_there_before);
   tcase_add_test(tests, who_is_wrong_in_the_third_call_is_barred_and_the_engine_gets_the_references_result);
   tcase_add_test(tests, the_call_that_went_wrong_is_saved_with_what_the_reference_gives);
+  tcase_add_loop_test(tests, the_file_has_strides_and_what_was_in_place, 0, 2);
   tcase_add_test(tests, evidence_that_cannot_be_saved_does_not_change_the_call);
   tcase_add_test(tests, a_full_directory_is_not_filled_any_further);
   tcase_add_test(tests, after_the_first_calls_the_kernel_itself_is_bound);
