@@ -218,6 +218,13 @@ $(TP)/absent_middle.so: tests/plugins/missing_library.c $(TP)/lib/libfltest_midd
 $(TP)/lib/libfake_driver.so: tests/plugins/fake_driver.c
 	@mkdir -p $(@D)
 	$(TP_BUILD)
+THROWING := $(patsubst %,$(TP)/throws_from_%.so,register_builtins creation is_available supports_args workspace_size)
+$(THROWING): WHERE = -DWHERE=$(shell echo $* | tr a-z A-Z)
+$(TP)/throws_from_creation.so: WHERE = -DWHERE=REGISTER_BUILTINS -DUNLISTED
+$(THROWING): $(TP)/throws_from_%.so: tests/plugins/throws_from.cc
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -DNAME='"throws_from_$*"' $(WHERE) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
+$(BUILD)/tests/test_exceptions: | $(THROWING) $(TP)/lib/libcatches.so
 $(TP)/cxx.so: tests/plugins/cxx.cc
 $(TP)/lib/libcatches.so: tests/plugins/catches.cc
 $(TP)/cxx.so $(TP)/lib/libcatches.so:

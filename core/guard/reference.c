@@ -19,11 +19,10 @@ static bool is_better(const fl_impl_record *a, const fl_impl_record *b) {
 static uint32_t ask_on_host(fl_op *op) {
   fl_host *host = op->host;
   pthread_mutex_lock(&host->lock);
-  fl_policy *policy = fl_policy_retain(host->policy);
+  __attribute__((cleanup(fl_filter_release))) fl_policy *policy = fl_policy_retain(host->policy);
   uint32_t generation = host->registry_generation;
   pthread_mutex_unlock(&host->lock);
   fl_registry_ask_availability(host, op, policy, generation, kDLCPU);
-  fl_policy_release(policy);
   return generation;
 }
 

@@ -379,6 +379,7 @@ fl_status fl_plugins_load(fl_loader *loader, const fl_found *found, bool may_def
 fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   FL_RELEASED_BY(fl_found_list_free) fl_found_list found = {0};
   FL_RELEASED_BY(fl_strings_free) fl_strings directories = {0};
+  FL_RELEASED_BY(forget_upcoming) upcoming later = {.n = 0};
   uint32_t n = 0;
   char *critical = NULL;
   fl_loader loader;
@@ -404,7 +405,8 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
     fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s",
                 one->name ? one->name : fl_plugin_name_of_file(&found.owned, one->path), one->path);
   }
-  upcoming later = {.loader = &loader, .found = &found};
+  later.loader = &loader;
+  later.found = &found;
   loader.judge.look_ahead = look_ahead;
   loader.judge.user = &later;
   for (uint32_t i = 0; i < found.n && !critical; i++) {
@@ -416,7 +418,6 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
       critical = fl_format("critical plugin %s: %s", found.items[i].name ? found.items[i].name : found.items[i].path,
                            fl_error_message());
   }
-  forget_upcoming(&later);
   if (critical)
     status = fl_error(FL_EPLUGIN, "%s", critical);
   else if (n_loaded)
