@@ -1,7 +1,7 @@
 /*
  * C++ exceptions, and the ends of threads, that come out of what a host calls beside kernels (register_builtins,
  * is_available, supports_args, workspace_size): whoever called gets them, and the host is as usable as before: no lock
- * is held, no thread is reading. (Kernels: test_containment.c.)
+ * is held, no thread is reading. (Kernels: test_not_returning.c.)
  */
 #include "tests/fixture.h"
 #include "tests/scenario.h"
