@@ -331,7 +331,7 @@ fl_status fl_invoke(fl_op *op, fl_call *call) {
 
 /* It may load a plugin. */
 static inline fl_op *find(fl_host *host, const char *name) {
-  __attribute__((cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
+  __attribute__((unused, cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
   return fl_registry_find(host, name);
 }
 

@@ -14,7 +14,7 @@ fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size) {
     return status;
   fl_sized_take(&whole, sizeof whole, call);
   call = &whole;
-  __attribute__((cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
+  __attribute__((unused, cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
   const fl_target *target = fl_bind(op, fl_call_device(op, call), FL_ASK_FOR_CALL, &status);
   const fl_binding *binding = target ? target->binding : NULL;
   for (uint32_t i = 0; binding && i < binding->n; i++) {

@@ -152,7 +152,7 @@ typedef struct progress {
 
 static fl_status warm_op(fl_op *op, int32_t device_type, progress *done) {
   fl_status status = FL_OK;
-  __attribute__((cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
+  __attribute__((unused, cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
   bool wanted = fl_registry_has_impl(op, device_type);
   if (wanted || op->unfused) {
     done->resolved += fl_bind(op, (uint32_t)device_type, FL_ASK_AHEAD, &status) != NULL;

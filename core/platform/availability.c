@@ -60,7 +60,7 @@ void fl_registry_ask_availability(fl_host *host, const fl_op *op, const fl_polic
   if (fl_thread_join())
     return;
   /* Reading keeps the records; plugins stay mapped. */
-  __attribute__((cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
+  __attribute__((unused, cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
   pthread_mutex_lock(&host->availability_lock);
   __attribute__((cleanup(asking_ends))) asking a = {.host = host, .generation = generation};
   const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
