@@ -47,7 +47,7 @@ $(LISTED_PLUGINS): $(TP)/listed/%.so: tests/plugins/listed.c
 # What does harm: WHEN-WHAT, of tests/plugins/hostile.c; tests/test_judge.c has the verdict that each must get.
 HOSTILE := $(addprefix opened-,nothing crash divide exit_0 exit_at_once end_thread sleep_on close_all kill_parent fork_one count crash_in_thread) \
   $(addprefix registers-,nothing count_and_crash crash illegal abort_with_words exit_0 exit_3 exit_at_once exec_other end_thread spin allocate reserve \
-    close_all close_streams open_files daemonise crash_and_leave_daemon kill_parent kill_self kill_group stop \
+    close_all close_streams open_files daemonise crash_and_leave_daemon kill_guard_and_leave_daemon kill_parent kill_self kill_group stop \
     change_directory change_locale handle block round_down print set_variable jump overflow break_heap leave_thread crash_in_thread alarm_soon) \
   $(addprefix asked-,crash abort_with_words exit_0 end_thread sleep_on allocate open_files kill_parent overflow leave_thread) \
   $(addprefix ends-,crash exit_at_once sleep_on) registers-crash_at_exit

@@ -206,6 +206,13 @@ typedef struct fl_child_result {
  */
 FL_API fl_status fl_child_run(const fl_child_options *options, fl_child_result *result);
 
+/*
+ * Kills and reaps all children of this process, and what those leave behind: for a program that has no children of its
+ * own and has made itself the one whose they become (PR_SET_CHILD_SUBREAPER). It may take 0.2 s. Without /proc nothing
+ * is killed.
+ */
+FL_API void fl_end_children(void);
+
 /* What a plugin did in a process of its own. */
 typedef struct fl_probed {
   uint32_t size;     /* sizeof(fl_probed) */
