@@ -29,8 +29,8 @@ typedef struct placement {
 
 enum { PLACEMENT_WORDS = 512 };
 
-/* Makes it for tensors whose names and forms are set; `saved` is that object, by name. false, with words, for one that is
- * wrong. To be freed in any case. */
+/* Makes it for tensors whose names and forms are set; `saved` is that object, by name. false, with words, for one that
+ * is wrong. To be freed in any case. */
 bool placement_create(placement *made, place at, json_t *saved, memory_edge edge, char words[PLACEMENT_WORDS]);
 void placement_free(placement *made);
 
