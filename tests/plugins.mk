@@ -57,7 +57,7 @@ $(LISTED_PLUGINS): $(TP)/listed/%.so: tests/plugins/listed.c
 # What does harm: WHEN-WHAT, of tests/plugins/hostile.c; tests/test_judge.c has the verdict that each must get.
 HOSTILE := $(addprefix opened-,nothing crash divide exit_0 exit_at_once end_thread sleep_on close_all kill_parent fork_one count crash_in_thread) \
   $(addprefix registers-,nothing count_and_crash crash illegal abort_with_words exit_0 exit_3 exit_at_once exec_other end_thread spin allocate reserve \
-    close_all close_streams open_files daemonise crash_and_leave_daemon kill_parent kill_self kill_group stop \
+    close_all close_streams open_files daemonise crash_and_leave_daemon kill_guard_and_leave_daemon kill_parent kill_self kill_group stop \
     change_directory change_locale handle block round_down print set_variable jump overflow break_heap leave_thread crash_in_thread alarm_soon) \
   $(addprefix asked-,crash abort_with_words exit_0 end_thread sleep_on allocate open_files kill_parent overflow leave_thread) \
   $(addprefix ends-,crash exit_at_once sleep_on) registers-crash_at_exit
@@ -228,6 +228,13 @@ $(TP)/absent_middle.so: tests/plugins/missing_library.c $(TP)/lib/libfltest_midd
 $(TP)/lib/libfake_driver.so: tests/plugins/fake_driver.c
 	@mkdir -p $(@D)
 	$(TP_BUILD)
+THROWING := $(patsubst %,$(TP)/throws_from_%.so,register_builtins creation is_available supports_args workspace_size)
+$(THROWING): WHERE = -DWHERE=$(shell echo $* | tr a-z A-Z)
+$(TP)/throws_from_creation.so: WHERE = -DWHERE=REGISTER_BUILTINS -DUNLISTED
+$(THROWING): $(TP)/throws_from_%.so: tests/plugins/throws_from.cc
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -DNAME='"throws_from_$*"' $(WHERE) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
+$(BUILD)/tests/test_exceptions: | $(THROWING) $(TP)/lib/libcatches.so
 $(TP)/cxx.so: tests/plugins/cxx.cc
 $(TP)/lib/libcatches.so: tests/plugins/catches.cc
 $(TP)/cxx.so $(TP)/lib/libcatches.so:
@@ -235,8 +242,8 @@ $(TP)/cxx.so $(TP)/lib/libcatches.so:
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
 $(patsubst %,$(BUILD)/tests/test_%,note loader registration trust lock cli_lock discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
-$(BUILD)/tests/test_containment: | $(TP)/lib/libcatches.so
-$(BUILD)/tests/test_misbehaving: | $(MISBEHAVING_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(BUILD)/tests/test_not_returning: | $(TP)/lib/libcatches.so
+$(BUILD)/tests/test_misbehaving: | $(MISBEHAVING_PLUGINS) $(PLANTED_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_guard_plugins: | $(MISBEHAVING_PLUGINS) $(COMMAND)
 $(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS) $(PLANTED_BUILDS)
 $(patsubst %,$(BUILD)/tests/test_%,judge kept_out lazy lazy_platforms lazy_refusals lazy_calls lock note cli discovery): | $(LISTED_PLUGINS)

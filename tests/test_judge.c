@@ -226,6 +226,23 @@ START_TEST(D9_a_plugin_that_does_harm_never_gets_into_the_engine) {
 }
 END_TEST
 
+/* Its process is gone before the verdict is there. */
+START_TEST(a_daemon_whose_guard_was_killed_does_not_get_away) {
+  int pid = 0;
+  setting("TEST_DAEMON=%s", scratch("daemon"));
+  outcome run = FLHOST("probe", hostile("registers-kill_guard_and_leave_daemon"));
+  ck_assert_int_eq(run.status, 1);
+  ck_contains(run.out, "crashed in register_builtins (SIGKILL)");
+  FILE *file = fopen(scratch("daemon"), "r");
+  ck_assert_ptr_nonnull(file);
+  ck_assert_int_eq(fscanf(file, "%d", &pid), 1);
+  fclose(file);
+  ck_assert_int_gt(pid, 1);
+  bool gone = kill(pid, SIGKILL) && errno == ESRCH;
+  ck_assert_msg(gone, "process %d was running still", pid);
+}
+END_TEST
+
 /* Copies of plugins in a directory of the scratch directory, to be discovered. */
 static void install(const char *name, const char *as) {
   char command[3 * PATH_MAX];
@@ -677,6 +694,7 @@ static void tear_down(void) {
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, D9_each_plugin_gets_the_verdict_that_it_deserves);
+  tcase_add_test(tests, a_daemon_whose_guard_was_killed_does_not_get_away);
   tcase_add_test(tests, a_plugin_that_no_host_can_use_is_refused_with_the_reason);
   tcase_add_test(tests, a_trial_is_followed_step_by_step);
   tcase_add_loop_test(tests, D9_a_plugin_that_does_harm_never_gets_into_the_engine, 0, N_BARRED);

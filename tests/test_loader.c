@@ -1,9 +1,7 @@
 /* Loading one file: each way to be wrong is refused with its reason (D4), registers nothing (R3) and harms nobody. */
-#include "core/plugins/loader.h"
 #include "core/plugins/shortage.h"
 #include "core/registry.h"
-#include "tests/fixture.h"
-#include "tests/scratch.h"
+#include "tests/loaded.h"
 
 #include <dlfcn.h>
 #include <fenv.h>
@@ -11,32 +9,9 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-static fl_host *host;
-static fl_plugin_record record;
-
 static void set_up(void) {
   scratch_make();
   host = test_host(NULL, FL_HOST_NO_PLUGINS);
-}
-
-static void tear_down(void) {
-  fl_plugin_record_clear(&record);
-  fl_host_destroy(host);
-  scratch_remove();
-}
-
-static fl_status load(const char *path, const char *symbol) {
-  fl_loader loader;
-  fl_note_info info;
-  fl_file file = fl_file_look(path);
-  fl_plugin_record_clear(&record);
-  fl_loader_begin(&loader, host, &host->log);
-  fl_status status = fl_loader_judge(&loader, path, &file, &record, &info);
-  if (!status)
-    status = fl_loader_open(&loader, symbol, &info, &record);
-  fl_note_clear(&info);
-  fl_loader_end(&loader);
-  return status;
 }
 
 /* As it was built. */

@@ -26,7 +26,7 @@ $(BUILD)/tests/test_cli $(BUILD)/tests/test_cli_help $(BUILD)/tests/test_doctor:
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor $(BUILD)/tests/test_platform_files $(BUILD)/tests/test_verify: | $(PLUGINS)
 $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_ARCHIVE) $(BENCH_PLUGINS) $(BENCH_FIGURES) $(PLUGINS)
 $(BUILD)/tests/test_save_call: | $(COMMAND) $(CPU_PLUGIN)
-$(BUILD)/tests/test_guard: | $(CPU_PLUGIN) $(BUILD)/tests/plugins/device.so
+$(BUILD)/tests/test_guard $(BUILD)/tests/test_canary: | $(CPU_PLUGIN) $(BUILD)/tests/plugins/device.so
 $(BUILD)/tests/test_first_minute: | $(COMMAND) $(PLUGINS)
 $(BUILD)/tests/test_ir: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_setting_pages: | $(BUILD)/setting-pages

@@ -121,8 +121,11 @@ static void add_evidence(const fl_watched *w, const fl_reference_call *reference
   const fl_call call = {.size = sizeof call, .count = reference->call.count, .values = initial};
   memcpy(initial, reference->initial, sizeof initial);
   snprintf(source, sizeof source, "flhost %s %.*s", fl_version(), FL_NAME_MAX, reference->record->impl_id);
-  fl_saved_call about = {
-      .size = sizeof about, .expected = reference->values, .source = source, .note = fl_text_get(text)};
+  fl_saved_call about = {.size = sizeof about,
+                         .expected = reference->values,
+                         .source = source,
+                         .note = fl_text_get(text),
+                         .layout = reference->layout};
   char *path = fl_evidence_save(w->op, w->record, &call, &about, why, sizeof why);
   if (path)
     fl_text_add(text, "; flhost run %s", path);

@@ -106,6 +106,48 @@ static const fl_host_hooks hooks = {
     .log = fl_hosts_log,
 };
 
+/* All but the memory. */
+static fl_status set_up(fl_host *host, const fl_host_options *options) {
+  host->hooks = &hooks;
+  init_locks(host);
+  fl_calls_start();
+  fl_hosts_add(host);
+  fl_status status = copy_options(host, options);
+  if (!status)
+    status = fl_device_types_create(host);
+  if (!status)
+    status = fl_registry_init(host);
+  if (!status)
+    status = fl_settings_load_first(host);
+  if (!status && !(options->flags & FL_HOST_NO_PLUGINS))
+    status = fl_discover_plugins(host, NULL);
+  if (!status)
+    status = fl_choose_platform(host);
+  if (!status)
+    status = fl_settings_load(host);
+  if (status)
+    return status;
+  host->sources.reload = true; /* what was said of the sources once is not said again */
+  host->dispatch_debug = host->config->values[FL_SETTING_DISPATCH_DEBUG].flag;
+  host->synchronous = host->config->values[FL_SETTING_SYNCHRONIZE].flag || options->flags & FL_HOST_SYNCHRONOUS;
+  status = fl_watch_create(host);
+  if (status)
+    return status;
+  fl_warn_of_unknown_names(host);
+  log_summary(host);
+  if (host->dispatch_debug)
+    log_registered(host);
+  return FL_OK;
+}
+
+/* One that is not handed out, also since a plugin threw or ended the thread. */
+static void abandon(fl_host **host) {
+  fl_kept_error why;
+  fl_error_keep(&why);
+  fl_host_destroy(*host);
+  fl_error_restore(&why);
+}
+
 fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
   fl_host_options options = {.size = sizeof options};
   if (given &&
@@ -113,45 +155,13 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
     return FL_EINVAL;
   if (given)
     fl_sized_take(&options, sizeof options, given);
-  fl_host *host = calloc(1, sizeof *host);
-  if (!host)
-    return fl_error_no_memory();
-  host->hooks = &hooks;
-  init_locks(host);
-  fl_calls_start();
-  fl_hosts_add(host);
-  fl_status status = copy_options(host, &options);
-  if (!status)
-    status = fl_device_types_create(host);
-  if (!status)
-    status = fl_registry_init(host);
-  if (!status)
-    status = fl_settings_load_first(host);
-  if (!status && !(options.flags & FL_HOST_NO_PLUGINS))
-    status = fl_discover_plugins(host, NULL);
-  if (!status)
-    status = fl_choose_platform(host);
-  if (!status)
-    status = fl_settings_load(host);
-  if (status) {
-    fl_kept_error why;
-    fl_error_keep(&why);
-    fl_host_destroy(host);
-    return fl_error_restore(&why);
+  __attribute__((cleanup(abandon))) fl_host *host = calloc(1, sizeof *host);
+  fl_status status = host ? set_up(host, &options) : fl_error_no_memory();
+  if (!status) {
+    *result = host;
+    host = NULL;
   }
-  host->sources.reload = true; /* what was said of the sources once is not said again */
-  host->dispatch_debug = host->config->values[FL_SETTING_DISPATCH_DEBUG].flag;
-  host->synchronous = host->config->values[FL_SETTING_SYNCHRONIZE].flag || options.flags & FL_HOST_SYNCHRONOUS;
-  if ((status = fl_watch_create(host))) {
-    fl_host_destroy(host);
-    return fl_error_no_memory();
-  }
-  fl_warn_of_unknown_names(host);
-  log_summary(host);
-  if (host->dispatch_debug)
-    log_registered(host);
-  *result = host;
-  return FL_OK;
+  return status;
 }
 
 void fl_host_destroy(fl_host *host) {

@@ -24,6 +24,11 @@ fl_policy *fl_vendor_filter(fl_host *host);
 /* The same, retained, with the generation of the registry. The lock must not be held. */
 fl_policy *fl_vendor_filter_take(fl_host *host, uint32_t *generation);
 
+/* The cleanup of a variable with such a one: whoever is asked under it may throw, or end the thread. */
+static inline void fl_filter_release(fl_policy *const *filter) {
+  fl_policy_release(*filter);
+}
+
 /* Does the filter (NULL: none) keep an implementation out? It is not asked for anything then. No lock is needed. */
 static inline bool fl_keeps_out(const fl_policy *filter, const fl_impl_record *impl) {
   return filter && impl->kind == FL_KIND_VENDOR && fl_filters_vendors(filter) &&

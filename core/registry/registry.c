@@ -260,10 +260,8 @@ fl_op *fl_registry_find(fl_host *host, const char *name) {
 fl_status fl_registry_look_for(const fl_op *op) {
   if (fl_thread_join())
     return FL_ENOMEM;
-  fl_thread *self = &fl_self;
-  uint64_t outer = fl_read_begin(self);
+  __attribute__((unused, cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
   bool found = fl_registry_find(op->host, op->name) != NULL;
-  fl_read_end(self, outer);
   return found ? FL_OK : fl_registry_no_such_op(op->host, op->name);
 }
 

@@ -92,6 +92,12 @@ static inline void fl_read_end(fl_thread *self, uint64_t outer) {
   atomic_store_explicit(&self->state, outer, memory_order_release);
 }
 
+/* For a variable with what fl_read_begin gave, where somebody else's code is called in between, which may throw or end
+ * the thread: the cleanup of it. */
+static inline void fl_reading_ends(const uint64_t *outer) {
+  fl_read_end(&fl_self, *outer);
+}
+
 /* Shows every thread that has joined, under their lock: `see` takes no other and calls nobody's code. */
 void fl_threads_each(void (*see)(fl_thread *thread, void *user), void *user);
 
