@@ -131,7 +131,8 @@ static fl_status load(fl_host *host, wanted is_wanted, const char *word) {
   fl_loading_begin(host);
   fl_loader_begin(&loader, host, &host->log);
   list_wanted(host, is_wanted, word, &all);
-  FL_RELEASED_BY(fl_upcoming_end) fl_upcoming later = {.loader = &loader, .found = &all, .waits = is_kept_out};
+  FL_RELEASED_BY(fl_upcoming_end) fl_upcoming later;
+  fl_upcoming_set(&later, &loader, &all, is_kept_out);
   if (!all.owned.failed)
     fl_upcoming_begin(&later);
   while (status != FL_ENOMEM && take_next(host, is_wanted, word, &found)) {

@@ -34,6 +34,14 @@ static uint32_t look_ahead(void *user, fl_suspect *suspects, uint32_t n) {
   return later->n;
 }
 
+void fl_upcoming_set(fl_upcoming *upcoming, fl_loader *loader, const fl_found_list *found, fl_waits waits) {
+  upcoming->loader = loader;
+  upcoming->found = found;
+  upcoming->next = 0;
+  upcoming->waits = waits;
+  upcoming->n = 0;
+}
+
 void fl_upcoming_begin(fl_upcoming *upcoming) {
   upcoming->loader->judge.look_ahead = look_ahead;
   upcoming->loader->judge.user = upcoming;

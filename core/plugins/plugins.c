@@ -381,7 +381,8 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   uint32_t n = 0;
   char *critical = NULL;
   fl_loader loader = {0};
-  FL_RELEASED_BY(fl_upcoming_end) fl_upcoming later = {.loader = &loader, .found = &found, .waits = waits};
+  FL_RELEASED_BY(fl_upcoming_end) fl_upcoming later;
+  fl_upcoming_set(&later, &loader, &found, waits);
   fl_status status = fl_refuse_frozen_unlocked(host, "discovering plugins");
   if (status)
     return status;
@@ -399,7 +400,7 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   }
   if (found.n)
     fl_log_line(&host->log, FL_LOG_INFO, "Available plugins for group flhost.plugins:");
-  for (uint32_t i = 0; i < found.n; i++) {
+  for (uint32_t i = 0; i < found.n && fl_log_enabled(&host->log, FL_LOG_INFO); i++) {
     const fl_found *one = &found.items[i];
     fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s",
                 one->name ? one->name : fl_plugin_name_of_file(&found.owned, one->path), one->path);
