@@ -88,13 +88,13 @@ static bool take_next(fl_host *host, wanted is_wanted, const char *word, fl_foun
   return taken;
 }
 
-/* Those that are deferred still, for want of memory or descriptors, may be tried again. */
+/* Those that are deferred still, for want of memory or descriptors, may be tried again, and so may one that failed when
+ * it is discovered anew. */
 static void give_back(fl_host *host, const fl_found_list *found) {
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < found->n; i++)
     for (uint32_t j = UINT32_MAX; (j = fl_plugin_of_file(host, found->items[i].path, j)) < host->n_plugins;)
-      if (host->plugins[j].status == FL_PLUGIN_DEFERRED)
-        host->plugins[j].opener = 0;
+      host->plugins[j].opener = 0;
   pthread_mutex_unlock(&host->lock);
 }
 
