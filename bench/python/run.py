@@ -1,6 +1,6 @@
 """What a call from Python costs, beside what it cannot do without: one run, each pair in turns (A B A B).
 
-A row is a line of ROWS: two statements and a limit of the first over the second. Statements are timed in one loop each, with the
+Time is that of the thread: others on the machine take none of it. A row is a line of ROWS: two statements and a limit of the first over the second. Statements are timed in one loop each, with the
 same names at hand; a row whose names are not there (a library is not installed) is left out with its reason.
 """
 
@@ -81,7 +81,7 @@ def loop(statement: str, known: dict[str, Any]) -> Callable[[int], float]:
     )
     from itertools import repeat
 
-    space: dict[str, Any] = {"known": known, "clock": time.perf_counter_ns, "repeat": repeat}
+    space: dict[str, Any] = {"known": known, "clock": time.thread_time_ns, "repeat": repeat}
     exec(source, space)
     run: Callable[[int], float] = space["run"]
     if not scoped:

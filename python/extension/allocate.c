@@ -75,7 +75,7 @@ bool fl_py_allocate(PyObject *like, const fl_tensor_spec *spec, fl_py_stream *st
   }
   kind = fl_py_kind_of(Py_TYPE(made));
   if (kind->route == FL_PY_EXCHANGE)
-    done = fl_py_borrow_exchange(kind, made, tensor, borrowed, place);
+    done = fl_py_borrow_exchange(kind->exchange, made, tensor, borrowed, place);
   else if (kind->route == FL_PY_NO_TENSOR)
     fl_py_refuse(made, place);
   else

@@ -12,6 +12,7 @@ enum { FL_PY_MOST_VALUES = 64, FL_PY_MOST_RESULTS = 16, FL_PY_MOST_INTS = 128 };
 typedef struct fl_py_value {
   PyObject *name; /* interned */
   const fl_argument *schema;
+  fl_type type;
   bool written; /* a result, or a state: an argument that is overwritten without a result in its place */
 } fl_py_value;
 

@@ -62,6 +62,10 @@ static void options_end(host_options *options) {
 
 /* A mapping of names to values as NAME=VALUE. */
 static bool read_environment(host_options *options, PyObject *mapping) {
+  if (!PyMapping_Check(mapping)) {
+    fl_py_raise_type("environment: %R, expected a mapping of names to values", mapping);
+    return false;
+  }
   PyObject *items = PyMapping_Items(mapping);
   Py_ssize_t n = items ? PyList_Size(items) : -1;
   PyObject *words = n >= 0 ? PyTuple_New(n) : NULL;

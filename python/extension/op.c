@@ -174,6 +174,7 @@ static bool read_entry(fl_py_op *op) {
     return PyErr_NoMemory();
   for (uint32_t i = 0; i < n; i++) {
     op->values[i].schema = fl_op_argument(op->op, i);
+    op->values[i].type = op->values[i].schema->type;
     if (!(op->values[i].name = PyUnicode_InternFromString(op->values[i].schema->name)))
       return false;
     if (i < op->n_arguments)

@@ -117,6 +117,7 @@ static bool is_array(PyTypeObject *type) {
 fl_py_kind *fl_py_kind_find(PyTypeObject *type) {
   static fl_py_kind no_tensor;
   fl_py_kind found = {.type = type, .exchange = exchange_of(type)};
+  found.borrow = found.exchange ? found.exchange->borrow : NULL;
   if (found.exchange)
     found.route = FL_PY_EXCHANGE;
   else if (is_array(type))
@@ -131,10 +132,6 @@ fl_py_kind *fl_py_kind_find(PyTypeObject *type) {
   *kind = found;
   Py_XDECREF(before);
   return &fl_py_kinds[((uintptr_t)type >> 4) % FL_PY_KINDS];
-}
-
-bool fl_py_current_stream(const fl_py_kind *kind, DLDevice device, void **stream) {
-  return !kind->exchange->current_stream((int)device.device_type, device.device_id, stream);
 }
 
 /* --------------------------------------------------------------------------------------------------------- borrowing
@@ -155,14 +152,14 @@ void fl_py_give_back(fl_py_borrowed *borrowed) {
   PyErr_Restore(type, value, traceback);
 }
 
-bool fl_py_borrow_exchange(const fl_py_kind *kind, PyObject *object, DLTensor *tensor, fl_py_borrowed *borrowed,
-                           const fl_py_place *place) {
+bool fl_py_borrow_exchange(const dlpack_exchange *exchange, PyObject *object, DLTensor *tensor,
+                           fl_py_borrowed *borrowed, const fl_py_place *place) {
   dlpack_versioned *managed = NULL;
   borrowed->tensor = tensor;
-  if (kind->exchange->borrow) {
-    if (!kind->exchange->borrow(object, tensor))
+  if (exchange->borrow) {
+    if (!exchange->borrow(object, tensor))
       return true;
-  } else if (!kind->exchange->to_managed(object, &managed)) {
+  } else if (!exchange->to_managed(object, &managed)) {
     borrowed->managed = managed;
     borrowed->tensor = &managed->tensor;
     borrowed->read_only = managed->flags & DLPACK_1_READ_ONLY;

@@ -21,7 +21,8 @@ typedef struct fl_py_kind {
   PyTypeObject *type; /* a reference; NULL: an empty place */
   fl_py_route route;
   const dlpack_exchange *exchange;
-  bool unversioned; /* its __dlpack__ does not know max_version */
+  int (*borrow)(void *object, DLTensor *tensor); /* the exchange's; NULL: none */
+  bool unversioned;                              /* its __dlpack__ does not know max_version */
 } fl_py_kind;
 
 /* Types that were met, each at a place that its address gives; another of the same place takes it. */
@@ -61,12 +62,9 @@ static inline bool fl_py_has_streams(DLDevice device) {
   return type != kDLCPU && type != kDLCUDAHost && type != kDLROCMHost;
 }
 
-/* The device's stream that calls of this kind's library go to. False with an exception set. */
-bool fl_py_current_stream(const fl_py_kind *kind, DLDevice device, void **stream);
-
 /* Borrows an object of FL_PY_EXCHANGE into `tensor`; `borrowed` where the library keeps something for it. */
-bool fl_py_borrow_exchange(const fl_py_kind *kind, PyObject *object, DLTensor *tensor, fl_py_borrowed *borrowed,
-                           const fl_py_place *place);
+bool fl_py_borrow_exchange(const dlpack_exchange *exchange, PyObject *object, DLTensor *tensor,
+                           fl_py_borrowed *borrowed, const fl_py_place *place);
 
 /* Borrows one of the other routes. It is made ready for the stream, which is asked for where it is not known. */
 bool fl_py_borrow_capsule(fl_py_kind *kind, PyObject *object, fl_py_stream *stream, fl_py_borrowed *borrowed,
