@@ -4,13 +4,10 @@
  */
 #include "python/extension/tensor.h"
 
-/* Where a library of tensors says why it could not make one. */
-static void set_error(void *context, const char *kind, const char *message) {
-  const fl_py_place *place = context;
-  char text[1024];
-  snprintf(text, sizeof text, "%s: %s '%s': no memory for it: %s: %s", place->op, place->what, place->name, kind,
-           message);
-  fl_py_raise_message(FL_ENOMEM, text);
+/* Where a library of tensors says why it could not make one; it may do so without the GIL. */
+static void keep_reason(void *context, const char *kind, const char *message) {
+  snprintf(context, FL_REASON_MAX, "%s: %.*s", kind ? kind : "error", message ? (int)strcspn(message, "\n") : 0,
+           message ? message : "");
 }
 
 static bool allocate_exchange(const dlpack_exchange *exchange, const fl_tensor_spec *spec, fl_py_borrowed *borrowed,
@@ -18,10 +15,12 @@ static bool allocate_exchange(const dlpack_exchange *exchange, const fl_tensor_s
   int64_t shape[FL_MAX_DIMS];
   DLTensor prototype = {.device = spec->device, .ndim = spec->ndim, .dtype = spec->dtype, .shape = shape};
   memcpy(shape, spec->shape, sizeof shape);
+  char reason[FL_REASON_MAX] = "its library does not say why", text[2 * FL_REASON_MAX];
   dlpack_versioned *made = NULL;
-  if (exchange->allocate(&prototype, &made, (void *)(uintptr_t)place, set_error) || !made) {
-    if (!PyErr_Occurred())
-      set_error((void *)(uintptr_t)place, "error", "its library does not say why");
+  if (exchange->allocate(&prototype, &made, reason, keep_reason) || !made) {
+    PyErr_Clear();
+    snprintf(text, sizeof text, "%s: %s '%s': no memory for it: %s", place->op, place->what, place->name, reason);
+    fl_py_raise_message(FL_ENOMEM, text);
     return false;
   }
   borrowed->managed = made;
@@ -51,22 +50,23 @@ PyObject *fl_py_spec(const fl_tensor_spec *spec) {
   return described;
 }
 
-/* Calls flhost._kinds.NAME. */
-static PyObject *call_kinds(const char *name, PyObject *like, PyObject *argument) {
+PyObject *fl_py_call_kinds(const char *name, PyObject *like, PyObject *argument) {
   PyObject *kinds = PyImport_ImportModule("flhost._kinds");
-  PyObject *result = kinds ? PyObject_CallMethod(kinds, name, "OO", like ? like : Py_None, argument) : NULL;
+  PyObject *function = kinds ? PyObject_GetAttrString(kinds, name) : NULL;
+  PyObject *result = function ? PyObject_CallFunctionObjArgs(function, like ? like : Py_None, argument, NULL) : NULL;
+  Py_XDECREF(function);
   Py_XDECREF(kinds);
   return result;
 }
 
-bool fl_py_allocate(PyObject *like, const fl_tensor_spec *spec, void *stream, DLTensor *tensor,
+bool fl_py_allocate(PyObject *like, const fl_tensor_spec *spec, fl_py_stream *stream, DLTensor *tensor,
                     fl_py_borrowed *borrowed, const fl_py_place *place) {
   fl_py_kind *kind = like ? fl_py_kind_of(Py_TYPE(like)) : NULL;
   *borrowed = (fl_py_borrowed){0};
   if (kind && kind->route == FL_PY_EXCHANGE)
     return allocate_exchange(kind->exchange, spec, borrowed, place);
   PyObject *described = fl_py_spec(spec);
-  PyObject *made = described ? call_kinds("allocate", like, described) : NULL;
+  PyObject *made = described ? fl_py_call_kinds("allocate", like, described) : NULL;
   bool done = false;
   Py_XDECREF(described);
   if (!made) {
@@ -75,7 +75,7 @@ bool fl_py_allocate(PyObject *like, const fl_tensor_spec *spec, void *stream, DL
   }
   kind = fl_py_kind_of(Py_TYPE(made));
   if (kind->route == FL_PY_EXCHANGE)
-    done = fl_py_borrow_exchange(kind, made, tensor, borrowed, place);
+    done = fl_py_borrow_exchange(kind->exchange, made, tensor, borrowed, place);
   else if (kind->route == FL_PY_NO_TENSOR)
     fl_py_refuse(made, place);
   else

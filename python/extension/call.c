@@ -12,17 +12,16 @@ static PyObject *name_out, *name_stream;
 /* --------------------------------------------------------------------------------------------------------- arguments
  */
 
-/* Is that memory of a device with streams? */
-static bool has_streams(DLDevice device) {
-  int type = (int)device.device_type;
-  return type != kDLCPU && type != kDLCUDAHost && type != kDLROCMHost;
+/* Is its first element where its type wants it? Types of odd sizes are asked again. */
+static inline bool is_aligned(const DLTensor *tensor) {
+  uint64_t bytes = (uint64_t)tensor->dtype.bits * tensor->dtype.lanes >> 3;
+  return !bytes || !(((uintptr_t)tensor->data + tensor->byte_offset) & (bytes - 1));
 }
 
 /* A tensor that is borrowed, as value i. */
 static bool set_tensor(fl_py_frame *frame, uint32_t i, DLTensor *tensor, bool read_only) {
-  uint64_t bytes = (uint64_t)tensor->dtype.bits * tensor->dtype.lanes / 8;
   frame->values[i] = fl_required_tensor(tensor);
-  if (!read_only && (!bytes || !(((uintptr_t)tensor->data + tensor->byte_offset) & (bytes - 1))))
+  if (!read_only && is_aligned(tensor))
     return true;
   fl_py_place place = fl_py_place_of(frame->op, i);
   if (!read_only || !frame->op->values[i].written)
@@ -32,50 +31,63 @@ static bool set_tensor(fl_py_frame *frame, uint32_t i, DLTensor *tensor, bool re
   return false;
 }
 
-/* Borrows a tensor whose library hands out functions. The stream is that of the first on a device that has any. */
-static bool take_exchange(fl_py_frame *frame, uint32_t i, PyObject *object, const fl_py_kind *kind) {
-  DLTensor *tensor = &frame->tensors[i];
-  bool read_only = false;
-  if (!kind->exchange->borrow || kind->exchange->borrow(object, tensor)) {
-    fl_py_place place = fl_py_place_of(frame->op, i);
-    fl_py_borrowed *borrowed = &frame->borrowed[frame->n_borrowed];
-    *borrowed = (fl_py_borrowed){0};
-    if (PyErr_Occurred()) {
-      fl_py_refuse(object, &place);
-      return false;
-    }
-    if (!fl_py_borrow_exchange(kind, object, tensor, borrowed, &place))
-      return false;
-    frame->n_borrowed++;
-    tensor = borrowed->tensor;
-    read_only = borrowed->read_only;
-  }
-  if (!frame->knows_stream && has_streams(tensor->device)) {
-    frame->knows_stream = true;
-    if (!fl_py_current_stream(kind, tensor->device, &frame->call.stream))
-      return false;
-  }
-  return set_tensor(frame, i, tensor, read_only);
+/* The stream of a call is that of the first tensor on a device that has any. */
+static bool ask_stream(fl_py_frame *frame, const dlpack_exchange *exchange, const DLTensor *tensor) {
+  if (frame->stream.known || !fl_py_has_streams(tensor->device))
+    return true;
+  frame->stream.known = true;
+  return !exchange->current_stream((int)tensor->device.device_type, tensor->device.device_id, &frame->stream.address);
 }
 
-static bool take_tensor(fl_py_frame *frame, uint32_t i, PyObject *object) {
-  const fl_py_kind *kind = fl_py_kind_of(Py_TYPE(object));
+/* Borrows a tensor whose library hands out functions, or says why not. */
+static bool take_exchange(fl_py_frame *frame, uint32_t i, PyObject *object, const dlpack_exchange *exchange) {
+  fl_py_place place = fl_py_place_of(frame->op, i);
+  fl_py_borrowed *borrowed = &frame->borrowed[frame->n_borrowed];
+  *borrowed = (fl_py_borrowed){0};
+  if (!fl_py_borrow_exchange(exchange, object, &frame->tensors[i], borrowed, &place))
+    return false;
+  frame->n_borrowed++;
+  return ask_stream(frame, exchange, borrowed->tensor) && set_tensor(frame, i, borrowed->tensor, borrowed->read_only);
+}
+
+/* Its library's exception is set. */
+static bool refuse_tensor(fl_py_frame *frame, uint32_t i, PyObject *object) {
+  fl_py_place place = fl_py_place_of(frame->op, i);
+  fl_py_refuse(object, &place);
+  return false;
+}
+
+static bool take_other(fl_py_frame *frame, uint32_t i, PyObject *object, const fl_py_kind *kind) {
   if (kind->route == FL_PY_NO_TENSOR) {
     if (Py_IsNone(object) && frame->op->values[i].schema->optional) {
       frame->values[i] = fl_none();
       return true;
     }
-    fl_py_place place = fl_py_place_of(frame->op, i);
-    fl_py_refuse(object, &place);
-    return false;
+    return refuse_tensor(frame, i, object);
   }
   if (!frame->like)
     frame->like = object;
   if (kind->route == FL_PY_EXCHANGE)
-    return take_exchange(frame, i, object, kind);
+    return take_exchange(frame, i, object, kind->exchange);
   frame->objects[i] = object;
   frame->later[frame->n_later++] = (uint16_t)i;
   return true;
+}
+
+/* What goes well in every call: a tensor of torch. */
+static inline bool take_tensor(fl_py_frame *frame, uint32_t i, PyObject *object) {
+  const fl_py_kind *kind = fl_py_kind_of(Py_TYPE(object));
+  const dlpack_exchange *exchange = kind->exchange;
+  DLTensor *tensor = &frame->tensors[i];
+  if (!kind->borrow || kind->borrow(object, tensor))
+    return !PyErr_Occurred() ? take_other(frame, i, object, kind) : refuse_tensor(frame, i, object);
+  frame->values[i].type = FL_TENSOR;
+  frame->values[i].length = 0;
+  frame->values[i].v.tensor = tensor;
+  if (!frame->like)
+    frame->like = object;
+  return (tensor->device.device_type == kDLCPU || ask_stream(frame, exchange, tensor)) &&
+         (is_aligned(tensor) || set_tensor(frame, i, tensor, false));
 }
 
 /* Borrows those that are made ready for a stream, now that it is known. */
@@ -85,8 +97,8 @@ static bool take_later(fl_py_frame *frame) {
     fl_py_place place = fl_py_place_of(frame->op, i);
     fl_py_borrowed *borrowed = &frame->borrowed[frame->n_borrowed];
     *borrowed = (fl_py_borrowed){0};
-    if (!fl_py_borrow_capsule(fl_py_kind_of(Py_TYPE(frame->objects[i])), frame->objects[i], frame->call.stream,
-                              borrowed, &place))
+    if (!fl_py_borrow_capsule(fl_py_kind_of(Py_TYPE(frame->objects[i])), frame->objects[i], &frame->stream, borrowed,
+                              &place))
       return false;
     frame->n_borrowed++;
     if (!set_tensor(frame, i, borrowed->tensor, borrowed->read_only))
@@ -140,7 +152,7 @@ static bool place_arguments(fl_py_frame *frame, PyObject *const *arguments, Py_s
     if (i == (int)op->n_arguments)
       frame->out = Py_IsNone(object) ? NULL : object;
     else if (i > (int)op->n_arguments)
-      frame->stream = Py_IsNone(object) ? NULL : object;
+      frame->stream_object = Py_IsNone(object) ? NULL : object;
     else if (frame->objects[i]) {
       fl_py_raise_type("%s: argument '%S': given twice, by position and by name", op->op_name, name);
       return false;
@@ -150,24 +162,34 @@ static bool place_arguments(fl_py_frame *frame, PyObject *const *arguments, Py_s
   return true;
 }
 
-static bool read_stream(fl_py_frame *frame) {
-  frame->call.stream = PyLong_Check(frame->stream) ? PyLong_AsVoidPtr(frame->stream) : NULL;
-  frame->knows_stream = true;
-  if (PyLong_Check(frame->stream) && !PyErr_Occurred())
+static bool read_stream(fl_py_frame *frame, PyObject *object) {
+  frame->stream.address = PyLong_Check(object) ? PyLong_AsVoidPtr(object) : NULL;
+  frame->stream.known = true;
+  if (PyLong_Check(object) && !PyErr_Occurred())
     return true;
   PyErr_Clear();
   fl_py_raise_type("%s: argument 'stream': %R, expected the address of a stream of the device, an int",
-                   frame->op->op_name, frame->stream);
+                   frame->op->op_name, object);
   return false;
+}
+
+/* What stands for an argument that is not given. */
+static bool take_default(fl_py_frame *frame, uint32_t i) {
+  const fl_py_op *op = frame->op;
+  frame->values[i] = op->defaults[i];
+  if (!op->values[i].schema->has_default)
+    fl_py_raise_type("%s: argument '%s': missing: %s", op->op_name, op->values[i].schema->name, fl_op_schema(op->op));
+  return op->values[i].schema->has_default;
 }
 
 bool fl_py_frame_begin(fl_py_frame *frame, const fl_py_op *op, PyObject *const *arguments, Py_ssize_t n,
                        PyObject *keywords) {
   PyObject *const *objects = arguments;
   uint32_t given = (uint32_t)n;
+  bool done = true;
   frame->op = op;
-  frame->like = frame->out = frame->stream = NULL;
-  frame->knows_stream = false;
+  frame->like = frame->out = frame->stream_object = NULL;
+  frame->stream = (fl_py_stream){false, NULL};
   frame->n_borrowed = frame->n_later = frame->n_ints = 0;
   frame->call =
       (fl_call){.size = sizeof frame->call, .count = op->n_arguments + op->n_results, .values = frame->values};
@@ -177,27 +199,21 @@ bool fl_py_frame_begin(fl_py_frame *frame, const fl_py_op *op, PyObject *const *
     return false;
   }
   if (keywords) {
-    if (!place_arguments(frame, arguments, n, keywords))
+    if (!place_arguments(frame, arguments, n, keywords) ||
+        (frame->stream_object && !read_stream(frame, frame->stream_object)))
       return false;
     objects = frame->objects;
     given = op->n_arguments;
   }
-  if (frame->stream && !read_stream(frame))
-    return false;
-  for (uint32_t i = 0; i < op->n_arguments; i++) {
-    PyObject *object = i < given ? objects[i] : NULL;
-    const fl_argument *schema = op->values[i].schema;
-    if (!object) {
-      if (!schema->has_default) {
-        fl_py_raise_type("%s: argument '%s': missing: %s", op->op_name, schema->name, fl_op_schema(op->op));
-        return false;
-      }
-      frame->values[i] = op->defaults[i];
-    } else if (!(schema->type == FL_TENSOR ? take_tensor(frame, i, object) : fl_py_read(frame, i, object))) {
-      return false;
-    }
+  for (uint32_t i = 0; done && i < op->n_arguments; i++) {
+    if (i >= given || !objects[i])
+      done = take_default(frame, i);
+    else if (op->values[i].type == FL_TENSOR)
+      done = take_tensor(frame, i, objects[i]);
+    else
+      done = fl_py_read(frame, i, objects[i]);
   }
-  return true;
+  return done;
 }
 
 void fl_py_frame_end(fl_py_frame *frame) {
@@ -266,7 +282,7 @@ static bool prepare_results(fl_py_frame *frame, PyObject **given) {
       continue;
     fl_py_place place = fl_py_place_of(op, n + r);
     fl_py_borrowed *borrowed = &frame->borrowed[frame->n_borrowed];
-    if (!fl_py_allocate(frame->like, &specs[r], frame->call.stream, &frame->tensors[n + r], borrowed, &place))
+    if (!fl_py_allocate(frame->like, &specs[r], &frame->stream, &frame->tensors[n + r], borrowed, &place))
       return false;
     frame->n_borrowed++;
     frame->made[r] = borrowed;
@@ -320,6 +336,7 @@ PyObject *fl_py_call(PyObject *self, PyObject *const *arguments, Py_ssize_t n, P
   fl_status status = FL_OK;
   bool done = fl_py_frame_begin(&frame, op, arguments, n, keywords) && spread_out(&frame, given) &&
               prepare_results(&frame, given);
+  frame.call.stream = frame.stream.address;
   if (done) {
     FL_PY_UNDER_POLICY(op->host, done, status, status = fl_invoke(op->op, &frame.call));
     if (done)

@@ -12,6 +12,7 @@ enum { FL_PY_MOST_VALUES = 64, FL_PY_MOST_RESULTS = 16, FL_PY_MOST_INTS = 128 };
 typedef struct fl_py_value {
   PyObject *name; /* interned */
   const fl_argument *schema;
+  fl_type type;
   bool written; /* a result, or a state: an argument that is overwritten without a result in its place */
 } fl_py_value;
 
@@ -29,9 +30,9 @@ typedef struct fl_py_op {
 /* What a call holds while it lasts. Not cleared: only what the counts say is set. */
 typedef struct fl_py_frame {
   const fl_py_op *op;
-  PyObject *like;         /* the first tensor, borrowed from the caller; NULL: none */
-  PyObject *out, *stream; /* keywords; NULL: not given */
-  bool knows_stream;
+  PyObject *like;                /* the first tensor, borrowed from the caller; NULL: none */
+  PyObject *out, *stream_object; /* keywords; NULL: not given */
+  fl_py_stream stream;
   uint32_t n_borrowed, n_later, n_ints;
   fl_call call;
   uint16_t later[FL_PY_MOST_VALUES]; /* values whose tensors are borrowed when the stream is known */
@@ -60,6 +61,12 @@ bool fl_py_read(fl_py_frame *frame, uint32_t i, PyObject *object);
 /* Op's methods: call and infer. */
 PyObject *fl_py_call(PyObject *op, PyObject *const *arguments, Py_ssize_t n, PyObject *keywords);
 PyObject *fl_py_infer(PyObject *op, PyObject *const *arguments, Py_ssize_t n, PyObject *keywords);
+
+/* Op.example */
+PyObject *fl_py_example(PyObject *op, PyObject *arguments, PyObject *keywords);
+
+/* A value that is no tensor, as Python has it. */
+PyObject *fl_py_value_object(const fl_value *value);
 
 int fl_py_call_add(PyObject *module);
 

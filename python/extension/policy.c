@@ -52,6 +52,10 @@ static bool orders_begin(orders *all, PyObject *mapping) {
   *all = (orders){0};
   if (!mapping)
     return true;
+  if (!PyMapping_Check(mapping)) {
+    fl_py_raise_type("per_op: %R, expected a mapping of ops to lists of tokens", mapping);
+    return false;
+  }
   all->pairs = PyMapping_Items(mapping);
   Py_ssize_t n = all->pairs ? PyList_Size(all->pairs) : -1;
   if (n < 0)

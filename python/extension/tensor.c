@@ -7,6 +7,15 @@ static PyObject *name_dlpack, *name_dlpack_device, *name_stream, *name_max_versi
 
 /* ---------------------------------------------------------------------------------------------------------- errors */
 
+/* What an exception says, without the stack of C++ that some put behind it. */
+static PyObject *first_line(PyObject *value) {
+  PyObject *words = PyObject_Str(value);
+  const char *text = words ? PyUnicode_AsUTF8AndSize(words, NULL) : NULL;
+  PyObject *line = text ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)strcspn(text, "\n"), "replace") : NULL;
+  Py_XDECREF(words);
+  return line;
+}
+
 /* Makes `value` the cause of the exception that is set. */
 static void set_cause(PyObject *value) {
   PyObject *type, *ours, *traceback;
@@ -22,15 +31,16 @@ void fl_py_refuse(PyObject *object, const fl_py_place *place) {
     return; /* an interrupt */
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
-  PyObject *name = fl_py_type_name(object);
-  if (name && value) {
-    fl_py_raise_value("%s: %s '%s': a %U that cannot be borrowed: %S", place->op, place->what, place->name, name,
-                      value);
+  PyObject *name = fl_py_type_name(object), *words = name && value ? first_line(value) : NULL;
+  if (words) {
+    fl_py_raise_value("%s: %s '%s': a %U that cannot be borrowed: %U", place->op, place->what, place->name, name,
+                      words);
     set_cause(value);
-  } else if (name) {
+  } else if (name && !value) {
     fl_py_raise_type("%s: %s '%s': %U, expected a tensor, of torch, numpy or another library that has __dlpack__",
                      place->op, place->what, place->name, name);
   }
+  Py_XDECREF(words);
   Py_XDECREF(name);
   Py_XDECREF(type);
   Py_XDECREF(value);
@@ -107,6 +117,7 @@ static bool is_array(PyTypeObject *type) {
 fl_py_kind *fl_py_kind_find(PyTypeObject *type) {
   static fl_py_kind no_tensor;
   fl_py_kind found = {.type = type, .exchange = exchange_of(type)};
+  found.borrow = found.exchange ? found.exchange->borrow : NULL;
   if (found.exchange)
     found.route = FL_PY_EXCHANGE;
   else if (is_array(type))
@@ -121,10 +132,6 @@ fl_py_kind *fl_py_kind_find(PyTypeObject *type) {
   *kind = found;
   Py_XDECREF(before);
   return &fl_py_kinds[((uintptr_t)type >> 4) % FL_PY_KINDS];
-}
-
-bool fl_py_current_stream(const fl_py_kind *kind, DLDevice device, void **stream) {
-  return !kind->exchange->current_stream((int)device.device_type, device.device_id, stream);
 }
 
 /* --------------------------------------------------------------------------------------------------------- borrowing
@@ -145,14 +152,14 @@ void fl_py_give_back(fl_py_borrowed *borrowed) {
   PyErr_Restore(type, value, traceback);
 }
 
-bool fl_py_borrow_exchange(const fl_py_kind *kind, PyObject *object, DLTensor *tensor, fl_py_borrowed *borrowed,
-                           const fl_py_place *place) {
+bool fl_py_borrow_exchange(const dlpack_exchange *exchange, PyObject *object, DLTensor *tensor,
+                           fl_py_borrowed *borrowed, const fl_py_place *place) {
   dlpack_versioned *managed = NULL;
   borrowed->tensor = tensor;
-  if (kind->exchange->borrow) {
-    if (!kind->exchange->borrow(object, tensor))
+  if (exchange->borrow) {
+    if (!exchange->borrow(object, tensor))
       return true;
-  } else if (!kind->exchange->to_managed(object, &managed)) {
+  } else if (!exchange->to_managed(object, &managed)) {
     borrowed->managed = managed;
     borrowed->tensor = &managed->tensor;
     borrowed->read_only = managed->flags & DLPACK_1_READ_ONLY;
@@ -213,35 +220,53 @@ static PyObject *call_dlpack(fl_py_kind *kind, PyObject *object, PyObject *strea
   return capsule;
 }
 
-/* DLPack's number of a stream: of CUDA 1 is the default one, of others 0. */
-static PyObject *stream_number(PyObject *object, void *stream) {
-  PyObject *device = PyObject_CallMethodObjArgs(object, name_dlpack_device, NULL), *number = NULL;
+/* Where a tensor is, by __dlpack_device__. */
+static bool device_of(PyObject *object, DLDevice *device) {
+  PyObject *pair = PyObject_CallMethodObjArgs(object, name_dlpack_device, NULL);
   int type = 0, index = 0;
-  if (device && PyTuple_Check(device) && PyArg_ParseTuple(device, "ii", &type, &index)) {
-    if (type == kDLCPU)
-      number = Py_NewRef(Py_None);
-    else
-      number = PyLong_FromVoidPtr(stream ? stream : type == kDLCUDA ? (void *)1 : NULL);
-  } else if (device && !PyErr_Occurred()) {
+  bool done = pair && PyTuple_Check(pair) && PyArg_ParseTuple(pair, "ii", &type, &index);
+  if (pair && !done && !PyErr_Occurred())
     PyErr_SetString(PyExc_BufferError, "its __dlpack_device__ gave something else than a tuple of two numbers");
-  }
-  Py_XDECREF(device);
-  return number;
+  Py_XDECREF(pair);
+  *device = (DLDevice){(DLDeviceType)type, index};
+  return done;
 }
 
-bool fl_py_borrow_capsule(fl_py_kind *kind, PyObject *object, void *stream, fl_py_borrowed *borrowed,
+/* The stream that the call goes to, where no argument before has said it: that of this one's library. */
+static bool find_stream(PyObject *object, fl_py_stream *stream) {
+  PyObject *number = fl_py_call_kinds("stream", object, NULL);
+  if (number)
+    stream->address = PyLong_AsVoidPtr(number);
+  Py_XDECREF(number);
+  stream->known = !PyErr_Occurred();
+  return stream->known;
+}
+
+/* DLPack's word for it: None for host memory; of CUDA 1 is the default stream, of others 0. */
+static PyObject *stream_word(PyObject *object, fl_py_stream *stream) {
+  DLDevice device;
+  if (!device_of(object, &device))
+    return NULL;
+  if (!fl_py_has_streams(device))
+    return Py_NewRef(Py_None);
+  if (!stream->known && !find_stream(object, stream))
+    return NULL;
+  return PyLong_FromVoidPtr(!stream->address && device.device_type == kDLCUDA ? (void *)1 : stream->address);
+}
+
+bool fl_py_borrow_capsule(fl_py_kind *kind, PyObject *object, fl_py_stream *stream, fl_py_borrowed *borrowed,
                           const fl_py_place *place) {
   bool is_array = kind->route == FL_PY_ARRAY, done = false;
-  PyObject *number = is_array ? NULL : stream_number(object, stream);
-  PyObject *capsule = is_array || number ? call_dlpack(kind, object, number) : NULL;
+  PyObject *word = is_array ? NULL : stream_word(object, stream);
+  PyObject *capsule = is_array || word ? call_dlpack(kind, object, word) : NULL;
   if (capsule)
     done = open_capsule(capsule, borrowed);
   else if (is_array && PyErr_ExceptionMatches(PyExc_Exception))
     done = fl_py_borrow_array(object, borrowed);
-  Py_XDECREF(capsule);
-  Py_XDECREF(number);
   if (!done)
     fl_py_refuse(object, place);
+  fl_py_borrowed rest = {.held = capsule, .object = word};
+  fl_py_give_back(&rest);
   return done;
 }
 
