@@ -181,7 +181,7 @@ def cpythons() -> dict[str, Path]:
     paths += [str(path) for name in names for path in home.glob(f".pyenv/versions/*/bin/{name}")]
     for path in [BASE_PYTHON, *filter(None, paths)]:
         done = subprocess.run([path, "-c", ask], check=False, capture_output=True, text=True)
-        version, implementation, executable = (done.stdout.split(maxsplit=2) + ["", "", ""])[:3]
+        version, implementation, executable = [*done.stdout.split(maxsplit=2), "", "", ""][:3]
         if implementation == "cpython":
             found.setdefault(version, Path(executable.strip()))
     return found
