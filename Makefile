@@ -50,6 +50,7 @@ all: toolchains lib $(COMMAND) plugins config-files ## build the library, the co
 
 include plugins/plugins.mk
 include tests/tests.mk
+include python/python.mk
 
 .PHONY: lib plugins config-files
 lib: $(SHARED) $(STATIC)
