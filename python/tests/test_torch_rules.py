@@ -97,9 +97,9 @@ def test_a_mistake_says_what_was_given_and_expected() -> None:
             "f.out(Tensor x, Tensor? r=None, float e=1e-06, *, Tensor(a!) out, Tensor(b!)? r_out=None) -> ()",
         ),
         (
-            'f(Tensor x, Tensor(a!)? state, int[] s=[1, 2], str w="a, (b") -> Tensor',
-            'f(Tensor x, Tensor(a!)? state, int[] s=[1, 2], str w="a, (b") -> Tensor',
-            'f.out(Tensor x, Tensor(a!)? state, int[] s=[1, 2], str w="a, (b", *, Tensor(b!) out) -> ()',
+            'f(Tensor x, Tensor(a!)? state, int? k, int[] s=[1, 2], str w="a, (b") -> Tensor',
+            'f(Tensor x, Tensor(a!)? state, SymInt? k, SymInt[] s=[1, 2], str w="a, (b") -> Tensor',
+            'f.out(Tensor x, Tensor(a!)? state, SymInt? k, SymInt[] s=[1, 2], str w="a, (b", *, Tensor(b!) out) -> ()',
         ),
         ("f(bool b=False) -> str", "f(bool b=False) -> str", None),
         ("f(Tensor(a!) state) -> ()", "f(Tensor(a!) state) -> ()", None),

@@ -101,10 +101,15 @@ def parse(text: str) -> Schema:
     )
 
 
+# An int may be a symbol: a number of tokens stays one.
+_TORCH_TYPES = {"int": "SymInt", "int[]": "SymInt[]"}
+
+
 def _argument(value: Value, writes: str) -> str:
     mark = f"({writes}!)" if writes else ""
     default = f"={value.default}" if value.default is not None else ""
-    return f"{value.type}{mark}{'?' if value.optional else ''} {value.name}{default}"
+    kind = _TORCH_TYPES.get(value.type, value.type)
+    return f"{kind}{mark}{'?' if value.optional else ''} {value.name}{default}"
 
 
 def _marked(schema: Schema) -> list[str]:
