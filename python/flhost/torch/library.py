@@ -69,6 +69,18 @@ class _Op:
     def infer(self, values: list[Any]) -> tuple[Tensor | None, ...]:
         return self.rules.infer([_described(value) for value in values], _symbols)
 
+    def refuse_grad(self, overload: Any, values: Sequence[Any]) -> None:
+        """There are no derivatives; in C the kernel says the same."""
+        if not torch.is_grad_enabled():
+            return
+        for value, argument in zip(values, overload._schema.arguments, strict=True):
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                name = argument.name
+                raise RuntimeError(
+                    f"{self.name}: argument '{name}': requires grad, and the op has no derivative: call it under "
+                    f"torch.inference_mode() or torch.no_grad(), or give it {name}.detach()"
+                )
+
     def device(self, values: list[Any]) -> torch.device:
         """That of the tensors, which have one."""
         found: torch.device | None = None
@@ -85,6 +97,7 @@ class _Op:
     def fake_functional(self, overload: Any) -> Callable[..., Any]:
         def fake(*args: Any, **kwargs: Any) -> Any:
             values = self.bind(overload, args, kwargs)
+            self.refuse_grad(overload, values)
             device = self.device(values)
             made = [
                 None if spec is None else torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
@@ -99,6 +112,7 @@ class _Op:
 
         def fake(*args: Any, **kwargs: Any) -> None:
             values = self.bind(overload, args, kwargs)
+            self.refuse_grad(overload, values)
             self.device(values)
             for result, given, spec in zip(self.schema.results, values[n:], self.infer(values[:n]), strict=True):
                 self.check_result(result, given, spec)
@@ -118,23 +132,11 @@ class _Op:
                              f"{spec.dtype}{list(spec.shape)}")  # fmt: skip
 
     def autograd(self, overload: Any) -> Callable[..., Any]:
-        """Refuses what would need a derivative, and tells autograd what a call writes."""
-        writes = [i for i, a in enumerate(overload._schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+        """Refuses what would need a derivative, where the kernel cannot."""
         after = torch._C._after_autograd_keyset
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-            if torch.is_grad_enabled():
-                for value, argument in zip((*args, *kwargs.values()), overload._schema.arguments, strict=False):
-                    if isinstance(value, torch.Tensor) and value.requires_grad:
-                        name = next((k for k, v in kwargs.items() if v is value), argument.name)
-                        raise RuntimeError(
-                            f"flhost::{self.name}: argument '{name}' requires grad, and the op has no derivative: call it under "
-                            f"torch.inference_mode() or torch.no_grad(), or give it {name}.detach()"
-                        )
-            if writes:
-                values = self.bind(overload, args, kwargs)
-                written = [values[i] for i in writes if values[i] is not None and not values[i].is_inference()]
-                torch.autograd.graph.increment_version(written)
+            self.refuse_grad(overload, self.bind(overload, args, kwargs))
             return overload.redispatch(keyset & after, *args, **kwargs)
 
         return kernel
@@ -150,12 +152,13 @@ def _register(library: torch.library.Library, host: Any, name: str) -> None:
             continue
         qualified = name if which == "default" else f"{name}.{which}"
         library.define(form, tags=_TAGS)
-        _core.torch_implement(host, name, "" if which == "default" else which, is_rocm)
+        refuses_grad = _core.torch_implement(host, name, "" if which == "default" else which, is_rocm)
         overload = getattr(getattr(torch.ops.flhost, name), which)
         fake = op.fake_functional(overload) if which == "default" else op.fake_out(overload)
         if all(result.is_tensor for result in op.schema.results):
             torch.library.register_fake(f"flhost::{qualified}", fake, lib=library)
-        library.impl(qualified, op.autograd(overload), "Autograd", with_keyset=True)
+        if not refuses_grad:
+            library.impl(qualified, op.autograd(overload), "Autograd", with_keyset=True)
     _registered[name] = (described.schema, described.rules)
 
 
