@@ -270,6 +270,41 @@ def test_a_policy_of_the_context_holds() -> None:
     torch.ops.flhost.gelu(x)
 
 
+OLD_TORCH = """
+import torch, flhost.torch
+from flhost import _core
+def missing(*arguments):
+    raise _core.NotSupported("no stable C interface")
+_core.torch_implement = missing
+flhost.torch.register()
+x, residual, weight = torch.randn(3, 8), torch.randn(3, 8), torch.rand(8)
+out, sum_ = torch.ops.flhost.rms_norm(x, residual, weight)
+assert torch.allclose(out, torch.nn.functional.rms_norm(x + residual, (8,), weight, 1e-6), atol=1e-5)
+into = torch.empty_like(x)
+torch.ops.flhost.rms_norm.out(x, residual, weight, out=into, residual_out=residual)
+assert torch.equal(into, out) and torch.equal(residual, sum_)
+torch.ops.flhost.gelu.out(x, "tanh", out=x)
+assert torch.ops.flhost.attention_backend()
+try:
+    torch.ops.flhost.rms_norm(x, None, weight.requires_grad_())
+except RuntimeError as error:
+    assert "no derivative" in str(error)
+else:
+    raise AssertionError
+with torch.no_grad():
+    for op, kwargs in ((torch.ops.flhost.rms_norm.default, {}), (torch.ops.flhost.rms_norm.out, {"out": into})):
+        torch.library.opcheck(op, (x, None, weight.detach()), kwargs)
+"""
+
+
+def test_an_older_torch_is_served_through_python() -> None:
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", OLD_TORCH], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_nothing_is_left_behind() -> None:
     """Handles that a kernel gets are its own to release: memory would grow by what is not."""
     import resource

@@ -1,6 +1,7 @@
 """torch.ops.flhost: what torch needs to know of each op, and its kernel.
 
-The kernel is C (extension/torch.c) and serves every backend by one registration. What torch asks while it traces, shapes
+The kernel is C (extension/torch.c) and serves every backend by one registration; in a torch without the stable C interface
+the extension's function for calls from Python takes its place. What torch asks while it traces, shapes
 and dtypes, the op's rules answer here. There are no derivatives, and to ask for one is an error.
 """
 
@@ -142,17 +143,39 @@ class _Op:
         return kernel
 
 
+def _python_kernel(op: _Op, call: Callable[..., Any], which: str) -> Callable[..., Any]:
+    """A kernel by torch's way through Python."""
+    if which == "default":
+        return call
+    names = [result.name for result in op.schema.results]
+
+    def kernel(*args: Any, **kwargs: Any) -> None:
+        results = tuple(kwargs.pop(name, None) for name in names)
+        call(*args, **kwargs, out=results if len(results) > 1 else results[0])
+
+    return kernel
+
+
+def _implement(library: torch.library.Library, op: _Op, described: Any, which: str, qualified: str) -> bool:
+    """Gives an overload its kernel; returns whether that refuses arguments which require grad."""
+    try:
+        overload = "" if which == "default" else which
+        return _core.torch_implement(described.host, op.name, overload, torch.version.hip is not None)
+    except _core.NotSupported:  # an old torch, or more ops than there are kernels for
+        library.impl(qualified, _python_kernel(op, described.call, which), "CompositeExplicitAutograd")
+        return False
+
+
 def _register(library: torch.library.Library, host: Any, name: str) -> None:
     described = host.op(name)
     op = _Op(described)
     forms = {"default": schemas.functional(op.schema), "out": schemas.out(op.schema)}
-    is_rocm = torch.version.hip is not None
     for which, form in forms.items():
         if form is None:
             continue
         qualified = name if which == "default" else f"{name}.{which}"
         library.define(form, tags=_TAGS)
-        refuses_grad = _core.torch_implement(host, name, "" if which == "default" else which, is_rocm)
+        refuses_grad = _implement(library, op, described, which, qualified)
         overload = getattr(getattr(torch.ops.flhost, name), which)
         fake = op.fake_functional(overload) if which == "default" else op.fake_out(overload)
         if all(result.is_tensor for result in op.schema.results):
