@@ -650,28 +650,7 @@ static PyObject *torch_implement(PyObject *module, PyObject *arguments) {
   return PyBool_FromLong(knows_grad);
 }
 
-/* op_names(host) */
-static PyObject *op_names(PyObject *module, PyObject *argument) {
-  (void)module;
-  if (!PyObject_TypeCheck(argument, fl_py_host_type))
-    return fl_py_raise_type("op_names: expected a Host");
-  fl_snapshot *snapshot = fl_registry_snapshot(((fl_py_host *)argument)->host);
-  if (!snapshot)
-    return fl_py_raise(FL_ENOMEM);
-  uint32_t n = fl_snapshot_op_count(snapshot);
-  PyObject *names = PyTuple_New(n);
-  for (uint32_t i = 0; i < n && names; i++) {
-    PyObject *name = PyUnicode_FromString(fl_snapshot_op_name(snapshot, i));
-    if (!name || PyTuple_SetItem(names, i, name))
-      Py_CLEAR(names);
-  }
-  fl_snapshot_release(snapshot);
-  return names;
-}
-
-static PyMethodDef methods[] = {{"op_names", op_names, METH_O, NULL},
-                                {"torch_implement", torch_implement, METH_VARARGS, NULL},
-                                {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {{"torch_implement", torch_implement, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
 
 int fl_py_torch_add(PyObject *module) {
   return PyModule_AddFunctions(module, methods);

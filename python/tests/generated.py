@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import flhost
-from flhost import _core
 from flhost.torch.rules import Tensor
 from flhost.torch.schema import Schema, parse
 
@@ -139,7 +138,7 @@ class Library:
         self.host = self.c.fl_default_host()
         assert self.host, self.c.fl_error_message()
         host = flhost.default_host()
-        ops = [host.op(name) for name in _core.op_names(host)]
+        ops = [host.op(name) for name in host.ops()]
         self.rules: dict[str, str] = {op.name: op.rules for op in ops}
         self.schemas: dict[str, Schema] = {op.name: parse(op.schema) for op in ops}
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from generated import ASCENDING, DISTINCT, MODERATE, NORMAL, Argument, Call, Library
-
 from flhost.torch.rules import Tensor
 from flhost.torch.schema import Schema
+from generated import ASCENDING, DISTINCT, MODERATE, NORMAL, Argument, Call, Library
 
 
 def _integers(argument: Argument, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -31,10 +31,10 @@ class _Symbols(Integers):
     """Sizes that may be torch's symbols. Of two that should be equal and are not known to differ, they are: the kernel checks."""
 
     def same(self, a: Any, b: Any) -> bool:
-        return guard_or_true(a == b)
+        return bool(guard_or_true(a == b))
 
     def holds(self, condition: Any) -> bool:
-        return guard_or_false(condition)
+        return bool(guard_or_false(condition))
 
     def least(self, a: Any, b: Any) -> Any:
         return torch.sym_min(a, b)
@@ -64,7 +64,7 @@ class _Op:
         """All values of a call, in the order of torch's schema."""
         given = list(args)
         for argument in overload._schema.arguments[len(args) :]:
-            given.append(kwargs[argument.name] if argument.name in kwargs else argument.default_value)
+            given.append(kwargs.get(argument.name, argument.default_value))
         return given
 
     def infer(self, values: list[Any]) -> tuple[Tensor | None, ...]:
@@ -90,7 +90,9 @@ class _Op:
             if not isinstance(value, torch.Tensor):
                 continue
             if found is not None and value.device != found:
-                raise RulesError(f"{self.name}: argument '{argument.name}': on {value.device}, expected {found} (that of '{name}')")
+                raise RulesError(
+                    f"{self.name}: argument '{argument.name}': on {value.device}, expected {found} (that of '{name}')"
+                )
             if found is None:
                 found, name = value.device, argument.name
         return found if found is not None else torch.device("cpu")
@@ -195,7 +197,7 @@ def register(names: Sequence[str] | None = None) -> tuple[str, ...]:
         host = default_host()
         if _library is None:
             _library = torch.library.Library("flhost", "FRAGMENT")
-        wanted = _core.op_names(host) if names is None else tuple(names)
+        wanted = host.ops() if names is None else tuple(names)
         new = tuple(name for name in wanted if name not in _registered)
         for name in new:
             _register(_library, host, name)
