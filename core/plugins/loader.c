@@ -37,7 +37,7 @@ const char *fl_plugin_name_of_file(fl_arena *arena, const char *path) {
       break;
     }
   }
-  return fl_arena_format(arena, "%.*s", (int)length, name);
+  return fl_arena_bytes(arena, name, length);
 }
 
 /* ------------------------------------------------------------------------------------- what the file says of itself */

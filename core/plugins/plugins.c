@@ -285,14 +285,14 @@ static fl_status load_judged(fl_loader *loader, const fl_found *found, fl_status
   return add_record(host, record, room) ? status : fl_error_no_memory();
 }
 
-/* What is found behind the plugin that is being loaded. */
+/* What is found behind the plugin that is being loaded. It is large, and seldom asked for: only what says how much of
+ * it there is has a value before. */
 typedef struct upcoming {
   fl_loader *loader;
   const fl_found_list *found;
-  uint32_t next;
+  uint32_t next, n;
   fl_plugin_record records[FL_JUDGE_BATCH];
   fl_note_info infos[FL_JUDGE_BATCH];
-  uint32_t n;
 } upcoming;
 
 static void forget_upcoming(upcoming *later) {
@@ -399,12 +399,15 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   }
   if (found.n)
     fl_log_line(&host->log, FL_LOG_INFO, "Available plugins for group flhost.plugins:");
-  for (uint32_t i = 0; i < found.n; i++) {
+  for (uint32_t i = 0; i < found.n && fl_log_enabled(&host->log, FL_LOG_INFO); i++) {
     const fl_found *one = &found.items[i];
     fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s",
                 one->name ? one->name : fl_plugin_name_of_file(&found.owned, one->path), one->path);
   }
-  upcoming later = {.loader = &loader, .found = &found};
+  upcoming later;
+  later.loader = &loader;
+  later.found = &found;
+  later.n = 0;
   loader.judge.look_ahead = look_ahead;
   loader.judge.user = &later;
   for (uint32_t i = 0; i < found.n && !critical; i++) {

@@ -62,18 +62,20 @@ fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *pr
   return record;
 }
 
+fl_tally *fl_impl_record_tally(fl_impl_record *record) {
+  fl_tally *tally = atomic_load_explicit(&record->tally, memory_order_acquire), *made;
+  if (tally || !(made = calloc(1, sizeof *made)))
+    return tally;
+  if (atomic_compare_exchange_strong(&record->tally, &tally, made))
+    return made;
+  free(made);
+  return tally;
+}
+
 void fl_impl_record_count(fl_impl_record *record, fl_event event) {
-  fl_tally *tally = atomic_load_explicit(&record->tally, memory_order_acquire);
-  if (!tally) {
-    fl_tally *made = calloc(1, sizeof *made);
-    if (!made)
-      return; /* out of memory: this one is not counted */
-    if (atomic_compare_exchange_strong(&record->tally, &tally, made))
-      tally = made;
-    else
-      free(made);
-  }
-  atomic_fetch_add_explicit(&tally->events[event], 1, memory_order_relaxed);
+  fl_tally *tally = fl_impl_record_tally(record);
+  if (tally) /* else out of memory: this one is not counted */
+    atomic_fetch_add_explicit(&tally->events[event], 1, memory_order_relaxed);
 }
 
 uint64_t fl_impl_record_events(const fl_impl_record *record, fl_event event) {

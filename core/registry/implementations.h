@@ -35,6 +35,9 @@ void fl_impl_record_free(void *record);
 void fl_op_exchange_sets(fl_op *op);
 void fl_op_give_up_successor(fl_op *op);
 
+/* What is counted of it; NULL: out of memory. */
+fl_tally *fl_impl_record_tally(fl_impl_record *record);
+
 /* Counts an event; reads how many there were. */
 void fl_impl_record_count(fl_impl_record *record, fl_event event);
 uint64_t fl_impl_record_events(const fl_impl_record *record, fl_event event);

@@ -21,10 +21,14 @@ typedef struct fl_provider {
   char plugin[];
 } fl_provider;
 
-/* F8: what went wrong with an implementation; made when something does. */
+/* F8: what went wrong with an implementation. */
 typedef enum fl_event { FL_EVENT_NOT_SUPPORTED, FL_EVENT_FALLBACK, FL_EVENT_FAILURE, FL_EVENTS } fl_event;
+
+/* What is counted of an implementation; made with the first, since of most nothing is. */
 typedef struct fl_tally {
   _Atomic uint64_t events[FL_EVENTS];
+  _Atomic uint32_t checked; /* calls that were compared with the reference: guard/watch.h */
+  _Atomic uint32_t said;    /* what was said of it once: guard/watch.c */
 } fl_tally;
 
 /* One registered implementation: what fl_impl says, in one piece of memory, since there may be very many. Immutable,
@@ -43,8 +47,6 @@ typedef struct fl_impl_record {
   _Atomic(const char *) reason; /* why it is not available, for as long as the host lives; NULL: it is */
   _Atomic(fl_tally *) tally;    /* NULL: nothing so far */
   _Atomic uint32_t asked;       /* generation of the registry in which is_available was asked; 0 = never */
-  _Atomic uint32_t checked;     /* calls that were compared with the reference: guard/watch.h */
-  _Atomic uint32_t said;        /* what was said of it once: guard/watch.c */
   uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far; guarded by the host's lock */
   uint32_t dtypes, flags;
   int32_t priority;

@@ -315,8 +315,8 @@ static size_t builtin_name(const fl_op_def *def) {
 
 /* The built-in ops, all in one piece and by name alone: most processes use few of them. */
 static bool add_builtin_ops(fl_host *host) {
-  size_t n = 0, length = 0;
-  bool done = true;
+  size_t length = 0;
+  uint32_t n = 0;
   for (; fl_builtin_ops[n]; n++)
     length += builtin_name(fl_builtin_ops[n]) + 1;
   host->builtin = calloc(n, sizeof *host->builtin);
@@ -324,7 +324,8 @@ static bool add_builtin_ops(fl_host *host) {
   if (!host->builtin || !host->builtin_names)
     return false;
   char *name = host->builtin_names;
-  for (size_t i = 0; i < n && done; i++) {
+  bool done = fl_registry_reserve(host, n);
+  for (uint32_t i = 0; i < n && done; i++) {
     fl_op *op = &host->builtin[i];
     size_t size = builtin_name(fl_builtin_ops[i]);
     memcpy(name, fl_builtin_ops[i]->schema, size);
@@ -333,12 +334,9 @@ static bool add_builtin_ops(fl_host *host) {
     op->name = name;
     op->schema_plugin = "flhost";
     name += size + 1;
-    done = fl_registry_reserve(host, 1);
-    if (done) {
-      op_add(host, op);
-      table_put(host->declared, op);
-      done = host->hooks->add_parts(op);
-    }
+    op_add(host, op);
+    table_put(host->declared, op);
+    done = host->hooks->add_parts(op);
   }
   return done;
 }

@@ -4,7 +4,7 @@
 
 #include "core/registry/stage.h"
 
-/* Stages a row. An error says what is wrong with it; *row, which has a value before, gets its name. */
+/* Stages a row. An error says what is wrong with it; *row, which has a value before, gets its name then. */
 fl_status fl_stage_op(fl_stage *stage, const fl_op_def *given, fl_row_name *row);
 fl_status fl_stage_impl(fl_stage *stage, const fl_impl *given, fl_row_name *row);
 
