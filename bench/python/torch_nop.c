@@ -2,7 +2,6 @@
  * What an op of torch's costs whose kernel does nothing: registered as flhost's are, by torch's stable C interface. It
  * releases its arguments, as each kernel must. Loaded by ctypes from bench/python/run.py, into a process with torch.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>
@@ -25,7 +24,7 @@ static void find(void *library, const char *name, void *place) {
 }
 
 /* Gives `name`, of the form above and defined in flhost_bench, its kernel; 0: done. */
-int torch_nop_register(const char *name);
+__attribute__((visibility("default"))) int torch_nop_register(const char *name);
 int torch_nop_register(const char *name) {
   static void *registered;
   void *torch = dlopen("libtorch_cpu.so", RTLD_NOLOAD | RTLD_LAZY);
