@@ -48,9 +48,8 @@ def torch_ops(nop: str) -> dict[str, Any]:
     """Ops of torch's: flhost's, and one whose kernel does nothing."""
     import ctypes
 
-    import torch
-
     import flhost.torch
+    import torch
 
     flhost.torch.register(["bench_three", "bench_out"])
     library = torch.library.Library("flhost_bench", "FRAGMENT")
