@@ -21,6 +21,25 @@ static const char *evidence_file(void) {
   return path;
 }
 
+/* Why, or "no"; its reference never is. */
+static const char *barred_in_a_snapshot(fl_host *host) {
+  static char reason[1024] = "";
+  int seen = 0;
+  fl_snapshot *snapshot = fl_registry_snapshot(host);
+  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++)
+    for (uint32_t j = 0; j < fl_snapshot_impl_count(snapshot, i); j++) {
+      const fl_impl_info *info = fl_snapshot_impl(snapshot, i, j);
+      bool is_bad = !strcmp(info->impl_id, "default.bad");
+      seen += is_bad;
+      ck_assert(is_bad || !info->barred);
+      if (is_bad)
+        snprintf(reason, sizeof reason, "%s", info->barred ? info->barred : "no");
+    }
+  ck_assert_int_eq(seen, 1);
+  fl_snapshot_release(snapshot);
+  return reason;
+}
+
 START_TEST(who_is_wrong_in_the_third_call_is_barred_and_the_engine_gets_the_references_result) {
   fl_host *host = host_with(THIRD_WRONG, "VLLM_FL_CANARY=5");
   for (int i = 0; i < 6; i++)
@@ -38,6 +57,9 @@ START_TEST(who_is_wrong_in_the_third_call_is_barred_and_the_engine_gets_the_refe
   ck_contains(fl_explained_at(explanation, 0)->reason, "; barred (canary mode: ");
   ck_contains(fl_explained_at(explanation, 0)->reason, ", skipped until it is cleared");
   fl_explanation_free(explanation);
+  ck_contains(barred_in_a_snapshot(host), "canary mode: 'out' is not what 'reference.good' gives");
+  fl_clear_failed_impls(host, "twice");
+  ck_assert_str_eq(barred_in_a_snapshot(host), "no");
   fl_host_destroy(host);
 }
 END_TEST

@@ -341,6 +341,41 @@ START_TEST(D7_a_file_that_is_replaced_after_it_was_judged_is_not_run) {
 }
 END_TEST
 
+static void cut_short(const char *path) {
+  ck_assert_int_eq(truncate(path, 4096), 0);
+}
+
+static void append(const char *path) {
+  FILE *file = fopen(path, "a");
+  ck_assert(file && fputc(0, file) != EOF && !fclose(file));
+}
+
+static void touch(const char *path) {
+  const struct timespec times[] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000}};
+  ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+/* Of one that is cut short the dynamic linker would read what is not there. */
+START_TEST(D7_a_file_that_is_written_to_after_it_was_judged_is_not_run) {
+  static void (*const changes[])(const char *path) = {cut_short, append, touch};
+  for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+    fl_loader loader;
+    fl_note_info info;
+    const char *path = put("x.so");
+    fl_file file = fl_file_look(path);
+    fl_plugin_record_clear(&record);
+    fl_loader_begin(&loader, host, &host->log);
+    ck_ok(fl_loader_judge(&loader, path, &file, &record, &info));
+    changes[i](path);
+    ck_assert_int_eq(fl_loader_open(&loader, NULL, &info, &record), FL_EPLUGIN);
+    ck_contains(record.reason, "it was written to while it was judged (");
+    fl_loader_end(&loader);
+    fl_note_clear(&info);
+    ck_assert_ptr_null(fl_find_op(host, "test_scale"));
+  }
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, D7_a_plugin_that_wants_an_executable_stack_is_refused);
@@ -360,6 +395,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, links_in_a_circle_end);
   tcase_add_test(tests, D7_who_could_replace_the_host_is_trusted);
   tcase_add_test(tests, D7_a_file_that_is_replaced_after_it_was_judged_is_not_run);
+  tcase_add_test(tests, D7_a_file_that_is_written_to_after_it_was_judged_is_not_run);
 }
 
 int main(int argc, char **argv) {

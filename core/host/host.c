@@ -102,6 +102,7 @@ static const fl_host_hooks hooks = {
     .add_parts = fl_parts_add,
     .load_deferred = fl_load_deferred,
     .load_deferred_platform = fl_load_deferred_platform,
+    .let_in = fl_let_in,
     .log = fl_hosts_log,
 };
 
@@ -179,6 +180,7 @@ void fl_host_destroy(fl_host *host) {
   for (uint32_t i = 0; i < host->n_plugins; i++)
     fl_plugin_record_clear(&host->plugins[i]);
   free(host->plugins);
+  free(host->plugins_by_file);
   free(host->kinds);
   fl_strings_free(&host->oplist);
   fl_strings_free(&host->reasons);

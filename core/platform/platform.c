@@ -78,6 +78,9 @@ fl_component_record *fl_platforms_take(fl_host *host, fl_arena *arena, uint32_t 
     if (plugin->status == FL_PLUGIN_DEFERRED && plugin->platform) {
       list[*n] = fl_platform_of_file(host, plugin->name, plugin->platform, arena);
       *n += list[*n].not_asked != NULL;
+    } else if (plugin->kept_out && plugin->platform) {
+      list[*n] = (fl_component_record){.plugin = plugin->name, .type = "platform", .name = plugin->platform};
+      list[(*n)++].not_asked = fl_arena_string(arena, plugin->denied);
     }
   }
   pthread_mutex_unlock(&host->lock);

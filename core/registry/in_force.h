@@ -35,6 +35,10 @@ static inline bool fl_keeps_out(const fl_policy *filter, const fl_impl_record *i
          !fl_policy_vendor_allowed(filter, impl->vendor);
 }
 
+/* Does the host's policy keep a vendor out, and no scope of this thread let it in? Why goes to the end of `reason`. A
+ * scope that denies keeps out no plugin: other threads may want it. */
+bool fl_vendor_is_kept_out(const fl_host *host, const char *vendor, fl_text *reason);
+
 /* "vendor 'acme' is denied (deny_vendors: VLLM_FL_DENY_VENDORS)". */
 void fl_kept_out_reason(const fl_host *host, const fl_policy *filter, bool scoped, const char *vendor, fl_text *reason);
 

@@ -136,7 +136,7 @@ static inline void fl_count_call(fl_thread *self, uint32_t id) {
   if (__builtin_expect(id >= self->n_calls, 0)) {
     fl_count_grow(self, id);
     if (id >= self->n_calls)
-      return; /* out of memory: this call is not counted */
+      return; /* out of memory: counted elsewhere */
   }
   uint64_t calls = atomic_load_explicit(&self->calls[id], memory_order_relaxed);
   atomic_store_explicit(&self->calls[id], calls + 1, memory_order_relaxed);
