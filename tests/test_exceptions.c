@@ -172,6 +172,12 @@ static void takes_default(void *host) {
   *(fl_host **)host = fl_default_host();
 }
 
+static void makes_default(void *host) {
+  fl_host_options options = *options_for("creation");
+  fl_create_default_host(&options);
+  *(fl_host **)host = NULL;
+}
+
 static void looks_for_op(void *host) {
   fl_find_op(host, "thrown");
 }
@@ -232,6 +238,7 @@ START_TEST(the_default_host_can_be_had_after_a_plugin_threw) {
   setenv("VLLM_FL_PLUGIN_MODULES", module_of("creation"), 1);
   ck_assert_int_eq(catches(takes_default, &host), 1);
   ck_assert_ptr_null(host);
+  ck_assert_int_eq(catches(makes_default, &host), 1);
   unsetenv("VLLM_FL_PLUGIN_MODULES");
   ck_assert_int_eq(catches(takes_default, &host), 0);
   ck_assert_ptr_nonnull(host);

@@ -245,13 +245,15 @@ static void add_digest(draft *m) {
 static fl_status create(fl_host *host, int32_t device_type, fl_manifest **made, bool *again) {
   bool scoped;
   draft m = {0};
+  fl_registry_lock_asked(host); /* who is asked may throw: nothing is to be freed yet */
   m.public = fl_arena_create(sizeof *m.public, &m.arena);
-  if (!m.public)
+  if (!m.public) {
+    pthread_mutex_unlock(&host->lock);
     return fl_error_no_memory();
+  }
   m.public->size = sizeof *m.public;
   m.public->row_size = sizeof *m.rows;
   m.public->device_type = device_type;
-  fl_registry_lock_asked(host);
   const fl_policy *policy = fl_scope_policy(host, &scoped);
   m.public->library = fl_version();
   m.public->policy = fl_arena_string(m.arena, policy->fingerprint);

@@ -38,7 +38,8 @@ fl_host *fl_default_host(void) {
 }
 
 fl_status fl_create_default_host(const fl_host_options *options) {
-  if (!lock_default("fl_create_default_host"))
+  __attribute__((cleanup(unlock_default))) bool locked = lock_default("fl_create_default_host");
+  if (!locked)
     return FL_ESTATE;
   fl_host *host = atomic_load_explicit(&default_host, memory_order_relaxed);
   fl_status status = host ? fl_error(FL_EEXIST, "fl_create_default_host: the process has a default host already; "
@@ -46,7 +47,6 @@ fl_status fl_create_default_host(const fl_host_options *options) {
                           : fl_host_create(options, &host);
   if (!status)
     atomic_store_explicit(&default_host, host, memory_order_release);
-  pthread_mutex_unlock(&default_lock);
   return status;
 }
 

@@ -90,13 +90,14 @@ fl_snapshot *fl_registry_snapshot(fl_host *host) {
   fl_arena *arena;
   if (fl_thread_join() || fl_load_deferred(host, NULL))
     return NULL;
+  fl_registry_lock_asked(host); /* who is asked may throw: nothing is to be freed yet */
   fl_snapshot *snapshot = fl_arena_create(sizeof *snapshot, &arena);
   if (!snapshot) {
+    pthread_mutex_unlock(&host->lock);
     fl_error_no_memory();
     return NULL;
   }
   snapshot->arena = arena;
-  fl_registry_lock_asked(host);
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
     n_impls += set ? set->n : 0;

@@ -549,10 +549,12 @@ fl_status fl_get_discovered_plugins(fl_host *host, fl_plugins **result) {
   fl_status status = fl_thread_join();
   if (status)
     return status;
+  fl_registry_lock_asked(host); /* who is asked may throw: nothing is to be freed yet */
   fl_plugins *list = fl_arena_create(sizeof *list, &arena);
-  if (!list)
+  if (!list) {
+    pthread_mutex_unlock(&host->lock);
     return fl_error_no_memory();
-  fl_registry_lock_asked(host);
+  }
   fl_plugin_info *items = fl_arena_array(arena, host->n_plugins, sizeof *items);
   for (uint32_t i = 0; items && i < host->n_plugins; i++)
     items[i] = describe(host, &host->plugins[i], arena);
