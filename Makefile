@@ -94,9 +94,9 @@ $(BUILD)/probes.stamp: .FORCE
 .PHONY: .FORCE
 # What a call costs should not change with the code that lies before it.
 $(BUILD)/obj/core/call/invoke.o: CFLAGS += -falign-functions=64
-# What they took is given back when an exception, or the end of the thread, passes through a call or a plugin's loading. Not
-# CFLAGS: what is given on the command line would hide it.
-$(BUILD)/obj/core/call/%.o $(BUILD)/obj/core/guard/%.o $(BUILD)/obj/core/plugins/%.o: CORE_CFLAGS += -fexceptions
+# What they took is given back when an exception, or the end of the thread, passes through: plugins are called from many
+# places. Not CFLAGS: what is given on the command line would hide it.
+$(BUILD)/obj/core/%.o: CORE_CFLAGS += -fexceptions
 $(BUILD)/obj/core/plugins/discovery.o: $(BUILD)/prefix.stamp
 $(addprefix $(BUILD)/obj/core/,call/binding.o call/fallback.o plugins/loader.o) $(BUILD)/tests/test_probes: $(BUILD)/probes.stamp
 $(BUILD)/obj/%.o: %.c $(BUILD)/harden.stamp | $(BUILD)/ops.stamp
@@ -271,7 +271,7 @@ DOC_DIR = $(PREFIX)/share/doc/flhost
 MAN_DIR = $(PREFIX)/share/man
 MAN_PAGES := $(wildcard docs/man/*.[1-9])
 # Pages lie below DOC_DIR as they do here, so that their links lead somewhere; the headers do by a link.
-DOCS := README.md LICENSE CONTRIBUTING.md bench/README.md bench/dispatch.svg plugins/gpu/README.md \
+DOCS := README.md LICENSE CONTRIBUTING.md python/README.md bench/README.md bench/dispatch.svg plugins/gpu/README.md \
   $(wildcard docs/*.md docs/operators/*.md examples/*) $(addprefix plugins/template/,Makefile README.md template.c)
 COMPLETION_DIR = $(PREFIX)/share/bash-completion/completions
 # Links need no flags of the host's own: see flhost.pc.in.
@@ -327,6 +327,6 @@ dist-clean: ## remove everything built, by any variant
 help: ## show this list
 	@echo "make [TARGET] [BUILD=$(BUILD)] [CC=$(CC)] [CFLAGS='$(CFLAGS)'] [PREFIX=$(PREFIX)] [LIBDIR=$(LIBDIR)] [DESTDIR=] [DEPS=no]"
 	@echo "  [CUDA_ARCHS='$(CUDA_ARCHS)'] [ROCM_ARCHS='$(ROCM_ARCHS)']"
-	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  %-21s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  %-21s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST)) $(filter python/% bench/%,$(MAKEFILE_LIST))
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

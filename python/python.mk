@@ -3,4 +3,6 @@ PYTHON ?= /usr/bin/python3
 PYTHON_TREE := $(BUILD)/python
 
 include python/extension/extension.mk
+include python/packaging/wheel.mk
+include python/tests/tests.mk
 include bench/python/bench.mk
