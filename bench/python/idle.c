@@ -9,9 +9,12 @@ static const char *const schemas[] = {
     "bench_three(Tensor x, Tensor y, Tensor(a!) z) -> ()",
     "bench_out(Tensor x, Tensor y) -> Tensor out",
     "bench_made(Tensor x, Tensor y, Tensor z) -> Tensor out",
+    "bench_none() -> ()",
+    "bench_one(Tensor x) -> ()",
     "bench_values(Tensor x, int n=3, float epsilon=1e-6, bool flag=False) -> ()",
 };
-static const char *const names[] = {"bench_three", "bench_out", "bench_made", "bench_values"};
+static const char *const names[] = {"bench_three", "bench_out", "bench_made",
+                                    "bench_none",  "bench_one", "bench_values"};
 
 static fl_status nothing(void *self, fl_call *call) {
   (void)self, (void)call;
@@ -20,7 +23,7 @@ static fl_status nothing(void *self, fl_call *call) {
 
 fl_status register_builtins(fl_registry *registry) {
   fl_status status = FL_OK;
-  for (int i = 0; !status && i < 4; i++) {
+  for (int i = 0; !status && i < 6; i++) {
     const fl_op_def op = {.size = sizeof op, .schema = schemas[i]};
     const fl_impl impl = {.size = sizeof impl,
                           .op_name = names[i],

@@ -1,0 +1,123 @@
+"""The process around: what an import loads, fork, spawn, threads, references, and wrong arguments of every op."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+import flhost
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+
+
+def test_an_import_loads_neither_torch_nor_library_nor_plugin() -> None:
+    assert run("import sys, flhost; print(sorted({'torch', 'vllm', 'numpy', 'flhost._core'} & set(sys.modules)))") == "[]\n"
+    maps = "open('/proc/self/maps').read()"
+    assert run(f"import flhost; flhost.Host; flhost.Error; print('plugins/' in {maps})") == "False\n"
+
+
+def test_an_import_is_quick() -> None:
+    code = "import time; t = time.thread_time(); import flhost; flhost.Host; print(time.thread_time() - t)"
+    assert min(float(run(code)) for _ in range(5)) < 0.060
+
+
+def in_child(n: int) -> bool:
+    x = np.full((2, 2 * n), 1.0, "float32")
+    return bool(flhost.ops.silu_and_mul(x).shape == (2, n))
+
+
+def test_forked_and_spawned_children_call_ops() -> None:
+    assert in_child(2)
+    for method in ("fork", "spawn"):
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            assert all(pool.map(in_child, [1, 2, 3, 4]))
+
+
+def test_threads_call_at_once_while_policies_change() -> None:
+    host = flhost.Host(environment={})
+    call = host.op("silu_and_mul").call
+    x = np.random.randn(4, 16).astype("float32")
+    expected = call(x)
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(500):
+            with host.prefer(rng.choice(["reference", "flagos", "vendor"])):
+                if not np.allclose(call(x), expected, rtol=1e-5, atol=1e-5):
+                    wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_million_calls_leave_nothing_behind() -> None:
+    host = flhost.Host(environment={})
+    call = host.op("relu2").call
+    x, out, none = np.ones((1, 2), "float32"), np.empty((1, 2), "float32"), sys.getrefcount(None)
+
+    def some(n: int) -> None:
+        for _ in range(n):
+            call(x, out=out)
+
+    some(1000)
+    before, counts = resident(), (sys.getrefcount(x), sys.getrefcount(out), sys.getrefcount(call))
+    some(1_000_000)
+    for _ in range(20_000):
+        call(x)
+        try:
+            call(x, wrong=1)
+        except flhost.WrongType:
+            pass
+        with host.prefer("reference"):
+            call(x)
+    assert (sys.getrefcount(x), sys.getrefcount(out), sys.getrefcount(call)) == counts
+    assert abs(sys.getrefcount(None) - none) < 100
+    assert resident() - before < 4 << 20
+
+
+def test_wrong_arguments_of_every_op_are_errors() -> None:
+    """Each argument of each op in turn is something else; no interpreter ends, and only flhost.Error comes."""
+    host = flhost.Host(environment={})
+    bad: list[Any] = [
+        None, True, 0, -1, 2**62, 2**70, 1.5, float("nan"), "x", b"x", [], [1, 2], (1,) * 200, {}, object(), int,
+        np.zeros(0, "float32"), np.zeros((), "float32"), np.zeros((3, 5), "int64"), np.zeros((2,) * 9, "float32"),
+        np.zeros((2, 6), "float32")[:, ::-1], np.zeros((2, 4), "complex128"), np.zeros((2, 4), "bool"), np.float32(1), np.bool_(1),
+    ]  # fmt: skip
+    rng = random.Random(1)
+    refused = 0
+    for name in host.ops():
+        op = host.op(name)
+        good = [np.zeros((2, 4), "float32") if a["type"] == "Tensor" else 1 for a in op.arguments]
+        for i in range(len(good)):
+            for wrong in bad:
+                arguments: list[Any] = list(good)
+                arguments[i] = wrong
+                try:
+                    op.call(*arguments[: rng.randint(0, len(good))] if rng.random() < 0.1 else arguments)
+                except flhost.Error:
+                    refused += 1
+        for keywords in ({"out": 3}, {"out": (1, 2, 3)}, {"stream": -1}, {"nothing": 1}, {"out": good[0]}):
+            try:
+                op.call(*good, **keywords)
+            except flhost.Error:
+                refused += 1
+    assert refused > 5000
