@@ -141,6 +141,7 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
   host->sources.reload = true; /* what was said of the sources once is not said again */
   host->dispatch_debug = host->config->values[FL_SETTING_DISPATCH_DEBUG].flag;
   host->synchronous = host->config->values[FL_SETTING_SYNCHRONIZE].flag || options.flags & FL_HOST_SYNCHRONOUS;
+  host->statistics |= host->config->values[FL_SETTING_STATISTICS].flag;
   if ((status = fl_watch_create(host))) {
     fl_host_destroy(host);
     return fl_error_no_memory();
