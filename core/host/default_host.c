@@ -31,6 +31,19 @@ fl_host *fl_default_host(void) {
   return host;
 }
 
+fl_status fl_create_default_host(const fl_host_options *options) {
+  if (!lock_default("fl_create_default_host"))
+    return FL_ESTATE;
+  fl_host *host = atomic_load_explicit(&default_host, memory_order_relaxed);
+  fl_status status = host ? fl_error(FL_EEXIST, "fl_create_default_host: the process has a default host already; "
+                                                "options are for who uses it first")
+                          : fl_host_create(options, &host);
+  if (!status)
+    atomic_store_explicit(&default_host, host, memory_order_release);
+  pthread_mutex_unlock(&default_lock);
+  return status;
+}
+
 void fl_reset_default_host(void) {
   if (!lock_default("fl_reset_default_host"))
     return;

@@ -1,0 +1,356 @@
+/*
+ * Calls of ops. The way of a call that goes well: arguments by position are read where they stand, names of keywords
+ * are compared by identity, tensors are borrowed by the functions that their library hands out, and nothing is made but
+ * the results.
+ */
+#include "python/extension/call.h"
+
+#include <flhost/testing.h>
+
+static PyObject *name_out, *name_stream;
+
+/* --------------------------------------------------------------------------------------------------------- arguments
+ */
+
+/* Is that memory of a device with streams? */
+static bool has_streams(DLDevice device) {
+  int type = (int)device.device_type;
+  return type != kDLCPU && type != kDLCUDAHost && type != kDLROCMHost;
+}
+
+/* A tensor that is borrowed, as value i. */
+static bool set_tensor(fl_py_frame *frame, uint32_t i, DLTensor *tensor, bool read_only) {
+  uint64_t bytes = (uint64_t)tensor->dtype.bits * tensor->dtype.lanes / 8;
+  frame->values[i] = fl_required_tensor(tensor);
+  if (!read_only && (!bytes || !(((uintptr_t)tensor->data + tensor->byte_offset) & (bytes - 1))))
+    return true;
+  fl_py_place place = fl_py_place_of(frame->op, i);
+  if (!read_only || !frame->op->values[i].written)
+    return fl_py_is_aligned(tensor, &place);
+  fl_py_raise_value("%s: %s '%s': a read-only tensor, expected one that can be written", place.op, place.what,
+                    place.name);
+  return false;
+}
+
+/* Borrows a tensor whose library hands out functions. The stream is that of the first on a device that has any. */
+static bool take_exchange(fl_py_frame *frame, uint32_t i, PyObject *object, const fl_py_kind *kind) {
+  DLTensor *tensor = &frame->tensors[i];
+  bool read_only = false;
+  if (!kind->exchange->borrow || kind->exchange->borrow(object, tensor)) {
+    fl_py_place place = fl_py_place_of(frame->op, i);
+    fl_py_borrowed *borrowed = &frame->borrowed[frame->n_borrowed];
+    *borrowed = (fl_py_borrowed){0};
+    if (PyErr_Occurred()) {
+      fl_py_refuse(object, &place);
+      return false;
+    }
+    if (!fl_py_borrow_exchange(kind, object, tensor, borrowed, &place))
+      return false;
+    frame->n_borrowed++;
+    tensor = borrowed->tensor;
+    read_only = borrowed->read_only;
+  }
+  if (!frame->knows_stream && has_streams(tensor->device)) {
+    frame->knows_stream = true;
+    if (!fl_py_current_stream(kind, tensor->device, &frame->call.stream))
+      return false;
+  }
+  return set_tensor(frame, i, tensor, read_only);
+}
+
+static bool take_tensor(fl_py_frame *frame, uint32_t i, PyObject *object) {
+  const fl_py_kind *kind = fl_py_kind_of(Py_TYPE(object));
+  if (kind->route == FL_PY_NO_TENSOR) {
+    if (Py_IsNone(object) && frame->op->values[i].schema->optional) {
+      frame->values[i] = fl_none();
+      return true;
+    }
+    fl_py_place place = fl_py_place_of(frame->op, i);
+    fl_py_refuse(object, &place);
+    return false;
+  }
+  if (!frame->like)
+    frame->like = object;
+  if (kind->route == FL_PY_EXCHANGE)
+    return take_exchange(frame, i, object, kind);
+  frame->objects[i] = object;
+  frame->later[frame->n_later++] = (uint16_t)i;
+  return true;
+}
+
+/* Borrows those that are made ready for a stream, now that it is known. */
+static bool take_later(fl_py_frame *frame) {
+  for (uint32_t j = 0; j < frame->n_later; j++) {
+    uint32_t i = frame->later[j];
+    fl_py_place place = fl_py_place_of(frame->op, i);
+    fl_py_borrowed *borrowed = &frame->borrowed[frame->n_borrowed];
+    *borrowed = (fl_py_borrowed){0};
+    if (!fl_py_borrow_capsule(fl_py_kind_of(Py_TYPE(frame->objects[i])), frame->objects[i], frame->call.stream,
+                              borrowed, &place))
+      return false;
+    frame->n_borrowed++;
+    if (!set_tensor(frame, i, borrowed->tensor, borrowed->read_only))
+      return false;
+  }
+  return true;
+}
+
+/* The argument of that name; n_arguments and n_arguments + 1 stand for `out` and `stream`; -1: none. */
+static int find_name(const fl_py_op *op, PyObject *name) {
+  for (uint32_t i = 0; i < op->n_arguments; i++)
+    if (op->values[i].name == name)
+      return (int)i;
+  if (name == name_out)
+    return (int)op->n_arguments;
+  if (name == name_stream)
+    return (int)op->n_arguments + 1;
+  for (uint32_t i = 0; i < op->n_arguments; i++)
+    if (!PyUnicode_Compare(op->values[i].name, name))
+      return (int)i;
+  return !PyUnicode_Compare(name_out, name)      ? (int)op->n_arguments
+         : !PyUnicode_Compare(name_stream, name) ? (int)op->n_arguments + 1
+                                                 : -1;
+}
+
+static bool refuse_name(const fl_py_op *op, PyObject *name) {
+  const char *words[FL_PY_MOST_VALUES + 2], *word = PyUnicode_AsUTF8AndSize(name, NULL);
+  for (uint32_t i = 0; i < op->n_arguments; i++)
+    words[i] = op->values[i].schema->name;
+  words[op->n_arguments] = "out";
+  words[op->n_arguments + 1] = "stream";
+  const char *nearest = word ? fl_nearest_word(word, words, op->n_arguments + 2) : NULL;
+  PyErr_Clear();
+  fl_py_raise_type(nearest ? "%s: there is no argument '%S'; did you mean '%s'? %s"
+                           : "%s: there is no argument '%S', expected%s those of %s",
+                   op->op_name, name, nearest ? nearest : "", fl_op_schema(op->op));
+  return false;
+}
+
+/* Puts arguments by position and by name into frame->objects; NULL: not given. */
+static bool place_arguments(fl_py_frame *frame, PyObject *const *arguments, Py_ssize_t n, PyObject *keywords) {
+  const fl_py_op *op = frame->op;
+  Py_ssize_t n_keywords = PyTuple_Size(keywords);
+  memcpy(frame->objects, arguments, (size_t)n * sizeof *arguments);
+  memset(frame->objects + n, 0, (op->n_arguments - (size_t)n) * sizeof *arguments);
+  for (Py_ssize_t j = 0; j < n_keywords; j++) {
+    PyObject *name = PyTuple_GetItem(keywords, j), *object = arguments[n + j];
+    int i = find_name(op, name);
+    if (i < 0)
+      return refuse_name(op, name);
+    if (i == (int)op->n_arguments)
+      frame->out = Py_IsNone(object) ? NULL : object;
+    else if (i > (int)op->n_arguments)
+      frame->stream = Py_IsNone(object) ? NULL : object;
+    else if (frame->objects[i]) {
+      fl_py_raise_type("%s: argument '%S': given twice, by position and by name", op->op_name, name);
+      return false;
+    } else
+      frame->objects[i] = object;
+  }
+  return true;
+}
+
+static bool read_stream(fl_py_frame *frame) {
+  frame->call.stream = PyLong_Check(frame->stream) ? PyLong_AsVoidPtr(frame->stream) : NULL;
+  frame->knows_stream = true;
+  if (PyLong_Check(frame->stream) && !PyErr_Occurred())
+    return true;
+  PyErr_Clear();
+  fl_py_raise_type("%s: argument 'stream': %R, expected the address of a stream of the device, an int",
+                   frame->op->op_name, frame->stream);
+  return false;
+}
+
+bool fl_py_frame_begin(fl_py_frame *frame, const fl_py_op *op, PyObject *const *arguments, Py_ssize_t n,
+                       PyObject *keywords) {
+  PyObject *const *objects = arguments;
+  uint32_t given = (uint32_t)n;
+  frame->op = op;
+  frame->like = frame->out = frame->stream = NULL;
+  frame->knows_stream = false;
+  frame->n_borrowed = frame->n_later = frame->n_ints = 0;
+  frame->call =
+      (fl_call){.size = sizeof frame->call, .count = op->n_arguments + op->n_results, .values = frame->values};
+  if (n > (Py_ssize_t)op->n_arguments) {
+    fl_py_raise_type("%s: %zd arguments, expected at most %u: %s", op->op_name, n, (unsigned)op->n_arguments,
+                     fl_op_schema(op->op));
+    return false;
+  }
+  if (keywords) {
+    if (!place_arguments(frame, arguments, n, keywords))
+      return false;
+    objects = frame->objects;
+    given = op->n_arguments;
+  }
+  if (frame->stream && !read_stream(frame))
+    return false;
+  for (uint32_t i = 0; i < op->n_arguments; i++) {
+    PyObject *object = i < given ? objects[i] : NULL;
+    const fl_argument *schema = op->values[i].schema;
+    if (!object) {
+      if (!schema->has_default) {
+        fl_py_raise_type("%s: argument '%s': missing: %s", op->op_name, schema->name, fl_op_schema(op->op));
+        return false;
+      }
+      frame->values[i] = op->defaults[i];
+    } else if (!(schema->type == FL_TENSOR ? take_tensor(frame, i, object) : fl_py_read(frame, i, object))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void fl_py_frame_end(fl_py_frame *frame) {
+  for (uint32_t i = 0; i < frame->n_borrowed; i++)
+    fl_py_give_back(&frame->borrowed[i]);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- results
+ */
+
+/* The results that `out` gives, as borrowed references; NULL: none for this one. */
+static bool spread_out(fl_py_frame *frame, PyObject **given) {
+  const fl_py_op *op = frame->op;
+  for (uint32_t r = 0; r < op->n_results; r++)
+    given[r] = NULL;
+  if (!frame->out)
+    return true;
+  if (!PyTuple_Check(frame->out)) {
+    if (op->n_results == 1) {
+      given[0] = frame->out;
+      return true;
+    }
+    fl_py_raise_type("%s: argument 'out': one object, expected a tuple of %u: %s", op->op_name, (unsigned)op->n_results,
+                     fl_op_schema(op->op));
+    return false;
+  }
+  Py_ssize_t n = PyTuple_Size(frame->out);
+  if (n != (Py_ssize_t)op->n_results) {
+    fl_py_raise_type("%s: argument 'out': %zd results, expected %u: %s", op->op_name, n, (unsigned)op->n_results,
+                     fl_op_schema(op->op));
+    return false;
+  }
+  for (Py_ssize_t r = 0; r < n; r++) {
+    PyObject *item = PyTuple_GetItem(frame->out, r);
+    given[r] = Py_IsNone(item) ? NULL : item;
+  }
+  return true;
+}
+
+/* Sets the results' values: what `out` gives, new tensors where the op gives one, none. */
+static bool prepare_results(fl_py_frame *frame, PyObject **given) {
+  const fl_py_op *op = frame->op;
+  uint32_t n = op->n_arguments, missing = 0;
+  for (uint32_t r = 0; r < op->n_results; r++) {
+    const fl_argument *schema = op->values[n + r].schema;
+    frame->made[r] = NULL;
+    frame->values[n + r] = fl_none();
+    if (given[r] && schema->type != FL_TENSOR) {
+      fl_py_raise_type("%s: result '%s': it is no tensor, expected None for it in 'out'", op->op_name, schema->name);
+      return false;
+    }
+    if (given[r] && !take_tensor(frame, n + r, given[r]))
+      return false;
+    missing += !given[r] && schema->type == FL_TENSOR;
+  }
+  if (frame->n_later && !take_later(frame))
+    return false;
+  if (!missing)
+    return true;
+  fl_tensor_spec specs[FL_PY_MOST_RESULTS];
+  fl_status status = fl_infer(op->op, &frame->call, specs, op->n_results, sizeof *specs);
+  if (!fl_py_ok(status))
+    return false;
+  for (uint32_t r = 0; r < op->n_results; r++) {
+    if (given[r] || !specs[r].present || op->values[n + r].schema->type != FL_TENSOR)
+      continue;
+    fl_py_place place = fl_py_place_of(op, n + r);
+    fl_py_borrowed *borrowed = &frame->borrowed[frame->n_borrowed];
+    if (!fl_py_allocate(frame->like, &specs[r], frame->call.stream, &frame->tensors[n + r], borrowed, &place))
+      return false;
+    frame->n_borrowed++;
+    frame->made[r] = borrowed;
+    frame->values[n + r] = fl_required_tensor(borrowed->tensor);
+  }
+  return true;
+}
+
+static PyObject *result_of(fl_py_frame *frame, uint32_t r, PyObject *given) {
+  const fl_value *value = &frame->values[frame->op->n_arguments + r];
+  if (given)
+    return Py_NewRef(given);
+  switch (value->type) {
+  case FL_TENSOR:
+    return fl_py_made(frame->like, frame->made[r]);
+  case FL_INT:
+    return PyLong_FromLongLong(value->v.i);
+  case FL_FLOAT:
+    return PyFloat_FromDouble(value->v.f);
+  case FL_BOOL:
+    return PyBool_FromLong(value->v.b);
+  case FL_STRING:
+    return PyUnicode_DecodeUTF8(value->v.s, (Py_ssize_t)strlen(value->v.s), "replace");
+  default:
+    return Py_NewRef(Py_None);
+  }
+}
+
+static PyObject *results_of(fl_py_frame *frame, PyObject **given) {
+  uint32_t n = frame->op->n_results;
+  if (n == 1)
+    return result_of(frame, 0, given[0]);
+  if (!n)
+    return Py_NewRef(Py_None);
+  PyObject *results = PyTuple_New(n);
+  for (uint32_t r = 0; results && r < n; r++) {
+    PyObject *result = result_of(frame, r, given[r]);
+    if (!result || PyTuple_SetItem(results, r, result))
+      Py_CLEAR(results);
+  }
+  return results;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- calls
+ */
+
+PyObject *fl_py_call(PyObject *self, PyObject *const *arguments, Py_ssize_t n, PyObject *keywords) {
+  const fl_py_op *op = (fl_py_op *)self;
+  fl_py_frame frame;
+  PyObject *given[FL_PY_MOST_RESULTS], *result = NULL;
+  fl_status status = FL_OK;
+  bool done = fl_py_frame_begin(&frame, op, arguments, n, keywords) && spread_out(&frame, given) &&
+              prepare_results(&frame, given);
+  if (done) {
+    FL_PY_UNDER_POLICY(op->host, done, status, status = fl_invoke(op->op, &frame.call));
+    if (done)
+      result = results_of(&frame, given);
+  }
+  fl_py_frame_end(&frame);
+  return result;
+}
+
+PyObject *fl_py_infer(PyObject *self, PyObject *const *arguments, Py_ssize_t n, PyObject *keywords) {
+  const fl_py_op *op = (fl_py_op *)self;
+  fl_py_frame frame;
+  fl_tensor_spec specs[FL_PY_MOST_RESULTS];
+  PyObject *results = NULL;
+  if (fl_py_frame_begin(&frame, op, arguments, n, keywords) && take_later(&frame)) {
+    frame.call.count = op->n_arguments;
+    if (fl_py_ok(fl_infer(op->op, &frame.call, specs, op->n_results, sizeof *specs)))
+      results = PyTuple_New(op->n_results);
+  }
+  for (uint32_t r = 0; results && r < op->n_results; r++) {
+    PyObject *described = specs[r].present ? fl_py_spec(&specs[r]) : Py_NewRef(Py_None);
+    if (!described || PyTuple_SetItem(results, r, described))
+      Py_CLEAR(results);
+  }
+  fl_py_frame_end(&frame);
+  return results;
+}
+
+int fl_py_call_add(PyObject *module) {
+  (void)module;
+  name_out = PyUnicode_InternFromString("out");
+  name_stream = PyUnicode_InternFromString("stream");
+  return name_out && name_stream ? 0 : -1;
+}
