@@ -427,7 +427,7 @@ static fl_status invoke(made_call *call) {
 /* Does a name stand in an expression? */
 static bool has_name(const fl_rules *rules, unsigned root, unsigned name) {
   const fl_rule_node *node = &rules->nodes[root];
-  if (node->operation == FL_NUMBER || node->operation == FL_NAME)
+  if (node->operation < FL_ADD)
     return node->operation == FL_NAME && node->left == name;
   return has_name(rules, node->left, name) || has_name(rules, node->right, name);
 }
@@ -486,6 +486,8 @@ static const struct {
     {"moe_align_block_size", "topk_ids", "one element more"}, /* of no tokens */
     {"conv2d", "x", "one element more"},                      /* that the strides leave out */
     {"conv3d", "x", "one element more"},
+    {"conv2d", "weight", "one element more"},
+    {"conv3d", "weight", "one element more"},
 };
 
 static bool may_be_right(const made_call *good, uint32_t index, const struct way *way, int variant) {

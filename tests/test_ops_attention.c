@@ -425,7 +425,7 @@ START_TEST(O6_bad_arguments_are_refused_with_a_reason) {
        {Q, K, K, none, value_of(no_ends), none, OUT}},
       {"mm_encoder_attn", "argument 'max_seqlen': -1, expected 0 or more", 7, {Q, K, K, none, none, fl_int(-1), OUT}},
       {"mm_encoder_attn",
-       "result 'out': shape [1, 4, 48], expected [1, 4, 6, 8]",
+       "result 'out': shape [1, 4, 48], expected [1, 4, 6, 8] (that of 'query')",
        7,
        {Q, K, K, none, none, none, value_of(flat)}},
       {"mla_decode",

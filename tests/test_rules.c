@@ -48,6 +48,31 @@ static const struct {
     {"f(Tensor x) -> Tensor", "x: T[n]; out: T|int64[n]", "column 15: a result needs one dtype"},
     {"f(Tensor x) -> Tensor", "x: T[n]; out: T", "column 15: a result needs dimensions in []"},
     {"f(Tensor x) -> Tensor", "x: T[n]; out: T[n]; U = int32", "column 21: no argument is of dtype variable 'U' alone"},
+    {"f(Tensor x) -> Tensor", "x: T[n // 2]; out: T[n]", "column 6: 'n' does not follow from the arguments"},
+    {"f(Tensor x) -> Tensor", "x: T[max(n, 2)]; out: T[2]", "column 6: 'n' does not follow from the arguments"},
+    {"f(Tensor x) -> Tensor", "x: T[n]; out: T[numel(...)]", "column 17: '...' does not follow from the arguments"},
+    {"f(Tensor x) -> Tensor", "x: T[n]; out: T[numel(n)]",
+     "column 23: found 'n', expected '...': the number of elements that the leading dimensions make"},
+    {"f(Tensor x) -> Tensor", "x: T[n]; out: T[mxa(n, 2)]",
+     "column 17: found 'mxa', expected given, numel, min or max before '('; did you mean 'max'?"},
+    {"f(Tensor x) -> Tensor", "x: T[n]; out: T[min(n)]", "column 22: found ')', expected ','"},
+    {"f(Tensor x, int[] pads) -> Tensor", "x: T[n]; out: T[pad[0]]",
+     "column 17: found 'pad', expected an int[] argument before '['; did you mean 'pads'?"},
+    {"f(Tensor x, int[] pads) -> Tensor", "x: T[n]; out: T[pads[n]]",
+     "column 22: found 'n', expected the number of an element, from 0"},
+    {"f(Tensor x, int[] pads) -> Tensor", "x: T[n]; out: T[pads[0, n]]", "column 23: found ',', expected ']'"},
+    {"f(Tensor x, Tensor? y) -> Tensor", "x: T[n]; out: T[given(x)]",
+     "column 23: found 'x', expected an argument that may be none; did you mean 'y'?"},
+    {"f(Tensor x, Tensor y) -> Tensor", "x: T[n]; y: like x; out: T[n]",
+     "column 13: only a result can be 'like' an argument"},
+    {"f(Tensor x, int k) -> Tensor", "x: T[n]; out: like k",
+     "column 20: found 'k', expected the name of a tensor argument; did you mean 'x'?"},
+    {"f(Tensor x) -> Tensor", "x: T[n] when n > 1; out: T[n]",
+     "column 9: only an alternative of a result can have a 'when'"},
+    {"f(Tensor x) -> Tensor", "x: T[n]; out: T[n] when m > 1", "column 19: 'm' does not follow from the arguments"},
+    {"f(Tensor x) -> Tensor", "x: T[n]; out: T[n] when n = 1", "column 27: found '=', expected ';' or the end"},
+    {"f(Tensor x) -> Tensor", "x: T[n]; out: T[n] when n > 1 and",
+     "column 34: found the end, expected a dimension: a number, a name or an expression"},
 };
 
 START_TEST(a_mistake_in_rules_is_answered_with_column_found_and_expected) {
@@ -349,6 +374,123 @@ START_TEST(an_alternative_of_a_result_is_the_first_that_follows) {
 }
 END_TEST
 
+/* One expression over n = 7, `...` = [2, 3], k, and pads, flag, y: the size of the result, -1: none. */
+static const struct {
+  const char *expression;
+  int64_t k, size;
+} values_of[] = {
+    {"n // 2", 0, 3},
+    {"(n + 1) // 2", 0, 4},
+    {"n // k", 0, -1},
+    {"n // 2 * 2 + 1", 0, 7},
+    {"(0 - n) // 2 + 10", 0, 6}, /* down, not towards zero */
+    {"n // k + 10", -2, 6},
+    {"min(n, k)", 3, 3},
+    {"max(n, k)", 9, 9},
+    {"max(n, min(k, 8)) - 1", 9, 7},
+    {"numel(...)", 0, 6},
+    {"max(numel(...), k)", 17, 17},
+    {"pads[0] + 2*pads[1]", 0, 52},
+    {"pads[2]", 0, -1},
+    {"flag*5", 0, 5},
+    {"given(y) + 2", 0, 2},
+    {"given(k) + 2", 0, 3},
+};
+
+START_TEST(a_term_of_a_result_has_its_value) {
+  char rules[256];
+  snprintf(rules, sizeof rules, "x: T[..., n]; out: T[%s]", values_of[_i].expression);
+  fl_schema *schema = make_schema("f(Tensor x, int? k, int[] pads, bool flag, Tensor? y) -> Tensor", rules);
+  DLTensor x = tensor(f32, NULL, DIMS(2, 3, 7));
+  const int64_t pads[] = {10, 21};
+  fl_value values[] = {fl_tensor(&x), fl_int(values_of[_i].k), fl_ints(pads, 2), fl_bool(true), fl_none()};
+  fl_call call = FL_CALL(values);
+  fl_tensor_spec spec;
+  ck_assert_int_eq(fl_schema_infer(schema, &call, &spec, 1), values_of[_i].size < 0 ? FL_EINVAL : FL_OK);
+  if (values_of[_i].size >= 0) {
+    ck_assert_int_eq(spec.ndim, 1);
+    ck_assert_int_eq(spec.shape[0], values_of[_i].size);
+  }
+  fl_schema_free(schema);
+}
+END_TEST
+
+/* Which of the alternatives counts: 1, 2 or 3, over x [n], k, pads. */
+static const struct {
+  const char *condition;
+  int64_t k;
+  bool holds;
+} conditions[] = {
+    {"k", 0, false},
+    {"k", -3, true},
+    {"k < 5", 5, false},
+    {"k < 5", 4, true},
+    {"k <= 5", 5, true},
+    {"k <= 5", 6, false},
+    {"k == n", 7, true},
+    {"k == n", 6, false},
+    {"k != n", 6, true},
+    {"k != n", 7, false},
+    {"k >= 2*n", 14, true},
+    {"k >= 2*n", 13, false},
+    {"k > 2*n", 15, true},
+    {"k > 2*n", 14, false},
+    {"k > 1 and k < 5", 3, true},
+    {"k > 1 and k < 5", 1, false},
+    {"k > 1 and k < 5", 5, false},
+    {"k > 1 and k < 5 and k != 3", 3, false},
+    {"n // k == 3", 2, true},
+    {"n // k == 3", 0, false}, /* what has no value does not hold */
+    {"n / k == 3", 2, false},
+};
+
+START_TEST(an_alternative_of_a_result_counts_when_its_condition_holds) {
+  char rules[256];
+  snprintf(rules, sizeof rules, "x: T[n]; out: int32[1] when %s or T[n, 2]", conditions[_i].condition);
+  fl_schema *schema = make_schema("f(Tensor x, int k) -> Tensor", rules);
+  DLTensor x = tensor(f32, place(0), DIMS(7)), held = tensor(i32, place(1), DIMS(1));
+  DLTensor other = tensor(f32, place(2), DIMS(7, 2));
+  ACCEPTED(schema, fl_tensor(&x), fl_int(conditions[_i].k), fl_tensor(conditions[_i].holds ? &held : &other));
+  REFUSED(schema,
+          conditions[_i].holds ? "f: result 'out': dtype float32, expected int32"
+                               : "f: result 'out': dtype int32, expected float32",
+          fl_tensor(&x), fl_int(conditions[_i].k), fl_tensor(conditions[_i].holds ? &other : &held));
+  fl_schema_free(schema);
+}
+END_TEST
+
+START_TEST(a_result_is_like_an_argument_that_is_given) {
+  fl_schema *schema = make_schema("f(Tensor x, Tensor? s) -> Tensor", "x: T[n]; out: like s or int32[n, 1]");
+  DLTensor x = tensor(f32, place(0), DIMS(2)), s = tensor(f16, place(1), DIMS(3, 4));
+  DLTensor as_s = tensor(f16, place(2), DIMS(3, 4)), own = tensor(i32, place(2), DIMS(2, 1));
+  ACCEPTED(schema, fl_tensor(&x), fl_tensor(&s), fl_tensor(&as_s));
+  ACCEPTED(schema, fl_tensor(&x), fl_none(), fl_tensor(&own));
+  REFUSED(schema, "f: result 'out': dtype int32, expected float16 (that of 's')", fl_tensor(&x), fl_tensor(&s),
+          fl_tensor(&own));
+  as_s.shape[0] = 2;
+  REFUSED(schema, "f: result 'out': shape [2, 4], expected [3, 4] (that of 's')", fl_tensor(&x), fl_tensor(&s),
+          fl_tensor(&as_s));
+  fl_schema_free(schema);
+}
+END_TEST
+
+/* A size does not tell an operand of //, min or max; it is compared once another tensor has. */
+START_TEST(what_a_size_does_not_tell_is_compared) {
+  fl_schema *schema = make_schema("f(Tensor a, Tensor b, Tensor? c, int[] p) -> ()",
+                                  "a: T[n // 2]; b: T[n]; c: T[max(n, p[0]), given(c)]");
+  DLTensor a = tensor(f32, place(0), DIMS(3)), b = tensor(f32, place(1), DIMS(7)), odd = tensor(f32, place(1), DIMS(8));
+  DLTensor c = tensor(f32, place(2), DIMS(9, 1)), d = tensor(f32, place(2), DIMS(7, 1));
+  const int64_t nine[] = {9};
+  ACCEPTED(schema, fl_tensor(&a), fl_tensor(&b), fl_none(), fl_ints(nine, 1));
+  ACCEPTED(schema, fl_tensor(&a), fl_tensor(&b), fl_tensor(&c), fl_ints(nine, 1));
+  REFUSED(schema, "f: argument 'a': shape [3], expected [4] (n // 2, n = 8 of 'b')", fl_tensor(&a), fl_tensor(&odd),
+          fl_none(), fl_ints(nine, 1));
+  REFUSED(schema, "f: argument 'c': shape [7, 1], expected [9, 1] (max(n, p[0]), n = 7 of 'b')", fl_tensor(&a),
+          fl_tensor(&b), fl_tensor(&d), fl_ints(nine, 1));
+  fl_schema_free(schema);
+}
+END_TEST
+
 START_TEST(a_result_that_needs_what_was_not_given_is_an_error) {
   fl_schema *schema = make_schema("f(Tensor x, Tensor? y, int? k) -> Tensor", "x: T[a]; y: T[b]; out: T[a, b, k]");
   DLTensor x = tensor(f32, place(0), DIMS(2)), y = tensor(f32, place(1), DIMS(3)),
@@ -399,6 +541,11 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, O6_results_are_checked_against_what_follows);
   tcase_add_test(tests, without_rules_a_result_is_as_the_first_tensor_or_the_one_that_it_may_be);
   tcase_add_test(tests, an_alternative_of_a_result_is_the_first_that_follows);
+  tcase_add_loop_test(tests, a_term_of_a_result_has_its_value, 0, sizeof values_of / sizeof values_of[0]);
+  tcase_add_loop_test(tests, an_alternative_of_a_result_counts_when_its_condition_holds, 0,
+                      sizeof conditions / sizeof conditions[0]);
+  tcase_add_test(tests, a_result_is_like_an_argument_that_is_given);
+  tcase_add_test(tests, what_a_size_does_not_tell_is_compared);
   tcase_add_test(tests, a_result_that_needs_what_was_not_given_is_an_error);
   tcase_add_test(tests, the_dtypes_of_the_selecting_argument_are_known);
 }

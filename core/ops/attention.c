@@ -67,31 +67,19 @@ static fl_status check_mm_encoder_attn(fl_call *call) {
   return fl_check_finite(call, SCALE, "scale");
 }
 
-/* As query, whichever of its shapes that has. */
-static fl_status infer_mm_encoder_attn(fl_call *call, fl_tensor_spec *results) {
-  const DLTensor *query = call->values[QUERY].v.tensor;
-  results[0].present = true;
-  results[0].dtype = query->dtype;
-  results[0].ndim = query->ndim;
-  for (int32_t i = 0; i < query->ndim; i++)
-    results[0].shape[i] = query->shape[i];
-  return FL_OK;
-}
-
 const fl_op_def fl_op_mm_encoder_attn = {
     .size = sizeof(fl_op_def),
     .schema = "mm_encoder_attn(Tensor query, Tensor key, Tensor value, float? scale=None, Tensor? cu_seqlens=None, "
               "int? max_seqlen=None) -> Tensor out",
     .layers = "MMEncoderAttention",
     .rules = "query: T[b, s, h, d] or T[b, s, h*d]; key: T[b, t, k, d] or T[b, t, k*d]; value: T[b, t, k, d] or "
-             "T[b, t, k*d]; cu_seqlens: int32|int64[segments + 1]; " FLOATS,
+             "T[b, t, k*d]; cu_seqlens: int32|int64[segments + 1]; out: like query; " FLOATS,
     .category = "attention",
     .doc = "Attention without mask, of an encoder of images or sound; cu_seqlens keeps it within segments of tokens.",
     .formula =
         "out = softmax(query key^T * scale) value for each head, scale = 1 / sqrt(d) if none; key and value heads "
         "are shared by h / k query heads; segment i is tokens cu_seqlens[i] to cu_seqlens[i + 1] - 1 of each "
         "batch row; softmax in float32, rounded to T once; max_seqlen is a hint (vLLM: MMEncoderAttention)",
-    .infer = infer_mm_encoder_attn,
     .check = check_mm_encoder_attn,
     .cases = "b: 1 2; s: 1 7 64 257; t: s s 1 33; h: 1 4; k: 1 2 4; d: 16 64 80; segments: 1 3; cu_seqlens: none "
              "ascending 0..s; scale: none 0.125; max_seqlen: none s; "

@@ -80,34 +80,24 @@ static fl_status check_convolution(fl_call *call) {
   return status ? status : check_size(call);
 }
 
-static fl_status infer_convolution(fl_call *call, fl_tensor_spec *results) {
-  const DLTensor *x = call->values[X].v.tensor, *weight = call->values[WEIGHT].v.tensor;
-  results[0].present = true;
-  results[0].dtype = x->dtype;
-  results[0].ndim = x->ndim;
-  results[0].shape[0] = x->shape[0];
-  results[0].shape[1] = weight->shape[0];
-  for (int32_t i = 2; i < x->ndim; i++)
-    results[0].shape[i] = output_size(call->values, (uint32_t)i - 2);
-  return FL_OK;
-}
-
 #define FORMULA                                                                                                        \
   "out size = floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1; products and bias are added in "       \
   "float32 or better and rounded to T once "
 #define FLOATS "T = float32|float16|bfloat16"
+/* Size of dimension `i` of space, which is `in` in x and `kernel` in the weight: output_size as the rules say it. */
+#define OUT(in, kernel, i) "(" in " + 2*padding[" i "] - dilation[" i "]*(" kernel " - 1) - 1) // stride[" i "] + 1"
 
 const fl_op_def fl_op_conv2d = {
     .size = sizeof(fl_op_def),
     .schema = "conv2d(Tensor x, Tensor weight, Tensor? bias=None, int[] stride=[1,1], int[] padding=[0,0], "
               "int[] dilation=[1,1], int groups=1) -> Tensor out",
     .layers = "Conv2dLayer",
-    .rules = "x: T[n, c, h, w]; weight: T[o, g, i, j]; bias: T[o]; " FLOATS,
+    .rules = "x: T[n, c, h, w]; weight: T[o, g, i, j]; bias: T[o]; out: T[n, o, " OUT("h", "i", "0") ", " OUT(
+        "w", "j", "1") "]; " FLOATS,
     .category = "convolution",
     .doc = "Convolution over two dimensions of space, out [n, o, ...].",
     .formula = "out[n, o, y, x] = bias[o] + sum over c, i, j of weight[o, c, i, j] * x[n, group of o + c, y stride + i "
                "dilation - padding, x stride + j dilation - padding]; " FORMULA "(vLLM: Conv2dLayer; PyTorch: conv2d)",
-    .infer = infer_convolution,
     .check = check_convolution,
     .cases = "n: 1 2 0; c: 3 4 8; groups: 1 2 4; g: c/groups; h: 1 7 16; w: 1 9 16; o: 1 4 8; i: 1 2 3; j: 1 3; "
              "stride: [1, 1] [2, 2] [2, 1]; "
@@ -122,11 +112,11 @@ const fl_op_def fl_op_conv3d = {
     .schema = "conv3d(Tensor x, Tensor weight, Tensor? bias=None, int[] stride=[1,1,1], int[] padding=[0,0,0], "
               "int[] dilation=[1,1,1], int groups=1) -> Tensor out",
     .layers = "Conv3dLayer",
-    .rules = "x: T[n, c, d, h, w]; weight: T[o, g, i, j, k]; bias: T[o]; " FLOATS,
+    .rules = "x: T[n, c, d, h, w]; weight: T[o, g, i, j, k]; bias: T[o]; out: T[n, o, " OUT("d", "i", "0") ", " OUT(
+        "h", "j", "1") ", " OUT("w", "k", "2") "]; " FLOATS,
     .category = "convolution",
     .doc = "Convolution over three dimensions of space (or two and time), out [n, o, ...].",
     .formula = "conv2d with one more dimension; " FORMULA "(vLLM: Conv3dLayer; PyTorch: conv3d)",
-    .infer = infer_convolution,
     .check = check_convolution,
     .cases =
         "n: 1 2 0; c: 2 4; groups: 1 2; g: c/groups; d: 1 4; h: 1 7 9; w: 1 8; o: 1 4; i: 1 2; j: 1 3; k: 1 2; stride: "

@@ -107,25 +107,17 @@ static fl_status check_logits_processor(fl_call *call) {
   return status ? status : fl_check_finite(call, SCALE, "scale");
 }
 
-static fl_status infer_logits_processor(fl_call *call, fl_tensor_spec *results) {
-  enum { HIDDEN_STATES, HEAD, BIAS, ORG_VOCAB_SIZE };
-  const fl_value *size = &call->values[ORG_VOCAB_SIZE];
-  if (size->type == FL_INT)
-    results[0].shape[results[0].ndim - 1] = size->v.i;
-  return FL_OK;
-}
-
 const fl_op_def fl_op_logits_processor = {
     .size = sizeof(fl_op_def),
     .schema = "logits_processor(Tensor hidden_states, Tensor weight, Tensor? bias=None, int? org_vocab_size=None, "
               "float? soft_cap=None, float scale=1.0) -> Tensor logits",
     .layers = "LogitsProcessor",
-    .rules = "hidden_states: T[..., h]; weight: T[v, h]; bias: T[v]; logits: T[..., v]; " FLOATS,
+    .rules =
+        "hidden_states: T[..., h]; weight: T[v, h]; bias: T[v]; logits: T[..., org_vocab_size] or T[..., v]; " FLOATS,
     .category = "embedding and logits",
     .doc = "The logits of the first org_vocab_size entries of the vocabulary (all, if none), capped and scaled.",
     .formula = "l = (hidden_states W^T + bias)[..., :org_vocab_size]; with soft_cap l = tanh(l / soft_cap) * soft_cap; "
                "logits = l * scale; rounded to T after each step (vLLM: LogitsProcessor)",
-    .infer = infer_logits_processor,
     .check = check_logits_processor,
     .cases = "h: 1 33 128; v: 17 256; org_vocab_size: none 16; soft_cap: none 30; scale: 1 0.5; hidden_states: "
              "moderate; weight: -0.2..0.2; bias: none -1..1",

@@ -141,29 +141,20 @@ static fl_status check_moe_align_block_size(fl_call *call) {
                 : fl_check_sized(call, "arguments 'num_experts' and 'block_size'", "'sorted_token_ids'", size, numel);
 }
 
-/* A division that rounds up is beyond the rules. */
-static fl_status infer_moe_align_block_size(fl_call *call, fl_tensor_spec *results) {
-  enum { SORTED_TOKEN_IDS, EXPERT_IDS };
-  int64_t block = call->values[ALIGN_BLOCK_SIZE].v.i;
-  results[EXPERT_IDS] = results[SORTED_TOKEN_IDS];
-  results[EXPERT_IDS].shape[0] = (results[SORTED_TOKEN_IDS].shape[0] + block - 1) / block;
-  return FL_OK;
-}
-
 const fl_op_def fl_op_moe_align_block_size = {
     .size = sizeof(fl_op_def),
     .schema = "moe_align_block_size(Tensor topk_ids, int num_experts, int block_size) -> "
               "(Tensor sorted_token_ids, Tensor expert_ids, Tensor num_tokens_post_pad)",
     .rules = "topk_ids: int32|int64[m, k]; sorted_token_ids: int32[m*k + num_experts*(block_size - 1)]; "
+             "expert_ids: int32[(m*k + (num_experts + 1)*(block_size - 1)) // block_size]; "
              "num_tokens_post_pad: int32[1]",
     .category = "mixture of experts",
     .doc =
         "The places of topk_ids sorted by expert, each expert's filled up to whole blocks; expert_ids has the expert "
-        "of each block (as long as sorted_token_ids / block_size, rounded up).",
+        "of each block.",
     .formula = "sorted_token_ids: for each expert in order the flat indices of topk_ids that name it, in order, then "
                "numel up to a multiple of block_size; behind num_tokens_post_pad sorted_token_ids = numel and "
                "expert_ids = -1 (vLLM: moe_align_block_size)",
-    .infer = infer_moe_align_block_size,
     .check = check_moe_align_block_size,
     .cases = "m: 1 7 83 0 1024; k: 1 2 6; num_experts: 1 8 64; block_size: 1 16 64; topk_ids: 0..num_experts-1",
     .flops = "0",

@@ -131,19 +131,6 @@ const fl_op_def fl_op_rms_norm_gated = {
     .bench = ROWS "z: normal; weight: 0.5..2",
 };
 
-/* The product with a float32 weight is float32, as PyTorch promotes. */
-static fl_status infer_mixer2(fl_call *call, fl_tensor_spec *results) {
-  enum { X, GATE, WEIGHT, EPSILON, N_GROUPS, USE_RMS_NORM };
-  const DLTensor *x = call->values[X].v.tensor;
-  bool weighted = call->values[USE_RMS_NORM].v.b && call->values[WEIGHT].type == FL_TENSOR;
-  results[0].present = true;
-  results[0].ndim = x->ndim;
-  results[0].dtype = weighted ? call->values[WEIGHT].v.tensor->dtype : x->dtype;
-  for (int i = 0; i < x->ndim; i++)
-    results[0].shape[i] = x->shape[i];
-  return FL_OK;
-}
-
 static fl_status check_mixer2(fl_call *call) {
   enum { X, GATE, WEIGHT, EPSILON, N_GROUPS, USE_RMS_NORM };
   const fl_value *values = call->values;
@@ -162,14 +149,14 @@ const fl_op_def fl_op_mixer2_gated_rms_norm = {
     .schema = "mixer2_gated_rms_norm(Tensor x, Tensor gate, Tensor? weight, float epsilon=1e-6, int n_groups=1, "
               "bool use_rms_norm=True) -> Tensor out",
     .layers = "Mixer2RMSNormGated",
-    .rules = "x: T[..., H]; gate: T[..., H]; weight: T|float32[H]; T = float32|float16|bfloat16",
+    .rules = "x: T[..., H]; gate: T[..., H]; weight: T[H] or F[H]; out: F[..., H] when use_rms_norm or T[..., H]; "
+             "T = float32|float16|bfloat16; F = float32",
     .category = "normalisation",
     .doc = "Mamba-2's norm: x times SiLU of the gate, normalised by the root mean square of each of n_groups groups. "
            "Without use_rms_norm the product alone (a weight is not used). A float32 weight makes a float32 result.",
     .formula = "v = x * silu(gate) in float32; out = weight * v / sqrt(mean(v^2) + epsilon); the normalised value is "
                "rounded to T before the product (vLLM: Mixer2RMSNormGated)",
     .tolerance = mixer2_tolerance,
-    .infer = infer_mixer2,
     .check = check_mixer2,
     .cases = "H: 1 8 64 768; n_groups: 1 2 4; epsilon: 1e-6 1e-5",
     /* Sizes of Codestral Mamba 7B. */

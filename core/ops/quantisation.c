@@ -112,23 +112,6 @@ static fl_status check_scale(fl_call *call, int kind) {
                  (long long)expected[0], (long long)expected[1], groupings[kind].name);
 }
 
-static void infer_scale(const fl_call *call, int kind, fl_tensor_spec *scale) {
-  const DLTensor *x = call->values[X].v.tensor, *given = call->values[SCALE].v.tensor;
-  scale->present = true;
-  scale->dtype = (DLDataType){kDLFloat, 32, 1};
-  if (call->values[SCALE].type == FL_TENSOR) {
-    scale->ndim = given->ndim;
-    for (int i = 0; i < given->ndim; i++)
-      scale->shape[i] = given->shape[i];
-    return;
-  }
-  scale->ndim = kind == TENSOR ? 1 : x->ndim;
-  for (int i = 0; i < scale->ndim - 1; i++)
-    scale->shape[i] = x->shape[i];
-  int64_t hidden = x->shape[x->ndim - 1], size = call->values[GROUP_SHAPE].v.ints[1];
-  scale->shape[scale->ndim - 1] = kind == GROUP ? hidden / size + (hidden % size != 0) : 1;
-}
-
 /* That of the tensor for q, where there is one of MI300's type. */
 static DLDataType float8_of(const fl_call *call) {
   DLDataType dtype = {FL_DTYPE_FLOAT8_E4M3FN, 8, 1};
@@ -138,23 +121,15 @@ static DLDataType float8_of(const fl_call *call) {
   return dtype;
 }
 
-static fl_status infer_quant_fp8(fl_call *call, fl_tensor_spec *results) {
-  const DLTensor *x = call->values[X].v.tensor;
-  fl_tensor_spec *q = &results[0];
+static fl_status check_quant_fp8(fl_call *call) {
   int kind = find_grouping(call);
   fl_status status = check_attributes(call, kind);
-  if (!status && call->values[SCALE].type == FL_TENSOR)
-    status = check_scale(call, kind);
-  if (status)
-    return status;
-  q->present = true;
-  q->ndim = x->ndim;
-  q->dtype = float8_of(call);
-  for (int i = 0; i < x->ndim; i++)
-    q->shape[i] = x->shape[i];
-  if (call->values[NUM_TOKEN_PADDING].v.i > q->shape[0])
-    q->shape[0] = call->values[NUM_TOKEN_PADDING].v.i;
-  infer_scale(call, kind, &results[1]);
+  return status || call->values[SCALE].type != FL_TENSOR ? status : check_scale(call, kind);
+}
+
+/* That is no element type of the rules: they say e4m3fn. */
+static fl_status infer_quant_fp8(fl_call *call, fl_tensor_spec *results) {
+  results[0].dtype = float8_of(call);
   return FL_OK;
 }
 
@@ -166,7 +141,10 @@ const fl_op_def fl_op_quant_fp8 = {
     .schema = "quant_fp8(Tensor x, Tensor? scale=None, Tensor? scale_ub=None, int[] group_shape=[-1,-1], "
               "bool use_ue8m0=False, int num_token_padding=0) -> (Tensor q, Tensor scale_out)",
     .layers = "QuantFP8",
-    .rules = "x: T[..., N]; scale: float32; scale_ub: float32[1] or float32[]; T = float32|float16|bfloat16",
+    .rules = "x: T[..., N]; scale: float32; scale_ub: float32[1] or float32[]; "
+             "q: float8_e4m3fn[max(numel(...), num_token_padding), N] when num_token_padding or float8_e4m3fn[..., N]; "
+             "scale_out: like scale or float32[1] when group_shape[0] < 0 or float32[..., 1] when group_shape[1] < 0 "
+             "or float32[..., (N + group_shape[1] - 1) // group_shape[1]]; T = float32|float16|bfloat16",
     .category = "quantisation",
     .doc = "Quantises to float8 e4m3fn, or to e4m3fnuz where q is such a tensor (MI300), with one scale for the tensor "
            "[-1, -1], each token [1, -1], channel [-1, 1], "
@@ -176,6 +154,7 @@ const fl_op_def fl_op_quant_fp8 = {
                "rows from x's tokens to num_token_padding are 0 (vLLM: QuantFP8, kernels *_scaled_fp8_quant)",
     .tolerance = tolerance,
     .infer = infer_quant_fp8,
+    .check = check_quant_fp8,
     .cases = "...: [7] [1] [83] [0] [64] [2, 3] []; N: 1 16 128 513; group_shape: [-1, -1] [1, -1] [-1, 1] [1, 64] [1, "
              "16] [7, 16]; num_token_padding: 0 17; x: moderate; "
              "scale: none none [1] 0.01..1 [1, N] 0.01..1 [7, 1] 0.01..1 [1, N/16] 0.01..1; scale_ub: none 0.5..2",

@@ -44,6 +44,10 @@ static fl_status read_factor(fl_expression *e, fl_operand *operand) {
   return status;
 }
 
+bool fl_expression_is_floor(const char *sign) {
+  return sign[0] == '/' && sign[1] == '/';
+}
+
 /* Operands joined by signs, from left to right. */
 static fl_status read_chain(fl_expression *e, const char *signs, fl_status (*read)(fl_expression *, fl_operand *),
                             fl_operand *left) {
@@ -52,6 +56,7 @@ static fl_status read_chain(fl_expression *e, const char *signs, fl_status (*rea
   while (!status && fl_expression_look(e) && strchr(signs, *e->scan.at)) {
     const char *sign = e->scan.at++;
     fl_operand right = {0};
+    e->scan.at += e->scan.at < e->end && fl_expression_is_floor(sign);
     status = read(e, &right);
     if (!status)
       status = e->join(e, sign, left, right);
@@ -94,11 +99,13 @@ static fl_status evaluate_number(fl_expression *e, fl_operand *operand) {
 
 static fl_status evaluate_join(fl_expression *e, const char *sign, fl_operand *left, fl_operand right) {
   double *value = &left->value;
-  if (*sign == '/' && !e->form && (right.value == 0 || (e->exact && fmod(*value, right.value) != 0)))
+  bool floors = fl_expression_is_floor(sign);
+  if (*sign == '/' && !e->form && (right.value == 0 || (e->exact && !floors && fmod(*value, right.value) != 0)))
     return fl_scan_fail(&e->scan, sign, "%g / %g is not %s", *value, right.value, e->exact ? "exact" : "a number");
   *value = *sign == '+'   ? *value + right.value
            : *sign == '-' ? *value - right.value
            : *sign == '*' ? *value * right.value
+           : floors       ? floor(*value / right.value)
                           : *value / right.value;
   return FL_OK;
 }

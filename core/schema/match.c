@@ -27,6 +27,14 @@ static bool divide(int64_t a, int64_t b, int64_t *quotient) {
   return true;
 }
 
+/* Rounded down. */
+static bool floor_divide(int64_t a, int64_t b, int64_t *quotient) {
+  if (!b || (a == INT64_MIN && b == -1))
+    return false;
+  *quotient = a / b - (a % b && (a < 0) != (b < 0));
+  return true;
+}
+
 /* a `operation` b, if it is an integer of 64 bits. */
 static bool compute(fl_operation operation, int64_t a, int64_t b, int64_t *value) {
   switch (operation) {
@@ -38,9 +46,64 @@ static bool compute(fl_operation operation, int64_t a, int64_t b, int64_t *value
     return !__builtin_mul_overflow(a, b, value);
   case FL_DIVIDE:
     return divide(a, b, value);
+  case FL_FLOOR_DIVIDE:
+    return floor_divide(a, b, value);
+  case FL_MINIMUM:
+    *value = a < b ? a : b;
+    return true;
+  case FL_MAXIMUM:
+    *value = a > b ? a : b;
+    return true;
+  case FL_LESS:
+    *value = a < b;
+    return true;
+  case FL_LESS_EQUAL:
+    *value = a <= b;
+    return true;
+  case FL_EQUAL:
+    *value = a == b;
+    return true;
+  case FL_NOT_EQUAL:
+    *value = a != b;
+    return true;
+  case FL_GREATER_EQUAL:
+    *value = a >= b;
+    return true;
+  case FL_GREATER:
+    *value = a > b;
+    return true;
+  case FL_AND:
+    *value = a && b;
+    return true;
   default:
     return false;
   }
+}
+
+static outcome count_leading(const fl_bindings *bindings, int64_t *value) {
+  if (!bindings->leading_known)
+    return OPEN;
+  *value = 1;
+  for (int32_t i = 0; i < bindings->n_leading; i++)
+    if (__builtin_mul_overflow(*value, bindings->leading[i], value))
+      return MISMATCH;
+  return MATCH;
+}
+
+/* What an argument alone says. */
+static outcome evaluate_argument(const fl_rule_node *node, const fl_value *values, int64_t *value) {
+  const fl_value *argument = values ? &values[node->left] : NULL;
+  if (!argument)
+    return OPEN;
+  if (node->operation == FL_GIVEN)
+    *value = argument->type != FL_NONE;
+  else if (node->operation == FL_FLAG && argument->type == FL_BOOL)
+    *value = argument->v.b;
+  else if (node->operation == FL_ELEMENT && argument->type == FL_INT_LIST && node->number < argument->length)
+    *value = argument->v.ints[node->number];
+  else
+    return OPEN;
+  return MATCH;
 }
 
 /* MATCH: *value is the node's. OPEN: a name is not known. MISMATCH: it has no value, like 3/2. */
@@ -57,6 +120,9 @@ static outcome evaluate(const fl_rules *rules, const fl_bindings *bindings, unsi
     *value = bindings->names[node->left];
     return MATCH;
   }
+  if (node->operation < FL_ADD)
+    return node->operation == FL_LEADING ? count_leading(bindings, value)
+                                         : evaluate_argument(node, bindings->values, value);
   outcome left = evaluate(rules, bindings, node->left, &a), right = evaluate(rules, bindings, node->right, &b);
   if (left != MATCH || right != MATCH)
     return left == MISMATCH || right == MISMATCH ? MISMATCH : OPEN;
@@ -103,6 +169,10 @@ static outcome solve(const fl_rules *rules, fl_bindings *bindings, unsigned inde
     return MATCH;
   }
   int64_t a, b, wanted;
+  if (node->operation < FL_ADD) {
+    outcome found = evaluate(rules, bindings, index, &wanted);
+    return found == MATCH && wanted != size ? MISMATCH : found;
+  }
   outcome left = evaluate(rules, bindings, node->left, &a), right = evaluate(rules, bindings, node->right, &b), found;
   if (left == MISMATCH || right == MISMATCH)
     return MISMATCH;
@@ -110,6 +180,8 @@ static outcome solve(const fl_rules *rules, fl_bindings *bindings, unsigned inde
     return OPEN;
   if (left == MATCH && right == MATCH)
     return compute(node->operation, a, b, &wanted) && wanted == size ? MATCH : MISMATCH;
+  if (node->operation >= FL_FLOOR_DIVIDE)
+    return OPEN;
   found = left == OPEN ? solve_left(node->operation, b, size, &wanted) : solve_right(node->operation, a, size, &wanted);
   if (found != MATCH)
     return found;
@@ -244,6 +316,7 @@ static fl_status match_open(const fl_schema *schema, const fl_value *values, fl_
 
 fl_status fl_match_arguments(const fl_schema *schema, const fl_value *values, fl_bindings *bindings) {
   const fl_rules *rules = schema->compiled;
+  bindings->values = values;
   bindings->names_known = bindings->variables_known = 0;
   bindings->leading_known = bindings->open = false;
   bind_int_arguments(rules, values, bindings);
@@ -258,10 +331,29 @@ fl_status fl_match_arguments(const fl_schema *schema, const fl_value *values, fl
 
 /* ---------------------------------------------------------------------------------------------------------- results */
 
-/* Shape and dtype by an alternative; false if something in it is not known or has no value. */
+/* Those of an argument, if it is given. */
+static bool fill_like(const fl_value *argument, fl_tensor_spec *spec) {
+  if (argument->type != FL_TENSOR)
+    return false;
+  const DLTensor *tensor = argument->v.tensor;
+  spec->ndim = tensor->ndim;
+  spec->dtype = tensor->dtype;
+  for (int32_t i = 0; i < tensor->ndim; i++)
+    spec->shape[i] = tensor->shape[i];
+  return true;
+}
+
+/* Shape and dtype by an alternative; false if its condition does not hold, or something in it is not known or has no
+ * value. */
 static bool fill_spec(const fl_rules *rules, const fl_bindings *bindings, const fl_rule_alternative *alternative,
                       fl_tensor_spec *spec) {
   int32_t n = 0;
+  int64_t holds = 1;
+  if (alternative->condition != FL_RULES_NO_NODE &&
+      (evaluate(rules, bindings, alternative->condition, &holds) != MATCH || !holds))
+    return false;
+  if (alternative->like != NONE)
+    return fill_like(&bindings->values[alternative->like], spec);
   if (alternative->variable == NONE)
     spec->dtype = fl_element_types[__builtin_ctz(alternative->dtypes)].dtype;
   else if (is_known(bindings->variables_known, alternative->variable))
@@ -340,14 +432,7 @@ fl_status fl_match_result(const fl_schema *schema, const fl_value *values, const
   }
   if (like == NONE)
     return FL_OK;
-  spec->present = values[like].type == FL_TENSOR;
-  if (spec->present) {
-    const DLTensor *tensor = values[like].v.tensor;
-    spec->ndim = tensor->ndim;
-    spec->dtype = tensor->dtype;
-    for (int32_t i = 0; i < tensor->ndim; i++)
-      spec->shape[i] = tensor->shape[i];
-  }
+  spec->present = fill_like(&values[like], spec);
   return FL_OK;
 }
 
@@ -535,6 +620,12 @@ fl_status fl_match_result_error(const fl_schema *schema, const fl_bindings *bind
   const fl_rules *rules = schema->compiled;
   bool dtype_differs = !same_dtype(given->dtype, spec->dtype);
   fl_tensor_spec ignored;
+  uint8_t like = rules->result_like[result];
+  const fl_rule_alternative *chosen = NULL;
+  if (rules->result_clause[result] != NONE)
+    chosen = result_alternative(rules, bindings, result, &ignored);
+  if (chosen && chosen->like != NONE)
+    like = chosen->like;
   fl_text text = {0};
   fl_text_add(&text, "%s: result '%s': %s ", schema->op_name, schema->values[schema->n_arguments + result].name,
               dtype_differs ? "dtype" : "shape");
@@ -549,10 +640,10 @@ fl_status fl_match_result_error(const fl_schema *schema, const fl_bindings *bind
   }
   if (schema->infer) /* the entry's function had the last word */
     ;
-  else if (rules->result_like[result] != NONE)
-    fl_text_add(&text, " (that of '%s')", schema->values[rules->result_like[result]].name);
-  else if (!dtype_differs)
-    add_shape_reason(schema, bindings, result_alternative(rules, bindings, result, &ignored), given, &text);
+  else if (like != NONE)
+    fl_text_add(&text, " (that of '%s')", schema->values[like].name);
+  else if (!dtype_differs && chosen)
+    add_shape_reason(schema, bindings, chosen, given, &text);
   fl_status status = fl_error(FL_EINVAL, "%s", fl_text_get(&text));
   fl_text_free(&text);
   return status;

@@ -10,6 +10,7 @@
 
 /* What the arguments of one call say. Only what is marked known is initialised. */
 typedef struct fl_bindings {
+  const fl_value *values;                /* the arguments, for what rules say by these alone; NULL: not known */
   uint32_t names_known, variables_known; /* bits */
   bool leading_known;
   bool open; /* something depends on what another tensor says, and must be looked at again */

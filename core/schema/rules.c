@@ -36,14 +36,138 @@ uint32_t fl_rules_find(const fl_rules *rules, const char *name, size_t length) {
   return i;
 }
 
-/* The dimension name at the cursor. */
-static fl_status compile_name(fl_expression *e, fl_operand *operand) {
+/* ------------------------------------------------------------------------------------------------------------ words */
+
+/* "NAME", an argument that `is_good` takes; `expected` says which. */
+static fl_status read_argument(fl_expression *e, bool (*is_good)(const fl_argument *), const char *expected,
+                               uint16_t *argument) {
+  const fl_schema *schema = ((const compiler *)e->context)->schema;
+  const char *names[FL_SCHEMA_MAX_VALUES];
+  uint32_t n = 0;
+  fl_expression_look(e);
+  size_t length = fl_scan_word(&e->scan);
+  uint32_t found = length ? fl_schema_find(schema, e->scan.at, length) : schema->n_arguments;
+  for (uint32_t i = 0; i < schema->n_arguments; i++)
+    if (is_good(&schema->values[i]))
+      names[n++] = schema->values[i].name;
+  if (found >= schema->n_arguments || !is_good(&schema->values[found]))
+    return fl_scan_unexpected(&e->scan, expected, names, n);
+  e->scan.at += length;
+  *argument = (uint16_t)found;
+  return FL_OK;
+}
+
+static bool may_be_none(const fl_argument *argument) {
+  return argument->optional;
+}
+
+static fl_status compile_given(fl_expression *e, fl_operand *operand) {
+  fl_rule_node added = {.operation = FL_GIVEN};
+  fl_status status = read_argument(e, may_be_none, "an argument that may be none", &added.left);
+  return status ? status : add_node(e, added, operand);
+}
+
+static fl_status compile_leading(fl_expression *e, fl_operand *operand) {
+  fl_expression_look(e);
+  if (!fl_scan_accept(&e->scan, "..."))
+    return fl_scan_unexpected(&e->scan, "'...': the number of elements that the leading dimensions make", NULL, 0);
+  return add_node(e, (fl_rule_node){.operation = FL_LEADING}, operand);
+}
+
+/* "a, b" */
+static fl_status compile_two(fl_expression *e, fl_operation operation, fl_operand *operand) {
+  fl_operand right;
+  fl_status status = fl_expression_sum(e, operand);
+  if (!status)
+    status = fl_expression_expect(e, ',');
+  if (!status)
+    status = fl_expression_sum(e, &right);
+  return status
+             ? status
+             : add_node(e, (fl_rule_node){.operation = operation, .left = operand->node, .right = right.node}, operand);
+}
+
+static fl_status compile_minimum(fl_expression *e, fl_operand *operand) {
+  return compile_two(e, FL_MINIMUM, operand);
+}
+
+static fl_status compile_maximum(fl_expression *e, fl_operand *operand) {
+  return compile_two(e, FL_MAXIMUM, operand);
+}
+
+static const struct {
+  const char *name;
+  fl_status (*compile)(fl_expression *e, fl_operand *operand); /* what is in the parentheses */
+} functions[] = {
+    {"given", compile_given}, {"numel", compile_leading}, {"min", compile_minimum}, {"max", compile_maximum}};
+enum { N_FUNCTIONS = sizeof functions / sizeof functions[0] };
+
+/* "NAME(", the cursor at the name. */
+static fl_status compile_function(fl_expression *e, size_t length, fl_operand *operand) {
+  const char *names[N_FUNCTIONS];
+  uint32_t i = 0;
+  for (uint32_t j = 0; j < N_FUNCTIONS; j++)
+    names[j] = functions[j].name;
+  while (i < N_FUNCTIONS && (strncmp(names[i], e->scan.at, length) || names[i][length]))
+    i++;
+  if (i == N_FUNCTIONS)
+    return fl_scan_unexpected(&e->scan, "given, numel, min or max before '('", names, N_FUNCTIONS);
+  e->scan.at += length;
+  fl_status status = fl_expression_expect(e, '(');
+  if (!status)
+    status = functions[i].compile(e, operand);
+  return status ? status : fl_expression_expect(e, ')');
+}
+
+static bool is_int_list(const fl_argument *argument) {
+  return argument->type == FL_INT_LIST;
+}
+
+/* "NAME[number]", the cursor at the name. */
+static fl_status compile_element(fl_expression *e, fl_operand *operand) {
+  fl_rule_node added = {.operation = FL_ELEMENT};
+  fl_status status = read_argument(e, is_int_list, "an int[] argument before '['", &added.left);
+  if (!status)
+    status = fl_expression_expect(e, '[');
+  char *end = NULL;
+  char first = status ? 0 : fl_expression_look(e);
+  if (status)
+    return status;
+  if (!fl_scan_is_digit(first) || fl_scan_is_octal(e->scan.at))
+    return fl_scan_unexpected(&e->scan, "the number of an element, from 0", NULL, 0);
+  errno = 0;
+  added.number = strtoll(e->scan.at, &end, 10);
+  if (errno || fl_scan_is_letter(*end))
+    return fl_scan_unexpected(&e->scan, "a number of 64 bits", NULL, 0);
+  e->scan.at = end;
+  status = fl_expression_expect(e, ']');
+  return status ? status : add_node(e, added, operand);
+}
+
+/* What stands behind the word at the cursor. */
+static char behind_word(const fl_expression *e, size_t length) {
+  const char *behind = e->scan.at + length;
+  behind += strspn(behind, " \t\r\n");
+  return behind < e->end ? *behind : 0;
+}
+
+/* The word at the cursor: a dimension's name, or another thing that has a value in a call. */
+static fl_status compile_word(fl_expression *e, fl_operand *operand) {
   compiler *c = (compiler *)e->context;
   fl_rules *rules = c->rules;
   const fl_schema *schema = c->schema;
-  const char *text = e->scan.at;
   size_t length = fl_scan_word(&e->scan);
+  const char *text = e->scan.at;
+  char behind = behind_word(e, length);
+  if (behind == '(')
+    return compile_function(e, length, operand);
+  if (behind == '[')
+    return compile_element(e, operand);
   uint32_t i = fl_rules_find(rules, text, length), value = fl_schema_find(schema, text, length);
+  if (value < schema->n_arguments && schema->values[value].type == FL_BOOL) {
+    e->scan.at += length;
+    return add_node(e, (fl_rule_node){.operation = FL_FLAG, .left = (uint16_t)value}, operand);
+  }
   if (i == FL_RULES_MAX_NAMES)
     return fl_scan_fail(&e->scan, text, "more than %d names", FL_RULES_MAX_NAMES);
   if (i == rules->n_names) {
@@ -72,7 +196,11 @@ static fl_status compile_number(fl_expression *e, fl_operand *operand) {
 }
 
 static fl_status compile_join(fl_expression *e, const char *sign, fl_operand *left, fl_operand right) {
-  fl_operation operation = *sign == '+' ? FL_ADD : *sign == '-' ? FL_SUBTRACT : *sign == '*' ? FL_MULTIPLY : FL_DIVIDE;
+  fl_operation operation = *sign == '+'                   ? FL_ADD
+                           : *sign == '-'                 ? FL_SUBTRACT
+                           : *sign == '*'                 ? FL_MULTIPLY
+                           : fl_expression_is_floor(sign) ? FL_FLOOR_DIVIDE
+                                                          : FL_DIVIDE;
   return add_node(e, (fl_rule_node){.operation = operation, .left = left->node, .right = right.node}, left);
 }
 
@@ -81,16 +209,52 @@ static fl_rule_source source_from(const compiler *c, const char *begin) {
   return (fl_rule_source){begin, (uint32_t)(c->scan.at - begin)};
 }
 
+/* -------------------------------------------------------------------------------------------------------- clauses */
+
+static fl_expression expression_at_cursor(compiler *c) {
+  fl_scan_peek(&c->scan);
+  return (fl_expression){.scan = c->scan,
+                         .end = c->scan.at + strlen(c->scan.at),
+                         .word = compile_word,
+                         .number = compile_number,
+                         .join = compile_join,
+                         .context = c};
+}
+
+/* "k > 2*d and given(x)", behind `when`. */
+static fl_status parse_condition(compiler *c, uint16_t *condition) {
+  static const struct {
+    const char *sign;
+    fl_operation operation;
+  } comparisons[] = {{"<=", FL_LESS_EQUAL}, {"<", FL_LESS},   {">=", FL_GREATER_EQUAL}, /* the longer one first */
+                     {">", FL_GREATER},     {"==", FL_EQUAL}, {"!=", FL_NOT_EQUAL}};
+  enum { N = sizeof comparisons / sizeof comparisons[0] };
+  *condition = FL_RULES_NO_NODE;
+  do {
+    fl_operand left, right;
+    size_t i = 0;
+    fl_expression e = expression_at_cursor(c);
+    fl_status status = fl_expression_sum(&e, &left);
+    while (!status && i < N && !fl_scan_accept(&e.scan, comparisons[i].sign))
+      i++;
+    if (!status && i < N)
+      status = fl_expression_sum(&e, &right);
+    if (!status && i < N)
+      status = add_node(&e, (fl_rule_node){comparisons[i].operation, left.node, right.node, 0}, &left);
+    if (!status && *condition != FL_RULES_NO_NODE)
+      status = add_node(&e, (fl_rule_node){FL_AND, *condition, left.node, 0}, &left);
+    c->scan = e.scan;
+    if (status)
+      return status;
+    *condition = left.node;
+  } while (fl_scan_accept(&c->scan, "and"));
+  return FL_OK;
+}
+
 static fl_status parse_dimension(compiler *c, fl_rule_alternative *built) {
   fl_rules *rules = c->rules;
-  fl_scan_peek(&c->scan);
+  fl_expression e = expression_at_cursor(c);
   const char *begin = c->scan.at;
-  fl_expression e = {.scan = c->scan,
-                     .end = begin + strlen(begin),
-                     .word = compile_name,
-                     .number = compile_number,
-                     .join = compile_join,
-                     .context = c};
   fl_operand root;
   fl_status status = fl_expression_sum(&e, &root);
   c->scan = e.scan;
@@ -163,17 +327,47 @@ static fl_status parse_dtypes(compiler *c, uint32_t *dtypes, uint8_t *variable) 
   return FL_OK;
 }
 
-static fl_status parse_alternative(compiler *c) {
+/* "like x", the cursor behind `like`. */
+static fl_status parse_like(compiler *c, uint8_t *like) {
+  const fl_schema *schema = c->schema;
+  const char *names[FL_SCHEMA_MAX_VALUES];
+  uint32_t n = 0;
+  size_t length = fl_scan_word(&c->scan);
+  uint32_t found = length ? fl_schema_find(schema, c->scan.at, length) : schema->n_arguments;
+  for (uint32_t i = 0; i < schema->n_arguments; i++)
+    if (schema->values[i].type == FL_TENSOR)
+      names[n++] = schema->values[i].name;
+  if (found >= schema->n_arguments || schema->values[found].type != FL_TENSOR)
+    return fl_scan_unexpected(&c->scan, "the name of a tensor argument", names, n);
+  c->scan.at += length;
+  *like = (uint8_t)found;
+  return FL_OK;
+}
+
+/* Of a tensor, or what `like` names, and when. */
+static fl_status parse_alternative(compiler *c, bool of_result) {
   fl_rules *rules = c->rules;
-  fl_rule_alternative built = {.variable = NONE};
+  fl_rule_alternative built = {.variable = NONE, .like = NONE, .condition = FL_RULES_NO_NODE};
+  fl_status status = FL_OK;
   fl_scan_peek(&c->scan);
   const char *begin = c->scan.at;
-  fl_status status = parse_dtypes(c, &built.dtypes, &built.variable);
-  if (!status && fl_scan_accept(&c->scan, "["))
+  bool is_like = fl_scan_accept(&c->scan, "like");
+  if (is_like && !of_result)
+    return fl_scan_fail(&c->scan, begin, "only a result can be 'like' an argument");
+  status = is_like ? parse_like(c, &built.like) : parse_dtypes(c, &built.dtypes, &built.variable);
+  if (!status && !is_like && fl_scan_accept(&c->scan, "["))
     status = parse_dimensions(c, &built);
   if (status)
     return status;
   built.source = source_from(c, begin);
+  fl_scan_peek(&c->scan);
+  const char *condition = c->scan.at;
+  if (fl_scan_accept(&c->scan, "when")) {
+    if (!of_result)
+      return fl_scan_fail(&c->scan, condition, "only an alternative of a result can have a 'when'");
+    if ((status = parse_condition(c, &built.condition)))
+      return status;
+  }
   if (!fl_array_grow(&rules->alternatives, rules->n_alternatives, sizeof built))
     return fl_error_no_memory();
   rules->alternatives[rules->n_alternatives++] = built;
@@ -192,7 +386,7 @@ static fl_status parse_clause(compiler *c, const char *begin, uint32_t value) {
   do {
     if (built.n_alternatives == MAX_ALTERNATIVES)
       return fl_scan_fail(&c->scan, c->scan.at, "more than %d alternatives", MAX_ALTERNATIVES);
-    fl_status status = parse_alternative(c);
+    fl_status status = parse_alternative(c, value >= c->schema->n_arguments);
     if (status)
       return status;
     built.n_alternatives++;
@@ -269,15 +463,26 @@ static bool is_known(uint32_t known, unsigned bit) {
   return known & UINT32_C(1) << bit;
 }
 
-/* How often names that are not in `known` stand under a node; *which is one of them. */
+/* How often names that are not in `known` stand under a node, twice where a size does not tell them; *which is one of
+ * them. */
 static unsigned count_unknown(const fl_rules *rules, uint32_t known, unsigned index, unsigned *which) {
   const fl_rule_node *node = &rules->nodes[index];
-  if (node->operation == FL_NUMBER || (node->operation == FL_NAME && is_known(known, node->left)))
+  if (node->operation >= FL_ADD) {
+    unsigned n = count_unknown(rules, known, node->left, which) + count_unknown(rules, known, node->right, which);
+    return node->operation >= FL_FLOOR_DIVIDE ? 2 * n : n;
+  }
+  if (node->operation != FL_NAME || is_known(known, node->left))
     return 0;
-  if (node->operation != FL_NAME)
-    return count_unknown(rules, known, node->left, which) + count_unknown(rules, known, node->right, which);
   *which = node->left;
   return 1;
+}
+
+/* Does a node need the leading dimensions? */
+static bool needs_leading(const fl_rules *rules, unsigned index) {
+  const fl_rule_node *node = &rules->nodes[index];
+  if (node->operation >= FL_ADD)
+    return needs_leading(rules, node->left) || needs_leading(rules, node->right);
+  return node->operation == FL_LEADING;
 }
 
 /* What follows from the arguments if all of them are given. */
@@ -312,21 +517,33 @@ static known what_follows(const fl_rules *rules) {
   return k;
 }
 
-static fl_status check_names(const compiler *c, const fl_rule_alternative *alternative, const known *k) {
+static fl_status check_expression(const compiler *c, unsigned root, const char *at, const known *k) {
   const fl_rules *rules = c->rules;
-  for (unsigned i = 0; i < alternative->n_dimensions; i++) {
-    unsigned which = 0;
-    const fl_rule_dimension *dimension = &rules->dimensions[alternative->first_dimension + i];
-    if (count_unknown(rules, k->names, dimension->root, &which))
-      return fl_scan_fail(&c->scan, dimension->source.text, "'%.*s' does not follow from the arguments",
-                          (int)rules->names[which].source.length, rules->names[which].source.text);
-  }
+  unsigned which = 0;
+  if (count_unknown(rules, k->names, root, &which))
+    return fl_scan_fail(&c->scan, at, "'%.*s' does not follow from the arguments",
+                        (int)rules->names[which].source.length, rules->names[which].source.text);
+  if (needs_leading(rules, root) && !k->leading)
+    return fl_scan_fail(&c->scan, at, "'...' does not follow from the arguments");
   return FL_OK;
+}
+
+static fl_status check_names(const compiler *c, const fl_rule_alternative *alternative, const known *k) {
+  fl_status status = FL_OK;
+  for (unsigned i = 0; i < alternative->n_dimensions && !status; i++) {
+    const fl_rule_dimension *dimension = &c->rules->dimensions[alternative->first_dimension + i];
+    status = check_expression(c, dimension->root, dimension->source.text, k);
+  }
+  if (!status && alternative->condition != FL_RULES_NO_NODE)
+    status = check_expression(c, alternative->condition, alternative->source.text + alternative->source.length, k);
+  return status;
 }
 
 /* An argument may be matched without knowing all, a result not. */
 static fl_status check_result(const compiler *c, const fl_rule_alternative *alternative, const known *k) {
   const char *at = alternative->source.text;
+  if (alternative->like != NONE)
+    return FL_OK;
   bool is_set = alternative->variable == NONE ? alternative->dtypes & (alternative->dtypes - 1) : alternative->dtypes;
   if (!alternative->shaped)
     return fl_scan_fail(&c->scan, at, "a result needs dimensions in []");

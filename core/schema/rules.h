@@ -5,25 +5,50 @@
  *   rules       = rule (";" rule)*
  *   rule        = tensor ":" alternative ("or" alternative)*     of an argument or result
  *               | variable "=" dtype ("|" dtype)*                what a dtype variable may be
- *   alternative = type ("|" type)* ["[" dimensions "]"]          type: a dtype, or one capital letter, at most one
- *   dimensions  = ["..."] expression, ...                        + - * / ( ) over numbers and names; / is exact
+ *   alternative = (type ("|" type)* ["[" dimensions "]"] | "like" tensor) ["when" condition]
+ *                                                               type: a dtype, or one capital letter, at most one
+ *   dimensions  = ["..."] expression, ...                        + - * / // ( ) over numbers, names, and
+ *                 NAME[number], given(NAME), numel(...), min(a, b), max(a, b); / is exact, // rounds down
+ *   condition   = expression [("<" | "<=" | "==" | "!=" | ">=" | ">") expression] ("and" ...)*
  *
  * Arguments are matched in the order of the text, each with its first alternative that fits; an expression binds its
- * one unknown name. Beside named dtypes a variable is only compared ("T|float32"). A result takes its first alternative
- * in which all is known; a result without rule that may be an argument is as that argument.
+ * one unknown name, unless it stands in //, min or max. Beside named dtypes a variable is only compared ("T|float32").
+ * A result takes its first alternative whose condition holds and in which all is known; a result without rule that may
+ * be an argument is as that argument.
  */
 #ifndef FLHOST_CORE_SCHEMA_RULES_H
 #define FLHOST_CORE_SCHEMA_RULES_H
 
 #include "core/schema/schema.h"
 
-enum { FL_RULES_MAX_NAMES = 32, FL_RULES_MAX_VARIABLES = 8, FL_RULES_NONE = 0xff };
+enum { FL_RULES_MAX_NAMES = 32, FL_RULES_MAX_VARIABLES = 8, FL_RULES_NONE = 0xff, FL_RULES_NO_NODE = 0xffff };
 
-typedef enum fl_operation { FL_NUMBER, FL_NAME, FL_ADD, FL_SUBTRACT, FL_MULTIPLY, FL_DIVIDE } fl_operation;
+typedef enum fl_operation {
+  FL_NUMBER,
+  FL_NAME,    /* `left` is the name */
+  FL_LEADING, /* the number of elements that the leading dimensions make */
+  FL_GIVEN,   /* is argument `left` given? */
+  FL_FLAG,    /* the bool argument `left` */
+  FL_ELEMENT, /* element `number` of the int list `left` */
+  FL_ADD,     /* from here on `left` and `right` are nodes */
+  FL_SUBTRACT,
+  FL_MULTIPLY,
+  FL_DIVIDE,
+  FL_FLOOR_DIVIDE, /* from here on an unknown operand cannot be told from the result */
+  FL_MINIMUM,
+  FL_MAXIMUM,
+  FL_LESS,
+  FL_LESS_EQUAL,
+  FL_EQUAL,
+  FL_NOT_EQUAL,
+  FL_GREATER_EQUAL,
+  FL_GREATER,
+  FL_AND
+} fl_operation;
 
 /* A node of an expression; its operands have lower indices. */
 typedef struct fl_rule_node {
-  uint16_t operation, left, right; /* FL_NAME: left is the name */
+  uint16_t operation, left, right;
   int64_t number;
 } fl_rule_node;
 
@@ -56,7 +81,9 @@ typedef struct fl_rule_alternative {
   uint8_t variable; /* or FL_RULES_NONE. Alone it is bound to the tensor's dtype, beside named dtypes only compared */
   bool shaped, leading;
   uint8_t n_dimensions;
+  uint8_t like; /* of a result: the argument that it is as, and nothing else is said; else FL_RULES_NONE */
   uint16_t first_dimension;
+  uint16_t condition; /* of a result: a node that must not be 0; or FL_RULES_NO_NODE */
 } fl_rule_alternative;
 
 typedef struct fl_rule_clause {

@@ -597,8 +597,10 @@ static inline fl_status fl_rms_norm_gated(const fl_ops *ops, void *stream, DLTen
  *         bool use_rms_norm=True) -> Tensor out
  * where  x: T[..., H]
  *        gate: T[..., H]
- *        weight: T|float32[H]
+ *        weight: T[H] or F[H]
+ *        out: F[..., H] when use_rms_norm or T[..., H]
  *        T = float32|float16|bfloat16
+ *        F = float32
  * weight: NULL for none.
  * Formula: v = x * silu(gate) in float32; out = weight * v / sqrt(mean(v^2) + epsilon); the normalised value is rounded
  * to T before the product (vLLM: Mixer2RMSNormGated)
@@ -746,6 +748,9 @@ static inline fl_status fl_dual_chunk_rotary_embedding(const fl_ops *ops, void *
  * where  x: T[..., N]
  *        scale: float32
  *        scale_ub: float32[1] or float32[]
+ *        q: float8_e4m3fn[max(numel(...), num_token_padding), N] when num_token_padding or float8_e4m3fn[..., N]
+ *        scale_out: like scale or float32[1] when group_shape[0] < 0 or float32[..., 1] when group_shape[1] < 0 or
+ *        float32[..., (N + group_shape[1] - 1) // group_shape[1]]
  *        T = float32|float16|bfloat16
  * scale, scale_ub: NULL for none.
  * Formula: M = 448, of e4m3fnuz 224; s = max(absmax(x) / M, 1 / (M * 512)), absmax limited by scale_ub, or with
@@ -796,6 +801,7 @@ static inline fl_status fl_attention_backend(const fl_ops *ops, void *stream, bo
  *        key: T[b, t, k, d] or T[b, t, k*d]
  *        value: T[b, t, k, d] or T[b, t, k*d]
  *        cu_seqlens: int32|int64[segments + 1]
+ *        out: like query
  *        T = float32|float16|bfloat16
  * scale, cu_seqlens, max_seqlen: NULL for none.
  * Formula: out = softmax(query key^T * scale) value for each head, scale = 1 / sqrt(d) if none; key and value heads are
@@ -1132,7 +1138,7 @@ static inline fl_status fl_parallel_lm_head(const fl_ops *ops, void *stream, DLT
  * where  hidden_states: T[..., h]
  *        weight: T[v, h]
  *        bias: T[v]
- *        logits: T[..., v]
+ *        logits: T[..., org_vocab_size] or T[..., v]
  *        T = float32|float16|bfloat16
  * bias, org_vocab_size, soft_cap: NULL for none.
  * Formula: l = (hidden_states W^T + bias)[..., :org_vocab_size]; with soft_cap l = tanh(l / soft_cap) * soft_cap;
@@ -1161,6 +1167,8 @@ static inline fl_status fl_logits_processor(const fl_ops *ops, void *stream, DLT
  * where  x: T[n, c, h, w]
  *        weight: T[o, g, i, j]
  *        bias: T[o]
+ *        out: T[n, o, (h + 2*padding[0] - dilation[0]*(i - 1) - 1) // stride[0] + 1, (w + 2*padding[1] - dilation[1]*(j
+ *        - 1) - 1) // stride[1] + 1]
  *        T = float32|float16|bfloat16
  * bias: NULL for none.
  * Formula: out[n, o, y, x] = bias[o] + sum over c, i, j of weight[o, c, i, j] * x[n, group of o + c, y stride + i
@@ -1192,6 +1200,8 @@ static inline fl_status fl_conv2d(const fl_ops *ops, void *stream, DLTensor *x, 
  * where  x: T[n, c, d, h, w]
  *        weight: T[o, g, i, j, k]
  *        bias: T[o]
+ *        out: T[n, o, (d + 2*padding[0] - dilation[0]*(i - 1) - 1) // stride[0] + 1, (h + 2*padding[1] - dilation[1]*(j
+ *        - 1) - 1) // stride[1] + 1, (w + 2*padding[2] - dilation[2]*(k - 1) - 1) // stride[2] + 1]
  *        T = float32|float16|bfloat16
  * bias: NULL for none.
  * Formula: conv2d with one more dimension; out size = floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1;
@@ -1275,11 +1285,12 @@ static inline fl_status fl_topk_softmax(const fl_ops *ops, void *stream, DLTenso
 
 /*
  * The places of topk_ids sorted by expert, each expert's filled up to whole blocks; expert_ids has the expert of each
- * block (as long as sorted_token_ids / block_size, rounded up).
+ * block.
  *     moe_align_block_size(Tensor topk_ids, int num_experts, int block_size) -> (Tensor sorted_token_ids,
  *         Tensor expert_ids, Tensor num_tokens_post_pad)
  * where  topk_ids: int32|int64[m, k]
  *        sorted_token_ids: int32[m*k + num_experts*(block_size - 1)]
+ *        expert_ids: int32[(m*k + (num_experts + 1)*(block_size - 1)) // block_size]
  *        num_tokens_post_pad: int32[1]
  * Formula: sorted_token_ids: for each expert in order the flat indices of topk_ids that name it, in order, then numel
  * up to a multiple of block_size; behind num_tokens_post_pad sorted_token_ids = numel and expert_ids = -1 (vLLM:

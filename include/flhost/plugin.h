@@ -356,9 +356,18 @@ typedef struct fl_op_def {
   const char *schema; /* PyTorch's form: "my_op(Tensor x, float alpha=1.0) -> Tensor out" */
   /* Shapes and dtypes, as text: "x: T[..., 2*d]; out: T[..., d]; T = float32|float16|bfloat16". One clause per tensor:
    * dtype, then dimensions. A dimension is a number, a name (equal wherever it stands; an int argument's name has its
-   * value), or an expression of + - * / over those. `...` stands for any leading dimensions, the same everywhere; [] is
-   * a tensor of no dimensions, no brackets any shape. A capital letter is a dtype variable, bound by the first tensor
-   * that carries it, limited by its own clause. Alternatives for one tensor: "query: T[n, h, d] or T[n, hd]".
+   * value), or an expression of + - * / // ( ) over those; / leaves no rest, // rounds down. `...` stands for any
+   * leading dimensions, the same everywhere; [] is a tensor of no dimensions, no brackets any shape. A capital letter
+   * is a dtype variable, bound by the first tensor that carries it, limited by its own clause. Alternatives for one
+   * tensor: "query: T[n, h, d] or T[n, hd]". Further terms of expressions:
+   * - bool arguments, which are 1 or 0; stride[0], an element of an int[] argument;
+   * - given(x): 1 if the argument is not none, else 0; numel(...): how many elements the leading dimensions make;
+   * - min(a, b), max(a, b).
+   * A dimension's name is told by a size in + - * /, but not in //, min and max.
+   *
+   * A result may be `like` a tensor argument, and its alternatives may have conditions, comparisons by < <= == != >= >
+   * or expressions that are not 0, joined by `and`: "scale_out: like scale or float32[1] when group[0] < 0 or
+   * float32[..., 1]". The first counts that holds and in which everything is known, a `like` where that is given.
    * NULL: outputs have the shape and dtype of the first tensor. */
   const char *rules;
   const char *category;          /* "activation", "normalisation"… for lists and docs */
@@ -382,8 +391,8 @@ typedef struct fl_op_def {
    * white space. All choices of a clause are taken equally often, and clauses independently of each other: a call that
    * the rules, `check` or `infer` refuse is left out, so only a good part of the calls has to be a valid one.
    * Choices are, for
-   * - a dimension or an int: an expression of + - * / ( ) without spaces, over numbers, dimensions and ints (of those
-   *   that have a clause: earlier ones);
+   * - a dimension or an int: an expression of + - * / // ( ) without spaces, over numbers, dimensions and ints (of
+   * those that have a clause: earlier ones);
    * - `...` and int[]: lists, [1, 2]; a float: numbers; a bool: true, false; a str: words, or "texts";
    * - a tensor: what is in it. LOW..HIGH, two expressions or numbers, both included. `distinct LOW..HIGH`: integers, no
    *   two alike (if they do not suffice: in a row). `ascending LOW..HIGH`: integers in order, the first is LOW, the
@@ -401,7 +410,7 @@ typedef struct fl_op_def {
   /*
    * What a call costs by the best algorithm, as text, for `flhost bench`: bytes moved to or from memory, and operations
    * on floating-point numbers. An addition, multiplication, division, comparison, exponential, square root and the like
-   * counts one each, a fused multiply-add two; terms of lower order may be left out. Expressions of + - * / ( ) over
+   * counts one each, a fused multiply-add two; terms of lower order may be left out. Expressions of + - * / // ( ) over
    * - numbers, dimensions of the rules, int and bool arguments (true is 1; what is none or not known is 0);
    * - numel(x), nbytes(x), itemsize(x): elements of a tensor argument or result, its bytes, those of one element; 0 if
    * it is none. numel(...) is the number of elements that the leading dimensions make (one for no dimensions);

@@ -131,5 +131,6 @@ int fl_py_host_add(PyObject *module);
 int fl_py_policy_add(PyObject *module);
 int fl_py_op_add(PyObject *module);
 int fl_py_tensor_add(PyObject *module);
+int fl_py_torch_add(PyObject *module);
 
 #endif /* FLHOST_PYTHON_CORE_H */

@@ -1,0 +1,23 @@
+"""The ops as torch's: torch.ops.flhost.rms_norm(x, weight=w), for torch.compile, torch.export and CUDA graphs.
+
+    import flhost.torch
+    flhost.torch.register()
+
+Each op has two overloads: one allocates its results, `.out` writes into those that it is given, which may be arguments
+where the op allows it. docs/torch.md says more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["register"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "register":
+        raise AttributeError(f"module 'flhost.torch' has no attribute {name!r}")
+    from .library import register
+
+    globals()[name] = register
+    return register

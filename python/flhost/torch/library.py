@@ -1,0 +1,176 @@
+"""torch.ops.flhost: what torch needs to know of each op, and its kernel.
+
+The kernel is C (extension/torch.c) and serves every backend by one registration. What torch asks while it traces, shapes
+and dtypes, the op's rules answer here. There are no derivatives, and to ask for one is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import guard_or_false, guard_or_true
+
+from flhost import _core, default_host
+
+from . import schema as schemas
+from .rules import Integers, Rules, RulesError, Tensor
+
+__all__ = ["register"]
+
+_TAGS = (torch.Tag.pt2_compliant_tag,)
+_library: torch.library.Library | None = None
+_registered: dict[str, tuple[str, str]] = {}  # by name, schema and rules
+_lock = Lock()
+
+
+class _Symbols(Integers):
+    """Sizes that may be torch's symbols. Of two that should be equal and are not known to differ, they are: the kernel checks."""
+
+    def same(self, a: Any, b: Any) -> bool:
+        return guard_or_true(a == b)
+
+    def holds(self, condition: Any) -> bool:
+        return guard_or_false(condition)
+
+    def least(self, a: Any, b: Any) -> Any:
+        return torch.sym_min(a, b)
+
+    def largest(self, a: Any, b: Any) -> Any:
+        return torch.sym_max(a, b)
+
+
+_symbols = _Symbols()
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return Tensor(tuple(value.shape), str(value.dtype).removeprefix("torch."))
+    return value
+
+
+class _Op:
+    """One op: how torch sees it."""
+
+    def __init__(self, op: Any):
+        self.name: str = op.name
+        self.schema = schemas.parse(op.schema)
+        self.rules = Rules(self.schema, op.rules)
+
+    def bind(self, overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        """All values of a call, in the order of torch's schema."""
+        given = list(args)
+        for argument in overload._schema.arguments[len(args) :]:
+            given.append(kwargs[argument.name] if argument.name in kwargs else argument.default_value)
+        return given
+
+    def infer(self, values: list[Any]) -> tuple[Tensor | None, ...]:
+        return self.rules.infer([_described(value) for value in values], _symbols)
+
+    def device(self, values: list[Any]) -> torch.device:
+        """That of the tensors, which have one."""
+        found: torch.device | None = None
+        name = ""
+        for argument, value in zip((*self.schema.arguments, *self.schema.results), values, strict=False):
+            if not isinstance(value, torch.Tensor):
+                continue
+            if found is not None and value.device != found:
+                raise RulesError(f"{self.name}: argument '{argument.name}': on {value.device}, expected {found} (that of '{name}')")
+            if found is None:
+                found, name = value.device, argument.name
+        return found if found is not None else torch.device("cpu")
+
+    def fake_functional(self, overload: Any) -> Callable[..., Any]:
+        def fake(*args: Any, **kwargs: Any) -> Any:
+            values = self.bind(overload, args, kwargs)
+            device = self.device(values)
+            made = [
+                None if spec is None else torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
+                for spec in self.infer(values)
+            ]
+            return made[0] if len(made) == 1 else tuple(made)
+
+        return fake
+
+    def fake_out(self, overload: Any) -> Callable[..., None]:
+        n = len(self.schema.arguments)
+
+        def fake(*args: Any, **kwargs: Any) -> None:
+            values = self.bind(overload, args, kwargs)
+            self.device(values)
+            for result, given, spec in zip(self.schema.results, values[n:], self.infer(values[:n]), strict=True):
+                self.check_result(result, given, spec)
+
+        return fake
+
+    def check_result(self, result: schemas.Value, given: torch.Tensor | None, spec: Tensor | None) -> None:
+        if given is None or spec is None:
+            if given is not None or (spec is not None and not result.optional):
+                raise RulesError(f"{self.name}: result '{result.name}': {'none' if given is None else 'given'}, expected "
+                                 f"{'none' if spec is None else 'Tensor'}")  # fmt: skip
+            return
+        found = _described(given)
+        fits = len(found.shape) == len(spec.shape) and all(map(_symbols.same, found.shape, spec.shape))
+        if not fits or (found.dtype != spec.dtype and not found.dtype.startswith("float8")):
+            raise RulesError(f"{self.name}: result '{result.name}': {found.dtype}{list(found.shape)}, expected "
+                             f"{spec.dtype}{list(spec.shape)}")  # fmt: skip
+
+    def autograd(self, overload: Any) -> Callable[..., Any]:
+        """Refuses what would need a derivative, and tells autograd what a call writes."""
+        writes = [i for i, a in enumerate(overload._schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+        after = torch._C._after_autograd_keyset
+
+        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.is_grad_enabled():
+                for value, argument in zip((*args, *kwargs.values()), overload._schema.arguments, strict=False):
+                    if isinstance(value, torch.Tensor) and value.requires_grad:
+                        name = next((k for k, v in kwargs.items() if v is value), argument.name)
+                        raise RuntimeError(
+                            f"flhost::{self.name}: argument '{name}' requires grad, and the op has no derivative: call it under "
+                            f"torch.inference_mode() or torch.no_grad(), or give it {name}.detach()"
+                        )
+            if writes:
+                values = self.bind(overload, args, kwargs)
+                written = [values[i] for i in writes if values[i] is not None and not values[i].is_inference()]
+                torch.autograd.graph.increment_version(written)
+            return overload.redispatch(keyset & after, *args, **kwargs)
+
+        return kernel
+
+
+def _register(library: torch.library.Library, host: Any, name: str) -> None:
+    described = host.op(name)
+    op = _Op(described)
+    forms = {"default": schemas.functional(op.schema), "out": schemas.out(op.schema)}
+    is_rocm = torch.version.hip is not None
+    for which, form in forms.items():
+        if form is None:
+            continue
+        qualified = name if which == "default" else f"{name}.{which}"
+        library.define(form, tags=_TAGS)
+        _core.torch_implement(host, name, "" if which == "default" else which, is_rocm)
+        overload = getattr(getattr(torch.ops.flhost, name), which)
+        fake = op.fake_functional(overload) if which == "default" else op.fake_out(overload)
+        if all(result.is_tensor for result in op.schema.results):
+            torch.library.register_fake(f"flhost::{qualified}", fake, lib=library)
+        library.impl(qualified, op.autograd(overload), "Autograd", with_keyset=True)
+    _registered[name] = (described.schema, described.rules)
+
+
+def register(names: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Makes the default host's ops torch's, all or those that are named; returns the names of those that are new.
+
+    It may be called again at any time: then ops are added which plugins brought since.
+    """
+    global _library
+    with _lock:
+        host = default_host()
+        if _library is None:
+            _library = torch.library.Library("flhost", "FRAGMENT")
+        wanted = _core.op_names(host) if names is None else tuple(names)
+        new = tuple(name for name in wanted if name not in _registered)
+        for name in new:
+            _register(_library, host, name)
+        return new
