@@ -501,7 +501,7 @@ def moe_align_block_size(
     out: tuple[_Tensor | None, _Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
 ) -> tuple[_T, _T, _T]:
-    """The places of topk_ids sorted by expert, each expert's filled up to whole blocks; expert_ids has the expert of each block (as long as sorted_token_ids / block_size, rounded up)."""
+    """The places of topk_ids sorted by expert, each expert's filled up to whole blocks; expert_ids has the expert of each block."""
 
 def moe_sum(
     x: _T,

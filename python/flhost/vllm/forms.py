@@ -6,12 +6,12 @@ all classes of an op. A form makes of a class of vLLM's, and the op's name, the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from .ir import sparsity_of
 from .methods import EmbeddingMethod, LinearMethod, request_amx
 from .ops import torch_op
 
@@ -51,11 +51,6 @@ def activation(*attributes: str) -> Form:
 
 def gelu(self: Any, x: torch.Tensor) -> torch.Tensor:
     return self.flhost(x, "tanh" if type(self).__name__ == "GELUTanh" else "none")
-
-
-def sparsity_of(multiplier: float) -> float:
-    """The part of a standard normal distribution that is below a multiple of its deviation, which is what vLLM keeps."""
-    return 0.5 * (1.0 + math.erf(multiplier / math.sqrt(2.0)))
 
 
 def gelu_and_mul_sparse(self: Any, x: torch.Tensor) -> torch.Tensor:

@@ -42,9 +42,9 @@ def replace_layers(host: Any) -> dict[str, str]:
     replaced = {}
     for name in list(_ours):
         op_registry_oot.pop(name, None)
-    for op in host.op_names():
-        for layer in host.layers(op):
-            name = layer["class"]
+    for op in host.ops():
+        for layer in host.explain(op)["replaces"]:
+            name = layer["class_name"]
             reason = None if layer["allowed"] else layer["reason"]
             if reason is None and op not in FORMS:
                 reason = "vLLM keeps it: its call has a form of its own"
@@ -58,8 +58,7 @@ def replace_layers(host: Any) -> dict[str, str]:
             if name not in _ours:
                 _ours[name] = FORMS[op](classes[name], op)
             CustomOp.register_oot(_ours[name], name=name)
-            # register_oot renames what custom_ops and logs call it
-            _ours[name].name = op
+            _ours[name].name = op  # register_oot gave it the class's; custom_ops has that of the op
             replaced[name] = op
     return replaced
 
