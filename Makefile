@@ -271,7 +271,7 @@ DOC_DIR = $(PREFIX)/share/doc/flhost
 MAN_DIR = $(PREFIX)/share/man
 MAN_PAGES := $(wildcard docs/man/*.[1-9])
 # Pages lie below DOC_DIR as they do here, so that their links lead somewhere; the headers do by a link.
-DOCS := README.md LICENSE CONTRIBUTING.md bench/README.md bench/dispatch.svg plugins/gpu/README.md \
+DOCS := README.md LICENSE CONTRIBUTING.md python/README.md bench/README.md bench/dispatch.svg plugins/gpu/README.md \
   $(wildcard docs/*.md docs/operators/*.md examples/*) $(addprefix plugins/template/,Makefile README.md template.c)
 COMPLETION_DIR = $(PREFIX)/share/bash-completion/completions
 # Links need no flags of the host's own: see flhost.pc.in.
@@ -327,6 +327,6 @@ dist-clean: ## remove everything built, by any variant
 help: ## show this list
 	@echo "make [TARGET] [BUILD=$(BUILD)] [CC=$(CC)] [CFLAGS='$(CFLAGS)'] [PREFIX=$(PREFIX)] [LIBDIR=$(LIBDIR)] [DESTDIR=] [DEPS=no]"
 	@echo "  [CUDA_ARCHS='$(CUDA_ARCHS)'] [ROCM_ARCHS='$(ROCM_ARCHS)']"
-	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  %-21s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  %-21s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST)) $(filter python/%,$(MAKEFILE_LIST))
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -3,3 +3,5 @@ PYTHON ?= /usr/bin/python3
 PYTHON_TREE := $(BUILD)/python
 
 include python/extension/extension.mk
+include python/packaging/wheel.mk
+include python/tests/tests.mk

@@ -5,7 +5,8 @@ EXTENSION_SOURCES := $(wildcard python/extension/*.c)
 EXTENSION_OBJECTS := $(EXTENSION_SOURCES:%.c=$(BUILD)/obj/%.o)
 PYTHON_INCLUDE = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
 
-$(BUILD)/obj/python/%.o: CFLAGS += -isystem $(PYTHON_INCLUDE)
+# Not CFLAGS: what is given on the command line would hide it.
+$(BUILD)/obj/python/%.o: BASE += -isystem $(PYTHON_INCLUDE)
 
 $(EXTENSION): $(EXTENSION_OBJECTS) $(SHARED)
 	@mkdir -p $(@D)
@@ -16,5 +17,6 @@ $(EXTENSION): $(EXTENSION_OBJECTS) $(SHARED)
 python: all $(EXTENSION) ## build the Python package into build/python
 	@mkdir -p $(PYTHON_TREE)/flhost/lib
 	@ln -sfn $(abspath $(SHARED).$(SOVERSION)) $(PYTHON_TREE)/flhost/lib/libflhost.so.$(SOVERSION)
+	@mkdir -p $(PYTHON_TREE)/flhost/bin && ln -sfn $(abspath $(COMMAND)) $(PYTHON_TREE)/flhost/bin/flhost
 	@find $(PYTHON_TREE)/flhost -maxdepth 1 -type l -delete
 	@for entry in python/flhost/*; do ln -sfn "$(abspath python/flhost)/$${entry##*/}" $(PYTHON_TREE)/flhost/ || exit 1; done
