@@ -5,3 +5,4 @@ PYTHON_TREE := $(BUILD)/python
 include python/extension/extension.mk
 include python/packaging/wheel.mk
 include python/tests/tests.mk
+include python/tests/vllm.mk

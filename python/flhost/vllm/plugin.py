@@ -24,9 +24,10 @@ def _bring_in_line() -> dict[str, str]:
     is made when the first layer is, after vLLM's own settings are known."""
     from flhost import Host
 
-    from . import hooks, ir
+    from . import hooks, ir, settings
 
     host = Host()  # an invalid setting ends the start here
+    settings.check_names(host)
     ir.provide(host)
     return hooks.replace_layers(host)
 

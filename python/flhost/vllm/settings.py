@@ -7,6 +7,7 @@ own defaults. Where he says both, each has what it was told.
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 from typing import Any
@@ -39,6 +40,24 @@ def _set(name: str, value: str, said: str) -> None:
     _before.setdefault(name, os.environ.get(name))
     os.environ[name] = value
     logger.info("flhost: %s is %s=%s", said, name, value)
+
+
+def check_names(host: Any) -> None:
+    """A variable that is nearly one of flhost's is an error: a server that starts without what it was told would run for
+    days before anybody looks. The host itself, which many programs share, only warns."""
+    from flhost import ConfigError
+
+    known = [setting["variable"] for setting in host.config().values() if setting["variable"]]
+    if host.config()["VLLM_FL_CHECK"]["value"] != "error":
+        return
+    for name in sorted(os.environ):
+        if not name.startswith("VLLM_FL_") or name in known:
+            continue
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        if near:
+            raise ConfigError(
+                f"{name}: unknown variable; did you mean '{near[0]}'? (VLLM_FL_CHECK=warn starts without it)"
+            )
 
 
 def is_given(setting: dict[str, Any]) -> bool:
