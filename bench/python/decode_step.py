@@ -82,7 +82,8 @@ def own_part() -> float:
 
     host = flhost.default_host()
     counts = {
-        row["op_name"]: host.counters(row["op_name"], row["impl_id"])["calls"] for row in host.impls()
+        row["op_name"]: host.counters(row["op_name"], row["impl_id"])["calls"]
+        for row in host.impls()
         if host.counters(row["op_name"], row["impl_id"])["calls"]
     }
     passes = counts.get("vocab_parallel_embedding", 1)
@@ -112,7 +113,9 @@ def main() -> None:
         print(RESULT + json.dumps(engine(**json.loads(given.engine) | {"scratch": Path(tempfile.gettempdir())})))
         return
     with tempfile.TemporaryDirectory() as scratch:
-        print(f"{'model':<6} {'mode':<9} {'plain us':>10} {'flhost us':>10} {'ratio':>6} {'flhost own us':>14} {'share':>6}")
+        print(
+            f"{'model':<6} {'mode':<9} {'plain us':>10} {'flhost us':>10} {'ratio':>6} {'flhost own us':>14} {'share':>6}"
+        )
         for size in given.sizes.split(","):
             for mode in given.modes.split(","):
                 found: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
@@ -122,7 +125,9 @@ def main() -> None:
                 plain = statistics.median(result["us"] for result in found[False])
                 with_it = statistics.median(result["us"] for result in found[True])
                 own = statistics.median(result["own_us"] for result in found[True])
-                print(f"{size:<6} {mode:<9} {plain:10.0f} {with_it:10.0f} {with_it / plain:6.2f} {own:14.1f} {own / with_it:6.1%}")
+                print(
+                    f"{size:<6} {mode:<9} {plain:10.0f} {with_it:10.0f} {with_it / plain:6.2f} {own:14.1f} {own / with_it:6.1%}"
+                )
 
 
 def start(size: str, mode: str, steps: int, through: bool, scratch: str) -> dict[str, Any]:

@@ -58,9 +58,7 @@ REQUESTS = [[0], [0, 1]]  # one, and two at once
 
 @pytest.mark.parametrize("mode", ["eager", "compiled"])
 @pytest.mark.parametrize("model", models("qwen3", "gpt-oss", "mamba2"))
-def test_tokens_are_transformers_and_counters_what_the_architecture_says(
-    scratch: Path, model: str, mode: str
-) -> None:
+def test_tokens_are_transformers_and_counters_what_the_architecture_says(scratch: Path, model: str, mode: str) -> None:
     result = run(scratch, model, requests=REQUESTS, eager=mode == "eager")
     assert_right(result, model)
     assert "flhost: 53 ops: 53 flagos on cpu" in result["log"]
@@ -224,9 +222,7 @@ def test_the_server_answers_through_flhost(scratch: Path) -> None:
 
     def ask(path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"}
-        )
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=120) as answer:
             return json.loads(answer.read() or b"null")
 

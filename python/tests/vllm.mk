@@ -8,10 +8,11 @@ VENV_VLLM := $(BUILD)/venv-vllm$(if $(filter-out 0.32.0,$(VLLM)),-$(VLLM))
 check-vllm: ## run tiny models in vLLM through flhost: tokens, and counters from inside its workers
 	$(INSTALL_DEPS) build python
 	$(BUILD_QUIETLY) all
-	@$(MAKE) -s --no-print-directory $(VENV_PYTHON)/made $(DIST)/wheel.made
+	@$(MAKE) -s --no-print-directory $(DIST)/wheel.made
 	@said=$(if $(VENV),,$$(python/tests/vllm-environment '$(VENV_VLLM)' '$(PYTHON)' '$(VLLM)')) || exit 1; \
 	  if [ -n "$$said" ]; then echo "$$said"; exit 0; fi; \
-	  environment=$$(python/tests/torch-environment yes '$(VENV_VLLM)-tests' '$(or $(VENV),$(VENV_VLLM))/bin/python' '$(PYTHON)' '$(WHEEL)') || exit 1; \
+	  wheel=$$(echo $(DIST)/flhost-$(VERSION)-*.whl); \
+	  environment=$$(python/tests/torch-environment yes '$(VENV_VLLM)-tests' '$(or $(VENV),$(VENV_VLLM))/bin/python' '$(PYTHON)' "$$wheel") || exit 1; \
 	  FLHOST_VLLM='$(VLLM_TESTS)' CC='$(CC)' TEST_TIMEOUT=7200 python/tests/run vllm-$(VLLM) "$$environment" python/tests/test_vllm_*.py
 
 .PHONY: check-vllm-all

@@ -15,7 +15,7 @@ from .ir import sparsity_of
 from .methods import EmbeddingMethod, LinearMethod, request_amx
 from .ops import torch_op
 
-Form = Callable[[type, str], type]
+Form = Callable[[Any, str], Any]
 
 
 # ----------------------------------------------------------------------------------------------------------- CustomOp
@@ -24,8 +24,8 @@ Form = Callable[[type, str], type]
 def custom_op(forward: Callable[..., Any]) -> Form:
     """A CustomOp with this forward; `self.flhost` is the torch op there."""
 
-    def replace(base: type, op: str) -> type:
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    def replace(base: Any, op: str) -> type:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             base.__init__(self, *args, **kwargs)
             self.flhost = torch_op(op)
             # CustomOp.forward calls this. It is set behind the layer's own __init__, since some set it, too; subclasses
@@ -160,9 +160,10 @@ def fused_moe_method(base: Any, op: str) -> type:
 
         def process_weights_after_loading(self, layer: Any) -> None:
             self.through_flhost = self.takes(layer)
-            if not self.through_flhost:
-                return super().process_weights_after_loading(layer)
-            request_amx()
+            if self.through_flhost:
+                request_amx()
+            else:
+                super().process_weights_after_loading(layer)
 
         @property
         def is_monolithic(self) -> bool:
@@ -208,8 +209,8 @@ def with_method(method: Callable[[Callable[..., Any]], Any], unquantized: str) -
     """A layer whose product is its `quant_method`'s: where that is vLLM's for plain weights, ours takes its place once
     the weights are created."""
 
-    def replace(base: type, op: str) -> type:
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    def replace(base: Any, op: str) -> type:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             base.__init__(self, *args, **kwargs)
             if type(self.quant_method).__name__ == unquantized:
                 self.quant_method = method(torch_op(op))

@@ -27,7 +27,7 @@ MODULES = (
     "models.transformers.fusers.rms_norm",
 )
 
-_ours: dict[str, type] = {}  # what we put into vLLM's table, by the class that it replaces
+_ours: dict[str, Any] = {}  # what we put into vLLM's table, by the class that it replaces
 
 
 def replace_layers(host: Any) -> dict[str, str]:
@@ -38,7 +38,7 @@ def replace_layers(host: Any) -> dict[str, str]:
     from .forms import FORMS
 
     _import_layers()
-    classes = {c.__name__: c for root in (CustomOp, PluggableLayer) for c in _subclasses(root)}
+    classes: dict[str, Any] = {c.__name__: c for root in (CustomOp, PluggableLayer) for c in _subclasses(root)}
     replaced = {}
     for name in list(_ours):
         op_registry_oot.pop(name, None)
@@ -71,7 +71,7 @@ def _import_layers() -> None:
             logger.debug("flhost: this vLLM has no %s: %s", name, error)
 
 
-def _subclasses(root: type) -> Iterator[type]:
+def _subclasses(root: Any) -> Iterator[Any]:
     for c in root.__subclasses__():
         if c.__module__.startswith("vllm.") and "hw_agnostic" not in c.__module__:
             yield c

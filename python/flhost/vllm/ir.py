@@ -31,9 +31,7 @@ def rms_norm(x: Tensor, weight: Tensor | None, epsilon: float, variance_size: in
     return torch.ops.flhost.rms_norm.default(x, None, weight, epsilon, variance_size)[0]
 
 
-def rms_norm_supports(
-    x: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None
-) -> bool:
+def rms_norm_supports(x: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None) -> bool:
     return _takes("rms_norm", x) and _weight_goes_with(x, weight)
 
 
@@ -94,4 +92,3 @@ def provide(host: Any) -> list[str]:
             ir_op.register_impl(PROVIDER, supports_args=supports)(impl)
         provided.append(name)
     return provided
-

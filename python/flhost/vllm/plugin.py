@@ -41,7 +41,7 @@ def _configure() -> None:
         return
 
     @functools.wraps(original)
-    def __post_init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    def __post_init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         _tell(self)
         original(self, *args, **kwargs)
 
