@@ -94,9 +94,9 @@ $(BUILD)/probes.stamp: .FORCE
 .PHONY: .FORCE
 # What a call costs should not change with the code that lies before it.
 $(BUILD)/obj/core/call/invoke.o: CFLAGS += -falign-functions=64
-# What they took is given back when an exception, or the end of the thread, passes through a call or a plugin's loading. Not
-# CFLAGS: what is given on the command line would hide it.
-$(BUILD)/obj/core/call/%.o $(BUILD)/obj/core/guard/%.o $(BUILD)/obj/core/plugins/%.o: CORE_CFLAGS += -fexceptions
+# What they took is given back when an exception, or the end of the thread, passes through: plugins are called from many
+# places. Not CFLAGS: what is given on the command line would hide it.
+$(BUILD)/obj/core/%.o: CORE_CFLAGS += -fexceptions
 $(BUILD)/obj/core/plugins/discovery.o: $(BUILD)/prefix.stamp
 $(addprefix $(BUILD)/obj/core/,call/binding.o call/fallback.o plugins/loader.o) $(BUILD)/tests/test_probes: $(BUILD)/probes.stamp
 $(BUILD)/obj/%.o: %.c $(BUILD)/harden.stamp | $(BUILD)/ops.stamp

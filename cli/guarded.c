@@ -169,6 +169,34 @@ fl_status guarded_fetch(guarded *tensor) {
   return tensor->device.memory ? device_memory_get(&tensor->device, tensor->memory) : FL_OK;
 }
 
+void guarded_view(guarded *view, const guarded *memory, const DLTensor *like, size_t at) {
+  guarded made = *memory; /* `like` may lie in `view` */
+  made.device = (device_memory){0};
+  for (int d = 0; d < like->ndim; d++) {
+    made.shape[d] = like->shape[d];
+    made.strides[d] = fl_stride(like, d);
+  }
+  made.tensor = (DLTensor){.ndim = like->ndim,
+                           .dtype = like->dtype,
+                           .shape = view->shape,
+                           .strides = like->strides ? view->strides : NULL,
+                           .byte_offset = at};
+  *view = made;
+}
+
+void guarded_put(const guarded *tensor, const void *data) {
+  const char *from = data;
+  for (row r = first_row(tensor); r.left; next_row(tensor, &r)) {
+    memcpy(tensor->kept + (r.at - tensor->memory), from, r.bytes);
+    from += r.bytes;
+  }
+}
+
+void guarded_accept(const guarded *tensor) {
+  for (row r = first_row(tensor); r.left; next_row(tensor, &r))
+    memcpy(tensor->kept + (r.at - tensor->memory), r.at, r.bytes);
+}
+
 void guarded_read(const guarded *tensor, void *data) {
   char *to = data;
   for (row r = first_row(tensor); r.left; next_row(tensor, &r)) {

@@ -55,6 +55,14 @@ fl_status guarded_fetch(guarded *tensor);
  * element". */
 bool guarded_is_beyond(const guarded *tensor, const void *address, char *where, size_t size);
 
+/* A tensor of the shape and strides of `like` in the memory of another, whose first element lies `at` bytes from where
+ * that begins. It goes with that memory, and has no tensor to be passed. */
+void guarded_view(guarded *view, const guarded *memory, const DLTensor *like, size_t at);
+
+/* Takes elements (compact), or those that are there now, for what is kept. */
+void guarded_put(const guarded *tensor, const void *data);
+void guarded_accept(const guarded *tensor);
+
 /* Copies the elements, in order, to `data`; guarded_bytes() says how many bytes. */
 void guarded_read(const guarded *tensor, void *data);
 size_t guarded_bytes(const guarded *tensor);

@@ -9,6 +9,14 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+/* What a plugin leaves running is ended by the process between; where that was killed it is this one's to do. */
+static fl_status try_plugin(const char *file, fl_probe_fn watch, fl_probed *probed) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1UL);
+  fl_status status = fl_probe_plugin(file, watch, NULL, probed);
+  fl_end_children();
+  return status;
+}
+
 /* ------------------------------------------------------------------------------------------------------ the channel */
 
 /* The library reads this (core/plugins/judge.h). It is gone when the pipe is. */
@@ -33,7 +41,7 @@ static int answer(int n, char **files) {
   for (int i = 0; i < n; i++) {
     fl_probed probed = {.size = sizeof probed};
     say("try %d\n", i);
-    fl_status status = fl_probe_plugin(files[i], follow, NULL, &probed);
+    fl_status status = try_plugin(files[i], follow, &probed);
     if (status) {
       say("untried %s\n", fl_error_message());
       return EXIT_USAGE;
@@ -91,7 +99,7 @@ static int probe(int n, char **files, bool json) {
     return cli_no_memory();
   for (int i = 0; i < n && !exit_status; i++) {
     probed[i].size = sizeof *probed;
-    fl_status status = fl_probe_plugin(files[i], NULL, NULL, &probed[i]);
+    fl_status status = try_plugin(files[i], NULL, &probed[i]);
     if (status)
       exit_status = cli_fail(status);
     failed |= probed[i].failed || probed[i].refused;

@@ -6,13 +6,17 @@
 #include "cli/cli.h"
 #include "cli/compare.h"
 #include "cli/device.h"
+#include "cli/placement.h"
 #include "cli/safetensors.h"
+#include "cli/trial.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+enum { CALLS_MOST = 1000000 };
 
 static const char result_prefix[] = "out.", after_prefix[] = "after.";
 
@@ -26,7 +30,10 @@ typedef struct run_case {
   DLDevice device;
   fl_value *values;         /* arguments, then results; tensors on the host */
   fl_value *passed;         /* the same as they are passed: tensors on the device */
-  device_tensor *on_device; /* by value; of a call on the host none */
+  device_tensor *on_device; /* by value; of a call on the host, or that is placed, none */
+  placement placed;         /* where the file says how its tensors lie; else nothing */
+  bool *written;            /* by value: a tensor that the call writes */
+  int needed;               /* calls of the process, of which one fails; 0: the file does not say */
   device_memory workspace;
   DLTensor **initial; /* by argument: what a tensor that the call may overwrite is before each call; else NULL */
   int64_t **lists;    /* by argument: storage of an integer list */
@@ -80,10 +87,12 @@ static bool open_op(run_case *run) {
   run->values = calloc(n + 1, sizeof *run->values);
   run->passed = calloc(n + 1, sizeof *run->passed);
   run->on_device = calloc(n + 1, sizeof *run->on_device);
+  run->written = calloc(n + 1, sizeof *run->written);
   run->initial = calloc(n + 1, sizeof *run->initial);
   run->lists = calloc(n + 1, sizeof *run->lists);
   run->results.entries = calloc(n + 1, sizeof *run->results.entries);
-  return (run->values && run->passed && run->on_device && run->initial && run->lists && run->results.entries) ||
+  return (run->values && run->passed && run->on_device && run->written && run->initial && run->lists &&
+          run->results.entries) ||
          no_memory(run);
 }
 
@@ -277,24 +286,100 @@ static bool device_failed(run_case *run) {
   return fail(run, RUN_ERROR, "%s", fl_error_message());
 }
 
+/* Is it a tensor that the call writes: a result, or a state that no result stands for? */
+static bool is_written(const run_case *run, uint32_t index) {
+  if (run->values[index].type != FL_TENSOR)
+    return false;
+  for (uint32_t i = run->n_arguments; index < run->n_arguments && i < run->n_arguments + run->n_results; i++)
+    if (fl_op_argument(run->op, i)->alias == (int32_t)index)
+      return false; /* in its place that result is written, and elsewhere not this */
+  return index >= run->n_arguments || run->initial[index];
+}
+
+/* For the handler of memory faults. */
+static const placement *being_called;
+
+static bool locate(const void *address, char *words, size_t size) {
+  return being_called && placement_locate(being_called, address, words, size);
+}
+
+static char *name_of(const run_case *run, uint32_t index) {
+  char *name;
+  return asprintf(&name, "%s%s", index < run->n_arguments ? "" : result_prefix, fl_op_argument(run->op, index)->name) <
+                 0
+             ? NULL
+             : name;
+}
+
+/* Puts every tensor where the file says that it lay. */
+static bool place_as_saved(run_case *run, const char *text) {
+  const char *edge = safetensors_metadata(&run->file, "edge");
+  uint32_t n = run->n_arguments + run->n_results;
+  char words[PLACEMENT_WORDS] = "";
+  json_error_t error;
+  memory_edge at = !edge ? EDGE_NONE : !strcmp(edge, "end") ? EDGE_BEHIND : EDGE_BEFORE;
+  if (at == EDGE_BEFORE && strcmp(edge, "beginning") != 0)
+    return fail(run, RUN_ERROR, "metadata 'edge': '%.80s' is neither end nor beginning", edge);
+  json_t *saved = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+  if (!saved)
+    return fail(run, RUN_ERROR, "metadata 'layout': %s at column %d", error.text, error.column);
+  run->placed = (placement){.tensors = calloc(n + 1, sizeof *run->placed.tensors), .n = n};
+  bool made = run->placed.tensors;
+  for (uint32_t i = 0; i < n && made; i++) {
+    if (run->values[i].type != FL_TENSOR)
+      continue;
+    run->placed.tensors[i].form = run->values[i].v.tensor;
+    run->placed.tensors[i].name = name_of(run, i);
+    made = run->placed.tensors[i].name;
+  }
+  if (!made)
+    no_memory(run);
+  else if (!(made = placement_create(&run->placed, (place){run->host, run->device}, saved, at, words)))
+    fail(run, RUN_ERROR, "%s", words);
+  json_decref(saved);
+  for (uint32_t i = 0; i < n && made; i++) {
+    run->written[i] = is_written(run, i);
+    if (run->values[i].type == FL_TENSOR)
+      run->passed[i] = fl_tensor(&run->placed.tensors[i].tensor);
+  }
+  return made;
+}
+
+static bool is_placed(const run_case *run) {
+  return run->placed.n_memories;
+}
+
 /* Puts every tensor on the device. */
 static bool place_tensors(run_case *run) {
   uint32_t n = run->n_arguments + run->n_results;
+  const char *saved = safetensors_metadata(&run->file, "layout");
   memcpy(run->passed, run->values, n * sizeof *run->passed);
+  if (saved)
+    return place_as_saved(run, saved);
   for (uint32_t i = 0; run->device.device_type != kDLCPU && i < n; i++) {
-    device_tensor *placed = &run->on_device[i];
+    device_tensor *to = &run->on_device[i];
     if (run->values[i].type != FL_TENSOR)
       continue;
-    if (device_tensor_create(placed, run->host, run->device, run->values[i].v.tensor) ||
-        (i < run->n_arguments && device_tensor_put(placed, run->values[i].v.tensor)))
+    if (device_tensor_create(to, run->host, run->device, run->values[i].v.tensor) ||
+        (i < run->n_arguments && device_tensor_put(to, run->values[i].v.tensor)))
       return device_failed(run);
-    run->passed[i] = fl_tensor(&placed->tensor);
+    run->passed[i] = fl_tensor(&to->tensor);
   }
   return true;
 }
 
+/* All as it was: what a call writes beside its results is to be found. */
+static bool renew_placed(run_case *run) {
+  for (uint32_t i = 0; i < run->n_arguments; i++)
+    if (run->values[i].type == FL_TENSOR)
+      guarded_put(&run->placed.tensors[i].view, (run->initial[i] ? run->initial[i] : run->values[i].v.tensor)->data);
+  return !placement_reset(&run->placed) || device_failed(run);
+}
+
 /* Gives tensors that a call may overwrite what they are before it. */
 static bool renew_tensors(run_case *run) {
+  if (is_placed(run))
+    return renew_placed(run);
   for (uint32_t i = 0; i < run->n_arguments; i++) {
     if (!run->initial[i])
       continue;
@@ -305,8 +390,28 @@ static bool renew_tensors(run_case *run) {
   return true;
 }
 
-/* What a call has written, from the device. */
+/* What a call has written, and whether that is all. */
+static bool fetch_placed(run_case *run) {
+  char where[PLACEMENT_WORDS];
+  if (placement_fetch(&run->placed))
+    return device_failed(run);
+  for (uint32_t i = 0; i < run->n_arguments + run->n_results; i++)
+    if (run->passed[i].type != FL_TENSOR)
+      run->values[i] = run->passed[i];
+    else if (i >= run->n_arguments || run->initial[i])
+      guarded_read(&run->placed.tensors[i].view, run->values[i].v.tensor->data);
+  const placed *changed = placement_changed(&run->placed, run->written, where);
+  if (!changed)
+    return true;
+  return run->written[changed - run->placed.tensors]
+             ? fail(run, RUN_FAILED, "it wrote outside '%s': %s", changed->name, where)
+             : fail(run, RUN_FAILED, "argument '%s' was overwritten (%s)", changed->name, where);
+}
+
+/* What a call has written, from where it was put. */
 static bool fetch_results(run_case *run) {
+  if (is_placed(run))
+    return fetch_placed(run);
   for (uint32_t i = 0; i < run->n_arguments + run->n_results; i++) {
     bool written = i >= run->n_arguments || run->initial[i];
     if (run->passed[i].type != FL_TENSOR)
@@ -349,6 +454,8 @@ static const fl_explained *find_who_ran(const run_case *run) {
 static bool report_who_ran(run_case *run) {
   const fl_explained *ran = find_who_ran(run);
   const char *selected = run->explanation->selected;
+  if (run->report->impl_id)
+    return true;
   if (!ran)
     return fail(run, RUN_ERROR, "the host does not say which implementation ran");
   run->report->impl_id = strdup(ran->impl_id);
@@ -372,29 +479,17 @@ static bool call_once(run_case *run, double *time_us) {
     return false;
   if (device_workspace(&run->workspace, run->host, run->device, run->op, &call))
     return device_failed(run);
+  being_called = is_placed(run) ? &run->placed : NULL;
+  trial_set_locate(locate);
   double start = now_us();
   fl_status status = fl_invoke(run->op, &call);
   if (!status && run->device.device_type != kDLCPU)
     status = fl_device_synchronize(run->host, run->device, NULL, false);
   *time_us = now_us() - start;
+  being_called = NULL;
   if (!status)
     return true;
   return fail(run, status == FL_ENOIMPL || status == FL_ENOTSUP ? RUN_NO_IMPL : RUN_ERROR, "%s", fl_error_message());
-}
-
-/* One call to warm up (plugins, caches), then the fastest of `repeat`. */
-static bool call_op(run_case *run, int repeat) {
-  double time_us, best = DBL_MAX;
-  if (!remember_calls(run) || !call_once(run, &time_us))
-    return false;
-  for (int i = 0; i < repeat; i++) {
-    if (!call_once(run, &time_us))
-      return false;
-    if (time_us < best)
-      best = time_us;
-  }
-  run->report->time_us = best;
-  return fetch_results(run) && report_who_ran(run);
 }
 
 /* ----------------------------------------------------------------------------------------------------- comparison */
@@ -491,6 +586,52 @@ static bool compare_results(run_case *run) {
   return !run->report->problem;
 }
 
+/* -------------------------------------------------------------------------------------------------------- the calls */
+
+/* In which of them it was; the problem is there. */
+static bool failed_in(run_case *run, int call) {
+  char *problem = NULL;
+  if (asprintf(&problem, "in call %d of %d: %s", call, run->needed, run->report->problem) < 0)
+    return false;
+  free(run->report->problem);
+  run->report->problem = problem;
+  return false;
+}
+
+/* What it says of how often it takes. */
+static bool read_calls(run_case *run) {
+  const char *text = safetensors_metadata(&run->file, "calls");
+  char *end = NULL;
+  long calls = text ? strtol(text, &end, 10) : 0;
+  run->needed = (int)calls;
+  return !text || (!*end && calls > 0 && calls <= CALLS_MOST) ||
+         fail(run, RUN_ERROR, "metadata 'calls': '%.80s' is not a number from 1 to %d", text, CALLS_MOST);
+}
+
+static bool is_right(run_case *run) {
+  bool fetched = fetch_results(run);
+  return report_who_ran(run) && fetched && compare_results(run);
+}
+
+/* One call to warm up (plugins, caches), then the fastest of `repeat`, the last of which is compared; each of them
+ * where it takes many to fail. */
+static bool call_op(run_case *run, int repeat) {
+  double time_us = 0, best = DBL_MAX;
+  int n = repeat + 1 > run->needed ? repeat + 1 : run->needed;
+  if (!remember_calls(run))
+    return false;
+  for (int i = 1; i <= n; i++) {
+    if (!call_once(run, &time_us))
+      return run->needed ? failed_in(run, i) : false;
+    if (i > 1 && time_us < best)
+      best = time_us;
+    if (run->needed && !is_right(run))
+      return failed_in(run, i);
+  }
+  run->report->time_us = best;
+  return run->needed || is_right(run);
+}
+
 /* Is this the copy of an argument that the call gives as a result, so that it is no state of its own? */
 static bool is_aliased(const run_case *run, const char *name) {
   for (uint32_t i = run->n_arguments; i < run->n_arguments + run->n_results; i++) {
@@ -540,8 +681,12 @@ static void run_free(run_case *run) {
     free(run->lists[i]);
   for (uint32_t i = 0; run->on_device && i < run->n_arguments + run->n_results; i++)
     device_tensor_free(&run->on_device[i]);
+  for (uint32_t i = 0; i < run->placed.n; i++)
+    free((char *)run->placed.tensors[i].name);
+  placement_free(&run->placed);
   device_memory_free(&run->workspace);
   free(run->lists);
+  free(run->written);
   free(run->initial);
   free(run->values);
   free(run->passed);
@@ -563,9 +708,9 @@ run_report run_file(fl_host *host, DLDevice device, const char *path, const char
   else if (!safetensors_read(path, &run.file, error))
     fail(&run, RUN_ERROR, "%s", error);
   else if (open_op(&run) && read_attributes(&run) && check_names(&run) && set_arguments(&run) && make_results(&run) &&
-           place_tensors(&run) && call_op(&run, repeat)) {
-    compare_results(&run);
-    if (out_path)
+           place_tensors(&run) && read_calls(&run)) {
+    call_op(&run, repeat);
+    if (out_path && (report.status == RUN_OK || report.status == RUN_FAILED))
       write_results(&run, out_path);
   }
   run_free(&run);

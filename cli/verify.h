@@ -6,6 +6,14 @@
 #include "cli/verify_call.h"
 #include <jansson.h>
 
+/* The call that failed first, and what it takes. */
+typedef struct failed_call {
+  uint32_t call;    /* its number among those of the plan + 1; 0: none */
+  memory_edge edge; /* with tensors there */
+  uint32_t calls;   /* called so many times in a row; 0: once */
+  bool threads;     /* by two threads, with another call */
+} failed_call;
+
 /* What became of one implementation with one element type. Strings but `dtype` are malloc'ed. */
 typedef struct verify_row {
   char *op, *impl_id;

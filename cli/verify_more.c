@@ -22,7 +22,20 @@ typedef struct session {
   uint32_t n;
   double seconds;
   verify_row *row;
+  failed_call *failed;
 } session;
+
+/* What is tried next: if it does not come back it is known. */
+static void try_next(const session *s, const test_call *call, failed_call next) {
+  next.call = (uint32_t)(call - s->calls) + 1;
+  *s->failed = next;
+}
+
+/* It came back. */
+static void came_back(const session *s) {
+  if (!s->row->problem)
+    *s->failed = (failed_call){0};
+}
 
 static double now(void) {
   struct timespec time;
@@ -51,6 +64,7 @@ static bool test_at_edge(session *s, const test_call *call, memory_edge edge) {
   attempt made;
   if (!verify_create_attempt(&made, s->impl->at, call, edge))
     return false;
+  try_next(s, call, (failed_call){.edge = edge});
   char *number = attempt_number(&made), *described = attempt_describe(&made), *where = NULL;
   if (number && described &&
       asprintf(&where, "%s at the %s of memory", number, edge == EDGE_BEHIND ? "end" : "beginning") >= 0)
@@ -70,6 +84,7 @@ static bool test_at_edge(session *s, const test_call *call, memory_edge edge) {
     verify_is_right(&t, &made);
   bool done = verify_conclude(&t, &made);
   attempt_free(&made);
+  came_back(s);
   return done;
 }
 
@@ -124,22 +139,21 @@ static const test_call *find_smallest(const session *s) {
   return smallest;
 }
 
-static bool repeat(session *s) {
-  const test_call *call = find_smallest(s);
+static bool repeat_call(session *s, const test_call *call) {
   growth list[] = {{state_descriptors, "open descriptors", {0}}, {state_threads, "threads", {0}}};
   verify_test t = {.impl = s->impl, .call = call, .row = s->row};
   attempt first, made;
   double end = now() + s->seconds;
-  if (!call)
-    return true;
   if (!verify_create_attempt(&first, s->impl->at, call, EDGE_NONE))
     return false;
+  try_next(s, call, (failed_call){.calls = 1});
   attempt_run(&first, s->impl->policy);
   if (!attempt_clone(&made, &first)) {
     attempt_free(&first);
     return false;
   }
   for (uint32_t i = 1; i <= REPEATS_MOST && (i <= REPEATS_LEAST || now() < end) && !t.problem; i++) {
+    s->failed->calls = i + 1;
     attempt_run(&made, s->impl->policy);
     if (made.status)
       verify_fail(&t, "called %u times, it returned %s: %.400s", i, fl_status_name(made.status), verify_words(&made));
@@ -150,7 +164,27 @@ static bool repeat(session *s) {
   bool done = verify_conclude(&t, &made);
   attempt_free(&made);
   attempt_free(&first);
+  came_back(s);
   return done;
+}
+
+static bool repeat(session *s) {
+  const test_call *call = find_smallest(s);
+  return !call || repeat_call(s, call);
+}
+
+bool verify_again(const verify_impl *impl, const test_call *call, double seconds, verify_row *row,
+                  failed_call *failed) {
+  static process_state state;
+  bool passed, on_cpu = impl->at.device.device_type == kDLCPU;
+  session s = {.impl = impl, .calls = call, .n = 1, .seconds = seconds, .row = row, .failed = failed};
+  if (failed->edge)
+    return test_at_edge(&s, call, failed->edge);
+  if (failed->calls)
+    return repeat_call(&s, call);
+  if (on_cpu) /* a driver may do anything */
+    state_take(&state);
+  return verify_with_call(impl, call, on_cpu ? &state : NULL, row, &passed);
 }
 
 /* --------------------------------------------------------------------------------------------- threads, different data
@@ -245,15 +279,18 @@ static bool test_races(session *s) {
     pair[1] = pair[0] ? next_largest(s, pair[0]) : NULL;
     if (!pair[1])
       break;
+    try_next(s, pair[0], (failed_call){.threads = true});
     if (!test_pair(s, pair))
       return false;
+    came_back(s);
   }
   return true;
 }
 
 bool verify_more(const verify_impl *impl, const test_call *calls, const bool *passed, uint32_t n, double seconds,
-                 verify_row *row) {
-  session s = {.impl = impl, .calls = calls, .passed = passed, .n = n, .seconds = seconds, .row = row};
+                 verify_row *row, failed_call *failed) {
+  session s = {
+      .impl = impl, .calls = calls, .passed = passed, .n = n, .seconds = seconds, .row = row, .failed = failed};
   bool (*const steps[])(session *) = {test_edges, repeat, test_races};
   for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
     if (row->problem || !row->calls)

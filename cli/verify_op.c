@@ -20,7 +20,8 @@ enum { DEVICE_TYPES = 20, PRINTED_MOST = 1 << 16 };
 /* What a child finds, as it goes. */
 typedef struct shared_row {
   bool begun, finished, no_memory;
-  uint32_t calls, failures, skipped, first_failed; /* index of a call; its number + 1, 0: none */
+  uint32_t calls, failures, skipped;
+  failed_call failed;
   bool compared;
   double max_abs_err, max_rel_err, share, got, wanted, atol, rtol, seconds;
   char problem[2048], reason[1024], worst[1024];
@@ -180,10 +181,11 @@ static void test_row(const testing *t, const verify_plan *plan, verify_row *row,
     state_take(&state);
   for (uint32_t i = 0; i < plan->n && done; i++) {
     uint32_t failures = row->failures;
-    shared->first_failed = shared->first_failed ? shared->first_failed : i + 1; /* unless it comes back */
+    if (!shared->failed.call)
+      shared->failed.call = i + 1; /* unless it comes back */
     done = verify_with_call(t->impl, &plan->calls[i], kept ? &state : NULL, row, &passed[i]);
-    if (row->failures == failures && shared->first_failed == i + 1)
-      shared->first_failed = 0;
+    if (row->failures == failures && shared->failed.call == i + 1)
+      shared->failed.call = 0;
     if (!kept && passed[i]) { /* a driver that began its work may have done anything */
       state_take(&state);
       kept = true;
@@ -191,7 +193,7 @@ static void test_row(const testing *t, const verify_plan *plan, verify_row *row,
     show_row(row, shared, begin);
   }
   if (done && !t->session->asked->quick)
-    done = verify_more(t->impl, plan->calls, passed, plan->n, t->session->asked->seconds, row);
+    done = verify_more(t->impl, plan->calls, passed, plan->n, t->session->asked->seconds, row, &shared->failed);
   show_row(row, shared, begin);
   shared->no_memory = !done;
   shared->finished = true;
@@ -269,10 +271,11 @@ static bool take_printed(verify_row *row, const trial_outcome *outcome) {
 
 static void save_failing(session *s, uint32_t plan, uint32_t impl, const shared_row *shared) {
   verify_row *row = row_of(s, plan, impl);
-  if (!s->asked->save || !row->problem || row->saved || !shared->first_failed)
+  if (!s->asked->save || !row->problem || row->saved || !shared->failed.call)
     return;
-  s->no_memory |= !verify_save_smallest(&s->impls[impl], &s->reference, s->asked,
-                                        &s->plans[plan].calls[shared->first_failed - 1].source, s->op, row);
+  s->no_memory |=
+      !verify_save_smallest(&s->impls[impl], &s->reference, s->asked,
+                            &s->plans[plan].calls[shared->failed.call - 1].source, &shared->failed, s->op, row);
 }
 
 /* One implementation with all element types: as many children as it takes. */

@@ -45,8 +45,13 @@ bool verify_with_call(const verify_impl *impl, const test_call *call, const proc
                       bool *passed);
 
 /* Tests it with those calls that passed (`passed`, by call), in ways that take longer: at the edges of memory, again
- * and again, by threads with different data. false: out of memory. */
+ * and again, by threads with different data. `failed`, which may be shared, says which call it is at and how, and in
+ * the end which one failed. false: out of memory. */
 bool verify_more(const verify_impl *impl, const test_call *calls, const bool *passed, uint32_t n, double seconds,
-                 verify_row *row);
+                 verify_row *row, failed_call *failed);
+
+/* Makes a call in the way in which it failed, at the edge of memory, or as often as it takes: failed->calls is then how
+ * often that was. false: out of memory. */
+bool verify_again(const verify_impl *impl, const test_call *call, double seconds, verify_row *row, failed_call *failed);
 
 #endif

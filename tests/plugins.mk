@@ -13,7 +13,8 @@ TEST_PLUGINS := $(TEMPLATE_PLUGIN) $(patsubst %,$(TP)/%.so,good good_rebuilt goo
 # FL_PLUGIN_OPS: what each lists and what it registers.
 LISTED_PLUGINS := $(patsubst %,$(TP)/listed/%.so,lazy_a lazy_better lazy_builtin lazy_slow lazy_slow_start lazy_other lazy_layer lazy_missing \
   lazy_fails lazy_again lazy_empty lazy_gap lazy_twice lazy_odd lazy_huge lazy_platform lazy_platform_unsaid lazy_platform_other \
-  lazy_signs_none lazy_signs_unnamed lazy_signs_twice lazy_poor lazy_exits lazy_forks lazy_ends lazy_ends_at_start)
+  lazy_signs_none lazy_signs_unnamed lazy_signs_twice lazy_poor lazy_exits lazy_forks lazy_ends lazy_ends_at_start \
+  acme_listed acme_eager acme_platform acme_other acme_reference acme_empty acme_comma acme_twice)
 lazy_a_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"'
 lazy_better_IS := -DOPS='" lazy_a , lazy_c "' -DREGISTERS='"lazy_a","lazy_c"' -DPRIORITY=120
 lazy_builtin_IS := -DOPS='"relu2"' -DREGISTERS='"relu2"'
@@ -40,6 +41,15 @@ lazy_platform_other_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPLATFORM='"l
 lazy_signs_none_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPLATFORM_NOTE='"lazynpu"'
 lazy_signs_unnamed_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPLATFORM_NOTE='":/dev/null"'
 lazy_signs_twice_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DPLATFORM='"lazynpu"' -DSIGNS='"/dev/null"' -DPLATFORM_NOTE='"a:/dev/null"'
+# FL_PLUGIN_VENDOR: what each says and what it registers.
+acme_listed_IS := -DOPS='"lazy_a"' -DREGISTERS='"lazy_a"' -DSAYS='"acme"' -DVENDOR='"acme"'
+acme_eager_IS := -DREGISTERS='"lazy_b"' -DSAYS='"acme"' -DVENDOR='"acme"'
+acme_platform_IS := -DOPS='"lazy_c"' -DREGISTERS='"lazy_c"' -DSAYS='"acme"' -DVENDOR='"acme"' -DPLATFORM='"acmenpu"' -DSIGNS='"$$LAZY_PLATFORM"'
+acme_other_IS := -DREGISTERS='"lazy_b"' -DSAYS='"acme"' -DVENDOR='"other"'
+acme_reference_IS := -DREGISTERS='"lazy_b"' -DSAYS='"acme"' -DVENDOR='"acme"' -DKIND=FL_KIND_REFERENCE
+acme_empty_IS := -DREGISTERS='"lazy_b"' -DSAYS='""'
+acme_comma_IS := -DREGISTERS='"lazy_b"' -DSAYS='"acme,other"'
+acme_twice_IS := -DREGISTERS='"lazy_b"' -DSAYS='"acme"' -DSAYS_TOO='"other"' -DVENDOR='"acme"'
 $(LISTED_PLUGINS): $(TP)/listed/%.so: tests/plugins/listed.c
 	@mkdir -p $(@D)
 	$(TP_BUILD) -DNAME='"$*"' $($*_IS)
@@ -47,7 +57,7 @@ $(LISTED_PLUGINS): $(TP)/listed/%.so: tests/plugins/listed.c
 # What does harm: WHEN-WHAT, of tests/plugins/hostile.c; tests/test_judge.c has the verdict that each must get.
 HOSTILE := $(addprefix opened-,nothing crash divide exit_0 exit_at_once end_thread sleep_on close_all kill_parent fork_one count crash_in_thread) \
   $(addprefix registers-,nothing count_and_crash crash illegal abort_with_words exit_0 exit_3 exit_at_once exec_other end_thread spin allocate reserve \
-    close_all close_streams open_files daemonise crash_and_leave_daemon kill_parent kill_self kill_group stop \
+    close_all close_streams open_files daemonise crash_and_leave_daemon kill_guard_and_leave_daemon kill_parent kill_self kill_group stop \
     change_directory change_locale handle block round_down print set_variable jump overflow break_heap leave_thread crash_in_thread alarm_soon) \
   $(addprefix asked-,crash abort_with_words exit_0 end_thread sleep_on allocate open_files kill_parent overflow leave_thread) \
   $(addprefix ends-,crash exit_at_once sleep_on) registers-crash_at_exit
@@ -218,6 +228,13 @@ $(TP)/absent_middle.so: tests/plugins/missing_library.c $(TP)/lib/libfltest_midd
 $(TP)/lib/libfake_driver.so: tests/plugins/fake_driver.c
 	@mkdir -p $(@D)
 	$(TP_BUILD)
+THROWING := $(patsubst %,$(TP)/throws_from_%.so,register_builtins creation is_available supports_args workspace_size)
+$(THROWING): WHERE = -DWHERE=$(shell echo $* | tr a-z A-Z)
+$(TP)/throws_from_creation.so: WHERE = -DWHERE=REGISTER_BUILTINS -DUNLISTED
+$(THROWING): $(TP)/throws_from_%.so: tests/plugins/throws_from.cc
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -DNAME='"throws_from_$*"' $(WHERE) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
+$(BUILD)/tests/test_exceptions: | $(THROWING) $(TP)/lib/libcatches.so
 $(TP)/cxx.so: tests/plugins/cxx.cc
 $(TP)/lib/libcatches.so: tests/plugins/catches.cc
 $(TP)/cxx.so $(TP)/lib/libcatches.so:
@@ -225,10 +242,10 @@ $(TP)/cxx.so $(TP)/lib/libcatches.so:
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
 $(patsubst %,$(BUILD)/tests/test_%,note loader registration trust lock cli_lock discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
-$(BUILD)/tests/test_containment: | $(TP)/lib/libcatches.so
-$(BUILD)/tests/test_misbehaving: | $(MISBEHAVING_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(BUILD)/tests/test_not_returning: | $(TP)/lib/libcatches.so
+$(BUILD)/tests/test_misbehaving: | $(MISBEHAVING_PLUGINS) $(PLANTED_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_guard_plugins: | $(MISBEHAVING_PLUGINS) $(COMMAND)
 $(BUILD)/tests/test_verify $(BUILD)/tests/test_cli_bench: | $(PLANTED_PLUGINS) $(PLANTED_BUILDS)
-$(patsubst %,$(BUILD)/tests/test_%,lazy lazy_platforms lazy_refusals lazy_calls lock note cli discovery): | $(LISTED_PLUGINS)
+$(patsubst %,$(BUILD)/tests/test_%,judge kept_out lazy lazy_platforms lazy_refusals lazy_calls lock note cli discovery): | $(LISTED_PLUGINS)
 $(BUILD)/tests/test_op_files: | $(PLUGINS)
 $(BUILD)/tests/test_hardened: | $(PLUGINS) $(SHARED) $(COMMAND)

@@ -31,6 +31,7 @@ static const char *const row_ids[] = {"handle",
                                       "start_called",
                                       "start_empty",
                                       "start_many",
+                                      "start_tried",
                                       NULL};
 static const char *const cost_ids[] = {"pointer",  "library", "handle", "counted", "name", "checked",
                                        "refcount", "mutex",   "rwlock", "openssl", NULL};

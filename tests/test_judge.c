@@ -226,6 +226,23 @@ START_TEST(D9_a_plugin_that_does_harm_never_gets_into_the_engine) {
 }
 END_TEST
 
+/* Its process is gone before the verdict is there. */
+START_TEST(a_daemon_whose_guard_was_killed_does_not_get_away) {
+  int pid = 0;
+  setting("TEST_DAEMON=%s", scratch("daemon"));
+  outcome run = FLHOST("probe", hostile("registers-kill_guard_and_leave_daemon"));
+  ck_assert_int_eq(run.status, 1);
+  ck_contains(run.out, "crashed in register_builtins (SIGKILL)");
+  FILE *file = fopen(scratch("daemon"), "r");
+  ck_assert_ptr_nonnull(file);
+  ck_assert_int_eq(fscanf(file, "%d", &pid), 1);
+  fclose(file);
+  ck_assert_int_gt(pid, 1);
+  bool gone = kill(pid, SIGKILL) && errno == ESRCH;
+  ck_assert_msg(gone, "process %d was running still", pid);
+}
+END_TEST
+
 /* Copies of plugins in a directory of the scratch directory, to be discovered. */
 static void install(const char *name, const char *as) {
   char command[3 * PATH_MAX];
@@ -589,6 +606,42 @@ START_TEST(ten_unchanged_plugins_start_no_process) {
 }
 END_TEST
 
+/* A command that leaves a mark when it is started. */
+static void count_processes(void) {
+  char text[2 * PATH_MAX + 64];
+  snprintf(text, sizeof text, "#!/bin/sh\nprintf x >>'%s'\nexec '%s' \"$@\"\n", scratch("processes"),
+           built_file("%s", "flhost"));
+  ck_assert_int_eq(chmod(scratch_file("counting", text), 0755), 0);
+  ck_assert_int_eq(setenv("FLHOST_COMMAND", scratch("counting"), 1), 0);
+}
+
+static int processes(void) {
+  struct stat status;
+  return stat(scratch("processes"), &status) ? 0 : (int)status.st_size;
+}
+
+START_TEST(deferred_plugins_that_are_wanted_together_are_tried_by_one_process) {
+  static const char *const names[] = {"lazy_a", "lazy_better", "lazy_missing", "lazy_again", "lazy_builtin"};
+  fl_host *host;
+  mkdir(scratch("plugins"), 0755);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char command[3 * PATH_MAX];
+    snprintf(command, sizeof command, "cp %s %s", built_file("tests/plugins/listed/%s.so", names[i]),
+             scratch("plugins"));
+    ck_assert_int_eq(system(command), 0);
+  }
+  install("opened-crash", "lazy_0"); /* what is opened at once */
+  count_processes();
+  fl_plugins_free(discover(&host, NULL));
+  ck_assert_int_eq(processes(), 1);
+  ck_assert_ptr_nonnull(fl_find_op(host, "lazy_a")); /* which three list */
+  ck_assert_int_eq(processes(), 2);
+  fl_snapshot_release(fl_registry_snapshot(host)); /* the other two */
+  ck_assert_int_eq(processes(), 3);
+  fl_host_destroy(host);
+}
+END_TEST
+
 /* ------------------------------------------------------------------------------------------------------- commands */
 
 START_TEST(a_rescan_tries_plugins_anew) {
@@ -641,6 +694,7 @@ static void tear_down(void) {
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, D9_each_plugin_gets_the_verdict_that_it_deserves);
+  tcase_add_test(tests, a_daemon_whose_guard_was_killed_does_not_get_away);
   tcase_add_test(tests, a_plugin_that_no_host_can_use_is_refused_with_the_reason);
   tcase_add_test(tests, a_trial_is_followed_step_by_step);
   tcase_add_loop_test(tests, D9_a_plugin_that_does_harm_never_gets_into_the_engine, 0, N_BARRED);
@@ -654,6 +708,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, processes_that_keep_verdicts_at_the_same_time_lose_none);
   tcase_add_loop_test(tests, D9_where_none_can_be_tried_it_is_said_once_and_plugins_are_loaded, 0, N_COMMANDS);
   tcase_add_test(tests, an_engine_that_ignores_its_children_is_told_the_same);
+  tcase_add_test(tests, deferred_plugins_that_are_wanted_together_are_tried_by_one_process);
   tcase_add_test(tests, ten_unchanged_plugins_start_no_process);
   tcase_add_test(tests, a_rescan_tries_plugins_anew);
   tcase_add_test(tests, too_few_descriptors_are_no_verdict_about_a_plugin);

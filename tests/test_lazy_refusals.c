@@ -99,6 +99,19 @@ START_TEST(a_file_that_is_gone_is_named) {
 END_TEST
 
 /* An upgrade while the process runs: what counts is the file that is opened. */
+START_TEST(a_file_that_came_back_is_loaded_after_it_is_discovered) {
+  copy_to_scratch(listed("lazy_a"), "plugins/lazy_a.so");
+  ck_ok(create(NULL, NULL, test_log_capture, &host));
+  ck_assert_int_eq(rename(in_scratch("plugins/lazy_a.so"), in_scratch("away.so")), 0);
+  ck_assert_ptr_null(fl_find_op(host, "lazy_a"));
+  ck_assert_str_eq(status_of("lazy_a"), "failed");
+  ck_assert_int_eq(rename(in_scratch("away.so"), in_scratch("plugins/lazy_a.so")), 0);
+  ck_ok(fl_discover_plugins(host, NULL));
+  ck_assert_str_eq(status_of("lazy_a"), "deferred");
+  expect_run("lazy_a", "lazy_a");
+}
+END_TEST
+
 START_TEST(a_file_that_was_replaced_is_judged_anew) {
   copy_to_scratch(listed("lazy_a"), "plugins/lazy_a.so");
   ck_ok(create(NULL, NULL, test_log_capture, &host));
@@ -305,6 +318,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, D4_a_plugin_that_fails_late_does_not_harm_the_others);
   tcase_add_test(tests, a_file_that_became_writable_for_everyone_is_refused_when_it_is_loaded);
   tcase_add_test(tests, a_file_that_is_gone_is_named);
+  tcase_add_test(tests, a_file_that_came_back_is_loaded_after_it_is_discovered);
   tcase_add_test(tests, a_file_that_was_replaced_is_judged_anew);
   tcase_add_loop_test(tests, D4_a_bad_list_is_a_failed_plugin_before_its_code_runs, 0,
                       sizeof bad_lists / sizeof *bad_lists);

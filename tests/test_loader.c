@@ -1,8 +1,7 @@
 /* Loading one file: each way to be wrong is refused with its reason (D4), registers nothing (R3) and harms nobody. */
-#include "core/plugins/loader.h"
+#include "core/plugins/shortage.h"
 #include "core/registry.h"
-#include "tests/fixture.h"
-#include "tests/scratch.h"
+#include "tests/loaded.h"
 
 #include <dlfcn.h>
 #include <fenv.h>
@@ -10,32 +9,9 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-static fl_host *host;
-static fl_plugin_record record;
-
 static void set_up(void) {
   scratch_make();
   host = test_host(NULL, FL_HOST_NO_PLUGINS);
-}
-
-static void tear_down(void) {
-  fl_plugin_record_clear(&record);
-  fl_host_destroy(host);
-  scratch_remove();
-}
-
-static fl_status load(const char *path, const char *symbol) {
-  fl_loader loader;
-  fl_note_info info;
-  fl_file file = fl_file_look(path);
-  fl_plugin_record_clear(&record);
-  fl_loader_begin(&loader, host, &host->log);
-  fl_status status = fl_loader_judge(&loader, path, &file, &record, &info);
-  if (!status)
-    status = fl_loader_open(&loader, symbol, &info, &record);
-  fl_note_clear(&info);
-  fl_loader_end(&loader);
-  return status;
 }
 
 /* As it was built. */
@@ -671,7 +647,55 @@ START_TEST(names_of_files_lose_what_is_common) {
 }
 END_TEST
 
+/* What the C libraries in use say, and plugins. */
+static const struct {
+  const char *reason;
+  bool is_shortage;
+} reasons[] = {
+    /* glibc, with the number of the error */
+    {"/opt/acme.so: cannot open shared object file: Too many open files", true},
+    {"libacme.so.1: cannot open shared object file: Too many open files in system (install it)", true},
+    {"/opt/acme.so: failed to map segment from shared object: Cannot allocate memory", true},
+    {"/opt/acme.so: cannot create shared object descriptor: Cannot allocate memory", true},
+    {"/opt/acme.so: cannot allocate dependency list: Cannot allocate memory", true},
+    {"/opt/acme.so: cannot map zero-fill pages: Cannot allocate memory", true},
+    {"/opt/acme.so: cannot stat shared object: Cannot allocate memory", true},
+    {"/opt/acme.so: cannot change memory protections: Cannot allocate memory", true},
+    {"/opt/acme.so: cannot open shared object file: No such file or directory", false},
+    {"/opt/acme.so: cannot open shared object file: Permission denied", false},
+    {"/opt/acme.so: failed to map segment from shared object: Operation not permitted", false},
+    {"/opt/acme.so: cannot read file data: Input/output error", false},
+    {"/opt/acme.so: cannot read file data: Is a directory", false},
+    /* without */
+    {"cannot create cache for search path", true},
+    {"cannot create TLS data structures", true},
+    {"/opt/acme.so: cannot allocate symbol search list", true},
+    {"cannot allocate version reference table", true},
+    {"/opt/acme.so: cannot open shared object file", true},
+    {"out of memory", true},
+    {"/opt/acme.so: cannot allocate memory in static TLS block", false},
+    {"/opt/acme.so: undefined symbol: acme_init", false},
+    {"/opt/acme.so: invalid ELF header", false},
+    {"/opt/acme.so: file too short", false},
+    /* musl */
+    {"Error loading shared library libacme.so.1: Too many open files (needed by /opt/acme.so)", true},
+    {"Error loading shared library libacme.so.1: No such file or directory (needed by /opt/acme.so)", false},
+    {"Error relocating /opt/acme.so: acme_init: symbol not found", false},
+    /* the host's own */
+    {"cannot be opened: Too many open files", true},
+    {"register_builtins returned FL_ENOMEM: no room for tables", true},
+    {"register_builtins returned FL_EDEVICE: device 0 is out of memory", false},
+};
+
+START_TEST(a_shortage_is_told_from_what_does_not_mend_itself) {
+  for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+    ck_each(fl_is_shortage(reasons[i].reason) == reasons[i].is_shortage, "%s: %s", reasons[i].reason,
+            reasons[i].is_shortage ? "a shortage" : "none");
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
+  tcase_add_test(tests, a_shortage_is_told_from_what_does_not_mend_itself);
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, D4_a_good_plugin_is_loaded_and_called);
   tcase_add_loop_test(tests, plugins_of_other_headers_and_languages_run, 0, 3);

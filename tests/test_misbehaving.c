@@ -250,12 +250,30 @@ START_TEST(bench_says_which_implementation_did_not_come_back_and_times_the_other
 }
 END_TEST
 
+/* Each is a plugin; `bytes` is what the file has at most, `repeated` what `flhost run` says of it. */
+static const struct {
+  const char *plugin, *repeated;
+  int status, bytes;
+} saved[] = {
+    {"misbehaving_wrong_long_rows", "differ", 1, 110000}, /* one row, the shortest that fails */
+    {"misbehaving_crashes_later", "crashed in ", 2, 2000},
+    {"misbehaving_reads_behind", "right behind the last element of 'x'", 2, 2000},
+    {"misbehaving_reads_before", "before the first element of 'x'", 2, 2000},
+    {"misbehaving_writes_behind", "it wrote outside 'out.out': the memory 1 byte behind", 1, 2000},
+    {"misbehaving_writes_input", "argument 'x' was overwritten (element [0", 1, 2000},
+    {"misbehaving_wrong_500th", "in call 500 of 500: 'out.out': ", 1, 2000},
+    {"planted_behind_row", "it wrote outside 'out.out': the memory 1 byte behind", 1, 2000},
+    {"planted_overwrites_x", "argument 'x' was overwritten (element [", 1, 2000},
+    {"planted_ignores_stride", "", 1, 2000},
+    {"planted_ignores_offset", "", 1, 2000},
+    {"planted_in_place", "differ", 1, 2000},
+};
+enum { N_SAVED = sizeof saved / sizeof *saved };
+
+/* It fails in no other way than that: the reference is right, called as it is. */
 START_TEST(a_failing_call_is_saved_small_and_run_repeats_it) {
-  static const struct {
-    const char *name, *repeated;
-    int status;
-  } saved[] = {{"misbehaving_wrong_long_rows", "differ", 1}, {"misbehaving_crashes_later", "crashed in ", 2}};
-  use(saved[_i].name);
+  bool planted = !strncmp(saved[_i].plugin, "planted", strlen("planted"));
+  use(saved[_i].plugin);
   outcome run = FLHOST("verify", "--json", "--save", scratch("saved"));
   assert_status(run, 1);
   ck_assert_str_eq(run.err, "");
@@ -263,13 +281,35 @@ START_TEST(a_failing_call_is_saved_small_and_run_repeats_it) {
   const char *file = text_at(wrong, "saved");
   struct stat status;
   ck_assert_int_eq(stat(file, &status), 0);
-  ck_assert_int_lt(status.st_size, _i ? 2000 : 110000); /* one row, the shortest that fails */
-  setting("VLLM_FL_PER_OP=misbehaving=impl:vendor.wrong");
+  ck_assert_int_lt(status.st_size, saved[_i].bytes);
+  setting("VLLM_FL_PER_OP=%s=impl:vendor.wrong", planted ? "planted" : "misbehaving");
   run = FLHOST("run", file);
   assert_status(run, saved[_i].status);
   assert_contains(run.err, saved[_i].repeated);
-  setting("VLLM_FL_PER_OP=misbehaving=impl:vendor.other");
+  setting("VLLM_FL_PER_OP=%s=reference", planted ? "planted" : "misbehaving");
   assert_quiet(FLHOST("run", file));
+}
+END_TEST
+
+/* What no file repeats by itself is saved all the same, and it says why. */
+START_TEST(what_one_call_does_not_show_is_saved_with_what_it_takes) {
+  static const struct {
+    const char *plugin, *note;
+  } kept[] = {{"misbehaving_of_static_buffer", "called from 4 threads at once"},
+              {"misbehaving_leaks_descriptor", "open descriptors behind"},
+              {"misbehaving_leaks_mask", "left signal SIGUSR1 in the thread's mask"}};
+  use(kept[_i].plugin);
+  outcome run = FLHOST("verify", "--json", "--save", scratch("saved"));
+  assert_status(run, 1);
+  const json_t *wrong = entry_of(json_object_get(parse_json(run.out, JSON_OBJECT), "tests"), "impl_id", "vendor.wrong");
+  char text[4096] = "";
+  FILE *file = fopen(text_at(wrong, "saved"), "rb");
+  ck_assert_ptr_nonnull(file);
+  ck_assert_uint_gt(fread(text, 1, 8, file), 0); /* the length of the header, which is text */
+  text[fread(text, 1, sizeof text - 1, file)] = 0;
+  fclose(file);
+  assert_contains(text, kept[_i].note);
+  assert_quiet(FLHOST("run", text_at(wrong, "saved")));
 }
 END_TEST
 
@@ -297,7 +337,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, one_that_behaves_passes);
   tcase_add_loop_test(tests, run_says_which_file_did_not_come_back_and_goes_on_with_the_next, 0, N_ENDS);
   tcase_add_loop_test(tests, bench_says_which_implementation_did_not_come_back_and_times_the_others, 0, N_ENDS);
-  tcase_add_loop_test(tests, a_failing_call_is_saved_small_and_run_repeats_it, 0, 2);
+  tcase_add_loop_test(tests, a_failing_call_is_saved_small_and_run_repeats_it, 0, N_SAVED);
+  tcase_add_loop_test(tests, what_one_call_does_not_show_is_saved_with_what_it_takes, 0, 3);
   tcase_add_test(tests, in_this_process_a_crash_is_that_of_the_command);
   tcase_add_test(tests, in_this_process_an_exit_is_no_success);
 }

@@ -99,6 +99,121 @@ START_TEST(tensors_are_saved_without_the_gaps_between_their_rows) {
 }
 END_TEST
 
+static json_t *layout_of(const char *path) {
+  safetensors file = read_back(path);
+  json_t *layout = parse_json(safetensors_metadata(&file, "layout"), JSON_OBJECT);
+  safetensors_free(&file);
+  return layout;
+}
+
+static json_int_t number_at(const json_t *layout, const char *name, const char *key) {
+  return json_integer_value(json_object_get(json_object_get(layout, name), key));
+}
+
+START_TEST(strides_offset_and_alignment_are_saved) {
+  apart t;
+  lay_apart(&t);
+  t.x.data = t.data + 4;
+  t.x.byte_offset = 24;
+  t.x.shape[0] = 1;
+  const json_t *layout = layout_of(save(&t, NULL));
+  json_t *strides = json_object_get(json_object_get(layout, "x"), "strides");
+  ck_assert_int_eq(json_integer_value(json_array_get(strides, 0)), 10);
+  ck_assert_int_eq(json_integer_value(json_array_get(strides, 1)), 1);
+  ck_assert_int_eq(number_at(layout, "x", "offset"), 24);
+  ck_assert_int_eq(number_at(layout, "x", "address"), (json_int_t)((uintptr_t)(t.data + 10) % 256));
+  ck_assert_ptr_null(json_object_get(layout, "out.out")); /* the call did not have it */
+}
+END_TEST
+
+/* Two halves of each row, as a query and a key are of one product; the result in the place of the first. */
+START_TEST(tensors_that_share_memory_are_saved_as_such_and_do_so_again) {
+  float data[12] = {1, 2, 3, 10, 20, 30, 4, 5, 6, 40, 50, 60}, sum[4] = {11, 22, 44, 55}, weight[2] = {1, 1};
+  int64_t shape[] = {2, 2}, strides[] = {6, 1}, one[] = {2};
+  const DLTensor of = {
+      .data = data, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = shape, .strides = strides};
+  DLTensor x = of, residual = of, scale = of, after = of;
+  residual.data = data + 3;
+  scale = (DLTensor){.data = weight, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = one};
+  after.data = sum;
+  after.strides = NULL;
+  fl_op *op = fl_find_op(host, "fused_add_rms_norm");
+  fl_value values[16] = {{0}}, expected[16] = {{0}};
+  uint32_t n = fl_op_argument_count(op), all = n + fl_op_result_count(op);
+  for (uint32_t i = 0; i < all; i++) {
+    const char *name = fl_op_argument(op, i)->name;
+    if (i >= n && fl_op_argument(op, i)->alias >= 0)
+      values[i] = values[fl_op_argument(op, i)->alias];
+    else if (!strcmp(name, "x") || !strcmp(name, "x_residual"))
+      values[i] = fl_tensor(name[1] ? &residual : &x);
+    else if (!strcmp(name, "weight"))
+      values[i] = fl_tensor(&scale);
+    else if (i < n)
+      values[i] = !strcmp(name, "epsilon") ? fl_float(1e-6) : fl_op_argument(op, i)->default_value;
+    if (i >= n && values[i].type == FL_TENSOR && values[i].v.tensor == &residual)
+      expected[i] = fl_tensor(&after);
+  }
+  fl_call call = {.size = sizeof call, .count = all, .values = values};
+  fl_saved_call about = {.size = sizeof about, .expected = expected};
+  const char *path = scratch("shared.safetensors");
+  ck_ok(fl_save_call(path, op, &call, &about));
+  const json_t *layout = layout_of(path);
+  ck_assert_int_eq(number_at(layout, "x_residual", "at"), 12);
+  ck_assert_int_eq(number_at(layout, "x", "memory"), number_at(layout, "x_residual", "memory"));
+  ck_assert_ptr_nonnull(json_object_get(json_object_get(layout, "out.out"), "memory"));
+  ck_assert_ptr_null(json_object_get(json_object_get(layout, "weight"), "memory"));
+  assert_quiet(FLHOST("run", path));
+}
+END_TEST
+
+START_TEST(edge_and_number_of_calls_are_saved_and_any_other_word_is_refused) {
+  apart t;
+  lay_apart(&t);
+  fl_value values[] = {fl_tensor(&t.x), fl_none()};
+  fl_call call = FL_CALL(values);
+  fl_op *op = fl_find_op(host, "silu_and_mul");
+  const char *path = scratch("edge.safetensors");
+  fl_saved_call about = {.size = sizeof about, .edge = FL_EDGE_BEGINNING, .calls = 7};
+  ck_ok(fl_save_call(path, op, &call, &about));
+  safetensors file = read_back(path);
+  ck_assert_str_eq(safetensors_metadata(&file, "edge"), "beginning");
+  ck_assert_str_eq(safetensors_metadata(&file, "calls"), "7");
+  safetensors_free(&file);
+  assert_quiet(FLHOST("run", path));
+  about.edge = (fl_edge)3;
+  ck_assert_int_eq(fl_save_call(path, op, &call, &about), FL_EINVAL);
+}
+END_TEST
+
+/* Files are written by hand, too. */
+START_TEST(a_layout_that_is_wrong_is_refused_by_its_words) {
+  static const char *const wrong[][4] = {
+      {"layout", "[]", "is not a JSON object", ""},
+      {"layout", "{", "metadata 'layout': ", "column"},
+      {"layout", "{\"y\": {}}", "names 'y', which the call does not have", ""},
+      {"layout", "{\"x\": {\"stride\": [4, 1]}}", "'x': 'stride' is not known", "did you mean 'strides'?"},
+      {"layout", "{\"x\": {\"strides\": [4]}}", "'x': strides are not a list of 2", ""},
+      {"layout", "{\"x\": {\"strides\": [-4, 1]}}", "'x': stride 0 is not an integer from 0", ""},
+      {"layout", "{\"x\": {\"strides\": [4611686018427387904, 1]}}", "'x': its strides span more than any memory", ""},
+      {"layout", "{\"x\": {\"strides\": [1000000000000, 1]}}", "bytes of memory for 32 of elements", ""},
+      {"layout", "{\"x\": {\"address\": 256}}", "'address' is not a number from 0 to 255", ""},
+      {"edge", "middle", "'middle' is neither end nor beginning", ""},
+      {"calls", "many", "'many' is not a number from 1 to 1000000", ""}};
+  apart t;
+  lay_apart(&t);
+  safetensors file = read_back(save(&t, NULL));
+  char error[SAFETENSORS_ERROR_MAX];
+  json_object_set_new(file.metadata, wrong[_i][0], json_string(wrong[_i][1]));
+  ck_assert_msg(safetensors_write(scratch("wrong.safetensors"), &file, error), "%s", error);
+  safetensors_free(&file);
+  outcome run = FLHOST("run", scratch("wrong.safetensors"));
+  assert_status(run, 2);
+  assert_contains(run.err, wrong[_i][2]);
+  assert_contains(run.err, wrong[_i][3]);
+}
+END_TEST
+enum { N_WRONG = 11 };
+
 START_TEST(attributes_are_saved_with_every_bit_and_a_number_that_json_lacks_is_refused) {
   float data[] = {1, 2};
   int64_t shape[] = {2};
@@ -160,6 +275,10 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_saved_call_is_repeated_by_the_command_which_agrees_with_what_was_expected);
   tcase_add_test(tests, a_saved_call_whose_results_are_wrong_is_found_wrong_by_the_command);
   tcase_add_test(tests, tensors_are_saved_without_the_gaps_between_their_rows);
+  tcase_add_test(tests, strides_offset_and_alignment_are_saved);
+  tcase_add_test(tests, tensors_that_share_memory_are_saved_as_such_and_do_so_again);
+  tcase_add_test(tests, edge_and_number_of_calls_are_saved_and_any_other_word_is_refused);
+  tcase_add_loop_test(tests, a_layout_that_is_wrong_is_refused_by_its_words, 0, N_WRONG);
   tcase_add_test(tests, attributes_are_saved_with_every_bit_and_a_number_that_json_lacks_is_refused);
   tcase_add_test(tests, nothing_is_written_through_a_link);
   tcase_add_test(tests, what_is_missing_is_said);

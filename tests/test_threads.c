@@ -2,7 +2,9 @@
  * Many threads call while others register, withdraw, change policy, fail and fork. Each call checks that what ran was
  * allowed by a policy in force and was registered. Meant for the thread sanitizer too, so rounds are bounded by time.
  */
+#include "core/support.h"
 #include "fixture.h"
+#include "tests/allocations.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -237,6 +239,39 @@ static fl_status fail_strictly(void *self, fl_call *call) {
   return fl_fail(call, FL_EDEVICE, "now and then");
 }
 
+static void *call_without_memory(void *op) {
+  fl_value out = fl_none();
+  fl_call call = {.size = sizeof call, .count = 1, .values = &out};
+  fl_status status = fl_thread_join(); /* what a thread needs to call at all */
+  failing = allocations;
+  if (!status)
+    status = fl_invoke(op, &call);
+  failing = -1;
+  return (void *)(intptr_t)status;
+}
+
+/* A new thread that finds no room for its numbers. */
+START_TEST(F8_a_call_is_counted_where_memory_is_short) {
+  fl_host *host = test_host((const char *const[]){"VLLM_FL_LOG_LEVEL=ERROR", NULL}, FL_HOST_STATISTICS);
+  live_impl impl = {.id = "default.flagos"};
+  fl_counters counters = {.size = sizeof counters};
+  pthread_t thread;
+  void *status;
+  test_op(host, "op");
+  add(host, &impl, FL_KIND_DEFAULT, NULL);
+  ck_ok(test_call(host, "op", NULL));
+  ck_assert_int_eq(pthread_create(&thread, NULL, call_without_memory, fl_find_op(host, "op")), 0);
+  ck_assert_int_eq(pthread_join(thread, &status), 0);
+  ck_assert_ptr_null(status);
+  ck_ok(fl_get_counters(host, "op", "default.flagos", &counters));
+  ck_assert_uint_eq(counters.calls, 2);
+  ck_ok(test_call(host, "op", NULL));
+  ck_ok(fl_get_counters(host, "op", "default.flagos", &counters));
+  ck_assert_uint_eq(counters.calls, 3);
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(a_thread_may_call_ops_while_it_ends) {
   farewell f = {0};
   pthread_t thread;
@@ -386,6 +421,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, R4_D6_registering_and_withdrawing_while_threads_call);
   tcase_add_test(tests, F4_failures_come_and_go_while_threads_call);
   tcase_add_test(tests, F8_counts_of_threads_that_ended_stay);
+  tcase_add_test(tests, F8_a_call_is_counted_where_memory_is_short);
   tcase_add_test(tests, a_thread_may_call_ops_while_it_ends);
   tcase_add_test(tests, X1_a_child_forked_in_the_middle_of_other_threads_calls_works);
   tcase_add_test(tests, X1_an_implementation_may_fork);

@@ -3,10 +3,8 @@
  * would make the process's memory writable and executable. Only root can give files to others: what needs that is left
  * out for users.
  */
-#include "core/plugins/loader.h"
 #include "core/registry.h"
-#include "tests/fixture.h"
-#include "tests/scratch.h"
+#include "tests/loaded.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -15,33 +13,10 @@
 
 enum { OTHER = 12345, THIRD = 23456, LOADED = 10, REFUSED };
 
-static fl_host *host;
-static fl_plugin_record record;
-
 static void set_up(void) {
   scratch_make();
   ck_assert_int_eq(chmod(scratch, 0755), 0);
   host = test_host(NULL, FL_HOST_NO_PLUGINS);
-}
-
-static void tear_down(void) {
-  fl_plugin_record_clear(&record);
-  fl_host_destroy(host);
-  scratch_remove();
-}
-
-static fl_status load(const char *path) {
-  fl_loader loader;
-  fl_note_info info;
-  fl_file file = fl_file_look(path);
-  fl_plugin_record_clear(&record);
-  fl_loader_begin(&loader, host, &host->log);
-  fl_status status = fl_loader_judge(&loader, path, &file, &record, &info);
-  if (!status)
-    status = fl_loader_open(&loader, NULL, &info, &record);
-  fl_note_clear(&info);
-  fl_loader_end(&loader);
-  return status;
 }
 
 static void expect_refusal(const char *path, const char *format, ...) FL_PRINTF(2, 3);
@@ -51,7 +26,7 @@ static void expect_refusal(const char *path, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(words, sizeof words, format, arguments);
   va_end(arguments);
-  ck_assert_int_eq(load(path), FL_EPLUGIN);
+  ck_assert_int_eq(load(path, NULL), FL_EPLUGIN);
   ck_assert_int_eq(record.status, FL_PLUGIN_FAILED);
   ck_assert_msg(strstr(record.reason, words) == record.reason, "'%s' does not begin with '%s'", record.reason, words);
   ck_assert_ptr_null(fl_find_op(host, "test_scale"));
@@ -160,7 +135,7 @@ START_TEST(a_file_that_everybody_may_write_is_refused) {
   expect_refusal(
       path, "it is world-writable (mode 0666), and nothing is loaded from such a file; 'chmod o-w %s' mends it", path);
   ck_assert_int_eq(chmod(path, 0664), 0); /* our own group */
-  ck_ok(load(path));
+  ck_ok(load(path, NULL));
 }
 END_TEST
 
@@ -201,7 +176,7 @@ START_TEST(D7_each_directory_above_that_everybody_may_write_is_refused) {
                  "mends it",
                  top, top);
   ck_assert_int_eq(chmod(top, 01777), 0); /* as /tmp: what is ours in it stays there */
-  ck_ok(load(path));
+  ck_ok(load(path, NULL));
 }
 END_TEST
 
@@ -221,7 +196,7 @@ START_TEST(a_directory_above_of_another_user_or_group_is_refused) {
                  "'chmod g-w %s' mends it",
                  top, top);
   ck_assert_int_eq(chmod(top, 0755), 0);
-  ck_ok(load(path));
+  ck_ok(load(path, NULL));
 }
 END_TEST
 
@@ -275,7 +250,7 @@ START_TEST(D7_each_link_on_the_way_is_judged_where_it_lies) {
   ck_assert_int_eq(symlink("safe", in_scratch("directory")), 0);
   expect_refusal(in_scratch("first.so"), "the directory '%s' is world-writable", open);
   expect_refusal(in_scratch("open/directory/good.so"), "the directory '%s' is world-writable", open);
-  ck_ok(load(in_scratch("directory/../directory/./good.so")));
+  ck_ok(load(in_scratch("directory/../directory/./good.so"), NULL));
 }
 END_TEST
 
@@ -307,7 +282,7 @@ static int ask(const char *path) {
   fl_host_options options = {.size = sizeof options, .environment = environment, .flags = FL_HOST_NO_PLUGINS};
   if (fl_host_create(&options, &host))
     return EXIT_FAILURE;
-  fl_status status = load(path);
+  fl_status status = load(path, NULL);
   fl_plugin_record_clear(&record);
   fl_host_destroy(host);
   return status ? REFUSED : LOADED;
@@ -341,7 +316,7 @@ START_TEST(D7_who_could_replace_the_host_is_trusted) {
   give(path, THIRD, OTHER);
   ck_assert_int_eq(ask_copy(copy, path), REFUSED);
   give(path, OTHER, OTHER);
-  ck_assert_int_eq(load(path), FL_EPLUGIN); /* this program is somebody else's */
+  ck_assert_int_eq(load(path, NULL), FL_EPLUGIN); /* this program is somebody else's */
 }
 END_TEST
 
@@ -366,6 +341,41 @@ START_TEST(D7_a_file_that_is_replaced_after_it_was_judged_is_not_run) {
 }
 END_TEST
 
+static void cut_short(const char *path) {
+  ck_assert_int_eq(truncate(path, 4096), 0);
+}
+
+static void append(const char *path) {
+  FILE *file = fopen(path, "a");
+  ck_assert(file && fputc(0, file) != EOF && !fclose(file));
+}
+
+static void touch(const char *path) {
+  const struct timespec times[] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000}};
+  ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+/* Of one that is cut short the dynamic linker would read what is not there. */
+START_TEST(D7_a_file_that_is_written_to_after_it_was_judged_is_not_run) {
+  static void (*const changes[])(const char *path) = {cut_short, append, touch};
+  for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+    fl_loader loader;
+    fl_note_info info;
+    const char *path = put("x.so");
+    fl_file file = fl_file_look(path);
+    fl_plugin_record_clear(&record);
+    fl_loader_begin(&loader, host, &host->log);
+    ck_ok(fl_loader_judge(&loader, path, &file, &record, &info));
+    changes[i](path);
+    ck_assert_int_eq(fl_loader_open(&loader, NULL, &info, &record), FL_EPLUGIN);
+    ck_contains(record.reason, "it was written to while it was judged (");
+    fl_loader_end(&loader);
+    fl_note_clear(&info);
+    ck_assert_ptr_null(fl_find_op(host, "test_scale"));
+  }
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, D7_a_plugin_that_wants_an_executable_stack_is_refused);
@@ -385,6 +395,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, links_in_a_circle_end);
   tcase_add_test(tests, D7_who_could_replace_the_host_is_trusted);
   tcase_add_test(tests, D7_a_file_that_is_replaced_after_it_was_judged_is_not_run);
+  tcase_add_test(tests, D7_a_file_that_is_written_to_after_it_was_judged_is_not_run);
 }
 
 int main(int argc, char **argv) {

@@ -14,7 +14,8 @@ $(BUILD)/tests/stress: tests/stress.c $(STATIC) | $(BUILD)/ops.stamp
 $(TESTS): | $(COMMAND)
 # They make allocations fail (tests/allocations.h).
 ALLOCATIONS := malloc calloc realloc strdup strndup vasprintf
-$(BUILD)/tests/test_arena $(BUILD)/tests/test_registration: private LINK += $(ALLOCATIONS:%=-Xlinker --wrap=%)
+$(BUILD)/tests/test_arena $(BUILD)/tests/test_kept_out $(BUILD)/tests/test_registration $(BUILD)/tests/test_threads: private LINK += $(ALLOCATIONS:%=-Xlinker --wrap=%)
+$(BUILD)/tests/test_many: private LINK += -Xlinker --wrap=strcmp -Xlinker --wrap=strncmp -Xlinker --wrap=memcmp
 $(BUILD)/tests/test_hostile_settings: private LINK += $(patsubst %,-Xlinker --wrap=%,$(ALLOCATIONS) realpath \
   yaml_parser_initialize yaml_parser_parse yaml_parser_load)
 $(BUILD)/tests/test_hostile_settings: | config-files
@@ -25,7 +26,7 @@ $(BUILD)/tests/test_cli $(BUILD)/tests/test_cli_help $(BUILD)/tests/test_doctor:
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor $(BUILD)/tests/test_platform_files $(BUILD)/tests/test_verify: | $(PLUGINS)
 $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_ARCHIVE) $(BENCH_PLUGINS) $(BENCH_FIGURES) $(PLUGINS)
 $(BUILD)/tests/test_save_call: | $(COMMAND) $(CPU_PLUGIN)
-$(BUILD)/tests/test_guard: | $(CPU_PLUGIN) $(BUILD)/tests/plugins/device.so
+$(BUILD)/tests/test_guard $(BUILD)/tests/test_canary: | $(CPU_PLUGIN) $(BUILD)/tests/plugins/device.so
 $(BUILD)/tests/test_first_minute: | $(COMMAND) $(PLUGINS)
 $(BUILD)/tests/test_ir: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_setting_pages: | $(BUILD)/setting-pages

@@ -9,8 +9,10 @@ static void quiet(void *user, int level, const char *line) {
   (void)user, (void)level, (void)line;
 }
 
-fl_status bench_host(uint32_t flags, const char *log_level, fl_host **host) {
-  static const char *const environment[] = {NULL};
+fl_status bench_host_at(const char *home, uint32_t flags, const char *log_level, fl_host **host) {
+  char home_setting[PATH_MAX];
+  snprintf(home_setting, sizeof home_setting, "HOME=%s", home ? home : "");
+  const char *const environment[] = {home ? home_setting : NULL, NULL};
   const fl_host_options options = {.size = sizeof options,
                                    .flags = FL_HOST_NO_PLUGINS | flags,
                                    .environment = environment,
@@ -18,6 +20,10 @@ fl_status bench_host(uint32_t flags, const char *log_level, fl_host **host) {
                                    .log = quiet};
   fl_status status = fl_host_create(&options, host);
   return status ? status : fl_set_log_level(*host, log_level);
+}
+
+fl_status bench_host(uint32_t flags, const char *log_level, fl_host **host) {
+  return bench_host_at(NULL, flags, log_level, host);
 }
 
 fl_status bench_op(fl_host *host, const char *name) {

@@ -8,6 +8,7 @@
 #include "bench/dispatch/measure.h"
 
 #include <jansson.h>
+#include <limits.h>
 
 typedef enum bench_row {
   ROW_HANDLE,
@@ -36,6 +37,7 @@ typedef enum bench_row {
   ROW_START_CALLED,
   ROW_START_EMPTY,
   ROW_START_MANY,
+  ROW_START_TRIED,
   BENCH_ROWS
 } bench_row;
 
@@ -72,7 +74,8 @@ typedef struct bench {
   bench_effort effort;
   bool quick;
   int n_processors;
-  const char *build; /* the directory of what was built */
+  const char *build;       /* the directory of what was built */
+  char home[PATH_MAX / 2]; /* home.c */
   bench_result rows[BENCH_ROWS];
   bench_cost_result costs[BENCH_COSTS];
 } bench;
@@ -106,6 +109,10 @@ fl_status bench_many(bench *b);      /* many.c */
 fl_status bench_start(bench *b);     /* start.c */
 fl_status bench_peers(bench *b);     /* peers.c */
 
+/* home.c: an empty directory for HOME, in b->home; and its end. */
+bool bench_make_home(bench *b);
+void bench_remove_home(const bench *b);
+
 /* calls.c: a call by handle beside the pointer, in this program. */
 fl_status bench_handle(const bench_effort *effort, bench_pair *pair);
 
@@ -120,8 +127,9 @@ json_t *bench_python_peers(const bench *b);
 
 /* --------------------------------------------------------------------------------------------------- callers.c */
 
-/* A host that says nothing, reads no environment and loads no plugin. */
+/* A host that says nothing, reads no environment and loads no plugin; or one that keeps its verdicts at home. */
 fl_status bench_host(uint32_t flags, const char *log_level, fl_host **host);
+fl_status bench_host_at(const char *home, uint32_t flags, const char *log_level, fl_host **host);
 
 /* An op of that name, bench_…(Tensor x) -> Tensor out. */
 fl_status bench_op(fl_host *host, const char *name);

@@ -69,7 +69,11 @@ int main(int argc, char **argv) {
     }
   }
   b.n_processors = bench_pin();
-  if (measure(&b))
+  if (!bench_make_home(&b))
+    return 1;
+  fl_status status = measure(&b);
+  bench_remove_home(&b);
+  if (status)
     return 1;
   json_t *report = bench_report(&b);
   bench_print(report);

@@ -52,6 +52,8 @@ static const row rows[BENCH_ROWS] = {
                           "us", 0, false},
     [ROW_START_EMPTY] = {"start_empty", "fl_host_create without plugins", NULL, ABSOLUTE, "us", 0, false},
     [ROW_START_MANY] = {"start_many", "start with 100 plugins, 2 needed", "those 2 alone", DIFFERENCE, "ms", 2, false},
+    [ROW_START_TRIED] = {"start_tried", "start with 10 unchanged plugins, all needed", "VLLM_FL_PROBE=off", DIFFERENCE,
+                         "ms", 1, false},
 };
 
 static const struct {

@@ -8,7 +8,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +16,10 @@
 #include <unistd.h>
 
 static const char placeholder[] = "bench_idle_000";
-enum { NEEDED = 2, PLACEHOLDER = sizeof placeholder - 1 };
+enum { NEEDED = 2, TEN = 10, PLACEHOLDER = sizeof placeholder - 1 };
+
+/* A file that changed less than two seconds ago is known by its content alone (core/plugins/verdicts.c). */
+enum { SETTLED_SECONDS = 3 };
 
 /* ------------------------------------------------------------------------------------------------------- children */
 
@@ -56,8 +58,8 @@ static void quiet(void *user, int level, const char *line) {
   (void)user;
 }
 
-/* Calls the op of each of the first copies of bench/plugins/idle.c. */
-static fl_status call_needed(fl_host *host) {
+/* Calls the op of each of the first `n` copies of bench/plugins/idle.c. */
+static fl_status call_first(fl_host *host, int n) {
   int64_t shape[] = {1};
   float data[2] = {0};
   DLTensor x = {.data = data, .ndim = 1, .shape = shape, .device = {.device_type = kDLCPU}, .dtype = {kDLFloat, 32, 1}};
@@ -66,12 +68,20 @@ static fl_status call_needed(fl_host *host) {
   fl_value values[] = {fl_tensor(&x), fl_tensor(&out)};
   fl_call call = FL_CALL(values);
   fl_status status = FL_OK;
-  for (int i = 0; i < NEEDED && !status; i++) {
+  for (int i = 0; i < n && !status; i++) {
     char name[32];
     snprintf(name, sizeof name, "bench_idle_%03d", i);
     status = fl_call_op(host, name, &call);
   }
   return status;
+}
+
+static fl_status call_needed(fl_host *host) {
+  return call_first(host, NEEDED);
+}
+
+static fl_status call_ten(fl_host *host) {
+  return call_first(host, TEN);
 }
 
 /* Calls rms_norm, which all plugins of the build have an implementation of. */
@@ -90,18 +100,25 @@ static fl_status call_nothing(fl_host *host) {
   return FL_OK;
 }
 
+/* What a child does. */
+typedef struct start_kind {
+  const char *name;
+  fl_status (*call)(fl_host *host);
+  const char *setting; /* NULL: none */
+} start_kind;
+
 /* A host with the plugins of a directory, and calls of it. */
-static bool create_host(const char *directory, const char *home, fl_status (*call)(fl_host *host), double *ns) {
+static bool create_host(const char *directory, const char *home, const start_kind *kind, double *ns) {
   char home_setting[PATH_MAX + 8];
   snprintf(home_setting, sizeof home_setting, "HOME=%s", home);
-  const char *const environment[] = {home_setting, NULL};
+  const char *const environment[] = {home_setting, kind->setting, NULL};
   const fl_host_options options = {
       .size = sizeof options, .environment = environment, .plugin_path = directory, .log = quiet};
   fl_host *host = NULL;
   double start = bench_now();
   fl_status status = fl_host_create(&options, &host);
   if (!status)
-    status = call(host);
+    status = kind->call(host);
   *ns = bench_now() - start;
   if (status)
     fprintf(stderr, "%s: %s\n", directory, fl_error_message());
@@ -110,17 +127,18 @@ static bool create_host(const char *directory, const char *home, fl_status (*cal
 }
 
 int bench_start_child(int argc, char **argv) {
-  static const struct {
-    const char *name;
-    fl_status (*call)(fl_host *host);
-  } kinds[] = {{"host", call_nothing}, {"needed", call_needed}, {"called", call_norm}};
+  static const start_kind kinds[] = {{"host", call_nothing, NULL},
+                                     {"needed", call_needed, NULL},
+                                     {"called", call_norm, NULL},
+                                     {"ten", call_ten, NULL},
+                                     {"ten-untried", call_ten, "VLLM_FL_PROBE=off"}};
   double ns;
   bool done = false;
   if (argc == 2 && !strcmp(argv[0], "bare"))
     done = open_bare(argv[1], &ns);
   for (size_t i = 0; argc == 3 && i < sizeof kinds / sizeof kinds[0]; i++)
     if (!strcmp(argv[0], kinds[i].name))
-      done = create_host(argv[1], argv[2], kinds[i].call, &ns);
+      done = create_host(argv[1], argv[2], &kinds[i], &ns);
   if (done)
     printf("%.0f\n", ns);
   return done ? 0 : 1;
@@ -195,11 +213,6 @@ static bool make_plugins(const char *from, const char *directory, int n) {
   return done;
 }
 
-static int remove_one(const char *name, const struct stat *status, int type, struct FTW *place) {
-  (void)status, (void)type, (void)place;
-  return remove(name);
-}
-
 /* ----------------------------------------------------------------------------------------------------------- rows */
 
 static int count_plugins(const char *directory) {
@@ -255,38 +268,55 @@ static void start_empty(bench *b, const char *home) {
     bench_note(b, ROW_START_EMPTY, "a child failed");
 }
 
-static void start_many(bench *b, const char *home) {
-  char from[PATH_MAX], all[PATH_MAX], two[PATH_MAX];
-  int n = b->quick ? 6 : 100;
-  bench_pair pair;
+/* The directories of copies, each with so many of them. */
+enum { ALL, TWO, TEN_ALONE, DIRECTORIES };
+
+typedef char directories[DIRECTORIES][PATH_MAX];
+
+/* False, with a note: they are not there. */
+static bool make_copies(bench *b, directories made) {
+  static const char *const names[DIRECTORIES] = {"all", "two", "ten"};
+  const int numbers[DIRECTORIES] = {b->quick ? TEN : 100, NEEDED, TEN};
+  char from[PATH_MAX];
   snprintf(from, sizeof from, "%s/bench/plugins/idle.so", b->build);
-  snprintf(all, sizeof all, "%s/all", home);
-  snprintf(two, sizeof two, "%s/two", home);
-  if (!make_plugins(from, all, n) || !make_plugins(from, two, NEEDED)) {
+  for (int i = 0; i < DIRECTORIES; i++) {
+    snprintf(made[i], sizeof made[i], "%s/%s", b->home, names[i]);
+    if (make_plugins(from, made[i], numbers[i]))
+      continue;
     bench_note(b, ROW_START_MANY, "cannot make copies of %s: %s", from, strerror(errno));
-    return;
+    bench_note(b, ROW_START_TRIED, "cannot make copies of %s: %s", from, strerror(errno));
+    return false;
   }
-  const char *const subject[] = {"needed", all, home, NULL}, *const baseline[] = {"needed", two, home, NULL};
-  if (compare_children(b, subject, baseline, &pair))
-    bench_set_difference(b, ROW_START_MANY, &pair, 1e6);
-  else
-    bench_note(b, ROW_START_MANY, "a child failed with copies of %s", from);
+  return true;
 }
 
+/* Plugins that have not changed since they were tried. What was copied at `made` is new for a while. */
+static void start_copies(bench *b, const directories copies, double made) {
+  bench_pair pair;
+  while (!b->quick && bench_now() < made + SETTLED_SECONDS * 1e9)
+    usleep(10000);
+  const char *const all[] = {"needed", copies[ALL], b->home, NULL}, *const two[] = {"needed", copies[TWO], b->home,
+                                                                                    NULL};
+  if (compare_children(b, all, two, &pair))
+    bench_set_difference(b, ROW_START_MANY, &pair, 1e6);
+  else
+    bench_note(b, ROW_START_MANY, "a child failed with the copies in %s", copies[ALL]);
+  const char *const ten[] = {"ten", copies[TEN_ALONE], b->home, NULL};
+  const char *const untried[] = {"ten-untried", copies[TEN_ALONE], b->home, NULL};
+  if (compare_children(b, ten, untried, &pair))
+    bench_set_difference(b, ROW_START_TRIED, &pair, 1e6);
+  else
+    bench_note(b, ROW_START_TRIED, "a child failed with the copies in %s", copies[TEN_ALONE]);
+}
+
+/* The copies first, so that they have settled when the other rows are done. */
 fl_status bench_start(bench *b) {
-  const char *parent = getenv("TMPDIR");
-  char home[PATH_MAX / 2];
-  snprintf(home, sizeof home, "%s/flhost-bench-XXXXXX", parent && *parent == '/' ? parent : "/tmp");
-  if (!mkdtemp(home)) {
-    bench_note(b, ROW_START, "%s: %s", home, strerror(errno));
-    bench_note(b, ROW_START_CALLED, "%s: %s", home, strerror(errno));
-    bench_note(b, ROW_START_EMPTY, "%s: %s", home, strerror(errno));
-    bench_note(b, ROW_START_MANY, "%s: %s", home, strerror(errno));
-    return FL_OK;
-  }
-  start_four(b, home);
-  start_empty(b, home);
-  start_many(b, home);
-  nftw(home, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+  directories copies;
+  bool copied = make_copies(b, copies);
+  double made = bench_now();
+  start_four(b, b->home);
+  start_empty(b, b->home);
+  if (copied)
+    start_copies(b, copies, made);
   return FL_OK;
 }

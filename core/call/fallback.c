@@ -119,8 +119,13 @@ static void pass_over(const fl_binding *binding, uint32_t i, const char *reason,
 /* The next candidate from `i` on that takes the call. */
 static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call *call, fl_text *why) {
   fl_said said;
-  for (; i < binding->n && !fl_candidate_takes(&binding->candidates[i], call, &said); i++)
+  for (; i < binding->n; i++) {
+    atomic_store_explicit(&fl_self.running, binding->candidates[i].record, memory_order_relaxed);
+    if (fl_candidate_takes(&binding->candidates[i], call, &said))
+      break;
     pass_over(binding, i, said.text, why);
+  }
+  atomic_store_explicit(&fl_self.running, NULL, memory_order_relaxed);
   return i;
 }
 

@@ -19,9 +19,10 @@ static void list_op(fl_host *host, const fl_impl_record *record) {
   char *path = NULL;
   if (record->kind != FL_KIND_DEFAULT)
     return;
-  snprintf(line, sizeof line, "[DEBUG] vllm_fl.dispatch.ops.%s: %s\n", record->op->name, record->impl_id);
   pthread_mutex_lock(&host->lock);
   const char *wanted = host->config->values[FL_SETTING_OPLIST_PATH].word;
+  if (wanted)
+    snprintf(line, sizeof line, "[DEBUG] vllm_fl.dispatch.ops.%s: %s\n", record->op->name, record->impl_id);
   if (wanted && !fl_strings_has(&host->oplist, line) && fl_strings_add(&host->oplist, line))
     path = fl_strdup(wanted);
   pthread_mutex_unlock(&host->lock);

@@ -329,12 +329,16 @@ fl_status fl_invoke(fl_op *op, fl_call *call) {
   return run(self, op, &op->slots, call, false);
 }
 
+/* It may load a plugin. */
+static inline fl_op *find(fl_host *host, const char *name) {
+  __attribute__((unused, cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
+  return fl_registry_find(host, name);
+}
+
 fl_op *fl_find_op(fl_host *host, const char *name) {
   if (fl_thread_join())
     return NULL;
-  uint64_t outer = fl_read_begin(&fl_self);
-  fl_op *op = fl_registry_find(host, name);
-  fl_read_end(&fl_self, outer);
+  fl_op *op = find(host, name);
   if (!op)
     fl_registry_no_such_op(host, name);
   return op;
@@ -344,9 +348,7 @@ fl_status fl_call_op(fl_host *host, const char *name, fl_call *call) {
   fl_thread *self = &fl_self;
   if (unlikely(atomic_load_explicit(&self->state, memory_order_relaxed) == FL_THREAD_UNKNOWN) && fl_thread_join())
     return FL_ENOMEM;
-  uint64_t outer = fl_read_begin(self);
-  fl_op *op = fl_registry_find(host, name);
-  fl_read_end(self, outer);
+  fl_op *op = find(host, name);
   return likely(op) ? fl_invoke(op, call) : fl_registry_no_impl(host, name);
 }
 

@@ -137,16 +137,20 @@ void fl_selection_free(fl_selection *selection) {
     free(selection->items);
 }
 
-fl_status fl_select_locked(fl_op *op, int32_t device_type, fl_ask ask, fl_selection *selection, bool *scoped) {
+/* Those that the policy in force lets in. */
+static void ask(fl_op *op, int32_t device_type, fl_ask what) {
+  uint32_t generation;
+  __attribute__((cleanup(fl_filter_release))) fl_policy *filter = fl_vendor_filter_take(op->host, &generation);
+  fl_registry_ask_availability(op->host, op, filter, generation, what == FL_ASK_ALL ? 0 : device_type);
+  fl_architectures_ask(op->host, op, filter, device_type, what == FL_ASK_FOR_CALL);
+}
+
+fl_status fl_select_locked(fl_op *op, int32_t device_type, fl_ask what, fl_selection *selection, bool *scoped) {
   fl_host *host = op->host;
   if (device_type < 0 || device_type >= FL_DEVICE_SLOTS)
     return fl_error(FL_EINVAL, "device type %d is not known", device_type);
   for (;;) {
-    uint32_t generation;
-    fl_policy *filter = fl_vendor_filter_take(host, &generation);
-    fl_registry_ask_availability(host, op, filter, generation, ask == FL_ASK_ALL ? 0 : device_type);
-    fl_architectures_ask(host, op, filter, device_type, ask == FL_ASK_FOR_CALL);
-    fl_policy_release(filter);
+    ask(op, device_type, what);
     pthread_mutex_lock(&host->lock);
     fl_status status =
         fl_select(selection, op, fl_scope_policy(host, scoped), op->device_argument < 0 ? 0 : device_type);

@@ -6,7 +6,7 @@ fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size) {
   fl_call whole;
   size_t largest = 0;
   bool taken = false;
-  fl_text why = {0};
+  __attribute__((cleanup(fl_text_free))) fl_text why = {0}; /* a candidate's function may not return */
   if (!op)
     return fl_error(FL_ENOENT, "fl_workspace_size: the op is NULL");
   fl_status status = fl_check(op, call);
@@ -14,8 +14,7 @@ fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size) {
     return status;
   fl_sized_take(&whole, sizeof whole, call);
   call = &whole;
-  fl_thread *self = &fl_self;
-  uint64_t outer = fl_read_begin(self);
+  __attribute__((unused, cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
   const fl_target *target = fl_bind(op, fl_call_device(op, call), FL_ASK_FOR_CALL, &status);
   const fl_binding *binding = target ? target->binding : NULL;
   for (uint32_t i = 0; binding && i < binding->n; i++) {
@@ -34,8 +33,6 @@ fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size) {
   }
   if (binding && !taken)
     status = fl_none_takes(binding, call, &why);
-  fl_read_end(self, outer);
-  fl_text_free(&why);
   if (!status)
     *size = largest;
   return status;

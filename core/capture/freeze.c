@@ -60,10 +60,12 @@ static fl_status check_name(const char *function, const char *who) {
 /* Locks the host when all that any thread's calls may run has been asked. */
 static void lock_asked(fl_host *host) {
   fl_registry_lock_asked(host);
-  for (fl_policy *unasked; (unasked = fl_scope_unasked(host));) {
+  for (;;) {
+    __attribute__((cleanup(fl_filter_release))) fl_policy *unasked = fl_scope_unasked(host);
+    if (!unasked)
+      return;
     pthread_mutex_unlock(&host->lock);
     fl_registry_ask_all(host, unasked);
-    fl_policy_release(unasked);
     fl_registry_lock_asked(host);
   }
 }
@@ -150,13 +152,12 @@ typedef struct progress {
 
 static fl_status warm_op(fl_op *op, int32_t device_type, progress *done) {
   fl_status status = FL_OK;
-  uint64_t outer = fl_read_begin(&fl_self);
+  __attribute__((unused, cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
   bool wanted = fl_registry_has_impl(op, device_type);
   if (wanted || op->unfused) {
     done->resolved += fl_bind(op, (uint32_t)device_type, FL_ASK_AHEAD, &status) != NULL;
     done->without += wanted && status == FL_ENOIMPL;
   }
-  fl_read_end(&fl_self, outer);
   if (status != FL_ENOIMPL)
     return status;
   fl_error_clear();

@@ -146,7 +146,7 @@ static fl_status parse_literal(compiler *c, fl_type type, fl_choice *choice) {
   fl_arena *arena = &c->cases->owned;
   fl_status status = FL_OK;
   if (type == FL_STRING && *begin != '"') {
-    choice->value = fl_string(fl_arena_format(arena, "%.*s", (int)word_length(c), begin));
+    choice->value = fl_string(fl_arena_bytes(arena, begin, word_length(c)));
     c->scan.at += word_length(c);
   } else {
     status = fl_literal_read(&c->scan, type, words, arena, &choice->value);

@@ -19,11 +19,10 @@ static bool is_better(const fl_impl_record *a, const fl_impl_record *b) {
 static uint32_t ask_on_host(fl_op *op) {
   fl_host *host = op->host;
   pthread_mutex_lock(&host->lock);
-  fl_policy *policy = fl_policy_retain(host->policy);
+  __attribute__((cleanup(fl_filter_release))) fl_policy *policy = fl_policy_retain(host->policy);
   uint32_t generation = host->registry_generation;
   pthread_mutex_unlock(&host->lock);
   fl_registry_ask_availability(host, op, policy, generation, kDLCPU);
-  fl_policy_release(policy);
   return generation;
 }
 
@@ -75,16 +74,17 @@ static fl_status make_tensor(fl_reference_call *reference, const fl_copies *copi
   return FL_OK;
 }
 
-static fl_status make_values(fl_reference_call *reference, const fl_copies *copies) {
+static fl_status make_values(fl_reference_call *reference, fl_copies *copies) {
   fl_status status = FL_OK;
   for (uint32_t i = 0; i < copies->call.count && !status; i++) {
     uint8_t at = copies->at[i];
     uint32_t first = 0;
-    reference->values[i] = reference->initial[i] = copies->given->values[i];
+    reference->values[i] = reference->initial[i] = reference->layout[i] = copies->given->values[i];
     if (at == FL_COPY_NONE)
       continue;
     while (copies->at[first] != at)
       first++;
+    reference->layout[i] = fl_tensor(&copies->copies[at].tensor);
     if (first == i)
       status = make_tensor(reference, copies, i);
     else
@@ -120,7 +120,7 @@ static fl_status add_workspace(fl_reference_call *reference) {
   return reference->workspace ? FL_OK : fl_error_no_memory();
 }
 
-fl_status fl_reference_run(fl_reference_call *reference, const fl_copies *copies) {
+fl_status fl_reference_run(fl_reference_call *reference, fl_copies *copies) {
   char message[FL_ERROR_MAX] = "";
   const char *reason = NULL;
   reference->call = (fl_call){.size = sizeof reference->call,

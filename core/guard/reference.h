@@ -10,6 +10,7 @@ typedef struct fl_reference_call {
   fl_call call;
   fl_value values[FL_SCHEMA_MAX_VALUES];  /* what it was called with, results written */
   fl_value initial[FL_SCHEMA_MAX_VALUES]; /* the arguments as they were: what is saved */
+  fl_value layout[FL_SCHEMA_MAX_VALUES];  /* what the implementation was called with: where its tensors lay */
   DLTensor tensors[FL_SCHEMA_MAX_VALUES], before[FL_SCHEMA_MAX_VALUES + 1];
   char *memory[FL_SCHEMA_MAX_VALUES]; /* of what it writes, compact */
   char *got[FL_SCHEMA_MAX_VALUES];    /* room for what the implementation wrote there, compact */
@@ -20,7 +21,7 @@ typedef struct fl_reference_call {
 const fl_impl_record *fl_reference_find(fl_op *op);
 
 /* Calls it. FL_ENOTSUP: it does not take the call; any other error is its own. To be freed in any case. */
-fl_status fl_reference_run(fl_reference_call *reference, const fl_copies *copies);
+fl_status fl_reference_run(fl_reference_call *reference, fl_copies *copies);
 void fl_reference_free(fl_reference_call *reference);
 
 /* Are the implementation's results, and states, those of the reference? If not, words. */

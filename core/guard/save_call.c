@@ -1,4 +1,5 @@
 /* A call as a file that `flhost run` repeats (tests/golden/README.md has the format): public as fl_save_call. */
+#include "core/guard/layout.h"
 #include "core/registry.h"
 #include "core/support.h"
 
@@ -18,7 +19,7 @@ typedef struct saving {
   char *names[2 * FL_SCHEMA_MAX_VALUES];
   DLTensor shown[2 * FL_SCHEMA_MAX_VALUES]; /* on the host */
   void *copies[2 * FL_SCHEMA_MAX_VALUES];   /* of what lies on a device; NULL: none */
-  char *metadata[2 * (FL_SCHEMA_MAX_VALUES + 4)];
+  char *metadata[2 * (FL_SCHEMA_MAX_VALUES + 8)];
 } saving;
 
 /* ------------------------------------------------------------------------------------------------------- the parts */
@@ -160,6 +161,22 @@ static fl_status add_origin(saving *s) {
   return status || !s->about.bit_exact ? status : add_metadata(s, "", "bitexact", "yes");
 }
 
+/* How it has to be called for it to fail. */
+static fl_status add_circumstances(saving *s) {
+  static const char *const edges[] = {[FL_EDGE_NONE] = NULL, [FL_EDGE_END] = "end", [FL_EDGE_BEGINNING] = "beginning"};
+  const fl_schema *schema = s->op->schema;
+  uint32_t most = schema->n_arguments + schema->n_results, n = s->call->count < most ? s->call->count : most;
+  json_t *layout = fl_layout_to_json(schema, s->about.layout ? s->about.layout : s->call->values, n);
+  char *text = layout ? json_dumps(layout, JSON_SORT_KEYS) : NULL, calls[24];
+  fl_status status = text ? add_metadata(s, "", "layout", text) : fl_error_no_memory();
+  free(text);
+  json_decref(layout);
+  if (!status)
+    status = add_metadata(s, "", "edge", edges[s->about.edge]);
+  snprintf(calls, sizeof calls, "%u", (unsigned)s->about.calls);
+  return status || !s->about.calls ? status : add_metadata(s, "", "calls", calls);
+}
+
 /* -------------------------------------------------------------------------------------------------------- the file */
 
 static void release(saving *s) {
@@ -198,7 +215,9 @@ fl_status fl_save_call(const char *path, fl_op *op, const fl_call *call, const f
   s->call = call;
   if (about)
     fl_sized_take(&s->about, sizeof s->about, about);
-  status = add_origin(s);
+  status = s->about.edge <= FL_EDGE_BEGINNING ? add_origin(s) : fl_error(FL_EINVAL, "fl_save_call: no such edge");
+  if (!status)
+    status = add_circumstances(s);
   if (!status)
     status = add_arguments(s);
   if (!status)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* fl_impl_record.watched */
+/* fl_tally.said */
 enum { SAID_UNWATCHED = 1, SAID_UNCHECKED = 2, SAID_NOT_FINITE = 4 };
 
 fl_status fl_watch_create(fl_host *host) {
@@ -36,8 +36,9 @@ void fl_watch_free(fl_host *host) {
 }
 
 static bool wants_check(const fl_host *host, const fl_impl_record *record) {
-  return record->kind != FL_KIND_REFERENCE &&
-         atomic_load_explicit(&record->checked, memory_order_relaxed) < host->watch->canary;
+  const fl_tally *tally = atomic_load_explicit(&record->tally, memory_order_acquire);
+  uint32_t checked = tally ? atomic_load_explicit(&tally->checked, memory_order_relaxed) : 0;
+  return record->kind != FL_KIND_REFERENCE && checked < host->watch->canary;
 }
 
 bool fl_watch_wants(const fl_host *host, const fl_impl_record *record) {
@@ -46,9 +47,10 @@ bool fl_watch_wants(const fl_host *host, const fl_impl_record *record) {
 
 /* ------------------------------------------------------------------------------------------------------------ words */
 
-/* Once an implementation. */
+/* Once an implementation; as often as it comes where there is no memory to remember it. */
 static bool is_new(fl_impl_record *record, uint32_t what) {
-  return !(atomic_fetch_or_explicit(&record->said, what, memory_order_relaxed) & what);
+  fl_tally *tally = fl_impl_record_tally(record);
+  return !tally || !(atomic_fetch_or_explicit(&tally->said, what, memory_order_relaxed) & what);
 }
 
 static void say(const fl_watched *w, uint32_t what, int level, const char *which, const char *words) {
@@ -103,11 +105,13 @@ static fl_status look(const fl_watched *w, fl_copies *copies, fl_status status) 
 /* ------------------------------------------------------------------------------------------------------- canary mode
  */
 
-/* Is this call one of the first? */
+/* Is this call one of the first? One that cannot be counted is. */
 static bool take_turn(const fl_watched *w) {
+  if (!wants_check(w->op->host, w->record))
+    return false;
+  fl_tally *tally = fl_impl_record_tally(w->record);
   uint32_t turn = w->op->host->watch->canary;
-  return wants_check(w->op->host, w->record) &&
-         atomic_fetch_add_explicit(&w->record->checked, 1, memory_order_relaxed) < turn;
+  return !tally || atomic_fetch_add_explicit(&tally->checked, 1, memory_order_relaxed) < turn;
 }
 
 /* The words of a failure, and where the call was saved. */
@@ -117,8 +121,11 @@ static void add_evidence(const fl_watched *w, const fl_reference_call *reference
   const fl_call call = {.size = sizeof call, .count = reference->call.count, .values = initial};
   memcpy(initial, reference->initial, sizeof initial);
   snprintf(source, sizeof source, "flhost %s %.*s", fl_version(), FL_NAME_MAX, reference->record->impl_id);
-  fl_saved_call about = {
-      .size = sizeof about, .expected = reference->values, .source = source, .note = fl_text_get(text)};
+  fl_saved_call about = {.size = sizeof about,
+                         .expected = reference->values,
+                         .source = source,
+                         .note = fl_text_get(text),
+                         .layout = reference->layout};
   char *path = fl_evidence_save(w->op, w->record, &call, &about, why, sizeof why);
   if (path)
     fl_text_add(text, "; flhost run %s", path);

@@ -18,16 +18,22 @@ static bool lock_default(const char *who) {
   return false;
 }
 
+static void unlock_default(const bool *locked) {
+  if (*locked)
+    pthread_mutex_unlock(&default_lock);
+}
+
 fl_host *fl_default_host(void) {
   fl_host *host = atomic_load_explicit(&default_host, memory_order_acquire);
   if (host)
     return host;
-  if (!lock_default("fl_default_host"))
+  /* Also when a plugin throws. */
+  __attribute__((cleanup(unlock_default))) bool locked = lock_default("fl_default_host");
+  if (!locked)
     return NULL;
   host = atomic_load_explicit(&default_host, memory_order_relaxed);
   if (!host && !fl_host_create(NULL, &host))
     atomic_store_explicit(&default_host, host, memory_order_release);
-  pthread_mutex_unlock(&default_lock);
   return host;
 }
 

@@ -102,8 +102,52 @@ static const fl_host_hooks hooks = {
     .add_parts = fl_parts_add,
     .load_deferred = fl_load_deferred,
     .load_deferred_platform = fl_load_deferred_platform,
+    .let_in = fl_let_in,
     .log = fl_hosts_log,
 };
+
+/* All but the memory. */
+static fl_status set_up(fl_host *host, const fl_host_options *options) {
+  host->hooks = &hooks;
+  init_locks(host);
+  fl_calls_start();
+  fl_hosts_add(host);
+  fl_status status = copy_options(host, options);
+  if (!status)
+    status = fl_device_types_create(host);
+  if (!status)
+    status = fl_registry_init(host);
+  if (!status)
+    status = fl_settings_load_first(host);
+  if (!status && !(options->flags & FL_HOST_NO_PLUGINS))
+    status = fl_discover_plugins(host, NULL);
+  if (!status)
+    status = fl_choose_platform(host);
+  if (!status)
+    status = fl_settings_load(host);
+  if (status)
+    return status;
+  host->sources.reload = true; /* what was said of the sources once is not said again */
+  host->dispatch_debug = host->config->values[FL_SETTING_DISPATCH_DEBUG].flag;
+  host->synchronous = host->config->values[FL_SETTING_SYNCHRONIZE].flag || options->flags & FL_HOST_SYNCHRONOUS;
+  host->statistics |= host->config->values[FL_SETTING_STATISTICS].flag;
+  status = fl_watch_create(host);
+  if (status)
+    return status;
+  fl_warn_of_unknown_names(host);
+  log_summary(host);
+  if (host->dispatch_debug)
+    log_registered(host);
+  return FL_OK;
+}
+
+/* One that is not handed out, also since a plugin threw or ended the thread. */
+static void abandon(fl_host **host) {
+  fl_kept_error why;
+  fl_error_keep(&why);
+  fl_host_destroy(*host);
+  fl_error_restore(&why);
+}
 
 fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
   fl_host_options options = {.size = sizeof options};
@@ -112,46 +156,13 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
     return FL_EINVAL;
   if (given)
     fl_sized_take(&options, sizeof options, given);
-  fl_host *host = calloc(1, sizeof *host);
-  if (!host)
-    return fl_error_no_memory();
-  host->hooks = &hooks;
-  init_locks(host);
-  fl_calls_start();
-  fl_hosts_add(host);
-  fl_status status = copy_options(host, &options);
-  if (!status)
-    status = fl_device_types_create(host);
-  if (!status)
-    status = fl_registry_init(host);
-  if (!status)
-    status = fl_settings_load_first(host);
-  if (!status && !(options.flags & FL_HOST_NO_PLUGINS))
-    status = fl_discover_plugins(host, NULL);
-  if (!status)
-    status = fl_choose_platform(host);
-  if (!status)
-    status = fl_settings_load(host);
-  if (status) {
-    fl_kept_error why;
-    fl_error_keep(&why);
-    fl_host_destroy(host);
-    return fl_error_restore(&why);
+  __attribute__((cleanup(abandon))) fl_host *host = calloc(1, sizeof *host);
+  fl_status status = host ? set_up(host, &options) : fl_error_no_memory();
+  if (!status) {
+    *result = host;
+    host = NULL;
   }
-  host->sources.reload = true; /* what was said of the sources once is not said again */
-  host->dispatch_debug = host->config->values[FL_SETTING_DISPATCH_DEBUG].flag;
-  host->synchronous = host->config->values[FL_SETTING_SYNCHRONIZE].flag || options.flags & FL_HOST_SYNCHRONOUS;
-  host->statistics |= host->config->values[FL_SETTING_STATISTICS].flag;
-  if ((status = fl_watch_create(host))) {
-    fl_host_destroy(host);
-    return fl_error_no_memory();
-  }
-  fl_warn_of_unknown_names(host);
-  log_summary(host);
-  if (host->dispatch_debug)
-    log_registered(host);
-  *result = host;
-  return FL_OK;
+  return status;
 }
 
 void fl_host_destroy(fl_host *host) {
@@ -170,6 +181,7 @@ void fl_host_destroy(fl_host *host) {
   for (uint32_t i = 0; i < host->n_plugins; i++)
     fl_plugin_record_clear(&host->plugins[i]);
   free(host->plugins);
+  free(host->plugins_by_file);
   free(host->kinds);
   fl_strings_free(&host->oplist);
   fl_strings_free(&host->reasons);

@@ -15,7 +15,9 @@ static fl_host *hosts;
 static uint64_t last_number;
 
 static void clear_counters(fl_impl_record *record) {
-  free(atomic_exchange(&record->tally, NULL));
+  fl_tally *tally = atomic_load(&record->tally);
+  for (int i = 0; tally && i < FL_EVENTS; i++)
+    atomic_store(&tally->events[i], 0);
 }
 
 /* What is left to a host in the child of a fork, where only this thread is. The host's lock is held. */

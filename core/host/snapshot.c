@@ -48,6 +48,7 @@ static const char *not_asked(fl_arena *arena, fl_host *host, const fl_impl_recor
 
 static void snapshot_impl(fl_snapshot *snapshot, fl_host *host, const fl_impl_record *record) {
   fl_arena *arena = snapshot->arena;
+  const fl_failure *failure = fl_failure_find_locked(record->op, record);
   bool asked = fl_impl_is_asked(host, record);
   const char *reason = asked ? atomic_load(&record->reason) /* static in the plugin */
                              : not_asked(arena, host, record);
@@ -68,6 +69,7 @@ static void snapshot_impl(fl_snapshot *snapshot, fl_host *host, const fl_impl_re
       .reason = lacking ? lacking : reason,
       .has_supports_args = record->supports_args != NULL,
       .asked = asked,
+      .barred = failure && failure->barred ? fl_arena_string(arena, failure->reason ? failure->reason : "") : NULL,
   };
 }
 

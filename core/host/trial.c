@@ -98,25 +98,6 @@ static void run_trial(const trial *t, int channel) {
 
 /* -------------------------------------------------------------------------------------------------------- the guard */
 
-/* What is left running; one that is killed may leave others. */
-static void kill_children(void) {
-  char path[64];
-  int pid;
-  snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-  for (int round = 0; round < 200; round++) {
-    FILE *children = fopen(path, "re");
-    while (children && fscanf(children, "%d", &pid) == 1)
-      kill(pid, SIGKILL);
-    if (children)
-      fclose(children);
-    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
-      continue;
-    if (pid < 0 && errno == ECHILD)
-      return;
-    usleep(1000);
-  }
-}
-
 /* Tells how the trial ended. */
 static int guard(void *user, int given) {
   char words[32];
@@ -143,7 +124,7 @@ static int guard(void *user, int given) {
     snprintf(words, sizeof words, "%d %d", FL_CHILD_HUNG, WSTOPSIG(status));
   else
     snprintf(words, sizeof words, "%d %d", FL_CHILD_KILLED, WTERMSIG(status));
-  kill_children();
+  fl_end_children();
   tell(&channel, "died", words);
   return EXIT_SUCCESS;
 }

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Vendors that somebody has registered. The host's lock is held. */
+/* Vendors that somebody has registered, or would if he were let in. The host's lock is held. */
 static void list_vendors(const fl_host *host, fl_strings *vendors) {
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_relaxed);
@@ -16,6 +16,9 @@ static void list_vendors(const fl_host *host, fl_strings *vendors) {
       if (set->impls[j]->vendor && !fl_strings_has(vendors, set->impls[j]->vendor))
         fl_strings_add(vendors, set->impls[j]->vendor);
   }
+  for (uint32_t i = 0; i < host->n_plugins; i++)
+    if (host->plugins[i].kept_out && !fl_strings_has(vendors, host->plugins[i].token))
+      fl_strings_add(vendors, host->plugins[i].token);
 }
 
 /* The host's lock is held. */
@@ -29,10 +32,12 @@ static const char *named_impl(const char *token) {
   return strncmp(token, "impl:", 5) ? NULL : token + 5;
 }
 
-/* Does a token name what nobody has registered? The host's lock is held. */
+/* Does a token name what nobody has registered? What a plugin that is kept out would bring nobody knows. The host's
+ * lock is held. */
 static bool is_unknown(const fl_host *host, const char *op, const char *token, const fl_strings *vendors) {
   const char *impl_id = named_impl(token);
-  return impl_id ? !has_impl(host, op, impl_id) : !strncmp(token, "vendor:", 7) && !fl_strings_has(vendors, token + 7);
+  return impl_id ? !has_impl(host, op, impl_id) && !fl_kept_out_lister(host, op)
+                 : !strncmp(token, "vendor:", 7) && !fl_strings_has(vendors, token + 7);
 }
 
 /* Whether a deferred plugin brings what a token of the policy names is known when it is loaded: those that list the op
@@ -92,7 +97,7 @@ static void warn_of_token(const fl_host *host, const fl_op_order *order, const c
 
 static void warn_of_order(fl_host *host, const fl_op_order *order, const known_names *names, fl_text *lines) {
   const char *from = fl_config_op_origin(host->config, order->op), *origin = from ? from : "op_backends";
-  if (!fl_registry_known(host, order->op) && !fl_is_deferred(host, order->op))
+  if (!fl_registry_known(host, order->op) && !fl_is_deferred(host, order->op) && !fl_kept_out_lister(host, order->op))
     fl_text_add(lines, "%s: no op '%s' is registered%s\n", origin, order->op,
                 fl_suggest_among(order->op, &names->ops).text);
   for (uint32_t i = 0; i < order->n_tokens; i++)

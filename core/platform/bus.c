@@ -59,4 +59,7 @@ static void read_here(void *answer, void *user) {
 void fl_bus_read(fl_bus *bus) {
   char words[FL_PROBE_WORDS];
   fl_ask_in_child("hwloc", read_here, NULL, FL_DRIVER_TIMEOUT_MS, bus, sizeof *bus, words, sizeof words);
+  bus->n = bus->n < FL_BUS_DEVICES_MAX ? bus->n : FL_BUS_DEVICES_MAX;
+  for (uint32_t i = 0; i < bus->n; i++)
+    bus->devices[i].name[FL_BUS_NAME - 1] = bus->devices[i].vendor[FL_BUS_NAME - 1] = 0;
 }

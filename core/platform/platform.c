@@ -78,10 +78,18 @@ fl_component_record *fl_platforms_take(fl_host *host, fl_arena *arena, uint32_t 
     if (plugin->status == FL_PLUGIN_DEFERRED && plugin->platform) {
       list[*n] = fl_platform_of_file(host, plugin->name, plugin->platform, arena);
       *n += list[*n].not_asked != NULL;
+    } else if (plugin->kept_out && plugin->platform) {
+      list[*n] = (fl_component_record){.plugin = plugin->name, .type = "platform", .name = plugin->platform};
+      list[(*n)++].not_asked = fl_arena_string(arena, plugin->denied);
     }
   }
   pthread_mutex_unlock(&host->lock);
   return arena->failed ? NULL : list;
+}
+
+static void unlock(pthread_mutex_t *const *lock) {
+  if (*lock)
+    pthread_mutex_unlock(*lock);
 }
 
 bool fl_component_is_active(const fl_component_record *component, fl_said *said) {
@@ -89,12 +97,11 @@ bool fl_component_is_active(const fl_component_record *component, fl_said *said)
     said->text = component->not_asked;
     return false;
   }
-  if (component->asking)
-    pthread_mutex_lock(component->asking);
-  bool active = component->platform.is_active(component->self, fl_said_room(said));
-  if (component->asking)
-    pthread_mutex_unlock(component->asking);
-  return active;
+  /* Also when it throws. */
+  __attribute__((cleanup(unlock))) pthread_mutex_t *lock = component->asking;
+  if (lock)
+    pthread_mutex_lock(lock);
+  return component->platform.is_active(component->self, fl_said_room(said));
 }
 
 /* ------------------------------------------------------------------------------------------------------ forced, H2 */

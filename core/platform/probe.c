@@ -101,14 +101,34 @@ bool fl_ask_in_child(const char *name, void (*ask)(void *answer, void *user), vo
   return false;
 }
 
-static void ask_driver(void *answer, void *driver) {
-  open_driver(driver, answer);
+/* A driver may have written all over the child's memory, so no pointer comes from there. */
+typedef struct driver_answer {
+  uint32_t opened; /* which of the libraries did, from 1; 0: none */
+  char words[FL_PROBE_WORDS];
+} driver_answer;
+
+static void ask_driver(void *answer, void *user) {
+  const fl_driver *driver = user;
+  driver_answer *told = answer;
+  fl_probe probe = {0};
+  open_driver(driver, &probe);
+  while (probe.opened && driver->libraries[told->opened++] != probe.driver)
+    ;
+  memcpy(told->words, probe.words, sizeof told->words);
 }
 
 void fl_probe_driver(const fl_driver *driver, int timeout_ms, fl_probe *probe) {
   fl_driver asked = *driver;
-  fl_ask_in_child(driver->libraries[0], ask_driver, &asked, timeout_ms, probe, sizeof *probe, probe->words,
-                  sizeof probe->words);
+  driver_answer answer;
+  uint32_t n = 0;
+  fl_ask_in_child(driver->libraries[0], ask_driver, &asked, timeout_ms, &answer, sizeof answer, answer.words,
+                  sizeof answer.words);
+  while (driver->libraries[n])
+    n++;
+  answer.words[sizeof answer.words - 1] = 0;
+  *probe = (fl_probe){.opened = answer.opened && answer.opened <= n};
+  probe->driver = probe->opened ? driver->libraries[answer.opened - 1] : NULL;
+  snprintf(probe->words, sizeof probe->words, "%s", probe->opened || *answer.words ? answer.words : "no answer");
 }
 
 /* ----------------------------------------------------------------------------------------------------- the devices */
@@ -157,6 +177,12 @@ void fl_probe_devices(const fl_platform *platform, void *self, const char *name,
   asked_platform asked = {platform, self};
   bool answered =
       fl_ask_in_child(name, ask_platform, &asked, timeout_ms, list, sizeof *list, list->words, sizeof list->words);
+  list->n = list->n < FL_DEVICES_MAX ? list->n : FL_DEVICES_MAX;
+  list->version[sizeof list->version - 1] = list->words[sizeof list->words - 1] = 0;
+  for (uint32_t i = 0; i < list->n; i++) {
+    list->devices[i].size = sizeof list->devices[i];
+    end_strings(&list->devices[i]);
+  }
   if (!answered)
     list->count = -1;
   else if (!list->n && (list->count < 0 || (list->count && platform->properties)))

@@ -11,8 +11,9 @@
 enum { FL_PROBE_WORDS = 400, FL_DRIVER_TIMEOUT_MS = 30000, FL_DEVICES_MAX = 64 };
 
 /*
- * Lets `ask` fill `answer` in a child process: bytes, with no pointers but to what was there before. Where that does
- * not come about the answer is zero, and `words`, which may lie in it, say why `name` was not asked or did not answer.
+ * Lets `ask` fill `answer` in a child process: bytes without pointers, which whoever asked has to check, since what
+ * runs there may have written anywhere: counts, ends of strings. Where that does not come about the answer is zero, and
+ * `words`, which may lie in it, say why `name` was not asked or did not answer.
  */
 bool fl_ask_in_child(const char *name, void (*ask)(void *answer, void *user), void *user, int timeout_ms, void *answer,
                      size_t answer_size, char *words, size_t size);

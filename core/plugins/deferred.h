@@ -8,6 +8,9 @@
 fl_status fl_load_deferred(fl_host *host, const char *op);
 fl_status fl_load_deferred_platform(fl_host *host, const char *platform);
 
+/* fl_host_hooks.let_in. */
+void fl_let_in(fl_host *host);
+
 /* The rest: the host's lock is held. */
 
 /* Is there a deferred plugin that this thread is not just loading? */

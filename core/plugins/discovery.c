@@ -304,7 +304,7 @@ static const char *say_missing_name(const fl_strings *directories, const char *n
 static const char *say_missing_path(const char *path, fl_arena *owned) {
   fl_strings files = {0};
   const char *slash = strrchr(path, '/'), *problem;
-  const char *directory = fl_arena_format(owned, "%.*s", (int)(slash - path), path);
+  const char *directory = fl_arena_bytes(owned, path, (size_t)(slash - path));
   fl_list_directory(*directory ? directory : "/", ".so", &files);
   const char *nearest = fl_nearest_word(slash + 1, (const char *const *)files.items, files.n);
   if (nearest)
@@ -321,7 +321,9 @@ static void find_file(const fl_strings *directories, const char *name, fl_arena 
     char *path = realpath(name, NULL);
     found->path = fl_arena_string(owned, path);
     if (!path)
-      found->problem = say_missing_path(name, owned);
+      found->problem = errno == ENOENT || errno == ENOTDIR
+                           ? say_missing_path(name, owned)
+                           : fl_arena_format(owned, "'%s' cannot be looked at: %s", name, strerror(errno));
     free(path);
   } else {
     found->path = find_by_name(directories, name, owned);
@@ -338,7 +340,7 @@ void fl_find_module(const fl_strings *directories, const char *entry, fl_found_l
   fl_found one = {.route = "module"};
   if (colon && slash && slash > colon) /* part of a path */
     colon = NULL;
-  const char *name = fl_arena_format(owned, "%.*s", colon ? (int)(colon - entry) : (int)strlen(entry), entry);
+  const char *name = fl_arena_bytes(owned, entry, colon ? (size_t)(colon - entry) : strlen(entry));
   if (!*name || (colon && !is_symbol(colon + 1))) {
     one.path = fl_arena_string(owned, entry);
     one.problem = fl_arena_format(owned, "'%s': %s%s%s, expected a path or name, with or without ':symbol'", entry,

@@ -527,6 +527,22 @@ static fl_status take_hardware(const unsigned char *bytes, uint32_t length, fl_n
   return info->owned.failed ? fl_error_no_memory() : FL_OK;
 }
 
+/* FL_PLUGIN_VENDOR: a token that deny_vendors can name. */
+static fl_status take_vendor(const unsigned char *bytes, uint32_t length, fl_note_info *info) {
+  size_t n = strnlen((const char *)bytes, length);
+  const char *token = (const char *)bytes;
+  size_t trimmed = fl_trim(&token, n);
+  if (info->vendor)
+    return fl_error(FL_EPLUGIN, "damaged 'flhost' note: FL_PLUGIN_VENDOR stands there twice");
+  if (!n || n > FL_NAME_MAX || trimmed != n || memchr(bytes, ',', n))
+    return fl_error(FL_EPLUGIN,
+                    "damaged 'flhost' note: FL_PLUGIN_VENDOR is empty, longer than %d bytes, or holds a comma or white "
+                    "space at an end: deny_vendors could not name it",
+                    FL_NAME_MAX);
+  info->vendor = take_text(bytes, n, info);
+  return info->owned.failed ? fl_error_no_memory() : FL_OK;
+}
+
 /* Is what it says of its platform understood? */
 static fl_status check_platform(const fl_note_info *info) {
   fl_platform_kind kind;
@@ -555,7 +571,7 @@ static uint64_t align_up(uint64_t n, uint64_t alignment) {
 
 /* Ours, by their types. */
 static fl_status (*const takers[])(const unsigned char *bytes, uint32_t length, fl_note_info *info) = {
-    NULL, take_descriptor, take_ops, take_platform, take_hardware};
+    NULL, take_descriptor, take_ops, take_platform, take_hardware, take_vendor};
 
 /* All notes of one segment. A malformed one ends the walk: nothing behind it can be trusted. */
 static fl_status take_notes(const unsigned char *bytes, uint64_t length, uint64_t alignment, fl_note_info *info) {

@@ -14,12 +14,14 @@ typedef struct fl_note_info {
   const char *platform; /* FL_PLUGIN_PLATFORM: its name; NULL if it has none */
   const char *signs;    /* that the platform may be active: "/dev/a,$B"; NULL if `platform` is */
   const char *hardware; /* FL_PLUGIN_HARDWARE; NULL if it has none */
-  fl_arena owned;       /* these four */
+  const char *vendor;   /* FL_PLUGIN_VENDOR; NULL if it has none */
+  fl_arena owned;       /* these five */
   /* Loading it makes the process's stack executable, or writes to code that is mapped. */
   bool executable_stack, text_relocations;
 } fl_note_info;
 
-/* FL_EPLUGIN: not an ELF file, truncated, another architecture, no note, a bad list of ops or platform: the message
+/* FL_EPLUGIN: not an ELF file, truncated, another architecture, no note, a bad list of ops, platform or vendor: the
+ * message
  * says what the file is, and nothing is in *info. */
 fl_status fl_note_read(const char *path, fl_note_info *info);
 void fl_note_clear(fl_note_info *info);

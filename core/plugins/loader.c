@@ -9,6 +9,7 @@
 #include "core/plugins/instruction_sets.h"
 #include "core/plugins/note_cache.h"
 #include "core/plugins/process_state.h"
+#include "core/plugins/shortage.h"
 #include "core/registry.h"
 #include "core/support.h"
 
@@ -37,7 +38,7 @@ const char *fl_plugin_name_of_file(fl_arena *arena, const char *path) {
       break;
     }
   }
-  return fl_arena_format(arena, "%.*s", (int)length, name);
+  return fl_arena_bytes(arena, name, length);
 }
 
 /* ------------------------------------------------------------------------------------- what the file says of itself */
@@ -89,6 +90,7 @@ static fl_status record_note(fl_plugin_record *record, const fl_note_info *info)
     record->licence = fl_arena_string(owned, note->licence);
     record->ops = fl_arena_string(owned, info->ops);
     record->platform = fl_arena_string(owned, info->platform);
+    record->token = fl_arena_string(owned, info->vendor);
   }
   return owned->failed ? fl_error_no_memory() : FL_OK;
 }
@@ -151,21 +153,6 @@ static fl_status judge(fl_loader *loader, const char *path, const fl_file *file,
   return status;
 }
 
-/* Is that for want of descriptors or memory, which may be there later? The dynamic linker has words alone. */
-static bool is_shortage(const char *reason) {
-  static const int numbers[] = {EMFILE, ENFILE, ENOMEM};
-  static const char *const without_number[] = {"returned FL_ENOMEM", "cannot create ", "cannot allocate ",
-                                               "cannot open shared object file\n"};
-  char words[128], line[512];
-  bool found = false;
-  snprintf(line, sizeof line, "%s\n", reason);
-  for (size_t i = 0; i < sizeof without_number / sizeof without_number[0] && !found; i++)
-    found = strstr(line, without_number[i]) != NULL;
-  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && !found; i++)
-    found = strstr(reason, strerror_r(numbers[i], words, sizeof words)) != NULL;
-  return found;
-}
-
 /* The end of either step. */
 static fl_status conclude(fl_plugin_record *record, fl_status status, double start) {
   if (status && status != FL_ENOMEM)
@@ -177,7 +164,7 @@ static fl_status conclude(fl_plugin_record *record, fl_status status, double sta
     fl_plugin_record_clear(record);
   if (status && status != FL_ENOMEM) {
     record->status = FL_PLUGIN_FAILED;
-    record->again = is_shortage(record->reason);
+    record->again = fl_is_shortage(record->reason);
   }
   status = status && status != FL_ENOMEM ? FL_EPLUGIN : status;
   if (status == FL_EPLUGIN || record->status == FL_PLUGIN_LOADED) /* else it is only judged so far */
@@ -194,6 +181,8 @@ fl_status fl_loader_judge(fl_loader *loader, const char *path, const fl_file *fi
   if (!file->error) {
     record->device = file->status.st_dev;
     record->inode = file->status.st_ino;
+    record->size = file->status.st_size;
+    record->modified = file->status.st_mtim;
   }
   fl_status status = judge(loader, path, file, record, info);
   if (status)
@@ -418,13 +407,21 @@ static fl_status check_links_nothing(const loading *l) {
 /* The header says that it throws nothing; an initialiser that ends the thread unwinds through it like an exception. */
 static void *(*volatile const open_library)(const char *path, int mode) = dlopen;
 
-/* Is the file that the path leads to still the one that was judged? Asked before its code runs, and once more when it
- * is mapped: who could change it in between, and back again, is trusted with it. */
+/* Is the file that the path leads to still the one that was judged, with what was in it? Asked before its code runs,
+ * and once more when it is mapped: who could change it in between, and back again, is trusted with it. Of one that is
+ * cut short while the dynamic linker maps it a page is missing that something reads: that ends the process (SIGBUS). */
 static fl_status check_same(const loading *l, const char *path) {
+  const fl_plugin_record *judged = l->record;
   struct stat now;
-  if (!stat(path, &now) && now.st_dev == l->record->device && now.st_ino == l->record->inode)
-    return FL_OK;
-  return fl_error(FL_EPLUGIN, "it was replaced or removed while it was judged; nothing of that is used");
+  if (stat(path, &now) || now.st_dev != judged->device || now.st_ino != judged->inode)
+    return fl_error(FL_EPLUGIN, "it was replaced or removed while it was judged; nothing of that is used");
+  if (now.st_size != judged->size || now.st_mtim.tv_sec != judged->modified.tv_sec ||
+      now.st_mtim.tv_nsec != judged->modified.tv_nsec)
+    return fl_error(FL_EPLUGIN,
+                    "it was written to while it was judged (%lld bytes then, %lld now); write another file and rename "
+                    "it: one that is cut short while it is mapped ends the process",
+                    (long long)judged->size, (long long)now.st_size);
+  return FL_OK;
 }
 
 static fl_status open_file(loading *l, void **handle) {
@@ -588,6 +585,7 @@ static fl_status open_and_register(loading *l, fl_committed *committed) {
   l->stage = stage;
   if (l->info->ops)
     fl_stage_limit(stage, l->info->ops, l->info->platform);
+  fl_stage_limit_vendor(stage, l->info->vendor);
   for (uint32_t i = 0; i < locked.n; i++)
     fl_stage_allow(stage, &locked.entries[i]->allowed);
   status = run(l, &entered);

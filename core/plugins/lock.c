@@ -199,12 +199,16 @@ static fl_status take_document(reader *r) {
   return status;
 }
 
+static bool is_missing(const char *path) {
+  struct stat itself;
+  return lstat(path, &itself) && errno == ENOENT;
+}
+
 fl_status fl_lock_read(const char *path, fl_lock *lock) {
   *lock = (fl_lock){.n = 0};
   lock->path = fl_arena_string(&lock->owned, path);
   reader r = {.lock = lock};
-  struct stat itself;
-  fl_status status = lstat(path, &itself) && errno == ENOENT ? fl_error(FL_ENOENT, "no file '%s'", path) : FL_OK;
+  fl_status status = is_missing(path) ? fl_error(FL_ENOENT, "no file '%s'", path) : FL_OK;
   if (!status)
     status = fl_file_trusted(path);
   if (status == FL_EPLUGIN)
@@ -240,8 +244,8 @@ fl_status fl_locks_read(const fl_config_sources *sources, fl_locks *locks) {
   const char *variable = fl_setting_table[FL_SETTING_PLUGINS_LOCK].variable;
   const char *path = fl_config_getenv(sources, variable);
   *locks = (fl_locks){.n = 0};
-  fl_status status = add_lock(FL_SYSTEM_LOCK, locks);
-  if (status == FL_ENOENT)
+  fl_status status = is_missing(FL_SYSTEM_LOCK) ? FL_OK : add_lock(FL_SYSTEM_LOCK, locks);
+  if (status == FL_ENOENT) /* it went away */
     status = FL_OK;
   if (!status && path && *path != '/')
     status = fl_error(FL_ECONFIG, "%s: '%s' is relative to wherever the program starts, expected an absolute path",

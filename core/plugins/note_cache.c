@@ -59,6 +59,7 @@ static bool copy_info(fl_note_info *to, const fl_note_info *from) {
   to->platform = fl_arena_string(&to->owned, from->platform);
   to->signs = fl_arena_string(&to->owned, from->signs);
   to->hardware = fl_arena_string(&to->owned, from->hardware);
+  to->vendor = fl_arena_string(&to->owned, from->vendor);
   if (!to->owned.failed)
     return true;
   fl_note_clear(to);

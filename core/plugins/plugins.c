@@ -2,7 +2,9 @@
 #include "core/plugins/plugins.h"
 
 #include "core/platform.h"
+#include "core/plugins/by_file.h"
 #include "core/plugins/deferred.h"
+#include "core/plugins/look_ahead.h"
 #include "core/plugins/note_cache.h"
 #include "core/registry.h"
 #include "core/support.h"
@@ -68,10 +70,9 @@ static uint32_t make_room(fl_host *host) {
  * 0: none was made. Takes it over. */
 static bool add_record(fl_host *host, fl_plugin_record *record, uint32_t room) {
   pthread_mutex_lock(&host->lock);
-  uint32_t i = 0;
-  while (i < host->n_plugins &&
-         (strcmp(host->plugins[i].file, record->file) || host->plugins[i].status == FL_PLUGIN_LOADED))
-    i++;
+  uint32_t i = record->file ? fl_plugin_of_file(host, record->file, UINT32_MAX) : host->n_plugins;
+  while (i < host->n_plugins && host->plugins[i].status == FL_PLUGIN_LOADED)
+    i = fl_plugin_of_file(host, record->file, i);
   bool replaces = i < host->n_plugins;
   /* Who looks for an op of one that failed is told why it is missing. */
   if (replaces && !record->ops && (record->status == FL_PLUGIN_FAILED || record->again))
@@ -82,11 +83,14 @@ static bool add_record(fl_host *host, fl_plugin_record *record, uint32_t room) {
       !record->owned.failed && (replaces || i < room || fl_array_grow(&host->plugins, i, sizeof *host->plugins));
   if (added && replaces) {
     host->n_deferred -= host->plugins[i].status == FL_PLUGIN_DEFERRED;
+    record->same_chain = host->plugins[i].same_chain;
     fl_plugin_record_clear(&host->plugins[i]);
   }
   if (added) {
     host->n_plugins += !replaces;
     host->plugins[i] = *record;
+    if (!replaces)
+      fl_plugin_of_file_added(host);
     host->n_deferred += record->status == FL_PLUGIN_DEFERRED;
   }
   pthread_mutex_unlock(&host->lock);
@@ -137,8 +141,8 @@ static fl_status defer(fl_host *host, const fl_found *found, fl_plugin_record *r
 
 /* Does a record say that of the file already? */
 static bool is_said(const fl_host *host, const fl_plugin_record *one) {
-  for (uint32_t i = 0; i < host->n_plugins; i++)
-    if (host->plugins[i].status == one->status && !strcmp(host->plugins[i].file, one->file))
+  for (uint32_t i = UINT32_MAX; one->file && (i = fl_plugin_of_file(host, one->file, i)) < host->n_plugins;)
+    if (host->plugins[i].status == one->status)
       return one->status == FL_PLUGIN_SKIPPED || !strcmp(host->plugins[i].reason, one->reason);
   return false;
 }
@@ -209,6 +213,35 @@ static void warn_of_missing_ops(fl_host *host, const fl_plugin_record *record) {
   fl_strings_free(&missing);
 }
 
+/* In a process that tries plugins none is kept out: who asks for that will load it. */
+bool fl_plugin_is_kept_out(fl_host *host, const fl_note_info *info, fl_plugin_record *record) {
+  fl_text reason = {0};
+  if (!info->vendor || host->load_watch)
+    return false;
+  pthread_mutex_lock(&host->lock);
+  bool out = fl_vendor_is_kept_out(host, info->vendor, &reason);
+  pthread_mutex_unlock(&host->lock);
+  if (out)
+    record->denied = fl_arena_text(&record->owned, &reason);
+  return out;
+}
+
+/* Nothing is wrong, so it is said once, at INFO. Takes the record over. */
+static fl_status keep_out(fl_host *host, const fl_found *found, fl_plugin_record *record) {
+  record->reason = fl_arena_format(&record->owned, "not loaded: %s", record->denied);
+  record->symbol = fl_arena_string(&record->owned, found->symbol);
+  record->status = FL_PLUGIN_SKIPPED;
+  record->kept_out = true;
+  record->load_us = 0;
+  if (!is_said(host, record))
+    fl_log_line(&host->log, FL_LOG_INFO, "plugin %s is %s", record->name, record->reason);
+  fl_error(FL_EPLUGIN, "plugin %s is %s", record->name, record->reason);
+  if (!add_record(host, record, 0))
+    return fl_error_no_memory();
+  atomic_store(&host->kept_out, true);
+  return FL_EPLUGIN;
+}
+
 /* FL_PLUGIN_PLATFORM: is there a file or a variable that says that the platform may be active? */
 static bool has_sign(const char *signs) {
   fl_strings words = {0};
@@ -257,6 +290,10 @@ static void give_up(void *user) {
 static fl_status load_judged(fl_loader *loader, const fl_found *found, fl_status status, bool may_defer,
                              fl_note_info *info, fl_plugin_record *record, bool *loaded) {
   fl_host *host = loader->host;
+  if (!status && fl_plugin_is_kept_out(host, info, record)) {
+    status = keep_out(host, found, record);
+    return may_defer && status == FL_EPLUGIN ? FL_OK : status;
+  }
   if (!status && may_defer && !found->critical && wait_with(host, info, record))
     return defer(host, found, record);
   uint32_t room = make_room(host);
@@ -285,46 +322,8 @@ static fl_status load_judged(fl_loader *loader, const fl_found *found, fl_status
   return add_record(host, record, room) ? status : fl_error_no_memory();
 }
 
-/* What is found behind the plugin that is being loaded. */
-typedef struct upcoming {
-  fl_loader *loader;
-  const fl_found_list *found;
-  uint32_t next;
-  fl_plugin_record records[FL_JUDGE_BATCH];
-  fl_note_info infos[FL_JUDGE_BATCH];
-  uint32_t n;
-} upcoming;
-
-static void forget_upcoming(upcoming *later) {
-  for (uint32_t i = 0; i < later->n; i++) {
-    fl_note_clear(&later->infos[i]);
-    fl_plugin_record_clear(&later->records[i]);
-  }
-  later->n = 0;
-}
-
-/* fl_look_ahead: those that will be opened, so that one process tries them all. One that is left out is tried by
- * itself. */
-static uint32_t look_ahead(void *user, fl_suspect *suspects, uint32_t n) {
-  upcoming *later = user;
-  forget_upcoming(later);
-  for (uint32_t i = later->next; i < later->found->n && later->n < n; i++) {
-    const fl_found *one = &later->found->items[i];
-    fl_plugin_record *record = &later->records[later->n];
-    fl_note_info *info = &later->infos[later->n];
-    fl_file file = fl_file_look(one->path);
-    if (one->problem || one->disabled)
-      continue;
-    bool good = !fl_loader_judge(later->loader, one->path, &file, record, info);
-    suspects[later->n++] = (fl_suspect){.file = one->path, .symbol = one->symbol, .name = record->name, .info = info};
-    suspects[later->n - 1].status = file.status;
-    if (good && (one->critical || !wait_with(later->loader->host, info, record)))
-      continue;
-    later->n--;
-    fl_note_clear(info);
-    fl_plugin_record_clear(record);
-  }
-  return later->n;
+static bool waits(fl_host *host, const fl_found *found, const fl_note_info *info, fl_plugin_record *record) {
+  return fl_plugin_is_kept_out(host, info, record) || (!found->critical && wait_with(host, info, record));
 }
 
 /* Judges one file, and defers or loads it, or skips it for another. */
@@ -381,7 +380,9 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   FL_RELEASED_BY(fl_strings_free) fl_strings directories = {0};
   uint32_t n = 0;
   char *critical = NULL;
-  fl_loader loader;
+  fl_loader loader = {0};
+  FL_RELEASED_BY(fl_upcoming_end) fl_upcoming later;
+  fl_upcoming_set(&later, &loader, &found, waits);
   fl_status status = fl_refuse_frozen_unlocked(host, "discovering plugins");
   if (status)
     return status;
@@ -399,14 +400,12 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
   }
   if (found.n)
     fl_log_line(&host->log, FL_LOG_INFO, "Available plugins for group flhost.plugins:");
-  for (uint32_t i = 0; i < found.n; i++) {
+  for (uint32_t i = 0; i < found.n && fl_log_enabled(&host->log, FL_LOG_INFO); i++) {
     const fl_found *one = &found.items[i];
     fl_log_line(&host->log, FL_LOG_INFO, "- %s -> %s",
                 one->name ? one->name : fl_plugin_name_of_file(&found.owned, one->path), one->path);
   }
-  upcoming later = {.loader = &loader, .found = &found};
-  loader.judge.look_ahead = look_ahead;
-  loader.judge.user = &later;
+  fl_upcoming_begin(&later);
   for (uint32_t i = 0; i < found.n && !critical; i++) {
     bool loaded;
     later.next = i + 1;
@@ -416,7 +415,6 @@ fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded) {
       critical = fl_format("critical plugin %s: %s", found.items[i].name ? found.items[i].name : found.items[i].path,
                            fl_error_message());
   }
-  forget_upcoming(&later);
   if (critical)
     status = fl_error(FL_EPLUGIN, "%s", critical);
   else if (n_loaded)
@@ -455,12 +453,14 @@ void fl_clear_discovered_plugins(fl_host *host) {
   fl_loading_begin(host);
   pthread_mutex_lock(&host->lock);
   for (uint32_t i = 0; i < host->n_plugins; i++) {
-    if (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED)
+    if (host->plugins[i].status == FL_PLUGIN_LOADED || host->plugins[i].status == FL_PLUGIN_DEFERRED ||
+        host->plugins[i].kept_out)
       host->plugins[kept++] = host->plugins[i];
     else
       fl_plugin_record_clear(&host->plugins[i]);
   }
   host->n_plugins = kept;
+  fl_plugins_by_file_renew(host);
   pthread_mutex_unlock(&host->lock);
   fl_loading_end(host);
 }

@@ -8,4 +8,7 @@
  * it failed. */
 fl_status fl_plugins_load(fl_loader *loader, const fl_found *found, bool may_defer, bool *loaded);
 
+/* FL_PLUGIN_VENDOR: do the settings keep it out? Why goes to record->denied. */
+bool fl_plugin_is_kept_out(fl_host *host, const fl_note_info *info, fl_plugin_record *record);
+
 #endif

@@ -110,7 +110,9 @@ static fl_status step(way *w, const char *name, visit_fn visit, void *user) {
 }
 
 static fl_status walk(const char *path, visit_fn visit, void *user) {
-  way w = {.links = 0};
+  way w; /* large, of which little is used */
+  w.at[0] = w.rest[0] = 0;
+  w.links = 0;
   char name[NAME_MAX + 1];
   struct stat root;
   if (*path != '/' && !getcwd(w.rest, sizeof w.rest))

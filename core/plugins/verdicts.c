@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <sha2.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,8 +123,36 @@ static bool read_line(fl_verdicts *list, char *line) {
   return add(list, &verdict);
 }
 
+static bool same_file(const fl_verdict_key *a, const fl_verdict_key *b) {
+  return a->device == b->device && a->inode == b->inode && a->size == b->size && a->modified == b->modified &&
+         a->modified_ns == b->modified_ns && a->changed == b->changed && a->changed_ns == b->changed_ns;
+}
+
+/* The file whose digest was right last: a process that loads its plugins one by one reads the file each time, and
+ * reckons once. Nobody waits for it, so that a child of a fork need not either. */
+static fl_verdict_key right_last;
+static pthread_mutex_t right_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool was_right(const struct stat *status) {
+  fl_verdict_key key = {0};
+  fl_verdict_key_set(&key, status);
+  if (pthread_mutex_trylock(&right_lock))
+    return false;
+  bool was = same_file(&key, &right_last);
+  pthread_mutex_unlock(&right_lock);
+  return was;
+}
+
+/* Not of one that changed just now: another change would look like none. */
+static void note_right(const struct stat *status) {
+  if ((int64_t)time(NULL) - status->st_ctim.tv_sec < SETTLED_SECONDS || pthread_mutex_trylock(&right_lock))
+    return;
+  fl_verdict_key_set(&right_last, status);
+  pthread_mutex_unlock(&right_lock);
+}
+
 /* The text up to the line with its digest; false: that is not right. */
-static bool check_digest(char *text, size_t length) {
+static bool check_digest(char *text, size_t length, const struct stat *status) {
   static const char word[] = "sha256 ";
   char digest[FL_SHA256_SIZE];
   size_t tail = strlen(word) + FL_SHA256_SIZE; /* with the newline */
@@ -133,14 +162,19 @@ static bool check_digest(char *text, size_t length) {
   char *last = text + length - tail;
   if (last[-1] != '\n' || strncmp(last, word, strlen(word)) != 0 || text[length - 1] != '\n')
     return false;
-  SHA256Data((const uint8_t *)text, length - tail, digest);
-  bool right = !memcmp(digest, last + strlen(word), FL_SHA256_SIZE - 1);
+  bool right = was_right(status);
+  if (!right) {
+    SHA256Data((const uint8_t *)text, length - tail, digest);
+    right = !memcmp(digest, last + strlen(word), FL_SHA256_SIZE - 1);
+    if (right)
+      note_right(status);
+  }
   *last = 0;
   return right;
 }
 
-static bool read_lines(fl_verdicts *list, char *text, size_t length) {
-  if (!check_digest(text, length))
+static bool read_lines(fl_verdicts *list, char *text, size_t length, const struct stat *status) {
+  if (!check_digest(text, length, status))
     return false;
   for (char *line = text + strlen(first_line), *end; *line; line = end + 1) {
     end = strchr(line, '\n');
@@ -153,11 +187,10 @@ static bool read_lines(fl_verdicts *list, char *text, size_t length) {
   return true;
 }
 
-static char *read_all(int fd, size_t *length) {
-  struct stat status;
-  if (fstat(fd, &status) || status.st_size > FL_TEXT_FILE_MAX)
+static char *read_all(int fd, size_t *length, struct stat *status) {
+  if (fstat(fd, status) || status->st_size > FL_TEXT_FILE_MAX)
     return NULL;
-  size_t size = (size_t)status.st_size;
+  size_t size = (size_t)status->st_size;
   char *text = malloc(size + 1);
   for (*length = 0; text && *length < size;) {
     ssize_t n = read(fd, text + *length, size - *length);
@@ -175,6 +208,7 @@ static char *read_all(int fd, size_t *length) {
 /* What is kept in the directory; nothing, where that is broken or somebody else's. */
 static void read_file(fl_verdicts *list, int directory, fl_log *log) {
   size_t length;
+  struct stat status;
   int fd = openat(directory, file_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) {
     if (errno != ENOENT)
@@ -183,8 +217,8 @@ static void read_file(fl_verdicts *list, int directory, fl_log *log) {
     return;
   }
   const char *wrong = is_own(fd, S_IFREG) ? NULL : "it is not the user's own, or others may write it";
-  char *text = wrong ? NULL : read_all(fd, &length);
-  if (!wrong && (!text || !read_lines(list, text, length)))
+  char *text = wrong ? NULL : read_all(fd, &length, &status);
+  if (!wrong && (!text || !read_lines(list, text, length, &status)))
     wrong = "it is damaged, or of another version";
   if (wrong) {
     list->n = 0;
@@ -235,11 +269,6 @@ void fl_verdict_key_set(fl_verdict_key *key, const struct stat *status) {
   key->modified_ns = status->st_mtim.tv_nsec;
   key->changed = status->st_ctim.tv_sec;
   key->changed_ns = status->st_ctim.tv_nsec;
-}
-
-static bool same_file(const fl_verdict_key *a, const fl_verdict_key *b) {
-  return a->device == b->device && a->inode == b->inode && a->size == b->size && a->modified == b->modified &&
-         a->modified_ns == b->modified_ns && a->changed == b->changed && a->changed_ns == b->changed_ns;
 }
 
 static bool same_subject(const fl_verdict_key *a, const fl_verdict_key *b) {

@@ -28,9 +28,10 @@ void fl_failure_forget_locked(fl_op *op, const fl_impl_record *record) {
   for (fl_failure **link = &op->failures; *link; link = &(*link)->next)
     if ((*link)->impl == record) {
       fl_failure *failure = *link;
+      fl_tally *tally = atomic_load_explicit(&failure->impl->tally, memory_order_acquire);
       *link = failure->next;
-      if (failure->barred)
-        atomic_store_explicit(&failure->impl->checked, 0, memory_order_relaxed);
+      if (failure->barred && tally)
+        atomic_store_explicit(&tally->checked, 0, memory_order_relaxed);
       free(failure->reason);
       free(failure);
       return;

@@ -62,18 +62,20 @@ fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *pr
   return record;
 }
 
+fl_tally *fl_impl_record_tally(fl_impl_record *record) {
+  fl_tally *tally = atomic_load_explicit(&record->tally, memory_order_acquire), *made;
+  if (tally || !(made = calloc(1, sizeof *made)))
+    return tally;
+  if (atomic_compare_exchange_strong(&record->tally, &tally, made))
+    return made;
+  free(made);
+  return tally;
+}
+
 void fl_impl_record_count(fl_impl_record *record, fl_event event) {
-  fl_tally *tally = atomic_load_explicit(&record->tally, memory_order_acquire);
-  if (!tally) {
-    fl_tally *made = calloc(1, sizeof *made);
-    if (!made)
-      return; /* out of memory: this one is not counted */
-    if (atomic_compare_exchange_strong(&record->tally, &tally, made))
-      tally = made;
-    else
-      free(made);
-  }
-  atomic_fetch_add_explicit(&tally->events[event], 1, memory_order_relaxed);
+  fl_tally *tally = fl_impl_record_tally(record);
+  if (tally) /* else out of memory: this one is not counted */
+    atomic_fetch_add_explicit(&tally->events[event], 1, memory_order_relaxed);
 }
 
 uint64_t fl_impl_record_events(const fl_impl_record *record, fl_event event) {
@@ -107,6 +109,33 @@ fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id) {
   return op->unfused && !strcmp(op->unfused->impl_id, impl_id) ? op->unfused : NULL;
 }
 
+static int compare_ids(const void *a, const void *b) {
+  return strcmp((*(fl_impl_record *const *)a)->impl_id, (*(fl_impl_record *const *)b)->impl_id);
+}
+
+static int compare_with_id(const void *id, const void *record) {
+  return strcmp(id, (*(fl_impl_record *const *)record)->impl_id);
+}
+
+/* Sorting pays when about as many ids are looked for as comparing all with one takes. Where there is no memory for it
+ * that is done. */
+fl_impl_record *fl_registry_find_impl_locked(fl_op *op, const char *impl_id) {
+  enum { FEW = 16 };
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  if (!set || ++op->looked_for <= FEW)
+    return fl_registry_find_impl(op, impl_id);
+  if (!op->by_id && (op->by_id = malloc((set->n + !set->n) * sizeof *op->by_id))) {
+    memcpy(op->by_id, set->impls, set->n * sizeof *op->by_id);
+    qsort(op->by_id, set->n, sizeof *op->by_id, compare_ids);
+  }
+  if (!op->by_id)
+    return fl_registry_find_impl(op, impl_id);
+  fl_impl_record **found = bsearch(impl_id, op->by_id, set->n, sizeof *op->by_id, compare_with_id);
+  if (found)
+    return *found;
+  return op->unfused && !strcmp(op->unfused->impl_id, impl_id) ? op->unfused : NULL;
+}
+
 bool fl_registry_has_impl(const fl_op *op, int32_t device_type) {
   const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
   for (uint32_t i = 0; set && i < set->n; i++)
@@ -132,8 +161,12 @@ fl_status fl_registry_no_such_impl(const fl_op *op, const char *impl_id) {
 
 void fl_op_exchange_sets(fl_op *op) {
   fl_impl_set *old = atomic_load_explicit(&op->impls, memory_order_relaxed);
-  if (op->successor)
+  if (op->successor) {
     atomic_store_explicit(&op->impls, op->successor, memory_order_release);
+    free(op->by_id);
+    op->by_id = NULL;
+    op->looked_for = 0;
+  }
   op->successor = op->successor ? old : NULL;
 }
 

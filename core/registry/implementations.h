@@ -14,6 +14,8 @@ bool fl_registry_has_impl(const fl_op *op, int32_t device_type);
 
 /* The implementation, `unfused` too, NULL if there is none. The caller is reading, or holds the host's lock. */
 fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id);
+/* The same, for who looks for very many. The host's lock is held. */
+fl_impl_record *fl_registry_find_impl_locked(fl_op *op, const char *impl_id);
 
 /* The id that was meant perhaps, the record's; NULL: none is near. The host's lock is held. */
 const char *fl_registry_nearest_impl(const fl_op *op, const char *impl_id);
@@ -34,6 +36,9 @@ void fl_impl_record_free(void *record);
  * reading, is `successor` then. Or drops it. The host's lock is held. */
 void fl_op_exchange_sets(fl_op *op);
 void fl_op_give_up_successor(fl_op *op);
+
+/* What is counted of it; NULL: out of memory. */
+fl_tally *fl_impl_record_tally(fl_impl_record *record);
 
 /* Counts an event; reads how many there were. */
 void fl_impl_record_count(fl_impl_record *record, fl_event event);

@@ -29,6 +29,18 @@ fl_policy *fl_vendor_filter(fl_host *host) {
   return fl_filters_vendors(policy) ? policy : NULL;
 }
 
+bool fl_vendor_is_kept_out(const fl_host *host, const char *vendor, fl_text *reason) {
+  const fl_config *config = config_of(host);
+  const fl_scope *scope = fl_scope_innermost(host);
+  if (!config || !config->values[FL_SETTING_PREFER_ENABLED].flag)
+    return false;
+  const fl_policy *policy = config == host->config ? host->policy : config->policy;
+  if (fl_policy_vendor_allowed(policy, vendor) || (scope && fl_policy_vendor_allowed(scope->policy, vendor)))
+    return false;
+  fl_kept_out_reason(host, policy, false, vendor, reason);
+  return true;
+}
+
 fl_policy *fl_vendor_filter_take(fl_host *host, uint32_t *generation) {
   pthread_mutex_lock(&host->lock);
   *generation = host->registry_generation;

@@ -24,11 +24,20 @@ fl_policy *fl_vendor_filter(fl_host *host);
 /* The same, retained, with the generation of the registry. The lock must not be held. */
 fl_policy *fl_vendor_filter_take(fl_host *host, uint32_t *generation);
 
+/* The cleanup of a variable with such a one: whoever is asked under it may throw, or end the thread. */
+static inline void fl_filter_release(fl_policy *const *filter) {
+  fl_policy_release(*filter);
+}
+
 /* Does the filter (NULL: none) keep an implementation out? It is not asked for anything then. No lock is needed. */
 static inline bool fl_keeps_out(const fl_policy *filter, const fl_impl_record *impl) {
   return filter && impl->kind == FL_KIND_VENDOR && fl_filters_vendors(filter) &&
          !fl_policy_vendor_allowed(filter, impl->vendor);
 }
+
+/* Does the host's policy keep a vendor out, and no scope of this thread let it in? Why goes to the end of `reason`. A
+ * scope that denies keeps out no plugin: other threads may want it. */
+bool fl_vendor_is_kept_out(const fl_host *host, const char *vendor, fl_text *reason);
 
 /* "vendor 'acme' is denied (deny_vendors: VLLM_FL_DENY_VENDORS)". */
 void fl_kept_out_reason(const fl_host *host, const fl_policy *filter, bool scoped, const char *vendor, fl_text *reason);

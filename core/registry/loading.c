@@ -32,6 +32,15 @@ bool fl_is_deferred(const fl_host *host, const char *op) {
   return false;
 }
 
+const fl_plugin_record *fl_kept_out_lister(const fl_host *host, const char *op) {
+  for (uint32_t i = 0; atomic_load(&host->kept_out) && i < host->n_plugins; i++) {
+    const fl_plugin_record *record = &host->plugins[i];
+    if (record->kept_out && (!record->ops || fl_plugin_lists(record, op)))
+      return record;
+  }
+  return NULL;
+}
+
 bool fl_deferred_ops(const fl_host *host, fl_strings *ops) {
   for (uint32_t i = 0; host->n_deferred && i < host->n_plugins; i++)
     if (host->plugins[i].status == FL_PLUGIN_DEFERRED && host->plugins[i].ops &&

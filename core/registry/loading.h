@@ -26,6 +26,9 @@ bool fl_plugin_lists(const fl_plugin_record *record, const char *op);
 /* Does a deferred plugin list the op? */
 bool fl_is_deferred(const fl_host *host, const char *op);
 
+/* Does a plugin that is kept out list the op, or have no list? NULL: none does. */
+const fl_plugin_record *fl_kept_out_lister(const fl_host *host, const char *op);
+
 /* Adds the ops that deferred plugins list. false: out of memory. */
 bool fl_deferred_ops(const fl_host *host, fl_strings *ops);
 

@@ -6,6 +6,7 @@
 
 #include <flhost/flhost.h>
 #include <sys/types.h>
+#include <time.h>
 
 typedef enum fl_plugin_status {
   FL_PLUGIN_LOADED = 1,
@@ -22,16 +23,21 @@ typedef struct fl_plugin_record {
   const char *ops;      /* "op_a,op_b", FL_PLUGIN_OPS; NULL: it has no such list, or it could not be read (`again`) */
   const char *platform; /* of FL_PLUGIN_PLATFORM; NULL: it has none */
   const char *symbol;   /* of a deferred one; NULL = "register_builtins" */
-  const char *denied;   /* of one that is deferred though there are signs of its platform: why; else NULL */
-  const char *route;    /* "directory", "manifest", "module", "engine" */
+  const char *token;    /* of FL_PLUGIN_VENDOR; NULL: it has none */
+  const char *denied; /* of one that is kept out, or deferred though there are signs of its platform: why; else NULL */
+  const char *route;  /* "directory", "manifest", "module", "engine" */
   fl_plugin_status status;
   double load_us;
   uint32_t impls;
   bool critical;
-  bool again;   /* of a deferred one: loading it failed for want of descriptors or memory, and is to be tried again */
-  dev_t device; /* of the file, so that one file is loaded once */
+  bool kept_out; /* of a skipped one: its vendor is denied, or not allowed, and it is loaded when that is let in */
+  bool again;    /* of a deferred one: loading it failed for want of descriptors or memory, and is to be tried again */
+  dev_t device;  /* of the file, so that one file is loaded once */
   ino_t inode;
-  uint64_t opener; /* of a deferred one: the thread that is loading it (fl_loading_begin), or was when it forked */
+  off_t size; /* as it was judged, and when it was written last */
+  struct timespec modified;
+  uint32_t same_chain; /* plugins/by_file.c */
+  uint64_t opener;     /* of a deferred one: the thread that is loading it (fl_loading_begin), or was when it forked */
 } fl_plugin_record;
 
 /* One that failed so far, of which nothing is known but its file. */

@@ -53,7 +53,7 @@ static bool add_successor(fl_op *op, fl_impl_record *record) {
 /* Whatever needs memory. */
 static bool prepare(const fl_stage *stage) {
   fl_host *host = stage->host;
-  bool done = fl_registry_reserve(host, stage->n_new_ops);
+  bool done = !stage->n_new_ops || fl_registry_reserve(host, stage->n_new_ops);
   for (uint32_t i = 0; i < stage->n_components && done; i++)
     done = fl_array_grow(&host->components, host->n_components + i, sizeof *host->components);
   for (uint32_t i = 0; i < stage->n_impls && done; i++)

@@ -21,10 +21,14 @@ typedef struct fl_provider {
   char plugin[];
 } fl_provider;
 
-/* F8: what went wrong with an implementation; made when something does. */
+/* F8: what went wrong with an implementation. */
 typedef enum fl_event { FL_EVENT_NOT_SUPPORTED, FL_EVENT_FALLBACK, FL_EVENT_FAILURE, FL_EVENTS } fl_event;
+
+/* What is counted of an implementation; made with the first, since of most nothing is. */
 typedef struct fl_tally {
   _Atomic uint64_t events[FL_EVENTS];
+  _Atomic uint32_t checked; /* calls that were compared with the reference: guard/watch.h */
+  _Atomic uint32_t said;    /* what was said of it once: guard/watch.c */
 } fl_tally;
 
 /* One registered implementation: what fl_impl says, in one piece of memory, since there may be very many. Immutable,
@@ -43,8 +47,6 @@ typedef struct fl_impl_record {
   _Atomic(const char *) reason; /* why it is not available, for as long as the host lives; NULL: it is */
   _Atomic(fl_tally *) tally;    /* NULL: nothing so far */
   _Atomic uint32_t asked;       /* generation of the registry in which is_available was asked; 0 = never */
-  _Atomic uint32_t checked;     /* calls that were compared with the reference: guard/watch.h */
-  _Atomic uint32_t said;        /* what was said of it once: guard/watch.c */
   uint32_t count; /* number for fl_count_call; UINT32_MAX: not counted so far; guarded by the host's lock */
   uint32_t dtypes, flags;
   int32_t priority;
@@ -130,6 +132,8 @@ struct fl_op {
   bool order_is_partial; /* warned of: its own order may find nothing for a call */
   fl_failure *failures;
   fl_impl_set *successor; /* of `impls`, while a change is made */
+  fl_impl_record **by_id; /* `impls`, sorted, where many ids were looked for; NULL: not yet */
+  uint32_t looked_for;    /* ids, since `impls` changed */
 };
 
 /* What a plugin brings besides ops: its platform, or a layer of vLLM's that one of its ops replaces. */
@@ -162,6 +166,9 @@ typedef struct fl_host_hooks {
   fl_status (*load_deferred)(fl_host *host, const char *op);
   /* The same for those that bring the platform (FL_PLUGIN_PLATFORM), or any (NULL). */
   fl_status (*load_deferred_platform)(fl_host *host, const char *platform);
+  /* Loads or defers the plugins that were kept out and that the policies in force let in now. No lock is held. What
+   * became of each is in its record; this thread's error stays. */
+  void (*let_in)(fl_host *host);
   /* Logs a line of the plugin whose provider the logger has, if its host is still there. */
   void (*log)(const fl_logger *logger, int level, const char *message);
 } fl_host_hooks;
@@ -222,7 +229,10 @@ struct fl_host {
 
   fl_plugin_record *plugins; /* guarded by `lock` */
   uint32_t n_plugins;
+  uint32_t *plugins_by_file; /* plugins/by_file.c; `n_by_file` of them */
+  uint32_t n_by_file;
   _Atomic uint32_t n_deferred;     /* of `plugins` */
+  _Atomic bool kept_out;           /* one of `plugins` is, or was once */
   pthread_mutex_t loading;         /* recursive; fl_loading_begin */
   uint32_t loading_depth;          /* how often the thread that has it took it */
   bool told_untried;               /* that plugins are not tried in another process; guarded by `loading` */

@@ -158,14 +158,20 @@ void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform) {
   stage->platform = platform;
 }
 
+void fl_stage_limit_vendor(fl_stage *stage, const char *vendor) {
+  stage->vendor = vendor;
+}
+
 fl_registry *fl_stage_table(fl_stage *stage) {
   return &stage->registrar->table;
 }
 
-static void stage_free(fl_stage *stage) {
-  pthread_mutex_lock(&stage->host->lock);
+/* What the plugin was handed refuses rows from now on. The host's lock is held. */
+static void close_registrar(fl_stage *stage) {
   stage->registrar->stage = NULL;
-  pthread_mutex_unlock(&stage->host->lock);
+}
+
+static void stage_free(fl_stage *stage) {
   fl_staged_ops_free(stage);
   fl_stage_drop_components(stage, 0);
   free(stage->components);
@@ -179,6 +185,9 @@ void fl_stage_abort(fl_stage *stage, fl_text *reason) {
     fl_text_add(reason, "%s", fl_text_get(&stage->told));
   else if (reason && stage->n_refused)
     fl_text_add(reason, "refused rows:\n%s", refused_rows(stage));
+  pthread_mutex_lock(&stage->host->lock);
+  close_registrar(stage);
+  pthread_mutex_unlock(&stage->host->lock);
   stage_free(stage);
 }
 
@@ -207,13 +216,13 @@ fl_status fl_stage_commit(fl_stage *stage, fl_committed *committed) {
     status = fl_error(FL_ENOMEM, "out of memory, so nothing of it is registered");
   else if (stage->n_refused && !(stage->flags & FL_PLUGIN_SKIP_REFUSED))
     status = fl_error(FL_EPLUGIN, "refused rows, so nothing of it is registered:\n%s", refused_rows(stage));
-  if (!status) {
-    pthread_mutex_lock(&host->lock);
+  pthread_mutex_lock(&host->lock);
+  if (!status)
     status = fl_refuse_frozen(host, "registering");
-    if (!status)
-      status = fl_stage_publish(stage);
-    pthread_mutex_unlock(&host->lock);
-  }
+  if (!status)
+    status = fl_stage_publish(stage);
+  close_registrar(stage);
+  pthread_mutex_unlock(&host->lock);
   if (!status)
     remark(stage, nothing, &made.remark);
   if (!status && committed)
@@ -239,7 +248,7 @@ static void load_listers(fl_host *host, const char *op) {
 static fl_status commit_row(fl_stage *stage, fl_status status) {
   if (!status)
     return fl_stage_commit(stage, NULL);
-  stage_free(stage);
+  fl_stage_abort(stage, NULL);
   return status;
 }
 

@@ -17,6 +17,9 @@ fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *build_id
  * platform of FL_PLUGIN_PLATFORM (NULL: none). Both borrowed. */
 void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform);
 
+/* From now on implementations of another kind or vendor than this are refused (FL_PLUGIN_VENDOR). Borrowed. */
+void fl_stage_limit_vendor(fl_stage *stage, const char *vendor);
+
 /* The table to hand to register_builtins. */
 fl_registry *fl_stage_table(fl_stage *stage);
 

@@ -104,6 +104,7 @@ static void op_clear(fl_op *op) {
   for (uint32_t i = 0; set && i < set->n; i++)
     fl_impl_record_free(set->impls[i]);
   free(set);
+  free(op->by_id);
   fl_impl_record_free(op->unfused);
   while (op->bindings) {
     fl_bound *next = op->bindings->next;
@@ -259,10 +260,8 @@ fl_op *fl_registry_find(fl_host *host, const char *name) {
 fl_status fl_registry_look_for(const fl_op *op) {
   if (fl_thread_join())
     return FL_ENOMEM;
-  fl_thread *self = &fl_self;
-  uint64_t outer = fl_read_begin(self);
+  __attribute__((unused, cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
   bool found = fl_registry_find(op->host, op->name) != NULL;
-  fl_read_end(self, outer);
   return found ? FL_OK : fl_registry_no_such_op(op->host, op->name);
 }
 
@@ -280,6 +279,8 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
   fl_status status;
   pthread_mutex_lock(&host->lock);
   const fl_plugin_record *failed = fl_failed_lister(host, name);
+  const fl_plugin_record *kept_out = failed ? NULL : fl_kept_out_lister(host, name);
+  kept_out = kept_out && kept_out->ops ? kept_out : NULL;
   bool unready = fl_registry_known(host, name) && !fl_registry_is_ready(host, name);
   bool listed = fl_deferred_ops(host, &names);
   for (uint32_t i = 0; listed && i < host->n_ops; i++)
@@ -287,6 +288,9 @@ fl_status fl_registry_no_such_op(fl_host *host, const char *name) {
   if (failed && listed)
     status = fl_error(FL_ENOENT, "no op '%s': plugin '%s', which %s it, failed: %s", name, failed->name,
                       failed->ops ? "lists" : "may have", failed->reason);
+  else if (kept_out && listed)
+    status =
+        fl_error(FL_ENOENT, "no op '%s': plugin '%s', which lists it, is %s", name, kept_out->name, kept_out->reason);
   else if (unready || !listed)
     status = fl_error_no_memory();
   else
@@ -315,8 +319,8 @@ static size_t builtin_name(const fl_op_def *def) {
 
 /* The built-in ops, all in one piece and by name alone: most processes use few of them. */
 static bool add_builtin_ops(fl_host *host) {
-  size_t n = 0, length = 0;
-  bool done = true;
+  size_t length = 0;
+  uint32_t n = 0;
   for (; fl_builtin_ops[n]; n++)
     length += builtin_name(fl_builtin_ops[n]) + 1;
   host->builtin = calloc(n, sizeof *host->builtin);
@@ -324,7 +328,8 @@ static bool add_builtin_ops(fl_host *host) {
   if (!host->builtin || !host->builtin_names)
     return false;
   char *name = host->builtin_names;
-  for (size_t i = 0; i < n && done; i++) {
+  bool done = fl_registry_reserve(host, n);
+  for (uint32_t i = 0; i < n && done; i++) {
     fl_op *op = &host->builtin[i];
     size_t size = builtin_name(fl_builtin_ops[i]);
     memcpy(name, fl_builtin_ops[i]->schema, size);
@@ -333,12 +338,9 @@ static bool add_builtin_ops(fl_host *host) {
     op->name = name;
     op->schema_plugin = "flhost";
     name += size + 1;
-    done = fl_registry_reserve(host, 1);
-    if (done) {
-      op_add(host, op);
-      table_put(host->declared, op);
-      done = host->hooks->add_parts(op);
-    }
+    op_add(host, op);
+    table_put(host->declared, op);
+    done = host->hooks->add_parts(op);
   }
   return done;
 }

@@ -8,6 +8,7 @@
 #include "core/registry/allowance.h"
 #include "core/registry/records.h"
 #include "core/registry/registration.h"
+#include "core/registry/row_index.h"
 
 struct fl_stage {
   fl_host *host;
@@ -16,6 +17,7 @@ struct fl_stage {
   const char *plugin;   /* its name */
   const char *ops;      /* the only ones that it may bring anything of; NULL: any */
   const char *platform; /* the only component that it may bring then; NULL: none */
+  const char *vendor;   /* of all of its implementations; NULL: any */
   const fl_allowance *allowed[FL_ALLOWANCES_MAX];
   uint32_t n_allowed;
   uint32_t flags;
@@ -23,7 +25,7 @@ struct fl_stage {
   uint32_t n_new_ops;
   fl_impl_record **impls; /* their op is the registry's or one of these */
   uint32_t n_impls;
-  void *ops_by_name, *impls_by_id; /* the same as trees (tsearch): a plugin may have very many rows */
+  fl_row_index ops_by_name, impls_by_id;
   fl_component_record *components;
   uint32_t n_components;
   uint32_t n_refused;

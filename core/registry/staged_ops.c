@@ -7,27 +7,36 @@
 #include "core/registry/staged_components.h"
 #include "core/support.h"
 
-#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---------------------------------------------------------------------------------------------------- what is staged
  */
 
-static int compare_ops(const void *a, const void *b) {
-  return strcmp(((const fl_op *)a)->name, ((const fl_op *)b)->name);
+static uint64_t hash_of(const char *name) {
+  return fl_hash_name(name, strlen(name));
 }
 
-static int compare_impls(const void *a, const void *b) {
-  const fl_impl_record *left = a, *right = b;
-  int order = left->op == right->op ? 0 : compare_ops(left->op, right->op);
-  return order ? order : strcmp(left->impl_id, right->impl_id);
+/* Of the same id there is one implementation of each op at most, and those of an op are many with names alike. */
+static uint64_t hash_of_impl(const fl_op *op, const char *impl_id) {
+  return (uint64_t)(uintptr_t)op * UINT64_C(0x9e3779b97f4a7c15) >> 32 ^ hash_of(impl_id);
 }
 
 fl_op *fl_staged_op(const fl_stage *stage, const char *name) {
-  const fl_op wanted = {.name = name};
-  fl_op *const *found = tfind(&wanted, &stage->ops_by_name, compare_ops);
-  return found ? *found : NULL;
+  uint64_t hash = stage->n_new_ops ? hash_of(name) : 0;
+  uint32_t at = 0, row;
+  while ((row = fl_row_index_next(&stage->ops_by_name, hash, &at)) != UINT32_MAX)
+    if (!strcmp(stage->new_ops[row]->name, name))
+      return stage->new_ops[row];
+  return NULL;
+}
+
+static bool is_staged(const fl_stage *stage, const fl_op *op, const char *impl_id, uint64_t hash) {
+  uint32_t at = 0, row;
+  while ((row = fl_row_index_next(&stage->impls_by_id, hash, &at)) != UINT32_MAX)
+    if (stage->impls[row]->op == op && !strcmp(stage->impls[row]->impl_id, impl_id))
+      return true;
+  return false;
 }
 
 static fl_status check_listed(const fl_stage *stage, const char *op) {
@@ -76,7 +85,7 @@ static fl_status add_op(fl_stage *stage, fl_schema *schema) {
   if (!op)
     fl_schema_free(schema);
   if (!op || !fl_array_grow(&stage->new_ops, stage->n_new_ops, sizeof op) ||
-      !tsearch(op, &stage->ops_by_name, compare_ops)) {
+      !fl_row_index_add(&stage->ops_by_name, hash_of(op->name), stage->n_new_ops)) {
     fl_registry_free_op(op);
     return fl_error_no_memory();
   }
@@ -94,9 +103,6 @@ fl_status fl_stage_op(fl_stage *stage, const fl_op_def *given, fl_row_name *row)
   if (status)
     return status;
   fl_sized_take(&def, sizeof def, given);
-  fl_name_of_schema(def.schema, name);
-  if (*name)
-    snprintf(row->text, sizeof row->text, "op '%s'", name);
   status = fl_schema_create_checked(&def, &schema);
   if (!status)
     status = check_listed(stage, schema->op_name);
@@ -112,8 +118,12 @@ fl_status fl_stage_op(fl_stage *stage, const fl_op_def *given, fl_row_name *row)
     status = add_op(stage, schema);
     schema = NULL;
   }
-  if (status)
+  if (status) {
     fl_stage_drop_components(stage, n_components);
+    fl_name_of_schema(def.schema, name);
+    if (*name)
+      snprintf(row->text, sizeof row->text, "op '%s'", name);
+  }
   fl_schema_free(schema);
   return status;
 }
@@ -156,8 +166,18 @@ static fl_status check_impl(const fl_impl *impl) {
   return status ? status : check_reserved("vendor", impl->vendor);
 }
 
-fl_status fl_check_free_id(const fl_stage *stage, const fl_op *op, const char *impl_id) {
-  const fl_impl_record *taken = fl_registry_find_impl(op, impl_id);
+/* Who denies the vendor that the file names is to have denied all of it. */
+static fl_status check_vendor(const fl_stage *stage, const fl_impl *impl) {
+  if (!stage->vendor || (impl->kind == FL_KIND_VENDOR && !strcmp(impl->vendor, stage->vendor)))
+    return FL_OK;
+  return fl_error(FL_EINVAL, "its FL_PLUGIN_VENDOR says that all are of kind vendor and vendor '%s', this is of %s%s%s",
+                  stage->vendor, impl->kind == FL_KIND_VENDOR ? "vendor '" : "kind ",
+                  impl->kind == FL_KIND_VENDOR ? impl->vendor : fl_kind_name((fl_kind)impl->kind),
+                  impl->kind == FL_KIND_VENDOR ? "'" : "");
+}
+
+fl_status fl_check_free_id(const fl_stage *stage, fl_op *op, const char *impl_id) {
+  const fl_impl_record *taken = fl_registry_find_impl_locked(op, impl_id);
   if (!taken)
     return FL_OK;
   return fl_error(FL_EEXIST, "Duplicate impl_id '%s' for op='%s': from plugin '%s', registered before by plugin '%s'",
@@ -175,50 +195,54 @@ static fl_status find_op_of(const fl_stage *stage, const fl_impl *impl, fl_op **
   return *op ? status : fl_registry_no_such_op(stage->host, impl->op_name);
 }
 
-/* R2, against what the plugin itself staged. Takes over the record (NULL: out of memory). */
-static fl_status add_impl(fl_stage *stage, fl_impl_record *record) {
-  fl_impl_record **place = NULL;
-  if (record && fl_array_grow(&stage->impls, stage->n_impls, sizeof record))
-    place = tsearch(record, &stage->impls_by_id, compare_impls);
-  if (place && *place == record) {
+/* R2, against what the plugin itself staged; and stages it. */
+static fl_status add_impl(fl_stage *stage, const fl_impl *impl, fl_op *op) {
+  uint64_t hash = hash_of_impl(op, impl->impl_id);
+  if (is_staged(stage, op, impl->impl_id, hash))
+    return fl_error(FL_EEXIST, "Duplicate impl_id '%s' for op='%s': plugin '%s' registers it twice", impl->impl_id,
+                    op->name, stage->plugin);
+  fl_impl_record *record = fl_impl_record_create(impl, stage->provider, op);
+  if (record && fl_array_grow(&stage->impls, stage->n_impls, sizeof record) &&
+      fl_row_index_add(&stage->impls_by_id, hash, stage->n_impls)) {
     stage->impls[stage->n_impls++] = record;
     return FL_OK;
   }
-  fl_status status = !place ? fl_error_no_memory()
-                            : fl_error(FL_EEXIST, "Duplicate impl_id '%s' for op='%s': plugin '%s' registers it twice",
-                                       record->impl_id, record->op->name, stage->plugin);
   fl_impl_record_free(record);
-  return status;
+  return fl_error_no_memory();
+}
+
+static fl_status stage_impl(fl_stage *stage, const fl_impl *impl) {
+  fl_op *op;
+  fl_status status = check_impl(impl);
+  if (!status)
+    status = check_vendor(stage, impl);
+  if (!status)
+    status = check_listed(stage, impl->op_name);
+  if (!status)
+    status = fl_check_op_allowed(stage, impl->op_name);
+  if (!status)
+    status = fl_check_kind_allowed(stage, impl->kind);
+  if (!status)
+    status = find_op_of(stage, impl, &op);
+  return status ? status : add_impl(stage, impl, op);
 }
 
 fl_status fl_stage_impl(fl_stage *stage, const fl_impl *given, fl_row_name *row) {
-  fl_op *op;
   fl_impl impl;
   fl_status status = fl_sized_check(given, offsetof(fl_impl, fn) + sizeof given->fn, "its", "fl_impl");
   if (status)
     return status;
   fl_sized_take(&impl, sizeof impl, given);
-  snprintf(row->text, sizeof row->text, "impl '%.*s' of op '%.*s'", FL_NAME_MAX, impl.impl_id ? impl.impl_id : "",
-           FL_NAME_MAX, impl.op_name ? impl.op_name : "");
-  status = check_impl(&impl);
-  if (!status)
-    status = check_listed(stage, impl.op_name);
-  if (!status)
-    status = fl_check_op_allowed(stage, impl.op_name);
-  if (!status)
-    status = fl_check_kind_allowed(stage, impl.kind);
-  if (!status)
-    status = find_op_of(stage, &impl, &op);
-  return status ? status : add_impl(stage, fl_impl_record_create(&impl, stage->provider, op));
-}
-
-static void keep(void *row) {
-  (void)row;
+  status = stage_impl(stage, &impl);
+  if (status)
+    snprintf(row->text, sizeof row->text, "impl '%.*s' of op '%.*s'", FL_NAME_MAX, impl.impl_id ? impl.impl_id : "",
+             FL_NAME_MAX, impl.op_name ? impl.op_name : "");
+  return status;
 }
 
 void fl_staged_ops_free(fl_stage *stage) {
-  tdestroy(stage->ops_by_name, keep);
-  tdestroy(stage->impls_by_id, keep);
+  fl_row_index_free(&stage->ops_by_name);
+  fl_row_index_free(&stage->impls_by_id);
   for (uint32_t i = 0; i < stage->n_new_ops; i++)
     fl_registry_free_op(stage->new_ops[i]);
   for (uint32_t i = 0; i < stage->n_impls; i++)

@@ -15,7 +15,7 @@
 #include <string.h>
 
 static bool is_there(const fl_plugin_record *record) {
-  return record->status == FL_PLUGIN_LOADED || record->status == FL_PLUGIN_DEFERRED;
+  return record->status == FL_PLUGIN_LOADED || record->status == FL_PLUGIN_DEFERRED || record->kept_out;
 }
 
 /* FL_ENOENT, with the nearest of those that are there. */
@@ -88,7 +88,7 @@ static uint32_t withdraw_records(fl_host *host, const char *plugin) {
     host->n_deferred -= record->status == FL_PLUGIN_DEFERRED;
     record->reason = "withdrawn";
     record->status = FL_PLUGIN_SKIPPED;
-    record->again = false;
+    record->again = record->kept_out = false;
     record->impls = 0;
     n++;
   }

@@ -124,7 +124,7 @@ static void read_platform_file(settings_reader *reader) {
 /* ---------------------------------------------------------------------------- settings that bear on each other */
 
 static void set_origin(settings_reader *reader, fl_setting_value *value, const char *origin) {
-  free(value->origin);
+  fl_origin_free(value->origin);
   value->origin = fl_place_origin(&reader->problems, (fl_place){.source = origin});
 }
 
@@ -198,7 +198,7 @@ static void append_blacklist(settings_reader *reader) {
   reader->problems.no_memory |= !fl_strings_unique(&black->names);
   char *both = black->set ? fl_format("%s and %s", black->origin, more->origin) : fl_strdup(more->origin);
   reader->problems.no_memory |= !both;
-  free(black->origin);
+  fl_origin_free(black->origin);
   black->origin = both;
   black->set = true;
 }

@@ -15,7 +15,7 @@ void fl_orders_add(fl_problems *problems, fl_orders *orders, const char *op, siz
   order.origin = fl_place_origin(problems, place);
   if (!order.op) {
     problems->no_memory = true;
-    free(order.origin);
+    fl_origin_free(order.origin);
     return;
   }
   if (tokens) {
@@ -33,7 +33,7 @@ static int compare_orders(const void *a, const void *b) {
 
 static void free_order(fl_order *order) {
   free(order->op);
-  free(order->origin);
+  fl_origin_free(order->origin);
   fl_strings_free(&order->tokens);
 }
 

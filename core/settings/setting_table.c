@@ -303,9 +303,9 @@ void fl_settings_add_builtin(fl_problems *problems, fl_setting_value values[FL_N
     const fl_setting_row *row = &fl_setting_table[id];
     if (value->set)
       continue;
-    if (row->builtin && fl_setting_from_text(problems, row, "built-in", row->builtin, value))
+    if (row->builtin && fl_setting_from_text(problems, row, fl_builtin_source, row->builtin, value))
       value->set = false;
     else if (!value->origin)
-      value->origin = fl_place_origin(problems, (fl_place){.source = "built-in"});
+      value->origin = fl_place_origin(problems, (fl_place){.source = fl_builtin_source});
   }
 }

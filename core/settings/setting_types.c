@@ -247,7 +247,7 @@ static void check_name(fl_problems *problems, const fl_setting_row *row, fl_plac
   else if (strpbrk(name, " \t\r\n\v\f") && (where = fl_place_origin(problems, place)))
     fl_problems_warn(problems, "%s: the name '%s' holds white space; names are separated by '%c'", where, name,
                      row->separator);
-  free(where);
+  fl_origin_free(where);
 }
 
 static bool read_list(fl_problems *problems, const fl_setting_row *row, const fl_setting_source *source,
@@ -509,7 +509,7 @@ const fl_setting_type fl_type_orders = {"orders", read_orders, orders_to_json};
 
 void fl_setting_value_free(fl_setting_value *value) {
   free(value->word);
-  free(value->origin);
+  fl_origin_free(value->origin);
   fl_strings_free(&value->names);
   fl_orders_free(&value->orders);
   *value = (fl_setting_value){0};

@@ -298,9 +298,11 @@ static fl_status check_limits(fl_yaml *yaml, yaml_parser_t *parser) {
 
 /* May it be beyond a limit at all? Each takes a character, so that few files are read twice. */
 static bool may_be_beyond(const fl_yaml *yaml) {
+  const char *end = yaml->text + yaml->length;
   uint32_t n = 0;
-  for (size_t i = 0; i < yaml->length && n <= DEPTH_MAX; i++)
-    n += yaml->text[i] && strchr("[{-?&*", yaml->text[i]);
+  for (const char *mark = "[{-?&*"; *mark && n <= DEPTH_MAX; mark++)
+    for (const char *at = yaml->text; n <= DEPTH_MAX && (at = memchr(at, *mark, (size_t)(end - at))); at++)
+      n++;
   return n > DEPTH_MAX;
 }
 

@@ -22,11 +22,10 @@ static struct fl_arena_block *add_block(fl_arena *arena, size_t least) {
     room = MOST_ROOM;
   if (room < least)
     room = least;
-  struct fl_arena_block *block = room < SIZE_MAX - sizeof *block ? calloc(1, sizeof *block + room) : NULL;
+  struct fl_arena_block *block = room < SIZE_MAX - sizeof *block ? malloc(sizeof *block + room) : NULL;
   if (!block)
     return NULL;
-  block->older = arena->blocks;
-  block->room = room;
+  *block = (struct fl_arena_block){.older = arena->blocks, .room = room};
   return arena->blocks = block;
 }
 
@@ -48,7 +47,8 @@ static void *take(fl_arena *arena, size_t size, size_t align) {
 }
 
 void *fl_arena_allocate(fl_arena *arena, size_t size) {
-  return take(arena, size, alignof(max_align_t));
+  void *memory = take(arena, size, alignof(max_align_t));
+  return memory && size ? memset(memory, 0, size) : memory;
 }
 
 void *fl_arena_array(fl_arena *arena, size_t n, size_t item_size) {
@@ -58,20 +58,27 @@ void *fl_arena_array(fl_arena *arena, size_t n, size_t item_size) {
   return fl_arena_allocate(arena, size);
 }
 
-static const char *copy(fl_arena *arena, const char *bytes, size_t length) {
+const char *fl_arena_bytes(fl_arena *arena, const char *bytes, size_t length) {
   char *kept = take(arena, length + 1, 1);
-  return kept ? memcpy(kept, bytes, length) : "";
+  if (!kept)
+    return "";
+  memcpy(kept, bytes, length);
+  kept[length] = 0;
+  return kept;
 }
 
 const char *fl_arena_string(fl_arena *arena, const char *string) {
-  return string ? copy(arena, string, strlen(string)) : NULL;
+  return string ? fl_arena_bytes(arena, string, strlen(string)) : NULL;
 }
 
 const char *fl_arena_format(fl_arena *arena, const char *format, ...) {
+  char first[256]; /* most need no more room, and so are formatted once */
   va_list arguments;
   va_start(arguments, format);
-  int length = vsnprintf(NULL, 0, format, arguments);
+  int length = vsnprintf(first, sizeof first, format, arguments);
   va_end(arguments);
+  if (length >= 0 && (size_t)length < sizeof first)
+    return fl_arena_bytes(arena, first, (size_t)length);
   char *text = length < 0 ? NULL : take(arena, (size_t)length + 1, 1);
   arena->failed |= !text;
   if (!text)
@@ -84,7 +91,7 @@ const char *fl_arena_format(fl_arena *arena, const char *format, ...) {
 
 const char *fl_arena_text(fl_arena *arena, fl_text *text) {
   arena->failed |= text->failed;
-  const char *kept = copy(arena, fl_text_get(text), text->length);
+  const char *kept = fl_arena_bytes(arena, fl_text_get(text), text->length);
   fl_text_free(text);
   return kept;
 }

@@ -20,6 +20,7 @@ void *fl_arena_array(fl_arena *arena, size_t n, size_t item_size);
 
 /* Copies; NULL gives NULL, and "" stands where there was no memory, so that it can be read on. */
 const char *fl_arena_string(fl_arena *arena, const char *string);
+const char *fl_arena_bytes(fl_arena *arena, const char *bytes, size_t length);
 const char *fl_arena_format(fl_arena *arena, const char *format, ...) FL_PRINTF(2, 3);
 /* Of a text, which is freed: if it has failed, so has the arena. */
 const char *fl_arena_text(fl_arena *arena, fl_text *text);

@@ -459,3 +459,22 @@ fl_status fl_child_run(const fl_child_options *given, fl_child_result *result) {
   close_all(&c);
   return status;
 }
+
+/* One that is killed may leave others. */
+void fl_end_children(void) {
+  char path[64];
+  int pid;
+  snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+  for (int round = 0; round < 200; round++) {
+    FILE *children = fopen(path, "re");
+    while (children && fscanf(children, "%d", &pid) == 1)
+      kill(pid, SIGKILL);
+    if (children)
+      fclose(children);
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+      continue;
+    if (pid < 0 && errno == ECHILD)
+      return;
+    usleep(1000);
+  }
+}

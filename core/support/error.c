@@ -76,10 +76,17 @@ void fl_error_clear(void) {
 
 void fl_error_keep(fl_kept_error *kept) {
   kept->status = last_status;
-  snprintf(kept->message, sizeof kept->message, "%s", fl_error_message());
+  const char *now = fl_error_message();
+  size_t length = strnlen(now, sizeof kept->message - 1);
+  memcpy(kept->message, now, length);
+  kept->message[length] = 0;
 }
 
 fl_status fl_error_restore(const fl_kept_error *kept) {
+  if (!kept->status && !*kept->message) { /* mostly; and no memory is needed for that */
+    fl_error_clear();
+    return FL_OK;
+  }
   return fl_error(kept->status, "%s", kept->message);
 }
 

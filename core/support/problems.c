@@ -71,11 +71,20 @@ void fl_problems_warn(fl_problems *problems, const char *format, ...) {
   add_warning(problems, words);
 }
 
+const char fl_builtin_source[] = "built-in";
+
 char *fl_place_origin(fl_problems *problems, fl_place place) {
+  if (place.source == fl_builtin_source)
+    return (char *)(uintptr_t)fl_builtin_source;
   char *origin = place.line ? fl_format("%s:%u", place.source, place.line) : fl_strdup(place.source);
   if (!origin)
     problems->no_memory = true;
   return origin;
+}
+
+void fl_origin_free(char *origin) {
+  if (origin != fl_builtin_source)
+    free(origin);
 }
 
 /* Lines that were left out because the message was full. */

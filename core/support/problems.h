@@ -34,8 +34,12 @@ void fl_problem_fatal(fl_problems *problems, fl_place place, const char *format,
 /* A line that starts nobody's failure; silent when VLLM_FL_CHECK is off. */
 void fl_problems_warn(fl_problems *problems, const char *format, ...) FL_PRINTF(2, 3);
 
-/* "policy.yaml:3", "VLLM_FL_PREFER": malloc'ed; NULL is noted as out of memory. */
+/* Where the host itself says what holds: most settings' origin, which so needs no memory. */
+extern const char fl_builtin_source[];
+
+/* "policy.yaml:3", "VLLM_FL_PREFER": for fl_origin_free; NULL is noted as out of memory. */
 char *fl_place_origin(fl_problems *problems, fl_place place);
+void fl_origin_free(char *origin);
 
 /* FL_OK, FL_ENOMEM, or FL_ECONFIG with every error in the thread's message, one a line. Frees what was collected. */
 fl_status fl_problems_finish(fl_problems *problems);

@@ -69,6 +69,12 @@ fl_status fl_read_file(const char *path, char **text, size_t *length) {
       goto out;
     }
   }
+  /* What a kernel makes up says it has a page, and lies in no block. */
+  if (about.st_blocks > 0 && filled < (size_t)about.st_size) {
+    status = fl_error(FL_ECONFIG, "it has %lld bytes, of which %zu could be read: it may be changing; try again",
+                      (long long)about.st_size, filled);
+    goto out;
+  }
   bytes[filled] = 0;
   *length = filled;
   *text = bytes;

@@ -98,14 +98,15 @@ void fl_text_add_list(fl_text *text, const char *const *items, uint32_t n) {
 }
 
 bool fl_strings_add_bytes(fl_strings *list, const char *bytes, size_t length) {
-  char *copy = strndup(bytes, length);
-  /* One more for the NULL at the end. */
-  if (!copy || !fl_array_grow(&list->items, list->n, sizeof copy) ||
-      !fl_array_grow(&list->items, list->n + 1, sizeof copy)) {
+  char *copy = malloc(length + 1);
+  /* Behind those that are there the NULL stands, or nothing does. */
+  if (!copy || !fl_array_grow(&list->items, list->n + 1, sizeof copy)) {
     free(copy);
     list->failed = true;
     return false;
   }
+  memcpy(copy, bytes, length);
+  copy[length] = 0;
   list->items[list->n++] = copy;
   list->items[list->n] = NULL;
   return true;
@@ -222,15 +223,26 @@ static size_t show_next(const char *text, bool lines, char shown[8], size_t *len
   return as_it_is ? n : 1;
 }
 
-/* Most text is nothing but printable ASCII, at least for a while. */
+/* Are these eight bytes printable ASCII, all of them? */
+static bool is_plain_word(const char *text) {
+  const uint64_t each = UINT64_C(0x0101010101010101);
+  uint64_t word;
+  memcpy(&word, text, sizeof word);
+  uint64_t below = (word - 0x20 * each) & ~word, above = (word + each) | word; /* 0x20, and 0x7e */
+  return !((below | above) & 0x80 * each);
+}
+
+/* Most text is nothing but printable ASCII, at least for a while. `most` is not more than its length. */
 static size_t plain_length(const char *text, size_t most) {
   size_t n = 0;
+  while (n + 8 <= most && is_plain_word(text + n))
+    n += 8;
   while (n < most && text[n] >= 0x20 && text[n] < 0x7f)
     n++;
   return n;
 }
 
-size_t fl_show(char *to, size_t size, const char *text, bool lines) {
+static __attribute__((noinline)) size_t show(char *to, size_t size, const char *text, bool lines) {
   static const char rest[] = "…";
   const size_t last_mark = size > sizeof rest ? size - sizeof rest : 0;
   char next[8], copy[FL_SHOWN_IN_PLACE];
@@ -243,7 +255,7 @@ size_t fl_show(char *to, size_t size, const char *text, bool lines) {
   }
   for (; *text && size; text += n) {
     size_t more;
-    n = plain_length(text, size - 1 - length);
+    n = plain_length(text, strnlen(text, size - 1 - length));
     if (n) {
       memcpy(to + length, text, n);
       if (length <= last_mark)
@@ -265,6 +277,16 @@ size_t fl_show(char *to, size_t size, const char *text, bool lines) {
   }
   if (size)
     to[length] = 0;
+  return length;
+}
+
+/* What needs no change, and no room for any. */
+size_t fl_show(char *to, size_t size, const char *text, bool lines) {
+  size_t length = strnlen(text, size);
+  if (length == size || plain_length(text, length) < length)
+    return show(to, size, text, lines);
+  if (to != text)
+    memcpy(to, text, length + 1);
   return length;
 }
 

@@ -49,8 +49,8 @@ const char *fl_nearest_or_beginning(const char *word, const char *const *words);
 /*
  * Text of others (plugins, files, variables) as it may be shown: what is no UTF-8 and what is not printable becomes
  * \x1b, byte by byte, and what does not fit is left out, with "…" at the end. A newline stays where `lines` says so.
- * Shown text is its own shown text. Gives back its length, less than `size`. `to` may be `text` itself, of which then
- * no more than FL_SHOWN_IN_PLACE bytes stay.
+ * Shown text is its own shown text. Gives back its length, less than `size`. `to` may be `text` itself, of which no
+ * more than FL_SHOWN_IN_PLACE bytes stay then if it has to be changed.
  */
 enum { FL_SHOWN_IN_PLACE = 4096 };
 size_t fl_show(char *to, size_t size, const char *text, bool lines);

@@ -243,6 +243,8 @@ void fl_count_grow(fl_thread *self, uint32_t id) {
     memset((void *)(grown + self->n_calls), 0, (n - self->n_calls) * sizeof *grown);
     self->calls = grown;
     self->n_calls = n;
+  } else if (id < counts.n) { /* as if a thread had made that call and ended */
+    counts.ended[id]++;
   }
   pthread_mutex_unlock(&threads_lock);
 }

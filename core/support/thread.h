@@ -92,6 +92,12 @@ static inline void fl_read_end(fl_thread *self, uint64_t outer) {
   atomic_store_explicit(&self->state, outer, memory_order_release);
 }
 
+/* For a variable with what fl_read_begin gave, where somebody else's code is called in between, which may throw or end
+ * the thread: the cleanup of it. */
+static inline void fl_reading_ends(const uint64_t *outer) {
+  fl_read_end(&fl_self, *outer);
+}
+
 /* Shows every thread that has joined, under their lock: `see` takes no other and calls nobody's code. */
 void fl_threads_each(void (*see)(fl_thread *thread, void *user), void *user);
 
@@ -130,7 +136,7 @@ static inline void fl_count_call(fl_thread *self, uint32_t id) {
   if (__builtin_expect(id >= self->n_calls, 0)) {
     fl_count_grow(self, id);
     if (id >= self->n_calls)
-      return; /* out of memory: this call is not counted */
+      return; /* out of memory: counted elsewhere */
   }
   uint64_t calls = atomic_load_explicit(&self->calls[id], memory_order_relaxed);
   atomic_store_explicit(&self->calls[id], calls + 1, memory_order_relaxed);

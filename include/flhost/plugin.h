@@ -682,6 +682,18 @@ typedef struct fl_plugin_note {
  */
 #define FL_PLUGIN_HARDWARE(text_) FL_PLUGIN_TEXT_NOTE(flhost_plugin_hardware, 4, text_)
 
+/*
+ * Beside FL_PLUGIN, once at most: the vendor of all of the plugin's implementations, as policies write it
+ * (fl_impl.vendor, not the company of FL_PLUGIN).
+ *
+ *     FL_PLUGIN_VENDOR("acme");
+ *
+ * Where settings deny that vendor, or do not allow it, the host does not load the plugin, and says so in its list; it
+ * does when the vendor is let in. All implementations are of FL_KIND_VENDOR and that vendor then: another row is
+ * refused. A host that is older than this macro loads the plugin, and calls none of its implementations.
+ */
+#define FL_PLUGIN_VENDOR(vendor_) FL_PLUGIN_TEXT_NOTE(flhost_plugin_vendor, 5, vendor_)
+
 /* An ELF note of the owner "flhost" that holds a text. */
 #define FL_PLUGIN_TEXT_NOTE(variable_, type_, text_)                                                                   \
   __attribute__((section(".note.flhost"), used, aligned(4))) static const struct {                                     \

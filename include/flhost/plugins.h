@@ -48,11 +48,12 @@ FL_API void fl_plugins_free(fl_plugins *plugins);
  * FL_ESTATE: the host is frozen. */
 FL_API fl_status fl_discover_plugins(fl_host *host, uint32_t *n_loaded);
 
-/* Forgets the record of plugins that are not loaded, nor deferred. */
+/* Forgets the record of plugins that are not loaded, nor deferred, nor kept out since their vendor is denied. */
 FL_API void fl_clear_discovered_plugins(fl_host *host);
 
 /* Loads one, at once: a path, or a name that is looked up in the plugin directories; either may carry ":symbol". A file
- * that is loaded already is left alone. FL_EPLUGIN: it is not there or failed, and why; FL_ESTATE: the host is frozen.
+ * that is loaded already is left alone. FL_EPLUGIN: it is not there, failed, or its vendor is denied, and why;
+ * FL_ESTATE: the host is frozen.
  */
 FL_API fl_status fl_load_plugin(fl_host *host, const char *module);
 

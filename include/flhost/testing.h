@@ -111,7 +111,14 @@ FL_API fl_status fl_compare_tensors(const DLTensor *result, const DLTensor *expe
 FL_API fl_status fl_save_tensors(const char *path, const char *const *names, const DLTensor *const *tensors, uint32_t n,
                                  const char *const *metadata, uint32_t n_metadata);
 
-/* What a saved call says beside its arguments; all may be NULL. */
+/* Where memory that may not be touched begins. */
+typedef enum fl_edge {
+  FL_EDGE_NONE = 0,
+  FL_EDGE_END = 1,      /* right behind each tensor */
+  FL_EDGE_BEGINNING = 2 /* right before each */
+} fl_edge;
+
+/* What a saved call says beside its arguments; all may be NULL, or 0. */
 typedef struct fl_saved_call {
   uint32_t size;            /* sizeof(fl_saved_call) of the caller, who sets it */
   bool bit_exact;           /* the reference gives these very bits: `flhost run` compares so */
@@ -119,12 +126,17 @@ typedef struct fl_saved_call {
                                should be, and each state after the call; none (FL_NONE) where nothing is expected */
   const char *source;       /* what computed that */
   const char *note;         /* why it was saved, for people */
+  const fl_value *layout;   /* by value, as many as the call has: tensors that lie as those did with which it failed,
+                               where those of the call are copies that lie otherwise; their elements are not read */
+  fl_edge edge;             /* it fails with its tensors there */
+  uint32_t calls;           /* it fails in one of so many calls of a process, from the first; 0: in each */
 } fl_saved_call;
 
 /*
- * Saves a call of an op as a file that `flhost run FILE` repeats: its arguments as they are now (results that are in
- * call->values are not looked at), and what is expected of it. Tensors may have strides and lie on a device, from which
- * they are copied in the order of the call's stream; the file has their elements. `about` may be NULL. Any thread.
+ * Saves a call of an op as a file that `flhost run FILE` repeats: its arguments as they are now, and what is expected
+ * of it. Tensors may lie on a device, from which they are copied in the order of the call's stream. The file has their
+ * elements, and how they lie: strides, offset, alignment, and which share memory, a result with its argument for one;
+ * of results that are in call->values nothing but that is looked at. `about` may be NULL. Any thread.
  * Errors: those of fl_save_tensors and fl_device_copy; FL_EINVAL: too few values, or an attribute that JSON cannot
  * hold, such as a NaN.
  */
@@ -193,6 +205,13 @@ typedef struct fl_child_result {
  * options that make no sense.
  */
 FL_API fl_status fl_child_run(const fl_child_options *options, fl_child_result *result);
+
+/*
+ * Kills and reaps all children of this process, and what those leave behind: for a program that has no children of its
+ * own and has made itself the one whose they become (PR_SET_CHILD_SUBREAPER). It may take 0.2 s. Without /proc nothing
+ * is killed.
+ */
+FL_API void fl_end_children(void);
 
 /* What a plugin did in a process of its own. */
 typedef struct fl_probed {

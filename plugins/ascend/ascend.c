@@ -7,6 +7,7 @@
 #include "plugins/ascend/platform.h"
 
 FL_PLUGIN("ascend", FLHOST_VERSION, "Huawei", "Apache-2.0", "");
+FL_PLUGIN_VENDOR("ascend");
 FL_PLUGIN_PLATFORM("ascend", "/dev/davinci_manager,$FLHOST_ASCEND_NODE");
 /* The vendor also makes network cards and disks; the kernel's driver, which is several modules, makes the node. */
 FL_PLUGIN_HARDWARE("title: Ascend; aliases: npu; device: ext_dev; pci: 19e5 1200;"

@@ -7,6 +7,7 @@
 #include "plugins/gpu/plugin.h"
 
 FL_PLUGIN("cuda", FLHOST_VERSION, "NVIDIA", "Apache-2.0", "");
+FL_PLUGIN_VENDOR("cuda");
 FL_PLUGIN_PLATFORM("cuda", "/dev/nvidiactl,/dev/dxg,$FLHOST_CUDA_DRIVER");
 FL_PLUGIN_HARDWARE("title: NVIDIA; aliases: nvidia; device: cuda; pci: 10de 0300 0302;"
                    "nodes: /dev/nvidiactl /dev/nvidia[0-9]* /dev/nvidia-uvm;"

@@ -5,6 +5,7 @@
 #include "plugins/gpu/plugin.h"
 
 FL_PLUGIN("rocm", FLHOST_VERSION, "AMD", "Apache-2.0", "");
+FL_PLUGIN_VENDOR("rocm");
 FL_PLUGIN_PLATFORM("rocm", "/dev/kfd,$FLHOST_ROCM_DRIVER");
 /* The kernel's own module has no version. */
 FL_PLUGIN_HARDWARE(

@@ -4,6 +4,8 @@
 
 /* Name, version, vendor, licence, and the instruction sets that this file is compiled for ("avx2,fma"). */
 FL_PLUGIN("acme", "1.0.0", "Acme Corporation", "Apache-2.0", "");
+/* The vendor of all that is registered below, as settings write it: who denies it does not load this file. */
+FL_PLUGIN_VENDOR("acme");
 /* FL_PLUGIN_OPS("silu_and_mul"); would let the host open this file only when one of these ops is first looked for. */
 
 /* silu_and_mul(Tensor x) -> Tensor out: x is [n, 2d], out is [n, d]; the last dimension is always contiguous. */

@@ -42,6 +42,10 @@ static const char *const fault_names[N_FAULTS] = {[FAULT_MEMORY] = "memory",
                                                   [FAULT_SPACE] = "space",
                                                   [FAULT_PROCESSES] = "processes",
                                                   [FAULT_PROC] = "proc",
+                                                  [FAULT_READ_ONLY] = "read-only",
+                                                  [FAULT_MISSING] = "missing",
+                                                  [FAULT_CUT] = "cut",
+                                                  [FAULT_CHANGED] = "changed",
                                                   [FAULT_CLOCK] = "clock"};
 
 /* Shared with the child. */
@@ -145,6 +149,11 @@ static void judge(const fault_path *path, const fault_place *place, fl_status st
   }
 }
 
+/* Whose file was not there, or was another, has failed until plugins are discovered again. */
+static bool is_of_a_file(fault_kind fault) {
+  return fault == FAULT_MISSING || fault == FAULT_CUT || fault == FAULT_CHANGED;
+}
+
 static void attempt(const fault_path *path, fault_kind fault, long first, long last) {
   fault_place place = {.build = build, .directory = directory};
   static findings again;
@@ -168,6 +177,8 @@ static void attempt(const fault_path *path, fault_kind fault, long first, long l
   if (path->own_host)
     compare_descriptors(&before);
   again.length = 0;
+  if (is_of_a_file(fault) && place.host && fl_discover_plugins(place.host, NULL))
+    wrong("discovers nothing afterwards", fl_error_message());
   fl_status afterwards = path->run(&place, &again);
   add_reasons(place.host, &again);
   sort_parts(&again);

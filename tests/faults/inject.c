@@ -54,10 +54,24 @@ static bool of_the_system(const char *path) {
   return path && (!strncmp(path, "/proc/", 6) || !strncmp(path, "/sys/", 5));
 }
 
+static bool writes(int flags) {
+  return flags & O_CREAT || (flags & O_ACCMODE) != O_RDONLY;
+}
+
+/* What a path that is changed may meet; what one that is looked at may. */
+static bool cannot_change(void) {
+  return refuses(FAULT_SPACE, ENOSPC) || refuses(FAULT_READ_ONLY, EROFS);
+}
+
+static bool cannot_see(const char *path) {
+  return refuses(FAULT_MISSING, ENOENT) || (of_the_system(path) && refuses(FAULT_PROC, ENOENT));
+}
+
 /* What a path's opening may meet. */
 static bool cannot_open(const char *path, int flags) {
   return refuses(FAULT_DESCRIPTORS, EMFILE) || refuses(FAULT_INTERRUPTED, EINTR) ||
-         ((flags & O_CREAT) && refuses(FAULT_SPACE, ENOSPC)) || (of_the_system(path) && refuses(FAULT_PROC, ENOENT));
+         (writes(flags) && (refuses(FAULT_SPACE, ENOSPC) || refuses(FAULT_READ_ONLY, EROFS))) ||
+         (!writes(flags) && refuses(FAULT_MISSING, ENOENT)) || (of_the_system(path) && refuses(FAULT_PROC, ENOENT));
 }
 
 /* The function that this library stands before. */
@@ -182,12 +196,12 @@ int mkstemp(char *name) {
 
 KEEP(mkdir);
 int mkdir(const char *path, mode_t mode) {
-  return refuses(FAULT_SPACE, ENOSPC) ? -1 : REAL(mkdir)(path, mode);
+  return cannot_change() ? -1 : REAL(mkdir)(path, mode);
 }
 
 KEEP(rename);
 int rename(const char *from, const char *to) {
-  return refuses(FAULT_SPACE, ENOSPC) ? -1 : REAL(rename)(from, to);
+  return cannot_change() ? -1 : REAL(rename)(from, to);
 }
 
 KEEP(fsync);
@@ -202,28 +216,57 @@ ssize_t write(int file, const void *data, size_t size) {
   return REAL(write)(file, data, size);
 }
 
+/* What has become of the file since it was opened: how much of it is read now. */
+static size_t left_of(size_t size) {
+  return !size ? 0 : fails(FAULT_CUT) ? 0 : fails(FAULT_SHORT) ? 1 : size;
+}
+
+/* Each byte is another, now and then a printable one. */
+static ssize_t changed(void *data, ssize_t length) {
+  unsigned char *bytes = data;
+  if (length > 0 && fails(FAULT_CHANGED))
+    for (ssize_t i = 0; i < length; i++)
+      bytes[i] ^= (unsigned char)(1 + i % 31);
+  return length;
+}
+
 KEEP(read);
 ssize_t read(int file, void *data, size_t size) {
   if (refuses(FAULT_READ, EIO) || refuses(FAULT_INTERRUPTED, EINTR))
     return -1;
-  return REAL(read)(file, data, size && fails(FAULT_SHORT) ? 1 : size);
+  return changed(data, REAL(read)(file, data, left_of(size)));
 }
 
 KEEP(pread);
 ssize_t pread(int file, void *data, size_t size, off_t offset) {
   if (refuses(FAULT_READ, EIO) || refuses(FAULT_INTERRUPTED, EINTR))
     return -1;
-  return REAL(pread)(file, data, size && fails(FAULT_SHORT) ? 1 : size, offset);
+  return changed(data, REAL(pread)(file, data, left_of(size), offset));
 }
 
 KEEP(stat);
 int stat(const char *path, struct stat *status) {
-  return of_the_system(path) && refuses(FAULT_PROC, ENOENT) ? -1 : REAL(stat)(path, status);
+  return cannot_see(path) ? -1 : REAL(stat)(path, status);
+}
+
+KEEP(lstat);
+int lstat(const char *path, struct stat *status) {
+  return cannot_see(path) ? -1 : REAL(lstat)(path, status);
+}
+
+KEEP(realpath);
+char *realpath(const char *path, char *resolved) {
+  return cannot_see(path) ? NULL : REAL(realpath)(path, resolved);
+}
+
+KEEP(unlink);
+int unlink(const char *path) {
+  return refuses(FAULT_READ_ONLY, EROFS) ? -1 : REAL(unlink)(path);
 }
 
 KEEP(access);
 int access(const char *path, int mode) {
-  return of_the_system(path) && refuses(FAULT_PROC, ENOENT) ? -1 : REAL(access)(path, mode);
+  return cannot_see(path) ? -1 : REAL(access)(path, mode);
 }
 
 KEEP(readlink);

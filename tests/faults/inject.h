@@ -15,6 +15,10 @@ typedef enum fault_kind {
   FAULT_SPACE,       /* write, mkdir, rename, creating a file: ENOSPC */
   FAULT_PROCESSES,   /* fork, posix_spawn, pthread_create: EAGAIN */
   FAULT_PROC,        /* what lies below /proc and /sys: ENOENT */
+  FAULT_READ_ONLY,   /* whatever changes a file or directory: EROFS */
+  FAULT_MISSING,     /* opening, stat, lstat, access, realpath of what is read: ENOENT, as if it had just gone */
+  FAULT_CUT,         /* read, pread: nothing, as if the file had just been cut short */
+  FAULT_CHANGED,     /* read, pread: other bytes than there were */
   FAULT_CLOCK,       /* clock_gettime, time: an hour further each time, then an hour back */
   N_FAULTS
 } fault_kind;

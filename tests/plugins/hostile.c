@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 FL_PLUGIN(NAME, "1", "Test", "MIT", "");
@@ -131,6 +132,25 @@ HARM void crash_and_leave_daemon(void) {
 HARM void kill_parent(void) {
   kill(getppid(), SIGKILL);
   sleep(1);
+}
+
+/* Waits until its daemon is there, which says so in a file. */
+HARM void kill_guard_and_leave_daemon(void) {
+  const char *path = getenv("TEST_DAEMON");
+  if (!path)
+    return;
+  if (!fork()) {
+    setsid();
+    if (fork())
+      _exit(0);
+    FILE *file = fopen(path, "w");
+    fprintf(file, "%d\n", (int)getpid());
+    fclose(file);
+    sleep_on();
+  }
+  for (struct stat status; stat(path, &status) || !status.st_size;)
+    usleep(1000);
+  kill_parent();
 }
 
 HARM void kill_self(void) {

@@ -17,8 +17,22 @@ __attribute__((section(".note.flhost"), used, aligned(4))) static const struct {
   char owner[8];
   char ops[HUGE_LIST];
 } list = {8, HUGE_LIST, 2, "flhost", {[0 ... HUGE_LIST - 2] = 'a'}};
-#else
+#elif defined OPS
 FL_PLUGIN_OPS(OPS);
+#endif
+
+/* SAYS: the vendor that the file names; it registers for VENDOR. */
+#ifdef SAYS
+FL_PLUGIN_VENDOR(SAYS);
+#endif
+#ifdef SAYS_TOO
+FL_PLUGIN_TEXT_NOTE(vendor_note, 5, SAYS_TOO);
+#endif
+#ifndef VENDOR
+#define VENDOR NAME
+#endif
+#ifndef KIND
+#define KIND FL_KIND_VENDOR
 #endif
 
 /* SIGNS: of the platform PLATFORM; it brings the platform BRINGS, of that name if not said otherwise. */
@@ -78,8 +92,8 @@ static fl_status add(fl_registry *registry, const char *name) {
   fl_impl impl = {.size = sizeof impl,
                   .op_name = name,
                   .impl_id = "vendor." NAME,
-                  .kind = FL_KIND_VENDOR,
-                  .vendor = NAME,
+                  .kind = KIND,
+                  .vendor = VENDOR,
                   .priority = PRIORITY,
                   .devices = FL_DEVICE(kDLCPU),
                   .fn = run};
