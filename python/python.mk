@@ -6,3 +6,4 @@ include python/extension/extension.mk
 include python/packaging/wheel.mk
 include python/tests/tests.mk
 include python/tests/vllm.mk
+include bench/python/bench.mk

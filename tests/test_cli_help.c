@@ -241,7 +241,7 @@ END_TEST
 
 START_TEST(make_help_lists_every_target_that_says_what_it_does) {
   char makefiles[1 << 16], help[1 << 14];
-  FILE *files = popen("cat Makefile python/*.mk python/*/*.mk", "r");
+  FILE *files = popen("cat Makefile python/*.mk python/*/*.mk bench/*/*.mk", "r");
   FILE *pipe = popen("unset MAKEFLAGS MFLAGS MAKELEVEL; make -s help", "r");
   ck_assert(files && pipe);
   makefiles[fread(makefiles, 1, sizeof makefiles - 1, files)] = 0;

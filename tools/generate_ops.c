@@ -380,6 +380,13 @@ static void add_python_results(fl_text *text, const fl_schema *schema, const cha
     fl_text_add(text, "]");
 }
 
+static bool has_tensor_result(const fl_schema *schema) {
+  for (uint32_t i = 0; i < schema->n_results; i++)
+    if (schema->values[schema->n_arguments + i].type == FL_TENSOR)
+      return true;
+  return false;
+}
+
 static bool write_stubs(fl_text *text, fl_schema *const *schemas, size_t n) {
   fl_text_add(text, "%s", stubs_begin);
   for (size_t i = 0; i < n; i++) {
@@ -392,8 +399,11 @@ static bool write_stubs(fl_text *text, fl_schema *const *schemas, size_t n) {
       has_tensor |= is_first;
     }
     fl_text_add(text, "    *,\n    out: ");
-    add_python_results(text, schema, schema->n_results == 1 ? "_Tensor" : "_Tensor | None", "None");
-    fl_text_add(text, " | None = None,\n    stream: int | None = None,\n) -> ");
+    if (has_tensor_result(schema)) {
+      add_python_results(text, schema, schema->n_results == 1 ? "_Tensor" : "_Tensor | None", "None");
+      fl_text_add(text, " | ");
+    }
+    fl_text_add(text, "None = None,\n    stream: int | None = None,\n) -> ");
     add_python_results(text, schema, has_tensor ? "_T" : "Any", NULL);
     fl_text_add(text, ":\n    \"\"\"%s\"\"\"\n\n", schema->doc);
   }

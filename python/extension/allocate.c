@@ -4,13 +4,10 @@
  */
 #include "python/extension/tensor.h"
 
-/* Where a library of tensors says why it could not make one. */
-static void set_error(void *context, const char *kind, const char *message) {
-  const fl_py_place *place = context;
-  char text[1024];
-  snprintf(text, sizeof text, "%s: %s '%s': no memory for it: %s: %s", place->op, place->what, place->name, kind,
-           message);
-  fl_py_raise_message(FL_ENOMEM, text);
+/* Where a library of tensors says why it could not make one; it may do so without the GIL. */
+static void keep_reason(void *context, const char *kind, const char *message) {
+  snprintf(context, FL_REASON_MAX, "%s: %.*s", kind ? kind : "error", message ? (int)strcspn(message, "\n") : 0,
+           message ? message : "");
 }
 
 static bool allocate_exchange(const dlpack_exchange *exchange, const fl_tensor_spec *spec, fl_py_borrowed *borrowed,
@@ -18,10 +15,12 @@ static bool allocate_exchange(const dlpack_exchange *exchange, const fl_tensor_s
   int64_t shape[FL_MAX_DIMS];
   DLTensor prototype = {.device = spec->device, .ndim = spec->ndim, .dtype = spec->dtype, .shape = shape};
   memcpy(shape, spec->shape, sizeof shape);
+  char reason[FL_REASON_MAX] = "its library does not say why", text[2 * FL_REASON_MAX];
   dlpack_versioned *made = NULL;
-  if (exchange->allocate(&prototype, &made, (void *)(uintptr_t)place, set_error) || !made) {
-    if (!PyErr_Occurred())
-      set_error((void *)(uintptr_t)place, "error", "its library does not say why");
+  if (exchange->allocate(&prototype, &made, reason, keep_reason) || !made) {
+    PyErr_Clear();
+    snprintf(text, sizeof text, "%s: %s '%s': no memory for it: %s", place->op, place->what, place->name, reason);
+    fl_py_raise_message(FL_ENOMEM, text);
     return false;
   }
   borrowed->managed = made;

@@ -61,6 +61,12 @@ bool fl_py_read(fl_py_frame *frame, uint32_t i, PyObject *object);
 PyObject *fl_py_call(PyObject *op, PyObject *const *arguments, Py_ssize_t n, PyObject *keywords);
 PyObject *fl_py_infer(PyObject *op, PyObject *const *arguments, Py_ssize_t n, PyObject *keywords);
 
+/* Op.example */
+PyObject *fl_py_example(PyObject *op, PyObject *arguments, PyObject *keywords);
+
+/* A value that is no tensor, as Python has it. */
+PyObject *fl_py_value_object(const fl_value *value);
+
 int fl_py_call_add(PyObject *module);
 
 #endif /* FLHOST_PYTHON_CALL_H */

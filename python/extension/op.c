@@ -21,7 +21,7 @@ static const char *const type_names[] = {
 
 /* ------------------------------------------------------------------------------------------------- docstring */
 
-static PyObject *value_object(const fl_value *value) {
+PyObject *fl_py_value_object(const fl_value *value) {
   switch (value->type) {
   case FL_INT:
     return PyLong_FromLongLong(value->v.i);
@@ -47,7 +47,7 @@ static PyObject *value_object(const fl_value *value) {
 
 /* As Python writes it. */
 static bool write_value(FILE *text, const fl_value *value) {
-  PyObject *object = value_object(value);
+  PyObject *object = fl_py_value_object(value);
   PyObject *written = object ? PyObject_Repr(object) : NULL;
   const char *words = written ? PyUnicode_AsUTF8AndSize(written, NULL) : NULL;
   bool infinite = value->type == FL_FLOAT && isinf(value->v.f);
@@ -242,7 +242,7 @@ static PyObject *op_host(PyObject *self, void *none) {
 
 static PyObject *describe_value(const fl_py_op *op, uint32_t i) {
   const fl_argument *schema = op->values[i].schema;
-  PyObject *value = value_object(&schema->default_value);
+  PyObject *value = fl_py_value_object(&schema->default_value);
   return value ? Py_BuildValue("{sOsssOsOsOsNsi}", "name", op->values[i].name, "type", type_names[schema->type],
                                "optional", schema->optional ? Py_True : Py_False, "mutates",
                                schema->mutates ? Py_True : Py_False, "has_default",
@@ -302,6 +302,11 @@ static PyMethodDef op_methods[] = {
      "infer(*arguments, **keywords)\n\n"
      "What a call's results are, by the arguments' shapes: a tuple of (shape, dtype, device), None for one that is not "
      "there. Nothing is called."},
+    {"example", (PyCFunction)(void (*)(void))fl_py_example, METH_VARARGS | METH_KEYWORDS,
+     "example(number, seed=1, dtype=None)\n\n"
+     "The arguments of a call to test the op with: a tensor as (shape, dtype, contents, low, high), which say what to "
+     "fill "
+     "it with. InvalidArgument: this number makes no call, take the next; NotFound: the op does not take that dtype."},
     {"tolerance", op_tolerance, METH_O, "tolerance(dtype)\n\n(atol, rtol) of its results for an element type."},
     {NULL, NULL, 0, NULL},
 };

@@ -7,6 +7,15 @@ static PyObject *name_dlpack, *name_dlpack_device, *name_stream, *name_max_versi
 
 /* ---------------------------------------------------------------------------------------------------------- errors */
 
+/* What an exception says, without the stack of C++ that some put behind it. */
+static PyObject *first_line(PyObject *value) {
+  PyObject *words = PyObject_Str(value);
+  const char *text = words ? PyUnicode_AsUTF8AndSize(words, NULL) : NULL;
+  PyObject *line = text ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)strcspn(text, "\n"), "replace") : NULL;
+  Py_XDECREF(words);
+  return line;
+}
+
 /* Makes `value` the cause of the exception that is set. */
 static void set_cause(PyObject *value) {
   PyObject *type, *ours, *traceback;
@@ -22,15 +31,16 @@ void fl_py_refuse(PyObject *object, const fl_py_place *place) {
     return; /* an interrupt */
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
-  PyObject *name = fl_py_type_name(object);
-  if (name && value) {
-    fl_py_raise_value("%s: %s '%s': a %U that cannot be borrowed: %S", place->op, place->what, place->name, name,
-                      value);
+  PyObject *name = fl_py_type_name(object), *words = name && value ? first_line(value) : NULL;
+  if (words) {
+    fl_py_raise_value("%s: %s '%s': a %U that cannot be borrowed: %U", place->op, place->what, place->name, name,
+                      words);
     set_cause(value);
-  } else if (name) {
+  } else if (name && !value) {
     fl_py_raise_type("%s: %s '%s': %U, expected a tensor, of torch, numpy or another library that has __dlpack__",
                      place->op, place->what, place->name, name);
   }
+  Py_XDECREF(words);
   Py_XDECREF(name);
   Py_XDECREF(type);
   Py_XDECREF(value);
@@ -256,10 +266,10 @@ bool fl_py_borrow_capsule(fl_py_kind *kind, PyObject *object, fl_py_stream *stre
     done = open_capsule(capsule, borrowed);
   else if (is_array && PyErr_ExceptionMatches(PyExc_Exception))
     done = fl_py_borrow_array(object, borrowed);
-  Py_XDECREF(capsule);
-  Py_XDECREF(word);
   if (!done)
     fl_py_refuse(object, place);
+  fl_py_borrowed rest = {.held = capsule, .object = word};
+  fl_py_give_back(&rest);
   return done;
 }
 

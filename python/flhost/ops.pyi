@@ -279,7 +279,7 @@ def attention_backend(
     use_mla: bool = False,
     use_sparse: bool = False,
     *,
-    out: None | None = None,
+    out: None = None,
     stream: int | None = None,
 ) -> str:
     """The attention backend to use: the path of a class, or for a C engine the name of an attention component."""

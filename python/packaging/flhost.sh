@@ -20,10 +20,11 @@ for packages in "$here"/../lib/python3*/site-packages "$here"/../lib64/python3*/
     exec "$packages/flhost/bin/flhost" "$@"
   fi
 done
-# Installed to places that are not each other's neighbours: a Python that has the package knows.
+# Installed to places that are not each other's neighbours, or linked to a tree: a Python that has the package knows.
 for python in "$here/python3" python3; do
-  program=$("$python" -c 'import importlib.metadata as m
-print(m.distribution("flhost").locate_file("flhost/bin/flhost") if m.version("flhost") == "@VERSION@" else "")' 2>/dev/null)
+  program=$("$python" -c 'import flhost, importlib.metadata, os
+if importlib.metadata.version("flhost") == "@VERSION@":
+    print(os.path.join(os.path.dirname(flhost.__file__), "bin", "flhost"))' 2>/dev/null)
   if [ -n "$program" ] && [ -x "$program" ]; then
     exec "$program" "$@"
   fi

@@ -15,6 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 class WheelHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        build_data["shared_scripts"][self.command()] = "flhost"
         if version == "editable":
             self.make("python")
             return
@@ -23,7 +24,6 @@ class WheelHook(BuildHookInterface[Any]):
         if tree / "_core.abi3.so" not in files:
             raise SystemExit(f"{tree}: no _core.abi3.so there, expected what `make wheel-tree` makes")
         build_data["force_include"].update({str(path): f"flhost/{path.relative_to(tree)}" for path in files})
-        build_data["shared_scripts"][self.command()] = "flhost"
         build_data["pure_python"] = False
         build_data["tag"] = f"cp310-abi3-linux_{os.uname().machine}"
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 import venv
 from pathlib import Path
@@ -48,7 +49,10 @@ def assert_prints(block: Block, printed: str) -> None:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A new environment, where pip finds the wheel, and numpy is there already as it is here."""
     directory = tmp_path_factory.mktemp("quick") / "start"
-    venv.EnvBuilder(with_pip=True, symlinks=True).create(directory)
+    venv.EnvBuilder(with_pip=False, symlinks=True).create(directory)
+    pip = directory / "bin" / "pip"
+    pip.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m pip --python "$(dirname "$0")/python" "$@"\n')
+    pip.chmod(0o755)
     lent = directory / "lent"
     lent.mkdir()
     for path in site_packages(Path(sys.prefix)).glob("numpy*"):
