@@ -2,6 +2,7 @@
 BENCH_PYTHON_DIR := $(BUILD)/bench/python
 BENCH_PYTHON_PLUGIN := $(BENCH_PYTHON_DIR)/idle.so
 BENCH_PYTHON_BORROW := $(BENCH_PYTHON_DIR)/borrow.abi3.so
+BENCH_PYTHON_NOP := $(BENCH_PYTHON_DIR)/torch_nop.so
 BENCH_INTERPRETER ?= $(PYTHON)
 
 $(BENCH_PYTHON_PLUGIN): bench/python/idle.c
@@ -10,8 +11,11 @@ $(BENCH_PYTHON_PLUGIN): bench/python/idle.c
 $(BENCH_PYTHON_BORROW): bench/python/borrow.c python/extension/dlpack_1.h
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -isystem $(PYTHON_INCLUDE) -shared -o $@ $< $(LINK)
+$(BENCH_PYTHON_NOP): bench/python/torch_nop.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) -shared -o $@ $< $(LINK)
 
 .PHONY: bench-python
-bench-python: python $(BENCH_PYTHON_PLUGIN) $(BENCH_PYTHON_BORROW) ## time calls from Python (BENCH_INTERPRETER=python of an environment with torch)
-	@PYTHONPATH='$(PYTHON_TREE):$(BENCH_PYTHON_DIR)' $(BENCH_INTERPRETER) bench/python/run.py --plugin $(BENCH_PYTHON_PLUGIN) \
+bench-python: python $(BENCH_PYTHON_PLUGIN) $(BENCH_PYTHON_BORROW) $(BENCH_PYTHON_NOP) ## time calls from Python (BENCH_INTERPRETER=python of an environment with torch)
+	@PYTHONPATH='$(PYTHON_TREE):$(BENCH_PYTHON_DIR)' $(BENCH_INTERPRETER) bench/python/run.py --plugin $(BENCH_PYTHON_PLUGIN) --nop $(BENCH_PYTHON_NOP) \
 	  --json $(BENCH_PYTHON_DIR)/results.json

@@ -29,16 +29,41 @@ class Row:
 ROWS = [
     Row("three torch tensors", "three(x, y, z)", "borrowing them", "borrow(x, y, z)", 1.3),
     Row("two and out=", "out(x, y, out=z)", "borrowing the three", "borrow(x, y, z)", None),
-    Row("three, one result made", "made(x, y, z)", "borrowing + torch.empty_like", "borrow(x, y, z); empty_like(x)", 1.3),
+    Row(
+        "three, one result made", "made(x, y, z)", "borrowing + torch.empty_like", "borrow(x, y, z); empty_like(x)", 1.3
+    ),
     Row("three torch tensors", "three(x, y, z)", "tvm-ffi's no-op", "tvm_nop(x, y, z)", 1.0),
     Row("a tensor and three values", "values(x, 3, 1e-6, False)", "borrowing it", "borrow(x)", None),
-    Row("the same by name", "values(x, n=3, epsilon=1e-6, flag=False)", "by position", "values(x, 3, 1e-6, False)", None),
+    Row(
+        "the same by name", "values(x, n=3, epsilon=1e-6, flag=False)", "by position", "values(x, 3, 1e-6, False)", None
+    ),
     Row("three numpy arrays", "three(a, b, c)", "a.__dlpack__() of each", "a_dlpack(); b_dlpack(); c_dlpack()", None),
+    Row("three, as a torch op", "torch_three(x, y, z)", "a no-op registered the same way", "torch_nop(x, y, z)", 1.2),
+    Row("two and .out of a torch op", "torch_out(x, y, out=z)", "such a no-op", "torch_nop_out(x, y, out=z)", 1.2),
     Row("in a with block", "scoped(x, y, z)", "outside", "three(x, y, z)", None),
 ]
 
 
-def names() -> tuple[dict[str, Any], dict[str, str]]:
+def torch_ops(nop: str) -> dict[str, Any]:
+    """Ops of torch's: flhost's, and one whose kernel does nothing."""
+    import ctypes
+
+    import flhost.torch
+    import torch
+
+    flhost.torch.register(["bench_three", "bench_out"])
+    library = torch.library.Library("flhost_bench", "FRAGMENT")
+    library.define("nop(Tensor x, Tensor y, Tensor(a!) z) -> ()")
+    library.define("nop.out(Tensor x, Tensor y, *, Tensor(a!) out) -> ()")
+    register = ctypes.CDLL(nop).torch_nop_register
+    if register(b"nop") or register(b"nop.out"):
+        raise OSError("no stable C interface in this torch")
+    ours, other = torch.ops.flhost, torch.ops.flhost_bench.nop
+    found = {"torch_three": ours.bench_three.default, "torch_out": ours.bench_out.out}
+    return {**found, "torch_nop": other.default, "torch_nop_out": other.out, "_library": library}
+
+
+def names(nop: str) -> tuple[dict[str, Any], dict[str, str]]:
     """What statements may use, and why some names are missing."""
     found: dict[str, Any] = {}
     missing: dict[str, str] = {}
@@ -54,6 +79,10 @@ def names() -> tuple[dict[str, Any], dict[str, str]]:
         found.update({name: torch.zeros(4, 64) for name in "xyz"})
     except (ImportError, AttributeError) as error:
         missing.update(dict.fromkeys(("x", "y", "z", "borrow", "empty_like"), f"torch: {error}"))
+    try:
+        found.update(torch_ops(nop))
+    except (ImportError, OSError) as error:
+        missing.update(dict.fromkeys(("torch_three", "torch_out", "torch_nop", "torch_nop_out"), f"torch: {error}"))
     try:
         import numpy
 
@@ -107,13 +136,14 @@ def measure(row: Row, known: dict[str, Any], calls: int, rounds: int) -> tuple[f
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plugin", required=True, help="the plugin whose kernels do nothing")
+    parser.add_argument("--nop", required=True, help="the kernel of a torch op that does nothing")
     parser.add_argument("--json", help="also write the figures into a file")
     parser.add_argument("--calls", type=int, default=20000, help="calls in a round")
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
 
     flhost.default_host().load_plugin(options.plugin)
-    known, missing = names()
+    known, missing = names(options.nop)
     results = []
     print(f"{'row':<28} {'ns':>8}   {'beside':<30} {'ns':>8} {'ratio':>7}  {'limit':>5}")
     for row in ROWS:

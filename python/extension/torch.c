@@ -43,6 +43,8 @@ static struct {
   torch_status (*string_text)(void *string, const char **text);
   torch_status (*new_string)(const char *text, size_t length, void **string);
   torch_status (*delete_string)(void *string);
+  torch_status (*set_requires_grad)(torch_tensor tensor, bool requires_grad);
+  bool (*grad_mode)(void);
   /* From here on they may be missing. */
   torch_status (*new_word)(word **made); /* since 2.13; before, the words were made by C++'s new */
   torch_status (*delete_word)(word *made);
@@ -52,6 +54,7 @@ static struct {
   torch_status (*current_stream)(int32_t device, void **stream);
   torch_status (*native_stream)(void *stream, void **native);
   torch_status (*delete_stream)(void *stream);
+  bool (*requires_grad)(const void *implementation); /* of C++, so it is tried out before it is relied on */
 } torch;
 
 /* In the order of the struct. */
@@ -74,6 +77,8 @@ static const char *const function_names[] = {"aoti_torch_library_init_impl",
                                              "torch_string_c_str",
                                              "torch_new_string_handle",
                                              "torch_delete_string",
+                                             "torch_set_requires_grad",
+                                             "aoti_torch_grad_mode_is_enabled",
                                              "torch_new_stable_ivalue",
                                              "torch_delete_stable_ivalue",
                                              "_Znwm",
@@ -81,8 +86,9 @@ static const char *const function_names[] = {"aoti_torch_library_init_impl",
                                              "aoti_torch_get_current_cuda_stream",
                                              "aoti_torch_get_current_stream",
                                              "torch_stream_native_handle",
-                                             "aoti_torch_delete_stream"};
-enum { N_FUNCTIONS = sizeof function_names / sizeof function_names[0], N_REQUIRED = 19 };
+                                             "aoti_torch_delete_stream",
+                                             "_ZNK3c1010TensorImpl13requires_gradEv"};
+enum { N_FUNCTIONS = sizeof function_names / sizeof function_names[0], N_REQUIRED = 21 };
 _Static_assert(sizeof torch == N_FUNCTIONS * sizeof(void (*)(void)), "one name for each function");
 
 /* torch's number of each element type, which a function tells. */
@@ -117,6 +123,7 @@ static struct {
 } devices[] = {{0, kDLCPU}, {1, kDLCUDA}, {20, kDLExtDev}};
 enum { N_DEVICES = sizeof devices / sizeof devices[0], TORCH_CPU = 0, TORCH_CUDA = 1 };
 
+static bool knows_grad; /* is torch.requires_grad what it seems to be? */
 static void *library;   /* of torch's, for the ops' kernels; lives as long as the process */
 static void *functions; /* libtorch_cpu.so */
 
@@ -146,6 +153,7 @@ typedef struct frame {
   torch_tensor first;                /* the first tensor */
   int64_t ints[MAX_INTS];
   uint32_t n_ints;
+  bool grad;             /* no argument may require grad */
   char message[MESSAGE]; /* "" while all is well */
 } frame;
 
@@ -167,10 +175,17 @@ static bool fail_as_library(frame *f) {
 
 /* -------------------------------------------------------------------------------------------------------- arguments */
 
+/* A handle is a C++ object whose one member is the pointer to the implementation. */
+static bool requires_grad(torch_tensor tensor) {
+  const void *implementation;
+  memcpy(&implementation, tensor, sizeof implementation);
+  return torch.requires_grad(implementation);
+}
+
 /* The device as torch numbers it. */
 static bool read_device(frame *f, uint32_t i, torch_tensor given, DLDevice *device) {
-  int32_t type, index;
-  if (torch.get_device_type(given, &type) || torch.get_device_index(given, &index))
+  int32_t type, index = 0;
+  if (torch.get_device_type(given, &type) || (type != TORCH_CPU && torch.get_device_index(given, &index)))
     return fail(f, i, "a tensor whose device torch does not tell");
   for (int d = 0; d < N_DEVICES; d++)
     if (devices[d].number == type) {
@@ -205,6 +220,12 @@ static bool read_tensor(frame *f, uint32_t i, torch_tensor given) {
   tensor->dtype = dtypes[d].dtype;
   if ((uintptr_t)tensor->data % (dtypes[d].dtype.bits / 8u))
     return fail(f, i, "its first element is not aligned to its type");
+  if (f->grad && requires_grad(given))
+    return fail(
+        f, i,
+        "requires grad, and the op has no derivative: call it under torch.inference_mode() or torch.no_grad(), or "
+        "give it %s.detach()",
+        f->overload->values[i].name);
   if (!f->first)
     f->first = given;
   f->values[i].type = FL_TENSOR;
@@ -297,6 +318,8 @@ static bool make_tensor(frame *f, uint32_t result, const fl_tensor_spec *spec) {
 static bool make_results(frame *f, fl_call *call) {
   const overload *o = f->overload;
   fl_tensor_spec specs[MAX_RESULTS];
+  if (!o->n_results)
+    return true;
   call->count = o->n_arguments;
   if (fl_infer(o->op, call, specs, o->n_results, sizeof *specs))
     return fail_as_library(f);
@@ -418,10 +441,23 @@ static bool invoke_under_policy(frame *f, fl_call *call) {
   return done && !status;
 }
 
+/* Lines for the module logging that came up meanwhile. */
+static void hand_on_log(void) {
+  if (!atomic_load_explicit(&fl_py_lines, memory_order_relaxed))
+    return;
+  PyGILState_STATE state = PyGILState_Ensure();
+  fl_py_log_flush();
+  PyGILState_Release(state);
+}
+
 static bool invoke(frame *f, fl_call *call) {
+  bool done;
   if (f->overload->host->entered)
-    return invoke_under_policy(f, call);
-  return !fl_invoke(f->overload->op, call) || fail_as_library(f);
+    done = invoke_under_policy(f, call);
+  else
+    done = !fl_invoke(f->overload->op, call) || fail_as_library(f);
+  hand_on_log();
+  return done;
 }
 
 static bool run(frame *f, word *stack) {
@@ -455,6 +491,7 @@ static void call_overload(const overload *o, word *stack) {
   f.overload = o;
   f.first = NULL;
   f.n_ints = 0;
+  f.grad = knows_grad && torch.grad_mode();
   f.message[0] = 0;
   memset(f.results, 0, sizeof f.results);
   bool done = run(&f, stack);
@@ -505,6 +542,21 @@ static void find_function(const char *name, void *place) {
   memcpy(place, &found, sizeof found);
 }
 
+/* Does torch.requires_grad tell a tensor that requires grad from one that does not? */
+static bool try_requires_grad(void) {
+  const int64_t one = 1;
+  bool answers[2] = {true, false};
+  for (int wanted = 0; wanted < 2 && torch.requires_grad; wanted++) {
+    torch_tensor made;
+    if (torch.empty_strided(1, &one, &one, dtypes[0].number, TORCH_CPU, -1, &made))
+      return false;
+    if (!torch.set_requires_grad(made, wanted))
+      answers[wanted] = requires_grad(made);
+    torch.delete_tensor(made);
+  }
+  return !answers[0] && answers[1];
+}
+
 /* Looks everything up, once. False with an exception set. */
 static bool find_torch(bool is_rocm) {
   if (library)
@@ -534,6 +586,7 @@ static bool find_torch(bool is_rocm) {
     find_function(dtypes[d].function, &number);
     dtypes[d].number = number ? number() : -1;
   }
+  knows_grad = try_requires_grad();
   if (is_rocm)
     devices[TORCH_CUDA].type = kDLROCM;
   if (torch.library_init("flhost", "CompositeExplicitAutograd", "flhost", 0, &library)) {
@@ -569,7 +622,8 @@ static overload *make_overload(fl_py_host *host, fl_op *op, bool writes) {
   return made;
 }
 
-/* torch_implement(host, op, overload, rocm): the kernel of torch.ops.flhost.OP or its overload "out". */
+/* torch_implement(host, op, overload, rocm): the kernel of torch.ops.flhost.OP or its overload "out". Returns whether
+ * it refuses arguments that require grad by itself. */
 static PyObject *torch_implement(PyObject *module, PyObject *arguments) {
   fl_py_host *host;
   const char *name, *which;
@@ -593,31 +647,10 @@ static PyObject *torch_implement(PyObject *module, PyObject *arguments) {
   }
   Py_INCREF(host); /* for good, as the kernel */
   n_overloads++;
-  Py_RETURN_NONE;
+  return PyBool_FromLong(knows_grad);
 }
 
-/* op_names(host) */
-static PyObject *op_names(PyObject *module, PyObject *argument) {
-  (void)module;
-  if (!PyObject_TypeCheck(argument, fl_py_host_type))
-    return fl_py_raise_type("op_names: expected a Host");
-  fl_snapshot *snapshot = fl_registry_snapshot(((fl_py_host *)argument)->host);
-  if (!snapshot)
-    return fl_py_raise(FL_ENOMEM);
-  uint32_t n = fl_snapshot_op_count(snapshot);
-  PyObject *names = PyTuple_New(n);
-  for (uint32_t i = 0; i < n && names; i++) {
-    PyObject *name = PyUnicode_FromString(fl_snapshot_op_name(snapshot, i));
-    if (!name || PyTuple_SetItem(names, i, name))
-      Py_CLEAR(names);
-  }
-  fl_snapshot_release(snapshot);
-  return names;
-}
-
-static PyMethodDef methods[] = {{"op_names", op_names, METH_O, NULL},
-                                {"torch_implement", torch_implement, METH_VARARGS, NULL},
-                                {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {{"torch_implement", torch_implement, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
 
 int fl_py_torch_add(PyObject *module) {
   return PyModule_AddFunctions(module, methods);

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import json
-import os
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import flhost
 from flhost.torch.rules import Tensor
 from flhost.torch.schema import Schema, parse
 
@@ -120,22 +118,11 @@ class Call:
         return [argument.value for argument in self.arguments]
 
 
-def _package() -> Path:
-    import flhost
-
-    return Path(flhost.__file__).parent
-
-
-def command() -> str:
-    return os.environ.get("FLHOST_COMMAND") or str(_package() / "bin" / "flhost")
-
-
 class Library:
     """libflhost with a host of its own process: the default one."""
 
     def __init__(self) -> None:
-        path = os.environ.get("FLHOST_LIBRARY") or str(_package() / "lib" / "libflhost.so.0")
-        self.c = ctypes.CDLL(path)
+        self.c = ctypes.CDLL(str(Path(flhost.__file__).parent / "lib" / "libflhost.so.0"))
         for name in ("fl_find_op", "fl_default_host", "fl_element_type_of", "fl_element_type_named"):
             getattr(self.c, name).restype = ctypes.c_void_p
         self.c.fl_error_message.restype = ctypes.c_char_p
@@ -150,9 +137,10 @@ class Library:
         ]  # fmt: skip
         self.host = self.c.fl_default_host()
         assert self.host, self.c.fl_error_message()
-        listed = json.loads(subprocess.run([command(), "ops", "--json"], capture_output=True, text=True, check=True).stdout)
-        self.rules = {op["name"]: op["rules"] for op in listed}
-        self.schemas: dict[str, Schema] = {op["name"]: parse(op["signature"]) for op in listed}
+        host = flhost.default_host()
+        ops = [host.op(name) for name in host.ops()]
+        self.rules: dict[str, str] = {op.name: op.rules for op in ops}
+        self.schemas: dict[str, Schema] = {op.name: parse(op.schema) for op in ops}
 
     def dtype_name(self, dtype: _DLDataType) -> str:
         row = self.c.fl_element_type_of(dtype)

@@ -1,6 +1,7 @@
 """torch.ops.flhost: what torch needs to know of each op, and its kernel.
 
-The kernel is C (extension/torch.c) and serves every backend by one registration. What torch asks while it traces, shapes
+The kernel is C (extension/torch.c) and serves every backend by one registration; in a torch without the stable C interface
+the extension's function for calls from Python takes its place. What torch asks while it traces, shapes
 and dtypes, the op's rules answer here. There are no derivatives, and to ask for one is an error.
 """
 
@@ -30,10 +31,10 @@ class _Symbols(Integers):
     """Sizes that may be torch's symbols. Of two that should be equal and are not known to differ, they are: the kernel checks."""
 
     def same(self, a: Any, b: Any) -> bool:
-        return guard_or_true(a == b)
+        return bool(guard_or_true(a == b))
 
     def holds(self, condition: Any) -> bool:
-        return guard_or_false(condition)
+        return bool(guard_or_false(condition))
 
     def least(self, a: Any, b: Any) -> Any:
         return torch.sym_min(a, b)
@@ -63,11 +64,23 @@ class _Op:
         """All values of a call, in the order of torch's schema."""
         given = list(args)
         for argument in overload._schema.arguments[len(args) :]:
-            given.append(kwargs[argument.name] if argument.name in kwargs else argument.default_value)
+            given.append(kwargs.get(argument.name, argument.default_value))
         return given
 
     def infer(self, values: list[Any]) -> tuple[Tensor | None, ...]:
         return self.rules.infer([_described(value) for value in values], _symbols)
+
+    def refuse_grad(self, overload: Any, values: Sequence[Any]) -> None:
+        """There are no derivatives; in C the kernel says the same."""
+        if not torch.is_grad_enabled():
+            return
+        for value, argument in zip(values, overload._schema.arguments, strict=True):
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                name = argument.name
+                raise RuntimeError(
+                    f"{self.name}: argument '{name}': requires grad, and the op has no derivative: call it under "
+                    f"torch.inference_mode() or torch.no_grad(), or give it {name}.detach()"
+                )
 
     def device(self, values: list[Any]) -> torch.device:
         """That of the tensors, which have one."""
@@ -77,7 +90,9 @@ class _Op:
             if not isinstance(value, torch.Tensor):
                 continue
             if found is not None and value.device != found:
-                raise RulesError(f"{self.name}: argument '{argument.name}': on {value.device}, expected {found} (that of '{name}')")
+                raise RulesError(
+                    f"{self.name}: argument '{argument.name}': on {value.device}, expected {found} (that of '{name}')"
+                )
             if found is None:
                 found, name = value.device, argument.name
         return found if found is not None else torch.device("cpu")
@@ -85,6 +100,7 @@ class _Op:
     def fake_functional(self, overload: Any) -> Callable[..., Any]:
         def fake(*args: Any, **kwargs: Any) -> Any:
             values = self.bind(overload, args, kwargs)
+            self.refuse_grad(overload, values)
             device = self.device(values)
             made = [
                 None if spec is None else torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
@@ -99,6 +115,7 @@ class _Op:
 
         def fake(*args: Any, **kwargs: Any) -> None:
             values = self.bind(overload, args, kwargs)
+            self.refuse_grad(overload, values)
             self.device(values)
             for result, given, spec in zip(self.schema.results, values[n:], self.infer(values[:n]), strict=True):
                 self.check_result(result, given, spec)
@@ -118,44 +135,55 @@ class _Op:
                              f"{spec.dtype}{list(spec.shape)}")  # fmt: skip
 
     def autograd(self, overload: Any) -> Callable[..., Any]:
-        """Refuses what would need a derivative, and tells autograd what a call writes."""
-        writes = [i for i, a in enumerate(overload._schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+        """Refuses what would need a derivative, where the kernel cannot."""
         after = torch._C._after_autograd_keyset
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-            if torch.is_grad_enabled():
-                for value, argument in zip((*args, *kwargs.values()), overload._schema.arguments, strict=False):
-                    if isinstance(value, torch.Tensor) and value.requires_grad:
-                        name = next((k for k, v in kwargs.items() if v is value), argument.name)
-                        raise RuntimeError(
-                            f"flhost::{self.name}: argument '{name}' requires grad, and the op has no derivative: call it under "
-                            f"torch.inference_mode() or torch.no_grad(), or give it {name}.detach()"
-                        )
-            if writes:
-                values = self.bind(overload, args, kwargs)
-                written = [values[i] for i in writes if values[i] is not None and not values[i].is_inference()]
-                torch.autograd.graph.increment_version(written)
+            self.refuse_grad(overload, self.bind(overload, args, kwargs))
             return overload.redispatch(keyset & after, *args, **kwargs)
 
         return kernel
+
+
+def _python_kernel(op: _Op, call: Callable[..., Any], which: str) -> Callable[..., Any]:
+    """A kernel by torch's way through Python."""
+    if which == "default":
+        return call
+    names = [result.name for result in op.schema.results]
+
+    def kernel(*args: Any, **kwargs: Any) -> None:
+        results = tuple(kwargs.pop(name, None) for name in names)
+        call(*args, **kwargs, out=results if len(results) > 1 else results[0])
+
+    return kernel
+
+
+def _implement(library: torch.library.Library, op: _Op, described: Any, which: str, qualified: str) -> bool:
+    """Gives an overload its kernel; returns whether that refuses arguments which require grad."""
+    try:
+        overload = "" if which == "default" else which
+        return _core.torch_implement(described.host, op.name, overload, torch.version.hip is not None)
+    except _core.NotSupported:  # an old torch, or more ops than there are kernels for
+        library.impl(qualified, _python_kernel(op, described.call, which), "CompositeExplicitAutograd")
+        return False
 
 
 def _register(library: torch.library.Library, host: Any, name: str) -> None:
     described = host.op(name)
     op = _Op(described)
     forms = {"default": schemas.functional(op.schema), "out": schemas.out(op.schema)}
-    is_rocm = torch.version.hip is not None
     for which, form in forms.items():
         if form is None:
             continue
         qualified = name if which == "default" else f"{name}.{which}"
         library.define(form, tags=_TAGS)
-        _core.torch_implement(host, name, "" if which == "default" else which, is_rocm)
+        refuses_grad = _implement(library, op, described, which, qualified)
         overload = getattr(getattr(torch.ops.flhost, name), which)
         fake = op.fake_functional(overload) if which == "default" else op.fake_out(overload)
         if all(result.is_tensor for result in op.schema.results):
             torch.library.register_fake(f"flhost::{qualified}", fake, lib=library)
-        library.impl(qualified, op.autograd(overload), "Autograd", with_keyset=True)
+        if not refuses_grad:
+            library.impl(qualified, op.autograd(overload), "Autograd", with_keyset=True)
     _registered[name] = (described.schema, described.rules)
 
 
@@ -169,7 +197,7 @@ def register(names: Sequence[str] | None = None) -> tuple[str, ...]:
         host = default_host()
         if _library is None:
             _library = torch.library.Library("flhost", "FRAGMENT")
-        wanted = _core.op_names(host) if names is None else tuple(names)
+        wanted = host.ops() if names is None else tuple(names)
         new = tuple(name for name in wanted if name not in _registered)
         for name in new:
             _register(_library, host, name)

@@ -381,7 +381,8 @@ class _Bindings:
                 if not self.condition(node):
                     return None
             if alternative.like is not None:
-                return self.values[alternative.like]
+                like: Tensor | None = self.values[alternative.like]
+                return like
             dtype = alternative.dtypes[0] if alternative.variable is None else self.variables.get(alternative.variable)
             leading = self.leading if alternative.leading else ()
             sizes = [self.evaluate(node) for node in alternative.dimensions or ()]
@@ -415,12 +416,14 @@ class Rules:
         self.of_results = {name: clause for name, clause in parser.clauses.items() if name not in arguments}
         tensors = [value for value in schema.arguments if value.is_tensor]
         required = [value for value in tensors if not value.optional]
-        self._first = (required or tensors or [None])[0]
+        self._first = next(iter(required or tensors), None)
 
     def error(self, what: str, name: str, given: Tensor, expected: list[Alternative]) -> RulesError:
         shape = ", ".join(map(str, given.shape))
         choices = " or ".join(alternative.source for alternative in expected)
-        limits = "".join(f"; {v} = {'|'.join(self.limits[v])}" for v in self.limits if any(a.variable == v for a in expected))
+        limits = "".join(
+            f"; {v} = {'|'.join(self.limits[v])}" for v in self.limits if any(a.variable == v for a in expected)
+        )
         return RulesError(f"{self.schema.name}: {what} '{name}': {given.dtype}[{shape}], expected {choices}{limits}")
 
     def infer(self, values: Sequence[Any], integers: Integers | None = None) -> tuple[Tensor | None, ...]:
@@ -451,4 +454,5 @@ class Rules:
             like = self._first.name
         if like is None:
             raise RulesError(f"{self.schema.name}: the rules say nothing of result '{result.name}'")
-        return bindings.values[like]
+        found_like: Tensor | None = bindings.values[like]
+        return found_like

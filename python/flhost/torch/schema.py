@@ -115,7 +115,9 @@ def _argument(value: Value, writes: str) -> str:
 def _marked(schema: Schema) -> list[str]:
     """The arguments; those which the call writes in any case are marked."""
     states = schema.states
-    return [_argument(a, chr(ord("a") + states.index(i)) if i in states else "") for i, a in enumerate(schema.arguments)]
+    return [
+        _argument(a, chr(ord("a") + states.index(i)) if i in states else "") for i, a in enumerate(schema.arguments)
+    ]
 
 
 def functional(schema: Schema) -> str:

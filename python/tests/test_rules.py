@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from generated import Library
-
 from flhost.torch import rules as rules_module
 from flhost.torch.rules import Rules, RulesError, Tensor
 from flhost.torch.schema import functional, out, parse
+from generated import Library
 
 library = Library()
 CALLS = 400
@@ -54,7 +53,9 @@ def test_rules_refuse_what_the_library_refuses_by_them(name: str) -> None:
                 if by_rules:
                     assert message, (call, schema.arguments[i].name, spoilt)
                 elif message:
-                    assert ", expected" in message and "shape [" not in message and ": dtype" not in message, message
+                    assert ", expected" in message, message
+                    assert "shape [" not in message, message
+                    assert ": dtype" not in message, message
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,8 @@ def test_each_term_has_its_value(rules: str, values: dict[str, object], expected
     schema = parse("f(Tensor x, int? k=None, int[] pads=[1, 2], bool flag=True, Tensor? y=None) -> Tensor")
     given = {"x": Tensor((2, 3, 7), "float32"), "k": None, "pads": [10, 21], "flag": True, "y": None, **values}
     found = Rules(schema, rules).infer(list(given.values()))
-    assert found[0] is not None and found[0].shape == expected
+    assert found[0] is not None
+    assert found[0].shape == expected
 
 
 def test_a_mistake_says_what_was_given_and_expected() -> None:
