@@ -5,4 +5,5 @@ PYTHON_TREE := $(BUILD)/python
 include python/extension/extension.mk
 include python/packaging/wheel.mk
 include python/tests/tests.mk
+include python/tests/vllm.mk
 include bench/python/bench.mk

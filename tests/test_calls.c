@@ -25,7 +25,8 @@ END_TEST
 START_TEST(F8_calls_are_counted_when_statistics_are_on) {
   static test_impl impl = {.id = "default.x"};
   fl_counters counters = {.size = sizeof counters};
-  fl_host *host = test_host(NULL, FL_HOST_STATISTICS);
+  fl_host *host =
+      _i ? test_host((const char *const[]){"VLLM_FL_STATISTICS=1", NULL}, 0) : test_host(NULL, FL_HOST_STATISTICS);
   test_op(host, "op");
   test_register(host, "op", &impl, 0, false);
   for (int i = 0; i < 7; i++)
@@ -154,7 +155,7 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_test(tests, F1_first_use_and_each_change_are_logged_once);
-  tcase_add_test(tests, F8_calls_are_counted_when_statistics_are_on);
+  tcase_add_loop_test(tests, F8_calls_are_counted_when_statistics_are_on, 0, 2);
   tcase_add_test(tests, X1_a_child_begins_without_failures_and_counts);
   tcase_add_test(tests, the_oplist_file_lists_kind_default_once_and_never_through_a_link);
   tcase_add_test(tests, without_argument_checks_a_call_is_not_judged);

@@ -82,6 +82,7 @@ static const struct {
     {"VLLM_FL_LOG_LEVEL", "debug", "VLLM_FL_LOG_LEVEL", "\"DEBUG\"", "\"INFO\"", NULL, NULL},
     {"VLLM_FL_DISPATCH_DEBUG", "1", "VLLM_FL_DISPATCH_DEBUG", "true", "false", NULL, NULL},
     {"VLLM_FL_SYNCHRONIZE", "1", "VLLM_FL_SYNCHRONIZE", "true", "false", NULL, NULL},
+    {"VLLM_FL_STATISTICS", "1", "VLLM_FL_STATISTICS", "true", "false", NULL, NULL},
     {"VLLM_FL_PLUGIN_MODULES", "acme, /x.so:init", "VLLM_FL_PLUGIN_MODULES", "[\"acme\", \"/x.so:init\"]", "[]", NULL,
      NULL},
     {"VLLM_FL_PROBE", "Always", "VLLM_FL_PROBE", "\"always\"", "\"new\"", NULL, NULL},

@@ -240,7 +240,14 @@ START_TEST(layer_classes_of_vllm_are_replaced_by_their_ops) {
   static const char *const cases[][2] = {{"SiluAndMul", "silu_and_mul"},
                                          {"GeluAndMul", "gelu_and_mul"},
                                          {"RMSNorm", "rms_norm"},
-                                         {"RotaryEmbedding", "rotary_embedding"}};
+                                         {"RotaryEmbedding", "rotary_embedding"},
+                                         {"Llama3RotaryEmbedding", "rotary_embedding"},
+                                         {"YaRNScalingRotaryEmbedding", "rotary_embedding"},
+                                         {"GateLinear", "replicated_linear"},
+                                         {"DeepSeekV2FusedQkvAProjLinear", "column_parallel_linear"},
+                                         {"TPAwareRMSNorm", "rms_norm"},
+                                         {"GELU", "gelu"},
+                                         {"GELUTanh", "gelu"}};
   fl_host *host = host_with(NULL);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const char *op = fl_oot_op(host, cases[i][0]);
@@ -298,7 +305,7 @@ START_TEST(L2_a_layer_is_allowed_by_any_of_its_names) {
     const char *setting;
     const char *allowed[4], *denied[6];
   } cases[] = {{"VLLM_FL_OOT_BLACKLIST=rms_norm", {"SiluAndMul", "silu_and_mul"}, {"RMSNorm", "rms_norm"}},
-               {"VLLM_FL_OOT_BLACKLIST=RMSNorm", {"SiluAndMul", "silu_and_mul"}, {"RMSNorm", "rms_norm"}},
+               {"VLLM_FL_OOT_BLACKLIST=SiluAndMul", {"RMSNorm", "rms_norm"}, {"SiluAndMul", "silu_and_mul"}},
                {"VLLM_FL_OOT_WHITELIST=rms_norm", {"RMSNorm", "rms_norm"}, {"SiluAndMul", "silu_and_mul"}},
                {"VLLM_FL_OOT_WHITELIST=RMSNorm", {"RMSNorm", "rms_norm"}, {"SiluAndMul", "silu_and_mul"}},
                {"VLLM_FL_OOT_BLACKLIST=unquantized_fused_moe_method",

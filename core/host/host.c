@@ -130,6 +130,7 @@ static fl_status set_up(fl_host *host, const fl_host_options *options) {
   host->sources.reload = true; /* what was said of the sources once is not said again */
   host->dispatch_debug = host->config->values[FL_SETTING_DISPATCH_DEBUG].flag;
   host->synchronous = host->config->values[FL_SETTING_SYNCHRONIZE].flag || options->flags & FL_HOST_SYNCHRONOUS;
+  host->statistics |= host->config->values[FL_SETTING_STATISTICS].flag;
   status = fl_watch_create(host);
   if (status)
     return status;

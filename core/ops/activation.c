@@ -212,6 +212,7 @@ static fl_status check_gelu(fl_call *call) {
 const fl_op_def fl_op_gelu = {
     .size = sizeof(fl_op_def),
     .schema = "gelu(Tensor(a!) x, str approximate=\"none\") -> Tensor(a) out",
+    .layers = "GELU,GELUTanh",
     PLAIN,
     .doc = "GELU of each element; approximate is \"none\" or \"tanh\".",
     .formula = "out = gelu(x), " GELU_NONE GELU_TANH " (vLLM: get_act_fn gelu, gelu_pytorch_tanh)",

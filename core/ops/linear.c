@@ -13,7 +13,7 @@
 const fl_op_def fl_op_replicated_linear = {
     .size = sizeof(fl_op_def),
     .schema = "replicated_linear(Tensor x, Tensor weight, Tensor? bias=None, bool skip_bias_add=False) -> Tensor out",
-    .layers = "ReplicatedLinear",
+    .layers = "ReplicatedLinear,GateLinear",
     .rules = RULES,
     .category = "linear",
     .doc = "A linear layer whose whole weight every rank has.",
@@ -27,7 +27,7 @@ const fl_op_def fl_op_column_parallel_linear = {
     .size = sizeof(fl_op_def),
     .schema = "column_parallel_linear(Tensor x, Tensor weight, Tensor? bias=None, bool gather_output=False, "
               "bool skip_bias_add=False) -> Tensor out",
-    .layers = "ColumnParallelLinear,MergedColumnParallelLinear,QKVParallelLinear",
+    .layers = "ColumnParallelLinear,MergedColumnParallelLinear,QKVParallelLinear,DeepSeekV2FusedQkvAProjLinear",
     .rules = RULES,
     .category = "linear",
     .doc = "A linear layer of which this rank has some outputs; gather_output joins those of all ranks.",

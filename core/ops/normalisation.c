@@ -36,7 +36,7 @@ const fl_op_def fl_op_rms_norm = {
     .size = sizeof(fl_op_def),
     .schema = "rms_norm(Tensor(a!) x, Tensor(b!)? residual=None, Tensor? weight=None, float epsilon=1e-6, "
               "int? variance_size=None) -> (Tensor(a) out, Tensor(b)? residual_out)",
-    .layers = "RMSNorm",
+    .layers = "RMSNorm,TPAwareRMSNorm",
     .rules = "x: T[..., H]; residual: T[..., H]; weight: T|float32[H]; T = float32|float16|bfloat16",
     .category = "normalisation",
     .doc = "Root-mean-square normalisation of x, or of x + residual when there is a residual.",
@@ -78,7 +78,7 @@ const fl_op_def fl_op_gemma_rms_norm = {
     .size = sizeof(fl_op_def),
     .schema = "gemma_rms_norm(Tensor(a!) x, Tensor(b!)? residual, Tensor weight, float epsilon=1e-6) -> "
               "(Tensor(a) out, Tensor(b)? residual_out)",
-    .layers = "GemmaRMSNorm",
+    .layers = "GemmaRMSNorm,TPAwareGemmaRMSNorm",
     .rules = "x: T[..., H]; residual: T[..., H]; weight: T|float32[H]; T = float32|float16|bfloat16",
     .category = "normalisation",
     .doc = "Root-mean-square normalisation whose weight is counted from 1, of x, or of x + residual when there is a "

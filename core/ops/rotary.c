@@ -49,7 +49,9 @@ const fl_op_def fl_op_rotary_embedding = {
     .schema = "rotary_embedding(Tensor(a!) query, Tensor(b!)? key, Tensor cos, Tensor sin, Tensor position_ids, "
               "bool interleaved=False, int rope_dim_offset=0, bool inverse=False) -> "
               "(Tensor(a) query_out, Tensor(b)? key_out)",
-    .layers = "RotaryEmbedding",
+    .layers = "RotaryEmbedding,Llama3RotaryEmbedding,YaRNScalingRotaryEmbedding,LinearScalingRotaryEmbedding,"
+              "NTKScalingRotaryEmbedding,DynamicNTKScalingRotaryEmbedding,DynamicNTKAlphaRotaryEmbedding,"
+              "Gemma4RotaryEmbedding,MRotaryEmbedding,DeepseekScalingRotaryEmbedding",
     .rules = "query: T[n, h, d] or T[n, h*2*r]; key: T[n, k, d] or T[n, k*2*r]; cos: T|float32[p, r]; "
              "sin: T|float32[p, r]; position_ids: int32|int64[n]; T = float32|float16|bfloat16",
     .category = "rotary embedding",

@@ -78,6 +78,10 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
                                 FL_SETTING_BLANK_COUNTS,
                                 "1: each call waits for the device, so that an error of a kernel is told of the "
                                 "operator that caused it; slow, for finding errors"},
+    [FL_SETTING_STATISTICS] = {"VLLM_FL_STATISTICS", NULL, &fl_type_bool, NULL, NULL, "0", NULL, 0,
+                               FL_SETTING_BLANK_COUNTS,
+                               "1: the calls of each implementation are counted, to see what ran; failures and "
+                               "fallbacks always are"},
     [FL_SETTING_PLUGIN_MODULES] = {"VLLM_FL_PLUGIN_MODULES", NULL, &fl_type_names, NULL, "list of paths and names",
                                    NULL, NULL, ',', 0,
                                    "plugins to load besides those of the plugin directories: paths, or names "

@@ -21,7 +21,7 @@ enum {
   FL_HOST_NO_PLUGINS = 1 << 0,         /* load no plugin by itself; fl_load_plugin still does */
   FL_HOST_NO_ARGUMENT_CHECKS = 1 << 1, /* trust the caller: calls skip the schema's checks. A wrong call is then
                                           undefined behaviour, as in a direct call of the kernel */
-  FL_HOST_STATISTICS = 1 << 2,         /* count calls (failures and fallbacks are always counted) */
+  FL_HOST_STATISTICS = 1 << 2,         /* count calls (failures and fallbacks always are); as VLLM_FL_STATISTICS=1 */
   FL_HOST_SYNCHRONOUS = 1 << 3         /* wait for the device after each call, so that an error of a kernel is that
                                           call's; as VLLM_FL_SYNCHRONIZE=1. While a graph is captured nothing
                                           runs, and a GPU's plugin waits for nothing */

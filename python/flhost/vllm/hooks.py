@@ -1,0 +1,78 @@
+"""The classes of vLLM's that flhost's op entries name, found and replaced."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+logger = logging.getLogger("vllm.flhost")
+
+# Where vLLM has the layers; which of them are there differs by version.
+MODULES = (
+    "layers.activation",
+    "layers.attention.mm_encoder_attention",
+    "layers.conv",
+    "layers.fused_moe.router.gate_linear",
+    "layers.fused_moe.router.grouped_topk_router",
+    "layers.fused_moe.unquantized_fused_moe_method",
+    "layers.layernorm",
+    "layers.linear",
+    "layers.logits_processor",
+    "layers.mamba.mamba_mixer2",
+    "layers.rotary_embedding",
+    "layers.vocab_parallel_embedding",
+    "models.deepseek_v2",
+    "models.transformers.fusers.rms_norm",
+)
+
+_ours: dict[str, Any] = {}  # what we put into vLLM's table, by the class that it replaces
+
+
+def replace_layers(host: Any) -> dict[str, str]:
+    """Brings vLLM's table of out-of-tree layers in line with what the host's entries and settings say; the ops of the
+    classes that are replaced. What somebody else has replaced is left to him."""
+    from vllm.model_executor.custom_op import CustomOp, PluggableLayer, op_registry_oot
+
+    from .forms import FORMS
+
+    _import_layers()
+    classes: dict[str, Any] = {c.__name__: c for root in (CustomOp, PluggableLayer) for c in _subclasses(root)}
+    replaced = {}
+    for name in list(_ours):
+        op_registry_oot.pop(name, None)
+    for op in host.ops():
+        for layer in host.explain(op)["replaces"]:
+            name = layer["class_name"]
+            reason = None if layer["allowed"] else layer["reason"]
+            if reason is None and op not in FORMS:
+                reason = "vLLM keeps it: its call has a form of its own"
+            if reason is None and name not in classes and name not in _ours:
+                reason = "this vLLM has no such class"
+            if reason is None and name in op_registry_oot:
+                reason = f"replaced by {op_registry_oot[name].__module__}"
+            if reason is not None:
+                logger.debug("flhost: %s (%s) is not replaced: %s", name, op, reason)
+                continue
+            if name not in _ours:
+                _ours[name] = FORMS[op](classes[name], op)
+            CustomOp.register_oot(_ours[name], name=name)
+            _ours[name].name = op  # register_oot gave it the class's; custom_ops has that of the op
+            replaced[name] = op
+    return replaced
+
+
+def _import_layers() -> None:
+    for name in MODULES:
+        try:
+            importlib.import_module(f"vllm.model_executor.{name}")
+        except ImportError as error:
+            logger.debug("flhost: this vLLM has no %s: %s", name, error)
+
+
+def _subclasses(root: Any) -> Iterator[Any]:
+    for c in root.__subclasses__():
+        if c.__module__.startswith("vllm.") and "hw_agnostic" not in c.__module__:
+            yield c
+        yield from _subclasses(c)

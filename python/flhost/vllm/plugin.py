@@ -1,0 +1,130 @@
+"""What flhost does in each process of vLLM's: settings are checked, layers and IR ops replaced, vLLM's configuration
+told of it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+logger = logging.getLogger("vllm.flhost")
+
+DIGEST = "flhost_manifest"  # the key in additional_config
+
+
+def register() -> None:
+    _configure()
+    _bring_in_line()
+
+
+def _bring_in_line() -> dict[str, str]:
+    """Layers and IR ops by the settings as they are now. The host is one for this alone: the one that the process shares
+    is made when the first layer is, after vLLM's own settings are known."""
+    from flhost import Host
+
+    from . import hooks, ir, settings
+
+    host = Host()  # an invalid setting ends the start here
+    settings.check_names(host)
+    ir.provide(host)
+    return hooks.replace_layers(host)
+
+
+def _configure() -> None:
+    """VllmConfig tells flhost what it was told, and is told by flhost."""
+    from vllm.config import VllmConfig
+
+    original: Callable[..., None] = VllmConfig.__post_init__
+    if getattr(original, "of_flhost", False):
+        return
+
+    @functools.wraps(original)
+    def __post_init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        _tell(self)
+        original(self, *args, **kwargs)
+
+    __post_init__.of_flhost = True  # type: ignore[attr-defined]
+    VllmConfig.__post_init__ = __post_init__
+
+
+def _tell(config: Any) -> None:
+    """Once for each configuration; copies of it carry the digest."""
+    from flhost import Host
+
+    from . import settings
+
+    extra = config.additional_config
+    if config.model_config is None or not isinstance(extra, dict) or DIGEST in extra:
+        return
+    settings.restore()
+    host = Host()
+    settings.custom_ops(config, host)
+    settings.ir_ops(config, host)
+    replaced = _bring_in_line()
+    host = Host()  # with what vLLM was told
+    device = _device()
+    manifest = host.manifest(device)
+    # Part of the keys of vLLM's compile caches: what was compiled is right for what calls run then.
+    extra[DIGEST] = manifest["sha256"] or manifest["problem"]
+    logger.info("%s", summary(manifest, device, len(replaced)))
+    _freeze_captures()
+
+
+def summary(manifest: dict[str, Any], device: str, layers: int) -> str:
+    """What runs where, in a line."""
+    first = [row for row in manifest["rows"] if row["place"] == 0]
+    by = Counter(f"vendor {row['vendor']}" if row["vendor"] else row["kind"] for row in first)
+    names = ", ".join(f"{n} {name}" for name, n in by.most_common())
+    return f"flhost: {len(first)} ops: {names} on {device}; {layers} layer classes of vLLM's are replaced"
+
+
+def _device() -> str:
+    """flhost's name for what this process of vLLM's computes on."""
+    from vllm.platforms import current_platform
+
+    return "rocm" if current_platform.is_rocm() else str(current_platform.device_type or "cpu")
+
+
+# ------------------------------------------------------------------------------------------------------------- graphs
+
+_RUNNERS = ("vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.model_runner")
+
+
+def _freeze_captures() -> None:
+    """Where graphs are captured, what a call runs must not change: a graph keeps what it met. On the CPU there are
+    none."""
+    import importlib
+
+    if _device() == "cpu":
+        return
+    for name in _RUNNERS:
+        try:
+            runner = importlib.import_module(name).GPUModelRunner
+        except (ImportError, AttributeError) as error:
+            logger.debug("flhost: no graphs are captured by %s: %s", name, error)
+            continue
+        freeze_while(runner, "capture_model")
+
+
+def freeze_while(owner: Any, method: str) -> None:
+    """The default host is frozen while that method runs; what it binds was bound before."""
+    original = getattr(owner, method)
+    if getattr(original, "of_flhost", False):
+        return
+
+    @functools.wraps(original)
+    def frozen(*args: Any, **kwargs: Any) -> Any:
+        from flhost import default_host
+
+        host, who = default_host(), f"vLLM: {method}"
+        host.warm_up(_device())
+        host.freeze(who)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            host.thaw(who)
+
+    frozen.of_flhost = True  # type: ignore[attr-defined]
+    setattr(owner, method, frozen)

@@ -1,0 +1,283 @@
+"""vLLM through flhost: transformers' tokens, and counters that say by what they were computed.
+
+`make check-vllm` runs what is not marked `all`; `make check-vllm-all` the rest, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vllm_architectures import calls
+from vllm_engine import MODELS, ROOT, environment, expected, run
+
+FLAGOS, REFERENCE, ACME = "default.flagos", "reference.c", "vendor.acme"
+PASSES = 16  # one for each token
+MORE = pytest.mark.skipif(os.environ.get("FLHOST_VLLM") != "all", reason="make check-vllm-all")
+
+
+def models(*few: str) -> list[Any]:
+    rest = [path.parent.name for path in sorted(MODELS.glob("*/config.json")) if path.parent.name not in few]
+    return [*few, *(pytest.param(name, marks=MORE) for name in rest)]
+
+
+@pytest.fixture(scope="session")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Caches are shared, so that a compilation is made once."""
+    return tmp_path_factory.mktemp("vllm")
+
+
+def tokens(model: str, numbers: list[int]) -> list[list[int]]:
+    found = expected(model)
+    return [found[f"tokens_{i}"].tolist() for i in numbers]
+
+
+def counted(op_calls: dict[str, int], impl: str, **other: str) -> dict[str, dict[str, int]]:
+    """Exactly these calls and no fallback."""
+    return {f"{op}:{other.get(op, impl)}": {"calls": n} for op, n in op_calls.items()}
+
+
+def assert_right(result: Any, model: str, impl: str = FLAGOS, ranks: int = 1, **other: str) -> None:
+    """Tokens are transformers', and each worker counted what the architecture says."""
+    for tokens_, counts, numbers in zip(result["tokens"], result["counts"], REQUESTS, strict=False):
+        assert tokens_ == tokens(model, numbers)
+        assert counts == [counted(calls(model, PASSES, ranks), impl, **other)] * ranks
+
+
+REQUESTS = [[0], [0, 1]]  # one, and two at once
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+@pytest.mark.parametrize("model", models("qwen3", "gpt-oss", "mamba2"))
+def test_tokens_are_transformers_and_counters_what_the_architecture_says(scratch: Path, model: str, mode: str) -> None:
+    result = run(scratch, model, requests=REQUESTS, eager=mode == "eager")
+    assert_right(result, model)
+    assert "flhost: 53 ops: 53 flagos on cpu" in result["log"]
+
+
+@MORE
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_two_ranks(scratch: Path, mode: str) -> None:
+    settings = {"VLLM_CPU_OMP_THREADS_BIND": "0|1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    result = run(scratch, "qwen3", requests=REQUESTS, eager=mode == "eager", ranks=2, settings=settings)
+    assert_right(result, "qwen3", ranks=2)
+
+
+def test_the_reference_runs_when_it_is_preferred(scratch: Path) -> None:
+    result = run(scratch, "qwen3", requests=REQUESTS, settings={"VLLM_FL_PREFER": "reference"})
+    assert_right(result, "qwen3", REFERENCE)
+
+
+def test_a_policy_file_decides_op_by_op(scratch: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("op_backends:\n  rms_norm: [reference]\n  silu_and_mul: reference|flagos\n")
+    result = run(scratch, "qwen3", requests=REQUESTS, settings={"VLLM_FL_CONFIG": str(policy)})
+    assert_right(result, "qwen3", rms_norm=REFERENCE, silu_and_mul=REFERENCE)
+
+
+# ------------------------------------------------------------------------------------------------- a vendor's plugin
+
+
+@pytest.fixture(scope="session")
+def plugins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A vendor's plugin for silu_and_mul, from the example's source: as it is, with a wrong kernel, with one that fails."""
+    import flhost
+
+    directory = tmp_path_factory.mktemp("plugins")
+    directory.chmod(0o755)
+    source = (ROOT / "examples" / "vendor_plugin.c").read_text()
+    right = "to[i] = gate / (1 + expf(-gate)) * up;"
+    assert right in source
+    headers = next(p for p in (Path(flhost.__file__).parent / "include", ROOT / "include") if p.is_dir())
+    made = {}
+    for name, kernel in {
+        "right": right,
+        "wrong": right.replace("* up", "* up + 1"),
+        "failing": 'return fl_fail(call, FL_EDEVICE, "the device fell off the bus");',
+    }.items():
+        made[name] = directory / f"acme_{name}.so"
+        (directory / f"{name}.c").write_text(source.replace(right, kernel))
+        flags = ["-O2", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{headers}"]
+        compiler = os.environ.get("CC", "cc")
+        subprocess.run([compiler, *flags, f"{directory}/{name}.c", "-o", made[name], "-lm"], check=True)
+    return made
+
+
+def vendor(plugin: Path) -> dict[str, str]:
+    return {"VLLM_FL_PLUGIN_MODULES": str(plugin), "VLLM_FL_PER_OP": "silu_and_mul=vendor:acme|flagos"}
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_a_vendors_plugin_wins(scratch: Path, plugins: dict[str, Path], mode: str) -> None:
+    result = run(scratch, "qwen3", requests=REQUESTS, eager=mode == "eager", settings=vendor(plugins["right"]))
+    assert_right(result, "qwen3", silu_and_mul=ACME)
+    assert "54 ops: 52 flagos, 2 vendor acme on cpu" in result["log"]  # one is an op of its own
+
+
+def test_a_wrong_kernel_changes_the_tokens(scratch: Path, plugins: dict[str, Path]) -> None:
+    result = run(scratch, "qwen3", requests=[[0]], settings=vendor(plugins["wrong"]))
+    assert result["tokens"][0] != tokens("qwen3", [0])
+    assert result["counts"][0][0][f"silu_and_mul:{ACME}"] == {"calls": 2 * PASSES}
+
+
+def test_a_failing_kernel_falls_back_and_the_tokens_stay_right(scratch: Path, plugins: dict[str, Path]) -> None:
+    result = run(scratch, "qwen3", requests=[[0]], settings=vendor(plugins["failing"]))
+    counts = result["counts"][0][0]
+    assert result["tokens"][0] == tokens("qwen3", [0])
+    assert counts[f"silu_and_mul:{FLAGOS}"]["calls"] == 2 * PASSES
+    failed = counts[f"silu_and_mul:{ACME}"]
+    assert failed["failures"] >= 1
+    assert failed["failures"] == failed["calls"] == failed["fallbacks_failed"]
+    assert "the device fell off the bus" in result["log"]
+
+
+# ---------------------------------------------------------------------------------------------------------- controls
+
+
+def test_without_the_plugin_nothing_is_counted(scratch: Path) -> None:
+    result = run(scratch, "qwen3", requests=[[0]], settings={"VLLM_PLUGINS": "none"})
+    assert result["tokens"][0] == tokens("qwen3", [0])
+    assert result["counts"] == [[{}]]
+    assert "flhost:" not in result["log"]
+
+
+def test_layers_that_a_list_leaves_out_stay_vllms(scratch: Path) -> None:
+    listed = "rms_norm,fused_add_rms_norm,rotary_embedding"
+    result = run(scratch, "qwen3", requests=[[0]], settings={"VLLM_FL_OOT_BLACKLIST": listed})
+    wanted = calls("qwen3", PASSES)
+    del wanted["rotary_embedding"], wanted["rms_norm"]
+    assert result["tokens"][0] == tokens("qwen3", [0])
+    assert result["counts"][0] == [counted(wanted, FLAGOS)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("VLLM_FL_PREFFER", "vendor", "did you mean 'VLLM_FL_PREFER'"),
+        ("VLLM_FL_PREFER", "vendro", "did you mean 'vendor'"),
+    ],
+)
+def test_a_misspelt_variable_or_value_stops_the_engine_with_the_hint(
+    scratch: Path, name: str, value: str, hint: str
+) -> None:
+    log = run(scratch, "qwen3", requests=[[0]], settings={name: value}, fails=True)
+    assert hint in log
+    assert "Starting to load model" not in log
+
+
+# ---------------------------------------------------------------------------------------------------- vLLM's own words
+
+
+def test_vllms_custom_ops_are_flhosts(scratch: Path) -> None:
+    """In a compiled engine, too, whose own default is "none"."""
+    words = ["none", "+rms_norm", "+silu_and_mul"]
+    result = run(scratch, "qwen3", requests=[[0]], compilation_config={"custom_ops": words})
+    assert_right(result, "qwen3", REFERENCE, rms_norm=FLAGOS, silu_and_mul=FLAGOS)
+    assert result["config"]["custom_ops"] == words
+
+
+def test_an_ir_op_without_flhost_is_vllms(scratch: Path) -> None:
+    result = run(scratch, "qwen3", requests=[[0]], kernel_config={"ir_op_priority": {"rms_norm": ["native"]}})
+    wanted = calls("qwen3", PASSES)
+    del wanted["rms_norm"]
+    assert result["tokens"][0] == tokens("qwen3", [0])
+    # with a residual the layer calls the other IR op, which is flhost's
+    found = dict(result["counts"][0][0])
+    assert found.pop(f"fused_add_rms_norm:{FLAGOS}") == {"calls": 4 * PASSES}
+    assert found == counted(wanted, FLAGOS)
+    assert result["config"]["oot_blacklist"] == ["rms_norm"]
+
+
+# -------------------------------------------------------------------------------------------------------- the server
+
+
+def test_the_server_answers_through_flhost(scratch: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    prompts = expected("qwen3")
+    log = scratch / "server.log"
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(MODELS / "qwen3")),
+                *("--dtype", "float32", "--enforce-eager", "--skip-tokenizer-init", "--max-model-len", "64"),
+                *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"),
+                *("--worker-extension-cls", "vllm_engine.WorkerExtension"),
+            ],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=scratch,
+            env=environment(scratch, {"VLLM_SERVER_DEV_MODE": "1"}),
+        )
+
+    def ask(path: str, body: dict[str, Any] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.loads(answer.read() or b"null")
+
+    try:
+        for _ in range(600):
+            assert server.poll() is None, log.read_text()[-8000:]
+            try:
+                ask("/health")
+                break
+            except OSError:
+                time.sleep(0.5)
+        body = {
+            "model": "tiny",
+            "prompt": prompts["prompt_0"].tolist(),
+            "max_tokens": 16,
+            "temperature": 0,
+            "ignore_eos": True,
+            "return_token_ids": True,
+            "detokenize": False,
+        }
+        before = ask("/collective_rpc", {"method": "flhost_counts"})["results"][0]
+        answer = ask("/v1/completions", body)
+        after = ask("/collective_rpc", {"method": "flhost_counts"})["results"][0]
+    finally:
+        server.terminate()
+        server.wait(60)
+    from vllm_engine import difference
+
+    if isinstance(before, str):  # the server gives what it cannot write as JSON as text
+        before, after = json.loads(before), json.loads(after)
+    assert answer["choices"][0]["token_ids"] == prompts["tokens_0"].tolist()
+    assert difference(after, before) == counted(calls("qwen3", PASSES), FLAGOS)
+
+
+# ----------------------------------------------------------------------------------------------------------- bfloat16
+
+
+@MORE
+def test_bfloat16_is_no_further_from_float32_than_vllm_is(scratch: Path) -> None:
+    """Of the first token's log-probabilities: the greatest distance from transformers' float32 ones."""
+    import numpy as np
+
+    def distance(settings: dict[str, str]) -> float:
+        result = run(scratch, "llama-bf16", requests=[[0, 1]], dtype="bfloat16", logits=True, settings=settings)
+        worst = 0.0
+        for i in (0, 1):
+            logits = expected("llama-bf16")[f"logits_{i}"].astype(np.float64)
+            wanted = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+            worst = max(worst, float(np.abs(np.array(result["logprobs"][0][i]) - wanted).max()))
+        return worst
+
+    # the two round in other places: a tenth is what that may make
+    assert distance({}) <= 1.1 * distance({"VLLM_PLUGINS": "none"})
+
+
+def test_the_compiler_is_there() -> None:
+    """Compiled engines need one, and so do the vendor's plugins."""
+    assert shutil.which(os.environ.get("CC", "cc").split()[0])

@@ -1,0 +1,52 @@
+"""What a forward pass of each architecture calls, by its config.json: op and number of calls."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+
+from vllm_engine import MODELS
+
+
+def _attention(layers: int, norms: int) -> Counter[str]:
+    """Embedding, attention with fused q, k, v, norms, logits."""
+    return Counter(
+        vocab_parallel_embedding=1,
+        rms_norm=norms * layers + 1,
+        column_parallel_linear=layers,
+        rotary_embedding=layers,
+        row_parallel_linear=layers,
+    )
+
+
+def _mlp(layers: int) -> Counter[str]:
+    return Counter(column_parallel_linear=layers, silu_and_mul=layers, row_parallel_linear=layers)
+
+
+def _experts(layers: int) -> Counter[str]:
+    return Counter(replicated_linear=layers, unquantized_fused_moe=layers)
+
+
+_PASSES: dict[str, Callable[[int], Counter[str]]] = {
+    "llama-bf16": lambda n: _attention(n, 2) + _mlp(n),
+    "qwen3": lambda n: _attention(n, 4) + _mlp(n),
+    "mixtral": lambda n: _attention(n, 2) + _experts(n),
+    "gpt-oss": lambda n: _attention(n, 2) + _experts(n),
+    # the shared expert has a gate of its own
+    "qwen2-moe": lambda n: _attention(n, 2) + _experts(n) + _mlp(n) + Counter(replicated_linear=n),
+    "mamba2": lambda n: Counter(
+        vocab_parallel_embedding=1,
+        rms_norm=n + 1,
+        column_parallel_linear=n,
+        mixer2_gated_rms_norm=n,
+        row_parallel_linear=n,
+    ),
+}
+
+
+def calls(model: str, passes: int, ranks: int = 1) -> dict[str, int]:
+    """Of so many forward passes. Several ranks gather the logits, so that the head alone is an op there."""
+    layers = json.loads((MODELS / model / "config.json").read_text())["num_hidden_layers"]
+    head = "logits_processor" if ranks == 1 else "parallel_lm_head"
+    return {op: n * passes for op, n in (_PASSES[model](layers) + Counter([head])).items()}

@@ -1,0 +1,144 @@
+"""An engine of vLLM's in a process of its own: `run` starts it, and gives what it generated and what its workers counted.
+
+It is a program, too, which `run` calls: the scenario as JSON is its argument, the result as JSON its last line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = ROOT / "tests" / "models"
+RESULT = "RESULT "
+Counts = dict[str, dict[str, int]]
+
+
+class WorkerExtension:
+    """Methods that vLLM gives its workers (worker_extension_cls); called by collective_rpc."""
+
+    def flhost_counts(self) -> Counts:
+        """What this worker's host counted, by op and implementation; nothing if there is no host."""
+        if "flhost._core" not in sys.modules:
+            return {}
+        import flhost
+
+        host = flhost.default_host()
+        counts = {}
+        for row in host.impls():
+            found = host.counters(row["op_name"], row["impl_id"])
+            if any(found.values()):
+                counts[f"{row['op_name']}:{row['impl_id']}"] = found
+        return counts
+
+    def flhost_config(self) -> dict[str, Any]:
+        import flhost
+
+        return {name: setting["value"] for name, setting in flhost.default_host().config().items()}
+
+
+def expected(model: str) -> dict[str, Any]:
+    from safetensors.numpy import load_file
+
+    return load_file(MODELS / model / "expected" / "expected.safetensors")
+
+
+def environment(scratch: Path, settings: dict[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "FLHOST_"))}
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH")))),
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CACHE_ROOT": str(scratch / "cache"),
+        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_FL_STATISTICS": "1",
+        **settings,
+    }
+
+
+def run(
+    scratch: Path, model: str, *, settings: dict[str, str] | None = None, fails: bool = False, **scenario: Any
+) -> Any:
+    """The result of a scenario; with `fails` what a process that had to fail wrote."""
+    done = subprocess.run(
+        [sys.executable, __file__, json.dumps({"model": model, **scenario})],
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=scratch,
+        env=environment(scratch, settings or {}),
+        timeout=600,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
+    assert (done.returncode != 0) == fails, f"exit status {done.returncode}\n{done.stdout[-8000:]}"
+    if fails:
+        return done.stdout
+    assert lines, done.stdout[-8000:]
+    return {**json.loads(lines[-1][len(RESULT) :]), "log": done.stdout}
+
+
+def difference(after: Counts, before: Counts) -> Counts:
+    """What was counted between, without zeros."""
+    changed = {}
+    for name, counts in after.items():
+        grown = {key: n - before.get(name, {}).get(key, 0) for key, n in counts.items()}
+        if any(grown.values()):
+            changed[name] = {key: n for key, n in grown.items() if n}
+    return changed
+
+
+def main(
+    model: str,
+    requests: list[list[int]],
+    eager: bool = True,
+    ranks: int = 1,
+    dtype: str = "float32",
+    logits: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Generates for the prompts of each of `requests`, by their numbers; what each worker counted for each."""
+    from vllm import LLM, SamplingParams
+
+    prompts = expected(model)
+    llm = LLM(
+        str(MODELS / model),
+        dtype=dtype,
+        enforce_eager=eager,
+        tensor_parallel_size=ranks,
+        skip_tokenizer_init=True,
+        max_model_len=64,
+        max_logprobs=-1,
+        enable_prefix_caching=False,
+        seed=0,
+        worker_extension_cls="vllm_engine.WorkerExtension",
+        **options,
+    )
+    sampling = SamplingParams(
+        temperature=0, max_tokens=16, ignore_eos=True, detokenize=False, logprobs=-1 if logits else None
+    )
+    result: dict[str, Any] = {"tokens": [], "counts": [], "logprobs": []}
+    for numbers in requests:
+        before = llm.collective_rpc("flhost_counts")
+        given = [{"prompt_token_ids": prompts[f"prompt_{i}"].tolist()} for i in numbers]
+        outputs = [output.outputs[0] for output in llm.generate(given, sampling, use_tqdm=False)]
+        after = llm.collective_rpc("flhost_counts")
+        result["tokens"].append([list(output.token_ids) for output in outputs])
+        result["counts"].append([difference(a, b) for a, b in zip(after, before, strict=True)])
+        if logits:
+            result["logprobs"].append(
+                [[first.logprob for _, first in sorted(output.logprobs[0].items())] for output in outputs]
+            )
+    result["config"] = llm.collective_rpc("flhost_config")[0] if "flhost._core" in sys.modules else None
+    return result
+
+
+if __name__ == "__main__":
+    print(RESULT + json.dumps(main(**json.loads(sys.argv[1]))), flush=True)
