@@ -62,7 +62,7 @@ $(BUILD)/config/%.yaml: config/%.yaml
 	cp $< $@
 
 # ---------------------------------------------------------------------------------------------------------- library
-# include/flhost/ops.h is made from the entries in core/ops, and committed so that it can be read.
+# include/flhost/ops.h and python/flhost/ops.pyi are made from the entries in core/ops, and committed so that they can be read.
 GENERATOR_SOURCES := tools/generate_ops.c $(wildcard core/schema/*.c core/ops/*.c) core/cases/cases.c core/cases/cost.c \
   $(addprefix core/support/,arena.c element_types.c error.c sized.c tensor.c text.c)
 $(BUILD)/generate-ops: $(GENERATOR_SOURCES) $(wildcard core/*/*.h) $(filter-out include/flhost/ops.h,$(HEADERS))
@@ -71,6 +71,8 @@ $(BUILD)/generate-ops: $(GENERATOR_SOURCES) $(wildcard core/*/*.h) $(filter-out 
 $(BUILD)/ops.stamp: $(BUILD)/generate-ops
 	$(BUILD)/generate-ops header > $(BUILD)/ops.h
 	cmp -s $(BUILD)/ops.h include/flhost/ops.h || cp $(BUILD)/ops.h include/flhost/ops.h
+	$(BUILD)/generate-ops stubs > $(BUILD)/ops.pyi
+	cmp -s $(BUILD)/ops.pyi python/flhost/ops.pyi || cp $(BUILD)/ops.pyi python/flhost/ops.pyi
 	@touch $@
 
 # Objects are made anew when how they are hardened changes.

@@ -1,6 +1,7 @@
 /*
  * Build-time program: writes what follows from the entries of the built-in ops to standard output.
  *   generate-ops header   include/flhost/ops.h, a typed call for each op; clang-format is told to leave it alone
+ *   generate-ops stubs    python/flhost/ops.pyi, the same for Python
  */
 #include "core/cases/cases.h"
 #include "core/ops/ops.h"
@@ -291,12 +292,120 @@ static bool write_header(fl_text *text, fl_schema *const *schemas, size_t n) {
   return true;
 }
 
+/* ----------------------------------------------------------------------------------------------- stubs for Python */
+
+/* How a value of each type looks in Python. A sequence of ints is no str, but no type says so. */
+static const char *const python_types[] = {
+    [FL_TENSOR] = "_Tensor", [FL_INT] = "int",    [FL_FLOAT] = "float",
+    [FL_BOOL] = "bool",      [FL_STRING] = "str", [FL_INT_LIST] = "Sequence[int]",
+};
+
+static const char stubs_begin[] =
+    "\"\"\"The operators, as functions. Written by generate-ops from the entries in core/ops; do not edit.\n"
+    "\n"
+    "A result is of the kind of the first tensor; `out` takes the results instead, a tuple where there are several. "
+    "`stream` is\n"
+    "the address of the device's stream, that of the first tensor's library otherwise. Ops of plugins are there, too, "
+    "without a\n"
+    "type.\n"
+    "\"\"\"\n"
+    "\n"
+    "from collections.abc import Callable, Sequence\n"
+    "from typing import Any, Protocol, TypeVar\n"
+    "\n"
+    "class _Tensor(Protocol):\n"
+    "    def __dlpack__(self, *arguments: Any, **keywords: Any) -> Any: ...\n"
+    "    def __dlpack_device__(self) -> Any: ...\n"
+    "\n"
+    "_T = TypeVar(\"_T\", bound=_Tensor)\n"
+    "\n"
+    "def __getattr__(name: str) -> Callable[..., Any]: ...\n"
+    "def __dir__() -> list[str]: ...\n";
+
+/* The fewest digits that give the number again. */
+static void add_float(fl_text *text, double value) {
+  char digits[40];
+  for (int precision = 15; precision <= 17; precision++) {
+    snprintf(digits, sizeof digits, "%.*g", precision, value);
+    if (strtod(digits, NULL) == value)
+      break;
+  }
+  fl_text_add(text, "%s%s", digits, strpbrk(digits, ".en") ? "" : ".0");
+}
+
+static void add_default(fl_text *text, const fl_value *value) {
+  switch (value->type) {
+  case FL_INT:
+    fl_text_add(text, "%lld", (long long)value->v.i);
+    break;
+  case FL_FLOAT:
+    add_float(text, value->v.f);
+    break;
+  case FL_BOOL:
+    fl_text_add(text, value->v.b ? "True" : "False");
+    break;
+  case FL_NONE:
+    fl_text_add(text, "None");
+    break;
+  default: /* texts and lists */
+    fl_text_add(text, "...");
+  }
+}
+
+/* The first tensor's type is that of the results. */
+static void add_python_argument(fl_text *text, const fl_argument *value, bool is_first_tensor) {
+  fl_text_add(text, "    %s: %s%s", value->name, is_first_tensor ? "_T" : python_types[value->type],
+              value->optional ? " | None" : "");
+  if (value->has_default) {
+    fl_text_add(text, " = ");
+    add_default(text, &value->default_value);
+  }
+  fl_text_add(text, ",\n");
+}
+
+/* `tensor` is the type of results that are tensors, `others`, of those that are not; NULL: their own. */
+static void add_python_results(fl_text *text, const fl_schema *schema, const char *tensor, const char *others) {
+  const fl_argument *results = schema->values + schema->n_arguments;
+  if (schema->n_results != 1)
+    fl_text_add(text, "%s", schema->n_results ? "tuple[" : "None");
+  for (uint32_t i = 0; i < schema->n_results; i++) {
+    bool is_tensor = results[i].type == FL_TENSOR;
+    fl_text_add(text, "%s%s%s", i ? ", " : "",
+                is_tensor ? tensor
+                : others  ? others
+                          : python_types[results[i].type],
+                results[i].optional && !others ? " | None" : "");
+  }
+  if (schema->n_results > 1)
+    fl_text_add(text, "]");
+}
+
+static bool write_stubs(fl_text *text, fl_schema *const *schemas, size_t n) {
+  fl_text_add(text, "%s", stubs_begin);
+  for (size_t i = 0; i < n; i++) {
+    const fl_schema *schema = schemas[i];
+    bool has_tensor = false;
+    fl_text_add(text, "def %s(\n", schema->op_name);
+    for (uint32_t j = 0; j < schema->n_arguments; j++) {
+      bool is_first = schema->values[j].type == FL_TENSOR && !schema->values[j].optional && !has_tensor;
+      add_python_argument(text, &schema->values[j], is_first);
+      has_tensor |= is_first;
+    }
+    fl_text_add(text, "    *,\n    out: ");
+    add_python_results(text, schema, schema->n_results == 1 ? "_Tensor" : "_Tensor | None", "None");
+    fl_text_add(text, " | None = None,\n    stream: int | None = None,\n) -> ");
+    add_python_results(text, schema, has_tensor ? "_T" : "Any", NULL);
+    fl_text_add(text, ":\n    \"\"\"%s\"\"\"\n\n", schema->doc);
+  }
+  return true;
+}
+
 /* ------------------------------------------------------------------------------------------------------------ main */
 
 static const struct {
   const char *name;
   bool (*write)(fl_text *text, fl_schema *const *schemas, size_t n);
-} outputs[] = {{"header", write_header}};
+} outputs[] = {{"header", write_header}, {"stubs", write_stubs}};
 
 int main(int argc, char **argv) {
   size_t which = 0, n = 0, n_ops = 0;
@@ -305,7 +414,7 @@ int main(int argc, char **argv) {
   while (which < sizeof outputs / sizeof outputs[0] && (argc != 2 || strcmp(argv[1], outputs[which].name)))
     which++;
   if (which == sizeof outputs / sizeof outputs[0]) {
-    fprintf(stderr, "usage: %s header\n", argv[0]);
+    fprintf(stderr, "usage: %s header|stubs\n", argv[0]);
     return 2;
   }
   while (fl_builtin_ops[n_ops])

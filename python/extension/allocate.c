@@ -51,22 +51,23 @@ PyObject *fl_py_spec(const fl_tensor_spec *spec) {
   return described;
 }
 
-/* Calls flhost._kinds.NAME. */
-static PyObject *call_kinds(const char *name, PyObject *like, PyObject *argument) {
+PyObject *fl_py_call_kinds(const char *name, PyObject *like, PyObject *argument) {
   PyObject *kinds = PyImport_ImportModule("flhost._kinds");
-  PyObject *result = kinds ? PyObject_CallMethod(kinds, name, "OO", like ? like : Py_None, argument) : NULL;
+  PyObject *function = kinds ? PyObject_GetAttrString(kinds, name) : NULL;
+  PyObject *result = function ? PyObject_CallFunctionObjArgs(function, like ? like : Py_None, argument, NULL) : NULL;
+  Py_XDECREF(function);
   Py_XDECREF(kinds);
   return result;
 }
 
-bool fl_py_allocate(PyObject *like, const fl_tensor_spec *spec, void *stream, DLTensor *tensor,
+bool fl_py_allocate(PyObject *like, const fl_tensor_spec *spec, fl_py_stream *stream, DLTensor *tensor,
                     fl_py_borrowed *borrowed, const fl_py_place *place) {
   fl_py_kind *kind = like ? fl_py_kind_of(Py_TYPE(like)) : NULL;
   *borrowed = (fl_py_borrowed){0};
   if (kind && kind->route == FL_PY_EXCHANGE)
     return allocate_exchange(kind->exchange, spec, borrowed, place);
   PyObject *described = fl_py_spec(spec);
-  PyObject *made = described ? call_kinds("allocate", like, described) : NULL;
+  PyObject *made = described ? fl_py_call_kinds("allocate", like, described) : NULL;
   bool done = false;
   Py_XDECREF(described);
   if (!made) {

@@ -12,12 +12,6 @@ static PyObject *name_out, *name_stream;
 /* --------------------------------------------------------------------------------------------------------- arguments
  */
 
-/* Is that memory of a device with streams? */
-static bool has_streams(DLDevice device) {
-  int type = (int)device.device_type;
-  return type != kDLCPU && type != kDLCUDAHost && type != kDLROCMHost;
-}
-
 /* A tensor that is borrowed, as value i. */
 static bool set_tensor(fl_py_frame *frame, uint32_t i, DLTensor *tensor, bool read_only) {
   uint64_t bytes = (uint64_t)tensor->dtype.bits * tensor->dtype.lanes / 8;
@@ -50,9 +44,9 @@ static bool take_exchange(fl_py_frame *frame, uint32_t i, PyObject *object, cons
     tensor = borrowed->tensor;
     read_only = borrowed->read_only;
   }
-  if (!frame->knows_stream && has_streams(tensor->device)) {
-    frame->knows_stream = true;
-    if (!fl_py_current_stream(kind, tensor->device, &frame->call.stream))
+  if (!frame->stream.known && fl_py_has_streams(tensor->device)) {
+    frame->stream.known = true;
+    if (!fl_py_current_stream(kind, tensor->device, &frame->stream.address))
       return false;
   }
   return set_tensor(frame, i, tensor, read_only);
@@ -85,8 +79,8 @@ static bool take_later(fl_py_frame *frame) {
     fl_py_place place = fl_py_place_of(frame->op, i);
     fl_py_borrowed *borrowed = &frame->borrowed[frame->n_borrowed];
     *borrowed = (fl_py_borrowed){0};
-    if (!fl_py_borrow_capsule(fl_py_kind_of(Py_TYPE(frame->objects[i])), frame->objects[i], frame->call.stream,
-                              borrowed, &place))
+    if (!fl_py_borrow_capsule(fl_py_kind_of(Py_TYPE(frame->objects[i])), frame->objects[i], &frame->stream, borrowed,
+                              &place))
       return false;
     frame->n_borrowed++;
     if (!set_tensor(frame, i, borrowed->tensor, borrowed->read_only))
@@ -140,7 +134,7 @@ static bool place_arguments(fl_py_frame *frame, PyObject *const *arguments, Py_s
     if (i == (int)op->n_arguments)
       frame->out = Py_IsNone(object) ? NULL : object;
     else if (i > (int)op->n_arguments)
-      frame->stream = Py_IsNone(object) ? NULL : object;
+      frame->stream_object = Py_IsNone(object) ? NULL : object;
     else if (frame->objects[i]) {
       fl_py_raise_type("%s: argument '%S': given twice, by position and by name", op->op_name, name);
       return false;
@@ -150,14 +144,14 @@ static bool place_arguments(fl_py_frame *frame, PyObject *const *arguments, Py_s
   return true;
 }
 
-static bool read_stream(fl_py_frame *frame) {
-  frame->call.stream = PyLong_Check(frame->stream) ? PyLong_AsVoidPtr(frame->stream) : NULL;
-  frame->knows_stream = true;
-  if (PyLong_Check(frame->stream) && !PyErr_Occurred())
+static bool read_stream(fl_py_frame *frame, PyObject *object) {
+  frame->stream.address = PyLong_Check(object) ? PyLong_AsVoidPtr(object) : NULL;
+  frame->stream.known = true;
+  if (PyLong_Check(object) && !PyErr_Occurred())
     return true;
   PyErr_Clear();
   fl_py_raise_type("%s: argument 'stream': %R, expected the address of a stream of the device, an int",
-                   frame->op->op_name, frame->stream);
+                   frame->op->op_name, object);
   return false;
 }
 
@@ -166,8 +160,8 @@ bool fl_py_frame_begin(fl_py_frame *frame, const fl_py_op *op, PyObject *const *
   PyObject *const *objects = arguments;
   uint32_t given = (uint32_t)n;
   frame->op = op;
-  frame->like = frame->out = frame->stream = NULL;
-  frame->knows_stream = false;
+  frame->like = frame->out = frame->stream_object = NULL;
+  frame->stream = (fl_py_stream){false, NULL};
   frame->n_borrowed = frame->n_later = frame->n_ints = 0;
   frame->call =
       (fl_call){.size = sizeof frame->call, .count = op->n_arguments + op->n_results, .values = frame->values};
@@ -182,7 +176,7 @@ bool fl_py_frame_begin(fl_py_frame *frame, const fl_py_op *op, PyObject *const *
     objects = frame->objects;
     given = op->n_arguments;
   }
-  if (frame->stream && !read_stream(frame))
+  if (frame->stream_object && !read_stream(frame, frame->stream_object))
     return false;
   for (uint32_t i = 0; i < op->n_arguments; i++) {
     PyObject *object = i < given ? objects[i] : NULL;
@@ -266,7 +260,7 @@ static bool prepare_results(fl_py_frame *frame, PyObject **given) {
       continue;
     fl_py_place place = fl_py_place_of(op, n + r);
     fl_py_borrowed *borrowed = &frame->borrowed[frame->n_borrowed];
-    if (!fl_py_allocate(frame->like, &specs[r], frame->call.stream, &frame->tensors[n + r], borrowed, &place))
+    if (!fl_py_allocate(frame->like, &specs[r], &frame->stream, &frame->tensors[n + r], borrowed, &place))
       return false;
     frame->n_borrowed++;
     frame->made[r] = borrowed;
@@ -320,6 +314,7 @@ PyObject *fl_py_call(PyObject *self, PyObject *const *arguments, Py_ssize_t n, P
   fl_status status = FL_OK;
   bool done = fl_py_frame_begin(&frame, op, arguments, n, keywords) && spread_out(&frame, given) &&
               prepare_results(&frame, given);
+  frame.call.stream = frame.stream.address;
   if (done) {
     FL_PY_UNDER_POLICY(op->host, done, status, status = fl_invoke(op->op, &frame.call));
     if (done)

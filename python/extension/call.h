@@ -29,9 +29,9 @@ typedef struct fl_py_op {
 /* What a call holds while it lasts. Not cleared: only what the counts say is set. */
 typedef struct fl_py_frame {
   const fl_py_op *op;
-  PyObject *like;         /* the first tensor, borrowed from the caller; NULL: none */
-  PyObject *out, *stream; /* keywords; NULL: not given */
-  bool knows_stream;
+  PyObject *like;                /* the first tensor, borrowed from the caller; NULL: none */
+  PyObject *out, *stream_object; /* keywords; NULL: not given */
+  fl_py_stream stream;
   uint32_t n_borrowed, n_later, n_ints;
   fl_call call;
   uint16_t later[FL_PY_MOST_VALUES]; /* values whose tensors are borrowed when the stream is known */

@@ -205,7 +205,7 @@ static PyObject *host_leave(PyObject *self, PyObject *token) {
   return result;
 }
 
-static PyObject *host_policy(PyObject *self, PyObject *none) {
+static PyObject *host_get_policy(PyObject *self, PyObject *none) {
   fl_py_host *host = fl_py_open_host(self);
   PyObject *policy;
   (void)none;
@@ -232,7 +232,7 @@ static PyMethodDef own_methods[] = {
     {"op", host_op, METH_O, "op(name)\n--\n\nThe op of that name."},
     {"enter", host_enter, METH_O, "enter(policy)\n--\n\nSets the policy of this context; the token is for leave."},
     {"leave", host_leave, METH_O, "leave(token)\n--\n\nSets the policy of this context to what it was."},
-    {"policy", host_policy, METH_NOARGS, "policy()\n--\n\nThe policy in force in this context."},
+    {"get_policy", host_get_policy, METH_NOARGS, "get_policy()\n--\n\nThe policy in force in this context."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -213,33 +213,51 @@ static PyObject *call_dlpack(fl_py_kind *kind, PyObject *object, PyObject *strea
   return capsule;
 }
 
-/* DLPack's number of a stream: of CUDA 1 is the default one, of others 0. */
-static PyObject *stream_number(PyObject *object, void *stream) {
-  PyObject *device = PyObject_CallMethodObjArgs(object, name_dlpack_device, NULL), *number = NULL;
+/* Where a tensor is, by __dlpack_device__. */
+static bool device_of(PyObject *object, DLDevice *device) {
+  PyObject *pair = PyObject_CallMethodObjArgs(object, name_dlpack_device, NULL);
   int type = 0, index = 0;
-  if (device && PyTuple_Check(device) && PyArg_ParseTuple(device, "ii", &type, &index)) {
-    if (type == kDLCPU)
-      number = Py_NewRef(Py_None);
-    else
-      number = PyLong_FromVoidPtr(stream ? stream : type == kDLCUDA ? (void *)1 : NULL);
-  } else if (device && !PyErr_Occurred()) {
+  bool done = pair && PyTuple_Check(pair) && PyArg_ParseTuple(pair, "ii", &type, &index);
+  if (pair && !done && !PyErr_Occurred())
     PyErr_SetString(PyExc_BufferError, "its __dlpack_device__ gave something else than a tuple of two numbers");
-  }
-  Py_XDECREF(device);
-  return number;
+  Py_XDECREF(pair);
+  *device = (DLDevice){(DLDeviceType)type, index};
+  return done;
 }
 
-bool fl_py_borrow_capsule(fl_py_kind *kind, PyObject *object, void *stream, fl_py_borrowed *borrowed,
+/* The stream that the call goes to, where no argument before has said it: that of this one's library. */
+static bool find_stream(PyObject *object, fl_py_stream *stream) {
+  PyObject *number = fl_py_call_kinds("stream", object, NULL);
+  if (number)
+    stream->address = PyLong_AsVoidPtr(number);
+  Py_XDECREF(number);
+  stream->known = !PyErr_Occurred();
+  return stream->known;
+}
+
+/* DLPack's word for it: None for host memory; of CUDA 1 is the default stream, of others 0. */
+static PyObject *stream_word(PyObject *object, fl_py_stream *stream) {
+  DLDevice device;
+  if (!device_of(object, &device))
+    return NULL;
+  if (!fl_py_has_streams(device))
+    return Py_NewRef(Py_None);
+  if (!stream->known && !find_stream(object, stream))
+    return NULL;
+  return PyLong_FromVoidPtr(!stream->address && device.device_type == kDLCUDA ? (void *)1 : stream->address);
+}
+
+bool fl_py_borrow_capsule(fl_py_kind *kind, PyObject *object, fl_py_stream *stream, fl_py_borrowed *borrowed,
                           const fl_py_place *place) {
   bool is_array = kind->route == FL_PY_ARRAY, done = false;
-  PyObject *number = is_array ? NULL : stream_number(object, stream);
-  PyObject *capsule = is_array || number ? call_dlpack(kind, object, number) : NULL;
+  PyObject *word = is_array ? NULL : stream_word(object, stream);
+  PyObject *capsule = is_array || word ? call_dlpack(kind, object, word) : NULL;
   if (capsule)
     done = open_capsule(capsule, borrowed);
   else if (is_array && PyErr_ExceptionMatches(PyExc_Exception))
     done = fl_py_borrow_array(object, borrowed);
   Py_XDECREF(capsule);
-  Py_XDECREF(number);
+  Py_XDECREF(word);
   if (!done)
     fl_py_refuse(object, place);
   return done;

@@ -49,6 +49,18 @@ typedef struct fl_py_place {
   const char *op, *what, *name;
 } fl_py_place;
 
+/* The stream of a call; not known: NULL, the device's default one. */
+typedef struct fl_py_stream {
+  bool known;
+  void *address;
+} fl_py_stream;
+
+/* Is that memory of a device with streams? */
+static inline bool fl_py_has_streams(DLDevice device) {
+  int type = (int)device.device_type;
+  return type != kDLCPU && type != kDLCUDAHost && type != kDLROCMHost;
+}
+
 /* The device's stream that calls of this kind's library go to. False with an exception set. */
 bool fl_py_current_stream(const fl_py_kind *kind, DLDevice device, void **stream);
 
@@ -56,8 +68,8 @@ bool fl_py_current_stream(const fl_py_kind *kind, DLDevice device, void **stream
 bool fl_py_borrow_exchange(const fl_py_kind *kind, PyObject *object, DLTensor *tensor, fl_py_borrowed *borrowed,
                            const fl_py_place *place);
 
-/* Borrows one of the other routes. It is made ready for `stream`. */
-bool fl_py_borrow_capsule(fl_py_kind *kind, PyObject *object, void *stream, fl_py_borrowed *borrowed,
+/* Borrows one of the other routes. It is made ready for the stream, which is asked for where it is not known. */
+bool fl_py_borrow_capsule(fl_py_kind *kind, PyObject *object, fl_py_stream *stream, fl_py_borrowed *borrowed,
                           const fl_py_place *place);
 
 /* Borrows a numpy array that its __dlpack__ refused; the exception is another then, or gone. */
@@ -75,12 +87,15 @@ void fl_py_cannot_allocate(const fl_py_place *place);
 /* Is its first element aligned to its element type? Kernels rely on it. Else an exception is set. */
 bool fl_py_is_aligned(const DLTensor *tensor, const fl_py_place *place);
 
+/* Calls flhost._kinds.NAME(like), or with `argument` behind. */
+PyObject *fl_py_call_kinds(const char *name, PyObject *like, PyObject *argument);
+
 /* (shape, name of the element type, device) */
 PyObject *fl_py_spec(const fl_tensor_spec *spec);
 
 /* A new tensor of the kind of `like` (NULL: numpy.ndarray), which is borrowed already, and the object when the call is
  * over. */
-bool fl_py_allocate(PyObject *like, const fl_tensor_spec *spec, void *stream, DLTensor *tensor,
+bool fl_py_allocate(PyObject *like, const fl_tensor_spec *spec, fl_py_stream *stream, DLTensor *tensor,
                     fl_py_borrowed *borrowed, const fl_py_place *place);
 PyObject *fl_py_made(PyObject *like, fl_py_borrowed *borrowed);
 

@@ -38,7 +38,10 @@ _HOMES = {
         ),
         "._core",
     ),
-    **dict.fromkeys(("Host", "default_host"), "._host"),
+    **dict.fromkeys(
+        ("Host", "Scope", "default_host", "policy", "prefer", "strict", "allow_vendors", "deny_vendors", "op_order"),
+        "._host",
+    ),
 }
 
 __all__ = [name for name in _HOMES if name != "__version__"]

@@ -18,3 +18,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(str(error)) from None
     globals()[name] = function
     return function
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *default_host().ops()})

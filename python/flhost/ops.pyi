@@ -1,0 +1,735 @@
+"""The operators, as functions. Written by generate-ops from the entries in core/ops; do not edit.
+
+A result is of the kind of the first tensor; `out` takes the results instead, a tuple where there are several. `stream` is
+the address of the device's stream, that of the first tensor's library otherwise. Ops of plugins are there, too, without a
+type.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+class _Tensor(Protocol):
+    def __dlpack__(self, *arguments: Any, **keywords: Any) -> Any: ...
+    def __dlpack_device__(self) -> Any: ...
+
+_T = TypeVar("_T", bound=_Tensor)
+
+def __getattr__(name: str) -> Callable[..., Any]: ...
+def __dir__() -> list[str]: ...
+def silu_and_mul(
+    x: _T,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """SiLU of the first half of x's last dimension, times the second half."""
+
+def mul_and_silu(
+    x: _T,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The first half of x's last dimension, times SiLU of the second half."""
+
+def gelu_and_mul(
+    x: _T,
+    approximate: str = ...,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """GELU of the first half of x's last dimension, times the second half; approximate is "none" or "tanh"."""
+
+def gelu_and_mul_sparse(
+    x: _T,
+    activation_sparsity: float,
+    approximate: str = ...,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """GELU of what the first half of x's last dimension has above a cut, times the second half; the cut leaves a part of 1 - activation_sparsity of normally distributed values."""
+
+def swigluoai_and_mul(
+    x: _T,
+    alpha: float = 1.702,
+    limit: float = 7.0,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The gated activation of gpt-oss: gate and factor alternate in x's last dimension, both are clamped."""
+
+def fatrelu_and_mul(
+    x: _T,
+    threshold: float = 0.0,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """What of the first half of x's last dimension is above a threshold, else 0, times the second half."""
+
+def silu_and_mul_with_clamp(
+    x: _T,
+    limit: float,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """SiLU of the clamped first half of x's last dimension, times the clamped second half plus beta."""
+
+def swiglustep_and_mul(
+    x: _T,
+    limit: float = 7.0,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """SiLU of the first half of x's last dimension, clamped from above, times the clamped second half."""
+
+def situ_and_mul(
+    x: _T,
+    beta: float = 1.0,
+    linear_beta: float | None = None,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """SiLU with a soft limit of the first half of x's last dimension, times the second half, which is softly limited too when linear_beta is given."""
+
+def gelu(
+    x: _T,
+    approximate: str = ...,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """GELU of each element; approximate is "none" or "tanh"."""
+
+def gelu_new(
+    x: _T,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """GELU by tanh, in the steps of the first GPT-2."""
+
+def gelu_fast(
+    x: _T,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """GELU by tanh, with the cubic factored."""
+
+def quick_gelu(
+    x: _T,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """GELU by the logistic function."""
+
+def relu2(
+    x: _T,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The square of what is above 0."""
+
+def xielu(
+    x: _T,
+    alpha_p: _Tensor,
+    alpha_n: _Tensor,
+    beta: float = 0.5,
+    eps: float = -1e-06,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Expanded integral of the exponential linear unit, with trained parameters alpha_p and alpha_n."""
+
+def rms_norm(
+    x: _T,
+    residual: _Tensor | None = None,
+    weight: _Tensor | None = None,
+    epsilon: float = 1e-06,
+    variance_size: int | None = None,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T | None]:
+    """Root-mean-square normalisation of x, or of x + residual when there is a residual."""
+
+def fused_add_rms_norm(
+    x: _T,
+    x_residual: _Tensor,
+    weight: _Tensor | None,
+    epsilon: float,
+    variance_size: int | None = None,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T]:
+    """Adds x_residual to x and normalises the sum by its root mean square."""
+
+def gemma_rms_norm(
+    x: _T,
+    residual: _Tensor | None,
+    weight: _Tensor,
+    epsilon: float = 1e-06,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T | None]:
+    """Root-mean-square normalisation whose weight is counted from 1, of x, or of x + residual when there is a residual."""
+
+def rms_norm_gated(
+    x: _T,
+    z: _Tensor | None,
+    weight: _Tensor,
+    epsilon: float = 1e-05,
+    group_size: int | None = None,
+    norm_before_gate: bool = False,
+    activation: str = ...,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Root-mean-square normalisation in groups of group_size (none: of the whole dimension), gated by z before or after; activation is "swish", "silu" (the same) or "sigmoid"."""
+
+def mixer2_gated_rms_norm(
+    x: _T,
+    gate: _Tensor,
+    weight: _Tensor | None,
+    epsilon: float = 1e-06,
+    n_groups: int = 1,
+    use_rms_norm: bool = True,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Mamba-2's norm: x times SiLU of the gate, normalised by the root mean square of each of n_groups groups. Without use_rms_norm the product alone (a weight is not used). A float32 weight makes a float32 result."""
+
+def rotary_embedding(
+    query: _T,
+    key: _Tensor | None,
+    cos: _Tensor,
+    sin: _Tensor,
+    position_ids: _Tensor,
+    interleaved: bool = False,
+    rope_dim_offset: int = 0,
+    inverse: bool = False,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T | None]:
+    """Rotates pairs of dimensions of each head of query and key by the angle of the token's position."""
+
+def apply_rotary_emb(
+    x: _T,
+    cos: _Tensor,
+    sin: _Tensor,
+    is_neox_style: bool = True,
+    enable_fp32_compute: bool = False,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Rotates pairs of dimensions of each head by the angle of the token's place in the sequence."""
+
+def dual_chunk_rotary_embedding(
+    position_ids: _T,
+    query: _Tensor,
+    key: _Tensor,
+    q_cache: _Tensor,
+    qc_cache: _Tensor,
+    k_cache: _Tensor,
+    qc_no_clamp_cache: _Tensor,
+    q_inter_cache: _Tensor,
+    head_size: int,
+    rotary_dim: int,
+    chunk_size: int,
+    local_size: int,
+    is_neox_style: bool = True,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T]:
+    """Rotary embedding of dual chunk attention: the key by its position, the query five times, one after the other: within the chunk, to the chunk before, to those before that, and the last two again without the clamp. A cache row holds cosines, then sines."""
+
+def quant_fp8(
+    x: _T,
+    scale: _Tensor | None = None,
+    scale_ub: _Tensor | None = None,
+    group_shape: Sequence[int] = ...,
+    use_ue8m0: bool = False,
+    num_token_padding: int = 0,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T]:
+    """Quantises to float8 e4m3fn, or to e4m3fnuz where q is such a tensor (MI300), with one scale for the tensor [-1, -1], each token [1, -1], channel [-1, 1], group [1, G] or block [R, C]; x is q * scale_out. Without a scale it is computed (tensor, token, group)."""
+
+def attention_backend(
+    use_mla: bool = False,
+    use_sparse: bool = False,
+    *,
+    out: None | None = None,
+    stream: int | None = None,
+) -> str:
+    """The attention backend to use: the path of a class, or for a C engine the name of an attention component."""
+
+def mm_encoder_attn(
+    query: _T,
+    key: _Tensor,
+    value: _Tensor,
+    scale: float | None = None,
+    cu_seqlens: _Tensor | None = None,
+    max_seqlen: int | None = None,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Attention without mask, of an encoder of images or sound; cu_seqlens keeps it within segments of tokens."""
+
+def mla_prefill(
+    query: _T,
+    kv_c: _Tensor,
+    k_pe: _Tensor,
+    kv_b_proj: _Tensor,
+    v_head_dim: int,
+    scale: float,
+    query_offset: int = 0,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Multi-head latent attention of one sequence, keys and values made from the latent: query i is token query_offset + i."""
+
+def mla_decode(
+    query: _T,
+    kv_cache: _Tensor,
+    block_table: _Tensor,
+    seq_lens: _Tensor,
+    scale: float,
+    kv_lora_rank: int,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T]:
+    """Latent attention of one query a sequence over a paged cache whose rows are kv_c and k_pe, in the latent space."""
+
+def merge_attn_states(
+    prefix_output: _T,
+    prefix_lse: _Tensor,
+    suffix_output: _Tensor,
+    suffix_lse: _Tensor,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T]:
+    """Joins attention over two parts of a context by their log-sum-exps."""
+
+def multi_head_latent_attention(
+    position_ids: _T,
+    hidden_states: _Tensor,
+    fused_qkv_a_proj: _Tensor | None,
+    q_a_layernorm: _Tensor | None,
+    q_b_proj: _Tensor | None,
+    kv_a_proj_with_mqa: _Tensor | None,
+    q_proj: _Tensor | None,
+    kv_a_layernorm: _Tensor,
+    kv_b_proj: _Tensor,
+    g_proj: _Tensor | None,
+    o_proj: _Tensor,
+    cos: _Tensor,
+    sin: _Tensor,
+    kv_cache: _Tensor | None,
+    block_table: _Tensor | None,
+    seq_lens: _Tensor | None,
+    num_heads: int,
+    qk_nope_head_dim: int,
+    qk_rope_head_dim: int,
+    v_head_dim: int,
+    kv_lora_rank: int,
+    scale: float,
+    epsilon: float = 1e-06,
+    interleaved: bool = True,
+    llama_4_scaling: _Tensor | None = None,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The latent attention layer of DeepSeek's models: projections, norms, rotation, attention, output. Without kv_cache the tokens are one sequence; with one they are the last t / n tokens of each of n sequences of seq_lens tokens, and their rows are written to it first."""
+
+def replicated_linear(
+    x: _T,
+    weight: _Tensor,
+    bias: _Tensor | None = None,
+    skip_bias_add: bool = False,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """A linear layer whose whole weight every rank has."""
+
+def column_parallel_linear(
+    x: _T,
+    weight: _Tensor,
+    bias: _Tensor | None = None,
+    gather_output: bool = False,
+    skip_bias_add: bool = False,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """A linear layer of which this rank has some outputs; gather_output joins those of all ranks."""
+
+def row_parallel_linear(
+    x: _T,
+    weight: _Tensor,
+    bias: _Tensor | None = None,
+    input_is_parallel: bool = True,
+    reduce_results: bool = True,
+    skip_bias_add: bool = False,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """A linear layer of which this rank has some inputs; reduce_results adds up the results of all ranks."""
+
+def vocab_parallel_embedding(
+    input_ids: _T,
+    weight: _Tensor,
+    org_vocab_start: int = 0,
+    org_vocab_end: int | None = None,
+    num_org_vocab_padding: int = 0,
+    added_vocab_start: int = 0,
+    added_vocab_end: int = 0,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The rows of weight for token ids; of a shard (org_vocab_end given), zeros for the ids of other shards."""
+
+def parallel_lm_head(
+    hidden_states: _T,
+    weight: _Tensor,
+    bias: _Tensor | None = None,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The logits of this rank's part of the vocabulary."""
+
+def logits_processor(
+    hidden_states: _T,
+    weight: _Tensor,
+    bias: _Tensor | None = None,
+    org_vocab_size: int | None = None,
+    soft_cap: float | None = None,
+    scale: float = 1.0,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The logits of the first org_vocab_size entries of the vocabulary (all, if none), capped and scaled."""
+
+def conv2d(
+    x: _T,
+    weight: _Tensor,
+    bias: _Tensor | None = None,
+    stride: Sequence[int] = ...,
+    padding: Sequence[int] = ...,
+    dilation: Sequence[int] = ...,
+    groups: int = 1,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Convolution over two dimensions of space, out [n, o, ...]."""
+
+def conv3d(
+    x: _T,
+    weight: _Tensor,
+    bias: _Tensor | None = None,
+    stride: Sequence[int] = ...,
+    padding: Sequence[int] = ...,
+    dilation: Sequence[int] = ...,
+    groups: int = 1,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Convolution over three dimensions of space (or two and time), out [n, o, ...]."""
+
+def grouped_topk(
+    gating_output: _T,
+    topk: int,
+    renormalize: bool,
+    num_expert_group: int = 1,
+    topk_group: int = 1,
+    scoring_func: str = ...,
+    routed_scaling_factor: float = 1.0,
+    e_score_correction_bias: _Tensor | None = None,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T]:
+    """The topk best experts of each token, from its topk_group best groups of experts."""
+
+def topk_softmax(
+    gating_output: _T,
+    topk: int,
+    renormalize: bool = False,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T]:
+    """The topk most probable experts of each token."""
+
+def moe_align_block_size(
+    topk_ids: _T,
+    num_experts: int,
+    block_size: int,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T, _T]:
+    """The places of topk_ids sorted by expert, each expert's filled up to whole blocks; expert_ids has the expert of each block (as long as sorted_token_ids / block_size, rounded up)."""
+
+def moe_sum(
+    x: _T,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The sum of what the k experts of a token gave."""
+
+def unquantized_fused_moe(
+    x: _T,
+    w13: _Tensor,
+    w2: _Tensor,
+    topk_weights: _Tensor,
+    topk_ids: _Tensor,
+    activation: str = ...,
+    apply_router_weight_on_input: bool = False,
+    expert_map: _Tensor | None = None,
+    w13_bias: _Tensor | None = None,
+    w2_bias: _Tensor | None = None,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Each token through its experts, their results weighted and added."""
+
+def modular_fused_moe(
+    x: _T,
+    w13: _Tensor,
+    w2: _Tensor,
+    topk_weights: _Tensor,
+    topk_ids: _Tensor,
+    activation: str = ...,
+    apply_router_weight_on_input: bool = False,
+    expert_map: _Tensor | None = None,
+    w13_bias: _Tensor | None = None,
+    w2_bias: _Tensor | None = None,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Each token through its experts in three steps: dispatch to the experts' ranks, experts, combine."""
+
+def transformers_fused_moe(
+    x: _T,
+    w13: _Tensor,
+    w2: _Tensor,
+    topk_ids: _Tensor,
+    topk_weights: _Tensor,
+    activation: str = ...,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Each token through the experts that the model itself chose, their results weighted and added."""
+
+def fused_moe(
+    x: _T,
+    w13: _Tensor,
+    w2: _Tensor,
+    router_logits: _Tensor,
+    top_k: int,
+    renormalize: bool = True,
+    use_grouped_topk: bool = False,
+    num_expert_group: int = 1,
+    topk_group: int = 1,
+    scoring_func: str = ...,
+    routed_scaling_factor: float = 1.0,
+    e_score_correction_bias: _Tensor | None = None,
+    activation: str = ...,
+    apply_router_weight_on_input: bool = False,
+    expert_map: _Tensor | None = None,
+    w13_bias: _Tensor | None = None,
+    w2_bias: _Tensor | None = None,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Routes each token by its router_logits and sends it through its experts."""
+
+def causal_conv1d(
+    x: _T,
+    weight: _Tensor,
+    bias: _Tensor | None,
+    conv_state: _Tensor | None,
+    query_start_loc: _Tensor | None = None,
+    cache_indices: _Tensor | None = None,
+    has_initial_state: _Tensor | None = None,
+    activation: str = ...,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Depthwise convolution of each channel with its own past; conv_state is left with the last w - 1 inputs. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
+
+def selective_scan(
+    u: _T,
+    delta: _Tensor,
+    A: _Tensor,
+    B: _Tensor,
+    C: _Tensor,
+    D: _Tensor | None,
+    z: _Tensor | None,
+    delta_bias: _Tensor | None,
+    delta_softplus: bool,
+    ssm_state: _Tensor | None,
+    query_start_loc: _Tensor | None = None,
+    cache_indices: _Tensor | None = None,
+    has_initial_state: _Tensor | None = None,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Mamba's scan: each channel has a state of n numbers, of which the last is left in ssm_state. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
+
+def mamba_chunk_scan(
+    x: _T,
+    dt: _Tensor,
+    A: _Tensor,
+    B: _Tensor,
+    C: _Tensor,
+    D: _Tensor | None,
+    z: _Tensor | None,
+    dt_bias: _Tensor | None,
+    dt_softplus: bool,
+    ssm_state: _Tensor | None,
+    chunk_size: int = 256,
+    query_start_loc: _Tensor | None = None,
+    cache_indices: _Tensor | None = None,
+    has_initial_state: _Tensor | None = None,
+    dt_min: float = 0.0,
+    dt_max: float | None = None,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Mamba-2's scan: each head has a state of p by n numbers, of which the last is left in ssm_state; chunk_size is how many tokens an implementation may take at a time. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
+
+def mamba_mixer(
+    hidden_states: _T,
+    in_proj: _Tensor,
+    conv_weight: _Tensor,
+    conv_bias: _Tensor | None,
+    x_proj: _Tensor,
+    dt_proj: _Tensor,
+    dt_bias: _Tensor,
+    A: _Tensor,
+    D: _Tensor,
+    out_proj: _Tensor,
+    dt_norm: _Tensor | None,
+    b_norm: _Tensor | None,
+    c_norm: _Tensor | None,
+    conv_state: _Tensor | None,
+    ssm_state: _Tensor | None,
+    query_start_loc: _Tensor | None = None,
+    cache_indices: _Tensor | None = None,
+    has_initial_state: _Tensor | None = None,
+    epsilon: float = 1e-05,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The layer of Mamba; A is -exp(A_log). Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
+
+def mamba_mixer2(
+    hidden_states: _T,
+    in_proj: _Tensor,
+    conv_weight: _Tensor,
+    conv_bias: _Tensor | None,
+    dt_bias: _Tensor,
+    A: _Tensor,
+    D: _Tensor,
+    norm_weight: _Tensor,
+    out_proj: _Tensor,
+    conv_state: _Tensor | None,
+    ssm_state: _Tensor | None,
+    n_groups: int,
+    head_dim: int,
+    chunk_size: int = 256,
+    query_start_loc: _Tensor | None = None,
+    cache_indices: _Tensor | None = None,
+    has_initial_state: _Tensor | None = None,
+    epsilon: float = 1e-05,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The layer of Mamba-2; A is -exp(A_log). Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
+
+def plamo2_mamba_mixer(
+    hidden_states: _T,
+    in_proj: _Tensor,
+    conv_weight: _Tensor,
+    bcdt_proj: _Tensor,
+    dt_proj: _Tensor,
+    dt_bias: _Tensor,
+    A: _Tensor,
+    D: _Tensor,
+    b_norm: _Tensor,
+    c_norm: _Tensor,
+    dt_norm: _Tensor,
+    out_proj: _Tensor,
+    conv_state: _Tensor | None,
+    ssm_state: _Tensor | None,
+    num_heads: int,
+    query_start_loc: _Tensor | None = None,
+    cache_indices: _Tensor | None = None,
+    has_initial_state: _Tensor | None = None,
+    epsilon: float = 1e-06,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The state-space layer of PLaMo 2; A is -exp(A_log). Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
+
+def short_conv(
+    hidden_states: _T,
+    in_proj: _Tensor,
+    conv_weight: _Tensor,
+    conv_bias: _Tensor | None,
+    out_proj: _Tensor,
+    conv_state: _Tensor | None,
+    query_start_loc: _Tensor | None = None,
+    cache_indices: _Tensor | None = None,
+    has_initial_state: _Tensor | None = None,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The gated short convolution of LFM2. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
+
