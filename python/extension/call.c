@@ -4,6 +4,7 @@
  * the results.
  */
 #include "python/extension/call.h"
+#include "python/extension/python_impl.h"
 
 #include <flhost/testing.h>
 
@@ -319,6 +320,8 @@ PyObject *fl_py_call(PyObject *self, PyObject *const *arguments, Py_ssize_t n, P
     FL_PY_UNDER_POLICY(op->host, done, status, status = fl_invoke(op->op, &frame.call));
     if (done)
       result = results_of(&frame, given);
+    else
+      fl_py_restore_passing();
   }
   fl_py_frame_end(&frame);
   return result;
