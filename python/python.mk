@@ -3,3 +3,4 @@ PYTHON ?= /usr/bin/python3
 PYTHON_TREE := $(BUILD)/python
 
 include python/extension/extension.mk
+include python/tests/peer.mk
