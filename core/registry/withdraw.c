@@ -8,6 +8,7 @@
 #include "core/registry/frozen.h"
 #include "core/registry/implementations.h"
 #include "core/registry/loading.h"
+#include "core/registry/registry.h"
 #include "core/registry/slots.h"
 #include "core/support.h"
 
@@ -175,6 +176,13 @@ fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
 }
 
 fl_status fl_withdraw_impl(fl_host *host, const char *name, const char *impl_id) {
-  const fl_op *op = fl_find_op(host, name);
-  return op ? withdraw_within(host, &(taken){"engine", op, impl_id}, PATIENCE) : FL_ENOENT;
+  if (fl_thread_join())
+    return FL_ENOMEM;
+  uint64_t outer = fl_read_begin(&fl_self);
+  const fl_op *op = fl_registry_find(host, name);
+  fl_read_end(&fl_self, outer);
+  if (op)
+    return withdraw_within(host, &(taken){"engine", op, impl_id}, PATIENCE);
+  fl_registry_no_such_op(host, name);
+  return FL_ENOENT;
 }
