@@ -46,38 +46,53 @@ static void check_op_name(const subject *s, const char *op) {
 }
 
 /* The vendor that implementations of a plugin by that company have: of 'NVIDIA' it is 'cuda'. NULL: there is none. */
-static const char *vendor_of_company(const subject *s, const char *company) {
-  fl_plugins *plugins;
+static const char *vendor_of_company(const subject *s, const fl_plugins *plugins, const char *company) {
   const char *vendor = NULL;
-  if (fl_get_discovered_plugins(s->host, &plugins))
-    return NULL;
   for (uint32_t i = 0; i < plugins->n && !vendor; i++) {
     const fl_plugin_info *plugin = fl_plugin_at(plugins, i);
-    for (uint32_t op = 0; !strcasecmp(plugin->vendor, company) && op < fl_snapshot_op_count(s->snapshot); op++)
+    if (strcasecmp(plugin->vendor, company) != 0)
+      continue;
+    vendor = *plugin->impl_vendor ? plugin->impl_vendor : NULL;
+    for (uint32_t op = 0; op < fl_snapshot_op_count(s->snapshot); op++)
       for (uint32_t j = 0; !vendor && j < fl_snapshot_impl_count(s->snapshot, op); j++)
         if (!strcmp(fl_snapshot_impl(s->snapshot, op, j)->plugin, plugin->name))
           vendor = fl_snapshot_impl(s->snapshot, op, j)->vendor;
   }
-  fl_plugins_free(plugins);
   return vendor;
 }
 
-static void check_vendor(const subject *s, const char *vendor) {
-  size_t n = 0, kept = 0;
+/* Those of what is registered, and of plugins that are not loaded and name theirs, in a list that ends in NULL, which
+ * the caller frees. NULL: out of memory. */
+static const char **known_vendors(const subject *s, const fl_plugins *plugins) {
+  size_t n = plugins->n, kept = 0;
   for (uint32_t op = 0; op < fl_snapshot_op_count(s->snapshot); op++)
     n += fl_snapshot_impl_count(s->snapshot, op);
   const char **known = calloc(n + 1, sizeof *known);
-  s->list->failed |= !known;
   for (uint32_t op = 0; known && op < fl_snapshot_op_count(s->snapshot); op++)
     for (uint32_t i = 0; i < fl_snapshot_impl_count(s->snapshot, op); i++)
       if (fl_snapshot_impl(s->snapshot, op, i)->vendor)
         known[kept++] = fl_snapshot_impl(s->snapshot, op, i)->vendor;
+  for (uint32_t i = 0; known && i < plugins->n; i++)
+    if (*fl_plugin_at(plugins, i)->impl_vendor)
+      known[kept++] = fl_plugin_at(plugins, i)->impl_vendor;
+  return known;
+}
+
+static void check_vendor(const subject *s, const char *vendor) {
+  fl_plugins *plugins;
+  if (fl_get_discovered_plugins(s->host, &plugins)) {
+    s->list->failed = true;
+    return;
+  }
+  const char **known = known_vendors(s, plugins);
+  s->list->failed |= !known;
   if (known && !is_among(vendor, known)) {
-    const char *of_company = vendor_of_company(s, vendor);
+    const char *of_company = vendor_of_company(s, plugins, vendor);
     add_unknown(s, "vendor", vendor, of_company ? of_company : cli_nearest(vendor, known),
                 "'flhost ops --impls' lists the vendors");
   }
   free(known);
+  fl_plugins_free(plugins);
 }
 
 /* A layer stands by its class, by the op that replaces it, or by a former name: what explain takes. */

@@ -8,13 +8,13 @@ static int print_json(const fl_plugins *plugins) {
   json_t *list = json_array();
   for (uint32_t i = 0; i < plugins->n; i++) {
     const fl_plugin_info *plugin = fl_plugin_at(plugins, i);
-    json_t *entry =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:I}", "name", cli_json_string(plugin->name),
-                  "file", cli_json_string(plugin->file), "version", cli_json_string(plugin->version), "vendor",
-                  cli_json_string(plugin->vendor), "licence", cli_json_string(plugin->licence), "abi",
-                  cli_json_string(plugin->abi), "route", cli_json_string(plugin->route), "status",
-                  cli_json_string(plugin->status), "reason", cli_json_string(plugin->reason), "load_us",
-                  plugin->load_us, "impls", (json_int_t)plugin->impls);
+    json_t *entry = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:I, s:o}", "name",
+                              cli_json_string(plugin->name), "file", cli_json_string(plugin->file), "version",
+                              cli_json_string(plugin->version), "vendor", cli_json_string(plugin->vendor), "licence",
+                              cli_json_string(plugin->licence), "abi", cli_json_string(plugin->abi), "route",
+                              cli_json_string(plugin->route), "status", cli_json_string(plugin->status), "reason",
+                              cli_json_string(plugin->reason), "load_us", plugin->load_us, "impls",
+                              (json_int_t)plugin->impls, "impl_vendor", cli_json_string(plugin->impl_vendor));
     list = cli_json_append(list, entry);
   }
   return cli_print_json(list);

@@ -6,4 +6,5 @@ include python/extension/extension.mk
 include python/packaging/wheel.mk
 include python/tests/tests.mk
 include python/tests/vllm.mk
+include python/tests/peer.mk
 include bench/python/bench.mk

@@ -312,7 +312,7 @@ START_TEST(O6_bad_arguments_are_refused_with_a_reason) {
        7,
        {X, W, B, none, fl_float(0), fl_float(1), OUT}},
       {"logits_processor",
-       "result 'logits': shape [3, 5], expected [3, 4]",
+       "result 'logits': shape [3, 5], expected [3, 4] (argument 'org_vocab_size')",
        7,
        {X, W, B, fl_int(4), none, fl_float(1), OUT}},
       {"vocab_parallel_embedding",

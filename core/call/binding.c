@@ -208,7 +208,7 @@ static const fl_target *resolve(fl_op *op, _Atomic(const fl_target *) *slot, int
   fl_selection selection;
   bool scoped;
   fl_backend backend;
-  bool wanted = host->synchronous && device_type && !fl_is_host_memory(device_type);
+  bool wanted = host->synchronous && device_type && device_type != FL_OPAQUE_SLOT && !fl_is_host_memory(device_type);
   bool synchronous = wanted && !fl_backend_find(host, device_type, &backend);
   *made = false;
   *status = fl_select_locked(op, device_type, ask, &selection, &scoped);
@@ -242,7 +242,7 @@ static bool is_kernel(const fl_target *target) {
 const fl_target *fl_bind(fl_op *op, uint32_t device_type, fl_ask ask, fl_status *status) {
   fl_slots *slots = fl_scope_slots(op);
   bool made;
-  if (!slots || device_type >= FL_DEVICE_SLOTS) {
+  if (!slots || device_type >= FL_SLOTS) {
     *status = !slots ? fl_error_no_memory()
                      : fl_error(FL_EINVAL, "%s: device type %d is not known", op->name, (int)device_type);
     return NULL;

@@ -45,7 +45,7 @@ static void *keep_on_device(const fl_op *op, const fl_call *call, const DLTensor
 /* Does a call overwrite argument `i`: as the very tensor of a result, or as a state that no result stands for? */
 static bool overwrites(const fl_schema *schema, const fl_call *call, uint32_t i) {
   bool has_result = false;
-  if (!schema->values[i].mutates || call->values[i].type != FL_TENSOR)
+  if (!schema->values[i].mutates || fl_call_is_opaque(call) || call->values[i].type != FL_TENSOR)
     return false;
   for (uint32_t r = schema->n_arguments; r < schema->n_arguments + schema->n_results; r++) {
     if (schema->values[r].alias != (int32_t)i)
@@ -71,10 +71,10 @@ void fl_keep_inputs(fl_kept *kept) {
   const fl_schema *schema = op->schema;
   kept->on_device = false;
   for (uint32_t i = 0; i < schema->n_arguments; i++) {
-    const DLTensor *tensor = call->values[i].v.tensor;
     kept->copies[i] = NULL;
     if (!overwrites(schema, call, i))
       continue;
+    const DLTensor *tensor = call->values[i].v.tensor;
     bool on_host = fl_tensor_is_on_host(tensor);
     kept->copies[i] = on_host ? keep_on_host(tensor) : keep_on_device(op, call, tensor);
     kept->on_device |= !on_host && kept->copies[i];
@@ -88,8 +88,10 @@ void fl_kept_free(fl_kept *kept) {
   fl_kept_error why; /* of the call, in the same place */
   fl_error_keep(&why);
   for (uint32_t i = 0; i < op->schema->n_arguments; i++) {
+    if (!kept->copies[i])
+      continue;
     const DLTensor *tensor = call->values[i].v.tensor;
-    if (!kept->copies[i] || fl_tensor_is_on_host(tensor)) {
+    if (fl_tensor_is_on_host(tensor)) {
       free(kept->copies[i]);
       continue;
     }

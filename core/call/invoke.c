@@ -22,7 +22,9 @@ const DLTensor *fl_call_first_tensor(const fl_call *call) {
 
 uint32_t fl_call_device(const fl_op *op, const fl_call *call) {
   const DLTensor *tensor = fl_call_tensor(op, call);
-  return tensor ? (uint32_t)tensor->device.device_type : 0;
+  if (tensor)
+    return (uint32_t)tensor->device.device_type;
+  return fl_call_is_opaque(call) && op->device_argument >= 0 ? FL_OPAQUE_SLOT : 0;
 }
 
 /* Acquired: what the op got when it was made ready is there, too. */
@@ -83,9 +85,10 @@ static fl_status run_target(const fl_target *target, fl_call *call) {
   return status;
 }
 
-fl_status fl_dispatch(fl_op *op, fl_call *call) {
+/* `slot`: a device type, or FL_OPAQUE_SLOT. */
+static fl_status dispatch(fl_op *op, uint32_t slot, fl_call *call) {
   fl_status status;
-  const fl_target *target = fl_bind(op, fl_call_device(op, call), FL_ASK_FOR_CALL, &status);
+  const fl_target *target = fl_bind(op, slot, FL_ASK_FOR_CALL, &status);
   if (!target)
     return status;
   if (!nesting_of(&fl_self)->n)
@@ -93,17 +96,24 @@ fl_status fl_dispatch(fl_op *op, fl_call *call) {
   return run_target(target, call);
 }
 
+fl_status fl_dispatch(fl_op *op, fl_call *call) {
+  return dispatch(op, fl_call_device(op, call), call);
+}
+
 /* No status: the call is an older caller's, and smaller than ours. */
 enum { SMALLER = -1 };
+
+static fl_status wrong_size(const fl_op *op, const fl_call *given) {
+  return fl_error(FL_EINVAL,
+                  "%s: the call's size is %u bytes, expected at least %zu: use FL_CALL or set .size = sizeof(fl_call)",
+                  op->name, (unsigned)given->size, offsetof(fl_call, stream));
+}
 
 /* Is taken in full, and goes on as one of ours. */
 static __attribute__((noinline)) fl_status invoke_smaller(fl_op *op, const fl_call *given) {
   fl_call call;
   if (given->size < offsetof(fl_call, stream))
-    return fl_error(FL_EINVAL,
-                    "%s: the call's size is %u bytes, expected at least %zu: use FL_CALL or set .size = "
-                    "sizeof(fl_call)",
-                    op->name, (unsigned)given->size, offsetof(fl_call, stream));
+    return wrong_size(op, given);
   fl_sized_take(&call, sizeof call, given);
   return fl_invoke(op, &call);
 }
@@ -144,7 +154,7 @@ static fl_op *op_of(const fl_target *target) {
 }
 
 /* The thread is known. SMALLER: it is to be taken in full first. */
-static fl_status pass_otherwise(fl_thread *self, fl_op *op, fl_call *call) {
+static fl_status pass_otherwise(fl_thread *self, fl_op *op, fl_call *call, bool opaque) {
   __attribute__((cleanup(passage_ends))) passage p = {.outer = fl_read_begin(self)};
   fl_status status = FL_OK;
   if (p.outer >= FL_PERIOD) {
@@ -154,12 +164,12 @@ static fl_status pass_otherwise(fl_thread *self, fl_op *op, fl_call *call) {
   }
   if (!status)
     status = fl_registry_open(op);
-  if (!status)
+  if (!status && !opaque)
     status = op->host->checks ? check(self, op, call) : check_size(call);
   if (status)
     return status;
   set_message(self, call);
-  return fl_dispatch(op, call);
+  return dispatch(op, opaque ? FL_OPAQUE_SLOT : fl_call_device(op, call), call);
 }
 
 /* A thread's first call, a call inside another call or inside another host's scope, an op without a tensor, no op. */
@@ -168,8 +178,20 @@ static __attribute__((noinline)) fl_status invoke_otherwise(fl_op *op, fl_call *
     return fl_error(FL_ENOENT, "fl_invoke: the op is NULL: this host has no op of that name");
   if (fl_thread_join())
     return FL_ENOMEM;
-  fl_status status = pass_otherwise(&fl_self, op, call);
+  fl_status status = pass_otherwise(&fl_self, op, call, false);
   return status == SMALLER ? invoke_smaller(op, call) : status;
+}
+
+fl_status fl_invoke_opaque(fl_op *op, fl_call *given) {
+  fl_call call;
+  if (!op)
+    return fl_error(FL_ENOENT, "fl_invoke_opaque: the op is NULL: this host has no op of that name");
+  if (given->size < offsetof(fl_call, stream))
+    return wrong_size(op, given);
+  fl_sized_take(&call, sizeof call, given);
+  call.count = 0;
+  call.values = NULL;
+  return fl_thread_join() ? FL_ENOMEM : pass_otherwise(&fl_self, op, &call, true);
 }
 
 /* The state of a thread that is in no call. */

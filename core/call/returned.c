@@ -2,6 +2,7 @@
 #include "core/call/returned.h"
 
 #include "core/call/checked_forms.h"
+#include "core/call/invoke.h"
 #include "core/support.h"
 
 #include <errno.h>
@@ -107,7 +108,7 @@ static void drop_results(const fl_op *op, const fl_call *call) {
 /* Do the values still describe a call of the op? If not, says why, behind the implementation's own words. */
 static bool is_spoilt(const fl_op *op, const fl_call *call) {
   fl_kept_error own;
-  if (!op->host->checks || fl_checked_form_has(fl_self.kept, op->schema->id, call))
+  if (!op->host->checks || fl_call_is_opaque(call) || fl_checked_form_has(fl_self.kept, op->schema->id, call))
     return false;
   fl_error_keep(&own);
   fl_status status = fl_schema_check(op->schema, call);
@@ -132,7 +133,7 @@ fl_status fl_take_back(const fl_op *op, fl_call *call, const fl_call *given, fl_
   call->message_size = FL_ERROR_MAX;
   *spoilt = false;
   if (!status)
-    return op->host->checks ? judge_results(op, call) : FL_OK;
+    return op->host->checks && !fl_call_is_opaque(call) ? judge_results(op, call) : FL_OK;
   if (strlen(message) >= FL_ERROR_MAX) {
     memcpy(message + FL_ERROR_MAX - sizeof without_end, without_end, sizeof without_end);
     status = FL_EINTERNAL;

@@ -17,6 +17,8 @@ static fl_rejection filter(const fl_selection *selection, const fl_impl_record *
     if (impl->kind == FL_KIND_DEFAULT && !flagos_allowed)
       return FL_REJECTED_LIST;
   }
+  if (selection->device_type == FL_OPAQUE_SLOT && !(impl->flags & FL_IMPL_OPAQUE))
+    return FL_REJECTED_OPAQUE;
   bool was_asked = fl_impl_is_asked(selection->op->host, impl);
   if (!was_asked && !fl_impl_is_for(impl, selection->device_type)) /* nor need it be */
     return FL_REJECTED_DEVICE;
@@ -147,13 +149,15 @@ static void ask(fl_op *op, int32_t device_type, fl_ask what) {
 
 fl_status fl_select_locked(fl_op *op, int32_t device_type, fl_ask what, fl_selection *selection, bool *scoped) {
   fl_host *host = op->host;
-  if (device_type < 0 || device_type >= FL_DEVICE_SLOTS)
+  if (device_type == FL_DEVICE_OPAQUE)
+    device_type = FL_OPAQUE_SLOT;
+  if (device_type < 0 || device_type >= FL_SLOTS)
     return fl_error(FL_EINVAL, "device type %d is not known", device_type);
   for (;;) {
     ask(op, device_type, what);
     pthread_mutex_lock(&host->lock);
-    fl_status status =
-        fl_select(selection, op, fl_scope_policy(host, scoped), op->device_argument < 0 ? 0 : device_type);
+    fl_status status = fl_select(selection, op, fl_scope_policy(host, scoped),
+                                 op->device_argument < 0 && device_type != FL_OPAQUE_SLOT ? 0 : device_type);
     if (!status && !selection->unasked)
       return FL_OK;
     fl_selection_free(selection);
@@ -225,6 +229,9 @@ static void rejection_reason(const fl_selection *selection, const fl_selected *i
     fl_text_add(text, "works on ");
     add_devices(impl->devices, text);
     fl_text_add(text, ", the tensors are on %s", fl_device_type_name(selection->device_type));
+    break;
+  case FL_REJECTED_OPAQUE:
+    fl_text_add(text, "takes values, and the arguments of this call are none (fl_invoke_opaque)");
     break;
   case FL_REJECTED_ARCHITECTURE:
     fl_text_add(text, "not available: ");

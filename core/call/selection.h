@@ -12,6 +12,7 @@ typedef enum fl_rejection {
   FL_ACCEPTED = 0,
   FL_REJECTED_VENDOR, /* deny_vendors or allow_vendors: nobody asked whether it is available */
   FL_REJECTED_LIST,   /* USE_FLAGGEMS or a FlagGems list */
+  FL_REJECTED_OPAQUE, /* it takes values, and the call has none */
   FL_REJECTED_UNAVAILABLE,
   FL_REJECTED_DEVICE,
   FL_REJECTED_ARCHITECTURE, /* no device of the type reaches min_arch */

@@ -42,7 +42,8 @@ static bool wants_check(const fl_host *host, const fl_impl_record *record) {
 }
 
 bool fl_watch_wants(const fl_host *host, const fl_impl_record *record) {
-  return host->watch && (host->watch->guarded || wants_check(host, record));
+  bool watchable = host->watch && !(record->flags & FL_IMPL_OPAQUE); /* what it was given is nobody's to see */
+  return watchable && (host->watch->guarded || wants_check(host, record));
 }
 
 /* ------------------------------------------------------------------------------------------------------------ words */

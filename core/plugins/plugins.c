@@ -541,6 +541,7 @@ static fl_plugin_info describe(fl_host *host, const fl_plugin_record *record, fl
       .reason = fl_arena_text(arena, &reason),
       .load_us = record->load_us,
       .impls = record->impls,
+      .impl_vendor = fl_arena_string(arena, record->token ? record->token : ""),
   };
 }
 

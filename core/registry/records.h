@@ -95,7 +95,7 @@ typedef struct fl_bound {
 
 /* What to call for an op, by device type. Never NULL: the op's `unbound` stands where nothing is bound. */
 typedef struct fl_slots {
-  _Atomic(const fl_target *) by_device[FL_DEVICE_SLOTS];
+  _Atomic(const fl_target *) by_device[FL_SLOTS];
 } fl_slots;
 
 /* How fl_invoke goes about a call of the op. */

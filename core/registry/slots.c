@@ -4,12 +4,12 @@
 #include <stdlib.h>
 
 void fl_slots_init(fl_slots *slots, const fl_op *op) {
-  for (int i = 0; i < FL_DEVICE_SLOTS; i++)
+  for (int i = 0; i < FL_SLOTS; i++)
     atomic_init(&slots->by_device[i], &op->unbound);
 }
 
 static bool is_in(const fl_bound *bound, const fl_slots *slots) {
-  return bound->place >= slots->by_device && bound->place < slots->by_device + FL_DEVICE_SLOTS;
+  return bound->place >= slots->by_device && bound->place < slots->by_device + FL_SLOTS;
 }
 
 void fl_unbind(fl_op *op, const fl_slots *slots, const fl_impl_record *record) {

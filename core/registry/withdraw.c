@@ -8,6 +8,7 @@
 #include "core/registry/frozen.h"
 #include "core/registry/implementations.h"
 #include "core/registry/loading.h"
+#include "core/registry/registry.h"
 #include "core/registry/slots.h"
 #include "core/support.h"
 
@@ -32,32 +33,40 @@ static fl_status no_such_plugin(const fl_host *host, const char *name) {
   return status;
 }
 
-static bool is_of(const fl_impl_record *record, const char *plugin) {
-  return !strcmp(record->provider->plugin, plugin);
+/* What is taken away: all that a plugin registered, or of that one implementation of one op. */
+typedef struct taken {
+  const char *plugin;
+  const fl_op *op;     /* NULL: all */
+  const char *impl_id; /* of `op` */
+} taken;
+
+static bool is_taken(const fl_impl_record *record, const taken *t) {
+  return !strcmp(record->provider->plugin, t->plugin) &&
+         (!t->op || (record->op == t->op && !strcmp(record->impl_id, t->impl_id)));
 }
 
-/* Makes the set that an op has without the plugin's implementations, if it has such. */
-static bool prepare(fl_op *op, const char *plugin) {
+/* Makes the set that an op has without what is taken, if it has such. */
+static bool prepare(fl_op *op, const taken *t) {
   const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
   uint32_t kept = 0, total = set ? set->n : 0;
   for (uint32_t i = 0; i < total; i++)
-    kept += !is_of(set->impls[i], plugin);
+    kept += !is_taken(set->impls[i], t);
   if (kept == total)
     return true;
   if (!(op->successor = malloc(sizeof *set + kept * sizeof set->impls[0])))
     return false;
   op->successor->n = 0;
   for (uint32_t i = 0; i < total; i++)
-    if (!is_of(set->impls[i], plugin))
+    if (!is_taken(set->impls[i], t))
       op->successor->impls[op->successor->n++] = set->impls[i];
   return true;
 }
 
 /* Calls that are running may still use what was taken out: it is freed when none can. */
-static uint32_t retire_impls(fl_host *host, fl_op *op, const char *plugin) {
+static uint32_t retire_impls(fl_host *host, fl_op *op, const taken *t) {
   uint32_t n = 0;
   for (uint32_t i = 0; op->successor && i < op->successor->n; i++)
-    if (is_of(op->successor->impls[i], plugin)) {
+    if (is_taken(op->successor->impls[i], t)) {
       fl_failure_forget_locked(op, op->successor->impls[i]);
       fl_retire(&host->retired, op->successor->impls[i], fl_impl_record_free);
       n++;
@@ -96,11 +105,11 @@ static uint32_t withdraw_records(fl_host *host, const char *plugin) {
 }
 
 /* All of it, or, after an error, none. The host's lock is held. */
-static fl_status withdraw(fl_host *host, const char *plugin) {
-  fl_status status = fl_refuse_frozen(host, "withdrawing a plugin");
+static fl_status withdraw(fl_host *host, const taken *t) {
+  fl_status status = fl_refuse_frozen(host, t->op ? "withdrawing an implementation" : "withdrawing a plugin");
   uint32_t n = 0;
   for (uint32_t i = 0; i < host->n_ops && !status; i++)
-    if (!prepare(host->ops[i], plugin))
+    if (!prepare(host->ops[i], t))
       status = fl_error_no_memory();
   for (uint32_t i = 0; i < host->n_ops && status; i++)
     fl_op_give_up_successor(host->ops[i]);
@@ -110,9 +119,11 @@ static fl_status withdraw(fl_host *host, const char *plugin) {
     fl_op_exchange_sets(host->ops[i]);
   fl_registry_advance(host); /* no call that begins from here on can reach what is retired */
   for (uint32_t i = 0; i < host->n_ops; i++)
-    n += retire_impls(host, host->ops[i], plugin);
-  n += withdraw_components(host, plugin) + withdraw_records(host, plugin);
-  return n ? FL_OK : no_such_plugin(host, plugin);
+    n += retire_impls(host, host->ops[i], t);
+  if (t->op)
+    return n ? FL_OK : fl_registry_no_such_impl(t->op, t->impl_id);
+  n += withdraw_components(host, t->plugin) + withdraw_records(host, t->plugin);
+  return n ? FL_OK : no_such_plugin(host, t->plugin);
 }
 
 /* A call that does not end, in words. */
@@ -135,21 +146,26 @@ static void describe(const fl_thread *thread, void *user) {
     snprintf(call->words + n, sizeof call->words - (size_t)n, "a call in which no implementation runs");
 }
 
-fl_status fl_withdraw_within(fl_host *host, const char *plugin, double seconds) {
+static fl_status withdraw_within(fl_host *host, const taken *t, double seconds) {
   blocking_call call;
   if (fl_thread_join())
     return FL_ENOMEM;
   if (fl_is_reading(&fl_self))
-    return fl_error(FL_ESTATE, "fl_withdraw_plugin: called from inside a call of an op, which it would wait for");
+    return fl_error(FL_ESTATE, "%s: called from inside a call of an op, which it would wait for",
+                    t->op ? "fl_withdraw_impl" : "fl_withdraw_plugin");
   fl_loading_begin(host);
   pthread_mutex_lock(&host->lock);
-  fl_status status = withdraw(host, plugin);
+  fl_status status = withdraw(host, t);
   pthread_mutex_unlock(&host->lock);
   fl_loading_end(host);
   if (status || fl_synchronize(seconds, describe, &call)) /* calls that began before may still run its kernels */
     return status;
-  return fl_error(FL_ESTATE, "plugin '%s' is withdrawn, but its code may still run: after %g seconds %s", plugin,
-                  seconds, call.words);
+  return fl_error(FL_ESTATE, "%s '%s' is withdrawn, but its code may still run: after %g seconds %s",
+                  t->op ? "implementation" : "plugin", t->op ? t->impl_id : t->plugin, seconds, call.words);
+}
+
+fl_status fl_withdraw_within(fl_host *host, const char *plugin, double seconds) {
+  return withdraw_within(host, &(taken){.plugin = plugin}, seconds);
 }
 
 /* Longer than calls take that will end. flhost/plugins.h names it. */
@@ -157,4 +173,16 @@ enum { PATIENCE = 30 };
 
 fl_status fl_withdraw_plugin(fl_host *host, const char *plugin) {
   return fl_withdraw_within(host, plugin, PATIENCE);
+}
+
+fl_status fl_withdraw_impl(fl_host *host, const char *name, const char *impl_id) {
+  if (fl_thread_join())
+    return FL_ENOMEM;
+  uint64_t outer = fl_read_begin(&fl_self);
+  const fl_op *op = fl_registry_find(host, name);
+  fl_read_end(&fl_self, outer);
+  if (op)
+    return withdraw_within(host, &(taken){"engine", op, impl_id}, PATIENCE);
+  fl_registry_no_such_op(host, name);
+  return FL_ENOENT;
 }

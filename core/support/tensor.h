@@ -8,6 +8,9 @@
  * stands for an op without tensors. */
 enum { FL_DEVICE_SLOTS = 20 };
 
+/* Stands for the device type of an opaque call, which has none. */
+enum { FL_OPAQUE_SLOT = FL_DEVICE_SLOTS, FL_SLOTS };
+
 /* Bytes of one element. */
 size_t fl_tensor_item_size(const DLTensor *tensor);
 

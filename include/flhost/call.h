@@ -37,7 +37,16 @@ extern "C" {
  */
 FL_API fl_status fl_invoke(fl_op *op, fl_call *call);
 
-/* The same by name. FL_ENOENT: no such op. */
+/*
+ * Calls an op with arguments that go another way than through values, as the objects of a language binding do: the
+ * host checks none and has no device to go by. Only implementations that say they take such calls (FL_IMPL_OPAQUE)
+ * are tried, with no values and the call's stream, in the order and with the fallback of every call. Of `call`
+ * only its size and stream are looked at, and nothing is written. FL_EINVAL: an implementation found the
+ * arguments bad; else as fl_invoke.
+ */
+FL_API fl_status fl_invoke_opaque(fl_op *op, fl_call *call);
+
+/* The same as fl_invoke by name. FL_ENOENT: no such op. */
 FL_API fl_status fl_call_op(fl_host *host, const char *name, fl_call *call);
 
 /*

@@ -10,6 +10,9 @@
 extern "C" {
 #endif
 
+/* In place of a device type, in this header: an opaque call, which has none (fl_invoke_opaque). */
+enum { FL_DEVICE_OPAQUE = -1 };
+
 /* The winner for an op. */
 typedef struct fl_resolution {
   uint32_t size; /* sizeof(fl_resolution) of the caller */

@@ -288,7 +288,8 @@ enum {
   FL_IMPL_INPLACE_ONLY = 1 << 0,  /* works only where an output is the very tensor of its (a!) argument; the host copies
                                      the argument into the output first when the caller gave two tensors */
   FL_IMPL_DETERMINISTIC = 1 << 1, /* the same bits with any number of threads */
-  FL_IMPL_PRIORITY_ZERO = 1 << 2  /* `priority` is really 0 */
+  FL_IMPL_PRIORITY_ZERO = 1 << 2, /* `priority` is really 0 */
+  FL_IMPL_OPAQUE = 1 << 3         /* takes opaque calls, too (fl_invoke_opaque): `values` is NULL then and `count` 0 */
 };
 
 /* Longest op name, impl_id, vendor or name of a component, in bytes without the NUL. */

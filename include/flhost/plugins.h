@@ -20,6 +20,7 @@ typedef struct fl_plugin_info {
                          available, or were not asked since their vendor is denied; rows that were refused */
   double load_us;     /* time that loading took, microseconds */
   uint32_t impls;     /* number of implementations that it registered */
+  const char *impl_vendor; /* the vendor of all of its implementations, as its file says (FL_PLUGIN_VENDOR), else "" */
 } fl_plugin_info;
 
 /* All of them. */

@@ -15,6 +15,11 @@ extern "C" {
 FL_API fl_status fl_register_op(fl_host *host, const fl_op_def *op);
 FL_API fl_status fl_register_impl(fl_host *host, const fl_impl *impl);
 
+/* Withdraws one implementation that the engine registered, so that another may have its id: returns when no call of it
+ * is in flight, as fl_withdraw_plugin does, and with the same FL_ESTATE. FL_ENOENT: no such op, or none of the engine's
+ * of that id. */
+FL_API fl_status fl_withdraw_impl(fl_host *host, const char *op, const char *impl_id);
+
 /* One registered implementation. */
 typedef struct fl_impl_info {
   uint32_t size;                                              /* sizeof(fl_impl_info) of the library */

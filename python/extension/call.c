@@ -4,6 +4,7 @@
  * the results.
  */
 #include "python/extension/call.h"
+#include "python/extension/python_impl.h"
 
 #include <flhost/testing.h>
 
@@ -31,14 +32,6 @@ static bool set_tensor(fl_py_frame *frame, uint32_t i, DLTensor *tensor, bool re
   return false;
 }
 
-/* The stream of a call is that of the first tensor on a device that has any. */
-static bool ask_stream(fl_py_frame *frame, const dlpack_exchange *exchange, const DLTensor *tensor) {
-  if (frame->stream.known || !fl_py_has_streams(tensor->device))
-    return true;
-  frame->stream.known = true;
-  return !exchange->current_stream((int)tensor->device.device_type, tensor->device.device_id, &frame->stream.address);
-}
-
 /* Borrows a tensor whose library hands out functions, or says why not. */
 static bool take_exchange(fl_py_frame *frame, uint32_t i, PyObject *object, const dlpack_exchange *exchange) {
   fl_py_place place = fl_py_place_of(frame->op, i);
@@ -47,7 +40,8 @@ static bool take_exchange(fl_py_frame *frame, uint32_t i, PyObject *object, cons
   if (!fl_py_borrow_exchange(exchange, object, &frame->tensors[i], borrowed, &place))
     return false;
   frame->n_borrowed++;
-  return ask_stream(frame, exchange, borrowed->tensor) && set_tensor(frame, i, borrowed->tensor, borrowed->read_only);
+  return fl_py_ask_stream(&frame->stream, exchange, borrowed->tensor->device) &&
+         set_tensor(frame, i, borrowed->tensor, borrowed->read_only);
 }
 
 /* Its library's exception is set. */
@@ -86,7 +80,7 @@ static inline bool take_tensor(fl_py_frame *frame, uint32_t i, PyObject *object)
   frame->values[i].v.tensor = tensor;
   if (!frame->like)
     frame->like = object;
-  return (tensor->device.device_type == kDLCPU || ask_stream(frame, exchange, tensor)) &&
+  return (tensor->device.device_type == kDLCPU || fl_py_ask_stream(&frame->stream, exchange, tensor->device)) &&
          (is_aligned(tensor) || set_tensor(frame, i, tensor, false));
 }
 
@@ -341,6 +335,8 @@ PyObject *fl_py_call(PyObject *self, PyObject *const *arguments, Py_ssize_t n, P
     FL_PY_UNDER_POLICY(op->host, done, status, status = fl_invoke(op->op, &frame.call));
     if (done)
       result = results_of(&frame, given);
+    else
+      fl_py_restore_passing();
   }
   fl_py_frame_end(&frame);
   return result;

@@ -2,6 +2,7 @@
  * _core.Host: a host of the library. flhost.Host is Python on top of it.
  */
 #include "python/extension/host.h"
+#include "python/extension/python_impl.h"
 #include "python/extension/strings.h"
 
 #include <flhost/vllm.h>
@@ -21,6 +22,8 @@ int32_t fl_py_device(fl_py_host *host, PyObject *object) {
   int32_t type = kDLCPU;
   if (!object)
     return type;
+  if (Py_IsNone(object))
+    return FL_DEVICE_OPAQUE;
   if (PyLong_Check(object) && !PyBool_Check(object)) {
     long number = PyLong_AsLong(object);
     if (number == -1 && PyErr_Occurred())
@@ -182,6 +185,7 @@ static void host_dealloc(PyObject *self) {
   PyObject_GC_UnTrack(self);
   if (host->owned)
     FL_PY_WITHOUT_GIL(fl_host_destroy(host->host));
+  fl_py_python_impls_free(host);
   Py_XDECREF(host->get_policy);
   Py_XDECREF(host->variable);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);

@@ -156,12 +156,19 @@ static PyObject *config(PyObject *self, PyObject *none) {
 
 static PyObject *plugins(PyObject *self, PyObject *none) {
   static const fl_py_field fields[] = {
-      FL_PY_FIELD(fl_plugin_info, name, FL_PY_TEXT),    FL_PY_FIELD(fl_plugin_info, file, FL_PY_TEXT),
-      FL_PY_FIELD(fl_plugin_info, version, FL_PY_TEXT), FL_PY_FIELD(fl_plugin_info, vendor, FL_PY_TEXT),
-      FL_PY_FIELD(fl_plugin_info, licence, FL_PY_TEXT), FL_PY_FIELD(fl_plugin_info, route, FL_PY_TEXT),
-      FL_PY_FIELD(fl_plugin_info, abi, FL_PY_TEXT),     FL_PY_FIELD(fl_plugin_info, status, FL_PY_TEXT),
-      FL_PY_FIELD(fl_plugin_info, reason, FL_PY_TEXT),  FL_PY_FIELD(fl_plugin_info, load_us, FL_PY_DOUBLE),
-      FL_PY_FIELD(fl_plugin_info, impls, FL_PY_UINT32), END_OF_FIELDS,
+      FL_PY_FIELD(fl_plugin_info, name, FL_PY_TEXT),
+      FL_PY_FIELD(fl_plugin_info, file, FL_PY_TEXT),
+      FL_PY_FIELD(fl_plugin_info, version, FL_PY_TEXT),
+      FL_PY_FIELD(fl_plugin_info, vendor, FL_PY_TEXT),
+      FL_PY_FIELD(fl_plugin_info, licence, FL_PY_TEXT),
+      FL_PY_FIELD(fl_plugin_info, route, FL_PY_TEXT),
+      FL_PY_FIELD(fl_plugin_info, abi, FL_PY_TEXT),
+      FL_PY_FIELD(fl_plugin_info, status, FL_PY_TEXT),
+      FL_PY_FIELD(fl_plugin_info, reason, FL_PY_TEXT),
+      FL_PY_FIELD(fl_plugin_info, load_us, FL_PY_DOUBLE),
+      FL_PY_FIELD(fl_plugin_info, impls, FL_PY_UINT32),
+      FL_PY_FIELD(fl_plugin_info, impl_vendor, FL_PY_TEXT),
+      END_OF_FIELDS,
   };
   fl_py_host *host = fl_py_open_host(self);
   fl_plugins *found = NULL;

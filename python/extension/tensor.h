@@ -62,6 +62,14 @@ static inline bool fl_py_has_streams(DLDevice device) {
   return type != kDLCPU && type != kDLCUDAHost && type != kDLROCMHost;
 }
 
+/* The stream of a call is that of the first tensor on a device that has any. False: the library's exception is set. */
+static inline bool fl_py_ask_stream(fl_py_stream *stream, const dlpack_exchange *exchange, DLDevice device) {
+  if (stream->known || !fl_py_has_streams(device))
+    return true;
+  stream->known = true;
+  return !exchange->current_stream((int)device.device_type, device.device_id, &stream->address);
+}
+
 /* Borrows an object of FL_PY_EXCHANGE into `tensor`; `borrowed` where the library keeps something for it. */
 bool fl_py_borrow_exchange(const dlpack_exchange *exchange, PyObject *object, DLTensor *tensor,
                            fl_py_borrowed *borrowed, const fl_py_place *place);
