@@ -55,8 +55,8 @@ FL_API void fl_host_destroy(fl_host *host);
  * of fl_host_create, and FL_ESTATE for code of a plugin that is being loaded into it. */
 FL_API fl_host *fl_default_host(void);
 
-/* Creates it with options of the caller's, before anybody uses it. Errors are those of fl_host_create; FL_EEXIST: there is
- * one, which stays as it is; FL_ESTATE as above. */
+/* Creates it with options of the caller's, before anybody uses it. Errors are those of fl_host_create; FL_EEXIST: there
+ * is one, which stays as it is; FL_ESTATE as above. */
 FL_API fl_status fl_create_default_host(const fl_host_options *options);
 
 /* Destroys it; the next fl_default_host() creates a new one. Nobody may be using it. */
