@@ -376,8 +376,8 @@ END_TEST
 /* ---------------------------------------------------------------------------------------------------------- plugins */
 
 START_TEST(plugins_has_the_promised_keys) {
-  static const char *const keys[] = {"name",  "file",   "version", "vendor",  "licence", "abi",
-                                     "route", "status", "reason",  "load_us", "impls",   NULL};
+  static const char *const keys[] = {"name",   "file",   "version", "vendor", "licence",     "abi", "route",
+                                     "status", "reason", "load_us", "impls",  "impl_vendor", NULL};
   outcome run = FLHOST("plugins", "--json");
   assert_quiet(run);
   json_t *list = parse_json(run.out, JSON_ARRAY), *plugin = entry_of(list, "name", "two_vendors");
@@ -682,7 +682,7 @@ START_TEST(ops_pages_are_written_a_category_each) {
   assert_contains(text, "# Normalisation\n");
   assert_contains(text, "\n## fused_add_rms_norm\n");
   assert_contains(text, "weight: T|float32[H]");
-  assert_contains(text, "\nReplaces vLLM's `GemmaRMSNorm`.\n");
+  assert_contains(text, "\nReplaces vLLM's `GemmaRMSNorm`, `TPAwareGemmaRMSNorm`.\n");
   assert_contains(text, "`reference.c` (cpu, on cpu,cuda_host,rocm_host)");
   run = FLHOST("ops", "--pages", scratch("not/there"));
   assert_status(run, 2);

@@ -1,5 +1,5 @@
 """What vllm-plugin-FL's dispatcher decided (tests/conformance) is what the drop-in decides; a row that differs is named
-with the rule of docs/dispatch.md that says so, and must really differ."""
+with the rule of docs/rules.md that says so, and must really differ."""
 
 import json
 import logging
