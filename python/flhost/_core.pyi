@@ -1,7 +1,7 @@
 """libflhost for Python."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
 from typing import Any, Literal, final
 
@@ -147,6 +147,37 @@ class Host:
     def clear_failed_impls(self, op: str | None = None) -> None: ...
     def enforce_enable(self, op: str, enforce: bool = True, /) -> None: ...
 
-def _log_end() -> None: ...
+class View:
+    def __dlpack__(self, **options: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
 
+class Caller:
+    def __new__(
+        cls,
+        host: Host,
+        op: str,
+        policy: Callable[[], Policy | None],
+        adapter: Callable[..., Any] | None,
+        failed: Callable[..., BaseException],
+        /,
+    ) -> Caller: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+def register_impl(
+    host: Host,
+    op: str,
+    impl_id: str,
+    function: Callable[..., Any],
+    kind: int,
+    vendor: str | None,
+    priority: int | None,
+    devices: tuple[str, ...] | None,
+    dtypes: int,
+    is_available: Callable[[], bool] | None,
+    supports_args: Callable[..., bool] | None,
+    by_values: Callable[..., Any] | None,
+    /,
+) -> None: ...
+def withdraw_impl(host: Host, op: str, impl_id: str, /) -> None: ...
+def _log_end() -> None: ...
 def torch_implement(host: Host, op: str, overload: str, rocm: bool, /) -> bool: ...

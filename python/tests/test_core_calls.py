@@ -6,11 +6,10 @@ import inspect
 import math
 from typing import Any
 
+import flhost
 import numpy as np
 import pytest
 from core_support import HAS_TORCH, fill, numpy_dtype, simple_plugin
-
-import flhost
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +117,9 @@ def test_results_that_are_no_tensors(host: flhost.Host, tmp_path: Any) -> None:
 
 
 def test_an_op_without_results_gives_none(host: flhost.Host, tmp_path: Any) -> None:
-    simple_plugin(tmp_path, "effect", schema="effect(Tensor(a!) x) -> ()", body="*(float *)fl_data(call->values[0].v.tensor) = 7;")
+    simple_plugin(
+        tmp_path, "effect", schema="effect(Tensor(a!) x) -> ()", body="*(float *)fl_data(call->values[0].v.tensor) = 7;"
+    )
     host.load_plugin(tmp_path / "effect.so")
     x = np.zeros(2, "float32")
     assert host.op("effect").call(x) is None
@@ -126,11 +127,15 @@ def test_an_op_without_results_gives_none(host: flhost.Host, tmp_path: Any) -> N
 
 
 def test_infer_says_shapes_without_calling(host: flhost.Host) -> None:
-    calls = host.counters("silu_and_mul", "default.flagos")["calls"] + host.counters("silu_and_mul", "reference.c")["calls"]
+    calls = (
+        host.counters("silu_and_mul", "default.flagos")["calls"] + host.counters("silu_and_mul", "reference.c")["calls"]
+    )
     x = np.zeros((3, 8), "float32")
     assert host.op("silu_and_mul").infer(x) == (((3, 4), "float32", "cpu"),)
     assert host.op("rms_norm").infer(x) == (((3, 8), "float32", "cpu"), None)
-    after = host.counters("silu_and_mul", "default.flagos")["calls"] + host.counters("silu_and_mul", "reference.c")["calls"]
+    after = (
+        host.counters("silu_and_mul", "default.flagos")["calls"] + host.counters("silu_and_mul", "reference.c")["calls"]
+    )
     assert after == calls
 
 
@@ -170,7 +175,15 @@ def test_a_float_is_a_number_and_no_bool(host: flhost.Host, value: Any, fits: bo
 
 @pytest.mark.parametrize(
     ("value", "fits"),
-    [(True, True), (np.bool_(False), True), (1, False), (0, False), ("True", False), (None, False), (np.int8(1), False)],
+    [
+        (True, True),
+        (np.bool_(False), True),
+        (1, False),
+        (0, False),
+        ("True", False),
+        (None, False),
+        (np.int8(1), False),
+    ],
 )
 def test_a_bool_is_a_bool(host: flhost.Host, value: Any, fits: bool) -> None:
     x = np.random.randn(2, 16).astype("float32")
@@ -325,7 +338,7 @@ def test_every_op_gives_what_its_reference_gives(host: flhost.Host) -> None:
             atol, rtol = op.tolerance("float32")
             for one, other in zip(_tuple(got), _tuple(expected), strict=True):
                 if isinstance(one, np.ndarray) and one.dtype.kind == "f":
-                    np.testing.assert_allclose(one, other, rtol=max(rtol, 1e-3) , atol=max(atol, 1e-3), err_msg=name)
+                    np.testing.assert_allclose(one, other, rtol=max(rtol, 1e-3), atol=max(atol, 1e-3), err_msg=name)
                 elif isinstance(one, np.ndarray):
                     assert one.shape == other.shape
     assert len(compared) >= 40, sorted(set(host.ops()) - compared)

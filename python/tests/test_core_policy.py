@@ -8,10 +8,9 @@ import contextvars
 import threading
 from typing import Any
 
+import flhost
 import numpy as np
 import pytest
-
-import flhost
 
 OP = "silu_and_mul"
 
@@ -69,13 +68,19 @@ def test_each_kind_of_block(host: flhost.Host) -> None:
         assert host.get_policy() == flhost.Policy(prefer="reference", strict=True, deny_vendors=["acme"])
     with host.policy(flhost.Policy(prefer="vendor")):
         assert host.get_policy().fingerprint == "prefer=vendor;st=0"
-    with flhost.prefer("reference"), flhost.strict(), flhost.allow_vendors("a"), flhost.deny_vendors("b"):
-        with flhost.op_order(OP, ["reference"]), flhost.policy(preserve_inputs=True):
-            fields = flhost.default_host().get_policy().fields
-            assert fields == {
-                "prefer": "reference", "strict": True, "preserve_inputs": True, "per_op": {OP: ["reference"]},
-                "allow_vendors": ["a"], "deny_vendors": ["b"],
-            }  # fmt: skip
+    with (
+        flhost.prefer("reference"),
+        flhost.strict(),
+        flhost.allow_vendors("a"),
+        flhost.deny_vendors("b"),
+        flhost.op_order(OP, ["reference"]),
+        flhost.policy(preserve_inputs=True),
+    ):
+        fields = flhost.default_host().get_policy().fields
+        assert fields == {
+            "prefer": "reference", "strict": True, "preserve_inputs": True, "per_op": {OP: ["reference"]},
+            "allow_vendors": ["a"], "deny_vendors": ["b"],
+        }  # fmt: skip
     assert host.get_policy() == default  # another host
 
 

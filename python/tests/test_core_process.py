@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random
@@ -10,9 +11,8 @@ import sys
 import threading
 from typing import Any
 
-import numpy as np
-
 import flhost
+import numpy as np
 
 
 def run(code: str) -> str:
@@ -20,7 +20,10 @@ def run(code: str) -> str:
 
 
 def test_an_import_loads_neither_torch_nor_library_nor_plugin() -> None:
-    assert run("import sys, flhost; print(sorted({'torch', 'vllm', 'numpy', 'flhost._core'} & set(sys.modules)))") == "[]\n"
+    assert (
+        run("import sys, flhost; print(sorted({'torch', 'vllm', 'numpy', 'flhost._core'} & set(sys.modules)))")
+        == "[]\n"
+    )
     maps = "open('/proc/self/maps').read()"
     assert run(f"import flhost; flhost.Host; flhost.Error; print('plugins/' in {maps})") == "False\n"
 
@@ -83,10 +86,8 @@ def test_a_million_calls_leave_nothing_behind() -> None:
     some(1_000_000)
     for _ in range(20_000):
         call(x)
-        try:
+        with contextlib.suppress(flhost.WrongType):
             call(x, wrong=1)
-        except flhost.WrongType:
-            pass
         with host.prefer("reference"):
             call(x)
     assert (sys.getrefcount(x), sys.getrefcount(out), sys.getrefcount(call)) == counts

@@ -9,11 +9,10 @@ import pickle
 import threading
 from typing import Any
 
+import flhost
 import numpy as np
 import pytest
 from core_support import simple_plugin
-
-import flhost
 
 
 @pytest.fixture(name="host")
@@ -168,7 +167,9 @@ def test_a_failing_implementation_is_replaced_and_remembered(host: flhost.Host, 
 
 
 def test_ops_may_be_defined(host: flhost.Host) -> None:
-    host.register_op("halve(Tensor x, float by=2.0) -> Tensor out", rules="x: T[...]; out: T[...]; T = float32", doc="Halves.")
+    host.register_op(
+        "halve(Tensor x, float by=2.0) -> Tensor out", rules="x: T[...]; out: T[...]; T = float32", doc="Halves."
+    )
     op = host.op("halve")
     assert op.doc == "Halves."
     assert op.infer(x()) == (((2, 8), "float32", "cpu"),)
@@ -229,7 +230,10 @@ def test_the_log_goes_to_logging(host: flhost.Host, tmp_path: Any, caplog: pytes
             host.op("silu_and_mul").call(x())
         words = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
     assert any(
-        name == "flhost" and level == "WARNING" and "'vendor.acme' failed for op 'silu_and_mul'" in text and "tired" in text
+        name == "flhost"
+        and level == "WARNING"
+        and "'vendor.acme' failed for op 'silu_and_mul'" in text
+        and "tired" in text
         for name, level, text in words
     )
     with pytest.raises(flhost.InvalidArgument):
@@ -344,7 +348,12 @@ def test_statuses_of_kernels_become_errors(host: flhost.Host, tmp_path: Any) -> 
     )  # fmt: skip
     host.load_plugin(tmp_path / "any_status.so")
     call = host.op("any_status").call
-    for status, error in ((1, flhost.InvalidArgument), (3, flhost.OutOfMemory), (4, flhost.DeviceError), (5, flhost.InternalError)):
+    for status, error in (
+        (1, flhost.InvalidArgument),
+        (3, flhost.OutOfMemory),
+        (4, flhost.DeviceError),
+        (5, flhost.InternalError),
+    ):
         host.clear_failed_impls()
         with host.strict(), pytest.raises(error, match=f"status {status}"):
             call(status)

@@ -7,11 +7,10 @@ import gc
 import weakref
 from typing import Any
 
+import flhost
 import numpy as np
 import pytest
 from core_support import HAS_TORCH, Foreign, Tensor, Version, fill_tensor, new_capsule, simple_plugin
-
-import flhost
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +27,9 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> flhost.Host:
                 for (int i = 0; i < 4; i++) { call->values[2 + i].type = FL_INT; call->values[2 + i].v.i = n[i]; }""",
     )
     host.load_plugin(folder / "look.so")
-    simple_plugin(folder, "fails", schema="fails(Tensor x) -> Tensor out", body='return fl_fail(call, FL_EDEVICE, "broken");')
+    simple_plugin(
+        folder, "fails", schema="fails(Tensor x) -> Tensor out", body='return fl_fail(call, FL_EDEVICE, "broken");'
+    )
     host.load_plugin(folder / "fails.so")
     simple_plugin(
         folder,
@@ -68,7 +69,9 @@ def test_a_read_only_array_is_read_but_not_written(host: flhost.Host) -> None:
 def test_arrays_that_no_kernel_reads_right(host: flhost.Host) -> None:
     look = host.op("look").call
     swapped = np.zeros(4, ">f4")
-    with pytest.raises(flhost.InvalidArgument, match="argument 'x': a numpy.ndarray that cannot be borrowed: .*byte order"):
+    with pytest.raises(
+        flhost.InvalidArgument, match="argument 'x': a numpy.ndarray that cannot be borrowed: .*byte order"
+    ):
         look(swapped)
     memory = np.zeros(17, "uint8")
     unaligned = memory[1:].view("float32") if memory.ctypes.data % 4 == 0 else memory[:16].view("float32")
@@ -200,7 +203,7 @@ FUNCTIONS = {
 
 
 class Exchange(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         ("version", Version),
         ("previous", ctypes.c_void_p),
         *((name, type_) for name, type_ in FUNCTIONS.items()),
@@ -232,7 +235,9 @@ def exchange_type(**functions: Any) -> type:
         return 0
 
     given = {"borrow": borrow, "current_stream": current_stream, **functions}
-    table = Exchange(Version(1, 3), None, *(type_(given[name]) if given.get(name) else type_() for name, type_ in FUNCTIONS.items()))
+    table = Exchange(
+        Version(1, 3), None, *(type_(given[name]) if given.get(name) else type_() for name, type_ in FUNCTIONS.items())
+    )
     Exchanged.keep += [table, given]
     Exchanged.__dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(table), b"dlpack_exchange_api", None)  # type: ignore[attr-defined]
     return Exchanged
@@ -260,7 +265,9 @@ def test_a_result_that_cannot_be_made_is_no_memory(host: flhost.Host) -> None:
 
     kind: Any = exchange_type(allocate=allocate)
     x = kind(np.zeros((3, 8), "float32"))
-    with pytest.raises(flhost.OutOfMemory, match="silu_and_mul: result 'out': no memory for it: .*nothing left") as caught:
+    with pytest.raises(
+        flhost.OutOfMemory, match="silu_and_mul: result 'out': no memory for it: .*nothing left"
+    ) as caught:
         host.op("silu_and_mul").call(x)
     assert isinstance(caught.value, MemoryError)
 
