@@ -115,7 +115,18 @@ class Host(_core.Host):
         return [row["class_name"] for row in self.explain(op)["replaces"]]
 
     def register_impl(self, op: str, impl_id: str, function: Callable[..., Any], **options: Any) -> Any:
-        """Offers a function of Python as an implementation of an op."""
+        """Offers a function of Python as an implementation of an op; visible at once.
+
+        It is called with the arguments in the schema's order: tensors as views of the call's memory, no copies, of the
+        library that tensors= names ("torch" or "numpy"; of torch, if that is imported by now, else of numpy), which end
+        with the call. It gives back the results, which are copied, or takes the results by their names and writes
+        into them. An exception of it is its failure, with the traceback in the message; NotImplementedError and
+        flhost.NotSupported pass the call on to the next implementation.
+
+        Options: kind= ("flagos", "vendor", "reference"), vendor=, priority=, devices= (None: any), dtypes= (those of
+        the first tensor; none: all), is_available=, a function without arguments, supports_args=, one with those of
+        the call, and tensors=. AlreadyExists: the op has one of that id.
+        """
         from ._python_impl import register
 
         return register(self, op, impl_id, function, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable
@@ -15,23 +16,28 @@ _DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float64", "int32"
 _TENSOR = "Tensor"
 
 
-def _tensor(view: Any) -> Any:
-    """A view as a tensor of torch where that is imported, else of numpy. No copy."""
-    if not isinstance(view, _core.View):
-        return view
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        return torch.from_dlpack(view)
-    import numpy
-
-    return numpy.from_dlpack(view)
+def _from_dlpack(tensors: str | None) -> Callable[[Any], Any]:
+    """What makes tensors of that library of views, without a copy. None: torch where it is imported by now, else numpy."""
+    if tensors is None:
+        tensors = "torch" if "torch" in sys.modules else "numpy"
+    if tensors not in ("torch", "numpy"):
+        raise InvalidArgument(f"register_impl: tensors {tensors!r}, expected one of: torch, numpy")
+    from_dlpack = importlib.import_module(tensors).from_dlpack
+    return lambda value: from_dlpack(value) if isinstance(value, _core.View) else value
 
 
 class ByValues:
     """Calls a function with views of the call's tensors, and puts into the results what it gives back."""
 
-    def __init__(self, function: Callable[..., Any], results: tuple[str, ...], is_tensor: tuple[bool, ...]) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        tensor: Callable[[Any], Any],
+        results: tuple[str, ...],
+        is_tensor: tuple[bool, ...],
+    ) -> None:
         self.function = function
+        self.tensor = tensor
         self.names = results
         self.is_tensor = is_tensor
         self.strings: dict[str, str] = {}  # results that are strings live here
@@ -45,9 +51,9 @@ class ByValues:
         return parameter is not None and parameter.kind is not parameter.POSITIONAL_ONLY
 
     def __call__(self, arguments: tuple[Any, ...], results: tuple[Any, ...]) -> tuple[Any, ...]:
-        given = tuple(map(_tensor, arguments))
+        given = tuple(map(self.tensor, arguments))
         if self.takes_results:
-            outputs = map(_tensor, results)
+            outputs = map(self.tensor, results)
             returned = self.function(*given, **dict(zip(self.names, outputs, strict=False)))
             if returned is None and all(self.is_tensor):
                 return ()
@@ -62,7 +68,7 @@ class ByValues:
             raise ValueError(f"it gave back {len(items)} results, expected {len(results)}: {', '.join(self.names)}")
         for name, item, place, is_tensor in zip(self.names, items, results, self.is_tensor, strict=False):
             if is_tensor and place is not None:
-                self._copy(name, item, _tensor(place))
+                self._copy(name, item, self.tensor(place))
         return tuple(item for item, is_tensor in zip(items, self.is_tensor, strict=False) if not is_tensor)
 
     @staticmethod
@@ -97,6 +103,7 @@ def register(
     dtypes: Iterable[str] = (),
     is_available: Callable[[], bool] | None = None,
     supports_args: Callable[..., bool] | None = None,
+    tensors: str | None = None,
 ) -> None:
     """Registers a function; see Host.register_impl."""
     if kind not in _KINDS:
@@ -104,10 +111,14 @@ def register(
     if not callable(function):
         raise InvalidArgument(f"register_impl: {function!r} is no function")
     results = host.op(op).results
+    tensor = _from_dlpack(tensors)
     by_values = ByValues(
-        function, tuple(result["name"] for result in results), tuple(result["type"] == _TENSOR for result in results)
+        function,
+        tensor,
+        tuple(result["name"] for result in results),
+        tuple(result["type"] == _TENSOR for result in results),
     )
-    asked = None if supports_args is None else lambda *views: supports_args(*map(_tensor, views))
+    asked = None if supports_args is None else lambda *views: supports_args(*map(tensor, views))
     _core.register_impl(
         host,
         op,

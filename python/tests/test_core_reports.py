@@ -50,7 +50,8 @@ def test_explain_has_an_answer_for_each_implementation(host: flhost.Host) -> Non
     assert host.explain("RMSNorm")["op"] == "rms_norm"
     assert host.explain("rms_norm", device="cuda")["selected"] in (None, "vendor.cuda")
     assert host.explain("rms_norm", "nvidia")["op"] == "rms_norm"
-    for wrong in ("cpux", "", 99, -1, 2**70, None, True, b"cpu", object()):
+    assert host.explain("rms_norm", device=None)["selected"] is None  # arguments that are no values
+    for wrong in ("cpux", "", 99, -2, 2**70, True, b"cpu", object()):
         with pytest.raises(flhost.Error):
             host.explain("rms_norm", device=wrong)
     with pytest.raises(flhost.NotFound):

@@ -54,30 +54,34 @@ def test_tensors_are_views_with_their_strides(host):
         seen.append((x.strides, x.__array_interface__["data"][0]))
         return silu_and_mul(x)
 
-    host.register_impl("silu_and_mul", "vendor.py", look, vendor="py")
+    host.register_impl("silu_and_mul", "vendor.py", look, vendor="py", tensors="numpy")
     x = ones(4, 12)[::2, :6]
     with only(host, "vendor.py"):
         host.op("silu_and_mul").call(x)
     assert seen == [(x.strides, x.__array_interface__["data"][0])]
 
 
-def test_a_view_ends_with_its_call(host):
+def test_a_view_ends_with_its_call(host, monkeypatch):
     kept = []
+    original = flhost._python_impl._from_dlpack
+
+    def keeping(tensors):
+        tensor = original(tensors)
+        return lambda view: kept.append(view) or tensor(view)
+
+    monkeypatch.setattr(flhost._python_impl, "_from_dlpack", keeping)
     host.register_impl("silu_and_mul", "vendor.py", silu_and_mul, vendor="py")
-    original = flhost._python_impl._tensor
-
-    def keep(view):
-        kept.append(view)
-        return original(view)
-
-    flhost._python_impl._tensor = keep
-    try:
-        with only(host, "vendor.py"):
-            host.op("silu_and_mul").call(ones(2, 6))
-    finally:
-        flhost._python_impl._tensor = original
+    with only(host, "vendor.py"):
+        host.op("silu_and_mul").call(ones(2, 6))
     with pytest.raises(RuntimeError, match="the call that this tensor belongs to is over"):
         kept[0].__dlpack__()
+
+
+def test_tensors_are_of_the_library_that_was_asked_for(host):
+    with pytest.raises(flhost.InvalidArgument, match="tensors 'cupy', expected one of: torch, numpy"):
+        host.register_impl("silu_and_mul", "vendor.py", silu_and_mul, vendor="py", tensors="cupy")
+    with pytest.raises(flhost.NotFound):
+        host.counters("silu_and_mul", "vendor.py")
 
 
 def test_an_exception_is_its_failure_with_the_traceback(host):

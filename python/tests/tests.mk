@@ -18,9 +18,10 @@ check-python: ## install the wheel into environments with and without torch, and
 	$(INSTALL_DEPS) build python
 	$(BUILD_QUIETLY) all
 	@$(MAKE) -s --no-print-directory $(VENV_PYTHON)/installed
-	@torch=$$(python/tests/torch-environment '$(TORCH)' '$(VENV_TORCH)' '$(TORCH_PYTHON)' '$(PYTHON)' '$(WHEEL)') || exit 1; \
+	@wheel=$$(echo '$(abspath $(DIST))'/flhost-$(VERSION)-*.whl); \
+	  torch=$$(python/tests/torch-environment '$(TORCH)' '$(VENV_TORCH)' '$(TORCH_PYTHON)' '$(PYTHON)' "$$wheel") || exit 1; \
 	  case $$torch in skip:*) echo "$$torch"; torch= ;; esac; \
-	  FLHOST_TORCH_ELSEWHERE=$${torch:+yes} FLHOST_WHEEL='$(abspath $(WHEEL))' CC='$(CC)' python/tests/run python '$(abspath $(VENV_PYTHON))/bin/python' python/tests -- \
+	  FLHOST_TORCH_ELSEWHERE=$${torch:+yes} FLHOST_WHEEL="$$wheel" CC='$(CC)' python/tests/run python '$(abspath $(VENV_PYTHON))/bin/python' python/tests -- \
 	  $${torch:+python-with-torch "$$torch" python/tests --ignore-glob='*/test_packaging_*' --ignore-glob='*/test_vllm_*'}
 
 # The interpreter leaks what it holds to its end, and is no concern of ours: python/tests/own-leaks looks for what our files asked for.
