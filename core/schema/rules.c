@@ -130,9 +130,9 @@ static fl_status compile_element(fl_expression *e, fl_operand *operand) {
   if (!status)
     status = fl_expression_expect(e, '[');
   char *end = NULL;
-  char first = status ? 0 : fl_expression_look(e);
   if (status)
     return status;
+  char first = fl_expression_look(e);
   if (!fl_scan_is_digit(first) || fl_scan_is_octal(e->scan.at))
     return fl_scan_unexpected(&e->scan, "the number of an element, from 0", NULL, 0);
   errno = 0;
@@ -148,7 +148,9 @@ static fl_status compile_element(fl_expression *e, fl_operand *operand) {
 static char behind_word(const fl_expression *e, size_t length) {
   const char *behind = e->scan.at + length;
   behind += strspn(behind, " \t\r\n");
-  return behind < e->end ? *behind : 0;
+  if (behind >= e->end)
+    return 0;
+  return *behind;
 }
 
 /* The word at the cursor: a dimension's name, or another thing that has a value in a call. */
