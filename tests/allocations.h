@@ -21,8 +21,8 @@ char *__wrap_strdup(const char *string);
 char *__wrap_strndup(const char *string, size_t length);
 int __wrap_vasprintf(char **string, const char *format, va_list arguments);
 
-/* The allocation that fails, counted from 0; negative: none. How many there were. */
-static int failing = -1, allocations;
+/* The allocation that fails, counted from 0; negative: none. How many there were. Suites have threads. */
+static _Atomic int failing = -1, allocations;
 
 static bool fails(void) {
   bool fails_now = allocations++ == failing;
