@@ -35,9 +35,11 @@ static struct {
 
 void fl_thread_keeps(void *(*create)(void), void (*release)(void *memory), void (*ends_inside)(fl_thread *self)) {
   pthread_mutex_lock(&threads_lock);
-  keeps.create = create;
-  keeps.release = release;
-  keeps.ends_inside = ends_inside;
+  if (!keeps.create) { /* threads that join read without the lock what their host's creation made sure of */
+    keeps.create = create;
+    keeps.release = release;
+    keeps.ends_inside = ends_inside;
+  }
   pthread_mutex_unlock(&threads_lock);
 }
 
