@@ -19,10 +19,11 @@ static json_t *explanation_json(const fl_explanation *explanation, int32_t devic
     const fl_explained *impl = fl_explained_at(explanation, i);
     implementations = cli_json_append(
         implementations,
-        json_pack("{s:o, s:s, s:o, s:i, s:o, s:b, s:s, s:o}", "impl_id", cli_json_string(impl->impl_id), "kind",
+        json_pack("{s:o, s:s, s:o, s:i, s:o, s:o, s:b, s:s, s:o}", "impl_id", cli_json_string(impl->impl_id), "kind",
                   impl->kind, "vendor", cli_json_string(impl->vendor), "priority", impl->priority, "plugin",
-                  cli_json_string(impl->plugin), "candidate", impl->verdict != FL_REJECTED, "verdict",
-                  verdict_name(impl->verdict), "reason", cli_json_string(impl->reason)));
+                  cli_json_string(impl->plugin), "variant", cli_json_string(impl->variant), "candidate",
+                  impl->verdict != FL_REJECTED, "verdict", verdict_name(impl->verdict), "reason",
+                  cli_json_string(impl->reason)));
   }
   for (uint32_t i = 0; i < explanation->n_replaces; i++) {
     const fl_replaced *layer = fl_replaced_at(explanation, i);
@@ -74,7 +75,7 @@ static int print_explanation(const fl_explanation *explanation, int32_t device_t
     cli_table_add(&table, impl->kind);
     cli_table_add(&table, impl->vendor);
     cli_table_format(&table, "%d", impl->priority);
-    cli_table_add(&table, impl->plugin);
+    cli_table_format(&table, impl->variant ? "%s (%s)" : "%s", impl->plugin, impl->variant);
     cli_table_add(&table, verdict_name(impl->verdict));
     cli_table_add(&table, impl->reason);
   }

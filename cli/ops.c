@@ -24,12 +24,12 @@ static json_t *impl_json(fl_host *host, const fl_impl_info *impl) {
   bool has_uuid = !fl_impl_uuid(host, impl->op_name, impl->impl_id, uuid);
   char *devices = cli_device_names(impl->devices), *dtypes = cli_dtype_names(impl->dtypes);
   json_t *object = json_pack(
-      "{s:o, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "impl_id", cli_json_string(impl->impl_id), "kind",
-      cli_kind_name(impl->kind), "vendor", cli_json_string(impl->vendor), "priority", impl->priority, "plugin",
+      "{s:o, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "impl_id", cli_json_string(impl->impl_id),
+      "kind", cli_kind_name(impl->kind), "vendor", cli_json_string(impl->vendor), "priority", impl->priority, "plugin",
       cli_json_string(impl->plugin), "devices", cli_json_words(devices), "dtypes", cli_json_words(dtypes), "min_arch",
-      cli_json_string(impl->min_arch), "available", impl->asked ? json_boolean(impl->available) : json_null(), "reason",
-      cli_json_string(impl->reason), "barred", cli_json_string(impl->barred), "uuid",
-      cli_json_string(has_uuid ? uuid : NULL));
+      cli_json_string(impl->min_arch), "variant", cli_json_string(impl->variant), "available",
+      impl->asked ? json_boolean(impl->available) : json_null(), "reason", cli_json_string(impl->reason), "barred",
+      cli_json_string(impl->barred), "uuid", cli_json_string(has_uuid ? uuid : NULL));
   free(devices);
   free(dtypes);
   return object;
@@ -93,7 +93,7 @@ static void add_impl(cli_table *table, const fl_impl_info *impl) {
   cli_table_add(table, cli_kind_name(impl->kind));
   cli_table_add(table, impl->vendor);
   cli_table_format(table, "%d", impl->priority);
-  cli_table_add(table, impl->plugin);
+  cli_table_format(table, impl->variant ? "%s (%s)" : "%s", impl->plugin, impl->variant);
   cli_table_add(table, devices);
   cli_table_add(table, dtypes && *dtypes ? dtypes : "all");
   cli_table_add(table, impl->min_arch);

@@ -3,24 +3,52 @@
 #include "cli/table.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-static int print_json(const fl_plugins *plugins) {
+/* The variants of a plugin's implementations, each once. */
+static json_t *variants_of(const fl_snapshot *snapshot, const char *plugin) {
+  json_t *names = json_object(), *list = json_array();
+  const char *name;
+  json_t *unused;
+  for (uint32_t op = 0; op < fl_snapshot_op_count(snapshot); op++)
+    for (uint32_t i = 0; i < fl_snapshot_impl_count(snapshot, op); i++) {
+      const fl_impl_info *impl = fl_snapshot_impl(snapshot, op, i);
+      if (impl->variant && !strcmp(impl->plugin, plugin))
+        json_object_set_new(names, impl->variant, json_null());
+    }
+  json_object_foreach(names, name, unused) list = cli_json_append(list, cli_json_string(name));
+  json_decref(names);
+  return list;
+}
+
+static int print_json(const fl_plugins *plugins, const fl_snapshot *snapshot) {
   json_t *list = json_array();
   for (uint32_t i = 0; i < plugins->n; i++) {
     const fl_plugin_info *plugin = fl_plugin_at(plugins, i);
-    json_t *entry = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:I, s:o}", "name",
-                              cli_json_string(plugin->name), "file", cli_json_string(plugin->file), "version",
-                              cli_json_string(plugin->version), "vendor", cli_json_string(plugin->vendor), "licence",
-                              cli_json_string(plugin->licence), "abi", cli_json_string(plugin->abi), "route",
-                              cli_json_string(plugin->route), "status", cli_json_string(plugin->status), "reason",
-                              cli_json_string(plugin->reason), "load_us", plugin->load_us, "impls",
-                              (json_int_t)plugin->impls, "impl_vendor", cli_json_string(plugin->impl_vendor));
+    json_t *entry =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:I, s:o, s:o}", "name",
+                  cli_json_string(plugin->name), "file", cli_json_string(plugin->file), "version",
+                  cli_json_string(plugin->version), "vendor", cli_json_string(plugin->vendor), "licence",
+                  cli_json_string(plugin->licence), "abi", cli_json_string(plugin->abi), "route",
+                  cli_json_string(plugin->route), "status", cli_json_string(plugin->status), "reason",
+                  cli_json_string(plugin->reason), "load_us", plugin->load_us, "impls", (json_int_t)plugin->impls,
+                  "impl_vendor", cli_json_string(plugin->impl_vendor), "variants", variants_of(snapshot, plugin->name));
     list = cli_json_append(list, entry);
   }
   return cli_print_json(list);
 }
 
-static int print_table(const fl_plugins *plugins) {
+static void print_variants(cli_table *table, const fl_snapshot *snapshot, const char *plugin) {
+  json_t *variants = variants_of(snapshot, plugin);
+  for (size_t i = 0; i < json_array_size(variants); i++) {
+    char note[FL_NAME_MAX + 16];
+    snprintf(note, sizeof note, "variant: %s", json_string_value(json_array_get(variants, i)));
+    cli_table_note(table, note);
+  }
+  json_decref(variants);
+}
+
+static int print_table(const fl_plugins *plugins, const fl_snapshot *snapshot) {
   static const char *const headers[] = {"NAME",   "STATUS",   "VERSION", "VENDOR", "ABI",
                                         ">IMPLS", ">LOAD MS", "ROUTE",   "FILE",   NULL};
   cli_table table;
@@ -38,6 +66,7 @@ static int print_table(const fl_plugins *plugins) {
     cli_table_add(&table, plugin->file);
     if (*plugin->reason)
       cli_table_note(&table, plugin->reason);
+    print_variants(&table, snapshot, plugin->name);
   }
   return cli_table_print(&table);
 }
@@ -71,15 +100,15 @@ int command_plugins(int argc, char **argv) {
     return exit_status;
   fl_snapshot *all = fl_registry_snapshot(host); /* loads what waits: whoever asks wants to know what becomes of it */
   fl_status status = all ? fl_get_discovered_plugins(host, &plugins) : fl_error_status();
-  fl_snapshot_release(all);
   if (status) {
     exit_status = cli_fail(status);
   } else {
     if (!plugins->n)
       report_none(host);
-    exit_status = json ? print_json(plugins) : plugins->n ? print_table(plugins) : EXIT_OK;
+    exit_status = json ? print_json(plugins, all) : plugins->n ? print_table(plugins, all) : EXIT_OK;
     fl_plugins_free(plugins);
   }
+  fl_snapshot_release(all);
   fl_host_destroy(host);
   return exit_status;
 }

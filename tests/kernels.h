@@ -15,6 +15,8 @@ static const char *const both[] = {"reference.c", "default.flagos"};
 
 /* Loads the plugin into a registry of the tests' own: a fixture. */
 void load_plugin(void);
+/* The same anew; why it is refused, else NULL. */
+const char *try_plugin(void);
 int count_impls(void);
 const fl_impl *find_impl(const char *op, const char *id);
 

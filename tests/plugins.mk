@@ -241,7 +241,7 @@ $(TP)/cxx.so $(TP)/lib/libcatches.so:
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iinclude -MMD -MP $(SANITIZE) $(CFLAGS) -o $@ $< -shared -Wl,-z,now,-Bsymbolic $(LINK)
 
-$(patsubst %,$(BUILD)/tests/test_%,note loader registration trust lock cli_lock discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
+$(patsubst %,$(BUILD)/tests/test_%,note cpu_variants loader registration trust lock cli_lock discovery platform cli run host verify freeze manifest cli_manifest device device_calls device_commands probes cli_bench availability): | $(TEST_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_not_returning: | $(TP)/lib/libcatches.so
 $(BUILD)/tests/test_misbehaving: | $(MISBEHAVING_PLUGINS) $(PLANTED_PLUGINS) $(PLUGINS) $(SHARED) $(COMMAND)
 $(BUILD)/tests/test_guard_plugins: | $(MISBEHAVING_PLUGINS) $(COMMAND)

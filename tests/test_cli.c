@@ -128,8 +128,8 @@ END_TEST
 START_TEST(explain_has_the_promised_keys) {
   static const char *const keys[] = {
       "op", "device", "order", "order_origin", "selected", "error", "implementations", "replaces", NULL};
-  static const char *const impl_keys[] = {"impl_id",   "kind",    "vendor", "priority", "plugin",
-                                          "candidate", "verdict", "reason", NULL};
+  static const char *const impl_keys[] = {"impl_id", "kind",      "vendor",  "priority", "plugin",
+                                          "variant", "candidate", "verdict", "reason",   NULL};
   json_t *explanation = explain("silu_and_mul"), *impls = json_object_get(explanation, "implementations"), *impl;
   size_t index;
   assert_keys(explanation, keys);
@@ -376,8 +376,8 @@ END_TEST
 /* ---------------------------------------------------------------------------------------------------------- plugins */
 
 START_TEST(plugins_has_the_promised_keys) {
-  static const char *const keys[] = {"name",   "file",   "version", "vendor", "licence",     "abi", "route",
-                                     "status", "reason", "load_us", "impls",  "impl_vendor", NULL};
+  static const char *const keys[] = {"name",   "file",   "version", "vendor", "licence",     "abi",      "route",
+                                     "status", "reason", "load_us", "impls",  "impl_vendor", "variants", NULL};
   outcome run = FLHOST("plugins", "--json");
   assert_quiet(run);
   json_t *list = parse_json(run.out, JSON_ARRAY), *plugin = entry_of(list, "name", "two_vendors");

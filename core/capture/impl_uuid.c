@@ -31,6 +31,8 @@ fl_status fl_impl_uuid(fl_host *host, const char *name, const char *impl_id, cha
     add(&digest, op->schema->text);
     add(&digest, impl_id);
     add(&digest, record->provider->build_id);
+    if (record->variant)
+      add(&digest, record->variant);
     SHA256End(&digest, uuid);
   }
   pthread_mutex_unlock(&host->lock);

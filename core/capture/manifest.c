@@ -166,6 +166,8 @@ static void add_row(draft *m, const fl_host *host, const fl_impl_record *record,
   snprintf(number, sizeof number, "%u", place);
   ADD_LINE(&m->text, "impl", number, row->impl_id, fl_kind_name(row->kind), row->vendor ? row->vendor : "", row->plugin,
            row->version, row->build_id);
+  if (record->variant)
+    ADD_LINE(&m->text, "variant", record->variant);
 }
 
 /* The rows of one op: its candidates, up to the first that takes every call. */

@@ -77,6 +77,7 @@ static fl_explained describe(fl_arena *arena, const fl_selection *selection, uin
                  : i                           ? FL_CANDIDATE
                                                : FL_SELECTED,
       .reason = fl_arena_text(arena, &reason),
+      .variant = fl_arena_string(arena, record->variant),
   };
 }
 

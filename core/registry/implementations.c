@@ -37,7 +37,8 @@ static const char *put(char **at, const char *text) {
 
 fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *provider, fl_op *op) {
   const char *vendor = impl->vendor ? impl->vendor : "", *min_arch = impl->min_arch ? impl->min_arch : "";
-  size_t text = strlen(impl->impl_id) + strlen(vendor) + strlen(min_arch) + 3;
+  const char *variant = impl->variant ? impl->variant : "";
+  size_t text = strlen(impl->impl_id) + strlen(vendor) + strlen(min_arch) + strlen(variant) + 4;
   fl_impl_record *record = calloc(1, offsetof(fl_impl_record, impl_id) + text);
   if (!record)
     return NULL;
@@ -45,6 +46,7 @@ fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *pr
   put(&at, impl->impl_id);
   record->vendor = put(&at, vendor);
   record->min_arch = put(&at, min_arch);
+  record->variant = put(&at, variant);
   record->fn = impl->fn;
   record->self = impl->self;
   record->is_available = impl->is_available;

@@ -41,7 +41,7 @@ typedef struct fl_impl_record {
   size_t (*workspace_size)(void *self, const fl_call *call);
   struct fl_op *op;
   const fl_provider *provider;
-  const char *vendor, *min_arch; /* behind impl_id; NULL if none */
+  const char *vendor, *min_arch, *variant; /* behind impl_id; NULL if none */
   uint64_t devices;
   /* R6. Written under the host's availability lock, `asked` last. */
   _Atomic(const char *) reason; /* why it is not available, for as long as the host lives; NULL: it is */

@@ -158,6 +158,8 @@ static fl_status check_impl(const fl_impl *impl) {
   if (length != strlen(impl->vendor ? impl->vendor : "") || strchr(vendor, ','))
     return fl_error(FL_EINVAL, "vendor '%s' holds a comma, or white space at an end: deny_vendors could not name it",
                     impl->vendor);
+  if (impl->variant && (fl_name_is_bad(impl->variant) || strpbrk(impl->variant, " \t\n")))
+    return fl_error(FL_EINVAL, "variant is not one word of 1 to %d bytes, or NULL", FL_NAME_MAX);
   if (!impl->devices)
     return fl_error(FL_EINVAL, "devices is empty: set FL_DEVICE(kDLCPU), another device type, or FL_DEVICE_ANY");
   if (!impl->fn)

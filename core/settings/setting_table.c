@@ -7,6 +7,7 @@
 static const char *const prefer_words[] = {"flagos", "vendor", "reference", NULL};
 static const char *const level_words[] = {"DEBUG", "INFO", "WARNING", "ERROR", NULL};
 static const char *const probe_words[] = {"off", "new", "always", NULL};
+static const char *const isa_words[] = {"auto", "baseline", "avx2", "avx512", NULL};
 static const char *const check_words[] = {"error", "warn", "off", NULL};
 
 /* Variable, key, type, words that are allowed or what is expected, value that is built in or what none means, separator
@@ -113,6 +114,11 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
                               "beats VLLM_FL_PER_OP"},
     [FL_SETTING_FLAGCX_PATH] = {"FLAGCX_PATH", NULL, &fl_type_word, NULL, "path", NULL, NULL, 0, 0,
                                 "FlagCX library; makes that communicator available"},
+    [FL_SETTING_CPU_ISA] =
+        {"VLLM_FL_CPU_ISA", NULL, &fl_type_word, isa_words, NULL, "auto", NULL, 0, 0,
+         "instruction set that the optimised kernels of the CPU plugin use: auto, the best that this "
+         "machine has; or baseline, avx2 or avx512, for comparing and for finding errors; one that the "
+         "machine has not makes the plugin fail"},
     [FL_SETTING_OPLIST_PATH] = {"FLAGGEMS_ENABLE_OPLIST_PATH", NULL, &fl_type_word, NULL, "path", NULL, NULL, 0, 0,
                                 "file that lists each op and implementation of kind flagos when it is first "
                                 "used; never written through a link"},

@@ -42,7 +42,8 @@ typedef struct fl_explained {
   int32_t priority;
   const char *plugin; /* who registered it */
   fl_verdict verdict;
-  const char *reason; /* the rule that decided, with the setting and where it comes from */
+  const char *reason;  /* the rule that decided, with the setting and where it comes from */
+  const char *variant; /* fl_impl.variant; NULL if none */
 } fl_explained;
 
 /* A layer class of vLLM's that the op replaces, if the switches and lists for out-of-tree replacement allow it. */

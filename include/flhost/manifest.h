@@ -45,10 +45,11 @@ typedef struct fl_manifest_row {
  *     impl PLACE IMPL_ID KIND VENDOR PLUGIN VERSION BUILD_ID
  *                                              one for each of its rows, by place; KIND is flagos, vendor or
  *                                              reference, VENDOR empty if there is none
+ *     variant NAME                             behind such a row, where it has one (fl_impl.variant)
  *
  * An op's last row is the first that takes all calls, as what stands behind it is never reached in a frozen host. The
- * text is the same in every process and for any order of loading. It says nothing of the hardware, and an
- * implementation of the engine's own is known by name alone.
+ * text is the same in every process and for any order of loading. Of the hardware it says
+ * nothing but the variants that plugins chose for it, and an implementation of the engine's own is known by name alone.
  */
 typedef struct fl_manifest {
   uint32_t size;       /* sizeof(fl_manifest) of the library */
@@ -77,10 +78,11 @@ FL_API fl_status fl_get_manifest(fl_host *host, int32_t device_type, fl_manifest
 FL_API void fl_manifest_free(fl_manifest *manifest);
 
 /*
- * The identity of an implementation, for keys of caches: the SHA-256, in hex, of the op's schema, the impl_id and the
- * build id of the plugin's file ("engine" for an implementation of the engine's own). The same inputs give the same
- * text in every process; a change of any gives another. FL_ENOENT: no such op or implementation; FL_ENOTSUP: the
- * plugin's file has no build id, so that nothing would tell one build of it from the next.
+ * The identity of an implementation, for keys of caches: the SHA-256, in hex, of the op's schema, the impl_id, the
+ * variant where it has one and the build id of the plugin's file ("engine" for an implementation of the engine's own).
+ * The same inputs give the same text in every process; a change of any gives another. FL_ENOENT: no such op or
+ * implementation; FL_ENOTSUP: the plugin's file has no build id, so that nothing would tell one build of it from the
+ * next.
  */
 FL_API fl_status fl_impl_uuid(fl_host *host, const char *op, const char *impl_id, char uuid[65]);
 

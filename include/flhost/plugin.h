@@ -331,6 +331,9 @@ typedef struct fl_impl {
    * arguments' shapes and attributes alone. A call that brings less gets FL_ENOTSUP, or takes a way that needs none:
    * an implementation never allocates in a call. */
   size_t (*workspace_size)(void *self, const fl_call *call);
+  /* Which of several codes for different machines it is, where a plugin chooses one when it registers: "avx512". It is
+   * shown, and decides nothing. One word; NULL = there is only one. */
+  const char *variant;
 } fl_impl;
 
 /* ----------------------------------------------------------------------------------------------------------- ops */

@@ -31,8 +31,9 @@ typedef struct fl_impl_info {
   bool available;         /* false also where it was not asked */
   const char *reason;     /* why it is not available, or was not asked; else NULL */
   bool has_supports_args; /* it has that function; without, it is said to take all calls */
-  bool asked;         /* whether it is available; an implementation whose vendor is denied, or not allowed, is not */
-  const char *barred; /* what canary mode found wrong with it: no policy that may choose another runs it; else NULL */
+  bool asked;          /* whether it is available; an implementation whose vendor is denied, or not allowed, is not */
+  const char *barred;  /* what canary mode found wrong with it: no policy that may choose another runs it; else NULL */
+  const char *variant; /* fl_impl.variant; NULL if none */
 } fl_impl_info;
 
 /* What is registered at one moment, and available: of those that the policy in force in this thread lets in,

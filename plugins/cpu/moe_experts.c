@@ -1,6 +1,5 @@
 /* Reads the arguments of the ops that run experts: see moe_experts.h. */
 #include "plugins/cpu/moe_experts.h"
-#include "plugins/cpu/gated.h"
 #include "plugins/cpu/index.h"
 #include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/view.h"
@@ -14,15 +13,11 @@
   { .type = FL_FLOAT, .v.f = value }
 
 static const cpu_expert_activation activations[] = {
-    {"silu", cpu_reference_silu_and_mul, cpu_flagos_silu_and_mul, 0, {{0}}},
-    {"gelu", cpu_reference_gelu_and_mul, cpu_flagos_gelu_and_mul, 1, {STRING("none")}},
-    {"gelu_tanh", cpu_reference_gelu_and_mul, cpu_flagos_gelu_and_mul, 1, {STRING("tanh")}},
-    {"swigluoai",
-     cpu_reference_swigluoai_and_mul,
-     cpu_flagos_swigluoai_and_mul,
-     2,
-     {NUMBER(1.702), NUMBER(7.0)}}, /* alpha, limit */
-    {"swiglustep", cpu_reference_swiglustep_and_mul, cpu_flagos_swiglustep_and_mul, 1, {NUMBER(7.0)}}, /* limit */
+    {"silu", CPU_SILU, 0, {{0}}},
+    {"gelu", CPU_GELU, 1, {STRING("none")}},
+    {"gelu_tanh", CPU_GELU, 1, {STRING("tanh")}},
+    {"swigluoai", CPU_SWIGLUOAI, 2, {NUMBER(1.702), NUMBER(7.0)}}, /* alpha, limit */
+    {"swiglustep", CPU_SWIGLUSTEP, 1, {NUMBER(7.0)}},              /* limit */
 };
 
 fl_status cpu_activate(fl_call *call, const cpu_expert_activation *activation, fl_kernel_fn kernel, DLDataType dtype,

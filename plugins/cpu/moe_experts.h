@@ -7,10 +7,13 @@
 
 #include "plugins/cpu/moe_routing.h"
 
-/* A gated activation: the kernels of the op of that kind, called as op(x, arguments…) -> out. */
+/* The ops that are gated activations of experts; reference and optimised kernels have a table of theirs each. */
+typedef enum cpu_gated_op { CPU_SILU, CPU_GELU, CPU_SWIGLUOAI, CPU_SWIGLUSTEP, CPU_N_GATED_OPS } cpu_gated_op;
+
+/* A gated activation: its op, called as op(x, arguments…) -> out. */
 typedef struct cpu_expert_activation {
   const char *name;
-  fl_kernel_fn reference, flagos;
+  cpu_gated_op op;
   uint32_t n_arguments;
   fl_value arguments[2];
 } cpu_expert_activation;

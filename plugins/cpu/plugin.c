@@ -1,24 +1,38 @@
 /*
  * The CPU backend: for each op a reference implementation (plain C that computes what vLLM's forward_native computes,
- * step by step) and a default one (portable C, optimised). Needs the C library and libm only.
+ * step by step) and a default one (portable C, optimised, for several instruction sets: variants.h). Needs the C
+ * library and libm only.
  */
-#include "plugins/cpu/cpu.h"
+#include "plugins/cpu/variants.h"
 
 FL_PLUGIN("cpu", FLHOST_VERSION, "flhost", "Apache-2.0", "");
 
-static fl_status register_row(fl_registry *registry, fl_impl row) {
+static fl_status register_row(fl_registry *registry, fl_impl row, const char *variant) {
   row.size = sizeof row;
   row.flags = FL_IMPL_DETERMINISTIC;                                                 /* one thread, one order */
   row.devices = FL_DEVICE(kDLCPU) | FL_DEVICE(kDLCUDAHost) | FL_DEVICE(kDLROCMHost); /* pinned memory is memory */
+  row.variant = variant;
   return registry->register_impl(registry, &row);
 }
 
-fl_status register_builtins(fl_registry *registry) {
+static fl_status register_lists(fl_registry *registry, const op_list *const *lists, const op_list *const *end,
+                                const char *variant) {
   fl_status status = FL_OK;
-  FOR_EACH_OP_LIST(list) {
-    const fl_impl *rows = (*list)->rows;
-    for (size_t i = 0; i < (*list)->n && !status; i++)
-      status = register_row(registry, rows[i]);
+  for (; lists < end && !status; lists++) {
+    const fl_impl *rows = (*lists)->rows;
+    for (size_t i = 0; i < (*lists)->n && !status; i++)
+      status = register_row(registry, rows[i], variant);
   }
   return status;
+}
+
+fl_status register_builtins(fl_registry *registry) {
+  char reason[256];
+  const cpu_variant *variant = cpu_variant_choose(reason, sizeof reason);
+  if (!variant) {
+    registry->error(registry, reason);
+    return FL_ENOTSUP;
+  }
+  fl_status status = register_lists(registry, __start_op_lists, __stop_op_lists, NULL);
+  return status ? status : register_lists(registry, variant->lists, variant->end, variant->name);
 }

@@ -1,15 +1,33 @@
 # The CPU backend. The optimised kernels are written for the vectoriser, so they get -O3; functions are aligned so that what
 # a call costs does not change with the kernels that lie before it.
 CPU_PLUGIN := $(BUILD)/plugins/cpu.so
+CPU_FLAGOS_FILES := $(patsubst plugins/cpu/flagos/%.c,%,$(sort $(wildcard plugins/cpu/flagos/*.c)))
 CPU_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(foreach folder,cpu cpu/reference cpu/flagos,$(sort $(wildcard plugins/$(folder)/*.c))))
 PLUGINS += $(CPU_PLUGIN)
-$(CPU_PLUGIN_OBJECTS): $(BUILD)/obj/plugins/cpu/%.o: plugins/cpu/%.c $(BUILD)/harden.stamp
-	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) $(if $(findstring plugins/cpu/flagos/,$<),-O3 -falign-functions=64 -fno-math-errno -fno-trapping-math) $(CPU_FLAGS) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
-$(eval $(call listed_ops,cpu,$(CPU_PLUGIN_OBJECTS)))
-$(CPU_PLUGIN): $(CPU_PLUGIN_OBJECTS) $(BUILD)/obj/plugins/cpu/listed_ops.o
+cpu_flagos_flags = $(CPU_OPTIONS_$(1)) -DOP_LIST_SECTION='"op_lists_$(1)"' -O3 -falign-functions=64 -fno-math-errno -fno-trapping-math
+# Products are sums of many terms in any order: with fused multiply-add they are faster and no less exact.
+cpu_contract = $(if $(filter matmul.o,$(notdir $@)),-ffp-contract=fast)
+cpu_compile = @mkdir -p $(@D) && $(CC) $(BASE) $(CFLAGS) $(if $(findstring plugins/cpu/flagos/,$<),$(call cpu_flagos_flags,$(1))) $(cpu_contract) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
+$(CPU_PLUGIN_OBJECTS): $(BUILD)/obj/plugins/cpu/%.o: plugins/cpu/%.c plugins/cpu/plugin.mk $(BUILD)/harden.stamp
+	$(call cpu_compile,baseline)
+
+# cpu_variant NAME: the optimised kernels for another instruction set (plugins/cpu/variants.h), joined into one
+# object in which their names are local: only the section of their lists is seen.
+define cpu_variant
+CPU_VARIANT_OBJECTS += $(BUILD)/obj/plugins/cpu/$(1).o
+$(BUILD)/obj/plugins/cpu/$(1).o: $(CPU_FLAGOS_FILES:%=$(BUILD)/obj/plugins/cpu/$(1)/%.o)
+	$$(CC) -r -nostdlib -o $$@.joined $$^ && $$(OBJCOPY) --localize-hidden $$@.joined $$@ && rm $$@.joined
+$(CPU_FLAGOS_FILES:%=$(BUILD)/obj/plugins/cpu/$(1)/%.o): $(BUILD)/obj/plugins/cpu/$(1)/%.o: plugins/cpu/flagos/%.c plugins/cpu/plugin.mk $(BUILD)/harden.stamp
+	$$(call cpu_compile,$(1))
+endef
+OBJCOPY ?= objcopy
+CPU_VARIANTS_x86_64 := avx2 avx512
+CPU_OPTIONS_avx2 := -march=x86-64-v3 -ffp-contract=fast
+CPU_OPTIONS_avx512 := -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=fast
+CPU_VARIANTS ?= $(CPU_VARIANTS_$(firstword $(subst -, ,$(shell $(CC) -dumpmachine))))
+$(foreach variant,$(CPU_VARIANTS),$(eval $(call cpu_variant,$(variant))))
+
+$(eval $(call listed_ops,cpu,$(CPU_PLUGIN_OBJECTS) $(CPU_VARIANT_OBJECTS)))
+$(CPU_PLUGIN): $(CPU_PLUGIN_OBJECTS) $(CPU_VARIANT_OBJECTS) $(BUILD)/obj/plugins/cpu/listed_ops.o
 	@mkdir -p $(@D)
 	$(CC) $(PLUGIN_LINK) -o $@ $^ $(LINK) -lm
-
-# Products are sums of many terms in any order: with fused multiply-add they are faster and no less exact.
-$(BUILD)/obj/plugins/cpu/flagos/matmul.o: CPU_FLAGS := -ffp-contract=fast

@@ -55,10 +55,15 @@ static PyObject *explain(PyObject *self, PyObject *arguments, PyObject *keywords
       END_OF_FIELDS,
   };
   static const fl_py_field impl_fields[] = {
-      FL_PY_FIELD(fl_explained, impl_id, FL_PY_TEXT), FL_PY_FIELD(fl_explained, kind, FL_PY_TEXT),
-      FL_PY_FIELD(fl_explained, vendor, FL_PY_TEXT),  FL_PY_FIELD(fl_explained, priority, FL_PY_INT32),
-      FL_PY_FIELD(fl_explained, plugin, FL_PY_TEXT),  FL_PY_FIELD(fl_explained, verdict, FL_PY_VERDICT),
-      FL_PY_FIELD(fl_explained, reason, FL_PY_TEXT),  END_OF_FIELDS,
+      FL_PY_FIELD(fl_explained, impl_id, FL_PY_TEXT),
+      FL_PY_FIELD(fl_explained, kind, FL_PY_TEXT),
+      FL_PY_FIELD(fl_explained, vendor, FL_PY_TEXT),
+      FL_PY_FIELD(fl_explained, priority, FL_PY_INT32),
+      FL_PY_FIELD(fl_explained, plugin, FL_PY_TEXT),
+      FL_PY_FIELD(fl_explained, verdict, FL_PY_VERDICT),
+      FL_PY_FIELD(fl_explained, reason, FL_PY_TEXT),
+      FL_PY_FIELD(fl_explained, variant, FL_PY_TEXT),
+      END_OF_FIELDS,
   };
   static const fl_py_field replaced_fields[] = {
       FL_PY_FIELD(fl_replaced, class_name, FL_PY_TEXT),
@@ -280,6 +285,7 @@ static PyObject *impl_of(const fl_impl_info *info) {
       FL_PY_FIELD(fl_impl_info, vendor, FL_PY_TEXT),
       FL_PY_FIELD(fl_impl_info, plugin, FL_PY_TEXT),
       FL_PY_FIELD(fl_impl_info, min_arch, FL_PY_TEXT),
+      FL_PY_FIELD(fl_impl_info, variant, FL_PY_TEXT),
       FL_PY_FIELD(fl_impl_info, kind, FL_PY_KIND),
       FL_PY_FIELD(fl_impl_info, priority, FL_PY_INT32),
       FL_PY_FIELD(fl_impl_info, flags, FL_PY_UINT32),

@@ -14,68 +14,49 @@ enum { TILE_ROWS = 12, TILE_COLUMNS = 32, BLOCK_ROWS = 43 * TILE_ROWS, BLOCK_COL
 /* How many rows the dot kernel takes at once, how many partial sums a row has, and up to how many rows it is used. */
 enum { DOT_ROWS = 4, DOT_LANES = 16, FEW_ROWS = 8 };
 
-/* ------------------------------------------------------------------------------------------------ instruction sets */
+/* --------------------------------------------------------------------------------------------------------- kernels */
 
-/* sums [TILE_ROWS, TILE_COLUMNS] += panel of a times panel of b; only the first `rows` count. `vectors` vectors of
- * `lanes` floats in each of `height` rows are as many as fit into the registers. */
-#define DEFINE_TILE(name, attributes, lanes, height, vectors)                                                          \
-  attributes static void name(int64_t k, int64_t rows, const float *a, const float *b, float *sums, int64_t stride) {  \
-    typedef float vector __attribute__((vector_size(4 * (lanes)), aligned(4), may_alias));                             \
-    for (int64_t first = 0; first < rows; first += (height))                                                           \
-      for (int64_t column = 0; column < TILE_COLUMNS; column += (lanes) * (vectors)) {                                 \
-        vector sum[height][vectors] = {0};                                                                             \
-        for (int64_t i = 0; i < k; i++)                                                                                \
-          UNROLL for (int r = 0; r < (height); r++) UNROLL for (int v = 0; v < (vectors); v++) sum[r][v] +=            \
-              a[i * TILE_ROWS + first + r] * *(const vector *)(b + i * TILE_COLUMNS + column + v * (lanes));           \
-        for (int r = 0; r < (height); r++)                                                                             \
-          for (int v = 0; v < (vectors); v++)                                                                          \
-            *(vector *)(sums + (first + r) * stride + column + v * (lanes)) += sum[r][v];                              \
-      }                                                                                                                \
-  }
-
-/* sums[row][i % DOT_LANES] += a[row][i] * b[i] */
-#define DEFINE_DOT(name, attributes, lanes)                                                                            \
-  attributes static void name(int64_t n, const float *const *a, const float *b, float(*sums)[DOT_LANES]) {             \
-    typedef float vector __attribute__((vector_size(4 * (lanes)), aligned(4), may_alias));                             \
-    enum { VECTORS = DOT_LANES / (lanes) };                                                                            \
-    vector sum[DOT_ROWS][VECTORS];                                                                                     \
-    int64_t i = 0;                                                                                                     \
-    memcpy(sum, sums, sizeof sum);                                                                                     \
-    for (; i + DOT_LANES <= n; i += DOT_LANES)                                                                         \
-      UNROLL for (int r = 0; r < DOT_ROWS; r++) UNROLL for (int v = 0; v < VECTORS; v++) sum[r][v] +=                  \
-          *(const vector *)(a[r] + i + v * (lanes)) * *(const vector *)(b + i + v * (lanes));                          \
-    memcpy(sums, sum, sizeof sum);                                                                                     \
-    for (; i < n; i++)                                                                                                 \
-      for (int r = 0; r < DOT_ROWS; r++)                                                                               \
-        sums[r][i % DOT_LANES] += a[r][i] * b[i];                                                                      \
-  }
-
+/* Floats of a vector, and how many vectors in how many rows of sums fit into the registers: this file is compiled for
+ * several instruction sets. */
+#if defined(__AVX512F__)
+enum { LANES = 16, HEIGHT = 12, VECTORS = 2 };
+#elif defined(__AVX2__)
+enum { LANES = 8, HEIGHT = 6, VECTORS = 2 };
+#else
+enum { LANES = 4, HEIGHT = 3, VECTORS = 4 };
+#endif
+typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 #define UNROLL _Pragma("GCC unroll 16")
 
-typedef struct machine {
-  void (*tile)(int64_t k, int64_t rows, const float *a, const float *b, float *sums, int64_t stride);
-  void (*dot)(int64_t n, const float *const *a, const float *b, float (*sums)[DOT_LANES]);
-} machine;
+/* sums [TILE_ROWS, TILE_COLUMNS] += panel of a times panel of b; only the first `rows` count. */
+static void add_tile(int64_t k, int64_t rows, const float *a, const float *b, float *sums, int64_t stride) {
+  for (int64_t first = 0; first < rows; first += HEIGHT)
+    for (int64_t column = 0; column < TILE_COLUMNS; column += LANES * VECTORS) {
+      vector sum[HEIGHT][VECTORS] = {0};
+      for (int64_t i = 0; i < k; i++) {
+        const float *factors = a + i * TILE_ROWS + first, *at = b + i * TILE_COLUMNS + column;
+        UNROLL for (int r = 0; r < HEIGHT; r++) UNROLL for (int v = 0; v < VECTORS; v++) sum[r][v] +=
+            factors[r] * *(const vector *)(at + v * LANES);
+      }
+      for (int r = 0; r < HEIGHT; r++)
+        for (int v = 0; v < VECTORS; v++)
+          *(vector *)(sums + (first + r) * stride + column + v * LANES) += sum[r][v];
+    }
+}
 
-DEFINE_TILE(tile_base, , 4, 3, 4)
-DEFINE_DOT(dot_base, , 4)
-#ifdef __x86_64__
-#define AVX2   __attribute__((target("avx2,fma")))
-#define AVX512 __attribute__((target("avx512f")))
-DEFINE_TILE(tile_avx2, AVX2, 8, 6, 2)
-DEFINE_DOT(dot_avx2, AVX2, 8)
-DEFINE_TILE(tile_avx512, AVX512, 16, 12, 2)
-DEFINE_DOT(dot_avx512, AVX512, 16)
-#endif
-
-static machine this_machine(void) {
-#ifdef __x86_64__
-  if (__builtin_cpu_supports("avx512f"))
-    return (machine){tile_avx512, dot_avx512};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return (machine){tile_avx2, dot_avx2};
-#endif
-  return (machine){tile_base, dot_base};
+/* sums[row][i % DOT_LANES] += a[row][i] * b[i] */
+static void add_dot(int64_t n, const float *const *a, const float *b, float (*sums)[DOT_LANES]) {
+  enum { DOT_VECTORS = DOT_LANES / LANES };
+  vector sum[DOT_ROWS][DOT_VECTORS];
+  int64_t i = 0;
+  memcpy(sum, sums, sizeof sum);
+  for (; i + DOT_LANES <= n; i += DOT_LANES)
+    UNROLL for (int r = 0; r < DOT_ROWS; r++) UNROLL for (int v = 0; v < DOT_VECTORS; v++) sum[r][v] +=
+        *(const vector *)(a[r] + i + v * LANES) * *(const vector *)(b + i + v * LANES);
+  memcpy(sums, sum, sizeof sum);
+  for (; i < n; i++)
+    for (int r = 0; r < DOT_ROWS; r++)
+      sums[r][i % DOT_LANES] += a[r][i] * b[i];
 }
 
 /* ------------------------------------------------------------------------------------------------------- few rows */
@@ -92,8 +73,7 @@ static float add_up(const float *sums) {
 }
 
 /* Dot products of all rows of a, as floats in `a`, with one row of b. */
-static void dot_rows(const machine *best, const cpu_product *product, const float *a, const void *b,
-                     float (*sums)[DOT_LANES]) {
+static void dot_rows(const cpu_product *product, const float *a, const void *b, float (*sums)[DOT_LANES]) {
   const cpu_block_type *type = &cpu_block_types[product->b.dtype];
   bool is_float = product->b.dtype == CPU_FLOAT32;
   int64_t k = product->k, step = is_float ? k : CPU_BLOCK;
@@ -107,12 +87,12 @@ static void dot_rows(const machine *best, const cpu_product *product, const floa
       const float *rows[DOT_ROWS]; /* there may be less: the last one stands for those */
       for (int i = 0; i < DOT_ROWS; i++)
         rows[i] = a + least(row + i, product->m - 1) * k + first;
-      best->dot(n, rows, is_float ? (const float *)b + first : block, sums + row);
+      add_dot(n, rows, is_float ? (const float *)b + first : block, sums + row);
     }
   }
 }
 
-static void multiply_few_rows(const machine *best, const cpu_product *product, float *scratch) {
+static void multiply_few_rows(const cpu_product *product, float *scratch) {
   const cpu_block_type *a_type = &cpu_block_types[product->a.dtype], *out_type = &cpu_block_types[product->out.dtype];
   const cpu_block_type *bias_type = &cpu_block_types[product->bias_dtype];
   float sums[FEW_ROWS][DOT_LANES], results[FEW_ROWS][CPU_BLOCK], bias[CPU_BLOCK] = {0};
@@ -125,7 +105,7 @@ static void multiply_few_rows(const machine *best, const cpu_product *product, f
     if (product->bias && !product->bias_by_row)
       bias_type->load(bias, product->bias, first, n);
     for (int64_t i = 0; i < n; i++) {
-      dot_rows(best, product, scratch, cpu_matrix_row(product->b, first + i), sums);
+      dot_rows(product, scratch, cpu_matrix_row(product->b, first + i), sums);
       for (int64_t row = 0; row < product->m; row++)
         results[row][i] = add_up(sums[row]) + bias[product->bias_by_row ? row : i];
     }
@@ -210,7 +190,7 @@ static areas needed_areas(int64_t m, int64_t n, int64_t k) {
                  rows * BLOCK_COLUMNS};
 }
 
-static void multiply_blocks(const machine *best, const cpu_product *product, float *scratch) {
+static void multiply_blocks(const cpu_product *product, float *scratch) {
   areas sizes = needed_areas(product->m, product->n, product->k);
   float *a = scratch, *b = a + sizes.a, *sums = b + sizes.b;
   int64_t step = block_rows(product->m);
@@ -227,8 +207,8 @@ static void multiply_blocks(const machine *best, const cpu_product *product, flo
           pack_rows(b, cpu_matrix_at(product->b, n, first), columns, k, TILE_COLUMNS);
         for (int64_t column = 0; column < columns; column += TILE_COLUMNS)
           for (int64_t row = 0; row < rows; row += TILE_ROWS)
-            best->tile(k, least(TILE_ROWS, rows - row), a + row * k, b + column * k,
-                       sums + row * BLOCK_COLUMNS + column, BLOCK_COLUMNS);
+            add_tile(k, least(TILE_ROWS, rows - row), a + row * k, b + column * k, sums + row * BLOCK_COLUMNS + column,
+                     BLOCK_COLUMNS);
       }
       end_block(product, sums, m, rows, n, columns);
     }
@@ -243,11 +223,10 @@ size_t cpu_product_scratch(int64_t m, int64_t n, int64_t k) {
 }
 
 void cpu_product_run(const cpu_product *product, float *scratch) {
-  machine best = this_machine();
   if (product->m <= FEW_ROWS && !product->b_is_k_by_n)
-    multiply_few_rows(&best, product, scratch);
+    multiply_few_rows(product, scratch);
   else
-    multiply_blocks(&best, product, scratch);
+    multiply_blocks(product, scratch);
 }
 
 fl_status cpu_flagos_linear(int64_t m, int64_t n, int64_t k, cpu_matrix x, cpu_matrix weight, cpu_dtype bias_dtype,

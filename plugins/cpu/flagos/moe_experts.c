@@ -6,9 +6,17 @@
 #include "plugins/cpu/moe_experts.h"
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/matmul.h"
+#include "plugins/cpu/gated.h"
 #include "plugins/cpu/view.h"
 
 #include <stdlib.h>
+
+static const fl_kernel_fn gated_kernels[CPU_N_GATED_OPS] = {
+    [CPU_SILU] = cpu_flagos_silu_and_mul,
+    [CPU_GELU] = cpu_flagos_gelu_and_mul,
+    [CPU_SWIGLUOAI] = cpu_flagos_swigluoai_and_mul,
+    [CPU_SWIGLUSTEP] = cpu_flagos_swiglustep_and_mul,
+};
 
 enum { CHUNK = 512, BATCH = 128 }; /* tokens sorted together, rows multiplied together */
 
@@ -101,8 +109,9 @@ static fl_status run_batch(fl_call *call, const cpu_experts *experts, const expe
     }
   }
   project(scratch, experts->w13, experts->w13_bias, expert, rows, scratch->x, scratch->gate_up);
-  fl_status status = cpu_activate(call, experts->activation, experts->activation->flagos, (DLDataType){kDLFloat, 32, 1},
-                                  rows, experts->inner, scratch->gate_up, scratch->inner);
+  fl_status status =
+      cpu_activate(call, experts->activation, gated_kernels[experts->activation->op], (DLDataType){kDLFloat, 32, 1},
+                   rows, experts->inner, scratch->gate_up, scratch->inner);
   if (status)
     return status;
   project(scratch, experts->w2, experts->w2_bias, expert, rows, scratch->inner, scratch->down);

@@ -3,10 +3,18 @@
  * layer's result rounded to the tensor's type, the weighted sum in float32. Needs libm only.
  */
 #include "plugins/cpu/moe_experts.h"
+#include "plugins/cpu/gated.h"
 #include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/matmul.h"
 
 #include <stdlib.h>
+
+static const fl_kernel_fn gated_kernels[CPU_N_GATED_OPS] = {
+    [CPU_SILU] = cpu_reference_silu_and_mul,
+    [CPU_GELU] = cpu_reference_gelu_and_mul,
+    [CPU_SWIGLUOAI] = cpu_reference_swigluoai_and_mul,
+    [CPU_SWIGLUSTEP] = cpu_reference_swiglustep_and_mul,
+};
 
 /* One token's vectors; all but `sum` of the tensors' type. */
 typedef struct expert_scratch {
@@ -59,8 +67,8 @@ static fl_status add_expert(fl_call *call, const cpu_experts *experts, expert_sc
   if (experts->weight_on_input)
     weigh_input(experts, weight, scratch->x);
   project(experts->w13, experts->w13_bias, expert, scratch->x, scratch->gate_up);
-  fl_status status = cpu_activate(call, experts->activation, experts->activation->reference, experts->x->dtype, 1,
-                                  experts->inner, scratch->gate_up, scratch->inner);
+  fl_status status = cpu_activate(call, experts->activation, gated_kernels[experts->activation->op], experts->x->dtype,
+                                  1, experts->inner, scratch->gate_up, scratch->inner);
   if (status)
     return status;
   project(experts->w2, experts->w2_bias, expert, scratch->inner, scratch->down);
