@@ -80,6 +80,29 @@ static fl_explained describe(fl_arena *arena, const fl_selection *selection, uin
   };
 }
 
+/* The plugins that are not there, or not with all that they list. */
+static void list_missing(fl_explanation *explanation, fl_arena *arena, const fl_op *op) {
+  const fl_host *host = op->host;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < host->n_plugins; i++)
+    n += fl_is_missing(&host->plugins[i], op);
+  fl_missing_plugin *items = fl_arena_array(arena, n, sizeof *items), *next = items;
+  for (uint32_t i = 0; items && i < host->n_plugins; i++) {
+    const fl_plugin_record *record = &host->plugins[i];
+    if (fl_is_missing(record, op))
+      *next++ = (fl_missing_plugin){
+          .plugin = fl_arena_string(arena, record->name),
+          .file = fl_arena_string(arena, record->file),
+          .status = fl_plugin_status_name(record->status),
+          .lists_op = record->ops != NULL,
+          .reason = fl_arena_string(arena, record->reason),
+      };
+  }
+  explanation->missing = items;
+  explanation->n_missing = n;
+  explanation->missing_size = sizeof *items;
+}
+
 static void fill(fl_explanation *explanation, fl_arena *arena, const fl_selection *selection, bool scoped) {
   fl_text origin = {0}, error = {0};
   fl_explained *impls = fl_arena_array(arena, selection->n, sizeof *impls);
@@ -98,6 +121,7 @@ static void fill(fl_explanation *explanation, fl_arena *arena, const fl_selectio
       .replaced_size = sizeof(fl_replaced),
   };
   explanation->replaces = fl_layers_of(selection->op->host, selection->op->name, arena, &explanation->n_replaces);
+  list_missing(explanation, arena, selection->op);
   if (selection->n_accepted) {
     explanation->selected = impls ? impls[0].impl_id : NULL;
   } else {
