@@ -57,11 +57,11 @@ static fl_explained describe(fl_arena *arena, const fl_selection *selection, uin
   if (failure && (failure->barred || !selection->policy->fields.strict)) {
     fl_text_add(&reason, "; %s (%s)", failure->barred ? "barred" : "failed before",
                 failure->reason ? failure->reason : "");
-    double left = failure->retry_at - fl_monotonic_seconds();
+    double now = fl_monotonic_seconds();
     if (!failure->retry_at)
       fl_text_add(&reason, ", skipped until it is cleared");
-    else if (left > 0)
-      fl_text_add(&reason, ", skipped for %.1f s more", left);
+    else if (!fl_is_due(failure->retry_at, failure->backoff, now))
+      fl_text_add(&reason, ", skipped for %.1f s more", failure->retry_at - now);
     else
       fl_text_add(&reason, ", tried again with the next call");
   }
