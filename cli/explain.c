@@ -12,7 +12,7 @@ static const char *verdict_name(fl_verdict verdict) {
 }
 
 static json_t *explanation_json(const fl_explanation *explanation, int32_t device_type) {
-  json_t *order = json_array(), *implementations = json_array(), *replaces = json_array();
+  json_t *order = json_array(), *implementations = json_array(), *replaces = json_array(), *missing = json_array();
   for (uint32_t i = 0; i < explanation->n_order; i++)
     order = cli_json_append(order, cli_json_string(explanation->order[i]));
   for (uint32_t i = 0; i < explanation->n_impls; i++) {
@@ -31,11 +31,18 @@ static json_t *explanation_json(const fl_explanation *explanation, int32_t devic
         cli_json_append(replaces, json_pack("{s:o, s:b, s:o}", "class", cli_json_string(layer->class_name), "allowed",
                                             (int)layer->allowed, "reason", cli_json_string(layer->reason)));
   }
-  return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "op", cli_json_string(explanation->op), "device",
+  for (uint32_t i = 0; i < explanation->n_missing; i++) {
+    const fl_missing_plugin *plugin = fl_missing_plugin_at(explanation, i);
+    missing =
+        cli_json_append(missing, json_pack("{s:o, s:o, s:s, s:b, s:o}", "plugin", cli_json_string(plugin->plugin),
+                                           "file", cli_json_string(plugin->file), "status", plugin->status, "lists_op",
+                                           (int)plugin->lists_op, "reason", cli_json_string(plugin->reason)));
+  }
+  return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "op", cli_json_string(explanation->op), "device",
                    cli_device_name(device_type), "order", order, "order_origin",
                    cli_json_string(explanation->order_origin), "selected", cli_json_string(explanation->selected),
                    "error", cli_json_string(explanation->error), "implementations", implementations, "replaces",
-                   replaces);
+                   replaces, "missing_plugins", missing);
 }
 
 static void print_order(const fl_explanation *explanation) {
@@ -54,6 +61,26 @@ static void print_replaced(const fl_replaced *layer) {
   fputs(layer->allowed ? " (allowed" : " (not allowed: ", stdout);
   cli_put_text(stdout, layer->allowed ? "" : layer->reason);
   puts(")");
+}
+
+/* Plugins that would have brought the op more, or might have. A reason may have several lines: the first tells. */
+static int print_missing(const fl_explanation *explanation) {
+  static const char *const headers[] = {"MISSING PLUGIN", "HAS THE OP", "STATUS", "REASON", NULL};
+  cli_table table;
+  if (!explanation->n_missing)
+    return EXIT_OK;
+  putchar('\n');
+  cli_table_begin(&table, headers, 0);
+  for (uint32_t i = 0; i < explanation->n_missing; i++) {
+    const fl_missing_plugin *plugin = fl_missing_plugin_at(explanation, i);
+    cli_table_add(&table, plugin->plugin);
+    cli_table_add(&table, plugin->lists_op ? "yes" : "perhaps");
+    cli_table_add(&table, plugin->status);
+    cli_table_format(&table, "%.*s", (int)strcspn(plugin->reason, "\n"), plugin->reason);
+  }
+  int exit_status = cli_table_print(&table);
+  puts("'flhost plugins' tells more of them.");
+  return exit_status;
 }
 
 static int print_explanation(const fl_explanation *explanation, int32_t device_type) {
@@ -79,7 +106,8 @@ static int print_explanation(const fl_explanation *explanation, int32_t device_t
     cli_table_add(&table, verdict_name(impl->verdict));
     cli_table_add(&table, impl->reason);
   }
-  return cli_table_print(&table);
+  int exit_status = cli_table_print(&table);
+  return exit_status ? exit_status : print_missing(explanation);
 }
 
 /* ----------------------------------------------------------------------------------------------------- in few lines
@@ -137,6 +165,21 @@ static void print_losers(const fl_explanation *explanation, const fl_failed_impl
     putchar('\n');
 }
 
+/* In one line each. */
+static void print_missing_briefly(const fl_explanation *explanation) {
+  for (uint32_t i = 0; i < explanation->n_missing; i++) {
+    const fl_missing_plugin *plugin = fl_missing_plugin_at(explanation, i);
+    char line[256];
+    snprintf(line, sizeof line, "%.*s", (int)strcspn(plugin->reason, "\n"), plugin->reason);
+    fputs("  plugin ", stdout);
+    cli_put_text(stdout, plugin->plugin);
+    printf(", which %s it, %s%s: ", plugin->lists_op ? "lists" : "may have",
+           strcmp(plugin->status, "failed") != 0 ? "is " : "", plugin->status);
+    cli_put_text(stdout, line);
+    putchar('\n');
+  }
+}
+
 static int print_briefly(fl_host *host, const fl_explanation *explanation) {
   fl_failed_impls *failed;
   fl_status status = fl_get_failed_impls(host, explanation->op, &failed);
@@ -146,6 +189,7 @@ static int print_briefly(fl_host *host, const fl_explanation *explanation) {
   fputs("  order: ", stdout);
   print_order(explanation);
   print_losers(explanation, failed);
+  print_missing_briefly(explanation);
   fl_failed_impls_free(failed);
   return EXIT_OK;
 }
@@ -202,6 +246,9 @@ static void add_summary(cli_table *table, const fl_explanation *explanation, con
     cli_table_add(table, fl_explained_at(explanation, 0)->reason);
   else if (impl)
     cli_table_format(table, "%s: %s", impl->impl_id, impl->reason);
+  else if (!explanation->n_impls && explanation->n_missing && fl_missing_plugin_at(explanation, 0)->lists_op)
+    cli_table_format(table, "plugin %s is missing: %s", fl_missing_plugin_at(explanation, 0)->plugin,
+                     fl_missing_plugin_at(explanation, 0)->reason);
   else
     cli_table_add(table, explanation->n_impls ? "none is for this device" : "nothing is registered");
 }
@@ -248,7 +295,8 @@ int command_explain(int argc, char **argv) {
       "[OP]", 0, 1,
       "Lists every registered implementation of an operator in the order they are tried, with the verdict and "
       "the rule, setting and place that decided, and the layer classes of vLLM that it replaces, of which each "
-      "may stand for OP. Without OP: one line for each operator. The kinds: flagos, an operator's default "
+      "may stand for OP; then the plugins that are missing though they list OP, or may have it. Without OP: one line "
+      "for each operator. The kinds: flagos, an operator's default "
       "implementation, portable and optimised; vendor, a vendor's own; reference, plain code that says what is "
       "right.\n"
       "Exit status 3: OP has no implementation that may run.",

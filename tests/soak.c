@@ -117,7 +117,7 @@ static void expect_done(fl_status status, unsigned before, const char *what) {
 
 static void *run_short(void *unused) {
   static const fault_kind kinds[] = {FAULT_MEMORY, FAULT_MEMORY,      FAULT_DESCRIPTORS, FAULT_PROCESSES,
-                                     FAULT_READ,   FAULT_INTERRUPTED, FAULT_SHORT,       FAULT_CLOCK};
+                                     FAULT_READ,   FAULT_INTERRUPTED, FAULT_SHORT};
   unsigned dice = seed * 7;
   (void)unused;
   while (!stop) {

@@ -126,8 +126,8 @@ END_TEST
  */
 
 START_TEST(explain_has_the_promised_keys) {
-  static const char *const keys[] = {
-      "op", "device", "order", "order_origin", "selected", "error", "implementations", "replaces", NULL};
+  static const char *const keys[] = {"op",    "device",          "order",    "order_origin",    "selected",
+                                     "error", "implementations", "replaces", "missing_plugins", NULL};
   static const char *const impl_keys[] = {"impl_id", "kind",      "vendor",  "priority", "plugin",
                                           "variant", "candidate", "verdict", "reason",   NULL};
   json_t *explanation = explain("silu_and_mul"), *impls = json_object_get(explanation, "implementations"), *impl;
@@ -191,6 +191,31 @@ START_TEST(explain_is_brief_when_asked) {
   run = FLHOST("explain", "--brief", "silu_and_mul");
   assert_status(run, 3);
   assert_contains(run.out, "silu_and_mul: none\n");
+}
+END_TEST
+
+START_TEST(explain_names_the_plugins_that_are_missing) {
+  static const char *const keys[] = {"plugin", "file", "status", "lists_op", "reason", NULL};
+  json_t *plugin;
+  copy_built("tests/plugins/listed/lazy_fails.so", "plugins");
+  setting("VLLM_FL_PROBE=off");
+  outcome run = FLHOST("explain", "lazy_a", "--json");
+  ck_assert_str_eq(run.out, "");
+  assert_contains(run.err, "plugin 'lazy_fails', which lists it, failed");
+  copy_built("tests/plugins/listed/lazy_a.so", "plugins");
+  run = FLHOST("explain", "lazy_a", "--json");
+  assert_status(run, 0);
+  plugin = json_array_get(json_object_get(parse_json(run.out, JSON_OBJECT), "missing_plugins"), 0);
+  assert_keys(plugin, keys);
+  ck_assert_str_eq(text_at(plugin, "plugin"), "lazy_fails");
+  ck_assert_str_eq(text_at(plugin, "status"), "failed");
+  ck_assert(json_is_true(json_object_get(plugin, "lists_op")));
+  assert_contains(text_at(plugin, "reason"), "no licence");
+  run = FLHOST("explain", "lazy_a");
+  assert_contains(run.out, "\nlazy_fails      yes         failed  register_builtins returned");
+  assert_contains(run.out, "'flhost plugins' tells more of them.\n");
+  assert_contains(FLHOST("explain", "lazy_a", "--brief").out, "  plugin lazy_fails, which lists it, failed: ");
+  assert_lacks(FLHOST("explain", "silu_and_mul").out, "lazy_fails"); /* which it does not list */
 }
 END_TEST
 
@@ -705,6 +730,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, S1_explain_tells_why_an_implementation_is_not_available);
   tcase_add_test(tests, explain_is_readable);
   tcase_add_test(tests, explain_is_brief_when_asked);
+  tcase_add_test(tests, explain_names_the_plugins_that_are_missing);
   tcase_add_test(tests, explain_takes_a_layer_class_and_shows_what_is_replaced);
   tcase_add_test(tests, explain_without_op_has_one_line_for_each);
   tcase_add_test(tests, explain_without_op_tells_what_the_devices_own_implementation_lacks);

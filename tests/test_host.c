@@ -251,6 +251,7 @@ START_TEST(what_is_handed_out_begins_with_its_size_and_has_the_size_of_its_items
       {failed, sizeof *failed, failed->item_size, sizeof(fl_failed_impl)},
       {explanation, sizeof *explanation, explanation->impl_size, sizeof(fl_explained)},
       {explanation, sizeof *explanation, explanation->replaced_size, sizeof(fl_replaced)},
+      {explanation, sizeof *explanation, explanation->missing_size, sizeof(fl_missing_plugin)},
       {manifest, sizeof *manifest, manifest->row_size, sizeof(fl_manifest_row)},
       {report, sizeof *report, report->platform_size, sizeof(fl_platform_info)},
   };

@@ -201,6 +201,38 @@ START_TEST(T2_names_of_what_is_kept_out_are_not_unknown) {
 }
 END_TEST
 
+/* "acme_listed yes skipped; …" */
+static const char *missing_of(const char *op) {
+  static char text[1024];
+  fl_explanation *explanation;
+  const fl_missing_plugin *plugin;
+  size_t length = 0;
+  *text = '\0';
+  ck_ok(fl_explain(host, op, kDLCPU, &explanation));
+  for (uint32_t i = 0; (plugin = fl_missing_plugin_at(explanation, i)); i++) {
+    length += (size_t)snprintf(text + length, sizeof text - length, "%s %s %s; ", plugin->plugin,
+                               plugin->lists_op ? "yes" : "perhaps", plugin->status);
+    ck_assert(*plugin->reason && strstr(plugin->file, plugin->plugin));
+  }
+  fl_explanation_free(explanation);
+  return text;
+}
+
+START_TEST(explanations_name_what_is_missing_and_not_what_gave_way) {
+  copy_to_scratch(listed("lazy_a"), "plugins/lazy_a.so");
+  start_under("lazy_a lazy_fails acme_listed acme_eager", denied);
+  ck_assert_str_eq(missing_of("lazy_a"),
+                   "lazy_fails yes failed; acme_listed yes skipped; acme_eager perhaps skipped; ");
+  ck_assert_str_eq(missing_of("rms_norm"), "acme_eager perhaps skipped; ");
+  fl_policy *policy = policy_of("vendor");
+  ck_ok(fl_set_global_policy(host, policy));
+  fl_policy_release(policy);
+  ck_assert_str_eq(missing_of("lazy_a"), "lazy_fails yes failed; ");
+  ck_ok(fl_withdraw_plugin(host, "acme_eager"));
+  ck_assert_str_eq(missing_of("lazy_a"), "lazy_fails yes failed; acme_eager perhaps skipped; ");
+}
+END_TEST
+
 /* Files that say one thing and do another, or say nothing that a setting could name. */
 static const struct {
   const char *plugin, *words;
@@ -270,6 +302,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, P4_where_dispatch_is_off_every_plugin_is_loaded);
   tcase_add_test(tests, P4_the_platform_of_what_is_kept_out_is_told_of);
   tcase_add_test(tests, T2_names_of_what_is_kept_out_are_not_unknown);
+  tcase_add_test(tests, explanations_name_what_is_missing_and_not_what_gave_way);
   tcase_add_loop_test(tests, a_plugin_that_is_not_what_its_note_says_is_refused, 0, sizeof liars / sizeof *liars);
   tcase_add_loop_test(tests, the_devices_plugins_of_this_project_say_whose_they_are, 0, sizeof own / sizeof *own);
   tcase_add_test(tests, P4_what_is_kept_out_stays_out_whichever_allocation_fails);

@@ -129,6 +129,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
     return NULL;
   }
   binding->op = op;
+  binding->made_at = now;
   binding->strict = strict;
   binding->preserve_inputs = selection->policy->fields.preserve_inputs && !strict;
   binding->statistics = host->statistics;

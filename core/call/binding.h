@@ -25,6 +25,7 @@ typedef struct fl_binding {
   uint32_t count;
   struct fl_op *op;
   double retry_at; /* when a failed implementation that was left out may be tried again; 0 = none is left out */
+  double made_at;  /* where something failed: when that was looked at */
   bool strict, preserve_inputs, statistics;
   bool synchronous; /* waits for the device after each implementation */
   bool watched;     /* calls of the first candidate are, or were when this was made (guard/watch.h) */

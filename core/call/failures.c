@@ -72,9 +72,9 @@ fl_status fl_get_failed_impls(fl_host *host, const char *name, fl_failed_impls *
           .op = fl_arena_string(arena, host->ops[i]->name),
           .impl_id = fl_arena_string(arena, f->impl->impl_id),
           .reason = fl_arena_string(arena, f->reason ? f->reason : ""),
-          .retry_in = !f->retry_at        ? -1
-                      : f->retry_at > now ? f->retry_at - now
-                                          : 0,
+          .retry_in = !f->retry_at                              ? -1
+                      : fl_is_due(f->retry_at, f->backoff, now) ? 0
+                                                                : f->retry_at - now,
       };
   pthread_mutex_unlock(&host->lock);
   fl_status status = fl_arena_finish(list, sizeof *list);

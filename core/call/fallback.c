@@ -374,7 +374,7 @@ static fl_status run_again(fl_binding *binding, fl_call *call) {
 
 static fl_status run_candidates(fl_binding *binding, fl_call *call) {
   const fl_call given = *call;
-  if (binding->retry_at && fl_monotonic_seconds() >= binding->retry_at)
+  if (binding->retry_at && fl_is_due(binding->retry_at, binding->retry_at - binding->made_at, fl_monotonic_seconds()))
     return run_again(binding, call);
   if (call->count > FL_VALUES_MAX)
     return fl_error(FL_EINVAL, "%s: %u values in one call, at most %d are supported", binding->op->name, call->count,

@@ -38,7 +38,7 @@ static void set_backoffs(fl_host *host, bool frozen) {
       next = failure->next;
       if (!frozen)
         failure->retry_at = failure->backoff > 0 ? now + failure->backoff : 0;
-      else if (failure->retry_at && failure->retry_at <= now)
+      else if (failure->retry_at && fl_is_due(failure->retry_at, failure->backoff, now))
         fl_failure_forget_locked(host->ops[i], failure->impl);
       else
         failure->retry_at = 0;

@@ -57,11 +57,11 @@ static fl_explained describe(fl_arena *arena, const fl_selection *selection, uin
   if (failure && (failure->barred || !selection->policy->fields.strict)) {
     fl_text_add(&reason, "; %s (%s)", failure->barred ? "barred" : "failed before",
                 failure->reason ? failure->reason : "");
-    double left = failure->retry_at - fl_monotonic_seconds();
+    double now = fl_monotonic_seconds();
     if (!failure->retry_at)
       fl_text_add(&reason, ", skipped until it is cleared");
-    else if (left > 0)
-      fl_text_add(&reason, ", skipped for %.1f s more", left);
+    else if (!fl_is_due(failure->retry_at, failure->backoff, now))
+      fl_text_add(&reason, ", skipped for %.1f s more", failure->retry_at - now);
     else
       fl_text_add(&reason, ", tried again with the next call");
   }
@@ -79,6 +79,29 @@ static fl_explained describe(fl_arena *arena, const fl_selection *selection, uin
       .reason = fl_arena_text(arena, &reason),
       .variant = fl_arena_string(arena, record->variant),
   };
+}
+
+/* The plugins that are not there, or not with all that they list. */
+static void list_missing(fl_explanation *explanation, fl_arena *arena, const fl_op *op) {
+  const fl_host *host = op->host;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < host->n_plugins; i++)
+    n += fl_is_missing(&host->plugins[i], op);
+  fl_missing_plugin *items = fl_arena_array(arena, n, sizeof *items), *next = items;
+  for (uint32_t i = 0; items && i < host->n_plugins; i++) {
+    const fl_plugin_record *record = &host->plugins[i];
+    if (fl_is_missing(record, op))
+      *next++ = (fl_missing_plugin){
+          .plugin = fl_arena_string(arena, record->name),
+          .file = fl_arena_string(arena, record->file),
+          .status = fl_plugin_status_name(record->status),
+          .lists_op = record->ops != NULL,
+          .reason = fl_arena_string(arena, record->reason),
+      };
+  }
+  explanation->missing = items;
+  explanation->n_missing = n;
+  explanation->missing_size = sizeof *items;
 }
 
 static void fill(fl_explanation *explanation, fl_arena *arena, const fl_selection *selection, bool scoped) {
@@ -99,6 +122,7 @@ static void fill(fl_explanation *explanation, fl_arena *arena, const fl_selectio
       .replaced_size = sizeof(fl_replaced),
   };
   explanation->replaces = fl_layers_of(selection->op->host, selection->op->name, arena, &explanation->n_replaces);
+  list_missing(explanation, arena, selection->op);
   if (selection->n_accepted) {
     explanation->selected = impls ? impls[0].impl_id : NULL;
   } else {

@@ -99,8 +99,9 @@ static bool add_record(fl_host *host, fl_plugin_record *record, uint32_t room) {
   return added;
 }
 
-/* A record of what is not loaded. */
-static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_status status, const char *reason) {
+/* A record of what is not loaded; `same`: the same file is there by another name. */
+static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_status status, bool same,
+                            const char *reason) {
   fl_plugin_record record = fl_plugin_record_begin(found->path);
   record.name =
       found->name ? fl_arena_string(&record.owned, found->name) : fl_plugin_name_of_file(&record.owned, found->path);
@@ -108,6 +109,7 @@ static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_stat
   record.route = found->route;
   record.status = status;
   record.critical = found->critical;
+  record.gave_way = same;
   return add_record(host, &record, 0);
 }
 
@@ -161,6 +163,7 @@ static void postpone(fl_host *host, const fl_found *found, fl_plugin_record *rec
 static fl_status give_way(fl_host *host, const fl_plugin_record *rival, fl_plugin_record *record) {
   record->reason = rival_reason(record, rival);
   record->status = FL_PLUGIN_SKIPPED;
+  record->gave_way = true;
   record->again = false;
   if (!is_said(host, record))
     fl_log_line(&host->log, FL_LOG_INFO, "plugin %s skipped: %s", record->file, record->reason);
@@ -182,6 +185,7 @@ static bool set_aside(fl_host *host, const fl_plugin_record *named) {
       break;
     other->reason = reason;
     other->status = FL_PLUGIN_SKIPPED;
+    other->gave_way = true;
     other->again = false;
     host->n_deferred--;
   }
@@ -356,12 +360,13 @@ fl_status fl_plugins_load(fl_loader *loader, const fl_found *found, bool may_def
   if (found->problem) {
     fl_log_line(&host->log, FL_LOG_ERROR, "plugin %s failed: %s", found->name ? found->name : found->path,
                 found->problem);
-    if (!record_unloaded(host, found, FL_PLUGIN_FAILED, found->problem))
+    if (!record_unloaded(host, found, FL_PLUGIN_FAILED, false, found->problem))
       return fl_error_no_memory();
     return fl_error(FL_EPLUGIN, "%s", found->problem);
   }
   if (found->disabled)
-    return record_unloaded(host, found, FL_PLUGIN_SKIPPED, "disabled by its manifest") ? FL_OK : fl_error_no_memory();
+    return record_unloaded(host, found, FL_PLUGIN_SKIPPED, false, "disabled by its manifest") ? FL_OK
+                                                                                              : fl_error_no_memory();
   fl_file file = fl_file_look(found->path);
   const fl_plugin_record *same = find_same(host, &file, may_defer && !found->critical);
   if (!same)
@@ -370,7 +375,7 @@ fl_status fl_plugins_load(fl_loader *loader, const fl_found *found, bool may_def
     return FL_OK;
   char *reason = fl_format("the same file as %s, which is %s", same->file,
                            same->status == FL_PLUGIN_LOADED ? "loaded" : "deferred");
-  bool recorded = reason && record_unloaded(host, found, FL_PLUGIN_SKIPPED, reason);
+  bool recorded = reason && record_unloaded(host, found, FL_PLUGIN_SKIPPED, true, reason);
   free(reason);
   return recorded ? FL_OK : fl_error_no_memory();
 }
@@ -518,7 +523,6 @@ static void add_lacking(fl_host *host, const impl_counts *counts, const char *re
 }
 
 static fl_plugin_info describe(fl_host *host, const fl_plugin_record *record, fl_arena *arena) {
-  static const char *const names[] = {"?", "loaded", "unavailable", "skipped", "failed", "deferred"};
   fl_text reason = {0};
   fl_plugin_status status = record->status;
   impl_counts counts = status == FL_PLUGIN_LOADED ? count_impls(host, record->name) : (impl_counts){0};
@@ -537,7 +541,7 @@ static fl_plugin_info describe(fl_host *host, const fl_plugin_record *record, fl
       .licence = fl_arena_string(arena, record->licence),
       .route = record->route,
       .abi = fl_arena_string(arena, record->abi),
-      .status = names[status],
+      .status = fl_plugin_status_name(status),
       .reason = fl_arena_text(arena, &reason),
       .load_us = record->load_us,
       .impls = record->impls,

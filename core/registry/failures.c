@@ -1,6 +1,8 @@
 /* Implementations that failed: see failures.h. */
 #include "core/registry/failures.h"
 
+#include "core/support.h"
+
 #include <stdlib.h>
 
 fl_failure *fl_failure_find_locked(const fl_op *op, const fl_impl_record *record) {
@@ -11,7 +13,7 @@ fl_failure *fl_failure_find_locked(const fl_op *op, const fl_impl_record *record
 }
 
 bool fl_failure_skips(const fl_failure *failure, double now) {
-  return failure && (!failure->retry_at || now < failure->retry_at);
+  return failure && (!failure->retry_at || !fl_is_due(failure->retry_at, failure->backoff, now));
 }
 
 fl_failure *fl_failure_add_locked(fl_op *op, fl_impl_record *record) {

@@ -41,6 +41,21 @@ const fl_plugin_record *fl_kept_out_lister(const fl_host *host, const char *op) 
   return NULL;
 }
 
+static bool has_impl_of(const fl_op *op, const char *plugin) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
+  for (uint32_t i = 0; set && i < set->n; i++)
+    if (!strcmp(set->impls[i]->provider->plugin, plugin))
+      return true;
+  return false;
+}
+
+/* One that is loaded without all that it lists was refused rows, or they were withdrawn: its reason says that. */
+bool fl_is_missing(const fl_plugin_record *record, const fl_op *op) {
+  if (record->status == FL_PLUGIN_LOADED)
+    return *record->reason && record->ops && fl_plugin_lists(record, op->name) && !has_impl_of(op, record->name);
+  return !record->gave_way && (!record->ops || fl_plugin_lists(record, op->name));
+}
+
 bool fl_deferred_ops(const fl_host *host, fl_strings *ops) {
   for (uint32_t i = 0; host->n_deferred && i < host->n_plugins; i++)
     if (host->plugins[i].status == FL_PLUGIN_DEFERRED && host->plugins[i].ops &&

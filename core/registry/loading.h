@@ -29,6 +29,9 @@ bool fl_is_deferred(const fl_host *host, const char *op);
 /* Does a plugin that is kept out list the op, or have no list? NULL: none does. */
 const fl_plugin_record *fl_kept_out_lister(const fl_host *host, const char *op);
 
+/* Is it a plugin that was found, and of which the op has nothing, though it lists the op, or has no list? */
+bool fl_is_missing(const fl_plugin_record *record, const fl_op *op);
+
 /* Adds the ops that deferred plugins list. false: out of memory. */
 bool fl_deferred_ops(const fl_host *host, fl_strings *ops);
 

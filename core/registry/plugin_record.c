@@ -3,6 +3,11 @@
 
 #include <string.h>
 
+const char *fl_plugin_status_name(fl_plugin_status status) {
+  static const char *const names[] = {"?", "loaded", "unavailable", "skipped", "failed", "deferred"};
+  return names[status];
+}
+
 fl_plugin_record fl_plugin_record_begin(const char *file) {
   fl_plugin_record record = {
       .name = "",

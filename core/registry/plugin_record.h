@@ -31,6 +31,7 @@ typedef struct fl_plugin_record {
   uint32_t impls;
   bool critical;
   bool kept_out; /* of a skipped one: its vendor is denied, or not allowed, and it is loaded when that is let in */
+  bool gave_way; /* of a skipped one: another build of it, or the same file, is there in its place */
   bool again;    /* of a deferred one: loading it failed for want of descriptors or memory, and is to be tried again */
   dev_t device;  /* of the file, so that one file is loaded once */
   ino_t inode;
@@ -39,6 +40,9 @@ typedef struct fl_plugin_record {
   uint32_t same_chain; /* plugins/by_file.c */
   uint64_t opener;     /* of a deferred one: the thread that is loading it (fl_loading_begin), or was when it forked */
 } fl_plugin_record;
+
+/* "loaded", … */
+const char *fl_plugin_status_name(fl_plugin_status status);
 
 /* One that failed so far, of which nothing is known but its file. */
 fl_plugin_record fl_plugin_record_begin(const char *file);

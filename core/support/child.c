@@ -27,6 +27,7 @@
 enum {
   ABOVE_GIVEN = FL_CHILD_CHANNEL + 1, /* our own descriptors lie above those that the child gets */
   GENERATIONS = 3,                    /* of whose memory is counted */
+  SLICE_MS = 1000,                    /* waited at a time, so that a clock that jumps costs a limit no more */
   LOOK_MS = 20,                       /* how often memory is looked at */
   TICK_MS = 5,                        /* and the child, where the kernel does not tell of its end */
   REAP_MS = 5000,                     /* one that does not even die (in a driver) is left behind */
@@ -43,7 +44,8 @@ typedef struct child {
   int pidfd;                 /* -1: the kernel has none */
   int output[2], channel[2]; /* ends of pipes: ours, the child's; -1: closed */
   bool ended;                /* it is dead, and not reaped yet unless somebody else did */
-  double start, heard;       /* times: when it began, when it last said something */
+  fl_stopwatch watch;        /* since it began */
+  double heard;              /* when it last said something, by the watch; 0: never */
 } child;
 
 /* -------------------------------------------------------------------------------------------------- descriptors */
@@ -234,7 +236,7 @@ static void take(child *c, bool is_channel, const char *bytes, size_t length) {
     return;
   }
   c->options->receive(c->options->user, bytes, length);
-  c->heard = fl_monotonic_seconds();
+  c->heard = c->watch.passed;
 }
 
 /* What lies in a pipe, or a good part of it. */
@@ -312,9 +314,9 @@ static void look_at_child(child *c) {
 /* Milliseconds that are left, of the limit that comes first; -1: there is none. */
 static int64_t time_left(const child *c) {
   const fl_child_options *options = c->options;
-  double now = fl_monotonic_seconds(), left = -1;
+  double now = c->watch.passed, left = -1;
   if (options->timeout_ms)
-    left = c->start + options->timeout_ms / 1e3 - now;
+    left = options->timeout_ms / 1e3 - now;
   if (options->silence_ms) {
     double quiet = c->heard + options->silence_ms / 1e3 - now;
     left = options->timeout_ms && left < quiet ? left : quiet;
@@ -328,12 +330,13 @@ static void wait_for_news(child *c, int64_t left) {
   struct pollfd fds[] = {{.fd = c->output[0], .events = POLLIN},
                          {.fd = c->channel[0], .events = POLLIN},
                          {.fd = c->pidfd, .events = POLLIN}};
-  int64_t wait = left < 0 || left > 60000 ? 60000 : left;
+  int64_t wait = left < 0 || left > SLICE_MS ? SLICE_MS : left;
   if (c->options->max_memory && wait > LOOK_MS)
     wait = LOOK_MS;
   if (c->pidfd < 0 && wait > TICK_MS)
     wait = TICK_MS;
   poll(fds, 3, (int)wait); /* interrupted: all is looked at anyway */
+  fl_stopwatch_look(&c->watch, (double)wait / 1e3);
 }
 
 static void look_at_memory(child *c) {
@@ -364,7 +367,8 @@ static void watch(child *c) {
 
 static void reap(child *c) {
   siginfo_t info = {0};
-  double end = fl_monotonic_seconds() + REAP_MS / 1e3;
+  fl_stopwatch watch = fl_stopwatch_start();
+  double passed;
   do {
     struct pollfd pidfd = {.fd = c->pidfd, .events = POLLIN};
     if (!c->ended)
@@ -372,7 +376,8 @@ static void reap(child *c) {
     info.si_pid = 0;
     if (waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG) && errno != EINTR)
       return;
-  } while (!info.si_pid && fl_monotonic_seconds() < end);
+    passed = fl_stopwatch_look(&watch, (c->pidfd < 0 ? TICK_MS : REAP_MS) / 1e3);
+  } while (!info.si_pid && passed < REAP_MS / 1e3);
 }
 
 /* Of one whose status somebody else took the number may be another's by now; but not the group's, while it has members.
@@ -396,7 +401,7 @@ static void put_into_words(const child *c) {
   fl_child_result *result = c->result;
   char *words = result->words;
   size_t size = sizeof result->words;
-  bool silent = options->silence_ms && c->heard > c->start;
+  bool silent = options->silence_ms && c->heard > 0;
   switch (result->end) {
   case FL_CHILD_EXITED:
     snprintf(words, size, "exited with status %d", (int)result->code);
@@ -446,13 +451,13 @@ fl_status fl_child_run(const fl_child_options *given, fl_child_result *result) {
     return status;
   if (options.output)
     options.output[0] = 0;
-  c.start = c.heard = fl_monotonic_seconds();
+  c.watch = fl_stopwatch_start();
   status = start(&c);
   if (!status) {
     watch(&c);
     kill_all(&c);
     reap(&c);
-    own.seconds = fl_monotonic_seconds() - c.start;
+    own.seconds = fl_stopwatch_look(&c.watch, 0);
     put_into_words(&c);
     fl_sized_give(result, &own, sizeof own);
   }

@@ -174,12 +174,12 @@ static uint64_t oldest_reader(void) {
 
 bool fl_synchronize(double seconds, void (*blocked)(const fl_thread *thread, void *user), void *user) {
   uint64_t period = atomic_fetch_add(&fl_period, FL_PERIOD) + FL_PERIOD, oldest;
-  double end = fl_monotonic_seconds() + seconds;
+  fl_stopwatch watch = fl_stopwatch_start();
   fl_threads_start();
   for (unsigned i = 0; oldest_reader() < period; i++) {
     if (i < 64)
       sched_yield();
-    else if (fl_monotonic_seconds() < end)
+    else if (fl_stopwatch_look(&watch, 1e-3) < seconds)
       usleep(i < 1000 ? 50 : 1000);
     else
       break;

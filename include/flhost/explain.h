@@ -53,6 +53,15 @@ typedef struct fl_replaced {
   const char *reason; /* why not, with the setting and where it comes from; NULL when allowed */
 } fl_replaced;
 
+/* A plugin that was found, and of which the op has nothing though its file lists the op, or does not say: it failed,
+ * its vendor is denied, it is withdrawn, or its rows were refused. Not one that gave way to another build of itself. */
+typedef struct fl_missing_plugin {
+  const char *plugin, *file;
+  const char *status; /* as fl_plugin_info has it: "failed", "skipped", "deferred", "loaded" */
+  bool lists_op;      /* false: its file has no list of ops, or could not be read, so that it may have the op or not */
+  const char *reason;
+} fl_missing_plugin;
+
 /* Why an op resolves as it does: candidates in the order they are tried, then the rejected ones. */
 typedef struct fl_explanation {
   uint32_t size; /* sizeof(fl_explanation) of the library */
@@ -66,6 +75,8 @@ typedef struct fl_explanation {
   uint32_t n_impls, impl_size;
   const void *replaces; /* fl_replaced_at */
   uint32_t n_replaces, replaced_size;
+  const void *missing; /* fl_missing_plugin_at */
+  uint32_t n_missing, missing_size;
 } fl_explanation;
 
 /* Implementation i; NULL: there are fewer. */
@@ -76,6 +87,12 @@ static inline const fl_explained *fl_explained_at(const fl_explanation *explanat
 /* Layer i that the op replaces; NULL: there are fewer. */
 static inline const fl_replaced *fl_replaced_at(const fl_explanation *explanation, uint32_t i) {
   return (const fl_replaced *)fl_item_at(explanation->replaces, explanation->n_replaces, explanation->replaced_size, i);
+}
+
+/* Plugin i of which the op lacks something; NULL: there are fewer. */
+static inline const fl_missing_plugin *fl_missing_plugin_at(const fl_explanation *explanation, uint32_t i) {
+  return (const fl_missing_plugin *)fl_item_at(explanation->missing, explanation->n_missing, explanation->missing_size,
+                                               i);
 }
 
 /* `op` may also be the name of a layer class that an op replaces, or the one that lists had for it before. The caller

@@ -71,6 +71,11 @@ static PyObject *explain(PyObject *self, PyObject *arguments, PyObject *keywords
       FL_PY_FIELD(fl_replaced, reason, FL_PY_TEXT),
       END_OF_FIELDS,
   };
+  static const fl_py_field missing_fields[] = {
+      FL_PY_FIELD(fl_missing_plugin, plugin, FL_PY_TEXT), FL_PY_FIELD(fl_missing_plugin, file, FL_PY_TEXT),
+      FL_PY_FIELD(fl_missing_plugin, status, FL_PY_TEXT), FL_PY_FIELD(fl_missing_plugin, lists_op, FL_PY_BOOL),
+      FL_PY_FIELD(fl_missing_plugin, reason, FL_PY_TEXT), END_OF_FIELDS,
+  };
   fl_py_host *host = fl_py_open_host(self);
   fl_explanation *found = NULL;
   const char *op;
@@ -81,10 +86,12 @@ static PyObject *explain(PyObject *self, PyObject *arguments, PyObject *keywords
     return NULL;
   FL_PY_UNDER_POLICY(host, done, status, status = fl_explain(host->host, op, device, &found));
   PyObject *dict = done ? fl_py_dict(found, fields) : NULL;
-  if (dict && (!fl_py_put(dict, "order", fl_py_texts(found->order, found->n_order)) ||
-               !fl_py_put(dict, "impls", fl_py_dicts(found->impls, found->n_impls, found->impl_size, impl_fields)) ||
-               !fl_py_put(dict, "replaces",
-                          fl_py_dicts(found->replaces, found->n_replaces, found->replaced_size, replaced_fields))))
+  if (dict &&
+      (!fl_py_put(dict, "order", fl_py_texts(found->order, found->n_order)) ||
+       !fl_py_put(dict, "impls", fl_py_dicts(found->impls, found->n_impls, found->impl_size, impl_fields)) ||
+       !fl_py_put(dict, "replaces",
+                  fl_py_dicts(found->replaces, found->n_replaces, found->replaced_size, replaced_fields)) ||
+       !fl_py_put(dict, "missing", fl_py_dicts(found->missing, found->n_missing, found->missing_size, missing_fields))))
     Py_CLEAR(dict);
   fl_explanation_free(found);
   return dict;

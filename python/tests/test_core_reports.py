@@ -46,6 +46,7 @@ def test_explain_has_an_answer_for_each_implementation(host: flhost.Host) -> Non
     assert rows["default.flagos"]["verdict"] == "selected"
     assert rows["reference.c"]["verdict"] == "candidate"
     assert all(row["reason"] for row in why["impls"])
+    assert why["missing"] == []
     assert why["replaces"][0]["class_name"] == "RMSNorm"
     assert host.explain("RMSNorm")["op"] == "rms_norm"
     assert host.explain("rms_norm", device="cuda")["selected"] in (None, "vendor.cuda")

@@ -46,7 +46,8 @@ static const char *const fault_names[N_FAULTS] = {[FAULT_MEMORY] = "memory",
                                                   [FAULT_MISSING] = "missing",
                                                   [FAULT_CUT] = "cut",
                                                   [FAULT_CHANGED] = "changed",
-                                                  [FAULT_CLOCK] = "clock"};
+                                                  [FAULT_AHEAD] = "ahead",
+                                                  [FAULT_BEHIND] = "behind"};
 
 /* Shared with the child. */
 typedef struct run_report {
@@ -279,6 +280,12 @@ static bool make_directory(void) {
     return false;
   fputs("prefer: flagos\nop_backends:\n  silu_and_mul: [vendor, reference]\n  gelu: [reference]\n", file);
   fclose(file);
+  snprintf(path, sizeof path, "%s/retry.yaml", directory);
+  file = fopen(path, "w");
+  if (!file)
+    return false;
+  fputs("retry_first_s: 0.03\nretry_max_s: 0.03\n", file);
+  fclose(file);
   snprintf(path, sizeof path, "%s/home", directory);
   setenv("HOME", path, 1);
   unsetenv("XDG_CACHE_HOME");
@@ -339,7 +346,8 @@ int main(int argc, char **argv) {
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   for (int fault = FAULT_MEMORY; fault < N_FAULTS; fault++)
     for (size_t i = 0; i < n_paths; i++)
-      if (chosen(fault_names[fault], only_faults, n_only_faults) && chosen(paths[i].name, only_paths, n_only_paths))
+      if (fault >= (int)paths[i].first && chosen(fault_names[fault], only_faults, n_only_faults) &&
+          chosen(paths[i].name, only_paths, n_only_paths))
         try_path(&paths[i], (fault_kind)fault, every);
   remove_directory();
   printf("%ld passed, %ld failed\n", passed, failed);

@@ -306,7 +306,10 @@ int nanosleep(const struct timespec *time, struct timespec *left) {
 KEEP(clock_gettime);
 int clock_gettime(clockid_t clock, struct timespec *time) {
   int status = REAL(clock_gettime)(clock, time);
-  if (fails(FAULT_CLOCK) && clock == CLOCK_REALTIME)
-    time->tv_sec += atomic_load(&calls) % 2 ? 3600 : -3600;
+  enum { DAY = 24 * 3600 };
+  if (clock == CLOCK_MONOTONIC && fails(FAULT_AHEAD))
+    time->tv_sec += DAY;
+  if (clock == CLOCK_MONOTONIC && fails(FAULT_BEHIND))
+    time->tv_sec -= DAY;
   return status;
 }

@@ -19,7 +19,8 @@ typedef enum fault_kind {
   FAULT_MISSING,     /* opening, stat, lstat, access, realpath of what is read: ENOENT, as if it had just gone */
   FAULT_CUT,         /* read, pread: nothing, as if the file had just been cut short */
   FAULT_CHANGED,     /* read, pread: other bytes than there were */
-  FAULT_CLOCK,       /* clock_gettime, time: an hour further each time, then an hour back */
+  FAULT_AHEAD,  /* clock_gettime of what only goes forward, as it should: a day further; nobody asks the time of day */
+  FAULT_BEHIND, /* the same: a day back */
   N_FAULTS
 } fault_kind;
 

@@ -1,9 +1,13 @@
 #include "tests/faults/paths.h"
 
+#include <dlfcn.h>
 #include <flhost/testing.h>
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static void say(findings *found, const char *format, ...) FL_PRINTF(2, 3);
 static void say(findings *found, const char *format, ...) {
@@ -309,13 +313,13 @@ static fl_status one_more(void *self, fl_call *call) {
   return FL_OK;
 }
 
-static fl_status add_to(fl_host *host, const char *id, fl_kind kind, void *self) {
+static fl_status add_to(fl_host *host, const char *id, fl_kind kind, fl_kernel_fn fn, void *self) {
   const fl_impl impl = {.size = sizeof impl,
                         .op_name = "same",
                         .impl_id = id,
                         .kind = kind,
                         .devices = FL_DEVICE(kDLCPU),
-                        .fn = one_more,
+                        .fn = fn,
                         .self = self};
   return fl_register_impl(host, &impl);
 }
@@ -342,9 +346,9 @@ static fl_status watched(fault_place *place, findings *found) {
   if (!status)
     status = fl_register_op(host, &op);
   if (!status)
-    status = add_to(host, "reference.same", FL_KIND_REFERENCE, NULL);
+    status = add_to(host, "reference.same", FL_KIND_REFERENCE, one_more, NULL);
   if (!status)
-    status = add_to(host, "default.more", FL_KIND_DEFAULT, &host);
+    status = add_to(host, "default.more", FL_KIND_DEFAULT, one_more, &host);
   if (!status)
     status = fl_call_op(host, "same", &call);
   if (!status)
@@ -353,15 +357,145 @@ static fl_status watched(fault_place *place, findings *found) {
   return status;
 }
 
+/* ------------------------------------------------------------------------------------------------- time, and others
+ */
+
+/* Fails in its first call, and works from then on. */
+static fl_status fails_once(void *self, fl_call *call) {
+  int *calls = self;
+  return ++*calls == 1 ? FL_EINTERNAL : one_more(NULL, call);
+}
+
+/* What failed is left out for a while and then tried again, whatever time it is by then. */
+static fl_status retry(fault_place *place, findings *found) {
+  static char config[1024];
+  snprintf(config, sizeof config, "VLLM_FL_CONFIG=%s/retry.yaml", place->directory);
+  const char *const environment[] = {config, NULL};
+  fl_host_options options = {.size = sizeof options,
+                             .environment = environment,
+                             .log = take_line,
+                             .log_user = place,
+                             .platform = "cpu",
+                             .flags = FL_HOST_NO_PLUGINS};
+  const fl_op_def op = {
+      .size = sizeof op, .schema = "same(Tensor x) -> Tensor out", .rules = "x: float32[n, m]; out: float32[n, m]"};
+  fl_host *host = NULL;
+  fl_failed_impls *failed = NULL;
+  tensors t;
+  int calls = 0;
+  rms_norm(&t);
+  fl_value values[] = {fl_tensor(&t.dl[0]), fl_tensor(&t.dl[2])};
+  fl_call call = FL_CALL(values);
+  fl_status status = fl_host_create(&options, &host);
+  if (!status)
+    status = fl_register_op(host, &op);
+  if (!status)
+    status = add_to(host, "reference.same", FL_KIND_REFERENCE, one_more, NULL);
+  if (!status)
+    status = add_to(host, "default.once", FL_KIND_DEFAULT, fails_once, &calls);
+  for (int i = 0; i < 4 && !status; i++) {
+    status = fl_call_op(host, "same", &call);
+    say_result(&t, found);
+    usleep(i ? 40000 : 0); /* at first it is left out */
+  }
+  if (!status)
+    status = fl_get_failed_impls(host, NULL, &failed);
+  if (!status)
+    say(found, "%s, %u failed", calls > 1 ? "tried again" : "not tried again", failed->n);
+  fl_failed_impls_free(failed);
+  fl_host_destroy(host);
+  return status;
+}
+
+static int end_soon(void *user, int channel) {
+  (void)user, (void)channel;
+  usleep(20000);
+  return 3;
+}
+
+static int never_end(void *user, int channel) {
+  (void)user, (void)channel;
+  while (pause())
+    continue;
+  return 0;
+}
+
+/* A child that ends in time, and one that does not. */
+static fl_status limits(fault_place *place, findings *found) {
+  fl_child_options options = {.size = sizeof options, .run = end_soon, .timeout_ms = 5000, .silence_ms = 5000};
+  fl_child_result result = {.size = sizeof result};
+  (void)place;
+  fl_status status = fl_child_run(&options, &result);
+  if (status)
+    return status;
+  say(found, "%s; ", result.words);
+  say(found, "%s; ", result.seconds >= 0 && result.seconds < 5 ? "soon" : "not soon");
+  options.run = never_end;
+  options.timeout_ms = 50;
+  status = fl_child_run(&options, &result);
+  if (!status)
+    say(found, "%s", result.words);
+  return status;
+}
+
+/* Another thread's libraries come and go. */
+typedef struct visitor {
+  char file[1024];
+  _Atomic bool stop, wrong;
+  _Atomic unsigned rounds;
+} visitor;
+
+static void *open_and_close(void *user) {
+  visitor *v = user;
+  do {
+    void *library = dlopen(v->file, RTLD_NOW | RTLD_LOCAL);
+    if (!library || !dlsym(library, "register_builtins") || dlclose(library))
+      v->wrong = true;
+    v->rounds++;
+  } while (!v->stop);
+  return NULL;
+}
+
+static fl_status beside_others(fault_place *place, findings *found) {
+  static visitor v;
+  pthread_t thread;
+  snprintf(v.file, sizeof v.file, "%s/other/two_vendors.so", place->directory);
+  v.stop = v.wrong = false;
+  v.rounds = 0;
+  if (pthread_create(&thread, NULL, open_and_close, &v))
+    return FL_ENOMEM;
+  while (!v.rounds)
+    usleep(100);
+  fl_status status = FL_OK;
+  for (int i = 0; i < 5 && !status; i++)
+    status = create(place, found);
+  v.stop = true;
+  pthread_join(thread, NULL);
+  say(found, "others %s", v.wrong ? "fail" : "work");
+  return status;
+}
+
 const fault_path paths[] = {
-    {"create", true, true, create},       {"watched", true, true, watched},
-    {"call", false, true, first_call},    {"call-plugin", false, true, first_call_of_plugin},
-    {"explain", false, true, explain},    {"plugins", false, false, plugins},
-    {"settings", false, false, settings}, {"snapshot", false, true, snapshot},
-    {"manifest", false, true, manifest},  {"platform", false, true, platform},
-    {"policy", false, false, policy},     {"scope", false, true, scope},
-    {"freeze", false, true, freeze},      {"register", false, false, registering},
-    {"load", false, true, load},          {"discover", false, true, discover},
-    {"infer", false, true, inferring},    {"cases", false, false, cases},
+    {"create", true, true, create, 0},
+    {"watched", true, true, watched, 0},
+    {"call", false, true, first_call, 0},
+    {"call-plugin", false, true, first_call_of_plugin, 0},
+    {"explain", false, true, explain, 0},
+    {"plugins", false, false, plugins, 0},
+    {"settings", false, false, settings, 0},
+    {"snapshot", false, true, snapshot, 0},
+    {"manifest", false, true, manifest, 0},
+    {"platform", false, true, platform, 0},
+    {"policy", false, false, policy, 0},
+    {"scope", false, true, scope, 0},
+    {"freeze", false, true, freeze, 0},
+    {"register", false, false, registering, 0},
+    {"load", false, true, load, 0},
+    {"discover", false, true, discover, 0},
+    {"infer", false, true, inferring, 0},
+    {"cases", false, false, cases, 0},
+    {"retry", true, false, retry, FAULT_AHEAD},
+    {"limits", true, false, limits, FAULT_AHEAD},
+    {"others", true, false, beside_others, FAULT_AHEAD}, /* whose calls would fail, too */
 };
 const size_t n_paths = sizeof paths / sizeof *paths;

@@ -3,6 +3,8 @@
 #ifndef FLHOST_TESTS_FAULTS_PATHS_H
 #define FLHOST_TESTS_FAULTS_PATHS_H
 
+#include "tests/faults/inject.h"
+
 #include <flhost/flhost.h>
 
 /* What a path found, as text, in memory that no fault reaches. */
@@ -26,6 +28,7 @@ typedef struct fault_path {
   /* May find less than without faults, when it says so: the log has a warning. */
   bool may_find_less;
   fl_status (*run)(fault_place *place, findings *found);
+  fault_kind first; /* of those that are let in, by number; 0: all are */
 } fault_path;
 
 extern const fault_path paths[];
