@@ -17,7 +17,7 @@ $(VENV_PYTHON)/installed: $(VENV_PYTHON)/made $(DIST)/wheel.made
 check-python: ## install the wheel into environments with and without torch, and run the Python tests
 	$(INSTALL_DEPS) build python
 	$(BUILD_QUIETLY) all
-	@$(MAKE) -s --no-print-directory $(VENV_PYTHON)/installed
+	@$(MAKE) -s --no-print-directory $(VENV_PYTHON)/installed $(DIST)/dispatch.made
 	@wheel=$$(echo '$(abspath $(DIST))'/flhost-$(VERSION)-*.whl); \
 	  torch=$$(python/tests/torch-environment '$(TORCH)' '$(VENV_TORCH)' '$(TORCH_PYTHON)' '$(PYTHON)' "$$wheel") || exit 1; \
 	  case $$torch in skip:*) echo "$$torch"; torch= ;; esac; \
