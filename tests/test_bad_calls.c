@@ -1,31 +1,18 @@
 /*
- * Bad calls of every built-in op, made from good ones: each argument and result in turn is spoilt in every way that the
- * table below names. Each must be refused with an error that names op and argument, and no implementation be called.
+ * Bad calls of every built-in op, made from good ones: each argument and result in turn is spoilt in every way that
+ * bad_calls.c has. Each must be refused with an error that names op and argument, and no implementation be called.
  * Indices in data are the implementations' to check: those of the CPU plugin must, before they write anything.
+ *
+ * `test_bad_calls --print FILE` writes the same calls as lines of JSON, for the tests of the Python package.
  */
-#include "cli/fill.h"
 #include "core/ops.h"
-#include "core/registry.h"
-#include "core/schema.h"
+#include "tests/bad_calls.h"
 #include "tests/fixture.h"
 
-#include <limits.h>
-#include <math.h>
+#include <jansson.h>
 #include <stdatomic.h>
 
-enum { MAX = FL_SCHEMA_MAX_VALUES, CALLS = 6, NUMBERS = 300, MOST_ELEMENTS = 20000 };
-
-/* A call whose memory is its own. `tensors` point into the struct: see rebase(). */
-typedef struct made_call {
-  fl_op *op;
-  uint32_t n_arguments, n_values;
-  fl_input inputs[MAX];
-  fl_value values[MAX];
-  DLTensor tensors[MAX];
-  int64_t shapes[MAX][FL_MAX_DIMS], strides[MAX][FL_MAX_DIMS];
-  void *memory[MAX];
-  size_t bytes[MAX];
-} made_call;
+enum { CALLS = 6, NUMBERS = 300 };
 
 static fl_host *host;
 static atomic_int called;
@@ -43,352 +30,6 @@ static fl_op *builtin(int index) {
   snprintf(name, sizeof name, "%.*s", (int)strcspn(schema, "("), schema);
   return fl_find_op(host, name);
 }
-
-/* ------------------------------------------------------------------------------------------------------ good calls */
-
-static bool is_tensor(const made_call *call, uint32_t index) {
-  return call->values[index].type == FL_TENSOR;
-}
-
-static bool is_result(const made_call *call, uint32_t index) {
-  return index >= call->n_arguments;
-}
-
-static int64_t count_elements(const fl_tensor_spec *spec) {
-  int64_t n = 1;
-  for (int d = 0; d < spec->ndim; d++)
-    n *= spec->shape[d];
-  return n;
-}
-
-static bool has_elements(const made_call *call, uint32_t index) {
-  return call->bytes[index] > 0;
-}
-
-/* After the struct was copied. */
-static void rebase(made_call *call) {
-  for (uint32_t i = 0; i < call->n_values; i++) {
-    call->tensors[i].shape = call->shapes[i];
-    if (call->tensors[i].strides)
-      call->tensors[i].strides = call->strides[i];
-    if (is_tensor(call, i))
-      call->values[i].v.tensor = &call->tensors[i];
-  }
-}
-
-static void set_tensor(made_call *call, uint32_t index, const fl_tensor_spec *spec) {
-  call->tensors[index] = (DLTensor){.device = spec->device, .ndim = spec->ndim, .dtype = spec->dtype};
-  memcpy(call->shapes[index], spec->shape, sizeof call->shapes[index]);
-  call->bytes[index] = (size_t)count_elements(spec) * (spec->dtype.bits / 8u);
-  call->memory[index] = malloc(call->bytes[index] + !call->bytes[index]); /* no byte more: sanitizers look */
-  ck_assert_ptr_nonnull(call->memory[index]);
-  memset(call->memory[index], 0, call->bytes[index]);
-  call->tensors[index].data = call->memory[index];
-  call->values[index] = fl_tensor(&call->tensors[index]);
-}
-
-static void free_call(made_call *call) {
-  for (uint32_t i = 0; i < call->n_values; i++)
-    free(call->memory[i]);
-  free(call);
-}
-
-static fl_status check(const made_call *call) {
-  fl_call checked = {.size = sizeof checked, .count = call->n_values, .values = (fl_value *)call->values};
-  return fl_check(call->op, &checked);
-}
-
-/* The call of that number; NULL where there is none, or it is too large. */
-static made_call *make_call(fl_op *op, uint64_t number) {
-  made_call *call = calloc(1, sizeof *call);
-  fl_tensor_spec results[FL_SCHEMA_MAX_RESULTS];
-  ck_assert_ptr_nonnull(call);
-  call->op = op;
-  call->n_arguments = fl_op_argument_count(op);
-  call->n_values = call->n_arguments + fl_op_result_count(op);
-  bool made = !fl_generate_inputs(op, 0, 1, number, call->inputs, call->n_arguments, sizeof(fl_input));
-  for (uint32_t i = 0; made && i < call->n_arguments; i++) {
-    const fl_input *input = &call->inputs[i];
-    made = !input->spec.present || count_elements(&input->spec) <= MOST_ELEMENTS;
-    call->values[i] = input->value;
-    if (made && input->spec.present) {
-      set_tensor(call, i, &input->spec);
-      made = fill_tensor(input, number, false, call->memory[i]);
-    }
-  }
-  rebase(call);
-  fl_call inferred = {.size = sizeof inferred, .count = call->n_arguments, .values = call->values};
-  made = made && !fl_infer(op, &inferred, results, call->n_values - call->n_arguments, sizeof(fl_tensor_spec));
-  for (uint32_t i = call->n_arguments; made && i < call->n_values; i++)
-    if (results[i - call->n_arguments].present)
-      set_tensor(call, i, &results[i - call->n_arguments]);
-  rebase(call);
-  if (made && !check(call))
-    return call;
-  free_call(call);
-  return NULL;
-}
-
-/* ---------------------------------------------------------------------------------------------- ways to spoil a call
- */
-
-/* Spoils the value in the way's variant 0, 1, 2…; false: there is no such variant for it. */
-typedef bool (*spoiler)(made_call *call, uint32_t index, int variant);
-
-static bool other_type(made_call *call, uint32_t index, int variant) {
-  static const fl_value others[] = {{FL_INT, 0, {.i = 1}},
-                                    {FL_FLOAT, 0, {.f = 1}},
-                                    {FL_STRING, 0, {.s = "none"}},
-                                    {FL_BOOL, 0, {.b = true}},
-                                    {77, 0, {.i = 1}}};
-  static const int n = sizeof others / sizeof others[0];
-  uint32_t type = fl_op_argument(call->op, index)->type;
-  int skipped = 0;
-  for (int i = 0; i < n; i++)
-    if (others[i].type == type)
-      skipped++;
-    else if (variant == i - skipped) {
-      call->values[index] = others[i];
-      return true;
-    }
-  return false;
-}
-
-static bool tensor_for_another(made_call *call, uint32_t index, int variant) {
-  if (variant || fl_op_argument(call->op, index)->type == FL_TENSOR)
-    return false;
-  call->values[index] = fl_tensor(&call->tensors[index]);
-  return true;
-}
-
-static bool none_where_required(made_call *call, uint32_t index, int variant) {
-  const fl_argument *argument = fl_op_argument(call->op, index);
-  bool required = is_result(call, index) ? is_tensor(call, index) : !argument->optional;
-  if (variant || !required)
-    return false;
-  call->values[index] = fl_none();
-  return true;
-}
-
-static bool given_where_none(made_call *call, uint32_t index, int variant) {
-  if (variant || !is_result(call, index) || is_tensor(call, index) ||
-      fl_op_argument(call->op, index)->type != FL_TENSOR)
-    return false;
-  call->tensors[index] = call->tensors[call->n_arguments];
-  call->values[index] = fl_tensor(&call->tensors[index]);
-  return true;
-}
-
-static bool null_pointer(made_call *call, uint32_t index, int variant) {
-  fl_value *value = &call->values[index];
-  bool is_pointer =
-      value->type == FL_TENSOR || value->type == FL_STRING || (value->type == FL_INT_LIST && value->length);
-  if (variant || !is_pointer)
-    return false;
-  memset(&value->v, 0, sizeof value->v);
-  return true;
-}
-
-static bool null_data(made_call *call, uint32_t index, int variant) {
-  if (variant || !is_tensor(call, index) || !has_elements(call, index))
-    return false;
-  call->tensors[index].data = NULL;
-  return true;
-}
-
-static bool null_shape(made_call *call, uint32_t index, int variant) {
-  if (variant || !is_tensor(call, index) || !call->tensors[index].ndim)
-    return false;
-  call->tensors[index].shape = NULL;
-  return true;
-}
-
-static bool impossible_rank(made_call *call, uint32_t index, int variant) {
-  static const int32_t ranks[] = {-1, INT32_MIN, FL_MAX_DIMS + 1, INT32_MAX};
-  if (variant >= 4 || !is_tensor(call, index))
-    return false;
-  call->tensors[index].ndim = ranks[variant];
-  return true;
-}
-
-static bool one_dimension_more(made_call *call, uint32_t index, int variant) {
-  int32_t n = call->tensors[index].ndim;
-  if (variant || !is_tensor(call, index) || n == FL_MAX_DIMS)
-    return false;
-  memmove(&call->shapes[index][1], &call->shapes[index][0], (size_t)n * sizeof **call->shapes);
-  call->shapes[index][0] = 1;
-  call->tensors[index].ndim++;
-  return true;
-}
-
-static bool one_dimension_less(made_call *call, uint32_t index, int variant) {
-  int32_t n = call->tensors[index].ndim;
-  if (variant || !is_tensor(call, index) || !n)
-    return false;
-  memmove(&call->shapes[index][0], &call->shapes[index][1], (size_t)(n - 1) * sizeof **call->shapes);
-  call->tensors[index].ndim--;
-  return true;
-}
-
-static bool other_dtype(made_call *call, uint32_t index, int variant) {
-  static const DLDataType types[] = {
-      {kDLFloat, 64, 1}, {kDLComplex, 64, 1}, {kDLInt, 8, 1}, {kDLFloat, 32, 2}, {99, 1, 1}};
-  if (variant >= 5 || !is_tensor(call, index))
-    return false;
-  call->tensors[index].dtype = types[variant];
-  return true;
-}
-
-static bool one_element_more(made_call *call, uint32_t index, int variant) {
-  if (!is_tensor(call, index) || variant >= call->tensors[index].ndim)
-    return false;
-  call->shapes[index][variant]++;
-  return true;
-}
-
-static bool negative_size(made_call *call, uint32_t index, int variant) {
-  if (!is_tensor(call, index) || variant >= call->tensors[index].ndim)
-    return false;
-  call->shapes[index][variant] = -1;
-  return true;
-}
-
-static bool impossible_size(made_call *call, uint32_t index, int variant) {
-  if (!is_tensor(call, index) || variant >= call->tensors[index].ndim || !has_elements(call, index))
-    return false;
-  call->shapes[index][variant] = INT64_MAX;
-  return true;
-}
-
-/* The strides of a compact tensor, to be changed. */
-static int64_t *strides_of(made_call *call, uint32_t index) {
-  DLTensor *tensor = &call->tensors[index];
-  for (int d = 0; d < tensor->ndim; d++)
-    call->strides[index][d] = fl_stride(tensor, d);
-  tensor->strides = call->strides[index];
-  return tensor->strides;
-}
-
-static bool gaps_in_rows(made_call *call, uint32_t index, int variant) {
-  int last = call->tensors[index].ndim - 1;
-  if (variant || !is_tensor(call, index) || last < 0 || call->shapes[index][last] < 2 || !has_elements(call, index))
-    return false;
-  strides_of(call, index)[last] = 2;
-  return true;
-}
-
-static bool negative_stride(made_call *call, uint32_t index, int variant) {
-  int last = call->tensors[index].ndim - 1;
-  if (!is_tensor(call, index) || variant >= last || !has_elements(call, index))
-    return false;
-  int64_t *strides = strides_of(call, index);
-  strides[variant] = -strides[variant];
-  if (call->shapes[index][variant] < 2) /* the stride is never taken */
-    strides[variant] = fl_stride(&call->tensors[index], variant),
-    strides[last] = call->shapes[index][last] < 2 ? 1 : -1;
-  return call->shapes[index][variant] >= 2 || call->shapes[index][last] >= 2;
-}
-
-static bool other_device(made_call *call, uint32_t index, int variant) {
-  static const DLDevice devices[] = {{kDLCUDA, 0}, {kDLCPU, 1}};
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < call->n_values; i++)
-    n += is_tensor(call, i);
-  if (variant >= 2 || !is_tensor(call, index) || n < 2)
-    return false;
-  call->tensors[index].device = devices[variant];
-  return true;
-}
-
-/* A result that begins one element behind the beginning of another tensor. */
-static bool overlap(made_call *call, uint32_t index, int variant) {
-  size_t item = call->tensors[index].dtype.bits / 8u;
-  if (!is_result(call, index) || !is_tensor(call, index) || !has_elements(call, index))
-    return false;
-  for (uint32_t other = 0; other < call->n_values; other++)
-    if (other != index && is_tensor(call, other) && call->bytes[other] > item && !variant--) {
-      call->tensors[index].data = (char *)call->memory[other] + item;
-      return true;
-    }
-  return false;
-}
-
-static bool elements_over_each_other(made_call *call, uint32_t index, int variant) {
-  int last = call->tensors[index].ndim - 1;
-  if (!is_result(call, index) || !is_tensor(call, index) || !has_elements(call, index))
-    return false;
-  for (int d = 0; d < last; d++)
-    if (call->shapes[index][d] > 1 && !variant--) {
-      strides_of(call, index)[d] = 0;
-      return true;
-    }
-  return false;
-}
-
-static bool impossible_int(made_call *call, uint32_t index, int variant) {
-  static const int64_t numbers[] = {INT64_MIN, INT64_MAX};
-  if (variant >= 2 || is_result(call, index) || call->values[index].type != FL_INT)
-    return false;
-  call->values[index].v.i = numbers[variant];
-  return true;
-}
-
-static bool impossible_float(made_call *call, uint32_t index, int variant) {
-  static const double numbers[] = {NAN, INFINITY, -INFINITY};
-  if (variant >= 3 || call->values[index].type != FL_FLOAT)
-    return false;
-  call->values[index].v.f = numbers[variant];
-  return true;
-}
-
-static bool unknown_word(made_call *call, uint32_t index, int variant) {
-  static const char *const words[] = {"", "no such word"};
-  if (variant >= 2 || is_result(call, index) || call->values[index].type != FL_STRING)
-    return false;
-  call->values[index].v.s = words[variant];
-  return true;
-}
-
-static bool impossible_list(made_call *call, uint32_t index, int variant) {
-  static const int64_t numbers[3][9] = {{-7, -7, -7}, {INT64_MIN, INT64_MIN, INT64_MIN}, {1, 1, 1, 1, 1, 1, 1, 1, 1}};
-  if (variant >= 4 || call->values[index].type != FL_INT_LIST)
-    return false;
-  if (variant == 3)
-    call->values[index].length = 0;
-  else
-    call->values[index] = fl_ints(numbers[variant], variant == 2 ? 9 : call->values[index].length);
-  return true;
-}
-
-static const struct way {
-  const char *name;
-  spoiler spoil;
-} ways[] = {
-    {"another type", other_type},
-    {"a tensor for another type", tensor_for_another},
-    {"none where required", none_where_required},
-    {"given where there is none", given_where_none},
-    {"a null pointer", null_pointer},
-    {"null data", null_data},
-    {"no shape", null_shape},
-    {"an impossible rank", impossible_rank},
-    {"one dimension more", one_dimension_more},
-    {"one dimension less", one_dimension_less},
-    {"another dtype", other_dtype},
-    {"one element more", one_element_more},
-    {"a negative size", negative_size},
-    {"an impossible size", impossible_size},
-    {"gaps in rows", gaps_in_rows},
-    {"a negative stride", negative_stride},
-    {"another device", other_device},
-    {"overlap", overlap},
-    {"elements over each other", elements_over_each_other},
-    {"an impossible int", impossible_int},
-    {"an impossible float", impossible_float},
-    {"an unknown word", unknown_word},
-    {"an impossible list", impossible_list},
-};
-enum { N_WAYS = sizeof ways / sizeof ways[0] };
 
 /* ------------------------------------------------------------------------------------------------------- the host */
 
@@ -424,85 +65,6 @@ static fl_status invoke(made_call *call) {
   return fl_invoke(call->op, &invoked);
 }
 
-/* Does a name stand in an expression? */
-static bool has_name(const fl_rules *rules, unsigned root, unsigned name) {
-  const fl_rule_node *node = &rules->nodes[root];
-  if (node->operation < FL_ADD)
-    return node->operation == FL_NAME && node->left == name;
-  return has_name(rules, node->left, name) || has_name(rules, node->right, name);
-}
-
-static bool alternative_has_name(const fl_rules *rules, const fl_rule_alternative *alternative, unsigned name) {
-  for (unsigned i = 0; i < alternative->n_dimensions; i++)
-    if (has_name(rules, rules->dimensions[alternative->first_dimension + i].root, name))
-      return true;
-  return false;
-}
-
-static const fl_rule_clause *clause_of(const fl_rules *rules, uint32_t value) {
-  for (uint32_t i = 0; i < rules->n_clauses; i++)
-    if (rules->clauses[i].value == value)
-      return &rules->clauses[i];
-  return NULL;
-}
-
-static bool clause_has_name(const fl_rules *rules, const fl_rule_clause *clause, unsigned name) {
-  for (unsigned i = 0; clause && i < clause->n_alternatives; i++)
-    if (alternative_has_name(rules, &rules->alternatives[clause->first_alternative + i], name))
-      return true;
-  return false;
-}
-
-/* Do the rules tie a size of the tensor to an int argument, or to a size of another tensor of the call? */
-static bool is_tied(const made_call *call, uint32_t index, int dimension) {
-  const fl_rules *rules = call->op->schema->compiled;
-  const fl_rule_clause *own = clause_of(rules, index);
-  for (unsigned i = 0; own && i < own->n_alternatives; i++) {
-    const fl_rule_alternative *alternative = &rules->alternatives[own->first_alternative + i];
-    int at = dimension - (call->tensors[index].ndim - alternative->n_dimensions);
-    for (unsigned name = 0; name < rules->n_names && at >= 0 && at < alternative->n_dimensions; name++) {
-      if (!has_name(rules, rules->dimensions[alternative->first_dimension + at].root, name))
-        continue;
-      if (rules->names[name].argument != FL_RULES_NONE)
-        return true;
-      for (uint32_t other = 0; other < call->n_values; other++)
-        if (other != index && is_tensor(call, other) && clause_has_name(rules, clause_of(rules, other), name))
-          return true;
-    }
-  }
-  return !own;
-}
-
-/* What is not wrong though it looks so. */
-static const struct {
-  const char *op, *value, *way;
-} allowed[] = {
-    {"mm_encoder_attn", "max_seqlen", "an impossible int"}, /* a hint */
-    {"mla_prefill", "query_offset", "an impossible int"},   /* behind all rows: each query sees all */
-    {"mamba_chunk_scan", "dt_max", "an impossible float"},  /* infinity: no limit */
-    {"fused_moe", "num_expert_group", "an impossible int"}, /* without use_grouped_topk they say nothing */
-    {"fused_moe", "topk_group", "an impossible int"},
-    {"logits_processor", "weight", "one element more"},       /* with org_vocab_size */
-    {"moe_align_block_size", "topk_ids", "one element more"}, /* of no tokens */
-    {"conv2d", "x", "one element more"},                      /* that the strides leave out */
-    {"conv3d", "x", "one element more"},
-    {"conv2d", "weight", "one element more"},
-    {"conv3d", "weight", "one element more"},
-};
-
-static bool may_be_right(const made_call *good, uint32_t index, const struct way *way, int variant) {
-  const fl_rule_clause *clause = clause_of(good->op->schema->compiled, index);
-  for (size_t i = 0; i < sizeof allowed / sizeof allowed[0]; i++)
-    if (!strcmp(allowed[i].op, fl_op_name(good->op)) &&
-        !strcmp(allowed[i].value, fl_op_argument(good->op, index)->name) && !strcmp(allowed[i].way, way->name))
-      return true;
-  if (way->spoil == one_element_more)
-    return !is_result(good, index) && !is_tied(good, index, variant);
-  if (way->spoil == one_dimension_more || way->spoil == one_dimension_less)
-    return clause && clause->n_alternatives > 1; /* it may be the other one */
-  return false;
-}
-
 /* Is the message about the op and the value, or the result that no longer goes with it? */
 static bool is_about(const char *message, const made_call *good, uint32_t index) {
   char op[FL_NAME_MAX + 3], name[FL_NAME_MAX + 3];
@@ -511,37 +73,13 @@ static bool is_about(const char *message, const made_call *good, uint32_t index)
   return !strncmp(message, op, strlen(op)) && (strstr(message, name) || strstr(message, ": result '"));
 }
 
-/* The call spoilt so; NULL: there is no such variant. */
-static made_call *spoil(const made_call *good, uint32_t index, const struct way *way, int variant) {
-  made_call *spoilt = malloc(sizeof *spoilt);
-  ck_assert_ptr_nonnull(spoilt);
-  *spoilt = *good;
-  rebase(spoilt);
-  if (way->spoil(spoilt, index, variant))
-    return spoilt;
-  free(spoilt);
-  return NULL;
-}
-
-static void expect_refusal(const made_call *good, made_call *spoilt, uint32_t index, const struct way *way,
-                           int variant) {
+static void expect_refusal(const made_call *good, made_call *spoilt, uint32_t index, const bad_way *way, int variant) {
   int before = atomic_load(&called);
   fl_status status = invoke(spoilt);
   bool refused = status == FL_EINVAL && atomic_load(&called) == before && is_about(fl_error_message(), good, index);
   ck_assert_msg(refused || (!status && may_be_right(good, index, way, variant)), "%s, '%s': %s (%d): %s, %d calls: %s",
                 fl_op_name(good->op), fl_op_argument(good->op, index)->name, way->name, variant, fl_status_name(status),
                 atomic_load(&called) - before, fl_error_message());
-}
-
-static void spoil_everything(const made_call *good) {
-  for (uint32_t index = 0; index < good->n_values; index++)
-    for (int w = 0; w < N_WAYS; w++) {
-      made_call *spoilt;
-      for (int variant = 0; (spoilt = spoil(good, index, &ways[w], variant)); variant++) {
-        expect_refusal(good, spoilt, index, &ways[w], variant);
-        free(spoilt);
-      }
-    }
 }
 
 /* The good call goes before: one like it, which the host remembers, must not hide what is wrong. */
@@ -555,7 +93,7 @@ START_TEST(O6_every_spoilt_argument_and_result_is_refused_by_name_and_nothing_is
     int before = atomic_load(&called);
     ck_ok(invoke(good));
     ck_assert_int_eq(atomic_load(&called), before + 1);
-    spoil_everything(good);
+    spoil_everything(good, expect_refusal);
     free_call(good);
     made++;
   }
@@ -565,7 +103,7 @@ END_TEST
 
 START_TEST(O6_a_call_of_another_length_is_refused) {
   fl_op *op = builtin(_i);
-  fl_value values[MAX + 1] = {{0}};
+  fl_value values[FL_SCHEMA_MAX_VALUES + 1] = {{0}};
   uint32_t n = fl_op_argument_count(op) + fl_op_result_count(op);
   int before = atomic_load(&called);
   for (uint32_t count = 0; count <= n + 1; count += n == 1 ? 2 : n - 1) {
@@ -676,6 +214,119 @@ START_TEST(O6_an_index_out_of_range_is_refused_by_name_before_anything_is_writte
 }
 END_TEST
 
+/* --------------------------------------------------------------------------------------------------- as lines of JSON
+ */
+
+/* Numbers that JSON has not are texts. */
+static json_t *float_json(double number) {
+  char text[64];
+  snprintf(text, sizeof text, "%.17g", number);
+  return json_string(text);
+}
+
+static json_t *sizes_json(const int64_t *sizes, int n) {
+  json_t *list = json_array();
+  for (int i = 0; i < n; i++)
+    json_array_append_new(list, json_integer(sizes[i]));
+  return list;
+}
+
+/* Whose memory it points into, and where. */
+static json_t *data_json(const made_call *call, const void *data) {
+  for (uint32_t i = 0; data && i < call->n_values; i++)
+    if (call->memory[i] && (const char *)data >= (char *)call->memory[i] &&
+        (const char *)data <= (char *)call->memory[i] + call->bytes[i])
+      return json_pack("[i, I]", (int)i, (json_int_t)((const char *)data - (char *)call->memory[i]));
+  return json_null();
+}
+
+static json_t *tensor_json(const made_call *call, uint32_t index) {
+  const DLTensor *tensor = &call->tensors[index];
+  int n = tensor->ndim < 0 ? 0 : tensor->ndim > FL_MAX_DIMS ? FL_MAX_DIMS : tensor->ndim;
+  if (!call->values[index].v.tensor)
+    return json_pack("{s: s}", "null", "tensor");
+  return json_pack("{s: o, s: o, s: i, s: [i, i, i], s: [i, i], s: o}", "shape",
+                   tensor->shape ? sizes_json(tensor->shape, n) : json_null(), "strides",
+                   tensor->strides ? sizes_json(tensor->strides, n) : json_null(), "ndim", (int)tensor->ndim, "dtype",
+                   tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes, "device",
+                   (int)tensor->device.device_type, (int)tensor->device.device_id, "data",
+                   data_json(call, tensor->data));
+}
+
+static json_t *value_json(const made_call *call, uint32_t index) {
+  const fl_value *value = &call->values[index];
+  switch (value->type) {
+  case FL_NONE:
+    return json_null();
+  case FL_TENSOR:
+    return tensor_json(call, index);
+  case FL_INT:
+    return json_pack("{s: I}", "int", (json_int_t)value->v.i);
+  case FL_FLOAT:
+    return json_pack("{s: o}", "float", float_json(value->v.f));
+  case FL_BOOL:
+    return json_pack("{s: b}", "bool", value->v.b);
+  case FL_STRING:
+    return value->v.s ? json_pack("{s: s}", "string", value->v.s) : json_pack("{s: s}", "null", "string");
+  case FL_INT_LIST:
+    return value->v.ints || !value->length ? json_pack("{s: o}", "ints", sizes_json(value->v.ints, (int)value->length))
+                                           : json_pack("{s: s}", "null", "ints");
+  default:
+    return json_pack("{s: i}", "other", (int)value->type);
+  }
+}
+
+static FILE *printed;
+
+static void print_json(json_t *object) {
+  ck_assert_int_eq(json_dumpf(object, printed, JSON_COMPACT), 0);
+  fputc('\n', printed);
+  json_decref(object);
+}
+
+/* A call that is good, by the number that makes its arguments, and the size of each value's memory. */
+static void print_good(const made_call *good, uint64_t number) {
+  json_t *values = json_array(), *bytes = json_array();
+  for (uint32_t i = 0; i < good->n_values; i++) {
+    json_array_append_new(values, value_json(good, i));
+    json_array_append_new(bytes, json_integer((json_int_t)good->bytes[i]));
+  }
+  print_json(json_pack("{s: s, s: I, s: o, s: o}", "op", fl_op_name(good->op), "number", (json_int_t)number, "values",
+                       values, "bytes", bytes));
+}
+
+/* What became of one value of the good call before it. `right`: it may be right even so. */
+static void print_spoilt(const made_call *good, made_call *spoilt, uint32_t index, const bad_way *way, int variant) {
+  print_json(json_pack("{s: i, s: s, s: s, s: i, s: b, s: o}", "index", (int)index, "name",
+                       fl_op_argument(good->op, index)->name, "way", way->name, "variant", variant, "right",
+                       may_be_right(good, index, way, variant), "value", value_json(spoilt, index)));
+}
+
+static const char *printed_path;
+
+START_TEST(the_calls_are_printed) {
+  enum { OF_EACH_OP = 2 };
+  printed = fopen(printed_path, "w");
+  ck_assert_ptr_nonnull(printed);
+  for (uint32_t i = 0; i < count_builtin(); i++)
+    for (uint64_t number = 0, made = 0; number < NUMBERS && made < OF_EACH_OP; number++) {
+      made_call *good = make_call(builtin((int)i), number);
+      if (!good)
+        continue;
+      print_good(good, number);
+      spoil_everything(good, print_spoilt);
+      free_call(good);
+      made++;
+    }
+  ck_assert_int_eq(fclose(printed), 0);
+}
+END_TEST
+
+static void add_printing(TCase *tests) {
+  tcase_add_checked_fixture(tests, set_up, tear_down);
+  tcase_add_test(tests, the_calls_are_printed);
+}
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_loop_test(tests, O6_every_spoilt_argument_and_result_is_refused_by_name_and_nothing_is_called, 0,
@@ -685,6 +336,10 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, O6_a_call_of_another_length_is_refused, 0, loop_cases((int)count_builtin()));
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  if (argc == 3 && !strcmp(argv[1], "--print")) {
+    printed_path = argv[2];
+    return run_suite("bad calls, printed", add_printing, 60);
+  }
   return run_suite("bad calls", add_tests, 60);
 }

@@ -2,6 +2,7 @@
  * _core.Caller: one op of a host, called with Python objects as they are, or, where an adapter knows how, with values
  * beside them for implementations that are no Python functions. And what registers Python functions.
  */
+#include "python/extension/call.h"
 #include "python/extension/host.h"
 #include "python/extension/object_call.h"
 #include "python/extension/python_impl.h"
@@ -167,7 +168,7 @@ typedef struct caller {
   fl_py_host *host;
   fl_op *op;
   PyObject *policy;  /* gives the Policy in force in this context, or None; called before each call */
-  PyObject *adapter; /* (args, kwargs) -> None or (inputs, results, what to return); NULL: none */
+  PyObject *adapter; /* (args, kwargs) -> None or (inputs, results, what to return, or what makes it); NULL: none */
   PyObject *failed;  /* (message, last exception) -> the exception to raise */
 } caller;
 
@@ -345,6 +346,26 @@ static PyObject *call_in_scope(caller *self, object_call *objects, fl_call *valu
   return NULL;
 }
 
+/* What the adapter said to return; a function: it makes that of the results that are no tensors. */
+static PyObject *answer_of(const caller *self, const adapted *a) {
+  if (!PyCallable_Check(a->result))
+    return Py_NewRef(a->result);
+  PyObject *others = PyList_New(0);
+  for (uint32_t i = fl_op_argument_count(self->op); others && i < a->n; i++) {
+    if (fl_op_argument(self->op, i)->type == FL_TENSOR)
+      continue;
+    PyObject *other = fl_py_value_object(&a->values[i]);
+    if (!other || PyList_Append(others, other))
+      Py_CLEAR(others);
+    Py_XDECREF(other);
+  }
+  PyObject *arguments = others ? PyList_AsTuple(others) : NULL;
+  PyObject *answer = arguments ? PyObject_Call(a->result, arguments, NULL) : NULL;
+  Py_XDECREF(arguments);
+  Py_XDECREF(others);
+  return answer;
+}
+
 static PyObject *call_adapted(caller *self, object_call *objects, fl_py_policy *policy) {
   adapted a;
   fl_call values = {.size = sizeof values};
@@ -352,7 +373,7 @@ static PyObject *call_adapted(caller *self, object_call *objects, fl_py_policy *
   PyErr_Clear(); /* what has no C form is for Python functions, who say themselves what is wrong with it */
   PyObject *result = call_in_scope(self, objects, has_form ? &values : NULL, policy);
   if (!result && !PyErr_Occurred())
-    result = Py_NewRef(a.result); /* no function of Python's was called: what it was to return is filled */
+    result = answer_of(self, &a); /* no function of Python's was called: the results are filled */
   adapted_release(&a);
   return result;
 }

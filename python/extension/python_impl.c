@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The interpreter is ending: no thread may ask for the GIL any more. */
 static atomic_bool ended;
@@ -39,6 +40,26 @@ bool fl_py_restore_passing(void) {
   PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
   Py_DECREF(exception);
   return true;
+}
+
+static int raise_pending(void *exception) {
+  PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+  Py_DECREF((PyObject *)exception);
+  return -1;
+}
+
+/* Pending calls are the main thread's; to others Python carries an exception's class alone. */
+void fl_py_pass_on(void) {
+  PyObject *exception = passing;
+  if (!exception)
+    return;
+  passing = NULL;
+  PyGILState_STATE state = PyGILState_Ensure();
+  if (getpid() != gettid() || Py_AddPendingCall(raise_pending, exception)) {
+    PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), (PyObject *)Py_TYPE(exception));
+    Py_DECREF(exception);
+  }
+  PyGILState_Release(state);
 }
 
 /* Text of an object, or what else there is to say of it; new. */

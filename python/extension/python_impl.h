@@ -35,6 +35,10 @@ void python_impl_fill(python_impl *impl, fl_impl *row);
  * and says true. Whoever calls an op from Python asks after a failure. */
 bool fl_py_restore_passing(void);
 
+/* The same where the caller can be given nothing but an error of its own library's (torch): it is raised as soon as
+ * Python code of this thread goes on, as an interrupt is. With the GIL or without. */
+void fl_py_pass_on(void);
+
 /* flhost's own exceptions that mean "not supported" and "bad argument". */
 void python_impl_exceptions(PyObject *not_supported_class, PyObject *invalid_argument_class);
 

@@ -6,6 +6,7 @@
  * torch's interface gives a kernel no pointer of its own: each op has one of a fixed number of functions.
  */
 #include "python/extension/core.h"
+#include "python/extension/python_impl.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -504,6 +505,7 @@ static void call_overload(const overload *o, word *stack) {
       if (f.results[r])
         torch.delete_tensor(f.results[r]);
     }
+    fl_py_pass_on();
     torch.check(false, fl_op_name(o->op), "flhost", 0, f.message); /* throws */
   }
   if (!o->writes)

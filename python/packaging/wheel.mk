@@ -1,4 +1,4 @@
-# Wheel and source distribution: build/dist. The tree that the wheel is made of is laid out as `make install` does it, under flhost/ in
+# Wheels and source distribution: build/dist. The tree that flhost's is made of is laid out as `make install` does it, under flhost/ in
 # site-packages, so that the library finds the rest relative to itself.
 WHEEL_TREE := $(BUILD)/wheel/tree
 WHEEL_STAGE := $(BUILD)/wheel/stage
@@ -47,11 +47,19 @@ $(DIST)/wheel.made: $(VENV_TOOLS)/made $(WHEEL_SOURCES) $(SHARED).$(SOVERSION) $
 	@PATH='$(abspath $(TOOLS))':$$PATH $(TOOLS)/python python/packaging/bundle.py '$(BUILD)'/wheel/raw/*.whl '$(DIST)'
 	@touch $@
 
+# The drop-in for vllm_fl.dispatch: Python alone, so that nothing is bundled.
+DISPATCH_SOURCES := Makefile $(shell find python/vllm_fl_dispatch -type f -not -name '*.pyc' 2>/dev/null)
+$(DIST)/dispatch.made: $(VENV_TOOLS)/made $(DISPATCH_SOURCES)
+	@mkdir -p '$(DIST)' '$(BUILD)/wheel' && rm -f '$(DIST)'/flhost_vllm_fl_dispatch-*.whl
+	@env -u MAKEFLAGS -u MAKELEVEL $(TOOLS)/python -m build --wheel --no-isolation --outdir '$(DIST)' python/vllm_fl_dispatch \
+	  >'$(BUILD)/wheel/log' 2>&1 || { cat '$(BUILD)/wheel/log'; exit 1; }
+	@touch $@
+
 .PHONY: wheel
-wheel: ## make the Python wheel, with everything that it needs, in build/dist
+wheel: ## make the Python wheels in build/dist: flhost with everything that it needs, and the drop-in for vllm_fl.dispatch
 	$(INSTALL_DEPS) build python
 	$(BUILD_QUIETLY) all
-	@$(MAKE) -s --no-print-directory $(DIST)/wheel.made
+	@$(MAKE) -s --no-print-directory $(DIST)/wheel.made $(DIST)/dispatch.made
 	@ls -sh $(DIST)/*.whl
 
 .PHONY: sdist
@@ -62,10 +70,10 @@ sdist: $(VENV_TOOLS)/made ## make the Python source distribution in build/dist
 	@ls -sh '$(SDIST)'
 
 .PHONY: audit-wheel
-audit-wheel: wheel ## hold the wheel against the rules for wheels: auditwheel, abi3audit, twine
+audit-wheel: wheel ## hold the wheels against the rules for wheels: auditwheel, abi3audit, twine
 	$(TOOLS)/auditwheel show $(DIST)/flhost-*.whl
 	$(TOOLS)/abi3audit --strict --report $(DIST)/flhost-*.whl
-	$(TOOLS)/twine check --strict $(DIST)/flhost-*.whl
+	$(TOOLS)/twine check --strict $(DIST)/*.whl
 
 # Not the kernels for GPUs: what compiles them is the same, and takes minutes.
 .PHONY: check-sdist

@@ -163,6 +163,9 @@ class Foreign:
         self.streams: list[Any] = []
         self.versions: list[Any] = []
 
+    def describe(self, tensor: Tensor, keep: list[Any]) -> None:
+        fill_tensor(tensor, self.array, keep, self.device)
+
     def __dlpack_device__(self) -> Any:
         return self.device
 
@@ -174,7 +177,7 @@ class Foreign:
         if self.versioned:
             managed.version = Version(1, 0)
             managed.flags = int(self.read_only)
-        fill_tensor(managed.tensor, self.array, keep, self.device)
+        self.describe(managed.tensor, keep)
         address = ctypes.addressof(managed)
         Foreign.alive[address] = (managed, keep)
         Foreign.handed_out += 1

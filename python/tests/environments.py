@@ -22,6 +22,12 @@ def the_wheel() -> Path:
     return wheel
 
 
+def the_dispatch_wheel() -> Path:
+    """The drop-in for vllm_fl.dispatch, which is made beside it."""
+    (wheel,) = the_wheel().parent.glob("flhost_vllm_fl_dispatch-*.whl")
+    return wheel
+
+
 def run(
     *command: str | Path, environment: Mapping[str, str] | None = None, fails: bool = False, **options: object
 ) -> str:

@@ -405,6 +405,7 @@ def test_references_stay_flat():
     def round_of_calls():
         manager.call("op", value)
         manager.call("rms_norm", layer, x)
+        manager.call("attention_backend")
         with dispatch.policy_context(policy):
             for _ in range(2):
                 with contextlib.suppress(OSError):

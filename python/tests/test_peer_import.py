@@ -83,18 +83,3 @@ def test_all_names_are_there():
 
     assert all(hasattr(dispatch, name) for name in dispatch.__all__)
     assert isinstance(dispatch.get_logger(), logging.Logger)
-
-
-def test_the_pth_file_installs_the_finder(tmp_path):
-    import shutil
-
-    shutil.copytree(
-        Path(finder.__file__).parent, tmp_path / "vllm_fl_dispatch", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    (tmp_path / "vllm_fl_dispatch.pth").write_text(
-        "import vllm_fl_dispatch.finder; vllm_fl_dispatch.finder.install()\n", encoding="utf-8"
-    )
-    code = f"import site; site.addsitedir({str(tmp_path)!r}); import vllm_fl.dispatch as d; print(d.call_op.__module__)"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path != FOLDER)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
-    assert done.stdout.strip() == "vllm_fl.dispatch.manager", done.stderr

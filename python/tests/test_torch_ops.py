@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import threading
 from typing import Any
 
 import pytest
@@ -350,3 +353,64 @@ def test_nothing_is_left_behind() -> None:
     calls(20000)
     refused(500)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2000  # KiB; a handle each would be 9 000
+
+
+def goes_on() -> None:
+    """Python code behind a call, where an interrupt arrives."""
+    for _ in range(100):
+        pass
+
+
+@pytest.fixture
+def ends() -> Any:
+    """An implementation that raises what a test says."""
+    raised: list[BaseException] = []
+
+    def function(x: Any) -> Any:
+        if raised:
+            raise raised.pop()
+        raise flhost.InvalidArgument("its own")
+
+    host = flhost.default_host()
+    host.register_impl("silu_and_mul", "vendor.ends", function, vendor="ends")
+    with host.policy(per_op={"silu_and_mul": ["impl:vendor.ends"]}):
+        yield raised.append
+    flhost._core.withdraw_impl(host, "silu_and_mul", "vendor.ends")
+
+
+@pytest.mark.parametrize("passing", [KeyboardInterrupt("now"), SystemExit(3)])
+def test_what_ends_a_program_comes_right_behind_torchs_error(ends: Any, passing: BaseException) -> None:
+    """torch gives back its own exceptions alone; that one is not lost, and no later call's."""
+    ends(passing)
+    errors: list[BaseException] = []
+    try:
+        try:
+            torch.ops.flhost.silu_and_mul(torch.ones(2, 4))
+        except RuntimeError as error:
+            errors.append(error)
+        goes_on()
+    except BaseException as error:
+        errors.append(error)
+    assert errors[-1] is passing
+    with pytest.raises(flhost.InvalidArgument, match="its own"):
+        flhost.default_host().op("silu_and_mul").call(torch.ones(2, 4))
+
+
+def test_an_interrupt_in_a_thread_comes_to_that_thread(ends: Any) -> None:
+    ends(KeyboardInterrupt("now"))
+    caught: list[type] = []
+    policy = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            with contextlib.suppress(RuntimeError):
+                torch.ops.flhost.silu_and_mul(torch.ones(2, 4))
+            goes_on()
+        except BaseException as error:
+            caught.append(type(error))
+
+    thread = threading.Thread(target=policy.run, args=(run,))
+    thread.start()
+    thread.join()
+    goes_on()
+    assert caught == [KeyboardInterrupt]

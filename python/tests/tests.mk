@@ -12,12 +12,18 @@ $(VENV_PYTHON)/installed: $(VENV_PYTHON)/made $(DIST)/wheel.made
 	@'$(VENV_PYTHON)/bin/python' $(INSTALL_WHEEL) '$(WHEEL)'
 	@touch $@
 
+# The bad calls that tests/test_bad_calls.c makes of every op.
+BAD_CALLS := build/tests/bad_calls.jsonl
+$(BAD_CALLS): $(BUILD)/tests/test_bad_calls
+	@mkdir -p $(@D)
+	@'$<' --print '$@' >/dev/null
+
 # Without torch all of them; with torch those that it makes a difference to.
 .PHONY: check-python
 check-python: ## install the wheel into environments with and without torch, and run the Python tests
 	$(INSTALL_DEPS) build python
 	$(BUILD_QUIETLY) all
-	@$(MAKE) -s --no-print-directory $(VENV_PYTHON)/installed
+	@$(MAKE) -s --no-print-directory $(VENV_PYTHON)/installed $(DIST)/dispatch.made $(BAD_CALLS)
 	@wheel=$$(echo '$(abspath $(DIST))'/flhost-$(VERSION)-*.whl); \
 	  torch=$$(python/tests/torch-environment '$(TORCH)' '$(VENV_TORCH)' '$(TORCH_PYTHON)' '$(PYTHON)' "$$wheel") || exit 1; \
 	  case $$torch in skip:*) echo "$$torch"; torch= ;; esac; \
@@ -30,7 +36,7 @@ check-python-asan: ## the Python tests with the address and undefined-behaviour 
 	$(INSTALL_DEPS) build python
 	@$(MAKE) --no-print-directory build-python BUILD=$(BUILD)/asan CFLAGS='-O1 -g -fno-omit-frame-pointer' \
 	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
-	@$(MAKE) -s --no-print-directory $(VENV_PYTHON)/made
+	@$(MAKE) -s --no-print-directory $(VENV_PYTHON)/made $(BAD_CALLS)
 	@rm -rf '$(BUILD)/asan/leaks' && mkdir -p '$(BUILD)/asan/leaks'
 	@PYTHONPATH='$(abspath $(BUILD))/asan/python' PYTHONMALLOC=malloc \
 	  ASAN_OPTIONS=detect_leaks=1:log_path='$(abspath $(BUILD))/asan/leaks/report' LSAN_OPTIONS=exitcode=0 UBSAN_OPTIONS=print_stacktrace=1 \

@@ -1,3 +1,1 @@
 """vllm_fl.dispatch over flhost: see finder.py for how its import path is served, dispatch/ for what it is."""
-
-__version__ = "0.1.0"

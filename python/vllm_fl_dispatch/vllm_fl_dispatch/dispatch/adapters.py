@@ -1,7 +1,8 @@
 """How a call as vLLM's layers make it reads for implementations that take values: a table by op.
 
 An adapter is given the arguments of a call and gives back None, where such an implementation cannot carry it out, or the
-op's arguments and results, in the order of its schema, and what the call returns. It writes nothing.
+op's arguments and results, in the order of its schema, and what the call returns: an object, or a function that makes it
+of those results that are no tensors, when they are there. It writes nothing that the caller has.
 """
 
 from __future__ import annotations
@@ -12,13 +13,21 @@ from typing import Any
 Adapted = tuple[tuple[Any, ...], tuple[Any, ...], Any] | None
 
 
-def _empty(like: Any, *shape: int) -> Any:
-    """A tensor for a result, of the same library, element type and device."""
+def _empty(like: Any, *shape: int, dtype: str | None = None) -> Any:
+    """A tensor for a result, of the same library, device and, unless another is named, element type."""
     if hasattr(like, "new_empty"):
-        return like.new_empty(shape)
+        if dtype is None:
+            return like.new_empty(shape)
+        import torch
+
+        return like.new_empty(shape, dtype=getattr(torch, dtype))
     import numpy
 
-    return numpy.empty(shape, like.dtype)
+    return numpy.empty(shape, dtype or like.dtype)
+
+
+def _has_dtype(tensor: Any, *names: str) -> bool:
+    return str(tensor.dtype).removeprefix("torch.") in names
 
 
 def _plain(tensor: Any) -> Any:
@@ -41,12 +50,12 @@ def _gelu_and_mul(obj: Any, x: Any) -> Adapted:
     return (x, getattr(obj, "approximate", "none")), (out,), out
 
 
-def _silu_and_mul_with_clamp(obj: Any, x: Any) -> Adapted:
-    out = _half(x)
-    limit = getattr(obj, "swiglu_limit", None)
-    if limit is None:
+def _silu_and_mul_with_clamp(x: Any, swiglu_limit: Any, swiglu_limit_tensor: Any = None) -> Adapted:
+    """Its layer gives the limit twice, as a number and as a tensor."""
+    if not isinstance(swiglu_limit, (int, float)):
         return None
-    return (x, float(limit), float(getattr(obj, "alpha", 1.0)), float(getattr(obj, "beta", 0.0))), (out,), out
+    out = _half(x)
+    return (x, float(swiglu_limit), 1.0, 0.0), (out,), out
 
 
 def _rms_norm(obj: Any, x: Any, residual: Any = None) -> Adapted:
@@ -82,10 +91,72 @@ def _moe_sum(inp: Any, out: Any) -> Adapted:
 def _topk_softmax(
     topk_weights: Any, topk_indices: Any, token_expert_indices: Any, gating_output: Any, renormalize: bool = False
 ) -> Adapted:
-    if str(topk_indices.dtype) not in ("torch.int32", "int32"):
+    """`token_expert_indices` is what vLLM's kernel leaves to itself; nobody reads it."""
+    if not _has_dtype(topk_indices, "int32"):
         return None
     arguments = (gating_output, int(topk_weights.shape[-1]), bool(renormalize))
     return arguments, (topk_weights, topk_indices), (topk_weights, topk_indices)
+
+
+def _grouped_topk(
+    scores: Any,
+    n_group: int,
+    topk_group: int,
+    topk: int,
+    renormalize: bool,
+    routed_scaling_factor: float,
+    bias: Any,
+    scoring_func: int = 0,
+) -> Adapted:
+    """scoring_func 1 is the sigmoid; 0, scores as they are, is nothing that the op has a word for."""
+    if int(scoring_func) != 1:
+        return None
+    if bias is None and n_group > 1:  # groups are compared by the sum of their two best even so
+        bias = _empty(scores, scores.shape[-1], dtype="float32")
+        bias[:] = 0
+    if bias is not None and bias.dtype != scores.dtype and not _has_dtype(bias, "float32"):
+        return None
+    shape = (*scores.shape[:-1], int(topk))
+    results = (_empty(scores, *shape, dtype="float32"), _empty(scores, *shape, dtype="int32"))
+    bias = None if bias is None else _plain(bias)
+    scaling = float(routed_scaling_factor)
+    return (scores, int(topk), bool(renormalize), n_group, topk_group, "sigmoid", scaling, bias), results, results
+
+
+def _moe_align_block_size(
+    topk_ids: Any,
+    block_size: int,
+    num_experts: int,
+    expert_map: Any = None,
+    pad_sorted_ids: bool = False,
+    ignore_invalid_experts: bool = False,
+) -> Adapted:
+    """The results are as long as vLLM makes them: shorter than the op's where few places can fill few blocks, and with
+    pad_sorted_ids longer. Leaving experts of other ranks out (ignore_invalid_experts) is nothing that the op does."""
+    if len(topk_ids.shape) != 2 or not _has_dtype(topk_ids, "int32", "int64"):
+        return None
+    if expert_map is not None and ignore_invalid_experts:
+        return None
+    numel = int(topk_ids.shape[0] * topk_ids.shape[1])
+    needed = numel + num_experts * (block_size - 1)
+    blocks = -(-needed // block_size)
+    given = blocks * block_size if pad_sorted_ids else needed
+    if numel < num_experts:
+        given = min(numel * block_size, given)
+    places = _empty(topk_ids, max(needed, given), dtype="int32")
+    places[needed:] = numel  # what lies behind the op's result
+    experts = _empty(topk_ids, blocks, dtype="int32")
+    count = _empty(topk_ids, 1, dtype="int32")
+
+    def answer() -> Any:
+        of_blocks = experts[: -(-given // block_size)]
+        return places[:given], of_blocks if expert_map is None else expert_map[of_blocks], count
+
+    return (topk_ids, num_experts, block_size), (places[:needed], experts, count), answer
+
+
+def _attention_backend(use_mla: bool = False, use_sparse: bool = False) -> Adapted:
+    return (bool(use_mla), bool(use_sparse)), (None,), str
 
 
 _ADAPTERS: dict[str, Callable[..., Adapted]] = {
@@ -96,6 +167,9 @@ _ADAPTERS: dict[str, Callable[..., Adapted]] = {
     "rotary_embedding": _rotary_embedding,
     "moe_sum": _moe_sum,
     "topk_softmax": _topk_softmax,
+    "grouped_topk": _grouped_topk,
+    "moe_align_block_size": _moe_align_block_size,
+    "attention_backend": _attention_backend,
 }
 
 
