@@ -2,6 +2,7 @@
  * which the linker hands to the functions below: time says little on a machine with others on it. */
 #include "core/registry.h"
 #include "tests/fixture.h"
+#include "tests/scratch.h"
 
 int __real_strcmp(const char *a, const char *b);
 int __real_strncmp(const char *a, const char *b, size_t n);
@@ -84,6 +85,29 @@ static long entries_of_a_path(int n) {
   return all;
 }
 
+/* Copies of one plugin, all of one name, in files of their own. */
+static long plugins_of_one_name(int n) {
+  char name[64];
+  fl_host *host;
+  scratch_make();
+  ck_assert_int_eq(mkdir(in_scratch("plugins"), 0755), 0);
+  for (int i = 0; i < n; i++) {
+    snprintf(name, sizeof name, "plugins/copy_%d.so", i);
+    copy_to_scratch(built("tests/plugins/listed/lazy_a.so"), name);
+  }
+  const fl_host_options options = {.size = sizeof options,
+                                   .plugin_path = in_scratch("plugins"),
+                                   .platform = "cpu",
+                                   .config_dir = "/nonexistent",
+                                   .log = say_nothing};
+  compared = 0;
+  ck_ok(fl_host_create(&options, &host));
+  long all = compared;
+  fl_host_destroy(host);
+  scratch_remove();
+  return all;
+}
+
 static const struct {
   const char *what;
   long (*compare)(int n);
@@ -91,6 +115,7 @@ static const struct {
 } cases[] = {
     {"rows of a second plugin", rows_of_a_second_plugin, 50000},
     {"entries of VLLM_FL_PLUGIN_PATH", entries_of_a_path, 5000},
+    {"plugins of one name", plugins_of_one_name, 400},
 };
 
 /* n log n: a little more than twice. */

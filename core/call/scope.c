@@ -157,7 +157,7 @@ fl_status fl_set_global_policy(fl_host *host, fl_policy *policy) {
   host->policy_is_set = true;
   fl_host_advance(host);
   pthread_mutex_unlock(&host->lock);
-  host->hooks->let_in(host);
+  fl_host_let_in(host);
   fl_host_bound_memory(host);
   return FL_OK;
 }
@@ -209,7 +209,7 @@ fl_status fl_scope_enter(fl_host *host, fl_policy *policy, fl_scope *scope) {
       .thread_id = fl_self.id,
   };
   set_scope(scope);
-  host->hooks->let_in(host);
+  fl_host_let_in(host);
   fl_host_bound_memory(host);
   return FL_OK;
 }

@@ -48,7 +48,7 @@ fl_status fl_settings_load(fl_host *host) {
   fl_config_free(before);
   fl_config_free(first);
   fl_policy_release(policy_before);
-  host->hooks->let_in(host);
+  fl_host_let_in(host);
   return FL_OK;
 }
 

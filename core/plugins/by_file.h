@@ -17,4 +17,7 @@ void fl_plugin_of_file_added(fl_host *host);
 /* All may be others than they were. */
 void fl_plugins_by_file_renew(fl_host *host);
 
+/* The same, of a file of that name in another directory. */
+uint32_t fl_plugin_elsewhere(const fl_host *host, const char *file, uint32_t before);
+
 #endif

@@ -178,8 +178,6 @@ void fl_let_in(fl_host *host) {
   FL_RELEASED_BY(fl_found_list_free) fl_found_list found = {0};
   fl_kept_error kept;
   bool loaded;
-  if (!atomic_load(&host->kept_out))
-    return;
   fl_error_keep(&kept);
   fl_loading_begin(host);
   fl_loader_begin(&loader, host, &host->log);

@@ -28,20 +28,24 @@ static bool is_named(const fl_plugin_record *record) {
   return !strcmp(record->route, "module");
 }
 
-/* Two builds of one plugin, or copies: variants of one backend share the name alone, and differ in their files'. */
-static bool is_same_plugin(const fl_plugin_record *a, const fl_plugin_record *b) {
-  const char *a_file = strrchr(a->file, '/'), *b_file = strrchr(b->file, '/');
-  return !strcmp(a->name, b->name) && strcmp(a->file, b->file) && a_file && b_file && !strcmp(a_file, b_file);
+/* The next record behind `before`, UINT32_MAX at first, of another build of a plugin, or a copy: variants of one
+ * backend share the name alone, and differ in their files'. Gives the number of records if there is none. */
+static uint32_t next_same(const fl_host *host, const fl_plugin_record *one, uint32_t before) {
+  uint32_t i = before;
+  do
+    i = strchr(one->file, '/') ? fl_plugin_elsewhere(host, one->file, i) : host->n_plugins;
+  while (i < host->n_plugins && (strcmp(host->plugins[i].name, one->name) || !strchr(host->plugins[i].file, '/')));
+  return i;
 }
 
 /* D1: what a plugin that was found, not named, gives way to: the same that came before it. One that was named and
  * failed is told of; an older one in its place would hide that. NULL: nothing. The loading lock is held. */
 static const fl_plugin_record *find_rival(const fl_host *host, const fl_plugin_record *one) {
-  for (uint32_t i = 0; !is_named(one) && i < host->n_plugins; i++) {
+  for (uint32_t i = UINT32_MAX; !is_named(one) && (i = next_same(host, one, i)) < host->n_plugins;) {
     const fl_plugin_record *other = &host->plugins[i];
     bool counts = other->status == FL_PLUGIN_LOADED || other->status == FL_PLUGIN_DEFERRED ||
                   (other->status == FL_PLUGIN_FAILED && is_named(other) && !one->critical);
-    if (counts && is_same_plugin(one, other))
+    if (counts)
       return other;
   }
   return NULL;
@@ -174,9 +178,9 @@ static fl_status give_way(fl_host *host, const fl_plugin_record *rival, fl_plugi
 static bool set_aside(fl_host *host, const fl_plugin_record *named) {
   bool done = true;
   pthread_mutex_lock(&host->lock);
-  for (uint32_t i = 0; is_named(named) && i < host->n_plugins && done; i++) {
+  for (uint32_t i = UINT32_MAX; is_named(named) && done && (i = next_same(host, named, i)) < host->n_plugins;) {
     fl_plugin_record *other = &host->plugins[i];
-    if (other->status != FL_PLUGIN_DEFERRED || other->opener || is_named(other) || !is_same_plugin(named, other))
+    if (other->status != FL_PLUGIN_DEFERRED || other->opener || is_named(other))
       continue;
     const char *reason = fl_arena_format(&other->owned, "'%s' was named explicitly: %s", named->name, named->file);
     done = !other->owned.failed;

@@ -45,4 +45,10 @@ void fl_kept_out_reason(const fl_host *host, const fl_policy *filter, bool scope
 /* Where a field of the policy in force comes from. */
 const char *fl_policy_origin(const fl_host *host, fl_setting_id setting, bool scoped);
 
+/* After what is in force changed: loads what was kept out and is so no more. No lock is held. */
+static inline void fl_host_let_in(fl_host *host) {
+  if (atomic_load(&host->kept_out))
+    host->hooks->let_in(host);
+}
+
 #endif
