@@ -289,20 +289,7 @@ static PyObject *result_of(fl_py_frame *frame, uint32_t r, PyObject *given) {
   const fl_value *value = &frame->values[frame->op->n_arguments + r];
   if (given)
     return Py_NewRef(given);
-  switch (value->type) {
-  case FL_TENSOR:
-    return fl_py_made(frame->like, frame->made[r]);
-  case FL_INT:
-    return PyLong_FromLongLong(value->v.i);
-  case FL_FLOAT:
-    return PyFloat_FromDouble(value->v.f);
-  case FL_BOOL:
-    return PyBool_FromLong(value->v.b);
-  case FL_STRING:
-    return PyUnicode_DecodeUTF8(value->v.s, (Py_ssize_t)strlen(value->v.s), "replace");
-  default:
-    return Py_NewRef(Py_None);
-  }
+  return value->type == FL_TENSOR ? fl_py_made(frame->like, frame->made[r]) : fl_py_value_object(value);
 }
 
 static PyObject *results_of(fl_py_frame *frame, PyObject **given) {

@@ -65,8 +65,11 @@ PyObject *fl_py_infer(PyObject *op, PyObject *const *arguments, Py_ssize_t n, Py
 /* Op.example */
 PyObject *fl_py_example(PyObject *op, PyObject *arguments, PyObject *keywords);
 
-/* A value that is no tensor, as Python has it. */
+/* A value that is no tensor, as Python has it: an int list is a tuple, none is None. */
 PyObject *fl_py_value_object(const fl_value *value);
+
+/* The other way, with Python's own conversions and exceptions; a string belongs to the object. Not for lists. */
+bool fl_py_convert(PyObject *object, fl_type type, fl_value *value);
 
 int fl_py_call_add(PyObject *module);
 

@@ -261,17 +261,7 @@ static bool adapt(adapted *a, PyObject *object, fl_type type, fl_py_stream *stre
     *value = fl_tensor(borrowed->tensor);
     return !exchanges || fl_py_ask_stream(stream, kind->exchange, borrowed->tensor->device);
   }
-  if (type == FL_INT)
-    *value = fl_int(PyLong_AsLongLong(object));
-  else if (type == FL_FLOAT)
-    *value = fl_float(PyFloat_AsDouble(object));
-  else if (type == FL_BOOL)
-    *value = fl_bool(PyObject_IsTrue(object) == 1);
-  else if (type == FL_STRING)
-    *value = fl_string(PyUnicode_AsUTF8AndSize(object, NULL));
-  else
-    return false;
-  return !PyErr_Occurred();
+  return fl_py_convert(object, type, value);
 }
 
 /* Fills what the adapter gives. False: there is no C form of this call; an exception is then set or not. */

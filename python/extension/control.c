@@ -170,28 +170,28 @@ static PyObject *enforce_enable(PyObject *self, PyObject *arguments) {
   return nothing(status);
 }
 
-#define WITH_KEYWORDS(name_, arguments_, doc_)                                                                         \
-  { #name_, (PyCFunction)(void (*)(void))name_, METH_VARARGS | METH_KEYWORDS, #name_ arguments_ "\n--\n\n" doc_ }
-#define PLAIN(name_, form_, arguments_, doc_)                                                                          \
-  { #name_, name_, form_, #name_ arguments_ "\n--\n\n" doc_ }
 PyMethodDef fl_py_control_methods[] = {
-    PLAIN(load_plugin, METH_O, "($self, module)", "Loads a plugin, by its path or name."),
-    PLAIN(withdraw_plugin, METH_O, "($self, plugin)", "Withdraws all that a plugin brought."),
-    PLAIN(discover_plugins, METH_NOARGS, "($self)", "Looks again for plugins; how many were loaded now."),
-    PLAIN(plugin_directories, METH_NOARGS, "($self)", "Where plugins are looked for: a list of paths."),
-    WITH_KEYWORDS(register_op,
-                  "($self, schema, *, rules=None, category=None, doc=None, formula=None, cases=None, bytes=None, "
-                  "flops=None, bench=None, layers=None)",
-                  "Defines an op: 'my_op(Tensor x, float alpha=1.0) -> Tensor out'."),
-    PLAIN(set_global_policy, METH_O, "($self, policy)", "In force for every call outside with blocks."),
-    PLAIN(reset_global_policy, METH_NOARGS, "($self)", "Reads environment and files again."),
-    PLAIN(bump_policy_epoch, METH_NOARGS, "($self)", "Forgets failures, and everything resolved."),
-    PLAIN(set_log_level, METH_O, "($self, level)", "Least severe level that is logged: 'DEBUG', 'INFO'…"),
-    PLAIN(freeze, METH_O, "($self, who)", "Freezes what calls run, until thaw with the same name."),
-    PLAIN(thaw, METH_O, "($self, who)", "Ends a freeze."),
-    PLAIN(is_frozen, METH_NOARGS, "($self)", "Is the host frozen?"),
-    WITH_KEYWORDS(warm_up, "($self, device='cpu')", "Resolves every op: (how many, how many have nothing to run)."),
-    WITH_KEYWORDS(clear_failed_impls, "($self, op=None)", "Lets what failed be tried again, of one op or all."),
-    PLAIN(enforce_enable, METH_VARARGS, "($self, op, enforce=True, /)", "Enables an op whatever custom_ops says."),
+    FL_PY_METHOD(load_plugin, METH_O, "($self, module)", "Loads a plugin, by its path or name."),
+    FL_PY_METHOD(withdraw_plugin, METH_O, "($self, plugin)", "Withdraws all that a plugin brought."),
+    FL_PY_METHOD(discover_plugins, METH_NOARGS, "($self)", "Looks again for plugins; how many were loaded now."),
+    FL_PY_METHOD(plugin_directories, METH_NOARGS, "($self)", "Where plugins are looked for: a list of paths."),
+    FL_PY_METHOD_WITH_KEYWORDS(
+        register_op,
+        "($self, schema, *, rules=None, category=None, doc=None, formula=None, cases=None, bytes=None, "
+        "flops=None, bench=None, layers=None)",
+        "Defines an op: 'my_op(Tensor x, float alpha=1.0) -> Tensor out'."),
+    FL_PY_METHOD(set_global_policy, METH_O, "($self, policy)", "In force for every call outside with blocks."),
+    FL_PY_METHOD(reset_global_policy, METH_NOARGS, "($self)", "Reads environment and files again."),
+    FL_PY_METHOD(bump_policy_epoch, METH_NOARGS, "($self)", "Forgets failures, and everything resolved."),
+    FL_PY_METHOD(set_log_level, METH_O, "($self, level)", "Least severe level that is logged: 'DEBUG', 'INFO'…"),
+    FL_PY_METHOD(freeze, METH_O, "($self, who)", "Freezes what calls run, until thaw with the same name."),
+    FL_PY_METHOD(thaw, METH_O, "($self, who)", "Ends a freeze."),
+    FL_PY_METHOD(is_frozen, METH_NOARGS, "($self)", "Is the host frozen?"),
+    FL_PY_METHOD_WITH_KEYWORDS(warm_up, "($self, device='cpu')",
+                               "Resolves every op: (how many, how many have nothing to run)."),
+    FL_PY_METHOD_WITH_KEYWORDS(clear_failed_impls, "($self, op=None)",
+                               "Lets what failed be tried again, of one op or all."),
+    FL_PY_METHOD(enforce_enable, METH_VARARGS, "($self, op, enforce=True, /)",
+                 "Enables an op whatever custom_ops says."),
     {NULL, NULL, 0, NULL},
 };

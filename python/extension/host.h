@@ -13,6 +13,12 @@ fl_py_host *fl_py_open_host(PyObject *self);
  * an exception set. */
 int32_t fl_py_device(fl_py_host *host, PyObject *word);
 
+/* Rows of such a table: a method by the name of its function, with signature and docstring. */
+#define FL_PY_METHOD_WITH_KEYWORDS(name_, arguments_, doc_)                                                            \
+  { #name_, (PyCFunction)(void (*)(void))name_, METH_VARARGS | METH_KEYWORDS, #name_ arguments_ "\n--\n\n" doc_ }
+#define FL_PY_METHOD(name_, form_, arguments_, doc_)                                                                   \
+  { #name_, name_, form_, #name_ arguments_ "\n--\n\n" doc_ }
+
 /* Methods of Host that report and that change. */
 extern PyMethodDef fl_py_report_methods[], fl_py_control_methods[];
 

@@ -21,30 +21,6 @@ static const char *const type_names[] = {
 
 /* ------------------------------------------------------------------------------------------------- docstring */
 
-PyObject *fl_py_value_object(const fl_value *value) {
-  switch (value->type) {
-  case FL_INT:
-    return PyLong_FromLongLong(value->v.i);
-  case FL_FLOAT:
-    return PyFloat_FromDouble(value->v.f);
-  case FL_BOOL:
-    return PyBool_FromLong(value->v.b);
-  case FL_STRING:
-    return PyUnicode_FromString(value->v.s);
-  case FL_INT_LIST: {
-    PyObject *list = PyTuple_New(value->length);
-    for (uint32_t i = 0; list && i < value->length; i++) {
-      PyObject *item = PyLong_FromLongLong(value->v.ints[i]);
-      if (!item || PyTuple_SetItem(list, i, item))
-        Py_CLEAR(list);
-    }
-    return list;
-  }
-  default:
-    return Py_NewRef(Py_None);
-  }
-}
-
 /* As Python writes it. */
 static bool write_value(FILE *text, const fl_value *value) {
   PyObject *object = fl_py_value_object(value);

@@ -1,6 +1,7 @@
 /* Python functions as implementations: see python_impl.h. */
 #include "python/extension/python_impl.h"
 
+#include "python/extension/call.h"
 #include "python/extension/object_call.h"
 #include "python/extension/view.h"
 
@@ -179,34 +180,12 @@ static fl_status run_with_objects(python_impl *impl, object_call *objects, fl_ca
 
 /* `views` gets what has to be let go of when the call is over. */
 static PyObject *object_of(const fl_value *value, PyObject *views) {
-  switch ((fl_type)value->type) {
-  case FL_TENSOR: {
-    PyObject *view = view_new(value->v.tensor);
-    if (view && PyList_Append(views, view))
-      Py_CLEAR(view);
-    return view;
-  }
-  case FL_INT:
-    return PyLong_FromLongLong(value->v.i);
-  case FL_FLOAT:
-    return PyFloat_FromDouble(value->v.f);
-  case FL_BOOL:
-    return PyBool_FromLong(value->v.b);
-  case FL_STRING:
-    return PyUnicode_FromString(value->v.s);
-  case FL_INT_LIST: {
-    PyObject *list = PyList_New(value->length);
-    for (uint32_t i = 0; list && i < value->length; i++) {
-      PyObject *item = PyLong_FromLongLong(value->v.ints[i]);
-      if (!item || PyList_SetItem(list, i, item))
-        Py_CLEAR(list);
-    }
-    return list;
-  }
-  case FL_NONE:
-    break;
-  }
-  return Py_NewRef(Py_None);
+  if (value->type != FL_TENSOR)
+    return fl_py_value_object(value);
+  PyObject *view = view_new(value->v.tensor);
+  if (view && PyList_Append(views, view))
+    Py_CLEAR(view);
+  return view;
 }
 
 static PyObject *objects_of(const fl_value *values, uint32_t n, PyObject *views) {
@@ -237,15 +216,7 @@ static int store(fl_value *value, fl_type type, PyObject *given, PyObject *funct
     Py_DECREF(interned);
     return failed;
   }
-  if (type == FL_INT)
-    *value = fl_int(PyLong_AsLongLong(given));
-  else if (type == FL_FLOAT)
-    *value = fl_float(PyFloat_AsDouble(given));
-  else if (type == FL_BOOL)
-    *value = fl_bool(PyObject_IsTrue(given) == 1);
-  else
-    PyErr_SetString(PyExc_TypeError, "a result of this type cannot be given back by a Python function");
-  return PyErr_Occurred() ? -1 : 0;
+  return fl_py_convert(given, type, value) ? 0 : -1;
 }
 
 /* Those results that are no tensors, in order. */

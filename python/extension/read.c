@@ -1,7 +1,8 @@
 /*
- * Values of Python that are no tensors, read strictly: what an argument's type in the schema says, and what a Python
- * user takes for the same. An int is an int or has __index__ (numpy.int64), a float what has __float__ too, but for
- * bools: True is no 1. A bool is a bool of Python or numpy. An int list is a sequence of ints.
+ * Values that are no tensors: as Python has them, and Python's. Those of a call are read strictly: what an argument's
+ * type in the schema says, and what a Python user takes for the same. An int is an int or has __index__ (numpy.int64),
+ * a float what has __float__ too, but for bools: True is no 1. A bool is a bool of Python or numpy. An int list is a
+ * sequence of ints.
  */
 #include "python/extension/call.h"
 
@@ -157,4 +158,47 @@ bool fl_py_read(fl_py_frame *frame, uint32_t i, PyObject *object) {
     return true;
   }
   return readers[schema->type](frame, i, object, &frame->values[i]);
+}
+
+/* ----------------------------------------------------------------------------------------------- as Python has them */
+
+bool fl_py_convert(PyObject *object, fl_type type, fl_value *value) {
+  if (type == FL_INT)
+    *value = fl_int(PyLong_AsLongLong(object));
+  else if (type == FL_FLOAT)
+    *value = fl_float(PyFloat_AsDouble(object));
+  else if (type == FL_BOOL)
+    *value = fl_bool(PyObject_IsTrue(object) == 1);
+  else if (type == FL_STRING)
+    *value = fl_string(PyUnicode_AsUTF8AndSize(object, NULL));
+  else
+    fl_py_raise_type("%R: not a value of a type that can be converted", object);
+  return !PyErr_Occurred();
+}
+
+static PyObject *ints_object(const fl_value *value) {
+  PyObject *tuple = PyTuple_New(value->length);
+  for (uint32_t i = 0; tuple && i < value->length; i++) {
+    PyObject *item = PyLong_FromLongLong(value->v.ints[i]);
+    if (!item || PyTuple_SetItem(tuple, i, item))
+      Py_CLEAR(tuple);
+  }
+  return tuple;
+}
+
+PyObject *fl_py_value_object(const fl_value *value) {
+  switch (value->type) {
+  case FL_INT:
+    return PyLong_FromLongLong(value->v.i);
+  case FL_FLOAT:
+    return PyFloat_FromDouble(value->v.f);
+  case FL_BOOL:
+    return PyBool_FromLong(value->v.b);
+  case FL_STRING:
+    return PyUnicode_DecodeUTF8(value->v.s, (Py_ssize_t)strlen(value->v.s), "replace");
+  case FL_INT_LIST:
+    return ints_object(value);
+  default:
+    return Py_NewRef(Py_None);
+  }
 }

@@ -412,33 +412,40 @@ static PyObject *counters(PyObject *self, PyObject *arguments) {
 
 /* ---------------------------------------------------------------------------------------------------- vLLM's names */
 
+/* A word that a question about a host is asked with; NULL with an exception set. */
+static const char *word_of(const fl_py_host *host, PyObject *name, const char *function, const char *expected) {
+  if (host && !PyUnicode_Check(name))
+    fl_py_raise_type("%s: %R, expected %s", function, name, expected);
+  return host && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+}
+
 static PyObject *oot_op(PyObject *self, PyObject *name) {
   fl_py_host *host = fl_py_open_host(self);
-  const char *word = host && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL, *op;
+  const char *word = word_of(host, name, "oot_op", "the name of a class"), *op;
   fl_status status = FL_OK;
   if (!word)
-    return !host || PyErr_Occurred() ? NULL : fl_py_raise_type("oot_op: %R, expected the name of a class", name);
+    return NULL;
   FL_PY_WITHOUT_GIL(op = fl_oot_op(host->host, word); status = op ? FL_OK : fl_error_status());
   return fl_py_ok(status) ? PyUnicode_FromString(op) : NULL;
 }
 
 /* A question about a name that has yes or no for an answer. */
-static PyObject *ask(PyObject *self, PyObject *name, bool (*answer)(fl_host *, const char *)) {
+static PyObject *ask(PyObject *self, PyObject *name, const char *function, bool (*answer)(fl_host *, const char *)) {
   fl_py_host *host = fl_py_open_host(self);
-  const char *word = host && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+  const char *word = word_of(host, name, function, "a name");
   bool yes;
   if (!word)
-    return !host || PyErr_Occurred() ? NULL : fl_py_raise_type("%R, expected a name", name);
+    return NULL;
   FL_PY_WITHOUT_GIL(yes = answer(host->host, word));
   return fl_py_ok(FL_OK) ? PyBool_FromLong(yes) : NULL;
 }
 
 static PyObject *is_oot_allowed(PyObject *self, PyObject *name) {
-  return ask(self, name, fl_is_oot_allowed);
+  return ask(self, name, "is_oot_allowed", fl_is_oot_allowed);
 }
 
 static PyObject *is_flagos_allowed(PyObject *self, PyObject *name) {
-  return ask(self, name, fl_is_flagos_allowed);
+  return ask(self, name, "is_flagos_allowed", fl_is_flagos_allowed);
 }
 
 static PyObject *is_oot_enabled(PyObject *self, PyObject *none) {
@@ -457,32 +464,32 @@ static PyObject *custom_op_counts(PyObject *self, PyObject *none) {
   return fl_py_ok(FL_OK) ? Py_BuildValue("(II)", enabled, disabled) : NULL;
 }
 
-#define WITH_KEYWORDS(name_, arguments_, doc_)                                                                         \
-  { #name_, (PyCFunction)(void (*)(void))name_, METH_VARARGS | METH_KEYWORDS, #name_ arguments_ "\n--\n\n" doc_ }
-#define PLAIN(name_, form_, arguments_, doc_)                                                                          \
-  { #name_, name_, form_, #name_ arguments_ "\n--\n\n" doc_ }
 PyMethodDef fl_py_report_methods[] = {
-    WITH_KEYWORDS(resolve, "($self, op, device='cpu')",
-                  "The implementation that the policy in force puts first: a dict of impl_id, vendor, kind, priority."),
-    WITH_KEYWORDS(explain, "($self, op, device='cpu')",
-                  "Why an op resolves as it does: a dict with the order of tokens, and what became of each "
-                  "implementation. `op` may be a layer class of vLLM's."),
-    WITH_KEYWORDS(manifest, "($self, device='cpu')",
-                  "What calls run, and a digest of it (sha256) for keys of caches: a dict."),
-    PLAIN(config, METH_NOARGS, "($self)", "Every setting by name: a dict of value, origin, variable and doc."),
-    PLAIN(plugins, METH_NOARGS, "($self)", "Every plugin that was found: a list of dicts."),
-    PLAIN(platform, METH_NOARGS, "($self)", "What was found of hardware and drivers: a dict."),
-    PLAIN(ops, METH_NOARGS, "($self)", "Names of all ops. Loads what is deferred."),
-    WITH_KEYWORDS(impls, "($self, op=None)", "Registered implementations, of one op or all: a list of dicts."),
-    PLAIN(impl_uuid, METH_VARARGS, "($self, op, impl_id)", "An implementation's identity, for keys of caches."),
-    WITH_KEYWORDS(failed_impls, "($self, op=None)",
-                  "Implementations that calls skip because they failed: a list of dicts."),
-    PLAIN(counters, METH_VARARGS, "($self, op, impl_id)",
-          "What became of an implementation's calls: a dict. Calls are counted with statistics=True."),
-    PLAIN(oot_op, METH_O, "($self, class_name)", "The op that replaces a layer class of vLLM's, if that is allowed."),
-    PLAIN(is_oot_allowed, METH_O, "($self, layer)", "May that layer be replaced?"),
-    PLAIN(is_oot_enabled, METH_NOARGS, "($self)", "Are layers replaced at all?"),
-    PLAIN(is_flagos_allowed, METH_O, "($self, op)", "May the op use implementations of kind default?"),
-    PLAIN(custom_op_counts, METH_NOARGS, "($self)", "(enabled, disabled) by custom_ops."),
+    FL_PY_METHOD_WITH_KEYWORDS(
+        resolve, "($self, op, device='cpu')",
+        "The implementation that the policy in force puts first: a dict of impl_id, vendor, kind, priority."),
+    FL_PY_METHOD_WITH_KEYWORDS(
+        explain, "($self, op, device='cpu')",
+        "Why an op resolves as it does: a dict with the order of tokens, and what became of each "
+        "implementation. `op` may be a layer class of vLLM's."),
+    FL_PY_METHOD_WITH_KEYWORDS(manifest, "($self, device='cpu')",
+                               "What calls run, and a digest of it (sha256) for keys of caches: a dict."),
+    FL_PY_METHOD(config, METH_NOARGS, "($self)", "Every setting by name: a dict of value, origin, variable and doc."),
+    FL_PY_METHOD(plugins, METH_NOARGS, "($self)", "Every plugin that was found: a list of dicts."),
+    FL_PY_METHOD(platform, METH_NOARGS, "($self)", "What was found of hardware and drivers: a dict."),
+    FL_PY_METHOD(ops, METH_NOARGS, "($self)", "Names of all ops. Loads what is deferred."),
+    FL_PY_METHOD_WITH_KEYWORDS(impls, "($self, op=None)",
+                               "Registered implementations, of one op or all: a list of dicts."),
+    FL_PY_METHOD(impl_uuid, METH_VARARGS, "($self, op, impl_id)", "An implementation's identity, for keys of caches."),
+    FL_PY_METHOD_WITH_KEYWORDS(failed_impls, "($self, op=None)",
+                               "Implementations that calls skip because they failed: a list of dicts."),
+    FL_PY_METHOD(counters, METH_VARARGS, "($self, op, impl_id)",
+                 "What became of an implementation's calls: a dict. Calls are counted with statistics=True."),
+    FL_PY_METHOD(oot_op, METH_O, "($self, class_name)",
+                 "The op that replaces a layer class of vLLM's, if that is allowed."),
+    FL_PY_METHOD(is_oot_allowed, METH_O, "($self, layer)", "May that layer be replaced?"),
+    FL_PY_METHOD(is_oot_enabled, METH_NOARGS, "($self)", "Are layers replaced at all?"),
+    FL_PY_METHOD(is_flagos_allowed, METH_O, "($self, op)", "May the op use implementations of kind default?"),
+    FL_PY_METHOD(custom_op_counts, METH_NOARGS, "($self)", "(enabled, disabled) by custom_ops."),
     {NULL, NULL, 0, NULL},
 };

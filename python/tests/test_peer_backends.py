@@ -164,6 +164,20 @@ def test_r1_what_the_host_refuses_is_refused():
     assert manager.registry.list_operators() == ["op"]
 
 
+def test_r2_what_a_plugin_of_the_host_has_stays_and_costs_no_other_op_its_implementations():
+    """FlagGems of an installed vllm_fl and the CPU plugin both have a default.flagos."""
+    manager = manager_of(
+        impl("op", "default.flagos"), impl("rms_norm", "default.flagos"), impl("rms_norm", "vendor.py")
+    )
+    layer, x = Layer(4), numpy.ones((2, 4), "float32")
+    assert manager.call("op") == "default.flagos"
+    assert numpy.allclose(manager.call("rms_norm", layer, x), python_rms_norm(layer, x), atol=1e-6)
+    assert [one.impl_id for one in manager.resolve_candidates("rms_norm")][:2] == ["default.flagos", "vendor.py"]
+    assert manager.registry.get_implementation("rms_norm", "default.flagos") is None
+    with dispatch.with_preference("vendor"):
+        assert manager.call("rms_norm", layer, x) == "vendor.py"
+
+
 def test_r4_a_better_one_registered_late_is_seen_by_the_next_call():
     manager = manager_of(impl("op", "reference.one"))
     assert manager.call("op") == "reference.one"

@@ -77,6 +77,22 @@ def test_a_view_ends_with_its_call(host, monkeypatch):
         kept[0].__dlpack__()
 
 
+def test_arguments_that_are_no_tensors_are_pythons_own(host):
+    seen = []
+
+    def look(x, weight, bias, stride, *others):
+        seen.append((bias, stride, others))
+        raise NotImplementedError("only a look")
+
+    host.register_impl("conv2d", "vendor.py", look, vendor="py")
+    with host.prefer("vendor"):
+        host.op("conv2d").call(ones(1, 1, 4, 4), ones(1, 1, 2, 2), None, [2, 2])
+    bias, stride, others = seen[0]
+    assert bias is None
+    assert stride == (2, 2)
+    assert all(type(other) in (tuple, int, str) for other in others)
+
+
 def test_tensors_are_of_the_library_that_was_asked_for(host):
     with pytest.raises(flhost.InvalidArgument, match="tensors 'cupy', expected one of: torch, numpy"):
         host.register_impl("silu_and_mul", "vendor.py", silu_and_mul, vendor="py", tensors="cupy")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .types import OpImpl
+
+logger = logging.getLogger("vllm_fl.dispatch.manager")
 
 
 @dataclass
@@ -62,16 +65,24 @@ class OpRegistry:
         for impl in impls:
             for manager in self._managers:
                 manager._remove_impl(impl)
-            of_op = self._impls[impl.op_name]
-            del of_op[impl.impl_id]
-            if not of_op:
-                del self._impls[impl.op_name]
+            self._drop(impl)
+
+    def _drop(self, impl: OpImpl) -> None:
+        of_op = self._impls[impl.op_name]
+        del of_op[impl.impl_id]
+        if not of_op:
+            del self._impls[impl.op_name]
 
     def _attach(self, manager) -> None:
-        """From now on the manager is told of what is registered; it takes what is there."""
+        """From now on the manager is told of what is registered; it takes what is there. What its host refuses, since a
+        plugin has an implementation of that name, is not registered (R2); the others are none the worse for it."""
         with self._lock:
             for impl in self._all():
-                manager._add_impl(impl)
+                try:
+                    manager._add_impl(impl)
+                except ValueError as error:
+                    logger.warning(f"Failed to register '{impl.impl_id}' for op='{impl.op_name}': {error}")
+                    self._drop(impl)
             self._managers.add(manager)
 
     def _detach(self, manager) -> None:
