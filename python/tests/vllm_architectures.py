@@ -50,3 +50,12 @@ def calls(model: str, passes: int, ranks: int = 1) -> dict[str, int]:
     layers = json.loads((MODELS / model / "config.json").read_text())["num_hidden_layers"]
     head = "logits_processor" if ranks == 1 else "parallel_lm_head"
     return {op: n * passes for op, n in (_PASSES[model](layers) + Counter([head])).items()}
+
+
+# In float32, by version of vLLM: what its own kernels say.
+_CANNOT = {("0.28.0", "gpt-oss"): "expected scalar type BFloat16 but found Float"}  # attention sinks
+
+
+def vllm_cannot(version: str, model: str) -> str | None:
+    """What this vLLM says when it is to run the architecture in float32; None if it runs."""
+    return _CANNOT.get((version, model))

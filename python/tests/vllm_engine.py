@@ -122,7 +122,12 @@ def main(
         **options,
     )
     sampling = SamplingParams(
-        temperature=0, max_tokens=16, ignore_eos=True, detokenize=False, logprobs=-1 if logits else None
+        temperature=0,
+        max_tokens=16,
+        ignore_eos=True,
+        detokenize=False,
+        logprobs=-1 if logits else None,
+        prompt_logprobs=-1 if logits else None,
     )
     result: dict[str, Any] = {"tokens": [], "counts": [], "logprobs": []}
     for numbers in requests:
@@ -133,13 +138,19 @@ def main(
         llm.sleep(level=0)
         llm.enqueue(given, sampling, use_tqdm=False)
         llm.wake_up(tags=["scheduling"])
-        outputs = [output.outputs[0] for output in llm.wait_for_completion(use_tqdm=False)]
+        outputs = llm.wait_for_completion(use_tqdm=False)
         after = llm.collective_rpc("flhost_counts")
-        result["tokens"].append([list(output.token_ids) for output in outputs])
+        result["tokens"].append([list(output.outputs[0].token_ids) for output in outputs])
         result["counts"].append([difference(a, b) for a, b in zip(after, before, strict=True)])
-        if logits:
+        if logits:  # of each position of the prompt
             result["logprobs"].append(
-                [[first.logprob for _, first in sorted(output.logprobs[0].items())] for output in outputs]
+                [
+                    [
+                        [p.logprob for _, p in sorted(row.items())]
+                        for row in (*o.prompt_logprobs[1:], o.outputs[0].logprobs[0])
+                    ]
+                    for o in outputs
+                ]
             )
     result["config"] = llm.collective_rpc("flhost_config")[0] if "flhost._core" in sys.modules else None
     return result

@@ -6,6 +6,8 @@ all classes of an op. A form makes of a class of vLLM's, and the op's name, the 
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -142,8 +144,22 @@ def grouped_topk(
 MOE_ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "swigluoai", "swiglustep")
 
 
+def _routing_of_experts() -> Callable[..., Any] | None:
+    """vLLM's function that chooses the experts of each token, where its experts do that themselves: on the CPU before it
+    had a router there. Its other router calls a kernel that the CPU's builds lack."""
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return None
+    layers = "vllm.model_executor.layers.fused_moe"
+    if importlib.util.find_spec(f"{layers}.router.cpu_router"):
+        return None
+    return importlib.import_module(f"{layers}.experts.cpu_moe").select_experts
+
+
 def fused_moe_method(base: Any, op: str) -> type:
-    """(layer, x, topk_weights, topk_ids): the experts' weights stay as they were loaded."""
+    """(layer, x, topk_weights, topk_ids): the experts' weights stay as they were loaded. Where vLLM's experts choose
+    theirs, (layer, x, router_logits)."""
 
     class Method(base):
         @classmethod
@@ -167,7 +183,28 @@ def fused_moe_method(base: Any, op: str) -> type:
 
         @property
         def is_monolithic(self) -> bool:
-            return False if getattr(self, "through_flhost", True) else super().is_monolithic
+            return self.routing is not None if getattr(self, "through_flhost", True) else super().is_monolithic
+
+        def apply_monolithic(
+            self, layer: Any, x: torch.Tensor, router_logits: torch.Tensor, *ids: Any, **named: Any
+        ) -> Any:
+            if not self.through_flhost:
+                return super().apply_monolithic(layer, x, router_logits, *ids, **named)
+            factor = layer.routed_scaling_factor
+            chosen = self.routing(
+                x,
+                router_logits,
+                top_k=self.moe.experts_per_token,
+                use_grouped_topk=layer.use_grouped_topk,
+                renormalize=layer.renormalize,
+                topk_group=layer.topk_group,
+                num_expert_group=layer.num_expert_group,
+                custom_routing_function=layer.custom_routing_function,
+                scoring_func=layer.scoring_func,
+                routed_scaling_factor=1.0 if factor is None else factor,
+                e_score_correction_bias=layer.e_score_correction_bias,
+            )
+            return self.forward_flhost(layer, x, *chosen)
 
         def forward_flhost(
             self,
@@ -194,6 +231,7 @@ def fused_moe_method(base: Any, op: str) -> type:
             )
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self.routing: Any = _routing_of_experts()
             super().__init__(*args, **kwargs)
             self.flhost = torch_op(op)
             self._forward_method = self.forward_flhost
