@@ -19,3 +19,7 @@ $(BENCH_PYTHON_NOP): bench/python/torch_nop.c
 bench-python: python $(BENCH_PYTHON_PLUGIN) $(BENCH_PYTHON_BORROW) $(BENCH_PYTHON_NOP) ## time calls from Python (BENCH_INTERPRETER=python of an environment with torch)
 	@PYTHONPATH='$(PYTHON_TREE):$(BENCH_PYTHON_DIR)' $(BENCH_INTERPRETER) bench/python/run.py --plugin $(BENCH_PYTHON_PLUGIN) --nop $(BENCH_PYTHON_NOP) \
 	  --json $(BENCH_PYTHON_DIR)/results.json
+
+.PHONY: bench-decode-step
+bench-decode-step: $(BENCH_PYTHON_NOP) ## time a decode step of vLLM's with flhost and without (BENCH_INTERPRETER=python of an environment with both; DECODE=options)
+	@$(BENCH_INTERPRETER) bench/python/decode_step.py --nop $(abspath $(BENCH_PYTHON_NOP)) --json $(BENCH_PYTHON_DIR)/decode_step.json $(DECODE)

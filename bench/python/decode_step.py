@@ -1,8 +1,9 @@
 """What a decode step of vLLM's costs with flhost and without: python bench/python/decode_step.py [--rounds 4] [--steps 200]
 
 Two models with random weights: a tiny one (tests/models/qwen3), where all is overhead, and one of 0.5 B parameters. Engines are
-processes of their own, A B A B; of each the least of several runs counts. The plugin's part is what the same calls cost with
-kernels that do nothing: flhost's calls are timed on tensors of the model's shapes, at the number of them that a step makes.
+processes of their own, A B A B; of each the least of several runs counts. What is not kernels in a step is told by one of its layers,
+an RMSNorm, whose call is taken apart: the layer (Python), the op of torch's below it (torch), that less a no-op of the same form
+(flhost); times the calls of flhost that a step makes. A compiled model has no layers left: their part is 0 there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = "RESULT "
+PARTS = ("python_us", "torch_us", "flhost_us")
 LARGE = {  # the shapes of Qwen2.5 0.5B
     "hidden_size": 896,
     "intermediate_size": 4864,
@@ -46,8 +48,8 @@ def model_of(size: str, scratch: Path) -> tuple[Path, str]:
     return folder, "dummy"
 
 
-def engine(size: str, steps: int, eager: bool, scratch: Path) -> dict[str, Any]:
-    """In a process of its own: microseconds a step, least of five runs, and what flhost was called for."""
+def engine(size: str, steps: int, eager: bool, nop: str | None, scratch: Path) -> dict[str, Any]:
+    """In a process of its own: microseconds a step, least of five runs, and the parts of it that are no kernels."""
     from vllm import LLM, SamplingParams
 
     folder, load_format = model_of(size, scratch)
@@ -72,33 +74,57 @@ def engine(size: str, steps: int, eager: bool, scratch: Path) -> dict[str, Any]:
             )
             took.append(time.perf_counter() - started)
     per_step = [(b - a) / (steps - 1) for a, b in zip(took[2::2], took[3::2], strict=True)]
-    return {"us": min(per_step) * 1e6, "own_us": own_part() if "flhost._core" in sys.modules else 0.0}
+    parts = parts_of_step(llm, nop) if nop and "flhost._core" in sys.modules else {}
+    if not eager:
+        parts["python_us"] = 0.0
+    return {"us": min(per_step) * 1e6, **parts}
 
 
-def own_part() -> float:
-    """Microseconds of a step that are flhost's: each call of the last step again, less the kernel."""
+def parts_of_step(llm: Any, nop: str) -> dict[str, float]:
+    """Microseconds of a step that are Python's, torch's and flhost's: those of one call, times the calls of a step."""
+    import ctypes
+
     import flhost
     import torch
 
     host = flhost.default_host()
-    counts = {
-        row["op_name"]: host.counters(row["op_name"], row["impl_id"])["calls"]
-        for row in host.impls()
-        if host.counters(row["op_name"], row["impl_id"])["calls"]
+    counts = {row["op_name"]: 0 for row in host.impls()}
+    for row in host.impls():
+        counts[row["op_name"]] += host.counters(row["op_name"], row["impl_id"])["calls"]
+    calls = sum(counts.values()) / max(counts["vocab_parallel_embedding"], 1)
+    library = torch.library.Library("flhost_bench", "FRAGMENT")
+    library.define("nop(Tensor x, Tensor y, Tensor(a!) z) -> ()")
+    if ctypes.CDLL(nop).torch_nop_register(b"nop"):
+        raise OSError("no stable C interface in this torch")
+    x, empty_like, nothing = torch.zeros(1, 8), torch.empty_like, torch.ops.flhost_bench.nop.default
+    weight, op = torch.ones(8), torch.ops.flhost.rms_norm.default
+
+    def without_kernel() -> None:
+        nothing(x, weight, empty_like(x))
+
+    layer = llm.apply_model(lambda model: next(m for m in model.modules() if type(m).__name__ == "RMSNorm"))[0]
+    row = torch.zeros(1, layer.weight.shape[0], dtype=layer.weight.dtype)
+    with torch.inference_mode():
+        of_layer = _time(lambda: layer(row))
+        of_its_op = _time(lambda: op(row, None, layer.weight, layer.variance_epsilon, None))
+        of_op = _time(lambda: op(x, None, weight, 1e-6, None))
+        of_torch = _time(without_kernel)
+    return {
+        "python_us": (of_layer - of_its_op) * calls,
+        "torch_us": of_torch * calls,
+        "flhost_us": (of_op - of_torch) * calls,
     }
-    passes = counts.get("vocab_parallel_embedding", 1)
-    call = host.op("rms_norm").call
-    x, w = torch.zeros(1, 8), torch.ones(8)
-    out = torch.empty(1, 8)
-    best = min(_time(lambda: call(x, None, w, out=(out, None))) for _ in range(5))
-    return best * sum(counts.values()) / passes
 
 
-def _time(function: Any, n: int = 20000) -> float:
-    started = time.perf_counter()
-    for _ in range(n):
-        function()
-    return (time.perf_counter() - started) / n * 1e6
+def _time(function: Any, n: int = 20000, rounds: int = 5) -> float:
+    """Microseconds of a call, the least of several rounds."""
+    best = float("inf")
+    for _ in range(rounds):
+        started = time.perf_counter()
+        for _ in range(n):
+            function()
+        best = min(best, (time.perf_counter() - started) / n * 1e6)
+    return best
 
 
 def main() -> None:
@@ -107,6 +133,8 @@ def main() -> None:
     arguments.add_argument("--steps", type=int, default=200)
     arguments.add_argument("--sizes", default="tiny,0.5B")
     arguments.add_argument("--modes", default="eager,compiled")
+    arguments.add_argument("--nop", help="build/bench/python/torch_nop.so, for the parts of a step")
+    arguments.add_argument("--json", help="also write the figures into a file")
     arguments.add_argument("--engine", help=argparse.SUPPRESS)
     given = arguments.parse_args()
     if given.engine:
@@ -114,24 +142,29 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         print(
-            f"{'model':<6} {'mode':<9} {'plain us':>10} {'flhost us':>10} {'ratio':>6} {'flhost own us':>14} {'share':>6}"
+            f"{'model':<6} {'mode':<9} {'plain us':>9} {'flhost us':>9} {'ratio':>6}  {'Python, torch, flhost: us a step, and share':<50}"
         )
+        results = []
         for size in given.sizes.split(","):
             for mode in given.modes.split(","):
                 found: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
                 for turn in range(given.rounds):
                     through = turn % 2 == 1
-                    found[through].append(start(size, mode, given.steps, through, scratch))
+                    found[through].append(start(size, mode, given, through, scratch))
                 plain = statistics.median(result["us"] for result in found[False])
-                with_it = statistics.median(result["us"] for result in found[True])
-                own = statistics.median(result["own_us"] for result in found[True])
+                ours = {key: statistics.median(result[key] for result in found[True]) for key in found[True][0]}
+                shares = "  ".join(f"{ours.get(part, 0):8.1f} {ours.get(part, 0) / ours['us']:6.2%}" for part in PARTS)
                 print(
-                    f"{size:<6} {mode:<9} {plain:10.0f} {with_it:10.0f} {with_it / plain:6.2f} {own:14.1f} {own / with_it:6.1%}"
+                    f"{size:<6} {mode:<9} {plain:9.0f} {ours['us']:9.0f} {ours['us'] / plain:6.2f}  {shares}",
+                    flush=True,
                 )
+                results.append({"model": size, "mode": mode, "plain_us": plain, **ours})
+        if given.json:
+            Path(given.json).write_text(json.dumps(results, indent=1))
 
 
-def start(size: str, mode: str, steps: int, through: bool, scratch: str) -> dict[str, Any]:
-    scenario = json.dumps({"size": size, "steps": steps, "eager": mode == "eager"})
+def start(size: str, mode: str, given: argparse.Namespace, through: bool, scratch: str) -> dict[str, Any]:
+    scenario = json.dumps({"size": size, "steps": given.steps, "eager": mode == "eager", "nop": given.nop})
     done = subprocess.run(
         [sys.executable, __file__, "--engine", scenario],
         check=False,
