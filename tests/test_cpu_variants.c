@@ -34,6 +34,8 @@ END_TEST
 START_TEST(the_variable_pins_it_and_explain_ops_and_plugins_say_so) {
   setting("VLLM_FL_CPU_ISA=baseline");
   ck_assert_str_eq(variant_of_rms_norm(), "baseline");
+  setting("VLLM_FL_CPU_ISA= Baseline ");
+  ck_assert_str_eq(variant_of_rms_norm(), "baseline");
   assert_contains(FLHOST("explain", "rms_norm").out, "cpu (baseline)");
   assert_contains(FLHOST("ops", "rms_norm").out, "cpu (baseline)");
   assert_contains(FLHOST("plugins").out, "    variant: baseline\n");
