@@ -545,6 +545,22 @@ static inline FL_PRINTF(3, 4) void fl_logf(const fl_logger *logger, int level, c
   }
 }
 
+/* The steps of a loop from `first` up to, not including, `end`. An error other than FL_OK ends the loop. */
+typedef fl_status (*fl_range_fn)(void *user, int64_t first, int64_t end);
+
+/*
+ * Runs a loop of n steps in the threads of the process's pool, the calling thread among them: calls `body` for ranges
+ * that do not overlap and together are 0 to n. `grain` (at least 1) is the least that is worth a thread, some ten
+ * microseconds of work: a range is a multiple of it, but for the last, and a loop of no more is run where it is. Which
+ * thread runs which range, and in which order, is not fixed. Returns when no thread is in `body` any more: FL_OK, or
+ * the first error that `body` returned, after which no range is begun.
+ *
+ * For kernels while they run, from any thread. A loop in a loop runs in its own thread. `body` has the floating-point
+ * mode of the caller; scopes and thread storage are each thread's own, and it does not touch fl_call.message. It may not
+ * end its thread: a range that was left so is FL_EINTERNAL. How many threads: VLLM_FL_CPU_THREADS.
+ */
+typedef fl_status (*fl_parallel_for_fn)(int64_t n, int64_t grain, fl_range_fn body, void *user);
+
 /*
  * What register_builtins is given. Valid only during that call and in that thread. What is registered becomes visible
  * all together when register_builtins returns FL_OK, and not at all otherwise.
@@ -569,6 +585,8 @@ struct fl_registry {
   void (*error)(fl_registry *registry, const char *message);
   void (*log)(fl_registry *registry, int level, const char *message); /* one of FL_LOG_*, and a line without newline */
   fl_logger logger; /* to log with later, fl_logger_of; each host has its own */
+  /* To be kept; the same in all hosts. NULL: there is no pool. */
+  fl_parallel_for_fn parallel_for;
 };
 
 /* The host's logger, to keep. One that logs nothing where the host is older than this. */

@@ -3,6 +3,7 @@
  * step by step) and a default one (portable C, optimised, for several instruction sets: variants.h). Needs the C
  * library and libm only.
  */
+#include "plugins/cpu/parallel.h"
 #include "plugins/cpu/variants.h"
 
 FL_PLUGIN("cpu", FLHOST_VERSION, "flhost", "Apache-2.0", "");
@@ -28,6 +29,7 @@ static fl_status register_lists(fl_registry *registry, const op_list *const *lis
 
 fl_status register_builtins(fl_registry *registry) {
   char reason[256];
+  cpu_parallel_begin(registry);
   const cpu_variant *variant = cpu_variant_choose(reason, sizeof reason);
   if (!variant) {
     registry->error(registry, reason);
