@@ -3,6 +3,7 @@
 #define FLHOST_CORE_PLATFORM_H
 
 #include "core/platform/availability.h"
+#include "core/platform/cores.h"
 #include "core/platform/device.h"
 #include "core/platform/kind.h"
 #include "core/platform/platform.h"

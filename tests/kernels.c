@@ -28,10 +28,21 @@ static void keep_error(fl_registry *registry, const char *text) {
   snprintf(message, sizeof message, "%s", text);
 }
 
+/* As a host with no file and no options has them; most are not set. */
+static fl_status setting_here(fl_registry *registry, const char *name, char *value, size_t size) {
+  const char *text = getenv(name);
+  (void)registry;
+  snprintf(value, size, "%s", text ? text : "null");
+  return FL_OK;
+}
+
 const char *try_plugin(void) {
   char path[512];
-  fl_registry registry = {
-      .size = sizeof registry, .abi_major = FL_ABI_MAJOR, .register_impl = collect, .error = keep_error};
+  fl_registry registry = {.size = sizeof registry,
+                          .abi_major = FL_ABI_MAJOR,
+                          .register_impl = collect,
+                          .error = keep_error,
+                          .setting = setting_here};
   message[0] = 0;
   n_impls = 0;
   snprintf(path, sizeof path, "%s/plugins/cpu.so", build_dir());

@@ -95,6 +95,7 @@ static const struct {
     {"VLLM_FL_OP_CONFIG", "tests/data/op_config.json", "VLLM_FL_OP_CONFIG", "\"tests/data/op_config.json\"", "null",
      NULL, NULL},
     {"VLLM_FL_CPU_ISA", "AVX2", "VLLM_FL_CPU_ISA", "\"avx2\"", "\"auto\"", NULL, NULL},
+    {"VLLM_FL_CPU_THREADS", "6", "VLLM_FL_CPU_THREADS", "6", "0", NULL, NULL},
     {"FLAGCX_PATH", "/opt/flagcx.so", "FLAGCX_PATH", "\"/opt/flagcx.so\"", "null", NULL, NULL},
     {"FLAGGEMS_ENABLE_OPLIST_PATH", "/tmp/l", "FLAGGEMS_ENABLE_OPLIST_PATH", "\"/tmp/l\"", "null", NULL, NULL},
     {"", NULL, "preserve_inputs", NULL, "false", "preserve_inputs: true", "true"},

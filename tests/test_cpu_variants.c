@@ -2,6 +2,10 @@
  * C library is told to know less of the processor than it is, as on an older machine. */
 #include "tests/command.h"
 
+#include <flhost/flhost.h>
+
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *variant_of_rms_norm(void) {
@@ -52,6 +56,32 @@ START_TEST(the_variable_pins_it_and_explain_ops_and_plugins_say_so) {
 }
 END_TEST
 
+/* The environment that an engine gives its host, which is not the process's. */
+START_TEST(each_host_has_its_own) {
+  static const char *const wanted[] = {"baseline", "avx2"};
+  setting("VLLM_FL_CPU_ISA=avx512");
+  for (size_t i = 0; i < 2; i++) {
+    char variable[64], plugins[PATH_MAX + 16], here[PATH_MAX];
+    fl_host *host;
+    snprintf(variable, sizeof variable, "VLLM_FL_CPU_ISA=%s", wanted[i]);
+    snprintf(plugins, sizeof plugins, "%s/plugins", realpath(build_dir(), here));
+    const fl_host_options options = {.size = sizeof options,
+                                     .environment = (const char *const[]){variable, NULL},
+                                     .plugin_path = plugins,
+                                     .platform = "cpu"};
+    ck_assert_msg(!fl_host_create(&options, &host), "%s", fl_error_message());
+    fl_explanation *explanation;
+    ck_assert_msg(!fl_explain(host, "rms_norm", 0, &explanation), "%s", fl_error_message());
+    const fl_explained *first = fl_explained_at(explanation, 0);
+    if (first && first->variant) /* else the machine has not these instructions */
+      ck_assert_str_eq(first->variant, wanted[i]);
+    ck_assert(i || (first && first->variant));
+    fl_explanation_free(explanation);
+    fl_host_destroy(host);
+  }
+}
+END_TEST
+
 START_TEST(one_that_the_machine_has_not_is_refused_with_words) {
   setting("VLLM_FL_CPU_ISA=avx512");
   setting("GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F");
@@ -85,6 +115,7 @@ static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, NULL, end_scenario);
   tcase_add_test(tests, without_its_instructions_a_variant_is_not_chosen);
   tcase_add_test(tests, the_variable_pins_it_and_explain_ops_and_plugins_say_so);
+  tcase_add_test(tests, each_host_has_its_own);
   tcase_add_test(tests, one_that_the_machine_has_not_is_refused_with_words);
   tcase_add_test(tests, a_misspelt_one_stops_the_start_with_the_nearest_word);
   tcase_add_test(tests, what_runs_is_part_of_the_manifest_and_of_the_identity);

@@ -10,6 +10,7 @@
 #include "core/registry.h"
 #include "core/settings.h"
 #include "core/support.h"
+#include "core/threads.h"
 #include "core/vllm.h"
 
 #include <stdlib.h>
@@ -96,6 +97,15 @@ static void log_summary(fl_host *host) {
   fl_log_line(&host->log, FL_LOG_INFO, "OpManager initialized: %u ops with %u implementations%s", ops, impls, deferred);
 }
 
+/* How many threads a kernel uses at most; 0: nobody says. Of OpenMP's list, one number for each level of nesting, the
+ * first. */
+static uint32_t threads_wanted(const fl_host *host) {
+  uint32_t wanted = host->config->values[FL_SETTING_CPU_THREADS].number;
+  const char *openmp = wanted ? NULL : fl_config_getenv(&host->sources, "OMP_NUM_THREADS");
+  unsigned long number = openmp ? strtoul(openmp, NULL, 10) : wanted;
+  return number < FL_THREADS_MAX ? (uint32_t)number : FL_THREADS_MAX;
+}
+
 /* What rooms above the registry do for it. */
 static const fl_host_hooks hooks = {
     .run_unbound = fl_run_unbound,
@@ -104,6 +114,8 @@ static const fl_host_hooks hooks = {
     .load_deferred_platform = fl_load_deferred_platform,
     .let_in = fl_let_in,
     .log = fl_hosts_log,
+    .setting = fl_settings_text,
+    .parallel_for = fl_parallel_for,
 };
 
 /* All but the memory. */
@@ -130,6 +142,7 @@ static fl_status set_up(fl_host *host, const fl_host_options *options) {
   host->sources.reload = true; /* what was said of the sources once is not said again */
   host->dispatch_debug = host->config->values[FL_SETTING_DISPATCH_DEBUG].flag;
   host->synchronous = host->config->values[FL_SETTING_SYNCHRONIZE].flag || options->flags & FL_HOST_SYNCHRONOUS;
+  host->n_threads = threads_wanted(host);
   host->statistics |= host->config->values[FL_SETTING_STATISTICS].flag;
   status = fl_watch_create(host);
   if (status)
@@ -168,7 +181,8 @@ fl_status fl_host_create(const fl_host_options *given, fl_host **result) {
 void fl_host_destroy(fl_host *host) {
   if (!host)
     return;
-  fl_hosts_remove(host);
+  if (fl_hosts_remove(host))
+    fl_threads_end();
   fl_calls_end(host);
   fl_views_free(host);
   fl_registry_free(host);

@@ -78,7 +78,7 @@ void fl_hosts_add(fl_host *host) {
   pthread_mutex_unlock(&hosts_lock);
 }
 
-void fl_hosts_remove(fl_host *host) {
+bool fl_hosts_remove(fl_host *host) {
   pthread_mutex_lock(&hosts_lock);
   for (fl_host **link = &hosts; *link; link = &(*link)->next)
     if (*link == host) {
@@ -90,7 +90,9 @@ void fl_hosts_remove(fl_host *host) {
     nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     pthread_mutex_lock(&hosts_lock);
   }
+  bool was_last = !hosts;
   pthread_mutex_unlock(&hosts_lock);
+  return was_last;
 }
 
 /* The host of a logger; NULL: it has ended. The lock is held. */

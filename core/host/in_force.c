@@ -9,6 +9,7 @@
 #include "core/vllm.h"
 
 #include <limits.h>
+#include <string.h>
 
 fl_status fl_settings_load_first(fl_host *host) {
   static const fl_setting_id wanted[] = {FL_SETTING_ALLOW_VENDORS, FL_SETTING_DENY_VENDORS, FL_SETTING_CONFIG};
@@ -50,6 +51,47 @@ fl_status fl_settings_load(fl_host *host) {
   fl_policy_release(policy_before);
   fl_host_let_in(host);
   return FL_OK;
+}
+
+/* A word or number without the marks of JSON. */
+static fl_status put_text(fl_config *config, fl_setting_id id, char *value, size_t size) {
+  const fl_setting_row *row = &fl_setting_table[id];
+  __attribute__((cleanup(fl_text_free))) fl_text json = {0};
+  const char *text = config->values[id].word;
+  if (row->type != &fl_type_word || !text) {
+    row->type->to_json(row, &config->values[id], &json);
+    text = fl_text_get(&json);
+  }
+  if (json.failed)
+    return fl_error_no_memory();
+  if (strlen(text) >= size)
+    return fl_error(FL_EINVAL, "setting '%s' has %zu bytes, expected room for them and a NUL", fl_setting_name(row),
+                    strlen(text));
+  strcpy(value, text);
+  return FL_OK;
+}
+
+/* Before the settings are in force they are read for this alone: what is wrong with them is said when they are. */
+fl_status fl_settings_text(fl_host *host, const char *name, char *value, size_t size) {
+  const fl_setting_row *row = fl_setting_find(name, true);
+  fl_log silent = {.level = INT_MAX};
+  fl_config *read = NULL;
+  fl_status status = FL_OK;
+  if (size)
+    *value = 0;
+  if (!row && !(row = fl_setting_find(name, false)))
+    return fl_error(FL_ENOENT, "there is no setting '%s'%s", name, fl_suggest(fl_setting_nearest(name, false)).text);
+  pthread_mutex_lock(&host->lock);
+  bool is_known = host->config;
+  if (is_known)
+    status = put_text(host->config, (fl_setting_id)(row - fl_setting_table), value, size);
+  pthread_mutex_unlock(&host->lock);
+  if (!is_known)
+    status = fl_config_load(&host->sources, NULL, &silent, &read);
+  if (read)
+    status = put_text(read, (fl_setting_id)(row - fl_setting_table), value, size);
+  fl_config_free(read);
+  return status;
 }
 
 fl_status fl_set_log_level(fl_host *host, const char *level) {

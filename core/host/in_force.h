@@ -10,4 +10,7 @@ fl_status fl_settings_load_first(fl_host *host);
 /* Reads the settings and puts them in force. The platform was chosen before. */
 fl_status fl_settings_load(fl_host *host);
 
+/* fl_host_hooks.setting. */
+fl_status fl_settings_text(fl_host *host, const char *name, char *value, size_t size);
+
 #endif

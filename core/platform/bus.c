@@ -2,11 +2,10 @@
 #include "core/platform/bus.h"
 
 #include "core/platform/probe.h"
+#include "core/platform/topology.h"
 #include "core/support.h"
 
-#include <hwloc.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 static void copy_text(char to[FL_BUS_NAME], hwloc_obj_t object, const char *key) {
@@ -28,30 +27,16 @@ static void add_device(fl_bus *bus, hwloc_obj_t object) {
   copy_text(added->vendor, object, "PCIVendor");
 }
 
-/* Where /sys is missing hwloc knows nothing, unless it is told to read another machine's description. */
-static bool has_anything_to_read(void) {
-  return !access("/sys/devices/system/cpu", F_OK) || secure_getenv("HWLOC_XMLFILE");
-}
-
-/* Only the bus and the number of cores are wanted, from the kernel: hwloc's components for accelerators would load the
- * vendors' libraries, its own for PCI leaks, and its x86 one asks each processor in turn. */
 static void read_here(void *answer, void *user) {
-  static const char *const unwanted[] = {"opencl", "gl", "cuda", "nvml", "rsmi", "levelzero", "pci", "x86"};
   fl_bus *bus = answer;
   hwloc_topology_t topology;
   (void)user;
-  if (hwloc_topology_init(&topology))
+  bus->known = fl_topology_load(&topology, true);
+  if (!bus->known)
     return;
-  for (size_t i = 0; i < sizeof unwanted / sizeof unwanted[0]; i++)
-    hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, unwanted[i]);
-  hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
-  hwloc_topology_set_type_filter(topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
-  hwloc_topology_set_type_filter(topology, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  bus->known = has_anything_to_read() && !hwloc_topology_load(topology);
-  bus->bus_known = bus->known && (!hwloc_topology_is_thissystem(topology) || !access("/sys/bus/pci/devices", F_OK));
-  bus->cores = bus->known ? hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) : 0;
-  for (hwloc_obj_t object = NULL;
-       bus->known && bus->n < FL_BUS_DEVICES_MAX && (object = hwloc_get_next_pcidev(topology, object));)
+  bus->bus_known = !hwloc_topology_is_thissystem(topology) || !access("/sys/bus/pci/devices", F_OK);
+  bus->cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+  for (hwloc_obj_t object = NULL; bus->n < FL_BUS_DEVICES_MAX && (object = hwloc_get_next_pcidev(topology, object));)
     add_device(bus, object);
   hwloc_topology_destroy(topology);
 }

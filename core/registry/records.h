@@ -171,6 +171,10 @@ typedef struct fl_host_hooks {
   void (*let_in)(fl_host *host);
   /* Logs a line of the plugin whose provider the logger has, if its host is still there. */
   void (*log)(const fl_logger *logger, int level, const char *message);
+  /* fl_registry.setting. */
+  fl_status (*setting)(fl_host *host, const char *name, char *value, size_t size);
+  /* What plugins get as fl_registry.parallel_for. */
+  fl_parallel_for_fn parallel_for;
 } fl_host_hooks;
 
 /* Who follows the loading of plugins step by step. */
@@ -186,6 +190,7 @@ struct fl_host {
   bool statistics, checks, dispatch_debug; /* set at creation */
   bool synchronous;                        /* calls wait for the device; set there */
   bool without_plugins;                    /* none was loaded at creation; set there */
+  uint32_t n_threads;                      /* VLLM_FL_CPU_THREADS, or OMP_NUM_THREADS; 0: neither says; set there */
   struct fl_watch *watch;                  /* guard/watch.h: what is watched of calls; NULL: nothing; set there */
   _Atomic bool frozen;                     /* frozen_by is not empty; changed under `lock` */
 

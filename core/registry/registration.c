@@ -81,6 +81,12 @@ static fl_status register_component(fl_registry *registry, const fl_component *c
   return stage ? judged(stage, fl_stage_component(stage, component, &row), &row) : FL_ESTATE;
 }
 
+static fl_status setting_of_host(fl_registry *registry, const char *name, char *value, size_t size) {
+  fl_stage *stage = stage_of(registry, "setting");
+  fl_host *host = ((fl_registrar *)registry)->host;
+  return stage ? host->hooks->setting(host, name, value, size) : FL_ESTATE;
+}
+
 static void log_of_plugin(fl_registry *registry, int level, const char *message) {
   const fl_registrar *registrar = (fl_registrar *)registry;
   fl_log_of_plugin(&registrar->host->log, level, registrar->provider->plugin, message);
@@ -117,6 +123,8 @@ static fl_registrar *take_registrar(fl_host *host, const char *plugin, const cha
       .error = error_of_plugin,
       .log = log_of_plugin,
       .logger = {.log = host->hooks->log, .host = host->number, .plugin = provider},
+      .parallel_for = host->hooks->parallel_for,
+      .setting = setting_of_host,
   };
   registrar->host = host;
   registrar->provider = provider;

@@ -119,6 +119,10 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
          "instruction set that the optimised kernels of the CPU plugin use: auto, the best that this "
          "machine has; or baseline, avx2 or avx512, for comparing and for finding errors; one that the "
          "machine has not makes the plugin fail"},
+    [FL_SETTING_CPU_THREADS] =
+        {"VLLM_FL_CPU_THREADS", NULL, &fl_type_number, NULL, NULL, "0", NULL, 0, 0,
+         "threads that a kernel on the processor uses at most; 0: as OMP_NUM_THREADS says, else as many as "
+         "there are cores that the process may use"},
     [FL_SETTING_OPLIST_PATH] = {"FLAGGEMS_ENABLE_OPLIST_PATH", NULL, &fl_type_word, NULL, "path", NULL, NULL, 0, 0,
                                 "file that lists each op and implementation of kind flagos when it is first "
                                 "used; never written through a link"},

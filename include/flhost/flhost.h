@@ -25,6 +25,7 @@
  *     plugins.h   what was loaded
  *     settings.h  settings and their origins
  *     platform.h  what was found of the hardware
+ *     threads.h   the threads that kernels on the processor use
  *     device.h    devices and their memory
  *
  * Two that it does not include: flhost/vllm.h has what vLLM calls things, flhost/testing.h generated calls and other
@@ -49,5 +50,6 @@
 #include <flhost/registry.h>
 #include <flhost/scope.h>
 #include <flhost/settings.h>
+#include <flhost/threads.h>
 
 #endif /* FLHOST_FLHOST_H */

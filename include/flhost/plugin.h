@@ -556,8 +556,8 @@ typedef fl_status (*fl_range_fn)(void *user, int64_t first, int64_t end);
  * the first error that `body` returned, after which no range is begun.
  *
  * For kernels while they run, from any thread. A loop in a loop runs in its own thread. `body` has the floating-point
- * mode of the caller; scopes and thread storage are each thread's own, and it does not touch fl_call.message. It may not
- * end its thread: a range that was left so is FL_EINTERNAL. How many threads: VLLM_FL_CPU_THREADS.
+ * mode of the caller; scopes and thread storage are each thread's own, and it does not touch fl_call.message. It may
+ * not end its thread: a range that was left so is FL_EINTERNAL. How many threads: VLLM_FL_CPU_THREADS.
  */
 typedef fl_status (*fl_parallel_for_fn)(int64_t n, int64_t grain, fl_range_fn body, void *user);
 
@@ -587,6 +587,10 @@ struct fl_registry {
   fl_logger logger; /* to log with later, fl_logger_of; each host has its own */
   /* To be kept; the same in all hosts. NULL: there is no pool. */
   fl_parallel_for_fn parallel_for;
+  /* What a setting of the host's is ("VLLM_FL_CPU_ISA", or a YAML key), wherever it was set: the word or number itself,
+   * a list as JSON, "null" where it is not set. At most `size` bytes with the NUL at their end. FL_ENOENT: there is no
+   * such setting, which leaves `value` empty; FL_EINVAL: `size` is too small. */
+  fl_status (*setting)(fl_registry *registry, const char *name, char *value, size_t size);
 };
 
 /* The host's logger, to keep. One that logs nothing where the host is older than this. */

@@ -28,9 +28,11 @@ static fl_status register_lists(fl_registry *registry, const op_list *const *lis
 }
 
 fl_status register_builtins(fl_registry *registry) {
-  char reason[256];
+  char reason[256], wanted[64] = "auto";
+  if (registry->size >= offsetof(fl_registry, setting) + sizeof registry->setting && registry->setting)
+    registry->setting(registry, "VLLM_FL_CPU_ISA", wanted, sizeof wanted);
   cpu_parallel_begin(registry);
-  const cpu_variant *variant = cpu_variant_choose(reason, sizeof reason);
+  const cpu_variant *variant = cpu_variant_choose(wanted, reason, sizeof reason);
   if (!variant) {
     registry->error(registry, reason);
     return FL_ENOTSUP;

@@ -1,9 +1,7 @@
 /* Chooses among the instruction sets: see variants.h. */
 #include "plugins/cpu/variants.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 /* What a variant's code uses. The C library has asked processor and operating system. */
 #if defined(__x86_64__) && __has_include(<sys/platform/x86.h>)
@@ -55,22 +53,14 @@ static bool runs(int i) {
   return variants[i].variant.lists && (!variants[i].needs || machine_has(variants[i].needs));
 }
 
-/* As the host reads a setting's word: in any case, with white space around it. */
-static bool is_word(const char *text, const char *word) {
-  text += strspn(text, " \t\r\n\v\f");
-  size_t length = strlen(word);
-  return !strncasecmp(text, word, length) && !text[length + strspn(text + length, " \t\r\n\v\f")];
-}
-
 /* A word that is no variant's is `auto`, the host having said what is wrong with it. */
-const cpu_variant *cpu_variant_choose(char *reason, size_t size) {
-  const char *wanted = secure_getenv("VLLM_FL_CPU_ISA");
-  for (int i = 0; i < N_VARIANTS && wanted; i++) {
-    if (!is_word(wanted, variants[i].variant.name))
+const cpu_variant *cpu_variant_choose(const char *wanted, char *reason, size_t size) {
+  for (int i = 0; i < N_VARIANTS; i++) {
+    if (strcmp(wanted, variants[i].variant.name))
       continue;
     if (runs(i))
       return &variants[i].variant;
-    snprintf(reason, size, "VLLM_FL_CPU_ISA=%s: %s", variants[i].variant.name,
+    snprintf(reason, size, "VLLM_FL_CPU_ISA=%s: %s", wanted,
              variants[i].variant.lists
                  ? "this machine has not these instructions, or its operating system does not save "
                    "their registers"
