@@ -419,7 +419,7 @@ START_TEST(a_forked_child_has_threads_of_its_own) {
   if (!child) {
     bool right = !run_loop(host, 300, 1) && atomic_load(&tested.present) == 3;
     fl_host_destroy(host);
-    _exit(!right);
+    _exit(right ? 0 : 1);
   }
   check_child(child);
   ck_ok(run_loop(host, 300, 1));
@@ -449,7 +449,7 @@ START_TEST(a_loop_in_which_the_process_forks_ends_in_both) {
     tested.extra = NULL;
     fl_clear_failed_impls(host, NULL);
     bool right = !run_loop(host, 300, 1) && atomic_load(&tested.present) == 2;
-    _exit(!right);
+    _exit(right ? 0 : 1);
   }
   ck_ok(status);
   check_each_step_once(100);
@@ -466,6 +466,13 @@ static void *work_once(void *both) {
   void **pair = both;
   ((void (*)(void *))(uintptr_t)pair[0])(pair[1]);
   return NULL;
+}
+
+static uint32_t engine_threads;
+
+static uint32_t count_engines(void *user) {
+  (void)user;
+  return engine_threads;
 }
 
 /* Makes a thread each time. */
@@ -486,20 +493,29 @@ static void run_nothing(void *user, void (*work)(void *data), void *data, uint32
 }
 
 START_TEST(an_engines_threads_take_the_place_of_ours) {
-  fl_host *host = host_with("VLLM_FL_CPU_THREADS=4");
+  fl_host *host = host_with("VLLM_FL_CPU_THREADS=4"), *openmp = host_with("OMP_NUM_THREADS=1");
+  engine_threads = 2;
   ck_ok(fl_use_thread_pool(
-      &(fl_thread_pool){.size = sizeof(fl_thread_pool), .n_threads = 2, .run = run_in_two, .user = &tested}));
+      &(fl_thread_pool){.size = sizeof(fl_thread_pool), .count = count_engines, .run = run_in_two, .user = &tested}));
   ck_assert_uint_eq(fl_thread_count(host), 2);
   tested.meeting = 2;
   ck_ok(run_loop(host, 300, 1));
   check_each_step_once(300);
   ck_assert_int_eq(atomic_load(&engine_runs), 1);
   /* One that does nothing leaves it to the caller. */
+  engine_threads = 8;
   tested.meeting = 0;
-  ck_ok(fl_use_thread_pool(&(fl_thread_pool){.size = sizeof(fl_thread_pool), .n_threads = 8, .run = run_nothing}));
+  ck_ok(fl_use_thread_pool(
+      &(fl_thread_pool){.size = sizeof(fl_thread_pool), .count = count_engines, .run = run_nothing}));
   ck_assert_uint_eq(fl_thread_count(host), 4);
+  ck_assert_uint_eq(fl_thread_count(openmp), 8);
   ck_ok(run_loop(host, 300, 1));
   check_each_step_once(300);
+  ck_assert_int_eq(atomic_load(&engine_runs), 2);
+  /* None at the moment. */
+  engine_threads = 0;
+  ck_assert_uint_eq(fl_thread_count(host), 1);
+  ck_ok(run_loop(host, 300, 1));
   ck_assert_int_eq(atomic_load(&engine_runs), 2);
   /* Ours again. */
   tested.meeting = 4;
@@ -507,17 +523,19 @@ START_TEST(an_engines_threads_take_the_place_of_ours) {
   ck_ok(run_loop(host, 300, 1));
   ck_assert_int_eq(atomic_load(&engine_runs), 2);
   ck_assert_int_eq(atomic_load(&tested.present), 4);
+  fl_host_destroy(openmp);
   fl_host_destroy(host);
 }
 END_TEST
 
 START_TEST(a_pool_that_cannot_be_is_refused_with_words) {
-  ck_assert_int_eq(fl_use_thread_pool(&(fl_thread_pool){.size = sizeof(fl_thread_pool), .n_threads = 2}), FL_EINVAL);
+  ck_assert_int_eq(fl_use_thread_pool(&(fl_thread_pool){.size = sizeof(fl_thread_pool), .count = count_engines}),
+                   FL_EINVAL);
   ck_contains(fl_error_message(), "run is NULL");
   ck_assert_int_eq(fl_use_thread_pool(&(fl_thread_pool){.size = sizeof(fl_thread_pool), .run = run_nothing}),
                    FL_EINVAL);
-  ck_contains(fl_error_message(), "n_threads is 0");
-  ck_assert_int_eq(fl_use_thread_pool(&(fl_thread_pool){.size = 8, .n_threads = 2}), FL_EINVAL);
+  ck_contains(fl_error_message(), "count is NULL");
+  ck_assert_int_eq(fl_use_thread_pool(&(fl_thread_pool){.size = 8, .count = count_engines}), FL_EINVAL);
   ck_contains(fl_error_message(), "fl_thread_pool");
 }
 END_TEST

@@ -13,6 +13,7 @@
 #include "core/threads.h"
 #include "core/vllm.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -97,13 +98,13 @@ static void log_summary(fl_host *host) {
   fl_log_line(&host->log, FL_LOG_INFO, "OpManager initialized: %u ops with %u implementations%s", ops, impls, deferred);
 }
 
-/* How many threads a kernel uses at most; 0: nobody says. Of OpenMP's list, one number for each level of nesting, the
- * first. */
-static uint32_t threads_wanted(const fl_host *host) {
+/* Of OpenMP's list, a number for each level of nesting, the first. */
+static void set_threads(fl_host *host) {
   uint32_t wanted = host->config->values[FL_SETTING_CPU_THREADS].number;
-  const char *openmp = wanted ? NULL : fl_config_getenv(&host->sources, "OMP_NUM_THREADS");
-  unsigned long number = openmp ? strtoul(openmp, NULL, 10) : wanted;
-  return number < FL_THREADS_MAX ? (uint32_t)number : FL_THREADS_MAX;
+  const char *list = fl_config_getenv(&host->sources, "OMP_NUM_THREADS");
+  unsigned long number = list && isdigit((unsigned char)*list) ? strtoul(list, NULL, 10) : 0;
+  host->n_threads = wanted < FL_THREADS_MAX ? wanted : FL_THREADS_MAX;
+  host->n_openmp_threads = number < FL_THREADS_MAX ? (uint32_t)number : FL_THREADS_MAX;
 }
 
 /* What rooms above the registry do for it. */
@@ -142,7 +143,7 @@ static fl_status set_up(fl_host *host, const fl_host_options *options) {
   host->sources.reload = true; /* what was said of the sources once is not said again */
   host->dispatch_debug = host->config->values[FL_SETTING_DISPATCH_DEBUG].flag;
   host->synchronous = host->config->values[FL_SETTING_SYNCHRONIZE].flag || options->flags & FL_HOST_SYNCHRONOUS;
-  host->n_threads = threads_wanted(host);
+  set_threads(host);
   host->statistics |= host->config->values[FL_SETTING_STATISTICS].flag;
   status = fl_watch_create(host);
   if (status)

@@ -190,7 +190,7 @@ struct fl_host {
   bool statistics, checks, dispatch_debug; /* set at creation */
   bool synchronous;                        /* calls wait for the device; set there */
   bool without_plugins;                    /* none was loaded at creation; set there */
-  uint32_t n_threads;                      /* VLLM_FL_CPU_THREADS, or OMP_NUM_THREADS; 0: neither says; set there */
+  uint32_t n_threads, n_openmp_threads;    /* VLLM_FL_CPU_THREADS, OMP_NUM_THREADS; 0: not said; set there */
   struct fl_watch *watch;                  /* guard/watch.h: what is watched of calls; NULL: nothing; set there */
   _Atomic bool frozen;                     /* frozen_by is not empty; changed under `lock` */
 

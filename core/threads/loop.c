@@ -27,13 +27,12 @@ fl_status fl_use_thread_pool(const fl_thread_pool *given) {
     atomic_store(&engine, NULL);
     return FL_OK;
   }
-  if (fl_sized_check(given, offsetof(fl_thread_pool, user), "fl_use_thread_pool: the", "fl_thread_pool"))
+  if (fl_sized_check(given, offsetof(fl_thread_pool, run), "fl_use_thread_pool: the", "fl_thread_pool"))
     return FL_EINVAL;
   fl_thread_pool pool;
   fl_sized_take(&pool, sizeof pool, given);
-  if (!pool.run || !pool.n_threads)
-    return fl_error(FL_EINVAL, "fl_use_thread_pool: %s",
-                    pool.run ? "n_threads is 0, expected at least 1" : "run is NULL");
+  if (!pool.run || !pool.count)
+    return fl_error(FL_EINVAL, "fl_use_thread_pool: %s is NULL", pool.run ? "count" : "run");
   engine_pool *kept = malloc(sizeof *kept);
   if (!kept)
     return fl_error_no_memory();
@@ -53,8 +52,13 @@ static uint32_t least(uint32_t a, uint32_t b) {
 /* In calls of the host's ops; NULL: of no host's. */
 static uint32_t threads_of(const fl_host *host, const engine_pool *pool) {
   uint32_t wanted = host ? host->n_threads : 0;
-  if (pool)
-    return wanted ? least(wanted, pool->pool.n_threads) : pool->pool.n_threads;
+  if (pool) {
+    uint32_t n = pool->pool.count(pool->pool.user);
+    n = n ? n : 1;
+    return wanted ? least(wanted, n) : n;
+  }
+  if (!wanted && host)
+    wanted = host->n_openmp_threads;
   return wanted ? wanted : fl_pool_cores();
 }
 

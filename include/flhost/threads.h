@@ -18,20 +18,22 @@ extern "C" {
 
 /* An engine's own threads. */
 typedef struct fl_thread_pool {
-  uint32_t size;      /* sizeof(fl_thread_pool) */
-  uint32_t n_threads; /* how many there are, the calling one among them; at least 1 */
+  uint32_t size; /* sizeof(fl_thread_pool) */
+  void *user;    /* the argument of both functions */
+  /* How many there are for the calling thread at present, itself among them; 0 counts as 1. Asked at each loop. */
+  uint32_t (*count)(void *user);
   /* Calls work(data) in up to n threads at once, and returns when all these calls have returned; the calling thread may
    * be one of them. As many calls as suit it: whatever is left then, the caller does. It is called from several threads
    * at once. GOMP_parallel of OpenMP's run-time library does just that (its fourth argument is 0). */
   void (*run)(void *user, void (*work)(void *data), void *data, uint32_t n);
-  void *user;
 } fl_thread_pool;
 
 /*
  * From now on kernels use these threads instead of flhost's own; NULL: flhost's own again. For engines that have a
- * pool, so that a machine has not twice as many threads as cores. The struct is copied; `run` and `user` must be valid
- * until the process ends, since a loop may be running with them. Any thread may call it. FL_EINVAL: a field is wrong;
- * FL_ENOMEM.
+ * pool, so that a machine has not twice as many threads as cores; OMP_NUM_THREADS is their affair then. The struct is
+ * copied; its functions and `user` must be valid until the process ends, since a loop may be running with them. A
+ * forked child has what its parent had: an engine whose threads do not survive a fork sets NULL there. Any thread may
+ * call it. FL_EINVAL: a field is wrong; FL_ENOMEM.
  */
 FL_API fl_status fl_use_thread_pool(const fl_thread_pool *pool);
 

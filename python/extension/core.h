@@ -37,6 +37,7 @@ void fl_py_log_flush(void);
 
 /* From now on lines go to standard error: the interpreter ends. For atexit. */
 PyObject *fl_py_log_end(PyObject *module, PyObject *none);
+PyObject *fl_py_use_openmp(PyObject *module, PyObject *addresses); /* threads.c */
 
 /* ---------------------------------------------------------------------------------------------------------- errors */
 

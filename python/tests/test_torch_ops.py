@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -414,3 +417,40 @@ def test_an_interrupt_in_a_thread_comes_to_that_thread(ends: Any) -> None:
     thread.join()
     goes_on()
     assert caught == [KeyboardInterrupt]
+
+
+# -------------------------------------------------------------------------------------------------------------- threads
+
+
+LARGE = """
+import os, sys
+from pathlib import Path
+import torch, flhost.torch
+
+def pool_threads():
+    return [(t / "comm").read_text().strip() for t in Path("/proc/self/task").iterdir()].count("flhost")
+
+def tasks():
+    return len(list(Path("/proc/self/task").iterdir()))
+
+torch.set_num_threads(3)
+x = torch.ones(4096, 4096)
+before = tasks()
+if sys.argv[1] == "torch":
+    flhost.torch.register(["silu_and_mul"])
+out = flhost.ops.silu_and_mul(x)
+print(pool_threads(), tasks() - before)
+child = os.fork()
+if not child:
+    again = flhost.ops.silu_and_mul(x)
+    os._exit(0 if torch.equal(out, again) and pool_threads() == 2 else 1)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.parametrize(("whose", "own"), [("torch", 0), ("flhost", 2)])
+def test_kernels_compute_in_torchs_threads(whose: str, own: int) -> None:
+    # Either makes its threads when they are first needed: two beside the calling one.
+    environment = {**os.environ, "VLLM_FL_CPU_THREADS": "3"}
+    run = subprocess.run([sys.executable, "-c", LARGE, whose], capture_output=True, text=True, env=environment)
+    assert run.stdout.split() == [str(own), "2", "0"], run.stderr

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["register"]
+__all__ = ["register", "use_threads"]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "register":
+    if name not in __all__:
         raise AttributeError(f"module 'flhost.torch' has no attribute {name!r}")
-    from .library import register
+    from . import library, threads
 
-    globals()[name] = register
-    return register
+    values: dict[str, Any] = {"register": library.register, "use_threads": threads.use_threads}
+    globals().update(values)
+    return values[name]

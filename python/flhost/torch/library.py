@@ -18,6 +18,7 @@ from flhost import _core, default_host
 
 from . import schema as schemas
 from .rules import Integers, Rules, RulesError, Tensor
+from .threads import use_threads
 
 __all__ = ["register"]
 
@@ -190,10 +191,12 @@ def _register(library: torch.library.Library, host: Any, name: str) -> None:
 def register(names: Sequence[str] | None = None) -> tuple[str, ...]:
     """Makes the default host's ops torch's, all or those that are named; returns the names of those that are new.
 
-    It may be called again at any time: then ops are added which plugins brought since.
+    It may be called again at any time: then ops are added which plugins brought since. Kernels on the processor compute in
+    torch's threads from now on (use_threads).
     """
     global _library
     with _lock:
+        use_threads()
         host = default_host()
         if _library is None:
             _library = torch.library.Library("flhost", "FRAGMENT")
