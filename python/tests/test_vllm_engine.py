@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vllm_architectures import calls, vllm_cannot
-from vllm_engine import MODELS, ROOT, environment, expected, run
+from vllm_architectures import calls, needs_flhost, vllm_cannot
+from vllm_engine import MODELS, ROOT, WITHOUT_FLHOST, environment, expected, has_kernels, run
 
 FLAGOS, REFERENCE, ACME = "default.flagos", "reference.c", "vendor.acme"
 PASSES = 16  # one for each token
@@ -62,7 +62,7 @@ def skip_if_vllm_cannot(scratch: Path, model: str) -> None:
 
     said = vllm_cannot(vllm.__version__, model)
     if said:
-        assert said in run(scratch, model, requests=[[0]], settings={"VLLM_PLUGINS": "none"}, fails=True)
+        assert said in run(scratch, model, requests=[[0]], settings=WITHOUT_FLHOST, fails=True)
         pytest.skip(f"this vLLM cannot run {model} in float32, with flhost or without: {said}")
 
 
@@ -81,6 +81,16 @@ def test_two_ranks(scratch: Path, mode: str) -> None:
     settings = {"VLLM_CPU_OMP_THREADS_BIND": "0|1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     result = run(scratch, "qwen3", requests=REQUESTS, eager=mode == "eager", ranks=2, settings=settings)
     assert_right(result, "qwen3", ranks=2)
+
+
+@pytest.mark.skipif(has_kernels(), reason="this vLLM has kernels for the CPU, and its own platform")
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_on_a_platform_that_vllm_knows_nothing_of(scratch: Path, mode: str) -> None:
+    """A vendor's, whose plugin vLLM has found beside flhost's: layers take forward_oot there."""
+    settings = {"TORCH_CPU_PLATFORM": "OOT"}
+    result = run(scratch, "qwen3", requests=REQUESTS, eager=mode == "eager", settings=settings)
+    assert_right(result, "qwen3")
+    assert result["out_of_tree"]
 
 
 def test_the_reference_runs_when_it_is_preferred(scratch: Path) -> None:
@@ -155,7 +165,7 @@ def test_a_failing_kernel_falls_back_and_the_tokens_stay_right(scratch: Path, pl
 
 
 def test_without_the_plugin_nothing_is_counted(scratch: Path) -> None:
-    result = run(scratch, "qwen3", requests=[[0]], settings={"VLLM_PLUGINS": "none"})
+    result = run(scratch, "qwen3", requests=[[0]], settings=WITHOUT_FLHOST)
     assert result["tokens"][0] == tokens("qwen3", [0])
     assert result["counts"] == [[{}]]
     assert "flhost:" not in result["log"]
@@ -289,10 +299,15 @@ def test_bfloat16_is_no_further_from_float32_than_vllm_is(scratch: Path, model: 
     def result(settings: dict[str, str]) -> Any:
         return run(scratch, model, requests=[[0, 1]], dtype="bfloat16", logits=True, settings=settings)
 
-    ours, plain = result({}), result({"VLLM_PLUGINS": "none"})
+    ours = result({})
     wanted = calls(model, PASSES)
     wanted["logits_processor"] += 2  # the prompts' own
     assert ours["counts"] == [[counted(wanted, FLAGOS)]]
+    said = needs_flhost(model)
+    if said:
+        assert said in run(scratch, model, requests=[[0]], dtype="bfloat16", settings=WITHOUT_FLHOST, fails=True)
+        pytest.skip(f"this vLLM cannot run {model} without flhost, to be compared with: {said}")
+    plain = result(WITHOUT_FLHOST)
     assert plain["counts"] == [[{}]]
     # the two round in other places: a tenth is what that may make
     assert distance(ours) <= 1.1 * distance(plain), (distance(ours), distance(plain))

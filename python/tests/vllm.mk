@@ -1,7 +1,7 @@
 # Tests in a live vLLM: `make check-vllm`, and what takes longer, `make check-vllm-all`. VENV=folder: an environment that has vLLM; nothing
-# is installed into it. Else build/venv-vllm is made, by python/requirements/vllm.txt; check-vllm-all makes one for each version.
+# is installed into it. Else build/venv-vllm is made, by python/requirements/vllm*.txt; check-vllm-all makes one for each version (7 GB).
 VLLM ?= 0.32.0
-VLLM_ALL ?= $(VLLM)$(if $(VENV),, 0.28.0)
+VLLM_ALL ?= $(VLLM)$(if $(VENV),, 0.28.0 0.33.0)
 VENV_VLLM := $(BUILD)/venv-vllm$(if $(filter-out 0.32.0,$(VLLM)),-$(VLLM))
 
 .PHONY: check-vllm

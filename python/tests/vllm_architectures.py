@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 
-from vllm_engine import MODELS
+from vllm_engine import MODELS, has_kernels
 
 
 def _attention(layers: int, norms: int) -> Counter[str]:
@@ -52,10 +52,18 @@ def calls(model: str, passes: int, ranks: int = 1) -> dict[str, int]:
     return {op: n * passes for op, n in (_PASSES[model](layers) + Counter([head])).items()}
 
 
-# In float32, by version of vLLM: what its own kernels say.
+# What vLLM's own kernels say, with flhost or without: in float32 by version, and where vLLM was built without the CPU's.
 _CANNOT = {("0.28.0", "gpt-oss"): "expected scalar type BFloat16 but found Float"}  # attention sinks
+_CANNOT_WITHOUT_KERNELS = {"mamba2": "no attribute 'mamba_chunk_scan_fwd_cpu'"}  # the mixers
+# The same, without flhost alone: experts.
+_NEEDS_FLHOST = dict.fromkeys(("gpt-oss", "mixtral"), "no attribute 'prepack_moe_weight'")
 
 
 def vllm_cannot(version: str, model: str) -> str | None:
     """What this vLLM says when it is to run the architecture in float32; None if it runs."""
-    return _CANNOT.get((version, model))
+    return _CANNOT.get((version, model)) or (None if has_kernels() else _CANNOT_WITHOUT_KERNELS.get(model))
+
+
+def needs_flhost(model: str) -> str | None:
+    """What vLLM says when it is to run the architecture by itself; None if it runs."""
+    return None if has_kernels() else _NEEDS_FLHOST.get(model)

@@ -5,6 +5,7 @@ It is a program, too, which `run` calls: the scenario as JSON is its argument, t
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -15,6 +16,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "tests" / "models"
 RESULT = "RESULT "
+PLATFORM = "torch_cpu"  # the plugin, where vLLM has no kernels for the CPU
+WITHOUT_FLHOST = {"VLLM_PLUGINS": PLATFORM}
 Counts = dict[str, dict[str, int]]
 
 
@@ -47,11 +50,31 @@ def expected(model: str) -> dict[str, Any]:
     return load_file(MODELS / model / "expected" / "expected.safetensors")
 
 
+def has_kernels() -> bool:
+    """Whether the vLLM that is installed has kernels for the CPU. What its project publishes was built for CUDA; packages for the
+    CPU have a name of their own."""
+    try:
+        return "cpu" in importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        return True
+
+
+def platform(scratch: Path) -> Path:
+    """A folder that brings the entry point of torch_cpu_platform.py, when it is on Python's path."""
+    folder = scratch / "platform"
+    info = folder / f"{PLATFORM}-0.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {PLATFORM}\nVersion: 0\n")
+    (info / "entry_points.txt").write_text(f"[vllm.platform_plugins]\n{PLATFORM} = torch_cpu_platform:platform\n")
+    return folder
+
+
 def environment(scratch: Path, settings: dict[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "FLHOST_"))}
+    paths = (Path(__file__).parent, None if has_kernels() else platform(scratch), os.environ.get("PYTHONPATH"))
     return {
         **kept,
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH")))),
+        "PYTHONPATH": os.pathsep.join(str(path) for path in paths if path),
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NO_USAGE_STATS": "1",
@@ -106,6 +129,7 @@ def main(
 ) -> dict[str, Any]:
     """Generates for the prompts of each of `requests`, by their numbers; what each worker counted for each."""
     from vllm import LLM, SamplingParams
+    from vllm.platforms import current_platform
 
     prompts = expected(model)
     llm = LLM(
@@ -130,6 +154,7 @@ def main(
         prompt_logprobs=-1 if logits else None,
     )
     result: dict[str, Any] = {"tokens": [], "counts": [], "logprobs": []}
+    result["out_of_tree"] = current_platform.is_out_of_tree()
     for numbers in requests:
         before = llm.collective_rpc("flhost_counts")
         given = [{"prompt_token_ids": prompts[f"prompt_{i}"].tolist()} for i in numbers]

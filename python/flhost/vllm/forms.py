@@ -288,6 +288,7 @@ def logits_processor(base: Any, op: str) -> type:
 _linear = with_method(LinearMethod, "UnquantizedLinearMethod")
 _embedding = with_method(EmbeddingMethod, "UnquantizedEmbeddingMethod")
 
+# What has no row stays vLLM's, whatever its entry names.
 FORMS: dict[str, Form] = {
     "silu_and_mul": activation(),
     "mul_and_silu": activation(),

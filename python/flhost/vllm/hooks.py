@@ -32,7 +32,7 @@ _ours: dict[str, Any] = {}  # what we put into vLLM's table, by the class that i
 
 def replace_layers(host: Any) -> dict[str, str]:
     """Brings vLLM's table of out-of-tree layers in line with what the host's entries and settings say; the ops of the
-    classes that are replaced. What somebody else has replaced is left to him."""
+    classes that are replaced. What somebody else has replaced is left to him. Only here is a class put into a table of vLLM's."""
     from vllm.model_executor.custom_op import CustomOp, PluggableLayer, op_registry_oot
 
     from .forms import FORMS

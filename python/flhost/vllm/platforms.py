@@ -1,5 +1,5 @@
-"""vLLM's platforms with flhost's choices. Attention stays vLLM's: get_attn_backend_cls of these classes is where a
-backend of flhost's comes in."""
+"""Which of vLLM's own platforms VLLM_FL_PLATFORM asks for. flhost has no platform of its own: layers are replaced on any,
+a vendor's included."""
 
 from __future__ import annotations
 
