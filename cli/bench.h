@@ -52,6 +52,8 @@ typedef struct timing {
   int rounds;
   bool is_memcpy, failed; /* failed: it returned an error, or did not come back */
   char *reason;           /* why it was not timed */
+  double earlier_us;      /* in the file that is compared with; `is_new`: the row is not there */
+  bool is_new;
 } timing;
 
 typedef struct timings {
@@ -59,7 +61,10 @@ typedef struct timings {
   size_t n, capacity;
 } timings;
 
-/* A new row; NULL when out of memory. Earlier rows may move. */
+/* A new row, of which nothing is known; NULL when out of memory. Earlier rows may move. It takes `shapes`, also when it
+ * fails; the element type's name is borrowed. */
+timing *timings_add_row(timings *rows, const char *op, const char *impl_id, const char *dtype, char *shapes);
+/* With what is known of the call. */
 timing *timings_add(timings *rows, const timed_call *call, const char *impl_id, const char *dtype);
 void timings_free(timings *rows);
 
@@ -78,8 +83,27 @@ typedef struct bench_request {
 /* Times one op's implementations, and adds their rows. The exit status: not EXIT_OK where it cannot go on. */
 int bench_op(fl_host *host, const bench_request *asked, const fl_snapshot *snapshot, uint32_t index, timings *rows);
 
-/* Prints; the exit status of printing. */
-int timings_print_table(const timings *rows);
-int timings_print_json(const timings *rows, DLDevice device, double seconds);
+/* ------------------------------------------------------------------------------------------------------ an earlier run
+ */
+
+/* The report of an earlier run, and what of it this run has not. */
+typedef struct earlier_run {
+  const char *path;
+  json_t *report;
+  bool *taken; /* by row: this run has it, too */
+  size_t n;
+  timings left; /* what this run was asked for and has not */
+} earlier_run;
+
+/* false, with a message: it cannot be read, or is no report of this command. */
+bool earlier_read(earlier_run *earlier, const char *path);
+void earlier_free(earlier_run *earlier);
+
+/* Puts its figures beside those of this run's rows, and fills `left`. false: out of memory. */
+bool earlier_match(earlier_run *earlier, timings *rows, const bench_request *asked, int n_ops, char **ops);
+
+/* Prints; the exit status of printing. `earlier` may be NULL. */
+int timings_print_table(const timings *rows, const earlier_run *earlier);
+int timings_print_json(const timings *rows, const bench_request *asked, const earlier_run *earlier);
 
 #endif

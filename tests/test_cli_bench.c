@@ -72,7 +72,7 @@ END_TEST
 START_TEST(the_report_says_where_and_when) {
   static const char *const machine[] = {"cpu",    "architecture", "processors", "kernel", "compiler",
                                         "flhost", "date",         "load",       NULL};
-  static const char *const report[] = {"machine", "device", "seconds", "timings", NULL};
+  static const char *const report[] = {"machine", "device", "seconds", "old", "timings", NULL};
   copy_built("plugins/cpu.so", "plugins");
   json_t *root = parse_json(FLHOST("bench", "--json", SMALL, "gelu_new").out, JSON_OBJECT);
   assert_keys(root, report);
@@ -238,6 +238,110 @@ START_TEST(a_wrong_word_is_refused_with_the_nearest_right_one) {
 }
 END_TEST
 
+/* --------------------------------------------------------------------------------------------------- an earlier run */
+
+/* A report of such rows. */
+static const char *earlier_report(const char *device, const char *rows) {
+  char *text = NULL;
+  ck_assert_int_gt(
+      asprintf(&text, "{\"machine\": {\"cpu\": \"an abacus\"}, \"device\": \"%s\", \"timings\": [%s]}", device, rows),
+      0);
+  const char *path = scratch_file("old.json", text);
+  free(text);
+  return path;
+}
+
+#define EARLIER(op_, impl_, dtype_, arguments_, us_)                                                                   \
+  "{\"op\": \"" op_ "\", \"impl_id\": \"" impl_ "\", \"dtype\": \"" dtype_ "\", \"arguments\": \"" arguments_          \
+  "\", \"us\": " us_ "}"
+
+START_TEST(an_earlier_run_stands_beside_this_one) {
+  copy_built("plugins/cpu.so", "plugins");
+  const char *old =
+      earlier_report("cpu", EARLIER("gelu", "default.flagos", "bfloat16", "x[2, 8]",
+                                    "1000000.5") "," EARLIER("gelu", "memcpy", "bfloat16", "x[2, 8]", "null"));
+  outcome run = FLHOST("bench", "--json", "--compare", old, SMALL, "gelu");
+  assert_status(run, 0);
+  const json_t *timings = timings_of(run), *row = entry_of(timings, "impl_id", "default.flagos");
+  ck_assert_double_eq(number_at(row, "old_us"), 1000000.5);
+  ck_assert_double_eq_tol(number_at(row, "times_as_fast_as_old"), 1000000.5 / number_at(row, "us"), 1e-6);
+  ck_assert_double_gt(number_at(row, "times_as_fast_as_old"), 1);
+  ck_assert(is_null_at(entry_of(timings, "impl_id", "memcpy"), "old_us"));
+  ck_assert(is_null_at(entry_of(timings, "impl_id", "reference.c"), "times_as_fast_as_old"));
+  assert_contains(run.err, "was measured on another machine: 'an abacus', this is '");
+  run = FLHOST("bench", "--compare", old, SMALL, "gelu");
+  assert_status(run, 0);
+  assert_contains(run.out, " OLD US    X OLD  ARGUMENTS\n");
+  assert_contains(run.out, " 1000000 ");
+  assert_contains(run.out, "    not in ");
+}
+END_TEST
+
+START_TEST(what_only_one_of_two_runs_has_is_said) {
+  copy_built("plugins/cpu.so", "plugins");
+  const char *old = earlier_report(
+      "cpu", EARLIER("gelu", "vendor.gone", "bfloat16", "x[2, 8]", "5") "," EARLIER(
+                 "gelu", "default.flagos", "bfloat16", "x[3, 8]",
+                 "6") "," EARLIER("gelu", "default.flagos", "float32", "x[2, 8]",
+                                  "7") "," EARLIER("relu2", "default.flagos", "bfloat16", "x[2, 8]", "8"));
+  outcome run = FLHOST("bench", "--json", "--dtype", "bfloat16", "--compare", old, SMALL, "gelu");
+  const json_t *said = json_object_get(parse_json(run.out, JSON_OBJECT), "old"),
+               *only = json_object_get(said, "only_there");
+  ck_assert_str_eq(text_at(said, "file"), old);
+  ck_assert_str_eq(text_at(said, "device"), "cpu");
+  ck_assert_uint_eq(json_array_size(only), 2); /* another type, and another op, were not asked for */
+  ck_assert_double_eq(number_at(entry_of(only, "impl_id", "vendor.gone"), "us"), 5);
+  ck_assert_str_eq(text_at(entry_of(only, "impl_id", "default.flagos"), "arguments"), "x[3, 8]");
+  run = FLHOST("bench", "--impl", "default.flagos", "--dtype", "bfloat16", "--compare", old, SMALL, "gelu");
+  assert_contains(run.out, "x[3, 8]\n    only in ");
+  assert_lacks(run.out, "vendor.gone");
+}
+END_TEST
+
+START_TEST(another_device_s_figures_are_not_compared) {
+  copy_built("plugins/cpu.so", "plugins");
+  const char *old = earlier_report("cuda:0", EARLIER("gelu", "default.flagos", "bfloat16", "x[2, 8]", "9"));
+  const json_t *row =
+      entry_of(timings_of(FLHOST("bench", "--json", "--compare", old, SMALL, "gelu")), "impl_id", "default.flagos");
+  ck_assert(is_null_at(row, "old_us"));
+}
+END_TEST
+
+/* Of two calls whose shapes are alike the first is held against the first. */
+START_TEST(rows_that_are_alike_are_compared_in_order) {
+  copy_built("plugins/cpu.so", "plugins");
+  const char *old = earlier_report("cpu", EARLIER("gelu", "default.flagos", "bfloat16", "x[2, 8]", "11") "," EARLIER(
+                                              "gelu", "default.flagos", "bfloat16", "x[2, 8]", "12"));
+  const json_t *timings = timings_of(FLHOST("bench", "--json", "--impl", "default.flagos", "--compare", old,
+                                            "--seconds", "0.05", "--dims", "...: [2] [2]; d: 8", "gelu"));
+  ck_assert_uint_eq(json_array_size(timings), 4); /* a memcpy each */
+  ck_assert_double_eq(number_at(json_array_get(timings, 0), "old_us"), 11);
+  ck_assert_double_eq(number_at(json_array_get(timings, 2), "old_us"), 12);
+}
+END_TEST
+
+START_TEST(what_is_no_report_is_refused_before_anything_is_timed) {
+  static const struct {
+    const char *text, *said;
+  } rows[] = {
+      {"", "line 1, column 0: '[' or '{' expected near end of file, expected the JSON of 'flhost bench --json'"},
+      {"{\"timings\": [", "line 1, column 13: "},
+      {"[]", "is JSON, but no report of 'flhost bench --json': it has no list 'timings'"},
+      {"{\"seed\": 1, \"tests\": []}", "it has no list 'timings'"},
+      {"{\"timings\": []}", "it has no device"},
+      {"{\"device\": \"cpu\", \"timings\": [{\"op\": 3}]}", "timings[0] has no good 'op', expected a string"},
+      {"{\"device\": \"cpu\", \"timings\": [7]}", "timings[0] has no good 'op', expected a string"},
+      {"{\"device\": \"cpu\", \"timings\": [" EARLIER("gelu", "a.b", "float32", "x[1]", "-1") "]}",
+       "timings[0] has no good 'us', expected a number above 0, or null"},
+  };
+  copy_built("plugins/cpu.so", "plugins");
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    assert_refused_with(FLHOST("bench", "--compare", scratch_file("old.json", rows[i].text), SMALL, "gelu"),
+                        rows[i].said);
+  assert_refused_with(FLHOST("bench", "--compare", "nowhere.json", "gelu"), "cannot read nowhere.json: No such file");
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, end_scenario);
   tcase_add_test(tests, each_implementation_stands_beside_the_reference_and_memcpy);
@@ -253,6 +357,11 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_call_that_an_implementation_does_not_take_is_no_failure);
   tcase_add_test(tests, a_call_for_which_there_is_no_memory_is_left_out_with_the_reason);
   tcase_add_test(tests, nothing_to_time_is_exit_status_3);
+  tcase_add_test(tests, an_earlier_run_stands_beside_this_one);
+  tcase_add_test(tests, what_only_one_of_two_runs_has_is_said);
+  tcase_add_test(tests, another_device_s_figures_are_not_compared);
+  tcase_add_test(tests, rows_that_are_alike_are_compared_in_order);
+  tcase_add_test(tests, what_is_no_report_is_refused_before_anything_is_timed);
   tcase_add_test(tests, a_wrong_word_is_refused_with_the_nearest_right_one);
 }
 
