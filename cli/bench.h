@@ -19,6 +19,7 @@ typedef struct timed_call {
   fl_input *inputs;        /* of arguments only */
   fl_tensor_spec *results; /* of results only, from 0 */
   fl_cost cost;
+  uint32_t copies; /* of its tensors, which take turns; those of copy i begin at i * n_values */
   DLTensor *tensors;
   device_memory *memory;
   fl_value *values;
@@ -28,11 +29,12 @@ typedef struct timed_call {
  * type. */
 fl_status timed_call_plan(timed_call *call, fl_host *host, DLDevice device, fl_op *op, uint32_t dtype,
                           const char *sizes, uint32_t number);
-/* Allocates and fills tensors. FL_ENOMEM: there is not so much memory; FL_EDEVICE; FL_EINVAL: with these sizes an
- * argument has no values to take. */
-fl_status timed_call_fill(timed_call *call);
+/* Allocates and fills tensors, and as many copies of them as have `rotated` bytes together. FL_ENOMEM: there is not so
+ * much memory; FL_EDEVICE; FL_EINVAL: with these sizes an argument has no values to take. */
+fl_status timed_call_fill(timed_call *call, double rotated);
 void timed_call_free(timed_call *call);
-double timed_call_bytes(const timed_call *call); /* of its tensors */
+double timed_call_bytes(const timed_call *call); /* of one copy of its tensors */
+double timed_call_tensor_bytes(const timed_call *call, uint32_t index);
 
 /* The element type that the call was made for, "" without tensors. */
 const char *timed_call_dtype(const timed_call *call, uint32_t asked);
@@ -40,6 +42,9 @@ const char *timed_call_dtype(const timed_call *call, uint32_t asked);
 char *timed_call_shapes(const timed_call *call);
 
 /* ------------------------------------------------------------------------------------------------------------- rows */
+
+/* What stands beside the implementations when it is asked for (--peer); threads that a peer may have. */
+enum { BENCH_PEERS_MOST = 3, BENCH_THREADS_MOST = 1024 };
 
 /* One implementation with one call. Strings but `dtype` are malloc'ed; a number that there is none of is NAN. */
 typedef struct timing {
@@ -49,10 +54,12 @@ typedef struct timing {
   double us;           /* median */
   double as_reference; /* how many times as fast as the reference, and as a memcpy that moves as many bytes */
   double as_memcpy;
+  double as_peer[BENCH_PEERS_MOST]; /* as what --peer names, in its order */
   int rounds;
-  bool is_memcpy, failed; /* failed: it returned an error, or did not come back */
-  char *reason;           /* why it was not timed */
-  double earlier_us;      /* in the file that is compared with; `is_new`: the row is not there */
+  bool is_beside;    /* no implementation: memcpy, or a peer */
+  bool failed;       /* it returned an error, or did not come back */
+  char *reason;      /* why it was not timed */
+  double earlier_us; /* in the file that is compared with; `is_new`: the row is not there */
   bool is_new;
 } timing;
 
@@ -76,7 +83,12 @@ typedef struct bench_request {
   DLDevice device;   /* --device, or the processor */
   bool small, large; /* --size: the first call, the last one; else all */
   double seconds;
-  trial_limits limits; /* of the children that call */
+  double rotated; /* bytes that copies of the tensors have together, which take turns; 0: one copy */
+  const char *peers[BENCH_PEERS_MOST];
+  int n_peers;
+  int threads;              /* of the processor's kernels, and of peers */
+  struct torch_peer *torch; /* bench_peer.h; NULL where no peer needs it */
+  trial_limits limits;      /* of the children that call */
   bool json;
 } bench_request;
 
@@ -103,7 +115,7 @@ void earlier_free(earlier_run *earlier);
 bool earlier_match(earlier_run *earlier, timings *rows, const bench_request *asked, int n_ops, char **ops);
 
 /* Prints; the exit status of printing. `earlier` may be NULL. */
-int timings_print_table(const timings *rows, const earlier_run *earlier);
+int timings_print_table(const timings *rows, const bench_request *asked, const earlier_run *earlier);
 int timings_print_json(const timings *rows, const bench_request *asked, const earlier_run *earlier);
 
 #endif

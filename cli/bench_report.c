@@ -1,5 +1,6 @@
 /* What `flhost bench` measured: rows, as a table, as JSON. */
 #include "cli/bench.h"
+#include "cli/bench_peer.h"
 #include "cli/cli.h"
 #include "cli/machine.h"
 #include "cli/table.h"
@@ -30,6 +31,8 @@ timing *timings_add_row(timings *rows, const char *op, const char *impl_id, cons
                   .as_reference = NAN,
                   .as_memcpy = NAN,
                   .earlier_us = NAN};
+  for (int i = 0; i < BENCH_PEERS_MOST; i++)
+    row->as_peer[i] = NAN;
   if (row->op && row->impl_id && row->shapes) {
     rows->n++;
     return row;
@@ -77,11 +80,14 @@ static void add_number(cli_table *table, double value) {
 enum { MOST_COLUMNS = 16 };
 
 /* The columns that all runs have, then those that were asked for; ARGUMENTS is last, as it is folded. */
-static void begin_table(cli_table *table, const char **headers, const earlier_run *earlier) {
+static void begin_table(cli_table *table, const char **headers, const bench_request *asked,
+                        const earlier_run *earlier) {
   static const char *const always[] = {"OP", "IMPL", "DTYPE", ">US", ">GB/S", ">GFLOP/S", ">X REFERENCE", ">X MEMCPY"};
   int n = 0;
   for (size_t i = 0; i < sizeof always / sizeof *always; i++)
     headers[n++] = always[i];
+  for (int i = 0; i < asked->n_peers; i++)
+    headers[n++] = bench_peer_title(asked->peers[i]);
   if (earlier) {
     headers[n++] = ">OLD US";
     headers[n++] = ">X OLD";
@@ -99,7 +105,7 @@ static void note_path(cli_table *table, const char *words, const earlier_run *ea
   free(note);
 }
 
-static void add_table_row(cli_table *table, const timing *row, const earlier_run *earlier) {
+static void add_table_row(cli_table *table, const timing *row, const bench_request *asked, const earlier_run *earlier) {
   cli_table_add(table, row->op);
   cli_table_add(table, row->impl_id);
   cli_table_add(table, row->dtype);
@@ -108,6 +114,8 @@ static void add_table_row(cli_table *table, const timing *row, const earlier_run
   add_number(table, giga(row, row->flops));
   add_number(table, row->as_reference);
   add_number(table, row->as_memcpy);
+  for (int i = 0; i < asked->n_peers; i++)
+    add_number(table, row->as_peer[i]);
   if (earlier) {
     add_number(table, row->earlier_us);
     add_number(table, row->earlier_us / row->us);
@@ -117,17 +125,17 @@ static void add_table_row(cli_table *table, const timing *row, const earlier_run
     cli_table_note(table, row->reason);
 }
 
-int timings_print_table(const timings *rows, const earlier_run *earlier) {
+int timings_print_table(const timings *rows, const bench_request *asked, const earlier_run *earlier) {
   const char *headers[MOST_COLUMNS];
   cli_table table;
-  begin_table(&table, headers, earlier);
+  begin_table(&table, headers, asked, earlier);
   for (size_t i = 0; i < rows->n; i++) {
-    add_table_row(&table, &rows->items[i], earlier);
+    add_table_row(&table, &rows->items[i], asked, earlier);
     if (earlier && rows->items[i].is_new)
       note_path(&table, "not in", earlier);
   }
   for (size_t i = 0; earlier && i < earlier->left.n; i++) {
-    add_table_row(&table, &earlier->left.items[i], earlier);
+    add_table_row(&table, &earlier->left.items[i], asked, earlier);
     note_path(&table, "only in", earlier);
   }
   return cli_table_print(&table);
@@ -138,16 +146,45 @@ static json_t *number(double value) {
   return isfinite(value) ? json_real(value) : json_null();
 }
 
-static json_t *row_json(const timing *row) {
-  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:b, s:o, s:o, s:o}", "op",
+/* Takes the value over. false: out of memory. */
+static bool set(json_t *object, const char *key, json_t *value) {
+  return object && value ? !json_object_set_new(object, key, value) : (json_decref(value), false);
+}
+
+static json_t *peers_of_row(const timing *row, const bench_request *asked) {
+  json_t *peers = json_object();
+  bool done = peers != NULL;
+  for (int i = 0; i < asked->n_peers && done; i++)
+    done = set(peers, asked->peers[i], number(row->as_peer[i]));
+  if (done)
+    return peers;
+  json_decref(peers);
+  return NULL;
+}
+
+static json_t *row_json(const timing *row, const bench_request *asked) {
+  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:b, s:o, s:o, s:o}", "op",
                    cli_json_string(row->op), "impl_id", cli_json_string(row->impl_id), "dtype",
                    cli_json_string(*row->dtype ? row->dtype : NULL), "arguments", cli_json_string(row->shapes), "bytes",
                    number(row->bytes), "flops", number(row->flops < 0 ? NAN : row->flops), "us", number(row->us),
                    "gb_per_s", number(giga(row, row->bytes)), "gflop_per_s", number(giga(row, row->flops)),
                    "times_as_fast_as_reference", number(row->as_reference), "times_as_fast_as_memcpy",
-                   number(row->as_memcpy), "rounds", row->rounds, "failed", (int)row->failed, "reason",
-                   cli_json_string(row->reason), "old_us", number(row->earlier_us), "times_as_fast_as_old",
-                   number(row->earlier_us / row->us));
+                   number(row->as_memcpy), "times_as_fast_as_peers", peers_of_row(row, asked), "rounds", row->rounds,
+                   "failed", (int)row->failed, "reason", cli_json_string(row->reason), "old_us",
+                   number(row->earlier_us), "times_as_fast_as_old", number(row->earlier_us / row->us));
+}
+
+/* Their versions, null for what has none. */
+static json_t *peers_json(const bench_request *asked) {
+  json_t *peers = json_object();
+  bool done = peers != NULL;
+  for (int i = 0; i < asked->n_peers && done; i++)
+    done = set(peers, asked->peers[i],
+               cli_json_string(bench_peer_is_loop(asked->peers[i]) ? NULL : torch_peer_version(asked->torch)));
+  if (done)
+    return peers;
+  json_decref(peers);
+  return NULL;
 }
 
 /* The file that this run is compared with; null: none. */
@@ -173,8 +210,9 @@ int timings_print_json(const timings *rows, const bench_request *asked, const ea
   char name[64];
   json_t *list = json_array();
   for (size_t i = 0; i < rows->n; i++)
-    list = cli_json_append(list, row_json(&rows->items[i]));
-  return cli_print_json(json_pack("{s:o, s:s, s:f, s:o, s:o}", "machine", machine_json(), "device",
-                                  cli_device_text(asked->device, name, sizeof name), "seconds", asked->seconds, "old",
-                                  earlier_json(earlier), "timings", list));
+    list = cli_json_append(list, row_json(&rows->items[i], asked));
+  return cli_print_json(json_pack("{s:o, s:s, s:i, s:f, s:f, s:o, s:o, s:o}", "machine", machine_json(), "device",
+                                  cli_device_text(asked->device, name, sizeof name), "threads", asked->threads,
+                                  "seconds", asked->seconds, "rotated", asked->rotated, "peers", peers_json(asked),
+                                  "old", earlier_json(earlier), "timings", list));
 }
