@@ -100,7 +100,7 @@ int command_bench(int argc, char **argv) {
       {"size", "WORD", "small: only the first call of each operator (one token); large: only the last", NULL, &size},
       {"dims", "TEXT", "sizes in place of the operator's own: \"n: 1 128; d: 8192\"", NULL, &asked.sizes},
       {"seconds", "S", "time for each implementation of each call, about (0.2)", NULL, &seconds},
-      {"peer", "LIST", "beside them copy, torch, torch.compile: a loop that moves as many bytes, PyTorch", NULL,
+      {"peer", "LIST", "beside them copy, torch, torch.compile, python: a plain loop, PyTorch, calls from Python", NULL,
        &peers},
       {"rotate", "GB", "copies of the tensors, of so many gigabytes together, take turns", NULL, &rotated},
       {"compare", "FILE", "put what an earlier run with --json measured beside this one", NULL, &old},

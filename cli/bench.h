@@ -44,7 +44,7 @@ char *timed_call_shapes(const timed_call *call);
 /* ------------------------------------------------------------------------------------------------------------- rows */
 
 /* What stands beside the implementations when it is asked for (--peer); threads that a peer may have. */
-enum { BENCH_PEERS_MOST = 3, BENCH_THREADS_MOST = 1024 };
+enum { BENCH_PEERS_MOST = 4, BENCH_THREADS_MOST = 1024 };
 
 /* One implementation with one call. Strings but `dtype` are malloc'ed; a number that there is none of is NAN. */
 typedef struct timing {

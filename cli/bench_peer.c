@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const words[] = {"copy", "torch", "torch.compile", NULL};
-static const char *const titles[] = {">X COPY", ">X TORCH", ">X COMPILED"};
+static const char *const words[] = {"copy", "torch", "torch.compile", "python", NULL};
+static const char *const titles[] = {">X COPY", ">X TORCH", ">X COMPILED", ">X PYTHON"};
 
 bool bench_peer_is_loop(const char *name) {
   return !strcmp(name, words[0]);
@@ -20,7 +20,7 @@ static const char *find(const char *word, size_t length) {
   for (int i = 0; words[i]; i++)
     if (!strcmp(name, words[i]))
       return words[i];
-  cli_unknown("peer", "", name, words, "peers: copy, torch, torch.compile; a list is separated by commas");
+  cli_unknown("peer", "", name, words, "peers: copy, torch, torch.compile, python; a list is separated by commas");
   return NULL;
 }
 

@@ -195,7 +195,9 @@ def causal_conv(t):
 
 def encoder_attention(t):
     q, k, v = (t[name].transpose(1, 2) for name in ("query", "key", "value"))
-    return F.scaled_dot_product_attention(q, k, v, scale=t["scale"], enable_gqa=q.shape[1] != k.shape[1]).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v, scale=t["scale"], enable_gqa=q.shape[1] != k.shape[1]).transpose(
+        1, 2
+    )
 
 
 def latent_prefill(t):

@@ -28,6 +28,7 @@ class Session:
         self.torch, self.table = torch, table
         self.device, self.call, self.arguments, self.function = "cpu", None, [], None
         self.functions, self.at = {}, 0
+        self.forms = {"torch": table.OPS.get, "torch.compile": self.compiled, "python": self.python}
 
     def begin(self, request):
         torch = self.torch
@@ -67,17 +68,28 @@ class Session:
             self.arguments, self.functions, self.call = [], {}, None
             self.arguments = [self.make(request["arguments"])]
             for _ in range(1, request["copies"]):
-                self.arguments.append({name: value.clone() if isinstance(value, self.torch.Tensor) else value
-                                       for name, value in self.arguments[0].items()})
+                self.arguments.append(
+                    {
+                        name: value.clone() if isinstance(value, self.torch.Tensor) else value
+                        for name, value in self.arguments[0].items()
+                    }
+                )
             self.call = request["call"]
         peer, op = request["peer"], request["op"]
         if peer not in self.functions:
-            self.functions[peer] = self.compiled(op) if peer == "torch.compile" else self.table.OPS.get(op)
+            self.functions[peer] = self.forms[peer](op)
         self.function = self.functions[peer]
         if self.function is None:
             return {"reason": f"{peer} has no form of {op} to be timed"}
         self.run(WARM_UP)
         return {}
+
+    def python(self, op):
+        """flhost's own, by its package: what a call from Python costs."""
+        import flhost
+
+        function = getattr(flhost.ops, op)
+        return lambda t: function(**t)
 
     def compiled(self, op):
         if op not in self.table.OPS or op in self.table.NOT_COMPILED:
