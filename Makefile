@@ -32,6 +32,7 @@ CLI_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(wildcard tests/test_*.c) tests/stress.c tests/soak.c,$(wildcard tests/*.c)))
 HEADERS := $(wildcard include/flhost/*.h)
+PEERS := $(wildcard cli/peers/*.py)
 
 BENCH := $(BUILD)/bench/dispatch
 BENCH_SOURCES := $(wildcard bench/dispatch/*.c)
@@ -46,18 +47,23 @@ COMMAND := $(BUILD)/flhost
 PLUGINS :=
 
 .PHONY: all
-all: toolchains lib $(COMMAND) plugins config-files ## build the library, the command and the plugins (default)
+all: toolchains lib $(COMMAND) plugins config-files peer-files ## build the library, the command and the plugins (default)
 
 include plugins/plugins.mk
 include tests/tests.mk
 include python/python.mk
 
-.PHONY: lib plugins config-files
+.PHONY: lib plugins config-files peer-files
 lib: $(SHARED) $(STATIC)
 plugins: $(PLUGINS)
 config-files: $(patsubst config/%,$(BUILD)/config/%,$(wildcard config/*.yaml))
 
+peer-files: $(patsubst cli/%,$(BUILD)/%,$(PEERS))
+
 $(BUILD)/config/%.yaml: config/%.yaml
+	@mkdir -p $(@D)
+	cp $< $@
+$(BUILD)/peers/%.py: cli/peers/%.py
 	@mkdir -p $(@D)
 	cp $< $@
 
@@ -268,6 +274,7 @@ format: ## format C files by .clang-format
 INSTALL ?= install
 PLUGINS_DIR = $(LIBDIR)/flhost/plugins
 CONFIG_DIR = $(PREFIX)/share/flhost/config
+PEERS_DIR = $(PREFIX)/share/flhost/peers
 DOC_DIR = $(PREFIX)/share/doc/flhost
 MAN_DIR = $(PREFIX)/share/man
 MAN_PAGES := $(wildcard docs/man/*.[1-9])
@@ -281,7 +288,7 @@ PRIVATE_LIBS = $(CORE_LIBS) -pthread
 .PHONY: install
 install: all ## install under PREFIX (/usr/local), staged in DESTDIR
 	$(INSTALL) -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/include/flhost' '$(DESTDIR)$(LIBDIR)/pkgconfig' \
-	  '$(DESTDIR)$(PLUGINS_DIR)' '$(DESTDIR)$(CONFIG_DIR)' '$(DESTDIR)$(COMPLETION_DIR)' \
+	  '$(DESTDIR)$(PLUGINS_DIR)' '$(DESTDIR)$(CONFIG_DIR)' '$(DESTDIR)$(PEERS_DIR)' '$(DESTDIR)$(COMPLETION_DIR)' \
 	  '$(DESTDIR)$(DOC_DIR)/include'
 	$(INSTALL) -m 755 $(COMMAND) '$(DESTDIR)$(PREFIX)/bin'
 	$(INSTALL) -m 644 $(HEADERS) '$(DESTDIR)$(PREFIX)/include/flhost'
@@ -291,6 +298,7 @@ install: all ## install under PREFIX (/usr/local), staged in DESTDIR
 	$(INSTALL) -m 644 $(STATIC) '$(DESTDIR)$(LIBDIR)'
 	$(INSTALL) -m 755 $(PLUGINS) '$(DESTDIR)$(PLUGINS_DIR)'
 	$(INSTALL) -m 644 $(wildcard config/*.yaml) '$(DESTDIR)$(CONFIG_DIR)'
+	$(INSTALL) -m 644 $(PEERS) '$(DESTDIR)$(PEERS_DIR)'
 	for page in $(DOCS); do $(INSTALL) -D -m 644 $$page '$(DESTDIR)$(DOC_DIR)'/$$page || exit 1; done
 	ln -sfn ../../../../include/flhost '$(DESTDIR)$(DOC_DIR)/include/flhost'
 	$(INSTALL) -m 644 cli/completions/flhost.bash '$(DESTDIR)$(COMPLETION_DIR)/flhost'
@@ -308,10 +316,11 @@ uninstall: ## remove what install put there
 	  '$(DESTDIR)$(LIBDIR)/libflhost.so' '$(DESTDIR)$(LIBDIR)/libflhost.a' '$(DESTDIR)$(LIBDIR)/pkgconfig/flhost.pc' \
 	  $(patsubst %,'$(DESTDIR)$(PLUGINS_DIR)/%',$(notdir $(PLUGINS))) \
 	  $(patsubst config/%,'$(DESTDIR)$(CONFIG_DIR)/%',$(wildcard config/*.yaml)) \
+	  $(patsubst cli/peers/%,'$(DESTDIR)$(PEERS_DIR)/%',$(PEERS)) \
 	  $(patsubst %,'$(DESTDIR)$(DOC_DIR)/%',$(DOCS) include/flhost)
 	for page in $(MAN_PAGES); do rm -f '$(DESTDIR)$(MAN_DIR)'/man$${page##*.}/$${page##*/}; done
 	find '$(DESTDIR)$(DOC_DIR)' -type d -empty -delete 2>/dev/null || true
-	for directory in '$(PREFIX)/include/flhost' '$(PLUGINS_DIR)' '$(LIBDIR)/flhost' '$(CONFIG_DIR)' \
+	for directory in '$(PREFIX)/include/flhost' '$(PLUGINS_DIR)' '$(LIBDIR)/flhost' '$(CONFIG_DIR)' '$(PEERS_DIR)' \
 	  '$(PREFIX)/share/flhost'; do \
 	  rmdir "$(DESTDIR)$$directory" 2>/dev/null || true; done
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Times every operator on a GPU: flhost's implementations, a copy of as many bytes on the device, and PyTorch where it is
-installed, one after the other in one run. `make bench-cuda` and `make bench-rocm` run it.
+installed, in turn. `make bench-cuda` and `make bench-rocm` run it.
 
 Prints a table and what is missing from the targets, and writes RESULTS/DATE-HARDWARE.json. Without a GPU that can be used
 it says why, writes nothing and ends with 0.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import re
@@ -18,9 +19,8 @@ TORCH_TARGET = 1.0  # times PyTorch's time, at one token
 LINEAR_TARGET = 1.02  # the same, of products: PyTorch calls the same library
 NO_IMPLEMENTATION = 3  # flhost's exit status
 PRODUCTS = {"replicated_linear", "column_parallel_linear", "row_parallel_linear", "parallel_lm_head", "logits_processor"}
-
-
-sys.dont_write_bytecode = True  # of torch_ops.py, in the tree
+NO_IMPLEMENTATIONS = ("memcpy", "torch", "torch.compile")
+os.environ["PYTHON"] = sys.executable  # flhost bench --peer calls PyTorch by this one
 
 
 class Nothing(Exception):
@@ -63,28 +63,20 @@ def time_flhost(flhost, device, ops):
     return report, status
 
 
-def load_torch():
-    """bench/torch_ops.py, and why not."""
+def find_torch():
+    """Why this interpreter has no PyTorch to be measured; None: it has one."""
     try:
         import torch  # pylint: disable=import-outside-toplevel
     except ImportError as error:
-        return None, f"PyTorch is not measured: {error}"
-    if not torch.cuda.is_available():
-        return None, "PyTorch is not measured: it finds no GPU"
-    import torch_ops  # pylint: disable=import-outside-toplevel
-
-    return torch_ops, None
+        return f"PyTorch is not measured: {error}"
+    return None if torch.cuda.is_available() else "PyTorch is not measured: it finds no GPU"
 
 
-def add_torch(report):
-    module, reason = load_torch()
-    report["torch"] = {"version": module.version() if module else None, "reason": reason}
-    timed = {}
-    for row in report["timings"]:
-        call = (row["op"], row["arguments"], row["dtype"])
-        if module and call not in timed:
-            timed[call] = module.time_call(*call)
-        row["torch"] = timed.get(call)
+def peers():
+    """What flhost bench is to put beside the operators, and why not all of it. Inductor needs Triton on a GPU."""
+    reason = find_torch()
+    compiles = importlib.util.find_spec("triton") is not None
+    return ([] if reason else ["--peer", "torch,torch.compile" if compiles else "torch"]), reason
 
 
 def tokens_of(row):
@@ -95,30 +87,29 @@ def tokens_of(row):
 def judge(row):
     """What the row misses of the targets."""
     missed = []
-    if row["us"] is None or row["impl_id"] == "memcpy":
+    if row["us"] is None or row["impl_id"] in NO_IMPLEMENTATIONS:
         return missed
-    share, eager = row["times_as_fast_as_memcpy"], (row["torch"] or {}).get("eager_us")
+    share, faster = row["times_as_fast_as_memcpy"], row["times_as_fast_as_peers"].get("torch")
     is_product = row["op"] in PRODUCTS
     if share is not None and not is_product and row["bytes"] >= MEMCPY_BYTES and share < MEMCPY_TARGET:
         missed.append(f"{share:.2f} of a copy's speed, target {MEMCPY_TARGET}")
     limit = LINEAR_TARGET if is_product else TORCH_TARGET if tokens_of(row) == 1 else None
-    if eager and limit and row["us"] > limit * eager:
-        missed.append(f"{row['us'] / eager:.2f} times PyTorch's time, target {limit}")
+    if faster and limit and faster * limit < 1:
+        missed.append(f"{1 / faster:.2f} times PyTorch's time, target {limit}")
     return missed
 
 
 def show(report):
-    line = "{:28} {:14} {:>10} {:>8} {:>10} {:>10}  {}"
-    print(line.format("OP", "IMPL", "US", "X MEMCPY", "TORCH US", "COMPILED", "ARGUMENTS"))
+    line = "{:28} {:14} {:>10} {:>8} {:>8} {:>10}  {}"
+    print(line.format("OP", "IMPL", "US", "X MEMCPY", "X TORCH", "X COMPILED", "ARGUMENTS"))
 
-    def text(value, form):
+    def text(value, form=".2f"):
         return "" if value is None else format(value, form)
 
     for row in report["timings"]:
-        torch = row["torch"] or {}
-        print(line.format(row["op"], row["impl_id"], text(row["us"], ".2f"),
-                          text(row["times_as_fast_as_memcpy"], ".2f"), text(torch.get("eager_us"), ".2f"),
-                          text(torch.get("compiled_us"), ".2f"), row["arguments"]))
+        torch = row["times_as_fast_as_peers"]
+        print(line.format(row["op"], row["impl_id"], text(row["us"]), text(row["times_as_fast_as_memcpy"]),
+                          text(torch.get("torch")), text(torch.get("torch.compile")), row["arguments"]))
         for said in [row["reason"], *row["missed"]]:
             if said:
                 print(f"    {said}")
@@ -140,12 +131,13 @@ def main():
     asked = parse()
     try:
         hardware = find_device(asked.flhost, asked.device)
-        report, status = time_flhost(asked.flhost, asked.device, asked.ops)
+        beside, reason = peers()
+        report, status = time_flhost(asked.flhost, asked.device, [*beside, *asked.ops])
     except Nothing as nothing:
         print(f"skip: bench-{asked.device}: {nothing}")
         return 0
     report["hardware"] = hardware
-    add_torch(report)
+    report["torch"] = {"version": report["peers"].get("torch"), "reason": reason}
     for row in report["timings"]:
         row["missed"] = judge(row)
     show(report)

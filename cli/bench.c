@@ -4,6 +4,7 @@
  */
 #include "cli/bench.h"
 
+#include "cli/bench_peer.h"
 #include "cli/cli.h"
 #include "cli/subjects.h"
 
@@ -36,12 +37,17 @@ static int exit_status_of(const timings *rows) {
   for (size_t i = 0; i < rows->n; i++) {
     if (rows->items[i].failed)
       return EXIT_MISMATCH;
-    timed |= rows->items[i].rounds > 0 && !rows->items[i].is_memcpy;
+    timed |= rows->items[i].rounds > 0 && !rows->items[i].is_beside;
   }
   return timed ? EXIT_OK : EXIT_NO_IMPL;
 }
 
-static int bench(fl_host *host, const bench_request *asked, int n, char **ops) {
+static int print(const bench_request *asked, const timings *rows, const earlier_run *earlier) {
+  return asked->json ? timings_print_json(rows, asked, earlier) : timings_print_table(rows, asked, earlier);
+}
+
+/* `earlier`: the run to compare with, or NULL. */
+static int bench(fl_host *host, const bench_request *asked, earlier_run *earlier, int n, char **ops) {
   timings rows = {0};
   for (int i = 0; i < n; i++)
     if (!fl_find_op(host, ops[i]))
@@ -54,8 +60,10 @@ static int bench(fl_host *host, const bench_request *asked, int n, char **ops) {
     status = time_all(host, asked, snapshot, n, ops, &rows);
   if (!status && !rows.n)
     cli_error("nothing to time: no implementation of these operators takes what was asked for");
+  if (!status && earlier && !earlier_match(earlier, &rows, asked, n, ops))
+    status = cli_no_memory();
   if (!status)
-    status = asked->json ? timings_print_json(&rows, asked->device, asked->seconds) : timings_print_table(&rows);
+    status = print(asked, &rows, earlier);
   if (!status)
     status = exit_status_of(&rows);
   timings_free(&rows);
@@ -83,13 +91,19 @@ static bool parse_size(const char *word, bench_request *asked) {
 
 int command_bench(int argc, char **argv) {
   bench_request asked = {.seconds = 0.2, .device = {kDLCPU, 0}, .limits.seconds = TIMEOUT};
-  const char *dtype = NULL, *size = NULL, *seconds = NULL, *timeout = NULL, *device = NULL;
+  const char *dtype = NULL, *size = NULL, *seconds = NULL, *timeout = NULL, *device = NULL, *old = NULL, *peers = NULL,
+             *rotated = NULL;
+  earlier_run earlier = {0};
   const cli_option options[] = {
       {"impl", "ID", "only implementations of that identifier, beside the reference", NULL, &asked.impl},
       {"dtype", "NAME", "calls of that element type (bfloat16, or what the operator takes)", NULL, &dtype},
       {"size", "WORD", "small: only the first call of each operator (one token); large: only the last", NULL, &size},
       {"dims", "TEXT", "sizes in place of the operator's own: \"n: 1 128; d: 8192\"", NULL, &asked.sizes},
       {"seconds", "S", "time for each implementation of each call, about (0.2)", NULL, &seconds},
+      {"peer", "LIST", "beside them copy, torch, torch.compile, python: a plain loop, PyTorch, calls from Python", NULL,
+       &peers},
+      {"rotate", "GB", "copies of the tensors, of so many gigabytes together, take turns", NULL, &rotated},
+      {"compare", "FILE", "put what an earlier run with --json measured beside this one", NULL, &old},
       CLI_DEVICE_INDEX(&device),
       {"timeout", "S", "a call that takes longer hangs (600); 0: none does", NULL, &timeout},
       {"in-process", NULL, "call in this process, for a debugger: a crash ends the command", &asked.limits.in_process,
@@ -101,16 +115,21 @@ int command_bench(int argc, char **argv) {
       "Times each available implementation (of all operators, or of those named) on calls of the sizes that "
       "models of about 8 billion parameters have: one token, 128, 4096. Implementations, the operator's "
       "reference and a memcpy of as many bytes take turns; times are medians. Bytes and operations are those of "
-      "the best algorithm, as 'flhost ops OP' shows. X REFERENCE, X MEMCPY: how many times as fast as these.\n"
-      "Exit status 0: all well. 1: an implementation failed. 2: bad usage or settings. 3: nothing to time.",
+      "the best algorithm, as 'flhost ops OP' shows. X REFERENCE, X MEMCPY, X OLD: how many times as fast as "
+      "these; above 1 is faster. --peer takes a list separated by commas; PyTorch is that of python3, or of the "
+      "program that the environment variable PYTHON names.\n"
+      "Exit status 0: all well. 1: an implementation, or PyTorch, failed. 2: bad usage or settings. 3: nothing to "
+      "time.",
       options};
   int status, first = cli_parse(&syntax, argc, argv, &status);
   if (first < 0)
     return status;
   if ((dtype && !cli_dtype(dtype, &asked.dtype)) || (size && !parse_size(size, &asked)) ||
       (seconds && !parse_seconds(seconds, &asked.seconds)) ||
-      (timeout && !cli_amount("timeout", timeout, 1e6, &asked.limits.seconds)))
+      (timeout && !cli_amount("timeout", timeout, 1e6, &asked.limits.seconds)) ||
+      (peers && !bench_peers_parse(peers, &asked)) || (rotated && !cli_amount("rotate", rotated, 1e6, &asked.rotated)))
     return EXIT_USAGE;
+  asked.rotated *= 1e9;
   if (asked.sizes && !asked.sizes[strspn(asked.sizes, " ;")]) {
     cli_error("--dims: '%s' has no sizes, expected some as in 'n: 1 128; d: 8192'", asked.sizes);
     return EXIT_USAGE;
@@ -119,14 +138,25 @@ int command_bench(int argc, char **argv) {
     cli_error("--dims needs the operator that has these dimensions");
     return EXIT_USAGE;
   }
+  if (old && !earlier_read(&earlier, old))
+    return EXIT_USAGE;
   fl_host *host = cli_open_host(0, &status);
-  if (!host)
+  if (!host) {
+    earlier_free(&earlier);
     return status;
+  }
   status = !device                                   ? EXIT_OK
            : cli_device(host, device, &asked.device) ? cli_check_device_apart(host, asked.device, &asked.limits)
                                                      : EXIT_USAGE;
+  asked.threads = bench_count_threads(host);
+  if (!status && bench_needs_torch(&asked)) {
+    asked.torch = torch_peer_start(asked.device, asked.threads, asked.limits.seconds);
+    status = asked.torch ? EXIT_OK : EXIT_USAGE;
+  }
   if (!status)
-    status = bench(host, &asked, argc - first, argv + first);
+    status = bench(host, &asked, old ? &earlier : NULL, argc - first, argv + first);
+  torch_peer_end(asked.torch);
   fl_host_destroy(host);
+  earlier_free(&earlier);
   return status;
 }

@@ -19,6 +19,7 @@ typedef struct timed_call {
   fl_input *inputs;        /* of arguments only */
   fl_tensor_spec *results; /* of results only, from 0 */
   fl_cost cost;
+  uint32_t copies; /* of its tensors, which take turns; those of copy i begin at i * n_values */
   DLTensor *tensors;
   device_memory *memory;
   fl_value *values;
@@ -28,11 +29,12 @@ typedef struct timed_call {
  * type. */
 fl_status timed_call_plan(timed_call *call, fl_host *host, DLDevice device, fl_op *op, uint32_t dtype,
                           const char *sizes, uint32_t number);
-/* Allocates and fills tensors. FL_ENOMEM: there is not so much memory; FL_EDEVICE; FL_EINVAL: with these sizes an
- * argument has no values to take. */
-fl_status timed_call_fill(timed_call *call);
+/* Allocates and fills tensors, and as many copies of them as have `rotated` bytes together. FL_ENOMEM: there is not so
+ * much memory; FL_EDEVICE; FL_EINVAL: with these sizes an argument has no values to take. */
+fl_status timed_call_fill(timed_call *call, double rotated);
 void timed_call_free(timed_call *call);
-double timed_call_bytes(const timed_call *call); /* of its tensors */
+double timed_call_bytes(const timed_call *call); /* of one copy of its tensors */
+double timed_call_tensor_bytes(const timed_call *call, uint32_t index);
 
 /* The element type that the call was made for, "" without tensors. */
 const char *timed_call_dtype(const timed_call *call, uint32_t asked);
@@ -40,6 +42,9 @@ const char *timed_call_dtype(const timed_call *call, uint32_t asked);
 char *timed_call_shapes(const timed_call *call);
 
 /* ------------------------------------------------------------------------------------------------------------- rows */
+
+/* What stands beside the implementations when it is asked for (--peer); threads that a peer may have. */
+enum { BENCH_PEERS_MOST = 4, BENCH_THREADS_MOST = 1024 };
 
 /* One implementation with one call. Strings but `dtype` are malloc'ed; a number that there is none of is NAN. */
 typedef struct timing {
@@ -49,9 +54,13 @@ typedef struct timing {
   double us;           /* median */
   double as_reference; /* how many times as fast as the reference, and as a memcpy that moves as many bytes */
   double as_memcpy;
+  double as_peer[BENCH_PEERS_MOST]; /* as what --peer names, in its order */
   int rounds;
-  bool is_memcpy, failed; /* failed: it returned an error, or did not come back */
-  char *reason;           /* why it was not timed */
+  bool is_beside;    /* no implementation: memcpy, or a peer */
+  bool failed;       /* it returned an error, or did not come back */
+  char *reason;      /* why it was not timed */
+  double earlier_us; /* in the file that is compared with; `is_new`: the row is not there */
+  bool is_new;
 } timing;
 
 typedef struct timings {
@@ -59,7 +68,10 @@ typedef struct timings {
   size_t n, capacity;
 } timings;
 
-/* A new row; NULL when out of memory. Earlier rows may move. */
+/* A new row, of which nothing is known; NULL when out of memory. Earlier rows may move. It takes `shapes`, also when it
+ * fails; the element type's name is borrowed. */
+timing *timings_add_row(timings *rows, const char *op, const char *impl_id, const char *dtype, char *shapes);
+/* With what is known of the call. */
 timing *timings_add(timings *rows, const timed_call *call, const char *impl_id, const char *dtype);
 void timings_free(timings *rows);
 
@@ -71,15 +83,39 @@ typedef struct bench_request {
   DLDevice device;   /* --device, or the processor */
   bool small, large; /* --size: the first call, the last one; else all */
   double seconds;
-  trial_limits limits; /* of the children that call */
+  double rotated; /* bytes that copies of the tensors have together, which take turns; 0: one copy */
+  const char *peers[BENCH_PEERS_MOST];
+  int n_peers;
+  int threads;              /* of the processor's kernels, and of peers */
+  struct torch_peer *torch; /* bench_peer.h; NULL where no peer needs it */
+  trial_limits limits;      /* of the children that call */
   bool json;
 } bench_request;
 
 /* Times one op's implementations, and adds their rows. The exit status: not EXIT_OK where it cannot go on. */
 int bench_op(fl_host *host, const bench_request *asked, const fl_snapshot *snapshot, uint32_t index, timings *rows);
 
-/* Prints; the exit status of printing. */
-int timings_print_table(const timings *rows);
-int timings_print_json(const timings *rows, DLDevice device, double seconds);
+/* ------------------------------------------------------------------------------------------------------ an earlier run
+ */
+
+/* The report of an earlier run, and what of it this run has not. */
+typedef struct earlier_run {
+  const char *path;
+  json_t *report;
+  bool *taken; /* by row: this run has it, too */
+  size_t n;
+  timings left; /* what this run was asked for and has not */
+} earlier_run;
+
+/* false, with a message: it cannot be read, or is no report of this command. */
+bool earlier_read(earlier_run *earlier, const char *path);
+void earlier_free(earlier_run *earlier);
+
+/* Puts its figures beside those of this run's rows, and fills `left`. false: out of memory. */
+bool earlier_match(earlier_run *earlier, timings *rows, const bench_request *asked, int n_ops, char **ops);
+
+/* Prints; the exit status of printing. `earlier` may be NULL. */
+int timings_print_table(const timings *rows, const bench_request *asked, const earlier_run *earlier);
+int timings_print_json(const timings *rows, const bench_request *asked, const earlier_run *earlier);
 
 #endif

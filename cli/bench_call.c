@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Elements that are generated; a larger tensor repeats them. */
-enum { GENERATED = 1 << 20 };
+/* Elements that are generated, a larger tensor repeats them; of copies of a call's tensors. */
+enum { GENERATED = 1 << 20, COPIES_MOST = 4096 };
 
 /* As far as 64 bits hold it. */
 static int64_t count_elements(const fl_tensor_spec *spec) {
@@ -37,16 +37,24 @@ static fl_tensor_spec *spec_of(const timed_call *call, uint32_t index) {
 
 /* ---------------------------------------------------------------------------------------------------------- memory */
 
-/* Makes memory for a tensor with these bytes, or zeros (NULL), in it. */
+/* Makes memory for a tensor of each copy, with these bytes in it. */
 static fl_status place_tensor(timed_call *call, uint32_t index, size_t bytes, const void *data) {
-  device_memory *memory = &call->memory[index];
-  void *zeros = data ? NULL : calloc(1, bytes + 1);
-  if (!data && !zeros)
-    return FL_ENOMEM;
-  fl_status status = device_memory_create(memory, call->host, call->device, bytes);
-  if (!status && bytes)
-    status = device_memory_put(memory, data ? data : zeros);
-  call->tensors[index].data = memory->memory;
+  fl_status status = FL_OK;
+  for (uint32_t copy = 0; copy < call->copies && !status; copy++) {
+    size_t at = (size_t)copy * call->n_values + index;
+    device_memory *memory = &call->memory[at];
+    status = device_memory_create(memory, call->host, call->device, bytes);
+    if (!status && bytes)
+      status = device_memory_put(memory, data);
+    call->tensors[at].data = memory->memory;
+  }
+  return status;
+}
+
+static fl_status place_result(timed_call *call, uint32_t index) {
+  size_t bytes = bytes_of(spec_of(call, index));
+  void *zeros = calloc(1, bytes + 1);
+  fl_status status = zeros ? place_tensor(call, index, bytes, zeros) : FL_ENOMEM;
   free(zeros);
   return status;
 }
@@ -101,22 +109,37 @@ static bool allocate(timed_call *call) {
   return call->inputs && call->results && call->tensors && call->values && call->memory;
 }
 
-/* Makes the values of a range from what is said of them. */
-static void set_values(timed_call *call, uint32_t begin, uint32_t end) {
-  for (uint32_t i = begin; i < end; i++) {
+/* Room for the tensors of so many copies, in the place of one, of which there is none yet. */
+static bool allocate_copies(timed_call *call, uint32_t copies) {
+  size_t n = (size_t)call->n_values * copies + 1;
+  call->copies = copies;
+  free(call->tensors);
+  free(call->values);
+  free(call->memory);
+  call->tensors = calloc(n, sizeof *call->tensors);
+  call->values = calloc(n, sizeof *call->values);
+  call->memory = calloc(n, sizeof *call->memory);
+  return call->tensors && call->values && call->memory;
+}
+
+/* Makes the first `end` values of a copy from what is said of them. */
+static void set_values(timed_call *call, uint32_t copy, uint32_t end) {
+  fl_value *values = call->values + (size_t)copy * call->n_values;
+  DLTensor *tensors = call->tensors + (size_t)copy * call->n_values;
+  for (uint32_t i = 0; i < end; i++) {
     fl_tensor_spec *spec = spec_of(call, i);
-    call->values[i] = i < call->n_arguments ? call->inputs[i].value : fl_none();
+    values[i] = i < call->n_arguments ? call->inputs[i].value : fl_none();
     if (!spec)
       continue;
-    call->tensors[i] =
-        (DLTensor){.device = call->device, .ndim = spec->ndim, .dtype = spec->dtype, .shape = spec->shape};
-    call->values[i] = fl_tensor(&call->tensors[i]);
+    tensors[i] = (DLTensor){.device = call->device, .ndim = spec->ndim, .dtype = spec->dtype, .shape = spec->shape};
+    values[i] = fl_tensor(&tensors[i]);
   }
 }
 
 fl_status timed_call_plan(timed_call *call, fl_host *host, DLDevice device, fl_op *op, uint32_t dtype,
                           const char *sizes, uint32_t number) {
-  *call = (timed_call){.host = host, .device = device, .op = op, .number = number, .cost = {.size = sizeof call->cost}};
+  *call = (timed_call){
+      .host = host, .device = device, .op = op, .number = number, .copies = 1, .cost = {.size = sizeof call->cost}};
   call->n_arguments = fl_op_argument_count(op);
   call->n_values = call->n_arguments + fl_op_result_count(op);
   fl_status status = allocate(call) ? FL_OK : FL_ENOMEM;
@@ -135,33 +158,47 @@ fl_status timed_call_plan(timed_call *call, fl_host *host, DLDevice device, fl_o
   return status;
 }
 
+double timed_call_tensor_bytes(const timed_call *call, uint32_t index) {
+  return spec_of(call, index) ? (double)bytes_of(spec_of(call, index)) : 0;
+}
+
 double timed_call_bytes(const timed_call *call) {
   double bytes = 0;
   for (uint32_t i = 0; i < call->n_values; i++)
-    bytes += spec_of(call, i) ? (double)bytes_of(spec_of(call, i)) : 0;
+    bytes += timed_call_tensor_bytes(call, i);
   return bytes;
 }
 
-/* Has the machine, or the device, so much memory at all, memcpy's included? To ask for more may end other processes. */
-static bool has_room(const timed_call *call) {
+/* Has the machine, or the device, so much memory at all, memcpy's and a peer's included? To ask for more may end other
+ * processes. */
+static bool has_room(const timed_call *call, uint32_t copies) {
   double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
   fl_device_properties properties = {.size = sizeof properties};
   if (call->device.device_type != kDLCPU && !fl_device_get_properties(call->host, call->device, &properties))
     memory = fmin(memory, (double)(properties.memory_free ? properties.memory_free : properties.memory_total));
-  return timed_call_bytes(call) + call->cost.bytes < memory;
+  double each = timed_call_bytes(call) + call->cost.bytes;
+  return copies > 1 ? copies * 2.0 * each < memory : each < memory;
 }
 
-fl_status timed_call_fill(timed_call *call) {
-  fl_status status = has_room(call) ? FL_OK : FL_ENOMEM;
-  set_values(call, call->n_arguments, call->n_values);
+/* As many as have so many bytes together. */
+static uint32_t count_copies(const timed_call *call, double bytes) {
+  double copies = ceil(bytes / fmax(timed_call_bytes(call), 1));
+  return copies > COPIES_MOST ? COPIES_MOST : copies > 1 ? (uint32_t)copies : 1;
+}
+
+fl_status timed_call_fill(timed_call *call, double rotated) {
+  uint32_t copies = count_copies(call, rotated);
+  fl_status status = has_room(call, copies) && allocate_copies(call, copies) ? FL_OK : FL_ENOMEM;
+  for (uint32_t copy = 0; copy < call->copies && !status; copy++)
+    set_values(call, copy, call->n_values);
   for (uint32_t i = 0; i < call->n_values && !status; i++)
     if (spec_of(call, i))
-      status = i < call->n_arguments ? fill_argument(call, i) : place_tensor(call, i, bytes_of(spec_of(call, i)), NULL);
+      status = i < call->n_arguments ? fill_argument(call, i) : place_result(call, i);
   return status;
 }
 
 void timed_call_free(timed_call *call) {
-  for (uint32_t i = 0; call->memory && i < call->n_values; i++)
+  for (size_t i = 0; call->memory && i < (size_t)call->n_values * call->copies; i++)
     device_memory_free(&call->memory[i]);
   free(call->memory);
   free(call->inputs);

@@ -25,8 +25,9 @@ fl_status bench_sample(const bench_way *way, long n, double *ns) {
   if (status)
     return status;
   double start = bench_now();
-  status = way->run(way->context, n);
-  *ns = (bench_now() - start) / (double)n;
+  status = way->time ? way->time(way->context, n, ns) : way->run(way->context, n);
+  if (!way->time)
+    *ns = (bench_now() - start) / (double)n;
   fl_status left = way->leave ? way->leave(way->context) : FL_OK;
   return status ? status : left;
 }
@@ -36,7 +37,7 @@ fl_status bench_calibrate(const bench_effort *effort, const bench_way *way, doub
   fl_status status = effort->warm_up ? bench_sample(way, effort->warm_up, &ns) : FL_OK;
   for (*n = 1; !status && *n < 1L << 30; *n *= 2) {
     status = bench_sample(way, *n, &ns);
-    if (ns * (double)*n >= length)
+    if (!(ns * (double)*n < length))
       break;
   }
   return status;

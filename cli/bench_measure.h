@@ -23,6 +23,8 @@ typedef struct bench_way {
   void *second_context;              /* of a second thread; NULL: it shares the first's */
   fl_status (*enter)(void *context); /* before and after each sample, not timed; NULL: nothing */
   fl_status (*leave)(void *context);
+  /* In place of `run`: it is done elsewhere, and the time taken there, in nanoseconds for one of n. NAN: not done. */
+  fl_status (*time)(void *context, long n, double *ns);
 } bench_way;
 
 /* Over the rounds. */

@@ -58,7 +58,8 @@ START_TEST(operators_on_a_device_are_timed_and_written_with_date_and_hardware) {
   assert_contains(said, "relu2");
   assert_contains(said, "written: ");
   json_t *report = read_result("stand-in-for-an-nvidia-gpu");
-  static const char *const keys[] = {"machine", "device", "seconds", "timings", "hardware", "torch", NULL};
+  static const char *const keys[] = {"machine", "device",  "threads",  "seconds", "rotated", "peers",
+                                     "old",     "timings", "hardware", "torch",   NULL};
   assert_keys(report, keys);
   ck_assert_uint_eq(json_array_size(json_object_get(report, "timings")), 2); /* the kernel, and the copy */
   json_decref(report);

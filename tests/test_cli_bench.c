@@ -1,6 +1,8 @@
 /* flhost bench, through the command itself: what it times, what it says of it, what it refuses. */
 #include "tests/scenario.h"
 
+#include <signal.h>
+
 static void set_up(void) {
   mkdir(scratch("platforms"), 0755);
   mkdir(scratch("plugins"), 0755);
@@ -72,7 +74,8 @@ END_TEST
 START_TEST(the_report_says_where_and_when) {
   static const char *const machine[] = {"cpu",    "architecture", "processors", "kernel", "compiler",
                                         "flhost", "date",         "load",       NULL};
-  static const char *const report[] = {"machine", "device", "seconds", "timings", NULL};
+  static const char *const report[] = {"machine", "device", "threads", "seconds", "rotated",
+                                       "peers",   "old",    "timings", NULL};
   copy_built("plugins/cpu.so", "plugins");
   json_t *root = parse_json(FLHOST("bench", "--json", SMALL, "gelu_new").out, JSON_OBJECT);
   assert_keys(root, report);
@@ -238,6 +241,307 @@ START_TEST(a_wrong_word_is_refused_with_the_nearest_right_one) {
 }
 END_TEST
 
+/* ------------------------------------------------------------------------------------------------------------ peers */
+
+START_TEST(a_loop_that_moves_as_many_bytes_stands_beside) {
+  copy_built("plugins/cpu.so", "plugins");
+  outcome run = FLHOST("bench", "--json", "--peer", "copy", SMALL, "silu_and_mul");
+  assert_status(run, 0);
+  const json_t *timings = timings_of(run), *row = entry_of(timings, "impl_id", "default.flagos"),
+               *copy = entry_of(timings, "impl_id", "copy");
+  ck_assert_uint_eq(json_array_size(timings), 4);
+  ck_assert_double_eq(number_at(copy, "bytes"), 96);
+  ck_assert_double_eq(number_at(copy, "rounds"), number_at(row, "rounds"));
+  double ratio = number_at(json_object_get(row, "times_as_fast_as_peers"), "copy");
+  ck_assert_double_gt(ratio, 0);
+  ck_assert(is_null_at(json_object_get(copy, "times_as_fast_as_peers"), "copy"));
+  run = FLHOST("bench", "--peer", "copy", SMALL, "silu_and_mul");
+  assert_contains(run.out, "  X COPY  ARGUMENTS\n");
+  assert_lacks(run.out, "X TORCH");
+}
+END_TEST
+
+/* In place of Python: a shell that gets each request as $line with its number $id, and does `body`. */
+static void stand_in(const char *body) {
+  FILE *file = fopen(scratch("python"), "w");
+  ck_assert_ptr_nonnull(file);
+  fprintf(file,
+          "#!/bin/sh\necho $$ >%s\nanswer() { echo \"{\\\"id\\\": $id, $1}\" >&3; }\n"
+          "while read -r line <&3; do\nid=${line##*:} id=${id%%%%\\}*}\necho \"$line\" >>%s\n%s\ndone\n",
+          scratch("pid"), scratch("requests"), body);
+  ck_assert(!fchmod(fileno(file), 0755) && !fclose(file));
+  setting("PYTHON=%s", scratch("python"));
+  setting("PATH=%s", getenv("PATH"));
+}
+
+#define ALL_WELL                                                                                                       \
+  "case $line in *begin*) answer '\"version\": \"torch 0.1\"';; *ready*) answer '\"more\": 1';; *) answer '\"ns\": "   \
+  "2000';; esac"
+
+/* The stand-in, if it ever ran, is gone. */
+static void assert_gone(void) {
+  long pid;
+  FILE *file = fopen(scratch("pid"), "r");
+  ck_assert_ptr_nonnull(file);
+  ck_assert_int_eq(fscanf(file, "%ld", &pid), 1);
+  fclose(file);
+  ck_assert_int_ne(kill((pid_t)pid, 0), 0);
+}
+
+static json_t *request_with(const char *word) {
+  static char line[1 << 16];
+  FILE *file = fopen(scratch("requests"), "r");
+  ck_assert_ptr_nonnull(file);
+  bool found = false;
+  while (!found && fgets(line, sizeof line, file))
+    found = strstr(line, word);
+  fclose(file);
+  ck_assert_msg(found, "no request with %s", word);
+  return parse_json(line, JSON_OBJECT);
+}
+
+START_TEST(torch_takes_its_turns_by_its_own_clock) {
+  copy_built("plugins/cpu.so", "plugins");
+  stand_in(ALL_WELL);
+  outcome run = FLHOST("bench", "--json", "--peer", "torch,torch.compile", SMALL, "gelu");
+  assert_status(run, 0);
+  const json_t *timings = timings_of(run), *row = entry_of(timings, "impl_id", "default.flagos"),
+               *torch = entry_of(timings, "impl_id", "torch");
+  ck_assert_double_eq(number_at(torch, "us"), 2);
+  ck_assert_double_eq(number_at(torch, "rounds"), number_at(row, "rounds"));
+  ck_assert_double_eq_tol(number_at(json_object_get(row, "times_as_fast_as_peers"), "torch") * number_at(row, "us"), 2,
+                          0.2);
+  ck_assert_double_eq(number_at(json_object_get(torch, "times_as_fast_as_peers"), "torch.compile"), 1);
+  ck_assert_str_eq(text_at(json_object_get(parse_json(run.out, JSON_OBJECT), "peers"), "torch"), "torch 0.1");
+  ck_assert_str_eq(text_at(entry_of(timings, "impl_id", "torch.compile"), "arguments"), "x[2, 8]");
+  assert_gone();
+  run = FLHOST("bench", "--peer", "torch,torch.compile", SMALL, "gelu");
+  assert_contains(run.out, "  X TORCH  X COMPILED  ARGUMENTS\n");
+}
+END_TEST
+
+START_TEST(torch_is_told_what_the_call_has) {
+  copy_built("plugins/cpu.so", "plugins");
+  stand_in(ALL_WELL);
+  assert_status(FLHOST("bench", "--peer", "torch", "--rotate", "7e-7", "--seconds", "0.05", "--dtype", "float32",
+                       "--dims", "...: [3]; v: 7; h: 8", "vocab_parallel_embedding"),
+                0);
+  const json_t *begin = request_with("\"begin\""), *ready = request_with("\"ready\""),
+               *arguments = json_object_get(ready, "arguments"), *ids = json_object_get(arguments, "input_ids");
+  ck_assert_str_eq(text_at(begin, "device"), "cpu");
+  ck_assert_double_ge(number_at(begin, "threads"), 1);
+  ck_assert_str_eq(text_at(ready, "op"), "vocab_parallel_embedding");
+  ck_assert_double_eq(number_at(ready, "copies"), 3); /* of 332 or 344 bytes, by the type of the ids */
+  ck_assert_double_eq(json_number_value(json_array_get(json_object_get(ids, "shape"), 0)), 3);
+  assert_contains(text_at(ids, "dtype"), "int");
+  ck_assert_double_eq(number_at(ids, "low"), 0);
+  ck_assert_double_eq(number_at(ids, "high"), 6);
+  ck_assert_str_eq(text_at(json_object_get(arguments, "weight"), "dtype"), "float32");
+  ck_assert(is_null_at(arguments, "org_vocab_end"));
+  ck_assert_double_eq(number_at(arguments, "org_vocab_start"), 0);
+}
+END_TEST
+
+START_TEST(a_call_that_torch_does_not_make_has_its_reason) {
+  copy_built("plugins/cpu.so", "plugins");
+  stand_in("case $line in *begin*) answer '\"version\": \"\"';; *) answer '\"reason\": \"not for Half\"';; esac");
+  outcome run = FLHOST("bench", "--json", "--peer", "torch", SMALL, "gelu");
+  assert_status(run, 0);
+  const json_t *torch = entry_of(timings_of(run), "impl_id", "torch");
+  ck_assert_str_eq(text_at(torch, "reason"), "not for Half");
+  ck_assert(is_null_at(torch, "us"));
+  ck_assert(!json_is_true(json_object_get(torch, "failed")));
+}
+END_TEST
+
+/* What it prints is not the command's, however much it is; answers to who is gone are passed over. */
+START_TEST(what_torch_prints_is_not_read_as_an_answer) {
+  copy_built("plugins/cpu.so", "plugins");
+  stand_in("case $line in *begin*) head -c 3000000 /dev/zero; echo warning >&2; head -c 3000000 /dev/zero >&2;"
+           " answer '\"version\": \"\"';; *ready*) answer '\"more\": 1';;"
+           " *) echo '{\"id\": 1, \"ns\": 5}' >&3; answer '\"ns\": 2000';; esac 2>/dev/null");
+  outcome run = FLHOST("bench", "--json", "--peer", "torch", SMALL, "gelu");
+  assert_quiet(run);
+  ck_assert_double_eq(number_at(entry_of(timings_of(run), "impl_id", "torch"), "us"), 2);
+}
+END_TEST
+
+/* In the midst of things: the implementations have their figures, the rest of the calls no torch. */
+START_TEST(torch_that_goes_takes_nobody_with_it) {
+  static const struct {
+    const char *body, *said;
+  } rows[] = {
+      {"echo noise; echo Segmentation fault >&2; exit 3", " ended: Segmentation fault"},
+      {"sleep 60", " gave no answer within 3 s"},
+      {"echo hello >&3", " answered 'hello', expected a line of JSON with an id"},
+      {"echo '[]' >&3", " answered '[]', expected a line of JSON with an id"},
+      {"head -c 100000 /dev/zero | tr '\\0' x >&3", " answered with more than 65536 bytes, expected a line of JSON"},
+      {"answer '\"ns\": -1'", " answered without a time above 0"},
+      {"answer '\"fault\": \"out of luck\"'", ": out of luck"},
+  };
+  char body[512];
+  copy_built("plugins/cpu.so", "plugins");
+  snprintf(body, sizeof body,
+           "case $line in *begin*) answer '\"version\": \"\"';; *ready*) answer '\"more\": 1';; *) %s;; esac",
+           rows[_i].body);
+  stand_in(body);
+  outcome run = FLHOST("bench", "--json", "--peer", "torch", "--timeout", "3", "--seconds", "0.2", "--dims",
+                       "...: [2] [3]; d: 8", "gelu");
+  assert_status(run, 1);
+  size_t i;
+  json_t *row;
+  json_array_foreach(timings_of(run), i, row) {
+    bool is_torch = !strcmp(text_at(row, "impl_id"), "torch");
+    ck_assert(json_is_true(json_object_get(row, "failed")) == is_torch);
+    ck_assert(is_null_at(row, "us") == is_torch);
+    if (is_torch)
+      assert_contains(text_at(row, "reason"), rows[_i].said);
+  }
+  ck_assert_uint_eq(i, 8);
+  assert_gone();
+}
+END_TEST
+
+START_TEST(without_torch_nothing_is_timed_and_one_line_says_why) {
+  copy_built("plugins/cpu.so", "plugins");
+  stand_in("answer '\"fault\": \"it cannot import torch (ModuleNotFoundError)\"'");
+  outcome run = FLHOST("bench", "--peer", "torch", "gelu");
+  assert_refused_with(run,
+                      "/python: it cannot import torch (ModuleNotFoundError); the environment variable PYTHON names "
+                      "another Python\n");
+  ck_assert_ptr_eq(strchr(run.err, '\n'), run.err + strlen(run.err) - 1);
+  setting("PYTHON=%s", scratch("nothing"));
+  assert_refused_with(FLHOST("bench", "--peer", "torch", "gelu"), "nothing: No such file or directory");
+  setting("PYTHON=true");
+  assert_refused_with(FLHOST("bench", "--peer", "torch", "gelu"), "true ended without a word");
+  assert_refused_with(FLHOST("bench", "--peer", "touch", "gelu"), "unknown peer 'touch'; did you mean 'torch'?");
+  assert_refused_with(FLHOST("bench", "--peer", "copy,copy", "gelu"), "--peer: 'copy' stands twice");
+  assert_refused_with(FLHOST("bench", "--peer", "copy,", "gelu"), "unknown peer ''");
+}
+END_TEST
+
+/* Copies of the tensors take turns: each call of a round has others. */
+START_TEST(tensors_are_rotated_through_as_much_memory_as_is_asked_for) {
+  copy_built("plugins/cpu.so", "plugins");
+  outcome run = FLHOST("bench", "--json", "--rotate", "0.001", "--peer", "copy", SMALL, "silu_and_mul");
+  assert_status(run, 0);
+  ck_assert_double_eq(number_at(parse_json(run.out, JSON_OBJECT), "rotated"), 1e6);
+  size_t i;
+  json_t *row;
+  json_array_foreach(timings_of(run), i, row) ck_assert_double_gt(number_at(row, "us"), 0);
+  run = FLHOST("bench", "--json", "--rotate", "900000", "--seconds", "0.1", "--dims", "...: [100000]; d: 8000",
+               "silu_and_mul");
+  assert_status(run, 3);
+  assert_contains(text_at(entry_of(timings_of(run), "impl_id", "reference.c"), "reason"),
+                  "not timed: there is no memory for tensors of 9e+05 GB");
+  assert_refused_with(FLHOST("bench", "--rotate", "much"), "--rotate");
+}
+END_TEST
+
+/* --------------------------------------------------------------------------------------------------- an earlier run */
+
+/* A report of such rows. */
+static const char *earlier_report(const char *device, const char *rows) {
+  char *text = NULL;
+  ck_assert_int_gt(
+      asprintf(&text, "{\"machine\": {\"cpu\": \"an abacus\"}, \"device\": \"%s\", \"timings\": [%s]}", device, rows),
+      0);
+  const char *path = scratch_file("old.json", text);
+  free(text);
+  return path;
+}
+
+#define EARLIER(op_, impl_, dtype_, arguments_, us_)                                                                   \
+  "{\"op\": \"" op_ "\", \"impl_id\": \"" impl_ "\", \"dtype\": \"" dtype_ "\", \"arguments\": \"" arguments_          \
+  "\", \"us\": " us_ "}"
+
+START_TEST(an_earlier_run_stands_beside_this_one) {
+  copy_built("plugins/cpu.so", "plugins");
+  const char *old =
+      earlier_report("cpu", EARLIER("gelu", "default.flagos", "bfloat16", "x[2, 8]",
+                                    "1000000.5") "," EARLIER("gelu", "memcpy", "bfloat16", "x[2, 8]", "null"));
+  outcome run = FLHOST("bench", "--json", "--compare", old, SMALL, "gelu");
+  assert_status(run, 0);
+  const json_t *timings = timings_of(run), *row = entry_of(timings, "impl_id", "default.flagos");
+  ck_assert_double_eq(number_at(row, "old_us"), 1000000.5);
+  ck_assert_double_eq_tol(number_at(row, "times_as_fast_as_old"), 1000000.5 / number_at(row, "us"), 1e-6);
+  ck_assert_double_gt(number_at(row, "times_as_fast_as_old"), 1);
+  ck_assert(is_null_at(entry_of(timings, "impl_id", "memcpy"), "old_us"));
+  ck_assert(is_null_at(entry_of(timings, "impl_id", "reference.c"), "times_as_fast_as_old"));
+  assert_contains(run.err, "was measured on another machine: 'an abacus', this is '");
+  run = FLHOST("bench", "--compare", old, SMALL, "gelu");
+  assert_status(run, 0);
+  assert_contains(run.out, " OLD US    X OLD  ARGUMENTS\n");
+  assert_contains(run.out, " 1000000 ");
+  assert_contains(run.out, "    not in ");
+}
+END_TEST
+
+START_TEST(what_only_one_of_two_runs_has_is_said) {
+  copy_built("plugins/cpu.so", "plugins");
+  const char *old = earlier_report(
+      "cpu", EARLIER("gelu", "vendor.gone", "bfloat16", "x[2, 8]", "5") "," EARLIER(
+                 "gelu", "default.flagos", "bfloat16", "x[3, 8]",
+                 "6") "," EARLIER("gelu", "default.flagos", "float32", "x[2, 8]",
+                                  "7") "," EARLIER("relu2", "default.flagos", "bfloat16", "x[2, 8]", "8"));
+  outcome run = FLHOST("bench", "--json", "--dtype", "bfloat16", "--compare", old, SMALL, "gelu");
+  const json_t *said = json_object_get(parse_json(run.out, JSON_OBJECT), "old"),
+               *only = json_object_get(said, "only_there");
+  ck_assert_str_eq(text_at(said, "file"), old);
+  ck_assert_str_eq(text_at(said, "device"), "cpu");
+  ck_assert_uint_eq(json_array_size(only), 2); /* another type, and another op, were not asked for */
+  ck_assert_double_eq(number_at(entry_of(only, "impl_id", "vendor.gone"), "us"), 5);
+  ck_assert_str_eq(text_at(entry_of(only, "impl_id", "default.flagos"), "arguments"), "x[3, 8]");
+  run = FLHOST("bench", "--impl", "default.flagos", "--dtype", "bfloat16", "--compare", old, SMALL, "gelu");
+  assert_contains(run.out, "x[3, 8]\n    only in ");
+  assert_lacks(run.out, "vendor.gone");
+}
+END_TEST
+
+START_TEST(another_device_s_figures_are_not_compared) {
+  copy_built("plugins/cpu.so", "plugins");
+  const char *old = earlier_report("cuda:0", EARLIER("gelu", "default.flagos", "bfloat16", "x[2, 8]", "9"));
+  const json_t *row =
+      entry_of(timings_of(FLHOST("bench", "--json", "--compare", old, SMALL, "gelu")), "impl_id", "default.flagos");
+  ck_assert(is_null_at(row, "old_us"));
+}
+END_TEST
+
+/* Of two calls whose shapes are alike the first is held against the first. */
+START_TEST(rows_that_are_alike_are_compared_in_order) {
+  copy_built("plugins/cpu.so", "plugins");
+  const char *old = earlier_report("cpu", EARLIER("gelu", "default.flagos", "bfloat16", "x[2, 8]", "11") "," EARLIER(
+                                              "gelu", "default.flagos", "bfloat16", "x[2, 8]", "12"));
+  const json_t *timings = timings_of(FLHOST("bench", "--json", "--impl", "default.flagos", "--compare", old,
+                                            "--seconds", "0.05", "--dims", "...: [2] [2]; d: 8", "gelu"));
+  ck_assert_uint_eq(json_array_size(timings), 4); /* a memcpy each */
+  ck_assert_double_eq(number_at(json_array_get(timings, 0), "old_us"), 11);
+  ck_assert_double_eq(number_at(json_array_get(timings, 2), "old_us"), 12);
+}
+END_TEST
+
+START_TEST(what_is_no_report_is_refused_before_anything_is_timed) {
+  static const struct {
+    const char *text, *said;
+  } rows[] = {
+      {"", "line 1, column 0: '[' or '{' expected near end of file, expected the JSON of 'flhost bench --json'"},
+      {"{\"timings\": [", "line 1, column 13: "},
+      {"[]", "is JSON, but no report of 'flhost bench --json': it has no list 'timings'"},
+      {"{\"seed\": 1, \"tests\": []}", "it has no list 'timings'"},
+      {"{\"timings\": []}", "it has no device"},
+      {"{\"device\": \"cpu\", \"timings\": [{\"op\": 3}]}", "timings[0] has no good 'op', expected a string"},
+      {"{\"device\": \"cpu\", \"timings\": [7]}", "timings[0] has no good 'op', expected a string"},
+      {"{\"device\": \"cpu\", \"timings\": [" EARLIER("gelu", "a.b", "float32", "x[1]", "-1") "]}",
+       "timings[0] has no good 'us', expected a number above 0, or null"},
+  };
+  copy_built("plugins/cpu.so", "plugins");
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    assert_refused_with(FLHOST("bench", "--compare", scratch_file("old.json", rows[i].text), SMALL, "gelu"),
+                        rows[i].said);
+  assert_refused_with(FLHOST("bench", "--compare", "nowhere.json", "gelu"), "cannot read nowhere.json: No such file");
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, end_scenario);
   tcase_add_test(tests, each_implementation_stands_beside_the_reference_and_memcpy);
@@ -253,6 +557,19 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_call_that_an_implementation_does_not_take_is_no_failure);
   tcase_add_test(tests, a_call_for_which_there_is_no_memory_is_left_out_with_the_reason);
   tcase_add_test(tests, nothing_to_time_is_exit_status_3);
+  tcase_add_test(tests, a_loop_that_moves_as_many_bytes_stands_beside);
+  tcase_add_test(tests, torch_takes_its_turns_by_its_own_clock);
+  tcase_add_test(tests, torch_is_told_what_the_call_has);
+  tcase_add_test(tests, a_call_that_torch_does_not_make_has_its_reason);
+  tcase_add_test(tests, what_torch_prints_is_not_read_as_an_answer);
+  tcase_add_loop_test(tests, torch_that_goes_takes_nobody_with_it, 0, 7);
+  tcase_add_test(tests, without_torch_nothing_is_timed_and_one_line_says_why);
+  tcase_add_test(tests, tensors_are_rotated_through_as_much_memory_as_is_asked_for);
+  tcase_add_test(tests, an_earlier_run_stands_beside_this_one);
+  tcase_add_test(tests, what_only_one_of_two_runs_has_is_said);
+  tcase_add_test(tests, another_device_s_figures_are_not_compared);
+  tcase_add_test(tests, rows_that_are_alike_are_compared_in_order);
+  tcase_add_test(tests, what_is_no_report_is_refused_before_anything_is_timed);
   tcase_add_test(tests, a_wrong_word_is_refused_with_the_nearest_right_one);
 }
 

@@ -26,7 +26,7 @@ wheel-tree: $(EXTENSION)
 	@rm -rf '$(WHEEL_TREE)' '$(WHEEL_STAGE)'
 	@$(MAKE) -s --no-print-directory install DESTDIR='$(abspath $(WHEEL_STAGE))' LIBDIR='$(PREFIX)/lib' >/dev/null
 	@mkdir -p '$(WHEEL_TREE)/lib/pkgconfig' '$(WHEEL_TREE)/share/flhost'
-	@cd '$(WHEEL_STAGE)$(PREFIX)' && cp -r bin include '$(abspath $(WHEEL_TREE))' && cp -r share/flhost/config \
+	@cd '$(WHEEL_STAGE)$(PREFIX)' && cp -r bin include '$(abspath $(WHEEL_TREE))' && cp -r share/flhost/config share/flhost/peers \
 	  '$(abspath $(WHEEL_TREE))/share/flhost' && cp -r lib/flhost '$(abspath $(WHEEL_TREE))/lib'
 	@cp $(SHARED).$(SOVERSION) '$(WHEEL_TREE)/lib'
 	@sed -e 's|@PREFIX@|$${pcfiledir}/../..|' -e 's|@LIBDIR@|$${prefix}/lib|' -e 's|@VERSION@|$(VERSION)|' -e '/^#/d' -e '/^Libs.private/d' \
@@ -36,7 +36,7 @@ wheel-tree: $(EXTENSION)
 	@rm -rf '$(WHEEL_STAGE)'
 
 WHEEL_SOURCES := pyproject.toml README.md LICENSE python/extension/extension.mk $(wildcard python/packaging/*) $(MAN_PAGES) \
-  cli/completions/flhost.bash flhost.pc.in $(HEADERS) $(wildcard config/*.yaml) \
+  cli/completions/flhost.bash flhost.pc.in $(HEADERS) $(wildcard config/*.yaml) $(PEERS) \
   $(shell find python/flhost -type f -not -name '*.pyc' 2>/dev/null)
 $(DIST)/wheel.made: $(VENV_TOOLS)/made $(WHEEL_SOURCES) $(SHARED).$(SOVERSION) $(COMMAND) $(PLUGINS) $(EXTENSION)
 	@$(MAKE) -s --no-print-directory wheel-tree

@@ -1,0 +1,311 @@
+"""The operators as PyTorch has them: what `flhost bench --peer torch` puts beside flhost's implementations.
+
+A table, by operator: a function of a call's arguments, tensors and attributes by their names. What PyTorch has in one call
+is written so; what it has not is written as a model in PyTorch would have it. No function changes its arguments.
+"""
+
+import torch
+import torch.nn.functional as F
+
+
+def halves(x):
+    return x.chunk(2, dim=-1)
+
+
+def gated(activation):
+    """Of the first half, times the second."""
+
+    def form(t):
+        gate, up = halves(t["x"])
+        return activation(gate, t) * up
+
+    return form
+
+
+def clamp_gated(t):
+    gate, up = halves(t["x"])
+    gate, up = gate.clamp(max=t["limit"]), up.clamp(-t["limit"], t["limit"])
+    return gate * torch.sigmoid(t["alpha"] * gate) * (up + t["beta"])
+
+
+def swigluoai(t):
+    gate, up = t["x"][..., ::2].clamp(max=t["limit"]), t["x"][..., 1::2].clamp(-t["limit"], t["limit"])
+    return (up + 1) * (gate * torch.sigmoid(t["alpha"] * gate))
+
+
+def swiglustep(t):
+    gate, up = halves(t["x"])
+    return F.silu(gate).clamp(max=t["limit"]) * up.clamp(-t["limit"], t["limit"])
+
+
+def situ(t):
+    gate, up = (half.float() for half in halves(t["x"]))
+    if t["linear_beta"] is not None:
+        up = t["linear_beta"] * torch.tanh(up / t["linear_beta"])
+    return (t["beta"] * torch.tanh(gate / t["beta"]) * torch.sigmoid(gate) * up).to(t["x"].dtype)
+
+
+def xielu(t):
+    x, positive = t["x"], F.softplus(t["alpha_p"])
+    negative = t["beta"] + F.softplus(t["alpha_n"])
+    below = (torch.expm1(x.clamp(max=t["eps"])) - x) * negative + t["beta"] * x
+    return torch.where(x > 0, positive * x * x + t["beta"] * x, below)
+
+
+def sparse_cut(gate, t):
+    multiplier = torch.distributions.Normal(0.0, 1.0).icdf(torch.tensor(t["activation_sparsity"])).item()
+    mean, std = gate.mean(-1, keepdim=True), gate.std(-1, keepdim=True, unbiased=False)
+    return F.gelu(F.relu(gate - (mean + std * multiplier)), approximate=t["approximate"])
+
+
+def normalise(x, weight, epsilon):
+    weight = None if weight is None else weight.to(x.dtype)
+    return F.rms_norm(x, (x.shape[-1],), weight, epsilon)
+
+
+def rms(t):
+    if t["residual"] is None:
+        return normalise(t["x"], t["weight"], t["epsilon"])
+    added = t["x"] + t["residual"]
+    return normalise(added, t["weight"], t["epsilon"]), added
+
+
+def add_rms(t):
+    added = t["x"] + t["x_residual"]
+    return normalise(added, t["weight"], t["epsilon"]), added
+
+
+def gemma_rms(t):
+    added = t["x"] if t["residual"] is None else t["x"] + t["residual"]
+    out = normalise(added.float(), 1 + t["weight"].float(), t["epsilon"]).to(t["x"].dtype)
+    return out if t["residual"] is None else (out, added)
+
+
+def rms_gated(t):
+    x, groups = t["x"].float(), t["group_size"] or t["x"].shape[-1]
+    gate = None if t["z"] is None else F.silu(t["z"].float())
+    if gate is not None and not t["norm_before_gate"]:
+        x = x * gate
+    x = F.rms_norm(x.unflatten(-1, (-1, groups)), (groups,), None, t["epsilon"]).flatten(-2) * t["weight"].float()
+    if gate is not None and t["norm_before_gate"]:
+        x = x * gate
+    return x.to(t["x"].dtype)
+
+
+def mixer2_rms(t):
+    x = t["x"].float() * F.silu(t["gate"].float())
+    size = x.shape[-1] // t["n_groups"]
+    x = F.rms_norm(x.unflatten(-1, (t["n_groups"], size)), (size,), None, t["epsilon"]).flatten(-2)
+    return t["weight"] * x.to(t["x"].dtype)
+
+
+def rotated(x, cos, sin, neox=True):
+    if neox:
+        a, b = halves(x)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+    a, b = x[..., ::2], x[..., 1::2]
+    return torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2)
+
+
+def apply_rotary(t):
+    cos, sin = (t[name].to(t["x"].dtype).unsqueeze(-2) for name in ("cos", "sin"))
+    return rotated(t["x"], cos, sin, t["is_neox_style"])
+
+
+def rotary(t):
+    cos, sin = (t[name][t["position_ids"]].to(t["query"].dtype).unsqueeze(-2) for name in ("cos", "sin"))
+    done = [rotated(t[name], cos, sin, not t["interleaved"]) for name in ("query", "key") if t[name] is not None]
+    return tuple(done) if len(done) > 1 else done[0]
+
+
+def merge_states(t):
+    prefix, suffix = t["prefix_lse"], t["suffix_lse"]
+    most = torch.maximum(prefix, suffix)
+    p, s = torch.exp(prefix - most), torch.exp(suffix - most)
+    share = (p / (p + s)).T.unsqueeze(-1)
+    out = t["prefix_output"] * share + t["suffix_output"] * (1 - share)
+    return out.to(t["prefix_output"].dtype), torch.log(p + s) + most
+
+
+def topk(t):
+    weights, ids = torch.topk(torch.softmax(t["gating_output"].float(), dim=-1), t["topk"])
+    if t["renormalize"]:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return weights, ids.int()
+
+
+def grouped_topk(t):
+    scores = t["gating_output"].sigmoid() if t["scoring_func"] == "sigmoid" else t["gating_output"].softmax(-1)
+    bias = t["e_score_correction_bias"]
+    chosen = scores if bias is None else scores + bias
+    groups = chosen.unflatten(-1, (t["num_expert_group"], -1))
+    best = groups.amax(-1) if bias is None else groups.topk(2, -1).values.sum(-1)
+    kept = torch.zeros_like(best).scatter_(-1, best.topk(t["topk_group"], -1).indices, 1)
+    ids = groups.masked_fill(kept.unsqueeze(-1) == 0, float("-inf")).flatten(-2).topk(t["topk"], -1).indices
+    weights = scores.gather(-1, ids).float()
+    if t["renormalize"]:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return weights * t["routed_scaling_factor"], ids.int()
+
+
+def quantise(t):
+    """One scale a token, or one for the tensor."""
+    most, x = 448.0, t["x"]
+    if t["scale"] is not None:
+        scale = t["scale"]
+    else:
+        amax = x.abs().amax(-1, keepdim=True) if t["group_shape"][0] == 1 else x.abs().amax().reshape(1)
+        scale = (amax.float() / most).clamp(min=1 / (most * 512))
+    return (x.float() * (1 / scale)).clamp(-most, most).to(torch.float8_e4m3fn), scale
+
+
+def linear(t):
+    bias = None if t.get("skip_bias_add") else t["bias"]
+    return F.linear(t["x"], t["weight"], bias)
+
+
+def head(t):
+    return F.linear(t["hidden_states"], t["weight"], t["bias"])
+
+
+def logits(t):
+    out = head(t)
+    if t["org_vocab_size"] is not None:
+        out = out[..., : t["org_vocab_size"]]
+    if t["soft_cap"] is not None:
+        out = torch.tanh(out / t["soft_cap"]) * t["soft_cap"]
+    return out if t["scale"] == 1.0 else out * t["scale"]
+
+
+def convolution(function):
+    def form(t):
+        return function(t["x"], t["weight"], t["bias"], t["stride"], t["padding"], t["dilation"], t["groups"])
+
+    return form
+
+
+def causal_conv(t):
+    """Of one sequence that begins from nothing."""
+    d, w = t["weight"].shape
+    bias = None if t["bias"] is None else t["bias"].to(t["x"].dtype)
+    out = F.conv1d(t["x"].unsqueeze(0), t["weight"].to(t["x"].dtype).unsqueeze(1), bias, padding=w - 1, groups=d)
+    out = out[0, :, : t["x"].shape[1]]
+    return F.silu(out) if t["activation"] == "silu" else out
+
+
+def encoder_attention(t):
+    q, k, v = (t[name].transpose(1, 2) for name in ("query", "key", "value"))
+    return F.scaled_dot_product_attention(q, k, v, scale=t["scale"], enable_gqa=q.shape[1] != k.shape[1]).transpose(
+        1, 2
+    )
+
+
+def latent_prefill(t):
+    n, h, _ = t["query"].shape
+    k_pe = t["k_pe"].reshape(t["k_pe"].shape[0], 1, -1)
+    expanded = F.linear(t["kv_c"], t["kv_b_proj"]).unflatten(-1, (h, -1))
+    nope, v = expanded.split([expanded.shape[-1] - t["v_head_dim"], t["v_head_dim"]], dim=-1)
+    k = torch.cat((nope, k_pe.expand(-1, h, -1)), dim=-1)
+    q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (t["query"], k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=t["scale"])[0].transpose(0, 1).reshape(n, -1)
+
+
+def latent_decode(t):
+    """Of sequences that fill their blocks, as all do that are timed."""
+    rows = t["kv_cache"][t["block_table"]].flatten(1, 2)
+    scores = torch.matmul(t["query"], rows.transpose(1, 2)).float() * t["scale"]
+    out = torch.matmul(torch.softmax(scores, -1).to(rows.dtype), rows[..., : t["kv_lora_rank"]])
+    return out, torch.logsumexp(scores, -1)
+
+
+def scan(t):
+    """A step at a time, of one sequence that begins from nothing."""
+    delta = t["delta"].float()
+    if t["delta_bias"] is not None:
+        delta = delta + t["delta_bias"].float().unsqueeze(-1)
+    if t["delta_softplus"]:
+        delta = F.softplus(delta)
+    d, repeat = t["u"].shape[0], t["u"].shape[0] // t["B"].shape[0]
+    u, b, c = t["u"].float(), t["B"].float().repeat_interleave(repeat, 0), t["C"].float().repeat_interleave(repeat, 0)
+    state, out = torch.zeros(d, t["A"].shape[1], device=u.device), []
+    for i in range(u.shape[1]):
+        step = delta[:, i, None]
+        state = torch.exp(step * t["A"]) * state + step * b[:, :, i] * u[:, i, None]
+        out.append((state * c[:, :, i]).sum(-1))
+    y = torch.stack(out, -1)
+    if t["D"] is not None:
+        y = y + t["D"].float().unsqueeze(-1) * u
+    if t["z"] is not None:
+        y = y * F.silu(t["z"].float())
+    return y.to(t["u"].dtype)
+
+
+def experts(t, weights=None, ids=None):
+    """A loop over the experts."""
+    weights, ids = t["topk_weights"] if weights is None else weights, t["topk_ids"] if ids is None else ids
+    x, out = t["x"], torch.zeros(t["x"].shape, dtype=torch.float32, device=t["x"].device)
+    for expert in range(t["w13"].shape[0]):
+        token, place = torch.where(ids == expert)
+        if token.numel():
+            gate, up = halves(F.linear(x[token], t["w13"][expert]))
+            done = F.linear(F.silu(gate) * up, t["w2"][expert])
+            out.index_add_(0, token, done.float() * weights[token, place].float().unsqueeze(-1))
+    return out.to(x.dtype)
+
+
+def routed_experts(t):
+    weights, ids = torch.topk(torch.softmax(t["router_logits"].float(), dim=-1), t["top_k"])
+    if t["renormalize"]:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return experts(t, weights, ids)
+
+
+OPS = {
+    "silu_and_mul": gated(lambda gate, t: F.silu(gate)),
+    "mul_and_silu": lambda t: halves(t["x"])[0] * F.silu(halves(t["x"])[1]),
+    "gelu_and_mul": gated(lambda gate, t: F.gelu(gate, approximate=t["approximate"])),
+    "gelu_and_mul_sparse": gated(sparse_cut),
+    "fatrelu_and_mul": gated(lambda gate, t: F.threshold(gate, t["threshold"], 0.0)),
+    "silu_and_mul_with_clamp": clamp_gated,
+    "swigluoai_and_mul": swigluoai,
+    "swiglustep_and_mul": swiglustep,
+    "situ_and_mul": situ,
+    "gelu": lambda t: F.gelu(t["x"], approximate=t["approximate"]),
+    "gelu_new": lambda t: F.gelu(t["x"], approximate="tanh"),
+    "gelu_fast": lambda t: F.gelu(t["x"], approximate="tanh"),
+    "quick_gelu": lambda t: t["x"] * torch.sigmoid(1.702 * t["x"]),
+    "relu2": lambda t: torch.square(F.relu(t["x"])),
+    "xielu": xielu,
+    "rms_norm": rms,
+    "fused_add_rms_norm": add_rms,
+    "gemma_rms_norm": gemma_rms,
+    "rms_norm_gated": rms_gated,
+    "mixer2_gated_rms_norm": mixer2_rms,
+    "apply_rotary_emb": apply_rotary,
+    "rotary_embedding": rotary,
+    "quant_fp8": quantise,
+    "merge_attn_states": merge_states,
+    "topk_softmax": topk,
+    "grouped_topk": grouped_topk,
+    "moe_sum": lambda t: t["x"].sum(-2),
+    "vocab_parallel_embedding": lambda t: F.embedding(t["input_ids"], t["weight"]),
+    "replicated_linear": linear,
+    "column_parallel_linear": linear,
+    "row_parallel_linear": linear,
+    "parallel_lm_head": head,
+    "logits_processor": logits,
+    "conv2d": convolution(F.conv2d),
+    "conv3d": convolution(F.conv3d),
+    "causal_conv1d": causal_conv,
+    "selective_scan": scan,
+    "mm_encoder_attn": encoder_attention,
+    "mla_prefill": latent_prefill,
+    "mla_decode": latent_decode,
+    "fused_moe": routed_experts,
+    "modular_fused_moe": experts,
+    "unquantized_fused_moe": experts,
+    "transformers_fused_moe": experts,
+}
+
+# torch.compile unrolls these loops, or falls back at each turn: eager alone.
+NOT_COMPILED = {"selective_scan", "fused_moe", "modular_fused_moe", "unquantized_fused_moe", "transformers_fused_moe"}
