@@ -3,12 +3,17 @@
 #include "plugins/cpu/flagos/block.c"
 #include "plugins/cpu/flagos/few_rows.c"
 #include "plugins/cpu/flagos/matmul.c"
+#include "plugins/cpu/onednn.c"
 #include "plugins/cpu/parallel.c"
 #include "plugins/cpu/scratch.c"
 #include "tests/kernels.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Whole numbers from -3 to 3, whose sums are exact in any order. */
 static float *make_numbers(int64_t n, uint32_t seed) {
@@ -181,18 +186,21 @@ static owned *make_whole(DLDataType dtype, int64_t rows, int64_t columns, int64_
 
 static void check_linear_of(DLDataType dtype, int64_t m, int64_t n, int64_t k, int64_t padding) {
   owned *x = make_whole(dtype, m, k, padding, 1), *weight = make_whole(dtype, n, k, 3 * padding, 2);
-  owned *bias = make_constant(dtype, SHAPE(n), 0, 3), *out = make(dtype, SHAPE(m, n), padding);
+  owned *bias = make_whole(dtype, 1, n, 0, 3), *out = make(dtype, SHAPE(m, n), padding),
+        *one = make(dtype, SHAPE(1), 0);
+  bias->tensor.shape++;
+  bias->tensor.ndim--;
   fl_value values[] = {value_of(x), value_of(weight), value_of(bias), fl_bool(false), value_of(out)};
   check_call("replicated_linear", "default.flagos", values, 5);
   for (int64_t i = 0; i < m * n; i++) {
-    double sum = 3;
+    double sum = element(bias, i % n);
     for (int64_t j = 0; j < k; j++)
       sum += element(x, i / n * k + j) * element(weight, i % n * k + j);
-    set(&bias->tensor, 0, sum); /* rounds it */
-    ck_each(element(out, i) == element(bias, 0), "%d bits, %d x %d x %d: element %d is %g, expected %g", dtype.bits,
-            (int)m, (int)n, (int)k, (int)i, element(out, i), element(bias, 0));
+    set(&one->tensor, 0, sum); /* rounds it */
+    ck_each(element(out, i) == element(one, 0), "%d bits, %d x %d x %d: element %d is %g, expected %g", dtype.bits,
+            (int)m, (int)n, (int)k, (int)i, element(out, i), element(one, 0));
   }
-  UNMAKE(x, weight, bias, out);
+  UNMAKE(x, weight, bias, out, one);
 }
 
 START_TEST(every_instruction_set_computes_few_rows_of_each_type) {
@@ -219,6 +227,118 @@ START_TEST(scratch_memory_grows_with_each_size) {
                     needed <= cpu_product_scratch(m, n, k + 1),
                 "one more than %d x %d x %d takes less than %zu", (int)m, (int)n, (int)k, needed);
       }
+}
+END_TEST
+
+/* --------------------------------------------------------------------------------------------------------- library */
+
+static bool is_mapped(const char *name) {
+  char line[1024];
+  bool found = false;
+  FILE *maps = fopen("/proc/self/maps", "r");
+  while (maps && fgets(line, sizeof line, maps))
+    found |= strstr(line, name) != NULL;
+  if (maps)
+    fclose(maps);
+  return found;
+}
+
+/* The plugin with instructions that oneDNN is used with; false: none here, or no oneDNN. */
+static bool begin_with_library(const char *test) {
+  int status = 0;
+  pid_t child = fork(); /* it would stay mapped */
+  if (!child)
+    _exit(dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL) ? 0 : 1);
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  const char *refusal = status ? "no oneDNN" : NULL;
+  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", "avx2", 1), 0);
+  refusal = refusal ? refusal : try_plugin();
+  if (refusal)
+    printf("skip: %s: %s\n", test, refusal);
+  return !refusal;
+}
+
+/* Parts of every size, with strides and without, for each element type. */
+static void check_large_products(void) {
+  static const int64_t large[][3] = {{9, 1030, 300}, {64, 513, 70}, {600, 100, 40}, {513, 600, 7}};
+  for (int i = 0; i < 4; i++)
+    for (int type = 0; type < 3; type++)
+      check_linear_of(floats[type], large[i][0], large[i][1], large[i][2], i % 2 * 3);
+}
+
+START_TEST(large_products_are_the_librarys) {
+  if (!begin_with_library("large_products_are_the_librarys"))
+    return;
+  ck_assert(!is_mapped("libdnnl"));
+  check_linear_of(float32, 1, 64, 64, 0);
+  check_linear_of(float32, 16, 64, 64, 0);
+  ck_assert(!is_mapped("libdnnl"));
+  check_large_products();
+  ck_assert(is_mapped("libdnnl"));
+}
+END_TEST
+
+START_TEST(without_the_library_they_are_computed_too) {
+  static const char *const no_library[] = {"", "/nowhere/libdnnl.so.2", "libm.so.6"};
+  if (!begin_with_library("without_the_library_they_are_computed_too"))
+    return;
+  ck_assert_int_eq(setenv("FLHOST_ONEDNN", no_library[_i], 1), 0);
+  check_large_products();
+  ck_assert(!is_mapped("libdnnl"));
+}
+END_TEST
+
+static int count_threads(void) {
+  int n = 0;
+  DIR *threads = opendir("/proc/self/task");
+  while (threads && readdir(threads))
+    n++;
+  closedir(threads);
+  return n - 2;
+}
+
+/* It has OpenMP, whose threads an engine wants for itself, and which do not come back after fork. */
+START_TEST(the_librarys_threads_are_the_callers_alone) {
+  void *openmp = dlopen("libgomp.so.1", RTLD_NOW | RTLD_GLOBAL);
+  if (!openmp || !begin_with_library("the_librarys_threads_are_the_callers_alone"))
+    return;
+  int (*most)(void) = NULL, threads = count_threads();
+  void (*set_most)(int) = NULL;
+  *(void **)&most = dlsym(openmp, "omp_get_max_threads");
+  *(void **)&set_most = dlsym(openmp, "omp_set_num_threads");
+  set_most(3);
+  check_large_products();
+  ck_assert(is_mapped("libdnnl"));
+  ck_assert_int_eq(count_threads(), threads);
+  ck_assert_int_eq(most(), 3);
+}
+END_TEST
+
+static void *compute(void *unused) {
+  check_large_products();
+  return unused;
+}
+
+static void compute_in_two_threads(void) {
+  pthread_t thread;
+  ck_assert_int_eq(pthread_create(&thread, NULL, compute, NULL), 0);
+  compute(NULL);
+  pthread_join(thread, NULL);
+}
+
+START_TEST(two_threads_at_once_and_a_forked_child_use_it) {
+  int status = 0;
+  if (!begin_with_library("two_threads_at_once_and_a_forked_child_use_it"))
+    return;
+  compute_in_two_threads();
+  pid_t child = fork();
+  if (!child) {
+    alarm(10);
+    compute_in_two_threads();
+    _exit(is_mapped("libdnnl") ? 0 : 1);
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert_msg(WIFEXITED(status) && !WEXITSTATUS(status), "status %x", (unsigned)status);
 }
 END_TEST
 
@@ -266,10 +386,14 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, large_products_are_shared);
   tcase_add_test(tests, a_row_does_not_depend_on_the_few_beside_it);
   tcase_add_loop_test(tests, every_instruction_set_computes_few_rows_of_each_type, 0, 3);
+  tcase_add_test(tests, large_products_are_the_librarys);
+  tcase_add_loop_test(tests, without_the_library_they_are_computed_too, 0, 3);
+  tcase_add_test(tests, the_librarys_threads_are_the_callers_alone);
+  tcase_add_test(tests, two_threads_at_once_and_a_forked_child_use_it);
   tcase_add_test(tests, scratch_memory_grows_with_each_size);
   tcase_add_test(tests, a_thread_keeps_its_scratch_memory);
 }
 
 int main(void) {
-  return run_suite("cpu_matmul", add_tests, 20);
+  return run_suite("cpu_matmul", add_tests, 60);
 }

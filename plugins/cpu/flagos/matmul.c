@@ -4,6 +4,7 @@
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/few_rows.h"
 #include "plugins/cpu/flagos/lanes.h"
+#include "plugins/cpu/onednn.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/scratch.h"
 #include "plugins/integers.h"
@@ -67,30 +68,30 @@ static void pack_columns(float *to, cpu_matrix from, int64_t columns, int64_t k)
   }
 }
 
-/* What a block of the result begins with. */
-static void begin_block(const cpu_product *product, float *sums, int64_t m, int64_t rows, int64_t n, int64_t columns) {
-  for (int64_t row = 0; row < rows; row++, sums += BLOCK_COLUMNS)
-    if (product->accumulate)
-      memcpy(sums, (const float *)cpu_matrix_row(product->out, m + row) + n, (size_t)columns * sizeof *sums);
-    else
-      memset(sums, 0, BLOCK_COLUMNS * sizeof *sums);
-}
-
-static void end_block(const cpu_product *product, float *sums, int64_t m, int64_t rows, int64_t n, int64_t columns) {
+/* Rows m to m + rows - 1 and columns n to n + columns - 1 of the result are these sums, whose rows are `stride` apart.
+ */
+static void end_block(const cpu_product *product, float *sums, int64_t stride, int64_t m, int64_t rows, int64_t n,
+                      int64_t columns) {
   const cpu_block_type *type = &cpu_block_types[product->out.dtype];
   const cpu_block_type *bias_type = &cpu_block_types[product->bias_dtype];
   float bias[BLOCK_COLUMNS];
-  if (product->bias && !product->bias_by_row)
-    bias_type->load(bias, product->bias, n, columns);
-  for (int64_t row = 0; row < rows; row++, sums += BLOCK_COLUMNS) {
-    if (product->bias && product->bias_by_row) {
-      bias_type->load(bias, product->bias, m + row, 1);
-      for (int64_t i = 1; i < columns; i++)
-        bias[i] = bias[0];
+  for (int64_t first = 0; first < columns; first += BLOCK_COLUMNS) {
+    int64_t width = least(BLOCK_COLUMNS, columns - first);
+    if (product->bias && !product->bias_by_row)
+      bias_type->load(bias, product->bias, n + first, width);
+    for (int64_t row = 0; row < rows; row++) {
+      float *at = sums + row * stride + first, *out = (float *)cpu_matrix_row(product->out, m + row) + n + first;
+      if (product->bias && product->bias_by_row) {
+        bias_type->load(bias, product->bias, m + row, 1);
+        for (int64_t i = 1; i < width; i++)
+          bias[i] = bias[0];
+      }
+      for (int64_t i = 0; i < width && product->bias; i++)
+        at[i] += bias[i];
+      for (int64_t i = 0; i < width && product->accumulate; i++)
+        at[i] += out[i];
+      type->store(cpu_matrix_row(product->out, m + row), n + first, at, width);
     }
-    for (int64_t i = 0; i < columns && product->bias; i++)
-      sums[i] += bias[i];
-    type->store(cpu_matrix_row(product->out, m + row), n, sums, columns);
   }
 }
 
@@ -116,7 +117,7 @@ static void multiply_block(const cpu_product *product, int64_t m, int64_t rows, 
                            float *scratch) {
   areas sizes = needed_areas(product->m, product->n, product->k);
   float *a = scratch, *b = a + sizes.a, *sums = b + sizes.b;
-  begin_block(product, sums, m, rows, n, columns);
+  memset(sums, 0, (size_t)(rows * BLOCK_COLUMNS) * sizeof *sums);
   for (int64_t first = 0; first < product->k; first += BLOCK_K) {
     int64_t k = least(BLOCK_K, product->k - first);
     pack_rows(a, cpu_matrix_at(product->a, m, first), rows, k, TILE_ROWS);
@@ -129,7 +130,7 @@ static void multiply_block(const cpu_product *product, int64_t m, int64_t rows, 
         add_tile(k, least(TILE_ROWS, rows - row), a + row * k, b + column * k, sums + row * BLOCK_COLUMNS + column,
                  BLOCK_COLUMNS);
   }
-  end_block(product, sums, m, rows, n, columns);
+  end_block(product, sums, BLOCK_COLUMNS, m, rows, n, columns);
 }
 
 /* Blocks are numbered along the rows of the result. */
@@ -210,8 +211,85 @@ static fl_status share_blocks(const cpu_product *product) {
   return cpu_parallel_for(count_blocks(product), divide_up(GRAIN_FACTORS, factors), blocks_range, (void *)product);
 }
 
+/* --------------------------------------------------------------------------------------------------------- library */
+
+/* oneDNN is called for one part of the result after the other: in rows and columns no more than this. */
+enum { PART_ROWS = 512, PART_COLUMNS = 512 };
+
+/* From how many multiplications on calling it pays. It wins then for any number of rows that are not few. */
+enum { LIBRARY_FACTORS = 1 << 21 };
+
+static bool suits_library(const cpu_product *product) {
+  /* The base of the architecture is our code alone: who pins it wants no other instructions. */
+  return LANES > 4 && product->m * product->n >= LIBRARY_FACTORS / (product->k + 1) &&
+         product->a.dtype == product->b.dtype && product->b.dtype != CPU_FLOAT16 && cpu_onednn_is_there();
+}
+
+static int64_t part_rows(int64_t m) {
+  return divide_up(m, divide_up(m, PART_ROWS));
+}
+
+static cpu_product part_of(const cpu_product *product, int64_t i) {
+  int64_t rows = part_rows(product->m), across = divide_up(product->n, PART_COLUMNS);
+  int64_t m = i / across * rows, n = i % across * PART_COLUMNS;
+  cpu_product part = *product;
+  part.m = least(rows, product->m - m);
+  part.n = least(PART_COLUMNS, product->n - n);
+  part.a = cpu_matrix_at(product->a, m, 0);
+  part.b = product->b_is_k_by_n ? cpu_matrix_at(product->b, 0, n) : cpu_matrix_at(product->b, n, 0);
+  part.out = cpu_matrix_at(product->out, m, n);
+  if (product->bias)
+    part.bias = (const char *)product->bias + (product->bias_by_row ? m : n) * cpu_dtype_size(product->bias_dtype);
+  return part;
+}
+
+static fl_status run_alone(const cpu_product *product) {
+  float *scratch = cpu_scratch_take(cpu_product_scratch(product->m, product->n, product->k));
+  if (!scratch)
+    return FL_ENOMEM;
+  cpu_product_run(product, scratch);
+  cpu_scratch_give(scratch);
+  return FL_OK;
+}
+
+/* Parts that have the sizes of the one before go on with what was made for it. Where oneDNN fails our code computes the
+ * part. */
+static fl_status parts_range(void *user, int64_t first, int64_t end) {
+  const cpu_product *product = user;
+  float *sums = cpu_scratch_take((size_t)(part_rows(product->m) * PART_COLUMNS));
+  fl_status status = sums ? FL_OK : FL_ENOMEM;
+  cpu_onednn *made = NULL;
+  int64_t made_m = 0, made_n = 0;
+  for (; first < end && !status; first++) {
+    cpu_product part = part_of(product, first);
+    if (part.m != made_m || part.n != made_n) {
+      cpu_onednn_end(made);
+      made = cpu_onednn_begin(&part);
+      made_m = part.m;
+      made_n = part.n;
+    }
+    if (made && cpu_onednn_run(made, part.a.data, part.b.data, sums))
+      end_block(&part, sums, part.n, 0, part.m, 0, part.n);
+    else
+      status = run_alone(&part);
+  }
+  cpu_onednn_end(made);
+  cpu_scratch_give(sums);
+  return status;
+}
+
+static fl_status share_parts(const cpu_product *product) {
+  int64_t parts = divide_up(product->m, part_rows(product->m)) * divide_up(product->n, PART_COLUMNS);
+  int64_t factors = part_rows(product->m) * least(PART_COLUMNS, product->n) * product->k + 1;
+  return cpu_parallel_for(parts, divide_up(GRAIN_FACTORS, factors), parts_range, (void *)product);
+}
+
+/* ------------------------------------------------------------------------------------------------------- interface */
+
 fl_status cpu_product_share(const cpu_product *product) {
   if (!product->m || !product->n)
     return FL_OK;
-  return has_few_rows(product) ? share_few_rows(product) : share_blocks(product);
+  if (has_few_rows(product))
+    return share_few_rows(product);
+  return suits_library(product) ? share_parts(product) : share_blocks(product);
 }
