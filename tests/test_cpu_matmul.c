@@ -1,10 +1,19 @@
 /* The products of the CPU backend: all their forms in the code for the base of the architecture, whose file is compiled
  * in here for its static functions, and the linear layers by each instruction set that this machine has. */
 #include "plugins/cpu/flagos/block.c"
+#include "plugins/cpu/flagos/few_rows.c"
 #include "plugins/cpu/flagos/matmul.c"
+#include "plugins/cpu/onednn.c"
+#include "plugins/cpu/parallel.c"
+#include "plugins/cpu/scratch.c"
 #include "tests/kernels.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Whole numbers from -3 to 3, whose sums are exact in any order. */
 static float *make_numbers(int64_t n, uint32_t seed) {
@@ -23,6 +32,48 @@ static float expected(const float *a, const float *b, int64_t k, int64_t stride)
   return sum;
 }
 
+/* A host's loop: each range of `grain` steps in a thread of its own, the last range first. */
+typedef struct range {
+  fl_range_fn body;
+  void *user;
+  int64_t first, end;
+  fl_status status;
+} range;
+
+static void *run_range(void *argument) {
+  range *r = argument;
+  r->status = r->body(r->user, r->first, r->end);
+  return NULL;
+}
+
+static int n_ranges;
+
+static fl_status in_many_threads(int64_t n, int64_t grain, fl_range_fn body, void *user) {
+  fl_status status = FL_OK;
+  ck_assert_int_ge(grain, 1);
+  for (int64_t first = (n - 1) / grain * grain; first >= 0; first -= grain, n_ranges++) {
+    range r = {body, user, first, first + grain < n ? first + grain : n, FL_OK};
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, run_range, &r), 0);
+    pthread_join(thread, NULL);
+    status = r.status ? r.status : status;
+  }
+  return status;
+}
+
+static void check_numbers(const cpu_product *product, const float *a, const float *b, const float *before,
+                          const float *bias) {
+  int64_t m = product->m, n = product->n, k = product->k;
+  const float *out = product->out.data;
+  for (int64_t i = 0; i < m * n; i++) {
+    const float *column = product->b_is_k_by_n ? b + i % n : b + i % n * k;
+    float sum = expected(a + i / n * k, column, k, product->b_is_k_by_n ? n : 1) + bias[i % n] +
+                (product->accumulate ? before[i] : 0);
+    ck_each(out[i] == sum, "%d x %d x %d: element %d is %g, expected %g", (int)m, (int)n, (int)k, (int)i,
+            (double)out[i], (double)sum);
+  }
+}
+
 static void check_product(int64_t m, int64_t n, int64_t k, bool b_is_k_by_n, bool accumulate) {
   float *a = make_numbers(m * k, 1), *b = make_numbers(n * k, 2), *before = make_numbers(m * n, 3);
   float *out = make_numbers(m * n, 3), *bias = make_numbers(n, 4),
@@ -36,29 +87,62 @@ static void check_product(int64_t m, int64_t n, int64_t k, bool b_is_k_by_n, boo
                          .accumulate = accumulate,
                          .bias = bias,
                          .out = cpu_matrix_in(out, CPU_FLOAT32, n)};
-  if (m <= FEW_ROWS && !b_is_k_by_n)
-    multiply_few_rows(&product, scratch);
-  else
-    multiply_blocks(&product, scratch);
-  for (int64_t i = 0; i < m * n; i++) {
-    const float *column = b_is_k_by_n ? b + i % n : b + i % n * k;
-    float sum = expected(a + i / n * k, column, k, b_is_k_by_n ? n : 1) + bias[i % n] + (accumulate ? before[i] : 0);
-    ck_each(out[i] == sum, "%d x %d x %d: element %d is %g, expected %g", (int)m, (int)n, (int)k, (int)i,
-            (double)out[i], (double)sum);
-  }
+  cpu_product_run(&product, scratch);
+  check_numbers(&product, a, b, before, bias);
+  memcpy(out, before, (size_t)(m * n) * sizeof *out);
+  ck_assert_int_eq(cpu_product_share(&product), FL_OK);
+  check_numbers(&product, a, b, before, bias);
   float *all[] = {a, b, before, out, bias, scratch};
   for (int i = 0; i < 6; i++)
     free(all[i]);
 }
-
 static const int64_t sizes[][3] = {{1, 1, 1},    {3, 7, 17},    {8, 33, 40},   {9, 33, 40},   {12, 32, 16},
                                    {13, 257, 9}, {30, 40, 300}, {4, 300, 520}, {517, 5, 258}, {25, 31, 0}};
 enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
 
 START_TEST(each_form_of_a_product_is_computed) {
+  const fl_registry threads = {.size = sizeof threads, .parallel_for = in_many_threads};
+  cpu_parallel_begin(&threads);
   for (size_t i = 0; i < N_SIZES; i++)
     for (int form = 0; form < 4; form++)
       check_product(sizes[i][0], sizes[i][1], sizes[i][2], form & 1, form & 2);
+}
+END_TEST
+
+START_TEST(large_products_are_shared) {
+  static const int64_t large[][3] = {{1, 700, 1000}, {40, 600, 2000}};
+  const fl_registry threads = {.size = sizeof threads, .parallel_for = in_many_threads};
+  cpu_parallel_begin(&threads);
+  for (int i = 0; i < 2; i++) {
+    n_ranges = 0;
+    check_product(large[i][0], large[i][1], large[i][2], false, false);
+    ck_assert_int_gt(n_ranges, 1);
+  }
+}
+END_TEST
+
+/* What an engine that batches its requests otherwise gets for one of them. */
+START_TEST(a_row_does_not_depend_on_the_few_beside_it) {
+  enum { N = 37, K = 301 };
+  float a[CPU_FEW_ROWS * K], b[N * K], alone[N], out[CPU_FEW_ROWS * N], scratch[CPU_FEW_ROWS * (K + PAIR)];
+  for (int i = 0; i < CPU_FEW_ROWS * K; i++)
+    a[i] = sinf((float)i);
+  for (int i = 0; i < N * K; i++)
+    b[i] = cosf((float)i);
+  for (int64_t m = 1; m <= CPU_FEW_ROWS; m++) {
+    cpu_product product = {.m = m,
+                           .n = N,
+                           .k = K,
+                           .a = cpu_matrix_in(a, CPU_FLOAT32, K),
+                           .b = cpu_matrix_in(b, CPU_FLOAT32, K),
+                           .out = cpu_matrix_in(out, CPU_FLOAT32, N)};
+    cpu_few_rows_convert(&product, scratch);
+    cpu_few_rows(&product, scratch, 0, 5);
+    cpu_few_rows(&product, scratch, 5, N);
+    if (m == 1)
+      memcpy(alone, out, sizeof alone);
+    ck_assert_mem_eq(out, alone, sizeof alone);
+  }
 }
 END_TEST
 
@@ -80,14 +164,56 @@ static void check_linear(const char *variant, int64_t m, int64_t n, int64_t k) {
   free(out);
 }
 
+static const char *const variants[] = {"baseline", "avx2", "avx512"};
+
 START_TEST(every_instruction_set_computes_linear_layers) {
-  static const char *const variants[] = {"baseline", "avx2", "avx512"};
   ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", variants[_i], 1), 0);
   const char *refusal = try_plugin();
   if (refusal)
     printf("skip: every_instruction_set_computes_linear_layers: %s\n", refusal);
   for (size_t i = 0; i < N_SIZES && !refusal; i++)
     check_linear(variants[_i], sizes[i][0], sizes[i][1], sizes[i][2]);
+}
+END_TEST
+
+/* Small whole numbers: results are exact but for being rounded to the element type. */
+static owned *make_whole(DLDataType dtype, int64_t rows, int64_t columns, int64_t padding, uint32_t seed) {
+  owned *made = make_filled(dtype, SHAPE(rows, columns), padding, seed);
+  for (int64_t i = 0; i < rows * columns; i++)
+    set(&made->tensor, element_offset(&made->tensor, i), floor(element(made, i)));
+  return made;
+}
+
+static void check_linear_of(DLDataType dtype, int64_t m, int64_t n, int64_t k, int64_t padding) {
+  owned *x = make_whole(dtype, m, k, padding, 1), *weight = make_whole(dtype, n, k, 3 * padding, 2);
+  owned *bias = make_whole(dtype, 1, n, 0, 3), *out = make(dtype, SHAPE(m, n), padding),
+        *one = make(dtype, SHAPE(1), 0);
+  bias->tensor.shape++;
+  bias->tensor.ndim--;
+  fl_value values[] = {value_of(x), value_of(weight), value_of(bias), fl_bool(false), value_of(out)};
+  check_call("replicated_linear", "default.flagos", values, 5);
+  for (int64_t i = 0; i < m * n; i++) {
+    double sum = element(bias, i % n);
+    for (int64_t j = 0; j < k; j++)
+      sum += element(x, i / n * k + j) * element(weight, i % n * k + j);
+    set(&one->tensor, 0, sum); /* rounds it */
+    ck_each(element(out, i) == element(one, 0), "%d bits, %d x %d x %d: element %d is %g, expected %g", dtype.bits,
+            (int)m, (int)n, (int)k, (int)i, element(out, i), element(one, 0));
+  }
+  UNMAKE(x, weight, bias, out, one);
+}
+
+START_TEST(every_instruction_set_computes_few_rows_of_each_type) {
+  static const int64_t columns[] = {1, 5, 13, 300}, depths[] = {1, 15, 31, 64, 97};
+  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", variants[_i], 1), 0);
+  const char *refusal = try_plugin();
+  if (refusal)
+    printf("skip: every_instruction_set_computes_few_rows_of_each_type: %s\n", refusal);
+  for (int type = 0; type < 3 && !refusal; type++)
+    for (int64_t m = 1; m <= CPU_FEW_ROWS + 1; m++)
+      for (int n = 0; n < 4; n++)
+        for (int k = 0; k < 5; k++)
+          check_linear_of(floats[type], m, columns[n], depths[k], (m + n + k) % 2 * 3);
 }
 END_TEST
 
@@ -104,12 +230,170 @@ START_TEST(scratch_memory_grows_with_each_size) {
 }
 END_TEST
 
+/* --------------------------------------------------------------------------------------------------------- library */
+
+static bool is_mapped(const char *name) {
+  char line[1024];
+  bool found = false;
+  FILE *maps = fopen("/proc/self/maps", "r");
+  while (maps && fgets(line, sizeof line, maps))
+    found |= strstr(line, name) != NULL;
+  if (maps)
+    fclose(maps);
+  return found;
+}
+
+/* The plugin with instructions that oneDNN is used with; false: none here, or no oneDNN. */
+static bool begin_with_library(const char *test) {
+  int status = 0;
+  pid_t child = fork(); /* it would stay mapped */
+  if (!child)
+    _exit(dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL) ? 0 : 1);
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  const char *refusal = status ? "no oneDNN" : NULL;
+  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", "avx2", 1), 0);
+  refusal = refusal ? refusal : try_plugin();
+  if (refusal)
+    printf("skip: %s: %s\n", test, refusal);
+  return !refusal;
+}
+
+/* Parts of every size, with strides and without, for each element type. */
+static void check_large_products(void) {
+  static const int64_t large[][3] = {{9, 1030, 300}, {64, 513, 70}, {600, 100, 40}, {513, 600, 7}};
+  for (int i = 0; i < 4; i++)
+    for (int type = 0; type < 3; type++)
+      check_linear_of(floats[type], large[i][0], large[i][1], large[i][2], i % 2 * 3);
+}
+
+START_TEST(large_products_are_the_librarys) {
+  if (!begin_with_library("large_products_are_the_librarys"))
+    return;
+  ck_assert(!is_mapped("libdnnl"));
+  check_linear_of(float32, 1, 64, 64, 0);
+  check_linear_of(float32, 16, 64, 64, 0);
+  ck_assert(!is_mapped("libdnnl"));
+  check_large_products();
+  ck_assert(is_mapped("libdnnl"));
+}
+END_TEST
+
+START_TEST(without_the_library_they_are_computed_too) {
+  static const char *const no_library[] = {"", "/nowhere/libdnnl.so.2", "libm.so.6"};
+  if (!begin_with_library("without_the_library_they_are_computed_too"))
+    return;
+  ck_assert_int_eq(setenv("FLHOST_ONEDNN", no_library[_i], 1), 0);
+  check_large_products();
+  ck_assert(!is_mapped("libdnnl"));
+}
+END_TEST
+
+static int count_threads(void) {
+  int n = 0;
+  DIR *threads = opendir("/proc/self/task");
+  while (threads && readdir(threads))
+    n++;
+  closedir(threads);
+  return n - 2;
+}
+
+/* It has OpenMP, whose threads an engine wants for itself, and which do not come back after fork. */
+START_TEST(the_librarys_threads_are_the_callers_alone) {
+  void *openmp = dlopen("libgomp.so.1", RTLD_NOW | RTLD_GLOBAL);
+  if (!openmp || !begin_with_library("the_librarys_threads_are_the_callers_alone"))
+    return;
+  int (*most)(void) = NULL, threads = count_threads();
+  void (*set_most)(int) = NULL;
+  *(void **)&most = dlsym(openmp, "omp_get_max_threads");
+  *(void **)&set_most = dlsym(openmp, "omp_set_num_threads");
+  set_most(3);
+  check_large_products();
+  ck_assert(is_mapped("libdnnl"));
+  ck_assert_int_eq(count_threads(), threads);
+  ck_assert_int_eq(most(), 3);
+}
+END_TEST
+
+static void *compute(void *unused) {
+  check_large_products();
+  return unused;
+}
+
+static void compute_in_two_threads(void) {
+  pthread_t thread;
+  ck_assert_int_eq(pthread_create(&thread, NULL, compute, NULL), 0);
+  compute(NULL);
+  pthread_join(thread, NULL);
+}
+
+START_TEST(two_threads_at_once_and_a_forked_child_use_it) {
+  int status = 0;
+  if (!begin_with_library("two_threads_at_once_and_a_forked_child_use_it"))
+    return;
+  compute_in_two_threads();
+  pid_t child = fork();
+  if (!child) {
+    alarm(10);
+    compute_in_two_threads();
+    _exit(is_mapped("libdnnl") ? 0 : 1);
+  }
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert_msg(WIFEXITED(status) && !WEXITSTATUS(status), "status %x", (unsigned)status);
+}
+END_TEST
+
+static void *hold_some(void *kept) {
+  enum { MOST = CPU_SCRATCH_DEPTH + 2 };
+  float *held[MOST];
+  for (int round = 0; round < 3; round++) {
+    for (int i = 0; i < MOST; i++) {
+      size_t n = i == 1 ? CPU_SCRATCH_KEPT : 100u * (size_t)(round + 1);
+      held[i] = cpu_scratch_take(n);
+      ck_assert(held[i] && (uintptr_t)held[i] % 64 == 0);
+      for (size_t j = 0; j < n; j++)
+        held[i][j] = (float)i;
+    }
+    for (int i = MOST; i-- > 0; cpu_scratch_give(held[i]))
+      ck_assert(held[i][0] == (float)i && held[i][99] == (float)i);
+  }
+  cpu_scratch_give(NULL);
+  float *first = cpu_scratch_take(300);
+  cpu_scratch_give(first);
+  float *others[64]; /* who else would get what is freed */
+  for (int i = 0; i < 64; i++)
+    others[i] = cpu_floats_alloc(100);
+  float *again = cpu_scratch_take(200);
+  cpu_scratch_give(again);
+  for (int i = 0; i < 64; i++)
+    free(others[i]);
+  *(bool *)kept = first == again;
+  return NULL;
+}
+
+/* Valgrind and the address sanitizer see that it is freed when the thread ends. */
+START_TEST(a_thread_keeps_its_scratch_memory) {
+  bool kept = false;
+  pthread_t thread;
+  ck_assert_int_eq(pthread_create(&thread, NULL, hold_some, &kept), 0);
+  pthread_join(thread, NULL);
+  ck_assert(kept);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_test(tests, each_form_of_a_product_is_computed);
   tcase_add_loop_test(tests, every_instruction_set_computes_linear_layers, 0, 3);
+  tcase_add_test(tests, large_products_are_shared);
+  tcase_add_test(tests, a_row_does_not_depend_on_the_few_beside_it);
+  tcase_add_loop_test(tests, every_instruction_set_computes_few_rows_of_each_type, 0, 3);
+  tcase_add_test(tests, large_products_are_the_librarys);
+  tcase_add_loop_test(tests, without_the_library_they_are_computed_too, 0, 3);
+  tcase_add_test(tests, the_librarys_threads_are_the_callers_alone);
+  tcase_add_test(tests, two_threads_at_once_and_a_forked_child_use_it);
   tcase_add_test(tests, scratch_memory_grows_with_each_size);
+  tcase_add_test(tests, a_thread_keeps_its_scratch_memory);
 }
 
 int main(void) {
-  return run_suite("cpu_matmul", add_tests, 20);
+  return run_suite("cpu_matmul", add_tests, 60);
 }

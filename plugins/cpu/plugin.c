@@ -1,7 +1,7 @@
 /*
  * The CPU backend: for each op a reference implementation (plain C that computes what vLLM's forward_native computes,
  * step by step) and a default one (portable C, optimised, for several instruction sets: variants.h). Needs the C
- * library and libm only.
+ * library and libm only, and takes oneDNN for large products where it is there (onednn.h).
  */
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/variants.h"
@@ -10,7 +10,7 @@ FL_PLUGIN("cpu", FLHOST_VERSION, "flhost", "Apache-2.0", "");
 
 static fl_status register_row(fl_registry *registry, fl_impl row, const char *variant) {
   row.size = sizeof row;
-  row.flags = FL_IMPL_DETERMINISTIC;                                                 /* one thread, one order */
+  row.flags = FL_IMPL_DETERMINISTIC;                                                 /* one order of additions */
   row.devices = FL_DEVICE(kDLCPU) | FL_DEVICE(kDLCUDAHost) | FL_DEVICE(kDLROCMHost); /* pinned memory is memory */
   row.variant = variant;
   return registry->register_impl(registry, &row);

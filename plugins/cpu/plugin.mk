@@ -6,7 +6,7 @@ CPU_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(foreach folder,cpu cpu/r
 PLUGINS += $(CPU_PLUGIN)
 cpu_flagos_flags = $(CPU_OPTIONS_$(1)) -DOP_LIST_SECTION='"op_lists_$(1)"' -O3 -falign-functions=64 -fno-math-errno -fno-trapping-math
 # Products are sums of many terms in any order: with fused multiply-add they are faster and no less exact.
-cpu_contract = $(if $(filter matmul.o,$(notdir $@)),-ffp-contract=fast)
+cpu_contract = $(if $(filter matmul.o few_rows.o,$(notdir $@)),-ffp-contract=fast)
 cpu_compile = @mkdir -p $(@D) && $(CC) $(BASE) $(CFLAGS) $(if $(findstring plugins/cpu/flagos/,$<),$(call cpu_flagos_flags,$(1))) $(cpu_contract) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
 $(CPU_PLUGIN_OBJECTS): $(BUILD)/obj/plugins/cpu/%.o: plugins/cpu/%.c plugins/cpu/plugin.mk $(BUILD)/harden.stamp
 	$(call cpu_compile,baseline)

@@ -7,15 +7,12 @@
 #include "plugins/cpu/flagos/matmul.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/rotary.h"
+#include "plugins/integers.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { QUERY_BLOCK = 64, CACHE_ROWS = 512 };
-
-static int64_t least(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
 
 /* Reductions keep LANES partial results, which is the order that vectors have. */
 enum { LANES = 16 };
@@ -284,17 +281,13 @@ static fl_status merge_attn_states(void *self, fl_call *call) {
 /* ----------------------------------------------------------------------------------------------------------- parts */
 
 static fl_status linear(int64_t m, int64_t n, int64_t k, cpu_matrix x, cpu_matrix weight, cpu_matrix out) {
-  return cpu_flagos_linear(m, n, k, x, weight, weight.dtype, NULL, out);
+  const cpu_product whole = {.m = m, .n = n, .k = k, .a = x, .b = weight, .out = out};
+  return cpu_product_share(&whole);
 }
 
 static fl_status product(int64_t m, int64_t n, int64_t k, cpu_matrix a, cpu_matrix b, cpu_matrix out) {
-  cpu_product whole = {.m = m, .n = n, .k = k, .a = a, .b = b, .b_is_k_by_n = true, .out = out};
-  float *scratch = cpu_floats_alloc(cpu_product_scratch(m, n, k));
-  if (!scratch)
-    return FL_ENOMEM;
-  cpu_product_run(&whole, scratch);
-  free(scratch);
-  return FL_OK;
+  const cpu_product whole = {.m = m, .n = n, .k = k, .a = a, .b = b, .b_is_k_by_n = true, .out = out};
+  return cpu_product_share(&whole);
 }
 
 static cpu_attention_parts parts = {.linear = linear,

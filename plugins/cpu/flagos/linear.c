@@ -1,8 +1,6 @@
 /* Linear layers by blocked products: see linear.h. */
 #include "plugins/cpu/flagos/linear.h"
 
-#include <stdlib.h>
-
 fl_status cpu_flagos_linear_run(fl_call *call, const cpu_linear *linear, cpu_linear_then then) {
   cpu_linear_walk walk = cpu_linear_begin(linear->x, linear->out);
   cpu_matrix weight = cpu_matrix_of(linear->weight);
@@ -17,18 +15,14 @@ fl_status cpu_flagos_linear_run(fl_call *call, const cpu_linear *linear, cpu_lin
   fl_status status = cpu_linear_check(call, linear);
   if (status || !walk.matrices.left)
     return status;
-  float *scratch = cpu_floats_alloc(cpu_product_scratch(product.m, product.n, product.k));
-  if (!scratch)
-    return fl_fail(call, FL_ENOMEM, "out of memory");
-  for (cpu_rows *matrices = &walk.matrices; matrices->left; cpu_rows_next(matrices)) {
+  for (cpu_rows *matrices = &walk.matrices; matrices->left && !status; cpu_rows_next(matrices)) {
     product.a.data = matrices->at[0];
     product.out.data = matrices->at[1];
-    cpu_product_run(&product, scratch);
-    if (then)
-      then(call, &product);
+    status = cpu_product_share(&product);
+    if (!status && then)
+      status = then(call, &product);
   }
-  free(scratch);
-  return FL_OK;
+  return status == FL_ENOMEM ? fl_fail(call, status, "out of memory") : status;
 }
 
 static fl_status run(void *self, fl_call *call) {

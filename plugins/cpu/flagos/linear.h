@@ -6,7 +6,7 @@
 #include "plugins/cpu/linear.h"
 
 /* What is done with each matrix of the result while it is in the cache. */
-typedef void (*cpu_linear_then)(const fl_call *call, const cpu_product *product);
+typedef fl_status (*cpu_linear_then)(const fl_call *call, const cpu_product *product);
 
 /* The weight may have more rows than out has columns, as padded vocabularies do. `then` may be NULL. */
 fl_status cpu_flagos_linear_run(fl_call *call, const cpu_linear *linear, cpu_linear_then then);

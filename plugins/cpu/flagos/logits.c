@@ -2,6 +2,8 @@
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/linear.h"
 #include "plugins/cpu/flagos/vector.h"
+#include "plugins/cpu/parallel.h"
+#include "plugins/integers.h"
 
 enum { HIDDEN_STATES, WEIGHT, BIAS, ORG_VOCAB_SIZE, SOFT_CAP, SCALE, LOGITS };
 
@@ -17,24 +19,38 @@ static void cap_block(const cpu_block_type *type, float cap, float *logits, int6
   type->round(logits, n);
 }
 
-static void process_row(const fl_call *call, cpu_dtype dtype, void *row, int64_t vocabulary) {
-  const cpu_block_type *type = &cpu_block_types[dtype];
-  const fl_value *soft_cap = &call->values[SOFT_CAP];
-  float block[CPU_BLOCK], scale = (float)call->values[SCALE].v.f;
-  for (int64_t first = 0; first < vocabulary; first += CPU_BLOCK) {
-    int64_t n = cpu_block_size(vocabulary - first);
+/* The result of one matrix, as a loop over the blocks of all rows. */
+typedef struct logits_loop {
+  const fl_call *call;
+  const cpu_product *product;
+} logits_loop;
+
+static int64_t blocks_of_row(const cpu_product *product) {
+  return divide_up(product->n, CPU_BLOCK);
+}
+
+static fl_status process_blocks(void *user, int64_t i, int64_t end) {
+  const logits_loop *loop = user;
+  const cpu_product *product = loop->product;
+  const cpu_block_type *type = &cpu_block_types[product->out.dtype];
+  const fl_value *soft_cap = &loop->call->values[SOFT_CAP];
+  float block[CPU_BLOCK], scale = (float)loop->call->values[SCALE].v.f;
+  for (; i < end; i++) {
+    void *row = cpu_matrix_row(product->out, i / blocks_of_row(product));
+    int64_t first = i % blocks_of_row(product) * CPU_BLOCK, n = cpu_block_size(product->n - first);
     type->load(block, row, first, n);
     if (soft_cap->type == FL_FLOAT)
       cap_block(type, (float)soft_cap->v.f, block, n);
-    for (int64_t i = 0; i < n; i++)
-      block[i] *= scale;
+    for (int64_t j = 0; j < n; j++)
+      block[j] *= scale;
     type->store(row, first, block, n);
   }
+  return FL_OK;
 }
 
-static void process(const fl_call *call, const cpu_product *product) {
-  for (int64_t row = 0; row < product->m; row++)
-    process_row(call, product->out.dtype, cpu_matrix_row(product->out, row), product->n);
+static fl_status process(const fl_call *call, const cpu_product *product) {
+  enum { GRAIN = 32 }; /* blocks, of a quarter of a microsecond each */
+  return cpu_parallel_for(product->m * blocks_of_row(product), GRAIN, process_blocks, &(logits_loop){call, product});
 }
 
 /* logits_processor(hidden_states, weight, bias, org_vocab_size, soft_cap, scale) -> logits */

@@ -2,31 +2,27 @@
  */
 #include "plugins/cpu/flagos/matmul.h"
 #include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/few_rows.h"
+#include "plugins/cpu/flagos/lanes.h"
+#include "plugins/cpu/onednn.h"
+#include "plugins/cpu/parallel.h"
+#include "plugins/cpu/scratch.h"
 #include "plugins/integers.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 /* Packed operands are panels of TILE_ROWS rows of a or TILE_COLUMNS columns of b, each [k, rows or columns]. A block of
  * a and one of b and the sums of both together stay in the second-level cache. */
 enum { TILE_ROWS = 12, TILE_COLUMNS = 32, BLOCK_ROWS = 43 * TILE_ROWS, BLOCK_COLUMNS = 256, BLOCK_K = 256 };
 
-/* How many rows the dot kernel takes at once, how many partial sums a row has, and up to how many rows it is used. */
-enum { DOT_ROWS = 4, DOT_LANES = 16, FEW_ROWS = 8 };
-
 /* --------------------------------------------------------------------------------------------------------- kernels */
 
-/* Floats of a vector, and how many vectors in how many rows of sums fit into the registers: this file is compiled for
- * several instruction sets. */
+/* How many vectors in how many rows of sums fit into the registers. */
 #if defined(__AVX512F__)
-enum { LANES = 16, HEIGHT = 12, VECTORS = 2 };
+enum { HEIGHT = 12, VECTORS = 2 };
 #elif defined(__AVX2__)
-enum { LANES = 8, HEIGHT = 6, VECTORS = 2 };
+enum { HEIGHT = 6, VECTORS = 2 };
 #else
-enum { LANES = 4, HEIGHT = 3, VECTORS = 4 };
+enum { HEIGHT = 3, VECTORS = 4 };
 #endif
-typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-#define UNROLL _Pragma("GCC unroll 16")
 
 /* sums [TILE_ROWS, TILE_COLUMNS] += panel of a times panel of b; only the first `rows` count. */
 static void add_tile(int64_t k, int64_t rows, const float *a, const float *b, float *sums, int64_t stride) {
@@ -42,80 +38,6 @@ static void add_tile(int64_t k, int64_t rows, const float *a, const float *b, fl
         for (int v = 0; v < VECTORS; v++)
           *(vector *)(sums + (first + r) * stride + column + v * LANES) += sum[r][v];
     }
-}
-
-/* sums[row][i % DOT_LANES] += a[row][i] * b[i] */
-static void add_dot(int64_t n, const float *const *a, const float *b, float (*sums)[DOT_LANES]) {
-  enum { DOT_VECTORS = DOT_LANES / LANES };
-  vector sum[DOT_ROWS][DOT_VECTORS];
-  int64_t i = 0;
-  memcpy(sum, sums, sizeof sum);
-  for (; i + DOT_LANES <= n; i += DOT_LANES)
-    UNROLL for (int r = 0; r < DOT_ROWS; r++) UNROLL for (int v = 0; v < DOT_VECTORS; v++) sum[r][v] +=
-        *(const vector *)(a[r] + i + v * LANES) * *(const vector *)(b + i + v * LANES);
-  memcpy(sums, sum, sizeof sum);
-  for (; i < n; i++)
-    for (int r = 0; r < DOT_ROWS; r++)
-      sums[r][i % DOT_LANES] += a[r][i] * b[i];
-}
-
-/* ------------------------------------------------------------------------------------------------------- few rows */
-
-static int64_t least(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
-static float add_up(const float *sums) {
-  float quarters[DOT_LANES / 4];
-  for (int i = 0; i < DOT_LANES / 4; i++)
-    quarters[i] = (sums[i] + sums[i + 4]) + (sums[i + 8] + sums[i + 12]);
-  return (quarters[0] + quarters[1]) + (quarters[2] + quarters[3]);
-}
-
-/* Dot products of all rows of a, as floats in `a`, with one row of b. */
-static void dot_rows(const cpu_product *product, const float *a, const void *b, float (*sums)[DOT_LANES]) {
-  const cpu_block_type *type = &cpu_block_types[product->b.dtype];
-  bool is_float = product->b.dtype == CPU_FLOAT32;
-  int64_t k = product->k, step = is_float ? k : CPU_BLOCK;
-  float block[CPU_BLOCK];
-  memset(sums, 0, FEW_ROWS * sizeof *sums);
-  for (int64_t first = 0; first < k; first += step) {
-    int64_t n = k - first < step ? k - first : step;
-    if (!is_float)
-      type->load(block, b, first, n);
-    for (int64_t row = 0; row < product->m; row += DOT_ROWS) {
-      const float *rows[DOT_ROWS]; /* there may be less: the last one stands for those */
-      for (int i = 0; i < DOT_ROWS; i++)
-        rows[i] = a + least(row + i, product->m - 1) * k + first;
-      add_dot(n, rows, is_float ? (const float *)b + first : block, sums + row);
-    }
-  }
-}
-
-static void multiply_few_rows(const cpu_product *product, float *scratch) {
-  const cpu_block_type *a_type = &cpu_block_types[product->a.dtype], *out_type = &cpu_block_types[product->out.dtype];
-  const cpu_block_type *bias_type = &cpu_block_types[product->bias_dtype];
-  float sums[FEW_ROWS][DOT_LANES], results[FEW_ROWS][CPU_BLOCK], bias[CPU_BLOCK] = {0};
-  for (int64_t row = 0; row < product->m; row++)
-    a_type->load(scratch + row * product->k, cpu_matrix_row(product->a, row), 0, product->k);
-  if (product->bias && product->bias_by_row)
-    bias_type->load(bias, product->bias, 0, product->m);
-  for (int64_t first = 0; first < product->n; first += CPU_BLOCK) {
-    int64_t n = cpu_block_size(product->n - first);
-    if (product->bias && !product->bias_by_row)
-      bias_type->load(bias, product->bias, first, n);
-    for (int64_t i = 0; i < n; i++) {
-      dot_rows(product, scratch, cpu_matrix_row(product->b, first + i), sums);
-      for (int64_t row = 0; row < product->m; row++)
-        results[row][i] = add_up(sums[row]) + bias[product->bias_by_row ? row : i];
-    }
-    for (int64_t row = 0; row < product->m; row++) {
-      float *out = (float *)cpu_matrix_row(product->out, row) + first;
-      for (int64_t i = 0; i < n && product->accumulate; i++)
-        results[row][i] += out[i];
-      out_type->store(cpu_matrix_row(product->out, row), first, results[row], n);
-    }
-  }
 }
 
 /* ---------------------------------------------------------------------------------------------------------- blocks */
@@ -146,30 +68,30 @@ static void pack_columns(float *to, cpu_matrix from, int64_t columns, int64_t k)
   }
 }
 
-/* What a block of the result begins with. */
-static void begin_block(const cpu_product *product, float *sums, int64_t m, int64_t rows, int64_t n, int64_t columns) {
-  for (int64_t row = 0; row < rows; row++, sums += BLOCK_COLUMNS)
-    if (product->accumulate)
-      memcpy(sums, (const float *)cpu_matrix_row(product->out, m + row) + n, (size_t)columns * sizeof *sums);
-    else
-      memset(sums, 0, BLOCK_COLUMNS * sizeof *sums);
-}
-
-static void end_block(const cpu_product *product, float *sums, int64_t m, int64_t rows, int64_t n, int64_t columns) {
+/* Rows m to m + rows - 1 and columns n to n + columns - 1 of the result are these sums, whose rows are `stride` apart.
+ */
+static void end_block(const cpu_product *product, float *sums, int64_t stride, int64_t m, int64_t rows, int64_t n,
+                      int64_t columns) {
   const cpu_block_type *type = &cpu_block_types[product->out.dtype];
   const cpu_block_type *bias_type = &cpu_block_types[product->bias_dtype];
   float bias[BLOCK_COLUMNS];
-  if (product->bias && !product->bias_by_row)
-    bias_type->load(bias, product->bias, n, columns);
-  for (int64_t row = 0; row < rows; row++, sums += BLOCK_COLUMNS) {
-    if (product->bias && product->bias_by_row) {
-      bias_type->load(bias, product->bias, m + row, 1);
-      for (int64_t i = 1; i < columns; i++)
-        bias[i] = bias[0];
+  for (int64_t first = 0; first < columns; first += BLOCK_COLUMNS) {
+    int64_t width = least(BLOCK_COLUMNS, columns - first);
+    if (product->bias && !product->bias_by_row)
+      bias_type->load(bias, product->bias, n + first, width);
+    for (int64_t row = 0; row < rows; row++) {
+      float *at = sums + row * stride + first, *out = (float *)cpu_matrix_row(product->out, m + row) + n + first;
+      if (product->bias && product->bias_by_row) {
+        bias_type->load(bias, product->bias, m + row, 1);
+        for (int64_t i = 1; i < width; i++)
+          bias[i] = bias[0];
+      }
+      for (int64_t i = 0; i < width && product->bias; i++)
+        at[i] += bias[i];
+      for (int64_t i = 0; i < width && product->accumulate; i++)
+        at[i] += out[i];
+      type->store(cpu_matrix_row(product->out, m + row), n + first, at, width);
     }
-    for (int64_t i = 0; i < columns && product->bias; i++)
-      sums[i] += bias[i];
-    type->store(cpu_matrix_row(product->out, m + row), n, sums, columns);
   }
 }
 
@@ -190,53 +112,184 @@ static areas needed_areas(int64_t m, int64_t n, int64_t k) {
                  rows * BLOCK_COLUMNS};
 }
 
-static void multiply_blocks(const cpu_product *product, float *scratch) {
+/* Rows m to m + rows - 1 and columns n to n + columns - 1 of the result, no more than a block. */
+static void multiply_block(const cpu_product *product, int64_t m, int64_t rows, int64_t n, int64_t columns,
+                           float *scratch) {
   areas sizes = needed_areas(product->m, product->n, product->k);
   float *a = scratch, *b = a + sizes.a, *sums = b + sizes.b;
-  int64_t step = block_rows(product->m);
-  for (int64_t m = 0; m < product->m; m += step)
-    for (int64_t n = 0; n < product->n; n += BLOCK_COLUMNS) {
-      int64_t rows = least(step, product->m - m), columns = least(BLOCK_COLUMNS, product->n - n);
-      begin_block(product, sums, m, rows, n, columns);
-      for (int64_t first = 0; first < product->k; first += BLOCK_K) {
-        int64_t k = least(BLOCK_K, product->k - first);
-        pack_rows(a, cpu_matrix_at(product->a, m, first), rows, k, TILE_ROWS);
-        if (product->b_is_k_by_n)
-          pack_columns(b, cpu_matrix_at(product->b, first, n), columns, k);
-        else
-          pack_rows(b, cpu_matrix_at(product->b, n, first), columns, k, TILE_COLUMNS);
-        for (int64_t column = 0; column < columns; column += TILE_COLUMNS)
-          for (int64_t row = 0; row < rows; row += TILE_ROWS)
-            add_tile(k, least(TILE_ROWS, rows - row), a + row * k, b + column * k, sums + row * BLOCK_COLUMNS + column,
-                     BLOCK_COLUMNS);
-      }
-      end_block(product, sums, m, rows, n, columns);
+  memset(sums, 0, (size_t)(rows * BLOCK_COLUMNS) * sizeof *sums);
+  for (int64_t first = 0; first < product->k; first += BLOCK_K) {
+    int64_t k = least(BLOCK_K, product->k - first);
+    pack_rows(a, cpu_matrix_at(product->a, m, first), rows, k, TILE_ROWS);
+    if (product->b_is_k_by_n)
+      pack_columns(b, cpu_matrix_at(product->b, first, n), columns, k);
+    else
+      pack_rows(b, cpu_matrix_at(product->b, n, first), columns, k, TILE_COLUMNS);
+    for (int64_t column = 0; column < columns; column += TILE_COLUMNS)
+      for (int64_t row = 0; row < rows; row += TILE_ROWS)
+        add_tile(k, least(TILE_ROWS, rows - row), a + row * k, b + column * k, sums + row * BLOCK_COLUMNS + column,
+                 BLOCK_COLUMNS);
+  }
+  end_block(product, sums, BLOCK_COLUMNS, m, rows, n, columns);
+}
+
+/* Blocks are numbered along the rows of the result. */
+static void multiply_blocks(const cpu_product *product, float *scratch, int64_t first, int64_t end) {
+  int64_t rows = block_rows(product->m), across = divide_up(product->n, BLOCK_COLUMNS);
+  for (; first < end; first++) {
+    int64_t m = first / across * rows, n = first % across * BLOCK_COLUMNS;
+    multiply_block(product, m, least(rows, product->m - m), n, least(BLOCK_COLUMNS, product->n - n), scratch);
+  }
+}
+
+static int64_t count_blocks(const cpu_product *product) {
+  return product->m ? divide_up(product->m, block_rows(product->m)) * divide_up(product->n, BLOCK_COLUMNS) : 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------ one thread */
+
+static bool has_few_rows(const cpu_product *product) {
+  return product->m <= CPU_FEW_ROWS && !product->b_is_k_by_n;
+}
+
+size_t cpu_product_scratch(int64_t m, int64_t n, int64_t k) {
+  areas sizes = needed_areas(m, n, k);
+  size_t of_blocks = (size_t)(sizes.a + sizes.b + sizes.sums);
+  size_t of_few_rows = cpu_few_rows_size(least(m, CPU_FEW_ROWS), k);
+  return of_blocks > of_few_rows ? of_blocks : of_few_rows;
+}
+
+void cpu_product_run(const cpu_product *product, float *scratch) {
+  if (has_few_rows(product)) {
+    cpu_few_rows_convert(product, scratch);
+    cpu_few_rows(product, scratch, 0, product->n);
+  } else
+    multiply_blocks(product, scratch, 0, count_blocks(product));
+}
+
+/* -------------------------------------------------------------------------------------------------- several threads */
+
+/* What a thread does in some ten microseconds. */
+enum { GRAIN_BYTES = 256 << 10, GRAIN_FACTORS = 1 << 19 };
+
+typedef struct few_rows_loop {
+  const cpu_product *product;
+  const float *a;
+} few_rows_loop;
+
+static fl_status few_rows_range(void *user, int64_t first, int64_t end) {
+  const few_rows_loop *loop = user;
+  cpu_few_rows(loop->product, loop->a, first, end);
+  return FL_OK;
+}
+
+static fl_status share_few_rows(const cpu_product *product) {
+  int64_t line = 64 / cpu_dtype_size(product->out.dtype); /* columns that no two threads write into one */
+  int64_t bytes_of_column = product->k * cpu_dtype_size(product->b.dtype) + 1;
+  float *a = cpu_scratch_take(cpu_few_rows_size(product->m, product->k));
+  if (!a)
+    return FL_ENOMEM;
+  cpu_few_rows_convert(product, a);
+  fl_status status = cpu_parallel_for(product->n, round_up(divide_up(GRAIN_BYTES, bytes_of_column), line),
+                                      few_rows_range, &(few_rows_loop){product, a});
+  cpu_scratch_give(a);
+  return status;
+}
+
+static fl_status blocks_range(void *user, int64_t first, int64_t end) {
+  const cpu_product *product = user;
+  float *scratch = cpu_scratch_take(cpu_product_scratch(product->m, product->n, product->k));
+  if (!scratch)
+    return FL_ENOMEM;
+  multiply_blocks(product, scratch, first, end);
+  cpu_scratch_give(scratch);
+  return FL_OK;
+}
+
+static fl_status share_blocks(const cpu_product *product) {
+  int64_t factors = block_rows(product->m) * least(BLOCK_COLUMNS, product->n) * product->k + 1;
+  return cpu_parallel_for(count_blocks(product), divide_up(GRAIN_FACTORS, factors), blocks_range, (void *)product);
+}
+
+/* --------------------------------------------------------------------------------------------------------- library */
+
+/* oneDNN is called for one part of the result after the other: in rows and columns no more than this. */
+enum { PART_ROWS = 512, PART_COLUMNS = 512 };
+
+/* From how many multiplications on calling it pays. It wins then for any number of rows that are not few. */
+enum { LIBRARY_FACTORS = 1 << 21 };
+
+static bool suits_library(const cpu_product *product) {
+  /* The base of the architecture is our code alone: who pins it wants no other instructions. */
+  return LANES > 4 && product->m * product->n >= LIBRARY_FACTORS / (product->k + 1) &&
+         product->a.dtype == product->b.dtype && product->b.dtype != CPU_FLOAT16 && cpu_onednn_is_there();
+}
+
+static int64_t part_rows(int64_t m) {
+  return divide_up(m, divide_up(m, PART_ROWS));
+}
+
+static cpu_product part_of(const cpu_product *product, int64_t i) {
+  int64_t rows = part_rows(product->m), across = divide_up(product->n, PART_COLUMNS);
+  int64_t m = i / across * rows, n = i % across * PART_COLUMNS;
+  cpu_product part = *product;
+  part.m = least(rows, product->m - m);
+  part.n = least(PART_COLUMNS, product->n - n);
+  part.a = cpu_matrix_at(product->a, m, 0);
+  part.b = product->b_is_k_by_n ? cpu_matrix_at(product->b, 0, n) : cpu_matrix_at(product->b, n, 0);
+  part.out = cpu_matrix_at(product->out, m, n);
+  if (product->bias)
+    part.bias = (const char *)product->bias + (product->bias_by_row ? m : n) * cpu_dtype_size(product->bias_dtype);
+  return part;
+}
+
+static fl_status run_alone(const cpu_product *product) {
+  float *scratch = cpu_scratch_take(cpu_product_scratch(product->m, product->n, product->k));
+  if (!scratch)
+    return FL_ENOMEM;
+  cpu_product_run(product, scratch);
+  cpu_scratch_give(scratch);
+  return FL_OK;
+}
+
+/* Parts that have the sizes of the one before go on with what was made for it. Where oneDNN fails our code computes the
+ * part. */
+static fl_status parts_range(void *user, int64_t first, int64_t end) {
+  const cpu_product *product = user;
+  float *sums = cpu_scratch_take((size_t)(part_rows(product->m) * PART_COLUMNS));
+  fl_status status = sums ? FL_OK : FL_ENOMEM;
+  cpu_onednn *made = NULL;
+  int64_t made_m = 0, made_n = 0;
+  for (; first < end && !status; first++) {
+    cpu_product part = part_of(product, first);
+    if (part.m != made_m || part.n != made_n) {
+      cpu_onednn_end(made);
+      made = cpu_onednn_begin(&part);
+      made_m = part.m;
+      made_n = part.n;
     }
+    if (made && cpu_onednn_run(made, part.a.data, part.b.data, sums))
+      end_block(&part, sums, part.n, 0, part.m, 0, part.n);
+    else
+      status = run_alone(&part);
+  }
+  cpu_onednn_end(made);
+  cpu_scratch_give(sums);
+  return status;
+}
+
+static fl_status share_parts(const cpu_product *product) {
+  int64_t parts = divide_up(product->m, part_rows(product->m)) * divide_up(product->n, PART_COLUMNS);
+  int64_t factors = part_rows(product->m) * least(PART_COLUMNS, product->n) * product->k + 1;
+  return cpu_parallel_for(parts, divide_up(GRAIN_FACTORS, factors), parts_range, (void *)product);
 }
 
 /* ------------------------------------------------------------------------------------------------------- interface */
 
-size_t cpu_product_scratch(int64_t m, int64_t n, int64_t k) {
-  areas sizes = needed_areas(m, n, k);
-  int64_t of_blocks = sizes.a + sizes.b + sizes.sums, of_few_rows = least(m, FEW_ROWS) * k;
-  return (size_t)(of_blocks > of_few_rows ? of_blocks : of_few_rows);
-}
-
-void cpu_product_run(const cpu_product *product, float *scratch) {
-  if (product->m <= FEW_ROWS && !product->b_is_k_by_n)
-    multiply_few_rows(product, scratch);
-  else
-    multiply_blocks(product, scratch);
-}
-
-fl_status cpu_flagos_linear(int64_t m, int64_t n, int64_t k, cpu_matrix x, cpu_matrix weight, cpu_dtype bias_dtype,
-                            const void *bias, cpu_matrix out) {
-  cpu_product product = {
-      .m = m, .n = n, .k = k, .a = x, .b = weight, .bias_dtype = bias_dtype, .bias = bias, .out = out};
-  float *scratch = cpu_floats_alloc(cpu_product_scratch(m, n, k));
-  if (!scratch)
-    return FL_ENOMEM;
-  cpu_product_run(&product, scratch);
-  free(scratch);
-  return FL_OK;
+fl_status cpu_product_share(const cpu_product *product) {
+  if (!product->m || !product->n)
+    return FL_OK;
+  if (has_few_rows(product))
+    return share_few_rows(product);
+  return suits_library(product) ? share_parts(product) : share_blocks(product);
 }

@@ -1,7 +1,6 @@
 /*
  * Matrix products of the optimised kernels: blocks of both operands are converted to float and packed, small tiles of
- * the result are kept in registers; a few rows are multiplied without packing. The tiles are compiled for several
- * instruction sets, of which the machine's best is taken. One thread, no state, no library.
+ * the result are kept in registers; a few rows are multiplied without packing (few_rows.h).
  */
 #ifndef FLHOST_CPU_FLAGOS_MATMUL_H
 #define FLHOST_CPU_FLAGOS_MATMUL_H
@@ -21,13 +20,13 @@ typedef struct cpu_product {
   cpu_matrix out;   /* overlaps nothing that is read */
 } cpu_product;
 
-/* Floats of scratch memory (cpu_floats_alloc) that a product of these sizes needs; a
+/* In the calling thread: for loops over products. Floats of scratch memory that a product of these sizes needs; a
  * smaller product needs no more. */
 size_t cpu_product_scratch(int64_t m, int64_t n, int64_t k);
 void cpu_product_run(const cpu_product *product, float *scratch);
 
-/* The same as cpu_reference_linear; FL_ENOMEM without scratch memory. */
-fl_status cpu_flagos_linear(int64_t m, int64_t n, int64_t k, cpu_matrix x, cpu_matrix weight, cpu_dtype bias_dtype,
-                            const void *bias, cpu_matrix out);
+/* In as many threads as pay (parallel.h): each element is the same whatever their number. FL_ENOMEM without scratch
+ * memory. */
+fl_status cpu_product_share(const cpu_product *product);
 
 #endif

@@ -7,8 +7,13 @@ static cpu_matrix matrix(const cpu_array *array) {
 }
 
 static fl_status project(int64_t rows, const cpu_array *x, const DLTensor *weight, const cpu_array *out) {
-  return cpu_flagos_linear(rows, weight->shape[0], weight->shape[1], matrix(x), cpu_matrix_of(weight), CPU_FLOAT32,
-                           NULL, matrix(out));
+  const cpu_product product = {.m = rows,
+                               .n = weight->shape[0],
+                               .k = weight->shape[1],
+                               .a = matrix(x),
+                               .b = cpu_matrix_of(weight),
+                               .out = matrix(out)};
+  return cpu_product_share(&product);
 }
 
 static cpu_parts parts = {.in_float = true,

@@ -15,10 +15,6 @@ static gpu_kernel scaled[] = GPU_KERNELS(quantisation, "quant_fp8_scaled");
 enum { X, SCALE, SCALE_UB, GROUP_SHAPE, USE_UE8M0, NUM_TOKEN_PADDING, Q, SCALE_OUT };
 enum { THREADS = 256 }; /* of a block */
 
-static unsigned least(int64_t a, int64_t b) {
-  return (unsigned)(a < b ? a : b);
-}
-
 /* How many elements a thread takes at a time. */
 static int64_t length(const gpu_quant_arguments *a, gpu_dtype dtype) {
   return !a->vectorised ? 1 : dtype == GPU_FLOAT32 ? 4 : 8;
@@ -123,9 +119,9 @@ static fl_status apply(const gpu_op *op, fl_call *call, gpu_quant_arguments *a, 
   int64_t x = divide_up(threads, a->lanes), y = divide_up(a->q_rows, THREADS / a->lanes);
   gpu_shape shape = {.grid = {1, 1, 1}, .block = {THREADS, 1, 1}};
   if (x > 1)
-    shape.grid[0] = most ? least(x, most) : (unsigned)x;
+    shape.grid[0] = most ? (unsigned)least(x, most) : (unsigned)x;
   if (y > 1)
-    shape.grid[1] = least(y, most ? most / shape.grid[0] : GPU_MOST_BLOCKS);
+    shape.grid[1] = (unsigned)least(y, most ? most / shape.grid[0] : GPU_MOST_BLOCKS);
   return gpu_launch(op, call, &scaled[dtype], &shape, a);
 }
 
@@ -147,8 +143,8 @@ static fl_status quantise_tensor(const gpu_op *op, fl_call *call, gpu_quant_argu
   if (a->rows.count && a->columns) {
     gpu_quant_arguments flat = flattened(a);
     int64_t x = divide_up(flat.columns, THREADS * length(a, dtype));
-    gpu_shape shape = {.grid = {least(x, GPU_QUANT_PARTS), 1, 1}, .block = {THREADS, 1, 1}};
-    shape.grid[1] = least(flat.rows.count, GPU_QUANT_PARTS / shape.grid[0]);
+    gpu_shape shape = {.grid = {(unsigned)least(x, GPU_QUANT_PARTS), 1, 1}, .block = {THREADS, 1, 1}};
+    shape.grid[1] = (unsigned)least(flat.rows.count, GPU_QUANT_PARTS / shape.grid[0]);
     a->n_parts = shape.grid[0] * shape.grid[1];
     status = gpu_launch(op, call, &find_parts[dtype], &shape, &flat);
     if (status)

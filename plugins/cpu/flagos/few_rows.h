@@ -1,0 +1,20 @@
+/*
+ * Products of a few rows with a weight, as decoding has them: what they take is the time to read the weight. Each
+ * element of it is read once and converted in registers.
+ */
+#ifndef FLHOST_CPU_FLAGOS_FEW_ROWS_H
+#define FLHOST_CPU_FLAGOS_FEW_ROWS_H
+
+#include "plugins/cpu/flagos/matmul.h"
+
+enum { CPU_FEW_ROWS = 8 };
+
+/* Floats of the rows of a, converted. */
+size_t cpu_few_rows_size(int64_t m, int64_t k);
+void cpu_few_rows_convert(const cpu_product *product, float *rows);
+
+/* Columns `first` to `end - 1` of a product with m <= CPU_FEW_ROWS and not b_is_k_by_n. An element of the result is
+ * the same whichever columns, and how many rows, are computed with it. */
+void cpu_few_rows(const cpu_product *product, const float *rows, int64_t first, int64_t end);
+
+#endif

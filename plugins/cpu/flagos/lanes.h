@@ -1,0 +1,69 @@
+/*
+ * Vectors of floats as wide as the instruction set that a file is compiled for, and loading them from a row of any
+ * element type: for kernels that keep sums in registers, where a block (block.h) in between would cost as much as the
+ * sum.
+ */
+#ifndef FLHOST_CPU_FLAGOS_LANES_H
+#define FLHOST_CPU_FLAGOS_LANES_H
+
+#include "plugins/cpu/cpu.h"
+
+#include <flhost/dtype.h>
+#include <string.h>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+enum { LANES = 16 };
+#elif defined(__AVX2__)
+enum { LANES = 8 };
+#else
+enum { LANES = 4 };
+#endif
+typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint32_t vector_words __attribute__((vector_size(4 * LANES), aligned(2), may_alias));
+
+#define UNROLL _Pragma("GCC unroll 16")
+/* For functions of which the compiler shall make one for each constant that they are called with. */
+#define SPECIALISED static inline __attribute__((always_inline))
+
+SPECIALISED vector load_halves(const uint16_t *from) {
+#if defined(__AVX512F__)
+  return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+#elif defined(__F16C__)
+  return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+#else
+  vector to = {0};
+  for (int i = 0; i < LANES; i++)
+    to[i] = fl_f16_to_float(from[i]);
+  return to;
+#endif
+}
+
+/* Half 0 or 1 of the PAIR elements of a row from `first` on, as floats. Those of bfloat16 are taken apart in another
+ * way, by half as many instructions: half 0 are all at even places. */
+enum { PAIR = 2 * LANES };
+
+SPECIALISED vector load_half(cpu_dtype dtype, const void *row, int64_t first, int half) {
+  const uint16_t *from = (const uint16_t *)row + first;
+  if (dtype == CPU_FLOAT32)
+    return *(const vector *)((const float *)row + first + half * LANES);
+  if (dtype == CPU_FLOAT16)
+    return load_halves(from + half * LANES);
+  vector_words words = *(const vector_words *)from;
+  bool is_low = half == (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__);
+  return is_low ? (vector)(words << 16) : (vector)(words & 0xffff0000u);
+}
+
+/* Halves are added until one number is left. */
+SPECIALISED float add_lanes(vector sum) {
+  float lanes[LANES];
+  memcpy(lanes, &sum, sizeof lanes);
+  for (int n = LANES / 2; n; n /= 2)
+    for (int i = 0; i < n; i++)
+      lanes[i] += lanes[i + n];
+  return lanes[0];
+}
+
+#endif
