@@ -168,7 +168,7 @@ run: ## install what is missing, build, and show in a minute what this does
 	@echo
 	@CC='$(CC)' tools/first-minute '$(BUILD)'
 
-.PHONY: bench bench-report bench-disassembly bench-cuda bench-rocm
+.PHONY: bench bench-report bench-disassembly bench-cuda bench-rocm bench-kernels
 bench: ## build and run the benchmark: a table, and build/bench/dispatch.json
 	$(INSTALL_DEPS) build
 	$(BUILD_QUIETLY) all $(BENCH) $(BENCH_ARCHIVE) $(BENCH_PLUGINS)
@@ -180,6 +180,10 @@ bench-cuda bench-rocm: bench-%: ## time every operator on a GPU, beside a copy a
 	$(INSTALL_DEPS) build
 	$(BUILD_QUIETLY) all
 	@python3 bench/gpu.py --flhost $(COMMAND) --device $*
+bench-kernels: python $(BENCH_FIGURES) ## time the CPU's kernels beside a copy and torch (BENCH_INTERPRETER=python with torch; KERNELS=options)
+	@PYTHONPATH='$(PYTHON_TREE)' $(BENCH_INTERPRETER) bench/kernels.py --flhost $(COMMAND) --json $(BUILD)/bench/kernels.json $(KERNELS)
+	@$(BUILD)/bench/plot $(BUILD)/bench/kernels.json $(BUILD)/bench/kernels.svg
+	@echo 'drawn: $(BUILD)/bench/kernels.svg'
 bench-disassembly: $(SHARED) ## show the machine code of a call by handle
 	@objdump -d --no-show-raw-insn --disassemble=fl_invoke $(SHARED)
 

@@ -1,7 +1,8 @@
 /*
  * plot REPORT.json FIGURE.svg: draws what bench/dispatch measured. Above, what one call costs by each way, on one
- * thread and on two; below, how much of its target each row takes. Both axes are logarithmic. Needs jansson and nothing
- * else.
+ * thread and on two; below, how much of its target each row takes. Of a report of bench/kernels.py it draws the
+ * figures: how many times as fast each kernel is as what stands beside it. All axes are logarithmic. Needs jansson and
+ * nothing else.
  */
 #include <jansson.h>
 #include <math.h>
@@ -13,6 +14,12 @@ enum { WIDTH = 960, LEFT = 330, RIGHT = 100, TOP = 70, ROW = 34, BAR = 12, TARGE
 
 static const char one_colour[] = "#1f6fb4", two_colour[] = "#e08214", met_colour[] = "#1f6fb4",
                   missed_colour[] = "#c0392b", grid_colour[] = "#dddddd";
+static const char *const beside_colours[] = {"#777777", "#1f6fb4", "#e08214"};
+enum {
+  BESIDE = sizeof beside_colours / sizeof *beside_colours,
+  THIN_BAR = 8,
+  KERNEL_ROW = BESIDE * (THIN_BAR + 1) + 8
+};
 
 /* A logarithmic axis over the width between LEFT and RIGHT. */
 typedef struct axis {
@@ -46,11 +53,16 @@ static void grid(FILE *out, const axis *scale, double top, double bottom, const 
   }
 }
 
-static void bar(FILE *out, const axis *scale, double y, double value, const char *colour, const char *label) {
+static void bar_of_height(FILE *out, const axis *scale, double y, int height, double value, const char *colour,
+                          const char *label) {
   double end = position(scale, value);
   fprintf(out, "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>\n", LEFT, y, fmax(end - LEFT, 1),
-          BAR, colour);
-  text(out, end + 5, y + BAR - 2, "start", " class=\"small\"", label);
+          height, colour);
+  text(out, end + 5, y + height / 2.0 + 4, "start", " class=\"small\"", label);
+}
+
+static void bar(FILE *out, const axis *scale, double y, double value, const char *colour, const char *label) {
+  bar_of_height(out, scale, y, BAR, value, colour, label);
 }
 
 static const char *string_of(const json_t *object, const char *key) {
@@ -165,25 +177,95 @@ static double draw_targets(FILE *out, const json_t *rows, double top) {
   return bottom;
 }
 
-static void draw(FILE *out, const json_t *report) {
-  const json_t *machine = json_object_get(report, "machine"), *rows = json_object_get(report, "rows");
-  const json_t *costs = json_object_get(report, "costs"), *python = json_object_get(report, "python");
-  double second = TOP + ROW * count_costs(costs, python) + GAP;
-  double height = second + TARGET_ROW * count_targets(rows) + BOTTOM + 20;
-  char caption[512];
+/* --------------------------------------------------------------------------------------------------------- kernels */
+
+/* The top of an image of that height. */
+static void begin(FILE *out, double height) {
   fprintf(out,
           "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" font-family=\"sans-serif\" "
           "font-size=\"13\">\n<style>.small{font-size:11px;fill:#444;stroke:#fff;stroke-width:3px;paint-order:stroke}."
           "title{font-size:16px;font-weight:bold}</style>\n"
           "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
           WIDTH, height);
-  draw_costs(out, costs, python, TOP);
-  draw_targets(out, rows, second);
+}
+
+static void end(FILE *out, const json_t *report, double height) {
+  const json_t *machine = json_object_get(report, "machine");
+  char caption[512];
   snprintf(caption, sizeof caption, "%s, %lld processors, %s, %s, flhost %s, %.10s", string_of(machine, "cpu"),
            (long long)json_integer_value(json_object_get(machine, "processors")), string_of(machine, "kernel"),
            string_of(machine, "compiler"), string_of(machine, "flhost"), string_of(machine, "date"));
   text(out, 20, height - 10, "start", " class=\"small\"", caption);
   fputs("</svg>\n", out);
+}
+
+/* A row's bars, one for each thing that stands beside the kernel. */
+static void draw_kernel(FILE *out, const axis *scale, const json_t *row, double y) {
+  const json_t *bars = json_object_get(row, "bars");
+  text(out, LEFT - 10, y + KERNEL_ROW / 2.0, "end", "", string_of(row, "name"));
+  for (size_t i = 0; i < BESIDE; i++) {
+    const json_t *value = json_array_get(bars, i);
+    char label[32];
+    if (!json_is_number(value))
+      continue;
+    snprintf(label, sizeof label, "%.3g", json_number_value(value));
+    bar_of_height(out, scale, y + 2 + (double)i * (THIN_BAR + 1), THIN_BAR, json_number_value(value), beside_colours[i],
+                  label);
+  }
+}
+
+/* One figure; where it ends. */
+static double draw_figure(FILE *out, const json_t *figure, double top) {
+  const axis scale = {0.01, 100};
+  const json_t *rows = json_object_get(figure, "rows");
+  double y = top, bottom = top + KERNEL_ROW * (double)json_array_size(rows), same = position(&scale, 1);
+  size_t i;
+  json_t *row;
+  text(out, 20, top - 12, "start", " class=\"title\"", string_of(figure, "title"));
+  grid(out, &scale, top, bottom, " x");
+  fprintf(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#333333\" stroke-width=\"1.5\"/>\n",
+          same, same, top - 4, bottom);
+  json_array_foreach(rows, i, row) {
+    draw_kernel(out, &scale, row, y);
+    y += KERNEL_ROW;
+  }
+  return bottom;
+}
+
+static void draw_kernels(FILE *out, const json_t *report) {
+  const json_t *figures = json_object_get(report, "figures"), *legend = json_object_get(report, "legend");
+  double top = TOP, height = TOP + BOTTOM;
+  size_t i;
+  json_t *figure;
+  json_array_foreach(figures, i, figure) height +=
+      KERNEL_ROW * (double)json_array_size(json_object_get(figure, "rows")) + GAP;
+  begin(out, height);
+  for (i = 0; i < BESIDE; i++) {
+    const char *words = json_string_value(json_array_get(legend, i));
+    fprintf(out, "<rect x=\"%d\" y=\"14\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", LEFT + (int)i * 200,
+            beside_colours[i]);
+    text(out, LEFT + 18 + (double)i * 200, 24, "start", " class=\"small\"", words ? words : "");
+  }
+  json_array_foreach(figures, i, figure) top = draw_figure(out, figure, top) + GAP;
+  end(out, report, height);
+}
+
+static void draw_dispatch(FILE *out, const json_t *report) {
+  const json_t *rows = json_object_get(report, "rows");
+  const json_t *costs = json_object_get(report, "costs"), *python = json_object_get(report, "python");
+  double second = TOP + ROW * count_costs(costs, python) + GAP;
+  double height = second + TARGET_ROW * count_targets(rows) + BOTTOM + 20;
+  begin(out, height);
+  draw_costs(out, costs, python, TOP);
+  draw_targets(out, rows, second);
+  end(out, report, height);
+}
+
+static void draw(FILE *out, const json_t *report) {
+  if (json_is_array(json_object_get(report, "figures")))
+    draw_kernels(out, report);
+  else
+    draw_dispatch(out, report);
 }
 
 int main(int argc, char **argv) {

@@ -25,6 +25,7 @@ $(BUILD)/tests/test_bad_calls: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cpu_plugin $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_ops_*.c)): | $(CPU_PLUGIN)
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_cli_help $(BUILD)/tests/test_doctor: | $(COMMAND) $(CPU_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so
 $(BUILD)/tests/test_cli $(BUILD)/tests/test_doctor $(BUILD)/tests/test_platform_files $(BUILD)/tests/test_verify: | $(PLUGINS)
+$(BUILD)/tests/test_bench_kernels: | $(BENCH_FIGURES) $(COMMAND) $(PLUGINS)
 $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_ARCHIVE) $(BENCH_PLUGINS) $(BENCH_FIGURES) $(PLUGINS)
 $(BUILD)/tests/test_save_call: | $(COMMAND) $(CPU_PLUGIN)
 $(BUILD)/tests/test_guard $(BUILD)/tests/test_canary: | $(CPU_PLUGIN) $(BUILD)/tests/plugins/device.so

@@ -113,14 +113,14 @@ fl_status bench_calls(bench *b) {
   bench_caller_init(counted2, counting, "bench_plain");
   plain->policy = policy;
 
-  const bench_way pointer = {bench_run_pointer, plain, plain2, NULL, NULL};
-  const bench_way library = {bench_run_library, plain, plain2, NULL, NULL};
-  const bench_way handle = {bench_run_handle, plain, plain2, NULL, NULL};
-  const bench_way name = {bench_run_name, plain, plain2, NULL, NULL};
-  const bench_way scoped = {bench_run_handle, plain, NULL, enter_scope, leave_scope};
-  const bench_way asking = {run_predicate_and_handle, plain, NULL, NULL, NULL};
-  const bench_way guard = {bench_run_handle, guarded, NULL, NULL, NULL};
-  const bench_way count = {bench_run_handle, counted, counted2, NULL, NULL};
+  const bench_way pointer = {.run = bench_run_pointer, .context = plain, .second_context = plain2};
+  const bench_way library = {.run = bench_run_library, .context = plain, .second_context = plain2};
+  const bench_way handle = {.run = bench_run_handle, .context = plain, .second_context = plain2};
+  const bench_way name = {.run = bench_run_name, .context = plain, .second_context = plain2};
+  const bench_way scoped = {.run = bench_run_handle, .context = plain, .enter = enter_scope, .leave = leave_scope};
+  const bench_way asking = {.run = run_predicate_and_handle, .context = plain};
+  const bench_way guard = {.run = bench_run_handle, .context = guarded};
+  const bench_way count = {.run = bench_run_handle, .context = counted, .second_context = counted2};
   status = bench_row_compare(b, ROW_HANDLE, &handle, &pointer);
   if (!status)
     status = bench_row_compare(b, ROW_LIBRARY, &library, &pointer);
@@ -163,8 +163,8 @@ fl_status bench_handle(const bench_effort *effort, bench_pair *pair) {
     status = add_ops(host);
   if (!status) {
     bench_caller_init(caller, host, "bench_plain");
-    const bench_way pointer = {bench_run_pointer, caller, NULL, NULL, NULL};
-    const bench_way handle = {bench_run_handle, caller, NULL, NULL, NULL};
+    const bench_way pointer = {.run = bench_run_pointer, .context = caller};
+    const bench_way handle = {.run = bench_run_handle, .context = caller};
     status = bench_compare(effort, &handle, &pointer, pair);
   }
   fl_host_destroy(host);
@@ -209,16 +209,16 @@ fl_status bench_checks(bench *b) {
   typed->out = &typed->caller.out;
   typed->epsilon = 1e-6;
   status = fl_ops_init(&typed->ops, trusting);
-  const bench_way inline_call = {run_typed, typed, NULL, NULL, NULL}, stored = {run_stored, typed, NULL, NULL, NULL};
+  const bench_way inline_call = {.run = run_typed, .context = typed}, stored = {.run = run_stored, .context = typed};
   if (!status)
     status = bench_row_compare(b, ROW_TYPED, &inline_call, &stored);
 
   for (int i = 0; i < 5; i++)
     bench_caller_init_rms_norm(&c[i], i < 2 ? trusting : checking, i == 1 || i == 3);
-  const bench_way trusted = {bench_run_handle, &c[0], NULL, NULL, NULL};
-  const bench_way trusted_residual = {bench_run_handle, &c[1], NULL, NULL, NULL};
-  const bench_way checked = {bench_run_handle, &c[2], &c[4], NULL, NULL};
-  const bench_way checked_residual = {bench_run_handle, &c[3], NULL, NULL, NULL};
+  const bench_way trusted = {.run = bench_run_handle, .context = &c[0]};
+  const bench_way trusted_residual = {.run = bench_run_handle, .context = &c[1]};
+  const bench_way checked = {.run = bench_run_handle, .context = &c[2], .second_context = &c[4]};
+  const bench_way checked_residual = {.run = bench_run_handle, .context = &c[3]};
   if (!status)
     status = bench_row_compare(b, ROW_CHECKS, &checked, &trusted);
   if (!status)

@@ -214,7 +214,7 @@ static void shuffle(const char **names, uint32_t n) {
 }
 
 static fl_status compare_turns(bench *b, bench_row row, turns *subject, turns *baseline) {
-  const bench_way many = {run_turns, subject, NULL, NULL, NULL}, few = {run_turns, baseline, NULL, NULL, NULL};
+  const bench_way many = {.run = run_turns, .context = subject}, few = {.run = run_turns, .context = baseline};
   bench_pair pair;
   fl_status status = bench_compare(&b->effort, &many, &few, &pair);
   if (!status)

@@ -166,12 +166,12 @@ fl_status bench_peers(bench *b) {
   for (int i = 0; i < 2; i++)
     bench_caller_init(&callers[i], host, "bench_op_7");
   for (size_t i = 0; i < sizeof peers / sizeof peers[0] && !status; i++) {
-    const bench_way way = {peers[i].run, &contexts[0], &contexts[1], NULL, NULL};
+    const bench_way way = {.run = peers[i].run, .context = &contexts[0], .second_context = &contexts[1]};
     status = bench_row_scaling(b, BENCH_ROWS, peers[i].cost, &way);
   }
   if (!status && open_crypto(b, &contexts[0].crypto)) {
     contexts[1].crypto = contexts[0].crypto;
-    const bench_way way = {run_fetch, &contexts[0], &contexts[1], NULL, NULL};
+    const bench_way way = {.run = run_fetch, .context = &contexts[0], .second_context = &contexts[1]};
     status = bench_row_scaling(b, BENCH_ROWS, COST_OPENSSL, &way);
   }
   pthread_mutex_destroy(&names->mutex);
