@@ -36,13 +36,23 @@ static fl_status setting_here(fl_registry *registry, const char *name, char *val
   return FL_OK;
 }
 
+/* A host's loop: as many ranges as there may be, the last one first. */
+static fl_status in_ranges(int64_t n, int64_t grain, fl_range_fn body, void *user) {
+  fl_status status = FL_OK;
+  ck_assert_int_ge(grain, 1);
+  for (int64_t first = (n - 1) / grain * grain; first >= 0 && n > 0 && !status; first -= grain)
+    status = body(user, first, first + grain < n ? first + grain : n);
+  return status;
+}
+
 const char *try_plugin(void) {
   char path[512];
   fl_registry registry = {.size = sizeof registry,
                           .abi_major = FL_ABI_MAJOR,
                           .register_impl = collect,
                           .error = keep_error,
-                          .setting = setting_here};
+                          .setting = setting_here,
+                          .parallel_for = in_ranges};
   message[0] = 0;
   n_impls = 0;
   snprintf(path, sizeof path, "%s/plugins/cpu.so", build_dir());

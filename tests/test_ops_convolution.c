@@ -89,6 +89,7 @@ static const convolution convolutions[] = {
     {3, 2, 1, 2, 3, {4, 6, 7}, {2, 3, 3}, {2, 1, 2}, {0, 1, 1}, {1, 1, 1}},
     {3, 1, 2, 2, 2, {5, 5, 5}, {2, 2, 2}, {1, 2, 1}, {1, 0, 2}, {2, 1, 3}},
     {3, 0, 1, 2, 3, {4, 6, 7}, {2, 3, 3}, {2, 1, 2}, {0, 1, 1}, {1, 1, 1}},
+    {2, 2, 2, 8, 60, {1, 30, 31}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}}, /* several ranges of the host's loop */
 };
 enum { N_CONVOLUTIONS = sizeof convolutions / sizeof convolutions[0] };
 

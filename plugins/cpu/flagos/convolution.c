@@ -1,9 +1,13 @@
 /*
  * conv2d and conv3d as matrix products: for a block of output positions the inputs under the kernel are gathered into
- * rows, which the weights of a group are multiplied with. Elements are moved, not converted, by the gathering.
+ * rows, which the weights of a group are multiplied with. Elements are moved, not converted, by the gathering. Threads
+ * have blocks of their own.
  */
 #include "plugins/cpu/convolution.h"
 #include "plugins/cpu/flagos/matmul.h"
+#include "plugins/cpu/parallel.h"
+#include "plugins/cpu/scratch.h"
+#include "plugins/integers.h"
 
 #include <string.h>
 
@@ -15,8 +19,7 @@ typedef struct plan {
   int64_t item, taps, k; /* bytes of an element; taps of the kernel; those of all channels of a group */
   int64_t positions;     /* of an output plane */
   int64_t run;           /* positions whose outputs follow each other in memory */
-  char *columns;         /* [POSITION_BLOCK, k] */
-  float *scratch;
+  int64_t run_blocks;    /* of such positions */
 } plan;
 
 /* Taps along the last dimension of space, from `x` on; zeros outside. */
@@ -53,27 +56,27 @@ static void gather_position(const plan *p, char *to, const char *x, int64_t posi
       }
 }
 
-/* Outputs of one group at positions first to first + n - 1, which follow each other. */
-static void one_block(const plan *p, int64_t batch, int64_t group, int64_t first, int64_t n) {
+/* Outputs of one group at positions first to first + n - 1, which follow each other; by way of columns [n, k]. */
+static fl_status one_block(const plan *p, int64_t batch, int64_t group, int64_t first, int64_t n, char *columns) {
   const cpu_convolution *c = &p->c;
   const int64_t *out = c->out.space, *strides = c->out.strides;
   int64_t output = group * c->group_outputs;
   int64_t offset = first / (out[1] * out[2]) * strides[0] + first / out[2] % out[1] * strides[1] + first % out[2];
   const char *x = (const char *)c->x.data + (batch * c->x.a_stride + group * c->weight.b * c->x.b_stride) * p->item;
   for (int64_t i = 0; i < n; i++)
-    gather_position(p, p->columns + i * p->k * p->item, x, first + i);
-  cpu_product product = {
+    gather_position(p, columns + i * p->k * p->item, x, first + i);
+  const cpu_product product = {
       .m = c->group_outputs,
       .n = n,
       .k = p->k,
       .a = {(char *)c->weight.data + output * c->weight.a_stride * p->item, c->dtype, c->weight.a_stride * p->item},
-      .b = cpu_matrix_in(p->columns, c->dtype, p->k),
+      .b = cpu_matrix_in(columns, c->dtype, p->k),
       .bias_by_row = true,
       .bias_dtype = c->dtype,
       .bias = c->bias ? (const char *)c->bias + output * p->item : NULL,
       .out = {(char *)c->out.data + (batch * c->out.a_stride + output * c->out.b_stride + offset) * p->item, c->dtype,
               c->out.b_stride * p->item}};
-  cpu_product_run(&product, p->scratch);
+  return cpu_product_share(&product);
 }
 
 static bool is_compact(const cpu_volume *volume) {
@@ -81,12 +84,30 @@ static bool is_compact(const cpu_volume *volume) {
          (volume->space[0] == 1 || volume->strides[0] == volume->space[1] * volume->space[2]);
 }
 
-static void run_plan(const plan *p) {
-  for (int64_t batch = 0; batch < p->c.out.a; batch++)
-    for (int64_t group = 0; group < p->c.groups; group++)
-      for (int64_t run = 0; run < p->positions; run += p->run)
-        for (int64_t first = 0; first < p->run; first += POSITION_BLOCK)
-          one_block(p, batch, group, run + first, p->run - first < POSITION_BLOCK ? p->run - first : POSITION_BLOCK);
+/* Blocks are numbered by batch, group, run and block of the run. */
+static fl_status run_blocks(void *user, int64_t i, int64_t end) {
+  const plan *p = user;
+  int64_t runs = p->positions / p->run;
+  char *columns = (char *)cpu_scratch_take((size_t)(least(p->run, POSITION_BLOCK) * p->k));
+  fl_status status = columns ? FL_OK : FL_ENOMEM;
+  for (; i < end && !status; i++) {
+    int64_t first = i % p->run_blocks * POSITION_BLOCK, run = i / p->run_blocks % runs;
+    int64_t plane = i / p->run_blocks / runs;
+    status = one_block(p, plane / p->c.groups, plane % p->c.groups, run * p->run + first,
+                       least(POSITION_BLOCK, p->run - first), columns);
+  }
+  cpu_scratch_give((float *)(void *)columns);
+  return status;
+}
+
+static fl_status run_plan(plan *p) {
+  enum { GRAIN_FACTORS = 1 << 19 }; /* multiplications of some ten microseconds */
+  if (!p->positions)
+    return FL_OK;
+  p->run_blocks = divide_up(p->run, POSITION_BLOCK);
+  int64_t blocks = p->c.out.a * p->c.groups * (p->positions / p->run) * p->run_blocks;
+  int64_t factors = p->c.group_outputs * least(p->run, POSITION_BLOCK) * p->k + 1;
+  return cpu_parallel_for(blocks, divide_up(GRAIN_FACTORS, factors), run_blocks, p);
 }
 
 /* conv2d and conv3d(x, weight, bias, stride, padding, dilation, groups) -> out */
@@ -104,15 +125,8 @@ static fl_status convolution(void *self, fl_call *call) {
   p.run = is_compact(&c->out) ? p.positions : c->out.space[2];
   if (!is_compact(&c->weight) || (c->weight.b > 1 && c->weight.b_stride != p.taps))
     return fl_fail(call, FL_ENOTSUP, "argument 'weight': the kernels of an output do not follow each other in memory");
-  int64_t block = p.run < POSITION_BLOCK ? p.run : POSITION_BLOCK;
-  size_t of_columns = (size_t)(block * p.k), of_product = cpu_product_scratch(c->group_outputs, block, p.k);
-  p.scratch = cpu_floats_alloc(of_product + of_columns);
-  if (!p.scratch)
-    return fl_fail(call, FL_ENOMEM, "out of memory");
-  p.columns = (char *)(p.scratch + of_product);
-  run_plan(&p);
-  free(p.scratch);
-  return FL_OK;
+  status = run_plan(&p);
+  return status == FL_ENOMEM ? fl_fail(call, status, "out of memory") : status;
 }
 
 static const fl_impl ops[] = {

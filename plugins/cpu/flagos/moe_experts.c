@@ -1,15 +1,17 @@
 /*
  * Experts a batch at a time: the places of a chunk of tokens are sorted by expert, so that each expert's weights are
- * read once for all its tokens of the chunk. All is float until the sum of a token is rounded, once. A token's experts
- * are added in the order of their numbers: the same bits every time.
+ * read once for all its tokens of the chunk, by all threads together. What a product takes is of the tensors' type;
+ * what the last one gives is float until the sum of a token is rounded, once. A token's experts are added in the order
+ * of their numbers: the same bits every time.
  */
 #include "plugins/cpu/moe_experts.h"
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/matmul.h"
 #include "plugins/cpu/gated.h"
+#include "plugins/cpu/scratch.h"
 #include "plugins/cpu/view.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 static const fl_kernel_fn gated_kernels[CPU_N_GATED_OPS] = {
     [CPU_SILU] = cpu_flagos_silu_and_mul,
@@ -22,30 +24,28 @@ enum { CHUNK = 512, BATCH = 128 }; /* tokens sorted together, rows multiplied to
 
 /* For one chunk. */
 typedef struct expert_scratch {
-  float *sum;                        /* [CHUNK, hidden] */
-  float *x, *gate_up, *inner, *down; /* [BATCH, hidden], [BATCH, 2 * inner], [BATCH, inner], [BATCH, hidden] */
-  int64_t *begin;                    /* [experts + 1]: where an expert's places begin in `places` */
-  int64_t *places;                   /* [CHUNK * topk]: token in the chunk * topk + j, sorted by expert */
-  float *product;                    /* what products need */
+  float *sum, *down;         /* [CHUNK, hidden], [BATCH, hidden] */
+  int64_t *begin;            /* [experts + 1]: where an expert's places begin in `places` */
+  int64_t *places;           /* [CHUNK * topk]: token in the chunk * topk + j, sorted by expert */
+  void *x, *gate_up, *inner; /* [BATCH, hidden], [BATCH, 2 * inner], [BATCH, inner], of the tensors' type */
 } expert_scratch;
 
+/* To be given back: `sum`. */
 static bool allocate(const cpu_experts *experts, expert_scratch *scratch) {
   int64_t chunk = experts->tokens < CHUNK ? experts->tokens : CHUNK;
   int64_t places = chunk * experts->topk, batch = places < BATCH ? places : BATCH;
-  int64_t floats = (chunk + 2 * batch) * experts->hidden + 3 * batch * experts->inner;
-  int64_t indices = experts->experts + 1 + places;
-  size_t up = cpu_product_scratch(batch, 2 * experts->inner, experts->hidden);
-  size_t down = cpu_product_scratch(batch, experts->hidden, experts->inner);
-  scratch->begin = malloc((size_t)indices * sizeof(int64_t) + (size_t)floats * sizeof(float));
-  scratch->product = cpu_floats_alloc(up > down ? up : down);
-  if (!scratch->begin || !scratch->product)
+  int64_t floats = (chunk + batch) * experts->hidden, indices = experts->experts + 1 + places;
+  int64_t elements = batch * (experts->hidden + 3 * experts->inner), item = cpu_dtype_size(experts->dtype);
+  floats += floats % 2; /* indices are aligned */
+  scratch->sum = cpu_scratch_take((size_t)(floats + 2 * indices + elements));
+  if (!scratch->sum)
     return false;
+  scratch->down = scratch->sum + chunk * experts->hidden;
+  scratch->begin = (int64_t *)(void *)(scratch->sum + floats);
   scratch->places = scratch->begin + experts->experts + 1;
-  scratch->sum = (float *)(scratch->places + places);
-  scratch->x = scratch->sum + chunk * experts->hidden;
-  scratch->gate_up = scratch->x + batch * experts->hidden;
-  scratch->inner = scratch->gate_up + 2 * batch * experts->inner;
-  scratch->down = scratch->inner + batch * experts->inner;
+  scratch->x = scratch->places + places;
+  scratch->gate_up = (char *)scratch->x + batch * experts->hidden * item;
+  scratch->inner = (char *)scratch->gate_up + 2 * batch * experts->inner * item;
   return true;
 }
 
@@ -71,51 +71,54 @@ static void sort_places(const cpu_experts *experts, const expert_scratch *scratc
   begin[0] = 0;
 }
 
-static void load_row(const cpu_experts *experts, int64_t m, float *to) {
-  const DLTensor *x = experts->x;
-  const char *row = (const char *)fl_data(x) + m * fl_stride(x, 0) * cpu_dtype_size(experts->dtype);
-  cpu_block_types[experts->dtype].load(to, row, 0, experts->hidden);
+/* Row `m` of x; times the router's weight where that goes on the input. */
+static void take_row(const cpu_experts *experts, int64_t m, void *to) {
+  const cpu_block_type *type = &cpu_block_types[experts->dtype];
+  const char *row = (const char *)fl_data(experts->x) + m * fl_stride(experts->x, 0) * cpu_dtype_size(experts->dtype);
+  float block[CPU_BLOCK], weight;
+  memcpy(to, row, (size_t)(experts->hidden * cpu_dtype_size(experts->dtype)));
+  if (!experts->weight_on_input)
+    return;
+  weight = cpu_expert_weight(experts, m, 0);
+  type->round(&weight, 1);
+  for (int64_t first = 0; first < experts->hidden; first += CPU_BLOCK) {
+    int64_t n = cpu_block_size(experts->hidden - first);
+    type->load(block, to, first, n);
+    for (int64_t i = 0; i < n; i++)
+      block[i] *= weight;
+    type->store(to, first, block, n);
+  }
 }
 
 /* out [rows, weights' rows] = x W[expert]^T + bias[expert] */
-static void project(const expert_scratch *scratch, const DLTensor *weights, const DLTensor *bias, int64_t expert,
-                    int64_t rows, float *x, float *out) {
+static fl_status project(const cpu_experts *experts, const DLTensor *weights, const DLTensor *bias, int64_t expert,
+                         int64_t rows, void *x, cpu_dtype out_dtype, void *out) {
   const cpu_product product = {.m = rows,
                                .n = weights->shape[1],
                                .k = weights->shape[2],
-                               .a = cpu_matrix_in(x, CPU_FLOAT32, weights->shape[2]),
+                               .a = cpu_matrix_in(x, experts->dtype, weights->shape[2]),
                                .b = {cpu_tensor_at(weights, expert, 0), cpu_dtype_of(weights),
                                      fl_stride(weights, 1) * cpu_dtype_size(cpu_dtype_of(weights))},
                                .bias_dtype = bias ? cpu_dtype_of(bias) : CPU_FLOAT32,
                                .bias = bias ? cpu_tensor_at(bias, expert, 0) : NULL,
-                               .out = cpu_matrix_in(out, CPU_FLOAT32, weights->shape[1])};
-  cpu_product_run(&product, scratch->product);
+                               .out = cpu_matrix_in(out, out_dtype, weights->shape[1])};
+  return cpu_product_share(&product);
 }
 
 /* `rows` places of one expert, added to their tokens' sums. */
 static fl_status run_batch(fl_call *call, const cpu_experts *experts, const expert_scratch *scratch, int64_t first,
                            int64_t expert, const int64_t *places, int64_t rows) {
   int64_t hidden = experts->hidden, topk = experts->topk;
-  for (int64_t row = 0; row < rows; row++) {
-    int64_t m = first + places[row] / topk;
-    float *x = scratch->x + row * hidden;
-    load_row(experts, m, x);
-    if (experts->weight_on_input) {
-      float weight = cpu_expert_weight(experts, m, 0);
-      cpu_block_types[experts->dtype].round(&weight, 1);
-      for (int64_t i = 0; i < hidden; i++)
-        x[i] *= weight;
-      cpu_block_types[experts->dtype].round(x, hidden);
-    }
-  }
-  project(scratch, experts->w13, experts->w13_bias, expert, rows, scratch->x, scratch->gate_up);
+  for (int64_t row = 0; row < rows; row++)
+    take_row(experts, first + places[row] / topk, (char *)scratch->x + row * hidden * cpu_dtype_size(experts->dtype));
   fl_status status =
-      cpu_activate(call, experts->activation, gated_kernels[experts->activation->op], (DLDataType){kDLFloat, 32, 1},
-                   rows, experts->inner, scratch->gate_up, scratch->inner);
-  if (status)
-    return status;
-  project(scratch, experts->w2, experts->w2_bias, expert, rows, scratch->inner, scratch->down);
-  for (int64_t row = 0; row < rows; row++) {
+      project(experts, experts->w13, experts->w13_bias, expert, rows, scratch->x, experts->dtype, scratch->gate_up);
+  if (!status)
+    status = cpu_activate(call, experts->activation, gated_kernels[experts->activation->op], experts->x->dtype, rows,
+                          experts->inner, scratch->gate_up, scratch->inner);
+  if (!status)
+    status = project(experts, experts->w2, experts->w2_bias, expert, rows, scratch->inner, CPU_FLOAT32, scratch->down);
+  for (int64_t row = 0; row < rows && !status; row++) {
     int64_t token = places[row] / topk;
     float weight = experts->weight_on_input ? 1 : cpu_expert_weight(experts, first + token, places[row] % topk);
     float *restrict sum = scratch->sum + token * hidden;
@@ -123,7 +126,7 @@ static fl_status run_batch(fl_call *call, const cpu_experts *experts, const expe
     for (int64_t i = 0; i < hidden; i++)
       sum[i] += weight * down[i];
   }
-  return FL_OK;
+  return status;
 }
 
 static fl_status run_chunk(fl_call *call, const cpu_experts *experts, const expert_scratch *scratch, int64_t first,
@@ -149,14 +152,13 @@ static fl_status run(fl_call *call, const cpu_experts *experts) {
   expert_scratch scratch = {0};
   fl_status status = FL_OK;
   if (!allocate(experts, &scratch))
-    status = fl_fail(call, FL_ENOMEM, "no memory for a chunk of %d tokens", CHUNK);
+    status = FL_ENOMEM;
   for (int64_t first = 0; first < experts->tokens && !status; first += CHUNK) {
     int64_t left = experts->tokens - first;
     status = run_chunk(call, experts, &scratch, first, left < CHUNK ? left : CHUNK);
   }
-  free(scratch.product);
-  free(scratch.begin);
-  return status;
+  cpu_scratch_give(scratch.sum);
+  return status == FL_ENOMEM ? fl_fail(call, status, "no memory for a chunk of %d tokens", CHUNK) : status;
 }
 
 static cpu_experts_parts parts = {cpu_flagos_score, run};
