@@ -14,6 +14,7 @@ enum { MAX_IMPLS = 256 };
 static fl_impl impls[MAX_IMPLS];
 static int n_impls;
 char message[512];
+fl_parallel_for_fn registry_parallel_for;
 
 static fl_status collect(fl_registry *registry, const fl_impl *impl) {
   (void)registry;
@@ -30,8 +31,11 @@ static void keep_error(fl_registry *registry, const char *text) {
 
 const char *try_plugin(void) {
   char path[512];
-  fl_registry registry = {
-      .size = sizeof registry, .abi_major = FL_ABI_MAJOR, .register_impl = collect, .error = keep_error};
+  fl_registry registry = {.size = sizeof registry,
+                          .abi_major = FL_ABI_MAJOR,
+                          .register_impl = collect,
+                          .error = keep_error,
+                          .parallel_for = registry_parallel_for};
   message[0] = 0;
   n_impls = 0;
   snprintf(path, sizeof path, "%s/plugins/cpu.so", build_dir());
