@@ -14,6 +14,16 @@ enum { MAX_IMPLS = 256 };
 static fl_impl impls[MAX_IMPLS];
 static int n_impls;
 char message[512];
+/* A host's loop: as many ranges as there may be, the last one first. */
+static fl_status in_ranges(int64_t n, int64_t grain, fl_range_fn body, void *user) {
+  fl_status status = FL_OK;
+  ck_assert_int_ge(grain, 1);
+  for (int64_t first = (n - 1) / grain * grain; first >= 0 && n > 0 && !status; first -= grain)
+    status = body(user, first, first + grain < n ? first + grain : n);
+  return status;
+}
+
+fl_parallel_for_fn registry_parallel_for = in_ranges;
 
 static fl_status collect(fl_registry *registry, const fl_impl *impl) {
   (void)registry;
@@ -36,15 +46,6 @@ static fl_status setting_here(fl_registry *registry, const char *name, char *val
   return FL_OK;
 }
 
-/* A host's loop: as many ranges as there may be, the last one first. */
-static fl_status in_ranges(int64_t n, int64_t grain, fl_range_fn body, void *user) {
-  fl_status status = FL_OK;
-  ck_assert_int_ge(grain, 1);
-  for (int64_t first = (n - 1) / grain * grain; first >= 0 && n > 0 && !status; first -= grain)
-    status = body(user, first, first + grain < n ? first + grain : n);
-  return status;
-}
-
 const char *try_plugin(void) {
   char path[512];
   fl_registry registry = {.size = sizeof registry,
@@ -52,7 +53,7 @@ const char *try_plugin(void) {
                           .register_impl = collect,
                           .error = keep_error,
                           .setting = setting_here,
-                          .parallel_for = in_ranges};
+                          .parallel_for = registry_parallel_for};
   message[0] = 0;
   n_impls = 0;
   snprintf(path, sizeof path, "%s/plugins/cpu.so", build_dir());

@@ -17,6 +17,9 @@ static const char *const both[] = {"reference.c", "default.flagos"};
 void load_plugin(void);
 /* The same anew; why it is refused, else NULL. */
 const char *try_plugin(void);
+/* What the registry offers as its pool from the next load on: as many ranges as there may be, the last one first; NULL:
+ * none. */
+extern fl_parallel_for_fn registry_parallel_for;
 int count_impls(void);
 const fl_impl *find_impl(const char *op, const char *id);
 

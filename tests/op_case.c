@@ -68,6 +68,16 @@ static void add_tensor(op_case *made, uint32_t index, const char *text, DLDataTy
   made->values[index] = fl_tensor(&tensor->tensor);
 }
 
+static fl_value list_of(int64_t *list, const char *text) {
+  uint32_t n = 0;
+  char *end = (char *)text - 1;
+  do {
+    ck_assert_uint_lt(n, 4);
+    list[n++] = strtoll(end + 1, &end, 10);
+  } while (*end == ',');
+  return fl_ints(list, n);
+}
+
 static void add_value(op_case *made, uint32_t index, const char *text, size_t length, DLDataType dtype,
                       int64_t padding) {
   fl_type type = made->schema->values[index].type;
@@ -77,10 +87,11 @@ static void add_value(op_case *made, uint32_t index, const char *text, size_t le
   }
   ck_assert_uint_lt(length, sizeof made->strings[index]);
   memcpy(made->strings[index], text, length);
-  made->values[index] = type == FL_INT     ? fl_int(strtoll(text, NULL, 10))
-                        : type == FL_FLOAT ? fl_float(strtod(text, NULL))
-                        : type == FL_BOOL  ? fl_bool(*text == 't')
-                                           : fl_string(made->strings[index]);
+  made->values[index] = type == FL_INT        ? fl_int(strtoll(text, NULL, 10))
+                        : type == FL_FLOAT    ? fl_float(strtod(text, NULL))
+                        : type == FL_BOOL     ? fl_bool(*text == 't')
+                        : type == FL_INT_LIST ? list_of(made->lists[index], text)
+                                              : fl_string(made->strings[index]);
 }
 
 op_case *op_case_make(const char *text, DLDataType dtype, int64_t padding) {

@@ -3,7 +3,7 @@
  *     op_case *c = op_case_make("topk_softmax gating_output=f7x16 topk=3", bfloat16, 0);
  * A tensor is its element type, its shape and what it holds: f (the given type) and w (float32) hold values between -1
  * and 1 that follow from the name, i and l (int32, int64) and b (bool) hold 0, 1, 2… modulo the number after %. An
- * attribute is what it says. The rest has its default or is none. Results are as the schema infers them.
+ * attribute is what it says, a list 1,2. The rest has its default or is none. Results are as the schema infers them.
  */
 #ifndef FLHOST_TESTS_OP_CASE_H
 #define FLHOST_TESTS_OP_CASE_H
@@ -16,6 +16,7 @@ typedef struct op_case {
   fl_value values[FL_SCHEMA_MAX_VALUES];
   owned *tensors[FL_SCHEMA_MAX_VALUES];
   char strings[FL_SCHEMA_MAX_VALUES][32];
+  int64_t lists[FL_SCHEMA_MAX_VALUES][4];
 } op_case;
 
 /* Tensors have `padding` elements behind each row; 0: compact. */

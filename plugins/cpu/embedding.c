@@ -2,6 +2,7 @@
  * vocab_parallel_embedding: rows of the weight, copied. There is nothing to compute, so both kinds of implementation
  * are this one.
  */
+#include "plugins/cpu/flagos/chunk.h"
 #include "plugins/cpu/index.h"
 #include "plugins/cpu/rows.h"
 #include "plugins/cpu/view.h"
@@ -61,27 +62,41 @@ static fl_status check_ids(fl_call *call, DLTensor *ids, const vocabulary *v) {
   return FL_OK;
 }
 
+typedef struct lookup {
+  vocabulary vocabulary;
+  const DLTensor *ids;
+  const char *weight;
+  int64_t stride, bytes; /* from one row of the weight to the next, and of one */
+} lookup;
+
+static void look_up(const void *user, const cpu_rows *rows) {
+  const lookup *of = user;
+  int64_t row = row_of(&of->vocabulary, id_at(of->ids, rows->at[0]));
+  if (row < 0)
+    memset(rows->at[1], 0, (size_t)of->bytes);
+  else if (cpu_rows_around(rows, 1) && of->bytes % 64 == 0)
+    cpu_write_around(rows->at[1], of->weight + row * of->stride, of->bytes);
+  else
+    memcpy(rows->at[1], of->weight + row * of->stride, (size_t)of->bytes);
+}
+
 static fl_status vocab_parallel_embedding(void *self, fl_call *call) {
   const DLTensor *weight = cpu_tensor(call, WEIGHT);
-  vocabulary v = read_vocabulary(call);
   cpu_view view;
-  size_t item = weight->dtype.bits / 8, bytes = (size_t)weight->shape[1] * item;
+  int64_t item = weight->dtype.bits / 8;
   (void)self;
   if (cpu_dtype_of(weight) == CPU_OTHER)
     return cpu_wrong_type(call, "weight");
-  DLTensor *ids = cpu_view_column(&view, cpu_tensor(call, INPUT_IDS));
-  fl_status status = check_ids(call, ids, &v);
-  if (status)
+  DLTensor *ids = cpu_view_column(&view, cpu_tensor(call, INPUT_IDS)), *const tensors[] = {ids, cpu_tensor(call, OUT)};
+  const lookup of = {.vocabulary = read_vocabulary(call),
+                     .ids = ids,
+                     .weight = fl_data(weight),
+                     .stride = fl_stride(weight, 0) * item,
+                     .bytes = weight->shape[1] * item};
+  fl_status status = check_ids(call, ids, &of.vocabulary);
+  if (status || !of.bytes)
     return status;
-  DLTensor *const tensors[] = {ids, cpu_tensor(call, OUT)};
-  for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left && bytes; cpu_rows_next(&rows)) {
-    int64_t row = row_of(&v, id_at(ids, rows.at[0]));
-    if (row < 0)
-      memset(rows.at[1], 0, bytes);
-    else
-      memcpy(rows.at[1], (const char *)fl_data(weight) + (size_t)(row * fl_stride(weight, 0)) * item, bytes);
-  }
-  return FL_OK;
+  return cpu_rows_run(2, tensors, (cpu_row_cost){2 * of.bytes, of.bytes}, look_up, &of);
 }
 
 static const fl_impl ops[] = {

@@ -1,5 +1,6 @@
 /* Chooses experts by their scores: see moe_routing.h. Scratch is of the size of one token's scores. */
 #include "plugins/cpu/moe_routing.h"
+#include "plugins/cpu/parallel.h"
 #include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/rows.h"
 
@@ -118,16 +119,34 @@ static void route_token(const cpu_routing *routing, cpu_score_fn score, routing_
   weigh(routing, weights);
 }
 
+typedef struct routing_job {
+  const cpu_routing *routing;
+  cpu_score_fn score;
+  cpu_rows rows;
+} routing_job;
+
+static fl_status route_tokens(void *user, int64_t first, int64_t end) {
+  const routing_job *job = user;
+  cpu_rows rows = job->rows;
+  routing_scratch scratch;
+  if (!allocate(job->routing, &scratch))
+    return FL_ENOMEM;
+  cpu_rows_skip(&rows, first);
+  for (int64_t i = first; i < end; i++, cpu_rows_next(&rows))
+    route_token(job->routing, job->score, &scratch, rows.at[0], rows.at[1], rows.at[2]);
+  free(scratch.scores);
+  return FL_OK;
+}
+
 fl_status cpu_route(fl_call *call, const cpu_routing *routing, cpu_score_fn score, DLTensor *logits, DLTensor *weights,
                     DLTensor *ids) {
   DLTensor *const tensors[] = {logits, weights, ids};
-  routing_scratch scratch;
-  if (!allocate(routing, &scratch))
-    return fl_fail(call, FL_ENOMEM, "no memory for the scores of %lld experts", (long long)routing->experts);
-  for (cpu_rows rows = cpu_rows_begin(3, tensors); rows.left; cpu_rows_next(&rows))
-    route_token(routing, score, &scratch, rows.at[0], rows.at[1], rows.at[2]);
-  free(scratch.scores);
-  return FL_OK;
+  routing_job job = {routing, score, cpu_rows_begin(3, tensors)};
+  int64_t work = routing->experts * (routing->topk + 8); /* looks at each expert for each choice */
+  fl_status status = cpu_parallel_for(job.rows.left, cpu_grain(work), route_tokens, &job);
+  return status == FL_ENOMEM
+             ? fl_fail(call, status, "no memory for the scores of %lld experts", (long long)routing->experts)
+             : status;
 }
 
 /* grouped_topk(gating_output, topk, renormalize, num_expert_group, topk_group, scoring_func, routed_scaling_factor,

@@ -24,7 +24,7 @@ typedef void (*cpu_score_fn)(const cpu_routing *routing, const void *logits, flo
 void cpu_reference_score(const cpu_routing *routing, const void *logits, float *scores);
 void cpu_flagos_score(const cpu_routing *routing, const void *logits, float *scores);
 
-/* logits [..., experts] -> weights float32 [..., topk], ids int32 [..., topk]. FL_ENOMEM: nothing was written. */
+/* logits [..., experts] -> weights float32 [..., topk], ids int32 [..., topk]. FL_ENOMEM: some rows may be written. */
 fl_status cpu_route(fl_call *call, const cpu_routing *routing, cpu_score_fn score, DLTensor *logits, DLTensor *weights,
                     DLTensor *ids);
 

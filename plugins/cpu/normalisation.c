@@ -26,8 +26,7 @@ static fl_status run(void *self, fl_call *call, const cpu_norm *norm) {
       (norm->residual && cpu_dtype_of(norm->residual) != norm->dtype))
     return fl_fail(call, FL_ENOTSUP,
                    "element types: float32, float16 or bfloat16, and the same for x and residual, expected");
-  (*(cpu_norm_fn *)self)(norm);
-  return FL_OK;
+  return (*(cpu_norm_fn *)self)(norm);
 }
 
 /* (x, residual, weight, epsilon, …) -> (out, residual_out) */
@@ -64,8 +63,7 @@ static fl_status run_gated(void *self, fl_call *call, cpu_gated_norm *norm) {
   norm->weight_dtype = weight_dtype_of(norm->weight, norm->dtype);
   if (norm->dtype == CPU_OTHER || norm->weight_dtype == CPU_OTHER)
     return fl_fail(call, FL_ENOTSUP, "element types: float32, float16 or bfloat16 expected");
-  (*(cpu_gated_norm_fn *)self)(norm);
-  return FL_OK;
+  return (*(cpu_gated_norm_fn *)self)(norm);
 }
 
 /* rms_norm_gated(x, z, weight, epsilon, group_size, norm_before_gate, activation) -> out */

@@ -24,12 +24,12 @@ typedef struct cpu_gated_norm {
 } cpu_gated_norm;
 
 /* In place is fine. */
-typedef void (*cpu_norm_fn)(const cpu_norm *norm);
-typedef void (*cpu_gated_norm_fn)(const cpu_gated_norm *norm);
-void cpu_reference_norm(const cpu_norm *norm);
-void cpu_reference_gated_norm(const cpu_gated_norm *norm);
-void cpu_flagos_norm(const cpu_norm *norm);
-void cpu_flagos_gated_norm(const cpu_gated_norm *norm);
+typedef fl_status (*cpu_norm_fn)(const cpu_norm *norm);
+typedef fl_status (*cpu_gated_norm_fn)(const cpu_gated_norm *norm);
+fl_status cpu_reference_norm(const cpu_norm *norm);
+fl_status cpu_reference_gated_norm(const cpu_gated_norm *norm);
+fl_status cpu_flagos_norm(const cpu_norm *norm);
+fl_status cpu_flagos_gated_norm(const cpu_gated_norm *norm);
 
 /* The ops; `self` of their rows is the address of a cpu_norm_fn, of the latter two of a cpu_gated_norm_fn. The first is
  * fused_add_rms_norm, too, which has the same values in the same places and whose residual is required. */

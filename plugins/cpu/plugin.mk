@@ -4,9 +4,12 @@ CPU_PLUGIN := $(BUILD)/plugins/cpu.so
 CPU_FLAGOS_FILES := $(patsubst plugins/cpu/flagos/%.c,%,$(sort $(wildcard plugins/cpu/flagos/*.c)))
 CPU_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(foreach folder,cpu cpu/reference cpu/flagos,$(sort $(wildcard plugins/$(folder)/*.c))))
 PLUGINS += $(CPU_PLUGIN)
-cpu_flagos_flags = $(CPU_OPTIONS_$(1)) -DOP_LIST_SECTION='"op_lists_$(1)"' -O3 -falign-functions=64 -fno-math-errno -fno-trapping-math
+# A copy of a chunk stays a loop: the memcpy that gcc makes of it goes through memory.
+CPU_LOOPS := $(call takes,-fno-tree-loop-distribute-patterns)
+cpu_flagos_flags = $(CPU_OPTIONS_$(1)) -DOP_LIST_SECTION='"op_lists_$(1)"' -O3 -falign-functions=64 -fno-math-errno -fno-trapping-math $(CPU_LOOPS)
 # Products are sums of many terms in any order: with fused multiply-add they are faster and no less exact.
-cpu_contract = $(if $(filter matmul.o few_rows.o,$(notdir $@)),-ffp-contract=fast)
+# A rotation's difference of two products may cancel.
+cpu_contract = $(if $(filter matmul.o few_rows.o,$(notdir $@)),-ffp-contract=fast)$(if $(filter rotary.o,$(notdir $@)),-ffp-contract=off)
 cpu_compile = @mkdir -p $(@D) && $(CC) $(BASE) $(CFLAGS) $(if $(findstring plugins/cpu/flagos/,$<),$(call cpu_flagos_flags,$(1))) $(cpu_contract) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
 $(CPU_PLUGIN_OBJECTS): $(BUILD)/obj/plugins/cpu/%.o: plugins/cpu/%.c plugins/cpu/plugin.mk $(BUILD)/harden.stamp
 	$(call cpu_compile,baseline)

@@ -78,15 +78,14 @@ fl_status cpu_quant_fp8(void *self, fl_call *call) {
   const cpu_quant_parts *parts = self;
   cpu_quant quant;
   fl_status status = read_call(call, &quant);
-  float tensor_scale = 0;
   if (status)
     return status;
   if (quant.mode == CPU_QUANT_TENSOR)
-    *(float *)fl_data(quant.scale_out) = tensor_scale = parts->scale_of_tensor(&quant);
+    *(float *)fl_data(quant.scale_out) = quant.tensor_scale = parts->scale_of_tensor(&quant);
   bool by_row = quant.mode == CPU_QUANT_TOKEN || quant.mode == CPU_QUANT_GROUP;
   DLTensor *const tensors[] = {quant.x, quant.q, by_row ? quant.scale_out : NULL};
-  for (cpu_rows rows = cpu_rows_begin(3, tensors); rows.left; cpu_rows_next(&rows))
-    parts->quantise_row(&quant, &rows, tensor_scale);
+  int64_t bytes = quant.hidden * (cpu_dtype_size(quant.dtype) + 1);
+  status = cpu_rows_run(3, tensors, (cpu_row_cost){2 * bytes, quant.hidden}, parts->quantise_row, &quant);
   finish(&quant, cpu_tensor(call, 1));
-  return FL_OK;
+  return status;
 }

@@ -32,12 +32,12 @@ typedef struct cpu_quant {
   /* Given scales: that of row m and column n is scales[m / rows * row_step + n / columns * column_step]. */
   const float *scales;
   int64_t rows, row_step, column_step;
+  float tensor_scale; /* where it is computed */
 } cpu_quant;
 
 typedef struct cpu_quant_parts {
   float (*scale_of_tensor)(const cpu_quant *quant);
-  /* Rows of x and q, and of scale_out where a row's scales are computed. */
-  void (*quantise_row)(const cpu_quant *quant, const cpu_rows *rows, float tensor_scale);
+  cpu_row_fn quantise_row; /* of x and q, and of scale_out where a row's scales are computed; takes the cpu_quant */
 } cpu_quant_parts;
 
 /* The op; `self` of its rows is a cpu_quant_parts. */

@@ -1,6 +1,6 @@
 /*
  * Walks over the rows (last dimension) of several tensors of the same leading shape in step, whatever the strides of
- * their leading dimensions. Most kernels are a loop over rows:
+ * their leading dimensions. A kernel is a function of a row, which cpu_rows_run calls for all of them, or a loop:
  *     DLTensor *const tensors[] = {x, out};
  *     for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
  *       one_row(rows.at[0], rows.at[1]);
@@ -18,6 +18,7 @@ typedef struct cpu_rows {
   int64_t index[FL_MAX_DIMS], shape[FL_MAX_DIMS];
   int64_t stride[CPU_ROWS_TENSORS][FL_MAX_DIMS]; /* in bytes */
   void *at[CPU_ROWS_TENSORS];                    /* the present row of each tensor; NULL where there is no tensor */
+  bool around;                                   /* the caches: where results are written that none would hold */
 } cpu_rows;
 
 /* The leading shape is that of the first tensor, which must be there; others may be NULL. */
@@ -49,6 +50,44 @@ static inline void cpu_rows_next(cpu_rows *rows) {
       return;
     rows->index[d] = 0;
   }
+}
+
+/* Steps that many rows forward, at most `left`. */
+static inline void cpu_rows_skip(cpu_rows *rows, int64_t n) {
+  rows->left -= n;
+  for (int d = rows->n_dims - 1; d >= 0 && n; d--) {
+    int64_t at = (rows->index[d] + n) % rows->shape[d], steps = at - rows->index[d];
+    n = (rows->index[d] + n) / rows->shape[d];
+    rows->index[d] = at;
+    for (int t = 0; t < rows->n_tensors; t++)
+      if (rows->at[t])
+        rows->at[t] = (char *)rows->at[t] + steps * rows->stride[t][d];
+  }
+}
+
+/* May a row of this tensor be written around the caches? Then whole lines are. */
+static inline bool cpu_rows_around(const cpu_rows *rows, int tensor) {
+  return rows->around && !((uintptr_t)rows->at[tensor] % 64);
+}
+
+/* Computes the present row. Any thread may call it, for rows in any order. */
+typedef void (*cpu_row_fn)(const void *user, const cpu_rows *rows);
+
+/* What a row costs. */
+typedef struct cpu_row_cost {
+  int64_t work;    /* bytes read and written, times CPU_WORK_EXP where each element wants an exponential function */
+  int64_t written; /* bytes that go to memory which the kernel does not read */
+} cpu_row_cost;
+
+enum { CPU_WORK_EXP = 3 };
+
+/* Calls `row` for every row, in several threads where there are enough of them. */
+fl_status cpu_rows_run(int n_tensors, DLTensor *const *tensors, cpu_row_cost cost, cpu_row_fn row, const void *user);
+
+/* So many steps of a loop, of `work` each as above, take ten microseconds or more: its grain. */
+static inline int64_t cpu_grain(int64_t work) {
+  const int64_t enough = 192 << 10;
+  return enough / (work > 0 ? work : 1) + 1;
 }
 
 #endif

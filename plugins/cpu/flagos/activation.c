@@ -1,8 +1,9 @@
 /*
- * Element-wise activations, a block at a time, with the roundings of vLLM's native definition: where these fall between
- * steps they decide more than the tolerance allows. All work in place.
+ * Element-wise activations with the roundings of vLLM's native definition: where these fall between steps they decide
+ * more than the tolerance allows. All work in place.
  */
 #include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/chunk.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/rows.h"
 
@@ -13,154 +14,149 @@
 typedef struct parameters {
   float beta, eps; /* in x's type */
   float positive_alpha, negative_alpha;
-  const cpu_block_type *positive_type, *negative_type; /* that a product with them has */
+  bool positive_rounded, negative_rounded; /* to x's type: a product with them; else it is a float32 */
 } parameters;
 
-typedef void (*elementwise_fn)(const cpu_block_type *type, const parameters *p, float *values, int64_t n);
+typedef struct elementwise_job {
+  cpu_dtype dtype;
+  int64_t size; /* of a row */
+  parameters p;
+} elementwise_job;
 
-static fl_status elementwise(fl_call *call, elementwise_fn function, const parameters *p) {
-  DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, call->count - 1)};
-  cpu_dtype dtype = cpu_dtype_of(x);
-  float values[CPU_BLOCK];
-  if (dtype == CPU_OTHER)
+/* One element. */
+typedef float (*elementwise_fn)(cpu_dtype dtype, const parameters *p, float x);
+
+CPU_TEMPLATE void chunk(cpu_dtype dtype, elementwise_fn function, const parameters *p, const void *x, void *out,
+                        int64_t first, int64_t n, bool around) {
+  float values[CPU_CHUNK];
+  cpu_load(dtype, values, x, first, n);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    values[i] = function(dtype, p, values[i]);
+  cpu_store_around(dtype, out, first, values, n, around);
+}
+
+CPU_TEMPLATE void row_of(cpu_dtype dtype, elementwise_fn function, const elementwise_job *job, const cpu_rows *rows) {
+  const parameters p = job->p;
+  bool around = cpu_rows_around(rows, 1);
+  int64_t i = 0, size = job->size;
+  for (; i + CPU_CHUNK <= size; i += CPU_CHUNK)
+    chunk(dtype, function, &p, rows->at[0], rows->at[1], i, CPU_CHUNK, around);
+  if (i < size)
+    chunk(dtype, function, &p, rows->at[0], rows->at[1], i, size - i, false);
+}
+
+/* The row function of an activation. */
+CPU_TEMPLATE void row(elementwise_fn function, const elementwise_job *job, const cpu_rows *rows) {
+  if (job->dtype == CPU_FLOAT32)
+    row_of(CPU_FLOAT32, function, job, rows);
+  else if (job->dtype == CPU_FLOAT16)
+    row_of(CPU_FLOAT16, function, job, rows);
+  else
+    row_of(CPU_BFLOAT16, function, job, rows);
+}
+
+static fl_status elementwise(fl_call *call, cpu_row_fn row_function, parameters p) {
+  DLTensor *x = cpu_tensor(call, 0), *out = cpu_tensor(call, call->count - 1), *const tensors[] = {x, out};
+  const elementwise_job job = {cpu_dtype_of(x), x->shape[x->ndim - 1], p};
+  if (job.dtype == CPU_OTHER)
     return cpu_wrong_type(call, "x");
-  const cpu_block_type *type = &cpu_block_types[dtype];
-  for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
-    for (int64_t first = 0, d = x->shape[x->ndim - 1]; first < d; first += CPU_BLOCK) {
-      int64_t n = cpu_block_size(d - first);
-      type->load(values, rows.at[0], first, n);
-      function(type, p, values, n);
-      type->store(rows.at[1], first, values, n);
-    }
-  return FL_OK;
+  int64_t bytes = job.size * cpu_dtype_size(job.dtype);
+  return cpu_rows_run(2, tensors, (cpu_row_cost){2 * bytes * CPU_WORK_EXP, fl_data(x) == fl_data(out) ? 0 : bytes},
+                      row_function, &job);
 }
 
-static void gelu(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
-  (void)type;
+CPU_TEMPLATE float gelu(cpu_dtype dtype, const parameters *p, float x) {
+  (void)dtype;
   (void)p;
-  for (int64_t i = 0; i < n; i++)
-    values[i] = vector_gelu(values[i]);
+  return vector_gelu(x);
 }
 
-static void gelu_tanh(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
-  (void)type;
+CPU_TEMPLATE float gelu_tanh(cpu_dtype dtype, const parameters *p, float x) {
+  (void)dtype;
   (void)p;
-  for (int64_t i = 0; i < n; i++)
-    values[i] = vector_gelu_tanh(values[i]);
+  return vector_gelu_tanh(x);
+}
+
+static void gelu_row(const void *job, const cpu_rows *rows) {
+  row(gelu, job, rows);
+}
+
+static void gelu_tanh_row(const void *job, const cpu_rows *rows) {
+  row(gelu_tanh, job, rows);
 }
 
 /* gelu(x, approximate) -> out */
 static fl_status run_gelu(void *self, fl_call *call) {
   (void)self;
-  return elementwise(call, strcmp(call->values[1].v.s, "tanh") ? gelu : gelu_tanh, NULL);
+  return elementwise(call, strcmp(call->values[1].v.s, "tanh") ? gelu_row : gelu_tanh_row, (parameters){0});
 }
 
 /* 0.5 x (1 + tanh(inner)) */
-static void half_one_plus_tanh(const cpu_block_type *type, float *restrict values, float *restrict inner, int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    inner[i] = vector_tanh(inner[i]);
-  type->round(inner, n);
-  for (int64_t i = 0; i < n; i++) {
-    inner[i] += 1.0f;
-    values[i] *= 0.5f;
-  }
-  type->round(inner, n);
-  type->round(values, n);
-  for (int64_t i = 0; i < n; i++)
-    values[i] *= inner[i];
+CPU_TEMPLATE float half_one_plus_tanh(cpu_dtype dtype, float x, float inner) {
+  float factor = cpu_round(dtype, cpu_round(dtype, vector_tanh(inner)) + 1.0f);
+  return cpu_round(dtype, 0.5f * x) * factor;
 }
 
 /* inner = sqrt(2 / pi) (x + 0.044715 x^3) */
-static void gelu_new(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
+CPU_TEMPLATE float gelu_new(cpu_dtype dtype, const parameters *p, float x) {
   const float sqrt_2_over_pi = 0.79788456f;
-  float inner[CPU_BLOCK];
+  float square = x * x;
   (void)p;
-  for (int64_t i = 0; i < n; i++)
-    inner[i] = values[i] * values[i];
-  if (type == &cpu_block_types[CPU_BFLOAT16]) /* only there does PyTorch's pow(x, 3) round the square */
-    type->round(inner, n);
-  for (int64_t i = 0; i < n; i++)
-    inner[i] *= values[i];
-  type->round(inner, n);
-  for (int64_t i = 0; i < n; i++)
-    inner[i] *= 0.044715f;
-  type->round(inner, n);
-  for (int64_t i = 0; i < n; i++)
-    inner[i] += values[i];
-  type->round(inner, n);
-  for (int64_t i = 0; i < n; i++)
-    inner[i] *= sqrt_2_over_pi;
-  type->round(inner, n);
-  half_one_plus_tanh(type, values, inner, n);
+  if (dtype == CPU_BFLOAT16) /* only there does PyTorch's pow(x, 3) round the square */
+    square = cpu_round(dtype, square);
+  float cube = cpu_round(dtype, square * x);
+  float sum = cpu_round(dtype, cpu_round(dtype, 0.044715f * cube) + x);
+  return half_one_plus_tanh(dtype, x, cpu_round(dtype, sqrt_2_over_pi * sum));
 }
 
 /* inner = 0.7978845608 x (1 + 0.044715 x x) */
-static void gelu_fast(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
-  float inner[CPU_BLOCK], scaled[CPU_BLOCK];
+CPU_TEMPLATE float gelu_fast(cpu_dtype dtype, const parameters *p, float x) {
+  float inner = cpu_round(dtype, cpu_round(dtype, 0.044715f * x) * x);
   (void)p;
-  for (int64_t i = 0; i < n; i++) {
-    inner[i] = 0.044715f * values[i];
-    scaled[i] = values[i] * 0.7978845608f;
-  }
-  type->round(inner, n);
-  type->round(scaled, n);
-  for (int64_t i = 0; i < n; i++)
-    inner[i] *= values[i];
-  type->round(inner, n);
-  for (int64_t i = 0; i < n; i++)
-    inner[i] += 1.0f;
-  type->round(inner, n);
-  for (int64_t i = 0; i < n; i++)
-    inner[i] *= scaled[i];
-  type->round(inner, n);
-  half_one_plus_tanh(type, values, inner, n);
+  inner = cpu_round(dtype, inner + 1.0f) * cpu_round(dtype, x * 0.7978845608f);
+  return half_one_plus_tanh(dtype, x, cpu_round(dtype, inner));
 }
 
-static void quick_gelu(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
-  float logistic[CPU_BLOCK];
+CPU_TEMPLATE float quick_gelu(cpu_dtype dtype, const parameters *p, float x) {
   (void)p;
-  for (int64_t i = 0; i < n; i++)
-    logistic[i] = 1.702f * values[i];
-  type->round(logistic, n);
-  for (int64_t i = 0; i < n; i++)
-    logistic[i] = vector_sigmoid(logistic[i]);
-  type->round(logistic, n);
-  for (int64_t i = 0; i < n; i++)
-    values[i] *= logistic[i];
+  return x * cpu_round(dtype, vector_sigmoid(cpu_round(dtype, 1.702f * x)));
 }
 
-static void relu2(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
-  (void)type;
+CPU_TEMPLATE float relu2(cpu_dtype dtype, const parameters *p, float x) {
+  float above = x < 0.0f ? 0.0f : x;
+  (void)dtype;
   (void)p;
-  for (int64_t i = 0; i < n; i++) {
-    float above = values[i] < 0.0f ? 0.0f : values[i];
-    values[i] = above * above;
-  }
+  return above * above;
 }
 
 /* Both branches of all elements, then the one that counts: ap x x or (expm1(min(x, eps)) - x) an, plus beta x. */
-static void xielu(const cpu_block_type *type, const parameters *p, float *values, int64_t n) {
-  float positive[CPU_BLOCK], negative[CPU_BLOCK], linear[CPU_BLOCK];
-  const parameters of = *p;
-  for (int64_t i = 0; i < n; i++) {
-    positive[i] = of.positive_alpha * values[i];
-    negative[i] = vector_expm1(vector_clamp_above(values[i], of.eps));
-    linear[i] = of.beta * values[i];
-  }
-  of.positive_type->round(positive, n);
-  type->round(negative, n);
-  type->round(linear, n);
-  for (int64_t i = 0; i < n; i++) {
-    positive[i] *= values[i];
-    negative[i] -= values[i];
-  }
-  of.positive_type->round(positive, n);
-  type->round(negative, n);
-  for (int64_t i = 0; i < n; i++)
-    negative[i] *= of.negative_alpha;
-  of.negative_type->round(negative, n);
-  for (int64_t i = 0; i < n; i++)
-    values[i] = (values[i] > 0.0f ? positive[i] : negative[i]) + linear[i];
+CPU_TEMPLATE float xielu(cpu_dtype dtype, const parameters *p, float x) {
+  cpu_dtype positive_type = p->positive_rounded ? dtype : CPU_FLOAT32;
+  cpu_dtype negative_type = p->negative_rounded ? dtype : CPU_FLOAT32;
+  float positive = cpu_round(positive_type, cpu_round(positive_type, p->positive_alpha * x) * x);
+  float negative = cpu_round(dtype, vector_expm1(vector_clamp_above(x, p->eps)));
+  negative = cpu_round(negative_type, cpu_round(dtype, negative - x) * p->negative_alpha);
+  return (x > 0.0f ? positive : negative) + cpu_round(dtype, p->beta * x);
+}
+
+static void gelu_new_row(const void *job, const cpu_rows *rows) {
+  row(gelu_new, job, rows);
+}
+
+static void gelu_fast_row(const void *job, const cpu_rows *rows) {
+  row(gelu_fast, job, rows);
+}
+
+static void quick_gelu_row(const void *job, const cpu_rows *rows) {
+  row(quick_gelu, job, rows);
+}
+
+static void relu2_row(const void *job, const cpu_rows *rows) {
+  row(relu2, job, rows);
+}
+
+static void xielu_row(const void *job, const cpu_rows *rows) {
+  row(xielu, job, rows);
 }
 
 /* softplus of a parameter, rounded to its type. */
@@ -183,25 +179,25 @@ static fl_status run_xielu(void *self, fl_call *call) {
     return fl_fail(call, FL_ENOTSUP, "element types float32, float16 or bfloat16 and an eps of at most 0 expected");
   cpu_block_types[dtype].round(&p.beta, 1);
   cpu_block_types[dtype].round(&p.eps, 1);
-  p.positive_type = &cpu_block_types[dtype == dtype_p ? dtype : CPU_FLOAT32];
-  p.negative_type = &cpu_block_types[dtype == dtype_n ? dtype : CPU_FLOAT32];
+  p.positive_rounded = dtype == dtype_p;
+  p.negative_rounded = dtype == dtype_n;
   p.positive_alpha = softplus_of(&cpu_block_types[dtype_p], alpha_p);
   p.negative_alpha = p.beta + softplus_of(&cpu_block_types[dtype_n], alpha_n);
   cpu_block_types[dtype_n].round(&p.negative_alpha, 1);
-  return elementwise(call, xielu, &p);
+  return elementwise(call, xielu_row, p);
 }
 
 /* Ops without attributes: x -> out. */
 static fl_status elementwise_op(void *self, fl_call *call) {
-  return elementwise(call, *(elementwise_fn *)self, NULL);
+  return elementwise(call, *(cpu_row_fn *)self, (parameters){0});
 }
 
 static const fl_impl ops[] = {
     {.op_name = "gelu", CPU_FLAGOS, .fn = run_gelu},
-    {.op_name = "gelu_new", CPU_FLAGOS, .fn = elementwise_op, .self = (elementwise_fn[]){gelu_new}},
-    {.op_name = "gelu_fast", CPU_FLAGOS, .fn = elementwise_op, .self = (elementwise_fn[]){gelu_fast}},
-    {.op_name = "quick_gelu", CPU_FLAGOS, .fn = elementwise_op, .self = (elementwise_fn[]){quick_gelu}},
-    {.op_name = "relu2", CPU_FLAGOS, .fn = elementwise_op, .self = (elementwise_fn[]){relu2}},
+    {.op_name = "gelu_new", CPU_FLAGOS, .fn = elementwise_op, .self = (cpu_row_fn[]){gelu_new_row}},
+    {.op_name = "gelu_fast", CPU_FLAGOS, .fn = elementwise_op, .self = (cpu_row_fn[]){gelu_fast_row}},
+    {.op_name = "quick_gelu", CPU_FLAGOS, .fn = elementwise_op, .self = (cpu_row_fn[]){quick_gelu_row}},
+    {.op_name = "relu2", CPU_FLAGOS, .fn = elementwise_op, .self = (cpu_row_fn[]){relu2_row}},
     {.op_name = "xielu", CPU_FLAGOS, .fn = run_xielu},
 };
 OP_LIST(ops);

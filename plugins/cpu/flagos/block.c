@@ -1,11 +1,28 @@
 /* Conversions of blocks: see block.h. */
 #include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/chunk.h"
 
-#include <flhost/dtype.h>
-#include <string.h>
-#ifdef __F16C__
-#include <immintrin.h>
-#endif
+CPU_TEMPLATE void load(cpu_dtype dtype, float *to, const void *row, int64_t first, int64_t n) {
+  float part[CPU_CHUNK];
+  int64_t i = 0;
+  for (; i + CPU_CHUNK <= n; i += CPU_CHUNK)
+    cpu_load(dtype, to + i, row, first + i, CPU_CHUNK);
+  if (i == n)
+    return;
+  cpu_load(dtype, part, row, first + i, n - i);
+  memcpy(to + i, part, (size_t)(n - i) * sizeof *to);
+}
+
+CPU_TEMPLATE void store(cpu_dtype dtype, void *row, int64_t first, const float *from, int64_t n) {
+  float part[CPU_CHUNK] = {0};
+  int64_t i = 0;
+  for (; i + CPU_CHUNK <= n; i += CPU_CHUNK)
+    cpu_store(dtype, row, first + i, from + i, CPU_CHUNK);
+  if (i == n)
+    return;
+  memcpy(part, from + i, (size_t)(n - i) * sizeof *from);
+  cpu_store(dtype, row, first + i, part, n - i);
+}
 
 static void load_float32(float *restrict to, const void *restrict row, int64_t first, int64_t n) {
   memcpy(to, (const float *)row + first, (size_t)n * sizeof *to);
@@ -20,64 +37,21 @@ static void round_float32(float *values, int64_t n) {
   (void)n;
 }
 
-/* Eight at a time by the instructions of machines that have them. How many were done. */
-#ifdef __F16C__
-static int64_t load_eights(float *restrict to, const uint16_t *restrict from, int64_t n) {
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + i))));
-  return i;
-}
-
-static int64_t store_eights(uint16_t *restrict to, const float *restrict from, int64_t n) {
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    _mm_storeu_si128((__m128i *)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
-  return i;
-}
-
-static int64_t round_eights(float *values, int64_t n) {
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    _mm256_storeu_ps(values + i,
-                     _mm256_cvtph_ps(_mm256_cvtps_ph(_mm256_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT)));
-  return i;
-}
-#else
-static int64_t load_eights(float *restrict to, const uint16_t *restrict from, int64_t n) {
-  return (void)to, (void)from, (void)n, 0;
-}
-
-static int64_t store_eights(uint16_t *restrict to, const float *restrict from, int64_t n) {
-  return (void)to, (void)from, (void)n, 0;
-}
-
-static int64_t round_eights(float *values, int64_t n) {
-  return (void)values, (void)n, 0;
-}
-#endif
-
 static void load_float16(float *restrict to, const void *restrict row, int64_t first, int64_t n) {
-  const uint16_t *restrict from = (const uint16_t *)row + first;
-  for (int64_t i = load_eights(to, from, n); i < n; i++)
-    to[i] = fl_f16_to_float(from[i]);
+  load(CPU_FLOAT16, to, row, first, n);
 }
 
 static void store_float16(void *restrict row, int64_t first, const float *restrict from, int64_t n) {
-  uint16_t *restrict to = (uint16_t *)row + first;
-  for (int64_t i = store_eights(to, from, n); i < n; i++)
-    to[i] = fl_float_to_f16(from[i]);
+  store(CPU_FLOAT16, row, first, from, n);
 }
 
 static void round_float16(float *values, int64_t n) {
-  for (int64_t i = round_eights(values, n); i < n; i++)
-    values[i] = fl_f16_to_float(fl_float_to_f16(values[i]));
+  for (int64_t i = 0; i < n; i++)
+    values[i] = cpu_round(CPU_FLOAT16, values[i]);
 }
 
 static void load_bfloat16(float *restrict to, const void *restrict row, int64_t first, int64_t n) {
-  const uint16_t *restrict from = (const uint16_t *)row + first;
-  for (int64_t i = 0; i < n; i++)
-    to[i] = fl_bf16_to_float(from[i]);
+  load(CPU_BFLOAT16, to, row, first, n);
 }
 
 static void store_bfloat16(void *restrict row, int64_t first, const float *restrict from, int64_t n) {

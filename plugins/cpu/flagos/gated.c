@@ -1,9 +1,9 @@
 /*
- * Gated activations, a block of a row at a time, with the roundings of vLLM's native definition: where these fall
- * between steps they decide more than the tolerance allows.
+ * Gated activations with the roundings of vLLM's native definition: where these fall between steps they decide more
+ * than the tolerance allows.
  */
 #include "plugins/cpu/gated.h"
-#include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/chunk.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/quantile.h"
 #include "plugins/cpu/rows.h"
@@ -17,150 +17,167 @@ typedef struct parameters {
   bool limited; /* situ_and_mul's linear_beta is given: it is `limit` */
 } parameters;
 
-/* Gates become results; factors may be overwritten. */
-typedef void (*gated_fn)(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
-                         int64_t n);
+typedef struct gated_job {
+  cpu_dtype dtype;
+  int64_t size; /* of a row of results */
+  parameters p;
+} gated_job;
 
-static void halves_row(const cpu_block_type *type, gated_fn function, const parameters *p, const void *x, void *out,
-                       int64_t d) {
-  float gate[CPU_BLOCK], up[CPU_BLOCK];
-  for (int64_t first = 0; first < d; first += CPU_BLOCK) {
-    int64_t n = cpu_block_size(d - first);
-    type->load(gate, x, first, n);
-    type->load(up, x, d + first, n);
-    function(type, p, gate, up, n);
-    type->store(out, first, gate, n);
+/* One element. */
+typedef float (*gated_fn)(cpu_dtype dtype, const parameters *p, float gate, float up);
+
+/* Gates, then factors; or both in turn. */
+typedef enum layout { HALVES, INTERLEAVED } layout;
+
+CPU_TEMPLATE void load_pairs(cpu_dtype dtype, layout order, float *gate, float *up, const void *x, int64_t size,
+                             int64_t first, int64_t n) {
+  float both[2 * CPU_CHUNK];
+  if (order == HALVES) {
+    cpu_load(dtype, gate, x, first, n);
+    cpu_load(dtype, up, x, size + first, n);
+    return;
+  }
+  int64_t more = 2 * n - CPU_CHUNK;
+  cpu_load(dtype, both, x, 2 * first, more < 0 ? 2 * n : CPU_CHUNK);
+  cpu_load(dtype, both + CPU_CHUNK, x, 2 * first + CPU_CHUNK, more < 0 ? 0 : more);
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    gate[i] = both[2 * i];
+    up[i] = both[2 * i + 1];
   }
 }
 
-/* Gate and factor alternate. */
-static void interleaved_row(const cpu_block_type *type, gated_fn function, const parameters *p, const void *x,
-                            void *out, int64_t d) {
-  float both[2 * CPU_BLOCK], gate[CPU_BLOCK], up[CPU_BLOCK];
-  for (int64_t first = 0; first < d; first += CPU_BLOCK) {
-    int64_t n = cpu_block_size(d - first);
-    type->load(both, x, 2 * first, 2 * n);
-    for (int64_t i = 0; i < n; i++) {
-      gate[i] = both[2 * i];
-      up[i] = both[2 * i + 1];
-    }
-    function(type, p, gate, up, n);
-    type->store(out, first, gate, n);
-  }
+CPU_TEMPLATE void chunk(cpu_dtype dtype, layout order, gated_fn function, const parameters *p, const void *x, void *out,
+                        int64_t size, int64_t first, int64_t n, bool around) {
+  float gate[CPU_CHUNK], up[CPU_CHUNK];
+  load_pairs(dtype, order, gate, up, x, size, first, n);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    gate[i] = function(dtype, p, gate[i], up[i]);
+  cpu_store_around(dtype, out, first, gate, n, around);
 }
 
-typedef void (*row_fn)(const cpu_block_type *type, gated_fn function, const parameters *p, const void *x, void *out,
-                       int64_t d);
+CPU_TEMPLATE void row_of(cpu_dtype dtype, layout order, gated_fn function, const parameters *attributes, int64_t size,
+                         const cpu_rows *rows) {
+  const parameters p = *attributes;
+  bool around = cpu_rows_around(rows, 1);
+  int64_t i = 0;
+  for (; i + CPU_CHUNK <= size; i += CPU_CHUNK)
+    chunk(dtype, order, function, &p, rows->at[0], rows->at[1], size, i, CPU_CHUNK, around);
+  if (i < size)
+    chunk(dtype, order, function, &p, rows->at[0], rows->at[1], size, i, size - i, false);
+}
 
-static fl_status gated(fl_call *call, row_fn row, gated_fn function, const parameters *p) {
-  DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, call->count - 1)};
-  cpu_dtype dtype = cpu_dtype_of(x);
-  int64_t d = x->shape[x->ndim - 1] / 2;
-  if (dtype == CPU_OTHER)
+/* The row function of an activation. */
+CPU_TEMPLATE void row(layout order, gated_fn function, const gated_job *job, const parameters *p,
+                      const cpu_rows *rows) {
+  if (job->dtype == CPU_FLOAT32)
+    row_of(CPU_FLOAT32, order, function, p, job->size, rows);
+  else if (job->dtype == CPU_FLOAT16)
+    row_of(CPU_FLOAT16, order, function, p, job->size, rows);
+  else
+    row_of(CPU_BFLOAT16, order, function, p, job->size, rows);
+}
+
+CPU_TEMPLATE void halves_row(gated_fn function, const gated_job *job, const cpu_rows *rows) {
+  row(HALVES, function, job, &job->p, rows);
+}
+
+static fl_status gated(fl_call *call, cpu_row_fn row_function, parameters p) {
+  DLTensor *x = cpu_tensor(call, 0), *out = cpu_tensor(call, call->count - 1), *const tensors[] = {x, out};
+  const gated_job job = {cpu_dtype_of(x), x->shape[x->ndim - 1] / 2, p};
+  if (job.dtype == CPU_OTHER)
     return cpu_wrong_type(call, "x");
-  for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
-    row(&cpu_block_types[dtype], function, p, rows.at[0], rows.at[1], d);
-  return FL_OK;
+  int64_t bytes = job.size * cpu_dtype_size(job.dtype);
+  return cpu_rows_run(2, tensors, (cpu_row_cost){3 * bytes * CPU_WORK_EXP, bytes}, row_function, &job);
 }
 
-static void multiply(float *restrict gate, const float *restrict up, int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    gate[i] *= up[i];
-}
-
-static void silu_gate(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
-                      int64_t n) {
+CPU_TEMPLATE float silu_gate(cpu_dtype dtype, const parameters *p, float gate, float up) {
   (void)p;
-  for (int64_t i = 0; i < n; i++)
-    gate[i] = vector_silu(gate[i]);
-  type->round(gate, n);
-  multiply(gate, up, n);
+  return cpu_round(dtype, vector_silu(gate)) * up;
+}
+
+static void silu_row(const void *job, const cpu_rows *rows) {
+  halves_row(silu_gate, job, rows);
 }
 
 /* silu_and_mul(x) -> out */
 fl_status cpu_flagos_silu_and_mul(void *self, fl_call *call) {
   (void)self;
-  return gated(call, halves_row, silu_gate, NULL);
+  return gated(call, silu_row, (parameters){0});
 }
 
-static void silu_factor(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
-                        int64_t n) {
+CPU_TEMPLATE float silu_factor(cpu_dtype dtype, const parameters *p, float gate, float up) {
   (void)p;
-  for (int64_t i = 0; i < n; i++)
-    up[i] = vector_silu(up[i]);
-  type->round(up, n);
-  multiply(gate, up, n);
+  return gate * cpu_round(dtype, vector_silu(up));
+}
+
+static void silu_factor_row(const void *job, const cpu_rows *rows) {
+  halves_row(silu_factor, job, rows);
 }
 
 /* mul_and_silu(x) -> out */
 static fl_status mul_and_silu(void *self, fl_call *call) {
   (void)self;
-  return gated(call, halves_row, silu_factor, NULL);
+  return gated(call, silu_factor_row, (parameters){0});
 }
 
-static void gelu_gate(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
-                      int64_t n) {
+CPU_TEMPLATE float gelu_gate(cpu_dtype dtype, const parameters *p, float gate, float up) {
   (void)p;
-  for (int64_t i = 0; i < n; i++)
-    gate[i] = vector_gelu(gate[i]);
-  type->round(gate, n);
-  multiply(gate, up, n);
+  return cpu_round(dtype, vector_gelu(gate)) * up;
 }
 
-static void gelu_tanh_gate(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
-                           int64_t n) {
+CPU_TEMPLATE float gelu_tanh_gate(cpu_dtype dtype, const parameters *p, float gate, float up) {
   (void)p;
-  for (int64_t i = 0; i < n; i++)
-    gate[i] = vector_gelu_tanh(gate[i]);
-  type->round(gate, n);
-  multiply(gate, up, n);
+  return cpu_round(dtype, vector_gelu_tanh(gate)) * up;
 }
 
-static gated_fn gelu_of(const char *approximate) {
-  return strcmp(approximate, "tanh") ? gelu_gate : gelu_tanh_gate;
+static void gelu_row(const void *job, const cpu_rows *rows) {
+  halves_row(gelu_gate, job, rows);
+}
+
+static void gelu_tanh_row(const void *job, const cpu_rows *rows) {
+  halves_row(gelu_tanh_gate, job, rows);
+}
+
+static bool is_tanh(const fl_value *approximate) {
+  return !strcmp(approximate->v.s, "tanh");
 }
 
 /* gelu_and_mul(x, approximate) -> out */
 fl_status cpu_flagos_gelu_and_mul(void *self, fl_call *call) {
   (void)self;
-  return gated(call, halves_row, gelu_of(call->values[1].v.s), NULL);
+  return gated(call, is_tanh(&call->values[1]) ? gelu_tanh_row : gelu_row, (parameters){0});
 }
 
 /* g sigmoid(alpha g), rounded at each step, of the clamped gate; the factor is clamped and shifted by `shift`. */
-static void clamp_and_gate(const cpu_block_type *type, const parameters *p, float shift, float *restrict gate,
-                           float *restrict up, int64_t n) {
-  float logistic[CPU_BLOCK], limit = p->limit, alpha = p->alpha;
-  type->round(&limit, 1);
-  for (int64_t i = 0; i < n; i++) {
-    gate[i] = vector_clamp_above(gate[i], limit);
-    up[i] = vector_clamp(up[i], limit) + shift;
-    logistic[i] = gate[i] * alpha;
-  }
-  type->round(logistic, n);
-  for (int64_t i = 0; i < n; i++)
-    logistic[i] = vector_sigmoid(logistic[i]);
-  type->round(logistic, n);
-  multiply(gate, logistic, n);
-  type->round(gate, n);
-  type->round(up, n);
-  multiply(gate, up, n);
+CPU_TEMPLATE float clamp_and_gate(cpu_dtype dtype, const parameters *p, float shift, float gate, float up) {
+  float limit = cpu_round(dtype, p->limit), factor = vector_clamp(up, limit) + shift;
+  float limited = vector_clamp_above(gate, limit);
+  float logistic = cpu_round(dtype, vector_sigmoid(cpu_round(dtype, limited * p->alpha)));
+  return cpu_round(dtype, limited * logistic) * cpu_round(dtype, factor);
 }
 
-static void swigluoai(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
-                      int64_t n) {
-  clamp_and_gate(type, p, 1.0f, gate, up, n);
+CPU_TEMPLATE float swigluoai(cpu_dtype dtype, const parameters *p, float gate, float up) {
+  return clamp_and_gate(dtype, p, 1.0f, gate, up);
+}
+
+static void swigluoai_row(const void *user, const cpu_rows *rows) {
+  const gated_job *job = user;
+  row(INTERLEAVED, swigluoai, job, &job->p, rows);
 }
 
 /* swigluoai_and_mul(x, alpha, limit) -> out */
 fl_status cpu_flagos_swigluoai_and_mul(void *self, fl_call *call) {
-  const parameters p = {.alpha = (float)call->values[1].v.f, .limit = (float)call->values[2].v.f};
   (void)self;
-  return gated(call, interleaved_row, swigluoai, &p);
+  return gated(call, swigluoai_row,
+               (parameters){.alpha = (float)call->values[1].v.f, .limit = (float)call->values[2].v.f});
 }
 
-static void silu_with_clamp(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
-                            int64_t n) {
-  clamp_and_gate(type, p, p->beta, gate, up, n);
+CPU_TEMPLATE float silu_with_clamp(cpu_dtype dtype, const parameters *p, float gate, float up) {
+  return clamp_and_gate(dtype, p, p->beta, gate, up);
+}
+
+static void silu_with_clamp_row(const void *job, const cpu_rows *rows) {
+  halves_row(silu_with_clamp, job, rows);
 }
 
 /* silu_and_mul_with_clamp(x, limit, alpha, beta) -> out */
@@ -168,49 +185,47 @@ static fl_status silu_and_mul_with_clamp(void *self, fl_call *call) {
   const fl_value *values = call->values;
   const parameters p = {.limit = (float)values[1].v.f, .alpha = (float)values[2].v.f, .beta = (float)values[3].v.f};
   (void)self;
-  return gated(call, halves_row, silu_with_clamp, &p);
+  return gated(call, silu_with_clamp_row, p);
 }
 
-static void fatrelu(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
-                    int64_t n) {
-  float threshold = p->limit;
-  (void)type;
-  for (int64_t i = 0; i < n; i++)
-    gate[i] = (gate[i] <= threshold ? 0.0f : gate[i]) * up[i];
+CPU_TEMPLATE float fatrelu(cpu_dtype dtype, const parameters *p, float gate, float up) {
+  (void)dtype;
+  return (gate <= p->limit ? 0.0f : gate) * up;
+}
+
+static void fatrelu_row(const void *job, const cpu_rows *rows) {
+  halves_row(fatrelu, job, rows);
 }
 
 /* fatrelu_and_mul(x, threshold) -> out */
 static fl_status fatrelu_and_mul(void *self, fl_call *call) {
-  const parameters p = {.limit = (float)call->values[1].v.f};
   (void)self;
-  return gated(call, halves_row, fatrelu, &p);
+  return gated(call, fatrelu_row, (parameters){.limit = (float)call->values[1].v.f});
 }
 
-static void swiglustep(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
-                       int64_t n) {
-  float limit = p->limit;
-  type->round(&limit, 1);
-  for (int64_t i = 0; i < n; i++)
-    gate[i] = vector_silu(gate[i]);
-  type->round(gate, n);
-  for (int64_t i = 0; i < n; i++)
-    gate[i] = vector_clamp_above(gate[i], limit) * vector_clamp(up[i], limit);
+CPU_TEMPLATE float swiglustep(cpu_dtype dtype, const parameters *p, float gate, float up) {
+  float limit = cpu_round(dtype, p->limit);
+  return vector_clamp_above(cpu_round(dtype, vector_silu(gate)), limit) * vector_clamp(up, limit);
+}
+
+static void swiglustep_row(const void *job, const cpu_rows *rows) {
+  halves_row(swiglustep, job, rows);
 }
 
 /* swiglustep_and_mul(x, limit) -> out */
 fl_status cpu_flagos_swiglustep_and_mul(void *self, fl_call *call) {
-  const parameters p = {.limit = (float)call->values[1].v.f};
   (void)self;
-  return gated(call, halves_row, swiglustep, &p);
+  return gated(call, swiglustep_row, (parameters){.limit = (float)call->values[1].v.f});
 }
 
-static void situ(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up, int64_t n) {
-  float beta = p->beta, limit = p->limit;
-  (void)type;
-  for (int64_t i = 0; p->limited && i < n; i++)
-    up[i] = limit * vector_tanh(up[i] / limit);
-  for (int64_t i = 0; i < n; i++)
-    gate[i] = beta * vector_tanh(gate[i] / beta) * vector_sigmoid(gate[i]) * up[i];
+CPU_TEMPLATE float situ(cpu_dtype dtype, const parameters *p, float gate, float up) {
+  float factor = p->limited ? p->limit * vector_tanh(up / p->limit) : up;
+  (void)dtype;
+  return p->beta * vector_tanh(gate / p->beta) * vector_sigmoid(gate) * factor;
+}
+
+static void situ_row(const void *job, const cpu_rows *rows) {
+  halves_row(situ, job, rows);
 }
 
 /* situ_and_mul(x, beta, linear_beta) -> out */
@@ -220,86 +235,83 @@ static fl_status situ_and_mul(void *self, fl_call *call) {
   (void)self;
   if (p.limited)
     p.limit = (float)linear_beta->v.f;
-  return gated(call, halves_row, situ, &p);
+  return gated(call, situ_row, p);
 }
 
 /* --------------------------------------------------------------------------------------------- gelu_and_mul_sparse */
 
-static double deviation(float value, double mean, bool squared) {
-  double apart = (double)value - mean;
-  return squared ? apart * apart : apart;
+/* Sum of what the first `size` elements of a row deviate from `mean`, or of the squares of that; in double, whose
+ * digits outlast any order of additions, and in lanes, which are independent of each other. Lanes beyond the end count
+ * as `mean`. */
+CPU_TEMPLATE void add_deviations(cpu_dtype dtype, const void *row, int64_t first, int64_t n, double mean, bool squared,
+                                 double *sums) {
+  float values[CPU_CHUNK];
+  cpu_load(dtype, values, row, first, n);
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    double apart = i < n ? (double)values[i] - mean : 0;
+    sums[i] += squared ? apart * apart : apart;
+  }
 }
 
-/* Sum of what the first d elements of a row deviate from `mean`, or of the squares of that; in double, whose digits
- * outlast any order of additions, and in lanes, which are independent of each other. */
-static double sum_row(const cpu_block_type *type, const void *row, int64_t d, double mean, bool squared) {
-  enum { LANES = 8 };
-  float values[CPU_BLOCK];
-  double sums[LANES] = {0}, sum = 0;
-  for (int64_t first = 0; first < d; first += CPU_BLOCK) {
-    int64_t n = cpu_block_size(d - first), i = 0;
-    type->load(values, row, first, n);
-    for (; i + LANES <= n; i += LANES)
-      for (int lane = 0; lane < LANES; lane++)
-        sums[lane] += deviation(values[i + lane], mean, squared);
-    for (; i < n; i++)
-      sums[0] += deviation(values[i], mean, squared);
-  }
-  for (int lane = 0; lane < LANES; lane++)
+CPU_TEMPLATE double sum_row(cpu_dtype dtype, const void *row, int64_t size, double mean, bool squared) {
+  double sums[CPU_CHUNK] = {0}, sum = 0;
+  int64_t i = 0;
+  for (; i + CPU_CHUNK <= size; i += CPU_CHUNK)
+    add_deviations(dtype, row, i, CPU_CHUNK, mean, squared, sums);
+  if (i < size)
+    add_deviations(dtype, row, i, size - i, mean, squared, sums);
+  for (int lane = 0; lane < CPU_CHUNK; lane++)
     sum += sums[lane];
   return sum;
 }
 
 /* mean + std * quantile, rounded at each step. */
-static float cut_of(const cpu_block_type *type, const void *row, int64_t d, float quantile) {
-  double mean = sum_row(type, row, d, 0, false) / (double)d;
-  float rounded_mean = (float)mean, scaled = (float)sqrt(sum_row(type, row, d, mean, true) / (double)d), cut;
-  type->round(&rounded_mean, 1);
-  type->round(&scaled, 1);
-  scaled *= quantile;
-  type->round(&scaled, 1);
-  cut = rounded_mean + scaled;
-  type->round(&cut, 1);
-  return cut;
+CPU_TEMPLATE float cut_of(cpu_dtype dtype, const void *row, int64_t size, float quantile) {
+  double mean = sum_row(dtype, row, size, 0, false) / (double)size;
+  float deviation = (float)sqrt(sum_row(dtype, row, size, mean, true) / (double)size);
+  float scaled = cpu_round(dtype, cpu_round(dtype, deviation) * quantile);
+  return cpu_round(dtype, cpu_round(dtype, (float)mean) + scaled);
 }
 
 /* `limit` is the cut. */
-static void sparse_gate(const cpu_block_type *type, const parameters *p, gated_fn gelu, float *restrict gate,
-                        float *restrict up, int64_t n) {
-  float cut = p->limit;
-  for (int64_t i = 0; i < n; i++)
-    gate[i] -= cut;
-  type->round(gate, n);
-  for (int64_t i = 0; i < n; i++)
-    gate[i] = gate[i] < 0.0f ? 0.0f : gate[i];
-  gelu(type, p, gate, up, n);
+CPU_TEMPLATE float sparse_gate(cpu_dtype dtype, const parameters *p, float gate) {
+  float above = cpu_round(dtype, gate - p->limit);
+  return above < 0.0f ? 0.0f : above;
 }
 
-static void sparse_gelu(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
-                        int64_t n) {
-  sparse_gate(type, p, gelu_gate, gate, up, n);
+CPU_TEMPLATE float sparse_gelu(cpu_dtype dtype, const parameters *p, float gate, float up) {
+  return gelu_gate(dtype, p, sparse_gate(dtype, p, gate), up);
 }
 
-static void sparse_gelu_tanh(const cpu_block_type *type, const parameters *p, float *restrict gate, float *restrict up,
-                             int64_t n) {
-  sparse_gate(type, p, gelu_tanh_gate, gate, up, n);
+CPU_TEMPLATE float sparse_gelu_tanh(cpu_dtype dtype, const parameters *p, float gate, float up) {
+  return gelu_tanh_gate(dtype, p, sparse_gate(dtype, p, gate), up);
+}
+
+/* `limit` of the job is the quantile. */
+static parameters cut_of_row(const gated_job *job, const void *x) {
+  float quantile = job->p.limit;
+  if (job->dtype == CPU_FLOAT32)
+    return (parameters){.limit = cut_of(CPU_FLOAT32, x, job->size, quantile)};
+  if (job->dtype == CPU_FLOAT16)
+    return (parameters){.limit = cut_of(CPU_FLOAT16, x, job->size, quantile)};
+  return (parameters){.limit = cut_of(CPU_BFLOAT16, x, job->size, quantile)};
+}
+
+static void sparse_row(const void *user, const cpu_rows *rows) {
+  const parameters p = cut_of_row(user, rows->at[0]);
+  row(HALVES, sparse_gelu, user, &p, rows);
+}
+
+static void sparse_tanh_row(const void *user, const cpu_rows *rows) {
+  const parameters p = cut_of_row(user, rows->at[0]);
+  row(HALVES, sparse_gelu_tanh, user, &p, rows);
 }
 
 /* gelu_and_mul_sparse(x, activation_sparsity, approximate) -> out */
 static fl_status gelu_and_mul_sparse(void *self, fl_call *call) {
-  DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, 3)};
-  float quantile = cpu_normal_quantile(call->values[1].v.f);
-  gated_fn function = gelu_of(call->values[2].v.s) == gelu_gate ? sparse_gelu : sparse_gelu_tanh;
-  cpu_dtype dtype = cpu_dtype_of(x);
-  int64_t d = x->shape[x->ndim - 1] / 2;
+  const parameters quantile = {.limit = cpu_normal_quantile(call->values[1].v.f)};
   (void)self;
-  if (dtype == CPU_OTHER)
-    return cpu_wrong_type(call, "x");
-  for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left && d; cpu_rows_next(&rows)) {
-    const parameters p = {.limit = cut_of(&cpu_block_types[dtype], rows.at[0], d, quantile)};
-    halves_row(&cpu_block_types[dtype], function, &p, rows.at[0], rows.at[1], d);
-  }
-  return FL_OK;
+  return gated(call, is_tanh(&call->values[2]) ? sparse_tanh_row : sparse_row, quantile);
 }
 
 static const fl_impl ops[] = {

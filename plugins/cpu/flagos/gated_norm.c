@@ -86,11 +86,16 @@ static void normalise_group(const cpu_gated_norm *norm, const void *x, const voi
   }
 }
 
-void cpu_flagos_gated_norm(const cpu_gated_norm *norm) {
+static void normalise_row(const void *user, const cpu_rows *rows) {
+  const cpu_gated_norm *norm = user;
+  for (int64_t begin = 0; begin < norm->x->shape[norm->x->ndim - 1]; begin += norm->group)
+    normalise_group(norm, rows->at[0], rows->at[1], rows->at[2], begin);
+}
+
+fl_status cpu_flagos_gated_norm(const cpu_gated_norm *norm) {
   DLTensor *const tensors[] = {norm->x, norm->gate, norm->out};
-  for (cpu_rows rows = cpu_rows_begin(3, tensors); rows.left; cpu_rows_next(&rows))
-    for (int64_t begin = 0; begin < norm->x->shape[norm->x->ndim - 1]; begin += norm->group)
-      normalise_group(norm, rows.at[0], rows.at[1], rows.at[2], begin);
+  int64_t bytes = norm->x->shape[norm->x->ndim - 1] * cpu_dtype_size(norm->dtype);
+  return cpu_rows_run(3, tensors, (cpu_row_cost){.work = 3 * bytes * CPU_WORK_EXP}, normalise_row, norm);
 }
 
 static const fl_impl ops[] = {

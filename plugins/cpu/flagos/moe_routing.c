@@ -1,6 +1,7 @@
-/* Scores of experts, vectorised, and the sum over experts, a block at a time. */
+/* Scores of experts, vectorised, and the sum over experts. */
 #include "plugins/cpu/moe_routing.h"
 #include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/chunk.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/rows.h"
 #include "plugins/cpu/view.h"
@@ -29,20 +30,40 @@ void cpu_flagos_score(const cpu_routing *routing, const void *logits, float *sco
     scores[i] = vector_sigmoid(scores[i]);
 }
 
-/* Adds up `k` rows that are `step` elements apart. */
-static void sum_rows(const cpu_block_type *type, const void *x, int64_t k, int64_t step, void *out, int64_t n) {
-  float sum[CPU_BLOCK], next[CPU_BLOCK];
-  for (int64_t first = 0; first < n; first += CPU_BLOCK) {
-    int64_t size = cpu_block_size(n - first);
-    for (int64_t i = 0; i < size; i++)
-      sum[i] = 0;
-    for (int64_t j = 0; j < k; j++) {
-      type->load(next, x, j * step + first, size);
-      for (int64_t i = 0; i < size; i++)
-        sum[i] += next[i];
-    }
-    type->store(out, first, sum, size);
+typedef struct sum_job {
+  cpu_dtype dtype;
+  int64_t k, step, size; /* rows to add up, elements from one to the next, elements of one */
+} sum_job;
+
+CPU_TEMPLATE void sum_chunk(cpu_dtype dtype, const sum_job *job, const cpu_rows *rows, int64_t first, int64_t n,
+                            bool around) {
+  float sum[CPU_CHUNK] = {0}, next[CPU_CHUNK];
+  for (int64_t j = 0; j < job->k; j++) {
+    cpu_load(dtype, next, rows->at[1], j * job->step + first, n);
+    for (int i = 0; i < CPU_CHUNK; i++)
+      sum[i] += next[i];
   }
+  cpu_store_around(dtype, rows->at[0], first, sum, n, around);
+}
+
+CPU_TEMPLATE void sum_row_of(cpu_dtype dtype, const sum_job *of, const cpu_rows *rows) {
+  const sum_job job = *of;
+  bool around = cpu_rows_around(rows, 0);
+  int64_t i = 0;
+  for (; i + CPU_CHUNK <= job.size; i += CPU_CHUNK)
+    sum_chunk(dtype, &job, rows, i, CPU_CHUNK, around);
+  if (i < job.size)
+    sum_chunk(dtype, &job, rows, i, job.size - i, false);
+}
+
+static void sum_row(const void *user, const cpu_rows *rows) {
+  const sum_job *job = user;
+  if (job->dtype == CPU_FLOAT32)
+    sum_row_of(CPU_FLOAT32, job, rows);
+  else if (job->dtype == CPU_FLOAT16)
+    sum_row_of(CPU_FLOAT16, job, rows);
+  else
+    sum_row_of(CPU_BFLOAT16, job, rows);
 }
 
 /* moe_sum(x [..., k, h]) -> out [..., h] */
@@ -50,11 +71,10 @@ static fl_status moe_sum(void *self, fl_call *call) {
   DLTensor *x = cpu_tensor(call, 0), *out = cpu_tensor(call, 1);
   cpu_view first;
   DLTensor *const tensors[] = {out, cpu_view_first(&first, x, x->ndim - 2)};
+  const sum_job job = {cpu_dtype_of(x), x->shape[x->ndim - 2], fl_stride(x, x->ndim - 2), out->shape[out->ndim - 1]};
+  int64_t bytes = job.size * cpu_dtype_size(job.dtype);
   (void)self;
-  for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows))
-    sum_rows(&cpu_block_types[cpu_dtype_of(x)], rows.at[1], x->shape[x->ndim - 2], fl_stride(x, x->ndim - 2),
-             rows.at[0], out->shape[out->ndim - 1]);
-  return FL_OK;
+  return cpu_rows_run(2, tensors, (cpu_row_cost){(job.k + 1) * bytes, bytes}, sum_row, &job);
 }
 
 static const fl_impl ops[] = {

@@ -1,16 +1,18 @@
 /*
- * Rotary embedding, a block of pairs at a time: cos and sin of a token are converted once for all its heads. Products
+ * Rotary embedding: cos and sin of a token are converted once for all its heads, a block of pairs at a time. Products
  * and sums are rounded one by one, as vLLM's native definition does: a difference of two products may cancel, and one
- * rounding would then lie outside the tolerance.
+ * rounding would then lie outside the tolerance (plugin.mk has this file compiled without contraction).
  */
 #include "plugins/cpu/rotary.h"
 #include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/chunk.h"
+#include "plugins/cpu/parallel.h"
 #include "plugins/cpu/rows.h"
 
 /* cos and sin of one token for pairs first to first + n - 1. */
 typedef struct rotary_angles {
   int64_t first, n;
-  float cos[CPU_BLOCK], sin[CPU_BLOCK];
+  float cos[CPU_BLOCK], sin[CPU_BLOCK]; /* from n on to the end of a chunk 0 */
 } rotary_angles;
 
 /* From rows of the tables, for pairs from `first` on. */
@@ -26,61 +28,94 @@ static void load_angles(const cpu_rotary *rotary, const char *cos, const char *s
   if (rotary->inverse)
     for (int64_t i = 0; i < n; i++)
       angles->sin[i] = -angles->sin[i];
+  for (int64_t i = n; i % CPU_CHUNK; i++)
+    angles->cos[i] = angles->sin[i] = 0;
 }
 
-/* x1, x2 = x1 cos - x2 sin, x2 cos + x1 sin */
-static void rotate(const cpu_block_type *type, const rotary_angles *angles, float *restrict x1, float *restrict x2) {
-  float a[CPU_BLOCK], b[CPU_BLOCK], c[CPU_BLOCK], d[CPU_BLOCK];
-  int64_t n = angles->n;
-  for (int64_t i = 0; i < n; i++) {
-    a[i] = x1[i] * angles->cos[i];
-    b[i] = x2[i] * angles->sin[i];
-    c[i] = x2[i] * angles->cos[i];
-    d[i] = x1[i] * angles->sin[i];
+/* What decides on the instructions. */
+typedef struct rotary_form {
+  cpu_dtype dtype, rounding;
+  bool interleaved;
+} rotary_form;
+
+/* First and second elements of n pairs from `pair` on; of the interleaved form, 2 n elements that alternate. */
+CPU_TEMPLATE void load_pairs(rotary_form form, const cpu_rotary *rotary, float *x1, float *x2, const void *in,
+                             int64_t pair, int64_t n) {
+  float both[2 * CPU_CHUNK];
+  int64_t first = rotary->offset + pair, more = 2 * n - CPU_CHUNK;
+  if (!form.interleaved) {
+    cpu_load(form.dtype, x1, in, first, n);
+    cpu_load(form.dtype, x2, in, first + rotary->pairs, n);
+    return;
   }
-  type->round(a, n);
-  type->round(b, n);
-  type->round(c, n);
-  type->round(d, n);
-  for (int64_t i = 0; i < n; i++) {
-    x1[i] = a[i] - b[i];
-    x2[i] = c[i] + d[i];
-  }
-}
-
-static void rotate_halves(const cpu_rotary *rotary, const rotary_angles *angles, const char *in, char *out) {
-  const cpu_block_type *type = &cpu_block_types[rotary->dtype];
-  int64_t first = rotary->offset + angles->first, second = first + rotary->pairs;
-  float x1[CPU_BLOCK], x2[CPU_BLOCK];
-  type->load(x1, in, first, angles->n);
-  type->load(x2, in, second, angles->n);
-  rotate(&cpu_block_types[rotary->rounding], angles, x1, x2);
-  type->store(out, first, x1, angles->n);
-  type->store(out, second, x2, angles->n);
-}
-
-static void rotate_neighbours(const cpu_rotary *rotary, const rotary_angles *angles, const char *in, char *out) {
-  const cpu_block_type *type = &cpu_block_types[rotary->dtype];
-  int64_t first = rotary->offset + 2 * angles->first;
-  float both[2 * CPU_BLOCK], x1[CPU_BLOCK], x2[CPU_BLOCK];
-  type->load(both, in, first, 2 * angles->n);
-  for (int64_t i = 0; i < angles->n; i++) {
+  cpu_load(form.dtype, both, in, first + pair, more < 0 ? 2 * n : CPU_CHUNK);
+  cpu_load(form.dtype, both + CPU_CHUNK, in, first + pair + CPU_CHUNK, more < 0 ? 0 : more);
+  for (int i = 0; i < CPU_CHUNK; i++) {
     x1[i] = both[2 * i];
     x2[i] = both[2 * i + 1];
   }
-  rotate(&cpu_block_types[rotary->rounding], angles, x1, x2);
-  for (int64_t i = 0; i < angles->n; i++) {
+}
+
+CPU_TEMPLATE void store_pairs(rotary_form form, const cpu_rotary *rotary, const float *x1, const float *x2, void *out,
+                              int64_t pair, int64_t n) {
+  float both[2 * CPU_CHUNK];
+  int64_t first = rotary->offset + pair, more = 2 * n - CPU_CHUNK;
+  if (!form.interleaved) {
+    cpu_store(form.dtype, out, first, x1, n);
+    cpu_store(form.dtype, out, first + rotary->pairs, x2, n);
+    return;
+  }
+  for (int i = 0; i < CPU_CHUNK; i++) {
     both[2 * i] = x1[i];
     both[2 * i + 1] = x2[i];
   }
-  type->store(out, first, both, 2 * angles->n);
+  cpu_store(form.dtype, out, first + pair, both, more < 0 ? 2 * n : CPU_CHUNK);
+  cpu_store(form.dtype, out, first + pair + CPU_CHUNK, both + CPU_CHUNK, more < 0 ? 0 : more);
 }
 
-static void rotate_pairs(const cpu_rotary *rotary, const rotary_angles *angles, const char *in, char *out) {
-  if (rotary->interleaved)
-    rotate_neighbours(rotary, angles, in, out);
+/* x1, x2 = x1 cos - x2 sin, x2 cos + x1 sin, of pairs i to i + n - 1 of the angles. */
+CPU_TEMPLATE void rotate_chunk(rotary_form form, const cpu_rotary *rotary, const rotary_angles *angles, const void *in,
+                               void *out, int64_t i, int64_t n) {
+  const float *cos = angles->cos + i, *sin = angles->sin + i;
+  float x1[CPU_CHUNK], x2[CPU_CHUNK];
+  load_pairs(form, rotary, x1, x2, in, angles->first + i, n);
+  for (int lane = 0; lane < CPU_CHUNK; lane++) {
+    float a = cpu_round(form.rounding, x1[lane] * cos[lane]), b = cpu_round(form.rounding, x2[lane] * sin[lane]);
+    float c = cpu_round(form.rounding, x2[lane] * cos[lane]), d = cpu_round(form.rounding, x1[lane] * sin[lane]);
+    x1[lane] = a - b;
+    x2[lane] = c + d;
+  }
+  store_pairs(form, rotary, x1, x2, out, angles->first + i, n);
+}
+
+CPU_TEMPLATE void rotate_head(rotary_form form, const cpu_rotary *rotary, const rotary_angles *angles, const void *in,
+                              void *out) {
+  int64_t i = 0, n = angles->n;
+  for (; i + CPU_CHUNK <= n; i += CPU_CHUNK)
+    rotate_chunk(form, rotary, angles, in, out, i, CPU_CHUNK);
+  if (i < n)
+    rotate_chunk(form, rotary, angles, in, out, i, n - i);
+}
+
+CPU_TEMPLATE void rotate(cpu_dtype dtype, const cpu_rotary *rotary, const rotary_angles *angles, const void *in,
+                         void *out) {
+  if (rotary->interleaved && rotary->rounding == CPU_FLOAT32)
+    rotate_head((rotary_form){dtype, CPU_FLOAT32, true}, rotary, angles, in, out);
+  else if (rotary->interleaved)
+    rotate_head((rotary_form){dtype, dtype, true}, rotary, angles, in, out);
+  else if (rotary->rounding == CPU_FLOAT32)
+    rotate_head((rotary_form){dtype, CPU_FLOAT32, false}, rotary, angles, in, out);
   else
-    rotate_halves(rotary, angles, in, out);
+    rotate_head((rotary_form){dtype, dtype, false}, rotary, angles, in, out);
+}
+
+static void rotate_pairs(const cpu_rotary *rotary, const rotary_angles *angles, const void *in, void *out) {
+  if (rotary->dtype == CPU_FLOAT32)
+    rotate(CPU_FLOAT32, rotary, angles, in, out);
+  else if (rotary->dtype == CPU_FLOAT16)
+    rotate(CPU_FLOAT16, rotary, angles, in, out);
+  else
+    rotate(CPU_BFLOAT16, rotary, angles, in, out);
 }
 
 static void rotate_token(const cpu_rotary *rotary, const cpu_heads *heads, const rotary_angles *angles, int64_t token) {
@@ -95,23 +130,57 @@ static void rotate_token(const cpu_rotary *rotary, const cpu_heads *heads, const
   }
 }
 
+/* What the rotation of all heads of a token costs. */
+static int64_t work_of(const cpu_rotary *rotary, const cpu_heads *heads) {
+  return heads->in ? 2 * heads->heads * heads->size * cpu_dtype_size(rotary->dtype) : 0;
+}
+
+static fl_status embed_tokens(void *user, int64_t begin, int64_t end) {
+  const cpu_rotary *rotary = user;
+  rotary_angles angles;
+  for (int64_t token = begin; token < end; token++) {
+    int64_t position = cpu_rotary_position(rotary, token);
+    const char *cos = rotary->cos + position * rotary->cos_stride, *sin = rotary->sin + position * rotary->sin_stride;
+    for (int64_t first = 0; first < rotary->pairs; first += CPU_BLOCK) {
+      load_angles(rotary, cos, sin, first, &angles);
+      rotate_token(rotary, &rotary->heads[0], &angles, token);
+      if (rotary->heads[1].in)
+        rotate_token(rotary, &rotary->heads[1], &angles, token);
+    }
+  }
+  return FL_OK;
+}
+
 /* rotary_embedding(query, key, cos, sin, position_ids, interleaved, rope_dim_offset, inverse) -> (query_out, key_out)
  */
 fl_status cpu_flagos_rotary_embedding(void *self, fl_call *call) {
   cpu_rotary rotary;
-  rotary_angles angles;
   fl_status status = cpu_rotary_read(call, &rotary);
   (void)self;
   if (status)
     return status;
-  for (int64_t token = 0; token < rotary.tokens; token++) {
-    int64_t position = cpu_rotary_position(&rotary, token);
-    const char *cos = rotary.cos + position * rotary.cos_stride, *sin = rotary.sin + position * rotary.sin_stride;
-    for (int64_t first = 0; first < rotary.pairs; first += CPU_BLOCK) {
-      load_angles(&rotary, cos, sin, first, &angles);
-      rotate_token(&rotary, &rotary.heads[0], &angles, token);
-      if (rotary.heads[1].in)
-        rotate_token(&rotary, &rotary.heads[1], &angles, token);
+  int64_t work = work_of(&rotary, &rotary.heads[0]) + work_of(&rotary, &rotary.heads[1]);
+  return cpu_parallel_for(rotary.tokens, cpu_grain(work), embed_tokens, &rotary);
+}
+
+typedef struct apply_job {
+  cpu_rotary rotary;
+  cpu_rows rows;
+} apply_job;
+
+static fl_status apply_to_rows(void *user, int64_t begin, int64_t end) {
+  const apply_job *job = user;
+  const cpu_rotary *rotary = &job->rotary;
+  cpu_rows rows = job->rows;
+  rotary_angles angles;
+  cpu_rows_skip(&rows, begin);
+  for (int64_t i = begin; i < end; i++, cpu_rows_next(&rows)) {
+    int64_t place = rows.index[rows.n_dims - 2], head = rows.index[rows.n_dims - 1];
+    const char *cos = rotary->cos + place * rotary->cos_stride, *sin = rotary->sin + place * rotary->sin_stride;
+    for (int64_t first = 0; first < rotary->pairs; first += CPU_BLOCK) {
+      if (i == begin || !head || rotary->pairs > CPU_BLOCK) /* the first head's angles serve the others, too */
+        load_angles(rotary, cos, sin, first, &angles);
+      rotate_pairs(rotary, &angles, rows.at[0], rows.at[1]);
     }
   }
   return FL_OK;
@@ -120,21 +189,28 @@ fl_status cpu_flagos_rotary_embedding(void *self, fl_call *call) {
 /* apply_rotary_emb(x, cos, sin, is_neox_style, enable_fp32_compute) -> out */
 static fl_status apply_rotary_emb(void *self, fl_call *call) {
   DLTensor *x = cpu_tensor(call, 0), *const tensors[] = {x, cpu_tensor(call, 5)};
-  cpu_rotary rotary;
-  rotary_angles angles;
-  fl_status status = cpu_rotary_read_apply(call, &rotary);
+  apply_job job;
+  fl_status status = cpu_rotary_read_apply(call, &job.rotary);
   (void)self;
   if (status)
     return status;
-  for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows)) {
-    int64_t place = rows.index[x->ndim - 3], head = rows.index[x->ndim - 2];
-    const char *cos = rotary.cos + place * rotary.cos_stride, *sin = rotary.sin + place * rotary.sin_stride;
-    for (int64_t first = 0; first < rotary.pairs; first += CPU_BLOCK) {
-      if (!head || rotary.pairs > CPU_BLOCK) /* the first head's angles serve the others, too */
-        load_angles(&rotary, cos, sin, first, &angles);
-      rotate_pairs(&rotary, &angles, rows.at[0], rows.at[1]);
+  job.rows = cpu_rows_begin(2, tensors);
+  int64_t work = 2 * x->shape[x->ndim - 1] * cpu_dtype_size(job.rotary.dtype);
+  return cpu_parallel_for(job.rows.left, cpu_grain(work), apply_to_rows, &job);
+}
+
+static fl_status embed_dual_chunk(void *user, int64_t begin, int64_t end) {
+  const cpu_dual_chunk *dual = user;
+  rotary_angles angles;
+  for (int64_t token = begin; token < end; token++)
+    for (int part = 0; part < CPU_DUAL_CHUNK_PARTS; part++) {
+      const char *cos = cpu_dual_chunk_angles(dual, part, token);
+      const char *sin = cos + dual->rotary.pairs * cpu_dtype_size(dual->rotary.dtype);
+      for (int64_t first = 0; first < dual->rotary.pairs; first += CPU_BLOCK) {
+        load_angles(&dual->rotary, cos, sin, first, &angles);
+        rotate_token(&dual->rotary, &dual->parts[part].heads, &angles, token);
+      }
     }
-  }
   return FL_OK;
 }
 
@@ -142,21 +218,14 @@ static fl_status apply_rotary_emb(void *self, fl_call *call) {
  * head_size, rotary_dim, chunk_size, local_size, is_neox_style) -> (query_out, key_out) */
 static fl_status dual_chunk_rotary_embedding(void *self, fl_call *call) {
   cpu_dual_chunk dual;
-  rotary_angles angles;
   fl_status status = cpu_dual_chunk_read(call, &dual);
+  int64_t work = 0;
   (void)self;
   if (status)
     return status;
-  for (int64_t token = 0; token < dual.rotary.tokens; token++)
-    for (int part = 0; part < CPU_DUAL_CHUNK_PARTS; part++) {
-      const char *cos = cpu_dual_chunk_angles(&dual, part, token);
-      const char *sin = cos + dual.rotary.pairs * cpu_dtype_size(dual.rotary.dtype);
-      for (int64_t first = 0; first < dual.rotary.pairs; first += CPU_BLOCK) {
-        load_angles(&dual.rotary, cos, sin, first, &angles);
-        rotate_token(&dual.rotary, &dual.parts[part].heads, &angles, token);
-      }
-    }
-  return FL_OK;
+  for (int part = 0; part < CPU_DUAL_CHUNK_PARTS; part++)
+    work += work_of(&dual.rotary, &dual.parts[part].heads);
+  return cpu_parallel_for(dual.rotary.tokens, cpu_grain(work), embed_dual_chunk, &dual);
 }
 
 static const fl_impl ops[] = {

@@ -8,33 +8,50 @@
 #include <flhost/dtype.h>
 #include <math.h>
 
-/* The Taylor series of exp(r) without its first two terms, over r^2: exact enough for |r| <= ln(2) / 2. */
-static inline float vector_exp_series(float r) {
-  float series = 1.0f / 5040.0f;
-  series = series * r + 1.0f / 720.0f;
-  series = series * r + 1.0f / 120.0f;
-  series = series * r + 1.0f / 24.0f;
-  series = series * r + 1.0f / 6.0f;
-  return series * r + 0.5f;
+/* exp(x) as 2^n exp(r) with |r| <= ln(2) / 2. */
+typedef struct vector_power {
+  float r;
+  float half; /* of 2^n, which itself may be no float; where that were no normal one, 0 */
+} vector_power;
+
+/* Adding 1.5 * 2^23 rounds to an integer, found in the low bits; with 126 more these are the exponent of half of 2^n.
+ */
+static inline vector_power vector_split(float x) {
+  const float log2_e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f, shifter = 12582912.0f + 126.0f;
+  float shifted = x * log2_e + shifter, n = shifted - shifter;
+  return (vector_power){x - n * ln2_high - n * ln2_low, fl_float_from_bits(fl_float_bits(shifted) << 23)};
 }
 
-/* exp(x) to 2 ulp; infinite above 88.8, 0 below -104, NaN stays NaN. */
+/* Twice (exp(r) - 1 - r) / r^2, its Taylor series with the term of r^5 taken into those of r and r^3 (a Chebyshev
+ * polynomial's worth): off by 1.3e-8 of exp(r). */
+static inline float vector_exp_series(float r) {
+  float series = 2.7777778e-3f;
+  series = series * r + 1.67262466e-2f;
+  series = series * r + 8.3333333e-2f;
+  series = series * r + 3.33331544e-1f;
+  return series * r + 1.0f;
+}
+
+/* exp(x) for -87.34 <= x <= 89. */
+static inline float vector_exp_within(float x) {
+  vector_power power = vector_split(x);
+  float twice = vector_exp_series(power.r) * power.r + 2.0f;
+  twice = twice * power.r + 2.0f;
+  return twice * power.half;
+}
+
+static const float vector_exp_least = -87.34f, vector_exp_most = 89.0f;
+
+/* Infinite above 88.73, 0 below -87: a result that would be smaller than 2^-125 is 0. */
 static inline float vector_exp(float x) {
-  const float log2_e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-  const float shifter = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, found in the low bits */
-  float limited = x > 89.0f ? 89.0f : x;
-  limited = limited < -104.0f ? -104.0f : limited;
-  float shifted = limited * log2_e + shifter;
-  float n = shifted - shifter;
-  float r = limited - n * ln2_high - n * ln2_low; /* |r| <= ln(2) / 2 */
-  float series = vector_exp_series(r) * r + 1.0f;
-  series = series * r + 1.0f;
-  /* 2^n in two factors: either is a normal float where 2^n itself is not. */
-  int32_t exponent = (int32_t)(fl_float_bits(shifted) - fl_float_bits(shifter));
-  int32_t half = exponent >> 1;
-  float scale1 = fl_float_from_bits((uint32_t)(half + 127) << 23);
-  float scale2 = fl_float_from_bits((uint32_t)(exponent - half + 127) << 23);
-  return series * scale1 * scale2;
+  float limited = x > vector_exp_most ? vector_exp_most : x;
+  return vector_exp_within(limited < vector_exp_least ? vector_exp_least : limited);
+}
+
+/* 1 + exp(-x) */
+static inline float vector_one_plus_exp_minus(float x) {
+  float limited = x > -vector_exp_least ? -vector_exp_least : x;
+  return 1.0f + vector_exp_within(-(limited < -vector_exp_most ? -vector_exp_most : limited));
 }
 
 /* erfc(z) for z >= 0, relative error below 1e-6 for z < 4. exp(z^2) erfc(z) / t with t = 1 / (1 + 0.3 z) is smooth; its
@@ -51,20 +68,16 @@ static inline float vector_erfc(float z) {
   smooth = smooth * s + 1.771702872e-01f;
   smooth = smooth * s + 3.009986777e-01f;
   smooth = smooth * s + 4.050245162e-01f;
-  return smooth * t * vector_exp(-z * z);
+  float square = -z * z;
+  return smooth * t * vector_exp_within(square < vector_exp_least ? vector_exp_least : square);
 }
 
-/* exp(x) - 1 for x <= 0, to 3 ulp. */
+/* exp(x) - 1 for x <= 0 */
 static inline float vector_expm1(float x) {
-  const float log2_e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-  const float shifter = 12582912.0f;       /* as in vector_exp */
   float limited = x < -80.0f ? -80.0f : x; /* where it is -1 already, and 2^n a normal float yet */
-  float shifted = limited * log2_e + shifter;
-  float n = shifted - shifter;
-  float r = limited - n * ln2_high - n * ln2_low;
-  float series = vector_exp_series(r) * r * r + r; /* exp(r) - 1: what is small is not added to 1 */
-  float scale = fl_float_from_bits((fl_float_bits(shifted) - fl_float_bits(shifter) + 127u) << 23);
-  return series * scale + (scale - 1.0f);
+  vector_power power = vector_split(limited);
+  float twice = vector_exp_series(power.r) * power.r + 2.0f;
+  return twice * power.r * power.half + (2.0f * power.half - 1.0f); /* what is small is not added to 1 */
 }
 
 /* log(1 + exp(x)), above 20 x itself. Of few numbers: it is not vectorised. */
@@ -73,7 +86,7 @@ static inline float softplus(float x) {
 }
 
 static inline float vector_sigmoid(float x) {
-  return 1.0f / (1.0f + vector_exp(-x));
+  return 1.0f / vector_one_plus_exp_minus(x);
 }
 
 /* -e / (2 + e) with e = exp(-2 |x|) - 1, which is as exact near 0 as elsewhere. */
@@ -84,7 +97,7 @@ static inline float vector_tanh(float x) {
 }
 
 static inline float vector_silu(float x) {
-  return x / (1.0f + vector_exp(-x));
+  return x / vector_one_plus_exp_minus(x);
 }
 
 /* x times the normal distribution function, which is erfc(-x / sqrt(2)) / 2. */
@@ -97,7 +110,7 @@ static inline float vector_gelu(float x) {
 /* 0.5 x (1 + tanh(y)) = x / (1 + exp(-2y)) */
 static inline float vector_gelu_tanh(float x) {
   const float sqrt_8_over_pi = 1.59576912f;
-  return x / (1.0f + vector_exp(-sqrt_8_over_pi * (x + 0.044715f * (x * x * x))));
+  return x / vector_one_plus_exp_minus(sqrt_8_over_pi * (x + 0.044715f * (x * x * x)));
 }
 
 /* torch.clamp(x, max=limit) and torch.clamp(x, -limit, limit). */

@@ -30,7 +30,7 @@ static float scale_of(double sum, int64_t n, float epsilon) {
 }
 
 /* In place is fine: an element of x and residual is read for the last time before it is overwritten. */
-void cpu_reference_norm(const cpu_norm *norm) {
+fl_status cpu_reference_norm(const cpu_norm *norm) {
   DLTensor *const tensors[] = {norm->x, norm->residual, norm->out, norm->residual_out};
   cpu_dtype dtype = norm->dtype;
   for (cpu_rows rows = cpu_rows_begin(4, tensors); rows.left; cpu_rows_next(&rows)) {
@@ -48,6 +48,7 @@ void cpu_reference_norm(const cpu_norm *norm) {
         store(dtype, rows.at[3], i, value);
     }
   }
+  return FL_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ with a gate */
@@ -85,11 +86,12 @@ static void normalise_group(const cpu_gated_norm *norm, const void *x, const voi
   }
 }
 
-void cpu_reference_gated_norm(const cpu_gated_norm *norm) {
+fl_status cpu_reference_gated_norm(const cpu_gated_norm *norm) {
   DLTensor *const tensors[] = {norm->x, norm->gate, norm->out};
   for (cpu_rows rows = cpu_rows_begin(3, tensors); rows.left; cpu_rows_next(&rows))
     for (int64_t begin = 0; begin < norm->x->shape[norm->x->ndim - 1]; begin += norm->group)
       normalise_group(norm, rows.at[0], rows.at[1], rows.at[2], begin);
+  return FL_OK;
 }
 
 static const fl_impl ops[] = {

@@ -43,12 +43,13 @@ static float scale_of_tensor(const cpu_quant *quant) {
   return scale_of(quant, largest);
 }
 
-static void quantise_row(const cpu_quant *quant, const cpu_rows *rows, float tensor_scale) {
+static void quantise_row(const void *user, const cpu_rows *rows) {
+  const cpu_quant *quant = user;
   const void *x = rows->at[0];
   float *scales = rows->at[2]; /* of a row of which they are computed */
   for (int64_t begin = 0, tile = 0; begin < quant->hidden; begin += quant->columns, tile++) {
     int64_t end = quant->hidden - begin < quant->columns ? quant->hidden : begin + quant->columns;
-    float scale = tensor_scale;
+    float scale = quant->tensor_scale;
     if (quant->mode == CPU_QUANT_STATIC)
       scale = cpu_quant_given_scale(quant, rows->index[0], begin);
     else if (quant->mode != CPU_QUANT_TENSOR)

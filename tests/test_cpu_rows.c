@@ -1,0 +1,123 @@
+/*
+ * Row kernels of the CPU plugin in ranges: a registry of this suite's own offers a pool that cuts loops in odd places,
+ * runs the pieces in odd orders and some of them in another thread. The results have the same bits as in one go.
+ */
+#include "tests/op_case.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+static bool cuts;
+static int ranges;
+
+typedef struct piece {
+  fl_range_fn body;
+  void *user;
+  int64_t first, end;
+  fl_status status;
+} piece;
+
+static void *run_piece(void *user) {
+  piece *p = user;
+  p->status = p->body(p->user, p->first, p->end);
+  return NULL;
+}
+
+/* From the last range to the first, of one, two, three, four, one … grains; every third in a thread of its own. */
+static fl_status odd_parallel_for(int64_t n, int64_t grain, fl_range_fn body, void *user) {
+  ck_assert_int_ge(grain, 1);
+  if (!cuts || n <= grain)
+    return n > 0 ? body(user, 0, n) : FL_OK;
+  int64_t end = n;
+  for (int i = 0; end > 0; i++) {
+    int64_t first = (end - 1) / grain * grain - i % 4 * grain;
+    piece p = {body, user, first < 0 ? 0 : first, end, FL_OK};
+    pthread_t thread;
+    if (i % 3 == 2) {
+      ck_assert_int_eq(pthread_create(&thread, NULL, run_piece, &p), 0);
+      pthread_join(thread, NULL);
+    } else {
+      run_piece(&p);
+    }
+    if (p.status)
+      return p.status;
+    end = p.first;
+    ranges++;
+  }
+  return FL_OK;
+}
+
+static void load_with_odd_pool(void) {
+  registry_parallel_for = odd_parallel_for;
+  load_plugin();
+}
+
+/* Enough rows each for several ranges, and row sizes that are no multiple of a vector's. */
+static const char *const calls[] = {
+    "silu_and_mul x=f3x67x2002",
+    "mul_and_silu x=f200x2002",
+    "gelu_and_mul x=f200x2002 approximate=none",
+    "gelu_and_mul x=f200x2002 approximate=tanh",
+    "gelu_and_mul_sparse x=f200x2002 activation_sparsity=0.9 approximate=tanh",
+    "swigluoai_and_mul x=f200x2002",
+    "situ_and_mul x=f200x2002 beta=2 linear_beta=3",
+    "gelu x=f2x101x1003",
+    "gelu_new x=f201x1003",
+    "xielu x=f201x1003 alpha_p=f1 alpha_n=f1",
+    "rms_norm x=f2x401x1003 weight=f1003",
+    "rms_norm x=f801x1003 residual=f801x1003 weight=w1003",
+    "gemma_rms_norm x=f801x1003 weight=f1003",
+    "rms_norm_gated x=f401x1006 z=f401x1006 weight=f1006 group_size=503",
+    "rotary_embedding query=f301x12x40 key=f301x2x40 cos=f301x20 sin=f301x20 position_ids=l301%301",
+    "apply_rotary_emb x=f3x301x11x40 cos=f301x20 sin=f301x20",
+    "quant_fp8 x=f801x1003 group_shape=1,-1",
+    "quant_fp8 x=f801x1003 group_shape=-1,-1",
+    "quant_fp8 x=f801x1024 group_shape=1,128",
+    "moe_sum x=f301x5x1003",
+    "topk_softmax gating_output=f4001x61 topk=3",
+    "vocab_parallel_embedding input_ids=i701%300 weight=f300x1003",
+};
+enum { N_CALLS = sizeof calls / sizeof calls[0] };
+
+START_TEST(a_split_over_threads_does_not_change_a_bit) {
+  DLDataType dtype = floats[_i % 3];
+  op_case *whole = op_case_make(calls[_i / 3], dtype, 3), *split = op_case_make(calls[_i / 3], dtype, 3);
+  cuts = false;
+  op_case_run(whole, "default.flagos");
+  cuts = true;
+  op_case_run(split, "default.flagos");
+  ck_assert_msg(ranges >= 2, "%s: %d ranges, expected several", calls[_i / 3], ranges);
+  for (uint32_t i = whole->schema->n_arguments; i < whole->schema->n_arguments + whole->schema->n_results; i++) {
+    if (!whole->tensors[i])
+      continue;
+    ck_assert_uint_eq(whole->tensors[i]->bytes, split->tensors[i]->bytes);
+    ck_assert_msg(!memcmp(whole->tensors[i]->tensor.data, split->tensors[i]->tensor.data, whole->tensors[i]->bytes),
+                  "%s: '%s' differs", calls[_i / 3], whole->schema->values[i].name);
+  }
+  op_case_free(whole);
+  op_case_free(split);
+}
+END_TEST
+
+START_TEST(one_token_is_one_range) {
+  static const char *const small[] = {
+      "silu_and_mul x=f1x22016", "rms_norm x=f1x8192 weight=f8192",
+      "rotary_embedding query=f1x32x128 key=f1x8x128 cos=f1x64 sin=f1x64 position_ids=l1%1",
+      "vocab_parallel_embedding input_ids=i1%1 weight=f300x8192"};
+  op_case *made = op_case_make(small[_i], bfloat16, 0);
+  cuts = true;
+  op_case_run(made, "default.flagos");
+  ck_assert_int_eq(ranges, 0);
+  op_case_free(made);
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_checked_fixture(tests, load_with_odd_pool, NULL);
+  tcase_add_loop_test(tests, a_split_over_threads_does_not_change_a_bit, 0, 3 * N_CALLS);
+  tcase_add_loop_test(tests, one_token_is_one_range, 0, 4);
+}
+
+int main(void) {
+  return run_suite("cpu_rows", add_tests, 60);
+}
