@@ -5,10 +5,11 @@
 #include "plugins/cpu/flagos/lanes.h"
 #include "plugins/integers.h"
 
-/* SUMS fit into the registers: those of up to MOST_ROWS rows of a with so many columns, rows of b, that are read at
- * once. */
-enum { SUMS = LANES == 16 ? 24 : 12, MOST_ROWS = 4, MOST_COLUMNS = 6 };
-#define COLUMNS(n_rows) (SUMS / (n_rows) < MOST_COLUMNS ? SUMS / (n_rows) : MOST_COLUMNS)
+/* Up to MOST_ROWS rows of a are multiplied by so many columns, rows of b, at once that the sums, a vector of each
+ * column and one of a row have registers. */
+enum { REGISTERS = LANES == 16 ? 32 : 16, MOST_ROWS = 4, MOST_COLUMNS = 8 };
+#define COLUMNS(n_rows)                                                                                                \
+  ((REGISTERS - 1) / ((n_rows) + 1) < MOST_COLUMNS ? (REGISTERS - 1) / ((n_rows) + 1) : MOST_COLUMNS)
 
 /*
  * Rows of a are kept as floats, a tile after the other, each [pairs, rows, PAIR]: rows that lie a power of two apart
