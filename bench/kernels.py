@@ -21,7 +21,7 @@ NORMS = ("rms_norm", "fused_add_rms_norm", "gemma_rms_norm", "rms_norm_gated")
 ROTARY = ("rotary_embedding", "apply_rotary_emb")
 NO_EXPONENTIAL = {*NORMS, *ROTARY, "relu2", "fatrelu_and_mul", "moe_sum", "quant_fp8", "vocab_parallel_embedding"} - {"rms_norm_gated"}
 EXPERTS = ("unquantized_fused_moe",)
-RECURRENCES = ("mla_decode", "causal_conv1d", "selective_scan", "mamba_chunk_scan")
+RECURRENCES = {"mla_decode", "causal_conv1d", "selective_scan", "mamba_chunk_scan"}
 
 # Operators, and what of them is timed: (size, --dims, which threads: "one", "all" or both). Sizes: one token; a working set
 # in the second cache; one that is rotated through more than the last cache holds; tokens of a product.
@@ -100,6 +100,8 @@ class Bench:
             environment["VLLM_FL_CPU_THREADS"] = str(threads)
         command = [asked.flhost, "bench", "--json", "--impl", asked.impl, "--dtype", dtype, "--seconds", asked.seconds]
         command += ["--peer", self.peers(size)]
+        if not RECURRENCES.intersection(ops):
+            command += ["--no-reference"]
         if dims:
             command += ["--dims", dims]
         if size.split()[-1] in ROTATED:
