@@ -49,7 +49,7 @@ CASES = [
 QUICK = [(("silu_and_mul",), [("token", "...: [1]; d: 64", "both"), ("memory", "...: [8]; d: 64", "both")]),
          (("replicated_linear",), [("1 tokens", "...: [1]; k: 32; n: 16", "one")])]
 
-ROTATED = ("memory", "tokens")  # sizes, by their last word, whose tensors are rotated
+WEIGHTED = {"replicated_linear", *EXPERTS}  # their weights are rotated, too
 
 
 def parse():
@@ -104,7 +104,7 @@ class Bench:
             command += ["--no-reference"]
         if dims:
             command += ["--dims", dims]
-        if size.split()[-1] in ROTATED:
+        if size == "memory" or WEIGHTED.intersection(ops):
             command += ["--rotate", asked.rotate]
         print(f"{dtype}, {size}, {threads} threads: {' '.join(ops)}", file=sys.stderr, flush=True)
         report = run([*command, *ops], environment)
