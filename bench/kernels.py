@@ -21,7 +21,7 @@ NORMS = ("rms_norm", "fused_add_rms_norm", "gemma_rms_norm", "rms_norm_gated")
 ROTARY = ("rotary_embedding", "apply_rotary_emb")
 NO_EXPONENTIAL = {*NORMS, *ROTARY, "relu2", "fatrelu_and_mul", "moe_sum", "quant_fp8", "vocab_parallel_embedding"} - {"rms_norm_gated"}
 EXPERTS = ("unquantized_fused_moe",)
-RECURRENCES = ("mla_decode", "causal_conv1d", "selective_scan", "mamba_chunk_scan")
+RECURRENCES = {"mla_decode", "causal_conv1d", "selective_scan", "mamba_chunk_scan"}
 
 # Operators, and what of them is timed: (size, --dims, which threads: "one", "all" or both). Sizes: one token; a working set
 # in the second cache; one that is rotated through more than the last cache holds; tokens of a product.
@@ -49,7 +49,7 @@ CASES = [
 QUICK = [(("silu_and_mul",), [("token", "...: [1]; d: 64", "both"), ("memory", "...: [8]; d: 64", "both")]),
          (("replicated_linear",), [("1 tokens", "...: [1]; k: 32; n: 16", "one")])]
 
-ROTATED = ("memory", "tokens")  # sizes, by their last word, whose tensors are rotated
+WEIGHTED = {"replicated_linear", *EXPERTS}  # their weights are rotated, too
 
 
 def parse():
@@ -100,9 +100,11 @@ class Bench:
             environment["VLLM_FL_CPU_THREADS"] = str(threads)
         command = [asked.flhost, "bench", "--json", "--impl", asked.impl, "--dtype", dtype, "--seconds", asked.seconds]
         command += ["--peer", self.peers(size)]
+        if not RECURRENCES.intersection(ops):
+            command += ["--no-reference"]
         if dims:
             command += ["--dims", dims]
-        if size.split()[-1] in ROTATED:
+        if size == "memory" or WEIGHTED.intersection(ops):
             command += ["--rotate", asked.rotate]
         print(f"{dtype}, {size}, {threads} threads: {' '.join(ops)}", file=sys.stderr, flush=True)
         report = run([*command, *ops], environment)

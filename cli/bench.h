@@ -81,6 +81,7 @@ typedef struct bench_request {
   const char *sizes; /* --dims, or NULL */
   uint32_t dtype;    /* --dtype, or 0 */
   DLDevice device;   /* --device, or the processor */
+  bool no_reference;
   bool small, large; /* --size: the first call, the last one; else all */
   double seconds;
   double rotated; /* bytes that copies of the tensors have together, which take turns; 0: one copy */

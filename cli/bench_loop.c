@@ -141,14 +141,14 @@ static void *run_part(void *user) {
 fl_status byte_loop_run(byte_loop *loop, long n) {
   pthread_t threads[BENCH_THREADS_MOST];
   part parts[BENCH_THREADS_MOST];
-  int started = 1;
-  for (int i = 0; i < loop->threads; i++)
+  int started = 1, n_threads = loop->threads > 1 ? loop->threads : 1;
+  for (int i = 1; i < n_threads; i++)
     parts[i] = (part){.loop = loop, .number = i, .n = n};
-  for (; started < loop->threads; started++)
+  for (; started < n_threads; started++)
     if (pthread_create(&threads[started], NULL, run_part, &parts[started]))
       break;
-  run_part(&parts[0]);
-  for (int i = 1; i < loop->threads; i++)
+  run_part(&(part){.loop = loop, .number = 0, .n = n});
+  for (int i = 1; i < n_threads; i++)
     if (i < started)
       pthread_join(threads[i], NULL);
     else

@@ -202,6 +202,8 @@ static void find_subjects(session *s, const fl_snapshot *snapshot, uint32_t inde
     subject *added = &s->subjects[s->n];
     const fl_impl_info *info = fl_snapshot_impl(snapshot, index, i);
     bool is_reference = info->kind == FL_KIND_REFERENCE && info->available && is_for_device(s, info);
+    if (info->kind == FL_KIND_REFERENCE && s->asked->no_reference)
+      continue;
     *added = (subject){.kind = IMPLEMENTATION, .name = info->impl_id, .info = info};
     added->shown = s->asked->impl ? !strcmp(s->asked->impl, info->impl_id)
                                   : is_for_device(s, info) || is_processor(s->asked->device);

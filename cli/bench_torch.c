@@ -22,8 +22,6 @@
 #include <time.h>
 #include <unistd.h>
 
-extern char **environ;
-
 /* Of what it prints this much is kept, and that much of the end shown; an answer is shorter than LINE; how often a sign
  * of life is given. */
 enum { CHANNEL = 3, PRINTED = 1 << 20, LAST = 256, LINE = 1 << 16, TICK_MS = 20 };

@@ -85,12 +85,16 @@ START_TEST(the_report_says_where_and_when) {
 }
 END_TEST
 
-START_TEST(one_implementation_is_still_held_against_the_reference) {
+START_TEST(one_implementation_is_still_held_against_the_reference_unless_that_is_left_out) {
   copy_built("plugins/cpu.so", "plugins");
   const json_t *timings = timings_of(FLHOST("bench", "--json", "--impl", "default.flagos", SMALL, "gelu"));
   ck_assert_uint_eq(json_array_size(timings), 2);
   ck_assert_str_eq(text_at(json_array_get(timings, 0), "impl_id"), "default.flagos");
   ck_assert_double_gt(number_at(json_array_get(timings, 0), "times_as_fast_as_reference"), 0);
+  timings = timings_of(FLHOST("bench", "--json", "--no-reference", SMALL, "gelu"));
+  ck_assert_uint_eq(json_array_size(timings), 2);
+  ck_assert_str_eq(text_at(json_array_get(timings, 0), "impl_id"), "default.flagos");
+  ck_assert(is_null_at(json_array_get(timings, 0), "times_as_fast_as_reference"));
 }
 END_TEST
 
@@ -547,7 +551,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, each_implementation_stands_beside_the_reference_and_memcpy);
   tcase_add_test(tests, figures_are_what_the_counts_and_the_time_make);
   tcase_add_test(tests, the_report_says_where_and_when);
-  tcase_add_test(tests, one_implementation_is_still_held_against_the_reference);
+  tcase_add_test(tests, one_implementation_is_still_held_against_the_reference_unless_that_is_left_out);
   tcase_add_test(tests, the_entry_says_which_calls_and_size_picks_the_first_or_last);
   tcase_add_test(tests, the_element_type_is_bfloat16_or_what_is_asked_for_or_taken);
   tcase_add_test(tests, a_call_that_would_take_too_long_is_left_out_with_the_reason);
