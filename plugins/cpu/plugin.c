@@ -10,7 +10,7 @@ FL_PLUGIN("cpu", FLHOST_VERSION, "flhost", "Apache-2.0", "");
 
 static fl_status register_row(fl_registry *registry, fl_impl row, const char *variant) {
   row.size = sizeof row;
-  row.flags = FL_IMPL_DETERMINISTIC;                                                 /* one thread, one order */
+  row.flags = FL_IMPL_DETERMINISTIC; /* a sum has one order, whichever thread adds it up */
   row.devices = FL_DEVICE(kDLCPU) | FL_DEVICE(kDLCUDAHost) | FL_DEVICE(kDLROCMHost); /* pinned memory is memory */
   row.variant = variant;
   return registry->register_impl(registry, &row);
