@@ -34,3 +34,14 @@ $(eval $(call listed_ops,cpu,$(CPU_PLUGIN_OBJECTS) $(CPU_VARIANT_OBJECTS)))
 $(CPU_PLUGIN): $(CPU_PLUGIN_OBJECTS) $(CPU_VARIANT_OBJECTS) $(BUILD)/obj/plugins/cpu/listed_ops.o
 	@mkdir -p $(@D)
 	$(CC) $(PLUGIN_LINK) -o $@ $^ $(LINK) -lm
+
+# vector.h alone, for tests/test_cpu_math.c, as the plugin's instruction sets have it.
+CPU_MATH := $(foreach variant,baseline $(CPU_VARIANTS),$(BUILD)/tests/vector_math/$(variant).so)
+$(CPU_MATH): $(BUILD)/tests/vector_math/%.so: tests/vector_math/functions.c tests/vector_math/functions.h plugins/cpu/flagos/vector.h plugins/cpu/plugin.mk $(BUILD)/harden.stamp
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -MMD -MP,$(BASE)) $(CFLAGS) $(call cpu_flagos_flags,$*) -shared -o $@ $< $(LINK) -lm
+$(BUILD)/tests/test_cpu_math: | $(CPU_MATH)
+
+.PHONY: check-math
+check-math: $(BUILD)/tests/test_cpu_math ## elementary functions of the CPU's kernels at a billion points; minutes for each instruction set
+	@FLHOST_BUILD=$(BUILD) CHECK_MATH_POINTS=1e9 CK_FORK=no $<

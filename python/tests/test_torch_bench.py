@@ -107,4 +107,5 @@ def test_the_command_times_torch():
     assert report["peers"] == dict.fromkeys(("torch", "python"), f"torch {torch.__version__}")
     for name in ("torch", "python"):
         row = next(row for row in report["timings"] if row["impl_id"] == name)
-        assert row["us"] and row["reason"] is None, row
+        assert row["us"]
+        assert row["reason"] is None, row

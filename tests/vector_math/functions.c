@@ -1,0 +1,21 @@
+/* The functions of plugins/cpu/flagos/vector.h over arrays, compiled once for each instruction set: see
+ * test_cpu_math.c. */
+#include "tests/vector_math/functions.h"
+#include "plugins/cpu/flagos/vector.h"
+
+#define OVER_ARRAY(name)                                                                                               \
+  static void over_##name(const float *x, float *y, int n) {                                                           \
+    for (int i = 0; i < n; i++)                                                                                        \
+      y[i] = vector_##name(x[i]);                                                                                      \
+  }
+OVER_ARRAY(exp)
+OVER_ARRAY(expm1)
+OVER_ARRAY(erfc)
+OVER_ARRAY(tanh)
+OVER_ARRAY(sigmoid)
+OVER_ARRAY(silu)
+OVER_ARRAY(gelu)
+OVER_ARRAY(gelu_tanh)
+
+__attribute__((visibility("default"))) const vector_function vector_functions[VECTOR_FUNCTIONS] = {
+    over_exp, over_expm1, over_erfc, over_tanh, over_sigmoid, over_silu, over_gelu, over_gelu_tanh};
