@@ -99,6 +99,24 @@ START_TEST(a_split_over_threads_does_not_change_a_bit) {
 }
 END_TEST
 
+/* A NaN with all of its bits set is one bit from a number once it is rounded to fewer. */
+START_TEST(a_nan_of_the_angles_stays_one) {
+  static const char *const forms[] = {
+      "apply_rotary_emb x=f1x2x40 cos=w1x20 sin=w1x20 enable_fp32_compute=true",
+      "rotary_embedding query=f1x2x40 key=f1x2x40 cos=w1x20 sin=w1x20 position_ids=l1%1"};
+  op_case *made = op_case_make(forms[_i], bfloat16, 0);
+  const uint32_t bits = 0x7fffffffu;
+  for (int i = 0; i < 2; i++)
+    for (int j = 0; j < 20; j++)
+      memcpy((float *)op_case_tensor(made, i ? "sin" : "cos")->data + j, &bits, sizeof bits);
+  op_case_run(made, "default.flagos");
+  const uint16_t *out = made->tensors[made->schema->n_arguments]->tensor.data;
+  for (int i = 0; i < 2 * 40; i++)
+    ck_each((out[i] & 0x7fff) > 0x7f80, "element %d is %x", i, (unsigned)out[i]);
+  op_case_free(made);
+}
+END_TEST
+
 START_TEST(one_token_is_one_range) {
   static const char *const small[] = {
       "silu_and_mul x=f1x22016", "rms_norm x=f1x8192 weight=f8192",
@@ -115,6 +133,7 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, load_with_odd_pool, NULL);
   tcase_add_loop_test(tests, a_split_over_threads_does_not_change_a_bit, 0, 3 * N_CALLS);
+  tcase_add_loop_test(tests, a_nan_of_the_angles_stays_one, 0, 2);
   tcase_add_loop_test(tests, one_token_is_one_range, 0, 4);
 }
 

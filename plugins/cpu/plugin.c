@@ -10,11 +10,7 @@ FL_PLUGIN("cpu", FLHOST_VERSION, "flhost", "Apache-2.0", "");
 
 static fl_status register_row(fl_registry *registry, fl_impl row, const char *variant) {
   row.size = sizeof row;
-<<<<<<< HEAD
-  row.flags = FL_IMPL_DETERMINISTIC;                                                 /* one order of additions */
-=======
   row.flags = FL_IMPL_DETERMINISTIC; /* a sum has one order, whichever thread adds it up */
->>>>>>> 535ef2a42582ba10ea28652a4d6fe56418ed6e30
   row.devices = FL_DEVICE(kDLCPU) | FL_DEVICE(kDLCUDAHost) | FL_DEVICE(kDLROCMHost); /* pinned memory is memory */
   row.variant = variant;
   return registry->register_impl(registry, &row);

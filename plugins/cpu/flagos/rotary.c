@@ -9,6 +9,8 @@
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/rows.h"
 
+#include <math.h>
+
 /* cos and sin of one token for pairs first to first + n - 1. */
 typedef struct rotary_angles {
   int64_t first, n;
@@ -25,6 +27,10 @@ static void load_angles(const cpu_rotary *rotary, const char *cos, const char *s
   table->load(angles->sin, sin, first, n);
   type->round(angles->cos, n);
   type->round(angles->sin, n);
+  for (int64_t i = 0; i < n; i++) { /* a NaN's other bits do not survive being narrowed */
+    angles->cos[i] = angles->cos[i] != angles->cos[i] ? NAN : angles->cos[i];
+    angles->sin[i] = angles->sin[i] != angles->sin[i] ? NAN : angles->sin[i];
+  }
   if (rotary->inverse)
     for (int64_t i = 0; i < n; i++)
       angles->sin[i] = -angles->sin[i];
