@@ -167,6 +167,44 @@ START_TEST(the_first_call_of_an_op_has_the_hosts_number_too) {
 }
 END_TEST
 
+/* looped(Tensor x) -> Tensor out */
+static fl_status kernel_of_tensors(void *self, fl_call *call) {
+  test_loop *loop = self;
+  (void)call;
+  return fl_parallel_for(loop->n, loop->grain, range, loop);
+}
+
+/* What a slot points to is another place after an op's first use, where calls are counted. */
+START_TEST(later_calls_have_it_too_where_they_are_counted) {
+  fl_host *host = test_host((const char *const[]){"VLLM_FL_CPU_THREADS=3", "VLLM_FL_STATISTICS=1", NULL}, 0);
+  const fl_op_def op = {.size = sizeof op, .schema = "looped(Tensor x) -> Tensor out"};
+  const fl_impl impl = {.size = sizeof impl,
+                        .op_name = "looped",
+                        .impl_id = "default.loop",
+                        .kind = FL_KIND_DEFAULT,
+                        .devices = FL_DEVICE(kDLCPU),
+                        .fn = kernel_of_tensors,
+                        .self = &tested};
+  ck_ok(fl_register_op(host, &op));
+  ck_ok(fl_register_impl(host, &impl));
+  float data[8] = {0};
+  int64_t shape[] = {4};
+  DLTensor x = {.data = data, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = shape}, out = x;
+  out.data = data + 4;
+  fl_value values[] = {fl_tensor(&x), fl_tensor(&out)};
+  fl_call call = FL_CALL(values);
+  for (int i = 0; i < 4; i++) {
+    tested.n = 300;
+    tested.grain = 1;
+    tested.meeting = 3;
+    atomic_store(&tested.present, 0);
+    ck_ok(fl_invoke(fl_find_op(host, "looped"), &call));
+    ck_assert_int_eq(atomic_load(&tested.present), 3);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
 START_TEST(without_a_setting_it_is_openmps_else_the_cores) {
   static const struct {
     const char *variable;
@@ -569,6 +607,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_loop_of_one_grain_stays_in_its_thread);
   tcase_add_test(tests, as_many_threads_as_the_host_says_meet);
   tcase_add_test(tests, the_first_call_of_an_op_has_the_hosts_number_too);
+  tcase_add_test(tests, later_calls_have_it_too_where_they_are_counted);
   tcase_add_test(tests, without_a_setting_it_is_openmps_else_the_cores);
   tcase_add_test(tests, a_process_that_is_bound_to_one_core_has_one_thread);
   tcase_add_test(tests, the_first_error_ends_the_loop);

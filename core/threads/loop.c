@@ -72,7 +72,9 @@ static const fl_host *host_of_call(void) {
   const fl_target *target = fl_is_reading(self) ? atomic_load_explicit(&self->target, memory_order_relaxed) : NULL;
   if (!target)
     return NULL;
-  return target->binding ? ((const fl_bound *)target)->first->op->host : ((const fl_op *)target->self)->host;
+  /* A binding begins with what the registry knows of it; the target may stand further on in it. */
+  return target->binding ? ((const fl_bound *)(const void *)target->binding)->first->op->host
+                         : ((const fl_op *)target->self)->host;
 }
 
 /* ------------------------------------------------------------------------------------------------------- the loop */
