@@ -132,7 +132,7 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, load_with_odd_pool, NULL);
-  tcase_add_loop_test(tests, a_split_over_threads_does_not_change_a_bit, 0, 3 * N_CALLS);
+  tcase_add_loop_test(tests, a_split_over_threads_does_not_change_a_bit, 0, loop_cases(3 * N_CALLS));
   tcase_add_loop_test(tests, a_nan_of_the_angles_stays_one, 0, 2);
   tcase_add_loop_test(tests, one_token_is_one_range, 0, 4);
 }
