@@ -13,7 +13,7 @@ enum { MAX_IMPLS = 256 };
 
 static fl_impl impls[MAX_IMPLS];
 static int n_impls;
-char message[512];
+_Thread_local char message[512];
 /* A host's loop: as many ranges as there may be, the last one first. */
 static fl_status in_ranges(int64_t n, int64_t grain, fl_range_fn body, void *user) {
   fl_status status = FL_OK;

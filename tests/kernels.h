@@ -24,7 +24,7 @@ int count_impls(void);
 const fl_impl *find_impl(const char *op, const char *id);
 
 /* Calls one; `message` is what it had to say. check_call wants FL_OK. */
-extern char message[512];
+extern _Thread_local char message[512];
 fl_status call_impl(const char *op, const char *id, fl_value *values, uint32_t n);
 void check_call(const char *op, const char *id, fl_value *values, uint32_t n);
 
