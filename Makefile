@@ -213,7 +213,7 @@ TSAN_CFLAGS = -O1 -g -Wno-unknown-warning-option -Wno-tsan
 # It does not follow the coroutines that the stand-in GPUs run kernels in: the suites that do little else are left out.
 .PHONY: check-tsan
 check-tsan: ## all tests with the thread sanitizer, in build/tsan
-	@FLHOST_SAMPLE=1 TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 CK_TIMEOUT_MULTIPLIER=10 \
+	@FLHOST_SAMPLE=1 TSAN_OPTIONS='die_after_fork=0:halt_on_error=1:suppressions=$(abspath tests/tsan.supp)' CK_TIMEOUT_MULTIPLIER=10 \
 	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/tsan CFLAGS='$(TSAN_CFLAGS)' SANITIZE=-fsanitize=thread \
   WITHOUT='test_gpu_kernels test_gpu_sequences test_gpu_experts test_gpu_batches'
 
