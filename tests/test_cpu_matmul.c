@@ -389,7 +389,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, large_products_are_the_librarys);
   tcase_add_loop_test(tests, without_the_library_they_are_computed_too, 0, 3);
   tcase_add_test(tests, the_librarys_threads_are_the_callers_alone);
-  tcase_add_test(tests, two_threads_at_once_and_a_forked_child_use_it);
+  if (!getenv("FLHOST_SAMPLE")) /* under valgrind the child of a fork beside other threads may hang in the tool */
+    tcase_add_test(tests, two_threads_at_once_and_a_forked_child_use_it);
   tcase_add_test(tests, scratch_memory_grows_with_each_size);
   tcase_add_test(tests, a_thread_keeps_its_scratch_memory);
 }
