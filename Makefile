@@ -194,12 +194,19 @@ TEST_ENVIRONMENT = FLHOST_BUILD='$(BUILD)' PREFIX='$(PREFIX)' CC='$(CC)' SANITIZ
 .PHONY: tests
 tests: $(TESTS)
 .SECONDARY: $(TEST_SUPPORT)
+# What `make check` runs: all suites, or those that ONLY names, without those that WITHOUT names. Those that take long come
+# first, so that none runs by itself at the end.
+ONLY ?=
+WITHOUT ?=
+SUITES = $(filter-out $(WITHOUT:%=$(BUILD)/tests/%),$(if $(ONLY),$(ONLY:%=$(BUILD)/tests/%),$(TESTS)))
+LONG := $(patsubst %,$(BUILD)/tests/test_%,verify misbehaving judge cli_bench ascend_ops gpu_sequences checked_forms bounds \
+  gpu_kernels cli availability)
 
 .PHONY: check
 check: ## install what is missing, build, and run all tests
 	$(INSTALL_DEPS) build check
-	$(BUILD_QUIETLY) all tests
-	@$(TEST_ENVIRONMENT) tests/run $(filter-out $(WITHOUT:%=$(BUILD)/tests/%),$(TESTS))
+	$(BUILD_QUIETLY) all $(SUITES)
+	@$(TEST_ENVIRONMENT) tests/run $(filter $(LONG),$(SUITES)) $(filter-out $(LONG),$(SUITES))
 
 .PHONY: check-asan
 check-asan: ## all tests with the address and undefined-behaviour sanitizers, in build/asan
@@ -210,12 +217,14 @@ check-asan: ## all tests with the address and undefined-behaviour sanitizers, in
 # die_after_fork=0: tests fork while other threads run, on purpose. -Wno-tsan: the fence of core/support/thread.h, which only
 # readers without membarrier need, means nothing to the sanitizer.
 TSAN_CFLAGS = -O1 -g -Wno-unknown-warning-option -Wno-tsan
-# It does not follow the coroutines that the stand-in GPUs run kernels in: the suites that do little else are left out.
+# The suites that start threads, and those of the kernels that share them. Not followed are the coroutines that the stand-in
+# GPUs run kernels in.
+TSAN_SUITES = $(basename $(notdir $(shell grep -l pthread_create tests/test_*.c))) test_cpu_plugin test_cpu_variants test_run
 .PHONY: check-tsan
-check-tsan: ## all tests with the thread sanitizer, in build/tsan
+check-tsan: ## the tests that have threads with the thread sanitizer, in build/tsan
 	@FLHOST_SAMPLE=1 TSAN_OPTIONS='die_after_fork=0:halt_on_error=1:suppressions=$(abspath tests/tsan.supp)' CK_TIMEOUT_MULTIPLIER=10 \
 	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/tsan CFLAGS='$(TSAN_CFLAGS)' SANITIZE=-fsanitize=thread \
-  WITHOUT='test_gpu_kernels test_gpu_sequences test_gpu_experts test_gpu_batches'
+	  ONLY='$(TSAN_SUITES)'
 
 # Without the sanitizer it is faster by ten and forks more freely. STRESS: further options, "--seconds 600 --seed 7".
 STRESS ?=
@@ -233,7 +242,8 @@ check-stress: ## all kinds of calls and changes at once, for 25 s, then a minute
 
 # Children are checked too, and leaks in them; but not the compilers and shells that tests call. Threads take turns fairly:
 # one that only calls would starve the others. Kernels on the CPU take too long here; the address sanitizer has them. Set-gid
-# programs are not to be followed, nor the process that plugins are tried in: it would end otherwise than by what they do. One
+# programs are not to be followed, nor the process that plugins are tried in: it would end otherwise than by what they do. A
+# program that cannot be started is told otherwise here, and test_cli_bench looks at that. One
 # thread for kernels: where others of the pool run while the process forks, the tool's own lock is never free in the child.
 VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible --suppressions=$(abspath tests/valgrind.supp) \
   --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/*,*/native/flhost --child-silent-after-fork=no --fair-sched=try --log-file=$(abspath $(BUILD))/valgrind/%p
@@ -241,7 +251,7 @@ VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-l
 check-valgrind: ## all tests under valgrind, leaks are errors
 	@rm -rf $(BUILD)/valgrind && mkdir -p $(BUILD)/valgrind && chmod 1777 $(BUILD)/valgrind
 	@FLHOST_SAMPLE=1 OMP_NUM_THREADS=1 TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check \
-	  WITHOUT='test_gpu_kernels test_gpu_sequences test_secure test_judge test_cpu_math' || \
+	  WITHOUT='test_gpu_kernels test_gpu_sequences test_secure test_judge test_cpu_math test_cli_bench' || \
 	  { grep -h '^==' $(BUILD)/valgrind/* | head -n 300; exit 1; }
 
 # Backends of this machine alone would make the pages differ from one to the next: those of the tree.
