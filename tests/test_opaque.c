@@ -52,7 +52,7 @@ static fl_status invoke(fl_host *host) {
   return fl_invoke_opaque(fl_find_op(host, "test_neg"), &call);
 }
 
-START_TEST(only_implementations_that_say_so_take_an_opaque_call) {
+START_TEST(S6_only_implementations_that_say_so_take_an_opaque_call) {
   opaque_impl values = {.id = "default.values"}, objects = {.id = "reference.objects"};
   fl_host *host = host_of(NULL, &values, &objects, NULL);
   ck_ok(invoke(host));
@@ -81,7 +81,7 @@ START_TEST(a_call_with_values_may_run_them_too) {
 }
 END_TEST
 
-START_TEST(it_falls_back_and_remembers_as_every_call) {
+START_TEST(S6_it_falls_back_and_remembers_as_every_call) {
   opaque_impl first = {.id = "default.first", .status = FL_EDEVICE}, second = {.id = "reference.second"};
   fl_host *host = host_of((const char *const[]){"VLLM_FL_LOG_LEVEL=INFO", NULL}, NULL, &first, &second);
   for (int i = 0; i < 3; i++)
@@ -104,7 +104,7 @@ START_TEST(it_falls_back_and_remembers_as_every_call) {
 }
 END_TEST
 
-START_TEST(policies_copies_and_canaries_leave_it_alone) {
+START_TEST(S6_policies_copies_and_canaries_leave_it_alone) {
   static const char *const environment[] = {"VLLM_FL_CANARY=4", NULL};
   opaque_impl first = {.id = "default.first", .status = FL_EINTERNAL}, second = {.id = "reference.second"};
   fl_host *host = host_of(environment, NULL, &first, &second);
@@ -177,10 +177,10 @@ START_TEST(one_implementation_is_withdrawn_and_its_id_is_free) {
 END_TEST
 
 static void add_tests(TCase *tests) {
-  tcase_add_test(tests, only_implementations_that_say_so_take_an_opaque_call);
+  tcase_add_test(tests, S6_only_implementations_that_say_so_take_an_opaque_call);
   tcase_add_test(tests, a_call_with_values_may_run_them_too);
-  tcase_add_test(tests, it_falls_back_and_remembers_as_every_call);
-  tcase_add_test(tests, policies_copies_and_canaries_leave_it_alone);
+  tcase_add_test(tests, S6_it_falls_back_and_remembers_as_every_call);
+  tcase_add_test(tests, S6_policies_copies_and_canaries_leave_it_alone);
   tcase_add_test(tests, what_is_left_over_is_explained);
   tcase_add_test(tests, a_wrong_struct_is_an_error);
   tcase_add_test(tests, one_implementation_is_withdrawn_and_its_id_is_free);

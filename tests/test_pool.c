@@ -111,7 +111,7 @@ static int count_threads(void) {
 
 /* ---------------------------------------------------------------------------------------------------------- steps */
 
-START_TEST(each_step_is_run_once_in_ranges_of_whole_grains) {
+START_TEST(X2_each_step_is_run_once_in_ranges_of_whole_grains) {
   static const int64_t sizes[] = {0, 1, 2, 7, 64, 1000, STEPS_MAX}, grains[] = {1, 3, 64, STEPS_MAX};
   char variable[64];
   for (int threads = 1; threads < 6; threads++) {
@@ -139,7 +139,7 @@ START_TEST(a_loop_of_one_grain_stays_in_its_thread) {
 }
 END_TEST
 
-START_TEST(as_many_threads_as_the_host_says_meet) {
+START_TEST(X2_as_many_threads_as_the_host_says_meet) {
   fl_host *three = host_with("VLLM_FL_CPU_THREADS=3"), *two = host_with("VLLM_FL_CPU_THREADS=2");
   tested.meeting = 3;
   ck_ok(run_loop(three, 300, 1));
@@ -292,7 +292,7 @@ static fl_status a_helper_ends_its_thread(int64_t first) {
   return FL_OK;
 }
 
-START_TEST(a_thread_that_ends_in_a_step_is_an_error_and_is_replaced) {
+START_TEST(X2_a_thread_that_ends_in_a_step_is_an_error_and_is_replaced) {
   fl_host *host = host_with("VLLM_FL_CPU_THREADS=2");
   caller = pthread_self();
   tested.meeting = 2;
@@ -449,7 +449,7 @@ static void check_child(pid_t child) {
   ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with %d", status);
 }
 
-START_TEST(a_forked_child_has_threads_of_its_own) {
+START_TEST(X2_a_forked_child_has_threads_of_its_own) {
   fl_host *host = host_with("VLLM_FL_CPU_THREADS=3");
   tested.meeting = 3;
   ck_ok(run_loop(host, 300, 1));
@@ -530,7 +530,7 @@ static void run_nothing(void *user, void (*work)(void *data), void *data, uint32
   atomic_fetch_add(&engine_runs, 1);
 }
 
-START_TEST(an_engines_threads_take_the_place_of_ours) {
+START_TEST(X2_an_engines_threads_take_the_place_of_ours) {
   fl_host *host = host_with("VLLM_FL_CPU_THREADS=4"), *openmp = host_with("OMP_NUM_THREADS=1");
   engine_threads = 2;
   ck_ok(fl_use_thread_pool(
@@ -603,25 +603,25 @@ START_TEST(where_no_thread_can_be_made_the_caller_does_it_all) {
 END_TEST
 
 static void add_tests(TCase *tests) {
-  tcase_add_test(tests, each_step_is_run_once_in_ranges_of_whole_grains);
+  tcase_add_test(tests, X2_each_step_is_run_once_in_ranges_of_whole_grains);
   tcase_add_test(tests, a_loop_of_one_grain_stays_in_its_thread);
-  tcase_add_test(tests, as_many_threads_as_the_host_says_meet);
+  tcase_add_test(tests, X2_as_many_threads_as_the_host_says_meet);
   tcase_add_test(tests, the_first_call_of_an_op_has_the_hosts_number_too);
   tcase_add_test(tests, later_calls_have_it_too_where_they_are_counted);
   tcase_add_test(tests, without_a_setting_it_is_openmps_else_the_cores);
   tcase_add_test(tests, a_process_that_is_bound_to_one_core_has_one_thread);
   tcase_add_test(tests, the_first_error_ends_the_loop);
   tcase_add_test(tests, a_loop_in_a_loop_stays_in_its_thread);
-  tcase_add_test(tests, a_thread_that_ends_in_a_step_is_an_error_and_is_replaced);
+  tcase_add_test(tests, X2_a_thread_that_ends_in_a_step_is_an_error_and_is_replaced);
   tcase_add_test(tests, a_caller_that_ends_its_thread_waits_for_the_others);
   tcase_add_test(tests, steps_have_the_callers_floating_point_mode);
   tcase_add_test(tests, threads_take_no_signals_and_run_where_the_process_may);
   tcase_add_test(tests, several_threads_loop_at_once);
   if (!getenv("FLHOST_SAMPLE")) { /* tools take a child's new threads for those that the fork left behind, or hang */
-    tcase_add_test(tests, a_forked_child_has_threads_of_its_own);
+    tcase_add_test(tests, X2_a_forked_child_has_threads_of_its_own);
     tcase_add_test(tests, a_loop_in_which_the_process_forks_ends_in_both);
   }
-  tcase_add_test(tests, an_engines_threads_take_the_place_of_ours);
+  tcase_add_test(tests, X2_an_engines_threads_take_the_place_of_ours);
   tcase_add_test(tests, a_pool_that_cannot_be_is_refused_with_words);
   tcase_add_test(tests, where_no_thread_can_be_made_the_caller_does_it_all);
 }
