@@ -241,17 +241,19 @@ check-stress: ## all kinds of calls and changes at once, for 25 s, then a minute
 	  $(BUILD)/tsan/tests/stress --seconds 30 --seed $$seed $(STRESS) || exit 1; done
 
 # Children are checked too, and leaks in them; but not the compilers and shells that tests call. Threads take turns fairly:
-# one that only calls would starve the others. Kernels on the CPU take too long here; the address sanitizer has them. Set-gid
-# programs are not to be followed, nor the process that plugins are tried in: it would end otherwise than by what they do. A
-# program that cannot be started is told otherwise here, and test_cli_bench looks at that. One
-# thread for kernels: where others of the pool run while the process forks, the tool's own lock is never free in the child.
+# one that only calls would starve the others. Kernels on the CPU take too long here, and so does each start of the command: the
+# address sanitizer has both. Set-gid programs are not to be followed, nor the process that plugins are tried in: it would end
+# otherwise than by what they do. One thread for kernels: where others of the pool run while the process forks, the tool's own
+# lock is never free in the child.
 VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible --suppressions=$(abspath tests/valgrind.supp) \
   --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/*,*/native/flhost --child-silent-after-fork=no --fair-sched=try --log-file=$(abspath $(BUILD))/valgrind/%p
+COMMAND_SUITES = $(basename $(notdir $(wildcard tests/test_cli*.c tests/test_*_command*.c))) test_bench test_bench_gpu test_bench_kernels \
+  test_doctor test_first_minute test_install
 .PHONY: check-valgrind
 check-valgrind: ## all tests under valgrind, leaks are errors
 	@rm -rf $(BUILD)/valgrind && mkdir -p $(BUILD)/valgrind && chmod 1777 $(BUILD)/valgrind
 	@FLHOST_SAMPLE=1 OMP_NUM_THREADS=1 TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check \
-	  WITHOUT='test_gpu_kernels test_gpu_sequences test_secure test_judge test_cpu_math test_cli_bench' || \
+	  WITHOUT='test_gpu_kernels test_gpu_sequences test_secure test_judge test_cpu_math $(COMMAND_SUITES)' || \
 	  { grep -h '^==' $(BUILD)/valgrind/* | head -n 300; exit 1; }
 
 # Backends of this machine alone would make the pages differ from one to the next: those of the tree.
