@@ -251,6 +251,7 @@ static bool begin_with_library(const char *test) {
     _exit(dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL) ? 0 : 1);
   ck_assert_int_eq(waitpid(child, &status, 0), child);
   const char *refusal = status ? "no oneDNN" : NULL;
+  ck_assert_int_eq(unsetenv("FLHOST_ONEDNN"), 0);
   ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", "avx2", 1), 0);
   refusal = refusal ? refusal : try_plugin();
   if (refusal)
