@@ -1,6 +1,7 @@
 /*
- * Row kernels of the CPU plugin in ranges: a registry of this suite's own offers a pool that cuts loops in odd places,
- * runs the pieces in odd orders and some of them in another thread. The results have the same bits as in one go.
+ * Row kernels and attention of the CPU plugin in ranges: a registry of this suite's own offers a pool that cuts loops
+ * in odd places, runs the pieces in odd orders and some of them in another thread. The results have the same bits as in
+ * one go.
  */
 #include "tests/op_case.h"
 
@@ -76,6 +77,9 @@ static const char *const calls[] = {
     "moe_sum x=f301x5x1003",
     "topk_softmax gating_output=f4001x61 topk=3",
     "vocab_parallel_embedding input_ids=i701%300 weight=f300x1003",
+    "mm_encoder_attn query=f2x801x4x20 key=f2x801x2x20 value=f2x801x2x20",
+    "mla_prefill query=f801x3x24 kv_c=f801x32 k_pe=f801x8 kv_b_proj=f96x32 v_head_dim=16 scale=0.3",
+    "mla_decode query=f301x4x72 kv_cache=f64x16x72 block_table=i301x20%64 seq_lens=i301%301 scale=0.3 kv_lora_rank=56",
 };
 enum { N_CALLS = sizeof calls / sizeof calls[0] };
 
@@ -130,11 +134,35 @@ START_TEST(one_token_is_one_range) {
 }
 END_TEST
 
+/* The plugin's, too: the linker exports it. */
+static _Atomic int allocations;
+
+__attribute__((visibility("default"))) void *aligned_alloc(size_t alignment, size_t size) {
+  void *memory = NULL;
+  allocations++;
+  return posix_memalign(&memory, alignment, size) ? NULL : memory;
+}
+
+START_TEST(attention_takes_its_memory_once) {
+  static const char *const forms[] = {
+      "mm_encoder_attn query=f1x500x3x20 key=f1x500x3x20 value=f1x500x3x20",
+      "mla_decode query=f3x4x72 kv_cache=f64x16x72 block_table=i3x20%64 seq_lens=i3%301 scale=0.3 kv_lora_rank=56"};
+  op_case *made = op_case_make(forms[_i], bfloat16, 0);
+  op_case_run(made, "default.flagos");
+  ck_assert_int_gt(allocations, 0);
+  allocations = 0;
+  op_case_run(made, "default.flagos");
+  ck_assert_int_eq(allocations, 0);
+  op_case_free(made);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, load_with_odd_pool, NULL);
   tcase_add_loop_test(tests, a_split_over_threads_does_not_change_a_bit, 0, loop_cases(3 * N_CALLS));
   tcase_add_loop_test(tests, a_nan_of_the_angles_stays_one, 0, 2);
   tcase_add_loop_test(tests, one_token_is_one_range, 0, 4);
+  tcase_add_loop_test(tests, attention_takes_its_memory_once, 0, 2);
 }
 
 int main(void) {

@@ -66,11 +66,11 @@ START_TEST(heads_of_key_and_value_are_shared_by_groups_of_query_heads) {
 }
 END_TEST
 
-/* Longer than a block of queries, strided, and with heads in the last dimension. */
+/* Longer than a block of keys and than a tile of queries, strided, and with heads in the last dimension. */
 START_TEST(O2_O5_encoder_attention_agrees_with_the_reference_in_every_layout) {
-  static const int64_t lengths[] = {1, 63, 65, 150};
+  static const int64_t lengths[] = {1, 63, 65, 150, 399};
   DLDataType dtype = floats[_i];
-  for (int l = 0; l < 4; l++)
+  for (int l = 0; l < 5; l++)
     for (int flat = 0; flat < 2; flat++) {
       int64_t s = lengths[l];
       owned *q = make_unit(dtype, SHAPE(2, s, 4, 20), 3, 1), *k = make_unit(dtype, SHAPE(2, s + 2, 2, 20), 1, 2);
@@ -173,8 +173,8 @@ static void prefill(const char *id, owned *query, owned *rows, int64_t keys, own
 }
 
 START_TEST(O5_prefill_agrees_with_the_reference) {
-  static const int64_t sizes[][3] = {{1, 1, 0},  {5, 9, 4},   {70, 70, 0}, {70, 100, 30},
-                                     {3, 40, 0}, {2, 5, 100}, {0, 4, 4}};
+  static const int64_t sizes[][3] = {{1, 1, 0},      {5, 9, 4},  {70, 70, 0}, {70, 100, 30},
+                                     {400, 420, 20}, {3, 40, 0}, {2, 5, 100}, {0, 4, 4}};
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
     DLDataType dtype = floats[_i];
     owned *query = make_unit(dtype, SHAPE(sizes[i][0], HEADS, NOPE + ROPE), 2, 1);
@@ -202,6 +202,28 @@ START_TEST(nan_in_a_token_spreads_to_later_queries_only) {
       ck_assert(isfinite(element(out, j)) == (j < 3 * HEADS * V));
   }
   UNMAKE(query, rows, weight, out);
+}
+END_TEST
+
+/* Only then: beside a score that is more, they have no weight, however late it comes. */
+START_TEST(scores_of_minus_infinity_count_where_there_are_no_others) {
+  enum { KEYS = 200 };
+  owned *q = make(float32, SHAPE(1, 2, 1, 1), 0), *k = make(float32, SHAPE(1, KEYS, 1, 1), 0);
+  owned *v = make(float32, SHAPE(1, KEYS, 1, 1), 0), *out = make(float32, SHAPE(1, 2, 1, 1), 0);
+  for (int i = 0; i < KEYS; i++) {
+    set(&k->tensor, i, -INFINITY);
+    set(&v->tensor, i, 5);
+  }
+  set(&q->tensor, 0, 1);
+  set(&q->tensor, 1, 1);
+  ck_assert_int_eq(encode(both[_i], q, k, v, fl_float(1), NULL, out), FL_OK);
+  ck_assert(isnan(get(&out->tensor, 0)) && isnan(get(&out->tensor, 1)));
+  set(&k->tensor, KEYS - 3, -70);
+  set(&v->tensor, KEYS - 3, 2);
+  ck_assert_int_eq(encode(both[_i], q, k, v, fl_float(1), NULL, out), FL_OK);
+  ck_assert_double_eq(get(&out->tensor, 0), 2);
+  ck_assert_double_eq(get(&out->tensor, 1), 2);
+  UNMAKE(q, k, v, out);
 }
 END_TEST
 
@@ -489,6 +511,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, O6_segments_out_of_order_are_bad_arguments_and_nothing_is_written, 0, 2);
   tcase_add_loop_test(tests, O5_prefill_agrees_with_the_reference, 0, 3);
   tcase_add_loop_test(tests, nan_in_a_token_spreads_to_later_queries_only, 0, 2);
+  tcase_add_loop_test(tests, scores_of_minus_infinity_count_where_there_are_no_others, 0, 2);
   tcase_add_loop_test(tests, prefill_is_causal_from_the_offset_on, 0, 2);
   tcase_add_loop_test(tests, decode_attends_to_the_rows_of_a_sequence_wherever_its_blocks_are, 0, 6);
   tcase_add_loop_test(tests, O6_blocks_and_lengths_out_of_range_are_bad_arguments_and_nothing_is_written, 0, 2);

@@ -12,6 +12,8 @@
 typedef struct cpu_head {
   int64_t queries, keys, size, value_size;
   cpu_matrix query, key, value, out;
+  int64_t shared_size; /* so many numbers at the end of each key are not in `key` but in a row of `shared_key` */
+  cpu_matrix shared_key;
   double scale;
   int64_t offset; /* query i sees keys 0 to offset + i; from `keys` on: all */
 } cpu_head;
@@ -22,12 +24,19 @@ static inline int64_t cpu_head_visible(const cpu_head *head, int64_t query) {
   return head->offset + query + 1;
 }
 
+/* The heads of a call. Any thread may ask for any of them, several at once. */
+typedef struct cpu_head_list {
+  int64_t n;
+  cpu_head largest; /* none has more of anything; its matrices are unset */
+  cpu_head (*at)(const void *user, int64_t i);
+  const void *user;
+} cpu_head_list;
+
 typedef struct cpu_attention_parts {
   /* out [m, n] = x [m, k] weight [n, k]^T; out = a [m, k] b [k, n]. FL_ENOMEM or FL_OK. */
   fl_status (*linear)(int64_t m, int64_t n, int64_t k, cpu_matrix x, cpu_matrix weight, cpu_matrix out);
   fl_status (*product)(int64_t m, int64_t n, int64_t k, cpu_matrix a, cpu_matrix b, cpu_matrix out);
-  size_t (*scratch)(const cpu_head *head); /* floats that `attend` needs for heads up to the sizes of this one */
-  void (*attend)(const cpu_head *head, float *scratch);
+  fl_status (*attend)(const cpu_head_list *heads); /* FL_ENOMEM or FL_OK */
   cpu_norm_fn norm;
   fl_kernel_fn rotary_embedding, mla_decode; /* the ops of these names, which make nothing of `self` */
 } cpu_attention_parts;

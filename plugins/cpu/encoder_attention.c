@@ -3,7 +3,6 @@
 #include "plugins/cpu/index.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 enum { QUERY, KEY, VALUE, SCALE, CU_SEQLENS, MAX_SEQLEN, OUT };
 
@@ -58,43 +57,55 @@ static fl_status check_segments(fl_call *call, const DLTensor *ends, int64_t tok
   return FL_OK;
 }
 
+typedef struct encoder {
+  heads_view query, key, value, out;
+  cpu_dtype dtype;
+  const DLTensor *ends; /* of segments, may be NULL */
+  int64_t segments;
+  cpu_head head; /* what all have in common */
+} encoder;
+
+/* The i-th of [batch, head, segment]. */
+static cpu_head head_at(const void *user, int64_t i) {
+  const encoder *e = user;
+  cpu_head head = e->head;
+  int64_t segment = i % e->segments, h = i / e->segments % e->query.heads, batch = i / e->segments / e->query.heads;
+  int64_t first = e->ends ? cpu_index(e->ends, segment) : 0, of_keys = h / (e->query.heads / e->key.heads);
+  if (e->ends)
+    head.queries = head.keys = cpu_index(e->ends, segment + 1) - first;
+  head.query = head_matrix(&e->query, e->dtype, batch, h, first);
+  head.key = head_matrix(&e->key, e->dtype, batch, of_keys, first);
+  head.value = head_matrix(&e->value, e->dtype, batch, of_keys, first);
+  head.out = head_matrix(&e->out, e->dtype, batch, h, first);
+  return head;
+}
+
 fl_status cpu_mm_encoder_attn(void *self, fl_call *call) {
   const cpu_attention_parts *parts = self;
-  const DLTensor *query = cpu_tensor(call, QUERY), *ends = cpu_tensor(call, CU_SEQLENS);
+  const DLTensor *query = cpu_tensor(call, QUERY), *key = cpu_tensor(call, KEY), *value = cpu_tensor(call, VALUE);
+  const DLTensor *ends = cpu_tensor(call, CU_SEQLENS);
   cpu_dtype dtype = cpu_dtype_of(query);
-  int64_t size = head_size(call), tokens = query->shape[1], keys = cpu_tensor(call, KEY)->shape[1];
-  int64_t segments = ends ? ends->shape[0] - 1 : 1, longest = 0;
-  heads_view q = view_heads(query, size), k = view_heads(cpu_tensor(call, KEY), size);
-  heads_view v = view_heads(cpu_tensor(call, VALUE), size), out = view_heads(cpu_tensor(call, OUT), size);
-  cpu_head head = {.queries = tokens,
-                   .keys = keys,
-                   .size = size,
-                   .value_size = size,
-                   .scale = call->values[SCALE].type == FL_FLOAT ? call->values[SCALE].v.f : 1 / sqrt((double)size),
-                   .offset = INT64_MAX};
-  if (dtype == CPU_OTHER || cpu_dtype_of(cpu_tensor(call, KEY)) != dtype ||
-      cpu_dtype_of(cpu_tensor(call, VALUE)) != dtype)
+  int64_t size = head_size(call), longest = 0;
+  double scale = call->values[SCALE].type == FL_FLOAT ? call->values[SCALE].v.f : 1 / sqrt((double)size);
+  if (dtype == CPU_OTHER || cpu_dtype_of(key) != dtype || cpu_dtype_of(value) != dtype)
     return fl_fail(call, FL_ENOTSUP, "element types: float32, float16 or bfloat16, and the same, expected");
-  fl_status status = ends ? check_segments(call, ends, tokens, &longest) : FL_OK;
+  fl_status status = ends ? check_segments(call, ends, query->shape[1], &longest) : FL_OK;
   if (status)
     return status;
-  if (ends)
-    head.queries = head.keys = longest;
-  float *scratch = cpu_floats_alloc(parts->scratch(&head));
-  if (!scratch)
-    return fl_fail(call, FL_ENOMEM, "out of memory");
-  for (int64_t batch = 0; batch < query->shape[0]; batch++)
-    for (int64_t h = 0; h < q.heads; h++)
-      for (int64_t segment = 0; segment < segments; segment++) {
-        int64_t first = ends ? cpu_index(ends, segment) : 0, of_keys = h / (q.heads / k.heads);
-        if (ends)
-          head.queries = head.keys = cpu_index(ends, segment + 1) - first;
-        head.query = head_matrix(&q, dtype, batch, h, first);
-        head.key = head_matrix(&k, dtype, batch, of_keys, first);
-        head.value = head_matrix(&v, dtype, batch, of_keys, first);
-        head.out = head_matrix(&out, dtype, batch, h, first);
-        parts->attend(&head, scratch);
-      }
-  free(scratch);
-  return FL_OK;
+  encoder e = {.query = view_heads(query, size),
+               .key = view_heads(key, size),
+               .value = view_heads(value, size),
+               .out = view_heads(cpu_tensor(call, OUT), size),
+               .dtype = dtype,
+               .ends = ends,
+               .segments = ends ? ends->shape[0] - 1 : 1,
+               .head = {.queries = ends ? longest : query->shape[1],
+                        .keys = ends ? longest : key->shape[1],
+                        .size = size,
+                        .value_size = size,
+                        .scale = scale,
+                        .offset = INT64_MAX}};
+  cpu_head_list heads = {query->shape[0] * e.query.heads * e.segments, e.head, head_at, &e};
+  status = parts->attend(&heads);
+  return status ? fl_fail(call, status, "out of memory") : FL_OK;
 }

@@ -1,59 +1,50 @@
 /* Latent attention: mla_prefill by heads, and the paged cache of mla_decode. */
 #include "plugins/cpu/attention.h"
 #include "plugins/cpu/index.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "plugins/cpu/scratch.h"
 
 /* --------------------------------------------------------------------------------------------------------- prefill */
 
-/* keys [t, nope + rope] of one head: what kv_b_proj made of the latent, and what all heads share. */
-static void join_keys(const cpu_latent *latent, cpu_matrix nope, cpu_matrix keys) {
-  int64_t item = cpu_dtype_size(keys.dtype);
-  for (int64_t row = 0; row < latent->keys; row++) {
-    char *key = cpu_matrix_row(keys, row);
-    memcpy(key, cpu_matrix_row(nope, row), (size_t)(latent->nope * item));
-    memcpy(key + latent->nope * item, cpu_matrix_row(latent->k_pe, row), (size_t)(latent->rope * item));
-  }
-}
+typedef struct prefill {
+  const cpu_latent *latent;
+  cpu_matrix expanded; /* [keys, heads * (nope + v)]: what kv_b_proj makes of the latent */
+  cpu_head head;       /* what all have in common */
+} prefill;
 
-static void attend_heads(const cpu_attention_parts *parts, const cpu_latent *latent, cpu_matrix expanded,
-                         cpu_matrix keys, float *scratch) {
-  cpu_head head = {.queries = latent->tokens,
-                   .keys = latent->keys,
-                   .size = latent->nope + latent->rope,
-                   .value_size = latent->v,
-                   .query = latent->query,
-                   .key = keys,
-                   .scale = latent->scale,
-                   .offset = latent->offset};
-  for (int64_t h = 0; h < latent->heads; h++) {
-    int64_t column = h * (latent->nope + latent->v);
-    join_keys(latent, cpu_matrix_at(expanded, 0, column), keys);
-    head.value = cpu_matrix_at(expanded, 0, column + latent->nope);
-    head.query.data = (char *)latent->query.data + h * latent->query_head;
-    head.out = cpu_matrix_at(latent->out, 0, h * latent->v);
-    parts->attend(&head, scratch);
-  }
+static cpu_head head_at(const void *user, int64_t i) {
+  const prefill *p = user;
+  int64_t column = i * (p->latent->nope + p->latent->v);
+  cpu_head head = p->head;
+  head.query.data = (char *)p->latent->query.data + i * p->latent->query_head;
+  head.key = cpu_matrix_at(p->expanded, 0, column);
+  head.value = cpu_matrix_at(p->expanded, 0, column + p->latent->nope);
+  head.out = cpu_matrix_at(p->latent->out, 0, i * p->latent->v);
+  return head;
 }
 
 fl_status cpu_latent_attend(const cpu_attention_parts *parts, const cpu_latent *latent) {
   cpu_dtype dtype = latent->query.dtype;
-  int64_t columns = latent->heads * (latent->nope + latent->v), size = latent->nope + latent->rope;
-  cpu_head largest = {
-      .queries = latent->tokens, .keys = latent->keys, .size = size, .value_size = latent->v, .offset = latent->offset};
-  size_t item = (size_t)cpu_dtype_size(dtype), keys = (size_t)latent->keys;
-  float *scratch = cpu_floats_alloc(parts->scratch(&largest));
-  cpu_matrix expanded = cpu_matrix_in(malloc(keys * (size_t)columns * item + 1), dtype, columns);
-  cpu_matrix joined = cpu_matrix_in(malloc(keys * (size_t)size * item + 1), dtype, size);
-  fl_status status = scratch && expanded.data && joined.data ? FL_OK : FL_ENOMEM;
+  int64_t columns = latent->heads * (latent->nope + latent->v);
+  size_t bytes = (size_t)latent->keys * (size_t)columns * (size_t)cpu_dtype_size(dtype);
+  float *expanded = cpu_scratch_take(bytes / sizeof *expanded + 1);
+  if (!expanded)
+    return FL_ENOMEM;
+  const prefill all = {.latent = latent,
+                       .expanded = cpu_matrix_in(expanded, dtype, columns),
+                       .head = {.queries = latent->tokens,
+                                .keys = latent->keys,
+                                .size = latent->nope + latent->rope,
+                                .value_size = latent->v,
+                                .query = latent->query,
+                                .shared_size = latent->rope,
+                                .shared_key = latent->k_pe,
+                                .scale = latent->scale,
+                                .offset = latent->offset}};
+  const cpu_head_list heads = {latent->heads, all.head, head_at, &all};
+  fl_status status = parts->linear(latent->keys, columns, latent->rank, latent->kv_c, latent->kv_b_proj, all.expanded);
   if (!status)
-    status = parts->linear(latent->keys, columns, latent->rank, latent->kv_c, latent->kv_b_proj, expanded);
-  if (!status)
-    attend_heads(parts, latent, expanded, joined, scratch);
-  free(scratch);
-  free(expanded.data);
-  free(joined.data);
+    status = parts->attend(&heads);
+  cpu_scratch_give(expanded);
   return status;
 }
 

@@ -1,80 +1,87 @@
 /*
- * Attention by blocks of queries: scores as a matrix product, softmax over rows that stay in the cache, the sum over
- * values as another product. Weights are divided by their sum at the end, which is one division a result.
+ * Attention by tiles of queries, for one block of keys after the other, with the softmax of what was seen so far: what
+ * a tile needs stays in the second-level cache. Scores, weights and sums are kept transposed, a lane for each query: so
+ * no lanes are added up, keys and values are used as they lie, and weights where they were computed. A query's result
+ * depends on nothing but its own head, in blocks that begin at fixed keys.
  */
 #include "plugins/cpu/attention.h"
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/matmul.h"
+#include "plugins/cpu/flagos/tile.h"
 #include "plugins/cpu/flagos/vector.h"
+#include "plugins/cpu/parallel.h"
 #include "plugins/cpu/rotary.h"
+#include "plugins/cpu/scratch.h"
 #include "plugins/integers.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { QUERY_BLOCK = 64, CACHE_ROWS = 512 };
+/* HEIGHT keys, or numbers of a value, times VECTORS lanes of queries have registers. The panel's weights for a block of
+ * keys stay in the first-level cache. For a tile's panels together keys and values are converted once. */
+enum { HEIGHT = LANES == 16 ? 8 : 4, VECTORS = LANES == 4 ? 2 : 3, PANEL = VECTORS * LANES };
+enum { QUERY_TILE = 384, KEY_BLOCK = 128 };
 
-/* Reductions keep LANES partial results, which is the order that vectors have. */
-enum { LANES = 16 };
+/* sums [HEIGHT, width] (+)= factors [HEIGHT, k] columns [k, width] */
+static void multiply(int64_t k, tile_factors factors, const float *columns, int64_t width, bool accumulate,
+                     float *sums) {
+  if (width == LANES)
+    multiply_tile(HEIGHT, 1, k, factors, columns, LANES, accumulate, sums, LANES);
+  else if (width == 2 * LANES)
+    multiply_tile(HEIGHT, 2, k, factors, columns, 2 * LANES, accumulate, sums, 2 * LANES);
+  else
+    multiply_tile(HEIGHT, VECTORS, k, factors, columns, PANEL, accumulate, sums, PANEL);
+}
 
-static float scale_and_find_largest(float *values, int64_t n, float scale) {
-  float lanes[LANES], largest = -INFINITY;
-  int64_t i = 0;
-  for (int lane = 0; lane < LANES; lane++)
-    lanes[lane] = -INFINITY;
-  for (; i + LANES <= n; i += LANES)
-    for (int lane = 0; lane < LANES; lane++) {
-      values[i + lane] *= scale;
-      lanes[lane] = values[i + lane] > lanes[lane] ? values[i + lane] : lanes[lane];
-    }
-  for (; i < n; i++) {
-    values[i] *= scale;
-    largest = values[i] > largest ? values[i] : largest;
+/* ------------------------------------------------------------------------------------------------- keys and values */
+
+/* One head, or the heads of one query over the rows of a paged cache, which are keys, and begin with the values. */
+typedef struct task {
+  cpu_head head;
+  const cpu_pages *pages; /* NULL: none */
+  int64_t sequence;
+  float *lse; /* of each query; NULL: not wanted */
+} task;
+
+/* Floats. Rows have room for a whole tile behind them, and no power of two between them: they would displace each
+ * other from the cache. */
+typedef struct key_block {
+  int64_t first, keys, key_stride, value_stride;
+  float *key, *value;
+} key_block;
+
+static int64_t row_stride(int64_t size) {
+  return round_up(size, 16) + 16;
+}
+
+static void convert_rows(float *to, int64_t stride, cpu_matrix from, int64_t rows, int64_t columns) {
+  for (int64_t row = 0; row < rows; row++)
+    cpu_block_types[from.dtype].load(to + row * stride, cpu_matrix_row(from, row), 0, columns);
+}
+
+static void convert_pages(const task *t, const key_block *block) {
+  const DLTensor *cache = t->pages->cache;
+  cpu_matrix rows = {.dtype = t->head.query.dtype, .stride = fl_stride(cache, 1) * (cache->dtype.bits / 8)};
+  for (int64_t row = 0, run; row < block->keys; row += run) {
+    rows.data = cpu_pages_row(t->pages, t->sequence, block->first + row, &run);
+    run = least(run, block->keys - row);
+    convert_rows(block->key + row * block->key_stride, block->key_stride, rows, run, t->head.size);
   }
-  for (int lane = 0; lane < LANES; lane++)
-    largest = lanes[lane] > largest ? lanes[lane] : largest;
-  return largest;
 }
 
-/* n >= 1 scores, times scale, become their exponentials less the largest, *most; the sum of these. */
-static float exponentials(float *scores, int64_t n, float scale, float *most) {
-  float lanes[LANES] = {0}, largest = scale_and_find_largest(scores, n, scale), sum = 0;
-  int64_t i = 0;
-  for (; i + LANES <= n; i += LANES)
-    for (int lane = 0; lane < LANES; lane++) {
-      scores[i + lane] = vector_exp(scores[i + lane] - largest);
-      lanes[lane] += scores[i + lane];
-    }
-  for (; i < n; i++) {
-    scores[i] = vector_exp(scores[i] - largest);
-    sum += scores[i];
+static void convert_block(const task *t, const key_block *block) {
+  const cpu_head *head = &t->head;
+  int64_t own = head->size - head->shared_size;
+  if (t->pages) {
+    convert_pages(t, block);
+    return;
   }
-  for (int lane = 0; lane < LANES; lane++)
-    sum += lanes[lane];
-  *most = largest;
-  return sum;
-}
-
-/* A row of `from`, times `factor`, in the type of the result. */
-static void store_row(cpu_dtype dtype, void *to, float *from, int64_t n, float factor) {
-  for (int64_t i = 0; i < n; i++)
-    from[i] *= factor;
-  cpu_block_types[dtype].store(to, 0, from, n);
-}
-
-/* -------------------------------------------------------------------------------------------------------- one head */
-
-static int64_t in_lines(int64_t floats) {
-  return (floats + 15) / 16 * 16;
-}
-
-/* Scores and results of a block of queries, then what products need. */
-static size_t attend_scratch(const cpu_head *head) {
-  int64_t rows = least(head->queries, QUERY_BLOCK);
-  size_t of_scores = cpu_product_scratch(rows, head->keys, head->size);
-  size_t of_values = cpu_product_scratch(rows, head->value_size, head->keys);
-  return (size_t)(in_lines(rows * head->keys) + in_lines(rows * head->value_size)) +
-         (of_scores > of_values ? of_scores : of_values);
+  convert_rows(block->key, block->key_stride, cpu_matrix_at(head->key, block->first, 0), block->keys, own);
+  if (head->shared_size)
+    convert_rows(block->key + own, block->key_stride, cpu_matrix_at(head->shared_key, block->first, 0), block->keys,
+                 head->shared_size);
+  convert_rows(block->value, block->value_stride, cpu_matrix_at(head->value, block->first, 0), block->keys,
+               head->value_size);
 }
 
 static bool all_finite(const float *values, int64_t n) {
@@ -84,117 +91,245 @@ static bool all_finite(const float *values, int64_t n) {
   return finite;
 }
 
-/* One row of the sum over values, without the keys that its query does not see: weight 0 is not enough for those whose
- * values are not finite. */
-static void sum_visible(const cpu_head *head, const cpu_product *all, int64_t row, int64_t visible, float *result,
-                        float *scratch) {
-  cpu_product product = *all;
-  product.m = 1;
-  product.k = visible;
-  product.a = cpu_matrix_at(all->a, row, 0);
-  product.out = cpu_matrix_in(result, CPU_FLOAT32, head->value_size);
-  cpu_product_run(&product, scratch);
+static bool has_finite_values(const key_block *block, int64_t keys, int64_t size) {
+  bool finite = true;
+  for (int64_t key = 0; key < keys && finite; key++)
+    finite = all_finite(block->value + key * block->value_stride, size);
+  return finite;
 }
 
-/* Queries first to first + rows - 1; what they do not see has weight 0. */
-static void attend_block(const cpu_head *head, int64_t first, int64_t rows, float *scratch) {
-  int64_t keys = cpu_head_visible(head, first + rows - 1);
-  float *scores = scratch, *sums = scores + in_lines(rows * keys), *rest = sums + in_lines(rows * head->value_size);
-  float factors[QUERY_BLOCK], most;
-  cpu_product product = {.m = rows,
-                         .n = keys,
-                         .k = head->size,
-                         .a = cpu_matrix_at(head->query, first, 0),
-                         .b = head->key,
-                         .out = cpu_matrix_in(scores, CPU_FLOAT32, keys)};
-  cpu_product_run(&product, rest);
-  for (int64_t row = 0; row < rows; row++) {
-    int64_t visible = cpu_head_visible(head, first + row);
-    float sum = visible ? exponentials(scores + row * keys, visible, (float)head->scale, &most) : 1;
-    memset(scores + row * keys + visible, 0, (size_t)(keys - visible) * sizeof *scores);
-    factors[row] = 1 / sum;
+/* --------------------------------------------------------------------------------------------------------- softmax */
+
+/* Up to PANEL queries. */
+typedef struct panel {
+  int64_t first, queries, width; /* width: lanes, a multiple of LANES */
+  float *query, *sums;           /* [size, width], [value_size, width] */
+  float *most, *total;           /* [width]: the largest score, and the sum of weights, exponentials less that */
+} panel;
+
+static void find_most(const float *restrict scores, int64_t n, int64_t width, float *restrict most) {
+  for (int64_t row = 0; row < n; row++, scores += width)
+    for (int64_t lane = 0; lane < width; lane++)
+      most[lane] = scores[lane] > most[lane] ? scores[lane] : most[lane];
+}
+
+static void find_weights(float *restrict scores, int64_t n, int64_t width, const float *restrict base,
+                         float *restrict total) {
+  memset(total, 0, (size_t)width * sizeof *total);
+  for (int64_t row = 0; row < n; row++, scores += width)
+    for (int64_t lane = 0; lane < width; lane++) {
+      scores[lane] = vector_exp(scores[lane] - base[lane]);
+      total[lane] += scores[lane];
+    }
+}
+
+static void scale_rows(float *restrict rows, int64_t n, int64_t width, const float *restrict factors) {
+  for (int64_t row = 0; row < n; row++, rows += width)
+    for (int64_t lane = 0; lane < width; lane++)
+      rows[lane] *= factors[lane];
+}
+
+/* Scores become weights. What was added up before is scaled to the largest score that there is now. */
+static void weigh_keys(const panel *p, int64_t value_size, int64_t keys, float *scores) {
+  float base[PANEL], factors[PANEL], total[PANEL];
+  memcpy(factors, p->most, (size_t)p->width * sizeof *factors);
+  find_most(scores, keys, p->width, p->most);
+  for (int64_t lane = 0; lane < p->width; lane++) {
+    base[lane] = p->most[lane] == -INFINITY ? 0 : p->most[lane]; /* weight 0, beside scores that are yet to come */
+    factors[lane] = vector_exp(factors[lane] - base[lane]);
   }
-  product = (cpu_product){.m = rows,
-                          .n = head->value_size,
-                          .k = keys,
-                          .a = product.out,
-                          .b = head->value,
-                          .b_is_k_by_n = true,
-                          .out = cpu_matrix_in(sums, CPU_FLOAT32, head->value_size)};
-  cpu_product_run(&product, rest);
-  for (int64_t row = 0; row < rows; row++) {
-    float *result = sums + row * head->value_size;
-    if (cpu_head_visible(head, first + row) < keys && !all_finite(result, head->value_size))
-      sum_visible(head, &product, row, cpu_head_visible(head, first + row), result, rest);
-    store_row(head->out.dtype, cpu_matrix_row(head->out, first + row), result, head->value_size, factors[row]);
+  find_weights(scores, keys, p->width, base, total);
+  scale_rows(p->total, 1, p->width, factors);
+  scale_rows(p->sums, value_size, p->width, factors);
+  for (int64_t lane = 0; lane < p->width; lane++)
+    p->total[lane] += total[lane];
+}
+
+/* ---------------------------------------------------------------------------------------------------------- panels */
+
+/* How many of the first `keys` of a block a query of the panel sees. */
+static int64_t seen_by(const cpu_head *head, const panel *p, int64_t query, const key_block *block, int64_t keys) {
+  int64_t seen = cpu_head_visible(head, p->first + query) - block->first;
+  return seen < 0 ? 0 : least(seen, keys);
+}
+
+/* sums += values times weights, for queries that do not see all keys: weight 0 is not enough for values that are not
+ * finite. */
+static void add_seen(const cpu_head *head, const panel *p, const key_block *block, int64_t keys, const float *weights) {
+  for (int64_t query = 0; query < p->queries; query++)
+    for (int64_t key = 0; key < seen_by(head, p, query, block, keys); key++)
+      for (int64_t i = 0; i < head->value_size; i++)
+        p->sums[i * p->width + query] += weights[key * p->width + query] * block->value[key * block->value_stride + i];
+}
+
+static void attend_panel(const cpu_head *head, const panel *p, const key_block *block, float *scores) {
+  int64_t keys = seen_by(head, p, p->queries - 1, block, block->keys);
+  bool all_seen = seen_by(head, p, 0, block, keys) == keys;
+  for (int64_t key = 0; key < keys; key += HEIGHT)
+    multiply(head->size, (tile_factors){block->key + key * block->key_stride, block->key_stride, 1}, p->query, p->width,
+             false, scores + key * p->width);
+  for (int64_t query = 0; query < p->queries && !all_seen; query++)
+    for (int64_t key = seen_by(head, p, query, block, keys); key < keys; key++)
+      scores[key * p->width + query] = -INFINITY;
+  weigh_keys(p, head->value_size, keys, scores);
+  if (!all_seen && !has_finite_values(block, keys, head->value_size))
+    add_seen(head, p, block, keys, scores);
+  else
+    for (int64_t i = 0; i < head->value_size; i += HEIGHT)
+      multiply(keys, (tile_factors){block->value + i, 1, block->value_stride}, scores, p->width, true,
+               p->sums + i * p->width);
+}
+
+static void begin_panel(const cpu_head *head, const panel *p) {
+  float block[CPU_BLOCK];
+  memset(p->query, 0, (size_t)(head->size * p->width) * sizeof *p->query);
+  memset(p->sums, 0, (size_t)(round_up(head->value_size, HEIGHT) * p->width) * sizeof *p->sums);
+  for (int64_t query = 0; query < p->queries; query++)
+    for (int64_t first = 0; first < head->size; first += CPU_BLOCK) {
+      int64_t n = cpu_block_size(head->size - first);
+      cpu_block_types[head->query.dtype].load(block, cpu_matrix_row(head->query, p->first + query), first, n);
+      for (int64_t i = 0; i < n; i++)
+        p->query[(first + i) * p->width + query] = block[i] * (float)head->scale;
+    }
+  for (int64_t lane = 0; lane < p->width; lane++) {
+    p->most[lane] = -INFINITY;
+    p->total[lane] = 0;
   }
 }
 
-static void attend(const cpu_head *head, float *scratch) {
-  for (int64_t first = 0; first < head->queries; first += QUERY_BLOCK)
-    attend_block(head, first, least(QUERY_BLOCK, head->queries - first), scratch);
+static void end_panel(const task *t, const panel *p) {
+  const cpu_head *head = &t->head;
+  float block[CPU_BLOCK];
+  for (int64_t query = 0; query < p->queries; query++) {
+    float factor = head->keys ? 1 / p->total[query] : 0;
+    for (int64_t first = 0; first < head->value_size; first += CPU_BLOCK) {
+      int64_t n = cpu_block_size(head->value_size - first);
+      for (int64_t i = 0; i < n; i++)
+        block[i] = p->sums[(first + i) * p->width + query] * factor;
+      cpu_block_types[head->out.dtype].store(cpu_matrix_row(head->out, p->first + query), first, block, n);
+    }
+    if (t->lse) /* keys whose scores are all -inf have no weights, not even 0 */
+      t->lse[p->first + query] = head->keys && p->total[query] == 0 ? NAN : p->most[query] + logf(p->total[query]);
+  }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- tiles */
+
+/* Floats of scratch memory. */
+typedef struct areas {
+  int64_t scores, key, value, query, sums;
+} areas;
+
+static areas needed_areas(const cpu_head *head, bool paged) {
+  return (areas){KEY_BLOCK * PANEL, KEY_BLOCK * row_stride(head->size),
+                 paged ? 0 : KEY_BLOCK * row_stride(head->value_size), QUERY_TILE * head->size,
+                 QUERY_TILE * round_up(head->value_size, HEIGHT)};
+}
+
+static int64_t add_areas(areas a) {
+  return a.scores + a.key + a.value + a.query + a.sums;
+}
+
+/* Queries first to first + queries - 1, at most QUERY_TILE. */
+static void attend_tile(const task *t, int64_t first, int64_t queries, float *scratch) {
+  const cpu_head *head = &t->head;
+  areas sizes = needed_areas(head, t->pages);
+  float *scores = scratch, *key = scores + sizes.scores, *value = key + sizes.key, *query = value + sizes.value;
+  float *sums = query + sizes.query, most[QUERY_TILE], total[QUERY_TILE];
+  key_block block = {.key = key,
+                     .key_stride = row_stride(head->size),
+                     .value = t->pages ? key : value,
+                     .value_stride = row_stride(t->pages ? head->size : head->value_size)};
+  panel panels[QUERY_TILE / PANEL];
+  int64_t n = divide_up(queries, PANEL), visible = cpu_head_visible(head, first + queries - 1);
+  for (int64_t i = 0; i < n; i++) {
+    int64_t at = i * PANEL, left = least(PANEL, queries - at);
+    panels[i] = (panel){.first = first + at,
+                        .queries = left,
+                        .width = round_up(left, LANES),
+                        .query = query + at * head->size,
+                        .sums = sums + at * round_up(head->value_size, HEIGHT),
+                        .most = most + at,
+                        .total = total + at};
+    begin_panel(head, &panels[i]);
+  }
+  for (; block.first < visible; block.first += KEY_BLOCK) {
+    block.keys = least(KEY_BLOCK, visible - block.first);
+    convert_block(t, &block);
+    for (int64_t i = 0; i < n; i++)
+      attend_panel(head, &panels[i], &block, scores);
+  }
+  for (int64_t i = 0; i < n; i++)
+    end_panel(t, &panels[i]);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- shares */
+
+/* Tasks of a call, the tiles of each one after the other. */
+typedef struct tasks {
+  int64_t n;
+  cpu_head largest;
+  bool paged;
+  task (*at)(const void *user, int64_t i);
+  const void *user;
+} tasks;
+
+static int64_t count_tiles(const tasks *all) {
+  return divide_up(all->largest.queries, QUERY_TILE);
+}
+
+static fl_status tiles_range(void *user, int64_t i, int64_t end) {
+  const tasks *all = user;
+  float *scratch = cpu_scratch_take((size_t)add_areas(needed_areas(&all->largest, all->paged)));
+  if (!scratch)
+    return FL_ENOMEM;
+  for (; i < end; i++) {
+    task t = all->at(all->user, i / count_tiles(all));
+    int64_t first = i % count_tiles(all) * QUERY_TILE;
+    if (first < t.head.queries)
+      attend_tile(&t, first, least(QUERY_TILE, t.head.queries - first), scratch);
+  }
+  cpu_scratch_give(scratch);
+  return FL_OK;
+}
+
+static fl_status share_tiles(const tasks *all) {
+  const int64_t enough = 1 << 19; /* multiplications, some ten microseconds */
+  const cpu_head *head = &all->largest;
+  int64_t factors = least(head->queries, QUERY_TILE) * head->keys * (head->size + head->value_size) + 1;
+  return cpu_parallel_for(all->n * count_tiles(all), divide_up(enough, factors), tiles_range, (void *)all);
+}
+
+static task head_task(const void *user, int64_t i) {
+  const cpu_head_list *heads = user;
+  return (task){.head = heads->at(heads->user, i)};
+}
+
+static fl_status attend(const cpu_head_list *heads) {
+  return share_tiles(&(tasks){heads->n, heads->largest, false, head_task, heads});
 }
 
 /* ---------------------------------------------------------------------------------------------------------- decode */
 
-/* Memory for the longest sequence. */
-typedef struct decode_scratch {
-  float *scores, *sums, *rest; /* [heads, length], [heads, rank], of products */
-  char *rows;                  /* a stretch of a sequence whose blocks do not follow each other */
-} decode_scratch;
-
-/* Rows first to first + n - 1 of a sequence as a matrix: where they are if they lie in one block, else copied. */
-static cpu_matrix gather(const cpu_decode *decode, int64_t sequence, int64_t first, int64_t n, char *rows) {
-  int64_t item = cpu_dtype_size(decode->dtype), run;
-  cpu_matrix stretch = {cpu_pages_row(&decode->pages, sequence, first, &run), decode->dtype,
-                        fl_stride(decode->pages.cache, 1) * item};
-  if (run >= n)
-    return stretch;
-  stretch = cpu_matrix_in(rows, decode->dtype, decode->size);
-  for (int64_t row = 0; row < n; row++)
-    memcpy(cpu_matrix_row(stretch, row), cpu_pages_row(&decode->pages, sequence, first + row, &run),
-           (size_t)(decode->size * item));
-  return stretch;
+static cpu_head sequence_head(const cpu_decode *decode, int64_t keys) {
+  return (cpu_head){.queries = decode->heads,
+                    .keys = keys,
+                    .size = decode->size,
+                    .value_size = decode->rank,
+                    .scale = decode->scale,
+                    .offset = INT64_MAX};
 }
 
-static void decode_sequence(const cpu_decode *decode, int64_t sequence, int64_t length, const decode_scratch *scratch) {
-  cpu_matrix query = {cpu_tensor_at(decode->query, sequence, 0), decode->dtype,
-                      fl_stride(decode->query, 1) * cpu_dtype_size(decode->dtype)};
-  cpu_matrix scores = cpu_matrix_in(scratch->scores, CPU_FLOAT32, length);
-  float *lse = cpu_tensor_at(decode->lse, sequence, 0);
-  for (int64_t first = 0; first < length; first += CACHE_ROWS) {
-    int64_t n = least(CACHE_ROWS, length - first);
-    cpu_product product = {.m = decode->heads,
-                           .n = n,
-                           .k = decode->size,
-                           .a = query,
-                           .b = gather(decode, sequence, first, n, scratch->rows),
-                           .out = cpu_matrix_at(scores, 0, first)};
-    cpu_product_run(&product, scratch->rest);
-  }
-  memset(scratch->sums, 0, (size_t)(decode->heads * decode->rank) * sizeof *scratch->sums);
-  for (int64_t head = 0; head < decode->heads; head++) {
-    float *row = cpu_matrix_row(scores, head), most = -INFINITY;
-    float sum = length ? exponentials(row, length, (float)decode->scale, &most) : 0;
-    for (int64_t i = 0; i < length; i++)
-      row[i] /= sum;
-    lse[head] = length ? most + logf(sum) : -INFINITY;
-  }
-  for (int64_t first = 0; first < length; first += CACHE_ROWS) {
-    int64_t n = least(CACHE_ROWS, length - first);
-    cpu_product product = {.m = decode->heads,
-                           .n = decode->rank,
-                           .k = n,
-                           .a = cpu_matrix_at(scores, 0, first),
-                           .b = gather(decode, sequence, first, n, scratch->rows),
-                           .b_is_k_by_n = true,
-                           .accumulate = true,
-                           .out = cpu_matrix_in(scratch->sums, CPU_FLOAT32, decode->rank)};
-    cpu_product_run(&product, scratch->rest);
-  }
-  for (int64_t head = 0; head < decode->heads; head++)
-    cpu_block_types[decode->dtype].store(cpu_tensor_at(decode->out, sequence, head), 0,
-                                         scratch->sums + head * decode->rank, decode->rank);
+static task sequence_task(const void *user, int64_t i) {
+  const cpu_decode *decode = user;
+  int64_t item = cpu_dtype_size(decode->dtype);
+  task t = {.head = sequence_head(decode, cpu_pages_length(&decode->pages, i)),
+            .pages = &decode->pages,
+            .sequence = i,
+            .lse = cpu_tensor_at(decode->lse, i, 0)};
+  t.head.query = (cpu_matrix){cpu_tensor_at(decode->query, i, 0), decode->dtype, fl_stride(decode->query, 1) * item};
+  t.head.out = (cpu_matrix){cpu_tensor_at(decode->out, i, 0), decode->dtype, fl_stride(decode->out, 1) * item};
+  return t;
 }
 
 static fl_status mla_decode(void *self, fl_call *call) {
@@ -207,22 +342,9 @@ static fl_status mla_decode(void *self, fl_call *call) {
   for (int64_t sequence = 0; sequence < decode.query->shape[0]; sequence++)
     if (cpu_pages_length(&decode.pages, sequence) > longest)
       longest = cpu_pages_length(&decode.pages, sequence);
-  int64_t rows = least(longest, CACHE_ROWS), of_scores = in_lines(decode.heads * longest);
-  int64_t of_sums = in_lines(decode.heads * decode.rank);
-  size_t score_product = cpu_product_scratch(decode.heads, rows, decode.size);
-  size_t sum_product = cpu_product_scratch(decode.heads, decode.rank, rows);
-  size_t of_products = score_product > sum_product ? score_product : sum_product;
-  decode_scratch scratch = {.scores =
-                                cpu_floats_alloc((size_t)(of_scores + of_sums + rows * decode.size) + of_products)};
-  if (!scratch.scores)
-    return fl_fail(call, FL_ENOMEM, "out of memory");
-  scratch.sums = scratch.scores + of_scores;
-  scratch.rest = scratch.sums + of_sums;
-  scratch.rows = (char *)(scratch.rest + of_products);
-  for (int64_t sequence = 0; sequence < decode.query->shape[0]; sequence++)
-    decode_sequence(&decode, sequence, cpu_pages_length(&decode.pages, sequence), &scratch);
-  free(scratch.scores);
-  return FL_OK;
+  tasks all = {decode.query->shape[0], sequence_head(&decode, longest), true, sequence_task, &decode};
+  status = share_tiles(&all);
+  return status ? fl_fail(call, status, "out of memory") : FL_OK;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- merge */
@@ -292,7 +414,6 @@ static fl_status product(int64_t m, int64_t n, int64_t k, cpu_matrix a, cpu_matr
 
 static cpu_attention_parts parts = {.linear = linear,
                                     .product = product,
-                                    .scratch = attend_scratch,
                                     .attend = attend,
                                     .norm = cpu_flagos_norm,
                                     .rotary_embedding = cpu_flagos_rotary_embedding,

@@ -9,6 +9,10 @@ CPU_TEMPLATE void load(cpu_dtype dtype, float *to, const void *row, int64_t firs
     cpu_load(dtype, to + i, row, first + i, CPU_CHUNK);
   if (i == n)
     return;
+  if (n > CPU_CHUNK) { /* a whole chunk, some of it again */
+    cpu_load(dtype, to + n - CPU_CHUNK, row, first + n - CPU_CHUNK, CPU_CHUNK);
+    return;
+  }
   cpu_load(dtype, part, row, first + i, n - i);
   memcpy(to + i, part, (size_t)(n - i) * sizeof *to);
 }

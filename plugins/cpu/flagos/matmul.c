@@ -3,7 +3,7 @@
 #include "plugins/cpu/flagos/matmul.h"
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/few_rows.h"
-#include "plugins/cpu/flagos/lanes.h"
+#include "plugins/cpu/flagos/tile.h"
 #include "plugins/cpu/onednn.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/scratch.h"
@@ -27,17 +27,9 @@ enum { HEIGHT = 3, VECTORS = 4 };
 /* sums [TILE_ROWS, TILE_COLUMNS] += panel of a times panel of b; only the first `rows` count. */
 static void add_tile(int64_t k, int64_t rows, const float *a, const float *b, float *sums, int64_t stride) {
   for (int64_t first = 0; first < rows; first += HEIGHT)
-    for (int64_t column = 0; column < TILE_COLUMNS; column += LANES * VECTORS) {
-      vector sum[HEIGHT][VECTORS] = {0};
-      for (int64_t i = 0; i < k; i++) {
-        const float *factors = a + i * TILE_ROWS + first, *at = b + i * TILE_COLUMNS + column;
-        UNROLL for (int r = 0; r < HEIGHT; r++) UNROLL for (int v = 0; v < VECTORS; v++) sum[r][v] +=
-            factors[r] * *(const vector *)(at + v * LANES);
-      }
-      for (int r = 0; r < HEIGHT; r++)
-        for (int v = 0; v < VECTORS; v++)
-          *(vector *)(sums + (first + r) * stride + column + v * LANES) += sum[r][v];
-    }
+    for (int64_t column = 0; column < TILE_COLUMNS; column += LANES * VECTORS)
+      multiply_tile(HEIGHT, VECTORS, k, (tile_factors){a + first, 1, TILE_ROWS}, b + column, TILE_COLUMNS, true,
+                    sums + first * stride + column, stride);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- blocks */

@@ -21,18 +21,21 @@ static double softmax(double *scores, int64_t n) {
   return most + log(sum);
 }
 
-/* Room for as many doubles as there are keys. */
-static size_t attend_scratch(const cpu_head *head) {
-  return (size_t)head->keys * (sizeof(double) / sizeof(float));
+static double score(const cpu_head *head, int64_t query, int64_t key) {
+  const char *row = cpu_matrix_row(head->query, query);
+  int64_t own = head->size - head->shared_size;
+  double sum = cpu_reference_dot(head->query.dtype, row, head->key.dtype, cpu_matrix_row(head->key, key), own);
+  if (head->shared_size)
+    sum += cpu_reference_dot(head->query.dtype, row + own * cpu_dtype_size(head->query.dtype), head->shared_key.dtype,
+                             cpu_matrix_row(head->shared_key, key), head->shared_size);
+  return head->scale * sum;
 }
 
-static void attend(const cpu_head *head, float *scratch) {
-  double *scores = (double *)(void *)scratch;
+static void attend_head(const cpu_head *head, double *scores) {
   for (int64_t query = 0; query < head->queries; query++) {
     int64_t visible = cpu_head_visible(head, query);
     for (int64_t key = 0; key < visible; key++)
-      scores[key] = head->scale * cpu_reference_dot(head->query.dtype, cpu_matrix_row(head->query, query),
-                                                    head->key.dtype, cpu_matrix_row(head->key, key), head->size);
+      scores[key] = score(head, query, key);
     if (visible)
       softmax(scores, visible);
     for (int64_t i = 0; i < head->value_size; i++) {
@@ -42,6 +45,16 @@ static void attend(const cpu_head *head, float *scratch) {
       store(head->out.dtype, cpu_matrix_row(head->out, query), i, (float)sum);
     }
   }
+}
+
+static fl_status attend(const cpu_head_list *heads) {
+  double *scores = malloc((size_t)heads->largest.keys * sizeof *scores + 1);
+  for (int64_t i = 0; scores && i < heads->n; i++) {
+    cpu_head head = heads->at(heads->user, i);
+    attend_head(&head, scores);
+  }
+  free(scores);
+  return scores ? FL_OK : FL_ENOMEM;
 }
 
 /* -------------------------------------------------------------------------------------------------- latent, decode */
@@ -140,7 +153,6 @@ static fl_status product(int64_t m, int64_t n, int64_t k, cpu_matrix a, cpu_matr
 
 static cpu_attention_parts parts = {.linear = linear,
                                     .product = product,
-                                    .scratch = attend_scratch,
                                     .attend = attend,
                                     .norm = cpu_reference_norm,
                                     .rotary_embedding = cpu_reference_rotary_embedding,
