@@ -4,7 +4,7 @@
  * channels are independent of each other, and the order of additions is fixed.
  */
 #include "plugins/cpu/flagos/block.h"
-#include "plugins/cpu/flagos/tile.h"
+#include "plugins/cpu/flagos/plane.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/rows.h"
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { LANES = CPU_TILE, TOKENS = CPU_TILE_ROWS };
+enum { LANES = CPU_PLANE_LANES, TOKENS = CPU_PLANE_ROWS };
 
 /* Of a block of channels: weights [width, channel], bias [channel]; inputs, of which the first width - 1 are past, and
  * sums, both [token, channel], or [token] of one channel. */
@@ -55,19 +55,19 @@ static void convolve_channel(const conv_block *block, const cpu_sequence *sequen
   float *inputs = block->inputs;
   memset(inputs, 0, (size_t)past * sizeof *inputs);
   if (sequence->continues)
-    cpu_tile_load(&state, 1, past, inputs, past);
+    cpu_plane_load(&state, 1, past, inputs, past);
   for (int64_t first = 0; first < sequence->length; first += CPU_BLOCK) {
     int64_t n = cpu_block_size(sequence->length - first), token = sequence->begin + first;
     cpu_plane x = cpu_plane_at(&conv->x, 0, 1, channel, token, 0),
               out = cpu_plane_at(&conv->out, 0, 1, channel, token, 0);
-    cpu_tile_load(&x, 1, n, inputs + past, CPU_BLOCK);
+    cpu_plane_load(&x, 1, n, inputs + past, CPU_BLOCK);
     for (int64_t i = 0; i < n; i += LANES)
       add_up(conv, block->weights + lane, 0, block->bias + lane, inputs + i, 1, block->sums + i);
-    cpu_tile_store(&out, 1, n, block->sums, CPU_BLOCK);
+    cpu_plane_store(&out, 1, n, block->sums, CPU_BLOCK);
     memmove(inputs, inputs + n, (size_t)past * sizeof *inputs);
   }
   if (state.data)
-    cpu_tile_store(&state, 1, past, inputs, past);
+    cpu_plane_store(&state, 1, past, inputs, past);
 }
 
 static void along_tokens(const conv_block *block, const cpu_sequence *sequence) {
@@ -84,19 +84,19 @@ static void along_channels(const conv_block *block, const cpu_sequence *sequence
   float *inputs = block->inputs;
   memset(inputs, 0, (size_t)(past * LANES) * sizeof *inputs);
   if (sequence->continues)
-    cpu_tile_load(&state, past, block->channels, inputs, LANES);
+    cpu_plane_load(&state, past, block->channels, inputs, LANES);
   for (int64_t first = 0; first < sequence->length; first += TOKENS) {
     int64_t n = sequence->length - first < TOKENS ? sequence->length - first : TOKENS, token = sequence->begin + first;
     cpu_plane x = cpu_plane_at(&conv->x, 1, 0, block->channel, token, 0);
     cpu_plane out = cpu_plane_at(&conv->out, 1, 0, block->channel, token, 0);
-    cpu_tile_load(&x, n, block->channels, inputs + past * LANES, LANES);
+    cpu_plane_load(&x, n, block->channels, inputs + past * LANES, LANES);
     for (int64_t t = 0; t < n; t++)
       add_up(conv, block->weights, 1, block->bias, inputs + t * LANES, LANES, block->sums + t * LANES);
-    cpu_tile_store(&out, n, block->channels, block->sums, LANES);
+    cpu_plane_store(&out, n, block->channels, block->sums, LANES);
     memmove(inputs, inputs + n * LANES, (size_t)(past * LANES) * sizeof *inputs);
   }
   if (state.data)
-    cpu_tile_store(&state, past, block->channels, inputs, LANES);
+    cpu_plane_store(&state, past, block->channels, inputs, LANES);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- all */
@@ -115,8 +115,8 @@ static void run_block(const conv_loop *loop, const conv_block *block) {
   const cpu_conv *conv = loop->conv;
   cpu_plane weights = cpu_plane_at(&conv->weight, 1, 0, block->channel, 0, 0);
   cpu_plane bias = cpu_plane_at(&conv->bias, 1, 0, block->channel, 0, 0);
-  cpu_tile_load(&weights, conv->width, block->channels, block->weights, LANES);
-  cpu_tile_load(&bias, 1, block->channels, block->bias, LANES);
+  cpu_plane_load(&weights, conv->width, block->channels, block->weights, LANES);
+  cpu_plane_load(&bias, 1, block->channels, block->bias, LANES);
   for (int64_t i = 0; i < conv->sequences.n; i++) {
     cpu_sequence sequence = cpu_sequence_at(&conv->sequences, i);
     if (sequence.slot < 0)

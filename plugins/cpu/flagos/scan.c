@@ -3,7 +3,7 @@
  * all sequences, a tile of tokens at a time, with its states [state, lane] in scratch; blocks are independent of each
  * other. The order of additions is fixed: the same bits every time, however many threads there are.
  */
-#include "plugins/cpu/flagos/tile.h"
+#include "plugins/cpu/flagos/plane.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/rows.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LANES = CPU_TILE, TOKENS = CPU_TILE_ROWS };
+enum { LANES = CPU_PLANE_LANES, TOKENS = CPU_PLANE_ROWS };
 
 /* What a block of lanes is computed from. */
 typedef struct lanes_scan {
@@ -82,7 +82,7 @@ static void advance_at_once(int64_t states, const float *restrict delta, float a
   memcpy(u, sum, sizeof sum);
 }
 
-/* ------------------------------------------------------------------------------------------------------ a tile of them
+/* ---------------------------------------------------------------------------------------------------- a tile of them
  */
 
 static void limit_steps(const lanes_scan *scan, const lanes_scratch *s, int64_t n) {
@@ -121,7 +121,7 @@ static void scan_tile(const lanes_scan *scan, const lanes_scratch *s, int64_t fi
                 {&scan->c, s->c, scan->states, scan->states}};
   for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
     cpu_plane from = cpu_plane_from(inputs[i].plane, first);
-    cpu_tile_load(&from, n, inputs[i].lanes, inputs[i].to, inputs[i].width);
+    cpu_plane_load(&from, n, inputs[i].lanes, inputs[i].to, inputs[i].width);
   }
   limit_steps(scan, s, n);
   for (int64_t t = 0; t < n; t++)
@@ -129,7 +129,7 @@ static void scan_tile(const lanes_scan *scan, const lanes_scratch *s, int64_t fi
   for (int64_t i = 0; scan->z.data && i < n * LANES; i++)
     s->u[i] *= vector_silu(s->z[i]);
   cpu_plane out = cpu_plane_from(&scan->out, first);
-  cpu_tile_store(&out, n, scan->lanes, s->u, LANES);
+  cpu_plane_store(&out, n, scan->lanes, s->u, LANES);
 }
 
 /* ---------------------------------------------------------------------------------------------------- a block of lanes
@@ -139,13 +139,13 @@ static void scan_sequence(const lanes_scan *scan, const lanes_scratch *s, const 
   int64_t end = sequence->begin + sequence->length;
   cpu_plane state = cpu_plane_at(&scan->state, 2, 1, sequence->slot, 0, 0);
   if (sequence->continues)
-    cpu_tile_load(&state, scan->states, scan->lanes, s->h, LANES);
+    cpu_plane_load(&state, scan->states, scan->lanes, s->h, LANES);
   else
     memset(s->h, 0, (size_t)(scan->states * LANES) * sizeof *s->h);
   for (int64_t first = sequence->begin; first < end; first += TOKENS)
     scan_tile(scan, s, first, end - first < TOKENS ? end - first : TOKENS);
   if (state.data)
-    cpu_tile_store(&state, scan->states, scan->lanes, s->h, LANES);
+    cpu_plane_store(&state, scan->states, scan->lanes, s->h, LANES);
 }
 
 static void write_zeros(const lanes_scan *scan, int64_t begin, int64_t end) {
@@ -154,9 +154,9 @@ static void write_zeros(const lanes_scan *scan, int64_t begin, int64_t end) {
 }
 
 static void scan_lanes(const lanes_scan *scan, const lanes_scratch *s) {
-  cpu_tile_load(&scan->a, scan->one_decay ? 1 : scan->states, scan->lanes, s->a, LANES);
-  cpu_tile_load(&scan->d, 1, scan->lanes, s->d, LANES);
-  cpu_tile_load(&scan->delta_bias, 1, scan->lanes, s->delta_bias, LANES);
+  cpu_plane_load(&scan->a, scan->one_decay ? 1 : scan->states, scan->lanes, s->a, LANES);
+  cpu_plane_load(&scan->d, 1, scan->lanes, s->d, LANES);
+  cpu_plane_load(&scan->delta_bias, 1, scan->lanes, s->delta_bias, LANES);
   for (int64_t i = 0; i < scan->sequences->n; i++) {
     cpu_sequence sequence = cpu_sequence_at(scan->sequences, i);
     if (sequence.slot < 0)

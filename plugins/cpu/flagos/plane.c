@@ -1,5 +1,5 @@
-/* Tiles in and out of memory: see tile.h. */
-#include "plugins/cpu/flagos/tile.h"
+/* Planes in and out of memory: see plane.h. */
+#include "plugins/cpu/flagos/plane.h"
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/chunk.h"
 
@@ -66,10 +66,10 @@ CPU_TEMPLATE void store_lanes(cpu_dtype dtype, const cpu_plane *plane, int64_t r
   }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- tiles
+/* -------------------------------------------------------------------------------------------------------- in and out
  */
 
-void cpu_tile_load(const cpu_plane *plane, int64_t rows, int64_t lanes, float *to, int64_t width) {
+void cpu_plane_load(const cpu_plane *plane, int64_t rows, int64_t lanes, float *to, int64_t width) {
   int64_t loaded = plane->data ? lanes : 0;
   for (int64_t row = 0; loaded < width && row < rows; row++)
     memset(to + row * width + loaded, 0, (size_t)(width - loaded) * sizeof *to);
@@ -86,7 +86,7 @@ void cpu_tile_load(const cpu_plane *plane, int64_t rows, int64_t lanes, float *t
     load_lanes(CPU_BFLOAT16, plane, rows, lanes, to, width);
 }
 
-void cpu_tile_store(const cpu_plane *plane, int64_t rows, int64_t lanes, const float *from, int64_t width) {
+void cpu_plane_store(const cpu_plane *plane, int64_t rows, int64_t lanes, const float *from, int64_t width) {
   if (plane->lane == 1)
     for (int64_t row = 0; row < rows; row++)
       cpu_block_types[plane->dtype].store(address(plane, row, 0), 0, from + row * width, lanes);
