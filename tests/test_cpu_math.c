@@ -20,6 +20,10 @@ static double silu(double x) {
   return x / (1 + exp(-x));
 }
 
+static double softplus(double x) {
+  return x > 700 ? x : log1p(exp(x));
+}
+
 static double gelu(double x) {
   return x * 0.5 * erfc(-x * M_SQRT1_2);
 }
@@ -42,6 +46,7 @@ static const struct {
     {"silu", silu, 3, 0x1p-118, -INFINITY, 1e30},
     {"gelu", gelu, 240, 0x1p-115, -1e15, 1e15},
     {"gelu_tanh", gelu_tanh, 190, 0x1p-115, -1e12, 1e12},
+    {"softplus", softplus, 3, 0x1p-125, -INFINITY, INFINITY},
 };
 
 /* The largest error, in ulps, of those that are above `least`. */

@@ -16,6 +16,7 @@ OVER_ARRAY(sigmoid)
 OVER_ARRAY(silu)
 OVER_ARRAY(gelu)
 OVER_ARRAY(gelu_tanh)
+OVER_ARRAY(softplus)
 
 __attribute__((visibility("default"))) const vector_function vector_functions[VECTOR_FUNCTIONS] = {
-    over_exp, over_expm1, over_erfc, over_tanh, over_sigmoid, over_silu, over_gelu, over_gelu_tanh};
+    over_exp, over_expm1, over_erfc, over_tanh, over_sigmoid, over_silu, over_gelu, over_gelu_tanh, over_softplus};

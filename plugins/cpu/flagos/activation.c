@@ -163,7 +163,7 @@ static void xielu_row(const void *job, const cpu_rows *rows) {
 static float softplus_of(const cpu_block_type *type, const DLTensor *parameter) {
   float x;
   type->load(&x, fl_data(parameter), 0, 1);
-  x = softplus(x);
+  x = vector_softplus(x);
   type->round(&x, 1);
   return x;
 }

@@ -1,150 +1,162 @@
 /*
- * Causal convolution along whichever dimension lies together: tokens (the op's tensors) or channels (in the mixers).
- * Either way a block of sums is built from width blocks of inputs, and the past is carried in scratch.
+ * Causal convolution along whichever dimension suits: long sequences whose tokens lie together are vectorised along
+ * the tokens, all else along the channels. Either way a sum stays in registers until it is activated. Blocks of
+ * channels are independent of each other, and the order of additions is fixed.
  */
 #include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/plane.h"
 #include "plugins/cpu/flagos/vector.h"
-#include "plugins/cpu/state_space.h"
+#include "plugins/cpu/parallel.h"
+#include "plugins/cpu/rows.h"
+#include "plugins/cpu/scratch.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-static void *address(const cpu_array *array, int64_t i, int64_t j, int64_t k) {
-  return (char *)array->data + cpu_at(array, i, j, k, 0) * cpu_dtype_size(array->dtype);
+enum { LANES = CPU_PLANE_LANES, TOKENS = CPU_PLANE_ROWS };
+
+/* Of a block of channels: weights [width, channel], bias [channel]; inputs, of which the first width - 1 are past, and
+ * sums, both [token, channel], or [token] of one channel. */
+typedef struct conv_block {
+  const cpu_conv *conv;
+  int64_t channel, channels;
+  float *weights, *bias, *inputs, *sums;
+} conv_block;
+
+static size_t inputs_size(const cpu_conv *conv) {
+  return (size_t)(conv->width + TOKENS) * LANES;
 }
 
-static float get(const cpu_array *array, int64_t i, int64_t j, int64_t k) {
-  float value;
-  cpu_block_types[array->dtype].load(&value, address(array, i, j, k), 0, 1);
-  return value;
+static size_t scratch_size(const cpu_conv *conv) {
+  return inputs_size(conv) + (size_t)(conv->width + 1 + TOKENS) * LANES;
 }
 
-static void put(const cpu_array *array, int64_t i, int64_t j, int64_t k, float value) {
-  cpu_block_types[array->dtype].store(address(array, i, j, k), 0, &value, 1);
-}
-
-static void activate(const cpu_conv *conv, float *sums, int64_t n) {
-  for (int64_t i = 0; conv->silu && i < n; i++)
-    sums[i] = vector_silu(sums[i]);
+/* Sum i is of inputs i, i + step, …, each times its weight, which is one for each lane, or for all. */
+static inline __attribute__((always_inline)) void add_up(const cpu_conv *conv, const float *restrict weights,
+                                                         int64_t lane_weight, const float *restrict bias,
+                                                         const float *restrict inputs, int64_t step,
+                                                         float *restrict sums) {
+  float sum[LANES];
+  for (int lane = 0; lane < LANES; lane++)
+    sum[lane] = bias[lane * lane_weight];
+  for (int64_t j = 0; j < conv->width; j++)
+    for (int lane = 0; lane < LANES; lane++)
+      sum[lane] += weights[j * LANES + lane * lane_weight] * inputs[j * step + lane];
+  for (int lane = 0; conv->silu && lane < LANES; lane++)
+    sum[lane] = vector_silu(sum[lane]);
+  memcpy(sums, sum, sizeof sum);
 }
 
 /* ------------------------------------------------------------------------------------------------ along the tokens */
 
-/* inputs: width - 1 past ones, then a block. */
-static void convolve_tokens(const cpu_conv *conv, const cpu_sequence *sequence, int64_t channel, float *inputs) {
-  int64_t past = conv->width - 1;
-  float sums[CPU_BLOCK], bias = conv->bias.data ? get(&conv->bias, channel, 0, 0) : 0;
-  for (int64_t k = 0; k < past; k++)
-    inputs[k] = sequence->continues ? get(&conv->state, sequence->slot, channel, k) : 0;
+static void convolve_channel(const conv_block *block, const cpu_sequence *sequence, int64_t lane) {
+  const cpu_conv *conv = block->conv;
+  int64_t past = conv->width - 1, channel = block->channel + lane;
+  cpu_plane state = cpu_plane_at(&conv->state, 1, 2, sequence->slot, channel, 0);
+  float *inputs = block->inputs;
+  memset(inputs, 0, (size_t)past * sizeof *inputs);
+  if (sequence->continues)
+    cpu_plane_load(&state, 1, past, inputs, past);
   for (int64_t first = 0; first < sequence->length; first += CPU_BLOCK) {
     int64_t n = cpu_block_size(sequence->length - first), token = sequence->begin + first;
-    cpu_block_types[conv->x.dtype].load(inputs + past, address(&conv->x, channel, token, 0), 0, n);
-    for (int64_t i = 0; i < n; i++)
-      sums[i] = bias;
-    for (int64_t j = 0; j < conv->width; j++) {
-      float weight = get(&conv->weight, channel, j, 0);
-      for (int64_t i = 0; i < n; i++)
-        sums[i] += weight * inputs[i + j];
-    }
-    activate(conv, sums, n);
-    cpu_block_types[conv->out.dtype].store(address(&conv->out, channel, token, 0), 0, sums, n);
+    cpu_plane x = cpu_plane_at(&conv->x, 0, 1, channel, token, 0),
+              out = cpu_plane_at(&conv->out, 0, 1, channel, token, 0);
+    cpu_plane_load(&x, 1, n, inputs + past, CPU_BLOCK);
+    for (int64_t i = 0; i < n; i += LANES)
+      add_up(conv, block->weights + lane, 0, block->bias + lane, inputs + i, 1, block->sums + i);
+    cpu_plane_store(&out, 1, n, block->sums, CPU_BLOCK);
     memmove(inputs, inputs + n, (size_t)past * sizeof *inputs);
   }
-  for (int64_t k = 0; conv->state.data && k < past; k++)
-    put(&conv->state, sequence->slot, channel, k, inputs[k]);
+  if (state.data)
+    cpu_plane_store(&state, 1, past, inputs, past);
+}
+
+static void along_tokens(const conv_block *block, const cpu_sequence *sequence) {
+  for (int64_t lane = 0; lane < block->channels; lane++)
+    convolve_channel(block, sequence, lane);
 }
 
 /* ---------------------------------------------------------------------------------------------- along the channels */
 
-/* A block of channels: weights [width] and the last inputs [width], a ring; each [CPU_BLOCK]. */
-typedef struct channel_scratch {
-  float (*weights)[CPU_BLOCK], (*ring)[CPU_BLOCK];
-} channel_scratch;
-
-static void begin_ring(const cpu_conv *conv, const cpu_sequence *sequence, int64_t channel, int64_t n,
-                       const channel_scratch *scratch) {
-  for (int64_t k = 0; k < conv->width - 1; k++)
-    for (int64_t i = 0; i < n; i++)
-      scratch->ring[k][i] = sequence->continues ? get(&conv->state, sequence->slot, channel + i, k) : 0;
-}
-
-/* Input t lies in ring[(t + width - 1) % width]. */
-static void end_ring(const cpu_conv *conv, const cpu_sequence *sequence, int64_t channel, int64_t n,
-                     const channel_scratch *scratch) {
-  for (int64_t k = 0; conv->state.data && k < conv->width - 1; k++)
-    for (int64_t i = 0; i < n; i++)
-      put(&conv->state, sequence->slot, channel + i, k, scratch->ring[(sequence->length + k) % conv->width][i]);
-}
-
-static void convolve_channels(const cpu_conv *conv, const cpu_sequence *sequence, int64_t channel, int64_t n,
-                              const channel_scratch *scratch) {
-  int64_t width = conv->width;
-  float sums[CPU_BLOCK];
-  begin_ring(conv, sequence, channel, n, scratch);
-  for (int64_t t = 0; t < sequence->length; t++) {
-    int64_t token = sequence->begin + t;
-    cpu_block_types[conv->x.dtype].load(scratch->ring[(t + width - 1) % width], address(&conv->x, channel, token, 0), 0,
-                                        n);
-    for (int64_t i = 0; i < n; i++)
-      sums[i] = 0;
-    if (conv->bias.data)
-      cpu_block_types[conv->bias.dtype].load(sums, address(&conv->bias, channel, 0, 0), 0, n);
-    for (int64_t j = 0; j < width; j++) {
-      const float *restrict weights = scratch->weights[j], *restrict inputs = scratch->ring[(t + j) % width];
-      for (int64_t i = 0; i < n; i++)
-        sums[i] += weights[i] * inputs[i];
-    }
-    activate(conv, sums, n);
-    cpu_block_types[conv->out.dtype].store(address(&conv->out, channel, token, 0), 0, sums, n);
+static void along_channels(const conv_block *block, const cpu_sequence *sequence) {
+  const cpu_conv *conv = block->conv;
+  int64_t past = conv->width - 1;
+  cpu_plane state = cpu_plane_at(&conv->state, 2, 1, sequence->slot, block->channel, 0);
+  float *inputs = block->inputs;
+  memset(inputs, 0, (size_t)(past * LANES) * sizeof *inputs);
+  if (sequence->continues)
+    cpu_plane_load(&state, past, block->channels, inputs, LANES);
+  for (int64_t first = 0; first < sequence->length; first += TOKENS) {
+    int64_t n = sequence->length - first < TOKENS ? sequence->length - first : TOKENS, token = sequence->begin + first;
+    cpu_plane x = cpu_plane_at(&conv->x, 1, 0, block->channel, token, 0);
+    cpu_plane out = cpu_plane_at(&conv->out, 1, 0, block->channel, token, 0);
+    cpu_plane_load(&x, n, block->channels, inputs + past * LANES, LANES);
+    for (int64_t t = 0; t < n; t++)
+      add_up(conv, block->weights, 1, block->bias, inputs + t * LANES, LANES, block->sums + t * LANES);
+    cpu_plane_store(&out, n, block->channels, block->sums, LANES);
+    memmove(inputs, inputs + n * LANES, (size_t)(past * LANES) * sizeof *inputs);
   }
-  end_ring(conv, sequence, channel, n, scratch);
+  if (state.data)
+    cpu_plane_store(&state, past, block->channels, inputs, LANES);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- all */
 
-static void write_zeros(const cpu_conv *conv, int64_t begin, int64_t end) {
-  for (int64_t channel = 0; channel < conv->channels; channel++)
-    for (int64_t t = begin; t < end; t++)
-      put(&conv->out, channel, t, 0, 0);
+typedef struct conv_loop {
+  const cpu_conv *conv;
+  void (*sequence)(const conv_block *block, const cpu_sequence *sequence);
+} conv_loop;
+
+static void write_zeros(const conv_block *block, int64_t begin, int64_t end) {
+  cpu_plane out = cpu_plane_at(&block->conv->out, 1, 0, block->channel, begin, 0);
+  cpu_plane_zero(&out, end - begin, block->channels);
 }
 
-static void run_tokens(const cpu_conv *conv, const cpu_sequence *sequence, float *scratch) {
-  for (int64_t channel = 0; channel < conv->channels; channel++)
-    convolve_tokens(conv, sequence, channel, scratch);
-}
-
-static void run_channels(const cpu_conv *conv, const cpu_sequence *sequence, float *scratch) {
-  channel_scratch of_block = {.weights = (float(*)[CPU_BLOCK])scratch};
-  of_block.ring = of_block.weights + conv->width;
-  for (int64_t channel = 0; channel < conv->channels; channel += CPU_BLOCK) {
-    int64_t n = cpu_block_size(conv->channels - channel);
-    for (int64_t j = 0; j < conv->width; j++)
-      for (int64_t i = 0; i < n; i++)
-        of_block.weights[j][i] = get(&conv->weight, channel + i, j, 0);
-    convolve_channels(conv, sequence, channel, n, &of_block);
+static void run_block(const conv_loop *loop, const conv_block *block) {
+  const cpu_conv *conv = loop->conv;
+  cpu_plane weights = cpu_plane_at(&conv->weight, 1, 0, block->channel, 0, 0);
+  cpu_plane bias = cpu_plane_at(&conv->bias, 1, 0, block->channel, 0, 0);
+  cpu_plane_load(&weights, conv->width, block->channels, block->weights, LANES);
+  cpu_plane_load(&bias, 1, block->channels, block->bias, LANES);
+  for (int64_t i = 0; i < conv->sequences.n; i++) {
+    cpu_sequence sequence = cpu_sequence_at(&conv->sequences, i);
+    if (sequence.slot < 0)
+      write_zeros(block, sequence.begin, sequence.begin + sequence.length);
+    else if (sequence.length)
+      loop->sequence(block, &sequence);
   }
+  write_zeros(block, cpu_sequences_end(&conv->sequences), conv->sequences.tokens);
+}
+
+static fl_status run_blocks(void *user, int64_t first, int64_t end) {
+  const conv_loop *loop = user;
+  const cpu_conv *conv = loop->conv;
+  conv_block block = {.conv = conv, .inputs = cpu_scratch_take(scratch_size(conv))};
+  if (!block.inputs)
+    return FL_ENOMEM;
+  block.sums = block.inputs + inputs_size(conv);
+  block.bias = block.sums + TOKENS * LANES;
+  block.weights = block.bias + LANES;
+  for (int64_t i = first; i < end; i++) {
+    block.channel = i * LANES;
+    block.channels = conv->channels - block.channel < LANES ? conv->channels - block.channel : LANES;
+    run_block(loop, &block);
+  }
+  cpu_scratch_give(block.inputs);
+  return FL_OK;
+}
+
+/* Along the tokens a short sequence would leave most of a vector empty. */
+static bool suits_tokens(const cpu_conv *conv) {
+  bool together = conv->x.stride[1] == 1 && conv->out.stride[1] == 1;
+  return together && conv->sequences.tokens >= conv->sequences.n * LANES;
 }
 
 fl_status cpu_flagos_conv(fl_call *call, const cpu_conv *conv) {
-  bool along_tokens = conv->x.stride[1] == 1 && conv->out.stride[1] == 1;
-  size_t floats = along_tokens ? (size_t)conv->width + CPU_BLOCK : 2 * (size_t)conv->width * CPU_BLOCK;
-  float *scratch = malloc(floats * sizeof *scratch + 1);
-  if (!scratch)
-    return fl_fail(call, FL_ENOMEM, "no memory for a window of %lld inputs", (long long)conv->width);
-  for (int64_t i = 0; i < conv->sequences.n; i++) {
-    cpu_sequence sequence = cpu_sequence_at(&conv->sequences, i);
-    if (!sequence.length)
-      continue;
-    if (sequence.slot < 0)
-      write_zeros(conv, sequence.begin, sequence.begin + sequence.length);
-    else if (along_tokens)
-      run_tokens(conv, &sequence, scratch);
-    else
-      run_channels(conv, &sequence, scratch);
-  }
-  write_zeros(conv, cpu_sequences_end(&conv->sequences), conv->sequences.tokens);
-  free(scratch);
-  return FL_OK;
+  conv_loop loop = {conv, suits_tokens(conv) ? along_tokens : along_channels};
+  int64_t bytes = 2 * conv->sequences.tokens * LANES * cpu_dtype_size(conv->x.dtype);
+  fl_status status =
+      cpu_parallel_for((conv->channels + LANES - 1) / LANES, cpu_grain(bytes * CPU_WORK_EXP), run_blocks, &loop);
+  return status ? fl_fail(call, status, "no memory for a window of %lld inputs", (long long)conv->width) : FL_OK;
 }
 
 static const fl_impl ops[] = {

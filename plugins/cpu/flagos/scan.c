@@ -1,292 +1,271 @@
 /*
- * The scans of Mamba and Mamba-2, a block of tokens at a time: B and C of the block are laid out as float with the
- * state's dimension innermost, along which everything is vectorised; the states stay in scratch, as float, from one
- * block to the next. The order of additions is fixed: the same bits every time.
+ * The scans of Mamba and Mamba-2: a lane of a tile is a channel, or an element of a head. A block of lanes goes through
+ * all sequences, a tile of tokens at a time, with its states [state, lane] in scratch; blocks are independent of each
+ * other. The order of additions is fixed: the same bits every time, however many threads there are.
  */
-#include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/plane.h"
 #include "plugins/cpu/flagos/vector.h"
-#include "plugins/cpu/state_space.h"
+#include "plugins/cpu/parallel.h"
+#include "plugins/cpu/rows.h"
+#include "plugins/cpu/scratch.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
-enum { LANES = 16, TOKENS = 64 };
+enum { LANES = CPU_PLANE_LANES, TOKENS = CPU_PLANE_ROWS };
 
-static void *address(const cpu_array *array, int64_t i, int64_t j, int64_t k, int64_t l) {
-  return (char *)array->data + cpu_at(array, i, j, k, l) * cpu_dtype_size(array->dtype);
+/* What a block of lanes is computed from. */
+typedef struct lanes_scan {
+  int64_t lanes, states;
+  cpu_plane u, delta, z, out; /* [token, lane] */
+  cpu_plane delta_bias, d;    /* [any, lane] */
+  cpu_plane a;                /* [state, lane] */
+  cpu_plane b, c;             /* [token, state] */
+  cpu_array state;            /* [slot, lane, state] */
+  bool softplus, one_decay;   /* one_decay: a is the same for all states and lanes */
+  float delta_min, delta_max;
+  const cpu_sequences *sequences;
+} lanes_scan;
+
+/* Of a block: [state, lane], [token, state], [token, lane] and [lane]. */
+typedef struct lanes_scratch {
+  float *h, *a, *b, *c, *u, *delta, *z, *delta_bias, *d;
+} lanes_scratch;
+
+static size_t scratch_size(int64_t states) {
+  return (size_t)(states * 2 * (LANES + TOKENS) + 3 * TOKENS * LANES + 2 * LANES);
 }
 
-static float get(const cpu_array *array, int64_t i, int64_t j, int64_t k, int64_t l) {
-  float value;
-  cpu_block_types[array->dtype].load(&value, address(array, i, j, k, l), 0, 1);
-  return value;
+static lanes_scratch divide(float *memory, int64_t states) {
+  lanes_scratch s = {.h = memory};
+  s.u = s.h + states * LANES; /* rows of LANES floats first: they lie in whole cache lines */
+  s.delta = s.u + TOKENS * LANES;
+  s.z = s.delta + TOKENS * LANES;
+  s.delta_bias = s.z + TOKENS * LANES;
+  s.d = s.delta_bias + LANES;
+  s.a = s.d + LANES;
+  s.b = s.a + states * LANES;
+  s.c = s.b + states * TOKENS;
+  return s;
 }
 
-static float get_or_zero(const cpu_array *array, int64_t i, int64_t j) {
-  return array->data ? get(array, i, j, 0, 0) : 0;
-}
-
-static void load_row(const cpu_array *array, const void *row, int64_t n, float *to) {
-  cpu_block_types[array->dtype].load(to, row, 0, n);
-}
-
-static void store_row(const cpu_array *array, void *row, int64_t n, const float *from) {
-  cpu_block_types[array->dtype].store(row, 0, from, n);
-}
-
-/* Elements that are `stride` apart, as float. */
-static void gather(const cpu_array *array, void *first, int64_t stride, int64_t n, float *to) {
-  int64_t step = stride * cpu_dtype_size(array->dtype);
-  if (stride == 1)
-    load_row(array, first, n, to);
-  else if (array->dtype == CPU_FLOAT32)
-    for (int64_t i = 0; i < n; i++)
-      to[i] = ((const float *)first)[i * stride];
-  else
-    for (int64_t i = 0; i < n; i++)
-      load_row(array, (char *)first + i * step, 1, to + i);
-}
-
-static void scatter(const cpu_array *array, void *first, int64_t stride, int64_t n, const float *from) {
-  int64_t step = stride * cpu_dtype_size(array->dtype);
-  if (stride == 1)
-    store_row(array, first, n, from);
-  else if (array->dtype == CPU_FLOAT32)
-    for (int64_t i = 0; i < n; i++)
-      ((float *)first)[i * stride] = from[i];
-  else
-    for (int64_t i = 0; i < n; i++)
-      store_row(array, (char *)first + i * step, 1, from + i);
-}
-
-static float sum_lanes(const float *sums) {
-  float sum = 0;
-  for (int lane = 0; lane < LANES; lane++)
-    sum += sums[lane];
-  return sum;
-}
-
-/* ----------------------------------------------------------------------------------------------------- selective scan
+/* --------------------------------------------------------------------------------------------------------- one token
  */
 
-/* For a block of TOKENS tokens. */
-typedef struct scan_scratch {
-  float *h;     /* [channels, states] */
-  float *b, *c; /* [TOKENS, states] of one group */
-  float *a;     /* [states] of one channel */
-} scan_scratch;
-
-/* h = exp(delta a) h + delta u b; what c makes of h. */
-static float advance(int64_t n, float delta, float u, const float *restrict a, const float *restrict b,
-                     const float *restrict c, float *restrict h) {
-  float sums[LANES] = {0}, step = delta * u;
-  int64_t i = 0;
-  for (; i + LANES <= n; i += LANES)
+/* h = exp(delta a) h + delta u b; u becomes what c makes of h. */
+static void advance(int64_t states, const float *restrict delta, const float *restrict a, const float *restrict b,
+                    const float *restrict c, float *restrict h, float *restrict u) {
+  float step[LANES], sum[LANES] = {0};
+  for (int lane = 0; lane < LANES; lane++)
+    step[lane] = delta[lane] * u[lane];
+  for (int64_t i = 0; i < states; i++)
     for (int lane = 0; lane < LANES; lane++) {
-      float next = vector_exp(delta * a[i + lane]) * h[i + lane] + step * b[i + lane];
-      h[i + lane] = next;
-      sums[lane] += c[i + lane] * next;
+      float next = vector_exp(delta[lane] * a[i * LANES + lane]) * h[i * LANES + lane] + step[lane] * b[i];
+      h[i * LANES + lane] = next;
+      sum[lane] += c[i] * next;
     }
-  for (; i < n; i++) {
-    h[i] = vector_exp(delta * a[i]) * h[i] + step * b[i];
-    sums[i % LANES] += c[i] * h[i];
-  }
-  return sum_lanes(sums);
+  memcpy(u, sum, sizeof sum);
 }
 
-static void scan_channel(const cpu_scan *scan, const scan_scratch *scratch, int64_t channel, int64_t first, int64_t n) {
-  float u[TOKENS], delta[TOKENS], z[TOKENS], y[TOKENS];
-  float bias = get_or_zero(&scan->delta_bias, channel, 0), skip = get_or_zero(&scan->d, channel, 0);
-  float *h = scratch->h + channel * scan->states;
-  load_row(&scan->a, address(&scan->a, channel, 0, 0, 0), scan->states, scratch->a);
-  gather(&scan->u, address(&scan->u, channel, first, 0, 0), scan->u.stride[1], n, u);
-  gather(&scan->delta, address(&scan->delta, channel, first, 0, 0), scan->delta.stride[1], n, delta);
-  for (int64_t t = 0; t < n; t++) {
-    float step = scan->softplus ? softplus(delta[t] + bias) : delta[t] + bias;
-    const float *b = scratch->b + t * scan->states, *c = scratch->c + t * scan->states;
-    y[t] = advance(scan->states, step, u[t], scratch->a, b, c, h);
-  }
-  for (int64_t t = 0; scan->d.data && t < n; t++)
-    y[t] += skip * u[t];
-  if (scan->z.data) {
-    gather(&scan->z, address(&scan->z, channel, first, 0, 0), scan->z.stride[1], n, z);
-    for (int64_t t = 0; t < n; t++)
-      y[t] *= vector_silu(z[t]);
-  }
-  scatter(&scan->out, address(&scan->out, channel, first, 0, 0), scan->out.stride[1], n, y);
+/* The same where exp(delta a) is one number. */
+static void advance_at_once(int64_t states, const float *restrict delta, float a, const float *restrict b,
+                            const float *restrict c, float *restrict h, float *restrict u) {
+  float step[LANES], sum[LANES] = {0}, decay = vector_exp(delta[0] * a);
+  for (int lane = 0; lane < LANES; lane++)
+    step[lane] = delta[lane] * u[lane];
+  for (int64_t i = 0; i < states; i++)
+    for (int lane = 0; lane < LANES; lane++) {
+      float next = decay * h[i * LANES + lane] + step[lane] * b[i];
+      h[i * LANES + lane] = next;
+      sum[lane] += c[i] * next;
+    }
+  memcpy(u, sum, sizeof sum);
 }
 
-/* [state, token] of a group to [token, state]. */
-static void lay_out(const cpu_array *array, int64_t group, int64_t first, int64_t n, int64_t states, float *to) {
-  float row[TOKENS];
-  for (int64_t i = 0; i < states; i++) {
-    gather(array, address(array, group, i, first, 0), array->stride[2], n, row);
-    for (int64_t t = 0; t < n; t++)
-      to[t * states + i] = row[t];
-  }
+/* ---------------------------------------------------------------------------------------------------- a tile of them
+ */
+
+static void limit_steps(const lanes_scan *scan, const lanes_scratch *s, int64_t n) {
+  for (int64_t t = 0; t < n; t++)
+    for (int lane = 0; lane < LANES; lane++) {
+      float delta = s->delta[t * LANES + lane] + s->delta_bias[lane];
+      delta = scan->softplus ? vector_softplus(delta) : delta;
+      s->delta[t * LANES + lane] = delta < scan->delta_min   ? scan->delta_min
+                                   : delta > scan->delta_max ? scan->delta_max
+                                                             : delta;
+    }
 }
 
-static void scan_block(const cpu_scan *scan, const scan_scratch *scratch, int64_t first, int64_t n) {
-  int64_t size = scan->channels / scan->groups;
-  for (int64_t group = 0; group < scan->groups; group++) {
-    lay_out(&scan->b, group, first, n, scan->states, scratch->b);
-    lay_out(&scan->c, group, first, n, scan->states, scratch->c);
-    for (int64_t channel = group * size; channel < (group + 1) * size; channel++)
-      scan_channel(scan, scratch, channel, first, n);
-  }
+static void scan_token(const lanes_scan *scan, const lanes_scratch *s, int64_t t) {
+  float *u = s->u + t * LANES, skipped[LANES];
+  const float *delta = s->delta + t * LANES, *b = s->b + t * scan->states, *c = s->c + t * scan->states;
+  for (int lane = 0; lane < LANES; lane++)
+    skipped[lane] = s->d[lane] * u[lane];
+  if (scan->one_decay)
+    advance_at_once(scan->states, delta, s->a[0], b, c, s->h, u);
+  else
+    advance(scan->states, delta, s->a, b, c, s->h, u);
+  for (int lane = 0; scan->d.data && lane < LANES; lane++)
+    u[lane] += skipped[lane];
 }
 
-static void scan_sequence(const cpu_scan *scan, const scan_scratch *scratch, const cpu_sequence *sequence) {
-  int64_t end = sequence->begin + sequence->length, states = scan->states;
-  for (int64_t i = 0; i < scan->channels * states; i++)
-    scratch->h[i] = 0;
-  for (int64_t channel = 0; sequence->continues && channel < scan->channels; channel++)
-    load_row(&scan->state, address(&scan->state, sequence->slot, channel, 0, 0), states, scratch->h + channel * states);
+static void scan_tile(const lanes_scan *scan, const lanes_scratch *s, int64_t first, int64_t n) {
+  const struct {
+    const cpu_plane *plane;
+    float *to;
+    int64_t lanes, width;
+  } inputs[] = {{&scan->u, s->u, scan->lanes, LANES},
+                {&scan->delta, s->delta, scan->lanes, LANES},
+                {&scan->z, s->z, scan->z.data ? scan->lanes : 0, LANES},
+                {&scan->b, s->b, scan->states, scan->states},
+                {&scan->c, s->c, scan->states, scan->states}};
+  for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+    cpu_plane from = cpu_plane_from(inputs[i].plane, first);
+    cpu_plane_load(&from, n, inputs[i].lanes, inputs[i].to, inputs[i].width);
+  }
+  limit_steps(scan, s, n);
+  for (int64_t t = 0; t < n; t++)
+    scan_token(scan, s, t);
+  for (int64_t i = 0; scan->z.data && i < n * LANES; i++)
+    s->u[i] *= vector_silu(s->z[i]);
+  cpu_plane out = cpu_plane_from(&scan->out, first);
+  cpu_plane_store(&out, n, scan->lanes, s->u, LANES);
+}
+
+/* ---------------------------------------------------------------------------------------------------- a block of lanes
+ */
+
+static void scan_sequence(const lanes_scan *scan, const lanes_scratch *s, const cpu_sequence *sequence) {
+  int64_t end = sequence->begin + sequence->length;
+  cpu_plane state = cpu_plane_at(&scan->state, 2, 1, sequence->slot, 0, 0);
+  if (sequence->continues)
+    cpu_plane_load(&state, scan->states, scan->lanes, s->h, LANES);
+  else
+    memset(s->h, 0, (size_t)(scan->states * LANES) * sizeof *s->h);
   for (int64_t first = sequence->begin; first < end; first += TOKENS)
-    scan_block(scan, scratch, first, end - first < TOKENS ? end - first : TOKENS);
-  for (int64_t channel = 0; scan->state.data && channel < scan->channels; channel++)
-    store_row(&scan->state, address(&scan->state, sequence->slot, channel, 0, 0), states,
-              scratch->h + channel * states);
+    scan_tile(scan, s, first, end - first < TOKENS ? end - first : TOKENS);
+  if (state.data)
+    cpu_plane_store(&state, scan->states, scan->lanes, s->h, LANES);
 }
 
-static void zero_scan(const cpu_scan *scan, int64_t begin, int64_t end) {
-  static const float zero = 0;
-  for (int64_t channel = 0; channel < scan->channels; channel++)
-    for (int64_t t = begin; t < end; t++)
-      store_row(&scan->out, address(&scan->out, channel, t, 0, 0), 1, &zero);
+static void write_zeros(const lanes_scan *scan, int64_t begin, int64_t end) {
+  cpu_plane out = cpu_plane_from(&scan->out, begin);
+  cpu_plane_zero(&out, end - begin, scan->lanes);
+}
+
+static void scan_lanes(const lanes_scan *scan, const lanes_scratch *s) {
+  cpu_plane_load(&scan->a, scan->one_decay ? 1 : scan->states, scan->lanes, s->a, LANES);
+  cpu_plane_load(&scan->d, 1, scan->lanes, s->d, LANES);
+  cpu_plane_load(&scan->delta_bias, 1, scan->lanes, s->delta_bias, LANES);
+  for (int64_t i = 0; i < scan->sequences->n; i++) {
+    cpu_sequence sequence = cpu_sequence_at(scan->sequences, i);
+    if (sequence.slot < 0)
+      write_zeros(scan, sequence.begin, sequence.begin + sequence.length);
+    else if (sequence.length)
+      scan_sequence(scan, s, &sequence);
+  }
+  write_zeros(scan, cpu_sequences_end(scan->sequences), scan->sequences->tokens);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- all blocks
+ */
+
+typedef struct scan_loop {
+  const void *scan;
+  lanes_scan (*block)(const void *scan, int64_t i);
+  int64_t states;
+} scan_loop;
+
+static fl_status run_blocks(void *user, int64_t first, int64_t end) {
+  const scan_loop *loop = user;
+  float *memory = cpu_scratch_take(scratch_size(loop->states));
+  if (!memory)
+    return FL_ENOMEM;
+  lanes_scratch scratch = divide(memory, loop->states);
+  for (int64_t i = first; i < end; i++) {
+    lanes_scan block = loop->block(loop->scan, i);
+    scan_lanes(&block, &scratch);
+  }
+  cpu_scratch_give(memory);
+  return FL_OK;
+}
+
+/* `work`: of a number of the state, for each token. */
+static fl_status run(fl_call *call, scan_loop loop, int64_t blocks, int64_t tokens, int64_t work) {
+  fl_status status = cpu_parallel_for(blocks, cpu_grain(tokens * LANES * loop.states * work), run_blocks, &loop);
+  return status ? fl_fail(call, status, "no memory for the state of %d lanes", (int)LANES) : FL_OK;
+}
+
+/* Of `size` lanes that share b and c, or a. */
+static int64_t blocks_of(int64_t size) {
+  return (size + LANES - 1) / LANES;
+}
+
+static int64_t lanes_from(int64_t first, int64_t size) {
+  return size - first < LANES ? size - first : LANES;
+}
+
+static lanes_scan channels_block(const void *user, int64_t i) {
+  const cpu_scan *scan = user;
+  int64_t size = scan->channels / scan->groups, group = i / blocks_of(size), in_group = i % blocks_of(size) * LANES;
+  int64_t channel = group * size + in_group;
+  cpu_array state = scan->state;
+  state.data = cpu_plane_at(&state, 2, 1, 0, channel, 0).data;
+  return (lanes_scan){.lanes = lanes_from(in_group, size),
+                      .states = scan->states,
+                      .u = cpu_plane_at(&scan->u, 1, 0, channel, 0, 0),
+                      .delta = cpu_plane_at(&scan->delta, 1, 0, channel, 0, 0),
+                      .z = cpu_plane_at(&scan->z, 1, 0, channel, 0, 0),
+                      .out = cpu_plane_at(&scan->out, 1, 0, channel, 0, 0),
+                      .delta_bias = cpu_plane_at(&scan->delta_bias, 1, 0, channel, 0, 0),
+                      .d = cpu_plane_at(&scan->d, 1, 0, channel, 0, 0),
+                      .a = cpu_plane_at(&scan->a, 1, 0, channel, 0, 0),
+                      .b = cpu_plane_at(&scan->b, 2, 1, group, 0, 0),
+                      .c = cpu_plane_at(&scan->c, 2, 1, group, 0, 0),
+                      .state = state,
+                      .softplus = scan->softplus,
+                      .delta_min = -INFINITY,
+                      .delta_max = INFINITY,
+                      .sequences = &scan->sequences};
 }
 
 fl_status cpu_flagos_scan(fl_call *call, const cpu_scan *scan) {
-  size_t states = (size_t)scan->states;
-  scan_scratch scratch;
-  scratch.h = malloc(((size_t)scan->channels + 2 * TOKENS + 1) * states * sizeof(float) + 1);
-  if (!scratch.h)
-    return fl_fail(call, FL_ENOMEM, "no memory for the state of a sequence");
-  scratch.b = scratch.h + (size_t)scan->channels * states;
-  scratch.c = scratch.b + TOKENS * states;
-  scratch.a = scratch.c + TOKENS * states;
-  for (int64_t i = 0; i < scan->sequences.n; i++) {
-    cpu_sequence sequence = cpu_sequence_at(&scan->sequences, i);
-    if (sequence.slot < 0)
-      zero_scan(scan, sequence.begin, sequence.begin + sequence.length);
-    else if (sequence.length)
-      scan_sequence(scan, &scratch, &sequence);
-  }
-  zero_scan(scan, cpu_sequences_end(&scan->sequences), scan->sequences.tokens);
-  free(scratch.h);
-  return FL_OK;
+  int64_t blocks = scan->groups * blocks_of(scan->channels / scan->groups);
+  return run(call, (scan_loop){scan, channels_block, scan->states}, blocks, scan->sequences.tokens,
+             CPU_WORK_EXP * (int64_t)sizeof(float));
 }
 
-/* --------------------------------------------------------------------------------------------------------- chunk scan
- */
-
-typedef struct ssd_scratch {
-  float *h;                /* [heads, size, states] */
-  float *b, *c;            /* [TOKENS, states] of one group */
-  float *x, *z, *y, *skip; /* [size] of one head */
-} ssd_scratch;
-
-/* h = decay h + x b; what c makes of h. */
-static float decay_and_add(int64_t n, float decay, float x, const float *restrict b, const float *restrict c,
-                           float *restrict h) {
-  float sums[LANES] = {0};
-  int64_t i = 0;
-  for (; i + LANES <= n; i += LANES)
-    for (int lane = 0; lane < LANES; lane++) {
-      float next = decay * h[i + lane] + x * b[i + lane];
-      h[i + lane] = next;
-      sums[lane] += c[i + lane] * next;
-    }
-  for (; i < n; i++) {
-    h[i] = decay * h[i] + x * b[i];
-    sums[i % LANES] += c[i] * h[i];
-  }
-  return sum_lanes(sums);
-}
-
-static float ssd_step_size(const cpu_ssd *scan, int64_t head, int64_t token) {
-  float dt = get(&scan->dt, token, head, 0, 0) + get_or_zero(&scan->dt_bias, head, 0);
-  dt = scan->softplus ? softplus(dt) : dt;
-  return dt < scan->dt_min ? scan->dt_min : dt > scan->dt_max ? scan->dt_max : dt;
-}
-
-static void ssd_head(const cpu_ssd *scan, const ssd_scratch *scratch, int64_t head, int64_t first, int64_t n) {
-  int64_t size = scan->size, states = scan->states;
-  float a = get(&scan->a, head, 0, 0, 0), *h = scratch->h + head * size * states;
-  for (int64_t p = 0; p < size; p++)
-    scratch->skip[p] = get_or_zero(&scan->d, head, p);
-  for (int64_t t = 0; t < n; t++) {
-    float dt = ssd_step_size(scan, head, first + t), decay = expf(dt * a);
-    load_row(&scan->x, address(&scan->x, first + t, head, 0, 0), size, scratch->x);
-    for (int64_t p = 0; p < size; p++)
-      scratch->y[p] = decay_and_add(states, decay, dt * scratch->x[p], scratch->b + t * states, scratch->c + t * states,
-                                    h + p * states);
-    for (int64_t p = 0; scan->d.data && p < size; p++)
-      scratch->y[p] += scratch->skip[p] * scratch->x[p];
-    if (scan->z.data) {
-      load_row(&scan->z, address(&scan->z, first + t, head, 0, 0), size, scratch->z);
-      for (int64_t p = 0; p < size; p++)
-        scratch->y[p] *= vector_silu(scratch->z[p]);
-    }
-    store_row(&scan->out, address(&scan->out, first + t, head, 0, 0), size, scratch->y);
-  }
-}
-
-static void ssd_block(const cpu_ssd *scan, const ssd_scratch *scratch, int64_t first, int64_t n) {
-  int64_t heads = scan->heads / scan->groups, states = scan->states;
-  for (int64_t group = 0; group < scan->groups; group++) {
-    for (int64_t t = 0; t < n; t++) {
-      load_row(&scan->b, address(&scan->b, first + t, group, 0, 0), states, scratch->b + t * states);
-      load_row(&scan->c, address(&scan->c, first + t, group, 0, 0), states, scratch->c + t * states);
-    }
-    for (int64_t head = group * heads; head < (group + 1) * heads; head++)
-      ssd_head(scan, scratch, head, first, n);
-  }
-}
-
-static void ssd_sequence(const cpu_ssd *scan, const ssd_scratch *scratch, const cpu_sequence *sequence) {
-  int64_t end = sequence->begin + sequence->length, rows = scan->heads * scan->size, states = scan->states;
-  for (int64_t i = 0; i < rows * states; i++)
-    scratch->h[i] = 0;
-  for (int64_t row = 0; sequence->continues && row < rows; row++)
-    load_row(&scan->state, address(&scan->state, sequence->slot, row / scan->size, row % scan->size, 0), states,
-             scratch->h + row * states);
-  for (int64_t first = sequence->begin; first < end; first += TOKENS)
-    ssd_block(scan, scratch, first, end - first < TOKENS ? end - first : TOKENS);
-  for (int64_t row = 0; scan->state.data && row < rows; row++)
-    store_row(&scan->state, address(&scan->state, sequence->slot, row / scan->size, row % scan->size, 0), states,
-              scratch->h + row * states);
-}
-
-static void zero_ssd(const cpu_ssd *scan, int64_t begin, int64_t end) {
-  static const float zero = 0;
-  for (int64_t t = begin; t < end; t++)
-    for (int64_t row = 0; row < scan->heads * scan->size; row++)
-      store_row(&scan->out, address(&scan->out, t, row / scan->size, row % scan->size, 0), 1, &zero);
+/* All elements of a head have the same step: of an array without that dimension the stride along it is 0. */
+static lanes_scan head_block(const void *user, int64_t i) {
+  const cpu_ssd *scan = user;
+  enum { NONE = 3 };
+  int64_t head = i / blocks_of(scan->size), first = i % blocks_of(scan->size) * LANES;
+  int64_t group = head / (scan->heads / scan->groups);
+  cpu_array state = scan->state;
+  state.data = cpu_plane_at(&state, 3, 2, 0, head, first).data;
+  memmove(state.stride + 1, state.stride + 2, 2 * sizeof state.stride[0]);
+  return (lanes_scan){.lanes = lanes_from(first, scan->size),
+                      .states = scan->states,
+                      .u = cpu_plane_at(&scan->x, 0, 2, 0, head, first),
+                      .delta = cpu_plane_at(&scan->dt, 0, NONE, 0, head, 0),
+                      .z = cpu_plane_at(&scan->z, 0, 2, 0, head, first),
+                      .out = cpu_plane_at(&scan->out, 0, 2, 0, head, first),
+                      .delta_bias = cpu_plane_at(&scan->dt_bias, 0, NONE, head, 0, 0),
+                      .d = cpu_plane_at(&scan->d, 0, 1, head, first, 0),
+                      .a = cpu_plane_at(&scan->a, 0, NONE, head, 0, 0),
+                      .b = cpu_plane_at(&scan->b, 0, 2, 0, group, 0),
+                      .c = cpu_plane_at(&scan->c, 0, 2, 0, group, 0),
+                      .state = state,
+                      .softplus = scan->softplus,
+                      .one_decay = true,
+                      .delta_min = scan->dt_min,
+                      .delta_max = scan->dt_max,
+                      .sequences = &scan->sequences};
 }
 
 fl_status cpu_flagos_ssd(fl_call *call, const cpu_ssd *scan) {
-  size_t states = (size_t)scan->states, size = (size_t)scan->size, h = (size_t)scan->heads * size * states;
-  ssd_scratch scratch;
-  scratch.h = malloc((h + 2 * TOKENS * states + 4 * size) * sizeof(float) + 1);
-  if (!scratch.h)
-    return fl_fail(call, FL_ENOMEM, "no memory for the state of a sequence");
-  scratch.b = scratch.h + h;
-  scratch.c = scratch.b + TOKENS * states;
-  scratch.x = scratch.c + TOKENS * states;
-  scratch.z = scratch.x + size;
-  scratch.y = scratch.z + size;
-  scratch.skip = scratch.y + size;
-  for (int64_t i = 0; i < scan->sequences.n; i++) {
-    cpu_sequence sequence = cpu_sequence_at(&scan->sequences, i);
-    if (sequence.slot < 0)
-      zero_ssd(scan, sequence.begin, sequence.begin + sequence.length);
-    else if (sequence.length)
-      ssd_sequence(scan, &scratch, &sequence);
-  }
-  zero_ssd(scan, cpu_sequences_end(&scan->sequences), scan->sequences.tokens);
-  free(scratch.h);
-  return FL_OK;
+  return run(call, (scan_loop){scan, head_block, scan->states}, scan->heads * blocks_of(scan->size),
+             scan->sequences.tokens, sizeof(float));
 }
 
 static const fl_impl ops[] = {

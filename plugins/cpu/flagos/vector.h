@@ -1,7 +1,7 @@
 /*
  * Elementary functions for loops that compilers vectorise: polynomials in float without branches, tables or calls.
- * NaN stays NaN. Errors, at most (tests/test_cpu_math.c holds them): exp and expm1 2 ulp; tanh, sigmoid and silu 3;
- * erfc 65, gelu 240 and its tanh form 190, where they are next to 0 and their arguments' roundings count.
+ * NaN stays NaN. Errors, at most (tests/test_cpu_math.c holds them): exp and expm1 2 ulp; tanh, sigmoid, silu and
+ * softplus 3; erfc 65, gelu 240 and its tanh form 190, where they are next to 0 and their arguments' roundings count.
  */
 #ifndef FLHOST_CPU_FLAGOS_VECTOR_H
 #define FLHOST_CPU_FLAGOS_VECTOR_H
@@ -81,9 +81,16 @@ static inline float vector_expm1(float x) {
   return twice * power.r * power.half + (2.0f * power.half - 1.0f); /* what is small is not added to 1 */
 }
 
-/* log(1 + exp(x)), above 20 x itself. Of few numbers: it is not vectorised. */
-static inline float softplus(float x) {
-  return x > 20.0f ? x : log1pf(expf(x));
+/* log(1 + exp(x)), which is the larger of x and 0, and log(1 + exp(-|x|)): this as 2 artanh(s), by its series. */
+static inline float vector_softplus(float x) {
+  float power = vector_exp(x < 0.0f ? x : -x), s = power / (2.0f + power), square = s * s;
+  float series = 1.0f / 13.0f;
+  series = series * square + 1.0f / 11.0f;
+  series = series * square + 1.0f / 9.0f;
+  series = series * square + 1.0f / 7.0f;
+  series = series * square + 1.0f / 5.0f;
+  series = series * square + 1.0f / 3.0f;
+  return (x > 0.0f ? x : 0.0f) + 2.0f * (s * square * series + s);
 }
 
 static inline float vector_sigmoid(float x) {
