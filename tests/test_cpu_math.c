@@ -1,7 +1,7 @@
 /*
  * The elementary functions of the CPU plugin's vectorised kernels against libm in double, compiled as the plugin is for
  * each instruction set that this machine has: all bfloat16 and float16 values, and float32 values spread over all
- * bits. CHECK_MATH_POINTS says how many of these; `make check-math` takes a billion.
+ * bits. CHECK_MATH_POINTS says how many of these; `make check-math` takes a billion. And how they round to 16 bits.
  */
 #include "tests/suite.h"
 #include "tests/vector_math/functions.h"
@@ -85,12 +85,12 @@ static void check(const vector_function *vector_functions_of, const float *x, in
   }
 }
 
-static const vector_function *functions_of(const char *variant) {
+static const void *symbol_of(const char *variant, const char *symbol) {
   char path[512];
   snprintf(path, sizeof path, "%s/tests/vector_math/%s.so", build_dir(), variant);
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   ck_assert_msg(library != NULL, "%s", library ? "" : dlerror());
-  return dlsym(library, "vector_functions");
+  return dlsym(library, symbol);
 }
 
 static bool machine_has(int variant) {
@@ -100,12 +100,16 @@ static bool machine_has(int variant) {
   if (variant == 2)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (variant == 3)
+    return machine_has(2) && __builtin_cpu_supports("avx512bf16");
 #endif
   return variant == 0;
 }
 
+enum { VARIANTS = 4 };
+static const char *const variants[VARIANTS] = {"baseline", "avx2", "avx512", "avx512_bf16"};
+
 START_TEST(vectorised_functions_keep_their_ulps) {
-  static const char *const variants[] = {"baseline", "avx2", "avx512"};
   const char *asked = getenv("CHECK_MATH_POINTS");
   int64_t points = asked ? (int64_t)strtod(asked, NULL) : 2000000;
   float x[4096];
@@ -113,7 +117,7 @@ START_TEST(vectorised_functions_keep_their_ulps) {
     printf("skip: vectorised_functions_keep_their_ulps: no %s here\n", variants[_i]);
     return;
   }
-  const vector_function *of = functions_of(variants[_i]);
+  const vector_function *of = symbol_of(variants[_i], "vector_functions");
   memset(worst, 0, sizeof worst);
   for (int first = 0; first < 0x10000; first += 4096) {
     for (int i = 0; i < 4096; i++)
@@ -138,8 +142,43 @@ START_TEST(vectorised_functions_keep_their_ulps) {
 }
 END_TEST
 
+/* Every bit pattern's upper half with lower halves next to what decides: ties, carries, and both sides of them. */
+START_TEST(every_instruction_set_rounds_to_16_bits_alike) {
+  static const uint32_t lower[] = {0,      1,      0x0fff, 0x1000, 0x1001, 0x3000, 0x7fff,
+                                   0x8000, 0x8001, 0xa000, 0xb000, 0xd000, 0xefff, 0xffff};
+  float x[4096];
+  uint16_t rounded[4096];
+  if (!machine_has(_i)) {
+    printf("skip: every_instruction_set_rounds_to_16_bits_alike: no %s here\n", variants[_i]);
+    return;
+  }
+  const vector_rounding *roundings = symbol_of(variants[_i], "vector_roundings");
+  for (uint32_t first = 0; first < 0x10000; first += 4096)
+    for (size_t l = 0; l < sizeof lower / sizeof lower[0]; l++) {
+      for (uint32_t i = 0; i < 4096; i++)
+        x[i] = fl_float_from_bits((first + i) << 16 | lower[l]);
+      roundings[0](x, rounded, 4096);
+      for (int i = 0; i < 4096; i++) {
+        /* The processor's own conversion makes zeros of denormals; cpu_narrow_bfloat16 is for no NaN but bfloat16's. */
+        bool flushed = _i == 3 && !isnormal(x[i]) && isfinite(x[i]);
+        uint16_t expected = flushed ? (uint16_t)(fl_float_bits(x[i]) >> 16 & 0x8000u) : fl_float_to_bf16(x[i]);
+        if (!isnan(x[i]) || !lower[l])
+          ck_assert_msg(isnan(x[i]) ? isnan(fl_bf16_to_float(rounded[i])) : rounded[i] == expected,
+                        "%s: %a is rounded to bfloat16 0x%04x, expected 0x%04x", variants[_i], (double)x[i], rounded[i],
+                        expected);
+      }
+      roundings[1](x, rounded, 4096);
+      for (int i = 0; i < 4096; i++)
+        ck_assert_msg(isnan(x[i]) ? isnan(fl_f16_to_float(rounded[i])) : rounded[i] == fl_float_to_f16(x[i]),
+                      "%s: %a is rounded to float16 0x%04x, expected 0x%04x", variants[_i], (double)x[i], rounded[i],
+                      fl_float_to_f16(x[i]));
+    }
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
-  tcase_add_loop_test(tests, vectorised_functions_keep_their_ulps, 0, 3);
+  tcase_add_loop_test(tests, vectorised_functions_keep_their_ulps, 0, VARIANTS);
+  tcase_add_loop_test(tests, every_instruction_set_rounds_to_16_bits_alike, 0, VARIANTS);
 }
 
 int main(void) {

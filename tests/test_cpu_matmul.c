@@ -164,7 +164,7 @@ static void check_linear(const char *variant, int64_t m, int64_t n, int64_t k) {
   free(out);
 }
 
-static const char *const variants[] = {"baseline", "avx2", "avx512"};
+static const char *const variants[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
 
 START_TEST(every_instruction_set_computes_linear_layers) {
   ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", variants[_i], 1), 0);
@@ -383,10 +383,10 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_test(tests, each_form_of_a_product_is_computed);
-  tcase_add_loop_test(tests, every_instruction_set_computes_linear_layers, 0, 3);
+  tcase_add_loop_test(tests, every_instruction_set_computes_linear_layers, 0, 4);
   tcase_add_test(tests, large_products_are_shared);
   tcase_add_test(tests, a_row_does_not_depend_on_the_few_beside_it);
-  tcase_add_loop_test(tests, every_instruction_set_computes_few_rows_of_each_type, 0, 3);
+  tcase_add_loop_test(tests, every_instruction_set_computes_few_rows_of_each_type, 0, 4);
   tcase_add_test(tests, large_products_are_the_librarys);
   tcase_add_loop_test(tests, without_the_library_they_are_computed_too, 0, 3);
   tcase_add_test(tests, the_librarys_threads_are_the_callers_alone);

@@ -14,6 +14,10 @@ static const unsigned avx512[NEEDS] = {x86_cpu_AVX,     x86_cpu_AVX2,     x86_cp
                                        x86_cpu_F16C,    x86_cpu_FMA,      x86_cpu_LZCNT,    x86_cpu_MOVBE,
                                        x86_cpu_AVX512F, x86_cpu_AVX512BW, x86_cpu_AVX512CD, x86_cpu_AVX512DQ,
                                        x86_cpu_AVX512VL};
+static const unsigned avx512_bf16[NEEDS] = {x86_cpu_AVX,      x86_cpu_AVX2,       x86_cpu_BMI1,     x86_cpu_BMI2,
+                                            x86_cpu_F16C,     x86_cpu_FMA,        x86_cpu_LZCNT,    x86_cpu_MOVBE,
+                                            x86_cpu_AVX512F,  x86_cpu_AVX512BW,   x86_cpu_AVX512CD, x86_cpu_AVX512DQ,
+                                            x86_cpu_AVX512VL, x86_cpu_AVX512_BF16};
 
 /* The header's own function shifts a 1 into the sign. */
 static bool machine_has(const unsigned *needs) {
@@ -23,7 +27,7 @@ static bool machine_has(const unsigned *needs) {
   return true;
 }
 #else
-static const unsigned avx2[1], avx512[1];
+static const unsigned avx2[1], avx512[1], avx512_bf16[1];
 
 static bool machine_has(const unsigned *needs) {
   return !needs;
@@ -37,12 +41,14 @@ static bool machine_has(const unsigned *needs) {
 LISTS(baseline);
 LISTS(avx2);
 LISTS(avx512);
+LISTS(avx512_bf16);
 
 /* The best first. */
 static const struct {
   cpu_variant variant;
   const unsigned *needs; /* NULL: nothing */
 } variants[] = {
+    {{"avx512_bf16", __start_op_lists_avx512_bf16, __stop_op_lists_avx512_bf16}, avx512_bf16},
     {{"avx512", __start_op_lists_avx512, __stop_op_lists_avx512}, avx512},
     {{"avx2", __start_op_lists_avx2, __stop_op_lists_avx2}, avx2},
     {{"baseline", __start_op_lists_baseline, __stop_op_lists_baseline}, NULL},

@@ -1,10 +1,15 @@
-/* The functions of plugins/cpu/flagos/vector.h over arrays: exp, expm1, erfc, tanh, sigmoid, silu, gelu, gelu_tanh, softplus. */
+/* The functions of plugins/cpu/flagos/vector.h over arrays: exp, expm1, erfc, tanh, sigmoid, silu, gelu, gelu_tanh,
+ * softplus; and the roundings of chunk.h to 16 bits: of a multiple of VECTOR_CHUNK floats to bfloat16, to float16. */
 #ifndef FLHOST_TESTS_VECTOR_MATH_FUNCTIONS_H
 #define FLHOST_TESTS_VECTOR_MATH_FUNCTIONS_H
 
-enum { VECTOR_FUNCTIONS = 9 };
+#include <stdint.h>
+
+enum { VECTOR_FUNCTIONS = 9, VECTOR_ROUNDINGS = 2, VECTOR_CHUNK = 32 };
 
 typedef void (*vector_function)(const float *x, float *y, int n);
 extern const vector_function vector_functions[VECTOR_FUNCTIONS];
+typedef void (*vector_rounding)(const float *x, uint16_t *y, int n);
+extern const vector_rounding vector_roundings[VECTOR_ROUNDINGS];
 
 #endif

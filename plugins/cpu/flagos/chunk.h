@@ -71,12 +71,17 @@ CPU_TEMPLATE uint32_t cpu_round_upper_half(float value) {
 }
 
 CPU_TEMPLATE void cpu_narrow_bfloat16(char *to, const float *from) {
+#if defined __AVX512BF16__
+  __m512bh rounded = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + 16), _mm512_loadu_ps(from));
+  memcpy(to, &rounded, sizeof rounded);
+#else
   uint32_t rounded[CPU_CHUNK];
   for (int i = 0; i < CPU_CHUNK; i++)
     rounded[i] = cpu_round_upper_half(from[i]);
   cpu_element16 *halves = (void *)to;
   for (int i = 0; i < CPU_CHUNK; i++)
     halves[i] = (uint16_t)(rounded[i] >> 16);
+#endif
 }
 
 /* Not memcpy: that of so much the compiler makes through memory. */
