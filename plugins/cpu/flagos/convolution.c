@@ -1,7 +1,8 @@
 /*
  * conv2d and conv3d as matrix products: for a block of output positions the inputs under the kernel are gathered into
- * rows, which the weights of a group are multiplied with. Elements are moved, not converted, by the gathering. Threads
- * have blocks of their own.
+ * rows, which the weights of a group are multiplied with. Elements are moved, not converted, by the gathering. A block
+ * lies in one image, whose outputs it then computes in place, or, where images have few positions, as patches do, in
+ * as many as fill it. Threads have blocks of their own.
  */
 #include "plugins/cpu/convolution.h"
 #include "plugins/cpu/flagos/matmul.h"
@@ -11,7 +12,8 @@
 
 #include <string.h>
 
-enum { POSITION_BLOCK = 512 };
+/* Positions of one product; of a run, with fewer of which the product of one image is too thin. */
+enum { POSITION_BLOCK = 512, LEAST_RUN = 64 };
 
 /* A convolution and what is the same for all its blocks. */
 typedef struct plan {
@@ -20,6 +22,7 @@ typedef struct plan {
   int64_t positions;     /* of an output plane */
   int64_t run;           /* positions whose outputs follow each other in memory */
   int64_t run_blocks;    /* of such positions */
+  int64_t rows;          /* positions of all images */
 } plan;
 
 /* Taps along the last dimension of space, from `x` on; zeros outside. */
@@ -56,12 +59,17 @@ static void gather_position(const plan *p, char *to, const char *x, int64_t posi
       }
 }
 
+static int64_t offset_of(const cpu_volume *volume, int64_t position) {
+  const int64_t *space = volume->space, *strides = volume->strides;
+  return position / (space[1] * space[2]) * strides[0] + position / space[2] % space[1] * strides[1] +
+         position % space[2] * strides[2];
+}
+
 /* Outputs of one group at positions first to first + n - 1, which follow each other; by way of columns [n, k]. */
 static fl_status one_block(const plan *p, int64_t batch, int64_t group, int64_t first, int64_t n, char *columns) {
   const cpu_convolution *c = &p->c;
-  const int64_t *out = c->out.space, *strides = c->out.strides;
   int64_t output = group * c->group_outputs;
-  int64_t offset = first / (out[1] * out[2]) * strides[0] + first / out[2] % out[1] * strides[1] + first % out[2];
+  int64_t offset = offset_of(&c->out, first);
   const char *x = (const char *)c->x.data + (batch * c->x.a_stride + group * c->weight.b * c->x.b_stride) * p->item;
   for (int64_t i = 0; i < n; i++)
     gather_position(p, columns + i * p->k * p->item, x, first + i);
@@ -77,6 +85,51 @@ static fl_status one_block(const plan *p, int64_t batch, int64_t group, int64_t 
       .out = {(char *)c->out.data + (batch * c->out.a_stride + output * c->out.b_stride + offset) * p->item, c->dtype,
               c->out.b_stride * p->item}};
   return cpu_product_share(&product);
+}
+
+/* Outputs of one group at n positions from `first` on, counted through all images: results [n, outputs] by way of
+ * columns [n, k]. */
+static fl_status many_images(const plan *p, int64_t group, int64_t first, int64_t n, char *columns, char *results) {
+  const cpu_convolution *c = &p->c;
+  int64_t output = group * c->group_outputs, b_stride = c->out.b_stride * p->item;
+  const char *x = (const char *)c->x.data + group * c->weight.b * c->x.b_stride * p->item;
+  char *out = (char *)c->out.data + output * b_stride;
+  for (int64_t i = 0; i < n; i++)
+    gather_position(p, columns + i * p->k * p->item, x + (first + i) / p->positions * c->x.a_stride * p->item,
+                    (first + i) % p->positions);
+  const cpu_product product = {
+      .m = n,
+      .n = c->group_outputs,
+      .k = p->k,
+      .a = cpu_matrix_in(columns, c->dtype, p->k),
+      .b = {(char *)c->weight.data + output * c->weight.a_stride * p->item, c->dtype, c->weight.a_stride * p->item},
+      .bias_dtype = c->dtype,
+      .bias = c->bias ? (const char *)c->bias + output * p->item : NULL,
+      .out = cpu_matrix_in(results, c->dtype, c->group_outputs)};
+  fl_status status = cpu_product_share(&product);
+  for (int64_t i = 0; i < n && !status; i++) {
+    char *to =
+        out + ((first + i) / p->positions * c->out.a_stride + offset_of(&c->out, (first + i) % p->positions)) * p->item;
+    const char *from = results + i * c->group_outputs * p->item;
+    for (int64_t o = 0; o < c->group_outputs; o++)
+      memcpy(to + o * b_stride, from + o * p->item, (size_t)p->item);
+  }
+  return status;
+}
+
+/* Blocks are numbered by group and block of rows. */
+static fl_status run_images(void *user, int64_t i, int64_t end) {
+  const plan *p = user;
+  int64_t block = least(p->rows, POSITION_BLOCK), blocks = divide_up(p->rows, POSITION_BLOCK);
+  float *columns = cpu_scratch_take((size_t)(block * (p->k + p->c.group_outputs)));
+  fl_status status = columns ? FL_OK : FL_ENOMEM;
+  for (; i < end && !status; i++) {
+    int64_t first = i % blocks * POSITION_BLOCK;
+    status = many_images(p, i / blocks, first, least(POSITION_BLOCK, p->rows - first), (char *)columns,
+                         (char *)(columns + block * p->k));
+  }
+  cpu_scratch_give(columns);
+  return status;
 }
 
 static bool is_compact(const cpu_volume *volume) {
@@ -105,9 +158,12 @@ static fl_status run_plan(plan *p) {
   if (!p->positions)
     return FL_OK;
   p->run_blocks = divide_up(p->run, POSITION_BLOCK);
-  int64_t blocks = p->c.out.a * p->c.groups * (p->positions / p->run) * p->run_blocks;
-  int64_t factors = p->c.group_outputs * least(p->run, POSITION_BLOCK) * p->k + 1;
-  return cpu_parallel_for(blocks, divide_up(GRAIN_FACTORS, factors), run_blocks, p);
+  p->rows = p->c.out.a * p->positions;
+  bool thin = p->run < LEAST_RUN;
+  int64_t blocks =
+      p->c.groups * (thin ? divide_up(p->rows, POSITION_BLOCK) : p->c.out.a * (p->positions / p->run) * p->run_blocks);
+  int64_t factors = p->c.group_outputs * least(thin ? p->rows : p->run, POSITION_BLOCK) * p->k + 1;
+  return cpu_parallel_for(blocks, divide_up(GRAIN_FACTORS, factors), thin ? run_images : run_blocks, p);
 }
 
 /* conv2d and conv3d(x, weight, bias, stride, padding, dilation, groups) -> out */
