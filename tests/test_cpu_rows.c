@@ -140,35 +140,11 @@ START_TEST(one_token_is_one_range) {
 }
 END_TEST
 
-/* The plugin's, too: the linker exports it. */
-static _Atomic int allocations;
-
-__attribute__((visibility("default"))) void *aligned_alloc(size_t alignment, size_t size) {
-  void *memory = NULL;
-  allocations++;
-  return posix_memalign(&memory, alignment, size) ? NULL : memory;
-}
-
-START_TEST(attention_takes_its_memory_once) {
-  static const char *const forms[] = {
-      "mm_encoder_attn query=f1x500x3x20 key=f1x500x3x20 value=f1x500x3x20",
-      "mla_decode query=f3x4x72 kv_cache=f64x16x72 block_table=i3x20%64 seq_lens=i3%301 scale=0.3 kv_lora_rank=56"};
-  op_case *made = op_case_make(forms[_i], bfloat16, 0);
-  op_case_run(made, "default.flagos");
-  ck_assert_int_gt(allocations, 0);
-  allocations = 0;
-  op_case_run(made, "default.flagos");
-  ck_assert_int_eq(allocations, 0);
-  op_case_free(made);
-}
-END_TEST
-
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, load_with_odd_pool, NULL);
   tcase_add_loop_test(tests, a_split_over_threads_does_not_change_a_bit, 0, loop_cases(3 * N_CALLS));
   tcase_add_loop_test(tests, a_nan_of_the_angles_stays_one, 0, 2);
   tcase_add_loop_test(tests, one_token_is_one_range, 0, 4);
-  tcase_add_loop_test(tests, attention_takes_its_memory_once, 0, 2);
 }
 
 int main(void) {
