@@ -80,6 +80,7 @@ static const char *const calls[] = {
     "mm_encoder_attn query=f2x801x4x20 key=f2x801x2x20 value=f2x801x2x20",
     "mla_prefill query=f801x3x24 kv_c=f801x32 k_pe=f801x8 kv_b_proj=f96x32 v_head_dim=16 scale=0.3",
     "mla_decode query=f301x4x72 kv_cache=f64x16x72 block_table=i301x20%64 seq_lens=i301%301 scale=0.3 kv_lora_rank=56",
+    "merge_attn_states prefix_output=f301x7x40 prefix_lse=w7x301 suffix_output=f301x7x40 suffix_lse=w7x301",
     "causal_conv1d x=f203x1003 weight=f203x4 bias=f203 conv_state=f1x203x3",
     "causal_conv1d x=f4003x17 weight=w4003x3 conv_state=f17x4003x2 query_start_loc=i17 has_initial_state=b16%2",
     "selective_scan u=f203x300 delta=f203x300 A=f203x5 B=f1x5x300 C=f1x5x300 D=f203 z=f203x300 delta_bias=f203 "
@@ -139,35 +140,11 @@ START_TEST(one_token_is_one_range) {
 }
 END_TEST
 
-/* The plugin's, too: the linker exports it. */
-static _Atomic int allocations;
-
-__attribute__((visibility("default"))) void *aligned_alloc(size_t alignment, size_t size) {
-  void *memory = NULL;
-  allocations++;
-  return posix_memalign(&memory, alignment, size) ? NULL : memory;
-}
-
-START_TEST(attention_takes_its_memory_once) {
-  static const char *const forms[] = {
-      "mm_encoder_attn query=f1x500x3x20 key=f1x500x3x20 value=f1x500x3x20",
-      "mla_decode query=f3x4x72 kv_cache=f64x16x72 block_table=i3x20%64 seq_lens=i3%301 scale=0.3 kv_lora_rank=56"};
-  op_case *made = op_case_make(forms[_i], bfloat16, 0);
-  op_case_run(made, "default.flagos");
-  ck_assert_int_gt(allocations, 0);
-  allocations = 0;
-  op_case_run(made, "default.flagos");
-  ck_assert_int_eq(allocations, 0);
-  op_case_free(made);
-}
-END_TEST
-
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, load_with_odd_pool, NULL);
   tcase_add_loop_test(tests, a_split_over_threads_does_not_change_a_bit, 0, loop_cases(3 * N_CALLS));
   tcase_add_loop_test(tests, a_nan_of_the_angles_stays_one, 0, 2);
   tcase_add_loop_test(tests, one_token_is_one_range, 0, 4);
-  tcase_add_loop_test(tests, attention_takes_its_memory_once, 0, 2);
 }
 
 int main(void) {

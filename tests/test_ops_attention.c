@@ -406,6 +406,33 @@ START_TEST(merged_parts_of_a_context_are_attention_to_the_whole) {
 }
 END_TEST
 
+/* What is left of two large values that nearly cancel is their rounding. */
+START_TEST(parts_that_cancel_leave_what_the_reference_leaves) {
+  static const char *const variants[] = {"baseline", "avx2", "avx512"};
+  enum { N = 7, D = 300 };
+  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", variants[_i], 1), 0);
+  if (try_plugin()) {
+    printf("skip: parts_that_cancel_leave_what_the_reference_leaves: no %s here\n", variants[_i]);
+    return;
+  }
+  owned *parts[] = {make_filled(float32, SHAPE(N, 1, D), 0, 1), make(float32, SHAPE(N, 1, D), 0)};
+  owned *sums[] = {make_filled(float32, SHAPE(1, N), 0, 2), make_filled(float32, SHAPE(1, N), 0, 3)};
+  owned *out[2], *merged[2];
+  for (int64_t i = 0; i < N * D; i++) {
+    double odds = exp(get(&sums[0]->tensor, i / D) - get(&sums[1]->tensor, i / D));
+    set(&parts[0]->tensor, i, get(&parts[0]->tensor, i) * 1e30);
+    set(&parts[1]->tensor, i, -odds * get(&parts[0]->tensor, i));
+  }
+  for (int which = 0; which < 2; which++) {
+    out[which] = make(float32, SHAPE(N, 1, D), 0);
+    merged[which] = make(float32, SHAPE(1, N), 0);
+    merge(both[which], parts, sums, out[which], merged[which]);
+  }
+  ck_assert_mem_eq(out[0]->tensor.data, out[1]->tensor.data, out[0]->bytes);
+  UNMAKE(parts[0], parts[1], sums[0], sums[1], out[0], out[1], merged[0], merged[1]);
+}
+END_TEST
+
 /* -------------------------------------------------------------------------------------------------------- refusals */
 
 START_TEST(O6_bad_arguments_are_refused_with_a_reason) {
@@ -517,6 +544,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, O6_blocks_and_lengths_out_of_range_are_bad_arguments_and_nothing_is_written, 0, 2);
   tcase_add_loop_test(tests, merged_states_are_weighted_by_their_sums, 0, 2);
   tcase_add_loop_test(tests, merged_parts_of_a_context_are_attention_to_the_whole, 0, 2);
+  tcase_add_loop_test(tests, parts_that_cancel_leave_what_the_reference_leaves, 0, 3);
   tcase_add_test(tests, O6_bad_arguments_are_refused_with_a_reason);
   tcase_add_test(tests, O6_bad_arguments_of_prefill_are_refused_with_a_reason);
 }

@@ -15,7 +15,8 @@ $(TESTS): | $(COMMAND)
 # They make allocations fail (tests/allocations.h).
 ALLOCATIONS := malloc calloc realloc strdup strndup vasprintf
 $(BUILD)/tests/test_arena $(BUILD)/tests/test_kept_out $(BUILD)/tests/test_registration $(BUILD)/tests/test_threads: private LINK += $(ALLOCATIONS:%=-Xlinker --wrap=%)
-$(BUILD)/tests/test_cpu_rows: private LINK += -Xlinker --export-dynamic-symbol=aligned_alloc
+$(BUILD)/tests/test_cpu_memory: private LINK += $(patsubst %,-Xlinker --export-dynamic-symbol=%,malloc calloc realloc aligned_alloc)
+$(BUILD)/tests/test_cpu_memory: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_pool: private LINK += -Xlinker --wrap=pthread_create
 $(BUILD)/tests/test_many: private LINK += -Xlinker --wrap=strcmp -Xlinker --wrap=strncmp -Xlinker --wrap=memcmp
 $(BUILD)/tests/test_hostile_settings: private LINK += $(patsubst %,-Xlinker --wrap=%,$(ALLOCATIONS) realpath \

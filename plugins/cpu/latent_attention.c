@@ -26,7 +26,7 @@ fl_status cpu_latent_attend(const cpu_attention_parts *parts, const cpu_latent *
   cpu_dtype dtype = latent->query.dtype;
   int64_t columns = latent->heads * (latent->nope + latent->v);
   size_t bytes = (size_t)latent->keys * (size_t)columns * (size_t)cpu_dtype_size(dtype);
-  float *expanded = cpu_scratch_take(bytes / sizeof *expanded + 1);
+  void *expanded = cpu_scratch_take_bytes(bytes);
   if (!expanded)
     return FL_ENOMEM;
   const prefill all = {.latent = latent,

@@ -6,6 +6,7 @@
 #include "plugins/cpu/attention.h"
 #include "plugins/cpu/index.h"
 #include "plugins/cpu/reference/element.h"
+#include "plugins/cpu/scratch.h"
 
 #include <math.h>
 #include <string.h>
@@ -189,7 +190,8 @@ static fl_status attend_cached(const layer *l) {
   fl_status status = FL_OK;
   for (int64_t i = 0; i < l->sequences; i++)
     longest = cpu_pages_length(&l->pages, i) > longest ? cpu_pages_length(&l->pages, i) : longest;
-  cpu_matrix rows = cpu_matrix_in(malloc((size_t)(longest * l->row * cpu_dtype_size(l->dtype)) + 1), l->dtype, l->row);
+  cpu_matrix rows =
+      cpu_matrix_in(cpu_scratch_take_bytes((size_t)(longest * l->row * cpu_dtype_size(l->dtype))), l->dtype, l->row);
   if (!rows.data)
     return out_of_memory(l);
   for (int64_t i = 0; i < l->sequences && !status; i++) {
@@ -198,7 +200,7 @@ static fl_status attend_cached(const layer *l) {
       memcpy(cpu_matrix_row(rows, row), cpu_pages_row(&l->pages, i, row, &run), (size_t)rows.stride);
     status = attend_sequence(l, i * l->new_rows, l->new_rows, rows, length);
   }
-  free(rows.data);
+  cpu_scratch_give(rows.data);
   return status;
 }
 
@@ -232,10 +234,12 @@ static fl_status expand(const layer *l, cpu_matrix latent_results) {
 static fl_status attend_decode(const layer *l) {
   static const DLDataType float32 = {kDLFloat, 32, 1};
   size_t item = (size_t)cpu_dtype_size(l->dtype), rows = (size_t)(l->tokens * l->heads);
-  cpu_matrix queries = cpu_matrix_in(malloc(rows * (size_t)l->row * item + 1), l->dtype, l->heads * l->row);
-  cpu_matrix results = cpu_matrix_in(malloc(rows * (size_t)l->rank * item + 1), l->dtype, l->heads * l->rank);
-  float *lse = malloc(rows * sizeof *lse + 1);
-  fl_status status = queries.data && results.data && lse ? absorb(l, queries) : out_of_memory(l);
+  float *lse = cpu_scratch_take_bytes(rows * (sizeof *lse + (size_t)(l->row + l->rank) * item));
+  if (!lse)
+    return out_of_memory(l);
+  cpu_matrix queries = cpu_matrix_in(lse + rows, l->dtype, l->heads * l->row);
+  cpu_matrix results = cpu_matrix_in((char *)queries.data + rows * (size_t)l->row * item, l->dtype, l->heads * l->rank);
+  fl_status status = absorb(l, queries);
   if (!status) {
     matrix_view query, out;
     int64_t lse_shape[] = {l->tokens, l->heads};
@@ -252,9 +256,7 @@ static fl_status attend_decode(const layer *l) {
   }
   if (!status)
     status = expand(l, results);
-  free(queries.data);
-  free(results.data);
-  free(lse);
+  cpu_scratch_give(lse);
   return status;
 }
 
@@ -323,7 +325,7 @@ fl_status cpu_multi_head_latent_attention(void *self, fl_call *call) {
   size_t item = (size_t)cpu_dtype_size(l.dtype), tokens = (size_t)l.tokens;
   int64_t latents = l.q_rank + l.row, values = l.heads * l.v;
   size_t columns = (size_t)(latents + l.query + 2 * values);
-  char *memory = malloc(tokens * columns * item + 1);
+  void *memory = cpu_scratch_take_bytes(tokens * columns * item);
   if (!memory)
     return out_of_memory(&l);
   l.latents = cpu_matrix_in(memory, l.dtype, latents);
@@ -337,6 +339,6 @@ fl_status cpu_multi_head_latent_attention(void *self, fl_call *call) {
     status = apply_gate(&l);
   if (!status)
     status = project(&l, O_PROJ, l.attended, cpu_matrix_of(cpu_tensor(call, OUT)));
-  free(memory);
+  cpu_scratch_give(memory);
   return status;
 }

@@ -4,10 +4,10 @@
  */
 #include "plugins/cpu/mixers.h"
 #include "plugins/cpu/reference/element.h"
+#include "plugins/cpu/scratch.h"
 #include "plugins/cpu/view.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* A call of a mixer. */
 typedef struct mixer {
@@ -39,7 +39,7 @@ static fl_status begin(mixer *m, fl_call *call, const cpu_parts *parts, uint32_t
   fl_status status = cpu_sequences_read(call, sequences, m->tokens, slots_of(state), &m->sequences);
   if (status)
     return status;
-  m->scratch = m->next = malloc((size_t)(m->tokens * width * cpu_dtype_size(m->dtype)) + 1);
+  m->scratch = m->next = cpu_scratch_take_bytes((size_t)(m->tokens * width * cpu_dtype_size(m->dtype)));
   return m->scratch ? FL_OK : fl_fail(call, FL_ENOMEM, "no memory for %lld tokens", (long long)m->tokens);
 }
 
@@ -190,7 +190,7 @@ fl_status cpu_mamba_mixer(void *self, fl_call *call) {
   if (!status)
     status = project_out(&m, &x, cpu_tensor(call, OUT_PROJ));
 out:
-  free(m.scratch);
+  cpu_scratch_give(m.scratch);
   return status;
 }
 
@@ -265,7 +265,7 @@ fl_status cpu_mamba_mixer2(void *self, fl_call *call) {
   if (!status)
     status = project_out(&m, &y, cpu_tensor(call, OUT_PROJ));
 out:
-  free(m.scratch);
+  cpu_scratch_give(m.scratch);
   return status;
 }
 
@@ -338,7 +338,7 @@ fl_status cpu_plamo2_mamba_mixer(void *self, fl_call *call) {
   if (!status)
     status = project_out(&m, &x, cpu_tensor(call, OUT_PROJ));
 out:
-  free(m.scratch);
+  cpu_scratch_give(m.scratch);
   return status;
 }
 
@@ -364,6 +364,6 @@ fl_status cpu_short_conv(void *self, fl_call *call) {
   multiply(m.tokens, inner, &c, &y, &y);
   status = project_out(&m, &y, cpu_tensor(call, OUT_PROJ));
 out:
-  free(m.scratch);
+  cpu_scratch_give(m.scratch);
   return status;
 }

@@ -1,9 +1,10 @@
 /* moe_align_block_size: counting sort of the places of topk_ids by expert. Nothing in it depends on how it is computed,
  * so both kinds of implementation are this one. */
 #include "plugins/cpu/index.h"
+#include "plugins/cpu/scratch.h"
 #include "plugins/integers.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 enum { TOPK_IDS, NUM_EXPERTS, BLOCK_SIZE, SORTED_TOKEN_IDS, EXPERT_IDS, NUM_TOKENS_POST_PAD };
 
@@ -37,9 +38,10 @@ static fl_status moe_align_block_size(void *self, fl_call *call) {
   fl_status status = cpu_check_indices(call, "topk_ids", ids, 0, experts - 1, "experts");
   if (status)
     return status;
-  int64_t *next = calloc((size_t)experts, sizeof *next);
+  int64_t *next = cpu_scratch_take_bytes((size_t)experts * sizeof *next);
   if (!next)
     return fl_fail(call, FL_ENOMEM, "no memory to count %lld experts", (long long)experts);
+  memset(next, 0, (size_t)experts * sizeof *next);
   count(ids, next);
   for (int64_t i = 0; i < sorted_tensor->shape[0]; i++)
     sorted[i] = (int32_t)(ids->shape[0] * k);
@@ -49,7 +51,7 @@ static fl_status moe_align_block_size(void *self, fl_call *call) {
   for (int64_t row = 0; row < ids->shape[0]; row++)
     for (int64_t column = 0; column < k; column++)
       sorted[next[cpu_index_at(ids, row, column)]++] = (int32_t)(row * k + column);
-  free(next);
+  cpu_scratch_give(next);
   return FL_OK;
 }
 

@@ -2,9 +2,9 @@
 #include "plugins/cpu/moe_experts.h"
 #include "plugins/cpu/index.h"
 #include "plugins/cpu/reference/element.h"
+#include "plugins/cpu/scratch.h"
 #include "plugins/cpu/view.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define STRING(text)                                                                                                   \
@@ -168,7 +168,7 @@ fl_status cpu_fused_moe(void *self, fl_call *call) {
   if (status || !experts.tokens)
     goto out;
   size_t places = (size_t)(experts.tokens * routing.topk);
-  weights = malloc(places * (sizeof(float) + sizeof(int32_t)));
+  weights = cpu_scratch_take_bytes(places * (sizeof(float) + sizeof(int32_t)));
   if (!weights) {
     status = fl_fail(call, FL_ENOMEM, "no memory to route %lld tokens", (long long)experts.tokens);
     goto out;
@@ -182,6 +182,6 @@ fl_status cpu_fused_moe(void *self, fl_call *call) {
   if (!status)
     status = parts->run(call, &experts);
 out:
-  free(weights);
+  cpu_scratch_give(weights);
   return status;
 }

@@ -3,9 +3,9 @@
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/rows.h"
+#include "plugins/cpu/scratch.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* One token's, all [experts] but the last two, which are [groups]. */
@@ -18,7 +18,7 @@ typedef struct routing_scratch {
 
 static bool allocate(const cpu_routing *routing, routing_scratch *scratch) {
   size_t experts = (size_t)routing->experts, groups = (size_t)routing->groups;
-  scratch->scores = malloc((2 * experts + groups) * sizeof(float) + (experts + groups) * sizeof(bool));
+  scratch->scores = cpu_scratch_take_bytes((2 * experts + groups) * sizeof(float) + (experts + groups) * sizeof(bool));
   if (!scratch->scores)
     return false;
   scratch->choice = scratch->scores + experts;
@@ -134,7 +134,7 @@ static fl_status route_tokens(void *user, int64_t first, int64_t end) {
   cpu_rows_skip(&rows, first);
   for (int64_t i = first; i < end; i++, cpu_rows_next(&rows))
     route_token(job->routing, job->score, &scratch, rows.at[0], rows.at[1], rows.at[2]);
-  free(scratch.scores);
+  cpu_scratch_give(scratch.scores);
   return FL_OK;
 }
 

@@ -164,7 +164,7 @@ cpu_onednn *cpu_onednn_begin(const cpu_product *like) {
 bool cpu_onednn_run(cpu_onednn *made, const void *a, const void *b, float *out) {
   static const int arguments[N_MEMORIES] = {
       [A] = DNNL_ARG_SRC, [B] = DNNL_ARG_WEIGHTS, [OUT] = DNNL_ARG_DST, [SCRATCHPAD] = DNNL_ARG_SCRATCHPAD};
-  float *scratchpad = cpu_scratch_take(made->scratchpad / sizeof(float) + 1);
+  void *scratchpad = cpu_scratch_take_bytes(made->scratchpad);
   void *data[N_MEMORIES] = {[A] = (void *)a, [B] = (void *)b, [OUT] = out, [SCRATCHPAD] = scratchpad};
   dnnl_exec_arg_t list[N_MEMORIES];
   bool ok = scratchpad;

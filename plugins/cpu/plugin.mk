@@ -8,8 +8,9 @@ PLUGINS += $(CPU_PLUGIN)
 CPU_LOOPS := $(call takes,-fno-tree-loop-distribute-patterns)
 cpu_flagos_flags = $(CPU_OPTIONS_$(1)) -DOP_LIST_SECTION='"op_lists_$(1)"' -O3 -falign-functions=64 -fno-math-errno -fno-trapping-math $(CPU_LOOPS)
 # Products are sums of many terms in any order: with fused multiply-add they are faster and no less exact.
-# A rotation's difference of two products may cancel; a product of xielu that overflows is infinite whatever is added to it.
-cpu_contract = $(if $(filter matmul.o few_rows.o,$(notdir $@)),-ffp-contract=fast)$(if $(filter rotary.o activation.o,$(notdir $@)),-ffp-contract=off)
+# A rotation's difference of two products may cancel, as what is merged may; a product of xielu that overflows is infinite whatever
+# is added to it.
+cpu_contract = $(if $(filter matmul.o few_rows.o,$(notdir $@)),-ffp-contract=fast)$(if $(filter rotary.o activation.o merge.o,$(notdir $@)),-ffp-contract=off)
 cpu_compile = @mkdir -p $(@D) && $(CC) $(BASE) $(CFLAGS) $(if $(findstring plugins/cpu/flagos/,$<),$(call cpu_flagos_flags,$(1))) $(cpu_contract) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
 $(CPU_PLUGIN_OBJECTS): $(BUILD)/obj/plugins/cpu/%.o: plugins/cpu/%.c plugins/cpu/plugin.mk $(BUILD)/harden.stamp
 	$(call cpu_compile,baseline)

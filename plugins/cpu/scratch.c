@@ -54,7 +54,11 @@ float *cpu_scratch_take(size_t n) {
   return scratch;
 }
 
-void cpu_scratch_give(float *scratch) {
+void *cpu_scratch_take_bytes(size_t n) {
+  return cpu_scratch_take(n / sizeof(float) + 1);
+}
+
+void cpu_scratch_give(void *scratch) {
   scratch_stack *stack = scratch ? stack_of_thread() : NULL;
   if (stack && stack->held && stack->kept[stack->held - 1].floats == scratch)
     stack->held--;

@@ -347,59 +347,6 @@ static fl_status mla_decode(void *self, fl_call *call) {
   return status ? fl_fail(call, status, "out of memory") : FL_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- merge */
-
-typedef struct merge_weights {
-  float prefix, suffix, lse;
-} merge_weights;
-
-static merge_weights weigh(float prefix_lse, float suffix_lse) {
-  prefix_lse = prefix_lse == INFINITY ? -INFINITY : prefix_lse;
-  suffix_lse = suffix_lse == INFINITY ? -INFINITY : suffix_lse;
-  float most = fmaxf(prefix_lse, suffix_lse);
-  float prefix = expf(prefix_lse - most), suffix = expf(suffix_lse - most), sum = prefix + suffix;
-  if (most == -INFINITY)
-    return (merge_weights){1, 0, most};
-  return (merge_weights){prefix / sum, suffix / sum, logf(sum) + most};
-}
-
-static void merge_head(cpu_dtype dtype, int64_t size, const merge_weights *weights, const void *prefix,
-                       const void *suffix, void *out) {
-  const cpu_block_type *type = &cpu_block_types[dtype];
-  float a[CPU_BLOCK], b[CPU_BLOCK];
-  for (int64_t first = 0; first < size; first += CPU_BLOCK) {
-    int64_t n = cpu_block_size(size - first);
-    type->load(a, prefix, first, n);
-    type->load(b, suffix, first, n);
-    for (int64_t i = 0; i < n; i++)
-      a[i] = a[i] * weights->prefix + b[i] * weights->suffix;
-    type->store(out, first, a, n);
-  }
-}
-
-/* merge_attn_states(prefix_output, prefix_lse, suffix_output, suffix_lse) -> (out, lse) */
-static fl_status merge_attn_states(void *self, fl_call *call) {
-  const DLTensor *prefix = cpu_tensor(call, 0), *prefix_lse = cpu_tensor(call, 1), *suffix = cpu_tensor(call, 2);
-  const DLTensor *suffix_lse = cpu_tensor(call, 3), *out = cpu_tensor(call, 4), *lse = cpu_tensor(call, 5);
-  cpu_dtype dtype = cpu_dtype_of(prefix);
-  (void)self;
-  if (dtype == CPU_OTHER)
-    return cpu_wrong_type(call, "prefix_output");
-  for (int64_t token = 0; token < prefix->shape[0]; token++)
-    for (int64_t head = 0; head < prefix->shape[1]; head++) {
-      merge_weights weights =
-          weigh(*(float *)cpu_tensor_at(prefix_lse, head, token), *(float *)cpu_tensor_at(suffix_lse, head, token));
-      const void *from = cpu_tensor_at(prefix, token, head);
-      if (weights.lse == -INFINITY) /* whatever the suffix holds */
-        memcpy(cpu_tensor_at(out, token, head), from, (size_t)(prefix->shape[2] * cpu_dtype_size(dtype)));
-      else
-        merge_head(dtype, prefix->shape[2], &weights, from, cpu_tensor_at(suffix, token, head),
-                   cpu_tensor_at(out, token, head));
-      *(float *)cpu_tensor_at(lse, head, token) = weights.lse;
-    }
-  return FL_OK;
-}
-
 /* ----------------------------------------------------------------------------------------------------------- parts */
 
 static fl_status linear(int64_t m, int64_t n, int64_t k, cpu_matrix x, cpu_matrix weight, cpu_matrix out) {
@@ -423,7 +370,6 @@ static const fl_impl ops[] = {
     {.op_name = "mm_encoder_attn", CPU_FLAGOS, .fn = cpu_mm_encoder_attn, .self = &parts},
     {.op_name = "mla_prefill", CPU_FLAGOS, .fn = cpu_mla_prefill, .self = &parts},
     {.op_name = "mla_decode", CPU_FLAGOS, .fn = mla_decode},
-    {.op_name = "merge_attn_states", CPU_FLAGOS, .fn = merge_attn_states},
     {.op_name = "multi_head_latent_attention", CPU_FLAGOS, .fn = cpu_multi_head_latent_attention, .self = &parts},
 };
 OP_LIST(ops);

@@ -149,7 +149,7 @@ static fl_status run_blocks(void *user, int64_t i, int64_t end) {
     status = one_block(p, plane / p->c.groups, plane % p->c.groups, run * p->run + first,
                        least(POSITION_BLOCK, p->run - first), columns);
   }
-  cpu_scratch_give((float *)(void *)columns);
+  cpu_scratch_give(columns);
   return status;
 }
 

@@ -3,6 +3,7 @@
 #include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/matmul.h"
 #include "plugins/cpu/rotary.h"
+#include "plugins/cpu/scratch.h"
 
 #include <math.h>
 #include <string.h>
@@ -48,12 +49,12 @@ static void attend_head(const cpu_head *head, double *scores) {
 }
 
 static fl_status attend(const cpu_head_list *heads) {
-  double *scores = malloc((size_t)heads->largest.keys * sizeof *scores + 1);
+  double *scores = cpu_scratch_take_bytes((size_t)heads->largest.keys * sizeof *scores);
   for (int64_t i = 0; scores && i < heads->n; i++) {
     cpu_head head = heads->at(heads->user, i);
     attend_head(&head, scores);
   }
-  free(scores);
+  cpu_scratch_give(scores);
   return scores ? FL_OK : FL_ENOMEM;
 }
 
@@ -91,7 +92,7 @@ static fl_status mla_decode(void *self, fl_call *call) {
   (void)self;
   if (status)
     return status;
-  double *scores = malloc((size_t)longest_sequence(&decode) * sizeof *scores + 1);
+  double *scores = cpu_scratch_take_bytes((size_t)longest_sequence(&decode) * sizeof *scores);
   if (!scores)
     return fl_fail(call, FL_ENOMEM, "out of memory");
   for (int64_t sequence = 0; sequence < decode.query->shape[0]; sequence++) {
@@ -101,7 +102,7 @@ static fl_status mla_decode(void *self, fl_call *call) {
                                      cpu_tensor_at(decode.query, sequence, head),
                                      cpu_tensor_at(decode.out, sequence, head), scores);
   }
-  free(scores);
+  cpu_scratch_give(scores);
   return FL_OK;
 }
 

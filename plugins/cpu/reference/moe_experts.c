@@ -6,8 +6,7 @@
 #include "plugins/cpu/gated.h"
 #include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/matmul.h"
-
-#include <stdlib.h>
+#include "plugins/cpu/scratch.h"
 
 static const fl_kernel_fn gated_kernels[CPU_N_GATED_OPS] = {
     [CPU_SILU] = cpu_reference_silu_and_mul,
@@ -25,7 +24,7 @@ typedef struct expert_scratch {
 static bool allocate(const cpu_experts *experts, expert_scratch *scratch) {
   size_t hidden = (size_t)experts->hidden, inner = (size_t)experts->inner;
   size_t element = (size_t)cpu_dtype_size(experts->dtype);
-  scratch->sum = malloc(hidden * sizeof(float) + (2 * hidden + 3 * inner) * element + 1);
+  scratch->sum = cpu_scratch_take_bytes(hidden * sizeof(float) + (2 * hidden + 3 * inner) * element);
   if (!scratch->sum)
     return false;
   scratch->x = scratch->sum + hidden;
@@ -91,7 +90,7 @@ static fl_status run(fl_call *call, const cpu_experts *experts) {
     for (int64_t i = 0; i < experts->hidden && !status; i++)
       store(experts->dtype, out, i, scratch.sum[i]);
   }
-  free(scratch.sum);
+  cpu_scratch_give(scratch.sum);
   return status;
 }
 

@@ -5,8 +5,7 @@
 #include "plugins/cpu/state_space.h"
 #include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/functions.h"
-
-#include <stdlib.h>
+#include "plugins/cpu/scratch.h"
 
 static float get(const cpu_array *array, int64_t i, int64_t j, int64_t k, int64_t l) {
   return load(array->dtype, array->data, cpu_at(array, i, j, k, l));
@@ -94,7 +93,7 @@ static void scan_sequence(const cpu_scan *scan, const cpu_sequence *sequence, in
 }
 
 fl_status cpu_reference_scan(fl_call *call, const cpu_scan *scan) {
-  float *h = malloc((size_t)scan->states * sizeof *h + 1);
+  float *h = cpu_scratch_take((size_t)scan->states);
   if (!h)
     return fl_fail(call, FL_ENOMEM, "no memory for a state of %lld numbers", (long long)scan->states);
   for (int64_t channel = 0; channel < scan->channels; channel++) {
@@ -105,7 +104,7 @@ fl_status cpu_reference_scan(fl_call *call, const cpu_scan *scan) {
     for (int64_t t = cpu_sequences_end(&scan->sequences); t < scan->sequences.tokens; t++)
       put(&scan->out, channel, t, 0, 0, 0);
   }
-  free(h);
+  cpu_scratch_give(h);
   return FL_OK;
 }
 
@@ -139,7 +138,7 @@ static void ssd_sequence(const cpu_ssd *scan, const cpu_sequence *sequence, int6
 }
 
 fl_status cpu_reference_ssd(fl_call *call, const cpu_ssd *scan) {
-  float *h = malloc((size_t)scan->states * sizeof *h + 1);
+  float *h = cpu_scratch_take((size_t)scan->states);
   if (!h)
     return fl_fail(call, FL_ENOMEM, "no memory for a state of %lld numbers", (long long)scan->states);
   for (int64_t row = 0; row < scan->heads * scan->size; row++) {
@@ -151,7 +150,7 @@ fl_status cpu_reference_ssd(fl_call *call, const cpu_ssd *scan) {
     for (int64_t t = cpu_sequences_end(&scan->sequences); t < scan->sequences.tokens; t++)
       put(&scan->out, t, head, p, 0, 0);
   }
-  free(h);
+  cpu_scratch_give(h);
   return FL_OK;
 }
 
