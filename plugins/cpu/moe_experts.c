@@ -178,7 +178,7 @@ fl_status cpu_fused_moe(void *self, fl_call *call) {
   DLTensor *ids = cpu_view_matrix(&ids_view, weights + places, int32, experts.tokens, routing.topk, routing.topk);
   experts.topk_weights = weights_tensor;
   experts.topk_ids = ids;
-  status = cpu_route(call, &routing, parts->score, cpu_tensor(call, FUSED_ROUTER_LOGITS), weights_tensor, ids);
+  status = cpu_route(call, &routing, parts->router, cpu_tensor(call, FUSED_ROUTER_LOGITS), weights_tensor, ids);
   if (!status)
     status = parts->run(call, &experts);
 out:

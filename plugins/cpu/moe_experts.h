@@ -29,7 +29,7 @@ typedef struct cpu_experts {
 } cpu_experts;
 
 typedef struct cpu_experts_parts {
-  cpu_score_fn score;
+  const cpu_router *router;
   fl_status (*run)(fl_call *call, const cpu_experts *experts);
 } cpu_experts_parts;
 

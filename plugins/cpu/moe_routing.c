@@ -1,91 +1,53 @@
 /* Chooses experts by their scores: see moe_routing.h. Scratch is of the size of one token's scores. */
 #include "plugins/cpu/moe_routing.h"
+#include "plugins/cpu/moe_order.h"
 #include "plugins/cpu/parallel.h"
-#include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/rows.h"
 #include "plugins/cpu/scratch.h"
 
-#include <math.h>
 #include <string.h>
 
-/* One token's, all [experts] but the last two, which are [groups]. */
+/* One token's. */
 typedef struct routing_scratch {
-  float *scores, *choice; /* choice: what is compared */
-  bool *open;             /* may still be chosen */
-  float *group_score;
-  bool *group_open;
+  uint64_t *keys, *group_keys; /* [experts], [groups] */
+  float *scores;
 } routing_scratch;
 
 static bool allocate(const cpu_routing *routing, routing_scratch *scratch) {
   size_t experts = (size_t)routing->experts, groups = (size_t)routing->groups;
-  scratch->scores = cpu_scratch_take_bytes((2 * experts + groups) * sizeof(float) + (experts + groups) * sizeof(bool));
-  if (!scratch->scores)
+  size_t scores = (experts + CPU_SCORES - 1) / CPU_SCORES * CPU_SCORES;
+  scratch->keys = cpu_scratch_take_bytes((experts + groups) * sizeof(uint64_t) + scores * sizeof(float));
+  if (!scratch->keys)
     return false;
-  scratch->choice = scratch->scores + experts;
-  scratch->group_score = scratch->choice + experts;
-  scratch->open = (bool *)(scratch->group_score + groups);
-  scratch->group_open = scratch->open + experts;
+  scratch->group_keys = scratch->keys + experts;
+  scratch->scores = (float *)(scratch->group_keys + groups);
   return true;
 }
 
-/* As torch.topk orders: NaN is largest. */
-static bool better(float a, float b) {
-  return a > b || (isnan(a) && !isnan(b));
-}
-
-/* Takes the best of those that are open out of `n`, of equal ones the lowest; -1: none is open. */
-static int64_t take_best(const float *values, bool *open, int64_t n) {
-  int64_t best = -1;
-  for (int64_t i = 0; i < n; i++)
-    if (open[i] && (best < 0 || better(values[i], values[best])))
-      best = i;
-  if (best >= 0)
-    open[best] = false;
-  return best;
-}
-
-/* The type of score + bias. */
-static cpu_dtype choice_type(const cpu_routing *routing) {
-  return routing->bias && cpu_dtype_of(routing->bias) != routing->rounding ? CPU_FLOAT32 : routing->rounding;
-}
-
 /* The best of a group, or with a bias the sum of its two best. */
-static float score_group(const cpu_routing *routing, const float *choice, bool *open, int64_t n) {
-  float sum = choice[take_best(choice, open, n)];
-  if (routing->bias)
-    sum = round_to(choice_type(routing), sum + choice[take_best(choice, open, n)]);
-  return sum;
+static float score_group(const cpu_routing *routing, const cpu_router *router, const routing_scratch *scratch,
+                         int64_t first, int64_t n) {
+  const uint64_t *keys = scratch->keys + first;
+  uint64_t best = router->largest_below(keys, n, CPU_ABOVE_ALL);
+  int64_t expert = cpu_expert_of(best);
+  float sum = cpu_choice(routing, scratch->scores[expert], expert);
+  if (!routing->bias)
+    return sum;
+  int64_t second = cpu_expert_of(router->largest_below(keys, n, best));
+  return round_to(cpu_choice_type(routing), sum + cpu_choice(routing, scratch->scores[second], second));
 }
 
-/* Opens the experts of the best groups. */
-static void choose_groups(const cpu_routing *routing, routing_scratch *scratch) {
+/* Closes the experts of all groups but the best. */
+static void choose_groups(const cpu_routing *routing, const cpu_router *router, const routing_scratch *scratch) {
   int64_t size = routing->experts / routing->groups;
-  for (int64_t i = 0; i < routing->experts; i++)
-    scratch->open[i] = true;
-  if (routing->groups == 1)
-    return;
-  for (int64_t group = 0; group < routing->groups; group++) {
-    int64_t first = group * size;
-    scratch->group_score[group] = score_group(routing, scratch->choice + first, scratch->open + first, size);
-    scratch->group_open[group] = true;
-  }
-  for (int64_t i = 0; i < routing->experts; i++)
-    scratch->open[i] = false;
-  for (int64_t i = 0; i < routing->topk_group; i++) {
-    int64_t first = take_best(scratch->group_score, scratch->group_open, routing->groups) * size;
-    for (int64_t j = first; j < first + size; j++)
-      scratch->open[j] = true;
-  }
-}
-
-static void compare_with_bias(const cpu_routing *routing, routing_scratch *scratch) {
-  cpu_dtype type = choice_type(routing);
-  for (int64_t i = 0; i < routing->experts; i++) {
-    float score = scratch->scores[i];
-    if (routing->bias)
-      score = round_to(type, score + load(cpu_dtype_of(routing->bias), fl_data(routing->bias), i));
-    scratch->choice[i] = score;
-  }
+  uint64_t least = CPU_ABOVE_ALL;
+  for (int64_t group = 0; group < routing->groups; group++)
+    scratch->group_keys[group] = cpu_expert_key(score_group(routing, router, scratch, group * size, size), group);
+  for (int64_t i = 0; i < routing->topk_group; i++)
+    least = router->largest_below(scratch->group_keys, routing->groups, least);
+  for (int64_t group = 0; group < routing->groups; group++)
+    for (int64_t i = 0; i < size && scratch->group_keys[group] < least; i++)
+      scratch->keys[group * size + i] = CPU_CLOSED;
 }
 
 static void weigh(const cpu_routing *routing, float *weights) {
@@ -103,17 +65,16 @@ static void weigh(const cpu_routing *routing, float *weights) {
   }
 }
 
-static void route_token(const cpu_routing *routing, cpu_score_fn score, routing_scratch *scratch, const void *logits,
-                        float *weights, int32_t *ids) {
-  score(routing, logits, scratch->scores);
-  for (int64_t i = 0; i < routing->experts; i++) {
-    float value = scratch->scores[i];
-    scratch->scores[i] = routing->guarded && !isfinite(value) ? 0 : round_to(routing->rounding, value);
-  }
-  compare_with_bias(routing, scratch);
-  choose_groups(routing, scratch);
+static void route_token(const cpu_routing *routing, const cpu_router *router, const routing_scratch *scratch,
+                        const void *logits, float *weights, int32_t *ids) {
+  router->score(routing, logits, scratch->scores);
+  router->order(routing, scratch->scores, scratch->keys);
+  if (routing->groups > 1)
+    choose_groups(routing, router, scratch);
+  uint64_t key = CPU_ABOVE_ALL;
   for (int64_t i = 0; i < routing->topk; i++) {
-    ids[i] = (int32_t)take_best(scratch->choice, scratch->open, routing->experts);
+    key = router->largest_below(scratch->keys, routing->experts, key);
+    ids[i] = (int32_t)cpu_expert_of(key);
     weights[i] = scratch->scores[ids[i]];
   }
   weigh(routing, weights);
@@ -121,7 +82,7 @@ static void route_token(const cpu_routing *routing, cpu_score_fn score, routing_
 
 typedef struct routing_job {
   const cpu_routing *routing;
-  cpu_score_fn score;
+  const cpu_router *router;
   cpu_rows rows;
 } routing_job;
 
@@ -133,16 +94,16 @@ static fl_status route_tokens(void *user, int64_t first, int64_t end) {
     return FL_ENOMEM;
   cpu_rows_skip(&rows, first);
   for (int64_t i = first; i < end; i++, cpu_rows_next(&rows))
-    route_token(job->routing, job->score, &scratch, rows.at[0], rows.at[1], rows.at[2]);
-  cpu_scratch_give(scratch.scores);
+    route_token(job->routing, job->router, &scratch, rows.at[0], rows.at[1], rows.at[2]);
+  cpu_scratch_give(scratch.keys);
   return FL_OK;
 }
 
-fl_status cpu_route(fl_call *call, const cpu_routing *routing, cpu_score_fn score, DLTensor *logits, DLTensor *weights,
-                    DLTensor *ids) {
+fl_status cpu_route(fl_call *call, const cpu_routing *routing, const cpu_router *router, DLTensor *logits,
+                    DLTensor *weights, DLTensor *ids) {
   DLTensor *const tensors[] = {logits, weights, ids};
-  routing_job job = {routing, score, cpu_rows_begin(3, tensors)};
-  int64_t work = routing->experts * (routing->topk + 8); /* looks at each expert for each choice */
+  routing_job job = {routing, router, cpu_rows_begin(3, tensors)};
+  int64_t work = routing->experts * (routing->topk / 4 + 8); /* each choice looks at each expert's key */
   fl_status status = cpu_parallel_for(job.rows.left, cpu_grain(work), route_tokens, &job);
   return status == FL_ENOMEM
              ? fl_fail(call, status, "no memory for the scores of %lld experts", (long long)routing->experts)
@@ -165,7 +126,7 @@ fl_status cpu_grouped_topk(void *self, fl_call *call) {
                          .rounding = cpu_dtype_of(logits),
                          .bias = cpu_tensor(call, BIAS),
                          .scaling = (float)values[SCALING].v.f};
-  return cpu_route(call, &routing, *(cpu_score_fn *)self, logits, cpu_tensor(call, WEIGHTS), cpu_tensor(call, IDS));
+  return cpu_route(call, &routing, self, logits, cpu_tensor(call, WEIGHTS), cpu_tensor(call, IDS));
 }
 
 /* topk_softmax(gating_output, topk, renormalize) -> (topk_weights, topk_ids) */
@@ -181,5 +142,5 @@ fl_status cpu_topk_softmax(void *self, fl_call *call) {
                          .dtype = cpu_dtype_of(logits),
                          .rounding = CPU_FLOAT32,
                          .scaling = 1};
-  return cpu_route(call, &routing, *(cpu_score_fn *)self, logits, cpu_tensor(call, WEIGHTS), cpu_tensor(call, IDS));
+  return cpu_route(call, &routing, self, logits, cpu_tensor(call, WEIGHTS), cpu_tensor(call, IDS));
 }

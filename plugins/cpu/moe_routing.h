@@ -1,6 +1,6 @@
 /*
- * Routing of tokens to experts: what the ops that route have in common. How scores follow from logits is each
- * implementation's; choosing among them is not a matter of speed and the same for all.
+ * Routing of tokens to experts: what the ops that route have in common. How scores follow from logits, and the loops
+ * over all experts, are each implementation's.
  */
 #ifndef FLHOST_CPU_MOE_ROUTING_H
 #define FLHOST_CPU_MOE_ROUTING_H
@@ -18,17 +18,26 @@ typedef struct cpu_routing {
   float scaling;
 } cpu_routing;
 
-/* The scores of one token, from its logits; float, not rounded. */
-typedef void (*cpu_score_fn)(const cpu_routing *routing, const void *logits, float *scores);
+/* The key of an expert that may not be chosen, and one that is above all; and there is room for a multiple of so many
+ * scores. */
+#define CPU_CLOSED    0
+#define CPU_ABOVE_ALL UINT64_MAX
+enum { CPU_SCORES = 32 };
 
-void cpu_reference_score(const cpu_routing *routing, const void *logits, float *scores);
-void cpu_flagos_score(const cpu_routing *routing, const void *logits, float *scores);
+/* What is done with all experts of one token. */
+typedef struct cpu_router {
+  void (*score)(const cpu_routing *routing, const void *logits, float *scores); /* not rounded */
+  void (*order)(const cpu_routing *routing, float *scores, uint64_t *keys);     /* moe_order.h */
+  uint64_t (*largest_below)(const uint64_t *keys, int64_t n, uint64_t bound);
+} cpu_router;
+
+extern const cpu_router cpu_reference_router, cpu_flagos_router;
 
 /* logits [..., experts] -> weights float32 [..., topk], ids int32 [..., topk]. FL_ENOMEM: some rows may be written. */
-fl_status cpu_route(fl_call *call, const cpu_routing *routing, cpu_score_fn score, DLTensor *logits, DLTensor *weights,
-                    DLTensor *ids);
+fl_status cpu_route(fl_call *call, const cpu_routing *routing, const cpu_router *router, DLTensor *logits,
+                    DLTensor *weights, DLTensor *ids);
 
-/* The ops of these names; `self` of their rows is the address of a cpu_score_fn. */
+/* The ops of these names; `self` of their rows is a cpu_router. */
 fl_status cpu_grouped_topk(void *self, fl_call *call);
 fl_status cpu_topk_softmax(void *self, fl_call *call);
 

@@ -161,7 +161,7 @@ static fl_status run(fl_call *call, const cpu_experts *experts) {
   return status == FL_ENOMEM ? fl_fail(call, status, "no memory for a chunk of %d tokens", CHUNK) : status;
 }
 
-static cpu_experts_parts parts = {cpu_flagos_score, run};
+static cpu_experts_parts parts = {&cpu_flagos_router, run};
 
 static const fl_impl ops[] = {
     {.op_name = "unquantized_fused_moe", CPU_FLAGOS, .fn = cpu_routed_moe, .self = &parts},

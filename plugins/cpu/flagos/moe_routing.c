@@ -1,34 +1,73 @@
 /* Scores of experts, vectorised, and the sum over experts. */
-#include "plugins/cpu/moe_routing.h"
-#include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/chunk.h"
 #include "plugins/cpu/flagos/vector.h"
+#include "plugins/cpu/moe_order.h"
 #include "plugins/cpu/rows.h"
 #include "plugins/cpu/view.h"
 
 #include <math.h>
 
-static void softmax(float *values, int64_t n) {
-  float largest = -INFINITY, sum = 0;
-  for (int64_t i = 0; i < n; i++)
-    largest = values[i] > largest ? values[i] : largest;
-  for (int64_t i = 0; i < n; i++)
-    values[i] = vector_exp(values[i] - largest);
-  for (int64_t i = 0; i < n; i++)
-    sum += values[i];
-  for (int64_t i = 0; i < n; i++)
-    values[i] /= sum;
+_Static_assert((int)CPU_SCORES == (int)CPU_CHUNK, "scores are computed by chunks");
+
+/* Logits as floats, further lanes of the last chunk as if there were no more experts; the largest. */
+CPU_TEMPLATE float load_logits(cpu_dtype dtype, const void *logits, int64_t n, float *scores) {
+  float largest[CPU_CHUNK], all = -INFINITY;
+  for (int i = 0; i < CPU_CHUNK; i++)
+    largest[i] = -INFINITY;
+  for (int64_t first = 0; first < n; first += CPU_CHUNK) {
+    float *chunk = scores + first;
+    cpu_load(dtype, chunk, logits, first, n - first < CPU_CHUNK ? n - first : CPU_CHUNK);
+    for (int64_t i = n - first; i < CPU_CHUNK; i++)
+      chunk[i] = -INFINITY;
+    for (int i = 0; i < CPU_CHUNK; i++)
+      largest[i] = chunk[i] > largest[i] ? chunk[i] : largest[i];
+  }
+  for (int i = 0; i < CPU_CHUNK; i++)
+    all = largest[i] > all ? largest[i] : all;
+  return all;
 }
 
-void cpu_flagos_score(const cpu_routing *routing, const void *logits, float *scores) {
-  cpu_block_types[routing->dtype].load(scores, logits, 0, routing->experts);
-  if (!routing->sigmoid) {
-    softmax(scores, routing->experts);
-    return;
-  }
-  for (int64_t i = 0; i < routing->experts; i++)
-    scores[i] = vector_sigmoid(scores[i]);
+static float load_all(cpu_dtype dtype, const void *logits, int64_t n, float *scores) {
+  return dtype == CPU_FLOAT32   ? load_logits(CPU_FLOAT32, logits, n, scores)
+         : dtype == CPU_FLOAT16 ? load_logits(CPU_FLOAT16, logits, n, scores)
+                                : load_logits(CPU_BFLOAT16, logits, n, scores);
 }
+
+static void softmax(float *scores, int64_t n, float largest) {
+  float sums[CPU_CHUNK] = {0}, sum = 0;
+  for (int64_t first = 0; first < n; first += CPU_CHUNK)
+    for (int i = 0; i < CPU_CHUNK; i++) {
+      scores[first + i] = vector_exp(scores[first + i] - largest);
+      sums[i] += scores[first + i];
+    }
+  for (int half = CPU_CHUNK / 2; half; half /= 2)
+    for (int i = 0; i < half; i++)
+      sums[i] += sums[i + half];
+  sum = sums[0];
+  for (int64_t first = 0; first < n; first += CPU_CHUNK)
+    for (int i = 0; i < CPU_CHUNK; i++)
+      scores[first + i] /= sum;
+}
+
+static void score(const cpu_routing *routing, const void *logits, float *scores) {
+  int64_t n = routing->experts;
+  float largest = load_all(routing->dtype, logits, n, scores);
+  if (!routing->sigmoid)
+    softmax(scores, n, largest);
+  for (int64_t first = 0; first < n && routing->sigmoid; first += CPU_CHUNK)
+    for (int i = 0; i < CPU_CHUNK; i++)
+      scores[first + i] = vector_sigmoid(scores[first + i]);
+}
+
+static void order(const cpu_routing *routing, float *scores, uint64_t *keys) {
+  cpu_order_experts(routing, scores, keys);
+}
+
+static uint64_t largest_below(const uint64_t *keys, int64_t n, uint64_t bound) {
+  return cpu_largest_below(keys, n, bound);
+}
+
+const cpu_router cpu_flagos_router = {score, order, largest_below};
 
 typedef struct sum_job {
   cpu_dtype dtype;
@@ -78,8 +117,8 @@ static fl_status moe_sum(void *self, fl_call *call) {
 }
 
 static const fl_impl ops[] = {
-    {.op_name = "grouped_topk", CPU_FLAGOS, .fn = cpu_grouped_topk, .self = (cpu_score_fn[]){cpu_flagos_score}},
-    {.op_name = "topk_softmax", CPU_FLAGOS, .fn = cpu_topk_softmax, .self = (cpu_score_fn[]){cpu_flagos_score}},
+    {.op_name = "grouped_topk", CPU_FLAGOS, .fn = cpu_grouped_topk, .self = (void *)&cpu_flagos_router},
+    {.op_name = "topk_softmax", CPU_FLAGOS, .fn = cpu_topk_softmax, .self = (void *)&cpu_flagos_router},
     {.op_name = "moe_sum", CPU_FLAGOS, .fn = moe_sum},
 };
 OP_LIST(ops);

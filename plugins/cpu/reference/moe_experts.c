@@ -94,7 +94,7 @@ static fl_status run(fl_call *call, const cpu_experts *experts) {
   return status;
 }
 
-static cpu_experts_parts parts = {cpu_reference_score, run};
+static cpu_experts_parts parts = {&cpu_reference_router, run};
 
 static const fl_impl ops[] = {
     {.op_name = "unquantized_fused_moe", CPU_REFERENCE, .fn = cpu_routed_moe, .self = &parts},

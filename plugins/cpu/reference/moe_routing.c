@@ -1,7 +1,7 @@
 /*
  * Scores of experts as PyTorch computes softmax and sigmoid, and the sum over experts. Needs libm only.
  */
-#include "plugins/cpu/moe_routing.h"
+#include "plugins/cpu/moe_order.h"
 #include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/functions.h"
 #include "plugins/cpu/rows.h"
@@ -23,7 +23,7 @@ static void softmax(const cpu_routing *routing, const void *logits, float *score
     scores[i] /= (float)sum;
 }
 
-void cpu_reference_score(const cpu_routing *routing, const void *logits, float *scores) {
+static void score(const cpu_routing *routing, const void *logits, float *scores) {
   if (!routing->sigmoid) {
     softmax(routing, logits, scores);
     return;
@@ -31,6 +31,16 @@ void cpu_reference_score(const cpu_routing *routing, const void *logits, float *
   for (int64_t i = 0; i < routing->experts; i++)
     scores[i] = sigmoid(load(routing->dtype, logits, i));
 }
+
+static void order(const cpu_routing *routing, float *scores, uint64_t *keys) {
+  cpu_order_experts(routing, scores, keys);
+}
+
+static uint64_t largest_below(const uint64_t *keys, int64_t n, uint64_t bound) {
+  return cpu_largest_below(keys, n, bound);
+}
+
+const cpu_router cpu_reference_router = {score, order, largest_below};
 
 /* moe_sum(x [..., k, h]) -> out [..., h] */
 static fl_status moe_sum(void *self, fl_call *call) {
@@ -51,8 +61,8 @@ static fl_status moe_sum(void *self, fl_call *call) {
 }
 
 static const fl_impl ops[] = {
-    {.op_name = "grouped_topk", CPU_REFERENCE, .fn = cpu_grouped_topk, .self = (cpu_score_fn[]){cpu_reference_score}},
-    {.op_name = "topk_softmax", CPU_REFERENCE, .fn = cpu_topk_softmax, .self = (cpu_score_fn[]){cpu_reference_score}},
+    {.op_name = "grouped_topk", CPU_REFERENCE, .fn = cpu_grouped_topk, .self = (void *)&cpu_reference_router},
+    {.op_name = "topk_softmax", CPU_REFERENCE, .fn = cpu_topk_softmax, .self = (void *)&cpu_reference_router},
     {.op_name = "moe_sum", CPU_REFERENCE, .fn = moe_sum},
 };
 OP_LIST(ops);
