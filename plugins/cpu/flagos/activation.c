@@ -14,7 +14,7 @@
 typedef struct parameters {
   float beta, eps; /* in x's type */
   float positive_alpha, negative_alpha;
-  bool positive_rounded, negative_rounded; /* to x's type: a product with them; else it is a float32 */
+  uint32_t positive_rounded, negative_rounded; /* masks: to x's type a product with them is; else it is a float32 */
 } parameters;
 
 typedef struct elementwise_job {
@@ -129,13 +129,18 @@ CPU_TEMPLATE float relu2(cpu_dtype dtype, const parameters *p, float x) {
   return above * above;
 }
 
+/* By a mask of all bits or none, of which compilers make vector instructions. */
+CPU_TEMPLATE float round_where(uint32_t mask, cpu_dtype dtype, float value) {
+  uint32_t bits = fl_float_bits(value), rounded = fl_float_bits(cpu_round(dtype, value));
+  return fl_float_from_bits((rounded & mask) | (bits & ~mask));
+}
+
 /* Both branches of all elements, then the one that counts: ap x x or (expm1(min(x, eps)) - x) an, plus beta x. */
 CPU_TEMPLATE float xielu(cpu_dtype dtype, const parameters *p, float x) {
-  cpu_dtype positive_type = p->positive_rounded ? dtype : CPU_FLOAT32;
-  cpu_dtype negative_type = p->negative_rounded ? dtype : CPU_FLOAT32;
-  float positive = cpu_round(positive_type, cpu_round(positive_type, p->positive_alpha * x) * x);
+  float positive = round_where(p->positive_rounded, dtype, p->positive_alpha * x) * x;
+  positive = round_where(p->positive_rounded, dtype, positive);
   float negative = cpu_round(dtype, vector_expm1(vector_clamp_above(x, p->eps)));
-  negative = cpu_round(negative_type, cpu_round(dtype, negative - x) * p->negative_alpha);
+  negative = round_where(p->negative_rounded, dtype, cpu_round(dtype, negative - x) * p->negative_alpha);
   return (x > 0.0f ? positive : negative) + cpu_round(dtype, p->beta * x);
 }
 
@@ -179,8 +184,8 @@ static fl_status run_xielu(void *self, fl_call *call) {
     return fl_fail(call, FL_ENOTSUP, "element types float32, float16 or bfloat16 and an eps of at most 0 expected");
   cpu_block_types[dtype].round(&p.beta, 1);
   cpu_block_types[dtype].round(&p.eps, 1);
-  p.positive_rounded = dtype == dtype_p;
-  p.negative_rounded = dtype == dtype_n;
+  p.positive_rounded = dtype == dtype_p ? UINT32_MAX : 0;
+  p.negative_rounded = dtype == dtype_n ? UINT32_MAX : 0;
   p.positive_alpha = softplus_of(&cpu_block_types[dtype_p], alpha_p);
   p.negative_alpha = p.beta + softplus_of(&cpu_block_types[dtype_n], alpha_n);
   cpu_block_types[dtype_n].round(&p.negative_alpha, 1);

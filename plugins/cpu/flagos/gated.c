@@ -13,8 +13,7 @@
 
 /* The attributes of all of them. */
 typedef struct parameters {
-  float alpha, beta, limit;
-  bool limited; /* situ_and_mul's linear_beta is given: it is `limit` */
+  float alpha, beta, limit; /* limit: situ_and_mul's linear_beta, too */
 } parameters;
 
 typedef struct gated_job {
@@ -219,23 +218,31 @@ fl_status cpu_flagos_swiglustep_and_mul(void *self, fl_call *call) {
 }
 
 CPU_TEMPLATE float situ(cpu_dtype dtype, const parameters *p, float gate, float up) {
-  float factor = p->limited ? p->limit * vector_tanh(up / p->limit) : up;
   (void)dtype;
-  return p->beta * vector_tanh(gate / p->beta) * vector_sigmoid(gate) * factor;
+  return p->beta * vector_tanh(gate / p->beta) * vector_sigmoid(gate) * up;
+}
+
+CPU_TEMPLATE float situ_limited(cpu_dtype dtype, const parameters *p, float gate, float up) {
+  return situ(dtype, p, gate, p->limit * vector_tanh(up / p->limit));
 }
 
 static void situ_row(const void *job, const cpu_rows *rows) {
   halves_row(situ, job, rows);
 }
 
+static void situ_limited_row(const void *job, const cpu_rows *rows) {
+  halves_row(situ_limited, job, rows);
+}
+
 /* situ_and_mul(x, beta, linear_beta) -> out */
 static fl_status situ_and_mul(void *self, fl_call *call) {
   const fl_value *linear_beta = &call->values[2];
-  parameters p = {.beta = (float)call->values[1].v.f, .limited = linear_beta->type == FL_FLOAT};
+  parameters p = {.beta = (float)call->values[1].v.f};
   (void)self;
-  if (p.limited)
-    p.limit = (float)linear_beta->v.f;
-  return gated(call, situ_row, p);
+  if (linear_beta->type != FL_FLOAT)
+    return gated(call, situ_row, p);
+  p.limit = (float)linear_beta->v.f;
+  return gated(call, situ_limited_row, p);
 }
 
 /* --------------------------------------------------------------------------------------------- gelu_and_mul_sparse */
