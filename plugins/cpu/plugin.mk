@@ -24,11 +24,14 @@ $(CPU_FLAGOS_FILES:%=$(BUILD)/obj/plugins/cpu/$(1)/%.o): $(BUILD)/obj/plugins/cp
 	$$(call cpu_compile,$(1))
 endef
 OBJCOPY ?= objcopy
+CPU_ARCHITECTURE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 CPU_VARIANTS_x86_64 := avx2 avx512 avx512_bf16
+CPU_OPTIONS_baseline = $(CPU_OPTIONS_$(CPU_ARCHITECTURE))
+CPU_OPTIONS_aarch64 := -ffp-contract=fast
 CPU_OPTIONS_avx2 := -march=x86-64-v3 -ffp-contract=fast
 CPU_OPTIONS_avx512 := -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=fast
 CPU_OPTIONS_avx512_bf16 := $(CPU_OPTIONS_avx512) -mavx512bf16
-CPU_VARIANTS ?= $(CPU_VARIANTS_$(firstword $(subst -, ,$(shell $(CC) -dumpmachine))))
+CPU_VARIANTS ?= $(CPU_VARIANTS_$(CPU_ARCHITECTURE))
 $(foreach variant,$(CPU_VARIANTS),$(eval $(call cpu_variant,$(variant))))
 
 $(eval $(call listed_ops,cpu,$(CPU_PLUGIN_OBJECTS) $(CPU_VARIANT_OBJECTS)))
