@@ -3,11 +3,13 @@
 CROSS_AARCH64 := aarch64-linux-gnu
 CROSS_EMULATOR_AARCH64 = qemu-aarch64 -L /usr/$(CROSS_AARCH64)
 
-CROSS_TESTS := $(BUILD)/tests/cross/kernels
-CROSS_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,tests/cross/kernels.c cli/fill.c cli/state.c core/cases/calls.c core/guard/compare.c $(OPS_SOURCES))
-$(CROSS_TESTS): $(CROSS_OBJECTS) | $(CPU_PLUGIN)
+CROSS_TESTS := $(BUILD)/tests/cross/kernels $(BUILD)/tests/cross/math
+CROSS_KERNELS := tests/cross/kernels.c cli/fill.c cli/state.c core/cases/calls.c core/guard/compare.c $(OPS_SOURCES)
+$(BUILD)/tests/cross/kernels: $(CROSS_KERNELS:%.c=$(BUILD)/obj/%.o) | $(CPU_PLUGIN)
+$(BUILD)/tests/cross/math: $(BUILD)/obj/tests/cross/math.o $(BUILD)/obj/tests/vector_math/promises.o | $(CPU_MATH)
+$(CROSS_TESTS):
 	@mkdir -p $(@D)
-	$(CC) -o $@ $(CROSS_OBJECTS) $(LINK) -ldl -lm
+	$(CC) -o $@ $^ $(LINK) -ldl -lm
 
 .PHONY: check-cross check-aarch64
 check-cross:
