@@ -8,6 +8,8 @@ CC ?= cc
 CXX ?= c++
 AR ?= ar
 SANITIZE ?=
+# Runs what is built, where it is for another machine than this one: "qemu-aarch64 -L /usr/aarch64-linux-gnu".
+EMULATOR ?=
 
 CFLAGS ?= -O2 -g
 WARNINGS := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
@@ -27,6 +29,9 @@ CORE_LIBS = $(shell pkg-config --libs $(CORE_PACKAGES)) -ldl -lm
 CHECK_LIBS = $(shell pkg-config --libs check)
 
 CORE_SOURCES := $(wildcard core/*/*.c)
+# The ops' entries, and what reads them: they need the C library alone.
+OPS_SOURCES := $(wildcard core/schema/*.c core/ops/*.c) core/cases/cases.c core/cases/cost.c \
+  $(addprefix core/support/,arena.c element_types.c error.c sized.c tensor.c text.c)
 CORE_OBJECTS := $(CORE_SOURCES:%.c=$(BUILD)/obj/%.o)
 CLI_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
@@ -69,15 +74,14 @@ $(BUILD)/peers/%.py: cli/peers/%.py
 
 # ---------------------------------------------------------------------------------------------------------- library
 # include/flhost/ops.h and python/flhost/ops.pyi are made from the entries in core/ops, and committed so that they can be read.
-GENERATOR_SOURCES := tools/generate_ops.c $(wildcard core/schema/*.c core/ops/*.c) core/cases/cases.c core/cases/cost.c \
-  $(addprefix core/support/,arena.c element_types.c error.c sized.c tensor.c text.c)
+GENERATOR_SOURCES := tools/generate_ops.c $(OPS_SOURCES)
 $(BUILD)/generate-ops: $(GENERATOR_SOURCES) $(wildcard core/*/*.h) $(filter-out include/flhost/ops.h,$(HEADERS))
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -MMD -MP,$(BASE)) $(CFLAGS) -o $@ $(GENERATOR_SOURCES) $(LINK) -lm
 $(BUILD)/ops.stamp: $(BUILD)/generate-ops
-	$(BUILD)/generate-ops header > $(BUILD)/ops.h
+	$(EMULATOR) $(BUILD)/generate-ops header > $(BUILD)/ops.h
 	cmp -s $(BUILD)/ops.h include/flhost/ops.h || cp $(BUILD)/ops.h include/flhost/ops.h
-	$(BUILD)/generate-ops stubs > $(BUILD)/ops.pyi
+	$(EMULATOR) $(BUILD)/generate-ops stubs > $(BUILD)/ops.pyi
 	cmp -s $(BUILD)/ops.pyi python/flhost/ops.pyi || cp $(BUILD)/ops.pyi python/flhost/ops.pyi
 	@touch $@
 
@@ -353,6 +357,6 @@ dist-clean: ## remove everything built, by any variant
 help: ## show this list
 	@echo "make [TARGET] [BUILD=$(BUILD)] [CC=$(CC)] [CFLAGS='$(CFLAGS)'] [PREFIX=$(PREFIX)] [LIBDIR=$(LIBDIR)] [DESTDIR=] [DEPS=no]"
 	@echo "  [CUDA_ARCHS='$(CUDA_ARCHS)'] [ROCM_ARCHS='$(ROCM_ARCHS)']"
-	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  %-21s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST)) $(filter python/% bench/%,$(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  %-21s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST)) $(filter python/% plugins/% tests/%,$(MAKEFILE_LIST))
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

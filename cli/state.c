@@ -16,6 +16,9 @@
 static unsigned int modes(void) {
 #ifdef __SSE__
   return _mm_getcsr() & ~0x3fu;
+#elif defined __aarch64__
+  fenv_t environment;
+  return fegetenv(&environment) ? 0 : environment.__fpcr;
 #else
   return 0;
 #endif

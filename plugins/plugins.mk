@@ -7,7 +7,7 @@ $(BUILD)/obj/plugins/$(1)/list: plugins/list_ops.c $(2)
 	@mkdir -p $$(@D)
 	$$(CC) $$(BASE) $$(CFLAGS) -MF $$@.d -o $$@ $$(filter %.c %.o,$$^) $$(LINK) -ldl -lm
 $(BUILD)/obj/plugins/$(1)/listed_ops.c: $(BUILD)/obj/plugins/$(1)/list
-	$$< > $$@.new && mv $$@.new $$@
+	$$(EMULATOR) $$< > $$@.new && mv $$@.new $$@
 $(BUILD)/obj/plugins/$(1)/listed_ops.o: $(BUILD)/obj/plugins/$(1)/listed_ops.c
 	$$(CC) $$(BASE) $$(CFLAGS) -c -o $$@ $$<
 endef

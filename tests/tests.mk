@@ -40,3 +40,4 @@ include tests/drivers/gpu/drivers.mk
 $(BUILD)/tests/test_secure: | $(ASCEND_PLUGIN) $(ASCEND_STAND_IN_LIBRARIES) $(STANDINS) $(GPU_TEST_PLUGINS)
 include tests/fuzz/fuzz.mk
 include tests/faults/faults.mk
+include tests/cross/cross.mk

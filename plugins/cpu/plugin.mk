@@ -25,11 +25,14 @@ $(CPU_FLAGOS_FILES:%=$(BUILD)/obj/plugins/cpu/$(1)/%.o): $(BUILD)/obj/plugins/cp
 	$$(call cpu_compile,$(1))
 endef
 OBJCOPY ?= objcopy
+CPU_ARCHITECTURE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 CPU_VARIANTS_x86_64 := avx2 avx512 avx512_bf16
+CPU_OPTIONS_baseline = $(CPU_OPTIONS_$(CPU_ARCHITECTURE))
+CPU_OPTIONS_aarch64 := -ffp-contract=fast
 CPU_OPTIONS_avx2 := -march=x86-64-v3 -ffp-contract=fast
 CPU_OPTIONS_avx512 := -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=fast
 CPU_OPTIONS_avx512_bf16 := $(CPU_OPTIONS_avx512) -mavx512bf16
-CPU_VARIANTS ?= $(CPU_VARIANTS_$(firstword $(subst -, ,$(shell $(CC) -dumpmachine))))
+CPU_VARIANTS ?= $(CPU_VARIANTS_$(CPU_ARCHITECTURE))
 $(foreach variant,$(CPU_VARIANTS),$(eval $(call cpu_variant,$(variant))))
 
 $(eval $(call listed_ops,cpu,$(CPU_PLUGIN_OBJECTS) $(CPU_VARIANT_OBJECTS)))
@@ -37,12 +40,13 @@ $(CPU_PLUGIN): $(CPU_PLUGIN_OBJECTS) $(CPU_VARIANT_OBJECTS) $(BUILD)/obj/plugins
 	@mkdir -p $(@D)
 	$(CC) $(PLUGIN_LINK) -o $@ $^ $(LINK) -lm
 
-# vector.h alone, for tests/test_cpu_math.c, as the plugin's instruction sets have it.
+# vector.h and conversions alone, for tests/test_cpu_math.c and tests/cross/math.c, as the plugin's instruction sets have it.
 CPU_MATH := $(foreach variant,baseline $(CPU_VARIANTS),$(BUILD)/tests/vector_math/$(variant).so)
-$(CPU_MATH): $(BUILD)/tests/vector_math/%.so: tests/vector_math/functions.c tests/vector_math/functions.h plugins/cpu/flagos/vector.h plugins/cpu/plugin.mk $(BUILD)/harden.stamp
+$(CPU_MATH): $(BUILD)/tests/vector_math/%.so: tests/vector_math/functions.c tests/vector_math/functions.h $(patsubst %,plugins/cpu/flagos/%.h,vector chunk half) plugins/cpu/plugin.mk $(BUILD)/harden.stamp
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -MMD -MP,$(BASE)) $(CFLAGS) $(call cpu_flagos_flags,$*) -shared -o $@ $< $(LINK) -lm
-$(BUILD)/tests/test_cpu_math: | $(CPU_MATH)
+$(BUILD)/tests/test_cpu_math: $(BUILD)/obj/tests/vector_math/promises.o | $(CPU_MATH)
+$(BUILD)/tests/test_cpu_math: private LINK += $(BUILD)/obj/tests/vector_math/promises.o
 
 .PHONY: check-math
 check-math: $(BUILD)/tests/test_cpu_math ## elementary functions of the CPU's kernels at a billion points; minutes for each instruction set

@@ -24,10 +24,14 @@ static fl_status run_range(void *user, int64_t first, int64_t end) {
 }
 
 /* Results that the last cache cannot hold would only drive out of it what others need. What lies in no cache is read
- * before it is written, which writing around them saves. */
+ * before it is written, which writing around them saves, where there are instructions for it. */
 static bool outgrows_caches(int64_t bytes) {
+#ifdef __SSE2__
   const int64_t never = 4 << 20; /* smaller than any: not worth a question */
   return bytes > never && bytes > sysconf(_SC_LEVEL3_CACHE_SIZE);
+#else
+  return (void)bytes, false;
+#endif
 }
 
 fl_status cpu_rows_run(int n_tensors, DLTensor *const *tensors, cpu_row_cost cost, cpu_row_fn row, const void *user) {

@@ -1,4 +1,4 @@
-/* The functions of plugins/cpu/flagos/vector.h and the roundings of chunk.h over arrays, compiled once for each
+/* The functions of plugins/cpu/flagos/vector.h and the conversions of chunk.h over arrays, compiled once for each
  * instruction set: see test_cpu_math.c. */
 #include "tests/vector_math/functions.h"
 #include "plugins/cpu/flagos/chunk.h"
@@ -22,14 +22,20 @@ OVER_ARRAY(softplus)
 __attribute__((visibility("default"))) const vector_function vector_functions[VECTOR_FUNCTIONS] = {
     over_exp, over_expm1, over_erfc, over_tanh, over_sigmoid, over_silu, over_gelu, over_gelu_tanh, over_softplus};
 
-#define ROUNDING(name)                                                                                                 \
+#define CONVERSIONS(name)                                                                                              \
   static void round_to_##name(const float *x, uint16_t *y, int n) {                                                    \
     for (int i = 0; i < n; i += CPU_CHUNK)                                                                             \
       cpu_narrow_##name((char *)(y + i), x + i);                                                                       \
+  }                                                                                                                    \
+  static void widen_##name(const uint16_t *x, float *y, int n) {                                                       \
+    for (int i = 0; i < n; i += CPU_CHUNK)                                                                             \
+      cpu_widen_##name(y + i, (const char *)(x + i));                                                                  \
   }
-ROUNDING(bfloat16)
-ROUNDING(float16)
+CONVERSIONS(bfloat16)
+CONVERSIONS(float16)
 _Static_assert((int)VECTOR_CHUNK == (int)CPU_CHUNK, "a chunk's floats");
 
 __attribute__((visibility("default")))
 const vector_rounding vector_roundings[VECTOR_ROUNDINGS] = {round_to_bfloat16, round_to_float16};
+__attribute__((visibility("default")))
+const vector_widening vector_widenings[VECTOR_ROUNDINGS] = {widen_bfloat16, widen_float16};

@@ -19,7 +19,7 @@
 
 /* HEIGHT keys, or numbers of a value, times VECTORS lanes of queries have registers. The panel's weights for a block of
  * keys stay in the first-level cache. For a tile's panels together keys and values are converted once. */
-enum { HEIGHT = LANES == 16 ? 8 : 4, VECTORS = LANES == 4 ? 2 : 3, PANEL = VECTORS * LANES };
+enum { HEIGHT = LANES == 16 ? 8 : 4, VECTORS = LANES == 4 && REGISTERS == 16 ? 2 : 3, PANEL = VECTORS * LANES };
 enum { QUERY_TILE = 384, KEY_BLOCK = 128 };
 
 /* sums [HEIGHT, width] (+)= factors [HEIGHT, k] columns [k, width] */

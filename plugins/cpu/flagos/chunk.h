@@ -11,11 +11,14 @@
 
 #include "plugins/cpu/cpu.h"
 
-#include <flhost/dtype.h>
+#include "plugins/cpu/flagos/half.h"
 #include <math.h>
 #include <string.h>
 #ifdef __SSE2__
 #include <immintrin.h>
+#endif
+#ifdef __aarch64__
+#include <arm_neon.h>
 #endif
 
 #define CPU_TEMPLATE static inline __attribute__((always_inline))
@@ -39,7 +42,7 @@ CPU_TEMPLATE void cpu_widen_float16(float *to, const char *from) {
 #else
   const cpu_element16 *halves = (const void *)from;
   for (int i = 0; i < CPU_CHUNK; i++)
-    to[i] = fl_f16_to_float(halves[i]);
+    to[i] = cpu_half_to_float(halves[i]);
 #endif
 }
 
@@ -50,10 +53,13 @@ CPU_TEMPLATE void cpu_narrow_float16(char *to, const float *from) {
 #elif defined __F16C__
   for (int i = 0; i < CPU_CHUNK; i += 8)
     _mm_storeu_si128((void *)(to + 2 * i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+#elif defined __aarch64__ /* gcc 12 makes no vectors of the loop below here */
+  for (int i = 0; i < CPU_CHUNK; i += 4)
+    vst1_u16((void *)(to + 2 * i), vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(from + i))));
 #else
   cpu_element16 *halves = (void *)to;
   for (int i = 0; i < CPU_CHUNK; i++)
-    halves[i] = fl_float_to_f16(from[i]);
+    halves[i] = cpu_float_to_half(from[i]);
 #endif
 }
 

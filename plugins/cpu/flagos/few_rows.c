@@ -7,7 +7,7 @@
 
 /* Up to MOST_ROWS rows of a are multiplied by so many columns, rows of b, at once that the sums, a vector of each
  * column and one of a row have registers. */
-enum { REGISTERS = LANES == 16 ? 32 : 16, MOST_ROWS = 4, MOST_COLUMNS = 8 };
+enum { MOST_ROWS = 4, MOST_COLUMNS = 8 };
 #define COLUMNS(n_rows)                                                                                                \
   ((REGISTERS - 1) / ((n_rows) + 1) < MOST_COLUMNS ? (REGISTERS - 1) / ((n_rows) + 1) : MOST_COLUMNS)
 

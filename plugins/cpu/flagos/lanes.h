@@ -1,25 +1,27 @@
 /*
- * Vectors of floats as wide as the instruction set that a file is compiled for, and loading them from a row of any
- * element type: for kernels that keep sums in registers, where a block (block.h) in between would cost as much as the
- * sum.
+ * Vectors of floats as wide as the instruction set that a file is compiled for, how many of them it holds, and loading
+ * them from a row of any element type: for kernels that keep sums in registers, where a block (block.h) in between
+ * would cost as much as the sum.
  */
 #ifndef FLHOST_CPU_FLAGOS_LANES_H
 #define FLHOST_CPU_FLAGOS_LANES_H
 
 #include "plugins/cpu/cpu.h"
 
-#include <flhost/dtype.h>
+#include "plugins/cpu/flagos/half.h"
 #include <string.h>
-#ifdef __F16C__
-#include <immintrin.h>
+#ifdef __aarch64__
+#include <arm_neon.h>
 #endif
 
 #if defined(__AVX512F__)
-enum { LANES = 16 };
+enum { LANES = 16, REGISTERS = 32 };
 #elif defined(__AVX2__)
-enum { LANES = 8 };
+enum { LANES = 8, REGISTERS = 16 };
+#elif defined(__aarch64__)
+enum { LANES = 4, REGISTERS = 24 }; /* of 32: what x86 multiplies with where it lies in memory is loaded first */
 #else
-enum { LANES = 4 };
+enum { LANES = 4, REGISTERS = 16 };
 #endif
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint32_t vector_words __attribute__((vector_size(4 * LANES), aligned(2), may_alias));
@@ -33,10 +35,12 @@ SPECIALISED vector load_halves(const uint16_t *from) {
   return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
 #elif defined(__F16C__)
   return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+#elif defined(__aarch64__)
+  return (vector)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
 #else
   vector to = {0};
   for (int i = 0; i < LANES; i++)
-    to[i] = fl_f16_to_float(from[i]);
+    to[i] = cpu_half_to_float(from[i]);
   return to;
 #endif
 }

@@ -15,11 +15,14 @@ enum { TILE_ROWS = 12, TILE_COLUMNS = 32, BLOCK_ROWS = 43 * TILE_ROWS, BLOCK_COL
 
 /* --------------------------------------------------------------------------------------------------------- kernels */
 
-/* How many vectors in how many rows of sums fit into the registers. */
+/* How many vectors in how many rows of sums fit into the registers; where an instruction does not take a factor from
+ * memory, beside a factor of each row. */
 #if defined(__AVX512F__)
 enum { HEIGHT = 12, VECTORS = 2 };
 #elif defined(__AVX2__)
 enum { HEIGHT = 6, VECTORS = 2 };
+#elif defined(__aarch64__)
+enum { HEIGHT = 4, VECTORS = 4 };
 #else
 enum { HEIGHT = 3, VECTORS = 4 };
 #endif

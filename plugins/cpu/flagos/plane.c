@@ -27,22 +27,14 @@ CPU_TEMPLATE float get(cpu_dtype dtype, const void *element) {
   if (dtype == CPU_FLOAT32)
     return *(const cpu_element32 *)element;
   cpu_element16 bits = *(const cpu_element16 *)element;
-#ifdef __F16C__
-  if (dtype == CPU_FLOAT16)
-    return _cvtsh_ss(bits);
-#endif
-  return dtype == CPU_FLOAT16 ? fl_f16_to_float(bits) : fl_bf16_to_float(bits);
+  return dtype == CPU_FLOAT16 ? cpu_half_to_float(bits) : fl_bf16_to_float(bits);
 }
 
 CPU_TEMPLATE void put(cpu_dtype dtype, void *element, float value) {
   if (dtype == CPU_FLOAT32)
     *(cpu_element32 *)element = value;
-#ifdef __F16C__
-  else if (dtype == CPU_FLOAT16)
-    *(cpu_element16 *)element = _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
-#endif
   else
-    *(cpu_element16 *)element = dtype == CPU_FLOAT16 ? fl_float_to_f16(value) : fl_float_to_bf16(value);
+    *(cpu_element16 *)element = dtype == CPU_FLOAT16 ? cpu_float_to_half(value) : fl_float_to_bf16(value);
 }
 
 /* Each lane's rows in turn: they are nearer to each other than the lanes are. */

@@ -1,0 +1,23 @@
+# `make check-aarch64`: the CPU plugin built for another architecture than this machine's, and its tests in an emulator. These
+# are the tests that need no library but the C library: of the others the machine would need that architecture's.
+CROSS_AARCH64 := aarch64-linux-gnu
+CROSS_EMULATOR_AARCH64 = qemu-aarch64 -L /usr/$(CROSS_AARCH64)
+
+CROSS_TESTS := $(BUILD)/tests/cross/kernels $(BUILD)/tests/cross/math
+CROSS_KERNELS := tests/cross/kernels.c cli/fill.c cli/state.c core/cases/calls.c core/guard/compare.c $(OPS_SOURCES)
+$(BUILD)/tests/cross/kernels: $(CROSS_KERNELS:%.c=$(BUILD)/obj/%.o) | $(CPU_PLUGIN)
+$(BUILD)/tests/cross/math: $(BUILD)/obj/tests/cross/math.o $(BUILD)/obj/tests/vector_math/promises.o | $(CPU_MATH)
+$(CROSS_TESTS):
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ $(LINK) -ldl -lm
+
+.PHONY: check-cross check-aarch64
+check-cross:
+	$(BUILD_QUIETLY) $(CROSS_TESTS)
+	@TEST_WRAPPER='$(EMULATOR)' $(TEST_ENVIRONMENT) tests/run $(CROSS_TESTS)
+check-aarch64: ## the CPU's kernels for aarch64, cross-compiled and run under qemu, in build/aarch64
+	@missing=$$(for tool in $(CROSS_AARCH64)-gcc $(firstword $(CROSS_EMULATOR_AARCH64)); do \
+	  command -v $$tool >/dev/null || echo "no $$tool"; done); \
+	if [ -n "$$missing" ]; then echo skip: check-aarch64: $$missing; else \
+	  $(MAKE) --no-print-directory check-cross BUILD=$(BUILD)/aarch64 CC=$(CROSS_AARCH64)-gcc AR=$(CROSS_AARCH64)-ar \
+	    OBJCOPY=$(CROSS_AARCH64)-objcopy EMULATOR='$(CROSS_EMULATOR_AARCH64)'; fi
