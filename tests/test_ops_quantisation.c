@@ -231,6 +231,51 @@ START_TEST(codes_are_e4m3fnuz_where_q_is) {
 }
 END_TEST
 
+/* Every float16 and bfloat16; of float32 every upper half, with lower ones next to what is rounded up or down. */
+static owned *every_value(DLDataType dtype) {
+  static const uint32_t lower[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+  enum { UPPER = 1 << 16, LOWER = sizeof lower / sizeof lower[0] };
+  owned *x = matrix(dtype, dtype.bits == 32 ? LOWER : 1, UPPER, 0);
+  for (uint32_t i = 0; i < UPPER; i++)
+    for (uint32_t j = 0; dtype.bits == 32 && j < LOWER; j++)
+      ((uint32_t *)x->tensor.data)[j * UPPER + i] = i << 16 | lower[j];
+  for (uint32_t i = 0; dtype.bits == 16 && i < UPPER; i++)
+    ((uint16_t *)x->tensor.data)[i] = (uint16_t)i;
+  return x;
+}
+
+START_TEST(every_value_has_the_code_of_the_reference_with_each_instruction_set) {
+  static const DLDataType types[] = {{FL_DTYPE_FLOAT8_E4M3FN, 8, 1}, {FL_DTYPE_FLOAT8_E4M3FNUZ, 8, 1}};
+  static const char *const variants[] = {"baseline", "avx2", "avx512"};
+  static const float scales[] = {1, 0.3f, 1e-38f, 3e38f};
+  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", variants[_i / 6], 1), 0);
+  if (try_plugin()) {
+    printf("skip: every_value_has_the_code_of_the_reference: no %s here\n", variants[_i / 6]);
+    return;
+  }
+  DLDataType type = types[_i / 3 % 2];
+  owned *x = every_value(floats[_i % 3]), *q[2];
+  for (size_t scale = 0; scale < sizeof scales / sizeof scales[0]; scale++) {
+    for (int which = 0; which < 2; which++) {
+      quantisation c = {.x = x,
+                        .scale = one(scales[scale]),
+                        .q = q[which] = matrix(type, x->shape[0], x->shape[1], 0),
+                        .scale_out = one(0),
+                        .group_shape = by_tensor};
+      quantise(&c, both[which]);
+      UNMAKE(c.scale, c.scale_out);
+    }
+    for (int64_t i = 0; i < count(&x->tensor); i++) {
+      unsigned code = ((uint8_t *)q[1]->tensor.data)[i], expected = ((uint8_t *)q[0]->tensor.data)[i];
+      ck_each(code == expected, "%g with scale %g: %x, expected %x", get(&x->tensor, i), (double)scales[scale], code,
+              expected);
+    }
+    UNMAKE(q[0], q[1]);
+  }
+  unmake(x);
+}
+END_TEST
+
 /* ----------------------------------------------------------------------------------------------------- given scales */
 
 /* x [4, 6] with scales of each kind; also those that are vectors. */
@@ -396,6 +441,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, nan_spreads_to_the_scale_and_infinity_to_nan, 0, 2);
   tcase_add_loop_test(tests, O2_no_tokens_have_no_scales_and_a_tensor_the_least_one, 0, 2);
   tcase_add_loop_test(tests, codes_are_e4m3fnuz_where_q_is, 0, 2);
+  tcase_add_loop_test(tests, every_value_has_the_code_of_the_reference_with_each_instruction_set, 0, 18);
   tcase_add_loop_test(tests, a_given_scale_serves_the_elements_that_group_shape_says, 0, 2);
   tcase_add_loop_test(tests, O2_strided_tensors_give_what_compact_ones_give_and_both_kernels_the_same, 0, 3);
   tcase_add_test(tests, O6_bad_arguments_of_quant_fp8_are_refused_with_a_reason);
