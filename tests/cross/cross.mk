@@ -18,6 +18,6 @@ check-cross:
 check-aarch64: ## the CPU's kernels for aarch64, cross-compiled and run under qemu, in build/aarch64
 	@missing=$$(for tool in $(CROSS_AARCH64)-gcc $(firstword $(CROSS_EMULATOR_AARCH64)); do \
 	  command -v $$tool >/dev/null || echo "no $$tool"; done); \
-	if [ -n "$$missing" ]; then echo skip: check-aarch64: $$missing; else \
+	if [ -n "$$missing" ]; then echo "skip: check-aarch64:" $$missing "(.ci/deps ci installs it)"; else \
 	  $(MAKE) --no-print-directory check-cross BUILD=$(BUILD)/aarch64 CC=$(CROSS_AARCH64)-gcc AR=$(CROSS_AARCH64)-ar \
 	    OBJCOPY=$(CROSS_AARCH64)-objcopy EMULATOR='$(CROSS_EMULATOR_AARCH64)'; fi
