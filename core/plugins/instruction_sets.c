@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#if __has_include(<sys/platform/x86.h>)
+#if (defined(__x86_64__) || defined(__i386__)) && __has_include(<sys/platform/x86.h>)
 #include <sys/platform/x86.h>
 
 /* The C library's number of a feature. `with`: it is newer than the library, which knows that its registers are in use

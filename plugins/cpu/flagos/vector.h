@@ -1,7 +1,8 @@
 /*
  * Elementary functions for loops that compilers vectorise: polynomials in float without branches, tables or calls.
- * NaN stays NaN. Errors, at most (tests/test_cpu_math.c holds them): exp and expm1 2 ulp; tanh, sigmoid, silu and
- * softplus 3; erfc 65, gelu 240 and its tanh form 190, where they are next to 0 and their arguments' roundings count.
+ * NaN stays NaN. Errors, at most (tests/vector_math/promises.c holds them): exp and expm1 2 ulp; tanh, sigmoid, silu
+ * and softplus 3; erfc 65, gelu 240 and its tanh form 190, where they are next to 0 and their arguments' roundings
+ * count.
  */
 #ifndef FLHOST_CPU_FLAGOS_VECTOR_H
 #define FLHOST_CPU_FLAGOS_VECTOR_H
