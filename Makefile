@@ -357,6 +357,6 @@ dist-clean: ## remove everything built, by any variant
 help: ## show this list
 	@echo "make [TARGET] [BUILD=$(BUILD)] [CC=$(CC)] [CFLAGS='$(CFLAGS)'] [PREFIX=$(PREFIX)] [LIBDIR=$(LIBDIR)] [DESTDIR=] [DEPS=no]"
 	@echo "  [CUDA_ARCHS='$(CUDA_ARCHS)'] [ROCM_ARCHS='$(ROCM_ARCHS)']"
-	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  %-21s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST)) $(filter python/% plugins/% tests/%,$(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  %-21s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST)) $(filter bench/% python/% plugins/% tests/%,$(MAKEFILE_LIST))
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
