@@ -72,7 +72,7 @@ $(BUILD)/tests/test_judge: | $(HOSTILE_PLUGINS) $(TP)/wrong_abi.so
 
 # Errors that `flhost verify` must find: one plugin each.
 PLANTED := last_element behind_row overwrites_input overwrites_x ignores_stride ignores_offset odd_sizes drops_nan in_place \
-  forgets_weight other_threads other_bits enotsup_after_yes writes_before_enotsup fails
+  forgets_weight other_threads other_bits enotsup_after_yes writes_before_enotsup fails wrong_prepared prepares_behind fails_to_prepare prepares
 PLANTED_PLUGINS := $(PLANTED:%=$(TP)/planted_%.so)
 
 $(TP)/%.so: tests/plugins/%.c
