@@ -97,6 +97,8 @@ int command_bench(int argc, char **argv) {
   const cli_option options[] = {
       {"impl", "ID", "only implementations of that identifier, beside the reference", NULL, &asked.impl},
       {"no-reference", NULL, "leave the reference out, which takes long with large calls", &asked.no_reference, NULL},
+      {"prepared", NULL, "call implementations with their weights prepared (fl_prepare), where they do that",
+       &asked.prepared, NULL},
       {"dtype", "NAME", "calls of that element type (bfloat16, or what the operator takes)", NULL, &dtype},
       {"size", "WORD", "small: only the first call of each operator (one token); large: only the last", NULL, &size},
       {"dims", "TEXT", "sizes in place of the operator's own: \"n: 1 128; d: 8192\"", NULL, &asked.sizes},

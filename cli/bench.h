@@ -55,6 +55,7 @@ typedef struct timing {
   double as_reference; /* how many times as fast as the reference, and as a memcpy that moves as many bytes */
   double as_memcpy;
   double as_peer[BENCH_PEERS_MOST]; /* as what --peer names, in its order */
+  double prepared;                  /* bytes of prepared weights that it was called with */
   int rounds;
   bool is_beside;    /* no implementation: memcpy, or a peer */
   bool failed;       /* it returned an error, or did not come back */
@@ -82,6 +83,7 @@ typedef struct bench_request {
   uint32_t dtype;    /* --dtype, or 0 */
   DLDevice device;   /* --device, or the processor */
   bool no_reference;
+  bool prepared;     /* --prepared: with prepared weights, where there are */
   bool small, large; /* --size: the first call, the last one; else all */
   double seconds;
   double rotated; /* bytes that copies of the tensors have together, which take turns; 0: one copy */

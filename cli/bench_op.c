@@ -33,8 +33,9 @@ typedef struct subject {
   fl_policy *policy;        /* this implementation and no other */
   const timed_call *call;
   fl_scope scope;
-  device_memory to, from;  /* of memcpy, `half` bytes for each copy of the call */
-  device_memory workspace; /* of an implementation */
+  device_memory to, from;       /* of memcpy, `half` bytes for each copy of the call */
+  device_memory workspace;      /* of an implementation */
+  const fl_prepared **prepared; /* for each copy of the call; NULL: not asked for, or it prepares nothing */
   size_t half;
   byte_loop loop;
   uint32_t at; /* the copy of the call's tensors that is next */
@@ -126,7 +127,9 @@ static fl_status run_impl(subject *s, long n) {
   call.workspace_size = s->workspace.size;
   fl_status status = FL_OK;
   while (n-- && !status) {
-    call.values = s->call->values + (size_t)next_copy(s) * call.count;
+    uint32_t copy = next_copy(s);
+    call.values = s->call->values + (size_t)copy * call.count;
+    call.prepared = s->prepared ? s->prepared[copy] : NULL;
     status = fl_invoke(s->call->op, &call);
   }
   return status ? status : finish(s);
@@ -257,6 +260,10 @@ static void end(session *s) {
     device_memory_free(&each->to);
     device_memory_free(&each->from);
     device_memory_free(&each->workspace);
+    for (uint32_t copy = 0; each->prepared && copy < each->call->copies; copy++)
+      fl_prepared_free(each->prepared[copy]);
+    free(each->prepared);
+    each->prepared = NULL;
     byte_loop_free(&each->loop);
     free(each->reason);
     free(each->samples);
@@ -319,6 +326,30 @@ static fl_status ready_workspace(subject *each) {
   return status;
 }
 
+/* What it prepares of the weights of each copy, where that is asked for. */
+static fl_status ready_prepared(session *s, subject *each) {
+  const timed_call *call = each->call;
+  if (!s->asked->prepared || !each->info->prepares)
+    return FL_OK;
+  each->prepared = calloc(call->copies, sizeof *each->prepared);
+  s->no_memory |= !each->prepared;
+  fl_status status = each->prepared ? enter(each) : FL_ENOMEM;
+  if (status)
+    return status;
+  for (uint32_t copy = 0; copy < call->copies && !status; copy++) {
+    const fl_call planned = {
+        .size = sizeof planned, .count = call->n_values, .values = call->values + (size_t)copy * call->n_values};
+    status = fl_prepare(call->op, &planned, &each->prepared[copy]);
+  }
+  leave(each);
+  return status ? status : finish(each);
+}
+
+/* Bytes of one copy's; NAN: none. */
+static double prepared_bytes(const subject *each) {
+  return each->prepared && each->prepared[0] ? (double)each->prepared[0]->bytes : NAN;
+}
+
 /* Why a call did not work, malloc'ed; NULL: out of memory. */
 static char *describe_failure(fl_status status) {
   char *reason;
@@ -344,6 +375,8 @@ static void try_once(session *s, subject *each) {
   const bench_way way = way_of(each);
   double longest = s->asked->seconds * 1e9;
   each->status = each->kind == IMPLEMENTATION ? ready_workspace(each) : FL_OK;
+  if (!each->status && each->kind == IMPLEMENTATION)
+    each->status = ready_prepared(s, each);
   if (each->kind == TORCH && !ready_torch(s, each))
     return;
   if (!each->status)
@@ -421,6 +454,7 @@ static void add_row(session *s, subject *each, const char *dtype, double *room) 
   }
   row->us = each->median / 1e3;
   row->rounds = each->rounds;
+  row->prepared = prepared_bytes(each);
   row->reason = each->reason;
   each->reason = NULL;
   row->failed =

@@ -30,6 +30,7 @@ timing *timings_add_row(timings *rows, const char *op, const char *impl_id, cons
                   .us = NAN,
                   .as_reference = NAN,
                   .as_memcpy = NAN,
+                  .prepared = NAN,
                   .earlier_us = NAN};
   for (int i = 0; i < BENCH_PEERS_MOST; i++)
     row->as_peer[i] = NAN;
@@ -77,7 +78,7 @@ static void add_number(cli_table *table, double value) {
     cli_table_format(table, "%.0f", value);
 }
 
-enum { MOST_COLUMNS = 16 };
+enum { MOST_COLUMNS = 18 };
 
 /* The columns that all runs have, then those that were asked for; ARGUMENTS is last, as it is folded. */
 static void begin_table(cli_table *table, const char **headers, const bench_request *asked,
@@ -88,6 +89,8 @@ static void begin_table(cli_table *table, const char **headers, const bench_requ
     headers[n++] = always[i];
   for (int i = 0; i < asked->n_peers; i++)
     headers[n++] = bench_peer_title(asked->peers[i]);
+  if (asked->prepared)
+    headers[n++] = ">PREPARED MB";
   if (earlier) {
     headers[n++] = ">OLD US";
     headers[n++] = ">X OLD";
@@ -116,6 +119,8 @@ static void add_table_row(cli_table *table, const timing *row, const bench_reque
   add_number(table, row->as_memcpy);
   for (int i = 0; i < asked->n_peers; i++)
     add_number(table, row->as_peer[i]);
+  if (asked->prepared)
+    add_number(table, row->prepared / 1e6);
   if (earlier) {
     add_number(table, row->earlier_us);
     add_number(table, row->earlier_us / row->us);
@@ -163,15 +168,16 @@ static json_t *peers_of_row(const timing *row, const bench_request *asked) {
 }
 
 static json_t *row_json(const timing *row, const bench_request *asked) {
-  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:b, s:o, s:o, s:o}", "op",
+  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:b, s:o, s:o, s:o}", "op",
                    cli_json_string(row->op), "impl_id", cli_json_string(row->impl_id), "dtype",
                    cli_json_string(*row->dtype ? row->dtype : NULL), "arguments", cli_json_string(row->shapes), "bytes",
                    number(row->bytes), "flops", number(row->flops < 0 ? NAN : row->flops), "us", number(row->us),
                    "gb_per_s", number(giga(row, row->bytes)), "gflop_per_s", number(giga(row, row->flops)),
                    "times_as_fast_as_reference", number(row->as_reference), "times_as_fast_as_memcpy",
-                   number(row->as_memcpy), "times_as_fast_as_peers", peers_of_row(row, asked), "rounds", row->rounds,
-                   "failed", (int)row->failed, "reason", cli_json_string(row->reason), "old_us",
-                   number(row->earlier_us), "times_as_fast_as_old", number(row->earlier_us / row->us));
+                   number(row->as_memcpy), "times_as_fast_as_peers", peers_of_row(row, asked), "prepared_bytes",
+                   number(row->prepared), "rounds", row->rounds, "failed", (int)row->failed, "reason",
+                   cli_json_string(row->reason), "old_us", number(row->earlier_us), "times_as_fast_as_old",
+                   number(row->earlier_us / row->us));
 }
 
 /* Their versions, null for what has none. */

@@ -19,11 +19,11 @@ static json_t *explanation_json(const fl_explanation *explanation, int32_t devic
     const fl_explained *impl = fl_explained_at(explanation, i);
     implementations = cli_json_append(
         implementations,
-        json_pack("{s:o, s:s, s:o, s:i, s:o, s:o, s:b, s:s, s:o}", "impl_id", cli_json_string(impl->impl_id), "kind",
-                  impl->kind, "vendor", cli_json_string(impl->vendor), "priority", impl->priority, "plugin",
-                  cli_json_string(impl->plugin), "variant", cli_json_string(impl->variant), "candidate",
-                  impl->verdict != FL_REJECTED, "verdict", verdict_name(impl->verdict), "reason",
-                  cli_json_string(impl->reason)));
+        json_pack("{s:o, s:s, s:o, s:i, s:o, s:o, s:b, s:b, s:s, s:o}", "impl_id", cli_json_string(impl->impl_id),
+                  "kind", impl->kind, "vendor", cli_json_string(impl->vendor), "priority", impl->priority, "plugin",
+                  cli_json_string(impl->plugin), "variant", cli_json_string(impl->variant), "prepares",
+                  (int)impl->prepares, "candidate", impl->verdict != FL_REJECTED, "verdict",
+                  verdict_name(impl->verdict), "reason", cli_json_string(impl->reason)));
   }
   for (uint32_t i = 0; i < explanation->n_replaces; i++) {
     const fl_replaced *layer = fl_replaced_at(explanation, i);
@@ -83,6 +83,21 @@ static int print_missing(const fl_explanation *explanation) {
   return exit_status;
 }
 
+/* Who packs or converts weights that an engine has prepared. */
+static void print_preparing(const fl_explanation *explanation) {
+  const char *before = "\nprepares weights (fl_prepare): ";
+  for (uint32_t i = 0; i < explanation->n_impls; i++) {
+    const fl_explained *impl = fl_explained_at(explanation, i);
+    if (!impl->prepares)
+      continue;
+    fputs(before, stdout);
+    cli_put_text(stdout, impl->impl_id);
+    before = ", ";
+  }
+  if (*before == ',')
+    putchar('\n');
+}
+
 static int print_explanation(const fl_explanation *explanation, int32_t device_type) {
   static const char *const headers[] = {"IMPL", "KIND", "VENDOR", ">PRIORITY", "PLUGIN", "VERDICT", "REASON", NULL};
   cli_table table;
@@ -107,6 +122,7 @@ static int print_explanation(const fl_explanation *explanation, int32_t device_t
     cli_table_add(&table, impl->reason);
   }
   int exit_status = cli_table_print(&table);
+  print_preparing(explanation);
   return exit_status ? exit_status : print_missing(explanation);
 }
 

@@ -310,7 +310,8 @@ static fl_status for_each(attempt *made, fl_status (*function)(guarded *tensor))
 
 /* Under the policy; what the device says counts as the implementation's answer. */
 static fl_status call_op(attempt *made) {
-  fl_call call = {.size = sizeof call, .count = made->call->n_values, .values = made->values};
+  fl_call call = {
+      .size = sizeof call, .count = made->call->n_values, .values = made->values, .prepared = made->prepared};
   fl_status status = make_workspace(made, &call);
   if (!status)
     status = fl_invoke(made->call->op, &call);
@@ -319,7 +320,15 @@ static fl_status call_op(attempt *made) {
   return status;
 }
 
-void attempt_run(attempt *made, fl_policy *policy) {
+static fl_status prepare(attempt *made) {
+  const fl_call call = {.size = sizeof call, .count = made->call->n_values, .values = made->values};
+  fl_status status = fl_prepare(made->call->op, &call, &made->prepared);
+  if (!status && made->at.device.device_type != kDLCPU)
+    status = fl_device_synchronize(made->at.host, made->at.device, NULL, false);
+  return status;
+}
+
+static void run_attempt(attempt *made, fl_policy *policy, bool prepares) {
   fl_scope scope;
   bool entered = false;
   trial_beat();
@@ -331,7 +340,9 @@ void attempt_run(attempt *made, fl_policy *policy) {
     made->status = fl_scope_enter(made->at.host, policy, &scope);
     entered = !made->status;
   }
-  if (entered)
+  if (entered && prepares)
+    made->status = prepare(made);
+  if (entered && !made->status && (made->prepared || !prepares))
     made->status = call_op(made);
   if (made->status)
     made->message = strdup(fl_error_message());
@@ -344,6 +355,17 @@ void attempt_run(attempt *made, fl_policy *policy) {
     made->status = fetched;
     made->message = strdup(fl_error_message());
   }
+}
+
+void attempt_run(attempt *made, fl_policy *policy) {
+  run_attempt(made, policy, false);
+}
+
+void attempt_run_prepared(attempt *made, fl_policy *policy, bool *prepared) {
+  run_attempt(made, policy, true);
+  *prepared = made->prepared != NULL;
+  fl_prepared_free(made->prepared);
+  made->prepared = NULL;
 }
 
 bool attempt_writes(const attempt *made, uint32_t index) {

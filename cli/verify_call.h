@@ -71,7 +71,8 @@ typedef struct attempt {
   fl_value *values;
   layout *layouts;
   place at;
-  guarded workspace; /* as the call was given it; no memory: none */
+  guarded workspace;           /* as the call was given it; no memory: none */
+  const fl_prepared *prepared; /* as it was given that, or NULL */
   fl_status status;
   char *message; /* fl_error_message(), or NULL */
 } attempt;
@@ -97,6 +98,9 @@ bool attempt_is_allowed(attempt *made);
 /* Puts the inputs back, and calls the op under the policy, with the workspace it asks for; on a device waits until it
  * is done. */
 void attempt_run(attempt *made, fl_policy *policy);
+
+/* The same with what the implementation prepares of the weights, if it does of these: *prepared. */
+void attempt_run_prepared(attempt *made, fl_policy *policy, bool *prepared);
 
 /* Keeps what the attempt gave as what is expected of others, in call->kept. */
 void attempt_keep(const attempt *made);

@@ -313,6 +313,30 @@ bool verify_leaves_nothing(verify_test *t) {
   return !t->state || !state_difference(t->state, words, sizeof words) || verify_fail(t, "the call %s", words);
 }
 
+/* With prepared weights, where it prepares some of these, it gives what is expected, too. */
+static bool agrees_prepared(verify_test *t, const attempt *first) {
+  attempt made;
+  bool prepared;
+  if (!t->impl->info->prepares)
+    return true;
+  if (!attempt_clone(&made, first)) {
+    t->no_memory = true;
+    return false;
+  }
+  attempt_run_prepared(&made, t->impl->policy, &prepared);
+  if (made.status)
+    verify_fail(t, "%s returned %s: %.400s", prepared ? "with prepared weights, it" : "preparing weights, it",
+                fl_status_name(made.status), verify_words(&made));
+  else if (prepared && !(verify_stays_inside(t, &made) && verify_is_right(t, &made)) && t->problem) {
+    char *alone = t->problem;
+    t->problem = NULL;
+    verify_fail(t, "with prepared weights: %s", alone);
+    free(alone);
+  }
+  attempt_free(&made);
+  return !t->problem && !t->no_memory;
+}
+
 static bool run_test(verify_test *t, attempt *made) {
   attempt again;
   bool judge, same;
@@ -335,7 +359,7 @@ static bool run_test(verify_test *t, attempt *made) {
                            verify_words(&again))
              : verify_has_bits(t, made, &again, "called twice with the same arguments, it gave different bits");
   attempt_free(&again);
-  return same && (!wants_threads(made) || agrees_in_threads(t, made));
+  return same && agrees_prepared(t, made) && (!wants_threads(made) || agrees_in_threads(t, made));
 }
 
 bool verify_create_attempt(attempt *made, place at, const test_call *call, memory_edge edge) {

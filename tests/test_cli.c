@@ -128,8 +128,8 @@ END_TEST
 START_TEST(explain_has_the_promised_keys) {
   static const char *const keys[] = {"op",    "device",          "order",    "order_origin",    "selected",
                                      "error", "implementations", "replaces", "missing_plugins", NULL};
-  static const char *const impl_keys[] = {"impl_id", "kind",      "vendor",  "priority", "plugin",
-                                          "variant", "candidate", "verdict", "reason",   NULL};
+  static const char *const impl_keys[] = {"impl_id",  "kind",      "vendor",  "priority", "plugin", "variant",
+                                          "prepares", "candidate", "verdict", "reason",   NULL};
   json_t *explanation = explain("silu_and_mul"), *impls = json_object_get(explanation, "implementations"), *impl;
   size_t index;
   assert_keys(explanation, keys);

@@ -30,6 +30,27 @@ static json_t *timings_of(outcome run) {
 
 /* ---------------------------------------------------------------------------------------------------------- figures */
 
+START_TEST(weights_are_prepared_where_that_is_asked_for) {
+  copy_built("tests/plugins/planted_prepares.so", "plugins");
+  json_t *timings = timings_of(FLHOST("bench", "--json", "--prepared", "--rotate", "0.0001", SMALL, "planted"));
+  json_t *row = entry_of(timings, "impl_id", "vendor.wrong");
+  ck_assert_double_gt(number_at(row, "us"), 0);
+  ck_assert_double_eq(number_at(row, "prepared_bytes"), 8 * sizeof(float));
+  ck_assert(is_null_at(entry_of(timings, "impl_id", "reference.right"), "prepared_bytes"));
+  assert_contains(FLHOST("bench", "--prepared", SMALL, "planted").out, "PREPARED MB");
+  timings = timings_of(FLHOST("bench", "--json", SMALL, "planted"));
+  ck_assert(is_null_at(entry_of(timings, "impl_id", "vendor.wrong"), "prepared_bytes"));
+}
+END_TEST
+
+START_TEST(weights_that_cannot_be_prepared_are_a_failure) {
+  copy_built("tests/plugins/planted_fails_to_prepare.so", "plugins");
+  outcome run = FLHOST("bench", "--json", "--prepared", SMALL, "planted");
+  assert_status(run, 1);
+  assert_contains(text_at(entry_of(timings_of(run), "impl_id", "vendor.wrong"), "reason"), "no packing today");
+}
+END_TEST
+
 START_TEST(each_implementation_stands_beside_the_reference_and_memcpy) {
   copy_built("plugins/cpu.so", "plugins");
   outcome run = FLHOST("bench", SMALL, "silu_and_mul");
@@ -549,6 +570,8 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, end_scenario);
+  tcase_add_test(tests, weights_are_prepared_where_that_is_asked_for);
+  tcase_add_test(tests, weights_that_cannot_be_prepared_are_a_failure);
   tcase_add_test(tests, each_implementation_stands_beside_the_reference_and_memcpy);
   tcase_add_test(tests, figures_are_what_the_counts_and_the_time_make);
   tcase_add_test(tests, the_report_says_where_and_when);

@@ -289,6 +289,104 @@ START_TEST(without_the_library_they_are_computed_too) {
 }
 END_TEST
 
+/* What fl_prepare has a plugin do: memory that ends where it says. NULL: it wants none. */
+static char *prepare_weight(const fl_impl *impl, fl_value *values, size_t *size) {
+  fl_call call = {.size = sizeof call, .count = 5, .values = values};
+  *size = impl->prepared_size(impl->self, &call);
+  char *memory = *size ? aligned_alloc(64, (*size + 63) / 64 * 64 + 64) : NULL;
+  if (!memory)
+    return NULL;
+  memset(memory, 0xa5, (*size + 63) / 64 * 64 + 64);
+  ck_assert_int_eq(impl->prepare(impl->self, &call, memory, *size), FL_OK);
+  for (int i = 0; i < 64; i++)
+    ck_each(memory[*size + (size_t)i] == (char)0xa5, "byte %d behind its memory was written", i);
+  return memory;
+}
+
+/* Rows of all numbers for which there are different ways, with what was prepared once: as close to the sums as without.
+ * The weight is another one then, so that it is seen which was used. */
+static void check_prepared(DLDataType dtype, int64_t n, int64_t k, int64_t padding) {
+  static const int64_t rows[] = {1, CPU_FEW_ROWS, CPU_FEW_ROWS + 1, 64, 600};
+  const fl_impl *impl = find_impl("replicated_linear", "default.flagos");
+  owned *weight = make_bounded(dtype, SHAPE(n, k), padding, 2, 0.5), *any = make_bounded(dtype, SHAPE(1, k), 0, 1, 1);
+  owned *other = make_constant(dtype, SHAPE(n, k), padding, 0), *few = make(dtype, SHAPE(1, n), 0);
+  fl_value values[] = {value_of(any), value_of(weight), fl_none(), fl_bool(false), value_of(few)};
+  size_t size;
+  char *memory = prepare_weight(impl, values, &size);
+  ck_assert_ptr_nonnull(memory);
+  const fl_prepared prepared = {
+      .size = sizeof prepared, .prepare = (uintptr_t)impl->prepare, .self = impl->self, .data = memory, .bytes = size};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    int64_t apart =
+        i % 2 ? 0 : padding; /* the library packs for rows of x without gaps: others use the weight itself */
+    owned *x = make_bounded(dtype, SHAPE(rows[i], k), apart, 3, 1), *out = make(dtype, SHAPE(rows[i], n), padding);
+    owned *wanted = make(dtype, SHAPE(rows[i], n), padding);
+    bool uses = !apart && rows[i] > CPU_FEW_ROWS && rows[i] * n * k >= LIBRARY_FACTORS;
+    fl_value plain[] = {value_of(x), value_of(weight), fl_none(), fl_bool(false), value_of(wanted)};
+    fl_value with[] = {value_of(x), value_of(uses ? other : weight), fl_none(), fl_bool(false), value_of(out)};
+    fl_call call = {.size = sizeof call, .count = 5, .values = with, .prepared = &prepared};
+    check_call("replicated_linear", "default.flagos", plain, 5);
+    ck_assert_int_eq(impl->fn(impl->self, &call), FL_OK);
+    for (int64_t j = 0; j < rows[i] * n; j++) {
+      double got = element(out, j), expected_ = element(wanted, j);
+      ck_each(fabs(got - expected_) <= (dtype.bits == 16 ? 0.02 : 1e-4) * (1 + fabs(expected_)),
+              "%d bits, %d x %d x %d: element %d is %g, expected %g", dtype.bits, (int)rows[i], (int)n, (int)k, (int)j,
+              got, expected_);
+    }
+    UNMAKE(x, out, wanted);
+  }
+  free(memory);
+  UNMAKE(weight, any, other, few);
+}
+
+/* Of columns in one part, in several, in parts that are not full; bfloat16 where the library has instructions for it.
+ */
+START_TEST(prepared_weights_give_the_same) {
+  static const int64_t sizes_of[][2] = {{512, 300}, {1030, 260}, {513, 1024}, {96, 700}};
+  if (!begin_with_library("prepared_weights_give_the_same"))
+    return;
+  for (int i = 0; i < 4; i++)
+    check_prepared(float32, sizes_of[i][0], sizes_of[i][1], i % 2 * 3);
+  owned *x = make_bounded(bfloat16, SHAPE(1, 512), 0, 1, 1), *weight = make_bounded(bfloat16, SHAPE(512, 512), 0, 2, 1);
+  owned *out = make(bfloat16, SHAPE(1, 512), 0);
+  fl_value values[] = {value_of(x), value_of(weight), fl_none(), fl_bool(false), value_of(out)};
+  size_t size;
+  char *memory = prepare_weight(find_impl("replicated_linear", "default.flagos"), values, &size);
+  for (int i = 0; i < 4 && memory; i++)
+    check_prepared(bfloat16, sizes_of[i][0], sizes_of[i][1], i % 2 * 3);
+  if (!memory)
+    puts("skip: prepared_weights_give_the_same: no fast products of bfloat16 here");
+  free(memory);
+  UNMAKE(x, weight, out);
+}
+END_TEST
+
+/* float16, of which the library computes nothing; what is small; without the library; the base's instructions. */
+START_TEST(nothing_is_prepared_where_nothing_is_gained) {
+  static const struct {
+    const char *isa, *library;
+    int64_t n, k;
+    int type; /* of floats[] */
+  } nothing[] = {{"avx2", NULL, 512, 512, 1},
+                 {"avx2", NULL, 16, 16, 0},
+                 {"avx2", "", 512, 512, 0},
+                 {"baseline", NULL, 512, 512, 0}};
+  if (!begin_with_library("nothing_is_prepared_where_nothing_is_gained"))
+    return;
+  ck_assert_int_eq(setenv("VLLM_FL_CPU_ISA", nothing[_i].isa, 1), 0);
+  if (nothing[_i].library)
+    ck_assert_int_eq(setenv("FLHOST_ONEDNN", nothing[_i].library, 1), 0);
+  ck_assert_ptr_null(try_plugin());
+  DLDataType dtype = floats[nothing[_i].type];
+  owned *x = make_bounded(dtype, SHAPE(1, nothing[_i].k), 0, 1, 1), *out = make(dtype, SHAPE(1, nothing[_i].n), 0);
+  owned *weight = make_bounded(dtype, SHAPE(nothing[_i].n, nothing[_i].k), 0, 2, 1);
+  fl_value values[] = {value_of(x), value_of(weight), fl_none(), fl_bool(false), value_of(out)};
+  size_t size;
+  ck_assert_ptr_null(prepare_weight(find_impl("replicated_linear", "default.flagos"), values, &size));
+  UNMAKE(x, weight, out);
+}
+END_TEST
+
 static int count_threads(void) {
   int n = 0;
   DIR *threads = opendir("/proc/self/task");
@@ -389,6 +487,8 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, every_instruction_set_computes_few_rows_of_each_type, 0, 4);
   tcase_add_test(tests, large_products_are_the_librarys);
   tcase_add_loop_test(tests, without_the_library_they_are_computed_too, 0, 3);
+  tcase_add_test(tests, prepared_weights_give_the_same);
+  tcase_add_loop_test(tests, nothing_is_prepared_where_nothing_is_gained, 0, 4);
   tcase_add_test(tests, the_librarys_threads_are_the_callers_alone);
   if (!getenv("FLHOST_SAMPLE")) /* under valgrind the child of a fork beside other threads may hang in the tool */
     tcase_add_test(tests, two_threads_at_once_and_a_forked_child_use_it);

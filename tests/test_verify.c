@@ -58,6 +58,9 @@ static const struct {
     {"writes_before_enotsup",
      {"result 'out' was written (element [0", "before the implementation returned FL_ENOTSUP"}},
     {"fails", {"returned FL_EDEVICE: planted: too many rows"}},
+    {"wrong_prepared", {"with prepared weights: result 'out'"}},
+    {"prepares_behind", {"preparing weights, it returned FL_EINTERNAL: planted: vendor.wrong prepared more than the "}},
+    {"fails_to_prepare", {"preparing weights, it returned FL_EDEVICE: planted: vendor.wrong cannot prepare weights: "}},
 };
 enum { N_PLANTED = sizeof planted / sizeof planted[0] };
 
@@ -79,6 +82,22 @@ START_TEST(a_planted_error_is_found_and_named) {
   for (size_t i = 0; i < 3 && planted[_i].words[i]; i++)
     assert_contains(text_at(wrong, "problem"), planted[_i].words[i]);
   assert_contains(text_at(wrong, "problem"), "x float32[");
+}
+END_TEST
+
+START_TEST(prepared_weights_that_are_right_pass_and_are_explained) {
+  copy_built("tests/plugins/planted_prepares.so", "plugins");
+  assert_quiet(FLHOST("verify", "planted"));
+  outcome run = FLHOST("explain", "planted");
+  assert_contains(run.out, "\nprepares weights (fl_prepare): vendor.wrong\n");
+  const json_t *impls =
+      json_object_get(parse_json(FLHOST("explain", "--json", "planted").out, JSON_OBJECT), "implementations");
+  for (size_t i = 0; i < json_array_size(impls); i++) {
+    const json_t *impl = json_array_get(impls, i);
+    bool prepares = !strcmp(text_at(impl, "impl_id"), "vendor.wrong");
+    ck_assert(json_is_boolean(json_object_get(impl, "prepares")));
+    ck_assert_int_eq(json_is_true(json_object_get(impl, "prepares")), prepares);
+  }
 }
 END_TEST
 
@@ -282,6 +301,7 @@ static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, end_scenario);
   tcase_add_test(tests, D1_the_module_that_is_named_is_verified_and_not_an_installed_one_of_its_name);
   tcase_add_loop_test(tests, a_planted_error_is_found_and_named, 0, N_PLANTED);
+  tcase_add_test(tests, prepared_weights_that_are_right_pass_and_are_explained);
   tcase_add_test(tests, an_error_of_one_layout_or_size_does_not_spoil_all_calls);
   tcase_add_test(tests, the_cpu_plugin_passes_in_every_op_and_element_type);
   tcase_add_test(tests, the_cpu_plugin_passes_all_there_is_to_find_out_about_it);

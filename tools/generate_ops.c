@@ -231,7 +231,10 @@ static const char header_begin[] =
     "made\n"
     " * from any thread. It returns what fl_invoke returns; FL_ENOENT when the host does not know the op. It brings "
     "no\n"
-    " * workspace: where fl_workspace_size says that one is wanted, make a fl_call (FL_CALL) and invoke that.\n"
+    " * workspace and no prepared weights: where fl_workspace_size says that one is wanted, or fl_prepare made some, "
+    "make "
+    "a\n"
+    " * fl_call (FL_CALL) and invoke that.\n"
     " *\n"
     " * T[..., 2*d] is a tensor of dtype T with any leading dimensions and a last one of 2*d; a letter or name has the "
     "same\n"
@@ -281,6 +284,7 @@ static bool write_header(fl_text *text, fl_schema *const *schemas, size_t n) {
                     "  call->stream = stream;\n"
                     "  call->workspace = NULL;\n"
                     "  call->workspace_size = 0;\n"
+                    "  call->prepared = NULL;\n"
                     "}\n");
   for (size_t i = 0; i < n; i++) {
     fl_text_add(text, "\n");

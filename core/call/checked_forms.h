@@ -143,7 +143,7 @@ static inline __attribute__((always_inline)) bool fl_checked_form_has_plain(cons
   const fl_value *values = call->values;
   uint64_t head; /* the call's size and number of values */
   memcpy(&head, call, sizeof head);
-  if (!likely(known->plain == schema) || !likely(head == known->head) || !likely(values) ||
+  if (!likely(known->plain == schema) || !likely(head == known->head) || !likely(values && !call->prepared) ||
       !likely(fl_checked_form_has_scalars(known, values)))
     return false;
   fl_checked_form_tensor *form = known->tensors, *end = known->tensors_end;

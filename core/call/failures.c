@@ -2,6 +2,7 @@
  * engines ask of it. */
 #include "core/call/failures.h"
 
+#include "core/call/prepared.h"
 #include "core/support.h"
 
 #include <stdlib.h>
@@ -125,6 +126,8 @@ fl_status fl_get_counters(fl_host *host, const char *name, const char *impl_id, 
         .fallbacks_failed = fl_impl_record_events(record, FL_EVENT_FALLBACK),
         .failures = fl_impl_record_events(record, FL_EVENT_FAILURE),
     };
+  if (record)
+    found.prepared_bytes = fl_prepared_sum_locked(op, impl_id, &found.prepared);
   status = record ? FL_OK : fl_registry_no_such_impl(op, impl_id);
   pthread_mutex_unlock(&host->lock);
   if (!status)

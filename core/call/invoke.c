@@ -10,6 +10,7 @@
 #include "core/call/fallback.h"
 #include "core/call/leaving.h"
 #include "core/call/nesting.h"
+#include "core/call/prepared.h"
 #include "core/call/scope.h"
 #include "core/support.h"
 
@@ -129,7 +130,9 @@ static __attribute__((noinline)) fl_status check_in_full(fl_thread *self, const 
 }
 
 static fl_status check(fl_thread *self, const fl_op *op, const fl_call *call) {
-  return likely(call && fl_checked_form_has(self->kept, op->schema->id, call)) ? FL_OK : check_in_full(self, op, call);
+  fl_status status =
+      likely(call && fl_checked_form_has(self->kept, op->schema->id, call)) ? FL_OK : check_in_full(self, op, call);
+  return status || !call->prepared ? status : fl_prepared_check(op, call);
 }
 
 /* Where arguments are trusted, their struct may be an older caller's all the same. */
@@ -191,6 +194,7 @@ fl_status fl_invoke_opaque(fl_op *op, fl_call *given) {
   fl_sized_take(&call, sizeof call, given);
   call.count = 0;
   call.values = NULL;
+  call.prepared = NULL;
   return fl_thread_join() ? FL_ENOMEM : pass_otherwise(&fl_self, op, &call, true);
 }
 

@@ -24,7 +24,8 @@ fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size) {
       fl_text_add(&why, "\n  %s: not supported: %s", record->impl_id, said.text);
       continue;
     }
-    size_t wanted = record->workspace_size ? record->workspace_size(record->self, call) : 0;
+    const fl_impl_extra *extra = record->extra;
+    size_t wanted = extra && extra->workspace_size ? extra->workspace_size(record->self, call) : 0;
     taken = true;
     if (wanted > largest)
       largest = wanted;

@@ -111,7 +111,8 @@ static bool takes(const fl_reference_call *reference, const fl_op *op, const cha
 static fl_status add_workspace(fl_reference_call *reference) {
   const fl_impl_record *record = reference->record;
   enum { ALIGNMENT = 256 };
-  size_t size = record->workspace_size ? record->workspace_size(record->self, &reference->call) : 0;
+  const fl_impl_extra *extra = record->extra;
+  size_t size = extra && extra->workspace_size ? extra->workspace_size(record->self, &reference->call) : 0;
   if (!size)
     return FL_OK;
   reference->workspace = aligned_alloc(ALIGNMENT, (size + ALIGNMENT) / ALIGNMENT * ALIGNMENT);

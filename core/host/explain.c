@@ -78,6 +78,7 @@ static fl_explained describe(fl_arena *arena, const fl_selection *selection, uin
                                                : FL_SELECTED,
       .reason = fl_arena_text(arena, &reason),
       .variant = fl_arena_string(arena, record->variant),
+      .prepares = fl_impl_prepares(record) != 0,
   };
 }
 

@@ -185,6 +185,7 @@ void fl_host_destroy(fl_host *host) {
   if (fl_hosts_remove(host))
     fl_threads_end();
   fl_calls_end(host);
+  fl_prepared_end(host);
   fl_views_free(host);
   fl_registry_free(host);
   fl_device_types_free(host);

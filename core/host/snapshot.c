@@ -61,6 +61,7 @@ static void snapshot_impl(fl_snapshot *snapshot, fl_host *host, const fl_impl_re
       .plugin = fl_arena_string(arena, record->provider->plugin),
       .min_arch = fl_arena_string(arena, record->min_arch),
       .variant = fl_arena_string(arena, record->variant),
+      .prepares = fl_impl_prepares(record),
       .kind = (fl_kind)record->kind,
       .priority = record->priority,
       .flags = record->flags,

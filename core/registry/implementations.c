@@ -35,11 +35,20 @@ static const char *put(char **at, const char *text) {
   return start;
 }
 
+/* At so many bytes of the record, behind the strings. */
+static const fl_impl_extra *put_extra(fl_impl_record *record, size_t at, const fl_impl *impl) {
+  fl_impl_extra *extra = (void *)((char *)record + at);
+  *extra = (fl_impl_extra){impl->workspace_size, impl->prepares, impl->prepared_size, impl->prepare};
+  return extra;
+}
+
 fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *provider, fl_op *op) {
   const char *vendor = impl->vendor ? impl->vendor : "", *min_arch = impl->min_arch ? impl->min_arch : "";
   const char *variant = impl->variant ? impl->variant : "";
   size_t text = strlen(impl->impl_id) + strlen(vendor) + strlen(min_arch) + strlen(variant) + 4;
-  fl_impl_record *record = calloc(1, offsetof(fl_impl_record, impl_id) + text);
+  size_t align = _Alignof(fl_impl_extra), size = (offsetof(fl_impl_record, impl_id) + text + align - 1) / align * align;
+  bool has_extra = impl->workspace_size || impl->prepares;
+  fl_impl_record *record = calloc(1, size + (has_extra ? sizeof(fl_impl_extra) : 0));
   if (!record)
     return NULL;
   char *at = record->impl_id;
@@ -51,7 +60,7 @@ fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *pr
   record->self = impl->self;
   record->is_available = impl->is_available;
   record->supports_args = impl->supports_args;
-  record->workspace_size = impl->workspace_size;
+  record->extra = has_extra ? put_extra(record, size, impl) : NULL;
   record->op = op;
   record->provider = provider;
   record->devices = impl->devices;

@@ -31,6 +31,14 @@ typedef struct fl_tally {
   _Atomic uint32_t said;    /* what was said of it once: guard/watch.c */
 } fl_tally;
 
+/* What few implementations say. */
+typedef struct fl_impl_extra {
+  size_t (*workspace_size)(void *self, const fl_call *call); /* NULL: none */
+  uint64_t prepares;
+  size_t (*prepared_size)(void *self, const fl_call *call);
+  fl_prepare_fn prepare;
+} fl_impl_extra;
+
 /* One registered implementation: what fl_impl says, in one piece of memory, since there may be very many. Immutable,
  * but for what is said to be guarded. */
 typedef struct fl_impl_record {
@@ -38,7 +46,7 @@ typedef struct fl_impl_record {
   void *self;
   bool (*is_available)(void *self, const char **reason);
   bool (*supports_args)(void *self, const fl_call *call, const char **reason);
-  size_t (*workspace_size)(void *self, const fl_call *call);
+  const fl_impl_extra *extra; /* behind impl_id; NULL: nothing of it */
   struct fl_op *op;
   const fl_provider *provider;
   const char *vendor, *min_arch, *variant; /* behind impl_id; NULL if none */
@@ -53,6 +61,11 @@ typedef struct fl_impl_record {
   uint8_t kind;
   char impl_id[];
 } fl_impl_record;
+
+/* Arguments of which it prepares something: fl_impl.prepares. */
+static inline uint64_t fl_impl_prepares(const fl_impl_record *impl) {
+  return impl->extra ? impl->extra->prepares : 0;
+}
 
 /* Is it for tensors on devices of that type (0: any)? */
 static inline bool fl_impl_is_for(const fl_impl_record *impl, int32_t device_type) {
@@ -215,9 +228,10 @@ struct fl_host {
   fl_config *first_config; /* what is known of it before there is a platform, if that keeps vendors out; else NULL */
   struct fl_view *views;   /* call/scope.h */
   fl_retired retired;
-  fl_strings oplist;    /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
-  fl_strings reasons;   /* that is_available formatted */
-  fl_strings frozen_by; /* one name for each fl_freeze that is not thawed */
+  struct fl_prepared_record *prepared; /* call/prepared.h: all that there are */
+  fl_strings oplist;                   /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
+  fl_strings reasons;                  /* that is_available formatted */
+  fl_strings frozen_by;                /* one name for each fl_freeze that is not thawed */
 
   pthread_mutex_t availability_lock; /* recursive; held while is_available runs; never asked for under `lock` */
 

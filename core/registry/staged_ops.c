@@ -164,6 +164,9 @@ static fl_status check_impl(const fl_impl *impl) {
     return fl_error(FL_EINVAL, "devices is empty: set FL_DEVICE(kDLCPU), another device type, or FL_DEVICE_ANY");
   if (!impl->fn)
     return fl_error(FL_EINVAL, "fn is NULL");
+  if (impl->prepares && (!impl->prepared_size || !impl->prepare))
+    return fl_error(FL_EINVAL, "prepares is 0x%llx, but %s is NULL", (unsigned long long)impl->prepares,
+                    impl->prepared_size ? "prepare" : "prepared_size");
   fl_status status = check_reserved("impl_id", impl->impl_id);
   return status ? status : check_reserved("vendor", impl->vendor);
 }

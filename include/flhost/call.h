@@ -14,7 +14,8 @@ extern "C" {
 #ifdef __cplusplus
 #define FL_CALL(values_)                                                                                               \
   fl_call {                                                                                                            \
-    (uint32_t)sizeof(fl_call), (uint32_t)(sizeof(values_) / sizeof((values_)[0])), (values_), NULL, NULL, 0, NULL, 0   \
+    (uint32_t)sizeof(fl_call), (uint32_t)(sizeof(values_) / sizeof((values_)[0])), (values_), NULL, NULL, 0, NULL, 0,  \
+        NULL                                                                                                           \
   }
 #else
 #define FL_CALL(values_)                                                                                               \
@@ -69,6 +70,36 @@ FL_API fl_status fl_check(const fl_op *op, const fl_call *call);
  * those of fl_check, and FL_ENOIMPL where nothing is there to run.
  */
 FL_API fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size);
+
+/*
+ * Has weights prepared that will be passed again and again: laid out as the implementation likes them best that would
+ * carry out this call, the first that takes it under the policy in force. Where that can make something of them
+ * (`flhost explain` says which do), *prepared is to be put into fl_call.prepared of the calls with these weights:
+ *
+ *     fl_call call = FL_CALL(values);
+ *     if (!fl_prepare(op, &call, &call.prepared)) ... fl_invoke(op, &call), as often as you like
+ *
+ * Else *prepared is NULL, with which calls are made as ever. What is no weight (rows of x) may be another in each call,
+ * and so may what an implementation prepares nothing of.
+ *
+ * The weights stay in the call's values, where they are: whichever other implementation runs, now or under another
+ * policy, uses those, and so does the reference that a call is compared with. A call in which they are another tensor
+ * (another address, shape, strides or element type), or of another op or host, is FL_EINVAL where the host checks
+ * arguments. Weights whose *bytes* change are prepared again by whoever changes them: nobody looks.
+ *
+ * It may be used by any number of threads at once, and in forked children. It takes about the weights' memory once more
+ * (fl_prepared_bytes). The caller frees it when no call with it is in flight; what is left then ends with the host.
+ * Takes as long as copying the weights, and more. Any thread may call it. FL_ENOENT: `op` is NULL; FL_EINVAL,
+ * FL_ENOIMPL as fl_workspace_size; FL_ENOMEM, FL_EDEVICE, FL_EINTERNAL: there is no memory, or the implementation
+ * failed, which is held against it no further: calls without *prepared, which is NULL, go on.
+ */
+FL_API fl_status fl_prepare(fl_op *op, const fl_call *call, const fl_prepared **prepared);
+
+/* Before the host is destroyed, which frees what is left. NULL is ignored. */
+FL_API void fl_prepared_free(const fl_prepared *prepared);
+
+/* Bytes of all that fl_prepare made in this host and nobody freed. For one implementation: fl_get_counters. */
+FL_API uint64_t fl_prepared_bytes(fl_host *host);
 
 #ifdef __cplusplus
 }

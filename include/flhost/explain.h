@@ -44,6 +44,7 @@ typedef struct fl_explained {
   fl_verdict verdict;
   const char *reason;  /* the rule that decided, with the setting and where it comes from */
   const char *variant; /* fl_impl.variant; NULL if none */
+  bool prepares;       /* it makes prepared weights of some arguments (fl_prepare) */
 } fl_explained;
 
 /* A layer class of vLLM's that the op replaces, if the switches and lists for out-of-tree replacement allow it. */

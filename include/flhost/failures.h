@@ -45,6 +45,7 @@ typedef struct fl_counters {
   uint64_t fallbacks_not_supported; /* passed over, supports_args or FL_ENOTSUP */
   uint64_t fallbacks_failed;        /* left for the next after a failure */
   uint64_t failures;
+  uint64_t prepared, prepared_bytes; /* prepared weights that there are at present (fl_prepare), and their bytes */
 } fl_counters;
 
 /* FL_ENOENT: no such op or impl. */

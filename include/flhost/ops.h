@@ -8,7 +8,8 @@
  * Each call takes the device's stream or queue (NULL: the default one), the op's arguments and its results. The caller
  * provides every output tensor; fl_infer says shapes and dtypes. Tensors are borrowed for the call, which may be made
  * from any thread. It returns what fl_invoke returns; FL_ENOENT when the host does not know the op. It brings no
- * workspace: where fl_workspace_size says that one is wanted, make a fl_call (FL_CALL) and invoke that.
+ * workspace and no prepared weights: where fl_workspace_size says that one is wanted, or fl_prepare made some, make a
+ * fl_call (FL_CALL) and invoke that.
  *
  * T[..., 2*d] is a tensor of dtype T with any leading dimensions and a last one of 2*d; a letter or name has the same
  * meaning wherever it stands in one op. The last dimension is contiguous, the others may be strided.
@@ -151,6 +152,7 @@ static inline void fl_ops_call(fl_call *call, fl_value *values, uint32_t count, 
   call->stream = stream;
   call->workspace = NULL;
   call->workspace_size = 0;
+  call->prepared = NULL;
 }
 
 /*

@@ -186,6 +186,9 @@ static inline fl_value fl_ints(const int64_t *ints, uint32_t length) {
 
 /* -------------------------------------------------------------------------------------------------------- calls */
 
+/* What was made of weights for calls with them: fl_prepared_data. */
+typedef struct fl_prepared fl_prepared;
+
 /*
  * One call of an op, the same for all ops. `values` holds the arguments and then the results, in the order of the
  * schema. The caller provides every output tensor (fl_infer says shapes and dtypes); an optional result is FL_NONE
@@ -202,6 +205,7 @@ typedef struct fl_call {
   size_t message_size; /* bytes at `message` */
   void *workspace;     /* scratch memory on the call's device, aligned to 256; NULL = none (fl_impl.workspace_size) */
   size_t workspace_size;
+  const fl_prepared *prepared; /* what fl_prepare made of its weights (fl_impl.prepares); NULL = nothing */
 } fl_call;
 
 /* Most bytes of a result that is a string, with the NUL. */
@@ -210,6 +214,9 @@ typedef struct fl_call {
 /* Implements one op. Called from any thread, several at a time. It returns: a C++ exception, longjmp or the thread's
  * end (pthread_exit) that leaves it is a failure of it (docs/architecture.md, "Containment"). */
 typedef fl_status (*fl_kernel_fn)(void *self, fl_call *call);
+
+/* Fills `size` bytes with what an implementation makes of weights: fl_impl.prepares. */
+typedef fl_status (*fl_prepare_fn)(void *self, fl_call *call, void *memory, size_t size);
 
 /* Says why a call is not carried out and gives back `status`, for `return fl_fail(call, FL_EDEVICE, "...")`. What it is
  * given may be the message of another call, which lies in the same place. */
@@ -334,7 +341,39 @@ typedef struct fl_impl {
   /* Which of several codes for different machines it is, where a plugin chooses one when it registers: "avx512". It is
    * shown, and decides nothing. One word; NULL = there is only one. */
   const char *variant;
+  /*
+   * Prepared weights: an engine that passes the same weights again and again may ask (fl_prepare) for memory in which
+   * the implementation keeps them as it likes them best, packed or converted. The host allocates that, counts it, and
+   * frees it without asking; calls still bring the original tensors. An implementation may be called with and without.
+   *
+   * `prepares`: the arguments that it reads for this, 1 << index of each; 0 = it prepares nothing.
+   * `prepared_size`: bytes that it wants for them, on the call's device, aligned to 64; 0 = it would gain nothing. It
+   * looks at types, shapes and attributes, and of what is not in `prepares` (rows of x, say) at nothing that may be
+   * another in the calls to come. Required with `prepares`.
+   * `prepare`: fills them, on a device in the order of call->stream. FL_ENOTSUP: nothing is prepared after all;
+   * another error is the engine's to see, by fl_fail. Required with `prepares`.
+   */
+  uint64_t prepares;
+  size_t (*prepared_size)(void *self, const fl_call *call);
+  fl_prepare_fn prepare;
 } fl_impl;
+
+/* What fl_prepare made, as the host hands it to implementations; it stays as it is as long as it is there. */
+struct fl_prepared {
+  uint32_t size;     /* sizeof(fl_prepared) of the host */
+  uintptr_t prepare; /* whose it is: fl_impl.prepare, as a number, and fl_impl.self */
+  void *self;
+  const void *data; /* what that filled, */
+  size_t bytes;     /* and how many bytes it has */
+};
+
+/* What this implementation's `prepare` filled for a call's weights: the host has seen to it that they are the same
+ * tensors. NULL: the call brings nothing of it. */
+static inline const void *fl_prepared_data(const fl_call *call, fl_prepare_fn prepare, const void *self) {
+  const fl_prepared *prepared =
+      call->size >= offsetof(fl_call, prepared) + sizeof call->prepared ? call->prepared : NULL;
+  return prepared && prepared->prepare == (uintptr_t)prepare && prepared->self == self ? prepared->data : NULL;
+}
 
 /* ----------------------------------------------------------------------------------------------------------- ops */
 

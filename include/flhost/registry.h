@@ -34,6 +34,7 @@ typedef struct fl_impl_info {
   bool asked;          /* whether it is available; an implementation whose vendor is denied, or not allowed, is not */
   const char *barred;  /* what canary mode found wrong with it: no policy that may choose another runs it; else NULL */
   const char *variant; /* fl_impl.variant; NULL if none */
+  uint64_t prepares;   /* arguments of which it makes prepared weights, 1 << index of each (fl_prepare); 0: of none */
 } fl_impl_info;
 
 /* What is registered at one moment, and available: of those that the policy in force in this thread lets in,

@@ -55,15 +55,11 @@ static PyObject *explain(PyObject *self, PyObject *arguments, PyObject *keywords
       END_OF_FIELDS,
   };
   static const fl_py_field impl_fields[] = {
-      FL_PY_FIELD(fl_explained, impl_id, FL_PY_TEXT),
-      FL_PY_FIELD(fl_explained, kind, FL_PY_TEXT),
-      FL_PY_FIELD(fl_explained, vendor, FL_PY_TEXT),
-      FL_PY_FIELD(fl_explained, priority, FL_PY_INT32),
-      FL_PY_FIELD(fl_explained, plugin, FL_PY_TEXT),
-      FL_PY_FIELD(fl_explained, verdict, FL_PY_VERDICT),
-      FL_PY_FIELD(fl_explained, reason, FL_PY_TEXT),
-      FL_PY_FIELD(fl_explained, variant, FL_PY_TEXT),
-      END_OF_FIELDS,
+      FL_PY_FIELD(fl_explained, impl_id, FL_PY_TEXT),  FL_PY_FIELD(fl_explained, kind, FL_PY_TEXT),
+      FL_PY_FIELD(fl_explained, vendor, FL_PY_TEXT),   FL_PY_FIELD(fl_explained, priority, FL_PY_INT32),
+      FL_PY_FIELD(fl_explained, plugin, FL_PY_TEXT),   FL_PY_FIELD(fl_explained, verdict, FL_PY_VERDICT),
+      FL_PY_FIELD(fl_explained, reason, FL_PY_TEXT),   FL_PY_FIELD(fl_explained, variant, FL_PY_TEXT),
+      FL_PY_FIELD(fl_explained, prepares, FL_PY_BOOL), END_OF_FIELDS,
   };
   static const fl_py_field replaced_fields[] = {
       FL_PY_FIELD(fl_replaced, class_name, FL_PY_TEXT),
@@ -398,6 +394,8 @@ static PyObject *counters(PyObject *self, PyObject *arguments) {
       FL_PY_FIELD(fl_counters, fallbacks_not_supported, FL_PY_UINT64),
       FL_PY_FIELD(fl_counters, fallbacks_failed, FL_PY_UINT64),
       FL_PY_FIELD(fl_counters, failures, FL_PY_UINT64),
+      FL_PY_FIELD(fl_counters, prepared, FL_PY_UINT64),
+      FL_PY_FIELD(fl_counters, prepared_bytes, FL_PY_UINT64),
       END_OF_FIELDS,
   };
   fl_py_host *host = fl_py_open_host(self);

@@ -305,6 +305,65 @@ static fl_status cases(fault_place *place, findings *found) {
   return status;
 }
 
+static size_t size_of_weight(void *self, const fl_call *call) {
+  (void)self;
+  return (size_t)call->values[1].v.tensor->shape[0] * sizeof(float);
+}
+
+static fl_status keep_weight(void *self, fl_call *call, void *memory, size_t size) {
+  (void)self;
+  memcpy(memory, fl_data(call->values[1].v.tensor), size);
+  return FL_OK;
+}
+
+/* Fails without what was prepared. */
+static fl_status add_weight(void *self, fl_call *call) {
+  const float *weight = fl_prepared_data(call, keep_weight, self), *x = fl_data(call->values[0].v.tensor);
+  float *out = fl_data(call->values[2].v.tensor);
+  for (int i = 0; weight && i < 16; i++)
+    out[i] = x[i] + weight[i % 8];
+  return weight ? FL_OK : FL_EINTERNAL;
+}
+
+static fl_status prepare(fault_place *place, findings *found) {
+  const fl_host_options options = {
+      .size = sizeof options, .log = take_line, .log_user = place, .platform = "cpu", .flags = FL_HOST_NO_PLUGINS};
+  const fl_op_def op = {.size = sizeof op,
+                        .schema = "added(Tensor x, Tensor weight) -> Tensor out",
+                        .rules = "x: float32[n, m]; weight: float32[m]; out: float32[n, m]"};
+  const fl_impl impl = {.size = sizeof impl,
+                        .op_name = "added",
+                        .impl_id = "default.added",
+                        .kind = FL_KIND_DEFAULT,
+                        .devices = FL_DEVICE(kDLCPU),
+                        .fn = add_weight,
+                        .prepares = 1 << 1,
+                        .prepared_size = size_of_weight,
+                        .prepare = keep_weight};
+  fl_host *host = NULL;
+  tensors t;
+  rms_norm(&t);
+  fl_value values[] = {fl_tensor(&t.dl[0]), fl_tensor(&t.dl[1]), fl_tensor(&t.dl[2])};
+  fl_call call = FL_CALL(values);
+  fl_status status = fl_host_create(&options, &host);
+  if (!status)
+    status = fl_register_op(host, &op);
+  if (!status)
+    status = fl_register_impl(host, &impl);
+  fl_op *added = status ? NULL : fl_find_op(host, "added");
+  if (!status)
+    status = added ? fl_prepare(added, &call, &call.prepared) : FL_ENOMEM;
+  if (!status)
+    status = fl_invoke(added, &call);
+  if (!status)
+    say_result(&t, found);
+  fl_prepared_free(call.prepared);
+  if (!status)
+    say(found, "%u left", (unsigned)fl_prepared_bytes(host));
+  fl_host_destroy(host);
+  return status;
+}
+
 /* Of an op that is not what the reference makes of it. */
 static fl_status one_more(void *self, fl_call *call) {
   const DLTensor *x = call->values[0].v.tensor, *out = call->values[1].v.tensor;
@@ -493,6 +552,7 @@ const fault_path paths[] = {
     {"load", false, true, load, 0},
     {"discover", false, true, discover, 0},
     {"infer", false, true, inferring, 0},
+    {"prepare", true, true, prepare, 0},
     {"cases", false, false, cases, 0},
     {"retry", true, false, retry, FAULT_AHEAD},
     {"limits", true, false, limits, FAULT_AHEAD},

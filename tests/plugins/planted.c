@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <string.h>
 
 FL_PLUGIN(NAME, "1", "Test", "MIT", "");
 
@@ -25,7 +26,11 @@ enum error {
   OTHER_BITS,       /* not the same bits when called again */
   ENOTSUP_AFTER_YES,
   WRITES_BEFORE_ENOTSUP,
-  FAILS /* returns an error that the reference does not return */
+  FAILS,           /* returns an error that the reference does not return */
+  WRONG_PREPARED,  /* prepares another weight than there is */
+  PREPARES_BEHIND, /* writes more than it asked for */
+  FAILS_TO_PREPARE,
+  PREPARES /* well */
 };
 
 enum { X, WEIGHT, OUT };
@@ -121,9 +126,34 @@ static fl_status right(void *self, fl_call *call) {
   return run(call, NOTHING);
 }
 
-static fl_status wrong(void *self, fl_call *call) {
+static size_t prepared_size(void *self, const fl_call *call) {
   (void)self;
-  return run(call, ERROR);
+  return call->values[WEIGHT].type == FL_TENSOR ? (size_t)call->values[WEIGHT].v.tensor->shape[0] * sizeof(float) : 0;
+}
+
+static fl_status prepare(void *self, fl_call *call, void *memory, size_t size) {
+  (void)self;
+  if (ERROR == FAILS_TO_PREPARE)
+    return fl_fail(call, FL_EDEVICE, "no packing today");
+  memcpy(memory, fl_data(call->values[WEIGHT].v.tensor), size);
+  if (ERROR == WRONG_PREPARED)
+    *(float *)memory = 100;
+  if (ERROR == PREPARES_BEHIND)
+    ((char *)memory)[size] = 0;
+  return FL_OK;
+}
+
+static fl_status wrong(void *self, fl_call *call) {
+  const void *prepared = fl_prepared_data(call, prepare, self);
+  if (!prepared)
+    return run(call, ERROR);
+  DLTensor weight = *call->values[WEIGHT].v.tensor;
+  fl_value values[] = {call->values[X], fl_tensor(&weight), call->values[OUT]};
+  fl_call with = *call;
+  with.values = values;
+  weight.data = (void *)(uintptr_t)prepared;
+  weight.byte_offset = 0;
+  return run(&with, ERROR);
 }
 
 static bool says_yes(void *self, const fl_call *call, const char **reason) {
@@ -149,6 +179,9 @@ fl_status register_builtins(fl_registry *registry) {
   impl.kind = FL_KIND_VENDOR;
   impl.vendor = "wrong";
   impl.fn = wrong;
+  impl.prepares = ERROR >= WRONG_PREPARED ? 1 << WEIGHT : 0;
+  impl.prepared_size = prepared_size;
+  impl.prepare = prepare;
   impl.supports_args = ERROR == ENOTSUP_AFTER_YES ? says_yes : NULL;
   return status ? status : registry->register_impl(registry, &impl);
 }

@@ -63,6 +63,6 @@ static fl_status logits_processor(void *self, fl_call *call) {
 }
 
 static const fl_impl ops[] = {
-    {.op_name = "logits_processor", CPU_FLAGOS, .fn = logits_processor},
+    {.op_name = "logits_processor", CPU_FLAGOS, CPU_LINEAR_PREPARES, .fn = logits_processor},
 };
 OP_LIST(ops);

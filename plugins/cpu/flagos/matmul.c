@@ -224,6 +224,28 @@ static int64_t part_rows(int64_t m) {
   return divide_up(m, divide_up(m, PART_ROWS));
 }
 
+/* What stands before the parts of b, each of which has PART_COLUMNS columns of the result, the last perhaps less. */
+typedef struct packed_weight {
+  int64_t n, k;
+  cpu_dtype dtype;
+  int64_t part_bytes; /* of all but the last */
+} packed_weight;
+
+enum { PACKED_HEAD = 64 };
+_Static_assert(sizeof(packed_weight) <= PACKED_HEAD, "it fits before the parts");
+
+/* Was it made of this product's b? */
+static bool suits_packed(const cpu_product *product) {
+  const packed_weight *packed = product->packed;
+  return packed && packed->n == product->n && packed->k == product->k && packed->dtype == product->b.dtype;
+}
+
+static const void *packed_part(const cpu_product *product, int64_t column) {
+  const packed_weight *packed = product->packed;
+  return packed ? (const char *)packed + PACKED_HEAD + column / PART_COLUMNS * packed->part_bytes : NULL;
+}
+
+/* Its `packed` is what oneDNN packed for the part. */
 static cpu_product part_of(const cpu_product *product, int64_t i) {
   int64_t rows = part_rows(product->m), across = divide_up(product->n, PART_COLUMNS);
   int64_t m = i / across * rows, n = i % across * PART_COLUMNS;
@@ -235,8 +257,52 @@ static cpu_product part_of(const cpu_product *product, int64_t i) {
   part.out = cpu_matrix_at(product->out, m, n);
   if (product->bias)
     part.bias = (const char *)product->bias + (product->bias_by_row ? m : n) * cpu_dtype_size(product->bias_dtype);
+  part.packed = packed_part(product, n);
   return part;
 }
+
+/* ---------------------------------------------------------------------------------------------------------- packed */
+
+/* A product with as many rows as any part has, for part `i` of b. */
+static cpu_product part_to_pack(const cpu_product *product, int64_t i) {
+  cpu_product whole = *product;
+  whole.m = PART_ROWS;
+  whole.a = (cpu_matrix){.dtype = product->b.dtype, .stride = product->k * cpu_dtype_size(product->b.dtype)};
+  whole.packed = NULL;
+  return part_of(&whole, i);
+}
+
+size_t cpu_product_packed_size(const cpu_product *product) {
+  int64_t parts = divide_up(product->n, PART_COLUMNS);
+  if (LANES <= 4 || product->b_is_k_by_n || product->n * product->k < LIBRARY_FACTORS / PART_ROWS)
+    return 0;
+  const cpu_product first = part_to_pack(product, 0), last = part_to_pack(product, parts - 1);
+  size_t of_first = cpu_onednn_packed_size(&first), of_last = cpu_onednn_packed_size(&last);
+  return of_first && of_last ? PACKED_HEAD + of_first * (size_t)(parts - 1) + of_last : 0;
+}
+
+static fl_status pack_parts(void *user, int64_t first, int64_t end) {
+  const cpu_product *product = user;
+  bool done = true;
+  for (; first < end && done; first++) {
+    const cpu_product part = part_to_pack(product, first);
+    done = cpu_onednn_pack(&part, (void *)packed_part(product, first * PART_COLUMNS));
+  }
+  return done ? FL_OK : FL_ENOTSUP;
+}
+
+fl_status cpu_product_pack(const cpu_product *product, void *packed) {
+  const cpu_product first = part_to_pack(product, 0);
+  cpu_product to_pack = *product;
+  *(packed_weight *)packed = (packed_weight){.n = product->n,
+                                             .k = product->k,
+                                             .dtype = product->b.dtype,
+                                             .part_bytes = (int64_t)cpu_onednn_packed_size(&first)};
+  to_pack.packed = packed;
+  return cpu_parallel_for(divide_up(product->n, PART_COLUMNS), 1, pack_parts, &to_pack);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- parts */
 
 static fl_status run_alone(const cpu_product *product) {
   float *scratch = cpu_scratch_take(cpu_product_scratch(product->m, product->n, product->k));
@@ -254,16 +320,19 @@ static fl_status parts_range(void *user, int64_t first, int64_t end) {
   float *sums = cpu_scratch_take((size_t)(part_rows(product->m) * PART_COLUMNS));
   fl_status status = sums ? FL_OK : FL_ENOMEM;
   cpu_onednn *made = NULL;
+  const void *packed = NULL; /* the part's, while it is used */
   int64_t made_m = 0, made_n = 0;
   for (; first < end && !status; first++) {
     cpu_product part = part_of(product, first);
     if (part.m != made_m || part.n != made_n) {
       cpu_onednn_end(made);
-      made = cpu_onednn_begin(&part);
+      made = cpu_onednn_begin(&part, packed = part.packed);
+      if (!made && packed)
+        made = cpu_onednn_begin(&part, packed = NULL);
       made_m = part.m;
       made_n = part.n;
     }
-    if (made && cpu_onednn_run(made, part.a.data, part.b.data, sums))
+    if (made && cpu_onednn_run(made, part.a.data, packed ? part.packed : part.b.data, sums))
       end_block(&part, sums, part.n, 0, part.m, 0, part.n);
     else
       status = run_alone(&part);
@@ -281,10 +350,13 @@ static fl_status share_parts(const cpu_product *product) {
 
 /* ------------------------------------------------------------------------------------------------------- interface */
 
-fl_status cpu_product_share(const cpu_product *product) {
-  if (!product->m || !product->n)
+fl_status cpu_product_share(const cpu_product *given) {
+  cpu_product product = *given;
+  if (!product.m || !product.n)
     return FL_OK;
-  if (has_few_rows(product))
-    return share_few_rows(product);
-  return suits_library(product) ? share_parts(product) : share_blocks(product);
+  if (has_few_rows(&product))
+    return share_few_rows(&product);
+  if (!suits_packed(&product))
+    product.packed = NULL;
+  return suits_library(&product) ? share_parts(&product) : share_blocks(&product);
 }

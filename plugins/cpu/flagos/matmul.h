@@ -16,9 +16,16 @@ typedef struct cpu_product {
   bool accumulate;  /* adds to `out`, which is float32 */
   bool bias_by_row; /* bias is [m], else [n] */
   cpu_dtype bias_dtype;
-  const void *bias; /* may be NULL */
-  cpu_matrix out;   /* overlaps nothing that is read */
+  const void *bias;   /* may be NULL */
+  cpu_matrix out;     /* overlaps nothing that is read */
+  const void *packed; /* what cpu_product_pack made of b, which products of more than a few rows use then; or NULL */
 } cpu_product;
+
+/* b [n, k] once more, as cpu_product_share likes it best for products of many rows: bytes of that, 0 where it likes b
+ * as it is. a of the product need not be there, and m is nothing. Then fills them, at an address aligned to 64: FL_OK
+ * or FL_ENOTSUP. Both in as many threads as pay. */
+size_t cpu_product_packed_size(const cpu_product *product);
+fl_status cpu_product_pack(const cpu_product *product, void *packed);
 
 /* In the calling thread: for loops over products. Floats of scratch memory that a product of these sizes needs; a
  * smaller product needs no more. */
