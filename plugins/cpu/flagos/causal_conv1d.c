@@ -4,6 +4,7 @@
  * channels are independent of each other, and the order of additions is fixed.
  */
 #include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/chunk.h"
 #include "plugins/cpu/flagos/plane.h"
 #include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/parallel.h"
@@ -12,13 +13,14 @@
 
 #include <string.h>
 
-enum { LANES = CPU_PLANE_LANES, TOKENS = CPU_PLANE_ROWS };
+enum { LANES = CPU_PLANE_LANES, TOKENS = CPU_PLANE_ROWS, CACHE = 2 << 20 /* bytes of a processor's own */ };
 
 /* Of a block of channels: weights [width, channel], bias [channel]; inputs, of which the first width - 1 are past, and
  * sums, both [token, channel], or [token] of one channel. */
 typedef struct conv_block {
   const cpu_conv *conv;
   int64_t channel, channels;
+  bool far; /* in memory, not in a cache */
   float *weights, *bias, *inputs, *sums;
 } conv_block;
 
@@ -31,14 +33,13 @@ static size_t scratch_size(const cpu_conv *conv) {
 }
 
 /* Sum i is of inputs i, i + step, …, each times its weight, which is one for each lane, or for all. */
-static inline __attribute__((always_inline)) void add_up(const cpu_conv *conv, const float *restrict weights,
-                                                         int64_t lane_weight, const float *restrict bias,
-                                                         const float *restrict inputs, int64_t step,
-                                                         float *restrict sums) {
+CPU_TEMPLATE void add_up_some(const cpu_conv *conv, int64_t width, const float *restrict weights, int64_t lane_weight,
+                              const float *restrict bias, const float *restrict inputs, int64_t step,
+                              float *restrict sums) {
   float sum[LANES];
   for (int lane = 0; lane < LANES; lane++)
     sum[lane] = bias[lane * lane_weight];
-  for (int64_t j = 0; j < conv->width; j++)
+  for (int64_t j = 0; j < width; j++)
     for (int lane = 0; lane < LANES; lane++)
       sum[lane] += weights[j * LANES + lane * lane_weight] * inputs[j * step + lane];
   for (int lane = 0; conv->silu && lane < LANES; lane++)
@@ -46,7 +47,27 @@ static inline __attribute__((always_inline)) void add_up(const cpu_conv *conv, c
   memcpy(sums, sum, sizeof sum);
 }
 
+/* Of the usual width the loop is unrolled: the sums stay in registers. */
+CPU_TEMPLATE void add_up(const cpu_conv *conv, const float *weights, int64_t lane_weight, const float *bias,
+                         const float *inputs, int64_t step, float *sums) {
+  if (conv->width == 4)
+    add_up_some(conv, 4, weights, lane_weight, bias, inputs, step, sums);
+  else
+    add_up_some(conv, conv->width, weights, lane_weight, bias, inputs, step, sums);
+}
+
 /* ------------------------------------------------------------------------------------------------ along the tokens */
+
+/* While a channel is computed, the next one's tokens come from memory: its page no prefetcher would find. */
+CPU_TEMPLATE void prefetch_lanes(const cpu_array *array, int64_t channel, int64_t token, bool to_write) {
+  enum { LINE = 64 };
+  const char *at = (const char *)array->data + cpu_at(array, channel, token, 0, 0) * cpu_dtype_size(array->dtype);
+  for (int64_t i = 0; i < LANES * cpu_dtype_size(array->dtype); i += LINE)
+    if (to_write)
+      __builtin_prefetch(at + i, 1);
+    else
+      __builtin_prefetch(at + i, 0);
+}
 
 static void convolve_channel(const conv_block *block, const cpu_sequence *sequence, int64_t lane) {
   const cpu_conv *conv = block->conv;
@@ -61,8 +82,13 @@ static void convolve_channel(const conv_block *block, const cpu_sequence *sequen
     cpu_plane x = cpu_plane_at(&conv->x, 0, 1, channel, token, 0),
               out = cpu_plane_at(&conv->out, 0, 1, channel, token, 0);
     cpu_plane_load(&x, 1, n, inputs + past, CPU_BLOCK);
-    for (int64_t i = 0; i < n; i += LANES)
+    for (int64_t i = 0; i < n; i += LANES) {
+      if (block->far) {
+        prefetch_lanes(&conv->x, channel + 1, token + i, false);
+        prefetch_lanes(&conv->out, channel + 1, token + i, true);
+      }
       add_up(conv, block->weights + lane, 0, block->bias + lane, inputs + i, 1, block->sums + i);
+    }
     cpu_plane_store(&out, 1, n, block->sums, CPU_BLOCK);
     memmove(inputs, inputs + n, (size_t)past * sizeof *inputs);
   }
@@ -130,7 +156,8 @@ static void run_block(const conv_loop *loop, const conv_block *block) {
 static fl_status run_blocks(void *user, int64_t first, int64_t end) {
   const conv_loop *loop = user;
   const cpu_conv *conv = loop->conv;
-  conv_block block = {.conv = conv, .inputs = cpu_scratch_take(scratch_size(conv))};
+  int64_t bytes = 2 * conv->channels * conv->sequences.tokens * cpu_dtype_size(conv->x.dtype);
+  conv_block block = {.conv = conv, .far = bytes > CACHE, .inputs = cpu_scratch_take(scratch_size(conv))};
   if (!block.inputs)
     return FL_ENOMEM;
   block.sums = block.inputs + inputs_size(conv);

@@ -37,10 +37,36 @@ CPU_TEMPLATE void put(cpu_dtype dtype, void *element, float value) {
     *(cpu_element16 *)element = dtype == CPU_FLOAT16 ? cpu_float_to_half(value) : fl_float_to_bf16(value);
 }
 
+/* Few rows that lie together, lane after lane, as a short state does: a fixed number, for vectors. */
+CPU_TEMPLATE void load_groups(cpu_dtype dtype, int rows, const char *restrict from, int64_t lanes, float *restrict to) {
+  for (int64_t lane = 0; lane < lanes; lane++)
+    for (int row = 0; row < rows; row++)
+      to[row * CPU_PLANE_LANES + lane] = get(dtype, from + (lane * rows + row) * cpu_dtype_size(dtype));
+}
+
+CPU_TEMPLATE void store_groups(cpu_dtype dtype, int rows, char *restrict to, int64_t lanes,
+                               const float *restrict from) {
+  for (int64_t lane = 0; lane < lanes; lane++)
+    for (int row = 0; row < rows; row++)
+      put(dtype, to + (lane * rows + row) * cpu_dtype_size(dtype), from[row * CPU_PLANE_LANES + lane]);
+}
+
+static bool is_grouped(const cpu_plane *plane, int64_t rows, int64_t width) {
+  return plane->row == 1 && plane->lane == rows && width == CPU_PLANE_LANES;
+}
+
 /* Each lane's rows in turn: they are nearer to each other than the lanes are. */
 CPU_TEMPLATE void load_lanes(cpu_dtype dtype, const cpu_plane *plane, int64_t rows, int64_t lanes, float *restrict to,
                              int64_t width) {
   const int64_t step = plane->row * cpu_dtype_size(dtype);
+  if (rows == 3 && is_grouped(plane, 3, width)) {
+    load_groups(dtype, 3, plane->data, lanes, to);
+    return;
+  }
+  if (rows == 4 && is_grouped(plane, 4, width)) {
+    load_groups(dtype, 4, plane->data, lanes, to);
+    return;
+  }
   for (int64_t lane = 0; lane < lanes; lane++) {
     const char *from = address(plane, 0, lane);
     for (int64_t row = 0; row < rows; row++)
@@ -51,6 +77,10 @@ CPU_TEMPLATE void load_lanes(cpu_dtype dtype, const cpu_plane *plane, int64_t ro
 CPU_TEMPLATE void store_lanes(cpu_dtype dtype, const cpu_plane *plane, int64_t rows, int64_t lanes,
                               const float *restrict from, int64_t width) {
   const int64_t step = plane->row * cpu_dtype_size(dtype);
+  if (rows == 3 && is_grouped(plane, 3, width)) {
+    store_groups(dtype, 3, plane->data, lanes, from);
+    return;
+  }
   for (int64_t lane = 0; lane < lanes; lane++) {
     char *to = address(plane, 0, lane);
     for (int64_t row = 0; row < rows; row++)
