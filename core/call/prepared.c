@@ -263,6 +263,9 @@ uint64_t fl_prepared_bytes(fl_host *host) {
 }
 
 void fl_prepared_end(fl_host *host) {
-  while (host->prepared)
-    fl_prepared_free(&host->prepared->shown);
+  for (fl_prepared_record *record = host->prepared, *next; record; record = next) {
+    next = record->next;
+    free_record(record);
+  }
+  host->prepared = NULL;
 }

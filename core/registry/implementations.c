@@ -46,8 +46,10 @@ fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *pr
   const char *vendor = impl->vendor ? impl->vendor : "", *min_arch = impl->min_arch ? impl->min_arch : "";
   const char *variant = impl->variant ? impl->variant : "";
   size_t text = strlen(impl->impl_id) + strlen(vendor) + strlen(min_arch) + strlen(variant) + 4;
-  size_t align = _Alignof(fl_impl_extra), size = (offsetof(fl_impl_record, impl_id) + text + align - 1) / align * align;
+  size_t size = offsetof(fl_impl_record, impl_id) + text, align = _Alignof(fl_impl_extra);
   bool has_extra = impl->workspace_size || impl->prepares;
+  if (has_extra)
+    size = (size + align - 1) / align * align;
   fl_impl_record *record = calloc(1, size + (has_extra ? sizeof(fl_impl_extra) : 0));
   if (!record)
     return NULL;

@@ -273,9 +273,9 @@ static cpu_product part_to_pack(const cpu_product *product, int64_t i) {
 }
 
 size_t cpu_product_packed_size(const cpu_product *product) {
-  int64_t parts = divide_up(product->n, PART_COLUMNS);
   if (LANES <= 4 || product->b_is_k_by_n || product->n * product->k < LIBRARY_FACTORS / PART_ROWS)
     return 0;
+  int64_t parts = divide_up(product->n, PART_COLUMNS);
   const cpu_product first = part_to_pack(product, 0), last = part_to_pack(product, parts - 1);
   size_t of_first = cpu_onednn_packed_size(&first), of_last = cpu_onednn_packed_size(&last);
   return of_first && of_last ? PACKED_HEAD + of_first * (size_t)(parts - 1) + of_last : 0;
