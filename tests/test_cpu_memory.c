@@ -56,8 +56,8 @@ __attribute__((visibility("default"))) void *realloc(void *old, size_t size) {
 
 static bool is_counted(void) {
   allocations = 0;
-  void *volatile some = malloc(1);
-  free(some);
+  void *(*volatile take)(size_t) = malloc; /* which compilers leave out when they know it */
+  free(take(1));
   return allocations > 0;
 }
 
@@ -138,8 +138,7 @@ static const char *const large[] = {
     "moe_align_block_size topk_ids=i700x3%61 num_experts=61 block_size=16",
     "grouped_topk gating_output=f301x256 topk=8 renormalize=true num_expert_group=8 topk_group=4",
     "causal_conv1d x=f203x1003 weight=f203x4 bias=f203 conv_state=f1x203x3",
-    "selective_scan u=f203x300 delta=f203x300 A=f203x5 B=f1x5x300 C=f1x5x300 D=f203 delta_softplus=true "
-    "ssm_state=f1x203x5",
+    "selective_scan u=f99x90 delta=f99x90 A=f99x5 B=f1x5x90 C=f1x5x90 D=f99 delta_softplus=true ssm_state=f1x99x5",
     "mamba_chunk_scan x=f300x5x40 dt=f300x5 A=f5 B=f300x1x7 C=f300x1x7 D=f5 dt_softplus=true ssm_state=f1x5x40x7",
 };
 enum { N_LARGE = sizeof large / sizeof large[0] };

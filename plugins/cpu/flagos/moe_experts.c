@@ -37,7 +37,8 @@ static bool allocate(const cpu_experts *experts, expert_scratch *scratch) {
   int64_t floats = (chunk + batch) * experts->hidden, indices = experts->experts + 1 + places;
   int64_t elements = batch * (experts->hidden + 3 * experts->inner), item = cpu_dtype_size(experts->dtype);
   floats += floats % 2; /* indices are aligned */
-  scratch->sum = cpu_scratch_take((size_t)(floats + 2 * indices + elements));
+  scratch->sum = cpu_scratch_take_bytes((size_t)floats * sizeof(float) + (size_t)indices * sizeof(int64_t) +
+                                        (size_t)(elements * item));
   if (!scratch->sum)
     return false;
   scratch->down = scratch->sum + chunk * experts->hidden;

@@ -18,8 +18,9 @@ static int32_t larger(int32_t a, int32_t b) {
 static int32_t absolute_maximum16(const int16_t *restrict elements, int64_t n) {
   int16_t largest = 0;
   for (int64_t i = 0; i < n; i++) {
-    int16_t magnitude = elements[i] & 0x7fff;
-    largest = magnitude > largest ? magnitude : largest;
+    int16_t magnitude = (int16_t)(elements[i] & 0x7fff);
+    if (magnitude > largest)
+      largest = magnitude;
   }
   return largest;
 }
@@ -140,7 +141,7 @@ CPU_TEMPLATE void narrow_chunk(quant_form form, const quant_range *r, int64_t fi
   _Alignas(64) char part[CPU_CHUNK * sizeof(float)];
   int64_t item = cpu_dtype_size(form.dtype);
   const char *from = r->x + first * item;
-  float values[CPU_CHUNK], scales[CPU_CHUNK];
+  float values[CPU_CHUNK], scales[CPU_CHUNK] = {0};
   uint32_t q32[CPU_CHUNK];
   if (n < CPU_CHUNK) {
     memset(part, 0, sizeof part);
