@@ -291,7 +291,7 @@ static double decoded(const paged *p, owned *query, int64_t sequence, int64_t he
   }
   for (int64_t i = 0; i < RANK && sum > 0; i++)
     results[i] /= sum;
-  return log(sum);
+  return sum > 0 ? log(sum) : -INFINITY;
 }
 
 START_TEST(decode_attends_to_the_rows_of_a_sequence_wherever_its_blocks_are) {

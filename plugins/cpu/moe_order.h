@@ -19,7 +19,7 @@ static inline cpu_dtype cpu_choice_type(const cpu_routing *routing) {
  * No key is CPU_CLOSED or CPU_ABOVE_ALL. */
 static inline uint64_t cpu_expert_key(float score, int64_t index) {
   uint32_t bits = fl_float_bits(score + 0.0f); /* one zero */
-  bits ^= (uint32_t)((int32_t)bits >> 31) | 0x80000000u;
+  bits ^= (0u - (bits >> 31)) | 0x80000000u;
   bits = score == score ? bits : UINT32_MAX;
   return (uint64_t)bits << 32 | (UINT32_MAX - 1 - (uint32_t)index);
 }

@@ -8,7 +8,7 @@ $(FAULTS): $(BUILD)/obj/tests/faults/faults.o $(BUILD)/obj/tests/faults/paths.o 
 	@mkdir -p $(@D)
 	$(CC) -o $@ $(filter %.o,$^) $(STATIC) $(LINK) $(CORE_LIBS)
 
-# FAULTS: which ("memory descriptors"); PATHS: which ("create call").
+# FAULTS_ARGUMENTS: which: "--fault memory --path create --path call".
 .PHONY: check-faults
 check-faults: ## let memory, descriptors, files, processes fail at every site of every path
 	$(INSTALL_DEPS) build
