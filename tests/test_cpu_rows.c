@@ -83,8 +83,8 @@ static const char *const calls[] = {
     "merge_attn_states prefix_output=f301x7x40 prefix_lse=w7x301 suffix_output=f301x7x40 suffix_lse=w7x301",
     "causal_conv1d x=f203x1003 weight=f203x4 bias=f203 conv_state=f1x203x3",
     "causal_conv1d x=f4003x17 weight=w4003x3 conv_state=f17x4003x2 query_start_loc=i17 has_initial_state=b16%2",
-    "selective_scan u=f203x300 delta=f203x300 A=f203x5 B=f1x5x300 C=f1x5x300 D=f203 z=f203x300 delta_bias=f203 "
-    "delta_softplus=true ssm_state=f1x203x5",
+    ("selective_scan u=f203x300 delta=f203x300 A=f203x5 B=f1x5x300 C=f1x5x300 D=f203 z=f203x300 delta_bias=f203 "
+     "delta_softplus=true ssm_state=f1x203x5"),
     "mamba_chunk_scan x=f300x5x40 dt=f300x5 A=f5 B=f300x1x7 C=f300x1x7 D=f5 dt_softplus=true ssm_state=f1x5x40x7",
 };
 enum { N_CALLS = sizeof calls / sizeof calls[0] };
