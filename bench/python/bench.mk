@@ -23,3 +23,8 @@ bench-python: python $(BENCH_PYTHON_PLUGIN) $(BENCH_PYTHON_BORROW) $(BENCH_PYTHO
 .PHONY: bench-decode-step
 bench-decode-step: $(BENCH_PYTHON_NOP) ## time a decode step of vLLM's with flhost and without (BENCH_INTERPRETER=python of an environment with both; DECODE=options)
 	@$(BENCH_INTERPRETER) bench/python/decode_step.py --nop $(abspath $(BENCH_PYTHON_NOP)) --json $(BENCH_PYTHON_DIR)/decode_step.json $(DECODE)
+
+.PHONY: bench-throughput
+bench-throughput: ## tokens a second of vLLM with flhost and without, a billion parameters (BENCH_INTERPRETER=python of an environment with both)
+	@mkdir -p $(BENCH_PYTHON_DIR)
+	@$(BENCH_INTERPRETER) bench/python/throughput.py --json $(BENCH_PYTHON_DIR)/throughput.json $(THROUGHPUT)
