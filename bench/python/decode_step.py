@@ -165,8 +165,13 @@ def main() -> None:
 
 def start(size: str, mode: str, given: argparse.Namespace, through: bool, scratch: str) -> dict[str, Any]:
     scenario = json.dumps({"size": size, "steps": given.steps, "eager": mode == "eager", "nop": given.nop})
+    return run_engine(__file__, scenario, through, scratch)
+
+
+def run_engine(script: str, scenario: str, through: bool, scratch: str) -> dict[str, Any]:
+    """What an engine in a process of its own found: `script --engine SCENARIO`, plain or through flhost."""
     done = subprocess.run(
-        [sys.executable, __file__, "--engine", scenario],
+        [sys.executable, script, "--engine", scenario],
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

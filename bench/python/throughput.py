@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULT = "RESULT "
+from decode_step import RESULT, ROOT, run_engine
+
 MODEL = {
     "hidden_size": 2048,
     "intermediate_size": 8192,
@@ -76,29 +73,6 @@ def engine(folder: str) -> dict[str, float]:
     return found
 
 
-def start(folder: str, through_flhost: bool) -> dict[str, float]:
-    done = subprocess.run(
-        [sys.executable, __file__, "--engine", folder],
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={
-            **os.environ,
-            "VLLM_PLUGINS": "flhost" if through_flhost else "none",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_CACHE_ROOT": f"{folder}/cache",
-            "HF_HUB_OFFLINE": "1",
-        },
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
-    if done.returncode or not lines:
-        sys.exit(f"{done.stdout}\nthe engine ended with {done.returncode}")
-    return json.loads(lines[-1].removeprefix(RESULT))
-
-
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("--rounds", type=int, default=4, help="engines in turn, plain and with flhost")
@@ -112,7 +86,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make_model(Path(folder))
         for turn in range(given.rounds):
-            found[turn % 2 == 1].append(start(folder, turn % 2 == 1))
+            found[turn % 2 == 1].append(run_engine(__file__, folder, turn % 2 == 1, folder))
     print(f"{'tokens a second':<16} {'plain':>9} {'flhost':>9} {'ratio':>6}")
     results = []
     for name in CASES:
