@@ -11,5 +11,6 @@
 #include "core/call/prepared.h"
 #include "core/call/scope.h"
 #include "core/call/selection.h"
+#include "core/call/workspaces.h"
 
 #endif

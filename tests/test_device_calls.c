@@ -7,6 +7,9 @@
 #include "core/registry.h"
 #include "tests/device.h"
 
+#include <flhost/ops.h>
+#include <pthread.h>
+
 /* ------------------------------------------------------------------------------------------------------- selection */
 
 static fl_status silu_and_mul(fl_host *host, matrix *x, matrix *out, void *stream) {
@@ -192,37 +195,274 @@ END_TEST
 
 /* ------------------------------------------------------------------------------------------------------- workspace */
 
-START_TEST(a_workspace_is_asked_for_and_given) {
-  static const float product[] = {0, 1.7615942f};
-  fl_host *host = device_host(NULL, 0);
-  fl_op *op = fl_find_op(host, "mul_and_silu");
+typedef struct staged {
+  fl_host *host;
+  fl_op *op;
   matrix x, out;
+  fl_value values[2];
+  fl_call call;
+} staged;
+
+/* mul_and_silu of the test device, which wants four bytes of workspace for each element of x. */
+static void staged_begin(staged *s, fl_host *host, DLDevice device, int64_t rows) {
+  static const float x_values[64] = {0, 1, 5, 2};
+  *s = (staged){.host = host, .op = fl_find_op(host, "mul_and_silu")};
+  matrix_make(&s->x, host, device, rows, 4, x_values);
+  matrix_make(&s->out, host, device, rows, 2, NULL);
+  s->values[0] = fl_tensor(&s->x.tensor);
+  s->values[1] = fl_tensor(&s->out.tensor);
+  s->call = (fl_call)FL_CALL(s->values);
+}
+
+static void staged_end(staged *s) {
+  matrix_free(&s->x);
+  matrix_free(&s->out);
+}
+
+static const float staged_result[] = {0, 1.7615942f};
+
+#define WANTS "WARNING Op 'mul_and_silu': 'vendor.test_device' wants a workspace of 16 bytes, and has "
+
+START_TEST(a_workspace_is_asked_for_and_given) {
+  fl_host *host = device_host(NULL, 0);
+  staged s;
   size_t size = 0;
-  matrix_make(&x, host, device0, 1, 4, gated);
-  matrix_make(&out, host, device0, 1, 2, NULL);
-  fl_value values[] = {fl_tensor(&x.tensor), fl_tensor(&out.tensor)};
-  fl_call call = FL_CALL(values);
-  ck_ok(fl_workspace_size(op, &call, &size));
+  staged_begin(&s, host, device0, 1);
+  ck_ok(fl_workspace_size(s.op, &s.call, &size));
   ck_assert_uint_eq(size, 4 * sizeof(float));
-  ck_assert_int_eq(fl_invoke(op, &call), FL_ENOIMPL);
-  ck_contains(fl_error_message(), "workspace of 0 bytes, expected 16");
-  ck_ok(fl_device_allocate(host, device0, size, &call.workspace));
-  call.workspace_size = size;
-  ck_ok(fl_invoke(op, &call));
-  matrix_check(&out, product, 2);
-  ck_ok(fl_device_free(host, device0, call.workspace));
+  ck_ok(fl_device_allocate(host, device0, size, &s.call.workspace));
+  s.call.workspace_size = size;
+  ck_ok(fl_invoke(s.op, &s.call));
+  matrix_check(&s.out, staged_result, 2);
+  ck_assert_uint_eq(s.call.workspace_size, size);
+  ck_assert_uint_eq(fl_workspace_bytes(host), 0);
+  /* Less is what the caller wants: the next takes the call, and the log says why, once. */
+  s.call.workspace_size = size - 1;
+  for (int i = 0; i < 2; i++) {
+    ck_assert_int_eq(fl_invoke(s.op, &s.call), FL_ENOIMPL);
+    ck_contains(fl_error_message(), "workspace of 15 bytes, expected 16");
+    ck_assert_int_eq(test_log_count(WANTS "15: it is passed over; bring as much (fl_workspace_size), or none"), 1);
+  }
+  ck_ok(fl_device_free(host, device0, s.call.workspace));
   /* One that none asks for, wrong arguments, nothing to run. */
   fl_op *plain = fl_find_op(host, "silu_and_mul");
-  ck_ok(fl_workspace_size(plain, &call, &size));
+  ck_ok(fl_workspace_size(plain, &s.call, &size));
   ck_assert_uint_eq(size, 0);
   size = 7;
-  values[1] = fl_tensor(&x.tensor);
-  ck_assert_int_eq(fl_workspace_size(op, &call, &size), FL_EINVAL);
-  ck_assert_int_eq(fl_workspace_size(fl_find_op(host, "gelu_new"), &call, &size), FL_ENOIMPL);
-  ck_assert_int_eq(fl_workspace_size(NULL, &call, &size), FL_ENOENT);
+  s.values[1] = fl_tensor(&s.x.tensor);
+  ck_assert_int_eq(fl_workspace_size(s.op, &s.call, &size), FL_EINVAL);
+  ck_assert_int_eq(fl_workspace_size(fl_find_op(host, "gelu_new"), &s.call, &size), FL_ENOIMPL);
+  ck_assert_int_eq(fl_workspace_size(NULL, &s.call, &size), FL_ENOENT);
   ck_assert_uint_eq(size, 7);
+  staged_end(&s);
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(a_call_that_brings_no_workspace_gets_the_hosts) {
+  fl_host *host = device_host(NULL, 0);
+  fl_ops ops;
+  staged s;
+  staged_begin(&s, host, device0, 1);
+  unsigned before = test_device->allocations;
+  for (int i = 0; i < 3; i++) {
+    ck_ok(fl_invoke(s.op, &s.call));
+    matrix_check(&s.out, staged_result, 2);
+    ck_assert_ptr_null(s.call.workspace); /* as it was given */
+    ck_assert_uint_eq(s.call.workspace_size, 0);
+    ck_assert_uint_eq(test_device->allocations, before + 1);
+  }
+  ck_assert_uint_ge(fl_workspace_bytes(host), 16);
+  ck_ok(fl_ops_init(&ops, host));
+  ck_ok(fl_mul_and_silu(&ops, NULL, &s.x.tensor, &s.out.tensor)); /* the typed call */
+  ck_assert_uint_eq(test_device->allocations, before + 1);
+  fl_release_workspaces(host);
+  ck_assert_uint_eq(test_device->allocations, before);
+  ck_assert_uint_eq(fl_workspace_bytes(host), 0);
+  ck_ok(fl_invoke(s.op, &s.call));
+  ck_assert_uint_eq(test_device->allocations, before + 1);
+  staged_end(&s);
+  fl_host_destroy(host);
+  ck_assert_uint_eq(test_device->allocations, 0);
+}
+END_TEST
+
+START_TEST(each_stream_and_device_has_a_workspace_which_grows) {
+  fl_host *host = device_host(NULL, 0);
+  staged small, large, other;
+  int streams[20];
+  staged_begin(&small, host, device0, 1);
+  staged_begin(&large, host, device0, 16);
+  staged_begin(&other, host, device1, 1);
+  unsigned before = test_device->allocations;
+  for (int i = 0; i < 20; i++) { /* more than a thread remembers */
+    small.call.stream = &streams[i];
+    ck_ok(fl_invoke(small.op, &small.call));
+    ck_assert_uint_eq(test_device->allocations, before + (unsigned)i + 1);
+  }
+  for (int i = 0; i < 20; i++) {
+    small.call.stream = &streams[i];
+    ck_ok(fl_invoke(small.op, &small.call));
+  }
+  ck_ok(fl_invoke(other.op, &other.call));
+  ck_assert_uint_eq(test_device->allocations, before + 21);
+  uint64_t bytes = fl_workspace_bytes(host);
+  /* 64 KiB serve many: only what wants more makes it grow. */
+  large.call.stream = &streams[0];
+  ck_ok(fl_invoke(large.op, &large.call));
+  ck_assert_uint_eq(fl_workspace_bytes(host), bytes);
+  staged_end(&small);
+  staged_end(&large);
+  staged_end(&other);
+  fl_host_destroy(host);
+  ck_assert_uint_eq(test_device->allocations, 0);
+}
+END_TEST
+
+START_TEST(a_workspace_that_is_too_small_is_outgrown) {
+  fl_host *host = device_host(NULL, 0);
+  staged s;
+  matrix x, out;
+  staged_begin(&s, host, device0, 1);
+  ck_ok(fl_invoke(s.op, &s.call));
+  uint64_t bytes = fl_workspace_bytes(host);
+  unsigned before = test_device->allocations;
+  matrix_make(&x, host, device0, 1, 40000, NULL);
+  matrix_make(&out, host, device0, 1, 20000, NULL);
+  fl_value values[] = {fl_tensor(&x.tensor), fl_tensor(&out.tensor)};
+  fl_call call = FL_CALL(values);
+  for (int i = 0; i < 2; i++)
+    ck_ok(fl_invoke(s.op, &call));
+  ck_assert_uint_eq(test_device->allocations, before + 3); /* x, out, and one more; the old one stays */
+  ck_assert_uint_ge(fl_workspace_bytes(host), bytes + 160000);
+  ck_ok(fl_invoke(s.op, &s.call));
+  matrix_check(&s.out, staged_result, 2);
   matrix_free(&x);
   matrix_free(&out);
+  staged_end(&s);
+  fl_host_destroy(host);
+  ck_assert_uint_eq(test_device->allocations, 0);
+}
+END_TEST
+
+/* What an engine's allocator was asked for. */
+typedef struct asked {
+  fl_host *host;
+  unsigned allocated, released;
+  void *stream;
+  bool refuses;
+} asked;
+
+static fl_status allocate_for(void *user, DLDevice device, size_t size, void *stream, void **memory) {
+  asked *a = user;
+  a->allocated++;
+  a->stream = stream;
+  return a->refuses ? FL_ENOMEM : fl_device_allocate(a->host, device, size, memory);
+}
+
+static void release_for(void *user, DLDevice device, void *memory, void *stream) {
+  asked *a = user;
+  a->released++;
+  ck_assert_ptr_eq(stream, a->stream);
+  ck_ok(fl_device_free(a->host, device, memory));
+}
+
+START_TEST(an_engines_allocator_gives_the_workspaces) {
+  fl_host *host = device_host(NULL, 0);
+  asked a = {.host = host};
+  fl_allocator allocator = {.size = sizeof allocator, .user = &a, .allocate = allocate_for, .release = release_for};
+  int stream;
+  staged s;
+  staged_begin(&s, host, device0, 1);
+  ck_ok(fl_set_workspace_allocator(host, kDLExtDev, &allocator));
+  s.call.stream = &stream;
+  for (int i = 0; i < 2; i++)
+    ck_ok(fl_invoke(s.op, &s.call));
+  matrix_check(&s.out, staged_result, 2);
+  ck_assert_uint_eq(a.allocated, 1);
+  ck_assert_ptr_eq(a.stream, &stream);
+  fl_release_workspaces(host);
+  ck_assert_uint_eq(a.released, 1);
+  a.refuses = true;
+  ck_assert_int_eq(fl_invoke(s.op, &s.call), FL_ENOIMPL);
+  ck_assert_int_eq(test_log_count(WANTS "0: the engine's allocator gives none: FL_ENOMEM"), 1);
+  ck_ok(fl_set_workspace_allocator(host, kDLExtDev, NULL)); /* the platform's again */
+  ck_ok(fl_invoke(s.op, &s.call));
+  allocator.release = NULL;
+  ck_assert_int_eq(fl_set_workspace_allocator(host, kDLExtDev, &allocator), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), "fl_set_workspace_allocator: release is NULL");
+  allocator.size = 8;
+  ck_assert_int_eq(fl_set_workspace_allocator(host, kDLExtDev, &allocator), FL_EINVAL);
+  ck_assert_int_eq(fl_set_workspace_allocator(host, kDLCPU, NULL), FL_EINVAL);
+  ck_assert_int_eq(fl_set_workspace_allocator(host, 99, NULL), FL_EINVAL);
+  staged_end(&s);
+  fl_host_destroy(host);
+  ck_assert_uint_eq(a.allocated, a.released + 1); /* the refused one */
+  ck_assert_uint_eq(test_device->allocations, 0);
+}
+END_TEST
+
+START_TEST(while_a_stream_is_captured_no_workspace_grows) {
+  fl_host *host = device_host(NULL, 0);
+  int stream;
+  staged s;
+  staged_begin(&s, host, device0, 1);
+  ck_ok(fl_invoke(s.op, &s.call));
+  test_device->captured = true;
+  ck_ok(fl_invoke(s.op, &s.call)); /* there is one already */
+  s.call.stream = &stream;
+  for (int i = 0; i < 2; i++)
+    ck_assert_int_eq(fl_invoke(s.op, &s.call), FL_ENOIMPL);
+  ck_assert_int_eq(test_log_count(WANTS "0: the stream is being captured in a graph; call the op once before"), 1);
+  test_device->captured = false;
+  ck_ok(fl_invoke(s.op, &s.call));
+  staged_end(&s);
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(without_memory_for_a_workspace_the_next_implementation_runs) {
+  fl_host *host = device_host(NULL, 0);
+  staged s;
+  staged_begin(&s, host, device0, 1);
+  test_device->full = true;
+  ck_assert_int_eq(fl_invoke(s.op, &s.call), FL_ENOIMPL);
+  ck_contains(fl_error_message(), "vendor.test_device: not supported: workspace of 0 bytes, expected 16");
+  ck_assert_int_eq(test_log_count(WANTS "0: ext_dev:0: allocating 65536 bytes: test device: out of memory"), 1);
+  test_device->full = false;
+  ck_ok(fl_invoke(s.op, &s.call)); /* it is held against nobody */
+  staged_end(&s);
+  fl_host_destroy(host);
+}
+END_TEST
+
+static void *invoke_often(void *user) {
+  staged *s = user;
+  fl_status status = FL_OK;
+  for (int i = 0; i < 200 && !status; i++)
+    status = fl_invoke(s->op, &s->call);
+  return status ? s : NULL;
+}
+
+START_TEST(threads_share_the_workspace_of_a_stream) {
+  enum { THREADS = 4 };
+  fl_host *host = device_host(NULL, 0);
+  pthread_t threads[THREADS];
+  staged s[THREADS];
+  for (int i = 0; i < THREADS; i++)
+    staged_begin(&s[i], host, device0, 1 + 4 * i);
+  unsigned before = test_device->allocations;
+  for (int i = 0; i < THREADS; i++)
+    ck_assert_int_eq(pthread_create(&threads[i], NULL, invoke_often, &s[i]), 0);
+  for (int i = 0; i < THREADS; i++) {
+    void *failed;
+    pthread_join(threads[i], &failed);
+    ck_assert_ptr_null(failed);
+  }
+  ck_assert_uint_ge(test_device->allocations, before + 1);
+  ck_assert_uint_le(test_device->allocations, before + THREADS); /* all at once may have made one */
+  for (int i = 0; i < THREADS; i++)
+    staged_end(&s[i]);
   fl_host_destroy(host);
 }
 END_TEST
@@ -500,6 +740,13 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, where_devices_differ_that_of_the_tensors_counts);
   tcase_add_test(tests, explaining_asks_a_devices_architecture_in_a_child_process);
   tcase_add_test(tests, a_workspace_is_asked_for_and_given);
+  tcase_add_test(tests, a_call_that_brings_no_workspace_gets_the_hosts);
+  tcase_add_test(tests, each_stream_and_device_has_a_workspace_which_grows);
+  tcase_add_test(tests, a_workspace_that_is_too_small_is_outgrown);
+  tcase_add_test(tests, an_engines_allocator_gives_the_workspaces);
+  tcase_add_test(tests, while_a_stream_is_captured_no_workspace_grows);
+  tcase_add_test(tests, without_memory_for_a_workspace_the_next_implementation_runs);
+  tcase_add_test(tests, threads_share_the_workspace_of_a_stream);
   tcase_add_test(tests, the_workspace_is_that_of_the_policy_in_force);
   tcase_add_test(tests, an_implementation_that_works_only_in_place_is_offered_functionally_on_a_device);
   tcase_add_test(tests, F6_a_failed_call_in_place_on_a_device_is_not_tried_again_without_a_copy);

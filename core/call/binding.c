@@ -84,7 +84,7 @@ static void choose_target(fl_binding *binding) {
   const fl_candidate *first = &binding->candidates[0];
   const fl_impl_record *record = first->record;
   bool runs_all = record->flags & FL_IMPL_INPLACE_ONLY || first->on_probation || binding->retry_at ||
-                  binding->preserve_inputs || binding->synchronous || first->barred ||
+                  binding->preserve_inputs || binding->synchronous || binding->brings || first->barred ||
                   fl_has_results_to_judge(binding->op) || binding->watched;
   bool looks_at_tensor = first->dtypes || first->on_devices != UINT64_MAX;
   const fl_target kernel = {record->fn, record->self, record->supports_args, record->self, binding};
@@ -154,6 +154,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
     candidate->on_devices = selection->items[i].on_devices;
     candidate->on_probation = !strict && failure;
     candidate->barred = barred;
+    binding->brings |= record->extra && record->extra->workspace_size;
   }
   if (!binding->n) {
     *status = all_failed(selection, scoped);

@@ -12,6 +12,7 @@ typedef struct fl_candidate {
   bool on_probation;   /* it failed before and its back-off is over */
   bool barred;         /* strict mode alone: it was found wrong, and no other may take its place */
   _Atomic bool noted;  /* F1 was logged for it under this binding */
+  _Atomic bool lacked; /* that it has less workspace than it wants, too */
   uint64_t on_devices; /* a bit for each index of the device type that reaches min_arch */
 } fl_candidate;
 
@@ -28,6 +29,7 @@ typedef struct fl_binding {
   double made_at;  /* where something failed: when that was looked at */
   bool strict, preserve_inputs, statistics;
   bool synchronous; /* waits for the device after each implementation */
+  bool brings;      /* workspaces: one of the candidates asks for some */
   bool watched;     /* calls of the first candidate are, or were when this was made (guard/watch.h) */
   uint32_t n;
   fl_candidate candidates[];

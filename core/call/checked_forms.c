@@ -23,6 +23,8 @@ void fl_checked_forms_free(void *memory) {
   for (int i = 0; forms && i < FL_CHECKED_FORMS; i++)
     if (forms->places[i] != &nothing)
       free(forms->places[i]);
+  if (forms)
+    fl_own_workspaces_free(forms->workspaces, FL_NESTING_MAX + 1);
   free(forms);
 }
 

@@ -9,6 +9,7 @@
 #define FLHOST_CORE_CALL_CHECKED_FORMS_H
 
 #include "core/call/nesting.h"
+#include "core/call/workspaces.h"
 #include "core/schema.h"
 #include "core/support.h"
 #include <string.h>
@@ -70,11 +71,13 @@ typedef struct fl_checked_form {
 } fl_checked_form;
 
 /* A thread's forms, one for each of a fixed number of ops; never NULL. And what else of calls is the thread's own:
- * those inside a call that it is in, and strings that were results, by their addresses. */
+ * those inside a call that it is in, strings that were results, by their addresses, and workspaces. */
 typedef struct fl_checked_forms {
   fl_checked_form *places[FL_CHECKED_FORMS];
   fl_nesting nesting;
   const char *strings[FL_CHECKED_STRINGS];
+  fl_own_workspace workspaces[FL_NESTING_MAX + 1];
+  fl_workspace_place workspace_places[FL_WORKSPACE_PLACES];
 } fl_checked_forms;
 
 void *fl_checked_forms_create(void); /* NULL: out of memory */

@@ -9,6 +9,7 @@
 #include "core/call/in_place.h"
 #include "core/call/invoke.h"
 #include "core/call/returned.h"
+#include "core/call/workspaces.h"
 #include "core/guard.h"
 #include "core/platform.h"
 #include "core/support.h"
@@ -108,22 +109,27 @@ static const char *candidate_id(const fl_binding *binding, uint32_t i) {
 }
 
 /* A candidate does not support the call: it is counted and listed in `why`. */
-static void pass_over(const fl_binding *binding, uint32_t i, const char *reason, fl_text *why) {
+static void pass_over(fl_binding *binding, uint32_t i, const fl_call *call, const char *reason, fl_text *why) {
   const char *op = binding->op->name, *id = candidate_id(binding, i);
   fl_impl_record_count(binding->candidates[i].record, FL_EVENT_NOT_SUPPORTED);
   fl_text_add(why, "\n  %s: not supported: %s", id, reason);
   fl_probe_fallback(op, id, candidate_id(binding, i + 1), reason);
   fl_log_line(&binding->op->host->log, FL_LOG_DEBUG, "Op '%s' passes over '%s': %s", op, id, reason);
+  if (binding->brings)
+    fl_workspace_lacked(&binding->candidates[i], call);
 }
 
-/* The next candidate from `i` on that takes the call. */
-static uint32_t next_taker(const fl_binding *binding, uint32_t i, const fl_call *call, fl_text *why) {
+/* The next candidate from `i` on that takes the call, with the workspace that it wants if that is the host's to
+ * bring. */
+static uint32_t next_taker(fl_binding *binding, uint32_t i, fl_call *call, bool bring, fl_text *why) {
   fl_said said;
   for (; i < binding->n; i++) {
     atomic_store_explicit(&fl_self.running, binding->candidates[i].record, memory_order_relaxed);
+    if (bring)
+      fl_workspace_bring(&binding->candidates[i], call);
     if (fl_candidate_takes(&binding->candidates[i], call, &said))
       break;
-    pass_over(binding, i, said.text, why);
+    pass_over(binding, i, call, said.text, why);
   }
   atomic_store_explicit(&fl_self.running, NULL, memory_order_relaxed);
   return i;
@@ -147,6 +153,7 @@ typedef struct attempts {
   bool spoilt;          /* the last one changed what the call points to */
   const fl_kept *kept;  /* the caller's inputs; NULL: no copies are kept */
   bool wait;            /* for the device, after each */
+  bool bring;           /* workspaces: the caller gives none */
   uint32_t turn;        /* the candidate whose turn it is; binding->n: none is left */
   uint32_t failed;      /* so far; of the last of them: */
   const char *last;     /* impl_id, */
@@ -163,6 +170,10 @@ static fl_impl_record *on_turn(const attempts *a) {
 
 /* Also when a candidate does not return. */
 static void attempts_free(attempts *a) {
+  if (a->bring) {
+    a->call->workspace = NULL; /* as it was given */
+    a->call->workspace_size = 0;
+  }
   fl_text_free(&a->reason);
   fl_text_free(&a->why);
 }
@@ -185,7 +196,7 @@ static bool give_up(attempts *a) {
 
 /* The next from `i` on is on turn. True: there is none. */
 static bool take_turn(attempts *a, uint32_t i) {
-  a->turn = next_taker(a->binding, i, a->call, &a->why);
+  a->turn = next_taker(a->binding, i, a->call, a->bring, &a->why);
   return a->turn == a->binding->n && give_up(a);
 }
 
@@ -286,7 +297,7 @@ static bool replace(attempts *a, fl_status status) {
     fl_log_line(log, FL_LOG_ERROR, "Implementation '%s' failed for op '%s': %s", id, op->name, reason);
     return end(a, fl_error(status, "Implementation '%s' failed for op '%s': %s. No fallback", id, op->name, reason));
   }
-  uint32_t next = next_taker(a->binding, a->turn + 1, a->call, &a->why);
+  uint32_t next = next_taker(a->binding, a->turn + 1, a->call, a->bring, &a->why);
   bool restore = next < a->binding->n && !a->watched.untouched;
   const char *lost = restore ? fl_restore_inputs(op, a->call, a->kept) : NULL;
   if (lost) {
@@ -341,7 +352,7 @@ static bool judge(attempts *a, fl_status status) {
     return end_with_reference(a, reason);
   if (status != FL_ENOTSUP)
     return replace(a, status);
-  pass_over(a->binding, a->turn, reason, &a->why); /* it said so itself, and wrote nothing */
+  pass_over(a->binding, a->turn, a->call, reason, &a->why); /* it said so itself, and wrote nothing */
   return take_turn(a, a->turn + 1);
 }
 
@@ -350,6 +361,7 @@ static fl_status run_all(fl_binding *binding, fl_call *call, const fl_call *give
                          const fl_kept *kept) {
   __attribute__((cleanup(attempts_free))) attempts a = {.binding = binding, .call = call, .given = given, .kept = kept};
   a.wait = binding->synchronous || (kept && kept->on_device);
+  a.bring = binding->brings && !given->workspace;
   bool over = returned ? judge(&a, fl_take_back(binding->op, call, given, returned, &a.spoilt)) : take_turn(&a, 0);
   while (!over)
     over = judge(&a, call_next(&a));

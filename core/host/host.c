@@ -186,6 +186,7 @@ void fl_host_destroy(fl_host *host) {
     fl_threads_end();
   fl_calls_end(host);
   fl_prepared_end(host);
+  fl_workspaces_end(host);
   fl_views_free(host);
   fl_registry_free(host);
   fl_device_types_free(host);

@@ -229,6 +229,8 @@ struct fl_host {
   struct fl_view *views;   /* call/scope.h */
   fl_retired retired;
   struct fl_prepared_record *prepared; /* call/prepared.h: all that there are */
+  struct fl_workspace *workspaces;     /* call/workspaces.h; one is not freed before the host is */
+  fl_allocator *allocators;            /* of theirs, by device type, FL_DEVICE_SLOTS; NULL: the platforms' */
   fl_strings oplist;                   /* lines written to FLAGGEMS_ENABLE_OPLIST_PATH */
   fl_strings reasons;                  /* that is_available formatted */
   fl_strings frozen_by;                /* one name for each fl_freeze that is not thawed */

@@ -64,12 +64,42 @@ FL_API fl_status fl_infer(const fl_op *op, const fl_call *call, fl_tensor_spec *
 FL_API fl_status fl_check(const fl_op *op, const fl_call *call);
 
 /*
- * Bytes that call->workspace should have: the most that any implementation which the policy in force may run for these
- * arguments asks for, fallbacks included; 0 if none does. Another policy may want more. The memory lies on the call's
- * device, aligned to 256 (fl_device_allocate), and may be used again for the next call on the same stream. Errors are
- * those of fl_check, and FL_ENOIMPL where nothing is there to run.
+ * Workspaces. Some implementations want memory besides their results for the length of a call. A call that brings none
+ * (call->workspace NULL, as every typed call) gets the host's: one buffer for each device and stream, on the processor
+ * for each thread, and others for calls inside a call. It grows when a call wants more, so that calls like earlier ones
+ * allocate nothing; what it outgrew stays, since queued work may use it. While a stream is captured in a graph nothing
+ * grows: call the op once before. A graph that was captured uses the buffer of the stream that it was captured on: it
+ * must not run at the same time as calls on that one, but in its place. Where there is none to be had, implementations
+ * that cannot do without pass the call on, and the log has a warning, once, with the size.
+ *
+ * A call may bring its own instead, for which fl_workspace_size says how much: the most that any implementation which
+ * the policy in force may run for these arguments asks for, fallbacks included; 0 if none does. Another policy may want
+ * more. The memory lies on the call's device, aligned to 256 (fl_device_allocate), and may be used again for the next
+ * call on the same stream. Errors are those of fl_check, and FL_ENOIMPL where nothing is there to run.
  */
 FL_API fl_status fl_workspace_size(fl_op *op, const fl_call *call, size_t *size);
+
+/* Where an engine keeps device memory. Both functions may be called from any thread, and during a call. */
+typedef struct fl_allocator {
+  uint32_t size; /* sizeof(fl_allocator) */
+  void *user;    /* given back */
+  /* `size` bytes, aligned to 256, for work on that stream of the device. Not FL_OK: there are none. */
+  fl_status (*allocate)(void *user, DLDevice device, size_t size, void *stream, void **memory);
+  /* Nothing that was queued uses it any more, as fl_release_workspaces says. */
+  void (*release)(void *user, DLDevice device, void *memory, void *stream);
+} fl_allocator;
+
+/* Workspaces that the host brings to calls on devices of that type come from there, from now on; NULL: from the
+ * platform's plugin, as at first. It must stay usable until the host is destroyed. FL_EINVAL: the type has no memory of
+ * its own, or a function is NULL; FL_ENOMEM. */
+FL_API fl_status fl_set_workspace_allocator(fl_host *host, int32_t device_type, const fl_allocator *allocator);
+
+/* Bytes of all workspaces on devices that the host keeps; those of threads are not counted. */
+FL_API uint64_t fl_workspace_bytes(fl_host *host);
+
+/* Gives them back. No call is in flight, all that was queued is done, and no graph that was captured with them runs
+ * again. The next call that wants one makes a new one. */
+FL_API void fl_release_workspaces(fl_host *host);
 
 /*
  * Has weights prepared that will be passed again and again: laid out as the implementation likes them best that would

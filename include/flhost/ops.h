@@ -7,9 +7,9 @@
  *
  * Each call takes the device's stream or queue (NULL: the default one), the op's arguments and its results. The caller
  * provides every output tensor; fl_infer says shapes and dtypes. Tensors are borrowed for the call, which may be made
- * from any thread. It returns what fl_invoke returns; FL_ENOENT when the host does not know the op. It brings no
- * workspace and no prepared weights: where fl_workspace_size says that one is wanted, or fl_prepare made some, make a
- * fl_call (FL_CALL) and invoke that.
+ * from any thread. It returns what fl_invoke returns; FL_ENOENT when the host does not know the op. Workspaces are
+ * the host's to bring; with one of your own, or weights that fl_prepare prepared, make a fl_call (FL_CALL) and invoke
+ * that.
  *
  * T[..., 2*d] is a tensor of dtype T with any leading dimensions and a last one of 2*d; a letter or name has the same
  * meaning wherever it stands in one op. The last dimension is contiguous, the others may be strided.

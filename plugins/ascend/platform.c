@@ -260,6 +260,17 @@ static fl_status synchronize(void *self, int32_t device, void *stream, bool all)
   return status;
 }
 
+static fl_status is_captured(void *self, int32_t device, void *stream, bool *captured) {
+  ascend_guard guard;
+  (void)self;
+  fl_status status = enter(device, &guard);
+  if (status)
+    return status;
+  *captured = ascend_is_captured(stream);
+  ascend_leave(&guard);
+  return FL_OK;
+}
+
 const fl_platform ascend_platform = {.size = sizeof ascend_platform,
                                      .device_type = kDLExtDev,
                                      .is_active = is_active,
@@ -272,4 +283,5 @@ const fl_platform ascend_platform = {.size = sizeof ascend_platform,
                                      .synchronize = synchronize,
                                      .error = error,
                                      .arch_reaches = ascend_arch_reaches,
-                                     .driver_version = driver_version};
+                                     .driver_version = driver_version,
+                                     .is_captured = is_captured};

@@ -1,6 +1,7 @@
 /* fl_platform over a GPU's driver: what is there, and memory on it. Ops never come this way. */
 #include "plugins/gpu/platform.h"
 #include "plugins/gpu/driver.h"
+#include "plugins/gpu/launch.h"
 
 /* Why the thread's last of these functions failed. */
 static _Thread_local char words[GPU_WORDS];
@@ -169,6 +170,18 @@ static fl_status synchronize(void *self, int32_t ordinal, void *stream, bool all
   return code ? failed(device, code, "synchronize", "waiting for the device") : FL_OK;
 }
 
+static fl_status is_captured(void *self, int32_t ordinal, void *stream, bool *captured) {
+  gpu_device *device;
+  gpu_scope scope;
+  (void)self;
+  fl_status status = enter(ordinal, "is_captured", &device, &scope);
+  if (status)
+    return status;
+  *captured = gpu_is_captured(stream);
+  gpu.call.leave(&scope);
+  return FL_OK;
+}
+
 static const char *error(void *self) {
   (void)self;
   return words;
@@ -199,7 +212,8 @@ fl_status gpu_register_platform(fl_registry *registry) {
                                 .synchronize = synchronize,
                                 .error = error,
                                 .arch_reaches = arch_reaches,
-                                .driver_version = driver_version};
+                                .driver_version = driver_version,
+                                .is_captured = is_captured};
   const fl_component component = {.size = sizeof component,
                                   .type = "platform",
                                   .name = gpu.name,

@@ -179,6 +179,12 @@ static fl_status synchronize(void *self, int32_t index, void *stream, bool all) 
   return error ? fail(FL_EDEVICE, error) : FL_OK;
 }
 
+static fl_status is_captured(void *self, int32_t index, void *stream, bool *captured) {
+  (void)self, (void)index, (void)stream;
+  *captured = test_device_state.captured;
+  return FL_OK;
+}
+
 static const char *error(void *self) {
   (void)self;
   return last_error;
@@ -512,7 +518,8 @@ fl_status register_builtins(fl_registry *registry) {
                                        .copy = copy,
                                        .synchronize = synchronize,
                                        .error = error,
-                                       .arch_reaches = arch_reaches};
+                                       .arch_reaches = arch_reaches,
+                                       .is_captured = is_captured};
   static const fl_component component = {.size = sizeof component,
                                          .type = "platform",
                                          .name = "test_device",

@@ -14,6 +14,7 @@ typedef struct device_state {
   unsigned properties;  /* calls of properties */
   bool asleep;          /* set by a test: is_active says no */
   bool full;            /* set by a test: allocate fails */
+  bool captured;        /* set by a test: all streams are being captured */
 } device_state;
 
 /* How test_device_fail fails. */
