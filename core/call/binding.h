@@ -12,7 +12,6 @@ typedef struct fl_candidate {
   bool on_probation;   /* it failed before and its back-off is over */
   bool barred;         /* strict mode alone: it was found wrong, and no other may take its place */
   _Atomic bool noted;  /* F1 was logged for it under this binding */
-  _Atomic bool lacked; /* that it has less workspace than it wants, too */
   uint64_t on_devices; /* a bit for each index of the device type that reaches min_arch */
 } fl_candidate;
 

@@ -109,24 +109,24 @@ static const char *candidate_id(const fl_binding *binding, uint32_t i) {
 }
 
 /* A candidate does not support the call: it is counted and listed in `why`. */
-static void pass_over(fl_binding *binding, uint32_t i, const fl_call *call, const char *reason, fl_text *why) {
+static void pass_over(const fl_binding *binding, uint32_t i, const fl_call *call, const char *reason, fl_text *why) {
   const char *op = binding->op->name, *id = candidate_id(binding, i);
   fl_impl_record_count(binding->candidates[i].record, FL_EVENT_NOT_SUPPORTED);
   fl_text_add(why, "\n  %s: not supported: %s", id, reason);
   fl_probe_fallback(op, id, candidate_id(binding, i + 1), reason);
   fl_log_line(&binding->op->host->log, FL_LOG_DEBUG, "Op '%s' passes over '%s': %s", op, id, reason);
   if (binding->brings)
-    fl_workspace_lacked(&binding->candidates[i], call);
+    fl_workspace_lacked(binding->candidates[i].record, call);
 }
 
 /* The next candidate from `i` on that takes the call, with the workspace that it wants if that is the host's to
  * bring. */
-static uint32_t next_taker(fl_binding *binding, uint32_t i, fl_call *call, bool bring, fl_text *why) {
+static uint32_t next_taker(const fl_binding *binding, uint32_t i, fl_call *call, bool bring, fl_text *why) {
   fl_said said;
   for (; i < binding->n; i++) {
     atomic_store_explicit(&fl_self.running, binding->candidates[i].record, memory_order_relaxed);
     if (bring)
-      fl_workspace_bring(&binding->candidates[i], call);
+      fl_workspace_bring(binding->candidates[i].record, call);
     if (fl_candidate_takes(&binding->candidates[i], call, &said))
       break;
     pass_over(binding, i, call, said.text, why);

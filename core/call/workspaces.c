@@ -168,23 +168,23 @@ static fl_status bring_from_device(fl_host *host, DLDevice device, uint32_t dept
 /* ----------------------------------------------------------------------------------------------------------- a call's
  */
 
-/* Once for each candidate of a binding. */
-static void warn(fl_candidate *candidate, size_t wanted, size_t has, const char *why) {
-  const fl_op *op = candidate->record->op;
-  if (atomic_exchange_explicit(&candidate->lacked, true, memory_order_relaxed))
+/* Once for each implementation. */
+static void warn(const fl_impl_record *record, size_t wanted, size_t has, const char *why) {
+  const fl_op *op = record->op;
+  if (atomic_exchange_explicit(&record->extra->lacked, true, memory_order_relaxed))
     return;
   fl_log_line(&op->host->log, FL_LOG_WARNING, "Op '%s': '%s' wants a workspace of %zu bytes, and has %zu: %s", op->name,
-              candidate->record->impl_id, wanted, has, why);
+              record->impl_id, wanted, has, why);
 }
 
-void fl_workspace_bring(fl_candidate *candidate, fl_call *call) {
+void fl_workspace_bring(const fl_impl_record *record, fl_call *call) {
   const fl_checked_forms *kept = fl_self.kept;
-  const fl_op *op = candidate->record->op;
+  const fl_op *op = record->op;
   const DLTensor *tensor = fl_call_tensor(op, call);
   DLDevice device = tensor ? tensor->device : (DLDevice){kDLCPU, 0};
   call->workspace = NULL;
   call->workspace_size = 0;
-  size_t wanted = fl_workspace_wanted(candidate->record, call);
+  size_t wanted = fl_workspace_wanted(record, call);
   if (!wanted)
     return;
   fl_kept_error before;
@@ -193,14 +193,14 @@ void fl_workspace_bring(fl_candidate *candidate, fl_call *call) {
                          ? bring_own(kept->nesting.n, call, wanted)
                          : bring_from_device(op->host, device, kept->nesting.n, call, wanted);
   if (status)
-    warn(candidate, wanted, 0, fl_error_message());
+    warn(record, wanted, 0, fl_error_message());
   fl_error_restore(&before);
 }
 
-void fl_workspace_lacked(fl_candidate *candidate, const fl_call *call) {
-  size_t wanted = fl_workspace_wanted(candidate->record, call);
+void fl_workspace_lacked(const fl_impl_record *record, const fl_call *call) {
+  size_t wanted = fl_workspace_wanted(record, call);
   if (wanted > call->workspace_size)
-    warn(candidate, wanted, call->workspace_size, "it is passed over; bring as much (fl_workspace_size), or none");
+    warn(record, wanted, call->workspace_size, "it is passed over; bring as much (fl_workspace_size), or none");
 }
 
 /* -------------------------------------------------------------------------------------------------------- interface */

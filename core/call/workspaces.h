@@ -8,16 +8,15 @@
 
 #include "core/registry.h"
 
-typedef struct fl_candidate fl_candidate; /* binding.h */
-
 /* Bytes that an implementation wants for a call, 0 for none. */
 size_t fl_workspace_wanted(const fl_impl_record *record, const fl_call *call);
 
-/* Gives the call, which brought none, what the candidate wants; where it cannot be had, nothing, and a warning once. */
-void fl_workspace_bring(fl_candidate *candidate, fl_call *call);
+/* Gives the call, which brought none, what the implementation wants; where it cannot be had, nothing, and a warning,
+ * once. */
+void fl_workspace_bring(const fl_impl_record *record, fl_call *call);
 
-/* A candidate did not take the call: a warning, once, if it had less workspace than it wants. */
-void fl_workspace_lacked(fl_candidate *candidate, const fl_call *call);
+/* It did not take the call: a warning, once, if it had less workspace than it wants. */
+void fl_workspace_lacked(const fl_impl_record *record, const fl_call *call);
 
 /* A thread's own, for tensors in the host's memory; by the depth of calls inside calls. */
 typedef struct fl_own_workspace {

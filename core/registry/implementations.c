@@ -36,9 +36,9 @@ static const char *put(char **at, const char *text) {
 }
 
 /* At so many bytes of the record, behind the strings. */
-static const fl_impl_extra *put_extra(fl_impl_record *record, size_t at, const fl_impl *impl) {
+static fl_impl_extra *put_extra(fl_impl_record *record, size_t at, const fl_impl *impl) {
   fl_impl_extra *extra = (void *)((char *)record + at);
-  *extra = (fl_impl_extra){impl->workspace_size, impl->prepares, impl->prepared_size, impl->prepare};
+  *extra = (fl_impl_extra){impl->workspace_size, impl->prepares, impl->prepared_size, impl->prepare, false};
   return extra;
 }
 

@@ -37,6 +37,7 @@ typedef struct fl_impl_extra {
   uint64_t prepares;
   size_t (*prepared_size)(void *self, const fl_call *call);
   fl_prepare_fn prepare;
+  _Atomic bool lacked; /* workspace, and the log has it */
 } fl_impl_extra;
 
 /* One registered implementation: what fl_impl says, in one piece of memory, since there may be very many. Immutable,
@@ -46,7 +47,7 @@ typedef struct fl_impl_record {
   void *self;
   bool (*is_available)(void *self, const char **reason);
   bool (*supports_args)(void *self, const fl_call *call, const char **reason);
-  const fl_impl_extra *extra; /* behind impl_id; NULL: nothing of it */
+  fl_impl_extra *extra; /* behind impl_id; NULL: nothing of it */
   struct fl_op *op;
   const fl_provider *provider;
   const char *vendor, *min_arch, *variant; /* behind impl_id; NULL if none */
