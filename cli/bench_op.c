@@ -34,7 +34,6 @@ typedef struct subject {
   const timed_call *call;
   fl_scope scope;
   device_memory to, from;       /* of memcpy, `half` bytes for each copy of the call */
-  device_memory workspace;      /* of an implementation */
   const fl_prepared **prepared; /* for each copy of the call; NULL: not asked for, or it prepares nothing */
   size_t half;
   byte_loop loop;
@@ -123,8 +122,6 @@ static uint32_t next_copy(subject *s) {
 
 static fl_status run_impl(subject *s, long n) {
   fl_call call = {.size = sizeof call, .count = s->call->n_values};
-  call.workspace = s->workspace.memory;
-  call.workspace_size = s->workspace.size;
   fl_status status = FL_OK;
   while (n-- && !status) {
     uint32_t copy = next_copy(s);
@@ -259,7 +256,6 @@ static void end(session *s) {
     subject *each = &s->subjects[i];
     device_memory_free(&each->to);
     device_memory_free(&each->from);
-    device_memory_free(&each->workspace);
     for (uint32_t copy = 0; each->prepared && copy < each->call->copies; copy++)
       fl_prepared_free(each->prepared[copy]);
     free(each->prepared);
@@ -314,18 +310,6 @@ static bool ready_memcpy(subject *each) {
   return done;
 }
 
-/* The workspace that an implementation asks for. */
-static fl_status ready_workspace(subject *each) {
-  const timed_call *call = each->call;
-  fl_call planned = {.size = sizeof planned, .count = call->n_values, .values = call->values}; /* of the first copy */
-  fl_status status = enter(each);
-  if (status)
-    return status;
-  status = device_workspace(&each->workspace, each->host, call->device, call->op, &planned);
-  leave(each);
-  return status;
-}
-
 /* What it prepares of the weights of each copy, where that is asked for. */
 static fl_status ready_prepared(session *s, subject *each) {
   const timed_call *call = each->call;
@@ -374,9 +358,7 @@ static bool ready_torch(session *s, subject *each) {
 static void try_once(session *s, subject *each) {
   const bench_way way = way_of(each);
   double longest = s->asked->seconds * 1e9;
-  each->status = each->kind == IMPLEMENTATION ? ready_workspace(each) : FL_OK;
-  if (!each->status && each->kind == IMPLEMENTATION)
-    each->status = ready_prepared(s, each);
+  each->status = each->kind == IMPLEMENTATION ? ready_prepared(s, each) : FL_OK;
   if (each->kind == TORCH && !ready_torch(s, each))
     return;
   if (!each->status)

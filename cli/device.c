@@ -155,22 +155,3 @@ fl_status device_tensor_put(const device_tensor *to, const DLTensor *from) {
 fl_status device_tensor_get(const device_tensor *from, const DLTensor *to) {
   return device_memory_get(&from->memory, fl_data(to));
 }
-
-/* ------------------------------------------------------------------------------------------------------- workspace */
-
-fl_status device_workspace(device_memory *workspace, fl_host *host, DLDevice device, fl_op *op, fl_call *call) {
-  size_t size = 0;
-  call->workspace = NULL;
-  call->workspace_size = 0;
-  if (fl_workspace_size(op, call, &size) || !size)
-    return FL_OK;
-  if (workspace->size < size) {
-    device_memory_free(workspace);
-    fl_status status = device_memory_create(workspace, host, device, size);
-    if (status)
-      return status;
-  }
-  call->workspace = workspace->memory;
-  call->workspace_size = size;
-  return FL_OK;
-}

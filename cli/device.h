@@ -53,8 +53,4 @@ void device_tensor_free(device_tensor *tensor);
 fl_status device_tensor_put(const device_tensor *to, const DLTensor *from);
 fl_status device_tensor_get(const device_tensor *from, const DLTensor *to);
 
-/* Gives the call the workspace that it should have (fl_workspace_size, under the policy in force in this thread) on the
- * device; memory that is large enough is used again. FL_OK too where nothing may run the call: calling it says so. */
-fl_status device_workspace(device_memory *workspace, fl_host *host, DLDevice device, fl_op *op, fl_call *call);
-
 #endif

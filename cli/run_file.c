@@ -34,9 +34,8 @@ typedef struct run_case {
   placement placed;         /* where the file says how its tensors lie; else nothing */
   bool *written;            /* by value: a tensor that the call writes */
   int needed;               /* calls of the process, of which one fails; 0: the file does not say */
-  device_memory workspace;
-  DLTensor **initial; /* by argument: what a tensor that the call may overwrite is before each call; else NULL */
-  int64_t **lists;    /* by argument: storage of an integer list */
+  DLTensor **initial;       /* by argument: what a tensor that the call may overwrite is before each call; else NULL */
+  int64_t **lists;          /* by argument: storage of an integer list */
   fl_explanation *explanation;
   uint64_t *calls; /* by implementation in the explanation, before the calls */
   run_report *report;
@@ -477,8 +476,6 @@ static bool call_once(run_case *run, double *time_us) {
   fl_call call = {.size = sizeof call, .count = run->n_arguments + run->n_results, .values = run->passed};
   if (!renew_tensors(run))
     return false;
-  if (device_workspace(&run->workspace, run->host, run->device, run->op, &call))
-    return device_failed(run);
   being_called = is_placed(run) ? &run->placed : NULL;
   trial_set_locate(locate);
   double start = now_us();
@@ -684,7 +681,6 @@ static void run_free(run_case *run) {
   for (uint32_t i = 0; i < run->placed.n; i++)
     free((char *)run->placed.tensors[i].name);
   placement_free(&run->placed);
-  device_memory_free(&run->workspace);
   free(run->lists);
   free(run->written);
   free(run->initial);
