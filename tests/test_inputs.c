@@ -196,6 +196,28 @@ START_TEST(the_element_type_that_is_asked_for_is_that_of_the_first_variable) {
 }
 END_TEST
 
+START_TEST(an_element_type_that_a_str_names_is_that_of_its_tensors) {
+  enum { X_HERE, BIAS, OUT_DTYPE, N_HERE };
+  const fl_op_def def = {.size = sizeof def,
+                         .schema = "op(Tensor x, Tensor bias, str out_dtype=\"float16\") -> Tensor out",
+                         .rules = "x: T[n]; bias: O[n]; out: O[n]; O = float16|bfloat16 by out_dtype",
+                         .cases = "out_dtype: float16 bfloat16"};
+  fl_input in[N_HERE];
+  int seen[2] = {0};
+  ck_ok(fl_register_op(host, &def));
+  fl_op *op = fl_find_op(host, "op");
+  for (uint64_t i = 0; i < MANY; i++) {
+    ck_ok(fl_generate_inputs(op, FL_FLOAT32, SEED, i, in, N_HERE, sizeof(fl_input)));
+    bool brain = !strcmp(in[OUT_DTYPE].value.v.s, "bfloat16");
+    ck_assert_int_eq(in[X_HERE].spec.dtype.bits, 32);
+    ck_assert_int_eq(in[BIAS].spec.dtype.code, brain ? kDLBfloat : kDLFloat);
+    ck_assert_int_eq(in[BIAS].spec.dtype.bits, 16);
+    seen[brain]++;
+  }
+  ck_assert_int_eq(seen[0], MANY / 2);
+}
+END_TEST
+
 START_TEST(a_seed_gives_the_same_calls_and_another_one_others) {
   fl_input in[N_ARGUMENTS], again[N_ARGUMENTS], other[N_ARGUMENTS];
   fl_op *op = op_with("mode: fast");
@@ -269,6 +291,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_tensor_comes_with_another_one_or_instead_of_it);
   tcase_add_test(tests, without_is_the_contrary_of_with);
   tcase_add_test(tests, the_element_type_that_is_asked_for_is_that_of_the_first_variable);
+  tcase_add_test(tests, an_element_type_that_a_str_names_is_that_of_its_tensors);
   tcase_add_test(tests, a_seed_gives_the_same_calls_and_another_one_others);
   tcase_add_test(tests, a_call_that_cannot_be_is_refused_with_the_reason);
   tcase_add_test(tests, a_string_without_clause_and_default_is_named);

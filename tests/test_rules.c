@@ -48,6 +48,10 @@ static const struct {
     {"f(Tensor x) -> Tensor", "x: T[n]; out: T|int64[n]", "column 15: a result needs one dtype"},
     {"f(Tensor x) -> Tensor", "x: T[n]; out: T", "column 15: a result needs dimensions in []"},
     {"f(Tensor x) -> Tensor", "x: T[n]; out: T[n]; U = int32", "column 21: no argument is of dtype variable 'U' alone"},
+    {"f(Tensor x) -> Tensor", "x: T[n]; out: O[n]; O = int8|float32 by size",
+     "column 41: found 'size', expected the name of a str argument"},
+    {"f(Tensor x, str kind, int size) -> Tensor", "x: T[n]; out: O[n]; O = int8|float32 by size",
+     "column 41: found 'size', expected the name of a str argument"},
     {"f(Tensor x) -> Tensor", "x: T[n // 2]; out: T[n]", "column 6: 'n' does not follow from the arguments"},
     {"f(Tensor x) -> Tensor", "x: T[max(n, 2)]; out: T[2]", "column 6: 'n' does not follow from the arguments"},
     {"f(Tensor x) -> Tensor", "x: T[n]; out: T[numel(...)]", "column 17: '...' does not follow from the arguments"},
@@ -250,6 +254,27 @@ START_TEST(dtypes_match_as_the_rules_say) {
   REFUSED(schema, "f: argument 'z': dtype bfloat16, expected float16 (that of 'x'), int32 or int64", fl_tensor(&h),
           fl_tensor(&h), fl_tensor(&b));
   REFUSED(schema, "f: argument 'z': shape [2], expected []", fl_tensor(&h), fl_tensor(&h), fl_tensor(&h));
+  fl_schema_free(schema);
+}
+END_TEST
+
+START_TEST(a_str_argument_names_a_dtype) {
+  fl_schema *schema =
+      make_schema("f(Tensor x, str out_dtype=\"bfloat16\", Tensor? bias=None) -> Tensor out",
+                  "x: T[n]; bias: O[n]; out: O[n]; T = float32|float16; O = float16|bfloat16 by out_dtype");
+  DLTensor x = tensor(f32, place(0), DIMS(4)), h = tensor(f16, place(1), DIMS(4)), b = tensor(bf16, place(2), DIMS(4));
+  DLTensor out = tensor(bf16, place(3), DIMS(4));
+  ACCEPTED(schema, fl_tensor(&x), fl_string("bfloat16"), fl_tensor(&b), fl_tensor(&out));
+  ACCEPTED(schema, fl_tensor(&x), fl_string("float16"), fl_none(), fl_tensor(&h));
+  REFUSED(schema, "f: argument 'bias': dtype float16, expected bfloat16 (argument 'out_dtype')", fl_tensor(&x),
+          fl_string("bfloat16"), fl_tensor(&h), fl_tensor(&b));
+  REFUSED(schema, "f: result 'out': dtype bfloat16, expected float16", fl_tensor(&x), fl_string("float16"), fl_none(),
+          fl_tensor(&b));
+  REFUSED(schema, "f: argument 'out_dtype': \"int4\", expected \"float16\" or \"bfloat16\"", fl_tensor(&x),
+          fl_string("int4"), fl_none(), fl_tensor(&h));
+  REFUSED(schema,
+          "f: argument 'out_dtype': \"bflaot16\", expected \"float16\" or \"bfloat16\"; did you mean 'bfloat16'?",
+          fl_tensor(&x), fl_string("bflaot16"), fl_none(), fl_tensor(&h));
   fl_schema_free(schema);
 }
 END_TEST
@@ -533,6 +558,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, a_name_has_one_value_and_the_message_says_from_where);
   tcase_add_test(tests, leading_dimensions_are_the_same_everywhere);
   tcase_add_test(tests, dtypes_match_as_the_rules_say);
+  tcase_add_test(tests, a_str_argument_names_a_dtype);
   tcase_add_test(tests, what_depends_on_a_later_tensor_is_decided_then);
   tcase_add_test(tests, an_alternative_that_fails_leaves_no_trace);
   tcase_add_test(tests, rules_of_an_absent_tensor_do_not_count);

@@ -232,7 +232,13 @@ static fl_status no_such_dtype(const draft *d) {
 static fl_status choose_variables(draft *d) {
   const fl_rules *rules = d->schema->compiled;
   for (uint32_t i = 0; i < rules->n_variables; i++) {
-    uint32_t admitted = rules->variables[i].limited ? rules->variables[i].limit : common_floats;
+    const fl_rule_variable *variable = &rules->variables[i];
+    uint32_t admitted = variable->limited ? variable->limit : common_floats;
+    if (variable->argument != NONE) {
+      const fl_value *named = &d->inputs[variable->argument].value;
+      uint32_t which = named->type == FL_STRING ? fl_rules_named_dtype(variable, named->v.s) : FL_DTYPE_COUNT;
+      admitted = which < FL_DTYPE_COUNT ? UINT32_C(1) << which : 0;
+    }
     if (!i && d->dtype)
       admitted &= d->dtype;
     if (!admitted)

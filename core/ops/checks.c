@@ -36,8 +36,7 @@ fl_status fl_check_word(fl_call *call, uint32_t index, const char *name, const c
   for (uint32_t i = 0; i < n; i++)
     if (!strcmp(value->v.s, words[i]))
       return FL_OK;
-  for (uint32_t i = 0; i < n; i++)
-    fl_text_add(&text, "%s\"%s\"", !i ? "" : i + 1 == n ? " or " : ", ", words[i]);
+  fl_text_add_choices(&text, words, n);
   fl_status status = fl_fail(call, FL_EINVAL, "argument '%s': \"%s\", expected %s%s", name, value->v.s,
                              fl_text_get(&text), fl_suggest(fl_nearest_word(value->v.s, words, n)).text);
   fl_text_free(&text);

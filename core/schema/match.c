@@ -291,6 +291,24 @@ static void bind_int_arguments(const fl_rules *rules, const fl_value *values, fl
 
 static fl_status argument_error(const fl_schema *schema, const fl_bindings *bindings, const fl_rule_clause *clause,
                                 const DLTensor *given);
+static fl_status dtype_name_error(const fl_schema *schema, const fl_rule_variable *variable, const char *given);
+
+/* Variables that a str argument names. */
+static fl_status bind_named_dtypes(const fl_schema *schema, const fl_value *values, fl_bindings *bindings) {
+  const fl_rules *rules = schema->compiled;
+  for (uint32_t i = 0; i < rules->n_variables; i++) {
+    const fl_rule_variable *variable = &rules->variables[i];
+    if (variable->argument == NONE || values[variable->argument].type != FL_STRING)
+      continue;
+    uint32_t which = fl_rules_named_dtype(variable, values[variable->argument].v.s);
+    if (which == FL_DTYPE_COUNT)
+      return dtype_name_error(schema, variable, values[variable->argument].v.s);
+    bindings->variables_known |= UINT32_C(1) << i;
+    bindings->variables[i] = fl_element_types[which].dtype;
+    bindings->variables_from[i] = variable->argument;
+  }
+  return FL_OK;
+}
 
 /* Looks again at what was left open, until nothing new is learnt. What is open even then depends on tensors that were
  * not given. */
@@ -320,12 +338,15 @@ fl_status fl_match_arguments(const fl_schema *schema, const fl_value *values, fl
   bindings->names_known = bindings->variables_known = 0;
   bindings->leading_known = bindings->open = false;
   bind_int_arguments(rules, values, bindings);
-  for (uint32_t i = 0; i < rules->n_argument_clauses; i++) {
+  fl_status status = bind_named_dtypes(schema, values, bindings);
+  for (uint32_t i = 0; i < rules->n_argument_clauses && !status; i++) {
     const fl_rule_clause *clause = &rules->clauses[i];
     const fl_value *value = &values[clause->value];
     if (value->type == FL_TENSOR && !match_clause(rules, clause, value->v.tensor, bindings))
       return argument_error(schema, bindings, clause, value->v.tensor);
   }
+  if (status)
+    return status;
   return bindings->open ? match_open(schema, values, bindings) : FL_OK;
 }
 
@@ -541,6 +562,22 @@ static void add_choice(fl_text *text, uint32_t i, uint32_t n) {
     fl_text_add(text, i + 1 == n ? " or " : ", ");
 }
 
+/* A str argument that names none of the dtypes that it may. */
+static fl_status dtype_name_error(const fl_schema *schema, const fl_rule_variable *variable, const char *given) {
+  const char *names[FL_DTYPE_COUNT];
+  uint32_t n = 0;
+  fl_text expected = {0};
+  for (unsigned i = 0; i < FL_DTYPE_COUNT; i++)
+    if (is_known(variable->limit, i))
+      names[n++] = fl_element_types[i].name;
+  fl_text_add_choices(&expected, names, n);
+  fl_status status = fl_error(FL_EINVAL, "%s: argument '%s': \"%s\", expected %s%s", schema->op_name,
+                              schema->values[variable->argument].name, given, fl_text_get(&expected),
+                              fl_suggest(fl_nearest_word(given, names, n)).text);
+  fl_text_free(&expected);
+  return status;
+}
+
 /* The dtypes that the clause allows: "float16 (that of 'x') or float32". */
 static void add_expected_dtypes(const fl_schema *schema, const fl_bindings *bindings, const fl_rule_clause *clause,
                                 fl_text *text) {
@@ -563,8 +600,9 @@ static void add_expected_dtypes(const fl_schema *schema, const fl_bindings *bind
     if (!is_known(bound, v))
       continue;
     add_choice(text, written++, n);
+    const fl_argument *from = &schema->values[bindings->variables_from[v]];
     fl_text_add_dtype(text, bindings->variables[v]);
-    fl_text_add(text, " (that of '%s')", schema->values[bindings->variables_from[v]].name);
+    fl_text_add(text, from->type == FL_TENSOR ? " (that of '%s')" : " (argument '%s')", from->name);
   }
   for (unsigned i = 0; i < FL_DTYPE_COUNT; i++) {
     if (!is_known(named, i))

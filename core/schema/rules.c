@@ -294,7 +294,7 @@ static fl_status parse_variable(compiler *c, uint8_t *index) {
   if (i == FL_RULES_MAX_VARIABLES)
     return fl_scan_fail(&c->scan, c->scan.at, "more than %d dtype variables", FL_RULES_MAX_VARIABLES);
   if (i == rules->n_variables)
-    rules->variables[rules->n_variables++] = (fl_rule_variable){.source = {c->scan.at, 1}};
+    rules->variables[rules->n_variables++] = (fl_rule_variable){.source = {c->scan.at, 1}, .argument = NONE};
   c->scan.at++;
   *index = (uint8_t)i;
   return FL_OK;
@@ -329,20 +329,20 @@ static fl_status parse_dtypes(compiler *c, uint32_t *dtypes, uint8_t *variable) 
   return FL_OK;
 }
 
-/* "like x", the cursor behind `like`. */
-static fl_status parse_like(compiler *c, uint8_t *like) {
+/* The name of an argument of that type, at the cursor. */
+static fl_status parse_argument(compiler *c, fl_type type, const char *expected, uint8_t *index) {
   const fl_schema *schema = c->schema;
   const char *names[FL_SCHEMA_MAX_VALUES];
   uint32_t n = 0;
   size_t length = fl_scan_word(&c->scan);
   uint32_t found = length ? fl_schema_find(schema, c->scan.at, length) : schema->n_arguments;
   for (uint32_t i = 0; i < schema->n_arguments; i++)
-    if (schema->values[i].type == FL_TENSOR)
+    if (schema->values[i].type == type)
       names[n++] = schema->values[i].name;
-  if (found >= schema->n_arguments || schema->values[found].type != FL_TENSOR)
-    return fl_scan_unexpected(&c->scan, "the name of a tensor argument", names, n);
+  if (found >= schema->n_arguments || schema->values[found].type != type)
+    return fl_scan_unexpected(&c->scan, expected, names, n);
   c->scan.at += length;
-  *like = (uint8_t)found;
+  *index = (uint8_t)found;
   return FL_OK;
 }
 
@@ -356,7 +356,8 @@ static fl_status parse_alternative(compiler *c, bool of_result) {
   bool is_like = fl_scan_accept(&c->scan, "like");
   if (is_like && !of_result)
     return fl_scan_fail(&c->scan, begin, "only a result can be 'like' an argument");
-  status = is_like ? parse_like(c, &built.like) : parse_dtypes(c, &built.dtypes, &built.variable);
+  status = is_like ? parse_argument(c, FL_TENSOR, "the name of a tensor argument", &built.like)
+                   : parse_dtypes(c, &built.dtypes, &built.variable);
   if (!status && !is_like && fl_scan_accept(&c->scan, "["))
     status = parse_dimensions(c, &built);
   if (status)
@@ -399,7 +400,7 @@ static fl_status parse_clause(compiler *c, const char *begin, uint32_t value) {
   return FL_OK;
 }
 
-/* "T = float32|float16" */
+/* "T = float32|float16", "O = float32|float16 by out_dtype" */
 static fl_status parse_limit(compiler *c) {
   uint8_t index = NONE;
   const char *begin = c->scan.at;
@@ -412,7 +413,10 @@ static fl_status parse_limit(compiler *c) {
   if (limited->limited)
     return fl_scan_fail(&c->scan, begin, "there are two rules for dtype variable '%c'", *limited->source.text);
   limited->limited = true;
-  return parse_dtypes(c, &limited->limit, NULL);
+  status = parse_dtypes(c, &limited->limit, NULL);
+  if (!status && fl_scan_accept(&c->scan, "by"))
+    status = parse_argument(c, FL_STRING, "the name of a str argument", &limited->argument);
+  return status;
 }
 
 /* A clause or a limit. A tensor may be named by a capital letter, too: what follows decides. */
@@ -510,6 +514,9 @@ static known what_follows(const fl_rules *rules) {
   for (uint32_t i = 0; i < rules->n_names; i++)
     if (rules->names[i].argument != NONE)
       k.names |= UINT32_C(1) << i;
+  for (uint32_t i = 0; i < rules->n_variables; i++)
+    if (rules->variables[i].argument != NONE)
+      k.variables |= UINT32_C(1) << i;
   do { /* one name may need another that a later clause tells */
     before = k.names;
     for (uint32_t i = 0; i < rules->n_argument_clauses; i++)
@@ -641,6 +648,13 @@ uint32_t fl_schema_dtypes(const fl_schema *schema) {
       dtypes |= admitted;
     }
   return dtypes;
+}
+
+uint32_t fl_rules_named_dtype(const fl_rule_variable *variable, const char *name) {
+  uint32_t i = 0;
+  while (i < FL_DTYPE_COUNT && !(is_known(variable->limit, i) && !strcmp(fl_element_types[i].name, name)))
+    i++;
+  return i;
 }
 
 void fl_rules_free(fl_rules *rules) {

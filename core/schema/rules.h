@@ -4,12 +4,11 @@
  *
  *   rules       = rule (";" rule)*
  *   rule        = tensor ":" alternative ("or" alternative)*     of an argument or result
- *               | variable "=" dtype ("|" dtype)*                what a dtype variable may be
- *   alternative = (type ("|" type)* ["[" dimensions "]"] | "like" tensor) ["when" condition]
- *                                                               type: a dtype, or one capital letter, at most one
- *   dimensions  = ["..."] expression, ...                        + - * / // ( ) over numbers, names, and
- *                 NAME[number], given(NAME), numel(...), min(a, b), max(a, b); / is exact, // rounds down
- *   condition   = expression [("<" | "<=" | "==" | "!=" | ">=" | ">") expression] ("and" ...)*
+ *               | variable "=" dtype ("|" dtype)* ["by" argument]   what a dtype variable may be, and the str that
+ * names it alternative = (type ("|" type)* ["[" dimensions "]"] | "like" tensor) ["when" condition] type: a dtype, or
+ * one capital letter, at most one dimensions  = ["..."] expression, ...                        + - * / // ( ) over
+ * numbers, names, and NAME[number], given(NAME), numel(...), min(a, b), max(a, b); / is exact, // rounds down condition
+ * = expression [("<" | "<=" | "==" | "!=" | ">=" | ">") expression] ("and" ...)*
  *
  * Arguments are matched in the order of the text, each with its first alternative that fits; an expression binds its
  * one unknown name, unless it stands in //, min or max. Beside named dtypes a variable is only compared ("T|float32").
@@ -71,7 +70,8 @@ typedef struct fl_rule_name {
 typedef struct fl_rule_variable {
   fl_rule_source source;
   bool limited;
-  uint32_t limit; /* dtypes that it may be, if limited */
+  uint32_t limit;   /* dtypes that it may be, if limited */
+  uint8_t argument; /* the str argument that names it, else FL_RULES_NONE */
 } fl_rule_variable;
 
 /* "T|float32[..., 2*d]" */
@@ -108,6 +108,9 @@ fl_status fl_rules_compile(const fl_schema *schema, fl_rules **rules);
 /* The dimension of that name; n_names if there is none. */
 uint32_t fl_rules_find(const fl_rules *rules, const char *name, size_t length);
 void fl_rules_free(fl_rules *rules);
+
+/* Index of the element type that a str argument names, which the variable admits; FL_DTYPE_COUNT if there is none. */
+uint32_t fl_rules_named_dtype(const fl_rule_variable *variable, const char *name);
 
 /* Element types that the rules admit for the argument whose device selects; 0 = any. */
 uint32_t fl_schema_dtypes(const fl_schema *schema);

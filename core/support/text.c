@@ -97,6 +97,11 @@ void fl_text_add_list(fl_text *text, const char *const *items, uint32_t n) {
   fl_text_add_bytes(text, "]", 1);
 }
 
+void fl_text_add_choices(fl_text *text, const char *const *words, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    fl_text_add(text, "%s\"%s\"", !i ? "" : i + 1 == n ? " or " : ", ", words[i]);
+}
+
 bool fl_strings_add_bytes(fl_strings *list, const char *bytes, size_t length) {
   char *copy = malloc(length + 1);
   /* Behind those that are there the NULL stands, or nothing does. */

@@ -39,6 +39,9 @@ void fl_strings_free(fl_strings *list);
 /* ['a', 'b'], as Python prints a list of strings. */
 void fl_text_add_list(fl_text *text, const char *const *items, uint32_t n);
 
+/* "a", "b" or "c", for what is expected. */
+void fl_text_add_choices(fl_text *text, const char *const *words, uint32_t n);
+
 /* Splits at `separator`, trims each part (fl_trim), drops empty ones, appends the rest. false: out of memory. */
 bool fl_split(fl_strings *list, const char *string, char separator);
 

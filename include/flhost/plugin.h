@@ -401,8 +401,9 @@ typedef struct fl_op_def {
    * dtype, then dimensions. A dimension is a number, a name (equal wherever it stands; an int argument's name has its
    * value), or an expression of + - * / // ( ) over those; / leaves no rest, // rounds down. `...` stands for any
    * leading dimensions, the same everywhere; [] is a tensor of no dimensions, no brackets any shape. A capital letter
-   * is a dtype variable, bound by the first tensor that carries it, limited by its own clause. Alternatives for one
-   * tensor: "query: T[n, h, d] or T[n, hd]". Further terms of expressions:
+   * is a dtype variable, bound by the first tensor that carries it, limited by its own clause; or named by a str
+   * argument: "O = float32|float16 by out_dtype". Alternatives for one tensor: "query: T[n, h, d] or T[n, hd]".
+   * Further terms of expressions:
    * - bool arguments, which are 1 or 0; stride[0], an element of an int[] argument;
    * - given(x): 1 if the argument is not none, else 0; numel(...): how many elements the leading dimensions make;
    * - min(a, b), max(a, b).

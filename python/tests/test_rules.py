@@ -90,6 +90,14 @@ def test_a_mistake_says_what_was_given_and_expected() -> None:
         rules.infer([Tensor((3, 4), "float32"), Tensor((2,), "float16")])
 
 
+def test_a_str_argument_names_a_dtype() -> None:
+    schema = parse('f(Tensor x, str out_dtype="int8") -> Tensor out')
+    rules = Rules(schema, "x: T[n]; out: O[n]; O = int8|float16 by out_dtype")
+    assert rules.infer([Tensor((3,), "float32"), "float16"]) == (Tensor((3,), "float16"),)
+    with pytest.raises(RulesError, match="argument 'out_dtype': 'int4', expected int8 or float16"):
+        rules.infer([Tensor((3,), "float32"), "int4"])
+
+
 @pytest.mark.parametrize(
     ("text", "allocating", "writing"),
     [

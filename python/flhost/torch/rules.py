@@ -83,6 +83,7 @@ class _Parser:
         self.at = 0
         self.clauses: dict[str, list[Alternative]] = {}
         self.limits: dict[str, list[str]] = {}
+        self.named_by: dict[str, str] = {}  # a dtype variable, and the str argument that names it
 
     def peek(self) -> str:
         found = _TOKEN.match(self.text, self.at)
@@ -192,6 +193,8 @@ class _Parser:
                 self.limits[name] = [self.next()]
                 while self.accept("|"):
                     self.limits[name].append(self.next())
+                if self.accept("by"):
+                    self.named_by[name] = self.next()
             else:
                 self.expect(":")
                 self.clauses[name] = [self.alternative()]
@@ -221,6 +224,12 @@ class _Bindings:
         self.names: dict[str, Size] = {
             a.name: values[a.name] for a in rules.schema.arguments if a.type == "int" and values[a.name] is not None
         }
+        for variable, argument in rules.named_by.items():
+            named = values[argument]
+            if named not in rules.limits[variable]:
+                expected = " or ".join(rules.limits[variable])
+                raise RulesError(f"{rules.schema.name}: argument '{argument}': {named!r}, expected {expected}")
+            self.variables[variable] = named
 
     def state(self) -> tuple[Any, ...]:
         return dict(self.names), dict(self.variables), self.leading, self.open
@@ -412,6 +421,7 @@ class Rules:
         self.schema = schema
         self.text = text
         self.limits = parser.limits
+        self.named_by = parser.named_by
         self.of_arguments = {name: clause for name, clause in parser.clauses.items() if name in arguments}
         self.of_results = {name: clause for name, clause in parser.clauses.items() if name not in arguments}
         tensors = [value for value in schema.arguments if value.is_tensor]
