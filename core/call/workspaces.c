@@ -165,8 +165,7 @@ static fl_status bring_from_device(fl_host *host, DLDevice device, uint32_t dept
   return FL_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- a call's
- */
+/* ----------------------------------------------------------------------------------------------------- of a call */
 
 /* Once for each implementation. */
 static void warn(const fl_impl_record *record, size_t wanted, size_t has, const char *why) {
