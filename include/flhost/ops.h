@@ -57,6 +57,8 @@ typedef struct fl_ops {
   fl_op *mla_decode;
   fl_op *merge_attn_states;
   fl_op *multi_head_latent_attention;
+  fl_op *concat_and_cache_mla;
+  fl_op *mla_paged_attention;
   fl_op *replicated_linear;
   fl_op *column_parallel_linear;
   fl_op *row_parallel_linear;
@@ -118,6 +120,8 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->mla_decode = fl_op_handle(host, "mla_decode");
   ops->merge_attn_states = fl_op_handle(host, "merge_attn_states");
   ops->multi_head_latent_attention = fl_op_handle(host, "multi_head_latent_attention");
+  ops->concat_and_cache_mla = fl_op_handle(host, "concat_and_cache_mla");
+  ops->mla_paged_attention = fl_op_handle(host, "mla_paged_attention");
   ops->replicated_linear = fl_op_handle(host, "replicated_linear");
   ops->column_parallel_linear = fl_op_handle(host, "column_parallel_linear");
   ops->row_parallel_linear = fl_op_handle(host, "row_parallel_linear");
@@ -995,6 +999,67 @@ static inline fl_status fl_multi_head_latent_attention(const fl_ops *ops, void *
   fl_call call;
   fl_ops_call(&call, values, 26, stream);
   return fl_invoke(ops->multi_head_latent_attention, &call);
+}
+
+/*
+ * Writes rows [kv_c | k_pe] to a paged cache: token i to row slot_mapping[i] % size of block slot_mapping[i] / size; a
+ * negative slot is skipped, tokens behind the last slot are not read, of equal slots the last token counts.
+ *     concat_and_cache_mla(Tensor kv_c, Tensor k_pe, Tensor(a!) kv_cache, Tensor slot_mapping) -> ()
+ * where  kv_c: T[n, l]
+ *        k_pe: T[n, r] or T[n, 1, r]
+ *        kv_cache: T[blocks, size, l + r]
+ *        slot_mapping: int32|int64[t]
+ *        T = float32|float16|bfloat16
+ * Formula: kv_cache[slot / size, slot % size] = [kv_c[i] | k_pe[i]] (vLLM: kernel concat_and_cache_mla)
+ */
+static inline fl_status fl_concat_and_cache_mla(const fl_ops *ops, void *stream, DLTensor *kv_c, DLTensor *k_pe,
+                                                DLTensor *kv_cache, DLTensor *slot_mapping) {
+  fl_value values[4];
+  values[0] = fl_required_tensor(kv_c);
+  values[1] = fl_required_tensor(k_pe);
+  values[2] = fl_required_tensor(kv_cache);
+  values[3] = fl_required_tensor(slot_mapping);
+  fl_call call;
+  fl_ops_call(&call, values, 4, stream);
+  return fl_invoke(ops->concat_and_cache_mla, &call);
+}
+
+/*
+ * Causal latent attention of several sequences over a paged cache of rows [kv_c | k_pe]: tokens query_start_loc[i] to
+ * [i + 1] are the last of the seq_lens[i] of sequence i. Tokens behind the last sequence are padding, their results 0.
+ *     mla_paged_attention(Tensor query, Tensor kv_cache, Tensor kv_b_proj, Tensor block_table, Tensor query_start_loc,
+ *         Tensor seq_lens, int kv_lora_rank, int v_head_dim, float scale) -> Tensor out
+ * where  query: T[n, h, q]
+ *        kv_cache: T[blocks, size, c]
+ *        kv_b_proj: T[h*(q - c + kv_lora_rank + v_head_dim), kv_lora_rank]
+ *        block_table: int32|int64[b, m]
+ *        query_start_loc: int32|int64[b + 1]
+ *        seq_lens: int32|int64[b]
+ *        out: T[n, h*v_head_dim]
+ *        T = float32|float16|bfloat16
+ * Formula: [k_nope | v] = kv_c kv_b_proj^T for each head, rounded to T; k = [k_nope | k_pe]; out = softmax(query k^T *
+ * scale) v over the rows up to the token's own, softmax in float32, rounded to T. Of a single token the same in the
+ * latent space, where the query and the result are rounded: q_c = q_nope W_UK, o = softmax([q_c | q_pe] row^T * scale)
+ * kv_c, out = o W_UV (vLLM: MLA, forward_mha and forward_mqa)
+ */
+static inline fl_status fl_mla_paged_attention(const fl_ops *ops, void *stream, DLTensor *query, DLTensor *kv_cache,
+                                               DLTensor *kv_b_proj, DLTensor *block_table, DLTensor *query_start_loc,
+                                               DLTensor *seq_lens, int64_t kv_lora_rank, int64_t v_head_dim,
+                                               double scale, DLTensor *out) {
+  fl_value values[10];
+  values[0] = fl_required_tensor(query);
+  values[1] = fl_required_tensor(kv_cache);
+  values[2] = fl_required_tensor(kv_b_proj);
+  values[3] = fl_required_tensor(block_table);
+  values[4] = fl_required_tensor(query_start_loc);
+  values[5] = fl_required_tensor(seq_lens);
+  values[6] = fl_int(kv_lora_rank);
+  values[7] = fl_int(v_head_dim);
+  values[8] = fl_float(scale);
+  values[9] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 10, stream);
+  return fl_invoke(ops->mla_paged_attention, &call);
 }
 
 /*

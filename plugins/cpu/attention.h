@@ -47,6 +47,9 @@ typedef struct cpu_attention_parts {
 fl_status cpu_mm_encoder_attn(void *self, fl_call *call);
 fl_status cpu_mla_prefill(void *self, fl_call *call);
 fl_status cpu_multi_head_latent_attention(void *self, fl_call *call);
+fl_status cpu_mla_paged_attention(void *self, fl_call *call);
+/* And this one, of which both kinds of implementations are the same: it only copies. */
+fl_status cpu_concat_and_cache_mla(void *self, fl_call *call);
 
 /* ------------------------------------------------------------------------------------------------- latent attention */
 
@@ -73,6 +76,15 @@ fl_status cpu_pages_check(fl_call *call, const cpu_pages *pages, int64_t least);
 int64_t cpu_pages_length(const cpu_pages *pages, int64_t sequence);
 /* The row's address, and at *run how many rows follow it in the same block, itself included. */
 void *cpu_pages_row(const cpu_pages *pages, int64_t sequence, int64_t row, int64_t *run);
+
+/* Latent attention of tokens `first` to `first` + `n` of `all`, the last of a sequence whose rows [kv_c | k_pe] lie in
+ * pages: they are gathered, and keys and values made of them. Of `all`, kv_c, k_pe, keys and offset do not count. */
+fl_status cpu_latent_attend_pages(fl_call *call, const cpu_attention_parts *parts, const cpu_latent *all,
+                                  const cpu_pages *pages, int64_t sequence, int64_t first, int64_t n);
+/* That of `n` sequences from `sequence` on, which have one token each, from `first` on: in the latent space, where keys
+ * and values need not be made of the whole cache. */
+fl_status cpu_latent_decode(fl_call *call, const cpu_attention_parts *parts, const cpu_latent *all,
+                            const cpu_pages *pages, int64_t sequence, int64_t first, int64_t n);
 
 /* mla_decode(query, kv_cache, block_table, seq_lens, scale, kv_lora_rank) -> (out, lse) */
 typedef struct cpu_decode {

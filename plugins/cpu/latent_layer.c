@@ -153,26 +153,6 @@ static fl_status make_queries_and_latents(const layer *l) {
 
 /* ------------------------------------------------------------------------------------------------------- attention */
 
-/* One sequence whose rows [kv_c | k_pe] are a matrix: tokens first to first + n - 1 are the last of `keys`. */
-static fl_status attend_sequence(const layer *l, int64_t first, int64_t n, cpu_matrix rows, int64_t keys) {
-  cpu_latent latent = {.tokens = n,
-                       .keys = keys,
-                       .heads = l->heads,
-                       .nope = l->nope,
-                       .rope = l->rope,
-                       .v = l->v,
-                       .rank = l->rank,
-                       .query = cpu_matrix_at(l->q, first, 0),
-                       .kv_c = rows,
-                       .k_pe = cpu_matrix_at(rows, 0, l->rank),
-                       .kv_b_proj = cpu_matrix_of(cpu_tensor(l->call, KV_B_PROJ)),
-                       .out = cpu_matrix_at(l->attended, first, 0),
-                       .query_head = (l->nope + l->rope) * cpu_dtype_size(l->dtype),
-                       .scale = l->call->values[SCALE].v.f,
-                       .offset = keys - n};
-  return cpu_latent_attend(l->parts, &latent) ? out_of_memory(l) : FL_OK;
-}
-
 static void write_cache(const layer *l) {
   size_t bytes = (size_t)(l->row * cpu_dtype_size(l->dtype));
   int64_t run;
@@ -184,87 +164,30 @@ static void write_cache(const layer *l) {
   }
 }
 
-/* Each sequence's rows are gathered, and keys and values are made of them. */
-static fl_status attend_cached(const layer *l) {
-  int64_t longest = 0, run;
-  fl_status status = FL_OK;
-  for (int64_t i = 0; i < l->sequences; i++)
-    longest = cpu_pages_length(&l->pages, i) > longest ? cpu_pages_length(&l->pages, i) : longest;
-  cpu_matrix rows =
-      cpu_matrix_in(cpu_scratch_take_bytes((size_t)(longest * l->row * cpu_dtype_size(l->dtype))), l->dtype, l->row);
-  if (!rows.data)
-    return out_of_memory(l);
-  for (int64_t i = 0; i < l->sequences && !status; i++) {
-    int64_t length = cpu_pages_length(&l->pages, i);
-    for (int64_t row = 0; row < length; row++)
-      memcpy(cpu_matrix_row(rows, row), cpu_pages_row(&l->pages, i, row, &run), (size_t)rows.stride);
-    status = attend_sequence(l, i * l->new_rows, l->new_rows, rows, length);
-  }
-  cpu_scratch_give(rows.data);
-  return status;
-}
-
-/* Per head: the query into the latent space, [q_nope W_UK | q_pe]. */
-static fl_status absorb(const layer *l, cpu_matrix latent_queries) {
-  cpu_matrix weight = cpu_matrix_of(cpu_tensor(l->call, KV_B_PROJ));
-  for (int64_t head = 0; head < l->heads; head++) {
-    cpu_matrix q = cpu_matrix_at(l->q, 0, head * (l->nope + l->rope));
-    cpu_matrix out = cpu_matrix_at(latent_queries, 0, head * l->row);
-    if (l->parts->product(l->tokens, l->rank, l->nope, q, cpu_matrix_at(weight, head * (l->nope + l->v), 0), out))
-      return out_of_memory(l);
-    for (int64_t token = 0; token < l->tokens; token++)
-      memcpy(cpu_matrix_row(cpu_matrix_at(out, 0, l->rank), token), cpu_matrix_row(cpu_matrix_at(q, 0, l->nope), token),
-             (size_t)(l->rope * cpu_dtype_size(l->dtype)));
-  }
-  return FL_OK;
-}
-
-/* Per head: the result out of the latent space, o W_UV. */
-static fl_status expand(const layer *l, cpu_matrix latent_results) {
-  cpu_matrix weight = cpu_matrix_of(cpu_tensor(l->call, KV_B_PROJ));
-  for (int64_t head = 0; head < l->heads; head++)
-    if (l->parts->linear(l->tokens, l->v, l->rank, cpu_matrix_at(latent_results, 0, head * l->rank),
-                         cpu_matrix_at(weight, head * (l->nope + l->v) + l->nope, 0),
-                         cpu_matrix_at(l->attended, 0, head * l->v)))
-      return out_of_memory(l);
-  return FL_OK;
-}
-
-/* One token a sequence: attention in the latent space, where keys and values need not be made of the whole cache. */
-static fl_status attend_decode(const layer *l) {
-  static const DLDataType float32 = {kDLFloat, 32, 1};
-  size_t item = (size_t)cpu_dtype_size(l->dtype), rows = (size_t)(l->tokens * l->heads);
-  float *lse = cpu_scratch_take_bytes(rows * (sizeof *lse + (size_t)(l->row + l->rank) * item));
-  if (!lse)
-    return out_of_memory(l);
-  cpu_matrix queries = cpu_matrix_in(lse + rows, l->dtype, l->heads * l->row);
-  cpu_matrix results = cpu_matrix_in((char *)queries.data + rows * (size_t)l->row * item, l->dtype, l->heads * l->rank);
-  fl_status status = absorb(l, queries);
-  if (!status) {
-    matrix_view query, out;
-    int64_t lse_shape[] = {l->tokens, l->heads};
-    DLTensor lse_tensor = {.data = lse, .device = {kDLCPU, 0}, .ndim = 2, .dtype = float32, .shape = lse_shape};
-    fl_value values[] = {fl_tensor(view(l, &query, queries, l->tokens, l->heads, l->row, l->row)),
-                         l->call->values[KV_CACHE],
-                         l->call->values[BLOCK_TABLE],
-                         l->call->values[SEQ_LENS],
-                         l->call->values[SCALE],
-                         fl_int(l->rank),
-                         fl_tensor(view(l, &out, results, l->tokens, l->heads, l->rank, l->rank)),
-                         fl_tensor(&lse_tensor)};
-    status = cpu_call_part(l->call, l->parts->mla_decode, NULL, values, sizeof values / sizeof values[0]);
-  }
-  if (!status)
-    status = expand(l, results);
-  cpu_scratch_give(lse);
-  return status;
-}
-
 static fl_status attend(const layer *l) {
+  const cpu_latent latent = {.tokens = l->tokens,
+                             .keys = l->tokens,
+                             .heads = l->heads,
+                             .nope = l->nope,
+                             .rope = l->rope,
+                             .v = l->v,
+                             .rank = l->rank,
+                             .query = l->q,
+                             .kv_c = cpu_matrix_at(l->latents, 0, l->q_rank),
+                             .k_pe = cpu_matrix_at(l->latents, 0, l->q_rank + l->rank),
+                             .kv_b_proj = cpu_matrix_of(cpu_tensor(l->call, KV_B_PROJ)),
+                             .out = l->attended,
+                             .query_head = (l->nope + l->rope) * cpu_dtype_size(l->dtype),
+                             .scale = l->call->values[SCALE].v.f};
+  fl_status status = FL_OK;
   if (!l->pages.cache)
-    return attend_sequence(l, 0, l->tokens, cpu_matrix_at(l->latents, 0, l->q_rank), l->tokens);
+    return cpu_latent_attend(l->parts, &latent) ? out_of_memory(l) : FL_OK;
   write_cache(l);
-  return l->new_rows == 1 ? attend_decode(l) : attend_cached(l);
+  if (l->new_rows == 1)
+    return cpu_latent_decode(l->call, l->parts, &latent, &l->pages, 0, 0, l->tokens);
+  for (int64_t i = 0; i < l->sequences && !status; i++)
+    status = cpu_latent_attend_pages(l->call, l->parts, &latent, &l->pages, i, i * l->new_rows, l->new_rows);
+  return status;
 }
 
 /* attended *= sigmoid(g_proj(hidden_states)) */

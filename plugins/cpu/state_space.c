@@ -24,7 +24,7 @@ static int64_t start_of(const cpu_sequences *sequences, int64_t i) {
 }
 
 /* From 0 on, none ends before it begins or behind the last token. */
-static fl_status check_starts(fl_call *call, const cpu_sequences *sequences) {
+fl_status cpu_sequences_check(fl_call *call, const cpu_sequences *sequences) {
   for (int64_t i = 0; sequences->starts && i <= sequences->n; i++) {
     int64_t start = start_of(sequences, i), least = i ? start_of(sequences, i - 1) : 0;
     int64_t most = i ? sequences->tokens : 0;
@@ -44,7 +44,7 @@ fl_status cpu_sequences_read(fl_call *call, uint32_t first, int64_t tokens, int6
                                .initial = cpu_tensor(call, first + 2)};
   if (sequences->starts)
     sequences->n = sequences->starts->shape[0] - 1;
-  fl_status status = check_starts(call, sequences);
+  fl_status status = cpu_sequences_check(call, sequences);
   if (!status && sequences->slots)
     status =
         cpu_check_index_list(call, "cache_indices", sequences->slots, -1, slots - 1, "slots of the state; -1: skipped");

@@ -35,6 +35,8 @@ typedef struct cpu_sequence {
 /* query_start_loc, cache_indices and has_initial_state are the call's values `first` to first + 2; `slots` is the
  * number of slots of the state, -1 without one. */
 fl_status cpu_sequences_read(fl_call *call, uint32_t first, int64_t tokens, int64_t slots, cpu_sequences *sequences);
+/* Of those that are all known but not checked yet: that the tokens of each follow those of the one before. */
+fl_status cpu_sequences_check(fl_call *call, const cpu_sequences *sequences);
 cpu_sequence cpu_sequence_at(const cpu_sequences *sequences, int64_t i);
 /* The first token behind the last sequence. */
 int64_t cpu_sequences_end(const cpu_sequences *sequences);

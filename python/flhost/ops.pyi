@@ -367,6 +367,33 @@ def multi_head_latent_attention(
 ) -> _T:
     """The latent attention layer of DeepSeek's models: projections, norms, rotation, attention, output. Without kv_cache the tokens are one sequence; with one they are the last t / n tokens of each of n sequences of seq_lens tokens, and their rows are written to it first."""
 
+def concat_and_cache_mla(
+    kv_c: _T,
+    k_pe: _Tensor,
+    kv_cache: _Tensor,
+    slot_mapping: _Tensor,
+    *,
+    out: None = None,
+    stream: int | None = None,
+) -> None:
+    """Writes rows [kv_c | k_pe] to a paged cache: token i to row slot_mapping[i] % size of block slot_mapping[i] / size; a negative slot is skipped, tokens behind the last slot are not read, of equal slots the last token counts."""
+
+def mla_paged_attention(
+    query: _T,
+    kv_cache: _Tensor,
+    kv_b_proj: _Tensor,
+    block_table: _Tensor,
+    query_start_loc: _Tensor,
+    seq_lens: _Tensor,
+    kv_lora_rank: int,
+    v_head_dim: int,
+    scale: float,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Causal latent attention of several sequences over a paged cache of rows [kv_c | k_pe]: tokens query_start_loc[i] to [i + 1] are the last of the seq_lens[i] of sequence i. Tokens behind the last sequence are padding, their results 0."""
+
 def replicated_linear(
     x: _T,
     weight: _Tensor,

@@ -371,5 +371,7 @@ static const fl_impl ops[] = {
     {.op_name = "mla_prefill", CPU_FLAGOS, .fn = cpu_mla_prefill, .self = &parts},
     {.op_name = "mla_decode", CPU_FLAGOS, .fn = mla_decode},
     {.op_name = "multi_head_latent_attention", CPU_FLAGOS, .fn = cpu_multi_head_latent_attention, .self = &parts},
+    {.op_name = "mla_paged_attention", CPU_FLAGOS, .fn = cpu_mla_paged_attention, .self = &parts},
+    {.op_name = "concat_and_cache_mla", CPU_FLAGOS, .fn = cpu_concat_and_cache_mla},
 };
 OP_LIST(ops);

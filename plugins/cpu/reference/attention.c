@@ -165,5 +165,7 @@ static const fl_impl ops[] = {
     {.op_name = "mla_decode", CPU_REFERENCE, .fn = mla_decode},
     {.op_name = "merge_attn_states", CPU_REFERENCE, .fn = merge_attn_states},
     {.op_name = "multi_head_latent_attention", CPU_REFERENCE, .fn = cpu_multi_head_latent_attention, .self = &parts},
+    {.op_name = "mla_paged_attention", CPU_REFERENCE, .fn = cpu_mla_paged_attention, .self = &parts},
+    {.op_name = "concat_and_cache_mla", CPU_REFERENCE, .fn = cpu_concat_and_cache_mla},
 };
 OP_LIST(ops);
