@@ -7,6 +7,8 @@ is written so; what it has not is written as a model in PyTorch would have it. N
 import torch
 import torch.nn.functional as F
 
+SQRT_2_OVER_PI = 0.7978845608028654
+
 
 def halves(x):
     return x.chunk(2, dim=-1)
@@ -271,8 +273,8 @@ OPS = {
     "swiglustep_and_mul": swiglustep,
     "situ_and_mul": situ,
     "gelu": lambda t: F.gelu(t["x"], approximate=t["approximate"]),
-    "gelu_new": lambda t: F.gelu(t["x"], approximate="tanh"),
-    "gelu_fast": lambda t: F.gelu(t["x"], approximate="tanh"),
+    "gelu_new": lambda t: 0.5 * t["x"] * (1 + torch.tanh(SQRT_2_OVER_PI * (t["x"] + 0.044715 * torch.pow(t["x"], 3)))),
+    "gelu_fast": lambda t: 0.5 * t["x"] * (1 + torch.tanh(t["x"] * SQRT_2_OVER_PI * (1 + 0.044715 * t["x"] * t["x"]))),
     "quick_gelu": lambda t: t["x"] * torch.sigmoid(1.702 * t["x"]),
     "relu2": lambda t: torch.square(F.relu(t["x"])),
     "xielu": xielu,

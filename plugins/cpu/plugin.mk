@@ -10,7 +10,7 @@ cpu_flagos_flags = $(CPU_OPTIONS_$(1)) -DOP_LIST_SECTION='"op_lists_$(1)"' -O3 -
 # Products are sums of many terms in any order: with fused multiply-add they are faster and no less exact.
 # A rotation's difference of two products may cancel, as what is merged may; a product of xielu that overflows is infinite whatever
 # is added to it.
-cpu_contract = $(if $(filter matmul.o few_rows.o,$(notdir $@)),-ffp-contract=fast)$(if $(filter rotary.o activation.o merge.o,$(notdir $@)),-ffp-contract=off)
+cpu_contract = $(if $(filter matmul.o few_rows.o,$(notdir $@)),-ffp-contract=fast)$(if $(filter rotary.o xielu.o merge.o,$(notdir $@)),-ffp-contract=off)
 # A way of its own for what is constant behind a comparison, in silu, would become a second division of all lanes.
 cpu_ways = $(if $(filter gated.o gated_norm.o causal_conv1d.o,$(notdir $@)),$(CPU_ONE_WAY))
 CPU_ONE_WAY := $(call takes,-fno-thread-jumps)

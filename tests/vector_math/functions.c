@@ -11,7 +11,6 @@
   }
 OVER_ARRAY(exp)
 OVER_ARRAY(expm1)
-OVER_ARRAY(erfc)
 OVER_ARRAY(tanh)
 OVER_ARRAY(sigmoid)
 OVER_ARRAY(silu)
@@ -20,7 +19,7 @@ OVER_ARRAY(gelu_tanh)
 OVER_ARRAY(softplus)
 
 __attribute__((visibility("default"))) const vector_function vector_functions[VECTOR_FUNCTIONS] = {
-    over_exp, over_expm1, over_erfc, over_tanh, over_sigmoid, over_silu, over_gelu, over_gelu_tanh, over_softplus};
+    over_exp, over_expm1, over_tanh, over_sigmoid, over_silu, over_gelu, over_gelu_tanh, over_softplus};
 
 #define CONVERSIONS(name)                                                                                              \
   static void round_to_##name(const float *x, uint16_t *y, int n) {                                                    \
