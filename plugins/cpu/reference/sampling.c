@@ -8,7 +8,6 @@
 #include "plugins/cpu/scratch.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const float *logits_of(const cpu_sampling_row *row) {
@@ -74,9 +73,28 @@ static fl_status apply_min_p(const cpu_sampling_row *row) {
   return FL_OK;
 }
 
-static int compare(const void *a, const void *b) {
-  uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-  return left > right ? -1 : left < right;
+/* Of a heap, whose least key is the first, only keys[at] may be out of place. */
+static void sift(uint64_t *keys, int64_t at, int64_t n) {
+  uint64_t key = keys[at];
+  for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+    child += child + 1 < n && keys[child + 1] < keys[child];
+    if (keys[child] >= key)
+      break;
+    keys[at] = keys[child];
+  }
+  keys[at] = key;
+}
+
+/* Descending. Not by qsort, which allocates. */
+static void sort(uint64_t *keys, int64_t n) {
+  for (int64_t i = n / 2; i-- > 0;)
+    sift(keys, i, n);
+  while (n-- > 1) {
+    uint64_t least = keys[0];
+    keys[0] = keys[n];
+    keys[n] = least;
+    sift(keys, 0, n);
+  }
 }
 
 /* The whole row in its order; cpu_scratch_give. */
@@ -85,7 +103,7 @@ static uint64_t *sorted(const cpu_sampling_row *row) {
   for (int64_t i = 0; keys && i < row->size; i++)
     keys[i] = cpu_order_key(load(row->dtype, row->logits, i), i);
   if (keys)
-    qsort(keys, (size_t)row->size, sizeof *keys, compare);
+    sort(keys, row->size);
   return keys;
 }
 
