@@ -272,10 +272,14 @@ def penalised(t):
 
     def counted(ids):
         ids = torch.where((ids >= 0) & (ids < v), ids, v).long()
-        return torch.zeros(n, v + 1, dtype=torch.long, device=ids.device).scatter_add_(1, ids, torch.ones_like(ids))[:, :v]
+        return torch.zeros(n, v + 1, dtype=torch.long, device=ids.device).scatter_add_(1, ids, torch.ones_like(ids))[
+            :, :v
+        ]
 
     prompt, output = counted(t["prompt_token_ids"]), counted(t["output_token_ids"])
-    presence, frequency, repetition = (t[name + "_penalties"][:, None] for name in ("presence", "frequency", "repetition"))
+    presence, frequency, repetition = (
+        t[name + "_penalties"][:, None] for name in ("presence", "frequency", "repetition")
+    )
     factor = torch.where((prompt > 0) | (output > 0), repetition, 1.0)
     logits = t["logits"] * torch.where(t["logits"] > 0, 1.0 / factor, factor)
     return logits - frequency * output - presence * (output > 0)

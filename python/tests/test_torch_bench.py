@@ -38,7 +38,14 @@ DIMS = {
     "selective_scan": "d: 16; l: 5",
     "causal_conv1d": "d: 16; l: 6; w: 4",
     **dict.fromkeys(
-        ("apply_temperature", "apply_min_p", "apply_top_k_top_p", "greedy_argmax", "exponential_sample", "gumbel_sample"),
+        (
+            "apply_temperature",
+            "apply_min_p",
+            "apply_top_k_top_p",
+            "greedy_argmax",
+            "exponential_sample",
+            "gumbel_sample",
+        ),
         "n: 3; v: 200",
     ),
     "apply_penalties": "n: 3; v: 200; p: 20; o: 20",
