@@ -194,6 +194,9 @@ static const struct {
 } meant[] = {
     {"vocab_parallel_embedding", "input_ids", true, true, 3}, /* of a part of a vocabulary: ids that are elsewhere */
     {"concat_and_cache_mla", "slot_mapping", true, false, 0}, /* padding */
+    {"apply_penalties", "prompt_token_ids", true, true, 0},
+    {"apply_penalties", "output_token_ids", true, true, 0},
+    {"apply_top_k_top_p", "top_k", true, true, 0}, /* all stay */
 };
 
 static bool is_meant(const made_call *call, uint32_t index, int64_t value) {

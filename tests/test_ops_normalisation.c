@@ -1,4 +1,5 @@
-/* Gemma's and the gated RMS norms: their checks, and both CPU kernels against the formula in double precision. */
+/* Gemma's and the gated RMS norms, and layer norm: their checks, and both CPU kernels against the formula in double
+ * precision. */
 #include "tests/kernels.h"
 
 #include <flhost/dtype.h>
@@ -239,6 +240,58 @@ START_TEST(O4_mixer2_rounds_before_the_weight) {
 }
 END_TEST
 
+/* ------------------------------------------------------------------------------------------------------- layer norm */
+
+static void run_layer(const char *id, owned *x, owned *weight, owned *bias, double epsilon, owned *out) {
+  fl_value values[] = {value_of(x), value_of(weight), value_of(bias), fl_float(epsilon), value_of(out)};
+  check_call("layer_norm", id, values, 5);
+}
+
+/* Rows around `from`, against the formula. */
+static void check_layer(const char *id, DLDataType dtype, DLDataType weights, bool scaled, bool shifted, double from) {
+  const int64_t shape[] = {2, 3, 301}, hidden[] = {301};
+  owned *x = make_filled(dtype, 3, shape, 7, 1), *out = make(dtype, 3, shape, 2);
+  owned *weight = scaled ? make_filled(weights, 1, hidden, 0, 2) : NULL;
+  owned *bias = shifted ? make_filled(weights, 1, hidden, 0, 3) : NULL;
+  for (int64_t i = 0; i < count(&x->tensor); i++)
+    set(&x->tensor, element_offset(&x->tensor, i), element(x, i) + from);
+  run_layer(id, x, weight, bias, 1e-5, out);
+  fl_schema *schema = schema_of("layer_norm");
+  fl_tolerance tolerance = fl_schema_tolerance(schema, dtype);
+  for (int64_t row = 0; row < 6; row++) {
+    double mean = 0, variance = 0;
+    for (int64_t i = 0; i < 301; i++)
+      mean += element(x, row * 301 + i) / 301;
+    for (int64_t i = 0; i < 301; i++)
+      variance += pow(element(x, row * 301 + i) - mean, 2) / 301;
+    for (int64_t i = 0; i < 301; i++) {
+      double expected = (element(x, row * 301 + i) - mean) / sqrt(variance + 1e-5), given = element(out, row * 301 + i);
+      expected = expected * (weight ? element(weight, i) : 1) + (bias ? element(bias, i) : 0);
+      double most = tolerance.atol + tolerance.rtol * fabs(expected) + 2e-7 * fabs(from);
+      ck_each(fabs(given - expected) <= most, "%s: element %d of row %d is %.9g, expected %.9g", id, (int)i, (int)row,
+              given, expected);
+    }
+  }
+  fl_schema_free(schema);
+  UNMAKE(x, out, weight, bias);
+}
+
+START_TEST(layer_norm_computes_its_formula) {
+  DLDataType dtype = floats[_i % 3];
+  check_layer(both[_i / 3], dtype, dtype, true, true, 0);
+  check_layer(both[_i / 3], dtype, float32, true, true, 0);
+  check_layer(both[_i / 3], dtype, dtype, false, false, 0);
+  check_layer(both[_i / 3], dtype, float32, true, false, 0);
+  check_layer(both[_i / 3], dtype, dtype, false, true, 0);
+}
+END_TEST
+
+/* The mean of squares less the square of the mean would have nothing left of the variance. */
+START_TEST(layer_norm_of_values_far_from_0_loses_nothing) {
+  check_layer(both[_i], float32, float32, true, true, 10000);
+}
+END_TEST
+
 START_TEST(O2_norms_of_no_tokens_succeed_and_write_nothing) {
   const int64_t shape[] = {3, 0, 8}, hidden[] = {8};
   const formula f = {"swish", 8, true, false, true, 1e-5};
@@ -246,6 +299,7 @@ START_TEST(O2_norms_of_no_tokens_succeed_and_write_nothing) {
   run_gemma(both[_i], x, x, weight, x, x);
   run_gated(both[_i], x, x, weight, &f, x);
   run_mixer2(both[_i], x, x, weight, &f, x);
+  run_layer(both[_i], x, weight, weight, 1e-5, x);
   UNMAKE(x, weight);
 }
 END_TEST
@@ -256,9 +310,10 @@ START_TEST(O6_bad_arguments_of_norms_are_refused_with_a_reason) {
   const int64_t rows[] = {2, 8}, others[] = {3, 8}, hidden[] = {8}, less[] = {4};
   owned *x_ = make(float32, 2, rows, 0), *other_ = make(float32, 2, others, 0), *half_ = make(float16, 2, rows, 0);
   owned *weight_ = make(float32, 1, hidden, 0), *short_ = make(float32, 1, less, 0), *out_ = make(float32, 2, rows, 0);
-  owned *brain_ = make(bfloat16, 1, hidden, 0);
+  owned *brain_ = make(bfloat16, 1, hidden, 0), *thin_ = make(float16, 1, hidden, 0);
   const fl_value x = value_of(x_), other = value_of(other_), half = value_of(half_), weight = value_of(weight_);
   const fl_value small = value_of(short_), out = value_of(out_), brain = value_of(brain_), none = fl_none();
+  const fl_value thin = value_of(thin_);
   const fl_value eps = fl_float(1e-5), swish = fl_string("swish"), no = fl_bool(false), yes = fl_bool(true);
   const struct {
     const char *op, *expected;
@@ -282,6 +337,19 @@ START_TEST(O6_bad_arguments_of_norms_are_refused_with_a_reason) {
        "result 'residual_out': given, expected none, as argument 'residual'",
        6,
        {x, none, weight, eps, out, other}},
+      {"layer_norm",
+       "argument 'bias': dtype bfloat16, expected float32 (that of 'x')",
+       5,
+       {x, weight, brain, eps, out}},
+      {"layer_norm",
+       "argument 'bias': dtype float32, expected float16 (that of 'weight')",
+       5,
+       {half, thin, weight, eps, half}},
+      {"layer_norm", "argument 'weight': shape [4], expected [8] (H of 'x')", 5, {x, small, none, eps, out}},
+      {"layer_norm",
+       "argument 'epsilon': -1, expected a finite number, 0 or more",
+       5,
+       {x, none, none, fl_float(-1), out}},
       {"rms_norm_gated",
        "argument 'z': dtype float16, expected float32 (that of 'x')",
        8,
@@ -320,7 +388,7 @@ START_TEST(O6_bad_arguments_of_norms_are_refused_with_a_reason) {
     snprintf(expected, sizeof expected, "%s: %s", cases[i].op, cases[i].expected);
     check_refused(cases[i].op, expected, cases[i].values, cases[i].n);
   }
-  UNMAKE(x_, other_, half_, weight_, short_, out_, brain_);
+  UNMAKE(x_, other_, half_, weight_, short_, out_, brain_, thin_);
 }
 END_TEST
 
@@ -333,6 +401,8 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, gated_norms_of_long_rows_compute_their_formula, 0, 2);
   tcase_add_loop_test(tests, mixer2_computes_its_formula_and_a_float32_weight_makes_a_float32_result, 0, 6);
   tcase_add_test(tests, O4_mixer2_rounds_before_the_weight);
+  tcase_add_loop_test(tests, layer_norm_computes_its_formula, 0, 6);
+  tcase_add_loop_test(tests, layer_norm_of_values_far_from_0_loses_nothing, 0, 2);
   tcase_add_loop_test(tests, O2_norms_of_no_tokens_succeed_and_write_nothing, 0, 2);
   tcase_add_test(tests, O6_bad_arguments_of_norms_are_refused_with_a_reason);
 }

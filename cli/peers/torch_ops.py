@@ -101,6 +101,13 @@ def mixer2_rms(t):
     return t["weight"] * x.to(t["x"].dtype)
 
 
+def layer_norm(t):
+    x, weight, bias = t["x"], t["weight"], t["bias"]
+    kept = {other.dtype for other in (weight, bias) if other is not None} <= {x.dtype}
+    out = F.layer_norm(x if kept else x.float(), (x.shape[-1],), weight, bias, t["epsilon"])
+    return out.to(x.dtype)
+
+
 def rotated(x, cos, sin, neox=True):
     if neox:
         a, b = halves(x)
@@ -262,6 +269,64 @@ def routed_experts(t):
     return experts(t, weights, ids)
 
 
+def penalised(t):
+    n, v = t["logits"].shape
+
+    def counted(ids):
+        ids = torch.where((ids >= 0) & (ids < v), ids, v).long()
+        return torch.zeros(n, v + 1, dtype=torch.long, device=ids.device).scatter_add_(1, ids, torch.ones_like(ids))[
+            :, :v
+        ]
+
+    prompt, output = counted(t["prompt_token_ids"]), counted(t["output_token_ids"])
+    presence, frequency, repetition = (
+        t[name + "_penalties"][:, None] for name in ("presence", "frequency", "repetition")
+    )
+    factor = torch.where((prompt > 0) | (output > 0), repetition, 1.0)
+    logits = t["logits"] * torch.where(t["logits"] > 0, 1.0 / factor, factor)
+    return logits - frequency * output - presence * (output > 0)
+
+
+def temperature(t):
+    divisor = torch.where(t["temperature"] < 1e-5, 1.0, t["temperature"])
+    return t["logits"] / divisor[:, None]
+
+
+def min_p(t):
+    p = torch.softmax(t["logits"], -1)
+    return t["logits"].masked_fill(p < p.amax(-1, keepdim=True) * t["min_p"][:, None], float("-inf"))
+
+
+def top_k_top_p(t):
+    """vLLM's form: one sort for both."""
+    values, ids = t["logits"].sort(-1)
+    if t["top_k"] is not None:
+        v = values.shape[1]
+        k = torch.where((t["top_k"] < 1) | (t["top_k"] > v), v, t["top_k"]).long()
+        values = values.masked_fill(values < values.gather(1, (v - k)[:, None]), float("-inf"))
+    if t["top_p"] is not None:
+        closed = values.softmax(-1).cumsum(-1) <= 1 - t["top_p"][:, None]
+        closed[:, -1] = False
+        values = values.masked_fill(closed, float("-inf"))
+    return values.scatter(-1, ids, values)
+
+
+def gumbel(t):
+    noise = -torch.log(-torch.log1p(-t["uniform"]))
+    t_ = t["temperature"][:, None]
+    drawn = torch.where(t_ == 0, t["logits"], t["logits"] / torch.where(t_ == 0, 1.0, t_) + noise)
+    return drawn.argmax(-1)
+
+
+def gathered_logprobs(t):
+    logprobs = t["logits"].float().log_softmax(-1)
+    ids = t["token_ids"].long()[:, None]
+    given = logprobs.gather(-1, ids)
+    values, best = logprobs.topk(t["num_logprobs"], -1)
+    ranks = (logprobs >= given).sum(-1)
+    return torch.cat((ids, best), 1).int(), torch.cat((given, values), 1), ranks
+
+
 OPS = {
     "silu_and_mul": gated(lambda gate, t: F.silu(gate)),
     "mul_and_silu": lambda t: halves(t["x"])[0] * F.silu(halves(t["x"])[1]),
@@ -283,6 +348,8 @@ OPS = {
     "gemma_rms_norm": gemma_rms,
     "rms_norm_gated": rms_gated,
     "mixer2_gated_rms_norm": mixer2_rms,
+    "layer_norm": layer_norm,
+    "add": lambda t: t["x"] + t["y"],
     "apply_rotary_emb": apply_rotary,
     "rotary_embedding": rotary,
     "quant_fp8": quantise,
@@ -296,6 +363,14 @@ OPS = {
     "row_parallel_linear": linear,
     "parallel_lm_head": head,
     "logits_processor": logits,
+    "apply_penalties": penalised,
+    "apply_temperature": temperature,
+    "apply_min_p": min_p,
+    "apply_top_k_top_p": top_k_top_p,
+    "greedy_argmax": lambda t: t["logits"].argmax(-1),
+    "exponential_sample": lambda t: t["logits"].softmax(-1).div(t["noise"]).argmax(-1),
+    "gumbel_sample": gumbel,
+    "gather_logprobs": gathered_logprobs,
     "conv2d": convolution(F.conv2d),
     "conv3d": convolution(F.conv3d),
     "causal_conv1d": causal_conv,

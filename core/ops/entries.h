@@ -12,6 +12,9 @@
   op(gelu_fast) op(quick_gelu) op(relu2) op(xielu)                                                                  \
   /* normalisation.c */                                                                                             \
   op(rms_norm) op(fused_add_rms_norm) op(gemma_rms_norm) op(rms_norm_gated) op(mixer2_gated_rms_norm)               \
+  op(layer_norm)                                                                                                    \
+  /* elementwise.c */                                                                                               \
+  op(add)                                                                                                           \
   /* rotary.c */                                                                                                    \
   op(rotary_embedding) op(apply_rotary_emb) op(dual_chunk_rotary_embedding)                                         \
   /* quantisation.c */                                                                                              \
@@ -32,7 +35,10 @@
   op(modular_fused_moe) op(transformers_fused_moe) op(fused_moe)                                                    \
   /* state_space.c */                                                                                               \
   op(causal_conv1d) op(selective_scan) op(mamba_chunk_scan) op(mamba_mixer) op(mamba_mixer2) op(plamo2_mamba_mixer) \
-  op(short_conv)
+  op(short_conv)                                                                                                    \
+  /* sampling.c */                                                                                                  \
+  op(apply_penalties) op(apply_temperature) op(apply_min_p) op(apply_top_k_top_p) op(greedy_argmax)                 \
+  op(exponential_sample) op(gumbel_sample) op(gather_logprobs)
 /* clang-format on */
 
 #define FL_DECLARE_OP(name) extern const fl_op_def fl_op_##name;

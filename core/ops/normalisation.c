@@ -1,6 +1,9 @@
 /* Normalisations over the last dimension. */
 #include "core/ops/checks.h"
 #include "core/ops/entries.h"
+#include "core/support.h"
+
+#include <string.h>
 
 #define FORMULA                                                                                                        \
   "s = x + residual in float32; residual_out = s; out = s / sqrt(mean(s[..., :variance_size]^2) + epsilon) * weight; " \
@@ -162,4 +165,29 @@ const fl_op_def fl_op_mixer2_gated_rms_norm = {
     /* Sizes of Codestral Mamba 7B. */
     .flops = "(4 + 4*use_rms_norm)*numel(x)",
     .bench = "...: [1] [128] [4096]; H: 8192; n_groups: 8; weight: 0.5..2",
+};
+
+static fl_status check_layer_norm(fl_call *call) {
+  enum { X, WEIGHT, BIAS, EPSILON };
+  const fl_value *weight = &call->values[WEIGHT], *bias = &call->values[BIAS];
+  if (weight->type == FL_TENSOR && bias->type == FL_TENSOR &&
+      memcmp(&weight->v.tensor->dtype, &bias->v.tensor->dtype, sizeof(DLDataType)) != 0)
+    return fl_fail(call, FL_EINVAL, "argument 'bias': dtype %s, expected %s (that of 'weight')",
+                   fl_dtype_name(bias->v.tensor->dtype), fl_dtype_name(weight->v.tensor->dtype));
+  return fl_check_not_negative(call, EPSILON, "epsilon");
+}
+
+const fl_op_def fl_op_layer_norm = {
+    .size = sizeof(fl_op_def),
+    .schema = "layer_norm(Tensor x, Tensor? weight=None, Tensor? bias=None, float epsilon=1e-5) -> Tensor out",
+    .layers = "LayerNorm",
+    .rules = "x: T[..., H]; weight: T|float32[H]; bias: T|float32[H]; out: T[..., H]; T = float32|float16|bfloat16",
+    .category = "normalisation",
+    .doc = "Normalisation of rows to mean 0 and variance 1, then times weight, plus bias.",
+    .formula = "m = mean(x); out = (x - m) / sqrt(mean((x - m)^2) + epsilon) * weight + bias in float32, rounded once "
+               "(vLLM: LayerNorm; torch.nn.functional.layer_norm)",
+    .check = check_layer_norm,
+    .cases = "H: 1 8 33 769 2048; epsilon: 1e-5 1e-6",
+    .flops = "(5 + given(weight) + given(bias))*numel(x)",
+    .bench = ROWS "weight: 0.5..2; bias: -1..1",
 };

@@ -47,6 +47,8 @@ typedef struct fl_ops {
   fl_op *gemma_rms_norm;
   fl_op *rms_norm_gated;
   fl_op *mixer2_gated_rms_norm;
+  fl_op *layer_norm;
+  fl_op *add;
   fl_op *rotary_embedding;
   fl_op *apply_rotary_emb;
   fl_op *dual_chunk_rotary_embedding;
@@ -82,6 +84,14 @@ typedef struct fl_ops {
   fl_op *mamba_mixer2;
   fl_op *plamo2_mamba_mixer;
   fl_op *short_conv;
+  fl_op *apply_penalties;
+  fl_op *apply_temperature;
+  fl_op *apply_min_p;
+  fl_op *apply_top_k_top_p;
+  fl_op *greedy_argmax;
+  fl_op *exponential_sample;
+  fl_op *gumbel_sample;
+  fl_op *gather_logprobs;
 } fl_ops;
 
 /* Gets the handles, by fl_op_handle: plugins that wait until an op of theirs is looked for are loaded by its first
@@ -110,6 +120,8 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->gemma_rms_norm = fl_op_handle(host, "gemma_rms_norm");
   ops->rms_norm_gated = fl_op_handle(host, "rms_norm_gated");
   ops->mixer2_gated_rms_norm = fl_op_handle(host, "mixer2_gated_rms_norm");
+  ops->layer_norm = fl_op_handle(host, "layer_norm");
+  ops->add = fl_op_handle(host, "add");
   ops->rotary_embedding = fl_op_handle(host, "rotary_embedding");
   ops->apply_rotary_emb = fl_op_handle(host, "apply_rotary_emb");
   ops->dual_chunk_rotary_embedding = fl_op_handle(host, "dual_chunk_rotary_embedding");
@@ -145,6 +157,14 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->mamba_mixer2 = fl_op_handle(host, "mamba_mixer2");
   ops->plamo2_mamba_mixer = fl_op_handle(host, "plamo2_mamba_mixer");
   ops->short_conv = fl_op_handle(host, "short_conv");
+  ops->apply_penalties = fl_op_handle(host, "apply_penalties");
+  ops->apply_temperature = fl_op_handle(host, "apply_temperature");
+  ops->apply_min_p = fl_op_handle(host, "apply_min_p");
+  ops->apply_top_k_top_p = fl_op_handle(host, "apply_top_k_top_p");
+  ops->greedy_argmax = fl_op_handle(host, "greedy_argmax");
+  ops->exponential_sample = fl_op_handle(host, "exponential_sample");
+  ops->gumbel_sample = fl_op_handle(host, "gumbel_sample");
+  ops->gather_logprobs = fl_op_handle(host, "gather_logprobs");
   return FL_OK;
 }
 
@@ -625,6 +645,51 @@ static inline fl_status fl_mixer2_gated_rms_norm(const fl_ops *ops, void *stream
   fl_call call;
   fl_ops_call(&call, values, 7, stream);
   return fl_invoke(ops->mixer2_gated_rms_norm, &call);
+}
+
+/*
+ * Normalisation of rows to mean 0 and variance 1, then times weight, plus bias.
+ *     layer_norm(Tensor x, Tensor? weight=None, Tensor? bias=None, float epsilon=1e-5) -> Tensor out
+ * where  x: T[..., H]
+ *        weight: T|float32[H]
+ *        bias: T|float32[H]
+ *        out: T[..., H]
+ *        T = float32|float16|bfloat16
+ * weight, bias: NULL for none.
+ * Formula: m = mean(x); out = (x - m) / sqrt(mean((x - m)^2) + epsilon) * weight + bias in float32, rounded once (vLLM:
+ * LayerNorm; torch.nn.functional.layer_norm)
+ */
+static inline fl_status fl_layer_norm(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight, DLTensor *bias,
+                                      double epsilon, DLTensor *out) {
+  fl_value values[5];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_tensor(weight);
+  values[2] = fl_tensor(bias);
+  values[3] = fl_float(epsilon);
+  values[4] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 5, stream);
+  return fl_invoke(ops->layer_norm, &call);
+}
+
+/*
+ * The sum of two tensors of one shape.
+ *     add(Tensor(a!) x, Tensor y) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        y: T[..., d]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = x + y, rounded once (residual connections of vLLM's models)
+ */
+static inline fl_status fl_add(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *y, DLTensor *out) {
+  fl_value values[3];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(y);
+  values[2] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 3, stream);
+  return fl_invoke(ops->add, &call);
 }
 
 /*
@@ -1957,6 +2022,196 @@ static inline fl_status fl_short_conv(const fl_ops *ops, void *stream, DLTensor 
   fl_call call;
   fl_ops_call(&call, values, 10, stream);
   return fl_invoke(ops->short_conv, &call);
+}
+
+/*
+ * Makes tokens of the prompt and the output less likely; ids outside 0 to v - 1 are padding.
+ *     apply_penalties(Tensor(a!) logits, Tensor prompt_token_ids, Tensor output_token_ids, Tensor presence_penalties,
+ *         Tensor frequency_penalties, Tensor repetition_penalties) -> Tensor(a) out
+ * where  logits: float32[n, v]
+ *        prompt_token_ids: int32|int64[n, p]
+ *        output_token_ids: int32|int64[n, o]
+ *        presence_penalties: float32[n]
+ *        frequency_penalties: float32[n]
+ *        repetition_penalties: float32[n]
+ *        out: as logits
+ * out may be the very tensor logits (in place); else logits stays as it is.
+ * Formula: count = how often a token is in the row's output; l = l / repetition where l > 0, else l * repetition, of
+ * tokens in prompt or output; l = l - frequency * count; l = l - presence where count > 0 (vLLM: apply_penalties)
+ */
+static inline fl_status fl_apply_penalties(const fl_ops *ops, void *stream, DLTensor *logits,
+                                           DLTensor *prompt_token_ids, DLTensor *output_token_ids,
+                                           DLTensor *presence_penalties, DLTensor *frequency_penalties,
+                                           DLTensor *repetition_penalties, DLTensor *out) {
+  fl_value values[7];
+  values[0] = fl_required_tensor(logits);
+  values[1] = fl_required_tensor(prompt_token_ids);
+  values[2] = fl_required_tensor(output_token_ids);
+  values[3] = fl_required_tensor(presence_penalties);
+  values[4] = fl_required_tensor(frequency_penalties);
+  values[5] = fl_required_tensor(repetition_penalties);
+  values[6] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 7, stream);
+  return fl_invoke(ops->apply_penalties, &call);
+}
+
+/*
+ * Divides each row by its temperature; below 1e-5, which stands for greedy sampling, it stays.
+ *     apply_temperature(Tensor(a!) logits, Tensor temperature) -> Tensor(a) out
+ * where  logits: float32[n, v]
+ *        temperature: float32[n]
+ *        out: as logits
+ * out may be the very tensor logits (in place); else logits stays as it is.
+ * Formula: out = logits / t; t = 1 where temperature < 1e-5 (vLLM: Sampler.apply_temperature)
+ */
+static inline fl_status fl_apply_temperature(const fl_ops *ops, void *stream, DLTensor *logits, DLTensor *temperature,
+                                             DLTensor *out) {
+  fl_value values[3];
+  values[0] = fl_required_tensor(logits);
+  values[1] = fl_required_tensor(temperature);
+  values[2] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 3, stream);
+  return fl_invoke(ops->apply_temperature, &call);
+}
+
+/*
+ * Closes the tokens (-inf) that are less probable than min_p times the most probable one.
+ *     apply_min_p(Tensor(a!) logits, Tensor min_p) -> Tensor(a) out
+ * where  logits: float32[n, v]
+ *        min_p: float32[n]
+ *        out: as logits
+ * out may be the very tensor logits (in place); else logits stays as it is.
+ * Formula: p = softmax(logits); out = -inf where p < min_p * max(p), else logits (vLLM: MinPLogitsProcessor); where p
+ * is NaN, logits
+ */
+static inline fl_status fl_apply_min_p(const fl_ops *ops, void *stream, DLTensor *logits, DLTensor *min_p,
+                                       DLTensor *out) {
+  fl_value values[3];
+  values[0] = fl_required_tensor(logits);
+  values[1] = fl_required_tensor(min_p);
+  values[2] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 3, stream);
+  return fl_invoke(ops->apply_min_p, &call);
+}
+
+/*
+ * Closes (-inf) all tokens but the top_k most probable ones, and of these all but the first that together have
+ * probability top_p. Of equal logits the lowest token comes first.
+ *     apply_top_k_top_p(Tensor(a!) logits, Tensor? top_k=None, Tensor? top_p=None) -> Tensor(a) out
+ * where  logits: float32[n, v]
+ *        top_k: int32|int64[n]
+ *        top_p: float32[n]
+ *        out: as logits
+ * out may be the very tensor logits (in place); else logits stays as it is.
+ * top_k, top_p: NULL for none.
+ * Formula: the first top_k stay (all, if that is below 1); p = softmax of these; a token stays if the sum of p over
+ * those before it is below top_p, the first always, all where top_p >= 1 (vLLM: apply_top_k_top_p, whose PyTorch form
+ * keeps all that are equal to the last)
+ */
+static inline fl_status fl_apply_top_k_top_p(const fl_ops *ops, void *stream, DLTensor *logits, DLTensor *top_k,
+                                             DLTensor *top_p, DLTensor *out) {
+  fl_value values[4];
+  values[0] = fl_required_tensor(logits);
+  values[1] = fl_tensor(top_k);
+  values[2] = fl_tensor(top_p);
+  values[3] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 4, stream);
+  return fl_invoke(ops->apply_top_k_top_p, &call);
+}
+
+/*
+ * The token of the greatest logit, the lowest of equal ones; NaN counts as greatest.
+ *     greedy_argmax(Tensor logits) -> Tensor ids
+ * where  logits: T[n, v]
+ *        ids: int64[n]
+ *        T = float32|float16|bfloat16
+ * Formula: ids = argmax(logits) (vLLM: Sampler.greedy_sample)
+ */
+static inline fl_status fl_greedy_argmax(const fl_ops *ops, void *stream, DLTensor *logits, DLTensor *ids) {
+  fl_value values[2];
+  values[0] = fl_required_tensor(logits);
+  values[1] = fl_required_tensor(ids);
+  fl_call call;
+  fl_ops_call(&call, values, 2, stream);
+  return fl_invoke(ops->greedy_argmax, &call);
+}
+
+/*
+ * A token drawn by softmax(logits) with exponential noise (above 0). A token of -inf is never taken, unless all are (0
+ * then).
+ *     exponential_sample(Tensor logits, Tensor noise) -> Tensor ids
+ * where  logits: float32[n, v]
+ *        noise: float32[n, v]
+ *        ids: int64[n]
+ * Formula: ids = argmax(softmax(logits) / noise) = argmax(logits - log(noise)), the lowest of equal ones (vLLM:
+ * random_sample)
+ */
+static inline fl_status fl_exponential_sample(const fl_ops *ops, void *stream, DLTensor *logits, DLTensor *noise,
+                                              DLTensor *ids) {
+  fl_value values[3];
+  values[0] = fl_required_tensor(logits);
+  values[1] = fl_required_tensor(noise);
+  values[2] = fl_required_tensor(ids);
+  fl_call call;
+  fl_ops_call(&call, values, 3, stream);
+  return fl_invoke(ops->exponential_sample, &call);
+}
+
+/*
+ * A token drawn by softmax(logits / temperature) with uniform noise (above 0, below 1); of temperature 0 the token of
+ * the greatest logit.
+ *     gumbel_sample(Tensor logits, Tensor uniform, Tensor temperature) -> Tensor ids
+ * where  logits: float32[n, v]
+ *        uniform: float32[n, v]
+ *        temperature: float32[n]
+ *        ids: int64[n]
+ * Formula: ids = argmax(logits / temperature - log(-log1p(-uniform))), the lowest of equal ones (vLLM: gumbel_sample);
+ * a token of -inf as in exponential_sample
+ */
+static inline fl_status fl_gumbel_sample(const fl_ops *ops, void *stream, DLTensor *logits, DLTensor *uniform,
+                                         DLTensor *temperature, DLTensor *ids) {
+  fl_value values[4];
+  values[0] = fl_required_tensor(logits);
+  values[1] = fl_required_tensor(uniform);
+  values[2] = fl_required_tensor(temperature);
+  values[3] = fl_required_tensor(ids);
+  fl_call call;
+  fl_ops_call(&call, values, 4, stream);
+  return fl_invoke(ops->gumbel_sample, &call);
+}
+
+/*
+ * The logprobs of a token of each row and, behind it, of the num_logprobs most probable ones, with their ids; the
+ * token's rank is how many are as probable or more.
+ *     gather_logprobs(Tensor logits, Tensor token_ids, int num_logprobs=0) -> (Tensor logprob_token_ids,
+ *         Tensor logprobs, Tensor ranks)
+ * where  logits: T[n, v]
+ *        token_ids: int32|int64[n]
+ *        logprob_token_ids: int32[n, num_logprobs+1]
+ *        logprobs: float32[n, num_logprobs+1]
+ *        ranks: int64[n]
+ *        T = float32|float16|bfloat16
+ * Formula: lp = logits - logsumexp(logits) in float32; column 0: the given token; columns from 1 on: the greatest, of
+ * equal logits the lowest token first; ranks = the number of tokens with lp >= that of the given one (vLLM:
+ * Sampler.gather_logprobs)
+ */
+static inline fl_status fl_gather_logprobs(const fl_ops *ops, void *stream, DLTensor *logits, DLTensor *token_ids,
+                                           int64_t num_logprobs, DLTensor *logprob_token_ids, DLTensor *logprobs,
+                                           DLTensor *ranks) {
+  fl_value values[6];
+  values[0] = fl_required_tensor(logits);
+  values[1] = fl_required_tensor(token_ids);
+  values[2] = fl_int(num_logprobs);
+  values[3] = fl_required_tensor(logprob_token_ids);
+  values[4] = fl_required_tensor(logprobs);
+  values[5] = fl_required_tensor(ranks);
+  fl_call call;
+  fl_ops_call(&call, values, 6, stream);
+  return fl_invoke(ops->gather_logprobs, &call);
 }
 
 #ifdef __cplusplus

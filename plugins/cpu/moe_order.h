@@ -6,6 +6,7 @@
 #define FLHOST_CPU_MOE_ORDER_H
 
 #include "plugins/cpu/moe_routing.h"
+#include "plugins/cpu/order.h"
 #include "plugins/cpu/reference/element.h"
 
 #include <math.h>
@@ -15,17 +16,13 @@ static inline cpu_dtype cpu_choice_type(const cpu_routing *routing) {
   return routing->bias && cpu_dtype_of(routing->bias) != routing->rounding ? CPU_FLOAT32 : routing->rounding;
 }
 
-/* A larger score has a larger key, of equal ones that of the lower index, and NaN the largest, as torch.topk orders.
- * No key is CPU_CLOSED or CPU_ABOVE_ALL. */
+/* No key is CPU_CLOSED or CPU_ABOVE_ALL. */
 static inline uint64_t cpu_expert_key(float score, int64_t index) {
-  uint32_t bits = fl_float_bits(score + 0.0f); /* one zero */
-  bits ^= (0u - (bits >> 31)) | 0x80000000u;
-  bits = score == score ? bits : UINT32_MAX;
-  return (uint64_t)bits << 32 | (UINT32_MAX - 1 - (uint32_t)index);
+  return cpu_order_key(score, index);
 }
 
 static inline int64_t cpu_expert_of(uint64_t key) {
-  return UINT32_MAX - 1 - (uint32_t)key;
+  return cpu_order_index(key);
 }
 
 /* The score that is compared. */

@@ -1,4 +1,4 @@
-/* The ops of the RMS norms: see normalisation.h. */
+/* The ops of the norms: see normalisation.h. */
 #include "plugins/cpu/normalisation.h"
 
 #include <string.h>
@@ -96,4 +96,20 @@ fl_status cpu_mixer2_gated_rms_norm(void *self, fl_call *call) {
                          .epsilon = (float)values[3].v.f,
                          .group = row_of(x) / values[4].v.i};
   return run_gated(self, call, &norm);
+}
+
+/* layer_norm(x, weight, bias, epsilon) -> out */
+fl_status cpu_run_layer_norm(void *self, fl_call *call) {
+  DLTensor *x = cpu_tensor(call, 0), *weight = cpu_tensor(call, 1), *bias = cpu_tensor(call, 2);
+  cpu_layer_norm norm = {.x = x,
+                         .weight = weight,
+                         .bias = bias,
+                         .out = cpu_tensor(call, 4),
+                         .dtype = cpu_dtype_of(x),
+                         .weight_dtype = weight_dtype_of(weight ? weight : bias, cpu_dtype_of(x)),
+                         .epsilon = (float)call->values[3].v.f,
+                         .hidden = row_of(x)};
+  if (norm.dtype == CPU_OTHER || norm.weight_dtype == CPU_OTHER)
+    return fl_fail(call, FL_ENOTSUP, "element types: float32, float16 or bfloat16 expected");
+  return (*(cpu_layer_norm_fn *)self)(&norm);
 }

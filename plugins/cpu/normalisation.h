@@ -1,4 +1,4 @@
-/* The RMS norms: what both kinds of kernels take, the arguments as numbers, and the ops that are made of these. */
+/* The norms: what both kinds of kernels take, the arguments as numbers, and the ops that are made of these. */
 #ifndef FLHOST_CPU_NORMALISATION_H
 #define FLHOST_CPU_NORMALISATION_H
 
@@ -23,19 +23,29 @@ typedef struct cpu_gated_norm {
   int64_t group; /* elements that are normalised together */
 } cpu_gated_norm;
 
+typedef struct cpu_layer_norm {
+  DLTensor *x, *weight, *bias, *out; /* weight, bias may be NULL */
+  cpu_dtype dtype, weight_dtype;     /* of x; of weight and bias, that of x where there is neither */
+  float epsilon;
+  int64_t hidden;
+} cpu_layer_norm;
+
 /* In place is fine. */
 typedef fl_status (*cpu_norm_fn)(const cpu_norm *norm);
 typedef fl_status (*cpu_gated_norm_fn)(const cpu_gated_norm *norm);
+typedef fl_status (*cpu_layer_norm_fn)(const cpu_layer_norm *norm);
 fl_status cpu_reference_norm(const cpu_norm *norm);
 fl_status cpu_reference_gated_norm(const cpu_gated_norm *norm);
 fl_status cpu_flagos_norm(const cpu_norm *norm);
 fl_status cpu_flagos_gated_norm(const cpu_gated_norm *norm);
 
-/* The ops; `self` of their rows is the address of a cpu_norm_fn, of the latter two of a cpu_gated_norm_fn. The first is
- * fused_add_rms_norm, too, which has the same values in the same places and whose residual is required. */
+/* The ops; `self` of their rows is the address of a cpu_norm_fn, of the gated two of a cpu_gated_norm_fn, of the last
+ * of a cpu_layer_norm_fn. The first is fused_add_rms_norm, too, which has the same values in the same places and whose
+ * residual is required. */
 fl_status cpu_rms_norm(void *self, fl_call *call);
 fl_status cpu_gemma_rms_norm(void *self, fl_call *call);
 fl_status cpu_rms_norm_gated(void *self, fl_call *call);
 fl_status cpu_mixer2_gated_rms_norm(void *self, fl_call *call);
+fl_status cpu_run_layer_norm(void *self, fl_call *call);
 
 #endif

@@ -215,6 +215,26 @@ def mixer2_gated_rms_norm(
 ) -> _T:
     """Mamba-2's norm: x times SiLU of the gate, normalised by the root mean square of each of n_groups groups. Without use_rms_norm the product alone (a weight is not used). A float32 weight makes a float32 result."""
 
+def layer_norm(
+    x: _T,
+    weight: _Tensor | None = None,
+    bias: _Tensor | None = None,
+    epsilon: float = 1e-05,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Normalisation of rows to mean 0 and variance 1, then times weight, plus bias."""
+
+def add(
+    x: _T,
+    y: _Tensor,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The sum of two tensors of one shape."""
+
 def rotary_embedding(
     query: _T,
     key: _Tensor | None,
@@ -759,4 +779,82 @@ def short_conv(
     stream: int | None = None,
 ) -> _T:
     """The gated short convolution of LFM2. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
+
+def apply_penalties(
+    logits: _T,
+    prompt_token_ids: _Tensor,
+    output_token_ids: _Tensor,
+    presence_penalties: _Tensor,
+    frequency_penalties: _Tensor,
+    repetition_penalties: _Tensor,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Makes tokens of the prompt and the output less likely; ids outside 0 to v - 1 are padding."""
+
+def apply_temperature(
+    logits: _T,
+    temperature: _Tensor,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Divides each row by its temperature; below 1e-5, which stands for greedy sampling, it stays."""
+
+def apply_min_p(
+    logits: _T,
+    min_p: _Tensor,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Closes the tokens (-inf) that are less probable than min_p times the most probable one."""
+
+def apply_top_k_top_p(
+    logits: _T,
+    top_k: _Tensor | None = None,
+    top_p: _Tensor | None = None,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Closes (-inf) all tokens but the top_k most probable ones, and of these all but the first that together have probability top_p. Of equal logits the lowest token comes first."""
+
+def greedy_argmax(
+    logits: _T,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The token of the greatest logit, the lowest of equal ones; NaN counts as greatest."""
+
+def exponential_sample(
+    logits: _T,
+    noise: _Tensor,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """A token drawn by softmax(logits) with exponential noise (above 0). A token of -inf is never taken, unless all are (0 then)."""
+
+def gumbel_sample(
+    logits: _T,
+    uniform: _Tensor,
+    temperature: _Tensor,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """A token drawn by softmax(logits / temperature) with uniform noise (above 0, below 1); of temperature 0 the token of the greatest logit."""
+
+def gather_logprobs(
+    logits: _T,
+    token_ids: _Tensor,
+    num_logprobs: int = 0,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T, _T]:
+    """The logprobs of a token of each row and, behind it, of the num_logprobs most probable ones, with their ids; the token's rank is how many are as probable or more."""
 

@@ -37,6 +37,19 @@ DIMS = {
     "mm_encoder_attn": "b: 1; s: 7; h: 4; k: 4; d: 16",
     "selective_scan": "d: 16; l: 5",
     "causal_conv1d": "d: 16; l: 6; w: 4",
+    **dict.fromkeys(
+        (
+            "apply_temperature",
+            "apply_min_p",
+            "apply_top_k_top_p",
+            "greedy_argmax",
+            "exponential_sample",
+            "gumbel_sample",
+        ),
+        "n: 3; v: 200",
+    ),
+    "apply_penalties": "n: 3; v: 200; p: 20; o: 20",
+    "gather_logprobs": "n: 3; v: 200; num_logprobs: 20",
 }
 
 

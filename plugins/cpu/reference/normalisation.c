@@ -1,7 +1,7 @@
 /*
- * RMS norms as vLLM defines them (IR rms_norm and fused_add_rms_norm, GemmaRMSNorm, RMSNormGated, Mixer2RMSNormGated;
- * native), with PyTorch's roundings. The sum of squares is kept in double, which stands for whatever order PyTorch adds
- * in. Needs libm only.
+ * Norms as vLLM defines them (IR rms_norm and fused_add_rms_norm, GemmaRMSNorm, RMSNormGated, Mixer2RMSNormGated,
+ * LayerNorm; native), with PyTorch's roundings. The sum of squares is kept in double, which stands for whatever order
+ * PyTorch adds in. Needs libm only.
  */
 #include "plugins/cpu/normalisation.h"
 #include "plugins/cpu/reference/element.h"
@@ -94,7 +94,35 @@ fl_status cpu_reference_gated_norm(const cpu_gated_norm *norm) {
   return FL_OK;
 }
 
+/* ------------------------------------------------------------------------------------------------- layer norm */
+
+static fl_status layer_norm(const cpu_layer_norm *norm) {
+  DLTensor *const tensors[] = {norm->x, norm->out};
+  cpu_dtype dtype = norm->dtype;
+  for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows)) {
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < norm->hidden; i++)
+      sum += (double)load(dtype, rows.at[0], i);
+    float mean = (float)(sum / (double)norm->hidden);
+    for (int64_t i = 0; i < norm->hidden; i++) {
+      float value = load(dtype, rows.at[0], i) - mean;
+      squares += (double)(value * value);
+    }
+    float scale = scale_of(squares, norm->hidden, norm->epsilon);
+    for (int64_t i = 0; i < norm->hidden; i++) {
+      float value = (load(dtype, rows.at[0], i) - mean) * scale;
+      if (norm->weight)
+        value *= load(norm->weight_dtype, fl_data(norm->weight), i);
+      if (norm->bias)
+        value += load(norm->weight_dtype, fl_data(norm->bias), i);
+      store(dtype, rows.at[1], i, value);
+    }
+  }
+  return FL_OK;
+}
+
 static const fl_impl ops[] = {
+    {.op_name = "layer_norm", CPU_REFERENCE, .fn = cpu_run_layer_norm, .self = (cpu_layer_norm_fn[]){layer_norm}},
     {.op_name = "rms_norm", CPU_REFERENCE, .fn = cpu_rms_norm, .self = (cpu_norm_fn[]){cpu_reference_norm}},
     {.op_name = "fused_add_rms_norm", CPU_REFERENCE, .fn = cpu_rms_norm, .self = (cpu_norm_fn[]){cpu_reference_norm}},
     {.op_name = "gemma_rms_norm", CPU_REFERENCE, .fn = cpu_gemma_rms_norm, .self = (cpu_norm_fn[]){cpu_reference_norm}},

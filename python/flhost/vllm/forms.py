@@ -76,6 +76,12 @@ def gemma_rms_norm(self: Any, x: torch.Tensor, residual: torch.Tensor | None = N
     return out if residual is None else (out, total)
 
 
+def layer_norm(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if self.weight is not None and self.weight.dtype not in (x.dtype, torch.float32):
+        return self.forward_native(x)
+    return self.flhost(x, self.weight, self.bias, self.eps)
+
+
 def rms_norm_gated(self: Any, x: torch.Tensor, z: torch.Tensor | None = None) -> torch.Tensor:
     return self.flhost(x, z, self.weight, self.eps, self.group_size, self.norm_before_gate, self.activation)
 
@@ -307,6 +313,7 @@ FORMS: dict[str, Form] = {
     "xielu": custom_op(xielu),
     "rms_norm": custom_op(rms_norm),
     "gemma_rms_norm": custom_op(gemma_rms_norm),
+    "layer_norm": custom_op(layer_norm),
     "rms_norm_gated": custom_op(rms_norm_gated),
     "mixer2_gated_rms_norm": custom_op(mixer2_gated_rms_norm),
     "rotary_embedding": custom_op(rotary_embedding),

@@ -1,0 +1,118 @@
+/*
+ * Layer norm: the mean, then the mean of squares of what lies around it, as the definition has it, so that values far
+ * from 0 lose nothing. Additions are those of independent lanes in a fixed order: the same bits every time.
+ */
+#include "plugins/cpu/flagos/chunk.h"
+#include "plugins/cpu/flagos/squares.h"
+#include "plugins/cpu/normalisation.h"
+#include "plugins/cpu/rows.h"
+
+#include <math.h>
+
+/* Lanes behind the row's end hold the mean, which is none from there. */
+CPU_TEMPLATE void load_around(cpu_dtype dtype, float *values, const void *x, int64_t first, int64_t n, float mean) {
+  cpu_load(dtype, values, x, first, n);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    values[i] = i < n ? values[i] - mean : 0.0f;
+}
+
+/* In double: the sum of values far from 0 would lose in float what their differences are made of. */
+CPU_TEMPLATE float mean_of(cpu_dtype dtype, const void *x, int64_t size) {
+  double lanes[CPU_CHUNK] = {0}, sum = 0;
+  float values[CPU_CHUNK];
+  for (int64_t first = 0; first < size; first += CPU_CHUNK) {
+    if (first + CPU_CHUNK <= size)
+      cpu_load(dtype, values, x, first, CPU_CHUNK);
+    else
+      cpu_load(dtype, values, x, first, size - first);
+    for (int i = 0; i < CPU_CHUNK; i++)
+      lanes[i] += (double)values[i];
+  }
+  for (int i = 0; i < CPU_CHUNK; i++)
+    sum += lanes[i];
+  return (float)(sum / (double)size);
+}
+
+CPU_TEMPLATE float variance_of(cpu_dtype dtype, const void *x, int64_t size, float mean) {
+  cpu_squares squares = {{0}};
+  float values[CPU_CHUNK];
+  int64_t i = 0;
+  for (; i + 2 * CPU_CHUNK <= size; i += 2 * CPU_CHUNK)
+    for (int half = 0; half < 2; half++) {
+      load_around(dtype, values, x, i + half * CPU_CHUNK, CPU_CHUNK, mean);
+      cpu_squares_add_chunk(squares.lanes + half * CPU_CHUNK, values);
+    }
+  for (; i < size; i += CPU_CHUNK) {
+    load_around(dtype, values, x, i, size - i < CPU_CHUNK ? size - i : CPU_CHUNK, mean);
+    cpu_squares_add_chunk(squares.lanes, values);
+  }
+  return cpu_squares_sum(&squares) / (float)size;
+}
+
+CPU_TEMPLATE void normalise_chunk(cpu_dtype dtype, cpu_dtype weight_dtype, const cpu_layer_norm *norm,
+                                  const cpu_rows *rows, float mean, float scale, int64_t first, int64_t n,
+                                  bool around) {
+  float values[CPU_CHUNK], other[CPU_CHUNK];
+  cpu_load(dtype, values, rows->at[0], first, n);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    values[i] = (values[i] - mean) * scale;
+  if (norm->weight) {
+    cpu_load_other(dtype, weight_dtype, other, fl_data(norm->weight), first, n);
+    for (int i = 0; i < CPU_CHUNK; i++)
+      values[i] *= other[i];
+  }
+  if (norm->bias) {
+    cpu_load_other(dtype, weight_dtype, other, fl_data(norm->bias), first, n);
+    for (int i = 0; i < CPU_CHUNK; i++)
+      values[i] += other[i];
+  }
+  cpu_store_around(dtype, rows->at[1], first, values, n, around);
+}
+
+/* In place is fine: a chunk is read for the last time before it is overwritten. */
+CPU_TEMPLATE void normalise(cpu_dtype dtype, cpu_dtype weight_dtype, const cpu_layer_norm *of, const cpu_rows *rows) {
+  const cpu_layer_norm norm = *of;
+  float mean = mean_of(dtype, rows->at[0], norm.hidden);
+  float scale = 1.0f / sqrtf(variance_of(dtype, rows->at[0], norm.hidden, mean) + norm.epsilon);
+  bool around = cpu_rows_around(rows, 1);
+  int64_t i = 0;
+  for (; i + CPU_CHUNK <= norm.hidden; i += CPU_CHUNK)
+    normalise_chunk(dtype, weight_dtype, &norm, rows, mean, scale, i, CPU_CHUNK, around);
+  if (i < norm.hidden)
+    normalise_chunk(dtype, weight_dtype, &norm, rows, mean, scale, i, norm.hidden - i, false);
+}
+
+/* A weight has x's type, or is float32. */
+CPU_TEMPLATE void normalise_as(cpu_dtype dtype, const cpu_layer_norm *norm, const cpu_rows *rows) {
+  if (norm->weight_dtype == dtype)
+    normalise(dtype, dtype, norm, rows);
+  else
+    normalise(dtype, CPU_FLOAT32, norm, rows);
+}
+
+/* Functions of their own: together they are more than compilers optimise well. */
+static __attribute__((noinline)) void normalise_float32(const void *norm, const cpu_rows *rows) {
+  normalise(CPU_FLOAT32, CPU_FLOAT32, norm, rows);
+}
+
+static __attribute__((noinline)) void normalise_float16(const void *norm, const cpu_rows *rows) {
+  normalise_as(CPU_FLOAT16, norm, rows);
+}
+
+static __attribute__((noinline)) void normalise_bfloat16(const void *norm, const cpu_rows *rows) {
+  normalise_as(CPU_BFLOAT16, norm, rows);
+}
+
+static fl_status layer_norm(const cpu_layer_norm *norm) {
+  static const cpu_row_fn functions[CPU_N_DTYPES] = {
+      [CPU_FLOAT32] = normalise_float32, [CPU_FLOAT16] = normalise_float16, [CPU_BFLOAT16] = normalise_bfloat16};
+  DLTensor *const tensors[] = {norm->x, norm->out};
+  int64_t bytes = norm->hidden * cpu_dtype_size(norm->dtype);
+  return cpu_rows_run(2, tensors, (cpu_row_cost){3 * bytes, fl_data(norm->x) == fl_data(norm->out) ? 0 : bytes},
+                      functions[norm->dtype], norm);
+}
+
+static const fl_impl ops[] = {
+    {.op_name = "layer_norm", CPU_FLAGOS, .fn = cpu_run_layer_norm, .self = (cpu_layer_norm_fn[]){layer_norm}},
+};
+OP_LIST(ops);
