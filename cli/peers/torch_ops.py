@@ -350,6 +350,7 @@ OPS = {
     "mixer2_gated_rms_norm": mixer2_rms,
     "layer_norm": layer_norm,
     "add": lambda t: t["x"] + t["y"],
+    "sigmoid_mul": lambda t: t["x"] * torch.sigmoid(t["gate"]),
     "apply_rotary_emb": apply_rotary,
     "rotary_embedding": rotary,
     "quant_fp8": quantise,

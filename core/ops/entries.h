@@ -14,7 +14,7 @@
   op(rms_norm) op(fused_add_rms_norm) op(gemma_rms_norm) op(rms_norm_gated) op(mixer2_gated_rms_norm)               \
   op(layer_norm)                                                                                                    \
   /* elementwise.c */                                                                                               \
-  op(add)                                                                                                           \
+  op(add) op(sigmoid_mul)                                                                                             \
   /* rotary.c */                                                                                                    \
   op(rotary_embedding) op(apply_rotary_emb) op(dual_chunk_rotary_embedding)                                         \
   /* quantisation.c */                                                                                              \

@@ -49,6 +49,7 @@ typedef struct fl_ops {
   fl_op *mixer2_gated_rms_norm;
   fl_op *layer_norm;
   fl_op *add;
+  fl_op *sigmoid_mul;
   fl_op *rotary_embedding;
   fl_op *apply_rotary_emb;
   fl_op *dual_chunk_rotary_embedding;
@@ -122,6 +123,7 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->mixer2_gated_rms_norm = fl_op_handle(host, "mixer2_gated_rms_norm");
   ops->layer_norm = fl_op_handle(host, "layer_norm");
   ops->add = fl_op_handle(host, "add");
+  ops->sigmoid_mul = fl_op_handle(host, "sigmoid_mul");
   ops->rotary_embedding = fl_op_handle(host, "rotary_embedding");
   ops->apply_rotary_emb = fl_op_handle(host, "apply_rotary_emb");
   ops->dual_chunk_rotary_embedding = fl_op_handle(host, "dual_chunk_rotary_embedding");
@@ -690,6 +692,27 @@ static inline fl_status fl_add(const fl_ops *ops, void *stream, DLTensor *x, DLT
   fl_call call;
   fl_ops_call(&call, values, 3, stream);
   return fl_invoke(ops->add, &call);
+}
+
+/*
+ * A tensor times the logistic function of a gate, which has an element for each of the tensor's or one a row.
+ *     sigmoid_mul(Tensor(a!) x, Tensor gate) -> Tensor(a) out
+ * where  x: T[..., d]
+ *        gate: T[..., d] or T[..., 1]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ * out may be the very tensor x (in place); else x stays as it is.
+ * Formula: out = x * s, s = 1 / (1 + exp(-gate)) rounded to T; rounded once more (vLLM: the gated attention and the
+ * shared expert of Qwen3-Next, x * sigmoid(gate))
+ */
+static inline fl_status fl_sigmoid_mul(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *gate, DLTensor *out) {
+  fl_value values[3];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(gate);
+  values[2] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 3, stream);
+  return fl_invoke(ops->sigmoid_mul, &call);
 }
 
 /*

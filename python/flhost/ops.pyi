@@ -235,6 +235,15 @@ def add(
 ) -> _T:
     """The sum of two tensors of one shape."""
 
+def sigmoid_mul(
+    x: _T,
+    gate: _Tensor,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """A tensor times the logistic function of a gate, which has an element for each of the tensor's or one a row."""
+
 def rotary_embedding(
     query: _T,
     key: _Tensor | None,

@@ -1,50 +1,79 @@
-/* Elementwise ops of several tensors. */
+/* Elementwise ops of two tensors, of which the second may have one element a row. */
 #include "plugins/cpu/flagos/chunk.h"
+#include "plugins/cpu/flagos/vector.h"
 #include "plugins/cpu/rows.h"
 
-typedef struct add_job {
+typedef struct elementwise_job {
   cpu_dtype dtype;
   int64_t size; /* of a row */
-} add_job;
+  bool one;     /* element of y for the whole row */
+} elementwise_job;
 
-CPU_TEMPLATE void add_chunk(cpu_dtype dtype, const cpu_rows *rows, int64_t first, int64_t n, bool around) {
+typedef float (*elementwise_fn)(cpu_dtype dtype, float x, float y);
+
+CPU_TEMPLATE void chunk(cpu_dtype dtype, elementwise_fn function, const cpu_rows *rows, int64_t first, int64_t n,
+                        bool one, bool around) {
   float x[CPU_CHUNK], y[CPU_CHUNK];
   cpu_load(dtype, x, rows->at[0], first, n);
-  cpu_load(dtype, y, rows->at[1], first, n);
+  cpu_load(dtype, y, rows->at[1], one ? 0 : first, one ? 1 : n);
   for (int i = 0; i < CPU_CHUNK; i++)
-    x[i] += y[i];
+    x[i] = function(dtype, x[i], one ? y[0] : y[i]);
   cpu_store_around(dtype, rows->at[2], first, x, n, around);
 }
 
-CPU_TEMPLATE void add_row_of(cpu_dtype dtype, int64_t size, const cpu_rows *rows) {
+CPU_TEMPLATE void row_of(cpu_dtype dtype, elementwise_fn function, int64_t size, bool one, const cpu_rows *rows) {
   bool around = cpu_rows_around(rows, 2);
   int64_t i = 0;
   for (; i + CPU_CHUNK <= size; i += CPU_CHUNK)
-    add_chunk(dtype, rows, i, CPU_CHUNK, around);
+    chunk(dtype, function, rows, i, CPU_CHUNK, one, around);
   if (i < size)
-    add_chunk(dtype, rows, i, size - i, false);
+    chunk(dtype, function, rows, i, size - i, one, false);
 }
 
-static void add_row(const void *user, const cpu_rows *rows) {
-  const add_job *job = user;
+CPU_TEMPLATE void row(elementwise_fn function, bool one, const elementwise_job *job, const cpu_rows *rows) {
   if (job->dtype == CPU_FLOAT32)
-    add_row_of(CPU_FLOAT32, job->size, rows);
+    row_of(CPU_FLOAT32, function, job->size, one, rows);
   else if (job->dtype == CPU_FLOAT16)
-    add_row_of(CPU_FLOAT16, job->size, rows);
+    row_of(CPU_FLOAT16, function, job->size, one, rows);
   else
-    add_row_of(CPU_BFLOAT16, job->size, rows);
+    row_of(CPU_BFLOAT16, function, job->size, one, rows);
 }
 
-/* add(x, y) -> out; in place is fine. */
-static fl_status add(void *self, fl_call *call) {
-  DLTensor *x = cpu_tensor(call, 0), *out = cpu_tensor(call, 2), *const tensors[] = {x, cpu_tensor(call, 1), out};
-  const add_job job = {cpu_dtype_of(x), x->shape[x->ndim - 1]};
-  (void)self;
+CPU_TEMPLATE float sum(cpu_dtype dtype, float x, float y) {
+  (void)dtype;
+  return x + y;
+}
+
+CPU_TEMPLATE float gated(cpu_dtype dtype, float x, float gate) {
+  return x * cpu_round(dtype, vector_sigmoid(gate));
+}
+
+static void add_row(const void *job, const cpu_rows *rows) {
+  row(sum, false, job, rows);
+}
+
+static void sigmoid_mul_row(const void *user, const cpu_rows *rows) {
+  const elementwise_job *job = user;
+  if (job->one)
+    row(gated, true, job, rows);
+  else
+    row(gated, false, job, rows);
+}
+
+/* add(x, y) -> out, sigmoid_mul(x, gate) -> out; in place is fine. */
+static fl_status elementwise(void *self, fl_call *call) {
+  DLTensor *x = cpu_tensor(call, 0), *y = cpu_tensor(call, 1), *out = cpu_tensor(call, 2);
+  DLTensor *const tensors[] = {x, y, out};
+  const elementwise_job job = {cpu_dtype_of(x), x->shape[x->ndim - 1], y->shape[y->ndim - 1] == 1};
   if (job.dtype == CPU_OTHER)
     return cpu_wrong_type(call, "x");
   int64_t bytes = job.size * cpu_dtype_size(job.dtype);
-  return cpu_rows_run(3, tensors, (cpu_row_cost){3 * bytes, fl_data(x) == fl_data(out) ? 0 : bytes}, add_row, &job);
+  return cpu_rows_run(3, tensors, (cpu_row_cost){3 * bytes, fl_data(x) == fl_data(out) ? 0 : bytes},
+                      *(cpu_row_fn *)self, &job);
 }
 
-static const fl_impl ops[] = {{.op_name = "add", CPU_FLAGOS, .fn = add}};
+static const fl_impl ops[] = {
+    {.op_name = "add", CPU_FLAGOS, .fn = elementwise, .self = (cpu_row_fn[]){add_row}},
+    {.op_name = "sigmoid_mul", CPU_FLAGOS, .fn = elementwise, .self = (cpu_row_fn[]){sigmoid_mul_row}},
+};
 OP_LIST(ops);
