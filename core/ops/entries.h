@@ -19,6 +19,8 @@
   /* attention.c */                                                                                                 \
   op(attention_backend) op(mm_encoder_attn) op(mla_prefill) op(mla_decode) op(merge_attn_states)                    \
   op(multi_head_latent_attention)                                                                                   \
+  /* paged_attention.c */                                                                                           \
+  op(paged_attention) op(reshape_and_cache)                                                                         \
   /* linear.c */                                                                                                    \
   op(replicated_linear) op(column_parallel_linear) op(row_parallel_linear)                                          \
   /* embedding.c */                                                                                                 \
