@@ -6,10 +6,8 @@
 
 #define FLOATS "T = float32|float16|bfloat16"
 /* A scale for the tensor, or one for each head. */
-#define SCALES                                                                                                         \
-  "k_scale: float32[1] or float32[] or float32[k]; v_scale: float32[1] or float32[] or float32[k]; "
-#define CACHES                                                                                                         \
-  "key_cache: T|float8_e4m3fn[blocks, size, k, d]; value_cache: T|float8_e4m3fn[blocks, size, k, d]; "
+#define SCALES "k_scale: float32[1] or float32[] or float32[k]; v_scale: float32[1] or float32[] or float32[k]; "
+#define CACHES "key_cache: T|float8_e4m3fn[blocks, size, k, d]; value_cache: T|float8_e4m3fn[blocks, size, k, d]; "
 
 /* Where an op has its caches and their scales. */
 typedef struct cache_arguments {
@@ -125,7 +123,8 @@ const fl_op_def fl_op_reshape_and_cache = {
     .formula = "cache row = key or value, bit for bit; of a float8 cache e4m3(clamp(x / scale, -448, 448)), nearest "
                "even, NaN stays NaN (vLLM: reshape_and_cache_flash)",
     .check = check_reshape_and_cache,
-    .cases = "n: 1 7 83 0; t: n n n//2; k: 1 2; d: 16 80; blocks: 8; size: 16; slot_mapping: distinct -8..blocks*size-1 -1..20; "
+    .cases = "n: 1 7 83 0; t: n n n//2; k: 1 2; d: 16 80; blocks: 8; size: 16; slot_mapping: distinct "
+             "-8..blocks*size-1 -1..20; "
              "k_scale: none 0.25..2; v_scale: with k_scale 0.25..2; key_cache: -1..1; value_cache: -1..1",
     /* A division of each number where there are scales. */
     .flops = "2*given(k_scale)*t*k*d",

@@ -12,8 +12,8 @@
 enum { FEW_QUERIES = 4, FEW_KEYS = REGISTERS > 16 ? 4 : 2, FEW_AHEAD = 8 };
 
 /*
- * Queries and sums are kept as floats, [size / PAIR, queries, PAIR], a pair in the order in which load_half takes one of
- * a row apart. `size` is a multiple of PAIR. Lists of rows have room for FEW_KEYS + FEW_AHEAD more behind the last.
+ * Queries and sums are kept as floats, [size / PAIR, queries, PAIR], a pair in the order in which load_half takes one
+ * of a row apart. `size` is a multiple of PAIR. Lists of rows have room for FEW_KEYS + FEW_AHEAD more behind the last.
  */
 typedef struct few_queries {
   cpu_dtype dtype; /* of the rows */
@@ -65,12 +65,13 @@ SPECIALISED void few_add(cpu_dtype dtype, int queries, int64_t size, const void 
         UNROLL for (int q = 0; q < queries; q++) sum[q][half] += weights[q * stride + key] * value;
       }
     }
-    UNROLL for (int q = 0; q < queries; q++) UNROLL for (int half = 0; half < 2; half++)
-        *(vector *)(sums + q * PAIR + half * LANES) = sum[q][half];
+    UNROLL for (int q = 0; q < queries; q++) UNROLL for (int half = 0; half < 2; half++) *
+        (vector *)(sums + q * PAIR + half * LANES) = sum[q][half];
   }
 }
 
-/* ---------------------------------------------------------------------- a function for each type and number of queries */
+/* ---------------------------------------------------------------------- a function for each type and number of queries
+ */
 
 typedef void (*few_multiply_fn)(int64_t size, const float *query, const void *const *keys, int64_t n, float *scores,
                                 int64_t stride);

@@ -102,7 +102,8 @@ static float base_of(float most) {
   return most == -INFINITY ? 0 : most;
 }
 
-/* ------------------------------------------------------------------------------------------------- rows of the cache */
+/* ------------------------------------------------------------------------------------------------- rows of the cache
+ */
 
 static void load_row(const cpu_cache *cache, float scale, const void *row, float *to, int64_t size) {
   if (!cache->scale) {
@@ -140,7 +141,8 @@ static bool all_finite(const float *rows, int64_t n, int64_t stride, int64_t siz
   return finite;
 }
 
-/* ------------------------------------------------------------------------------------------------------ memory of tasks */
+/* ------------------------------------------------------------------------------------------------------ memory of
+ * tasks */
 
 /* Floats. */
 typedef struct areas {
@@ -306,7 +308,8 @@ static void few_task(const task *t, areas a) {
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- tiles */
+/* ------------------------------------------------------------------------------------------------------------- tiles
+ */
 
 /* sums [HEIGHT, width] (+)= factors [HEIGHT, k] columns [k, width] */
 static void multiply(int64_t k, tile_factors factors, const float *columns, int64_t width, bool accumulate,
@@ -321,9 +324,9 @@ static void multiply(int64_t k, tile_factors factors, const float *columns, int6
 
 /* Up to PANEL rows, a lane for each. */
 typedef struct panel {
-  int64_t first, rows, width;  /* width: lanes, a multiple of LANES */
-  float *query, *sums;         /* [size, width] */
-  float *most, *total;         /* [width] */
+  int64_t first, rows, width; /* width: lanes, a multiple of LANES */
+  float *query, *sums;        /* [size, width] */
+  float *most, *total;        /* [width] */
 } panel;
 
 /* Keys and values as floats. */
@@ -493,7 +496,8 @@ static void tile_task(const task *t, areas a) {
     end_panel(t, &panels[i], a.key);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- tasks */
+/* ------------------------------------------------------------------------------------------------------------- tasks
+ */
 
 /* Is each query of the sequence a task of its own? */
 static bool has_few_rows(const attention *all, int64_t queries) {
@@ -514,8 +518,12 @@ static fl_status tasks_range(void *user, int64_t i, int64_t end) {
   areas a = areas_in(scratch, paged->size);
   for (; i < end; i++) {
     int64_t tile = i % all->tiles, at = i / all->tiles;
-    task t = {all, cpu_paged_sequence_at(paged, at / paged->kv_heads / all->parts), at / all->parts % paged->kv_heads,
-              at % all->parts, 0, 0};
+    task t = {all,
+              cpu_paged_sequence_at(paged, at / paged->kv_heads / all->parts),
+              at / all->parts % paged->kv_heads,
+              at % all->parts,
+              0,
+              0};
     bool few = has_few_rows(all, t.sequence.queries);
     if (tile >= count_tiles(all, t.sequence.queries))
       continue;
