@@ -87,7 +87,7 @@ const fl_op_def fl_op_paged_attention = {
     .cases = "b: 1 3 0; n: 1 7 33 0; h: 4 8; k: 1 2 4; d: 16 64 80; size: 4 16; m: n//size+1 n//size+5; blocks: 8 1; "
              "query_start_loc: ascending 0..n ascending 0..n ascending 0..n//2; seq_lens: n..m*size; "
              "block_table: 0..blocks-1; scale: 0.125; causal: true true false; window_left: -1 -1 0 5; "
-             "window_right: -1 -1 2; soft_cap: 0 0 2.5; query: moderate; key_cache: moderate; value_cache: -2..2; "
+             "window_right: -1 -1 2; soft_cap: 0 0 2.5; query: moderate; key_cache: -2..2; value_cache: -2..2; "
              "alibi_slopes: none 0..0.5; sinks: none -1..1; k_scale: none 0.25..2; v_scale: with k_scale 0.25..2",
     /* Two products for each query and each row of the blocks in block_table that it sees: seq_lens is data. Sequences
      * count as equally long. */
