@@ -115,16 +115,33 @@ static void load_row(const cpu_cache *cache, float scale, const void *row, float
     to[i] = fl_e4m3fn_to_float(codes[i]) * scale;
 }
 
-/* Rows of tokens first to first + n - 1 as floats, `stride` apart. */
-static void load_rows(const task *t, const cpu_cache *cache, int64_t first, int64_t n, float *to, int64_t stride) {
-  const cpu_paged *paged = t->all->paged;
-  float scale = cache->scale ? cpu_cache_scale(cache, t->head) : 1;
+/* Where rows lie, and behind the last, what may be read ahead. */
+typedef struct row_list {
+  const void *rows[KEY_BLOCK + FEW_KEYS + FEW_AHEAD];
+} row_list;
+
+/* The rows of tokens first to first + n - 1, n >= 1. */
+static void list_rows(const task *t, const cpu_cache *cache, int64_t first, int64_t n, row_list *list) {
   int64_t step = fl_stride(cache->tensor, 1) * (cache->tensor->dtype.bits / 8);
   for (int64_t token = 0, run; token < n; token += run) {
-    const char *row = cpu_paged_row(paged, cache, &t->sequence, first + token, t->head, &run);
+    const char *row = cpu_paged_row(t->all->paged, cache, &t->sequence, first + token, t->head, &run);
     run = least(run, n - token);
     for (int64_t i = 0; i < run; i++)
-      load_row(cache, scale, row + i * step, to + (token + i) * stride, paged->size);
+      list->rows[token + i] = row + i * step;
+  }
+  for (int64_t i = n; i < n + FEW_KEYS + FEW_AHEAD; i++)
+    list->rows[i] = list->rows[n - 1];
+}
+
+/* The listed rows as floats, `stride` apart. */
+static void load_rows(const task *t, const cpu_cache *cache, const row_list *list, int64_t n, float *to,
+                      int64_t stride) {
+  int64_t size = t->all->paged->size, bytes = size * (cache->tensor->dtype.bits / 8);
+  float scale = cache->scale ? cpu_cache_scale(cache, t->head) : 1;
+  for (int64_t i = 0; i < n; i++) {
+    for (int64_t line = 0; line < bytes; line += 64)
+      __builtin_prefetch((const char *)list->rows[i + FEW_AHEAD] + line, 0, 3);
+    load_row(cache, scale, list->rows[i], to + i * stride, size);
   }
 }
 
@@ -166,31 +183,18 @@ static areas areas_in(float *scratch, int64_t size) {
 
 enum { FEW_STRIDE = KEY_BLOCK + 16 }; /* between rows of scores */
 
-/* Where rows lie, and behind the last, what may be read ahead. */
-typedef struct row_list {
-  const void *rows[KEY_BLOCK + FEW_KEYS + FEW_AHEAD];
-} row_list;
-
 /* Lists the rows of n tokens where they lie, or, of types and sizes that need it, converted in `area`. */
-static void list_rows(const task *t, const few_queries *few, const cpu_cache *cache, int64_t first, int64_t n,
-                      float *area, row_list *list) {
-  const cpu_paged *paged = t->all->paged;
-  int64_t step = fl_stride(cache->tensor, 1) * (cache->tensor->dtype.bits / 8), stride = row_stride(paged->size);
-  bool direct = !cache->scale && few->size == paged->size;
-  if (!direct)
-    load_rows(t, cache, first, n, area, stride);
-  for (int64_t i = 0; i < n && !direct; i++) {
-    memset(area + i * stride + paged->size, 0, (size_t)(few->size - paged->size) * sizeof *area);
-    list->rows[i] = area + i * stride;
-  }
-  for (int64_t i = 0, run; i < n && direct; i += run) {
-    const char *row = cpu_paged_row(paged, cache, &t->sequence, first + i, t->head, &run);
-    run = least(run, n - i);
-    for (int64_t j = 0; j < run; j++)
-      list->rows[i + j] = row + j * step;
-  }
-  for (int64_t i = n; i < n + FEW_KEYS + FEW_AHEAD; i++)
-    list->rows[i] = list->rows[n - 1];
+static void list_few(const task *t, const few_queries *few, const cpu_cache *cache, int64_t first, int64_t n,
+                     float *area, row_list *list) {
+  int64_t size = t->all->paged->size, stride = row_stride(size);
+  list_rows(t, cache, first, n, list);
+  if (!cache->scale && few->size == size)
+    return;
+  load_rows(t, cache, list, n, area, stride);
+  for (int64_t i = 0; i < n + FEW_KEYS + FEW_AHEAD; i++)
+    list->rows[i] = area + least(i, n - 1) * stride;
+  for (int64_t i = 0; i < n; i++)
+    memset(area + i * stride + size, 0, (size_t)(few->size - size) * sizeof *area);
 }
 
 /* s, of n keys from token `first` on, but for the product. */
@@ -295,8 +299,8 @@ static void few_task(const task *t, areas a) {
   }
   for (int64_t i = range.begin, keys_now; i < range.end; i += keys_now) {
     keys_now = least(KEY_BLOCK, range.end - i);
-    list_rows(t, &all[0].few, &paged->keys, i, keys_now, a.key, &keys);
-    list_rows(t, &all[0].few, &paged->values, i, keys_now, a.value, &values);
+    list_few(t, &all[0].few, &paged->keys, i, keys_now, a.key, &keys);
+    list_few(t, &all[0].few, &paged->values, i, keys_now, a.value, &values);
     for (int64_t j = 0; j < n; j++)
       attend_few(t, &all[j], i, keys_now, &keys, &values, a.scores);
   }
@@ -471,6 +475,7 @@ static void tile_task(const task *t, areas a) {
   const cpu_paged *paged = t->all->paged;
   float most[ROW_TILE], total[ROW_TILE];
   panel panels[ROW_TILE / PANEL];
+  row_list list;
   int64_t n = divide_up(t->rows, PANEL), stride = row_stride(paged->size);
   int64_t begin = visible_to(t, t->first).begin, end = visible_to(t, t->first + t->rows - 1).end;
   for (int64_t i = 0; i < n; i++) {
@@ -487,8 +492,10 @@ static void tile_task(const task *t, areas a) {
   for (key_block block = {.first = begin, .stride = stride, .key = a.key, .value = a.value}; block.first < end;
        block.first += KEY_BLOCK) {
     block.keys = least(KEY_BLOCK, end - block.first);
-    load_rows(t, &paged->keys, block.first, block.keys, a.key, stride);
-    load_rows(t, &paged->values, block.first, block.keys, a.value, stride);
+    list_rows(t, &paged->keys, block.first, block.keys, &list);
+    load_rows(t, &paged->keys, &list, block.keys, a.key, stride);
+    list_rows(t, &paged->values, block.first, block.keys, &list);
+    load_rows(t, &paged->values, &list, block.keys, a.value, stride);
     for (int64_t i = 0; i < n; i++)
       attend_panel(t, &panels[i], &block, a.scores);
   }
