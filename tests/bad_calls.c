@@ -412,7 +412,13 @@ static const struct {
     {"fused_moe", "topk_group", "an impossible int"},
     {"logits_processor", "weight", "one element more"},       /* with org_vocab_size */
     {"moe_align_block_size", "topk_ids", "one element more"}, /* of no tokens */
-    {"conv2d", "x", "one element more"},                      /* that the strides leave out */
+    {"paged_attention", "window_left", "an impossible int"},  /* wider than any sequence */
+    {"paged_attention", "window_right", "an impossible int"},
+    {"paged_attention", "k_scale", "one element more"}, /* one for the tensor, or for each head */
+    {"paged_attention", "v_scale", "one element more"},
+    {"reshape_and_cache", "k_scale", "one element more"},
+    {"reshape_and_cache", "v_scale", "one element more"},
+    {"conv2d", "x", "one element more"}, /* that the strides leave out */
     {"conv3d", "x", "one element more"},
     {"conv2d", "weight", "one element more"},
     {"conv3d", "weight", "one element more"},

@@ -186,24 +186,39 @@ static void expect_index_refused(made_call *call, uint32_t index, const char *im
   free(after);
 }
 
+static bool is_of_a_shard(const made_call *call) {
+  enum { INPUT_IDS, WEIGHT, ORG_START, ORG_END };
+  return call->values[ORG_END].type == FL_INT;
+}
+
+/* query_start_loc ends with 0: then nothing of the cache is read. */
+static bool has_no_queries(const made_call *call) {
+  enum { QUERY, KEY_CACHE, VALUE_CACHE, BLOCK_TABLE, QUERY_START_LOC };
+  const DLTensor *starts = &call->tensors[QUERY_START_LOC];
+  int64_t at = (starts->shape[0] - 1) * fl_stride(starts, 0);
+  const void *data = fl_data(starts);
+  return !(starts->dtype.bits == 64 ? ((const int64_t *)data)[at] : ((const int32_t *)data)[at]);
+}
+
 /* Indices that are out of range and no mistake. */
 static const struct {
   const char *op, *argument;
   bool below, above;
-  uint32_t only_with; /* an argument that has to be there for it; 0: none */
+  bool (*when)(const made_call *call); /* NULL: always */
 } meant[] = {
-    {"vocab_parallel_embedding", "input_ids", true, true, 3}, /* of a part of a vocabulary: ids that are elsewhere */
-    {"concat_and_cache_mla", "slot_mapping", true, false, 0}, /* padding */
-    {"apply_penalties", "prompt_token_ids", true, true, 0},
-    {"apply_penalties", "output_token_ids", true, true, 0},
-    {"apply_top_k_top_p", "top_k", true, true, 0}, /* all stay */
+    {"vocab_parallel_embedding", "input_ids", true, true, is_of_a_shard}, /* ids that are elsewhere */
+    {"concat_and_cache_mla", "slot_mapping", true, false, NULL},          /* padding */
+    {"reshape_and_cache", "slot_mapping", true, false, NULL},
+    {"paged_attention", "block_table", true, true, has_no_queries},
+    {"apply_penalties", "prompt_token_ids", true, true, NULL}, /* padding */
+    {"apply_penalties", "output_token_ids", true, true, NULL},
+    {"apply_top_k_top_p", "top_k", true, true, NULL}, /* all stay */
 };
 
 static bool is_meant(const made_call *call, uint32_t index, int64_t value) {
   for (size_t i = 0; i < sizeof meant / sizeof *meant; i++)
     if (!strcmp(meant[i].op, fl_op_name(call->op)) &&
-        !strcmp(meant[i].argument, fl_op_argument(call->op, index)->name) &&
-        (!meant[i].only_with || call->values[meant[i].only_with].type != FL_NONE))
+        !strcmp(meant[i].argument, fl_op_argument(call->op, index)->name) && (!meant[i].when || meant[i].when(call)))
       return value < 0 ? meant[i].below : meant[i].above;
   return false;
 }

@@ -72,6 +72,13 @@ static const struct {
      2 * (192 + 6 * 16 * 24 + 128) + 4 * (6 + 2 + 8), 2 * 2 * 4 * 48 * (24 + 16)},
     {"mla_decode query=f2x4x24 kv_cache=f4x16x24 block_table=i2x3%4 seq_lens=i2%48 scale=1 kv_lora_rank=16", &float16,
      2 * (192 + 4 * 16 * 24 + 128) + 4 * (6 + 2 + 8), 2 * 2 * 4 * 48 * (24 + 16)},
+    /* 2 x 3 blocks of 2 rows of 2 heads of 8, of a cache of 10; 4 x 6 pairs less the 2 that are not seen yet */
+    {"paged_attention query=f4x4x8 key_cache=f10x2x2x8 value_cache=f10x2x2x8 block_table=i2x3%10 query_start_loc=i3 "
+     "seq_lens=i2 scale=1",
+     &float16, 2 * (128 + 128 + 2 * 6 * 2 * 2 * 8) + 4 * (6 + 3 + 2 + 16), 4 * 4 * 8 * 22},
+    /* 3 of 5 tokens, read and written */
+    {"reshape_and_cache key=f5x2x8 value=f5x2x8 key_cache=f7x4x2x8 value_cache=f7x4x2x8 slot_mapping=l3%28", &float32,
+     8 * 3 + 4 * 4 * 3 * 2 * 8, 0},
     /* 4 of 16 experts, each 6 x 8 and 8 x 3 */
     {"unquantized_fused_moe x=f2x8 w13=f16x6x8 w2=f16x8x3 topk_weights=w2x2 topk_ids=i2x2%16", &float32,
      4 * (16 + 4 * 72 + 4 + 4 + 16), 2 * 2 * 6 * 8 * 3},

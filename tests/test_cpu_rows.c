@@ -88,6 +88,8 @@ static const char *const calls[] = {
     "mm_encoder_attn query=f2x801x4x20 key=f2x801x2x20 value=f2x801x2x20",
     "mla_prefill query=f801x3x24 kv_c=f801x32 k_pe=f801x8 kv_b_proj=f96x32 v_head_dim=16 scale=0.3",
     "mla_decode query=f301x4x72 kv_cache=f64x16x72 block_table=i301x20%64 seq_lens=i301%301 scale=0.3 kv_lora_rank=56",
+    "reshape_and_cache key=f801x5x72 value=f801x5x72 key_cache=f40x16x5x72 value_cache=f40x16x5x72 "
+    "slot_mapping=i801%600",
     "merge_attn_states prefix_output=f301x7x40 prefix_lse=w7x301 suffix_output=f301x7x40 suffix_lse=w7x301",
     "causal_conv1d x=f203x1003 weight=f203x4 bias=f203 conv_state=f1x203x3",
     "causal_conv1d x=f4003x17 weight=w4003x3 conv_state=f17x4003x2 query_start_loc=i17 has_initial_state=b16%2",

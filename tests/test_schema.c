@@ -46,6 +46,12 @@ static const char *const vllm_schemas[] = {
     "(Tensor out, Tensor lse)",
     "merge_attn_states(Tensor prefix_output, Tensor prefix_lse, Tensor suffix_output, Tensor suffix_lse) -> (Tensor "
     "out, Tensor lse)",
+    "paged_attention(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor query_start_loc, "
+    "Tensor seq_lens, float scale, bool causal=True, int window_left=-1, int window_right=-1, float soft_cap=0.0, "
+    "Tensor? alibi_slopes=None, Tensor? sinks=None, Tensor? k_scale=None, Tensor? v_scale=None) -> (Tensor out, Tensor "
+    "lse)",
+    "reshape_and_cache(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, Tensor slot_mapping, "
+    "Tensor? k_scale=None, Tensor? v_scale=None) -> ()",
     "replicated_linear(Tensor x, Tensor weight, Tensor? bias=None, bool skip_bias_add=False) -> Tensor out",
     "column_parallel_linear(Tensor x, Tensor weight, Tensor? bias=None, bool gather_output=False, bool "
     "skip_bias_add=False) -> Tensor out",

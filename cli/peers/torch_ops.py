@@ -227,6 +227,21 @@ def latent_decode(t):
     return out, torch.logsumexp(scores, -1)
 
 
+def paged_attention(t):
+    """Of sequences that are equally long and fill their blocks, as all are that are timed: gathered, then attended to."""
+    b, n = t["block_table"].shape[0], t["query"].shape[0]
+    k, v = (t[name][t["block_table"]].flatten(1, 2).transpose(1, 2) for name in ("key_cache", "value_cache"))
+    q, keys = t["query"].unflatten(0, (b, n // b)).transpose(1, 2), k.shape[2]
+    mask = None
+    if n // b != keys:
+        hidden = torch.ones(n // b, keys, dtype=torch.bool, device=q.device).triu(keys - n // b + 1)
+        mask = torch.zeros(hidden.shape, dtype=q.dtype, device=q.device).masked_fill_(hidden, float("-inf"))
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, 0.0, mask is None, attn_mask=mask, scale=t["scale"]
+    )
+    return out.transpose(1, 2).flatten(0, 1), lse.transpose(0, 1).flatten(1, 2)
+
+
 def scan(t):
     """A step at a time, of one sequence that begins from nothing."""
     delta = t["delta"].float()
@@ -379,6 +394,7 @@ OPS = {
     "mm_encoder_attn": encoder_attention,
     "mla_prefill": latent_prefill,
     "mla_decode": latent_decode,
+    "paged_attention": paged_attention,
     "fused_moe": routed_experts,
     "modular_fused_moe": experts,
     "unquantized_fused_moe": experts,

@@ -24,6 +24,8 @@
   op(multi_head_latent_attention)                                                                                   \
   /* latent_attention.c */                                                                                          \
   op(concat_and_cache_mla) op(mla_paged_attention)                                                                  \
+  /* paged_attention.c */                                                                                           \
+  op(paged_attention) op(reshape_and_cache)                                                                         \
   /* linear.c */                                                                                                    \
   op(replicated_linear) op(column_parallel_linear) op(row_parallel_linear)                                          \
   /* embedding.c */                                                                                                 \

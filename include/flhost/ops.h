@@ -62,6 +62,8 @@ typedef struct fl_ops {
   fl_op *multi_head_latent_attention;
   fl_op *concat_and_cache_mla;
   fl_op *mla_paged_attention;
+  fl_op *paged_attention;
+  fl_op *reshape_and_cache;
   fl_op *replicated_linear;
   fl_op *column_parallel_linear;
   fl_op *row_parallel_linear;
@@ -136,6 +138,8 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->multi_head_latent_attention = fl_op_handle(host, "multi_head_latent_attention");
   ops->concat_and_cache_mla = fl_op_handle(host, "concat_and_cache_mla");
   ops->mla_paged_attention = fl_op_handle(host, "mla_paged_attention");
+  ops->paged_attention = fl_op_handle(host, "paged_attention");
+  ops->reshape_and_cache = fl_op_handle(host, "reshape_and_cache");
   ops->replicated_linear = fl_op_handle(host, "replicated_linear");
   ops->column_parallel_linear = fl_op_handle(host, "column_parallel_linear");
   ops->row_parallel_linear = fl_op_handle(host, "row_parallel_linear");
@@ -1148,6 +1152,98 @@ static inline fl_status fl_mla_paged_attention(const fl_ops *ops, void *stream, 
   fl_call call;
   fl_ops_call(&call, values, 10, stream);
   return fl_invoke(ops->mla_paged_attention, &call);
+}
+
+/*
+ * Attention of prefill, chunked prefill and decode over a paged cache. Queries of sequence i are tokens
+ * query_start_loc[i] to [i + 1] - 1, the last of its seq_lens[i] tokens; token t is row t % size of block
+ * block_table[i, t / size]. Of tokens behind the last sequence out is 0 and lse -inf. A float8 cache has scales, of the
+ * tensor or of each head.
+ *     paged_attention(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor query_start_loc,
+ *         Tensor seq_lens, float scale, bool causal=True, int window_left=-1, int window_right=-1, float soft_cap=0.0,
+ *         Tensor? alibi_slopes=None, Tensor? sinks=None, Tensor? k_scale=None, Tensor? v_scale=None) -> (Tensor out,
+ *         Tensor lse)
+ * where  query: T[n, h, d]
+ *        key_cache: T|float8_e4m3fn[blocks, size, k, d]
+ *        value_cache: T|float8_e4m3fn[blocks, size, k, d]
+ *        block_table: int32|int64[b, m]
+ *        query_start_loc: int32|int64[b + 1]
+ *        seq_lens: int32|int64[b]
+ *        alibi_slopes: float32[h]
+ *        sinks: T|float32[h]
+ *        k_scale: float32[1] or float32[] or float32[k]
+ *        v_scale: float32[1] or float32[] or float32[k]
+ *        out: T[n, h, d]
+ *        lse: float32[h, n]
+ *        T = float32|float16|bfloat16
+ * alibi_slopes, sinks, k_scale, v_scale: NULL for none.
+ * Formula: s_t = (q . k_t) * scale; s_t = soft_cap * tanh(s_t / soft_cap) if soft_cap > 0; s_t += alibi_slopes[head] *
+ * (t - p) for the query at position p; visible: t <= p if causal, p - window_left <= t <= p + window_right of those
+ * that are not -1; Z = sum of exp(s_t) over visible t, plus exp(sinks[head]); out = sum of exp(s_t) / Z * v_t, lse =
+ * log Z, in float32, rounded to T once; k and v of float8 are multiplied by k_scale and v_scale (vLLM:
+ * unified_attention, flash_attn_varlen_func, cpu_attention_with_kv_cache)
+ */
+static inline fl_status fl_paged_attention(const fl_ops *ops, void *stream, DLTensor *query, DLTensor *key_cache,
+                                           DLTensor *value_cache, DLTensor *block_table, DLTensor *query_start_loc,
+                                           DLTensor *seq_lens, double scale, bool causal, int64_t window_left,
+                                           int64_t window_right, double soft_cap, DLTensor *alibi_slopes,
+                                           DLTensor *sinks, DLTensor *k_scale, DLTensor *v_scale, DLTensor *out,
+                                           DLTensor *lse) {
+  fl_value values[17];
+  values[0] = fl_required_tensor(query);
+  values[1] = fl_required_tensor(key_cache);
+  values[2] = fl_required_tensor(value_cache);
+  values[3] = fl_required_tensor(block_table);
+  values[4] = fl_required_tensor(query_start_loc);
+  values[5] = fl_required_tensor(seq_lens);
+  values[6] = fl_float(scale);
+  values[7] = fl_bool(causal);
+  values[8] = fl_int(window_left);
+  values[9] = fl_int(window_right);
+  values[10] = fl_float(soft_cap);
+  values[11] = fl_tensor(alibi_slopes);
+  values[12] = fl_tensor(sinks);
+  values[13] = fl_tensor(k_scale);
+  values[14] = fl_tensor(v_scale);
+  values[15] = fl_required_tensor(out);
+  values[16] = fl_required_tensor(lse);
+  fl_call call;
+  fl_ops_call(&call, values, 17, stream);
+  return fl_invoke(ops->paged_attention, &call);
+}
+
+/*
+ * Writes keys and values of tokens into a paged cache: token i goes to row slot % size of block slot / size, slot =
+ * slot_mapping[i], and nowhere if that is negative. Tokens behind the last slot are padding. Where a slot occurs twice
+ * the last token stays.
+ *     reshape_and_cache(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, Tensor slot_mapping,
+ *         Tensor? k_scale=None, Tensor? v_scale=None) -> ()
+ * where  key: T[n, k, d]
+ *        value: T[n, k, d]
+ *        key_cache: T|float8_e4m3fn[blocks, size, k, d]
+ *        value_cache: T|float8_e4m3fn[blocks, size, k, d]
+ *        slot_mapping: int32|int64[t]
+ *        k_scale: float32[1] or float32[] or float32[k]
+ *        v_scale: float32[1] or float32[] or float32[k]
+ *        T = float32|float16|bfloat16
+ * k_scale, v_scale: NULL for none.
+ * Formula: cache row = key or value, bit for bit; of a float8 cache e4m3(clamp(x / scale, -448, 448)), nearest even,
+ * NaN stays NaN (vLLM: reshape_and_cache_flash)
+ */
+static inline fl_status fl_reshape_and_cache(const fl_ops *ops, void *stream, DLTensor *key, DLTensor *value,
+                                             DLTensor *key_cache, DLTensor *value_cache, DLTensor *slot_mapping,
+                                             DLTensor *k_scale, DLTensor *v_scale) {
+  fl_value values[7];
+  values[0] = fl_required_tensor(key);
+  values[1] = fl_required_tensor(value);
+  values[2] = fl_required_tensor(key_cache);
+  values[3] = fl_required_tensor(value_cache);
+  values[4] = fl_required_tensor(slot_mapping);
+  values[5] = fl_tensor(k_scale);
+  values[6] = fl_tensor(v_scale);
+  fl_call call;
+  fl_ops_call(&call, values, 7, stream);
+  return fl_invoke(ops->reshape_and_cache, &call);
 }
 
 /*

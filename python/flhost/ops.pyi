@@ -423,6 +423,42 @@ def mla_paged_attention(
 ) -> _T:
     """Causal latent attention of several sequences over a paged cache of rows [kv_c | k_pe]: tokens query_start_loc[i] to [i + 1] are the last of the seq_lens[i] of sequence i. Tokens behind the last sequence are padding, their results 0."""
 
+def paged_attention(
+    query: _T,
+    key_cache: _Tensor,
+    value_cache: _Tensor,
+    block_table: _Tensor,
+    query_start_loc: _Tensor,
+    seq_lens: _Tensor,
+    scale: float,
+    causal: bool = True,
+    window_left: int = -1,
+    window_right: int = -1,
+    soft_cap: float = 0.0,
+    alibi_slopes: _Tensor | None = None,
+    sinks: _Tensor | None = None,
+    k_scale: _Tensor | None = None,
+    v_scale: _Tensor | None = None,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T]:
+    """Attention of prefill, chunked prefill and decode over a paged cache. Queries of sequence i are tokens query_start_loc[i] to [i + 1] - 1, the last of its seq_lens[i] tokens; token t is row t % size of block block_table[i, t / size]. Of tokens behind the last sequence out is 0 and lse -inf. A float8 cache has scales, of the tensor or of each head."""
+
+def reshape_and_cache(
+    key: _T,
+    value: _Tensor,
+    key_cache: _Tensor,
+    value_cache: _Tensor,
+    slot_mapping: _Tensor,
+    k_scale: _Tensor | None = None,
+    v_scale: _Tensor | None = None,
+    *,
+    out: None = None,
+    stream: int | None = None,
+) -> None:
+    """Writes keys and values of tokens into a paged cache: token i goes to row slot % size of block slot / size, slot = slot_mapping[i], and nowhere if that is negative. Tokens behind the last slot are padding. Where a slot occurs twice the last token stays."""
+
 def replicated_linear(
     x: _T,
     weight: _Tensor,

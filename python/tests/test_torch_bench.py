@@ -34,6 +34,7 @@ DIMS = {
     "transformers_fused_moe": "m: 3; h: 32; i: 16; e: 4; k: 2",
     "mla_prefill": "n: 5; h: 2; p: 16; r: 8; l: 32; v_head_dim: 16",
     "mla_decode": "b: 2; h: 4; c: 24; kv_lora_rank: 16; size: 4; n: 2",
+    "paged_attention": "n: 2; h: 4; k: 2; d: 16; size: 4; m: 3",
     "mm_encoder_attn": "b: 1; s: 7; h: 4; k: 4; d: 16",
     "selective_scan": "d: 16; l: 5",
     "causal_conv1d": "d: 16; l: 6; w: 4",

@@ -1,0 +1,632 @@
+/*
+ * Attention over a paged cache, for one block of keys after the other with the softmax of what was seen so far. The
+ * query heads that share a head of the cache are rows of one task, so that each key and value is read once for them.
+ * Many rows go by tiles, transposed as in attention.c; one query's few rows are multiplied with the rows of the cache
+ * where these lie. Where sequences are long and few, each is cut into parts that are joined at the end; the cut depends
+ * on the call alone, not on the threads.
+ */
+#include "plugins/cpu/paged_attention.h"
+#include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/few_queries.h"
+#include "plugins/cpu/flagos/tile.h"
+#include "plugins/cpu/flagos/vector.h"
+#include "plugins/cpu/index.h"
+#include "plugins/cpu/matrix.h"
+#include "plugins/cpu/parallel.h"
+#include "plugins/cpu/scratch.h"
+#include "plugins/integers.h"
+
+#include <math.h>
+#include <string.h>
+
+/* As in attention.c: HEIGHT keys, or numbers of a value, times VECTORS lanes of rows have registers. */
+enum { HEIGHT = LANES == 16 ? 8 : 4, VECTORS = LANES == 4 && REGISTERS == 16 ? 2 : 3, PANEL = VECTORS * LANES };
+enum { ROW_TILE = 384, KEY_BLOCK = 128 };
+/* One query's rows are multiplied where the cache lies up to so many; those of several queries, up to FEW_QUERIES. */
+enum { FEW_HEADS = 8 };
+/* So many tasks keep threads busy; a part has so many keys or more. */
+enum { ENOUGH_TASKS = 32, PART_KEYS = 256 };
+
+/* What all tasks of a call have in common. */
+typedef struct attention {
+  const cpu_paged *paged;
+  int64_t group;         /* query heads that share a head of the cache */
+  int64_t tiles;         /* at most, of a sequence and head */
+  int64_t parts, length; /* of a sequence, and tokens in each */
+  float *partial;        /* what comes of each part of a row: its sums, most, total; NULL: there is one part */
+} attention;
+
+/* Rows of a sequence, row r being query r / group and head r % group of those that share `head`, over some keys. */
+typedef struct task {
+  const attention *all;
+  cpu_paged_sequence sequence;
+  int64_t head, part, first, rows;
+} task;
+
+static float sink_of(const cpu_paged *paged, int64_t head) {
+  float sink;
+  cpu_block_types[cpu_dtype_of(paged->sinks)].load(&sink, fl_data(paged->sinks), head, 1);
+  return sink;
+}
+
+static int64_t head_of(const task *t, int64_t row) {
+  return t->head * t->all->group + row % t->all->group;
+}
+
+/* The keys that a row sees, of the task's part. */
+static cpu_token_range visible_to(const task *t, int64_t row) {
+  cpu_token_range range = cpu_paged_visible(t->all->paged, &t->sequence, row / t->all->group);
+  int64_t begin = t->part * t->all->length, end = begin + t->all->length;
+  range.begin = range.begin > begin ? range.begin : begin;
+  range.end = least(range.end, end);
+  range.end = range.end < range.begin ? range.begin : range.end;
+  return range;
+}
+
+/* Of the sink, which is in the first part. */
+static void begin_row(const task *t, int64_t row, float *most, float *total) {
+  bool sink = t->all->paged->sinks && t->part == 0;
+  *most = sink ? sink_of(t->all->paged, head_of(t, row)) : -INFINITY;
+  *total = sink ? 1 : 0;
+}
+
+/* `sums` is changed. */
+static void finish_row(const cpu_paged *paged, int64_t token, int64_t head, float *sums, float most, float total) {
+  float factor = 1 / total;
+  for (int64_t i = 0; i < paged->size; i++)
+    sums[i] *= factor;
+  cpu_block_types[paged->dtype].store(cpu_tensor_at(paged->out, token, head), 0, sums, paged->size);
+  /* keys whose scores are all -inf have no weights, not even 0 */
+  *(float *)cpu_tensor_at(paged->lse, head, token) = total == 0 ? NAN : most + logf(total);
+}
+
+static float *partial_of(const attention *all, int64_t token, int64_t head, int64_t part) {
+  int64_t row = token * all->paged->heads + head;
+  return all->partial + (row * all->parts + part) * (all->paged->size + 2);
+}
+
+static void end_row(const task *t, int64_t row, float *sums, float most, float total) {
+  int64_t token = t->sequence.first + row / t->all->group, size = t->all->paged->size;
+  if (!t->all->partial) {
+    finish_row(t->all->paged, token, head_of(t, row), sums, most, total);
+    return;
+  }
+  float *partial = partial_of(t->all, token, head_of(t, row), t->part);
+  memcpy(partial, sums, (size_t)size * sizeof *sums);
+  partial[size] = most;
+  partial[size + 1] = total;
+}
+
+/* A score that is the largest so far; where all are -inf, weight 0 is beside scores that are yet to come. */
+static float base_of(float most) {
+  return most == -INFINITY ? 0 : most;
+}
+
+/* ------------------------------------------------------------------------------------------------- rows of the cache
+ */
+
+static void load_row(const cpu_cache *cache, float scale, const void *row, float *to, int64_t size) {
+  if (!cache->scale) {
+    cpu_block_types[cache->dtype].load(to, row, 0, size);
+    return;
+  }
+  const uint8_t *codes = row;
+  for (int64_t i = 0; i < size; i++)
+    to[i] = fl_e4m3fn_to_float(codes[i]) * scale;
+}
+
+/* Where rows lie, and behind the last, what may be read ahead. */
+typedef struct row_list {
+  const void *rows[KEY_BLOCK + FEW_KEYS + FEW_AHEAD];
+} row_list;
+
+/* The rows of tokens first to first + n - 1, n >= 1. */
+static void list_rows(const task *t, const cpu_cache *cache, int64_t first, int64_t n, row_list *list) {
+  int64_t step = fl_stride(cache->tensor, 1) * (cache->tensor->dtype.bits / 8);
+  for (int64_t token = 0, run; token < n; token += run) {
+    const char *row = cpu_paged_row(t->all->paged, cache, &t->sequence, first + token, t->head, &run);
+    run = least(run, n - token);
+    for (int64_t i = 0; i < run; i++)
+      list->rows[token + i] = row + i * step;
+  }
+  for (int64_t i = n; i < n + FEW_KEYS + FEW_AHEAD; i++)
+    list->rows[i] = list->rows[n - 1];
+}
+
+/* The listed rows as floats, `stride` apart. */
+static void load_rows(const task *t, const cpu_cache *cache, const row_list *list, int64_t n, float *to,
+                      int64_t stride) {
+  int64_t size = t->all->paged->size, bytes = size * (cache->tensor->dtype.bits / 8);
+  float scale = cache->scale ? cpu_cache_scale(cache, t->head) : 1;
+  for (int64_t i = 0; i < n; i++) {
+    for (int64_t line = 0; line < bytes; line += 64)
+      __builtin_prefetch((const char *)list->rows[i + FEW_AHEAD] + line, 0, 3);
+    load_row(cache, scale, list->rows[i], to + i * stride, size);
+  }
+}
+
+/* Floats between rows: room for a whole tile, and no power of two, as such rows would displace each other. */
+static int64_t row_stride(int64_t size) {
+  return round_up(size, 16) + 16;
+}
+
+static bool all_finite(const float *rows, int64_t n, int64_t stride, int64_t size) {
+  bool finite = true;
+  for (int64_t row = 0; row < n && finite; row++)
+    for (int64_t i = 0; i < size; i++)
+      finite &= (fl_float_bits(rows[row * stride + i]) & 0x7f800000u) != 0x7f800000u;
+  return finite;
+}
+
+/* ------------------------------------------------------------------------------------------------------ memory of
+ * tasks */
+
+/* Floats. */
+typedef struct areas {
+  float *scores, *key, *value, *query, *sums;
+} areas;
+
+static int64_t count_floats(int64_t size) {
+  return (KEY_BLOCK + HEIGHT) * (PANEL + 2 * row_stride(size)) + ROW_TILE * (size + round_up(size, HEIGHT)) + PAIR;
+}
+
+static areas areas_in(float *scratch, int64_t size) {
+  areas a = {.scores = scratch};
+  a.key = a.scores + (KEY_BLOCK + HEIGHT) * PANEL;
+  a.value = a.key + (KEY_BLOCK + HEIGHT) * row_stride(size);
+  a.query = a.value + (KEY_BLOCK + HEIGHT) * row_stride(size);
+  a.sums = a.query + ROW_TILE * size;
+  return a;
+}
+
+/* --------------------------------------------------------------------------------------------------------- few rows */
+
+enum { FEW_STRIDE = KEY_BLOCK + 16 }; /* between rows of scores */
+
+/* Lists the rows of n tokens where they lie, or, of types and sizes that need it, converted in `area`. */
+static void list_few(const task *t, const few_queries *few, const cpu_cache *cache, int64_t first, int64_t n,
+                     float *area, row_list *list) {
+  int64_t size = t->all->paged->size, stride = row_stride(size);
+  list_rows(t, cache, first, n, list);
+  if (!cache->scale && few->size == size)
+    return;
+  load_rows(t, cache, list, n, area, stride);
+  for (int64_t i = 0; i < n + FEW_KEYS + FEW_AHEAD; i++)
+    list->rows[i] = area + least(i, n - 1) * stride;
+  for (int64_t i = 0; i < n; i++)
+    memset(area + i * stride + size, 0, (size_t)(few->size - size) * sizeof *area);
+}
+
+/* s, of n keys from token `first` on, but for the product. */
+static void change_scores(const task *t, int64_t row, int64_t first, float *scores, int64_t n) {
+  const cpu_paged *paged = t->all->paged;
+  float cap = paged->soft_cap;
+  if (cap > 0)
+    for (int64_t i = 0; i < n; i++)
+      scores[i] = cap * vector_tanh(scores[i] / cap);
+  if (!paged->slopes)
+    return;
+  float slope = ((const float *)fl_data(paged->slopes))[head_of(t, row)];
+  int32_t behind = (int32_t)(first - (t->sequence.length - t->sequence.queries + row / t->all->group));
+  for (int32_t i = 0; i < n; i++)
+    scores[i] += slope * (float)(behind + i);
+}
+
+/* Scores become weights; behind n there is room for whole vectors. What was added up before has to be multiplied by
+ * the result. */
+static float weigh_row(float *restrict scores, int64_t n, float *most, float *total) {
+  float lanes[LANES], sum = 0, largest = *most;
+  for (int64_t i = n; i < round_up(n, LANES); i++)
+    scores[i] = -INFINITY;
+  for (int lane = 0; lane < LANES; lane++)
+    lanes[lane] = -INFINITY;
+  for (int64_t i = 0; i < n; i += LANES)
+    for (int lane = 0; lane < LANES; lane++)
+      lanes[lane] = scores[i + lane] > lanes[lane] ? scores[i + lane] : lanes[lane];
+  for (int lane = 0; lane < LANES; lane++)
+    largest = lanes[lane] > largest ? lanes[lane] : largest;
+  float base = base_of(largest), factor = vector_exp(*most - base);
+  memset(lanes, 0, sizeof lanes);
+  for (int64_t i = 0; i < n; i += LANES)
+    for (int lane = 0; lane < LANES; lane++) {
+      scores[i + lane] = vector_exp(scores[i + lane] - base);
+      lanes[lane] += scores[i + lane];
+    }
+  for (int lane = 0; lane < LANES; lane++)
+    sum += lanes[lane];
+  *most = largest;
+  *total = *total * factor + sum;
+  return factor;
+}
+
+/* Up to FEW_QUERIES rows of one query. */
+typedef struct few_rows {
+  few_queries few;
+  int64_t first, n;
+  float *query, *sums, most[FEW_QUERIES], total[FEW_QUERIES];
+} few_rows;
+
+static void begin_few(const task *t, few_rows *rows) {
+  const cpu_paged *paged = t->all->paged;
+  float block[CPU_BLOCK];
+  size_t bytes = (size_t)(rows->few.size * rows->few.queries) * sizeof *rows->query;
+  memset(rows->query, 0, bytes);
+  memset(rows->sums, 0, bytes);
+  for (int64_t row = 0; row < rows->n; row++) {
+    const void *query = cpu_tensor_at(paged->query, t->sequence.first + (rows->first + row) / t->all->group,
+                                      head_of(t, rows->first + row));
+    for (int64_t first = 0; first < paged->size; first += CPU_BLOCK) {
+      int64_t n = cpu_block_size(paged->size - first);
+      cpu_block_types[paged->dtype].load(block, query, first, n);
+      for (int64_t i = 0; i < n; i++)
+        rows->query[few_place(&rows->few, row, first + i)] = block[i] * paged->scale;
+    }
+    begin_row(t, rows->first + row, &rows->most[row], &rows->total[row]);
+  }
+}
+
+static void attend_few(const task *t, few_rows *rows, int64_t first, int64_t n, const row_list *keys,
+                       const row_list *values, float *scores) {
+  const few_queries *few = &rows->few;
+  few_multiply_of[few->dtype][few->queries / 2](few->size, rows->query, keys->rows, n, scores, FEW_STRIDE);
+  for (int64_t row = 0; row < rows->n; row++) {
+    float *of_row = scores + row * FEW_STRIDE;
+    change_scores(t, rows->first + row, first, of_row, n);
+    float factor = weigh_row(of_row, n, &rows->most[row], &rows->total[row]);
+    for (int64_t i = 0; i < few->size; i += PAIR)
+      for (int64_t j = 0; j < PAIR; j++)
+        rows->sums[i * few->queries + row * PAIR + j] *= factor;
+  }
+  few_add_of[few->dtype][few->queries / 2](few->size, values->rows, n, scores, FEW_STRIDE, rows->sums);
+}
+
+/* The rows of one query. */
+static void few_task(const task *t, areas a) {
+  const cpu_paged *paged = t->all->paged;
+  bool direct = !paged->keys.scale && paged->size % PAIR == 0;
+  int64_t size = round_up(paged->size, PAIR), room = FEW_QUERIES * size, n = divide_up(t->rows, FEW_QUERIES);
+  cpu_token_range range = visible_to(t, t->first);
+  few_rows all[FEW_HEADS / FEW_QUERIES];
+  row_list keys, values;
+  for (int64_t i = 0; i < n; i++) {
+    int64_t left = least(t->rows - i * FEW_QUERIES, FEW_QUERIES);
+    all[i] = (few_rows){.few = {direct ? paged->dtype : CPU_FLOAT32, left == 3 ? 4 : (int)left, size},
+                        .first = t->first + i * FEW_QUERIES,
+                        .n = left,
+                        .query = a.query + i * room,
+                        .sums = a.sums + i * room};
+    begin_few(t, &all[i]);
+  }
+  for (int64_t i = range.begin, keys_now; i < range.end; i += keys_now) {
+    keys_now = least(KEY_BLOCK, range.end - i);
+    list_few(t, &all[0].few, &paged->keys, i, keys_now, a.key, &keys);
+    list_few(t, &all[0].few, &paged->values, i, keys_now, a.value, &values);
+    for (int64_t j = 0; j < n; j++)
+      attend_few(t, &all[j], i, keys_now, &keys, &values, a.scores);
+  }
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t row = 0; row < all[i].n; row++) {
+      for (int64_t j = 0; j < paged->size; j++)
+        a.key[j] = all[i].sums[few_place(&all[i].few, row, j)];
+      end_row(t, all[i].first + row, a.key, all[i].most[row], all[i].total[row]);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------- tiles
+ */
+
+/* sums [HEIGHT, width] (+)= factors [HEIGHT, k] columns [k, width] */
+static void multiply(int64_t k, tile_factors factors, const float *columns, int64_t width, bool accumulate,
+                     float *sums) {
+  if (width == LANES)
+    multiply_tile(HEIGHT, 1, k, factors, columns, LANES, accumulate, sums, LANES);
+  else if (width == 2 * LANES)
+    multiply_tile(HEIGHT, 2, k, factors, columns, 2 * LANES, accumulate, sums, 2 * LANES);
+  else
+    multiply_tile(HEIGHT, VECTORS, k, factors, columns, PANEL, accumulate, sums, PANEL);
+}
+
+/* Up to PANEL rows, a lane for each. */
+typedef struct panel {
+  int64_t first, rows, width; /* width: lanes, a multiple of LANES */
+  float *query, *sums;        /* [size, width] */
+  float *most, *total;        /* [width] */
+} panel;
+
+/* Keys and values as floats. */
+typedef struct key_block {
+  int64_t first, keys, stride;
+  const float *key, *value;
+} key_block;
+
+/* Of a row, within [begin, end) of tokens, counted from begin. */
+static cpu_token_range seen_of(const task *t, int64_t row, int64_t begin, int64_t end) {
+  cpu_token_range range = visible_to(t, row);
+  range.begin = range.begin > begin ? least(range.begin, end) - begin : 0;
+  range.end = range.end > begin ? least(range.end, end) - begin : 0;
+  return range;
+}
+
+static void change_lanes(const task *t, const panel *p, int64_t first, int64_t keys, float *scores) {
+  const cpu_paged *paged = t->all->paged;
+  float cap = paged->soft_cap, slopes[PANEL] = {0}, behind[PANEL] = {0};
+  if (cap > 0)
+    for (int64_t i = 0; i < keys * p->width; i++)
+      scores[i] = cap * vector_tanh(scores[i] / cap);
+  if (!paged->slopes)
+    return;
+  for (int64_t lane = 0; lane < p->rows; lane++) {
+    int64_t row = p->first + lane;
+    slopes[lane] = ((const float *)fl_data(paged->slopes))[head_of(t, row)];
+    behind[lane] = (float)(first - (t->sequence.length - t->sequence.queries + row / t->all->group));
+  }
+  for (int64_t key = 0; key < keys; key++)
+    for (int64_t lane = 0; lane < p->width; lane++)
+      scores[key * p->width + lane] += slopes[lane] * (behind[lane] + (float)key);
+}
+
+static void scale_lanes(float *restrict rows, int64_t n, int64_t width, const float *restrict factors) {
+  for (int64_t row = 0; row < n; row++, rows += width)
+    for (int64_t lane = 0; lane < width; lane++)
+      rows[lane] *= factors[lane];
+}
+
+/* Scores become weights. What was added up before is scaled to the largest score that there is now. */
+static void weigh_lanes(const panel *p, int64_t size, int64_t keys, float *restrict scores) {
+  float base[PANEL], factors[PANEL], most[PANEL], total[PANEL] = {0};
+  memcpy(most, p->most, (size_t)p->width * sizeof *most);
+  for (int64_t key = 0; key < keys; key++)
+    for (int64_t lane = 0; lane < p->width; lane++) {
+      float score = scores[key * p->width + lane];
+      most[lane] = score > most[lane] ? score : most[lane];
+    }
+  for (int64_t lane = 0; lane < p->width; lane++) {
+    base[lane] = base_of(most[lane]);
+    factors[lane] = vector_exp(p->most[lane] - base[lane]);
+    p->most[lane] = most[lane];
+  }
+  for (int64_t key = 0; key < keys; key++)
+    for (int64_t lane = 0; lane < p->width; lane++) {
+      float weight = vector_exp(scores[key * p->width + lane] - base[lane]);
+      scores[key * p->width + lane] = weight;
+      total[lane] += weight;
+    }
+  scale_lanes(p->sums, size, p->width, factors);
+  for (int64_t lane = 0; lane < p->width; lane++)
+    p->total[lane] = p->total[lane] * factors[lane] + total[lane];
+}
+
+/* sums += values times weights, for rows that do not see all keys: weight 0 is not enough for values that are not
+ * finite. `begin`: the block's first token that is weighed. */
+static void add_seen(const task *t, const panel *p, const key_block *block, int64_t begin, int64_t end,
+                     const float *weights) {
+  int64_t size = t->all->paged->size;
+  const float *values = block->value + (begin - block->first) * block->stride;
+  for (int64_t lane = 0; lane < p->rows; lane++) {
+    cpu_token_range seen = seen_of(t, p->first + lane, begin, end);
+    for (int64_t key = seen.begin; key < seen.end; key++)
+      for (int64_t i = 0; i < size; i++)
+        p->sums[i * p->width + lane] += weights[key * p->width + lane] * values[key * block->stride + i];
+  }
+}
+
+static void attend_panel(const task *t, const panel *p, const key_block *block, float *scores) {
+  int64_t size = t->all->paged->size, last = p->first + p->rows - 1, block_end = block->first + block->keys;
+  /* rows see no less the later they are, at either end */
+  cpu_token_range lowest = visible_to(t, p->first), highest = visible_to(t, last);
+  int64_t begin = lowest.begin > block->first ? lowest.begin : block->first, end = least(highest.end, block_end);
+  if (begin >= end)
+    return;
+  int64_t keys = end - begin;
+  bool all_seen = highest.begin <= begin && lowest.end >= end;
+  const float *key = block->key + (begin - block->first) * block->stride;
+  const float *value = block->value + (begin - block->first) * block->stride;
+  for (int64_t i = 0; i < keys; i += HEIGHT)
+    multiply(size, (tile_factors){key + i * block->stride, block->stride, 1}, p->query, p->width, false,
+             scores + i * p->width);
+  change_lanes(t, p, begin, keys, scores);
+  for (int64_t lane = 0; lane < p->rows && !all_seen; lane++) {
+    cpu_token_range seen = seen_of(t, p->first + lane, begin, end);
+    for (int64_t i = 0; i < seen.begin; i++)
+      scores[i * p->width + lane] = -INFINITY;
+    for (int64_t i = seen.end; i < keys; i++)
+      scores[i * p->width + lane] = -INFINITY;
+  }
+  weigh_lanes(p, size, keys, scores);
+  if (!all_seen && !all_finite(value, keys, block->stride, size))
+    add_seen(t, p, block, begin, end, scores);
+  else
+    for (int64_t i = 0; i < size; i += HEIGHT)
+      multiply(keys, (tile_factors){value + i, 1, block->stride}, scores, p->width, true, p->sums + i * p->width);
+}
+
+static void begin_panel(const task *t, const panel *p) {
+  const cpu_paged *paged = t->all->paged;
+  float block[CPU_BLOCK];
+  memset(p->query, 0, (size_t)(paged->size * p->width) * sizeof *p->query);
+  memset(p->sums, 0, (size_t)(round_up(paged->size, HEIGHT) * p->width) * sizeof *p->sums);
+  for (int64_t lane = 0; lane < p->width; lane++) {
+    int64_t row = p->first + lane;
+    p->most[lane] = -INFINITY;
+    p->total[lane] = 0;
+    if (lane >= p->rows)
+      continue;
+    begin_row(t, row, &p->most[lane], &p->total[lane]);
+    const void *query = cpu_tensor_at(paged->query, t->sequence.first + row / t->all->group, head_of(t, row));
+    for (int64_t first = 0; first < paged->size; first += CPU_BLOCK) {
+      int64_t n = cpu_block_size(paged->size - first);
+      cpu_block_types[paged->dtype].load(block, query, first, n);
+      for (int64_t i = 0; i < n; i++)
+        p->query[(first + i) * p->width + lane] = block[i] * paged->scale;
+    }
+  }
+}
+
+/* `row` has room for one. */
+static void end_panel(const task *t, const panel *p, float *row) {
+  for (int64_t lane = 0; lane < p->rows; lane++) {
+    for (int64_t i = 0; i < t->all->paged->size; i++)
+      row[i] = p->sums[i * p->width + lane];
+    end_row(t, p->first + lane, row, p->most[lane], p->total[lane]);
+  }
+}
+
+static void tile_task(const task *t, areas a) {
+  const cpu_paged *paged = t->all->paged;
+  float most[ROW_TILE], total[ROW_TILE];
+  panel panels[ROW_TILE / PANEL];
+  row_list list;
+  int64_t n = divide_up(t->rows, PANEL), stride = row_stride(paged->size);
+  int64_t begin = visible_to(t, t->first).begin, end = visible_to(t, t->first + t->rows - 1).end;
+  for (int64_t i = 0; i < n; i++) {
+    int64_t at = i * PANEL, left = least(PANEL, t->rows - at);
+    panels[i] = (panel){.first = t->first + at,
+                        .rows = left,
+                        .width = round_up(left, LANES),
+                        .query = a.query + at * paged->size,
+                        .sums = a.sums + at * round_up(paged->size, HEIGHT),
+                        .most = most + at,
+                        .total = total + at};
+    begin_panel(t, &panels[i]);
+  }
+  for (key_block block = {.first = begin, .stride = stride, .key = a.key, .value = a.value}; block.first < end;
+       block.first += KEY_BLOCK) {
+    block.keys = least(KEY_BLOCK, end - block.first);
+    list_rows(t, &paged->keys, block.first, block.keys, &list);
+    load_rows(t, &paged->keys, &list, block.keys, a.key, stride);
+    list_rows(t, &paged->values, block.first, block.keys, &list);
+    load_rows(t, &paged->values, &list, block.keys, a.value, stride);
+    for (int64_t i = 0; i < n; i++)
+      attend_panel(t, &panels[i], &block, a.scores);
+  }
+  for (int64_t i = 0; i < n; i++)
+    end_panel(t, &panels[i], a.key);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- tasks
+ */
+
+/* Is each query of the sequence a task of its own? */
+static bool has_few_rows(const attention *all, int64_t queries) {
+  return (queries == 1 && all->group <= FEW_HEADS) || queries * all->group <= FEW_QUERIES;
+}
+
+static int64_t count_tiles(const attention *all, int64_t queries) {
+  return has_few_rows(all, queries) ? queries : divide_up(queries * all->group, ROW_TILE);
+}
+
+/* Those of a sequence, tile after tile, one head after the other, one part after the other. */
+static fl_status tasks_range(void *user, int64_t i, int64_t end) {
+  const attention *all = user;
+  const cpu_paged *paged = all->paged;
+  float *scratch = cpu_scratch_take((size_t)count_floats(paged->size));
+  if (!scratch)
+    return FL_ENOMEM;
+  areas a = areas_in(scratch, paged->size);
+  for (; i < end; i++) {
+    int64_t tile = i % all->tiles, at = i / all->tiles;
+    task t = {all,
+              cpu_paged_sequence_at(paged, at / paged->kv_heads / all->parts),
+              at / all->parts % paged->kv_heads,
+              at % all->parts,
+              0,
+              0};
+    bool few = has_few_rows(all, t.sequence.queries);
+    if (tile >= count_tiles(all, t.sequence.queries))
+      continue;
+    t.first = tile * (few ? all->group : ROW_TILE);
+    t.rows = few ? all->group : least(ROW_TILE, t.sequence.queries * all->group - t.first);
+    if (few)
+      few_task(&t, a);
+    else
+      tile_task(&t, a);
+  }
+  cpu_scratch_give(scratch);
+  return FL_OK;
+}
+
+/* Rows of the call's output: token by token, head by head. */
+static fl_status join_range(void *user, int64_t i, int64_t end) {
+  const attention *all = user;
+  int64_t size = all->paged->size;
+  for (; i < end; i++) {
+    int64_t token = i / all->paged->heads, head = i % all->paged->heads;
+    float *joined = partial_of(all, token, head, 0), most = joined[size], total = 0;
+    for (int64_t part = 1; part < all->parts; part++) {
+      float other = partial_of(all, token, head, part)[size];
+      most = other > most ? other : most;
+    }
+    float base = base_of(most);
+    for (int64_t part = 0; part < all->parts; part++) {
+      const float *partial = partial_of(all, token, head, part);
+      float factor = vector_exp(partial[size] - base);
+      total += partial[size + 1] * factor;
+      for (int64_t j = 0; j < size; j++)
+        joined[j] = (part ? joined[j] : 0) + partial[j] * factor;
+    }
+    finish_row(all->paged, token, head, joined, most, total);
+  }
+  return FL_OK;
+}
+
+/* How many parts, so that there are enough tasks, and their results are kept in memory that is there from call to
+ * call. */
+static void cut(attention *all, int64_t tasks, int64_t longest) {
+  const cpu_paged *paged = all->paged;
+  int64_t bytes = paged->tokens * paged->heads * (paged->size + 2) * (int64_t)sizeof(float);
+  all->parts = 1;
+  if (tasks < ENOUGH_TASKS && longest > PART_KEYS)
+    all->parts = least(divide_up(ENOUGH_TASKS, tasks), divide_up(longest, PART_KEYS));
+  if (all->parts > CPU_SCRATCH_KEPT / bytes)
+    all->parts = 1;
+  all->length = divide_up(longest, all->parts);
+}
+
+static fl_status attend(attention *all) {
+  const int64_t enough = 1 << 19; /* multiplications, some ten microseconds */
+  const cpu_paged *paged = all->paged;
+  int64_t longest = 1, queries = 1, tasks = 0;
+  for (int64_t i = 0; i < paged->sequences; i++) {
+    cpu_paged_sequence sequence = cpu_paged_sequence_at(paged, i);
+    int64_t tiles = count_tiles(all, sequence.queries);
+    if (!sequence.queries)
+      continue;
+    tasks += tiles * paged->kv_heads;
+    all->tiles = tiles > all->tiles ? tiles : all->tiles;
+    longest = sequence.length > longest ? sequence.length : longest;
+    queries = sequence.queries > queries ? sequence.queries : queries;
+  }
+  if (!tasks)
+    return FL_OK;
+  cut(all, tasks, longest);
+  size_t floats = (size_t)(paged->tokens * paged->heads * (paged->size + 2) * all->parts);
+  if (all->parts > 1 && !(all->partial = cpu_scratch_take(floats)))
+    return FL_ENOMEM;
+  int64_t work = least(queries * all->group, ROW_TILE) * all->length * 2 * paged->size + 1;
+  fl_status status = cpu_parallel_for(paged->sequences * paged->kv_heads * all->parts * all->tiles,
+                                      divide_up(enough, work), tasks_range, all);
+  int64_t rows = cpu_index(paged->starts, paged->sequences) * paged->heads;
+  if (!status && all->partial)
+    status = cpu_parallel_for(rows, divide_up(enough, all->parts * paged->size + 1), join_range, all);
+  cpu_scratch_give(all->partial);
+  return status;
+}
+
+static fl_status paged_attention(void *self, fl_call *call) {
+  cpu_paged paged;
+  fl_status status = cpu_paged_read(call, &paged);
+  (void)self;
+  if (status)
+    return status;
+  if (paged.heads) {
+    attention all = {.paged = &paged, .group = paged.heads / paged.kv_heads};
+    status = attend(&all);
+  }
+  if (status)
+    return fl_fail(call, status, "out of memory");
+  cpu_paged_clear_padding(&paged);
+  return FL_OK;
+}
+
+static const fl_impl ops[] = {{.op_name = "paged_attention", CPU_FLAGOS, .fn = paged_attention}};
+OP_LIST(ops);
