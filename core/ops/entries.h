@@ -13,7 +13,7 @@
   /* normalisation.c */                                                                                             \
   op(rms_norm) op(fused_add_rms_norm) op(gemma_rms_norm) op(rms_norm_gated) op(mixer2_gated_rms_norm)               \
   /* rotary.c */                                                                                                    \
-  op(rotary_embedding) op(apply_rotary_emb) op(dual_chunk_rotary_embedding)                                         \
+  op(rotary_embedding) op(apply_rotary_emb) op(dual_chunk_rotary_embedding) op(fused_qk_norm_rope) op(mrope)        \
   /* quantisation.c */                                                                                              \
   op(quant_fp8)                                                                                                     \
   /* attention.c */                                                                                                 \
@@ -30,7 +30,9 @@
   op(modular_fused_moe) op(transformers_fused_moe) op(fused_moe)                                                    \
   /* state_space.c */                                                                                               \
   op(causal_conv1d) op(selective_scan) op(mamba_chunk_scan) op(mamba_mixer) op(mamba_mixer2) op(plamo2_mamba_mixer) \
-  op(short_conv)
+  op(short_conv)                                                                                                    \
+  /* delta_rule.c */                                                                                                \
+  op(chunk_gated_delta_rule) op(recurrent_gated_delta_rule) op(gdn_attention_core)
 /* clang-format on */
 
 #define FL_DECLARE_OP(name) extern const fl_op_def fl_op_##name;
