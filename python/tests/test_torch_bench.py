@@ -37,6 +37,11 @@ DIMS = {
     "mm_encoder_attn": "b: 1; s: 7; h: 4; k: 4; d: 16",
     "selective_scan": "d: 16; l: 5",
     "causal_conv1d": "d: 16; l: 6; w: 4",
+    "chunk_gated_delta_rule": "t: 6; h: 2; H: 4; c: 16; v: 8",
+    "recurrent_gated_delta_rule": "n: 3; num_k_heads: 2; H: 4; c: 16; v: 8",
+    "gdn_attention_core": "t: 6; num_k_heads: 2; head_k_dim: 16; H: 4; v: 8",
+    "fused_qk_norm_rope": "n: 5; num_heads_q: 4; num_heads_k: 2; num_heads_v: 2; d: 20; r: 8; p: 9",
+    "mrope": "n: 5; h: 4; k: 2; d: 20; r: 8; p: 9; mrope_section: [2,3,3]",
 }
 
 
