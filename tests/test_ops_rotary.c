@@ -1,5 +1,5 @@
-/* apply_rotary_emb and dual_chunk_rotary_embedding: their checks, and both CPU kernels against the formula. */
-#include "tests/kernels.h"
+/* Rotary embeddings beside rotary_embedding: their checks, and both CPU kernels against the formulas. */
+#include "tests/op_case.h"
 
 #include <flhost/dtype.h>
 #include <math.h>
@@ -274,6 +274,212 @@ START_TEST(O6_bad_arguments_of_dual_chunk_are_refused_with_a_reason) {
 }
 END_TEST
 
+/* ---------------------------------------------------------------------------------------------- fused_qk_norm_rope */
+
+/* Element i of a head of q or k, in double: normalised, the first 2 * pairs rotated. */
+static double norm_roped(op_case *c, int64_t size, int64_t pairs, bool interleaved, const char *weight, int64_t first,
+                         int64_t position, int64_t i) {
+  double squares = 0;
+  for (int64_t j = 0; j < size; j++)
+    squares += pow(op_case_get(c, "qkv", first + j), 2);
+  double scale = 1 / sqrt(squares / (double)size + 1e-6);
+  int64_t pair = interleaved ? i / 2 : i % pairs;
+  int64_t one = interleaved ? 2 * pair : pair, two = interleaved ? one + 1 : one + pairs;
+  if (i >= 2 * pairs)
+    return op_case_get(c, "qkv", first + i) * scale * op_case_get(c, weight, i);
+  double x1 = op_case_get(c, "qkv", first + one) * scale * op_case_get(c, weight, one);
+  double x2 = op_case_get(c, "qkv", first + two) * scale * op_case_get(c, weight, two);
+  double cosine = op_case_get(c, "cos", position * pairs + pair), sine = op_case_get(c, "sin", position * pairs + pair);
+  return i == one ? x1 * cosine - x2 * sine : x2 * cosine + x1 * sine;
+}
+
+/* 4 heads of query, 2 of key and 1 of value, 16 of 20 dimensions rotated; or one of each, of more than a block. */
+static const struct {
+  const char *call;
+  int64_t size, pairs, heads[3], padding;
+} fused_calls[] = {
+    {"fused_qk_norm_rope qkv=f5x140 q_weight=f20 k_weight=f20 cos=w9x8 sin=w9x8 position_ids=i5 num_heads_q=4 "
+     "num_heads_k=2 num_heads_v=1 interleaved=",
+     20,
+     8,
+     {4, 2, 1},
+     3},
+    {"fused_qk_norm_rope qkv=f2x2100 q_weight=f700 k_weight=f700 cos=f9x300 sin=f9x300 position_ids=l2 num_heads_q=1 "
+     "num_heads_k=1 num_heads_v=1 interleaved=",
+     700,
+     300,
+     {1, 1, 1},
+     0},
+};
+
+START_TEST(fused_qk_norm_rope_rounds_once_and_leaves_the_value) {
+  DLDataType dtype = floats[_i % 3];
+  double allowed = dtype.bits == 32 ? 4e-6 : dtype.code == kDLBfloat ? 5e-3 : 7e-4; /* one rounding */
+  for (int mode = 0; mode < 4; mode++) {
+    int64_t size = fused_calls[mode / 2].size, row = 0;
+    const int64_t *n = fused_calls[mode / 2].heads;
+    char text[256];
+    snprintf(text, sizeof text, "%s%s", fused_calls[mode / 2].call, mode % 2 ? "true" : "false");
+    op_case *c = op_case_make(text, dtype, fused_calls[mode / 2].padding);
+    row = (n[0] + n[1] + n[2]) * size;
+    op_case_set(c, "position_ids", 0, 8);
+    op_case_set(c, "qkv", (n[0] + n[1]) * size + 1, NAN); /* in the value, which nothing is computed of */
+    op_case_run(c, both[_i / 3]);
+    for (int64_t i = 0; i < count(op_case_tensor(c, "qkv")); i++) {
+      int64_t token = i / row, head = i % row / size, position = (int64_t)op_case_get(c, "position_ids", token);
+      double got = op_case_get(c, "qkv_out", i), given = op_case_get(c, "qkv", i);
+      if (head >= n[0] + n[1]) {
+        ck_each(got == given || (isnan(got) && isnan(given)), "value %d is %g, expected %g", (int)i, got, given);
+        continue;
+      }
+      double expected = norm_roped(c, size, fused_calls[mode / 2].pairs, mode % 2,
+                                   head < n[0] ? "q_weight" : "k_weight", i - i % size, position, i % size);
+      ck_each(fabs(got - expected) <= allowed * fmax(0.1, fabs(expected)), "element %d is %g, expected %g", (int)i, got,
+              expected);
+    }
+    op_case_free(c);
+  }
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------------------ mrope */
+
+static int axis_of(const int64_t *sections, bool alternating, int64_t i) {
+  if (!alternating)
+    return i < sections[0] ? 0 : i < sections[0] + sections[1] ? 1 : 2;
+  return i % 3 == 1 && i < 3 * sections[1] ? 1 : i % 3 == 2 && i < 3 * sections[2] ? 2 : 0;
+}
+
+/* Where each element of a tensor of heads of `size` is rotated to. */
+static void check_mrope(op_case *c, const char *name, const char *result, int64_t size) {
+  const DLTensor *cos = op_case_tensor(c, "cos");
+  DLDataType dtype = op_case_tensor(c, "query")->dtype;
+  int64_t pairs = cos->shape[1], tokens = op_case_tensor(c, "query")->shape[0];
+  int64_t row = count(op_case_tensor(c, name)) / tokens;
+  const int64_t *sections = op_case_value(c, "mrope_section")->v.ints;
+  bool alternating = op_case_value(c, "mrope_interleaved")->v.b, interleaved = op_case_value(c, "interleaved")->v.b;
+  float *head = malloc(sizeof(float) * (size_t)(size + 2 * pairs)), *cosines = head + size, *sines = cosines + pairs;
+  for (int64_t i = 0; i < row * tokens; i++) {
+    for (int64_t j = 0; i % size == 0 && j < size; j++)
+      head[j] = (float)op_case_get(c, name, i + j);
+    for (int64_t j = 0; i % size == 0 && j < pairs; j++) {
+      int64_t position = (int64_t)op_case_get(c, "position_ids", axis_of(sections, alternating, j) * tokens + i / row);
+      cosines[j] = (float)op_case_get(c, "cos", position * pairs + j);
+      sines[j] = (float)op_case_get(c, "sin", position * pairs + j);
+    }
+    float expected = rounded(dtype, rotated(dtype, !interleaved, pairs, head, cosines, sines, i % size));
+    float got = (float)op_case_get(c, result, i);
+    ck_each(got == expected, "%s[%d] is %g, expected %g", result, (int)i, (double)got, (double)expected);
+  }
+  free(head);
+}
+
+/* Own heads, heads as long as a rotation, and more pairs than a block has. */
+static const struct {
+  const char *call;
+  int64_t size, padding;
+} mrope_calls[] = {
+    {"mrope query=f5x4x14 key=f5x2x14 cos=w16x6 sin=w16x6 position_ids=i3x5%16 mrope_section=2,1,3", 14, 3},
+    {"mrope query=f5x48 key=f5x24 cos=f16x6 sin=f16x6 position_ids=l3x5%16 mrope_section=0,4,2", 12, 0},
+    {"mrope query=f2x1x600 cos=f16x300 sin=f16x300 position_ids=l3x2%16 mrope_section=100,120,80", 600, 0},
+};
+
+START_TEST(O2_O4_mrope_turns_each_pair_by_one_of_three_positions) {
+  for (int mode = 0; mode < 12; mode++) {
+    char text[192];
+    snprintf(text, sizeof text, "%s mrope_interleaved=%s interleaved=%s", mrope_calls[mode / 4].call,
+             mode & 1 ? "true" : "false", mode & 2 ? "true" : "false");
+    op_case *c = op_case_make(text, floats[_i % 3], mrope_calls[mode / 4].padding);
+    op_case_run(c, both[_i / 3]);
+    check_mrope(c, "query", "query_out", mrope_calls[mode / 4].size);
+    if (mode < 8)
+      check_mrope(c, "key", "key_out", mrope_calls[mode / 4].size);
+    op_case_free(c);
+  }
+}
+END_TEST
+
+/* Position p multiplies by p: which of the three it was stands in the result. */
+START_TEST(mrope_by_hand) {
+  static const int axes[][8] = {{0, 0, 1, 2, 2, 2, 2, 2}, {0, 1, 2, 0, 0, 2, 0, 0}};
+  op_case *c = op_case_make(_i / 2 ? "mrope query=f1x1x16 cos=f4x8 sin=f4x8 position_ids=i3x1 mrope_section=2,1,5 "
+                                     "mrope_interleaved=true"
+                                   : "mrope query=f1x1x16 cos=f4x8 sin=f4x8 position_ids=i3x1 mrope_section=2,1,5",
+                            float32, 0);
+  for (int i = 0; i < 32; i++) {
+    op_case_set(c, "cos", i, i / 8);
+    op_case_set(c, "sin", i, 0);
+  }
+  for (int i = 0; i < 16; i++)
+    op_case_set(c, "query", i, 1);
+  for (int i = 0; i < 3; i++)
+    op_case_set(c, "position_ids", i, i + 1);
+  op_case_run(c, both[_i % 2]);
+  for (int i = 0; i < 16; i++) {
+    double got = op_case_get(c, "query_out", i);
+    ck_each(got == axes[_i / 2][i % 8] + 1, "element %d is %g", i, got);
+  }
+  op_case_free(c);
+}
+END_TEST
+
+#define FUSED "fused_qk_norm_rope q_weight=f20 k_weight=f20 position_ids=i5 "
+#define MROPE "mrope query=f5x4x14 key=f5x2x14 position_ids=i3x5 "
+static const struct {
+  const char *call, *message;
+} refused[] = {
+    {FUSED "qkv=f5x140 cos=w9x8 sin=f9x8 num_heads_q=4 num_heads_k=2 num_heads_v=1", NULL},
+    {FUSED "qkv=f5x140 cos=w9x12 sin=w9x12 num_heads_q=4 num_heads_k=2 num_heads_v=1",
+     "fused_qk_norm_rope: argument 'cos': rotates 24 dimensions of a head, but heads have 20"},
+    {FUSED "qkv=f5x140 cos=w9x8 sin=w9x8 num_heads_q=4 num_heads_k=-2 num_heads_v=5",
+     "fused_qk_norm_rope: argument 'num_heads_k': -2, expected 0 or more"},
+    {FUSED "qkv=f5x140 cos=w9x8 sin=w9x8 num_heads_q=4 num_heads_k=2 num_heads_v=1 epsilon=-1",
+     "fused_qk_norm_rope: argument 'epsilon': -1, expected a finite number, 0 or more"},
+    {MROPE "cos=f9x6 sin=f9x6 mrope_section=2,4",
+     "mrope: argument 'mrope_section': 2 sections, expected 3 (time, height, "
+     "width)"},
+    {MROPE "cos=f9x6 sin=f9x6 mrope_section=1,2,2,1",
+     "mrope: argument 'mrope_section': 4 sections, expected 3 (time, height, width)"},
+    {MROPE "cos=f9x6 sin=f9x6 mrope_section=2,1,2",
+     "mrope: argument 'mrope_section': sections make 5, expected 6 (a row of 'cos')"},
+    {MROPE "cos=f9x6 sin=f9x6 mrope_section=2,5,2",
+     "mrope: argument 'mrope_section': 5 (height), expected 0 to 4 (sections make 6)"},
+    {MROPE "cos=f9x6 sin=f9x6 mrope_section=2,5,-1",
+     "mrope: argument 'mrope_section': 5 (height), expected 0 to 4 (sections make 6)"},
+    {MROPE "cos=f9x8 sin=f9x8 mrope_section=2,3,3",
+     "mrope: argument 'cos': rotates 16 dimensions of a head, but heads of 'query' have 14"},
+    {"mrope query=f5x4x14 key=f5x3x14 position_ids=i3x5 cos=f9x6 sin=f9x6 mrope_section=2,1,3",
+     "mrope: argument 'key': 3 heads, expected a divisor of the 4 heads of 'query'"},
+    {"mrope query=f5x4x14 position_ids=i2x5 cos=f9x6 sin=f9x6 mrope_section=2,1,3",
+     "mrope: argument 'position_ids': shape [2, 5], expected [3, 5]"},
+};
+
+START_TEST(O6_bad_arguments_of_fused_qk_norm_rope_and_mrope_are_refused_with_a_reason) {
+  if (refused[_i].message) {
+    op_case_refused(refused[_i].call, refused[_i].message);
+    return;
+  }
+  op_case *c = op_case_make(refused[_i].call, bfloat16, 0); /* sin is of the other type that the rules allow */
+  ck_assert_int_eq(op_case_check(c), FL_EINVAL);
+  ck_assert_str_eq(fl_error_message(), "fused_qk_norm_rope: argument 'sin': expected the dtype of 'cos'");
+  op_case_free(c);
+}
+END_TEST
+
+START_TEST(O6_a_position_out_of_range_is_a_bad_argument_and_nothing_is_written) {
+  op_case *fused =
+      op_case_make(FUSED "qkv=f5x140 cos=w9x8 sin=w9x8 num_heads_q=4 num_heads_k=2 num_heads_v=1", float32, 0);
+  op_case *three = op_case_make(MROPE "cos=f9x6 sin=f9x6 mrope_section=2,1,3", float32, 0);
+  op_case_set(fused, "position_ids", 3, -1);
+  op_case_refused_by(fused, both[_i], "argument 'position_ids'[3] is -1, expected 0 to 8 (rows of 'cos')");
+  for (int i = 0; i < 15; i++)
+    op_case_set(three, "position_ids", i, i == 12 ? 9 : 8);
+  op_case_refused_by(three, both[_i], "argument 'position_ids'[2, 2] is 9, expected 0 to 8 (rows of 'cos')");
+  op_case_free(fused);
+  op_case_free(three);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, load_plugin, NULL);
   tcase_add_loop_test(tests, O2_O4_apply_rotary_emb_rounds_each_step_or_once_for_any_rank_and_stride, 0, 6);
@@ -283,6 +489,12 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, O2_rotations_of_no_tokens_succeed_and_write_nothing, 0, 2);
   tcase_add_test(tests, O6_bad_arguments_of_apply_rotary_emb_are_refused_with_a_reason);
   tcase_add_test(tests, O6_bad_arguments_of_dual_chunk_are_refused_with_a_reason);
+  tcase_add_loop_test(tests, fused_qk_norm_rope_rounds_once_and_leaves_the_value, 0, 6);
+  tcase_add_loop_test(tests, O2_O4_mrope_turns_each_pair_by_one_of_three_positions, 0, 6);
+  tcase_add_loop_test(tests, mrope_by_hand, 0, 4);
+  tcase_add_loop_test(tests, O6_bad_arguments_of_fused_qk_norm_rope_and_mrope_are_refused_with_a_reason, 0,
+                      sizeof refused / sizeof refused[0]);
+  tcase_add_loop_test(tests, O6_a_position_out_of_range_is_a_bad_argument_and_nothing_is_written, 0, 2);
 }
 
 int main(void) {

@@ -127,6 +127,33 @@ def rotary(t):
     return tuple(done) if len(done) > 1 else done[0]
 
 
+def norm_rotary(t):
+    d, q, k = t["q_weight"].shape[0], t["num_heads_q"], t["num_heads_k"]
+    heads, r = t["qkv"].unflatten(-1, (-1, d)).float(), 2 * t["cos"].shape[1]
+    cos, sin = (t[name][t["position_ids"]].float().unsqueeze(-2) for name in ("cos", "sin"))
+    weight = torch.cat((t["q_weight"].expand(q, d), t["k_weight"].expand(k, d))).float()
+    turned = F.rms_norm(heads[:, : q + k], (d,), None, t["epsilon"]) * weight
+    turned = torch.cat((rotated(turned[..., :r], cos, sin, not t["interleaved"]), turned[..., r:]), dim=-1)
+    return torch.cat((turned, heads[:, q + k :]), dim=1).flatten(-2).to(t["qkv"].dtype)
+
+
+def three_rotary(t):
+    """By three positions a token, in sections or in turns."""
+    axes = torch.repeat_interleave(torch.arange(3), torch.tensor(t["mrope_section"]))
+    if t["mrope_interleaved"]:
+        axes = torch.arange(len(axes)) % 3
+        axes = torch.where(torch.arange(len(axes)) < 3 * torch.tensor(t["mrope_section"])[axes], axes, 0)
+    rows = t["position_ids"][axes.to(t["position_ids"].device)].T.long()
+    angles = {name: t[name].gather(0, rows).to(t["query"].dtype).unsqueeze(-2) for name in ("cos", "sin")}
+    done = []
+    for name in ("query", "key"):
+        if t[name] is not None:
+            r = 2 * t["cos"].shape[1]
+            turned = rotated(t[name][..., :r], angles["cos"], angles["sin"], not t["interleaved"])
+            done.append(torch.cat((turned, t[name][..., r:]), dim=-1))
+    return tuple(done) if len(done) > 1 else done[0]
+
+
 def merge_states(t):
     prefix, suffix = t["prefix_lse"], t["suffix_lse"]
     most = torch.maximum(prefix, suffix)
@@ -200,6 +227,67 @@ def causal_conv(t):
     out = F.conv1d(t["x"].unsqueeze(0), t["weight"].to(t["x"].dtype).unsqueeze(1), bias, padding=w - 1, groups=d)
     out = out[0, :, : t["x"].shape[1]]
     return F.silu(out) if t["activation"] == "silu" else out
+
+
+def delta_rule(q, k, v, g, beta, state, scale, normalise):
+    """A loop over tokens, [token, head, …] in float32, from states [head, value, key]; g [token, head, 1 or key]."""
+    repeat = v.shape[1] // q.shape[1]
+    if normalise:
+        q, k = (x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in (q, k))
+    q, k = (x.repeat_interleave(repeat, 1) for x in (q * (q.shape[-1] ** -0.5 if scale is None else scale), k))
+    decay, out = torch.exp(g), []
+    for i in range(q.shape[0]):
+        state = state * decay[i].unsqueeze(-2)
+        d = (v[i] - (state * k[i].unsqueeze(-2)).sum(-1)) * beta[i].unsqueeze(-1)
+        state = state + d.unsqueeze(-1) * k[i].unsqueeze(-2)
+        out.append((state * q[i].unsqueeze(-2)).sum(-1))
+    return torch.stack(out)
+
+
+def first_state(t, heads, values, keys):
+    """That of the first slot, where the one sequence begins from it."""
+    if t["state"] is None or t["has_initial_state"] is None:
+        return torch.zeros(heads, values, keys, device=t["a" if "a" in t else "g"].device)
+    return t["state"][0].float() * t["has_initial_state"][0]
+
+
+def chunk_delta(t):
+    q, k, v = (t[name].float() for name in ("query", "key", "value"))
+    g = t["g"].unsqueeze(-1) if t["g"].ndim == 2 else t["g"]
+    state = first_state(t, v.shape[1], v.shape[2], q.shape[2])
+    return delta_rule(q, k, v, g, t["beta"].float(), state, t["scale"], t["use_qk_l2norm"]).to(t["query"].dtype)
+
+
+def split_qkv(x, t, keys):
+    width = t["num_k_heads"] * keys
+    q, k, v = x.float().split((width, width, x.shape[1] - 2 * width), dim=-1)
+    return q.unflatten(-1, (-1, keys)), k.unflatten(-1, (-1, keys)), v.unflatten(-1, (t["a"].shape[1], -1))
+
+
+def gates(t):
+    g = -torch.exp(t["A_log"].float()) * F.softplus(t["a"].float() + t["dt_bias"].float())
+    return g.unsqueeze(-1), torch.sigmoid(t["b"].float())
+
+
+def recurrent_delta(t):
+    """Each row a sequence of its own, all at once."""
+    (q, k, v), (g, beta) = split_qkv(t["mixed_qkv"], t, t["state"].shape[3]), gates(t)
+    n, states = q.shape[0], t["state"][t["cache_indices"].long()].float()
+    rows = [x.repeat_interleave(states.shape[1] // x.shape[1], 1).flatten(0, 1).unsqueeze(0) for x in (q, k, v)]
+    g, beta = g.flatten(0, 1).unsqueeze(0), beta.flatten().unsqueeze(0)
+    out = delta_rule(*rows, g, beta, states.flatten(0, 1), t["scale"], t["use_qk_l2norm"])
+    return out.unflatten(1, (n, -1))[0].to(t["mixed_qkv"].dtype)
+
+
+def delta_core(t):
+    """Of one sequence."""
+    x, weight, past = t["mixed_qkv"].T, t["conv_weight"], t["conv_weight"].shape[1] - 1
+    before = torch.zeros(x.shape[0], past, dtype=x.dtype, device=x.device)
+    if t["conv_state"] is not None and t["has_initial_state"] is not None:
+        before = t["conv_state"][0].to(x.dtype) * t["has_initial_state"][0]
+    y = F.conv1d(torch.cat((before, x), -1), weight.unsqueeze(1), t["conv_bias"], groups=x.shape[0])
+    (q, k, v), (g, beta) = split_qkv(F.silu(y).T, t, t["head_k_dim"]), gates(t)
+    return delta_rule(q, k, v, g, beta, first_state(t, *v.shape[1:], q.shape[2]), None, True).to(x.dtype)
 
 
 def encoder_attention(t):
@@ -368,6 +456,8 @@ OPS = {
     "sigmoid_mul": lambda t: t["x"] * torch.sigmoid(t["gate"]),
     "apply_rotary_emb": apply_rotary,
     "rotary_embedding": rotary,
+    "fused_qk_norm_rope": norm_rotary,
+    "mrope": three_rotary,
     "quant_fp8": quantise,
     "merge_attn_states": merge_states,
     "topk_softmax": topk,
@@ -391,6 +481,9 @@ OPS = {
     "conv3d": convolution(F.conv3d),
     "causal_conv1d": causal_conv,
     "selective_scan": scan,
+    "chunk_gated_delta_rule": chunk_delta,
+    "recurrent_gated_delta_rule": recurrent_delta,
+    "gdn_attention_core": delta_core,
     "mm_encoder_attn": encoder_attention,
     "mla_prefill": latent_prefill,
     "mla_decode": latent_decode,
@@ -402,4 +495,12 @@ OPS = {
 }
 
 # torch.compile unrolls these loops, or falls back at each turn: eager alone.
-NOT_COMPILED = {"selective_scan", "fused_moe", "modular_fused_moe", "unquantized_fused_moe", "transformers_fused_moe"}
+NOT_COMPILED = {
+    "selective_scan",
+    "chunk_gated_delta_rule",
+    "gdn_attention_core",
+    "fused_moe",
+    "modular_fused_moe",
+    "unquantized_fused_moe",
+    "transformers_fused_moe",
+}

@@ -14,9 +14,9 @@
   op(rms_norm) op(fused_add_rms_norm) op(gemma_rms_norm) op(rms_norm_gated) op(mixer2_gated_rms_norm)               \
   op(layer_norm)                                                                                                    \
   /* elementwise.c */                                                                                               \
-  op(add) op(sigmoid_mul)                                                                                             \
+  op(add) op(sigmoid_mul)                                                                                           \
   /* rotary.c */                                                                                                    \
-  op(rotary_embedding) op(apply_rotary_emb) op(dual_chunk_rotary_embedding)                                         \
+  op(rotary_embedding) op(apply_rotary_emb) op(dual_chunk_rotary_embedding) op(fused_qk_norm_rope) op(mrope)        \
   /* quantisation.c */                                                                                              \
   op(quant_fp8)                                                                                                     \
   /* attention.c */                                                                                                 \
@@ -40,7 +40,9 @@
   op(short_conv)                                                                                                    \
   /* sampling.c */                                                                                                  \
   op(apply_penalties) op(apply_temperature) op(apply_min_p) op(apply_top_k_top_p) op(greedy_argmax)                 \
-  op(exponential_sample) op(gumbel_sample) op(gather_logprobs)
+  op(exponential_sample) op(gumbel_sample) op(gather_logprobs)                                                      \
+  /* delta_rule.c */                                                                                                \
+  op(chunk_gated_delta_rule) op(recurrent_gated_delta_rule) op(gdn_attention_core)
 /* clang-format on */
 
 #define FL_DECLARE_OP(name) extern const fl_op_def fl_op_##name;

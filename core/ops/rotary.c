@@ -1,4 +1,5 @@
 /* Rotary position embeddings. */
+#include "core/ops/checks.h"
 #include "core/ops/entries.h"
 
 #include <string.h>
@@ -175,4 +176,97 @@ const fl_op_def fl_op_dual_chunk_rotary_embedding = {
              "min(n + 1, chunk_size - local_size))",
     .bench =
         "n: 1 128 4096; h: 28; k: 4; head_size: 128; rotary_dim: 128; chunk_size: 8192; local_size: 1024; p: 32768",
+};
+
+static fl_status check_fused_qk_norm_rope(fl_call *call) {
+  enum { QKV, Q_WEIGHT, K_WEIGHT, COS_TABLE, SIN_TABLE, IDS, NUM_HEADS_Q, NUM_HEADS_K, NUM_HEADS_V, EPSILON };
+  static const char *const names[] = {"num_heads_q", "num_heads_k", "num_heads_v"};
+  const DLTensor *cos = call->values[COS_TABLE].v.tensor, *sin = call->values[SIN_TABLE].v.tensor;
+  int64_t size = call->values[Q_WEIGHT].v.tensor->shape[0];
+  for (uint32_t i = 0; i < 3; i++) {
+    int64_t count = call->values[NUM_HEADS_Q + i].v.i;
+    if (count < 0)
+      return fl_fail(call, FL_EINVAL, "argument '%s': %lld, expected 0 or more", names[i], (long long)count);
+  }
+  if (memcmp(&cos->dtype, &sin->dtype, sizeof cos->dtype))
+    return fl_fail(call, FL_EINVAL, "argument 'sin': expected the dtype of 'cos'");
+  if (2 * cos->shape[1] > size)
+    return fl_fail(call, FL_EINVAL, "argument 'cos': rotates %lld dimensions of a head, but heads have %lld",
+                   (long long)(2 * cos->shape[1]), (long long)size);
+  return fl_check_not_negative(call, EPSILON, "epsilon");
+}
+
+/* One rounding here, where a chain of norm and rotation has several. */
+static const fl_tolerance fused_tolerance[] = {{FL_FLOAT16, 2e-3, 2e-3}, {FL_BFLOAT16, 1e-2, 1.6e-2}, {0}};
+
+const fl_op_def fl_op_fused_qk_norm_rope = {
+    .size = sizeof(fl_op_def),
+    .schema = "fused_qk_norm_rope(Tensor(a!) qkv, Tensor q_weight, Tensor k_weight, Tensor cos, Tensor sin, "
+              "Tensor position_ids, int num_heads_q, int num_heads_k, int num_heads_v, float epsilon=1e-6, "
+              "bool interleaved=False) -> Tensor(a) qkv_out",
+    .rules = "q_weight: T[d]; k_weight: T[d]; qkv: T[n, (num_heads_q + num_heads_k + num_heads_v)*d]; "
+             "cos: T|float32[p, r]; sin: T|float32[p, r]; position_ids: int32|int64[n]; T = float32|float16|bfloat16",
+    .category = "rotary embedding",
+    .doc = "Normalises each head of query and key by its root mean square, and rotates it; value stays.",
+    .formula =
+        "y = x / sqrt(mean of x^2 + epsilon) * weight for each head of query and key; then as rotary_embedding, of "
+        "the first 2*r dimensions; in float32, rounded to T once (vLLM: kernel fused_qk_norm_rope)",
+    .tolerance = fused_tolerance,
+    .check = check_fused_qk_norm_rope,
+    .cases = "n: 1 7 83 0 512; num_heads_q: 1 4 8; num_heads_k: 1 2 4; num_heads_v: num_heads_k 0; d: 20 64 80; "
+             "r: 4 10 32; p: 1 128; q_weight: 0.5..2; k_weight: 0.5..2; cos: -1..1; sin: -1..1; "
+             "position_ids: 0..p-1",
+    /* The squares and their sum, two products; 4 products and 2 sums for each pair. Sizes of Qwen3 8B. */
+    .flops = "(4*d + 6*r)*n*(num_heads_q + num_heads_k)",
+    .bytes = "default - 2*n*num_heads_v*d*itemsize(qkv) - nbytes(cos) - nbytes(sin) + 2*min(n, p)*r*itemsize(cos)",
+    .bench = "n: 1 128 4096; num_heads_q: 32; num_heads_k: 8; num_heads_v: 8; d: 128; r: 64; p: 8192",
+};
+
+static fl_status check_mrope(fl_call *call) {
+  enum { M_QUERY, M_KEY, M_COS, M_SIN, IDS, SECTION };
+  static const char *const names[] = {"time", "height", "width"};
+  const fl_value *values = call->values, *section = &values[SECTION];
+  const DLTensor *query = values[M_QUERY].v.tensor, *cos = values[M_COS].v.tensor, *sin = values[M_SIN].v.tensor;
+  int64_t pairs = cos->shape[1], left = pairs, size = heads_of(query, 2 * pairs).size;
+  if (memcmp(&cos->dtype, &sin->dtype, sizeof cos->dtype))
+    return fl_fail(call, FL_EINVAL, "argument 'sin': expected the dtype of 'cos'");
+  if (2 * pairs > size)
+    return fl_fail(call, FL_EINVAL, "argument 'cos': rotates %lld dimensions of a head, but heads of 'query' have %lld",
+                   (long long)(2 * pairs), (long long)size);
+  if (section->length != 3)
+    return fl_fail(call, FL_EINVAL, "argument 'mrope_section': %d sections, expected 3 (time, height, width)",
+                   (int)section->length);
+  for (int i = 0; i < 3; i++) {
+    if (section->v.ints[i] < 0 || section->v.ints[i] > left)
+      return fl_fail(call, FL_EINVAL, "argument 'mrope_section': %lld (%s), expected 0 to %lld (sections make %lld)",
+                     (long long)section->v.ints[i], names[i], (long long)left, (long long)pairs);
+    left -= section->v.ints[i];
+  }
+  if (left)
+    return fl_fail(call, FL_EINVAL, "argument 'mrope_section': sections make %lld, expected %lld (a row of 'cos')",
+                   (long long)(pairs - left), (long long)pairs);
+  return values[M_KEY].type == FL_TENSOR ? check_key(call, query, values[M_KEY].v.tensor, 2 * pairs) : FL_OK;
+}
+
+const fl_op_def fl_op_mrope = {
+    .size = sizeof(fl_op_def),
+    .schema = "mrope(Tensor(a!) query, Tensor(b!)? key, Tensor cos, Tensor sin, Tensor position_ids, "
+              "int[] mrope_section, bool mrope_interleaved=False, bool interleaved=False) -> "
+              "(Tensor(a) query_out, Tensor(b)? key_out)",
+    .rules = "query: T[n, h, d] or T[n, h*2*r]; key: T[n, k, d] or T[n, k*2*r]; cos: T|float32[p, r]; "
+             "sin: T|float32[p, r]; position_ids: int32|int64[3, n]; T = float32|float16|bfloat16",
+    .category = "rotary embedding",
+    .doc = "Rotary embedding of tokens that have three positions, by time, height and width: each frequency turns by "
+           "one of them.",
+    .formula =
+        "as rotary_embedding, frequency i by position_ids[a(i)]; mrope_section [t, h, w]: a = 0 for i < t, 1 for "
+        "i < t + h, else 2; mrope_interleaved: a = 1 if i % 3 = 1 and i < 3*h, 2 if i % 3 = 2 and i < 3*w, else 0 "
+        "(vLLM: MRotaryEmbedding, mrope)",
+    .check = check_mrope,
+    .cases = "n: 1 7 83 0 512; h: 1 4 8; k: 1 2 4; d: 64 80; r: 4 16 32; p: 1 128; cos: -1..1; sin: -1..1; "
+             "position_ids: 0..p-1; mrope_section: [1,2,1] [2,0,2] [6,5,5] [0,16,0] [8,12,12] [32,0,0]",
+    /* Sizes of Qwen2.5-VL 7B. */
+    .flops = "6*n*r*(h + k)",
+    .bytes = "default - nbytes(cos) - nbytes(sin) + 2*min(3*n, p)*r*itemsize(cos)",
+    .bench = "n: 1 128 4096; h: 28; k: 4; d: 128; r: 64; p: 8192; key: normal; mrope_section: [16,24,24]",
 };

@@ -4,29 +4,16 @@
  */
 #include "core/ops/checks.h"
 #include "core/ops/entries.h"
+#include "core/ops/sequences.h"
 
 #include <math.h>
 
-/* What tests are drawn from: one sequence or several one behind the other, with states in some of the slots; weights
- * that keep sums near 1. */
-#define SEQUENCE_CASES(length, state)                                                                                  \
-  "s: 3 5; q: 1 3; query_start_loc: none ascending 0.." length "; cache_indices: with " state                          \
-  " none distinct 0..s-1; "                                                                                            \
-  "has_initial_state: with " state " none 0..1"
+/* Weights that keep sums near 1. */
 #define MIXER                                                                                                          \
   "t: 1 7 33 100 0; m: 16 48; n: 4 16; w: 2 4; hidden_states: moderate; in_proj: -0.2..0.2; conv_weight: -0.5..0.5; "  \
   "dt_bias: -4..0; A: -2..-0.1; D: -1..1; out_proj: -0.1..0.1; conv_state: none -1..1; ssm_state: none -1..1; "
 #define FLOATS "T = float32|float16|bfloat16"
 #define STATES "S = float32|float16|bfloat16"
-/* q sequences in a batch, s slots in a state. */
-#define SEQUENCES "query_start_loc: int32|int64[q + 1]; cache_indices: int32|int64[q]; has_initial_state: bool[q]; "
-#define SEQUENCES_DOC                                                                                                  \
-  " Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; "   \
-  "-1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."
-
-/* Of a state of `whole` bytes, only the slots of the q sequences (one without query_start_loc), each of `slot` bytes:
- * written, and read where has_initial_state may say so. */
-#define STATE_BYTES(whole, slot) "default - 2*" whole " + (1 + given(has_initial_state))*min(max(q, 1), s)*" slot
 
 /* vLLM's tests of its kernels. */
 static const fl_tolerance conv_tolerance[] = {
@@ -35,43 +22,6 @@ static const fl_tolerance scan_tolerance[] = {
     {FL_FLOAT32, 2e-3, 6e-4}, {FL_FLOAT16, 5e-3, 3e-3}, {FL_BFLOAT16, 5e-2, 3e-2}, {0}};
 static const fl_tolerance chunk_scan_tolerance[] = {
     {FL_FLOAT32, 8e-3, 5e-3}, {FL_FLOAT16, 8e-3, 5e-3}, {FL_BFLOAT16, 5e-2, 5e-2}, {0}};
-
-static const DLTensor *tensor_at(const fl_call *call, uint32_t index) {
-  return call->values[index].type == FL_TENSOR ? call->values[index].v.tensor : NULL;
-}
-
-/* ------------------------------------------------------------------------------------------------------- sequences */
-
-/* Where an op has what it says about sequences; `state` is one state of it. */
-typedef struct sequence_arguments {
-  const char *state_name;
-  uint32_t state, query_start_loc, cache_indices, has_initial_state;
-} sequence_arguments;
-
-/* Without query_start_loc, which the rules compare with, there is one sequence. */
-static fl_status check_one(fl_call *call, const sequence_arguments *at, uint32_t index, const char *name) {
-  const DLTensor *tensor = tensor_at(call, index);
-  if (!tensor)
-    return FL_OK;
-  if (!tensor_at(call, at->state))
-    return fl_fail(call, FL_EINVAL, "argument '%s': given, expected none without '%s'", name, at->state_name);
-  if (!tensor_at(call, at->query_start_loc) && tensor->shape[0] != 1)
-    return fl_fail(call, FL_EINVAL, "argument '%s': shape [%lld], expected [1] without 'query_start_loc'", name,
-                   (long long)tensor->shape[0]);
-  return FL_OK;
-}
-
-static fl_status check_sequences(fl_call *call, const sequence_arguments *at) {
-  const DLTensor *state = tensor_at(call, at->state), *starts = tensor_at(call, at->query_start_loc);
-  int64_t sequences = starts ? starts->shape[0] - 1 : 1;
-  fl_status status = check_one(call, at, at->cache_indices, "cache_indices");
-  if (!status)
-    status = check_one(call, at, at->has_initial_state, "has_initial_state");
-  if (!status && state && !tensor_at(call, at->cache_indices) && state->shape[0] < sequences)
-    return fl_fail(call, FL_EINVAL, "argument '%s': %lld slots, expected %lld or more without 'cache_indices'",
-                   at->state_name, (long long)state->shape[0], (long long)sequences);
-  return status;
-}
 
 static fl_status check_divides(fl_call *call, const char *name, int64_t groups, int64_t whole, const char *of) {
   if (groups >= 1 && whole % groups == 0)
@@ -92,10 +42,10 @@ static fl_status check_chunk_size(fl_call *call, uint32_t index) {
 
 static fl_status check_causal_conv1d(fl_call *call) {
   enum { X, WEIGHT, BIAS, CONV_STATE, QUERY_START_LOC, CACHE_INDICES, HAS_INITIAL_STATE, ACTIVATION };
-  static const sequence_arguments at = {"conv_state", CONV_STATE, QUERY_START_LOC, CACHE_INDICES, HAS_INITIAL_STATE};
+  static const fl_sequence_arguments at = {"conv_state", CONV_STATE, QUERY_START_LOC, CACHE_INDICES, HAS_INITIAL_STATE};
   static const char *const words[] = {"none", "silu"};
   fl_status status = fl_check_word(call, ACTIVATION, "activation", words, 2);
-  return status ? status : check_sequences(call, &at);
+  return status ? status : fl_check_sequences(call, &at);
 }
 
 const fl_op_def fl_op_causal_conv1d = {
@@ -123,10 +73,10 @@ const fl_op_def fl_op_causal_conv1d = {
 
 static fl_status check_selective_scan(fl_call *call) {
   enum { U, DELTA, A, B, C, D, Z, DELTA_BIAS, SOFTPLUS, SSM_STATE, STARTS, CACHE_INDICES, HAS_INITIAL_STATE };
-  static const sequence_arguments at = {"ssm_state", SSM_STATE, STARTS, CACHE_INDICES, HAS_INITIAL_STATE};
+  static const fl_sequence_arguments at = {"ssm_state", SSM_STATE, STARTS, CACHE_INDICES, HAS_INITIAL_STATE};
   fl_status status =
-      check_divides(call, "B", tensor_at(call, B)->shape[0], tensor_at(call, U)->shape[0], "the channels of 'u'");
-  return status ? status : check_sequences(call, &at);
+      check_divides(call, "B", fl_tensor_at(call, B)->shape[0], fl_tensor_at(call, U)->shape[0], "the channels of 'u'");
+  return status ? status : fl_check_sequences(call, &at);
 }
 
 const fl_op_def fl_op_selective_scan = {
@@ -167,14 +117,14 @@ static fl_status check_dt_limits(fl_call *call, uint32_t least, uint32_t most) {
 
 static fl_status check_mamba_chunk_scan(fl_call *call) {
   enum { X, DT, A, B, C, D, Z, DT_BIAS, SOFTPLUS, SSM_STATE, CHUNK_SIZE, STARTS, SLOTS, INITIAL, DT_MIN, DT_MAX };
-  static const sequence_arguments at = {"ssm_state", SSM_STATE, STARTS, SLOTS, INITIAL};
+  static const fl_sequence_arguments at = {"ssm_state", SSM_STATE, STARTS, SLOTS, INITIAL};
   fl_status status =
-      check_divides(call, "B", tensor_at(call, B)->shape[1], tensor_at(call, X)->shape[1], "the heads of 'x'");
+      check_divides(call, "B", fl_tensor_at(call, B)->shape[1], fl_tensor_at(call, X)->shape[1], "the heads of 'x'");
   if (!status)
     status = check_chunk_size(call, CHUNK_SIZE);
   if (!status)
     status = check_dt_limits(call, DT_MIN, DT_MAX);
-  return status ? status : check_sequences(call, &at);
+  return status ? status : fl_check_sequences(call, &at);
 }
 
 const fl_op_def fl_op_mamba_chunk_scan = {
@@ -234,12 +184,12 @@ static fl_status check_mamba_mixer(fl_call *call) {
     INITIAL,
     EPSILON
   };
-  static const sequence_arguments conv = {"conv_state", CONV_STATE, STARTS, SLOTS, INITIAL};
-  static const sequence_arguments ssm = {"ssm_state", SSM_STATE, STARTS, SLOTS, INITIAL};
+  static const fl_sequence_arguments conv = {"conv_state", CONV_STATE, STARTS, SLOTS, INITIAL};
+  static const fl_sequence_arguments ssm = {"ssm_state", SSM_STATE, STARTS, SLOTS, INITIAL};
   fl_status status = fl_check_not_negative(call, EPSILON, "epsilon");
   if (!status)
-    status = check_sequences(call, &conv);
-  return status ? status : check_sequences(call, &ssm);
+    status = fl_check_sequences(call, &conv);
+  return status ? status : fl_check_sequences(call, &ssm);
 }
 
 const fl_op_def fl_op_mamba_mixer = {
@@ -292,17 +242,17 @@ static fl_status check_mamba_mixer2(fl_call *call) {
     INITIAL,
     EPSILON
   };
-  static const sequence_arguments conv = {"conv_state", CONV_STATE, STARTS, SLOTS, INITIAL};
-  static const sequence_arguments ssm = {"ssm_state", SSM_STATE, STARTS, SLOTS, INITIAL};
-  int64_t heads = tensor_at(call, A)->shape[0];
+  static const fl_sequence_arguments conv = {"conv_state", CONV_STATE, STARTS, SLOTS, INITIAL};
+  static const fl_sequence_arguments ssm = {"ssm_state", SSM_STATE, STARTS, SLOTS, INITIAL};
+  int64_t heads = fl_tensor_at(call, A)->shape[0];
   fl_status status = check_divides(call, "n_groups", call->values[N_GROUPS].v.i, heads, "the heads of 'A'");
   if (!status)
     status = check_chunk_size(call, CHUNK_SIZE);
   if (!status)
     status = fl_check_not_negative(call, EPSILON, "epsilon");
   if (!status)
-    status = check_sequences(call, &conv);
-  return status ? status : check_sequences(call, &ssm);
+    status = fl_check_sequences(call, &conv);
+  return status ? status : fl_check_sequences(call, &ssm);
 }
 
 const fl_op_def fl_op_mamba_mixer2 = {
@@ -358,16 +308,16 @@ static fl_status check_plamo2_mamba_mixer(fl_call *call) {
     INITIAL,
     EPSILON
   };
-  static const sequence_arguments conv = {"conv_state", CONV_STATE, STARTS, SLOTS, INITIAL};
-  static const sequence_arguments ssm = {"ssm_state", SSM_STATE, STARTS, SLOTS, INITIAL};
-  int64_t heads = call->values[NUM_HEADS].v.i, inner = tensor_at(call, OUT_PROJ)->shape[1];
+  static const fl_sequence_arguments conv = {"conv_state", CONV_STATE, STARTS, SLOTS, INITIAL};
+  static const fl_sequence_arguments ssm = {"ssm_state", SSM_STATE, STARTS, SLOTS, INITIAL};
+  int64_t heads = call->values[NUM_HEADS].v.i, inner = fl_tensor_at(call, OUT_PROJ)->shape[1];
   if (heads < 1 || inner % heads)
     return fl_fail(call, FL_EINVAL, "argument 'num_heads': %lld, expected a divisor of %lld (i of 'out_proj')",
                    (long long)heads, (long long)inner);
   fl_status status = fl_check_not_negative(call, EPSILON, "epsilon");
   if (!status)
-    status = check_sequences(call, &conv);
-  return status ? status : check_sequences(call, &ssm);
+    status = fl_check_sequences(call, &conv);
+  return status ? status : fl_check_sequences(call, &ssm);
 }
 
 const fl_op_def fl_op_plamo2_mamba_mixer = {
@@ -403,8 +353,8 @@ const fl_op_def fl_op_plamo2_mamba_mixer = {
 
 static fl_status check_short_conv(fl_call *call) {
   enum { HIDDEN_STATES, IN_PROJ, CONV_WEIGHT, CONV_BIAS, OUT_PROJ, CONV_STATE, STARTS, SLOTS, INITIAL };
-  static const sequence_arguments at = {"conv_state", CONV_STATE, STARTS, SLOTS, INITIAL};
-  return check_sequences(call, &at);
+  static const fl_sequence_arguments at = {"conv_state", CONV_STATE, STARTS, SLOTS, INITIAL};
+  return fl_check_sequences(call, &at);
 }
 
 const fl_op_def fl_op_short_conv = {

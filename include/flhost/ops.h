@@ -53,6 +53,8 @@ typedef struct fl_ops {
   fl_op *rotary_embedding;
   fl_op *apply_rotary_emb;
   fl_op *dual_chunk_rotary_embedding;
+  fl_op *fused_qk_norm_rope;
+  fl_op *mrope;
   fl_op *quant_fp8;
   fl_op *attention_backend;
   fl_op *mm_encoder_attn;
@@ -95,6 +97,9 @@ typedef struct fl_ops {
   fl_op *exponential_sample;
   fl_op *gumbel_sample;
   fl_op *gather_logprobs;
+  fl_op *chunk_gated_delta_rule;
+  fl_op *recurrent_gated_delta_rule;
+  fl_op *gdn_attention_core;
 } fl_ops;
 
 /* Gets the handles, by fl_op_handle: plugins that wait until an op of theirs is looked for are loaded by its first
@@ -129,6 +134,8 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->rotary_embedding = fl_op_handle(host, "rotary_embedding");
   ops->apply_rotary_emb = fl_op_handle(host, "apply_rotary_emb");
   ops->dual_chunk_rotary_embedding = fl_op_handle(host, "dual_chunk_rotary_embedding");
+  ops->fused_qk_norm_rope = fl_op_handle(host, "fused_qk_norm_rope");
+  ops->mrope = fl_op_handle(host, "mrope");
   ops->quant_fp8 = fl_op_handle(host, "quant_fp8");
   ops->attention_backend = fl_op_handle(host, "attention_backend");
   ops->mm_encoder_attn = fl_op_handle(host, "mm_encoder_attn");
@@ -171,6 +178,9 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->exponential_sample = fl_op_handle(host, "exponential_sample");
   ops->gumbel_sample = fl_op_handle(host, "gumbel_sample");
   ops->gather_logprobs = fl_op_handle(host, "gather_logprobs");
+  ops->chunk_gated_delta_rule = fl_op_handle(host, "chunk_gated_delta_rule");
+  ops->recurrent_gated_delta_rule = fl_op_handle(host, "recurrent_gated_delta_rule");
+  ops->gdn_attention_core = fl_op_handle(host, "gdn_attention_core");
   return FL_OK;
 }
 
@@ -835,6 +845,84 @@ static inline fl_status fl_dual_chunk_rotary_embedding(const fl_ops *ops, void *
   fl_call call;
   fl_ops_call(&call, values, 15, stream);
   return fl_invoke(ops->dual_chunk_rotary_embedding, &call);
+}
+
+/*
+ * Normalises each head of query and key by its root mean square, and rotates it; value stays.
+ *     fused_qk_norm_rope(Tensor(a!) qkv, Tensor q_weight, Tensor k_weight, Tensor cos, Tensor sin, Tensor position_ids,
+ *         int num_heads_q, int num_heads_k, int num_heads_v, float epsilon=1e-6, bool interleaved=False)
+ *         -> Tensor(a) qkv_out
+ * where  q_weight: T[d]
+ *        k_weight: T[d]
+ *        qkv: T[n, (num_heads_q + num_heads_k + num_heads_v)*d]
+ *        cos: T|float32[p, r]
+ *        sin: T|float32[p, r]
+ *        position_ids: int32|int64[n]
+ *        T = float32|float16|bfloat16
+ *        qkv_out: as qkv
+ * qkv_out may be the very tensor qkv (in place); else qkv stays as it is.
+ * Formula: y = x / sqrt(mean of x^2 + epsilon) * weight for each head of query and key; then as rotary_embedding, of
+ * the first 2*r dimensions; in float32, rounded to T once (vLLM: kernel fused_qk_norm_rope)
+ */
+static inline fl_status fl_fused_qk_norm_rope(const fl_ops *ops, void *stream, DLTensor *qkv, DLTensor *q_weight,
+                                              DLTensor *k_weight, DLTensor *cos, DLTensor *sin, DLTensor *position_ids,
+                                              int64_t num_heads_q, int64_t num_heads_k, int64_t num_heads_v,
+                                              double epsilon, bool interleaved, DLTensor *qkv_out) {
+  fl_value values[12];
+  values[0] = fl_required_tensor(qkv);
+  values[1] = fl_required_tensor(q_weight);
+  values[2] = fl_required_tensor(k_weight);
+  values[3] = fl_required_tensor(cos);
+  values[4] = fl_required_tensor(sin);
+  values[5] = fl_required_tensor(position_ids);
+  values[6] = fl_int(num_heads_q);
+  values[7] = fl_int(num_heads_k);
+  values[8] = fl_int(num_heads_v);
+  values[9] = fl_float(epsilon);
+  values[10] = fl_bool(interleaved);
+  values[11] = fl_required_tensor(qkv_out);
+  fl_call call;
+  fl_ops_call(&call, values, 12, stream);
+  return fl_invoke(ops->fused_qk_norm_rope, &call);
+}
+
+/*
+ * Rotary embedding of tokens that have three positions, by time, height and width: each frequency turns by one of them.
+ *     mrope(Tensor(a!) query, Tensor(b!)? key, Tensor cos, Tensor sin, Tensor position_ids, int[] mrope_section,
+ *         bool mrope_interleaved=False, bool interleaved=False) -> (Tensor(a) query_out, Tensor(b)? key_out)
+ * where  query: T[n, h, d] or T[n, h*2*r]
+ *        key: T[n, k, d] or T[n, k*2*r]
+ *        cos: T|float32[p, r]
+ *        sin: T|float32[p, r]
+ *        position_ids: int32|int64[3, n]
+ *        T = float32|float16|bfloat16
+ *        query_out: as query
+ *        key_out: as key
+ * query_out may be the very tensor query (in place); else query stays as it is.
+ * key_out may be the very tensor key (in place); else key stays as it is. NULL exactly where that is NULL.
+ * key: NULL for none.
+ * Formula: as rotary_embedding, frequency i by position_ids[a(i)]; mrope_section [t, h, w]: a = 0 for i < t, 1 for i <
+ * t + h, else 2; mrope_interleaved: a = 1 if i % 3 = 1 and i < 3*h, 2 if i % 3 = 2 and i < 3*w, else 0 (vLLM:
+ * MRotaryEmbedding, mrope)
+ */
+static inline fl_status fl_mrope(const fl_ops *ops, void *stream, DLTensor *query, DLTensor *key, DLTensor *cos,
+                                 DLTensor *sin, DLTensor *position_ids, const int64_t *mrope_section,
+                                 uint32_t n_mrope_section, bool mrope_interleaved, bool interleaved,
+                                 DLTensor *query_out, DLTensor *key_out) {
+  fl_value values[10];
+  values[0] = fl_required_tensor(query);
+  values[1] = fl_tensor(key);
+  values[2] = fl_required_tensor(cos);
+  values[3] = fl_required_tensor(sin);
+  values[4] = fl_required_tensor(position_ids);
+  values[5] = fl_ints(mrope_section, n_mrope_section);
+  values[6] = fl_bool(mrope_interleaved);
+  values[7] = fl_bool(interleaved);
+  values[8] = fl_required_tensor(query_out);
+  values[9] = fl_tensor(key_out);
+  fl_call call;
+  fl_ops_call(&call, values, 10, stream);
+  return fl_invoke(ops->mrope, &call);
 }
 
 /*
@@ -2331,6 +2419,152 @@ static inline fl_status fl_gather_logprobs(const fl_ops *ops, void *stream, DLTe
   fl_call call;
   fl_ops_call(&call, values, 6, stream);
   return fl_invoke(ops->gather_logprobs, &call);
+}
+
+/*
+ * The gated delta rule over whole sequences, as Qwen3-Next has it, or with a gate for each key channel as in Kimi's
+ * KDA. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i;
+ * -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not).
+ *     chunk_gated_delta_rule(Tensor query, Tensor key, Tensor value, Tensor g, Tensor beta, Tensor(a!)? state=None,
+ *         Tensor? query_start_loc=None, Tensor? cache_indices=None, Tensor? has_initial_state=None, float? scale=None,
+ *         bool use_qk_l2norm=True) -> Tensor out
+ * where  query: T[t, h, c]
+ *        key: T[t, h, c]
+ *        value: T[t, H, v]
+ *        g: float32[t, H] or float32[t, H, c]
+ *        beta: T|float32[t, H]
+ *        state: S[s, H, v, c]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[t, H, v]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ * state, query_start_loc, cache_indices, has_initial_state, scale: NULL for none.
+ * Formula: q, k = x / sqrt(sum of x^2 + 1e-6) if use_qk_l2norm; q = q * scale (none: c^-0.5); S = S * exp(g); d =
+ * (value - S k) * beta; S = S + d k^T; out = S q, S of v by c numbers, token after token; value head j uses query and
+ * key head j / (H / h); exp(g) is one number of a head, or one of each column of S; in float32, out rounded to T from S
+ * before that is rounded to its own type (vLLM: chunk_gated_delta_rule, chunk_kda)
+ */
+static inline fl_status fl_chunk_gated_delta_rule(const fl_ops *ops, void *stream, DLTensor *query, DLTensor *key,
+                                                  DLTensor *value, DLTensor *g, DLTensor *beta, DLTensor *state,
+                                                  DLTensor *query_start_loc, DLTensor *cache_indices,
+                                                  DLTensor *has_initial_state, const double *scale, bool use_qk_l2norm,
+                                                  DLTensor *out) {
+  fl_value values[12];
+  values[0] = fl_required_tensor(query);
+  values[1] = fl_required_tensor(key);
+  values[2] = fl_required_tensor(value);
+  values[3] = fl_required_tensor(g);
+  values[4] = fl_required_tensor(beta);
+  values[5] = fl_tensor(state);
+  values[6] = fl_tensor(query_start_loc);
+  values[7] = fl_tensor(cache_indices);
+  values[8] = fl_tensor(has_initial_state);
+  values[9] = scale ? fl_float(*scale) : fl_none();
+  values[10] = fl_bool(use_qk_l2norm);
+  values[11] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 12, stream);
+  return fl_invoke(ops->chunk_gated_delta_rule, &call);
+}
+
+/*
+ * One step of the gated delta rule for each row of mixed_qkv, which is query, key and value of one token; its state is
+ * slot cache_indices[i] (-1: the row is skipped, its result is 0).
+ *     recurrent_gated_delta_rule(Tensor mixed_qkv, Tensor a, Tensor b, Tensor A_log, Tensor dt_bias, Tensor(a!) state,
+ *         Tensor cache_indices, int num_k_heads, float? scale=None, bool use_qk_l2norm=True) -> Tensor out
+ * where  state: S[s, H, v, c]
+ *        mixed_qkv: T[n, 2*num_k_heads*c + H*v]
+ *        a: T[n, H]
+ *        b: T[n, H]
+ *        A_log: T|float32[H]
+ *        dt_bias: T|float32[H]
+ *        cache_indices: int32|int64[n]
+ *        out: T[n, H, v]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ * scale: NULL for none.
+ * Formula: [q | k | v] = mixed_qkv; g = -exp(A_log) * softplus(a + dt_bias), softplus(x) = x above 20, beta =
+ * sigmoid(b); q, k = x / sqrt(sum of x^2 + 1e-6) if use_qk_l2norm; q = q * scale (none: c^-0.5); S = S * exp(g); d =
+ * (value - S k) * beta; S = S + d k^T; out = S q, S of v by c numbers, token after token; value head j uses query and
+ * key head j / (H / h); in float32, out rounded to T from S before that is rounded to its own type (vLLM:
+ * fused_recurrent_gated_delta_rule_packed_decode, fused_sigmoid_gating_delta_rule_update)
+ */
+static inline fl_status fl_recurrent_gated_delta_rule(const fl_ops *ops, void *stream, DLTensor *mixed_qkv, DLTensor *a,
+                                                      DLTensor *b, DLTensor *A_log, DLTensor *dt_bias, DLTensor *state,
+                                                      DLTensor *cache_indices, int64_t num_k_heads, const double *scale,
+                                                      bool use_qk_l2norm, DLTensor *out) {
+  fl_value values[11];
+  values[0] = fl_required_tensor(mixed_qkv);
+  values[1] = fl_required_tensor(a);
+  values[2] = fl_required_tensor(b);
+  values[3] = fl_required_tensor(A_log);
+  values[4] = fl_required_tensor(dt_bias);
+  values[5] = fl_required_tensor(state);
+  values[6] = fl_required_tensor(cache_indices);
+  values[7] = fl_int(num_k_heads);
+  values[8] = scale ? fl_float(*scale) : fl_none();
+  values[9] = fl_bool(use_qk_l2norm);
+  values[10] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 11, stream);
+  return fl_invoke(ops->recurrent_gated_delta_rule, &call);
+}
+
+/*
+ * What a layer of Qwen3-Next does between its projections: the causal convolution, and the gated delta rule of what
+ * comes out of it. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i]
+ * (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it
+ * does not).
+ *     gdn_attention_core(Tensor mixed_qkv, Tensor a, Tensor b, Tensor conv_weight, Tensor? conv_bias, Tensor A_log,
+ *         Tensor dt_bias, Tensor(a!)? conv_state, Tensor(b!)? state, int num_k_heads, int head_k_dim,
+ *         Tensor? query_start_loc=None, Tensor? cache_indices=None, Tensor? has_initial_state=None) -> Tensor out
+ * where  a: T[t, H]
+ *        mixed_qkv: T[t, 2*num_k_heads*head_k_dim + H*v]
+ *        b: T[t, H]
+ *        conv_weight: T[2*num_k_heads*head_k_dim + H*v, w]
+ *        conv_bias: T[2*num_k_heads*head_k_dim + H*v]
+ *        A_log: T|float32[H]
+ *        dt_bias: T|float32[H]
+ *        conv_state: R[s, 2*num_k_heads*head_k_dim + H*v, w - 1]
+ *        state: S[s, H, v, head_k_dim]
+ *        query_start_loc: int32|int64[q + 1]
+ *        cache_indices: int32|int64[q]
+ *        has_initial_state: bool[q]
+ *        out: T[t, H, v]
+ *        T = float32|float16|bfloat16
+ *        S = float32|float16|bfloat16
+ *        R = float32|float16|bfloat16
+ * conv_bias, conv_state, state, query_start_loc, cache_indices, has_initial_state: NULL for none.
+ * Formula: [q | k | v] = causal_conv1d(mixed_qkv), silu, rounded to T; g = -exp(A_log) * softplus(a + dt_bias),
+ * softplus(x) = x above 20, beta = sigmoid(b); out = chunk_gated_delta_rule(q, k, v, g, beta) with use_qk_l2norm; a
+ * token of each sequence for decode (vLLM: gdn_attention_core)
+ */
+static inline fl_status fl_gdn_attention_core(const fl_ops *ops, void *stream, DLTensor *mixed_qkv, DLTensor *a,
+                                              DLTensor *b, DLTensor *conv_weight, DLTensor *conv_bias, DLTensor *A_log,
+                                              DLTensor *dt_bias, DLTensor *conv_state, DLTensor *state,
+                                              int64_t num_k_heads, int64_t head_k_dim, DLTensor *query_start_loc,
+                                              DLTensor *cache_indices, DLTensor *has_initial_state, DLTensor *out) {
+  fl_value values[15];
+  values[0] = fl_required_tensor(mixed_qkv);
+  values[1] = fl_required_tensor(a);
+  values[2] = fl_required_tensor(b);
+  values[3] = fl_required_tensor(conv_weight);
+  values[4] = fl_tensor(conv_bias);
+  values[5] = fl_required_tensor(A_log);
+  values[6] = fl_required_tensor(dt_bias);
+  values[7] = fl_tensor(conv_state);
+  values[8] = fl_tensor(state);
+  values[9] = fl_int(num_k_heads);
+  values[10] = fl_int(head_k_dim);
+  values[11] = fl_tensor(query_start_loc);
+  values[12] = fl_tensor(cache_indices);
+  values[13] = fl_tensor(has_initial_state);
+  values[14] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 15, stream);
+  return fl_invoke(ops->gdn_attention_core, &call);
 }
 
 #ifdef __cplusplus

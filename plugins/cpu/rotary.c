@@ -1,5 +1,6 @@
 /* Reads the arguments of the rotary embeddings for the kernels of both implementations: see rotary.h. */
 #include "plugins/cpu/rotary.h"
+#include "plugins/cpu/index.h"
 
 enum { QUERY, KEY, COS, SIN, POSITION_IDS, INTERLEAVED, ROPE_DIM_OFFSET, INVERSE, QUERY_OUT, KEY_OUT };
 
@@ -149,4 +150,73 @@ const char *cpu_dual_chunk_angles(const cpu_dual_chunk *dual, int part, int64_t 
   int64_t position = cpu_rotary_position(&dual->rotary, token);
   int64_t row = part == INTER ? dual->length - 1 : part == KEYS ? position : position % dual->length;
   return dual->parts[part].cache + row * dual->parts[part].stride;
+}
+
+/* A view of the heads of `size` that lie from column `first` on in rows [tokens, columns]. */
+static cpu_heads view_columns(const DLTensor *in, const DLTensor *out, int64_t first, int64_t heads, int64_t size) {
+  int64_t bytes = in->dtype.bits / 8;
+  return (cpu_heads){.in = (char *)fl_data(in) + first * bytes,
+                     .out = (char *)fl_data(out) + first * bytes,
+                     .heads = heads,
+                     .size = size,
+                     .in_token = fl_stride(in, 0) * bytes,
+                     .in_head = size * bytes,
+                     .out_token = fl_stride(out, 0) * bytes,
+                     .out_head = size * bytes};
+}
+
+/* The tables of a call, and what is rotated by them. */
+static cpu_rotary read_tables(cpu_dtype dtype, cpu_dtype rounding, const DLTensor *cos, const DLTensor *sin) {
+  return (cpu_rotary){.dtype = dtype,
+                      .rounding = rounding,
+                      .table_dtype = cpu_dtype_of(cos),
+                      .pairs = cos->shape[1],
+                      .cos = fl_data(cos),
+                      .sin = fl_data(sin),
+                      .cos_stride = fl_stride(cos, 0) * (cos->dtype.bits / 8),
+                      .sin_stride = fl_stride(sin, 0) * (sin->dtype.bits / 8)};
+}
+
+/* fused_qk_norm_rope(qkv, q_weight, k_weight, cos, sin, position_ids, num_heads_q, num_heads_k, num_heads_v, epsilon,
+ * interleaved) -> qkv_out */
+fl_status cpu_norm_rope_read(fl_call *call, cpu_norm_rope *fused) {
+  enum { QKV, Q_WEIGHT, K_WEIGHT, TABLE, SINES, IDS, NUM_HEADS_Q, NUM_HEADS_K, NUM_HEADS_V, EPSILON, INTERLEAVE };
+  enum { QKV_OUT = INTERLEAVE + 1 };
+  const DLTensor *qkv = cpu_tensor(call, QKV), *out = cpu_tensor(call, QKV_OUT), *ids = cpu_tensor(call, IDS);
+  const DLTensor *of_cos = cpu_tensor(call, TABLE), *weight = cpu_tensor(call, Q_WEIGHT);
+  const fl_value *values = call->values;
+  int64_t size = weight->shape[0], q = values[NUM_HEADS_Q].v.i, k = values[NUM_HEADS_K].v.i;
+  *fused = (cpu_norm_rope){.rotary = read_tables(cpu_dtype_of(qkv), CPU_FLOAT32, of_cos, cpu_tensor(call, SINES)),
+                           .weights = {fl_data(weight), fl_data(cpu_tensor(call, K_WEIGHT))},
+                           .value = view_columns(qkv, out, (q + k) * size, values[NUM_HEADS_V].v.i, size),
+                           .epsilon = (float)values[EPSILON].v.f};
+  fused->rotary.tokens = qkv->shape[0];
+  fused->rotary.interleaved = values[INTERLEAVE].v.b;
+  fused->rotary.positions = fl_data(ids);
+  fused->rotary.wide_positions = ids->dtype.bits == 64;
+  fused->rotary.heads[0] = view_columns(qkv, out, 0, q, size);
+  fused->rotary.heads[1] = view_columns(qkv, out, q * size, k, size);
+  return check_positions(call, &fused->rotary, of_cos->shape[0], "cos");
+}
+
+/* mrope(query, key, cos, sin, position_ids, mrope_section, mrope_interleaved, interleaved) -> (query_out, key_out) */
+fl_status cpu_mrope_read(fl_call *call, cpu_mrope *mrope) {
+  enum { M_QUERY, M_KEY, TABLE, SINES, IDS, SECTION, ALTERNATING, INTERLEAVE, M_QUERY_OUT, M_KEY_OUT };
+  const DLTensor *query = cpu_tensor(call, M_QUERY), *key = cpu_tensor(call, M_KEY), *ids = cpu_tensor(call, IDS);
+  const DLTensor *of_cos = cpu_tensor(call, TABLE);
+  const int64_t *sections = call->values[SECTION].v.ints;
+  *mrope = (cpu_mrope){.rotary = read_tables(cpu_dtype_of(query), cpu_dtype_of(query), of_cos, cpu_tensor(call, SINES)),
+                       .sections = {sections[0], sections[1], sections[2]},
+                       .alternating = call->values[ALTERNATING].v.b,
+                       .axis_stride = fl_stride(ids, 0)};
+  mrope->rotary.tokens = query->shape[0];
+  mrope->rotary.interleaved = call->values[INTERLEAVE].v.b;
+  mrope->rotary.positions = fl_data(ids);
+  mrope->rotary.wide_positions = ids->dtype.bits == 64;
+  if (mrope->rotary.pairs < 1)
+    return fl_fail(call, FL_EINVAL, "argument 'cos' has rows of 0 elements, expected at least 1");
+  mrope->rotary.heads[0] = view_heads(query, cpu_tensor(call, M_QUERY_OUT), 2 * mrope->rotary.pairs);
+  if (key)
+    mrope->rotary.heads[1] = view_heads(key, cpu_tensor(call, M_KEY_OUT), 2 * mrope->rotary.pairs);
+  return cpu_check_indices(call, "position_ids", ids, 0, of_cos->shape[0] - 1, "rows of 'cos'");
 }

@@ -71,4 +71,38 @@ fl_status cpu_dual_chunk_read(fl_call *call, cpu_dual_chunk *dual);
 /* The cosines of a part's rotation of a token; `pairs` elements further its sines. */
 const char *cpu_dual_chunk_angles(const cpu_dual_chunk *dual, int part, int64_t token);
 
+/* fused_qk_norm_rope: query and key of one tensor, the rotation in float; the value behind them stays. */
+typedef struct cpu_norm_rope {
+  cpu_rotary rotary;
+  const void *weights[2]; /* of query and key */
+  cpu_heads value;
+  float epsilon;
+} cpu_norm_rope;
+
+fl_status cpu_norm_rope_read(fl_call *call, cpu_norm_rope *fused);
+
+static inline void cpu_norm_rope_pass_value(const cpu_norm_rope *fused, int64_t token) {
+  const cpu_heads *value = &fused->value;
+  const char *in = value->in + token * value->in_token;
+  char *out = value->out + token * value->out_token;
+  if (in != out)
+    memcpy(out, in, (size_t)(value->heads * value->in_head));
+}
+
+/* mrope: three positions a token, of which each pair has one. */
+enum { CPU_MROPE_AXES = 3 };
+
+typedef struct cpu_mrope {
+  cpu_rotary rotary;
+  int64_t sections[CPU_MROPE_AXES];
+  bool alternating;    /* the pairs of an axis are every third one, not side by side */
+  int64_t axis_stride; /* elements of the positions */
+} cpu_mrope;
+
+fl_status cpu_mrope_read(fl_call *call, cpu_mrope *mrope);
+
+static inline int64_t cpu_mrope_position(const cpu_mrope *mrope, int axis, int64_t token) {
+  return cpu_rotary_position(&mrope->rotary, axis * mrope->axis_stride + token);
+}
+
 #endif

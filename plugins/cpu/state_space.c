@@ -20,6 +20,8 @@ cpu_array cpu_array_of(const DLTensor *tensor) {
  */
 
 static int64_t start_of(const cpu_sequences *sequences, int64_t i) {
+  if (sequences->steps)
+    return i;
   return sequences->starts ? cpu_index(sequences->starts, i) : i * sequences->tokens;
 }
 
@@ -36,6 +38,10 @@ fl_status cpu_sequences_check(fl_call *call, const cpu_sequences *sequences) {
   return FL_OK;
 }
 
+static fl_status check_slots(fl_call *call, const DLTensor *indices, int64_t slots) {
+  return cpu_check_index_list(call, "cache_indices", indices, -1, slots - 1, "slots of the state; -1: skipped");
+}
+
 fl_status cpu_sequences_read(fl_call *call, uint32_t first, int64_t tokens, int64_t slots, cpu_sequences *sequences) {
   *sequences = (cpu_sequences){.n = 1,
                                .tokens = tokens,
@@ -45,16 +51,21 @@ fl_status cpu_sequences_read(fl_call *call, uint32_t first, int64_t tokens, int6
   if (sequences->starts)
     sequences->n = sequences->starts->shape[0] - 1;
   fl_status status = cpu_sequences_check(call, sequences);
-  if (!status && sequences->slots)
-    status =
-        cpu_check_index_list(call, "cache_indices", sequences->slots, -1, slots - 1, "slots of the state; -1: skipped");
-  return status;
+  return status || !sequences->slots ? status : check_slots(call, sequences->slots, slots);
+}
+
+fl_status cpu_steps_read(fl_call *call, uint32_t cache_indices, int64_t slots, cpu_sequences *sequences) {
+  const DLTensor *indices = cpu_tensor(call, cache_indices);
+  int64_t n = indices->shape[0];
+  *sequences = (cpu_sequences){.n = n, .tokens = n, .slots = indices, .steps = true};
+  return check_slots(call, indices, slots);
 }
 
 cpu_sequence cpu_sequence_at(const cpu_sequences *sequences, int64_t i) {
   cpu_sequence sequence = {.begin = start_of(sequences, i),
                            .slot = sequences->slots ? cpu_index(sequences->slots, i) : i,
-                           .continues = sequences->initial && ((const uint8_t *)fl_data(sequences->initial))[i]};
+                           .continues = sequences->steps ||
+                                        (sequences->initial && ((const uint8_t *)fl_data(sequences->initial))[i])};
   sequence.length = start_of(sequences, i + 1) - sequence.begin;
   return sequence;
 }

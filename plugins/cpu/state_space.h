@@ -24,6 +24,7 @@ static inline int64_t cpu_at(const cpu_array *array, int64_t i, int64_t j, int64
 typedef struct cpu_sequences {
   int64_t n, tokens;
   const DLTensor *starts, *slots, *initial; /* may be NULL */
+  bool steps; /* each token is a sequence, which goes on from its state; starts and initial are NULL */
 } cpu_sequences;
 
 typedef struct cpu_sequence {
@@ -37,6 +38,8 @@ typedef struct cpu_sequence {
 fl_status cpu_sequences_read(fl_call *call, uint32_t first, int64_t tokens, int64_t slots, cpu_sequences *sequences);
 /* Of those that are all known but not checked yet: that the tokens of each follow those of the one before. */
 fl_status cpu_sequences_check(fl_call *call, const cpu_sequences *sequences);
+/* The same of one token each, which all go on from the slots that the call's value `cache_indices` names. */
+fl_status cpu_steps_read(fl_call *call, uint32_t cache_indices, int64_t slots, cpu_sequences *sequences);
 cpu_sequence cpu_sequence_at(const cpu_sequences *sequences, int64_t i);
 /* The first token behind the last sequence. */
 int64_t cpu_sequences_end(const cpu_sequences *sequences);

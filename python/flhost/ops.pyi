@@ -291,6 +291,39 @@ def dual_chunk_rotary_embedding(
 ) -> tuple[_T, _T]:
     """Rotary embedding of dual chunk attention: the key by its position, the query five times, one after the other: within the chunk, to the chunk before, to those before that, and the last two again without the clamp. A cache row holds cosines, then sines."""
 
+def fused_qk_norm_rope(
+    qkv: _T,
+    q_weight: _Tensor,
+    k_weight: _Tensor,
+    cos: _Tensor,
+    sin: _Tensor,
+    position_ids: _Tensor,
+    num_heads_q: int,
+    num_heads_k: int,
+    num_heads_v: int,
+    epsilon: float = 1e-06,
+    interleaved: bool = False,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Normalises each head of query and key by its root mean square, and rotates it; value stays."""
+
+def mrope(
+    query: _T,
+    key: _Tensor | None,
+    cos: _Tensor,
+    sin: _Tensor,
+    position_ids: _Tensor,
+    mrope_section: Sequence[int],
+    mrope_interleaved: bool = False,
+    interleaved: bool = False,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T | None]:
+    """Rotary embedding of tokens that have three positions, by time, height and width: each frequency turns by one of them."""
+
 def quant_fp8(
     x: _T,
     scale: _Tensor | None = None,
@@ -902,4 +935,60 @@ def gather_logprobs(
     stream: int | None = None,
 ) -> tuple[_T, _T, _T]:
     """The logprobs of a token of each row and, behind it, of the num_logprobs most probable ones, with their ids; the token's rank is how many are as probable or more."""
+
+def chunk_gated_delta_rule(
+    query: _T,
+    key: _Tensor,
+    value: _Tensor,
+    g: _Tensor,
+    beta: _Tensor,
+    state: _Tensor | None = None,
+    query_start_loc: _Tensor | None = None,
+    cache_indices: _Tensor | None = None,
+    has_initial_state: _Tensor | None = None,
+    scale: float | None = None,
+    use_qk_l2norm: bool = True,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """The gated delta rule over whole sequences, as Qwen3-Next has it, or with a gate for each key channel as in Kimi's KDA. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
+
+def recurrent_gated_delta_rule(
+    mixed_qkv: _T,
+    a: _Tensor,
+    b: _Tensor,
+    A_log: _Tensor,
+    dt_bias: _Tensor,
+    state: _Tensor,
+    cache_indices: _Tensor,
+    num_k_heads: int,
+    scale: float | None = None,
+    use_qk_l2norm: bool = True,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """One step of the gated delta rule for each row of mixed_qkv, which is query, key and value of one token; its state is slot cache_indices[i] (-1: the row is skipped, its result is 0)."""
+
+def gdn_attention_core(
+    mixed_qkv: _T,
+    a: _Tensor,
+    b: _Tensor,
+    conv_weight: _Tensor,
+    conv_bias: _Tensor | None,
+    A_log: _Tensor,
+    dt_bias: _Tensor,
+    conv_state: _Tensor | None,
+    state: _Tensor | None,
+    num_k_heads: int,
+    head_k_dim: int,
+    query_start_loc: _Tensor | None = None,
+    cache_indices: _Tensor | None = None,
+    has_initial_state: _Tensor | None = None,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """What a layer of Qwen3-Next does between its projections: the causal convolution, and the gated delta rule of what comes out of it. Sequence i is query_start_loc[i] to [i + 1] (none: there is one), its state is slot cache_indices[i] (none: i; -1: the sequence is skipped, its results are 0), which it begins from if has_initial_state[i] (none: it does not)."""
 

@@ -6,8 +6,10 @@
 #include "plugins/cpu/rotary.h"
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/chunk.h"
+#include "plugins/cpu/flagos/squares.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/rows.h"
+#include "plugins/cpu/scratch.h"
 
 #include <math.h>
 
@@ -17,14 +19,10 @@ typedef struct rotary_angles {
   float cos[CPU_BLOCK], sin[CPU_BLOCK]; /* from n on to the end of a chunk 0 */
 } rotary_angles;
 
-/* From rows of the tables, for pairs from `first` on. */
-static void load_angles(const cpu_rotary *rotary, const char *cos, const char *sin, int64_t first,
-                        rotary_angles *angles) {
-  const cpu_block_type *table = &cpu_block_types[rotary->table_dtype], *type = &cpu_block_types[rotary->rounding];
-  int64_t n = angles->n = cpu_block_size(rotary->pairs - first);
-  angles->first = first;
-  table->load(angles->cos, cos, first, n);
-  table->load(angles->sin, sin, first, n);
+/* What stands in the tables as what is multiplied with. */
+static void finish_angles(const cpu_rotary *rotary, rotary_angles *angles) {
+  const cpu_block_type *type = &cpu_block_types[rotary->rounding];
+  int64_t n = angles->n;
   type->round(angles->cos, n);
   type->round(angles->sin, n);
   for (int64_t i = 0; i < n; i++) { /* a NaN's other bits do not survive being narrowed */
@@ -36,6 +34,17 @@ static void load_angles(const cpu_rotary *rotary, const char *cos, const char *s
       angles->sin[i] = -angles->sin[i];
   for (int64_t i = n; i % CPU_CHUNK; i++)
     angles->cos[i] = angles->sin[i] = 0;
+}
+
+/* From rows of the tables, for pairs from `first` on. */
+static void load_angles(const cpu_rotary *rotary, const char *cos, const char *sin, int64_t first,
+                        rotary_angles *angles) {
+  const cpu_block_type *table = &cpu_block_types[rotary->table_dtype];
+  angles->first = first;
+  angles->n = cpu_block_size(rotary->pairs - first);
+  table->load(angles->cos, cos, first, angles->n);
+  table->load(angles->sin, sin, first, angles->n);
+  finish_angles(rotary, angles);
 }
 
 /* What decides on the instructions. */
@@ -234,9 +243,145 @@ static fl_status dual_chunk_rotary_embedding(void *self, fl_call *call) {
   return cpu_parallel_for(dual.rotary.tokens, cpu_grain(work), embed_dual_chunk, &dual);
 }
 
+/* --------------------------------------------------------------------------------------------- with a norm before it
+ */
+
+/* `row` = one head in float, normalised. */
+static void normalise_head(const cpu_norm_rope *fused, const float *weight, const char *in, int64_t size, float *row) {
+  cpu_squares squares = {0};
+  cpu_block_types[fused->rotary.dtype].load(row, in, 0, size);
+  cpu_squares_add(&squares, row, size);
+  float scale = 1 / sqrtf(cpu_squares_sum(&squares) / (float)size + fused->epsilon);
+  for (int64_t i = 0; i < size; i++)
+    row[i] = row[i] * scale * weight[i];
+}
+
+/* The heads of query or key of a token; `angles` are those of the first pairs, and stay so unless there are more. */
+static void norm_rope_heads(const cpu_norm_rope *fused, const cpu_rotary *in_float, int which, const float *weight,
+                            int64_t token, rotary_angles *angles, float *row) {
+  const cpu_heads *heads = &fused->rotary.heads[which];
+  int64_t position = cpu_rotary_position(in_float, token);
+  const char *in = heads->in + token * heads->in_token;
+  char *out = heads->out + token * heads->out_token;
+  for (int64_t head = 0; head < heads->heads; head++, in += heads->in_head, out += heads->out_head) {
+    normalise_head(fused, weight, in, heads->size, row);
+    for (int64_t first = 0; first < in_float->pairs; first += CPU_BLOCK) {
+      if (in_float->pairs > CPU_BLOCK)
+        load_angles(in_float, in_float->cos + position * in_float->cos_stride,
+                    in_float->sin + position * in_float->sin_stride, first, angles);
+      rotate_pairs(in_float, angles, row, row);
+    }
+    cpu_block_types[fused->rotary.dtype].store(out, 0, row, heads->size);
+  }
+}
+
+static fl_status norm_rope_tokens(void *user, int64_t begin, int64_t end) {
+  const cpu_norm_rope *fused = user;
+  const cpu_rotary *rotary = &fused->rotary;
+  const cpu_block_type *type = &cpu_block_types[rotary->dtype];
+  int64_t size = fused->value.size;
+  cpu_rotary in_float = *rotary;
+  rotary_angles angles;
+  float *row = cpu_scratch_take((size_t)(3 * size));
+  if (!row)
+    return FL_ENOMEM;
+  float *const weights[] = {row + size, row + 2 * size};
+  in_float.dtype = CPU_FLOAT32;
+  for (int which = 0; which < 2; which++)
+    type->load(weights[which], fused->weights[which], 0, size);
+  for (int64_t token = begin; token < end; token++) {
+    int64_t position = cpu_rotary_position(rotary, token);
+    load_angles(&in_float, rotary->cos + position * rotary->cos_stride, rotary->sin + position * rotary->sin_stride, 0,
+                &angles);
+    for (int which = 0; which < 2; which++)
+      norm_rope_heads(fused, &in_float, which, weights[which], token, &angles, row);
+    cpu_norm_rope_pass_value(fused, token);
+  }
+  cpu_scratch_give(row);
+  return FL_OK;
+}
+
+/* fused_qk_norm_rope(qkv, q_weight, k_weight, cos, sin, position_ids, num_heads_q, num_heads_k, num_heads_v, epsilon,
+ * interleaved) -> qkv_out */
+static fl_status fused_qk_norm_rope(void *self, fl_call *call) {
+  cpu_norm_rope fused;
+  fl_status status = cpu_norm_rope_read(call, &fused);
+  (void)self;
+  if (status)
+    return status;
+  int64_t work = work_of(&fused.rotary, &fused.rotary.heads[0]) + work_of(&fused.rotary, &fused.rotary.heads[1]);
+  status = cpu_parallel_for(fused.rotary.tokens, cpu_grain(2 * work), norm_rope_tokens, &fused);
+  return status ? fl_fail(call, status, "no memory for a head of %lld elements", (long long)fused.value.size) : FL_OK;
+}
+
+/* ----------------------------------------------------------------------------------------- with three positions each
+ */
+
+/* Pairs of the block that lie in [begin, end), from the rows of a position. */
+static void load_section(const cpu_mrope *mrope, int64_t position, int64_t begin, int64_t end, rotary_angles *angles) {
+  const cpu_rotary *rotary = &mrope->rotary;
+  const cpu_block_type *table = &cpu_block_types[rotary->table_dtype];
+  int64_t last = angles->first + angles->n, from = begin > angles->first ? begin : angles->first;
+  int64_t n = (end < last ? end : last) - from, at = from - angles->first;
+  if (n <= 0)
+    return;
+  table->load(angles->cos + at, rotary->cos + position * rotary->cos_stride, from, n);
+  table->load(angles->sin + at, rotary->sin + position * rotary->sin_stride, from, n);
+}
+
+/* Of pairs `axis`, axis + 3, … below `end` the angles of another position. */
+static void load_every_third(const cpu_mrope *mrope, int64_t position, int axis, int64_t end, rotary_angles *angles) {
+  rotary_angles others = {.first = angles->first, .n = angles->n};
+  int64_t i = (axis - angles->first % CPU_MROPE_AXES + CPU_MROPE_AXES) % CPU_MROPE_AXES;
+  load_section(mrope, position, angles->first, end, &others);
+  for (; i < angles->n && angles->first + i < end; i += CPU_MROPE_AXES) {
+    angles->cos[i] = others.cos[i];
+    angles->sin[i] = others.sin[i];
+  }
+}
+
+static void load_mrope_angles(const cpu_mrope *mrope, int64_t token, int64_t first, rotary_angles *angles) {
+  int64_t begin = 0, pairs = mrope->rotary.pairs;
+  angles->first = first;
+  angles->n = cpu_block_size(pairs - first);
+  for (int axis = 0; axis < CPU_MROPE_AXES; begin += mrope->sections[axis++]) {
+    int64_t position = cpu_mrope_position(mrope, axis, token), size = mrope->sections[axis];
+    if (mrope->alternating && axis)
+      load_every_third(mrope, position, axis, CPU_MROPE_AXES * size, angles);
+    else
+      load_section(mrope, position, begin, mrope->alternating ? pairs : begin + size, angles);
+  }
+  finish_angles(&mrope->rotary, angles);
+}
+
+static fl_status mrope_tokens(void *user, int64_t begin, int64_t end) {
+  const cpu_mrope *mrope = user;
+  rotary_angles angles;
+  for (int64_t token = begin; token < end; token++)
+    for (int64_t first = 0; first < mrope->rotary.pairs; first += CPU_BLOCK) {
+      load_mrope_angles(mrope, token, first, &angles);
+      for (int which = 0; which < 2 && mrope->rotary.heads[which].in; which++)
+        rotate_token(&mrope->rotary, &mrope->rotary.heads[which], &angles, token);
+    }
+  return FL_OK;
+}
+
+/* mrope(query, key, cos, sin, position_ids, mrope_section, mrope_interleaved, interleaved) -> (query_out, key_out) */
+static fl_status mrope(void *self, fl_call *call) {
+  cpu_mrope mrope;
+  fl_status status = cpu_mrope_read(call, &mrope);
+  (void)self;
+  if (status)
+    return status;
+  int64_t work = work_of(&mrope.rotary, &mrope.rotary.heads[0]) + work_of(&mrope.rotary, &mrope.rotary.heads[1]);
+  return cpu_parallel_for(mrope.rotary.tokens, cpu_grain(work), mrope_tokens, &mrope);
+}
+
 static const fl_impl ops[] = {
     {.op_name = "rotary_embedding", CPU_FLAGOS, .fn = cpu_flagos_rotary_embedding},
     {.op_name = "apply_rotary_emb", CPU_FLAGOS, .fn = apply_rotary_emb},
     {.op_name = "dual_chunk_rotary_embedding", CPU_FLAGOS, .fn = dual_chunk_rotary_embedding},
+    {.op_name = "fused_qk_norm_rope", CPU_FLAGOS, .fn = fused_qk_norm_rope},
+    {.op_name = "mrope", CPU_FLAGOS, .fn = mrope},
 };
 OP_LIST(ops);
