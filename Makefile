@@ -49,10 +49,11 @@ BENCH_FIGURES := $(BUILD)/bench/report $(BUILD)/bench/plot
 SHARED := $(BUILD)/libflhost.so
 STATIC := $(BUILD)/libflhost.a
 COMMAND := $(BUILD)/flhost
+LLM := $(BUILD)/llm
 PLUGINS :=
 
 .PHONY: all
-all: toolchains lib $(COMMAND) plugins config-files peer-files ## build the library, the command and the plugins (default)
+all: toolchains lib $(COMMAND) $(LLM) plugins config-files peer-files ## build the library, the command and the plugins (default)
 
 include plugins/plugins.mk
 include tests/tests.mk
@@ -131,6 +132,12 @@ $(BUILD)/setting-pages: tools/setting_pages.c $(STATIC)
 $(COMMAND): $(CLI_OBJECTS) $(SHARED)
 	$(CC) -pie -o $@ $(CLI_OBJECTS) -L$(BUILD) -lflhost -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' $(LINK) \
 	  $(shell pkg-config --libs jansson) -lm
+
+# --------------------------------------------------------------------------------------------------------- example
+# An engine, built as one outside of this tree would be: public headers, the shared library, jansson.
+LLM_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard examples/llm/*.c)))
+$(LLM): $(LLM_OBJECTS) $(SHARED)
+	$(CC) -o $@ $(LLM_OBJECTS) -L$(BUILD) -lflhost -Wl,-rpath,'$$ORIGIN' $(LINK) $(shell pkg-config --libs jansson) -lm
 
 # ------------------------------------------------------------------------------------------------------------ bench
 # The benchmark links the library as engines do, shared; what it takes to link the archive is a program beside it. One of its plugins is copied under other names: the build id is text, too.

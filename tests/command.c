@@ -90,10 +90,10 @@ void files_at_most(unsigned n) {
   most_files = n;
 }
 
-static pid_t start(const char *const *words, int out, int err) {
+static pid_t start(const char *name, const char *const *words, int out, int err) {
   char program[PATH_MAX];
   const char *arguments[MAX_WORDS + 2] = {program};
-  snprintf(program, sizeof program, "%s/flhost", build_dir());
+  snprintf(program, sizeof program, "%s/%s", build_dir(), name);
   for (size_t i = 0; words[i]; i++) {
     ck_assert_uint_lt(i, MAX_WORDS);
     arguments[i + 1] = words[i];
@@ -120,17 +120,21 @@ static int finish(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-outcome run_flhost(const char *const *words) {
+outcome run_built(const char *name, const char *const *words) {
   FILE *out = temporary_file(), *err = temporary_file();
-  int status = finish(start(words, fileno(out), fileno(err)));
+  int status = finish(start(name, words, fileno(out), fileno(err)));
   return (outcome){text_of(out), text_of(err), status};
+}
+
+outcome run_flhost(const char *const *words) {
+  return run_built("flhost", words);
 }
 
 outcome run_flhost_into(const char *path, const char *const *words) {
   int out = open(path, O_WRONLY);
   FILE *err = temporary_file();
   ck_assert_int_ge(out, 0);
-  int status = finish(start(words, out, fileno(err)));
+  int status = finish(start("flhost", words, out, fileno(err)));
   close(out);
   return (outcome){NULL, text_of(err), status};
 }
@@ -140,7 +144,7 @@ outcome run_flhost_on_terminal(const char *const *words) {
   FILE *err = temporary_file();
   struct winsize size = {.ws_row = 24, .ws_col = 100};
   ck_assert_int_eq(openpty(&terminal, &out, NULL, NULL, &size), 0);
-  pid_t child = start(words, out, fileno(err));
+  pid_t child = start("flhost", words, out, fileno(err));
   close(out);
   char *text = read_all(terminal); /* until the child has closed the other end */
   close(terminal);

@@ -22,6 +22,8 @@ void files_at_most(unsigned n);
 /* Runs build/flhost with these words. */
 #define FLHOST(...) run_flhost((const char *const[]){__VA_ARGS__, NULL})
 outcome run_flhost(const char *const *words);
+/* Another program of the build. */
+outcome run_built(const char *name, const char *const *words);
 
 /* With standard output a terminal 100 columns wide, or a file that is there. */
 outcome run_flhost_on_terminal(const char *const *words);

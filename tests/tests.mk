@@ -33,6 +33,7 @@ $(BUILD)/tests/test_save_call: | $(COMMAND) $(CPU_PLUGIN)
 $(BUILD)/tests/test_guard $(BUILD)/tests/test_canary: | $(CPU_PLUGIN) $(BUILD)/tests/plugins/device.so
 $(BUILD)/tests/test_first_minute: | $(COMMAND) $(PLUGINS)
 $(BUILD)/tests/test_ir: | $(CPU_PLUGIN)
+$(BUILD)/tests/test_llm: | $(LLM) $(CPU_PLUGIN) config-files
 $(BUILD)/tests/test_setting_pages: | $(BUILD)/setting-pages
 -include tests/plugins.mk
 -include tests/drivers/ascend/stand_in.mk

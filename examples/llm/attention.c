@@ -1,0 +1,91 @@
+/*
+ * Attention over the paged cache: Llama and its kin. What a checkpoint has says what is done: biases, norms of query
+ * and key (Qwen3), sinks (gpt-oss), a query projection of twice the size whose other half gates the result
+ * (Qwen3-Next).
+ */
+#include "llm.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct attention {
+  DLTensor *query, *key, *value, *output, *query_bias, *key_bias, *value_bias, *output_bias;
+  DLTensor *query_norm, *key_norm, *sinks;
+  DLTensor *key_cache, *value_cache;
+  int64_t heads, kv_heads, size, window; /* size: of a head; window: tokens before a query's own; -1: all */
+  double scale;
+  bool gated;
+} attention;
+
+/* Its halves of each head, in one product: [query | gate]. */
+static DLTensor *head_views(model *m, const attention *a, DLTensor *projected, int64_t offset) {
+  int64_t step = a->gated ? 2 * a->size : a->size;
+  const int64_t strides[] = {a->heads * step, step, 1};
+  return view(&m->step, projected, offset, strides, SHAPE(projected->shape[0], a->heads, a->size));
+}
+
+static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
+  const attention *a = self;
+  int64_t n = b->n_tokens;
+  DLTensor *projected = linear(m, x, a->query, a->query_bias), *query = head_views(m, a, projected, 0);
+  DLTensor *key = view(&m->step, linear(m, x, a->key, a->key_bias), 0, NULL, SHAPE(n, a->kv_heads, a->size));
+  DLTensor *value = view(&m->step, linear(m, x, a->value, a->value_bias), 0, NULL, SHAPE(n, a->kv_heads, a->size));
+  DLTensor *out = tensor(&m->step, m->dtype, SHAPE(n, a->heads, a->size));
+  DLTensor *lse = tensor(&m->step, float32, SHAPE(a->heads, n));
+  if (a->query_norm) {
+    norm(m, query, NULL, a->query_norm);
+    norm(m, key, NULL, a->key_norm);
+  }
+  ok(fl_rotary_embedding(&m->ops, NULL, query, key, m->cos, m->sin, b->positions, false, 0, false, query, key));
+  ok(fl_reshape_and_cache(&m->ops, NULL, key, value, a->key_cache, a->value_cache, b->slot_mapping, NULL, NULL));
+  ok(fl_paged_attention(&m->ops, NULL, query, a->key_cache, a->value_cache, b->block_table, b->query_start_loc,
+                        b->seq_lens, a->scale, true, a->window, -1, 0, NULL, a->sinks, NULL, NULL, out, lse));
+  if (a->gated)
+    ok(fl_sigmoid_mul(&m->ops, NULL, out, head_views(m, a, projected, a->size), out));
+  return linear(m, view(&m->step, out, 0, NULL, SHAPE(n, a->heads * a->size)), a->output, a->output_bias);
+}
+
+/* Tokens before its own that a query sees, -1 for all: of layers that slide where some do and some do not. */
+static int64_t window_of(const model *m, int64_t layer) {
+  static const int64_t none = 0;
+  const json_t *kinds = json_object_get(m->files.config, "layer_types");
+  const char *kind = json_string_value(json_array_get(kinds, (size_t)layer));
+  int64_t window = config_int(&m->files, "sliding_window", &none);
+  bool slides = kind ? !strcmp(kind, "sliding_attention") : config_is(&m->files, "use_sliding_window", true);
+  return slides && window ? window - 1 : -1;
+}
+
+#define PREFIX "model.layers.%d.self_attn."
+
+block attention_block(model *m, int64_t layer) {
+  attention *a = arena_take(&m->kept, sizeof *a);
+  *a = (attention){.heads = config_int(&m->files, "num_attention_heads", NULL)};
+  int64_t size = m->hidden / a->heads;
+  a->kv_heads = config_int(&m->files, "num_key_value_heads", &a->heads);
+  a->size = config_int(&m->files, "head_dim", &size);
+  const struct {
+    DLTensor **to;
+    const char *name;
+    bool required;
+  } all[] = {{&a->query, PREFIX "q_proj.weight", true},
+             {&a->query_bias, PREFIX "q_proj.bias", false},
+             {&a->key, PREFIX "k_proj.weight", true},
+             {&a->key_bias, PREFIX "k_proj.bias", false},
+             {&a->value, PREFIX "v_proj.weight", true},
+             {&a->value_bias, PREFIX "v_proj.bias", false},
+             {&a->output, PREFIX "o_proj.weight", true},
+             {&a->output_bias, PREFIX "o_proj.bias", false},
+             {&a->query_norm, PREFIX "q_norm.weight", false},
+             {&a->key_norm, PREFIX "k_norm.weight", false},
+             {&a->sinks, PREFIX "sinks", false}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    *all[i].to = (all[i].required ? weight : optional_weight)(m, all[i].name, layer);
+  a->gated = a->query->shape[0] == 2 * a->heads * a->size;
+  a->window = window_of(m, layer);
+  double turned = config_number(json_object_get(m->files.config, "rope_parameters"), "partial_rotary_factor",
+                                config_number(m->files.config, "partial_rotary_factor", 1));
+  a->scale = make_angles(m, (int64_t)((double)a->size * turned)) / sqrt((double)a->size);
+  a->key_cache = tensor(&m->kept, m->dtype, SHAPE(m->n_blocks, m->block_size, a->kv_heads, a->size));
+  a->value_cache = tensor(&m->kept, m->dtype, SHAPE(m->n_blocks, m->block_size, a->kv_heads, a->size));
+  return (block){run, a};
+}

@@ -1,0 +1,175 @@
+/* Hugging Face directories: see llm.h. Weights stay where the files are mapped; the system reads a page when it is
+ * first used, and all processes share it. */
+#include "llm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static json_t *read_json(const char *path) {
+  json_error_t problem;
+  json_t *object = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
+  if (!json_is_object(object))
+    fail("%s: %s", path, object ? "not a JSON object" : problem.text);
+  return object;
+}
+
+static struct mapped_file map(const char *path) {
+  struct stat status;
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0 || fstat(file, &status))
+    fail("%s: %s", path, strerror(errno));
+  struct mapped_file mapped = {.size = (size_t)status.st_size};
+  if (!S_ISREG(status.st_mode) || mapped.size < 8)
+    fail("%s: not a safetensors file", path);
+  mapped.memory = mmap(NULL, mapped.size, PROT_READ, MAP_PRIVATE, file, 0);
+  if (mapped.memory == MAP_FAILED)
+    fail("%s: cannot map: %s", path, strerror(errno));
+  close(file);
+  return mapped;
+}
+
+static const fl_element_type *type_named(const char *name) {
+  const fl_element_type *type;
+  uint32_t i = 0;
+  while ((type = fl_element_type_at(i)) && strcmp(type->safetensors, name))
+    i++;
+  return type;
+}
+
+/* The tensor that an entry of the header describes; `data_size` bytes follow the header. */
+static DLTensor *describe(const char *path, const char *name, json_t *entry, char *memory, uint64_t data_size,
+                          arena *kept) {
+  const char *dtype = "";
+  json_int_t begin = -1, end = -1;
+  json_t *shape = NULL, *size;
+  int64_t sizes[FL_MAX_DIMS];
+  size_t d;
+  if (json_unpack(entry, "{s:s, s:o, s:[I, I]}", "dtype", &dtype, "shape", &shape, "data_offsets", &begin, &end))
+    fail("%s: '%s' has no dtype, shape and data_offsets", path, name);
+  const fl_element_type *type = type_named(dtype);
+  if (!type || json_array_size(shape) > FL_MAX_DIMS)
+    fail("%s: '%s' is of %s with %zu dimensions, which is not known here", path, name, dtype, json_array_size(shape));
+  uint64_t wanted = type->dtype.bits / 8u;
+  json_array_foreach(shape, d, size) {
+    sizes[d] = json_integer_value(size);
+    if (!json_is_integer(size) || sizes[d] < 0 || __builtin_mul_overflow(wanted, (uint64_t)sizes[d], &wanted))
+      fail("%s: size %zu of '%s' is not possible", path, d, name);
+  }
+  if (begin < 0 || end < begin || (uint64_t)end > data_size || (uint64_t)(end - begin) != wanted)
+    fail("%s: '%s' takes %llu bytes, but lies at %lld to %lld of %llu", path, name, (unsigned long long)wanted,
+         (long long)begin, (long long)end, (unsigned long long)data_size);
+  DLTensor whole = {.data = memory + begin, .device = {kDLCPU, 0}, .dtype = type->dtype};
+  if ((uintptr_t)whole.data % (type->dtype.bits / 8u))
+    whole.data = memcpy(arena_take(kept, wanted), whole.data, wanted); /* old writers did not align */
+  return view(kept, &whole, 0, NULL, (int)json_array_size(shape), sizes);
+}
+
+static void add_file(checkpoint *c, const char *path, arena *kept) {
+  struct mapped_file mapped = map(path);
+  const unsigned char *bytes_of_length = mapped.memory;
+  uint64_t length = 0, data_size;
+  json_error_t problem;
+  const char *name;
+  json_t *entry;
+  c->files = realloc(c->files, (c->n_files + 1) * sizeof *c->files);
+  if (!c->files)
+    fail("out of memory");
+  c->files[c->n_files++] = mapped;
+  for (int i = 7; i >= 0; i--)
+    length = length << 8 | bytes_of_length[i];
+  if (length > mapped.size - 8)
+    fail("%s: not a safetensors file: a header of %llu bytes", path, (unsigned long long)length);
+  char *text = (char *)mapped.memory + 8;
+  json_t *header = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
+  if (!json_is_object(header))
+    fail("%s: header: %s", path, header ? "not a JSON object" : problem.text);
+  data_size = mapped.size - 8 - length;
+  json_object_del(header, "__metadata__");
+  c->tensors = realloc(c->tensors, (c->n + json_object_size(header)) * sizeof *c->tensors);
+  if (!c->tensors && json_object_size(header))
+    fail("out of memory");
+  json_object_foreach(header, name, entry) {
+    c->tensors[c->n] = describe(path, name, entry, text + length, data_size, kept);
+    json_object_set_new(c->places, name, json_integer((json_int_t)c->n++));
+  }
+  json_decref(header);
+}
+
+/* The files that the index names, or the one. */
+void checkpoint_open(checkpoint *c, const char *directory, arena *kept) {
+  char path[4096];
+  const char *name;
+  json_t *file;
+  *c = (checkpoint){.places = json_object()};
+  snprintf(path, sizeof path, "%s/config.json", directory);
+  c->config = read_json(path);
+  snprintf(path, sizeof path, "%s/model.safetensors.index.json", directory);
+  if (access(path, R_OK)) {
+    snprintf(path, sizeof path, "%s/model.safetensors", directory);
+    add_file(c, path, kept);
+    return;
+  }
+  json_t *index = read_json(path), *taken = json_object();
+  json_object_foreach(json_object_get(index, "weight_map"), name, file) {
+    const char *file_name = json_string_value(file);
+    if (!file_name || strchr(file_name, '/'))
+      fail("%s: '%s' lies in no file of this directory", path, name);
+    if (json_object_get(taken, file_name))
+      continue;
+    json_object_set_new(taken, file_name, json_true());
+    snprintf(path, sizeof path, "%s/%s", directory, file_name);
+    add_file(c, path, kept);
+  }
+  json_decref(index);
+  json_decref(taken);
+}
+
+void checkpoint_close(checkpoint *c) {
+  for (size_t i = 0; i < c->n_files; i++)
+    munmap(c->files[i].memory, c->files[i].size);
+  free(c->files);
+  free(c->tensors);
+  json_decref(c->places);
+  json_decref(c->config);
+  *c = (checkpoint){0};
+}
+
+DLTensor *checkpoint_find(const checkpoint *c, const char *name) {
+  json_t *place = json_object_get(c->places, name);
+  return place ? c->tensors[json_integer_value(place)] : NULL;
+}
+
+void checkpoint_release(const checkpoint *c, const DLTensor *t) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data(t), end = begin + bytes(t);
+  for (size_t i = 0; i < c->n_files; i++)
+    if (begin >= (uintptr_t)c->files[i].memory && end <= (uintptr_t)c->files[i].memory + c->files[i].size) {
+      begin = (begin + page - 1) / page * page;
+      if (begin < end / page * page)
+        madvise((void *)begin, end / page * page - begin, MADV_DONTNEED);
+    }
+}
+
+int64_t config_int(const checkpoint *c, const char *key, const int64_t *fallback) {
+  json_t *value = json_object_get(c->config, key);
+  if ((!value || json_is_null(value)) && fallback)
+    return *fallback;
+  if (!json_is_integer(value) || json_integer_value(value) < 0)
+    fail("config.json: '%s' is %s, expected a number", key, value ? "something else" : "not there");
+  return json_integer_value(value);
+}
+
+double config_number(const json_t *object, const char *key, double fallback) {
+  json_t *value = json_object_get(object, key);
+  return json_is_number(value) ? json_number_value(value) : fallback;
+}
+
+bool config_is(const checkpoint *c, const char *key, bool fallback) {
+  json_t *value = json_object_get(c->config, key);
+  return json_is_boolean(value) ? json_is_true(value) : fallback;
+}

@@ -1,0 +1,73 @@
+/* The layers of Qwen3-Next that attend by a gated delta rule, with a state for each request. */
+#include "llm.h"
+
+#include <string.h>
+
+typedef struct delta_net {
+  DLTensor *qkv, *z, *a, *b; /* projections, in the operator's order */
+  DLTensor *conv, *a_log, *dt_bias, *norm, *output, *conv_state, *state;
+  int64_t key_heads, key_size, value_heads, value_size;
+} delta_net;
+
+static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
+  const delta_net *d = self;
+  int64_t n = b->n_tokens;
+  DLTensor *out = tensor(&m->step, m->dtype, SHAPE(n, d->value_heads, d->value_size));
+  DLTensor *normed = tensor(&m->step, m->dtype, SHAPE(n, d->value_heads, d->value_size));
+  DLTensor *z = view(&m->step, linear(m, x, d->z, NULL), 0, NULL, SHAPE(n, d->value_heads, d->value_size));
+  ok(fl_gdn_attention_core(&m->ops, NULL, linear(m, x, d->qkv, NULL), linear(m, x, d->a, NULL),
+                           linear(m, x, d->b, NULL), d->conv, NULL, d->a_log, d->dt_bias, d->conv_state, d->state,
+                           d->key_heads, d->key_size, b->query_start_loc, b->states, b->has_state, out));
+  ok(fl_rms_norm_gated(&m->ops, NULL, out, z, d->norm, m->epsilon, NULL, true, "silu", normed));
+  return linear(m, view(&m->step, normed, 0, NULL, SHAPE(n, d->value_heads * d->value_size)), d->output, NULL);
+}
+
+/* Rows of a projection, of each of n groups of `group` rows those `from` to `from` + `rows`, behind each other. */
+static void take_rows(DLTensor *to, int64_t at, const DLTensor *of, int64_t n, int64_t group, int64_t from,
+                      int64_t rows) {
+  size_t row = bytes(of) / (size_t)of->shape[0];
+  for (int64_t i = 0; i < n; i++)
+    memcpy((char *)to->data + (size_t)(at + i * rows) * row, (char *)data(of) + (size_t)(i * group + from) * row,
+           (size_t)rows * row);
+}
+
+#define PREFIX "model.layers.%d.linear_attn."
+
+/* The checkpoint has the rows of query, key, value and z, and those of b and a, together for each head of keys. */
+static void split(model *m, delta_net *d, int64_t layer) {
+  DLTensor *qkvz = weight(m, PREFIX "in_proj_qkvz.weight", layer), *ba = weight(m, PREFIX "in_proj_ba.weight", layer);
+  int64_t n = d->key_heads, k = d->key_size, share = d->value_heads / n, v = share * d->value_size, all = 2 * k + 2 * v;
+  if (qkvz->shape[0] != n * all || ba->shape[0] != 2 * d->value_heads)
+    fail("the projections of layer %lld are of another size than config.json says", (long long)layer);
+  d->qkv = tensor(&m->kept, m->dtype, SHAPE(n * (2 * k + v), m->hidden));
+  d->z = tensor(&m->kept, m->dtype, SHAPE(n * v, m->hidden));
+  d->b = tensor(&m->kept, m->dtype, SHAPE(d->value_heads, m->hidden));
+  d->a = tensor(&m->kept, m->dtype, SHAPE(d->value_heads, m->hidden));
+  take_rows(d->qkv, 0, qkvz, n, all, 0, k);
+  take_rows(d->qkv, n * k, qkvz, n, all, k, k);
+  take_rows(d->qkv, 2 * n * k, qkvz, n, all, 2 * k, v);
+  take_rows(d->z, 0, qkvz, n, all, 2 * k + v, v);
+  take_rows(d->b, 0, ba, n, 2 * share, 0, share);
+  take_rows(d->a, 0, ba, n, 2 * share, share, share);
+  checkpoint_release(&m->files, qkvz);
+  checkpoint_release(&m->files, ba);
+}
+
+block delta_net_block(model *m, int64_t layer) {
+  delta_net *d = arena_take(&m->kept, sizeof *d);
+  DLTensor *conv = weight(m, PREFIX "conv1d.weight", layer);
+  *d = (delta_net){.key_heads = config_int(&m->files, "linear_num_key_heads", NULL),
+                   .key_size = config_int(&m->files, "linear_key_head_dim", NULL),
+                   .value_heads = config_int(&m->files, "linear_num_value_heads", NULL),
+                   .value_size = config_int(&m->files, "linear_value_head_dim", NULL),
+                   .conv = view(&m->kept, conv, 0, NULL, SHAPE(conv->shape[0], conv->shape[2])),
+                   .a_log = weight(m, PREFIX "A_log", layer),
+                   .dt_bias = weight(m, PREFIX "dt_bias", layer),
+                   .norm = weight(m, PREFIX "norm.weight", layer),
+                   .output = weight(m, PREFIX "out_proj.weight", layer),
+                   .conv_state = tensor(&m->kept, m->dtype, SHAPE(m->n_states, conv->shape[0], conv->shape[2] - 1))};
+  d->state = tensor(&m->kept, float32, SHAPE(m->n_states, d->value_heads, d->value_size, d->key_size));
+  split(m, d, layer);
+  m->has_states = true;
+  return (block){run, d};
+}

@@ -1,0 +1,194 @@
+/*
+ * A small engine on flhost: from a checkpoint's files to the next token. Public headers only.
+ *
+ *   main.c         the command: prompts in, tokens out
+ *   engine.c       requests, batches of mixed prompts and single tokens, the paged cache, sampling
+ *   checkpoint.c   config.json and *.safetensors, mapped, not read
+ *   tensors.c      tensors, and the memory that they are made in
+ *   rope.c         tables of angles
+ *   model.c        which architecture is made of which blocks; the pass through the layers
+ *   attention.c    Llama, Mistral, Mixtral, Qwen2, Qwen3, gpt-oss, Qwen3-Next: attention over the paged cache
+ *   latent.c       DeepSeek-V2 and V3: latent attention
+ *   delta_net.c    Qwen3-Next: gated delta rule
+ *   mamba2.c       Mamba-2
+ *   feed_forward.c dense and mixture of experts
+ *
+ * What is wrong ends the program with a message: fail() is the one way out, so that the rest reads as what it does.
+ */
+#ifndef LLM_H
+#define LLM_H
+
+#include <flhost/element.h>
+#include <flhost/flhost.h>
+#include <flhost/ops.h>
+#include <jansson.h>
+
+/* Prints "llm: …" and ends the program with status 1. */
+_Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* What every call of an op goes through: ends the program with the host's own words unless it is FL_OK. */
+void ok(fl_status status);
+
+/* -------------------------------------------------------------------------------------------------- tensors */
+
+/* Memory that is given back all at once: what a step computes, or what a model keeps. */
+typedef struct arena {
+  struct chunk *chunks;
+  size_t used, total; /* bytes in the first chunk; in all of them */
+} arena;
+
+void *arena_take(arena *a, size_t size);
+/* All of it is free again, in one piece from then on. */
+void arena_reset(arena *a);
+void arena_free(arena *a);
+
+/* A list of sizes, as two arguments: SHAPE(n, 4 * d). */
+#define SHAPE(...)                                                                                                     \
+  (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) {                                             \
+    __VA_ARGS__                                                                                                        \
+  }
+
+extern const DLDataType float32, int32, int64, boolean;
+
+/* A tensor with memory of its own, not cleared. */
+DLTensor *tensor(arena *a, DLDataType dtype, int ndim, const int64_t *shape);
+/* The same memory from element `offset` on, in another shape. `strides`, in elements, may be NULL: compact. */
+DLTensor *view(arena *a, const DLTensor *of, int64_t offset, const int64_t *strides, int ndim, const int64_t *shape);
+int64_t elements(const DLTensor *t);
+size_t bytes(const DLTensor *t);
+/* Its first element, at byte_offset. */
+void *data(const DLTensor *t);
+/* A copy in another element type; the tensor itself if it has that already, or is NULL. */
+DLTensor *converted(arena *a, DLTensor *t, DLDataType dtype);
+
+/* ----------------------------------------------------------------------------------------------- checkpoints */
+
+/* A Hugging Face directory. */
+typedef struct checkpoint {
+  json_t *config;
+  json_t *places; /* name: index of its tensor */
+  DLTensor **tensors;
+  size_t n, n_files;
+  struct mapped_file {
+    void *memory;
+    size_t size;
+  } * files;
+} checkpoint;
+
+void checkpoint_open(checkpoint *c, const char *directory, arena *kept);
+void checkpoint_close(checkpoint *c);
+/* NULL: there is none of that name. */
+DLTensor *checkpoint_find(const checkpoint *c, const char *name);
+/* Its pages may leave memory: it was copied. */
+void checkpoint_release(const checkpoint *c, const DLTensor *t);
+
+/* Of config.json; `fallback` where the key is missing or null, NULL: that is an error. */
+int64_t config_int(const checkpoint *c, const char *key, const int64_t *fallback);
+double config_number(const json_t *object, const char *key, double fallback);
+bool config_is(const checkpoint *c, const char *key, bool fallback);
+
+/* ---------------------------------------------------------------------------------------------------- models */
+
+/* What one pass computes: tokens of several requests, one after the other. Sequence i is tokens query_start_loc[i] to
+ * [i + 1] - 1, the last of its seq_lens[i]. */
+typedef struct batch {
+  int64_t n_tokens, n_sequences;
+  DLTensor *ids, *positions; /* int64[n_tokens] */
+  DLTensor *slot_mapping;    /* int64[n_tokens]: row of the paged cache that each token's key and value go to */
+  DLTensor *query_start_loc; /* int32[n_sequences + 1] */
+  DLTensor *seq_lens;        /* int32[n_sequences] */
+  DLTensor *block_table;     /* int32[n_sequences, blocks of the longest] */
+  DLTensor *states;          /* int32[n_sequences]: slot of its recurrent state */
+  DLTensor *has_state;       /* bool[n_sequences]: not at its first token */
+} batch;
+
+typedef struct model model;
+
+/* A layer has one that mixes tokens and perhaps one that does not. Gives x's successor, without the residual. */
+typedef struct block {
+  DLTensor *(*run)(model *m, const void *self, const batch *b, DLTensor *x);
+  void *self;
+} block;
+
+typedef struct model_layer {
+  DLTensor *mixer_norm, *feed_forward_norm; /* the second NULL: there is no feed_forward */
+  block mixer, feed_forward;
+} model_layer;
+
+struct model {
+  fl_ops ops;
+  checkpoint files;
+  arena kept, step; /* weights that had to be rearranged, caches; what one pass computes */
+  DLDataType dtype;
+  int64_t hidden, n_layers, vocabulary, longest; /* longest: tokens that the angles reach to */
+  double epsilon;
+  bool norms_from_one; /* their weights are counted from 1 */
+  bool has_states;     /* recurrent: what a prefix leaves behind cannot be shared */
+  int64_t n_blocks, block_size, n_states;
+  DLTensor *embedding, *norm, *head, *cos, *sin;
+  model_layer *layers;
+};
+
+void model_open(model *m, fl_host *host, const char *directory, const char *dtype, int64_t n_blocks, int64_t block_size,
+                int64_t n_states);
+void model_close(model *m);
+/* Logits of each token of the batch that `wanted` names, in float32. In m->step. */
+DLTensor *model_run(model *m, const batch *b, DLTensor *wanted);
+
+/* The weight of that name, of a layer where it has a %d, in the model's element type. `weight` must be there. */
+DLTensor *weight(model *m, const char *name, int64_t layer);
+DLTensor *optional_weight(model *m, const char *name, int64_t layer);
+
+DLTensor *linear(model *m, DLTensor *x, DLTensor *weight, DLTensor *bias);
+/* In place; with a residual, that becomes residual + x first, and x its norm. */
+void norm(model *m, DLTensor *x, DLTensor *residual, DLTensor *weight);
+/* float32[longest, dimensions / 2], by the config's rope_parameters; returns what attention's scale is to be multiplied
+ * with. */
+double make_angles(model *m, int64_t dimensions);
+
+/* Blocks of layer `layer`: read the config, find the weights, make the cache. */
+block attention_block(model *m, int64_t layer);
+block latent_block(model *m, int64_t layer);
+block delta_net_block(model *m, int64_t layer);
+block mamba2_block(model *m, int64_t layer);
+block feed_forward_block(model *m, int64_t layer);
+
+/* ---------------------------------------------------------------------------------------------------- engine */
+
+typedef struct sampling {
+  double temperature; /* 0: the most probable token */
+  int64_t top_k;      /* 0: all */
+  double top_p;       /* 1: all */
+  uint64_t seed;
+} sampling;
+
+typedef struct request {
+  int64_t *ids; /* the prompt, then what is generated */
+  int64_t n_prompt, n, n_most, n_computed;
+  int64_t n_reused; /* tokens of the prompt that were in the cache */
+  int32_t *blocks;
+  int64_t n_blocks;
+  int32_t state; /* slot; -1: waits */
+  float *logits; /* [n_most, vocabulary], of each computed token, NaN of reused ones; NULL: not kept */
+} request;
+
+typedef struct engine {
+  model *model;
+  request *requests;
+  int64_t n_requests;
+  int64_t tokens_at_once; /* of a pass; longer prompts are taken in parts */
+  int64_t at_once;        /* requests in a pass */
+  sampling sampling;
+  struct cached_block *cached; /* what each block of the cache holds */
+  bool *state_taken;
+  int64_t n_passes, n_prompt_tokens, n_generated;
+  double prompt_seconds, generate_seconds; /* of passes with a prompt's tokens in them; of the others */
+} engine;
+
+void engine_make(engine *e, model *m);
+/* The engine copies `ids`. */
+void engine_add(engine *e, const int64_t *ids, int64_t n, int64_t n_more, bool keep_logits);
+/* Until each request has its tokens. */
+void engine_run(engine *e);
+void engine_free(engine *e);
+
+#endif

@@ -1,0 +1,97 @@
+/* Tables of cosines and sines: see llm.h. The kinds are those of transformers' modeling_rope_utils. */
+#include "llm.h"
+
+#include <math.h>
+#include <string.h>
+
+/* rope_parameters of today, or rope_scaling and rope_theta beside it of yesterday. */
+static const json_t *parameters(const model *m) {
+  const json_t *found = json_object_get(m->files.config, "rope_parameters");
+  if (!json_is_object(found))
+    found = json_object_get(m->files.config, "rope_scaling");
+  return json_is_object(found) ? found : NULL;
+}
+
+static const char *kind_of(const json_t *p) {
+  const char *kind = json_string_value(json_object_get(p, "rope_type"));
+  kind = kind ? kind : json_string_value(json_object_get(p, "type"));
+  return kind ? kind : "default";
+}
+
+/* Llama 3: long waves are slowed down, short ones stay, those between go over from one to the other. */
+static double llama3(const json_t *p, double frequency) {
+  double factor = config_number(p, "factor", 8), low = config_number(p, "low_freq_factor", 1),
+         high = config_number(p, "high_freq_factor", 4),
+         turns = config_number(p, "original_max_position_embeddings", 8192) * frequency / (2 * M_PI);
+  if (turns > high)
+    return frequency;
+  if (turns < low)
+    return frequency / factor;
+  double smooth = (turns - low) / (high - low);
+  return (1 - smooth) * frequency / factor + smooth * frequency;
+}
+
+/* The dimension whose wave turns that often within the original length. */
+static double yarn_dimension(const json_t *p, double turns, double theta, int64_t dimensions) {
+  double original = config_number(p, "original_max_position_embeddings", 4096);
+  return (double)dimensions * log(original / (turns * 2 * M_PI)) / (2 * log(theta));
+}
+
+static double yarn(const json_t *p, double frequency, double theta, int64_t dimensions, int64_t i) {
+  double low = yarn_dimension(p, config_number(p, "beta_fast", 32), theta, dimensions),
+         high = yarn_dimension(p, config_number(p, "beta_slow", 1), theta, dimensions);
+  if (!json_is_false(json_object_get(p, "truncate"))) {
+    low = floor(low);
+    high = ceil(high);
+  }
+  low = fmax(low, 0);
+  high = fmin(high, (double)(dimensions - 1));
+  double ramp = fmin(fmax(((double)i - low) / (high > low ? high - low : 0.001), 0), 1);
+  return frequency / config_number(p, "factor", 1) * ramp + frequency * (1 - ramp);
+}
+
+static double yarn_scale(double factor, double mscale) {
+  return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+/* What cosines and sines are multiplied with, and attention's scale. */
+static double yarn_scales(const json_t *p, double *attention) {
+  double factor = config_number(p, "factor", 1), mscale = config_number(p, "mscale", 0),
+         all = config_number(p, "mscale_all_dim", 0), given = config_number(p, "attention_factor", 0);
+  *attention = all ? yarn_scale(factor, all) * yarn_scale(factor, all) : 1;
+  if (given)
+    return given;
+  return mscale && all ? yarn_scale(factor, mscale) / yarn_scale(factor, all) : yarn_scale(factor, 1);
+}
+
+double make_angles(model *m, int64_t dimensions) {
+  const json_t *p = parameters(m);
+  const char *kind = kind_of(p);
+  double theta = config_number(p, "rope_theta", config_number(m->files.config, "rope_theta", 10000)), scale = 1,
+         attention = 1;
+  int64_t n = dimensions / 2;
+  if (strcmp(kind, "default") && strcmp(kind, "linear") && strcmp(kind, "llama3") && strcmp(kind, "yarn"))
+    fail("config.json: rope type '%s' is not known here, expected default, linear, llama3 or yarn", kind);
+  if (!strcmp(kind, "yarn"))
+    scale = yarn_scales(p, &attention);
+  if (m->cos)
+    return attention; /* all layers have the same */
+  m->cos = tensor(&m->kept, float32, SHAPE(m->longest, n));
+  m->sin = tensor(&m->kept, float32, SHAPE(m->longest, n));
+  for (int64_t i = 0; i < n; i++) {
+    double frequency = pow(theta, -2 * (double)i / (double)dimensions);
+    if (!strcmp(kind, "linear"))
+      frequency /= config_number(p, "factor", 1);
+    else if (!strcmp(kind, "llama3"))
+      frequency = llama3(p, frequency);
+    else if (!strcmp(kind, "yarn"))
+      frequency = yarn(p, frequency, theta, dimensions, i);
+    for (int64_t position = 0; position < m->longest; position++) {
+      /* As transformers: the product in float32. */
+      float angle = (float)position * (float)frequency;
+      ((float *)m->cos->data)[position * n + i] = (float)(cos((double)angle) * scale);
+      ((float *)m->sin->data)[position * n + i] = (float)(sin((double)angle) * scale);
+    }
+  }
+  return attention;
+}

@@ -1,0 +1,260 @@
+/*
+ * examples/llm on the models of tests/models: tokens and logits as transformers', however the requests are batched,
+ * whichever implementations run, and with what a prompt begins with in the cache already.
+ */
+#include "cli/safetensors.h"
+#include "tests/command.h"
+
+#include <math.h>
+#include <unistd.h>
+
+enum { PROMPTS = 2, MOST_WORDS = 24, VOCABULARY = 256 };
+
+static const char *const models[] = {"llama",  "qwen3",       "mixtral", "qwen2-moe",
+                                     "mamba2", "deepseek-v2", "gpt-oss", "qwen3-next"};
+enum { N_MODELS = sizeof models / sizeof *models };
+
+static void read_file(const char *path, safetensors *file) {
+  char error[SAFETENSORS_ERROR_MAX];
+  ck_assert_msg(safetensors_read(path, file, error), "%s: %s", path, error);
+}
+
+static DLTensor *numbered(safetensors *file, const char *name, int i) {
+  char whole[64];
+  snprintf(whole, sizeof whole, "%s_%d", name, i);
+  DLTensor *found = safetensors_find(file, whole);
+  ck_assert_msg(found, "there is no %s", whole);
+  return found;
+}
+
+/* Token ids as one types them. */
+static const char *ids_of(const DLTensor *tensor, char *text, size_t size) {
+  size_t length = 0;
+  for (int64_t i = 0; i < tensor->shape[0]; i++)
+    length += (size_t)snprintf(text + length, size - length, "%s%lld", i ? " " : "",
+                               (long long)((const int64_t *)tensor->data)[i]);
+  return text;
+}
+
+/* Both prompts of a model, `times` times, with further options. What it printed, and what it wrote in `written`. */
+static outcome run(const char *model, safetensors *expected, int times, const char *const *options,
+                   safetensors *written) {
+  char directory[128], ids[PROMPTS][512];
+  const char *words[MOST_WORDS] = {directory, "--logits", scratch("logits.safetensors")};
+  int n = 3;
+  snprintf(directory, sizeof directory, "tests/models/%s", model);
+  for (int i = 0; i < times * PROMPTS; i++) {
+    words[n++] = "--prompt";
+    words[n++] = ids_of(numbered(expected, "prompt", i % PROMPTS), ids[i % PROMPTS], sizeof ids[0]);
+  }
+  for (int i = 0; options && options[i]; i++)
+    words[n++] = options[i];
+  outcome o = run_built("llm", words);
+  ck_assert_msg(!o.status, "%s: %s", model, o.err);
+  ck_assert_str_eq(o.err, "");
+  read_file(scratch("logits.safetensors"), written);
+  return o;
+}
+
+/* Rows `from` on of logits, which belong to the same positions; NaN: it was in the cache. Gives how many were. */
+static int64_t compare_rows(const char *what, const float *given, const float *expected, int64_t rows) {
+  int64_t reused = 0;
+  for (int64_t i = 0; i < rows; i++) {
+    reused += isnan(given[i * VOCABULARY]);
+    for (int64_t j = i * VOCABULARY; j < (i + 1) * VOCABULARY && !isnan(given[i * VOCABULARY]); j++)
+      ck_each(fabsf(given[j] - expected[j]) <= 1e-3f + 1e-4f * fabsf(expected[j]), "%s, row %d: %.9g, expected %.9g",
+              what, (int)i, (double)given[j], (double)expected[j]);
+  }
+  return reused;
+}
+
+/* As transformers computed them; gives how many tokens of prompts were in the cache. */
+static int64_t check(const char *model, const outcome *o, safetensors *expected, safetensors *written, int times) {
+  char text[512];
+  int64_t reused = 0;
+  const char *line = o->out;
+  for (int i = 0; i < times * PROMPTS; i++) {
+    const DLTensor *tokens = numbered(expected, "tokens", i % PROMPTS), *logits = numbered(written, "logits", i);
+    int64_t n = numbered(expected, "prompt", i % PROMPTS)->shape[0], more = tokens->shape[0];
+    ids_of(tokens, text, sizeof text);
+    ck_assert_msg(!strncmp(line, text, strlen(text)) && line[strlen(text)] == '\n', "%s, prompt %d: %s, expected %s",
+                  model, i, line, text);
+    line += strlen(text) + 1;
+    ck_assert_mem_eq(numbered(written, "tokens", i)->data, tokens->data, (size_t)more * sizeof(int64_t));
+    ck_assert_int_eq(logits->shape[0], n + more - 1);
+    const float *given = logits->data;
+    reused += compare_rows(model, given, numbered(expected, "prompt_logits", i % PROMPTS)->data, n);
+    ck_assert_int_eq(
+        compare_rows(model, given + (n - 1) * VOCABULARY, numbered(expected, "step_logits", i % PROMPTS)->data, more),
+        0);
+  }
+  ck_assert_str_eq(line, "");
+  return reused;
+}
+
+static const struct {
+  const char *prefer; /* NULL: the default */
+  const char *options[5];
+} ways[] = {
+    {NULL, {NULL}},                               /* both prompts in one batch */
+    {"reference", {NULL}},                        /* by plain code */
+    {NULL, {"--at-once", "1"}},                   /* one after the other */
+    {NULL, {"--pass", "3", "--block-size", "5"}}, /* prompts in parts, beside another's single tokens */
+};
+enum { N_WAYS = sizeof ways / sizeof *ways };
+
+static void read_expected(const char *model, safetensors *expected) {
+  char path[160];
+  snprintf(path, sizeof path, "tests/models/%s/expected/expected.safetensors", model);
+  read_file(path, expected);
+}
+
+START_TEST(tokens_and_logits_are_those_of_transformers) {
+  const char *model = models[_i / N_WAYS], *prefer = ways[_i % N_WAYS].prefer;
+  safetensors expected, written;
+  if (prefer)
+    setting("VLLM_FL_PREFER=%s", prefer);
+  read_expected(model, &expected);
+  outcome o = run(model, &expected, 1, ways[_i % N_WAYS].options, &written);
+  ck_assert_int_eq(check(model, &o, &expected, &written, 1), 0);
+  safetensors_free(&expected);
+  safetensors_free(&written);
+}
+END_TEST
+
+/* Except where a state is left behind that has no blocks. */
+START_TEST(what_a_prompt_begins_with_may_be_in_the_cache_already) {
+  const char *model = models[_i];
+  bool has_states = !strcmp(model, "mamba2") || !strcmp(model, "qwen3-next");
+  safetensors expected, written;
+  read_expected(model, &expected);
+  outcome o = run(model, &expected, 2, (const char *const[]){"--at-once", "2", "--block-size", "4", NULL}, &written);
+  int64_t reused = check(model, &o, &expected, &written, 2);
+  ck_assert_msg(has_states ? !reused : reused >= 4, "%s: %d tokens", model, (int)reused);
+  safetensors_free(&expected);
+  safetensors_free(&written);
+}
+END_TEST
+
+/* Root of the mean square of what two rows are apart. */
+static double apart(const float *a, const float *b) {
+  double sum = 0;
+  for (int i = 0; i < VOCABULARY; i++)
+    sum += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+  return sqrt(sum / VOCABULARY);
+}
+
+/* Together over the prompts: a single row's distance is a matter of luck, theirs and ours. */
+START_TEST(bfloat16_is_no_further_from_float32_than_in_transformers) {
+  safetensors expected, written;
+  double ours = 0, theirs = 0;
+  read_expected("llama-bf16", &expected);
+  run("llama-bf16", &expected, 1, NULL, &written);
+  for (int i = 0; i < PROMPTS; i++) {
+    const float *exact = numbered(&expected, "logits", i)->data;
+    int64_t last = numbered(&expected, "prompt", i)->shape[0] - 1;
+    ours += apart((const float *)numbered(&written, "logits", i)->data + last * VOCABULARY, exact);
+    theirs += apart(numbered(&expected, "bf16_logits", i)->data, exact);
+  }
+  ck_assert_msg(ours <= theirs, "%g, theirs %g", ours, theirs);
+  safetensors_free(&expected);
+  safetensors_free(&written);
+}
+END_TEST
+
+START_TEST(weights_of_bfloat16_can_be_run_in_float32) {
+  safetensors expected, written;
+  read_expected("llama-bf16", &expected);
+  outcome o = run("llama-bf16", &expected, 1, (const char *const[]){"--dtype", "float32", NULL}, &written);
+  check("llama-bf16", &o, &expected, &written, 1);
+  safetensors_free(&expected);
+  safetensors_free(&written);
+}
+END_TEST
+
+/* What is sampled does not depend on who else is in the batch, and a seed gives the same again. */
+START_TEST(sampling_follows_the_seed_alone) {
+#define SAMPLE(...)                                                                                                    \
+  run_built("llm", (const char *const[]){"tests/models/llama", "--temperature", "1.5", "--top-k", "50", "--top-p",     \
+                                         "0.9", "--tokens", "8", __VA_ARGS__, NULL})                                   \
+      .out
+  const char *one = SAMPLE("--prompt", "3 1 4"), *two = SAMPLE("--prompt", "3 1 4", "--prompt", "1 5 9 2 6");
+  ck_assert_str_eq(one, SAMPLE("--prompt", "3 1 4"));
+  ck_assert_int_eq(strncmp(one, two, strlen(one)), 0);
+  ck_assert_str_ne(one, SAMPLE("--prompt", "3 1 4", "--seed", "1"));
+#undef SAMPLE
+}
+END_TEST
+
+static const struct {
+  const char *words[8];
+  int status;
+  const char *message;
+} mistakes[] = {
+    {{"tests/models/none", "--prompt", "1"}, 1, "llm: tests/models/none/config.json: unable to open"},
+    {{"tests/models/llama"}, 2, "llm: expected --prompt for 'tests/models/llama'; see llm --help\n"},
+    {{"--prompt", "1"}, 2, "llm: expected one directory, not ''; see llm --help\n"},
+    {{"tests/models/llama", "--prompt", "1 x"}, 2, "llm: expected token ids, not 'x'; see llm --help\n"},
+    {{"tests/models/llama", "--prompt", "1 256"}, 1, "llm: prompt 0: token 1 is 256, expected 0 to 255\n"},
+    {{"tests/models/llama", "--prompt", ""}, 1, "llm: prompt 0 is empty\n"},
+    {{"tests/models/llama", "--prompt", "1", "--tokens", "0"},
+     2,
+     "llm: --tokens: expected a whole number from 1 to 1e+09, not '0'; see llm --help\n"},
+    {{"tests/models/llama", "--prompt", "1", "--tokens", "128"},
+     1,
+     "llm: prompt 0: 129 tokens with what is to follow, the model takes 128\n"},
+    {{"tests/models/llama", "--prompt", "1", "--blocks", "1", "--block-size", "8"},
+     1,
+     "llm: prompt 0 needs 2 blocks of the cache, which has 1\n"},
+    {{"tests/models/llama", "--prompt", "1", "--dtype", "int8"},
+     1,
+     "llm: element type 'int8': expected float32, float16 or bfloat16\n"},
+};
+enum { N_MISTAKES = sizeof mistakes / sizeof *mistakes };
+
+START_TEST(a_mistake_is_answered_with_what_was_expected) {
+  outcome o = run_built("llm", mistakes[_i].words);
+  ck_assert_int_eq(o.status, mistakes[_i].status);
+  ck_assert_str_eq(o.out, "");
+  assert_contains(o.err, mistakes[_i].message);
+}
+END_TEST
+
+/* A cut file, and one whose header lies. */
+START_TEST(a_broken_checkpoint_is_refused) {
+  static const struct {
+    const char *text;
+    size_t size;
+    const char *message;
+  } files[] = {{"short", 5, "not a safetensors file"},
+               {"\xff\xff\xff\x7f\0\0\0\0{}", 10, "a header of 2147483647 bytes"},
+               {"\x44\0\0\0\0\0\0\0{\"lm_head.weight\":{\"dtype\":\"F32\",\"shape\":[9],\"data_offsets\":[0,36]}}", 76,
+                "'lm_head.weight' takes 36 bytes, but lies at 0 to 36 of 0"}};
+  char path[256];
+  snprintf(path, sizeof path, "%s/config.json", scratch_dir());
+  ck_assert_int_eq(symlink("/proc/self/cwd/tests/models/llama/config.json", path), 0);
+  snprintf(path, sizeof path, "%s/model.safetensors", scratch_dir());
+  FILE *file = fopen(path, "wb");
+  ck_assert_ptr_nonnull(file);
+  fwrite(files[_i].text, 1, files[_i].size, file);
+  fclose(file);
+  outcome o = run_built("llm", (const char *const[]){scratch_dir(), "--prompt", "1", NULL});
+  ck_assert_int_eq(o.status, 1);
+  assert_contains(o.err, files[_i].message);
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_checked_fixture(tests, NULL, end_scenario);
+  tcase_add_loop_test(tests, tokens_and_logits_are_those_of_transformers, 0, N_MODELS * N_WAYS);
+  tcase_add_loop_test(tests, what_a_prompt_begins_with_may_be_in_the_cache_already, 0, N_MODELS);
+  tcase_add_test(tests, bfloat16_is_no_further_from_float32_than_in_transformers);
+  tcase_add_test(tests, weights_of_bfloat16_can_be_run_in_float32);
+  tcase_add_test(tests, sampling_follows_the_seed_alone);
+  tcase_add_loop_test(tests, a_mistake_is_answered_with_what_was_expected, 0, N_MISTAKES);
+  tcase_add_loop_test(tests, a_broken_checkpoint_is_refused, 0, 3);
+}
+
+int main(void) {
+  return run_suite("llm", add_tests, 60);
+}
