@@ -53,6 +53,11 @@ static int64_t head_of(const task *t, int64_t row) {
   return t->head * t->all->group + row % t->all->group;
 }
 
+/* Of the row's query in its sequence. */
+static int64_t position_of(const task *t, int64_t row) {
+  return t->sequence.length - t->sequence.queries + row / t->all->group;
+}
+
 /* The keys that a row sees, of the task's part. */
 static cpu_token_range visible_to(const task *t, int64_t row) {
   cpu_token_range range = cpu_paged_visible(t->all->paged, &t->sequence, row / t->all->group);
@@ -207,7 +212,7 @@ static void change_scores(const task *t, int64_t row, int64_t first, float *scor
   if (!paged->slopes)
     return;
   float slope = ((const float *)fl_data(paged->slopes))[head_of(t, row)];
-  int32_t behind = (int32_t)(first - (t->sequence.length - t->sequence.queries + row / t->all->group));
+  int32_t behind = (int32_t)(first - position_of(t, row));
   for (int32_t i = 0; i < n; i++)
     scores[i] += slope * (float)(behind + i);
 }
@@ -358,7 +363,7 @@ static void change_lanes(const task *t, const panel *p, int64_t first, int64_t k
   for (int64_t lane = 0; lane < p->rows; lane++) {
     int64_t row = p->first + lane;
     slopes[lane] = ((const float *)fl_data(paged->slopes))[head_of(t, row)];
-    behind[lane] = (float)(first - (t->sequence.length - t->sequence.queries + row / t->all->group));
+    behind[lane] = (float)(first - position_of(t, row));
   }
   for (int64_t key = 0; key < keys; key++)
     for (int64_t lane = 0; lane < p->width; lane++)
