@@ -221,14 +221,15 @@ START_TEST(chunk_gated_delta_rule_by_hand) {
 }
 END_TEST
 
-/* Without states a sequence begins from nothing; in one or two pieces it is the same. */
+/* Without states a sequence begins from nothing; in one or two pieces it is the same, in whatever order a
+ * pool takes them. */
 START_TEST(a_delta_rule_may_be_continued) {
   op_case *whole =
-      op_case_make("chunk_gated_delta_rule query=f9x1x20 key=f9x1x20 value=f9x2x70 g=w9x2 beta=f9x2", float32, 0);
-  op_case *parts = op_case_make("chunk_gated_delta_rule query=f9x1x20 key=f9x1x20 value=f9x2x70 g=w9x2 beta=f9x2 "
-                                "state=w1x2x70x20 query_start_loc=i3 cache_indices=i2%1 has_initial_state=b2",
+      op_case_make("chunk_gated_delta_rule query=f40x1x40 key=f40x1x40 value=f40x2x70 g=w40x2 beta=f40x2", float32, 0);
+  op_case *parts = op_case_make("chunk_gated_delta_rule query=f40x1x40 key=f40x1x40 value=f40x2x70 g=w40x2 beta=f40x2 "
+                                "state=w1x2x70x40 query_start_loc=i3 cache_indices=i2%1 has_initial_state=b2",
                                 float32, 0);
-  const double pieces[] = {0, 5, 9};
+  const double pieces[] = {0, 15, 40};
   op_case_set_all(parts, "query_start_loc", pieces); /* both from and to slot 0, the second from what the first left */
   op_case_run(whole, both[_i]);
   op_case_run(parts, both[_i]);
