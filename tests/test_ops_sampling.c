@@ -242,6 +242,10 @@ START_TEST(exponential_noise_decides_to_the_last_bit) {
   check_draw(c, id, "noise", 3, 10, (double)1e-4f, 77, 10, (double)1e-4f, 3);
   check_draw(c, id, "noise", 3, 10, (double)1e-4f, 77, 10, next, 77);
   check_draw(c, id, "noise", 3, 10, next, 77, 10, (double)1e-4f, 3);
+  for (float n = 1e-6f; n < 4; n *= 1.37f) { /* in float the second is less than the first for some */
+    check_draw(c, id, "noise", 3, 10, (double)n, 77, 10, (double)nextafterf(n, 0), 77);
+    check_draw(c, id, "noise", 3, 0.3, (double)n, 77, 0.3, (double)nextafterf(n, 0), 77);
+  }
   check_draw(c, id, "noise", 3, NONE, least, 77, -490, 4, 77); /* never a token of -infinity */
   check_draw(c, id, "noise", 3, 0, 1, 77, -103, least, 77);    /* log(least) is -103.28 */
   check_draw(c, id, "noise", 3, 0, 1, 77, -103.3, least, 3);
@@ -267,6 +271,10 @@ START_TEST(gumbel_noise_decides_at_every_temperature) {
   check_draw(c, id, noise, 3, 10, (double)1e-4f, 77, 10, next, 77);
   check_draw(c, id, noise, 3, 0, 1e-30, 77, 60, .6321205588, 3); /* 69.08 and 60: next to 0 log(1 - u) is 0 in float */
   check_draw(c, id, noise, 3, NONE, 1e-30, 77, -490, .99999, 77);
+  for (float u = 1e-6f; u < .3f; u *= 1.37f)
+    check_draw(c, id, noise, 3, 0.3, (double)u, 77, 0.3, (double)nextafterf(u, 0), 77);
+  op_case_set(c, "temperature", 0, -1); /* the least logit, then */
+  check_draw(c, id, noise, 3, -501, .5, 77, -502, .5, 77);
   op_case_set(c, "temperature", 0, .5);
   check_draw(c, id, noise, 3, 0, 1e-30, 77, 60, .6321205588, 77); /* 69.08 and 120 */
   op_case_set(c, "temperature", 0, 1e-40);                        /* 1 / t is no float */

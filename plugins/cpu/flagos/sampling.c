@@ -229,10 +229,10 @@ static double exact_score(draw how, float l, float noise) {
 }
 
 /* In float, times t: no token whose score is below this may be better than `best`. What is rounded are the logarithms,
- * which are 104 at most, their product with t and the sum. Of a t for which this does not hold: all may. */
+ * which are 104 at most, their product with t and the sum. Below 0, or NaN: all may. */
 static float bound_of(draw how, double best) {
   double t = (double)how.temperature;
-  return t > 0 && t < 1e30 ? (float)(best * t - (t * 2e-4 + 1e-6 * fabs(best * t))) : -INFINITY;
+  return t > 0 ? (float)(best * t - (t * 2e-4 + 1e-6 * fabs(best * t))) : -INFINITY;
 }
 
 /* Scores in float, and in double those of the tokens that may be the best yet, the first ones and then few. */
