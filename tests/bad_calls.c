@@ -197,7 +197,9 @@ static bool other_dtype(made_call *call, uint32_t index, int variant) {
       {kDLFloat, 64, 1}, {kDLComplex, 64, 1}, {kDLInt, 8, 1}, {kDLFloat, 32, 2}, {99, 1, 1}};
   if (variant >= 5 || !is_tensor(call, index))
     return false;
-  call->tensors[index].dtype = types[variant];
+  DLDataType *dtype = &call->tensors[index].dtype;
+  bool has_it = !memcmp(dtype, &types[variant], sizeof *dtype);
+  *dtype = has_it ? (DLDataType){kDLInt, 16, 1} : types[variant];
   return true;
 }
 

@@ -6,7 +6,7 @@
 #include "core/support.h"
 
 #include <dlfcn.h>
-#include <flhost/dtype.h>
+#include <flhost/element.h>
 #include <math.h>
 
 enum { MAX_IMPLS = 256 };
@@ -96,30 +96,11 @@ int count_impls(void) {
 }
 
 void set(DLTensor *tensor, int64_t i, double value) {
-  void *data = fl_data(tensor);
-  if (tensor->dtype.code == kDLInt && tensor->dtype.bits == 64)
-    ((int64_t *)data)[i] = (int64_t)value;
-  else if (tensor->dtype.code == kDLInt)
-    ((int32_t *)data)[i] = (int32_t)value;
-  else if (tensor->dtype.bits == 32)
-    ((float *)data)[i] = (float)value;
-  else if (tensor->dtype.bits == 8)
-    ((uint8_t *)data)[i] = fl_float_to_e4m3fn((float)value);
-  else
-    ((uint16_t *)data)[i] =
-        tensor->dtype.code == kDLBfloat ? fl_float_to_bf16((float)value) : fl_float_to_f16((float)value);
+  fl_element_type_of(tensor->dtype)->put(fl_data(tensor), i, value);
 }
 
 double get(const DLTensor *tensor, int64_t i) {
-  const void *data = fl_data(tensor);
-  if (tensor->dtype.code == kDLInt)
-    return tensor->dtype.bits == 64 ? (double)((const int64_t *)data)[i] : (double)((const int32_t *)data)[i];
-  if (tensor->dtype.bits == 32)
-    return (double)((const float *)data)[i];
-  if (tensor->dtype.bits == 8)
-    return (double)fl_e4m3fn_to_float(((const uint8_t *)data)[i]);
-  return (double)(tensor->dtype.code == kDLBfloat ? fl_bf16_to_float(((const uint16_t *)data)[i])
-                                                  : fl_f16_to_float(((const uint16_t *)data)[i]));
+  return fl_element_type_of(tensor->dtype)->get(fl_data(tensor), i);
 }
 
 owned *make(DLDataType dtype, int ndim, const int64_t *shape, int64_t padding) {

@@ -147,9 +147,10 @@ static fl_status invoke_impl(made_call *call, const char *impl_id) {
   return status;
 }
 
+/* A zero point is an integer, and no index. */
 static bool is_index(const made_call *call, uint32_t index) {
-  return !is_result(call, index) && is_tensor(call, index) && call->tensors[index].dtype.code == kDLInt &&
-         has_elements(call, index);
+  return strcmp(fl_op_argument(call->op, index)->name, "azp") && !is_result(call, index) && is_tensor(call, index) &&
+         call->tensors[index].dtype.code == kDLInt && has_elements(call, index);
 }
 
 static void set_indices(made_call *call, uint32_t index, int64_t value) {

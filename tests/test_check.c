@@ -377,6 +377,18 @@ START_TEST(a_result_that_is_optional_in_itself_may_be_left_out) {
 }
 END_TEST
 
+START_TEST(rules_decide_whether_a_result_that_may_be_none_is_there) {
+  fl_schema *schema = make_schema("f(Tensor x, Tensor? zero=None, bool symmetric=True) -> Tensor? out",
+                                  "x: T[..., n]; zero: T[..., n]; out: like zero or T[..., n] when symmetric == 0; T = float32");
+  ACCEPTED(schema, fl_tensor(&x8), fl_none(), fl_bool(true), fl_none());
+  ACCEPTED(schema, fl_tensor(&x8), fl_none(), fl_bool(false), fl_tensor(&out8));
+  ACCEPTED(schema, fl_tensor(&x8), fl_tensor(&x8), fl_bool(true), fl_tensor(&out8));
+  REFUSED(schema, "f: result 'out': given, expected none", fl_tensor(&x8), fl_none(), fl_bool(true), fl_tensor(&out8));
+  REFUSED(schema, "f: result 'out': none, expected Tensor", fl_tensor(&x8), fl_none(), fl_bool(false), fl_none());
+  fl_schema_free(schema);
+}
+END_TEST
+
 START_TEST(O6_inference_needs_no_data_and_no_results_in_the_call) {
   fl_schema *schema = make_schema("f(Tensor x, Tensor(b!)? r) -> (Tensor out, Tensor(b)? r_out, str name)", NULL);
   fl_value values[5] = {fl_tensor(&x8), fl_none(), fl_int(1), fl_int(2), fl_int(3)}; /* results are not looked at */
@@ -581,6 +593,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, handles_of_a_driver_are_not_addresses);
   tcase_add_test(tests, an_optional_result_is_given_exactly_when_its_argument_is);
   tcase_add_test(tests, a_result_that_is_optional_in_itself_may_be_left_out);
+  tcase_add_test(tests, rules_decide_whether_a_result_that_may_be_none_is_there);
   tcase_add_test(tests, O6_inference_needs_no_data_and_no_results_in_the_call);
   tcase_add_test(tests, inference_leaves_the_specs_alone_on_error);
   tcase_add_test(tests, an_entrys_infer_says_what_rules_cannot);

@@ -4,7 +4,8 @@
 
 #include <math.h>
 
-static const DLDataType float32 = {kDLFloat, 32, 1}, bfloat16 = {kDLBfloat, 16, 1}, int64 = {kDLInt, 64, 1};
+static const DLDataType float32 = {kDLFloat, 32, 1}, bfloat16 = {kDLBfloat, 16, 1}, int64 = {kDLInt, 64, 1},
+                        int8 = {kDLInt, 8, 1};
 
 /* A vector over `data`; `shape` is storage for its one size. */
 static DLTensor vector(DLDataType dtype, void *data, int64_t *shape, int64_t n) {
@@ -79,6 +80,15 @@ START_TEST(integers_are_compared_exactly_even_where_doubles_are_too_coarse) {
 }
 END_TEST
 
+START_TEST(int8_codes_may_be_as_far_apart_as_the_tolerance_says) {
+  int8_t a[] = {-115, 3}, b[] = {-116, 3}, c[] = {-117, 3};
+  ck_assert(compare(int8, a, b, 2, 1, 0, false).pass);
+  ck_assert(!compare(int8, a, b, 2, 0, 0, false).pass);
+  ck_assert(!compare(int8, a, b, 2, 1, 0, true).pass);
+  ck_assert(!compare(int8, a, c, 2, 1, 0, false).pass);
+}
+END_TEST
+
 START_TEST(different_shapes_and_types_are_named) {
   float a[4] = {0};
   int64_t shape1[] = {2, 2}, shape2[] = {4};
@@ -108,6 +118,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, an_infinity_equals_only_itself);
   tcase_add_test(tests, bit_exact_tells_zero_from_minus_zero);
   tcase_add_test(tests, integers_are_compared_exactly_even_where_doubles_are_too_coarse);
+  tcase_add_test(tests, int8_codes_may_be_as_far_apart_as_the_tolerance_says);
   tcase_add_test(tests, different_shapes_and_types_are_named);
   tcase_add_test(tests, an_empty_tensor_passes);
 }

@@ -195,6 +195,71 @@ def quantise(t):
     return (x.float() * (1 / scale)).clamp(-most, most).to(torch.float8_e4m3fn), scale
 
 
+def float8(y, scale):
+    return (y.float() * (1 / scale)).clamp(-448.0, 448.0).to(torch.float8_e4m3fn)
+
+
+def int8(scaled):
+    return scaled.round().clamp(-128, 127).to(torch.int8)
+
+
+def codes(y, magnitude, quant_dtype):
+    """And the scale, of float32 values with their largest magnitudes."""
+    if quant_dtype == "int8":
+        scale = (magnitude / 127.0).clamp(min=2.0**-23)
+        return int8(y / scale), scale
+    scale = (magnitude / 448.0).clamp(min=1 / (448.0 * 512))
+    return (y / scale).clamp(-448.0, 448.0).to(torch.float8_e4m3fn), scale
+
+
+def rms_static(t):
+    return float8(normalise(t["x"], t["weight"], t["epsilon"]), t["scale"])
+
+
+def add_rms_static(t):
+    added = t["x"] + t["residual"]
+    return float8(normalise(added, t["weight"], t["epsilon"]), t["scale"]), added
+
+
+def rms_dynamic(t):
+    """Of a residual nothing is written."""
+    x = t["x"] if t["residual"] is None else t["x"] + t["residual"]
+    y = normalise(x, t["weight"], t["epsilon"]).float()
+    largest = y.abs().amax(-1, keepdim=True)
+    q, scale = codes(y, largest if t["scale_ub"] is None else largest.minimum(t["scale_ub"]), t["quant_dtype"])
+    return q, scale.reshape(-1, 1)
+
+
+def silu_static(t):
+    gate, up = halves(t["x"])
+    return float8(F.silu(gate) * up, t["scale"])
+
+
+def silu_blocks(t):
+    gate, up = (half.float().unflatten(-1, (-1, t["group_size"])) for half in halves(t["x"]))
+    y = F.silu(gate) * up
+    magnitude = y.abs().amax(-1, keepdim=True)
+    if t["scale_ub"] is not None:
+        magnitude = magnitude.minimum(t["scale_ub"] * 448.0)
+    q, scale = codes(y, magnitude, t["quant_dtype"])
+    return q.flatten(-2), scale.squeeze(-1)
+
+
+def quantise_int8(t):
+    x, scale, azp = t["x"].float(), t["scale"], t["azp"]
+    if scale is not None and azp is None:
+        return int8(x / scale), scale
+    if scale is None and t["symmetric"]:
+        largest = x.abs().amax(-1, keepdim=True)
+        return int8(x * (127.0 / largest)), (largest / 127.0).reshape(-1, 1)
+    if scale is None:
+        least, most = x.aminmax(dim=-1, keepdim=True)
+        scale = (most - least) / 255.0
+        azp = (-128.0 - least / scale).round().int()
+    q = ((x / scale).round() + azp).clamp(-128, 127).to(torch.int8)
+    return (q, scale, azp) if t["scale"] is not None else (q, scale.reshape(-1, 1), azp.reshape(-1, 1))
+
+
 def linear(t):
     bias = None if t.get("skip_bias_add") else t["bias"]
     return F.linear(t["x"], t["weight"], bias)
@@ -459,6 +524,12 @@ OPS = {
     "fused_qk_norm_rope": norm_rotary,
     "mrope": three_rotary,
     "quant_fp8": quantise,
+    "scaled_int8_quant": quantise_int8,
+    "rms_norm_static_fp8_quant": rms_static,
+    "fused_add_rms_norm_static_fp8_quant": add_rms_static,
+    "rms_norm_dynamic_per_token_quant": rms_dynamic,
+    "silu_and_mul_quant": silu_static,
+    "silu_and_mul_per_block_quant": silu_blocks,
     "merge_attn_states": merge_states,
     "topk_softmax": topk,
     "grouped_topk": grouped_topk,

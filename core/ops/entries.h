@@ -18,7 +18,10 @@
   /* rotary.c */                                                                                                    \
   op(rotary_embedding) op(apply_rotary_emb) op(dual_chunk_rotary_embedding) op(fused_qk_norm_rope) op(mrope)        \
   /* quantisation.c */                                                                                              \
-  op(quant_fp8)                                                                                                     \
+  op(quant_fp8) op(scaled_int8_quant)                                                                               \
+  /* fused_quantisation.c */                                                                                        \
+  op(rms_norm_static_fp8_quant) op(fused_add_rms_norm_static_fp8_quant) op(rms_norm_dynamic_per_token_quant)        \
+  op(silu_and_mul_quant) op(silu_and_mul_per_block_quant)                                                           \
   /* attention.c */                                                                                                 \
   op(attention_backend) op(mm_encoder_attn) op(mla_prefill) op(mla_decode) op(merge_attn_states)                    \
   op(multi_head_latent_attention)                                                                                   \

@@ -162,3 +162,41 @@ const fl_op_def fl_op_quant_fp8 = {
     .flops = "(4 - given(scale))*numel(x)",
     .bench = "...: [1] [128] [4096]; N: 4096; group_shape: [1, -1]",
 };
+
+/* An azp is given with its scale; a scale without one is symmetric. */
+static fl_status check_scaled_int8_quant(fl_call *call) {
+  enum { INT8_X, INT8_SCALE, INT8_AZP, SYMMETRIC };
+  const fl_value *values = call->values;
+  bool scale = values[INT8_SCALE].type == FL_TENSOR, azp = values[INT8_AZP].type == FL_TENSOR;
+  bool symmetric = values[SYMMETRIC].v.b;
+  if (azp && !scale)
+    return fl_fail(call, FL_EINVAL, "argument 'azp': given, expected none (it belongs to a given 'scale')");
+  if (scale && symmetric == azp)
+    return fl_fail(call, FL_EINVAL, "argument 'symmetric': %s, expected %s ('scale' is given %s 'azp')",
+                   symmetric ? "true" : "false", azp ? "false" : "true", azp ? "with" : "without");
+  return FL_OK;
+}
+
+const fl_op_def fl_op_scaled_int8_quant = {
+    .size = sizeof(fl_op_def),
+    .schema = "scaled_int8_quant(Tensor x, Tensor? scale=None, Tensor? azp=None, bool symmetric=True) -> (Tensor q, "
+              "Tensor scale_out, Tensor? azp_out)",
+    .rules = "x: T[..., N]; scale: float32[1] or float32[]; azp: int32[1] or int32[]; q: int8[..., N]; "
+             "scale_out: like scale or float32[numel(...), 1]; "
+             "azp_out: like azp or int32[numel(...), 1] when symmetric == 0; "
+             "T = float32|float16|bfloat16",
+    .category = "quantisation",
+    .doc = "Quantises to int8, with a given scale or one for each token; not symmetric: with a zero point, too (azp, "
+           "given or computed). x is (q - azp_out) * scale_out.",
+    .formula = "given: q = x / scale to the nearest, plus azp, saturated; computed: a = max|x|, scale = a / 127, q = x "
+               "* (127 / a); not symmetric: scale = (max - min) / 255, azp = -128 - min / scale to the nearest, q as "
+               "given; where a scale is 0 so are azp and q, and NaN is as 0 (vLLM: kernels static_scaled_int8_quant, "
+               "dynamic_scaled_int8_quant)",
+    .tolerance = tolerance,
+    .check = check_scaled_int8_quant,
+    .cases = "...: [7] [1] [83] [0] [2, 3] []; N: 1 16 128 513; scale: none none 0.01..1; azp: with scale -100..100 "
+             "none; symmetric: true false; x: moderate",
+    /* Largest magnitude (or both ends) 1 (2), product 1, clamp 2. */
+    .flops = "(4 - given(scale))*numel(x)",
+    .bench = "...: [1] [128] [4096]; N: 4096; symmetric: true; scale: none",
+};

@@ -439,7 +439,8 @@ static fl_status check_presence(const inspection *call, uint32_t index, bool exp
   const fl_schema *schema = call->schema;
   int32_t alias = schema->values[index].alias;
   bool given = call->values[index].type == FL_TENSOR;
-  if (given == expected || (alias < 0 && !schema->infer && !given))
+  bool says_more = schema->infer || schema->compiled->result_clause[index - schema->n_arguments] != FL_RULES_NONE;
+  if (given == expected || (alias < 0 && !says_more && !given))
     return FL_OK;
   if (alias < 0)
     return fail(schema, index, given ? "given, expected none" : "none, expected Tensor");

@@ -448,8 +448,9 @@ fl_status fl_match_result(const fl_schema *schema, const fl_value *values, const
     return FL_OK;
   }
   if (rules->result_clause[result] != NONE) {
-    spec->present = true;
-    return result_alternative(rules, bindings, result, spec) ? FL_OK : cannot_infer(schema, bindings, result);
+    spec->present = result_alternative(rules, bindings, result, spec);
+    bool may_be_none = schema->values[schema->n_arguments + result].optional;
+    return spec->present || may_be_none ? FL_OK : cannot_infer(schema, bindings, result);
   }
   if (like == NONE)
     return FL_OK;

@@ -56,6 +56,12 @@ typedef struct fl_ops {
   fl_op *fused_qk_norm_rope;
   fl_op *mrope;
   fl_op *quant_fp8;
+  fl_op *scaled_int8_quant;
+  fl_op *rms_norm_static_fp8_quant;
+  fl_op *fused_add_rms_norm_static_fp8_quant;
+  fl_op *rms_norm_dynamic_per_token_quant;
+  fl_op *silu_and_mul_quant;
+  fl_op *silu_and_mul_per_block_quant;
   fl_op *attention_backend;
   fl_op *mm_encoder_attn;
   fl_op *mla_prefill;
@@ -137,6 +143,12 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->fused_qk_norm_rope = fl_op_handle(host, "fused_qk_norm_rope");
   ops->mrope = fl_op_handle(host, "mrope");
   ops->quant_fp8 = fl_op_handle(host, "quant_fp8");
+  ops->scaled_int8_quant = fl_op_handle(host, "scaled_int8_quant");
+  ops->rms_norm_static_fp8_quant = fl_op_handle(host, "rms_norm_static_fp8_quant");
+  ops->fused_add_rms_norm_static_fp8_quant = fl_op_handle(host, "fused_add_rms_norm_static_fp8_quant");
+  ops->rms_norm_dynamic_per_token_quant = fl_op_handle(host, "rms_norm_dynamic_per_token_quant");
+  ops->silu_and_mul_quant = fl_op_handle(host, "silu_and_mul_quant");
+  ops->silu_and_mul_per_block_quant = fl_op_handle(host, "silu_and_mul_per_block_quant");
   ops->attention_backend = fl_op_handle(host, "attention_backend");
   ops->mm_encoder_attn = fl_op_handle(host, "mm_encoder_attn");
   ops->mla_prefill = fl_op_handle(host, "mla_prefill");
@@ -958,6 +970,186 @@ static inline fl_status fl_quant_fp8(const fl_ops *ops, void *stream, DLTensor *
   fl_call call;
   fl_ops_call(&call, values, 8, stream);
   return fl_invoke(ops->quant_fp8, &call);
+}
+
+/*
+ * Quantises to int8, with a given scale or one for each token; not symmetric: with a zero point, too (azp, given or
+ * computed). x is (q - azp_out) * scale_out.
+ *     scaled_int8_quant(Tensor x, Tensor? scale=None, Tensor? azp=None, bool symmetric=True) -> (Tensor q,
+ *         Tensor scale_out, Tensor? azp_out)
+ * where  x: T[..., N]
+ *        scale: float32[1] or float32[]
+ *        azp: int32[1] or int32[]
+ *        q: int8[..., N]
+ *        scale_out: like scale or float32[numel(...), 1]
+ *        azp_out: like azp or int32[numel(...), 1] when symmetric == 0
+ *        T = float32|float16|bfloat16
+ * scale, azp: NULL for none.
+ * Formula: given: q = x / scale to the nearest, plus azp, saturated; computed: a = max|x|, scale = a / 127, q = x *
+ * (127 / a); not symmetric: scale = (max - min) / 255, azp = -128 - min / scale to the nearest, q as given; where a
+ * scale is 0 so are azp and q, and NaN is as 0 (vLLM: kernels static_scaled_int8_quant, dynamic_scaled_int8_quant)
+ */
+static inline fl_status fl_scaled_int8_quant(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *scale,
+                                             DLTensor *azp, bool symmetric, DLTensor *q, DLTensor *scale_out,
+                                             DLTensor *azp_out) {
+  fl_value values[7];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_tensor(scale);
+  values[2] = fl_tensor(azp);
+  values[3] = fl_bool(symmetric);
+  values[4] = fl_required_tensor(q);
+  values[5] = fl_required_tensor(scale_out);
+  values[6] = fl_tensor(azp_out);
+  fl_call call;
+  fl_ops_call(&call, values, 7, stream);
+  return fl_invoke(ops->scaled_int8_quant, &call);
+}
+
+/*
+ * Root-mean-square normalisation, quantised to float8 e4m3fn with a given scale.
+ *     rms_norm_static_fp8_quant(Tensor x, Tensor weight, Tensor scale, float epsilon=1e-6) -> Tensor q
+ * where  x: T[..., H]
+ *        weight: T[H]
+ *        scale: float32[1] or float32[]
+ *        q: float8_e4m3fn[..., H]
+ *        T = float32|float16|bfloat16
+ * Formula: norm(v) = v / sqrt(mean(v^2) + epsilon), rounded to T, times weight, rounded to T; s = x; q =
+ * e4m3(clamp(norm(s) * (1 / scale), -448, 448)), the reciprocal rounded to float32 (vLLM: kernel
+ * rms_norm_static_fp8_quant; quant_fp8 of rms_norm)
+ */
+static inline fl_status fl_rms_norm_static_fp8_quant(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight,
+                                                     DLTensor *scale, double epsilon, DLTensor *q) {
+  fl_value values[5];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(weight);
+  values[2] = fl_required_tensor(scale);
+  values[3] = fl_float(epsilon);
+  values[4] = fl_required_tensor(q);
+  fl_call call;
+  fl_ops_call(&call, values, 5, stream);
+  return fl_invoke(ops->rms_norm_static_fp8_quant, &call);
+}
+
+/*
+ * Adds the residual to x, and quantises the root-mean-square normalisation of the sum to float8 e4m3fn with a given
+ * scale.
+ *     fused_add_rms_norm_static_fp8_quant(Tensor x, Tensor(a!) residual, Tensor weight, Tensor scale,
+ *         float epsilon=1e-6) -> (Tensor q, Tensor(a) residual_out)
+ * where  x: T[..., H]
+ *        residual: T[..., H]
+ *        weight: T[H]
+ *        scale: float32[1] or float32[]
+ *        q: float8_e4m3fn[..., H]
+ *        T = float32|float16|bfloat16
+ *        residual_out: as residual
+ * residual_out may be the very tensor residual (in place); else residual stays as it is.
+ * Formula: norm(v) = v / sqrt(mean(v^2) + epsilon), rounded to T, times weight, rounded to T; s = x + residual in
+ * float32, residual_out = s rounded to T; q = e4m3(clamp(norm(s) * (1 / scale), -448, 448)), the reciprocal rounded to
+ * float32 (vLLM: kernel fused_add_rms_norm_static_fp8_quant; quant_fp8 of fused_add_rms_norm)
+ */
+static inline fl_status fl_fused_add_rms_norm_static_fp8_quant(const fl_ops *ops, void *stream, DLTensor *x,
+                                                               DLTensor *residual, DLTensor *weight, DLTensor *scale,
+                                                               double epsilon, DLTensor *q, DLTensor *residual_out) {
+  fl_value values[7];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(residual);
+  values[2] = fl_required_tensor(weight);
+  values[3] = fl_required_tensor(scale);
+  values[4] = fl_float(epsilon);
+  values[5] = fl_required_tensor(q);
+  values[6] = fl_required_tensor(residual_out);
+  fl_call call;
+  fl_ops_call(&call, values, 7, stream);
+  return fl_invoke(ops->fused_add_rms_norm_static_fp8_quant, &call);
+}
+
+/*
+ * Root-mean-square normalisation of x, or of x + residual when there is a residual (which then holds the sum),
+ * quantised to float8 e4m3fn or int8 with a scale for each token.
+ *     rms_norm_dynamic_per_token_quant(Tensor x, Tensor weight, float epsilon=1e-6, str quant_dtype="float8_e4m3fn",
+ *         Tensor? scale_ub=None, Tensor(a!)? residual=None) -> (Tensor q, Tensor scale_out)
+ * where  x: T[..., H]
+ *        weight: T[H]
+ *        scale_ub: float32[1] or float32[]
+ *        residual: T[..., H]
+ *        q: Q[..., H]
+ *        scale_out: float32[numel(...), 1]
+ *        T = float32|float16|bfloat16
+ *        Q = float8_e4m3fn|int8 by quant_dtype
+ * scale_ub, residual: NULL for none.
+ * Formula: norm(v) = v / sqrt(mean(v^2) + epsilon), rounded to T, times weight, rounded to T; s = x + residual in
+ * float32, residual = s rounded to T; y = norm(s), a = max|y|; float8: a = min(a, scale_ub), scale = max(a / 448, 1 /
+ * (448 * 512)), q = e4m3(clamp(y / scale)); int8: scale = max(a / 127, 2^-23), q = y * (1 / scale) to the nearest, NaN
+ * to 0 (vLLM: kernel rms_norm_dynamic_per_token_quant)
+ */
+static inline fl_status fl_rms_norm_dynamic_per_token_quant(const fl_ops *ops, void *stream, DLTensor *x,
+                                                            DLTensor *weight, double epsilon, const char *quant_dtype,
+                                                            DLTensor *scale_ub, DLTensor *residual, DLTensor *q,
+                                                            DLTensor *scale_out) {
+  fl_value values[8];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(weight);
+  values[2] = fl_float(epsilon);
+  values[3] = fl_string(quant_dtype);
+  values[4] = fl_tensor(scale_ub);
+  values[5] = fl_tensor(residual);
+  values[6] = fl_required_tensor(q);
+  values[7] = fl_required_tensor(scale_out);
+  fl_call call;
+  fl_ops_call(&call, values, 8, stream);
+  return fl_invoke(ops->rms_norm_dynamic_per_token_quant, &call);
+}
+
+/*
+ * SiLU of the first half of x's last dimension, times the second half, quantised to float8 e4m3fn with a given scale.
+ *     silu_and_mul_quant(Tensor x, Tensor scale) -> Tensor q
+ * where  x: T[..., 2*d]
+ *        scale: float32[1] or float32[]
+ *        q: float8_e4m3fn[..., d]
+ *        T = float32|float16|bfloat16
+ * Formula: y = silu(x[..., :d]) * x[..., d:], rounded to T after silu and after the product; q = e4m3(clamp(y * (1 /
+ * scale), -448, 448)), the reciprocal rounded to float32 (vLLM: kernel silu_and_mul_quant; quant_fp8 of silu_and_mul)
+ */
+static inline fl_status fl_silu_and_mul_quant(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *scale,
+                                              DLTensor *q) {
+  fl_value values[3];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(scale);
+  values[2] = fl_required_tensor(q);
+  fl_call call;
+  fl_ops_call(&call, values, 3, stream);
+  return fl_invoke(ops->silu_and_mul_quant, &call);
+}
+
+/*
+ * SiLU of the first half of x's last dimension, times the second half, quantised to float8 e4m3fn or int8 with a scale
+ * for each group_size elements of a token.
+ *     silu_and_mul_per_block_quant(Tensor x, int group_size=128, str quant_dtype="float8_e4m3fn",
+ *         Tensor? scale_ub=None) -> (Tensor q, Tensor scale_out)
+ * where  x: T[n, 2*d]
+ *        scale_ub: float32[1] or float32[]
+ *        q: Q[n, d]
+ *        scale_out: float32[n, d/group_size]
+ *        T = float32|float16|bfloat16
+ *        Q = float8_e4m3fn|int8 by quant_dtype
+ * scale_ub: NULL for none.
+ * Formula: y = silu(x[:, :d]) * x[:, d:] in float32, not rounded; a = max|y| of a group; float8: scale = max(min(a /
+ * 448, scale_ub), 1 / (448 * 512)), q = e4m3(clamp(y / scale)); int8: scale = max(a / 127, 2^-23), q = y / scale to the
+ * nearest, NaN to 0 (vLLM: kernel silu_and_mul_per_block_quant)
+ */
+static inline fl_status fl_silu_and_mul_per_block_quant(const fl_ops *ops, void *stream, DLTensor *x,
+                                                        int64_t group_size, const char *quant_dtype, DLTensor *scale_ub,
+                                                        DLTensor *q, DLTensor *scale_out) {
+  fl_value values[6];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_int(group_size);
+  values[2] = fl_string(quant_dtype);
+  values[3] = fl_tensor(scale_ub);
+  values[4] = fl_required_tensor(q);
+  values[5] = fl_required_tensor(scale_out);
+  fl_call call;
+  fl_ops_call(&call, values, 6, stream);
+  return fl_invoke(ops->silu_and_mul_per_block_quant, &call);
 }
 
 /*

@@ -412,6 +412,7 @@ typedef struct fl_op_def {
    * A result may be `like` a tensor argument, and its alternatives may have conditions, comparisons by < <= == != >= >
    * or expressions that are not 0, joined by `and`: "scale_out: like scale or float32[1] when group[0] < 0 or
    * float32[..., 1]". The first counts that holds and in which everything is known, a `like` where that is given.
+   * Where none does, a result that may be none ("Tensor? out") is.
    * NULL: outputs have the shape and dtype of the first tensor. */
   const char *rules;
   const char *category;          /* "activation", "normalisation"… for lists and docs */

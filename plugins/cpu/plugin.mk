@@ -11,8 +11,9 @@ cpu_flagos_flags = $(CPU_OPTIONS_$(1)) -DOP_LIST_SECTION='"op_lists_$(1)"' -O3 -
 # A rotation's difference of two products may cancel, as what is merged may; a product of xielu that overflows is infinite whatever
 # is added to it.
 cpu_contract = $(if $(filter matmul.o few_rows.o,$(notdir $@)),-ffp-contract=fast)$(if $(filter rotary.o xielu.o merge.o,$(notdir $@)),-ffp-contract=off)
-# A way of its own for what is constant behind a comparison, in silu, would become a second division of all lanes.
-cpu_ways = $(if $(filter gated.o gated_norm.o causal_conv1d.o,$(notdir $@)),$(CPU_ONE_WAY))
+# A way of its own for what is constant behind a comparison, in silu, would become a second division of all lanes; in int8
+# codes, masks in place of a maximum and a minimum.
+cpu_ways = $(if $(filter gated.o gated_norm.o causal_conv1d.o quantisation.o fused_quantisation.o,$(notdir $@)),$(CPU_ONE_WAY))
 CPU_ONE_WAY := $(call takes,-fno-thread-jumps)
 cpu_compile = @mkdir -p $(@D) && $(CC) $(BASE) $(CFLAGS) $(if $(findstring plugins/cpu/flagos/,$<),$(call cpu_flagos_flags,$(1))) $(cpu_contract) $(cpu_ways) -DFLHOST_VERSION='"$(VERSION)"' -c -o $@ $<
 $(CPU_PLUGIN_OBJECTS): $(BUILD)/obj/plugins/cpu/%.o: plugins/cpu/%.c plugins/cpu/plugin.mk $(BUILD)/harden.stamp

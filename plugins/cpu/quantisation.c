@@ -1,4 +1,4 @@
-/* The op quant_fp8: see quantisation.h. The host has checked shapes and attributes. */
+/* The ops quant_fp8 and scaled_int8_quant: see quantisation.h. The host has checked shapes and attributes. */
 #include "plugins/cpu/quantisation.h"
 
 #include <string.h>
@@ -88,4 +88,28 @@ fl_status cpu_quant_fp8(void *self, fl_call *call) {
   status = cpu_rows_run(3, tensors, (cpu_row_cost){2 * bytes, quant.hidden}, parts->quantise_row, &quant);
   finish(&quant, cpu_tensor(call, 1));
   return status;
+}
+
+/* scaled_int8_quant(x, scale, azp, symmetric) -> (q, scale_out, azp_out) */
+fl_status cpu_scaled_int8_quant(void *self, fl_call *call) {
+  enum { INT8_X, INT8_SCALE, INT8_AZP, SYMMETRIC, INT8_Q, INT8_SCALE_OUT, INT8_AZP_OUT };
+  DLTensor *x = cpu_tensor(call, INT8_X), *const tensors[] = {x, cpu_tensor(call, INT8_Q)};
+  DLTensor *scale = cpu_tensor(call, INT8_SCALE), *azp = cpu_tensor(call, INT8_AZP);
+  DLTensor *scale_out = cpu_tensor(call, INT8_SCALE_OUT), *azp_out = cpu_tensor(call, INT8_AZP_OUT);
+  cpu_int8_quant quant = {.dtype = cpu_dtype_of(x),
+                          .hidden = x->shape[x->ndim - 1],
+                          .n_rows = cpu_rows_begin(1, tensors).left,
+                          .is_static = scale,
+                          .scale_out = fl_data(scale_out),
+                          .azp_out = azp_out ? fl_data(azp_out) : NULL,
+                          .scale_step = scale ? 0 : fl_stride(scale_out, 0),
+                          .azp_step = scale || !azp_out ? 0 : fl_stride(azp_out, 0)};
+  if (quant.dtype == CPU_OTHER)
+    return cpu_wrong_type(call, "x");
+  if (scale)
+    *quant.scale_out = quant.scale = *(const float *)fl_data(scale);
+  if (azp)
+    *quant.azp_out = quant.azp = *(const int32_t *)fl_data(azp);
+  int64_t bytes = quant.hidden * (cpu_dtype_size(quant.dtype) + 1);
+  return cpu_rows_run(2, tensors, (cpu_row_cost){2 * bytes, quant.hidden}, *(cpu_row_fn *)self, &quant);
 }

@@ -1,4 +1,5 @@
-/* What both kernels of quant_fp8 need: the arguments as numbers, and where the scale of an element lies. */
+/* What both kernels of quant_fp8 and of scaled_int8_quant need: the arguments as numbers, and where the scale of an
+ * element lies. */
 #ifndef FLHOST_CPU_QUANTISATION_H
 #define FLHOST_CPU_QUANTISATION_H
 
@@ -46,5 +47,19 @@ fl_status cpu_quant_fp8(void *self, fl_call *call);
 static inline float cpu_quant_given_scale(const cpu_quant *quant, int64_t row, int64_t column) {
   return quant->scales[row / quant->rows * quant->row_step + column / quant->columns * quant->column_step];
 }
+
+typedef struct cpu_int8_quant {
+  cpu_dtype dtype;
+  int64_t hidden, n_rows;
+  bool is_static; /* scale and azp are given */
+  float scale;
+  int32_t azp;
+  float *scale_out; /* of row 0, where they are computed; no azp_out: symmetric */
+  int32_t *azp_out;
+  int64_t scale_step, azp_step;
+} cpu_int8_quant;
+
+/* The op; `self` of its rows is the address of a cpu_row_fn of x and q, which takes the cpu_int8_quant. */
+fl_status cpu_scaled_int8_quant(void *self, fl_call *call);
 
 #endif

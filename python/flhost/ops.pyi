@@ -337,6 +337,73 @@ def quant_fp8(
 ) -> tuple[_T, _T]:
     """Quantises to float8 e4m3fn, or to e4m3fnuz where q is such a tensor (MI300), with one scale for the tensor [-1, -1], each token [1, -1], channel [-1, 1], group [1, G] or block [R, C]; x is q * scale_out. Without a scale it is computed (tensor, token, group)."""
 
+def scaled_int8_quant(
+    x: _T,
+    scale: _Tensor | None = None,
+    azp: _Tensor | None = None,
+    symmetric: bool = True,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T, _T | None]:
+    """Quantises to int8, with a given scale or one for each token; not symmetric: with a zero point, too (azp, given or computed). x is (q - azp_out) * scale_out."""
+
+def rms_norm_static_fp8_quant(
+    x: _T,
+    weight: _Tensor,
+    scale: _Tensor,
+    epsilon: float = 1e-06,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """Root-mean-square normalisation, quantised to float8 e4m3fn with a given scale."""
+
+def fused_add_rms_norm_static_fp8_quant(
+    x: _T,
+    residual: _Tensor,
+    weight: _Tensor,
+    scale: _Tensor,
+    epsilon: float = 1e-06,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T]:
+    """Adds the residual to x, and quantises the root-mean-square normalisation of the sum to float8 e4m3fn with a given scale."""
+
+def rms_norm_dynamic_per_token_quant(
+    x: _T,
+    weight: _Tensor,
+    epsilon: float = 1e-06,
+    quant_dtype: str = ...,
+    scale_ub: _Tensor | None = None,
+    residual: _Tensor | None = None,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T]:
+    """Root-mean-square normalisation of x, or of x + residual when there is a residual (which then holds the sum), quantised to float8 e4m3fn or int8 with a scale for each token."""
+
+def silu_and_mul_quant(
+    x: _T,
+    scale: _Tensor,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """SiLU of the first half of x's last dimension, times the second half, quantised to float8 e4m3fn with a given scale."""
+
+def silu_and_mul_per_block_quant(
+    x: _T,
+    group_size: int = 128,
+    quant_dtype: str = ...,
+    scale_ub: _Tensor | None = None,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T]:
+    """SiLU of the first half of x's last dimension, times the second half, quantised to float8 e4m3fn or int8 with a scale for each group_size elements of a token."""
+
 def attention_backend(
     use_mla: bool = False,
     use_sparse: bool = False,

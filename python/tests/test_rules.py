@@ -90,6 +90,12 @@ def test_a_mistake_says_what_was_given_and_expected() -> None:
         rules.infer([Tensor((3, 4), "float32"), Tensor((2,), "float16")])
 
 
+def test_rules_decide_whether_a_result_that_may_be_none_is_there() -> None:
+    rules = Rules(parse("f(Tensor x, bool symmetric=True) -> Tensor? out"), "x: T[n]; out: T[n] when symmetric == 0")
+    assert rules.infer([Tensor((3,), "float32"), True]) == (None,)
+    assert rules.infer([Tensor((3,), "float32"), False]) == (Tensor((3,), "float32"),)
+
+
 def test_a_str_argument_names_a_dtype() -> None:
     schema = parse('f(Tensor x, str out_dtype="int8") -> Tensor out')
     rules = Rules(schema, "x: T[n]; out: O[n]; O = int8|float16 by out_dtype")

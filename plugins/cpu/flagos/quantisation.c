@@ -1,17 +1,14 @@
 /*
- * quant_fp8, a chunk of a row at a time, with the arithmetic of vLLM's native definition: codes are the same. The
- * largest magnitude is found among the bits of elements, which are ordered like magnitudes, with NaN above all.
+ * quant_fp8 and scaled_int8_quant, a chunk of a row at a time, with the arithmetic of vLLM's native definition: codes
+ * are the same. The largest magnitude is found among the bits of elements, which are ordered like magnitudes, with NaN
+ * above all.
  */
 #include "plugins/cpu/quantisation.h"
-#include "plugins/cpu/flagos/chunk.h"
+#include "plugins/cpu/flagos/codes.h"
 #include "plugins/cpu/parallel.h"
 #include "plugins/cpu/rows.h"
 
 #include <stdatomic.h>
-
-static int32_t larger(int32_t a, int32_t b) {
-  return a > b ? a : b;
-}
 
 /* ----------------------------------------------------------------------------------------------- largest magnitude */
 
@@ -28,7 +25,7 @@ static int32_t absolute_maximum16(const int16_t *restrict elements, int64_t n) {
 static int32_t absolute_maximum32(const int32_t *restrict elements, int64_t n) {
   int32_t largest = 0;
   for (int64_t i = 0; i < n; i++)
-    largest = larger(largest, elements[i] & 0x7fffffff);
+    largest = cpu_larger(largest, elements[i] & 0x7fffffff);
   return largest;
 }
 
@@ -61,7 +58,7 @@ static fl_status maximum_of_rows(void *user, int64_t first, int64_t end) {
   int32_t largest = 0;
   cpu_rows_skip(&rows, first);
   for (int64_t i = first; i < end; i++, cpu_rows_next(&rows))
-    largest = larger(largest, absolute_maximum(loop->quant->dtype, rows.at[0], 0, loop->quant->hidden));
+    largest = cpu_larger(largest, absolute_maximum(loop->quant->dtype, rows.at[0], 0, loop->quant->hidden));
   int32_t others = atomic_load(&loop->largest);
   while (largest > others && !atomic_compare_exchange_weak(&loop->largest, &others, largest))
     ;
@@ -77,47 +74,16 @@ static float scale_of_tensor(const cpu_quant *quant) {
 
 /* ----------------------------------------------------------------------------------------------------------- codes */
 
-/* A type of codes, as what it does to a float's bits. */
-typedef struct codes {
-  int32_t most, least; /* the largest value; the power of two next to which codes are as far apart as denormals */
-  bool fnuz;           /* NaN is where -0 would be, which is 0 */
-} codes;
+static const cpu_codes8 e4m3fnuz = {0x43600000, 120 << 23, true};
 
-enum { NAN_CODE = 0x7f };
-
-static const codes e4m3fn = {0x43e00000, 121 << 23, false}, e4m3fnuz = {0x43600000, 120 << 23, true};
-
-/* In the lowest byte, the code of a value. Next to 2^20 times its power of two floats are as far apart as codes are
- * next to the value, so the addition rounds; the lowest bits of the sum count these steps, and with its exponent's
- * place in the code they add up to it: what rounding carries over counts there. */
-CPU_TEMPLATE uint32_t narrow(codes to, float value) {
-  uint32_t bits = fl_float_bits(value), sign = bits >> 24 & 0x80u;
-  int32_t magnitude = (int32_t)(bits & 0x7fffffffu), clamped = magnitude < to.most ? magnitude : to.most;
-  float power = fl_float_from_bits((uint32_t)larger(clamped & 0x7f800000, to.least));
-  uint32_t sum = fl_float_bits(power * 0x1p20f + fl_float_from_bits((uint32_t)clamped));
-  uint32_t code = sum + (sum >> 20) - (((uint32_t)to.least >> 20) + (20u << 3));
-  return magnitude > 0x7f800000 ? NAN_CODE : code | sign;
-}
-
-/* NAN_CODE is none of this type, whose largest value has no code that high. */
+/* CPU_NAN_CODE is none of this type, whose largest value has no code that high. */
 static __attribute__((noinline)) void make_fnuz(uint8_t *q, int64_t n) {
   for (int64_t i = 0; i < n; i++)
-    q[i] = q[i] == 0x80 ? 0 : q[i] == NAN_CODE ? 0x80 : q[i];
+    q[i] = q[i] == 0x80 ? 0 : q[i] == CPU_NAN_CODE ? 0x80 : q[i];
 }
 
-/* The lowest bytes. */
-CPU_TEMPLATE void store_bytes(uint8_t *restrict to, const uint32_t *restrict from) {
-#if defined __AVX512F__
-  for (int i = 0; i < CPU_CHUNK; i += 16)
-    _mm_storeu_si128((void *)(to + i), _mm512_cvtepi32_epi8(_mm512_loadu_si512(from + i)));
-#else
-  for (int i = 0; i < CPU_CHUNK; i++)
-    to[i] = (uint8_t)from[i];
-#endif
-}
-
-/* What becomes of values before they are codes. */
-typedef enum scaling { TIMES, DIVIDED, BY_COLUMN, N_SCALINGS } scaling;
+/* What becomes of values: float8 codes, or int8 codes, the last by a zero point. */
+typedef enum scaling { TIMES, DIVIDED, BY_COLUMN, INT8_TIMES, INT8_DIVIDED, SHIFTED, N_SCALINGS } scaling;
 
 /* What decides on the instructions. */
 typedef struct quant_form {
@@ -130,51 +96,56 @@ typedef struct quant_range {
   const char *x;
   uint8_t *q;
   int64_t begin, end;
-  bool around; /* the caches */
-  codes to;
+  bool around;      /* the caches */
+  const char *next; /* the row behind this one, if that is worth fetching */
+  cpu_codes8 to;
   float scale, reciprocal;
   const float *scales; /* BY_COLUMN */
+  int32_t azp;         /* SHIFTED */
 } quant_range;
 
+/* In the lowest byte, to the nearest, plus azp, saturated; NaN is as 0. In double, which has room for both. */
+CPU_TEMPLATE uint32_t shifted_code(float value, int32_t azp) {
+  const float far = 0x1p40f; /* from where on no azp matters */
+  float above = value > -far ? value : -far, within = above < far ? above : far;
+  double rounded = ((double)(value == value ? within : 0.0f) + 0x1.8p52) - 0x1.8p52, code = rounded + (double)azp;
+  double least = code > -128.0 ? code : -128.0;
+  return (uint32_t)(int32_t)(least < 127.0 ? least : 127.0);
+}
+
+CPU_TEMPLATE uint32_t code_of(scaling how, const quant_range *r, float value, float scale) {
+  return how == TIMES          ? cpu_code8(r->to, value * r->reciprocal)
+         : how == DIVIDED      ? cpu_code8(r->to, value / r->scale)
+         : how == BY_COLUMN    ? cpu_code8(r->to, value * (1.0f / scale))
+         : how == INT8_TIMES   ? cpu_int8_code(value * r->reciprocal)
+         : how == INT8_DIVIDED ? cpu_int8_code(value / r->scale)
+                               : shifted_code(value / r->scale, r->azp);
+}
+
 /* The `n` elements from `first` on. */
-CPU_TEMPLATE void narrow_chunk(quant_form form, const quant_range *r, int64_t first, int64_t n, uint8_t *restrict q) {
-  _Alignas(64) char part[CPU_CHUNK * sizeof(float)];
-  int64_t item = cpu_dtype_size(form.dtype);
-  const char *from = r->x + first * item;
+CPU_TEMPLATE void quantise_chunk(quant_form form, const quant_range *r, int64_t first, int64_t n) {
   float values[CPU_CHUNK], scales[CPU_CHUNK] = {0};
-  uint32_t q32[CPU_CHUNK];
-  if (n < CPU_CHUNK) {
-    memset(part, 0, sizeof part);
-    from = memcpy(part, from, (size_t)(n * item));
-  }
-  cpu_widen(form.dtype, values, from);
+  uint32_t q[CPU_CHUNK];
+  if (r->next)
+    cpu_prefetch_chunk(form.dtype, r->next, first);
+  cpu_load(form.dtype, values, r->x, first, n);
   if (form.scaling == BY_COLUMN)
     cpu_load(CPU_FLOAT32, scales, r->scales, first, n);
-  for (int i = 0; i < CPU_CHUNK; i++) {
-    float value = form.scaling == TIMES     ? values[i] * r->reciprocal
-                  : form.scaling == DIVIDED ? values[i] / r->scale
-                                            : values[i] * (1.0f / scales[i]);
-    q32[i] = narrow(r->to, value);
-  }
-  store_bytes(q, q32);
+  for (int i = 0; i < CPU_CHUNK; i++)
+    q[i] = code_of(form.scaling, r, values[i], scales[i]);
+  cpu_store_codes(r->q, first, q, n, r->around);
   if (r->to.fnuz)
-    make_fnuz(q, CPU_CHUNK);
+    make_fnuz(r->q + first, n);
 }
 
 CPU_TEMPLATE void quantise_as(quant_form form, const quant_range *given) {
-  enum { LINE = 2 * CPU_CHUNK };
-  const quant_range r = *given; /* which nothing that is written changes */
-  _Alignas(64) uint8_t line[LINE];
-  int64_t size = r.end - r.begin, lines = r.around && r.begin % LINE == 0 ? r.begin + size / LINE * LINE : r.begin;
-  for (int64_t i = r.begin; i < r.end; i += CPU_CHUNK) {
-    int64_t n = r.end - i < CPU_CHUNK ? r.end - i : CPU_CHUNK;
-    bool aside = i < lines || n < CPU_CHUNK;
-    narrow_chunk(form, &r, i, n, aside ? line + (n < CPU_CHUNK ? 0 : i % LINE) : r.q + i);
-    if (i < lines && i % LINE)
-      cpu_write_around((char *)r.q + i - CPU_CHUNK, (const char *)line, LINE);
-    else if (n < CPU_CHUNK)
-      memcpy(r.q + i, line, (size_t)n);
-  }
+  quant_range r = *given; /* which nothing that is written changes */
+  int64_t i = r.begin;
+  r.around &= i % CPU_CHUNK == 0;
+  for (; i + CPU_CHUNK <= r.end; i += CPU_CHUNK)
+    quantise_chunk(form, &r, i, CPU_CHUNK);
+  if (i < r.end)
+    quantise_chunk(form, &r, i, r.end - i);
 }
 
 typedef void (*quantise_fn)(const quant_range *range);
@@ -183,23 +154,35 @@ typedef void (*quantise_fn)(const quant_range *range);
   static void name(const quant_range *range) {                                                                         \
     quantise_as((quant_form){__VA_ARGS__}, range);                                                                     \
   }
-QUANTISE(float32_times, CPU_FLOAT32, TIMES)
-QUANTISE(float32_divided, CPU_FLOAT32, DIVIDED)
-QUANTISE(float32_by_column, CPU_FLOAT32, BY_COLUMN)
-QUANTISE(float16_times, CPU_FLOAT16, TIMES)
-QUANTISE(float16_divided, CPU_FLOAT16, DIVIDED)
-QUANTISE(float16_by_column, CPU_FLOAT16, BY_COLUMN)
-QUANTISE(bfloat16_times, CPU_BFLOAT16, TIMES)
-QUANTISE(bfloat16_divided, CPU_BFLOAT16, DIVIDED)
-QUANTISE(bfloat16_by_column, CPU_BFLOAT16, BY_COLUMN)
+#define QUANTISE_ALL(type, dtype)                                                                                      \
+  QUANTISE(type##_times, dtype, TIMES)                                                                                 \
+  QUANTISE(type##_divided, dtype, DIVIDED)                                                                             \
+  QUANTISE(type##_by_column, dtype, BY_COLUMN)                                                                         \
+  QUANTISE(type##_int8_times, dtype, INT8_TIMES)                                                                       \
+  QUANTISE(type##_int8_divided, dtype, INT8_DIVIDED)                                                                   \
+  QUANTISE(type##_shifted, dtype, SHIFTED)
+QUANTISE_ALL(float32, CPU_FLOAT32)
+QUANTISE_ALL(float16, CPU_FLOAT16)
+QUANTISE_ALL(bfloat16, CPU_BFLOAT16)
 
 static const quantise_fn quantise[CPU_N_DTYPES][N_SCALINGS] = {
-    [CPU_FLOAT32] = {float32_times, float32_divided, float32_by_column},
-    [CPU_FLOAT16] = {float16_times, float16_divided, float16_by_column},
-    [CPU_BFLOAT16] = {bfloat16_times, bfloat16_divided, bfloat16_by_column},
+    [CPU_FLOAT32] = {float32_times, float32_divided, float32_by_column, float32_int8_times, float32_int8_divided,
+                     float32_shifted},
+    [CPU_FLOAT16] = {float16_times, float16_divided, float16_by_column, float16_int8_times, float16_int8_divided,
+                     float16_shifted},
+    [CPU_BFLOAT16] = {bfloat16_times, bfloat16_divided, bfloat16_by_column, bfloat16_int8_times, bfloat16_int8_divided,
+                      bfloat16_shifted},
 };
 
 /* ------------------------------------------------------------------------------------------------------------ rows */
+
+/* The row behind the present one of x, where results are written around the caches: x comes from memory then. */
+static const char *next_row(const cpu_rows *rows, int64_t bytes) {
+  const int64_t most = 256 << 10; /* what goes into a second cache */
+  if (!rows->around || !rows->n_dims || bytes > most)
+    return NULL;
+  return (const char *)rows->at[0] + rows->stride[0][rows->n_dims - 1];
+}
 
 static void quantise_row(const void *user, const cpu_rows *rows) {
   const cpu_quant *quant = user;
@@ -208,8 +191,9 @@ static void quantise_row(const void *user, const cpu_rows *rows) {
   quant_range r = {.x = rows->at[0],
                    .q = rows->at[1],
                    .end = quant->hidden,
-                   .around = cpu_rows_around(rows, 1),
-                   .to = quant->type->code == FL_DTYPE_FLOAT8_E4M3FNUZ ? e4m3fnuz : e4m3fn};
+                   .next = next_row(rows, quant->hidden * cpu_dtype_size(quant->dtype)),
+                   .around = cpu_rows_around(rows, 1) && quant->type->code == FL_DTYPE_FLOAT8_E4M3FN,
+                   .to = quant->type->code == FL_DTYPE_FLOAT8_E4M3FNUZ ? e4m3fnuz : cpu_e4m3fn};
   if (quant->mode == CPU_QUANT_STATIC && quant->columns == 1 && quant->column_step == 1) {
     r.scales = quant->scales + rows->index[0] / quant->rows * quant->row_step;
     run[BY_COLUMN](&r);
@@ -231,7 +215,103 @@ static void quantise_row(const void *user, const cpu_rows *rows) {
 
 static cpu_quant_parts parts = {scale_of_tensor, quantise_row};
 
+/* ------------------------------------------------------------------------------------------------------------ int8 */
+
+/* The ends of a row, lane by lane. */
+typedef struct ends {
+  float least[CPU_CHUNK], most[CPU_CHUNK];
+  int32_t magnitudes[CPU_CHUNK]; /* which know of NaN */
+} ends;
+
+CPU_TEMPLATE void find_ends(cpu_dtype dtype, ends *found, const void *row, int64_t first, int64_t n) {
+  float values[CPU_CHUNK];
+  cpu_load(dtype, values, row, first, n);
+  if (n < CPU_CHUNK)
+    for (int i = 0; i < CPU_CHUNK; i++)
+      values[i] = i < n ? values[i] : values[0];
+  for (int i = 0; i < CPU_CHUNK; i++) {
+    found->least[i] = values[i] < found->least[i] ? values[i] : found->least[i];
+    found->most[i] = values[i] > found->most[i] ? values[i] : found->most[i];
+  }
+  cpu_magnitudes(found->magnitudes, values);
+}
+
+CPU_TEMPLATE void ends_as(cpu_dtype dtype, const void *row, int64_t size, float *least, float *most) {
+  ends found = {.magnitudes = {0}};
+  int64_t i = 0;
+  for (int lane = 0; lane < CPU_CHUNK; lane++) {
+    found.least[lane] = INFINITY;
+    found.most[lane] = -INFINITY;
+  }
+  for (; i + CPU_CHUNK <= size; i += CPU_CHUNK)
+    find_ends(dtype, &found, row, i, CPU_CHUNK);
+  if (i < size)
+    find_ends(dtype, &found, row, i, size - i);
+  *least = found.least[0];
+  *most = found.most[0];
+  for (int lane = 1; lane < CPU_CHUNK; lane++) {
+    *least = found.least[lane] < *least ? found.least[lane] : *least;
+    *most = found.most[lane] > *most ? found.most[lane] : *most;
+  }
+  if (isnan(cpu_largest_magnitude(found.magnitudes)))
+    *least = *most = NAN;
+}
+
+static void ends_of(cpu_dtype dtype, const void *row, int64_t size, float *least, float *most) {
+  *least = *most = 0;
+  if (!size)
+    return;
+  if (dtype == CPU_FLOAT32)
+    ends_as(CPU_FLOAT32, row, size, least, most);
+  else if (dtype == CPU_FLOAT16)
+    ends_as(CPU_FLOAT16, row, size, least, most);
+  else
+    ends_as(CPU_BFLOAT16, row, size, least, most);
+}
+
+/* Of what int32 holds; 0 where there is none. */
+static int32_t azp_of(float least, float scale) {
+  double azp = nearbyint((double)(-128.0f - least / scale));
+  if (scale == 0.0f || isnan(azp))
+    return 0;
+  return azp < INT32_MIN ? INT32_MIN : azp > INT32_MAX ? INT32_MAX : (int32_t)azp;
+}
+
+static void int8_row(const void *user, const cpu_rows *rows) {
+  const cpu_int8_quant *quant = user;
+  const quantise_fn *run = quantise[quant->dtype];
+  int64_t row = quant->n_rows - rows->left;
+  quant_range r = {.x = rows->at[0],
+                   .q = rows->at[1],
+                   .end = quant->hidden,
+                   .next = next_row(rows, quant->hidden * cpu_dtype_size(quant->dtype)),
+                   .around = cpu_rows_around(rows, 1),
+                   .scale = quant->scale,
+                   .azp = quant->azp};
+  if (quant->is_static) {
+    run[quant->azp ? SHIFTED : INT8_DIVIDED](&r);
+    return;
+  }
+  float *scale = quant->scale_out + row * quant->scale_step;
+  if (!quant->azp_out) {
+    float largest = fl_float_from_bits((uint32_t)absolute_maximum(quant->dtype, r.x, 0, quant->hidden));
+    *scale = largest / 127.0f;
+    r.reciprocal = 127.0f / largest; /* infinite for zeros, which times that are no number, so 0 */
+    run[INT8_TIMES](&r);
+    return;
+  }
+  float least, most;
+  ends_of(quant->dtype, r.x, quant->hidden, &least, &most);
+  *scale = r.scale = (most - least) / 255.0f;
+  quant->azp_out[row * quant->azp_step] = r.azp = azp_of(least, r.scale);
+  if (r.scale != 0.0f)
+    run[SHIFTED](&r);
+  else if (quant->hidden)
+    memset(r.q, 0, (size_t)quant->hidden);
+}
+
 static const fl_impl ops[] = {
     {.op_name = "quant_fp8", CPU_FLAGOS, .fn = cpu_quant_fp8, .self = &parts},
+    {.op_name = "scaled_int8_quant", CPU_FLAGOS, .fn = cpu_scaled_int8_quant, .self = (cpu_row_fn[]){int8_row}},
 };
 OP_LIST(ops);

@@ -456,6 +456,8 @@ class Rules:
                 found = bindings.result(alternative)
                 if found is not None:
                     return found
+            if result.optional:
+                return None
             expected = " or ".join(alternative.source for alternative in self.of_results[result.name])
             raise RulesError(
                 f"{self.schema.name}: result '{result.name}' is {expected}, which does not follow from these arguments"
