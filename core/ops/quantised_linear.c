@@ -79,11 +79,13 @@ const fl_op_def fl_op_scaled_mm = {
              "1) // block_size[1]]; bias: O[n]; azp: int32[1] or int32[numel(...), 1]; out: O[..., n]; "
              "I = int8|float8_e4m3fn; O = float32|float16|bfloat16 by out_dtype",
     .category = "linear",
-    .doc = "A linear layer of 8 bits: inputs and weight are int8 or float8 with scales for the tensor, each token [m, 1] "
-           "and channel [n, 1], or both for blocks of block_size; azp is the zero point of int8 inputs.",
-    .formula = "out = (sum (x - azp) W^T) * x_scale * weight_scale + bias, sums of int8 exact, else in float32, rounded to "
-               "out_dtype once; of blocks the sum of each times its scales (vLLM: cutlass_scaled_mm, "
-               "cutlass_scaled_mm_azp, w8a8_triton_block_scaled_mm)",
+    .doc =
+        "A linear layer of 8 bits: inputs and weight are int8 or float8 with scales for the tensor, each token [m, 1] "
+        "and channel [n, 1], or both for blocks of block_size; azp is the zero point of int8 inputs.",
+    .formula =
+        "out = (sum (x - azp) W^T) * x_scale * weight_scale + bias, sums of int8 exact, else in float32, rounded to "
+        "out_dtype once; of blocks the sum of each times its scales (vLLM: cutlass_scaled_mm, "
+        "cutlass_scaled_mm_azp, w8a8_triton_block_scaled_mm)",
     .tolerance = scaled_mm_tolerance,
     .check = check_scaled_mm,
     .cases = "...: [7] [1] [2, 3] [7] [0] [16] [7]; k: 1 33 128 200 0; n: 1 17 130; block_size: [16, 32] [128, 128]; "
@@ -136,12 +138,14 @@ static fl_status check_gptq_linear(fl_call *call) {
 const fl_op_def fl_op_awq_linear = {
     .size = sizeof(fl_op_def),
     .schema = "awq_linear(Tensor x, Tensor qweight, Tensor scales, Tensor qzeros, Tensor? bias=None) -> Tensor out",
-    .rules = "x: T[..., k]; qweight: int32[k, n/8]; scales: T[g, n]; qzeros: int32[g, n/8]; bias: T[n]; out: T[..., n]; "
-             "T = float32|float16|bfloat16",
+    .rules =
+        "x: T[..., k]; qweight: int32[k, n/8]; scales: T[g, n]; qzeros: int32[g, n/8]; bias: T[n]; out: T[..., n]; "
+        "T = float32|float16|bfloat16",
     .category = "linear",
     .doc = "A linear layer whose weight has 4 bits in AWQ's order: words of 8 columns, column i in nibble "
            "0 4 1 5 2 6 3 7; each group of k / g rows has scales and zero points.",
-    .formula = "w = (q - z) * scales rounded to T; out = x w + bias, added in float32 and rounded once (vLLM: awq_gemm)",
+    .formula =
+        "w = (q - z) * scales rounded to T; out = x w + bias, added in float32 and rounded once (vLLM: awq_gemm)",
     .tolerance = four_bit_tolerance,
     .check = check_awq_linear,
     .cases = "k: 8 96 256 0; n: 8 24 320; g: 1 2 8; x: moderate; qweight: " WORDS "; qzeros: " WORDS
@@ -154,12 +158,14 @@ const fl_op_def fl_op_gptq_linear = {
     .size = sizeof(fl_op_def),
     .schema = "gptq_linear(Tensor x, Tensor qweight, Tensor scales, Tensor? qzeros=None, Tensor? g_idx=None, Tensor? "
               "bias=None, bool use_v2_format=False) -> Tensor out",
-    .rules = "x: T[..., k]; qweight: int32[k/8, n]; scales: T[g, n]; qzeros: int32[g, n/8]; g_idx: int32[k] or int64[k]; "
-             "bias: T[n]; out: T[..., n]; T = float32|float16|bfloat16",
+    .rules =
+        "x: T[..., k]; qweight: int32[k/8, n]; scales: T[g, n]; qzeros: int32[g, n/8]; g_idx: int32[k] or int64[k]; "
+        "bias: T[n]; out: T[..., n]; T = float32|float16|bfloat16",
     .category = "linear",
     .doc = "A linear layer whose weight has 4 bits in GPTQ's order: words of 8 rows. Row r has group g_idx[r], or "
            "r / (k / g); zero points are one more than stored unless use_v2_format, 8 where there are none.",
-    .formula = "w = (q - z) * scales rounded to T; out = x w + bias, added in float32 and rounded once (vLLM: gptq_gemm)",
+    .formula =
+        "w = (q - z) * scales rounded to T; out = x w + bias, added in float32 and rounded once (vLLM: gptq_gemm)",
     .tolerance = four_bit_tolerance,
     .check = check_gptq_linear,
     .cases = "k: 8 96 256 0; n: 8 24 320; g: 1 2 8; x: moderate; qweight: " WORDS "; qzeros: none " WORDS

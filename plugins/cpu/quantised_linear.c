@@ -75,7 +75,8 @@ static void set_zeros(cpu_four_bit_linear *linear, const DLTensor *zeros) {
 }
 
 /* awq_linear(x, qweight, scales, qzeros, bias) -> out,
- * gptq_linear(x, qweight, scales, qzeros, g_idx, bias, use_v2_format) -> out, mxfp4_linear(x, weight, weight_scale, bias)
+ * gptq_linear(x, qweight, scales, qzeros, g_idx, bias, use_v2_format) -> out, mxfp4_linear(x, weight, weight_scale,
+ * bias)
  * -> out */
 fl_status cpu_four_bit_each(fl_call *call, cpu_four_bits format, cpu_four_bit_fn run) {
   enum { X, WEIGHT, SCALES, ZEROS, G_IDX, GPTQ_V2 = 6 };

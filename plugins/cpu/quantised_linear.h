@@ -50,8 +50,8 @@ typedef struct cpu_four_bit_linear {
   cpu_matrix scales; /* [groups, n]; of MXFP4 the bytes [n, k / 32] */
   const char *zeros; /* words [groups, n / 8]; NULL: all are 8 */
   int64_t zeros_stride;
-  int zero_offset;      /* of what is stored */
-  int64_t group;        /* rows of a group, */
+  int zero_offset;       /* of what is stored */
+  int64_t group;         /* rows of a group, */
   const DLTensor *g_idx; /* or the group of each row; else NULL */
 } cpu_four_bit_linear;
 
