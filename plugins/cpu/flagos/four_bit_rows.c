@@ -69,7 +69,7 @@ SPECIALISED void add_totals(int n_rows, const chunk *c, int place, const vector 
 SPECIALISED void multiply_awq(int n_rows, const chunk *c) {
   const int places = SUMS / n_rows;
   UNROLL for (int first = 0; first < NIBBLES; first += places) {
-    vector sum[NIBBLES][MOST_ROWS] = {0};
+    vector sum[SUMS] = {0};
     const char *row = c->words;
     const float *x = c->x;
     for (int64_t i = 0; i < c->n; i++, row += c->stride, x += n_rows) {
@@ -79,10 +79,10 @@ SPECIALISED void multiply_awq(int n_rows, const chunk *c) {
       UNROLL for (int p = 0; p < places; p++) {
         vector value =
             nibble(first + p < 4 ? words : upper, first + p) - *(const vector *)(c->zeros + (first + p) * LANES);
-        UNROLL for (int r = 0; r < n_rows; r++) sum[p][r] += value * x[r];
+        UNROLL for (int r = 0; r < n_rows; r++) sum[p * n_rows + r] += value * x[r];
       }
     }
-    UNROLL for (int p = 0; p < places; p++) add_totals(n_rows, c, first + p, sum[p]);
+    UNROLL for (int p = 0; p < places; p++) add_totals(n_rows, c, first + p, sum + p * n_rows);
   }
 }
 
@@ -90,7 +90,7 @@ SPECIALISED void multiply_awq(int n_rows, const chunk *c) {
 SPECIALISED void multiply_gptq(int n_rows, const chunk *c) {
   const int vectors = SUMS / n_rows;
   for (int first = 0; first < NIBBLES; first += vectors) {
-    vector sum[NIBBLES][MOST_ROWS] = {0};
+    vector sum[SUMS] = {0};
     const char *row = c->words + first * LANES * 4;
     const float *x = c->x;
     for (int64_t i = 0; i < c->n; i++, row += c->stride, x += NIBBLES * n_rows)
@@ -100,10 +100,10 @@ SPECIALISED void multiply_gptq(int n_rows, const chunk *c) {
         UNROLL for (int p = 0; p < NIBBLES; p++) {
           vector value =
               nibble(p < 4 ? words : upper, p) - *(const vector *)(c->zeros + (p % 4 * NIBBLES + first + v) * LANES);
-          UNROLL for (int r = 0; r < n_rows; r++) sum[v][r] += value * x[p * n_rows + r];
+          UNROLL for (int r = 0; r < n_rows; r++) sum[v * n_rows + r] += value * x[p * n_rows + r];
         }
       }
-    UNROLL for (int v = 0; v < vectors; v++) add_totals(n_rows, c, first + v, sum[v]);
+    UNROLL for (int v = 0; v < vectors; v++) add_totals(n_rows, c, first + v, sum + v * n_rows);
   }
 }
 
@@ -238,6 +238,9 @@ static void load_words_rows(const cpu_four_bit_linear *linear, int64_t n_rows, f
 
 /* A vector of words is so many columns of x; each scale's are 4 words. */
 enum { WORDS_COLUMNS = 8 * LANES, WORDS_SCALES = LANES / 4 };
+/* Of the weight at once: the more, the less often x is read. */
+enum { MOST_COLUMNS = 8, DOTS = REGISTERS / 2 };
+#define COLUMNS(n_rows) (DOTS / (n_rows) < MOST_COLUMNS ? DOTS / (n_rows) : MOST_COLUMNS)
 
 /* Values of codes, of which the low 4 bits count. */
 SPECIALISED vector values_of(vector_words codes) {
@@ -255,38 +258,40 @@ SPECIALISED vector values_of(vector_words codes) {
 
 /* 2^(byte - 127), 255 is NaN, for the words of each. */
 SPECIALISED vector scales_of(const uint8_t *bytes) {
-  vector_words words;
-  for (int i = 0; i < LANES; i++)
-    words[i] = bytes[i / 4];
-  vector_words least_scale = (vector_words)(words == 0), nan = (vector_words)(words == 255);
-  return (vector)(words << 23 | (least_scale & 0x00400000u) | (nan & 0x00400000u));
+  static const uint32_t shifts[16] = {0, 0, 0, 0, 8, 8, 8, 8, 16, 16, 16, 16, 24, 24, 24, 24};
+  uint32_t all = 0;
+  memcpy(&all, bytes, WORDS_SCALES);
+  vector_words words = (all - (vector_words){0}) >> *(const vector_words *)shifts & 255;
+  vector_words is_end = (vector_words)((words == 0) | (words == 255)); /* 2^-127 is no normal number */
+  return (vector)(words << 23 | (is_end & 0x00400000u));
 }
 
 typedef struct columns {
-  const char *at[SUMS];
-  const uint8_t *scales[SUMS];
+  const char *at[MOST_COLUMNS];
+  const uint8_t *scales[MOST_COLUMNS];
   int64_t ahead;
 } columns;
 
 SPECIALISED void add_words(int n_rows, const float *x, const char *const *at, const uint8_t *const *scales,
-                           vector total[][SUMS]) {
-  vector sum[MOST_ROWS][SUMS] = {0};
-  UNROLL for (int p = 0; p < NIBBLES; p++) UNROLL for (int c = 0; c < SUMS / n_rows; c++) {
+                           vector *total) {
+  vector sum[DOTS] = {0};
+  UNROLL for (int p = 0; p < NIBBLES; p++) UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) {
     vector value = values_of(*(const vector_words *)(const void *)at[c] >> 4 * p);
-    UNROLL for (int r = 0; r < n_rows; r++) sum[r][c] += value * *(const vector *)(x + (p * n_rows + r) * LANES);
+    UNROLL for (int r = 0; r < n_rows; r++) sum[c * n_rows + r] +=
+        value * *(const vector *)(x + (p * n_rows + r) * LANES);
   }
-  UNROLL for (int c = 0; c < SUMS / n_rows; c++) {
+  UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) {
     vector scale = scales_of(scales[c]);
-    UNROLL for (int r = 0; r < n_rows; r++) total[r][c] += scale * sum[r][c];
+    UNROLL for (int r = 0; r < n_rows; r++) total[c * n_rows + r] += scale * sum[c * n_rows + r];
   }
 }
 
 /* x is [vectors of words, NIBBLES, rows, LANES]. */
-SPECIALISED void dot_mxfp4(int n_rows, int64_t k, const float *x, const columns *from, float (*sums)[SUMS]) {
-  const int n_columns = SUMS / n_rows;
-  vector total[MOST_ROWS][SUMS] = {0};
-  const char *at[SUMS];
-  const uint8_t *scales[SUMS];
+SPECIALISED void dot_mxfp4(int n_rows, int64_t k, const float *x, const columns *from, float (*sums)[MOST_COLUMNS]) {
+  const int n_columns = COLUMNS(n_rows);
+  vector total[DOTS] = {0};
+  const char *at[MOST_COLUMNS];
+  const uint8_t *scales[MOST_COLUMNS];
   int64_t i = 0;
   for (; i + WORDS_COLUMNS <= k; i += WORDS_COLUMNS) {
     UNROLL for (int c = 0; c < n_columns; c++) {
@@ -297,8 +302,8 @@ SPECIALISED void dot_mxfp4(int n_rows, int64_t k, const float *x, const columns 
     add_words(n_rows, x + i * n_rows, at, scales, total);
   }
   if (i < k) {
-    char rest[SUMS][WORDS_COLUMNS / 2] = {0};
-    uint8_t rest_scales[SUMS][WORDS_SCALES];
+    char rest[MOST_COLUMNS][WORDS_COLUMNS / 2] = {0};
+    uint8_t rest_scales[MOST_COLUMNS][WORDS_SCALES];
     memset(rest_scales, 127, sizeof rest_scales);
     for (int c = 0; c < n_columns; c++) {
       at[c] = memcpy(rest[c], from->at[c] + i / 2, (size_t)(k - i) / 2);
@@ -307,12 +312,12 @@ SPECIALISED void dot_mxfp4(int n_rows, int64_t k, const float *x, const columns 
     add_words(n_rows, x + i * n_rows, at, scales, total);
   }
   UNROLL for (int c = 0; c < n_columns; c++) UNROLL for (int r = 0; r < n_rows; r++) sums[r][c] =
-      add_lanes(total[r][c]);
+      add_lanes(total[c * n_rows + r]);
 }
 
-typedef void (*dot_fn)(int64_t k, const float *x, const columns *from, float (*sums)[SUMS]);
+typedef void (*dot_fn)(int64_t k, const float *x, const columns *from, float (*sums)[MOST_COLUMNS]);
 #define DOT(format, n_rows)                                                                                            \
-  static void dot_##format##_##n_rows(int64_t k, const float *x, const columns *from, float(*sums)[SUMS]) {            \
+  static void dot_##format##_##n_rows(int64_t k, const float *x, const columns *from, float(*sums)[MOST_COLUMNS]) {    \
     dot_##format(n_rows, k, x, from, sums);                                                                            \
   }
 #define DOT_NAME(format, n_rows) [n_rows] = dot_##format##_##n_rows,
@@ -322,13 +327,13 @@ static const dot_fn dots[] = {FOR_ROWS(DOT_NAME, mxfp4)};
 static fl_status mxfp4_range(void *user, int64_t first, int64_t end) {
   const few_rows *few = user;
   const cpu_four_bit_linear *linear = few->linear;
-  int64_t step = SUMS / few->n_rows;
+  int64_t step = COLUMNS(few->n_rows);
   for (; first < end; first += CPU_BLOCK) {
-    float results[MOST_ROWS][CPU_BLOCK], sums[MOST_ROWS][SUMS];
+    float results[MOST_ROWS][CPU_BLOCK], sums[MOST_ROWS][MOST_COLUMNS];
     int64_t n = cpu_block_size(end - first);
     for (int64_t i = 0; i < n; i += step) {
       columns from = {.ahead = step * linear->weight_stride};
-      for (int64_t c = 0; c < SUMS; c++) { /* the last one stands for those behind it */
+      for (int64_t c = 0; c < MOST_COLUMNS; c++) { /* the last one stands for those behind it */
         int64_t column = first + least(i + c, n - 1);
         from.at[c] = linear->weight + column * linear->weight_stride;
         from.scales[c] = cpu_matrix_row(linear->scales, column);

@@ -8,8 +8,10 @@
 
 #include <math.h>
 
-/* Rows are computed as 1, 2, 4 or 8, with as many columns that there are SUMS sums; rows that lack are zeros. */
-enum { MOST_ROWS = 8, SUMS = 8, GRAIN_BYTES = 256 << 10 };
+/* Rows are computed as 1, 2, 4 or 8, rows that lack as zeros, with as many columns at once as there are registers for:
+ * the more, the less often x is read. */
+enum { MOST_ROWS = 8, MOST_COLUMNS = 8, SUMS = REGISTERS / 2, GRAIN_BYTES = 256 << 10 };
+#define COLUMNS(n_rows) (SUMS / (n_rows) < MOST_COLUMNS ? SUMS / (n_rows) : MOST_COLUMNS)
 
 static int64_t rows_of_tile(int64_t m) {
   return m > 4 ? 8 : m > 2 ? 4 : m;
@@ -17,13 +19,13 @@ static int64_t rows_of_tile(int64_t m) {
 
 /* Where the columns of a step begin; the last column stands for those behind it. */
 typedef struct columns {
-  const uint8_t *at[SUMS];
+  const uint8_t *at[MOST_COLUMNS];
   int64_t ahead; /* bytes to the columns of the step after this */
 } columns;
 
 static columns columns_at(const cpu_scaled_mm *mm, int64_t first, int64_t end, int64_t n) {
   columns c = {.ahead = n * mm->weight_stride};
-  for (int64_t i = 0; i < SUMS; i++)
+  for (int64_t i = 0; i < MOST_COLUMNS; i++)
     c.at[i] = (const uint8_t *)mm->weight + least(first + i, end - 1) * mm->weight_stride;
   return c;
 }
@@ -31,7 +33,7 @@ static columns columns_at(const cpu_scaled_mm *mm, int64_t first, int64_t end, i
 /* ---------------------------------------------------------------------------------------------------------- float8 */
 
 #if defined(__F16C__)
-typedef float results[SUMS];
+typedef float results[MOST_COLUMNS];
 
 /* x as floats [pairs, rows, PAIR], zeros behind its end. */
 static void convert_rows(const cpu_scaled_mm *mm, int64_t n_rows, float *to) {
@@ -69,31 +71,30 @@ SPECIALISED nans widen_pair(const uint8_t *codes, vector *low, vector *high) {
 }
 #endif
 
-/* sum[r][c] += a pair of row r of x * one of column c */
-SPECIALISED void add_pair(int n_rows, const float *x, const uint8_t *const *at, int64_t i, vector sum[][SUMS],
-                          nans *nan) {
-  UNROLL for (int c = 0; c < SUMS / n_rows; c++) {
+/* sum[c * n_rows + r] += a pair of row r of x * one of column c */
+SPECIALISED void add_pair(int n_rows, const float *x, const uint8_t *const *at, int64_t i, vector *sum, nans *nan) {
+  UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) {
     vector low, high;
     nan[c] |= widen_pair(at[c] + i, &low, &high);
     UNROLL for (int r = 0; r < n_rows; r++) {
-      sum[r][c] += low * *(const vector *)(x + r * PAIR);
-      sum[r][c] += high * *(const vector *)(x + r * PAIR + LANES);
+      sum[c * n_rows + r] += low * *(const vector *)(x + r * PAIR);
+      sum[c * n_rows + r] += high * *(const vector *)(x + r * PAIR + LANES);
     }
   }
 }
 
 /* Terms first to end - 1, of which only those at the end of a row may be no whole pair. */
-SPECIALISED void add_terms(int n_rows, int64_t first, int64_t end, const float *x, const columns *from,
-                           vector sum[][SUMS], nans *nan) {
+SPECIALISED void add_terms(int n_rows, int64_t first, int64_t end, const float *x, const columns *from, vector *sum,
+                           nans *nan) {
   int64_t i = first;
   for (; i + PAIR <= end; i += PAIR) {
-    UNROLL for (int c = 0; c < SUMS / n_rows; c++) __builtin_prefetch(from->at[c] + i + from->ahead, 0, 2);
+    UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) __builtin_prefetch(from->at[c] + i + from->ahead, 0, 2);
     add_pair(n_rows, x + i * n_rows, from->at, i, sum, nan);
   }
   if (i < end) {
-    uint8_t rest[SUMS][PAIR] = {0};
-    const uint8_t *rests[SUMS];
-    for (int c = 0; c < SUMS / n_rows; c++)
+    uint8_t rest[MOST_COLUMNS][PAIR] = {0};
+    const uint8_t *rests[MOST_COLUMNS];
+    for (int c = 0; c < COLUMNS(n_rows); c++)
       rests[c] = memcpy(rest[c], from->at[c] + i, (size_t)(end - i));
     add_pair(n_rows, x + i * n_rows, rests, 0, sum, nan);
   }
@@ -102,24 +103,24 @@ SPECIALISED void add_terms(int n_rows, int64_t first, int64_t end, const float *
 /* With the scales of blocks, if there are some. */
 SPECIALISED void dot_float8(int n_rows, const cpu_scaled_mm *mm, const float *x, int64_t column, const columns *from,
                             results *sums) {
-  vector total[MOST_ROWS][SUMS] = {0};
-  nans nan[SUMS] = {0};
+  vector total[SUMS] = {0};
+  nans nan[MOST_COLUMNS] = {0};
   if (!mm->has_blocks)
     add_terms(n_rows, 0, mm->k, x, from, total, nan);
   else
     for (int64_t first = 0, block = 0; first < mm->k; first += mm->block_k, block++) {
-      vector sum[MOST_ROWS][SUMS] = {0};
+      vector sum[SUMS] = {0};
       add_terms(n_rows, first, least(mm->k, first + mm->block_k), x, from, sum, nan);
-      UNROLL for (int c = 0; c < SUMS / n_rows; c++) UNROLL for (int r = 0; r < n_rows; r++) {
+      UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) UNROLL for (int r = 0; r < n_rows; r++) {
         int64_t row = least(r, mm->m - 1), n = least(column + c, mm->n - 1);
-        total[r][c] +=
-            sum[r][c] *
+        total[c * n_rows + r] +=
+            sum[c * n_rows + r] *
             (mm->x_scale.data[row * mm->x_scale.row + block * mm->x_scale.column] *
              mm->weight_scale.data[n / mm->block_n * mm->weight_scale.row + block * mm->weight_scale.column]);
       }
     }
-  UNROLL for (int c = 0; c < SUMS / n_rows; c++) UNROLL for (int r = 0; r < n_rows; r++) sums[r][c] =
-      nan[c] ? NAN : 256 * add_lanes(total[r][c]);
+  UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) UNROLL for (int r = 0; r < n_rows; r++) sums[r][c] =
+      nan[c] ? NAN : 256 * add_lanes(total[c * n_rows + r]);
 }
 
 #define DOT_FLOAT8(n_rows)                                                                                             \
@@ -138,7 +139,7 @@ enum { HAS_FLOAT8 = 1 };
 
 static void float8_columns(const cpu_scaled_mm *mm, const void *x, int64_t n_rows, int64_t first, int64_t n,
                            float (*to)[CPU_BLOCK]) {
-  for (int64_t i = 0, step = SUMS / n_rows; i < n; i += step) {
+  for (int64_t i = 0, step = COLUMNS(n_rows); i < n; i += step) {
     results sums[MOST_ROWS];
     const columns from = columns_at(mm, first + i, first + n, step);
     dots_float8[n_rows](mm, x, first + i, &from, sums);
@@ -175,39 +176,40 @@ static void offset_rows(const cpu_scaled_mm *mm, int64_t n_rows, uint8_t *to) {
     }
 }
 
-SPECIALISED void add_step(int n_rows, const uint8_t *x, const uint8_t *const *at, int64_t i, __m512i sum[][SUMS],
+SPECIALISED void add_step(int n_rows, const uint8_t *x, const uint8_t *const *at, int64_t i, __m512i *sum,
                           __m512i *own) {
-  UNROLL for (int c = 0; c < SUMS / n_rows; c++) {
+  UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) {
     const __m512i weight = _mm512_loadu_si512(at[c] + i);
     own[c] = _mm512_dpbusd_epi32(own[c], _mm512_set1_epi8(1), weight);
-    UNROLL for (int r = 0; r < n_rows; r++) sum[r][c] =
-        _mm512_dpbusd_epi32(sum[r][c], _mm512_loadu_si512(x + r * STEP), weight);
+    UNROLL for (int r = 0; r < n_rows; r++) sum[c * n_rows + r] =
+        _mm512_dpbusd_epi32(sum[c * n_rows + r], _mm512_loadu_si512(x + r * STEP), weight);
   }
 }
 
 /* Sums of x * weight, and of the weight alone. */
-SPECIALISED void dot_int8(int n_rows, int64_t k, const uint8_t *x, const columns *from, int32_t (*sums)[SUMS],
+SPECIALISED void dot_int8(int n_rows, int64_t k, const uint8_t *x, const columns *from, int32_t (*sums)[MOST_COLUMNS],
                           int32_t *weight_sums) {
-  __m512i sum[MOST_ROWS][SUMS], own[SUMS];
-  UNROLL for (int c = 0; c < SUMS / n_rows; c++) {
+  __m512i sum[SUMS], own[MOST_COLUMNS];
+  UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) {
     own[c] = _mm512_setzero_si512();
-    UNROLL for (int r = 0; r < n_rows; r++) sum[r][c] = _mm512_setzero_si512();
+    UNROLL for (int r = 0; r < n_rows; r++) sum[c * n_rows + r] = _mm512_setzero_si512();
   }
   int64_t i = 0;
   for (; i + STEP <= k; i += STEP) {
-    UNROLL for (int c = 0; c < SUMS / n_rows; c++) __builtin_prefetch(from->at[c] + i + from->ahead, 0, 2);
+    UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) __builtin_prefetch(from->at[c] + i + from->ahead, 0, 2);
     add_step(n_rows, x + i * n_rows, from->at, i, sum, own);
   }
   if (i < k) {
-    uint8_t rest[SUMS][STEP] = {0};
-    const uint8_t *rests[SUMS];
-    for (int c = 0; c < SUMS / n_rows; c++)
+    uint8_t rest[MOST_COLUMNS][STEP] = {0};
+    const uint8_t *rests[MOST_COLUMNS];
+    for (int c = 0; c < COLUMNS(n_rows); c++)
       rests[c] = memcpy(rest[c], from->at[c] + i, (size_t)(k - i));
     add_step(n_rows, x + i * n_rows, rests, 0, sum, own);
   }
-  UNROLL for (int c = 0; c < SUMS / n_rows; c++) {
+  UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) {
     weight_sums[c] = _mm512_reduce_add_epi32(own[c]);
-    UNROLL for (int r = 0; r < n_rows; r++) sums[r][c] = _mm512_reduce_add_epi32(sum[r][c]) - 128 * weight_sums[c];
+    UNROLL for (int r = 0; r < n_rows; r++) sums[r][c] =
+        _mm512_reduce_add_epi32(sum[c * n_rows + r]) - 128 * weight_sums[c];
   }
 }
 
@@ -220,9 +222,9 @@ static void offset_rows(const cpu_scaled_mm *mm, int64_t n_rows, uint8_t *to) {
 }
 
 /* The columns of a step stay in the first-level cache for all rows. */
-SPECIALISED void dot_int8(int n_rows, int64_t k, const uint8_t *x, const columns *from, int32_t (*sums)[SUMS],
+SPECIALISED void dot_int8(int n_rows, int64_t k, const uint8_t *x, const columns *from, int32_t (*sums)[MOST_COLUMNS],
                           int32_t *weight_sums) {
-  for (int c = 0; c < SUMS / n_rows; c++) {
+  for (int c = 0; c < COLUMNS(n_rows); c++) {
     const int8_t *weight = (const int8_t *)from->at[c];
     int32_t own = 0;
     for (int64_t i = 0; i < k; i++)
@@ -240,7 +242,7 @@ SPECIALISED void dot_int8(int n_rows, int64_t k, const uint8_t *x, const columns
 #endif
 
 #define DOT_INT8(n_rows)                                                                                               \
-  static void dot_int8_##n_rows(int64_t k, const uint8_t *x, const columns *from, int32_t(*sums)[SUMS],                \
+  static void dot_int8_##n_rows(int64_t k, const uint8_t *x, const columns *from, int32_t(*sums)[MOST_COLUMNS],        \
                                 int32_t *weight_sums) {                                                                \
     dot_int8(n_rows, k, x, from, sums, weight_sums);                                                                   \
   }
@@ -248,14 +250,14 @@ DOT_INT8(1)
 DOT_INT8(2)
 DOT_INT8(4)
 DOT_INT8(8)
-static void (*const dots_int8[])(int64_t k, const uint8_t *x, const columns *from, int32_t (*sums)[SUMS],
+static void (*const dots_int8[])(int64_t k, const uint8_t *x, const columns *from, int32_t (*sums)[MOST_COLUMNS],
                                  int32_t *weight_sums) = {
     [1] = dot_int8_1, [2] = dot_int8_2, [4] = dot_int8_4, [8] = dot_int8_8};
 
 static void int8_columns(const cpu_scaled_mm *mm, const void *x, int64_t n_rows, int64_t first, int64_t n,
                          float (*to)[CPU_BLOCK]) {
-  for (int64_t i = 0, step = SUMS / n_rows; i < n; i += step) {
-    int32_t sums[MOST_ROWS][SUMS], weight_sums[SUMS];
+  for (int64_t i = 0, step = COLUMNS(n_rows); i < n; i += step) {
+    int32_t sums[MOST_ROWS][MOST_COLUMNS], weight_sums[MOST_COLUMNS];
     const columns from = columns_at(mm, first + i, first + n, step);
     dots_int8[n_rows](mm->k, x, &from, sums, weight_sums);
     for (int64_t r = 0; r < mm->m; r++) {
