@@ -188,7 +188,9 @@ START_TEST(every_builtin_op_has_calls_to_time_from_one_token_to_thousands) {
   const fl_op *op = builtin(_i);
   uint32_t n = 1;
   double before = 0;
-  uint32_t dtype = !strcmp(fl_op_name(op), "moe_align_block_size") ? FL_INT32 : FL_BFLOAT16;
+  uint32_t dtype = !strcmp(fl_op_name(op), "moe_align_block_size") ? FL_INT32
+                   : !strcmp(fl_op_name(op), "scaled_mm")          ? FL_INT8
+                                                                   : FL_BFLOAT16;
   if (!strcmp(fl_op_name(op), "attention_backend")) /* it has no tensors */
     return;
   for (uint32_t number = 0; number < n; number++) {

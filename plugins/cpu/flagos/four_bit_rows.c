@@ -138,26 +138,28 @@ typedef struct few_rows {
 /* Scales and zero points of columns first to first + n - 1 in a group; 0 behind them. */
 static void load_group(const cpu_four_bit_linear *linear, int64_t group, int64_t first, int64_t n, float *zeros,
                        float *scales) {
-  float own[BLOCK] = {0}, zero[BLOCK];
+  bool is_awq = linear->format == CPU_AWQ;
+  float own[BLOCK] = {0};
   uint32_t words[LANES] = {0};
-  cpu_block_types[linear->scales.dtype].load(own, cpu_matrix_row(linear->scales, group), first, n);
+  cpu_block_types[linear->scales.dtype].load(is_awq ? own : scales, cpu_matrix_row(linear->scales, group), first, n);
+  memset(scales + n, 0, (size_t)(is_awq ? 0 : BLOCK - n) * sizeof *scales);
   if (linear->zeros)
     memcpy(words, linear->zeros + group * linear->zeros_stride + first / 2, (size_t)n / 2);
-  for (int word = 0; word < LANES; word++)
-    for (int i = 0; i < 8; i++)
-      zero[8 * word + i] = (float)(int32_t)((words[word] >> 4 * i & 15) + (uint32_t)linear->zero_offset);
-  if (linear->format == CPU_AWQ) {
-    for (int p = 0; p < NIBBLES; p++)
-      for (int lane = 0; lane < LANES; lane++) {
+  if (is_awq) { /* the same nibbles as those of the weight, with the same powers */
+    vector_words lower = *(const vector_words *)words, upper = lower >> 16;
+    UNROLL for (int p = 0; p < NIBBLES; p++) {
+      *(vector *)(zeros + p * LANES) = nibble(p < 4 ? lower : upper, p);
+      for (int lane = 0; lane < LANES; lane++)
         scales[p * LANES + lane] = own[8 * lane + awq_columns[p]];
-        zeros[p * LANES + lane] = zero[8 * lane + p] + power_of_nibble(p);
-      }
+    }
     return;
   }
-  memcpy(scales, own, sizeof own);
-  for (int p = 0; p < 4; p++)
-    for (int i = 0; i < BLOCK; i++)
-      zeros[p * BLOCK + i] = (linear->zeros ? zero[i] : 8) + power_of_nibble(p);
+  for (int i = 0; i < BLOCK; i++) {
+    float zero =
+        linear->zeros ? (float)(int32_t)((words[i / 8] >> 4 * (i % 8) & 15) + (uint32_t)linear->zero_offset) : 8;
+    for (int p = 0; p < 4; p++)
+      zeros[p * BLOCK + i] = zero + power_of_nibble(p);
+  }
 }
 
 /* Rows `row` to row + rows - 1 of a block, which are of one group. The last block may lack columns. */

@@ -55,6 +55,10 @@ static inline int64_t cpu_integer_panel_bytes(int64_t k) {
 /* Terms i to i + CPU_INTEGER_PER_WORD - 1 of a row of k, each with `offset` more; what is behind them is 0. */
 static inline int32_t cpu_integer_word(const int8_t *row, int64_t i, int64_t k, int offset) {
   uint32_t word = 0;
+  if (CPU_INTEGER_PER_WORD == 4 && i + 4 <= k) {
+    memcpy(&word, row + i, sizeof word);
+    return (int32_t)(word ^ (offset ? 0x80808080u : 0)); /* to be 128 more turns the sign */
+  }
   for (int t = 0; t < CPU_INTEGER_PER_WORD && i + t < k; t++)
     word |= ((uint32_t)(row[i + t] + offset) & (CPU_INTEGER_PER_WORD == 4 ? 0xffu : 0xffffu))
             << t * (32 / CPU_INTEGER_PER_WORD);
@@ -83,8 +87,10 @@ static inline void cpu_integer_pack_panel(void *to, const int8_t *rows, int64_t 
   }
 }
 
+/* sums of `rows` rows, [rows, CPU_INTEGER_COLUMNS]. */
 SPECIALISED void integer_tile(int rows, int64_t words, const char *x, int64_t x_bytes, const integers *panel,
-                              integers sum[][CPU_INTEGER_VECTORS]) {
+                              int32_t *sums) {
+  integers sum[CPU_INTEGER_ROWS][CPU_INTEGER_VECTORS] = {0};
   for (int64_t i = 0; i < words; i++, x += 4, panel += CPU_INTEGER_VECTORS)
     UNROLL for (int r = 0; r < rows; r++) {
       int32_t word;
@@ -92,19 +98,24 @@ SPECIALISED void integer_tile(int rows, int64_t words, const char *x, int64_t x_
       UNROLL for (int v = 0; v < CPU_INTEGER_VECTORS; v++) sum[r][v] =
           add_products(sum[r][v], word - (integers){0}, panel[v]);
     }
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < CPU_INTEGER_VECTORS; v++) *
+      ((integers *)(sums + r * CPU_INTEGER_COLUMNS) + v) = sum[r][v];
 }
 
 /* sums [CPU_INTEGER_ROWS, CPU_INTEGER_COLUMNS] of `rows` rows. */
 static inline void cpu_integer_tile(int64_t k, int64_t rows, const char *x, int64_t x_bytes, const void *panel,
                                     const int32_t *weight_sums, int32_t *sums) {
-  integers sum[CPU_INTEGER_ROWS][CPU_INTEGER_VECTORS] = {0};
-  if (rows == CPU_INTEGER_ROWS)
-    integer_tile(CPU_INTEGER_ROWS, cpu_integer_words(k), x, x_bytes, panel, sum);
-  else
-    for (int64_t r = 0; r < rows; r++)
-      integer_tile(1, cpu_integer_words(k), x + r * x_bytes, x_bytes, panel, sum + r);
-  memcpy(sums, sum, sizeof sum);
-  for (int64_t r = 0; r < rows && CPU_INTEGER_OFFSET; r++)
+  enum { FEWER = CPU_INTEGER_ROWS / 3 };
+  int64_t words = cpu_integer_words(k), r = 0;
+  if (rows == CPU_INTEGER_ROWS) {
+    integer_tile(CPU_INTEGER_ROWS, words, x, x_bytes, panel, sums);
+    r = rows;
+  }
+  for (; r + FEWER <= rows; r += FEWER)
+    integer_tile(FEWER, words, x + r * x_bytes, x_bytes, panel, sums + r * CPU_INTEGER_COLUMNS);
+  for (; r < rows; r++)
+    integer_tile(1, words, x + r * x_bytes, x_bytes, panel, sums + r * CPU_INTEGER_COLUMNS);
+  for (r = 0; r < rows && CPU_INTEGER_OFFSET; r++)
     for (int64_t i = 0; i < CPU_INTEGER_COLUMNS; i++)
       sums[r * CPU_INTEGER_COLUMNS + i] -= CPU_INTEGER_OFFSET * weight_sums[i];
 }

@@ -12,8 +12,8 @@
 #include "plugins/cpu/scratch.h"
 #include "plugins/integers.h"
 
-/* Columns of the result at a time: their part of the weight, unpacked, is to stay in the second-level cache. */
-enum { TILE_BYTES = 512 << 10, LEAST_COLUMNS = 32, MOST_COLUMNS = 256 };
+/* Columns of the result at a time: their part of the weight, unpacked, is to stay in a cache. */
+enum { TILE_BYTES = 2 << 20, LEAST_COLUMNS = 32, MOST_COLUMNS = 256 };
 /* Rows at a time: as many as scratch memory that is kept holds. */
 enum { MOST_ROWS = 512 };
 
@@ -43,7 +43,7 @@ typedef struct tiles {
 } tiles;
 
 static int64_t columns_of_tile(int64_t bytes_of_column, int64_t n) {
-  int64_t columns = TILE_BYTES / bytes_of_column / LEAST_COLUMNS * LEAST_COLUMNS;
+  int64_t columns = TILE_BYTES / (bytes_of_column + 1) / LEAST_COLUMNS * LEAST_COLUMNS;
   columns = columns < LEAST_COLUMNS ? LEAST_COLUMNS : least(columns, MOST_COLUMNS);
   return least(columns, round_up(n, LEAST_COLUMNS));
 }
@@ -192,7 +192,7 @@ static fl_status run(const cpu_scaled_mm *mm) {
   if (!mm->is_float8 && !mm->has_blocks && mm->k <= CPU_INTEGER_TERMS)
     return for_tiles(mm, cpu_integer_row_bytes(mm->k), cpu_integer_panel_bytes(mm->k) / CPU_INTEGER_COLUMNS,
                      pack_int8_rows, int8_tiles);
-  int64_t bytes = round_up(mm->k * cpu_dtype_size(type_of_tiles(mm)) + 1, 64);
+  int64_t bytes = mm->k * cpu_dtype_size(type_of_tiles(mm));
   return for_tiles(mm, bytes, bytes, widen_rows, float_tiles);
 }
 
