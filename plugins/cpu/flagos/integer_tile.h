@@ -115,7 +115,7 @@ static inline void cpu_integer_tile(int64_t k, int64_t rows, const char *x, int6
     integer_tile(FEWER, words, x + r * x_bytes, x_bytes, panel, sums + r * CPU_INTEGER_COLUMNS);
   for (; r < rows; r++)
     integer_tile(1, words, x + r * x_bytes, x_bytes, panel, sums + r * CPU_INTEGER_COLUMNS);
-  for (r = 0; r < rows && CPU_INTEGER_OFFSET; r++)
+  for (r = 0; r < rows && CPU_INTEGER_OFFSET != 0; r++)
     for (int64_t i = 0; i < CPU_INTEGER_COLUMNS; i++)
       sums[r * CPU_INTEGER_COLUMNS + i] -= CPU_INTEGER_OFFSET * weight_sums[i];
 }
