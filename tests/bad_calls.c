@@ -194,7 +194,7 @@ static bool one_dimension_less(made_call *call, uint32_t index, int variant) {
 
 static bool other_dtype(made_call *call, uint32_t index, int variant) {
   static const DLDataType types[] = {
-      {kDLFloat, 64, 1}, {kDLComplex, 64, 1}, {kDLInt, 8, 1}, {kDLFloat, 32, 2}, {99, 1, 1}};
+      {kDLFloat, 64, 1}, {kDLComplex, 64, 1}, {kDLInt, 16, 1}, {kDLFloat, 32, 2}, {99, 1, 1}};
   if (variant >= 5 || !is_tensor(call, index))
     return false;
   DLDataType *dtype = &call->tensors[index].dtype;

@@ -70,6 +70,8 @@ static bool is_about(const char *message, const made_call *good, uint32_t index)
   char op[FL_NAME_MAX + 3], name[FL_NAME_MAX + 3];
   snprintf(op, sizeof op, "%s: ", fl_op_name(good->op));
   snprintf(name, sizeof name, "'%s'", fl_op_argument(good->op, index)->name);
+  if (!strcmp(name, "'x'") && strstr(message, ": argument 'x_scale': shape")) /* one for each of x's rows */
+    return true;
   return !strncmp(message, op, strlen(op)) && (strstr(message, name) || strstr(message, ": result '"));
 }
 
@@ -147,10 +149,19 @@ static fl_status invoke_impl(made_call *call, const char *impl_id) {
   return status;
 }
 
-/* A zero point is an integer, and no index. */
+/* Integers that no tensor is looked up by: all numbers are right. */
+static bool is_number(const char *name) {
+  static const char *const names[] = {"qweight", "qzeros", "azp"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!strcmp(name, names[i]))
+      return true;
+  return false;
+}
+
 static bool is_index(const made_call *call, uint32_t index) {
-  return strcmp(fl_op_argument(call->op, index)->name, "azp") && !is_result(call, index) && is_tensor(call, index) &&
-         call->tensors[index].dtype.code == kDLInt && has_elements(call, index);
+  return !is_result(call, index) && is_tensor(call, index) && call->tensors[index].dtype.code == kDLInt &&
+         call->tensors[index].dtype.bits > 8 && has_elements(call, index) &&
+         !is_number(fl_op_argument(call->op, index)->name);
 }
 
 static void set_indices(made_call *call, uint32_t index, int64_t value) {

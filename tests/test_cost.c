@@ -193,7 +193,7 @@ END_TEST
 
 /* The first that the op takes; 0: none. */
 static uint32_t timed_dtype(const fl_op *op) {
-  static const uint32_t dtypes[] = {FL_BFLOAT16, FL_FLOAT32, FL_INT32};
+  static const uint32_t dtypes[] = {FL_BFLOAT16, FL_FLOAT32, FL_INT32, FL_INT8};
   uint32_t count = fl_op_argument_count(op), n;
   if (!strcmp(fl_op_name(op), "attention_backend")) /* it takes no tensors, so any would do */
     return 0;

@@ -265,6 +265,51 @@ def linear(t):
     return F.linear(t["x"], t["weight"], bias)
 
 
+def scaled_mm(t):
+    """Of one scale for x or for each token, and for each channel of the weight."""
+    x, weight = t["x"].flatten(0, -2), t["weight"]
+    dtype = getattr(torch, t["out_dtype"])
+    if x.dtype == torch.int8:
+        sums = torch._int_mm(x, weight.T)
+        if t["azp"] is not None:
+            sums = sums - t["azp"] * weight.sum(-1, dtype=torch.int32)
+        sums = sums.float()
+    else:
+        sums = F.linear(x.to(torch.bfloat16), weight.to(torch.bfloat16)).float()
+    out = sums * t["x_scale"] * t["weight_scale"].flatten()
+    if t["bias"] is not None:
+        out = out + t["bias"].float()
+    return out.to(dtype).unflatten(0, t["x"].shape[:-1])
+
+
+def nibbles(words):
+    """Of the last dimension."""
+    return (words.unsqueeze(-1) >> torch.arange(0, 32, 4, device=words.device)) & 15
+
+
+def awq(t):
+    order = [0, 4, 1, 5, 2, 6, 3, 7]
+    q, zeros = (nibbles(t[name])[..., order].flatten(-2) for name in ("qweight", "qzeros"))
+    q = q.unflatten(0, (zeros.shape[0], -1)) - zeros.unsqueeze(1)
+    weight = q.to(t["x"].dtype) * t["scales"].unsqueeze(1)
+    return F.linear(t["x"], weight.flatten(0, 1).T, t["bias"])
+
+
+def gptq(t):
+    q = nibbles(t["qweight"].T).flatten(-2).T
+    zeros = 8 if t["qzeros"] is None else nibbles(t["qzeros"]).flatten(-2) + (not t["use_v2_format"])
+    rows = torch.arange(q.shape[0]) // (q.shape[0] // t["scales"].shape[0]) if t["g_idx"] is None else t["g_idx"]
+    weight = (q - (zeros if t["qzeros"] is None else zeros[rows])).to(t["x"].dtype) * t["scales"][rows]
+    return F.linear(t["x"], weight.T, t["bias"])
+
+
+def mxfp4(t):
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    codes = torch.stack((t["weight"] & 15, t["weight"] >> 4), -1).flatten(-2)
+    scales = torch.exp2(t["weight_scale"].float() - 127).repeat_interleave(32, -1)
+    return F.linear(t["x"], (values[codes.int()] * scales).to(t["x"].dtype), t["bias"])
+
+
 def head(t):
     return F.linear(t["hidden_states"], t["weight"], t["bias"])
 
@@ -538,6 +583,10 @@ OPS = {
     "replicated_linear": linear,
     "column_parallel_linear": linear,
     "row_parallel_linear": linear,
+    "scaled_mm": scaled_mm,
+    "awq_linear": awq,
+    "gptq_linear": gptq,
+    "mxfp4_linear": mxfp4,
     "parallel_lm_head": head,
     "logits_processor": logits,
     "apply_penalties": penalised,

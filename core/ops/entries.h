@@ -31,6 +31,8 @@
   op(paged_attention) op(reshape_and_cache)                                                                         \
   /* linear.c */                                                                                                    \
   op(replicated_linear) op(column_parallel_linear) op(row_parallel_linear)                                          \
+  /* quantised_linear.c */                                                                                          \
+  op(scaled_mm) op(awq_linear) op(gptq_linear) op(mxfp4_linear)                                                     \
   /* embedding.c */                                                                                                 \
   op(vocab_parallel_embedding) op(parallel_lm_head) op(logits_processor)                                            \
   /* convolution.c */                                                                                               \

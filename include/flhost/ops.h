@@ -75,6 +75,10 @@ typedef struct fl_ops {
   fl_op *replicated_linear;
   fl_op *column_parallel_linear;
   fl_op *row_parallel_linear;
+  fl_op *scaled_mm;
+  fl_op *awq_linear;
+  fl_op *gptq_linear;
+  fl_op *mxfp4_linear;
   fl_op *vocab_parallel_embedding;
   fl_op *parallel_lm_head;
   fl_op *logits_processor;
@@ -162,6 +166,10 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->replicated_linear = fl_op_handle(host, "replicated_linear");
   ops->column_parallel_linear = fl_op_handle(host, "column_parallel_linear");
   ops->row_parallel_linear = fl_op_handle(host, "row_parallel_linear");
+  ops->scaled_mm = fl_op_handle(host, "scaled_mm");
+  ops->awq_linear = fl_op_handle(host, "awq_linear");
+  ops->gptq_linear = fl_op_handle(host, "gptq_linear");
+  ops->mxfp4_linear = fl_op_handle(host, "mxfp4_linear");
   ops->vocab_parallel_embedding = fl_op_handle(host, "vocab_parallel_embedding");
   ops->parallel_lm_head = fl_op_handle(host, "parallel_lm_head");
   ops->logits_processor = fl_op_handle(host, "logits_processor");
@@ -1606,6 +1614,133 @@ static inline fl_status fl_row_parallel_linear(const fl_ops *ops, void *stream, 
   fl_call call;
   fl_ops_call(&call, values, 7, stream);
   return fl_invoke(ops->row_parallel_linear, &call);
+}
+
+/*
+ * A linear layer of 8 bits: inputs and weight are int8 or float8 with scales for the tensor, each token [m, 1] and
+ * channel [n, 1], or both for blocks of block_size; azp is the zero point of int8 inputs.
+ *     scaled_mm(Tensor x, Tensor weight, Tensor x_scale, Tensor weight_scale, Tensor? bias=None, Tensor? azp=None,
+ *         str out_dtype="bfloat16", int[] block_size=[128, 128]) -> Tensor out
+ * where  x: I[..., k]
+ *        weight: I[n, k]
+ *        x_scale: float32[1] or float32[] or float32[numel(...), 1] or float32[numel(...), (k + block_size[1] - 1) //
+ *        block_size[1]]
+ *        weight_scale: float32[1] or float32[] or float32[n] or float32[n, 1] or float32[(n + block_size[0] - 1) //
+ *        block_size[0], (k + block_size[1] - 1) // block_size[1]]
+ *        bias: O[n]
+ *        azp: int32[1] or int32[numel(...), 1]
+ *        out: O[..., n]
+ *        I = int8|float8_e4m3fn
+ *        O = float32|float16|bfloat16 by out_dtype
+ * bias, azp: NULL for none.
+ * Formula: out = (sum (x - azp) W^T) * x_scale * weight_scale + bias, sums of int8 exact, else in float32, rounded to
+ * out_dtype once; of blocks the sum of each times its scales (vLLM: cutlass_scaled_mm, cutlass_scaled_mm_azp,
+ * w8a8_triton_block_scaled_mm)
+ */
+static inline fl_status fl_scaled_mm(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight, DLTensor *x_scale,
+                                     DLTensor *weight_scale, DLTensor *bias, DLTensor *azp, const char *out_dtype,
+                                     const int64_t *block_size, uint32_t n_block_size, DLTensor *out) {
+  fl_value values[9];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(weight);
+  values[2] = fl_required_tensor(x_scale);
+  values[3] = fl_required_tensor(weight_scale);
+  values[4] = fl_tensor(bias);
+  values[5] = fl_tensor(azp);
+  values[6] = fl_string(out_dtype);
+  values[7] = fl_ints(block_size, n_block_size);
+  values[8] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 9, stream);
+  return fl_invoke(ops->scaled_mm, &call);
+}
+
+/*
+ * A linear layer whose weight has 4 bits in AWQ's order: words of 8 columns, column i in nibble 0 4 1 5 2 6 3 7; each
+ * group of k / g rows has scales and zero points.
+ *     awq_linear(Tensor x, Tensor qweight, Tensor scales, Tensor qzeros, Tensor? bias=None) -> Tensor out
+ * where  x: T[..., k]
+ *        qweight: int32[k, n/8]
+ *        scales: T[g, n]
+ *        qzeros: int32[g, n/8]
+ *        bias: T[n]
+ *        out: T[..., n]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: w = (q - z) * scales rounded to T; out = x w + bias, added in float32 and rounded once (vLLM: awq_gemm)
+ */
+static inline fl_status fl_awq_linear(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *qweight, DLTensor *scales,
+                                      DLTensor *qzeros, DLTensor *bias, DLTensor *out) {
+  fl_value values[6];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(qweight);
+  values[2] = fl_required_tensor(scales);
+  values[3] = fl_required_tensor(qzeros);
+  values[4] = fl_tensor(bias);
+  values[5] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 6, stream);
+  return fl_invoke(ops->awq_linear, &call);
+}
+
+/*
+ * A linear layer whose weight has 4 bits in GPTQ's order: words of 8 rows. Row r has group g_idx[r], or r / (k / g);
+ * zero points are one more than stored unless use_v2_format, 8 where there are none.
+ *     gptq_linear(Tensor x, Tensor qweight, Tensor scales, Tensor? qzeros=None, Tensor? g_idx=None, Tensor? bias=None,
+ *         bool use_v2_format=False) -> Tensor out
+ * where  x: T[..., k]
+ *        qweight: int32[k/8, n]
+ *        scales: T[g, n]
+ *        qzeros: int32[g, n/8]
+ *        g_idx: int32[k] or int64[k]
+ *        bias: T[n]
+ *        out: T[..., n]
+ *        T = float32|float16|bfloat16
+ * qzeros, g_idx, bias: NULL for none.
+ * Formula: w = (q - z) * scales rounded to T; out = x w + bias, added in float32 and rounded once (vLLM: gptq_gemm)
+ */
+static inline fl_status fl_gptq_linear(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *qweight,
+                                       DLTensor *scales, DLTensor *qzeros, DLTensor *g_idx, DLTensor *bias,
+                                       bool use_v2_format, DLTensor *out) {
+  fl_value values[8];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(qweight);
+  values[2] = fl_required_tensor(scales);
+  values[3] = fl_tensor(qzeros);
+  values[4] = fl_tensor(g_idx);
+  values[5] = fl_tensor(bias);
+  values[6] = fl_bool(use_v2_format);
+  values[7] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 8, stream);
+  return fl_invoke(ops->gptq_linear, &call);
+}
+
+/*
+ * A linear layer whose weight is MXFP4: e2m1, the even column in a byte's low half, with a power of two 2^(byte - 127)
+ * for each 32 columns; a scale of 255 is NaN.
+ *     mxfp4_linear(Tensor x, Tensor weight, Tensor weight_scale, Tensor? bias=None) -> Tensor out
+ * where  x: T[..., k]
+ *        weight: uint8[n, k/2]
+ *        weight_scale: uint8[n, k/32]
+ *        bias: T[n]
+ *        out: T[..., n]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: w = (0, .5, 1, 1.5, 2, 3, 4 or 6, bit 3 the sign) * scale in float32; out = x w^T + bias, rounded once (OCP
+ * Microscaling Formats 1.0; vLLM: MXFP4 linear methods, weight only)
+ */
+static inline fl_status fl_mxfp4_linear(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight,
+                                        DLTensor *weight_scale, DLTensor *bias, DLTensor *out) {
+  fl_value values[5];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(weight);
+  values[2] = fl_required_tensor(weight_scale);
+  values[3] = fl_tensor(bias);
+  values[4] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 5, stream);
+  return fl_invoke(ops->mxfp4_linear, &call);
 }
 
 /*

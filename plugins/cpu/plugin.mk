@@ -10,7 +10,7 @@ cpu_flagos_flags = $(CPU_OPTIONS_$(1)) -DOP_LIST_SECTION='"op_lists_$(1)"' -O3 -
 # Products are sums of many terms in any order: with fused multiply-add they are faster and no less exact.
 # A rotation's difference of two products may cancel, as what is merged may; a product of xielu that overflows is infinite whatever
 # is added to it.
-cpu_contract = $(if $(filter matmul.o few_rows.o,$(notdir $@)),-ffp-contract=fast)$(if $(filter rotary.o xielu.o merge.o,$(notdir $@)),-ffp-contract=off)
+cpu_contract = $(if $(filter matmul.o few_rows.o scaled_rows.o four_bit_rows.o,$(notdir $@)),-ffp-contract=fast)$(if $(filter rotary.o xielu.o merge.o,$(notdir $@)),-ffp-contract=off)
 # A way of its own for what is constant behind a comparison, in silu, would become a second division of all lanes; in int8
 # codes, masks in place of a maximum and a minimum.
 cpu_ways = $(if $(filter gated.o gated_norm.o causal_conv1d.o quantisation.o fused_quantisation.o,$(notdir $@)),$(CPU_ONE_WAY))
@@ -35,7 +35,8 @@ CPU_OPTIONS_baseline = $(CPU_OPTIONS_$(CPU_ARCHITECTURE))
 CPU_OPTIONS_aarch64 := -ffp-contract=fast
 CPU_OPTIONS_avx2 := -march=x86-64-v3 -ffp-contract=fast
 CPU_OPTIONS_avx512 := -march=x86-64-v4 -mprefer-vector-width=512 -ffp-contract=fast
-CPU_OPTIONS_avx512_bf16 := $(CPU_OPTIONS_avx512) -mavx512bf16
+# All processors with products of bfloat16 have those of bytes.
+CPU_OPTIONS_avx512_bf16 := $(CPU_OPTIONS_avx512) -mavx512bf16 -mavx512vnni
 CPU_VARIANTS ?= $(CPU_VARIANTS_$(CPU_ARCHITECTURE))
 $(foreach variant,$(CPU_VARIANTS),$(eval $(call cpu_variant,$(variant))))
 

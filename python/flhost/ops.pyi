@@ -595,6 +595,58 @@ def row_parallel_linear(
 ) -> _T:
     """A linear layer of which this rank has some inputs; reduce_results adds up the results of all ranks."""
 
+def scaled_mm(
+    x: _T,
+    weight: _Tensor,
+    x_scale: _Tensor,
+    weight_scale: _Tensor,
+    bias: _Tensor | None = None,
+    azp: _Tensor | None = None,
+    out_dtype: str = ...,
+    block_size: Sequence[int] = ...,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """A linear layer of 8 bits: inputs and weight are int8 or float8 with scales for the tensor, each token [m, 1] and channel [n, 1], or both for blocks of block_size; azp is the zero point of int8 inputs."""
+
+def awq_linear(
+    x: _T,
+    qweight: _Tensor,
+    scales: _Tensor,
+    qzeros: _Tensor,
+    bias: _Tensor | None = None,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """A linear layer whose weight has 4 bits in AWQ's order: words of 8 columns, column i in nibble 0 4 1 5 2 6 3 7; each group of k / g rows has scales and zero points."""
+
+def gptq_linear(
+    x: _T,
+    qweight: _Tensor,
+    scales: _Tensor,
+    qzeros: _Tensor | None = None,
+    g_idx: _Tensor | None = None,
+    bias: _Tensor | None = None,
+    use_v2_format: bool = False,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """A linear layer whose weight has 4 bits in GPTQ's order: words of 8 rows. Row r has group g_idx[r], or r / (k / g); zero points are one more than stored unless use_v2_format, 8 where there are none."""
+
+def mxfp4_linear(
+    x: _T,
+    weight: _Tensor,
+    weight_scale: _Tensor,
+    bias: _Tensor | None = None,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """A linear layer whose weight is MXFP4: e2m1, the even column in a byte's low half, with a power of two 2^(byte - 127) for each 32 columns; a scale of 255 is NaN."""
+
 def vocab_parallel_embedding(
     input_ids: _T,
     weight: _Tensor,

@@ -1,0 +1,110 @@
+/* Calls of linear layers with quantised weights: see quantised_linear.h. */
+#include "plugins/cpu/quantised_linear.h"
+#include "plugins/integers.h"
+
+/* What the call could not get is memory: its arguments were checked before. */
+static fl_status with_reason(fl_call *call, fl_status status) {
+  return status == FL_ENOMEM ? fl_fail(call, status, "out of memory") : status;
+}
+
+static int64_t bytes_between_rows(const DLTensor *tensor) {
+  return fl_stride(tensor, 0) * (tensor->dtype.bits / 8);
+}
+
+/* One for all, [n] or [n, 1], or [n, groups]. */
+static cpu_scales scales_of(const DLTensor *scale) {
+  int64_t rows = scale->ndim ? scale->shape[0] : 1;
+  return (cpu_scales){.data = fl_data(scale),
+                      .row = rows > 1 ? fl_stride(scale, 0) : 0,
+                      .column = scale->ndim == 2 && scale->shape[1] > 1 ? 1 : 0};
+}
+
+static bool covers(const DLTensor *scale, int64_t rows) {
+  return scale->ndim < 2 || (scale->shape[0] == rows && scale->shape[1] == 1);
+}
+
+/* scaled_mm(x, weight, x_scale, weight_scale, bias, azp, out_dtype, block_size) -> out */
+fl_status cpu_scaled_mm_each(fl_call *call, cpu_scaled_mm_fn run) {
+  enum { X, WEIGHT, X_SCALE, WEIGHT_SCALE, BIAS, AZP, OUT_DTYPE, BLOCK_SIZE, OUT };
+  DLTensor *x = cpu_tensor(call, X), *weight = cpu_tensor(call, WEIGHT), *out = cpu_tensor(call, OUT);
+  const DLTensor *bias = cpu_tensor(call, BIAS), *azp = cpu_tensor(call, AZP);
+  const DLTensor *x_scale = cpu_tensor(call, X_SCALE), *weight_scale = cpu_tensor(call, WEIGHT_SCALE);
+  const int64_t *block = call->values[BLOCK_SIZE].v.ints;
+  cpu_linear_walk walk = cpu_linear_begin(x, out);
+  cpu_scaled_mm mm = {.m = walk.m,
+                      .n = weight->shape[0],
+                      .k = weight->shape[1],
+                      .is_float8 = x->dtype.code == FL_DTYPE_FLOAT8_E4M3FN,
+                      .weight = fl_data(weight),
+                      .x_stride = walk.strides[0],
+                      .weight_stride = bytes_between_rows(weight),
+                      .x_scale = scales_of(x_scale),
+                      .weight_scale = scales_of(weight_scale),
+                      .block_n = 1,
+                      .azp = azp ? fl_data(azp) : NULL,
+                      .azp_step = azp && azp->ndim == 2 && azp->shape[0] > 1 ? fl_stride(azp, 0) : 0,
+                      .bias = bias ? fl_data(bias) : NULL,
+                      .out = {.dtype = cpu_dtype_of(out), .stride = walk.strides[1]}};
+  fl_status status = FL_OK;
+  /* Where x has one group and the weight has as many rows as blocks, blocks are channels. */
+  mm.has_blocks = !covers(weight_scale, mm.n) || (x_scale->ndim == 2 && x_scale->shape[1] != 1);
+  mm.block_k = mm.has_blocks ? block[1] : mm.k + 1;
+  mm.block_n = mm.has_blocks ? block[0] : 1;
+  for (cpu_rows *matrices = &walk.matrices; matrices->left && !status; cpu_rows_next(matrices)) {
+    mm.x = matrices->at[0];
+    mm.out.data = matrices->at[1];
+    status = mm.n ? run(&mm) : FL_OK;
+    mm.x_scale.data += mm.m * mm.x_scale.row;
+    mm.azp = mm.azp ? mm.azp + mm.m * mm.azp_step : NULL;
+  }
+  return with_reason(call, status);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- 4 bits */
+
+static void set_weight(cpu_four_bit_linear *linear, const DLTensor *weight, const DLTensor *scales) {
+  linear->weight = fl_data(weight);
+  linear->weight_stride = bytes_between_rows(weight);
+  linear->scales =
+      (cpu_matrix){.data = fl_data(scales), .dtype = cpu_dtype_of(scales), .stride = bytes_between_rows(scales)};
+}
+
+static void set_zeros(cpu_four_bit_linear *linear, const DLTensor *zeros) {
+  linear->zeros = zeros ? fl_data(zeros) : NULL;
+  linear->zeros_stride = zeros ? bytes_between_rows(zeros) : 0;
+}
+
+/* awq_linear(x, qweight, scales, qzeros, bias) -> out,
+ * gptq_linear(x, qweight, scales, qzeros, g_idx, bias, use_v2_format) -> out, mxfp4_linear(x, weight, weight_scale,
+ * bias)
+ * -> out */
+fl_status cpu_four_bit_each(fl_call *call, cpu_four_bits format, cpu_four_bit_fn run) {
+  enum { X, WEIGHT, SCALES, ZEROS, G_IDX, GPTQ_V2 = 6 };
+  static const uint32_t bias_at[] = {[CPU_AWQ] = 4, [CPU_GPTQ] = 5, [CPU_MXFP4] = 3};
+  DLTensor *x = cpu_tensor(call, X), *out = cpu_tensor(call, call->count - 1);
+  const DLTensor *scales = cpu_tensor(call, SCALES), *bias = cpu_tensor(call, bias_at[format]);
+  cpu_linear_walk walk = cpu_linear_begin(x, out);
+  cpu_four_bit_linear linear = {.format = format,
+                                .m = walk.m,
+                                .n = out->shape[out->ndim - 1],
+                                .k = x->shape[x->ndim - 1],
+                                .x = {.dtype = cpu_dtype_of(x), .stride = walk.strides[0]},
+                                .out = {.dtype = cpu_dtype_of(out), .stride = walk.strides[1]},
+                                .bias = bias ? fl_data(bias) : NULL,
+                                .g_idx = format == CPU_GPTQ ? cpu_tensor(call, G_IDX) : NULL,
+                                .zero_offset = format == CPU_GPTQ && !call->values[GPTQ_V2].v.b};
+  fl_status status = FL_OK;
+  set_weight(&linear, cpu_tensor(call, WEIGHT), scales);
+  if (format != CPU_MXFP4) {
+    set_zeros(&linear, cpu_tensor(call, ZEROS));
+    linear.group = linear.g_idx || !linear.k ? 1 : linear.k / scales->shape[0];
+  }
+  if (linear.g_idx)
+    status = cpu_check_index_list(call, "g_idx", linear.g_idx, 0, scales->shape[0] - 1, "groups of 'scales'");
+  for (cpu_rows *matrices = &walk.matrices; matrices->left && !status; cpu_rows_next(matrices)) {
+    linear.x.data = matrices->at[0];
+    linear.out.data = matrices->at[1];
+    status = linear.n ? run(&linear) : FL_OK;
+  }
+  return with_reason(call, status);
+}
