@@ -40,6 +40,7 @@ static void set_up(void) {
   link_to("include", "include");
   link_to(build_dir(), "build");
   ck_assert_int_eq(mkdir(in_scratch("tests"), 0755), 0);
+  link_to("tests/models", "tests/models");
   ck_assert_int_eq(mkdir(in_scratch("tools"), 0755), 0);
   chmod(copy_to_scratch("tools/first-minute", "tools/first-minute"), 0755);
   chmod(copy_to_scratch("tools/progress", "tools/progress"), 0755);
@@ -89,6 +90,16 @@ START_TEST(the_story_fits_80_columns_and_has_a_line_an_op_and_few_more) {
   ck_assert_int_le(n, count_entries(in_scratch("tests/golden")) + 50);
   find(output, "\n$ flhost run --summary tests/golden\nOP ");
   find(output, "default.flagos is an operator's default implementation, of kind flagos");
+}
+END_TEST
+
+/* Those that tests/models/qwen3/expected has. */
+START_TEST(a_model_continues_a_prompt_as_transformers_does_by_each_kind_of_implementation) {
+  const char *tokens = "\n249 63 68 62 65 100 154 123 113 123 16 67 7 52 67 250\n";
+  tell_story();
+  const char *reference = find(find(output, "\n$ llm tests/models/qwen3 "), "\n$ VLLM_FL_PREFER=reference llm ");
+  ck_assert_ptr_eq(find(find(output, "\n$ llm tests/models/qwen3 "), tokens) + strlen(tokens) - 1, reference);
+  find(reference, tokens);
 }
 END_TEST
 
@@ -184,6 +195,7 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, scratch_remove);
   tcase_add_test(tests, the_story_fits_80_columns_and_has_a_line_an_op_and_few_more);
+  tcase_add_test(tests, a_model_continues_a_prompt_as_transformers_does_by_each_kind_of_implementation);
   tcase_add_test(tests, each_scene_ends_with_the_implementation_that_it_is_about);
   tcase_add_test(tests, the_story_can_be_told_again_and_leaves_nothing_outside_the_build);
   tcase_add_test(tests, settings_of_whoever_looks_do_not_change_the_story);

@@ -366,8 +366,8 @@ END_TEST
 
 START_TEST(O2_sampling_of_no_rows_succeeds) {
   static const char *const calls[] = {
-      "apply_penalties logits=f0x4 prompt_token_ids=i0x2 output_token_ids=i0x0 presence_penalties=f0 "
-      "frequency_penalties=f0 repetition_penalties=f0",
+      ("apply_penalties logits=f0x4 prompt_token_ids=i0x2 output_token_ids=i0x0 presence_penalties=f0 "
+       "frequency_penalties=f0 repetition_penalties=f0"),
       "apply_temperature logits=f0x4 temperature=f0",
       "apply_min_p logits=f0x4 min_p=f0",
       "apply_top_k_top_p logits=f0x4 top_k=i0 top_p=f0",
