@@ -536,7 +536,8 @@ typedef struct fl_platform {
   /* Writes the driver's version, "13.0", asking nothing that initialises it; leaves `text` alone where it is not known.
    * NULL = unknown. */
   void (*driver_version)(void *self, char *text, size_t size);
-  /* Is the stream being captured in a graph? Then the host allocates no workspaces for it. NULL: there are no graphs. */
+  /* Is the stream being captured in a graph? Then the host allocates no workspaces for it. NULL: there are no graphs.
+   */
   fl_status (*is_captured)(void *self, int32_t device, void *stream, bool *captured);
 } fl_platform;
 

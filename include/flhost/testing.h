@@ -96,8 +96,8 @@ typedef struct fl_comparison {
  * Compares a result with what was expected, element by element: compact tensors in the host's memory. Floating-point
  * elements, and codes of int8, pass when |result - expected| <= atol + rtol * |expected|, both are NaN, or both are the
  * same infinity; other integers and booleans when they are equal. With `bit_exact` elements pass when their bits are
- * equal or both are NaN. Different shapes or element types, or one that cannot be compared, do not pass. Any thread. FL_EINVAL:
- * `found` is NULL or its size is not set.
+ * equal or both are NaN. Different shapes or element types, or one that cannot be compared, do not pass. Any thread.
+ * FL_EINVAL: `found` is NULL or its size is not set.
  */
 FL_API fl_status fl_compare_tensors(const DLTensor *result, const DLTensor *expected, double atol, double rtol,
                                     bool bit_exact, fl_comparison *found);
