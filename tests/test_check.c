@@ -378,8 +378,9 @@ START_TEST(a_result_that_is_optional_in_itself_may_be_left_out) {
 END_TEST
 
 START_TEST(rules_decide_whether_a_result_that_may_be_none_is_there) {
-  fl_schema *schema = make_schema("f(Tensor x, Tensor? zero=None, bool symmetric=True) -> Tensor? out",
-                                  "x: T[..., n]; zero: T[..., n]; out: like zero or T[..., n] when symmetric == 0; T = float32");
+  fl_schema *schema =
+      make_schema("f(Tensor x, Tensor? zero=None, bool symmetric=True) -> Tensor? out",
+                  "x: T[..., n]; zero: T[..., n]; out: like zero or T[..., n] when symmetric == 0; T = float32");
   ACCEPTED(schema, fl_tensor(&x8), fl_none(), fl_bool(true), fl_none());
   ACCEPTED(schema, fl_tensor(&x8), fl_none(), fl_bool(false), fl_tensor(&out8));
   ACCEPTED(schema, fl_tensor(&x8), fl_tensor(&x8), fl_bool(true), fl_tensor(&out8));

@@ -150,7 +150,8 @@ START_TEST(mla_decode_makes_long_sequences_in_parts_where_there_is_workspace) {
   static const struct {
     size_t size;
     bool parts;
-  } rows[] = {{ROOM, true}, {2 * 3 * 9 * (56 + 2) * sizeof(float), true}, {1000, false}, {0, false}};
+  } rows[] = {
+      {ROOM, true}, {2 * 3 * 9 * (56 + 2) * sizeof(float), true}, {1000, false}, {0, true}}; /* 0: the host brings it */
   fl_host *host = gpu_host(setup_of(_i));
   float *workspace = malloc(ROOM);
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -14,9 +14,9 @@ static const unsigned avx512[NEEDS] = {x86_cpu_AVX,     x86_cpu_AVX2,     x86_cp
                                        x86_cpu_F16C,    x86_cpu_FMA,      x86_cpu_LZCNT,    x86_cpu_MOVBE,
                                        x86_cpu_AVX512F, x86_cpu_AVX512BW, x86_cpu_AVX512CD, x86_cpu_AVX512DQ,
                                        x86_cpu_AVX512VL};
-static const unsigned avx512_bf16[NEEDS] = {x86_cpu_AVX,      x86_cpu_AVX2,       x86_cpu_BMI1,     x86_cpu_BMI2,
-                                            x86_cpu_F16C,     x86_cpu_FMA,        x86_cpu_LZCNT,    x86_cpu_MOVBE,
-                                            x86_cpu_AVX512F,  x86_cpu_AVX512BW,   x86_cpu_AVX512CD, x86_cpu_AVX512DQ,
+static const unsigned avx512_bf16[NEEDS] = {x86_cpu_AVX,      x86_cpu_AVX2,        x86_cpu_BMI1,       x86_cpu_BMI2,
+                                            x86_cpu_F16C,     x86_cpu_FMA,         x86_cpu_LZCNT,      x86_cpu_MOVBE,
+                                            x86_cpu_AVX512F,  x86_cpu_AVX512BW,    x86_cpu_AVX512CD,   x86_cpu_AVX512DQ,
                                             x86_cpu_AVX512VL, x86_cpu_AVX512_BF16, x86_cpu_AVX512_VNNI};
 
 /* The header's own function shifts a 1 into the sign. */

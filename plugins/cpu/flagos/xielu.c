@@ -1,6 +1,6 @@
 /* xielu, whose product with alpha_p overflows: then it is infinite, whatever is added, so the two are not fused. */
-#include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/activation.h"
+#include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/vector.h"
 
 /* Attributes and parameters. */
