@@ -165,15 +165,15 @@ static void add_summary(cli_table *table, const op_summary *summary) {
 }
 
 static int print_summaries(const op_summaries *summaries) {
-  static const char *const headers[] = {"OP", ">FILES", ">OF ALLOWED", ">TIME US", "IMPL", "STATUS", NULL};
+  static const char *const headers[] = {"OP", ">FILES", ">ERROR", ">TIME US", "IMPL", "STATUS", NULL};
   cli_table table;
   cli_table_begin(&table, headers, 0);
   for (size_t i = 0; i < summaries->n; i++)
     add_summary(&table, &summaries->items[i]);
   int status = cli_table_print(&table);
   if (!status)
-    puts("\nOF ALLOWED: the worst error, 1 being all that the tolerance allows. TIME US: the\n"
-         "fastest calls of the files, in microseconds, added up.");
+    puts("\nERROR: the worst, 1 being all that the tolerance allows. TIME US: the fastest\n"
+         "calls of the files, in microseconds, added up.");
   return status;
 }
 

@@ -228,7 +228,7 @@ $(TP)/absent_middle.so: tests/plugins/missing_library.c $(TP)/lib/libfltest_midd
 $(TP)/lib/libfake_driver.so: tests/plugins/fake_driver.c
 	@mkdir -p $(@D)
 	$(TP_BUILD)
-THROWING := $(patsubst %,$(TP)/throws_from_%.so,register_builtins creation is_available supports_args workspace_size)
+THROWING := $(patsubst %,$(TP)/throws_from_%.so,register_builtins creation is_available supports_args workspace_size nowhere)
 $(THROWING): WHERE = -DWHERE=$(shell echo $* | tr a-z A-Z)
 $(TP)/throws_from_creation.so: WHERE = -DWHERE=REGISTER_BUILTINS -DUNLISTED
 $(THROWING): $(TP)/throws_from_%.so: tests/plugins/throws_from.cc

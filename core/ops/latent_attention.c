@@ -86,6 +86,6 @@ const fl_op_def fl_op_mla_paged_attention = {
     .flops = "2*n*h*m*size*(q + v_head_dim) + 2*b*m*size*numel(kv_b_proj)",
     .bytes = "default - nbytes(kv_cache) + min(b*m, blocks)*size*c*itemsize(kv_cache)",
     .bench =
-        "b: 1 16 1; n: 1 16 512; h: 16; q: 192; c: 576; kv_lora_rank: 512; v_head_dim: 128; size: 64; m: 16; blocks: "
+        "b: 1 16 32; n: 1 16 1024; h: 16; q: 192; c: 576; kv_lora_rank: 512; v_head_dim: 128; size: 64; m: 16; blocks: "
         "b*m; block_table: distinct 0..blocks-1; query_start_loc: ascending 0..n; seq_lens: m*size..m*size",
 };

@@ -8,7 +8,7 @@ FL_PLUGIN(NAME, "1", "Test", "MIT", "");
 FL_PLUGIN_OPS("thrown");
 #endif
 
-enum place { REGISTER_BUILTINS, IS_AVAILABLE, SUPPORTS_ARGS, WORKSPACE_SIZE };
+enum place { REGISTER_BUILTINS, IS_AVAILABLE, SUPPORTS_ARGS, WORKSPACE_SIZE, NOWHERE };
 
 static void throw_from(place where) {
   if (where == WHERE)
