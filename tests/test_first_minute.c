@@ -87,7 +87,7 @@ START_TEST(the_story_fits_80_columns_and_has_a_line_an_op_and_few_more) {
   int n = 0;
   for (const char *line = output; *line; line += strcspn(line, "\n") + 1, n++)
     ck_assert_msg(strcspn(line, "\n") <= COLUMNS, "too long: %.*s", (int)strcspn(line, "\n"), line);
-  ck_assert_int_le(n, count_entries(in_scratch("tests/golden")) + 50);
+  ck_assert_int_le(n, count_entries(in_scratch("tests/golden")) + 55);
   find(output, "\n$ flhost run --summary tests/golden\nOP ");
   find(output, "default.flagos is an operator's default implementation, of kind flagos");
 }

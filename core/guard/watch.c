@@ -97,7 +97,7 @@ static fl_status look(const fl_watched *w, fl_copies *copies, fl_status status) 
   else if (!status)
     status = find_unwritten(w, copies, &text);
   fl_text_free(&text);
-  if (!status && fl_copies_not_finite(copies, &text))
+  if (!status && !(w->op->schema->flags & FL_OP_NOT_FINITE) && fl_copies_not_finite(copies, &text))
     say(w, SAID_NOT_FINITE, FL_LOG_WARNING, "was given finite numbers only", fl_text_get(&text));
   fl_text_free(&text);
   return status;

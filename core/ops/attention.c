@@ -131,6 +131,7 @@ static fl_status check_mla_decode(fl_call *call) {
 
 const fl_op_def fl_op_mla_decode = {
     .size = sizeof(fl_op_def),
+    .flags = FL_OP_NOT_FINITE,
     .schema = "mla_decode(Tensor query, Tensor kv_cache, Tensor block_table, Tensor seq_lens, float scale, "
               "int kv_lora_rank) -> (Tensor out, Tensor lse)",
     .rules = "query: T[b, h, c]; kv_cache: T[blocks, size, c]; block_table: int32|int64[b, n]; seq_lens: "

@@ -65,6 +65,7 @@ static fl_status check_paged_attention(fl_call *call) {
 
 const fl_op_def fl_op_paged_attention = {
     .size = sizeof(fl_op_def),
+    .flags = FL_OP_NOT_FINITE,
     .schema = "paged_attention(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_table, "
               "Tensor query_start_loc, Tensor seq_lens, float scale, bool causal=True, int window_left=-1, "
               "int window_right=-1, float soft_cap=0.0, Tensor? alibi_slopes=None, Tensor? sinks=None, "

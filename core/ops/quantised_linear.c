@@ -176,6 +176,7 @@ const fl_op_def fl_op_gptq_linear = {
 
 const fl_op_def fl_op_mxfp4_linear = {
     .size = sizeof(fl_op_def),
+    .flags = FL_OP_NOT_FINITE,
     .schema = "mxfp4_linear(Tensor x, Tensor weight, Tensor weight_scale, Tensor? bias=None) -> Tensor out",
     .rules = "x: T[..., k]; weight: uint8[n, k/2]; weight_scale: uint8[n, k/32]; bias: T[n]; out: T[..., n]; "
              "T = float32|float16|bfloat16",

@@ -50,6 +50,7 @@ const fl_op_def fl_op_apply_temperature = {
 
 const fl_op_def fl_op_apply_min_p = {
     .size = sizeof(fl_op_def),
+    .flags = FL_OP_NOT_FINITE,
     .schema = "apply_min_p(Tensor(a!) logits, Tensor min_p) -> Tensor(a) out",
     .rules = LOGITS "min_p: float32[n]",
     .category = "sampling",
@@ -64,6 +65,7 @@ const fl_op_def fl_op_apply_min_p = {
 
 const fl_op_def fl_op_apply_top_k_top_p = {
     .size = sizeof(fl_op_def),
+    .flags = FL_OP_NOT_FINITE,
     .schema = "apply_top_k_top_p(Tensor(a!) logits, Tensor? top_k=None, Tensor? top_p=None) -> Tensor(a) out",
     .rules = LOGITS "top_k: int32|int64[n]; top_p: float32[n]",
     .category = "sampling",

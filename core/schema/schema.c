@@ -377,8 +377,9 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
   if (!created)
     return fl_error_no_memory();
   fl_status status = parse_schema(created, full.schema);
-  if (!status && full.flags)
-    status = fl_error(FL_EINVAL, "%s: flags 0x%x, expected 0", created->op_name, (unsigned)full.flags);
+  if (!status && full.flags & ~(uint32_t)FL_OP_NOT_FINITE)
+    status = fl_error(FL_EINVAL, "%s: flags 0x%x, expected 0 or FL_OP_NOT_FINITE (0x%x)", created->op_name,
+                      (unsigned)full.flags, (unsigned)FL_OP_NOT_FINITE);
   if (status)
     goto out;
   status = take_element_size(&full.spec_size, FL_FIRST_SPEC_SIZE, FL_SPEC_SIZE_MAX, created->op_name, "spec_size");
@@ -387,6 +388,7 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
                                "tolerance_size");
   if (status)
     goto out;
+  created->flags = full.flags;
   created->spec_size = full.spec_size;
   created->id = atomic_fetch_add(&last_id, 1) + 1;
   created->infer = full.infer;

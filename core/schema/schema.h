@@ -36,6 +36,7 @@ typedef struct fl_schema {
   fl_argument *values;           /* arguments, then results */
   const fl_tolerance *tolerance; /* ended by dtype 0; NULL if none */
   fl_status (*infer)(fl_call *call, fl_tensor_spec *results);
+  uint32_t flags;     /* FL_OP_* */
   uint32_t spec_size; /* of what that fills */
   fl_status (*check)(fl_call *call);
   int32_t device_argument;   /* the value whose device selects: the first required tensor, else the first tensor, of the

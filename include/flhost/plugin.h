@@ -392,10 +392,15 @@ typedef struct fl_tensor_spec {
   int64_t shape[FL_MAX_DIMS];
 } fl_tensor_spec;
 
+/* Of fl_op_def.flags. */
+typedef enum fl_op_flags {
+  FL_OP_NOT_FINITE = 1 /* finite arguments may give infinities or NaN: masked logits, codes that stand for NaN */
+} fl_op_flags;
+
 /* An op. Only `size` and `schema` are required. */
 typedef struct fl_op_def {
   uint32_t size;
-  uint32_t flags;     /* 0 */
+  uint32_t flags;     /* FL_OP_* */
   const char *schema; /* PyTorch's form: "my_op(Tensor x, float alpha=1.0) -> Tensor out" */
   /* Shapes and dtypes, as text: "x: T[..., 2*d]; out: T[..., d]; T = float32|float16|bfloat16". One clause per tensor:
    * dtype, then dimensions. A dimension is a number, a name (equal wherever it stands; an int argument's name has its
