@@ -45,6 +45,10 @@ _PASSES: dict[str, Callable[[int], Counter[str]]] = {
 }
 
 
+# Those that vLLM's CPU engine runs: not heads of 16 (llama), small latents (deepseek-v2) or bfloat16 alone (qwen3-next).
+MODELS_OF_VLLM = sorted(_PASSES)
+
+
 def calls(model: str, passes: int, ranks: int = 1) -> dict[str, int]:
     """Of so many forward passes. Several ranks gather the logits, so that the head alone is an op there."""
     layers = json.loads((MODELS / model / "config.json").read_text())["num_hidden_layers"]
