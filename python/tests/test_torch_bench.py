@@ -55,7 +55,7 @@ DIMS = {
     "recurrent_gated_delta_rule": "n: 3; num_k_heads: 2; H: 4; c: 16; v: 8",
     "gdn_attention_core": "t: 6; num_k_heads: 2; head_k_dim: 16; H: 4; v: 8",
     "fused_qk_norm_rope": "n: 5; num_heads_q: 4; num_heads_k: 2; num_heads_v: 2; d: 20; r: 8; p: 9",
-    "mrope": "n: 5; h: 4; k: 2; d: 20; r: 8; p: 9; mrope_section: [2,3,3]",
+    "mrope": "n: 5; h: 4; k: 2; d: 130; p: 9",
 }
 
 
@@ -77,7 +77,8 @@ def request_of(op, directory):
         "    channel.write(json.dumps({'id': json.loads(line)['id'], 'ns': 1000, 'version': ''}).encode() + b'\\n')\n"
     )
     python.chmod(0o755)
-    command = [COMMAND, "bench", "--peer", "torch", "--seconds", "0.001", "--size", "small", "--dtype", "float32"]
+    command = [COMMAND, "bench", "--peer", "torch", "--seconds", "0.001", "--size", "small"]
+    command += ["--dtype", "int8" if op == "scaled_mm" else "float32"]
     command += ["--dims", DIMS[op]] if op in DIMS else []
     done = subprocess.run(
         [*command, op], env={**os.environ, "PYTHON": str(python)}, capture_output=True, text=True, check=False

@@ -107,6 +107,8 @@ class _Op:
                 None if spec is None else torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
                 for spec in self.infer(values)
             ]
+            if not made:  # it only writes states
+                return None
             return made[0] if len(made) == 1 else tuple(made)
 
         return fake
