@@ -276,13 +276,14 @@ typedef struct columns {
 
 SPECIALISED void add_words(int n_rows, const float *x, const char *const *at, const uint8_t *const *scales,
                            vector *total) {
+  const int n_columns = COLUMNS(n_rows); /* gcc wants to see that it stays */
   vector sum[DOTS] = {0};
-  UNROLL for (int p = 0; p < NIBBLES; p++) UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) {
+  UNROLL for (int p = 0; p < NIBBLES; p++) UNROLL for (int c = 0; c < n_columns; c++) {
     vector value = values_of(*(const vector_words *)(const void *)at[c] >> 4 * p);
     UNROLL for (int r = 0; r < n_rows; r++) sum[c * n_rows + r] +=
         value * *(const vector *)(x + (p * n_rows + r) * LANES);
   }
-  UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) {
+  UNROLL for (int c = 0; c < n_columns; c++) {
     vector scale = scales_of(scales[c]);
     UNROLL for (int r = 0; r < n_rows; r++) total[c * n_rows + r] += scale * sum[c * n_rows + r];
   }
