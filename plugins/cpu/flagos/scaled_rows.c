@@ -73,7 +73,8 @@ SPECIALISED nans widen_pair(const uint8_t *codes, vector *low, vector *high) {
 
 /* sum[c * n_rows + r] += a pair of row r of x * one of column c */
 SPECIALISED void add_pair(int n_rows, const float *x, const uint8_t *const *at, int64_t i, vector *sum, nans *nan) {
-  UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) {
+  const int n_columns = COLUMNS(n_rows);
+  UNROLL for (int c = 0; c < n_columns; c++) {
     vector low, high;
     nan[c] |= widen_pair(at[c] + i, &low, &high);
     UNROLL for (int r = 0; r < n_rows; r++) {
@@ -86,15 +87,16 @@ SPECIALISED void add_pair(int n_rows, const float *x, const uint8_t *const *at, 
 /* Terms first to end - 1, of which only those at the end of a row may be no whole pair. */
 SPECIALISED void add_terms(int n_rows, int64_t first, int64_t end, const float *x, const columns *from, vector *sum,
                            nans *nan) {
+  const int n_columns = COLUMNS(n_rows);
   int64_t i = first;
   for (; i + PAIR <= end; i += PAIR) {
-    UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) __builtin_prefetch(from->at[c] + i + from->ahead, 0, 2);
+    UNROLL for (int c = 0; c < n_columns; c++) __builtin_prefetch(from->at[c] + i + from->ahead, 0, 2);
     add_pair(n_rows, x + i * n_rows, from->at, i, sum, nan);
   }
   if (i < end) {
     uint8_t rest[MOST_COLUMNS][PAIR] = {0};
     const uint8_t *rests[MOST_COLUMNS];
-    for (int c = 0; c < COLUMNS(n_rows); c++)
+    for (int c = 0; c < n_columns; c++)
       rests[c] = memcpy(rest[c], from->at[c] + i, (size_t)(end - i));
     add_pair(n_rows, x + i * n_rows, rests, 0, sum, nan);
   }
@@ -103,6 +105,7 @@ SPECIALISED void add_terms(int n_rows, int64_t first, int64_t end, const float *
 /* With the scales of blocks, if there are some. */
 SPECIALISED void dot_float8(int n_rows, const cpu_scaled_mm *mm, const float *x, int64_t column, const columns *from,
                             results *sums) {
+  const int n_columns = COLUMNS(n_rows);
   vector total[SUMS] = {0};
   nans nan[MOST_COLUMNS] = {0};
   if (!mm->has_blocks)
@@ -111,7 +114,7 @@ SPECIALISED void dot_float8(int n_rows, const cpu_scaled_mm *mm, const float *x,
     for (int64_t first = 0, block = 0; first < mm->k; first += mm->block_k, block++) {
       vector sum[SUMS] = {0};
       add_terms(n_rows, first, least(mm->k, first + mm->block_k), x, from, sum, nan);
-      UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) UNROLL for (int r = 0; r < n_rows; r++) {
+      UNROLL for (int c = 0; c < n_columns; c++) UNROLL for (int r = 0; r < n_rows; r++) {
         int64_t row = least(r, mm->m - 1), n = least(column + c, mm->n - 1);
         total[c * n_rows + r] +=
             sum[c * n_rows + r] *
@@ -119,7 +122,7 @@ SPECIALISED void dot_float8(int n_rows, const cpu_scaled_mm *mm, const float *x,
              mm->weight_scale.data[n / mm->block_n * mm->weight_scale.row + block * mm->weight_scale.column]);
       }
     }
-  UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) UNROLL for (int r = 0; r < n_rows; r++) sums[r][c] =
+  UNROLL for (int c = 0; c < n_columns; c++) UNROLL for (int r = 0; r < n_rows; r++) sums[r][c] =
       nan[c] ? NAN : 256 * add_lanes(total[c * n_rows + r]);
 }
 
@@ -178,7 +181,8 @@ static void offset_rows(const cpu_scaled_mm *mm, int64_t n_rows, uint8_t *to) {
 
 SPECIALISED void add_step(int n_rows, const uint8_t *x, const uint8_t *const *at, int64_t i, __m512i *sum,
                           __m512i *own) {
-  UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) {
+  const int n_columns = COLUMNS(n_rows);
+  UNROLL for (int c = 0; c < n_columns; c++) {
     const __m512i weight = _mm512_loadu_si512(at[c] + i);
     own[c] = _mm512_dpbusd_epi32(own[c], _mm512_set1_epi8(1), weight);
     UNROLL for (int r = 0; r < n_rows; r++) sum[c * n_rows + r] =
@@ -189,24 +193,25 @@ SPECIALISED void add_step(int n_rows, const uint8_t *x, const uint8_t *const *at
 /* Sums of x * weight, and of the weight alone. */
 SPECIALISED void dot_int8(int n_rows, int64_t k, const uint8_t *x, const columns *from, int32_t (*sums)[MOST_COLUMNS],
                           int32_t *weight_sums) {
+  const int n_columns = COLUMNS(n_rows);
   __m512i sum[SUMS], own[MOST_COLUMNS];
-  UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) {
+  UNROLL for (int c = 0; c < n_columns; c++) {
     own[c] = _mm512_setzero_si512();
     UNROLL for (int r = 0; r < n_rows; r++) sum[c * n_rows + r] = _mm512_setzero_si512();
   }
   int64_t i = 0;
   for (; i + STEP <= k; i += STEP) {
-    UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) __builtin_prefetch(from->at[c] + i + from->ahead, 0, 2);
+    UNROLL for (int c = 0; c < n_columns; c++) __builtin_prefetch(from->at[c] + i + from->ahead, 0, 2);
     add_step(n_rows, x + i * n_rows, from->at, i, sum, own);
   }
   if (i < k) {
     uint8_t rest[MOST_COLUMNS][STEP] = {0};
     const uint8_t *rests[MOST_COLUMNS];
-    for (int c = 0; c < COLUMNS(n_rows); c++)
+    for (int c = 0; c < n_columns; c++)
       rests[c] = memcpy(rest[c], from->at[c] + i, (size_t)(k - i));
     add_step(n_rows, x + i * n_rows, rests, 0, sum, own);
   }
-  UNROLL for (int c = 0; c < COLUMNS(n_rows); c++) {
+  UNROLL for (int c = 0; c < n_columns; c++) {
     weight_sums[c] = _mm512_reduce_add_epi32(own[c]);
     UNROLL for (int r = 0; r < n_rows; r++) sums[r][c] =
         _mm512_reduce_add_epi32(sum[c * n_rows + r]) - 128 * weight_sums[c];
