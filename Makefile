@@ -259,12 +259,12 @@ check-stress: ## all kinds of calls and changes at once, for 25 s, then a minute
 VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible --suppressions=$(abspath tests/valgrind.supp) \
   --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/*,*/native/flhost --child-silent-after-fork=no --fair-sched=try --log-file=$(abspath $(BUILD))/valgrind/%p
 COMMAND_SUITES = $(basename $(notdir $(wildcard tests/test_cli*.c tests/test_*_command*.c))) test_bench test_bench_gpu test_bench_kernels \
-  test_doctor test_first_minute test_install test_misbehaving test_run test_save_call test_verify
+  test_doctor test_first_minute test_install test_llm test_misbehaving test_run test_save_call test_verify
 .PHONY: check-valgrind
 check-valgrind: ## all tests under valgrind, leaks are errors
 	@rm -rf $(BUILD)/valgrind && mkdir -p $(BUILD)/valgrind && chmod 1777 $(BUILD)/valgrind
 	@FLHOST_SAMPLE=1 OMP_NUM_THREADS=1 FLHOST_ONEDNN= TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check \
-	  WITHOUT='test_gpu_kernels test_gpu_sequences test_secure test_judge test_cpu_math $(COMMAND_SUITES)' || \
+	  WITHOUT='test_gpu_kernels test_gpu_sequences test_secure test_judge test_cpu_math test_availability test_cpu_matmul $(COMMAND_SUITES)' || \
 	  { grep -h '^==' $(BUILD)/valgrind/* | head -n 300; exit 1; }
 
 # Backends of this machine alone would make the pages differ from one to the next: those of the tree.
