@@ -300,8 +300,11 @@ static fl_status launch(void *self, fl_call *call) {
         row_length(call->values[i].v.tensor) && !is_of(d, fl_data(call->values[i].v.tensor), 1))
       return fl_fail(call, FL_EDEVICE, "value %u is not memory of this device", i);
   note_kernel(call, first->device.device_id);
+  static pthread_mutex_t queue = PTHREAD_MUTEX_INITIALIZER; /* a stream runs one kernel after the other */
   enter(d);
+  pthread_mutex_lock(&queue);
   fl_status status = compute(call);
+  pthread_mutex_unlock(&queue);
   leave(d);
   return status;
 }
