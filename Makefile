@@ -210,19 +210,28 @@ tests: $(TESTS)
 ONLY ?=
 WITHOUT ?=
 SUITES = $(filter-out $(WITHOUT:%=$(BUILD)/tests/%),$(if $(ONLY),$(ONLY:%=$(BUILD)/tests/%),$(TESTS)))
+COMPILED = $(SUITES)
 LONG := $(patsubst %,$(BUILD)/tests/test_%,verify misbehaving judge cli_bench ascend_ops gpu_sequences checked_forms bounds \
   gpu_kernels cli availability)
 
 .PHONY: check
 check: ## install what is missing, build, and run all tests
 	$(INSTALL_DEPS) build check
-	$(BUILD_QUIETLY) all $(SUITES)
+	$(BUILD_QUIETLY) all $(COMPILED)
 	@$(TEST_ENVIRONMENT) tests/run $(filter $(LONG),$(SUITES)) $(filter-out $(LONG),$(SUITES))
+
+# Of the CPU's kernels another compiler sees two instruction sets beside the baseline: what is compiled for avx512 is for
+# avx512_bf16, too.
+FEW_VARIANTS = $(filter-out avx512,$(CPU_VARIANTS))
+.PHONY: check-clang
+check-clang: ## all compiled by clang, without warnings, and the tests but for those that take longest, in build/clang
+	@$(MAKE) --no-print-directory check BUILD=$(BUILD)/clang CC=clang CPU_VARIANTS='$(FEW_VARIANTS)' COMPILED='$(TESTS:$(BUILD)/%=$(BUILD)/clang/%)' \
+	  WITHOUT='$(notdir $(LONG))'
 
 .PHONY: check-asan
 check-asan: ## all tests with the address and undefined-behaviour sanitizers, in build/asan
-	@ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 CK_TIMEOUT_MULTIPLIER=6 \
-	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/asan CFLAGS='-O1 -g -fno-omit-frame-pointer' \
+	@FLHOST_SAMPLE=8 ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 CK_TIMEOUT_MULTIPLIER=6 \
+	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/asan CPU_VARIANTS='$(FEW_VARIANTS)' CFLAGS='-O1 -g -fno-omit-frame-pointer' \
 	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 
 # die_after_fork=0: tests fork while other threads run, on purpose. -Wno-tsan: the fence of core/support/thread.h, which only
@@ -233,8 +242,8 @@ TSAN_CFLAGS = -O1 -g -Wno-unknown-warning-option -Wno-tsan
 TSAN_SUITES = $(basename $(notdir $(shell grep -l pthread_create tests/test_*.c))) test_cpu_plugin test_cpu_variants test_run
 .PHONY: check-tsan
 check-tsan: ## the tests that have threads with the thread sanitizer, in build/tsan
-	@FLHOST_SAMPLE=1 TSAN_OPTIONS='die_after_fork=0:halt_on_error=1:suppressions=$(abspath tests/tsan.supp)' CK_TIMEOUT_MULTIPLIER=10 \
-	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/tsan CFLAGS='$(TSAN_CFLAGS)' SANITIZE=-fsanitize=thread \
+	@FLHOST_SAMPLE=100 TSAN_OPTIONS='die_after_fork=0:halt_on_error=1:suppressions=$(abspath tests/tsan.supp)' CK_TIMEOUT_MULTIPLIER=10 \
+	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/tsan CPU_VARIANTS='$(firstword $(CPU_VARIANTS))' CFLAGS='$(TSAN_CFLAGS)' SANITIZE=-fsanitize=thread \
 	  ONLY='$(TSAN_SUITES)'
 
 # Without the sanitizer it is faster by ten and forks more freely. STRESS: further options, "--seconds 600 --seed 7".
@@ -245,7 +254,7 @@ stress:
 check-stress: ## all kinds of calls and changes at once, for 25 s, then a minute with the thread sanitizer
 	$(INSTALL_DEPS) build
 	@$(MAKE) --no-print-directory stress
-	@$(MAKE) --no-print-directory stress BUILD=$(BUILD)/tsan CFLAGS='$(TSAN_CFLAGS)' SANITIZE=-fsanitize=thread
+	@$(MAKE) --no-print-directory stress BUILD=$(BUILD)/tsan CPU_VARIANTS='$(firstword $(CPU_VARIANTS))' CFLAGS='$(TSAN_CFLAGS)' SANITIZE=-fsanitize=thread
 	@FLHOST_BUILD=$(BUILD) $(BUILD)/tests/stress --seconds 15 $(STRESS)
 	@FLHOST_BUILD=$(BUILD) $(BUILD)/tests/stress --seconds 10 --no-membarrier $(STRESS)
 	@for seed in 2 3; do FLHOST_BUILD=$(BUILD)/tsan TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 \
@@ -263,7 +272,7 @@ COMMAND_SUITES = $(basename $(notdir $(wildcard tests/test_cli*.c tests/test_*_c
 .PHONY: check-valgrind
 check-valgrind: ## all tests under valgrind, leaks are errors
 	@rm -rf $(BUILD)/valgrind && mkdir -p $(BUILD)/valgrind && chmod 1777 $(BUILD)/valgrind
-	@FLHOST_SAMPLE=1 OMP_NUM_THREADS=1 FLHOST_ONEDNN= TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check \
+	@FLHOST_SAMPLE=100 OMP_NUM_THREADS=1 FLHOST_ONEDNN= TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check \
 	  WITHOUT='test_gpu_kernels test_gpu_sequences test_secure test_judge test_cpu_math test_availability test_cpu_matmul $(COMMAND_SUITES)' || \
 	  { grep -h '^==' $(BUILD)/valgrind/* | head -n 300; exit 1; }
 

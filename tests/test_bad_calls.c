@@ -88,7 +88,7 @@ static void expect_refusal(const made_call *good, made_call *spoilt, uint32_t in
 START_TEST(O6_every_spoilt_argument_and_result_is_refused_by_name_and_nothing_is_called) {
   fl_op *op = builtin(_i);
   int made = 0;
-  for (uint64_t number = 0; number < NUMBERS && made < CALLS; number++) {
+  for (uint64_t number = 0; number < NUMBERS && made < rounds(CALLS); number++) {
     made_call *good = make_call(op, number);
     if (!good)
       continue;
@@ -240,7 +240,7 @@ START_TEST(O6_an_index_out_of_range_is_refused_by_name_before_anything_is_writte
   static const int64_t far[] = {-1000000, 1000000};
   load_cpu();
   fl_op *op = builtin(_i);
-  for (uint64_t number = 0, made = 0; number < NUMBERS && made < 5 * CALLS; number++) {
+  for (uint64_t number = 0, made = 0; number < NUMBERS && made < rounds(5 * CALLS); number++) {
     made_call *good = make_call(op, number);
     for (uint32_t index = 0; good && index < good->n_arguments; index++)
       for (int i = 0; i < 4 && is_index(good, index); i++) {

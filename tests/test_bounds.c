@@ -163,7 +163,7 @@ enum { OWN_ALLOCATOR = 0 };
 
 /* Rounds of that many; fewer where each takes long. */
 static long repeat(int n) {
-  return rounds(OWN_ALLOCATOR || getenv("FLHOST_SAMPLE") ? n / 20 : n);
+  return rounds(OWN_ALLOCATOR || is_sparse() ? n / 20 : n);
 }
 
 static long resident_bytes(void) {
@@ -207,7 +207,7 @@ static void check_bounded(const watched *w) {
   enum { SLACK = 4 << 20 };
   ck_assert_uint_le(w->waiting, WAITING_MOST);
   ck_assert_uint_le(w->views, VIEWS_MOST);
-  if (!OWN_ALLOCATOR && !getenv("FLHOST_SAMPLE"))
+  if (!OWN_ALLOCATOR && !is_sparse())
     ck_assert_msg(w->most <= w->warm + SLACK, "resident memory grew from %ld to %ld bytes", w->warm, w->most);
 }
 

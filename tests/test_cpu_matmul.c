@@ -491,11 +491,11 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, every_instruction_set_computes_few_rows_of_each_type, 0, 4);
   tcase_add_test(tests, large_products_are_the_librarys);
   tcase_add_loop_test(tests, without_the_library_they_are_computed_too, 0, 3);
-  if (!getenv("FLHOST_SAMPLE")) /* for valgrind: what oneDNN generates reads behind the end of a buffer of its own */
+  if (!is_sparse()) /* for valgrind: what oneDNN generates reads behind the end of a buffer of its own */
     tcase_add_test(tests, prepared_weights_give_the_same);
   tcase_add_loop_test(tests, nothing_is_prepared_where_nothing_is_gained, 0, 4);
   tcase_add_test(tests, the_librarys_threads_are_the_callers_alone);
-  if (!getenv("FLHOST_SAMPLE")) /* under valgrind the child of a fork beside other threads may hang in the tool */
+  if (!is_sparse()) /* under valgrind the child of a fork beside other threads may hang in the tool */
     tcase_add_test(tests, two_threads_at_once_and_a_forked_child_use_it);
   tcase_add_test(tests, scratch_memory_grows_with_each_size);
   tcase_add_test(tests, a_thread_keeps_its_scratch_memory);

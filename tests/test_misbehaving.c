@@ -48,7 +48,7 @@ static bool is_for_plain_builds(const char *name) {
 
 static bool is_watched(void) {
   const char *flags = getenv("SANITIZE");
-  return getenv("FLHOST_SAMPLE") || (flags && *flags);
+  return is_sparse() || (flags && *flags);
 }
 
 /* Says so. */
@@ -158,7 +158,7 @@ START_TEST(an_implementation_that_misbehaves_gets_its_verdict_and_the_others_hav
   const char *timeout = strstr(name, "hangs") ? "5" : "100";
   outcome run = FLHOST("verify", "--json", "--timeout", timeout, "--memory", "1.5", "--junit", scratch("report.xml"));
   assert_status(run, 1);
-  if (*run.err && !getenv("FLHOST_SAMPLE")) /* valgrind speaks there */
+  if (*run.err && !is_sparse()) /* valgrind speaks there */
     assert_contains(run.err, "flhost: WARNING: Implementation 'vendor.wrong' failed for op 'misbehaving': ");
   json_t *tests = json_object_get(parse_json(run.out, JSON_OBJECT), "tests");
   ck_assert_uint_eq(json_array_size(tests), 3);

@@ -155,7 +155,7 @@ enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 START_TEST(O2_O5_both_implementations_agree_whatever_the_layout) {
   DLDataType dtype = floats[_i / N_KINDS];
   int kind = _i % N_KINDS;
-  int step = getenv("FLHOST_SAMPLE") ? 3 : 1; /* other batches in each round */
+  int step = is_sparse() ? 3 : 1; /* other batches in each round */
   for (int i = _i % step; i < N_BATCHES; i += step)
     for (int strided = 0; strided < 2; strided++) {
       paged p =
