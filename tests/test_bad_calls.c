@@ -240,7 +240,8 @@ START_TEST(O6_an_index_out_of_range_is_refused_by_name_before_anything_is_writte
   static const int64_t far[] = {-1000000, 1000000};
   load_cpu();
   fl_op *op = builtin(_i);
-  for (uint64_t number = 0, made = 0; number < NUMBERS && made < rounds(5 * CALLS); number++) {
+  int made = 0;
+  for (uint64_t number = 0; number < NUMBERS && made < rounds(5 * CALLS); number++) {
     made_call *good = make_call(op, number);
     for (uint32_t index = 0; good && index < good->n_arguments; index++)
       for (int i = 0; i < 4 && is_index(good, index); i++) {
