@@ -70,6 +70,7 @@ static const char *const calls[] = {
     "gemma_rms_norm x=f801x1003 weight=f1003",
     "rms_norm_gated x=f401x1006 z=f401x1006 weight=f1006 group_size=503",
     "layer_norm x=f801x1003 weight=f1003 bias=f1003",
+    "nemotron_layer_norm x=f801x1003 residual=f801x1003 weight=f1003 bias=f1003",
     "add x=f3x801x1003 y=f3x801x1003",
     "apply_penalties logits=w201x1003 prompt_token_ids=l201x30%1003 output_token_ids=i201x40%1003 "
     "presence_penalties=w201 frequency_penalties=w201 repetition_penalties=w201",

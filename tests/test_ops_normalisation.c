@@ -292,6 +292,48 @@ START_TEST(layer_norm_of_values_far_from_0_loses_nothing) {
 }
 END_TEST
 
+/* Against layer_norm of the rounded sum with the rounded weight. */
+START_TEST(nemotrons_norm_counts_its_weight_from_1_and_adds_the_residual) {
+  DLDataType dtype = floats[_i % 3], weights = _i / 6 ? float32 : dtype;
+  const char *id = both[_i / 3 % 2];
+  const int64_t shape[] = {2, 3, 301}, hidden[] = {301};
+  owned *x = make_filled(dtype, 3, shape, 7, 1), *residual = make_filled(dtype, 3, shape, 5, 2);
+  owned *weight = make_filled(weights, 1, hidden, 0, 3), *bias = make_filled(weights, 1, hidden, 0, 4);
+  owned *sum = make(dtype, 3, shape, 3), *from_one = make(weights, 1, hidden, 0), *expected = make(dtype, 3, shape, 0);
+  fl_value values[] = {value_of(x),    value_of(residual), value_of(weight),  value_of(bias),
+                       fl_float(1e-5), value_of(x),        value_of(residual)};
+  for (int64_t i = 0; i < count(&x->tensor); i++)
+    set(&sum->tensor, element_offset(&sum->tensor, i), element(x, i) + element(residual, i));
+  for (int64_t i = 0; i < 301; i++)
+    set(&from_one->tensor, i, element(weight, i) + 1);
+  run_layer(id, sum, from_one, bias, 1e-5, expected);
+  check_call("nemotron_layer_norm", id, values, 7);
+  check_close("nemotron_layer_norm", &x->tensor, &expected->tensor);
+  check_close("add", &residual->tensor, &sum->tensor);
+  UNMAKE(x, residual, weight, bias, sum, from_one, expected);
+}
+END_TEST
+
+START_TEST(nemotrons_norm_without_a_residual_leaves_x_alone) {
+  DLDataType dtype = floats[_i % 3];
+  const int64_t shape[] = {5, 40}, hidden[] = {40};
+  owned *x = make_filled(dtype, 2, shape, 7, 1), *before = make_filled(dtype, 2, shape, 0, 1);
+  owned *weight = make_filled(dtype, 1, hidden, 0, 3), *out = make(dtype, 2, shape, 1),
+        *expected = make(dtype, 2, shape, 0);
+  fl_value values[] = {value_of(x),    fl_none(),     value_of(weight), value_of(weight),
+                       fl_float(1e-5), value_of(out), fl_none()};
+  check_call("nemotron_layer_norm", both[_i / 3], values, 7);
+  check_same_elements(&before->tensor, x);
+  for (int64_t i = 0; i < 40; i++)
+    set(&before->tensor, i, element(weight, i) + 1);
+  owned *from_one = make(dtype, 1, hidden, 0);
+  memcpy(from_one->tensor.data, before->tensor.data, 40 * dtype.bits / 8);
+  run_layer(both[_i / 3], x, from_one, weight, 1e-5, expected);
+  check_close("nemotron_layer_norm", &out->tensor, &expected->tensor);
+  UNMAKE(x, before, weight, out, expected, from_one);
+}
+END_TEST
+
 START_TEST(O2_norms_of_no_tokens_succeed_and_write_nothing) {
   const int64_t shape[] = {3, 0, 8}, hidden[] = {8};
   const formula f = {"swish", 8, true, false, true, 1e-5};
@@ -403,6 +445,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, O4_mixer2_rounds_before_the_weight);
   tcase_add_loop_test(tests, layer_norm_computes_its_formula, 0, 6);
   tcase_add_loop_test(tests, layer_norm_of_values_far_from_0_loses_nothing, 0, 2);
+  tcase_add_loop_test(tests, nemotrons_norm_counts_its_weight_from_1_and_adds_the_residual, 0, 12);
+  tcase_add_loop_test(tests, nemotrons_norm_without_a_residual_leaves_x_alone, 0, 6);
   tcase_add_loop_test(tests, O2_norms_of_no_tokens_succeed_and_write_nothing, 0, 2);
   tcase_add_test(tests, O6_bad_arguments_of_norms_are_refused_with_a_reason);
 }

@@ -108,6 +108,14 @@ def layer_norm(t):
     return out.to(x.dtype)
 
 
+def nemotron_layer_norm(t):
+    x = t["x"] if t["residual"] is None else t["x"] + t["residual"]
+    weight, bias = t["weight"] + 1, t["bias"]
+    kept = weight.dtype == x.dtype
+    out = F.layer_norm(x if kept else x.float(), (x.shape[-1],), weight, bias, t["epsilon"]).to(x.dtype)
+    return out if t["residual"] is None else (out, x)
+
+
 def rotated(x, cos, sin, neox=True):
     if neox:
         a, b = halves(x)
@@ -562,6 +570,7 @@ OPS = {
     "rms_norm_gated": rms_gated,
     "mixer2_gated_rms_norm": mixer2_rms,
     "layer_norm": layer_norm,
+    "nemotron_layer_norm": nemotron_layer_norm,
     "add": lambda t: t["x"] + t["y"],
     "sigmoid_mul": lambda t: t["x"] * torch.sigmoid(t["gate"]),
     "apply_rotary_emb": apply_rotary,

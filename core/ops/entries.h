@@ -13,6 +13,7 @@
   /* normalisation.c */                                                                                             \
   op(rms_norm) op(fused_add_rms_norm) op(gemma_rms_norm) op(rms_norm_gated) op(mixer2_gated_rms_norm)               \
   op(layer_norm)                                                                                                    \
+  op(nemotron_layer_norm)                                                                                           \
   /* elementwise.c */                                                                                               \
   op(add) op(sigmoid_mul)                                                                                           \
   /* rotary.c */                                                                                                    \

@@ -119,13 +119,13 @@ const fl_op_def fl_op_rms_norm_gated = {
     .size = sizeof(fl_op_def),
     .schema = "rms_norm_gated(Tensor x, Tensor? z, Tensor weight, float epsilon=1e-5, int? group_size=None, "
               "bool norm_before_gate=False, str activation=\"swish\") -> Tensor out",
-    .layers = "RMSNormGated",
+    .layers = "RMSNormGated,FusedRMSNormGated",
     .rules = "x: T[..., H]; z: T[..., H]; weight: T|float32[H]; out: T[..., H]; T = float32|float16|bfloat16",
     .category = "normalisation",
     .doc = "Root-mean-square normalisation in groups of group_size (none: of the whole dimension), gated by z before "
            "or after; activation is \"swish\", \"silu\" (the same) or \"sigmoid\".",
     .formula = "x -> x * act(z) unless norm_before_gate; out = x / sqrt(mean(x^2) + epsilon) * weight, times act(z) if "
-               "norm_before_gate; in float32, rounded once (vLLM: RMSNormGated)",
+               "norm_before_gate; in float32, rounded once (vLLM: RMSNormGated, FusedRMSNormGated)",
     .tolerance = gated_tolerance,
     .check = check_rms_norm_gated,
     .cases = "H: 1 8 96 256 1040; group_size: none 8 H; activation: swish silu sigmoid; epsilon: 1e-5 1e-6",
@@ -167,14 +167,24 @@ const fl_op_def fl_op_mixer2_gated_rms_norm = {
     .bench = "...: [1] [128] [4096]; H: 8192; n_groups: 8; weight: 0.5..2",
 };
 
-static fl_status check_layer_norm(fl_call *call) {
-  enum { X, WEIGHT, BIAS, EPSILON };
-  const fl_value *weight = &call->values[WEIGHT], *bias = &call->values[BIAS];
+/* `first`: the weight, before bias and epsilon. */
+static fl_status check_scaled_and_shifted(fl_call *call, uint32_t first) {
+  const fl_value *weight = &call->values[first], *bias = &call->values[first + 1];
   if (weight->type == FL_TENSOR && bias->type == FL_TENSOR &&
       memcmp(&weight->v.tensor->dtype, &bias->v.tensor->dtype, sizeof(DLDataType)) != 0)
     return fl_fail(call, FL_EINVAL, "argument 'bias': dtype %s, expected %s (that of 'weight')",
                    fl_dtype_name(bias->v.tensor->dtype), fl_dtype_name(weight->v.tensor->dtype));
-  return fl_check_not_negative(call, EPSILON, "epsilon");
+  return fl_check_not_negative(call, first + 2, "epsilon");
+}
+
+static fl_status check_layer_norm(fl_call *call) {
+  enum { X, WEIGHT };
+  return check_scaled_and_shifted(call, WEIGHT);
+}
+
+static fl_status check_nemotron_layer_norm(fl_call *call) {
+  enum { X, RESIDUAL, WEIGHT };
+  return check_scaled_and_shifted(call, WEIGHT);
 }
 
 const fl_op_def fl_op_layer_norm = {
@@ -190,4 +200,22 @@ const fl_op_def fl_op_layer_norm = {
     .cases = "H: 1 8 33 769 2048; epsilon: 1e-5 1e-6",
     .flops = "(5 + given(weight) + given(bias))*numel(x)",
     .bench = ROWS "weight: 0.5..2; bias: -1..1",
+};
+
+const fl_op_def fl_op_nemotron_layer_norm = {
+    .size = sizeof(fl_op_def),
+    .schema = "nemotron_layer_norm(Tensor(a!) x, Tensor(b!)? residual, Tensor weight, Tensor bias, "
+              "float epsilon=1e-5) -> (Tensor(a) out, Tensor(b)? residual_out)",
+    .layers = "NemotronLayerNorm1P",
+    .rules = "x: T[..., H]; residual: T[..., H]; weight: T|float32[H]; bias: T|float32[H]; "
+             "T = float32|float16|bfloat16",
+    .category = "normalisation",
+    .doc = "Layer norm whose weight is counted from 1, of x, or of x + residual when there is a residual.",
+    .formula = "s = x + residual, rounded to T; residual_out = s; w = weight + 1, rounded to weight's dtype; "
+               "out = (s - mean(s)) / sqrt(mean((s - mean(s))^2) + epsilon) * w + bias in float32, rounded once "
+               "(vLLM: NemotronLayerNorm1P)",
+    .check = check_nemotron_layer_norm,
+    .cases = "H: 1 8 33 769 2048; epsilon: 1e-5 1e-6",
+    .flops = "numel(residual) + 7*numel(x)",
+    .bench = ROWS "weight: -0.5..1; bias: -1..1",
 };

@@ -48,6 +48,7 @@ typedef struct fl_ops {
   fl_op *rms_norm_gated;
   fl_op *mixer2_gated_rms_norm;
   fl_op *layer_norm;
+  fl_op *nemotron_layer_norm;
   fl_op *add;
   fl_op *sigmoid_mul;
   fl_op *rotary_embedding;
@@ -139,6 +140,7 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->rms_norm_gated = fl_op_handle(host, "rms_norm_gated");
   ops->mixer2_gated_rms_norm = fl_op_handle(host, "mixer2_gated_rms_norm");
   ops->layer_norm = fl_op_handle(host, "layer_norm");
+  ops->nemotron_layer_norm = fl_op_handle(host, "nemotron_layer_norm");
   ops->add = fl_op_handle(host, "add");
   ops->sigmoid_mul = fl_op_handle(host, "sigmoid_mul");
   ops->rotary_embedding = fl_op_handle(host, "rotary_embedding");
@@ -633,7 +635,7 @@ static inline fl_status fl_gemma_rms_norm(const fl_ops *ops, void *stream, DLTen
  *        T = float32|float16|bfloat16
  * z, group_size: NULL for none.
  * Formula: x -> x * act(z) unless norm_before_gate; out = x / sqrt(mean(x^2) + epsilon) * weight, times act(z) if
- * norm_before_gate; in float32, rounded once (vLLM: RMSNormGated)
+ * norm_before_gate; in float32, rounded once (vLLM: RMSNormGated, FusedRMSNormGated)
  */
 static inline fl_status fl_rms_norm_gated(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *z, DLTensor *weight,
                                           double epsilon, const int64_t *group_size, bool norm_before_gate,
@@ -706,6 +708,40 @@ static inline fl_status fl_layer_norm(const fl_ops *ops, void *stream, DLTensor 
   fl_call call;
   fl_ops_call(&call, values, 5, stream);
   return fl_invoke(ops->layer_norm, &call);
+}
+
+/*
+ * Layer norm whose weight is counted from 1, of x, or of x + residual when there is a residual.
+ *     nemotron_layer_norm(Tensor(a!) x, Tensor(b!)? residual, Tensor weight, Tensor bias, float epsilon=1e-5)
+ *         -> (Tensor(a) out, Tensor(b)? residual_out)
+ * where  x: T[..., H]
+ *        residual: T[..., H]
+ *        weight: T|float32[H]
+ *        bias: T|float32[H]
+ *        T = float32|float16|bfloat16
+ *        out: as x
+ *        residual_out: as residual
+ * out may be the very tensor x (in place); else x stays as it is.
+ * residual_out may be the very tensor residual (in place); else residual stays as it is. NULL exactly where that is
+ * NULL.
+ * residual: NULL for none.
+ * Formula: s = x + residual, rounded to T; residual_out = s; w = weight + 1, rounded to weight's dtype; out = (s -
+ * mean(s)) / sqrt(mean((s - mean(s))^2) + epsilon) * w + bias in float32, rounded once (vLLM: NemotronLayerNorm1P)
+ */
+static inline fl_status fl_nemotron_layer_norm(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *residual,
+                                               DLTensor *weight, DLTensor *bias, double epsilon, DLTensor *out,
+                                               DLTensor *residual_out) {
+  fl_value values[7];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_tensor(residual);
+  values[2] = fl_required_tensor(weight);
+  values[3] = fl_required_tensor(bias);
+  values[4] = fl_float(epsilon);
+  values[5] = fl_required_tensor(out);
+  values[6] = fl_tensor(residual_out);
+  fl_call call;
+  fl_ops_call(&call, values, 7, stream);
+  return fl_invoke(ops->nemotron_layer_norm, &call);
 }
 
 /*

@@ -98,6 +98,12 @@ fl_status cpu_mixer2_gated_rms_norm(void *self, fl_call *call) {
   return run_gated(self, call, &norm);
 }
 
+static fl_status run_layer_norm(void *self, fl_call *call, const cpu_layer_norm *norm) {
+  if (norm->dtype == CPU_OTHER || norm->weight_dtype == CPU_OTHER)
+    return fl_fail(call, FL_ENOTSUP, "element types: float32, float16 or bfloat16 expected");
+  return (*(cpu_layer_norm_fn *)self)(norm);
+}
+
 /* layer_norm(x, weight, bias, epsilon) -> out */
 fl_status cpu_run_layer_norm(void *self, fl_call *call) {
   DLTensor *x = cpu_tensor(call, 0), *weight = cpu_tensor(call, 1), *bias = cpu_tensor(call, 2);
@@ -109,7 +115,23 @@ fl_status cpu_run_layer_norm(void *self, fl_call *call) {
                          .weight_dtype = weight_dtype_of(weight ? weight : bias, cpu_dtype_of(x)),
                          .epsilon = (float)call->values[3].v.f,
                          .hidden = row_of(x)};
-  if (norm.dtype == CPU_OTHER || norm.weight_dtype == CPU_OTHER)
-    return fl_fail(call, FL_ENOTSUP, "element types: float32, float16 or bfloat16 expected");
-  return (*(cpu_layer_norm_fn *)self)(&norm);
+  return run_layer_norm(self, call, &norm);
+}
+
+/* nemotron_layer_norm(x, residual, weight, bias, epsilon) -> out, residual_out */
+fl_status cpu_run_nemotron_layer_norm(void *self, fl_call *call) {
+  enum { X, RESIDUAL, WEIGHT, BIAS, EPSILON, OUT, RESIDUAL_OUT };
+  DLTensor *x = cpu_tensor(call, X), *weight = cpu_tensor(call, WEIGHT);
+  cpu_layer_norm norm = {.x = x,
+                         .residual = cpu_tensor(call, RESIDUAL),
+                         .weight = weight,
+                         .bias = cpu_tensor(call, BIAS),
+                         .out = cpu_tensor(call, OUT),
+                         .residual_out = cpu_tensor(call, RESIDUAL_OUT),
+                         .dtype = cpu_dtype_of(x),
+                         .weight_dtype = weight_dtype_of(weight, cpu_dtype_of(x)),
+                         .epsilon = (float)call->values[EPSILON].v.f,
+                         .hidden = row_of(x),
+                         .from_one = true};
+  return run_layer_norm(self, call, &norm);
 }

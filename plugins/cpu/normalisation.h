@@ -24,10 +24,11 @@ typedef struct cpu_gated_norm {
 } cpu_gated_norm;
 
 typedef struct cpu_layer_norm {
-  DLTensor *x, *weight, *bias, *out; /* weight, bias may be NULL */
-  cpu_dtype dtype, weight_dtype;     /* of x; of weight and bias, that of x where there is neither */
+  DLTensor *x, *residual, *weight, *bias, *out, *residual_out; /* all but x and out may be NULL */
+  cpu_dtype dtype, weight_dtype; /* of x and residual; of weight and bias, that of x where there is neither */
   float epsilon;
   int64_t hidden;
+  bool from_one; /* the weight is counted from 1, in its own type */
 } cpu_layer_norm;
 
 /* In place is fine. */
@@ -40,12 +41,13 @@ fl_status cpu_flagos_norm(const cpu_norm *norm);
 fl_status cpu_flagos_gated_norm(const cpu_gated_norm *norm);
 
 /* The ops; `self` of their rows is the address of a cpu_norm_fn, of the gated two of a cpu_gated_norm_fn, of the last
- * of a cpu_layer_norm_fn. The first is fused_add_rms_norm, too, which has the same values in the same places and whose
+ * two of a cpu_layer_norm_fn. The first is fused_add_rms_norm, too, which has the same values in the same places and whose
  * residual is required. */
 fl_status cpu_rms_norm(void *self, fl_call *call);
 fl_status cpu_gemma_rms_norm(void *self, fl_call *call);
 fl_status cpu_rms_norm_gated(void *self, fl_call *call);
 fl_status cpu_mixer2_gated_rms_norm(void *self, fl_call *call);
 fl_status cpu_run_layer_norm(void *self, fl_call *call);
+fl_status cpu_run_nemotron_layer_norm(void *self, fl_call *call);
 
 #endif

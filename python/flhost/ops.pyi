@@ -226,6 +226,18 @@ def layer_norm(
 ) -> _T:
     """Normalisation of rows to mean 0 and variance 1, then times weight, plus bias."""
 
+def nemotron_layer_norm(
+    x: _T,
+    residual: _Tensor | None,
+    weight: _Tensor,
+    bias: _Tensor,
+    epsilon: float = 1e-05,
+    *,
+    out: tuple[_Tensor | None, _Tensor | None] | None = None,
+    stream: int | None = None,
+) -> tuple[_T, _T | None]:
+    """Layer norm whose weight is counted from 1, of x, or of x + residual when there is a residual."""
+
 def add(
     x: _T,
     y: _Tensor,

@@ -49,15 +49,17 @@ CPU_TEMPLATE float variance_of(cpu_dtype dtype, const void *x, int64_t size, flo
   return cpu_squares_sum(&squares) / (float)size;
 }
 
-CPU_TEMPLATE void normalise_chunk(cpu_dtype dtype, cpu_dtype weight_dtype, const cpu_layer_norm *norm,
-                                  const cpu_rows *rows, float mean, float scale, int64_t first, int64_t n,
-                                  bool around) {
+CPU_TEMPLATE void normalise_chunk(cpu_dtype dtype, cpu_dtype weight_dtype, const cpu_layer_norm *norm, const void *x,
+                                  void *out, float mean, float scale, int64_t first, int64_t n, bool around) {
   float values[CPU_CHUNK], other[CPU_CHUNK];
-  cpu_load(dtype, values, rows->at[0], first, n);
+  cpu_load(dtype, values, x, first, n);
   for (int i = 0; i < CPU_CHUNK; i++)
     values[i] = (values[i] - mean) * scale;
   if (norm->weight) {
     cpu_load_other(dtype, weight_dtype, other, fl_data(norm->weight), first, n);
+    if (norm->from_one)
+      for (int i = 0; i < CPU_CHUNK; i++)
+        other[i] = cpu_round(weight_dtype, other[i] + 1.0f);
     for (int i = 0; i < CPU_CHUNK; i++)
       values[i] *= other[i];
   }
@@ -66,20 +68,37 @@ CPU_TEMPLATE void normalise_chunk(cpu_dtype dtype, cpu_dtype weight_dtype, const
     for (int i = 0; i < CPU_CHUNK; i++)
       values[i] += other[i];
   }
-  cpu_store_around(dtype, rows->at[1], first, values, n, around);
+  cpu_store_around(dtype, out, first, values, n, around);
+}
+
+CPU_TEMPLATE void add(cpu_dtype dtype, void *sum, const void *x, const void *y, int64_t size) {
+  float values[CPU_CHUNK], other[CPU_CHUNK];
+  for (int64_t first = 0; first < size; first += CPU_CHUNK) {
+    int64_t n = size - first < CPU_CHUNK ? size - first : CPU_CHUNK;
+    cpu_load(dtype, values, x, first, n);
+    cpu_load(dtype, other, y, first, n);
+    for (int i = 0; i < CPU_CHUNK; i++)
+      values[i] += other[i];
+    cpu_store(dtype, sum, first, values, n);
+  }
 }
 
 /* In place is fine: a chunk is read for the last time before it is overwritten. */
 CPU_TEMPLATE void normalise(cpu_dtype dtype, cpu_dtype weight_dtype, const cpu_layer_norm *of, const cpu_rows *rows) {
   const cpu_layer_norm norm = *of;
-  float mean = mean_of(dtype, rows->at[0], norm.hidden);
-  float scale = 1.0f / sqrtf(variance_of(dtype, rows->at[0], norm.hidden, mean) + norm.epsilon);
-  bool around = cpu_rows_around(rows, 1);
+  const void *x = rows->at[0];
+  if (norm.residual) {
+    add(dtype, rows->at[3], x, rows->at[1], norm.hidden);
+    x = rows->at[3];
+  }
+  float mean = mean_of(dtype, x, norm.hidden);
+  float scale = 1.0f / sqrtf(variance_of(dtype, x, norm.hidden, mean) + norm.epsilon);
+  bool around = cpu_rows_around(rows, 2);
   int64_t i = 0;
   for (; i + CPU_CHUNK <= norm.hidden; i += CPU_CHUNK)
-    normalise_chunk(dtype, weight_dtype, &norm, rows, mean, scale, i, CPU_CHUNK, around);
+    normalise_chunk(dtype, weight_dtype, &norm, x, rows->at[2], mean, scale, i, CPU_CHUNK, around);
   if (i < norm.hidden)
-    normalise_chunk(dtype, weight_dtype, &norm, rows, mean, scale, i, norm.hidden - i, false);
+    normalise_chunk(dtype, weight_dtype, &norm, x, rows->at[2], mean, scale, i, norm.hidden - i, false);
 }
 
 /* A weight has x's type, or is float32. */
@@ -106,13 +125,18 @@ static __attribute__((noinline)) void normalise_bfloat16(const void *norm, const
 static fl_status layer_norm(const cpu_layer_norm *norm) {
   static const cpu_row_fn functions[CPU_N_DTYPES] = {
       [CPU_FLOAT32] = normalise_float32, [CPU_FLOAT16] = normalise_float16, [CPU_BFLOAT16] = normalise_bfloat16};
-  DLTensor *const tensors[] = {norm->x, norm->out};
+  DLTensor *const tensors[] = {norm->x, norm->residual, norm->out, norm->residual_out};
   int64_t bytes = norm->hidden * cpu_dtype_size(norm->dtype);
-  return cpu_rows_run(2, tensors, (cpu_row_cost){3 * bytes, fl_data(norm->x) == fl_data(norm->out) ? 0 : bytes},
+  int64_t moved = (norm->residual ? 6 : 3) * bytes;
+  return cpu_rows_run(4, tensors, (cpu_row_cost){moved, fl_data(norm->x) == fl_data(norm->out) ? 0 : bytes},
                       functions[norm->dtype], norm);
 }
 
 static const fl_impl ops[] = {
     {.op_name = "layer_norm", CPU_FLAGOS, .fn = cpu_run_layer_norm, .self = (cpu_layer_norm_fn[]){layer_norm}},
+    {.op_name = "nemotron_layer_norm",
+     CPU_FLAGOS,
+     .fn = cpu_run_nemotron_layer_norm,
+     .self = (cpu_layer_norm_fn[]){layer_norm}},
 };
 OP_LIST(ops);

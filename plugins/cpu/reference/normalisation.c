@@ -1,7 +1,7 @@
 /*
  * Norms as vLLM defines them (IR rms_norm and fused_add_rms_norm, GemmaRMSNorm, RMSNormGated, Mixer2RMSNormGated,
- * LayerNorm; native), with PyTorch's roundings. The sum of squares is kept in double, which stands for whatever order
- * PyTorch adds in. Needs libm only.
+ * LayerNorm, NemotronLayerNorm1P; native), with PyTorch's roundings. The sum of squares is kept in double, which stands
+ * for whatever order PyTorch adds in. Needs libm only.
  */
 #include "plugins/cpu/normalisation.h"
 #include "plugins/cpu/reference/element.h"
@@ -96,26 +96,36 @@ fl_status cpu_reference_gated_norm(const cpu_gated_norm *norm) {
 
 /* ------------------------------------------------------------------------------------------------- layer norm */
 
+static float layer_weight(const cpu_layer_norm *norm, int64_t i) {
+  float weight = norm->weight ? load(norm->weight_dtype, fl_data(norm->weight), i) : 1.0f;
+  return norm->from_one ? round_to(norm->weight_dtype, weight + 1.0f) : weight;
+}
+
+/* Of x, or of the sum with the residual, which is rounded. */
 static fl_status layer_norm(const cpu_layer_norm *norm) {
-  DLTensor *const tensors[] = {norm->x, norm->out};
+  DLTensor *const tensors[] = {norm->x, norm->residual, norm->out, norm->residual_out};
   cpu_dtype dtype = norm->dtype;
-  for (cpu_rows rows = cpu_rows_begin(2, tensors); rows.left; cpu_rows_next(&rows)) {
+  for (cpu_rows rows = cpu_rows_begin(4, tensors); rows.left; cpu_rows_next(&rows)) {
+    const void *x = rows.at[0];
     double sum = 0, squares = 0;
+    if (norm->residual) {
+      for (int64_t i = 0; i < norm->hidden; i++)
+        store(dtype, rows.at[3], i, input(dtype, x, rows.at[1], i));
+      x = rows.at[3];
+    }
     for (int64_t i = 0; i < norm->hidden; i++)
-      sum += (double)load(dtype, rows.at[0], i);
+      sum += (double)load(dtype, x, i);
     float mean = (float)(sum / (double)norm->hidden);
     for (int64_t i = 0; i < norm->hidden; i++) {
-      float value = load(dtype, rows.at[0], i) - mean;
+      float value = load(dtype, x, i) - mean;
       squares += (double)(value * value);
     }
     float scale = scale_of(squares, norm->hidden, norm->epsilon);
     for (int64_t i = 0; i < norm->hidden; i++) {
-      float value = (load(dtype, rows.at[0], i) - mean) * scale;
-      if (norm->weight)
-        value *= load(norm->weight_dtype, fl_data(norm->weight), i);
+      float value = (load(dtype, x, i) - mean) * scale * layer_weight(norm, i);
       if (norm->bias)
         value += load(norm->weight_dtype, fl_data(norm->bias), i);
-      store(dtype, rows.at[1], i, value);
+      store(dtype, rows.at[2], i, value);
     }
   }
   return FL_OK;
@@ -123,6 +133,10 @@ static fl_status layer_norm(const cpu_layer_norm *norm) {
 
 static const fl_impl ops[] = {
     {.op_name = "layer_norm", CPU_REFERENCE, .fn = cpu_run_layer_norm, .self = (cpu_layer_norm_fn[]){layer_norm}},
+    {.op_name = "nemotron_layer_norm",
+     CPU_REFERENCE,
+     .fn = cpu_run_nemotron_layer_norm,
+     .self = (cpu_layer_norm_fn[]){layer_norm}},
     {.op_name = "rms_norm", CPU_REFERENCE, .fn = cpu_rms_norm, .self = (cpu_norm_fn[]){cpu_reference_norm}},
     {.op_name = "fused_add_rms_norm", CPU_REFERENCE, .fn = cpu_rms_norm, .self = (cpu_norm_fn[]){cpu_reference_norm}},
     {.op_name = "gemma_rms_norm", CPU_REFERENCE, .fn = cpu_gemma_rms_norm, .self = (cpu_norm_fn[]){cpu_reference_norm}},

@@ -82,8 +82,29 @@ def layer_norm(self: Any, x: torch.Tensor) -> torch.Tensor:
     return self.flhost(x, self.weight, self.bias, self.eps)
 
 
+def nemotron_layer_norm(self: Any, x: torch.Tensor, residual: torch.Tensor | None = None) -> Any:
+    if self.weight.dtype not in (x.dtype, torch.float32) or torch.is_autocast_enabled(x.device.type):
+        return self.forward_native(x, residual)
+    out, total = self.flhost(x, residual, self.weight, self.bias, self.eps)
+    return out if residual is None else (out, total)
+
+
+def fused_rms_norm_gated(
+    self: Any, x: torch.Tensor, g: torch.Tensor, residual: torch.Tensor | None = None, prenorm: bool = False, *rest: Any
+) -> torch.Tensor:
+    if residual is not None or prenorm or self.weight is None:
+        return self.forward_native(x, g, residual, prenorm, *rest)
+    return self.flhost(x, g, self.weight, self.eps, None, True, self.activation)
+
+
 def rms_norm_gated(self: Any, x: torch.Tensor, z: torch.Tensor | None = None) -> torch.Tensor:
     return self.flhost(x, z, self.weight, self.eps, self.group_size, self.norm_before_gate, self.activation)
+
+
+def gated(base: Any, op: str) -> type:
+    """FusedRMSNormGated has its gate behind the norm always, and is called otherwise."""
+    forward = fused_rms_norm_gated if base.__name__ == "FusedRMSNormGated" else rms_norm_gated
+    return custom_op(forward)(base, op)
 
 
 def mixer2_gated_rms_norm(self: Any, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
@@ -314,7 +335,8 @@ FORMS: dict[str, Form] = {
     "rms_norm": custom_op(rms_norm),
     "gemma_rms_norm": custom_op(gemma_rms_norm),
     "layer_norm": custom_op(layer_norm),
-    "rms_norm_gated": custom_op(rms_norm_gated),
+    "nemotron_layer_norm": custom_op(nemotron_layer_norm),
+    "rms_norm_gated": gated,
     "mixer2_gated_rms_norm": custom_op(mixer2_gated_rms_norm),
     "rotary_embedding": custom_op(rotary_embedding),
     "apply_rotary_emb": custom_op(apply_rotary_emb),
