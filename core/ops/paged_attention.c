@@ -74,6 +74,7 @@ const fl_op_def fl_op_paged_attention = {
              "seq_lens: int32|int64[b]; alibi_slopes: float32[h]; sinks: T|float32[h]; " SCALES
              "out: T[n, h, d]; lse: float32[h, n]; " FLOATS,
     .category = "attention",
+    .layers = "CPUAttentionBackend",
     .doc = "Attention of prefill, chunked prefill and decode over a paged cache. Queries of sequence i are tokens "
            "query_start_loc[i] to [i + 1] - 1, the last of its seq_lens[i] tokens; token t is row t % size of block "
            "block_table[i, t / size]. Of tokens behind the last sequence out is 0 and lse -inf. A float8 cache has "

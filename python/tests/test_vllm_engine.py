@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 from vllm_architectures import MODELS_OF_VLLM, calls, needs_flhost, vllm_cannot
-from vllm_engine import MODELS, ROOT, WITHOUT_FLHOST, environment, expected, has_kernels, run
+from vllm_engine import MODELS, ROOT, WITHOUT_FLHOST, environment, expected, has_attention, has_kernels, run
 
 FLAGOS, REFERENCE, ACME = "default.flagos", "reference.c", "vendor.acme"
+ATTENTION = ("paged_attention", "reshape_and_cache")
 PASSES = 16  # one for each token
 MORE = pytest.mark.skipif(os.environ.get("FLHOST_VLLM") != "all", reason="make check-vllm-all")
 
@@ -72,6 +73,7 @@ def test_tokens_are_transformers_and_counters_what_the_architecture_says(scratch
     result = run(scratch, model, requests=REQUESTS, eager=mode == "eager")
     assert_right(result, model)
     assert "flhost: 83 ops: 83 flagos on cpu" in result["log"]
+    assert ("replaced, and CPUAttentionBackend" in result["log"]) == has_attention()
 
 
 @MORE
@@ -171,12 +173,14 @@ def test_without_the_plugin_nothing_is_counted(scratch: Path) -> None:
 
 
 def test_layers_that_a_list_leaves_out_stay_vllms(scratch: Path) -> None:
-    listed = "rms_norm,fused_add_rms_norm,rotary_embedding"
+    listed = "rms_norm,fused_add_rms_norm,rotary_embedding,CPUAttentionBackend"
     result = run(scratch, "qwen3", requests=[[0]], settings={"VLLM_FL_OOT_BLACKLIST": listed})
     wanted = calls("qwen3", PASSES)
-    del wanted["rotary_embedding"], wanted["rms_norm"]
+    for op in ("rotary_embedding", "rms_norm", *ATTENTION):
+        wanted.pop(op, None)
     assert result["tokens"][0] == tokens("qwen3", [0])
     assert result["counts"][0] == [counted(wanted, FLAGOS)]
+    assert "replaced, attention is vLLM's" in result["log"]
 
 
 @pytest.mark.parametrize(
@@ -205,16 +209,18 @@ def test_vllms_custom_ops_are_flhosts(scratch: Path) -> None:
     assert result["config"]["custom_ops"] == words
 
 
-def test_an_ir_op_without_flhost_is_vllms(scratch: Path) -> None:
-    result = run(scratch, "qwen3", requests=[[0]], kernel_config={"ir_op_priority": {"rms_norm": ["native"]}})
+def test_an_ir_op_without_flhost_and_a_backend_that_is_named_are_vllms(scratch: Path) -> None:
+    words = {"kernel_config": {"ir_op_priority": {"rms_norm": ["native"]}}}
+    result = run(scratch, "qwen3", requests=[[0]], attention_config={"backend": "CPU_ATTN"}, **words)
     wanted = calls("qwen3", PASSES)
-    del wanted["rms_norm"]
+    for op in ("rms_norm", *ATTENTION):
+        wanted.pop(op, None)
     assert result["tokens"][0] == tokens("qwen3", [0])
     # with a residual the layer calls the other IR op, which is flhost's
     found = dict(result["counts"][0][0])
     assert found.pop(f"fused_add_rms_norm:{FLAGOS}") == {"calls": 4 * PASSES}
     assert found == counted(wanted, FLAGOS)
-    assert result["config"]["oot_blacklist"] == ["rms_norm"]
+    assert result["config"]["oot_blacklist"] == ["rms_norm", "paged_attention"]
 
 
 # -------------------------------------------------------------------------------------------------------- the server

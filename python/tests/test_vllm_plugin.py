@@ -50,9 +50,10 @@ def test_every_class_that_an_entry_names_has_a_form_or_is_known_to_stay_vllms() 
     code = (
         "import flhost\n"
         "from flhost.vllm.forms import FORMS\n"
+        "from flhost.vllm.hooks import BACKENDS\n"
         "host = flhost.Host()\n"
-        "print('stay', sorted(op for op in host.ops() if host.layers(op) and op not in FORMS))\n"
-        "assert set(FORMS) <= set(host.ops())\n"
+        "print('stay', sorted(op for op in host.ops() if host.layers(op) and op not in {**FORMS, **BACKENDS}))\n"
+        "assert set(FORMS) | set(BACKENDS) <= set(host.ops())\n"
     )
     stay = [
         "dual_chunk_rotary_embedding",
@@ -130,3 +131,51 @@ def test_flhost_is_the_first_provider_unless_a_list_says_otherwise(monkeypatch: 
     settings.restore()
     assert vars(priority) == {"rms_norm": ["flhost"], "fused_add_rms_norm": ["native"], "gelu_and_mul_sparse": []}
     assert listed == "gelu_and_mul_sparse,fused_add_rms_norm"
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"attention_config": SimpleNamespace(backend=SimpleNamespace(name="CPU_ATTN"))}, "attention backend CPU_ATTN"),
+        (
+            {"attention_config": SimpleNamespace(backend_per_kind={"full": SimpleNamespace(name="FLEX_ATTENTION")})},
+            "attention backend FLEX_ATTENTION",
+        ),
+        ({"kv_transfer_config": SimpleNamespace(kv_connector="NixlConnector")}, "connector of caches"),
+    ],
+)
+def test_attention_is_vllms_where_a_backend_is_named_or_a_connector_moves_caches(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, config: dict[str, Any], said: str
+) -> None:
+    from flhost.vllm import settings
+
+    monkeypatch.setattr(settings.logger, "propagate", True)
+    monkeypatch.delenv("VLLM_FL_OOT_BLACKLIST", raising=False)
+    with caplog.at_level("INFO", "vllm.flhost"):
+        settings.attention(SimpleNamespace(attention_config=SimpleNamespace(backend=None)), flhost.Host())
+        assert "VLLM_FL_OOT_BLACKLIST" not in os.environ
+        settings.attention(SimpleNamespace(**config), flhost.Host())
+    listed = os.environ.get("VLLM_FL_OOT_BLACKLIST")
+    settings.restore()
+    assert listed == "paged_attention"
+    assert f"vLLM's {said}" in caplog.text
+
+
+def test_a_backend_that_somebody_else_registered_stays_and_ours_goes_when_it_is_left_out() -> None:
+    pytest.importorskip("vllm.v1.kv_cache_layout", reason="this vLLM's caches are laid out differently")
+    said = run(
+        "from vllm.platforms import current_platform\n"
+        "current_platform.device_type = 'cpu'\n"
+        "from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend\n"
+        "from flhost.vllm.hooks import BACKENDS, _replace_backend\n"
+        "name, ours = 'CPUAttentionBackend', BACKENDS['paged_attention']\n"
+        "cpu = AttentionBackendEnum.CPU_ATTN\n"
+        "assert _replace_backend(name, ours, None) is None and cpu.get_path() == ours\n"
+        "assert _replace_backend(name, ours, 'left out') == 'left out' and not cpu.is_overridden()\n"
+        "register_backend(cpu, 'acme.Backend')\n"
+        "print(_replace_backend(name, ours, None), cpu.get_path())\n"
+        "assert _replace_backend('OfNoVersion', ours, None) == 'this vLLM has no such class'\n"
+        "current_platform.device_type = 'npu'\n"
+        "print(_replace_backend(name, ours, None))\n"
+    )
+    assert "replaced by acme.Backend acme.Backend\nit is not for npu" in said

@@ -28,7 +28,11 @@ class TorchCpuPlatform(CpuPlatform):
 
     @classmethod
     def get_attn_backend_cls(cls, *given: Any, **named: Any) -> str:
-        return "torch_cpu_worker.TorchAttentionBackend"
+        from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+        # that of vLLM's for the CPU, where somebody has one in its place: vLLM's own has no kernels here
+        registered = AttentionBackendEnum.CPU_ATTN
+        return registered.get_path() if registered.is_overridden() else "torch_cpu_worker.TorchAttentionBackend"
 
     @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:

@@ -6,12 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Callable
 
-from vllm_engine import MODELS, has_kernels
+from vllm_engine import MODELS, has_attention, has_kernels
 
 
 def _attention(layers: int, norms: int) -> Counter[str]:
     """Embedding, attention with fused q, k, v, norms, logits."""
-    return Counter(
+    cached = Counter(reshape_and_cache=layers, paged_attention=layers) if has_attention() else Counter[str]()
+    return cached + Counter(
         vocab_parallel_embedding=1,
         rms_norm=norms * layers + 1,
         column_parallel_linear=layers,
@@ -29,6 +30,7 @@ def _experts(layers: int) -> Counter[str]:
 
 
 _PASSES: dict[str, Callable[[int], Counter[str]]] = {
+    "llama": lambda n: _attention(n, 2) + _mlp(n),
     "llama-bf16": lambda n: _attention(n, 2) + _mlp(n),
     "qwen3": lambda n: _attention(n, 4) + _mlp(n),
     "mixtral": lambda n: _attention(n, 2) + _experts(n),
@@ -45,8 +47,9 @@ _PASSES: dict[str, Callable[[int], Counter[str]]] = {
 }
 
 
-# Those that vLLM's CPU engine runs: not heads of 16 (llama), small latents (deepseek-v2) or bfloat16 alone (qwen3-next).
-MODELS_OF_VLLM = sorted(_PASSES)
+# Those that vLLM's CPU engine runs: not small latents (deepseek-v2) or bfloat16 alone (qwen3-next). Heads of 16 (llama) have no
+# attention but flhost's.
+MODELS_OF_VLLM = sorted(name for name in _PASSES if has_attention() or name != "llama")
 
 
 def calls(model: str, passes: int, ranks: int = 1) -> dict[str, int]:

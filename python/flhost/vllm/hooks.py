@@ -27,12 +27,16 @@ MODULES = (
     "models.transformers.fusers.rms_norm",
 )
 
+# Ops whose classes are attention backends; vLLM imports the one in their place when a model has attention.
+BACKENDS = {"paged_attention": "flhost.vllm.attention.Backend"}
+
 _ours: dict[str, Any] = {}  # what we put into vLLM's table, by the class that it replaces
 
 
 def replace_layers(host: Any) -> dict[str, str]:
-    """Brings vLLM's table of out-of-tree layers in line with what the host's entries and settings say; the ops of the
-    classes that are replaced. What somebody else has replaced is left to him. Only here is a class put into a table of vLLM's."""
+    """Brings vLLM's tables of out-of-tree layers and attention backends in line with what the host's entries and settings say;
+    the ops of the classes that are replaced. What somebody else has replaced is left to him. Only here is a class put into a
+    table of vLLM's."""
     from vllm.model_executor.custom_op import CustomOp, PluggableLayer, op_registry_oot
 
     from .forms import FORMS
@@ -46,6 +50,13 @@ def replace_layers(host: Any) -> dict[str, str]:
         for layer in host.explain(op)["replaces"]:
             name = layer["class_name"]
             reason = None if layer["allowed"] else layer["reason"]
+            if op in BACKENDS:
+                reason = _replace_backend(name, BACKENDS[op], reason)
+                if reason is None:
+                    replaced[name] = op
+                else:
+                    logger.debug("flhost: %s (%s) is not replaced: %s", name, op, reason)
+                continue
             if reason is None and op not in FORMS:
                 reason = "vLLM keeps it: its call has a form of its own"
             if reason is None and name not in classes and name not in _ours:
@@ -61,6 +72,34 @@ def replace_layers(host: Any) -> dict[str, str]:
             _ours[name].name = op  # register_oot gave it the class's; custom_ops has that of the op
             replaced[name] = op
     return replaced
+
+
+def _replace_backend(name: str, path: str, reason: str | None) -> str | None:
+    """Puts the class of that path into the place of vLLM's backend of that name, unless there is a reason not to, which it
+    returns; then one that an earlier configuration put there goes."""
+    from vllm.platforms import current_platform
+
+    if current_platform.device_type != "cpu":
+        return f"it is not for {current_platform.device_type}"
+    try:
+        from vllm.v1.attention import selector
+        from vllm.v1.attention.backend import AttentionBackend
+        from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+    except ImportError as error:
+        return f"this vLLM has no table of attention backends: {error}"
+    if not hasattr(AttentionBackend, "supported_kv_cache_layouts"):
+        return "caches are laid out differently in this vLLM"
+    member = next((m for m in AttentionBackendEnum if (m.value or "").endswith(f".{name}")), None)
+    if member is None:
+        return "this vLLM has no such class"
+    if member.is_overridden() and member.get_path() != path:
+        return f"replaced by {member.get_path()}"
+    if reason is None:
+        register_backend(member, path)
+    else:
+        member.clear_override()
+    selector._cached_get_attn_backend.cache_clear()  # of an earlier configuration
+    return reason
 
 
 def _import_layers() -> None:

@@ -11,9 +11,10 @@ import torch
 IR_OPS = ("rms_norm", "fused_add_rms_norm", "gelu_and_mul_sparse")
 
 
-def torch_op(name: str) -> Callable[..., Any]:
-    """torch.ops.flhost.<name>, functional: it allocates what it returns. Makes the default host, if there is none."""
+def torch_op(name: str, overload: str = "default") -> Callable[..., Any]:
+    """torch.ops.flhost.<name>: functional, it allocates what it returns; "out" is given that. Makes the default host, if
+    there is none."""
     from flhost.torch import register
 
     register((name, *IR_OPS))
-    return getattr(torch.ops.flhost, name).default
+    return getattr(getattr(torch.ops.flhost, name), overload)

@@ -62,22 +62,28 @@ def _tell(config: Any) -> None:
     host = Host()
     settings.custom_ops(config, host)
     settings.ir_ops(config, host)
+    settings.attention(config, host)
     replaced = _bring_in_line()
     host = Host()  # with what vLLM was told
     device = _device()
     manifest = host.manifest(device)
     # Part of the keys of vLLM's compile caches: what was compiled is right for what calls run then.
     extra[DIGEST] = manifest["sha256"] or manifest["problem"]
-    logger.info("%s", summary(manifest, device, len(replaced)))
+    logger.info("%s", summary(manifest, device, replaced))
     _freeze_captures()
 
 
-def summary(manifest: dict[str, Any], device: str, layers: int) -> str:
+def summary(manifest: dict[str, Any], device: str, replaced: dict[str, str]) -> str:
     """What runs where, in a line."""
+    from .hooks import BACKENDS
+
+    backends = [name for name, op in replaced.items() if op in BACKENDS]
+    attention = f"and {', '.join(backends)}" if backends else "attention is vLLM's"
     first = [row for row in manifest["rows"] if row["place"] == 0]
     by = Counter(f"vendor {row['vendor']}" if row["vendor"] else row["kind"] for row in first)
     names = ", ".join(f"{n} {name}" for name, n in by.most_common())
-    return f"flhost: {len(first)} ops: {names} on {device}; {layers} layer classes of vLLM's are replaced"
+    layers = f"{len(replaced) - len(backends)} layer classes of vLLM's are replaced"
+    return f"flhost: {len(first)} ops: {names} on {device}; {layers}, {attention}"
 
 
 def _device() -> str:

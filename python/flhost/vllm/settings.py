@@ -88,10 +88,28 @@ def ir_ops(config: Any, host: Any) -> None:
         if not words:
             if host.is_oot_allowed(op):
                 words.append(PROVIDER)
-        elif PROVIDER not in words and host.is_oot_allowed(op) and host.is_oot_enabled():
-            said = f"vLLM's ir_op_priority.{op}={','.join(words)}"
-            if os.environ.get(_WHITELIST) is not None:
-                logger.warning("flhost: %s has no effect on layers: %s is set", said, _WHITELIST)
-                continue
-            named = os.environ.get(_BLACKLIST)
-            _set(_BLACKLIST, f"{named},{op}" if named else op, said)
+        elif PROVIDER not in words:
+            _leave(op, f"vLLM's ir_op_priority.{op}={','.join(words)}", host)
+
+
+def attention(config: Any, host: Any) -> None:
+    """A backend that is named is vLLM's own; so is the cache that a connector fills, in which vLLM packs keys for its own."""
+    chosen = getattr(config, "attention_config", None)
+    named = [getattr(chosen, "backend", None), *(getattr(chosen, "backend_per_kind", None) or {}).values()]
+    for backend in named:
+        if backend is not None:
+            _leave("paged_attention", f"vLLM's attention backend {backend.name}", host)
+            return
+    if getattr(config, "kv_transfer_config", None) is not None:
+        _leave("paged_attention", "vLLM's connector of caches", host)
+
+
+def _leave(op: str, said: str, host: Any) -> None:
+    """The layers of that op stay vLLM's."""
+    if not host.is_oot_enabled() or not host.is_oot_allowed(op):
+        return
+    if os.environ.get(_WHITELIST) is not None:
+        logger.warning("flhost: %s has no effect on layers: %s is set", said, _WHITELIST)
+        return
+    named = os.environ.get(_BLACKLIST)
+    _set(_BLACKLIST, f"{named},{op}" if named else op, said)
