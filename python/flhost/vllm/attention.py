@@ -85,6 +85,8 @@ class MetadataBuilder(AttentionMetadataBuilder[Any]):
 class Impl(CPUAttentionBackendImpl):
     """Of one layer."""
 
+    sinks: Any
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         plain = str(torch.get_default_dtype()).removeprefix("torch.")  # the model's, while its layers are made
