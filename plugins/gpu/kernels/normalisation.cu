@@ -1,7 +1,7 @@
 /*
- * RMS norms over a row, or over each group of a row, with the roundings of vLLM's forward_native. A block takes a
- * group: it keeps what it has read in registers, adds up the squares, and writes. Each thread writes where it alone has
- * read, so that results may take their arguments' place.
+ * RMS norms over a row, or over each group of a row, with the roundings of vLLM's forward_native, and the norm of mean
+ * and variance. A block takes a group: it keeps what it has read in registers, adds up the squares, and writes. Each
+ * thread writes where it alone has read, so that results may take their arguments' place.
  */
 #include "plugins/gpu/kernels/arguments/normalisation.h"
 #include "plugins/gpu/kernels/device.h"
@@ -13,16 +13,16 @@ struct place {
   int64_t x, second, out, residual_out, weight;
 };
 
-/* N weights from column `i` of the group on; ones where there are none. */
+/* N parameters of the weight's type from element `i` on; `none` where there are none. */
 template <typename T, int N>
-GPU_DEVICE void load_weights(const arguments &a, const place &at, int64_t i, float (&w)[N]) {
+GPU_DEVICE void load_parameters(const arguments &a, const void *from, int64_t i, float none, float (&w)[N]) {
 #pragma unroll
   for (int k = 0; k < N; k++)
-    w[k] = 1.0f;
-  if (a.weight && a.weight_dtype == T::dtype)
-    gpu_load_floats<T, N>(a.weight, at.weight + i, w);
-  else if (a.weight)
-    gpu_load_floats<gpu_f32, N>(a.weight, at.weight + i, w);
+    w[k] = none;
+  if (from && a.weight_dtype == T::dtype)
+    gpu_load_floats<T, N>(from, i, w);
+  else if (from)
+    gpu_load_floats<gpu_f32, N>(from, i, w);
 }
 
 /* x, plus the residual, not rounded; times the weight in the weight's own type, as `x.to(weight.dtype) * weight`. */
@@ -44,7 +44,7 @@ struct plain_norm {
     bool narrow = a.weight_dtype == T::dtype && !a.from_one;
     if (a.residual_out)
       gpu_store_floats<T, N>(a.residual_out, at.residual_out + i, v);
-    load_weights<T, N>(a, at, i, w);
+    load_parameters<T, N>(a, a.weight, at.weight + i, 1.0f, w);
 #pragma unroll
     for (int k = 0; k < N; k++) {
       float normed = v[k] * scale;
@@ -76,7 +76,7 @@ struct gated_norm {
   template <typename T, int N>
   static GPU_METHOD void store(const arguments &a, const place &at, int64_t i, float (&v)[N], float scale) {
     float w[N];
-    load_weights<T, N>(a, at, i, w);
+    load_parameters<T, N>(a, a.weight, at.weight + i, 1.0f, w);
 #pragma unroll
     for (int k = 0; k < N; k++) {
       v[k] *= a.normalise ? scale : 1.0f;
@@ -156,3 +156,97 @@ template <typename T, typename Norm> GPU_DEVICE void normalise(const arguments &
 
 NORM(rms_norm, plain_norm)
 NORM(gated_rms_norm, gated_norm)
+
+/* ------------------------------------------------------------------------------------------------- layer norm */
+
+/* N elements less the row's mean. */
+template <typename T, int N> GPU_DEVICE void load_centred(const arguments &a, int64_t at, float mean, float (&v)[N]) {
+  gpu_load_floats<T, N>(a.x, at, v);
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    v[k] -= mean;
+}
+
+template <int N> GPU_DEVICE double sum_of(const float (&v)[N]) {
+  double sum = 0;
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    sum += double(v[k]);
+  return sum;
+}
+
+template <typename T, int N>
+GPU_DEVICE void store_scaled(const arguments &a, int64_t out, int64_t i, float (&v)[N], float scale) {
+  float w[N], b[N];
+  load_parameters<T, N>(a, a.weight, i, 1.0f, w);
+  load_parameters<T, N>(a, a.bias, i, -0.0f, b); /* what changes nothing, not even the sign of a zero */
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    v[k] = v[k] * scale * w[k] + b[k];
+  gpu_store_floats<T, N>(a.out, out + i, v);
+}
+
+/* The mean comes first, of a sum in double: rows far from 0 lose nothing by it. A block for each row. */
+template <typename T, int N> GPU_DEVICE void normalise_mean_and_variance(const arguments &a) {
+  const int KEPT = 4; /* times N elements stay in a thread's registers; longer rows are read three times */
+  int64_t x = gpu_row_begin(a.rows, 0, blockIdx.x), out = gpu_row_begin(a.rows, 2, blockIdx.x);
+  int64_t first = int64_t(threadIdx.x) * N, step = int64_t(blockDim.x) * N;
+  float kept[KEPT][N], squared = 0;
+  double sum = 0;
+#pragma unroll
+  for (int k = 0; k < KEPT; k++)
+    if (first + k * step < a.columns) {
+      gpu_load_floats<T, N>(a.x, x + first + k * step, kept[k]);
+      sum += sum_of<N>(kept[k]);
+    }
+#pragma unroll 1
+  for (int64_t i = first + KEPT * step; i < a.columns; i += step) {
+    float v[N];
+    gpu_load_floats<T, N>(a.x, x + i, v);
+    sum += sum_of<N>(v);
+  }
+  float mean = float(gpu_block_reduce<gpu_sum>(sum, 0.0) / double(a.columns));
+#pragma unroll
+  for (int k = 0; k < KEPT; k++)
+    if (first + k * step < a.columns) {
+#pragma unroll
+      for (int j = 0; j < N; j++)
+        kept[k][j] -= mean;
+      squared += squares<N>(a, first + k * step, kept[k]);
+    }
+#pragma unroll 1
+  for (int64_t i = first + KEPT * step; i < a.columns; i += step) {
+    float v[N];
+    load_centred<T, N>(a, x + i, mean, v);
+    squared += squares<N>(a, i, v);
+  }
+  squared = gpu_block_reduce<gpu_sum>(squared, 0.0f);
+  float scale = 1.0f / sqrtf(squared / float(a.columns) + a.epsilon);
+#pragma unroll
+  for (int k = 0; k < KEPT; k++)
+    if (first + k * step < a.columns)
+      store_scaled<T, N>(a, out, first + k * step, kept[k], scale);
+#pragma unroll 1
+  for (int64_t i = first + KEPT * step; i < a.columns; i += step) {
+    float v[N];
+    load_centred<T, N>(a, x + i, mean, v);
+    store_scaled<T, N>(a, out, i, v, scale);
+  }
+}
+
+template <typename T> GPU_DEVICE void layer_norm(const arguments &a) {
+  if (a.vectorised)
+    normalise_mean_and_variance<T, T::vector>(a);
+  else
+    normalise_mean_and_variance<T, 1>(a);
+}
+
+GPU_KERNEL(gpu_norm_arguments, layer_norm_f32, GPU_NORM_THREADS) {
+  layer_norm<gpu_f32>(a);
+}
+GPU_KERNEL(gpu_norm_arguments, layer_norm_f16, GPU_NORM_THREADS) {
+  layer_norm<gpu_f16>(a);
+}
+GPU_KERNEL(gpu_norm_arguments, layer_norm_bf16, GPU_NORM_THREADS) {
+  layer_norm<gpu_bf16>(a);
+}

@@ -1,4 +1,4 @@
-/* Launches of the norms: all fill one struct, for a kernel with a gate or one without. */
+/* Launches of the norms: all fill one struct, for a kernel with a gate, one without, or that of layer_norm. */
 #include "plugins/gpu/kernels/arguments/normalisation.h"
 #include "plugins/gpu/launch.h"
 
@@ -8,12 +8,13 @@ GPU_MODULE(normalisation);
 
 static gpu_kernel rms_norm[] = GPU_KERNELS(normalisation, "rms_norm");
 static gpu_kernel gated_rms_norm[] = GPU_KERNELS(normalisation, "gated_rms_norm");
+static gpu_kernel layer_norm[] = GPU_KERNELS(normalisation, "layer_norm");
 
 /* What the kernel is given, in the order of gpu_norm_arguments.rows. */
 enum { X, SECOND, OUT, RESIDUAL_OUT, N_TENSORS };
 
 typedef struct norm {
-  DLTensor *tensors[N_TENSORS], *weight; /* all but x and out may be NULL */
+  DLTensor *tensors[N_TENSORS], *weight, *bias; /* all but x and out may be NULL */
   gpu_norm_arguments arguments;
 } norm;
 
@@ -31,13 +32,14 @@ static bool is_vectorisable(const norm *n, int64_t length) {
   for (int t = 0; t < N_TENSORS; t++)
     if (n->tensors[t] && !gpu_rows_aligned(&a->rows, t, n->tensors[t]))
       return false;
-  return a->columns % length == 0 && gpu_is_aligned(a->weight, 0);
+  return a->columns % length == 0 && gpu_is_aligned(a->weight, 0) && gpu_is_aligned(a->bias, 0);
 }
 
 /* `n` holds the tensors and the attributes. */
 static fl_status run(const gpu_op *op, fl_call *call, norm *n, gpu_kernel *kernels) {
   gpu_norm_arguments *a = &n->arguments;
-  gpu_dtype dtype = gpu_dtype_of(n->tensors[X]), weight = n->weight ? gpu_dtype_of(n->weight) : dtype;
+  const DLTensor *parameter = n->weight ? n->weight : n->bias;
+  gpu_dtype dtype = gpu_dtype_of(n->tensors[X]), weight = parameter ? gpu_dtype_of(parameter) : dtype;
   int64_t length = gpu_vector_length(n->tensors[X]);
   fl_status status;
   if (dtype == GPU_OTHER || (weight != dtype && weight != GPU_FLOAT32))
@@ -55,6 +57,7 @@ static fl_status run(const gpu_op *op, fl_call *call, norm *n, gpu_kernel *kerne
   a->out = fl_data(n->tensors[OUT]);
   a->residual_out = n->tensors[RESIDUAL_OUT] ? fl_data(n->tensors[RESIDUAL_OUT]) : NULL;
   a->weight = n->weight ? fl_data(n->weight) : NULL;
+  a->bias = n->bias ? fl_data(n->bias) : NULL;
   a->weight_dtype = (int32_t)weight;
   a->out_dtype = (int32_t)gpu_dtype_of(n->tensors[OUT]);
   a->vectorised = is_vectorisable(n, length);
@@ -126,6 +129,16 @@ static fl_status run_mixer2_gated_rms_norm(void *self, fl_call *call) {
   return run(self, call, &n, gated_rms_norm);
 }
 
+/* layer_norm(x, weight, bias, epsilon) -> out */
+static fl_status run_layer_norm(void *self, fl_call *call) {
+  int64_t hidden = hidden_size(call);
+  norm n = {.tensors = {gpu_tensor(call, 0), NULL, gpu_tensor(call, 4)},
+            .weight = gpu_tensor(call, 1),
+            .bias = gpu_tensor(call, 2),
+            .arguments = {.columns = hidden, .counted = hidden, .groups = 1, .epsilon = (float)call->values[3].v.f}};
+  return run(self, call, &n, layer_norm);
+}
+
 #define OP(op, function)                                                                                               \
   { .name = op, .run = function, .module = &gpu_module_normalisation }
 
@@ -135,5 +148,6 @@ static const gpu_op ops[] = {
     OP("gemma_rms_norm", run_gemma_rms_norm),
     OP("rms_norm_gated", run_rms_norm_gated),
     OP("mixer2_gated_rms_norm", run_mixer2_gated_rms_norm),
+    OP("layer_norm", run_layer_norm),
 };
 OP_LIST(ops);
