@@ -13,10 +13,6 @@ enum { THREADS = GPU_ACTIVATION_THREADS };
 
 /* ---------------------------------------------------------------------------------------------- scalar functions */
 
-template <typename T> GPU_DEVICE float sigmoid(float x) {
-  return gpu_divide<T>(1.0f, 1.0f + gpu_exp<T>(-x));
-}
-
 /* The short form is off by 1e-7 where the result is near 0, but it comes from 1 + tanh(x) here. */
 template <typename T> GPU_DEVICE float tanh_for_sum(float x) {
   if constexpr (T::dtype == GPU_FLOAT32)
@@ -83,7 +79,7 @@ struct fatrelu_gate {
 struct swigluoai_gate {
   template <typename T> static GPU_METHOD float of(const parameters &p, float gate, float up) {
     float limit = gpu_round<T>(p.limit), g = clamp_above(gate, limit), u = clamp_both(up, limit);
-    float gated = gpu_round<T>(g * gpu_round<T>(sigmoid<T>(gpu_round<T>(g * p.alpha))));
+    float gated = gpu_round<T>(g * gpu_round<T>(gpu_sigmoid<T>(gpu_round<T>(g * p.alpha))));
     return gpu_round<T>(u + 1.0f) * gated;
   }
 };
@@ -91,7 +87,7 @@ struct swigluoai_gate {
 struct clamped_silu_gate {
   template <typename T> static GPU_METHOD float of(const parameters &p, float gate, float up) {
     float limit = gpu_round<T>(p.limit), g = clamp_above(gate, limit), u = clamp_both(up, limit);
-    float gated = gpu_round<T>(g * gpu_round<T>(sigmoid<T>(gpu_round<T>(g * p.alpha))));
+    float gated = gpu_round<T>(g * gpu_round<T>(gpu_sigmoid<T>(gpu_round<T>(g * p.alpha))));
     return gated * gpu_round<T>(u + p.beta);
   }
 };
@@ -106,7 +102,7 @@ struct swiglustep_gate {
 /* All in float. */
 struct situ_gate {
   template <typename T> static GPU_METHOD float of(const parameters &p, float g, float u) {
-    return p.beta * tanhf(g / p.beta) * sigmoid<gpu_f32>(g) * u;
+    return p.beta * tanhf(g / p.beta) * gpu_sigmoid<gpu_f32>(g) * u;
   }
 };
 
@@ -161,7 +157,7 @@ struct gelu_fast_element {
 
 struct quick_gelu_element {
   template <typename T> static GPU_METHOD float of(const parameters &, float x) {
-    return x * gpu_round<T>(sigmoid<T>(gpu_round<T>(1.702f * x)));
+    return x * gpu_round<T>(gpu_sigmoid<T>(gpu_round<T>(1.702f * x)));
   }
 };
 

@@ -15,13 +15,23 @@ struct sum {
   }
 };
 
+struct gated {
+  template <typename T> static GPU_METHOD float of(float x, float gate) {
+    return x * gpu_round<T>(gpu_sigmoid<T>(gate));
+  }
+};
+
 template <typename T, int N, typename F> GPU_DEVICE void make_columns(const arguments &a, uint32_t row, int64_t i) {
   float v[N], y[N];
+  int64_t begin = gpu_row_begin(a.rows, 1, row);
   gpu_load_floats<T, N>(a.x, gpu_row_begin(a.rows, 0, row) + i, v);
-  gpu_load_floats<T, N>(a.y, gpu_row_begin(a.rows, 1, row) + i, y);
+  if (a.one_y)
+    y[0] = gpu_load<T>(a.y, begin);
+  else
+    gpu_load_floats<T, N>(a.y, begin + i, y);
 #pragma unroll
   for (int k = 0; k < N; k++)
-    v[k] = F::template of<T>(v[k], y[k]);
+    v[k] = F::template of<T>(v[k], a.one_y ? y[0] : y[k]);
   gpu_store_floats<T, N>(a.out, gpu_row_begin(a.rows, 2, row) + i, v);
 }
 
@@ -53,3 +63,4 @@ template <typename T, typename F> GPU_DEVICE void make_elements(const arguments 
   }
 
 ELEMENTWISE(add, sum)
+ELEMENTWISE(sigmoid_mul, gated)

@@ -9,6 +9,10 @@ template <typename T> GPU_DEVICE float gpu_silu(float x) {
   return gpu_divide<T>(x, 1.0f + gpu_exp<T>(-x));
 }
 
+template <typename T> GPU_DEVICE float gpu_sigmoid(float x) {
+  return gpu_divide<T>(1.0f, 1.0f + gpu_exp<T>(-x));
+}
+
 /* log(1 + exp(x)); above 20 that is x. */
 GPU_DEVICE float gpu_softplus(float x) {
   return x > 20.0f ? x : log1pf(expf(x));

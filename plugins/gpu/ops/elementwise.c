@@ -5,12 +5,13 @@
 GPU_MODULE(elementwise);
 
 static gpu_kernel add[] = GPU_KERNELS(elementwise, "add");
+static gpu_kernel sigmoid_mul[] = GPU_KERNELS(elementwise, "sigmoid_mul");
 
 enum { X, Y, OUT, N_TENSORS };
 
 /* Does a row end where the next begins, in all tensors? Then all rows are one. */
 static bool is_flat(const gpu_elementwise_arguments *a) {
-  bool flat = a->rows.dims < 2;
+  bool flat = a->rows.dims < 2 && !a->one_y;
   for (int t = 0; t < N_TENSORS && a->rows.dims; t++)
     flat = flat && a->rows.stride[t][0] == a->columns;
   return flat;
@@ -28,6 +29,7 @@ static fl_status run(void *self, fl_call *call) {
                                  .out = fl_data(tensors[OUT]),
                                  .columns = x->shape[x->ndim - 1],
                                  .vectorised = true};
+  a.one_y = a.columns != 1 && tensors[Y]->shape[x->ndim - 1] == 1;
   if (dtype == GPU_OTHER)
     return gpu_wrong_type(call, "x");
   fl_status status = gpu_rows_of(op, call, N_TENSORS, tensors, &a.rows);
@@ -38,7 +40,7 @@ static fl_status run(void *self, fl_call *call) {
     a.rows = (gpu_rows){.count = 1};
   }
   for (int t = 0; t < N_TENSORS; t++)
-    a.vectorised = a.vectorised && gpu_rows_aligned(&a.rows, t, tensors[t]);
+    a.vectorised = a.vectorised && ((t == Y && a.one_y) || gpu_rows_aligned(&a.rows, t, tensors[t]));
   int64_t threads = divide_up(a.columns, a.vectorised ? gpu_vector_length(x) : 1);
   unsigned along = gpu_power_of_two(threads, THREADS);
   gpu_shape shape = gpu_shape_of(threads, a.rows.count, along, THREADS / along);
@@ -51,5 +53,6 @@ static fl_status run(void *self, fl_call *call) {
 
 static const gpu_op ops[] = {
     OP("add", add),
+    OP("sigmoid_mul", sigmoid_mul),
 };
 OP_LIST(ops);

@@ -12,6 +12,7 @@ typedef struct gpu_elementwise_arguments {
   void *out;
   gpu_rows rows;      /* of x, y, out */
   int64_t columns;    /* elements of a row */
+  int32_t one_y;      /* for all of a row */
   int32_t vectorised; /* rows begin at multiples of 16 bytes */
 } gpu_elementwise_arguments;
 
