@@ -47,7 +47,10 @@ static void call_side(fl_host *host, const char *op, twin *t, int side) {
   ck_ok(fl_call_op(host, op, &call));
 }
 
+/* Whichever of the device's threads comes first. */
 static void call_both(fl_host *host, const char *op, twin *t) {
+  static int calls;
+  stand_in_set(calls++ % 2 ? "" : "backwards=1");
   call_side(host, op, t, 0);
   call_side(host, op, t, 1);
 }
@@ -83,8 +86,102 @@ START_TEST(layer_norm_of_long_rows_far_from_0) {
 }
 END_TEST
 
+/* ---------------------------------------------------------------------------------------------------------- caches */
+
+enum { BLOCKS = 3, BLOCK = 4, SLOTS = BLOCKS * BLOCK, HEADS = 2 };
+
+/* What is not valid comes to the device alone: the CPU's slots say that those tokens are skipped. Far ones lie beyond
+ * what 32 bits count. */
+static void break_slots(twin *t, uint32_t slots, int n) {
+  static const int64_t wrong[] = {SLOTS, INT64_C(1) << 40, INT64_MAX, INT64_MIN, SLOTS + 1};
+  for (int i = 0; i < n; i++)
+    if (i % 7 == 3) {
+      int64_t slot = wrong[i / 7 % 5];
+      set(&t->tensors[slots]->tensor, i, -1);
+      if (t->tensors[slots]->tensor.dtype.bits == 64)
+        ((int64_t *)t->copies[slots]->tensor.data)[i] = slot;
+      else
+        ((int32_t *)t->copies[slots]->tensor.data)[i] = i % 2 ? SLOTS : INT32_MIN;
+    }
+}
+
+/* So many tokens that every slot occurs several times, within a block of threads and in several. */
+static owned *many_slots(int run, int tokens) {
+  owned *slots = make(run % 4 < 2 ? int64 : int32, SHAPE(tokens), 0);
+  for (int i = 0; i < tokens; i++)
+    set(&slots->tensor, i, i % 5 == 4 ? -1 : i * i % 11);
+  return slots;
+}
+
+/* Numbers that float8 does not hold, too. */
+static owned *make_rows(DLDataType dtype, int ndim, const int64_t *shape, uint32_t seed) {
+  owned *rows = make_bounded(dtype, ndim, shape, 0, seed, 500);
+  set(&rows->tensor, 1, INFINITY);
+  set(&rows->tensor, count(&rows->tensor) - 2, (double)__builtin_nanf(""));
+  return rows;
+}
+
+static void check_caches(const twin *t, uint32_t first, uint32_t n) {
+  for (uint32_t i = first; i < first + n; i++)
+    check_same_elements(&t->tensors[i]->tensor, t->copies[i]);
+}
+
+/* Copied and narrowed, of rows that are aligned and that are not; with a scale for the tensor, or for each head. */
+START_TEST(reshape_and_cache_leaves_the_last_token_of_a_slot_and_nothing_else) {
+  enum { KEY_CACHE = 2, SLOT_MAPPING = 4 };
+  static const int sizes[] = {32, 5}, counts[] = {1, 40, 1500};
+  const gpu_setup *setup = &gpu_setups[_i % 2]; /* warps of 32 and of 64 */
+  fl_host *host = gpu_host(setup);
+  for (int run = 0; run < 3 * 2 * 2 * 3; run++) {
+    DLDataType dtype = floats[run % 3], type = run / 3 % 2 ? float8 : dtype;
+    int size = sizes[run / 6 % 2], tokens = counts[run / 12], scales = run / 3 % 2 ? 1 + run / 6 % 2 : 0;
+    twin t = {.n = 0};
+    add(&t, make_rows(dtype, SHAPE(tokens + 3, HEADS, size), 1));
+    add(&t, make_rows(dtype, SHAPE(tokens + 3, HEADS, size), 2));
+    add(&t, make_constant(type, SHAPE(BLOCKS, BLOCK, HEADS, size), 0, 7));
+    add(&t, make_constant(type, SHAPE(BLOCKS, BLOCK, HEADS, size), 0, 9));
+    add(&t, many_slots(run, tokens));
+    for (int i = 0; i < 2; i++)
+      add(&t, scales ? make_filled(float32, SHAPE(scales), 0, 3 + (uint32_t)i) : NULL);
+    if (!scales)
+      t.values[0][5] = t.values[0][6] = fl_none();
+    copy_to(&t, setup);
+    break_slots(&t, SLOT_MAPPING, tokens);
+    call_both(host, "reshape_and_cache", &t);
+    check_caches(&t, KEY_CACHE, 2);
+    free_twin(&t);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
+START_TEST(concat_and_cache_mla_leaves_the_last_token_of_a_slot_and_nothing_else) {
+  enum { KV_CACHE = 2, SLOT_MAPPING = 3 };
+  static const int ranks[] = {32, 5}, counts[] = {1, 40, 1500};
+  const gpu_setup *setup = &gpu_setups[_i % 2]; /* warps of 32 and of 64 */
+  fl_host *host = gpu_host(setup);
+  for (int run = 0; run < 3 * 2 * 3; run++) {
+    DLDataType dtype = floats[run % 3];
+    int rank = ranks[run / 3 % 2], tokens = counts[run / 6], rope = 8;
+    twin t = {.n = 0};
+    add(&t, make_rows(dtype, SHAPE(tokens + 3, rank), 1));
+    add(&t, run % 2 ? make_rows(dtype, SHAPE(tokens + 3, rope), 2) : make_rows(dtype, SHAPE(tokens + 3, 1, rope), 2));
+    add(&t, make_constant(dtype, SHAPE(BLOCKS, BLOCK, rank + rope), 0, 7));
+    add(&t, many_slots(run, tokens));
+    copy_to(&t, setup);
+    break_slots(&t, SLOT_MAPPING, tokens);
+    call_both(host, "concat_and_cache_mla", &t);
+    check_caches(&t, KV_CACHE, 1);
+    free_twin(&t);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, layer_norm_of_long_rows_far_from_0, 0, 6);
+  tcase_add_loop_test(tests, reshape_and_cache_leaves_the_last_token_of_a_slot_and_nothing_else, 0, 2);
+  tcase_add_loop_test(tests, concat_and_cache_mla_leaves_the_last_token_of_a_slot_and_nothing_else, 0, 2);
 }
 
 int main(void) {

@@ -66,6 +66,17 @@ template <int MANTISSA, int BIAS, uint32_t LARGEST, bool FNUZ> struct gpu_float8
   }
 };
 
+/* N codes, to an address that is a multiple of N. */
+template <typename Q, int N> GPU_DEVICE void gpu_store_float8(uint8_t *to, const float (&values)[N]) {
+  static_assert(N == 1 || N == 4 || N == 8, "one element, or those of 16 bytes");
+  if constexpr (N == 1)
+    *to = Q::store(values[0]);
+  else if constexpr (N == 4)
+    *reinterpret_cast<uint32_t *>(to) = Q::pack(values);
+  else
+    *reinterpret_cast<uint64_t *>(to) = Q::pack(values) | uint64_t(Q::pack(values + 4)) << 32;
+}
+
 typedef gpu_float8<3, 7, 0x7e, false> gpu_e4m3fn;
 typedef gpu_float8<2, 15, 0x7b, false> gpu_e5m2;
 typedef gpu_float8<3, 8, 0x7f, true> gpu_e4m3fnuz;

@@ -12,29 +12,19 @@ enum { THREADS = GPU_QUANT_THREADS };
 
 /* ----------------------------------------------------------------------------------------------------------- codes */
 
-template <typename Q, int N> GPU_DEVICE void store_as(uint8_t *to, const float (&values)[N]) {
-  static_assert(N == 1 || N == 4 || N == 8, "one element, or those of 16 bytes");
-  if constexpr (N == 1)
-    *to = Q::store(values[0]);
-  else if constexpr (N == 4)
-    *reinterpret_cast<uint32_t *>(to) = Q::pack(values);
-  else
-    *reinterpret_cast<uint64_t *>(to) = Q::pack(values) | uint64_t(Q::pack(values + 4)) << 32;
-}
-
-/* N codes to byte `i` of q on, a multiple of N. What e4m3fn narrows to stops at the largest by itself; vLLM's largest of
- * e4m3fnuz is less than the type's. NaN stays. */
+/* N codes to byte `i` of q on, a multiple of N. What e4m3fn narrows to stops at the largest by itself; vLLM's largest
+ * of e4m3fnuz is less than the type's. NaN stays. */
 template <int N> GPU_DEVICE void store_codes(const arguments &a, int64_t i, const float (&values)[N]) {
   uint8_t *to = static_cast<uint8_t *>(a.q) + i;
   if (!a.fnuz) {
-    store_as<gpu_e4m3fn>(to, values);
+    gpu_store_float8<gpu_e4m3fn>(to, values);
     return;
   }
   float clamped[N];
 #pragma unroll
   for (int k = 0; k < N; k++)
     clamped[k] = values[k] < -a.largest ? -a.largest : values[k] > a.largest ? a.largest : values[k];
-  store_as<gpu_e4m3fnuz>(to, clamped);
+  gpu_store_float8<gpu_e4m3fnuz>(to, clamped);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- scales */

@@ -35,6 +35,7 @@ typedef struct block {
   const void *arguments;
   meeting barrier;
   unsigned n;
+  bool backwards;
   worker *workers;
   warp *warps;
   coroutine **idle; /* stacks that nobody uses */
@@ -125,7 +126,7 @@ static bool run_block(block *b) {
   while (left) {
     bool moved = false;
     for (unsigned i = 0; i < b->n; i++) {
-      worker *w = &b->workers[i];
+      worker *w = &b->workers[b->backwards ? b->n - 1 - i : i];
       if (w->ended || (w->at && w->at->round == w->round))
         continue;
       if (!advance(w))
@@ -183,8 +184,9 @@ static bool run_blocks(block *b, grid_dimensions grid, grid_dimensions size, uns
   for (i.z = 0; i.z < grid.z; i.z++)
     for (i.y = 0; i.y < grid.y; i.y++)
       for (i.x = 0; i.x < grid.x; i.x++) {
+        const grid_dimensions mirrored = {grid.x - 1 - i.x, grid.y - 1 - i.y, grid.z - 1 - i.z};
         memset(shared, 0xa5, bytes);
-        set_up_block(b, i, grid, size, shared);
+        set_up_block(b, b->backwards ? mirrored : i, grid, size, shared);
         if (!run_block(b))
           return false;
       }
@@ -192,8 +194,8 @@ static bool run_blocks(block *b, grid_dimensions grid, grid_dimensions size, uns
 }
 
 bool grid_run(const grid_kernel *kernel, const void *arguments, grid_dimensions grid, grid_dimensions size,
-              unsigned shared, char *words, size_t words_size) {
-  block b = {.kernel = kernel, .arguments = arguments, .n = size.x * size.y * size.z};
+              unsigned shared, bool backwards, char *words, size_t words_size) {
+  block b = {.kernel = kernel, .arguments = arguments, .n = size.x * size.y * size.z, .backwards = backwards};
   grid_thread *outer = grid_self;
   unsigned char *memory = NULL;
   bool good = false;

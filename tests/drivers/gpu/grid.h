@@ -49,10 +49,10 @@ const grid_kernel *grid_find(const char *name);
 /* One after the other, in no order; NULL past the last. */
 const grid_kernel *grid_kernel_at(size_t i);
 
-/* Runs a grid to its end. false, with the reason in `words`: its threads wait for each other for ever, or a size is
- * more than a device has. Any thread. */
+/* Runs a grid to its end, `backwards` from its last block and thread to the first. false, with the reason in `words`:
+ * its threads wait for each other for ever, or a size is more than a device has. Any thread. */
 bool grid_run(const grid_kernel *kernel, const void *arguments, grid_dimensions grid, grid_dimensions block,
-              unsigned shared, char *words, size_t size);
+              unsigned shared, bool backwards, char *words, size_t size);
 
 #ifdef __cplusplus
 }

@@ -63,7 +63,7 @@ static const struct {
     NAME(crash),          NAME(math_create),  NAME(math_prepare),   NAME(math_run),   NAME(math_none),
     NAME(math_workspace), NAME(conv_version), NAME(conv_create),    NAME(conv_graph), NAME(conv_plan),
     NAME(conv_run),       NAME(conv_none),    NAME(conv_workspace), NAME(stall),      NAME(arch_step),
-    NAME(math_old),
+    NAME(math_old),       NAME(backwards),
 #undef NAME
 };
 
@@ -259,7 +259,7 @@ static int run(const task *t) {
     memmove(t->to, t->from, t->size);
     return 0;
   }
-  if (grid_run(t->kernel, t->arguments, t->grid, t->block, t->shared, words, sizeof words))
+  if (grid_run(t->kernel, t->arguments, t->grid, t->block, t->shared, standin_now().backwards, words, sizeof words))
     return 0;
   standin_log("failed %s", words);
   fprintf(stderr, "stand-in driver: %s\n", words);

@@ -24,6 +24,7 @@ typedef struct standin_settings {
   int load, find, allocate, copy, launch, synchronize;
   int broken;    /* met by the first synchronisation after a launch; from then on by everything */
   int capturing; /* 1: every stream is being captured, and what that forbids returns 900 */
+  int backwards; /* 1: kernels run from their last block and thread to the first */
   int delay;     /* 1: queued work runs when somebody waits for it */
   int arch;      /* HIP: which of its names; that of each further device is `arch_step` further on */
   int arch_step;
