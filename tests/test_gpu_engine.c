@@ -55,6 +55,12 @@ static void call_both(fl_host *host, const char *op, twin *t) {
   call_side(host, op, t, 1);
 }
 
+/* Bit for bit. */
+static void check_results(const twin *t, uint32_t first, uint32_t n) {
+  for (uint32_t i = first; i < first + n; i++)
+    check_same_elements(&t->tensors[i]->tensor, t->copies[i]);
+}
+
 static void free_twin(twin *t) {
   for (uint32_t i = 0; i < t->n; i++)
     UNMAKE(t->tensors[i], t->copies[i]);
@@ -121,18 +127,13 @@ static owned *make_rows(DLDataType dtype, int ndim, const int64_t *shape, uint32
   return rows;
 }
 
-static void check_caches(const twin *t, uint32_t first, uint32_t n) {
-  for (uint32_t i = first; i < first + n; i++)
-    check_same_elements(&t->tensors[i]->tensor, t->copies[i]);
-}
-
 /* Copied and narrowed, of rows that are aligned and that are not; with a scale for the tensor, or for each head. */
 START_TEST(reshape_and_cache_leaves_the_last_token_of_a_slot_and_nothing_else) {
   enum { KEY_CACHE = 2, SLOT_MAPPING = 4 };
   static const int sizes[] = {32, 5}, counts[] = {1, 40, 1500};
   const gpu_setup *setup = &gpu_setups[_i % 2]; /* warps of 32 and of 64 */
   fl_host *host = gpu_host(setup);
-  for (int run = 0; run < 3 * 2 * 2 * 3; run++) {
+  for (int run = 0; run < 3 * 2 * 2 * 3; run += sample()) {
     DLDataType dtype = floats[run % 3], type = run / 3 % 2 ? float8 : dtype;
     int size = sizes[run / 6 % 2], tokens = counts[run / 12], scales = run / 3 % 2 ? 1 + run / 6 % 2 : 0;
     twin t = {.n = 0};
@@ -148,7 +149,7 @@ START_TEST(reshape_and_cache_leaves_the_last_token_of_a_slot_and_nothing_else) {
     copy_to(&t, setup);
     break_slots(&t, SLOT_MAPPING, tokens);
     call_both(host, "reshape_and_cache", &t);
-    check_caches(&t, KEY_CACHE, 2);
+    check_results(&t, KEY_CACHE, 2);
     free_twin(&t);
   }
   fl_host_destroy(host);
@@ -160,7 +161,7 @@ START_TEST(concat_and_cache_mla_leaves_the_last_token_of_a_slot_and_nothing_else
   static const int ranks[] = {32, 5}, counts[] = {1, 40, 1500};
   const gpu_setup *setup = &gpu_setups[_i % 2]; /* warps of 32 and of 64 */
   fl_host *host = gpu_host(setup);
-  for (int run = 0; run < 3 * 2 * 3; run++) {
+  for (int run = 0; run < 3 * 2 * 3; run += sample()) {
     DLDataType dtype = floats[run % 3];
     int rank = ranks[run / 3 % 2], tokens = counts[run / 6], rope = 8;
     twin t = {.n = 0};
@@ -171,7 +172,57 @@ START_TEST(concat_and_cache_mla_leaves_the_last_token_of_a_slot_and_nothing_else
     copy_to(&t, setup);
     break_slots(&t, SLOT_MAPPING, tokens);
     call_both(host, "concat_and_cache_mla", &t);
-    check_caches(&t, KV_CACHE, 1);
+    check_results(&t, KV_CACHE, 1);
+    free_twin(&t);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------------------ int8 */
+
+enum { KINDS = 8 };
+
+/* A row of zeros, of one number, with NaN, with an infinity, around the ends of int8, far from 0, negative, usual. */
+static void fill_row(DLTensor *x, int row, int64_t columns) {
+  for (int64_t i = 0; i < columns; i++) {
+    double usual = get(x, row * columns + i);
+    const double kinds[KINDS] = {0, -3, usual, usual, 127.5 - (double)(i % 257), usual + 1e4, -1 - fabs(usual), usual};
+    set(x, row * columns + i, kinds[row]);
+  }
+  if (row == 2 || row == 3)
+    set(x, row * columns + columns / 2, row == 2 ? (double)__builtin_nanf("") : -INFINITY);
+}
+
+/* With a given scale of 1 the elements of row 4 lie between two codes; zero points that no code is left of. */
+START_TEST(int8_codes_scales_and_zero_points_are_those_of_the_cpu) {
+  enum { Q = 4, SCALE_OUT, AZP_OUT };
+  static const int columns[] = {1, 48, 2101};
+  static const int64_t azps[] = {0, 17, INT32_MIN, INT32_MAX};
+  enum { COMPUTED = 2, MODES = COMPUTED + 4 + 1 }; /* symmetric and not; given with a zero point, and without */
+  const gpu_setup *setup = &gpu_setups[_i % 2];    /* warps of 32 and of 64 */
+  fl_host *host = gpu_host(setup);
+  for (int run = 0; run < 3 * 3 * MODES; run += sample()) {
+    int mode = run % MODES, n = columns[run / MODES % 3], steps = run / MODES / 3;
+    bool given = mode >= COMPUTED, shifted = given && mode < COMPUTED + 4, symmetric = !shifted && mode != 1;
+    twin t = {.n = 0};
+    owned *x = add(&t, make_filled(floats[steps], SHAPE(KINDS, n), 0, 1));
+    for (int row = 0; row < KINDS; row++)
+      fill_row(&x->tensor, row, n);
+    add(&t, given ? make_constant(float32, SHAPE(1), 0, 1) : NULL);
+    add(&t, shifted ? make_indices(int32, SHAPE(1), &azps[mode - COMPUTED]) : NULL);
+    add_value(&t, fl_bool(symmetric));
+    add(&t, make_constant((DLDataType){kDLInt, 8, 1}, SHAPE(KINDS, n), 0, 55));
+    add(&t, given ? make_constant(float32, SHAPE(1), 0, 5) : make_constant(float32, SHAPE(KINDS, 1), 0, 5));
+    if (symmetric)
+      add(&t, NULL);
+    else
+      add(&t, given ? make_constant(int32, SHAPE(1), 0, 5) : make_constant(int32, SHAPE(KINDS, 1), 0, 5));
+    copy_to(&t, setup);
+    call_both(host, "scaled_int8_quant", &t);
+    check_results(&t, Q, 1);
+    check_close("scaled_int8_quant", &t.copies[SCALE_OUT]->tensor, &t.tensors[SCALE_OUT]->tensor); /* NaN is NaN */
+    check_results(&t, AZP_OUT, symmetric ? 0 : 1);
     free_twin(&t);
   }
   fl_host_destroy(host);
@@ -181,6 +232,7 @@ END_TEST
 static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, layer_norm_of_long_rows_far_from_0, 0, 6);
   tcase_add_loop_test(tests, reshape_and_cache_leaves_the_last_token_of_a_slot_and_nothing_else, 0, 2);
+  tcase_add_loop_test(tests, int8_codes_scales_and_zero_points_are_those_of_the_cpu, 0, 2);
   tcase_add_loop_test(tests, concat_and_cache_mla_leaves_the_last_token_of_a_slot_and_nothing_else, 0, 2);
 }
 

@@ -1,10 +1,11 @@
 /*
- * quant_fp8, with the roundings of vLLM's QuantFP8.forward_native. Scales that are given, or that one pass over the
- * tensor before has found, are applied element by element; where a token or a group has its own, the threads that share
- * it keep what they have read in registers until the scale is known, so that x is read once.
+ * quant_fp8, with the roundings of vLLM's QuantFP8.forward_native, and scaled_int8_quant with those of its kernels.
+ * Scales that are given, or that one pass over the tensor before has found, are applied element by element; where a
+ * token or a group has its own, the threads that share it keep what they have read in registers until the scale is
+ * known, so that x is read once.
  */
 #include "plugins/gpu/kernels/arguments/quantisation.h"
-#include "plugins/gpu/kernels/float8.h"
+#include "plugins/gpu/kernels/codes.h"
 
 typedef gpu_quant_arguments arguments;
 
@@ -247,18 +248,143 @@ template <typename T, int N> GPU_DEVICE void quantise_scaled(const arguments &a)
         quantise_some<T, N>(a, uint32_t(row), uint32_t(i), whole);
 }
 
-#define QUANTISATION(name, function)                                                                                   \
-  GPU_KERNEL(gpu_quant_arguments, name##_f32, THREADS) {                                                               \
+#define QUANTISATION(type, name, function)                                                                             \
+  GPU_KERNEL(type, name##_f32, THREADS) {                                                                              \
     a.vectorised ? function<gpu_f32, gpu_f32::vector>(a) : function<gpu_f32, 1>(a);                                    \
   }                                                                                                                    \
-  GPU_KERNEL(gpu_quant_arguments, name##_f16, THREADS) {                                                               \
+  GPU_KERNEL(type, name##_f16, THREADS) {                                                                              \
     a.vectorised ? function<gpu_f16, gpu_f16::vector>(a) : function<gpu_f16, 1>(a);                                    \
   }                                                                                                                    \
-  GPU_KERNEL(gpu_quant_arguments, name##_bf16, THREADS) {                                                              \
+  GPU_KERNEL(type, name##_bf16, THREADS) {                                                                             \
     a.vectorised ? function<gpu_bf16, gpu_bf16::vector>(a) : function<gpu_bf16, 1>(a);                                 \
   }
 
-QUANTISATION(quant_fp8_tokens, quantise_token)
-QUANTISATION(quant_fp8_groups, quantise_groups)
-QUANTISATION(quant_fp8_parts, find_part)
-QUANTISATION(quant_fp8_scaled, quantise_scaled)
+QUANTISATION(gpu_quant_arguments, quant_fp8_tokens, quantise_token)
+QUANTISATION(gpu_quant_arguments, quant_fp8_groups, quantise_groups)
+QUANTISATION(gpu_quant_arguments, quant_fp8_parts, find_part)
+QUANTISATION(gpu_quant_arguments, quant_fp8_scaled, quantise_scaled)
+
+/* ------------------------------------------------------------------------------------------------------------ int8 */
+
+typedef gpu_int8_arguments int8_arguments;
+
+/* N elements with a scale and a zero point, from column `i` of a row on. */
+template <int N>
+GPU_DEVICE void store_shifted(const int8_arguments &a, int64_t q, const float (&v)[N], float scale, int32_t azp) {
+  int codes[N];
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    codes[k] = gpu_shifted_int8(v[k] / scale, azp);
+  gpu_store_bytes<N>(a.q, q, codes);
+}
+
+/* `lanes` threads along a row, the others of a block on the rows behind. */
+template <typename T, int N> GPU_DEVICE void shift_given(const int8_arguments &a) {
+  float scale = *a.scale;
+  int32_t azp = a.azp ? *a.azp : 0;
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
+    *a.scale_out = scale;
+    if (a.azp_out)
+      *a.azp_out = azp;
+  }
+  uint32_t per_block = blockDim.x / a.lanes, lane = blockIdx.x * a.lanes + threadIdx.x % a.lanes;
+  uint64_t row = uint64_t(blockIdx.y) * per_block + threadIdx.x / a.lanes;
+  for (; row < a.rows.count; row += gridDim.y * per_block) {
+    int64_t x = gpu_row_begin(a.rows, 0, uint32_t(row)), q = gpu_row_begin(a.rows, 1, uint32_t(row));
+    for (int64_t i = int64_t(lane) * N; i < a.columns; i += int64_t(gridDim.x) * a.lanes * N) {
+      float v[N];
+      gpu_load_floats<T, N>(a.x, x + i, v);
+      store_shifted<N>(a, q + i, v, scale, azp);
+    }
+  }
+}
+
+/* -128 - least / scale to the nearest, of what int32 holds; where that is no number, or a row is constant, 0. */
+GPU_DEVICE int32_t azp_of(float least, float scale) {
+  const float bound = 2147483648.0f;
+  float azp = gpu_nearest(-128.0f - least / scale);
+  if (scale == 0 || azp != azp)
+    return 0;
+  return azp < -bound ? INT32_MIN : azp >= bound ? INT32_MAX : int32_t(azp);
+}
+
+/* What makes codes of a row. */
+struct row_codes {
+  float scale, factor; /* factor: of a symmetric row */
+  int32_t azp;
+  template <int N> GPU_METHOD void store(const int8_arguments &a, int64_t q, float (&v)[N]) const {
+    if (a.azp_out && scale != 0) {
+      store_shifted<N>(a, q, v, scale, azp);
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      v[k] = a.azp_out ? 0.0f : v[k] * factor;
+    gpu_store_int8<N>(a.q, q, v);
+  }
+};
+
+/* A row's ends: the greatest element, and the least, negated; NaN wins in either. */
+struct row_ends {
+  float most, negated;
+  template <int N> GPU_METHOD void take(const float (&v)[N]) {
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      most = gpu_max::of(most, v[k]);
+      negated = gpu_max::of(negated, -v[k]);
+    }
+  }
+};
+
+/* Of what the block's threads have seen. For a row of zeros the factor is infinite, which makes them NaN, so 0. */
+GPU_DEVICE row_codes codes_of(const int8_arguments &a, row_ends ends) {
+  const float none = a.columns ? -INFINITY : 0.0f;
+  if (!a.azp_out) {
+    float largest = fabsf(gpu_block_reduce<gpu_max>(gpu_max::of(ends.most, ends.negated), none));
+    return {largest / 127.0f, 127.0f / largest, 0};
+  }
+  float most = gpu_block_reduce<gpu_max>(ends.most, none), negated = gpu_block_reduce<gpu_max>(ends.negated, none);
+  float scale = (most + negated) / 255.0f;
+  return {scale, 0, azp_of(-negated, scale)};
+}
+
+/* A block for each row. */
+template <typename T, int N> GPU_DEVICE void shift_token(const int8_arguments &a) {
+  const int KEPT = block_team::KEPT;
+  uint32_t row = blockIdx.x;
+  int64_t x = gpu_row_begin(a.rows, 0, row), q = gpu_row_begin(a.rows, 1, row);
+  int64_t first = int64_t(threadIdx.x) * N, step = int64_t(blockDim.x) * N;
+  float kept[KEPT][N] = {}, none = a.columns ? -INFINITY : 0.0f;
+  row_ends ends = {none, none};
+#pragma unroll
+  for (int k = 0; k < KEPT; k++)
+    if (first + k * step < a.columns) {
+      gpu_load_floats<T, N>(a.x, x + first + k * step, kept[k]);
+      ends.take<N>(kept[k]);
+    }
+#pragma unroll 1
+  for (int64_t i = first + KEPT * step; i < a.columns; i += step) {
+    float v[N];
+    gpu_load_floats<T, N>(a.x, x + i, v);
+    ends.take<N>(v);
+  }
+  row_codes codes = codes_of(a, ends);
+  if (threadIdx.x == 0) {
+    a.scale_out[row * a.scale_step] = codes.scale;
+    if (a.azp_out)
+      a.azp_out[row * a.azp_step] = codes.azp;
+  }
+#pragma unroll
+  for (int k = 0; k < KEPT; k++)
+    if (first + k * step < a.columns)
+      codes.store<N>(a, q + first + k * step, kept[k]);
+#pragma unroll 1
+  for (int64_t i = first + KEPT * step; i < a.columns; i += step) {
+    float v[N];
+    gpu_load_floats<T, N>(a.x, x + i, v);
+    codes.store<N>(a, q + i, v);
+  }
+}
+
+QUANTISATION(gpu_int8_arguments, scaled_int8_given, shift_given)
+QUANTISATION(gpu_int8_arguments, scaled_int8_tokens, shift_token)

@@ -1,6 +1,7 @@
 /*
- * Launches of quant_fp8. Scales of tokens and of groups are found and applied in one kernel, given ones are applied by
- * another; for the scale of the tensor a kernel before that one leaves parts of the largest magnitude in the workspace.
+ * Launches of quant_fp8 and scaled_int8_quant. Scales of tokens and of groups are found and applied in one kernel,
+ * given ones are applied by another; for the scale of the tensor a kernel before that one leaves parts of the largest
+ * magnitude in the workspace.
  */
 #include "plugins/gpu/kernels/arguments/quantisation.h"
 #include "plugins/gpu/launch.h"
@@ -178,7 +179,60 @@ static size_t workspace_size(void *self, const fl_call *call) {
   return of_tensor ? GPU_QUANT_PARTS * sizeof(float) : 0;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ int8 */
+
+static gpu_kernel int8_given[] = GPU_KERNELS(quantisation, "scaled_int8_given");
+static gpu_kernel int8_tokens[] = GPU_KERNELS(quantisation, "scaled_int8_tokens");
+
+/* Given ones are applied element by element; else a block makes a row's. */
+static gpu_shape int8_shape(gpu_int8_arguments *a, const gpu_device *device, int64_t per_thread) {
+  enum { KEPT = 4 };
+  int64_t threads = divide_up(a->columns, per_thread);
+  if (!a->scale)
+    return (gpu_shape){.grid = {a->rows.count, 1, 1},
+                       .block = {gpu_block_size(device, divide_up(threads, KEPT), GPU_QUANT_THREADS), 1, 1}};
+  a->lanes = gpu_power_of_two(threads, THREADS);
+  gpu_shape shape = gpu_shape_of(threads, a->rows.count, a->lanes, THREADS / a->lanes);
+  for (int i = 0; i < 2; i++) /* the scale is copied, also where there is nothing else */
+    shape.grid[i] = shape.grid[i] ? shape.grid[i] : 1;
+  shape.block[0] = THREADS; /* the kernel divides them itself */
+  shape.block[1] = 1;
+  return shape;
+}
+
+/* scaled_int8_quant(x, scale, azp, symmetric) -> (q, scale_out, azp_out) */
+static fl_status scaled_int8_quant(void *self, fl_call *call) {
+  enum { INT8_X, INT8_SCALE, INT8_AZP, SYMMETRIC, INT8_Q, INT8_SCALE_OUT, INT8_AZP_OUT };
+  const gpu_op *op = self;
+  DLTensor *x = gpu_tensor(call, INT8_X), *q = gpu_tensor(call, INT8_Q), *const tensors[] = {x, q};
+  const DLTensor *scale = gpu_tensor(call, INT8_SCALE), *azp = gpu_tensor(call, INT8_AZP);
+  const DLTensor *scale_out = gpu_tensor(call, INT8_SCALE_OUT), *azp_out = gpu_tensor(call, INT8_AZP_OUT);
+  gpu_dtype dtype = gpu_dtype_of(x);
+  gpu_int8_arguments a = {.x = fl_data(x),
+                          .q = fl_data(q),
+                          .columns = x->shape[x->ndim - 1],
+                          .scale = scale ? fl_data(scale) : NULL,
+                          .azp = azp ? fl_data(azp) : NULL,
+                          .scale_out = fl_data(scale_out),
+                          .azp_out = azp_out ? fl_data(azp_out) : NULL,
+                          .scale_step = scale ? 0 : fl_stride(scale_out, 0),
+                          .azp_step = scale || !azp_out ? 0 : fl_stride(azp_out, 0)};
+  if (dtype == GPU_OTHER)
+    return gpu_wrong_type(call, "x");
+  fl_status status = gpu_rows_of(op, call, 2, tensors, &a.rows);
+  if (status || (!scale && !a.rows.count))
+    return status;
+  gpu_device *device = gpu_call_device(op, call, &status);
+  if (!device)
+    return status;
+  int64_t elements = gpu_vector_length(x);
+  a.vectorised = a.columns % elements == 0 && gpu_rows_aligned(&a.rows, 0, x) && gpu_rows_aligned(&a.rows, 1, q);
+  gpu_shape shape = int8_shape(&a, device, a.vectorised ? elements : 1);
+  return gpu_launch(op, call, &(scale ? int8_given : int8_tokens)[dtype], &shape, &a);
+}
+
 static const gpu_op ops[] = {
     {.name = "quant_fp8", .run = quant_fp8, .workspace_size = workspace_size, .module = &gpu_module_quantisation},
+    {.name = "scaled_int8_quant", .run = scaled_int8_quant, .module = &gpu_module_quantisation},
 };
 OP_LIST(ops);

@@ -32,4 +32,19 @@ typedef struct gpu_quant_arguments {
   uint32_t n_parts;
 } gpu_quant_arguments;
 
+/* Of scaled_int8_quant */
+typedef struct gpu_int8_arguments {
+  const void *x;
+  void *q;
+  gpu_rows rows;      /* of x, q */
+  int64_t columns;    /* elements of a row */
+  int32_t vectorised; /* what is read begins at multiples of 16 bytes, and is a multiple of that many */
+  const float *scale; /* that is given, for all rows; else each has its own */
+  const int32_t *azp; /* with it; may be NULL */
+  float *scale_out;
+  int32_t *azp_out;             /* NULL: symmetric */
+  int64_t scale_step, azp_step; /* of computed ones, from row to row */
+  uint32_t lanes;               /* threads along a row, of a given scale */
+} gpu_int8_arguments;
+
 #endif
