@@ -4,7 +4,7 @@
  * thread writes where it alone has read, so that results may take their arguments' place.
  */
 #include "plugins/gpu/kernels/arguments/normalisation.h"
-#include "plugins/gpu/kernels/device.h"
+#include "plugins/gpu/kernels/float8.h"
 
 typedef gpu_norm_arguments arguments;
 
@@ -38,8 +38,9 @@ struct plain_norm {
         v[k] += residual[k];
     }
   }
+  /* The sum goes to residual_out; what it becomes is not rounded yet. */
   template <typename T, int N>
-  static GPU_METHOD void store(const arguments &a, const place &at, int64_t i, float (&v)[N], float scale) {
+  static GPU_METHOD void make(const arguments &a, const place &at, int64_t i, float (&v)[N], float scale) {
     float w[N];
     bool narrow = a.weight_dtype == T::dtype && !a.from_one;
     if (a.residual_out)
@@ -51,7 +52,28 @@ struct plain_norm {
       normed = narrow ? gpu_round<T>(normed) : normed;
       v[k] = normed * (a.from_one ? w[k] + 1.0f : w[k]);
     }
+  }
+  template <typename T, int N>
+  static GPU_METHOD void store(const arguments &a, const place &at, int64_t i, float (&v)[N], float scale) {
+    make<T, N>(a, at, i, v, scale);
     gpu_store_floats<T, N>(a.out, at.out + i, v);
+  }
+};
+
+/* The same, rounded and then multiplied by the reciprocal of a given scale: codes of e4m3fn. */
+struct quantised_norm {
+  template <typename T, int N>
+  static GPU_METHOD void load(const arguments &a, const place &at, int64_t i, float (&v)[N]) {
+    plain_norm::load<T, N>(a, at, i, v);
+  }
+  template <typename T, int N>
+  static GPU_METHOD void store(const arguments &a, const place &at, int64_t i, float (&v)[N], float scale) {
+    float reciprocal = 1.0f / *a.scale;
+    plain_norm::make<T, N>(a, at, i, v, scale);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      v[k] = gpu_round<T>(v[k]) * reciprocal;
+    gpu_store_float8<gpu_e4m3fn>(static_cast<uint8_t *>(a.out) + at.out + i, v);
   }
 };
 
@@ -156,6 +178,7 @@ template <typename T, typename Norm> GPU_DEVICE void normalise(const arguments &
 
 NORM(rms_norm, plain_norm)
 NORM(gated_rms_norm, gated_norm)
+NORM(rms_norm_float8, quantised_norm)
 
 /* ------------------------------------------------------------------------------------------------- layer norm */
 

@@ -1,4 +1,5 @@
-/* Launches of the norms: all fill one struct, for a kernel with a gate, one without, or that of layer_norm. */
+/* Launches of the norms: all fill one struct, for a kernel with a gate, one without, one whose result is
+ * quantised, or that of layer_norm. */
 #include "plugins/gpu/kernels/arguments/normalisation.h"
 #include "plugins/gpu/launch.h"
 
@@ -8,6 +9,7 @@ GPU_MODULE(normalisation);
 
 static gpu_kernel rms_norm[] = GPU_KERNELS(normalisation, "rms_norm");
 static gpu_kernel gated_rms_norm[] = GPU_KERNELS(normalisation, "gated_rms_norm");
+static gpu_kernel rms_norm_float8[] = GPU_KERNELS(normalisation, "rms_norm_float8");
 static gpu_kernel layer_norm[] = GPU_KERNELS(normalisation, "layer_norm");
 
 /* What the kernel is given, in the order of gpu_norm_arguments.rows. */
@@ -129,6 +131,32 @@ static fl_status run_mixer2_gated_rms_norm(void *self, fl_call *call) {
   return run(self, call, &n, gated_rms_norm);
 }
 
+/* rms_norm_static_fp8_quant(x, weight, scale, epsilon) -> q */
+static fl_status run_rms_norm_static_fp8_quant(void *self, fl_call *call) {
+  int64_t hidden = hidden_size(call);
+  norm n = {.tensors = {gpu_tensor(call, 0), NULL, gpu_tensor(call, 4)},
+            .weight = gpu_tensor(call, 1),
+            .arguments = {.columns = hidden,
+                          .counted = hidden,
+                          .groups = 1,
+                          .epsilon = (float)call->values[3].v.f,
+                          .scale = fl_data(gpu_tensor(call, 2))}};
+  return run(self, call, &n, rms_norm_float8);
+}
+
+/* fused_add_rms_norm_static_fp8_quant(x, residual, weight, scale, epsilon) -> (q, residual_out) */
+static fl_status run_fused_add_rms_norm_static_fp8_quant(void *self, fl_call *call) {
+  int64_t hidden = hidden_size(call);
+  norm n = {.tensors = {gpu_tensor(call, 0), gpu_tensor(call, 1), gpu_tensor(call, 5), gpu_tensor(call, 6)},
+            .weight = gpu_tensor(call, 2),
+            .arguments = {.columns = hidden,
+                          .counted = hidden,
+                          .groups = 1,
+                          .epsilon = (float)call->values[4].v.f,
+                          .scale = fl_data(gpu_tensor(call, 3))}};
+  return run(self, call, &n, rms_norm_float8);
+}
+
 /* layer_norm(x, weight, bias, epsilon) -> out */
 static fl_status run_layer_norm(void *self, fl_call *call) {
   int64_t hidden = hidden_size(call);
@@ -148,6 +176,8 @@ static const gpu_op ops[] = {
     OP("gemma_rms_norm", run_gemma_rms_norm),
     OP("rms_norm_gated", run_rms_norm_gated),
     OP("mixer2_gated_rms_norm", run_mixer2_gated_rms_norm),
+    OP("rms_norm_static_fp8_quant", run_rms_norm_static_fp8_quant),
+    OP("fused_add_rms_norm_static_fp8_quant", run_fused_add_rms_norm_static_fp8_quant),
     OP("layer_norm", run_layer_norm),
 };
 OP_LIST(ops);

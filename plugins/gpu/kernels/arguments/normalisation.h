@@ -11,6 +11,7 @@ typedef struct gpu_norm_arguments {
   const void *x, *second; /* the residual or the gate; may be NULL */
   const void *weight;     /* may be NULL */
   const void *bias;       /* of the weight's type; may be NULL */
+  const float *scale;     /* of float8 codes that out has; else NULL */
   void *out, *residual_out;
   gpu_rows rows;   /* of x, second, out, residual_out */
   int64_t columns; /* that are normalised together: a row's, or a group's */
