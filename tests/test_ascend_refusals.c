@@ -34,7 +34,7 @@ static fl_value of_shape(DLDataType dtype, int ndim, const int64_t *shape, int64
 #define GAPPED(dtype, ...)                                                                                             \
   of_shape(dtype, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}, 16)
 
-static void check(const char *op, fl_value *values, uint32_t n, const char *words) {
+static void assert_taken_or_refused(const char *op, fl_value *values, uint32_t n, const char *words) {
   const char *reason;
   bool taken = npu_supports(npu_find(op), values, n, &reason);
   ck_assert_msg(taken == !words, "%s: %s", op, taken ? "taken" : reason);
@@ -43,7 +43,7 @@ static void check(const char *op, fl_value *values, uint32_t n, const char *word
 }
 
 #define REFUSED(op, words, ...)                                                                                        \
-  check(op, (fl_value[]){__VA_ARGS__}, sizeof((fl_value[]){__VA_ARGS__}) / sizeof(fl_value), words)
+  assert_taken_or_refused(op, (fl_value[]){__VA_ARGS__}, sizeof((fl_value[]){__VA_ARGS__}) / sizeof(fl_value), words)
 #define TAKEN(op, ...) REFUSED(op, NULL, __VA_ARGS__)
 
 START_TEST(numbers_that_would_be_rounded_to_16_bits_are_refused) {
@@ -99,15 +99,16 @@ START_TEST(chips_refuse_what_they_lack) {
   fl_value x = TENSOR(float16, 2, 8), out = TENSOR(float16, 2, 8), alpha = TENSOR(float16, 1);
   fl_value q = TENSOR(float8, 2, 8), scale = TENSOR(float32, 1);
   npu_control.set("soc", chips[_i]);
-  check("gelu_new", (fl_value[]){x, out}, 2, _i == 0 ? "on 310P CANN has no tanh" : NULL);
-  check("xielu", (fl_value[]){x, alpha, alpha, fl_float(0.5), fl_float(-1e-6), out}, 6,
-        _i == 0   ? "does not have the operator on 310P"
-        : _i == 2 ? "does not have the operator on 950"
-                  : NULL);
-  check("quant_fp8", (fl_value[]){x, fl_none(), fl_none(), fl_ints(tensor, 2), fl_bool(false), fl_int(0), q, scale}, 8,
-        _i == 0   ? "does not have the operator on 310P"
-        : _i == 1 ? "CANN has the operator on 950 only"
-                  : NULL);
+  assert_taken_or_refused("gelu_new", (fl_value[]){x, out}, 2, _i == 0 ? "on 310P CANN has no tanh" : NULL);
+  assert_taken_or_refused("xielu", (fl_value[]){x, alpha, alpha, fl_float(0.5), fl_float(-1e-6), out}, 6,
+                          _i == 0   ? "does not have the operator on 310P"
+                          : _i == 2 ? "does not have the operator on 950"
+                                    : NULL);
+  assert_taken_or_refused(
+      "quant_fp8", (fl_value[]){x, fl_none(), fl_none(), fl_ints(tensor, 2), fl_bool(false), fl_int(0), q, scale}, 8,
+      _i == 0   ? "does not have the operator on 310P"
+      : _i == 1 ? "CANN has the operator on 950 only"
+                : NULL);
 }
 END_TEST
 
