@@ -77,6 +77,8 @@
   X(InplaceSub, aclTensor *self, const aclTensor *other, const aclScalar *alpha)                                       \
   X(InplaceTanh, aclTensor *self)                                                                                      \
   X(InplaceZero, const aclTensor *self)                                                                                \
+  X(LayerNorm, const aclTensor *input, const aclIntArray *normalized_shape, const aclTensor *weight,                   \
+    const aclTensor *bias, double epsilon, aclTensor *out, aclTensor *mean, aclTensor *rstd)                           \
   X(LeScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)                                           \
   X(Log, const aclTensor *self, aclTensor *out)                                                                        \
   X(LtScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)                                           \

@@ -1,5 +1,5 @@
 /*
- * Root-mean-square normalisations. The reciprocal roots that the operators give as well go to scratch memory. In place,
+ * Normalisations of rows. The reciprocal roots that the operators give as well go to scratch memory. In place,
  * CANN has an operator for the sum and both results; a normalisation alone is made in scratch memory and copied.
  */
 #include "plugins/ascend/ops.h"
@@ -129,6 +129,23 @@ static void run_gemma_rms_norm(ascend_call *c) {
   bring_back(c, out, made);
 }
 
+/* ------------------------------------------------------------------------------------------------------ with a mean
+ */
+
+enum { LAYER_WEIGHT = 1, LAYER_BIAS, LAYER_EPSILON, LAYER_OUT };
+
+/* NULL where it is not given, which CANN takes for ones or zeros. */
+static aclTensor *tensor_if_given(ascend_call *c, uint32_t index) {
+  return ascend_tensor_at(c->call, index) ? ascend_tensor(c, ascend_argument(c, index)) : NULL;
+}
+
+static void run_layer_norm(ascend_call *c) {
+  ascend_view x = ascend_argument(c, X);
+  ACLNN(c, LayerNorm, ascend_tensor(c, x), ascend_ints(c, &x.shape[x.n_dims - 1], 1), tensor_if_given(c, LAYER_WEIGHT),
+        tensor_if_given(c, LAYER_BIAS), c->call->values[LAYER_EPSILON].v.f,
+        ascend_tensor(c, ascend_argument(c, LAYER_OUT)), NULL, NULL);
+}
+
 static ascend_op ops[] = {
     {.name = "rms_norm",
      .dtypes = FLOATS,
@@ -148,5 +165,10 @@ static ascend_op ops[] = {
      .run = run_gemma_rms_norm,
      .supports = supports_gemma,
      .needs = {ACLNN_GemmaRmsNorm, ACLNN_Add, ACLNN_InplaceAdd}},
+    {.name = "layer_norm",
+     .dtypes = FLOATS,
+     .chips = ASCEND_TRAINING,
+     .run = run_layer_norm,
+     .needs = {ACLNN_LayerNorm}},
 };
 OP_LIST(ops);

@@ -323,3 +323,44 @@ int aclnnInplaceAddRmsNormGetWorkspaceSize(aclTensor *x1, aclTensor *x2, const a
   return finish(e, workspace_size, executor);
 }
 PHASE_2(InplaceAddRmsNorm)
+
+/* ------------------------------------------------------------------------------------------------------- layer norm */
+
+enum { LAYER_OUT = 1, LAYER_WEIGHT, LAYER_BIAS };
+
+static int compute_layer_norm(aclOpExecutor *e) {
+  cpu_tensor_view x, out, weight, bias;
+  REFERENCE(
+      e, "layer_norm", AS_CPU(x, e, NORM_X), present(e, LAYER_WEIGHT) ? AS_CPU(weight, e, LAYER_WEIGHT) : fl_none(),
+      present(e, LAYER_BIAS) ? AS_CPU(bias, e, LAYER_BIAS) : fl_none(), fl_float(e->f[0]), AS_CPU(out, e, LAYER_OUT));
+}
+
+/* Of the last dimension alone, which has a reference; means and roots are not asked for. */
+EXPORT int aclnnLayerNormGetWorkspaceSize(const aclTensor *input, const aclIntArray *normalized_shape,
+                                          const aclTensor *weight, const aclTensor *bias, double eps, aclTensor *out,
+                                          aclTensor *mean_out, aclTensor *rstd_out, uint64_t *workspace_size,
+                                          aclOpExecutor **executor);
+int aclnnLayerNormGetWorkspaceSize(const aclTensor *input, const aclIntArray *normalized_shape, const aclTensor *weight,
+                                   const aclTensor *bias, double eps, aclTensor *out, aclTensor *mean_out,
+                                   aclTensor *rstd_out, uint64_t *workspace_size, aclOpExecutor **executor) {
+  int status;
+  aclOpExecutor *e = begin("aclnnLayerNorm", compute_layer_norm, BIG_CHIP, &status);
+  const aclTensor *const given[] = {input, out, weight, bias};
+  if (!e)
+    return status;
+  for (int i = NORM_X; i <= LAYER_BIAS; i++)
+    take(e, given[i]);
+  take_ints(e, 0, normalized_shape);
+  REQUIRE_TENSOR(e, NORM_X);
+  REQUIRE_TENSOR(e, LAYER_OUT);
+  REQUIRE(e, is_float(e, NORM_X) && same_type(e, NORM_X, LAYER_OUT) && same_shape(e, NORM_X, LAYER_OUT));
+  REQUIRE(e, input->n >= 1 && e->n_ints[0] == 1 && e->ints[0][0] == input->shape[input->n - 1]);
+  for (int i = LAYER_WEIGHT; i <= LAYER_BIAS; i++)
+    REQUIRE(e, !given[i] || (given[i]->n == 1 && given[i]->shape[0] == e->ints[0][0] &&
+                             (same_type(e, NORM_X, i) || given[i]->type == F32)));
+  REQUIRE(e, !weight || !bias || same_type(e, LAYER_WEIGHT, LAYER_BIAS));
+  REQUIRE(e, apart(e, NORM_X, LAYER_OUT) && !mean_out && !rstd_out);
+  e->f[0] = eps;
+  return finish(e, workspace_size, executor);
+}
+PHASE_2(LayerNorm)
