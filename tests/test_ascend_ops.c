@@ -117,6 +117,31 @@ static DLDataType exactness_of(const made_call *call, uint32_t i) {
   return call->on_host[rounded ? 0 : i]->tensor.dtype;
 }
 
+/* Is it an argument that the op writes to, and no result is in its place? */
+static bool is_written(const made_call *call, uint32_t i) {
+  bool is_result = i >= call->n_arguments;
+  for (uint32_t r = call->n_arguments; r < call->n; r++)
+    is_result |= fl_op_argument(call->op, r)->alias == (int32_t)i;
+  return !is_result && fl_op_argument(call->op, i)->mutates;
+}
+
+static int64_t index_at(const DLTensor *tensor, int64_t i) {
+  return tensor->dtype.bits == 64 ? ((const int64_t *)tensor->data)[i] : ((const int32_t *)tensor->data)[i];
+}
+
+/* Two tokens for one row of a cache: CANN leaves open which of them stays. */
+static bool has_a_slot_twice(const made_call *call) {
+  const DLTensor *slots = NULL;
+  for (uint32_t i = 0; i < call->n_arguments; i++)
+    if (!strcmp(fl_op_argument(call->op, i)->name, "slot_mapping"))
+      slots = &call->on_host[i]->tensor;
+  for (int64_t i = 0; slots && i < slots->shape[0]; i++)
+    for (int64_t j = 0; j < i; j++)
+      if (index_at(slots, i) == index_at(slots, j) && index_at(slots, i) >= 0)
+        return true;
+  return false;
+}
+
 static void compare_result(const made_call *call, uint32_t i, uint64_t number) {
   const DLTensor *expected = &call->on_host[i]->tensor;
   int32_t source = fl_op_argument(call->op, i)->alias;
@@ -144,8 +169,8 @@ static bool run_call(made_call *call, const fl_impl *impl, uint64_t number) {
   ck_assert_msg(status == FL_OK, "%s, call %llu: status %d: %s; the log:\n%s", impl->op_name,
                 (unsigned long long)number, (int)status, npu_message, npu_control.log());
   npu_wait();
-  for (uint32_t i = call->n_arguments; i < call->n; i++)
-    if (call->on_host[i])
+  for (uint32_t i = 0; i < call->n; i++)
+    if (call->on_host[i] && (i >= call->n_arguments || is_written(call, i)))
       compare_result(call, i, number);
   return true;
 }
@@ -159,7 +184,7 @@ static int run_calls(const fl_impl *impl, uint32_t dtype, bool expected) {
   for (uint64_t number = 0; number < few || (expected && taken < ENOUGH && number < most); number++) {
     made_call call;
     npu_control.clear();
-    if (make_on_host(&call, op, dtype, number) && is_small(&call))
+    if (make_on_host(&call, op, dtype, number) && is_small(&call) && !has_a_slot_twice(&call))
       taken += run_call(&call, impl, number) && npu_control.count("launched");
     free_call(&call);
     npu_check_clean();
@@ -207,6 +232,8 @@ static const char *const ops[] = {"silu_and_mul",
                                   "transformers_fused_moe",
                                   "fused_moe",
                                   "mm_encoder_attn",
+                                  "reshape_and_cache",
+                                  "concat_and_cache_mla",
                                   "quant_fp8",
                                   "merge_attn_states"};
 enum { N_OPS = sizeof ops / sizeof ops[0] };
@@ -286,6 +313,8 @@ START_TEST(an_op_on_950_gives_what_the_reference_gives) {
                                      {"transformers_fused_moe", ALL_FLOATS},
                                      {"fused_moe", ALL_FLOATS},
                                      {"mm_encoder_attn", ALL_FLOATS},
+                                     {"reshape_and_cache", ALL_FLOATS},
+                                     {"concat_and_cache_mla", ALL_FLOATS},
                                      {NULL, 0}};
   check_op("Ascend950PR_9599", ops[_i], refused_of(refusals, ops[_i], 0));
 }

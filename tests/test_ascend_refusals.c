@@ -98,6 +98,7 @@ START_TEST(chips_refuse_what_they_lack) {
   static const int64_t tensor[] = {-1, -1};
   fl_value x = TENSOR(float16, 2, 8), out = TENSOR(float16, 2, 8), alpha = TENSOR(float16, 1);
   fl_value q = TENSOR(float8, 2, 8), scale = TENSOR(float32, 1);
+  fl_value key = TENSOR(float16, 3, 2, 16), cache = TENSOR(float16, 2, 2, 2, 16), slots = TENSOR(int64, 3);
   npu_control.set("soc", chips[_i]);
   assert_taken_or_refused("gelu_new", (fl_value[]){x, out}, 2, _i == 0 ? "on 310P CANN has no tanh" : NULL);
   assert_taken_or_refused("xielu", (fl_value[]){x, alpha, alpha, fl_float(0.5), fl_float(-1e-6), out}, 6,
@@ -109,6 +110,10 @@ START_TEST(chips_refuse_what_they_lack) {
       _i == 0   ? "does not have the operator on 310P"
       : _i == 1 ? "CANN has the operator on 950 only"
                 : NULL);
+  assert_taken_or_refused("reshape_and_cache", (fl_value[]){key, key, cache, cache, slots, fl_none(), fl_none()}, 7,
+                          _i == 0   ? "does not have the operator on 310P"
+                          : _i == 2 ? "does not have the operator on 950"
+                                    : NULL);
 }
 END_TEST
 
@@ -182,6 +187,22 @@ START_TEST(convolutions_and_attention_refuse_sizes) {
 }
 END_TEST
 
+START_TEST(caches_refuse_float8_gaps_and_more_tokens_than_rows) {
+  fl_value key = TENSOR(float16, 3, 2, 16), cache = TENSOR(float16, 2, 2, 2, 16), slots = TENSOR(int64, 3);
+  fl_value gapped = GAPPED(float16, 2, 2, 2, 16), narrow = TENSOR(float8, 2, 2, 2, 16), scale = TENSOR(float32, 1);
+  fl_value many = TENSOR(float16, 5, 2, 16), many_slots = TENSOR(int32, 5);
+  fl_value kv_c = TENSOR(bfloat16, 3, 16), k_pe = TENSOR(bfloat16, 3, 1, 8), latent = TENSOR(bfloat16, 2, 2, 24);
+  const fl_value none = fl_none();
+  TAKEN("reshape_and_cache", key, key, cache, cache, slots, none, none);
+  REFUSED("reshape_and_cache", "no float8", key, key, narrow, narrow, slots, scale, scale);
+  REFUSED("reshape_and_cache", "compact caches only", key, key, cache, gapped, slots, none, none);
+  REFUSED("reshape_and_cache", "no more tokens than the cache has rows", many, many, cache, cache, many_slots, none,
+          none);
+  TAKEN("concat_and_cache_mla", kv_c, k_pe, latent, slots);
+  REFUSED("concat_and_cache_mla", "compact caches only", kv_c, k_pe, GAPPED(bfloat16, 2, 2, 24), slots);
+}
+END_TEST
+
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, numbers_that_would_be_rounded_to_16_bits_are_refused);
@@ -191,6 +212,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, rotary_embeddings_refuse_other_tables_and_too_many_heads);
   tcase_add_test(tests, quantisation_on_950_takes_whole_groups);
   tcase_add_test(tests, experts_refuse_maps_and_routing_that_operators_lack);
+  tcase_add_test(tests, caches_refuse_float8_gaps_and_more_tokens_than_rows);
   tcase_add_test(tests, convolutions_and_attention_refuse_sizes);
 }
 

@@ -108,6 +108,10 @@
   X(RotaryPositionEmbedding, const aclTensor *x, const aclTensor *cos, const aclTensor *sin, int64_t mode,             \
     aclTensor *out)                                                                                                    \
   X(SWhere, const aclTensor *condition, const aclTensor *self, const aclTensor *other, aclTensor *out)                 \
+  X(ScatterPaKvCache, const aclTensor *key, aclTensor *key_cache, const aclTensor *slot_mapping,                       \
+    const aclTensor *value, aclTensor *value_cache, const aclTensor *compress_lens,                                    \
+    const aclTensor *compress_seq_offset, const aclTensor *seq_lens, char *cache_mode, char *scatter_mode,             \
+    const aclIntArray *strides, const aclIntArray *offsets)                                                            \
   X(Sigmoid, const aclTensor *self, aclTensor *out)                                                                    \
   X(Silu, const aclTensor *self, aclTensor *out)                                                                       \
   X(SituGlu, const aclTensor *x, int64_t dim, double beta, double linear_beta, bool activate_left,                     \
