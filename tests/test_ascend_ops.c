@@ -235,6 +235,7 @@ static const char *const ops[] = {"silu_and_mul",
                                   "reshape_and_cache",
                                   "concat_and_cache_mla",
                                   "quant_fp8",
+                                  "scaled_int8_quant",
                                   "merge_attn_states"};
 enum { N_OPS = sizeof ops / sizeof ops[0] };
 
@@ -294,6 +295,7 @@ START_TEST(an_op_on_310P_takes_no_bfloat16) {
                                   {"mixer2_gated_rms_norm", FL_BFLOAT16},
                                   {"vocab_parallel_embedding", FL_BFLOAT16},
                                   {"moe_sum", FL_BFLOAT16},
+                                  {"scaled_int8_quant", NO_FLOAT32},
                                   {"replicated_linear", NO_FLOAT32},
                                   {"column_parallel_linear", NO_FLOAT32},
                                   {"row_parallel_linear", NO_FLOAT32},

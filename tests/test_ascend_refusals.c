@@ -5,6 +5,8 @@
 #include "tests/kernels.h"
 #include "tests/npu.h"
 
+static const DLDataType int8 = {kDLInt, 8, 1};
+
 enum { MOST = 24 };
 
 /* The tensors of one test. */
@@ -187,6 +189,21 @@ START_TEST(convolutions_and_attention_refuse_sizes) {
 }
 END_TEST
 
+START_TEST(int8_refuses_zero_points_and_rows_that_operators_do_not_compute) {
+  fl_value x = TENSOR(float16, 3, 40), q = TENSOR(int8, 3, 40), scales = TENSOR(float32, 3, 1);
+  fl_value wide = TENSOR(float32, 3, 40), scale = TENSOR(float32, 1), azps = TENSOR(int32, 3, 1);
+  const fl_value none = fl_none(), yes = fl_bool(true), no = fl_bool(false);
+  npu_control.set("soc", _i ? "Ascend310P3" : "Ascend910B3");
+  assert_taken_or_refused("scaled_int8_quant", (fl_value[]){x, none, none, yes, q, scales, none}, 7,
+                          _i ? "a multiple of 32 elements" : NULL);
+  assert_taken_or_refused("scaled_int8_quant", (fl_value[]){wide, scale, none, yes, q, scale, none}, 7,
+                          _i ? "has no reciprocal" : NULL);
+  REFUSED("scaled_int8_quant", "float16 and bfloat16 only", wide, none, none, yes, q, scales, none);
+  REFUSED("scaled_int8_quant", "rounds a zero point", x, none, none, no, q, scales, azps);
+  REFUSED("scaled_int8_quant", "not compact", x, none, none, yes, GAPPED(int8, 3, 40), scales, none);
+}
+END_TEST
+
 START_TEST(caches_refuse_float8_gaps_and_more_tokens_than_rows) {
   fl_value key = TENSOR(float16, 3, 2, 16), cache = TENSOR(float16, 2, 2, 2, 16), slots = TENSOR(int64, 3);
   fl_value gapped = GAPPED(float16, 2, 2, 2, 16), narrow = TENSOR(float8, 2, 2, 2, 16), scale = TENSOR(float32, 1);
@@ -212,6 +229,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, rotary_embeddings_refuse_other_tables_and_too_many_heads);
   tcase_add_test(tests, quantisation_on_950_takes_whole_groups);
   tcase_add_test(tests, experts_refuse_maps_and_routing_that_operators_lack);
+  tcase_add_loop_test(tests, int8_refuses_zero_points_and_rows_that_operators_do_not_compute, 0, 2);
   tcase_add_test(tests, caches_refuse_float8_gaps_and_more_tokens_than_rows);
   tcase_add_test(tests, convolutions_and_attention_refuse_sizes);
 }

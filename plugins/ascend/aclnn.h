@@ -18,6 +18,8 @@
     const aclScalar *alpha, aclTensor *out, int8_t cube_math_type)                                                     \
   X(Adds, const aclTensor *self, const aclScalar *other, const aclScalar *alpha, aclTensor *out)                       \
   X(Amax, const aclTensor *self, const aclIntArray *dims, bool keep_dims, aclTensor *out)                              \
+  X(AscendQuantV3, const aclTensor *x, const aclTensor *scale, const aclTensor *offset, bool sqrt_mode,                \
+    const char *round_mode, int32_t type, int32_t axis, const aclTensor *y)                                            \
   X(Cast, const aclTensor *self, aclDataType type, aclTensor *out)                                                     \
   X(Cat, const aclTensorList *tensors, int64_t dim, aclTensor *out)                                                    \
   X(Clamp, const aclTensor *self, const aclScalar *least, const aclScalar *most, aclTensor *out)                       \
@@ -29,6 +31,7 @@
     const aclIntArray *padding, const aclIntArray *dilation, bool transposed, const aclIntArray *output_padding,       \
     int64_t groups, aclTensor *output, int8_t cube_math_type)                                                          \
   X(Div, const aclTensor *self, const aclTensor *other, aclTensor *out)                                                \
+  X(DynamicQuant, const aclTensor *x, const aclTensor *smooth_scales, const aclTensor *y, const aclTensor *scale)      \
   X(Embedding, const aclTensor *weight, const aclTensor *indices, const aclTensor *out)                                \
   X(Expm1, const aclTensor *self, aclTensor *out)                                                                      \
   X(FastGelu, const aclTensor *self, aclTensor *out)                                                                   \
