@@ -204,6 +204,22 @@ START_TEST(int8_refuses_zero_points_and_rows_that_operators_do_not_compute) {
 }
 END_TEST
 
+START_TEST(products_of_int8_refuse_blocks_zero_points_and_float32) {
+  static const int64_t block[] = {16, 16};
+  fl_value x = TENSOR(int8, 3, 32), weight = TENSOR(int8, 48, 32), out = TENSOR(bfloat16, 3, 48),
+           one = TENSOR(float32, 1);
+  fl_value tokens = TENSOR(float32, 3, 1), channels = TENSOR(float32, 48), groups = TENSOR(float32, 3, 2);
+  fl_value blocks = TENSOR(float32, 3, 2), azp = TENSOR(int32, 1), wide = TENSOR(float32, 3, 48);
+  const fl_value none = fl_none(), type = fl_string("bfloat16"), size = fl_ints(block, 2);
+  TAKEN("scaled_mm", x, weight, one, channels, none, none, type, size, out);
+  TAKEN("scaled_mm", x, weight, tokens, one, none, none, type, size, out);
+  REFUSED("scaled_mm", "no scales of blocks", x, weight, groups, blocks, none, none, type, size, out);
+  REFUSED("scaled_mm", "no zero points", x, weight, one, one, none, azp, type, size, out);
+  REFUSED("scaled_mm", "float16 and bfloat16", x, weight, one, one, none, none, fl_string("float32"), size, wide);
+  REFUSED("scaled_mm", "compact", GAPPED(int8, 3, 32), weight, one, one, none, none, type, size, out);
+}
+END_TEST
+
 START_TEST(caches_refuse_float8_gaps_and_more_tokens_than_rows) {
   fl_value key = TENSOR(float16, 3, 2, 16), cache = TENSOR(float16, 2, 2, 2, 16), slots = TENSOR(int64, 3);
   fl_value gapped = GAPPED(float16, 2, 2, 2, 16), narrow = TENSOR(float8, 2, 2, 2, 16), scale = TENSOR(float32, 1);
@@ -230,6 +246,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, quantisation_on_950_takes_whole_groups);
   tcase_add_test(tests, experts_refuse_maps_and_routing_that_operators_lack);
   tcase_add_loop_test(tests, int8_refuses_zero_points_and_rows_that_operators_do_not_compute, 0, 2);
+  tcase_add_test(tests, products_of_int8_refuse_blocks_zero_points_and_float32);
   tcase_add_test(tests, caches_refuse_float8_gaps_and_more_tokens_than_rows);
   tcase_add_test(tests, convolutions_and_attention_refuse_sizes);
 }

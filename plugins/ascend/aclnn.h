@@ -102,6 +102,9 @@
     bool padded, const aclIntArray *restore_shape, aclTensor *out)                                                     \
   X(Mul, const aclTensor *self, const aclTensor *other, aclTensor *out)                                                \
   X(Muls, const aclTensor *self, const aclScalar *other, aclTensor *out)                                               \
+  X(QuantMatmulV4, const aclTensor *x1, const aclTensor *x2, const aclTensor *scale, const aclTensor *offset,          \
+    const aclTensor *per_token_scale, const aclTensor *bias, bool transpose_x1, bool transpose_x2,                     \
+    const aclTensor *out)                                                                                              \
   X(Reciprocal, const aclTensor *self, aclTensor *out)                                                                 \
   X(ReduceSum, const aclTensor *self, const aclIntArray *dims, bool keep_dims, aclDataType type, aclTensor *out)       \
   X(RmsNorm, const aclTensor *x, const aclTensor *gamma, double epsilon, const aclTensor *y, const aclTensor *rstd)    \

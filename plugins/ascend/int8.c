@@ -1,6 +1,6 @@
 /*
- * int8: quantisation with a scale that is given or one of each token, and products of matrices in it. CANN quantises
- * by a factor, so that a given scale is turned round; it rounds once the zero point is added.
+ * Quantisation to int8 with a scale that is given or one of each token. CANN quantises by a factor, so that a given
+ * scale is turned round; it rounds once the zero point is added.
  */
 #include "plugins/ascend/arithmetic.h"
 #include "plugins/ascend/ops.h"

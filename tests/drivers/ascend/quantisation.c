@@ -84,3 +84,56 @@ int aclnnAscendQuantV3GetWorkspaceSize(const aclTensor *x, const aclTensor *scal
   return finish(e, workspace_size, executor);
 }
 PHASE_2(AscendQuantV3)
+
+/* ---------------------------------------------------------------------------------------------------------- products
+ */
+
+enum { X1, X2, SCALE, PER_TOKEN, OUT, BIAS };
+
+/* Sums are exact, what follows is of float32. */
+static int compute_product(aclOpExecutor *e) {
+  const aclTensor *t = e->tensors;
+  int64_t k = t[X1].shape[1], n = t[X2].shape[0];
+  for (int64_t i = 0; i < elements(&t[OUT]); i++) {
+    int64_t row = i / n, column = i % n;
+    double sum = 0;
+    for (int64_t j = 0; j < k; j++)
+      sum += get(&t[X1], row * k + j) * get(&t[X2], column * k + j);
+    float scale = (float)get(&t[SCALE], elements(&t[SCALE]) == 1 ? 0 : column);
+    float scaled = (float)sum * scale * (float)get(&t[PER_TOKEN], row);
+    put(&t[OUT], i, (double)(scaled + (present(e, BIAS) ? (float)get(&t[BIAS], column) : 0)));
+  }
+  return 0;
+}
+
+/* Of its forms the one of int8 with scales of tokens, and a weight that is stored as [n, k]. */
+EXPORT int aclnnQuantMatmulV4GetWorkspaceSize(const aclTensor *x1, const aclTensor *x2, const aclTensor *scale,
+                                              const aclTensor *offset, const aclTensor *per_token_scale,
+                                              const aclTensor *bias, _Bool transpose_x1, _Bool transpose_x2,
+                                              const aclTensor *out, uint64_t *workspace_size, aclOpExecutor **executor);
+int aclnnQuantMatmulV4GetWorkspaceSize(const aclTensor *x1, const aclTensor *x2, const aclTensor *scale,
+                                       const aclTensor *offset, const aclTensor *per_token_scale, const aclTensor *bias,
+                                       _Bool transpose_x1, _Bool transpose_x2, const aclTensor *out,
+                                       uint64_t *workspace_size, aclOpExecutor **executor) {
+  int status;
+  aclOpExecutor *e = begin("aclnnQuantMatmulV4", compute_product, BIG_CHIP, &status);
+  const aclTensor *const given[] = {x1, x2, scale, per_token_scale, out, bias};
+  if (!e)
+    return status;
+  for (int i = X1; i <= BIAS; i++) {
+    take(e, given[i]);
+    if (i != BIAS)
+      REQUIRE_TENSOR(e, i);
+  }
+  REQUIRE(e, x1->type == I8 && x2->type == I8 && scale->type == F32 && per_token_scale->type == F32 && !offset);
+  REQUIRE(e, (out->type == F16 || out->type == BF16) && !transpose_x1 && transpose_x2);
+  REQUIRE(e, x1->n == 2 && x2->n == 2 && out->n == 2 && is_compact(e, X1) && is_compact(e, X2));
+  REQUIRE(e, x1->shape[1] == x2->shape[1] && x1->shape[1] >= 1 && x1->shape[1] <= 65535);
+  REQUIRE(e, out->shape[0] == x1->shape[0] && out->shape[1] == x2->shape[0]);
+  REQUIRE(e, scale->n == 1 && (scale->shape[0] == 1 || scale->shape[0] == x2->shape[0]));
+  REQUIRE(e, per_token_scale->n == 1 && per_token_scale->shape[0] == x1->shape[0]);
+  REQUIRE(e,
+          !bias || (bias->n == 1 && bias->shape[0] == x2->shape[0] && (bias->type == F32 || bias->type == out->type)));
+  return finish(e, workspace_size, executor);
+}
+PHASE_2(QuantMatmulV4)
