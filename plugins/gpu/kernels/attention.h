@@ -2,6 +2,7 @@
 #ifndef FLHOST_GPU_ATTENTION_H
 #define FLHOST_GPU_ATTENTION_H
 
+#include "plugins/gpu/kernels/arguments/attention.h"
 #include "plugins/gpu/kernels/device.h"
 
 /* Two elements of 16 bits; 16 bytes on their way to shared memory, whatever is in them. */
@@ -18,6 +19,24 @@ struct alignas(8) two {
 struct alignas(16) four {
   float v[4];
 };
+
+/* Keys from `begin` to before `end`; none where that is not behind. */
+struct segment {
+  uint32_t begin, end;
+  GPU_METHOD bool sees(uint32_t key) const {
+    return key >= begin && key < end;
+  }
+};
+
+/* Keys are made in parts, each long enough to be worth a block; the last ones may be empty. */
+GPU_DEVICE segment part_of(segment all, uint32_t parts, uint32_t part) {
+  const uint32_t least = GPU_DECODE_PART_ROWS, step = 64;
+  uint32_t count = all.begin < all.end ? all.end - all.begin : 0;
+  uint32_t each = gpu_divide_up(gpu_divide_up(count, parts), step) * step;
+  each = each < least ? least : each;
+  return {all.begin + uint32_t(gpu_clamp(int64_t(part) * each, 0, count)),
+          all.begin + uint32_t(gpu_clamp(int64_t(part) * each + each, 0, count))};
+}
 
 /* Out of shared memory, from a multiple of 16 bytes on. */
 template <int N> GPU_DEVICE void read_floats(const float *from, float (&values)[N]) {
@@ -84,5 +103,30 @@ struct greatest {
 GPU_DEVICE float log_sum(float most, float sum, bool any) {
   return any ? (sum > 0 ? most + logf(sum) : NAN) : -INFINITY;
 }
+
+/* What parts left of one head: the greatest score and the sum of weights of each, and sums of values that are relative
+ * to that score. A part that had no keys has a sum of weights below 0 and no sums. */
+struct parts_of_head {
+  const float *weights; /* [part, 2] */
+  uint32_t n;
+  float most = -INFINITY, base, total = 0;
+
+  GPU_METHOD parts_of_head(const float *of_parts, uint32_t parts) : weights(of_parts), n(parts) {
+    for (uint32_t part = 0; part < n; part++)
+      most = fmaxf(most, weights[2 * part]);
+    base = finite_or_zero(most);
+    for (uint32_t part = 0; part < n; part++)
+      total += expf(weights[2 * part] - base) * weights[2 * part + 1];
+  }
+
+  /* Of a column, `size` apart from part to part: not yet divided. */
+  GPU_METHOD float add(const float *sums, int64_t size) const {
+    float sum = 0;
+    for (uint32_t part = 0; part < n; part++)
+      if (!(weights[2 * part + 1] < 0))
+        sum = fmaf(expf(weights[2 * part] - base), sums[part * size], sum);
+    return sum;
+  }
+};
 
 #endif

@@ -18,16 +18,13 @@ GPU_DEVICE int64_t find_row(const gpu_decode_arguments &a, uint32_t sequence, ui
   return block * a.cache_block + (row - column * a.block_rows) * a.cache_row;
 }
 
-/* Each part of a sequence is long enough to be worth a block; the last ones may be empty. */
 struct part_rows {
   uint32_t length, begin, end;
   GPU_METHOD part_rows(const gpu_decode_arguments &a, uint32_t sequence, uint32_t part) {
-    const uint32_t least = GPU_DECODE_PART_ROWS, step = 32;
     length = uint32_t(gpu_clamp(gpu_load_index(a.wide_lengths, a.lengths, sequence), 0, a.rows));
-    uint32_t each = gpu_divide_up(gpu_divide_up(length, a.parts), step) * step;
-    each = each < least ? least : each;
-    begin = uint32_t(gpu_clamp(int64_t(part) * each, 0, length));
-    end = a.parts == 1 ? length : uint32_t(gpu_clamp(int64_t(begin) + each, 0, length));
+    segment rows = part_of({0, length}, a.parts, part);
+    begin = rows.begin;
+    end = rows.end;
   }
 };
 
@@ -223,21 +220,15 @@ template <typename T> GPU_DEVICE void join_parts(const gpu_decode_arguments &a) 
   uint32_t sequence = blockIdx.x / a.heads, head = blockIdx.x % a.heads, n = 0;
   const float *weights = a.parts_weight + int64_t(blockIdx.x) * a.parts * 2;
   const float *sums = a.parts_out + int64_t(blockIdx.x) * a.parts * a.rank;
-  float most = -INFINITY, total = 0;
   uint32_t length = part_rows(a, sequence, 0).length;
-  for (; n < a.parts && part_rows(a, sequence, n).begin < length; n++)
-    most = fmaxf(most, weights[2 * n]);
-  float base = finite_or_zero(most);
-  for (uint32_t part = 0; part < n; part++)
-    total += expf(weights[2 * part] - base) * weights[2 * part + 1];
+  while (n < a.parts && part_rows(a, sequence, n).begin < length)
+    n++;
+  parts_of_head parts(weights, n);
   if (threadIdx.x == 0)
-    a.lse[sequence * a.lse_sequence + head] = log_sum(most, total, n != 0);
-  for (int column = int(threadIdx.x); column < a.rank; column += GPU_DECODE_JOIN_THREADS) {
-    float sum = 0;
-    for (uint32_t part = 0; part < n; part++)
-      sum = fmaf(expf(weights[2 * part] - base), sums[int64_t(part) * a.rank + column], sum);
-    gpu_store<T>(a.out, sequence * a.out_sequence + head * a.out_head + column, n ? sum / total : 0.0f);
-  }
+    a.lse[sequence * a.lse_sequence + head] = log_sum(parts.most, parts.total, n != 0);
+  for (int column = int(threadIdx.x); column < a.rank; column += GPU_DECODE_JOIN_THREADS)
+    gpu_store<T>(a.out, sequence * a.out_sequence + head * a.out_head + column,
+                 n ? parts.add(sums + column, a.rank) / parts.total : 0.0f);
 }
 
 #define DECODE(type)                                                                                                   \

@@ -8,14 +8,6 @@
 #include "plugins/gpu/kernels/attention.h"
 #include "plugins/gpu/kernels/fragment.h"
 
-/* Keys from `begin` to before `end`; none where that is not behind. */
-struct segment {
-  uint32_t begin, end;
-  GPU_METHOD bool sees(uint32_t key) const {
-    return key >= begin && key < end;
-  }
-};
-
 /* Between two neighbours in `ends` of which one is at most the token and the other above it. */
 GPU_DEVICE segment segment_of(const gpu_encoder_arguments &a, uint32_t token) {
   if (!a.ends)

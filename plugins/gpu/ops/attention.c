@@ -1,6 +1,6 @@
 /* Launches of the attention kernels. */
+#include "plugins/gpu/ops/attention.h"
 #include "plugins/gpu/kernels/arguments/attention.h"
-#include "plugins/gpu/launch.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,19 +22,6 @@ KERNELS(mla_decode, mla_decode_32);
 KERNELS(mm_encoder_attn, mm_encoder_attn_64);
 KERNELS(mm_encoder_attn, mm_encoder_attn_80);
 KERNELS(mm_encoder_attn, mm_encoder_attn_128);
-
-/* As many as keep every multiprocessor of a large device busy. */
-enum { MANY_BLOCKS = 384 };
-
-/* Can all rows of the last dimension be read in vectors, to their end? */
-static bool is_aligned(const DLTensor *tensor, int64_t row) {
-  return gpu_tensor_aligned(tensor) && row % gpu_vector_length(tensor) == 0;
-}
-
-/* Are there kernels that multiply such elements by tensor cores? */
-static bool has_tensor_cores(gpu_dtype dtype) {
-  return gpu.tensor_cores && (dtype == GPU_FLOAT16 || dtype == GPU_BFLOAT16);
-}
 
 /* ----------------------------------------------------------------------------------------------- merge_attn_states */
 
@@ -117,7 +104,7 @@ static int64_t shared_of(const decode_kernels *row, const fl_call *call) {
 /* NULL: rows are too long for shared memory. */
 static const decode_kernels *find_decoder(const fl_call *call) {
   const DLTensor *query = gpu_tensor(call, QUERY);
-  bool tensor_cores = has_tensor_cores(gpu_dtype_of(query));
+  bool tensor_cores = gpu_has_tensor_cores(gpu_dtype_of(query));
   for (const decode_kernels *row = decoders; row < decoders + N_DECODERS; row++)
     if (row->tensor_cores == tensor_cores && query->shape[1] >= row->least_heads &&
         shared_of(row, call) <= row->most_shared)
@@ -149,7 +136,7 @@ static int64_t wanted_parts(const fl_call *call) {
   const DLTensor *query = gpu_tensor(call, QUERY);
   int64_t blocks = query->shape[0] * head_groups(call);
   int64_t rows = gpu_tensor(call, BLOCK_TABLE)->shape[1] * gpu_tensor(call, KV_CACHE)->shape[1];
-  int64_t parts = blocks ? divide_up(MANY_BLOCKS, blocks) : 1, most = divide_up(rows, GPU_DECODE_PART_ROWS);
+  int64_t parts = blocks ? divide_up(GPU_MANY_BLOCKS, blocks) : 1, most = divide_up(rows, GPU_DECODE_PART_ROWS);
   parts = parts < most ? parts : most;
   return parts > 1 ? parts : 1;
 }
@@ -203,8 +190,8 @@ static gpu_decode_arguments decode_arguments(const fl_call *call) {
                                     .rank = (int32_t)call->values[KV_LORA_RANK].v.i,
                                     .wide_table = gpu_is_wide(table),
                                     .wide_lengths = gpu_is_wide(lengths),
-                                    .vectorised = is_aligned(cache, query->shape[2]),
-                                    .query_vectorised = is_aligned(query, query->shape[2]),
+                                    .vectorised = gpu_heads_aligned(cache, query->shape[2]),
+                                    .query_vectorised = gpu_heads_aligned(query, query->shape[2]),
                                     .scale = (float)call->values[DECODE_SCALE].v.f};
   arguments.parts_out = call->workspace;
   arguments.parts_weight = arguments.parts_out + query->shape[0] * query->shape[1] * arguments.parts * arguments.rank;
@@ -298,7 +285,7 @@ static const encoder_kernels encoders[] = {
 
 static const encoder_kernels *find_encoder(gpu_dtype dtype, int64_t size) {
   const encoder_kernels *row = encoders;
-  while (size > row->size || row->tensor_cores != has_tensor_cores(dtype))
+  while (size > row->size || row->tensor_cores != gpu_has_tensor_cores(dtype))
     row++;
   return row;
 }
@@ -329,14 +316,14 @@ static fl_status encode(void *self, fl_call *call) {
                                      .heads_per_key = (uint32_t)(heads / count_heads(key, size)),
                                      .size = (int32_t)size,
                                      .wide_ends = gpu_is_wide(ends),
-                                     .vectorised = is_aligned(query, size) && is_aligned(key, size) &&
-                                                   is_aligned(value, size) && is_aligned(out, size),
+                                     .vectorised = gpu_heads_aligned(query, size) && gpu_heads_aligned(key, size) &&
+                                                   gpu_heads_aligned(value, size) && gpu_heads_aligned(out, size),
                                      .scale = call->values[ENCODER_SCALE].type == FL_FLOAT
                                                   ? (float)call->values[ENCODER_SCALE].v.f
                                                   : (float)(1 / sqrt((double)size))};
   const encoder_kernels *found = find_encoder(dtype, size);
   int64_t queries = GPU_ENCODER_QUERY_BYTES / item, all = query->shape[0] * heads;
-  bool few = all * divide_up(query->shape[1], queries) < MANY_BLOCKS;
+  bool few = all * divide_up(query->shape[1], queries) < GPU_MANY_BLOCKS;
   if (few)
     queries = GPU_ENCODER_FEW_QUERY_BYTES / item;
   arguments.tiles = (uint32_t)divide_up(query->shape[1], queries);
