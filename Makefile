@@ -212,7 +212,7 @@ WITHOUT ?=
 SUITES = $(filter-out $(WITHOUT:%=$(BUILD)/tests/%),$(if $(ONLY),$(ONLY:%=$(BUILD)/tests/%),$(TESTS)))
 COMPILED = $(SUITES)
 LONG := $(patsubst %,$(BUILD)/tests/test_%,verify misbehaving judge cli_bench ascend_ops gpu_sequences checked_forms bounds \
-  gpu_kernels cli availability)
+  gpu_kernels gpu_paged_attention cli availability)
 
 .PHONY: check
 check: ## install what is missing, build, and run all tests
@@ -273,7 +273,7 @@ COMMAND_SUITES = $(basename $(notdir $(wildcard tests/test_cli*.c tests/test_*_c
 check-valgrind: ## all tests under valgrind, leaks are errors
 	@rm -rf $(BUILD)/valgrind && mkdir -p $(BUILD)/valgrind && chmod 1777 $(BUILD)/valgrind
 	@FLHOST_SAMPLE=100 OMP_NUM_THREADS=1 FLHOST_ONEDNN= TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check \
-	  WITHOUT='test_gpu_kernels test_gpu_sequences test_secure test_judge test_cpu_math test_availability test_cpu_matmul $(COMMAND_SUITES)' || \
+	  WITHOUT='test_gpu_kernels test_gpu_sequences test_gpu_paged_attention test_secure test_judge test_cpu_math test_availability test_cpu_matmul $(COMMAND_SUITES)' || \
 	  { grep -h '^==' $(BUILD)/valgrind/* | head -n 300; exit 1; }
 
 # Backends of this machine alone would make the pages differ from one to the next: those of the tree.

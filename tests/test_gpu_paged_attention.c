@@ -215,7 +215,7 @@ START_TEST(heads_of_all_sizes) {
     stand_in_clear();
     check_twin(host, &t, OUT, NULL, 0);
     bool fragments = _i % 2 == 0 && type_of(_i).bits == 16;
-    ck_assert(was_launched(fragments ? rows[i].fragments : rows[i].kernel, type_of(_i)));
+    ck_assert_msg(was_launched(fragments ? rows[i].fragments : rows[i].kernel, type_of(_i)), "%s", stand_in_log());
     free_twin(&t);
   }
   fl_host_destroy(host);

@@ -142,6 +142,33 @@ GPU_DEVICE void gpu_split(const float (&values)[2], uint32_t &high, uint32_t &lo
   low = T::pack(rest);
 }
 
+/* Sums of fragments, from column `k` on, as the two factors of a next product whose summands are the columns. */
+template <typename T, bool POSITIVE, int N>
+GPU_DEVICE void gpu_split_sums(const float (&sums)[N][4], int k, uint32_t (&high)[4], uint32_t (&low)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const float pair[2] = {sums[k / 8 + i / 2][i % 2 * 2], sums[k / 8 + i / 2][i % 2 * 2 + 1]};
+    gpu_split<T, POSITIVE>(pair, high[i], low[i]);
+  }
+}
+
+/* sums += weights values; a value's line is STRIDE elements long. */
+template <typename T, int STRIDE, int N, int M>
+GPU_DEVICE void gpu_multiply_weights(const float (&weights)[N][4], const uint16_t *values, float (&sums)[M][4]) {
+#pragma unroll
+  for (int k = 0; k < 8 * N; k += 16) {
+    uint32_t high[4], low[4];
+    gpu_split_sums<T, false>(weights, k, high, low);
+#pragma unroll
+    for (int c = 0; c < 8 * M; c += 16) {
+      uint32_t columns[4];
+      gpu_load_b_transposed(values + k * STRIDE + c, STRIDE, columns);
+      gpu_multiply_fragments<T>(sums[c / 8], sums[c / 8 + 1], high, columns);
+      gpu_multiply_fragments<T>(sums[c / 8], sums[c / 8 + 1], low, columns);
+    }
+  }
+}
+
 /* Of two elements what is an infinity or NaN becomes 0. Of its exponent all bits are 1: one more carries into the sign.
  */
 template <typename T> GPU_DEVICE uint32_t gpu_finite_only(uint32_t pair) {

@@ -404,41 +404,16 @@ template <typename T, int SIZE> struct fragment_encoder {
     }
   }
 
-  GPU_METHOD void add_values(const float (&weights)[KEYS / 8][4], float (&sums)[SIZE / 8][4]) const {
-#pragma unroll
-    for (int k = 0; k < KEYS; k += 16) {
-      uint32_t high[4], low[4];
-      split_weights<false>(weights, k, high, low);
-#pragma unroll
-      for (int c = 0; c < SIZE; c += 16) {
-        uint32_t values[4];
-        gpu_load_b_transposed(value + k * STRIDE + c, STRIDE, values);
-        gpu_multiply_fragments<T>(sums[c / 8], sums[c / 8 + 1], high, values);
-        gpu_multiply_fragments<T>(sums[c / 8], sums[c / 8 + 1], low, values);
-      }
-    }
-  }
-
-  template <bool POSITIVE>
-  static GPU_METHOD void split_weights(const float (&weights)[KEYS / 8][4], int k, uint32_t (&high)[4],
-                                       uint32_t (&low)[4]) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const float pair[2] = {weights[k / 8 + i / 2][i % 2 * 2], weights[k / 8 + i / 2][i % 2 * 2 + 1]};
-      gpu_split<T, POSITIVE>(pair, high[i], low[i]);
-    }
-  }
-
-  /* The same where a value is an infinity or NaN. A query that does not see it must not get it even times 0: segment by
-   * segment of the warp's queries, of which the others are left out. Nor must one that sees it get it times a part of
-   * the weight that is 0 when the weight is not. */
+  /* gpu_multiply_weights where a value is an infinity or NaN. A query that does not see it must not get it even times
+   * 0: segment by segment of the warp's queries, of which the others are left out. Nor must one that sees it get it
+   * times a part of the weight that is 0 when the weight is not. */
   GPU_METHOD void add_values_by_segments(uint32_t tile, const float (&weights)[KEYS / 8][4],
                                          float (&sums)[SIZE / 8][4]) const {
 #pragma unroll
     for (int k = 0; k < KEYS; k += 16) {
       uint32_t high[4], low[4];
       segment done = {0, 0};
-      split_weights<true>(weights, k, high, low);
+      gpu_split_sums<T, true>(weights, k, high, low);
 #pragma unroll 1
       for (int query = 0; query < QUERIES; query++) {
         segment seen = segment_of_query(query);
@@ -536,7 +511,7 @@ template <typename T, int SIZE> struct fragment_encoder {
       if (careful)
         add_values_by_segments(tile, scores, sums);
       else
-        add_values(scores, sums);
+        gpu_multiply_weights<T, STRIDE>(scores, value, sums);
     }
   }
 

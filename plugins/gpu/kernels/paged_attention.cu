@@ -414,8 +414,317 @@ template <typename T, int R, int SIZE> struct paged {
     paged<gpu_##type, GPU_PAGED_MANY_ROWS / 16, GPU_PAGED_MANY_SIZE>(a, gpu_dynamic_shared).run();                     \
   }
 PAGED(f32)
+#if !defined(__CUDACC__) /* NVIDIA's devices all have tensor cores */
 PAGED(f16)
 PAGED(bf16)
+#endif
+
+/* ------------------------------------------------------------------------------------------- products by tensor cores
+ * A warp makes 16 rows, the lines of its fragments, and the warps of a block share the keys; where sequences have few
+ * rows a block is one warp. As in mm_encoder_attn.cu a thread has rows g and g + 8, scores lie as the next product
+ * wants weights, a weight is a sum of two 16-bit numbers, keys come while values are multiplied, and sums that are
+ * infinite are made again with care. Queries stay in shared memory: heads of 256 elements leave no registers for them.
+ */
+#if GPU_HAS_TENSOR_CORES
+
+template <typename T, int SIZE> struct fragment_paged {
+  static constexpr int ROWS = 16, KEYS = GPU_PAGED_FRAGMENT_KEYS / (SIZE > GPU_PAGED_MANY_SIZE ? 2 : 1);
+  static constexpr int STRIDE = SIZE + GPU_FRAGMENT_PADDING, PIECES = SIZE / 8;
+
+  const gpu_paged_arguments &a;
+  int warps, warp, g, t;
+  query_rows rows;
+  uint16_t *key, *value; /* [KEYS][STRIDE] */
+  uint16_t *query;       /* [warp][ROWS][STRIDE] */
+  place *places;         /* [2][KEYS]: of the tile and of the next */
+  int *absent;           /* one key so far was nowhere */
+  query_row mine[2];
+  segment seen[2];  /* what they see of the part */
+  segment any, all; /* what any of the warp's rows sees, and what all of them see */
+  float slope[2], scale;
+
+  GPU_METHOD fragment_paged(const gpu_paged_arguments &arguments, unsigned char *shared)
+      : a(arguments), warps(int(blockDim.x) / GPU_WARP), rows(a, warps * ROWS) {
+    warp = int(threadIdx.x) / GPU_WARP;
+    g = int(threadIdx.x) % GPU_WARP / 4;
+    t = int(threadIdx.x) % 4;
+    key = reinterpret_cast<uint16_t *>(shared);
+    value = key + KEYS * STRIDE;
+    query = value + KEYS * STRIDE;
+    places = reinterpret_cast<place *>(query + warps * ROWS * STRIDE);
+    absent = reinterpret_cast<int *>(places + 2 * KEYS);
+  }
+
+  GPU_METHOD segment in_part(segment keys) const {
+    return {keys.begin > rows.keys.begin ? keys.begin : rows.keys.begin,
+            keys.end < rows.keys.end ? keys.end : rows.keys.end};
+  }
+
+  /* Rows see the more to the right the further behind they are. */
+  GPU_METHOD void find_rows() {
+    int64_t begin = rows.first + warp * ROWS, last = rows.count - rows.first - 1;
+    query_row first = rows.at(a, warp * ROWS);
+    query_row end = rows.at(a, begin + ROWS > rows.count ? int(last) : warp * ROWS + ROWS - 1);
+    any = all = {0, 0};
+    if (first.there) {
+      any = in_part({first.keys.begin, end.keys.end});
+      all = in_part({end.keys.begin, first.keys.end});
+    }
+    scale = a.scale * scale_of(a.keys, rows.kv_head);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      mine[half] = rows.at(a, warp * ROWS + g + 8 * half);
+      seen[half] = in_part(mine[half].keys);
+      slope[half] = a.slopes && mine[half].there ? a.slopes[mine[half].head] : 0.0f;
+    }
+  }
+
+  GPU_METHOD void load_queries() const {
+    const uint16_t *data = static_cast<const uint16_t *>(a.query);
+#pragma unroll 1
+    for (int i = int(threadIdx.x); i < warps * ROWS * PIECES; i += int(blockDim.x)) {
+      query_row row = rows.at(a, i / PIECES);
+      int column = i % PIECES * 8;
+      const uint16_t *from = data + row.token * a.query_token + row.head * a.query_head + column;
+      uint16_t *to = query + i / PIECES * STRIDE + column;
+      if (row.there && column < a.size && a.query_vectorised)
+        gpu_copy_begin(to, from);
+      else
+        for (int k = 0; k < 8; k++)
+          to[k] = row.there && column + k < a.size ? from[k] : uint16_t(0);
+    }
+  }
+
+  GPU_METHOD void find_places(int turn, uint32_t tile) const {
+    for (int i = int(threadIdx.x); i < KEYS; i += int(blockDim.x)) {
+      place at = find_place(a, rows.sequence.index, tile + i, rows.keys.end);
+      places[turn * KEYS + i] = at;
+      if (at.block < 0)
+        *absent = 1;
+    }
+  }
+
+  /* What is not there reads as zeros. Where rows are aligned the rest is on its way until gpu_copies_wait. */
+  GPU_METHOD void load_tile(const gpu_paged_cache &cache, uint16_t *tile, int turn) const {
+    const place *of_tile = places + turn * KEYS;
+    if (cache.vectorised && cache.scale)
+#pragma unroll 1
+      for (int i = int(threadIdx.x); i < KEYS * PIECES / 2; i += int(blockDim.x)) {
+        place at = of_tile[i / (PIECES / 2)];
+        int column = i % (PIECES / 2) * 16;
+        uint16_t *to = tile + i / (PIECES / 2) * STRIDE + column;
+        if (at.block >= 0 && column < a.size)
+          widen_piece<T>(to, cache, element_at(cache, at, rows.kv_head) + column);
+        else
+          for (int k = 0; k < 16; k += 8)
+            *reinterpret_cast<piece *>(to + k) = piece{};
+      }
+    else if (cache.vectorised)
+#pragma unroll 4
+      for (int i = int(threadIdx.x); i < KEYS * PIECES; i += int(blockDim.x)) {
+        place at = of_tile[i / PIECES];
+        int column = i % PIECES * 8;
+        uint16_t *to = tile + i / PIECES * STRIDE + column;
+        if (at.block >= 0 && column < a.size)
+          gpu_copy_begin(to, static_cast<const uint16_t *>(cache.data) + element_at(cache, at, rows.kv_head) + column);
+        else
+          *reinterpret_cast<piece *>(to) = piece{};
+      }
+    else
+#pragma unroll 1
+      for (int i = int(threadIdx.x); i < KEYS * SIZE; i += int(blockDim.x)) {
+        place at = of_tile[i / SIZE];
+        int column = i % SIZE;
+        bool there = at.block >= 0 && column < a.size;
+        tile[i / SIZE * STRIDE + column] =
+            there ? cached_element<T>(cache, element_at(cache, at, rows.kv_head) + column) : uint16_t(0);
+      }
+  }
+
+  GPU_METHOD void multiply(float (&scores)[KEYS / 8][4]) const {
+#pragma unroll 2
+    for (int d = 0; d < SIZE; d += 16) {
+      uint32_t queries[4], keys[4];
+      gpu_load_a(query + warp * ROWS * STRIDE + d, STRIDE, queries);
+#pragma unroll
+      for (int k = 0; k < KEYS; k += 16) {
+        gpu_load_b(key + k * STRIDE + d, STRIDE, keys);
+        gpu_multiply_fragments<T>(scores[k / 8], scores[k / 8 + 1], queries, keys);
+      }
+    }
+  }
+
+  /* Scores become weights, of keys that a row does not see 0, and the sums are scaled. MIXED: not all rows see all keys
+   * of the tile. Each thread adds up the weights that it has. */
+  template <bool MIXED>
+  GPU_METHOD void weigh(uint32_t tile, const place *of_tile, float (&scores)[KEYS / 8][4], float (&most)[2],
+                        float (&sum)[2], float (&sums)[SIZE / 8][4]) const {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float above = most[half];
+#pragma unroll
+      for (int i = 0; i < KEYS / 4; i++) {
+        float &score = scores[i / 2][2 * half + i % 2];
+        int of_key = i / 2 * 8 + 2 * t + i % 2;
+        bool there = !MIXED || (seen[half].sees(tile + of_key) && of_tile[of_key].block >= 0);
+        score = there ? bend(a, score * scale, slope[half], int32_t(tile + of_key) - mine[half].position) : -INFINITY;
+        above = fmaxf(above, score);
+      }
+      above = gpu_lanes_reduce<greatest, 4>(above);
+      float base = finite_or_zero(above), shrink = gpu_exp_approximately(most[half] - base);
+      most[half] = above;
+      sum[half] *= shrink;
+#pragma unroll
+      for (int i = 0; i < KEYS / 4; i++) {
+        float &score = scores[i / 2][2 * half + i % 2];
+        score = gpu_exp_approximately(score - base);
+        sum[half] += score;
+      }
+#pragma unroll
+      for (int i = 0; i < SIZE / 4; i++)
+        sums[i / 2][2 * half + i % 2] *= shrink;
+    }
+  }
+
+  /* gpu_multiply_weights where a value is an infinity or NaN, which must not reach a row that does not see it even
+   * times 0: product by product. */
+  GPU_METHOD void add_with_care(uint32_t tile, const float (&weights)[KEYS / 8][4], float (&sums)[SIZE / 8][4]) const {
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; i++)
+#pragma unroll 1
+      for (int lane = 0; lane < 4; lane++)
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+          int of_key = 8 * i + 2 * lane + k;
+          const float both[2] = {gpu_shuffle(weights[i][k], 4 * g + lane),
+                                 gpu_shuffle(weights[i][2 + k], 4 * g + lane)};
+#pragma unroll
+          for (int n = 0; n < SIZE / 8; n++) {
+            float pair[2];
+            read_pair<T>(value + of_key * STRIDE + 8 * n + 2 * t, pair);
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+              if (seen[half].sees(tile + of_key)) {
+                sums[n][2 * half] = fmaf(both[half], pair[0], sums[n][2 * half]);
+                sums[n][2 * half + 1] = fmaf(both[half], pair[1], sums[n][2 * half + 1]);
+              }
+          }
+        }
+  }
+
+  /* All tiles; `careful`: values may be infinities or NaN. */
+  GPU_METHOD void attend(bool careful, float (&most)[2], float (&sum)[2], float (&sums)[SIZE / 8][4]) const {
+    int turn = 0;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      sink_weight sink(a, rows, mine[half]);
+      most[half] = sink.most;
+      sum[half] = t == 0 ? sink.sum : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < SIZE / 2; i++)
+      sums[i / 4][i % 4] = 0;
+    if (rows.has_keys()) {
+      find_places(turn, rows.keys.begin);
+      gpu_barrier();
+      load_tile(a.keys, key, turn);
+    }
+#pragma unroll 1
+    for (uint32_t tile = rows.keys.begin; tile < rows.keys.end; tile += KEYS, turn ^= 1) {
+      float scores[KEYS / 8][4] = {};
+      uint32_t end = tile + KEYS;
+      bool sees = any.begin < end && any.end > tile;
+      gpu_copies_wait();
+      gpu_barrier(); /* the keys are there, and nobody reads the values before any more */
+      load_tile(a.values, value, turn);
+      if (end < rows.keys.end)
+        find_places(turn ^ 1, end);
+      if (sees)
+        multiply(scores);
+      gpu_copies_wait();
+      gpu_barrier();
+      if (end < rows.keys.end)
+        load_tile(a.keys, key, turn ^ 1);
+      if (!sees)
+        continue;
+      if (tile >= all.begin && end <= all.end && !*absent)
+        weigh<false>(tile, places + turn * KEYS, scores, most, sum, sums);
+      else
+        weigh<true>(tile, places + turn * KEYS, scores, most, sum, sums);
+      if (careful)
+        add_with_care(tile, scores, sums);
+      else
+        gpu_multiply_weights<T, STRIDE>(scores, value, sums);
+    }
+  }
+
+  GPU_METHOD void store(const float (&most)[2], const float (&sum)[2], const float (&sums)[SIZE / 8][4]) const {
+    float of_values = scale_of(a.values, rows.kv_head);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const query_row &row = mine[half];
+      float whole = gpu_lanes_reduce<gpu_sum, 4>(sum[half]);
+      if (!row.there)
+        continue;
+      if (t == 0 && rows.whole)
+        store_lse(a, row, most[half], whole);
+      else if (t == 0)
+        store_weight(a, row, most[half], whole);
+      uint16_t *to = static_cast<uint16_t *>(a.out) + row.token * a.out_token + row.head * a.out_head;
+      float *part = a.parts_out + part_at(a, row, blockIdx.y) * a.size;
+      float factor = rows.whole && row.keys.begin < row.keys.end ? of_values / whole : of_values;
+#pragma unroll
+      for (int n = 0; n < SIZE / 8; n++) {
+        const float made[2] = {sums[n][2 * half] * factor, sums[n][2 * half + 1] * factor};
+        if (rows.whole)
+          store_pair<T>(to, 8 * n + 2 * t, a.size, a.out_vectorised, made);
+        else
+          store_pair<gpu_f32>(part, 8 * n + 2 * t, a.size, false, made);
+      }
+    }
+  }
+
+  /* An infinity or NaN among the values leaves one in the sums: then they are made again with care. */
+  GPU_METHOD void run() {
+    float most[2], sum[2], sums[SIZE / 8][4], zero = 0;
+    if (!rows.any())
+      return;
+    if (blockIdx.y > 0 && !rows.has_keys()) {
+      store_no_keys(a, rows, warps * ROWS);
+      return;
+    }
+    find_rows();
+    if (threadIdx.x == 0)
+      *absent = 0;
+    if (rows.has_keys())
+      load_queries();
+    gpu_barrier();
+#pragma unroll 1
+    for (int careful = 0;; careful++) {
+      attend(careful != 0, most, sum, sums);
+#pragma unroll
+      for (int i = 0; i < SIZE / 2; i++)
+        zero = fmaf(sums[i / 4][i % 4], 0.0f, zero);
+      if (careful || !gpu_block_reduce<gpu_max>(int(zero != 0), 0))
+        break;
+    }
+    store(most, sum, sums);
+  }
+};
+
+#define FRAGMENT_PAGED(type, size, blocks)                                                                             \
+  GPU_KERNEL_SHARING(gpu_paged_arguments, paged_attention_##size##_##type, GPU_PAGED_FRAGMENT_THREADS, blocks) {       \
+    GPU_DYNAMIC_SHARED;                                                                                                \
+    fragment_paged<gpu_##type, size>(a, gpu_dynamic_shared).run();                                                     \
+  }
+FRAGMENT_PAGED(f16, 64, 4)
+FRAGMENT_PAGED(f16, 128, 3)
+FRAGMENT_PAGED(f16, 256, 2)
+FRAGMENT_PAGED(bf16, 64, 4)
+FRAGMENT_PAGED(bf16, 128, 3)
+FRAGMENT_PAGED(bf16, 256, 2)
+
+#endif
 
 /* ------------------------------------------------------------------------------------------------------------- join */
 

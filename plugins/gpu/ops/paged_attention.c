@@ -9,12 +9,17 @@ typedef gpu_kernel kernels[GPU_N_DTYPES];
 KERNELS(paged_attention);
 KERNELS(paged_attention_many);
 KERNELS(paged_attention_join);
+/* Of 16-bit types, by tensor cores. */
+KERNELS(paged_attention_64);
+KERNELS(paged_attention_128);
+KERNELS(paged_attention_256);
 
 enum { QUERY, KEY_CACHE, VALUE_CACHE, TABLE, STARTS, LENS, SCALE, CAUSAL, LEFT, RIGHT, SOFT_CAP };
 enum { SLOPES = SOFT_CAP + 1, SINKS, K_SCALE, V_SCALE, OUT, LSE };
 
 /* Kernels for heads of up to `size` elements, where a sequence has at least so many rows on average. */
 typedef struct form {
+  bool tensor_cores; /* of 16-bit types */
   int64_t size, least_rows;
   kernels *kernels;
   unsigned threads;
@@ -29,11 +34,26 @@ static unsigned shared_of(const form *found, int64_t item, int64_t size) {
   return (unsigned)(GPU_PAGED_KEYS * ((pieces | 1) * 16 + 8) + floats * (int64_t)sizeof(float));
 }
 
+/* See fragment_paged: rows that are as long as the kernel's heads. */
+static unsigned fragments_shared(const form *found, int64_t item, int64_t size) {
+  int64_t keys = GPU_PAGED_FRAGMENT_KEYS / (found->size > GPU_PAGED_MANY_SIZE ? 2 : 1);
+  (void)size;
+  return (unsigned)((2 * keys + found->rows) * (found->size + GPU_FRAGMENT_PADDING) * item + 2 * keys * 8 + 8);
+}
+
+enum { MANY = GPU_PAGED_MANY_ROWS, FEW = GPU_PAGED_FEW_ROWS };
+#define FRAGMENT_FORMS(size)                                                                                           \
+  {true, size, FEW + 1, &paged_attention_##size, GPU_PAGED_FRAGMENT_THREADS, MANY, fragments_shared}, {                \
+    true, size, 0, &paged_attention_##size, GPU_PAGED_FRAGMENT_FEW_THREADS, FEW, fragments_shared                      \
+  }
+
 /* The first row that suits. */
 static const form forms[] = {
-    {GPU_PAGED_MANY_SIZE, GPU_PAGED_FEW_ROWS + 1, &paged_attention_many, GPU_PAGED_THREADS, GPU_PAGED_MANY_ROWS,
-     shared_of},
-    {GPU_PAGED_SIZE, 0, &paged_attention, GPU_PAGED_THREADS, GPU_PAGED_FEW_ROWS, shared_of},
+    FRAGMENT_FORMS(64),
+    FRAGMENT_FORMS(128),
+    FRAGMENT_FORMS(256),
+    {false, GPU_PAGED_MANY_SIZE, FEW + 1, &paged_attention_many, GPU_PAGED_THREADS, MANY, shared_of},
+    {false, GPU_PAGED_SIZE, 0, &paged_attention, GPU_PAGED_THREADS, FEW, shared_of},
 };
 
 /* Heads of query that share one of the cache. */
@@ -45,8 +65,9 @@ static int64_t group_of(const fl_call *call) {
 static const form *find_form(const fl_call *call) {
   const DLTensor *query = gpu_tensor(call, QUERY);
   int64_t rows = query->shape[0] * group_of(call), sequences = gpu_tensor(call, LENS)->shape[0];
+  bool tensor_cores = gpu_has_tensor_cores(gpu_dtype_of(query));
   const form *found = forms;
-  while (query->shape[2] > found->size || rows < found->least_rows * sequences)
+  while (tensor_cores != found->tensor_cores || query->shape[2] > found->size || rows < found->least_rows * sequences)
     found++;
   return found;
 }

@@ -62,7 +62,7 @@ $(GPU_TEST_PLUGINS):
 	@mkdir -p $(@D)
 	$(CC) $(PLUGIN_LINK) -o $@ $(filter %.o,$^) $(LINK) -ldl -lm
 
-GPU_SUITES := $(patsubst %,$(BUILD)/tests/test_gpu_%,kernels sequences plugin host grid math cudnn experts batches quantisation engine command)
+GPU_SUITES := $(patsubst %,$(BUILD)/tests/test_gpu_%,kernels sequences paged_attention plugin host grid math cudnn experts batches quantisation engine command)
 $(GPU_SUITES): | $(STANDINS) $(GPU_TEST_PLUGINS) $(CPU_PLUGIN)
 $(BUILD)/tests/test_gpu_command: | $(COMMAND)
 $(BUILD)/tests/test_gpu_images: | $(BUILD)/plugins/rocm.so $(STANDINS)

@@ -12,7 +12,9 @@ enum {
   GPU_PAGED_MANY_SIZE = 128, /* of a head where a block makes many rows */
   GPU_PAGED_FEW_ROWS = 16,
   GPU_PAGED_MANY_ROWS = 64,
-  GPU_PAGED_FRAGMENT_ROWS = 16, /* of a warp, by tensor cores */
+  /* By tensor cores, which multiply 16 rows for each warp: the same numbers of rows. */
+  GPU_PAGED_FRAGMENT_FEW_THREADS = 32,
+  GPU_PAGED_FRAGMENT_THREADS = 128,
   GPU_PAGED_FRAGMENT_KEYS = 64, /* of a tile; half of them of heads above GPU_PAGED_MANY_SIZE */
   GPU_PAGED_JOIN_THREADS = 128
 };
