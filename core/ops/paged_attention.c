@@ -75,10 +75,13 @@ const fl_op_def fl_op_paged_attention = {
              "out: T[n, h, d]; lse: float32[h, n]; " FLOATS,
     .category = "attention",
     .layers = "CPUAttentionBackend",
-    .doc = "Attention of prefill, chunked prefill and decode over a paged cache. Queries of sequence i are tokens "
-           "query_start_loc[i] to [i + 1] - 1, the last of its seq_lens[i] tokens; token t is row t % size of block "
-           "block_table[i, t / size]. Of tokens behind the last sequence out is 0 and lse -inf. A float8 cache has "
-           "scales, of the tensor or of each head.",
+    .doc =
+        "Attention of prefill, chunked prefill and decode over a paged cache. Queries of sequence i are tokens "
+        "query_start_loc[i] to [i + 1] - 1, the last of its seq_lens[i] tokens; token t is row t % size of block "
+        "block_table[i, t / size]. Of tokens behind the last sequence out is 0 and lse -inf. A float8 cache has "
+        "scales, of the tensor or of each head. GPU kernels do not refuse starts, lengths and blocks that are out of "
+        "range: they stay within the tensors, a length ends with block_table, a block that is not in the cache counts "
+        "as not seen; that starts ascend from 0 is the caller's duty.",
     .formula =
         "s_t = (q . k_t) * scale; s_t = soft_cap * tanh(s_t / soft_cap) if soft_cap > 0; s_t += alibi_slopes[head] * "
         "(t - p) for the query at position p; visible: t <= p if causal, p - window_left <= t <= p + window_right of "

@@ -1482,7 +1482,9 @@ static inline fl_status fl_mla_paged_attention(const fl_ops *ops, void *stream, 
  * Attention of prefill, chunked prefill and decode over a paged cache. Queries of sequence i are tokens
  * query_start_loc[i] to [i + 1] - 1, the last of its seq_lens[i] tokens; token t is row t % size of block
  * block_table[i, t / size]. Of tokens behind the last sequence out is 0 and lse -inf. A float8 cache has scales, of the
- * tensor or of each head.
+ * tensor or of each head. GPU kernels do not refuse starts, lengths and blocks that are out of range: they stay within
+ * the tensors, a length ends with block_table, a block that is not in the cache counts as not seen; that starts ascend
+ * from 0 is the caller's duty.
  *     paged_attention(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor query_start_loc,
  *         Tensor seq_lens, float scale, bool causal=True, int window_left=-1, int window_right=-1, float soft_cap=0.0,
  *         Tensor? alibi_slopes=None, Tensor? sinks=None, Tensor? k_scale=None, Tensor? v_scale=None) -> (Tensor out,

@@ -555,7 +555,7 @@ def paged_attention(
     out: tuple[_Tensor | None, _Tensor | None] | None = None,
     stream: int | None = None,
 ) -> tuple[_T, _T]:
-    """Attention of prefill, chunked prefill and decode over a paged cache. Queries of sequence i are tokens query_start_loc[i] to [i + 1] - 1, the last of its seq_lens[i] tokens; token t is row t % size of block block_table[i, t / size]. Of tokens behind the last sequence out is 0 and lse -inf. A float8 cache has scales, of the tensor or of each head."""
+    """Attention of prefill, chunked prefill and decode over a paged cache. Queries of sequence i are tokens query_start_loc[i] to [i + 1] - 1, the last of its seq_lens[i] tokens; token t is row t % size of block block_table[i, t / size]. Of tokens behind the last sequence out is 0 and lse -inf. A float8 cache has scales, of the tensor or of each head. GPU kernels do not refuse starts, lengths and blocks that are out of range: they stay within the tensors, a length ends with block_table, a block that is not in the cache counts as not seen; that starts ascend from 0 is the caller's duty."""
 
 def reshape_and_cache(
     key: _T,
