@@ -41,8 +41,8 @@ fl_status cpu_flagos_norm(const cpu_norm *norm);
 fl_status cpu_flagos_gated_norm(const cpu_gated_norm *norm);
 
 /* The ops; `self` of their rows is the address of a cpu_norm_fn, of the gated two of a cpu_gated_norm_fn, of the last
- * two of a cpu_layer_norm_fn. The first is fused_add_rms_norm, too, which has the same values in the same places and whose
- * residual is required. */
+ * two of a cpu_layer_norm_fn. The first is fused_add_rms_norm, too, which has the same values in the same places and
+ * whose residual is required. */
 fl_status cpu_rms_norm(void *self, fl_call *call);
 fl_status cpu_gemma_rms_norm(void *self, fl_call *call);
 fl_status cpu_rms_norm_gated(void *self, fl_call *call);
