@@ -8,6 +8,7 @@
 #include "core/call/first_use.h"
 #include "core/call/invoke.h"
 #include "core/call/leaving.h"
+#include "core/call/parts.h"
 #include "core/call/prepared.h"
 #include "core/call/scope.h"
 #include "core/call/selection.h"

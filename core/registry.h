@@ -10,6 +10,7 @@
 #include "core/registry/in_force.h"
 #include "core/registry/layers.h"
 #include "core/registry/loading.h"
+#include "core/registry/parts.h"
 #include "core/registry/plugin_record.h"
 #include "core/registry/records.h"
 #include "core/registry/registration.h"

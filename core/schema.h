@@ -7,6 +7,7 @@
 #include "core/schema/expression.h"
 #include "core/schema/literal.h"
 #include "core/schema/match.h"
+#include "core/schema/parts.h"
 #include "core/schema/rules.h"
 #include "core/schema/schema.h"
 

@@ -34,7 +34,7 @@ static bool machine_has(int variant) {
 enum { VARIANTS = 4 };
 static const char *const variants[VARIANTS] = {"baseline", "avx2", "avx512", "avx512_bf16"};
 
-/* Where fewer instruction sets are made than there are (Makefile, FEW_VARIANTS). */
+/* Where fewer instruction sets are made than there are (Makefile, check-clang). */
 static bool is_left_out(int variant) {
   char path[512];
   snprintf(path, sizeof path, "%s/tests/vector_math/%s.so", build_dir(), variants[variant]);

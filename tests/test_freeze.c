@@ -683,8 +683,15 @@ START_TEST(a_fused_op_that_runs_by_parts_is_resolved_too) {
   uint32_t resolved, without;
   fl_host *host = test_host(environment, 0);
   ck_ok(fl_warm_up(host, kDLCPU, &resolved, &without));
-  ck_assert_uint_eq(resolved, 1);
-  ck_ok(fl_warm_up(host, kDLCUDA, &resolved, &without));
+  ck_assert_uint_eq(resolved, 0);
+  ck_assert_uint_eq(without, 0);
+  ck_ok(fl_load_plugin(host, built("plugins/cpu.so")));
+  ck_ok(fl_warm_up(host, kDLCPU, &resolved, &without));
+  ck_assert_uint_eq(without, 0);
+  ck_assert_int_eq(test_log_count("INFO Op 'fused_add_rms_norm' using 'reference.parts' (kind=reference, vendor=None)"),
+                   0);
+  ck_ok(fl_withdraw_plugin(host, "cpu"));
+  ck_ok(fl_warm_up(host, kDLCPU, &resolved, &without));
   ck_assert_uint_eq(resolved, 0);
   ck_assert_uint_eq(without, 0);
   fl_host_destroy(host);

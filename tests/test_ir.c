@@ -1,9 +1,7 @@
-/* What vLLM's IR does with implementations of an op: identities, reserved names, running by parts, orders per op. */
+/* What vLLM's IR does with implementations of an op: identities, reserved names, orders per op. */
 #include "fixture.h"
 
 #include "tests/scratch.h"
-
-#include <flhost/dtype.h>
 
 /* ------------------------------------------------------------------------------------------------------- identity */
 
@@ -116,7 +114,8 @@ START_TEST(reserved_names_are_refused) {
   } cases[] = {{"native", "acme", "impl_id 'native' is reserved"},
                {"unfused", "acme", "impl_id 'unfused' is reserved"},
                {"vendor.native", "native", "vendor 'native' is reserved"},
-               {"vendor.unfused", "unfused", "vendor 'unfused' is reserved"}};
+               {"vendor.unfused", "unfused", "vendor 'unfused' is reserved"},
+               {"reference.parts", "acme", "impl_id 'reference.parts' is reserved"}};
   fl_host *host = test_host(NULL, 0);
   test_op(host, "op");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -133,271 +132,6 @@ START_TEST(reserved_names_are_refused) {
     impl.vendor = "natives";
     ck_assert_int_eq(fl_register_impl(host, &impl), i ? FL_EEXIST : FL_OK);
   }
-  fl_host_destroy(host);
-}
-END_TEST
-
-/* ------------------------------------------------------------------------------------------------- fused, by parts */
-
-/* An rms_norm that hands its x through, as float32, and counts. */
-typedef struct spy {
-  int calls, calls_with_residual;
-  fl_status status;
-  float x[16];
-  double epsilon;
-} spy;
-
-static float element(const DLTensor *tensor, int64_t row, int64_t column) {
-  int64_t i = (tensor->ndim > 1 ? row * fl_stride(tensor, 0) : 0) + column;
-  if (tensor->dtype.bits == 32)
-    return ((const float *)fl_data(tensor))[i];
-  uint16_t bits = ((const uint16_t *)fl_data(tensor))[i];
-  return tensor->dtype.code == kDLBfloat ? fl_bf16_to_float(bits) : fl_f16_to_float(bits);
-}
-
-static fl_status spy_norm(void *self, fl_call *call) {
-  spy *seen = self;
-  const DLTensor *x = call->values[0].v.tensor, *out = call->values[5].v.tensor;
-  int64_t columns = x->shape[x->ndim - 1], rows = x->ndim > 1 ? x->shape[0] : 1;
-  seen->calls++;
-  seen->calls_with_residual += call->values[1].type != FL_NONE || call->values[6].type != FL_NONE;
-  seen->epsilon = call->values[3].v.f;
-  if (seen->status)
-    return fl_fail(call, seen->status, "the spy was found out");
-  for (int64_t i = 0; i < rows * columns; i++)
-    seen->x[i] = element(x, i / columns, i % columns);
-  memset(fl_data(out), 0xff, out->dtype.bits / 8);
-  return FL_OK;
-}
-
-static void register_norm(fl_host *host, const char *impl_id, spy *seen) {
-  fl_impl impl = {.size = sizeof impl,
-                  .op_name = "rms_norm",
-                  .impl_id = impl_id,
-                  .kind = FL_KIND_REFERENCE,
-                  .devices = FL_DEVICE(kDLCPU),
-                  .fn = spy_norm,
-                  .self = seen};
-  ck_ok(fl_register_impl(host, &impl));
-}
-
-/* A host whose order for fused_add_rms_norm is the given one. */
-static fl_host *host_with_order(const char *order) {
-  char variable[128];
-  const char *const environment[] = {variable, NULL};
-  snprintf(variable, sizeof variable, "VLLM_FL_PER_OP=fused_add_rms_norm=%s;rms_norm=impl:reference.b", order);
-  return test_host(environment, 0);
-}
-
-static const DLDataType f32 = {kDLFloat, 32, 1}, f16 = {kDLFloat, 16, 1}, bf16 = {kDLBfloat, 16, 1};
-
-static DLTensor tensor_of(DLDataType dtype, void *data, int64_t *shape, int64_t *strides) {
-  return (DLTensor){data, {kDLCPU, 0}, 2, dtype, shape, strides, 0};
-}
-
-static fl_status call_fused(fl_host *host, DLTensor *x, DLTensor *residual, DLTensor *out, DLTensor *residual_out) {
-  fl_value values[] = {fl_tensor(x),   fl_tensor(residual),    fl_none(), fl_float(1e-5), fl_none(),
-                       fl_tensor(out), fl_tensor(residual_out)};
-  fl_call call = FL_CALL(values);
-  return fl_call_op(host, "fused_add_rms_norm", &call);
-}
-
-START_TEST(unfused_adds_and_calls_rms_norm_under_the_policy) {
-  spy a = {0}, b = {0};
-  fl_host *host = host_with_order("unfused");
-  register_norm(host, "reference.a", &a);
-  register_norm(host, "reference.b", &b);
-  float x[] = {1, 2, 3, 4, 5, 6}, residual[] = {10, 20, 30, 40, 50, 60}, out[6] = {0}, sum[6] = {0};
-  int64_t shape[] = {2, 3};
-  DLTensor tensors[] = {tensor_of(f32, x, shape, NULL), tensor_of(f32, residual, shape, NULL),
-                        tensor_of(f32, out, shape, NULL), tensor_of(f32, sum, shape, NULL)};
-  ck_ok(call_fused(host, &tensors[0], &tensors[1], &tensors[2], &tensors[3]));
-  for (int i = 0; i < 6; i++) {
-    ck_assert_float_eq(b.x[i], 11.0f * (float)(i + 1));
-    ck_assert_float_eq(sum[i], b.x[i]);
-    ck_assert_float_eq(x[i], (float)(i + 1));
-    ck_assert_float_eq(residual[i], 10.0f * (float)(i + 1));
-  }
-  ck_assert_double_eq(b.epsilon, 1e-5);
-  ck_assert_int_eq(a.calls, 0);
-  ck_assert_int_eq(b.calls, 1);
-  ck_assert_int_eq(b.calls_with_residual, 0);
-  ck_assert_int_eq(test_log_count("INFO Op 'fused_add_rms_norm' using 'unfused' (kind=reference, vendor=None)"), 1);
-  ck_assert_int_eq(test_log_count("INFO Op 'rms_norm' using 'reference.b' (kind=reference, vendor=None)"), 1);
-  fl_scope scope;
-  const char *const order[] = {"impl:reference.a"};
-  fl_policy *policy = NULL;
-  fl_op_order orders[] = {{"fused_add_rms_norm", (const char *const[]){"unfused"}, 1}, {"rms_norm", order, 1}};
-  fl_policy_fields fields = {
-      .size = sizeof fields, .per_op = orders, .n_per_op = 2, .per_op_size = sizeof(fl_op_order)};
-  ck_ok(fl_policy_create(&fields, &policy));
-  ck_ok(fl_scope_enter(host, policy, &scope));
-  ck_ok(call_fused(host, &tensors[0], &tensors[1], &tensors[2], &tensors[3]));
-  ck_ok(fl_scope_leave(&scope));
-  fl_policy_release(policy);
-  ck_assert_int_eq(a.calls, 1);
-  ck_assert_int_eq(b.calls, 1);
-  fl_host_destroy(host);
-}
-END_TEST
-
-/* 1 + 2^-8 * 1.5 is half-way or beyond between neighbours of both small types: the sum that is handed on is the rounded
- * one, and what is in the gaps between rows stays. In place. */
-START_TEST(unfused_rounds_the_sum_once_in_place_with_strided_rows) {
-  static const struct {
-    const DLDataType *dtype;
-    uint16_t one, small, rounded;
-  } cases[] = {{&bf16, 0x3f80, 0x3bc0, 0x3f81}, /* 1 + 0.005859375 -> 1.0078125 */
-               {&bf16, 0x3f80, 0x3b80, 0x3f80}, /* 1 + 2^-8, a tie, to even */
-               {&f16, 0x3c00, 0x1200, 0x3c01},  /* 1 + 0.75 * 2^-10 -> 1 + 2^-10 */
-               {&f16, 0x3c00, 0x1000, 0x3c00}}; /* 1 + 2^-11, a tie, to even */
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    spy seen = {0};
-    fl_host *host = host_with_order("unfused");
-    register_norm(host, "reference.b", &seen);
-    uint16_t x[10], residual[14];
-    int64_t shape[] = {2, 4}, x_strides[] = {5, 1}, residual_strides[] = {7, 1};
-    for (int j = 0; j < 10; j++)
-      x[j] = cases[i].one;
-    for (int j = 0; j < 14; j++)
-      residual[j] = cases[i].small;
-    DLTensor at = tensor_of(*cases[i].dtype, x, shape, x_strides);
-    DLTensor to = tensor_of(*cases[i].dtype, residual, shape, residual_strides);
-    ck_ok(call_fused(host, &at, &to, &at, &to));
-    for (int j = 0; j < 14; j++)
-      ck_assert_uint_eq(residual[j], j % 7 < 4 ? cases[i].rounded : cases[i].small);
-    for (int j = 1; j < 10; j++)
-      ck_assert_uint_eq(x[j], cases[i].one);
-    ck_assert_uint_eq(x[0], 0xffff); /* where the spy writes its result */
-    for (int j = 0; j < 8; j++)
-      ck_assert_float_eq(seen.x[j], element(&to, 0, 0));
-    fl_host_destroy(host);
-  }
-}
-END_TEST
-
-START_TEST(unfused_of_no_tokens_does_nothing) {
-  spy seen = {0};
-  fl_host *host = host_with_order("unfused");
-  register_norm(host, "reference.b", &seen);
-  float x[4] = {1, 2, 3, 4};
-  int64_t shape[] = {0, 4};
-  DLTensor at = tensor_of(f32, x, shape, NULL);
-  ck_ok(call_fused(host, &at, &at, &at, &at));
-  fl_host_destroy(host);
-}
-END_TEST
-
-/* With the real kernels: in float32 nothing is rounded between the parts, so that the results are the same bits. */
-START_TEST(unfused_agrees_with_the_fused_reference) {
-  enum { ROWS = 7, COLUMNS = 96, N = ROWS * COLUMNS };
-  static float x[N], residual[N], out[2][N], sum[2][N];
-  int64_t shape[] = {ROWS, COLUMNS};
-  for (int i = 0; i < N; i++) {
-    x[i] = (float)((i * 37) % 101) / 17.0f - 3.0f;
-    residual[i] = (float)((i * 53) % 89) / 13.0f - 2.0f;
-  }
-  for (int i = 0; i < 2; i++) {
-    fl_policy *policy = NULL;
-    const char *const order[] = {i ? "unfused" : "impl:reference.c"};
-    fl_op_order orders[] = {{"fused_add_rms_norm", order, 1}};
-    fl_policy_fields fields = {.size = sizeof fields,
-                               .prefer = "reference",
-                               .per_op = orders,
-                               .n_per_op = 1,
-                               .per_op_size = sizeof(fl_op_order)};
-    fl_host *host = test_host(NULL, 0);
-    ck_ok(fl_load_plugin(host, built("plugins/cpu.so")));
-    ck_ok(fl_policy_create(&fields, &policy));
-    ck_ok(fl_set_global_policy(host, policy));
-    fl_policy_release(policy);
-    DLTensor tensors[] = {tensor_of(f32, x, shape, NULL), tensor_of(f32, residual, shape, NULL),
-                          tensor_of(f32, out[i], shape, NULL), tensor_of(f32, sum[i], shape, NULL)};
-    ck_ok(call_fused(host, &tensors[0], &tensors[1], &tensors[2], &tensors[3]));
-    fl_host_destroy(host);
-  }
-  ck_assert(!memcmp(sum[0], sum[1], sizeof sum[0]));
-  ck_assert(!memcmp(out[0], out[1], sizeof out[0]));
-  ck_assert_float_ne(out[0][0], 0);
-}
-END_TEST
-
-START_TEST(unfused_is_picked_by_name_only) {
-  fl_resolution found = {.size = sizeof found};
-  fl_explanation *explanation;
-  fl_host *host = test_host(NULL, 0);
-  ck_assert_int_eq(fl_resolve_op(host, "fused_add_rms_norm", kDLCPU, &found), FL_ENOIMPL);
-  ck_assert_str_eq(fl_error_message(), "No available implementation for op='fused_add_rms_norm'. Registered: []");
-  ck_ok(fl_explain(host, "fused_add_rms_norm", kDLCPU, &explanation));
-  ck_assert_uint_eq(explanation->n_impls, 0);
-  fl_explanation_free(explanation);
-  fl_snapshot *snapshot = fl_registry_snapshot(host);
-  for (uint32_t i = 0; i < fl_snapshot_op_count(snapshot); i++)
-    ck_assert_uint_eq(fl_snapshot_impl_count(snapshot, i), 0);
-  fl_snapshot_release(snapshot);
-  fl_host_destroy(host);
-
-  host = host_with_order("reference|unfused");
-  ck_ok(fl_explain(host, "fused_add_rms_norm", kDLCPU, &explanation));
-  ck_assert_str_eq(explanation->selected, "unfused");
-  ck_assert_str_eq(fl_explained_at(explanation, 0)->plugin, "flhost");
-  ck_contains(fl_explained_at(explanation, 0)->reason, "token 'unfused' of order reference > unfused");
-  fl_explanation_free(explanation);
-  ck_assert_int_eq(fl_resolve_op(host, "fused_add_rms_norm", kDLCUDA, &found), FL_ENOIMPL);
-  ck_contains(fl_error_message(), "Registered: ['unfused']\n  unfused: works on cpu, the tensors are on cuda");
-  fl_host_destroy(host);
-
-  host = host_with_order("impl:unfused");
-  ck_ok(fl_resolve_op(host, "fused_add_rms_norm", kDLCPU, &found));
-  ck_assert_str_eq(found.impl_id, "unfused");
-  fl_host_destroy(host);
-}
-END_TEST
-
-/* A part that fails after the residual was overwritten is a failure, and no fallback may start from the sum. */
-START_TEST(F6_unfused_in_place_does_not_claim_that_nothing_was_written) {
-  static const struct {
-    bool in_place;
-    fl_status part, expected;
-    const char *message;
-  } cases[] = {{false, FL_ENOTSUP, FL_OK, ""}, /* the next candidate, `reference`, runs */
-               {true, FL_ENOTSUP, FL_EINTERNAL, "it may have overwritten 'x' in place"},
-               {true, FL_EINVAL, FL_EINVAL, "the spy was found out"},
-               {true, FL_EDEVICE, FL_EDEVICE, "the spy was found out"}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    spy seen = {.status = cases[i].part}, next = {0};
-    fl_host *host = host_with_order("unfused|reference");
-    register_norm(host, "reference.b", &seen);
-    fl_impl fused = {.size = sizeof fused,
-                     .op_name = "fused_add_rms_norm",
-                     .impl_id = "reference.next",
-                     .kind = FL_KIND_REFERENCE,
-                     .devices = FL_DEVICE(kDLCPU),
-                     .fn = spy_norm,
-                     .self = &next};
-    ck_ok(fl_register_impl(host, &fused));
-    float x[2] = {1, 2}, residual[2] = {3, 4}, out[2], sum[2];
-    int64_t shape[] = {1, 2};
-    DLTensor a = tensor_of(f32, x, shape, NULL), r = tensor_of(f32, residual, shape, NULL);
-    DLTensor o = tensor_of(f32, out, shape, NULL), s = tensor_of(f32, sum, shape, NULL);
-    fl_status status = cases[i].in_place ? call_fused(host, &a, &r, &a, &r) : call_fused(host, &a, &r, &o, &s);
-    ck_assert_int_eq(status, cases[i].expected);
-    if (status)
-      ck_contains(fl_error_message(), cases[i].message);
-    ck_assert_int_eq(next.calls, !cases[i].in_place);
-    ck_assert_int_eq(seen.calls, 1);
-    fl_host_destroy(host);
-  }
-}
-END_TEST
-
-START_TEST(unfused_without_parts_is_warned_of) {
-  static const char *const environment[] = {"VLLM_FL_PER_OP=silu_and_mul=unfused|reference", NULL};
-  fl_host *host = test_host(environment, 0);
-  ck_ok(fl_reset_global_policy(host)); /* the log of the creation is cleared */
-  ck_assert_int_eq(
-      test_log_count("WARNING VLLM_FL_PER_OP: token 'unfused' for op 'silu_and_mul': the host cannot run it by parts"),
-      1);
   fl_host_destroy(host);
 }
 END_TEST
@@ -561,13 +295,6 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, uuid_is_refused_where_nothing_tells_builds_apart);
   tcase_add_test(tests, T1_native_is_the_reference);
   tcase_add_test(tests, reserved_names_are_refused);
-  tcase_add_test(tests, unfused_adds_and_calls_rms_norm_under_the_policy);
-  tcase_add_test(tests, unfused_rounds_the_sum_once_in_place_with_strided_rows);
-  tcase_add_test(tests, unfused_of_no_tokens_does_nothing);
-  tcase_add_test(tests, unfused_agrees_with_the_fused_reference);
-  tcase_add_test(tests, unfused_is_picked_by_name_only);
-  tcase_add_test(tests, F6_unfused_in_place_does_not_claim_that_nothing_was_written);
-  tcase_add_test(tests, unfused_without_parts_is_warned_of);
   tcase_add_test(tests, P5_orders_of_one_op_nest_and_are_restored);
   tcase_add_test(tests, P5_order_of_one_op_is_the_threads_own);
   tcase_add_test(tests, policy_with_the_order_of_one_op_leaves_the_rest_alone);

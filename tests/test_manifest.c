@@ -278,8 +278,10 @@ END_TEST
 START_TEST(an_op_by_its_parts_is_the_hosts) {
   static const char *const environment[] = {"VLLM_FL_PER_OP=fused_add_rms_norm=unfused", NULL};
   fl_host *host = test_host(environment, 0);
+  ck_ok(fl_load_plugin(host, built("plugins/cpu.so")));
   fl_manifest *manifest = manifest_of(host);
-  ck_contains(manifest->text, "\nimpl\t0\tunfused\treference\t\tflhost\t" FLHOST_VERSION "\t" FLHOST_VERSION "\n");
+  ck_contains(manifest->text,
+              "\nimpl\t0\treference.parts\treference\t\tflhost\t" FLHOST_VERSION "\t" FLHOST_VERSION "\n");
   fl_manifest_free(manifest);
   fl_host_destroy(host);
 }

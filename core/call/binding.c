@@ -83,8 +83,9 @@ void fl_binding_noted(fl_binding *binding) {
 static void choose_target(fl_binding *binding) {
   const fl_candidate *first = &binding->candidates[0];
   const fl_impl_record *record = first->record;
+  bool brings = record->extra && record->extra->workspace_size; /* others are reached by fl_run_candidates alone */
   bool runs_all = record->flags & FL_IMPL_INPLACE_ONLY || first->on_probation || binding->retry_at ||
-                  binding->preserve_inputs || binding->synchronous || binding->brings || first->barred ||
+                  binding->preserve_inputs || binding->synchronous || brings || first->barred ||
                   fl_has_results_to_judge(binding->op) || binding->watched;
   bool looks_at_tensor = first->dtypes || first->on_devices != UINT64_MAX;
   const fl_target kernel = {record->fn, record->self, record->supports_args, record->self, binding};

@@ -8,8 +8,44 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Parts may have parts, and those of plugins' ops may go round in a circle. */
+enum { DEPTH_MAX = 8 };
+
+static bool is_asked(const fl_selection *selection, const fl_impl_record *impl) {
+  const fl_host *host = selection->op->host;
+  return fl_impl_is_asked(host, impl) && fl_architectures_asked(host, impl, selection->device_type);
+}
+
+static fl_op *part_lacking(fl_selection *selection, const fl_op *op, unsigned depth);
+
+/* Does something run the part on a device of the type? */
+static bool has_running(fl_selection *selection, const fl_op *part, unsigned depth) {
+  const fl_impl_set *set = atomic_load_explicit(&part->impls, memory_order_acquire);
+  for (uint32_t i = 0; set && i < set->n; i++) {
+    const fl_impl_record *impl = set->impls[i];
+    if (!fl_impl_is_for(impl, selection->device_type) || fl_keeps_out(selection->policy, impl))
+      continue;
+    if (!is_asked(selection, impl))
+      selection->unasked = true;
+    else if (!atomic_load(&impl->reason) && fl_architectures_reaching(part->host, impl, selection->device_type) &&
+             (impl != part->parts || !part_lacking(selection, part, depth + 1)))
+      return true;
+  }
+  return false;
+}
+
+/* The first part of the op that nothing runs there; NULL: all are run. */
+static fl_op *part_lacking(fl_selection *selection, const fl_op *op, unsigned depth) {
+  const char *at = fl_parts_text(op);
+  fl_op *part;
+  while (fl_parts_next(op->host, &at, &part))
+    if (part && (depth == DEPTH_MAX || !has_running(selection, part, depth)))
+      return part;
+  return NULL;
+}
+
 /* S1: everything but the order. */
-static fl_rejection filter(const fl_selection *selection, const fl_impl_record *impl, bool flagos_allowed,
+static fl_rejection filter(fl_selection *selection, const fl_impl_record *impl, bool flagos_allowed,
                            uint64_t on_devices) {
   if (selection->override != FL_DISPATCH_OFF) {
     if (fl_keeps_out(selection->policy, impl))
@@ -28,6 +64,8 @@ static fl_rejection filter(const fl_selection *selection, const fl_impl_record *
     return FL_REJECTED_DEVICE;
   if (!on_devices)
     return FL_REJECTED_ARCHITECTURE;
+  if (impl == selection->op->parts && part_lacking(selection, selection->op, 0))
+    return FL_REJECTED_PART;
   return FL_ACCEPTED;
 }
 
@@ -38,9 +76,11 @@ static bool goes_before(const fl_impl_record *a, const fl_impl_record *b) {
   return strcmp(a->impl_id, b->impl_id) > 0;
 }
 
+/* One of its own: parts are on any device, and only as good as what runs them. */
 static bool has_reference(const fl_impl_set *set, int32_t device_type) {
   for (uint32_t i = 0; set && i < set->n; i++)
-    if (set->impls[i]->kind == FL_KIND_REFERENCE && fl_impl_is_for(set->impls[i], device_type))
+    if (set->impls[i]->kind == FL_KIND_REFERENCE && fl_impl_is_for(set->impls[i], device_type) &&
+        strcmp(set->impls[i]->impl_id, FL_PARTS_IMPL) != 0)
       return true;
   return false;
 }
@@ -62,22 +102,8 @@ static void choose_order(fl_selection *selection, const fl_impl_set *set) {
   selection->n_order = 1;
 }
 
-/* What is registered, and behind that `unfused` where the order names it. */
-static fl_impl_record *record_at(const fl_op *op, const fl_impl_set *set, uint32_t i) {
-  return set && i < set->n ? set->impls[i] : op->unfused;
-}
-
 static bool matches(const char *token, const fl_impl_record *record) {
-  if (record == record->op->unfused) /* of a kind, but no kind picks it */
-    return !strcmp(token, record->impl_id) || (!strncmp(token, "impl:", 5) && !strcmp(token + 5, record->impl_id));
   return fl_token_matches(token, (fl_kind)record->kind, record->vendor, record->impl_id);
-}
-
-static bool names_unfused(const fl_selection *selection, const fl_op *op) {
-  for (uint32_t t = 0; op->unfused && t < selection->n_order; t++)
-    if (matches(selection->order[t], op->unfused))
-      return true;
-  return false;
 }
 
 /* Moves item `from` up to `to`, those between one down. */
@@ -96,7 +122,7 @@ fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *p
   selection->override = FL_NO_OVERRIDE;
   selection->per_op = selection->unasked = false;
   choose_order(selection, set);
-  uint32_t n = (set ? set->n : 0) + names_unfused(selection, op);
+  uint32_t n = set ? set->n : 0;
   selection->n = n;
   selection->items = selection->local;
   if (n > sizeof selection->local / sizeof selection->local[0]) {
@@ -107,11 +133,10 @@ fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *p
   bool flagos_allowed = !op->host->config || fl_config_flagos_allowed(op->host->config, op->name, NULL, 0);
   fl_selected *items = selection->items;
   for (uint32_t i = 0; i < n; i++) {
-    fl_impl_record *record = record_at(op, set, i);
+    fl_impl_record *record = set->impls[i];
     uint64_t on_devices = fl_architectures_reaching(op->host, record, device_type);
     fl_rejection rejection = filter(selection, record, flagos_allowed, on_devices);
-    if (record != op->unfused && rejection != FL_REJECTED_VENDOR && fl_impl_is_for(record, device_type) &&
-        (!fl_impl_is_asked(op->host, record) || !fl_architectures_asked(op->host, record, device_type)))
+    if (rejection != FL_REJECTED_VENDOR && fl_impl_is_for(record, device_type) && !is_asked(selection, record))
       selection->unasked = true;
     /* Whatever passes is not a candidate until a token matches it. */
     items[i] = (fl_selected){record, rejection ? rejection : FL_REJECTED_ORDER, 0, on_devices};
@@ -139,12 +164,22 @@ void fl_selection_free(fl_selection *selection) {
     free(selection->items);
 }
 
-/* Those that the policy in force lets in. */
-static void ask(fl_op *op, int32_t device_type, fl_ask what) {
+/* Those that the policy in force lets in, and, where the op can be run by its parts, theirs. */
+static void ask(fl_op *op, int32_t device_type, fl_ask what, unsigned depth) {
   uint32_t generation;
-  __attribute__((cleanup(fl_filter_release))) fl_policy *filter = fl_vendor_filter_take(op->host, &generation);
-  fl_registry_ask_availability(op->host, op, filter, generation, what == FL_ASK_ALL ? 0 : device_type);
-  fl_architectures_ask(op->host, op, filter, device_type, what == FL_ASK_FOR_CALL);
+  fl_host *host = op->host;
+  __attribute__((cleanup(fl_filter_release))) fl_policy *filter = fl_vendor_filter_take(host, &generation);
+  fl_registry_ask_availability(host, op, filter, generation, what == FL_ASK_ALL ? 0 : device_type);
+  fl_architectures_ask(host, op, filter, device_type, what == FL_ASK_FOR_CALL);
+  const char *at = op->parts && depth < DEPTH_MAX ? fl_parts_text(op) : "";
+  for (bool more = *at; more;) {
+    fl_op *part = NULL;
+    pthread_mutex_lock(&host->lock);
+    more = fl_parts_next(host, &at, &part);
+    pthread_mutex_unlock(&host->lock); /* an op stays */
+    if (part)
+      ask(part, device_type, what, depth + 1);
+  }
 }
 
 fl_status fl_select_locked(fl_op *op, int32_t device_type, fl_ask what, fl_selection *selection, bool *scoped) {
@@ -154,7 +189,7 @@ fl_status fl_select_locked(fl_op *op, int32_t device_type, fl_ask what, fl_selec
   if (device_type < 0 || device_type >= FL_SLOTS)
     return fl_error(FL_EINVAL, "device type %d is not known", device_type);
   for (;;) {
-    ask(op, device_type, what);
+    ask(op, device_type, what, 0);
     pthread_mutex_lock(&host->lock);
     fl_status status = fl_select(selection, op, fl_scope_policy(host, scoped),
                                  op->device_argument < 0 && device_type != FL_OPAQUE_SLOT ? 0 : device_type);
@@ -237,6 +272,11 @@ static void rejection_reason(const fl_selection *selection, const fl_selected *i
     fl_text_add(text, "not available: ");
     fl_architectures_reason(host, impl, selection->device_type, text);
     break;
+  case FL_REJECTED_PART: {
+    fl_selection again = *selection;
+    const fl_op *part = part_lacking(&again, selection->op, 0);
+    fl_text_add(text, "nothing runs its part '%s' there", part ? part->name : "");
+  } break;
   case FL_REJECTED_ORDER:
     fl_text_add(text, "no token of the order matches it: ");
     add_order(selection, scoped, text);
@@ -270,7 +310,7 @@ static void add_ids(const fl_selection *selection, bool all, fl_text *text) {
   fl_text_add(text, "[");
   for (uint32_t i = 0; i < selection->n; i++)
     for (uint32_t j = 0; j < selection->n; j++)
-      if (selection->items[j].record == record_at(selection->op, set, i) &&
+      if (selection->items[j].record == set->impls[i] &&
           (all || !selection->items[j].rejection || selection->items[j].rejection == FL_REJECTED_ORDER)) {
         fl_text_add(text, "%s'%s'", separator, selection->items[j].record->impl_id);
         separator = ", ";

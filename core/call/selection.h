@@ -16,6 +16,7 @@ typedef enum fl_rejection {
   FL_REJECTED_UNAVAILABLE,
   FL_REJECTED_DEVICE,
   FL_REJECTED_ARCHITECTURE, /* no device of the type reaches min_arch */
+  FL_REJECTED_PART,         /* it runs an op by its parts, and nothing runs one of these there */
   FL_REJECTED_ORDER         /* no token of the order matches it */
 } fl_rejection;
 

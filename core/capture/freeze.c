@@ -153,10 +153,9 @@ typedef struct progress {
 static fl_status warm_op(fl_op *op, int32_t device_type, progress *done) {
   fl_status status = FL_OK;
   __attribute__((unused, cleanup(fl_reading_ends))) uint64_t outer = fl_read_begin(&fl_self);
-  bool wanted = fl_registry_has_impl(op, device_type);
-  if (wanted || op->unfused) {
+  if (fl_registry_has_impl(op, device_type)) {
     done->resolved += fl_bind(op, (uint32_t)device_type, FL_ASK_AHEAD, &status) != NULL;
-    done->without += wanted && status == FL_ENOIMPL;
+    done->without += status == FL_ENOIMPL;
   }
   if (status != FL_ENOIMPL)
     return status;

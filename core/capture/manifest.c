@@ -147,7 +147,7 @@ static const char *version_of(const fl_host *host, const fl_impl_record *record)
     if (host->plugins[i].status == FL_PLUGIN_LOADED && !strcmp(host->plugins[i].name, record->provider->plugin) &&
         !strcmp(host->plugins[i].build_id, record->provider->build_id))
       return host->plugins[i].version;
-  return record == record->op->unfused ? fl_version() : "";
+  return !strcmp(record->provider->plugin, FL_PROVIDER_HOST) ? fl_version() : "";
 }
 
 static void add_row(draft *m, const fl_host *host, const fl_impl_record *record, uint32_t place) {
@@ -196,7 +196,7 @@ static bool reserve(draft *m, const fl_host *host) {
   size_t n = 1;
   for (uint32_t i = 0; i < host->n_ops; i++) {
     const fl_impl_set *set = atomic_load_explicit(&host->ops[i]->impls, memory_order_acquire);
-    n += (set ? set->n : 0) + (host->ops[i]->unfused != NULL);
+    n += set ? set->n : 0;
   }
   m->public->rows = m->rows = fl_arena_array(m->arena, n, sizeof *m->rows);
   m->public->without = m->without = fl_arena_array(m->arena, host->n_ops, sizeof *m->without);

@@ -110,7 +110,7 @@ static void set_threads(fl_host *host) {
 /* What rooms above the registry do for it. */
 static const fl_host_hooks hooks = {
     .run_unbound = fl_run_unbound,
-    .add_parts = fl_parts_add,
+    .parts = &fl_parts_impl,
     .load_deferred = fl_load_deferred,
     .load_deferred_platform = fl_load_deferred_platform,
     .let_in = fl_let_in,

@@ -29,8 +29,6 @@ static void start_anew(fl_host *host) {
       fl_failures_clear_locked(op);
     for (uint32_t j = 0; set && j < set->n; j++)
       clear_counters(set->impls[j]);
-    if (op->unfused)
-      clear_counters(op->unfused);
   }
   /* Another thread may have been asking, or loading, when the process forked. */
   host->availability_lock = host->loading = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;

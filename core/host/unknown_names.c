@@ -81,8 +81,8 @@ typedef struct known_names {
 static void warn_of_token(const fl_host *host, const fl_op_order *order, const char *token, const char *origin,
                           const known_names *names, fl_text *lines) {
   const fl_op *op = fl_registry_known(host, order->op);
-  if (!strcmp(token, "unfused") && op && !op->unfused)
-    fl_text_add(lines, "%s: token 'unfused' for op '%s': the host cannot run it by parts\n", origin, order->op);
+  if (!strcmp(token, FL_TOKEN_PARTS) && op && !op->parts)
+    fl_text_add(lines, "%s: token '" FL_TOKEN_PARTS "' for op '%s': it has no parts\n", origin, order->op);
   if (!is_unknown(host, order->op, token, &names->vendors))
     return;
   if (named_impl(token)) {

@@ -31,6 +31,7 @@ const fl_op_def fl_op_rms_norm_static_fp8_quant = {
     .rules = "x: T[..., H]; weight: T[H]; scale: float32[1] or float32[]; q: float8_e4m3fn[..., H]; " FLOATS,
     .category = "quantisation",
     .doc = "Root-mean-square normalisation, quantised to float8 e4m3fn with a given scale.",
+    .parts = "y = rms_norm(x, weight=weight, epsilon=epsilon); q, _ = quant_fp8(y, scale=scale)",
     .formula = NORM "s = x; " STATIC "(vLLM: kernel rms_norm_static_fp8_quant; quant_fp8 of rms_norm)",
     .tolerance = one_code,
     .check = check_rms_norm_static,
@@ -55,6 +56,8 @@ const fl_op_def fl_op_fused_add_rms_norm_static_fp8_quant = {
     .doc =
         "Adds the residual to x, and quantises the root-mean-square normalisation of the sum to float8 e4m3fn with a "
         "given scale.",
+    .parts = "residual_out = add(residual, x); y = rms_norm(residual_out, weight=weight, epsilon=epsilon); "
+             "q, _ = quant_fp8(y, scale=scale)",
     .formula = NORM "s = x + residual in float32, residual_out = s rounded to T; " STATIC
                     "(vLLM: kernel fused_add_rms_norm_static_fp8_quant; quant_fp8 of fused_add_rms_norm)",
     .tolerance = one_code,
@@ -110,6 +113,7 @@ const fl_op_def fl_op_silu_and_mul_quant = {
     .category = "quantisation",
     .doc = "SiLU of the first half of x's last dimension, times the second half, quantised to float8 e4m3fn with a "
            "given scale.",
+    .parts = "y = silu_and_mul(x); q, _ = quant_fp8(y, scale=scale)",
     .formula =
         "y = silu(x[..., :d]) * x[..., d:], rounded to T after silu and after the product; q = e4m3(clamp(y * "
         "(1 / scale), -448, 448)), the reciprocal rounded to float32 (vLLM: kernel silu_and_mul_quant; quant_fp8 "

@@ -64,6 +64,8 @@ const fl_op_def fl_op_fused_add_rms_norm = {
     .rules = "x: T[..., H]; x_residual: T[..., H]; weight: T|float32[H]; T = float32|float16|bfloat16",
     .category = "normalisation",
     .doc = "Adds x_residual to x and normalises the sum by its root mean square.",
+    .parts = "residual_out = add(x_residual, x); "
+             "out = rms_norm(residual_out, weight=weight, epsilon=epsilon, variance_size=variance_size)",
     .formula = FORMULA "(residual is x_residual; vLLM: IR op and kernel fused_add_rms_norm)",
     .tolerance = tolerance,
     .check = check_fused_add_rms_norm,

@@ -65,7 +65,7 @@ fl_impl_record *fl_impl_record_create(const fl_impl *impl, const fl_provider *pr
   record->extra = has_extra ? put_extra(record, size, impl) : NULL;
   record->op = op;
   record->provider = provider;
-  record->devices = impl->devices;
+  atomic_init(&record->devices, impl->devices);
   record->dtypes = impl->dtypes;
   record->flags = impl->flags;
   record->priority = priority_of(impl);
@@ -119,7 +119,7 @@ fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id) {
   for (uint32_t i = 0; set && i < set->n; i++)
     if (!strcmp(set->impls[i]->impl_id, impl_id))
       return set->impls[i];
-  return op->unfused && !strcmp(op->unfused->impl_id, impl_id) ? op->unfused : NULL;
+  return NULL;
 }
 
 static int compare_ids(const void *a, const void *b) {
@@ -144,9 +144,7 @@ fl_impl_record *fl_registry_find_impl_locked(fl_op *op, const char *impl_id) {
   if (!op->by_id)
     return fl_registry_find_impl(op, impl_id);
   fl_impl_record **found = bsearch(impl_id, op->by_id, set->n, sizeof *op->by_id, compare_with_id);
-  if (found)
-    return *found;
-  return op->unfused && !strcmp(op->unfused->impl_id, impl_id) ? op->unfused : NULL;
+  return found ? *found : NULL;
 }
 
 bool fl_registry_has_impl(const fl_op *op, int32_t device_type) {

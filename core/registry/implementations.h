@@ -12,7 +12,7 @@ static inline bool fl_impl_is_asked(const fl_host *host, const fl_impl_record *i
 /* Does an implementation declare the device type (0: any)? The caller is reading, or holds the host's lock. */
 bool fl_registry_has_impl(const fl_op *op, int32_t device_type);
 
-/* The implementation, `unfused` too, NULL if there is none. The caller is reading, or holds the host's lock. */
+/* The implementation, NULL if there is none. The caller is reading, or holds the host's lock. */
 fl_impl_record *fl_registry_find_impl(const fl_op *op, const char *impl_id);
 /* The same, for who looks for very many. The host's lock is held. */
 fl_impl_record *fl_registry_find_impl_locked(fl_op *op, const char *impl_id);

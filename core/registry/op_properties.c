@@ -11,7 +11,7 @@ const char *fl_op_name(const fl_op *op) {
 /* An op whose handle was given out before anybody looked for it is looked for now. */
 static const fl_schema *schema_of(const fl_op *op) {
   static const fl_schema none = {
-      .text = "", .rules = "", .category = "", .doc = "", .formula = "", .bytes = "", .flops = ""};
+      .text = "", .rules = "", .category = "", .doc = "", .formula = "", .bytes = "", .flops = "", .parts = ""};
   return fl_registry_open(op) ? &none : op->schema;
 }
 
@@ -41,6 +41,10 @@ const char *fl_op_bytes(const fl_op *op) {
 
 const char *fl_op_flops(const fl_op *op) {
   return schema_of(op)->flops;
+}
+
+const char *fl_op_parts(const fl_op *op) {
+  return schema_of(op)->parts;
 }
 
 uint32_t fl_op_argument_count(const fl_op *op) {

@@ -5,6 +5,7 @@
 #include "core/registry/publish.h"
 
 #include "core/registry/implementations.h"
+#include "core/registry/parts.h"
 #include "core/registry/registry.h"
 #include "core/registry/slots.h"
 #include "core/registry/staged_components.h"
@@ -50,6 +51,41 @@ static bool add_successor(fl_op *op, fl_impl_record *record) {
   return true;
 }
 
+/* Goes through the host's ops that have parts, then through the staged ones. */
+typedef struct parts_walk {
+  fl_op *next;
+  uint32_t i;
+} parts_walk;
+
+static fl_op *next_with_parts(const fl_stage *stage, parts_walk *walk) {
+  fl_op *op = walk->next;
+  if (op)
+    walk->next = op->next_with_parts;
+  while (!op && walk->i < stage->n_new_ops) {
+    fl_op *staged = stage->new_ops[walk->i++];
+    op = staged && staged->parts ? staged : NULL;
+  }
+  return op;
+}
+
+/* Is something staged that an op may be run by? */
+static bool touches_parts(const fl_stage *stage) {
+  bool touches = stage->n_new_ops;
+  for (uint32_t i = 0; i < stage->n_impls && !touches; i++)
+    touches = stage->impls[i]->op->is_part;
+  return touches;
+}
+
+/* Ops whose parts all have implementations now get the one that runs them. */
+static bool prepare_parts(const fl_stage *stage) {
+  parts_walk walk = {stage->host->with_parts, 0};
+  bool done = true;
+  fl_parts_find_devices(stage->host, stage->new_ops, stage->n_new_ops);
+  for (fl_op *op; done && (op = next_with_parts(stage, &walk));)
+    done = !op->parts_devices || fl_parts_listed(op) || add_successor(op, op->parts);
+  return done;
+}
+
 /* Whatever needs memory. */
 static bool prepare(const fl_stage *stage) {
   fl_host *host = stage->host;
@@ -58,7 +94,24 @@ static bool prepare(const fl_stage *stage) {
     done = fl_array_grow(&host->components, host->n_components + i, sizeof *host->components);
   for (uint32_t i = 0; i < stage->n_impls && done; i++)
     done = add_successor(stage->impls[i]->op, stage->impls[i]);
-  return done;
+  return done && (!touches_parts(stage) || prepare_parts(stage));
+}
+
+static void give_up(const fl_stage *stage) {
+  parts_walk walk = {stage->host->with_parts, 0};
+  for (uint32_t i = 0; i < stage->n_impls; i++)
+    fl_op_give_up_successor(stage->impls[i]->op);
+  for (fl_op *op; (op = next_with_parts(stage, &walk));)
+    fl_op_give_up_successor(op);
+}
+
+/* What stood there goes when nobody can be reading it. */
+static void publish_set(fl_host *host, fl_op *op) {
+  if (!op->successor)
+    return; /* it was published by an earlier row of the op */
+  fl_op_exchange_sets(op);
+  fl_retire(&host->retired, op->successor, free);
+  op->successor = NULL;
 }
 
 fl_status fl_stage_publish(fl_stage *stage) {
@@ -67,23 +120,21 @@ fl_status fl_stage_publish(fl_stage *stage) {
   if (!status && !prepare(stage))
     status = fl_error_no_memory();
   if (status) {
-    for (uint32_t i = 0; i < stage->n_impls; i++)
-      fl_op_give_up_successor(stage->impls[i]->op);
+    give_up(stage);
     return status;
+  }
+  parts_walk walk = {host->with_parts, 0};
+  for (fl_op *op; (op = next_with_parts(stage, &walk));) {
+    fl_parts_set_devices(op);
+    publish_set(host, op);
   }
   for (uint32_t i = 0; i < stage->n_new_ops; i++)
     if (!fl_registry_known(host, stage->new_ops[i]->name)) {
       fl_registry_add_op(host, stage->new_ops[i]);
       stage->new_ops[i] = NULL;
     }
-  for (uint32_t i = 0; i < stage->n_impls; i++) {
-    fl_op *op = stage->impls[i]->op;
-    if (!op->successor)
-      continue; /* an earlier row of the op */
-    fl_op_exchange_sets(op);
-    fl_retire(&host->retired, op->successor, free);
-    op->successor = NULL;
-  }
+  for (uint32_t i = 0; i < stage->n_impls; i++)
+    publish_set(host, stage->impls[i]->op);
   for (uint32_t i = 0; i < stage->n_components; i++) {
     host->components[host->n_components] = stage->components[i];
     host->components[host->n_components++].asking = &host->availability_lock;

@@ -21,6 +21,9 @@ typedef struct fl_provider {
   char plugin[];
 } fl_provider;
 
+/* The provider of what the host itself has. */
+#define FL_PROVIDER_HOST "flhost"
+
 /* F8: what went wrong with an implementation. */
 typedef enum fl_event { FL_EVENT_NOT_SUPPORTED, FL_EVENT_FALLBACK, FL_EVENT_FAILURE, FL_EVENTS } fl_event;
 
@@ -51,7 +54,7 @@ typedef struct fl_impl_record {
   struct fl_op *op;
   const fl_provider *provider;
   const char *vendor, *min_arch, *variant; /* behind impl_id; NULL if none */
-  uint64_t devices;
+  _Atomic uint64_t devices; /* changes where the implementation runs an op by its parts: registry/parts.h */
   /* R6. Written under the host's availability lock, `asked` last. */
   _Atomic(const char *) reason; /* why it is not available, for as long as the host lives; NULL: it is */
   _Atomic(fl_tally *) tally;    /* NULL: nothing so far */
@@ -134,8 +137,8 @@ struct fl_op {
   uint32_t index;
   uint64_t hash;
   _Atomic(fl_impl_set *) impls;
-  fl_impl_record *unfused;   /* the op by its parts, which only an order that names it picks; NULL. Not among impls */
   const char *schema_plugin; /* who declared it; owned unless it is built-in */
+  fl_impl_record *parts;     /* what runs it by its parts: among `impls` where these can be run; NULL: it has none */
   /* Guarded by the host's lock. */
   fl_bound *bindings;    /* that are in slots */
   fl_op *next_bound;     /* of the host's ops that have bindings */
@@ -148,6 +151,9 @@ struct fl_op {
   fl_impl_set *successor; /* of `impls`, while a change is made */
   fl_impl_record **by_id; /* `impls`, sorted, where many ids were looked for; NULL: not yet */
   uint32_t looked_for;    /* ids, since `impls` changed */
+  fl_op *next_with_parts; /* of the host's ops that have parts */
+  uint64_t parts_devices; /* for which these have implementations */
+  bool is_part;           /* of another op */
 };
 
 /* What a plugin brings besides ops: its platform, or a layer of vLLM's that one of its ops replaces. */
@@ -173,8 +179,8 @@ typedef struct fl_name_table {
 typedef struct fl_host_hooks {
   /* Resolves an op, `self`, and calls what was found: what a slot has where nothing is bound. */
   fl_kernel_fn run_unbound;
-  /* Gives an op that can be run by its parts the implementation that does so. false: out of memory. */
-  bool (*add_parts)(fl_op *op);
+  /* What an op with parts (fl_op_def.parts) gets, with the op for its `self`. */
+  const fl_impl *parts;
   /* Loads the deferred plugins that list the op, or all (NULL). No lock is held. What became of each is in its record;
    * only FL_ENOMEM is an error. */
   fl_status (*load_deferred)(fl_host *host, const char *op);
@@ -219,6 +225,7 @@ struct fl_host {
   fl_op *builtin;          /* the built-in ops, in one piece */
   char *builtin_names;
   fl_op *bound; /* those that have bindings */
+  fl_op *with_parts;
   fl_component_record *components;
   uint32_t n_components;
   struct fl_device_type *device_types; /* platform/device.h, FL_DEVICE_SLOTS of them */

@@ -5,6 +5,7 @@
 #include "core/registry/failures.h"
 #include "core/registry/implementations.h"
 #include "core/registry/loading.h"
+#include "core/registry/parts.h"
 #include "core/registry/registration.h"
 #include "core/registry/slots.h"
 #include "core/support.h"
@@ -102,10 +103,11 @@ static void op_clear(fl_op *op) {
   fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
   fl_failures_free_locked(op); /* they are of the records */
   for (uint32_t i = 0; set && i < set->n; i++)
-    fl_impl_record_free(set->impls[i]);
+    if (set->impls[i] != op->parts)
+      fl_impl_record_free(set->impls[i]);
+  fl_impl_record_free(op->parts);
   free(set);
   free(op->by_id);
-  fl_impl_record_free(op->unfused);
   while (op->bindings) {
     fl_bound *next = op->bindings->next;
     free(op->bindings);
@@ -132,6 +134,7 @@ static void op_add(fl_host *host, fl_op *op) {
   atomic_init(&op->checked_as, UINT64_MAX);
   atomic_init(&op->path, FL_PATH_UNREADY);
   host->ops[host->n_ops++] = op;
+  fl_parts_add_op(host, op);
 }
 
 /* What calls need. */
@@ -217,11 +220,27 @@ static bool make_ready(fl_host *host, fl_op *op) {
   return done;
 }
 
+/* Those of its parts are wanted with it: it may be run by them. */
+static fl_status load_deferred(fl_host *host, const char *name) {
+  char part[FL_NAME_MAX + 1];
+  size_t length;
+  fl_status status = host->hooks->load_deferred(host, name);
+  pthread_mutex_lock(&host->lock);
+  const fl_op *op = fl_registry_known(host, name);
+  const char *at = op && op->parts ? fl_parts_text(op) : "", *found;
+  pthread_mutex_unlock(&host->lock); /* an op stays */
+  while (!status && fl_parts_next_op(&at, &found, &length)) {
+    snprintf(part, sizeof part, "%.*s", (int)length, found);
+    status = host->hooks->load_deferred(host, part);
+  }
+  return status;
+}
+
 /* The thread may be reading: a kernel may call ops by name. An op is not ready as long as a plugin that lists it is to
  * be tried again: the next who looks for it comes here, too. */
 static __attribute__((noinline)) fl_op *find_otherwise(fl_host *host, const char *name) {
   fl_loading_begin(host);
-  fl_status status = host->hooks->load_deferred(host, name);
+  fl_status status = load_deferred(host, name);
   pthread_mutex_lock(&host->lock);
   fl_op *op = status ? NULL : fl_registry_known(host, name);
   bool again = fl_is_tried_again(host, name);
@@ -338,10 +357,11 @@ static bool add_builtin_ops(fl_host *host) {
     op->name = name;
     op->schema_plugin = "flhost";
     name += size + 1;
+    done = !op->def->parts || fl_parts_create(host, op);
     op_add(host, op);
     table_put(host->declared, op);
-    done = host->hooks->add_parts(op);
   }
+  fl_parts_find_devices(host, NULL, 0);
   return done;
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/cases.h"
 #include "core/registry/implementations.h"
+#include "core/registry/parts.h"
 #include "core/registry/registry.h"
 #include "core/registry/staged_components.h"
 #include "core/support.h"
@@ -79,12 +80,21 @@ static fl_status find_op(const fl_stage *stage, const char *name, fl_op **op) {
   return FL_OK;
 }
 
+static bool add_parts(fl_host *host, fl_op *op) {
+  if (!op->schema->parsed)
+    return true;
+  pthread_mutex_lock(&host->lock);
+  bool added = fl_parts_create(host, op);
+  pthread_mutex_unlock(&host->lock);
+  return added;
+}
+
 /* Takes over the schema. */
 static fl_status add_op(fl_stage *stage, fl_schema *schema) {
   fl_op *op = fl_registry_make_op(schema, stage->plugin);
   if (!op)
     fl_schema_free(schema);
-  if (!op || !fl_array_grow(&stage->new_ops, stage->n_new_ops, sizeof op) ||
+  if (!op || !add_parts(stage->host, op) || !fl_array_grow(&stage->new_ops, stage->n_new_ops, sizeof op) ||
       !fl_row_index_add(&stage->ops_by_name, hash_of(op->name), stage->n_new_ops)) {
     fl_registry_free_op(op);
     return fl_error_no_memory();
@@ -130,14 +140,17 @@ fl_status fl_stage_op(fl_stage *stage, const fl_op_def *given, fl_row_name *row)
 
 /* -------------------------------------------------------------------------------------------------- implementations */
 
-/* Tokens of vLLM's IR that no implementation may take for a name. */
+/* What no implementation may take for a name: vLLM IR's tokens, and the host's own implementation. */
 static fl_status check_reserved(const char *field, const char *name) {
-  if (!name || (strcmp(name, "native") != 0 && strcmp(name, "unfused") != 0))
-    return FL_OK;
-  return fl_error(FL_EINVAL,
-                  "%s '%s' is reserved: 'native' names the reference and 'unfused' running an op by its parts; by "
-                  "convention an id is default.flagos, vendor.<vendor> or reference.<name>",
-                  field, name);
+  static const char *const reserved[] = {"native", FL_TOKEN_PARTS, FL_PARTS_IMPL};
+  for (size_t i = 0; name && i < sizeof reserved / sizeof *reserved; i++)
+    if (!strcmp(name, reserved[i]))
+      return fl_error(
+          FL_EINVAL,
+          "%s '%s' is reserved: 'native' names the reference, 'unfused' and 'reference.parts' running an op "
+          "by its parts; by convention an id is default.flagos, vendor.<vendor> or reference.<name>",
+          field, name);
+  return FL_OK;
 }
 
 /* R1. */

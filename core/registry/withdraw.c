@@ -8,6 +8,7 @@
 #include "core/registry/frozen.h"
 #include "core/registry/implementations.h"
 #include "core/registry/loading.h"
+#include "core/registry/parts.h"
 #include "core/registry/registry.h"
 #include "core/registry/slots.h"
 #include "core/support.h"
@@ -41,7 +42,7 @@ typedef struct taken {
 } taken;
 
 static bool is_taken(const fl_impl_record *record, const taken *t) {
-  return !strcmp(record->provider->plugin, t->plugin) &&
+  return record != record->op->parts && !strcmp(record->provider->plugin, t->plugin) &&
          (!t->op || (record->op == t->op && !strcmp(record->impl_id, t->impl_id)));
 }
 
@@ -59,6 +60,24 @@ static bool prepare(fl_op *op, const taken *t) {
   for (uint32_t i = 0; i < total; i++)
     if (!is_taken(set->impls[i], t))
       op->successor->impls[op->successor->n++] = set->impls[i];
+  return true;
+}
+
+/* Where a part has nothing left that runs it, the op goes without the record that needs it. */
+static bool prepare_without_parts(fl_op *op) {
+  const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_relaxed);
+  fl_impl_set *made = op->successor;
+  if (op->parts_devices || !fl_parts_listed(op))
+    return true;
+  if (!made && (made = malloc(sizeof *set + set->n * sizeof set->impls[0])))
+    memcpy(made, set, sizeof *set + set->n * sizeof set->impls[0]);
+  if (!(op->successor = made))
+    return false;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < made->n; i++)
+    if (made->impls[i] != op->parts)
+      made->impls[n++] = made->impls[i];
+  made->n = n;
   return true;
 }
 
@@ -104,6 +123,13 @@ static uint32_t withdraw_records(fl_host *host, const char *plugin) {
   return n;
 }
 
+static fl_status no_such_impl(const taken *t) {
+  const fl_impl_record *other = fl_registry_find_impl(t->op, t->impl_id);
+  return other ? fl_error(FL_ENOENT, "implementation '%s' of op '%s' is of plugin '%s', and goes with that",
+                          other->impl_id, t->op->name, other->provider->plugin)
+               : fl_registry_no_such_impl(t->op, t->impl_id);
+}
+
 /* All of it, or, after an error, none. The host's lock is held. */
 static fl_status withdraw(fl_host *host, const taken *t) {
   fl_status status = fl_refuse_frozen(host, t->op ? "withdrawing an implementation" : "withdrawing a plugin");
@@ -111,17 +137,27 @@ static fl_status withdraw(fl_host *host, const taken *t) {
   for (uint32_t i = 0; i < host->n_ops && !status; i++)
     if (!prepare(host->ops[i], t))
       status = fl_error_no_memory();
+  if (!status)
+    fl_parts_find_devices(host, NULL, 0);
+  for (fl_op *op = host->with_parts; op && !status; op = op->next_with_parts)
+    if (!prepare_without_parts(op))
+      status = fl_error_no_memory();
   for (uint32_t i = 0; i < host->n_ops && status; i++)
     fl_op_give_up_successor(host->ops[i]);
   if (status)
     return status;
   for (uint32_t i = 0; i < host->n_ops; i++)
     fl_op_exchange_sets(host->ops[i]);
+  for (fl_op *op = host->with_parts; op; op = op->next_with_parts) {
+    fl_parts_set_devices(op);
+    if (!op->parts_devices)
+      fl_failure_forget_locked(op, op->parts);
+  }
   fl_registry_advance(host); /* no call that begins from here on can reach what is retired */
   for (uint32_t i = 0; i < host->n_ops; i++)
     n += retire_impls(host, host->ops[i], t);
   if (t->op)
-    return n ? FL_OK : fl_registry_no_such_impl(t->op, t->impl_id);
+    return n ? FL_OK : no_such_impl(t);
   n += withdraw_components(host, t->plugin) + withdraw_records(host, t->plugin);
   return n ? FL_OK : no_such_plugin(host, t->plugin);
 }

@@ -2,6 +2,7 @@
 #include "core/schema/schema.h"
 
 #include "core/schema/literal.h"
+#include "core/schema/parts.h"
 #include "core/schema/rules.h"
 #include "core/support.h"
 
@@ -402,9 +403,12 @@ fl_status fl_schema_create(const fl_op_def *def, fl_schema **schema) {
   created->bench = keep_string(created, full.bench);
   created->bytes = keep_string(created, full.bytes);
   created->flops = keep_string(created, full.flops);
+  created->parts = keep_string(created, full.parts);
   status = copy_tolerance(created, full.tolerance, full.tolerance_size);
   if (!status)
     status = fl_rules_compile(created, &created->compiled);
+  if (!status)
+    status = fl_parts_parse(created, &created->parsed);
 out:
   if (created->owned.failed)
     status = fl_error_no_memory();
@@ -421,6 +425,7 @@ void fl_schema_free(fl_schema *schema) {
   free(schema->values);
   fl_arena_free(&schema->owned);
   fl_rules_free(schema->compiled);
+  fl_parts_free(schema->parsed);
   for (int i = 0; i < FL_SCHEMA_DERIVED; i++) {
     fl_derived *derived = atomic_load_explicit(&schema->derived[i], memory_order_relaxed);
     if (derived)

@@ -17,7 +17,7 @@ enum { FL_SPEC_SIZE_MAX = 512 };
 /* Most arguments and results of one op together, and results alone. */
 enum { FL_SCHEMA_MAX_VALUES = 64, FL_SCHEMA_MAX_RESULTS = 16 };
 
-enum { FL_SCHEMA_CASES, FL_SCHEMA_BENCH, FL_SCHEMA_DERIVED }; /* fl_schema.derived */
+enum { FL_SCHEMA_CASES, FL_SCHEMA_BENCH, FL_SCHEMA_LINKED, FL_SCHEMA_DERIVED }; /* fl_schema.derived */
 
 /* What a room above makes of a schema's texts once and leaves with the schema. */
 typedef struct fl_derived {
@@ -32,6 +32,7 @@ typedef struct fl_schema {
   const char *category, *doc, *formula; /* "" if none */
   const char *cases, *bench;            /* "" if none */
   const char *bytes, *flops;            /* "" if none */
+  const char *parts;                    /* "" if none */
   uint32_t n_arguments, n_results;
   fl_argument *values;           /* arguments, then results */
   const fl_tolerance *tolerance; /* ended by dtype 0; NULL if none */
@@ -42,7 +43,8 @@ typedef struct fl_schema {
   int32_t device_argument;   /* the value whose device selects: the first required tensor, else the first tensor, of the
                                 arguments and, after them, the results; -1: the op has no tensor */
   struct fl_rules *compiled; /* parsed rules; NULL if none */
-  _Atomic(fl_derived *) derived[FL_SCHEMA_DERIVED]; /* by cases/: set once, NULL before */
+  struct fl_parts *parsed;   /* parts; NULL if none */
+  _Atomic(fl_derived *) derived[FL_SCHEMA_DERIVED]; /* set once, NULL before */
   uint64_t id;                                      /* no other schema of the process has or had it; not 0 */
 } fl_schema;
 

@@ -14,8 +14,8 @@
 enum { N_KINDS = 3 };
 static const char *const kind_words[N_KINDS + 1] = {"flagos", "vendor", "reference"};
 
-/* All that stand alone. `native` is vLLM's word for the reference; `unfused` is the host's own (parts.c). */
-static const char *const plain_words[] = {"flagos", "vendor", "reference", "native", "unfused", NULL};
+/* All that stand alone. `native` is vLLM's word for the reference. */
+static const char *const plain_words[] = {"flagos", "vendor", "reference", "native", FL_TOKEN_PARTS, NULL};
 
 /* Names that the dispatcher before flhost, or its earlier versions, had for a kind. */
 static const struct {
@@ -40,6 +40,8 @@ bool fl_token_matches(const char *token, fl_kind kind, const char *vendor, const
     return *name && !strcmp(name, impl_id);
   if ((name = after(token, "vendor:")))
     return kind == FL_KIND_VENDOR && *name && vendor && !strcmp(name, vendor);
+  if (!strcmp(token, FL_TOKEN_PARTS))
+    return !strcmp(impl_id, FL_PARTS_IMPL);
   if (!strcmp(token, "native"))
     return kind == FL_KIND_REFERENCE;
   return !strcmp(token, fl_kind_name(kind));

@@ -314,7 +314,8 @@ typedef struct fl_impl {
   uint32_t flags;      /* FL_IMPL_* */
   const char *op_name; /* the op; required */
   const char *impl_id; /* unique within the op; by convention default.flagos, vendor.<vendor>, reference.<name>.
-                          Neither this nor `vendor` may be native or unfused: orders use these words. Settings put
+                          Neither this nor `vendor` may be native or unfused, which orders use, nor this
+                          reference.parts, which is the host's. Settings put
                           both into lists, so do without white space and , | ; : = in them */
   int32_t kind;        /* fl_kind */
   int32_t priority;    /* higher first among impls that match the same policy token; 0 = that of the kind */
@@ -484,6 +485,22 @@ typedef struct fl_op_def {
   /* sizeof(fl_tensor_spec) and sizeof(fl_tolerance), of what `infer` fills and `tolerance` holds; 0: those of ABI 0.3.
    */
   uint32_t spec_size, tolerance_size;
+  /*
+   * What a fused op is made of, as text: calls of other ops, one after the other.
+   *
+   *     "residual_out = add(x_residual, x); out = rms_norm(residual_out, weight=weight, epsilon=epsilon)"
+   *     "y = silu_and_mul(x); q, _ = quant_fp8(y, scale=scale)"
+   *
+   * Each makes results of the op, or tensors between (y), which lie in the call's workspace; _ is one that nobody
+   * reads. Operands are the op's arguments, what parts before have made, and literals (1, 0.5, True, None, "text", [1,
+   * 2]); by place, or behind the name of their argument. A tensor's last dimension may be cut: x[..., :d], with
+   * expressions of + - * / // ( ) over numbers and the rules' names. An argument in whose place a result may be is read
+   * before that result is made. Optional results that a part need not make may be left away at its end.
+   *
+   * The host makes it an implementation `reference.parts` of the op (kind reference, priority 40, any device): it takes
+   * what each part's own implementations take under the policy in force. NULL = none.
+   */
+  const char *parts;
 } fl_op_def;
 
 /* ---------------------------------------------------------------------------------------------------- components */

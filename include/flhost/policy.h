@@ -17,7 +17,8 @@ extern "C" {
 typedef struct fl_policy fl_policy;
 
 /* The tokens to try for one op, in order: flagos, vendor, vendor:NAME, reference, impl:ID; native, which is another
- * word for reference; unfused, which runs a fused op by its parts (fused_add_rms_norm as an addition and rms_norm). */
+ * word for reference; unfused, the implementation `reference.parts`, which runs a fused op by its parts (fl_op_parts).
+ */
 typedef struct fl_op_order {
   const char *op;
   const char *const *tokens;
