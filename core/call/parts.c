@@ -243,21 +243,19 @@ static fl_status place_between(walk *w, const fl_tensor_spec *spec, uint32_t num
   return FL_OK;
 }
 
-static bool makes_between(const linked_part *l) {
-  for (uint32_t i = 0; i < l->part->n_results; i++)
-    if (l->results[i] >= FL_PARTS_BETWEEN)
-      return true;
-  return false;
-}
-
 static fl_status set_results(walk *w, const linked_part *l) {
   const fl_schema *schema = l->op->schema;
   fl_tensor_spec specs[FL_SCHEMA_MAX_RESULTS];
-  fl_status status = makes_between(l) ? fl_schema_infer(schema, &w->part, specs, schema->n_results) : FL_OK;
+  fl_status status = FL_OK;
+  bool inferred = false;
   for (uint32_t i = 0; i < l->part->n_results && !status; i++) {
     uint16_t value = l->results[i];
-    if (value >= FL_PARTS_BETWEEN)
+    if (value >= FL_PARTS_BETWEEN) {
+      if (!inferred && (status = fl_schema_infer(schema, &w->part, specs, schema->n_results)))
+        return status;
+      inferred = true;
       status = place_between(w, &specs[i], value - FL_PARTS_BETWEEN);
+    }
     w->values[schema->n_arguments + i] = value_of(w, value);
   }
   return status;
@@ -304,15 +302,17 @@ static size_t workspace_size(void *self, const fl_call *call) {
 static bool takes_part(fl_op *op, const fl_call *part, const char **reason) {
   fl_status status;
   fl_said said;
+  const char *why = "nothing is bound"; /* of the last candidate */
   const fl_target *target = fl_bind(op, fl_call_device(op, part), FL_ASK_FOR_CALL, &status);
   const fl_binding *binding = target ? target->binding : NULL;
   if (!binding)
     return fl_reason(reason, "part '%s': %s", op->name, fl_error_message());
-  for (uint32_t i = 0; i < binding->n; i++)
+  for (uint32_t i = 0; i < binding->n; i++) {
     if (fl_candidate_takes(&binding->candidates[i], part, &said))
       return true;
-  return fl_reason(reason, "part '%s': %s: %s", op->name, binding->candidates[binding->n - 1].record->impl_id,
-                   said.text);
+    why = said.text;
+  }
+  return fl_reason(reason, "part '%s': %s: %s", op->name, binding->candidates[binding->n - 1].record->impl_id, why);
 }
 
 /* Parts may have parts, and those of plugins' ops may go round in a circle. */

@@ -269,7 +269,7 @@ static fl_status read_part(reader *r) {
   if (!fl_array_grow(&parts->parts, parts->n, sizeof *parts->parts))
     return fl_error_no_memory();
   fl_part *part = &parts->parts[parts->n];
-  *part = (fl_part){.first_operand = (uint16_t)parts->n_operands, .first_result = (uint16_t)parts->n_results};
+  *part = (fl_part){.op = "", .first_operand = (uint16_t)parts->n_operands, .first_result = (uint16_t)parts->n_results};
   fl_scan_peek(&r->scan);
   const char *begin = r->scan.at;
   fl_status status = read_items(r, read_result, "=", "',' or '=' and an op with its operands");
