@@ -224,17 +224,19 @@ check: ## install what is missing, build, and run all tests
 # that, too.
 .PHONY: check-clang
 check-clang: ## all compiled by clang, without warnings, and the tests but for those that take longest, in build/clang
-	@$(MAKE) --no-print-directory check BUILD=$(BUILD)/clang CC=clang CPU_VARIANTS='$(lastword $(CPU_VARIANTS))' COMPILED='$(TESTS:$(BUILD)/%=$(BUILD)/clang/%)' \
+	@$(MAKE) --no-print-directory check BUILD=$(BUILD)/clang CC=clang CFLAGS='-O1 -g' CPU_OPTIMISE=-O1 CPU_VARIANTS='$(lastword $(CPU_VARIANTS))' COMPILED='$(TESTS:$(BUILD)/%=$(BUILD)/clang/%)' \
 	  WITHOUT='$(notdir $(LONG))'
 
 # intercept_tls_get_addr=0: the leak checker of gcc 12 guesses the size of a plugin's thread-local storage from what lies before
 # it in memory, and crashes where that is something else.
-# Of the CPU's kernels one instruction set beside the baseline: to compile them takes longest.
+# Of the CPU's kernels one instruction set beside the baseline: to compile them takes longest. What starts the command again and
+# again looks at what it says, which is the same; other suites call what it calls.
+ASAN_LEAVES_OUT = test_verify test_judge test_cli_bench test_bench_kernels test_availability
 .PHONY: check-asan
-check-asan: ## all tests with the address and undefined-behaviour sanitizers, in build/asan
+check-asan: ## nearly all tests with the address and undefined-behaviour sanitizers, in build/asan
 	@FLHOST_SAMPLE=8 ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:intercept_tls_get_addr=0 UBSAN_OPTIONS=print_stacktrace=1 CK_TIMEOUT_MULTIPLIER=6 \
 	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/asan CPU_VARIANTS='$(lastword $(CPU_VARIANTS))' CFLAGS='-O1 -g -fno-omit-frame-pointer' \
-	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
+	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined' WITHOUT='$(ASAN_LEAVES_OUT)'
 
 # die_after_fork=0: tests fork while other threads run, on purpose. -Wno-tsan: the fence of core/support/thread.h, which only
 # readers without membarrier need, means nothing to the sanitizer.
@@ -266,16 +268,19 @@ check-stress: ## all kinds of calls and changes at once, for 25 s, then a minute
 # one that only calls would starve the others. Kernels on the CPU take too long here, and so does each start of the command: the
 # address sanitizer has both. Set-gid programs are not to be followed, nor the process that plugins are tried in: it would end
 # otherwise than by what they do. One thread for kernels: where others of the pool run while the process forks, the tool's own
-# lock is never free in the child. Without oneDNN, whose code reads behind the end of a buffer of its own.
+# lock is never free in the child. Without oneDNN, whose code reads behind the end of a buffer of its own. Nor are suites run that
+# make many calls of the same code, kernels on stand-ins among them.
 VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible --suppressions=$(abspath tests/valgrind.supp) \
   --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/*,*/native/flhost --child-silent-after-fork=no --fair-sched=try --log-file=$(abspath $(BUILD))/valgrind/%p
+VALGRIND_LEAVES_OUT = test_secure test_judge test_cpu_math test_cpu_matmul test_cpu_memory test_cpu_rows test_cpu_variants test_availability \
+  test_bounds test_checked_forms test_ascend_ops $(basename $(notdir $(wildcard tests/test_gpu_*.c))) $(COMMAND_SUITES)
 COMMAND_SUITES = $(basename $(notdir $(wildcard tests/test_cli*.c tests/test_*_command*.c))) test_bench test_bench_gpu test_bench_kernels \
   test_doctor test_first_minute test_install test_llm test_misbehaving test_run test_save_call test_verify
 .PHONY: check-valgrind
-check-valgrind: ## all tests under valgrind, leaks are errors
+check-valgrind: ## the library's and the plugins' tests under valgrind, leaks are errors
 	@rm -rf $(BUILD)/valgrind && mkdir -p $(BUILD)/valgrind && chmod 1777 $(BUILD)/valgrind
 	@FLHOST_SAMPLE=100 OMP_NUM_THREADS=1 FLHOST_ONEDNN= TEST_WRAPPER='$(VALGRIND)' CK_TIMEOUT_MULTIPLIER=30 $(MAKE) --no-print-directory check \
-	  WITHOUT='test_gpu_kernels test_gpu_sequences test_gpu_paged_attention test_secure test_judge test_cpu_math test_availability test_cpu_matmul $(COMMAND_SUITES)' || \
+	  WITHOUT='$(VALGRIND_LEAVES_OUT)' || \
 	  { grep -h '^==' $(BUILD)/valgrind/* | head -n 300; exit 1; }
 
 # Backends of this machine alone would make the pages differ from one to the next: those of the tree.

@@ -1,12 +1,13 @@
-# The CPU backend. The optimised kernels are written for the vectoriser, so they get -O3; functions are aligned so that what
-# a call costs does not change with the kernels that lie before it.
+# The CPU backend. The optimised kernels are written for the vectoriser, so they get -O3, but where the code is looked at and not
+# its speed (CPU_OPTIMISE=-O1); functions are aligned so that what a call costs does not change with the kernels before it.
 CPU_PLUGIN := $(BUILD)/plugins/cpu.so
+CPU_OPTIMISE ?= $(if $(SANITIZE),-O1,-O3)
 CPU_FLAGOS_FILES := $(patsubst plugins/cpu/flagos/%.c,%,$(sort $(wildcard plugins/cpu/flagos/*.c)))
 CPU_PLUGIN_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(foreach folder,cpu cpu/reference cpu/flagos,$(sort $(wildcard plugins/$(folder)/*.c))))
 PLUGINS += $(CPU_PLUGIN)
 # A copy of a chunk stays a loop: the memcpy that gcc makes of it goes through memory.
 CPU_LOOPS := $(call takes,-fno-tree-loop-distribute-patterns)
-cpu_flagos_flags = $(CPU_OPTIONS_$(1)) -DOP_LIST_SECTION='"op_lists_$(1)"' $(if $(SANITIZE),-O1,-O3) -falign-functions=64 -fno-math-errno -fno-trapping-math $(CPU_LOOPS)
+cpu_flagos_flags = $(CPU_OPTIONS_$(1)) -DOP_LIST_SECTION='"op_lists_$(1)"' $(CPU_OPTIMISE) -falign-functions=64 -fno-math-errno -fno-trapping-math $(CPU_LOOPS)
 # Products are sums of many terms in any order: with fused multiply-add they are faster and no less exact.
 # A rotation's difference of two products may cancel, as what is merged may; a product of xielu that overflows is infinite whatever
 # is added to it.
