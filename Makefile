@@ -212,7 +212,7 @@ WITHOUT ?=
 SUITES = $(filter-out $(WITHOUT:%=$(BUILD)/tests/%),$(if $(ONLY),$(ONLY:%=$(BUILD)/tests/%),$(TESTS)))
 COMPILED = $(SUITES)
 LONG := $(patsubst %,$(BUILD)/tests/test_%,verify misbehaving judge cli_bench ascend_ops gpu_sequences checked_forms bounds \
-  gpu_kernels gpu_paged_attention cli availability)
+  gpu_kernels gpu_paged_attention cli availability cpu_matmul)
 
 .PHONY: check
 check: ## install what is missing, build, and run all tests
