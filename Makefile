@@ -273,7 +273,8 @@ check-stress: ## all kinds of calls and changes at once, for 25 s, then a minute
 VALGRIND = valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible --suppressions=$(abspath tests/valgrind.supp) \
   --trace-children=yes --trace-children-skip=/bin/*,/usr/*,/sbin/*,*/native/flhost --child-silent-after-fork=no --fair-sched=try --log-file=$(abspath $(BUILD))/valgrind/%p
 VALGRIND_LEAVES_OUT = test_secure test_judge test_cpu_math test_cpu_matmul test_cpu_memory test_cpu_rows test_cpu_variants test_availability \
-  test_bounds test_checked_forms test_bad_calls test_cost test_device_calls test_ascend_ops test_ascend_calls $(basename $(notdir $(wildcard tests/test_gpu_*.c))) $(COMMAND_SUITES)
+  test_bounds test_checked_forms test_bad_calls test_cost test_device_calls test_ascend_ops test_ascend_calls test_op_files test_ops_attention \
+  test_ops_convolution test_ops_paged_attention $(basename $(notdir $(wildcard tests/test_gpu_*.c))) $(COMMAND_SUITES)
 COMMAND_SUITES = $(basename $(notdir $(wildcard tests/test_cli*.c tests/test_*_command*.c))) test_bench test_bench_gpu test_bench_kernels \
   test_doctor test_first_minute test_install test_llm test_misbehaving test_run test_save_call test_verify
 .PHONY: check-valgrind
