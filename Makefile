@@ -234,7 +234,7 @@ check-clang: ## all compiled by clang, without warnings, and the tests but for t
 ASAN_LEAVES_OUT = test_verify test_judge test_cli_bench test_bench_kernels test_availability
 .PHONY: check-asan
 check-asan: ## nearly all tests with the address and undefined-behaviour sanitizers, in build/asan
-	@FLHOST_SAMPLE=16 ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:intercept_tls_get_addr=0 UBSAN_OPTIONS=print_stacktrace=1 CK_TIMEOUT_MULTIPLIER=6 \
+	@FLHOST_SAMPLE=8 ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:intercept_tls_get_addr=0 UBSAN_OPTIONS=print_stacktrace=1 CK_TIMEOUT_MULTIPLIER=6 \
 	  $(MAKE) --no-print-directory check BUILD=$(BUILD)/asan CPU_VARIANTS='$(lastword $(CPU_VARIANTS))' CFLAGS='-O1 -g -fno-omit-frame-pointer' \
 	  SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined' WITHOUT='$(ASAN_LEAVES_OUT)'
 

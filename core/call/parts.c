@@ -315,8 +315,7 @@ static bool takes_part(fl_op *op, const fl_call *part, const char **reason) {
   return fl_reason(reason, "part '%s': %s: %s", op->name, binding->candidates[binding->n - 1].record->impl_id, why);
 }
 
-/* Parts may have parts, and those of plugins' ops may go round in a circle. */
-enum { DEPTH_MAX = 8 };
+/* Parts that this thread asks for the parts of. */
 static _Thread_local unsigned depth;
 
 static void one_less(const unsigned *before) {
@@ -337,8 +336,8 @@ static bool supports_args(void *self, const fl_call *call, const char **reason) 
   walk w;
   fl_kept_error before;
   __attribute__((cleanup(one_less))) unsigned outer = depth++;
-  if (outer == DEPTH_MAX)
-    return fl_reason(reason, "parts of parts, more than %d deep", DEPTH_MAX);
+  if (outer == FL_PARTS_DEPTH_MAX)
+    return fl_reason(reason, "parts of parts, more than %d deep", FL_PARTS_DEPTH_MAX);
   fl_error_keep(&before);
   bool taken = walk_begin(&w, self, call) ? fl_reason(reason, "%s", fl_error_message()) : takes_all_parts(&w, reason);
   fl_error_restore(&before);

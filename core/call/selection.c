@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parts may have parts, and those of plugins' ops may go round in a circle. */
-enum { DEPTH_MAX = 8 };
-
 static bool is_asked(const fl_selection *selection, const fl_impl_record *impl) {
   const fl_host *host = selection->op->host;
   return fl_impl_is_asked(host, impl) && fl_architectures_asked(host, impl, selection->device_type);
@@ -39,7 +36,7 @@ static fl_op *part_lacking(fl_selection *selection, const fl_op *op, unsigned de
   const char *at = fl_parts_text(op);
   fl_op *part;
   while (fl_parts_next(op->host, &at, &part))
-    if (part && (depth == DEPTH_MAX || !has_running(selection, part, depth)))
+    if (part && (depth == FL_PARTS_DEPTH_MAX || !has_running(selection, part, depth)))
       return part;
   return NULL;
 }
@@ -171,7 +168,7 @@ static void ask(fl_op *op, int32_t device_type, fl_ask what, unsigned depth) {
   __attribute__((cleanup(fl_filter_release))) fl_policy *filter = fl_vendor_filter_take(host, &generation);
   fl_registry_ask_availability(host, op, filter, generation, what == FL_ASK_ALL ? 0 : device_type);
   fl_architectures_ask(host, op, filter, device_type, what == FL_ASK_FOR_CALL);
-  const char *at = op->parts && depth < DEPTH_MAX ? fl_parts_text(op) : "";
+  const char *at = op->parts && depth < FL_PARTS_DEPTH_MAX ? fl_parts_text(op) : "";
   for (bool more = *at; more;) {
     fl_op *part = NULL;
     pthread_mutex_lock(&host->lock);

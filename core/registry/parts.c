@@ -77,6 +77,8 @@ void fl_parts_find_devices(fl_host *host, fl_op *const *new_ops, uint32_t n_new_
   bool more;
   for (fl_op *op = host->with_parts; op; op = op->next_with_parts)
     op->parts_devices = 0;
+  for (uint32_t i = 0; i < n_new_ops; i++)
+    new_ops[i]->parts_devices = 0;
   do {
     more = false;
     for (fl_op *op = host->with_parts; op; op = op->next_with_parts)

@@ -8,6 +8,9 @@
 
 #include "core/registry/records.h"
 
+/* Parts may have parts, and those of plugins' ops may go round in a circle: so deep whoever follows them goes. */
+enum { FL_PARTS_DEPTH_MAX = 8 };
+
 /* Makes the record of that implementation for an op that has parts and that nobody knows yet. false: out of memory. The
  * host's lock is held, as in all that follows. */
 bool fl_parts_create(fl_host *host, fl_op *op);
@@ -24,7 +27,7 @@ bool fl_parts_next(fl_host *host, const char **at, fl_op **part);
 /* The op is the registry's now. */
 void fl_parts_add_op(fl_host *host, fl_op *op);
 
-/* The op's successor, or else its set, with the record or without it: as op->parts_devices says. */
+/* Is the record in the op's successor, or, where there is none, in its set? */
 bool fl_parts_listed(const fl_op *op);
 
 /* Finds the devices, op->parts_devices, as they will be: with the successors of ops' sets where such are made, and with

@@ -22,11 +22,11 @@ bool fl_policy_vendor_allowed(const fl_policy *policy, const char *vendor);
 /* Does an impl match a token? T1: exact, case-sensitive. */
 bool fl_token_matches(const char *token, fl_kind kind, const char *vendor, const char *impl_id);
 
-/* What a token may be, for messages. */
 /* The implementation that runs a fused op by its parts (fl_op_def.parts), and the token that names it alone. */
 #define FL_PARTS_IMPL  "reference.parts"
 #define FL_TOKEN_PARTS "unfused"
 
+/* What a token may be, for messages. */
 #define FL_TOKEN_FORMS "flagos, vendor, vendor:NAME, reference, native, unfused or impl:ID"
 
 /* Is it a token at all (T2)? */
