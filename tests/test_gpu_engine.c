@@ -92,6 +92,44 @@ START_TEST(layer_norm_of_long_rows_far_from_0) {
 }
 END_TEST
 
+/* Of rows that a block reads again: of zeros, with NaN, beyond the bound; empty ones have scales, too. */
+START_TEST(norm_of_long_rows_with_a_scale_for_each) {
+  enum { ROWS = 4, BOUND = 4, RESIDUAL, Q, SCALE_OUT };
+  static const int columns[] = {20003, 20000, 40, 0};
+  static const char *const types[] = {"float8_e4m3fn", "int8"};
+  const gpu_setup *setup = &gpu_setups[_i % 2]; /* warps of 32 and of 64 */
+  fl_host *host = gpu_host(setup);
+  const DLDataType dtype = floats[_i / 2];
+  for (int run = 0; run < 4 * 2 * 2; run++) {
+    int n = columns[run / 4], is_int8 = run % 2, with_residual = run / 2 % 2;
+    twin t = {.n = 0};
+    owned *x = add(&t, make_filled(dtype, SHAPE(ROWS, n), 0, 1));
+    add(&t, make_filled(dtype, SHAPE(n), 0, 2));
+    add_value(&t, fl_float(1e-5));
+    add_value(&t, fl_string(types[is_int8]));
+    add(&t, is_int8 ? NULL : make_constant(float32, SHAPE(1), 0, 2));
+    owned *residual = add(&t, with_residual ? make_filled(dtype, SHAPE(ROWS, n), 0, 3) : NULL);
+    for (int i = 0; i < n; i++) {
+      set(&x->tensor, i, 0);
+      if (residual)
+        set(&residual->tensor, i, 0);
+    }
+    if (n)
+      set(&x->tensor, 2 * n - 1, (double)__builtin_nanf(""));
+    add(&t, make_constant(is_int8 ? (DLDataType){kDLInt, 8, 1} : float8, SHAPE(ROWS, n), 0, 55));
+    add(&t, make_constant(float32, SHAPE(ROWS, 1), 0, 5));
+    copy_to(&t, setup);
+    call_both(host, "rms_norm_dynamic_per_token_quant", &t);
+    check_close("rms_norm_dynamic_per_token_quant", &t.copies[Q]->tensor, &t.tensors[Q]->tensor);
+    check_close("rms_norm_dynamic_per_token_quant", &t.copies[SCALE_OUT]->tensor, &t.tensors[SCALE_OUT]->tensor);
+    if (residual)
+      check_close("rms_norm_dynamic_per_token_quant", &t.copies[RESIDUAL]->tensor, &residual->tensor);
+    free_twin(&t);
+  }
+  fl_host_destroy(host);
+}
+END_TEST
+
 /* ---------------------------------------------------------------------------------------------------------- caches */
 
 enum { BLOCKS = 3, BLOCK = 4, SLOTS = BLOCKS * BLOCK, HEADS = 2 };
@@ -231,6 +269,7 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, layer_norm_of_long_rows_far_from_0, 0, 6);
+  tcase_add_loop_test(tests, norm_of_long_rows_with_a_scale_for_each, 0, 6);
   tcase_add_loop_test(tests, reshape_and_cache_leaves_the_last_token_of_a_slot_and_nothing_else, 0, 2);
   tcase_add_loop_test(tests, int8_codes_scales_and_zero_points_are_those_of_the_cpu, 0, 2);
   tcase_add_loop_test(tests, concat_and_cache_mla_leaves_the_last_token_of_a_slot_and_nothing_else, 0, 2);

@@ -4,6 +4,7 @@
  * one where rows are not aligned; a block's x runs along a row, its y over rows.
  */
 #include "plugins/gpu/kernels/arguments/activation.h"
+#include "plugins/gpu/kernels/float8.h"
 #include "plugins/gpu/kernels/functions.h"
 
 typedef gpu_activation_arguments arguments;
@@ -230,14 +231,36 @@ struct elements {
   }
 };
 
-template <typename T, int N, typename Layout, typename F>
+/* -------------------------------------------------------------------------------------------------------- results
+ * What becomes of N outputs, at element `i` of out.
+ */
+
+struct as_made {
+  template <typename T, int N> static GPU_METHOD void store(const arguments &a, int64_t i, float (&made)[N]) {
+    gpu_store_floats<T, N>(a.out, i, made);
+  }
+};
+
+/* Rounded, then codes of e4m3fn with a given scale. */
+struct as_codes {
+  template <typename T, int N> static GPU_METHOD void store(const arguments &a, int64_t i, float (&made)[N]) {
+    float reciprocal = 1.0f / *a.scale;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      made[k] = gpu_round<T>(made[k]) * reciprocal;
+    gpu_store_float8<gpu_e4m3fn>(static_cast<uint8_t *>(a.out) + i, made);
+  }
+};
+
+template <typename T, int N, typename Layout, typename F, typename Result>
 GPU_DEVICE void make_columns(const arguments &a, const parameters &p, uint32_t row, int64_t i) {
   float made[N];
   Layout::template make<T, N, F>(a, p, gpu_row_begin(a.rows, 0, row), i, made);
-  gpu_store_floats<T, N>(a.out, gpu_row_begin(a.rows, 1, row) + i, made);
+  Result::template store<T, N>(a, gpu_row_begin(a.rows, 1, row) + i, made);
 }
 
-template <typename T, typename Layout, typename F> GPU_DEVICE void activate(const arguments &a, const parameters &p) {
+template <typename T, typename Layout, typename F, typename Result = as_made>
+GPU_DEVICE void activate(const arguments &a, const parameters &p) {
   const int N = T::vector;
   int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, i = a.vectorised ? thread * N : thread;
   uint32_t step = gridDim.y * blockDim.y;
@@ -245,26 +268,27 @@ template <typename T, typename Layout, typename F> GPU_DEVICE void activate(cons
     return;
   for (uint32_t row = blockIdx.y * blockDim.y + threadIdx.y; row < a.rows.count; row += step) {
     if (a.vectorised && i + N <= a.columns)
-      make_columns<T, N, Layout, F>(a, p, row, i);
+      make_columns<T, N, Layout, F, Result>(a, p, row, i);
     else
 #pragma unroll 1
       for (int64_t k = i; k < (a.vectorised ? a.columns : i + 1); k++)
-        make_columns<T, 1, Layout, F>(a, p, row, k);
+        make_columns<T, 1, Layout, F, Result>(a, p, row, k);
   }
 }
 
-#define ACTIVATION(name, layout, formula)                                                                              \
+#define ACTIVATION(name, ...)                                                                                          \
   GPU_KERNEL(gpu_activation_arguments, name##_f32, THREADS) {                                                          \
-    activate<gpu_f32, layout, formula>(a, a.parameters);                                                               \
+    activate<gpu_f32, __VA_ARGS__>(a, a.parameters);                                                                   \
   }                                                                                                                    \
   GPU_KERNEL(gpu_activation_arguments, name##_f16, THREADS) {                                                          \
-    activate<gpu_f16, layout, formula>(a, a.parameters);                                                               \
+    activate<gpu_f16, __VA_ARGS__>(a, a.parameters);                                                                   \
   }                                                                                                                    \
   GPU_KERNEL(gpu_activation_arguments, name##_bf16, THREADS) {                                                         \
-    activate<gpu_bf16, layout, formula>(a, a.parameters);                                                              \
+    activate<gpu_bf16, __VA_ARGS__>(a, a.parameters);                                                                  \
   }
 
 ACTIVATION(silu_and_mul, halves, silu_gate)
+ACTIVATION(silu_and_mul_float8, halves, silu_gate, as_codes)
 ACTIVATION(mul_and_silu, halves, silu_factor)
 ACTIVATION(gelu_and_mul, halves, gelu_gate)
 ACTIVATION(gelu_tanh_and_mul, halves, gelu_tanh_gate)

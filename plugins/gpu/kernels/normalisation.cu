@@ -4,7 +4,7 @@
  * thread writes where it alone has read, so that results may take their arguments' place.
  */
 #include "plugins/gpu/kernels/arguments/normalisation.h"
-#include "plugins/gpu/kernels/float8.h"
+#include "plugins/gpu/kernels/codes.h"
 
 typedef gpu_norm_arguments arguments;
 
@@ -38,13 +38,17 @@ struct plain_norm {
         v[k] += residual[k];
     }
   }
-  /* The sum goes to residual_out; what it becomes is not rounded yet. */
+  /* The sum goes to residual_out. */
+  template <typename T, int N>
+  static GPU_METHOD void keep_sum(const arguments &a, const place &at, int64_t i, const float (&v)[N]) {
+    if (a.residual_out)
+      gpu_store_floats<T, N>(a.residual_out, at.residual_out + i, v);
+  }
+  /* What the sum becomes, not rounded yet. */
   template <typename T, int N>
   static GPU_METHOD void make(const arguments &a, const place &at, int64_t i, float (&v)[N], float scale) {
     float w[N];
     bool narrow = a.weight_dtype == T::dtype && !a.from_one;
-    if (a.residual_out)
-      gpu_store_floats<T, N>(a.residual_out, at.residual_out + i, v);
     load_parameters<T, N>(a, a.weight, at.weight + i, 1.0f, w);
 #pragma unroll
     for (int k = 0; k < N; k++) {
@@ -55,6 +59,7 @@ struct plain_norm {
   }
   template <typename T, int N>
   static GPU_METHOD void store(const arguments &a, const place &at, int64_t i, float (&v)[N], float scale) {
+    keep_sum<T, N>(a, at, i, v);
     make<T, N>(a, at, i, v, scale);
     gpu_store_floats<T, N>(a.out, at.out + i, v);
   }
@@ -69,6 +74,7 @@ struct quantised_norm {
   template <typename T, int N>
   static GPU_METHOD void store(const arguments &a, const place &at, int64_t i, float (&v)[N], float scale) {
     float reciprocal = 1.0f / *a.scale;
+    plain_norm::keep_sum<T, N>(a, at, i, v);
     plain_norm::make<T, N>(a, at, i, v, scale);
 #pragma unroll
     for (int k = 0; k < N; k++)
@@ -179,6 +185,113 @@ template <typename T, typename Norm> GPU_DEVICE void normalise(const arguments &
 NORM(rms_norm, plain_norm)
 NORM(gated_rms_norm, gated_norm)
 NORM(rms_norm_float8, quantised_norm)
+
+/* ------------------------------------------------------------------------------ norm with a scale for each token */
+
+/* The plain norm of a row, rounded. */
+template <typename T, int N>
+GPU_DEVICE void make_rounded(const arguments &a, const place &at, int64_t i, float (&v)[N], float factor) {
+  plain_norm::make<T, N>(a, at, i, v, factor);
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    v[k] = gpu_round<T>(v[k]);
+}
+
+template <int N> GPU_DEVICE float largest_of(float largest, const float (&v)[N]) {
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    largest = gpu_max::of(largest, fabsf(v[k]));
+  return largest;
+}
+
+/* Of a row's largest magnitude. NaN stays. */
+GPU_DEVICE float token_scale(const arguments &a, float largest) {
+  const float least_int8 = 1.0f / 8388608.0f, least_float8 = float(1.0 / (448.0 * 512.0));
+  float bound = a.bound ? *a.bound : INFINITY, least = a.is_int8 ? least_int8 : least_float8;
+  float scale = (largest > bound ? bound : largest) / (a.is_int8 ? 127.0f : 448.0f);
+  return scale < least ? least : scale;
+}
+
+/* int8 is multiplied by the reciprocal of the scale, float8 divided by it. */
+template <int N> GPU_DEVICE void store_codes(const arguments &a, int64_t q, float (&v)[N], float scale) {
+  float reciprocal = 1.0f / scale;
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    v[k] = a.is_int8 ? v[k] * reciprocal : v[k] / scale;
+  if (a.is_int8)
+    gpu_store_int8<N>(a.out, q, v);
+  else
+    gpu_store_float8<gpu_e4m3fn>(static_cast<uint8_t *>(a.out) + q, v);
+}
+
+/* A block for each row. The residual, which becomes the sum, is overwritten when it is not read again. */
+template <typename T, int N> GPU_DEVICE void normalise_token(const arguments &a, const place &at) {
+  const int KEPT = 4; /* times N elements stay in a thread's registers; longer rows are read three times */
+  int64_t first = int64_t(threadIdx.x) * N, step = int64_t(blockDim.x) * N;
+  float kept[KEPT][N], sum = 0, largest = 0;
+#pragma unroll
+  for (int k = 0; k < KEPT; k++)
+    if (first + k * step < a.columns) {
+      plain_norm::load<T, N>(a, at, first + k * step, kept[k]);
+      sum += squares<N>(a, first + k * step, kept[k]);
+    }
+#pragma unroll 1
+  for (int64_t i = first + KEPT * step; i < a.columns; i += step) {
+    float v[N];
+    plain_norm::load<T, N>(a, at, i, v);
+    sum += squares<N>(a, i, v);
+  }
+  sum = gpu_block_reduce<gpu_sum>(sum, 0.0f);
+  float factor = 1.0f / sqrtf(sum / float(a.columns) + a.epsilon);
+#pragma unroll
+  for (int k = 0; k < KEPT; k++)
+    if (first + k * step < a.columns) {
+      plain_norm::keep_sum<T, N>(a, at, first + k * step, kept[k]);
+      make_rounded<T, N>(a, at, first + k * step, kept[k], factor);
+      largest = largest_of<N>(largest, kept[k]);
+    }
+#pragma unroll 1
+  for (int64_t i = first + KEPT * step; i < a.columns; i += step) {
+    float v[N];
+    plain_norm::load<T, N>(a, at, i, v);
+    make_rounded<T, N>(a, at, i, v, factor);
+    largest = largest_of<N>(largest, v);
+  }
+  float scale = token_scale(a, gpu_block_reduce<gpu_max>(largest, 0.0f));
+  if (threadIdx.x == 0)
+    a.scale_out[blockIdx.x * a.scale_step] = scale;
+#pragma unroll
+  for (int k = 0; k < KEPT; k++)
+    if (first + k * step < a.columns)
+      store_codes<N>(a, at.out + first + k * step, kept[k], scale);
+#pragma unroll 1
+  for (int64_t i = first + KEPT * step; i < a.columns; i += step) {
+    float v[N];
+    plain_norm::load<T, N>(a, at, i, v);
+    plain_norm::keep_sum<T, N>(a, at, i, v);
+    make_rounded<T, N>(a, at, i, v, factor);
+    store_codes<N>(a, at.out + i, v, scale);
+  }
+}
+
+template <typename T> GPU_DEVICE void rms_norm_tokens(const arguments &a) {
+  place at = {gpu_row_begin(a.rows, 0, blockIdx.x), gpu_row_begin(a.rows, 1, blockIdx.x),
+              gpu_row_begin(a.rows, 2, blockIdx.x), gpu_row_begin(a.rows, 3, blockIdx.x), 0};
+  if (a.vectorised)
+    normalise_token<T, T::vector>(a, at);
+  else
+    normalise_token<T, 1>(a, at);
+}
+
+GPU_KERNEL(gpu_norm_arguments, rms_norm_tokens_f32, GPU_NORM_THREADS) {
+  rms_norm_tokens<gpu_f32>(a);
+}
+GPU_KERNEL(gpu_norm_arguments, rms_norm_tokens_f16, GPU_NORM_THREADS) {
+  rms_norm_tokens<gpu_f16>(a);
+}
+GPU_KERNEL(gpu_norm_arguments, rms_norm_tokens_bf16, GPU_NORM_THREADS) {
+  rms_norm_tokens<gpu_bf16>(a);
+}
 
 /* ------------------------------------------------------------------------------------------------- layer norm */
 

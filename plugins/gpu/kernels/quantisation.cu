@@ -1,11 +1,13 @@
 /*
- * quant_fp8, with the roundings of vLLM's QuantFP8.forward_native, and scaled_int8_quant with those of its kernels.
+ * quant_fp8, with the roundings of vLLM's QuantFP8.forward_native, and scaled_int8_quant and
+ * silu_and_mul_per_block_quant with those of its kernels.
  * Scales that are given, or that one pass over the tensor before has found, are applied element by element; where a
  * token or a group has its own, the threads that share it keep what they have read in registers until the scale is
  * known, so that x is read once.
  */
 #include "plugins/gpu/kernels/arguments/quantisation.h"
 #include "plugins/gpu/kernels/codes.h"
+#include "plugins/gpu/kernels/functions.h"
 
 typedef gpu_quant_arguments arguments;
 
@@ -96,16 +98,62 @@ struct segment {
   float *scale; /* NULL: no segment, but the team waits for its threads */
 };
 
-/* Tokens are multiplied by the reciprocal of their scale, groups are divided by it. */
-template <int N, bool DIVIDED> GPU_DEVICE void store_scaled(const arguments &a, int64_t q, float (&v)[N], float scale) {
-  float reciprocal = 1.0f / scale;
+/* x itself, in a token: multiplied by the reciprocal of the scale. */
+struct token {
+  template <typename T, int N> static GPU_METHOD void load(const arguments &a, int64_t x, float (&v)[N]) {
+    gpu_load_floats<T, N>(a.x, x, v);
+  }
+  static GPU_METHOD float scale(const arguments &a, float largest) {
+    return scale_of(a, largest);
+  }
+  template <int N> static GPU_METHOD void store(const arguments &a, int64_t q, float (&v)[N], float scale) {
+    float reciprocal = 1.0f / scale;
 #pragma unroll
-  for (int k = 0; k < N; k++)
-    v[k] = DIVIDED ? v[k] / scale : v[k] * reciprocal;
-  store_codes<N>(a, q, v);
-}
+    for (int k = 0; k < N; k++)
+      v[k] *= reciprocal;
+    store_codes<N>(a, q, v);
+  }
+};
 
-template <typename T, int N, bool DIVIDED, typename Team>
+/* x itself, in a group: divided by the scale. */
+struct group : token {
+  template <int N> static GPU_METHOD void store(const arguments &a, int64_t q, float (&v)[N], float scale) {
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      v[k] /= scale;
+    store_codes<N>(a, q, v);
+  }
+};
+
+/* silu of x times what lies a row of q behind it, not rounded; the scale itself is what is bounded, and codes may be
+ * int8. */
+struct gated_group {
+  template <typename T, int N> static GPU_METHOD void load(const arguments &a, int64_t x, float (&v)[N]) {
+    float up[N];
+    gpu_load_floats<T, N>(a.x, x, v);
+    gpu_load_floats<T, N>(a.x, x + a.columns, up);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      v[k] = gpu_silu<gpu_f32>(v[k]) * up[k];
+  }
+  static GPU_METHOD float scale(const arguments &a, float largest) {
+    float bound = a.bound ? *a.bound : INFINITY, wanted = largest / a.largest;
+    float scale = wanted > bound ? bound : wanted;
+    return scale < a.least_scale ? a.least_scale : scale;
+  }
+  template <int N> static GPU_METHOD void store(const arguments &a, int64_t q, float (&v)[N], float scale) {
+    if (!a.is_int8) {
+      group::store<N>(a, q, v, scale);
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      v[k] /= scale;
+    gpu_store_int8<N>(a.q, q, v);
+  }
+};
+
+template <typename T, int N, typename Source, typename Team>
 GPU_DEVICE void quantise_segment(const arguments &a, const Team &team, const segment &s) {
   const int KEPT = Team::KEPT;
   float kept[KEPT][N] = {}, largest = 0;
@@ -113,27 +161,27 @@ GPU_DEVICE void quantise_segment(const arguments &a, const Team &team, const seg
 #pragma unroll
   for (int k = 0; k < KEPT; k++)
     if (first + k * step < s.length) {
-      gpu_load_floats<T, N>(a.x, s.x + first + k * step, kept[k]);
+      Source::template load<T, N>(a, s.x + first + k * step, kept[k]);
       largest = largest_of<N>(largest, kept[k]);
     }
 #pragma unroll 1
   for (int64_t i = first + KEPT * step; i < s.length; i += step) {
     float v[N];
-    gpu_load_floats<T, N>(a.x, s.x + i, v);
+    Source::template load<T, N>(a, s.x + i, v);
     largest = largest_of<N>(largest, v);
   }
-  float scale = scale_of(a, team.largest(largest));
+  float scale = Source::scale(a, team.largest(largest));
   if (s.scale && team.lane() == 0)
     *s.scale = scale;
 #pragma unroll
   for (int k = 0; k < KEPT; k++)
     if (first + k * step < s.length)
-      store_scaled<N, DIVIDED>(a, s.q + first + k * step, kept[k], scale);
+      Source::template store<N>(a, s.q + first + k * step, kept[k], scale);
 #pragma unroll 1
   for (int64_t i = first + KEPT * step; i < s.length; i += step) {
     float v[N];
-    gpu_load_floats<T, N>(a.x, s.x + i, v);
-    store_scaled<N, DIVIDED>(a, s.q + i, v, scale);
+    Source::template load<T, N>(a, s.x + i, v);
+    Source::template store<N>(a, s.q + i, v, scale);
   }
 }
 
@@ -153,14 +201,14 @@ template <typename T, int N> GPU_DEVICE void quantise_token(const arguments &a) 
   }
   segment s = {gpu_row_begin(a.rows, 0, row), gpu_row_begin(a.rows, 1, row), a.columns,
                a.scale_out + gpu_row_begin(a.rows, 2, row)};
-  quantise_segment<T, N, false>(a, block_team(), s);
+  quantise_segment<T, N, token>(a, block_team(), s);
 }
 
 /* `lanes` threads for each group; groups of a row follow each other, and a block takes as many rows as it has room for.
  * All threads go through all rounds, since warps exchange values in each. */
-template <typename T, int N> GPU_DEVICE void quantise_groups(const arguments &a) {
+template <typename T, int N, typename Source> GPU_DEVICE void quantise_groups_of(const arguments &a) {
   uint32_t team = threadIdx.x / a.lanes, teams = blockDim.x / a.lanes, rows_at_once = teams / a.groups_at_once;
-  int64_t group = int64_t(blockIdx.x) * a.groups_at_once + team % a.groups_at_once, begin = group * a.group_columns;
+  int64_t number = int64_t(blockIdx.x) * a.groups_at_once + team % a.groups_at_once, begin = number * a.group_columns;
   for (uint64_t first = uint64_t(blockIdx.y) * rows_at_once; first < a.rows.count; first += gridDim.y * rows_at_once) {
     uint64_t row = first + team / a.groups_at_once;
     segment s = {0, 0, 0, nullptr};
@@ -168,10 +216,18 @@ template <typename T, int N> GPU_DEVICE void quantise_groups(const arguments &a)
       int64_t rest = a.columns - begin;
       s = {gpu_row_begin(a.rows, 0, uint32_t(row)) + begin, gpu_row_begin(a.rows, 1, uint32_t(row)) + begin,
            rest < a.group_columns ? rest : a.group_columns,
-           a.scale_out + gpu_row_begin(a.rows, 2, uint32_t(row)) + group};
+           a.scale_out + gpu_row_begin(a.rows, 2, uint32_t(row)) + number};
     }
-    quantise_segment<T, N, true>(a, warp_team{a.lanes}, s);
+    quantise_segment<T, N, Source>(a, warp_team{a.lanes}, s);
   }
+}
+
+template <typename T, int N> GPU_DEVICE void quantise_groups(const arguments &a) {
+  quantise_groups_of<T, N, group>(a);
+}
+
+template <typename T, int N> GPU_DEVICE void quantise_gated_groups(const arguments &a) {
+  quantise_groups_of<T, N, gated_group>(a);
 }
 
 /* ------------------------------------------------------------------- scales that are given, and that of the tensor */
@@ -261,6 +317,7 @@ template <typename T, int N> GPU_DEVICE void quantise_scaled(const arguments &a)
 
 QUANTISATION(gpu_quant_arguments, quant_fp8_tokens, quantise_token)
 QUANTISATION(gpu_quant_arguments, quant_fp8_groups, quantise_groups)
+QUANTISATION(gpu_quant_arguments, silu_and_mul_groups, quantise_gated_groups)
 QUANTISATION(gpu_quant_arguments, quant_fp8_parts, find_part)
 QUANTISATION(gpu_quant_arguments, quant_fp8_scaled, quantise_scaled)
 

@@ -126,6 +126,10 @@ static void read_xielu(const fl_call *call, gpu_activation_arguments *a) {
   a->parameters.eps = number(call, 4);
 }
 
+static void read_scale(const fl_call *call, gpu_activation_arguments *a) {
+  a->scale = fl_data(gpu_tensor(call, 1));
+}
+
 /* ------------------------------------------------------------------------------------------------------------ ops */
 
 static bool is_tanh(const fl_call *call) {
@@ -138,6 +142,7 @@ static bool is_limited(const fl_call *call) {
 
 #define KERNELS(name) static kernels name = GPU_KERNELS(activation, #name)
 KERNELS(silu_and_mul);
+KERNELS(silu_and_mul_float8);
 KERNELS(mul_and_silu);
 KERNELS(gelu_and_mul);
 KERNELS(gelu_tanh_and_mul);
@@ -168,6 +173,7 @@ KERNELS(xielu);
 
 static const gpu_op ops[] = {
     GATED("silu_and_mul", .usual = &silu_and_mul),
+    GATED("silu_and_mul_quant", .usual = &silu_and_mul_float8, .read = read_scale),
     GATED("mul_and_silu", .usual = &mul_and_silu),
     GATED("gelu_and_mul", .usual = &gelu_and_mul, .other = &gelu_tanh_and_mul, .is_other = is_tanh),
     OP("gelu_and_mul_sparse", activate_sparse, .usual = &gelu_and_mul_sparse, .other = &gelu_tanh_and_mul_sparse,

@@ -10,6 +10,7 @@ GPU_MODULE(normalisation);
 static gpu_kernel rms_norm[] = GPU_KERNELS(normalisation, "rms_norm");
 static gpu_kernel gated_rms_norm[] = GPU_KERNELS(normalisation, "gated_rms_norm");
 static gpu_kernel rms_norm_float8[] = GPU_KERNELS(normalisation, "rms_norm_float8");
+static gpu_kernel rms_norm_tokens[] = GPU_KERNELS(normalisation, "rms_norm_tokens");
 static gpu_kernel layer_norm[] = GPU_KERNELS(normalisation, "layer_norm");
 
 /* What the kernel is given, in the order of gpu_norm_arguments.rows. */
@@ -49,8 +50,10 @@ static fl_status run(const gpu_op *op, fl_call *call, norm *n, gpu_kernel *kerne
                    "%s: element types: float32, float16 or bfloat16, and a weight of that type or "
                    "float32, expected",
                    op->name);
-  if ((status = gpu_rows_of(op, call, N_TENSORS, n->tensors, &a->rows)) || !a->rows.count || !a->columns)
+  if ((status = gpu_rows_of(op, call, N_TENSORS, n->tensors, &a->rows)) || !a->rows.count)
     return status;
+  if (!a->columns && !a->scale_out) /* an empty row has a scale */
+    return FL_OK;
   gpu_device *device = gpu_call_device(op, call, &status);
   if (!device)
     return status;
@@ -157,6 +160,25 @@ static fl_status run_fused_add_rms_norm_static_fp8_quant(void *self, fl_call *ca
   return run(self, call, &n, rms_norm_float8);
 }
 
+/* rms_norm_dynamic_per_token_quant(x, weight, epsilon, quant_dtype, scale_ub, residual) -> (q, scale_out) */
+static fl_status run_rms_norm_dynamic_per_token_quant(void *self, fl_call *call) {
+  enum { WEIGHT = 1, EPSILON, QUANT_DTYPE, SCALE_UB, RESIDUAL, Q, SCALE_OUT };
+  const DLTensor *bound = gpu_tensor(call, SCALE_UB), *scale_out = gpu_tensor(call, SCALE_OUT);
+  DLTensor *residual = gpu_tensor(call, RESIDUAL), *q = gpu_tensor(call, Q);
+  int64_t hidden = hidden_size(call);
+  norm n = {.tensors = {gpu_tensor(call, 0), residual, q, residual},
+            .weight = gpu_tensor(call, WEIGHT),
+            .arguments = {.columns = hidden,
+                          .counted = hidden,
+                          .groups = 1,
+                          .epsilon = (float)call->values[EPSILON].v.f,
+                          .scale_out = fl_data(scale_out),
+                          .scale_step = fl_stride(scale_out, 0),
+                          .bound = bound ? fl_data(bound) : NULL,
+                          .is_int8 = q->dtype.code == kDLInt}};
+  return run(self, call, &n, rms_norm_tokens);
+}
+
 /* layer_norm(x, weight, bias, epsilon) -> out */
 static fl_status run_layer_norm(void *self, fl_call *call) {
   int64_t hidden = hidden_size(call);
@@ -178,6 +200,7 @@ static const gpu_op ops[] = {
     OP("mixer2_gated_rms_norm", run_mixer2_gated_rms_norm),
     OP("rms_norm_static_fp8_quant", run_rms_norm_static_fp8_quant),
     OP("fused_add_rms_norm_static_fp8_quant", run_fused_add_rms_norm_static_fp8_quant),
+    OP("rms_norm_dynamic_per_token_quant", run_rms_norm_dynamic_per_token_quant),
     OP("layer_norm", run_layer_norm),
 };
 OP_LIST(ops);

@@ -1,7 +1,7 @@
 /*
- * Launches of quant_fp8 and scaled_int8_quant. Scales of tokens and of groups are found and applied in one kernel,
- * given ones are applied by another; for the scale of the tensor a kernel before that one leaves parts of the largest
- * magnitude in the workspace.
+ * Launches of quant_fp8, scaled_int8_quant and silu_and_mul_per_block_quant. Scales of tokens and of groups are found
+ * and applied in one kernel, given ones are applied by another; for the scale of the tensor a kernel before that one
+ * leaves parts of the largest magnitude in the workspace.
  */
 #include "plugins/gpu/kernels/arguments/quantisation.h"
 #include "plugins/gpu/launch.h"
@@ -10,6 +10,7 @@ GPU_MODULE(quantisation);
 
 static gpu_kernel of_tokens[] = GPU_KERNELS(quantisation, "quant_fp8_tokens");
 static gpu_kernel of_groups[] = GPU_KERNELS(quantisation, "quant_fp8_groups");
+static gpu_kernel gated_groups[] = GPU_KERNELS(quantisation, "silu_and_mul_groups");
 static gpu_kernel find_parts[] = GPU_KERNELS(quantisation, "quant_fp8_parts");
 static gpu_kernel scaled[] = GPU_KERNELS(quantisation, "quant_fp8_scaled");
 
@@ -100,7 +101,8 @@ static fl_status quantise_tokens(const gpu_op *op, fl_call *call, gpu_quant_argu
   return gpu_launch(op, call, &of_tokens[dtype], &shape, a);
 }
 
-static fl_status quantise_groups(const gpu_op *op, fl_call *call, gpu_quant_arguments *a, gpu_dtype dtype) {
+static fl_status quantise_groups(const gpu_op *op, fl_call *call, gpu_quant_arguments *a, gpu_kernel *kernels,
+                                 gpu_dtype dtype) {
   enum { LEAST_WARP = 32 };
   int64_t groups = divide_up(a->columns, a->group_columns);
   if (!a->rows.count || !groups)
@@ -110,7 +112,7 @@ static fl_status quantise_groups(const gpu_op *op, fl_call *call, gpu_quant_argu
   int64_t rows = divide_up(a->rows.count, THREADS / a->lanes / a->groups_at_once);
   gpu_shape shape = {.grid = {(unsigned)divide_up(groups, a->groups_at_once), gpu_limit_blocks(rows), 1},
                      .block = {THREADS, 1, 1}};
-  return gpu_launch(op, call, &of_groups[dtype], &shape, a);
+  return gpu_launch(op, call, &kernels[dtype], &shape, a);
 }
 
 /* Each of at most `most` blocks takes what is its share of the rows; 0: as many as there are. */
@@ -169,7 +171,8 @@ static fl_status quant_fp8(void *self, fl_call *call) {
     return apply(self, call, &arguments, dtype, 0);
   if (!by_row)
     return quantise_tensor(self, call, &arguments, dtype);
-  return group[1] < 0 ? quantise_tokens(self, call, &arguments, dtype) : quantise_groups(self, call, &arguments, dtype);
+  return group[1] < 0 ? quantise_tokens(self, call, &arguments, dtype)
+                      : quantise_groups(self, call, &arguments, of_groups, dtype);
 }
 
 /* The parts of a tensor's largest magnitude. */
@@ -231,8 +234,37 @@ static fl_status scaled_int8_quant(void *self, fl_call *call) {
   return gpu_launch(op, call, &(scale ? int8_given : int8_tokens)[dtype], &shape, &a);
 }
 
+/* ------------------------------------------------------------------------------------------------- gated, in groups */
+
+/* silu_and_mul_per_block_quant(x, group_size, quant_dtype, scale_ub) -> (q, scale_out) */
+static fl_status silu_and_mul_per_block_quant(void *self, fl_call *call) {
+  enum { GATED_X, GROUP_SIZE, QUANT_DTYPE, BOUND, GATED_Q, GATED_SCALE_OUT };
+  const DLTensor *bound = gpu_tensor(call, BOUND);
+  DLTensor *x = gpu_tensor(call, GATED_X), *q = gpu_tensor(call, GATED_Q);
+  DLTensor *scale_out = gpu_tensor(call, GATED_SCALE_OUT), *const tensors[] = {x, q, scale_out};
+  gpu_dtype dtype = gpu_dtype_of(x);
+  bool is_int8 = q->dtype.code == kDLInt;
+  gpu_quant_arguments a = {.x = fl_data(x),
+                           .q = fl_data(q),
+                           .scale_out = fl_data(scale_out),
+                           .bound = bound ? fl_data(bound) : NULL,
+                           .columns = q->shape[1],
+                           .is_int8 = is_int8,
+                           .largest = is_int8 ? 127 : 448,
+                           .least_scale = is_int8 ? 0x1p-23f : (float)(1.0 / (448.0 * 512.0)),
+                           .group_columns = call->values[GROUP_SIZE].v.i};
+  if (dtype == GPU_OTHER)
+    return gpu_wrong_type(call, "x");
+  fl_status status = gpu_rows_of(self, call, 3, tensors, &a.rows);
+  if (status)
+    return status;
+  a.vectorised = is_vectorised(&a, x, q, true);
+  return quantise_groups(self, call, &a, gated_groups, dtype);
+}
+
 static const gpu_op ops[] = {
     {.name = "quant_fp8", .run = quant_fp8, .workspace_size = workspace_size, .module = &gpu_module_quantisation},
     {.name = "scaled_int8_quant", .run = scaled_int8_quant, .module = &gpu_module_quantisation},
+    {.name = "silu_and_mul_per_block_quant", .run = silu_and_mul_per_block_quant, .module = &gpu_module_quantisation},
 };
 OP_LIST(ops);

@@ -20,6 +20,7 @@ typedef struct gpu_activation_arguments {
   int64_t columns;    /* elements of a row of out */
   int32_t vectorised; /* rows begin at multiples of 16 bytes, as do the second halves of x's */
   gpu_activation_parameters parameters;
+  const float *scale;            /* of float8 codes that out has; else NULL */
   float quantile;                /* of gelu_and_mul_sparse */
   const void *alpha_p, *alpha_n; /* of xielu: one element each */
   int32_t dtype_p, dtype_n;      /* gpu_dtype */

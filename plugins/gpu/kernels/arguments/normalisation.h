@@ -12,6 +12,10 @@ typedef struct gpu_norm_arguments {
   const void *weight;     /* may be NULL */
   const void *bias;       /* of the weight's type; may be NULL */
   const float *scale;     /* of float8 codes that out has; else NULL */
+  float *scale_out;       /* of codes with a scale for each row; else NULL */
+  int64_t scale_step;     /* from row to row */
+  const float *bound;     /* of a row's largest magnitude; may be NULL */
+  int32_t is_int8;        /* the codes with a scale for each row, else float8 */
   void *out, *residual_out;
   gpu_rows rows;   /* of x, second, out, residual_out */
   int64_t columns; /* that are normalised together: a row's, or a group's */

@@ -8,15 +8,16 @@
 enum { GPU_QUANT_THREADS = 512, GPU_QUANT_PARTS = 1024 };
 
 typedef struct gpu_quant_arguments {
-  const void *x;
+  const void *x; /* gates and then factors where they are gated */
   void *q;
   float *scale_out;
-  const float *bound; /* of the largest magnitude; may be NULL */
+  const float *bound; /* of the largest magnitude, or of the scale (silu_and_mul_per_block_quant); may be NULL */
   gpu_rows rows;      /* of x, q; of scale_out where rows have scales of their own */
-  int64_t columns;    /* elements of a row */
+  int64_t columns;    /* elements of a row of q */
   uint32_t q_rows;    /* with those behind x's, which become 0 */
   int64_t q_stride;   /* from one of these to the next */
   int32_t fnuz;       /* q is of e4m3fnuz, else of e4m3fn */
+  int32_t is_int8;    /* q is of int8, of silu_and_mul_per_block_quant alone */
   float largest, least_scale;
   int32_t power_of_two;
   int32_t vectorised;                /* what is read begins at multiples of 16 bytes, and is a multiple of that many */
