@@ -6,6 +6,7 @@
 #include "core/call/checked_forms.h"
 #include "core/call/fallback.h"
 #include "core/call/first_use.h"
+#include "core/call/host_fallback.h"
 #include "core/call/invoke.h"
 #include "core/call/leaving.h"
 #include "core/call/parts.h"

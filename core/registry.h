@@ -12,6 +12,7 @@
 #include "core/registry/loading.h"
 #include "core/registry/parts.h"
 #include "core/registry/plugin_record.h"
+#include "core/registry/publish.h"
 #include "core/registry/records.h"
 #include "core/registry/registration.h"
 #include "core/registry/registry.h"

@@ -64,6 +64,7 @@ static const struct {
     {"VLLM_FL_PLATFORM", " NVIDIA ", "VLLM_FL_PLATFORM", "\"cuda\"", "\"auto\"", NULL, NULL},
     {"VLLM_FL_PREFER", " Vendor ", "prefer", "\"vendor\"", "\"flagos\"", "prefer: reference", "\"reference\""},
     {"VLLM_FL_STRICT", "1", "strict", "true", "false", "strict: yes", "true"},
+    {"VLLM_FL_HOST_FALLBACK", "1", "host_fallback", "true", "false", "host_fallback: true", "true"},
     {"VLLM_FL_PER_OP", "b=vendor;a=flagos|impl:x", "op_backends",
      "{\"a\": [\"flagos\", \"impl:x\"], \"b\": [\"vendor\"]}", "{}", "op_backends: {a: ' vendor | flagos '}",
      "{\"a\": [\"vendor\", \"flagos\"]}"},

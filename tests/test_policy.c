@@ -134,6 +134,7 @@ START_TEST(P1_defaults) {
   ck_assert_str_eq(fields->prefer, "flagos");
   ck_assert(!fields->strict);
   ck_assert(!fields->preserve_inputs);
+  ck_assert(!fields->host_fallback);
   ck_assert_uint_eq(fields->n_per_op, 0);
   ck_assert_uint_eq(fields->n_deny_vendors, 0);
   ck_assert_ptr_null(fields->allow_vendors);
@@ -204,6 +205,11 @@ START_TEST(P1_equal_fields_make_equal_policies) {
        .per_op_size = sizeof(fl_op_order),
        .deny_vendors = LIST("x", "y"),
        .preserve_inputs = true},
+      {.per_op = one,
+       .n_per_op = 2,
+       .per_op_size = sizeof(fl_op_order),
+       .deny_vendors = LIST("x", "y"),
+       .host_fallback = true},
       {.per_op = one,
        .n_per_op = 2,
        .per_op_size = sizeof(fl_op_order),
@@ -345,24 +351,28 @@ START_TEST(P5_derived_policies_change_one_field) {
                                             .per_op_size = sizeof(fl_op_order),
                                             .deny_vendors = LIST("d"),
                                             .allow_vendors = LIST("e"),
-                                            .preserve_inputs = true});
+                                            .preserve_inputs = true,
+                                            .host_fallback = true});
   fl_policy *derived;
   ck_assert_int_eq(fl_policy_with_strict(base, true, &derived), FL_OK);
-  ck_assert_str_eq(fl_policy_fingerprint(derived), "prefer=flagos;st=1;allow=e;deny=d;per=a=vendor;preserve=1");
+  ck_assert_str_eq(fl_policy_fingerprint(derived), "prefer=flagos;st=1;allow=e;deny=d;per=a=vendor;preserve=1;host=1");
   fl_policy_release(derived);
   ck_assert_int_eq(fl_policy_with_preference(base, "REFERENCE", &derived), FL_OK);
-  ck_assert_str_eq(fl_policy_fingerprint(derived), "prefer=reference;st=0;allow=e;deny=d;per=a=vendor;preserve=1");
+  ck_assert_str_eq(fl_policy_fingerprint(derived),
+                   "prefer=reference;st=0;allow=e;deny=d;per=a=vendor;preserve=1;host=1");
   fl_policy_release(derived);
   ck_assert_int_eq(fl_policy_with_allowed_vendors(base, LIST("g", "f"), &derived), FL_OK);
-  ck_assert_str_eq(fl_policy_fingerprint(derived), "prefer=flagos;st=0;allow=f,g;deny=d;per=a=vendor;preserve=1");
+  ck_assert_str_eq(fl_policy_fingerprint(derived),
+                   "prefer=flagos;st=0;allow=f,g;deny=d;per=a=vendor;preserve=1;host=1");
   fl_policy_release(derived);
   ck_assert_int_eq(fl_policy_with_allowed_vendors(base, NULL, 0, &derived), FL_OK);
   ck_assert(fl_policy_vendor_allowed(derived, "anyone"));
   fl_policy_release(derived);
   ck_assert_int_eq(fl_policy_with_denied_vendors(base, LIST("c"), &derived), FL_OK);
-  ck_assert_str_eq(fl_policy_fingerprint(derived), "prefer=flagos;st=0;allow=e;deny=c,d;per=a=vendor;preserve=1");
+  ck_assert_str_eq(fl_policy_fingerprint(derived),
+                   "prefer=flagos;st=0;allow=e;deny=c,d;per=a=vendor;preserve=1;host=1");
   fl_policy_release(derived);
-  ck_assert_str_eq(fl_policy_fingerprint(base), "prefer=flagos;st=0;allow=e;deny=d;per=a=vendor;preserve=1");
+  ck_assert_str_eq(fl_policy_fingerprint(base), "prefer=flagos;st=0;allow=e;deny=d;per=a=vendor;preserve=1;host=1");
   derived = NULL;
   ck_assert_int_eq(fl_policy_with_preference(base, "bogus", &derived), FL_EINVAL);
   ck_assert_int_eq(fl_policy_with_preference(base, NULL, &derived), FL_EINVAL);

@@ -256,7 +256,8 @@ static void run_file(const invalid *row) {
 }
 
 #define KEYS                                                                                                           \
-  "prefer, strict, op_backends, allow_vendors, deny_vendors, flagos_whitelist, flagos_blacklist, oot_blacklist, "      \
+  "prefer, strict, host_fallback, op_backends, allow_vendors, deny_vendors, flagos_whitelist, flagos_blacklist, "      \
+  "oot_blacklist, "                                                                                                    \
   "custom_ops, preserve_inputs, retry_first_s, retry_max_s"
 
 START_TEST(C1_unknown_and_repeated_keys) {

@@ -20,7 +20,8 @@ static bool has_running(fl_selection *selection, const fl_op *part, unsigned dep
   const fl_impl_set *set = atomic_load_explicit(&part->impls, memory_order_acquire);
   for (uint32_t i = 0; set && i < set->n; i++) {
     const fl_impl_record *impl = set->impls[i];
-    if (!fl_impl_is_for(impl, selection->device_type) || fl_keeps_out(selection->policy, impl))
+    if (!fl_impl_is_for(impl, selection->device_type) || fl_keeps_out(selection->policy, impl) ||
+        impl == part->host_fallback) /* the whole op is better copied once */
       continue;
     if (!is_asked(selection, impl))
       selection->unasked = true;
@@ -41,7 +42,7 @@ static fl_op *part_lacking(fl_selection *selection, const fl_op *op, unsigned de
   return NULL;
 }
 
-/* S1: everything but the order. */
+/* S1: everything but the order, and but for host_fallback. */
 static fl_rejection filter(fl_selection *selection, const fl_impl_record *impl, bool flagos_allowed,
                            uint64_t on_devices) {
   if (selection->override != FL_DISPATCH_OFF) {
@@ -66,6 +67,47 @@ static fl_rejection filter(fl_selection *selection, const fl_impl_record *impl, 
   return FL_ACCEPTED;
 }
 
+static bool matches(const char *token, const fl_impl_record *record) {
+  return fl_token_matches(token, (fl_kind)record->kind, record->vendor, record->impl_id);
+}
+
+static bool has_token(const fl_selection *selection, const fl_impl_record *record) {
+  uint32_t t = 0;
+  while (t < selection->n_order && !matches(selection->order[t], record))
+    t++;
+  return t < selection->n_order;
+}
+
+/* On a device, with memory of its own, and the policy counts. */
+static bool is_elsewhere(const fl_selection *selection) {
+  int32_t device_type = selection->device_type;
+  return selection->override == FL_NO_OVERRIDE && device_type > 0 && device_type != FL_OPAQUE_SLOT &&
+         !fl_is_host_memory(device_type);
+}
+
+/* Is host_fallback in force for tensors there? */
+static bool may_fall_back(const fl_selection *selection) {
+  return selection->policy->fields.host_fallback && is_elsewhere(selection);
+}
+
+/* Would the op be run on the CPU, in the same order? */
+static bool runs_on_host(fl_selection *selection, const fl_impl_set *set, bool flagos_allowed) {
+  fl_selection there = *selection;
+  bool found = false;
+  there.device_type = kDLCPU;
+  for (uint32_t i = 0; i < set->n && !found; i++) {
+    fl_impl_record *impl = set->impls[i];
+    if (!fl_impl_is_for(impl, kDLCPU) || fl_keeps_out(selection->policy, impl) || !has_token(selection, impl))
+      continue;
+    if (!is_asked(&there, impl))
+      there.unasked = true;
+    else
+      found = !filter(&there, impl, flagos_allowed, fl_architectures_reaching(selection->op->host, impl, kDLCPU));
+  }
+  selection->unasked |= there.unasked;
+  return found;
+}
+
 /* S2: by priority, then impl_id, both descending. */
 static bool goes_before(const fl_impl_record *a, const fl_impl_record *b) {
   if (a->priority != b->priority)
@@ -73,11 +115,11 @@ static bool goes_before(const fl_impl_record *a, const fl_impl_record *b) {
   return strcmp(a->impl_id, b->impl_id) > 0;
 }
 
-/* One of its own: parts are on any device, and only as good as what runs them. */
+/* One of its own: parts are on any device, and only as good as what runs them; the CPU is another device. */
 static bool has_reference(const fl_impl_set *set, int32_t device_type) {
   for (uint32_t i = 0; set && i < set->n; i++)
     if (set->impls[i]->kind == FL_KIND_REFERENCE && fl_impl_is_for(set->impls[i], device_type) &&
-        strcmp(set->impls[i]->impl_id, FL_PARTS_IMPL) != 0)
+        strcmp(set->impls[i]->impl_id, FL_PARTS_IMPL) != 0 && strcmp(set->impls[i]->impl_id, FL_HOST_IMPL) != 0)
       return true;
   return false;
 }
@@ -99,10 +141,6 @@ static void choose_order(fl_selection *selection, const fl_impl_set *set) {
   selection->n_order = 1;
 }
 
-static bool matches(const char *token, const fl_impl_record *record) {
-  return fl_token_matches(token, (fl_kind)record->kind, record->vendor, record->impl_id);
-}
-
 /* Moves item `from` up to `to`, those between one down. */
 static void move_up(fl_selected *items, uint32_t from, uint32_t to) {
   fl_selected item = items[from];
@@ -110,18 +148,25 @@ static void move_up(fl_selected *items, uint32_t from, uint32_t to) {
   items[to] = item;
 }
 
-fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *policy, int32_t device_type) {
+fl_status fl_select(fl_selection *selection, fl_op *op, const fl_policy *policy, int32_t device_type) {
   const fl_impl_set *set = atomic_load_explicit(&op->impls, memory_order_acquire);
   uint32_t accepted = 0;
+  selection->items = selection->local;
   selection->op = op;
   selection->policy = policy;
   selection->device_type = device_type;
   selection->override = FL_NO_OVERRIDE;
   selection->per_op = selection->unasked = false;
   choose_order(selection, set);
+  bool falls_back = may_fall_back(selection);
+  if (falls_back && set) {
+    fl_status status = fl_host_fallback_publish(op);
+    if (status)
+      return status;
+    set = atomic_load_explicit(&op->impls, memory_order_acquire);
+  }
   uint32_t n = set ? set->n : 0;
   selection->n = n;
-  selection->items = selection->local;
   if (n > sizeof selection->local / sizeof selection->local[0]) {
     selection->items = malloc(n * sizeof *selection->items);
     if (!selection->items)
@@ -135,13 +180,16 @@ fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *p
     fl_rejection rejection = filter(selection, record, flagos_allowed, on_devices);
     if (rejection != FL_REJECTED_VENDOR && fl_impl_is_for(record, device_type) && !is_asked(selection, record))
       selection->unasked = true;
+    if (!rejection && record == op->host_fallback && !(falls_back && runs_on_host(selection, set, flagos_allowed)))
+      rejection = FL_REJECTED_HOST;
     /* Whatever passes is not a candidate until a token matches it. */
     items[i] = (fl_selected){record, rejection ? rejection : FL_REJECTED_ORDER, 0, on_devices};
   }
   for (uint32_t t = 0; t < selection->n_order; t++) {
     uint32_t first = accepted; /* of this token's matches */
     for (uint32_t i = accepted; i < n; i++) {
-      if (items[i].rejection != FL_REJECTED_ORDER || !matches(selection->order[t], items[i].record))
+      if (items[i].rejection != FL_REJECTED_ORDER || items[i].record == op->host_fallback ||
+          !matches(selection->order[t], items[i].record))
         continue;
       items[i].rejection = FL_ACCEPTED;
       items[i].token = t;
@@ -152,6 +200,13 @@ fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *p
       accepted++;
     }
   }
+  /* The CPU comes last, whatever the order says of the device. */
+  for (uint32_t i = accepted; i < n && op->host_fallback; i++)
+    if (items[i].record == op->host_fallback && items[i].rejection == FL_REJECTED_ORDER) {
+      items[i].rejection = FL_ACCEPTED;
+      move_up(items, i, accepted++);
+      break;
+    }
   selection->n_accepted = accepted;
   return FL_OK;
 }
@@ -185,13 +240,16 @@ fl_status fl_select_locked(fl_op *op, int32_t device_type, fl_ask what, fl_selec
     device_type = FL_OPAQUE_SLOT;
   if (device_type < 0 || device_type >= FL_SLOTS)
     return fl_error(FL_EINVAL, "device type %d is not known", device_type);
-  for (;;) {
+  for (bool on_host = false;;) {
     ask(op, device_type, what, 0);
+    if (on_host)
+      ask(op, kDLCPU, what, 0);
     pthread_mutex_lock(&host->lock);
     fl_status status = fl_select(selection, op, fl_scope_policy(host, scoped),
                                  op->device_argument < 0 && device_type != FL_OPAQUE_SLOT ? 0 : device_type);
     if (!status && !selection->unasked)
       return FL_OK;
+    on_host = may_fall_back(selection);
     fl_selection_free(selection);
     pthread_mutex_unlock(&host->lock);
     if (status)
@@ -274,6 +332,13 @@ static void rejection_reason(const fl_selection *selection, const fl_selected *i
     const fl_op *part = part_lacking(&again, selection->op, 0);
     fl_text_add(text, "nothing runs its part '%s' there", part ? part->name : "");
   } break;
+  case FL_REJECTED_HOST:
+    if (selection->policy->fields.host_fallback) {
+      fl_text_add(text, "nothing in the order runs the op on the CPU");
+      break;
+    }
+    fl_text_add(text, "host_fallback is not set: %s", fl_policy_origin(host, FL_SETTING_HOST_FALLBACK, scoped));
+    break;
   case FL_REJECTED_ORDER:
     fl_text_add(text, "no token of the order matches it: ");
     add_order(selection, scoped, text);
@@ -285,6 +350,11 @@ void fl_selection_reason(const fl_selection *selection, uint32_t i, bool scoped,
   const fl_selected *item = &selection->items[i];
   if (item->rejection) {
     rejection_reason(selection, item, scoped, text);
+    return;
+  }
+  if (item->record == selection->op->host_fallback) {
+    fl_text_add(text, "on the CPU, where its tensors are copied and back (host_fallback: %s)",
+                fl_policy_origin(selection->op->host, FL_SETTING_HOST_FALLBACK, scoped));
     return;
   }
   fl_text_add(text, "token '%s' of order ", selection->order[item->token]);
@@ -315,6 +385,14 @@ static void add_ids(const fl_selection *selection, bool all, fl_text *text) {
   fl_text_add(text, "]");
 }
 
+/* Would the CPU do, for all that is known? */
+static bool is_advised(const fl_selection *selection) {
+  bool runs_on_host = false;
+  for (uint32_t i = 0; i < selection->n; i++)
+    runs_on_host |= fl_impl_is_for(selection->items[i].record, kDLCPU);
+  return runs_on_host && is_elsewhere(selection) && !selection->policy->fields.host_fallback;
+}
+
 void fl_selection_error_text(const fl_selection *selection, fl_text *text) {
   const char *op = selection->op->name;
   bool passed = false;
@@ -332,6 +410,8 @@ void fl_selection_error_text(const fl_selection *selection, fl_text *text) {
     fl_text_add(text, ", Order: ");
     fl_text_add_list(text, selection->order, selection->n_order);
   }
+  if (is_advised(selection))
+    fl_text_add(text, "; host_fallback: true would run it on the CPU");
   for (uint32_t i = 0; i < selection->n; i++) {
     fl_text_add(text, "\n  %s: ", selection->items[i].record->impl_id);
     fl_selection_reason(selection, i, selection->policy != selection->op->host->policy, text);

@@ -17,6 +17,7 @@ typedef enum fl_rejection {
   FL_REJECTED_DEVICE,
   FL_REJECTED_ARCHITECTURE, /* no device of the type reaches min_arch */
   FL_REJECTED_PART,         /* it runs an op by its parts, and nothing runs one of these there */
+  FL_REJECTED_HOST,         /* it runs an op on the CPU, and the policy does not say so, or nothing runs it there */
   FL_REJECTED_ORDER         /* no token of the order matches it */
 } fl_rejection;
 
@@ -45,7 +46,7 @@ typedef struct fl_selection {
 } fl_selection;
 
 /* Selects. The host's lock is held and availability was asked. FL_ENOMEM; an empty selection is no error here. */
-fl_status fl_select(fl_selection *selection, const fl_op *op, const fl_policy *policy, int32_t device_type);
+fl_status fl_select(fl_selection *selection, fl_op *op, const fl_policy *policy, int32_t device_type);
 void fl_selection_free(fl_selection *selection);
 
 /* Whom to ask what is not known in this generation of the registry. */

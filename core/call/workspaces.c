@@ -107,13 +107,10 @@ static fl_workspace *find_workspace(fl_host *host, DLDevice device, void *stream
 /* FL_ESTATE: the stream is being captured, in which nothing is allocated. */
 static fl_status allocate(fl_host *host, DLDevice device, void *stream, buffer *made) {
   fl_backend backend;
-  bool captured = false;
   fl_status status = fl_backend_open(host, device, &backend);
   if (status)
     return status;
-  if (backend.platform.is_captured && backend.platform.is_captured(backend.self, device.device_id, stream, &captured))
-    captured = false; /* what follows says more */
-  if (captured)
+  if (fl_backend_is_captured(&backend, device, stream))
     return fl_error(FL_ESTATE, "the stream is being captured in a graph; call the op once before");
   if (!made->allocator.allocate)
     return fl_device_allocate(host, device, made->size, &made->memory);

@@ -188,7 +188,7 @@ static void add_op(draft *m, const fl_selection *selection, double now) {
 }
 
 static int compare_ops(const void *a, const void *b) {
-  return strcmp((*(const fl_op *const *)a)->name, (*(const fl_op *const *)b)->name);
+  return strcmp((*(fl_op *const *)a)->name, (*(fl_op *const *)b)->name);
 }
 
 /* Room for what every op may bring. */
@@ -207,7 +207,7 @@ static bool reserve(draft *m, const fl_host *host) {
 static fl_status add_ops(draft *m, const fl_host *host, const fl_policy *policy, bool *again) {
   fl_status status = FL_OK;
   double now = fl_monotonic_seconds();
-  const fl_op **ops = malloc(((size_t)host->n_ops + 1) * sizeof *ops);
+  fl_op **ops = malloc(((size_t)host->n_ops + 1) * sizeof *ops);
   if (!ops || !reserve(m, host)) {
     free(ops);
     return fl_error_no_memory();

@@ -111,6 +111,7 @@ static void set_threads(fl_host *host) {
 static const fl_host_hooks hooks = {
     .run_unbound = fl_run_unbound,
     .parts = &fl_parts_impl,
+    .host_fallback = &fl_host_fallback_impl,
     .load_deferred = fl_load_deferred,
     .load_deferred_platform = fl_load_deferred_platform,
     .let_in = fl_let_in,

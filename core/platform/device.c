@@ -188,6 +188,13 @@ fl_status fl_backend_open(fl_host *host, DLDevice device, fl_backend *backend) {
   return fl_error(FL_EINVAL, "%s: there is no such device, expected an index from 0 to %d", name, backend->count - 1);
 }
 
+bool fl_backend_is_captured(const fl_backend *backend, DLDevice device, void *stream) {
+  const fl_platform *platform = &backend->platform;
+  bool captured = false;
+  return platform->is_captured && !platform->is_captured(backend->self, device.device_id, stream, &captured) &&
+         captured;
+}
+
 fl_status fl_backend_failed(const fl_backend *backend, DLDevice device, fl_status status, const char *what) {
   const char *words = backend->platform.error(backend->self);
   char name[32];

@@ -45,6 +45,9 @@ fl_status fl_backend_count(fl_host *host, int32_t device_type, fl_backend *backe
 /* The same, and the index is that of a device: FL_EINVAL if not, FL_ENOENT if there is none at all. */
 fl_status fl_backend_open(fl_host *host, DLDevice device, fl_backend *backend);
 
+/* Is a stream of the device being captured in a graph? False also where nobody can say. */
+bool fl_backend_is_captured(const fl_backend *backend, DLDevice device, void *stream);
+
 /* The failure of one of its functions, in its own words. */
 fl_status fl_backend_failed(const fl_backend *backend, DLDevice device, fl_status status, const char *what);
 

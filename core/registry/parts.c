@@ -52,7 +52,7 @@ static uint64_t devices_of(const fl_op *op) {
   const fl_impl_set *set = set_of(op);
   uint64_t devices = op->parts_devices;
   for (uint32_t i = 0; set && i < set->n; i++)
-    if (set->impls[i] != op->parts)
+    if (set->impls[i] != op->parts && set->impls[i] != op->host_fallback)
       devices |= atomic_load_explicit(&set->impls[i]->devices, memory_order_relaxed);
   return devices;
 }

@@ -143,3 +143,20 @@ fl_status fl_stage_publish(fl_stage *stage) {
   fl_registry_advance(host);
   return FL_OK;
 }
+
+fl_status fl_host_fallback_publish(fl_op *op) {
+  fl_host *host = op->host;
+  if (op->host_fallback)
+    return FL_OK;
+  fl_impl impl = *host->hooks->host_fallback;
+  impl.self = op;
+  const fl_provider *provider = fl_registry_provider(host, FL_PROVIDER_HOST, fl_version());
+  fl_impl_record *record = provider ? fl_impl_record_create(&impl, provider, op) : NULL;
+  if (!record || !add_successor(op, record)) {
+    fl_impl_record_free(record);
+    return fl_error_no_memory();
+  }
+  publish_set(host, op);
+  op->host_fallback = record;
+  return FL_OK;
+}

@@ -8,4 +8,8 @@
  * host's lock is held. */
 fl_status fl_stage_publish(fl_stage *stage);
 
+/* Gives an op of the registry the implementation that runs it on the CPU, unless it has it. FL_ENOMEM. The host's lock
+ * is held. */
+fl_status fl_host_fallback_publish(fl_op *op);
+
 #endif

@@ -139,6 +139,8 @@ struct fl_op {
   _Atomic(fl_impl_set *) impls;
   const char *schema_plugin; /* who declared it; owned unless it is built-in */
   fl_impl_record *parts;     /* what runs it by its parts: among `impls` where these can be run; NULL: it has none */
+  fl_impl_record *host_fallback; /* what runs it on the CPU, among `impls`; NULL: no policy asked for it so far */
+  _Atomic bool falls_back;       /* the log has it that it ran there */
   /* Guarded by the host's lock. */
   fl_bound *bindings;    /* that are in slots */
   fl_op *next_bound;     /* of the host's ops that have bindings */
@@ -181,6 +183,8 @@ typedef struct fl_host_hooks {
   fl_kernel_fn run_unbound;
   /* What an op with parts (fl_op_def.parts) gets, with the op for its `self`. */
   const fl_impl *parts;
+  /* What an op gets when a policy says host_fallback, with the op for its `self`. */
+  const fl_impl *host_fallback;
   /* Loads the deferred plugins that list the op, or all (NULL). No lock is held. What became of each is in its record;
    * only FL_ENOMEM is an error. */
   fl_status (*load_deferred)(fl_host *host, const char *op);

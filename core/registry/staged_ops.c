@@ -140,15 +140,16 @@ fl_status fl_stage_op(fl_stage *stage, const fl_op_def *given, fl_row_name *row)
 
 /* -------------------------------------------------------------------------------------------------- implementations */
 
-/* What no implementation may take for a name: vLLM IR's tokens, and the host's own implementation. */
+/* What no implementation may take for a name: vLLM IR's tokens, and the host's own implementations. */
 static fl_status check_reserved(const char *field, const char *name) {
-  static const char *const reserved[] = {"native", FL_TOKEN_PARTS, FL_PARTS_IMPL};
+  static const char *const reserved[] = {"native", FL_TOKEN_PARTS, FL_PARTS_IMPL, FL_HOST_IMPL};
   for (size_t i = 0; name && i < sizeof reserved / sizeof *reserved; i++)
     if (!strcmp(name, reserved[i]))
       return fl_error(
           FL_EINVAL,
           "%s '%s' is reserved: 'native' names the reference, 'unfused' and 'reference.parts' running an op "
-          "by its parts; by convention an id is default.flagos, vendor.<vendor> or reference.<name>",
+          "by its parts, 'reference.host' running it on the CPU; by convention an id is default.flagos, "
+          "vendor.<vendor> or reference.<name>",
           field, name);
   return FL_OK;
 }

@@ -260,6 +260,7 @@ static fl_status make_policy(const fl_setting_value values[FL_N_SETTINGS], fl_po
                              .prefer = values[FL_SETTING_PREFER].word,
                              .strict = values[FL_SETTING_STRICT].flag,
                              .preserve_inputs = values[FL_SETTING_PRESERVE_INPUTS].flag,
+                             .host_fallback = values[FL_SETTING_HOST_FALLBACK].flag,
                              .per_op = per_op,
                              .n_per_op = orders->n,
                              .per_op_size = sizeof *per_op,

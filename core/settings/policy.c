@@ -265,6 +265,8 @@ static const char *make_fingerprint(fl_arena *arena, const fl_policy_fields *fie
   }
   if (fields->preserve_inputs)
     fl_text_add(&text, ";preserve=1");
+  if (fields->host_fallback)
+    fl_text_add(&text, ";host=1");
   return fl_arena_text(arena, &text);
 }
 
@@ -301,6 +303,7 @@ static fl_status build(const fl_policy_fields *given, fl_policy **policy) {
   fields->prefer = prefer_word(given->prefer);
   fields->strict = given->strict;
   fields->preserve_inputs = given->preserve_inputs;
+  fields->host_fallback = given->host_fallback != 0;
   fields->n_deny_vendors = given->n_deny_vendors;
   fields->deny_vendors = copy_set(arena, given->deny_vendors, &fields->n_deny_vendors);
   if (given->allow_vendors) {
@@ -374,7 +377,7 @@ bool fl_policy_equal(const fl_policy *a, const fl_policy *b) {
     return false;
   const fl_policy_fields *f = &a->fields, *g = &b->fields;
   if (f->prefer != g->prefer || f->strict != g->strict || f->preserve_inputs != g->preserve_inputs ||
-      f->n_per_op != g->n_per_op ||
+      f->host_fallback != g->host_fallback || f->n_per_op != g->n_per_op ||
       !same_names(f->deny_vendors, f->n_deny_vendors, g->deny_vendors, g->n_deny_vendors) ||
       !same_names(f->allow_vendors, f->n_allow_vendors, g->allow_vendors, g->n_allow_vendors))
     return false;

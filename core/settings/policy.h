@@ -26,6 +26,9 @@ bool fl_token_matches(const char *token, fl_kind kind, const char *vendor, const
 #define FL_PARTS_IMPL  "reference.parts"
 #define FL_TOKEN_PARTS "unfused"
 
+/* The implementation that runs an op on the CPU for tensors on a device (fl_policy_fields.host_fallback). */
+#define FL_HOST_IMPL "reference.host"
+
 /* What a token may be, for messages. */
 #define FL_TOKEN_FORMS "flagos, vendor, vendor:NAME, reference, native, unfused or impl:ID"
 

@@ -31,6 +31,10 @@ const fl_setting_row fl_setting_table[FL_N_SETTINGS] = {
     [FL_SETTING_STRICT] = {"VLLM_FL_STRICT", "strict", &fl_type_bool, NULL, NULL, "0", NULL, 0, FL_SETTING_PEER_DIGITS,
                            "1: the failure of the implementation that was chosen is returned at once, nothing "
                            "else is tried; 0: the next one is tried, and the failed one skipped for a while"},
+    [FL_SETTING_HOST_FALLBACK] =
+        {"VLLM_FL_HOST_FALLBACK", "host_fallback", &fl_type_bool, NULL, NULL, "0", NULL, 0, 0,
+         "1: an op that nothing in its order runs on the device of its tensors runs on the CPU, and they are copied "
+         "there and back, which waits for the device"},
     [FL_SETTING_OP_BACKENDS] =
         {"VLLM_FL_PER_OP", "op_backends", &fl_type_orders, NULL, NULL, NULL, NULL, 0, 0,
          "order of an op in place of the preferred one, op1=a|b|c;op2=x|y of the tokens flagos, vendor, "

@@ -41,7 +41,7 @@ FL_API void fl_clear_failed_impls(fl_host *host, const char *op);
 /* What became of an implementation's calls since the host was created, or forked. */
 typedef struct fl_counters {
   uint32_t size;                    /* sizeof(fl_counters) of the caller */
-  uint64_t calls;                   /* with FL_HOST_STATISTICS, else 0 */
+  uint64_t calls;                   /* with FL_HOST_STATISTICS, else 0; of reference.host always */
   uint64_t fallbacks_not_supported; /* passed over, supports_args or FL_ENOTSUP */
   uint64_t fallbacks_failed;        /* left for the next after a failure */
   uint64_t failures;

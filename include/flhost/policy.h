@@ -37,6 +37,10 @@ typedef struct fl_policy_fields {
   uint32_t n_deny_vendors;
   const char *const *allow_vendors; /* NULL: all vendors; not NULL and n 0: none */
   uint32_t n_allow_vendors;
+  /* Not 0: a call that nothing in the order runs on the device of its tensors runs on the CPU. What it reads is copied
+   * there, what it writes is copied back, and the stream is waited for; not while a graph is captured. (As wide as it
+   * is so that it lies behind what older forms of the struct had.) */
+  uint64_t host_fallback;
 } fl_policy_fields;
 
 /* Order i of the fields' per_op; NULL: there are fewer. */

@@ -82,19 +82,21 @@ static PyObject *given(PyObject *object) {
 }
 
 static PyObject *policy_make(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-  static char *names[] = {"prefer", "strict", "preserve_inputs", "per_op", "deny_vendors", "allow_vendors", NULL};
+  static char *names[] = {"prefer", "strict",       "preserve_inputs", "host_fallback",
+                          "per_op", "deny_vendors", "allow_vendors",   NULL};
   fl_policy_fields fields = {.size = sizeof fields, .per_op_size = sizeof(fl_op_order)};
   PyObject *per_op = NULL, *deny = NULL, *allow = NULL;
-  int strict = 0, preserve = 0;
+  int strict = 0, preserve = 0, fallback = 0;
   fl_py_strings denied = {0}, allowed = {0};
   orders all = {0};
   fl_policy *policy = NULL;
   (void)type;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$zppOOO:Policy", names, &fields.prefer, &strict, &preserve,
-                                   &per_op, &deny, &allow))
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$zpppOOO:Policy", names, &fields.prefer, &strict, &preserve,
+                                   &fallback, &per_op, &deny, &allow))
     return NULL;
   fields.strict = strict;
   fields.preserve_inputs = preserve;
+  fields.host_fallback = fallback;
   bool done = orders_begin(&all, given(per_op)) &&
               (!given(deny) || fl_py_strings_begin(&denied, deny, "deny_vendors")) &&
               (!given(allow) || fl_py_strings_begin(&allowed, allow, "allow_vendors"));
@@ -202,9 +204,10 @@ static PyObject *policy_fields(PyObject *self, void *none) {
   PyObject *allow =
       fields->allow_vendors ? list_of(fields->allow_vendors, fields->n_allow_vendors) : Py_NewRef(Py_None);
   PyObject *dict = per_op && deny && allow
-                       ? Py_BuildValue("{sssOsOsOsOsO}", "prefer", fields->prefer ? fields->prefer : "flagos", "strict",
-                                       fields->strict ? Py_True : Py_False, "preserve_inputs",
-                                       fields->preserve_inputs ? Py_True : Py_False, "per_op", per_op, "deny_vendors",
+                       ? Py_BuildValue("{sssOsOsOsOsOsO}", "prefer", fields->prefer ? fields->prefer : "flagos",
+                                       "strict", fields->strict ? Py_True : Py_False, "preserve_inputs",
+                                       fields->preserve_inputs ? Py_True : Py_False, "host_fallback",
+                                       fields->host_fallback ? Py_True : Py_False, "per_op", per_op, "deny_vendors",
                                        deny, "allow_vendors", allow)
                        : NULL;
   Py_XDECREF(per_op);
@@ -273,8 +276,8 @@ static PyType_Slot slots[] = {
     {Py_tp_richcompare, policy_compare},
     {Py_tp_methods, methods},
     {Py_tp_getset, attributes},
-    {Py_tp_doc, "Policy(*, prefer=None, strict=False, preserve_inputs=False, per_op=None, deny_vendors=None, "
-                "allow_vendors=None)\n--\n\n"
+    {Py_tp_doc, "Policy(*, prefer=None, strict=False, preserve_inputs=False, host_fallback=False, per_op=None, "
+                "deny_vendors=None, allow_vendors=None)\n--\n\n"
                 "Which implementations may run, in which order. Immutable.\n\n"
                 "per_op has a list of tokens for an op: flagos, vendor, vendor:NAME, reference, impl:ID."},
     {0, NULL},

@@ -32,6 +32,7 @@ class Policy:
         prefer: str | None = None,
         strict: bool = False,
         preserve_inputs: bool = False,
+        host_fallback: bool = False,
         per_op: Mapping[str, Iterable[str]] | None = None,
         deny_vendors: Iterable[str] | None = None,
         allow_vendors: Iterable[str] | None = None,

@@ -57,6 +57,7 @@ def test_each_kind_of_block(host: flhost.Host) -> None:
         "deny_vendors": (host.deny_vendors("acme"), ["acme"]),
         "per_op": (host.op_order(OP, ["reference"]), {OP: ["reference"]}),
         "preserve_inputs": (host.policy(preserve_inputs=True), True),
+        "host_fallback": (host.policy(host_fallback=True), True),
     }
     for field, (block, expected) in blocks.items():
         with block:
@@ -78,8 +79,8 @@ def test_each_kind_of_block(host: flhost.Host) -> None:
     ):
         fields = flhost.default_host().get_policy().fields
         assert fields == {
-            "prefer": "reference", "strict": True, "preserve_inputs": True, "per_op": {OP: ["reference"]},
-            "allow_vendors": ["a"], "deny_vendors": ["b"],
+            "prefer": "reference", "strict": True, "preserve_inputs": True, "host_fallback": False,
+            "per_op": {OP: ["reference"]}, "allow_vendors": ["a"], "deny_vendors": ["b"],
         }  # fmt: skip
     assert host.get_policy() == default  # another host
 
