@@ -21,6 +21,17 @@ static fl_status unary(fl_host *host, const char *op, matrix *x, matrix *out, vo
   return fl_call_op(host, op, &call);
 }
 
+/* Two tensors of `before` on a device. */
+static void make_pair(fl_host *host, DLDevice device, matrix *x, matrix *out) {
+  matrix_make_strided(x, host, device, 2, 2, 3, before);
+  matrix_make_strided(out, host, device, 2, 2, 3, before);
+}
+
+static void free_pair(matrix *x, matrix *out) {
+  matrix_free(x);
+  matrix_free(out);
+}
+
 static uint64_t calls_of(fl_host *host, const char *op, const char *impl_id) {
   fl_counters counters = {.size = sizeof counters};
   ck_ok(fl_get_counters(host, op, impl_id, &counters));
@@ -70,8 +81,7 @@ START_TEST(a_call_runs_on_the_cpu_and_gaps_between_rows_stay) {
     ck_assert_uint_eq(calls_of(host, "relu2", "reference.host"), (uint64_t)i); /* without FL_HOST_STATISTICS */
   }
   ck_assert_uint_eq(test_device->kernels, 0);
-  matrix_free(&x);
-  matrix_free(&out);
+  free_pair(&x, &out);
   ck_assert_uint_eq(test_device->allocations, 0);
   fl_host_destroy(host);
 }
@@ -81,8 +91,7 @@ END_TEST
 START_TEST(what_the_device_runs_is_not_copied) {
   fl_host *host = device_host(asked, FL_HOST_STATISTICS);
   matrix x, out;
-  matrix_make_strided(&x, host, device1, 2, 2, 3, before);
-  matrix_make_strided(&out, host, device1, 2, 2, 3, before);
+  make_pair(host, device1, &x, &out);
   ck_ok(unary(host, "relu2", &x, &out, NULL));
   ck_assert_uint_eq(test_device->kernels, 1);
   ck_assert_uint_eq(calls_of(host, "relu2", "vendor.test_device"), 1);
@@ -90,8 +99,7 @@ START_TEST(what_the_device_runs_is_not_copied) {
   ck_ok(unary(host, "gelu_new", &x, &out, NULL));
   ck_assert_uint_eq(calls_of(host, "gelu_new", "reference.host"), 1); /* once, also with statistics */
   ck_assert_uint_eq(calls_of(host, "gelu_new", "default.flagos"), 1);
-  matrix_free(&x);
-  matrix_free(&out);
+  free_pair(&x, &out);
   fl_host_destroy(host);
 }
 END_TEST
@@ -132,8 +140,7 @@ START_TEST(explained_and_warned_of_once) {
   fl_host *host = device_host(asked, 0);
   matrix x, out;
   int queue;
-  matrix_make_strided(&x, host, device0, 2, 2, 3, before);
-  matrix_make_strided(&out, host, device0, 2, 2, 3, before);
+  make_pair(host, device0, &x, &out);
   expect_reason(host, "gelu_new",
                 "on the CPU, where its tensors are copied and back (host_fallback: VLLM_FL_HOST_FALLBACK)");
   fl_bump_policy_epoch(host);
@@ -143,8 +150,7 @@ START_TEST(explained_and_warned_of_once) {
     fl_bump_policy_epoch(host);
   }
   ck_assert_int_eq(test_log_count(WARNED("gelu_new")), 1);
-  matrix_free(&x);
-  matrix_free(&out);
+  free_pair(&x, &out);
   fl_host_destroy(host);
 }
 END_TEST
@@ -153,8 +159,7 @@ END_TEST
 START_TEST(without_it_the_error_says_that_there_is_such_a_thing) {
   fl_host *host = device_host(NULL, 0);
   matrix x, out;
-  matrix_make_strided(&x, host, device0, 2, 2, 3, before);
-  matrix_make_strided(&out, host, device0, 2, 2, 3, before);
+  make_pair(host, device0, &x, &out);
   expect_reason(host, "gelu_new", NULL);
   for (int i = 0; i < 2; i++) {
     ck_assert_int_eq(unary(host, "gelu_new", &x, &out, NULL), FL_ENOIMPL);
@@ -164,8 +169,7 @@ START_TEST(without_it_the_error_says_that_there_is_such_a_thing) {
     set_policy(host, (fl_policy_fields){.prefer = "flagos"});
   }
   expect_reason(host, "gelu_new", "host_fallback is not set: ");
-  matrix_free(&x);
-  matrix_free(&out);
+  free_pair(&x, &out);
   fl_host_destroy(host);
 }
 END_TEST
@@ -177,8 +181,7 @@ START_TEST(the_order_holds_on_the_cpu) {
                     reference = {"gelu_new", (const char *const[]){"impl:reference.c"}, 1};
   fl_host *host = device_host(asked, FL_HOST_STATISTICS);
   matrix x, out;
-  matrix_make_strided(&x, host, device0, 2, 2, 3, before);
-  matrix_make_strided(&out, host, device0, 2, 2, 3, before);
+  make_pair(host, device0, &x, &out);
   set_policy(host, (fl_policy_fields){
                        .host_fallback = true, .per_op = &order, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)});
   ck_assert_int_eq(unary(host, "gelu_new", &x, &out, NULL), FL_ENOIMPL);
@@ -187,8 +190,7 @@ START_TEST(the_order_holds_on_the_cpu) {
                        .host_fallback = true, .per_op = &reference, .n_per_op = 1, .per_op_size = sizeof(fl_op_order)});
   ck_ok(unary(host, "gelu_new", &x, &out, NULL));
   ck_assert_uint_eq(calls_of(host, "gelu_new", "reference.c"), 1);
-  matrix_free(&x);
-  matrix_free(&out);
+  free_pair(&x, &out);
   fl_host_destroy(host);
   host = device_host(off, 0);
   expect_reason(host, "gelu_new", NULL);
@@ -199,16 +201,32 @@ END_TEST
 START_TEST(while_a_graph_is_captured_nothing_runs_on_the_cpu) {
   fl_host *host = device_host(asked, 0);
   matrix x, out;
-  matrix_make_strided(&x, host, device0, 2, 2, 3, before);
-  matrix_make_strided(&out, host, device0, 2, 2, 3, before);
+  make_pair(host, device0, &x, &out);
   test_device->captured = true;
   ck_assert_int_ne(unary(host, "gelu_new", &x, &out, NULL), FL_OK);
   ck_contains(fl_error_message(), "the stream is being captured in a graph, in which nothing runs on the CPU");
   test_device->captured = false;
   matrix_check(&out, before, 6);
   ck_ok(unary(host, "gelu_new", &x, &out, NULL));
-  matrix_free(&x);
-  matrix_free(&out);
+  free_pair(&x, &out);
+  fl_host_destroy(host);
+}
+END_TEST
+
+/* Nothing was bound before. */
+START_TEST(a_resolved_implementation_can_be_called_and_is_counted) {
+  fl_host *host = device_host(asked, 0);
+  fl_resolution resolution = {.size = sizeof resolution};
+  matrix x, out;
+  make_pair(host, device0, &x, &out);
+  ck_ok(fl_resolve_op(host, "gelu_new", kDLExtDev, &resolution));
+  ck_assert_str_eq(resolution.impl_id, "reference.host");
+  ck_assert_uint_eq(calls_of(host, "gelu_new", "reference.host"), 0);
+  fl_value values[] = {fl_tensor(&x.tensor), fl_tensor(&out.tensor)};
+  fl_call call = FL_CALL(values);
+  ck_ok(resolution.fn(resolution.self, &call));
+  ck_assert_uint_eq(calls_of(host, "gelu_new", "reference.host"), 1);
+  free_pair(&x, &out);
   fl_host_destroy(host);
 }
 END_TEST
@@ -257,13 +275,11 @@ enum { THREADS = 4, CALLS = 200 };
 
 static void *call_often(void *host) {
   matrix x, out;
-  matrix_make_strided(&x, host, device0, 2, 2, 3, before);
-  matrix_make_strided(&out, host, device0, 2, 2, 3, before);
+  make_pair(host, device0, &x, &out);
   for (int i = 0; i < CALLS; i++)
     ck_ok(unary(host, "relu2", &x, &out, NULL));
   matrix_check(&out, relu2_result, 6);
-  matrix_free(&x);
-  matrix_free(&out);
+  free_pair(&x, &out);
   return NULL;
 }
 
@@ -288,6 +304,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, without_it_the_error_says_that_there_is_such_a_thing);
   tcase_add_test(tests, the_order_holds_on_the_cpu);
   tcase_add_test(tests, while_a_graph_is_captured_nothing_runs_on_the_cpu);
+  tcase_add_test(tests, a_resolved_implementation_can_be_called_and_is_counted);
   tcase_add_test(tests, it_is_the_last_fallback);
   tcase_add_test(tests, a_fused_op_is_copied_whole);
   tcase_add_test(tests, the_manifest_has_it);

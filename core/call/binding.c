@@ -144,8 +144,7 @@ static fl_binding *make_binding(fl_op *op, const fl_selection *selection, bool s
         binding->retry_at = failure->retry_at;
       continue;
     }
-    bool counted = binding->statistics || record == op->host_fallback; /* its calls always are */
-    if (counted && record->count == UINT32_MAX && (record->count = fl_count_new()) == UINT32_MAX) {
+    if (binding->statistics && record->count == UINT32_MAX && (record->count = fl_count_new()) == UINT32_MAX) {
       free(binding);
       *status = fl_error_no_memory();
       return NULL;

@@ -152,7 +152,9 @@ fl_status fl_host_fallback_publish(fl_op *op) {
   impl.self = op;
   const fl_provider *provider = fl_registry_provider(host, FL_PROVIDER_HOST, fl_version());
   fl_impl_record *record = provider ? fl_impl_record_create(&impl, provider, op) : NULL;
-  if (!record || !add_successor(op, record)) {
+  if (record)
+    record->count = fl_count_new(); /* its calls always are counted */
+  if (!record || record->count == UINT32_MAX || !add_successor(op, record)) {
     fl_impl_record_free(record);
     return fl_error_no_memory();
   }
