@@ -172,6 +172,32 @@ START_TEST(weights_of_bfloat16_can_be_run_in_float32) {
 }
 END_TEST
 
+static const char *const roundings[] = {"qwen3", "qwen2-moe", "deepseek-v2", "qwen3-next"}; /* blocks of each kind */
+enum { N_ROUNDINGS = sizeof roundings / sizeof *roundings };
+
+/* Weights of 4 bits give what the same values give in float32, and not what the checkpoint's give. */
+START_TEST(rounded_weights_are_those_that_they_stand_for) {
+  const char *model = roundings[_i / 2];
+  safetensors expected, packed, unpacked;
+  if (_i % 2)
+    setting("VLLM_FL_PREFER=%s", "reference");
+  read_expected(model, &expected);
+  outcome rounded = run(model, &expected, 1, (const char *const[]){"--quantise", "int4", NULL}, &packed);
+  outcome back =
+      run(model, &expected, 1, (const char *const[]){"--quantise", "int4", "--dequantised", NULL}, &unpacked);
+  ck_assert_str_eq(rounded.out, back.out);
+  for (int i = 0; i < PROMPTS; i++) {
+    const DLTensor *logits = numbered(&packed, "logits", i);
+    const float *exact = numbered(&expected, "prompt_logits", i)->data;
+    ck_assert_int_eq(compare_rows(model, logits->data, numbered(&unpacked, "logits", i)->data, logits->shape[0]), 0);
+    ck_assert_double_gt(apart(logits->data, exact), 1e-3);
+  }
+  safetensors_free(&expected);
+  safetensors_free(&packed);
+  safetensors_free(&unpacked);
+}
+END_TEST
+
 /* What is sampled does not depend on who else is in the batch, and a seed gives the same again. */
 START_TEST(sampling_follows_the_seed_alone) {
 #define SAMPLE(...)                                                                                                    \
@@ -192,14 +218,16 @@ static const struct {
   const char *message;
 } mistakes[] = {
     {{"tests/models/none", "--prompt", "1"}, 1, "llm: tests/models/none/config.json: unable to open"},
-    {{"tests/models/llama"}, 2, "llm: expected --prompt for 'tests/models/llama'; see llm --help\n"},
-    {{"--prompt", "1"}, 2, "llm: expected one directory, not ''; see llm --help\n"},
-    {{"tests/models/llama", "--prompt", "1 x"}, 2, "llm: expected token ids, not 'x'; see llm --help\n"},
+    {{"tests/models/llama"}, 2, "llm: expected --prompt\n"},
+    {{"--prompt", "1"}, 2, "llm: expected a model's directory\n"},
+    {{"tests/models/llama", "tests/models/qwen3", "--prompt", "1"}, 2, "llm: Too many arguments\n"},
+    {{"tests/models/llama", "--prompt", "1 x"}, 1, "llm: --prompt: expected token ids, not 'x'\n"},
+    {{"tests/models/llama", "--prompt", "1", "--quantise", "int3"}, 2, "llm: --quantise: expected int4, not 'int3'\n"},
     {{"tests/models/llama", "--prompt", "1 256"}, 1, "llm: prompt 0: token 1 is 256, expected 0 to 255\n"},
     {{"tests/models/llama", "--prompt", ""}, 1, "llm: prompt 0 is empty\n"},
     {{"tests/models/llama", "--prompt", "1", "--tokens", "0"},
      2,
-     "llm: --tokens: expected a whole number from 1 to 1e+09, not '0'; see llm --help\n"},
+     "llm: --tokens: expected a whole number from 1 to 1e+09, not '0'\n"},
     {{"tests/models/llama", "--prompt", "1", "--tokens", "128"},
      1,
      "llm: prompt 0: 129 tokens with what is to follow, the model takes 128\n"},
@@ -250,6 +278,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, what_a_prompt_begins_with_may_be_in_the_cache_already, 0, N_MODELS);
   tcase_add_test(tests, bfloat16_is_no_further_from_float32_than_in_transformers);
   tcase_add_test(tests, weights_of_bfloat16_can_be_run_in_float32);
+  tcase_add_loop_test(tests, rounded_weights_are_those_that_they_stand_for, 0, 2 * N_ROUNDINGS);
   tcase_add_test(tests, sampling_follows_the_seed_alone);
   tcase_add_loop_test(tests, a_mistake_is_answered_with_what_was_expected, 0, N_MISTAKES);
   tcase_add_loop_test(tests, a_broken_checkpoint_is_refused, 0, 3);

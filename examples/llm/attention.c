@@ -9,7 +9,7 @@
 #include <string.h>
 
 typedef struct attention {
-  DLTensor *query, *key, *value, *output, *query_bias, *key_bias, *value_bias, *output_bias;
+  projection query, key, value, output;
   DLTensor *query_norm, *key_norm, *sinks;
   DLTensor *key_cache, *value_cache;
   int64_t heads, kv_heads, size, window; /* size: of a head; window: tokens before a query's own; -1: all */
@@ -27,9 +27,9 @@ static DLTensor *head_views(model *m, const attention *a, DLTensor *projected, i
 static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
   const attention *a = self;
   int64_t n = b->n_tokens;
-  DLTensor *projected = linear(m, x, a->query, a->query_bias), *query = head_views(m, a, projected, 0);
-  DLTensor *key = view(&m->step, linear(m, x, a->key, a->key_bias), 0, NULL, SHAPE(n, a->kv_heads, a->size));
-  DLTensor *value = view(&m->step, linear(m, x, a->value, a->value_bias), 0, NULL, SHAPE(n, a->kv_heads, a->size));
+  DLTensor *projected = linear(m, x, &a->query), *query = head_views(m, a, projected, 0);
+  DLTensor *key = view(&m->step, linear(m, x, &a->key), 0, NULL, SHAPE(n, a->kv_heads, a->size));
+  DLTensor *value = view(&m->step, linear(m, x, &a->value), 0, NULL, SHAPE(n, a->kv_heads, a->size));
   DLTensor *out = tensor(&m->step, m->dtype, SHAPE(n, a->heads, a->size));
   DLTensor *lse = tensor(&m->step, float32, SHAPE(a->heads, n));
   if (a->query_norm) {
@@ -42,7 +42,7 @@ static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
                         b->seq_lens, a->scale, true, a->window, -1, 0, NULL, a->sinks, NULL, NULL, out, lse));
   if (a->gated)
     ok(fl_sigmoid_mul(&m->ops, NULL, out, head_views(m, a, projected, a->size), out));
-  return linear(m, view(&m->step, out, 0, NULL, SHAPE(n, a->heads * a->size)), a->output, a->output_bias);
+  return linear(m, view(&m->step, out, 0, NULL, SHAPE(n, a->heads * a->size)), &a->output);
 }
 
 /* Tokens before its own that a query sees, -1 for all: of layers that slide where some do and some do not. */
@@ -63,24 +63,14 @@ block attention_block(model *m, int64_t layer) {
   int64_t size = m->hidden / a->heads;
   a->kv_heads = config_int(&m->files, "num_key_value_heads", &a->heads);
   a->size = config_int(&m->files, "head_dim", &size);
-  const struct {
-    DLTensor **to;
-    const char *name;
-    bool required;
-  } all[] = {{&a->query, PREFIX "q_proj.weight", true},
-             {&a->query_bias, PREFIX "q_proj.bias", false},
-             {&a->key, PREFIX "k_proj.weight", true},
-             {&a->key_bias, PREFIX "k_proj.bias", false},
-             {&a->value, PREFIX "v_proj.weight", true},
-             {&a->value_bias, PREFIX "v_proj.bias", false},
-             {&a->output, PREFIX "o_proj.weight", true},
-             {&a->output_bias, PREFIX "o_proj.bias", false},
-             {&a->query_norm, PREFIX "q_norm.weight", false},
-             {&a->key_norm, PREFIX "k_norm.weight", false},
-             {&a->sinks, PREFIX "sinks", false}};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    *all[i].to = (all[i].required ? weight : optional_weight)(m, all[i].name, layer);
-  a->gated = a->query->shape[0] == 2 * a->heads * a->size;
+  a->query = find_projection(m, PREFIX "q_proj", layer);
+  a->key = find_projection(m, PREFIX "k_proj", layer);
+  a->value = find_projection(m, PREFIX "v_proj", layer);
+  a->output = find_projection(m, PREFIX "o_proj", layer);
+  a->query_norm = optional_weight(m, PREFIX "q_norm.weight", layer);
+  a->key_norm = optional_weight(m, PREFIX "k_norm.weight", layer);
+  a->sinks = optional_weight(m, PREFIX "sinks", layer);
+  a->gated = a->query.n == 2 * a->heads * a->size;
   a->window = window_of(m, layer);
   double turned = config_number(json_object_get(m->files.config, "rope_parameters"), "partial_rotary_factor",
                                 config_number(m->files.config, "partial_rotary_factor", 1));

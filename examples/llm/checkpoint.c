@@ -24,14 +24,12 @@ static struct mapped_file map(const char *path) {
   int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0 || fstat(file, &status))
     fail("%s: %s", path, strerror(errno));
-  struct mapped_file mapped = {.size = (size_t)status.st_size};
-  if (!S_ISREG(status.st_mode) || mapped.size < 8)
-    fail("%s: not a safetensors file", path);
-  mapped.memory = mmap(NULL, mapped.size, PROT_READ, MAP_PRIVATE, file, 0);
-  if (mapped.memory == MAP_FAILED)
-    fail("%s: cannot map: %s", path, strerror(errno));
+  size_t size = (size_t)status.st_size;
+  void *memory = S_ISREG(status.st_mode) && size >= 8 ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
+  if (memory == MAP_FAILED)
+    fail("%s: not a safetensors file that can be mapped", path);
   close(file);
-  return mapped;
+  return (struct mapped_file){memory, size};
 }
 
 static const fl_element_type *type_named(const char *name) {
@@ -70,63 +68,64 @@ static DLTensor *describe(const char *path, const char *name, json_t *entry, cha
   return view(kept, &whole, 0, NULL, (int)json_array_size(shape), sizes);
 }
 
+static void *grown(void *array, size_t size) {
+  array = realloc(array, size);
+  if (!array)
+    fail("out of memory");
+  return array;
+}
+
 static void add_file(checkpoint *c, const char *path, arena *kept) {
   struct mapped_file mapped = map(path);
-  const unsigned char *bytes_of_length = mapped.memory;
-  uint64_t length = 0, data_size;
+  uint64_t length = 0;
   json_error_t problem;
   const char *name;
   json_t *entry;
-  c->files = realloc(c->files, (c->n_files + 1) * sizeof *c->files);
-  if (!c->files)
-    fail("out of memory");
+  c->files = grown(c->files, (c->n_files + 1) * sizeof *c->files);
   c->files[c->n_files++] = mapped;
   for (int i = 7; i >= 0; i--)
-    length = length << 8 | bytes_of_length[i];
+    length = length << 8 | (unsigned char)mapped.memory[i];
   if (length > mapped.size - 8)
     fail("%s: not a safetensors file: a header of %llu bytes", path, (unsigned long long)length);
-  char *text = (char *)mapped.memory + 8;
-  json_t *header = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
+  json_t *header = json_loadb(mapped.memory + 8, length, JSON_REJECT_DUPLICATES, &problem);
   if (!json_is_object(header))
     fail("%s: header: %s", path, header ? "not a JSON object" : problem.text);
-  data_size = mapped.size - 8 - length;
   json_object_del(header, "__metadata__");
-  c->tensors = realloc(c->tensors, (c->n + json_object_size(header)) * sizeof *c->tensors);
-  if (!c->tensors && json_object_size(header))
-    fail("out of memory");
+  c->tensors = grown(c->tensors, (c->n + json_object_size(header) + 1) * sizeof *c->tensors);
   json_object_foreach(header, name, entry) {
-    c->tensors[c->n] = describe(path, name, entry, text + length, data_size, kept);
-    json_object_set_new(c->places, name, json_integer((json_int_t)c->n++));
+    struct named_tensor *t = &c->tensors[c->n++];
+    t->name = strcpy(arena_take(kept, strlen(name) + 1), name);
+    t->tensor = describe(path, name, entry, mapped.memory + 8 + length, mapped.size - 8 - length, kept);
   }
   json_decref(header);
+}
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const struct named_tensor *)a)->name, ((const struct named_tensor *)b)->name);
 }
 
 /* The files that the index names, or the one. */
 void checkpoint_open(checkpoint *c, const char *directory, arena *kept) {
   char path[4096];
   const char *name;
-  json_t *file;
-  *c = (checkpoint){.places = json_object()};
+  json_t *file, *files = json_pack("{s:s}", "", "model.safetensors");
+  *c = (checkpoint){0};
   snprintf(path, sizeof path, "%s/config.json", directory);
   c->config = read_json(path);
   snprintf(path, sizeof path, "%s/model.safetensors.index.json", directory);
-  if (access(path, R_OK)) {
-    snprintf(path, sizeof path, "%s/model.safetensors", directory);
-    add_file(c, path, kept);
-    return;
-  }
-  json_t *index = read_json(path), *taken = json_object();
-  json_object_foreach(json_object_get(index, "weight_map"), name, file) {
+  json_t *index = access(path, R_OK) ? NULL : read_json(path), *taken = json_object();
+  json_object_foreach(index ? json_object_get(index, "weight_map") : files, name, file) {
     const char *file_name = json_string_value(file);
     if (!file_name || strchr(file_name, '/'))
       fail("%s: '%s' lies in no file of this directory", path, name);
-    if (json_object_get(taken, file_name))
-      continue;
-    json_object_set_new(taken, file_name, json_true());
     snprintf(path, sizeof path, "%s/%s", directory, file_name);
-    add_file(c, path, kept);
+    if (!json_object_get(taken, file_name))
+      add_file(c, path, kept);
+    json_object_set_new(taken, file_name, json_true());
   }
+  qsort(c->tensors, c->n, sizeof *c->tensors, by_name);
   json_decref(index);
+  json_decref(files);
   json_decref(taken);
 }
 
@@ -135,24 +134,22 @@ void checkpoint_close(checkpoint *c) {
     munmap(c->files[i].memory, c->files[i].size);
   free(c->files);
   free(c->tensors);
-  json_decref(c->places);
   json_decref(c->config);
   *c = (checkpoint){0};
 }
 
 DLTensor *checkpoint_find(const checkpoint *c, const char *name) {
-  json_t *place = json_object_get(c->places, name);
-  return place ? c->tensors[json_integer_value(place)] : NULL;
+  const struct named_tensor wanted = {name, NULL}, *found = bsearch(&wanted, c->tensors, c->n, sizeof wanted, by_name);
+  return found ? found->tensor : NULL;
 }
 
 void checkpoint_release(const checkpoint *c, const DLTensor *t) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data(t), end = begin + bytes(t);
   for (size_t i = 0; i < c->n_files; i++)
-    if (begin >= (uintptr_t)c->files[i].memory && end <= (uintptr_t)c->files[i].memory + c->files[i].size) {
-      begin = (begin + page - 1) / page * page;
-      if (begin < end / page * page)
-        madvise((void *)begin, end / page * page - begin, MADV_DONTNEED);
-    }
+    if (begin >= (uintptr_t)c->files[i].memory && end <= (uintptr_t)c->files[i].memory + c->files[i].size &&
+        (begin + page - 1) / page < end / page)
+      madvise((void *)((begin + page - 1) / page * page), end / page * page - (begin + page - 1) / page * page,
+              MADV_DONTNEED);
 }
 
 int64_t config_int(const checkpoint *c, const char *key, const int64_t *fallback) {

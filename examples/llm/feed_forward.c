@@ -7,30 +7,28 @@
 /* ------------------------------------------------------------------------------------------------------- dense */
 
 typedef struct dense {
-  DLTensor *gate, *up, *down;
+  projection gate, up, down;
 } dense;
 
 static DLTensor *run_dense(model *m, const void *self, const batch *b, DLTensor *x) {
   const dense *d = self;
-  int64_t n = b->n_tokens, size = d->gate->shape[0];
+  int64_t n = b->n_tokens, size = d->gate.n;
   const int64_t strides[] = {2 * size, 1};
   DLTensor *both = tensor(&m->step, m->dtype, SHAPE(n, 2 * size)), *out = tensor(&m->step, m->dtype, SHAPE(n, size));
-  DLTensor *halves[] = {view(&m->step, both, 0, strides, SHAPE(n, size)),
-                        view(&m->step, both, size, strides, SHAPE(n, size))};
-  ok(fl_replicated_linear(&m->ops, NULL, x, d->gate, NULL, false, halves[0]));
-  ok(fl_replicated_linear(&m->ops, NULL, x, d->up, NULL, false, halves[1]));
+  linear_into(m, x, &d->gate, view(&m->step, both, 0, strides, SHAPE(n, size)));
+  linear_into(m, x, &d->up, view(&m->step, both, size, strides, SHAPE(n, size)));
   ok(fl_silu_and_mul(&m->ops, NULL, both, out));
-  return linear(m, out, d->down, NULL);
+  return linear(m, out, &d->down);
 }
 
 static dense *find_dense(model *m, const char *prefix, int64_t layer) {
   static const char *const names[] = {"gate_proj", "up_proj", "down_proj"};
   dense *d = arena_take(&m->kept, sizeof *d);
-  DLTensor **to[] = {&d->gate, &d->up, &d->down};
+  projection *to[] = {&d->gate, &d->up, &d->down};
   char name[128];
   for (int i = 0; i < 3; i++) {
-    snprintf(name, sizeof name, "%s%s.weight", prefix, names[i]);
-    *to[i] = weight(m, name, layer);
+    snprintf(name, sizeof name, "%s%s", prefix, names[i]);
+    *to[i] = find_projection(m, name, layer);
   }
   return d;
 }
@@ -38,10 +36,10 @@ static dense *find_dense(model *m, const char *prefix, int64_t layer) {
 /* ----------------------------------------------------------------------------------------------------- experts */
 
 typedef struct experts {
-  DLTensor *router, *router_bias, *correction;         /* the last two may be NULL */
-  DLTensor *gate_up, *down, *gate_up_bias, *down_bias; /* [experts, 2 * size, hidden], [experts, hidden, size] */
-  dense *shared;                                       /* one that all tokens take; NULL: none */
-  DLTensor *shared_gate;                               /* NULL: none */
+  projection router, gate_up, down; /* weights [experts, 2 * size, hidden] and [experts, hidden, size] */
+  DLTensor *correction;             /* NULL: none */
+  dense *shared;                    /* one that all tokens take; NULL: none */
+  projection shared_gate;           /* weight NULL: none */
   const char *activation, *scoring;
   int64_t top_k, groups, top_groups;
   bool renormalize, grouped;
@@ -51,29 +49,36 @@ typedef struct experts {
 static DLTensor *run_experts(model *m, const void *self, const batch *b, DLTensor *x) {
   const experts *e = self;
   DLTensor *out = tensor(&m->step, m->dtype, SHAPE(b->n_tokens, m->hidden));
-  ok(fl_fused_moe(&m->ops, NULL, x, e->gate_up, e->down, linear(m, x, e->router, e->router_bias), e->top_k,
+  ok(fl_fused_moe(&m->ops, NULL, x, e->gate_up.weight, e->down.weight, linear(m, x, &e->router), e->top_k,
                   e->renormalize, e->grouped, e->groups, e->top_groups, e->scoring, e->factor, e->correction,
-                  e->activation, false, NULL, e->gate_up_bias, e->down_bias, out));
+                  e->activation, false, NULL, e->gate_up.bias, e->down.bias, out));
   if (!e->shared)
     return out;
   DLTensor *shared = run_dense(m, e->shared, b, x);
-  if (e->shared_gate)
-    ok(fl_sigmoid_mul(&m->ops, NULL, shared, linear(m, x, e->shared_gate, NULL), shared));
+  if (e->shared_gate.weight)
+    ok(fl_sigmoid_mul(&m->ops, NULL, shared, linear(m, x, &e->shared_gate), shared));
   ok(fl_add(&m->ops, NULL, out, shared, out));
   return out;
 }
 
+/* What stays as it is: routers and gates, which are small and decide much, and experts, whose operator takes no codes.
+ */
+static projection unrounded(DLTensor *weight, DLTensor *bias) {
+  return (projection){weight, NULL, bias, weight ? weight->shape[0] : 0};
+}
+
 /* The experts' weights one behind the other, `parts` of each: that is how operators take them, and checkpoints do not
  * have them. What was copied may leave memory. */
-static DLTensor *stack(model *m, const char *prefix, const char *const *parts, int n_parts, int64_t layer, int64_t n) {
+static projection stack(model *m, const char *prefix, const char *const *parts, int n_parts, int64_t layer, int64_t n) {
   DLTensor *all = NULL;
   char name[160], *at = NULL;
   for (int64_t i = 0; i < n; i++)
     for (int part = 0; part < n_parts; part++) {
       snprintf(name, sizeof name, "%s%lld.%s.weight", prefix, (long long)i, parts[part]);
       const DLTensor *one = weight(m, name, layer);
+      int64_t rows = n_parts * one->shape[0], k = one->shape[1];
       if (!all) {
-        all = tensor(&m->kept, m->dtype, SHAPE(n, n_parts * one->shape[0], one->shape[1]));
+        all = tensor(&m->kept, m->dtype, SHAPE(n, rows, k));
         at = all->data;
       }
       if (bytes(one) * (size_t)(n * n_parts) != bytes(all))
@@ -81,11 +86,11 @@ static DLTensor *stack(model *m, const char *prefix, const char *const *parts, i
       at = (char *)memcpy(at, data(one), bytes(one)) + bytes(one);
       checkpoint_release(&m->files, one);
     }
-  return all;
+  return unrounded(all, NULL);
 }
 
 /* gpt-oss has them as [experts, in, out]. */
-static DLTensor *transposed(model *m, const char *name, int64_t layer) {
+static projection transposed(model *m, const char *name, const char *bias, int64_t layer) {
   DLTensor *t = weight(m, name, layer);
   int64_t n = t->shape[0], rows = t->shape[1], columns = t->shape[2];
   size_t size = t->dtype.bits / 8u;
@@ -97,16 +102,15 @@ static DLTensor *transposed(model *m, const char *name, int64_t layer) {
       for (int64_t row = 0; row < rows; row++, to += size)
         memcpy(to, from + (size_t)((i * rows + row) * columns + column) * size, size);
   checkpoint_release(&m->files, t);
-  return made;
+  return unrounded(made, weight(m, bias, layer));
 }
 
+#define MLP "model.layers.%d.mlp."
+
 static experts *gpt_oss(model *m, experts *e, int64_t layer) {
-  e->router = weight(m, "model.layers.%d.mlp.router.weight", layer);
-  e->router_bias = weight(m, "model.layers.%d.mlp.router.bias", layer);
-  e->gate_up = transposed(m, "model.layers.%d.mlp.experts.gate_up_proj", layer);
-  e->gate_up_bias = weight(m, "model.layers.%d.mlp.experts.gate_up_proj_bias", layer);
-  e->down = transposed(m, "model.layers.%d.mlp.experts.down_proj", layer);
-  e->down_bias = weight(m, "model.layers.%d.mlp.experts.down_proj_bias", layer);
+  e->router = unrounded(weight(m, MLP "router.weight", layer), weight(m, MLP "router.bias", layer));
+  e->gate_up = transposed(m, MLP "experts.gate_up_proj", MLP "experts.gate_up_proj_bias", layer);
+  e->down = transposed(m, MLP "experts.down_proj", MLP "experts.down_proj_bias", layer);
   e->activation = "swigluoai";
   e->renormalize = true;
   return e;
@@ -115,7 +119,7 @@ static experts *gpt_oss(model *m, experts *e, int64_t layer) {
 static experts *mixtral(model *m, experts *e, int64_t layer) {
   static const char *const gate_up[] = {"w1", "w3"}, *const down[] = {"w2"};
   int64_t n = config_int(&m->files, "num_local_experts", NULL);
-  e->router = weight(m, "model.layers.%d.block_sparse_moe.gate.weight", layer);
+  e->router = unrounded(weight(m, "model.layers.%d.block_sparse_moe.gate.weight", layer), NULL);
   e->gate_up = stack(m, "model.layers.%d.block_sparse_moe.experts.", gate_up, 2, layer, n);
   e->down = stack(m, "model.layers.%d.block_sparse_moe.experts.", down, 1, layer, n);
   e->renormalize = true;
@@ -129,21 +133,21 @@ static experts *routed(model *m, experts *e, int64_t layer) {
   int64_t none = 0, n = config_int(&m->files, "n_routed_experts", &none);
   const char *scoring = json_string_value(json_object_get(m->files.config, "scoring_func"));
   n = n ? n : config_int(&m->files, "num_experts", NULL);
-  e->router = weight(m, "model.layers.%d.mlp.gate.weight", layer);
-  e->correction = optional_weight(m, "model.layers.%d.mlp.gate.e_score_correction_bias", layer);
-  e->gate_up = stack(m, "model.layers.%d.mlp.experts.", gate_up, 2, layer, n);
-  e->down = stack(m, "model.layers.%d.mlp.experts.", down, 1, layer, n);
+  e->router = unrounded(weight(m, MLP "gate.weight", layer), NULL);
+  e->correction = optional_weight(m, MLP "gate.e_score_correction_bias", layer);
+  e->gate_up = stack(m, MLP "experts.", gate_up, 2, layer, n);
+  e->down = stack(m, MLP "experts.", down, 1, layer, n);
   e->renormalize = config_is(&m->files, "norm_topk_prob", false);
   e->scoring = scoring ? scoring : e->correction ? "sigmoid" : "softmax";
   e->groups = config_int(&m->files, "n_group", &one);
   e->top_groups = config_int(&m->files, "topk_group", &one);
   e->grouped = json_object_get(m->files.config, "n_group") != NULL;
   e->factor = config_number(m->files.config, "routed_scaling_factor", 1);
-  e->shared_gate = optional_weight(m, "model.layers.%d.mlp.shared_expert_gate.weight", layer);
-  if (e->shared_gate)
-    e->shared = find_dense(m, "model.layers.%d.mlp.shared_expert.", layer);
-  else if (optional_weight(m, "model.layers.%d.mlp.shared_experts.up_proj.weight", layer))
-    e->shared = find_dense(m, "model.layers.%d.mlp.shared_experts.", layer);
+  e->shared_gate = unrounded(optional_weight(m, MLP "shared_expert_gate.weight", layer), NULL);
+  if (e->shared_gate.weight)
+    e->shared = find_dense(m, MLP "shared_expert.", layer);
+  else if (optional_weight(m, MLP "shared_experts.up_proj.weight", layer))
+    e->shared = find_dense(m, MLP "shared_experts.", layer);
   return e;
 }
 
@@ -151,9 +155,9 @@ block feed_forward_block(model *m, int64_t layer) {
   static const struct {
     const char *sign; /* a weight that only these have */
     experts *(*find)(model *m, experts *e, int64_t layer);
-  } kinds[] = {{"model.layers.%d.mlp.router.weight", gpt_oss},
+  } kinds[] = {{MLP "router.weight", gpt_oss},
                {"model.layers.%d.block_sparse_moe.gate.weight", mixtral},
-               {"model.layers.%d.mlp.gate.weight", routed}};
+               {MLP "gate.weight", routed}};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     if (!optional_weight(m, kinds[i].sign, layer))
       continue;
@@ -162,5 +166,5 @@ block feed_forward_block(model *m, int64_t layer) {
     e->top_k = config_int(&m->files, "num_experts_per_tok", NULL);
     return (block){run_experts, kinds[i].find(m, e, layer)};
   }
-  return (block){run_dense, find_dense(m, "model.layers.%d.mlp.", layer)};
+  return (block){run_dense, find_dense(m, MLP, layer)};
 }

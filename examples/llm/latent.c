@@ -4,8 +4,9 @@
 #include <math.h>
 
 typedef struct latent {
-  DLTensor *query_a, *query_norm, *query; /* the first two NULL: the query has no latent of its own */
-  DLTensor *kv_a, *kv_norm, *kv_b, *output, *cache;
+  projection query_a, query, kv_a, output;
+  DLTensor *query_norm; /* NULL: the query has no latent of its own, and no query_a */
+  DLTensor *kv_norm, *kv_b, *cache;
   int64_t heads, nope, rope, value, rank; /* sizes of a head's parts; of the latent */
   double scale;
   bool interleaved;
@@ -15,13 +16,12 @@ static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
   const latent *a = self;
   int64_t n = b->n_tokens, size = a->nope + a->rope, row = a->rank + a->rope;
   const int64_t heads[] = {a->heads * size, size, 1}, rows[] = {row, 1}, row_heads[] = {row, a->rope, 1};
-  DLTensor *query = x, *kv = linear(m, x, a->kv_a, NULL),
-           *out = tensor(&m->step, m->dtype, SHAPE(n, a->heads * a->value));
-  if (a->query_a) {
-    query = linear(m, x, a->query_a, NULL);
+  DLTensor *query = x, *kv = linear(m, x, &a->kv_a), *out = tensor(&m->step, m->dtype, SHAPE(n, a->heads * a->value));
+  if (a->query_norm) {
+    query = linear(m, x, &a->query_a);
     norm(m, query, NULL, a->query_norm);
   }
-  query = view(&m->step, linear(m, query, a->query, NULL), 0, NULL, SHAPE(n, a->heads, size));
+  query = view(&m->step, linear(m, query, &a->query), 0, NULL, SHAPE(n, a->heads, size));
   DLTensor *turned = view(&m->step, query, a->nope, heads, SHAPE(n, a->heads, a->rope));
   DLTensor *kv_c = view(&m->step, kv, 0, rows, SHAPE(n, a->rank));
   DLTensor *k_pe = view(&m->step, kv, a->rank, row_heads, SHAPE(n, 1, a->rope));
@@ -32,7 +32,7 @@ static DLTensor *run(model *m, const void *self, const batch *b, DLTensor *x) {
                              b->slot_mapping));
   ok(fl_mla_paged_attention(&m->ops, NULL, query, a->cache, a->kv_b, b->block_table, b->query_start_loc, b->seq_lens,
                             a->rank, a->value, a->scale, out));
-  return linear(m, out, a->output, NULL);
+  return linear(m, out, &a->output);
 }
 
 #define PREFIX "model.layers.%d.self_attn."
@@ -45,13 +45,14 @@ block latent_block(model *m, int64_t layer) {
                 .value = config_int(&m->files, "v_head_dim", NULL),
                 .rank = config_int(&m->files, "kv_lora_rank", NULL),
                 .interleaved = config_is(&m->files, "rope_interleave", true)};
-  a->query_a = optional_weight(m, PREFIX "q_a_proj.weight", layer);
-  a->query = weight(m, a->query_a ? PREFIX "q_b_proj.weight" : PREFIX "q_proj.weight", layer);
-  a->query_norm = a->query_a ? weight(m, PREFIX "q_a_layernorm.weight", layer) : NULL;
-  a->kv_a = weight(m, PREFIX "kv_a_proj_with_mqa.weight", layer);
+  a->query_norm = optional_weight(m, PREFIX "q_a_layernorm.weight", layer);
+  if (a->query_norm)
+    a->query_a = find_projection(m, PREFIX "q_a_proj", layer);
+  a->query = find_projection(m, a->query_norm ? PREFIX "q_b_proj" : PREFIX "q_proj", layer);
+  a->kv_a = find_projection(m, PREFIX "kv_a_proj_with_mqa", layer);
   a->kv_norm = weight(m, PREFIX "kv_a_layernorm.weight", layer);
   a->kv_b = weight(m, PREFIX "kv_b_proj.weight", layer);
-  a->output = weight(m, PREFIX "o_proj.weight", layer);
+  a->output = find_projection(m, PREFIX "o_proj", layer);
   a->scale = make_angles(m, a->rope) / sqrt((double)(a->nope + a->rope));
   a->cache = tensor(&m->kept, m->dtype, SHAPE(m->n_blocks, m->block_size, a->rank + a->rope));
   return (block){run, a};

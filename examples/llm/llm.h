@@ -7,6 +7,7 @@
  *   tensors.c      tensors, and the memory that they are made in
  *   rope.c         tables of angles
  *   model.c        which architecture is made of which blocks; the pass through the layers
+ *   quantise.c     weights rounded to 4 bits
  *   attention.c    Llama, Mistral, Mixtral, Qwen2, Qwen3, gpt-oss, Qwen3-Next: attention over the paged cache
  *   latent.c       DeepSeek-V2 and V3: latent attention
  *   delta_net.c    Qwen3-Next: gated delta rule
@@ -32,20 +33,16 @@ void ok(fl_status status);
 
 /* Memory that is given back all at once: what a step computes, or what a model keeps. */
 typedef struct arena {
-  struct chunk *chunks;
-  size_t used, total; /* bytes in the first chunk; in all of them */
+  struct piece *pieces;
+  size_t total, most; /* bytes, now and at most */
 } arena;
 
-void *arena_take(arena *a, size_t size);
-/* All of it is free again, in one piece from then on. */
+void *arena_take(arena *a, size_t size); /* not cleared */
 void arena_reset(arena *a);
-void arena_free(arena *a);
 
 /* A list of sizes, as two arguments: SHAPE(n, 4 * d). */
-#define SHAPE(...)                                                                                                     \
-  (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) {                                             \
-    __VA_ARGS__                                                                                                        \
-  }
+#define SIZES(...) ((int64_t[]){__VA_ARGS__})
+#define SHAPE(...) (int)(sizeof SIZES(__VA_ARGS__) / sizeof(int64_t)), SIZES(__VA_ARGS__)
 
 extern const DLDataType float32, int32, int64, boolean;
 
@@ -65,11 +62,13 @@ DLTensor *converted(arena *a, DLTensor *t, DLDataType dtype);
 /* A Hugging Face directory. */
 typedef struct checkpoint {
   json_t *config;
-  json_t *places; /* name: index of its tensor */
-  DLTensor **tensors;
+  struct named_tensor {
+    const char *name;
+    DLTensor *tensor;
+  } * tensors; /* by name */
   size_t n, n_files;
   struct mapped_file {
-    void *memory;
+    char *memory;
     size_t size;
   } * files;
 } checkpoint;
@@ -91,7 +90,7 @@ bool config_is(const checkpoint *c, const char *key, bool fallback);
 /* What one pass computes: tokens of several requests, one after the other. Sequence i is tokens query_start_loc[i] to
  * [i + 1] - 1, the last of its seq_lens[i]. */
 typedef struct batch {
-  int64_t n_tokens, n_sequences;
+  int64_t n_tokens;
   DLTensor *ids, *positions; /* int64[n_tokens] */
   DLTensor *slot_mapping;    /* int64[n_tokens]: row of the paged cache that each token's key and value go to */
   DLTensor *query_start_loc; /* int32[n_sequences + 1] */
@@ -99,9 +98,19 @@ typedef struct batch {
   DLTensor *block_table;     /* int32[n_sequences, blocks of the longest] */
   DLTensor *states;          /* int32[n_sequences]: slot of its recurrent state */
   DLTensor *has_state;       /* bool[n_sequences]: not at its first token */
+  DLTensor *wanted;          /* int64[…]: tokens whose logits are wanted */
 } batch;
 
 typedef struct model model;
+
+/* Of projections' weights when the model is opened. */
+typedef enum rounding { NOT_ROUNDED, ROUND_TO_4_BITS, ROUND_AND_BACK /* to the model's type again */ } rounding;
+
+/* A linear layer, with its weight as the checkpoint has it or rounded to fewer bits. */
+typedef struct projection {
+  DLTensor *weight, *scales, *bias; /* scales NULL: it was not rounded; bias may be NULL */
+  int64_t n;                        /* rows: what it computes of a token */
+} projection;
 
 /* A layer has one that mixes tokens and perhaps one that does not. Gives x's successor, without the residual. */
 typedef struct block {
@@ -119,6 +128,7 @@ struct model {
   checkpoint files;
   arena kept, step; /* weights that had to be rearranged, caches; what one pass computes */
   DLDataType dtype;
+  rounding rounding;
   int64_t hidden, n_layers, vocabulary, longest; /* longest: tokens that the angles reach to */
   double epsilon;
   bool norms_from_one; /* their weights are counted from 1 */
@@ -128,17 +138,24 @@ struct model {
   model_layer *layers;
 };
 
-void model_open(model *m, fl_host *host, const char *directory, const char *dtype, int64_t n_blocks, int64_t block_size,
-                int64_t n_states);
+/* `m` has the sizes of caches (n_blocks, block_size, n_states) and rounding. */
+void model_open(model *m, fl_host *host, const char *directory, const char *dtype);
 void model_close(model *m);
-/* Logits of each token of the batch that `wanted` names, in float32. In m->step. */
-DLTensor *model_run(model *m, const batch *b, DLTensor *wanted);
+/* Logits of b->wanted in float32, in m->step. */
+DLTensor *model_run(model *m, const batch *b);
 
 /* The weight of that name, of a layer where it has a %d, in the model's element type. `weight` must be there. */
 DLTensor *weight(model *m, const char *name, int64_t layer);
 DLTensor *optional_weight(model *m, const char *name, int64_t layer);
 
-DLTensor *linear(model *m, DLTensor *x, DLTensor *weight, DLTensor *bias);
+/* Of a weight [n, k]; rounded, if the format takes its sizes. */
+projection projected(model *m, DLTensor *weight, DLTensor *bias);
+/* Where a weight of that size is rearranged for it: kept, unless it is rounded. */
+arena *place_before_rounding(model *m, int64_t n, int64_t k);
+/* That of name.weight and, if there is one, name.bias. */
+projection find_projection(model *m, const char *name, int64_t layer);
+DLTensor *linear(model *m, DLTensor *x, const projection *p);
+void linear_into(model *m, DLTensor *x, const projection *p, DLTensor *out);
 /* In place; with a residual, that becomes residual + x first, and x its norm. */
 void norm(model *m, DLTensor *x, DLTensor *residual, DLTensor *weight);
 /* float32[longest, dimensions / 2], by the config's rope_parameters; returns what attention's scale is to be multiplied
@@ -154,41 +171,33 @@ block feed_forward_block(model *m, int64_t layer);
 
 /* ---------------------------------------------------------------------------------------------------- engine */
 
-typedef struct sampling {
-  double temperature; /* 0: the most probable token */
-  int64_t top_k;      /* 0: all */
-  double top_p;       /* 1: all */
-  uint64_t seed;
-} sampling;
-
 typedef struct request {
   int64_t *ids; /* the prompt, then what is generated */
-  int64_t n_prompt, n, n_most, n_computed;
-  int64_t n_reused; /* tokens of the prompt that were in the cache */
+  int64_t n_prompt, n, n_most, n_computed, n_blocks;
   int32_t *blocks;
-  int64_t n_blocks;
   int32_t state; /* slot; -1: waits */
-  float *logits; /* [n_most, vocabulary], of each computed token, NaN of reused ones; NULL: not kept */
+  float *logits; /* [n_most, vocabulary], of each computed token, NaN of those in the cache; NULL: not kept */
 } request;
 
 typedef struct engine {
   model *model;
+  arena memory;
   request *requests;
-  int64_t n_requests;
-  int64_t tokens_at_once; /* of a pass; longer prompts are taken in parts */
-  int64_t at_once;        /* requests in a pass */
-  sampling sampling;
+  int64_t n_requests, tokens_at_once, at_once; /* of a pass; longer prompts are taken in parts */
+  double temperature, top_p;                   /* 0: the most probable token; 1: all */
+  int64_t top_k;                               /* 0: all */
+  uint64_t seed;
   struct cached_block *cached; /* what each block of the cache holds */
   bool *state_taken;
   int64_t n_passes, n_prompt_tokens, n_generated;
   double prompt_seconds, generate_seconds; /* of passes with a prompt's tokens in them; of the others */
 } engine;
 
-void engine_make(engine *e, model *m);
+/* For so many requests. */
+void engine_make(engine *e, model *m, int64_t n_requests);
 /* The engine copies `ids`. */
 void engine_add(engine *e, const int64_t *ids, int64_t n, int64_t n_more, bool keep_logits);
 /* Until each request has its tokens. */
 void engine_run(engine *e);
-void engine_free(engine *e);
 
 #endif

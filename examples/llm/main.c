@@ -1,132 +1,95 @@
 /* The command: see llm.h. */
 #include "llm.h"
 
+#include <argp.h>
 #include <errno.h>
 #include <flhost/testing.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
-static const char usage[] = "usage: llm MODEL [--prompt IDS]... [OPTION]...\n"
-                            "\n"
-                            "Runs a model of a Hugging Face directory through flhost. Prompts are token ids,\n"
-                            "\"1 5 17\"; for each a line of the ids that follow is printed. Which implementations\n"
-                            "run is flhost's to say: VLLM_FL_PREFER, VLLM_FL_CONFIG and others of flhost(1).\n"
-                            "\n"
-                            "  --prompt IDS       a prompt; several are computed together\n"
-                            "  --tokens N         tokens to generate for each (16)\n"
-                            "  --temperature T    sample; 0: the most probable token (0)\n"
-                            "  --top-k N          sample from the N most probable (0: all)\n"
-                            "  --top-p P          and from those that together have the probability P (1: all)\n"
-                            "  --seed N           of what is sampled (0)\n"
-                            "  --dtype TYPE       float32, float16 or bfloat16 (the checkpoint's)\n"
-                            "  --blocks N         blocks of the cache (64)\n"
-                            "  --block-size N     tokens of a block (16)\n"
-                            "  --at-once N        requests in a pass (16)\n"
-                            "  --pass N           tokens of a pass; longer prompts are taken in parts (512)\n"
-                            "  --compare[=FILE]   tokens and logits beside those of a file, of\n"
-                            "                     MODEL/expected/expected.safetensors; 1 if they differ\n"
-                            "  --statistics       print tokens a second and memory to standard error\n"
-                            "  --help             print this\n";
+static const char about[] =
+    "Runs a model of a Hugging Face directory through flhost. Prompts are token ids, \"1 5 17\"; for each a line of "
+    "the "
+    "ids that follow is printed. Which implementations run is flhost's to say: VLLM_FL_PREFER, VLLM_FL_CONFIG and "
+    "others of flhost(1).";
+
+enum { TOKENS, BLOCKS, BLOCK_SIZE, AT_ONCE, PASS, TOP_K, SEED, TOP_P, TEMPERATURE, N_NUMBERS };
+enum { PROMPT = 1, DTYPE, QUANTISE, DEQUANTISED, LOGITS, STATISTICS, NUMBER = 1000 };
+
+static const struct argp_option known[] = {
+    {"tokens", NUMBER + TOKENS, "N", 0, "tokens to generate for each prompt (16)", 0},
+    {"blocks", NUMBER + BLOCKS, "N", 0, "blocks of the cache (64)", 0},
+    {"block-size", NUMBER + BLOCK_SIZE, "N", 0, "tokens of a block (16)", 0},
+    {"at-once", NUMBER + AT_ONCE, "N", 0, "requests in a pass (16)", 0},
+    {"pass", NUMBER + PASS, "N", 0, "tokens of a pass; longer prompts are taken in parts (512)", 0},
+    {"top-k", NUMBER + TOP_K, "N", 0, "sample from the N most probable (0: all)", 0},
+    {"seed", NUMBER + SEED, "N", 0, "of what is sampled (0)", 0},
+    {"top-p", NUMBER + TOP_P, "P", 0, "sample from those that together have the probability P (1: all)", 0},
+    {"temperature", NUMBER + TEMPERATURE, "T", 0, "sample; 0: the most probable token (0)", 0},
+    {"prompt", PROMPT, "IDS", 0, "a prompt; several are computed together", 0},
+    {"dtype", DTYPE, "TYPE", 0, "float32, float16 or bfloat16 (the checkpoint's)", 0},
+    {"quantise", QUANTISE, "FORMAT", 0, "int4: round the weights of linear layers but experts' to 4 bits", 0},
+    {"dequantised", DEQUANTISED, NULL, 0, "compute with the rounded weights in the type of the others", 0},
+    {"logits", LOGITS, "FILE", 0, "write tokens and logits to a safetensors file", 0},
+    {"statistics", STATISTICS, NULL, 0, "print tokens a second and memory to standard error", 0},
+    {0}};
+
+static const struct {
+  double least, most;
+} range[N_NUMBERS] = {
+    [TOKENS] = {1, 1e9}, [BLOCKS] = {1, 1e9},  [BLOCK_SIZE] = {1, 1e6}, [AT_ONCE] = {1, 1e6},    [PASS] = {1, 1e6},
+    [TOP_K] = {0, 1e9},  [SEED] = {0, 0x1p53}, [TOP_P] = {0, 1},        [TEMPERATURE] = {0, 1e6}};
 
 typedef struct options {
-  const char *directory, *dtype, *logits;
-  const char **prompts;
-  int64_t n_prompts, tokens, blocks, block_size, at_once, pass;
-  sampling sampling;
-  bool statistics;
+  const char *directory, *words[LOGITS + 1], **prompts;
+  double number[N_NUMBERS];
+  int64_t n_prompts;
+  bool dequantised, statistics;
 } options;
 
-static _Noreturn void misuse(const char *what, const char *given) {
-  fprintf(stderr, "llm: %s '%s'; see llm --help\n", what, given);
-  exit(2);
-}
-
-static double number(const char *name, const char *text, double least, double most, bool whole) {
-  char *end, words[128];
-  double value = strtod(text, &end);
-  snprintf(words, sizeof words, "--%s: expected a%s number from %g to %g, not", name, whole ? " whole" : "", least,
-           most);
+static double number(int which, const char *text, struct argp_state *state) {
+  char *end;
+  bool whole = which < TOP_P;
+  double value = strtod(text, &end), least = range[which].least, most = range[which].most;
   if (end == text || *end || !(value >= least && value <= most) || (whole && value != floor(value)))
-    misuse(words, text);
+    argp_error(state, "--%s: expected a%s number from %g to %g, not '%s'", known[which].name, whole ? " whole" : "",
+               least, most, text);
   return value;
 }
 
-static options parse(int argc, char **argv) {
-  enum { PROMPT = 64, DTYPE, LOGITS, STATISTICS, HELP };
-  options o = {.tokens = 16, .blocks = 64, .block_size = 16, .at_once = 16, .pass = 512, .sampling = {.top_p = 1}};
-  int64_t seed = 0;
-  const struct {
-    const char *name;
-    int64_t *whole; /* or */
-    double *real;
-    double least, most;
-  } numbers[] = {{"tokens", &o.tokens, NULL, 1, 1e9},
-                 {"blocks", &o.blocks, NULL, 1, 1e9},
-                 {"block-size", &o.block_size, NULL, 1, 1e6},
-                 {"at-once", &o.at_once, NULL, 1, 1e6},
-                 {"pass", &o.pass, NULL, 1, 1e6},
-                 {"top-k", &o.sampling.top_k, NULL, 0, 1e9},
-                 {"seed", &seed, NULL, 0, 0x1p53},
-                 {"top-p", NULL, &o.sampling.top_p, 0, 1},
-                 {"temperature", NULL, &o.sampling.temperature, 0, 1e6}};
-  enum { N = sizeof numbers / sizeof *numbers };
-  struct option known[N + 6] = {{"prompt", 1, NULL, PROMPT},
-                                {"dtype", 1, NULL, DTYPE},
-                                {"logits", 1, NULL, LOGITS},
-                                {"statistics", 0, NULL, STATISTICS},
-                                {"help", 0, NULL, HELP}};
-  for (int i = 0; i < N; i++)
-    known[5 + i] = (struct option){numbers[i].name, 1, NULL, i};
-  o.prompts = calloc((size_t)argc, sizeof *o.prompts);
-  if (!o.prompts)
-    fail("out of memory");
-  for (int i; (i = getopt_long(argc, argv, "", known, NULL)) != -1;) {
-    if (i < N) {
-      double value = number(numbers[i].name, optarg, numbers[i].least, numbers[i].most, numbers[i].whole != NULL);
-      if (numbers[i].whole)
-        *numbers[i].whole = (int64_t)value;
-      else
-        *numbers[i].real = value;
-    } else if (i == PROMPT) {
-      o.prompts[o.n_prompts++] = optarg;
-    } else if (i == DTYPE) {
-      o.dtype = optarg;
-    } else if (i == LOGITS) {
-      o.logits = optarg;
-    } else if (i == STATISTICS) {
-      o.statistics = true;
-    } else if (i == HELP) {
-      fputs(usage, stdout);
-      exit(EXIT_SUCCESS);
-    } else {
-      exit(2); /* getopt_long said why */
-    }
-  }
-  if (optind + 1 != argc)
-    misuse("expected one directory, not", optind == argc ? "" : argv[optind + 1]);
-  o.directory = argv[optind];
-  o.sampling.seed = (uint64_t)seed;
-  if (!o.n_prompts)
-    misuse("expected --prompt for", o.directory);
-  return o;
+static error_t take(int key, char *text, struct argp_state *state) {
+  options *o = state->input;
+  if (key >= NUMBER && key < NUMBER + N_NUMBERS)
+    o->number[key - NUMBER] = number(key - NUMBER, text, state);
+  else if (key == PROMPT)
+    o->prompts[o->n_prompts++] = text;
+  else if (key == DTYPE || key == QUANTISE || key == LOGITS)
+    o->words[key] = text;
+  else if (key == DEQUANTISED || key == STATISTICS)
+    *(key == STATISTICS ? &o->statistics : &o->dequantised) = true;
+  else if (key == ARGP_KEY_ARG && !o->directory)
+    o->directory = text;
+  else if (key == ARGP_KEY_END && o->words[QUANTISE] && strcmp(o->words[QUANTISE], "int4") != 0)
+    argp_error(state, "--quantise: expected int4, not '%s'", o->words[QUANTISE]);
+  else if (key == ARGP_KEY_END && (!o->directory || !o->n_prompts))
+    argp_error(state, "expected %s", o->directory ? "--prompt" : "a model's directory");
+  else
+    return ARGP_ERR_UNKNOWN;
+  return 0;
 }
 
 /* "1 5 17" */
 static void add_prompt(engine *e, const char *text, int64_t n_more, bool keep_logits) {
-  int64_t *ids = malloc((strlen(text) + 1) * sizeof *ids), n = 0;
-  if (!ids)
-    fail("out of memory");
+  int64_t *ids = arena_take(&e->memory, (strlen(text) + 1) * sizeof *ids), n = 0;
   for (char *end; *(text += strspn(text, " ,\t\n")); text = end) {
     errno = 0;
     ids[n++] = strtoll(text, &end, 10);
     if (end == text || errno)
-      misuse("expected token ids, not", text);
+      fail("--prompt: expected token ids, not '%s'", text);
   }
   engine_add(e, ids, n, n_more, keep_logits);
-  free(ids);
 }
 
 static void print_statistics(const engine *e) {
@@ -141,52 +104,64 @@ static void print_statistics(const engine *e) {
           e->prompt_seconds > 0 ? (double)e->n_prompt_tokens / e->prompt_seconds : 0, (long long)e->n_generated,
           e->generate_seconds > 0 ? (double)e->n_generated / e->generate_seconds : 0);
   fprintf(stderr, "memory in MB: files mapped %.1f; cache, states, rearranged weights %.1f; a pass %.1f; peak %.1f\n",
-          (double)mapped / 1e6, (double)m->kept.total / 1e6, (double)m->step.total / 1e6, (double)used.ru_maxrss / 1e3);
+          (double)mapped / 1e6, (double)m->kept.total / 1e6, (double)m->step.most / 1e6, (double)used.ru_maxrss / 1e3);
 }
 
 static void save(engine *e, const char *path) {
   enum { NAME = 32 };
-  size_t n = 2 * (size_t)e->n_requests;
-  arena *a = &e->model->kept;
-  const char **names = arena_take(a, n * sizeof *names);
-  const DLTensor **tensors = arena_take(a, n * sizeof *tensors);
-  for (size_t i = 0; i < n; i++) {
+  int64_t n = 2 * e->n_requests;
+  arena *a = &e->memory;
+  const char **names = arena_take(a, (size_t)n * sizeof *names);
+  const DLTensor **tensors = arena_take(a, (size_t)n * sizeof *tensors);
+  for (int64_t i = 0; i < n; i++) {
     const request *r = &e->requests[i / 2];
     DLTensor ids = {.data = r->ids, .device = {kDLCPU, 0}, .dtype = int64},
              logits = {.data = r->logits, .device = {kDLCPU, 0}, .dtype = float32};
+    char *name = arena_take(a, NAME);
+    snprintf(name, NAME, "%s_%lld", i % 2 ? "logits" : "tokens", (long long)i / 2);
+    names[i] = name;
     tensors[i] = i % 2 ? view(a, &logits, 0, NULL, SHAPE(r->n_computed, e->model->vocabulary))
                        : view(a, &ids, r->n_prompt, NULL, SHAPE(r->n - r->n_prompt));
-    char *name = arena_take(a, NAME);
-    snprintf(name, NAME, "%s_%zu", i % 2 ? "logits" : "tokens", i / 2);
-    names[i] = name;
   }
   ok(fl_save_tensors(path, names, tensors, (uint32_t)n, NULL, 0));
 }
 
 int main(int argc, char **argv) {
-  options o = parse(argc, argv);
+  options o = {.number = {[TOKENS] = 16, [BLOCKS] = 64, [BLOCK_SIZE] = 16, [AT_ONCE] = 16, [PASS] = 512, [TOP_P] = 1}};
+  arena kept = {0};
   fl_host *host = NULL;
-  model m;
   engine e;
+  o.prompts = arena_take(&kept, (size_t)argc * sizeof *o.prompts);
+  argp_err_exit_status = 2;
+  argp_parse(&(struct argp){known, take, "MODEL", about, NULL, NULL, NULL}, argc, argv, 0, NULL, &o);
+  model m = {.n_blocks = (int64_t)o.number[BLOCKS],
+             .block_size = (int64_t)o.number[BLOCK_SIZE],
+             .n_states = (int64_t)o.number[AT_ONCE],
+             .rounding = !o.words[QUANTISE] ? NOT_ROUNDED
+                         : o.dequantised    ? ROUND_AND_BACK
+                                            : ROUND_TO_4_BITS};
   setenv("VLLM_FL_LOG_LEVEL", "WARNING", 0); /* unless somebody wants more */
   ok(fl_host_create(NULL, &host));
-  model_open(&m, host, o.directory, o.dtype, o.blocks, o.block_size, o.at_once);
-  engine_make(&e, &m);
-  e.tokens_at_once = o.pass;
-  e.sampling = o.sampling;
+  model_open(&m, host, o.directory, o.words[DTYPE]);
+  engine_make(&e, &m, o.n_prompts);
+  e.tokens_at_once = (int64_t)o.number[PASS];
+  e.temperature = o.number[TEMPERATURE];
+  e.top_k = (int64_t)o.number[TOP_K];
+  e.top_p = o.number[TOP_P];
+  e.seed = (uint64_t)o.number[SEED];
   for (int64_t i = 0; i < o.n_prompts; i++)
-    add_prompt(&e, o.prompts[i], o.tokens, o.logits != NULL);
+    add_prompt(&e, o.prompts[i], (int64_t)o.number[TOKENS], o.words[LOGITS] != NULL);
   engine_run(&e);
   for (int64_t i = 0; i < o.n_prompts; i++)
     for (int64_t j = e.requests[i].n_prompt; j < e.requests[i].n; j++)
       printf("%lld%c", (long long)e.requests[i].ids[j], j + 1 < e.requests[i].n ? ' ' : '\n');
-  if (o.logits)
-    save(&e, o.logits);
+  if (o.words[LOGITS])
+    save(&e, o.words[LOGITS]);
   if (o.statistics)
     print_statistics(&e);
-  engine_free(&e);
+  arena_reset(&e.memory);
+  arena_reset(&kept);
   model_close(&m);
   fl_host_destroy(host);
-  free(o.prompts);
   return EXIT_SUCCESS;
 }

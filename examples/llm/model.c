@@ -1,7 +1,6 @@
 /* Which architecture is made of which blocks, and the pass through the layers: see llm.h. */
 #include "llm.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Names of weights. */
@@ -53,9 +52,9 @@ DLTensor *optional_weight(model *m, const char *name, int64_t layer) {
   char whole[256];
   const char *number = strstr(name, "%d");
   int before = number ? (int)(number - name) : (int)strlen(name);
-  snprintf(whole, sizeof whole, "%.*s", before, name);
+  int n = snprintf(whole, sizeof whole, "%.*s", before, name);
   if (number)
-    snprintf(whole + before, sizeof whole - (size_t)before, "%lld%s", (long long)layer, number + 2);
+    snprintf(whole + n, sizeof whole - (size_t)n, "%lld%s", (long long)layer, number + 2);
   DLTensor *found = checkpoint_find(&m->files, whole), *made = converted(&m->kept, found, m->dtype);
   if (made != found)
     checkpoint_release(&m->files, found);
@@ -69,10 +68,15 @@ DLTensor *weight(model *m, const char *name, int64_t layer) {
   return found;
 }
 
-void model_open(model *m, fl_host *host, const char *directory, const char *dtype, int64_t n_blocks, int64_t block_size,
-                int64_t n_states) {
+projection find_projection(model *m, const char *name, int64_t layer) {
+  char weight_name[256], bias_name[256];
+  snprintf(weight_name, sizeof weight_name, "%s.weight", name);
+  snprintf(bias_name, sizeof bias_name, "%s.bias", name);
+  return projected(m, weight(m, weight_name, layer), optional_weight(m, bias_name, layer));
+}
+
+void model_open(model *m, fl_host *host, const char *directory, const char *dtype) {
   static const int64_t usual = 2048;
-  *m = (model){.n_blocks = n_blocks, .block_size = block_size, .n_states = n_states};
   ok(fl_ops_init(&m->ops, host));
   checkpoint_open(&m->files, directory, &m->kept);
   const struct architecture *a = architecture_of(m);
@@ -105,13 +109,13 @@ void model_open(model *m, fl_host *host, const char *directory, const char *dtyp
 
 void model_close(model *m) {
   checkpoint_close(&m->files);
-  arena_free(&m->kept);
-  arena_free(&m->step);
+  arena_reset(&m->kept);
+  arena_reset(&m->step);
 }
 
-DLTensor *linear(model *m, DLTensor *x, DLTensor *weight, DLTensor *bias) {
-  DLTensor *out = tensor(&m->step, m->dtype, SHAPE(x->shape[0], weight->shape[0]));
-  ok(fl_replicated_linear(&m->ops, NULL, x, weight, bias, false, out));
+DLTensor *linear(model *m, DLTensor *x, const projection *p) {
+  DLTensor *out = tensor(&m->step, m->dtype, SHAPE(x->shape[0], p->n));
+  linear_into(m, x, p, out);
   return out;
 }
 
@@ -130,7 +134,7 @@ static DLTensor *rows_of(model *m, DLTensor *x, DLTensor *rows) {
 }
 
 /* The residual is what the layers add to; x what goes through them. Each norm adds x to it first. */
-DLTensor *model_run(model *m, const batch *b, DLTensor *wanted) {
+DLTensor *model_run(model *m, const batch *b) {
   DLTensor *residual = rows_of(m, m->embedding, b->ids), *x = tensor(&m->step, m->dtype, SHAPE(b->n_tokens, m->hidden));
   memset(x->data, 0, bytes(x));
   for (int64_t i = 0; i < m->n_layers; i++) {
@@ -143,7 +147,8 @@ DLTensor *model_run(model *m, const batch *b, DLTensor *wanted) {
     x = l->feed_forward.run(m, l->feed_forward.self, b, x);
   }
   norm(m, x, residual, m->norm);
-  DLTensor *last = rows_of(m, x, wanted), *logits = tensor(&m->step, m->dtype, SHAPE(wanted->shape[0], m->vocabulary));
+  DLTensor *last = rows_of(m, x, b->wanted),
+           *logits = tensor(&m->step, m->dtype, SHAPE(b->wanted->shape[0], m->vocabulary));
   ok(fl_parallel_lm_head(&m->ops, NULL, last, m->head, NULL, logits));
   return converted(&m->step, logits, float32);
 }

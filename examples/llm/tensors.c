@@ -5,13 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64, LEAST = 1 << 20 };
+enum { ALIGNMENT = 64 };
 
 /* Its memory follows it, aligned. */
-typedef struct chunk {
-  struct chunk *next;
-  size_t size;
-} chunk;
+typedef struct piece {
+  struct piece *next;
+} piece;
 
 const DLDataType float32 = {kDLFloat, 32, 1}, int32 = {kDLInt, 32, 1}, int64 = {kDLInt, 64, 1},
                  boolean = {FL_DTYPE_BOOL, 8, 1};
@@ -31,45 +30,23 @@ void ok(fl_status status) {
     fail("%s", fl_error_message());
 }
 
-static void add_chunk(arena *a, size_t size) {
-  chunk *c = aligned_alloc(ALIGNMENT, ALIGNMENT + size);
-  if (!c)
-    fail("out of memory for %zu bytes", size);
-  *c = (chunk){a->chunks, size};
-  a->chunks = c;
-  a->used = 0;
-  a->total += size;
-}
-
 void *arena_take(arena *a, size_t size) {
-  size = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  if (!a->chunks || a->chunks->size - a->used < size)
-    add_chunk(a, size > LEAST ? size : LEAST);
-  a->used += size;
-  return (char *)a->chunks + ALIGNMENT + a->used - size;
-}
-
-static void free_chunks(arena *a) {
-  while (a->chunks) {
-    chunk *next = a->chunks->next;
-    free(a->chunks);
-    a->chunks = next;
-  }
+  piece *p = aligned_alloc(ALIGNMENT, (size + 2 * ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+  if (!p)
+    fail("out of memory for %zu bytes", size);
+  *p = (piece){a->pieces};
+  a->pieces = p;
+  a->total += size;
+  a->most = a->total > a->most ? a->total : a->most;
+  return (char *)p + ALIGNMENT;
 }
 
 void arena_reset(arena *a) {
-  size_t total = a->total;
-  a->used = 0;
-  if (!a->chunks || !a->chunks->next)
-    return;
-  free_chunks(a);
+  for (piece *next; a->pieces; a->pieces = next) {
+    next = a->pieces->next;
+    free(a->pieces);
+  }
   a->total = 0;
-  add_chunk(a, total);
-}
-
-void arena_free(arena *a) {
-  free_chunks(a);
-  *a = (arena){0};
 }
 
 static DLTensor *describe(arena *a, DLDataType dtype, int ndim, const int64_t *shape) {
