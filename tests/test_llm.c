@@ -172,19 +172,21 @@ START_TEST(weights_of_bfloat16_can_be_run_in_float32) {
 }
 END_TEST
 
-static const char *const roundings[] = {"qwen3", "qwen2-moe", "deepseek-v2", "qwen3-next"}; /* blocks of each kind */
-enum { N_ROUNDINGS = sizeof roundings / sizeof *roundings };
+static const char *const rounded_models[] = {"qwen3", "qwen2-moe", "deepseek-v2",
+                                             "qwen3-next"}; /* each kind of block */
+static const char *const formats[] = {"fp8", "int8", "int4"};
+enum { N_ROUNDED = sizeof rounded_models / sizeof *rounded_models, N_FORMATS = sizeof formats / sizeof *formats };
 
-/* Weights of 4 bits give what the same values give in float32, and not what the checkpoint's give. */
+/* Rounded weights give what the same values give in float32, and not what the checkpoint's give. */
 START_TEST(rounded_weights_are_those_that_they_stand_for) {
-  const char *model = roundings[_i / 2];
+  const char *model = rounded_models[_i % N_ROUNDED], *format = formats[_i / N_ROUNDED % N_FORMATS];
   safetensors expected, packed, unpacked;
-  if (_i % 2)
+  if (_i / N_ROUNDED / N_FORMATS)
     setting("VLLM_FL_PREFER=%s", "reference");
   read_expected(model, &expected);
-  outcome rounded = run(model, &expected, 1, (const char *const[]){"--quantise", "int4", NULL}, &packed);
+  outcome rounded = run(model, &expected, 1, (const char *const[]){"--quantise", format, NULL}, &packed);
   outcome back =
-      run(model, &expected, 1, (const char *const[]){"--quantise", "int4", "--dequantised", NULL}, &unpacked);
+      run(model, &expected, 1, (const char *const[]){"--quantise", format, "--dequantised", NULL}, &unpacked);
   ck_assert_str_eq(rounded.out, back.out);
   for (int i = 0; i < PROMPTS; i++) {
     const DLTensor *logits = numbered(&packed, "logits", i);
@@ -222,7 +224,9 @@ static const struct {
     {{"--prompt", "1"}, 2, "llm: expected a model's directory\n"},
     {{"tests/models/llama", "tests/models/qwen3", "--prompt", "1"}, 2, "llm: Too many arguments\n"},
     {{"tests/models/llama", "--prompt", "1 x"}, 1, "llm: --prompt: expected token ids, not 'x'\n"},
-    {{"tests/models/llama", "--prompt", "1", "--quantise", "int3"}, 2, "llm: --quantise: expected int4, not 'int3'\n"},
+    {{"tests/models/llama", "--prompt", "1", "--quantise", "int3"},
+     1,
+     "llm: --quantise: expected fp8, int8 or int4, not 'int3'\n"},
     {{"tests/models/llama", "--prompt", "1 256"}, 1, "llm: prompt 0: token 1 is 256, expected 0 to 255\n"},
     {{"tests/models/llama", "--prompt", ""}, 1, "llm: prompt 0 is empty\n"},
     {{"tests/models/llama", "--prompt", "1", "--tokens", "0"},
@@ -278,7 +282,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, what_a_prompt_begins_with_may_be_in_the_cache_already, 0, N_MODELS);
   tcase_add_test(tests, bfloat16_is_no_further_from_float32_than_in_transformers);
   tcase_add_test(tests, weights_of_bfloat16_can_be_run_in_float32);
-  tcase_add_loop_test(tests, rounded_weights_are_those_that_they_stand_for, 0, 2 * N_ROUNDINGS);
+  tcase_add_loop_test(tests, rounded_weights_are_those_that_they_stand_for, 0, 2 * N_ROUNDED * N_FORMATS);
   tcase_add_test(tests, sampling_follows_the_seed_alone);
   tcase_add_loop_test(tests, a_mistake_is_answered_with_what_was_expected, 0, N_MISTAKES);
   tcase_add_loop_test(tests, a_broken_checkpoint_is_refused, 0, 3);

@@ -225,6 +225,134 @@ START_TEST(O6_bad_arguments_of_scaled_mm_are_refused_with_a_reason) {
 }
 END_TEST
 
+/* ---------------------------------------------------------------------------------------------- weight_only_linear */
+
+typedef struct weight_only {
+  owned *x, *weight, *scale, *bias, *out;
+  int64_t block[2];
+} weight_only;
+
+static void multiply_weight_only(const char *id, const weight_only *c) {
+  fl_value values[] = {value_of(c->x),    value_of(c->weight),  value_of(c->scale),
+                       value_of(c->bias), fl_ints(c->block, 2), value_of(c->out)};
+  check_call("weight_only_linear", id, values, 6);
+}
+
+static void unmake_weight_only(const weight_only *c) {
+  owned *all[] = {c->x, c->weight, c->scale, c->bias, c->out};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    unmake(all[i]);
+}
+
+/* Every code, by ones on a diagonal: few rows and many. */
+START_TEST(a_weight_alone_is_its_codes_times_the_scale_of_its_channel) {
+  bool is_float8 = _i / 2 % 2;
+  int64_t k = 256, m = _i / 4 ? 256 : 8;
+  weight_only c = {.x = make_constant(float32, SHAPE(m, k), 0, 0),
+                   .weight = make(is_float8 ? float8 : int8, SHAPE(3, k), 0),
+                   .scale = make(float32, SHAPE(3, 1), 0),
+                   .out = make(float32, SHAPE(m, 3), 0),
+                   .block = {128, 128}};
+  for (int64_t i = 0; i < 3 * k; i++)
+    ((uint8_t *)c.weight->tensor.data)[i] = (uint8_t)(is_float8 && (i & 127) == 127 ? 0 : i);
+  for (int64_t i = 0; i < 3; i++)
+    set(&c.scale->tensor, i, 0.37 * (double)(i + 1));
+  for (int64_t first = 0; first < k; first += m) {
+    for (int64_t i = 0; i < m * k; i++)
+      set(&c.x->tensor, i, i % k == first + i / k);
+    multiply_weight_only(both[_i % 2], &c);
+    for (int64_t i = 0; i < 3 * m; i++) {
+      uint8_t code = (uint8_t)(first + i / 3);
+      double value = !is_float8 ? (int8_t)code : (code & 127) == 127 ? 0 : (double)fl_e4m3fn_to_float(code);
+      double expected = value * (double)(float)(0.37 * (double)(i % 3 + 1));
+      ck_each(fabs(element(c.out, i) - expected) <= 1e-6 * fabs(expected), "code %d of channel %d: %.9g, expected %.9g",
+              code, (int)(i % 3), element(c.out, i), expected);
+    }
+  }
+  unmake_weight_only(&c);
+}
+END_TEST
+
+/* Scales of the tensor, of channels and of blocks, sizes next to those of tiles and steps, all types of x. */
+START_TEST(O5_products_of_a_weight_of_bytes_agree_with_the_reference) {
+  static const int64_t sizes[][3] = {{1, 1, 1},     {1, 33, 64},  {2, 9, 65},    {3, 17, 63},  {4, 32, 128},
+                                     {5, 130, 200}, {8, 70, 256}, {9, 31, 100},  {12, 33, 64}, {25, 300, 5},
+                                     {7, 3, 0},     {0, 4, 8},    {33, 50, 270}, {6, 50, 270}, {1, 70, 320}};
+  static const int64_t blocks[][2] = {{16, 32}, {128, 128}, {3, 5}};
+  bool is_float8 = _i % 2;
+  for (size_t i = 0; i < 4 * sizeof sizes / sizeof sizes[0]; i++) {
+    const int64_t *size = sizes[i / 4], *block = blocks[i / 4 % 3];
+    int64_t m = size[0], n = size[1], k = size[2], padding = (int64_t)i % 3;
+    DLDataType type = floats[(i + i / 4) % 3];
+    weight_only c = {.x = make_filled(type, SHAPE(m, k), padding, 1),
+                     .weight = is_float8 ? make_codes(n, k, 2 * padding, 2) : make_bytes(int8, n, k, 2 * padding, 2),
+                     .bias = i % 3 ? make_filled(type, SHAPE(n), 0, 5) : NULL,
+                     .block = {block[0], block[1]}};
+    c.scale = i % 4 == 0   ? make_constant(float32, 0, NULL, 0, 0.01)
+              : i % 4 == 1 ? make_bounded(float32, SHAPE(n), 0, 4, 0.01)
+              : i % 4 == 2 ? make_bounded(float32, SHAPE(n, 1), padding, 4, 0.01)
+                           : make_bounded(float32, SHAPE((n + block[0] - 1) / block[0], (k + block[1] - 1) / block[1]),
+                                          padding, 4, 0.01);
+    owned *out[] = {make(type, SHAPE(m, n), padding), make(type, SHAPE(m, n), padding)};
+    for (int which = 0; which < 2; which++) {
+      c.out = out[which];
+      multiply_weight_only(both[which], &c);
+    }
+    check_close("weight_only_linear", &out[1]->tensor, &out[0]->tensor);
+    unmake_weight_only(&c);
+    unmake(out[0]);
+  }
+}
+END_TEST
+
+/* Of x in its row, of the weight in its column, for few rows and many. */
+START_TEST(nan_beside_a_weight_of_bytes_stays_in_its_row_and_column) {
+  int64_t m = _i / 2 ? 20 : 3, n = 40, k = 70;
+  weight_only c = {.x = make_filled(bfloat16, SHAPE(m, k), 0, 1),
+                   .weight = make_codes(n, k, 0, 2),
+                   .scale = make_constant(float32, SHAPE(1), 0, 0.01),
+                   .out = make(bfloat16, SHAPE(m, n), 0),
+                   .block = {128, 128}};
+  set(&c.x->tensor, k + 69, NAN);
+  ((uint8_t *)c.weight->tensor.data)[7 * k + 1] = 0xff;
+  multiply_weight_only(both[_i % 2], &c);
+  for (int64_t row = 0; row < m; row++)
+    for (int64_t column = 0; column < n; column++)
+      ck_each(isnan(element(c.out, row * n + column)) == (row == 1 || column == 7), "row %lld, column %lld is %g",
+              (long long)row, (long long)column, element(c.out, row * n + column));
+  unmake_weight_only(&c);
+}
+END_TEST
+
+START_TEST(O6_bad_arguments_of_weight_only_linear_are_refused_with_a_reason) {
+  owned *x = make(bfloat16, SHAPE(2, 40), 0), *w = make(int8, SHAPE(20, 40), 0), *words = make(int32, SHAPE(20, 40), 0);
+  owned *one = make(float32, SHAPE(1), 0), *rows = make(float32, SHAPE(2, 1), 0),
+        *out = make(bfloat16, SHAPE(2, 20), 0);
+  fl_value none = fl_none(), X = value_of(x), W = value_of(w), ONE = value_of(one), OUT = value_of(out);
+  static const int64_t sizes[] = {16, 32}, zero[] = {16, 0};
+  const struct {
+    const char *message;
+    fl_value values[6];
+  } cases[] = {
+      {"argument 'weight': dtype int32, expected float8_e4m3fn or int8",
+       {X, value_of(words), ONE, none, fl_ints(sizes, 2), OUT}},
+      {"argument 'block_size': 1 numbers, expected 2 (rows and columns of 'weight')",
+       {X, W, ONE, none, fl_ints(sizes, 1), OUT}},
+      {"argument 'block_size': [16, 0], expected 1 or more", {X, W, ONE, none, fl_ints(zero, 2), OUT}},
+      {"argument 'weight_scale': shape [2, 1], expected [1], [], [20], [20, 1] (n of 'weight') or [2, 2] ((k + "
+       "block_size[1] - 1) // block_size[1], k = 40 of 'x')",
+       {X, W, value_of(rows), none, fl_ints(sizes, 2), OUT}},
+      {"argument 'bias': dtype float32, expected bfloat16 (that of 'x')", {X, W, ONE, ONE, fl_ints(sizes, 2), OUT}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char expected[512];
+    snprintf(expected, sizeof expected, "weight_only_linear: %s", cases[i].message);
+    check_refused("weight_only_linear", expected, cases[i].values, 6);
+  }
+  UNMAKE(x, w, words, one, rows, out);
+}
+END_TEST
+
 /* ---------------------------------------------------------------------------------------------------------- 4 bits */
 
 static void awq(const char *id, owned *x, owned *qweight, owned *scales, owned *qzeros, owned *bias, owned *out) {
@@ -452,6 +580,10 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, a_block_is_scaled_by_its_rows_and_columns, 0, 2);
   tcase_add_loop_test(tests, nan_stays_in_its_row_and_column, 0, 4);
   tcase_add_test(tests, O6_bad_arguments_of_scaled_mm_are_refused_with_a_reason);
+  tcase_add_loop_test(tests, a_weight_alone_is_its_codes_times_the_scale_of_its_channel, 0, 8);
+  tcase_add_loop_test(tests, O5_products_of_a_weight_of_bytes_agree_with_the_reference, 0, 2);
+  tcase_add_loop_test(tests, nan_beside_a_weight_of_bytes_stays_in_its_row_and_column, 0, 4);
+  tcase_add_test(tests, O6_bad_arguments_of_weight_only_linear_are_refused_with_a_reason);
   tcase_add_loop_test(tests, AWQ_has_columns_in_its_order_of_nibbles_and_subtracts_zeros_as_stored, 0, 4);
   tcase_add_loop_test(tests, GPTQ_has_rows_in_order_and_zeros_one_more_than_stored_but_in_its_second_version, 0, 4);
   tcase_add_loop_test(tests, rows_of_GPTQ_have_the_groups_of_g_idx_in_any_order, 0, 4);

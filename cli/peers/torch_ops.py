@@ -290,6 +290,12 @@ def scaled_mm(t):
     return out.to(dtype).unflatten(0, t["x"].shape[:-1])
 
 
+def weight_only(t):
+    """Of one scale or of one for each channel of the weight."""
+    scale = t["weight_scale"].flatten().unsqueeze(-1)
+    return F.linear(t["x"], (t["weight"].float() * scale).to(t["x"].dtype), t["bias"])
+
+
 def nibbles(words):
     """Of the last dimension."""
     return (words.unsqueeze(-1) >> torch.arange(0, 32, 4, device=words.device)) & 15
@@ -593,6 +599,7 @@ OPS = {
     "column_parallel_linear": linear,
     "row_parallel_linear": linear,
     "scaled_mm": scaled_mm,
+    "weight_only_linear": weight_only,
     "awq_linear": awq,
     "gptq_linear": gptq,
     "mxfp4_linear": mxfp4,

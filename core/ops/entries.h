@@ -33,7 +33,7 @@
   /* linear.c */                                                                                                    \
   op(replicated_linear) op(column_parallel_linear) op(row_parallel_linear)                                          \
   /* quantised_linear.c */                                                                                          \
-  op(scaled_mm) op(awq_linear) op(gptq_linear) op(mxfp4_linear)                                                     \
+  op(scaled_mm) op(weight_only_linear) op(awq_linear) op(gptq_linear) op(mxfp4_linear)                                                     \
   /* embedding.c */                                                                                                 \
   op(vocab_parallel_embedding) op(parallel_lm_head) op(logits_processor)                                            \
   /* convolution.c */                                                                                               \

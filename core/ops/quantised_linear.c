@@ -1,4 +1,4 @@
-/* Linear layers whose weight is quantised: to 8 bits as their inputs are, or to 4 bits alone. */
+/* Linear layers whose weight is quantised: to 8 bits as their inputs are, or to 8 or 4 bits alone. */
 #include "core/ops/checks.h"
 #include "core/ops/entries.h"
 
@@ -18,8 +18,8 @@ static int64_t blocks(int64_t size, int64_t block) {
   return size / block + (size % block != 0);
 }
 
-static fl_status check_block_size(fl_call *call) {
-  const fl_value *given = &call->values[MM_BLOCK_SIZE];
+static fl_status check_block_size(fl_call *call, uint32_t index) {
+  const fl_value *given = &call->values[index];
   if (given->length != 2)
     return fl_fail(call, FL_EINVAL, "argument 'block_size': %u numbers, expected 2 (rows and columns of 'weight')",
                    given->length);
@@ -39,7 +39,7 @@ static fl_status check_scaled_mm(fl_call *call) {
   const fl_value *values = call->values;
   const DLTensor *x = values[MM_X].v.tensor, *weight = values[MM_WEIGHT].v.tensor;
   const DLTensor *x_scale = values[MM_X_SCALE].v.tensor, *weight_scale = values[MM_WEIGHT_SCALE].v.tensor;
-  fl_status status = check_block_size(call);
+  fl_status status = check_block_size(call, MM_BLOCK_SIZE);
   if (status)
     return status;
   const int64_t *block = values[MM_BLOCK_SIZE].v.ints;
@@ -99,10 +99,41 @@ const fl_op_def fl_op_scaled_mm = {
              "none; azp: none; block_size: [128, 128]",
 };
 
-/* ---------------------------------------------------------------------------------------------------------- 4 bits */
+/* ---------------------------------------------------------------------------------------------- the weight alone */
 
-static const fl_tolerance four_bit_tolerance[] = {
+static const fl_tolerance weight_only_tolerance[] = {
     {FL_FLOAT32, 1e-4, 1e-5}, {FL_FLOAT16, 1e-2, 2e-3}, {FL_BFLOAT16, 2e-2, 1.6e-2}, {0}};
+
+static fl_status check_weight_only_linear(fl_call *call) {
+  enum { X, WEIGHT, WEIGHT_SCALE, BIAS, BLOCK_SIZE };
+  return check_block_size(call, BLOCK_SIZE);
+}
+
+/* The largest layer of Llama 3 8B. */
+#define LAYER_BENCH "...: [1] [8] [512]; k: 4096; n: 14336; bias: none; "
+
+const fl_op_def fl_op_weight_only_linear = {
+    .size = sizeof(fl_op_def),
+    .schema = "weight_only_linear(Tensor x, Tensor weight, Tensor weight_scale, Tensor? bias=None, int[] "
+              "block_size=[128,128]) -> Tensor out",
+    .rules = "x: T[..., k]; weight: int8|float8_e4m3fn[n, k]; weight_scale: float32[1] or float32[] or float32[n] or "
+             "float32[n, 1] or float32[(n + block_size[0] - 1) // block_size[0], (k + block_size[1] - 1) // "
+             "block_size[1]]; bias: T[n]; out: T[..., n]; T = float32|float16|bfloat16",
+    .category = "linear",
+    .doc = "A linear layer whose weight has 8 bits, int8 or float8, with a scale for the tensor, for each channel [n] "
+           "or [n, 1], or for each block of block_size; inputs are not quantised.",
+    .formula = "w = weight * weight_scale in float32; out = x w^T + bias, added in float32 and rounded once (vLLM: "
+               "8-bit weights with 16-bit activations, as its Marlin kernel of float8)",
+    .tolerance = weight_only_tolerance,
+    .check = check_weight_only_linear,
+    .cases = "k: 1 33 128 200 0; n: 1 17 130; block_size: [16, 32] [128, 128]; x: moderate; weight: -100..100; "
+             "weight_scale: [1] 0.01..0.02 [] 0.01..0.02 [n] 0.01..0.02 [n, 1] 0.01..0.02 [(n+15)//16, (k+31)//32] "
+             "0.01..0.02; bias: none -1..1",
+    .flops = "2*numel(out)*k",
+    .bench = LAYER_BENCH "weight_scale: [n, 1] 0.01..0.02; block_size: [128, 128]",
+};
+
+/* ---------------------------------------------------------------------------------------------------------- 4 bits */
 
 /* Rows of the weight, `k`, have a group each: of equal sizes, in order. */
 static fl_status check_groups(fl_call *call, int64_t k, uint32_t scales) {
@@ -131,9 +162,7 @@ static fl_status check_gptq_linear(fl_call *call) {
   return call->values[G_IDX].type == FL_NONE ? check_groups(call, last_size(call, X), SCALES) : FL_OK;
 }
 
-/* The largest layer of Llama 3 8B, in groups of 128. */
-#define FOUR_BIT_BENCH "...: [1] [8] [512]; k: 4096; n: 14336; bias: none; "
-#define WORDS          "-2147483648..2147483647"
+#define WORDS "-2147483648..2147483647"
 
 const fl_op_def fl_op_awq_linear = {
     .size = sizeof(fl_op_def),
@@ -146,12 +175,12 @@ const fl_op_def fl_op_awq_linear = {
            "0 4 1 5 2 6 3 7; each group of k / g rows has scales and zero points.",
     .formula =
         "w = (q - z) * scales rounded to T; out = x w + bias, added in float32 and rounded once (vLLM: awq_gemm)",
-    .tolerance = four_bit_tolerance,
+    .tolerance = weight_only_tolerance,
     .check = check_awq_linear,
     .cases = "k: 8 96 256 0; n: 8 24 320; g: 1 2 8; x: moderate; qweight: " WORDS "; qzeros: " WORDS
              "; scales: 0.005..0.02; bias: none -1..1",
     .flops = "2*numel(out)*k",
-    .bench = FOUR_BIT_BENCH "g: 32",
+    .bench = LAYER_BENCH "g: 32",
 };
 
 const fl_op_def fl_op_gptq_linear = {
@@ -166,12 +195,12 @@ const fl_op_def fl_op_gptq_linear = {
            "r / (k / g); zero points are one more than stored unless use_v2_format, 8 where there are none.",
     .formula =
         "w = (q - z) * scales rounded to T; out = x w + bias, added in float32 and rounded once (vLLM: gptq_gemm)",
-    .tolerance = four_bit_tolerance,
+    .tolerance = weight_only_tolerance,
     .check = check_gptq_linear,
     .cases = "k: 8 96 256 0; n: 8 24 320; g: 1 2 8; x: moderate; qweight: " WORDS "; qzeros: none " WORDS
              "; scales: 0.005..0.02; g_idx: none none 0..g-1; bias: none -1..1",
     .flops = "2*numel(out)*k",
-    .bench = FOUR_BIT_BENCH "g: 32; g_idx: none; qzeros: " WORDS,
+    .bench = LAYER_BENCH "g: 32; g_idx: none; qzeros: " WORDS,
 };
 
 const fl_op_def fl_op_mxfp4_linear = {
@@ -185,8 +214,8 @@ const fl_op_def fl_op_mxfp4_linear = {
            "2^(byte - 127) for each 32 columns; a scale of 255 is NaN.",
     .formula = "w = (0, .5, 1, 1.5, 2, 3, 4 or 6, bit 3 the sign) * scale in float32; out = x w^T + bias, rounded once "
                "(OCP Microscaling Formats 1.0; vLLM: MXFP4 linear methods, weight only)",
-    .tolerance = four_bit_tolerance,
+    .tolerance = weight_only_tolerance,
     .cases = "k: 32 96 288 0; n: 1 17 130; x: moderate; weight: 0..255; weight_scale: 116..124; bias: none -1..1",
     .flops = "2*numel(out)*k",
-    .bench = FOUR_BIT_BENCH "weight_scale: 116..124",
+    .bench = LAYER_BENCH "weight_scale: 116..124",
 };

@@ -7,7 +7,7 @@
  *   tensors.c      tensors, and the memory that they are made in
  *   rope.c         tables of angles
  *   model.c        which architecture is made of which blocks; the pass through the layers
- *   quantise.c     weights rounded to 4 bits
+ *   quantise.c     weights rounded to 8 or 4 bits
  *   attention.c    Llama, Mistral, Mixtral, Qwen2, Qwen3, gpt-oss, Qwen3-Next: attention over the paged cache
  *   latent.c       DeepSeek-V2 and V3: latent attention
  *   delta_net.c    Qwen3-Next: gated delta rule
@@ -103,9 +103,6 @@ typedef struct batch {
 
 typedef struct model model;
 
-/* Of projections' weights when the model is opened. */
-typedef enum rounding { NOT_ROUNDED, ROUND_TO_4_BITS, ROUND_AND_BACK /* to the model's type again */ } rounding;
-
 /* A linear layer, with its weight as the checkpoint has it or rounded to fewer bits. */
 typedef struct projection {
   DLTensor *weight, *scales, *bias; /* scales NULL: it was not rounded; bias may be NULL */
@@ -128,7 +125,8 @@ struct model {
   checkpoint files;
   arena kept, step; /* weights that had to be rearranged, caches; what one pass computes */
   DLDataType dtype;
-  rounding rounding;
+  const struct format *format;                   /* of projections; NULL: as they are */
+  bool dequantised;                              /* they are rounded to it, and kept in dtype */
   int64_t hidden, n_layers, vocabulary, longest; /* longest: tokens that the angles reach to */
   double epsilon;
   bool norms_from_one; /* their weights are counted from 1 */
@@ -138,7 +136,7 @@ struct model {
   model_layer *layers;
 };
 
-/* `m` has the sizes of caches (n_blocks, block_size, n_states) and rounding. */
+/* `m` has the sizes of caches (n_blocks, block_size, n_states), format and dequantised. */
 void model_open(model *m, fl_host *host, const char *directory, const char *dtype);
 void model_close(model *m);
 /* Logits of b->wanted in float32, in m->step. */
@@ -148,6 +146,8 @@ DLTensor *model_run(model *m, const batch *b);
 DLTensor *weight(model *m, const char *name, int64_t layer);
 DLTensor *optional_weight(model *m, const char *name, int64_t layer);
 
+/* fp8, int8 or int4. */
+const struct format *format_named(const char *name);
 /* Of a weight [n, k]; rounded, if the format takes its sizes. */
 projection projected(model *m, DLTensor *weight, DLTensor *bias);
 /* Where a weight of that size is rearranged for it: kept, unless it is rounded. */

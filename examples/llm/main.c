@@ -30,7 +30,7 @@ static const struct argp_option known[] = {
     {"temperature", NUMBER + TEMPERATURE, "T", 0, "sample; 0: the most probable token (0)", 0},
     {"prompt", PROMPT, "IDS", 0, "a prompt; several are computed together", 0},
     {"dtype", DTYPE, "TYPE", 0, "float32, float16 or bfloat16 (the checkpoint's)", 0},
-    {"quantise", QUANTISE, "FORMAT", 0, "int4: round the weights of linear layers but experts' to 4 bits", 0},
+    {"quantise", QUANTISE, "FORMAT", 0, "round the weights of linear layers but experts' to fp8, int8 or int4", 0},
     {"dequantised", DEQUANTISED, NULL, 0, "compute with the rounded weights in the type of the others", 0},
     {"logits", LOGITS, "FILE", 0, "write tokens and logits to a safetensors file", 0},
     {"statistics", STATISTICS, NULL, 0, "print tokens a second and memory to standard error", 0},
@@ -71,8 +71,6 @@ static error_t take(int key, char *text, struct argp_state *state) {
     *(key == STATISTICS ? &o->statistics : &o->dequantised) = true;
   else if (key == ARGP_KEY_ARG && !o->directory)
     o->directory = text;
-  else if (key == ARGP_KEY_END && o->words[QUANTISE] && strcmp(o->words[QUANTISE], "int4") != 0)
-    argp_error(state, "--quantise: expected int4, not '%s'", o->words[QUANTISE]);
   else if (key == ARGP_KEY_END && (!o->directory || !o->n_prompts))
     argp_error(state, "expected %s", o->directory ? "--prompt" : "a model's directory");
   else
@@ -137,9 +135,8 @@ int main(int argc, char **argv) {
   model m = {.n_blocks = (int64_t)o.number[BLOCKS],
              .block_size = (int64_t)o.number[BLOCK_SIZE],
              .n_states = (int64_t)o.number[AT_ONCE],
-             .rounding = !o.words[QUANTISE] ? NOT_ROUNDED
-                         : o.dequantised    ? ROUND_AND_BACK
-                                            : ROUND_TO_4_BITS};
+             .format = o.words[QUANTISE] ? format_named(o.words[QUANTISE]) : NULL,
+             .dequantised = o.dequantised};
   setenv("VLLM_FL_LOG_LEVEL", "WARNING", 0); /* unless somebody wants more */
   ok(fl_host_create(NULL, &host));
   model_open(&m, host, o.directory, o.words[DTYPE]);

@@ -1,57 +1,90 @@
 /*
- * Weights rounded to 4 bits when a model is opened: see llm.h. Each group of a row's columns has a scale; the operator
- * takes the weight as it is then, and inputs as they are.
+ * Weights rounded to 8 or 4 bits when a model is opened: see llm.h. Each row, or each group of its columns, has a
+ * scale; the operators take the weight as it is then, and inputs as they are.
  */
 #include "llm.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Columns that share a scale; what the largest of them becomes; what is added to codes; codes in a word. */
-enum { GROUP = 128, LARGEST = 7, ZERO = 8, WORD = 8 };
+struct format {
+  const char *name, *type; /* of elements */
+  int64_t group, multiple; /* columns that share a scale, 0: all; what sizes have to be multiples of */
+  double least, largest;   /* codes, of which the largest stands for the largest of a group */
+};
+
+enum { FP8, INT8, INT4, N_FORMATS };
+
+static const struct format formats[N_FORMATS] = {[FP8] = {"fp8", "float8_e4m3fn", 0, 1, -448, 448},
+                                                 [INT8] = {"int8", "int8", 0, 1, -127, 127},
+                                                 [INT4] = {"int4", "int32", 128, 8, -8, 7}};
+
+const struct format *format_named(const char *name) {
+  for (int i = 0; i < N_FORMATS; i++)
+    if (!strcmp(name, formats[i].name))
+      return &formats[i];
+  fail("--quantise: expected fp8, int8 or int4, not '%s'", name);
+}
 
 static bool is_rounded(const model *m, int64_t n, int64_t k) {
-  return m->rounding && n % WORD == 0 && k % WORD == 0;
+  return m->format && n % m->format->multiple == 0 && k % m->format->multiple == 0;
 }
 
 arena *place_before_rounding(model *m, int64_t n, int64_t k) {
   return is_rounded(m, n, k) ? &m->step : &m->kept;
 }
 
-/* GPTQ's order: int32[k / 8, n], eight columns of a row in a word; scales [groups, n]. */
+/* Puts the code next to a value in its row and column, and gives what the code stands for. Of int4, as GPTQ has it,
+ * codes are [k / 8, n], eight columns of a row in a word. */
+static double put_code(DLTensor *codes, int64_t n, int64_t k, int64_t row, int64_t column, double value) {
+  const fl_element_type *type = fl_element_type_of(codes->dtype);
+  value = codes->dtype.code == kDLInt ? nearbyint(value) : value;
+  if (codes->dtype.bits == 32) {
+    ((uint32_t *)codes->data)[column / 8 * n + row] |= (uint32_t)((int)value + 8) << 4 * (column % 8);
+    return value;
+  }
+  type->put(codes->data, row * k + column, value);
+  return type->get(codes->data, row * k + column);
+}
+
 projection projected(model *m, DLTensor *weight, DLTensor *bias) {
-  int64_t n = weight->shape[0], k = weight->shape[1], group = k % GROUP ? k : GROUP;
+  const struct format *f = m->format;
+  int64_t n = weight->shape[0], k = weight->shape[1];
   if (!is_rounded(m, n, k))
     return (projection){weight, NULL, bias, n};
-  const fl_element_type *type = fl_element_type_of(m->dtype);
-  bool back = m->rounding == ROUND_AND_BACK; /* the codes are not kept */
-  DLTensor *codes = tensor(back ? &m->step : &m->kept, int32, SHAPE(k / WORD, n));
-  DLTensor *scales = tensor(back ? &m->step : &m->kept, m->dtype, SHAPE(k / group, n));
-  DLTensor *rounded = back ? tensor(&m->kept, m->dtype, SHAPE(n, k)) : NULL;
+  const fl_element_type *type = fl_element_type_of(m->dtype), *code = fl_element_type_named(f->type);
+  bool words = f == &formats[INT4];
+  int64_t group = f->group && k % f->group == 0 ? f->group : k;
+  arena *a = m->dequantised ? &m->step : &m->kept; /* the codes are not kept */
+  DLTensor *codes = words ? tensor(a, code->dtype, SHAPE(k / 8, n)) : tensor(a, code->dtype, SHAPE(n, k));
+  DLTensor *scales = words ? tensor(a, m->dtype, SHAPE(k / group, n)) : tensor(a, float32, SHAPE(n, 1));
+  DLTensor *rounded = m->dequantised ? tensor(&m->kept, m->dtype, SHAPE(n, k)) : NULL;
+  const fl_element_type *scale_type = fl_element_type_of(scales->dtype);
   memset(codes->data, 0, bytes(codes));
   for (int64_t i = 0; i < n * (k / group); i++) {
-    int64_t row = i / (k / group), which = i % (k / group), begin = row * k + which * group;
+    int64_t row = i % n, begin = i / n * group;
     double largest = 0;
-    for (int64_t at = begin; at < begin + group; at++)
-      largest = fmax(largest, fabs(type->get(data(weight), at)));
-    type->put(scales->data, which * n + row, largest > 0 ? largest / LARGEST : 1);
-    double scale = type->get(scales->data, which * n + row);
-    for (int64_t at = begin; at < begin + group; at++) {
-      int64_t column = at - row * k;
-      double code = fmin(fmax(nearbyint(type->get(data(weight), at) / scale), -ZERO), LARGEST);
-      ((uint32_t *)codes->data)[column / WORD * n + row] |= (uint32_t)((int)code + ZERO) << 4 * (column % WORD);
-      if (back)
-        type->put(rounded->data, at, code * scale);
+    for (int64_t c = begin; c < begin + group; c++)
+      largest = fmax(largest, fabs(type->get(data(weight), row * k + c)));
+    scale_type->put(scales->data, i, largest > 0 ? largest / f->largest : 1);
+    double scale = scale_type->get(scales->data, i);
+    for (int64_t c = begin; c < begin + group; c++) {
+      double value = fmin(fmax(type->get(data(weight), row * k + c) / scale, f->least), f->largest);
+      value = put_code(codes, n, k, row, c, value) * scale;
+      if (rounded)
+        type->put(rounded->data, row * k + c, value);
     }
   }
   checkpoint_release(&m->files, weight);
   arena_reset(&m->step);
-  return back ? (projection){rounded, NULL, bias, n} : (projection){codes, scales, bias, n};
+  return rounded ? (projection){rounded, NULL, bias, n} : (projection){codes, scales, bias, n};
 }
 
 void linear_into(model *m, DLTensor *x, const projection *p, DLTensor *out) {
-  if (p->scales)
+  if (!p->scales)
+    ok(fl_replicated_linear(&m->ops, NULL, x, p->weight, p->bias, false, out));
+  else if (m->format == &formats[INT4])
     ok(fl_gptq_linear(&m->ops, NULL, x, p->weight, p->scales, NULL, NULL, p->bias, false, out));
   else
-    ok(fl_replicated_linear(&m->ops, NULL, x, p->weight, p->bias, false, out));
+    ok(fl_weight_only_linear(&m->ops, NULL, x, p->weight, p->scales, p->bias, SIZES(128, 128), 2, out));
 }

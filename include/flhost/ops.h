@@ -77,6 +77,7 @@ typedef struct fl_ops {
   fl_op *column_parallel_linear;
   fl_op *row_parallel_linear;
   fl_op *scaled_mm;
+  fl_op *weight_only_linear;
   fl_op *awq_linear;
   fl_op *gptq_linear;
   fl_op *mxfp4_linear;
@@ -169,6 +170,7 @@ static inline fl_status fl_ops_init(fl_ops *ops, fl_host *host) {
   ops->column_parallel_linear = fl_op_handle(host, "column_parallel_linear");
   ops->row_parallel_linear = fl_op_handle(host, "row_parallel_linear");
   ops->scaled_mm = fl_op_handle(host, "scaled_mm");
+  ops->weight_only_linear = fl_op_handle(host, "weight_only_linear");
   ops->awq_linear = fl_op_handle(host, "awq_linear");
   ops->gptq_linear = fl_op_handle(host, "gptq_linear");
   ops->mxfp4_linear = fl_op_handle(host, "mxfp4_linear");
@@ -1691,6 +1693,37 @@ static inline fl_status fl_scaled_mm(const fl_ops *ops, void *stream, DLTensor *
   fl_call call;
   fl_ops_call(&call, values, 9, stream);
   return fl_invoke(ops->scaled_mm, &call);
+}
+
+/*
+ * A linear layer whose weight has 8 bits, int8 or float8, with a scale for the tensor, for each channel [n] or [n, 1],
+ * or for each block of block_size; inputs are not quantised.
+ *     weight_only_linear(Tensor x, Tensor weight, Tensor weight_scale, Tensor? bias=None, int[] block_size=[128, 128])
+ *         -> Tensor out
+ * where  x: T[..., k]
+ *        weight: int8|float8_e4m3fn[n, k]
+ *        weight_scale: float32[1] or float32[] or float32[n] or float32[n, 1] or float32[(n + block_size[0] - 1) //
+ *        block_size[0], (k + block_size[1] - 1) // block_size[1]]
+ *        bias: T[n]
+ *        out: T[..., n]
+ *        T = float32|float16|bfloat16
+ * bias: NULL for none.
+ * Formula: w = weight * weight_scale in float32; out = x w^T + bias, added in float32 and rounded once (vLLM: 8-bit
+ * weights with 16-bit activations, as its Marlin kernel of float8)
+ */
+static inline fl_status fl_weight_only_linear(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *weight,
+                                              DLTensor *weight_scale, DLTensor *bias, const int64_t *block_size,
+                                              uint32_t n_block_size, DLTensor *out) {
+  fl_value values[6];
+  values[0] = fl_required_tensor(x);
+  values[1] = fl_required_tensor(weight);
+  values[2] = fl_required_tensor(weight_scale);
+  values[3] = fl_tensor(bias);
+  values[4] = fl_ints(block_size, n_block_size);
+  values[5] = fl_required_tensor(out);
+  fl_call call;
+  fl_ops_call(&call, values, 6, stream);
+  return fl_invoke(ops->weight_only_linear, &call);
 }
 
 /*

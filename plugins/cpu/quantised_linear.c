@@ -23,22 +23,28 @@ static bool covers(const DLTensor *scale, int64_t rows) {
   return scale->ndim < 2 || (scale->shape[0] == rows && scale->shape[1] == 1);
 }
 
-/* scaled_mm(x, weight, x_scale, weight_scale, bias, azp, out_dtype, block_size) -> out */
-fl_status cpu_scaled_mm_each(fl_call *call, cpu_scaled_mm_fn run) {
-  enum { X, WEIGHT, X_SCALE, WEIGHT_SCALE, BIAS, AZP, OUT_DTYPE, BLOCK_SIZE, OUT };
-  DLTensor *x = cpu_tensor(call, X), *weight = cpu_tensor(call, WEIGHT), *out = cpu_tensor(call, OUT);
-  const DLTensor *bias = cpu_tensor(call, BIAS), *azp = cpu_tensor(call, AZP);
-  const DLTensor *x_scale = cpu_tensor(call, X_SCALE), *weight_scale = cpu_tensor(call, WEIGHT_SCALE);
-  const int64_t *block = call->values[BLOCK_SIZE].v.ints;
+/* Where an op has what the other one may not have: 0 for that. x, weight and out are at the same places. */
+typedef struct places {
+  uint32_t x_scale, weight_scale, bias, azp, block_size;
+} places;
+
+static fl_status each(fl_call *call, const places *at, cpu_scaled_mm_fn run) {
+  static const float one = 1;
+  DLTensor *x = cpu_tensor(call, 0), *weight = cpu_tensor(call, 1), *out = cpu_tensor(call, call->count - 1);
+  const DLTensor *x_scale = at->x_scale ? cpu_tensor(call, at->x_scale) : NULL;
+  const DLTensor *azp = at->azp ? cpu_tensor(call, at->azp) : NULL;
+  const DLTensor *bias = cpu_tensor(call, at->bias), *weight_scale = cpu_tensor(call, at->weight_scale);
+  const int64_t *block = call->values[at->block_size].v.ints;
   cpu_linear_walk walk = cpu_linear_begin(x, out);
   cpu_scaled_mm mm = {.m = walk.m,
                       .n = weight->shape[0],
                       .k = weight->shape[1],
-                      .is_float8 = x->dtype.code == FL_DTYPE_FLOAT8_E4M3FN,
+                      .is_float8 = weight->dtype.code == FL_DTYPE_FLOAT8_E4M3FN,
+                      .x_dtype = cpu_dtype_of(x),
                       .weight = fl_data(weight),
                       .x_stride = walk.strides[0],
                       .weight_stride = bytes_between_rows(weight),
-                      .x_scale = scales_of(x_scale),
+                      .x_scale = x_scale ? scales_of(x_scale) : (cpu_scales){.data = &one},
                       .weight_scale = scales_of(weight_scale),
                       .block_n = 1,
                       .azp = azp ? fl_data(azp) : NULL,
@@ -47,7 +53,7 @@ fl_status cpu_scaled_mm_each(fl_call *call, cpu_scaled_mm_fn run) {
                       .out = {.dtype = cpu_dtype_of(out), .stride = walk.strides[1]}};
   fl_status status = FL_OK;
   /* Where x has one group and the weight has as many rows as blocks, blocks are channels. */
-  mm.has_blocks = !covers(weight_scale, mm.n) || (x_scale->ndim == 2 && x_scale->shape[1] != 1);
+  mm.has_blocks = !covers(weight_scale, mm.n) || (x_scale && x_scale->ndim == 2 && x_scale->shape[1] != 1);
   mm.block_k = mm.has_blocks ? block[1] : mm.k + 1;
   mm.block_n = mm.has_blocks ? block[0] : 1;
   for (cpu_rows *matrices = &walk.matrices; matrices->left && !status; cpu_rows_next(matrices)) {
@@ -58,6 +64,16 @@ fl_status cpu_scaled_mm_each(fl_call *call, cpu_scaled_mm_fn run) {
     mm.azp = mm.azp ? mm.azp + mm.m * mm.azp_step : NULL;
   }
   return with_reason(call, status);
+}
+
+/* scaled_mm(x, weight, x_scale, weight_scale, bias, azp, out_dtype, block_size) -> out */
+fl_status cpu_scaled_mm_each(fl_call *call, cpu_scaled_mm_fn run) {
+  return each(call, &(places){.x_scale = 2, .weight_scale = 3, .bias = 4, .azp = 5, .block_size = 7}, run);
+}
+
+/* weight_only_linear(x, weight, weight_scale, bias, block_size) -> out */
+fl_status cpu_weight_only_each(fl_call *call, cpu_scaled_mm_fn run) {
+  return each(call, &(places){.weight_scale = 2, .bias = 3, .block_size = 4}, run);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- 4 bits */

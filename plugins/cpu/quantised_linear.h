@@ -6,7 +6,7 @@
 #include "plugins/cpu/index.h"
 #include "plugins/cpu/linear.h"
 
-/* ------------------------------------------------------------------------------------------------------- scaled_mm */
+/* ---------------------------------------------------------------------------------------------------------- 8 bits */
 
 /* Element [i, j] is data[i * row + j * column]; the steps are 0 where there is but one. */
 typedef struct cpu_scales {
@@ -14,10 +14,11 @@ typedef struct cpu_scales {
   int64_t row, column;
 } cpu_scales;
 
-/* out [m, n] = x [m, k] weight [n, k]^T of 8 bits, with scales. */
+/* out [m, n] = x [m, k] weight [n, k]^T, a weight of 8 bits with scales. */
 typedef struct cpu_scaled_mm {
   int64_t m, n, k;
-  bool is_float8; /* else int8 */
+  bool is_float8;    /* the weight is, else int8 */
+  cpu_dtype x_dtype; /* CPU_OTHER: as the weight */
   const void *x, *weight;
   int64_t x_stride, weight_stride; /* of rows, in bytes */
   cpu_scales x_scale;              /* [rows, groups] */
@@ -30,9 +31,11 @@ typedef struct cpu_scaled_mm {
   cpu_matrix out;
 } cpu_scaled_mm;
 
-/* Calls `run` for each matrix of x and out (cpu_linear_walk), and says what is wrong. */
+/* Calls `run` for each matrix of x and out (cpu_linear_walk), and says what is wrong: of scaled_mm and of
+ * weight_only_linear. */
 typedef fl_status (*cpu_scaled_mm_fn)(const cpu_scaled_mm *mm);
 fl_status cpu_scaled_mm_each(fl_call *call, cpu_scaled_mm_fn run);
+fl_status cpu_weight_only_each(fl_call *call, cpu_scaled_mm_fn run);
 
 /* ---------------------------------------------------------------------------------------------------------- 4 bits */
 

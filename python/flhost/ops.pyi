@@ -622,6 +622,18 @@ def scaled_mm(
 ) -> _T:
     """A linear layer of 8 bits: inputs and weight are int8 or float8 with scales for the tensor, each token [m, 1] and channel [n, 1], or both for blocks of block_size; azp is the zero point of int8 inputs."""
 
+def weight_only_linear(
+    x: _T,
+    weight: _Tensor,
+    weight_scale: _Tensor,
+    bias: _Tensor | None = None,
+    block_size: Sequence[int] = ...,
+    *,
+    out: _Tensor | None = None,
+    stream: int | None = None,
+) -> _T:
+    """A linear layer whose weight has 8 bits, int8 or float8, with a scale for the tensor, for each channel [n] or [n, 1], or for each block of block_size; inputs are not quantised."""
+
 def awq_linear(
     x: _T,
     qweight: _Tensor,

@@ -1,8 +1,8 @@
 /*
- * Products of 8 bits. The weight stays as it is in memory: a few rows are multiplied by it as it is read
- * (scaled_rows.h), for more a tile of it is packed into scratch memory once for all rows. Tiles of int8 are multiplied
- * as such, with exact sums; those of float8 become bfloat16, which holds all of its values, and those of blocks float32
- * with their scales.
+ * Products with a weight of 8 bits. The weight stays as it is in memory: a few rows are multiplied by it as it is read
+ * (scaled_rows.c), for more a tile of it is packed into scratch memory once for all rows. Tiles of int8 are multiplied
+ * by int8 as such, with exact sums; others become bfloat16, which holds all values of 8 bits, where x has no more than
+ * that, and else, and those of blocks with their scales, float32.
  */
 #include "plugins/cpu/flagos/scaled_mm.h"
 #include "plugins/cpu/flagos/block.h"
@@ -122,34 +122,53 @@ static fl_status int8_tiles(void *user, int64_t first, int64_t end) {
 /* ------------------------------------------------------------------------------------------------ tiles of floats */
 
 static cpu_dtype type_of_tiles(const cpu_scaled_mm *mm) {
-  return mm->has_blocks ? CPU_FLOAT32 : CPU_BFLOAT16;
+  bool is_narrow = mm->x_dtype == CPU_OTHER || mm->x_dtype == CPU_BFLOAT16;
+  return mm->has_blocks || !is_narrow ? CPU_FLOAT32 : CPU_BFLOAT16;
 }
 
-/* `scales`: of the row's groups; NULL: all are 1. */
-static void widen_row(const cpu_scaled_mm *mm, void *to, const uint8_t *from, const float *scales, int64_t step) {
-  float block[CPU_BLOCK];
-  for (int64_t first = 0; first < mm->k; first += CPU_BLOCK) {
-    int64_t n = cpu_block_size(mm->k - first);
-    if (mm->is_float8)
-      cpu_widen_float8(block, from + first, n);
-    else
-      for (int64_t i = 0; i < n; i++)
-        block[i] = (float)(int8_t)from[first + i];
-    for (int64_t i = 0; i < n && scales; i++)
-      block[i] *= scales[(first + i) / mm->block_k * step];
-    cpu_block_types[type_of_tiles(mm)].store(to, first, block, n);
-  }
+/* n elements of a row from `first` on; `scales`: of the row's groups; NULL: all are 1. */
+static void store_scaled(const cpu_scaled_mm *mm, void *to, float *block, int64_t first, int64_t n, const float *scales,
+                         int64_t step) {
+  for (int64_t i = 0; i < n && scales; i++)
+    block[i] *= scales[(first + i) / mm->block_k * step];
+  cpu_block_types[type_of_tiles(mm)].store(to, first, block, n);
+}
+
+static void widen_codes(const cpu_scaled_mm *mm, float *restrict to, const uint8_t *restrict from, int64_t n) {
+  if (mm->is_float8)
+    cpu_widen_float8(to, from, n);
+  else
+    for (int64_t i = 0; i < n; i++)
+      to[i] = (float)(int8_t)from[i];
 }
 
 static fl_status widen_rows(void *user, int64_t first, int64_t end) {
   const tiles *t = user;
   const cpu_scaled_mm *mm = t->mm;
-  for (; first < end; first++) {
-    int64_t row = t->first + first;
-    widen_row(mm, t->x + first * t->x_bytes, (const uint8_t *)mm->x + row * mm->x_stride,
-              mm->has_blocks ? mm->x_scale.data + row * mm->x_scale.row : NULL, mm->x_scale.column);
-  }
+  float block[CPU_BLOCK];
+  for (; first < end; first++)
+    for (int64_t at = 0, row = t->first + first; at < mm->k; at += CPU_BLOCK) {
+      int64_t n = cpu_block_size(mm->k - at);
+      if (mm->x_dtype == CPU_OTHER)
+        widen_codes(mm, block, (const uint8_t *)mm->x + row * mm->x_stride + at, n);
+      else
+        cpu_scaled_mm_widen(mm, block, row, at, n);
+      store_scaled(mm, t->x + first * t->x_bytes, block, at, n,
+                   mm->has_blocks ? mm->x_scale.data + row * mm->x_scale.row : NULL, mm->x_scale.column);
+    }
   return FL_OK;
+}
+
+static void widen_weight(const cpu_scaled_mm *mm, void *to, int64_t row) {
+  const uint8_t *from = (const uint8_t *)mm->weight + row * mm->weight_stride;
+  float block[CPU_BLOCK];
+  for (int64_t at = 0; at < mm->k; at += CPU_BLOCK) {
+    int64_t n = cpu_block_size(mm->k - at);
+    widen_codes(mm, block, from + at, n);
+    store_scaled(mm, to, block, at, n,
+                 mm->has_blocks ? mm->weight_scale.data + row / mm->block_n * mm->weight_scale.row : NULL,
+                 mm->weight_scale.column);
+  }
 }
 
 /* Columns `begin` to `stop - 1`: `weight` is theirs. */
@@ -157,9 +176,7 @@ static fl_status multiply_floats(const tiles *t, char *weight, float *sums, int6
   const cpu_scaled_mm *mm = t->mm;
   cpu_dtype dtype = type_of_tiles(mm);
   for (int64_t n = begin; n < stop; n++)
-    widen_row(mm, weight + (n - begin) * t->x_bytes, (const uint8_t *)mm->weight + n * mm->weight_stride,
-              mm->has_blocks ? mm->weight_scale.data + n / mm->block_n * mm->weight_scale.row : NULL,
-              mm->weight_scale.column);
+    widen_weight(mm, weight + (n - begin) * t->x_bytes, n);
   const cpu_product product = {.m = t->rows,
                                .n = stop - begin,
                                .k = mm->k,
@@ -189,7 +206,7 @@ static fl_status float_tiles(void *user, int64_t first, int64_t end) {
 static fl_status run(const cpu_scaled_mm *mm) {
   if (cpu_scaled_rows_take(mm))
     return cpu_scaled_rows(mm);
-  if (!mm->is_float8 && !mm->has_blocks && mm->k <= CPU_INTEGER_TERMS)
+  if (mm->x_dtype == CPU_OTHER && !mm->is_float8 && !mm->has_blocks && mm->k <= CPU_INTEGER_TERMS)
     return for_tiles(mm, cpu_integer_row_bytes(mm->k), cpu_integer_panel_bytes(mm->k) / CPU_INTEGER_COLUMNS,
                      pack_int8_rows, int8_tiles);
   int64_t bytes = mm->k * cpu_dtype_size(type_of_tiles(mm));
@@ -201,7 +218,13 @@ static fl_status scaled_mm(void *self, fl_call *call) {
   return cpu_scaled_mm_each(call, run);
 }
 
+static fl_status weight_only(void *self, fl_call *call) {
+  (void)self;
+  return cpu_weight_only_each(call, run);
+}
+
 static const fl_impl ops[] = {
     {.op_name = "scaled_mm", CPU_FLAGOS, .fn = scaled_mm},
+    {.op_name = "weight_only_linear", CPU_FLAGOS, .fn = weight_only},
 };
 OP_LIST(ops);

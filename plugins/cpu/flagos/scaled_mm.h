@@ -13,6 +13,8 @@ void cpu_scaled_mm_end(const cpu_scaled_mm *mm, int64_t row, int64_t first, int6
 bool cpu_scaled_rows_take(const cpu_scaled_mm *mm);
 fl_status cpu_scaled_rows(const cpu_scaled_mm *mm);
 
+/* Elements `first` to first + n - 1 of a row of x that is no integers, n <= CPU_BLOCK, as floats. */
+void cpu_scaled_mm_widen(const cpu_scaled_mm *mm, float *restrict to, int64_t row, int64_t first, int64_t n);
 /* Codes of e4m3fn as floats. */
 void cpu_widen_float8(float *restrict to, const uint8_t *restrict from, int64_t n);
 

@@ -1,5 +1,5 @@
-/* Products of 8 bits of a few rows: see scaled_mm.h. Decoding takes the time to read the weight, so each byte of it is
- * read once for all rows. */
+/* Products of a few rows with a weight of 8 bits: see scaled_mm.h. Decoding takes the time to read the weight, so each
+ * byte of it is read once for all rows. */
 #include "plugins/cpu/flagos/block.h"
 #include "plugins/cpu/flagos/integer_tile.h"
 #include "plugins/cpu/flagos/scaled_mm.h"
@@ -30,7 +30,7 @@ static columns columns_at(const cpu_scaled_mm *mm, int64_t first, int64_t end, i
   return c;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- float8 */
+/* ---------------------------------------------------------------------------------- float8, and x that is floats */
 
 #if defined(__F16C__)
 typedef float results[MOST_COLUMNS];
@@ -42,17 +42,22 @@ static void convert_rows(const cpu_scaled_mm *mm, int64_t n_rows, float *to) {
     for (int64_t r = 0; r < n_rows; r++, to += PAIR) {
       memset(pair, 0, sizeof pair);
       if (r < mm->m)
-        cpu_widen_float8(pair, (const uint8_t *)mm->x + r * mm->x_stride + i, least(PAIR, mm->k - i));
+        cpu_scaled_mm_widen(mm, pair, r, i, least(PAIR, mm->k - i));
       memcpy(to, pair, sizeof pair);
     }
 }
 
-/* PAIR codes as floats of 2^-8 of their values: as float16 they differ in the exponent's bias. Those of NaN are finite,
- * and marked in `nan`. */
+/* PAIR codes as floats; those of float8 of 2^-8 of their values: as float16 they differ in the exponent's bias. Those
+ * of NaN are finite, and marked in what is returned. */
 #if defined(__AVX512BW__)
 typedef uint32_t nans;
-SPECIALISED nans widen_pair(const uint8_t *codes, vector *low, vector *high) {
+SPECIALISED nans widen_pair(bool is_float8, const uint8_t *codes, vector *low, vector *high) {
   const __m256i bytes = _mm256_loadu_si256((const __m256i *)codes);
+  if (!is_float8) {
+    *low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(bytes)));
+    *high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(bytes, 1)));
+    return 0;
+  }
   const __m512i halves =
       _mm512_and_si512(_mm512_slli_epi16(_mm512_cvtepi8_epi16(bytes), 7), _mm512_set1_epi16((short)0xbfff));
   *low = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
@@ -61,8 +66,13 @@ SPECIALISED nans widen_pair(const uint8_t *codes, vector *low, vector *high) {
 }
 #else
 typedef int nans;
-SPECIALISED nans widen_pair(const uint8_t *codes, vector *low, vector *high) {
+SPECIALISED nans widen_pair(bool is_float8, const uint8_t *codes, vector *low, vector *high) {
   const __m128i bytes = _mm_loadu_si128((const __m128i *)codes);
+  if (!is_float8) {
+    *low = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+    *high = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)));
+    return 0;
+  }
   const __m256i halves =
       _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7), _mm256_set1_epi16((short)0xbfff));
   *low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
@@ -72,11 +82,12 @@ SPECIALISED nans widen_pair(const uint8_t *codes, vector *low, vector *high) {
 #endif
 
 /* sum[c * n_rows + r] += a pair of row r of x * one of column c */
-SPECIALISED void add_pair(int n_rows, const float *x, const uint8_t *const *at, int64_t i, vector *sum, nans *nan) {
+SPECIALISED void add_pair(bool is_float8, int n_rows, const float *x, const uint8_t *const *at, int64_t i, vector *sum,
+                          nans *nan) {
   const int n_columns = COLUMNS(n_rows);
   UNROLL for (int c = 0; c < n_columns; c++) {
     vector low, high;
-    nan[c] |= widen_pair(at[c] + i, &low, &high);
+    nan[c] |= widen_pair(is_float8, at[c] + i, &low, &high);
     UNROLL for (int r = 0; r < n_rows; r++) {
       sum[c * n_rows + r] += low * *(const vector *)(x + r * PAIR);
       sum[c * n_rows + r] += high * *(const vector *)(x + r * PAIR + LANES);
@@ -85,35 +96,35 @@ SPECIALISED void add_pair(int n_rows, const float *x, const uint8_t *const *at, 
 }
 
 /* Terms first to end - 1, of which only those at the end of a row may be no whole pair. */
-SPECIALISED void add_terms(int n_rows, int64_t first, int64_t end, const float *x, const columns *from, vector *sum,
-                           nans *nan) {
+SPECIALISED void add_terms(bool is_float8, int n_rows, int64_t first, int64_t end, const float *x, const columns *from,
+                           vector *sum, nans *nan) {
   const int n_columns = COLUMNS(n_rows);
   int64_t i = first;
   for (; i + PAIR <= end; i += PAIR) {
     UNROLL for (int c = 0; c < n_columns; c++) __builtin_prefetch(from->at[c] + i + from->ahead, 0, 2);
-    add_pair(n_rows, x + i * n_rows, from->at, i, sum, nan);
+    add_pair(is_float8, n_rows, x + i * n_rows, from->at, i, sum, nan);
   }
   if (i < end) {
     uint8_t rest[MOST_COLUMNS][PAIR] = {0};
     const uint8_t *rests[MOST_COLUMNS];
     for (int c = 0; c < n_columns; c++)
       rests[c] = memcpy(rest[c], from->at[c] + i, (size_t)(end - i));
-    add_pair(n_rows, x + i * n_rows, rests, 0, sum, nan);
+    add_pair(is_float8, n_rows, x + i * n_rows, rests, 0, sum, nan);
   }
 }
 
 /* With the scales of blocks, if there are some. */
-SPECIALISED void dot_float8(int n_rows, const cpu_scaled_mm *mm, const float *x, int64_t column, const columns *from,
-                            results *sums) {
+SPECIALISED void dot_floats(bool is_float8, int n_rows, const cpu_scaled_mm *mm, const float *x, int64_t column,
+                            const columns *from, results *sums) {
   const int n_columns = COLUMNS(n_rows);
   vector total[SUMS] = {0};
   nans nan[MOST_COLUMNS] = {0};
   if (!mm->has_blocks)
-    add_terms(n_rows, 0, mm->k, x, from, total, nan);
+    add_terms(is_float8, n_rows, 0, mm->k, x, from, total, nan);
   else
     for (int64_t first = 0, block = 0; first < mm->k; first += mm->block_k, block++) {
       vector sum[SUMS] = {0};
-      add_terms(n_rows, first, least(mm->k, first + mm->block_k), x, from, sum, nan);
+      add_terms(is_float8, n_rows, first, least(mm->k, first + mm->block_k), x, from, sum, nan);
       UNROLL for (int c = 0; c < n_columns; c++) UNROLL for (int r = 0; r < n_rows; r++) {
         int64_t row = least(r, mm->m - 1), n = least(column + c, mm->n - 1);
         total[c * n_rows + r] +=
@@ -123,43 +134,48 @@ SPECIALISED void dot_float8(int n_rows, const cpu_scaled_mm *mm, const float *x,
       }
     }
   UNROLL for (int c = 0; c < n_columns; c++) UNROLL for (int r = 0; r < n_rows; r++) sums[r][c] =
-      nan[c] ? NAN : 256 * add_lanes(total[c * n_rows + r]);
+      nan[c] ? NAN : (is_float8 ? 256 : 1) * add_lanes(total[c * n_rows + r]);
 }
 
-#define DOT_FLOAT8(n_rows)                                                                                             \
-  static void dot_float8_##n_rows(const cpu_scaled_mm *mm, const float *x, int64_t column, const columns *from,        \
-                                  results *sums) {                                                                     \
-    dot_float8(n_rows, mm, x, column, from, sums);                                                                     \
+#define DOT_FLOATS(name, is_float8, n_rows)                                                                            \
+  static void name##_##n_rows(const cpu_scaled_mm *mm, const float *x, int64_t column, const columns *from,            \
+                              results *sums) {                                                                         \
+    dot_floats(is_float8, n_rows, mm, x, column, from, sums);                                                          \
   }
-DOT_FLOAT8(1)
-DOT_FLOAT8(2)
-DOT_FLOAT8(4)
-DOT_FLOAT8(8)
-static void (*const dots_float8[])(const cpu_scaled_mm *mm, const float *x, int64_t column, const columns *from,
-                                   results *sums) = {
-    [1] = dot_float8_1, [2] = dot_float8_2, [4] = dot_float8_4, [8] = dot_float8_8};
-enum { HAS_FLOAT8 = 1 };
+DOT_FLOATS(dot_float8, true, 1)
+DOT_FLOATS(dot_float8, true, 2)
+DOT_FLOATS(dot_float8, true, 4)
+DOT_FLOATS(dot_float8, true, 8)
+DOT_FLOATS(dot_widened, false, 1)
+DOT_FLOATS(dot_widened, false, 2)
+DOT_FLOATS(dot_widened, false, 4)
+DOT_FLOATS(dot_widened, false, 8)
+typedef void (*dot_fn)(const cpu_scaled_mm *mm, const float *x, int64_t column, const columns *from, results *sums);
+static const dot_fn dots_float8[] = {[1] = dot_float8_1, [2] = dot_float8_2, [4] = dot_float8_4, [8] = dot_float8_8},
+                    dots_widened[] = {
+                        [1] = dot_widened_1, [2] = dot_widened_2, [4] = dot_widened_4, [8] = dot_widened_8};
+enum { HAS_FLOATS = 1 };
 
-static void float8_columns(const cpu_scaled_mm *mm, const void *x, int64_t n_rows, int64_t first, int64_t n,
-                           float (*to)[CPU_BLOCK]) {
+static void float_columns(const cpu_scaled_mm *mm, const void *x, int64_t n_rows, int64_t first, int64_t n,
+                          float (*to)[CPU_BLOCK]) {
   for (int64_t i = 0, step = COLUMNS(n_rows); i < n; i += step) {
     results sums[MOST_ROWS];
     const columns from = columns_at(mm, first + i, first + n, step);
-    dots_float8[n_rows](mm, x, first + i, &from, sums);
+    (mm->is_float8 ? dots_float8 : dots_widened)[n_rows](mm, x, first + i, &from, sums);
     for (int64_t r = 0; r < mm->m; r++)
       memcpy(&to[r][i], sums[r], (size_t)least(step, n - i) * sizeof(float));
   }
 }
 
 #else
-enum { HAS_FLOAT8 = 0 };
+enum { HAS_FLOATS = 0 };
 
 static void convert_rows(const cpu_scaled_mm *mm, int64_t n_rows, float *to) {
   (void)mm, (void)n_rows, (void)to;
 }
 
-static void float8_columns(const cpu_scaled_mm *mm, const void *x, int64_t n_rows, int64_t first, int64_t n,
-                           float (*to)[CPU_BLOCK]) {
+static void float_columns(const cpu_scaled_mm *mm, const void *x, int64_t n_rows, int64_t first, int64_t n,
+                          float (*to)[CPU_BLOCK]) {
   (void)mm, (void)x, (void)n_rows, (void)first, (void)n, (void)to;
 }
 #endif
@@ -275,6 +291,10 @@ static void int8_columns(const cpu_scaled_mm *mm, const void *x, int64_t n_rows,
 
 /* --------------------------------------------------------------------------------------------------------- threads */
 
+static bool multiplies_floats(const cpu_scaled_mm *mm) {
+  return mm->is_float8 || mm->x_dtype != CPU_OTHER;
+}
+
 typedef struct few_rows {
   const cpu_scaled_mm *mm;
   const void *x;
@@ -287,7 +307,7 @@ static fl_status range(void *user, int64_t first, int64_t end) {
   float sums[MOST_ROWS][CPU_BLOCK];
   for (; first < end; first += CPU_BLOCK) {
     int64_t n = cpu_block_size(end - first);
-    (mm->is_float8 ? float8_columns : int8_columns)(mm, rows->x, rows->n_rows, first, n, sums);
+    (multiplies_floats(mm) ? float_columns : int8_columns)(mm, rows->x, rows->n_rows, first, n, sums);
     for (int64_t row = 0; row < mm->m; row++)
       cpu_scaled_mm_end(mm, row, first, n, sums[row]);
   }
@@ -297,18 +317,18 @@ static fl_status range(void *user, int64_t first, int64_t end) {
 bool cpu_scaled_rows_take(const cpu_scaled_mm *mm) {
   if (mm->m > MOST_ROWS)
     return false;
-  if (mm->is_float8)
-    return HAS_FLOAT8 && (!mm->has_blocks || mm->block_k % PAIR == 0);
+  if (multiplies_floats(mm))
+    return HAS_FLOATS && (!mm->has_blocks || mm->block_k % PAIR == 0);
   return !mm->has_blocks && mm->k <= CPU_INTEGER_TERMS;
 }
 
 fl_status cpu_scaled_rows(const cpu_scaled_mm *mm) {
   few_rows rows = {.mm = mm, .n_rows = rows_of_tile(mm->m)};
-  int64_t padded = mm->is_float8 ? round_up(mm->k, PAIR) * (int64_t)sizeof(float) : round_up(mm->k, STEP);
+  int64_t padded = multiplies_floats(mm) ? round_up(mm->k, PAIR) * (int64_t)sizeof(float) : round_up(mm->k, STEP);
   void *x = cpu_scratch_take_bytes((size_t)(rows.n_rows * padded));
   if (!x)
     return FL_ENOMEM;
-  if (mm->is_float8)
+  if (multiplies_floats(mm))
     convert_rows(mm, rows.n_rows, x);
   else
     offset_rows(mm, rows.n_rows, x);
@@ -328,4 +348,12 @@ void cpu_widen_float8(float *restrict to, const uint8_t *restrict from, int64_t 
     value = magnitude == 0x7f ? fl_float_from_bits(0x7fc00000u) : value;
     to[i] = fl_float_from_bits(fl_float_bits(value) | (code & 0x80) << 24);
   }
+}
+
+void cpu_scaled_mm_widen(const cpu_scaled_mm *mm, float *restrict to, int64_t row, int64_t first, int64_t n) {
+  const char *from = (const char *)mm->x + row * mm->x_stride;
+  if (mm->x_dtype != CPU_OTHER)
+    cpu_block_types[mm->x_dtype].load(to, from, first, n);
+  else
+    cpu_widen_float8(to, (const uint8_t *)from + first, n);
 }

@@ -44,6 +44,32 @@ static fl_status scaled_mm(void *self, fl_call *call) {
   return cpu_scaled_mm_each(call, run_scaled_mm);
 }
 
+/* ---------------------------------------------------------------------------------------------- weight_only_linear */
+
+static double weight_only_element(const cpu_scaled_mm *mm, int64_t row, int64_t column) {
+  const uint8_t *weight = (const uint8_t *)mm->weight + column * mm->weight_stride;
+  const float *scales = mm->weight_scale.data + column / mm->block_n * mm->weight_scale.row;
+  double sum = mm->bias ? (double)load(mm->out.dtype, mm->bias, column) : 0;
+  for (int64_t i = 0; i < mm->k; i++) {
+    float code = mm->is_float8 ? fl_e4m3fn_to_float(weight[i]) : (float)(int8_t)weight[i];
+    sum += (double)load(mm->x_dtype, (const char *)mm->x + row * mm->x_stride, i) *
+           (double)(code * scales[i / mm->block_k * mm->weight_scale.column]);
+  }
+  return sum;
+}
+
+static fl_status run_weight_only(const cpu_scaled_mm *mm) {
+  for (int64_t row = 0; row < mm->m; row++)
+    for (int64_t column = 0; column < mm->n; column++)
+      store(mm->out.dtype, cpu_matrix_row(mm->out, row), column, (float)weight_only_element(mm, row, column));
+  return FL_OK;
+}
+
+static fl_status weight_only(void *self, fl_call *call) {
+  (void)self;
+  return cpu_weight_only_each(call, run_weight_only);
+}
+
 /* ---------------------------------------------------------------------------------------------------------- 4 bits */
 
 /* Nibble `i` of word `word` of a row. */
@@ -117,6 +143,7 @@ static fl_status mxfp4(void *self, fl_call *call) {
 
 static const fl_impl ops[] = {
     {.op_name = "scaled_mm", CPU_REFERENCE, .fn = scaled_mm},
+    {.op_name = "weight_only_linear", CPU_REFERENCE, .fn = weight_only},
     {.op_name = "awq_linear", CPU_REFERENCE, .fn = awq},
     {.op_name = "gptq_linear", CPU_REFERENCE, .fn = gptq},
     {.op_name = "mxfp4_linear", CPU_REFERENCE, .fn = mxfp4},
