@@ -145,11 +145,10 @@ DLTensor *checkpoint_find(const checkpoint *c, const char *name) {
 
 void checkpoint_release(const checkpoint *c, const DLTensor *t) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data(t), end = begin + bytes(t);
+  uintptr_t first = (begin + page - 1) / page * page, last = end / page * page; /* whole pages */
   for (size_t i = 0; i < c->n_files; i++)
-    if (begin >= (uintptr_t)c->files[i].memory && end <= (uintptr_t)c->files[i].memory + c->files[i].size &&
-        (begin + page - 1) / page < end / page)
-      madvise((void *)((begin + page - 1) / page * page), end / page * page - (begin + page - 1) / page * page,
-              MADV_DONTNEED);
+    if (begin >= (uintptr_t)c->files[i].memory && end <= (uintptr_t)c->files[i].memory + c->files[i].size)
+      madvise((void *)first, last > first ? last - first : 0, MADV_DONTNEED);
 }
 
 int64_t config_int(const checkpoint *c, const char *key, const int64_t *fallback) {

@@ -138,10 +138,6 @@ typedef struct part {
   int64_t n;
 } part;
 
-static bool is_done(const request *r) {
-  return r->n == r->n_most;
-}
-
 /* Those that generate come first: a long prompt is not to hold them up. */
 static int64_t choose(engine *e, part *parts) {
   int64_t n = 0, room = e->tokens_at_once;
@@ -149,7 +145,7 @@ static int64_t choose(engine *e, part *parts) {
     for (int64_t i = 0; i < e->n_requests && n < e->at_once && room; i++) {
       request *r = &e->requests[i];
       bool generates = r->state >= 0 && r->n_computed >= r->n_prompt;
-      if (is_done(r) || generates == prompts || (r->state < 0 && !admit(e, r)))
+      if (r->n == r->n_most || generates == prompts || (r->state < 0 && !admit(e, r)))
         continue;
       int64_t left = r->n - r->n_computed;
       parts[n++] = (part){r, left < room ? left : room};
@@ -268,7 +264,7 @@ static bool pass(engine *e, part *parts, request **next) {
   DLTensor *ids = n_next ? sample(e, view(&m->step, last, 0, NULL, SHAPE(n_next, v)), next) : NULL;
   for (int64_t i = 0; i < n_next; i++) {
     next[i]->ids[next[i]->n++] = ((int64_t *)ids->data)[i];
-    if (is_done(next[i]))
+    if (next[i]->n == next[i]->n_most)
       leave(e, next[i]);
   }
   e->n_prompt_tokens += n_prompt;

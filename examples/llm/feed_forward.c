@@ -61,8 +61,7 @@ static DLTensor *run_experts(model *m, const void *self, const batch *b, DLTenso
   return out;
 }
 
-/* What stays as it is: routers and gates, which are small and decide much, and experts, whose operator takes no codes.
- */
+/* Routers and gates, which are small and decide much, and experts, whose operator takes no codes. */
 static projection unrounded(DLTensor *weight, DLTensor *bias) {
   return (projection){weight, NULL, bias, weight ? weight->shape[0] : 0};
 }
@@ -107,27 +106,25 @@ static projection transposed(model *m, const char *name, const char *bias, int64
 
 #define MLP "model.layers.%d.mlp."
 
-static experts *gpt_oss(model *m, experts *e, int64_t layer) {
+static void gpt_oss(model *m, experts *e, int64_t layer) {
   e->router = unrounded(weight(m, MLP "router.weight", layer), weight(m, MLP "router.bias", layer));
   e->gate_up = transposed(m, MLP "experts.gate_up_proj", MLP "experts.gate_up_proj_bias", layer);
   e->down = transposed(m, MLP "experts.down_proj", MLP "experts.down_proj_bias", layer);
   e->activation = "swigluoai";
   e->renormalize = true;
-  return e;
 }
 
-static experts *mixtral(model *m, experts *e, int64_t layer) {
+static void mixtral(model *m, experts *e, int64_t layer) {
   static const char *const gate_up[] = {"w1", "w3"}, *const down[] = {"w2"};
   int64_t n = config_int(&m->files, "num_local_experts", NULL);
   e->router = unrounded(weight(m, "model.layers.%d.block_sparse_moe.gate.weight", layer), NULL);
   e->gate_up = stack(m, "model.layers.%d.block_sparse_moe.experts.", gate_up, 2, layer, n);
   e->down = stack(m, "model.layers.%d.block_sparse_moe.experts.", down, 1, layer, n);
   e->renormalize = true;
-  return e;
 }
 
 /* Qwen2-MoE, Qwen3-MoE, Qwen3-Next, DeepSeek. */
-static experts *routed(model *m, experts *e, int64_t layer) {
+static void routed(model *m, experts *e, int64_t layer) {
   static const char *const gate_up[] = {"gate_proj", "up_proj"}, *const down[] = {"down_proj"};
   static const int64_t one = 1;
   int64_t none = 0, n = config_int(&m->files, "n_routed_experts", &none);
@@ -148,13 +145,12 @@ static experts *routed(model *m, experts *e, int64_t layer) {
     e->shared = find_dense(m, MLP "shared_expert.", layer);
   else if (optional_weight(m, MLP "shared_experts.up_proj.weight", layer))
     e->shared = find_dense(m, MLP "shared_experts.", layer);
-  return e;
 }
 
 block feed_forward_block(model *m, int64_t layer) {
   static const struct {
     const char *sign; /* a weight that only these have */
-    experts *(*find)(model *m, experts *e, int64_t layer);
+    void (*find)(model *m, experts *e, int64_t layer);
   } kinds[] = {{MLP "router.weight", gpt_oss},
                {"model.layers.%d.block_sparse_moe.gate.weight", mixtral},
                {MLP "gate.weight", routed}};
@@ -164,7 +160,8 @@ block feed_forward_block(model *m, int64_t layer) {
     experts *e = arena_take(&m->kept, sizeof *e);
     *e = (experts){.activation = "silu", .scoring = "softmax", .groups = 1, .top_groups = 1, .factor = 1};
     e->top_k = config_int(&m->files, "num_experts_per_tok", NULL);
-    return (block){run_experts, kinds[i].find(m, e, layer)};
+    kinds[i].find(m, e, layer);
+    return (block){run_experts, e};
   }
   return (block){run_dense, find_dense(m, MLP, layer)};
 }

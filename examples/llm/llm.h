@@ -29,8 +29,6 @@ _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)
 /* What every call of an op goes through: ends the program with the host's own words unless it is FL_OK. */
 void ok(fl_status status);
 
-/* -------------------------------------------------------------------------------------------------- tensors */
-
 /* Memory that is given back all at once: what a step computes, or what a model keeps. */
 typedef struct arena {
   struct piece *pieces;
@@ -57,8 +55,6 @@ void *data(const DLTensor *t);
 /* A copy in another element type; the tensor itself if it has that already, or is NULL. */
 DLTensor *converted(arena *a, DLTensor *t, DLDataType dtype);
 
-/* ----------------------------------------------------------------------------------------------- checkpoints */
-
 /* A Hugging Face directory. */
 typedef struct checkpoint {
   json_t *config;
@@ -84,8 +80,6 @@ void checkpoint_release(const checkpoint *c, const DLTensor *t);
 int64_t config_int(const checkpoint *c, const char *key, const int64_t *fallback);
 double config_number(const json_t *object, const char *key, double fallback);
 bool config_is(const checkpoint *c, const char *key, bool fallback);
-
-/* ---------------------------------------------------------------------------------------------------- models */
 
 /* What one pass computes: tokens of several requests, one after the other. Sequence i is tokens query_start_loc[i] to
  * [i + 1] - 1, the last of its seq_lens[i]. */
@@ -168,8 +162,6 @@ block latent_block(model *m, int64_t layer);
 block delta_net_block(model *m, int64_t layer);
 block mamba2_block(model *m, int64_t layer);
 block feed_forward_block(model *m, int64_t layer);
-
-/* ---------------------------------------------------------------------------------------------------- engine */
 
 typedef struct request {
   int64_t *ids; /* the prompt, then what is generated */

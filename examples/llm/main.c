@@ -11,8 +11,7 @@
 
 static const char about[] =
     "Runs a model of a Hugging Face directory through flhost. Prompts are token ids, \"1 5 17\"; for each a line of "
-    "the "
-    "ids that follow is printed. Which implementations run is flhost's to say: VLLM_FL_PREFER, VLLM_FL_CONFIG and "
+    "the ids that follow is printed. Which implementations run is flhost's to say: VLLM_FL_PREFER, VLLM_FL_CONFIG and "
     "others of flhost(1).";
 
 enum { TOKENS, BLOCKS, BLOCK_SIZE, AT_ONCE, PASS, TOP_K, SEED, TOP_P, TEMPERATURE, N_NUMBERS };
@@ -43,10 +42,9 @@ static const struct {
     [TOP_K] = {0, 1e9},  [SEED] = {0, 0x1p53}, [TOP_P] = {0, 1},        [TEMPERATURE] = {0, 1e6}};
 
 typedef struct options {
-  const char *directory, *words[LOGITS + 1], **prompts;
+  const char *directory, *words[STATISTICS + 1], **prompts; /* words: "" of those without an argument */
   double number[N_NUMBERS];
   int64_t n_prompts;
-  bool dequantised, statistics;
 } options;
 
 static double number(int which, const char *text, struct argp_state *state) {
@@ -65,10 +63,8 @@ static error_t take(int key, char *text, struct argp_state *state) {
     o->number[key - NUMBER] = number(key - NUMBER, text, state);
   else if (key == PROMPT)
     o->prompts[o->n_prompts++] = text;
-  else if (key == DTYPE || key == QUANTISE || key == LOGITS)
-    o->words[key] = text;
-  else if (key == DEQUANTISED || key == STATISTICS)
-    *(key == STATISTICS ? &o->statistics : &o->dequantised) = true;
+  else if (key >= DTYPE && key <= STATISTICS)
+    o->words[key] = text ? text : "";
   else if (key == ARGP_KEY_ARG && !o->directory)
     o->directory = text;
   else if (key == ARGP_KEY_END && (!o->directory || !o->n_prompts))
@@ -136,7 +132,7 @@ int main(int argc, char **argv) {
              .block_size = (int64_t)o.number[BLOCK_SIZE],
              .n_states = (int64_t)o.number[AT_ONCE],
              .format = o.words[QUANTISE] ? format_named(o.words[QUANTISE]) : NULL,
-             .dequantised = o.dequantised};
+             .dequantised = o.words[DEQUANTISED] != NULL};
   setenv("VLLM_FL_LOG_LEVEL", "WARNING", 0); /* unless somebody wants more */
   ok(fl_host_create(NULL, &host));
   model_open(&m, host, o.directory, o.words[DTYPE]);
@@ -154,7 +150,7 @@ int main(int argc, char **argv) {
       printf("%lld%c", (long long)e.requests[i].ids[j], j + 1 < e.requests[i].n ? ' ' : '\n');
   if (o.words[LOGITS])
     save(&e, o.words[LOGITS]);
-  if (o.statistics)
+  if (o.words[STATISTICS])
     print_statistics(&e);
   arena_reset(&e.memory);
   arena_reset(&kept);

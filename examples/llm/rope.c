@@ -4,30 +4,12 @@
 #include <math.h>
 #include <string.h>
 
-/* rope_parameters of today, or rope_scaling and rope_theta beside it of yesterday. */
-static const json_t *parameters(const model *m) {
-  const json_t *found = json_object_get(m->files.config, "rope_parameters");
-  if (!json_is_object(found))
-    found = json_object_get(m->files.config, "rope_scaling");
-  return json_is_object(found) ? found : NULL;
-}
-
-static const char *kind_of(const json_t *p) {
-  const char *kind = json_string_value(json_object_get(p, "rope_type"));
-  kind = kind ? kind : json_string_value(json_object_get(p, "type"));
-  return kind ? kind : "default";
-}
-
 /* Llama 3: long waves are slowed down, short ones stay, those between go over from one to the other. */
 static double llama3(const json_t *p, double frequency) {
   double factor = config_number(p, "factor", 8), low = config_number(p, "low_freq_factor", 1),
          high = config_number(p, "high_freq_factor", 4),
-         turns = config_number(p, "original_max_position_embeddings", 8192) * frequency / (2 * M_PI);
-  if (turns > high)
-    return frequency;
-  if (turns < low)
-    return frequency / factor;
-  double smooth = (turns - low) / (high - low);
+         turns = config_number(p, "original_max_position_embeddings", 8192) * frequency / (2 * M_PI),
+         smooth = fmin(fmax((turns - low) / (high - low), 0), 1);
   return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
@@ -65,30 +47,30 @@ static double yarn_scales(const json_t *p, double *attention) {
 }
 
 double make_angles(model *m, int64_t dimensions) {
-  const json_t *p = parameters(m);
-  const char *kind = kind_of(p);
-  double theta = config_number(p, "rope_theta", config_number(m->files.config, "rope_theta", 10000)), scale = 1,
-         attention = 1;
+  /* rope_parameters of today, or rope_scaling and rope_theta beside it of yesterday. */
+  const json_t *today = json_object_get(m->files.config, "rope_parameters"),
+               *p = json_is_object(today) ? today : json_object_get(m->files.config, "rope_scaling");
+  const char *type = json_string_value(json_object_get(p, "rope_type")),
+             *kind = type ? type : json_string_value(json_object_get(p, "type"));
+  bool is_yarn = kind && !strcmp(kind, "yarn"), is_llama3 = kind && !strcmp(kind, "llama3"),
+       is_linear = kind && !strcmp(kind, "linear");
+  double theta = config_number(p, "rope_theta", config_number(m->files.config, "rope_theta", 10000)), attention = 1,
+         scale = is_yarn ? yarn_scales(p, &attention) : 1;
   int64_t n = dimensions / 2;
-  if (strcmp(kind, "default") && strcmp(kind, "linear") && strcmp(kind, "llama3") && strcmp(kind, "yarn"))
+  if (kind && !is_yarn && !is_llama3 && !is_linear && strcmp(kind, "default") != 0)
     fail("config.json: rope type '%s' is not known here, expected default, linear, llama3 or yarn", kind);
-  if (!strcmp(kind, "yarn"))
-    scale = yarn_scales(p, &attention);
   if (m->cos)
     return attention; /* all layers have the same */
   m->cos = tensor(&m->kept, float32, SHAPE(m->longest, n));
   m->sin = tensor(&m->kept, float32, SHAPE(m->longest, n));
   for (int64_t i = 0; i < n; i++) {
     double frequency = pow(theta, -2 * (double)i / (double)dimensions);
-    if (!strcmp(kind, "linear"))
-      frequency /= config_number(p, "factor", 1);
-    else if (!strcmp(kind, "llama3"))
-      frequency = llama3(p, frequency);
-    else if (!strcmp(kind, "yarn"))
-      frequency = yarn(p, frequency, theta, dimensions, i);
+    frequency = is_yarn     ? yarn(p, frequency, theta, dimensions, i)
+                : is_llama3 ? llama3(p, frequency)
+                : is_linear ? frequency / config_number(p, "factor", 1)
+                            : frequency;
     for (int64_t position = 0; position < m->longest; position++) {
-      /* As transformers: the product in float32. */
-      float angle = (float)position * (float)frequency;
+      float angle = (float)position * (float)frequency; /* as transformers: the product in float32 */
       ((float *)m->cos->data)[position * n + i] = (float)(cos((double)angle) * scale);
       ((float *)m->sin->data)[position * n + i] = (float)(sin((double)angle) * scale);
     }
