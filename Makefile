@@ -162,8 +162,9 @@ $(BENCH_FIGURES): $(BUILD)/bench/%: bench/%.c
 # ------------------------------------------------------------------------------------------------------ daily work
 # As many jobs as processors, unless the caller of make chose a number.
 PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
-# The commands of a build are many; `make` alone shows them, this how far it is.
-BUILD_QUIETLY = @echo "Building in $(BUILD)" && tools/progress $(MAKE) -s $(PARALLEL)
+# The commands of a build are many; `make` alone shows them, this how far it is. Two targets that are made side by side take turns
+# here: each would make what both need.
+BUILD_QUIETLY = @mkdir -p $(BUILD) && echo "Building in $(BUILD)" && flock -o $(BUILD)/lock tools/progress $(MAKE) -s $(PARALLEL)
 # DEPS=no: trust the machine, install nothing.
 DEPS ?= .ci/deps
 INSTALL_DEPS = $(if $(filter no,$(DEPS)),@:,@$(DEPS))
