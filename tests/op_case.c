@@ -28,8 +28,22 @@ static uint32_t find_value(const op_case *made, const char *name, size_t length)
 }
 
 static DLDataType type_of(char letter, DLDataType dtype) {
-  static const DLDataType boolean = {FL_DTYPE_BOOL, 8, 1};
-  return letter == 'f' ? dtype : letter == 'w' ? float32 : letter == 'i' ? int32 : letter == 'l' ? int64 : boolean;
+  const struct {
+    char letter;
+    DLDataType dtype;
+  } types[] = {{'f', dtype},
+               {'w', float32},
+               {'i', int32},
+               {'l', int64},
+               {'c', {kDLInt, 8, 1}},
+               {'u', {kDLUInt, 8, 1}},
+               {'e', {FL_DTYPE_FLOAT8_E4M3FN, 8, 1}},
+               {'b', {FL_DTYPE_BOOL, 8, 1}}};
+  for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+    if (types[i].letter == letter)
+      return types[i].dtype;
+  ck_abort_msg("no element type has the letter '%c'", letter);
+  return dtype;
 }
 
 static void set_element(DLTensor *tensor, int64_t i, double value) {

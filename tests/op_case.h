@@ -2,7 +2,8 @@
  * Calls of built-in ops written as text, for suites that need many:
  *     op_case *c = op_case_make("topk_softmax gating_output=f7x16 topk=3", bfloat16, 0);
  * A tensor is its element type, its shape and what it holds: f (the given type) and w (float32) hold values between -1
- * and 1 that follow from the name, i and l (int32, int64) and b (bool) hold 0, 1, 2… modulo the number after %. An
+ * and 1 that follow from the name; i and l (int32, int64), b (bool), c, e and u (int8, float8_e4m3fn, uint8) hold
+ * 0, 1, 2… modulo the number after %. An
  * attribute is what it says, a list 1,2. The rest has its default or is none. Results are as the schema infers them.
  */
 #ifndef FLHOST_TESTS_OP_CASE_H

@@ -181,6 +181,53 @@ START_TEST(without_is_the_contrary_of_with) {
 }
 END_TEST
 
+START_TEST(a_clause_may_follow_the_choice_of_another) {
+  fl_input in[N_ARGUMENTS];
+  int seen[3] = {0};
+  fl_op *op =
+      op_with("mode: fast; count: 1 2 3; ids: as count 10..11 20..21 30..31; weight: as ids none normal normal");
+  for (uint64_t i = 0; i < MANY; i++) {
+    ck_ok(fl_generate_inputs(op, 0, SEED, i, in, N_ARGUMENTS, sizeof(fl_input)));
+    int64_t choice = in[COUNT].value.v.i;
+    ck_assert_double_eq(in[IDS].low, 10 * (double)choice);
+    ck_assert_int_eq(in[WEIGHT].spec.present, choice > 1);
+    seen[choice - 1]++;
+  }
+  for (int i = 0; i < 3; i++)
+    ck_assert_int_eq(seen[i], MANY / 3);
+}
+END_TEST
+
+START_TEST(a_choice_may_name_the_element_type_of_one_of_the_rules_alternatives) {
+  enum { WEIGHT_HERE, SCALE_HERE, N_HERE };
+  const fl_op_def def = {.size = sizeof def,
+                         .schema = "op(Tensor w, Tensor? scale=None) -> Tensor out",
+                         .rules = "w: T[n, k] or int8|uint8[n, k/2]; scale: float32[1] or float32[n] or int32[n]; "
+                                  "out: float32[n]; T = float32|bfloat16",
+                         .cases = "k: 8; n: 3; w: T -1..1 uint8 0..255 int8 -9..9; "
+                                  "scale: as w none int32 [1] 0..1 float32 [n] 0..1"};
+  fl_input in[N_HERE];
+  int seen[3] = {0};
+  ck_ok(fl_register_op(host, &def));
+  fl_op *op = fl_find_op(host, "op");
+  for (uint64_t i = 0; i < MANY; i++) {
+    ck_ok(fl_generate_inputs(op, 0, SEED, i, in, N_HERE, sizeof(fl_input)));
+    const fl_tensor_spec *w = &in[WEIGHT_HERE].spec, *scale = &in[SCALE_HERE].spec;
+    int which = w->dtype.bits != 8 ? 0 : w->dtype.code == kDLUInt ? 1 : 2;
+    ck_assert_int_eq(w->shape[1], which ? 4 : 8);
+    ck_assert_double_eq(in[WEIGHT_HERE].high, which == 0 ? 1 : which == 1 ? 255 : 9);
+    ck_assert_int_eq(scale->present, which > 0);
+    if (which) {
+      ck_assert_int_eq(scale->dtype.code, which == 1 ? kDLInt : kDLFloat);
+      ck_assert_int_eq(scale->shape[0], which == 1 ? 1 : 3);
+    }
+    seen[which]++;
+  }
+  for (int i = 0; i < 3; i++)
+    ck_assert_int_eq(seen[i], MANY / 3);
+}
+END_TEST
+
 START_TEST(the_element_type_that_is_asked_for_is_that_of_the_first_variable) {
   fl_input in[N_ARGUMENTS];
   fl_op *op = op_with("mode: fast; weight: normal");
@@ -278,6 +325,10 @@ START_TEST(bad_cases_are_refused_with_the_place) {
   refused("ids: none", "this cannot be none");
   refused("table: with ids none; weight: with table normal", "a tensor argument before this one");
   refused("ids: with x 0..1", "'ids' cannot be none");
+  refused("ids: as count 0..1; count: 4", "'as' and the name of what has a clause before this one expected");
+  refused("ids: as cuont 0..1", "'as' and the name of what has a clause before this one expected");
+  refused("count: 1 2; ids: as count 0..1", "1 choices, expected 2, as the clause has that it follows");
+  refused("ids: int8 0..1", "the rules do not let 'ids' be 'int8'");
 }
 END_TEST
 
@@ -290,6 +341,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, contents_of_tensors_are_as_written);
   tcase_add_test(tests, a_tensor_comes_with_another_one_or_instead_of_it);
   tcase_add_test(tests, without_is_the_contrary_of_with);
+  tcase_add_test(tests, a_clause_may_follow_the_choice_of_another);
+  tcase_add_test(tests, a_choice_may_name_the_element_type_of_one_of_the_rules_alternatives);
   tcase_add_test(tests, the_element_type_that_is_asked_for_is_that_of_the_first_variable);
   tcase_add_test(tests, an_element_type_that_a_str_names_is_that_of_its_tensors);
   tcase_add_test(tests, a_seed_gives_the_same_calls_and_another_one_others);

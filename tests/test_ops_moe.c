@@ -214,6 +214,107 @@ START_TEST(the_routers_weight_may_be_applied_to_the_input) {
 }
 END_TEST
 
+#define CODED "modular_fused_moe x=f70x64 topk_weights=w70x2 topk_ids=i70x2%4 w13_bias=w4x64 w2_bias=f4x64 "
+
+/* The kinds of codes; scales are for so many rows and columns each, 0: all. */
+static const struct {
+  const char *call;
+  int64_t rows, columns;
+} coded[] = {
+    {CODED "w13=c4x64x64%97 w2=c4x64x32%89 w13_scale=w4 w2_scale=w4", 0, 0},
+    {CODED "w13=e4x64x64%17 w2=e4x64x32%13 w13_scale=w4x64 w2_scale=w4x64", 1, 0},
+    {CODED "w13=c4x64x64%97 w2=c4x64x32%89 w13_scale=w4x64x1 w2_scale=w4x64x1", 1, 0},
+    {CODED "w13=e4x64x64%17 w2=e4x64x32%13 w13_scale=w4x3x2 w2_scale=w4x3x1 block_size=24,40", 24, 40},
+    {CODED "w13=u4x64x32%251 w2=u4x64x16%241 w13_scale=u4x64x2%5 w2_scale=u4x64x1%3", 1, 32},
+    {CODED "w13=f4x64x64 w2=e4x64x32%13 w2_scale=w4x64", 1, 0}, /* one of the two */
+};
+enum { N_CODED = sizeof coded / sizeof coded[0] };
+
+/* Scales that keep values small. */
+static void set_scales(op_case *c, const char *name) {
+  const fl_value *given = op_case_value(c, name);
+  for (int64_t i = 0; given->type == FL_TENSOR && i < count(given->v.tensor); i++)
+    op_case_set(c, name, i,
+                given->v.tensor->dtype.code == kDLUInt ? 120 + (double)(i % 4) : 0.001 * (double)(i % 7 + 1));
+}
+
+/* What the code at [e, row, column] of an expert's weights stands for. */
+static double decoded(op_case *c, const char *name, const char *scale, size_t kind, int64_t e, int64_t row,
+                      int64_t column) {
+  static const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  const DLTensor *codes = op_case_tensor(c, name);
+  int64_t k = codes->shape[2], at = (e * codes->shape[1] + row) * k + column;
+  if (op_case_value(c, scale)->type == FL_NONE)
+    return op_case_get(c, name, at);
+  const DLTensor *scales = op_case_tensor(c, scale);
+  int64_t n = coded[kind].rows ? (codes->shape[1] + coded[kind].rows - 1) / coded[kind].rows : 1;
+  int64_t each = count(scales) / scales->shape[0] / n;
+  double by = op_case_get(c, scale,
+                          (e * n + (coded[kind].rows ? row / coded[kind].rows : 0)) * each +
+                              (coded[kind].columns ? column / coded[kind].columns : 0));
+  if (codes->dtype.code != kDLUInt)
+    return op_case_get(c, name, at) * by;
+  int both_codes = (int)op_case_get(c, name, (e * codes->shape[1] + row) * k + column / 2);
+  int code = column % 2 ? both_codes >> 4 : both_codes & 15;
+  return (code & 8 ? -1 : 1) * values[code & 7] * exp2(by - 127);
+}
+
+static void decode_into(op_case *plain, op_case *c, const char *name, const char *scale, size_t kind) {
+  const DLTensor *to = op_case_tensor(plain, name);
+  for (int64_t i = 0; i < count(to); i++)
+    op_case_set(plain, name, i,
+                decoded(c, name, scale, kind, i / to->shape[2] / to->shape[1], i / to->shape[2] % to->shape[1],
+                        i % to->shape[2]));
+}
+
+/* A few tokens an expert, and many, are multiplied otherwise. */
+START_TEST(weights_that_are_codes_count_as_what_they_stand_for) {
+  size_t kind = (size_t)_i % N_CODED;
+  for (int strided = 0; strided < 2; strided++)
+    for (int few = 0; few < 2; few++) {
+      op_case *c = op_case_make(coded[kind].call, float32, strided ? 3 : 0);
+      op_case *plain = op_case_make(CODED "w13=f4x64x64 w2=f4x64x32", float32, 0);
+      set_scales(c, "w13_scale");
+      set_scales(c, "w2_scale");
+      decode_into(plain, c, "w13", "w13_scale", kind);
+      decode_into(plain, c, "w2", "w2_scale", kind);
+      for (int64_t i = 0; few && i < 140; i++) { /* all tokens but two go to expert 0 */
+        double expert = i < 4 ? (double)(i % 2 + 1) : i % 2 ? 3 : 0;
+        op_case_set(c, "topk_ids", i, expert);
+        op_case_set(plain, "topk_ids", i, expert);
+      }
+      op_case_run(c, both[_i / N_CODED]);
+      op_case_run(plain, "reference.c");
+      double largest = 0;
+      for (int64_t i = 0; i < 70 * 64; i++)
+        largest = fmax(largest, fabs(op_case_get(plain, "out", i)));
+      ck_assert_double_gt(largest, 0.01);
+      for (int64_t i = 0; i < 70 * 64; i++)
+        ck_each(fabs(op_case_get(c, "out", i) - op_case_get(plain, "out", i)) <= 2e-5 * largest,
+                "out[%d] is %g, expected %g", (int)i, op_case_get(c, "out", i), op_case_get(plain, "out", i));
+      op_case_free(c);
+      op_case_free(plain);
+    }
+}
+END_TEST
+
+/* A scale of 255 makes its row NaN, and no other. */
+START_TEST(a_scale_of_mxfp4_that_is_nan_makes_its_row_nan) {
+  op_case *c = op_case_make(coded[4].call, bfloat16, 0);
+  set_scales(c, "w13_scale");
+  set_scales(c, "w2_scale");
+  op_case_set(c, "w2_scale", 2 * 64 + 7, 255);
+  op_case_run(c, both[_i]);
+  for (int64_t m = 0; m < 70; m++)
+    for (int64_t column = 0; column < 64; column++) {
+      bool uses = op_case_get(c, "topk_ids", 2 * m) == 2 || op_case_get(c, "topk_ids", 2 * m + 1) == 2;
+      ck_each(isnan(op_case_get(c, "out", m * 64 + column)) == (uses && column == 7), "out[%d, %d] is %g", (int)m,
+              (int)column, op_case_get(c, "out", m * 64 + column));
+    }
+  op_case_free(c);
+}
+END_TEST
+
 static void assert_same(op_case *a, op_case *b, double tolerance) {
   for (int64_t i = 0; i < count(op_case_tensor(a, "out")); i++)
     ck_each(fabs(op_case_get(a, "out", i) - op_case_get(b, "out", i)) <= tolerance, "out[%d] is %g, expected %g",
@@ -352,6 +453,20 @@ static const struct {
      "fused_moe: argument 'top_k': 5, expected 1 to 4 (the experts of 'router_logits')"},
     {FUSED "router_logits=f5x4 top_k=3 use_grouped_topk=true num_expert_group=2",
      "fused_moe: argument 'top_k': 3, expected 1 to 2 (the number of experts in 'topk_group' groups)"},
+    {CODED "w13=c4x64x64 w2=f4x64x32", "modular_fused_moe: argument 'w13_scale': none, expected Tensor while 'w13' is "
+                                       "int8, float8_e4m3fn or uint8 (MXFP4)"},
+    {CODED "w13=f4x64x64 w2=f4x64x32 w2_scale=w4", "modular_fused_moe: argument 'w2_scale': given, expected none "
+                                                   "unless 'w2' is int8, float8_e4m3fn or uint8 (MXFP4)"},
+    {CODED "w13=c4x64x64 w2=f4x64x32 w13_scale=u4x64x2",
+     "modular_fused_moe: argument 'w13_scale': expected float32 while 'w13' is int8 or float8_e4m3fn"},
+    {CODED "w13=u4x64x32 w2=f4x64x32 w13_scale=w4",
+     "modular_fused_moe: argument 'w13_scale': expected uint8 while 'w13' is uint8 (MXFP4)"},
+    {CODED "w13=e4x64x64 w2=f4x64x32 w13_scale=w4 block_size=24,0",
+     "modular_fused_moe: argument 'block_size': [24, 0], expected 1 or more"},
+    {CODED "w13=e4x64x64 w2=f4x64x32 w13_scale=w4 block_size=24",
+     "modular_fused_moe: argument 'block_size': 1 numbers, expected 2 (rows and columns of an expert's weights)"},
+    {FUSED "router_logits=f5x4 top_k=2 w13_scale=w4",
+     "fused_moe: argument 'w13_scale': given, expected none unless 'w13' is int8, float8_e4m3fn or uint8 (MXFP4)"},
 };
 
 START_TEST(O6_bad_arguments_are_named_with_what_is_expected) {
@@ -403,6 +518,8 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, experts_compute_the_formula_with_each_activation_and_any_strides, 0, loop_cases(6));
   tcase_add_loop_test(tests, experts_that_are_not_here_add_nothing, 0, 2);
   tcase_add_loop_test(tests, the_routers_weight_may_be_applied_to_the_input, 0, 2);
+  tcase_add_loop_test(tests, weights_that_are_codes_count_as_what_they_stand_for, 0, 2 * N_CODED);
+  tcase_add_loop_test(tests, a_scale_of_mxfp4_that_is_nan_makes_its_row_nan, 0, 2);
   tcase_add_loop_test(tests, fused_moe_is_its_router_and_its_experts, 0, 2);
   tcase_add_loop_test(tests, fused_moe_routes_by_sigmoid_and_bias_without_groups, 0, 2);
   tcase_add_test(tests, O2_no_tokens_are_no_work);

@@ -85,7 +85,7 @@ static const fl_choice *draw_choice(const draft *d, const found_clause *found) {
   const fl_case_clause *clause = found->clause;
   uint64_t last = clause->n_choices - 1;
   uint32_t drawn = found->layer < d->n_ordered ? (uint32_t)(d->number < last ? d->number : last)
-                                               : draw(d, clause->part, CHOICE, clause->n_choices);
+                                               : draw(d, clause->drawn_as, CHOICE, clause->n_choices);
   return &found->cases->choices[clause->first_choice + drawn];
 }
 
@@ -251,13 +251,6 @@ static fl_status choose_variables(draft *d) {
   return FL_OK;
 }
 
-static const fl_rule_clause *rule_of(const fl_rules *rules, uint32_t argument) {
-  for (uint32_t i = 0; i < rules->n_argument_clauses; i++)
-    if (rules->clauses[i].value == argument)
-      return &rules->clauses[i];
-  return NULL;
-}
-
 static fl_status choose_dtype(draft *d, uint32_t index, const fl_rule_alternative *alternative) {
   const fl_rules *rules = d->schema->compiled;
   bool varies = alternative && alternative->variable != NONE;
@@ -329,7 +322,7 @@ static fl_status choose_tensor(draft *d, uint32_t index) {
   const found_clause found = clause_of(d, part);
   const fl_case_clause *clause = found.clause;
   const fl_choice *choice = clause ? draw_choice(d, &found) : NULL;
-  const fl_rule_clause *rule = rule_of(d->schema->compiled, index);
+  const fl_rule_clause *rule = fl_rules_of_argument(d->schema->compiled, index);
   const fl_rule_alternative *alternative = NULL;
   if (clause && clause->condition != NONE && d->inputs[clause->condition].spec.present == clause->without)
     return FL_OK;
@@ -337,10 +330,17 @@ static fl_status choose_tensor(draft *d, uint32_t index) {
     return FL_OK;
   if (rule)
     alternative =
-        &d->schema->compiled->alternatives[rule->first_alternative + draw(d, part, ALTERNATIVE, rule->n_alternatives)];
+        &d->schema->compiled
+             ->alternatives[rule->first_alternative + (choice && choice->alternative != FL_RULES_NONE
+                                                           ? choice->alternative
+                                                           : draw(d, part, ALTERNATIVE, rule->n_alternatives))];
   d->inputs[index].spec.present = true;
   d->inputs[index].spec.device = (DLDevice){kDLCPU, 0};
-  fl_status status = choose_dtype(d, index, alternative);
+  fl_status status = FL_OK;
+  if (choice && choice->dtype)
+    d->inputs[index].spec.dtype = fl_element_types[__builtin_ctz(choice->dtype)].dtype;
+  else
+    status = choose_dtype(d, index, alternative);
   if (!status)
     status = choice && choice->n_shape >= 0 ? choose_given_shape(d, found.cases, index, choice)
                                             : choose_shape(d, index, alternative);

@@ -125,8 +125,39 @@ static fl_status parse_shape(compiler *c, fl_choice *choice) {
   return FL_OK;
 }
 
-static fl_status parse_contents(compiler *c, fl_choice *choice) {
-  fl_status status = parse_shape(c, choice);
+/* "float8_e4m3fn -100..100", "T -1..1": the alternative of the tensor's rule that has this type. */
+static fl_status parse_dtype(compiler *c, uint32_t argument, fl_choice *choice) {
+  const fl_rules *rules = c->schema->compiled;
+  const fl_rule_clause *rule = fl_rules_of_argument(rules, argument);
+  size_t length = fl_scan_word(&c->scan);
+  uint32_t variable = 0, type = 0;
+  if (!length)
+    return FL_OK;
+  while (variable < rules->n_variables && (rules->variables[variable].source.length != length ||
+                                           memcmp(rules->variables[variable].source.text, c->scan.at, length) != 0))
+    variable++;
+  while (type < FL_DTYPE_COUNT && (strlen(fl_element_types[type].name) != length ||
+                                   memcmp(fl_element_types[type].name, c->scan.at, length) != 0))
+    type++;
+  if (variable == rules->n_variables && type == FL_DTYPE_COUNT)
+    return FL_OK;
+  choice->dtype = type < FL_DTYPE_COUNT ? UINT32_C(1) << type : 0;
+  for (uint8_t i = 0; rule && i < rule->n_alternatives; i++) {
+    const fl_rule_alternative *alternative = &rules->alternatives[rule->first_alternative + i];
+    if (choice->dtype ? !(alternative->dtypes & choice->dtype) : alternative->variable != variable)
+      continue;
+    choice->alternative = i;
+    c->scan.at += length;
+    return FL_OK;
+  }
+  return fl_scan_fail(&c->scan, c->scan.at, "the rules do not let '%s' be '%.*s'", c->schema->values[argument].name,
+                      (int)length, c->scan.at);
+}
+
+static fl_status parse_contents(compiler *c, uint32_t argument, fl_choice *choice) {
+  fl_status status = parse_dtype(c, argument, choice);
+  if (!status)
+    status = parse_shape(c, choice);
   if (status)
     return status;
   choice->contents = fl_scan_accept(&c->scan, "normal")     ? FL_CONTENTS_NORMAL
@@ -184,7 +215,7 @@ static fl_status parse_choice(compiler *c, uint32_t part, fl_choice *choice) {
   c->scan.at = begin;
   if (!argument || argument->type == FL_INT)
     return parse_expression(c, choice);
-  return argument->type == FL_TENSOR ? parse_contents(c, choice) : parse_literal(c, argument->type, choice);
+  return argument->type == FL_TENSOR ? parse_contents(c, index, choice) : parse_literal(c, argument->type, choice);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- clauses */
@@ -196,7 +227,7 @@ static fl_status add_choice(compiler *c, fl_case_clause *clause) {
   if (!fl_array_grow(&cases->choices, cases->n_choices, sizeof *cases->choices))
     return fl_error_no_memory();
   fl_choice *choice = &cases->choices[cases->n_choices++];
-  *choice = (fl_choice){.value = fl_none(), .n_shape = -1};
+  *choice = (fl_choice){.value = fl_none(), .n_shape = -1, .alternative = NONE};
   clause->n_choices++;
   return parse_choice(c, clause->part, choice);
 }
@@ -209,6 +240,22 @@ static fl_status unknown_part(compiler *c, size_t length) {
   if (length)
     return fl_scan_unexpected(&c->scan, "a dimension of the rules, an argument or '...'", names, schema->n_arguments);
   return fl_scan_unexpected(&c->scan, "the name of a dimension or argument, or '...'", NULL, 0);
+}
+
+/* "as weight", before the choices: the choice of the same number as that of the other clause. */
+static fl_status parse_companion(compiler *c, fl_case_clause *clause, const fl_case_clause **other) {
+  const char *begin = c->scan.at;
+  *other = NULL;
+  if (!fl_scan_accept(&c->scan, "as"))
+    return FL_OK;
+  size_t length = fl_scan_word(&c->scan);
+  uint32_t part = find_part(c->schema, c->scan.at, length);
+  if (part == FL_PARTS_MAX || c->cases->clause_of[part] == NONE)
+    return fl_scan_fail(&c->scan, begin, "'as' and the name of what has a clause before this one expected");
+  *other = &c->cases->clauses[c->cases->clause_of[part]];
+  clause->drawn_as = (*other)->drawn_as;
+  c->scan.at += length;
+  return FL_OK;
 }
 
 /* "with conv_state", before the choices: a tensor that comes with another one, or instead of it. */
@@ -252,9 +299,14 @@ static fl_status parse_clause(compiler *c) {
     return fl_scan_fail(&c->scan, begin, "there are two clauses for '%.*s'", (int)(c->scan.at - begin), begin);
   if (!fl_scan_accept(&c->scan, ":"))
     return fl_scan_unexpected(&c->scan, "':' and the choices", NULL, 0);
+  const fl_case_clause *other;
+  clause.drawn_as = clause.part;
   fl_status status = parse_condition(c, &clause);
+  if (!status)
+    status = parse_companion(c, &clause, &other);
   if (status)
     return status;
+  uint32_t expected = other ? other->n_choices : 0;
   if (!fl_array_grow(&cases->clauses, cases->n_clauses, sizeof *cases->clauses))
     return fl_error_no_memory();
   c->known[clause.part] = false;
@@ -265,6 +317,9 @@ static fl_status parse_clause(compiler *c) {
   }
   if (!clause.n_choices)
     return fl_scan_unexpected(&c->scan, "a choice", NULL, 0);
+  if (expected && clause.n_choices != expected)
+    return fl_scan_fail(&c->scan, begin, "%u choices, expected %u, as the clause has that it follows",
+                        (unsigned)clause.n_choices, (unsigned)expected);
   c->known[clause.part] = true;
   cases->clause_of[clause.part] = (uint8_t)cases->n_clauses;
   cases->clauses[cases->n_clauses++] = clause;

@@ -25,6 +25,8 @@ typedef struct fl_choice {
   fl_contents contents;     /* of a tensor */
   fl_rule_source low, high; /* expressions: a tensor's range; a dimension or int (low) */
   fl_value value;           /* anything else */
+  uint8_t alternative;      /* of a tensor: of those of its rule; FL_RULES_NONE: any */
+  uint32_t dtype;           /* of a tensor: an FL_FLOAT32…; 0: one of the alternative's */
   int32_t n_shape;          /* of a tensor: sizes that are given here; -1: none are */
   fl_rule_source shape[FL_MAX_DIMS];
 } fl_choice;
@@ -32,6 +34,7 @@ typedef struct fl_choice {
 /* "d: 1 64 1365" */
 typedef struct fl_case_clause {
   uint32_t part, first_choice, n_choices;
+  uint32_t drawn_as; /* the part whose draws say which choice is taken: its own, or another's with as many choices */
   uint8_t condition; /* of a tensor: none unless this argument is there, or (without) is none; else FL_RULES_NONE */
   bool without;
 } fl_case_clause;

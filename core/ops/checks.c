@@ -43,6 +43,18 @@ fl_status fl_check_word(fl_call *call, uint32_t index, const char *name, const c
   return status;
 }
 
+fl_status fl_check_block_size(fl_call *call, uint32_t index, const char *what) {
+  const fl_value *given = &call->values[index];
+  if (given->length != 2)
+    return fl_fail(call, FL_EINVAL, "argument 'block_size': %u numbers, expected 2 (rows and columns of %s)",
+                   given->length, what);
+  for (int i = 0; i < 2; i++)
+    if (given->v.ints[i] < 1)
+      return fl_fail(call, FL_EINVAL, "argument 'block_size': [%lld, %lld], expected 1 or more",
+                     (long long)given->v.ints[0], (long long)given->v.ints[1]);
+  return FL_OK;
+}
+
 fl_status fl_check_sized(fl_call *call, const char *arguments, const char *what, int64_t size, int64_t given) {
   enum { FREE = 1 << 24, TIMES = 64 };
   if (size <= FREE || (size - 1) / TIMES < given)

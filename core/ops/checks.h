@@ -10,6 +10,9 @@ fl_status fl_check_positive(fl_call *call, uint32_t index, const char *name);   
 fl_status fl_check_not_negative(fl_call *call, uint32_t index, const char *name); /* and finite */
 fl_status fl_check_word(fl_call *call, uint32_t index, const char *name, const char *const *words, uint32_t n);
 
+/* Two numbers, 1 or more: rows and columns of `what`. */
+fl_status fl_check_block_size(fl_call *call, uint32_t index, const char *what);
+
 /*
  * Attributes that size a result or what an implementation needs beside it: `size`, of which the tensors explain `given`
  * (both in elements), must not be more than 2^24, or 64 times that. A short file must not make a process take all of a

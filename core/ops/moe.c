@@ -176,19 +176,38 @@ const fl_op_def fl_op_moe_sum = {
 /* ---------------------------------------------------------------------------------------------------------- experts */
 
 #define EXPERTS "x: T[m, h]; w13: T[e, 2*i, h]; w2: T[e, h, i]; "
+/* Weights that may be codes, and their scales. */
+#define CODED_EXPERTS                                                                                                  \
+  "x: T[m, h]; w13: T[e, 2*i, h] or int8|float8_e4m3fn[e, 2*i, h] or uint8[e, 2*i, h/2]; "                             \
+  "w2: T[e, h, i] or int8|float8_e4m3fn[e, h, i] or uint8[e, h, i/2]; "
+#define SCALES                                                                                                         \
+  "w13_scale: float32[e] or float32[e, 2*i] or float32[e, 2*i, 1] or float32[e, (2*i + block_size[0] - 1) // "         \
+  "block_size[0], (h + block_size[1] - 1) // block_size[1]] or uint8[e, 2*i, h/32]; "                                  \
+  "w2_scale: float32[e] or float32[e, h] or float32[e, h, 1] or float32[e, (h + block_size[0] - 1) // "                \
+  "block_size[0], (i + block_size[1] - 1) // block_size[1]] or uint8[e, h, i/32]; "
 #define ROUTED  "topk_weights: T|float32[m, k]; topk_ids: int32|int64[m, k]; "
 #define OPTIONS "expert_map: int32|int64[g]; w13_bias: T|float32[e, 2*i]; w2_bias: T|float32[e, h]; "
 /* What tests are drawn from: weights that keep sums near 1, as vLLM's tests have them. */
 #define EXPERTS_CASES                                                                                                  \
   "m: 1 2 33 0 128 640 900; h: 16 32 100; i: 8 16 48; e: 4 8; x: moderate; w13: -0.1..0.1; w2: -0.1..0.1; "            \
   "activation: silu gelu gelu_tanh swigluoai swiglustep; "
+/* Sizes that MXFP4 takes are among them; values of codes are those of other weights. */
+#define CODES "T -0.1..0.1 T -0.1..0.1 int8 -20..20 float8_e4m3fn -20..20 float8_e4m3fn -20..20 uint8 0..255; "
+#define CODED_CASES                                                                                                    \
+  "m: 1 2 33 0 128 640 900; h: 16 32 64 100; i: 8 32 48 64; e: 4 8; x: moderate; w13: " CODES "w2: as w13 " CODES      \
+  "activation: silu gelu gelu_tanh swigluoai swiglustep; block_size: [16, 32]; "                                       \
+  "w13_scale: as w13 none none float32 [e] 0.004..0.006 float32 [e, 2*i] 0.004..0.006 "                                \
+  "float32 [e, (2*i+15)//16, (h+31)//32] 0.004..0.006 uint8 120..122; "                                                \
+  "w2_scale: as w13 none none float32 [e] 0.004..0.006 float32 [e, h] 0.004..0.006 "                                   \
+  "float32 [e, (h+15)//16, (i+31)//32] 0.004..0.006 uint8 120..122; "
 #define ROUTED_CASES  "k: 1 2; topk_weights: 0..1; topk_ids: distinct 0..e-1; "
 #define OPTIONS_CASES "g: e; expert_map: none -1..e-1; w13_bias: none -0.1..0.1; w2_bias: none -0.1..0.1; "
 /* Three products of a token with each of its experts. Of the experts no more are read than tokens can choose. */
-#define EXPERTS_FLOPS(k) "6*m*" k "*h*i"
-#define EXPERTS_BYTES(k)                                                                                               \
-  "default - max(e - m*" k                                                                                             \
-  ", 0)*(2*i*h*itemsize(w13) + h*i*itemsize(w2) + 2*i*itemsize(w13_bias) + h*itemsize(w2_bias))"
+#define EXPERTS_FLOPS(k)          "6*m*" k "*h*i"
+#define EXPERTS_BYTES(k, tensors) "default - max(e - m*" k ", 0)*(" tensors ")/max(e, 1)"
+#define WEIGHTS                   "nbytes(w13) + nbytes(w2)"
+#define WEIGHTS_AND_BIASES        WEIGHTS " + nbytes(w13_bias) + nbytes(w2_bias)"
+#define CODED_WEIGHTS             WEIGHTS_AND_BIASES " + nbytes(w13_scale) + nbytes(w2_scale)"
 /* What is timed: OLMoE 7B. */
 #define EXPERTS_BENCH "m: 1 128 4096; h: 2048; i: 1024; e: 64; "
 #define EXPERTS_FORMULA                                                                                                \
@@ -197,6 +216,12 @@ const fl_op_def fl_op_moe_sum = {
   "out[m] = sum over j of topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With "                    \
   "apply_router_weight_on_input (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, "   \
   "swigluoai or swiglustep "
+/* Weights as weight_only_linear and mxfp4_linear have them. */
+#define CODED_FORMULA                                                                                                  \
+  "; weights of int8 or float8 are codes, each times the scale of its expert, its row, or its block of block_size; "   \
+  "those of uint8 are MXFP4, 2 in a byte, with a power of two 2^(byte - 127) for each 32 columns, as mxfp4_linear "    \
+  "has "                                                                                                               \
+  "them; x is not quantised "
 
 static fl_status check_activation(fl_call *call, uint32_t index) {
   return fl_check_word(call, index, "activation", activation_words, N_ACTIVATION_WORDS);
@@ -209,6 +234,30 @@ static fl_status check_weight_on_input(fl_call *call, uint32_t index, int64_t to
                  "argument 'apply_router_weight_on_input': true, expected false for %lld experts a "
                  "token (only for 1)",
                  (long long)topk);
+}
+
+/* Codes have scales, and nothing else has; those of MXFP4 are bytes. */
+static fl_status check_scale(fl_call *call, uint32_t weight, const char *weight_name, uint32_t scale,
+                             const char *name) {
+  DLDataType type = call->values[weight].v.tensor->dtype;
+  const fl_value *given = &call->values[scale];
+  bool is_mxfp4 = type.code == kDLUInt, has_scale = given->type == FL_TENSOR, wants_scale = type.bits == 8;
+  if (has_scale != wants_scale)
+    return fl_fail(call, FL_EINVAL, "argument '%s': %s, expected %s '%s' is int8, float8_e4m3fn or uint8 (MXFP4)", name,
+                   has_scale ? "given" : "none", has_scale ? "none unless" : "Tensor while", weight_name);
+  if (has_scale && is_mxfp4 != (given->v.tensor->dtype.code == kDLUInt))
+    return fl_fail(call, FL_EINVAL, "argument '%s': expected %s while '%s' is %s", name, is_mxfp4 ? "uint8" : "float32",
+                   weight_name, is_mxfp4 ? "uint8 (MXFP4)" : "int8 or float8_e4m3fn");
+  return FL_OK;
+}
+
+/* Where an op has w13_scale, w2_scale and block_size, one behind the other; w13 and w2 have a place of their own. */
+static fl_status check_scales(fl_call *call, uint32_t first) {
+  enum { X, W13, W2 };
+  fl_status status = fl_check_block_size(call, first + 2, "an expert's weights");
+  if (!status)
+    status = check_scale(call, W13, "w13", first, "w13_scale");
+  return status ? status : check_scale(call, W2, "w2", first + 1, "w2_scale");
 }
 
 static fl_status check_routed_experts(fl_call *call) {
@@ -232,25 +281,33 @@ const fl_op_def fl_op_unquantized_fused_moe = {
     .check = check_routed_experts,
     .cases = EXPERTS_CASES ROUTED_CASES OPTIONS_CASES,
     .flops = EXPERTS_FLOPS("k"),
-    .bytes = EXPERTS_BYTES("k"),
+    .bytes = EXPERTS_BYTES("k", WEIGHTS_AND_BIASES),
     .bench = EXPERTS_BENCH "k: 8",
 };
 
+static fl_status check_modular_experts(fl_call *call) {
+  enum { W13_SCALE = 10 };
+  fl_status status = check_routed_experts(call);
+  return status ? status : check_scales(call, W13_SCALE);
+}
+
 const fl_op_def fl_op_modular_fused_moe = {
     .size = sizeof(fl_op_def),
+    .flags = FL_OP_NOT_FINITE,
     .schema = "modular_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_weights, Tensor topk_ids, "
               "str activation=\"silu\", bool apply_router_weight_on_input=False, Tensor? expert_map=None, "
-              "Tensor? w13_bias=None, Tensor? w2_bias=None) -> Tensor out",
+              "Tensor? w13_bias=None, Tensor? w2_bias=None, Tensor? w13_scale=None, Tensor? w2_scale=None, int[] "
+              "block_size=[128,128]) -> Tensor out",
     .layers = "FusedMoEModularMethod",
-    .rules = EXPERTS ROUTED OPTIONS "out: T[m, h]; " FLOATS,
+    .rules = CODED_EXPERTS ROUTED OPTIONS SCALES "out: T[m, h]; " FLOATS,
     .category = "mixture of experts",
     .doc = "Each token through its experts in three steps: dispatch to the experts' ranks, experts, combine.",
-    .formula = EXPERTS_FORMULA "(vLLM: FusedMoEModularMethod)",
+    .formula = EXPERTS_FORMULA CODED_FORMULA "(vLLM: FusedMoEModularMethod)",
     .tolerance = experts_tolerance,
-    .check = check_routed_experts,
-    .cases = EXPERTS_CASES ROUTED_CASES OPTIONS_CASES,
+    .check = check_modular_experts,
+    .cases = CODED_CASES ROUTED_CASES OPTIONS_CASES,
     .flops = EXPERTS_FLOPS("k"),
-    .bytes = EXPERTS_BYTES("k"),
+    .bytes = EXPERTS_BYTES("k", CODED_WEIGHTS),
     .bench = EXPERTS_BENCH "k: 8",
 };
 
@@ -272,7 +329,7 @@ const fl_op_def fl_op_transformers_fused_moe = {
     .check = check_transformers_fused_moe,
     .cases = EXPERTS_CASES ROUTED_CASES,
     .flops = EXPERTS_FLOPS("k"),
-    .bytes = "default - max(e - m*k, 0)*(2*i*h*itemsize(w13) + h*i*itemsize(w2))",
+    .bytes = EXPERTS_BYTES("k", WEIGHTS),
     .bench = EXPERTS_BENCH "k: 8",
 };
 
@@ -291,7 +348,8 @@ enum {
   FUSED_BIAS,
   FUSED_ACTIVATION,
   FUSED_APPLY_ROUTER_WEIGHT_ON_INPUT,
-  FUSED_EXPERT_MAP
+  FUSED_EXPERT_MAP,
+  FUSED_W13_SCALE = FUSED_EXPERT_MAP + 3
 };
 
 /* The router knows all experts: those of w13, or those that expert_map maps. */
@@ -318,31 +376,34 @@ static fl_status check_fused_moe(fl_call *call) {
                                                       : check_int(call, FUSED_TOP_K, "top_k", experts, at.experts);
   if (!status)
     status = check_activation(call, FUSED_ACTIVATION);
-  return status ? status
-                : check_weight_on_input(call, FUSED_APPLY_ROUTER_WEIGHT_ON_INPUT, call->values[FUSED_TOP_K].v.i);
+  if (!status)
+    status = check_weight_on_input(call, FUSED_APPLY_ROUTER_WEIGHT_ON_INPUT, call->values[FUSED_TOP_K].v.i);
+  return status ? status : check_scales(call, FUSED_W13_SCALE);
 }
 
 const fl_op_def fl_op_fused_moe = {
     .size = sizeof(fl_op_def),
+    .flags = FL_OP_NOT_FINITE,
     .schema = "fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor router_logits, int top_k, bool renormalize=True, "
               "bool use_grouped_topk=False, int num_expert_group=1, int topk_group=1, str scoring_func=\"softmax\", "
               "float routed_scaling_factor=1.0, Tensor? e_score_correction_bias=None, str activation=\"silu\", "
               "bool apply_router_weight_on_input=False, Tensor? expert_map=None, Tensor? w13_bias=None, "
-              "Tensor? w2_bias=None) -> Tensor out",
+              "Tensor? w2_bias=None, Tensor? w13_scale=None, Tensor? w2_scale=None, int[] block_size=[128,128]) -> "
+              "Tensor out",
     .layers = "FusedMoE",
-    .rules = EXPERTS "router_logits: R[m, n]; e_score_correction_bias: R|float32[n]; " OPTIONS "out: T[m, h]; " FLOATS
-                     "; R = float32|float16|bfloat16",
+    .rules = CODED_EXPERTS "router_logits: R[m, n]; e_score_correction_bias: R|float32[n]; " OPTIONS SCALES
+                           "out: T[m, h]; " FLOATS "; R = float32|float16|bfloat16",
     .category = "mixture of experts",
     .doc = "Routes each token by its router_logits and sends it through its experts.",
     .formula = "topk_weights, topk_ids = grouped_topk(router_logits, …) if use_grouped_topk, else topk_softmax "
                "(or the same of sigmoid, with e_score_correction_bias in the choice, times routed_scaling_factor), in "
-               "float32; " EXPERTS_FORMULA "(vLLM: FusedMoE)",
+               "float32; " EXPERTS_FORMULA CODED_FORMULA "(vLLM: FusedMoE)",
     .tolerance = experts_tolerance,
     .check = check_fused_moe,
-    .cases = EXPERTS_CASES OPTIONS_CASES
+    .cases = CODED_CASES OPTIONS_CASES
     "n: e; top_k: 1 2 4; num_expert_group: 1 2; topk_group: 1 2; scoring_func: softmax sigmoid; "
     "routed_scaling_factor: 1 2.5; router_logits: -4..4; e_score_correction_bias: none -1..1",
     .flops = EXPERTS_FLOPS("top_k") " + 6*numel(router_logits)",
-    .bytes = EXPERTS_BYTES("top_k"),
+    .bytes = EXPERTS_BYTES("top_k", CODED_WEIGHTS),
     .bench = EXPERTS_BENCH "n: e; top_k: 8",
 };

@@ -18,18 +18,6 @@ static int64_t blocks(int64_t size, int64_t block) {
   return size / block + (size % block != 0);
 }
 
-static fl_status check_block_size(fl_call *call, uint32_t index) {
-  const fl_value *given = &call->values[index];
-  if (given->length != 2)
-    return fl_fail(call, FL_EINVAL, "argument 'block_size': %u numbers, expected 2 (rows and columns of 'weight')",
-                   given->length);
-  for (int i = 0; i < 2; i++)
-    if (given->v.ints[i] < 1)
-      return fl_fail(call, FL_EINVAL, "argument 'block_size': [%lld, %lld], expected 1 or more",
-                     (long long)given->v.ints[0], (long long)given->v.ints[1]);
-  return FL_OK;
-}
-
 /* Scales that are no blocks: what has both meanings means the same. */
 static bool is_plain(const DLTensor *scale, int64_t rows) {
   return is_one(scale) || has_matrix_shape(scale, rows, 1) || (scale->ndim == 1 && scale->shape[0] == rows);
@@ -39,7 +27,7 @@ static fl_status check_scaled_mm(fl_call *call) {
   const fl_value *values = call->values;
   const DLTensor *x = values[MM_X].v.tensor, *weight = values[MM_WEIGHT].v.tensor;
   const DLTensor *x_scale = values[MM_X_SCALE].v.tensor, *weight_scale = values[MM_WEIGHT_SCALE].v.tensor;
-  fl_status status = check_block_size(call, MM_BLOCK_SIZE);
+  fl_status status = fl_check_block_size(call, MM_BLOCK_SIZE, "'weight'");
   if (status)
     return status;
   const int64_t *block = values[MM_BLOCK_SIZE].v.ints;
@@ -106,7 +94,7 @@ static const fl_tolerance weight_only_tolerance[] = {
 
 static fl_status check_weight_only_linear(fl_call *call) {
   enum { X, WEIGHT, WEIGHT_SCALE, BIAS, BLOCK_SIZE };
-  return check_block_size(call, BLOCK_SIZE);
+  return fl_check_block_size(call, BLOCK_SIZE, "'weight'");
 }
 
 /* The largest layer of Llama 3 8B. */

@@ -36,6 +36,13 @@ uint32_t fl_rules_find(const fl_rules *rules, const char *name, size_t length) {
   return i;
 }
 
+const fl_rule_clause *fl_rules_of_argument(const fl_rules *rules, uint32_t argument) {
+  for (uint32_t i = 0; i < rules->n_argument_clauses; i++)
+    if (rules->clauses[i].value == argument)
+      return &rules->clauses[i];
+  return NULL;
+}
+
 /* ------------------------------------------------------------------------------------------------------------ words */
 
 /* "NAME", an argument that `is_good` takes; `expected` says which. */

@@ -107,6 +107,8 @@ typedef struct fl_rules {
 fl_status fl_rules_compile(const fl_schema *schema, fl_rules **rules);
 /* The dimension of that name; n_names if there is none. */
 uint32_t fl_rules_find(const fl_rules *rules, const char *name, size_t length);
+/* What is said of an argument; NULL: nothing. */
+const fl_rule_clause *fl_rules_of_argument(const fl_rules *rules, uint32_t argument);
 void fl_rules_free(fl_rules *rules);
 
 /* Index of the element type that a str argument names, which the variable admits; FL_DTYPE_COUNT if there is none. */

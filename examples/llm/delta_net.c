@@ -29,7 +29,7 @@ static projection take_rows(model *m, const DLTensor *of, int64_t n, int64_t gro
   int64_t all = 0;
   for (int part = 0; part < parts; part++)
     all += n * rows[part];
-  DLTensor *taken = tensor(place_before_rounding(m, all, m->hidden), m->dtype, SHAPE(all, m->hidden));
+  DLTensor *taken = tensor(place_before_rounding(m, SHAPE(all, m->hidden)), m->dtype, SHAPE(all, m->hidden));
   char *to = taken->data;
   for (int part = 0; part < parts; part++)
     for (int64_t i = 0; i < n; i++, to += (size_t)rows[part] * row)

@@ -51,7 +51,8 @@ static DLTensor *run_experts(model *m, const void *self, const batch *b, DLTenso
   DLTensor *out = tensor(&m->step, m->dtype, SHAPE(b->n_tokens, m->hidden));
   ok(fl_fused_moe(&m->ops, NULL, x, e->gate_up.weight, e->down.weight, linear(m, x, &e->router), e->top_k,
                   e->renormalize, e->grouped, e->groups, e->top_groups, e->scoring, e->factor, e->correction,
-                  e->activation, false, NULL, e->gate_up.bias, e->down.bias, out));
+                  e->activation, false, NULL, e->gate_up.bias, e->down.bias, e->gate_up.scales, e->down.scales,
+                  SIZES(128, 128), 2, out));
   if (!e->shared)
     return out;
   DLTensor *shared = run_dense(m, e->shared, b, x);
@@ -61,7 +62,7 @@ static DLTensor *run_experts(model *m, const void *self, const batch *b, DLTenso
   return out;
 }
 
-/* Routers and gates, which are small and decide much, and experts, whose operator takes no codes. */
+/* Routers and gates, which are small and decide much. */
 static projection unrounded(DLTensor *weight, DLTensor *bias) {
   return (projection){weight, NULL, bias, weight ? weight->shape[0] : 0};
 }
@@ -77,7 +78,7 @@ static projection stack(model *m, const char *prefix, const char *const *parts, 
       const DLTensor *one = weight(m, name, layer);
       int64_t rows = n_parts * one->shape[0], k = one->shape[1];
       if (!all) {
-        all = tensor(&m->kept, m->dtype, SHAPE(n, rows, k));
+        all = tensor(place_before_rounding(m, SHAPE(n, rows, k)), m->dtype, SHAPE(n, rows, k));
         at = all->data;
       }
       if (bytes(one) * (size_t)(n * n_parts) != bytes(all))
@@ -85,7 +86,7 @@ static projection stack(model *m, const char *prefix, const char *const *parts, 
       at = (char *)memcpy(at, data(one), bytes(one)) + bytes(one);
       checkpoint_release(&m->files, one);
     }
-  return unrounded(all, NULL);
+  return projected(m, all, NULL);
 }
 
 /* gpt-oss has them as [experts, in, out]. */
@@ -93,7 +94,7 @@ static projection transposed(model *m, const char *name, const char *bias, int64
   DLTensor *t = weight(m, name, layer);
   int64_t n = t->shape[0], rows = t->shape[1], columns = t->shape[2];
   size_t size = t->dtype.bits / 8u;
-  DLTensor *made = tensor(&m->kept, m->dtype, SHAPE(n, columns, rows));
+  DLTensor *made = tensor(place_before_rounding(m, SHAPE(n, columns, rows)), m->dtype, SHAPE(n, columns, rows));
   const char *from = data(t);
   char *to = made->data;
   for (int64_t i = 0; i < n; i++)
@@ -101,7 +102,7 @@ static projection transposed(model *m, const char *name, const char *bias, int64
       for (int64_t row = 0; row < rows; row++, to += size)
         memcpy(to, from + (size_t)((i * rows + row) * columns + column) * size, size);
   checkpoint_release(&m->files, t);
-  return unrounded(made, weight(m, bias, layer));
+  return projected(m, made, weight(m, bias, layer));
 }
 
 #define MLP "model.layers.%d.mlp."

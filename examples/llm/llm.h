@@ -142,10 +142,10 @@ DLTensor *optional_weight(model *m, const char *name, int64_t layer);
 
 /* fp8, int8 or int4. */
 const struct format *format_named(const char *name);
-/* Of a weight [n, k]; rounded, if the format takes its sizes. */
+/* Of a weight [n, k], or experts' [experts, n, k]; rounded, if the format takes its sizes. */
 projection projected(model *m, DLTensor *weight, DLTensor *bias);
 /* Where a weight of that size is rearranged for it: kept, unless it is rounded. */
-arena *place_before_rounding(model *m, int64_t n, int64_t k);
+arena *place_before_rounding(model *m, int ndim, const int64_t *shape);
 /* That of name.weight and, if there is one, name.bias. */
 projection find_projection(model *m, const char *name, int64_t layer);
 DLTensor *linear(model *m, DLTensor *x, const projection *p);

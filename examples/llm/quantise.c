@@ -26,12 +26,15 @@ const struct format *format_named(const char *name) {
   fail("--quantise: expected fp8, int8 or int4, not '%s'", name);
 }
 
-static bool is_rounded(const model *m, int64_t n, int64_t k) {
-  return m->format && n % m->format->multiple == 0 && k % m->format->multiple == 0;
+/* Of a stack of matrices, codes of 8 bits alone. */
+static bool is_rounded(const model *m, int ndim, const int64_t *shape) {
+  const struct format *f = m->format;
+  return f && shape[ndim - 2] % f->multiple == 0 && shape[ndim - 1] % f->multiple == 0 &&
+         (ndim == 2 || f->multiple == 1);
 }
 
-arena *place_before_rounding(model *m, int64_t n, int64_t k) {
-  return is_rounded(m, n, k) ? &m->step : &m->kept;
+arena *place_before_rounding(model *m, int ndim, const int64_t *shape) {
+  return is_rounded(m, ndim, shape) ? &m->step : &m->kept;
 }
 
 /* Puts the code next to a value in its row and column, and gives what the code stands for. Of int4, as GPTQ has it,
@@ -49,16 +52,18 @@ static double put_code(DLTensor *codes, int64_t n, int64_t k, int64_t row, int64
 
 projection projected(model *m, DLTensor *weight, DLTensor *bias) {
   const struct format *f = m->format;
-  int64_t n = weight->shape[0], k = weight->shape[1];
-  if (!is_rounded(m, n, k))
-    return (projection){weight, NULL, bias, n};
+  int dims = weight->ndim;
+  int64_t rows[] = {weight->shape[0], weight->shape[1], 1}, k = weight->shape[dims - 1];
+  rows[dims - 1] = 1; /* a scale for each */
+  if (!is_rounded(m, dims, weight->shape))
+    return (projection){weight, NULL, bias, weight->shape[0]};
   const fl_element_type *type = fl_element_type_of(m->dtype), *code = fl_element_type_named(f->type);
   bool words = f == &formats[INT4];
-  int64_t group = f->group && k % f->group == 0 ? f->group : k;
+  int64_t n = elements(weight) / k, group = f->group && k % f->group == 0 ? f->group : k;
   arena *a = m->dequantised ? &m->step : &m->kept; /* the codes are not kept */
-  DLTensor *codes = words ? tensor(a, code->dtype, SHAPE(k / 8, n)) : tensor(a, code->dtype, SHAPE(n, k));
-  DLTensor *scales = words ? tensor(a, m->dtype, SHAPE(k / group, n)) : tensor(a, float32, SHAPE(n, 1));
-  DLTensor *rounded = m->dequantised ? tensor(&m->kept, m->dtype, SHAPE(n, k)) : NULL;
+  DLTensor *codes = words ? tensor(a, code->dtype, SHAPE(k / 8, n)) : tensor(a, code->dtype, dims, weight->shape);
+  DLTensor *scales = words ? tensor(a, m->dtype, SHAPE(k / group, n)) : tensor(a, float32, dims, rows);
+  DLTensor *rounded = m->dequantised ? tensor(&m->kept, m->dtype, dims, weight->shape) : NULL;
   const fl_element_type *scale_type = fl_element_type_of(scales->dtype);
   memset(codes->data, 0, bytes(codes));
   for (int64_t i = 0; i < n * (k / group); i++) {

@@ -2113,29 +2113,38 @@ static inline fl_status fl_unquantized_fused_moe(const fl_ops *ops, void *stream
  * Each token through its experts in three steps: dispatch to the experts' ranks, experts, combine.
  *     modular_fused_moe(Tensor x, Tensor w13, Tensor w2, Tensor topk_weights, Tensor topk_ids, str activation="silu",
  *         bool apply_router_weight_on_input=False, Tensor? expert_map=None, Tensor? w13_bias=None,
- *         Tensor? w2_bias=None) -> Tensor out
+ *         Tensor? w2_bias=None, Tensor? w13_scale=None, Tensor? w2_scale=None, int[] block_size=[128, 128])
+ *         -> Tensor out
  * where  x: T[m, h]
- *        w13: T[e, 2*i, h]
- *        w2: T[e, h, i]
+ *        w13: T[e, 2*i, h] or int8|float8_e4m3fn[e, 2*i, h] or uint8[e, 2*i, h/2]
+ *        w2: T[e, h, i] or int8|float8_e4m3fn[e, h, i] or uint8[e, h, i/2]
  *        topk_weights: T|float32[m, k]
  *        topk_ids: int32|int64[m, k]
  *        expert_map: int32|int64[g]
  *        w13_bias: T|float32[e, 2*i]
  *        w2_bias: T|float32[e, h]
+ *        w13_scale: float32[e] or float32[e, 2*i] or float32[e, 2*i, 1] or float32[e, (2*i + block_size[0] - 1) //
+ *        block_size[0], (h + block_size[1] - 1) // block_size[1]] or uint8[e, 2*i, h/32]
+ *        w2_scale: float32[e] or float32[e, h] or float32[e, h, 1] or float32[e, (h + block_size[0] - 1) //
+ *        block_size[0], (i + block_size[1] - 1) // block_size[1]] or uint8[e, h, i/32]
  *        out: T[m, h]
  *        T = float32|float16|bfloat16
- * expert_map, w13_bias, w2_bias: NULL for none.
+ * expert_map, w13_bias, w2_bias, w13_scale, w2_scale: NULL for none.
  * Formula: with e = topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 =
  * activation of t1's first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; out[m] =
  * sum over j of topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input
- * (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM:
- * FusedMoEModularMethod)
+ * (topk 1) x is multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep ; weights
+ * of int8 or float8 are codes, each times the scale of its expert, its row, or its block of block_size; those of uint8
+ * are MXFP4, 2 in a byte, with a power of two 2^(byte - 127) for each 32 columns, as mxfp4_linear has them; x is not
+ * quantised (vLLM: FusedMoEModularMethod)
  */
 static inline fl_status fl_modular_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13, DLTensor *w2,
                                              DLTensor *topk_weights, DLTensor *topk_ids, const char *activation,
                                              bool apply_router_weight_on_input, DLTensor *expert_map,
-                                             DLTensor *w13_bias, DLTensor *w2_bias, DLTensor *out) {
-  fl_value values[11];
+                                             DLTensor *w13_bias, DLTensor *w2_bias, DLTensor *w13_scale,
+                                             DLTensor *w2_scale, const int64_t *block_size, uint32_t n_block_size,
+                                             DLTensor *out) {
+  fl_value values[14];
   values[0] = fl_required_tensor(x);
   values[1] = fl_required_tensor(w13);
   values[2] = fl_required_tensor(w2);
@@ -2146,9 +2155,12 @@ static inline fl_status fl_modular_fused_moe(const fl_ops *ops, void *stream, DL
   values[7] = fl_tensor(expert_map);
   values[8] = fl_tensor(w13_bias);
   values[9] = fl_tensor(w2_bias);
-  values[10] = fl_required_tensor(out);
+  values[10] = fl_tensor(w13_scale);
+  values[11] = fl_tensor(w2_scale);
+  values[12] = fl_ints(block_size, n_block_size);
+  values[13] = fl_required_tensor(out);
   fl_call call;
-  fl_ops_call(&call, values, 11, stream);
+  fl_ops_call(&call, values, 14, stream);
   return fl_invoke(ops->modular_fused_moe, &call);
 }
 
@@ -2191,33 +2203,42 @@ static inline fl_status fl_transformers_fused_moe(const fl_ops *ops, void *strea
  *         bool use_grouped_topk=False, int num_expert_group=1, int topk_group=1, str scoring_func="softmax",
  *         float routed_scaling_factor=1.0, Tensor? e_score_correction_bias=None, str activation="silu",
  *         bool apply_router_weight_on_input=False, Tensor? expert_map=None, Tensor? w13_bias=None,
- *         Tensor? w2_bias=None) -> Tensor out
+ *         Tensor? w2_bias=None, Tensor? w13_scale=None, Tensor? w2_scale=None, int[] block_size=[128, 128])
+ *         -> Tensor out
  * where  x: T[m, h]
- *        w13: T[e, 2*i, h]
- *        w2: T[e, h, i]
+ *        w13: T[e, 2*i, h] or int8|float8_e4m3fn[e, 2*i, h] or uint8[e, 2*i, h/2]
+ *        w2: T[e, h, i] or int8|float8_e4m3fn[e, h, i] or uint8[e, h, i/2]
  *        router_logits: R[m, n]
  *        e_score_correction_bias: R|float32[n]
  *        expert_map: int32|int64[g]
  *        w13_bias: T|float32[e, 2*i]
  *        w2_bias: T|float32[e, h]
+ *        w13_scale: float32[e] or float32[e, 2*i] or float32[e, 2*i, 1] or float32[e, (2*i + block_size[0] - 1) //
+ *        block_size[0], (h + block_size[1] - 1) // block_size[1]] or uint8[e, 2*i, h/32]
+ *        w2_scale: float32[e] or float32[e, h] or float32[e, h, 1] or float32[e, (h + block_size[0] - 1) //
+ *        block_size[0], (i + block_size[1] - 1) // block_size[1]] or uint8[e, h, i/32]
  *        out: T[m, h]
  *        T = float32|float16|bfloat16
  *        R = float32|float16|bfloat16
- * e_score_correction_bias, expert_map, w13_bias, w2_bias: NULL for none.
+ * e_score_correction_bias, expert_map, w13_bias, w2_bias, w13_scale, w2_scale: NULL for none.
  * Formula: topk_weights, topk_ids = grouped_topk(router_logits, …) if use_grouped_topk, else topk_softmax (or the
  * same of sigmoid, with e_score_correction_bias in the choice, times routed_scaling_factor), in float32; with e =
  * topk_ids[m, j], or expert_map[that] (-1: the term is 0): t1 = x[m] w13[e]^T + w13_bias[e]; t2 = activation of t1's
  * first half times its second half (swigluoai: neighbours); t3 = t2 w2[e]^T + w2_bias[e]; out[m] = sum over j of
  * topk_weights[m, j] * t3, in float32; t1, t2, t3, out rounded to T. With apply_router_weight_on_input (topk 1) x is
- * multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep (vLLM: FusedMoE)
+ * multiplied by the weight instead. activation: silu, gelu, gelu_tanh, swigluoai or swiglustep ; weights of int8 or
+ * float8 are codes, each times the scale of its expert, its row, or its block of block_size; those of uint8 are MXFP4,
+ * 2 in a byte, with a power of two 2^(byte - 127) for each 32 columns, as mxfp4_linear has them; x is not quantised
+ * (vLLM: FusedMoE)
  */
 static inline fl_status fl_fused_moe(const fl_ops *ops, void *stream, DLTensor *x, DLTensor *w13, DLTensor *w2,
                                      DLTensor *router_logits, int64_t top_k, bool renormalize, bool use_grouped_topk,
                                      int64_t num_expert_group, int64_t topk_group, const char *scoring_func,
                                      double routed_scaling_factor, DLTensor *e_score_correction_bias,
                                      const char *activation, bool apply_router_weight_on_input, DLTensor *expert_map,
-                                     DLTensor *w13_bias, DLTensor *w2_bias, DLTensor *out) {
-  fl_value values[18];
+                                     DLTensor *w13_bias, DLTensor *w2_bias, DLTensor *w13_scale, DLTensor *w2_scale,
+                                     const int64_t *block_size, uint32_t n_block_size, DLTensor *out) {
+  fl_value values[21];
   values[0] = fl_required_tensor(x);
   values[1] = fl_required_tensor(w13);
   values[2] = fl_required_tensor(w2);
@@ -2235,9 +2256,12 @@ static inline fl_status fl_fused_moe(const fl_ops *ops, void *stream, DLTensor *
   values[14] = fl_tensor(expert_map);
   values[15] = fl_tensor(w13_bias);
   values[16] = fl_tensor(w2_bias);
-  values[17] = fl_required_tensor(out);
+  values[17] = fl_tensor(w13_scale);
+  values[18] = fl_tensor(w2_scale);
+  values[19] = fl_ints(block_size, n_block_size);
+  values[20] = fl_required_tensor(out);
   fl_call call;
-  fl_ops_call(&call, values, 18, stream);
+  fl_ops_call(&call, values, 21, stream);
   return fl_invoke(ops->fused_moe, &call);
 }
 

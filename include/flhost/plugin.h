@@ -449,9 +449,12 @@ typedef struct fl_op_def {
    *   two alike (if they do not suffice: in a row). `ascending LOW..HIGH`: integers in order, the first is LOW, the
    * last HIGH. `normal`: about the standard normal distribution, in some calls with zeros, infinities, NaN, denormals
    * and largest values. `moderate`: the same without largest values, for an op that makes rounding errors grow with
-   * them. Before any of these its shape, [n, 1], where the rules leave it open. Before all choices `with NAME` or
-   * `without NAME`: it is none unless that earlier tensor is there, or is not;
+   * them. Before any of these its shape, [n, 1], where the rules leave it open, and before that the element type, or
+   * variable, of one of the rules' alternatives: `int8 -100..100`. Before all choices `with NAME` or `without NAME`: it
+   * is none unless that earlier tensor is there, or is not;
    * - what may be none: also `none`.
+   * Before all choices of any part `as NAME`: it takes the choice of the same number as the earlier clause of NAME,
+   * which has as many.
    *
    * Without a clause: some small sizes; for `...` some shapes, zero tokens among them; floats `normal`, integers 0..3;
    * a bool both ways; another argument its default; what may be none and has no default: there or not (an attribute:

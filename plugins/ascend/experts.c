@@ -120,13 +120,15 @@ static void run_experts(ascend_call *c, experts e) {
 /* ----------------------------------------------------------------------------------------------------------- arguments
  */
 
-static bool supports_experts(const fl_call *call, uint32_t activation_at, uint32_t out, const char **reason) {
-  const DLTensor *w13 = ascend_tensor_at(call, W13), *w2 = ascend_tensor_at(call, W2);
+static bool supports_experts(const fl_call *call, uint32_t activation_at, const char **reason) {
+  const DLTensor *x = ascend_tensor_at(call, X), *w13 = ascend_tensor_at(call, W13), *w2 = ascend_tensor_at(call, W2);
+  if (!ascend_same_type(x, w13) || !ascend_same_type(x, w2))
+    return ascend_refuse(reason, "an expert's weights are codes");
   if (!find_activation(call->values[activation_at].v.s)->run)
     return ascend_refuse(reason, "no operator of CANN has the activation");
   if (w13->shape[1] > LONGEST_ROW || w2->shape[1] > LONGEST_ROW || w13->shape[0] > MOST_EXPERTS)
     return ascend_refuse(reason, "CANN multiplies up to 1024 experts with rows of up to 65535 elements");
-  for (uint32_t i = 0; i <= out; i++)
+  for (uint32_t i = 0; i < call->count; i++)
     if (ascend_tensor_at(call, i) && !ascend_is_compact(ascend_tensor_at(call, i)))
       return ascend_refuse(reason, "a tensor is not compact");
   return true;
@@ -137,11 +139,11 @@ static bool supports_map(const fl_call *call, uint32_t map, const char **reason)
          ascend_refuse(reason, "CANN leaves open what the rows of experts that a map leaves out hold");
 }
 
-static experts experts_of(const ascend_call *c, uint32_t activation_at, uint32_t out) {
+static experts experts_of(const ascend_call *c, uint32_t activation_at) {
   return (experts){.x = ascend_argument(c, X),
                    .w13 = ascend_argument(c, W13),
                    .w2 = ascend_argument(c, W2),
-                   .out = ascend_argument(c, out),
+                   .out = ascend_argument(c, c->call->count - 1),
                    .activate = find_activation(c->call->values[activation_at].v.s)->run};
 }
 
@@ -153,31 +155,30 @@ static void read_options(const ascend_call *c, uint32_t on_input, experts *e) {
 }
 
 /* unquantized_fused_moe and modular_fused_moe */
-enum { ROUTED_WEIGHTS = 3, ROUTED_IDS, ROUTED_ACTIVATION, ROUTED_ON_INPUT, ROUTED_OUT = 10 };
+enum { ROUTED_WEIGHTS = 3, ROUTED_IDS, ROUTED_ACTIVATION, ROUTED_ON_INPUT };
 
 static bool supports_routed(const fl_call *call, ascend_chips chip, const char **reason) {
   (void)chip;
-  return supports_map(call, ROUTED_ON_INPUT + 1, reason) &&
-         supports_experts(call, ROUTED_ACTIVATION, ROUTED_OUT, reason);
+  return supports_map(call, ROUTED_ON_INPUT + 1, reason) && supports_experts(call, ROUTED_ACTIVATION, reason);
 }
 
 static void run_routed(ascend_call *c) {
-  experts e = experts_of(c, ROUTED_ACTIVATION, ROUTED_OUT);
+  experts e = experts_of(c, ROUTED_ACTIVATION);
   read_options(c, ROUTED_ON_INPUT, &e);
   e.weights = ascend_argument(c, ROUTED_WEIGHTS);
   e.ids = ascend_argument(c, ROUTED_IDS);
   run_experts(c, e);
 }
 
-enum { TRANSFORMERS_IDS = 3, TRANSFORMERS_WEIGHTS, TRANSFORMERS_ACTIVATION, TRANSFORMERS_OUT };
+enum { TRANSFORMERS_IDS = 3, TRANSFORMERS_WEIGHTS, TRANSFORMERS_ACTIVATION };
 
 static bool supports_transformers(const fl_call *call, ascend_chips chip, const char **reason) {
   (void)chip;
-  return supports_experts(call, TRANSFORMERS_ACTIVATION, TRANSFORMERS_OUT, reason);
+  return supports_experts(call, TRANSFORMERS_ACTIVATION, reason);
 }
 
 static void run_transformers(ascend_call *c) {
-  experts e = experts_of(c, TRANSFORMERS_ACTIVATION, TRANSFORMERS_OUT);
+  experts e = experts_of(c, TRANSFORMERS_ACTIVATION);
   e.weights = ascend_argument(c, TRANSFORMERS_WEIGHTS);
   e.ids = ascend_argument(c, TRANSFORMERS_IDS);
   run_experts(c, e);
@@ -195,8 +196,7 @@ enum {
   FUSED_SCALING_FACTOR,
   FUSED_BIAS,
   FUSED_ACTIVATION,
-  FUSED_ON_INPUT,
-  FUSED_OUT = 17
+  FUSED_ON_INPUT
 };
 
 /* Without groups all experts are in one. */
@@ -224,12 +224,12 @@ static bool supports_fused(const fl_call *call, ascend_chips chip, const char **
   if (router.choices > MOST_CHOICES)
     return ascend_refuse(reason, "CANN chooses up to 1024 experts");
   return (is_plain_softmax(call, &router) || ascend_supports_router(&router, reason)) &&
-         supports_map(call, FUSED_ON_INPUT + 1, reason) && supports_experts(call, FUSED_ACTIVATION, FUSED_OUT, reason);
+         supports_map(call, FUSED_ON_INPUT + 1, reason) && supports_experts(call, FUSED_ACTIVATION, reason);
 }
 
 static void run_fused(ascend_call *c) {
   ascend_router router = router_of(c->call);
-  experts e = experts_of(c, FUSED_ACTIVATION, FUSED_OUT);
+  experts e = experts_of(c, FUSED_ACTIVATION);
   ascend_view logits = ascend_argument(c, LOGITS);
   const int64_t shape[] = {logits.shape[0], router.choices};
   read_options(c, FUSED_ON_INPUT, &e);

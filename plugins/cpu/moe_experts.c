@@ -48,7 +48,7 @@ static fl_status complete(fl_call *call, cpu_experts *experts, const char *activ
   experts->tokens = experts->x->shape[0];
   experts->hidden = experts->x->shape[1];
   experts->experts = experts->w13->shape[0];
-  experts->inner = experts->w2->shape[2];
+  experts->inner = experts->w13->shape[1] / 2;
   for (size_t i = 0; i < sizeof activations / sizeof activations[0]; i++)
     if (!strcmp(activations[i].name, activation))
       experts->activation = &activations[i];
@@ -68,10 +68,41 @@ static fl_status check_ids(fl_call *call, const cpu_experts *experts) {
                            map ? "experts of 'expert_map'" : "experts of 'w13'");
 }
 
-/* x, w13, w2, topk_weights, topk_ids, activation, apply_router_weight_on_input, expert_map, w13_bias, w2_bias -> out */
-fl_status cpu_routed_moe(void *self, fl_call *call) {
-  const cpu_experts_parts *parts = self;
-  enum { X, W13, W2, WEIGHTS, IDS, ACTIVATION, WEIGHT_ON_INPUT, EXPERT_MAP, W13_BIAS, W2_BIAS, OUT };
+/* w13_scale, w2_scale, block_size */
+static void read_scales(const fl_call *call, uint32_t first, cpu_experts *experts) {
+  experts->w13_scale = cpu_tensor(call, first);
+  experts->w2_scale = cpu_tensor(call, first + 1);
+  experts->block_size = call->values[first + 2].v.ints;
+}
+
+fl_status cpu_multiply_codes(const cpu_coded_product *by, const cpu_expert_layer *layer, int64_t expert, int64_t rows,
+                             cpu_matrix x, cpu_matrix out) {
+  cpu_dtype bias_dtype = layer->bias ? cpu_dtype_of(layer->bias) : CPU_FLOAT32;
+  const void *bias = layer->bias ? cpu_tensor_at(layer->bias, expert, 0) : NULL;
+  if (layer->weights->dtype.code == kDLUInt) {
+    cpu_four_bit_linear linear = cpu_mxfp4_of(layer->weights, layer->scales, expert);
+    linear.m = rows;
+    linear.x = x;
+    linear.out = out;
+    linear.bias = bias;
+    linear.bias_dtype = bias_dtype;
+    return linear.n ? by->four_bits(&linear) : FL_OK;
+  }
+  cpu_scaled_mm mm = cpu_weight_only_of(layer->weights, layer->scales, layer->block_size, expert);
+  mm.m = rows;
+  mm.x = x.data;
+  mm.x_dtype = x.dtype;
+  mm.x_stride = x.stride;
+  mm.out = out;
+  mm.bias = bias;
+  mm.bias_dtype = bias_dtype;
+  return mm.n ? by->eight_bits(&mm) : FL_OK;
+}
+
+/* x, w13, w2, topk_weights, topk_ids, activation, apply_router_weight_on_input, expert_map, w13_bias, w2_bias, and of
+ * modular_fused_moe w13_scale, w2_scale, block_size -> out */
+static fl_status routed(const cpu_experts_parts *parts, fl_call *call, bool has_scales) {
+  enum { X, W13, W2, WEIGHTS, IDS, ACTIVATION, WEIGHT_ON_INPUT, EXPERT_MAP, W13_BIAS, W2_BIAS, W13_SCALE };
   cpu_experts experts = {.x = cpu_tensor(call, X),
                          .w13 = cpu_tensor(call, W13),
                          .w2 = cpu_tensor(call, W2),
@@ -81,14 +112,24 @@ fl_status cpu_routed_moe(void *self, fl_call *call) {
                          .expert_map = cpu_tensor(call, EXPERT_MAP),
                          .w13_bias = cpu_tensor(call, W13_BIAS),
                          .w2_bias = cpu_tensor(call, W2_BIAS),
-                         .out = cpu_tensor(call, OUT),
+                         .out = cpu_tensor(call, call->count - 1),
                          .weight_on_input = call->values[WEIGHT_ON_INPUT].v.b};
+  if (has_scales)
+    read_scales(call, W13_SCALE, &experts);
   fl_status status = complete(call, &experts, call->values[ACTIVATION].v.s);
   if (!status)
     status = check_map(call, &experts);
   if (!status)
     status = check_ids(call, &experts);
   return status ? status : parts->run(call, &experts);
+}
+
+fl_status cpu_routed_moe(void *self, fl_call *call) {
+  return routed(self, call, false);
+}
+
+fl_status cpu_modular_moe(void *self, fl_call *call) {
+  return routed(self, call, true);
 }
 
 /* x, w13, w2, topk_ids, topk_weights, activation -> out */
@@ -126,7 +167,8 @@ enum {
   FUSED_EXPERT_MAP,
   FUSED_W13_BIAS,
   FUSED_W2_BIAS,
-  FUSED_OUT
+  FUSED_W13_SCALE,
+  FUSED_OUT = FUSED_W13_SCALE + 3
 };
 
 /* Without groups as the op topk_softmax, in float32. */
@@ -162,6 +204,7 @@ fl_status cpu_fused_moe(void *self, fl_call *call) {
                          .out = cpu_tensor(call, FUSED_OUT),
                          .weight_on_input = call->values[FUSED_WEIGHT_ON_INPUT].v.b};
   float *weights = NULL;
+  read_scales(call, FUSED_W13_SCALE, &experts);
   fl_status status = complete(call, &experts, call->values[FUSED_ACTIVATION].v.s);
   if (!status)
     status = check_map(call, &experts);

@@ -23,6 +23,13 @@ static bool covers(const DLTensor *scale, int64_t rows) {
   return scale->ndim < 2 || (scale->shape[0] == rows && scale->shape[1] == 1);
 }
 
+/* What shares a scale; where the weight has as many rows as blocks and one group, blocks are channels. */
+static void set_blocks(cpu_scaled_mm *mm, bool has_blocks, const int64_t *block) {
+  mm->has_blocks = has_blocks;
+  mm->block_k = has_blocks ? block[1] : mm->k + 1;
+  mm->block_n = has_blocks ? block[0] : 1;
+}
+
 /* Where an op has what the other one may not have: 0 for that. x, weight and out are at the same places. */
 typedef struct places {
   uint32_t x_scale, weight_scale, bias, azp, block_size;
@@ -46,16 +53,13 @@ static fl_status each(fl_call *call, const places *at, cpu_scaled_mm_fn run) {
                       .weight_stride = bytes_between_rows(weight),
                       .x_scale = x_scale ? scales_of(x_scale) : (cpu_scales){.data = &one},
                       .weight_scale = scales_of(weight_scale),
-                      .block_n = 1,
                       .azp = azp ? fl_data(azp) : NULL,
                       .azp_step = azp && azp->ndim == 2 && azp->shape[0] > 1 ? fl_stride(azp, 0) : 0,
                       .bias = bias ? fl_data(bias) : NULL,
+                      .bias_dtype = cpu_dtype_of(out),
                       .out = {.dtype = cpu_dtype_of(out), .stride = walk.strides[1]}};
   fl_status status = FL_OK;
-  /* Where x has one group and the weight has as many rows as blocks, blocks are channels. */
-  mm.has_blocks = !covers(weight_scale, mm.n) || (x_scale && x_scale->ndim == 2 && x_scale->shape[1] != 1);
-  mm.block_k = mm.has_blocks ? block[1] : mm.k + 1;
-  mm.block_n = mm.has_blocks ? block[0] : 1;
+  set_blocks(&mm, !covers(weight_scale, mm.n) || (x_scale && x_scale->ndim == 2 && x_scale->shape[1] != 1), block);
   for (cpu_rows *matrices = &walk.matrices; matrices->left && !status; cpu_rows_next(matrices)) {
     mm.x = matrices->at[0];
     mm.out.data = matrices->at[1];
@@ -74,6 +78,30 @@ fl_status cpu_scaled_mm_each(fl_call *call, cpu_scaled_mm_fn run) {
 /* weight_only_linear(x, weight, weight_scale, bias, block_size) -> out */
 fl_status cpu_weight_only_each(fl_call *call, cpu_scaled_mm_fn run) {
   return each(call, &(places){.weight_scale = 2, .bias = 3, .block_size = 4}, run);
+}
+
+/* One of a stack. */
+static DLTensor element_of(const DLTensor *stack, int64_t index) {
+  DLTensor element = *stack;
+  element.byte_offset += (uint64_t)(index * bytes_between_rows(stack));
+  element.ndim--;
+  element.shape++;
+  element.strides += element.strides ? 1 : 0;
+  return element;
+}
+
+cpu_scaled_mm cpu_weight_only_of(const DLTensor *stack, const DLTensor *scales, const int64_t *block, int64_t index) {
+  static const float one = 1;
+  DLTensor weight = element_of(stack, index), scale = element_of(scales, index);
+  cpu_scaled_mm mm = {.n = weight.shape[0],
+                      .k = weight.shape[1],
+                      .is_float8 = weight.dtype.code == FL_DTYPE_FLOAT8_E4M3FN,
+                      .weight = fl_data(&weight),
+                      .weight_stride = bytes_between_rows(&weight),
+                      .x_scale = {.data = &one},
+                      .weight_scale = scales_of(&scale)};
+  set_blocks(&mm, !covers(&scale, mm.n), block);
+  return mm;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- 4 bits */
@@ -107,6 +135,7 @@ fl_status cpu_four_bit_each(fl_call *call, cpu_four_bits format, cpu_four_bit_fn
                                 .x = {.dtype = cpu_dtype_of(x), .stride = walk.strides[0]},
                                 .out = {.dtype = cpu_dtype_of(out), .stride = walk.strides[1]},
                                 .bias = bias ? fl_data(bias) : NULL,
+                                .bias_dtype = cpu_dtype_of(out),
                                 .g_idx = format == CPU_GPTQ ? cpu_tensor(call, G_IDX) : NULL,
                                 .zero_offset = format == CPU_GPTQ && !call->values[GPTQ_V2].v.b};
   fl_status status = FL_OK;
@@ -123,4 +152,11 @@ fl_status cpu_four_bit_each(fl_call *call, cpu_four_bits format, cpu_four_bit_fn
     status = linear.n ? run(&linear) : FL_OK;
   }
   return with_reason(call, status);
+}
+
+cpu_four_bit_linear cpu_mxfp4_of(const DLTensor *stack, const DLTensor *scales, int64_t index) {
+  DLTensor weight = element_of(stack, index), scale = element_of(scales, index);
+  cpu_four_bit_linear linear = {.format = CPU_MXFP4, .n = weight.shape[0], .k = 2 * weight.shape[1]};
+  set_weight(&linear, &weight, &scale);
+  return linear;
 }

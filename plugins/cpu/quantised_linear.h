@@ -27,7 +27,8 @@ typedef struct cpu_scaled_mm {
   int64_t block_n, block_k; /* what shares a scale; block_k is at least k where there are no blocks */
   const int32_t *azp;       /* may be NULL; the steps of its rows */
   int64_t azp_step;
-  const void *bias; /* may be NULL; as out */
+  const void *bias; /* may be NULL */
+  cpu_dtype bias_dtype;
   cpu_matrix out;
 } cpu_scaled_mm;
 
@@ -36,6 +37,10 @@ typedef struct cpu_scaled_mm {
 typedef fl_status (*cpu_scaled_mm_fn)(const cpu_scaled_mm *mm);
 fl_status cpu_scaled_mm_each(fl_call *call, cpu_scaled_mm_fn run);
 fl_status cpu_weight_only_each(fl_call *call, cpu_scaled_mm_fn run);
+
+/* Matrix `index` of a stack of codes of 8 bits [stack, n, k], with its scales: [stack], [stack, n], [stack, n, 1] or
+ * [stack, blocks of block[0] rows, blocks of block[1] columns]. m, x, bias and out are the caller's to set. */
+cpu_scaled_mm cpu_weight_only_of(const DLTensor *stack, const DLTensor *scales, const int64_t *block, int64_t index);
 
 /* ---------------------------------------------------------------------------------------------------------- 4 bits */
 
@@ -46,7 +51,8 @@ typedef struct cpu_four_bit_linear {
   cpu_four_bits format;
   int64_t m, n, k;
   cpu_matrix x, out;
-  const void *bias; /* may be NULL; as out */
+  const void *bias; /* may be NULL */
+  cpu_dtype bias_dtype;
   /* The weight: of AWQ [k, n / 8] and GPTQ [k / 8, n] words, of MXFP4 [n, k / 2] bytes; rows so many bytes apart. */
   const char *weight;
   int64_t weight_stride;
@@ -65,5 +71,8 @@ static inline int64_t cpu_group_of(const cpu_four_bit_linear *linear, int64_t ro
 /* As above; FL_EINVAL where g_idx has what is no group, before anything is computed. */
 typedef fl_status (*cpu_four_bit_fn)(const cpu_four_bit_linear *linear);
 fl_status cpu_four_bit_each(fl_call *call, cpu_four_bits format, cpu_four_bit_fn run);
+
+/* Matrix `index` of a stack of MXFP4 [stack, n, k / 2] with its scales [stack, n, k / 32]; the rest as above. */
+cpu_four_bit_linear cpu_mxfp4_of(const DLTensor *stack, const DLTensor *scales, int64_t index);
 
 #endif

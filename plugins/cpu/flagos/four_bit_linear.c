@@ -121,10 +121,10 @@ static fl_status multiply_tile_columns(const tiles *t, void *weight, int64_t fir
                          .a = t->x,
                          .b = cpu_matrix_in(weight, type_of_tiles(linear), is_k_by_n ? n : linear->k),
                          .b_is_k_by_n = is_k_by_n,
-                         .bias_dtype = linear->out.dtype,
+                         .bias_dtype = linear->bias_dtype,
                          .out = cpu_matrix_at(t->out, 0, first)};
   if (linear->bias)
-    product.bias = (const char *)linear->bias + first * cpu_dtype_size(linear->out.dtype);
+    product.bias = (const char *)linear->bias + first * cpu_dtype_size(linear->bias_dtype);
   (is_k_by_n ? unpack_columns : unpack_mxfp4)(linear, first, n, product.b);
   return cpu_product_share(&product);
 }
@@ -178,7 +178,7 @@ static fl_status run_converted(const cpu_four_bit_linear *linear) {
   return status;
 }
 
-static fl_status run(const cpu_four_bit_linear *linear) {
+fl_status cpu_four_bit_run(const cpu_four_bit_linear *linear) {
   if (cpu_four_bit_rows_take(linear))
     return cpu_four_bit_rows(linear);
   if (type_of_tiles(linear) != linear->x.dtype)
@@ -188,17 +188,17 @@ static fl_status run(const cpu_four_bit_linear *linear) {
 
 static fl_status awq(void *self, fl_call *call) {
   (void)self;
-  return cpu_four_bit_each(call, CPU_AWQ, run);
+  return cpu_four_bit_each(call, CPU_AWQ, cpu_four_bit_run);
 }
 
 static fl_status gptq(void *self, fl_call *call) {
   (void)self;
-  return cpu_four_bit_each(call, CPU_GPTQ, run);
+  return cpu_four_bit_each(call, CPU_GPTQ, cpu_four_bit_run);
 }
 
 static fl_status mxfp4(void *self, fl_call *call) {
   (void)self;
-  return cpu_four_bit_each(call, CPU_MXFP4, run);
+  return cpu_four_bit_each(call, CPU_MXFP4, cpu_four_bit_run);
 }
 
 static const fl_impl ops[] = {

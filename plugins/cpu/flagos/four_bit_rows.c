@@ -19,14 +19,13 @@ static int64_t rows_of_tile(int64_t m) {
 
 /* Columns `first` to first + n - 1 of a row of the result, n <= CPU_BLOCK. */
 static void end_columns(const cpu_four_bit_linear *linear, int64_t row, int64_t first, int64_t n, float *sums) {
-  const cpu_block_type *type = &cpu_block_types[linear->out.dtype];
   float bias[CPU_BLOCK];
   if (linear->bias) {
-    type->load(bias, linear->bias, first, n);
+    cpu_block_types[linear->bias_dtype].load(bias, linear->bias, first, n);
     for (int64_t i = 0; i < n; i++)
       sums[i] += bias[i];
   }
-  type->store(cpu_matrix_row(linear->out, row), first, sums, n);
+  cpu_block_types[linear->out.dtype].store(cpu_matrix_row(linear->out, row), first, sums, n);
 }
 
 /* ------------------------------------------------------------------------------------------ words of AWQ and GPTQ */

@@ -6,7 +6,9 @@
  */
 #include "plugins/cpu/moe_experts.h"
 #include "plugins/cpu/flagos/block.h"
+#include "plugins/cpu/flagos/four_bit_linear.h"
 #include "plugins/cpu/flagos/matmul.h"
+#include "plugins/cpu/flagos/scaled_mm.h"
 #include "plugins/cpu/gated.h"
 #include "plugins/cpu/scratch.h"
 #include "plugins/cpu/view.h"
@@ -91,18 +93,24 @@ static void take_row(const cpu_experts *experts, int64_t m, void *to) {
   }
 }
 
-/* out [rows, weights' rows] = x W[expert]^T + bias[expert] */
-static fl_status project(const cpu_experts *experts, const DLTensor *weights, const DLTensor *bias, int64_t expert,
-                         int64_t rows, void *x, cpu_dtype out_dtype, void *out) {
+static const cpu_coded_product coded = {cpu_scaled_mm_run, cpu_four_bit_run};
+
+/* out [rows, n] = x [rows, k] W[expert]^T + bias[expert] */
+static fl_status project(const cpu_experts *experts, cpu_expert_layer layer, int64_t expert, int64_t rows, int64_t n,
+                         int64_t k, void *x, cpu_dtype out_dtype, void *out) {
+  const cpu_matrix from = cpu_matrix_in(x, experts->dtype, k), to = cpu_matrix_in(out, out_dtype, n);
+  if (layer.scales)
+    return cpu_multiply_codes(&coded, &layer, expert, rows, from, to);
+  const DLTensor *weights = layer.weights, *bias = layer.bias;
   const cpu_product product = {.m = rows,
-                               .n = weights->shape[1],
-                               .k = weights->shape[2],
-                               .a = cpu_matrix_in(x, experts->dtype, weights->shape[2]),
+                               .n = n,
+                               .k = k,
+                               .a = from,
                                .b = {cpu_tensor_at(weights, expert, 0), cpu_dtype_of(weights),
                                      fl_stride(weights, 1) * cpu_dtype_size(cpu_dtype_of(weights))},
                                .bias_dtype = bias ? cpu_dtype_of(bias) : CPU_FLOAT32,
                                .bias = bias ? cpu_tensor_at(bias, expert, 0) : NULL,
-                               .out = cpu_matrix_in(out, out_dtype, weights->shape[1])};
+                               .out = to};
   return cpu_product_share(&product);
 }
 
@@ -112,13 +120,14 @@ static fl_status run_batch(fl_call *call, const cpu_experts *experts, const expe
   int64_t hidden = experts->hidden, topk = experts->topk;
   for (int64_t row = 0; row < rows; row++)
     take_row(experts, first + places[row] / topk, (char *)scratch->x + row * hidden * cpu_dtype_size(experts->dtype));
-  fl_status status =
-      project(experts, experts->w13, experts->w13_bias, expert, rows, scratch->x, experts->dtype, scratch->gate_up);
+  fl_status status = project(experts, cpu_first_layer(experts), expert, rows, 2 * experts->inner, hidden, scratch->x,
+                             experts->dtype, scratch->gate_up);
   if (!status)
     status = cpu_activate(call, experts->activation, gated_kernels[experts->activation->op], experts->x->dtype, rows,
                           experts->inner, scratch->gate_up, scratch->inner);
   if (!status)
-    status = project(experts, experts->w2, experts->w2_bias, expert, rows, scratch->inner, CPU_FLOAT32, scratch->down);
+    status = project(experts, cpu_second_layer(experts), expert, rows, hidden, experts->inner, scratch->inner,
+                     CPU_FLOAT32, scratch->down);
   for (int64_t row = 0; row < rows && !status; row++) {
     int64_t token = places[row] / topk;
     float weight = experts->weight_on_input ? 1 : cpu_expert_weight(experts, first + token, places[row] % topk);
@@ -166,7 +175,7 @@ static cpu_experts_parts parts = {&cpu_flagos_router, run};
 
 static const fl_impl ops[] = {
     {.op_name = "unquantized_fused_moe", CPU_FLAGOS, .fn = cpu_routed_moe, .self = &parts},
-    {.op_name = "modular_fused_moe", CPU_FLAGOS, .fn = cpu_routed_moe, .self = &parts},
+    {.op_name = "modular_fused_moe", CPU_FLAGOS, .fn = cpu_modular_moe, .self = &parts},
     {.op_name = "transformers_fused_moe", CPU_FLAGOS, .fn = cpu_transformers_moe, .self = &parts},
     {.op_name = "fused_moe", CPU_FLAGOS, .fn = cpu_fused_moe, .self = &parts},
 };

@@ -24,7 +24,7 @@ void cpu_scaled_mm_end(const cpu_scaled_mm *mm, int64_t row, int64_t first, int6
     for (int64_t i = 0; i < n; i++)
       sums[i] = sums[i] * x_scale * weight_scale[i * mm->weight_scale.row];
   if (mm->bias) {
-    cpu_block_types[mm->out.dtype].load(bias, mm->bias, first, n);
+    cpu_block_types[mm->bias_dtype].load(bias, mm->bias, first, n);
     for (int64_t i = 0; i < n; i++)
       sums[i] += bias[i];
   }
@@ -203,7 +203,7 @@ static fl_status float_tiles(void *user, int64_t first, int64_t end) {
 
 /* -------------------------------------------------------------------------------------------------------- interface */
 
-static fl_status run(const cpu_scaled_mm *mm) {
+fl_status cpu_scaled_mm_run(const cpu_scaled_mm *mm) {
   if (cpu_scaled_rows_take(mm))
     return cpu_scaled_rows(mm);
   if (mm->x_dtype == CPU_OTHER && !mm->is_float8 && !mm->has_blocks && mm->k <= CPU_INTEGER_TERMS)
@@ -215,12 +215,12 @@ static fl_status run(const cpu_scaled_mm *mm) {
 
 static fl_status scaled_mm(void *self, fl_call *call) {
   (void)self;
-  return cpu_scaled_mm_each(call, run);
+  return cpu_scaled_mm_each(call, cpu_scaled_mm_run);
 }
 
 static fl_status weight_only(void *self, fl_call *call) {
   (void)self;
-  return cpu_weight_only_each(call, run);
+  return cpu_weight_only_each(call, cpu_scaled_mm_run);
 }
 
 static const fl_impl ops[] = {

@@ -1,8 +1,12 @@
-/* What the files of scaled_mm share: products of a few rows, and how a row of the result ends. */
+/* Products with a weight of 8 bits, which experts have, too; and what the files of scaled_mm share: products of a few
+ * rows, and how a row of the result ends. */
 #ifndef FLHOST_CPU_FLAGOS_SCALED_MM_H
 #define FLHOST_CPU_FLAGOS_SCALED_MM_H
 
 #include "plugins/cpu/quantised_linear.h"
+
+/* In as many threads as pay; FL_ENOMEM. */
+fl_status cpu_scaled_mm_run(const cpu_scaled_mm *mm);
 
 /* Elements [row, first] to [row, first + n - 1] of the result, n <= CPU_BLOCK, of sums that have their scales already
  * where those are of blocks; `sums` is changed. */

@@ -6,6 +6,7 @@
 #include "plugins/cpu/gated.h"
 #include "plugins/cpu/reference/element.h"
 #include "plugins/cpu/reference/matmul.h"
+#include "plugins/cpu/reference/quantised_linear.h"
 #include "plugins/cpu/scratch.h"
 
 static const fl_kernel_fn gated_kernels[CPU_N_GATED_OPS] = {
@@ -41,16 +42,20 @@ static void weigh_input(const cpu_experts *experts, float weight, void *x) {
     store(experts->dtype, x, i, load(experts->dtype, x, i) * weight);
 }
 
-/* out = W[expert] x + bias[expert] */
-static void project(const DLTensor *weights, const DLTensor *bias, int64_t expert, const void *x, void *out) {
-  cpu_dtype dtype = cpu_dtype_of(weights), bias_dtype = bias ? cpu_dtype_of(bias) : dtype;
-  cpu_matrix weight = cpu_matrix_of(weights);
-  const char *bias_row = NULL;
-  weight.data = (char *)weight.data + expert * fl_stride(weights, 0) * cpu_dtype_size(dtype);
-  if (bias)
-    bias_row = (const char *)fl_data(bias) + expert * fl_stride(bias, 0) * cpu_dtype_size(bias_dtype);
-  cpu_reference_linear(1, weights->shape[1], weights->shape[2], (cpu_matrix){(void *)x, dtype, 0}, weight, bias_dtype,
-                       bias_row, (cpu_matrix){out, dtype, 0});
+static const cpu_coded_product coded = {cpu_reference_weight_only, cpu_reference_four_bit};
+
+/* out = W[expert] x + bias[expert]; k elements of x, n of out */
+static void project(const cpu_experts *experts, cpu_expert_layer layer, int64_t expert, int64_t n, int64_t k, void *x,
+                    void *out) {
+  cpu_matrix from = cpu_matrix_in(x, experts->dtype, k), to = cpu_matrix_in(out, experts->dtype, n);
+  if (layer.scales) {
+    cpu_multiply_codes(&coded, &layer, expert, 1, from, to);
+    return;
+  }
+  cpu_matrix weight = cpu_matrix_of(layer.weights);
+  weight.data = cpu_tensor_at(layer.weights, expert, 0);
+  cpu_reference_linear(1, n, k, from, weight, layer.bias ? cpu_dtype_of(layer.bias) : experts->dtype,
+                       layer.bias ? cpu_tensor_at(layer.bias, expert, 0) : NULL, to);
 }
 
 /* Adds what the token's `j`th expert says. */
@@ -65,12 +70,12 @@ static fl_status add_expert(fl_call *call, const cpu_experts *experts, expert_sc
     store(dtype, scratch->x, i, load(dtype, token, i));
   if (experts->weight_on_input)
     weigh_input(experts, weight, scratch->x);
-  project(experts->w13, experts->w13_bias, expert, scratch->x, scratch->gate_up);
+  project(experts, cpu_first_layer(experts), expert, 2 * experts->inner, experts->hidden, scratch->x, scratch->gate_up);
   fl_status status = cpu_activate(call, experts->activation, gated_kernels[experts->activation->op], experts->x->dtype,
                                   1, experts->inner, scratch->gate_up, scratch->inner);
   if (status)
     return status;
-  project(experts->w2, experts->w2_bias, expert, scratch->inner, scratch->down);
+  project(experts, cpu_second_layer(experts), expert, experts->hidden, experts->inner, scratch->inner, scratch->down);
   for (int64_t i = 0; i < experts->hidden; i++)
     scratch->sum[i] += load(dtype, scratch->down, i) * (experts->weight_on_input ? 1 : weight);
   return FL_OK;
@@ -98,7 +103,7 @@ static cpu_experts_parts parts = {&cpu_reference_router, run};
 
 static const fl_impl ops[] = {
     {.op_name = "unquantized_fused_moe", CPU_REFERENCE, .fn = cpu_routed_moe, .self = &parts},
-    {.op_name = "modular_fused_moe", CPU_REFERENCE, .fn = cpu_routed_moe, .self = &parts},
+    {.op_name = "modular_fused_moe", CPU_REFERENCE, .fn = cpu_modular_moe, .self = &parts},
     {.op_name = "transformers_fused_moe", CPU_REFERENCE, .fn = cpu_transformers_moe, .self = &parts},
     {.op_name = "fused_moe", CPU_REFERENCE, .fn = cpu_fused_moe, .self = &parts},
 };

@@ -1,6 +1,6 @@
 /* Linear layers with quantised weights, an element at a time: sums of int8 in integers, all others in float64; a weight
  * of AWQ or GPTQ is rounded to its element type once, a result too. */
-#include "plugins/cpu/quantised_linear.h"
+#include "plugins/cpu/reference/quantised_linear.h"
 #include "plugins/cpu/reference/element.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ static float scaled_element(const cpu_scaled_mm *mm, int64_t row, int64_t column
            mm->x_scale.data[row * mm->x_scale.row + block * mm->x_scale.column] *
            mm->weight_scale.data[column / mm->block_n * mm->weight_scale.row + block * mm->weight_scale.column];
   }
-  return mm->bias ? sum + load(mm->out.dtype, mm->bias, column) : sum;
+  return mm->bias ? sum + load(mm->bias_dtype, mm->bias, column) : sum;
 }
 
 static fl_status run_scaled_mm(const cpu_scaled_mm *mm) {
@@ -49,7 +49,7 @@ static fl_status scaled_mm(void *self, fl_call *call) {
 static double weight_only_element(const cpu_scaled_mm *mm, int64_t row, int64_t column) {
   const uint8_t *weight = (const uint8_t *)mm->weight + column * mm->weight_stride;
   const float *scales = mm->weight_scale.data + column / mm->block_n * mm->weight_scale.row;
-  double sum = mm->bias ? (double)load(mm->out.dtype, mm->bias, column) : 0;
+  double sum = mm->bias ? (double)load(mm->bias_dtype, mm->bias, column) : 0;
   for (int64_t i = 0; i < mm->k; i++) {
     float code = mm->is_float8 ? fl_e4m3fn_to_float(weight[i]) : (float)(int8_t)weight[i];
     sum += (double)load(mm->x_dtype, (const char *)mm->x + row * mm->x_stride, i) *
@@ -58,7 +58,7 @@ static double weight_only_element(const cpu_scaled_mm *mm, int64_t row, int64_t 
   return sum;
 }
 
-static fl_status run_weight_only(const cpu_scaled_mm *mm) {
+fl_status cpu_reference_weight_only(const cpu_scaled_mm *mm) {
   for (int64_t row = 0; row < mm->m; row++)
     for (int64_t column = 0; column < mm->n; column++)
       store(mm->out.dtype, cpu_matrix_row(mm->out, row), column, (float)weight_only_element(mm, row, column));
@@ -67,7 +67,7 @@ static fl_status run_weight_only(const cpu_scaled_mm *mm) {
 
 static fl_status weight_only(void *self, fl_call *call) {
   (void)self;
-  return cpu_weight_only_each(call, run_weight_only);
+  return cpu_weight_only_each(call, cpu_reference_weight_only);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- 4 bits */
@@ -114,10 +114,10 @@ static float mxfp4_weight(const cpu_four_bit_linear *linear, int64_t row, int64_
 static float (*const weights[])(const cpu_four_bit_linear *linear, int64_t row, int64_t column) = {
     [CPU_AWQ] = awq_weight, [CPU_GPTQ] = gptq_weight, [CPU_MXFP4] = mxfp4_weight};
 
-static fl_status run_four_bit(const cpu_four_bit_linear *linear) {
+fl_status cpu_reference_four_bit(const cpu_four_bit_linear *linear) {
   for (int64_t row = 0; row < linear->m; row++)
     for (int64_t column = 0; column < linear->n; column++) {
-      double sum = linear->bias ? (double)load(linear->out.dtype, linear->bias, column) : 0;
+      double sum = linear->bias ? (double)load(linear->bias_dtype, linear->bias, column) : 0;
       for (int64_t i = 0; i < linear->k; i++)
         sum += (double)load(linear->x.dtype, cpu_matrix_row(linear->x, row), i) *
                (double)weights[linear->format](linear, i, column);
@@ -128,17 +128,17 @@ static fl_status run_four_bit(const cpu_four_bit_linear *linear) {
 
 static fl_status awq(void *self, fl_call *call) {
   (void)self;
-  return cpu_four_bit_each(call, CPU_AWQ, run_four_bit);
+  return cpu_four_bit_each(call, CPU_AWQ, cpu_reference_four_bit);
 }
 
 static fl_status gptq(void *self, fl_call *call) {
   (void)self;
-  return cpu_four_bit_each(call, CPU_GPTQ, run_four_bit);
+  return cpu_four_bit_each(call, CPU_GPTQ, cpu_reference_four_bit);
 }
 
 static fl_status mxfp4(void *self, fl_call *call) {
   (void)self;
-  return cpu_four_bit_each(call, CPU_MXFP4, run_four_bit);
+  return cpu_four_bit_each(call, CPU_MXFP4, cpu_reference_four_bit);
 }
 
 static const fl_impl ops[] = {
