@@ -6,6 +6,7 @@
 #include "tests/command.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 enum { PROMPTS = 2, MOST_WORDS = 24, VOCABULARY = 256 };
@@ -214,6 +215,28 @@ START_TEST(sampling_follows_the_seed_alone) {
 }
 END_TEST
 
+/* A line for each pass; the rate is of what passes without prompts generated, in their time. */
+START_TEST(a_pass_is_timed_and_the_rate_of_tokens_is_that_of_passes_without_prompts) {
+  enum { TOKENS = 9 };
+  static const char rate[] = "; generated: 18, ";
+  double seconds, decoding = 0;
+  long long of_prompts, generated;
+  outcome o = run_built("llm", (const char *const[]){"tests/models/llama", "--prompt", "3 1 4", "--prompt", "1 5",
+                                                     "--tokens", "9", "--timing", "--statistics", NULL});
+  ck_assert_int_eq(o.status, 0);
+  const char *line = o.err;
+  for (int i = 0; i < TOKENS; i++, line = strchr(line, '\n') + 1) {
+    ck_assert_int_eq(
+        sscanf(line, "pass: %lld prompt tokens, %lld generated, %lf s\n", &of_prompts, &generated, &seconds), 3);
+    ck_assert_int_eq(of_prompts, i ? 0 : 5);
+    ck_assert_int_eq(generated, 2);
+    decoding += i ? seconds : 0;
+  }
+  assert_contains(line, rate);
+  ck_assert_double_eq_tol(strtod(strstr(line, rate) + strlen(rate), NULL) * decoding / (2 * (TOKENS - 1)), 1, 0.05);
+}
+END_TEST
+
 static const struct {
   const char *words[8];
   int status;
@@ -284,6 +307,7 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, weights_of_bfloat16_can_be_run_in_float32);
   tcase_add_loop_test(tests, rounded_weights_are_those_that_they_stand_for, 0, 2 * N_ROUNDED * N_FORMATS);
   tcase_add_test(tests, sampling_follows_the_seed_alone);
+  tcase_add_test(tests, a_pass_is_timed_and_the_rate_of_tokens_is_that_of_passes_without_prompts);
   tcase_add_loop_test(tests, a_mistake_is_answered_with_what_was_expected, 0, N_MISTAKES);
   tcase_add_loop_test(tests, a_broken_checkpoint_is_refused, 0, 3);
 }

@@ -11,7 +11,9 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from decode_step import RESULT, ROOT, run_engine
 
@@ -31,20 +33,40 @@ CASES = {"decode 1": (1, 4, 24), "decode 16": (16, 4, 24), "prefill 512": (1, 51
 RUNS = 4
 
 
-def make_model(folder: Path) -> None:
-    config = json.loads((ROOT / "tests" / "models" / "qwen3" / "config.json").read_text()) | MODEL
+def make_model(folder: Path, like: str = "qwen3", sizes: dict[str, Any] = MODEL) -> None:
+    """A config.json without weights: that of a model of the tests, in these sizes."""
+    config = json.loads((ROOT / "tests" / "models" / like / "config.json").read_text()) | sizes
     config.pop("layer_types", None)
     (folder / "config.json").write_text(json.dumps(config))
 
 
+def prompt_ids(number: int, n: int) -> list[int]:
+    """Two of different numbers begin differently: what the one leaves in a cache is of no use to the other."""
+    return [1 + (number + i) % 30000 for i in range(n)]
+
+
+def measure(seconds: Callable[[int, int, int], float]) -> dict[str, float]:
+    """The most tokens a second of each case, by what so many requests with so long prompts take until each has its tokens."""
+    found = {}
+    for name, (requests, prompt, tokens) in CASES.items():
+        seconds(requests, prompt, tokens)
+        if tokens > 1:  # what a further step takes
+            took = [seconds(requests, prompt, tokens) - seconds(requests, prompt, 1) for _ in range(RUNS)]
+            found[name] = requests * (tokens - 1) / min(took)
+        else:
+            found[name] = requests * prompt / min(seconds(requests, prompt, tokens) for _ in range(RUNS))
+    return found
+
+
 def engine(folder: str) -> dict[str, float]:
-    """In a process of its own: the most tokens a second of each case."""
+    """In a process of its own: the most tokens a second of each case, and threads. Weights are those of the folder, if there are any."""
+    import torch
     from vllm import LLM, SamplingParams
 
     llm = LLM(
         folder,
         dtype="bfloat16",
-        load_format="dummy",
+        load_format="auto" if list(Path(folder).glob("*.safetensors")) else "dummy",
         enforce_eager=True,
         skip_tokenizer_init=True,
         enable_prefix_caching=False,
@@ -56,21 +78,13 @@ def engine(folder: str) -> dict[str, float]:
     def seconds(requests: int, prompt: int, tokens: int) -> float:
         started = time.perf_counter()
         llm.generate(
-            [{"prompt_token_ids": [1 + (i + n) % 30000 for n in range(prompt)]} for i in range(requests)],
+            [{"prompt_token_ids": prompt_ids(i, prompt)} for i in range(requests)],
             SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, detokenize=False),
             use_tqdm=False,
         )
         return time.perf_counter() - started
 
-    found = {}
-    for name, (requests, prompt, tokens) in CASES.items():
-        seconds(requests, prompt, tokens)
-        if tokens > 1:  # what a further step takes
-            took = [seconds(requests, prompt, tokens) - seconds(requests, prompt, 1) for _ in range(RUNS)]
-            found[name] = requests * (tokens - 1) / min(took)
-        else:
-            found[name] = requests * prompt / min(seconds(requests, prompt, tokens) for _ in range(RUNS))
-    return found
+    return measure(seconds) | {"threads": torch.get_num_threads()}
 
 
 def main() -> None:

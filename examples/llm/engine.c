@@ -269,7 +269,11 @@ static bool pass(engine *e, part *parts, request **next) {
   }
   e->n_prompt_tokens += n_prompt;
   e->n_generated += n_next;
-  *(n_prompt ? &e->prompt_seconds : &e->generate_seconds) += now() - begin;
+  e->n_decoded += n_prompt ? 0 : n_next;
+  double took = now() - begin;
+  *(n_prompt ? &e->prompt_seconds : &e->generate_seconds) += took;
+  if (e->timing)
+    fprintf(stderr, "pass: %lld prompt tokens, %lld generated, %.6f s\n", (long long)n_prompt, (long long)n_next, took);
   return true;
 }
 

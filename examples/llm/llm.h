@@ -179,9 +179,9 @@ typedef struct engine {
   double temperature, top_p;                   /* 0: the most probable token; 1: all */
   int64_t top_k;                               /* 0: all */
   uint64_t seed;
-  struct cached_block *cached; /* what each block of the cache holds */
-  bool *state_taken;
-  int64_t n_passes, n_prompt_tokens, n_generated;
+  struct cached_block *cached;                               /* what each block of the cache holds */
+  bool *state_taken, timing;                                 /* timing: a line for each pass, to standard error */
+  int64_t n_passes, n_prompt_tokens, n_generated, n_decoded; /* the last: in passes without prompts */
   double prompt_seconds, generate_seconds; /* of passes with a prompt's tokens in them; of the others */
 } engine;
 

@@ -15,7 +15,7 @@ static const char about[] =
     "others of flhost(1).";
 
 enum { TOKENS, BLOCKS, BLOCK_SIZE, AT_ONCE, PASS, TOP_K, SEED, TOP_P, TEMPERATURE, N_NUMBERS };
-enum { PROMPT = 1, DTYPE, QUANTISE, DEQUANTISED, LOGITS, STATISTICS, NUMBER = 1000 };
+enum { PROMPT = 1, DTYPE, QUANTISE, DEQUANTISED, LOGITS, STATISTICS, TIMING, NUMBER = 1000 };
 
 static const struct argp_option known[] = {
     {"tokens", NUMBER + TOKENS, "N", 0, "tokens to generate for each prompt (16)", 0},
@@ -33,6 +33,7 @@ static const struct argp_option known[] = {
     {"dequantised", DEQUANTISED, NULL, 0, "compute with the rounded weights in the type of the others", 0},
     {"logits", LOGITS, "FILE", 0, "write tokens and logits to a safetensors file", 0},
     {"statistics", STATISTICS, NULL, 0, "print tokens a second and memory to standard error", 0},
+    {"timing", TIMING, NULL, 0, "print what each pass took to standard error", 0},
     {0}};
 
 static const struct {
@@ -42,7 +43,7 @@ static const struct {
     [TOP_K] = {0, 1e9},  [SEED] = {0, 0x1p53}, [TOP_P] = {0, 1},        [TEMPERATURE] = {0, 1e6}};
 
 typedef struct options {
-  const char *directory, *words[STATISTICS + 1], **prompts; /* words: "" of those without an argument */
+  const char *directory, *words[TIMING + 1], **prompts; /* words: "" of those without an argument */
   double number[N_NUMBERS];
   int64_t n_prompts;
 } options;
@@ -63,7 +64,7 @@ static error_t take(int key, char *text, struct argp_state *state) {
     o->number[key - NUMBER] = number(key - NUMBER, text, state);
   else if (key == PROMPT)
     o->prompts[o->n_prompts++] = text;
-  else if (key >= DTYPE && key <= STATISTICS)
+  else if (key >= DTYPE && key <= TIMING)
     o->words[key] = text ? text : "";
   else if (key == ARGP_KEY_ARG && !o->directory)
     o->directory = text;
@@ -94,9 +95,8 @@ static void print_statistics(const engine *e) {
   for (size_t i = 0; i < m->files.n_files; i++)
     mapped += m->files.files[i].size;
   fprintf(stderr, "passes: %lld; tokens of prompts: %lld, %.1f/s; generated: %lld, %.1f/s in passes without prompts\n",
-          (long long)e->n_passes, (long long)e->n_prompt_tokens,
-          e->prompt_seconds > 0 ? (double)e->n_prompt_tokens / e->prompt_seconds : 0, (long long)e->n_generated,
-          e->generate_seconds > 0 ? (double)e->n_generated / e->generate_seconds : 0);
+          (long long)e->n_passes, (long long)e->n_prompt_tokens, (double)e->n_prompt_tokens / e->prompt_seconds,
+          (long long)e->n_generated, e->n_decoded ? (double)e->n_decoded / e->generate_seconds : 0);
   fprintf(stderr, "memory in MB: files mapped %.1f; cache, states, rearranged weights %.1f; a pass %.1f; peak %.1f\n",
           (double)mapped / 1e6, (double)m->kept.total / 1e6, (double)m->step.most / 1e6, (double)used.ru_maxrss / 1e3);
 }
@@ -142,6 +142,7 @@ int main(int argc, char **argv) {
   e.top_k = (int64_t)o.number[TOP_K];
   e.top_p = o.number[TOP_P];
   e.seed = (uint64_t)o.number[SEED];
+  e.timing = o.words[TIMING] != NULL;
   for (int64_t i = 0; i < o.n_prompts; i++)
     add_prompt(&e, o.prompts[i], (int64_t)o.number[TOKENS], o.words[LOGITS] != NULL);
   engine_run(&e);
