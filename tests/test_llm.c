@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PROMPTS = 2, MOST_WORDS = 24, VOCABULARY = 256 };
@@ -201,6 +202,128 @@ START_TEST(rounded_weights_are_those_that_they_stand_for) {
 }
 END_TEST
 
+/* ------------------------------------------------------------------------------------------- gpt-oss in MXFP4 */
+
+static const float mxfp4_values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+
+static uint8_t nearest_code(float value) {
+  uint8_t best = 0;
+  for (uint8_t code = 1; code < 8; code++)
+    best = fabsf(fabsf(value) - mxfp4_values[code]) < fabsf(fabsf(value) - mxfp4_values[best]) ? code : best;
+  return (uint8_t)(best | (value < 0 ? 8 : 0));
+}
+
+static void add_entry(safetensors *file, const char *name, const char *end, DLDataType dtype, int ndim,
+                      const int64_t *shape) {
+  char whole[160];
+  snprintf(whole, sizeof whole, "%s%s", name, end);
+  ck_assert(safetensors_entry_create(&file->entries[file->n++], whole, dtype, ndim, shape));
+}
+
+/* Experts' weights [experts, in, out] as codes and scales at the end of `coded`; they become what these stand for. */
+static void round_to_mxfp4(const safetensors_entry *plain, safetensors *coded) {
+  static const DLDataType uint8 = {kDLUInt, 8, 1};
+  int64_t experts = plain->shape[0], k = plain->shape[1], n = plain->shape[2];
+  add_entry(coded, plain->name, "_blocks", uint8, 4, (const int64_t[]){experts, n, k / 32, 16});
+  add_entry(coded, plain->name, "_scales", uint8, 3, (const int64_t[]){experts, n, k / 32});
+  uint8_t *blocks = coded->entries[coded->n - 2].tensor.data, *scales = coded->entries[coded->n - 1].tensor.data;
+  for (int64_t i = 0; i < experts * n * (k / 32); i++) {
+    int64_t e = i / (n * (k / 32)), row = i / (k / 32) % n, first = i % (k / 32) * 32;
+    float *values = (float *)plain->tensor.data + (e * k + first) * n + row, largest = 0;
+    for (int64_t j = 0; j < 32; j++)
+      largest = fmaxf(largest, fabsf(values[j * n]));
+    int exponent = (int)ceilf(log2f(largest / 6 + 1e-30f));
+    scales[i] = (uint8_t)(exponent + 127);
+    for (int64_t j = 0; j < 32; j++) {
+      uint8_t code = nearest_code(ldexpf(values[j * n], -exponent));
+      blocks[i * 16 + j / 2] |= (uint8_t)(code << 4 * (j % 2));
+      values[j * n] = (code & 8 ? -1 : 1) * ldexpf(mxfp4_values[code & 7], exponent);
+    }
+  }
+}
+
+/* A directory with the config of gpt-oss and these weights; what a run of it writes. */
+static outcome run_weights(const char *name, const safetensors *file, safetensors *expected, safetensors *written) {
+  char error[SAFETENSORS_ERROR_MAX], path[512], ids[512], directory[256];
+  snprintf(directory, sizeof directory, "%s/%s", scratch_dir(), name);
+  ck_assert_int_eq(mkdir(directory, 0700), 0);
+  snprintf(path, sizeof path, "%s/config.json", directory);
+  ck_assert_int_eq(symlink("/proc/self/cwd/tests/models/gpt-oss/config.json", path), 0);
+  snprintf(path, sizeof path, "%s/model.safetensors", directory);
+  ck_assert_msg(safetensors_write(path, file, error), "%s", error);
+  outcome o = run_built("llm", (const char *const[]){directory, "--logits", scratch("logits.safetensors"), "--prompt",
+                                                     ids_of(numbered(expected, "prompt", 0), ids, sizeof ids), NULL});
+  ck_assert_msg(!o.status, "%s", o.err);
+  read_file(scratch("logits.safetensors"), written);
+  return o;
+}
+
+/* As it is published: experts in MXFP4 give what the same values give in float32, and not what the model's give. */
+START_TEST(experts_of_gpt_oss_may_be_mxfp4) {
+  safetensors expected, plain, coded = {0}, by_values, by_codes;
+  read_expected("gpt-oss", &expected);
+  read_file("tests/models/gpt-oss/model.safetensors", &plain);
+  coded.entries = calloc(2 * plain.n, sizeof *coded.entries);
+  ck_assert_ptr_nonnull(coded.entries);
+  for (size_t i = 0; i < plain.n; i++) {
+    const safetensors_entry *entry = &plain.entries[i];
+    if (strstr(entry->name, "experts.") && !strstr(entry->name, "_bias")) {
+      round_to_mxfp4(entry, &coded);
+      continue;
+    }
+    add_entry(&coded, entry->name, "", entry->tensor.dtype, entry->tensor.ndim, entry->shape);
+    memcpy(coded.entries[coded.n - 1].tensor.data, entry->tensor.data, safetensors_data_size(&entry->tensor));
+  }
+  outcome values = run_weights("values", &plain, &expected, &by_values);
+  outcome codes = run_weights("codes", &coded, &expected, &by_codes);
+  ck_assert_str_eq(values.out, codes.out);
+  const DLTensor *logits = numbered(&by_codes, "logits", 0);
+  ck_assert_int_eq(compare_rows("gpt-oss", logits->data, numbered(&by_values, "logits", 0)->data, logits->shape[0]), 0);
+  ck_assert_double_gt(apart(logits->data, numbered(&expected, "prompt_logits", 0)->data), 1e-3);
+  safetensors_free(&expected);
+  safetensors_free(&plain);
+  safetensors_free(&coded);
+  safetensors_free(&by_values);
+  safetensors_free(&by_codes);
+}
+END_TEST
+
+#define QUERY   "model.layers.0.self_attn.q_proj.weight"
+#define GATE_UP "model.layers.0.mlp.experts.gate_up_proj"
+
+/* Codes whose scales the engine does not know how to find are no weights; a block is 16 bytes. */
+START_TEST(codes_that_it_cannot_read_are_refused) {
+  static const struct {
+    const char *replaces, *name;
+    int64_t shape[4];
+    int ndim;
+    const char *message;
+  } cases[] = {
+      {QUERY, QUERY, {64, 64}, 2, "is a code with a scale elsewhere"},
+      {GATE_UP, GATE_UP "_blocks", {4, 64, 16, 2}, 4, "expected blocks of 16 bytes"},
+  };
+  static const DLDataType uint8 = {kDLUInt, 8, 1};
+  char path[256], error[SAFETENSORS_ERROR_MAX];
+  safetensors file;
+  read_file("tests/models/gpt-oss/model.safetensors", &file);
+  size_t replaced = 0;
+  while (replaced < file.n && strcmp(file.entries[replaced].name, cases[_i].replaces) != 0)
+    replaced++;
+  ck_assert_uint_lt(replaced, file.n);
+  safetensors_entry *entry = &file.entries[replaced];
+  safetensors_entry_free(entry);
+  ck_assert(safetensors_entry_create(entry, cases[_i].name, uint8, cases[_i].ndim, cases[_i].shape));
+  snprintf(path, sizeof path, "%s/config.json", scratch_dir());
+  ck_assert_int_eq(symlink("/proc/self/cwd/tests/models/gpt-oss/config.json", path), 0);
+  snprintf(path, sizeof path, "%s/model.safetensors", scratch_dir());
+  ck_assert_msg(safetensors_write(path, &file, error), "%s", error);
+  outcome o = run_built("llm", (const char *const[]){scratch_dir(), "--prompt", "1", NULL});
+  ck_assert_int_eq(o.status, 1);
+  assert_contains(o.err, cases[_i].message);
+  safetensors_free(&file);
+}
+END_TEST
+
 /* What is sampled does not depend on who else is in the batch, and a seed gives the same again. */
 START_TEST(sampling_follows_the_seed_alone) {
 #define SAMPLE(...)                                                                                                    \
@@ -306,6 +429,8 @@ static void add_tests(TCase *tests) {
   tcase_add_test(tests, bfloat16_is_no_further_from_float32_than_in_transformers);
   tcase_add_test(tests, weights_of_bfloat16_can_be_run_in_float32);
   tcase_add_loop_test(tests, rounded_weights_are_those_that_they_stand_for, 0, 2 * N_ROUNDED * N_FORMATS);
+  tcase_add_test(tests, experts_of_gpt_oss_may_be_mxfp4);
+  tcase_add_loop_test(tests, codes_that_it_cannot_read_are_refused, 0, 2);
   tcase_add_test(tests, sampling_follows_the_seed_alone);
   tcase_add_test(tests, a_pass_is_timed_and_the_rate_of_tokens_is_that_of_passes_without_prompts);
   tcase_add_loop_test(tests, a_mistake_is_answered_with_what_was_expected, 0, N_MISTAKES);

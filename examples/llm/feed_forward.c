@@ -89,8 +89,18 @@ static projection stack(model *m, const char *prefix, const char *const *parts, 
   return projected(m, all, NULL);
 }
 
-/* gpt-oss has them as [experts, in, out]. */
-static projection transposed(model *m, const char *name, const char *bias, int64_t layer) {
+/* gpt-oss has them as [experts, in, out], or as codes: MXFP4 [experts, out, in / 32, 16 bytes] and their scales. */
+static projection gpt_oss_experts(model *m, const char *name, int64_t layer) {
+  char whole[3][128];
+  static const char *const ends[] = {"_bias", "_blocks", "_scales"};
+  for (int i = 0; i < 3; i++)
+    snprintf(whole[i], sizeof whole[i], "%s%s", name, ends[i]);
+  const DLTensor *codes = stored_weight(m, whole[1], layer);
+  if (codes && (codes->ndim != 4 || codes->shape[3] != 16))
+    fail("'%s' of layer %lld: expected blocks of 16 bytes", whole[1], (long long)layer);
+  if (codes)
+    return (projection){view(&m->kept, codes, 0, NULL, SHAPE(codes->shape[0], codes->shape[1], 16 * codes->shape[2])),
+                        stored_weight(m, whole[2], layer), weight(m, whole[0], layer), 0};
   DLTensor *t = weight(m, name, layer);
   int64_t n = t->shape[0], rows = t->shape[1], columns = t->shape[2];
   size_t size = t->dtype.bits / 8u;
@@ -102,15 +112,15 @@ static projection transposed(model *m, const char *name, const char *bias, int64
       for (int64_t row = 0; row < rows; row++, to += size)
         memcpy(to, from + (size_t)((i * rows + row) * columns + column) * size, size);
   checkpoint_release(&m->files, t);
-  return projected(m, made, weight(m, bias, layer));
+  return projected(m, made, weight(m, whole[0], layer));
 }
 
 #define MLP "model.layers.%d.mlp."
 
 static void gpt_oss(model *m, experts *e, int64_t layer) {
   e->router = unrounded(weight(m, MLP "router.weight", layer), weight(m, MLP "router.bias", layer));
-  e->gate_up = transposed(m, MLP "experts.gate_up_proj", MLP "experts.gate_up_proj_bias", layer);
-  e->down = transposed(m, MLP "experts.down_proj", MLP "experts.down_proj_bias", layer);
+  e->gate_up = gpt_oss_experts(m, MLP "experts.gate_up_proj", layer);
+  e->down = gpt_oss_experts(m, MLP "experts.down_proj", layer);
   e->activation = "swigluoai";
   e->renormalize = true;
 }

@@ -139,6 +139,8 @@ DLTensor *model_run(model *m, const batch *b);
 /* The weight of that name, of a layer where it has a %d, in the model's element type. `weight` must be there. */
 DLTensor *weight(model *m, const char *name, int64_t layer);
 DLTensor *optional_weight(model *m, const char *name, int64_t layer);
+/* As the file has it; NULL: it has none. */
+DLTensor *stored_weight(const model *m, const char *name, int64_t layer);
 
 /* fp8, int8 or int4. */
 const struct format *format_named(const char *name);

@@ -48,14 +48,21 @@ static const struct architecture *architecture_of(const model *m) {
   fail("config.json: architecture '%s' is not known here", name ? name : "");
 }
 
-DLTensor *optional_weight(model *m, const char *name, int64_t layer) {
+DLTensor *stored_weight(const model *m, const char *name, int64_t layer) {
   char whole[256];
   const char *number = strstr(name, "%d");
   int before = number ? (int)(number - name) : (int)strlen(name);
   int n = snprintf(whole, sizeof whole, "%.*s", before, name);
   if (number)
     snprintf(whole + n, sizeof whole - (size_t)n, "%lld%s", (long long)layer, number + 2);
-  DLTensor *found = checkpoint_find(&m->files, whole), *made = converted(&m->kept, found, m->dtype);
+  return checkpoint_find(&m->files, whole);
+}
+
+DLTensor *optional_weight(model *m, const char *name, int64_t layer) {
+  DLTensor *found = stored_weight(m, name, layer);
+  if (found && found->dtype.bits == 8)
+    fail("'%s' of layer %lld is a code with a scale elsewhere, which is not known here", name, (long long)layer);
+  DLTensor *made = converted(&m->kept, found, m->dtype);
   if (made != found)
     checkpoint_release(&m->files, found);
   return made;
