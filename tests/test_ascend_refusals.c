@@ -151,20 +151,26 @@ START_TEST(quantisation_on_950_takes_whole_groups) {
 }
 END_TEST
 
-START_TEST(experts_refuse_maps_and_routing_that_operators_lack) {
+START_TEST(experts_refuse_maps_codes_and_routing_that_operators_lack) {
   fl_value x = TENSOR(float16, 2, 16), w13 = TENSOR(float16, 4, 16, 16), w2 = TENSOR(float16, 4, 16, 8);
   fl_value weights = TENSOR(float32, 2, 2), ids = TENSOR(int32, 2, 2), map = TENSOR(int32, 4);
   fl_value out = TENSOR(float16, 2, 16), logits = TENSOR(float32, 2, 4), half_logits = TENSOR(float16, 2, 4);
   const fl_value none = fl_none(), no = fl_bool(false), yes = fl_bool(true), one = fl_int(1), two = fl_int(2);
   const fl_value silu = fl_string("silu"), softmax = fl_string("softmax"), factor = fl_float(1);
+  const fl_value block = fl_ints((int64_t[]){128, 128}, 2), scale = TENSOR(float32, 4);
   TAKEN("unquantized_fused_moe", x, w13, w2, weights, ids, fl_string("gelu_tanh"), no, none, none, none, out);
   REFUSED("unquantized_fused_moe", "a map leaves out", x, w13, w2, weights, ids, silu, no, map, none, none, out);
   TAKEN("fused_moe", x, w13, w2, logits, two, yes, no, one, one, softmax, factor, none, silu, no, none, none, none,
-        out);
+        none, none, block, out);
   TAKEN("fused_moe", x, w13, w2, logits, two, yes, yes, one, one, fl_string("sigmoid"), fl_float(2.5), none, silu, no,
-        none, none, none, out);
+        none, none, none, none, none, block, out);
   REFUSED("fused_moe", "does not round scores to 16 bits", x, w13, w2, half_logits, two, yes, no, one, one,
-          fl_string("sigmoid"), factor, none, silu, no, none, none, none, out);
+          fl_string("sigmoid"), factor, none, silu, no, none, none, none, none, none, block, out);
+  TAKEN("modular_fused_moe", x, w13, w2, weights, ids, silu, no, none, none, none, none, none, block, out);
+  REFUSED("modular_fused_moe", "weights are codes", x, TENSOR(int8, 4, 16, 16), w2, weights, ids, silu, no, none, none,
+          none, scale, none, block, out);
+  REFUSED("fused_moe", "weights are codes", x, w13, TENSOR(float8, 4, 16, 8), logits, two, yes, no, one, one, softmax,
+          factor, none, silu, no, none, none, none, none, scale, block, out);
   TAKEN("grouped_topk", logits, two, yes, one, one, softmax, factor, none, weights, ids);
   REFUSED("grouped_topk", "always renormalises", logits, two, no, one, one, fl_string("sigmoid"), factor, none, weights,
           ids);
@@ -244,7 +250,7 @@ static void add_tests(TCase *tests) {
   tcase_add_loop_test(tests, chips_refuse_what_they_lack, 0, 3);
   tcase_add_test(tests, rotary_embeddings_refuse_other_tables_and_too_many_heads);
   tcase_add_test(tests, quantisation_on_950_takes_whole_groups);
-  tcase_add_test(tests, experts_refuse_maps_and_routing_that_operators_lack);
+  tcase_add_test(tests, experts_refuse_maps_codes_and_routing_that_operators_lack);
   tcase_add_loop_test(tests, int8_refuses_zero_points_and_rows_that_operators_do_not_compute, 0, 2);
   tcase_add_test(tests, products_of_int8_refuse_blocks_zero_points_and_float32);
   tcase_add_test(tests, caches_refuse_float8_gaps_and_more_tokens_than_rows);
