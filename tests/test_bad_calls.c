@@ -65,11 +65,15 @@ static fl_status invoke(made_call *call) {
   return fl_invoke(call->op, &invoked);
 }
 
-/* Is the message about the op and the value, or the result that no longer goes with it? */
+/* Is the message about the op and the value, or the result that no longer goes with it, or the tensor whose size a list
+ * gives? */
 static bool is_about(const char *message, const made_call *good, uint32_t index) {
-  char op[FL_NAME_MAX + 3], name[FL_NAME_MAX + 3];
+  char op[FL_NAME_MAX + 3], name[FL_NAME_MAX + 3], element[FL_NAME_MAX + 3];
   snprintf(op, sizeof op, "%s: ", fl_op_name(good->op));
   snprintf(name, sizeof name, "'%s'", fl_op_argument(good->op, index)->name);
+  snprintf(element, sizeof element, "%s[", fl_op_argument(good->op, index)->name);
+  if (good->values[index].type == FL_INT_LIST && strstr(message, element))
+    return true;
   if (!strcmp(name, "'x'") && strstr(message, ": argument 'x_scale': shape")) /* one for each of x's rows */
     return true;
   return !strncmp(message, op, strlen(op)) && (strstr(message, name) || strstr(message, ": result '"));
