@@ -220,8 +220,7 @@ const fl_op_def fl_op_moe_sum = {
 #define CODED_FORMULA                                                                                                  \
   "; weights of int8 or float8 are codes, each times the scale of its expert, its row, or its block of block_size; "   \
   "those of uint8 are MXFP4, 2 in a byte, with a power of two 2^(byte - 127) for each 32 columns, as mxfp4_linear "    \
-  "has "                                                                                                               \
-  "them; x is not quantised "
+  "has them; x is not quantised "
 
 static fl_status check_activation(fl_call *call, uint32_t index) {
   return fl_check_word(call, index, "activation", activation_words, N_ACTIVATION_WORDS);

@@ -331,8 +331,7 @@ typedef struct fl_impl {
    * impl is *wanted* is not its business. Threads: a host calls it from one thread at a time. */
   bool (*is_available)(void *self, const char **reason);
   /* Does it take this call (dtype, shape, layout, alignment)? Asked before each call, after the arguments passed the
-   * schema; NULL = takes all. May say why when not (fl_reason), or set *reason to a static string; `reason` may be
-   * NULL.
+   * schema; NULL = takes all. May say why when not (fl_reason), or set *reason, if that is no NULL, to a static string.
    */
   bool (*supports_args)(void *self, const fl_call *call, const char **reason);
   /* Bytes of device memory, aligned to 256, that it wants in call->workspace for these arguments; NULL = none. From the
@@ -446,15 +445,14 @@ typedef struct fl_op_def {
    * those that have a clause: earlier ones);
    * - `...` and int[]: lists, [1, 2]; a float: numbers; a bool: true, false; a str: words, or "texts";
    * - a tensor: what is in it. LOW..HIGH, two expressions or numbers, both included. `distinct LOW..HIGH`: integers, no
-   *   two alike (if they do not suffice: in a row). `ascending LOW..HIGH`: integers in order, the first is LOW, the
-   * last HIGH. `normal`: about the standard normal distribution, in some calls with zeros, infinities, NaN, denormals
-   * and largest values. `moderate`: the same without largest values, for an op that makes rounding errors grow with
-   * them. Before any of these its shape, [n, 1], where the rules leave it open, and before that the element type, or
-   * variable, of one of the rules' alternatives: `int8 -100..100`. Before all choices `with NAME` or `without NAME`: it
-   * is none unless that earlier tensor is there, or is not;
+   *   two alike (if they do not suffice: in a row). `ascending LOW..HIGH`: integers in order, from LOW to HIGH.
+   *   `normal`: about the standard normal distribution, in some calls with zeros, infinities, NaN, denormals and
+   *   largest values. `moderate`: without largest values, for an op that makes rounding errors grow with them. Before
+   *   these its shape, [n, 1], where the rules leave it open, and before that the element type, or variable, of one of
+   *   the rules' alternatives: `int8 -100..100`;
    * - what may be none: also `none`.
-   * Before all choices of any part `as NAME`: it takes the choice of the same number as the earlier clause of NAME,
-   * which has as many.
+   * Before all choices of a tensor `with NAME` or `without NAME`: it is none unless that earlier tensor is there, or is
+   * not. Before those of any part `as NAME`: the choice of the same number as an earlier clause's, which has as many.
    *
    * Without a clause: some small sizes; for `...` some shapes, zero tokens among them; floats `normal`, integers 0..3;
    * a bool both ways; another argument its default; what may be none and has no default: there or not (an attribute:
@@ -485,8 +483,7 @@ typedef struct fl_op_def {
    * lists have a name for a layer besides those of its class and of the op, that stands behind a colon:
    * "AcmeNorm:norm". They count as components (type "layer") of the plugin. NULL = none. */
   const char *layers;
-  /* sizeof(fl_tensor_spec) and sizeof(fl_tolerance), of what `infer` fills and `tolerance` holds; 0: those of ABI 0.3.
-   */
+  /* sizeof(fl_tensor_spec) and sizeof(fl_tolerance), of what `infer` and `tolerance` have; 0: those of ABI 0.3. */
   uint32_t spec_size, tolerance_size;
   /*
    * What a fused op is made of, as text: calls of other ops, one after the other.
