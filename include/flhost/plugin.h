@@ -568,8 +568,9 @@ enum { FL_COPY_TO_DEVICE = 1, FL_COPY_TO_HOST = 2, FL_COPY_ON_DEVICE = 3 };
 
 /* What fl_component.functions points to. */
 enum {
-  FL_FUNCTIONS_PLATFORM = 1, /* a fl_platform */
-  FL_FUNCTIONS_OP_NAME = 2   /* a string, the name of an op */
+  FL_FUNCTIONS_PLATFORM = 1,    /* a fl_platform */
+  FL_FUNCTIONS_OP_NAME = 2,     /* a string, the name of an op */
+  FL_FUNCTIONS_COMMUNICATOR = 3 /* a fl_communicator (communicator.h) */
 };
 
 /* Something other than an op that a plugin brings. */
