@@ -48,6 +48,11 @@ static bool brings_platform(const fl_plugin_record *record, const char *name) {
   return record->platform && (!name || !strcmp(record->platform, name));
 }
 
+static bool brings_communicators(const fl_plugin_record *record, const char *word) {
+  (void)word;
+  return record->communicators;
+}
+
 /* One that the thread of that number is not just loading. */
 static bool is_wanted_by(const fl_plugin_record *record, uint64_t self, wanted is_wanted, const char *word) {
   return record->status == FL_PLUGIN_DEFERRED && record->opener != self && is_wanted(record, word);
@@ -155,6 +160,10 @@ fl_status fl_load_deferred(fl_host *host, const char *op) {
 
 fl_status fl_load_deferred_platform(fl_host *host, const char *platform) {
   return load(host, brings_platform, platform);
+}
+
+fl_status fl_load_deferred_communicators(fl_host *host) {
+  return load(host, brings_communicators, NULL);
 }
 
 /* ------------------------------------------------------------------------------------------------------- letting in */

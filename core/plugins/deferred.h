@@ -8,6 +8,9 @@
 fl_status fl_load_deferred(fl_host *host, const char *op);
 fl_status fl_load_deferred_platform(fl_host *host, const char *platform);
 
+/* The same for those that bring communicators. */
+fl_status fl_load_deferred_communicators(fl_host *host);
+
 /* fl_host_hooks.let_in. */
 void fl_let_in(fl_host *host);
 

@@ -543,6 +543,19 @@ static fl_status take_vendor(const unsigned char *bytes, uint32_t length, fl_not
   return info->owned.failed ? fl_error_no_memory() : FL_OK;
 }
 
+/* FL_PLUGIN_COMMUNICATORS as it stands there. */
+static fl_status take_communicators(const unsigned char *bytes, uint32_t length, fl_note_info *info) {
+  enum { MOST = 1024 };
+  size_t n = strnlen((const char *)bytes, length);
+  if (info->communicators || !n || n > MOST)
+    return fl_error(FL_EPLUGIN, "damaged 'flhost' note: FL_PLUGIN_COMMUNICATORS %s",
+                    info->communicators ? "stands there twice"
+                    : n                 ? "has more than 1024 bytes"
+                                        : "is empty");
+  info->communicators = take_text(bytes, n, info);
+  return info->owned.failed ? fl_error_no_memory() : FL_OK;
+}
+
 /* Is what it says of its platform understood? */
 static fl_status check_platform(const fl_note_info *info) {
   fl_platform_kind kind;
@@ -571,7 +584,7 @@ static uint64_t align_up(uint64_t n, uint64_t alignment) {
 
 /* Ours, by their types. */
 static fl_status (*const takers[])(const unsigned char *bytes, uint32_t length, fl_note_info *info) = {
-    NULL, take_descriptor, take_ops, take_platform, take_hardware, take_vendor};
+    NULL, take_descriptor, take_ops, take_platform, take_hardware, take_vendor, take_communicators};
 
 /* All notes of one segment. A malformed one ends the walk: nothing behind it can be trusted. */
 static fl_status take_notes(const unsigned char *bytes, uint64_t length, uint64_t alignment, fl_note_info *info) {
@@ -634,6 +647,8 @@ fl_status fl_note_read(const char *path, fl_note_info *info) {
     status = check_ops(info->ops);
   if (!status && info->hardware && info->note.abi_major == FL_ABI_MAJOR)
     status = check_platform(info);
+  if (!status && info->communicators && !info->ops && !(info->ops = fl_arena_allocate(&info->owned, 1)))
+    status = fl_error_no_memory(); /* a list without an op */
   elf_close(&file);
   if (status)
     fl_note_clear(info);

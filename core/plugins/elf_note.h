@@ -8,14 +8,15 @@
 
 /* What a file says of itself, read without mapping it as code. */
 typedef struct fl_note_info {
-  fl_plugin_note note;  /* zero beyond what the file's own size covers; strings always end */
-  char build_id[65];    /* hex, "" if none */
-  char *ops;            /* "op_a,op_b", FL_PLUGIN_OPS without white space; NULL if it has none */
-  const char *platform; /* FL_PLUGIN_PLATFORM: its name; NULL if it has none */
-  const char *signs;    /* that the platform may be active: "/dev/a,$B"; NULL if `platform` is */
-  const char *hardware; /* FL_PLUGIN_HARDWARE; NULL if it has none */
-  const char *vendor;   /* FL_PLUGIN_VENDOR; NULL if it has none */
-  fl_arena owned;       /* these five */
+  fl_plugin_note note;       /* zero beyond what the file's own size covers; strings always end */
+  char build_id[65];         /* hex, "" if none */
+  char *ops;                 /* "op_a,op_b", FL_PLUGIN_OPS without white space; NULL if it has none */
+  const char *platform;      /* FL_PLUGIN_PLATFORM: its name; NULL if it has none */
+  const char *signs;         /* that the platform may be active: "/dev/a,$B"; NULL if `platform` is */
+  const char *hardware;      /* FL_PLUGIN_HARDWARE; NULL if it has none */
+  const char *vendor;        /* FL_PLUGIN_VENDOR; NULL if it has none */
+  const char *communicators; /* FL_PLUGIN_COMMUNICATORS, "a,b"; NULL if it has none. Then `ops` is not NULL */
+  fl_arena owned;            /* these six */
   /* Loading it makes the process's stack executable, or writes to code that is mapped. */
   bool executable_stack, text_relocations;
 } fl_note_info;

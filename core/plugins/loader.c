@@ -91,6 +91,7 @@ static fl_status record_note(fl_plugin_record *record, const fl_note_info *info)
     record->ops = fl_arena_string(owned, info->ops);
     record->platform = fl_arena_string(owned, info->platform);
     record->token = fl_arena_string(owned, info->vendor);
+    record->communicators = fl_arena_string(owned, info->communicators);
   }
   return owned->failed ? fl_error_no_memory() : FL_OK;
 }
@@ -584,7 +585,7 @@ static fl_status open_and_register(loading *l, fl_committed *committed) {
     return fl_error_no_memory();
   l->stage = stage;
   if (l->info->ops)
-    fl_stage_limit(stage, l->info->ops, l->info->platform);
+    fl_stage_limit(stage, l->info->ops, l->info->platform, l->info->communicators);
   fl_stage_limit_vendor(stage, l->info->vendor);
   for (uint32_t i = 0; i < locked.n; i++)
     fl_stage_allow(stage, &locked.entries[i]->allowed);

@@ -136,7 +136,7 @@ static fl_status take_kind(reader *r, const fl_yaml_node *at, fl_lock_entry *ite
   while (kind < FL_N_ROW_KINDS && strcmp(fl_yaml_text(at), fl_row_kind_names[kind]) != 0)
     kind++;
   if (kind == FL_N_ROW_KINDS)
-    return problem(r, at, "'kinds': found '%s', expected flagos, vendor, reference, platform or layer%s",
+    return problem(r, at, "'kinds': found '%s', expected flagos, vendor, reference, platform, layer or communicator%s",
                    fl_yaml_text(at),
                    fl_suggest(fl_nearest_word(fl_yaml_text(at), fl_row_kind_names, FL_N_ROW_KINDS)).text);
   item->allowed.kinds |= 1u << kind;

@@ -60,6 +60,7 @@ static bool copy_info(fl_note_info *to, const fl_note_info *from) {
   to->signs = fl_arena_string(&to->owned, from->signs);
   to->hardware = fl_arena_string(&to->owned, from->hardware);
   to->vendor = fl_arena_string(&to->owned, from->vendor);
+  to->communicators = fl_arena_string(&to->owned, from->communicators);
   if (!to->owned.failed)
     return true;
   fl_note_clear(to);

@@ -118,8 +118,10 @@ static bool record_unloaded(fl_host *host, const fl_found *found, fl_plugin_stat
 }
 
 /* "until …: op_a,op_b,op_c and 12 more" */
-static const char *deferral_reason(fl_arena *arena, const char *ops) {
+static const char *deferral_reason(fl_arena *arena, const char *ops, const char *communicators) {
   enum { SHOWN = 120 };
+  if (!*ops)
+    return fl_arena_format(arena, "until ranks come together: %s", communicators ? communicators : "");
   size_t length = strlen(ops), shown = length;
   uint32_t more = 0;
   if (length > SHOWN)
@@ -135,7 +137,7 @@ static const char *deferral_reason(fl_arena *arena, const char *ops) {
 
 /* Keeps a plugin that was judged well for later. */
 static fl_status defer(fl_host *host, const fl_found *found, fl_plugin_record *record) {
-  record->reason = deferral_reason(&record->owned, record->ops);
+  record->reason = deferral_reason(&record->owned, record->ops, record->communicators);
   if (record->denied)
     record->reason = fl_arena_format(&record->owned, "%s; not for its platform: %s", record->reason, record->denied);
   record->symbol = fl_arena_string(&record->owned, found->symbol);

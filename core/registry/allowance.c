@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-const char *const fl_row_kind_names[FL_N_ROW_KINDS] = {"flagos", "vendor", "reference", "platform", "layer"};
+const char *const fl_row_kind_names[FL_N_ROW_KINDS] = {"flagos",   "vendor", "reference",
+                                                       "platform", "layer",  "communicator"};
 
 void fl_stage_allow(fl_stage *stage, const fl_allowance *allowance) {
   if (stage->n_allowed < FL_ALLOWANCES_MAX)

@@ -5,7 +5,7 @@
 #include "core/registry/registration.h"
 
 /* Kinds of rows, in the order of their bits: implementations by their kind, components by their type. */
-enum { FL_N_ROW_KINDS = 5, FL_ALL_ROW_KINDS = (1 << FL_N_ROW_KINDS) - 1 };
+enum { FL_N_ROW_KINDS = 6, FL_ALL_ROW_KINDS = (1 << FL_N_ROW_KINDS) - 1 };
 extern const char *const fl_row_kind_names[FL_N_ROW_KINDS];
 
 typedef struct fl_allowance {

@@ -22,8 +22,9 @@ typedef struct fl_plugin_record {
   const char *name, *file, *version, *vendor, *licence, *abi, *reason, *build_id;
   const char *ops;      /* "op_a,op_b", FL_PLUGIN_OPS; NULL: it has no such list, or it could not be read (`again`) */
   const char *platform; /* of FL_PLUGIN_PLATFORM; NULL: it has none */
-  const char *symbol;   /* of a deferred one; NULL = "register_builtins" */
-  const char *token;    /* of FL_PLUGIN_VENDOR; NULL: it has none */
+  const char *communicators; /* of FL_PLUGIN_COMMUNICATORS, "a,b"; NULL: it has none */
+  const char *symbol;        /* of a deferred one; NULL = "register_builtins" */
+  const char *token;         /* of FL_PLUGIN_VENDOR; NULL: it has none */
   const char *denied; /* of one that is kept out, or deferred though there are signs of its platform: why; else NULL */
   const char *route;  /* "directory", "manifest", "module", "engine" */
   fl_plugin_status status;

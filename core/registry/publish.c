@@ -27,7 +27,7 @@ static fl_status check_again(const fl_stage *stage) {
     status = fl_check_free_id(stage, record->op, record->impl_id);
   }
   for (uint32_t i = 0; i < stage->n_components && !status; i++)
-    status = stage->components[i].op ? fl_check_layer(stage, stage->components[i].name) : FL_OK;
+    status = fl_component_check_again(stage, &stage->components[i]);
   return status;
 }
 

@@ -14,6 +14,8 @@
 #include "core/settings.h"
 #include "core/support.h"
 
+#include <flhost/communicator.h>
+
 /* Who registers implementations. Lives as long as the host, so that a plugin's name is kept once, not in each. */
 typedef struct fl_provider {
   struct fl_provider *next;
@@ -158,14 +160,15 @@ struct fl_op {
   bool is_part;           /* of another op */
 };
 
-/* What a plugin brings besides ops: its platform, or a layer of vLLM's that one of its ops replaces. */
+/* What a plugin brings besides ops: its platform, a communicator, or a layer of vLLM's that one of its ops replaces. */
 typedef struct fl_component_record {
   fl_arena owned;     /* name, op and former */
   const char *plugin; /* the provider's */
   const char *type, *name;
-  fl_platform platform; /* type "platform" */
-  const char *op;       /* type "layer": what replaces the class `name`; else NULL */
-  const char *former;   /* of a layer: another name that lists may have for it, or NULL */
+  fl_platform platform;         /* type "platform" */
+  fl_communicator communicator; /* type "communicator"; its vendor owned */
+  const char *op;               /* type "layer": what replaces the class `name`; else NULL */
+  const char *former;           /* of a layer: another name that lists may have for it, or NULL */
   void *self;
   pthread_mutex_t *asking; /* held while is_active runs; NULL: nobody else asks */
   const char *not_asked;   /* of a copy: why it is not asked whether it is active (fl_platforms_take); else NULL */

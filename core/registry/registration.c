@@ -161,9 +161,10 @@ fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *build_id
   return stage;
 }
 
-void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform) {
+void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform, const char *communicators) {
   stage->ops = ops;
   stage->platform = platform;
+  stage->communicators = communicators;
 }
 
 void fl_stage_limit_vendor(fl_stage *stage, const char *vendor) {

@@ -14,8 +14,8 @@ typedef struct fl_stage fl_stage;
 fl_stage *fl_stage_begin(fl_host *host, const char *plugin, const char *build_id, uint32_t flags);
 
 /* From now on rows of other ops than those of the list (FL_PLUGIN_OPS) are refused, and so are components but for the
- * platform of FL_PLUGIN_PLATFORM (NULL: none). Both borrowed. */
-void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform);
+ * platform of FL_PLUGIN_PLATFORM and the communicators of FL_PLUGIN_COMMUNICATORS (NULL: none). All borrowed. */
+void fl_stage_limit(fl_stage *stage, const char *ops, const char *platform, const char *communicators);
 
 /* From now on implementations of another kind or vendor than this are refused (FL_PLUGIN_VENDOR). Borrowed. */
 void fl_stage_limit_vendor(fl_stage *stage, const char *vendor);

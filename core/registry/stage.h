@@ -14,10 +14,11 @@ struct fl_stage {
   fl_host *host;
   struct fl_registrar *registrar; /* what the plugin was handed */
   const fl_provider *provider;
-  const char *plugin;   /* its name */
-  const char *ops;      /* the only ones that it may bring anything of; NULL: any */
-  const char *platform; /* the only component that it may bring then; NULL: none */
-  const char *vendor;   /* of all of its implementations; NULL: any */
+  const char *plugin;        /* its name */
+  const char *ops;           /* the only ones that it may bring anything of; NULL: any */
+  const char *platform;      /* the only platform that it may bring then; NULL: none */
+  const char *communicators; /* the only ones that it may bring then; NULL: none */
+  const char *vendor;        /* of all of its implementations; NULL: any */
   const fl_allowance *allowed[FL_ALLOWANCES_MAX];
   uint32_t n_allowed;
   uint32_t flags;

@@ -14,6 +14,12 @@
 static fl_status check_listed(const fl_stage *stage, const char *type, const char *name) {
   if (!stage->ops || (!strcmp(type, "platform") && stage->platform && !strcmp(name, stage->platform)))
     return FL_OK;
+  if (!strcmp(type, "communicator")) {
+    const char *listed = stage->communicators;
+    return listed && fl_ops_list(listed, strlen(listed), name, strlen(name))
+               ? FL_OK
+               : fl_error(FL_EINVAL, "FL_PLUGIN_COMMUNICATORS does not list it, and the host would not look for it");
+  }
   return fl_error(
       FL_EINVAL, "a plugin with FL_PLUGIN_OPS brings ops%s%s%s alone: the host would not look for a %s '%s' there%s",
       stage->platform ? " and the platform '" : "", stage->platform ? stage->platform : "", stage->platform ? "'" : "",
@@ -80,20 +86,19 @@ static fl_status check_memory(const fl_platform *platform) {
 }
 
 /* It becomes the name of a file, and a word of settings. */
-static fl_status check_platform_name(const char *name) {
+static fl_status check_component_name(const char *name, const char *type) {
   static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.+-";
   if (*name != '.' && !name[strspn(name, allowed)] && strcasecmp(name, "auto") != 0)
     return FL_OK;
-  return fl_error(
-      FL_EINVAL,
-      "'%s' is no name of a platform, expected ASCII letters, digits, '_', '+', '-' and '.', this not first, "
-      "and not auto",
-      name);
+  return fl_error(FL_EINVAL,
+                  "'%s' is no name of a %s, expected ASCII letters, digits, '_', '+', '-' and '.', this not first, "
+                  "and not auto",
+                  name, type);
 }
 
 static fl_status take_platform(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
   const fl_platform *platform = given->functions;
-  fl_status status = check_platform_name(given->name);
+  fl_status status = check_component_name(given->name, "platform");
   if (!status)
     status =
         fl_sized_check(platform, offsetof(fl_platform, is_active) + sizeof platform->is_active, "its", "fl_platform");
@@ -102,10 +107,99 @@ static fl_status take_platform(const fl_stage *stage, const fl_component *given,
   if (!platform->is_active)
     return fl_error(FL_EINVAL, "functions: is_active is missing");
   for (uint32_t i = 0; i < stage->n_components; i++)
-    if (!stage->components[i].op && !strcmp(stage->components[i].name, given->name))
+    if (!strcmp(stage->components[i].type, "platform") && !strcmp(stage->components[i].name, given->name))
       return fl_error(FL_EEXIST, "plugin '%s' registers the platform '%s' twice", stage->plugin, given->name);
   fl_sized_take(&record->platform, sizeof record->platform, platform);
   return check_memory(&record->platform);
+}
+
+/* ---------------------------------------------------------------------------------------------------- communicators */
+
+static fl_status communicator_taken(const fl_stage *stage, const char *name, const char *before) {
+  return fl_error(FL_EEXIST, "communicator '%s' is brought twice: by plugin '%s', and before by plugin '%s'", name,
+                  stage->plugin, before);
+}
+
+/* The plugin that brings one of that name; NULL: there is none. */
+static const char *find_communicator(const fl_component_record *components, uint32_t n, const char *name) {
+  for (uint32_t i = 0; i < n; i++)
+    if (!strcmp(components[i].type, "communicator") && !strcmp(components[i].name, name))
+      return components[i].plugin;
+  return NULL;
+}
+
+/* Those without which nothing can be made up. */
+static const char *missing_function(const fl_communicator *communicator) {
+  const struct {
+    const char *name;
+    bool given;
+  } required[] = {
+      {"make_id", communicator->make_id != NULL},     {"join", communicator->join != NULL},
+      {"leave", communicator->leave != NULL},         {"all_reduce", communicator->all_reduce != NULL},
+      {"broadcast", communicator->broadcast != NULL}, {"send", communicator->send != NULL},
+      {"recv", communicator->recv != NULL},
+  };
+  for (size_t i = 0; i < sizeof required / sizeof *required; i++)
+    if (!required[i].given)
+      return required[i].name;
+  return NULL;
+}
+
+static fl_status check_communicator(const fl_communicator *communicator) {
+  const char *missing = missing_function(communicator), *vendor = communicator->vendor;
+  if (missing)
+    return fl_error(FL_EINVAL,
+                    "functions: %s is missing; make_id, join, leave, all_reduce, broadcast, send and recv "
+                    "are required",
+                    missing);
+  if (communicator->device_type < kDLCPU || communicator->device_type >= FL_DEVICE_SLOTS)
+    return fl_error(FL_EINVAL, "device_type is %d, expected a DLDeviceType from %d to %d", communicator->device_type,
+                    kDLCPU, FL_DEVICE_SLOTS - 1);
+  if (communicator->kind != FL_KIND_DEFAULT && communicator->kind != FL_KIND_VENDOR &&
+      communicator->kind != FL_KIND_REFERENCE)
+    return fl_error(FL_EINVAL, "kind is %d, expected FL_KIND_DEFAULT, FL_KIND_VENDOR or FL_KIND_REFERENCE",
+                    communicator->kind);
+  if (communicator->kind == FL_KIND_VENDOR && (fl_name_is_bad(vendor) || strchr(vendor, ',')))
+    return fl_error(FL_EINVAL, "vendor is %s, expected a name for FL_KIND_VENDOR",
+                    !vendor || !*vendor ? "missing" : "longer than 127 bytes or holds a comma");
+  if (!communicator->id_size || communicator->id_size > FL_COMMUNICATOR_ID_MAX)
+    return fl_error(FL_EINVAL, "id_size is %u, expected 1 to %d", (unsigned)communicator->id_size,
+                    FL_COMMUNICATOR_ID_MAX);
+  if (!(communicator->dtypes & FL_FLOAT32) || !(communicator->reductions & 1u << FL_REDUCE_SUM))
+    return fl_error(FL_EINVAL, "%s: what else a library lacks is made up from sums of float32, which are not in it",
+                    communicator->dtypes & FL_FLOAT32 ? "reductions" : "dtypes");
+  if (communicator->most_ranks < 0)
+    return fl_error(FL_EINVAL, "most_ranks is %d, expected 0 or more", communicator->most_ranks);
+  return FL_OK;
+}
+
+static fl_status take_communicator(const fl_stage *stage, const fl_component *given, fl_component_record *record) {
+  static const int32_t priorities[] = {[FL_KIND_DEFAULT] = FL_PRIORITY_DEFAULT,
+                                       [FL_KIND_VENDOR] = FL_PRIORITY_VENDOR,
+                                       [FL_KIND_REFERENCE] = FL_PRIORITY_REFERENCE};
+  fl_communicator *taken = &record->communicator;
+  fl_status status = check_component_name(given->name, "communicator");
+  if (!status)
+    status = fl_sized_check(given->functions, offsetof(fl_communicator, recv) + sizeof taken->recv, "its",
+                            "fl_communicator");
+  if (status)
+    return status;
+  fl_sized_take(taken, sizeof *taken, given->functions);
+  status = check_communicator(taken);
+  if (status)
+    return status;
+  const char *before = find_communicator(stage->components, stage->n_components, given->name);
+  if (!before) {
+    pthread_mutex_lock(&stage->host->lock);
+    before = find_communicator(stage->host->components, stage->host->n_components, given->name);
+    pthread_mutex_unlock(&stage->host->lock);
+  }
+  if (before)
+    return communicator_taken(stage, given->name, before);
+  taken->vendor = fl_arena_string(&record->owned, taken->vendor);
+  if (!taken->priority)
+    taken->priority = priorities[taken->kind];
+  return FL_OK;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- layers */
@@ -115,9 +209,14 @@ static fl_status layer_taken(const fl_stage *stage, const char *class, const fl_
                   stage->plugin, before->plugin);
 }
 
-fl_status fl_check_layer(const fl_stage *stage, const char *class) {
-  fl_layer before;
-  return fl_layer_find(stage->host, class, &before) ? layer_taken(stage, class, &before) : FL_OK;
+fl_status fl_component_check_again(const fl_stage *stage, const fl_component_record *component) {
+  fl_layer layer;
+  const char *name = component->name, *before = NULL;
+  if (component->op)
+    return fl_layer_find(stage->host, name, &layer) ? layer_taken(stage, name, &layer) : FL_OK;
+  if (!strcmp(component->type, "communicator"))
+    before = find_communicator(stage->host->components, stage->host->n_components, name);
+  return before ? communicator_taken(stage, name, before) : FL_OK;
 }
 
 /* Is the class replaced already, by the registry or by what the plugin itself staged? */
@@ -186,8 +285,11 @@ fl_status fl_stage_layers(fl_stage *stage, const char *layers, const char *op) {
 static const struct component_type {
   const char *name;
   uint32_t functions; /* FL_FUNCTIONS_* */
+  const char *points_to;
   fl_status (*take)(const fl_stage *stage, const fl_component *given, fl_component_record *record);
-} component_types[] = {{"platform", FL_FUNCTIONS_PLATFORM, take_platform}, {"layer", FL_FUNCTIONS_OP_NAME, take_layer}};
+} component_types[] = {{"platform", FL_FUNCTIONS_PLATFORM, "fl_platform", take_platform},
+                       {"communicator", FL_FUNCTIONS_COMMUNICATOR, "fl_communicator", take_communicator},
+                       {"layer", FL_FUNCTIONS_OP_NAME, "string", take_layer}};
 
 static const struct component_type *find_type(const char *name) {
   for (size_t i = 0; name && i < sizeof component_types / sizeof *component_types; i++)
@@ -214,7 +316,7 @@ static fl_status check_functions(const struct component_type *type, const fl_com
   if (size == given->functions_size)
     return FL_OK;
   return fl_error(FL_EINVAL, "functions has %u bytes, but functions_size is %u: does it point to a %s?", (unsigned)size,
-                  (unsigned)given->functions_size, string ? "string" : "fl_platform");
+                  (unsigned)given->functions_size, type->points_to);
 }
 
 fl_status fl_stage_component(fl_stage *stage, const fl_component *given, fl_row_name *row) {
@@ -230,7 +332,8 @@ fl_status fl_stage_component(fl_stage *stage, const fl_component *given, fl_row_
   if (fl_name_is_bad(component.name))
     return fl_error(FL_EINVAL, "name is empty or longer than %d bytes", FL_NAME_MAX);
   if (!type)
-    return fl_error(FL_EINVAL, "type is '%s', expected 'platform' or 'layer'", component.type ? component.type : "");
+    return fl_error(FL_EINVAL, "type is '%s', expected 'platform', 'communicator' or 'layer'",
+                    component.type ? component.type : "");
   record.self = component.self;
   status = check_listed(stage, type->name, component.name);
   if (!status)

@@ -1,4 +1,5 @@
-/* Components that a plugin registers, its platforms and the layers that its ops replace: judged and staged. */
+/* Components that a plugin registers, its platforms, communicators and the layers that its ops replace: judged and
+ * staged. */
 #ifndef FLHOST_CORE_REGISTRY_STAGED_COMPONENTS_H
 #define FLHOST_CORE_REGISTRY_STAGED_COMPONENTS_H
 
@@ -14,7 +15,7 @@ fl_status fl_stage_layers(fl_stage *stage, const char *layers, const char *op);
 /* Drops those that were staged last, up to `kept`. */
 void fl_stage_drop_components(fl_stage *stage, uint32_t kept);
 
-/* FL_EEXIST: the registry has an op for the class. The host's lock is held. */
-fl_status fl_check_layer(const fl_stage *stage, const char *class);
+/* FL_EEXIST: the registry got an op for the class, or a communicator of that name, since. The host's lock is held. */
+fl_status fl_component_check_again(const fl_stage *stage, const fl_component_record *component);
 
 #endif

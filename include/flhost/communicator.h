@@ -9,8 +9,8 @@
  *         .functions = &acme, .functions_type = FL_FUNCTIONS_COMMUNICATOR, .functions_size = sizeof acme};
  *     return registry->register_component(registry, &component);
  *
- * and a plugin that does no more says FL_PLUGIN_COMMUNICATORS("acme"), so that it is loaded when a group of ranks is
- * made and not before.
+ * and the plugin says FL_PLUGIN_COMMUNICATORS("acme"), so that it is loaded when a group of ranks is made and not
+ * before.
  *
  * Ranks are numbered from 0. One rank's part of a communicator is what join makes, and one thread at a time uses it; a
  * process may be several ranks, each in a thread of its own. Every collective is described by one struct,
@@ -157,6 +157,17 @@ typedef struct fl_communicator {
   fl_collective_fn all_reduce, reduce, broadcast, all_gather, all_gather_v, reduce_scatter, reduce_scatter_v, gather,
       scatter, all_to_all, all_to_all_v, send, recv, barrier;
 } fl_communicator;
+
+/*
+ * Beside FL_PLUGIN, once at most: the communicators that the plugin brings, a comma list.
+ *
+ *     FL_PLUGIN_COMMUNICATORS("acme");
+ *
+ * The host then loads it when a group of ranks is made, or communicators are listed; one that has FL_PLUGIN_OPS, too,
+ * also when one of those is looked for. Without that list it brings no ops. A host that is older than this macro loads
+ * the plugin at once, and refuses the component.
+ */
+#define FL_PLUGIN_COMMUNICATORS(names_) FL_PLUGIN_TEXT_NOTE(flhost_plugin_communicators, 6, names_)
 
 #ifdef __cplusplus
 }

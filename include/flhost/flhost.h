@@ -27,6 +27,7 @@
  *     platform.h  what was found of the hardware
  *     threads.h   the threads that kernels on the processor use
  *     device.h    devices and their memory
+ *     group.h     ranks and their collectives
  *
  * Two that it does not include: flhost/vllm.h has what vLLM calls things, flhost/testing.h generated calls and other
  * help for tools. flhost/ops.h has a typed call for each built-in op. What holds for all functions stands in base.h.
@@ -41,6 +42,7 @@
 #include <flhost/explain.h>
 #include <flhost/failures.h>
 #include <flhost/freeze.h>
+#include <flhost/group.h>
 #include <flhost/host.h>
 #include <flhost/manifest.h>
 #include <flhost/op.h>

@@ -576,11 +576,11 @@ enum {
 /* Something other than an op that a plugin brings. */
 typedef struct fl_component {
   uint32_t size;
-  const char *type; /* "platform", or "layer": an op replaces a layer class of vLLM's (fl_op_def.layers says so of
-                       an op of one's own) */
+  const char *type; /* "platform"; "communicator" (communicator.h); or "layer": an op replaces a layer class of vLLM's
+                       (fl_op_def.layers says so of an op of one's own) */
   const char *name; /* "acme": ASCII letters, digits, _ + - and . (not first), but not "auto"; of a layer, the class:
                        "AcmeAttention" */
-  const void *functions; /* fl_platform * for "platform"; the op's name, const char *, for "layer" */
+  const void *functions; /* fl_platform *, fl_communicator *; the op's name, const char *, for "layer" */
   void *self;
   /* What `functions` points to, FL_FUNCTIONS_*, and its bytes (of a string with the NUL), so that a pointer to
    * something else is found out. 0, as before ABI 0.3: what `type` says. */
