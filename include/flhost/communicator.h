@@ -131,7 +131,8 @@ typedef struct fl_communicator {
   const char *vendor;  /* required for FL_KIND_VENDOR, as of fl_impl */
   uint32_t id_size;    /* bytes of an id, 1 to FL_COMMUNICATOR_ID_MAX */
   int32_t most_ranks;  /* how many there may be; 0 = any number */
-  uint32_t dtypes;     /* set of FL_FLOAT32…: what it reduces; others are moved as bytes, and reduced in float32 */
+  uint32_t dtypes; /* set of FL_FLOAT32…: what it reduces; FL_FLOAT32 at least. Others it is given as bytes (uint8)
+                      to be moved, and the host reduces them from what it gathers */
   uint32_t reductions; /* set of 1 << FL_REDUCE_SUM…: what it knows; FL_REDUCE_SUM at least */
   /* As of fl_impl: library and device are there. NULL = yes. */
   bool (*is_available)(void *self, const char **reason);

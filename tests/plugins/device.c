@@ -97,6 +97,14 @@ static device *find_device(int32_t index) {
   return index >= 0 && index < DEVICES ? &devices[index] : NULL;
 }
 
+/* For other code of the tests that plays a part of the device, a communicator's: its memory may be touched until it is
+ * closed again. */
+FL_EXPORT void test_device_open(int32_t index, bool opens);
+
+void test_device_open(int32_t index, bool opens) {
+  (opens ? enter : leave)(find_device(index));
+}
+
 static bool is_of(const device *d, const void *memory, size_t size) {
   const char *at = memory;
   return d->memory && at >= d->memory && size <= memory_size && at <= d->memory + memory_size - size;
