@@ -165,8 +165,8 @@ int command_doctor(int argc, char **argv) {
       "what is wrong.\n"
       "Exit status 2: a problem was found.",
       options};
-  static void (*const checks[])(fl_host *, findings *) = {check_settings, check_directories, check_plugins,
-                                                          check_platform, check_ops};
+  static void (*const checks[])(fl_host *, findings *) = {check_settings, check_directories,   check_plugins,
+                                                          check_platform, check_communicators, check_ops};
   findings list = {0};
   int exit_status;
   if (cli_parse(&syntax, argc, argv, &exit_status) < 0)

@@ -30,6 +30,7 @@ void check_plugins(fl_host *host, findings *list);
 void check_platform(fl_host *host, findings *list);
 void check_settings(fl_host *host, findings *list);
 void check_ops(fl_host *host, findings *list);
+void check_communicators(fl_host *host, findings *list);
 
 /* What several of them look at. Is the variable there, and not empty? */
 bool is_variable_set(const char *variable);

@@ -1,5 +1,5 @@
 /* flhost explain: every implementation of an op, in the order they are tried, and the rule that decided. */
-#include "cli/cli.h"
+#include "cli/communicators.h"
 #include "cli/table.h"
 
 #include <stdio.h>
@@ -300,6 +300,15 @@ static int explain_all(fl_host *host, int32_t device_type, explain_form form) {
   return exit_status;
 }
 
+/* The word stands for what groups of ranks are made with, which is chosen like an implementation. */
+static int explain_communicators(fl_host *host, bool json) {
+  int exit_status = EXIT_OK;
+  if (!json)
+    return cli_print_communicators(host);
+  json_t *list = cli_communicators_json(host, &exit_status);
+  return list ? cli_print_json(list) : exit_status;
+}
+
 int command_explain(int argc, char **argv) {
   const char *device = "cpu";
   bool json = false, brief = false;
@@ -312,7 +321,8 @@ int command_explain(int argc, char **argv) {
       "Lists every registered implementation of an operator in the order they are tried, with the verdict and "
       "the rule, setting and place that decided, and the layer classes of vLLM that it replaces, of which each "
       "may stand for OP; then the plugins that are missing though they list OP, or may have it. Without OP: one line "
-      "for each operator. The kinds: flagos, an operator's default "
+      "for each operator. The word communicator in place of OP: which communicator groups of ranks use, and why. The "
+      "kinds: flagos, an operator's default "
       "implementation, portable and optimised; vendor, a vendor's own; reference, plain code that says what is "
       "right.\n"
       "Exit status 3: OP has no implementation that may run.",
@@ -327,6 +337,8 @@ int command_explain(int argc, char **argv) {
   explain_form form = json ? AS_JSON : brief ? BRIEF : AS_TABLE;
   if (!cli_device_type(host, device, &device_type))
     exit_status = EXIT_USAGE;
+  else if (first < argc && !strcmp(argv[first], "communicator"))
+    exit_status = explain_communicators(host, json);
   else if (first < argc)
     exit_status = explain_one(host, argv[first], device_type, form);
   else

@@ -1,5 +1,5 @@
 /* flhost platform: hardware on the bus, drivers that open, and the platform in force. */
-#include "cli/cli.h"
+#include "cli/communicators.h"
 #include "cli/table.h"
 
 #include <stdio.h>
@@ -38,8 +38,13 @@ static json_t *devices_json(const fl_platform_info *platform) {
   return list;
 }
 
-static int print_json(const fl_platform_report *report) {
-  json_t *list = json_array();
+static int print_json(fl_host *host, const fl_platform_report *report) {
+  int exit_status = EXIT_OK;
+  json_t *list = json_array(), *communicators = cli_communicators_json(host, &exit_status);
+  if (!communicators) {
+    json_decref(list);
+    return exit_status;
+  }
   for (uint32_t i = 0; i < report->n; i++) {
     const fl_platform_info *platform = fl_platform_at(report, i);
     json_t *entry = json_pack(
@@ -52,10 +57,10 @@ static int print_json(const fl_platform_report *report) {
         "steps", steps_json(platform), "devices", devices_json(platform));
     list = cli_json_append(list, entry);
   }
-  return cli_print_json(json_pack("{s:o, s:o, s:o, s:o, s:o}", "active", cli_json_string(report->active), "origin",
+  return cli_print_json(json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "active", cli_json_string(report->active), "origin",
                                   cli_json_string(report->active_origin), "config_file",
                                   cli_json_string(report->config_file), "unserved", cli_json_string(report->unserved),
-                                  "platforms", list));
+                                  "platforms", list, "communicators", communicators));
 }
 
 /* Is there anything of it: on the bus, in the file system, a library, a plugin that is active? */
@@ -163,7 +168,10 @@ static int print_table(fl_host *host, const fl_platform_report *report) {
   for (uint32_t i = 0; i < report->n && !status; i++)
     if (is_of_interest(fl_platform_at(report, i)))
       status = print_steps(fl_platform_at(report, i));
-  return status ? status : print_devices(host, report);
+  status = status ? status : print_devices(host, report);
+  if (!status)
+    putchar('\n');
+  return status ? status : cli_print_communicators(host);
 }
 
 int command_platform(int argc, char **argv) {
@@ -173,7 +181,8 @@ int command_platform(int argc, char **argv) {
       "", 0, 0,
       "Shows the platform in force and, for each known platform, the devices on the bus, the driver library, and "
       "what that means. Where there is anything of a platform, also each step from the bus to a device: kernel "
-      "driver, device nodes and their permissions, the driver's library and version. Last, the devices.",
+      "driver, device nodes and their permissions, the driver's library and version. Then the devices, and the "
+      "communicators of ranks, with the collectives that each has itself; the others are made up of these.",
       options};
   int exit_status;
   fl_platform_report *report;
@@ -186,7 +195,7 @@ int command_platform(int argc, char **argv) {
   if (status) {
     exit_status = cli_fail(status);
   } else {
-    exit_status = json ? print_json(report) : print_table(host, report);
+    exit_status = json ? print_json(host, report) : print_table(host, report);
     fl_platform_report_free(report);
   }
   fl_host_destroy(host);

@@ -1,6 +1,8 @@
 /* Collectives: what is asked for is checked, compared where that is wished, and given to the communicator. */
 #include "core/group/collective.h"
 
+#include "core/group/composed.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Collectives of a group: checked, made by the communicator, or composed of what it has. */
+/* Collectives of a group: checked, and made by the communicator or composed of what it has. */
 #ifndef FLHOST_CORE_GROUP_COLLECTIVE_H
 #define FLHOST_CORE_GROUP_COLLECTIVE_H
 
@@ -38,16 +38,5 @@ bool fl_collective_is_reduced(const fl_group *group, const fl_collective *collec
 /* By its own function, else composed of others. What is wrong was found before. */
 fl_status fl_collective_make(fl_group *group, const fl_collective *collective);
 fl_status fl_collective_make_batch(fl_group *group, const fl_collective *collectives, uint32_t n);
-
-/* Composed of others: composed.c. */
-fl_status fl_collective_compose(fl_group *group, const fl_collective *collective);
-fl_status fl_collective_compose_batch(fl_group *group, const fl_collective *collectives, uint32_t n);
-
-/* Reduced on the processor from all ranks' elements, which are gathered: reduced.c. For element types and reductions
- * that the communicator does not know. */
-fl_status fl_collective_reduce_here(fl_group *group, const fl_collective *collective);
-
-/* Sums to means, in place, on the group's device. */
-fl_status fl_collective_divide(fl_group *group, void *elements, int64_t count, DLDataType dtype, void *stream);
 
 #endif

@@ -3,7 +3,9 @@
  * but what they have alike: functions, element type, reduction. Only all_reduce, broadcast, send and recv are taken
  * for granted.
  */
-#include "core/group/collective.h"
+#include "core/group/composed.h"
+
+#include "core/group/reduced.h"
 
 #include <stdlib.h>
 #include <string.h>

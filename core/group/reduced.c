@@ -3,7 +3,7 @@
  * wants the result reduces them on the processor, in the order of ranks, so that all get the same bits. float16,
  * bfloat16 and float8 are reduced in float32 and rounded once. Elements on a device are copied to the host and back.
  */
-#include "core/group/collective.h"
+#include "core/group/reduced.h"
 
 #include <math.h>
 #include <stdlib.h>
