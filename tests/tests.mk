@@ -32,7 +32,7 @@ $(BUILD)/tests/test_bench: | $(BENCH) $(BENCH_ARCHIVE) $(BENCH_PLUGINS) $(BENCH_
 $(BUILD)/tests/test_shm_communicator $(BUILD)/tests/test_shm_failures: | $(SHM_PLUGIN)
 $(BUILD)/tests/test_save_call: | $(COMMAND) $(CPU_PLUGIN)
 $(BUILD)/tests/test_guard $(BUILD)/tests/test_canary $(BUILD)/tests/test_host_fallback: | $(CPU_PLUGIN) $(BUILD)/tests/plugins/device.so
-$(BUILD)/tests/test_groups: | $(BUILD)/tests/plugins/communicators.so $(BUILD)/tests/plugins/device.so $(CPU_PLUGIN)
+$(BUILD)/tests/test_groups: | $(BUILD)/tests/plugins/communicators.so $(BUILD)/tests/plugins/device.so $(CPU_PLUGIN) $(SHM_PLUGIN)
 $(BUILD)/tests/test_first_minute: | $(COMMAND) $(LLM) $(PLUGINS)
 $(BUILD)/tests/test_ir: | $(CPU_PLUGIN)
 $(BUILD)/tests/test_llm: | $(LLM) $(CPU_PLUGIN) config-files

@@ -7,6 +7,7 @@
 #include "plugins/shm/reduce.h"
 
 FL_PLUGIN("shm", FLHOST_VERSION, "flhost", "Apache-2.0", "");
+FL_PLUGIN_COMMUNICATORS("shm");
 
 static bool is_available(void *self, const char **reason) {
   (void)self;
