@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Looks of a rank at what it waits for before it sleeps, some 100 microseconds: only where each has a processor. */
-enum { SPINS = 4000 };
+/* Looks of a rank at what it waits for, before it lets others run: only where each may have a processor. */
+enum { SPINS = 128 };
 
 static int spins_of(int ranks) {
   cpu_set_t mask;

@@ -19,7 +19,7 @@ struct fl_rank {
   int me, n;
   unsigned forks;      /* shm_forks() when it joined */
   bool threads;        /* all ranks are threads of this process: addresses may be handed about */
-  int spins;           /* looks before it sleeps */
+  int spins;           /* looks in a row (wait.c) */
   uint64_t meeting;    /* the last that it has come to */
   const char *calling; /* what it is in, for messages */
   const char *name;

@@ -43,14 +43,20 @@ static void let_go(kept *k) {
   free(k);
 }
 
-/* A child has what its parent had open. It may join anew; the parent's mappings are not its own. */
+/* A child has what its parent had, and no part in it: it may join anew. Its copies of the parent's ranks are not looked
+ * into any more (shm_is_ours). */
 static void in_child(void) {
   while (all_kept) {
     kept *k = all_kept;
     all_kept = k->next;
     let_go(k);
   }
-  segments = NULL;
+  while (segments) {
+    shm_segment *segment = segments;
+    segments = segment->next;
+    munmap(segment->head, segment->size);
+    free(segment);
+  }
   forks++;
   pthread_mutex_unlock(&lock);
 }

@@ -15,6 +15,10 @@
 
 #define SLICE 0.1 /* seconds */
 
+/* Before a rank sleeps it looks rank->spins times, so often, some 100 microseconds in all where each rank has a
+ * processor. In between it lets others run: whom it waits for may be on the same one. */
+enum { ROUNDS = 32 };
+
 static double seconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -161,16 +165,16 @@ static fl_status late(fl_rank *rank, shm_wait *wait) {
 fl_status shm_wait_for(fl_rank *rank, shm_wait *wait) {
   shm_bell *bell = &rank->seats[rank->me].bell;
   fl_status status = FL_OK;
-  for (int i = 0; i < rank->spins; i++) {
+  for (int round = 0; round < ROUNDS; round++) {
+    for (int i = 0; i < rank->spins; i++) {
+      if (wait->is_over(rank, wait))
+        return FL_OK;
+      relax();
+    }
     if (wait->is_over(rank, wait))
       return FL_OK;
-    if (i % 64 == 63 && atomic_load_explicit(&rank->head->broken, memory_order_relaxed))
+    if (atomic_load_explicit(&rank->head->broken, memory_order_relaxed))
       return shm_state(rank);
-    relax();
-  }
-  for (int i = 0; i < 4; i++) {
-    if (wait->is_over(rank, wait))
-      return FL_OK;
     sched_yield();
   }
   double start = seconds(), looked = start;
