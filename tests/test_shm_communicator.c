@@ -389,12 +389,14 @@ static void each_small(member *m) {
           each_kind(m, &types[k], counts[i / 2], reduction, i % 2);
 }
 
-/* Several rounds through the memory, and by addresses. */
+/* Several rounds through the memory, and by addresses; of 8 bytes an element several chunks. */
 static void each_large(member *m) {
-  static const int64_t counts[] = {4099, 20011, 150001};
-  for (int k = 0; k < TYPES && !m->failure[0]; k++)
-    each_kind(m, &types[k], counts[k % 3 == 0 && sample() == 1 ? 2 : k % 2], k % FL_REDUCTIONS ? FL_REDUCE_SUM : k / 5,
-              k & 1);
+  for (int k = 0; k < TYPES && !m->failure[0]; k++) {
+    int64_t count = types[k].dtype.bits < 64 ? 20011 : sample() == 1 ? 70001 : 30011;
+    each_kind(m, &types[k], is_sparse() ? 5003 : count, k == 6 ? FL_REDUCE_MAX : FL_REDUCE_SUM, k & 1);
+    if (k == 6)
+      each_kind(m, &types[k], 5003, FL_REDUCE_SUM, false);
+  }
   each_kind(m, &types[2], 20011, FL_REDUCE_AVG, true);
 }
 

@@ -11,8 +11,8 @@
 #include <string.h>
 
 enum {
-  SMALL = 16 * 1024,   /* up to here everybody reduces everything: one meeting; and addresses are not worth two */
-  PORTION = 16 * 1024, /* of a reduction by address: copied to the other ranks while it is in the cache */
+  SMALL = 16 * 1024,  /* up to here everybody reduces everything: one meeting; and addresses are not worth two */
+  PORTION = 4 * 1024, /* of a reduction: copied to where else it belongs while it is in the cache */
 };
 
 static const char *const names[FL_COLLECTIVES] = {
@@ -400,14 +400,16 @@ static void give_slots(fl_rank *rank, const fl_collective *c, const reducing *r,
 static void reduce_slot(fl_rank *rank, const fl_collective *c, const reducing *r, size_t t, char *recv) {
   size_t in_box, in_all, m = slot_of(r, t, rank->me, rank->n, &in_box, &in_all);
   unsigned char *result = shm_box(rank, rank->me, rank->meeting + 1);
-  if (!m)
-    return;
-  for (int peer = 0; peer < rank->n; peer++)
-    rank->operands[peer] = shm_box(rank, peer, rank->meeting) + in_box;
-  rank->operands[rank->me] = at(c->send, in_all);
-  r->reduce(result + in_box, rank->operands, rank->n, m);
-  if (recv)
-    copy(recv + in_all, result + in_box, m * r->size);
+  for (size_t done = 0, k; done < m; done += k) {
+    const size_t offset = done * r->size;
+    k = least(PORTION / r->size, m - done);
+    for (int peer = 0; peer < rank->n; peer++)
+      rank->operands[peer] = shm_box(rank, peer, rank->meeting) + in_box + offset;
+    rank->operands[rank->me] = at(c->send, in_all + offset);
+    r->reduce(result + in_box + offset, rank->operands, rank->n, k);
+    if (recv)
+      copy(recv + in_all + offset, result + in_box + offset, k * r->size);
+  }
 }
 
 static void take_slots(fl_rank *rank, const reducing *r, size_t t, char *recv) {

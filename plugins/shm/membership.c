@@ -54,12 +54,13 @@ static fl_rank *make(const fl_join *join, shm_segment *segment) {
 }
 
 static fl_status sit_down(fl_rank *rank) {
+  const shm_process self = shm_process_self();
   shm_seat *seat = &rank->seats[rank->me];
-  uint32_t empty = SHM_EMPTY;
-  if (!atomic_compare_exchange_strong(&seat->state, &empty, SHM_TAKEN))
+  uint32_t state = SHM_EMPTY;
+  if (!atomic_compare_exchange_strong(&seat->state, &state, SHM_TAKEN))
     return fl_say(rank->message, rank->message_size, FL_EINVAL, "group '%s': there is a rank %d already%s", rank->name,
-                  rank->me, seat->process.pid == shm_process_self().pid ? ", in this process" : "");
-  seat->process = shm_process_self();
+                  rank->me, state >= SHM_PRESENT && seat->process.pid == self.pid ? ", in this process" : "");
+  seat->process = self;
   atomic_store(&seat->state, SHM_PRESENT);
   shm_ring_all(rank);
   return FL_OK;

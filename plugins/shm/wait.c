@@ -15,9 +15,9 @@
 
 #define SLICE 0.1 /* seconds */
 
-/* Before a rank sleeps it looks rank->spins times, so often, some 100 microseconds in all where each rank has a
+/* Before a rank sleeps it looks rank->spins times, so often, some 50 microseconds in all where each rank has a
  * processor. In between it lets others run: whom it waits for may be on the same one. */
-enum { ROUNDS = 32 };
+enum { ROUNDS = 16 };
 
 static double seconds(void) {
   struct timespec now;
