@@ -160,7 +160,7 @@ static fl_status tell_all(void *self, fl_rank *rank, const void *mine, void *all
 
 /* Is rank `a` before rank `b` in their part? */
 static bool is_before(const place *places, int a, int b) {
-  return places[a].key < places[b].key || (places[a].key == places[b].key && a < b);
+  return places[a].key == places[b].key ? a < b : places[a].key < places[b].key;
 }
 
 fl_status shm_split(void *self, fl_rank *rank, int32_t color, int32_t key, const fl_join *asked, fl_rank **part) {

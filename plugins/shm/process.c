@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,24 +19,34 @@ static bool read_text(const char *path, char *text, size_t size) {
   return n > 0;
 }
 
+/* Fields of /proc/PID/stat, as proc(5) numbers them. */
+enum { FIELD_STATE = 3, FIELD_THREADS = 20, FIELD_START = 22 };
+
 /* The start of a process, and whether it runs; -1 when there is none of that number. */
 static int64_t look(int32_t pid, bool *runs) {
   char path[40], text[1024];
-  char state;
-  long threads;
-  long long start;
   *runs = false;
   snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
   if (!read_text(path, text, sizeof text))
     return -1;
   /* Its name is in parentheses, and may have some itself. */
-  const char *rest = strrchr(text, ')');
-  if (!rest || sscanf(rest + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %ld %*s %lld",
-                      &state, &threads, &start) != 3)
+  char *rest = strrchr(text, ')'), *word, state = 'X';
+  long threads = 0;
+  if (!rest || rest[1] != ' ')
     return -1;
-  /* A first thread that has ended is a zombie, too, while others of its process go on. */
-  *runs = (state != 'Z' && state != 'X') || threads > 1;
-  return start;
+  rest += 2;
+  for (int field = FIELD_STATE; (word = strsep(&rest, " ")); field++) {
+    if (field == FIELD_STATE)
+      state = *word;
+    else if (field == FIELD_THREADS)
+      threads = strtol(word, NULL, 10);
+    else if (field == FIELD_START) {
+      /* A first thread that has ended is a zombie, too, while others of its process go on. */
+      *runs = (state != 'Z' && state != 'X') || threads > 1;
+      return strtoll(word, NULL, 10);
+    }
+  }
+  return -1;
 }
 
 shm_process shm_process_self(void) {

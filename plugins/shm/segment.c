@@ -87,39 +87,41 @@ void shm_sweep(void) {
   pthread_mutex_unlock(&lock);
 }
 
+/* Makes the memory of an id, as long as its head is. NULL, or what failed (errno). */
+static const char *make_memory(kept *k, shm_id *made) {
+  if ((k->fd = memfd_create("flhost", MFD_CLOEXEC)) < 0)
+    return "memfd_create";
+  if (getrandom(made->cookie, sizeof made->cookie, 0) != (ssize_t)sizeof made->cookie)
+    return "getrandom";
+  if (ftruncate(k->fd, SHM_HEAD_BYTES))
+    return "ftruncate";
+  k->head = mmap(NULL, SHM_HEAD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, k->fd, 0);
+  if (k->head == MAP_FAILED)
+    return "mmap";
+  memcpy(k->head->magic, made->magic, sizeof made->magic);
+  memcpy(k->head->cookie, made->cookie, sizeof made->cookie);
+  k->head->maker = made->maker;
+  made->fd = k->fd;
+  return NULL;
+}
+
 fl_status shm_make_id(void *self, void *id, char *message, size_t message_size) {
   shm_id made = {.magic = MAGIC, .user = geteuid(), .maker = shm_process_self()};
   kept *k = calloc(1, sizeof *k);
-  void *memory = MAP_FAILED;
-  const char *failed = NULL;
-  fl_status status = FL_OK;
   (void)self;
   pthread_once(&once, watch_forks);
   if (!k)
     return fl_say(message, message_size, FL_ENOMEM, "shm: no memory for an id");
   shm_machine_self(&made.machine);
-  k->fd = memfd_create("flhost", MFD_CLOEXEC);
-  if (k->fd < 0)
-    failed = "memfd_create";
-  else if (getrandom(made.cookie, sizeof made.cookie, 0) != (ssize_t)sizeof made.cookie)
-    failed = "getrandom";
-  else if (ftruncate(k->fd, SHM_HEAD_BYTES))
-    failed = "ftruncate";
-  else if ((memory = mmap(NULL, SHM_HEAD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, k->fd, 0)) == MAP_FAILED)
-    failed = "mmap";
+  const char *failed = make_memory(k, &made);
   if (failed) {
-    status =
+    fl_status status =
         fl_say(message, message_size, FL_EDEVICE, "shm: no shared memory can be made: %s: %s", failed, strerror(errno));
     if (k->fd >= 0)
       close(k->fd);
     free(k);
     return status;
   }
-  made.fd = k->fd;
-  k->head = memory;
-  memcpy(k->head->magic, made.magic, sizeof made.magic);
-  memcpy(k->head->cookie, made.cookie, sizeof made.cookie);
-  k->head->maker = made.maker;
   memcpy(id, &made, sizeof made);
   pthread_mutex_lock(&lock);
   sweep_locked();
