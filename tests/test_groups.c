@@ -4,6 +4,7 @@
 #include "tests/scratch.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,7 +38,7 @@ static const char *chosen(void) {
   return id.communicator;
 }
 
-START_TEST(the_policys_order_chooses_then_the_priority) {
+START_TEST(G1_the_policys_order_chooses_then_the_priority) {
   start("VLLM_FL_PREFER=flagos");
   ck_assert_str_eq(chosen(), "acme"); /* the defaults are not available, and a vendor comes before references */
   tear_down();
@@ -49,7 +50,7 @@ START_TEST(the_policys_order_chooses_then_the_priority) {
 }
 END_TEST
 
-START_TEST(a_setting_chooses_and_what_it_does_not_list_is_not_tried) {
+START_TEST(G1_a_setting_chooses_and_what_it_does_not_list_is_not_tried) {
   start("VLLM_FL_COMMUNICATOR=absent,no_end,bare");
   ck_assert_str_eq(chosen(), "no_end");
   tear_down();
@@ -63,7 +64,7 @@ START_TEST(a_setting_chooses_and_what_it_does_not_list_is_not_tried) {
 }
 END_TEST
 
-START_TEST(a_misspelt_setting_is_an_error_with_the_nearest_name) {
+START_TEST(G1_a_misspelt_setting_is_an_error_with_the_nearest_name) {
   fl_group_id id;
   start("VLLM_FL_COMMUNICATOR=bear");
   ck_assert_int_eq(fl_group_make_id(host, kDLCPU, &id), FL_ENOENT);
@@ -145,7 +146,7 @@ static void all_of_them(fl_group *group) {
 }
 
 /* `bare` has four of fourteen, one type and one reduction. */
-START_TEST(what_a_communicator_lacks_is_made_up_of_what_it_has) {
+START_TEST(G2_what_a_communicator_lacks_is_made_up_of_what_it_has) {
   start("VLLM_FL_COMMUNICATOR=bare");
   ranks_as_threads(host, numbers_of_ranks[_i], all_of_them);
 }
@@ -234,7 +235,7 @@ static fl_group *alone(const char *setting) {
   return group;
 }
 
-START_TEST(a_wrong_collective_is_refused_with_what_was_expected) {
+START_TEST(G4_a_wrong_collective_is_refused_with_what_was_expected) {
   static float x[64];
   static int64_t minus[] = {-1}, none[] = {0};
   char *odd = (char *)x + 2;
@@ -330,6 +331,63 @@ START_TEST(what_a_communicator_returns_and_says_is_not_believed) {
 }
 END_TEST
 
+/* The last of three never comes to the collective: it ends by a signal, or waits until the others have given up. */
+static void without_the_last(fl_group *group, bool dies) {
+  float x = 1;
+  if (fl_group_rank(group) == 2) {
+    if (dies)
+      kill(getpid(), SIGKILL);
+    while (fl_group_state(group) == FL_OK)
+      usleep(10000);
+    return;
+  }
+  ck_assert_int_eq(fl_all_reduce(group, &x, &x, 1, float32, FL_REDUCE_SUM, NULL), FL_EDEVICE);
+  ck_contains(fl_error_message(), "all_reduce of group 'tp'");
+  ck_contains(fl_error_message(), "rank 2");
+  ck_assert_int_eq(fl_barrier(group, NULL), FL_ESTATE);
+  ck_contains(fl_error_message(), "group 'tp' is broken: all_reduce of group 'tp'");
+}
+
+static void be_one_of_three(const fl_group_id *id, int32_t rank, bool dies, double timeout) {
+  const fl_group_options options = {.size = sizeof options, .name = "tp", .timeout = timeout};
+  fl_host *own = host_with_shm();
+  fl_group *group;
+  ck_ok(fl_group_create(own, id, rank, 3, &options, &group));
+  without_the_last(group, dies);
+  fl_group_destroy(group);
+  fl_host_destroy(own);
+}
+
+/* How many were killed. */
+static int run_three(bool dies, double timeout) {
+  fl_group_id id;
+  int killed = 0;
+  host = host_with_shm();
+  ck_ok(fl_group_make_id(host, kDLCPU, &id));
+  for (int32_t rank = 0; rank < 3; rank++)
+    if (!fork()) {
+      be_one_of_three(&id, rank, dies, timeout);
+      _exit(0);
+    }
+  for (int32_t rank = 0; rank < 3; rank++) {
+    int status = 0;
+    ck_assert_int_gt(wait(&status), 0);
+    killed += WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    ck_assert(WIFSIGNALED(status) || !WEXITSTATUS(status));
+  }
+  return killed;
+}
+
+START_TEST(G4_a_rank_that_is_killed_is_named) {
+  ck_assert_int_eq(run_three(true, 100), 1);
+}
+END_TEST
+
+START_TEST(G4_a_rank_that_does_not_come_is_named) {
+  ck_assert_int_eq(run_three(false, 2), 0);
+}
+END_TEST
+
 /* Ranks that would run different implementations. */
 static void *join_second(void *of) {
   const char *const environment[] = {"VLLM_FL_PLATFORM=cpu", "VLLM_FL_PREFER=reference", NULL};
@@ -344,7 +402,7 @@ static void *join_second(void *of) {
   return NULL;
 }
 
-START_TEST(ranks_whose_manifests_differ_do_not_come_together) {
+START_TEST(G3_ranks_whose_manifests_differ_do_not_come_together) {
   fl_group_id id;
   fl_group *group;
   pthread_t thread;
@@ -504,7 +562,7 @@ static void *be_device_rank(void *of) {
   return NULL;
 }
 
-START_TEST(on_a_device_what_is_made_up_goes_by_the_host_where_it_must) {
+START_TEST(G2_on_a_device_what_is_made_up_goes_by_the_host_where_it_must) {
   const char *const environment[] = {"VLLM_FL_COMMUNICATOR=bare_device", NULL};
   fl_group_id id;
   host = device_host(environment, 0);
@@ -526,26 +584,28 @@ END_TEST
 
 static void add_tests(TCase *tests) {
   tcase_add_checked_fixture(tests, NULL, tear_down);
-  tcase_add_test(tests, the_policys_order_chooses_then_the_priority);
-  tcase_add_test(tests, a_setting_chooses_and_what_it_does_not_list_is_not_tried);
-  tcase_add_test(tests, a_misspelt_setting_is_an_error_with_the_nearest_name);
+  tcase_add_test(tests, G1_the_policys_order_chooses_then_the_priority);
+  tcase_add_test(tests, G1_a_setting_chooses_and_what_it_does_not_list_is_not_tried);
+  tcase_add_test(tests, G1_a_misspelt_setting_is_an_error_with_the_nearest_name);
   tcase_add_test(tests, where_no_plugin_brings_one_the_error_says_so);
   tcase_add_test(tests, the_list_says_what_is_native_and_why_one_is_not_chosen);
   tcase_add_test(tests, a_plugin_of_communicators_is_loaded_when_one_is_looked_for);
-  tcase_add_loop_test(tests, what_a_communicator_lacks_is_made_up_of_what_it_has, 0, loop_cases(NUMBERS));
+  tcase_add_loop_test(tests, G2_what_a_communicator_lacks_is_made_up_of_what_it_has, 0, loop_cases(NUMBERS));
   tcase_add_loop_test(tests, threads_share_memory, 0, loop_cases(NUMBERS));
   tcase_add_loop_test(tests, processes_share_memory, 0, loop_cases(NUMBERS));
   tcase_add_test(tests, groups_on_shared_memory_are_split_too);
   tcase_add_test(tests, the_group_knows_its_names_and_numbers);
   tcase_add_test(tests, a_group_is_split_by_color_and_key);
-  tcase_add_test(tests, a_wrong_collective_is_refused_with_what_was_expected);
+  tcase_add_test(tests, G4_a_wrong_collective_is_refused_with_what_was_expected);
   tcase_add_test(tests, a_group_that_makes_no_sense_is_refused);
   tcase_add_test(tests, what_a_communicator_returns_and_says_is_not_believed);
-  tcase_add_test(tests, ranks_whose_manifests_differ_do_not_come_together);
+  tcase_add_test(tests, G4_a_rank_that_is_killed_is_named);
+  tcase_add_test(tests, G4_a_rank_that_does_not_come_is_named);
+  tcase_add_test(tests, G3_ranks_whose_manifests_differ_do_not_come_together);
   tcase_add_test(tests, ranks_that_do_not_do_the_same_are_told_when_asked_to_compare);
   tcase_add_test(tests, two_threads_do_not_use_one_rank_at_once);
   tcase_add_test(tests, a_forked_child_is_refused_with_words);
-  tcase_add_test(tests, on_a_device_what_is_made_up_goes_by_the_host_where_it_must);
+  tcase_add_test(tests, G2_on_a_device_what_is_made_up_goes_by_the_host_where_it_must);
 }
 
 int main(void) {
