@@ -14,6 +14,7 @@ int command_config(int argc, char **argv);
 int command_doctor(int argc, char **argv);
 int command_explain(int argc, char **argv);
 int command_help(int argc, char **argv);
+int command_launch(int argc, char **argv);
 int command_lock(int argc, char **argv);
 int command_manifest(int argc, char **argv);
 int command_ops(int argc, char **argv);

@@ -18,6 +18,7 @@ const cli_command cli_commands[] = {
     {"plugins", command_plugins, "plugins that were found, and what became of each"},
     {"probe", command_probe, "try plugins, each in a process of its own"},
     {"lock", command_lock, "makes or checks a list of the plugin files that may be loaded"},
+    {"launch", command_launch, "start ranks of a program, which come together as a group"},
     {"config", command_config, "settings in force and where each comes from"},
     {"platform", command_platform, "hardware and drivers"},
     {"doctor", command_doctor, "look for problems and say what to do"},

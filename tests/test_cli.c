@@ -609,7 +609,7 @@ END_TEST
 /* ------------------------------------------------------------------------------------------------ -------- platform */
 
 START_TEST(platform_has_the_promised_keys) {
-  static const char *const keys[] = {"active", "origin", "config_file", "unserved", "platforms", NULL};
+  static const char *const keys[] = {"active", "origin", "config_file", "unserved", "platforms", "communicators", NULL};
   static const char *const platform_keys[] = {
       "name",      "plugin",      "active", "pci_devices", "pci", "driver_found", "driver", "device_count",
       "diagnosis", "device_type", "steps",  "devices",     NULL};

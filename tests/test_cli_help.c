@@ -4,8 +4,9 @@
  */
 #include "tests/scenario.h"
 
-static const char *const commands[] = {"run",   "verify", "bench",  "explain",  "resolve", "manifest", "ops", "plugins",
-                                       "probe", "lock",   "config", "platform", "doctor",  "version",  "help"};
+static const char *const commands[] = {"run",      "verify",  "bench",   "explain", "resolve", "manifest",
+                                       "ops",      "plugins", "probe",   "lock",    "launch",  "config",
+                                       "platform", "doctor",  "version", "help"};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 START_TEST(help_lists_every_command) {

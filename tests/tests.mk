@@ -10,6 +10,12 @@ $(BUILD)/tests/stress: tests/stress.c $(STATIC) | $(BUILD)/ops.stamp
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(STATIC) $(LINK) $(CORE_LIBS)
 
+# The example of ranks, for the test of what starts them.
+$(BUILD)/tests/ranks: examples/ranks.c $(STATIC) | $(BUILD)/ops.stamp
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) -o $@ $< $(STATIC) $(LINK) $(CORE_LIBS)
+$(BUILD)/tests/test_launch: | $(BUILD)/tests/ranks $(COMMAND) $(CPU_PLUGIN) $(SHM_PLUGIN) $(BUILD)/tests/plugins/two_vendors.so
+
 # What loads plugins has the command try them first.
 $(TESTS): | $(COMMAND)
 # They make allocations fail (tests/allocations.h).

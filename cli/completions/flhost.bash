@@ -1,7 +1,7 @@
 # Completion for flhost in bash: commands, options, operators, device types.
 _flhost() {
   local word=$2 before=$3 command=${COMP_WORDS[1]}
-  local commands='bench config doctor explain help lock manifest ops platform plugins probe resolve run verify version'
+  local commands='bench config doctor explain help launch lock manifest ops platform plugins probe resolve run verify version'
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     mapfile -t COMPREPLY < <(compgen -W "$commands --help --version" -- "$word")
@@ -52,6 +52,7 @@ _flhost() {
   resolve:-*) mapfile -t COMPREPLY < <(compgen -W '--device --json --help' -- "$word") ;;
   manifest:-*) mapfile -t COMPREPLY < <(compgen -W '--device --text --json --help' -- "$word") ;;
   lock:-*) mapfile -t COMPREPLY < <(compgen -W '--check --output --json --help' -- "$word") ;;
+  launch:-*) mapfile -t COMPREPLY < <(compgen -W '--ranks --device --help' -- "$word") ;;
   plugins:-*) mapfile -t COMPREPLY < <(compgen -W '--rescan --json --help' -- "$word") ;;
   probe:-*) mapfile -t COMPREPLY < <(compgen -W '--json --channel --help' -- "$word") ;;
   ops:-*) mapfile -t COMPREPLY < <(compgen -W '--impls --pages --json --help' -- "$word") ;;
@@ -61,7 +62,7 @@ _flhost() {
     mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" ops 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$word")
     ;;
   help:*) mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word") ;;
-  run:* | lock:* | probe:*)
+  run:* | lock:* | probe:* | launch:*)
     mapfile -t COMPREPLY < <(compgen -f -- "$word")
     compopt -o filenames
     ;;

@@ -129,7 +129,7 @@ typedef struct fl_communicator {
   int32_t kind;        /* fl_kind */
   int32_t priority;    /* as of fl_impl; 0 = that of the kind */
   const char *vendor;  /* required for FL_KIND_VENDOR, as of fl_impl */
-  uint32_t id_size;    /* bytes of an id, 1 to FL_COMMUNICATOR_ID_MAX */
+  uint32_t id_size;    /* bytes of an id, FL_COMMUNICATOR_ID_MAX at most; 0: its ranks find each other without */
   int32_t most_ranks;  /* how many there may be; 0 = any number */
   uint32_t dtypes; /* set of FL_FLOAT32…: what it reduces; FL_FLOAT32 at least. Others it is given as bytes (uint8)
                       to be moved, and the host reduces them from what it gathers */

@@ -103,6 +103,35 @@ FL_API fl_status fl_group_make_id(fl_host *host, int32_t device_type, fl_group_i
 FL_API fl_status fl_group_create(fl_host *host, const fl_group_id *id, int32_t rank, int32_t ranks,
                                  const fl_group_options *options, fl_group **group);
 
+/* Which rank this process is, as whoever started it says in its environment. */
+typedef struct fl_launched {
+  uint32_t size;        /* sizeof(fl_launched) of the caller */
+  int32_t rank, ranks;  /* 0 of 1 where nobody says anything */
+  int32_t local_rank;   /* among those of this machine, for choosing a device; `rank` where nobody says */
+  const char *launcher; /* "flhost launch", "Open MPI", "torchrun", "PMI", "Slurm"; "" where nobody says anything */
+} fl_launched;
+
+/* Reads FLHOST_RANK and FLHOST_RANKS (flhost launch), OMPI_COMM_WORLD_RANK (mpirun), RANK (torchrun), PMI_RANK, or
+ * SLURM_PROCID, and what goes with each; the first that is there counts. FL_ECONFIG: a value that makes no sense, by
+ * name. */
+FL_API fl_status fl_find_launched(fl_host *host, fl_launched *launched);
+
+/*
+ * Comes together with the other ranks that were started with this process. The id is that of flhost launch
+ * (FLHOST_GROUP_ID); else it is passed through the file that FLHOST_GROUP_FILE names, on a file system that all ranks
+ * see, which is gone when they have met; a communicator whose ranks find each other by themselves (mpi) needs neither.
+ * A process that is alone is rank 0 of 1. Errors are those of the functions above, and FL_ECONFIG: no way to pass the
+ * id is given, or what is given is no id.
+ */
+FL_API fl_status fl_group_create_launched(fl_host *host, int32_t device_type, const fl_group_options *options,
+                                          fl_group **group);
+
+/* Writes an id as text, for a variable or a command line, and reads it. FL_EINVAL: it is no id, or `size` is too small
+ * (FL_GROUP_ID_TEXT is enough). */
+enum { FL_GROUP_ID_TEXT = FL_NAME_MAX + 2 + 2 * FL_COMMUNICATOR_ID_MAX };
+FL_API fl_status fl_group_id_to_text(const fl_group_id *id, char *text, size_t size);
+FL_API fl_status fl_group_id_from_text(const char *text, fl_group_id *id);
+
 /* Makes of the ranks with one `color`, 0 or more, a group of their own, in the order of `key` and then of their ranks;
  * all ranks of the group call it. A color of -1: this rank is in none, and *part is NULL. `options` as above. */
 FL_API fl_status fl_group_split(fl_group *group, int32_t color, int32_t key, const fl_group_options *options,

@@ -1,0 +1,183 @@
+/* `flhost launch`: ranks of a program that find each other, and end together. */
+#include "tests/scenario.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void set_up_ranks(void) {
+  copy_built("plugins/shm.so", "plugins");
+  setting("VLLM_FL_LOG_LEVEL=ERROR");
+  setting("PATH=/usr/bin:/bin");
+}
+
+#define SHELL(...) "--", "sh", "-c", __VA_ARGS__
+
+/* examples/ranks.c, as it was built. */
+static const char *ranks_program(void) {
+  static char path[4096];
+  ck_assert_ptr_nonnull(realpath(getenv("FLHOST_BUILD") ? getenv("FLHOST_BUILD") : "build", path));
+  strcat(path, "/tests/ranks");
+  return path;
+}
+
+START_TEST(ranks_of_a_program_come_together) {
+  set_up_ranks();
+  outcome run = FLHOST("launch", "--ranks", "4", "--", ranks_program());
+  ck_assert_int_eq(run.status, 0);
+  ck_assert_str_eq(run.err, "");
+  ck_assert_str_eq(run.out, "4 ranks by shm: 4, the sum of their numbers is 6, of the squares 14\n");
+  run = FLHOST("launch", "-n", "1", ranks_program());
+  ck_assert_str_eq(run.out, "1 ranks by shm: 1, the sum of their numbers is 0, of the squares 0\n");
+}
+END_TEST
+
+START_TEST(alone_a_program_is_rank_0_of_1) {
+  set_up_ranks();
+  outcome run = run_built("tests/ranks", (const char *const[]){NULL});
+  ck_assert_str_eq(run.out, "1 ranks by shm: 1, the sum of their numbers is 0, of the squares 0\n");
+}
+END_TEST
+
+/* As torchrun, mpirun and Slurm start ranks: they meet through a file. */
+START_TEST(ranks_of_other_launchers_meet_through_a_file) {
+  static const char *const words[][2] = {{"RANK", "WORLD_SIZE"},
+                                         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                         {"PMI_RANK", "PMI_SIZE"},
+                                         {"SLURM_PROCID", "SLURM_NTASKS"}};
+  char script[1024];
+  set_up_ranks();
+  setting("FLHOST_GROUP_FILE=%s", scratch("id"));
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    snprintf(script, sizeof script, "export %s=3; for r in 2 1 0; do %s=$r %s & done; wait", words[i][1], words[i][0],
+             ranks_program());
+    /* The command lends its environment alone: its own variables are taken away. */
+    char all[2048];
+    snprintf(all, sizeof all, "unset FLHOST_RANK FLHOST_RANKS FLHOST_LOCAL_RANK FLHOST_GROUP_ID; %s", script);
+    outcome run = FLHOST("launch", "-n", "1", SHELL(all));
+    ck_assert_str_eq(run.err, "");
+    ck_assert_str_eq(run.out, "3 ranks by shm: 3, the sum of their numbers is 3, of the squares 5\n");
+    ck_assert_int_ne(access(scratch("id"), F_OK), 0); /* gone when they have met */
+  }
+}
+END_TEST
+
+START_TEST(what_makes_no_sense_in_the_environment_is_said) {
+  set_up_ranks();
+  setting("RANK=1");
+  assert_contains(run_built("tests/ranks", (const char *const[]){NULL}).err,
+                  "RANK is there and WORLD_SIZE is not: how many ranks are there?");
+  setting("WORLD_SIZE=0");
+  assert_contains(run_built("tests/ranks", (const char *const[]){NULL}).err,
+                  "WORLD_SIZE is '0', expected a number from 1");
+  setting("WORLD_SIZE=2");
+  assert_contains(
+      run_built("tests/ranks", (const char *const[]){NULL}).err,
+      "rank 1 of 2, started by torchrun: the ranks of communicator 'shm' need an id; let FLHOST_GROUP_FILE");
+  setting("FLHOST_GROUP_FILE=%s", scratch("nowhere/id"));
+  setting("VLLM_FL_COMM_TIMEOUT_S=0.2");
+  assert_contains(run_built("tests/ranks", (const char *const[]){NULL}).err,
+                  "rank 0 did not write the group's id to '");
+  setting("FLHOST_GROUP_FILE=%s", scratch_file("nonsense", "shm:12zz"));
+  assert_contains(run_built("tests/ranks", (const char *const[]){NULL}).err,
+                  "'shm:12zz' is no id of a group, expected the name of a communicator, a colon");
+  setting("FLHOST_GROUP_ID=shm");
+  assert_contains(run_built("tests/ranks", (const char *const[]){NULL}).err,
+                  "FLHOST_GROUP_ID: 'shm' is no id of a group");
+  setting("RANK=2");
+  assert_contains(run_built("tests/ranks", (const char *const[]){NULL}).err,
+                  "RANK is '2', expected a number from 0 to 1");
+}
+END_TEST
+
+START_TEST(each_rank_has_its_numbers) {
+  set_up_ranks();
+  outcome run =
+      FLHOST("launch", "--ranks=3",
+             SHELL("test $FLHOST_RANKS = 3 && test $FLHOST_LOCAL_RANK = $FLHOST_RANK && test -n \"$FLHOST_GROUP_ID\" "
+                   "&& test $OMP_NUM_THREADS -ge 1 && ! read line && echo $FLHOST_RANK >> $0",
+                   scratch("seen")));
+  ck_assert_str_eq(run.err, "");
+  ck_assert_int_eq(run.status, 0);
+  char text[16] = "";
+  FILE *file = fopen(scratch("seen"), "r");
+  ck_assert_ptr_nonnull(file);
+  ck_assert_uint_eq(fread(text, 1, sizeof text - 1, file), 6);
+  fclose(file);
+  ck_assert(strchr(text, '0') && strchr(text, '1') && strchr(text, '2'));
+}
+END_TEST
+
+/* Those whose numbers are in the file. */
+static void assert_gone(const char *path) {
+  FILE *file = fopen(path, "r");
+  int pid, n = 0;
+  ck_assert_ptr_nonnull(file);
+  for (; fscanf(file, "%d", &pid) == 1; n++)
+    for (int tries = 0; !kill(pid, 0); tries++) {
+      ck_assert_msg(tries < 1000, "process %d is still there", pid);
+      usleep(10000);
+    }
+  fclose(file);
+  ck_assert_int_eq(n, 2);
+}
+
+/* And what they started. */
+START_TEST(when_one_fails_all_are_ended) {
+  set_up_ranks();
+  const char *pids = scratch("pids");
+  outcome run =
+      FLHOST("launch", "-n", "3",
+             SHELL("test $FLHOST_RANK != 1 || { sleep 0.5; exit 5; }; sleep 100 & echo $! >> $0; wait", pids));
+  assert_gone(pids);
+  ck_assert_int_eq(run.status, 5);
+  assert_contains(run.err, "flhost: rank 1 (process ");
+  assert_contains(run.err, ") ended with exit status 5; the others are ended\n");
+  run = FLHOST("launch", "-n", "3", SHELL("test $FLHOST_RANK != 2 || kill -9 $$; sleep 100"));
+  ck_assert_int_eq(run.status, 137);
+  assert_contains(run.err, "flhost: rank 2 (process ");
+  assert_contains(run.err, ") was ended by signal 9 (Killed); the others are ended\n");
+}
+END_TEST
+
+START_TEST(a_signal_to_the_command_ends_all) {
+  set_up_ranks();
+  outcome run = FLHOST("launch", "-n", "2",
+                       SHELL("test $FLHOST_RANK != 0 || { sleep 0.3; kill -TERM $PPID; }; sleep 100; exit 0"));
+  ck_assert_int_eq(run.status, 128 + SIGTERM);
+  ck_assert_str_eq(run.err, "");
+}
+END_TEST
+
+START_TEST(what_cannot_be_started_is_said) {
+  set_up_ranks();
+  outcome run = FLHOST("launch", "-n", "2", "--", "/nonexistent/program");
+  ck_assert_int_eq(run.status, 127);
+  ck_assert_str_eq(run.err, "flhost: '/nonexistent/program' cannot be started: No such file or directory\n");
+  static const char *const wrong[] = {"0", "-1", "1.5", "many", "5000"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    ck_assert_int_eq(FLHOST("launch", "-n", wrong[i], "--", "true").status, 2);
+  ck_assert_int_eq(FLHOST("launch", "--", "true").status, 0); /* as many as there are processors */
+  ck_assert_int_eq(FLHOST("launch", "-n", "2").status, 2);
+  setting("VLLM_FL_COMMUNICATOR=shn");
+  run = FLHOST("launch", "-n", "2", "--", "true");
+  ck_assert_int_eq(run.status, 2);
+  assert_contains(run.err, "names the communicator 'shn', which no plugin brings; did you mean 'shm'?");
+}
+END_TEST
+
+static void add_tests(TCase *tests) {
+  tcase_add_checked_fixture(tests, begin_scenario, end_scenario);
+  tcase_add_test(tests, ranks_of_a_program_come_together);
+  tcase_add_test(tests, alone_a_program_is_rank_0_of_1);
+  tcase_add_test(tests, ranks_of_other_launchers_meet_through_a_file);
+  tcase_add_test(tests, what_makes_no_sense_in_the_environment_is_said);
+  tcase_add_test(tests, each_rank_has_its_numbers);
+  tcase_add_test(tests, when_one_fails_all_are_ended);
+  tcase_add_test(tests, a_signal_to_the_command_ends_all);
+  tcase_add_test(tests, what_cannot_be_started_is_said);
+}
+
+int main(void) {
+  return run_suite("launch", add_tests, 60);
+}
