@@ -244,7 +244,7 @@ check-asan: ## nearly all tests with the address and undefined-behaviour sanitiz
 TSAN_CFLAGS = -O1 -g -Wno-unknown-warning-option -Wno-tsan
 # The suites that start threads, and those of the kernels that share them. Not followed are the coroutines that the stand-in
 # GPUs run kernels in.
-TSAN_SUITES = $(basename $(notdir $(shell grep -l pthread_create tests/test_*.c))) test_cpu_plugin test_cpu_variants test_run
+TSAN_SUITES = $(basename $(notdir $(shell grep -l pthread_create tests/test_*.c))) test_cpu_plugin test_cpu_variants test_run test_shm_communicator
 .PHONY: check-tsan
 check-tsan: ## the tests that have threads with the thread sanitizer, in build/tsan
 	@FLHOST_SAMPLE=100 TSAN_OPTIONS='die_after_fork=0:halt_on_error=1:suppressions=$(abspath tests/tsan.supp)' CK_TIMEOUT_MULTIPLIER=10 \
@@ -277,7 +277,7 @@ VALGRIND_LEAVES_OUT = test_secure test_judge test_cpu_math test_cpu_matmul test_
   test_bounds test_checked_forms test_bad_calls test_cost test_device_calls test_ascend_ops test_ascend_calls test_op_files test_ops_attention \
   test_ops_convolution test_ops_paged_attention $(basename $(notdir $(wildcard tests/test_gpu_*.c))) $(COMMAND_SUITES)
 COMMAND_SUITES = $(basename $(notdir $(wildcard tests/test_cli*.c tests/test_*_command*.c))) test_bench test_bench_gpu test_bench_kernels \
-  test_doctor test_first_minute test_install test_llm test_misbehaving test_run test_save_call test_verify
+  test_doctor test_first_minute test_install test_launch test_llm test_misbehaving test_run test_save_call test_verify
 .PHONY: check-valgrind
 check-valgrind: ## the library's and the plugins' tests under valgrind, leaks are errors
 	@rm -rf $(BUILD)/valgrind && mkdir -p $(BUILD)/valgrind && chmod 1777 $(BUILD)/valgrind
